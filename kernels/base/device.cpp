@@ -1,0 +1,80 @@
+#include "kernels/base/device.h"
+
+#include <sys/mman.h>
+
+#include <charconv>
+#include <cstdlib>
+#include <cstring>
+
+#include "kernels/base/device_cuda.h"
+#include "kernels/base/error.h"
+
+namespace sparsellm {
+namespace {
+
+constexpr int64_t kCpuAlignment = 256;  // as cudaMalloc; Workspace hands it on
+constexpr int64_t kHugePage = 2 << 20;
+
+}  // namespace
+
+std::string to_string(Device device) {
+  return device.is_cuda() ? fmt::format("cuda:{}", device.index) : "cpu";
+}
+
+Device parse_device(std::string_view text) {
+  if (text == "cpu") {
+    return {};
+  }
+  if (text == "auto") {
+    return {};  // the CUDA ops are still stubs (kernels/no_cuda.cpp)
+  }
+  int index = 0;
+  bool known = text == "cuda";
+  if (text.starts_with("cuda:")) {
+    const char* end = text.data() + text.size();
+    const auto [stop, error] = std::from_chars(text.data() + 5, end, index);
+    known = error == std::errc{} && stop == end && index >= 0;
+  }
+  require(known, "unknown device '{}'; use auto, cpu, cuda or cuda:N", text);
+  const int count = cuda_device_count();
+  require(count > 0, "device cuda:{} is not there: {}", index, no_cuda_device_reason());
+  require(count > index, "device cuda:{} is not there: this machine has {} CUDA device(s)", index,
+          count);
+  return {Device::Kind::cuda, index};
+}
+
+void* allocate_bytes(Device device, int64_t bytes) {
+  if (device.is_cuda()) {
+    return allocate_bytes_cuda(device.index, bytes);
+  }
+  const int64_t alignment = bytes >= 2 * kHugePage ? kHugePage : kCpuAlignment;
+  const int64_t rounded =
+      checked_add(bytes, alignment - 1, "bytes of a buffer") / alignment * alignment;
+  void* data = std::aligned_alloc(static_cast<size_t>(alignment), static_cast<size_t>(rounded));
+  if (data != nullptr && alignment == kHugePage) {
+    // Weights and KV cache are read far and wide; a hint, so that its failure does not matter.
+    ::madvise(data, static_cast<size_t>(rounded), MADV_HUGEPAGE);
+  }
+  return data;
+}
+
+void free_bytes(Device device, void* data) noexcept {
+  if (data == nullptr) {
+    return;
+  }
+  if (device.is_cuda()) {
+    free_bytes_cuda(device.index, data);
+  } else {
+    std::free(data);
+  }
+}
+
+void copy_bytes(Device to, void* destination, Device from, const void* source, int64_t bytes) {
+  if (to.is_cuda() || from.is_cuda()) {
+    copy_bytes_cuda(destination, source, bytes);
+  } else if (bytes > 0) {
+    std::memcpy(destination, source, static_cast<size_t>(bytes));
+  }
+}
+
+}  // namespace sparsellm

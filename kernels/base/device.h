@@ -1,0 +1,36 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace sparsellm {
+
+// Where memory lives and ops run.
+struct Device {
+  enum class Kind : uint8_t { cpu, cuda };
+  Kind kind = Kind::cpu;
+  int index = 0;  // among the CUDA devices; 0 for the CPU
+
+  bool is_cuda() const { return kind == Kind::cuda; }
+  friend bool operator==(const Device&, const Device&) = default;
+};
+
+std::string to_string(Device device);
+
+// "cpu", "cuda", "cuda:1", or "auto", which is the CPU until the CUDA ops are implemented. Throws
+// Error for anything else, and for a device that is not there.
+Device parse_device(std::string_view text);
+
+// Number of CUDA devices this build can run on; 0 in a CPU-only build or without a driver.
+int cuda_device_count();
+
+// Raw memory, aligned to 256 bytes; Buffer owns it. Contents are undefined. nullptr when there is
+// not enough.
+void* allocate_bytes(Device device, int64_t bytes);
+void free_bytes(Device device, void* data) noexcept;
+
+// Copies between any two devices; complete on return.
+void copy_bytes(Device to, void* destination, Device from, const void* source, int64_t bytes);
+
+}  // namespace sparsellm

@@ -1,0 +1,118 @@
+#pragma once
+
+#include <bit>
+#include <cstdint>
+#include <string_view>
+
+#include "kernels/base/error.h"
+
+namespace sparsellm {
+
+enum class DType : uint8_t { f32, f16, bf16, i32 };
+
+constexpr int64_t size_of(DType dtype) {
+  return dtype == DType::f16 || dtype == DType::bf16 ? 2 : 4;
+}
+
+constexpr std::string_view name_of(DType dtype) {
+  switch (dtype) {
+    case DType::f32:
+      return "f32";
+    case DType::f16:
+      return "f16";
+    case DType::bf16:
+      return "bf16";
+    case DType::i32:
+      return "i32";
+  }
+  return "?";
+}
+
+// IEEE binary16 and bfloat16 as stored; arithmetic is done in f32.
+struct Half {
+  uint16_t bits;
+};
+struct BFloat16 {
+  uint16_t bits;
+};
+
+inline float to_float(float value) { return value; }
+
+inline float to_float(BFloat16 value) {
+  return std::bit_cast<float>(static_cast<uint32_t>(value.bits) << 16);
+}
+
+inline float to_float(Half value) {
+  const uint32_t sign = static_cast<uint32_t>(value.bits & 0x8000u) << 16;
+  const uint32_t magnitude = value.bits & 0x7fffu;
+  if (magnitude >= 0x7c00u) {  // infinity, NaN
+    return std::bit_cast<float>(sign | 0x7f800000u | (magnitude & 0x3ffu) << 13);
+  }
+  // Shifted into place a binary16 is the f32 with an exponent too small by 112; the product
+  // corrects it, exactly, for subnormals too.
+  const float scaled = std::bit_cast<float>(magnitude << 13) * 0x1p112f;
+  return std::bit_cast<float>(std::bit_cast<uint32_t>(scaled) | sign);
+}
+
+// Round to nearest even.
+inline BFloat16 to_bfloat16(float value) {
+  const uint32_t bits = std::bit_cast<uint32_t>(value);
+  if ((bits & 0x7fffffffu) > 0x7f800000u) {  // NaN stays NaN
+    return {static_cast<uint16_t>(bits >> 16 | 0x40u)};
+  }
+  return {static_cast<uint16_t>((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16)};
+}
+
+inline Half to_half(float value) {
+  const uint32_t bits = std::bit_cast<uint32_t>(value);
+  const uint32_t sign = bits >> 16 & 0x8000u;
+  const uint32_t magnitude = bits & 0x7fffffffu;
+  if (magnitude > 0x7f800000u) {
+    return {static_cast<uint16_t>(sign | 0x7e00u)};
+  }
+  if (magnitude >= 0x477ff000u) {  // rounds to 65536 or more
+    return {static_cast<uint16_t>(sign | 0x7c00u)};
+  }
+  if (magnitude < 0x38800000u) {  // subnormal: the sum with 0.5 lets the f32 adder do the rounding
+    const float sum = std::bit_cast<float>(magnitude) + 0.5f;
+    return {static_cast<uint16_t>(sign | (std::bit_cast<uint32_t>(sum) - 0x3f000000u))};
+  }
+  const uint32_t rounded = magnitude + 0xfffu + (magnitude >> 13 & 1u);
+  return {static_cast<uint16_t>(sign | (rounded - 0x38000000u) >> 13)};
+}
+
+template <class T>
+struct DTypeOf;
+template <>
+struct DTypeOf<float> {
+  static constexpr DType value = DType::f32;
+};
+template <>
+struct DTypeOf<Half> {
+  static constexpr DType value = DType::f16;
+};
+template <>
+struct DTypeOf<BFloat16> {
+  static constexpr DType value = DType::bf16;
+};
+template <>
+struct DTypeOf<int32_t> {
+  static constexpr DType value = DType::i32;
+};
+
+// Calls body(T{}) with the element type of a floating dtype.
+template <class Body>
+void visit_float(DType dtype, Body&& body) {
+  switch (dtype) {
+    case DType::f32:
+      return body(float{});
+    case DType::f16:
+      return body(Half{});
+    case DType::bf16:
+      return body(BFloat16{});
+    default:
+      fail("expected a floating dtype, got {}", name_of(dtype));
+  }
+}
+
+}  // namespace sparsellm

@@ -1,0 +1,114 @@
+#include "kernels/base/mapped_file.h"
+
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <filesystem>
+#include <string>
+#include <utility>
+
+#include "tests/testing/temp_dir.h"
+#include "tests/testing/throws_error.h"
+
+namespace sparsellm {
+namespace {
+
+using namespace sparsellm::testing;
+
+std::string text_of(const MappedFile& file) {
+  return std::string(reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size());
+}
+
+TEST(MappedFile, HoldsTheWholeFile) {
+  const TempDir folder;
+  std::string bytes(100003, '\0');
+  for (size_t i = 0; i < bytes.size(); ++i) {
+    bytes[i] = static_cast<char>(i * 7 % 256);
+  }
+  const MappedFile file(folder.write("data.bin", bytes));
+  EXPECT_EQ(file.size(), 100003);
+  EXPECT_EQ(file.path(), folder.path() / "data.bin");
+  EXPECT_EQ(text_of(file), bytes);
+}
+
+TEST(MappedFile, AnEmptyFileIsAnEmptySpan) {
+  const TempDir folder;
+  const MappedFile file(folder.write("empty", ""));
+  EXPECT_EQ(file.size(), 0);
+  EXPECT_TRUE(file.bytes().empty());
+}
+
+TEST(MappedFile, StaysAtItsAddressWhenMoved) {
+  const TempDir folder;
+  MappedFile a(folder.write("data", "hello"));
+  const std::byte* address = a.bytes().data();
+  const MappedFile b(std::move(a));
+  EXPECT_EQ(b.bytes().data(), address);
+  EXPECT_EQ(text_of(b), "hello");
+  EXPECT_EQ(a.size(), 0);
+  EXPECT_TRUE(a.bytes().empty());
+}
+
+TEST(MappedFile, OutlivesTheNameOfTheFile) {
+  const TempDir folder;
+  const MappedFile file(folder.write("data", "hello"));
+  std::filesystem::remove(file.path());
+  EXPECT_EQ(text_of(file), "hello");
+}
+
+TEST(MappedFile, FollowsSymbolicLinks) {
+  const TempDir folder;
+  const std::filesystem::path link = folder.path() / "link";
+  std::filesystem::create_symlink(folder.write("data", "hello"), link);
+  EXPECT_EQ(text_of(MappedFile(link)), "hello");
+}
+
+TEST(MappedFile, RefusalsNameThePathAndTheReason) {
+  const TempDir folder;
+  const std::filesystem::path missing = folder.path() / "missing";
+  EXPECT_TRUE(throws_error([&] { MappedFile{missing}; },
+                           fmt::format("cannot open {}: No such file", missing.string())));
+  EXPECT_TRUE(
+      throws_error([&] { MappedFile{folder.path()}; },
+                   fmt::format("cannot read {}: not a regular file", folder.path().string())));
+  EXPECT_TRUE(
+      throws_error([&] { MappedFile{folder.write("file", "x") / "below"}; }, "Not a directory"));
+  EXPECT_TRUE(throws_error([] { MappedFile{""}; }, "cannot open"));
+}
+
+TEST(MappedFile, ANamedPipeDoesNotBlock) {
+  const TempDir folder;
+  const std::filesystem::path pipe = folder.path() / "pipe";
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  EXPECT_TRUE(throws_error([&] { MappedFile{pipe}; }, "not a regular file"));
+}
+
+TEST(MappedFile, NoPermission) {
+  if (::geteuid() == 0) {
+    GTEST_SKIP() << "root may read everything";
+  }
+  const TempDir folder;
+  const std::filesystem::path file = folder.write("secret", "x");
+  std::filesystem::permissions(file, std::filesystem::perms::none);
+  EXPECT_TRUE(throws_error([&] { MappedFile{file}; }, "Permission denied"));
+}
+
+TEST(ReadTextFile, ReturnsTheContents) {
+  const TempDir folder;
+  EXPECT_EQ(read_text_file(folder.write("a.txt", "one\ntwo\n"), 8), "one\ntwo\n");
+  EXPECT_EQ(read_text_file(folder.write("b.txt", ""), 0), "");
+  EXPECT_EQ(read_text_file(folder.write("c.txt", std::string("a\0b", 3)), 10),
+            std::string("a\0b", 3));
+}
+
+TEST(ReadTextFile, RefusesALargerFile) {
+  const TempDir folder;
+  const std::filesystem::path file = folder.write("a.txt", "one\ntwo\n");
+  EXPECT_TRUE(throws_error([&] { read_text_file(file, 7); }, "has 8 bytes; at most 7 are read"));
+  EXPECT_TRUE(throws_error([&] { read_text_file(folder.path() / "b.txt", 7); }, "cannot open"));
+}
+
+}  // namespace
+}  // namespace sparsellm

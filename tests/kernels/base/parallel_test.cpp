@@ -1,0 +1,237 @@
+#include "kernels/base/parallel.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <memory>
+#include <mutex>
+#include <numeric>
+#include <stdexcept>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "kernels/base/error.h"
+#include "tests/testing/throws_error.h"
+
+namespace sparsellm {
+namespace {
+
+using namespace sparsellm::testing;
+
+struct Range {
+  int64_t begin;
+  int64_t end;
+};
+
+std::vector<Range> ranges_of(ThreadPool& pool, int64_t count, int64_t grain) {
+  std::mutex mutex;
+  std::vector<Range> ranges;
+  pool.parallel_for(count, grain, [&](int64_t begin, int64_t end) {
+    const std::lock_guard lock(mutex);
+    ranges.push_back({begin, end});
+  });
+  std::sort(ranges.begin(), ranges.end(),
+            [](const Range& a, const Range& b) { return a.begin < b.begin; });
+  return ranges;
+}
+
+class ThreadPoolTest : public ::testing::TestWithParam<int> {};
+INSTANTIATE_TEST_SUITE_P(Threads, ThreadPoolTest, ::testing::Range(1, 9));
+
+TEST_P(ThreadPoolTest, RangesCoverEverythingOnce) {
+  ThreadPool pool(GetParam());
+  EXPECT_EQ(pool.size(), GetParam());
+  for (int64_t count : {1, 2, 3, 7, 8, 31, 64, 100, 1000, 12345}) {
+    for (int64_t grain : {-1, 0, 1, 2, 3, 8, 24, 999, 20000}) {
+      SCOPED_TRACE(fmt::format("count {}, grain {}", count, grain));
+      int64_t next = 0;
+      for (const Range& range : ranges_of(pool, count, grain)) {
+        EXPECT_EQ(range.begin, next);
+        EXPECT_LT(range.begin, range.end);
+        if (grain > 0) {
+          EXPECT_EQ(range.begin % grain, 0);
+          EXPECT_TRUE(range.end - range.begin >= grain || range.end == count);
+        }
+        next = range.end;
+      }
+      EXPECT_EQ(next, count);
+    }
+  }
+}
+
+TEST_P(ThreadPoolTest, NothingToDoCallsNothing) {
+  ThreadPool pool(GetParam());
+  for (int64_t count : {0, -1, -1000}) {
+    EXPECT_TRUE(ranges_of(pool, count, 1).empty());
+  }
+}
+
+TEST_P(ThreadPoolTest, WhatBodiesWroteIsSeenAfterwards) {
+  ThreadPool pool(GetParam());
+  std::vector<int64_t> numbers(100000);
+  for (int64_t round = 1; round <= 20; ++round) {
+    pool.parallel_for(std::ssize(numbers), 100, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) {
+        numbers[static_cast<size_t>(i)] += i * round;
+      }
+    });
+  }
+  for (size_t i = 0; i < numbers.size(); ++i) {
+    ASSERT_EQ(numbers[i], static_cast<int64_t>(i) * 210);
+  }
+}
+
+TEST_P(ThreadPoolTest, ManyTinyLoopsInARow) {
+  ThreadPool pool(GetParam());
+  std::vector<int64_t> counts(16, 0);
+  constexpr int64_t kLoops = 20000;
+  for (int64_t loop = 0; loop < kLoops; ++loop) {
+    pool.parallel_for(16, 1, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) {
+        ++counts[static_cast<size_t>(i)];
+      }
+    });
+  }
+  EXPECT_EQ(counts, std::vector<int64_t>(16, kLoops));
+}
+
+// Workers that have gone to sleep between loops.
+TEST_P(ThreadPoolTest, LoopsWithPausesBetween) {
+  ThreadPool pool(GetParam());
+  for (int loop = 0; loop < 20; ++loop) {
+    std::atomic<int64_t> sum = 0;
+    pool.parallel_for(100, 1, [&](int64_t begin, int64_t end) { sum += end - begin; });
+    EXPECT_EQ(sum, 100);
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  }
+}
+
+TEST_P(ThreadPoolTest, AnExceptionOfABodyComesOut) {
+  ThreadPool pool(GetParam());
+  for (int64_t bad : {0, 50, 99}) {
+    std::atomic<int64_t> inside = 0;
+    EXPECT_TRUE(throws_error(
+        [&] {
+          pool.parallel_for(100, 1, [&](int64_t begin, int64_t end) {
+            ++inside;
+            const bool is_here = begin <= bad && bad < end;
+            --inside;
+            require(!is_here, "item {} is bad", bad);
+          });
+        },
+        fmt::format("item {} is bad", bad)));
+    EXPECT_EQ(inside, 0);
+    // The pool is as good as new.
+    std::atomic<int64_t> sum = 0;
+    pool.parallel_for(100, 1, [&](int64_t begin, int64_t end) { sum += end - begin; });
+    EXPECT_EQ(sum, 100);
+  }
+}
+
+TEST_P(ThreadPoolTest, OneOfManyExceptionsComesOut) {
+  ThreadPool pool(GetParam());
+  for (int loop = 0; loop < 200; ++loop) {
+    EXPECT_TRUE(throws_error(
+        [&] { pool.parallel_for(100, 1, [](int64_t begin, int64_t) { fail("from {}", begin); }); },
+        "from "));
+  }
+  EXPECT_THROW(pool.parallel_for(10, 1, [](int64_t, int64_t) { throw 7; }), int);
+}
+
+TEST_P(ThreadPoolTest, NestedLoopsRunInPlace) {
+  ThreadPool pool(GetParam());
+  std::vector<std::atomic<int>> visits(30 * 40);
+  pool.parallel_for(30, 1, [&](int64_t begin, int64_t end) {
+    const std::thread::id outer = std::this_thread::get_id();
+    for (int64_t i = begin; i < end; ++i) {
+      pool.parallel_for(40, 1, [&](int64_t inner_begin, int64_t inner_end) {
+        EXPECT_EQ(std::this_thread::get_id(), outer);
+        for (int64_t j = inner_begin; j < inner_end; ++j) {
+          ++visits[static_cast<size_t>(i * 40 + j)];
+        }
+      });
+    }
+  });
+  for (const std::atomic<int>& count : visits) {
+    EXPECT_EQ(count, 1);
+  }
+}
+
+TEST_P(ThreadPoolTest, ANestedExceptionComesOut) {
+  ThreadPool pool(GetParam());
+  EXPECT_TRUE(throws_error(
+      [&] {
+        pool.parallel_for(10, 1, [&](int64_t, int64_t) {
+          pool.parallel_for(10, 1, [](int64_t, int64_t) { fail("inner"); });
+        });
+      },
+      "inner"));
+}
+
+TEST_P(ThreadPoolTest, UnevenItems) {
+  ThreadPool pool(GetParam());
+  std::atomic<int64_t> sum = 0;
+  pool.parallel_for(64, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      if (i == 0) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      }
+      sum += i;
+    }
+  });
+  EXPECT_EQ(sum, 64 * 63 / 2);
+}
+
+TEST_P(ThreadPoolTest, PoolsComeAndGo) {
+  for (int i = 0; i < 50; ++i) {
+    ThreadPool pool(GetParam());
+    if (i % 2 == 0) {
+      EXPECT_EQ(ranges_of(pool, 10, 10).size(), 1u);
+      std::atomic<int64_t> sum = 0;
+      pool.parallel_for(10, 1, [&](int64_t begin, int64_t end) { sum += end - begin; });
+      EXPECT_EQ(sum, 10);
+    }
+  }
+}
+
+TEST_P(ThreadPoolTest, TakesConstAndMoveOnlyBodies) {
+  ThreadPool pool(GetParam());
+  std::atomic<int64_t> sum = 0;
+  const auto body = [&](int64_t begin, int64_t end) { sum += end - begin; };
+  pool.parallel_for(10, 1, body);
+  pool.parallel_for(10, 1, [&sum, one = std::make_unique<int64_t>(1)](int64_t begin, int64_t end) {
+    sum += (end - begin) * *one;
+  });
+  EXPECT_EQ(sum, 20);
+}
+
+TEST(ThreadPool, ZeroMeansOnePerHardwareThread) {
+  const auto hardware = static_cast<int>(std::thread::hardware_concurrency());
+  EXPECT_EQ(ThreadPool(0).size(), std::max(1, hardware));
+  EXPECT_EQ(ThreadPool().size(), std::max(1, hardware));
+}
+
+TEST(ThreadPool, RefusesImpossibleCounts) {
+  EXPECT_TRUE(throws_error([] { ThreadPool(-1); }, "-1 threads"));
+  EXPECT_TRUE(throws_error([] { ThreadPool(100000); }, "100000 threads"));
+}
+
+TEST(ThreadPool, TwoPoolsAtATime) {
+  std::atomic<int64_t> sum = 0;
+  const auto run = [&sum] {
+    ThreadPool pool(3);
+    for (int i = 0; i < 500; ++i) {
+      pool.parallel_for(10, 1, [&](int64_t begin, int64_t end) { sum += end - begin; });
+    }
+  };
+  std::thread other(run);
+  run();
+  other.join();
+  EXPECT_EQ(sum, 2 * 500 * 10);
+}
+
+}  // namespace
+}  // namespace sparsellm

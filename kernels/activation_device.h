@@ -1,0 +1,19 @@
+#pragma once
+
+#include "kernels/activation.h"
+
+namespace sparsellm {
+
+// The implementations behind activate() and activate_gated(), which have checked their arguments.
+void activate_cpu(const Activation& activation, Tensor x, ExecContext& ctx);
+void activate_cuda(const Activation& activation, Tensor x, ExecContext& ctx);
+void activate_gated_cpu(const Activation& activation, const Tensor& gate_up, Tensor y,
+                        ExecContext& ctx);
+void activate_gated_cuda(const Activation& activation, const Tensor& gate_up, Tensor y,
+                         ExecContext& ctx);
+
+// `count` consecutive values in place, for the epilogues of other CPU ops. A value's result does
+// not depend on where it stands.
+void activate_values(const Activation& activation, float* values, int64_t count);
+
+}  // namespace sparsellm

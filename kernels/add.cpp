@@ -1,0 +1,20 @@
+#include "kernels/add.h"
+
+#include "kernels/add_device.h"
+#include "kernels/checks.h"
+
+namespace sparsellm {
+
+void add(const Tensor& x, Tensor y, ExecContext& ctx) {
+  check_tensor({"add", "y"}, y, Elements::activation, {kAnySize, kAnySize}, ctx);
+  check_tensor({"add", "x"}, x, Elements::activation, {y.size(0), y.size(1)}, ctx);
+  check_same_dtype({"add", "x and y"}, x, y);
+  check_same_or_disjoint({"add", "x and y"}, x, y);
+  if (ctx.device.is_cuda()) {
+    add_cuda(x, y, ctx);
+  } else {
+    add_cpu(x, y, ctx);
+  }
+}
+
+}  // namespace sparsellm

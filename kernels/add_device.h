@@ -1,0 +1,11 @@
+#pragma once
+
+#include "kernels/add.h"
+
+namespace sparsellm {
+
+// The implementations behind add(), which has checked their arguments.
+void add_cpu(const Tensor& x, Tensor y, ExecContext& ctx);
+void add_cuda(const Tensor& x, Tensor y, ExecContext& ctx);
+
+}  // namespace sparsellm

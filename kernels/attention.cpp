@@ -1,0 +1,34 @@
+#include "kernels/attention.h"
+
+#include "kernels/attention_device.h"
+#include "kernels/base/error.h"
+#include "kernels/checks.h"
+
+namespace sparsellm {
+
+void attention(const Tensor& q, const KvLayer& kv, const PagedBatch& batch, float scale, Tensor y,
+               ExecContext& ctx) {
+  check_paged_batch("attention", batch, kv, ctx);
+  check_tensor({"attention", "q"}, q, Elements::activation, {batch.tokens(), kAnySize}, ctx);
+  check_tensor({"attention", "y"}, y, Elements::activation, {batch.tokens(), q.size(1)}, ctx);
+  check_same_dtype({"attention", "q and y"}, q, y);
+  check_same_dtype({"attention", "q and the pages"}, q, kv.k);
+  check_disjoint({"attention", "q and y"}, q, y);
+  const int64_t kv_heads = kv.k.size(1);
+  const int64_t head_dim = kv.k.size(3);
+  require(head_dim > 0 && head_dim % 8 == 0 && head_dim <= kMaxHeadDim,
+          "attention: head_dim {} is not a multiple of 8 up to {}", head_dim, kMaxHeadDim);
+  require(kv_heads > 0 && q.size(1) % head_dim == 0 && q.size(1) / head_dim % kv_heads == 0,
+          "attention: q {} is not made of groups of {} heads of {}", q.shape_string(), kv_heads,
+          head_dim);
+  if (batch.tokens() == 0) {
+    return;
+  }
+  if (ctx.device.is_cuda()) {
+    attention_cuda(q, kv, batch, scale, y, ctx);
+  } else {
+    attention_cpu(q, kv, batch, scale, y, ctx);
+  }
+}
+
+}  // namespace sparsellm

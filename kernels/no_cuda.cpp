@@ -1,0 +1,61 @@
+#include <string_view>
+
+#include "kernels/activation_device.h"
+#include "kernels/add_device.h"
+#include "kernels/attention_device.h"
+#include "kernels/base/error.h"
+#include "kernels/embedding_device.h"
+#include "kernels/gemm_device.h"
+#include "kernels/kv_append_device.h"
+#include "kernels/norm_device.h"
+#include "kernels/rope_device.h"
+
+// Stands in for every CUDA op that a build does not have, so that the ops need no #ifdef.
+namespace sparsellm {
+namespace {
+
+[[noreturn]] void fail_without_cuda(std::string_view op) {
+  fail("{} has no CUDA implementation in this build", op);
+}
+
+}  // namespace
+
+void activate_cuda(const Activation&, Tensor, ExecContext&) { fail_without_cuda("activate"); }
+
+void activate_gated_cuda(const Activation&, const Tensor&, Tensor, ExecContext&) {
+  fail_without_cuda("activate_gated");
+}
+
+void add_cuda(const Tensor&, Tensor, ExecContext&) { fail_without_cuda("add"); }
+
+void attention_cuda(const Tensor&, const KvLayer&, const PagedBatch&, float, Tensor, ExecContext&) {
+  fail_without_cuda("attention");
+}
+
+void embedding_cuda(const Tensor&, const Tensor&, const EmbeddingTables&, Tensor, ExecContext&) {
+  fail_without_cuda("embedding");
+}
+
+void gemm_cuda(const Tensor&, const Tensor&, const Epilogue&, Tensor, ExecContext&) {
+  fail_without_cuda("gemm");
+}
+
+void kv_append_cuda(const Tensor&, const Tensor&, const PagedBatch&, const KvLayer&, ExecContext&) {
+  fail_without_cuda("kv_append");
+}
+
+void layer_norm_cuda(const Tensor&, const Tensor&, const Tensor&, float, Tensor, ExecContext&) {
+  fail_without_cuda("layer_norm");
+}
+
+void rms_norm_cuda(const Tensor&, const Tensor&, float, Tensor, ExecContext&) {
+  fail_without_cuda("rms_norm");
+}
+
+void rope_angles_cuda(const Tensor&, const Tensor&, Tensor, ExecContext&) {
+  fail_without_cuda("rope_angles");
+}
+
+void rope_cuda(const Tensor&, Tensor, ExecContext&) { fail_without_cuda("rope"); }
+
+}  // namespace sparsellm

@@ -1,0 +1,75 @@
+#include <cmath>
+
+#include "kernels/cpu_loops.h"
+#include "kernels/norm_device.h"
+
+namespace sparsellm {
+namespace {
+
+float mean_of(const float* x, int64_t count) {
+  F32x8 total = F32x8::zero();
+  for_each_vector(count, [&](int64_t i, auto lanes) { total = total + load(x + i, lanes); });
+  return sum(total) / static_cast<float>(count);
+}
+
+// The mean of (x - center)^2.
+float mean_square(const float* x, float center, int64_t count) {
+  F32x8 total = F32x8::zero();
+  for_each_vector(count, [&](int64_t i, auto lanes) {
+    const F32x8 distance = keep_lanes(load(x + i, lanes) - F32x8::all(center), lanes);
+    total = fma(distance, distance, total);
+  });
+  return sum(total) / static_cast<float>(count);
+}
+
+// y = (x - center) * scale * weight
+template <class W>
+void scale_row(const float* x, float center, float scale, const W* weight, int64_t count,
+               float* y) {
+  for_each_vector(count, [&](int64_t i, auto lanes) {
+    const F32x8 normalised = (load(x + i, lanes) - F32x8::all(center)) * F32x8::all(scale);
+    store(normalised * load(weight + i, lanes), y + i, lanes);
+  });
+}
+
+void add_bias(const Tensor& bias, float* y) {
+  visit_float(bias.dtype(), [&]<class B>(B) {
+    const B* from = bias.data<B>();
+    for_each_vector(bias.size(0), [&](int64_t i, auto lanes) {
+      store(load(y + i, lanes) + load(from + i, lanes), y + i, lanes);
+    });
+  });
+}
+
+}  // namespace
+
+void layer_norm_cpu(const Tensor& x, const Tensor& weight, const Tensor& bias, float epsilon,
+                    Tensor y, ExecContext& ctx) {
+  const int64_t features = x.size(1);
+  visit_float(weight.dtype(), [&]<class W>(W) {
+    for_each_row(x.size(0), features, ctx, [&](int64_t token) {
+      const float* from = x.row<float>(token);
+      float* to = y.row<float>(token);
+      const float mean = mean_of(from, features);
+      const float variance = mean_square(from, mean, features);
+      scale_row(from, mean, 1.0f / std::sqrt(variance + epsilon), weight.data<W>(), features, to);
+      if (!bias.empty()) {
+        add_bias(bias, to);
+      }
+    });
+  });
+}
+
+void rms_norm_cpu(const Tensor& x, const Tensor& weight, float epsilon, Tensor y,
+                  ExecContext& ctx) {
+  const int64_t features = x.size(1);
+  visit_float(weight.dtype(), [&]<class W>(W) {
+    for_each_row(x.size(0), features, ctx, [&](int64_t token) {
+      const float* from = x.row<float>(token);
+      const float scale = 1.0f / std::sqrt(mean_square(from, 0.0f, features) + epsilon);
+      scale_row(from, 0.0f, scale, weight.data<W>(), features, y.row<float>(token));
+    });
+  });
+}
+
+}  // namespace sparsellm

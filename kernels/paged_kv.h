@@ -1,0 +1,31 @@
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/base/tensor.h"
+
+namespace sparsellm {
+
+inline constexpr int64_t kPageSize = 16;  // tokens
+
+// One layer's keys and values: pages of a pool, in the dtype of the activations. A page holds, head
+// after head, the vectors of kPageSize consecutive tokens of one request.
+struct KvLayer {
+  Tensor k;  // [pages, kv_heads, kPageSize, head_dim]
+  Tensor v;  // the same shape
+};
+
+// The rows of a step, request after request, and where their keys and values are. Request r has
+// the rows [query_start[r], query_start[r + 1]); they are its last tokens, so that row i stands at
+// position kv_length[r] - (query_start[r + 1] - i).
+struct PagedBatch {
+  Tensor query_start;  // i32 [requests + 1], from 0 to tokens
+  Tensor kv_length;    // i32 [requests], the tokens of this step included
+  Tensor page_table;   // i32 [requests, pages per request]; entries beyond kv_length are not read
+  Tensor positions;    // i32 [tokens]
+
+  int64_t tokens() const { return positions.size(0); }
+  int64_t requests() const { return kv_length.size(0); }
+};
+
+}  // namespace sparsellm

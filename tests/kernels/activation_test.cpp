@@ -1,0 +1,292 @@
+#include "kernels/activation.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <numbers>
+
+#include "kernels/activation_device.h"
+#include "tests/testing/compare.h"
+#include "tests/testing/cpu_context.h"
+#include "tests/testing/random.h"
+#include "tests/testing/tensor_values.h"
+#include "tests/testing/throws_error.h"
+
+namespace sparsellm {
+namespace {
+
+using namespace sparsellm::testing;
+using Kind = Activation::Kind;
+
+constexpr Activation kActivations[] = {
+    {Kind::none, 0.0f},      {Kind::relu, 0.0f}, {Kind::gelu, 0.0f},
+    {Kind::gelu_tanh, 0.0f}, {Kind::silu, 0.0f}, {Kind::fatrelu, 0.25f},
+};
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+constexpr float kLargest = std::numeric_limits<float>::max();
+
+double reference(const Activation& activation, double x) {
+  switch (activation.kind) {
+    case Kind::none:
+      return x;
+    case Kind::relu:
+      return x > 0.0 ? x : 0.0;
+    case Kind::gelu:
+      return 0.5 * x * std::erfc(-x / std::numbers::sqrt2);
+    case Kind::gelu_tanh: {
+      const double u = std::sqrt(2.0 / std::numbers::pi) * (x + 0.044715 * x * x * x);
+      return x / (1.0 + std::exp(-2.0 * u));
+    }
+    case Kind::silu:
+      return x / (1.0 + std::exp(-x));
+    case Kind::fatrelu:
+      return x > static_cast<double>(activation.threshold) ? x : 0.0;
+  }
+  return std::nan("");
+}
+
+// Errors are in proportion to the result, and in the lower tail to the exponent too.
+double magnitude(const Activation& activation, double x) {
+  return std::abs(reference(activation, x)) * (1.0 + std::abs(std::min(x, 0.0)) * std::abs(x));
+}
+
+std::string trace(const Activation& activation, int64_t tokens, int64_t features, int threads) {
+  return fmt::format("{}, [{}, {}], {} threads", name_of(activation.kind), tokens, features,
+                     threads);
+}
+
+TEST(Activation, IsAccurateOverTheWholeRange) {
+  CpuContext cpu;
+  std::vector<double> inputs;
+  for (int exponent = -140; exponent <= 6; ++exponent) {  // 2^-140 is subnormal
+    for (int i = 0; i < 128; ++i) {
+      const auto x = static_cast<float>(std::ldexp(1.0 + i / 128.0, exponent));
+      inputs.insert(inputs.end(), {x, -x});
+    }
+  }
+  for (int i = -40000; i <= 40000; ++i) {
+    inputs.push_back(static_cast<float>(i * 0.000731));
+  }
+  const auto count = static_cast<int64_t>(inputs.size());
+  for (const Activation& activation : kActivations) {
+    SCOPED_TRACE(name_of(activation.kind));
+    const GuardedTensor x(DType::f32, {1, count});
+    set_values(x.view(), inputs);
+    Expected expected;
+    std::vector<double> tolerances;
+    for (double value : inputs) {
+      expected.values.push_back(reference(activation, value));
+      // Below 1e-36 a tail may be cut off.
+      tolerances.push_back(4e-7 * magnitude(activation, value) + 1e-36);
+    }
+    activate(activation, x.view(), cpu.exec);
+    EXPECT_TRUE(all_close(x.view(), expected.values, tolerances));
+  }
+}
+
+TEST(Activation, SpecialValues) {
+  struct Case {
+    float x;
+    float expected[std::size(kActivations)];
+  };
+  const Case cases[] = {
+      {0.0f, {0.0f, 0.0f, 0.0f, 0.0f, 0.0f, 0.0f}},
+      {-0.0f, {-0.0f, 0.0f, 0.0f, 0.0f, 0.0f, 0.0f}},
+      {0.25f, {0.25f, 0.25f, 0.149676581f, 0.149675351f, 0.140544125f, 0.0f}},
+      {100.0f, {100.0f, 100.0f, 100.0f, 100.0f, 100.0f, 100.0f}},
+      {kLargest, {kLargest, kLargest, kLargest, kLargest, kLargest, kLargest}},
+      {-kLargest, {-kLargest, 0.0f, 0.0f, 0.0f, 0.0f, 0.0f}},
+      {-1e20f, {-1e20f, 0.0f, 0.0f, 0.0f, 0.0f, 0.0f}},
+      {kInfinity, {kInfinity, kInfinity, kInfinity, kInfinity, kInfinity, kInfinity}},
+      {-kInfinity, {-kInfinity, 0.0f, 0.0f, 0.0f, 0.0f, 0.0f}},  // the limits
+  };
+  for (size_t kind = 0; kind < std::size(kActivations); ++kind) {
+    for (const Case& c : cases) {
+      SCOPED_TRACE(fmt::format("{}({})", name_of(kActivations[kind].kind), c.x));
+      float values[11];  // a vector and a tail
+      std::fill(std::begin(values), std::end(values), c.x);
+      activate_values(kActivations[kind], values, 11);
+      for (float value : values) {
+        if (std::isinf(c.expected[kind])) {
+          EXPECT_EQ(value, c.expected[kind]);
+        } else {
+          EXPECT_NEAR(value, c.expected[kind], 2e-7f * std::abs(c.expected[kind]) + 1e-35f);
+        }
+      }
+    }
+  }
+}
+
+TEST(Activation, NanComesThroughAndStaysInItsElement) {
+  for (const Activation& activation : kActivations) {
+    for (float sign : {1.0f, -1.0f}) {
+      for (int64_t place = 0; place < 13; ++place) {
+        float values[13] = {};
+        values[place] = std::copysign(std::numeric_limits<float>::quiet_NaN(), sign);
+        activate_values(activation, values, 13);
+        for (int64_t i = 0; i < 13; ++i) {
+          EXPECT_EQ(std::isnan(values[i]), i == place) << name_of(activation.kind) << " " << i;
+        }
+      }
+    }
+  }
+}
+
+TEST(Activation, FatreluKeepsOnlyWhatIsAboveTheThreshold) {
+  CpuContext cpu;
+  for (float threshold : {0.5f, 0.0f, -0.5f}) {
+    const float above = std::nextafter(threshold, 1.0f);
+    const float below = std::nextafter(threshold, -1.0f);
+    float values[] = {threshold, above, below, 1.0f, -1.0f};
+    activate_values({Kind::fatrelu, threshold}, values, 5);
+    const float expected[] = {0.0f, above, 0.0f, 1.0f, 0.0f};
+    for (int i = 0; i < 5; ++i) {
+      EXPECT_EQ(values[i], expected[i]) << threshold << " " << i;
+    }
+  }
+}
+
+TEST(Activation, ReluLeavesExactPositiveZeros) {
+  float values[] = {-1.0f, -0.0f, 0.0f, -1e-40f};
+  activate_values({Kind::relu, 0.0f}, values, 4);
+  for (float value : values) {
+    EXPECT_EQ(std::bit_cast<uint32_t>(value), 0u);
+  }
+}
+
+TEST(Activation, AValueDoesNotDependOnItsPlace) {
+  Random random(5);
+  const GuardedTensor x = random.tensor(DType::f32, {1, 64}, Layout::contiguous, -6.0, 6.0);
+  for (const Activation& activation : kActivations) {
+    std::vector<float> whole(x.view().data<float>(), x.view().data<float>() + 64);
+    activate_values(activation, whole.data(), 64);
+    for (int64_t piece : {1, 3, 7, 9}) {
+      std::vector<float> pieces(x.view().data<float>(), x.view().data<float>() + 64);
+      for (int64_t i = 0; i < 64; i += piece) {
+        activate_values(activation, pieces.data() + i, std::min<int64_t>(piece, 64 - i));
+      }
+      EXPECT_EQ(pieces, whole) << name_of(activation.kind) << " in pieces of " << piece;
+    }
+  }
+}
+
+TEST(Activation, AnySizeStrideAndThreadCount) {
+  Random random(6);
+  for (int threads : {1, 2, 5}) {
+    CpuContext cpu(threads);
+    for (const Activation& activation : kActivations) {
+      for (Layout layout : {Layout::contiguous, Layout::strided}) {
+        for (int64_t tokens : {0, 1, 3, 17, 130}) {
+          for (int64_t features : {1, 7, 31, 257}) {
+            SCOPED_TRACE(trace(activation, tokens, features, threads));
+            const GuardedTensor x =
+                random.tensor(DType::f32, {tokens, features}, layout, -4.0, 4.0);
+            Expected expected;
+            for (double value : values_of(x.view())) {
+              expected.values.push_back(reference(activation, value));
+              expected.magnitudes.push_back(magnitude(activation, value));
+            }
+            activate(activation, x.view(), cpu.exec);
+            EXPECT_TRUE(all_close(x.view(), expected, 4.0));
+            EXPECT_TRUE(x.guards_intact());
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(ActivateGated, AnySizeStrideAndThreadCount) {
+  Random random(7);
+  for (int threads : {1, 2, 5}) {
+    CpuContext cpu(threads);
+    for (const Activation& activation : kActivations) {
+      for (Layout layout : {Layout::contiguous, Layout::strided}) {
+        for (int64_t tokens : {0, 1, 3, 17, 130}) {
+          for (int64_t features : {1, 7, 31, 257}) {
+            SCOPED_TRACE(trace(activation, tokens, features, threads));
+            const GuardedTensor gate_up =
+                random.tensor(DType::f32, {tokens, 2 * features}, layout, -4.0, 4.0);
+            const std::vector<double> inputs = values_of(gate_up.view());
+            Expected expected;
+            for (int64_t t = 0; t < tokens; ++t) {
+              for (int64_t i = 0; i < features; ++i) {
+                const auto gate = static_cast<size_t>(2 * t * features + i);
+                const double up = inputs[gate + static_cast<size_t>(features)];
+                expected.values.push_back(reference(activation, inputs[gate]) * up);
+                expected.magnitudes.push_back(magnitude(activation, inputs[gate]) * std::abs(up));
+              }
+            }
+            const GuardedTensor y(DType::f32, {tokens, features}, layout);
+            activate_gated(activation, gate_up.view(), y.view(), cpu.exec);
+            EXPECT_TRUE(all_close(y.view(), expected, 4.0));
+            EXPECT_TRUE(y.guards_intact());
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(ActivateGated, NanComesThroughFromBothHalves) {
+  CpuContext cpu;
+  for (const Activation& activation : kActivations) {
+    for (int64_t place = 0; place < 22; ++place) {
+      const GuardedTensor gate_up =
+          Random(8).tensor(DType::f32, {1, 22}, Layout::contiguous, 1.0, 2.0);
+      gate_up.view().data<float>()[place] = std::numeric_limits<float>::quiet_NaN();
+      const GuardedTensor y(DType::f32, {1, 11});
+      activate_gated(activation, gate_up.view(), y.view(), cpu.exec);
+      for (int64_t i = 0; i < 11; ++i) {
+        EXPECT_EQ(std::isnan(y.view().data<float>()[i]), i == place % 11)
+            << name_of(activation.kind) << " " << place << " " << i;
+      }
+    }
+  }
+}
+
+TEST(Activation, RefusesWhatDoesNotFit) {
+  CpuContext cpu;
+  const Activation relu{Kind::relu, 0.0f};
+  const auto activate_x = [&](DType dtype, std::initializer_list<int64_t> sizes) {
+    activate(relu, GuardedTensor(dtype, sizes).view(), cpu.exec);
+  };
+  EXPECT_TRUE(throws_error([&] { activate_x(DType::f16, {2, 3}); }, "activate: x is f16 [2, 3]"));
+  EXPECT_TRUE(throws_error([&] { activate_x(DType::f32, {6}); }, "[6]"));
+  EXPECT_TRUE(throws_error([&] { activate(relu, Tensor(), cpu.exec); }, "missing"));
+  const Activation bad{Kind::fatrelu, std::numeric_limits<float>::quiet_NaN()};
+  EXPECT_TRUE(throws_error(
+      [&] {
+        activate(bad, GuardedTensor(DType::f32, {2, 3}).view(), cpu.exec);
+      },
+      "nan"));
+
+  const auto gated = [&](DType dtype, std::initializer_list<int64_t> gate_up,
+                         std::initializer_list<int64_t> y) {
+    activate_gated(relu, GuardedTensor(dtype, gate_up).view(), GuardedTensor(DType::f32, y).view(),
+                   cpu.exec);
+  };
+  EXPECT_TRUE(throws_error(
+      [&] {
+        gated(DType::f32, {2, 7}, {2, 3});
+      },
+      "gate_up is f32 [2, 7] on cpu; expected f32 [2, 6]"));
+  EXPECT_TRUE(throws_error([&] { gated(DType::f32, {3, 6}, {2, 3}); }, "[3, 6]"));
+  EXPECT_TRUE(throws_error([&] { gated(DType::bf16, {2, 6}, {2, 3}); }, "bf16"));
+  const GuardedTensor both(DType::f32, {2, 6});
+  EXPECT_TRUE(throws_error(
+      [&] { activate_gated(relu, both.view(), both.view().columns(0, 3), cpu.exec); }, "overlap"));
+}
+
+TEST(Activation, Names) {
+  EXPECT_EQ(name_of(Kind::none), "none");
+  EXPECT_EQ(name_of(Kind::relu), "relu");
+  EXPECT_EQ(name_of(Kind::gelu), "gelu");
+  EXPECT_EQ(name_of(Kind::gelu_tanh), "gelu_tanh");
+  EXPECT_EQ(name_of(Kind::silu), "silu");
+  EXPECT_EQ(name_of(Kind::fatrelu), "fatrelu");
+}
+
+}  // namespace
+}  // namespace sparsellm

@@ -1,0 +1,198 @@
+#include "kernels/kv_append.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "tests/testing/compare.h"
+#include "tests/testing/cpu_context.h"
+#include "tests/testing/paged_step.h"
+#include "tests/testing/random.h"
+#include "tests/testing/tensor_values.h"
+#include "tests/testing/throws_error.h"
+
+namespace sparsellm {
+namespace {
+
+using namespace sparsellm::testing;
+
+// Requests of a step with pages in random order; the pool has pages to spare.
+std::vector<StepRequest> with_random_pages(std::vector<StepRequest> requests, int32_t pool,
+                                           Random& random) {
+  const std::vector<int32_t> order = random.permutation(pool);
+  auto next = order.begin();
+  for (StepRequest& request : requests) {
+    const auto count = static_cast<std::ptrdiff_t>(pages_for(request.kv_length));
+    request.pages.assign(next, next + count);
+    next += count;
+  }
+  return requests;
+}
+
+// What the pages should hold: NaN where nothing was stored.
+std::vector<double> expected_pages(const std::vector<StepRequest>& requests, const Tensor& rows,
+                                   const Tensor& pages) {
+  const int64_t heads = pages.size(1);
+  const int64_t head_dim = pages.size(3);
+  const std::vector<double> values = values_of(rows);
+  std::vector<double> expected(static_cast<size_t>(pages.element_count()), std::nan(""));
+  size_t next = 0;
+  for (const StepRequest& request : requests) {
+    for (int64_t i = request.kv_length - request.rows; i < request.kv_length; ++i) {
+      const int64_t page = request.pages[static_cast<size_t>(i / kPageSize)];
+      for (int64_t head = 0; head < heads; ++head) {
+        for (int64_t d = 0; d < head_dim; ++d) {
+          const int64_t at = ((page * heads + head) * kPageSize + i % kPageSize) * head_dim + d;
+          expected[static_cast<size_t>(at)] = values[next++];
+        }
+      }
+    }
+  }
+  return expected;
+}
+
+TEST(KvAppend, StoresPrefillChunksAndDecodeRowsInTheirPages) {
+  Random random(41);
+  constexpr int32_t kPool = 40;
+  const std::vector<StepRequest> requests = with_random_pages(
+      {
+          {.pages = {}, .kv_length = 1, .rows = 1},      // a prompt of one token
+          {.pages = {}, .kv_length = 16, .rows = 16},    // one full page
+          {.pages = {}, .kv_length = 17, .rows = 1},     // decode, first slot of a page
+          {.pages = {}, .kv_length = 48, .rows = 0},     // nothing in this step
+          {.pages = {}, .kv_length = 40, .rows = 13},    // a later chunk of a prompt
+          {.pages = {}, .kv_length = 130, .rows = 130},  // a long prompt
+          {.pages = {}, .kv_length = 100, .rows = 1},
+      },
+      kPool, random);
+  const PagedStep step(requests);
+  const int64_t tokens = step.batch().tokens();
+  for (int threads : {1, 2, 5}) {
+    CpuContext cpu(threads);
+    for (int64_t heads : {1, 2, 3}) {
+      for (int64_t head_dim : {1, 7, 31, 64, 80}) {
+        SCOPED_TRACE(fmt::format("{} threads, {} heads of {}", threads, heads, head_dim));
+        const int64_t features = heads * head_dim;
+        const GuardedTensor k = random.tensor(DType::f32, {tokens, features}, Layout::strided);
+        const GuardedTensor v = random.tensor(DType::f32, {tokens, features}, Layout::strided);
+        const GuardedTensor k_pages(DType::f32, {kPool, heads, kPageSize, head_dim});
+        const GuardedTensor v_pages(DType::f32, {kPool, heads, kPageSize, head_dim});
+        kv_append(k.view(), v.view(), step.batch(), {.k = k_pages.view(), .v = v_pages.view()},
+                  cpu.exec);
+        for (const auto& [rows, pages] : {std::pair(&k, &k_pages), std::pair(&v, &v_pages)}) {
+          const std::vector<double> expected =
+              expected_pages(requests, rows->view(), pages->view());
+          EXPECT_TRUE(all_close(pages->view(), expected, std::vector(expected.size(), 0.0)));
+          EXPECT_TRUE(pages->guards_intact());
+        }
+      }
+    }
+  }
+}
+
+TEST(KvAppend, ChunksOfAnySizeFillTheSamePages) {
+  Random random(42);
+  CpuContext cpu(2);
+  constexpr int64_t kTokens = 70;
+  const std::vector<int32_t> pages = random.permutation(5);
+  const GuardedTensor k = random.tensor(DType::f32, {kTokens, 24});
+  const GuardedTensor v = random.tensor(DType::f32, {kTokens, 24});
+  const auto fill = [&](int64_t chunk, const KvLayer& kv) {
+    for (int64_t first = 0; first < kTokens; first += chunk) {
+      const int64_t rows = std::min(chunk, kTokens - first);
+      const PagedStep step({{.pages = pages, .kv_length = first + rows, .rows = rows}});
+      kv_append(k.view().rows(first, rows), v.view().rows(first, rows), step.batch(), kv, cpu.exec);
+    }
+  };
+  const GuardedTensor whole_k(DType::f32, {5, 3, kPageSize, 8});
+  const GuardedTensor whole_v(DType::f32, {5, 3, kPageSize, 8});
+  fill(kTokens, {.k = whole_k.view(), .v = whole_v.view()});
+  for (int64_t chunk : {1, 3, 16, 17}) {
+    const GuardedTensor some_k(DType::f32, {5, 3, kPageSize, 8});
+    const GuardedTensor some_v(DType::f32, {5, 3, kPageSize, 8});
+    fill(chunk, {.k = some_k.view(), .v = some_v.view()});
+    EXPECT_TRUE(same_bits(some_k.view(), whole_k.view())) << chunk;
+    EXPECT_TRUE(same_bits(some_v.view(), whole_v.view())) << chunk;
+  }
+}
+
+class KvAppendErrors : public ::testing::Test {
+ protected:
+  void append() {
+    kv_append(k_.view(), k_.view(), batch_, {.k = k_pages_, .v = v_pages_}, cpu_.exec);
+  }
+
+  CpuContext cpu_;
+  GuardedTensor k_{DType::f32, {5, 16}};
+  GuardedTensor page_memory_{DType::f32, {4, 2, kPageSize, 8}};
+  Tensor k_pages_ = page_memory_.view();
+  Tensor v_pages_ = page_memory_.view();
+  PagedStep step_{
+      {{.pages = {3, 1}, .kv_length = 20, .rows = 4}, {.pages = {0}, .kv_length = 3, .rows = 1}}};
+  PagedBatch batch_ = step_.batch();
+};
+
+TEST_F(KvAppendErrors, TheTablesMustAgreeAndStayInRange) {
+  EXPECT_NO_THROW(append());
+  struct Case {
+    Tensor PagedBatch::*table;
+    GuardedTensor values;
+    const char* message;
+  };
+  const Case cases[] = {
+      {&PagedBatch::query_start, i32_tensor({1, 4, 5}), "query_start goes from 1 to 5"},
+      {&PagedBatch::query_start, i32_tensor({0, 4, 6}), "query_start goes from 0 to 6"},
+      {&PagedBatch::query_start, i32_tensor({0, 6, 5}), "the rows [0, 6)"},
+      {&PagedBatch::query_start, i32_tensor({0, -1, 5}), "the rows [0, -1)"},
+      {&PagedBatch::query_start, i32_tensor({0, 3, 5}), "row 0 stands at position 16"},
+      {&PagedBatch::query_start, i32_tensor({0, 5}), "query_start is i32 [2]"},
+      {&PagedBatch::kv_length, i32_tensor({20, 0}), "kv_length 0"},
+      {&PagedBatch::kv_length, i32_tensor({-20, 3}), "kv_length -20"},
+      {&PagedBatch::kv_length, i32_tensor({21, 3}), "row 0 stands at position 16"},
+      {&PagedBatch::kv_length, i32_tensor({20}), "query_start is i32 [3]"},
+      {&PagedBatch::positions, i32_tensor({16, 17, 18, 19, 3}), "row 4 stands at position 3"},
+      {&PagedBatch::positions, i32_tensor({16, 17, 18, 19}), "query_start goes from 0 to 5"},
+  };
+  for (const Case& c : cases) {
+    batch_ = step_.batch();
+    batch_.*c.table = c.values.view();
+    EXPECT_TRUE(throws_error([&] { append(); }, c.message));
+  }
+  for (int32_t page : {-1, 4}) {
+    const PagedStep bad({{.pages = {3, page}, .kv_length = 20, .rows = 4},
+                         {.pages = {0}, .kv_length = 3, .rows = 1}});
+    batch_ = bad.batch();
+    EXPECT_TRUE(throws_error([&] { append(); }, fmt::format("page {} of a pool of 4", page)));
+  }
+  batch_ = step_.batch();
+  batch_.page_table = batch_.page_table.columns(0, 1);
+  EXPECT_TRUE(throws_error([&] { append(); }, "20 tokens, its page table 1 pages"));
+  batch_.page_table = step_.batch().page_table.rows(0, 1);
+  EXPECT_TRUE(throws_error([&] { append(); }, "page_table is i32 [1, 4]"));
+  EXPECT_TRUE(page_memory_.guards_intact());
+}
+
+TEST_F(KvAppendErrors, RefusesWhatDoesNotFit) {
+  const GuardedTensor half(DType::f16, {4, 2, kPageSize, 8});
+  const GuardedTensor small_page(DType::f32, {4, 2, kPageSize / 2, 8});
+  const GuardedTensor more_pages(DType::f32, {5, 2, kPageSize, 8});
+  const GuardedTensor more_heads(DType::f32, {4, 4, kPageSize, 8});
+  k_pages_ = half.view();
+  EXPECT_TRUE(throws_error([&] { append(); }, "kv_append: pages of k is f16"));
+  k_pages_ = small_page.view();
+  EXPECT_TRUE(throws_error([&] { append(); }, "expected f32 [*, *, 16, *]"));
+  k_pages_ = more_pages.view();
+  EXPECT_TRUE(throws_error([&] { append(); }, "pages of v is f32 [4, 2, 16, 8]"));
+  k_pages_ = v_pages_ = more_heads.view();
+  EXPECT_TRUE(throws_error([&] { append(); }, "k is f32 [5, 16] on cpu; expected f32 [5, 32]"));
+  k_pages_ = v_pages_ = page_memory_.view();
+  k_ = GuardedTensor(DType::f32, {6, 16});
+  EXPECT_TRUE(throws_error([&] { append(); }, "k is f32 [6, 16]"));
+  k_ = GuardedTensor(DType::bf16, {5, 16});
+  EXPECT_TRUE(throws_error([&] { append(); }, "k is bf16"));
+  batch_.positions = Tensor();
+  EXPECT_TRUE(throws_error([&] { append(); }, "positions is missing"));
+}
+
+}  // namespace
+}  // namespace sparsellm

@@ -1,0 +1,17 @@
+#include "models/builders.h"
+
+#include <memory>
+
+#include "sparse/dense/dense.h"
+
+namespace sparsellm {
+
+Linear load_head(const ModelConfig& config, const Tensor& token_embedding, WeightLoader& weights) {
+  if (config.tied_head) {
+    return {.weight = std::make_unique<DenseWeight>(token_embedding), .bias = {}, .activation = {}};
+  }
+  return weights.linear({{"lm_head", config.vocab_size}}, config.hidden_size,
+                        WeightLoader::Bias::no);
+}
+
+}  // namespace sparsellm

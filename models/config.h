@@ -1,0 +1,70 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "kernels/activation.h"
+#include "kernels/rope.h"
+
+namespace sparsellm {
+
+// What a model directory's config.json says, in the engine's terms. Reading is strict: a missing
+// required key, a wrong JSON type, a value that the engine does not support and sizes that do not
+// divide are Errors that name the key, the value and what is supported. A null counts as a missing
+// key, except that a null token id means that there is none.
+//
+// Required: architectures, vocab_size, hidden_size, num_hidden_layers, num_attention_heads,
+//   for OPT ffn_dim and activation_function, for Llama intermediate_size and hidden_act.
+// Defaults, those of Hugging Face: max_position_embeddings 2048,
+//   for OPT tie_word_embeddings true, bos_token_id 2, eos_token_id 2,
+//   for Llama num_key_value_heads = num_attention_heads, head_dim = hidden_size /
+//   num_attention_heads, rms_norm_eps 1e-6, rope_theta 10000, no RoPE scaling, attention_bias,
+//   mlp_bias and tie_word_embeddings false, bos_token_id 1, eos_token_id 2.
+struct ModelConfig {
+  enum class Norm : uint8_t { layer_norm, rms_norm };
+  enum class Positions : uint8_t { learned, rope };
+
+  std::string architecture;  // architectures[0], a key of models/registry.h
+
+  // All positive, and small enough that the product of any two fits int64_t with room to spare.
+  int64_t vocab_size = 0;
+  int64_t hidden_size = 0;
+  int64_t intermediate_size = 0;
+  int64_t num_layers = 0;
+  int64_t num_heads = 0;
+  int64_t num_kv_heads = 0;  // divides num_heads
+  int64_t head_dim = 0;      // multiple of 8, at most 256
+  int64_t max_positions = 0;
+
+  Norm norm = Norm::rms_norm;
+  float norm_epsilon = 1e-5f;
+  Positions positions = Positions::rope;
+  float rope_theta = 10000.0f;
+  RopeScaling rope_scaling;
+
+  Activation activation;
+  bool gated_mlp = false;
+  bool attention_bias = false;
+  bool mlp_bias = false;
+  bool tied_head = false;  // the output projection is the token embedding
+
+  std::optional<int32_t> bos_token_id;
+  std::vector<int32_t> eos_token_ids;  // generation_config.json's where it has them
+};
+
+// Sampling defaults of generation_config.json; empty where it is silent or not there.
+struct GenerationDefaults {
+  std::optional<bool> do_sample;
+  std::optional<float> temperature;  // at least 0
+  std::optional<int32_t> top_k;      // at least 0
+  std::optional<float> top_p;        // in (0, 1]
+  std::optional<float> min_p;        // in [0, 1]
+};
+
+ModelConfig read_model_config(const std::filesystem::path& directory);
+GenerationDefaults read_generation_defaults(const std::filesystem::path& directory);
+
+}  // namespace sparsellm

@@ -1,0 +1,49 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "kernels/base/buffer.h"
+#include "models/decoder_layer.h"
+#include "models/kv_cache.h"
+#include "models/norm.h"
+#include "models/step_inputs.h"
+
+namespace sparsellm {
+
+// A decoder-only language model on one device, built by models/registry.h.
+class Decoder {
+ public:
+  struct Parts {
+    OwnedTensor token_embedding;     // [vocabulary, hidden]
+    OwnedTensor position_embedding;  // [positions + offset, hidden], or empty
+    int64_t position_offset = 0;
+    OwnedTensor rope_frequencies;  // f32 [head_dim / 2], or empty
+    std::vector<DecoderLayer> layers;
+    Norm final_norm;
+    Linear head;  // [vocabulary, hidden]
+  };
+
+  Decoder(Parts parts, DType activation_dtype);
+
+  // hidden [tokens, hidden_size]: the residual stream after the last layer. The step's keys and
+  // values are added to `kv`.
+  void forward(const StepInputs& step, const KvCache& kv, Tensor hidden, ExecContext& ctx) const;
+
+  // logits [n, vocabulary] of the rows of `hidden` that rows i32 [n] names.
+  void logits(const Tensor& hidden, const Tensor& rows, Tensor logits, ExecContext& ctx) const;
+
+  int64_t hidden_size() const { return parts_.token_embedding.view.size(1); }
+  int64_t vocab_size() const { return parts_.token_embedding.view.size(0); }
+  DType activation_dtype() const { return activation_dtype_; }
+  KvShape kv_shape() const;
+
+  // What forward of `tokens` rows and logits of `logit_rows` rows take from the workspace.
+  int64_t workspace_bytes(int64_t tokens, int64_t logit_rows) const;
+
+ private:
+  Parts parts_;
+  DType activation_dtype_;
+};
+
+}  // namespace sparsellm

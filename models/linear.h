@@ -1,0 +1,23 @@
+#pragma once
+
+#include <memory>
+
+#include "kernels/base/buffer.h"
+#include "kernels/base/exec.h"
+#include "kernels/epilogue.h"
+#include "sparse/weight_matrix.h"
+
+namespace sparsellm {
+
+// y [tokens, out] = activation(x [tokens, in] * W^T + bias).
+struct Linear {
+  std::unique_ptr<WeightMatrix> weight;
+  OwnedTensor bias;  // [out], or empty
+  Activation activation;
+
+  void forward(const Tensor& x, Tensor y, ExecContext& ctx) const {
+    weight->matmul(x, y, {.bias = bias.view, .activation = activation}, ctx);
+  }
+};
+
+}  // namespace sparsellm

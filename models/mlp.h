@@ -1,0 +1,44 @@
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/base/exec.h"
+#include "models/linear.h"
+
+namespace sparsellm {
+
+// The feed-forward block of a layer.
+class Mlp {
+ public:
+  virtual ~Mlp() = default;
+  // x, y [tokens, hidden]
+  virtual void forward(const Tensor& x, Tensor y, ExecContext& ctx) const = 0;
+  virtual int64_t workspace_bytes(int64_t tokens, DType dtype) const = 0;
+};
+
+// y = down(up(x)), the activation being part of up (OPT's fc1 and fc2).
+class PlainMlp : public Mlp {
+ public:
+  PlainMlp(Linear up, Linear down);
+  void forward(const Tensor& x, Tensor y, ExecContext& ctx) const override;
+  int64_t workspace_bytes(int64_t tokens, DType dtype) const override;
+
+ private:
+  Linear up_;    // [intermediate, hidden]
+  Linear down_;  // [hidden, intermediate]
+};
+
+// y = down(activation(gate(x)) * up(x)) (Llama).
+class GatedMlp : public Mlp {
+ public:
+  GatedMlp(Linear gate_up, Activation activation, Linear down);
+  void forward(const Tensor& x, Tensor y, ExecContext& ctx) const override;
+  int64_t workspace_bytes(int64_t tokens, DType dtype) const override;
+
+ private:
+  Linear gate_up_;  // [2 * intermediate, hidden]: gate and up joined by rows
+  Activation activation_;
+  Linear down_;  // [hidden, intermediate]
+};
+
+}  // namespace sparsellm

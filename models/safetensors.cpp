@@ -1,0 +1,252 @@
+#include "models/safetensors.h"
+
+#include <spdlog/fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstring>
+#include <nlohmann/json.hpp>
+#include <system_error>
+#include <utility>
+
+#include "kernels/base/error.h"
+#include "kernels/base/json_reader.h"
+
+namespace sparsellm {
+namespace {
+
+namespace fs = std::filesystem;
+
+static_assert(std::endian::native == std::endian::little, "tensors are used as they are stored");
+
+struct StoredType {
+  std::string_view name;
+  int64_t bits;
+};
+
+// All types of the format (safetensors 0.8).
+constexpr std::array kStoredTypes{
+    StoredType{"BOOL", 8},        StoredType{"F4", 4},          StoredType{"F6_E2M3", 6},
+    StoredType{"F6_E3M2", 6},     StoredType{"U8", 8},          StoredType{"I8", 8},
+    StoredType{"F8_E5M2", 8},     StoredType{"F8_E4M3", 8},     StoredType{"F8_E8M0", 8},
+    StoredType{"F8_E4M3FNUZ", 8}, StoredType{"F8_E5M2FNUZ", 8}, StoredType{"I16", 16},
+    StoredType{"U16", 16},        StoredType{"F16", 16},        StoredType{"BF16", 16},
+    StoredType{"I32", 32},        StoredType{"U32", 32},        StoredType{"F32", 32},
+    StoredType{"C64", 64},        StoredType{"F64", 64},        StoredType{"I64", 64},
+    StoredType{"U64", 64},
+};
+
+int64_t item_bits(const JsonValue& dtype) {
+  const auto* type = std::find_if(kStoredTypes.begin(), kStoredTypes.end(),
+                                  [&](const StoredType& t) { return t.name == dtype.string(); });
+  if (type == kStoredTypes.end()) {
+    dtype.refuse("the safetensors format has no such type");
+  }
+  return type->bits;
+}
+
+int64_t expected_bytes(const JsonValue& entry, const StoredTensor& tensor) {
+  const std::string what = entry["shape"].name();
+  int64_t elements = 1;
+  for (int64_t size : tensor.shape) {
+    elements = checked_mul(elements, size, what.c_str());
+  }
+  const int64_t bits = checked_mul(elements, item_bits(entry["dtype"]), what.c_str());
+  require(bits % 8 == 0, "{}: {} elements of {} do not fill whole bytes", entry.name(), elements,
+          tensor.dtype);
+  return bits / 8;
+}
+
+StoredTensor read_tensor(const JsonValue& entry, std::span<const std::byte> data) {
+  entry.allow_only({"dtype", "shape", "data_offsets"});
+  StoredTensor tensor;
+  tensor.dtype = entry["dtype"].string();
+  tensor.shape = entry["shape"].integers(0, INT64_MAX);
+  require(std::ssize(tensor.shape) <= SafetensorsFile::kMaxRank,
+          "{} has {} dimensions; at most {} are supported", entry.name(), tensor.shape.size(),
+          SafetensorsFile::kMaxRank);
+
+  const std::vector<int64_t> offsets = entry["data_offsets"].integers(0, INT64_MAX);
+  require(offsets.size() == 2, "{} holds {} numbers; expected 2", entry["data_offsets"].name(),
+          offsets.size());
+  const auto [begin, end] = std::array{offsets[0], offsets[1]};
+  require(begin <= end, "{} begins at byte {} and ends at {}", entry.name(), begin, end);
+  require(end <= std::ssize(data),
+          "{} ends at byte {} of the data, but the file has only {}; it is cut off or damaged",
+          entry.name(), end, data.size());
+  const int64_t bytes = expected_bytes(entry, tensor);
+  require(end - begin == bytes, "{} has {} bytes of data, but {} [{}] takes {}", entry.name(),
+          end - begin, tensor.dtype, fmt::join(tensor.shape, ", "), bytes);
+  tensor.bytes = data.subspan(static_cast<size_t>(begin), static_cast<size_t>(bytes));
+  return tensor;
+}
+
+// The tensors must cover `data` exactly.
+void check_coverage(const std::map<std::string, StoredTensor, std::less<>>& tensors,
+                    std::span<const std::byte> data, const std::string& source) {
+  struct Extent {
+    const std::byte* begin;
+    size_t bytes;
+    const std::string* name;
+  };
+  std::vector<Extent> extents;
+  for (const auto& [name, tensor] : tensors) {
+    extents.push_back({tensor.bytes.data(), tensor.bytes.size(), &name});
+  }
+  std::sort(extents.begin(), extents.end(), [](const Extent& a, const Extent& b) {
+    return a.begin != b.begin ? a.begin < b.begin : a.bytes < b.bytes;
+  });
+  const std::byte* covered = data.data();
+  for (const Extent& extent : extents) {
+    require(extent.begin >= covered, "{}: tensor {} overlaps the tensor in front of it", source,
+            quote(*extent.name));
+    require(extent.begin == covered, "{}: {} bytes in front of tensor {} belong to no tensor",
+            source, extent.begin - covered, quote(*extent.name));
+    covered = extent.begin + extent.bytes;
+  }
+  const std::byte* end = data.data() + data.size();
+  require(covered == end, "{}: {} bytes behind the last tensor belong to no tensor", source,
+          end - covered);
+}
+
+bool is_there(const fs::path& path) {
+  std::error_code ignored;
+  return fs::exists(path, ignored);
+}
+
+bool has_pytorch_weights(const fs::path& directory) {
+  std::error_code error;
+  for (fs::directory_iterator it(directory, error), end; !error && it != end; it.increment(error)) {
+    const std::string name = it->path().filename().string();
+    if (name.starts_with("pytorch_model") && name.ends_with(".bin")) {
+      return true;
+    }
+  }
+  return false;
+}
+
+// The shards of the index, files of the same directory, and the tensors promised for each.
+std::map<std::string, std::vector<std::string>> read_index(const fs::path& path) {
+  const std::string source = path.string();
+  constexpr int kMaxDepth = 16;
+  const nlohmann::json document =
+      parse_json(read_text_file(path, SafetensorsFile::kMaxHeaderBytes), source, kMaxDepth);
+  std::map<std::string, std::vector<std::string>> shards;
+  for (const auto& [tensor, shard] : JsonValue(document, source)["weight_map"].string_map()) {
+    // A NUL would end the name early for the operating system.
+    constexpr std::string_view kForbidden("/\0", 2);
+    require(shard.ends_with(".safetensors") && shard.find_first_of(kForbidden) == std::string::npos,
+            "{}: weight_map puts tensor {} into {}; expected a *.safetensors file of the directory",
+            source, quote(tensor), quote(shard));
+    shards[shard].push_back(tensor);
+  }
+  require(!shards.empty(), "{}: weight_map names no tensors", source);
+  return shards;
+}
+
+}  // namespace
+
+DType StoredTensor::float_dtype(std::string_view name) const {
+  if (dtype == "F32") {
+    return DType::f32;
+  }
+  if (dtype == "F16") {
+    return DType::f16;
+  }
+  if (dtype == "BF16") {
+    return DType::bf16;
+  }
+  fail("the tensor {} has the dtype {}; supported are F32, F16 and BF16", name, dtype);
+}
+
+SafetensorsFile::SafetensorsFile(const fs::path& path) : file_(path) {
+  const std::string source = path.string();
+  const std::span<const std::byte> bytes = file_.bytes();
+  uint64_t header_bytes = 0;
+  require(bytes.size() >= sizeof(header_bytes), "{}: {} bytes are too few for a safetensors file",
+          source, bytes.size());
+  std::memcpy(&header_bytes, bytes.data(), sizeof(header_bytes));
+  require(header_bytes <= uint64_t{kMaxHeaderBytes},
+          "{}: the header has {} bytes; at most {} are read; is it a safetensors file?", source,
+          header_bytes, kMaxHeaderBytes);
+  require(header_bytes <= bytes.size() - sizeof(header_bytes),
+          "{}: the header has {} bytes, but the file only {}; it is cut off or damaged", source,
+          header_bytes, bytes.size());
+  const auto text = bytes.subspan(sizeof(header_bytes), static_cast<size_t>(header_bytes));
+  const auto data = bytes.subspan(sizeof(header_bytes) + text.size());
+
+  constexpr int kMaxDepth = 3;  // the header, a tensor, its shape
+  const nlohmann::json header =
+      parse_json({reinterpret_cast<const char*>(text.data()), text.size()}, source, kMaxDepth);
+  require(header.is_object(), "{}: the header is not a JSON object", source);
+  for (const auto& [name, value] : header.items()) {
+    if (name == "__metadata__") {
+      metadata_ = JsonValue(value, source + ": __metadata__").string_map();
+    } else {
+      const JsonValue entry(value, fmt::format("{}: tensor {}", source, quote(name)));
+      tensors_.emplace(name, read_tensor(entry, data));
+    }
+  }
+  check_coverage(tensors_, data, source);
+}
+
+Checkpoint::Checkpoint(const fs::path& directory) : directory_(directory) {
+  const std::string source = directory.string();
+  std::error_code ignored;
+  require(is_there(directory), "the model directory {} does not exist", source);
+  require(fs::is_directory(directory, ignored), "{} is a file; expected a model directory", source);
+
+  const fs::path single = directory / "model.safetensors";
+  const fs::path index = directory / "model.safetensors.index.json";
+  if (is_there(single)) {
+    files_.emplace_back(single);
+  } else if (is_there(index)) {
+    for (const auto& [shard, names] : read_index(index)) {
+      require(is_there(directory / shard), "{} names the shard {}, which is not there",
+              index.string(), quote(shard));
+      const SafetensorsFile& file = files_.emplace_back(directory / shard);
+      for (const std::string& name : names) {
+        require(file.tensors().contains(name), "{} promises tensor {}, which is not in {}",
+                index.string(), quote(name), quote(shard));
+      }
+    }
+  } else {
+    require(!has_pytorch_weights(directory),
+            "{} has its weights only as pytorch_model*.bin; convert them with "
+            "tools/bin_to_safetensors.py",
+            source);
+    fail("{} has no weights: neither model.safetensors nor model.safetensors.index.json is there",
+         source);
+  }
+
+  for (const SafetensorsFile& file : files_) {
+    for (const auto& [name, tensor] : file.tensors()) {
+      require(tensors_.emplace(name, &tensor).second, "{}: tensor {} is in another shard, too",
+              file.path().string(), quote(name));
+    }
+  }
+}
+
+const StoredTensor* Checkpoint::find(std::string_view name) const {
+  const auto found = tensors_.find(name);
+  return found == tensors_.end() ? nullptr : found->second;
+}
+
+std::vector<std::string> Checkpoint::names() const {
+  std::vector<std::string> names;
+  for (const auto& [name, tensor] : tensors_) {
+    names.push_back(name);
+  }
+  return names;
+}
+
+int64_t Checkpoint::bytes() const {
+  int64_t total = 0;
+  for (const auto& [name, tensor] : tensors_) {
+    total += std::ssize(tensor->bytes);
+  }
+  return total;
+}
+
+}  // namespace sparsellm

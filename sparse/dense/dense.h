@@ -1,0 +1,24 @@
+#pragma once
+
+#include "kernels/base/buffer.h"
+#include "sparse/weight_matrix.h"
+
+namespace sparsellm {
+
+// The format without any compression: all values, row-major, in the checkpoint's dtype.
+class DenseWeight : public WeightMatrix {
+ public:
+  explicit DenseWeight(OwnedTensor weight);
+  // A view of memory that outlives this object, as for an output projection tied to the embedding.
+  explicit DenseWeight(const Tensor& weight);
+
+  int64_t out() const override { return weight_.view.size(0); }
+  int64_t in() const override { return weight_.view.size(1); }
+  int64_t bytes() const override { return weight_.view.bytes(); }
+  void matmul(const Tensor& x, Tensor y, const Epilogue& epilogue, ExecContext& ctx) const override;
+
+ private:
+  OwnedTensor weight_;
+};
+
+}  // namespace sparsellm

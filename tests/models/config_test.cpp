@@ -1,0 +1,669 @@
+#include "models/config.h"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <random>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "kernels/base/error.h"
+#include "kernels/base/mapped_file.h"
+#include "models/safetensors.h"
+#include "tests/models/expect_error.h"
+#include "tests/testing/paths.h"
+#include "tests/testing/temp_dir.h"
+
+namespace sparsellm {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+using testing::error_of;
+using testing::expect_message;
+using testing::TempDir;
+using Kind = Activation::Kind;
+
+constexpr std::string_view kOpt = R"({
+  "architectures": ["OPTForCausalLM"], "vocab_size": 1000, "hidden_size": 64, "ffn_dim": 256,
+  "num_hidden_layers": 3, "num_attention_heads": 4, "activation_function": "relu"})";
+
+constexpr std::string_view kLlama = R"({
+  "architectures": ["LlamaForCausalLM"], "vocab_size": 1000, "hidden_size": 64,
+  "intermediate_size": 200, "num_hidden_layers": 3, "num_attention_heads": 4,
+  "hidden_act": "silu"})";
+
+// A patch is a JSON object of keys to set; the string "<remove>" removes one.
+std::string patched(std::string_view base, std::string_view patch) {
+  json document = json::parse(base);
+  const json changes = json::parse(patch);
+  for (const auto& [key, value] : changes.items()) {
+    if (value == "<remove>") {
+      document.erase(key);
+    } else {
+      document[key] = value;
+    }
+  }
+  return document.dump();
+}
+
+ModelConfig read(std::string_view config, std::string_view generation = "") {
+  const TempDir dir;
+  dir.write("config.json", config);
+  if (!generation.empty()) {
+    dir.write("generation_config.json", generation);
+  }
+  return read_model_config(dir.path());
+}
+
+GenerationDefaults read_defaults(std::string_view generation) {
+  const TempDir dir;
+  dir.write("generation_config.json", generation);
+  return read_generation_defaults(dir.path());
+}
+
+TEST(ModelConfig, OptDefaults) {
+  const ModelConfig config = read(kOpt);
+  EXPECT_EQ(config.architecture, "OPTForCausalLM");
+  EXPECT_EQ(config.vocab_size, 1000);
+  EXPECT_EQ(config.hidden_size, 64);
+  EXPECT_EQ(config.intermediate_size, 256);
+  EXPECT_EQ(config.num_layers, 3);
+  EXPECT_EQ(config.num_heads, 4);
+  EXPECT_EQ(config.num_kv_heads, 4);
+  EXPECT_EQ(config.head_dim, 16);
+  EXPECT_EQ(config.max_positions, 2048);
+  EXPECT_EQ(config.norm, ModelConfig::Norm::layer_norm);
+  EXPECT_EQ(config.norm_epsilon, 1e-5f);
+  EXPECT_EQ(config.positions, ModelConfig::Positions::learned);
+  EXPECT_EQ(config.activation, Activation{Kind::relu});
+  EXPECT_FALSE(config.gated_mlp);
+  EXPECT_TRUE(config.attention_bias);
+  EXPECT_TRUE(config.mlp_bias);
+  EXPECT_TRUE(config.tied_head);
+  EXPECT_EQ(config.bos_token_id, 2);
+  EXPECT_EQ(config.eos_token_ids, std::vector<int32_t>{2});
+}
+
+TEST(ModelConfig, LlamaDefaults) {
+  const ModelConfig config = read(kLlama);
+  EXPECT_EQ(config.architecture, "LlamaForCausalLM");
+  EXPECT_EQ(config.vocab_size, 1000);
+  EXPECT_EQ(config.hidden_size, 64);
+  EXPECT_EQ(config.intermediate_size, 200);
+  EXPECT_EQ(config.num_layers, 3);
+  EXPECT_EQ(config.num_heads, 4);
+  EXPECT_EQ(config.num_kv_heads, 4);
+  EXPECT_EQ(config.head_dim, 16);
+  EXPECT_EQ(config.max_positions, 2048);
+  EXPECT_EQ(config.norm, ModelConfig::Norm::rms_norm);
+  EXPECT_EQ(config.norm_epsilon, 1e-6f);
+  EXPECT_EQ(config.positions, ModelConfig::Positions::rope);
+  EXPECT_EQ(config.rope_theta, 10000.0f);
+  EXPECT_EQ(config.rope_scaling.kind, RopeScaling::Kind::none);
+  EXPECT_EQ(config.rope_scaling.factor, 1.0f);
+  EXPECT_EQ(config.activation, Activation{Kind::silu});
+  EXPECT_TRUE(config.gated_mlp);
+  EXPECT_FALSE(config.attention_bias);
+  EXPECT_FALSE(config.mlp_bias);
+  EXPECT_FALSE(config.tied_head);
+  EXPECT_EQ(config.bos_token_id, 1);
+  EXPECT_EQ(config.eos_token_ids, std::vector<int32_t>{2});
+}
+
+TEST(ModelConfig, NullIsAMissingKey) {
+  const ModelConfig config = read(patched(kLlama, R"({
+    "num_key_value_heads": null, "head_dim": null, "rope_scaling": null, "rope_parameters": null,
+    "rope_theta": null, "rms_norm_eps": null, "sliding_window": null, "quantization_config": null,
+    "attention_bias": null, "mlp_bias": null, "tie_word_embeddings": null,
+    "max_position_embeddings": null, "partial_rotary_factor": null})"));
+  EXPECT_EQ(config.num_kv_heads, 4);
+  EXPECT_EQ(config.head_dim, 16);
+  EXPECT_EQ(config.max_positions, 2048);
+  EXPECT_FALSE(config.tied_head);
+}
+
+TEST(ModelConfig, ReadsWhatLlamaFilesSay) {
+  const ModelConfig config = read(patched(kLlama, R"({
+    "architectures": ["SparseLlamaForCausalLM", "Other"], "num_key_value_heads": 2, "head_dim": 24,
+    "max_position_embeddings": 131072, "rms_norm_eps": 1e-05, "rope_theta": 500000,
+    "attention_bias": true, "mlp_bias": true, "tie_word_embeddings": true, "pretraining_tp": 2,
+    "pad_token_id": -1, "partial_rotary_factor": 1.0, "unknown_key": [{"a": 1}]})"));
+  EXPECT_EQ(config.architecture, "SparseLlamaForCausalLM");
+  EXPECT_EQ(config.num_kv_heads, 2);
+  EXPECT_EQ(config.head_dim, 24);
+  EXPECT_EQ(config.max_positions, 131072);
+  EXPECT_EQ(config.norm_epsilon, 1e-5f);
+  EXPECT_EQ(config.rope_theta, 500000.0f);
+  EXPECT_TRUE(config.attention_bias);
+  EXPECT_TRUE(config.mlp_bias);
+  EXPECT_TRUE(config.tied_head);
+}
+
+TEST(ModelConfig, Activations) {
+  const std::pair<const char*, Activation> cases[] = {
+      {R"("relu")", {Kind::relu}},
+      {R"("gelu")", {Kind::gelu}},
+      {R"("gelu_new")", {Kind::gelu_tanh}},
+      {R"("gelu_pytorch_tanh")", {Kind::gelu_tanh}},
+      {R"("silu")", {Kind::silu}},
+      {R"("swish")", {Kind::silu}},
+      {R"("relu", "hidden_act_param": 0.5)", {Kind::relu}},
+      {R"("fatrelu", "hidden_act_param": 0)", {Kind::fatrelu, 0.0f}},
+      {R"("fatrelu", "hidden_act_param": 0.01)", {Kind::fatrelu, 0.01f}}};
+  for (const auto& [text, activation] : cases) {
+    SCOPED_TRACE(text);
+    const std::string value = text;
+    EXPECT_EQ(read(patched(kLlama, R"({"hidden_act": )" + value + "}")).activation, activation);
+    EXPECT_EQ(read(patched(kOpt, R"({"activation_function": )" + value + "}")).activation,
+              activation);
+  }
+}
+
+TEST(ModelConfig, RopeSpellings) {
+  struct Case {
+    const char* patch;
+    float theta;
+    RopeScaling scaling;
+  };
+  using Scaling = RopeScaling::Kind;
+  const RopeScaling linear{.kind = Scaling::linear, .factor = 2.5f};
+  const RopeScaling llama3{.kind = Scaling::llama3,
+                           .factor = 8.0f,
+                           .low_frequency_factor = 1.5f,
+                           .high_frequency_factor = 5.0f,
+                           .original_positions = 8192};
+  const Case cases[] = {
+      {R"({"rope_scaling": {"type": "linear", "factor": 2.5}})", 10000.0f, linear},
+      {R"({"rope_scaling": {"rope_type": "linear", "factor": 2.5}})", 10000.0f, linear},
+      {R"({"rope_scaling": {"rope_type": "linear", "type": "linear", "factor": 2.5},
+           "rope_theta": 5e5})",
+       500000.0f, linear},
+      {R"({"rope_scaling": {"type": "default"}})", 10000.0f, {}},
+      {R"({"rope_scaling": {"type": "default", "factor": 1}})", 10000.0f, {}},
+      {R"({"rope_scaling": {"rope_type": "llama3", "factor": 8, "low_freq_factor": 1.5,
+           "high_freq_factor": 5, "original_max_position_embeddings": 8192}})",
+       10000.0f, llama3},
+      {R"({"rope_parameters": {"rope_type": "llama3", "factor": 8, "low_freq_factor": 1.5,
+           "high_freq_factor": 5, "original_max_position_embeddings": 8192,
+           "rope_theta": 500000.0}})",
+       500000.0f, llama3},
+      {R"({"rope_parameters": {"rope_type": "default", "rope_theta": 12345.5}})", 12345.5f, {}},
+      {R"({"rope_parameters": {"rope_theta": 20000}, "rope_theta": 20000.0})", 20000.0f, {}},
+      {R"({"rope_parameters": {"rope_type": "default"}, "rope_theta": 20000})", 20000.0f, {}},
+      {R"({"rope_parameters": {"partial_rotary_factor": 1.0}})", 10000.0f, {}},
+      {R"({"rope_parameters": {}})", 10000.0f, {}},
+      {R"({"rope_parameters": {"rope_type": "linear", "factor": 2.5, "rope_theta": 10000},
+           "rope_scaling": {"type": "linear", "factor": 2.5}, "rope_theta": 10000.0})",
+       10000.0f, linear},
+  };
+  for (const Case& c : cases) {
+    SCOPED_TRACE(c.patch);
+    const ModelConfig config = read(patched(kLlama, c.patch));
+    EXPECT_EQ(config.rope_theta, c.theta);
+    EXPECT_EQ(config.rope_scaling.kind, c.scaling.kind);
+    EXPECT_EQ(config.rope_scaling.factor, c.scaling.factor);
+    EXPECT_EQ(config.rope_scaling.low_frequency_factor, c.scaling.low_frequency_factor);
+    EXPECT_EQ(config.rope_scaling.high_frequency_factor, c.scaling.high_frequency_factor);
+    EXPECT_EQ(config.rope_scaling.original_positions, c.scaling.original_positions);
+  }
+}
+
+TEST(ModelConfig, TokenIds) {
+  struct Case {
+    const char* patch;
+    const char* generation;
+    std::optional<int32_t> bos;
+    std::vector<int32_t> eos;
+  };
+  const Case cases[] = {
+      {R"({"bos_token_id": 0, "eos_token_id": 999})", "", 0, {999}},
+      {R"({"bos_token_id": null, "eos_token_id": null})", "", {}, {}},
+      {R"({"bos_token_id": -1, "eos_token_id": -1})", "", {}, {}},
+      {R"({"eos_token_id": [5, 7, 9]})", "", 1, {5, 7, 9}},
+      {R"({"eos_token_id": [5, -1]})", "", 1, {5}},
+      {R"({"eos_token_id": []})", "", 1, {}},
+      {"{}", R"({"eos_token_id": 8})", 1, {8}},
+      {"{}", R"({"eos_token_id": [8, 9], "bos_token_id": 3})", 1, {8, 9}},
+      {"{}", R"({"eos_token_id": null})", 1, {2}},
+      {"{}", R"({"eos_token_id": -1})", 1, {2}},
+      {"{}", R"({"eos_token_id": []})", 1, {2}},
+      {"{}", "{}", 1, {2}},
+      {R"({"eos_token_id": null})", R"({"eos_token_id": 8})", 1, {8}},
+  };
+  for (const Case& c : cases) {
+    SCOPED_TRACE(std::string(c.patch) + c.generation);
+    const ModelConfig config = read(patched(kLlama, c.patch), c.generation);
+    EXPECT_EQ(config.bos_token_id, c.bos);
+    EXPECT_EQ(config.eos_token_ids, c.eos);
+  }
+}
+
+struct BadPatch {
+  const char* patch;
+  const char* fragment;
+};
+
+void expect_refused(std::string_view base, const BadPatch& bad) {
+  SCOPED_TRACE(bad.patch);
+  const std::string message = error_of([&] { read(patched(base, bad.patch)); });
+  expect_message(message, bad.fragment);
+  expect_message(message, "config.json: ");
+}
+
+TEST(ModelConfig, RefusesWhatNoFamilySupports) {
+  const BadPatch cases[] = {
+      {R"({"architectures": "<remove>"})", "architectures is missing"},
+      {R"({"architectures": null})", "architectures is null; expected an array"},
+      {R"({"architectures": []})", "architectures is empty"},
+      {R"({"architectures": "OPTForCausalLM"})", "architectures is \"OPTForCausalLM\"; expected"},
+      {R"({"architectures": [7]})", "architectures holds 7; expected strings"},
+      {R"({"architectures": ["BertModel"]})",
+       R"("BertModel"; supported are LlamaForCausalLM, OPTForCausalLM, SparseLlamaForCausalLM)"},
+      {R"({"architectures": ["llamaforcausallm"]})", "supported are LlamaForCausalLM"},
+      {R"({"vocab_size": "<remove>"})", "vocab_size is missing"},
+      {R"({"hidden_size": "<remove>"})", "hidden_size is missing"},
+      {R"({"num_hidden_layers": "<remove>"})", "num_hidden_layers is missing"},
+      {R"({"num_attention_heads": "<remove>"})", "num_attention_heads is missing"},
+      {R"({"vocab_size": null})", "vocab_size is null"},
+      {R"({"vocab_size": 0})", "vocab_size is 0; expected an integer from 1 to 2147483647"},
+      {R"({"vocab_size": 2147483648})", "vocab_size is 2147483648"},
+      {R"({"vocab_size": -32000})", "vocab_size is -32000"},
+      {R"({"vocab_size": 1e3})", "vocab_size is 1000.0; expected an integer"},
+      {R"({"vocab_size": "1000"})", "vocab_size is \"1000\""},
+      {R"({"vocab_size": [1000]})", "vocab_size is an array"},
+      {R"({"vocab_size": {}})", "vocab_size is an object"},
+      {R"({"vocab_size": true})", "vocab_size is true"},
+      {R"({"vocab_size": 18446744073709551615})", "vocab_size is 18446744073709551615"},
+      {R"({"vocab_size": 98446744073709551615})", "vocab_size is 9.8446744"},
+      {R"({"hidden_size": 0})", "hidden_size is 0"},
+      {R"({"hidden_size": -64})", "hidden_size is -64"},
+      {R"({"hidden_size": 16777217})", "hidden_size is 16777217"},
+      {R"({"num_hidden_layers": 0})", "num_hidden_layers is 0"},
+      {R"({"num_hidden_layers": 10001})", "num_hidden_layers is 10001"},
+      {R"({"num_attention_heads": 0})", "num_attention_heads is 0"},
+      {R"({"num_attention_heads": 65537})", "num_attention_heads is 65537"},
+      {R"({"num_attention_heads": 3})",
+       "hidden_size 64 is not a multiple of num_attention_heads 3"},
+      {R"({"num_attention_heads": 16})", "the head size 4 is not supported; supported are"},
+      {R"({"hidden_size": 2048})", "the head size 512 is not supported"},
+      {R"({"max_position_embeddings": 0})", "max_position_embeddings is 0"},
+      {R"({"max_position_embeddings": 2048.5})", "max_position_embeddings is 2048.5"},
+      {R"({"max_position_embeddings": 2147483648})", "max_position_embeddings is 2147483648"},
+      {R"({"quantization_config": {"quant_method": "gptq"}})",
+       "quantization_config is an object; only weights in f32, f16 and bf16"},
+      {R"({"quantization_config": false})", "quantization_config is false"},
+      {R"({"tie_word_embeddings": 1})", "tie_word_embeddings is 1; expected true or false"},
+      {R"({"tie_word_embeddings": "true"})", "tie_word_embeddings is \"true\""},
+      {R"({"bos_token_id": 1000})", "bos_token_id is 1000, but vocab_size is 1000"},
+      {R"({"bos_token_id": [1]})", "bos_token_id is an array; expected one token id"},
+      {R"({"bos_token_id": "<s>"})", "bos_token_id is \"<s>\""},
+      {R"({"eos_token_id": 1000})", "eos_token_id is 1000, but vocab_size is 1000"},
+      {R"({"eos_token_id": 2.0})", "eos_token_id is 2.0; expected an integer"},
+      {R"({"eos_token_id": {}})", "eos_token_id is an object; expected an integer"},
+      {R"({"eos_token_id": false})", "eos_token_id is false"},
+      {R"({"eos_token_id": [2, 1000]})", "eos_token_id is 1000"},
+      {R"({"eos_token_id": [2, "3"]})", "eos_token_id holds \"3\""},
+      {R"({"eos_token_id": [2, null]})", "eos_token_id holds null"},
+      {R"({"eos_token_id": [[2]]})", "eos_token_id holds an array"},
+      {R"({"eos_token_id": 4294967298})", "eos_token_id is 4294967298; expected"},
+  };
+  for (const BadPatch& c : cases) {
+    expect_refused(kOpt, c);
+    expect_refused(kLlama, c);
+  }
+}
+
+TEST(ModelConfig, RefusesUnsupportedOpt) {
+  const BadPatch cases[] = {
+      {R"({"ffn_dim": "<remove>"})", "ffn_dim is missing"},
+      {R"({"ffn_dim": 0})", "ffn_dim is 0"},
+      {R"({"ffn_dim": 16777217})", "ffn_dim is 16777217"},
+      {R"({"activation_function": "<remove>"})", "activation_function is missing"},
+      {R"({"activation_function": "mish"})",
+       "activation_function is \"mish\"; supported are relu, gelu,"},
+      {R"({"activation_function": 1})", "activation_function is 1; expected a string"},
+      {R"({"do_layer_norm_before": false})", "do_layer_norm_before is false; only true"},
+      {R"({"do_layer_norm_before": 1})", "do_layer_norm_before is 1; expected true or false"},
+      {R"({"_remove_final_layer_norm": true})", "_remove_final_layer_norm is true; only false"},
+      {R"({"layer_norm_elementwise_affine": false})", "layer_norm_elementwise_affine is false"},
+      {R"({"enable_bias": false})", "enable_bias is false; only true is supported"},
+      {R"({"word_embed_proj_dim": 32})", "word_embed_proj_dim is 32; only hidden_size, 64"},
+      {R"({"word_embed_proj_dim": -64})", "word_embed_proj_dim is -64"},
+      {R"({"word_embed_proj_dim": "64"})", "word_embed_proj_dim is \"64\""},
+  };
+  for (const BadPatch& c : cases) {
+    expect_refused(kOpt, c);
+  }
+}
+
+TEST(ModelConfig, RefusesUnsupportedLlama) {
+  const BadPatch cases[] = {
+      {R"({"intermediate_size": "<remove>"})", "intermediate_size is missing"},
+      {R"({"intermediate_size": -1})", "intermediate_size is -1"},
+      {R"({"intermediate_size": 16777217})", "intermediate_size is 16777217"},
+      {R"({"hidden_act": "<remove>"})", "hidden_act is missing; expected a string"},
+      {R"({"hidden_act": null})", "hidden_act is null"},
+      {R"({"hidden_act": "quick_gelu"})", "hidden_act is \"quick_gelu\"; supported are relu"},
+      {R"({"hidden_act": "ReLU"})", "hidden_act is \"ReLU\""},
+      {R"({"hidden_act": ""})", "hidden_act is \"\""},
+      {R"({"hidden_act": "fatrelu"})", "hidden_act_param is missing; expected a number"},
+      {R"({"hidden_act": "fatrelu", "hidden_act_param": null})", "hidden_act_param is null"},
+      {R"({"hidden_act": "fatrelu", "hidden_act_param": -0.01})", "hidden_act_param is -0.01"},
+      {R"({"hidden_act": "fatrelu", "hidden_act_param": 1e300})", "hidden_act_param is 1e+300"},
+      {R"({"hidden_act": "fatrelu", "hidden_act_param": "0.1"})", "hidden_act_param is \"0.1\""},
+      {R"({"num_key_value_heads": 0})", "num_key_value_heads is 0"},
+      {R"({"num_key_value_heads": 3})",
+       "num_key_value_heads is 3; expected a divisor of num_attention_heads, 4"},
+      {R"({"num_key_value_heads": 8})", "num_key_value_heads is 8"},
+      {R"({"num_key_value_heads": true})", "num_key_value_heads is true"},
+      {R"({"head_dim": 0})", "head_dim is 0"},
+      {R"({"head_dim": 12})", "the head size 12 is not supported; supported are multiples of 8"},
+      {R"({"head_dim": 264})", "the head size 264 is not supported"},
+      {R"({"head_dim": -8})", "head_dim is -8"},
+      {R"({"head_dim": 9223372036854775807})", "head_dim is 9223372036854775807"},
+      {R"({"rms_norm_eps": 0})", "rms_norm_eps is 0; expected a number from"},
+      {R"({"rms_norm_eps": -1e-6})", "rms_norm_eps is -1e-06"},
+      {R"({"rms_norm_eps": 2})", "rms_norm_eps is 2"},
+      {R"({"rms_norm_eps": "1e-6"})", "rms_norm_eps is \"1e-6\""},
+      {R"({"rms_norm_eps": 1e-300})", "rms_norm_eps is 1e-300"},
+      {R"({"attention_bias": 0})", "attention_bias is 0; expected true or false"},
+      {R"({"mlp_bias": "no"})", "mlp_bias is \"no\""},
+      {R"({"sliding_window": 4096})", "sliding_window is 4096; sliding windows are not supported"},
+      {R"({"partial_rotary_factor": 0.5})", "partial_rotary_factor is 0.5; only 1 is supported"},
+      {R"({"rope_theta": 0})", "rope_theta is 0; expected a number"},
+      {R"({"rope_theta": -10000.0})", "rope_theta is -10000.0"},
+      {R"({"rope_theta": 1e300})", "rope_theta is 1e+300"},
+      {R"({"rope_theta": "10000"})", "rope_theta is \"10000\""},
+      {R"({"rope_theta": [10000]})", "rope_theta is an array"},
+      {R"({"rope_scaling": "linear"})", "rope_scaling is \"linear\"; expected an object"},
+      {R"({"rope_scaling": [1]})", "rope_scaling is an array; expected an object"},
+      {R"({"rope_scaling": {"type": "dynamic", "factor": 2}})",
+       "rope_scaling.type is \"dynamic\"; supported are default, linear and llama3"},
+      {R"({"rope_scaling": {"rope_type": "yarn", "factor": 2}})",
+       "rope_scaling.rope_type is \"yarn\"; supported are default, linear and llama3"},
+      {R"({"rope_parameters": {"rope_type": "longrope", "factor": 2}})",
+       "rope_parameters.rope_type is \"longrope\"; supported are"},
+      {R"({"rope_scaling": {"rope_type": 3}})", "rope_scaling.rope_type is 3; expected a string"},
+      {R"({"rope_scaling": {"rope_type": "linear", "type": "llama3", "factor": 2}})",
+       "rope_scaling.type is \"llama3\"; but"},
+      {R"({"rope_scaling": {"factor": 2}})",
+       "rope_scaling.factor is 2; the default rope type has no factor"},
+      {R"({"rope_scaling": {"type": "linear"}})", "rope_scaling.factor is missing"},
+      {R"({"rope_scaling": {"type": "linear", "factor": null}})", "rope_scaling.factor is null"},
+      {R"({"rope_scaling": {"type": "linear", "factor": 0}})", "rope_scaling.factor is 0"},
+      {R"({"rope_scaling": {"type": "linear", "factor": -2}})", "rope_scaling.factor is -2"},
+      {R"({"rope_scaling": {"type": "linear", "factor": "2"}})", "rope_scaling.factor is \"2\""},
+      {R"({"rope_scaling": {"type": "linear", "factor": 2, "beta_fast": 32}})",
+       "rope_scaling has the unknown key \"beta_fast\""},
+      {R"({"rope_parameters": {"full_attention": {"rope_type": "default"}}})",
+       "rope_parameters has the unknown key \"full_attention\""},
+      {R"({"rope_parameters": {"partial_rotary_factor": 0.25}})",
+       "rope_parameters.partial_rotary_factor is 0.25; only 1 is supported"},
+      {R"({"rope_parameters": {"rope_theta": 10000}, "rope_theta": 500000})",
+       "rope_parameters.rope_theta is 10000; but another rope_theta of the file is 500000"},
+      {R"({"rope_parameters": {"rope_type": "default"},
+           "rope_scaling": {"type": "linear", "factor": 2}})",
+       "rope_parameters differs from rope_scaling"},
+      {R"({"rope_scaling": {"rope_type": "llama3", "factor": 8, "high_freq_factor": 4,
+           "original_max_position_embeddings": 8192}})",
+       "rope_scaling.low_freq_factor is missing"},
+      {R"({"rope_scaling": {"rope_type": "llama3", "factor": 8, "low_freq_factor": 1,
+           "original_max_position_embeddings": 8192}})",
+       "rope_scaling.high_freq_factor is missing"},
+      {R"({"rope_scaling": {"rope_type": "llama3", "factor": 8, "low_freq_factor": 1,
+           "high_freq_factor": 4}})",
+       "rope_scaling.original_max_position_embeddings is missing"},
+      {R"({"rope_scaling": {"rope_type": "llama3", "factor": 8, "low_freq_factor": 4,
+           "high_freq_factor": 4, "original_max_position_embeddings": 8192}})",
+       "rope_scaling: high_freq_factor 4 is not larger than low_freq_factor 4"},
+      {R"({"rope_scaling": {"rope_type": "llama3", "factor": 8, "low_freq_factor": 0,
+           "high_freq_factor": 4, "original_max_position_embeddings": 8192}})",
+       "rope_scaling.low_freq_factor is 0"},
+      {R"({"rope_scaling": {"rope_type": "llama3", "factor": 8, "low_freq_factor": 1,
+           "high_freq_factor": 4, "original_max_position_embeddings": 0}})",
+       "rope_scaling.original_max_position_embeddings is 0"},
+  };
+  for (const BadPatch& c : cases) {
+    expect_refused(kLlama, c);
+  }
+}
+
+TEST(ModelConfig, RefusesTextThatIsNoConfig) {
+  const std::string valid(kLlama);
+  const std::string inner = valid.substr(1);
+  const std::pair<std::string, const char*> cases[] = {
+      {"", "invalid JSON at byte"},
+      {"{", "invalid JSON at byte"},
+      {"nonsense", "invalid JSON at byte"},
+      {valid + "}", "invalid JSON at byte"},
+      {valid + std::string(1, '\0') + "x", "invalid JSON at byte"},
+      {"[" + valid + "]", "is an array; expected an object"},
+      {"null", "is null; expected an object"},
+      {"7", "is 7; expected an object"},
+      {R"({"rms_norm_eps": NaN, )" + inner, "invalid JSON at byte"},
+      {R"({"rope_theta": Infinity, )" + inner, "invalid JSON at byte"},
+      {R"({"rope_theta": 1e999, )" + inner, "number out of range at byte"},
+      {R"({"vocab_size": 7, )" + inner, "the key \"vocab_size\" is there twice"},
+      {R"({"x": )" + std::string(100'000, '['), "nested more than 32 levels deep"},
+      {R"({"x": ")" + std::string(2'000'000, 'x') + R"(", )" + inner, "at most 1048576 are read"},
+  };
+  for (const auto& [text, fragment] : cases) {
+    SCOPED_TRACE(text.substr(0, 200));
+    expect_message(error_of([&, &t = text] { read(t); }), fragment);
+  }
+  const TempDir empty;
+  expect_message(error_of([&] { read_model_config(empty.path()); }), "config.json");
+  expect_message(error_of([&] { read_model_config(empty.path() / "none"); }), "none/config.json");
+}
+
+TEST(ModelConfig, RefusesBadGenerationEos) {
+  const std::pair<const char*, const char*> cases[] = {
+      {R"({"eos_token_id": 1000})", "eos_token_id is 1000, but vocab_size is 1000"},
+      {R"({"eos_token_id": "2"})", "eos_token_id is \"2\""},
+      {"[]", "is an array; expected an object"},
+      {"null", "is null; expected an object"},
+      {"{", "invalid JSON"},
+  };
+  for (const auto& [generation, fragment] : cases) {
+    SCOPED_TRACE(generation);
+    const std::string message = error_of([&, &g = generation] { read(kLlama, g); });
+    expect_message(message, fragment);
+    expect_message(message, "generation_config.json");
+  }
+}
+
+TEST(GenerationDefaults, AreEmptyWithoutFileOrKeys) {
+  const TempDir empty;
+  for (const GenerationDefaults& defaults :
+       {read_generation_defaults(empty.path()), read_defaults("{}"),
+        read_defaults(R"({"do_sample": null, "temperature": null, "top_k": null, "top_p": null,
+                          "min_p": null, "max_length": 4096})")}) {
+    EXPECT_FALSE(defaults.do_sample.has_value());
+    EXPECT_FALSE(defaults.temperature.has_value());
+    EXPECT_FALSE(defaults.top_k.has_value());
+    EXPECT_FALSE(defaults.top_p.has_value());
+    EXPECT_FALSE(defaults.min_p.has_value());
+  }
+}
+
+TEST(GenerationDefaults, AreRead) {
+  GenerationDefaults defaults = read_defaults(
+      R"({"do_sample": true, "temperature": 0.6, "top_k": 50, "top_p": 0.9, "min_p": 0.05})");
+  EXPECT_EQ(defaults.do_sample, true);
+  EXPECT_EQ(defaults.temperature, 0.6f);
+  EXPECT_EQ(defaults.top_k, 50);
+  EXPECT_EQ(defaults.top_p, 0.9f);
+  EXPECT_EQ(defaults.min_p, 0.05f);
+  defaults = read_defaults(
+      R"({"do_sample": false, "temperature": 0, "top_k": 0, "top_p": 1, "min_p": 0.0})");
+  EXPECT_EQ(defaults.do_sample, false);
+  EXPECT_EQ(defaults.temperature, 0.0f);
+  EXPECT_EQ(defaults.top_k, 0);
+  EXPECT_EQ(defaults.top_p, 1.0f);
+  EXPECT_EQ(defaults.min_p, 0.0f);
+}
+
+TEST(GenerationDefaults, AreRangeChecked) {
+  const std::pair<const char*, const char*> cases[] = {
+      {R"({"do_sample": 1})", "do_sample is 1; expected true or false"},
+      {R"({"temperature": -0.1})", "temperature is -0.1"},
+      {R"({"temperature": 1e300})", "temperature is 1e+300"},
+      {R"({"temperature": "hot"})", "temperature is \"hot\"; expected a number"},
+      {R"({"temperature": true})", "temperature is true"},
+      {R"({"top_k": -1})", "top_k is -1"},
+      {R"({"top_k": 2147483648})", "top_k is 2147483648"},
+      {R"({"top_k": 50.0})", "top_k is 50.0; expected an integer"},
+      {R"({"top_p": 0})", "top_p is 0; expected a number above 0"},
+      {R"({"top_p": 1e-300})", "top_p is 1e-300; expected a number above 0"},
+      {R"({"top_p": 1.01})", "top_p is 1.01"},
+      {R"({"top_p": -0.5})", "top_p is -0.5"},
+      {R"({"min_p": -0.01})", "min_p is -0.01"},
+      {R"({"min_p": 1.5})", "min_p is 1.5"},
+      {R"({"min_p": []})", "min_p is an array"},
+      {"[]", "is an array; expected an object"},
+  };
+  for (const auto& [text, fragment] : cases) {
+    SCOPED_TRACE(text);
+    const std::string message = error_of([&, &t = text] { read_defaults(t); });
+    expect_message(message, fragment);
+    expect_message(message, "generation_config.json");
+  }
+}
+
+void expect_sound(const ModelConfig& config) {
+  for (int64_t size :
+       {config.vocab_size, config.hidden_size, config.intermediate_size, config.num_layers,
+        config.num_heads, config.num_kv_heads, config.head_dim, config.max_positions}) {
+    EXPECT_GE(size, 1);
+    EXPECT_LE(size, INT32_MAX);
+  }
+  EXPECT_EQ(config.num_heads % config.num_kv_heads, 0);
+  EXPECT_EQ(config.head_dim % 8, 0);
+  EXPECT_LE(config.head_dim, 256);
+  EXPECT_GT(config.norm_epsilon, 0.0f);
+  EXPECT_LE(config.norm_epsilon, 1.0f);
+  EXPECT_GE(config.rope_theta, 1.0f);
+  EXPECT_GE(config.rope_scaling.factor, 1.0f);
+  EXPECT_GE(config.activation.threshold, 0.0f);
+  EXPECT_NE(config.activation.kind, Kind::none);
+  for (int32_t id : config.eos_token_ids) {
+    EXPECT_GE(id, 0);
+    EXPECT_LT(id, config.vocab_size);
+  }
+}
+
+// Whatever the text is, the config is sound or an Error.
+TEST(ModelConfig, SurvivesRandomMutations) {
+  constexpr unsigned kSeed = 20240608;
+  SCOPED_TRACE(kSeed);
+  std::mt19937 random(kSeed);
+  const auto below = [&](size_t n) {
+    return std::uniform_int_distribution<size_t>(0, n - 1)(random);
+  };
+  constexpr std::string_view kSnippets[] = {"-",    "0",  "9",    "[",   "]",
+                                            "{",    "}",  ",",    "\"",  "1e9",
+                                            "null", ".5", "true", "e38", "99999999999999999999"};
+  const std::string opt = patched(kOpt, R"({"eos_token_id": [2, 3], "word_embed_proj_dim": 64,
+    "do_layer_norm_before": true, "tie_word_embeddings": false})");
+  const std::string llama = patched(kLlama, R"({"hidden_act": "fatrelu", "hidden_act_param": 0.25,
+    "num_key_value_heads": 2, "head_dim": 32, "eos_token_id": 7, "rms_norm_eps": 1e-5,
+    "rope_theta": 5e5, "rope_scaling": {"rope_type": "llama3", "factor": 8, "low_freq_factor": 1.5,
+    "high_freq_factor": 5, "original_max_position_embeddings": 8192}})");
+  const std::string generation =
+      R"({"do_sample": true, "temperature": 0.6, "top_k": 50, "top_p": 0.9, "min_p": 0.05})";
+  const auto mutate = [&](std::string text) {
+    for (size_t edits = 1 + below(3); edits > 0; --edits) {
+      const size_t at = below(text.size());
+      switch (below(4)) {
+        case 0:
+          text[at] = static_cast<char>(below(256));
+          break;
+        case 1:
+          text.insert(at, kSnippets[below(std::size(kSnippets))]);
+          break;
+        case 2:
+          text.erase(at, 1 + below(4));
+          break;
+        default:
+          text[at] = static_cast<char>('0' + below(10));
+          break;
+      }
+    }
+    return text;
+  };
+
+  const TempDir dir;
+  int loaded = 0;
+  for (int i = 0; i < 4000; ++i) {
+    dir.write("config.json", mutate(i % 2 == 0 ? opt : llama));
+    dir.write("generation_config.json", mutate(generation));
+    const std::string model_error = error_of([&] {
+      expect_sound(read_model_config(dir.path()));
+      ++loaded;
+    });
+    const std::string generation_error = error_of([&] {
+      const GenerationDefaults defaults = read_generation_defaults(dir.path());
+      EXPECT_GE(defaults.temperature.value_or(0.0f), 0.0f);
+      EXPECT_GT(defaults.top_p.value_or(1.0f), 0.0f);
+      EXPECT_LE(defaults.top_p.value_or(1.0f), 1.0f);
+    });
+    for (const std::string& message : {model_error, generation_error}) {
+      if (!message.empty()) {
+        expect_message(message, "config.json");
+      }
+    }
+  }
+  EXPECT_GT(loaded, 0);
+}
+
+TEST(ModelConfig, ReadsTheDemoModels) {
+  const ModelConfig llama = read_model_config(testing::data("models/fable-llama-relu-8m"));
+  expect_sound(llama);
+  EXPECT_EQ(llama.architecture, "LlamaForCausalLM");
+  EXPECT_EQ(llama.vocab_size, 4096);
+  EXPECT_EQ(llama.hidden_size, 256);
+  EXPECT_EQ(llama.intermediate_size, 768);
+  EXPECT_EQ(llama.num_layers, 8);
+  EXPECT_EQ(llama.head_dim, 64);
+  EXPECT_EQ(llama.max_positions, 1024);
+  EXPECT_EQ(llama.activation, Activation{Kind::relu});
+  EXPECT_TRUE(llama.tied_head);
+  EXPECT_EQ(llama.bos_token_id, 1);
+
+  const ModelConfig opt = read_model_config(testing::data("models/fable-opt-8m"));
+  expect_sound(opt);
+  EXPECT_EQ(opt.architecture, "OPTForCausalLM");
+  EXPECT_EQ(opt.intermediate_size, 1024);
+  EXPECT_EQ(opt.max_positions, 512);
+  EXPECT_EQ(opt.bos_token_id, 2);
+}
+
+// The config of a tiny checkpoint agrees with its weights: one token embedding of the right shape.
+TEST(ModelConfig, ReadsTheTinyCheckpoints) {
+  int count = 0;
+  for (const auto& entry : fs::directory_iterator(testing::data("tiny"))) {
+    SCOPED_TRACE(entry.path());
+    const ModelConfig config = read_model_config(entry.path());
+    expect_sound(config);
+    read_generation_defaults(entry.path());
+    const Checkpoint checkpoint(entry.path());
+    int embeddings = 0;
+    for (const std::string& name : checkpoint.names()) {
+      const StoredTensor& tensor = *checkpoint.find(name);
+      tensor.float_dtype(name);
+      if (name.ends_with("embed_tokens.weight")) {
+        ++embeddings;
+        EXPECT_EQ(tensor.shape, (std::vector<int64_t>{config.vocab_size, config.hidden_size}));
+      }
+    }
+    EXPECT_EQ(embeddings, 1);
+    ++count;
+  }
+  EXPECT_GT(count, 0);
+}
+
+}  // namespace
+}  // namespace sparsellm

@@ -1,0 +1,74 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine/request.h"
+#include "engine/scheduler.h"
+#include "engine/stats.h"
+#include "engine/step_upload.h"
+#include "kernels/base/exec.h"
+#include "models/config.h"
+#include "models/decoder.h"
+#include "models/kv_cache.h"
+#include "models/weights.h"
+#include "tokenizer/tokenizer.h"
+
+namespace sparsellm {
+
+struct EngineOptions {
+  Device device;
+  int64_t context_size = 0;    // tokens of prompt and continuation; 0: the model's maximum
+  int64_t max_requests = 32;   // computed at once
+  int64_t step_tokens = 2048;  // computed in one step
+  int64_t kv_tokens = 0;  // capacity of the KV cache; 0: max_requests full contexts, or as many as
+                          // fit in half of the machine's memory, at least one
+  int threads = 0;        // of the CPU device; 0: all cores
+  bool with_tokenizer = true;
+  LoadProgress progress;
+};
+
+// A model, its KV cache and the requests that it is working on. Not thread-safe.
+class Engine {
+ public:
+  // Throws Error for anything that is wrong with the directory or the options.
+  static Engine load(const std::filesystem::path& directory, const EngineOptions& options);
+
+  Engine(Engine&&) noexcept;
+  Engine& operator=(Engine&&) noexcept;
+  ~Engine();
+
+  // Queues a request and returns its id. on_token is called from step(). Throws Error if the
+  // request can never run: an empty prompt, one as long as the context or longer, an id outside
+  // the vocabulary, sampling parameters out of range.
+  int64_t submit(Request request, OnToken on_token);
+
+  // Computes the next tokens of the requests at hand. False when there was nothing to do.
+  bool step();
+
+  // Ends a request; its on_token is called once more, now. Unknown ids are ignored.
+  void cancel(int64_t id);
+
+  // submit() and step() until all are done; results in the order of the requests. A request that
+  // submit refuses becomes a Completion with FinishReason::error.
+  std::vector<Completion> generate(std::vector<Request> requests);
+
+  const ModelConfig& config() const;
+  const GenerationDefaults& generation_defaults() const;
+  const Tokenizer& tokenizer() const;  // throws Error if the engine was loaded without
+  int64_t context_size() const;
+  const EngineStats& stats() const;
+  int64_t free_pages() const;
+  int64_t total_pages() const;
+
+ private:
+  struct State;
+  explicit Engine(std::unique_ptr<State> state);
+
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace sparsellm

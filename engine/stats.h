@@ -1,0 +1,22 @@
+#pragma once
+
+#include <cstdint>
+
+namespace sparsellm {
+
+// What an engine has done and what it holds. The time of a step that both prefills and decodes is
+// shared out by rows.
+struct EngineStats {
+  double load_seconds = 0.0;
+  int64_t prefill_tokens = 0;
+  double prefill_seconds = 0.0;
+  int64_t decode_tokens = 0;
+  double decode_seconds = 0.0;
+  int64_t steps = 0;
+
+  int64_t weight_bytes = 0;
+  int64_t kv_bytes = 0;
+  int64_t workspace_bytes = 0;
+};
+
+}  // namespace sparsellm

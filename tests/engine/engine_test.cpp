@@ -1,0 +1,345 @@
+#include "engine/engine.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <functional>
+#include <map>
+#include <random>
+#include <stdexcept>
+#include <vector>
+
+#include "kernels/base/error.h"
+#include "tests/testing/paths.h"
+#include "tests/testing/reference.h"
+#include "tests/testing/temp_dir.h"
+
+namespace sparsellm {
+namespace {
+
+Engine load_llama(EngineOptions options = {}) {
+  options.with_tokenizer = false;
+  return Engine::load(testing::data("models/fable-llama-relu-8m"), options);
+}
+
+// Everything that a request produced, bit for bit.
+struct Trace {
+  std::vector<int32_t> tokens;
+  std::vector<std::vector<float>> logits;
+
+  friend bool operator==(const Trace& a, const Trace& b) {
+    if (a.tokens != b.tokens || a.logits.size() != b.logits.size()) {
+      return false;
+    }
+    for (size_t i = 0; i < a.logits.size(); ++i) {
+      if (a.logits[i].size() != b.logits[i].size() ||
+          std::memcmp(a.logits[i].data(), b.logits[i].data(), a.logits[i].size() * sizeof(float)) !=
+              0) {
+        return false;
+      }
+    }
+    return true;
+  }
+};
+
+std::vector<Trace> run(Engine& engine, std::vector<Request> requests) {
+  std::vector<Trace> traces(requests.size());
+  for (size_t i = 0; i < requests.size(); ++i) {
+    requests[i].on_logits = [&trace = traces[i]](int64_t, std::span<const float> values) {
+      trace.logits.emplace_back(values.begin(), values.end());
+    };
+  }
+  const std::vector<Completion> done = engine.generate(std::move(requests));
+  for (size_t i = 0; i < done.size(); ++i) {
+    EXPECT_EQ(done[i].error, "");
+    traces[i].tokens = done[i].tokens;
+  }
+  return traces;
+}
+
+std::vector<Request> mixed_requests(size_t count, int64_t vocabulary, int64_t longest_prompt) {
+  std::mt19937 random(17);
+  std::vector<Request> requests(count);
+  for (size_t i = 0; i < count; ++i) {
+    Request& request = requests[i];
+    const int64_t length = i == 0 ? 1 : 1 + static_cast<int64_t>(random()) % longest_prompt;
+    for (int64_t j = 0; j < length; ++j) {
+      request.prompt.push_back(static_cast<int32_t>(random() % vocabulary));
+    }
+    request.max_tokens = 1 + static_cast<int64_t>(random() % 24);
+    request.seed = random();
+    request.ignore_eos = i % 5 == 0;
+    if (i % 3 != 0) {
+      request.sampling = {.temperature = 0.9f,
+                          .top_k = static_cast<int32_t>(random() % 60),
+                          .top_p = 0.9f,
+                          .min_p = 0.02f};
+    }
+  }
+  return requests;
+}
+
+class BatchIdentity : public ::testing::TestWithParam<std::filesystem::path> {};
+INSTANTIATE_TEST_SUITE_P(Checkpoints, BatchIdentity,
+                         ::testing::ValuesIn(testing::all_checkpoints()),
+                         [](const auto& checkpoint) {
+                           return "n" + std::to_string(checkpoint.index);
+                         });
+
+TEST_P(BatchIdentity, AloneOrAmong17) {
+  EngineOptions options;
+  options.with_tokenizer = false;
+  options.max_requests = 17;
+  Engine engine = Engine::load(GetParam(), options);
+  const std::vector<Request> requests = mixed_requests(17, engine.config().vocab_size, 90);
+  const std::vector<Trace> together = run(engine, requests);
+
+  // Few rows a step, so that prefill is cut into chunks beside decode rows; another thread count.
+  options.step_tokens = 23;
+  options.max_requests = 5;
+  options.threads = 3;
+  Engine chunked_engine = Engine::load(GetParam(), options);
+  const std::vector<Trace> chunked = run(chunked_engine, requests);
+
+  for (size_t i = 0; i < requests.size(); ++i) {
+    const Trace alone = run(engine, {requests[i]}).front();
+    EXPECT_FALSE(alone.tokens.empty());
+    EXPECT_TRUE(alone == together[i]) << "request " << i;
+    EXPECT_TRUE(alone == chunked[i]) << "request " << i << ", chunked";
+  }
+  EXPECT_EQ(engine.free_pages(), engine.total_pages());
+}
+
+TEST(Engine, SameSeedSameText) {
+  Engine engine = load_llama();
+  Request request;
+  request.prompt = {1, 2277, 656};
+  request.sampling = {.temperature = 1.0f, .top_k = 0, .top_p = 1.0f, .min_p = 0.0f};
+  request.seed = 42;
+  request.max_tokens = 32;
+  Request other = request;
+  other.seed = 43;
+  Request unseeded = request;
+  unseeded.seed.reset();
+  const std::vector<Completion> done =
+      engine.generate({request, request, other, unseeded, unseeded});
+  EXPECT_EQ(done[0].tokens, done[1].tokens);
+  EXPECT_NE(done[0].tokens, done[2].tokens);
+  EXPECT_NE(done[3].tokens, done[4].tokens);
+}
+
+TEST(Engine, EndsByLengthAndContext) {
+  EngineOptions options;
+  options.context_size = 40;
+  Engine engine = load_llama(options);
+  Request request;
+  request.prompt.assign(30, 300);
+  request.ignore_eos = true;
+  request.max_tokens = 3;
+  Request unlimited = request;
+  unlimited.max_tokens = -1;
+  Request scoring = request;
+  scoring.prompt.assign(40, 300);  // as long as the context: nothing is generated
+  scoring.max_tokens = 0;
+  const std::vector<Completion> done = engine.generate({request, unlimited, scoring});
+  EXPECT_EQ(done[0].tokens.size(), 3u);
+  EXPECT_EQ(done[1].tokens.size(), 10u);
+  EXPECT_EQ(done[2].tokens.size(), 0u);
+  for (const Completion& completion : done) {
+    EXPECT_EQ(completion.finish, FinishReason::length);
+  }
+}
+
+TEST(Engine, StopsAtEos) {
+  Request request;
+  request.prompt = {1, 2277, 656};
+  request.max_tokens = 20;
+  Engine plain = load_llama();
+  const std::vector<int32_t> free_running = plain.generate({request}).front().tokens;
+
+  // The same model, with its fifth token declared the end of the text.
+  const testing::TempDir directory;
+  for (const auto& entry :
+       std::filesystem::directory_iterator(testing::data("models/fable-llama-relu-8m"))) {
+    std::filesystem::create_symlink(entry.path(), directory.path() / entry.path().filename());
+  }
+  directory.write("generation_config.json",
+                  fmt::format(R"({{"eos_token_id": [3, {}]}})", free_running[4]));
+  EngineOptions options;
+  options.with_tokenizer = false;
+  Engine engine = Engine::load(directory.path(), options);
+  const auto first =
+      std::find(free_running.begin(), free_running.end(), free_running[4]);  // it may come earlier
+  const Completion stopped = engine.generate({request}).front();
+  EXPECT_EQ(stopped.finish, FinishReason::stop);
+  EXPECT_EQ(stopped.tokens, std::vector<int32_t>(free_running.begin(), first + 1));
+
+  request.ignore_eos = true;
+  const Completion longer = engine.generate({request}).front();
+  EXPECT_EQ(longer.finish, FinishReason::length);
+  EXPECT_EQ(longer.tokens.size(), 20u);
+  EXPECT_EQ(std::count(longer.tokens.begin(), longer.tokens.end(), free_running[4]), 0);
+}
+
+TEST(Engine, MoreRequestsThanFitAtOnce) {
+  EngineOptions options;
+  options.max_requests = 3;
+  options.kv_tokens = 128;  // two of the requests below
+  Engine engine = load_llama(options);
+  Request request;
+  request.prompt.assign(40, 500);
+  request.max_tokens = 20;
+  request.ignore_eos = true;
+  const std::vector<Completion> done = engine.generate(std::vector<Request>(9, request));
+  for (const Completion& completion : done) {
+    EXPECT_EQ(completion.tokens, done.front().tokens);
+    EXPECT_EQ(completion.tokens.size(), 20u);
+  }
+  EXPECT_EQ(engine.free_pages(), engine.total_pages());
+}
+
+TEST(Engine, CancelFromOutsideAndFromACallback) {
+  Engine engine = load_llama();
+  Request request;
+  request.prompt = {1, 2277};
+  request.max_tokens = 100;
+  request.ignore_eos = true;
+  std::map<int64_t, FinishReason> finished;
+  int64_t first = 0;
+  int64_t second = 0;
+  int64_t tokens_of_second = 0;
+  const auto note = [&](const TokenEvent& event) {
+    if (event.finish) {
+      EXPECT_FALSE(finished.contains(event.request));
+      finished[event.request] = *event.finish;
+    }
+  };
+  first = engine.submit(request, note);
+  second = engine.submit(request, [&](const TokenEvent& event) {
+    note(event);
+    if (event.token && ++tokens_of_second == 5) {
+      engine.cancel(second);
+    }
+  });
+  const int64_t third = engine.submit(request, note);
+  engine.cancel(third);  // before its first step
+  EXPECT_EQ(finished.at(third), FinishReason::cancelled);
+  engine.cancel(third);
+  engine.cancel(12345);
+  for (int i = 0; i < 10; ++i) {
+    EXPECT_TRUE(engine.step());
+  }
+  engine.cancel(first);
+  EXPECT_FALSE(engine.step());
+  EXPECT_EQ(finished.at(first), FinishReason::cancelled);
+  EXPECT_EQ(finished.at(second), FinishReason::cancelled);
+  EXPECT_EQ(tokens_of_second, 5);
+  EXPECT_EQ(engine.free_pages(), engine.total_pages());
+}
+
+TEST(Engine, AThrowingCallbackEndsOnlyItsOwnRequest) {
+  Engine engine = load_llama();
+  Request request;
+  request.prompt = {1, 2277, 656};
+  request.max_tokens = 12;
+  request.ignore_eos = true;
+  const std::vector<int32_t> expected = engine.generate({request}).front().tokens;
+
+  std::vector<int32_t> tokens;
+  std::string error;
+  engine.submit(request, [&](const TokenEvent& event) {
+    if (event.token) {
+      tokens.push_back(*event.token);
+    }
+  });
+  engine.submit(request, [&](const TokenEvent& event) {
+    error = event.error;
+    if (!event.finish) {
+      throw std::runtime_error("the listener went away");
+    }
+  });
+  Request bad_hook = request;
+  bad_hook.on_logits = [](int64_t, std::span<const float>) {
+    throw std::runtime_error("the hook broke");
+  };
+  const Completion hooked = engine.generate({bad_hook}).front();
+  while (engine.step()) {
+  }
+  EXPECT_EQ(tokens, expected);
+  EXPECT_EQ(error, "the listener went away");
+  EXPECT_EQ(hooked.finish, FinishReason::error);
+  EXPECT_EQ(hooked.error, "the hook broke");
+  EXPECT_EQ(engine.free_pages(), engine.total_pages());
+}
+
+TEST(Engine, RefusesBadRequests) {
+  EngineOptions options;
+  options.context_size = 32;
+  options.kv_tokens = 32;
+  Engine engine = load_llama(options);
+  Request good;
+  good.prompt = {1, 2};
+  good.max_tokens = 1;
+  struct Case {
+    std::string expected;
+    std::function<void(Request&)> change;
+  };
+  const std::vector<Case> cases{
+      {"the prompt is empty", [](Request& r) { r.prompt.clear(); }},
+      {"token id 4096 is outside", [](Request& r) { r.prompt = {4096}; }},
+      {"token id -1 is outside", [](Request& r) { r.prompt = {-1}; }},
+      {"the prompt has 32 tokens", [](Request& r) { r.prompt.assign(32, 5); }},
+      {"the prompt has 33 tokens",
+       [](Request& r) {
+         r.prompt.assign(33, 5);
+         r.max_tokens = 0;
+       }},
+      {"max_tokens -2", [](Request& r) { r.max_tokens = -2; }},
+      {"temperature -1", [](Request& r) { r.sampling.temperature = -1.0f; }},
+      {"temperature nan", [](Request& r) { r.sampling.temperature = std::nanf(""); }},
+      {"top_k -1", [](Request& r) { r.sampling.top_k = -1; }},
+      {"top_p 1.5", [](Request& r) { r.sampling.top_p = 1.5f; }},
+      {"top_p 0", [](Request& r) { r.sampling.top_p = 0.0f; }},
+      {"min_p 2", [](Request& r) { r.sampling.min_p = 2.0f; }},
+  };
+  for (const Case& c : cases) {
+    Request request = good;
+    c.change(request);
+    const Completion done = engine.generate({request}).front();
+    EXPECT_EQ(done.finish, FinishReason::error);
+    EXPECT_NE(done.error.find(c.expected), std::string::npos) << done.error;
+  }
+  EXPECT_EQ(engine.generate({good}).front().error, "");
+}
+
+TEST(Engine, RefusesBadOptions) {
+  struct Case {
+    std::string expected;
+    std::function<void(EngineOptions&)> change;
+  };
+  const std::vector<Case> cases{
+      {"a context of 2000 tokens is more than the 1024",
+       [](EngineOptions& o) { o.context_size = 2000; }},
+      {"a context of -1", [](EngineOptions& o) { o.context_size = -1; }},
+      {"0 requests at once", [](EngineOptions& o) { o.max_requests = 0; }},
+      {"4 tokens per step", [](EngineOptions& o) { o.step_tokens = 4; }},
+      {"a KV cache of -1 tokens", [](EngineOptions& o) { o.kv_tokens = -1; }},
+      {"-1 threads", [](EngineOptions& o) { o.threads = -1; }},
+      {"out of memory", [](EngineOptions& o) { o.kv_tokens = int64_t{1} << 40; }},
+  };
+  for (const Case& c : cases) {
+    EngineOptions options;
+    c.change(options);
+    try {
+      load_llama(options);
+      ADD_FAILURE() << "accepted: " << c.expected;
+    } catch (const Error& error) {
+      EXPECT_NE(std::string(error.what()).find(c.expected), std::string::npos) << error.what();
+    }
+  }
+}
+
+}  // namespace
+}  // namespace sparsellm

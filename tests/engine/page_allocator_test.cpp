@@ -1,0 +1,42 @@
+#include "engine/page_allocator.h"
+
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "kernels/base/error.h"
+
+namespace sparsellm {
+namespace {
+
+TEST(PageAllocator, HandsOutEveryPageOnce) {
+  PageAllocator pages(10);
+  std::vector<int32_t> a = pages.take(4);
+  std::vector<int32_t> b = pages.take(6);
+  std::set<int32_t> all(a.begin(), a.end());
+  all.insert(b.begin(), b.end());
+  EXPECT_EQ(all.size(), 10u);
+  EXPECT_EQ(*all.begin(), 0);
+  EXPECT_EQ(*all.rbegin(), 9);
+  EXPECT_EQ(pages.free_pages(), 0);
+  EXPECT_THROW(pages.take(1), Error);
+
+  pages.give_back(a);
+  EXPECT_TRUE(a.empty());
+  EXPECT_EQ(pages.free_pages(), 4);
+  EXPECT_EQ(pages.take(0).size(), 0u);
+  std::vector<int32_t> again = pages.take(4);
+  pages.give_back(again);
+  pages.give_back(b);
+  EXPECT_EQ(pages.free_pages(), pages.total_pages());
+}
+
+TEST(PageAllocator, RefusesImpossibleCounts) {
+  EXPECT_THROW(PageAllocator(0), Error);
+  EXPECT_THROW(PageAllocator(int64_t{1} << 40), Error);
+  PageAllocator pages(2);
+  EXPECT_THROW(pages.take(-1), Error);
+}
+
+}  // namespace
+}  // namespace sparsellm

@@ -1,0 +1,45 @@
+#include "tools/progress_bar.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <utility>
+
+#include "kernels/base/error.h"
+
+namespace sparsellm {
+namespace {
+
+constexpr int kWidth = 30;
+constexpr auto kInterval = std::chrono::milliseconds(50);
+constexpr char kClearLine[] = "\r\x1b[K";
+
+}  // namespace
+
+ProgressBar::ProgressBar(std::string label, bool enabled)
+    : label_(std::move(label)), enabled_(enabled && ::isatty(STDERR_FILENO) == 1) {}
+
+ProgressBar::~ProgressBar() {
+  if (drawn_) {
+    std::fputs(kClearLine, stderr);
+  }
+}
+
+void ProgressBar::update(int64_t done, int64_t total, const std::string& detail) {
+  const auto now = std::chrono::steady_clock::now();
+  if (!enabled_ || (drawn_ && now - last_ < kInterval)) {
+    return;
+  }
+  drawn_ = true;
+  last_ = now;
+  const double share =
+      total > 0 ? std::clamp(static_cast<double>(done) / static_cast<double>(total), 0.0, 1.0)
+                : 0.0;
+  const auto filled = static_cast<size_t>(share * kWidth);
+  fmt::print(stderr, "{}{} [{:<{}}] {:3.0f} % {}", kClearLine, label_, std::string(filled, '#'),
+             kWidth, 100.0 * share, detail);
+  std::fflush(stderr);
+}
+
+}  // namespace sparsellm

@@ -1,0 +1,41 @@
+# Sourced by demo.sh and test.sh: installs the packages that the build needs, if any is missing
+# (Debian 12 or Ubuntu 24.04; through sudo when not root).
+
+packages=(
+  build-essential ca-certificates ccache cmake git ninja-build pkg-config
+  libbenchmark-dev libcli11-dev libgtest-dev libpcre2-dev libsentencepiece-dev libspdlog-dev
+  nlohmann-json3-dev
+)
+
+as_root() {
+  if [ "$(id -u)" -eq 0 ]; then
+    "$@"
+  elif command -v sudo >/dev/null; then
+    sudo "$@"
+  else
+    echo "these packages are missing, and there is no sudo to install them: $missing" >&2
+    exit 1
+  fi
+}
+
+install_packages() {
+  local missing=""
+  local package
+  for package in "${packages[@]}"; do
+    if ! dpkg-query -W -f '${db:Status-Abbrev}' "$package" 2>/dev/null | grep -q '^ii'; then
+      missing="$missing $package"
+    fi
+  done
+  if [ -z "$missing" ]; then
+    return
+  fi
+  if ! command -v apt-get >/dev/null; then
+    echo "install the equivalents of these Debian packages first:$missing" >&2
+    exit 1
+  fi
+  echo "installing:$missing" >&2
+  as_root apt-get update -qq
+  # shellcheck disable=SC2086  # one word per package
+  as_root env DEBIAN_FRONTEND=noninteractive \
+    apt-get install -y -qq --no-install-recommends $missing >/dev/null
+}

@@ -1,0 +1,61 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace sparsellm {
+
+// A token that is found in the text before the model splits the rest, as Hugging Face's
+// "added_tokens" define it.
+struct AddedToken {
+  std::string content;
+  int32_t id = 0;
+  bool special = false;     // a control token: text unless asked for, and not shown when decoded
+  bool normalized = false;  // looked for after all tokens that are not normalized
+  bool lstrip = false;      // takes the white space in front of it along
+  bool rstrip = false;      // takes the white space behind it along
+};
+
+// Finds added tokens in a text: the leftmost first, and of those that begin at the same place the
+// longest.
+class AddedTokens {
+ public:
+  // A longer token is refused: the search takes time proportional to the longest one.
+  static constexpr size_t kMaxContentBytes = 1024;
+
+  // Tokens without content are left out. Throws Error for a token that is too long and for two
+  // tokens with the same content; `source` names the file.
+  AddedTokens(const std::vector<AddedToken>& tokens, std::string_view source);
+
+  struct Segment {
+    std::string_view text;
+    std::optional<int32_t> id;  // of an added token; without one, ordinary text that is not empty
+  };
+  // Cuts the well-formed `text` into segments, which view it. Without `parse_special` a special
+  // token in the text hides other tokens that begin inside it, and is ordinary text.
+  std::vector<Segment> split(std::string_view text, bool parse_special) const;
+
+ private:
+  class Matcher {
+   public:
+    explicit Matcher(std::vector<AddedToken> tokens);
+    // The longest token at the front of `text`; nullptr if there is none.
+    const AddedToken* longest_prefix(std::string_view text) const;
+    void split(std::string_view text, bool parse_special, std::vector<Segment>& segments) const;
+
+   private:
+    std::vector<AddedToken> tokens_;  // sorted by content
+    std::array<bool, 256> begins_token_{};
+  };
+
+  static Matcher make_matcher(const std::vector<AddedToken>& tokens, bool normalized);
+
+  Matcher verbatim_;
+  Matcher normalized_;
+};
+
+}  // namespace sparsellm

@@ -1,0 +1,207 @@
+#include "tokenizer/sentencepiece.h"
+
+#include <sentencepiece_processor.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <exception>
+#include <string>
+#include <unordered_map>
+#include <unordered_set>
+#include <utility>
+#include <vector>
+
+#include "kernels/base/error.h"
+#include "kernels/base/mapped_file.h"
+#include "tokenizer/sentencepiece_model.h"
+#include "tokenizer/token_table.h"
+#include "tokenizer/utf8.h"
+
+namespace sparsellm {
+namespace {
+
+using PieceType = SentencePieceModel::PieceType;
+
+// Bounds the memory that the library takes for a hostile file; published models have at most 5 MB.
+constexpr int64_t kMaxModelBytes = 16'000'000;
+
+constexpr std::string_view kEscapedSpace = "\xe2\x96\x81";  // U+2581
+
+// A serialised normalizer_spec { add_dummy_prefix: false }. Behind a serialised model it overrides
+// the model's own field, since a parser merges messages that occur twice.
+constexpr std::string_view kNoDummyPrefix("\x1a\x02\x18\x00", 4);
+
+// "LLaMATokenizer" is an early spelling.
+constexpr std::array<const char*, 7> kTokenizerClasses = {
+    "LlamaTokenizer",         "LlamaTokenizerFast",      "LLaMATokenizer",   "CodeLlamaTokenizer",
+    "CodeLlamaTokenizerFast", "PreTrainedTokenizerFast", "TokenizersBackend"};
+
+using Processor = sentencepiece::SentencePieceProcessor;
+
+void load(Processor& processor, std::string_view model, const std::string& source) {
+  try {
+    const auto status = processor.LoadFromSerializedProto(model);
+    require(status.ok(), "{}: not a usable SentencePiece model: {}", source, status.message());
+  } catch (const Error&) {
+    throw;
+  } catch (const std::exception& error) {
+    fail("{}: not a usable SentencePiece model: {}", source, error.what());
+  }
+}
+
+bool is_special(const SentencePieceModel::Piece& piece) {
+  return piece.type == PieceType::control || piece.type == PieceType::unknown;
+}
+
+std::string unescape_spaces(std::string_view text) {
+  std::string result;
+  for (size_t at = 0; (at = text.find(kEscapedSpace)) != std::string_view::npos;) {
+    result.append(text.substr(0, at)).append(" ");
+    text.remove_prefix(at + kEscapedSpace.size());
+  }
+  return result.append(text);
+}
+
+std::string bytes_of_piece(const SentencePieceModel::Piece& piece, std::string_view source) {
+  const std::string_view text = piece.text;
+  if (piece.type != PieceType::byte) {
+    return unescape_spaces(text);
+  }
+  // "<0x0A>" stands for one byte.
+  const bool is_framed = text.size() == 6 && text.starts_with("<0x") && text.ends_with('>');
+  uint8_t byte = 0;
+  require(is_framed && std::from_chars(&text[3], &text[5], byte, 16).ptr == &text[5],
+          "{}: the byte piece {} is not like \"<0x0A>\"", source, in_quotes(text));
+  return std::string(1, static_cast<char>(byte));
+}
+
+// The special tokens of the config and the model's own.
+SpecialTokens resolve(const SentencePieceModel& model, const TokenizerConfig& config) {
+  std::unordered_map<std::string_view, int32_t> ids;
+  std::vector<AddedToken> added = config.added_tokens;
+  std::unordered_set<std::string_view> known;
+  for (const AddedToken& token : config.added_tokens) {
+    known.insert(token.content);
+  }
+  for (size_t i = 0; i < model.pieces.size(); ++i) {
+    const auto& piece = model.pieces[i];
+    const auto id = static_cast<int32_t>(i);
+    ids.emplace(piece.text, id);
+    if (is_special(piece) && known.insert(piece.text).second) {
+      AddedToken token;
+      token.content = piece.text;
+      token.id = id;
+      token.special = true;
+      added.push_back(std::move(token));
+    }
+  }
+  return resolve_special_tokens(
+      std::move(added), config, [&](const std::string& content) -> std::optional<int32_t> {
+        const auto found = ids.find(content);
+        return found == ids.end() ? std::nullopt : std::optional(found->second);
+      });
+}
+
+class SentencePieceTokenizer : public Tokenizer {
+ public:
+  SentencePieceTokenizer(std::string_view bytes, const SentencePieceModel& model,
+                         const std::string& source, const TokenizerConfig& config)
+      : SentencePieceTokenizer(bytes, model, source, config, resolve(model, config)) {}
+
+  std::vector<int32_t> encode(std::string_view text, const EncodeOptions& options) const override {
+    check_text(text);
+    std::vector<int32_t> ids;
+    if (options.add_special_tokens) {
+      ids = frame_.prefix;
+    }
+    for (const auto& segment : added_tokens_.split(text, options.parse_special)) {
+      if (segment.id) {
+        ids.push_back(*segment.id);
+      } else {
+        const bool is_first = segment.text.data() == text.data();
+        encode_segment(segment.text, has_dummy_prefix_ && (is_first || legacy_), ids);
+      }
+    }
+    if (options.add_special_tokens) {
+      ids.insert(ids.end(), frame_.suffix.begin(), frame_.suffix.end());
+    }
+    return ids;
+  }
+
+  std::string token_bytes(int32_t id, bool show_special) const override {
+    return tokens_.bytes(id, show_special);
+  }
+  bool strips_leading_space() const override { return has_dummy_prefix_; }
+  int64_t vocab_size() const override { return tokens_.vocab_size(); }
+  std::optional<int32_t> bos_id() const override { return bos_id_; }
+  std::optional<int32_t> eos_id() const override { return eos_id_; }
+
+ private:
+  SentencePieceTokenizer(std::string_view bytes, const SentencePieceModel& model,
+                         const std::string& source, const TokenizerConfig& config,
+                         const SpecialTokens& special)
+      : has_dummy_prefix_(model.add_dummy_prefix && config.add_prefix_space.value_or(true)),
+        legacy_(config.legacy),
+        added_tokens_(special.added_tokens, source),
+        bos_id_(special.bos_id),
+        eos_id_(special.eos_id) {
+    load(with_prefix_, bytes, source);
+    load(without_prefix_, std::string(bytes).append(kNoDummyPrefix), source);
+    if (!bos_id_ && with_prefix_.bos_id() >= 0) {
+      bos_id_ = with_prefix_.bos_id();
+    }
+    if (!eos_id_ && with_prefix_.eos_id() >= 0) {
+      eos_id_ = with_prefix_.eos_id();
+    }
+    frame_ = make_frame(config, true, bos_id_, eos_id_);
+
+    for (size_t i = 0; i < model.pieces.size(); ++i) {
+      const auto id = static_cast<int32_t>(i);
+      tokens_.add(id, bytes_of_piece(model.pieces[i], source));
+      tokens_.set_special(id, is_special(model.pieces[i]));
+    }
+    for (const AddedToken& token : special.added_tokens) {
+      const bool is_new_id = tokens_.add(token.id, unescape_spaces(token.content));
+      require(is_new_id || (static_cast<size_t>(token.id) < model.pieces.size() &&
+                            model.pieces[token.id].text == token.content),
+              "{}: the added token {} has the id {}, which does not fit the vocabulary", source,
+              in_quotes(token.content), token.id);
+      tokens_.set_special(token.id, token.special);
+    }
+  }
+
+  void encode_segment(std::string_view text, bool dummy_prefix, std::vector<int32_t>& ids) const {
+    std::vector<int> segment_ids;
+    const Processor& processor = dummy_prefix ? with_prefix_ : without_prefix_;
+    const auto status = processor.Encode(text, &segment_ids);
+    require(status.ok(), "SentencePiece cannot encode a text of {} bytes: {}", text.size(),
+            status.message());
+    ids.insert(ids.end(), segment_ids.begin(), segment_ids.end());
+  }
+
+  bool has_dummy_prefix_;
+  bool legacy_;
+  AddedTokens added_tokens_;
+  std::optional<int32_t> bos_id_;
+  std::optional<int32_t> eos_id_;
+  Frame frame_;
+  TokenTable tokens_;
+  Processor with_prefix_;  // as the file says
+  Processor without_prefix_;
+};
+
+}  // namespace
+
+std::unique_ptr<Tokenizer> load_sentencepiece(const std::filesystem::path& path,
+                                              const TokenizerConfig& config) {
+  const std::string& name = config.tokenizer_class;
+  require(name.empty() || std::count(kTokenizerClasses.begin(), kTokenizerClasses.end(), name) > 0,
+          "{}: tokenizer_class is {}; with a tokenizer.model only \"LlamaTokenizer\" is supported",
+          config.path.string(), in_quotes(name));
+  const std::string bytes = read_text_file(path, kMaxModelBytes);
+  return std::make_unique<SentencePieceTokenizer>(
+      bytes, read_sentencepiece_model(bytes, path.string()), path.string(), config);
+}
+
+}  // namespace sparsellm

@@ -1,0 +1,18 @@
+#pragma once
+
+#include <filesystem>
+#include <memory>
+
+#include "tokenizer/tokenizer.h"
+#include "tokenizer/tokenizer_config.h"
+
+namespace sparsellm {
+
+// The tokenizer.model of Llama 1 and 2. Texts get a dummy space in front, as the model file says,
+// and BOS unless the config says otherwise. Behind an added or control token that was found in the
+// text there is no dummy space, unless the config says "legacy". Throws Error that names the file
+// for one that is damaged or of another kind.
+std::unique_ptr<Tokenizer> load_sentencepiece(const std::filesystem::path& path,
+                                              const TokenizerConfig& config);
+
+}  // namespace sparsellm

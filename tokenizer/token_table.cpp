@@ -1,0 +1,24 @@
+#include "tokenizer/token_table.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "kernels/base/error.h"
+
+namespace sparsellm {
+
+bool TokenTable::add(int32_t id, std::string bytes) {
+  vocab_size_ = std::max(vocab_size_, int64_t{id} + 1);
+  return tokens_.try_emplace(id, Token{std::move(bytes)}).second;
+}
+
+void TokenTable::set_special(int32_t id, bool special) { tokens_.at(id).special = special; }
+
+std::string TokenTable::bytes(int32_t id, bool show_special) const {
+  const auto found = tokens_.find(id);
+  require(found != tokens_.end(), "there is no token {}; the vocabulary ends at {}", id,
+          vocab_size_ - 1);
+  return found->second.special && !show_special ? "" : found->second.bytes;
+}
+
+}  // namespace sparsellm

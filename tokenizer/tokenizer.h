@@ -1,0 +1,68 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace sparsellm {
+
+struct EncodeOptions {
+  bool add_special_tokens = true;  // BOS in front (and EOS behind), as the model's files say
+  bool parse_special = false;      // control tokens written in the text become ids, not text
+};
+
+// Text to token ids and back, as Hugging Face does it for the same files; but
+// "clean_up_tokenization_spaces", which takes spaces out of decoded text, is never applied.
+// Immutable; safe to share between threads.
+class Tokenizer {
+ public:
+  virtual ~Tokenizer() = default;
+
+  // Throws Error if `text` is not valid UTF-8, naming the byte, or has more than 64 MiB, and for a
+  // byte that the vocabulary has no token for.
+  virtual std::vector<int32_t> encode(std::string_view text,
+                                      const EncodeOptions& options) const = 0;
+
+  // The bytes that `id` stands for after other tokens (never stripped of a leading space); not
+  // always whole UTF-8 characters. Control tokens are empty unless asked for. Throws Error for an
+  // id outside the vocabulary.
+  virtual std::string token_bytes(int32_t id, bool show_special = false) const = 0;
+
+  // True if a text that begins with this token loses one leading space when decoded
+  // (SentencePiece's dummy prefix).
+  virtual bool strips_leading_space() const = 0;
+
+  virtual int64_t vocab_size() const = 0;  // the largest id + 1; not every id needs to be there
+  virtual std::optional<int32_t> bos_id() const = 0;
+  virtual std::optional<int32_t> eos_id() const = 0;
+};
+
+// From tokenizer.model (SentencePiece), tokenizer.json (byte-level BPE), or vocab.json with
+// merges.txt (byte-level BPE), the first of these that the directory has; tokenizer_config.json
+// names BOS and EOS. Throws Error that names the file and what is wrong or not supported.
+std::unique_ptr<Tokenizer> load_tokenizer(const std::filesystem::path& directory);
+
+// Turns a stream of ids into a stream of text. Each call returns the text that is certain by then:
+// whole UTF-8 characters only, U+FFFD for bytes that cannot become one.
+class IncrementalDecoder {
+ public:
+  // `continues` says that a prompt stands in front, so that no leading space is stripped.
+  IncrementalDecoder(const Tokenizer& tokenizer, bool continues);
+
+  std::string add(int32_t id);
+  std::string finish();  // what is left, incomplete characters as U+FFFD
+
+ private:
+  const Tokenizer* tokenizer_;
+  bool strip_;
+  std::string pending_;  // an incomplete UTF-8 sequence
+};
+
+// All of `ids` at once.
+std::string decode(const Tokenizer& tokenizer, const std::vector<int32_t>& ids);
+
+}  // namespace sparsellm

@@ -1,0 +1,175 @@
+#include "tokenizer/tokenizer_config.h"
+
+#include <charconv>
+#include <nlohmann/json.hpp>
+#include <system_error>
+#include <unordered_map>
+#include <utility>
+
+#include "kernels/base/error.h"
+
+namespace sparsellm {
+namespace {
+
+std::optional<bool> optional_boolean(const JsonNode& node) {
+  return node.present() ? std::optional(node.boolean()) : std::nullopt;
+}
+
+// A token for a purpose is a string, or an object like an entry of added_tokens.
+AddedToken read_named_token(const JsonNode& node) {
+  AddedToken token;
+  if (node.is_object()) {
+    token = read_added_token(node);
+  } else {
+    token.content = node.string();
+  }
+  token.special = true;
+  return token;
+}
+
+std::vector<AddedToken> read_added_tokens_decoder(const JsonNode& decoder) {
+  std::vector<AddedToken> tokens;
+  for (const auto& [key, value] : decoder.object().items()) {
+    const JsonNode entry = decoder[key];
+    AddedToken token = read_added_token(entry);
+    const auto [end, error] = std::from_chars(key.data(), key.data() + key.size(), token.id);
+    require(error == std::errc() && end == key.data() + key.size() && token.id >= 0,
+            "{}: {} is not a token id", decoder.name(), in_quotes(key));
+    tokens.push_back(std::move(token));
+  }
+  return tokens;
+}
+
+std::vector<AddedToken> read_added_tokens_file(const std::filesystem::path& path) {
+  const nlohmann::json json = read_tokenizer_json(path);
+  const JsonNode root(&json, path.string() + ":");
+  std::vector<AddedToken> tokens;
+  for (const auto& [content, id] : root.token_ids()) {
+    AddedToken token;
+    token.content = content;
+    token.id = id;
+    token.normalized = true;
+    tokens.push_back(std::move(token));
+  }
+  return tokens;
+}
+
+void read_config_file(const JsonNode& root, TokenizerConfig& config) {
+  if (const JsonNode name = root["tokenizer_class"]; name.present()) {
+    config.tokenizer_class = name.string();
+  }
+  config.add_bos_token = optional_boolean(root["add_bos_token"]);
+  config.add_eos_token = optional_boolean(root["add_eos_token"]);
+  config.add_prefix_space = optional_boolean(root["add_prefix_space"]);
+  config.legacy = root["legacy"].boolean(false);
+
+  for (const char* key : {"bos_token", "eos_token", "unk_token", "pad_token"}) {
+    const JsonNode node = root[key];
+    if (!node.present()) {
+      continue;
+    }
+    AddedToken token = read_named_token(node);
+    if (token.content.empty()) {
+      continue;  // as early Llama conversions have it
+    }
+    if (key == std::string_view("bos_token")) {
+      config.bos_token = token.content;
+    } else if (key == std::string_view("eos_token")) {
+      config.eos_token = token.content;
+    }
+    config.named_tokens.push_back(std::move(token));
+  }
+  for (const char* key : {"additional_special_tokens", "extra_special_tokens"}) {
+    const JsonNode list = root[key];
+    if (!list.present()) {
+      continue;
+    }
+    // The newer key may name each token: {"image_token": "<image>"}.
+    for (const nlohmann::json& entry : list.is_object() ? list.object() : list.array()) {
+      config.named_tokens.push_back(read_named_token({&entry, list.name() + "[]"}));
+    }
+  }
+  if (const JsonNode decoder = root["added_tokens_decoder"]; decoder.present()) {
+    config.added_tokens = read_added_tokens_decoder(decoder);
+  }
+}
+
+}  // namespace
+
+TokenizerConfig read_tokenizer_config(const std::filesystem::path& directory) {
+  const auto exists = [](const std::filesystem::path& path) {
+    std::error_code unreadable;
+    return std::filesystem::exists(path, unreadable);
+  };
+  TokenizerConfig config;
+  config.path = directory / "tokenizer_config.json";
+  if (exists(config.path)) {
+    const nlohmann::json json = read_tokenizer_json(config.path);
+    read_config_file({&json, config.path.string() + ":"}, config);
+  }
+  const std::filesystem::path added_tokens = directory / "added_tokens.json";
+  if (config.added_tokens.empty() && exists(added_tokens)) {
+    config.added_tokens = read_added_tokens_file(added_tokens);
+  }
+  return config;
+}
+
+AddedToken read_added_token(const JsonNode& entry) {
+  if (const JsonNode single_word = entry["single_word"]; single_word.boolean(false)) {
+    single_word.refuse("only tokens that may stand inside a word are supported (false)");
+  }
+  return {.content = entry["content"].string(),
+          .id = 0,
+          .special = entry["special"].boolean(false),
+          .normalized = entry["normalized"].boolean(true),
+          .lstrip = entry["lstrip"].boolean(false),
+          .rstrip = entry["rstrip"].boolean(false)};
+}
+
+SpecialTokens resolve_special_tokens(
+    std::vector<AddedToken> added, const TokenizerConfig& config,
+    const std::function<std::optional<int32_t>(const std::string&)>& model_id) {
+  std::unordered_map<std::string, size_t> places;
+  for (size_t i = 0; i < added.size(); ++i) {
+    places.emplace(added[i].content, i);
+  }
+  for (AddedToken token : config.named_tokens) {
+    if (const auto known = places.find(token.content); known != places.end()) {
+      added[known->second].special = true;
+    } else if (const auto id = model_id(token.content)) {
+      token.id = *id;
+      places.emplace(token.content, added.size());
+      added.push_back(std::move(token));
+    }
+  }
+
+  SpecialTokens special;
+  const auto id_of = [&](const std::optional<std::string>& content,
+                         std::string_view key) -> std::optional<int32_t> {
+    if (!content) {
+      return {};
+    }
+    const auto found = places.find(*content);
+    require(found != places.end(), "{}: {} {} is not in the vocabulary", config.path.string(), key,
+            in_quotes(*content));
+    return added[found->second].id;
+  };
+  special.bos_id = id_of(config.bos_token, "bos_token");
+  special.eos_id = id_of(config.eos_token, "eos_token");
+  special.added_tokens = std::move(added);
+  return special;
+}
+
+Frame make_frame(const TokenizerConfig& config, bool add_bos_by_default,
+                 std::optional<int32_t> bos_id, std::optional<int32_t> eos_id) {
+  const auto side = [&](std::optional<bool> wanted, bool by_default, std::optional<int32_t> id,
+                        std::string_view name) {
+    require(!wanted.value_or(false) || id, "{}: add_{}_token is true, but there is no {}_token",
+            config.path.string(), name, name);
+    return wanted.value_or(by_default) && id ? std::vector{*id} : std::vector<int32_t>();
+  };
+  return {.prefix = side(config.add_bos_token, add_bos_by_default, bos_id, "bos"),
+          .suffix = side(config.add_eos_token, false, eos_id, "eos")};
+}
+
+}  // namespace sparsellm

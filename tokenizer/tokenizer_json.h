@@ -1,0 +1,18 @@
+#pragma once
+
+#include <filesystem>
+#include <memory>
+
+#include "tokenizer/tokenizer.h"
+#include "tokenizer/tokenizer_config.h"
+
+namespace sparsellm {
+
+// The tokenizer.json of Hugging Face, as far as it describes byte-level BPE. Throws Error that
+// names the file and the key for anything else that would change the ids or the text. "truncation"
+// and "padding" are not looked at: they are settings of whoever saved the file. BOS and EOS are
+// those of the post-processor, unless the config says add_bos_token or add_eos_token.
+std::unique_ptr<Tokenizer> load_tokenizer_json(const std::filesystem::path& path,
+                                               const TokenizerConfig& config);
+
+}  // namespace sparsellm

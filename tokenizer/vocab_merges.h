@@ -1,0 +1,19 @@
+#pragma once
+
+#include <filesystem>
+#include <memory>
+
+#include "tokenizer/tokenizer.h"
+#include "tokenizer/tokenizer_config.h"
+
+namespace sparsellm {
+
+// Byte-level BPE from vocab.json and merges.txt with the pre-tokenizer of GPT-2, which OPT shares.
+// If the config names neither BOS nor EOS, "<|endoftext|>" is both (GPT-2), or else "</s>" is both
+// and BOS stands in front of every text (OPT). Throws Error that names the file and the line or
+// token, and for a tokenizer_class whose vocab.json is something else.
+std::unique_ptr<Tokenizer> load_vocab_merges(const std::filesystem::path& vocab,
+                                             const std::filesystem::path& merges,
+                                             TokenizerConfig config);
+
+}  // namespace sparsellm

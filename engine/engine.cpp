@@ -42,24 +42,37 @@ int64_t choose_context_size(const EngineOptions& options, const ModelConfig& con
 }
 
 int64_t choose_kv_pages(const EngineOptions& options, int64_t context_size, const KvShape& shape) {
-  const auto pages_of = [](int64_t tokens) { return (tokens + kPageSize - 1) / kPageSize; };
-  require(options.kv_tokens >= 0, "a KV cache of {} tokens is negative", options.kv_tokens);
   if (options.kv_tokens > 0) {
-    return pages_of(options.kv_tokens);
+    return pages_for(options.kv_tokens);
   }
   const int64_t affordable = physical_memory() / 2 / (shape.bytes_per_token() * kPageSize);
   const int64_t wanted =
-      checked_mul(pages_of(context_size), options.max_requests, "pages of the KV cache");
-  return std::max(pages_of(context_size), std::min(wanted, affordable));
+      checked_mul(pages_for(context_size), options.max_requests, "pages of the KV cache");
+  return std::max(pages_for(context_size), std::min(wanted, affordable));
 }
 
+// Everything about the options that needs no model.
 SchedulerLimits checked_limits(const EngineOptions& options) {
+  require(options.kv_tokens >= 0, "a KV cache of {} tokens is negative", options.kv_tokens);
+  require(options.threads >= 0 && options.threads <= ThreadPool::kMaxThreads,
+          "{} threads; use 0 (all cores) to {}", options.threads, ThreadPool::kMaxThreads);
   require(options.max_requests >= 1 && options.max_requests <= 1 << 16,
           "{} requests at once; use 1 to 65536", options.max_requests);
   require(options.step_tokens >= options.max_requests && options.step_tokens <= 1 << 20,
           "{} tokens per step; use {} (one for each request) to 1048576", options.step_tokens,
           options.max_requests);
   return {.step_tokens = options.step_tokens, .max_requests = options.max_requests};
+}
+
+// What the exception being handled says.
+std::string current_error() {
+  try {
+    throw;
+  } catch (const std::exception& error) {
+    return error.what();
+  } catch (...) {
+    return "an exception of an unknown type";
+  }
 }
 
 }  // namespace
@@ -89,7 +102,7 @@ struct Engine::State {
         kv(device, decoder->kv_shape(),
            choose_kv_pages(options, context_size, decoder->kv_shape())),
         scheduler(limits, kv.pages()),
-        uploads(device, limits, (context_size + kPageSize - 1) / kPageSize),
+        uploads(device, limits, pages_for(context_size)),
         hidden(allocate_tensor(device, decoder->activation_dtype(),
                                {limits.step_tokens, decoder->hidden_size()},
                                "the hidden states of a step")),
@@ -128,7 +141,23 @@ struct Engine::State {
   ExecContext exec;
   EngineStats stats;
   int64_t next_id = 1;
-  bool in_step = false;
+  int calls = 0;  // of step() and cancel() that are under way; callbacks may call back
+};
+
+// While a call is under way no sequence is destroyed: a callback of it may be running.
+class Engine::CallScope {
+ public:
+  explicit CallScope(State& state) : state_(state) { ++state_.calls; }
+  ~CallScope() {
+    if (--state_.calls == 0) {
+      state_.scheduler.retire_finished();
+    }
+  }
+  CallScope(const CallScope&) = delete;
+  CallScope& operator=(const CallScope&) = delete;
+
+ private:
+  State& state_;
 };
 
 void Engine::State::check(const Request& request) const {
@@ -152,9 +181,9 @@ void Engine::State::emit(Sequence& sequence, const TokenEvent& event) {
   }
   try {
     sequence.on_token(event);
-  } catch (const std::exception& error) {
+  } catch (...) {
     if (!sequence.finish) {
-      finish(sequence, FinishReason::error, error.what());
+      finish(sequence, FinishReason::error, current_error());
     }
     // An exception from the last event has nobody left to hear of it.
   }
@@ -192,8 +221,8 @@ void Engine::State::report_logits(const LogitRow& row, std::span<const float> va
   }
   try {
     sequence.request.on_logits(row.position, values);
-  } catch (const std::exception& error) {
-    finish(sequence, FinishReason::error, error.what());
+  } catch (...) {
+    finish(sequence, FinishReason::error, current_error());
   }
 }
 
@@ -223,8 +252,8 @@ void Engine::State::handle_logits(std::span<const LogitRow> rows, const Tensor& 
                                             ? std::span<const int32_t>(config.eos_token_ids)
                                             : std::span<const int32_t>(),
                                         sequence.seed, sequence.length());
-      } catch (const Error& error) {
-        choices[i].error = error.what();
+      } catch (...) {
+        choices[i].error = current_error();
       }
     }
   });
@@ -330,20 +359,24 @@ int64_t Engine::submit(Request request, OnToken on_token) {
 
 bool Engine::step() {
   State& state = *state_;
-  require(!state.in_step, "step() was called from a callback");
+  require(state.calls == 0, "step() was called from a callback");
   const Scheduler::Plan plan = state.scheduler.plan();
   if (plan.empty()) {
     return false;
   }
-  state.in_step = true;
+  const CallScope scope(state);
   try {
     state.run_step(plan);
   } catch (...) {
-    state.in_step = false;
+    // Half a step cannot be taken back: its requests end here, the others go on.
+    const std::string error = current_error();
+    for (const Scheduler::Chunk& chunk : plan) {
+      if (!chunk.sequence->finish) {
+        state.finish(*chunk.sequence, FinishReason::error, error);
+      }
+    }
     throw;
   }
-  state.in_step = false;
-  state.scheduler.retire_finished();
   return true;
 }
 
@@ -353,19 +386,18 @@ void Engine::cancel(int64_t id) {
   if (sequence == nullptr || sequence->finish) {
     return;
   }
+  const CallScope scope(state);
   state.finish(*sequence, FinishReason::cancelled);
-  if (!state.in_step) {
-    state.scheduler.retire_finished();
-  }
 }
 
 std::vector<Completion> Engine::generate(std::vector<Request> requests) {
+  require(state_->calls == 0, "generate() was called from a callback");
   std::vector<Completion> completions(requests.size());
-  size_t open = 0;
+  std::vector<int64_t> open;
   for (size_t i = 0; i < requests.size(); ++i) {
     Completion& completion = completions[i];
     try {
-      submit(std::move(requests[i]), [&completion, &open](const TokenEvent& event) {
+      open.push_back(submit(std::move(requests[i]), [&completion, &open](const TokenEvent& event) {
         if (event.token) {
           completion.tokens.push_back(*event.token);
         }
@@ -373,15 +405,21 @@ std::vector<Completion> Engine::generate(std::vector<Request> requests) {
         if (event.finish) {
           completion.finish = *event.finish;
           completion.error = event.error;
-          --open;
+          std::erase(open, event.request);
         }
-      });
-      ++open;
+      }));
     } catch (const Error& error) {
       completion.error = error.what();
     }
   }
-  while (open > 0 && step()) {
+  try {
+    while (!open.empty() && step()) {
+    }
+  } catch (...) {
+    for (int64_t id : std::vector<int64_t>(open)) {
+      cancel(id);  // their callbacks refer to this call's variables
+    }
+    throw;
   }
   return completions;
 }

@@ -46,10 +46,13 @@ class Engine {
   // the vocabulary, sampling parameters out of range.
   int64_t submit(Request request, OnToken on_token);
 
-  // Computes the next tokens of the requests at hand. False when there was nothing to do.
+  // Computes the next tokens of the requests at hand. False when there was nothing to do. Not to be
+  // called from a callback. If a step fails as a whole, its requests end with FinishReason::error
+  // and the exception is thrown on; requests that wait are not touched.
   bool step();
 
-  // Ends a request; its on_token is called once more, now. Unknown ids are ignored.
+  // Ends a request; its on_token is called once more, now. Unknown ids are ignored. Callbacks may
+  // call this, and submit().
   void cancel(int64_t id);
 
   // submit() and step() until all are done; results in the order of the requests. A request that
@@ -66,6 +69,7 @@ class Engine {
 
  private:
   struct State;
+  class CallScope;
   explicit Engine(std::unique_ptr<State> state);
 
   std::unique_ptr<State> state_;

@@ -8,9 +8,7 @@
 
 namespace sparsellm {
 
-int64_t Scheduler::pages_needed(const Sequence& sequence) {
-  return (sequence.max_length + kPageSize - 1) / kPageSize;
-}
+int64_t Scheduler::pages_needed(const Sequence& sequence) { return pages_for(sequence.max_length); }
 
 void Scheduler::add(std::unique_ptr<Sequence> sequence) {
   require(pages_needed(*sequence) <= pages_.total_pages(),
@@ -37,8 +35,8 @@ Scheduler::Plan Scheduler::plan() {
   int64_t budget = limits_.step_tokens;
   for (bool decode : {true, false}) {
     for (const auto& sequence : running_) {
-      if (sequence->in_decode() == decode && budget > 0) {
-        const int64_t count = std::min(budget, sequence->length() - sequence->computed);
+      const int64_t count = std::min(budget, sequence->length() - sequence->computed);
+      if (sequence->in_decode() == decode && count > 0) {
         plan.push_back({.sequence = sequence.get(), .count = count});
         budget -= count;
       }

@@ -26,7 +26,7 @@ struct Sequence {
 
   int64_t length() const { return static_cast<int64_t>(tokens.size()); }
   int64_t prompt_length() const { return static_cast<int64_t>(request.prompt.size()); }
-  bool in_decode() const { return computed > 0 && computed == length() - 1; }
+  bool in_decode() const { return computed >= prompt_length(); }
 };
 
 }  // namespace sparsellm

@@ -4,8 +4,8 @@
 
 namespace sparsellm {
 
-// What an engine has done and what it holds. The time of a step that both prefills and decodes is
-// shared out by rows.
+// What an engine has done and what it holds. The time of a step includes its callbacks; that of a
+// step that both prefills and decodes is shared out by rows.
 struct EngineStats {
   double load_seconds = 0.0;
   int64_t prefill_tokens = 0;

@@ -119,7 +119,7 @@ void check_tables(std::string_view op, const PagedBatch& batch, int64_t pages) {
               "{}: row {} stands at position {}; its request's kv_length {} says {}", op, i,
               positions[i], kv_length[r], kv_length[r] - (end - i));
     }
-    const int64_t used = (kv_length[r] + kPageSize - 1) / kPageSize;
+    const int64_t used = pages_for(kv_length[r]);
     require(used <= batch.page_table.size(1),
             "{}: request {} has {} tokens, its page table {} pages", op, r, kv_length[r],
             batch.page_table.size(1));

@@ -8,6 +8,11 @@ namespace sparsellm {
 
 inline constexpr int64_t kPageSize = 16;  // tokens
 
+// Pages that hold `tokens` tokens.
+constexpr int64_t pages_for(int64_t tokens) {
+  return tokens / kPageSize + (tokens % kPageSize != 0);
+}
+
 // One layer's keys and values: pages of a pool, in the dtype of the activations. A page holds, head
 // after head, the vectors of kPageSize consecutive tokens of one request.
 struct KvLayer {

@@ -13,7 +13,6 @@
 
 #include "kernels/base/error.h"
 #include "kernels/base/json_reader.h"
-#include "kernels/base/mapped_file.h"
 
 namespace sparsellm {
 namespace {
@@ -30,10 +29,6 @@ constexpr int64_t kHeadDimUnit = 8;
 constexpr int64_t kMaxLayers = 10'000;
 constexpr int64_t kMaxInt32 = std::numeric_limits<int32_t>::max();
 constexpr int64_t kMinInt32 = std::numeric_limits<int32_t>::min();
-
-nlohmann::json read_json(const fs::path& path) {
-  return parse_json(read_text_file(path, kMaxFileBytes), path.string(), kMaxDepth);
-}
 
 // A switch of which the engine implements one position.
 void require_boolean(const JsonValue& value, bool supported) {
@@ -295,7 +290,8 @@ ModelConfig read_architecture(const JsonValue& json) {
 // An empty object if there is no such file.
 nlohmann::json read_generation_config(const fs::path& path) {
   std::error_code ignored;
-  return fs::exists(path, ignored) ? read_json(path) : nlohmann::json::object();
+  return fs::exists(path, ignored) ? read_json_file(path, kMaxFileBytes, kMaxDepth)
+                                   : nlohmann::json::object();
 }
 
 fs::path generation_config_path(const fs::path& directory) {
@@ -306,7 +302,7 @@ fs::path generation_config_path(const fs::path& directory) {
 
 ModelConfig read_model_config(const fs::path& directory) {
   const fs::path path = directory / "config.json";
-  const nlohmann::json document = read_json(path);
+  const nlohmann::json document = read_json_file(path, kMaxFileBytes, kMaxDepth);
   ModelConfig config = read_architecture(JsonValue(document, path.string()));
 
   const fs::path generation_path = generation_config_path(directory);

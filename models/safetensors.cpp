@@ -130,8 +130,7 @@ bool has_pytorch_weights(const fs::path& directory) {
 std::map<std::string, std::vector<std::string>> read_index(const fs::path& path) {
   const std::string source = path.string();
   constexpr int kMaxDepth = 16;
-  const nlohmann::json document =
-      parse_json(read_text_file(path, SafetensorsFile::kMaxHeaderBytes), source, kMaxDepth);
+  const nlohmann::json document = read_json_file(path, SafetensorsFile::kMaxHeaderBytes, kMaxDepth);
   std::map<std::string, std::vector<std::string>> shards;
   for (const auto& [tensor, shard] : JsonValue(document, source)["weight_map"].string_map()) {
     // A NUL would end the name early for the operating system.
@@ -177,14 +176,14 @@ SafetensorsFile::SafetensorsFile(const fs::path& path) : file_(path) {
   const auto data = bytes.subspan(sizeof(header_bytes) + text.size());
 
   constexpr int kMaxDepth = 3;  // the header, a tensor, its shape
-  const nlohmann::json header =
+  const nlohmann::json document =
       parse_json({reinterpret_cast<const char*>(text.data()), text.size()}, source, kMaxDepth);
-  require(header.is_object(), "{}: the header is not a JSON object", source);
-  for (const auto& [name, value] : header.items()) {
+  const JsonValue header(document, source + ": the header");
+  for (const std::string& name : header.keys()) {
     if (name == "__metadata__") {
-      metadata_ = JsonValue(value, source + ": __metadata__").string_map();
+      metadata_ = header[name].string_map();
     } else {
-      const JsonValue entry(value, fmt::format("{}: tensor {}", source, quote(name)));
+      const JsonValue entry = header[name].named(fmt::format("{}: tensor {}", source, quote(name)));
       tensors_.emplace(name, read_tensor(entry, data));
     }
   }

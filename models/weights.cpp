@@ -1,10 +1,12 @@
 #include "models/weights.h"
 
+#include <algorithm>
 #include <cstddef>
 #include <memory>
 #include <utility>
 
 #include "kernels/base/error.h"
+#include "kernels/base/mapped_file.h"
 #include "sparse/dense/dense.h"
 
 namespace sparsellm {
@@ -19,29 +21,31 @@ std::string shape_string(const std::vector<int64_t>& shape) {
 WeightLoader::WeightLoader(const Checkpoint& checkpoint, Device device, LoadProgress progress)
     : checkpoint_(&checkpoint), device_(device), progress_(std::move(progress)) {}
 
-const StoredTensor* WeightLoader::find(std::string_view name) const {
-  if (const StoredTensor* tensor = checkpoint_->find(name)) {
-    return tensor;
-  }
-  for (std::string_view prefix : {"model.", "model.decoder."}) {
-    if (name.starts_with(prefix)) {
-      if (const StoredTensor* tensor = checkpoint_->find(name.substr(prefix.size()))) {
-        return tensor;
-      }
+const StoredTensor& WeightLoader::get(const std::string& name, const std::vector<int64_t>& shape) {
+  for (std::string_view prefix : {"", "model.", "model.decoder."}) {
+    if (!name.starts_with(prefix)) {
+      continue;
+    }
+    const std::string stored_name = name.substr(prefix.size());
+    if (const StoredTensor* tensor = checkpoint_->find(stored_name)) {
+      require(tensor->shape == shape, "{}: the tensor {} has shape {}, but the config asks for {}",
+              checkpoint_->directory().string(), name, shape_string(tensor->shape),
+              shape_string(shape));
+      used_.insert(stored_name);
+      return *tensor;
     }
   }
-  return nullptr;
+  fail("{}: the tensor {} is missing", checkpoint_->directory().string(), name);
 }
 
-const StoredTensor& WeightLoader::get(const std::string& name,
-                                      const std::vector<int64_t>& shape) const {
-  const StoredTensor* tensor = find(name);
-  require(tensor != nullptr, "{}: the tensor {} is missing", checkpoint_->directory().string(),
-          name);
-  require(tensor->shape == shape, "{}: the tensor {} has shape {}, but the config asks for {}",
-          checkpoint_->directory().string(), name, shape_string(tensor->shape),
-          shape_string(shape));
-  return *tensor;
+void WeightLoader::require_all_used(std::initializer_list<std::string_view> ignored) const {
+  for (const std::string& name : checkpoint_->names()) {
+    const bool is_ignored = std::any_of(ignored.begin(), ignored.end(),
+                                        [&](std::string_view end) { return name.ends_with(end); });
+    require(is_ignored || used_.contains(name),
+            "{}: the checkpoint has the tensor {}, which its config does not ask for",
+            checkpoint_->directory().string(), name);
+  }
 }
 
 void WeightLoader::copy(const std::vector<const StoredTensor*>& parts, const Tensor& destination) {
@@ -49,6 +53,7 @@ void WeightLoader::copy(const std::vector<const StoredTensor*>& parts, const Ten
   for (const StoredTensor* part : parts) {
     const auto bytes = static_cast<int64_t>(part->bytes.size());
     copy_bytes(device_, data, Device{}, part->bytes.data(), bytes);
+    release_pages(part->bytes);
     data += bytes;
     loaded_bytes_ += bytes;
     if (progress_) {

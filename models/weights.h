@@ -2,6 +2,8 @@
 
 #include <cstdint>
 #include <functional>
+#include <initializer_list>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -36,13 +38,15 @@ class WeightLoader {
   enum class Bias : uint8_t { no, yes };
   Linear linear(const std::vector<Part>& parts, int64_t in, Bias bias, Activation activation = {});
 
-  bool contains(std::string_view name) const { return find(name) != nullptr; }
+  // Throws Error if the checkpoint has tensors that nobody asked for: a bias or a projection that
+  // the config denies would be lost in silence. Tensors that end with one of `ignored` may stay.
+  void require_all_used(std::initializer_list<std::string_view> ignored) const;
+
   Device device() const { return device_; }
   int64_t loaded_bytes() const { return loaded_bytes_; }
 
  private:
-  const StoredTensor* find(std::string_view name) const;
-  const StoredTensor& get(const std::string& name, const std::vector<int64_t>& shape) const;
+  const StoredTensor& get(const std::string& name, const std::vector<int64_t>& shape);
   // Tensors of one dtype, stored one behind the other.
   void copy(const std::vector<const StoredTensor*>& parts, const Tensor& destination);
 
@@ -50,6 +54,7 @@ class WeightLoader {
   Device device_;
   LoadProgress progress_;
   int64_t loaded_bytes_ = 0;
+  std::set<std::string, std::less<>> used_;  // names in the checkpoint
 };
 
 }  // namespace sparsellm

@@ -43,7 +43,7 @@ std::string folder_of(const std::string& path) {
 
 // What is wrong with the includes of `source`, a path relative to the root, with this text.
 std::vector<std::string> wrong_includes(const std::string& source, std::istream& text) {
-  static const std::regex include(R"re(^\s*#\s*include\s*"([^"]+)")re");
+  static const std::regex include(R"re(^\s*#\s*include\s*(["<])([^">]+)[">])re");
   const std::set<std::string>& allowed = kAllowed.at(folder_of(source));
   std::vector<std::string> wrong;
   std::string line;
@@ -52,9 +52,10 @@ std::vector<std::string> wrong_includes(const std::string& source, std::istream&
     if (!std::regex_search(line, match, include)) {
       continue;
     }
-    const std::string target = match[1];
+    const std::string target = match[2];
     const bool generated = target == "sparsellm_version.h";
-    if (!generated && !allowed.contains(folder_of(target))) {
+    const bool outside = match[1] == "<" && folder_of(target).empty();  // of the system
+    if (!generated && !outside && !allowed.contains(folder_of(target))) {
       wrong.push_back(source + " includes " + target);
     }
   }
@@ -96,6 +97,7 @@ TEST(Layering, FindsWrongIncludes) {
       {"engine/engine.cpp", "#include \"tools/args.h\""},
       {"tools/args.cpp", "#include \"tests/testing/paths.h\""},
       {"models/decoder.cpp", "#include \"decoder.h\""},  // not from the root
+      {"models/decoder.cpp", "#include <engine/engine.h>"},
   };
   for (const auto& [source, line] : cases) {
     std::istringstream text(line);

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "kernels/base/error.h"
-#include "tokenizer/json_file.h"
+#include "kernels/base/json_reader.h"
 #include "tokenizer/utf8.h"
 
 namespace sparsellm {
@@ -55,9 +55,9 @@ AddedTokens::AddedTokens(const std::vector<AddedToken>& tokens, std::string_view
   for (const AddedToken& token : tokens) {
     require(token.content.size() <= kMaxContentBytes,
             "{}: the added token {} has {} bytes; at most {} are supported", source,
-            in_quotes(token.content), token.content.size(), kMaxContentBytes);
+            quote(token.content), token.content.size(), kMaxContentBytes);
     require(contents.insert(token.content).second, "{}: the added token {} is there twice", source,
-            in_quotes(token.content));
+            quote(token.content));
   }
 }
 

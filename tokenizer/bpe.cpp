@@ -4,8 +4,8 @@
 #include <tuple>
 
 #include "kernels/base/error.h"
+#include "kernels/base/json_reader.h"
 #include "tokenizer/byte_alphabet.h"
-#include "tokenizer/json_file.h"
 
 namespace sparsellm {
 namespace {
@@ -49,8 +49,8 @@ BytePairEncoder::BytePairEncoder(const BpeModel& model, std::string_view source)
   for (const auto& [token, id] : model.vocabulary) {
     const auto [other, is_new] = tokens.emplace(id, token);
     if (!is_new) {
-      fail("{}: the tokens {} and {} have the same id {}", source, in_quotes(token),
-           in_quotes(other->second), id);
+      fail("{}: the tokens {} and {} have the same id {}", source, quote(token),
+           quote(other->second), id);
     }
   }
 
@@ -68,7 +68,7 @@ BytePairEncoder::BytePairEncoder(const BpeModel& model, std::string_view source)
       const std::optional<int32_t> id = model.find(token);
       if (!id) {
         fail("{}: merge {} ({} and {}) needs the token {}, which is not there", source, rank + 1,
-             in_quotes(merge.first), in_quotes(merge.second), in_quotes(token));
+             quote(merge.first), quote(merge.second), quote(token));
       }
       return *id;
     };

@@ -3,8 +3,8 @@
 #include <optional>
 
 #include "kernels/base/error.h"
+#include "kernels/base/json_reader.h"
 #include "tokenizer/byte_alphabet.h"
-#include "tokenizer/json_file.h"
 #include "tokenizer/token_table.h"
 #include "tokenizer/utf8.h"
 
@@ -28,7 +28,7 @@ class ByteLevelTokenizer : public Tokenizer {
       const std::optional<int32_t> model_id = parts.model.find(token.content);
       require(model_id ? *model_id == token.id : is_new_id,
               "{}: the added token {} has the id {}, which does not fit the vocabulary",
-              parts.source, in_quotes(token.content), token.id);
+              parts.source, quote(token.content), token.id);
       tokens_.set_special(token.id, token.special);
     }
     for (const auto* side : {&frame_.prefix, &frame_.suffix}) {

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "kernels/base/error.h"
-#include "tokenizer/json_file.h"
+#include "kernels/base/json_reader.h"
 
 namespace sparsellm {
 namespace {
@@ -55,8 +55,8 @@ class Translator {
     position_ += count;
   }
   [[noreturn]] void refuse(size_t count) const {
-    fail("the regular expression {} has {}, which is not supported", in_quotes(pattern_),
-         in_quotes(rest().substr(0, count)));
+    fail("the regular expression {} has {}, which is not supported", quote(pattern_),
+         quote(rest().substr(0, count)));
   }
 
   void item() {
@@ -218,7 +218,7 @@ class Translator {
     }
     while (!rest().starts_with(']')) {
       if (rest().empty()) {
-        fail("the regular expression {} has a class without an end", in_quotes(pattern_));
+        fail("the regular expression {} has a class without an end", quote(pattern_));
       }
       if (rest().front() == '[') {
         refuse(1);

@@ -7,7 +7,7 @@
 #include <cstdint>
 
 #include "kernels/base/error.h"
-#include "tokenizer/json_file.h"
+#include "kernels/base/json_reader.h"
 #include "tokenizer/oniguruma.h"
 
 namespace sparsellm {
@@ -48,7 +48,7 @@ void Regex::CodeDeleter::operator()(void* code) const {
   pcre2_code_free(static_cast<pcre2_code*>(code));
 }
 
-Regex::Regex(std::string_view pattern) : pattern_(in_quotes(pattern)) {
+Regex::Regex(std::string_view pattern) : pattern_(quote(pattern)) {
   require(pattern.size() <= kMaxPatternBytes,
           "the regular expression {} has {} bytes; at most {} are supported", pattern_,
           pattern.size(), kMaxPatternBytes);

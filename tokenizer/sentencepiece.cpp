@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "kernels/base/error.h"
+#include "kernels/base/json_reader.h"
 #include "kernels/base/mapped_file.h"
 #include "tokenizer/sentencepiece_model.h"
 #include "tokenizer/token_table.h"
@@ -72,7 +73,7 @@ std::string bytes_of_piece(const SentencePieceModel::Piece& piece, std::string_v
   const bool is_framed = text.size() == 6 && text.starts_with("<0x") && text.ends_with('>');
   uint8_t byte = 0;
   require(is_framed && std::from_chars(&text[3], &text[5], byte, 16).ptr == &text[5],
-          "{}: the byte piece {} is not like \"<0x0A>\"", source, in_quotes(text));
+          "{}: the byte piece {} is not like \"<0x0A>\"", source, quote(text));
   return std::string(1, static_cast<char>(byte));
 }
 
@@ -166,7 +167,7 @@ class SentencePieceTokenizer : public Tokenizer {
       require(is_new_id || (static_cast<size_t>(token.id) < model.pieces.size() &&
                             model.pieces[token.id].text == token.content),
               "{}: the added token {} has the id {}, which does not fit the vocabulary", source,
-              in_quotes(token.content), token.id);
+              quote(token.content), token.id);
       tokens_.set_special(token.id, token.special);
     }
   }
@@ -198,7 +199,7 @@ std::unique_ptr<Tokenizer> load_sentencepiece(const std::filesystem::path& path,
   const std::string& name = config.tokenizer_class;
   require(name.empty() || std::count(kTokenizerClasses.begin(), kTokenizerClasses.end(), name) > 0,
           "{}: tokenizer_class is {}; with a tokenizer.model only \"LlamaTokenizer\" is supported",
-          config.path.string(), in_quotes(name));
+          config.path.string(), quote(name));
   const std::string bytes = read_text_file(path, kMaxModelBytes);
   return std::make_unique<SentencePieceTokenizer>(
       bytes, read_sentencepiece_model(bytes, path.string()), path.string(), config);

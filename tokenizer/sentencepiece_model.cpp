@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "kernels/base/error.h"
-#include "tokenizer/json_file.h"
+#include "kernels/base/json_reader.h"
 
 namespace sparsellm {
 namespace {
@@ -107,8 +107,7 @@ SentencePieceModel::Piece read_piece(std::string_view message, std::string_view 
     }
   }
   if (piece.text.empty() || piece.text.find('\0') != std::string::npos) {
-    fail("{}: piece {} is {}; expected a text without NUL bytes", source, index,
-         in_quotes(piece.text));
+    fail("{}: piece {} is {}; expected a text without NUL bytes", source, index, quote(piece.text));
   }
   return piece;
 }
@@ -158,7 +157,7 @@ void check_user_defined_symbols(const SentencePieceModel& model, std::string_vie
     prefixes.push_back(symbol);
     require(prefixes.size() <= kMaxNestedSymbols,
             "{}: more than {} user-defined symbols begin like {}", source, kMaxNestedSymbols,
-            in_quotes(prefixes.front()));
+            quote(prefixes.front()));
   }
 }
 

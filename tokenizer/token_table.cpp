@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "kernels/base/error.h"
-
 namespace sparsellm {
 
 bool TokenTable::add(int32_t id, std::string bytes) {
@@ -16,9 +14,8 @@ void TokenTable::set_special(int32_t id, bool special) { tokens_.at(id).special 
 
 std::string TokenTable::bytes(int32_t id, bool show_special) const {
   const auto found = tokens_.find(id);
-  require(found != tokens_.end(), "there is no token {}; the vocabulary ends at {}", id,
-          vocab_size_ - 1);
-  return found->second.special && !show_special ? "" : found->second.bytes;
+  const bool is_shown = found != tokens_.end() && (show_special || !found->second.special);
+  return is_shown ? found->second.bytes : "";
 }
 
 }  // namespace sparsellm

@@ -28,8 +28,9 @@ class Tokenizer {
                                       const EncodeOptions& options) const = 0;
 
   // The bytes that `id` stands for after other tokens (never stripped of a leading space); not
-  // always whole UTF-8 characters. Control tokens are empty unless asked for. Throws Error for an
-  // id outside the vocabulary.
+  // always whole UTF-8 characters. Empty for a control token unless asked for, and for an id that
+  // no token has (negative, in a hole, beyond the end): models pad their vocabulary and may produce
+  // it.
   virtual std::string token_bytes(int32_t id, bool show_special = false) const = 0;
 
   // True if a text that begins with this token loses one leading space when decoded
@@ -53,8 +54,8 @@ class IncrementalDecoder {
   // `continues` says that a prompt stands in front, so that no leading space is stripped.
   IncrementalDecoder(const Tokenizer& tokenizer, bool continues);
 
-  std::string add(int32_t id);
-  std::string finish();  // what is left, incomplete characters as U+FFFD
+  std::string add(int32_t id);  // empty for an id that no token has
+  std::string finish();         // what is left, incomplete characters as U+FFFD
 
  private:
   const Tokenizer* tokenizer_;

@@ -1,22 +1,24 @@
 #include "tokenizer/tokenizer_config.h"
 
 #include <charconv>
+#include <cstdint>
 #include <nlohmann/json.hpp>
 #include <system_error>
 #include <unordered_map>
 #include <utility>
 
 #include "kernels/base/error.h"
+#include "kernels/base/json_reader.h"
 
 namespace sparsellm {
 namespace {
 
-std::optional<bool> optional_boolean(const JsonNode& node) {
+std::optional<bool> optional_boolean(const JsonValue& node) {
   return node.present() ? std::optional(node.boolean()) : std::nullopt;
 }
 
 // A token for a purpose is a string, or an object like an entry of added_tokens.
-AddedToken read_named_token(const JsonNode& node) {
+AddedToken read_named_token(const JsonValue& node) {
   AddedToken token;
   if (node.is_object()) {
     token = read_added_token(node);
@@ -27,24 +29,23 @@ AddedToken read_named_token(const JsonNode& node) {
   return token;
 }
 
-std::vector<AddedToken> read_added_tokens_decoder(const JsonNode& decoder) {
+std::vector<AddedToken> read_added_tokens_decoder(const JsonValue& decoder) {
   std::vector<AddedToken> tokens;
-  for (const auto& [key, value] : decoder.object().items()) {
-    const JsonNode entry = decoder[key];
-    AddedToken token = read_added_token(entry);
+  for (const std::string& key : decoder.keys()) {
+    AddedToken token = read_added_token(decoder[key]);
     const auto [end, error] = std::from_chars(key.data(), key.data() + key.size(), token.id);
     require(error == std::errc() && end == key.data() + key.size() && token.id >= 0,
-            "{}: {} is not a token id", decoder.name(), in_quotes(key));
+            "{}: {} is not a token id", decoder.name(), quote(key));
     tokens.push_back(std::move(token));
   }
   return tokens;
 }
 
 std::vector<AddedToken> read_added_tokens_file(const std::filesystem::path& path) {
-  const nlohmann::json json = read_tokenizer_json(path);
-  const JsonNode root(&json, path.string() + ":");
+  const nlohmann::json document =
+      read_json_file(path, kMaxTokenizerFileBytes, kMaxTokenizerJsonDepth);
   std::vector<AddedToken> tokens;
-  for (const auto& [content, id] : root.token_ids()) {
+  for (const auto& [content, id] : JsonValue(document, path.string()).integer_map(0, INT32_MAX)) {
     AddedToken token;
     token.content = content;
     token.id = id;
@@ -54,8 +55,8 @@ std::vector<AddedToken> read_added_tokens_file(const std::filesystem::path& path
   return tokens;
 }
 
-void read_config_file(const JsonNode& root, TokenizerConfig& config) {
-  if (const JsonNode name = root["tokenizer_class"]; name.present()) {
+void read_config_file(const JsonValue& root, TokenizerConfig& config) {
+  if (const JsonValue name = root["tokenizer_class"]; name.present()) {
     config.tokenizer_class = name.string();
   }
   config.add_bos_token = optional_boolean(root["add_bos_token"]);
@@ -64,7 +65,7 @@ void read_config_file(const JsonNode& root, TokenizerConfig& config) {
   config.legacy = root["legacy"].boolean(false);
 
   for (const char* key : {"bos_token", "eos_token", "unk_token", "pad_token"}) {
-    const JsonNode node = root[key];
+    const JsonValue node = root[key];
     if (!node.present()) {
       continue;
     }
@@ -80,16 +81,18 @@ void read_config_file(const JsonNode& root, TokenizerConfig& config) {
     config.named_tokens.push_back(std::move(token));
   }
   for (const char* key : {"additional_special_tokens", "extra_special_tokens"}) {
-    const JsonNode list = root[key];
-    if (!list.present()) {
-      continue;
-    }
-    // The newer key may name each token: {"image_token": "<image>"}.
-    for (const nlohmann::json& entry : list.is_object() ? list.object() : list.array()) {
-      config.named_tokens.push_back(read_named_token({&entry, list.name() + "[]"}));
+    const JsonValue list = root[key];
+    if (list.is_object()) {  // the newer key may name each token: {"image_token": "<image>"}
+      for (const std::string& name : list.keys()) {
+        config.named_tokens.push_back(read_named_token(list[name]));
+      }
+    } else if (list.present()) {
+      for (int64_t i = 0; i < list.size(); ++i) {
+        config.named_tokens.push_back(read_named_token(list.element(i)));
+      }
     }
   }
-  if (const JsonNode decoder = root["added_tokens_decoder"]; decoder.present()) {
+  if (const JsonValue decoder = root["added_tokens_decoder"]; decoder.present()) {
     config.added_tokens = read_added_tokens_decoder(decoder);
   }
 }
@@ -104,8 +107,9 @@ TokenizerConfig read_tokenizer_config(const std::filesystem::path& directory) {
   TokenizerConfig config;
   config.path = directory / "tokenizer_config.json";
   if (exists(config.path)) {
-    const nlohmann::json json = read_tokenizer_json(config.path);
-    read_config_file({&json, config.path.string() + ":"}, config);
+    const nlohmann::json document =
+        read_json_file(config.path, kMaxTokenizerFileBytes, kMaxTokenizerJsonDepth);
+    read_config_file(JsonValue(document, config.path.string()), config);
   }
   const std::filesystem::path added_tokens = directory / "added_tokens.json";
   if (config.added_tokens.empty() && exists(added_tokens)) {
@@ -114,8 +118,8 @@ TokenizerConfig read_tokenizer_config(const std::filesystem::path& directory) {
   return config;
 }
 
-AddedToken read_added_token(const JsonNode& entry) {
-  if (const JsonNode single_word = entry["single_word"]; single_word.boolean(false)) {
+AddedToken read_added_token(const JsonValue& entry) {
+  if (const JsonValue single_word = entry["single_word"]; single_word.boolean(false)) {
     single_word.refuse("only tokens that may stand inside a word are supported (false)");
   }
   return {.content = entry["content"].string(),
@@ -151,7 +155,7 @@ SpecialTokens resolve_special_tokens(
     }
     const auto found = places.find(*content);
     require(found != places.end(), "{}: {} {} is not in the vocabulary", config.path.string(), key,
-            in_quotes(*content));
+            quote(*content));
     return added[found->second].id;
   };
   special.bos_id = id_of(config.bos_token, "bos_token");

@@ -8,10 +8,14 @@
 #include <string_view>
 #include <vector>
 
+#include "kernels/base/json_reader.h"
 #include "tokenizer/added_tokens.h"
-#include "tokenizer/json_file.h"
 
 namespace sparsellm {
+
+// Of a file with a part of a tokenizer; far above what tokenizers need.
+inline constexpr int64_t kMaxTokenizerFileBytes = 100'000'000;
+inline constexpr int kMaxTokenizerJsonDepth = 32;
 
 // What a model directory says about its tokenizer beside the vocabulary: tokenizer_config.json and,
 // from older versions of Hugging Face, added_tokens.json. Both may be missing.
@@ -33,7 +37,7 @@ struct TokenizerConfig {
 TokenizerConfig read_tokenizer_config(const std::filesystem::path& directory);
 
 // The text and the flags of one entry of "added_tokens" or "added_tokens_decoder", without its id.
-AddedToken read_added_token(const JsonNode& entry);
+AddedToken read_added_token(const JsonValue& entry);
 
 // The special tokens of a model, with their ids.
 struct SpecialTokens {

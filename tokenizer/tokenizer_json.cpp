@@ -10,66 +10,64 @@
 #include <vector>
 
 #include "kernels/base/error.h"
+#include "kernels/base/json_reader.h"
 #include "tokenizer/byte_level.h"
-#include "tokenizer/json_file.h"
 
 namespace sparsellm {
 namespace {
-
-using nlohmann::json;
 
 constexpr std::string_view kUseSentencePiece =
     "only byte-level BPE is supported; for a SentencePiece model put its tokenizer.model into the "
     "directory";
 
 // The parts of a "Sequence" under `key`, or `node` itself.
-std::vector<JsonNode> flatten(const JsonNode& node, std::string_view key) {
+std::vector<JsonValue> flatten(const JsonValue& node, std::string_view key) {
   if (node["type"].string() != "Sequence") {
     return {node};
   }
-  const JsonNode list = node[key];
-  std::vector<JsonNode> parts;
-  for (const json& element : list.array()) {
-    parts.emplace_back(&element, fmt::format("{}[{}]", list.name(), parts.size()));
+  const JsonValue list = node[key];
+  std::vector<JsonValue> parts;
+  for (int64_t i = 0; i < list.size(); ++i) {
+    parts.push_back(list.element(i));
   }
   return parts;
 }
 
 // Switches of a model that must be off, or not there.
-void require_off(const JsonNode& node) {
+void require_off(const JsonValue& node) {
   const bool is_off = !node.present() || (node.is_string() && node.string().empty());
   if (!is_off) {
     node.refuse("only null is supported");
   }
 }
 
-std::pair<std::string, std::string> read_merge(const json& merge, const JsonNode& list,
-                                               size_t index) {
-  if (merge.is_array() && merge.size() == 2 && merge[0].is_string() && merge[1].is_string()) {
-    return {merge[0].get<std::string>(), merge[1].get<std::string>()};
-  }
-  const JsonNode node(&merge, fmt::format("{}[{}]", list.name(), index));
+// "a b", or ["a", "b"] in newer files.
+std::pair<std::string, std::string> read_merge(const JsonValue& merge) {
   constexpr std::string_view kExpected = "expected two tokens";
-  if (!node.is_string()) {
-    node.refuse(kExpected);
+  if (merge.is_array() && merge.size() == 2) {
+    std::vector<std::string> tokens = merge.strings();
+    return {std::move(tokens[0]), std::move(tokens[1])};
   }
-  const std::string& text = node.string();
+  if (!merge.is_string()) {
+    merge.refuse(kExpected);
+  }
+  const std::string& text = merge.string();
   const size_t space = text.find(' ');
   if (space == std::string::npos || text.find(' ', space + 1) != std::string::npos) {
-    node.refuse(kExpected);
+    merge.refuse(kExpected);
   }
   return {text.substr(0, space), text.substr(space + 1)};
 }
 
-BpeModel read_model(const JsonNode& node) {
+BpeModel read_model(const JsonValue& node) {
   // The oldest files have no type.
-  if (const JsonNode type = node["type"]; type.present() && type.string() != "BPE") {
+  if (const JsonValue type = node["type"]; type.present() && type.string() != "BPE") {
     type.refuse(kUseSentencePiece);
   }
   if (node["byte_fallback"].boolean(false)) {
     node["byte_fallback"].refuse(kUseSentencePiece);
   }
-  if (const JsonNode dropout = node["dropout"]; dropout.present()) {
+  if (const JsonValue dropout = node["dropout"]; dropout.present()) {
     dropout.refuse("only null is supported");
   }
   require_off(node["continuing_subword_prefix"]);
@@ -78,36 +76,36 @@ BpeModel read_model(const JsonNode& node) {
   BpeModel model;
   model.fuse_unknown = node["fuse_unk"].boolean(false);
   model.ignore_merges = node["ignore_merges"].boolean(false);
-  if (const JsonNode unknown = node["unk_token"]; unknown.present()) {
+  if (const JsonValue unknown = node["unk_token"]; unknown.present()) {
     model.unknown_token = unknown.string();
   }
-  model.vocabulary = node["vocab"].token_ids();
-  const JsonNode merges = node["merges"];
-  for (const json& merge : merges.array()) {
-    model.merges.push_back(read_merge(merge, merges, model.merges.size()));
+  model.vocabulary = node["vocab"].integer_map(0, INT32_MAX);
+  const JsonValue merges = node["merges"];
+  for (int64_t i = 0; i < merges.size(); ++i) {
+    model.merges.push_back(read_merge(merges.element(i)));
   }
   return model;
 }
 
-std::string read_split_pattern(const JsonNode& split) {
-  if (const JsonNode behavior = split["behavior"]; behavior.string() != "Isolated") {
+std::string read_split_pattern(const JsonValue& split) {
+  if (const JsonValue behavior = split["behavior"]; behavior.string() != "Isolated") {
     behavior.refuse("only \"Isolated\" is supported");
   }
   // "invert" exchanges the matches with what is between them, and all of them are kept.
-  const JsonNode regex = split["pattern"]["Regex"];
+  const JsonValue regex = split["pattern"]["Regex"];
   if (!regex.present()) {
     split["pattern"].refuse("only {\"Regex\": ...} is supported");
   }
   return regex.string();
 }
 
-PretokenizerOptions read_pretokenizer(const JsonNode& node) {
+PretokenizerOptions read_pretokenizer(const JsonValue& node) {
   if (!node.present()) {
     node.refuse(kUseSentencePiece);
   }
   PretokenizerOptions options;
   bool has_byte_level = false;
-  for (const JsonNode& part : flatten(node, "pretokenizers")) {
+  for (const JsonValue& part : flatten(node, "pretokenizers")) {
     const std::string& type = part["type"].string();
     if (type == "Metaspace") {
       part["type"].refuse(kUseSentencePiece);
@@ -134,54 +132,44 @@ PretokenizerOptions read_pretokenizer(const JsonNode& node) {
   return options;
 }
 
-void check_decoder(const JsonNode& node) {
+void check_decoder(const JsonValue& node) {
   if (!node.present()) {
     node.refuse(kUseSentencePiece);
   }
-  for (const JsonNode& part : flatten(node, "decoders")) {
+  for (const JsonValue& part : flatten(node, "decoders")) {
     if (part["type"].string() != "ByteLevel") {
       part["type"].refuse(kUseSentencePiece);
     }
   }
 }
 
-std::vector<AddedToken> read_added_tokens(const JsonNode& node) {
+std::vector<AddedToken> read_added_tokens(const JsonValue& node) {
   std::vector<AddedToken> tokens;
   if (!node.present()) {
     return tokens;
   }
-  for (const json& element : node.array()) {
-    const JsonNode entry(&element, fmt::format("{}[{}]", node.name(), tokens.size()));
+  for (int64_t i = 0; i < node.size(); ++i) {
+    const JsonValue entry = node.element(i);
     tokens.push_back(read_added_token(entry));
-    tokens.back().id = entry["id"].token_id();
+    tokens.back().id = static_cast<int32_t>(entry["id"].integer(0, INT32_MAX));
   }
   return tokens;
 }
 
-// The ids of one special token of a template.
-std::vector<int32_t> template_token_ids(const JsonNode& token) {
-  const JsonNode ids = token["ids"];
-  std::vector<int32_t> result;
-  for (const json& id : ids.array()) {
-    result.push_back(JsonNode(&id, ids.name() + "[]").token_id());
-  }
-  return result;
-}
-
-Frame read_template(const JsonNode& node) {
+Frame read_template(const JsonValue& node) {
   Frame frame;
   bool behind_text = false;
-  const JsonNode pieces = node["single"];
-  for (const json& element : pieces.array()) {
-    const JsonNode piece(&element, pieces.name() + "[]");
-    if (const JsonNode special = piece["SpecialToken"]; special.present()) {
+  const JsonValue pieces = node["single"];
+  for (int64_t i = 0; i < pieces.size(); ++i) {
+    const JsonValue piece = pieces.element(i);
+    if (const JsonValue special = piece["SpecialToken"]; special.present()) {
       const std::string& name = special["id"].string();
-      const std::vector<int32_t> ids = template_token_ids(node["special_tokens"][name]);
+      const std::vector<int64_t> ids = node["special_tokens"][name]["ids"].integers(0, INT32_MAX);
       auto& side = behind_text ? frame.suffix : frame.prefix;
       side.insert(side.end(), ids.begin(), ids.end());
       continue;
     }
-    const JsonNode sequence = piece["Sequence"]["id"];
+    const JsonValue sequence = piece["Sequence"]["id"];
     if (sequence.string() != "A" || behind_text) {
       sequence.refuse("expected the text \"A\" once");
     }
@@ -191,12 +179,12 @@ Frame read_template(const JsonNode& node) {
   return frame;
 }
 
-Frame read_post_processor(const JsonNode& node) {
+Frame read_post_processor(const JsonValue& node) {
   Frame frame;
   if (!node.present()) {
     return frame;
   }
-  for (const JsonNode& part : flatten(node, "processors")) {
+  for (const JsonValue& part : flatten(node, "processors")) {
     const std::string& type = part["type"].string();
     if (type == "TemplateProcessing") {  // around what the parts before it made
       Frame outer = read_template(part);
@@ -216,17 +204,18 @@ Frame read_post_processor(const JsonNode& node) {
 
 std::unique_ptr<Tokenizer> load_tokenizer_json(const std::filesystem::path& path,
                                                const TokenizerConfig& config) {
-  const json document = read_tokenizer_json(path);
-  const JsonNode root(&document, path.string() + ":");
-  if (const JsonNode version = root["version"]; version.present() && version.string() != "1.0") {
+  const nlohmann::json document =
+      read_json_file(path, kMaxTokenizerFileBytes, kMaxTokenizerJsonDepth);
+  const JsonValue root(document, path.string());
+  if (const JsonValue version = root["version"]; version.present() && version.string() != "1.0") {
     version.refuse("only \"1.0\" is supported");
   }
 
   ByteLevelParts parts;
   parts.source = path.string();
   parts.model = read_model(root["model"]);
-  if (const JsonNode normalizer = root["normalizer"]; normalizer.present()) {
-    const JsonNode type = normalizer["type"];
+  if (const JsonValue normalizer = root["normalizer"]; normalizer.present()) {
+    const JsonValue type = normalizer["type"];
     (type.present() ? type : normalizer)
         .refuse("only tokenizers without a normalizer are supported (null)");
   }

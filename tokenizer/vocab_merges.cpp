@@ -1,6 +1,7 @@
 #include "tokenizer/vocab_merges.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
@@ -9,17 +10,17 @@
 #include <vector>
 
 #include "kernels/base/error.h"
+#include "kernels/base/json_reader.h"
 #include "kernels/base/mapped_file.h"
 #include "tokenizer/byte_level.h"
-#include "tokenizer/json_file.h"
 
 namespace sparsellm {
 namespace {
 
 std::unordered_map<std::string, int32_t> read_vocabulary(const std::filesystem::path& path) {
-  const nlohmann::json json = read_tokenizer_json(path);
-  const JsonNode root(&json, path.string() + ":");
-  return root.token_ids();
+  const nlohmann::json document =
+      read_json_file(path, kMaxTokenizerFileBytes, kMaxTokenizerJsonDepth);
+  return JsonValue(document, path.string()).integer_map(0, INT32_MAX);
 }
 
 // Lines of two tokens with a space between them, behind an optional "#version" line.
@@ -38,7 +39,7 @@ std::vector<std::pair<std::string, std::string>> read_merges(const std::filesyst
     }
     const size_t space = line.find(' ');
     if (space == std::string_view::npos || line.find(' ', space + 1) != std::string_view::npos) {
-      fail("{}:{}: {} is not a pair of tokens", path.string(), number, in_quotes(line));
+      fail("{}:{}: {} is not a pair of tokens", path.string(), number, quote(line));
     }
     merges.emplace_back(line.substr(0, space), line.substr(space + 1));
   }
@@ -67,7 +68,7 @@ std::unique_ptr<Tokenizer> load_vocab_merges(const std::filesystem::path& vocab,
   const std::string& name = config.tokenizer_class;
   require(name.empty() || name == "GPT2Tokenizer" || name == "GPT2TokenizerFast",
           "{}: tokenizer_class is {}; with a vocab.json only \"GPT2Tokenizer\" is supported",
-          config.path.string(), in_quotes(name));
+          config.path.string(), quote(name));
   ByteLevelParts parts;
   parts.source = vocab.string();
   parts.model.vocabulary = read_vocabulary(vocab);

@@ -85,10 +85,16 @@ Perplexity measure_perplexity(Engine& engine, const std::string& text, int64_t c
   }
   require(error.empty(), "{}", error);
 
+  require(result.tokens >= 2, "the text has {} tokens to score; at least 2 are needed",
+          result.tokens);
   const auto count = static_cast<double>(result.tokens);
   const double mean = sum / count;
   const double variance = std::max(0.0, sum_of_squares / count - mean * mean);
   result.perplexity = std::exp(mean);
+  require(std::isfinite(result.perplexity),
+          "the perplexity is not finite: the mean negative log-"
+          "likelihood is {}",
+          mean);
   result.standard_error = result.perplexity * std::sqrt(variance / (count - 1.0));
   result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return result;

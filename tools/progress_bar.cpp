@@ -3,10 +3,10 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstdio>
 #include <utility>
 
 #include "kernels/base/error.h"
+#include "tools/tool_main.h"
 
 namespace sparsellm {
 namespace {
@@ -22,7 +22,7 @@ ProgressBar::ProgressBar(std::string label, bool enabled)
 
 ProgressBar::~ProgressBar() {
   if (drawn_) {
-    std::fputs(kClearLine, stderr);
+    print_error_text(kClearLine);
   }
 }
 
@@ -37,9 +37,8 @@ void ProgressBar::update(int64_t done, int64_t total, const std::string& detail)
       total > 0 ? std::clamp(static_cast<double>(done) / static_cast<double>(total), 0.0, 1.0)
                 : 0.0;
   const auto filled = static_cast<size_t>(share * kWidth);
-  fmt::print(stderr, "{}{} [{:<{}}] {:3.0f} % {}", kClearLine, label_, std::string(filled, '#'),
-             kWidth, 100.0 * share, detail);
-  std::fflush(stderr);
+  print_error_text(fmt::format("{}{} [{:<{}}] {:3.0f} % {}", kClearLine, label_,
+                               std::string(filled, '#'), kWidth, 100.0 * share, detail));
 }
 
 }  // namespace sparsellm

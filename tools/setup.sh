@@ -1,3 +1,4 @@
+# shellcheck shell=bash
 # Sourced by demo.sh and test.sh: installs the packages that the build needs, if any is missing
 # (Debian 12 or Ubuntu 24.04; through sudo when not root).
 

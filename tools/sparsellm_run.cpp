@@ -5,9 +5,10 @@
 
 #include <cstdio>
 #include <iostream>
-#include <iterator>
 #include <optional>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "kernels/base/mapped_file.h"
 #include "tools/args.h"
@@ -60,7 +61,7 @@ void add_run_args(CLI::App& app, RunArgs& args) {
                  "Keep tokens with P times the probability of the likeliest "
                  "[generation_config.json, else 0.05]");
   app.add_option("-s,--seed", args.seed, "Seed of the sampling; -1: a fresh one")
-      ->check(CLI::Range(int64_t{-1}, std::numeric_limits<int64_t>::max()))
+      ->check(CLI::Range(int64_t{-1}, int64_t{1} << 62))
       ->capture_default_str();
   app.add_flag("--ignore-eos", args.ignore_eos, "Never choose the end of the text");
   app.add_option("-c,--ctx-size", args.context_size,
@@ -100,7 +101,14 @@ std::string read_prompt_file(const std::string& path) {
 }
 
 std::string read_stdin() {
-  std::string text{std::istreambuf_iterator<char>(std::cin), {}};
+  std::string text;
+  std::vector<char> block(1 << 16);
+  while (std::cin.read(block.data(), static_cast<std::streamsize>(block.size())),
+         std::cin.gcount() > 0) {
+    text.append(block.data(), static_cast<size_t>(std::cin.gcount()));
+    require(std::ssize(text) <= kMaxPromptFileBytes,
+            "the prompt on standard input is longer than {} bytes", kMaxPromptFileBytes);
+  }
   if (text.ends_with('\n')) {
     text.pop_back();
   }
@@ -130,13 +138,18 @@ void continue_text(Engine& engine, const RunArgs& args, const SamplingParams& pa
     write_out(event.text);
     error = event.error;
   });
-  if (args.echo) {
-    write_out(prompt);
-  }
-  while (engine.step()) {
-    if (interrupted()) {
-      engine.cancel(id);
+  try {
+    if (args.echo) {
+      write_out(prompt);
     }
+    while (engine.step()) {
+      if (interrupted()) {
+        engine.cancel(id);
+      }
+    }
+  } catch (...) {
+    engine.cancel(id);  // its callback refers to this call's variables
+    throw;
   }
   write_out("\n");
   require(error.empty(), "{}", error);
@@ -148,26 +161,37 @@ double per_second(int64_t tokens, double seconds) {
   return seconds > 0.0 ? static_cast<double>(tokens) / seconds : 0.0;
 }
 
-void print_closing_table(const EngineStats& stats) {
+void print_closing_table(const Engine& engine, const RunArgs& args) {
+  const EngineStats& stats = engine.stats();
   struct rusage usage {};
   getrusage(RUSAGE_SELF, &usage);
-  fmt::print(stderr, "\nload     {:10.3f} s {:14.1f} MiB of weights\n", stats.load_seconds,
-             mib(stats.weight_bytes));
-  fmt::print(stderr, "prefill  {:10} tokens {:9.1f} tokens/s\n", stats.prefill_tokens,
-             per_second(stats.prefill_tokens, stats.prefill_seconds));
-  fmt::print(stderr, "decode   {:10} tokens {:9.1f} tokens/s\n", stats.decode_tokens,
-             per_second(stats.decode_tokens, stats.decode_seconds));
-  fmt::print(stderr, "memory   {:10.1f} MiB at the peak\n",
-             static_cast<double>(usage.ru_maxrss) / 1024.0);
+  print_error_text(
+      fmt::format("\n"
+                  "model    {}, {} layers, on {}, context {}\n"
+                  "load     {:10.3f} s {:14.1f} MiB of weights\n"
+                  "prefill  {:10} tokens {:9.1f} tokens/s\n"
+                  "decode   {:10} tokens {:9.1f} tokens/s\n"
+                  "memory   {:10.1f} MiB at the peak; KV cache of up to {:.1f} MiB\n",
+                  engine.config().architecture, engine.config().num_layers,
+                  to_string(parse_device(args.model.device)), engine.context_size(),
+                  stats.load_seconds, mib(stats.weight_bytes), stats.prefill_tokens,
+                  per_second(stats.prefill_tokens, stats.prefill_seconds), stats.decode_tokens,
+                  per_second(stats.decode_tokens, stats.decode_seconds),
+                  static_cast<double>(usage.ru_maxrss) / 1024.0, mib(stats.kv_bytes)));
 }
 
-// With a terminal on both ends: a prompt a line, until end of file or Ctrl-C.
+// From a terminal: a prompt a line, until end of file or Ctrl-C.
 void read_prompts(Engine& engine, const RunArgs& args, const SamplingParams& params) {
+  const auto show = [&](const char* text) {
+    if (!args.model.quiet) {
+      print_error_text(text);
+    }
+  };
   std::string line;
   while (!interrupted()) {
-    std::fputs("> ", stderr);
+    show("> ");
     if (!std::getline(std::cin, line)) {
-      std::fputs("\n", stderr);
+      show("\n");
       return;
     }
     if (line.empty()) {
@@ -176,7 +200,7 @@ void read_prompts(Engine& engine, const RunArgs& args, const SamplingParams& par
     try {
       continue_text(engine, args, params, line);
     } catch (const Error& error) {
-      fmt::print(stderr, "{}\n", error.what());  // the next prompt may do better
+      report_error("sparsellm-run", error.what());  // the next prompt may do better
     }
   }
 }
@@ -201,7 +225,7 @@ void run(const RunArgs& args) {
     read_prompts(engine, args, params);
   }
   if (!args.model.quiet) {
-    print_closing_table(engine.stats());
+    print_closing_table(engine, args);
   }
   throw_if_interrupted();
 }

@@ -1,11 +1,7 @@
 #include "tools/tool_main.h"
 
-#include <spdlog/sinks/stdout_sinks.h>
-#include <spdlog/spdlog.h>
-
 #include <cstdio>
 #include <exception>
-#include <memory>
 #include <string>
 
 #include "sparsellm_version.h"
@@ -18,47 +14,49 @@ constexpr int kFailed = 1;
 constexpr int kUsage = 2;
 constexpr int kInterrupted = 130;  // 128 + SIGINT, as shells report it
 
-// stdout is for results alone.
-void log_to_stderr() {
-  auto sink = std::make_shared<spdlog::sinks::stderr_sink_mt>();
-  spdlog::set_default_logger(std::make_shared<spdlog::logger>("", std::move(sink)));
-  spdlog::set_pattern("%v");
+void flush_output() {
+  require(std::fflush(stdout) == 0 && std::ferror(stdout) == 0, "cannot write to standard output");
 }
 
-int report(const std::string& tool, std::string message, int code) {
-  // One line, whatever text of a file or flag went into the message.
+int fail_with(int code, const std::string& tool, const std::string& message) {
+  report_error(tool, message);
+  return code;
+}
+
+}  // namespace
+
+void print_error_text(const std::string& text) { std::fputs(text.c_str(), stderr); }
+
+void report_error(const std::string& tool, std::string message) {
   for (char& c : message) {
     const auto byte = static_cast<unsigned char>(c);
     if (byte < 0x20 || byte == 0x7f) {
       c = ' ';
     }
   }
-  fmt::print(stderr, "{}: {}\n", tool, message);
-  return code;
+  print_error_text(fmt::format("{}: {}\n", tool, message));
 }
-
-}  // namespace
 
 int tool_main(CLI::App& app, int argc, char** argv, const std::function<void()>& body) {
   const std::string tool = app.get_name();
   app.set_version_flag("--version", fmt::format("{} {} (commit {})", tool, kVersion, kCommit));
-  log_to_stderr();
   try {
     app.parse(argc, argv);
     body();
-    require(std::fflush(stdout) == 0 && std::ferror(stdout) == 0,
-            "cannot write to standard output");
+    flush_output();
     return 0;
   } catch (const CLI::Success& answer) {  // --help, --version
-    return app.exit(answer);
+    const int code = app.exit(answer);
+    return std::fflush(stdout) == 0 ? code
+                                    : fail_with(kFailed, tool, "cannot write to standard output");
   } catch (const CLI::ParseError& error) {
-    return report(tool, std::string(error.what()) + " (--help lists the options)", kUsage);
+    return fail_with(kUsage, tool, std::string(error.what()) + " (--help lists the options)");
   } catch (const UsageError& error) {
-    return report(tool, error.what(), kUsage);
+    return fail_with(kUsage, tool, error.what());
   } catch (const Interrupted&) {
     return kInterrupted;
   } catch (const std::exception& error) {
-    return report(tool, error.what(), kFailed);
+    return fail_with(kFailed, tool, error.what());
   }
 }
 

@@ -2,6 +2,7 @@
 
 #include <CLI/CLI.hpp>
 #include <functional>
+#include <string>
 
 #include "kernels/base/error.h"
 
@@ -12,6 +13,12 @@ class UsageError : public Error {
  public:
   using Error::Error;
 };
+
+// Writes to stderr; a stderr that cannot be written is no reason to fail.
+void print_error_text(const std::string& text);
+
+// One line "<tool>: <message>" on stderr, whatever text of a file or flag went into the message.
+void report_error(const std::string& tool, std::string message);
 
 // What every tool's main() does: adds --version, parses the command line, runs `body` and turns
 // what goes wrong into one line on stderr and the exit code: 0, 1 for an Error, 2 for wrong usage,

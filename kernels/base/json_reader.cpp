@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "kernels/base/error.h"
+#include "kernels/base/mapped_file.h"
 
 namespace sparsellm {
 namespace {
@@ -35,6 +36,15 @@ std::optional<int64_t> to_integer(const json& value, int64_t min, int64_t max) {
   }
   const auto number = value.get<int64_t>();
   return number >= min && number <= max ? std::optional(number) : std::nullopt;
+}
+
+// Others could not be told from the dots and brackets of a path.
+bool is_plain_word(std::string_view key) {
+  constexpr size_t kMaxLength = 80;
+  return !key.empty() && key.size() <= kMaxLength &&
+         std::all_of(key.begin(), key.end(), [](char c) {
+           return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';
+         });
 }
 
 // nlohmann's own builders keep the last of two equal keys in silence, and the one that takes a
@@ -119,33 +129,50 @@ json parse_json(std::string_view text, std::string_view source, int max_depth) {
   return builder.take();
 }
 
-std::string quote(std::string_view name) {
+json read_json_file(const std::filesystem::path& path, int64_t max_bytes, int max_depth) {
+  return parse_json(read_text_file(path, max_bytes), path.string(), max_depth);
+}
+
+std::string quote(std::string_view text) {
   constexpr size_t kMaxLength = 100;
-  const std::string text =
-      json(name.substr(0, kMaxLength)).dump(-1, ' ', true, json::error_handler_t::replace);
-  return name.size() > kMaxLength ? text + "..." : text;
+  const std::string shown =
+      json(text.substr(0, kMaxLength)).dump(-1, ' ', true, json::error_handler_t::replace);
+  return text.size() > kMaxLength ? shown + "..." : shown;
 }
 
 JsonValue::JsonValue(const json& value, std::string name)
-    : value_(&value), name_(std::move(name)) {}
+    : JsonValue(&value, std::move(name), true) {}
+
+JsonValue::JsonValue(const json* value, std::string name, bool is_root)
+    : value_(value), name_(std::move(name)), is_root_(is_root) {}
+
+JsonValue JsonValue::part(const json* value, std::string_view step, bool is_word) const {
+  const std::string_view separator = is_root_ ? ": " : is_word ? "." : "";
+  return JsonValue(value, fmt::format("{}{}{}", name_, separator, step), false);
+}
+
+JsonValue JsonValue::named(std::string name) const {
+  return JsonValue(value_, std::move(name), true);
+}
 
 JsonValue JsonValue::operator[](std::string_view key) const {
-  if (!present() || !value_->is_object()) {
-    refuse("expected an object");
+  const json& members = object();
+  const auto found = members.find(key);
+  const json* member = found == members.end() ? nullptr : &*found;
+  return is_plain_word(key) ? part(member, key, true)
+                            : part(member, fmt::format("[{}]", quote(key)), false);
+}
+
+std::vector<std::string> JsonValue::keys() const {
+  std::vector<std::string> keys;
+  for (const auto& [key, value] : object().items()) {
+    keys.push_back(key);
   }
-  JsonValue member;
-  const auto found = value_->find(key);
-  member.value_ = found == value_->end() ? nullptr : &*found;
-  member.name_ = fmt::format("{}{}{}", name_, separator_, key);
-  member.separator_ = ".";
-  return member;
+  return keys;
 }
 
 void JsonValue::allow_only(std::initializer_list<std::string_view> keys) const {
-  if (!present() || !value_->is_object()) {
-    refuse("expected an object");
-  }
-  for (const auto& [key, value] : value_->items()) {
+  for (const auto& [key, value] : object().items()) {
     require(std::find(keys.begin(), keys.end(), key) != keys.end(),
             "{} has the unknown key {}; known are {}", name_, quote(key), fmt::join(keys, ", "));
   }
@@ -153,7 +180,18 @@ void JsonValue::allow_only(std::initializer_list<std::string_view> keys) const {
 
 bool JsonValue::present() const { return value_ != nullptr && !value_->is_null(); }
 bool JsonValue::is_null() const { return value_ != nullptr && value_->is_null(); }
+bool JsonValue::is_string() const { return value_ != nullptr && value_->is_string(); }
 bool JsonValue::is_array() const { return value_ != nullptr && value_->is_array(); }
+bool JsonValue::is_object() const { return value_ != nullptr && value_->is_object(); }
+
+int64_t JsonValue::size() const { return std::ssize(array("expected an array")); }
+
+JsonValue JsonValue::element(int64_t index) const {
+  const json& elements = array("expected an array");
+  const bool is_there = index >= 0 && index < std::ssize(elements);
+  return part(is_there ? &elements[static_cast<size_t>(index)] : nullptr,
+              fmt::format("[{}]", index), false);
+}
 
 int64_t JsonValue::integer(int64_t min, int64_t max, std::optional<int64_t> fallback) const {
   if (!present() && fallback) {
@@ -189,49 +227,65 @@ bool JsonValue::boolean(std::optional<bool> fallback) const {
 }
 
 const std::string& JsonValue::string() const {
-  if (!present() || !value_->is_string()) {
+  if (!is_string()) {
     refuse("expected a string");
   }
   return value_->get_ref<const std::string&>();
 }
 
 std::vector<int64_t> JsonValue::integers(int64_t min, int64_t max) const {
-  if (!is_array()) {
-    refuse("expected an array of integers");
-  }
   std::vector<int64_t> numbers;
-  for (const json& element : *value_) {
+  for (const json& element : array("expected an array of integers")) {
     const auto number = to_integer(element, min, max);
-    require(number.has_value(), "{} holds {}; expected integers from {} to {}", name_,
-            describe(element), min, max);
+    if (!number) {
+      fail("{} holds {}; expected integers from {} to {}", name_, describe(element), min, max);
+    }
     numbers.push_back(*number);
   }
   return numbers;
 }
 
 std::vector<std::string> JsonValue::strings() const {
-  if (!is_array()) {
-    refuse("expected an array of strings");
-  }
   std::vector<std::string> texts;
-  for (const json& element : *value_) {
-    require(element.is_string(), "{} holds {}; expected strings", name_, describe(element));
+  for (const json& element : array("expected an array of strings")) {
+    if (!element.is_string()) {
+      fail("{} holds {}; expected strings", name_, describe(element));
+    }
     texts.push_back(element.get<std::string>());
   }
   return texts;
 }
 
 std::map<std::string, std::string> JsonValue::string_map() const {
-  if (!present() || !value_->is_object()) {
-    refuse("expected an object");
-  }
   std::map<std::string, std::string> texts;
-  for (const auto& [key, value] : value_->items()) {
-    require(value.is_string(), "{}: {} is {}; expected a string", name_, quote(key),
-            describe(value));
-    texts.emplace(key, value.get<std::string>());
+  for (const auto& [key, value] : object().items()) {
+    texts.emplace(key, value.is_string() ? value.get<std::string>() : (*this)[key].string());
   }
   return texts;
+}
+
+std::unordered_map<std::string, int32_t> JsonValue::integer_map(int32_t min, int32_t max) const {
+  std::unordered_map<std::string, int32_t> numbers;
+  for (const auto& [key, value] : object().items()) {
+    const auto number = to_integer(value, min, max);
+    // Only for its message: to name all members of a vocabulary would take most of the time.
+    numbers.emplace(key, static_cast<int32_t>(number ? *number : (*this)[key].integer(min, max)));
+  }
+  return numbers;
+}
+
+const json& JsonValue::object() const {
+  if (!is_object()) {
+    refuse("expected an object");
+  }
+  return *value_;
+}
+
+const json& JsonValue::array(std::string_view expected) const {
+  if (!is_array()) {
+    refuse(expected);
+  }
+  return *value_;
 }
 
 void JsonValue::refuse(std::string_view why) const {

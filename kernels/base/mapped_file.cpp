@@ -62,6 +62,17 @@ MappedFile::MappedFile(MappedFile&& other) noexcept
       data_(std::exchange(other.data_, nullptr)),
       size_(std::exchange(other.size_, 0)) {}
 
+void release_pages(std::span<const std::byte> bytes) {
+  const auto page = static_cast<uintptr_t>(::sysconf(_SC_PAGE_SIZE));
+  const auto begin = reinterpret_cast<uintptr_t>(bytes.data());
+  const uintptr_t first = (begin + page - 1) / page * page;
+  const uintptr_t last = (begin + bytes.size()) / page * page;
+  if (first < last) {
+    // A hint: when it fails, only memory is lost.
+    ::madvise(reinterpret_cast<void*>(first), last - first, MADV_DONTNEED);
+  }
+}
+
 std::string read_text_file(const std::filesystem::path& path, int64_t max_bytes) {
   const MappedFile file(path);
   require(file.size() <= max_bytes, "{} has {} bytes; at most {} are read", path.string(),

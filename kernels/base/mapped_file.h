@@ -28,6 +28,10 @@ class MappedFile {
   int64_t size_ = 0;
 };
 
+// Takes the whole pages inside a part of a mapped file out of the process's memory; they are read
+// again if they are needed again.
+void release_pages(std::span<const std::byte> bytes);
+
 // The contents of a small text file; refuses one larger than `max_bytes`.
 std::string read_text_file(const std::filesystem::path& path, int64_t max_bytes);
 

@@ -12,7 +12,6 @@ namespace {
 constexpr uint64_t kActiveMask = 0xffff;
 constexpr uint64_t kOpen = 1u << 16;
 constexpr int kEpochShift = 17;
-constexpr int kMaxThreads = 1024;
 
 // Long enough to bridge the gaps between the ops of a step (some 50 us), short enough that an idle
 // engine costs nothing.
@@ -33,6 +32,7 @@ ThreadPool::ThreadPool(int threads) {
           kMaxThreads);
   const int total =
       threads > 0 ? threads : std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  workers_.reserve(static_cast<size_t>(total) - 1);  // so that only the start of a thread can fail
   try {
     for (int i = 1; i < total; ++i) {
       workers_.emplace_back([this] { worker_loop(); });

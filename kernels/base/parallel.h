@@ -16,6 +16,8 @@ namespace sparsellm {
 // in place.
 class ThreadPool {
  public:
+  static constexpr int kMaxThreads = 1024;
+
   // `threads` counts the calling thread; 0 means one per hardware thread. Throws Error for more
   // than 1024, or more than the system gives.
   explicit ThreadPool(int threads = 0);

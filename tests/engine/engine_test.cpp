@@ -274,6 +274,98 @@ TEST(Engine, AThrowingCallbackEndsOnlyItsOwnRequest) {
   EXPECT_EQ(engine.free_pages(), engine.total_pages());
 }
 
+TEST(Engine, AnyExceptionOfACallbackEndsOnlyItsOwnRequest) {
+  Engine engine = load_llama();
+  Request request;
+  request.prompt = {1, 2277, 656};
+  request.max_tokens = 6;
+  request.ignore_eos = true;
+  std::string error;
+  engine.submit(request, [&](const TokenEvent& event) {
+    error = event.error;
+    if (!event.finish) {
+      throw 42;
+    }
+  });
+  EXPECT_EQ(engine.generate({request}).front().tokens.size(), 6u);
+  EXPECT_EQ(error, "an exception of an unknown type");
+  EXPECT_FALSE(engine.step());
+  EXPECT_EQ(engine.free_pages(), engine.total_pages());
+}
+
+// A model's vocabulary may be larger than its tokenizer's.
+TEST(Engine, TokensWithoutTextAreNoError) {
+  Engine engine = Engine::load(testing::data("tiny/opt_gelu"), {});
+  ASSERT_LT(engine.tokenizer().vocab_size(), engine.config().vocab_size);
+  std::vector<Request> requests(20);
+  for (size_t i = 0; i < requests.size(); ++i) {
+    requests[i].prompt = {1, 2, 3};
+    requests[i].max_tokens = 100;
+    requests[i].ignore_eos = true;
+    requests[i].sampling = {.temperature = 100.0f, .top_k = 0, .top_p = 1.0f, .min_p = 0.0f};
+    requests[i].seed = i;
+  }
+  int64_t without_text = 0;
+  for (const Completion& done : engine.generate(requests)) {
+    EXPECT_EQ(done.error, "");
+    EXPECT_EQ(done.tokens.size(), 100u);
+    without_text += std::count_if(done.tokens.begin(), done.tokens.end(), [&](int32_t id) {
+      return id >= engine.tokenizer().vocab_size();
+    });
+  }
+  EXPECT_GT(without_text, 0);
+}
+
+TEST(Engine, CallbacksMayCancelAndSubmitButNotStep) {
+  Engine engine = load_llama();
+  Request request;
+  request.prompt = {1, 2277};
+  request.max_tokens = 4;
+  request.ignore_eos = true;
+  int finished = 0;
+  int refused = 0;
+  const auto count = [&](const TokenEvent& event) { finished += event.finish ? 1 : 0; };
+  const int64_t second = engine.submit(request, count);
+  const int64_t first = engine.submit(request, [&](const TokenEvent& event) {
+    count(event);
+    engine.cancel(second);
+    engine.submit(request, count);
+    const std::vector<std::function<void()>> not_allowed{[&] { engine.step(); },
+                                                         [&] { engine.generate({request}); }};
+    for (const auto& call : not_allowed) {
+      try {
+        call();
+      } catch (const Error&) {
+        ++refused;
+      }
+    }
+  });
+  engine.cancel(first);  // its callback cancels the second and submits a third
+  EXPECT_EQ(finished, 2);
+  EXPECT_EQ(refused, 2);
+  while (engine.step()) {
+  }
+  EXPECT_EQ(finished, 3);
+  EXPECT_EQ(engine.free_pages(), engine.total_pages());
+}
+
+TEST(Engine, StatsCountPromptAndGeneratedTokens) {
+  EngineOptions options;
+  options.step_tokens = 4;
+  options.max_requests = 2;
+  Engine engine = load_llama(options);
+  Request request;
+  request.prompt.assign(9, 300);
+  request.max_tokens = 5;
+  request.ignore_eos = true;
+  engine.generate({request});
+  EXPECT_EQ(engine.stats().prefill_tokens, 9);
+  EXPECT_EQ(engine.stats().decode_tokens, 4);  // the first comes from the prefill
+  EXPECT_EQ(engine.stats().steps, 3 + 4);
+  EXPECT_GT(engine.stats().decode_seconds, 0.0);
+  EXPECT_GT(engine.stats().prefill_seconds, 0.0);
+}
+
 TEST(Engine, RefusesBadRequests) {
   EngineOptions options;
   options.context_size = 32;
@@ -327,6 +419,7 @@ TEST(Engine, RefusesBadOptions) {
       {"4 tokens per step", [](EngineOptions& o) { o.step_tokens = 4; }},
       {"a KV cache of -1 tokens", [](EngineOptions& o) { o.kv_tokens = -1; }},
       {"-1 threads", [](EngineOptions& o) { o.threads = -1; }},
+      {"5000 threads", [](EngineOptions& o) { o.threads = 5000; }},
       {"out of memory", [](EngineOptions& o) { o.kv_tokens = int64_t{1} << 40; }},
   };
   for (const Case& c : cases) {

@@ -18,6 +18,8 @@ namespace sparsellm {
 namespace {
 
 constexpr float kTolerance = 0.01f;
+// For whole rows of logits: exact GELU and its tanh form differ by a few times this.
+constexpr float kTightTolerance = 3e-4f;
 
 Engine load(const std::filesystem::path& directory) {
   EngineOptions options;
@@ -83,7 +85,7 @@ TEST_P(Golden, LogitsAfterThePrompt) {
       }
     }
     for (size_t id = 0; id < reference.last_logits.size(); ++id) {
-      ASSERT_NEAR(logits[id], reference.last_logits[id], kTolerance) << "token " << id;
+      ASSERT_NEAR(logits[id], reference.last_logits[id], kTightTolerance) << "token " << id;
     }
   }
 }
@@ -106,6 +108,7 @@ TEST_P(Golden, ReferenceContinuationIsGreedy) {
 // Free-running, until a step whose two largest logits are too close to tell.
 TEST_P(Golden, GreedyContinuation) {
   Engine engine = load(GetParam());
+  int64_t compared = 0;
   for (const auto& reference : testing::read_reference(GetParam()).greedy) {
     Request request;
     request.prompt = reference.ids;
@@ -121,8 +124,10 @@ TEST_P(Golden, GreedyContinuation) {
     ASSERT_EQ(done.front().tokens.size(), reference.output_ids.size());
     for (size_t i = 0; i < gaps.size() && gaps[i] > kTolerance; ++i) {
       ASSERT_EQ(done.front().tokens[i], reference.output_ids[i]) << "token " << i;
+      ++compared;
     }
   }
+  EXPECT_GE(compared, 60);
 }
 
 class TrainedGolden : public ::testing::TestWithParam<std::filesystem::path> {};

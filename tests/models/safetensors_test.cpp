@@ -155,9 +155,9 @@ TEST(SafetensorsFile, RefusesBadHeaders) {
     std::string_view fragment;
   };
   const Case cases[] = {
-      {"[]", "not a JSON object"},
-      {"null", "not a JSON object"},
-      {"7", "not a JSON object"},
+      {"[]", "the header is an array; expected an object"},
+      {"null", "the header is null; expected an object"},
+      {"7", "the header is 7; expected an object"},
       {"{", "invalid JSON at byte"},
       {"{}{}", "invalid JSON at byte"},
       {std::string_view("{}\0", 3), "invalid JSON at byte 2"},
@@ -229,9 +229,9 @@ TEST(SafetensorsFile, RefusesBadHeaders) {
       {R"({"a":{"dtype":"U8","dtype":"I8","shape":[8],"data_offsets":[0,8]}})",
        R"(the key "dtype" is there twice)"},
       {R"({"a":{"dtype":"U8","shape":[[8]],"data_offsets":[0,8]}})", "nested more than 3"},
-      {R"({"__metadata__":null})", "__metadata__ is null; expected an object"},
+      {R"({"__metadata__":null})", "the header: __metadata__ is null; expected an object"},
       {R"({"__metadata__":"pt"})", "__metadata__ is"},
-      {R"({"__metadata__":{"version":1}})", R"("version" is 1; expected a string)"},
+      {R"({"__metadata__":{"version":1}})", "__metadata__.version is 1; expected a string"},
       {R"({"__metadata__":{"a":"b","a":"c"}})", R"(the key "a" is there twice)"},
   };
   for (const Case& c : cases) {
@@ -397,7 +397,7 @@ TEST(Checkpoint, RefusesBadIndexes) {
       {R"({"weight_map":null})", "weight_map is null"},
       {R"({"weight_map":[]})", "weight_map is an array"},
       {R"({"weight_map":{}})", "names no tensors"},
-      {R"({"weight_map":{"a":1}})", R"("a" is 1; expected a string)"},
+      {R"({"weight_map":{"a":1}})", "weight_map.a is 1; expected a string"},
       {R"({"weight_map":{"a":"one.safetensors","a":"two.safetensors"}})", "is there twice"},
       {R"({"weight_map":{"a":""}})", R"(tensor "a" into "")"},
       {R"({"weight_map":{"a":".."}})", R"(tensor "a" into "..")"},

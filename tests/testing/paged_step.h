@@ -27,6 +27,4 @@ class PagedStep {
   PagedBatch batch_;
 };
 
-inline int64_t pages_for(int64_t tokens) { return (tokens + kPageSize - 1) / kPageSize; }
-
 }  // namespace sparsellm::testing

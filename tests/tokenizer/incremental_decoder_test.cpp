@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include <cstdint>
 #include <random>
 #include <string>
 #include <string_view>
@@ -19,7 +20,9 @@ class FakeTokenizer : public Tokenizer {
       : tokens_(std::move(tokens)), strips_(strips) {}
 
   std::vector<int32_t> encode(std::string_view, const EncodeOptions&) const override { return {}; }
-  std::string token_bytes(int32_t id, bool) const override { return tokens_.at(id); }
+  std::string token_bytes(int32_t id, bool) const override {
+    return id >= 0 && id < vocab_size() ? tokens_[id] : "";
+  }
   bool strips_leading_space() const override { return strips_; }
   int64_t vocab_size() const override { return static_cast<int64_t>(tokens_.size()); }
   std::optional<int32_t> bos_id() const override { return {}; }
@@ -94,6 +97,11 @@ TEST(IncrementalDecoder, StripsOneLeadingSpace) {
   }
   EXPECT_EQ(stream(FakeTokenizer({" a", " b"}, true), true),
             (std::vector<std::string>{" a", " b", ""}));
+}
+
+TEST(IncrementalDecoder, IdsWithoutATokenAddNothing) {
+  const FakeTokenizer tokenizer({" \xc3", "\xaf"}, true);
+  EXPECT_EQ(decode(tokenizer, {-1, 0, 2, INT32_MAX, 1, INT32_MIN}), "\xc3\xaf");
 }
 
 TEST(IncrementalDecoder, StreamIsTheTextAtOnce) {

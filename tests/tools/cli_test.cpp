@@ -24,7 +24,7 @@ namespace {
 namespace fs = std::filesystem;
 
 struct Outcome {
-  int exit_code = -1;  // 128 + signal if one ended the program
+  int exit_code = -1;  // minus the signal if one ended the program
   std::string out;
   std::string err;
 };
@@ -36,9 +36,11 @@ std::string read(const fs::path& path) {
   return text.str();
 }
 
-// Runs a program with `input` on stdin; `meanwhile` gets its process id.
+// Runs a program with `input` on stdin; `meanwhile` gets its process id and the file that its
+// stdout goes to.
 Outcome run(const char* program, const std::vector<std::string>& args,
-            const std::string& input = {}, const std::function<void(pid_t)>& meanwhile = {}) {
+            const std::string& input = {},
+            const std::function<void(pid_t, const fs::path&)>& meanwhile = {}) {
   const testing::TempDir directory;
   const fs::path in = directory.write("in", input);
   const fs::path out = directory.write("out", "");
@@ -58,11 +60,11 @@ Outcome run(const char* program, const std::vector<std::string>& args,
     ::_exit(127);
   }
   if (meanwhile) {
-    meanwhile(child);
+    meanwhile(child, out);
   }
   int status = 0;
   ::waitpid(child, &status, 0);
-  return {.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status),
+  return {.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status),
           .out = read(out),
           .err = read(err)};
 }
@@ -125,20 +127,37 @@ TEST(Run, VersionAndHelp) {
 }
 
 TEST(Run, InterruptEndsCleanly) {
-  const Outcome outcome =
-      run("sparsellm-run", {"-m", llama(), "-p", kPrompt, "--ignore-eos", "-n", "-1"}, {},
-          [](pid_t child) {
-            ::usleep(300'000);
-            ::kill(child, SIGINT);
-          });
+  // Longer than any machine takes to notice the first text.
+  const Outcome outcome = run(
+      "sparsellm-run", {"-m", llama(), "-p", kPrompt, "--ignore-eos", "-n", "-1", "--threads", "1"},
+      {}, [](pid_t child, const fs::path& out) {
+        while (fs::file_size(out) == 0 && ::kill(child, 0) == 0) {
+          ::usleep(1000);
+        }
+        ::kill(child, SIGINT);
+      });
   EXPECT_EQ(outcome.exit_code, 130);
-  EXPECT_TRUE(outcome.out.empty() || outcome.out.ends_with('\n'));
+  EXPECT_TRUE(outcome.out.ends_with('\n'));
+  EXPECT_GT(outcome.out.size(), 1u);
+  EXPECT_NE(outcome.err.find("decode"), std::string::npos);
 }
 
 TEST(Run, ReportsAFullDisk) {
   const std::string command = testing::program("sparsellm-run").string() + " -m " + llama() +
                               " -p king -n 5 >/dev/full 2>/dev/null";
   EXPECT_EQ(WEXITSTATUS(std::system(command.c_str())), 1);
+}
+
+TEST(Run, AStderrThatCannotBeWrittenIsNoError) {
+  const std::string run = testing::program("sparsellm-run").string();
+  const auto exit_code = [](const std::string& command) {
+    const int status = std::system(command.c_str());
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  };
+  for (const char* redirection : {"2>/dev/full", "2>&-"}) {
+    EXPECT_EQ(exit_code(run + " -m " + llama() + " -p king -n 3 >/dev/null " + redirection), 0);
+    EXPECT_EQ(exit_code(run + " -m /no/such/model -p king >/dev/null " + redirection), 1);
+  }
 }
 
 TEST(Eval, PerplexityAsJson) {
@@ -222,6 +241,7 @@ std::vector<BadInput> bad_inputs() {
       {"NotANumber", 2, "--top-k", flags({"-p", "x", "--top-k", "many"})},
       {"Nan", 2, "temperature nan", flags({"-p", "x", "--temp", "nan"})},
       {"Predict", 2, "--predict", flags({"-p", "x", "-n", "-2"})},
+      {"Seed", 2, "--seed", flags({"-p", "x", "--seed", "18446744073709551615"})},
       {"Threads", 2, "--threads", flags({"-p", "x", "--threads", "-1"})},
       {"PromptAndFile", 2, "--file", flags({"-p", "x", "-f", "y"})},
       {"Device", 1, "unknown device 'tpu'", flags({"-p", "x", "--device", "tpu"})},
@@ -274,6 +294,7 @@ std::vector<BadInput> bad_inputs() {
        config_with("intermediate_size", 512)},
       {"MissingTensor", 1, "model.layers.8", config_with("num_hidden_layers", 9)},
       {"MissingHead", 1, "lm_head.weight is missing", config_with("tie_word_embeddings", false)},
+      {"UnusedTensor", 1, "model.layers.7", config_with("num_hidden_layers", 7)},
       {"TruncatedWeights", 1, "model.safetensors",
        changed("model.safetensors",
                [](const std::string& bytes) { return bytes.substr(0, bytes.size() - 1); })},

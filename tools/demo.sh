@@ -12,11 +12,13 @@ if [ ! -f "$root/build/cpu/build.ninja" ]; then
 fi
 cmake --build "$root/build/cpu" --target sparsellm-run >&2
 
-prompt=(-p "Once upon a time there was a king who had three daughters" -n 200 --echo)
+prompt=(-p "Once upon a time there was a king who had three daughters" --echo)
+length=(-n 200)
 for option in "$@"; do
   case "$option" in
-    -p | -p?* | --prompt | --prompt=* | -f | -f?* | --file | --file=* | -h | --help | --version) prompt=() ;;
+    -p* | --prompt* | -f* | --file* | -h | --help | --version) prompt=() ;;
+    -n* | --predict* | --n-predict*) length=() ;;
   esac
 done
 exec "$root/build/cpu/bin/sparsellm-run" -m "$root/tests/data/models/fable-llama-relu-8m" \
-  ${prompt[@]+"${prompt[@]}"} "$@"
+  ${prompt[@]+"${prompt[@]}"} ${length[@]+"${length[@]}"} "$@"

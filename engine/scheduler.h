@@ -26,7 +26,7 @@ class Scheduler {
     int64_t count = 0;
   };
   // Decode rows first, then prefill chunks, within limits.step_tokens; empty if nothing is left to
-  // do. Sequences are told that their chunk is done by advance().
+  // do. Whoever computes a chunk adds its count to the sequence's `computed`.
   using Plan = std::vector<Chunk>;
 
   Scheduler(SchedulerLimits limits, int64_t pages) : limits_(limits), pages_(pages) {}

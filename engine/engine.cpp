@@ -1,16 +1,21 @@
 #include "engine/engine.h"
 
-#include <unistd.h>
+#include <spdlog/spdlog.h>
 
 #include <algorithm>
 #include <chrono>
-#include <exception>
+#include <deque>
 #include <random>
 #include <utility>
 
+#include "engine/choose.h"
+#include "engine/delivery.h"
+#include "engine/step_upload.h"
 #include "kernels/base/error.h"
+#include "models/decoder.h"
 #include "models/registry.h"
 #include "models/safetensors.h"
+#include "tokenizer/utf8.h"
 
 namespace sparsellm {
 namespace {
@@ -19,6 +24,10 @@ using Clock = std::chrono::steady_clock;
 
 // Rows whose logits are computed and looked at together.
 constexpr int64_t kLogitRows = 128;
+constexpr int32_t kMaxSamples = 1024;
+// Every piece of text is compared with every one of them.
+constexpr size_t kMaxStops = 64;
+constexpr size_t kMaxStopBytes = 1024;
 
 double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
@@ -27,52 +36,6 @@ double seconds_since(Clock::time_point start) {
 uint64_t fresh_seed() {
   std::random_device device;
   return static_cast<uint64_t>(device()) << 32 | device();
-}
-
-int64_t physical_memory() {
-  return static_cast<int64_t>(::sysconf(_SC_PHYS_PAGES)) * ::sysconf(_SC_PAGE_SIZE);
-}
-
-int64_t choose_context_size(const EngineOptions& options, const ModelConfig& config) {
-  require(options.context_size >= 0, "a context of {} tokens is negative", options.context_size);
-  require(options.context_size <= config.max_positions,
-          "a context of {} tokens is more than the {} positions of the model", options.context_size,
-          config.max_positions);
-  return options.context_size > 0 ? options.context_size : config.max_positions;
-}
-
-int64_t choose_kv_pages(const EngineOptions& options, int64_t context_size, const KvShape& shape) {
-  if (options.kv_tokens > 0) {
-    return pages_for(options.kv_tokens);
-  }
-  const int64_t affordable = physical_memory() / 2 / (shape.bytes_per_token() * kPageSize);
-  const int64_t wanted =
-      checked_mul(pages_for(context_size), options.max_requests, "pages of the KV cache");
-  return std::max(pages_for(context_size), std::min(wanted, affordable));
-}
-
-// Everything about the options that needs no model.
-SchedulerLimits checked_limits(const EngineOptions& options) {
-  require(options.kv_tokens >= 0, "a KV cache of {} tokens is negative", options.kv_tokens);
-  require(options.threads >= 0 && options.threads <= ThreadPool::kMaxThreads,
-          "{} threads; use 0 (all cores) to {}", options.threads, ThreadPool::kMaxThreads);
-  require(options.max_requests >= 1 && options.max_requests <= 1 << 16,
-          "{} requests at once; use 1 to 65536", options.max_requests);
-  require(options.step_tokens >= options.max_requests && options.step_tokens <= 1 << 20,
-          "{} tokens per step; use {} (one for each request) to 1048576", options.step_tokens,
-          options.max_requests);
-  return {.step_tokens = options.step_tokens, .max_requests = options.max_requests};
-}
-
-// What the exception being handled says.
-std::string current_error() {
-  try {
-    throw;
-  } catch (const std::exception& error) {
-    return error.what();
-  } catch (...) {
-    return "an exception of an unknown type";
-  }
 }
 
 }  // namespace
@@ -92,55 +55,61 @@ std::string_view name_of(FinishReason reason) {
 }
 
 struct Engine::State {
-  State(const EngineOptions& options, ModelConfig model_config,
+  // A step that was enqueued and whose tokens nobody has heard of yet.
+  struct Step {
+    Scheduler::Plan plan;
+    std::vector<Choice> choices;
+  };
+
+  State(const EngineOptions& engine_options, ModelConfig model_config,
         std::unique_ptr<Decoder> model_decoder)
-      : config(std::move(model_config)),
+      : options(engine_options),
+        config(std::move(model_config)),
         decoder(std::move(model_decoder)),
-        limits(checked_limits(options)),
-        context_size(choose_context_size(options, config)),
-        device(options.device),
-        kv(device, decoder->kv_shape(),
-           choose_kv_pages(options, context_size, decoder->kv_shape())),
+        limits(scheduler_limits(options)),
+        context(choose_context_size(options, config)),
+        kv(options.device, decoder->kv_shape(),
+           choose_kv_pages(options, context, decoder->kv_shape())),
         scheduler(limits, kv.pages()),
-        uploads(device, limits, pages_for(context_size)),
-        hidden(allocate_tensor(device, decoder->activation_dtype(),
+        uploads(options.device, limits, pages_for(context)),
+        hidden(allocate_tensor(options.device, decoder->activation_dtype(),
                                {limits.step_tokens, decoder->hidden_size()},
                                "the hidden states of a step")),
-        logits(allocate_tensor(device, DType::f32, {kLogitRows, decoder->vocab_size()},
+        logits(allocate_tensor(options.device, DType::f32, {kLogitRows, decoder->vocab_size()},
                                "the logits of a step")),
-        workspace(device, decoder->workspace_bytes(limits.step_tokens, kLogitRows)),
+        chosen(allocate_tensor(options.device, DType::i32, {limits.max_requests},
+                               "the tokens of a step")),
+        workspace(options.device, decoder->workspace_bytes(limits.step_tokens, kLogitRows)),
         threads(options.threads),
-        exec{.device = device, .workspace = workspace, .threads = threads} {}
+        exec{.device = options.device, .workspace = workspace, .threads = threads} {}
 
   void check(const Request& request) const;
-  void run_step(const Scheduler::Plan& plan);
-  void handle_logits(std::span<const LogitRow> rows, const Tensor& values);
-  void report_logits(const LogitRow& row, std::span<const float> values);
-  void accept(Sequence& sequence, int32_t token);
-  void finish(Sequence& sequence, FinishReason reason, std::string_view error = {});
-  void emit(Sequence& sequence, const TokenEvent& event);
-  bool is_eos(int32_t token) const {
-    return std::find(config.eos_token_ids.begin(), config.eos_token_ids.end(), token) !=
-           config.eos_token_ids.end();
-  }
+  void check_id(int32_t id, std::string_view what) const;
+  void launch(Step& step);
+  void deliver_step(const Step& step);
+  void fail_step(const Step& step, std::string_view error);
+  void note_preemptions(const Scheduler::Plan& plan);
 
+  EngineOptions options;
   ModelConfig config;
   GenerationDefaults defaults;
   std::unique_ptr<Tokenizer> tokenizer;
   std::unique_ptr<Decoder> decoder;
   SchedulerLimits limits;
-  int64_t context_size;
-  Device device;
+  int64_t context;
   KvCache kv;
   Scheduler scheduler;
   StepUpload uploads;
   OwnedTensor hidden;  // [step_tokens, hidden_size]
   OwnedTensor logits;  // [kLogitRows, vocabulary]
+  OwnedTensor chosen;  // i32 [max_requests], by the latest step
   Workspace workspace;
   ThreadPool threads;
   ExecContext exec;
   EngineStats stats;
+  std::deque<Step> in_flight;  // oldest first; at most options.steps_ahead between two calls
   int64_t next_id = 1;
+  int64_t next_order = 1;
   int calls = 0;  // of step() and cancel() that are under way; callbacks may call back
 };
 
@@ -160,152 +129,104 @@ class Engine::CallScope {
   State& state_;
 };
 
+void Engine::State::check_id(int32_t id, std::string_view what) const {
+  require(id >= 0 && id < config.vocab_size, "{} {} is outside the vocabulary of {}", what, id,
+          config.vocab_size);
+}
+
 void Engine::State::check(const Request& request) const {
   const auto length = static_cast<int64_t>(request.prompt.size());
   validate(request.sampling);
   require(length > 0, "the prompt is empty");
   require(request.max_tokens >= -1, "max_tokens {} is negative", request.max_tokens);
   // With nothing to generate the prompt may fill the context.
-  const int64_t longest = request.max_tokens == 0 ? context_size : context_size - 1;
+  const int64_t longest = request.max_tokens == 0 ? context : context - 1;
   require(length <= longest, "the prompt has {} tokens, but the context holds {}{}", length,
-          context_size, request.max_tokens == 0 ? "" : " with at least one to generate");
+          context, request.max_tokens == 0 ? "" : " with at least one to generate");
   for (int32_t id : request.prompt) {
-    require(id >= 0 && id < config.vocab_size, "token id {} is outside the vocabulary of {}", id,
-            config.vocab_size);
+    check_id(id, "token id");
   }
+  for (int32_t id : request.stop_token_ids) {
+    check_id(id, "stop token id");
+  }
+  for (const LogitBias& bias : request.sampling.logit_bias) {
+    check_id(bias.token, "token id of a logit bias");
+  }
+  require(request.samples >= 1 && request.samples <= kMaxSamples, "{} samples; use 1 to {}",
+          request.samples, kMaxSamples);
+  require(request.samples == 1 || !request.on_logits, "on_logits is for a single sample");
+  require(request.stop.empty() || tokenizer, "stop texts need a tokenizer");
+  require(request.stop.size() <= kMaxStops, "{} stop texts; use at most {}", request.stop.size(),
+          kMaxStops);
+  for (const std::string& stop : request.stop) {
+    require(!stop.empty(), "a stop text is empty");
+    require(stop.size() <= kMaxStopBytes, "a stop text has {} bytes; use at most {}", stop.size(),
+            kMaxStopBytes);
+    check_text(stop);
+  }
+  const int32_t log_probs = request.log_probs.value_or(0);
+  require(log_probs >= 0 && log_probs <= kMaxTopLogProbs, "{} log-probabilities; use 0 to {}",
+          log_probs, kMaxTopLogProbs);
+  require(request.log_probs || !request.prompt_log_probs,
+          "log-probabilities of the prompt alone; set log_probs too");
 }
 
-void Engine::State::emit(Sequence& sequence, const TokenEvent& event) {
-  if (!sequence.on_token) {
-    return;
-  }
-  try {
-    sequence.on_token(event);
-  } catch (...) {
-    if (!sequence.finish) {
-      finish(sequence, FinishReason::error, current_error());
-    }
-    // An exception from the last event has nobody left to hear of it.
-  }
-}
-
-void Engine::State::finish(Sequence& sequence, FinishReason reason, std::string_view error) {
-  sequence.finish = reason;
-  const std::string rest = sequence.text ? sequence.text->finish() : std::string();
-  emit(sequence,
-       {.request = sequence.id, .token = {}, .text = rest, .finish = reason, .error = error});
-}
-
-void Engine::State::accept(Sequence& sequence, int32_t token) {
-  sequence.tokens.push_back(token);
-  std::string text = sequence.text ? sequence.text->add(token) : std::string();
-  if (is_eos(token)) {
-    sequence.finish = FinishReason::stop;
-  } else if (sequence.length() == sequence.max_length) {
-    sequence.finish = FinishReason::length;
-  }
-  if (sequence.finish && sequence.text) {
-    text += sequence.text->finish();
-  }
-  emit(sequence, {.request = sequence.id,
-                  .token = token,
-                  .text = text,
-                  .finish = sequence.finish,
-                  .error = {}});
-}
-
-void Engine::State::report_logits(const LogitRow& row, std::span<const float> values) {
-  Sequence& sequence = *row.sequence;
-  if (sequence.finish || !sequence.request.on_logits) {
-    return;
-  }
-  try {
-    sequence.request.on_logits(row.position, values);
-  } catch (...) {
-    finish(sequence, FinishReason::error, current_error());
-  }
-}
-
-// values [rows.size(), vocabulary] f32, in host memory.
-void Engine::State::handle_logits(std::span<const LogitRow> rows, const Tensor& values) {
-  const auto row_values = [&](size_t i) {
-    return std::span<const float>(values.row<float>(static_cast<int64_t>(i)),
-                                  static_cast<size_t>(values.size(1)));
-  };
-  for (size_t i = 0; i < rows.size(); ++i) {
-    report_logits(rows[i], row_values(i));
-  }
-  struct Choice {
-    int32_t token = 0;
-    std::string error;
-  };
-  std::vector<Choice> choices(rows.size());
-  threads.parallel_for(static_cast<int64_t>(rows.size()), 1, [&](int64_t begin, int64_t end) {
-    for (auto i = static_cast<size_t>(begin); i < static_cast<size_t>(end); ++i) {
-      const Sequence& sequence = *rows[i].sequence;
-      if (!rows[i].next || sequence.finish) {
-        continue;
-      }
-      try {
-        choices[i].token = sample_token(row_values(i), sequence.request.sampling,
-                                        sequence.request.ignore_eos
-                                            ? std::span<const int32_t>(config.eos_token_ids)
-                                            : std::span<const int32_t>(),
-                                        sequence.seed, sequence.length());
-      } catch (...) {
-        choices[i].error = current_error();
-      }
-    }
-  });
-  for (size_t i = 0; i < rows.size(); ++i) {
-    Sequence& sequence = *rows[i].sequence;
-    if (!rows[i].next || sequence.finish) {
-      continue;  // an earlier callback may have ended it
-    }
-    if (choices[i].error.empty()) {
-      accept(sequence, choices[i].token);
-    } else {
-      finish(sequence, FinishReason::error, choices[i].error);
-    }
-  }
-}
-
-void Engine::State::run_step(const Scheduler::Plan& plan) {
-  const Clock::time_point start = Clock::now();
-  int64_t decode_rows = 0;
-  int64_t all_rows = 0;
-  for (const Scheduler::Chunk& chunk : plan) {
-    decode_rows += chunk.sequence->in_decode() ? 1 : 0;
-    all_rows += chunk.count;
-  }
-
-  const StepUpload::Step step = uploads.upload(plan);
-  const Tensor step_hidden = hidden.view.rows(0, all_rows);
-  decoder->forward(step.inputs, kv, step_hidden, exec);
-  for (const Scheduler::Chunk& chunk : plan) {
-    chunk.sequence->computed += chunk.count;
-  }
-  const std::span<const LogitRow> rows = step.logits;
-  for (int64_t first = 0; first < step.logit_rows.size(0); first += kLogitRows) {
-    const int64_t count = std::min(kLogitRows, step.logit_rows.size(0) - first);
+// Enqueues a step. On the CPU device it is computed when this returns.
+void Engine::State::launch(Step& step) {
+  const StepUpload::Step inputs = uploads.upload(step.plan, chosen.view);
+  const Tensor step_hidden = hidden.view.rows(0, inputs.inputs.batch.tokens());
+  decoder->forward(inputs.inputs, kv, step_hidden, exec);
+  step.choices.resize(static_cast<size_t>(step.plan.choices));
+  const std::span<const LogitRow> rows = inputs.logits;
+  for (int64_t first = 0; first < std::ssize(rows); first += kLogitRows) {
+    const int64_t count = std::min(kLogitRows, std::ssize(rows) - first);
     const Tensor values = logits.view.rows(0, count);
-    decoder->logits(step_hidden, step.logit_rows.rows(first, count), values, exec);
-    handle_logits(rows.subspan(static_cast<size_t>(first), static_cast<size_t>(count)), values);
+    decoder->logits(step_hidden, inputs.logit_rows.rows(first, count), values, exec);
+    choose(rows.subspan(static_cast<size_t>(first), static_cast<size_t>(count)), values,
+           config.eos_token_ids, threads, step.choices);
   }
-  for (const Scheduler::Chunk& chunk : plan) {
+  for (size_t i = 0; i < step.choices.size(); ++i) {
+    chosen.view.data<int32_t>()[i] = step.choices[i].token;
+  }
+}
+
+void Engine::State::deliver_step(const Step& step) {
+  scheduler.end_step(step.plan);
+  for (const Scheduler::Chunk& chunk : step.plan.chunks) {
     Sequence& sequence = *chunk.sequence;
-    if (!sequence.finish && sequence.computed == sequence.max_length) {
+    if (sequence.finish) {
+      continue;  // a callback or the step before ended it
+    }
+    if (chunk.choice) {
+      deliver(sequence, step.choices[static_cast<size_t>(*chunk.choice)], config.eos_token_ids);
+    } else if (chunk.first + chunk.count == sequence.max_length) {
       finish(sequence, FinishReason::length);  // nothing was to be generated
     }
   }
+}
 
-  const double seconds = seconds_since(start);
-  const double decode_share = static_cast<double>(decode_rows) / static_cast<double>(all_rows);
-  stats.decode_tokens += decode_rows;
-  stats.decode_seconds += seconds * decode_share;
-  stats.prefill_tokens += all_rows - decode_rows;
-  stats.prefill_seconds += seconds * (1.0 - decode_share);
-  stats.steps += 1;
+// Half a step cannot be taken back: its requests end, the others go on.
+void Engine::State::fail_step(const Step& step, std::string_view error) {
+  scheduler.end_step(step.plan);
+  for (const Scheduler::Chunk& chunk : step.plan.chunks) {
+    if (!chunk.sequence->finish) {
+      finish(*chunk.sequence, FinishReason::error, error);
+    }
+  }
+}
+
+void Engine::State::note_preemptions(const Scheduler::Plan& plan) {
+  for (const Sequence* sequence : plan.preempted) {
+    const auto level = stats.preemptions == 0 ? spdlog::level::warn : spdlog::level::info;
+    ++stats.preemptions;
+    if (options.log != nullptr) {
+      options.log->log(
+          level,
+          "the KV cache of {} tokens is full: request {} gives way after {} tokens and "
+          "is computed again later",
+          kv.pages() * kPageSize, sequence->submission->id, sequence->known_length());
+    }
+  }
 }
 
 Engine::Engine(std::unique_ptr<State> state) : state_(std::move(state)) {}
@@ -316,8 +237,8 @@ Engine::~Engine() = default;
 Engine Engine::load(const std::filesystem::path& directory, const EngineOptions& options) {
   const Clock::time_point start = Clock::now();
   ModelConfig config = read_model_config(directory);
-  choose_context_size(options, config);  // what can be refused is refused before the weights load
-  checked_limits(options);
+  choose_context_size(options, config);  // what can be refused is refused before weights load
+  scheduler_limits(options);
   GenerationDefaults defaults = read_generation_defaults(directory);
   std::unique_ptr<Tokenizer> tokenizer;
   if (options.with_tokenizer) {
@@ -340,88 +261,142 @@ Engine Engine::load(const std::filesystem::path& directory, const EngineOptions&
 int64_t Engine::submit(Request request, OnToken on_token) {
   State& state = *state_;
   state.check(request);
-  auto sequence = std::make_unique<Sequence>();
-  sequence->id = state.next_id++;
-  sequence->on_token = std::move(on_token);
-  sequence->seed = request.seed ? *request.seed : fresh_seed();
-  sequence->tokens = request.prompt;
-  const int64_t room = state.context_size - sequence->length();
-  sequence->max_length =
-      sequence->length() + (request.max_tokens < 0 ? room : std::min(request.max_tokens, room));
-  if (state.tokenizer) {
-    sequence->text.emplace(*state.tokenizer, /*continues=*/true);
+  const auto length = static_cast<int64_t>(request.prompt.size());
+  const int64_t room = state.context - length;
+  const int64_t max_length =
+      length + (request.max_tokens < 0 ? room : std::min(request.max_tokens, room));
+  state.scheduler.check_fits(max_length);
+
+  const uint64_t seed = request.seed ? *request.seed : fresh_seed();
+  const bool looks_ahead =
+      !request.on_logits && !request.log_probs && !request.sampling.has_penalties();
+  const int64_t id = state.next_id++;
+  const auto submission = std::make_shared<const Submission>(
+      Submission{.id = id, .request = std::move(request), .on_token = std::move(on_token)});
+  for (int32_t sample = 0; sample < submission->request.samples; ++sample) {
+    auto sequence = std::make_unique<Sequence>();
+    sequence->order = state.next_order++;
+    sequence->submission = submission;
+    sequence->sample = sample;
+    sequence->seed = sample_seed(seed, sample);
+    sequence->max_length = max_length;
+    sequence->looks_ahead = looks_ahead;
+    sequence->tokens = submission->request.prompt;
+    if (state.tokenizer) {
+      sequence->text.emplace(*state.tokenizer, /*continues=*/true);
+    }
+    sequence->stops = StopMatcher(submission->request.stop);
+    state.scheduler.add(std::move(sequence));
   }
-  sequence->request = std::move(request);
-  const int64_t id = sequence->id;
-  state.scheduler.add(std::move(sequence));
   return id;
 }
 
 bool Engine::step() {
   State& state = *state_;
   require(state.calls == 0, "step() was called from a callback");
-  const Scheduler::Plan plan = state.scheduler.plan();
-  if (plan.empty()) {
+  const Clock::time_point start = Clock::now();
+  const CallScope scope(state);
+  State::Step next{.plan = state.scheduler.plan(), .choices = {}};
+  const bool launched = !next.plan.empty();
+  if (!launched && state.in_flight.empty()) {
     return false;
   }
-  const CallScope scope(state);
-  try {
-    state.run_step(plan);
-  } catch (...) {
-    // Half a step cannot be taken back: its requests end here, the others go on.
-    const std::string error = current_error();
-    for (const Scheduler::Chunk& chunk : plan) {
-      if (!chunk.sequence->finish) {
-        state.finish(*chunk.sequence, FinishReason::error, error);
-      }
+  state.note_preemptions(next.plan);
+  int64_t decode_rows = 0;
+  int64_t all_rows = 0;
+  if (launched) {
+    for (const Scheduler::Chunk& chunk : next.plan.chunks) {
+      decode_rows += chunk.decode ? 1 : 0;
+      all_rows += chunk.count;
     }
-    throw;
+    try {
+      state.launch(next);
+    } catch (...) {
+      state.fail_step(next, current_error());
+      throw;
+    }
+    state.stats.decode_tokens += decode_rows;
+    state.stats.prefill_tokens += all_rows - decode_rows;
+    state.stats.recomputed_tokens += next.plan.recomputed;
+    state.stats.shared_tokens += next.plan.shared;
+    state.stats.steps += 1;
+    state.in_flight.push_back(std::move(next));
   }
+  if (!launched || std::ssize(state.in_flight) > state.options.steps_ahead) {
+    const State::Step done = std::move(state.in_flight.front());
+    state.in_flight.pop_front();
+    state.deliver_step(done);
+  }
+  const double seconds = seconds_since(start);
+  const double decode_share =
+      launched ? static_cast<double>(decode_rows) / static_cast<double>(all_rows) : 1.0;
+  state.stats.decode_seconds += seconds * decode_share;
+  state.stats.prefill_seconds += seconds * (1.0 - decode_share);
   return true;
 }
 
 void Engine::cancel(int64_t id) {
   State& state = *state_;
-  Sequence* sequence = state.scheduler.find(id);
-  if (sequence == nullptr || sequence->finish) {
-    return;
-  }
   const CallScope scope(state);
-  state.finish(*sequence, FinishReason::cancelled);
+  for (Sequence* sequence : state.scheduler.find(id)) {
+    if (!sequence->finish) {  // a callback may have cancelled it meanwhile
+      finish(*sequence, FinishReason::cancelled);
+    }
+  }
 }
 
 std::vector<Completion> Engine::generate(std::vector<Request> requests) {
   require(state_->calls == 0, "generate() was called from a callback");
-  std::vector<Completion> completions(requests.size());
-  std::vector<int64_t> open;
+  std::vector<std::vector<Completion>> samples(requests.size());
+  std::vector<int64_t> submitted;
+  int64_t open = 0;
   for (size_t i = 0; i < requests.size(); ++i) {
-    Completion& completion = completions[i];
+    std::vector<Completion>& completions = samples[i];
+    completions.resize(static_cast<size_t>(std::max(1, requests[i].samples)));
+    const auto collect = [&completions, &open](const TokenEvent& event) {
+      Completion& completion = completions[static_cast<size_t>(event.sample)];
+      if (event.token) {
+        completion.tokens.push_back(*event.token);
+      }
+      completion.text += event.text;
+      if (event.log_probs != nullptr) {
+        completion.log_probs.push_back(*event.log_probs);
+      }
+      completion.prompt_log_probs.insert(completion.prompt_log_probs.end(),
+                                         event.prompt_log_probs.begin(),
+                                         event.prompt_log_probs.end());
+      if (event.finish) {
+        completion.finish = *event.finish;
+        completion.error = event.error;
+        --open;
+      }
+    };
     try {
-      open.push_back(submit(std::move(requests[i]), [&completion, &open](const TokenEvent& event) {
-        if (event.token) {
-          completion.tokens.push_back(*event.token);
-        }
-        completion.text += event.text;
-        if (event.finish) {
-          completion.finish = *event.finish;
-          completion.error = event.error;
-          std::erase(open, event.request);
-        }
-      }));
+      submitted.push_back(submit(std::move(requests[i]), collect));
+      open += std::ssize(completions);
     } catch (const Error& error) {
-      completion.error = error.what();
+      completions.resize(1);
+      completions.front().error = error.what();
     }
   }
   try {
-    while (!open.empty() && step()) {
+    while (open > 0 && step()) {
     }
   } catch (...) {
-    for (int64_t id : std::vector<int64_t>(open)) {
+    for (int64_t id : submitted) {
       cancel(id);  // their callbacks refer to this call's variables
     }
     throw;
   }
-  return completions;
+  std::vector<Completion> all;
+  for (size_t i = 0; i < samples.size(); ++i) {
+    for (size_t sample = 0; sample < samples[i].size(); ++sample) {
+      all.push_back(std::move(samples[i][sample]));
+      all.back().request = i;
+      all.back().sample = static_cast<int32_t>(sample);
+    }
+  }
+  return all;
 }
 
 const ModelConfig& Engine::config() const { return state_->config; }
@@ -433,7 +408,7 @@ const Tokenizer& Engine::tokenizer() const {
   return *state_->tokenizer;
 }
 
-int64_t Engine::context_size() const { return state_->context_size; }
+int64_t Engine::context_size() const { return state_->context; }
 
 const EngineStats& Engine::stats() const { return state_->stats; }
 

@@ -6,30 +6,13 @@
 #include <string>
 #include <vector>
 
+#include "engine/engine_options.h"
 #include "engine/request.h"
-#include "engine/scheduler.h"
 #include "engine/stats.h"
-#include "engine/step_upload.h"
-#include "kernels/base/exec.h"
 #include "models/config.h"
-#include "models/decoder.h"
-#include "models/kv_cache.h"
-#include "models/weights.h"
 #include "tokenizer/tokenizer.h"
 
 namespace sparsellm {
-
-struct EngineOptions {
-  Device device;
-  int64_t context_size = 0;    // tokens of prompt and continuation; 0: the model's maximum
-  int64_t max_requests = 32;   // computed at once
-  int64_t step_tokens = 2048;  // computed in one step
-  int64_t kv_tokens = 0;  // capacity of the KV cache; 0: max_requests full contexts, or as many as
-                          // fit in half of the machine's memory, at least one
-  int threads = 0;        // of the CPU device; 0: all cores
-  bool with_tokenizer = true;
-  LoadProgress progress;
-};
 
 // A model, its KV cache and the requests that it is working on. Not thread-safe.
 class Engine {
@@ -46,17 +29,18 @@ class Engine {
   // the vocabulary, sampling parameters out of range.
   int64_t submit(Request request, OnToken on_token);
 
-  // Computes the next tokens of the requests at hand. False when there was nothing to do. Not to be
-  // called from a callback. If a step fails as a whole, its requests end with FinishReason::error
-  // and the exception is thrown on; requests that wait are not touched.
+  // Computes the next tokens of the requests at hand and tells their listeners. False when there
+  // was nothing to do. Not to be called from a callback. If a step fails as a whole, its requests
+  // end with FinishReason::error and the exception is thrown on; requests that wait are not
+  // touched.
   bool step();
 
-  // Ends a request; its on_token is called once more, now. Unknown ids are ignored. Callbacks may
-  // call this, and submit().
+  // Ends a request with all its samples; on_token is called once more for each, now. Unknown ids
+  // are ignored. Callbacks may call this, and submit().
   void cancel(int64_t id);
 
-  // submit() and step() until all are done; results in the order of the requests. A request that
-  // submit refuses becomes a Completion with FinishReason::error.
+  // submit() and step() until all are done; results in the order of the requests and their
+  // samples. A request that submit refuses becomes one Completion with FinishReason::error.
   std::vector<Completion> generate(std::vector<Request> requests);
 
   const ModelConfig& config() const;

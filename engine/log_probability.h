@@ -2,11 +2,31 @@
 
 #include <cstdint>
 #include <span>
+#include <vector>
 
 namespace sparsellm {
 
 // ln softmax(logits)[id], with the sum of the exponentials taken in blocks in double. NaN if a
-// logit is NaN.
+// logit is NaN or +infinity, or if all are -infinity. Throws Error if the id is not in the
+// vocabulary.
 double log_probability(std::span<const float> logits, int32_t id);
+
+struct TokenLogProb {
+  int32_t token = 0;
+  float log_prob = 0.0f;
+};
+
+// A token and the likeliest ones at its place, the likeliest first, the smaller id of equal
+// logits; NaNs come last.
+struct TokenLogProbs {
+  TokenLogProb token;
+  std::vector<TokenLogProb> top;
+};
+
+inline constexpr int32_t kMaxTopLogProbs = 100;
+
+// ln softmax(logits) as above of `token` and of the `top` largest logits (fewer if there are
+// fewer). Throws Error if `token` is not in the vocabulary or `top` not in [0, kMaxTopLogProbs].
+TokenLogProbs token_log_probs(std::span<const float> logits, int32_t token, int32_t top);
 
 }  // namespace sparsellm

@@ -6,9 +6,10 @@
 
 namespace sparsellm {
 
-PageAllocator::PageAllocator(int64_t pages) : total_(pages) {
+PageAllocator::PageAllocator(int64_t pages) {
   require(pages > 0 && pages <= std::numeric_limits<int32_t>::max(),
           "a KV cache of {} pages; it needs 1 to 2^31 - 1", pages);
+  holders_.resize(static_cast<size_t>(pages), 0);
   free_.reserve(static_cast<size_t>(pages));
   for (int64_t page = pages - 1; page >= 0; --page) {
     free_.push_back(static_cast<int32_t>(page));
@@ -20,13 +21,30 @@ std::vector<int32_t> PageAllocator::take(int64_t count) {
           free_pages());
   std::vector<int32_t> pages(free_.rbegin(), free_.rbegin() + count);
   free_.resize(free_.size() - static_cast<size_t>(count));
+  for (int32_t page : pages) {
+    holders_[static_cast<size_t>(page)] = 1;
+  }
   return pages;
 }
 
+void PageAllocator::share(std::span<const int32_t> pages) {
+  for (int32_t page : pages) {
+    int32_t& holders = holders_.at(static_cast<size_t>(page));
+    require(holders > 0, "page {} is shared, but nobody holds it", page);
+    ++holders;
+  }
+}
+
 void PageAllocator::give_back(std::vector<int32_t>& pages) {
-  free_.insert(free_.end(), pages.rbegin(), pages.rend());
-  pages.clear();
-  require(free_pages() <= total_, "more pages given back than there are");
+  while (!pages.empty()) {
+    const int32_t page = pages.back();
+    int32_t& holders = holders_.at(static_cast<size_t>(page));
+    require(holders > 0, "page {} is given back, but nobody holds it", page);
+    if (--holders == 0) {
+      free_.push_back(page);
+    }
+    pages.pop_back();
+  }
 }
 
 }  // namespace sparsellm

@@ -1,26 +1,29 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 namespace sparsellm {
 
-// Hands out the pages of the KV cache by number.
+// Hands out the pages of the KV cache by number. A page may have several holders.
 class PageAllocator {
  public:
   explicit PageAllocator(int64_t pages);
 
   int64_t free_pages() const { return static_cast<int64_t>(free_.size()); }
-  int64_t total_pages() const { return total_; }
+  int64_t total_pages() const { return static_cast<int64_t>(holders_.size()); }
 
   // There must be `count` free pages.
   std::vector<int32_t> take(int64_t count);
-  // Leaves `pages` empty.
+  // One more holder for each of `pages`, which somebody holds.
+  void share(std::span<const int32_t> pages);
+  // A page is free when its last holder gave it back. Leaves `pages` empty.
   void give_back(std::vector<int32_t>& pages);
 
  private:
-  int64_t total_;
-  std::vector<int32_t> free_;  // a stack: pages that are still in a cache are used again first
+  std::vector<int32_t> holders_;  // of every page; 0: free
+  std::vector<int32_t> free_;     // a stack: pages that are still in a cache are used again first
 };
 
 }  // namespace sparsellm

@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "engine/log_probability.h"
 #include "engine/sampler.h"
 
 namespace sparsellm {
@@ -15,41 +16,64 @@ namespace sparsellm {
 // One prompt to continue.
 struct Request {
   std::vector<int32_t> prompt;  // token ids, at least one, BOS included if the model wants it
-  SamplingParams sampling;
-  std::optional<uint64_t> seed;  // of the sampling; a fresh one if absent
-  int64_t max_tokens = -1;       // to generate; -1: until the context is full
-  bool ignore_eos = false;       // EOS is never chosen
+  SamplingParams sampling = {};
+  std::optional<uint64_t> seed = {};  // of the sampling; a fresh one if absent
+  int64_t max_tokens = -1;            // to generate; -1: until the context is full
+  int32_t samples = 1;                // continuations; they share the prompt's part of the KV cache
+
+  bool ignore_eos = false;  // EOS is never chosen
+  std::vector<int32_t> stop_token_ids =
+      {};  // end the continuation as EOS does; their text is not shown
+  // Texts that end the continuation where the first of them is complete, also across token
+  // borders; neither they nor what follows is shown. Not empty; valid UTF-8.
+  std::vector<std::string> stop = {};
+
+  // Reports the log-probability of every generated token and this many of the likeliest tokens at
+  // its place (0 to kMaxTopLogProbs), by the model's logits, before penalties, bias and
+  // temperature.
+  std::optional<int32_t> log_probs = {};
+  bool prompt_log_probs = false;  // of the prompt's tokens too; only with log_probs
 
   // Called with the logits [vocabulary] that follow the token at `position` of prompt and
   // continuation, before the next token is chosen; valid during the call. Of the prompt only the
-  // last position is reported, unless score_prompt is set.
-  std::function<void(int64_t position, std::span<const float> logits)> on_logits;
+  // last position is reported, unless score_prompt is set. Only with samples = 1.
+  std::function<void(int64_t position, std::span<const float> logits)> on_logits = {};
   bool score_prompt = false;
 };
 
 enum class FinishReason : uint8_t {
-  stop,       // EOS was chosen
+  stop,       // EOS, one of stop_token_ids or one of the stop texts
   length,     // max_tokens, or the context is full
   cancelled,  // Engine::cancel
   error,      // a callback threw, or the model produced NaN
 };
 std::string_view name_of(FinishReason reason);
 
-// A step forward in one request. The last event of a request carries `finish`; it may be without a
-// token.
+// A step forward in one sample of a request. The last event of a sample carries `finish`; it may
+// be without a token.
 struct TokenEvent {
   int64_t request = 0;
-  std::optional<int32_t> token;
-  std::string_view text;  // whole UTF-8 characters that became certain; empty without a tokenizer
-  std::optional<FinishReason> finish;
-  std::string_view error;  // of FinishReason::error
+  int32_t sample = 0;  // 0 to Request::samples - 1
+  std::optional<int32_t> token = {};
+  // Whole UTF-8 characters that became certain, not always those of `token`; empty without a
+  // tokenizer.
+  std::string_view text = {};
+  const TokenLogProbs* log_probs = nullptr;  // of `token`, if asked for
+  // Of prompt[1], prompt[2], ..., if asked for: with the first event of sample 0.
+  std::span<const TokenLogProbs> prompt_log_probs = {};
+  std::optional<FinishReason> finish = {};
+  std::string_view error = {};  // of FinishReason::error
 };
 using OnToken = std::function<void(const TokenEvent& event)>;
 
-// A finished request.
+// A finished sample of a request.
 struct Completion {
-  std::vector<int32_t> tokens;  // generated; ends with the EOS that stopped it
+  size_t request = 0;  // index among the requests
+  int32_t sample = 0;
+  std::vector<int32_t> tokens;  // generated; with the EOS or the end of the text that stopped it
   std::string text;
+  std::vector<TokenLogProbs> log_probs;  // of `tokens`, if asked for
+  std::vector<TokenLogProbs> prompt_log_probs;
   FinishReason finish = FinishReason::error;
   std::string error;
 };

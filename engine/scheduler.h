@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "engine/page_allocator.h"
@@ -11,44 +12,79 @@
 namespace sparsellm {
 
 struct SchedulerLimits {
-  int64_t step_tokens = 0;   // rows of one step
-  int64_t max_requests = 0;  // in one batch
+  int64_t step_tokens = 0;   // rows of one step; at least max_requests
+  int64_t max_requests = 0;  // sequences in one step
 };
 
-// Decides which tokens of which sequences the next step computes. Sequences are admitted in the
-// order they came, when there are pages for all that they can become, so that none ever has to give
-// pages back before its end.
+// Decides which tokens of which sequences the next step computes: continuous batching (Yu et al.
+// 2022, iteration-level scheduling) over paged keys and values (Kwon et al. 2023).
+//
+// The order of arrival is the order of everything. A sequence is admitted when all that are older
+// are and there are pages for its tokens, with one to spare for each running sequence that still
+// grows. It takes further pages as it grows; when none is free, the youngest running sequence gives
+// all of its own back and is computed again later. So the oldest sequence always makes progress,
+// and nobody waits for ever. All running sequences are older than all that wait.
+//
+// plan() may be called while earlier steps are in flight, if the device executes steps in order:
+// pages that change hands are written by the new holder after the old one's last access.
 class Scheduler {
  public:
-  // The next `count` tokens of a sequence that are not computed yet.
+  // Positions [first, first + count) of a sequence.
   struct Chunk {
     Sequence* sequence = nullptr;
+    int64_t first = 0;
     int64_t count = 0;
+    // Where the step before this one chooses the chunk's last token, if it is not known yet.
+    std::optional<int64_t> token_from;
+    // Where this step chooses the token behind the chunk, if it does.
+    std::optional<int64_t> choice;
+    bool decode = false;
   };
-  // Decode rows first, then prefill chunks, within limits.step_tokens; empty if nothing is left to
-  // do. Whoever computes a chunk adds its count to the sequence's `computed`.
-  using Plan = std::vector<Chunk>;
+  struct Plan {
+    std::vector<Chunk> chunks;  // decode rows first, then prefill; within limits.step_tokens rows
+    int64_t choices = 0;        // tokens that the step chooses
+    int64_t recomputed = 0;     // rows that were computed before a preemption
+    int64_t shared = 0;         // positions that newly admitted sequences found in others' pages
+    std::vector<const Sequence*> preempted;
+
+    bool empty() const { return chunks.empty(); }
+  };
 
   Scheduler(SchedulerLimits limits, int64_t pages) : limits_(limits), pages_(pages) {}
 
-  // Throws Error if the sequence needs more pages than there are.
+  // Throws Error if a sequence of this length would need more pages than there are.
+  void check_fits(int64_t max_length) const;
+
+  // Sequences come in ascending `order`. Throws what check_fits throws.
   void add(std::unique_ptr<Sequence> sequence);
+
+  // Takes the rows that it plans for done: whoever asks has to enqueue the step. Preemption may
+  // leave a plan without chunks only while steps are in flight.
   Plan plan();
-  // Takes the sequences that have `finish` set out and frees their pages.
+
+  // The step of this plan has come to its end, or failed.
+  void end_step(const Plan& plan);
+
+  // Takes the sequences that have `finish` set out and frees their pages. They are destroyed when
+  // no step has rows of them any more.
   void retire_finished();
 
-  Sequence* find(int64_t id) const;  // nullptr if it is not here any more
-  bool idle() const { return waiting_.empty() && running_.empty(); }
+  std::vector<Sequence*> find(int64_t submission) const;  // its unfinished sequences
   const PageAllocator& pages() const { return pages_; }
 
  private:
-  static int64_t pages_needed(const Sequence& sequence);
-  void admit();
+  void plan_rows(Sequence& sequence, int64_t budget, Plan& plan);
+  bool grow(Sequence& sequence, Plan& plan);
+  void preempt_youngest(Plan& plan);
+  bool admit_next(Plan& plan);
+  int64_t spare_pages() const;
+  const Sequence* running_sibling(const Sequence& sequence) const;
 
   SchedulerLimits limits_;
   PageAllocator pages_;
-  std::deque<std::unique_ptr<Sequence>> waiting_;
-  std::vector<std::unique_ptr<Sequence>> running_;
+  std::deque<std::unique_ptr<Sequence>> waiting_;   // ascending order
+  std::vector<std::unique_ptr<Sequence>> running_;  // ascending order, all below those that wait
+  std::vector<std::unique_ptr<Sequence>> leaving_;  // finished, with rows in flight
 };
 
 }  // namespace sparsellm

@@ -1,32 +1,63 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "engine/request.h"
+#include "engine/stop_matcher.h"
 #include "tokenizer/tokenizer.h"
 
 namespace sparsellm {
 
-// A request on its way through the engine.
-struct Sequence {
+// What was submitted; shared by the samples of a request.
+struct Submission {
   int64_t id = 0;
   Request request;
   OnToken on_token;
+};
+
+// One sample of a request on its way through the engine.
+struct Sequence {
+  int64_t order = 0;  // of arrival; no two sequences have the same
+  std::shared_ptr<const Submission> submission;
+  int32_t sample = 0;
   uint64_t seed = 0;
-  int64_t max_length = 0;  // of prompt and continuation
+  int64_t max_length = 0;    // of prompt and continuation
+  bool looks_ahead = false;  // a row may be planned whose token is not known yet
 
-  std::vector<int32_t> tokens;  // prompt and continuation
-  int64_t computed = 0;         // how many of them have their keys and values in the cache
-  std::vector<int32_t> pages;   // of the KV cache, in the order of the positions
-  std::optional<IncrementalDecoder> text;  // absent without a tokenizer
+  std::vector<int32_t> tokens;  // prompt and continuation, as far as they are known
   std::optional<FinishReason> finish;
+  std::optional<IncrementalDecoder> text;  // absent without a tokenizer
+  StopMatcher stops{{}};
+  std::vector<TokenLogProbs> prompt_log_probs;  // of prompt[1], prompt[2], ...
+  int64_t reported = 0;  // positions of the prompt whose logits were looked at
 
-  int64_t length() const { return static_cast<int64_t>(tokens.size()); }
-  int64_t prompt_length() const { return static_cast<int64_t>(request.prompt.size()); }
-  bool in_decode() const { return computed >= prompt_length(); }
+  // The scheduler's part.
+  std::vector<int32_t> pages;   // of the KV cache, in the order of the positions
+  int64_t planned = 0;          // positions whose keys and values are computed or enqueued
+  int64_t planned_before = 0;   // the most that `planned` has been: what lies below is recomputed
+  int64_t pending = 0;          // tokens behind `tokens` that steps in flight choose
+  int64_t choice = 0;           // where the latest of these steps has the last of these tokens
+  int64_t steps_in_flight = 0;  // that have rows of this sequence
+
+  const Request& request() const { return submission->request; }
+  int64_t prompt_length() const { return static_cast<int64_t>(request().prompt.size()); }
+  int64_t known_length() const { return static_cast<int64_t>(tokens.size()); }
+  int64_t length() const { return known_length() + pending; }
+
+  // Positions whose keys and values are wanted; the last token of all needs none.
+  int64_t goal() const {
+    return length() == max_length && length() > prompt_length() ? length() - 1 : length();
+  }
+  // Nothing but the row that the next token is chosen from is left to plan.
+  bool in_decode() const { return planned >= prompt_length() && goal() - planned == 1; }
+  bool wants_prompt_logits() const {
+    const bool log_probs = request().prompt_log_probs && sample == 0;
+    return (request().score_prompt || log_probs) && reported < prompt_length();
+  }
 };
 
 }  // namespace sparsellm

@@ -13,6 +13,9 @@ struct EngineStats {
   int64_t decode_tokens = 0;
   double decode_seconds = 0.0;
   int64_t steps = 0;
+  int64_t preemptions = 0;        // requests that lost their pages of the KV cache to an older one
+  int64_t recomputed_tokens = 0;  // part of prefill_tokens: computed before, lost to a preemption
+  int64_t shared_tokens = 0;      // of prompts, not computed: another sample's pages have them
 
   int64_t weight_bytes = 0;
   int64_t kv_bytes = 0;

@@ -5,6 +5,17 @@
 #include "kernels/base/error.h"
 
 namespace sparsellm {
+namespace {
+
+bool wants_logits(const Sequence& sequence, int64_t position) {
+  if (position < sequence.reported || position >= sequence.prompt_length()) {
+    return false;
+  }
+  const bool last_to_report = position == sequence.max_length - 1 && sequence.request().on_logits;
+  return last_to_report || sequence.wants_prompt_logits();
+}
+
+}  // namespace
 
 StepUpload::StepUpload(Device device, SchedulerLimits limits, int64_t pages_per_request)
     : device_(device), pages_per_request_(pages_per_request) {
@@ -25,7 +36,7 @@ Tensor StepUpload::send(const std::vector<int32_t>& values, const OwnedTensor& t
   return view;
 }
 
-StepUpload::Step StepUpload::upload(const Scheduler::Plan& plan) {
+StepUpload::Step StepUpload::upload(const Scheduler::Plan& plan, const Tensor& chosen) {
   std::vector<int32_t> token_ids;
   std::vector<int32_t> positions;
   std::vector<int32_t> query_start{0};
@@ -33,18 +44,24 @@ StepUpload::Step StepUpload::upload(const Scheduler::Plan& plan) {
   std::vector<int32_t> page_table;
   std::vector<int32_t> logit_rows;
   Step step;
-  for (const Scheduler::Chunk& chunk : plan) {
+  for (const Scheduler::Chunk& chunk : plan.chunks) {
     Sequence& sequence = *chunk.sequence;
-    const int64_t end = sequence.computed + chunk.count;
-    for (int64_t position = sequence.computed; position < end; ++position) {
-      const bool last = position == sequence.length() - 1;
-      const bool scored = sequence.request.score_prompt && position < sequence.prompt_length();
-      if (last || scored) {
+    const int64_t end = chunk.first + chunk.count;
+    for (int64_t position = chunk.first; position < end; ++position) {
+      const bool chooses = chunk.choice.has_value() && position == end - 1;
+      if (chooses || wants_logits(sequence, position)) {
         logit_rows.push_back(static_cast<int32_t>(token_ids.size()));
-        const bool next = last && sequence.length() < sequence.max_length;
-        step.logits.push_back({.sequence = &sequence, .position = position, .next = next});
+        step.logits.push_back({.sequence = &sequence,
+                               .position = position,
+                               .choice = chooses ? chunk.choice : std::nullopt});
       }
-      token_ids.push_back(sequence.tokens[static_cast<size_t>(position)]);
+      if (position < sequence.known_length()) {
+        token_ids.push_back(sequence.tokens[static_cast<size_t>(position)]);
+      } else {
+        // Elsewhere a kernel has to put it in place.
+        require(!device_.is_cuda(), "tokens that are not known yet need the CPU device");
+        token_ids.push_back(chosen.data<int32_t>()[chunk.token_from.value()]);
+      }
       positions.push_back(static_cast<int32_t>(position));
     }
     query_start.push_back(static_cast<int32_t>(token_ids.size()));
@@ -53,7 +70,7 @@ StepUpload::Step StepUpload::upload(const Scheduler::Plan& plan) {
     page_table.resize(kv_length.size() * static_cast<size_t>(pages_per_request_), -1);
   }
 
-  const auto requests = static_cast<int64_t>(plan.size());
+  const auto requests = static_cast<int64_t>(plan.chunks.size());
   send(page_table, page_table_);
   step.inputs.token_ids = send(token_ids, token_ids_);
   step.inputs.batch = {.query_start = send(query_start, query_start_),

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "engine/scheduler.h"
@@ -12,8 +13,8 @@ namespace sparsellm {
 // A row of a step whose logits are wanted.
 struct LogitRow {
   Sequence* sequence = nullptr;
-  int64_t position = 0;  // of the row's token in the sequence
-  bool next = false;     // the sequence's next token is chosen from it
+  int64_t position = 0;           // of the row's token in the sequence
+  std::optional<int64_t> choice;  // of the plan: the sequence's next token is chosen from the row
 };
 
 // Turns a plan into the tensors that a forward pass reads, at fixed device addresses.
@@ -26,7 +27,9 @@ class StepUpload {
     Tensor logit_rows;             // i32 [n], indices of the step's rows, ascending
     std::vector<LogitRow> logits;  // what these n rows are
   };
-  Step upload(const Scheduler::Plan& plan);
+  // chosen i32 [max_requests], on the device: the tokens that the step before chose or will have
+  // chosen; Chunk::token_from counts in them.
+  Step upload(const Scheduler::Plan& plan, const Tensor& chosen);
 
  private:
   Tensor send(const std::vector<int32_t>& values, const OwnedTensor& to) const;

@@ -103,11 +103,20 @@ TEST_P(BatchIdentity, AloneOrAmong17) {
   Engine chunked_engine = Engine::load(GetParam(), options);
   const std::vector<Trace> chunked = run(chunked_engine, requests);
 
+  // One step ahead, with too few pages: preempted and computed again.
+  options.steps_ahead = 1;
+  options.max_requests = 17;
+  options.kv_tokens = 160;
+  Engine crowded_engine = Engine::load(GetParam(), options);
+  const std::vector<Trace> crowded = run(crowded_engine, requests);
+  EXPECT_GT(crowded_engine.stats().preemptions, 0);
+
   for (size_t i = 0; i < requests.size(); ++i) {
     const Trace alone = run(engine, {requests[i]}).front();
     EXPECT_FALSE(alone.tokens.empty());
     EXPECT_TRUE(alone == together[i]) << "request " << i;
     EXPECT_TRUE(alone == chunked[i]) << "request " << i << ", chunked";
+    EXPECT_TRUE(alone == crowded[i]) << "request " << i << ", crowded";
   }
   EXPECT_EQ(engine.free_pages(), engine.total_pages());
 }
@@ -417,6 +426,15 @@ TEST(Engine, RefusesBadOptions) {
       {"a context of -1", [](EngineOptions& o) { o.context_size = -1; }},
       {"0 requests at once", [](EngineOptions& o) { o.max_requests = 0; }},
       {"4 tokens per step", [](EngineOptions& o) { o.step_tokens = 4; }},
+      {"a KV cache of 100 bytes is smaller than a page",
+       [](EngineOptions& o) { o.kv_bytes = 100; }},
+      {"a KV cache of -5 bytes", [](EngineOptions& o) { o.kv_bytes = -5; }},
+      {"in tokens (16) and in bytes (9000)",
+       [](EngineOptions& o) {
+         o.kv_tokens = 16;
+         o.kv_bytes = 9000;
+       }},
+      {"2 steps ahead", [](EngineOptions& o) { o.steps_ahead = 2; }},
       {"a KV cache of -1 tokens", [](EngineOptions& o) { o.kv_tokens = -1; }},
       {"-1 threads", [](EngineOptions& o) { o.threads = -1; }},
       {"5000 threads", [](EngineOptions& o) { o.threads = 5000; }},

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <set>
 
 #include "kernels/base/error.h"
@@ -36,6 +37,25 @@ TEST(PageAllocator, RefusesImpossibleCounts) {
   EXPECT_THROW(PageAllocator(int64_t{1} << 40), Error);
   PageAllocator pages(2);
   EXPECT_THROW(pages.take(-1), Error);
+}
+
+TEST(PageAllocator, ASharedPageIsFreeAfterItsLastHolder) {
+  PageAllocator pages(3);
+  std::vector<int32_t> a = pages.take(2);
+  std::vector<int32_t> b(a.begin(), a.begin() + 1);
+  pages.share(b);
+  EXPECT_EQ(pages.free_pages(), 1);
+  pages.give_back(a);
+  EXPECT_EQ(pages.free_pages(), 2);
+  std::vector<int32_t> c = pages.take(2);
+  EXPECT_EQ(std::count(c.begin(), c.end(), b.front()), 0);
+  pages.give_back(b);
+  pages.give_back(c);
+  EXPECT_EQ(pages.free_pages(), 3);
+
+  std::vector<int32_t> free_page{0};
+  EXPECT_THROW(pages.share(free_page), Error);
+  EXPECT_THROW(pages.give_back(free_page), Error);
 }
 
 }  // namespace

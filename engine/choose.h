@@ -1,0 +1,20 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "engine/delivery.h"
+#include "engine/step_upload.h"
+#include "kernels/base/parallel.h"
+#include "kernels/base/tensor.h"
+
+namespace sparsellm {
+
+// Does with logits what their requests ask for: shows them to on_logits, chooses the next tokens,
+// computes log-probabilities. values [rows.size(), vocabulary] f32, in host memory; `choices` are
+// those of the plan. A request whose on_logits throws ends here; one whose token cannot be chosen
+// gets a Choice with an error.
+void choose(std::span<const LogitRow> rows, const Tensor& values, std::span<const int32_t> eos,
+            ThreadPool& threads, std::span<Choice> choices);
+
+}  // namespace sparsellm

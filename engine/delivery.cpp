@@ -1,0 +1,95 @@
+#include "engine/delivery.h"
+
+#include <algorithm>
+#include <exception>
+
+namespace sparsellm {
+namespace {
+
+bool contains(std::span<const int32_t> ids, int32_t id) {
+  return std::find(ids.begin(), ids.end(), id) != ids.end();
+}
+
+void emit(Sequence& sequence, TokenEvent event) {
+  const OnToken& on_token = sequence.submission->on_token;
+  if (!on_token) {
+    return;
+  }
+  event.request = sequence.submission->id;
+  event.sample = sequence.sample;
+  event.finish = sequence.finish;
+  try {
+    on_token(event);
+  } catch (...) {
+    if (!sequence.finish) {
+      finish(sequence, FinishReason::error, current_error());
+    }
+    // An exception from the last event has nobody left to hear of it.
+  }
+}
+
+// Text that was held back, now that nothing follows.
+std::string remaining_text(Sequence& sequence) {
+  if (!sequence.text) {
+    return {};
+  }
+  std::string text = sequence.stops.add(sequence.text->finish());
+  text += sequence.stops.finish();
+  return text;
+}
+
+// If the prompt's are complete and this is the first event.
+std::span<const TokenLogProbs> prompt_log_probs(const Sequence& sequence, bool first_event) {
+  const bool complete = std::ssize(sequence.prompt_log_probs) == sequence.prompt_length() - 1;
+  return first_event && complete ? std::span(sequence.prompt_log_probs)
+                                 : std::span<const TokenLogProbs>();
+}
+
+}  // namespace
+
+std::string current_error() {
+  try {
+    throw;
+  } catch (const std::exception& error) {
+    return error.what();
+  } catch (...) {
+    return "an exception of an unknown type";
+  }
+}
+
+void finish(Sequence& sequence, FinishReason reason, std::string_view error) {
+  sequence.finish = reason;
+  const std::string rest = remaining_text(sequence);
+  const bool first_event = sequence.known_length() == sequence.prompt_length();
+  emit(sequence,
+       {.text = rest, .prompt_log_probs = prompt_log_probs(sequence, first_event), .error = error});
+}
+
+void deliver(Sequence& sequence, const Choice& choice, std::span<const int32_t> eos) {
+  if (!choice.error.empty()) {
+    finish(sequence, FinishReason::error, choice.error);
+    return;
+  }
+  const bool first_event = sequence.known_length() == sequence.prompt_length();
+  sequence.tokens.push_back(choice.token);
+  const bool stop =
+      contains(eos, choice.token) || contains(sequence.request().stop_token_ids, choice.token);
+  std::string text;
+  if (sequence.text && !stop) {
+    text = sequence.stops.add(sequence.text->add(choice.token));
+  }
+  if (stop || sequence.stops.found()) {
+    sequence.finish = FinishReason::stop;
+  } else if (sequence.known_length() == sequence.max_length) {
+    sequence.finish = FinishReason::length;
+  }
+  if (sequence.finish) {
+    text += remaining_text(sequence);
+  }
+  emit(sequence, {.token = choice.token,
+                  .text = text,
+                  .log_probs = choice.log_probs ? &*choice.log_probs : nullptr,
+                  .prompt_log_probs = prompt_log_probs(sequence, first_event)});
+}
+
+}  // namespace sparsellm

@@ -1,0 +1,96 @@
+#include "engine/logit_scan.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <random>
+#include <vector>
+
+namespace sparsellm {
+namespace {
+
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+constexpr size_t kSizes[] = {1, 2, 7, 8, 9, 63, 64, 65, 1000, 1024, 1025, 2049, 5003};
+
+// Steps of 1/4: with ties.
+std::vector<float> random_logits(size_t size, uint32_t seed) {
+  std::mt19937 random(seed);
+  std::normal_distribution<float> normal(-3.0f, 2.0f);
+  std::vector<float> logits(size);
+  for (float& logit : logits) {
+    logit = std::round(4.0f * normal(random)) / 4.0f;
+  }
+  return logits;
+}
+
+TEST(LogitScan, FindsANanAnywhere) {
+  for (size_t size : kSizes) {
+    std::vector<float> logits = random_logits(size, 1);
+    logits[0] = kInfinity;
+    logits[size / 2] = -kInfinity;
+    EXPECT_FALSE(has_nan(logits)) << size;
+    for (size_t at : {size_t{0}, size / 3, size / 2, size - 1}) {
+      std::vector<float> with_nan = logits;
+      with_nan[at] = at % 2 == 0 ? std::nanf("") : -std::nanf("");
+      EXPECT_TRUE(has_nan(with_nan)) << size << ", at " << at;
+    }
+  }
+  EXPECT_FALSE(has_nan({}));
+}
+
+TEST(LogitScan, LargestPassesOverNan) {
+  for (size_t size : kSizes) {
+    std::vector<float> logits = random_logits(size, 2);
+    EXPECT_EQ(largest(logits), *std::max_element(logits.begin(), logits.end())) << size;
+    for (size_t i = 0; i < size; ++i) {
+      if (i != size / 2) {
+        logits[i] = std::nanf("");
+      }
+    }
+    EXPECT_EQ(largest(logits), logits[size / 2]) << size;
+  }
+  EXPECT_EQ(largest({}), -kInfinity);
+  EXPECT_EQ(largest(std::vector<float>(20, std::nanf(""))), -kInfinity);
+}
+
+TEST(LogitScan, IndexOfLargestIsTheFirstOfEqualOnes) {
+  for (size_t size : kSizes) {
+    const std::vector<float> logits = random_logits(size, 3);
+    const auto expected = std::max_element(logits.begin(), logits.end()) - logits.begin();
+    EXPECT_EQ(index_of_largest(logits), static_cast<size_t>(expected)) << size;
+    EXPECT_EQ(index_of_largest(std::vector<float>(size, -kInfinity)), 0u) << size;
+    for (size_t at : {size_t{0}, size / 3, size - 1}) {
+      std::vector<float> peak = logits;
+      peak[at] = kInfinity;
+      peak[size - 1] = kInfinity;
+      EXPECT_EQ(index_of_largest(peak), at) << size;
+    }
+  }
+}
+
+TEST(LogitScan, ReachedByIsReachedByEnough) {
+  for (size_t size : kSizes) {
+    const std::vector<float> logits = random_logits(size, 4);
+    for (size_t count : {0, 1, 2, 3, 10, 78, 79, 80, 5003, 100000}) {
+      const float bound = reached_by(logits, count);
+      const auto reaching =
+          std::count_if(logits.begin(), logits.end(), [bound](float x) { return x >= bound; });
+      EXPECT_GE(reaching, static_cast<std::ptrdiff_t>(std::min(count, size)))
+          << size << ", " << count;
+    }
+    EXPECT_EQ(reached_by(logits, 1), largest(logits)) << size;
+  }
+  // Of 640 logits 10 are looked at, and not many of the 640 reach what they say.
+  std::vector<float> ascending(640);
+  for (size_t i = 0; i < ascending.size(); ++i) {
+    ascending[i] = static_cast<float>(i);
+  }
+  EXPECT_EQ(reached_by(ascending, 2), 575.0f);
+  ascending[639] = std::nanf("");
+  EXPECT_EQ(reached_by(ascending, 1), 638.0f);
+}
+
+}  // namespace
+}  // namespace sparsellm

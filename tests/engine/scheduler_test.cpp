@@ -1,0 +1,387 @@
+#include "engine/scheduler.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <deque>
+#include <map>
+#include <memory>
+#include <random>
+#include <utility>
+#include <vector>
+
+#include "kernels/base/error.h"
+#include "kernels/paged_kv.h"
+
+namespace sparsellm {
+namespace {
+
+uint64_t mix(uint64_t x) {
+  x = (x ^ x >> 31) * 0x7fb5d329728ea185u;
+  return x ^ x >> 27;
+}
+
+// A device without a model: the keys and values of a position are a hash of all tokens up to it,
+// and so is the next token. It checks what a real one would read.
+class FakeDevice {
+ public:
+  FakeDevice(SchedulerLimits limits, int64_t pages, int steps_ahead)
+      : limits_(limits),
+        steps_ahead_(steps_ahead),
+        scheduler(limits, pages),
+        memory_(static_cast<size_t>(pages * kPageSize)) {}
+
+  int64_t submit(std::vector<int32_t> prompt, int64_t max_tokens, int32_t samples = 1,
+                 bool looks_ahead = true) {
+    const int64_t id = next_id_++;
+    const auto submission = std::make_shared<const Submission>(
+        Submission{.id = id, .request = {.prompt = prompt, .samples = samples}, .on_token = {}});
+    for (int32_t sample = 0; sample < samples; ++sample) {
+      auto sequence = std::make_unique<Sequence>();
+      sequence->order = next_order_++;
+      sequence->submission = submission;
+      sequence->sample = sample;
+      sequence->seed = static_cast<uint64_t>(1000 * id + sample);
+      sequence->max_length = std::ssize(prompt) + max_tokens;
+      sequence->looks_ahead = looks_ahead;
+      sequence->tokens = prompt;
+      scheduler.add(std::move(sequence));
+    }
+    return id;
+  }
+
+  // What a sample must end up with.
+  static std::vector<int32_t> expected(std::vector<int32_t> prompt, int64_t max_tokens, int64_t id,
+                                       int32_t sample) {
+    std::vector<int32_t> tokens = std::move(prompt);
+    for (int64_t i = 0; i < max_tokens; ++i) {
+      tokens.push_back(next_token(hash(tokens), static_cast<uint64_t>(1000 * id + sample)));
+    }
+    return tokens;
+  }
+
+  bool step() {
+    Scheduler::Plan plan = scheduler.plan();
+    preemptions += std::ssize(plan.preempted);
+    recomputed += plan.recomputed;
+    shared += plan.shared;
+    const bool launched = !plan.empty();
+    if (!launched && in_flight_.empty()) {
+      return false;
+    }
+    if (launched) {
+      in_flight_.push_back(launch(std::move(plan)));
+    }
+    if (!launched || std::ssize(in_flight_) > steps_ahead_) {
+      const Step step = std::move(in_flight_.front());
+      in_flight_.pop_front();
+      deliver(step);
+    }
+    scheduler.retire_finished();
+    return true;
+  }
+
+  void cancel(int64_t id) {
+    for (Sequence* sequence : scheduler.find(id)) {
+      sequence->finish = FinishReason::cancelled;
+    }
+    scheduler.retire_finished();
+  }
+
+ private:
+  struct Step {
+    Scheduler::Plan plan;
+    std::vector<int32_t> choices;
+  };
+
+  static uint64_t hash_on(uint64_t hash, int32_t token) {
+    return mix(hash * 31 + static_cast<uint64_t>(token) + 1);
+  }
+  static uint64_t hash(const std::vector<int32_t>& tokens) {
+    uint64_t result = 0;
+    for (int32_t token : tokens) {
+      result = hash_on(result, token);
+    }
+    return result;
+  }
+  static int32_t next_token(uint64_t hash, uint64_t seed) {
+    return static_cast<int32_t>(mix(hash + seed) % 1000);
+  }
+  uint64_t& slot(const Sequence& sequence, int64_t position) {
+    const int32_t page = sequence.pages.at(static_cast<size_t>(position / kPageSize));
+    return memory_.at(static_cast<size_t>(page * kPageSize + position % kPageSize));
+  }
+
+  void check_shape(const Scheduler::Plan& plan) {
+    int64_t rows = 0;
+    bool prefill = false;
+    std::map<const Sequence*, int> seen;
+    for (const Scheduler::Chunk& chunk : plan.chunks) {
+      EXPECT_EQ(++seen[chunk.sequence], 1);
+      EXPECT_FALSE(chunk.sequence->finish.has_value());
+      EXPECT_GE(chunk.count, 1);
+      EXPECT_FALSE(chunk.decode && prefill) << "decode rows come first";
+      EXPECT_TRUE(!chunk.decode || chunk.count == 1);
+      prefill = prefill || !chunk.decode;
+      rows += chunk.count;
+    }
+    EXPECT_LE(rows, limits_.step_tokens);
+    EXPECT_LE(std::ssize(plan.chunks), limits_.max_requests);
+  }
+
+  Step launch(Scheduler::Plan plan) {
+    check_shape(plan);
+    Step step{.plan = std::move(plan), .choices = {}};
+    step.choices.resize(static_cast<size_t>(step.plan.choices), -1);
+    std::map<const Sequence*, std::vector<int32_t>> tokens;
+    for (const Scheduler::Chunk& chunk : step.plan.chunks) {
+      std::vector<int32_t>& own = tokens[chunk.sequence];
+      own = chunk.sequence->tokens;
+      if (chunk.token_from) {
+        own.push_back(chosen_.at(static_cast<size_t>(*chunk.token_from)));
+      }
+      own.resize(static_cast<size_t>(chunk.first + chunk.count));
+    }
+    // All rows store before any row reads, as in the layers of a model.
+    for (const Scheduler::Chunk& chunk : step.plan.chunks) {
+      uint64_t running = 0;
+      const std::vector<int32_t>& own = tokens[chunk.sequence];
+      for (int64_t position = 0; position < std::ssize(own); ++position) {
+        running = hash_on(running, own[static_cast<size_t>(position)]);
+        if (position >= chunk.first) {
+          slot(*chunk.sequence, position) = running;
+        }
+      }
+    }
+    for (const Scheduler::Chunk& chunk : step.plan.chunks) {
+      uint64_t running = 0;
+      const std::vector<int32_t>& own = tokens[chunk.sequence];
+      for (int64_t position = 0; position < std::ssize(own); ++position) {
+        running = hash_on(running, own[static_cast<size_t>(position)]);
+        EXPECT_EQ(slot(*chunk.sequence, position), running)
+            << "sequence " << chunk.sequence->order << " reads foreign keys at " << position;
+      }
+      if (chunk.choice) {
+        step.choices.at(static_cast<size_t>(*chunk.choice)) =
+            next_token(running, chunk.sequence->seed);
+      }
+    }
+    chosen_ = step.choices;
+    EXPECT_EQ(std::count(chosen_.begin(), chosen_.end(), -1), 0);
+    return step;
+  }
+
+  void deliver(const Step& step) {
+    scheduler.end_step(step.plan);
+    for (const Scheduler::Chunk& chunk : step.plan.chunks) {
+      Sequence& sequence = *chunk.sequence;
+      if (sequence.finish) {
+        continue;
+      }
+      if (chunk.choice) {
+        sequence.tokens.push_back(step.choices[static_cast<size_t>(*chunk.choice)]);
+      }
+      if (sequence.known_length() == sequence.max_length &&
+          (chunk.choice || chunk.first + chunk.count == sequence.max_length)) {
+        sequence.finish = FinishReason::length;
+        finished[{sequence.submission->id, sequence.sample}] = sequence.tokens;
+        finish_order.push_back(sequence.submission->id);
+      }
+    }
+  }
+
+  SchedulerLimits limits_;
+  int steps_ahead_;
+
+ public:
+  Scheduler scheduler;
+  std::map<std::pair<int64_t, int32_t>, std::vector<int32_t>> finished;
+  std::vector<int64_t> finish_order;
+  int64_t preemptions = 0;
+  int64_t recomputed = 0;
+  int64_t shared = 0;
+
+ private:
+  std::vector<uint64_t> memory_;  // [pages * kPageSize]
+  std::vector<int32_t> chosen_;   // by the latest step
+  std::deque<Step> in_flight_;
+  int64_t next_id_ = 1;
+  int64_t next_order_ = 1;
+};
+
+std::vector<int32_t> prompt_of(int64_t length, int32_t first = 1) {
+  std::vector<int32_t> prompt(static_cast<size_t>(length));
+  for (size_t i = 0; i < prompt.size(); ++i) {
+    prompt[i] = first + static_cast<int32_t>(i);
+  }
+  return prompt;
+}
+
+void expect_whole_pool(const FakeDevice& device) {
+  EXPECT_EQ(device.scheduler.pages().free_pages(), device.scheduler.pages().total_pages());
+}
+
+TEST(Scheduler, DecodesFirstAndCutsPromptsToTheBudget) {
+  FakeDevice device({.step_tokens = 20, .max_requests = 4}, 100, 0);
+  device.submit(prompt_of(5), 10);
+  Scheduler::Plan plan = device.scheduler.plan();
+  ASSERT_EQ(plan.chunks.size(), 1u);
+  EXPECT_EQ(plan.chunks[0].count, 5);
+  EXPECT_FALSE(plan.chunks[0].decode);
+  plan.chunks[0].sequence->tokens.push_back(7);
+  device.scheduler.end_step(plan);
+
+  device.submit(prompt_of(50), 10);
+  device.submit(prompt_of(3), 10);
+  const std::vector<std::vector<int64_t>> counts{{1, 19}, {1, 19}, {1, 12, 3}, {1, 1, 1}};
+  for (const std::vector<int64_t>& expected : counts) {
+    plan = device.scheduler.plan();
+    std::vector<int64_t> got;
+    for (const Scheduler::Chunk& chunk : plan.chunks) {
+      got.push_back(chunk.count);
+      if (chunk.choice) {
+        chunk.sequence->tokens.push_back(7);
+      }
+    }
+    EXPECT_EQ(got, expected);
+    EXPECT_TRUE(plan.chunks[0].decode);
+    device.scheduler.end_step(plan);
+  }
+}
+
+TEST(Scheduler, AdmitsWhenThePagesForThePromptAreThere) {
+  FakeDevice device({.step_tokens = 100, .max_requests = 8}, 6, 0);
+  device.submit(prompt_of(48), 30);  // 3 pages now, 5 in the end
+  device.submit(prompt_of(48), 10);
+  ASSERT_EQ(device.scheduler.plan().chunks.size(), 1u);  // 3 are free, one of them is to spare
+  EXPECT_EQ(device.scheduler.pages().free_pages(), 3);
+}
+
+TEST(Scheduler, TheYoungestGivesWay) {
+  for (int steps_ahead : {0, 1}) {
+    FakeDevice device({.step_tokens = 64, .max_requests = 8}, 8, steps_ahead);
+    for (int i = 0; i < 4; ++i) {
+      device.submit(prompt_of(15, 100 * i), 50);  // a page each now, 5 in the end
+    }
+    while (device.step()) {
+    }
+    EXPECT_GT(device.preemptions, 0);
+    EXPECT_GT(device.recomputed, 0);
+    EXPECT_EQ(device.finish_order, (std::vector<int64_t>{1, 2, 3, 4}));
+    for (int i = 0; i < 4; ++i) {
+      EXPECT_EQ((device.finished[{i + 1, 0}]),
+                FakeDevice::expected(prompt_of(15, 100 * i), 50, i + 1, 0));
+    }
+    expect_whole_pool(device);
+  }
+}
+
+TEST(Scheduler, NobodyWaitsBehindAStreamOfShorterOnes) {
+  FakeDevice device({.step_tokens = 64, .max_requests = 4}, 10, 0);
+  for (int i = 0; i < 3; ++i) {
+    device.submit(prompt_of(10), 20);
+  }
+  const int64_t large = device.submit(prompt_of(150), 10);  // all ten pages
+  int steps = 0;
+  while (!device.finished.contains({large, 0})) {
+    device.submit(prompt_of(3), 2);
+    ASSERT_TRUE(device.step());
+    ASSERT_LT(++steps, 200);
+  }
+  // Nothing that came later was done before it.
+  EXPECT_EQ(*std::max_element(device.finish_order.begin(), device.finish_order.end()), large);
+}
+
+TEST(Scheduler, SamplesShareThePagesOfTheirPrompt) {
+  FakeDevice device({.step_tokens = 64, .max_requests = 8}, 40, 0);
+  device.submit(prompt_of(100), 20, 5);
+  int64_t most_used = 0;
+  while (device.step()) {
+    const PageAllocator& pages = device.scheduler.pages();
+    most_used = std::max(most_used, pages.total_pages() - pages.free_pages());
+  }
+  EXPECT_EQ(device.shared, 4 * 96);
+  EXPECT_EQ(most_used, 6 + 5 * 2);  // 6 whole pages, and positions 96 to 118 five times
+  for (int32_t sample = 0; sample < 5; ++sample) {
+    EXPECT_EQ((device.finished[{1, sample}]), FakeDevice::expected(prompt_of(100), 20, 1, sample));
+  }
+  expect_whole_pool(device);
+}
+
+TEST(Scheduler, OnlyOneThatLooksAheadHasRowsInTwoSteps) {
+  FakeDevice device({.step_tokens = 64, .max_requests = 8}, 40, 1);
+  device.submit(prompt_of(4), 8, 1, /*looks_ahead=*/true);
+  device.submit(prompt_of(4), 8, 1, /*looks_ahead=*/false);
+  while (device.step()) {
+  }
+  EXPECT_EQ(device.finish_order, (std::vector<int64_t>{1, 2}));
+  EXPECT_EQ((device.finished[{2, 0}]), FakeDevice::expected(prompt_of(4), 8, 2, 0));
+  expect_whole_pool(device);
+}
+
+TEST(Scheduler, RefusesWhatCanNeverFit) {
+  FakeDevice device({.step_tokens = 64, .max_requests = 8}, 4, 0);
+  EXPECT_THROW(device.submit(prompt_of(60), 5), Error);
+  const int64_t id = device.submit(prompt_of(60), 4);
+  while (device.step()) {
+  }
+  EXPECT_TRUE(device.finished.contains({id, 0}));
+}
+
+TEST(Scheduler, RandomTraffic) {
+  for (uint32_t seed = 0; seed < 60; ++seed) {
+    std::mt19937 random(seed);
+    const auto below = [&](int64_t n) {
+      return static_cast<int64_t>(random() % static_cast<uint64_t>(n));
+    };
+    const int64_t pages = 6 + below(40);
+    const int64_t max_requests = 1 + below(12);
+    FakeDevice device({.step_tokens = max_requests + below(60), .max_requests = max_requests},
+                      pages, static_cast<int>(seed % 2));
+    struct Sent {
+      std::vector<int32_t> prompt;
+      int64_t max_tokens;
+      int32_t samples;
+      bool cancelled = false;
+    };
+    std::map<int64_t, Sent> sent;
+    for (int round = 0; round < 400; ++round) {
+      if (round < 250 && below(3) == 0) {
+        const int64_t length = 1 + below(pages * kPageSize - 1);
+        const int64_t max_tokens = below(std::min<int64_t>(60, pages * kPageSize - length) + 1);
+        const auto samples = static_cast<int32_t>(below(4) == 0 ? 1 + below(5) : 1);
+        Sent one{.prompt = prompt_of(length, static_cast<int32_t>(below(500))),
+                 .max_tokens = max_tokens,
+                 .samples = samples};
+        const int64_t id = device.submit(one.prompt, max_tokens, samples, below(4) != 0);
+        sent.emplace(id, std::move(one));
+      }
+      if (below(20) == 0 && !sent.empty()) {
+        const int64_t id = 1 + below(std::ssize(sent));
+        device.cancel(id);
+        sent.at(id).cancelled = true;
+      }
+      device.step();
+    }
+    while (device.step()) {
+    }
+    for (const auto& [id, one] : sent) {
+      for (int32_t sample = 0; sample < one.samples; ++sample) {
+        const auto done = device.finished.find({id, sample});
+        if (done == device.finished.end()) {
+          EXPECT_TRUE(one.cancelled) << "seed " << seed << ": " << id << " never finished";
+        } else {
+          EXPECT_EQ(done->second, FakeDevice::expected(one.prompt, one.max_tokens, id, sample))
+              << "seed " << seed;
+        }
+      }
+    }
+    expect_whole_pool(device);
+    if (::testing::Test::HasFailure()) {
+      return;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace sparsellm

@@ -1,8 +1,11 @@
-// Decoding speed of the demo model on the CPU device, through Engine::submit and step.
+// Speed of the demo model on the CPU device, through Engine::submit and step: decoding alone, and
+// requests that come and go against a batch that stays together.
 
 #include <benchmark/benchmark.h>
 
+#include <chrono>
 #include <cstdint>
+#include <random>
 
 #include "engine/engine.h"
 
@@ -10,6 +13,19 @@ namespace sparsellm {
 namespace {
 
 constexpr int64_t kPromptTokens = 16;
+
+Request request_of(int64_t prompt_tokens, int64_t tokens, int32_t token) {
+  Request request;
+  request.prompt.assign(static_cast<size_t>(prompt_tokens), token);
+  request.max_tokens = tokens;
+  request.ignore_eos = true;
+  return request;
+}
+
+void report(benchmark::State& state, int64_t tokens) {
+  state.counters["tokens/s"] =
+      benchmark::Counter(static_cast<double>(tokens), benchmark::Counter::kIsRate);
+}
 
 void decode(benchmark::State& state) {
   const int64_t batch = state.range(0);
@@ -21,18 +37,14 @@ void decode(benchmark::State& state) {
   for (auto _ : state) {
     const EngineStats before = engine.stats();
     for (int64_t i = 0; i < batch; ++i) {
-      Request request;
-      request.prompt.assign(kPromptTokens, static_cast<int32_t>(300 + i));
-      request.max_tokens = tokens + 1;  // the first comes from the prefill
-      request.ignore_eos = true;
-      engine.submit(std::move(request), {});
+      // The first token comes from the prefill.
+      engine.submit(request_of(kPromptTokens, tokens + 1, static_cast<int32_t>(300 + i)), {});
     }
     while (engine.step()) {
     }
     state.SetIterationTime(engine.stats().decode_seconds - before.decode_seconds);
   }
-  state.counters["tokens/s"] = benchmark::Counter(
-      static_cast<double>(state.iterations() * batch * tokens), benchmark::Counter::kIsRate);
+  report(state, state.iterations() * batch * tokens);
 }
 
 BENCHMARK(decode)
@@ -40,6 +52,53 @@ BENCHMARK(decode)
     ->ArgsProduct({{1, 4, 16, 32}, {128, 512}, {2}})
     ->UseManualTime()
     ->Unit(benchmark::kMillisecond);
+
+// As many requests as are computed at once, all of the same lengths, from prompt to end.
+void static_batch(benchmark::State& state) {
+  const int64_t batch = state.range(0);
+  EngineOptions options;
+  options.max_requests = batch;
+  Engine engine = Engine::load(SPARSELLM_DEMO_MODEL, options);
+  for (auto _ : state) {
+    for (int64_t i = 0; i < batch; ++i) {
+      engine.submit(request_of(kPromptTokens, 128, static_cast<int32_t>(300 + i)), {});
+    }
+    while (engine.step()) {
+    }
+  }
+  report(state, state.iterations() * batch * 128);
+}
+
+// Requests of random lengths, with the same mean; a new one arrives when one has ended.
+void continuous_batching(benchmark::State& state) {
+  const int64_t batch = state.range(0);
+  EngineOptions options;
+  options.max_requests = batch;
+  Engine engine = Engine::load(SPARSELLM_DEMO_MODEL, options);
+  std::mt19937 random(1);
+  int64_t tokens = 0;
+  int64_t open = 0;
+  const auto count = [&](const TokenEvent& event) {
+    tokens += event.token ? 1 : 0;
+    open -= event.finish ? 1 : 0;
+  };
+  for (auto _ : state) {
+    const int64_t end = tokens + batch * 640;
+    while (tokens < end) {
+      for (; open < batch; ++open) {
+        engine.submit(request_of(1 + static_cast<int64_t>(random() % 31),
+                                 1 + static_cast<int64_t>(random() % 255),
+                                 static_cast<int32_t>(300 + random() % 100)),
+                      count);
+      }
+      engine.step();
+    }
+  }
+  report(state, tokens);
+}
+
+BENCHMARK(static_batch)->Arg(16)->Arg(32)->UseRealTime()->Unit(benchmark::kMillisecond);
+BENCHMARK(continuous_batching)->Arg(16)->Arg(32)->UseRealTime()->Unit(benchmark::kMillisecond);
 
 }  // namespace
 }  // namespace sparsellm

@@ -85,6 +85,26 @@ TEST(Sampler, FiltersKeepWhatTheyShould) {
   EXPECT_EQ(drawn(logits, filters(1, 2, 1, 0), {0, 2}), (std::set<int32_t>{1, 3}));
 }
 
+TEST(Sampler, FiltersOfEqualLogits) {
+  const std::vector<float> logits(4, -1.5f);
+  EXPECT_EQ(drawn(logits, filters(1, 3, 1, 0)), (std::set<int32_t>{0, 1, 2}));
+  EXPECT_EQ(drawn(logits, filters(1, 0, 0.25f, 0)), (std::set<int32_t>{0}));
+  EXPECT_EQ(drawn(logits, filters(1, 0, 0.5f, 0)), (std::set<int32_t>{0, 1}));
+  EXPECT_EQ(drawn(logits, filters(1, 0, 0.51f, 0)), (std::set<int32_t>{0, 1, 2}));
+  EXPECT_EQ(drawn(logits, filters(1, 0, 1, 1)), (std::set<int32_t>{0, 1, 2, 3}));
+}
+
+TEST(Sampler, TopKCountsAllowedIdsAlone) {
+  std::vector<float> logits(700, 0.0f);
+  logits[10] = 5.0f;
+  logits[100] = 4.9f;
+  logits[200] = 4.8f;
+  logits[300] = 4.7f;
+  EXPECT_EQ(drawn(logits, filters(1, 2, 1, 0)), (std::set<int32_t>{10, 100}));
+  EXPECT_EQ(drawn(logits, filters(1, 2, 1, 0), {10, 100}), (std::set<int32_t>{200, 300}));
+  EXPECT_EQ(drawn(logits, filters(4, 3, 1, 0), {100, 10, 300}), (std::set<int32_t>{0, 1, 200}));
+}
+
 TEST(Sampler, ExtremeLogits) {
   const SamplingParams params = temperature(1e-6f);
   EXPECT_EQ(drawn({1.0f, 1.01f, 0.0f}, params), (std::set<int32_t>{1}));

@@ -3,21 +3,11 @@
 #include <cstdint>
 #include <functional>
 #include <string>
-#include <vector>
 
 #include "engine/engine.h"
+#include "tools/text_windows.h"
 
 namespace sparsellm {
-
-// How a text is cut into windows and which of its tokens are scored.
-enum class PerplexityProtocol : uint8_t {
-  // The whole text tokenised once without special tokens; windows of context - 1 tokens, each
-  // preceded by BOS; a tail shorter than a window is dropped; all tokens of a window are scored.
-  windows,
-  // The whole text tokenised once with BOS in front; windows of `context` tokens, the first of each
-  // replaced by BOS; the tail is dropped; the tokens after the first half and one are scored.
-  llama_cpp,
-};
 
 struct Perplexity {
   double perplexity = 0.0;      // e^(mean negative log-likelihood)

@@ -1,0 +1,64 @@
+#include "tools/divergence.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <limits>
+
+namespace sparsellm {
+namespace {
+
+size_t index_of_largest(std::span<const float> logits) {
+  return static_cast<size_t>(std::max_element(logits.begin(), logits.end()) - logits.begin());
+}
+
+}  // namespace
+
+bool all_finite(std::span<const float> logits) {
+  int bad = 0;  // no early exit: this loop can be vectorised
+  for (float logit : logits) {
+    bad |= std::abs(logit) <= std::numeric_limits<float>::max() ? 0 : 1;
+  }
+  return bad == 0;
+}
+
+Divergence divergence(std::span<const float> p_logits, std::span<const float> q_logits,
+                      int32_t next) {
+  const size_t p_top = index_of_largest(p_logits);
+  const size_t q_top = index_of_largest(q_logits);
+  const double p_largest = p_logits[p_top];
+  const double q_largest = q_logits[q_top];
+  double p_total = 0.0;
+  double q_total = 0.0;
+  double weighted = 0.0;  // sum of p * (ln p - ln q), before p and q are normalised
+  for (size_t i = 0; i < p_logits.size(); ++i) {
+    const double p_log = p_logits[i] - p_largest;
+    const double q_log = q_logits[i] - q_largest;
+    const double p = std::exp(p_log);
+    p_total += p;
+    q_total += std::exp(q_log);
+    weighted += p * (p_log - q_log);
+  }
+  const double p_log_total = std::log(p_total);
+  const double q_log_total = std::log(q_total);
+  const auto token = static_cast<size_t>(next);
+  return {
+      // Rounding may take a divergence of almost nothing below zero.
+      .kl = std::max(0.0, weighted / p_total + (q_log_total - p_log_total)),
+      .p = {.log_prob = p_logits[token] - p_largest - p_log_total,
+            .top = static_cast<int32_t>(p_top),
+            .top_probability = 1.0 / p_total},
+      .q = {.log_prob = q_logits[token] - q_largest - q_log_total,
+            .top = static_cast<int32_t>(q_top),
+            .top_probability = 1.0 / q_total},
+  };
+}
+
+double quantile(std::span<const double> sorted, double share) {
+  const double place = share * static_cast<double>(sorted.size() - 1);
+  const auto below = static_cast<size_t>(place);
+  const size_t above = std::min(below + 1, sorted.size() - 1);
+  return std::lerp(sorted[below], sorted[above], place - static_cast<double>(below));
+}
+
+}  // namespace sparsellm

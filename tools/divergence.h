@@ -1,0 +1,33 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+namespace sparsellm {
+
+// What one model says about the next token.
+struct Prediction {
+  double log_prob = 0.0;         // ln softmax(logits) of the token that follows in the text
+  int32_t top = 0;               // the likeliest token, the smallest id of equals
+  double top_probability = 0.0;  // in (0, 1]
+};
+
+struct Divergence {
+  double kl = 0.0;  // KL(p || q) = sum p ln(p / q), in nats; >= 0, and 0 for equal logits
+  Prediction p;
+  Prediction q;
+};
+
+bool all_finite(std::span<const float> logits);
+
+// p = softmax(p_logits), q = softmax(q_logits), in double. The logits are finite and as many on
+// both sides, and `next` is one of their indices.
+Divergence divergence(std::span<const float> p_logits, std::span<const float> q_logits,
+                      int32_t next);
+
+// The value below which the share `share` in [0, 1] of the sample lies, with linear interpolation
+// between the two nearest ones (numpy's default; definition 7 of Hyndman and Fan, Sample Quantiles
+// in Statistical Packages, 1996). `sorted` ascends and is not empty.
+double quantile(std::span<const double> sorted, double share);
+
+}  // namespace sparsellm

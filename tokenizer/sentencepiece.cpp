@@ -40,14 +40,16 @@ constexpr std::array<const char*, 7> kTokenizerClasses = {
 
 using Processor = sentencepiece::SentencePieceProcessor;
 
+// The library's messages are quoted because they hold texts of the model.
 void load(Processor& processor, std::string_view model, const std::string& source) {
   try {
     const auto status = processor.LoadFromSerializedProto(model);
-    require(status.ok(), "{}: not a usable SentencePiece model: {}", source, status.message());
+    require(status.ok(), "{}: not a usable SentencePiece model: {}", source,
+            quote(status.message()));
   } catch (const Error&) {
     throw;
   } catch (const std::exception& error) {
-    fail("{}: not a usable SentencePiece model: {}", source, error.what());
+    fail("{}: not a usable SentencePiece model: {}", source, quote(error.what()));
   }
 }
 
@@ -177,7 +179,7 @@ class SentencePieceTokenizer : public Tokenizer {
     const Processor& processor = dummy_prefix ? with_prefix_ : without_prefix_;
     const auto status = processor.Encode(text, &segment_ids);
     require(status.ok(), "SentencePiece cannot encode a text of {} bytes: {}", text.size(),
-            status.message());
+            quote(status.message()));
     ids.insert(ids.end(), segment_ids.begin(), segment_ids.end());
   }
 

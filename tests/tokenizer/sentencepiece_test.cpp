@@ -269,6 +269,7 @@ TEST(SentencePiece, RefusedModels) {
       {specs(piece("a", 0, 7)), "piece 0 has the unknown type 7"},
       {specs(piece("a", 0)), "not a usable SentencePiece model: "},  // no unknown piece
       {specs(pieces() + piece("a", -7)), "not a usable SentencePiece model: "},
+      {specs(pieces() + piece("\n\x1b", 0) + piece("\n\x1b", 0)), "\\n\\u001b"},  // there twice
       {specs(pieces() + piece("<x>", 0, kByte)), "not a usable SentencePiece model: "},
       {specs(piece("<unk>", 0, kUnknown) + piece("<0x00>", 0, kByte)),
        "not a usable SentencePiece model: "},

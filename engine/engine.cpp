@@ -24,7 +24,6 @@ using Clock = std::chrono::steady_clock;
 
 // Rows whose logits are computed and looked at together.
 constexpr int64_t kLogitRows = 128;
-constexpr int32_t kMaxSamples = 1024;
 // Every piece of text is compared with every one of them.
 constexpr size_t kMaxStops = 64;
 constexpr size_t kMaxStopBytes = 1024;

@@ -13,13 +13,16 @@
 
 namespace sparsellm {
 
+inline constexpr int32_t kMaxSamples = 1024;
+
 // One prompt to continue.
 struct Request {
   std::vector<int32_t> prompt;  // token ids, at least one, BOS included if the model wants it
   SamplingParams sampling = {};
   std::optional<uint64_t> seed = {};  // of the sampling; a fresh one if absent
   int64_t max_tokens = -1;            // to generate; -1: until the context is full
-  int32_t samples = 1;                // continuations; they share the prompt's part of the KV cache
+  // Continuations, at most kMaxSamples; they share the prompt's part of the KV cache.
+  int32_t samples = 1;
 
   bool ignore_eos = false;  // EOS is never chosen
   std::vector<int32_t> stop_token_ids =

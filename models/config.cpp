@@ -337,6 +337,10 @@ GenerationDefaults read_generation_defaults(const fs::path& directory) {
     json["top_p"].refuse("expected a number above 0 and at most 1");
   }
   defaults.min_p = number("min_p", 1.0f);
+  defaults.repetition_penalty = number("repetition_penalty", std::numeric_limits<float>::max());
+  if (defaults.repetition_penalty == 0.0f) {
+    json["repetition_penalty"].refuse("expected a number above 0");
+  }
   return defaults;
 }
 

@@ -58,10 +58,11 @@ struct ModelConfig {
 // Sampling defaults of generation_config.json; empty where it is silent or not there.
 struct GenerationDefaults {
   std::optional<bool> do_sample;
-  std::optional<float> temperature;  // at least 0
-  std::optional<int32_t> top_k;      // at least 0
-  std::optional<float> top_p;        // in (0, 1]
-  std::optional<float> min_p;        // in [0, 1]
+  std::optional<float> temperature;         // at least 0
+  std::optional<int32_t> top_k;             // at least 0
+  std::optional<float> top_p;               // in (0, 1]
+  std::optional<float> min_p;               // in [0, 1]
+  std::optional<float> repetition_penalty;  // above 0
 };
 
 ModelConfig read_model_config(const std::filesystem::path& directory);

@@ -1,7 +1,16 @@
 #include "tools/args.h"
 
+#include <spdlog/logger.h>
+#include <spdlog/sinks/stdout_sinks.h>
+
+#include <charconv>
+#include <limits>
+#include <string_view>
+
+#include "kernels/base/json_reader.h"
 #include "tools/interrupt.h"
 #include "tools/progress_bar.h"
+#include "tools/tool_main.h"
 
 namespace sparsellm {
 
@@ -11,11 +20,23 @@ void add_model_args(CLI::App& app, ModelArgs& args) {
   app.add_option("-t,--threads", args.threads, "Threads of the CPU device; 0: all cores")
       ->check(CLI::Range(0, 1024))
       ->capture_default_str();
-  app.add_flag("--quiet", args.quiet, "Nothing on stderr but errors");
+  auto* const quiet = app.add_flag("--quiet", args.quiet, "Nothing on stderr but errors");
+  app.add_flag("-v,--verbose", args.verbose, "Say on stderr what is going on")->excludes(quiet);
 }
 
-Engine load_engine(const ModelArgs& args, EngineOptions options) {
+std::unique_ptr<spdlog::logger> make_log(const std::string& tool, const ModelArgs& args) {
+  auto log =
+      std::make_unique<spdlog::logger>(tool, std::make_shared<spdlog::sinks::stderr_sink_mt>());
+  log->set_pattern("%n: %l: %v");
+  log->set_level(args.quiet     ? spdlog::level::err
+                 : args.verbose ? spdlog::level::debug
+                                : spdlog::level::warn);
+  return log;
+}
+
+Engine load_engine(const ModelArgs& args, EngineOptions options, spdlog::logger& log) {
   catch_interrupts();
+  options.log = &log;
   options.device = parse_device(args.device);
   options.threads = args.threads;
   ProgressBar bar("loading", !args.quiet);
@@ -24,6 +45,27 @@ Engine load_engine(const ModelArgs& args, EngineOptions options) {
     bar.update(done, total, fmt::format("of {:.1f} MiB", static_cast<double>(total) / (1 << 20)));
   };
   return Engine::load(args.model, options);
+}
+
+int64_t parse_size(const std::string& flag, const std::string& text) {
+  constexpr std::string_view kUnits = "KMGT";
+  int64_t number = 0;
+  const char* const end = text.data() + text.size();
+  const auto [rest, error] = std::from_chars(text.data(), end, number);
+  bool good = error == std::errc() && number > 0;
+  if (good && rest != end) {
+    const size_t unit = kUnits.find(*rest);
+    good = unit != std::string_view::npos && rest + 1 == end;
+    if (good) {
+      const int64_t factor = int64_t{1} << (10 * (unit + 1));
+      good = number <= std::numeric_limits<int64_t>::max() / factor;
+      number *= good ? factor : 1;
+    }
+  }
+  if (!good) {
+    throw UsageError(fmt::format("{} {}; expected bytes, such as 512M or 8G", flag, quote(text)));
+  }
+  return number;
 }
 
 }  // namespace sparsellm

@@ -2,6 +2,7 @@
 
 #include <CLI/CLI.hpp>
 #include <cstdint>
+#include <memory>
 #include <string>
 
 #include "engine/engine.h"
@@ -14,10 +15,19 @@ struct ModelArgs {
   std::string device = "auto";
   int threads = 0;
   bool quiet = false;
+  bool verbose = false;
 };
 void add_model_args(CLI::App& app, ModelArgs& args);
 
-// Loads with a progress bar; `options` carries what is not in args.
-Engine load_engine(const ModelArgs& args, EngineOptions options);
+// Writes "<tool>: <level>: <message>" to stderr: errors with --quiet, warnings too without it,
+// everything with --verbose.
+std::unique_ptr<spdlog::logger> make_log(const std::string& tool, const ModelArgs& args);
+
+// Loads with a progress bar; `options` carries what is not in args. `log` has to outlive the
+// engine.
+Engine load_engine(const ModelArgs& args, EngineOptions options, spdlog::logger& log);
+
+// "512M": bytes, with K, M, G or T the power of 1024. Throws UsageError that names `flag`.
+int64_t parse_size(const std::string& flag, const std::string& text);
 
 }  // namespace sparsellm

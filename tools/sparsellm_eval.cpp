@@ -1,6 +1,8 @@
 // Judges models: sparsellm-eval perplexity -m MODEL --text FILE,
 //                sparsellm-eval compare A B --text FILE.
 
+#include <spdlog/logger.h>
+
 #include <cstdio>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -21,6 +23,8 @@ namespace sparsellm {
 namespace {
 
 using nlohmann::ordered_json;
+
+constexpr char kTool[] = "sparsellm-eval";
 
 constexpr int64_t kMaxTextBytes = 1 << 30;
 // Windows that are computed together; more gains nothing and takes KV cache.
@@ -108,7 +112,8 @@ void perplexity(const PerplexityArgs& args) {
   EngineOptions options;
   options.max_requests = kWindowsAtOnce;
   options.context_size = scoring.context;
-  Engine engine = load_engine(args.model, options);
+  const auto log = make_log(kTool, args.model);
+  Engine engine = load_engine(args.model, options, *log);
 
   Perplexity result;
   {
@@ -138,7 +143,8 @@ void perplexity(const PerplexityArgs& args) {
              result.windows, speed);
 }
 
-Engine load_for_comparison(const std::string& name, const ModelArgs& args, int64_t context) {
+Engine load_for_comparison(const std::string& name, const ModelArgs& args, int64_t context,
+                           spdlog::logger& log) {
   return naming(name, [&] {
     const ComparisonBatch batch =
         comparison_batch(read_model_config(args.model).vocab_size, context);
@@ -146,7 +152,7 @@ Engine load_for_comparison(const std::string& name, const ModelArgs& args, int64
     options.context_size = context;
     options.max_requests = batch.windows;
     options.step_tokens = batch.step_tokens;
-    return load_engine(args, options);
+    return load_engine(args, options, log);
   });
 }
 
@@ -240,8 +246,9 @@ void compare(const CompareArgs& args) {
   const std::string text = read_text(scoring.text);
   const std::string name_a = fmt::format("model A ({})", args.a.model);
   const std::string name_b = fmt::format("model B ({})", settings_b.model);
-  Engine a = load_for_comparison(name_a, args.a, scoring.context);
-  Engine b = load_for_comparison(name_b, settings_b, scoring.context);
+  const auto log = make_log(kTool, args.a);
+  Engine a = load_for_comparison(name_a, args.a, scoring.context, *log);
+  Engine b = load_for_comparison(name_b, settings_b, scoring.context, *log);
 
   Comparison result;
   {
@@ -266,7 +273,7 @@ void compare(const CompareArgs& args) {
 }  // namespace sparsellm
 
 int main(int argc, char** argv) {
-  CLI::App app("Judges language models.", "sparsellm-eval");
+  CLI::App app("Judges language models.", sparsellm::kTool);
   app.require_subcommand(1);
   sparsellm::PerplexityArgs perplexity_args;
   sparsellm::CompareArgs compare_args;

@@ -1,98 +1,105 @@
 // Generates text: sparsellm-run -m MODEL -p "Once upon a time".
 
+#include <spdlog/logger.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include <cstdio>
+#include <algorithm>
 #include <iostream>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "kernels/base/mapped_file.h"
 #include "tools/args.h"
+#include "tools/batch.h"
+#include "tools/continuation.h"
+#include "tools/generation_args.h"
 #include "tools/interrupt.h"
+#include "tools/progress_bar.h"
 #include "tools/tool_main.h"
 
 namespace sparsellm {
 namespace {
 
-constexpr int64_t kMaxPromptFileBytes = 64 << 20;
+constexpr char kTool[] = "sparsellm-run";
 
-// Names and defaults are llama.cpp's.
+// Requests of a batch that are computed at once, as many as the engine does by default.
+constexpr int64_t kBatchParallel = 32;
+
 struct RunArgs {
   ModelArgs model;
+  GenerationArgs generation;
   std::optional<std::string> prompt;
   std::optional<std::string> file;
-  int64_t max_tokens = -1;
-  std::optional<float> temperature;
-  std::optional<int32_t> top_k;
-  std::optional<float> top_p;
-  std::optional<float> min_p;
-  int64_t seed = -1;
-  bool ignore_eos = false;
-  int64_t context_size = 0;
-  bool echo = false;
+  std::optional<std::string> prompts;
+  std::optional<std::string> output;
+  bool force = false;
+  bool resume = false;
+  bool json = false;
   bool parse_special = false;
+  int64_t context_size = 0;
+  int64_t step_tokens = EngineOptions().step_tokens;
+  std::optional<int64_t> parallel;
+  int64_t kv_bytes = 0;
+  bool deterministic = false;
 };
+
+void add_batch_args(CLI::App& app, RunArgs& args) {
+  auto* const prompts =
+      app.add_option("--prompts", args.prompts,
+                     "Batch: file with a JSON object a line: prompt (or prompt_ids), and as needed "
+                     "id, max_tokens, temperature, top_k, top_p, min_p, repetition_penalty, "
+                     "frequency_penalty, presence_penalty, logit_bias, seed, ignore_eos, stop, "
+                     "stop_token_ids, n, logprobs, echo; the flags are the defaults");
+  auto* const output =
+      app.add_option("--output", args.output,
+                     "Batch: file for the results, a JSON object a line in the order of the "
+                     "prompts; it is there when all are done, OUTPUT.partial until then. A line "
+                     "that fails has an error in it; the exit code is 0 all the same")
+          ->needs(prompts);
+  prompts->needs(output)->excludes("--prompt")->excludes("--file")->excludes("--json");
+  app.add_flag("--resume", args.resume, "Go on with a batch that was interrupted")->needs(prompts);
+  app.add_flag("--force", args.force, "Replace an output that is there already")->needs(prompts);
+}
 
 void add_run_args(CLI::App& app, RunArgs& args) {
   add_model_args(app, args.model);
-  auto* prompt = app.add_option("-p,--prompt", args.prompt,
-                                "Text to continue; without it and --file: lines from a terminal, "
-                                "or all of a redirected stdin");
+  auto* const prompt = app.add_option("-p,--prompt", args.prompt,
+                                      "Text to continue; without it, --file and --prompts: lines "
+                                      "from a terminal, or all of a redirected stdin");
   app.add_option("-f,--file", args.file,
-                 "File with the text to continue; one newline at its end "
-                 "is dropped")
+                 "File with the text to continue; one newline at its end is dropped")
       ->excludes(prompt);
-  app.add_option("-n,--predict,--n-predict", args.max_tokens,
-                 "Tokens to generate; -1: until the end of the text or of the context")
-      ->check(CLI::Range(int64_t{-1}, int64_t{1} << 40))
-      ->capture_default_str();
-  app.add_option("--temp", args.temperature,
-                 "Temperature; 0 is greedy [generation_config.json, else 0.8]");
-  app.add_option("--top-k", args.top_k,
-                 "Keep the K likeliest tokens; 0: all [generation_config.json, else 40]");
-  app.add_option("--top-p", args.top_p,
-                 "Keep the likeliest tokens of probability P together [generation_config.json, "
-                 "else 0.95]");
-  app.add_option("--min-p", args.min_p,
-                 "Keep tokens with P times the probability of the likeliest "
-                 "[generation_config.json, else 0.05]");
-  app.add_option("-s,--seed", args.seed, "Seed of the sampling; -1: a fresh one")
-      ->check(CLI::Range(int64_t{-1}, int64_t{1} << 62))
-      ->capture_default_str();
-  app.add_flag("--ignore-eos", args.ignore_eos, "Never choose the end of the text");
+  app.add_flag("--json", args.json,
+               "Print one JSON object instead of the text: text, token_ids, finish_reason, ...");
+  add_batch_args(app, args);
+  add_generation_args(app, args.generation);
+  app.add_flag("--parse-special", args.parse_special,
+               "Control tokens written in the prompt count as such, not as text");
   app.add_option("-c,--ctx-size", args.context_size,
                  "Tokens of prompt and continuation; 0: the model's maximum")
       ->check(CLI::Range(int64_t{0}, int64_t{1} << 31))
       ->capture_default_str();
-  app.add_flag("--echo", args.echo, "Print the prompt in front of the continuation");
-  app.add_flag("--parse-special", args.parse_special,
-               "Control tokens written in the prompt count as such, not as text");
-}
-
-// Throws UsageError for values out of range, before any model is loaded.
-SamplingParams sampling(const RunArgs& args, const GenerationDefaults& defaults) {
-  const bool greedy_by_default = defaults.do_sample.has_value() && !*defaults.do_sample;
-  const float temperature = greedy_by_default ? 0.0f : defaults.temperature.value_or(0.8f);
-  const SamplingParams params{
-      .temperature = args.temperature.value_or(temperature),
-      .top_k = args.top_k.value_or(defaults.top_k.value_or(40)),
-      .top_p = args.top_p.value_or(defaults.top_p.value_or(0.95f)),
-      .min_p = args.min_p.value_or(defaults.min_p.value_or(0.05f)),
-  };
-  try {
-    validate(params);
-  } catch (const Error& error) {
-    throw UsageError(error.what());
-  }
-  return params;
+  app.add_option("-b,--batch-size", args.step_tokens, "Tokens computed in one step")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 20))
+      ->capture_default_str();
+  app.add_option("--parallel", args.parallel,
+                 "Continuations computed at once [--samples; 32 with --prompts]")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 16));
+  app.add_option_function<std::string>(
+         "--kv-memory",
+         [&args](const std::string& text) { args.kv_bytes = parse_size("--kv-memory", text); },
+         "Bytes of the KV cache, e.g. 512M or 8G [--parallel full contexts, at most half of the "
+         "memory]")
+      ->type_name("SIZE");
+  app.add_flag("--deterministic", args.deterministic,
+               "The bits of a result do not depend on what else is computed; the CPU device is "
+               "always so");
 }
 
 std::string read_prompt_file(const std::string& path) {
-  std::string text = read_text_file(path, kMaxPromptFileBytes);
+  std::string text = read_text_file(path, kMaxPromptBytes);
   if (text.ends_with('\n')) {
     text.pop_back();
   }
@@ -106,53 +113,14 @@ std::string read_stdin() {
   while (std::cin.read(block.data(), static_cast<std::streamsize>(block.size())),
          std::cin.gcount() > 0) {
     text.append(block.data(), static_cast<size_t>(std::cin.gcount()));
-    require(std::ssize(text) <= kMaxPromptFileBytes,
-            "the prompt on standard input is longer than {} bytes", kMaxPromptFileBytes);
+    require(std::ssize(text) <= kMaxPromptBytes,
+            "the prompt on standard input is longer than {} bytes", kMaxPromptBytes);
   }
   if (text.ends_with('\n')) {
     text.pop_back();
   }
   require(!text.empty(), "the prompt on standard input is empty");
   return text;
-}
-
-void write_out(std::string_view text) {
-  std::fwrite(text.data(), 1, text.size(), stdout);
-  std::fflush(stdout);
-  require(std::ferror(stdout) == 0, "cannot write to standard output");
-}
-
-void continue_text(Engine& engine, const RunArgs& args, const SamplingParams& params,
-                   const std::string& prompt) {
-  Request request;
-  request.prompt = engine.tokenizer().encode(
-      prompt, {.add_special_tokens = true, .parse_special = args.parse_special});
-  request.sampling = params;
-  request.max_tokens = args.max_tokens;
-  request.ignore_eos = args.ignore_eos;
-  if (args.seed >= 0) {
-    request.seed = static_cast<uint64_t>(args.seed);
-  }
-  std::string error;
-  const int64_t id = engine.submit(std::move(request), [&](const TokenEvent& event) {
-    write_out(event.text);
-    error = event.error;
-  });
-  try {
-    if (args.echo) {
-      write_out(prompt);
-    }
-    while (engine.step()) {
-      if (interrupted()) {
-        engine.cancel(id);
-      }
-    }
-  } catch (...) {
-    engine.cancel(id);  // its callback refers to this call's variables
-    throw;
-  }
-  write_out("\n");
-  require(error.empty(), "{}", error);
 }
 
 double mib(int64_t bytes) { return static_cast<double>(bytes) / (1 << 20); }
@@ -165,23 +133,91 @@ void print_closing_table(const Engine& engine, const RunArgs& args) {
   const EngineStats& stats = engine.stats();
   struct rusage usage {};
   getrusage(RUSAGE_SELF, &usage);
+  print_error_text(fmt::format(
+      "\n"
+      "model    {}, {} layers, on {}, context {}\n"
+      "load     {:10.3f} s {:14.1f} MiB of weights\n"
+      "prefill  {:10} tokens {:9.1f} tokens/s; {} of other samples not computed again\n"
+      "decode   {:10} tokens {:9.1f} tokens/s\n"
+      "preempt  {:10} times; {} tokens computed again\n"
+      "memory   {:10.1f} MiB at the peak; KV cache of up to {:.1f} MiB\n",
+      engine.config().architecture, engine.config().num_layers,
+      to_string(parse_device(args.model.device)), engine.context_size(), stats.load_seconds,
+      mib(stats.weight_bytes), stats.prefill_tokens,
+      per_second(stats.prefill_tokens, stats.prefill_seconds), stats.shared_tokens,
+      stats.decode_tokens, per_second(stats.decode_tokens, stats.decode_seconds), stats.preemptions,
+      stats.recomputed_tokens, static_cast<double>(usage.ru_maxrss) / 1024.0, mib(stats.kv_bytes)));
+}
+
+void print_batch_rows(const BatchProgress& progress) {
   print_error_text(
-      fmt::format("\n"
-                  "model    {}, {} layers, on {}, context {}\n"
-                  "load     {:10.3f} s {:14.1f} MiB of weights\n"
-                  "prefill  {:10} tokens {:9.1f} tokens/s\n"
-                  "decode   {:10} tokens {:9.1f} tokens/s\n"
-                  "memory   {:10.1f} MiB at the peak; KV cache of up to {:.1f} MiB\n",
-                  engine.config().architecture, engine.config().num_layers,
-                  to_string(parse_device(args.model.device)), engine.context_size(),
-                  stats.load_seconds, mib(stats.weight_bytes), stats.prefill_tokens,
-                  per_second(stats.prefill_tokens, stats.prefill_seconds), stats.decode_tokens,
-                  per_second(stats.decode_tokens, stats.decode_seconds),
-                  static_cast<double>(usage.ru_maxrss) / 1024.0, mib(stats.kv_bytes)));
+      fmt::format("batch    {:10} of {} lines; {} failed, {} done before\n"
+                  "overall  {:10} tokens {:9.1f} tokens/s\n",
+                  progress.done, progress.lines, progress.failed, progress.before, progress.tokens,
+                  per_second(progress.tokens, progress.seconds)));
+}
+
+Engine load(const RunArgs& args, int64_t max_requests, spdlog::logger& log) {
+  EngineOptions options;
+  options.context_size = args.context_size;
+  options.max_requests = max_requests;
+  options.step_tokens = args.step_tokens;
+  options.kv_bytes = args.kv_bytes;
+  options.deterministic = args.deterministic;
+  return load_engine(args.model, options, log);
+}
+
+void run_batch(const RunArgs& args, spdlog::logger& log) {
+  if (*args.prompts == "-") {
+    throw UsageError("--prompts reads its file twice, so it cannot be standard input");
+  }
+  catch_interrupts();
+  Batch batch({.prompts = *args.prompts,
+               .output = *args.output,
+               .force = args.force,
+               .resume = args.resume,
+               .parse_special = args.parse_special});
+  const std::string output = batch.output().string();
+  if (batch.complete()) {
+    if (!args.model.quiet) {
+      print_error_text(fmt::format("{}: {} is complete already\n", kTool, output));
+    }
+    return;
+  }
+  const int64_t parallel = args.parallel.value_or(kBatchParallel);
+  Engine engine = load(args, parallel, log);
+  const Prompt defaults = make_prompt(args.generation, engine.generation_defaults());
+  try {
+    ProgressBar bar("batch", !args.model.quiet);
+    batch.run(engine, defaults, parallel, [&bar](const BatchProgress& progress) {
+      bar.update(progress.done, progress.lines,
+                 fmt::format("{} of {} lines, {:.0f} tokens/s", progress.done, progress.lines,
+                             per_second(progress.tokens, progress.seconds)));
+    });
+  } catch (const Interrupted&) {
+    if (!args.model.quiet) {
+      print_error_text(fmt::format("{}: {} of {} lines are in {}; --resume goes on\n", kTool,
+                                   batch.progress().done, batch.progress().lines,
+                                   batch.partial().string()));
+    }
+    throw;
+  } catch (const Error& error) {
+    fail("{}; {} of {} lines are done, --resume goes on", error.what(), batch.progress().done,
+         batch.progress().lines);
+  }
+  if (!args.model.quiet) {
+    print_closing_table(engine, args);
+    print_batch_rows(batch.progress());
+  }
+  if (batch.progress().failed > 0) {
+    report_error(kTool, fmt::format("{} of {} lines failed; {} says why", batch.progress().failed,
+                                    batch.progress().lines, output));
+  }
 }
 
 // From a terminal: a prompt a line, until end of file or Ctrl-C.
-void read_prompts(Engine& engine, const RunArgs& args, const SamplingParams& params) {
+void read_prompts(Engine& engine, const RunArgs& args, Prompt& prompt,
+                  const ContinuationOptions& options) {
   const auto show = [&](const char* text) {
     if (!args.model.quiet) {
       print_error_text(text);
@@ -197,32 +233,33 @@ void read_prompts(Engine& engine, const RunArgs& args, const SamplingParams& par
     if (line.empty()) {
       continue;
     }
+    prompt.text = line;
     try {
-      continue_text(engine, args, params, line);
+      continue_prompt(engine, prompt, options);
     } catch (const Error& error) {
-      report_error("sparsellm-run", error.what());  // the next prompt may do better
+      report_error(kTool, error.what());  // the next prompt may do better
     }
   }
 }
 
-void run(const RunArgs& args) {
-  sampling(args, {});
-  std::optional<std::string> prompt = args.prompt;
-  if (args.file) {
-    prompt = read_prompt_file(*args.file);
-  } else if (!prompt && ::isatty(STDIN_FILENO) != 1) {
-    prompt = read_stdin();
+void run_prompt(const RunArgs& args, spdlog::logger& log) {
+  if (args.generation.log_probs && !args.json) {
+    throw UsageError("--logprobs needs --json or --prompts");
   }
-
-  EngineOptions options;
-  options.context_size = args.context_size;
-  options.max_requests = 1;
-  Engine engine = load_engine(args.model, options);
-  const SamplingParams params = sampling(args, engine.generation_defaults());
-  if (prompt) {
-    continue_text(engine, args, params, *prompt);
+  std::optional<std::string> text = args.prompt;
+  if (args.file) {
+    text = read_prompt_file(*args.file);
+  } else if (!text && ::isatty(STDIN_FILENO) != 1) {
+    text = read_stdin();
+  }
+  Engine engine = load(args, args.parallel.value_or(args.generation.samples), log);
+  const ContinuationOptions options{.parse_special = args.parse_special, .json = args.json};
+  Prompt prompt = make_prompt(args.generation, engine.generation_defaults());
+  if (text) {
+    prompt.text = text;
+    continue_prompt(engine, prompt, options);
   } else {
-    read_prompts(engine, args, params);
+    read_prompts(engine, args, prompt, options);
   }
   if (!args.model.quiet) {
     print_closing_table(engine, args);
@@ -230,11 +267,21 @@ void run(const RunArgs& args) {
   throw_if_interrupted();
 }
 
+void run(const RunArgs& args) {
+  make_prompt(args.generation, {});  // what is wrong with the flags is said before all else
+  const std::unique_ptr<spdlog::logger> log = make_log(kTool, args.model);
+  if (args.prompts) {
+    run_batch(args, *log);
+  } else {
+    run_prompt(args, *log);
+  }
+}
+
 }  // namespace
 }  // namespace sparsellm
 
 int main(int argc, char** argv) {
-  CLI::App app("Continues a text with a language model.", "sparsellm-run");
+  CLI::App app("Continues texts with a language model.", sparsellm::kTool);
   sparsellm::RunArgs args;
   sparsellm::add_run_args(app, args);
   return sparsellm::tool_main(app, argc, argv, [&] { sparsellm::run(args); });

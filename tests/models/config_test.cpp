@@ -491,7 +491,9 @@ TEST(GenerationDefaults, AreEmptyWithoutFileOrKeys) {
 
 TEST(GenerationDefaults, AreRead) {
   GenerationDefaults defaults = read_defaults(
-      R"({"do_sample": true, "temperature": 0.6, "top_k": 50, "top_p": 0.9, "min_p": 0.05})");
+      R"({"do_sample": true, "temperature": 0.6, "top_k": 50, "top_p": 0.9, "min_p": 0.05,
+          "repetition_penalty": 1.1})");
+  EXPECT_EQ(defaults.repetition_penalty, 1.1f);
   EXPECT_EQ(defaults.do_sample, true);
   EXPECT_EQ(defaults.temperature, 0.6f);
   EXPECT_EQ(defaults.top_k, 50);
@@ -523,6 +525,8 @@ TEST(GenerationDefaults, AreRangeChecked) {
       {R"({"min_p": -0.01})", "min_p is -0.01"},
       {R"({"min_p": 1.5})", "min_p is 1.5"},
       {R"({"min_p": []})", "min_p is an array"},
+      {R"({"repetition_penalty": 0})", "repetition_penalty is 0"},
+      {R"({"repetition_penalty": -1})", "repetition_penalty is -1"},
       {"[]", "is an array; expected an object"},
   };
   for (const auto& [text, fragment] : cases) {

@@ -1,6 +1,5 @@
 // The programs as a user meets them: output, exit codes, and one clear line for every bad input.
 
-#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/wait.h>
@@ -8,65 +7,27 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
 #include <functional>
 #include <nlohmann/json.hpp>
-#include <sstream>
 #include <string>
 #include <vector>
 
 #include "tests/testing/paths.h"
 #include "tests/testing/temp_dir.h"
+#include "tests/tools/run_program.h"
 
 namespace sparsellm {
 namespace {
 
 namespace fs = std::filesystem;
 
-struct Outcome {
-  int exit_code = -1;  // minus the signal if one ended the program
-  std::string out;
-  std::string err;
-};
+using testing::Outcome;
 
-std::string read(const fs::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::stringstream text;
-  text << file.rdbuf();
-  return text.str();
-}
+std::string read(const fs::path& path) { return testing::read_file(path); }
 
-// Runs a program with `input` on stdin; `meanwhile` gets its process id and the file that its
-// stdout goes to.
 Outcome run(const char* program, const std::vector<std::string>& args,
-            const std::string& input = {},
-            const std::function<void(pid_t, const fs::path&)>& meanwhile = {}) {
-  const testing::TempDir directory;
-  const fs::path in = directory.write("in", input);
-  const fs::path out = directory.write("out", "");
-  const fs::path err = directory.write("err", "");
-  const std::string path = testing::program(program).string();
-  const pid_t child = ::fork();
-  if (child == 0) {
-    ::dup2(::open(in.c_str(), O_RDONLY), STDIN_FILENO);
-    ::dup2(::open(out.c_str(), O_WRONLY), STDOUT_FILENO);
-    ::dup2(::open(err.c_str(), O_WRONLY), STDERR_FILENO);
-    std::vector<char*> argv{const_cast<char*>(path.c_str())};
-    for (const std::string& arg : args) {
-      argv.push_back(const_cast<char*>(arg.c_str()));
-    }
-    argv.push_back(nullptr);
-    ::execv(path.c_str(), argv.data());
-    ::_exit(127);
-  }
-  if (meanwhile) {
-    meanwhile(child, out);
-  }
-  int status = 0;
-  ::waitpid(child, &status, 0);
-  return {.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status),
-          .out = read(out),
-          .err = read(err)};
+            const std::string& input = {}) {
+  return testing::run_program(program, args, {.input = input, .before_exec = {}, .meanwhile = {}});
 }
 
 std::string llama() { return testing::data("models/fable-llama-relu-8m").string(); }
@@ -115,6 +76,79 @@ TEST(Run, SeedDecides) {
   EXPECT_NE(sample("7"), sample("8"));
 }
 
+TEST(Run, SamplesOneAfterTheOther) {
+  const auto sample = [](const std::vector<std::string>& more) {
+    std::vector<std::string> args{"-m", llama(), "-p", "The king", "-n", "9", "--seed", "7"};
+    args.insert(args.end(), more.begin(), more.end());
+    return run("sparsellm-run", args).out;
+  };
+  const std::string one = sample({});
+  const std::string three = sample({"--samples", "3"});
+  EXPECT_TRUE(three.starts_with("--- sample 1 of 3 ---\n" + one + "--- sample 2 of 3 ---\n"))
+      << three;
+  EXPECT_NE(three.find("\n--- sample 3 of 3 ---\n"), std::string::npos) << three;
+  EXPECT_TRUE(three.ends_with('\n'));
+  EXPECT_TRUE(sample({"--samples", "2", "--echo"})
+                  .starts_with("--- sample 1 of 2 ---\nThe king" + one + "--- sample 2 of 2 ---\n" +
+                               "The king"));
+}
+
+TEST(Run, Stop) {
+  const Outcome text =
+      run("sparsellm-run", greedy(llama(), {"--stop", "never", "--stop", "the youngest of"}));
+  EXPECT_EQ(text.out, ", and the youngest was \n");
+  const nlohmann::json all =
+      nlohmann::json::parse(run("sparsellm-run", greedy(llama(), {"--json"})).out);
+  const auto ids = all.at("token_ids").get<std::vector<int32_t>>();
+  ASSERT_EQ(ids.size(), 12u);
+  const nlohmann::json cut = nlohmann::json::parse(
+      run("sparsellm-run", greedy(llama(), {"--json", "--stop-token", std::to_string(ids[3])}))
+          .out);
+  EXPECT_EQ(cut.at("finish_reason"), "stop");
+  EXPECT_LE(cut.at("token_ids").size(), 4u);
+}
+
+TEST(Run, JsonWithLogProbs) {
+  const Outcome outcome =
+      run("sparsellm-run", greedy(llama(), {"--json", "--logprobs", "2", "--echo"}));
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_EQ(std::count(outcome.out.begin(), outcome.out.end(), '\n'), 1);
+  const nlohmann::json result = nlohmann::json::parse(outcome.out);
+  EXPECT_FALSE(result.contains("id"));
+  EXPECT_EQ(result.at("prompt"), kPrompt);
+  EXPECT_EQ(result.at("text"), ", and the youngest was the youngest of the other two,");
+  EXPECT_EQ(result.at("finish_reason"), "length");
+  EXPECT_GT(result.at("prompt_logprobs").size(), 10u);
+  ASSERT_EQ(result.at("logprobs").size(), 12u);
+  for (const nlohmann::json& token : result.at("logprobs")) {
+    ASSERT_EQ(token.at("top_logprobs").size(), 2u);
+    // A greedy choice is the likeliest token.
+    EXPECT_EQ(token.at("top_logprobs")[0].at("id"), token.at("id"));
+    EXPECT_EQ(token.at("top_logprobs")[0].at("logprob"), token.at("logprob"));
+    EXPECT_LE(token.at("top_logprobs")[1].at("logprob"), token.at("logprob"));
+  }
+}
+
+TEST(Run, PenaltiesAndBias) {
+  const std::string plain = run("sparsellm-run", greedy(llama(), {})).out;
+  EXPECT_NE(run("sparsellm-run", greedy(llama(), {"--repeat-penalty", "1.5"})).out, plain);
+  EXPECT_NE(run("sparsellm-run", greedy(llama(), {"--frequency-penalty", "5"})).out, plain);
+  EXPECT_NE(run("sparsellm-run", greedy(llama(), {"--presence-penalty", "5"})).out, plain);
+  const nlohmann::json forced = nlohmann::json::parse(
+      run("sparsellm-run",
+          greedy(llama(), {"--json", "--logit-bias", "601+1000", "--logit-bias", "312-1.5"}))
+          .out);
+  for (const nlohmann::json& id : forced.at("token_ids")) {
+    EXPECT_EQ(id, 601);
+  }
+}
+
+TEST(Run, Verbose) {
+  const Outcome outcome = run("sparsellm-run", greedy(llama(), {"--verbose"}));
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_EQ(outcome.out, ", and the youngest was the youngest of the other two,\n");
+}
+
 TEST(Run, VersionAndHelp) {
   for (const char* tool : {"sparsellm-run", "sparsellm-eval"}) {
     const Outcome version = run(tool, {"--version"});
@@ -128,14 +162,15 @@ TEST(Run, VersionAndHelp) {
 
 TEST(Run, InterruptEndsCleanly) {
   // Longer than any machine takes to notice the first text.
-  const Outcome outcome = run(
+  const auto interrupt = [](pid_t child, const fs::path& out) {
+    while (fs::file_size(out) == 0 && testing::is_running(child)) {
+      ::usleep(1000);
+    }
+    ::kill(child, SIGINT);
+  };
+  const Outcome outcome = testing::run_program(
       "sparsellm-run", {"-m", llama(), "-p", kPrompt, "--ignore-eos", "-n", "-1", "--threads", "1"},
-      {}, [](pid_t child, const fs::path& out) {
-        while (fs::file_size(out) == 0 && ::kill(child, 0) == 0) {
-          ::usleep(1000);
-        }
-        ::kill(child, SIGINT);
-      });
+      {.input = {}, .before_exec = {}, .meanwhile = interrupt});
   EXPECT_EQ(outcome.exit_code, 130);
   EXPECT_TRUE(outcome.out.ends_with('\n'));
   EXPECT_GT(outcome.out.size(), 1u);
@@ -176,6 +211,38 @@ TEST(Eval, PerplexityAsJson) {
     EXPECT_GT(report.at("perplexity").get<double>(), 20.0);
     EXPECT_LT(report.at("perplexity").get<double>(), 120.0);
     EXPECT_GT(report.at("standard_error").get<double>(), 0.0);
+  }
+}
+
+TEST(Eval, CompareAsJson) {
+  const testing::TempDir directory;
+  const std::string text = read(testing::data("text/peter_pan.txt")).substr(0, 2000);
+  const std::string file = directory.write("text.txt", text).string();
+  const std::vector<std::string> args{"compare", llama(), llama(),     "--device-b", "cpu",
+                                      "--text",  file,    "--context", "64",         "--json"};
+  const Outcome outcome = run("sparsellm-eval", args);
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  const nlohmann::json report = nlohmann::json::parse(outcome.out);
+  EXPECT_EQ(report.at("model_b"), llama());
+  EXPECT_EQ(report.at("device_b"), "cpu");
+  EXPECT_EQ(report.at("tokens").get<int64_t>(), report.at("windows").get<int64_t>() * 63);
+  EXPECT_EQ(report.at("kl_mean"), 0.0);
+  EXPECT_EQ(report.at("kl_max"), 0.0);
+  EXPECT_EQ(report.at("top1_agreement_percent"), 100.0);
+  EXPECT_EQ(report.at("perplexity_a"), report.at("perplexity_b"));
+  EXPECT_EQ(report.at("worst_token").at("top_a"), report.at("worst_token").at("top_b"));
+}
+
+TEST(Eval, CompareAsTable) {
+  const testing::TempDir directory;
+  const std::string text = read(testing::data("text/peter_pan.txt")).substr(0, 1000);
+  const std::string file = directory.write("text.txt", text).string();
+  const Outcome outcome =
+      run("sparsellm-eval", {"compare", llama(), "--text", file, "--context", "64"});
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+  for (const char* part : {"KL(A || B)       0 +- 0 nats", "top-1 agreement  100.000 %",
+                           "B / A            1.000000 +- 0.000000", "worst token"}) {
+    EXPECT_NE(outcome.out.find(part), std::string::npos) << outcome.out;
   }
 }
 
@@ -244,6 +311,30 @@ std::vector<BadInput> bad_inputs() {
       {"Seed", 2, "--seed", flags({"-p", "x", "--seed", "18446744073709551615"})},
       {"Threads", 2, "--threads", flags({"-p", "x", "--threads", "-1"})},
       {"PromptAndFile", 2, "--file", flags({"-p", "x", "-f", "y"})},
+      {"LogitBias", 2, "--logit-bias \"12\"", flags({"-p", "x", "--logit-bias", "12"})},
+      {"LogitBiasTwice", 2, "12",
+       flags({"-p", "x", "--logit-bias", "12+1", "--logit-bias", "12-1"})},
+      {"LogitBiasToken", 1, "4096", flags({"-p", "x", "--logit-bias", "4096+1"})},
+      {"RepeatPenalty", 2, "repetition_penalty 0", flags({"-p", "x", "--repeat-penalty", "0"})},
+      {"FrequencyPenalty", 2, "frequency_penalty inf",
+       flags({"-p", "x", "--frequency-penalty", "inf"})},
+      {"EmptyStop", 2, "--stop has an empty text", flags({"-p", "x", "--stop", ""})},
+      {"StopUtf8", 1, "UTF-8", flags({"-p", "x", "--stop", "\xff"})},
+      {"StopToken", 1, "stop token id 4096", flags({"-p", "x", "--stop-token", "4096"})},
+      {"Samples", 2, "--samples", flags({"-p", "x", "--samples", "0"})},
+      {"LogProbs", 2, "--logprobs", flags({"-p", "x", "--json", "--logprobs", "101"})},
+      {"LogProbsAsText", 2, "--logprobs needs --json", flags({"-p", "x", "--logprobs", "1"})},
+      {"KvMemory", 2, "--kv-memory \"12X\"", flags({"-p", "x", "--kv-memory", "12X"})},
+      {"KvMemoryHuge", 2, "--kv-memory", flags({"-p", "x", "--kv-memory", "9999999999G"})},
+      {"KvMemorySmall", 1, "a KV cache of 1024 bytes", flags({"-p", "x", "--kv-memory", "1K"})},
+      {"BatchSize", 1, "2 tokens per step", flags({"-p", "x", "--parallel", "4", "-b", "2"})},
+      {"QuietAndVerbose", 2, "--verbose", flags({"-p", "x", "--quiet", "--verbose"})},
+      {"OutputAlone", 2, "--prompts", flags({"-p", "x", "--output", "out.jsonl"})},
+      {"PromptsAlone", 2, "--output", flags({"--prompts", "in.jsonl"})},
+      {"PromptAndPrompts", 2, "--prompts",
+       flags({"-p", "x", "--prompts", "in.jsonl", "--output", "out.jsonl"})},
+      {"ResumeAlone", 2, "--prompts", flags({"-p", "x", "--resume"})},
+      {"PromptsFromStdin", 2, "standard input", flags({"--prompts", "-", "--output", "out.jsonl"})},
       {"Device", 1, "unknown device 'tpu'", flags({"-p", "x", "--device", "tpu"})},
       {"CudaDevice", 1, "cuda:99 is not there", flags({"-p", "x", "--device", "cuda:99"})},
       {"Context", 1, "a context of 4096 tokens is more than the 1024",
@@ -343,6 +434,26 @@ TEST(EvalBadInput, OneClearLine) {
       {1,
        "more than the 1024",
        {"perplexity", "-m", llama(), "--text", shorter, "--context", "2048"}},
+      {2, "A is required", {"compare", "--text", shorter}},
+      {2, "--text", {"compare", llama()}},
+      {2, "--model", {"compare", "--model", llama(), llama(), "--text", shorter}},
+      {1, "/no/such/text", {"compare", llama(), "--text", "/no/such/text"}},
+      {1, "is empty", {"compare", llama(), "--text", empty}},
+      {1, "model A (/no/such/model): ", {"compare", "/no/such/model", "--text", shorter}},
+      {1, "model B (/no/such/model): ", {"compare", llama(), "/no/such/model", "--text", shorter}},
+      {1, "unknown device 'tpu'", {"compare", llama(), "--text", shorter, "--device-b", "tpu"}},
+      {1, "less than one window", {"compare", llama(), "--text", shorter}},
+      {1,
+       "model B (" + testing::data("tiny/llama3").string() + "): a context of 1000 tokens",
+       {"compare", llama(), testing::data("tiny/llama3").string(), "--text", shorter, "--context",
+        "1000"}},
+      {1,
+       "the vocabularies do not fit",
+       {"compare", llama(), testing::data("tiny/llama3").string(), "--text", shorter, "--context",
+        "4"}},
+      {1,
+       "the tokenizers do not fit",
+       {"compare", llama(), opt(), "--text", shorter, "--context", "4"}},
   };
   for (const Case& c : cases) {
     const Outcome outcome = run("sparsellm-eval", c.args);

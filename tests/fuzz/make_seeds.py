@@ -1,0 +1,273 @@
+#!/usr/bin/env python3
+"""Writes the seeds of the fuzz targets: make_seeds.py FOLDER makes FOLDER/TARGET/NAME.
+
+They are the models of tests/data, cut down to what a fuzzer can change quickly: a few small
+tensors, a few hundred tokens. Every seed is a valid input; how an input is laid out stands at the
+head of tests/fuzz/TARGET_fuzz.cpp.
+"""
+
+import json
+import math
+import struct
+import sys
+from pathlib import Path
+
+DATA = Path(__file__).resolve().parent.parent / "data"
+MODELS = sorted(path.parent for path in DATA.glob("*/*/config.json"))
+
+# Must be possible to encode with every cut vocabulary, as the fixed text of use_tokenizer.cpp is.
+TEXT = "Once upon a time,  there were 3 kings.\n"
+BITS = {"F32": 32, "F16": 16, "BF16": 16, "U8": 8, "I64": 64, "BOOL": 8, "F4": 4}
+
+
+def join(*parts):
+    return b"\xff".join(part.encode() if isinstance(part, str) else part for part in parts)
+
+
+def read(path):
+    return path.read_text(encoding="utf-8") if path.exists() else ""
+
+
+def dump(value):
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+def safetensors_file(tensors, metadata=None):
+    """tensors: (name, dtype, shape) in the order of their data."""
+    header = {} if metadata is None else {"__metadata__": metadata}
+    end = 0
+    for name, dtype, shape in tensors:
+        begin, end = end, end + math.prod(shape) * BITS[dtype] // 8
+        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [begin, end]}
+    text = dump(header).encode()
+    text += b" " * (-len(text) % 8)
+    return struct.pack("<Q", len(text)) + text + bytes(i % 251 for i in range(end))
+
+
+def safetensors_seeds():
+    for path in sorted(DATA.glob("tiny/*/*.safetensors")):
+        with path.open("rb") as file:
+            header = json.loads(file.read(struct.unpack("<Q", file.read(8))[0]))
+        metadata = header.pop("__metadata__", None)
+        tensors = [
+            (name, tensor["dtype"], [min(size, 3) for size in tensor["shape"]])
+            for name, tensor in list(header.items())[:6]
+        ]
+        yield f"{path.parent.name}-{path.stem}", safetensors_file(tensors, metadata)
+    yield "types", safetensors_file([(dtype, dtype, [2, 1]) for dtype in BITS], {"format": "pt"})
+    yield "empty", safetensors_file([])
+    deep = [1, 2, 1, 2, 1, 1, 1, 1]
+    yield "shapes", safetensors_file(
+        [("scalar", "F32", []), ("nothing", "F16", [0, 7]), ("deep", "U8", deep)]
+    )
+
+
+def safetensors_index_seeds():
+    a = [("a", "F32", [2, 2]), ("both", "U8", [3])]
+    b = [("b", "BF16", [1, 5])]
+    # One of the two promises less than there is.
+    for name, promised in {"all": a + b, "some": a[:1] + b}.items():
+        shards = {tensor: f"{'b' if tensor == 'b' else 'a'}.safetensors" for tensor, *_ in promised}
+        index = {"metadata": {"total_size": 29}, "weight_map": shards}
+        yield name, join(dump(index), safetensors_file(a), safetensors_file(b))
+
+
+def config_seeds():
+    for model in MODELS:
+        generation = read(model / "generation_config.json")
+        yield model.name, join(generation, read(model / "config.json"))
+    config = json.loads(read(DATA / "tiny/llama3/config.json"))
+    config["rope_parameters"] = dict(config["rope_scaling"], rope_theta=config["rope_theta"])
+    yield "rope_twice", join("", dump(config))
+    del config["rope_scaling"], config["rope_theta"]
+    generation = {"do_sample": False, "top_k": 0, "top_p": 1.0, "min_p": 0.05, "temperature": 0}
+    yield "rope_parameters", join(dump(generation), dump(config))
+
+
+def cut_vocabulary(vocabulary, merges, is_named):
+    """The symbols of TEXT, the first merges of these symbols, and the tokens that are named."""
+    kept = {symbol for symbol in TEXT.replace(" ", "Ġ").replace("\n", "Ċ") if symbol in vocabulary}
+    kept |= {token for token in vocabulary if is_named(token)}
+    kept_merges = []
+    for left, right in merges:
+        if len(kept_merges) < 40 and left in kept and right in kept:
+            kept_merges.append((left, right))
+            kept.add(left + right)
+    return {token: i for token, i in vocabulary.items() if token in kept}, kept_merges
+
+
+def added_tokens_decoder(*tokens):
+    """A tokenizer_config.json with these (id, content, special)."""
+    flags = {"lstrip": True, "rstrip": True, "normalized": False, "single_word": False}
+    decoder = {str(i): dict(flags, content=text, special=special) for i, text, special in tokens}
+    return dump({"added_tokens_decoder": decoder})
+
+
+def tokenizer_json_seeds():
+    for path in sorted(DATA.glob("*/*/tokenizer.json")):
+        name = path.parent.name
+        config = read(path.parent / "tokenizer_config.json")
+        tokenizer = json.loads(read(path))
+        text = TEXT + "".join(token["content"] for token in tokenizer["added_tokens"])
+        yield f"{name}-whole", join(text, config, read(path))
+
+        model = tokenizer["model"]
+        merges = [pair.split(" ") if isinstance(pair, str) else pair for pair in model["merges"]]
+        named = {token["content"] for token in tokenizer["added_tokens"]}
+        model["vocab"], kept = cut_vocabulary(model["vocab"], merges, lambda token: token in named)
+        model["merges"] = kept
+        # The text of an added token need not be possible to encode when it is not looked for.
+        yield f"{name}-pairs", join(TEXT, config, dump(tokenizer))
+        model["merges"] = [" ".join(merge) for merge in kept]
+        yield f"{name}-spaces", join(TEXT, "", dump(tokenizer))
+
+        model.update(unk_token=next(iter(model["vocab"])), fuse_unk=True)
+        tokenizer["pre_tokenizer"] = {
+            "type": "Sequence",
+            "pretokenizers": [
+                {"type": "Digits", "individual_digits": True},
+                {"type": "ByteLevel", "add_prefix_space": True, "use_regex": True},
+            ],
+        }
+        yield f"{name}-unknown", join("Äh?" + text, config, dump(tokenizer))
+
+
+def merges_vocab_seeds():
+    for path in sorted(DATA.glob("*/*/vocab.json")):
+        name = path.parent.name
+        config = read(path.parent / "tokenizer_config.json")
+        merges = read(path.parent / "merges.txt")
+        if path.stat().st_size < 10_000:
+            yield f"{name}-whole", join(TEXT + "</s>", config, "", merges, read(path))
+        pairs = [line.split(" ") for line in merges.splitlines() if not line.startswith("#version")]
+        vocabulary, kept = cut_vocabulary(
+            json.loads(read(path)), pairs, lambda token: token[0] == "<" and token[-1] == ">"
+        )
+        lines = "".join(f"{left} {right}\n" for left, right in kept)
+        cut = lines, dump(vocabulary)
+        yield f"{name}-cut", join(TEXT, config, "", *cut)
+        added = {"<mask>": 2**31 - 1, "king": 60_000}
+        yield f"{name}-added", join(TEXT + "<mask>", "", dump(added), *cut)
+        decoder = added_tokens_decoder((60_000, "time", True), (60_001, "king", False))
+        yield f"{name}-decoder", join(TEXT, decoder, "", *cut)
+
+
+def varint(value):
+    encoded = b""
+    while value > 0x7F:
+        encoded += bytes([value & 0x7F | 0x80])
+        value >>= 7
+    return encoded + bytes([value])
+
+
+def read_varint(message, at):
+    value = 0
+    for shift in range(0, 64, 7):
+        value |= (message[at] & 0x7F) << shift
+        at += 1
+        if message[at - 1] < 0x80:
+            break
+    return value, at
+
+
+def protobuf_fields(message):
+    """(number, the bytes of the whole field, of its value)"""
+    at = 0
+    while at < len(message):
+        begin = at
+        key, at = read_varint(message, at)
+        value_begin = at
+        match key & 7:
+            case 0:
+                at = read_varint(message, at)[1]
+            case 1:
+                at += 8
+            case 2:
+                size, value_begin = read_varint(message, at)
+                at = value_begin + size
+            case 5:
+                at += 4
+        yield key >> 3, message[begin:at], message[value_begin:at]
+
+
+def piece_text_and_type(message):
+    fields = {number: value for number, _, value in protobuf_fields(message)}
+    return fields[1].decode(), fields.get(3, b"\x01")[0]
+
+
+def sentencepiece_seeds():
+    normal, byte = 1, 6
+    characters = set(TEXT.replace(" ", "▁"))
+    for path in sorted(DATA.glob("*/*/tokenizer.model")):
+        config = read(path.parent / "tokenizer_config.json")
+        for with_bytes in (True, False):
+            cut = b""
+            pieces = 0
+            for number, field, value in protobuf_fields(path.read_bytes()):
+                if number == 1:
+                    text, kind = piece_text_and_type(value)
+                    long = kind == normal and len(text) > 1
+                    if long and pieces < 40 and set(text) <= characters:
+                        pieces += 1
+                        cut += field
+                    elif kind == byte and with_bytes or kind not in (byte, normal):
+                        cut += field
+                    elif kind == normal and text in characters:
+                        cut += field
+                elif number == 2 and not with_bytes:  # without byte_fallback
+                    spec = b"".join(part for inner, part, _ in protobuf_fields(value) if inner == 3)
+                    cut += b"\x12" + varint(len(spec)) + spec
+                else:
+                    cut += field
+            name = f"{path.parent.name}-{'bytes' if with_bytes else 'unknown'}"
+            yield name, join(TEXT + "Ä<s>", config, "", cut)
+            added = dump({"<mask>": 2**31 - 1})
+            yield f"{name}-added", join(TEXT + "<mask> <unk>", "", added, cut)
+            decoder = added_tokens_decoder((60_000, "time", True), (60_001, "king", False))
+            yield f"{name}-decoder", join(TEXT, decoder, "", cut)
+
+
+def prompt_lines_seeds():
+    lines = [
+        {"prompt": TEXT},
+        {"id": "king", "prompt": TEXT, "temperature": 0, "stop": ["\n", "kings"], "seed": -1},
+        {"id": -7, "prompt_ids": [1, 2, 300], "max_tokens": 5, "n": 2, "logprobs": 3, "echo": True},
+        {
+            "prompt": "Ä\u0001",
+            "temperature": 0.8,
+            "top_k": 40,
+            "top_p": 0.95,
+            "min_p": 0.05,
+            "repetition_penalty": 1.1,
+            "frequency_penalty": -0.5,
+            "presence_penalty": 0.5,
+            "logit_bias": {"7": -100, "9": 1.5},
+        },
+        {"prompt": "", "seed": 2**62, "ignore_eos": False, "stop": "end", "stop_token_ids": [0]},
+    ]
+    for i, line in enumerate(lines):
+        yield f"line-{i}", dump(line).encode()
+    yield "lines", "\n\n".join(json.dumps(line) for line in lines).encode() + b"\r\n"
+
+
+TARGETS = {
+    "config": config_seeds,
+    "merges_vocab": merges_vocab_seeds,
+    "prompt_lines": prompt_lines_seeds,
+    "safetensors": safetensors_seeds,
+    "safetensors_index": safetensors_index_seeds,
+    "sentencepiece": sentencepiece_seeds,
+    "tokenizer_json": tokenizer_json_seeds,
+}
+
+
+def main():
+    for target, seeds in TARGETS.items():
+        folder = Path(sys.argv[1]) / target
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, content in seeds():
+            (folder / name).write_bytes(content)
+
+
+if __name__ == "__main__":
+    main()

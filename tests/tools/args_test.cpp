@@ -1,0 +1,155 @@
+#include "tools/args.h"
+
+#include <gtest/gtest.h>
+#include <spdlog/logger.h>
+
+#include <limits>
+
+#include "tests/testing/throws_error.h"
+#include "tools/generation_args.h"
+
+namespace sparsellm {
+namespace {
+
+using testing::throws_error;
+
+// The arguments are the command line without the program's name.
+GenerationArgs parse(std::vector<std::string> words) {
+  CLI::App app("test");
+  GenerationArgs args;
+  add_generation_args(app, args);
+  std::reverse(words.begin(), words.end());  // as CLI11 takes them
+  app.parse(words);
+  return args;
+}
+
+TEST(Args, Sizes) {
+  const std::vector<std::pair<std::string, int64_t>> good{
+      {"1", 1},
+      {"65536", 65536},
+      {"3K", 3 << 10},
+      {"512M", 1 << 29},
+      {"8G", int64_t{8} << 30},
+      {"1T", int64_t{1} << 40},
+      {"9223372036854775807", std::numeric_limits<int64_t>::max()}};
+  for (const auto& [text, bytes] : good) {
+    EXPECT_EQ(parse_size("--kv-memory", text), bytes);
+  }
+  for (const char* text : {"", "0", "-1", "K", "1k", "1KB", "1.5G", " 1", "1 ", "0x10",
+                           "9223372036854775808", "8388608T", "1KK"}) {
+    EXPECT_TRUE(throws_error([&] { parse_size("--kv-memory", text); }, "--kv-memory")) << text;
+  }
+}
+
+TEST(Args, LogLevels) {
+  EXPECT_EQ(make_log("tool", {})->level(), spdlog::level::warn);
+  ModelArgs args;
+  args.quiet = true;
+  EXPECT_EQ(make_log("tool", args)->level(), spdlog::level::err);
+  args.quiet = false;
+  args.verbose = true;
+  EXPECT_EQ(make_log("tool", args)->level(), spdlog::level::debug);
+}
+
+TEST(Args, LogLineOnStderr) {
+  ::testing::internal::CaptureStderr();
+  const auto log = make_log("sparsellm-run", {});
+  log->warn("the KV cache is {}", "full");
+  log->info("not shown");
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(),
+            "sparsellm-run: warning: the KV cache is full\n");
+}
+
+TEST(GenerationArgs, Defaults) {
+  const Prompt prompt = make_prompt(parse({}), {});
+  EXPECT_FALSE(prompt.text);
+  EXPECT_FALSE(prompt.echo);
+  EXPECT_FALSE(prompt.request.seed);
+  EXPECT_EQ(prompt.request.max_tokens, -1);
+  EXPECT_EQ(prompt.request.samples, 1);
+  EXPECT_EQ(prompt.request.sampling.temperature, 0.8f);
+  EXPECT_EQ(prompt.request.sampling.top_k, 40);
+  EXPECT_EQ(prompt.request.sampling.top_p, 0.95f);
+  EXPECT_EQ(prompt.request.sampling.min_p, 0.05f);
+  EXPECT_FALSE(prompt.request.sampling.has_penalties());
+  GenerationDefaults defaults;
+  defaults.do_sample = false;
+  defaults.top_k = 7;
+  EXPECT_EQ(make_prompt(parse({}), defaults).request.sampling.temperature, 0.0f);
+  EXPECT_EQ(make_prompt(parse({}), defaults).request.sampling.top_k, 7);
+  EXPECT_EQ(make_prompt(parse({"--top-k", "9"}), defaults).request.sampling.top_k, 9);
+}
+
+TEST(GenerationArgs, AllFlags) {
+  const Prompt prompt = make_prompt(parse({"-n",
+                                           "5",
+                                           "--temp",
+                                           "0.5",
+                                           "--top-k",
+                                           "3",
+                                           "--top-p",
+                                           "0.25",
+                                           "--min-p",
+                                           "0.125",
+                                           "--repeat-penalty",
+                                           "1.5",
+                                           "--frequency-penalty",
+                                           "-0.5",
+                                           "--presence-penalty",
+                                           "2",
+                                           "--logit-bias",
+                                           "12+1.5",
+                                           "--logit-bias",
+                                           "7-3",
+                                           "-s",
+                                           "9",
+                                           "--ignore-eos",
+                                           "--stop",
+                                           "[a,b]",
+                                           "--stop=--",
+                                           "--stop",
+                                           "\n",
+                                           "--stop-token",
+                                           "4",
+                                           "--stop-token",
+                                           "5",
+                                           "--samples",
+                                           "6",
+                                           "--logprobs",
+                                           "2",
+                                           "--echo"}),
+                                    {});
+  const Request& request = prompt.request;
+  EXPECT_EQ(request.max_tokens, 5);
+  EXPECT_EQ(request.sampling.temperature, 0.5f);
+  EXPECT_EQ(request.sampling.top_k, 3);
+  EXPECT_EQ(request.sampling.top_p, 0.25f);
+  EXPECT_EQ(request.sampling.min_p, 0.125f);
+  EXPECT_EQ(request.sampling.repetition_penalty, 1.5f);
+  EXPECT_EQ(request.sampling.frequency_penalty, -0.5f);
+  EXPECT_EQ(request.sampling.presence_penalty, 2.0f);
+  ASSERT_EQ(request.sampling.logit_bias.size(), 2u);
+  EXPECT_EQ(request.sampling.logit_bias[0].token, 12);
+  EXPECT_EQ(request.sampling.logit_bias[0].bias, 1.5f);
+  EXPECT_EQ(request.sampling.logit_bias[1].token, 7);
+  EXPECT_EQ(request.sampling.logit_bias[1].bias, -3.0f);
+  EXPECT_EQ(request.seed, 9u);
+  EXPECT_TRUE(request.ignore_eos);
+  EXPECT_EQ(request.stop, (std::vector<std::string>{"[a,b]", "--", "\n"}));
+  EXPECT_EQ(request.stop_token_ids, (std::vector<int32_t>{4, 5}));
+  EXPECT_EQ(request.samples, 6);
+  EXPECT_EQ(request.log_probs, 2);
+  EXPECT_TRUE(prompt.echo);
+}
+
+TEST(GenerationArgs, LogitBias) {
+  EXPECT_EQ(parse_logit_bias("0+0").token, 0);
+  EXPECT_EQ(parse_logit_bias("2147483647-1e3").bias, -1000.0f);
+  for (const char* text : {"", "5", "5+", "5-", "+1", "-1+1", "5 +1", "5+ 1", "5*1", "5+-1", "5++1",
+                           "5--1", "5+1x", "2147483648+1", "5+1e99", "x+1"}) {
+    EXPECT_TRUE(throws_error([&] { parse_logit_bias(text); }, "--logit-bias")) << text;
+  }
+}
+
+}  // namespace
+}  // namespace sparsellm

@@ -1,0 +1,401 @@
+// sparsellm-run --prompts as a user meets it: results, errors of lines, and what survives a crash.
+
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/file.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "tests/testing/paths.h"
+#include "tests/testing/temp_dir.h"
+#include "tests/tools/run_program.h"
+
+namespace sparsellm {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+using testing::Outcome;
+using testing::read_file;
+
+std::string model() { return testing::data("models/fable-llama-relu-8m").string(); }
+
+Outcome run(const std::vector<std::string>& more, const testing::RunOptions& options = {}) {
+  std::vector<std::string> args{"-m", model(), "--threads", "1"};
+  args.insert(args.end(), more.begin(), more.end());
+  return testing::run_program("sparsellm-run", args, options);
+}
+
+// A folder with in.jsonl, and the batch that turns it into out.jsonl.
+class Folder {
+ public:
+  explicit Folder(std::string_view prompts) { directory_.write("in.jsonl", prompts); }
+
+  fs::path path(const char* name) const { return directory_.path() / name; }
+  fs::path prompts() const { return path("in.jsonl"); }
+  fs::path output() const { return path("out.jsonl"); }
+  fs::path partial() const { return path("out.jsonl.partial"); }
+
+  Outcome batch(const std::vector<std::string>& more = {},
+                const testing::RunOptions& options = {}) const {
+    std::vector<std::string> args{"--prompts", prompts().string(), "--output", output().string()};
+    args.insert(args.end(), more.begin(), more.end());
+    return run(args, options);
+  }
+
+ private:
+  testing::TempDir directory_;
+};
+
+std::vector<std::string> lines_of(const fs::path& path) {
+  std::vector<std::string> lines;
+  std::istringstream text(read_file(path));
+  for (std::string line; std::getline(text, line);) {
+    lines.push_back(line);
+  }
+  return lines;
+}
+
+std::vector<json> results_of(const fs::path& path) {
+  std::vector<json> results;
+  for (const std::string& line : lines_of(path)) {
+    results.push_back(json::parse(line));
+  }
+  return results;
+}
+
+// Lines of different lengths that together take a while.
+std::string many_prompts(int count) {
+  std::string lines;
+  for (int i = 0; i < count; ++i) {
+    lines += json{{"id", "line " + std::to_string(i)},
+                  {"prompt", i % 2 == 0 ? "The king" : "Once upon a time there was"},
+                  {"seed", i},
+                  {"ignore_eos", true},
+                  {"max_tokens", 1 + i * 7 % 40}}
+                 .dump() +
+             "\n";
+  }
+  return lines;
+}
+
+// Behind it there is time to look at a batch that is not done yet.
+const std::string kSlowPrompt =
+    R"({"prompt": "Alice", "seed": 1, "ignore_eos": true, "max_tokens": 400})";
+
+void expect_error(const Outcome& outcome, int exit_code, std::string_view message) {
+  EXPECT_EQ(outcome.exit_code, exit_code) << outcome.err;
+  EXPECT_NE(outcome.err.find(message), std::string::npos) << outcome.err;
+  EXPECT_EQ(std::count(outcome.err.begin(), outcome.err.end(), '\n'), 1) << outcome.err;
+  EXPECT_EQ(outcome.out, "");
+}
+
+TEST(BatchRun, EachLineIsWhatARunAloneGives) {
+  const std::vector<std::string> prompts{"The king", "Once upon a time there was a king who had",
+                                         "\"Oh\", said the wolf,\nand", "Alice"};
+  std::string lines;
+  for (size_t i = 0; i < prompts.size(); ++i) {
+    lines += json{{"prompt", prompts[i]}, {"seed", i}, {"max_tokens", 30 - 7 * i}}.dump() + "\n";
+  }
+  const Folder folder(lines);
+  const Outcome outcome = folder.batch({"--logprobs", "1", "--echo"});
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  for (const char* row : {"batch", "overall", "preempt", "4 of 4 lines; 0 failed"}) {
+    EXPECT_NE(outcome.err.find(row), std::string::npos) << outcome.err;
+  }
+  EXPECT_FALSE(fs::exists(folder.partial()));
+  const std::vector<json> results = results_of(folder.output());
+  ASSERT_EQ(results.size(), prompts.size());
+  for (size_t i = 0; i < prompts.size(); ++i) {
+    json alone = json::parse(run({"--json", "-p", prompts[i], "--seed", std::to_string(i), "-n",
+                                  std::to_string(30 - 7 * i), "--logprobs", "1", "--echo"})
+                                 .out);
+    alone["id"] = i + 1;
+    EXPECT_EQ(results[i], alone);
+  }
+}
+
+TEST(BatchRun, FieldsOfALineWinOverFlags) {
+  const Folder folder(
+      "\xef\xbb\xbf{\"prompt\": \"The king\"}\r\n"
+      "\r\n"
+      "{\"prompt\": \"The king\", \"max_tokens\": 3, \"id\": \"b\"}\r\n"
+      "{\"prompt\": \"The king\", \"n\": 2, \"id\": -7}\n"
+      "  \t\n"
+      "{\"prompt\": \"The king\", \"temperature\": 0, \"echo\": true}\n"
+      "{\"prompt\": \"The king\", \"temperature\": 0, \"logit_bias\": {\"601\": 1000}}\n"
+      "{\"prompt\": \"The king\", \"logprobs\": 2, \"max_tokens\": 1}\n"
+      "{\"prompt_ids\": [1, 354, 601], \"id\": \"ids\"}\n"
+      "{\"prompt\": \"The king\", \"stop\": \"'s\", \"temperature\": 0, \"id\": \"last\"}");
+  const Outcome outcome = folder.batch({"-n", "6", "--seed", "7", "--quiet"});
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_EQ(outcome.err, "");
+  const std::vector<json> results = results_of(folder.output());
+  ASSERT_EQ(results.size(), 8u);
+  const json ids{1, "b", -7, 6, 7, 8, "ids", "last"};
+  for (size_t i = 0; i < results.size(); ++i) {
+    EXPECT_EQ(results[i].at("id"), ids[i]);
+    EXPECT_FALSE(results[i].contains("error")) << results[i];
+  }
+  EXPECT_EQ(results[0].at("token_ids").size(), 6u);
+  EXPECT_EQ(results[1].at("token_ids").size(), 3u);
+  ASSERT_EQ(results[2].at("samples").size(), 2u);
+  EXPECT_FALSE(results[2].contains("text"));
+  EXPECT_EQ(results[2].at("samples")[0].at("text"), results[0].at("text"));
+  EXPECT_NE(results[2].at("samples")[1].at("text"), results[0].at("text"));
+  EXPECT_EQ(results[3].at("prompt"), "The king");
+  EXPECT_EQ(results[4].at("token_ids"), json(std::vector<int>(6, 601)));
+  ASSERT_EQ(results[5].at("logprobs").size(), 1u);
+  EXPECT_EQ(results[5].at("logprobs")[0].at("top_logprobs").size(), 2u);
+  EXPECT_EQ(results[6].at("text"), results[0].at("text"));
+  EXPECT_EQ(results[7].at("finish_reason"), "stop");
+  EXPECT_EQ(results[7].at("text").get<std::string>().find("'s"), std::string::npos);
+}
+
+TEST(BatchRun, ALineThatFailsStopsNothing) {
+  struct Case {
+    std::string line;
+    json id;
+    std::string error;  // empty: none
+  };
+  const std::string good = R"({"prompt": "The king", "max_tokens": 2})";
+  std::string long_prompt;
+  for (int i = 0; i < 400; ++i) {
+    long_prompt += "The king said ";
+  }
+  const std::vector<Case> cases{
+      {good, 1, ""},
+      {"{\"prompt\": ", 2, "line 2: invalid JSON"},
+      {std::string("{\"prompt\": \"a\0b\"}", 17), 3, "line 3: invalid JSON"},
+      {"{\"id\": \"utf8\", \"prompt\": \"\xff\"}", 4, "line 4: invalid JSON"},
+      {R"({"id": "typo", "prompt": "a", "temprature": 0})", "typo", "unknown field \"temprature\""},
+      {R"({"id": "range", "prompt": "a", "top_p": 2})", "range", "top_p 2"},
+      {R"({"id": [1], "prompt": "a"})", 7, "line 7: id is an array"},
+      {R"({"id": "long", "max_tokens": 1, "prompt": ")" + long_prompt + "\"}", "long",
+       "but the context holds 1024"},
+      {R"({"id": "kv", "prompt": "a", "max_tokens": 500})", "kv", "does not fit the KV cache"},
+      {R"({"id": "empty", "prompt_ids": []})", "empty", "the prompt is empty"},
+      {R"({"id": "token", "prompt_ids": [4096]})", "token", "token id 4096"},
+      {std::string(100000, '['), 12, "nested more than"},
+      {good, 13, ""},
+  };
+  std::string lines;
+  for (const Case& c : cases) {
+    lines += c.line + "\n";
+  }
+  const Folder folder(lines);
+  const Outcome outcome = folder.batch({"--quiet", "--kv-memory", "4M"});
+  EXPECT_EQ(outcome.exit_code, 0);
+  EXPECT_TRUE(outcome.err.starts_with("sparsellm-run: 11 of 13 lines failed; ")) << outcome.err;
+  EXPECT_EQ(std::count(outcome.err.begin(), outcome.err.end(), '\n'), 1) << outcome.err;
+  const std::vector<json> results = results_of(folder.output());
+  ASSERT_EQ(results.size(), cases.size());
+  for (size_t i = 0; i < cases.size(); ++i) {
+    EXPECT_EQ(results[i].at("id"), cases[i].id);
+    EXPECT_EQ(results[i].contains("text"), cases[i].error.empty());
+    EXPECT_EQ(results[i].contains("error"), !cases[i].error.empty());
+    const std::string error = results[i].value("error", "");
+    EXPECT_NE(error.find(cases[i].error), std::string::npos) << error;
+    EXPECT_LT(error.size(), 300u);
+  }
+}
+
+TEST(BatchRun, AHugeLineIsNotHeldInMemory) {
+  const Folder folder("{\"prompt\": \"");
+  fs::resize_file(folder.prompts(), 200 << 20);
+  std::ofstream(folder.prompts(), std::ios::app | std::ios::binary)
+      << "\n{\"prompt\": \"The king\", \"max_tokens\": 2}\n";
+  testing::RunOptions options;
+#ifndef SPARSELLM_SANITIZED  // which reserves terabytes of address space
+  options.before_exec = [] {
+    const struct rlimit limit { .rlim_cur = 190 << 20, .rlim_max = 190 << 20 };
+    ::setrlimit(RLIMIT_DATA, &limit);
+  };
+#endif
+  const Outcome outcome = folder.batch({"--quiet", "--parallel", "1"}, options);
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+  const std::vector<json> results = results_of(folder.output());
+  ASSERT_EQ(results.size(), 2u);
+  EXPECT_EQ(results[0], (json{{"id", 1}, {"error", "line 1: longer than 67108864 bytes"}}));
+  EXPECT_EQ(results[1].at("token_ids").size(), 2u);
+}
+
+TEST(BatchRun, PreemptionsChangeNothing) {
+  std::string lines;
+  for (int i = 0; i < 6; ++i) {
+    lines +=
+        json{{"prompt", "The king"}, {"seed", i}, {"ignore_eos", true}, {"max_tokens", 60}}.dump() +
+        "\n";
+  }
+  const Folder folder(lines);
+  ASSERT_EQ(folder.batch().exit_code, 0);
+  const std::string expected = read_file(folder.output());
+  const Outcome tight = folder.batch({"--force", "--kv-memory", "2M", "--parallel", "16"});
+  EXPECT_EQ(tight.exit_code, 0) << tight.err;
+  EXPECT_EQ(tight.err.find("preempt           0 times"), std::string::npos) << tight.err;
+  EXPECT_EQ(read_file(folder.output()), expected);
+}
+
+void kill_in_mid_batch(const Folder& folder, int signal, pid_t child) {
+  while (testing::is_running(child) &&
+         (!fs::exists(folder.partial()) || fs::file_size(folder.partial()) == 0)) {
+    ::usleep(1000);
+  }
+  ::kill(child, signal);
+}
+
+TEST(BatchRun, ResumesAfterAKill) {
+  const Folder undisturbed(many_prompts(19) + kSlowPrompt);
+  ASSERT_EQ(undisturbed.batch({"--parallel", "4"}).exit_code, 0);
+  const Folder folder(many_prompts(19) + kSlowPrompt);
+  testing::RunOptions options;
+  options.meanwhile = [&](pid_t child, const fs::path&) {
+    kill_in_mid_batch(folder, SIGKILL, child);
+  };
+  EXPECT_EQ(folder.batch({"--parallel", "4"}, options).exit_code, -SIGKILL);
+  EXPECT_FALSE(fs::exists(folder.output()));
+  EXPECT_LT(lines_of(folder.partial()).size(), 20u);
+  // As if the last write had not been finished.
+  std::ofstream(folder.partial(), std::ios::app) << "{\"id\":\"line";
+
+  expect_error(folder.batch(), 1, "--resume goes on with it, --force begins anew");
+  const Outcome resumed = folder.batch({"--resume"});
+  EXPECT_EQ(resumed.exit_code, 0) << resumed.err;
+  EXPECT_EQ(resumed.err.find(" 0 done before"), std::string::npos) << resumed.err;
+  EXPECT_EQ(read_file(folder.output()), read_file(undisturbed.output()));
+  EXPECT_FALSE(fs::exists(folder.partial()));
+
+  const Outcome again = folder.batch({"--resume"});
+  EXPECT_EQ(again.exit_code, 0);
+  EXPECT_NE(again.err.find("is complete already"), std::string::npos) << again.err;
+}
+
+TEST(BatchRun, InterruptSaysHowToGoOn) {
+  const Folder folder(many_prompts(19) + kSlowPrompt);
+  testing::RunOptions options;
+  options.meanwhile = [&](pid_t child, const fs::path&) {
+    kill_in_mid_batch(folder, SIGINT, child);
+  };
+  const Outcome outcome = folder.batch({"--parallel", "2"}, options);
+  EXPECT_EQ(outcome.exit_code, 130);
+  EXPECT_NE(outcome.err.find("--resume goes on"), std::string::npos) << outcome.err;
+  EXPECT_FALSE(fs::exists(folder.output()));
+  EXPECT_TRUE(read_file(folder.partial()).ends_with("}\n"));
+  EXPECT_EQ(folder.batch({"--resume"}).exit_code, 0);
+  EXPECT_EQ(results_of(folder.output()).size(), 20u);
+}
+
+TEST(BatchRun, AFullDiskLeavesWholeLines) {
+  const Folder folder(many_prompts(30));
+  testing::RunOptions options;
+  options.before_exec = [] {
+    ::signal(SIGXFSZ, SIG_IGN);
+    const struct rlimit limit { .rlim_cur = 2000, .rlim_max = 2000 };
+    ::setrlimit(RLIMIT_FSIZE, &limit);
+  };
+  const Outcome outcome = folder.batch({}, options);
+  expect_error(outcome, 1, "out.jsonl.partial: File too large; ");
+  EXPECT_FALSE(fs::exists(folder.output()));
+  const std::string partial = read_file(folder.partial());
+  EXPECT_GT(partial.size(), 1000u);
+  EXPECT_TRUE(partial.ends_with("}\n"));
+  EXPECT_EQ(folder.batch({"--resume", "--quiet"}).exit_code, 0);
+  const Folder undisturbed(many_prompts(30));
+  undisturbed.batch();
+  EXPECT_EQ(read_file(folder.output()), read_file(undisturbed.output()));
+}
+
+TEST(BatchRun, ResumeWantsTheSamePrompts) {
+  const Folder folder("{\"id\": \"a\", \"prompt\": \"x\"}\n{\"id\": \"b\", \"prompt\": \"x\"}\n");
+  const auto write = [](const fs::path& path, std::string_view text) {
+    std::ofstream(path, std::ios::binary) << text;
+  };
+  write(folder.partial(), "{\"id\":\"b\",\"text\":\"\"}\n");
+  expect_error(folder.batch({"--resume"}), 1,
+               "in.jsonl, which has the id \"a\"; --force without --resume begins anew");
+  write(folder.partial(), "{\"id\":\"a\",\"text\":\"\"}\n{\"id\":\"b\",\"text\":\"\"}\n{}\n");
+  expect_error(folder.batch({"--resume"}), 1, "has more lines than");
+  fs::remove(folder.partial());
+  write(folder.output(), "{\"id\":\"a\",\"text\":\"\"}\n");
+  expect_error(folder.batch({"--resume"}), 1, "has 1 lines, but");
+  write(folder.partial(), "{\"id\":\"a\",\"text\":\"\"}\n");
+  expect_error(folder.batch({"--resume"}), 1, "are both there");
+}
+
+TEST(BatchRun, ForceReplaces) {
+  const Folder folder("{\"prompt\": \"x\", \"max_tokens\": 1}\n");
+  std::ofstream(folder.output()) << "old";
+  expect_error(folder.batch(), 1, "is there already; --force replaces it");
+  EXPECT_EQ(read_file(folder.output()), "old");
+  std::ofstream(folder.partial()) << "older";
+  // Where the new results go is a link; the file that it points to is replaced, not the link.
+  fs::rename(folder.output(), folder.path("elsewhere.jsonl"));
+  fs::rename(folder.partial(), folder.path("elsewhere.jsonl.partial"));
+  fs::create_symlink("elsewhere.jsonl", folder.output());
+  EXPECT_EQ(folder.batch({"--force"}).exit_code, 0);
+  EXPECT_TRUE(fs::is_symlink(folder.output()));
+  EXPECT_EQ(results_of(folder.path("elsewhere.jsonl")).size(), 1u);
+  EXPECT_FALSE(fs::exists(folder.path("elsewhere.jsonl.partial")));
+}
+
+TEST(BatchRun, TwoProcessesKeepApart) {
+  const Folder folder("{\"prompt\": \"x\", \"max_tokens\": 1}\n");
+  std::ofstream(folder.partial()) << "";
+  const int file = ::open(folder.partial().c_str(), O_RDWR);
+  ASSERT_EQ(::flock(file, LOCK_EX | LOCK_NB), 0);
+  for (const char* flag : {"--resume", "--force"}) {
+    expect_error(folder.batch({flag}), 1, "another process is writing");
+  }
+  ::close(file);
+  EXPECT_EQ(folder.batch({"--resume"}).exit_code, 0);
+}
+
+TEST(BatchRun, FilesThatCannotBe) {
+  struct Case {
+    std::string prompts;
+    std::string output;
+    std::string message;
+  };
+  const Folder folder("{\"prompt\": \"x\", \"id\": 3}\n\n{\"prompt\": \"y\"}\n");
+  const Folder good("{\"prompt\": \"x\"}\n");
+  const Folder empty("\n \n");
+  fs::create_symlink("nothing", good.path("dangling"));
+  fs::create_directory(good.path("folder"));
+  fs::create_directory(good.path("x.partial"));
+  const std::string in = good.prompts().string();
+  const std::vector<Case> cases{
+      {folder.prompts(), folder.output(), "lines 1 and 3 have the same id 3"},
+      {empty.prompts(), empty.output(), "holds no prompts"},
+      {"/no/such/file", good.output(), "/no/such/file"},
+      {good.path("folder"), good.output(), "not a regular file"},
+      {in, in, "is the file of the prompts"},
+      {in, "/no/such/folder/out", "cannot write /no/such/folder/out.partial"},
+      {in, good.path("folder"), "a folder"},
+      {in, good.path("folder").string() + "/", "not the name of a file"},
+      {in, good.path("dangling"), "a link to nothing"},
+      {in, good.path("x"), "x.partial: Is a directory"},
+      {in, "/dev/null", "not a regular file"},
+  };
+  for (const Case& c : cases) {
+    // That the model is not there is found later.
+    expect_error(testing::run_program("sparsellm-run", {"-m", "/no/such/model", "--prompts",
+                                                        c.prompts, "--output", c.output}),
+                 1, c.message);
+  }
+  for (const Folder* f : {&folder, &good, &empty}) {
+    EXPECT_FALSE(fs::exists(f->output()));
+    EXPECT_FALSE(fs::exists(f->partial()));
+  }
+}
+
+}  // namespace
+}  // namespace sparsellm

@@ -1,0 +1,183 @@
+#include "tools/prompt_lines.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+namespace sparsellm {
+namespace {
+
+PromptLine read(std::string_view text) { return read_prompt_line(text, 5, {}); }
+
+TEST(PromptLines, AllFields) {
+  const PromptLine line = read(
+      R"({"id": "a\"ö\n", "prompt": "Once\u0000 upon", "max_tokens": 7, "temperature": 0.5,
+          "top_k": 3, "top_p": 0.25, "min_p": 0.125, "seed": 9, "repetition_penalty": 1.5,
+          "frequency_penalty": -0.5, "presence_penalty": 2, "logit_bias": {"7": -100, "12": 1.5},
+          "stop": ["\n", "The End"], "stop_token_ids": [4, 5], "ignore_eos": true, "n": 6,
+          "logprobs": 2, "echo": true})");
+  EXPECT_EQ(line.error, "");
+  EXPECT_EQ(line.id, "\"a\\\"ö\\n\"");
+  EXPECT_EQ(line.prompt.text, std::string("Once\0 upon", 10));
+  EXPECT_TRUE(line.prompt.echo);
+  const Request& request = line.prompt.request;
+  EXPECT_TRUE(request.prompt.empty());
+  EXPECT_EQ(request.max_tokens, 7);
+  EXPECT_EQ(request.sampling.temperature, 0.5f);
+  EXPECT_EQ(request.sampling.top_k, 3);
+  EXPECT_EQ(request.sampling.top_p, 0.25f);
+  EXPECT_EQ(request.sampling.min_p, 0.125f);
+  EXPECT_EQ(request.seed, 9u);
+  EXPECT_EQ(request.sampling.repetition_penalty, 1.5f);
+  EXPECT_EQ(request.sampling.frequency_penalty, -0.5f);
+  EXPECT_EQ(request.sampling.presence_penalty, 2.0f);
+  ASSERT_EQ(request.sampling.logit_bias.size(), 2u);
+  for (const LogitBias& bias : request.sampling.logit_bias) {
+    EXPECT_EQ(bias.bias, bias.token == 7 ? -100.0f : 1.5f);
+  }
+  EXPECT_EQ(request.stop, (std::vector<std::string>{"\n", "The End"}));
+  EXPECT_EQ(request.stop_token_ids, (std::vector<int32_t>{4, 5}));
+  EXPECT_TRUE(request.ignore_eos);
+  EXPECT_EQ(request.samples, 6);
+  EXPECT_EQ(request.log_probs, 2);
+}
+
+TEST(PromptLines, MissingAndNullFieldsAreTheDefaults) {
+  Prompt defaults;
+  defaults.echo = true;
+  defaults.request.max_tokens = 3;
+  defaults.request.seed = 8;
+  defaults.request.stop = {"x"};
+  defaults.request.sampling.temperature = 0.5f;
+  for (const char* text : {R"({"prompt": "a"})",
+                           R"({"prompt": "a", "prompt_ids": null, "id": null, "seed": null,
+                               "stop": null, "temperature": null, "echo": null})"}) {
+    const PromptLine line = read_prompt_line(text, 5, defaults);
+    EXPECT_EQ(line.error, "");
+    EXPECT_EQ(line.id, "5");
+    EXPECT_TRUE(line.prompt.echo);
+    EXPECT_EQ(line.prompt.request.max_tokens, 3);
+    EXPECT_EQ(line.prompt.request.seed, 8u);
+    EXPECT_EQ(line.prompt.request.stop, std::vector<std::string>{"x"});
+    EXPECT_EQ(line.prompt.request.sampling.temperature, 0.5f);
+  }
+  EXPECT_FALSE(read_prompt_line(R"({"prompt": "", "seed": -1})", 5, defaults).prompt.request.seed);
+}
+
+TEST(PromptLines, TokenIds) {
+  const PromptLine line = read(R"({"id": -3, "prompt_ids": [1, 0, 2147483647], "stop": "one"})");
+  EXPECT_EQ(line.error, "");
+  EXPECT_EQ(line.id, "-3");
+  EXPECT_FALSE(line.prompt.text);
+  EXPECT_EQ(line.prompt.request.prompt, (std::vector<int32_t>{1, 0, 2147483647}));
+  EXPECT_EQ(line.prompt.request.stop, std::vector<std::string>{"one"});
+}
+
+struct BadLine {
+  std::string text;
+  std::string id;
+  std::string error;
+};
+
+std::string with(const std::string& fields) {
+  return "{\"id\": \"i\", \"prompt\": \"a\", " + fields + "}";
+}
+
+std::vector<BadLine> bad_lines() {
+  const std::string i = "\"i\"";
+  return {
+      {"", "5", "line 5: invalid JSON at byte 1"},
+      {"{", "5", "line 5: invalid JSON"},
+      {"[]", "5", "line 5 is an array; expected an object"},
+      {"7", "5", "line 5 is 7; expected an object"},
+      {"null", "5", "line 5 is null"},
+      {"{\"prompt\": \"a\"} {}", "5", "invalid JSON"},
+      {std::string("{\"id\": 1}\0", 10), "5", "invalid JSON at byte 9"},
+      {"{\"prompt\": \"\xff\"}", "5", "invalid JSON"},
+      {"{\"prompt\": \"\xed\xa0\x80\"}", "5", "invalid JSON"},
+      {"{\"prompt\": \"\\ud800\"}", "5", "invalid JSON"},
+      {"{\"prompt\": \"a\nb\"}", "5", "invalid JSON"},
+      {"{\"prompt\": \"a\", \"prompt\": \"b\"}", "5", "the key \"prompt\" is there twice"},
+      {"{\"id\": 1, \"id\": 2, \"prompt\": \"a\"}", "5", "the key \"id\" is there twice"},
+      {std::string(1000000, '['), "5", "nested more than 4 levels deep"},
+      {with("\"stop\": [[[[[[]]]]]]"), "5", "nested"},
+      {"{\"id\": 1e400, \"prompt\": \"a\"}", "5", "number out of range"},
+      {"{\"id\": 1.5, \"prompt\": \"a\"}", "5", "line 5: id is 1.5"},
+      {"{\"id\": true, \"prompt\": \"a\"}", "5", "line 5: id is true"},
+      {"{\"id\": 9223372036854775808, \"prompt\": \"a\"}", "5", "line 5: id is 92233720"},
+      {"{\"id\": \"" + std::string(257, 'x') + "\", \"prompt\": \"a\"}", "5", "id has 257 bytes"},
+      {"{}", "5", "line 5: prompt is missing"},
+      {"{\"id\": \"i\", \"prompt\": null}", i, "line 5: prompt is missing"},
+      {"{\"id\": \"i\", \"prompt\": 7}", i, "line 5: prompt is 7; expected a string"},
+      {"{\"id\": \"i\", \"prompt_ids\": [1, -1]}", i, "prompt_ids holds -1"},
+      {"{\"id\": \"i\", \"prompt_ids\": [1, 2147483648]}", i, "prompt_ids holds 2147483648"},
+      {"{\"id\": \"i\", \"prompt_ids\": \"1\"}", i, "prompt_ids is \"1\""},
+      {with("\"prompt_ids\": [1]"), i, "line 5 has both prompt and prompt_ids"},
+      {with("\"promt\": 1"), i, "line 5: unknown field \"promt\""},
+      {with("\"unknown\": null"), i, "unknown field \"unknown\""},
+      {with("\"a\\nb\": 1"), i, "unknown field \"a\\nb\""},
+      {with("\"max_tokens\": -2"), i, "max_tokens is -2"},
+      {with("\"max_tokens\": 1.0"), i, "max_tokens is 1.0"},
+      {with("\"max_tokens\": 18446744073709551615"), i, "max_tokens is 18446744073709551615"},
+      {with("\"temperature\": -1"), i, "line 5: temperature -1"},
+      {with("\"temperature\": \"hot\""), i, "temperature is \"hot\""},
+      {with("\"temperature\": 1e39"), i, "temperature is 1e+39"},
+      {with("\"top_k\": -1"), i, "top_k is -1"},
+      {with("\"top_p\": 0"), i, "top_p 0 "},
+      {with("\"min_p\": 2"), i, "min_p 2 "},
+      {with("\"repetition_penalty\": 0"), i, "repetition_penalty 0"},
+      {with("\"frequency_penalty\": []"), i, "frequency_penalty is an array"},
+      {with("\"presence_penalty\": {}"), i, "presence_penalty is an object"},
+      {with("\"seed\": -2"), i, "seed is -2"},
+      {with("\"seed\": 4611686018427387905"), i, "seed is 4611686018427387905"},
+      {with("\"ignore_eos\": 1"), i, "ignore_eos is 1"},
+      {with("\"stop\": 1"), i, "stop is 1"},
+      {with("\"stop\": [1]"), i, "stop holds 1"},
+      {with("\"stop\": \"\""), i, "stop has an empty text"},
+      {with("\"stop_token_ids\": [-1]"), i, "stop_token_ids holds -1"},
+      {with("\"n\": 0"), i, "n is 0"},
+      {with("\"n\": 1000000000"), i, "n is 1000000000"},
+      {with("\"logprobs\": 101"), i, "logprobs is 101"},
+      {with("\"logprobs\": true"), i, "logprobs is true"},
+      {with("\"echo\": \"yes\""), i, "echo is \"yes\""},
+      {with("\"logit_bias\": [[1, 2]]"), i, "logit_bias is an array"},
+      {with("\"logit_bias\": {\"king\": 1}"), i, "logit_bias has the key \"king\""},
+      {with("\"logit_bias\": {\"-1\": 1}"), i, "the key \"-1\""},
+      {with("\"logit_bias\": {\"2147483648\": 1}"), i, "the key \"2147483648\""},
+      {with("\"logit_bias\": {\"\": 1}"), i, "the key \"\""},
+      {with("\"logit_bias\": {\"1\": true}"), i, "logit_bias[\"1\"] is true"},
+      {with("\"logit_bias\": {\"1\": 1, \"01\": 2}"), i, "1"},
+  };
+}
+
+TEST(PromptLines, Bad) {
+  for (const BadLine& c : bad_lines()) {
+    const PromptLine line = read(c.text);
+    EXPECT_NE(line.error.find(c.error), std::string::npos)
+        << c.text.substr(0, 200) << ": " << line.error;
+    EXPECT_NE(line.error, "") << c.text.substr(0, 200);
+    EXPECT_EQ(line.error.find('\n'), std::string::npos);
+    EXPECT_LT(line.error.size(), 300u);
+    EXPECT_EQ(line.id, c.id) << c.text.substr(0, 200);
+    EXPECT_EQ(read_prompt_id(c.text, 5).value_or("5"), line.id);
+  }
+}
+
+TEST(PromptLines, Ids) {
+  EXPECT_EQ(read_prompt_id(R"({"id": 7, "anything": [1]})", 5), "7");
+  EXPECT_EQ(read_prompt_id(R"({"id": "7"})", 5), "\"7\"");
+  EXPECT_EQ(read_prompt_id("{}", 5), "5");
+  EXPECT_EQ(read_prompt_id("{\"id\": 7", 5), std::nullopt);
+  EXPECT_EQ(read_prompt_id(R"({"id": []})", 5), std::nullopt);
+}
+
+TEST(PromptLines, Blank) {
+  EXPECT_TRUE(is_blank(""));
+  EXPECT_TRUE(is_blank(" \t\r"));
+  EXPECT_FALSE(is_blank(" {"));
+  EXPECT_FALSE(is_blank(std::string_view("\0", 1)));
+}
+
+}  // namespace
+}  // namespace sparsellm

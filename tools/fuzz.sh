@@ -1,0 +1,127 @@
+#!/usr/bin/env bash
+# Runs the fuzz targets of tests/fuzz, by default all of them: tools/fuzz.sh SECONDS [TARGET ...]
+# Builds them with clang, makes seeds of the models of tests/data, and runs each target for SECONDS,
+# as many at a time as there are cores. What a run learns stays in build/fuzz/corpus for the next
+# one; inputs that break something are kept in build/fuzz/crashes. The exit code is 1 if there are
+# any; build/fuzz/bin/replay_TARGET FILE runs one again.
+set -euo pipefail
+root=$(cd "$(dirname "$0")/.." && pwd)
+# shellcheck source=tools/setup.sh
+. "$root/tools/setup.sh"
+
+usage() {
+  echo "usage: tools/fuzz.sh SECONDS [TARGET ...]; the targets are: ${all_targets[*]}" >&2
+  exit 2
+}
+
+all_targets=()
+for source in "$root"/tests/fuzz/*_fuzz.cpp; do
+  source=${source##*/}
+  all_targets+=("${source%_fuzz.cpp}")
+done
+[[ "${1-}" =~ ^[1-9][0-9]{0,5}$ ]] || usage
+duration=$1
+shift
+targets=("$@")
+if [ $# -eq 0 ]; then
+  targets=("${all_targets[@]}")
+fi
+for target in "${targets[@]}"; do
+  [ -f "$root/tests/fuzz/${target}_fuzz.cpp" ] || usage
+done
+
+command -v clang++ >/dev/null || packages+=(clang libclang-rt-dev)
+command -v python3 >/dev/null || packages+=(python3)
+install_packages
+build="$root/build/fuzz"
+if [ ! -f "$build/build.ninja" ]; then
+  (cd "$root" && cmake --preset fuzz >&2)
+fi
+build_targets=()
+for target in "${targets[@]}"; do
+  build_targets+=("fuzz_$target" "replay_$target")
+done
+cmake --build "$build" --target "${build_targets[@]}" >&2
+
+# The targets write every input to a file, which should stay in memory.
+scratch=$(mktemp -d -p "$(test -w /dev/shm && echo /dev/shm || echo "${TMPDIR:-/tmp}")" \
+  sparsellm-fuzz-XXXXXX)
+export TMPDIR=$scratch
+running=0
+# shellcheck disable=SC2317  # the trap calls it
+cleanup() {
+  if [ "$running" -gt 0 ]; then
+    # shellcheck disable=SC2046  # one word per process
+    kill $(jobs -p) 2>/dev/null || true
+    wait || true
+  fi
+  rm -rf "$scratch"
+}
+trap cleanup EXIT
+trap 'exit 130' INT TERM
+
+rm -rf "$build/seeds"
+python3 "$root/tests/fuzz/make_seeds.py" "$build/seeds"
+
+# A crash has to end the program; an allocation that cannot be had is a std::bad_alloc, as without
+# the sanitizers.
+export ASAN_OPTIONS=allocator_may_return_null=1:detect_leaks=1
+
+run_target() {
+  local target=$1
+  local corpus="$build/corpus/$target"
+  local crashes="$build/crashes/$target"
+  mkdir -p "$corpus" "$crashes"
+  "$build/bin/replay_$target" "$build/seeds/$target"/* || return 1
+  exec "$build/bin/fuzz_$target" -max_total_time="$duration" -max_len=16384 -timeout=10 \
+    -rss_limit_mb=2048 -print_final_stats=1 -dict="$root/tests/fuzz/$target.dict" \
+    -artifact_prefix="$crashes/" "$corpus" "$build/seeds/$target"
+}
+
+# The last number behind a word of a target's log.
+number_behind() {
+  local found
+  found=$(grep -oE "$1:? +[0-9]+" "$2" | tail -n 1 | grep -oE '[0-9]+$') || found="-"
+  echo "$found"
+}
+
+report() {
+  local target=$1
+  local status=$2
+  local log="$build/logs/$target"
+  local result="ok"
+  if [ "$status" -ne 0 ]; then
+    result=$(grep -oE 'Test unit written to .*' "$log" | tail -n 1 | cut -d ' ' -f 5-) || true
+    result="FAILED: ${result:-see $log}"
+  fi
+  printf '%-16s %10s %7s %8s %7s %6s MB  %s\n' "$target" \
+    "$(number_behind stat::number_of_executed_units "$log")" \
+    "$(number_behind stat::average_exec_per_sec "$log")" "$(number_behind cov "$log")" \
+    "$(number_behind corp "$log")" "$(number_behind stat::peak_rss_mb "$log")" "$result"
+}
+
+failed=0
+declare -A target_of
+collect_one() {
+  local status=0
+  local pid
+  wait -n -p pid || status=$?
+  running=$((running - 1))
+  report "${target_of[$pid]}" "$status"
+  [ "$status" -eq 0 ] || failed=1
+}
+
+mkdir -p "$build/logs"
+printf '%-16s %10s %7s %8s %7s %9s  %s\n' target executions exec/s coverage corpus "peak RSS" result
+for target in "${targets[@]}"; do
+  while [ "$running" -ge "$(nproc)" ]; do
+    collect_one
+  done
+  run_target "$target" >"$build/logs/$target" 2>&1 &
+  target_of[$!]=$target
+  running=$((running + 1))
+done
+while [ "$running" -gt 0 ]; do
+  collect_one
+done
+exit "$failed"

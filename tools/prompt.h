@@ -1,0 +1,28 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "engine/request.h"
+#include "tokenizer/tokenizer.h"
+
+namespace sparsellm {
+
+// Bounds of what flags and JSON fields may ask for; the engine has its own where it knows better.
+inline constexpr int64_t kMaxPromptBytes = 64 << 20;
+inline constexpr int64_t kMaxGeneratedTokens = int64_t{1} << 40;
+inline constexpr int64_t kMaxSeed = int64_t{1} << 62;
+
+// A prompt and what to do with it, as flags or a line of JSON put it.
+struct Prompt {
+  std::optional<std::string> text;  // absent if request.prompt has the ids already
+  Request request;
+  bool echo = false;  // the prompt is a part of the result
+};
+
+// What goes to the engine: the text as token ids; with `echo` and log-probabilities also those of
+// the prompt. Throws the errors of Tokenizer::encode.
+Request make_request(const Tokenizer& tokenizer, const Prompt& prompt, bool parse_special);
+
+}  // namespace sparsellm

@@ -14,6 +14,7 @@
 #include "kernels/base/error.h"
 #include "tests/testing/paths.h"
 #include "tests/testing/reference.h"
+#include "tests/testing/sanitized.h"
 #include "tests/testing/temp_dir.h"
 
 namespace sparsellm {
@@ -93,7 +94,8 @@ TEST_P(BatchIdentity, AloneOrAmong17) {
   options.with_tokenizer = false;
   options.max_requests = 17;
   Engine engine = Engine::load(GetParam(), options);
-  const std::vector<Request> requests = mixed_requests(17, engine.config().vocab_size, 90);
+  const std::vector<Request> requests = mixed_requests(
+      testing::kSanitized ? 8 : 17, engine.config().vocab_size, testing::kSanitized ? 50 : 90);
   const std::vector<Trace> together = run(engine, requests);
 
   // Few rows a step, so that prefill is cut into chunks beside decode rows; another thread count.

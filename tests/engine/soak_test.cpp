@@ -12,15 +12,12 @@
 #include "engine/engine.h"
 #include "kernels/paged_kv.h"
 #include "tests/testing/paths.h"
+#include "tests/testing/sanitized.h"
 
 namespace sparsellm {
 namespace {
 
-#ifdef SPARSELLM_SANITIZED
-constexpr int kRequests = 30;
-#else
-constexpr int kRequests = 200;
-#endif
+constexpr int kRequests = testing::kSanitized ? 20 : 200;
 
 struct Traffic {
   Request request;

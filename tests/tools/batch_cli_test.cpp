@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "tests/testing/paths.h"
+#include "tests/testing/sanitized.h"
 #include "tests/testing/temp_dir.h"
 #include "tests/tools/run_program.h"
 
@@ -89,8 +90,11 @@ std::string many_prompts(int count) {
 }
 
 // Behind it there is time to look at a batch that is not done yet.
-const std::string kSlowPrompt =
-    R"({"prompt": "Alice", "seed": 1, "ignore_eos": true, "max_tokens": 400})";
+const std::string kSlowPrompt = json{{"prompt", "Alice"},
+                                     {"seed", 1},
+                                     {"ignore_eos", true},
+                                     {"max_tokens", testing::kSanitized ? 60 : 400}}
+                                    .dump();
 
 void expect_error(const Outcome& outcome, int exit_code, std::string_view message) {
   EXPECT_EQ(outcome.exit_code, exit_code) << outcome.err;
@@ -215,12 +219,12 @@ TEST(BatchRun, AHugeLineIsNotHeldInMemory) {
   std::ofstream(folder.prompts(), std::ios::app | std::ios::binary)
       << "\n{\"prompt\": \"The king\", \"max_tokens\": 2}\n";
   testing::RunOptions options;
-#ifndef SPARSELLM_SANITIZED  // which reserves terabytes of address space
-  options.before_exec = [] {
-    const struct rlimit limit { .rlim_cur = 190 << 20, .rlim_max = 190 << 20 };
-    ::setrlimit(RLIMIT_DATA, &limit);
-  };
-#endif
+  if (!testing::kSanitized) {  // sanitizers reserve terabytes of address space
+    options.before_exec = [] {
+      const struct rlimit limit { .rlim_cur = 190 << 20, .rlim_max = 190 << 20 };
+      ::setrlimit(RLIMIT_DATA, &limit);
+    };
+  }
   const Outcome outcome = folder.batch({"--quiet", "--parallel", "1"}, options);
   EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
   const std::vector<json> results = results_of(folder.output());

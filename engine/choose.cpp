@@ -9,11 +9,13 @@ namespace {
 
 void show_logits(const LogitRow& row, std::span<const float> logits) {
   Sequence& sequence = *row.sequence;
-  if (sequence.finish || !sequence.request().on_logits) {
+  const Request& request = sequence.request();
+  const bool asked_for = request.score_prompt || row.position >= sequence.prompt_length() - 1;
+  if (sequence.finish || !request.on_logits || !asked_for) {
     return;
   }
   try {
-    sequence.request().on_logits(row.position, logits);
+    request.on_logits(row.position, logits);
   } catch (...) {
     finish(sequence, FinishReason::error, current_error());
   }

@@ -21,9 +21,7 @@ void emit(Sequence& sequence, TokenEvent event) {
   try {
     on_token(event);
   } catch (...) {
-    if (!sequence.finish) {
-      finish(sequence, FinishReason::error, current_error());
-    }
+    finish(sequence, FinishReason::error, current_error());
     // An exception from the last event has nobody left to hear of it.
   }
 }
@@ -58,8 +56,16 @@ std::string current_error() {
 }
 
 void finish(Sequence& sequence, FinishReason reason, std::string_view error) {
+  if (sequence.finish) {
+    return;
+  }
   sequence.finish = reason;
-  const std::string rest = remaining_text(sequence);
+  std::string rest;
+  try {
+    rest = remaining_text(sequence);
+  } catch (...) {
+    // Without memory for the text there has to be an end all the same.
+  }
   const bool first_event = sequence.known_length() == sequence.prompt_length();
   emit(sequence,
        {.text = rest, .prompt_log_probs = prompt_log_probs(sequence, first_event), .error = error});
@@ -74,17 +80,14 @@ void deliver(Sequence& sequence, const Choice& choice, std::span<const int32_t> 
   sequence.tokens.push_back(choice.token);
   const bool stop =
       contains(eos, choice.token) || contains(sequence.request().stop_token_ids, choice.token);
+  const bool last = stop || sequence.known_length() == sequence.max_length;
   std::string text;
   if (sequence.text && !stop) {
     text = sequence.stops.add(sequence.text->add(choice.token));
   }
-  if (stop || sequence.stops.found()) {
-    sequence.finish = FinishReason::stop;
-  } else if (sequence.known_length() == sequence.max_length) {
-    sequence.finish = FinishReason::length;
-  }
-  if (sequence.finish) {
-    text += remaining_text(sequence);
+  if (last || sequence.stops.found()) {
+    text += remaining_text(sequence);  // which may complete a stop text
+    sequence.finish = stop || sequence.stops.found() ? FinishReason::stop : FinishReason::length;
   }
   emit(sequence, {.token = choice.token,
                   .text = text,

@@ -24,7 +24,7 @@ struct Choice {
 // token is one of `eos`, or meets another condition to stop.
 void deliver(Sequence& sequence, const Choice& choice, std::span<const int32_t> eos);
 
-// The end of a sequence that has not ended, without another token.
+// The end of a sequence, without another token; nothing if it has ended.
 void finish(Sequence& sequence, FinishReason reason, std::string_view error = {});
 
 // What the exception being handled says.

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <deque>
 #include <random>
 #include <utility>
 
@@ -24,17 +23,19 @@ using Clock = std::chrono::steady_clock;
 
 // Rows whose logits are computed and looked at together.
 constexpr int64_t kLogitRows = 128;
-// Every piece of text is compared with every one of them.
+// Every token is compared with every one of them.
 constexpr size_t kMaxStops = 64;
 constexpr size_t kMaxStopBytes = 1024;
+constexpr size_t kMaxStopTokens = 1024;
 
 double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-uint64_t fresh_seed() {
+std::mt19937_64 unpredictable_seeds() {
   std::random_device device;
-  return static_cast<uint64_t>(device()) << 32 | device();
+  std::seed_seq words{device(), device(), device(), device()};
+  return std::mt19937_64(words);
 }
 
 }  // namespace
@@ -51,6 +52,22 @@ std::string_view name_of(FinishReason reason) {
       return "error";
   }
   return "?";
+}
+
+void Completion::add(const TokenEvent& event) {
+  if (event.finish) {
+    finish = *event.finish;
+    error = event.error;
+  }
+  if (event.token) {
+    tokens.push_back(*event.token);
+  }
+  text += event.text;
+  if (event.log_probs != nullptr) {
+    log_probs.push_back(*event.log_probs);
+  }
+  prompt_log_probs.insert(prompt_log_probs.end(), event.prompt_log_probs.begin(),
+                          event.prompt_log_probs.end());
 }
 
 struct Engine::State {
@@ -80,7 +97,10 @@ struct Engine::State {
                                "the tokens of a step")),
         workspace(options.device, decoder->workspace_bytes(limits.step_tokens, kLogitRows)),
         threads(options.threads),
-        exec{.device = options.device, .workspace = workspace, .threads = threads} {}
+        exec{.device = options.device, .workspace = workspace, .threads = threads},
+        fresh_seeds(unpredictable_seeds()) {
+    in_flight.reserve(static_cast<size_t>(options.steps_ahead) + 1);
+  }
 
   void check(const Request& request) const;
   void check_id(int32_t id, std::string_view what) const;
@@ -106,10 +126,12 @@ struct Engine::State {
   ThreadPool threads;
   ExecContext exec;
   EngineStats stats;
-  std::deque<Step> in_flight;  // oldest first; at most options.steps_ahead between two calls
+  std::vector<Step> in_flight;  // oldest first; at most options.steps_ahead between two calls
+  std::mt19937_64 fresh_seeds;
   int64_t next_id = 1;
   int64_t next_order = 1;
-  int calls = 0;  // of step() and cancel() that are under way; callbacks may call back
+  int calls = 0;              // of step() and cancel() that are under way; callbacks may call back
+  bool has_finished = false;  // sequences that are to be retired
 };
 
 // While a call is under way no sequence is destroyed: a callback of it may be running.
@@ -117,8 +139,9 @@ class Engine::CallScope {
  public:
   explicit CallScope(State& state) : state_(state) { ++state_.calls; }
   ~CallScope() {
-    if (--state_.calls == 0) {
-      state_.scheduler.retire_finished();
+    if (--state_.calls == 0 && state_.has_finished) {
+      state_.has_finished = false;
+      const Scheduler::Sequences done = state_.scheduler.retire_finished();
     }
   }
   CallScope(const CallScope&) = delete;
@@ -145,6 +168,8 @@ void Engine::State::check(const Request& request) const {
   for (int32_t id : request.prompt) {
     check_id(id, "token id");
   }
+  require(request.stop_token_ids.size() <= kMaxStopTokens, "{} stop tokens; use at most {}",
+          request.stop_token_ids.size(), kMaxStopTokens);
   for (int32_t id : request.stop_token_ids) {
     check_id(id, "stop token id");
   }
@@ -154,6 +179,7 @@ void Engine::State::check(const Request& request) const {
   require(request.samples >= 1 && request.samples <= kMaxSamples, "{} samples; use 1 to {}",
           request.samples, kMaxSamples);
   require(request.samples == 1 || !request.on_logits, "on_logits is for a single sample");
+  require(request.on_logits || !request.score_prompt, "score_prompt needs on_logits");
   require(request.stop.empty() || tokenizer, "stop texts need a tokenizer");
   require(request.stop.size() <= kMaxStops, "{} stop texts; use at most {}", request.stop.size(),
           kMaxStops);
@@ -193,24 +219,26 @@ void Engine::State::deliver_step(const Step& step) {
   scheduler.end_step(step.plan);
   for (const Scheduler::Chunk& chunk : step.plan.chunks) {
     Sequence& sequence = *chunk.sequence;
-    if (sequence.finish) {
-      continue;  // a callback or the step before ended it
-    }
-    if (chunk.choice) {
-      deliver(sequence, step.choices[static_cast<size_t>(*chunk.choice)], config.eos_token_ids);
+    // A callback or the step before may have ended it.
+    if (!sequence.finish && chunk.choice) {
+      try {
+        deliver(sequence, step.choices[static_cast<size_t>(*chunk.choice)], config.eos_token_ids);
+      } catch (...) {
+        finish(sequence, FinishReason::error, current_error());
+      }
     } else if (chunk.first + chunk.count == sequence.max_length) {
       finish(sequence, FinishReason::length);  // nothing was to be generated
     }
+    has_finished = has_finished || sequence.finish;
   }
 }
 
 // Half a step cannot be taken back: its requests end, the others go on.
 void Engine::State::fail_step(const Step& step, std::string_view error) {
   scheduler.end_step(step.plan);
+  has_finished = true;
   for (const Scheduler::Chunk& chunk : step.plan.chunks) {
-    if (!chunk.sequence->finish) {
-      finish(*chunk.sequence, FinishReason::error, error);
-    }
+    finish(*chunk.sequence, FinishReason::error, error);
   }
 }
 
@@ -261,17 +289,23 @@ int64_t Engine::submit(Request request, OnToken on_token) {
   State& state = *state_;
   state.check(request);
   const auto length = static_cast<int64_t>(request.prompt.size());
-  const int64_t room = state.context - length;
+  const int64_t pool = state.kv.pages() * kPageSize;
+  // Without a limit the continuation takes what there is, but has room for a token.
+  const int64_t most =
+      request.max_tokens < 0 ? std::max(std::min(state.context, pool), length + 1) : state.context;
+  const int64_t room = most - length;
   const int64_t max_length =
       length + (request.max_tokens < 0 ? room : std::min(request.max_tokens, room));
-  state.scheduler.check_fits(max_length);
+  require(pages_for(max_length) <= state.kv.pages(),
+          "a request of up to {} tokens does not fit the KV cache of {} tokens", max_length, pool);
 
-  const uint64_t seed = request.seed ? *request.seed : fresh_seed();
+  const uint64_t seed = request.seed ? *request.seed : state.fresh_seeds();
   const bool looks_ahead =
       !request.on_logits && !request.log_probs && !request.sampling.has_penalties();
   const int64_t id = state.next_id++;
   const auto submission = std::make_shared<const Submission>(
       Submission{.id = id, .request = std::move(request), .on_token = std::move(on_token)});
+  Scheduler::Sequences sequences;
   for (int32_t sample = 0; sample < submission->request.samples; ++sample) {
     auto sequence = std::make_unique<Sequence>();
     sequence->order = state.next_order++;
@@ -280,13 +314,13 @@ int64_t Engine::submit(Request request, OnToken on_token) {
     sequence->seed = sample_seed(seed, sample);
     sequence->max_length = max_length;
     sequence->looks_ahead = looks_ahead;
-    sequence->tokens = submission->request.prompt;
     if (state.tokenizer) {
       sequence->text.emplace(*state.tokenizer, /*continues=*/true);
     }
     sequence->stops = StopMatcher(submission->request.stop);
-    state.scheduler.add(std::move(sequence));
+    sequences.push_back(std::move(sequence));
   }
+  state.scheduler.add(std::move(sequences));
   return id;
 }
 
@@ -323,7 +357,7 @@ bool Engine::step() {
   }
   if (!launched || std::ssize(state.in_flight) > state.options.steps_ahead) {
     const State::Step done = std::move(state.in_flight.front());
-    state.in_flight.pop_front();
+    state.in_flight.erase(state.in_flight.begin());
     state.deliver_step(done);
   }
   const double seconds = seconds_since(start);
@@ -338,9 +372,8 @@ void Engine::cancel(int64_t id) {
   State& state = *state_;
   const CallScope scope(state);
   for (Sequence* sequence : state.scheduler.find(id)) {
-    if (!sequence->finish) {  // a callback may have cancelled it meanwhile
-      finish(*sequence, FinishReason::cancelled);
-    }
+    state.has_finished = true;
+    finish(*sequence, FinishReason::cancelled);
   }
 }
 
@@ -348,37 +381,27 @@ std::vector<Completion> Engine::generate(std::vector<Request> requests) {
   require(state_->calls == 0, "generate() was called from a callback");
   std::vector<std::vector<Completion>> samples(requests.size());
   std::vector<int64_t> submitted;
+  submitted.reserve(requests.size());
   int64_t open = 0;
-  for (size_t i = 0; i < requests.size(); ++i) {
-    std::vector<Completion>& completions = samples[i];
-    completions.resize(static_cast<size_t>(std::max(1, requests[i].samples)));
-    const auto collect = [&completions, &open](const TokenEvent& event) {
-      Completion& completion = completions[static_cast<size_t>(event.sample)];
-      if (event.token) {
-        completion.tokens.push_back(*event.token);
-      }
-      completion.text += event.text;
-      if (event.log_probs != nullptr) {
-        completion.log_probs.push_back(*event.log_probs);
-      }
-      completion.prompt_log_probs.insert(completion.prompt_log_probs.end(),
-                                         event.prompt_log_probs.begin(),
-                                         event.prompt_log_probs.end());
-      if (event.finish) {
-        completion.finish = *event.finish;
-        completion.error = event.error;
-        --open;
-      }
-    };
-    try {
-      submitted.push_back(submit(std::move(requests[i]), collect));
-      open += std::ssize(completions);
-    } catch (const Error& error) {
-      completions.resize(1);
-      completions.front().error = error.what();
-    }
-  }
   try {
+    for (size_t i = 0; i < requests.size(); ++i) {
+      std::vector<Completion>& completions = samples[i];
+      completions.resize(1);
+      const int32_t count = requests[i].samples;
+      const auto collect = [&completions, &open](const TokenEvent& event) {
+        Completion& completion = completions.at(static_cast<size_t>(event.sample));
+        open -= event.finish ? 1 : 0;
+        completion.add(event);
+      };
+      try {
+        submitted.push_back(submit(std::move(requests[i]), collect));
+      } catch (const Error& error) {
+        completions.front().error = error.what();
+        continue;
+      }
+      open += count;
+      completions.resize(static_cast<size_t>(count));
+    }
     while (open > 0 && step()) {
     }
   } catch (...) {

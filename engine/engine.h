@@ -14,7 +14,8 @@
 
 namespace sparsellm {
 
-// A model, its KV cache and the requests that it is working on. Not thread-safe.
+// A model, its KV cache and the requests that it is working on. Not thread-safe. Destroying it
+// drops its requests without another event; callbacks must neither destroy nor move it.
 class Engine {
  public:
   // Throws Error for anything that is wrong with the directory or the options.
@@ -24,9 +25,10 @@ class Engine {
   Engine& operator=(Engine&&) noexcept;
   ~Engine();
 
-  // Queues a request and returns its id. on_token is called from step(). Throws Error if the
-  // request can never run: an empty prompt, one as long as the context or longer, an id outside
-  // the vocabulary, sampling parameters out of range.
+  // Queues a request and returns its id. on_token is called from step() and cancel(), on_logits
+  // from step(). Throws Error if the request can never run: an empty prompt, one that leaves the
+  // context no room for a token to generate, one that does not fit the KV cache with all it may
+  // generate, an id outside the vocabulary, a parameter out of range.
   int64_t submit(Request request, OnToken on_token);
 
   // Computes the next tokens of the requests at hand and tells their listeners. False when there

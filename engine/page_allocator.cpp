@@ -16,15 +16,14 @@ PageAllocator::PageAllocator(int64_t pages) {
   }
 }
 
-std::vector<int32_t> PageAllocator::take(int64_t count) {
+void PageAllocator::take(int64_t count, std::vector<int32_t>& pages) {
   require(count >= 0 && count <= free_pages(), "{} pages asked for, {} are free", count,
           free_pages());
-  std::vector<int32_t> pages(free_.rbegin(), free_.rbegin() + count);
-  free_.resize(free_.size() - static_cast<size_t>(count));
-  for (int32_t page : pages) {
-    holders_[static_cast<size_t>(page)] = 1;
+  pages.insert(pages.end(), free_.rbegin(), free_.rbegin() + count);
+  for (auto page = free_.end() - count; page != free_.end(); ++page) {
+    holders_[static_cast<size_t>(*page)] = 1;
   }
-  return pages;
+  free_.resize(free_.size() - static_cast<size_t>(count));
 }
 
 void PageAllocator::share(std::span<const int32_t> pages) {

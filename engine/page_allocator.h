@@ -14,8 +14,8 @@ class PageAllocator {
   int64_t free_pages() const { return static_cast<int64_t>(free_.size()); }
   int64_t total_pages() const { return static_cast<int64_t>(holders_.size()); }
 
-  // There must be `count` free pages.
-  std::vector<int32_t> take(int64_t count);
+  // Appends `count` pages, which must be free.
+  void take(int64_t count, std::vector<int32_t>& pages);
   // One more holder for each of `pages`, which somebody holds.
   void share(std::span<const int32_t> pages);
   // A page is free when its last holder gave it back. Leaves `pages` empty.

@@ -20,15 +20,16 @@ struct Request {
   std::vector<int32_t> prompt;  // token ids, at least one, BOS included if the model wants it
   SamplingParams sampling = {};
   std::optional<uint64_t> seed = {};  // of the sampling; a fresh one if absent
-  int64_t max_tokens = -1;            // to generate; -1: until the context is full
+  // To generate; -1: until the context, or the whole KV cache, is full.
+  int64_t max_tokens = -1;
   // Continuations, at most kMaxSamples; they share the prompt's part of the KV cache.
   int32_t samples = 1;
 
   bool ignore_eos = false;  // EOS is never chosen
-  std::vector<int32_t> stop_token_ids =
-      {};  // end the continuation as EOS does; their text is not shown
+  // End the continuation as EOS does; their text is not shown. At most 1024.
+  std::vector<int32_t> stop_token_ids = {};
   // Texts that end the continuation where the first of them is complete, also across token
-  // borders; neither they nor what follows is shown. Not empty; valid UTF-8.
+  // borders; neither they nor what follows is shown. At most 64 of 1 to 1024 bytes of UTF-8.
   std::vector<std::string> stop = {};
 
   // Reports the log-probability of every generated token and this many of the likeliest tokens at
@@ -41,7 +42,7 @@ struct Request {
   // continuation, before the next token is chosen; valid during the call. Of the prompt only the
   // last position is reported, unless score_prompt is set. Only with samples = 1.
   std::function<void(int64_t position, std::span<const float> logits)> on_logits = {};
-  bool score_prompt = false;
+  bool score_prompt = false;  // only with on_logits
 };
 
 enum class FinishReason : uint8_t {
@@ -53,7 +54,8 @@ enum class FinishReason : uint8_t {
 std::string_view name_of(FinishReason reason);
 
 // A step forward in one sample of a request. The last event of a sample carries `finish`; it may
-// be without a token.
+// be without a token. A listener that throws ends its sample; what it throws at the last event is
+// dropped.
 struct TokenEvent {
   int64_t request = 0;
   int32_t sample = 0;  // 0 to Request::samples - 1
@@ -79,6 +81,8 @@ struct Completion {
   std::vector<TokenLogProbs> prompt_log_probs;
   FinishReason finish = FinishReason::error;
   std::string error;
+
+  void add(const TokenEvent& event);  // one of this sample
 };
 
 }  // namespace sparsellm

@@ -1,6 +1,8 @@
 #include "engine/scheduler.h"
 
 #include <algorithm>
+#include <cassert>
+#include <iterator>
 #include <utility>
 
 #include "kernels/base/error.h"
@@ -16,6 +18,10 @@ int64_t shareable_pages(const Sequence& sequence) {
   return (sequence.prompt_length() - 1) / kPageSize;
 }
 
+bool grows(const Sequence& sequence) {
+  return page_count(sequence) < pages_for(sequence.max_length);
+}
+
 // Rows that can be planned now.
 int64_t rows_left(const Sequence& sequence) {
   if (sequence.pending > 0 && !sequence.looks_ahead) {
@@ -26,16 +32,7 @@ int64_t rows_left(const Sequence& sequence) {
 
 }  // namespace
 
-void Scheduler::check_fits(int64_t max_length) const {
-  require(pages_for(max_length) <= pages_.total_pages(),
-          "a request of up to {} tokens does not fit the KV cache of {} tokens", max_length,
-          pages_.total_pages() * kPageSize);
-}
-
-void Scheduler::add(std::unique_ptr<Sequence> sequence) {
-  check_fits(sequence->max_length);
-  waiting_.push_back(std::move(sequence));
-}
+void Scheduler::add(Sequences sequences) { waiting_.splice(waiting_.end(), sequences); }
 
 void Scheduler::plan_rows(Sequence& sequence, int64_t budget, Plan& plan) {
   const int64_t count = std::min(budget, rows_left(sequence));
@@ -69,8 +66,7 @@ void Scheduler::preempt_youngest(Plan& plan) {
   pages_.give_back(youngest.pages);
   youngest.planned = 0;
   plan.preempted.push_back(&youngest);
-  waiting_.push_front(std::move(running_.back()));
-  running_.pop_back();
+  waiting_.splice(waiting_.begin(), running_, std::prev(running_.end()));
 }
 
 // Makes room for the next position. False if the sequence itself had to go.
@@ -85,26 +81,11 @@ bool Scheduler::grow(Sequence& sequence, Plan& plan) {
       return false;
     }
   }
-  sequence.pages.push_back(pages_.take(1).front());
+  pages_.take(1, sequence.pages);
   return true;
 }
 
-// A page for each running sequence that still grows: without it the newly admitted would be
-// preempted again soon.
-int64_t Scheduler::spare_pages() const {
-  return std::count_if(running_.begin(), running_.end(), [](const auto& sequence) {
-    return page_count(*sequence) < pages_for(sequence->max_length);
-  });
-}
-
-const Sequence* Scheduler::running_sibling(const Sequence& sequence) const {
-  const auto it = std::find_if(running_.begin(), running_.end(), [&](const auto& other) {
-    return other->submission == sequence.submission;
-  });
-  return it != running_.end() ? it->get() : nullptr;
-}
-
-bool Scheduler::admit_next(Plan& plan) {
+bool Scheduler::admit_next(int64_t& spare_pages, Plan& plan) {
   if (waiting_.empty() || std::ssize(running_) == limits_.max_requests) {
     return false;
   }
@@ -112,17 +93,22 @@ bool Scheduler::admit_next(Plan& plan) {
   if (next.steps_in_flight > 0) {
     return false;  // preempted a moment ago: its last token is not known yet
   }
-  int64_t shared = 0;
-  const Sequence* sibling = running_sibling(next);
-  if (sibling != nullptr && !next.wants_prompt_logits()) {
-    shared = shareable_pages(next);
-    if (sibling->planned < shared * kPageSize) {
-      return false;  // the sibling is about to compute them
-    }
+  // The samples of a request follow each other. An older one that runs has been planned before, at
+  // least as far as its pages can be shared: else it had used up the step's rows.
+  const Sequence* sibling = running_.empty() ? nullptr : running_.back().get();
+  if (sibling != nullptr && sibling->submission != next.submission) {
+    sibling = nullptr;
   }
+  const int64_t shared = sibling != nullptr ? shareable_pages(next) : 0;
+  assert(shared == 0 || sibling->planned >= shared * kPageSize);
   const int64_t own = pages_for(next.known_length()) - shared;
-  if (own + spare_pages() > pages_.free_pages()) {
+  if (own + spare_pages > pages_.free_pages()) {
     return false;
+  }
+  // What allocates comes before what changes.
+  next.pages.reserve(static_cast<size_t>(pages_for(next.max_length)));
+  if (next.tokens.empty()) {
+    next.tokens = next.request().prompt;
   }
   if (shared > 0) {
     next.pages.assign(sibling->pages.begin(), sibling->pages.begin() + shared);
@@ -130,20 +116,26 @@ bool Scheduler::admit_next(Plan& plan) {
     next.planned = shared * kPageSize;
     plan.shared += next.planned;
   }
-  const std::vector<int32_t> taken = pages_.take(own);
-  next.pages.insert(next.pages.end(), taken.begin(), taken.end());
-  running_.push_back(std::move(waiting_.front()));
-  waiting_.pop_front();
+  pages_.take(own, next.pages);
+  spare_pages += grows(next) ? 1 : 0;
+  running_.splice(running_.end(), waiting_, waiting_.begin());
   return true;
 }
 
 Scheduler::Plan Scheduler::plan() {
   Plan plan;
-  for (size_t i = 0; i < running_.size(); ++i) {  // which gets shorter when pages run out
-    Sequence& sequence = *running_[i];
-    if (sequence.in_decode() && rows_left(sequence) > 0 && grow(sequence, plan)) {
+  plan.chunks.reserve(static_cast<size_t>(limits_.max_requests));
+  plan.preempted.reserve(running_.size());
+  for (auto it = running_.begin(); it != running_.end();) {
+    Sequence& sequence = **it;
+    const bool wants_row = sequence.in_decode() && rows_left(sequence) > 0;
+    if (wants_row && !grow(sequence, plan)) {
+      break;  // it was the youngest, and is not in the list any more
+    }
+    if (wants_row) {
       plan_rows(sequence, 1, plan);
     }
+    ++it;
   }
   int64_t budget = limits_.step_tokens - std::ssize(plan.chunks);
   const auto prefill = [&](Sequence& sequence) {
@@ -156,7 +148,11 @@ Scheduler::Plan Scheduler::plan() {
       prefill(*sequence);
     }
   }
-  while (budget > 0 && admit_next(plan)) {
+  // One for each running sequence that still grows: without it the newly admitted would be
+  // preempted again soon.
+  int64_t spare_pages = std::count_if(running_.begin(), running_.end(),
+                                      [](const auto& sequence) { return grows(*sequence); });
+  while (budget > 0 && admit_next(spare_pages, plan)) {
     prefill(*running_.back());
   }
   return plan;
@@ -169,25 +165,23 @@ void Scheduler::end_step(const Plan& plan) {
   }
 }
 
-void Scheduler::retire_finished() {
-  std::erase_if(leaving_, [](const auto& sequence) { return sequence->steps_in_flight == 0; });
-  const auto retire_from = [this](auto& sequences) {
-    size_t kept = 0;
-    for (size_t i = 0; i < sequences.size(); ++i) {
-      Sequence& sequence = *sequences[i];
+Scheduler::Sequences Scheduler::retire_finished() noexcept {
+  Sequences done;
+  for (Sequences* sequences : {&running_, &waiting_, &leaving_}) {
+    for (auto it = sequences->begin(); it != sequences->end();) {
+      const auto current = it++;
+      Sequence& sequence = **current;
       if (!sequence.finish) {
-        std::swap(sequences[kept++], sequences[i]);
         continue;
       }
       pages_.give_back(sequence.pages);
-      if (sequence.steps_in_flight > 0) {
-        leaving_.push_back(std::move(sequences[i]));
+      Sequences& to = sequence.steps_in_flight > 0 ? leaving_ : done;
+      if (&to != sequences) {
+        to.splice(to.end(), *sequences, current);
       }
     }
-    sequences.resize(kept);
-  };
-  retire_from(running_);
-  retire_from(waiting_);
+  }
+  return done;
 }
 
 std::vector<Sequence*> Scheduler::find(int64_t submission) const {

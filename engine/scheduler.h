@@ -1,7 +1,7 @@
 #pragma once
 
 #include <cstdint>
-#include <deque>
+#include <list>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -52,22 +52,22 @@ class Scheduler {
 
   Scheduler(SchedulerLimits limits, int64_t pages) : limits_(limits), pages_(pages) {}
 
-  // Throws Error if a sequence of this length would need more pages than there are.
-  void check_fits(int64_t max_length) const;
+  using Sequences = std::list<std::unique_ptr<Sequence>>;  // which change lists without allocating
 
-  // Sequences come in ascending `order`. Throws what check_fits throws.
-  void add(std::unique_ptr<Sequence> sequence);
+  // In ascending `order`, also to those that came before. None may need more pages than there are.
+  void add(Sequences sequences);
 
   // Takes the rows that it plans for done: whoever asks has to enqueue the step. Preemption may
-  // leave a plan without chunks only while steps are in flight.
+  // leave a plan without chunks only while steps are in flight. If it throws (out of memory), no
+  // row is planned.
   Plan plan();
 
   // The step of this plan has come to its end, or failed.
   void end_step(const Plan& plan);
 
-  // Takes the sequences that have `finish` set out and frees their pages. They are destroyed when
-  // no step has rows of them any more.
-  void retire_finished();
+  // Takes the sequences that have `finish` set out and frees their pages. Returns those that no
+  // step has rows of any more: when they are destroyed, what their callbacks hold may call back.
+  [[nodiscard]] Sequences retire_finished() noexcept;
 
   std::vector<Sequence*> find(int64_t submission) const;  // its unfinished sequences
   const PageAllocator& pages() const { return pages_; }
@@ -76,15 +76,13 @@ class Scheduler {
   void plan_rows(Sequence& sequence, int64_t budget, Plan& plan);
   bool grow(Sequence& sequence, Plan& plan);
   void preempt_youngest(Plan& plan);
-  bool admit_next(Plan& plan);
-  int64_t spare_pages() const;
-  const Sequence* running_sibling(const Sequence& sequence) const;
+  bool admit_next(int64_t& spare_pages, Plan& plan);
 
   SchedulerLimits limits_;
   PageAllocator pages_;
-  std::deque<std::unique_ptr<Sequence>> waiting_;   // ascending order
-  std::vector<std::unique_ptr<Sequence>> running_;  // ascending order, all below those that wait
-  std::vector<std::unique_ptr<Sequence>> leaving_;  // finished, with rows in flight
+  Sequences waiting_;  // ascending order
+  Sequences running_;  // ascending order, all below those that wait
+  Sequences leaving_;  // finished, with rows in flight
 };
 
 }  // namespace sparsellm

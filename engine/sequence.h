@@ -28,10 +28,12 @@ struct Sequence {
   int64_t max_length = 0;    // of prompt and continuation
   bool looks_ahead = false;  // a row may be planned whose token is not known yet
 
-  std::vector<int32_t> tokens;  // prompt and continuation, as far as they are known
+  // Prompt and continuation, as far as they are known; empty until the sequence is admitted, since
+  // many that wait may have the same long prompt.
+  std::vector<int32_t> tokens;
   std::optional<FinishReason> finish;
-  std::optional<IncrementalDecoder> text;  // absent without a tokenizer
-  StopMatcher stops{{}};
+  std::optional<IncrementalDecoder> text;       // absent without a tokenizer
+  StopMatcher stops{{}};                        // looks at texts of the submission
   std::vector<TokenLogProbs> prompt_log_probs;  // of prompt[1], prompt[2], ...
   int64_t reported = 0;  // positions of the prompt whose logits were looked at
 
@@ -45,7 +47,9 @@ struct Sequence {
 
   const Request& request() const { return submission->request; }
   int64_t prompt_length() const { return static_cast<int64_t>(request().prompt.size()); }
-  int64_t known_length() const { return static_cast<int64_t>(tokens.size()); }
+  int64_t known_length() const {
+    return tokens.empty() ? prompt_length() : static_cast<int64_t>(tokens.size());
+  }
   int64_t length() const { return known_length() + pending; }
 
   // Positions whose keys and values are wanted; the last token of all needs none.

@@ -1,8 +1,8 @@
 #pragma once
 
+#include <span>
 #include <string>
 #include <string_view>
-#include <vector>
 
 namespace sparsellm {
 
@@ -10,7 +10,8 @@ namespace sparsellm {
 // in front of them. Where the pieces begin and end makes no difference.
 class StopMatcher {
  public:
-  explicit StopMatcher(std::vector<std::string> stops) : stops_(std::move(stops)) {}
+  // The texts are not copied; none is empty.
+  explicit StopMatcher(std::span<const std::string> stops) : stops_(stops) {}
 
   // The text that may be shown by now. Nothing once a stop text was found: the one that is complete
   // first, the longest if several end at the same place.
@@ -21,7 +22,7 @@ class StopMatcher {
   bool found() const { return found_; }
 
  private:
-  std::vector<std::string> stops_;
+  std::span<const std::string> stops_;
   std::string held_;  // the beginning of a stop text, perhaps
   bool found_ = false;
 };

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <exception>
+#include <new>
 
 namespace sparsellm {
 namespace {
@@ -45,13 +46,17 @@ std::span<const TokenLogProbs> prompt_log_probs(const Sequence& sequence, bool f
 
 }  // namespace
 
-std::string current_error() {
+std::string current_error() noexcept {
   try {
-    throw;
-  } catch (const std::exception& error) {
-    return error.what();
-  } catch (...) {
-    return "an exception of an unknown type";
+    try {
+      throw;
+    } catch (const std::exception& error) {
+      return error.what();
+    } catch (...) {
+      return "an exception of an unknown type";
+    }
+  } catch (const std::bad_alloc&) {
+    return "out of memory";  // short enough to need none
   }
 }
 

@@ -28,6 +28,6 @@ void deliver(Sequence& sequence, const Choice& choice, std::span<const int32_t> 
 void finish(Sequence& sequence, FinishReason reason, std::string_view error = {});
 
 // What the exception being handled says.
-std::string current_error();
+std::string current_error() noexcept;
 
 }  // namespace sparsellm

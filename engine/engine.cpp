@@ -371,7 +371,7 @@ bool Engine::step() {
 void Engine::cancel(int64_t id) {
   State& state = *state_;
   const CallScope scope(state);
-  for (Sequence* sequence : state.scheduler.find(id)) {
+  while (Sequence* sequence = state.scheduler.find(id)) {
     state.has_finished = true;
     finish(*sequence, FinishReason::cancelled);
   }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cassert>
 #include <iterator>
+#include <new>
 #include <utility>
 
 #include "kernels/base/error.h"
@@ -152,8 +153,15 @@ Scheduler::Plan Scheduler::plan() {
   // preempted again soon.
   int64_t spare_pages = std::count_if(running_.begin(), running_.end(),
                                       [](const auto& sequence) { return grows(*sequence); });
-  while (budget > 0 && admit_next(spare_pages, plan)) {
-    prefill(*running_.back());
+  try {
+    while (budget > 0 && admit_next(spare_pages, plan)) {
+      prefill(*running_.back());
+    }
+  } catch (const std::bad_alloc&) {
+    if (plan.empty()) {
+      throw;
+    }
+    // The rows that are planned go on; another time there may be memory for one more sequence.
   }
   return plan;
 }
@@ -184,18 +192,15 @@ Scheduler::Sequences Scheduler::retire_finished() noexcept {
   return done;
 }
 
-std::vector<Sequence*> Scheduler::find(int64_t submission) const {
-  std::vector<Sequence*> found;
-  const auto look_in = [&](const auto& sequences) {
-    for (const auto& sequence : sequences) {
+Sequence* Scheduler::find(int64_t submission) const {
+  for (const Sequences* sequences : {&running_, &waiting_}) {
+    for (const auto& sequence : *sequences) {
       if (sequence->submission->id == submission && !sequence->finish) {
-        found.push_back(sequence.get());
+        return sequence.get();
       }
     }
-  };
-  look_in(running_);
-  look_in(waiting_);
-  return found;
+  }
+  return nullptr;
 }
 
 }  // namespace sparsellm

@@ -69,7 +69,8 @@ class Scheduler {
   // step has rows of any more: when they are destroyed, what their callbacks hold may call back.
   [[nodiscard]] Sequences retire_finished() noexcept;
 
-  std::vector<Sequence*> find(int64_t submission) const;  // its unfinished sequences
+  // The oldest sequence of a submission that has not finished; nullptr if there is none.
+  Sequence* find(int64_t submission) const;
   const PageAllocator& pages() const { return pages_; }
 
  private:

@@ -83,7 +83,7 @@ class FakeDevice {
   }
 
   void cancel(int64_t id) {
-    for (Sequence* sequence : scheduler.find(id)) {
+    while (Sequence* sequence = scheduler.find(id)) {
       sequence->finish = FinishReason::cancelled;
     }
     static_cast<void>(scheduler.retire_finished());

@@ -1,0 +1,321 @@
+// The engine when memory runs out at any moment. A program of its own: it replaces the operators
+// new and delete, so that an allocation can be made to fail.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <map>
+#include <new>
+#include <ostream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "engine/engine.h"
+#include "tests/testing/paths.h"
+#include "tests/testing/sanitized.h"
+
+namespace {
+
+// The replaced operators have no other way to be told.
+struct FailurePlan {
+  bool armed = false;
+  int64_t passing = 0;   // allocations that succeed before
+  int64_t failing = 0;   // those that fail
+  int64_t failures = 0;  // that have happened
+};
+constinit FailurePlan plan;  // the engines of this program have one thread
+
+bool fails_now() {
+  if (!plan.armed) {
+    return false;
+  }
+  if (plan.passing > 0) {
+    --plan.passing;
+    return false;
+  }
+  if (plan.failing == 0) {
+    return false;
+  }
+  --plan.failing;
+  ++plan.failures;
+  return true;
+}
+
+[[gnu::noinline]] void* allocate(size_t bytes) noexcept {
+  return fails_now() ? nullptr : std::malloc(bytes > 0 ? bytes : 1);
+}
+
+[[gnu::noinline]] void* allocate_or_throw(size_t bytes) {
+  void* memory = allocate(bytes);
+  if (memory == nullptr) {
+    throw std::bad_alloc();
+  }
+  return memory;
+}
+
+[[gnu::noinline]] void release(void* memory) noexcept { std::free(memory); }
+
+}  // namespace
+
+void* operator new(size_t bytes) { return allocate_or_throw(bytes); }
+void* operator new[](size_t bytes) { return allocate_or_throw(bytes); }
+void* operator new(size_t bytes, const std::nothrow_t&) noexcept { return allocate(bytes); }
+void* operator new[](size_t bytes, const std::nothrow_t&) noexcept { return allocate(bytes); }
+void operator delete(void* memory) noexcept { release(memory); }
+void operator delete[](void* memory) noexcept { release(memory); }
+void operator delete(void* memory, size_t) noexcept { release(memory); }
+void operator delete[](void* memory, size_t) noexcept { release(memory); }
+void operator delete(void* memory, const std::nothrow_t&) noexcept { release(memory); }
+void operator delete[](void* memory, const std::nothrow_t&) noexcept { release(memory); }
+
+namespace sparsellm {
+namespace {
+
+// Allocations may fail in its scope.
+class Armed {
+ public:
+  Armed() { plan.armed = true; }
+  ~Armed() { plan.armed = false; }
+  Armed(const Armed&) = delete;
+  Armed& operator=(const Armed&) = delete;
+};
+
+// Those of the test itself never do.
+class Disarmed {
+ public:
+  Disarmed() { plan.armed = false; }
+  ~Disarmed() { plan.armed = armed_before_; }
+  Disarmed(const Disarmed&) = delete;
+  Disarmed& operator=(const Disarmed&) = delete;
+
+ private:
+  bool armed_before_ = plan.armed;
+};
+
+// What was heard of a sample.
+struct Heard {
+  std::vector<int32_t> tokens;
+  std::string text;
+  size_t log_probs = 0;
+  size_t prompt_log_probs = 0;
+  std::vector<FinishReason> finish;
+
+  friend bool operator==(const Heard&, const Heard&) = default;
+
+  void add(const TokenEvent& event) {
+    if (event.token) {
+      tokens.push_back(*event.token);
+    }
+    text += event.text;
+    log_probs += event.log_probs != nullptr ? 1 : 0;
+    prompt_log_probs += event.prompt_log_probs.size();
+    if (event.finish) {
+      finish.push_back(*event.finish);
+    }
+  }
+};
+
+// The requests of a run and what became of them.
+struct Outcome {
+  std::vector<int64_t> ids;                           // 0: refused
+  std::map<std::pair<size_t, int32_t>, Heard> heard;  // by index and sample
+};
+
+std::vector<Request> mixed_requests() {
+  const auto request = [](int64_t prompt_length, int64_t max_tokens) {
+    Request made;
+    for (int64_t i = 0; i < prompt_length; ++i) {
+      made.prompt.push_back(static_cast<int32_t>(10 + 7 * i % 90));
+    }
+    made.max_tokens = max_tokens;
+    made.ignore_eos = true;
+    made.seed = 5;
+    return made;
+  };
+  std::vector<Request> requests{request(15, 5), request(31, 4), request(20, 3), request(36, 2)};
+  requests[0].stop = {"never said such a thing at all"};
+  requests[1].samples = 3;
+  requests[1].sampling.temperature = 1.0f;
+  requests[2].log_probs = 2;
+  requests[2].prompt_log_probs = true;
+  requests[2].sampling.repetition_penalty = 1.2f;
+  requests[3].on_logits = [](int64_t, std::span<const float>) {};
+  return requests;
+}
+
+Engine load(int steps_ahead) {
+  EngineOptions options;
+  options.threads = 1;
+  options.context_size = 64;
+  options.kv_tokens = 96;
+  options.max_requests = 6;
+  options.step_tokens = 24;
+  options.steps_ahead = steps_ahead;
+  return Engine::load(testing::data("tiny/llama3"), options);
+}
+
+// Where allocations may fail.
+enum class Place { nowhere, submit, step, cancel };
+
+template <class Call>
+void attempt(bool may_fail, Call&& call) {
+  if (!may_fail) {
+    call();
+    return;
+  }
+  try {
+    const Armed armed;
+    call();
+  } catch (const std::bad_alloc&) {
+  }
+  if (plan.failures > 0) {
+    plan.failing = 0;  // memory is there again
+  }
+}
+
+Outcome serve(Engine& engine, Place place, bool cancel) {
+  Outcome result;
+  const auto submit = [&](size_t index, Request request) {
+    result.ids.push_back(0);
+    OnToken listener = [&result, index](const TokenEvent& event) {
+      const Disarmed disarmed;
+      result.heard[{index, event.sample}].add(event);
+    };
+    attempt(place == Place::submit,
+            [&] { result.ids.back() = engine.submit(std::move(request), std::move(listener)); });
+  };
+  const auto step = [&] {
+    bool more = true;  // after a failure there may be
+    attempt(place == Place::step, [&] { more = engine.step(); });
+    return more;
+  };
+  std::vector<Request> requests = mixed_requests();
+  for (size_t i = 0; i < requests.size(); ++i) {
+    submit(i, std::move(requests[i]));
+    step();
+  }
+  if (cancel) {
+    attempt(place == Place::cancel, [&] { engine.cancel(result.ids[1]); });
+  }
+  int steps = 0;
+  while (step()) {
+    if (++steps > 500) {
+      ADD_FAILURE() << "the requests do not end";
+      break;
+    }
+  }
+  return result;
+}
+
+// What holds whatever failed: a sample has ended once, with an error or as it did in one of the
+// outcomes without failures.
+void check(const Outcome& outcome, const std::vector<Outcome>& undisturbed) {
+  for (size_t i = 0; i < outcome.ids.size(); ++i) {
+    for (int32_t sample = 0; sample < mixed_requests()[i].samples; ++sample) {
+      SCOPED_TRACE(::testing::Message() << "request " << i << " sample " << sample);
+      const auto heard = outcome.heard.find({i, sample});
+      if (outcome.ids[i] == 0) {
+        EXPECT_TRUE(heard == outcome.heard.end()) << "an event of a request that was refused";
+        continue;
+      }
+      ASSERT_TRUE(heard != outcome.heard.end()) << "nothing was heard";
+      ASSERT_EQ(heard->second.finish.size(), 1u);
+      EXPECT_TRUE(heard->second.finish.front() == FinishReason::error ||
+                  std::any_of(undisturbed.begin(), undisturbed.end(), [&](const Outcome& other) {
+                    return other.heard.at({i, sample}) == heard->second;
+                  }));
+    }
+  }
+}
+
+constexpr int64_t kAll = int64_t{1} << 40;
+
+struct Case {
+  const char* name;
+  Place place;
+  int64_t failing;  // allocations one after the other, within one call
+  int steps_ahead;
+
+  std::string full_name() const { return name + std::to_string(steps_ahead) + "Ahead"; }
+  friend void PrintTo(const Case& c, std::ostream* out) { *out << c.full_name(); }
+};
+
+std::vector<Case> all_cases() {
+  std::vector<Case> cases;
+  for (int steps_ahead : {0, 1}) {
+    cases.insert(cases.end(), {{"OneOfSubmit", Place::submit, 1, steps_ahead},
+                               {"AllOfSubmit", Place::submit, kAll, steps_ahead},
+                               {"OneOfStep", Place::step, 1, steps_ahead},
+                               {"AllOfStep", Place::step, kAll, steps_ahead},
+                               {"OneOfCancel", Place::cancel, 1, steps_ahead},
+                               {"AllOfCancel", Place::cancel, kAll, steps_ahead}});
+  }
+  return cases;
+}
+
+class AllocationFailure : public ::testing::TestWithParam<Case> {};
+INSTANTIATE_TEST_SUITE_P(Places, AllocationFailure, ::testing::ValuesIn(all_cases()),
+                         [](const auto& instance) { return instance.param.full_name(); });
+
+TEST_P(AllocationFailure, NoSampleIsLostAndNoneEndsTwice) {
+  const Case& c = GetParam();
+  Engine engine = load(c.steps_ahead);
+  std::vector<Outcome> undisturbed{serve(engine, Place::nowhere, /*cancel=*/false)};
+  const bool cancel = c.place == Place::cancel;
+  if (cancel) {
+    undisturbed.push_back(serve(engine, Place::nowhere, /*cancel=*/true));
+  }
+  ASSERT_GT(engine.stats().preemptions, 0);
+  ASSERT_GT(engine.stats().shared_tokens, 0);
+  Request small;
+  small.prompt = {5, 6, 7};
+  small.max_tokens = 2;
+  small.ignore_eos = true;
+  const std::vector<int32_t> small_tokens = engine.generate({small}).front().tokens;
+
+  // Steps allocate the most; sanitizers make them slow.
+  const int64_t stride =
+      c.place == Place::step ? (c.failing == 1 ? 1 : 3) * (testing::kSanitized ? 11 : 1) : 1;
+  bool reached = true;
+  for (int64_t k = 0; reached && !HasFailure(); k += stride) {
+    SCOPED_TRACE(::testing::Message() << "allocation " << k);
+    plan = {.armed = false, .passing = k, .failing = c.failing, .failures = 0};
+    const Outcome disturbed = serve(engine, c.place, cancel);
+    reached = plan.failures > 0;
+    EXPECT_TRUE(reached || k > 0 || cancel) << "nothing was allocated";
+    check(disturbed, undisturbed);
+    EXPECT_EQ(engine.free_pages(), engine.total_pages());
+    EXPECT_EQ(engine.generate({small}).front().tokens, small_tokens);
+  }
+}
+
+// Its listeners refer to variables of the call.
+TEST(AllocationFailureInGenerate, NoRequestIsLeftBehind) {
+  const int64_t stride = testing::kSanitized ? 41 : 7;
+  for (int steps_ahead : {0, 1}) {
+    Engine engine = load(steps_ahead);
+    for (int64_t failing : {int64_t{1}, kAll}) {
+      bool reached = true;
+      for (int64_t k = 0; reached && !HasFailure(); k += stride) {
+        SCOPED_TRACE(::testing::Message() << "allocation " << k);
+        plan = {.armed = false, .passing = k, .failing = failing, .failures = 0};
+        std::vector<Request> requests = mixed_requests();
+        attempt(/*may_fail=*/true, [&] { engine.generate(std::move(requests)); });
+        reached = plan.failures > 0;
+        int steps = 0;
+        while (engine.step()) {
+          ++steps;
+        }
+        EXPECT_LE(steps, steps_ahead);  // what was in flight
+        EXPECT_EQ(engine.free_pages(), engine.total_pages());
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace sparsellm

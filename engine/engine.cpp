@@ -103,6 +103,8 @@ struct Engine::State {
   }
 
   void check(const Request& request) const;
+  void check_prompt(const Request& request) const;
+  int64_t max_length(const Request& request, int64_t prompt_length) const;
   void check_id(int32_t id, std::string_view what) const;
   void launch(Step& step);
   void deliver_step(const Step& step);
@@ -156,11 +158,9 @@ void Engine::State::check_id(int32_t id, std::string_view what) const {
           config.vocab_size);
 }
 
-void Engine::State::check(const Request& request) const {
+void Engine::State::check_prompt(const Request& request) const {
   const auto length = static_cast<int64_t>(request.prompt.size());
-  validate(request.sampling);
   require(length > 0, "the prompt is empty");
-  require(request.max_tokens >= -1, "max_tokens {} is negative", request.max_tokens);
   // With nothing to generate the prompt may fill the context.
   const int64_t longest = request.max_tokens == 0 ? context : context - 1;
   require(length <= longest, "the prompt has {} tokens, but the context holds {}{}", length,
@@ -168,6 +168,26 @@ void Engine::State::check(const Request& request) const {
   for (int32_t id : request.prompt) {
     check_id(id, "token id");
   }
+}
+
+// Of prompt and continuation.
+int64_t Engine::State::max_length(const Request& request, int64_t prompt_length) const {
+  const int64_t pool = kv.pages() * kPageSize;
+  // Without a limit the continuation takes what there is, but has room for a token.
+  const int64_t most =
+      request.max_tokens < 0 ? std::max(std::min(context, pool), prompt_length + 1) : context;
+  const int64_t room = most - prompt_length;
+  const int64_t length =
+      prompt_length + (request.max_tokens < 0 ? room : std::min(request.max_tokens, room));
+  require(pages_for(length) <= kv.pages(),
+          "a request of up to {} tokens does not fit the KV cache of {} tokens", length, pool);
+  return length;
+}
+
+// All but the prompt.
+void Engine::State::check(const Request& request) const {
+  validate(request.sampling);
+  require(request.max_tokens >= -1, "max_tokens {} is negative", request.max_tokens);
   require(request.stop_token_ids.size() <= kMaxStopTokens, "{} stop tokens; use at most {}",
           request.stop_token_ids.size(), kMaxStopTokens);
   for (int32_t id : request.stop_token_ids) {
@@ -288,16 +308,8 @@ Engine Engine::load(const std::filesystem::path& directory, const EngineOptions&
 int64_t Engine::submit(Request request, OnToken on_token) {
   State& state = *state_;
   state.check(request);
-  const auto length = static_cast<int64_t>(request.prompt.size());
-  const int64_t pool = state.kv.pages() * kPageSize;
-  // Without a limit the continuation takes what there is, but has room for a token.
-  const int64_t most =
-      request.max_tokens < 0 ? std::max(std::min(state.context, pool), length + 1) : state.context;
-  const int64_t room = most - length;
-  const int64_t max_length =
-      length + (request.max_tokens < 0 ? room : std::min(request.max_tokens, room));
-  require(pages_for(max_length) <= state.kv.pages(),
-          "a request of up to {} tokens does not fit the KV cache of {} tokens", max_length, pool);
+  state.check_prompt(request);
+  const int64_t max_length = state.max_length(request, static_cast<int64_t>(request.prompt.size()));
 
   const uint64_t seed = request.seed ? *request.seed : state.fresh_seeds();
   const bool looks_ahead =
@@ -322,6 +334,11 @@ int64_t Engine::submit(Request request, OnToken on_token) {
   }
   state.scheduler.add(std::move(sequences));
   return id;
+}
+
+void Engine::check(const Request& request) const {
+  state_->check(request);
+  state_->max_length(request, 1);
 }
 
 bool Engine::step() {

@@ -30,6 +30,9 @@ class Engine {
   // context no room for a token to generate, one that does not fit the KV cache with all it may
   // generate, an id outside the vocabulary, a parameter out of range.
   int64_t submit(Request request, OnToken on_token);
+  // The same errors, except those of the prompt: throws Error if no prompt could be submitted with
+  // the other fields of `request`.
+  void check(const Request& request) const;
 
   // Computes the next tokens of the requests at hand and tells their listeners. False when there
   // was nothing to do. Not to be called from a callback. If a step fails as a whole, its requests

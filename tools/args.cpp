@@ -6,16 +6,42 @@
 #include <charconv>
 #include <limits>
 #include <string_view>
+#include <thread>
 
 #include "kernels/base/json_reader.h"
+#include "kernels/paged_kv.h"
 #include "tools/interrupt.h"
 #include "tools/progress_bar.h"
 #include "tools/tool_main.h"
 
 namespace sparsellm {
+namespace {
+
+double mib(int64_t bytes) { return static_cast<double>(bytes) / (1 << 20); }
+
+void log_engine(const Engine& engine, const ModelArgs& args, spdlog::logger& log) {
+  const EngineStats& stats = engine.stats();
+  log.info("model {}: {}, {} layers, {:.1f} MiB of weights, loaded in {:.3f} s", quote(args.model),
+           engine.config().architecture, engine.config().num_layers, mib(stats.weight_bytes),
+           stats.load_seconds);
+  log.info(
+      "device {}, {} threads; context of {} tokens; KV cache of {} tokens, {:.1f} MiB",
+      to_string(parse_device(args.device)),
+      args.threads > 0 ? static_cast<unsigned>(args.threads) : std::thread::hardware_concurrency(),
+      engine.context_size(), engine.total_pages() * kPageSize, mib(stats.kv_bytes));
+}
+
+}  // namespace
+
+CLI::Validator not_empty() {
+  return CLI::Validator(
+      [](const std::string& text) { return text.empty() ? "is empty" : std::string(); }, "");
+}
 
 void add_model_args(CLI::App& app, ModelArgs& args) {
-  app.add_option("-m,--model", args.model, "Model directory in Hugging Face format")->required();
+  app.add_option("-m,--model", args.model, "Model directory in Hugging Face format")
+      ->required()
+      ->check(not_empty());
   app.add_option("--device", args.device, "auto, cpu, cuda or cuda:N")->capture_default_str();
   app.add_option("-t,--threads", args.threads, "Threads of the CPU device; 0: all cores")
       ->check(CLI::Range(0, 1024))
@@ -42,9 +68,11 @@ Engine load_engine(const ModelArgs& args, EngineOptions options, spdlog::logger&
   ProgressBar bar("loading", !args.quiet);
   options.progress = [&bar](int64_t done, int64_t total) {
     throw_if_interrupted();
-    bar.update(done, total, fmt::format("of {:.1f} MiB", static_cast<double>(total) / (1 << 20)));
+    bar.update(done, total, fmt::format("of {:.1f} MiB", mib(total)));
   };
-  return Engine::load(args.model, options);
+  Engine engine = Engine::load(args.model, options);
+  log_engine(engine, args, log);
+  return engine;
 }
 
 int64_t parse_size(const std::string& flag, const std::string& text) {

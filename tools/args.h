@@ -17,6 +17,9 @@ struct ModelArgs {
   bool quiet = false;
   bool verbose = false;
 };
+// Checks that the text of an option is not empty.
+CLI::Validator not_empty();
+
 void add_model_args(CLI::App& app, ModelArgs& args);
 
 // Writes "<tool>: <level>: <message>" to stderr: errors with --quiet, warnings too without it,

@@ -1,7 +1,7 @@
 #include "tools/batch.h"
 
 #include <chrono>
-#include <system_error>
+#include <new>
 #include <unordered_map>
 #include <utility>
 
@@ -20,20 +20,10 @@ constexpr int64_t kMaxWaitingBytes = 64 << 20;
 // Enough of a line of results to hold its id: in JSON a byte takes up to six.
 constexpr int64_t kPrefixBytes = 64 + 6 * kMaxIdBytes;
 
-std::string id_of(const LineReader::Line& line) {
-  const auto id = line.too_long ? std::nullopt : read_prompt_id(line.text, line.number);
-  return id ? *id : fmt::format("{}", line.number);
-}
+constexpr char kOutOfMemory[] = "out of memory";
 
-fs::path checked_output(const BatchOptions& options) {
-  fs::path partial = options.output;
-  partial += ".partial";
-  for (const fs::path& path : {options.output, partial}) {
-    std::error_code not_there;
-    require(!fs::equivalent(path, options.prompts, not_there),
-            "{} would be written, but it is the file of the prompts", path.string());
-  }
-  return options.output;
+std::string id_of(const LineReader::Line& line) {
+  return line.too_long ? kNoId : read_prompt_id(line.text, line.number).value_or(kNoId);
 }
 
 }  // namespace
@@ -49,9 +39,11 @@ struct Batch::Job {
 };
 
 Batch::Batch(const BatchOptions& options)
-    : options_(options),
-      prompts_(options.prompts, kMaxPromptBytes),
-      file_(checked_output(options)) {
+    : options_(options), prompts_(options.prompts, kMaxPromptBytes), file_(options.output) {
+  for (const fs::path& path : {file_.path(), file_.partial_path()}) {
+    require(!prompts_.is_file(path), "{} would be written, but it is the file of the prompts",
+            path.string());
+  }
   check_prompts();
   const bool has_output = fs::exists(file_.path());
   const bool has_partial = file_.size() > 0;
@@ -68,7 +60,6 @@ Batch::Batch(const BatchOptions& options)
       file_.partial_path().string());
   require(!has_output || options.force, "{} is there already; --force replaces it",
           file_.path().string());
-  file_.truncate(0);
 }
 
 Batch::~Batch() = default;
@@ -89,9 +80,9 @@ void Batch::check_prompts() {
   while (next_prompt(line)) {
     ++progress_.lines;
     // A line whose id cannot be read is an error in the results, and stops nothing.
-    auto id = line.too_long ? std::nullopt : read_prompt_id(line.text, line.number);
-    if (id) {
-      const auto [first, is_new] = line_of_id.emplace(std::move(*id), line.number);
+    std::string id = id_of(line);
+    if (id != kNoId) {
+      const auto [first, is_new] = line_of_id.emplace(std::move(id), line.number);
       require(is_new, "{}: lines {} and {} have the same id {}", options_.prompts.string(),
               first->second, line.number, first->first);
     }
@@ -106,7 +97,6 @@ void Batch::skip_finished(const fs::path& results) {
       is_output ? "--force without --resume replaces it" : "--force without --resume begins anew";
   LineReader lines(results, kPrefixBytes);
   LineReader::Line result;
-  int64_t size = 0;
   while (lines.next(result) && result.has_end) {
     LineReader::Line prompt;
     require(next_prompt(prompt), "{} has more lines than {} has prompts; {}", results.string(),
@@ -115,13 +105,14 @@ void Batch::skip_finished(const fs::path& results) {
     require(result.text.starts_with(result_prefix(id)),
             "line {} of {} is not the result of line {} of {}, which has the id {}; {}",
             result.number, results.string(), prompt.number, options_.prompts.string(), id, way_out);
+    require(result.last == '}', "line {} of {} is damaged; {}", result.number, results.string(),
+            way_out);
     progress_.failed += result.text.starts_with(error_prefix(id)) ? 1 : 0;
     ++progress_.before;
-    size = lines.offset();
+    kept_bytes_ = lines.offset();
   }
   progress_.done = progress_.before;
   if (!is_output) {
-    file_.truncate(size);
     return;
   }
   require(progress_.done == progress_.lines, "{} has {} lines, but {} has {} prompts; {}",
@@ -132,6 +123,7 @@ void Batch::skip_finished(const fs::path& results) {
 void Batch::run(Engine& engine, const Prompt& defaults, int64_t parallel,
                 const std::function<void(const BatchProgress&)>& report) {
   const auto start = std::chrono::steady_clock::now();
+  file_.truncate(kept_bytes_);
   try {
     bool has_more = true;
     while (has_more || !jobs_.empty()) {
@@ -155,7 +147,9 @@ void Batch::run(Engine& engine, const Prompt& defaults, int64_t parallel,
     cancel_all(engine);
     throw;
   }
-  file_.publish();
+  require(progress_.done == progress_.lines && !prompts_.has_changed(),
+          "{} has changed while it was read", options_.prompts.string());
+  file_.publish(options_.force ? Existing::replace : Existing::keep);
 }
 
 bool Batch::has_room(int64_t parallel) const {
@@ -164,7 +158,7 @@ bool Batch::has_room(int64_t parallel) const {
 }
 
 void Batch::submit(Engine& engine, const LineReader::Line& line, const Prompt& defaults) {
-  PromptLine read = line.too_long ? PromptLine{.id = fmt::format("{}", line.number),
+  PromptLine read = line.too_long ? PromptLine{.id = kNoId,
                                                .prompt = {},
                                                .error = fmt::format("line {}: longer than {} bytes",
                                                                     line.number, kMaxPromptBytes)}
@@ -181,6 +175,7 @@ void Batch::submit(Engine& engine, const LineReader::Line& line, const Prompt& d
   }
   try {
     Request request = make_request(engine.tokenizer(), job.prompt, options_.parse_special);
+    check_log_probs(request, engine.context_size());
     if (!job.prompt.echo) {
       job.prompt.text.reset();
       job.prompt.request.prompt = {};
@@ -197,13 +192,19 @@ void Batch::submit(Engine& engine, const LineReader::Line& line, const Prompt& d
     });
     open_samples_ += samples;
   } catch (const Error& error) {
-    set_error(job, fmt::format("line {}: {}", job.line, error.what()));
+    set_line_error(job, error.what());
+  } catch (const std::bad_alloc&) {
+    set_line_error(job, kOutOfMemory);
   }
 }
 
 void Batch::set_error(Job& job, std::string_view error) {
   set_result(job, error_json(job.id, error));
   job.failed = true;
+}
+
+void Batch::set_line_error(Job& job, std::string_view error) {
+  set_error(job, fmt::format("line {}: {}", job.line, error));
 }
 
 void Batch::set_result(Job& job, std::string result) {
@@ -215,10 +216,14 @@ void Batch::set_result(Job& job, std::string result) {
 
 void Batch::write_finished(const Tokenizer& tokenizer) {
   for (Job* job : std::exchange(finished_, {})) {
-    if (job->results.error().empty()) {
+    if (!job->results.error().empty()) {
+      set_line_error(*job, job->results.error());
+      continue;
+    }
+    try {
       set_result(*job, result_json(job->id, tokenizer, job->prompt, job->results));
-    } else {
-      set_error(*job, fmt::format("line {}: {}", job->line, job->results.error()));
+    } catch (const std::bad_alloc&) {
+      set_line_error(*job, kOutOfMemory);
     }
   }
   while (!jobs_.empty() && !jobs_.front()->result.empty()) {

@@ -41,9 +41,9 @@ struct BatchProgress {
 // be different, are all held during the check.
 class Batch {
  public:
-  // All that can be known without a model: reads the prompts once, opens the output. Throws Error
-  // for a file that cannot be read or written, for an id that is there twice, for an output in the
-  // way, and for one that is not of these prompts.
+  // All that can be known without a model: reads the prompts once, opens the output; what is there
+  // already stays as it is. Throws Error for a file that cannot be read or written, for an id that
+  // is there twice, for an output in the way, and for one that is damaged or not of these prompts.
   explicit Batch(const BatchOptions& options);
   ~Batch();
 
@@ -53,9 +53,9 @@ class Batch {
   const std::filesystem::path& partial() const { return file_.partial_path(); }
 
   // `defaults` is for the fields that a line does not have; `parallel` the engine's max_requests.
-  // A line that fails has an error for a result; an Error is thrown if nothing more can be written
-  // or a step of the engine failed. Also after that, and after Ctrl-C (throws Interrupted), the
-  // partial file holds the results of the first lines.
+  // A line that fails has an error for a result; an Error is thrown if nothing more can be written,
+  // a step of the engine failed, or somebody has changed the prompts. Also after that, and after
+  // Ctrl-C (throws Interrupted), the partial file holds the results of the first lines.
   void run(Engine& engine, const Prompt& defaults, int64_t parallel,
            const std::function<void(const BatchProgress&)>& report);
 
@@ -68,6 +68,7 @@ class Batch {
   bool has_room(int64_t parallel) const;
   void submit(Engine& engine, const LineReader::Line& line, const Prompt& defaults);
   void set_error(Job& job, std::string_view error);
+  void set_line_error(Job& job, std::string_view error);  // which does not say which line
   void set_result(Job& job, std::string result);
   void write_finished(const Tokenizer& tokenizer);
   void cancel_all(Engine& engine);
@@ -75,6 +76,7 @@ class Batch {
   BatchOptions options_;
   LineReader prompts_;
   PartialFile file_;
+  int64_t kept_bytes_ = 0;  // of the partial file: the results of an earlier run
   bool complete_ = false;
   BatchProgress progress_;
 

@@ -65,13 +65,14 @@ class SamplePrinter {
 void continue_prompt(Engine& engine, const Prompt& prompt, const ContinuationOptions& options) {
   Results results(prompt.request.samples);
   SamplePrinter printer(prompt.request.samples, prompt.echo ? prompt.text.value_or("") : "");
-  const int64_t id = engine.submit(make_request(engine.tokenizer(), prompt, options.parse_special),
-                                   [&](const TokenEvent& event) {
-                                     results.add(event);
-                                     if (!options.json) {
-                                       printer.add(event);
-                                     }
-                                   });
+  Request request = make_request(engine.tokenizer(), prompt, options.parse_special);
+  check_log_probs(request, engine.context_size());
+  const int64_t id = engine.submit(std::move(request), [&](const TokenEvent& event) {
+    results.add(event);
+    if (!options.json) {
+      printer.add(event);
+    }
+  });
   try {
     if (!options.json) {
       printer.start();

@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "kernels/base/json_reader.h"
+#include "tokenizer/utf8.h"
 #include "tools/tool_main.h"
 
 namespace sparsellm {
@@ -60,6 +61,15 @@ void add_stop_args(CLI::App& app, GenerationArgs& args) {
       ->allow_extra_args(false);
 }
 
+void check_stop(const std::string& text) {
+  require(!text.empty(), "--stop has an empty text");
+  try {
+    check_text(text);
+  } catch (const Error& error) {
+    fail("--stop {}: {}", quote(text), error.what());
+  }
+}
+
 }  // namespace
 
 void add_generation_args(CLI::App& app, GenerationArgs& args) {
@@ -99,7 +109,7 @@ Prompt make_prompt(const GenerationArgs& args, const GenerationDefaults& default
   try {
     validate(request.sampling);
     for (const std::string& text : args.stop) {
-      require(!text.empty(), "--stop has an empty text");
+      check_stop(text);
     }
   } catch (const Error& error) {
     throw UsageError(error.what());

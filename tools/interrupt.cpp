@@ -13,6 +13,10 @@ void set_mark(int) { interrupt_mark = 1; }
 }  // namespace
 
 void catch_interrupts() {
+  struct sigaction before {};
+  if (sigaction(SIGINT, nullptr, &before) == 0 && before.sa_handler == SIG_IGN) {
+    return;
+  }
   struct sigaction action {};
   action.sa_handler = set_mark;
   action.sa_flags = SA_RESETHAND;  // without SA_RESTART: a read from the terminal ends too

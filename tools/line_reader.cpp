@@ -1,7 +1,6 @@
 #include "tools/line_reader.h"
 
 #include <fcntl.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -16,10 +15,9 @@ namespace {
 constexpr size_t kBlockBytes = 1 << 18;
 
 // Without O_NONBLOCK the opening of a named pipe waits for somebody to write.
-int open_regular(const std::filesystem::path& path) {
+int open_regular(const std::filesystem::path& path, struct stat& info) {
   const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   require(file >= 0, "cannot open {}: {}", path.string(), std::strerror(errno));
-  struct stat info {};
   if (::fstat(file, &info) != 0 || !S_ISREG(info.st_mode)) {
     ::close(file);
     fail("cannot read {}: not a regular file", path.string());
@@ -32,7 +30,7 @@ int open_regular(const std::filesystem::path& path) {
 LineReader::LineReader(const std::filesystem::path& path, int64_t max_bytes)
     : path_(path),
       max_bytes_(static_cast<size_t>(max_bytes)),
-      file_(open_regular(path)),
+      file_(open_regular(path, opened_)),
       block_(kBlockBytes) {}
 
 LineReader::~LineReader() { ::close(file_); }
@@ -50,7 +48,7 @@ bool LineReader::fill() {
 
 bool LineReader::next(Line& line) {
   text_.clear();
-  line = {.number = number_ + 1, .text = {}, .too_long = false, .has_end = false};
+  line = {.number = number_ + 1, .text = {}, .too_long = false, .has_end = false, .last = '\0'};
   const int64_t start = offset_;
   while (!line.has_end && (begin_ < end_ || fill())) {
     const char* const data = block_.data() + begin_;
@@ -62,6 +60,7 @@ bool LineReader::next(Line& line) {
     const size_t room = max_bytes_ - text_.size();
     line.too_long = line.too_long || length > room;
     text_.append(data, std::min(length, room));
+    line.last = length > 0 ? data[length - 1] : line.last;
     begin_ += length + (line.has_end ? 1 : 0);
     offset_ += static_cast<int64_t>(length) + (line.has_end ? 1 : 0);
   }
@@ -77,10 +76,23 @@ bool LineReader::next(Line& line) {
 }
 
 void LineReader::rewind() {
-  require(::lseek(file_, 0, SEEK_SET) == 0, "cannot read {}: {}", path_.string(),
-          std::strerror(errno));
+  const bool done = ::lseek(file_, 0, SEEK_SET) == 0;  // before strerror is evaluated
+  require(done, "cannot read {}: {}", path_.string(), std::strerror(errno));
   begin_ = end_ = 0;
   number_ = offset_ = 0;
+}
+
+bool LineReader::is_file(const std::filesystem::path& path) const {
+  struct stat named {};
+  return ::stat(path.c_str(), &named) == 0 && named.st_dev == opened_.st_dev &&
+         named.st_ino == opened_.st_ino;
+}
+
+bool LineReader::has_changed() const {
+  struct stat now {};
+  return ::fstat(file_, &now) != 0 || now.st_size != opened_.st_size ||
+         now.st_mtim.tv_sec != opened_.st_mtim.tv_sec ||
+         now.st_mtim.tv_nsec != opened_.st_mtim.tv_nsec;
 }
 
 }  // namespace sparsellm

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <sys/stat.h>
+
 #include <cstdint>
 #include <filesystem>
 #include <string>
@@ -16,6 +18,7 @@ class LineReader {
     std::string_view text;  // without its end (\n or \r\n); valid until the next call
     bool too_long = false;  // text is only the first max_bytes
     bool has_end = true;    // false for a last line without \n
+    char last = '\0';       // the byte in front of \n, also of a line that is too long
   };
 
   // Throws Error naming the path and the reason.
@@ -29,11 +32,17 @@ class LineReader {
   int64_t offset() const { return offset_; }  // of the byte behind the last line
   void rewind();
 
+  // Whether `path` is a name of the file that is read, or a link to it.
+  bool is_file(const std::filesystem::path& path) const;
+  // Whether somebody has written to the file since it was opened: by its size and time.
+  bool has_changed() const;
+
  private:
   bool fill();
 
   std::filesystem::path path_;
   size_t max_bytes_;
+  struct stat opened_ {};  // as the file was when it was opened
   int file_;
   std::vector<char> block_;
   size_t begin_ = 0;  // of what is left of the block

@@ -47,6 +47,25 @@ bool is_same_file(int file, const fs::path& path) {
          opened.st_dev == named.st_dev && opened.st_ino == named.st_ino;
 }
 
+// False, with errno, if it fails.
+bool rename_file(const fs::path& from, const fs::path& to, Existing existing) {
+  if (existing == Existing::keep) {
+    if (::renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_NOREPLACE) == 0) {
+      return true;
+    }
+    if (errno != EINVAL && errno != ENOSYS) {
+      return false;
+    }
+    // The file system, or the kernel, cannot do it in one step.
+    struct stat info {};
+    if (::lstat(to.c_str(), &info) == 0) {
+      errno = EEXIST;
+      return false;
+    }
+  }
+  return std::rename(from.c_str(), to.c_str()) == 0;
+}
+
 // The name of a file is durable when its folder is.
 void sync_folder(const fs::path& folder) {
   const int file = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -79,8 +98,17 @@ void PartialFile::open_locked() {
       ::close(file_);
     }
     // O_NONBLOCK: not to wait at a named pipe.
-    file_ = ::open(partial_path_.c_str(),
-                   O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0666);
+    constexpr int kFlags = O_RDWR | O_APPEND | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK;
+    file_ = ::open(partial_path_.c_str(), kFlags | O_CREAT | O_EXCL, 0666);
+    created_ = file_ >= 0;
+    if (!created_ && errno == EEXIST) {
+      file_ = ::open(partial_path_.c_str(), kFlags);
+      if (file_ < 0 && errno == ENOENT) {
+        continue;  // removed in between
+      }
+      require(file_ >= 0 || errno != ELOOP, "cannot write {}: a symbolic link",
+              partial_path_.string());
+    }
     require(file_ >= 0, "cannot write {}: {}", partial_path_.string(), std::strerror(errno));
     struct stat info {};
     require(::fstat(file_, &info) == 0 && S_ISREG(info.st_mode),
@@ -92,21 +120,21 @@ void PartialFile::open_locked() {
     // Another process may have published or removed it just before it gave up the lock.
   } while (!is_same_file(file_, partial_path_));
   struct stat info {};
-  require(::fstat(file_, &info) == 0, "cannot read {}: {}", partial_path_.string(),
-          std::strerror(errno));
+  const bool known = ::fstat(file_, &info) == 0;  // before strerror is evaluated
+  require(known, "cannot read {}: {}", partial_path_.string(), std::strerror(errno));
   size_ = info.st_size;
 }
 
 PartialFile::~PartialFile() {
-  if (!published_ && size_ == 0) {
+  if (created_ && !published_ && size_ == 0 && is_same_file(file_, partial_path_)) {
     ::unlink(partial_path_.c_str());
   }
   ::close(file_);
 }
 
 void PartialFile::truncate(int64_t size) {
-  require(::ftruncate(file_, size) == 0, "cannot write {}: {}", partial_path_.string(),
-          std::strerror(errno));
+  const bool done = ::ftruncate(file_, size) == 0;  // before strerror is evaluated
+  require(done, "cannot write {}: {}", partial_path_.string(), std::strerror(errno));
   size_ = size;
 }
 
@@ -122,22 +150,33 @@ void PartialFile::write_all(std::string_view bytes) {
 }
 
 void PartialFile::append(std::string_view line) {
-  const std::string bytes = fmt::format("{}\n", line);
   try {
-    write_all(bytes);
+    write_all(line);
+    write_all("\n");
   } catch (...) {
     // If this fails too, the part of a line at the end is found when the file is read again.
-    std::error_code ignored;
-    fs::resize_file(partial_path_, static_cast<uintmax_t>(size_), ignored);
+    [[maybe_unused]] const int ignored = ::ftruncate(file_, size_);
     throw;
   }
-  size_ += std::ssize(bytes);
+  size_ += std::ssize(line) + 1;
 }
 
-void PartialFile::publish() {
-  require(::fsync(file_) == 0, "cannot write {}: {}", partial_path_.string(), std::strerror(errno));
-  require(std::rename(partial_path_.c_str(), path_.c_str()) == 0, "cannot rename {} to {}: {}",
-          partial_path_.string(), path_.string(), std::strerror(errno));
+void PartialFile::publish(Existing existing) {
+  // Each result is kept in a variable: strerror must not be evaluated before the call.
+  bool done = ::fsync(file_) == 0;
+  require(done, "cannot write {}: {}", partial_path_.string(), std::strerror(errno));
+  const std::string failure =
+      fmt::format("cannot rename {} to {}", partial_path_.string(), path_.string());
+  struct stat info {};
+  done = ::lstat(partial_path_.c_str(), &info) == 0;
+  require(done, "{}: {}", failure, std::strerror(errno));
+  require(is_same_file(file_, partial_path_), "{}: another file has taken its place", failure);
+  if (existing == Existing::replace && ::stat(path_.c_str(), &info) == 0) {
+    done = ::fchmod(file_, info.st_mode & 0777) == 0;
+    require(done, "cannot set the mode of {}: {}", partial_path_.string(), std::strerror(errno));
+  }
+  done = rename_file(partial_path_, path_, existing);
+  require(done, "{}: {}", failure, std::strerror(errno));
   published_ = true;
   sync_folder(path_.has_parent_path() ? path_.parent_path() : fs::path("."));
 }

@@ -10,4 +10,8 @@ namespace sparsellm {
 // byte); a backslash becomes two.
 std::string printable(std::string_view text);
 
+// The same for messages, whose backslashes are those of escapes already: each such character
+// becomes a space, and what is in the middle of a very long text is left out.
+std::string one_line(std::string_view text);
+
 }  // namespace sparsellm

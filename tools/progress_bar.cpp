@@ -1,5 +1,6 @@
 #include "tools/progress_bar.h"
 
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -14,6 +15,14 @@ namespace {
 constexpr int kWidth = 30;
 constexpr auto kInterval = std::chrono::milliseconds(50);
 constexpr char kClearLine[] = "\r\x1b[K";
+
+// A longer line would go on in the next one, which is not cleared. At most all, if the terminal
+// does not say how wide it is.
+size_t max_columns() {
+  struct winsize size {};
+  const bool known = ::ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0;
+  return known ? size.ws_col - size_t{1} : std::string::npos;
+}
 
 }  // namespace
 
@@ -37,8 +46,9 @@ void ProgressBar::update(int64_t done, int64_t total, const std::string& detail)
       total > 0 ? std::clamp(static_cast<double>(done) / static_cast<double>(total), 0.0, 1.0)
                 : 0.0;
   const auto filled = static_cast<size_t>(share * kWidth);
-  print_error_text(fmt::format("{}{} [{:<{}}] {:3.0f} % {}", kClearLine, label_,
-                               std::string(filled, '#'), kWidth, 100.0 * share, detail));
+  const std::string line = fmt::format("{} [{:<{}}] {:3.0f} % {}", label_, std::string(filled, '#'),
+                                       kWidth, 100.0 * share, detail);
+  print_error_text(kClearLine + line.substr(0, max_columns()));
 }
 
 }  // namespace sparsellm

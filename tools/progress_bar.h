@@ -7,7 +7,7 @@
 namespace sparsellm {
 
 // One line on stderr that is drawn over and over; nothing at all when stderr is not a terminal or
-// `enabled` is false. Removed at the end.
+// `enabled` is false. Cut to the width of the terminal, removed at the end.
 class ProgressBar {
  public:
   ProgressBar(std::string label, bool enabled);
@@ -15,7 +15,7 @@ class ProgressBar {
   ProgressBar(const ProgressBar&) = delete;
   ProgressBar& operator=(const ProgressBar&) = delete;
 
-  // `detail` follows the bar, e.g. "120 tokens/s".
+  // `detail`, in ASCII, follows the bar, e.g. "120 tokens/s".
   void update(int64_t done, int64_t total, const std::string& detail = {});
 
  private:

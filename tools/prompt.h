@@ -13,6 +13,9 @@ namespace sparsellm {
 inline constexpr int64_t kMaxPromptBytes = 64 << 20;
 inline constexpr int64_t kMaxGeneratedTokens = int64_t{1} << 40;
 inline constexpr int64_t kMaxSeed = int64_t{1} << 62;
+// Log-probabilities in the result of one request: it is put together in memory, at some 60 bytes
+// for each.
+inline constexpr int64_t kMaxResultLogProbs = 1 << 22;
 
 // A prompt and what to do with it, as flags or a line of JSON put it.
 struct Prompt {
@@ -24,5 +27,10 @@ struct Prompt {
 // What goes to the engine: the text as token ids; with `echo` and log-probabilities also those of
 // the prompt. Throws the errors of Tokenizer::encode.
 Request make_request(const Tokenizer& tokenizer, const Prompt& prompt, bool parse_special);
+
+// Throws Error if the result could have more than kMaxResultLogProbs: for each token of each sample
+// (max_tokens of them, or what is left of `context`), and of a prompt that is scored too, its own
+// and those of Request::log_probs others.
+void check_log_probs(const Request& request, int64_t context);
 
 }  // namespace sparsellm

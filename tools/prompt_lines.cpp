@@ -4,6 +4,7 @@
 #include <array>
 #include <charconv>
 #include <limits>
+#include <new>
 #include <nlohmann/json.hpp>
 #include <vector>
 
@@ -138,7 +139,7 @@ void read_fields(const JsonValue& line, Prompt& prompt) {
 }  // namespace
 
 PromptLine read_prompt_line(std::string_view text, int64_t number, const Prompt& defaults) {
-  PromptLine line{.id = fmt::format("{}", number), .prompt = defaults, .error = {}};
+  PromptLine line{.id = kNoId, .prompt = defaults, .error = {}};
   try {
     const std::string source = source_name(number);
     const nlohmann::json document = parse_json(text, source, kMaxDepth);
@@ -147,6 +148,8 @@ PromptLine read_prompt_line(std::string_view text, int64_t number, const Prompt&
     read_fields(value, line.prompt);
   } catch (const Error& error) {
     line.error = error.what();
+  } catch (const std::bad_alloc&) {
+    line.error = source_name(number) + ": out of memory";
   }
   return line;
 }
@@ -157,6 +160,8 @@ std::optional<std::string> read_prompt_id(std::string_view text, int64_t number)
     const nlohmann::json document = parse_json(text, source, kMaxDepth);
     return read_id(JsonValue(document, source), number);
   } catch (const Error&) {
+    return {};
+  } catch (const std::bad_alloc&) {
     return {};
   }
 }

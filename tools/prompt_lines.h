@@ -18,15 +18,19 @@ namespace sparsellm {
 //   ignore_eos, stop (text or array of texts), stop_token_ids, n (samples), logprobs, echo
 // A null counts as a missing field; any other field is an error.
 struct PromptLine {
-  std::string id;  // JSON: an integer, or a string in quotes; the number of the line if unreadable
+  std::string id;  // JSON: an integer, or a string in quotes; "null" if it cannot be read
   Prompt prompt;
   std::string error;  // what is wrong with the line: one line of text; empty: nothing
 };
 
 inline constexpr size_t kMaxIdBytes = 256;
 
-// `text` is hostile: everything that is wrong with it, also sampling parameters out of range, ends
-// up in `error`. Fields that are not there are taken from `defaults`.
+// The id of a line that has none that can be read; no other line can have it.
+inline constexpr char kNoId[] = "null";
+
+// `text` is hostile: everything that is wrong with it, also sampling parameters out of range or
+// more than there is memory for, ends up in `error`. Fields that are not there are taken from
+// `defaults`.
 PromptLine read_prompt_line(std::string_view text, int64_t number, const Prompt& defaults);
 
 // The id alone; empty if the line has none that can be read, or is not a JSON object.

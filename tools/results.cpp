@@ -1,54 +1,76 @@
 #include "tools/results.h"
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "kernels/base/error.h"
 
 namespace sparsellm {
 namespace {
 
-// Members in the order of writing, and floats with as many digits as a float needs.
-using Json = nlohmann::basic_json<nlohmann::ordered_map, std::vector, std::string, bool, int64_t,
-                                  uint64_t, float>;
+// Floats with as many digits as a float needs.
+using Json =
+    nlohmann::basic_json<std::map, std::vector, std::string, bool, int64_t, uint64_t, float>;
 
-// Invalid UTF-8 becomes U+FFFD: a token may hold a part of a character.
+// Of a string or a number. Results are put together as text: a tree of millions of
+// log-probabilities takes many times the memory of its text, and ends the program if there is none
+// left to destroy it with. Invalid UTF-8 becomes U+FFFD: a token may hold a part of a character.
 std::string dump(const Json& value) {
   return value.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
-Json log_prob_json(const Tokenizer& tokenizer, const TokenLogProb& token) {
-  return {{"id", token.token},
-          {"token", tokenizer.token_bytes(token.token, /*show_special=*/true)},
-          {"logprob", token.log_prob}};
+template <class... Args>
+void append(std::string& out, fmt::format_string<Args...> format, Args&&... args) {
+  fmt::format_to(std::back_inserter(out), format, std::forward<Args>(args)...);
 }
 
-Json log_probs_json(const Tokenizer& tokenizer, const std::vector<TokenLogProbs>& tokens) {
-  Json array = Json::array();
-  for (const TokenLogProbs& token : tokens) {
-    Json& entry = array.emplace_back(log_prob_json(tokenizer, token.token));
-    Json& top = entry["top_logprobs"] = Json::array();
-    for (const TokenLogProb& candidate : token.top) {
-      top.push_back(log_prob_json(tokenizer, candidate));
-    }
+// `append_item` appends one of them.
+template <class Items, class AppendItem>
+void append_array(std::string& out, const Items& items, const AppendItem& append_item) {
+  std::string_view separator;
+  out += '[';
+  for (const auto& item : items) {
+    out += std::exchange(separator, ",");
+    append_item(item);
   }
-  return array;
+  out += ']';
 }
 
-void put_completion(Json& object, const Tokenizer& tokenizer, const Prompt& prompt,
-                    const Completion& completion) {
-  object["text"] = completion.text;
-  object["token_ids"] = completion.tokens;
-  object["finish_reason"] = std::string(name_of(completion.finish));
+void append_tokens(std::string& out, const std::vector<int32_t>& tokens) {
+  append_array(out, tokens, [&out](int32_t token) { append(out, "{}", token); });
+}
+
+// Without the brace at the end.
+void append_log_prob(std::string& out, const Tokenizer& tokenizer, const TokenLogProb& token) {
+  append(out, "{{\"id\":{},\"token\":{},\"logprob\":{}", token.token,
+         dump(tokenizer.token_bytes(token.token, /*show_special=*/true)), dump(token.log_prob));
+}
+
+void append_log_probs(std::string& out, const Tokenizer& tokenizer,
+                      const std::vector<TokenLogProbs>& tokens) {
+  append_array(out, tokens, [&](const TokenLogProbs& token) {
+    append_log_prob(out, tokenizer, token.token);
+    out += ",\"top_logprobs\":";
+    append_array(out, token.top, [&](const TokenLogProb& candidate) {
+      append_log_prob(out, tokenizer, candidate);
+      out += '}';
+    });
+    out += '}';
+  });
+}
+
+void append_completion(std::string& out, const Tokenizer& tokenizer, const Prompt& prompt,
+                       const Completion& completion) {
+  append(out, "\"text\":{},\"token_ids\":", dump(completion.text));
+  append_tokens(out, completion.tokens);
+  append(out, ",\"finish_reason\":\"{}\"", name_of(completion.finish));
   if (prompt.request.log_probs) {
-    object["logprobs"] = log_probs_json(tokenizer, completion.log_probs);
+    out += ",\"logprobs\":";
+    append_log_probs(out, tokenizer, completion.log_probs);
   }
-}
-
-// {"id": ..., what is in `object`
-std::string with_id(std::string_view id, const Json& object) {
-  return id.empty() ? dump(object) : result_prefix(id) + dump(object).substr(1);
 }
 
 }  // namespace
@@ -60,21 +82,8 @@ Results::Results(int32_t samples) : samples_(static_cast<size_t>(samples)), unfi
 }
 
 void Results::add(const TokenEvent& event) {
-  Completion& completion = samples_.at(static_cast<size_t>(event.sample));
-  if (event.token) {
-    completion.tokens.push_back(*event.token);
-  }
-  completion.text += event.text;
-  if (event.log_probs != nullptr) {
-    completion.log_probs.push_back(*event.log_probs);
-  }
-  completion.prompt_log_probs.insert(completion.prompt_log_probs.end(),
-                                     event.prompt_log_probs.begin(), event.prompt_log_probs.end());
-  if (event.finish) {
-    completion.finish = *event.finish;
-    completion.error = event.error;
-    --unfinished_;
-  }
+  samples_.at(static_cast<size_t>(event.sample)).add(event);
+  unfinished_ -= event.finish ? 1 : 0;
 }
 
 std::string_view Results::error() const {
@@ -85,29 +94,35 @@ std::string_view Results::error() const {
 
 std::string result_json(std::string_view id, const Tokenizer& tokenizer, const Prompt& prompt,
                         const Results& results) {
-  Json object = Json::object();
+  std::string out = id.empty() ? "{" : result_prefix(id);
   if (prompt.echo && prompt.text) {
-    object["prompt"] = *prompt.text;
+    append(out, "\"prompt\":{},", dump(*prompt.text));
   } else if (prompt.echo) {
-    object["prompt_ids"] = prompt.request.prompt;
+    out += "\"prompt_ids\":";
+    append_tokens(out, prompt.request.prompt);
+    out += ',';
   }
   const std::vector<Completion>& samples = results.samples();
   if (prompt.echo && prompt.request.log_probs) {
-    object["prompt_logprobs"] = log_probs_json(tokenizer, samples.front().prompt_log_probs);
+    out += "\"prompt_logprobs\":";
+    append_log_probs(out, tokenizer, samples.front().prompt_log_probs);
+    out += ',';
   }
   if (samples.size() == 1) {
-    put_completion(object, tokenizer, prompt, samples.front());
+    append_completion(out, tokenizer, prompt, samples.front());
   } else {
-    Json& array = object["samples"] = Json::array();
-    for (const Completion& completion : samples) {
-      put_completion(array.emplace_back(Json::object()), tokenizer, prompt, completion);
-    }
+    out += "\"samples\":";
+    append_array(out, samples, [&](const Completion& completion) {
+      out += '{';
+      append_completion(out, tokenizer, prompt, completion);
+      out += '}';
+    });
   }
-  return with_id(id, object);
+  return out += '}';
 }
 
 std::string error_json(std::string_view id, std::string_view error) {
-  return with_id(id, Json{{"error", std::string(error)}});
+  return fmt::format("{}{}}}", error_prefix(id), dump(std::string(error)));
 }
 
 std::string result_prefix(std::string_view id) { return fmt::format("{{\"id\":{},", id); }

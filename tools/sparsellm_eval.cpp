@@ -63,7 +63,7 @@ const std::map<std::string, PerplexityProtocol> kProtocols{
     {"windows", PerplexityProtocol::windows}, {"llama.cpp", PerplexityProtocol::llama_cpp}};
 
 void add_scoring_args(CLI::App& command, ScoringArgs& args) {
-  command.add_option("--text", args.text, "Text file to score")->required();
+  command.add_option("--text", args.text, "Text file to score")->required()->check(not_empty());
   command.add_option("--context", args.context, "Tokens of a window")
       ->check(CLI::Range(int64_t{4}, int64_t{1} << 31))
       ->capture_default_str();
@@ -89,9 +89,13 @@ CLI::App* add_compare(CLI::App& app, CompareArgs& args) {
       "compare", "How far model B is from the reference A, over the tokens of a text");
   add_model_args(*command, args.a);
   command->remove_option(command->get_option("--model"));  // the models are A and B here
-  command->add_option("A", args.a.model, "Model directory of the reference")->required();
-  command->add_option("B", args.model_b, "Model directory of the candidate; A again if left out");
-  command->add_option("--device-b", args.device_b, "Device of B; that of A if left out");
+  command->add_option("A", args.a.model, "Model directory of the reference")
+      ->required()
+      ->check(not_empty());
+  command->add_option("B", args.model_b, "Model directory of the candidate; A again if left out")
+      ->check(not_empty());
+  command->add_option("--device-b", args.device_b, "Device of B; that of A if left out")
+      ->check(not_empty());
   add_scoring_args(*command, args.scoring);
   return command;
 }
@@ -274,7 +278,7 @@ void compare(const CompareArgs& args) {
 
 int main(int argc, char** argv) {
   CLI::App app("Judges language models.", sparsellm::kTool);
-  app.require_subcommand(1);
+  app.require_subcommand(0, 1);  // a wrong one is named before it is said that one is missing
   sparsellm::PerplexityArgs perplexity_args;
   sparsellm::CompareArgs compare_args;
   const CLI::App* perplexity = sparsellm::add_perplexity(app, perplexity_args);
@@ -285,6 +289,9 @@ int main(int argc, char** argv) {
     }
     if (compare->parsed()) {
       sparsellm::compare(compare_args);
+    }
+    if (!perplexity->parsed() && !compare->parsed()) {
+      throw sparsellm::UsageError("a subcommand is missing: perplexity or compare");
     }
   });
 }

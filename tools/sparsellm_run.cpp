@@ -4,12 +4,15 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
 #include <iostream>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "kernels/base/json_reader.h"
 #include "kernels/base/mapped_file.h"
 #include "tools/args.h"
 #include "tools/batch.h"
@@ -51,12 +54,14 @@ void add_batch_args(CLI::App& app, RunArgs& args) {
                      "Batch: file with a JSON object a line: prompt (or prompt_ids), and as needed "
                      "id, max_tokens, temperature, top_k, top_p, min_p, repetition_penalty, "
                      "frequency_penalty, presence_penalty, logit_bias, seed, ignore_eos, stop, "
-                     "stop_token_ids, n, logprobs, echo; the flags are the defaults");
+                     "stop_token_ids, n, logprobs, echo; the flags are the defaults")
+          ->check(not_empty());
   auto* const output =
       app.add_option("--output", args.output,
                      "Batch: file for the results, a JSON object a line in the order of the "
                      "prompts; it is there when all are done, OUTPUT.partial until then. A line "
                      "that fails has an error in it; the exit code is 0 all the same")
+          ->check(not_empty())
           ->needs(prompts);
   prompts->needs(output)->excludes("--prompt")->excludes("--file")->excludes("--json");
   app.add_flag("--resume", args.resume, "Go on with a batch that was interrupted")->needs(prompts);
@@ -70,6 +75,7 @@ void add_run_args(CLI::App& app, RunArgs& args) {
                                       "from a terminal, or all of a redirected stdin");
   app.add_option("-f,--file", args.file,
                  "File with the text to continue; one newline at its end is dropped")
+      ->check(not_empty())
       ->excludes(prompt);
   app.add_flag("--json", args.json,
                "Print one JSON object instead of the text: text, token_ids, finish_reason, ...");
@@ -110,12 +116,13 @@ std::string read_prompt_file(const std::string& path) {
 std::string read_stdin() {
   std::string text;
   std::vector<char> block(1 << 16);
-  while (std::cin.read(block.data(), static_cast<std::streamsize>(block.size())),
-         std::cin.gcount() > 0) {
-    text.append(block.data(), static_cast<size_t>(std::cin.gcount()));
+  while (const size_t count = std::fread(block.data(), 1, block.size(), stdin)) {
+    text.append(block.data(), count);
     require(std::ssize(text) <= kMaxPromptBytes,
             "the prompt on standard input is longer than {} bytes", kMaxPromptBytes);
   }
+  const bool good = std::ferror(stdin) == 0;  // before strerror is evaluated
+  require(good, "cannot read standard input: {}", std::strerror(errno));
   if (text.ends_with('\n')) {
     text.pop_back();
   }
@@ -157,10 +164,14 @@ void print_batch_rows(const BatchProgress& progress) {
                   per_second(progress.tokens, progress.seconds)));
 }
 
-Engine load(const RunArgs& args, int64_t max_requests, spdlog::logger& log) {
+int64_t max_requests(const RunArgs& args) {
+  return args.parallel.value_or(args.prompts ? kBatchParallel : args.generation.samples);
+}
+
+Engine load(const RunArgs& args, spdlog::logger& log) {
   EngineOptions options;
   options.context_size = args.context_size;
-  options.max_requests = max_requests;
+  options.max_requests = max_requests(args);
   options.step_tokens = args.step_tokens;
   options.kv_bytes = args.kv_bytes;
   options.deterministic = args.deterministic;
@@ -184,12 +195,14 @@ void run_batch(const RunArgs& args, spdlog::logger& log) {
     }
     return;
   }
-  const int64_t parallel = args.parallel.value_or(kBatchParallel);
-  Engine engine = load(args, parallel, log);
+  log.info("{} prompts, of which {} have their results in {} already", batch.progress().lines,
+           batch.progress().before, quote(batch.partial().string()));
+  Engine engine = load(args, log);
   const Prompt defaults = make_prompt(args.generation, engine.generation_defaults());
+  engine.check(defaults.request);
   try {
     ProgressBar bar("batch", !args.model.quiet);
-    batch.run(engine, defaults, parallel, [&bar](const BatchProgress& progress) {
+    batch.run(engine, defaults, max_requests(args), [&bar](const BatchProgress& progress) {
       bar.update(progress.done, progress.lines,
                  fmt::format("{} of {} lines, {:.0f} tokens/s", progress.done, progress.lines,
                              per_second(progress.tokens, progress.seconds)));
@@ -252,7 +265,7 @@ void run_prompt(const RunArgs& args, spdlog::logger& log) {
   } else if (!text && ::isatty(STDIN_FILENO) != 1) {
     text = read_stdin();
   }
-  Engine engine = load(args, args.parallel.value_or(args.generation.samples), log);
+  Engine engine = load(args, log);
   const ContinuationOptions options{.parse_special = args.parse_special, .json = args.json};
   Prompt prompt = make_prompt(args.generation, engine.generation_defaults());
   if (text) {
@@ -269,6 +282,10 @@ void run_prompt(const RunArgs& args, spdlog::logger& log) {
 
 void run(const RunArgs& args) {
   make_prompt(args.generation, {});  // what is wrong with the flags is said before all else
+  if (args.step_tokens < max_requests(args)) {
+    throw UsageError(fmt::format("--batch-size {} is less than --parallel {}", args.step_tokens,
+                                 max_requests(args)));
+  }
   const std::unique_ptr<spdlog::logger> log = make_log(kTool, args.model);
   if (args.prompts) {
     run_batch(args, *log);

@@ -1,11 +1,17 @@
 #include "tools/tool_main.h"
 
+#include <fcntl.h>
+#include <signal.h>
+#include <unistd.h>
+
 #include <cstdio>
 #include <exception>
+#include <new>
 #include <string>
 
 #include "sparsellm_version.h"
 #include "tools/interrupt.h"
+#include "tools/printable.h"
 
 namespace sparsellm {
 namespace {
@@ -13,6 +19,16 @@ namespace {
 constexpr int kFailed = 1;
 constexpr int kUsage = 2;
 constexpr int kInterrupted = 130;  // 128 + SIGINT, as shells report it
+
+// The first file that is opened would else become the standard output or error of a program that
+// was started without. They cannot be read or written afterwards either.
+void occupy_standard_streams() {
+  for (int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+    if (::fcntl(fd, F_GETFD) < 0) {
+      ::open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY);
+    }
+  }
+}
 
 void flush_output() {
   require(std::fflush(stdout) == 0 && std::ferror(stdout) == 0, "cannot write to standard output");
@@ -27,17 +43,13 @@ int fail_with(int code, const std::string& tool, const std::string& message) {
 
 void print_error_text(const std::string& text) { std::fputs(text.c_str(), stderr); }
 
-void report_error(const std::string& tool, std::string message) {
-  for (char& c : message) {
-    const auto byte = static_cast<unsigned char>(c);
-    if (byte < 0x20 || byte == 0x7f) {
-      c = ' ';
-    }
-  }
-  print_error_text(fmt::format("{}: {}\n", tool, message));
+void report_error(const std::string& tool, std::string_view message) {
+  print_error_text(fmt::format("{}: {}\n", tool, one_line(message)));
 }
 
 int tool_main(CLI::App& app, int argc, char** argv, const std::function<void()>& body) {
+  occupy_standard_streams();
+  ::signal(SIGXFSZ, SIG_IGN);  // a write beyond the limit is an error like others, not the end
   const std::string tool = app.get_name();
   app.set_version_flag("--version", fmt::format("{} {} (commit {})", tool, kVersion, kCommit));
   try {
@@ -55,6 +67,8 @@ int tool_main(CLI::App& app, int argc, char** argv, const std::function<void()>&
     return fail_with(kUsage, tool, error.what());
   } catch (const Interrupted&) {
     return kInterrupted;
+  } catch (const std::bad_alloc&) {
+    return fail_with(kFailed, tool, "out of memory");
   } catch (const std::exception& error) {
     return fail_with(kFailed, tool, error.what());
   }

@@ -39,8 +39,8 @@ MappedFile::MappedFile(const std::filesystem::path& path) : path_(path) {
   const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   require(file.get() >= 0, "cannot open {}: {}", path.string(), std::strerror(errno));
   struct stat info {};
-  require(::fstat(file.get(), &info) == 0, "cannot read {}: {}", path.string(),
-          std::strerror(errno));
+  const bool known = ::fstat(file.get(), &info) == 0;  // before strerror is evaluated
+  require(known, "cannot read {}: {}", path.string(), std::strerror(errno));
   require(S_ISREG(info.st_mode), "cannot read {}: not a regular file", path.string());
   size_ = info.st_size;
   if (size_ == 0) {

@@ -142,6 +142,14 @@ TEST(GenerationArgs, AllFlags) {
   EXPECT_TRUE(prompt.echo);
 }
 
+TEST(GenerationArgs, StopTexts) {
+  GenerationArgs args;
+  args.stop = {"good", "bad\xff"};
+  EXPECT_TRUE(throws_error([&] { make_prompt(args, {}); }, "--stop \"bad"));
+  args.stop = {""};
+  EXPECT_TRUE(throws_error([&] { make_prompt(args, {}); }, "--stop has an empty text"));
+}
+
 TEST(GenerationArgs, LogitBias) {
   EXPECT_EQ(parse_logit_bias("0+0").token, 0);
   EXPECT_EQ(parse_logit_bias("2147483647-1e3").bias, -1000.0f);

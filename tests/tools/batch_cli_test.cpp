@@ -178,19 +178,21 @@ TEST(BatchRun, ALineThatFailsStopsNothing) {
   }
   const std::vector<Case> cases{
       {good, 1, ""},
-      {"{\"prompt\": ", 2, "line 2: invalid JSON"},
-      {std::string("{\"prompt\": \"a\0b\"}", 17), 3, "line 3: invalid JSON"},
-      {"{\"id\": \"utf8\", \"prompt\": \"\xff\"}", 4, "line 4: invalid JSON"},
+      {"{\"prompt\": ", nullptr, "line 2: invalid JSON"},
+      {std::string("{\"prompt\": \"a\0b\"}", 17), nullptr, "line 3: invalid JSON"},
+      {"{\"id\": \"utf8\", \"prompt\": \"\xff\"}", nullptr, "line 4: invalid JSON"},
       {R"({"id": "typo", "prompt": "a", "temprature": 0})", "typo", "unknown field \"temprature\""},
       {R"({"id": "range", "prompt": "a", "top_p": 2})", "range", "top_p 2"},
-      {R"({"id": [1], "prompt": "a"})", 7, "line 7: id is an array"},
+      {R"({"id": [1], "prompt": "a"})", nullptr, "line 7: id is an array"},
       {R"({"id": "long", "max_tokens": 1, "prompt": ")" + long_prompt + "\"}", "long",
        "but the context holds 1024"},
       {R"({"id": "kv", "prompt": "a", "max_tokens": 500})", "kv", "does not fit the KV cache"},
       {R"({"id": "empty", "prompt_ids": []})", "empty", "the prompt is empty"},
       {R"({"id": "token", "prompt_ids": [4096]})", "token", "token id 4096"},
-      {std::string(100000, '['), 12, "nested more than"},
+      {std::string(100000, '['), nullptr, "nested more than"},
       {good, 13, ""},
+      {R"({"id": "numbers", "prompt": "x", "n": 1024, "logprobs": 100, "max_tokens": 500})",
+       "numbers", "line 14: 1024 samples of up to 500 tokens"},
   };
   std::string lines;
   for (const Case& c : cases) {
@@ -199,7 +201,7 @@ TEST(BatchRun, ALineThatFailsStopsNothing) {
   const Folder folder(lines);
   const Outcome outcome = folder.batch({"--quiet", "--kv-memory", "4M"});
   EXPECT_EQ(outcome.exit_code, 0);
-  EXPECT_TRUE(outcome.err.starts_with("sparsellm-run: 11 of 13 lines failed; ")) << outcome.err;
+  EXPECT_TRUE(outcome.err.starts_with("sparsellm-run: 12 of 14 lines failed; ")) << outcome.err;
   EXPECT_EQ(std::count(outcome.err.begin(), outcome.err.end(), '\n'), 1) << outcome.err;
   const std::vector<json> results = results_of(folder.output());
   ASSERT_EQ(results.size(), cases.size());
@@ -229,7 +231,26 @@ TEST(BatchRun, AHugeLineIsNotHeldInMemory) {
   EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
   const std::vector<json> results = results_of(folder.output());
   ASSERT_EQ(results.size(), 2u);
-  EXPECT_EQ(results[0], (json{{"id", 1}, {"error", "line 1: longer than 67108864 bytes"}}));
+  EXPECT_EQ(results[0], (json{{"id", nullptr}, {"error", "line 1: longer than 67108864 bytes"}}));
+  EXPECT_EQ(results[1].at("token_ids").size(), 2u);
+}
+
+TEST(BatchRun, ALineThatThereIsNoMemoryForStopsNothing) {
+  if (testing::kSanitized) {
+    GTEST_SKIP() << "sanitizers reserve terabytes of address space";
+  }
+  const Folder folder("{\"id\": 7, \"prompt\": \"" + std::string(40 << 20, 'a') +
+                      "\"}\n{\"prompt\": \"The king\", \"max_tokens\": 2}\n");
+  testing::RunOptions options;
+  options.before_exec = [] {
+    const struct rlimit limit { .rlim_cur = 190 << 20, .rlim_max = 190 << 20 };
+    ::setrlimit(RLIMIT_DATA, &limit);
+  };
+  const Outcome outcome = folder.batch({"--quiet", "--parallel", "1"}, options);
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+  const std::vector<json> results = results_of(folder.output());
+  ASSERT_EQ(results.size(), 2u);
+  EXPECT_EQ(results[0].at("error"), "line 1: out of memory");
   EXPECT_EQ(results[1].at("token_ids").size(), 2u);
 }
 
@@ -249,12 +270,140 @@ TEST(BatchRun, PreemptionsChangeNothing) {
   EXPECT_EQ(read_file(folder.output()), expected);
 }
 
-void kill_in_mid_batch(const Folder& folder, int signal, pid_t child) {
+void wait_for_results(const Folder& folder, pid_t child) {
   while (testing::is_running(child) &&
          (!fs::exists(folder.partial()) || fs::file_size(folder.partial()) == 0)) {
     ::usleep(1000);
   }
+}
+
+void kill_in_mid_batch(const Folder& folder, int signal, pid_t child) {
+  wait_for_results(folder, child);
   ::kill(child, signal);
+}
+
+void write(const fs::path& path, std::string_view text) {
+  std::ofstream(path, std::ios::binary) << text;
+}
+
+// What becomes of a batch of 6 lines when somebody meddles with its files.
+Outcome with_meddling(const Folder& folder, const std::function<void()>& meddle,
+                      const std::vector<std::string>& more = {}) {
+  testing::RunOptions options;
+  options.meanwhile = [&](pid_t child, const fs::path&) {
+    wait_for_results(folder, child);
+    meddle();
+  };
+  return folder.batch(more, options);
+}
+
+TEST(BatchRun, NoticesThatThePromptsChange) {
+  const std::string prompts = many_prompts(5) + kSlowPrompt + "\n";
+  const std::vector<std::function<void(const fs::path&)>> changes{
+      [](const fs::path& path) { fs::resize_file(path, 10); },
+      [](const fs::path& path) { std::ofstream(path, std::ios::app) << "{\"prompt\": \"x\"}\n"; },
+      [&](const fs::path& path) { write(path, prompts); },  // the same again: who knows
+  };
+  for (const auto& change : changes) {
+    const Folder folder(prompts);
+    const Outcome outcome = with_meddling(folder, [&] { change(folder.prompts()); });
+    expect_error(outcome, 1, "in.jsonl has changed while it was read; ");
+    EXPECT_FALSE(fs::exists(folder.output()));
+    EXPECT_TRUE(read_file(folder.partial()).ends_with("}\n"));
+  }
+}
+
+TEST(BatchRun, NoticesThatItsFilesChange) {
+  const std::string prompts = many_prompts(5) + kSlowPrompt;
+  {
+    const Folder folder(prompts);
+    const Outcome outcome = with_meddling(folder, [&] { fs::remove(folder.partial()); });
+    expect_error(outcome, 1, "out.jsonl: No such file or directory; 6 of 6 lines are done");
+  }
+  {
+    const Folder folder(prompts);
+    const Outcome outcome = with_meddling(folder, [&] {
+      fs::remove(folder.partial());
+      write(folder.partial(), "mine\n");
+    });
+    expect_error(outcome, 1, "another file has taken its place; ");
+    EXPECT_EQ(read_file(folder.partial()), "mine\n");
+    EXPECT_FALSE(fs::exists(folder.output()));
+  }
+  {
+    const Folder folder(prompts);
+    const Outcome outcome = with_meddling(folder, [&] { write(folder.output(), "mine\n"); });
+    expect_error(outcome, 1, "out.jsonl: File exists; ");
+    EXPECT_EQ(read_file(folder.output()), "mine\n");
+    EXPECT_EQ(folder.batch({"--resume", "--force", "--quiet"}).exit_code, 0);
+    EXPECT_EQ(results_of(folder.output()).size(), 6u);
+  }
+}
+
+TEST(BatchRun, ThePartialFileIsOnlyTouchedWhenTheModelIsThere) {
+  const Folder folder("{\"prompt\": \"x\", \"max_tokens\": 1}\n");
+  const std::vector<std::string> no_model{"-m",        "/no/such/model",
+                                          "--prompts", folder.prompts().string(),
+                                          "--output",  folder.output().string()};
+  for (const std::string text : {"{\"id\":1,\"text\":\"\"}\n{\"id", ""}) {
+    for (const char* flag : {"--force", "--resume"}) {
+      write(folder.partial(), text);
+      std::vector<std::string> args = no_model;
+      args.push_back(flag);
+      expect_error(testing::run_program("sparsellm-run", args), 1, "/no/such/model");
+      ASSERT_TRUE(fs::exists(folder.partial()));
+      EXPECT_EQ(read_file(folder.partial()), text);
+    }
+  }
+}
+
+TEST(BatchRun, ClosedStandardStreams) {
+  const Folder folder("{\"prompt\": \"x\", \"max_tokens\": 1}\n{\"prompt\": 1}\n");
+  testing::RunOptions options;
+  options.before_exec = [] {
+    ::close(STDIN_FILENO);
+    ::close(STDOUT_FILENO);
+    ::close(STDERR_FILENO);
+  };
+  EXPECT_EQ(folder.batch({"-v"}, options).exit_code, 0);
+  EXPECT_EQ(results_of(folder.output()).size(), 2u);
+}
+
+TEST(BatchRun, FlagsThatAreWrongForTheModel) {
+  struct Case {
+    std::vector<std::string> flags;
+    std::string message;
+  };
+  std::vector<std::string> many_stops;
+  for (int i = 0; i < 65; ++i) {
+    many_stops.insert(many_stops.end(), {"--stop", "x"});
+  }
+  const std::vector<Case> cases{
+      {{"--logit-bias", "99999+1"}, "token id of a logit bias 99999 is outside the vocabulary"},
+      {{"--stop-token", "4096"}, "stop token id 4096 is outside the vocabulary"},
+      {{"--stop", std::string(1025, 'x')}, "a stop text has 1025 bytes"},
+      {many_stops, "65 stop texts"},
+      {{"-n", "500", "--kv-memory", "1M"}, "does not fit the KV cache"},
+  };
+  const Folder folder("{\"prompt\": \"x\", \"max_tokens\": 1}\n");
+  write(folder.partial(), "older");
+  for (const Case& c : cases) {
+    std::vector<std::string> args = c.flags;
+    args.push_back("--force");
+    expect_error(folder.batch(args), 1, c.message);
+    EXPECT_EQ(read_file(folder.partial()), "older");
+  }
+}
+
+TEST(BatchRun, VerboseSaysWhereItGoesOn) {
+  const Folder folder(
+      "{\"prompt\": \"x\", \"max_tokens\": 1}\n{\"prompt\": \"y\", \"max_tokens\": 1}\n");
+  write(folder.partial(), "{\"id\":1,\"text\":\"\"}\n");
+  const Outcome outcome = folder.batch({"--resume", "-v"});
+  EXPECT_EQ(outcome.exit_code, 0);
+  EXPECT_NE(outcome.err.find("info: 2 prompts, of which 1 have their results in"),
+            std::string::npos)
+      << outcome.err;
 }
 
 TEST(BatchRun, ResumesAfterAKill) {
@@ -302,7 +451,6 @@ TEST(BatchRun, AFullDiskLeavesWholeLines) {
   const Folder folder(many_prompts(30));
   testing::RunOptions options;
   options.before_exec = [] {
-    ::signal(SIGXFSZ, SIG_IGN);
     const struct rlimit limit { .rlim_cur = 2000, .rlim_max = 2000 };
     ::setrlimit(RLIMIT_FSIZE, &limit);
   };
@@ -320,14 +468,14 @@ TEST(BatchRun, AFullDiskLeavesWholeLines) {
 
 TEST(BatchRun, ResumeWantsTheSamePrompts) {
   const Folder folder("{\"id\": \"a\", \"prompt\": \"x\"}\n{\"id\": \"b\", \"prompt\": \"x\"}\n");
-  const auto write = [](const fs::path& path, std::string_view text) {
-    std::ofstream(path, std::ios::binary) << text;
-  };
   write(folder.partial(), "{\"id\":\"b\",\"text\":\"\"}\n");
   expect_error(folder.batch({"--resume"}), 1,
                "in.jsonl, which has the id \"a\"; --force without --resume begins anew");
   write(folder.partial(), "{\"id\":\"a\",\"text\":\"\"}\n{\"id\":\"b\",\"text\":\"\"}\n{}\n");
   expect_error(folder.batch({"--resume"}), 1, "has more lines than");
+  write(folder.partial(), "{\"id\":\"a\",\"te\n{\"id\":\"b\",\"text\":\"\"}\n");
+  expect_error(folder.batch({"--resume"}), 1, "line 1 of ");
+  expect_error(folder.batch({"--resume"}), 1, "is damaged; --force without --resume begins anew");
   fs::remove(folder.partial());
   write(folder.output(), "{\"id\":\"a\",\"text\":\"\"}\n");
   expect_error(folder.batch({"--resume"}), 1, "has 1 lines, but");
@@ -349,6 +497,22 @@ TEST(BatchRun, ForceReplaces) {
   EXPECT_TRUE(fs::is_symlink(folder.output()));
   EXPECT_EQ(results_of(folder.path("elsewhere.jsonl")).size(), 1u);
   EXPECT_FALSE(fs::exists(folder.path("elsewhere.jsonl.partial")));
+}
+
+TEST(BatchRun, AnIdThatCannotBeReadIsNobodysElse) {
+  const Folder folder(
+      "{\"id\": 2, \"prompt\": \"x\", \"max_tokens\": 1}\n"
+      "{\"prompt\": \n"
+      "{\"id\": {}}\n");
+  ASSERT_EQ(folder.batch({"--quiet"}).exit_code, 0);
+  const std::vector<json> results = results_of(folder.output());
+  ASSERT_EQ(results.size(), 3u);
+  EXPECT_EQ(results[0].at("id"), 2);
+  EXPECT_EQ(results[1].at("id"), nullptr);
+  EXPECT_EQ(results[2].at("id"), nullptr);
+  fs::rename(folder.output(), folder.partial());
+  const Outcome resumed = folder.batch({"--resume"});
+  EXPECT_NE(resumed.err.find("2 failed, 3 done before"), std::string::npos) << resumed.err;
 }
 
 TEST(BatchRun, TwoProcessesKeepApart) {
@@ -376,7 +540,16 @@ TEST(BatchRun, FilesThatCannotBe) {
   fs::create_directory(good.path("folder"));
   fs::create_directory(good.path("x.partial"));
   const std::string in = good.prompts().string();
+  // The partial file of what the output points to.
+  const Folder same("");
+  fs::rename(same.prompts(), same.path("real.partial"));
+  write(same.path("real.partial"), "{\"prompt\": \"x\"}\n");
+  write(same.path("real"), "");
+  fs::create_symlink("real", same.output());
+  const Folder numbers("{\"id\": 2, \"prompt\": \"x\"}\n{\"prompt\": \"x\"}\n");
   const std::vector<Case> cases{
+      {same.path("real.partial"), same.output(), "real.partial would be written, but it is the"},
+      {numbers.prompts(), numbers.output(), "lines 1 and 2 have the same id 2"},
       {folder.prompts(), folder.output(), "lines 1 and 3 have the same id 3"},
       {empty.prompts(), empty.output(), "holds no prompts"},
       {"/no/such/file", good.output(), "/no/such/file"},
@@ -391,10 +564,12 @@ TEST(BatchRun, FilesThatCannotBe) {
   };
   for (const Case& c : cases) {
     // That the model is not there is found later.
-    expect_error(testing::run_program("sparsellm-run", {"-m", "/no/such/model", "--prompts",
-                                                        c.prompts, "--output", c.output}),
-                 1, c.message);
+    expect_error(
+        testing::run_program("sparsellm-run", {"-m", "/no/such/model", "--prompts", c.prompts,
+                                               "--output", c.output, "--force"}),
+        1, c.message);
   }
+  EXPECT_EQ(read_file(same.path("real.partial")), "{\"prompt\": \"x\"}\n");
   for (const Folder* f : {&folder, &good, &empty}) {
     EXPECT_FALSE(fs::exists(f->output()));
     EXPECT_FALSE(fs::exists(f->partial()));

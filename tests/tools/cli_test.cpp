@@ -1,7 +1,11 @@
 // The programs as a user meets them: output, exit codes, and one clear line for every bad input.
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <stdlib.h>
+#include <sys/ioctl.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -10,6 +14,7 @@
 #include <functional>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "tests/testing/paths.h"
@@ -143,9 +148,114 @@ TEST(Run, PenaltiesAndBias) {
   }
 }
 
+TEST(Run, StdinThatCannotBeRead) {
+  testing::RunOptions options;
+  options.before_exec = [] { ::dup2(::open("/", O_RDONLY), STDIN_FILENO); };
+  const Outcome folder = testing::run_program("sparsellm-run", {"-m", llama()}, options);
+  EXPECT_EQ(folder.exit_code, 1);
+  EXPECT_EQ(folder.err, "sparsellm-run: cannot read standard input: Is a directory\n");
+  options.before_exec = [] { ::close(STDIN_FILENO); };
+  const Outcome closed = testing::run_program("sparsellm-run", {"-m", llama()}, options);
+  EXPECT_EQ(closed.exit_code, 1);
+  EXPECT_EQ(closed.err, "sparsellm-run: cannot read standard input: Bad file descriptor\n");
+}
+
+TEST(Run, ClosedStdoutIsAnError) {
+  testing::RunOptions options;
+  options.before_exec = [] { ::close(STDOUT_FILENO); };
+  const Outcome outcome =
+      testing::run_program("sparsellm-run", greedy(llama(), {"--quiet"}), options);
+  EXPECT_EQ(outcome.exit_code, 1);
+  EXPECT_EQ(outcome.err, "sparsellm-run: cannot write to standard output\n");
+}
+
+TEST(Run, StdoutLargerThanAllowed) {
+  testing::RunOptions options;
+  options.before_exec = [] {
+    const struct rlimit limit { .rlim_cur = 10, .rlim_max = 10 };
+    ::setrlimit(RLIMIT_FSIZE, &limit);
+  };
+  const Outcome outcome =
+      testing::run_program("sparsellm-run", greedy(llama(), {"--quiet"}), options);
+  EXPECT_EQ(outcome.exit_code, 1);
+  EXPECT_EQ(outcome.out.size(), 10u);
+}
+
+// What the tool writes to a terminal of so many columns.
+std::string on_a_terminal(const std::vector<std::string>& args, unsigned short columns) {
+  const int terminal = ::posix_openpt(O_RDWR | O_NOCTTY | O_NONBLOCK);
+  EXPECT_GE(terminal, 0);
+  EXPECT_EQ(::grantpt(terminal), 0);
+  EXPECT_EQ(::unlockpt(terminal), 0);
+  const int other_end = ::open(::ptsname(terminal), O_RDWR | O_NOCTTY);
+  const struct winsize size { .ws_row = 10, .ws_col = columns, .ws_xpixel = 0, .ws_ypixel = 0 };
+  EXPECT_EQ(::ioctl(terminal, TIOCSWINSZ, &size), 0);
+  std::string text;
+  testing::RunOptions options;
+  options.before_exec = [&] { ::dup2(other_end, STDERR_FILENO); };
+  options.meanwhile = [&](pid_t child, const fs::path&) {
+    for (bool running = true; running;) {
+      running = testing::is_running(child);
+      std::vector<char> block(1 << 12);
+      for (ssize_t count = 0; (count = ::read(terminal, block.data(), block.size())) > 0;) {
+        text.append(block.data(), static_cast<size_t>(count));
+      }
+      ::usleep(1000);
+    }
+  };
+  EXPECT_EQ(testing::run_program("sparsellm-run", args, options).exit_code, 0);
+  ::close(other_end);
+  ::close(terminal);
+  return text;
+}
+
+TEST(Run, ProgressBarFitsTheTerminal) {
+  constexpr std::string_view kClearLine = "\r\x1b[K";
+  const auto lines = [&](unsigned short columns) {
+    const std::string text = on_a_terminal({"-m", llama(), "-p", "king", "-n", "1"}, columns);
+    std::vector<std::string> drawn;
+    for (size_t at = text.find(kClearLine); at != std::string::npos;) {
+      const size_t begin = at + kClearLine.size();
+      at = text.find(kClearLine, begin);
+      if (at != std::string::npos) {
+        drawn.push_back(text.substr(begin, at - begin));
+      }
+    }
+    return drawn;
+  };
+  const std::vector<std::string> narrow = lines(20);
+  ASSERT_FALSE(narrow.empty());
+  for (const std::string& line : narrow) {
+    EXPECT_EQ(line.size(), 19u) << line;
+    EXPECT_TRUE(line.starts_with("loading [")) << line;
+  }
+  const std::vector<std::string> wide = lines(200);
+  ASSERT_FALSE(wide.empty());
+  EXPECT_TRUE(wide.front().ends_with(" MiB")) << wide.front();
+}
+
+TEST(Run, IgnoredInterruptsStayIgnored) {
+  testing::RunOptions options;
+  options.before_exec = [] { ::signal(SIGINT, SIG_IGN); };
+  options.meanwhile = [](pid_t child, const fs::path& out) {
+    while (fs::file_size(out) == 0 && testing::is_running(child)) {
+      ::usleep(1000);
+    }
+    ::kill(child, SIGINT);
+  };
+  const Outcome outcome = testing::run_program(
+      "sparsellm-run",
+      {"-m", llama(), "-p", kPrompt, "--ignore-eos", "-n", "100", "--threads", "1"}, options);
+  EXPECT_EQ(outcome.exit_code, 0);
+}
+
 TEST(Run, Verbose) {
-  const Outcome outcome = run("sparsellm-run", greedy(llama(), {"--verbose"}));
+  const Outcome outcome = run("sparsellm-run", greedy(llama(), {"-v", "--threads", "1"}));
   EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+  for (const char* part : {"sparsellm-run: info: model \"", "LlamaForCausalLM, 8 layers", "device ",
+                           ", 1 threads; ", "context of 1024 tokens; KV cache of 1024 tokens, "}) {
+    EXPECT_NE(outcome.err.find(part), std::string::npos) << outcome.err;
+  }
   EXPECT_EQ(outcome.out, ", and the youngest was the youngest of the other two,\n");
 }
 
@@ -319,7 +429,7 @@ std::vector<BadInput> bad_inputs() {
       {"FrequencyPenalty", 2, "frequency_penalty inf",
        flags({"-p", "x", "--frequency-penalty", "inf"})},
       {"EmptyStop", 2, "--stop has an empty text", flags({"-p", "x", "--stop", ""})},
-      {"StopUtf8", 1, "UTF-8", flags({"-p", "x", "--stop", "\xff"})},
+      {"StopUtf8", 2, "--stop \"", flags({"-p", "x", "--stop", "\xff"})},
       {"StopToken", 1, "stop token id 4096", flags({"-p", "x", "--stop-token", "4096"})},
       {"Samples", 2, "--samples", flags({"-p", "x", "--samples", "0"})},
       {"LogProbs", 2, "--logprobs", flags({"-p", "x", "--json", "--logprobs", "101"})},
@@ -327,7 +437,18 @@ std::vector<BadInput> bad_inputs() {
       {"KvMemory", 2, "--kv-memory \"12X\"", flags({"-p", "x", "--kv-memory", "12X"})},
       {"KvMemoryHuge", 2, "--kv-memory", flags({"-p", "x", "--kv-memory", "9999999999G"})},
       {"KvMemorySmall", 1, "a KV cache of 1024 bytes", flags({"-p", "x", "--kv-memory", "1K"})},
-      {"BatchSize", 1, "2 tokens per step", flags({"-p", "x", "--parallel", "4", "-b", "2"})},
+      {"LogProbsOfManyTokens", 1, "1024 samples of up to 500 tokens with 100 log-probabilities",
+       flags({"-p", "x", "--json", "--logprobs", "100", "--samples", "1024", "-n", "500"})},
+      {"BatchSize", 2, "--batch-size 2 is less than --parallel 4",
+       flags({"-p", "x", "--parallel", "4", "-b", "2"})},
+      {"BatchSizeOfSamples", 2, "--batch-size 2 is less than --parallel 5",
+       flags({"-p", "x", "--samples", "5", "--batch-size", "2"})},
+      {"EmptyModelName", 2, "--model: is empty",
+       [](const auto&) {
+         return std::vector<std::string>{"-m", "", "-p", "x"};
+       }},
+      {"EmptyPromptsName", 2, "--prompts: is empty", flags({"--prompts", "", "--output", "out"})},
+      {"EmptyOutputName", 2, "--output: is empty", flags({"--prompts", "in", "--output", ""})},
       {"QuietAndVerbose", 2, "--verbose", flags({"-p", "x", "--quiet", "--verbose"})},
       {"OutputAlone", 2, "--prompts", flags({"-p", "x", "--output", "out.jsonl"})},
       {"PromptsAlone", 2, "--output", flags({"--prompts", "in.jsonl"})},
@@ -424,7 +545,13 @@ TEST(EvalBadInput, OneClearLine) {
     std::vector<std::string> args;
   };
   const std::vector<Case> cases{
-      {2, "subcommand", {}},
+      {2, "a subcommand is missing", {}},
+      {2, "frobnicate", {"frobnicate"}},
+      {2, "frobnicate", {"frobnicate", "-m", llama()}},
+      {2, "--model: is empty", {"perplexity", "-m", "", "--text", shorter}},
+      {2, "--text: is empty", {"perplexity", "-m", llama(), "--text", ""}},
+      {2, "B: is empty", {"compare", llama(), "", "--text", shorter}},
+      {2, "--device-b: is empty", {"compare", llama(), "--device-b", "", "--text", shorter}},
       {2, "--text", {"perplexity", "-m", llama()}},
       {2, "--context", {"perplexity", "-m", llama(), "--text", shorter, "--context", "1"}},
       {2, "--protocol", {"perplexity", "-m", llama(), "--text", shorter, "--protocol", "best"}},

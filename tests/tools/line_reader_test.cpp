@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
+#include <chrono>
 #include <filesystem>
 #include <string>
 
@@ -68,6 +69,46 @@ TEST(LineReader, LinesLongerThanABlock) {
   EXPECT_EQ(line.text, "x");
   ASSERT_TRUE(reader.next(line));
   EXPECT_EQ(line.text, third);
+}
+
+TEST(LineReader, LastByteOfALine) {
+  const testing::TempDir directory;
+  LineReader reader(directory.write("lines", "abc\n\n" + std::string(600'000, 'b') + "}\nx"), 2);
+  LineReader::Line line;
+  for (const char last : {'c', '\0', '}', 'x'}) {
+    ASSERT_TRUE(reader.next(line));
+    EXPECT_EQ(line.last, last);
+  }
+}
+
+TEST(LineReader, KnowsItsFile) {
+  const testing::TempDir directory;
+  const std::filesystem::path path = directory.write("lines", "abc\n");
+  const std::filesystem::path link = directory.path() / "link";
+  std::filesystem::create_symlink("lines", link);
+  LineReader reader(path, 8);
+  EXPECT_TRUE(reader.is_file(path));
+  EXPECT_TRUE(reader.is_file(link));
+  EXPECT_FALSE(reader.is_file(directory.path()));
+  EXPECT_FALSE(reader.is_file(directory.path() / "none"));
+  std::filesystem::rename(path, directory.path() / "renamed");
+  EXPECT_TRUE(reader.is_file(directory.path() / "renamed"));
+  EXPECT_FALSE(reader.has_changed());
+}
+
+TEST(LineReader, NoticesChanges) {
+  const testing::TempDir directory;
+  const std::filesystem::path path = directory.write("lines", "abc\n");
+  LineReader reader(path, 8);
+  EXPECT_FALSE(reader.has_changed());
+  std::filesystem::resize_file(path, 3);
+  EXPECT_TRUE(reader.has_changed());
+  const LineReader second(path, 8);
+  EXPECT_FALSE(second.has_changed());
+  // The same size.
+  std::filesystem::last_write_time(
+      path, std::filesystem::last_write_time(path) + std::chrono::nanoseconds(1));
+  EXPECT_TRUE(second.has_changed());
 }
 
 TEST(LineReader, RegularFilesOnly) {

@@ -41,7 +41,7 @@ TEST_F(PartialFileTest, AppearsWhenComplete) {
     EXPECT_EQ(read(partial_), "one\n\ntwo\n");  // at once, not at the end
     EXPECT_EQ(file.size(), 9);
     EXPECT_EQ(read(output_), "old");
-    file.publish();
+    file.publish(Existing::replace);
     EXPECT_EQ(read(output_), "one\n\ntwo\n");
     EXPECT_FALSE(fs::exists(partial_));
   }
@@ -59,22 +59,73 @@ TEST_F(PartialFileTest, GoesOnWithWhatIsThere) {
   EXPECT_EQ(file.size(), 11);
   file.truncate(8);
   file.append("three");
-  file.publish();
+  file.publish(Existing::replace);
   EXPECT_EQ(read(output_), "one\ntwo\nthree\n");
 }
 
 TEST_F(PartialFileTest, LeavesNoEmptyFile) {
   { PartialFile file(output_); }
   EXPECT_FALSE(fs::exists(partial_));
-  { PartialFile(output_).publish(); }
+  { PartialFile(output_).publish(Existing::replace); }
   EXPECT_EQ(read(output_), "");
+}
+
+TEST_F(PartialFileTest, LeavesAnEmptyFileThatWasThere) {
+  directory_.write("out.partial", "");
+  { PartialFile file(output_); }
+  EXPECT_TRUE(fs::exists(partial_));
+}
+
+TEST_F(PartialFileTest, RemovesOnlyItsOwnFile) {
+  {
+    PartialFile file(output_);
+    fs::remove(partial_);
+    directory_.write("out.partial", "");
+  }
+  EXPECT_TRUE(fs::exists(partial_));
+}
+
+TEST_F(PartialFileTest, PublishesOnlyItsOwnFile) {
+  PartialFile file(output_);
+  file.append("one");
+  fs::remove(partial_);
+  EXPECT_TRUE(
+      throws_error([&] { file.publish(Existing::keep); }, "out: No such file or directory"));
+  directory_.write("out.partial", "another's");
+  EXPECT_TRUE(throws_error([&] { file.publish(Existing::replace); },
+                           "out: another file has taken its place"));
+  EXPECT_EQ(read(partial_), "another's");
+  EXPECT_FALSE(fs::exists(output_));
+}
+
+TEST_F(PartialFileTest, KeepsWhatAppearedMeanwhile) {
+  PartialFile file(output_);
+  file.append("one");
+  directory_.write("out", "another's");
+  EXPECT_TRUE(throws_error([&] { file.publish(Existing::keep); }, "out: File exists"));
+  EXPECT_EQ(read(output_), "another's");
+  EXPECT_EQ(read(partial_), "one\n");
+  fs::remove(output_);
+  file.publish(Existing::keep);
+  EXPECT_EQ(read(output_), "one\n");
+}
+
+TEST_F(PartialFileTest, KeepsTheModeOfWhatItReplaces) {
+  directory_.write("out", "old");
+  constexpr fs::perms kMode = fs::perms::owner_read | fs::perms::owner_write;
+  fs::permissions(output_, kMode);
+  PartialFile file(output_);
+  file.append("one");
+  fs::permissions(partial_, kMode | fs::perms::others_read);
+  file.publish(Existing::replace);
+  EXPECT_EQ(fs::status(output_).permissions(), kMode);
 }
 
 TEST_F(PartialFileTest, ForOneAtATime) {
   PartialFile file(output_);
   EXPECT_TRUE(throws_error([&] { PartialFile second(output_); }, "another process is writing"));
   file.append("one");
-  file.publish();
+  file.publish(Existing::replace);
   // The lock is on the file that has its name now, not on the name.
   PartialFile next(output_);
   EXPECT_EQ(next.size(), 0);
@@ -87,7 +138,7 @@ TEST_F(PartialFileTest, FollowsALink) {
   PartialFile file(path("link"));
   file.append("new");
   EXPECT_TRUE(fs::exists(path("elsewhere/real.partial")));
-  file.publish();
+  file.publish(Existing::replace);
   EXPECT_TRUE(fs::is_symlink(path("link")));
   EXPECT_EQ(read(path("elsewhere/real")), "new\n");
 }
@@ -111,7 +162,7 @@ TEST_F(PartialFileTest, Refuses) {
       {path("pipe"), "not a regular file"},
       {"/dev/null", "not a regular file"},
       {path("a"), "a.partial: Is a directory"},
-      {path("b"), "b.partial: Too many levels of symbolic links"},
+      {path("b"), "b.partial: a symbolic link"},
       {path("c"), "c.partial: not a regular file"},
       {path("none/d"), "d.partial: No such file or directory"},
   };

@@ -87,26 +87,26 @@ std::string with(const std::string& fields) {
 std::vector<BadLine> bad_lines() {
   const std::string i = "\"i\"";
   return {
-      {"", "5", "line 5: invalid JSON at byte 1"},
-      {"{", "5", "line 5: invalid JSON"},
-      {"[]", "5", "line 5 is an array; expected an object"},
-      {"7", "5", "line 5 is 7; expected an object"},
-      {"null", "5", "line 5 is null"},
-      {"{\"prompt\": \"a\"} {}", "5", "invalid JSON"},
-      {std::string("{\"id\": 1}\0", 10), "5", "invalid JSON at byte 9"},
-      {"{\"prompt\": \"\xff\"}", "5", "invalid JSON"},
-      {"{\"prompt\": \"\xed\xa0\x80\"}", "5", "invalid JSON"},
-      {"{\"prompt\": \"\\ud800\"}", "5", "invalid JSON"},
-      {"{\"prompt\": \"a\nb\"}", "5", "invalid JSON"},
-      {"{\"prompt\": \"a\", \"prompt\": \"b\"}", "5", "the key \"prompt\" is there twice"},
-      {"{\"id\": 1, \"id\": 2, \"prompt\": \"a\"}", "5", "the key \"id\" is there twice"},
-      {std::string(1000000, '['), "5", "nested more than 4 levels deep"},
-      {with("\"stop\": [[[[[[]]]]]]"), "5", "nested"},
-      {"{\"id\": 1e400, \"prompt\": \"a\"}", "5", "number out of range"},
-      {"{\"id\": 1.5, \"prompt\": \"a\"}", "5", "line 5: id is 1.5"},
-      {"{\"id\": true, \"prompt\": \"a\"}", "5", "line 5: id is true"},
-      {"{\"id\": 9223372036854775808, \"prompt\": \"a\"}", "5", "line 5: id is 92233720"},
-      {"{\"id\": \"" + std::string(257, 'x') + "\", \"prompt\": \"a\"}", "5", "id has 257 bytes"},
+      {"", kNoId, "line 5: invalid JSON at byte 1"},
+      {"{", kNoId, "line 5: invalid JSON"},
+      {"[]", kNoId, "line 5 is an array; expected an object"},
+      {"7", kNoId, "line 5 is 7; expected an object"},
+      {"null", kNoId, "line 5 is null"},
+      {"{\"prompt\": \"a\"} {}", kNoId, "invalid JSON"},
+      {std::string("{\"id\": 1}\0", 10), kNoId, "invalid JSON at byte 9"},
+      {"{\"prompt\": \"\xff\"}", kNoId, "invalid JSON"},
+      {"{\"prompt\": \"\xed\xa0\x80\"}", kNoId, "invalid JSON"},
+      {"{\"prompt\": \"\\ud800\"}", kNoId, "invalid JSON"},
+      {"{\"prompt\": \"a\nb\"}", kNoId, "invalid JSON"},
+      {"{\"prompt\": \"a\", \"prompt\": \"b\"}", kNoId, "the key \"prompt\" is there twice"},
+      {"{\"id\": 1, \"id\": 2, \"prompt\": \"a\"}", kNoId, "the key \"id\" is there twice"},
+      {std::string(1000000, '['), kNoId, "nested more than 4 levels deep"},
+      {with("\"stop\": [[[[[[]]]]]]"), kNoId, "nested"},
+      {"{\"id\": 1e400, \"prompt\": \"a\"}", kNoId, "number out of range"},
+      {"{\"id\": 1.5, \"prompt\": \"a\"}", kNoId, "line 5: id is 1.5"},
+      {"{\"id\": true, \"prompt\": \"a\"}", kNoId, "line 5: id is true"},
+      {"{\"id\": 9223372036854775808, \"prompt\": \"a\"}", kNoId, "line 5: id is 92233720"},
+      {"{\"id\": \"" + std::string(257, 'x') + "\", \"prompt\": \"a\"}", kNoId, "id has 257 bytes"},
       {"{}", "5", "line 5: prompt is missing"},
       {"{\"id\": \"i\", \"prompt\": null}", i, "line 5: prompt is missing"},
       {"{\"id\": \"i\", \"prompt\": 7}", i, "line 5: prompt is 7; expected a string"},
@@ -160,7 +160,7 @@ TEST(PromptLines, Bad) {
     EXPECT_EQ(line.error.find('\n'), std::string::npos);
     EXPECT_LT(line.error.size(), 300u);
     EXPECT_EQ(line.id, c.id) << c.text.substr(0, 200);
-    EXPECT_EQ(read_prompt_id(c.text, 5).value_or("5"), line.id);
+    EXPECT_EQ(read_prompt_id(c.text, 5).value_or(kNoId), line.id);
   }
 }
 

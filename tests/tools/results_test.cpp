@@ -4,6 +4,9 @@
 
 #include <limits>
 #include <string>
+#include <vector>
+
+#include "tests/testing/throws_error.h"
 
 namespace sparsellm {
 namespace {
@@ -115,6 +118,44 @@ TEST(Results, RequestOfAPrompt) {
   request = make_request(Letters(), prompt, false);
   EXPECT_EQ(request.prompt, std::vector<int32_t>{5});
   EXPECT_TRUE(request.prompt_log_probs);
+}
+
+TEST(Results, BoundOfLogProbs) {
+  struct Case {
+    int32_t samples;
+    int64_t max_tokens;
+    int64_t prompt;
+    std::optional<int32_t> log_probs;
+    bool of_prompt;
+    bool good;
+  };
+  constexpr int64_t kContext = 1 << 16;
+  const std::vector<Case> cases{
+      {1024, 500, 1, 100, false, false},
+      {1024, 500, 1, {}, false, true},
+      {1024, -1, 1, {}, false, true},
+      {1024, 4096, 1, 0, false, true},  // exactly the limit
+      {1024, 4096, 1, 0, true, false},
+      {1024, 4097, 1, 0, false, false},
+      {1024, -1, 1, 0, false, false},
+      {1024, -1, kContext - 4096, 0, false, true},
+      {1, 41943, 4, 99, false, true},
+      {1, 41942, 1, 99, true, true},
+      {1, 41943, 1, 99, true, false},
+      {1024, int64_t{1} << 40, kContext, 100, false, true},  // no room
+      {1024, int64_t{1} << 40, kContext + 1, 100, false, true},
+  };
+  for (const Case& c : cases) {
+    Request request;
+    request.prompt.assign(static_cast<size_t>(c.prompt), 0);
+    request.samples = c.samples;
+    request.max_tokens = c.max_tokens;
+    request.log_probs = c.log_probs;
+    request.prompt_log_probs = c.of_prompt;
+    const bool refused = testing::throws_error([&] { check_log_probs(request, kContext); },
+                                               "are more than 4194304 in all");
+    EXPECT_EQ(refused, !c.good) << c.samples << " x " << c.max_tokens << ", prompt " << c.prompt;
+  }
 }
 
 }  // namespace

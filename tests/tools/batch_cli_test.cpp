@@ -270,9 +270,11 @@ TEST(BatchRun, PreemptionsChangeNothing) {
   EXPECT_EQ(read_file(folder.output()), expected);
 }
 
+// For a whole line: its end is written after it.
 void wait_for_results(const Folder& folder, pid_t child) {
   while (testing::is_running(child) &&
-         (!fs::exists(folder.partial()) || fs::file_size(folder.partial()) == 0)) {
+         (!fs::exists(folder.partial()) ||
+          read_file(folder.partial()).find('\n') == std::string::npos)) {
     ::usleep(1000);
   }
 }

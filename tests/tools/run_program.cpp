@@ -1,6 +1,7 @@
 #include "tests/tools/run_program.h"
 
 #include <fcntl.h>
+#include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -38,6 +39,7 @@ Outcome run_program(const char* program, const std::vector<std::string>& args,
     ::dup2(::open(in.c_str(), O_RDONLY), STDIN_FILENO);
     ::dup2(::open(out.c_str(), O_WRONLY), STDOUT_FILENO);
     ::dup2(::open(err.c_str(), O_WRONLY), STDERR_FILENO);
+    ::signal(SIGINT, SIG_DFL);  // a test run in the background inherits that it is ignored
     if (options.before_exec) {
       options.before_exec();
     }

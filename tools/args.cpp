@@ -17,8 +17,6 @@
 namespace sparsellm {
 namespace {
 
-double mib(int64_t bytes) { return static_cast<double>(bytes) / (1 << 20); }
-
 void log_engine(const Engine& engine, const ModelArgs& args, spdlog::logger& log) {
   const EngineStats& stats = engine.stats();
   log.info("model {}: {}, {} layers, {:.1f} MiB of weights, loaded in {:.3f} s", quote(args.model),

@@ -30,6 +30,8 @@ std::unique_ptr<spdlog::logger> make_log(const std::string& tool, const ModelArg
 // engine.
 Engine load_engine(const ModelArgs& args, EngineOptions options, spdlog::logger& log);
 
+inline double mib(int64_t bytes) { return static_cast<double>(bytes) / (1 << 20); }
+
 // "512M": bytes, with K, M, G or T the power of 1024. Throws UsageError that names `flag`.
 int64_t parse_size(const std::string& flag, const std::string& text);
 

@@ -130,8 +130,6 @@ std::string read_stdin() {
   return text;
 }
 
-double mib(int64_t bytes) { return static_cast<double>(bytes) / (1 << 20); }
-
 double per_second(int64_t tokens, double seconds) {
   return seconds > 0.0 ? static_cast<double>(tokens) / seconds : 0.0;
 }

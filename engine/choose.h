@@ -4,7 +4,7 @@
 #include <span>
 
 #include "engine/delivery.h"
-#include "engine/step_upload.h"
+#include "engine/step_tables.h"
 #include "kernels/base/parallel.h"
 #include "kernels/base/tensor.h"
 

@@ -7,10 +7,10 @@
 #include <random>
 #include <utility>
 
-#include "engine/choose.h"
 #include "engine/delivery.h"
-#include "engine/step_upload.h"
+#include "engine/step_runner.h"
 #include "kernels/base/error.h"
+#include "models/checkpoint_loader.h"
 #include "models/decoder.h"
 #include "models/registry.h"
 #include "models/safetensors.h"
@@ -21,8 +21,6 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Rows whose logits are computed and looked at together.
-constexpr int64_t kLogitRows = 128;
 // Every token is compared with every one of them.
 constexpr size_t kMaxStops = 64;
 constexpr size_t kMaxStopBytes = 1024;
@@ -30,6 +28,39 @@ constexpr size_t kMaxStopTokens = 1024;
 
 double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+// On CUDA, for every number of rows that a step may have.
+int64_t tune_kernels(const EngineOptions& options, const ModelConfig& config,
+                     const Decoder& decoder, StepRunner& runner) {
+  // What is deterministic has to be found out, also by rules, and before the KV cache takes the
+  // memory that this needs.
+  const bool measures = options.tuning == Tuning::measured;
+  if (!options.device.is_cuda() || (!measures && !options.deterministic)) {
+    return 0;
+  }
+  const StepRows rows = step_rows(runner_options(options, config));
+  const auto buckets_up_to = [](int64_t most) {
+    std::vector<int64_t> buckets{1};
+    while (buckets.back() < most) {
+      buckets.push_back(2 * buckets.back());
+    }
+    return buckets;
+  };
+  TuneCache cache(measures ? options.tune_cache : std::filesystem::path());
+  if (options.log != nullptr && !cache.problem().empty()) {
+    options.log->warn("{}", cache.problem());
+  }
+  const int64_t measured =
+      decoder.tune(buckets_up_to(rows.hidden), buckets_up_to(rows.logits), cache, runner.exec());
+  try {
+    cache.save();
+  } catch (const Error& error) {
+    if (options.log != nullptr) {
+      options.log->warn("{}", error.what());  // the next load measures again
+    }
+  }
+  return measured;
 }
 
 std::mt19937_64 unpredictable_seeds() {
@@ -71,43 +102,28 @@ void Completion::add(const TokenEvent& event) {
 }
 
 struct Engine::State {
-  // A step that was enqueued and whose tokens nobody has heard of yet.
-  struct Step {
-    Scheduler::Plan plan;
-    std::vector<Choice> choices;
-  };
-
   State(const EngineOptions& engine_options, ModelConfig model_config,
         std::unique_ptr<Decoder> model_decoder)
       : options(engine_options),
         config(std::move(model_config)),
         decoder(std::move(model_decoder)),
-        limits(scheduler_limits(options)),
         context(choose_context_size(options, config)),
+        runner(make_runner(*decoder, runner_options(options, config))),
+        tuned(tune_kernels(options, config, *decoder, *runner)),
         kv(options.device, decoder->kv_shape(),
-           choose_kv_pages(options, context, decoder->kv_shape())),
-        scheduler(limits, kv.pages()),
-        uploads(options.device, limits, pages_for(context)),
-        hidden(allocate_tensor(options.device, decoder->activation_dtype(),
-                               {limits.step_tokens, decoder->hidden_size()},
-                               "the hidden states of a step")),
-        logits(allocate_tensor(options.device, DType::f32, {kLogitRows, decoder->vocab_size()},
-                               "the logits of a step")),
-        chosen(allocate_tensor(options.device, DType::i32, {limits.max_requests},
-                               "the tokens of a step")),
-        workspace(options.device, decoder->workspace_bytes(limits.step_tokens, kLogitRows)),
-        threads(options.threads),
-        exec{.device = options.device, .workspace = workspace, .threads = threads},
+           choose_kv_pages(options, context, decoder->kv_shape(), device_memory(options.device))),
+        scheduler(scheduler_limits(options), kv.pages()),
+        steps_ahead(choose_steps_ahead(options)),
         fresh_seeds(unpredictable_seeds()) {
-    in_flight.reserve(static_cast<size_t>(options.steps_ahead) + 1);
+    in_flight.reserve(static_cast<size_t>(steps_ahead) + 1);
   }
 
   void check(const Request& request) const;
   void check_prompt(const Request& request) const;
   int64_t max_length(const Request& request, int64_t prompt_length) const;
   void check_id(int32_t id, std::string_view what) const;
-  void launch(Step& step);
   void deliver_step(const Step& step);
+  void finish_oldest();
   void fail_step(const Step& step, std::string_view error);
   void note_preemptions(const Scheduler::Plan& plan);
 
@@ -116,19 +132,14 @@ struct Engine::State {
   GenerationDefaults defaults;
   std::unique_ptr<Tokenizer> tokenizer;
   std::unique_ptr<Decoder> decoder;
-  SchedulerLimits limits;
   int64_t context;
-  KvCache kv;
+  std::unique_ptr<StepRunner> runner;
+  int64_t tuned;  // choices of kernels that were measured
+  KvCache kv;     // takes of the memory what all the others leave
   Scheduler scheduler;
-  StepUpload uploads;
-  OwnedTensor hidden;  // [step_tokens, hidden_size]
-  OwnedTensor logits;  // [kLogitRows, vocabulary]
-  OwnedTensor chosen;  // i32 [max_requests], by the latest step
-  Workspace workspace;
-  ThreadPool threads;
-  ExecContext exec;
+  int steps_ahead;
   EngineStats stats;
-  std::vector<Step> in_flight;  // oldest first; at most options.steps_ahead between two calls
+  std::vector<Step> in_flight;  // oldest first; at most steps_ahead between two calls
   std::mt19937_64 fresh_seeds;
   int64_t next_id = 1;
   int64_t next_order = 1;
@@ -216,25 +227,6 @@ void Engine::State::check(const Request& request) const {
           "log-probabilities of the prompt alone; set log_probs too");
 }
 
-// Enqueues a step. On the CPU device it is computed when this returns.
-void Engine::State::launch(Step& step) {
-  const StepUpload::Step inputs = uploads.upload(step.plan, chosen.view);
-  const Tensor step_hidden = hidden.view.rows(0, inputs.inputs.batch.tokens());
-  decoder->forward(inputs.inputs, kv, step_hidden, exec);
-  step.choices.resize(static_cast<size_t>(step.plan.choices));
-  const std::span<const LogitRow> rows = inputs.logits;
-  for (int64_t first = 0; first < std::ssize(rows); first += kLogitRows) {
-    const int64_t count = std::min(kLogitRows, std::ssize(rows) - first);
-    const Tensor values = logits.view.rows(0, count);
-    decoder->logits(step_hidden, inputs.logit_rows.rows(first, count), values, exec);
-    choose(rows.subspan(static_cast<size_t>(first), static_cast<size_t>(count)), values,
-           config.eos_token_ids, threads, step.choices);
-  }
-  for (size_t i = 0; i < step.choices.size(); ++i) {
-    chosen.view.data<int32_t>()[i] = step.choices[i].token;
-  }
-}
-
 void Engine::State::deliver_step(const Step& step) {
   scheduler.end_step(step.plan);
   for (const Scheduler::Chunk& chunk : step.plan.chunks) {
@@ -262,6 +254,23 @@ void Engine::State::fail_step(const Step& step, std::string_view error) {
   }
 }
 
+// Waits for the oldest step and tells its listeners. A device that has failed has failed for all
+// that was enqueued.
+void Engine::State::finish_oldest() {
+  try {
+    runner->finish(in_flight.front());
+  } catch (...) {
+    for (const Step& step : in_flight) {
+      fail_step(step, current_error());
+    }
+    in_flight.clear();  // which keeps its memory
+    throw;
+  }
+  const Step done = std::move(in_flight.front());
+  in_flight.erase(in_flight.begin());
+  deliver_step(done);
+}
+
 void Engine::State::note_preemptions(const Scheduler::Plan& plan) {
   for (const Sequence* sequence : plan.preempted) {
     const auto level = stats.preemptions == 0 ? spdlog::level::warn : spdlog::level::info;
@@ -286,22 +295,44 @@ Engine Engine::load(const std::filesystem::path& directory, const EngineOptions&
   ModelConfig config = read_model_config(directory);
   choose_context_size(options, config);  // what can be refused is refused before weights load
   scheduler_limits(options);
-  GenerationDefaults defaults = read_generation_defaults(directory);
+  const GenerationDefaults defaults = read_generation_defaults(directory);
   std::unique_ptr<Tokenizer> tokenizer;
   if (options.with_tokenizer) {
     tokenizer = load_tokenizer(directory);
   }
-
   const Checkpoint checkpoint(directory);
-  WeightLoader weights(checkpoint, options.device, options.progress);
+  CheckpointLoader weights(checkpoint, options.device, options.dtype, options.progress);
+  Engine engine = build(std::move(config), weights, options, start);
+  engine.state_->defaults = defaults;
+  engine.state_->tokenizer = std::move(tokenizer);
+  return engine;
+}
+
+Engine Engine::load_random(const std::filesystem::path& config_file, const RandomWeights& weights,
+                           const EngineOptions& options) {
+  const Clock::time_point start = Clock::now();
+  ModelConfig config = read_model_config_file(config_file);
+  choose_context_size(options, config);
+  scheduler_limits(options);
+  RandomLoader loader(options.device, weights);
+  return build(std::move(config), loader, options, start);
+}
+
+Engine Engine::build(ModelConfig config, WeightLoader& weights, const EngineOptions& options,
+                     std::chrono::steady_clock::time_point start) {
   std::unique_ptr<Decoder> decoder = build_decoder(config, weights);
+  const double weight_seconds = seconds_since(start);
   auto state = std::make_unique<State>(options, std::move(config), std::move(decoder));
-  state->defaults = defaults;
-  state->tokenizer = std::move(tokenizer);
   state->stats.weight_bytes = weights.loaded_bytes();
   state->stats.kv_bytes = state->kv.bytes();
-  state->stats.workspace_bytes = state->workspace.bytes();
+  state->stats.workspace_bytes = state->runner->memory_bytes();
+  state->stats.weight_seconds = weight_seconds;
+  state->stats.tuned_choices = state->tuned;
   state->stats.load_seconds = seconds_since(start);
+  if (options.log != nullptr && state->tuned > 0) {
+    options.log->info("{} choices of kernels measured; loaded in {:.1f} s", state->tuned,
+                      state->stats.load_seconds);
+  }
   return Engine(std::move(state));
 }
 
@@ -312,8 +343,6 @@ int64_t Engine::submit(Request request, OnToken on_token) {
   const int64_t max_length = state.max_length(request, static_cast<int64_t>(request.prompt.size()));
 
   const uint64_t seed = request.seed ? *request.seed : state.fresh_seeds();
-  const bool looks_ahead =
-      !request.on_logits && !request.log_probs && !request.sampling.has_penalties();
   const int64_t id = state.next_id++;
   const auto submission = std::make_shared<const Submission>(
       Submission{.id = id, .request = std::move(request), .on_token = std::move(on_token)});
@@ -325,7 +354,7 @@ int64_t Engine::submit(Request request, OnToken on_token) {
     sequence->sample = sample;
     sequence->seed = sample_seed(seed, sample);
     sequence->max_length = max_length;
-    sequence->looks_ahead = looks_ahead;
+    sequence->looks_ahead = !sequence->samples_on_host();
     if (state.tokenizer) {
       sequence->text.emplace(*state.tokenizer, /*continues=*/true);
     }
@@ -346,7 +375,7 @@ bool Engine::step() {
   require(state.calls == 0, "step() was called from a callback");
   const Clock::time_point start = Clock::now();
   const CallScope scope(state);
-  State::Step next{.plan = state.scheduler.plan(), .choices = {}};
+  Step next{.plan = state.scheduler.plan(), .choices = {}};
   const bool launched = !next.plan.empty();
   if (!launched && state.in_flight.empty()) {
     return false;
@@ -360,7 +389,7 @@ bool Engine::step() {
       all_rows += chunk.count;
     }
     try {
-      state.launch(next);
+      state.runner->launch(next, state.kv);
     } catch (...) {
       state.fail_step(next, current_error());
       throw;
@@ -372,11 +401,10 @@ bool Engine::step() {
     state.stats.steps += 1;
     state.in_flight.push_back(std::move(next));
   }
-  if (!launched || std::ssize(state.in_flight) > state.options.steps_ahead) {
-    const State::Step done = std::move(state.in_flight.front());
-    state.in_flight.erase(state.in_flight.begin());
-    state.deliver_step(done);
+  if (!launched || std::ssize(state.in_flight) > state.steps_ahead) {
+    state.finish_oldest();
   }
+  state.stats.waits = state.runner->waits();
   const double seconds = seconds_since(start);
   const double decode_share =
       launched ? static_cast<double>(decode_rows) / static_cast<double>(all_rows) : 1.0;
@@ -450,6 +478,10 @@ const Tokenizer& Engine::tokenizer() const {
 int64_t Engine::context_size() const { return state_->context; }
 
 const EngineStats& Engine::stats() const { return state_->stats; }
+
+std::vector<std::pair<std::string, double>> Engine::decode_seconds() const {
+  return state_->runner->decode_seconds();
+}
 
 int64_t Engine::free_pages() const { return state_->scheduler.pages().free_pages(); }
 

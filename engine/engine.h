@@ -1,15 +1,18 @@
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <filesystem>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "engine/engine_options.h"
 #include "engine/request.h"
 #include "engine/stats.h"
 #include "models/config.h"
+#include "models/random_loader.h"
 #include "tokenizer/tokenizer.h"
 
 namespace sparsellm {
@@ -20,6 +23,11 @@ class Engine {
  public:
   // Throws Error for anything that is wrong with the directory or the options.
   static Engine load(const std::filesystem::path& directory, const EngineOptions& options);
+
+  // Weights without sense, made on the device, in the shapes of a file in the format of
+  // config.json; without a tokenizer. For benchmarks.
+  static Engine load_random(const std::filesystem::path& config_file, const RandomWeights& weights,
+                            const EngineOptions& options);
 
   Engine(Engine&&) noexcept;
   Engine& operator=(Engine&&) noexcept;
@@ -53,6 +61,8 @@ class Engine {
   const Tokenizer& tokenizer() const;  // throws Error if the engine was loaded without
   int64_t context_size() const;
   const EngineStats& stats() const;
+  // Seconds by group of the decode rows of the latest step, with EngineOptions::traces.
+  std::vector<std::pair<std::string, double>> decode_seconds() const;
   int64_t free_pages() const;
   int64_t total_pages() const;
 
@@ -60,6 +70,8 @@ class Engine {
   struct State;
   class CallScope;
   explicit Engine(std::unique_ptr<State> state);
+  static Engine build(ModelConfig config, WeightLoader& weights, const EngineOptions& options,
+                      std::chrono::steady_clock::time_point start);
 
   std::unique_ptr<State> state_;
 };

@@ -1,7 +1,5 @@
 #include "engine/engine_options.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 
 #include "kernels/base/error.h"
@@ -11,8 +9,15 @@
 namespace sparsellm {
 namespace {
 
-int64_t physical_memory() {
-  return static_cast<int64_t>(::sysconf(_SC_PHYS_PAGES)) * ::sysconf(_SC_PAGE_SIZE);
+// What the KV cache gets at most by default. On CUDA everything else is there already, but for the
+// captured graphs.
+int64_t affordable_bytes(const EngineOptions& options, const DeviceMemory& memory) {
+  if (!options.device.is_cuda()) {
+    return memory.total / 2;
+  }
+  constexpr int64_t kGraphs = 256 << 20;
+  const double kept = (1.0 - options.gpu_memory_utilization) * static_cast<double>(memory.total);
+  return std::max<int64_t>(memory.free - static_cast<int64_t>(kept) - kGraphs, 0);
 }
 
 }  // namespace
@@ -25,14 +30,25 @@ SchedulerLimits scheduler_limits(const EngineOptions& options) {
           options.kv_bytes);
   require(options.threads >= 0 && options.threads <= ThreadPool::kMaxThreads,
           "{} threads; use 0 (all cores) to {}", options.threads, ThreadPool::kMaxThreads);
-  require(options.steps_ahead == 0 || options.steps_ahead == 1, "{} steps ahead; use 0 or 1",
+  require(options.steps_ahead >= -1 && options.steps_ahead <= 1, "{} steps ahead; use 0 or 1",
           options.steps_ahead);
+  require(!options.traces || choose_steps_ahead(options) == 0,
+          "the parts of a step are measured without steps ahead");
+  require(options.gpu_memory_utilization > 0.0 && options.gpu_memory_utilization <= 1.0,
+          "a GPU memory utilization of {} is not in (0, 1]", options.gpu_memory_utilization);
   require(options.max_requests >= 1 && options.max_requests <= 1 << 16,
           "{} requests at once; use 1 to 65536", options.max_requests);
   require(options.step_tokens >= options.max_requests && options.step_tokens <= 1 << 20,
           "{} tokens per step; use {} (one for each request) to 1048576", options.step_tokens,
           options.max_requests);
   return {.step_tokens = options.step_tokens, .max_requests = options.max_requests};
+}
+
+int choose_steps_ahead(const EngineOptions& options) {
+  if (options.steps_ahead >= 0) {
+    return options.steps_ahead;
+  }
+  return options.device.is_cuda() && !options.traces ? 1 : 0;
 }
 
 int64_t choose_context_size(const EngineOptions& options, const ModelConfig& config) {
@@ -43,7 +59,8 @@ int64_t choose_context_size(const EngineOptions& options, const ModelConfig& con
   return options.context_size > 0 ? options.context_size : config.max_positions;
 }
 
-int64_t choose_kv_pages(const EngineOptions& options, int64_t context_size, const KvShape& shape) {
+int64_t most_kv_pages(const EngineOptions& options, int64_t context_size, const KvShape& shape,
+                      const DeviceMemory& memory) {
   if (options.kv_tokens > 0) {
     return pages_for(options.kv_tokens);
   }
@@ -54,10 +71,17 @@ int64_t choose_kv_pages(const EngineOptions& options, int64_t context_size, cons
             options.kv_bytes, kPageSize, page_bytes);
     return options.kv_bytes / page_bytes;
   }
-  const int64_t affordable = physical_memory() / 2 / page_bytes;
-  const int64_t wanted =
-      checked_mul(pages_for(context_size), options.max_requests, "pages of the KV cache");
-  return std::max(pages_for(context_size), std::min(wanted, affordable));
+  return std::max(pages_for(context_size), affordable_bytes(options, memory) / page_bytes);
+}
+
+int64_t choose_kv_pages(const EngineOptions& options, int64_t context_size, const KvShape& shape,
+                        const DeviceMemory& memory) {
+  const int64_t most = most_kv_pages(options, context_size, shape, memory);
+  if (options.kv_tokens > 0 || options.kv_bytes > 0) {
+    return most;
+  }
+  return std::min(
+      most, checked_mul(pages_for(context_size), options.max_requests, "pages of the KV cache"));
 }
 
 }  // namespace sparsellm

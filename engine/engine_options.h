@@ -3,14 +3,22 @@
 #include <spdlog/fwd.h>
 
 #include <cstdint>
+#include <filesystem>
+#include <optional>
 
 #include "engine/scheduler.h"
 #include "kernels/base/device.h"
+#include "models/checkpoint_loader.h"
 #include "models/config.h"
 #include "models/kv_cache.h"
-#include "models/weights.h"
 
 namespace sparsellm {
+
+// How kernels with several variants are chosen on CUDA.
+enum class Tuning : uint8_t {
+  off,       // by rules
+  measured,  // by measurements while loading, or what is kept of earlier ones
+};
 
 struct EngineOptions {
   Device device;
@@ -18,16 +26,27 @@ struct EngineOptions {
   int64_t max_requests = 32;   // samples computed at once
   int64_t step_tokens = 2048;  // computed in one step
   // Capacity of the KV cache, in tokens or in bytes; both 0: max_requests full contexts, or as many
-  // as fit in half of the machine's memory, at least one.
+  // as fit in half of the machine's memory, or in what is left of the GPU's, at least one.
   int64_t kv_tokens = 0;
   int64_t kv_bytes = 0;
+  // The share of a GPU's memory that is taken at most, with what others hold of it.
+  double gpu_memory_utilization = 0.95;
   // The bits of a result depend on the request alone: not on what else is computed, nor on
   // preemption. The CPU device is always so.
   bool deterministic = false;
-  // Steps that are enqueued before the tokens of the one before are read, 0 or 1. Results are the
-  // same; a request that turns out to be finished has one row computed for nothing.
-  int steps_ahead = 0;
+  // Steps that are enqueued before the tokens of the one before are read, 0 or 1; -1: 1 on CUDA, 0
+  // on the CPU. Results are the same; a request that turns out to be finished has one row computed
+  // for nothing.
+  int steps_ahead = -1;
+  // Measures where the time of decode rows goes (Engine::decode_seconds); on CUDA only, without
+  // steps ahead.
+  bool traces = false;
   int threads = 0;  // of the CPU device; 0: all cores
+  // What a model on CUDA computes in, f16 or bf16, and what its weights become; by default bf16 if
+  // the checkpoint has bf16, else f16.
+  std::optional<DType> dtype;
+  Tuning tuning = Tuning::off;
+  std::filesystem::path tune_cache;  // file that keeps what was measured; empty: nothing is kept
   bool with_tokenizer = true;
   LoadProgress progress;
   spdlog::logger* log = nullptr;  // has to outlive the engine
@@ -35,7 +54,13 @@ struct EngineOptions {
 
 // What the options come to. All throw Error for an option that is out of range.
 SchedulerLimits scheduler_limits(const EngineOptions& options);
+int choose_steps_ahead(const EngineOptions& options);
 int64_t choose_context_size(const EngineOptions& options, const ModelConfig& config);
-int64_t choose_kv_pages(const EngineOptions& options, int64_t context_size, const KvShape& shape);
+// `memory` is what the device has left when all but the KV cache is there. What an engine takes,
+// and what it could take for any number of requests.
+int64_t choose_kv_pages(const EngineOptions& options, int64_t context_size, const KvShape& shape,
+                        const DeviceMemory& memory);
+int64_t most_kv_pages(const EngineOptions& options, int64_t context_size, const KvShape& shape,
+                      const DeviceMemory& memory);
 
 }  // namespace sparsellm

@@ -9,6 +9,7 @@
 #include "engine/logit_scan.h"
 #include "engine/penalties.h"
 #include "kernels/base/error.h"
+#include "kernels/counter_random.h"
 
 namespace sparsellm {
 namespace {
@@ -22,19 +23,6 @@ struct Candidate {
 // Larger logits first; the smaller id of equal ones.
 bool ranks_before(const Candidate& a, const Candidate& b) {
   return a.logit != b.logit ? a.logit > b.logit : a.id < b.id;
-}
-
-// Stafford's variant 13 of the 64-bit finalizer, as in SplitMix64 (Steele et al. 2014).
-uint64_t mix(uint64_t x) {
-  x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
-  x = (x ^ x >> 27) * 0x94d049bb133111ebu;
-  return x ^ x >> 31;
-}
-
-// Uniform in [0, 1): the index-th number of the stream `seed`.
-double uniform(uint64_t seed, int64_t index) {
-  const uint64_t bits = mix(mix(seed) + (static_cast<uint64_t>(index) + 1) * 0x9e3779b97f4a7c15u);
-  return static_cast<double>(bits >> 11) * 0x1p-53;
 }
 
 // Ids from begin to before end.
@@ -238,7 +226,7 @@ int32_t sample_token(std::span<const float> logits, const SamplingParams& params
 }
 
 uint64_t sample_seed(uint64_t seed, int32_t sample) {
-  return sample == 0 ? seed : mix(seed + static_cast<uint64_t>(sample) * 0x9e3779b97f4a7c15u);
+  return sample == 0 ? seed : mix_bits(seed + static_cast<uint64_t>(sample) * kRandomStep);
 }
 
 }  // namespace sparsellm

@@ -46,6 +46,12 @@ struct Sequence {
   int64_t steps_in_flight = 0;  // that have rows of this sequence
 
   const Request& request() const { return submission->request; }
+  // Its logits go to the host, which is the only place for penalties, biases and log-probabilities.
+  bool samples_on_host() const {
+    const Request& r = request();
+    return r.on_logits || r.log_probs || r.sampling.has_penalties() ||
+           !r.sampling.logit_bias.empty();
+  }
   int64_t prompt_length() const { return static_cast<int64_t>(request().prompt.size()); }
   int64_t known_length() const {
     return tokens.empty() ? prompt_length() : static_cast<int64_t>(tokens.size());

@@ -8,6 +8,8 @@ namespace sparsellm {
 // step that both prefills and decodes is shared out by rows.
 struct EngineStats {
   double load_seconds = 0.0;
+  int64_t tuned_choices = 0;    // of kernels, that were measured while loading
+  double weight_seconds = 0.0;  // part of load_seconds, until the weights were on the device
   int64_t prefill_tokens = 0;
   double prefill_seconds = 0.0;
   int64_t decode_tokens = 0;
@@ -17,9 +19,11 @@ struct EngineStats {
   int64_t recomputed_tokens = 0;  // part of prefill_tokens: computed before, lost to a preemption
   int64_t shared_tokens = 0;      // of prompts, not computed: another sample's pages have them
 
+  int64_t waits = 0;  // times that the host waited for a CUDA device
+
   int64_t weight_bytes = 0;
   int64_t kv_bytes = 0;
-  int64_t workspace_bytes = 0;
+  int64_t workspace_bytes = 0;  // of the tensors of a step
 };
 
 }  // namespace sparsellm

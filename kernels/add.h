@@ -5,7 +5,8 @@
 
 namespace sparsellm {
 
-// y += x, both [tokens, features]. They may be the same tensor, and overlap in no other way.
+// y += x. y f32 [tokens, features], the residual stream; x of the same shape in the dtype of
+// activations. On the CPU they may be the same tensor; they overlap in no other way.
 void add(const Tensor& x, Tensor y, ExecContext& ctx);
 
 }  // namespace sparsellm

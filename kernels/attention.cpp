@@ -21,6 +21,7 @@ void attention(const Tensor& q, const KvLayer& kv, const PagedBatch& batch, floa
   require(kv_heads > 0 && q.size(1) % head_dim == 0 && q.size(1) / head_dim % kv_heads == 0,
           "attention: q {} is not made of groups of {} heads of {}", q.shape_string(), kv_heads,
           head_dim);
+  require(scale > 0.0f, "attention: scale {} is not positive", scale);
   if (batch.tokens() == 0) {
     return;
   }
@@ -29,6 +30,11 @@ void attention(const Tensor& q, const KvLayer& kv, const PagedBatch& batch, floa
   } else {
     attention_cpu(q, kv, batch, scale, y, ctx);
   }
+}
+
+int64_t attention_workspace_bytes(Device device, int64_t heads, int64_t kv_heads,
+                                  int64_t head_dim) {
+  return device.is_cuda() ? attention_workspace_bytes_cuda(heads, kv_heads, head_dim) : 0;
 }
 
 }  // namespace sparsellm

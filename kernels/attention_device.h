@@ -7,6 +7,7 @@ namespace sparsellm {
 // The implementations behind attention(), which has checked their arguments.
 void attention_cpu(const Tensor& q, const KvLayer& kv, const PagedBatch& batch, float scale,
                    Tensor y, ExecContext& ctx);
+int64_t attention_workspace_bytes_cuda(int64_t heads, int64_t kv_heads, int64_t head_dim);
 void attention_cuda(const Tensor& q, const KvLayer& kv, const PagedBatch& batch, float scale,
                     Tensor y, ExecContext& ctx);
 

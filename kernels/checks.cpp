@@ -154,7 +154,7 @@ void check_disjoint(const Operand& what, const Tensor& a, const Tensor& b) {
 }
 
 void check_same_or_disjoint(const Operand& what, const Tensor& a, const Tensor& b) {
-  if (a.raw() != b.raw() || a.row_stride() != b.row_stride()) {
+  if (a.raw() != b.raw() || a.row_stride() != b.row_stride() || a.dtype() != b.dtype()) {
     check_disjoint(what, a, b);
   }
 }

@@ -7,7 +7,7 @@ namespace sparsellm {
 
 void embedding(const Tensor& ids, const Tensor& positions, const EmbeddingTables& tables, Tensor y,
                ExecContext& ctx) {
-  check_tensor({"embedding", "y"}, y, Elements::activation, {kAnySize, kAnySize}, ctx);
+  check_tensor({"embedding", "y"}, y, Elements::f32, {kAnySize, kAnySize}, ctx);
   check_tensor({"embedding", "ids"}, ids, Elements::i32, {y.size(0)}, ctx);
   check_tensor({"embedding", "table"}, tables.tokens, Elements::floating, {kAnySize, y.size(1)},
                ctx);

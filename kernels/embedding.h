@@ -5,12 +5,12 @@
 
 namespace sparsellm {
 
-// Row lookup, with any floating dtype in the tables.
+// Row lookup, with any floating dtype in the tables; on CUDA both have the same.
 //   ids        i32 [tokens], each in [0, vocabulary)
 //   table      [vocabulary, hidden]
 //   positions  i32 [tokens], or empty: the model has no learned positions
 //   position_table [positions, hidden], or empty; row positions[t] + position_offset is added
-//   y          [tokens, hidden]
+//   y          f32 [tokens, hidden], the residual stream
 // An index outside its table throws Error on the CPU.
 struct EmbeddingTables {
   Tensor tokens;

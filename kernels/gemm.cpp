@@ -1,5 +1,6 @@
 #include "kernels/gemm.h"
 
+#include "kernels/base/error.h"
 #include "kernels/checks.h"
 #include "kernels/gemm_device.h"
 
@@ -8,8 +9,12 @@ namespace sparsellm {
 void gemm(const Tensor& x, const Tensor& w, const Epilogue& epilogue, Tensor y, ExecContext& ctx) {
   check_tensor({"gemm", "w"}, w, Elements::floating, {kAnySize, kAnySize}, ctx);
   check_tensor({"gemm", "x"}, x, Elements::activation, {kAnySize, w.size(1)}, ctx);
-  check_tensor({"gemm", "y"}, y, Elements::activation, {x.size(0), w.size(0)}, ctx);
-  check_same_dtype({"gemm", "x and y"}, x, y);
+  const bool f32_result = y.dtype() == DType::f32;
+  check_tensor({"gemm", "y"}, y, f32_result ? Elements::f32 : Elements::activation,
+               {x.size(0), w.size(0)}, ctx);
+  if (!f32_result) {
+    check_same_dtype({"gemm", "x and y"}, x, y);
+  }
   check_disjoint({"gemm", "x and y"}, x, y);
   if (!epilogue.bias.empty()) {
     check_tensor({"gemm", "bias"}, epilogue.bias, Elements::floating, {w.size(0)}, ctx);
@@ -19,6 +24,30 @@ void gemm(const Tensor& x, const Tensor& w, const Epilogue& epilogue, Tensor y, 
   } else {
     gemm_cpu(x, w, epilogue, y, ctx);
   }
+}
+
+int64_t tune_gemm(const GemmTuning& what, TuneCache& cache, ExecContext& ctx) {
+  require(!what.weights.empty(), "tune_gemm: there are no weights");
+  const Tensor& first = what.weights.front();
+  for (const Tensor& w : what.weights) {
+    check_tensor({"tune_gemm", "w"}, w, Elements::floating, {kAnySize, kAnySize}, ctx);
+    check_same_dtype({"tune_gemm", "two weights"}, first, w);
+    if (w.size(0) != first.size(0) || w.size(1) != first.size(1) ||
+        w.row_stride() != first.row_stride()) {
+      fail("tune_gemm: weights {} and {} with row strides {} and {}", first.shape_string(),
+           w.shape_string(), first.row_stride(), w.row_stride());
+    }
+  }
+  if (!what.epilogue.bias.empty()) {
+    check_tensor({"tune_gemm", "bias"}, what.epilogue.bias, Elements::floating, {first.size(0)},
+                 ctx);
+  }
+  for (int64_t tokens : what.tokens) {
+    constexpr int64_t kMaxTokens = 1 << 20;
+    require(tokens >= 1 && tokens <= kMaxTokens, "tune_gemm: {} tokens; expected 1 to {}", tokens,
+            kMaxTokens);
+  }
+  return ctx.device.is_cuda() ? tune_gemm_cuda(what, cache, ctx) : 0;
 }
 
 }  // namespace sparsellm

@@ -1,14 +1,47 @@
 #pragma once
 
+#include <cstdint>
+#include <span>
+
 #include "kernels/base/exec.h"
 #include "kernels/base/tensor.h"
 #include "kernels/epilogue.h"
 
 namespace sparsellm {
 
-// y [tokens, out] = epilogue(x [tokens, in] * w^T), w [out, in] in any floating dtype, x and y in
-// the dtype of the activations. y must not overlap x; rows of x, w and y may be strided. Sums are
-// taken in f32, in an order that depends on `in` alone: a row of y has the same bits in any batch.
+class TuneCache;  // kernels/base/tune_cache.h
+
+// y [tokens, out] = epilogue(x [tokens, in] * w^T), w [out, in], x in the dtype of the activations,
+// y in the same or, for logits, in f32. y must not overlap x; rows of x, w and y may be strided.
+// Sums are taken in f32. On CUDA they may be rounded to y's dtype before the bias is added, and are
+// before an activation other than relu.
+//
+// On the CPU w and the bias have any floating dtype, and the order of the sums depends on `in`
+// alone: a row of y has the same bits in any batch.
+//
+// On CUDA w has the dtype of x; in > 0; with a bias, which has the same dtype and starts at a
+// multiple of 16 bytes, or an activation other than none and relu, y has it too. A NaN may become 0
+// under relu. Under Sums::batch_invariant a row of y has the same bits in any batch of x: the first
+// call of a shape that was not tuned finds out how, which takes memory, time and a synchronisation,
+// and is an Error while a graph is captured. (The shape is w's, with the dtypes, the epilogue and
+// the alignment of the rows.)
 void gemm(const Tensor& x, const Tensor& w, const Epilogue& epilogue, Tensor y, ExecContext& ctx);
+
+// What gemm() will be called with: as much of it as matters for its speed.
+struct GemmTuning {
+  std::span<const Tensor> weights;  // [out, in], of one shape, dtype and alignment; with values
+  Epilogue epilogue;
+  DType y = DType::f16;
+  std::span<const int64_t> tokens;  // stand for their buckets (kernels/base/token_buckets.h)
+};
+
+// Chooses the algorithms of later calls of gemm() in this context: under Sums::fastest one for each
+// bucket of tokens, under Sums::batch_invariant one for all. Takes the choices from `cache`, or
+// measures, with random x, and puts them there (saving is the caller's). The weights are read in
+// turn, so that each call of a measurement finds its own outside the L2; if there are too few for
+// that, the L2 is flushed. While it runs, it takes device memory for x and two y of the largest
+// bucket (for all tokens: an x of 2,000 tokens and a y of 1,000); it synchronises. Returns how many
+// choices it measured. On the CPU there is no choice.
+int64_t tune_gemm(const GemmTuning& what, TuneCache& cache, ExecContext& ctx);
 
 }  // namespace sparsellm

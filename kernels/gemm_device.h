@@ -4,10 +4,11 @@
 
 namespace sparsellm {
 
-// The implementations behind gemm(), which has checked their arguments.
+// The implementations behind gemm() and tune_gemm(), which have checked their arguments.
 void gemm_cpu(const Tensor& x, const Tensor& w, const Epilogue& epilogue, Tensor y,
               ExecContext& ctx);
 void gemm_cuda(const Tensor& x, const Tensor& w, const Epilogue& epilogue, Tensor y,
                ExecContext& ctx);
+int64_t tune_gemm_cuda(const GemmTuning& what, TuneCache& cache, ExecContext& ctx);
 
 }  // namespace sparsellm

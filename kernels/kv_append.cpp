@@ -4,19 +4,49 @@
 #include "kernels/kv_append_device.h"
 
 namespace sparsellm {
+namespace {
+
+void check(std::string_view op, const Tensor& k, const Tensor& v, const PagedBatch& batch,
+           const KvLayer& kv, const ExecContext& ctx) {
+  check_paged_batch(op, batch, kv, ctx);
+  const int64_t features = kv.k.size(1) * kv.k.size(3);
+  check_tensor({op, "k"}, k, Elements::activation, {batch.tokens(), features}, ctx);
+  check_tensor({op, "v"}, v, Elements::activation, {batch.tokens(), features}, ctx);
+  check_same_dtype({op, "k and its pages"}, k, kv.k);
+  check_same_dtype({op, "v and its pages"}, v, kv.v);
+}
+
+}  // namespace
 
 void kv_append(const Tensor& k, const Tensor& v, const PagedBatch& batch, const KvLayer& kv,
                ExecContext& ctx) {
-  check_paged_batch("kv_append", batch, kv, ctx);
-  const int64_t features = kv.k.size(1) * kv.k.size(3);
-  check_tensor({"kv_append", "k"}, k, Elements::activation, {batch.tokens(), features}, ctx);
-  check_tensor({"kv_append", "v"}, v, Elements::activation, {batch.tokens(), features}, ctx);
-  check_same_dtype({"kv_append", "k and its pages"}, k, kv.k);
-  check_same_dtype({"kv_append", "v and its pages"}, v, kv.v);
+  check("kv_append", k, v, batch, kv, ctx);
   if (ctx.device.is_cuda()) {
     kv_append_cuda(k, v, batch, kv, ctx);
   } else {
     kv_append_cpu(k, v, batch, kv, ctx);
+  }
+}
+
+void rope_kv_append(const Tensor& cos_sin, const QkvRows& rows, const PagedBatch& batch,
+                    const KvLayer& kv, ExecContext& ctx) {
+  constexpr std::string_view kOp = "rope_kv_append";
+  check(kOp, rows.k, rows.v, batch, kv, ctx);
+  check_tensor({kOp, "q"}, rows.q, Elements::activation, {batch.tokens(), kAnySize}, ctx);
+  check_same_dtype({kOp, "q and k"}, rows.q, rows.k);
+  const int64_t head_dim = kv.k.size(3);
+  require(head_dim > 0 && head_dim % 2 == 0 && rows.q.size(1) % head_dim == 0,
+          "rope_kv_append: q {} is not made of whole heads of {}", rows.q.shape_string(), head_dim);
+  check_tensor({kOp, "cos_sin"}, cos_sin, Elements::f32, {batch.tokens(), head_dim}, ctx);
+  check_disjoint({kOp, "q and k"}, rows.q, rows.k);
+  check_disjoint({kOp, "q and v"}, rows.q, rows.v);
+  check_disjoint({kOp, "k and v"}, rows.k, rows.v);
+  check_disjoint({kOp, "cos_sin and q"}, cos_sin, rows.q);
+  check_disjoint({kOp, "cos_sin and k"}, cos_sin, rows.k);
+  if (ctx.device.is_cuda()) {
+    rope_kv_append_cuda(cos_sin, rows, batch, kv, ctx);
+  } else {
+    rope_kv_append_cpu(cos_sin, rows, batch, kv, ctx);
   }
 }
 

@@ -12,4 +12,17 @@ namespace sparsellm {
 void kv_append(const Tensor& k, const Tensor& v, const PagedBatch& batch, const KvLayer& kv,
                ExecContext& ctx);
 
+// A step's queries, keys and values, slices of the columns of one matrix or apart.
+struct QkvRows {
+  Tensor q;  // [tokens, heads * head_dim]
+  Tensor k;  // [tokens, kv_heads * head_dim]
+  Tensor v;  // the same
+};
+
+// The same after queries and keys were rotated by RoPE (kernels/rope.h). q is rotated in place;
+// afterwards k holds either what it held or its rotation.
+//   cos_sin f32 [tokens, head_dim], of rope_angles()
+void rope_kv_append(const Tensor& cos_sin, const QkvRows& rows, const PagedBatch& batch,
+                    const KvLayer& kv, ExecContext& ctx);
+
 }  // namespace sparsellm

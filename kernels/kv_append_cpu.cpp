@@ -2,6 +2,7 @@
 
 #include "kernels/cpu_loops.h"
 #include "kernels/kv_append_device.h"
+#include "kernels/rope_device.h"
 
 namespace sparsellm {
 namespace {
@@ -32,6 +33,13 @@ void kv_append_cpu(const Tensor& k, const Tensor& v, const PagedBatch& batch, co
       store_token(v.row<float>(row), kv.v, page, slot);
     });
   }
+}
+
+void rope_kv_append_cpu(const Tensor& cos_sin, const QkvRows& rows, const PagedBatch& batch,
+                        const KvLayer& kv, ExecContext& ctx) {
+  rotate_cpu(cos_sin, rows.q, ctx);
+  rotate_cpu(cos_sin, rows.k, ctx);
+  kv_append_cpu(rows.k, rows.v, batch, kv, ctx);
 }
 
 }  // namespace sparsellm

@@ -5,10 +5,13 @@
 #include "kernels/attention_device.h"
 #include "kernels/base/error.h"
 #include "kernels/embedding_device.h"
+#include "kernels/fill_random_device.h"
 #include "kernels/gemm_device.h"
 #include "kernels/kv_append_device.h"
 #include "kernels/norm_device.h"
 #include "kernels/rope_device.h"
+#include "kernels/sample_device.h"
+#include "kernels/take_chosen_device.h"
 
 // Stands in for every CUDA op that a build does not have, so that the ops need no #ifdef.
 namespace sparsellm {
@@ -32,23 +35,33 @@ void attention_cuda(const Tensor&, const KvLayer&, const PagedBatch&, float, Ten
   fail_without_cuda("attention");
 }
 
+int64_t attention_workspace_bytes_cuda(int64_t, int64_t, int64_t) {
+  fail_without_cuda("attention");
+}
+
 void embedding_cuda(const Tensor&, const Tensor&, const EmbeddingTables&, Tensor, ExecContext&) {
   fail_without_cuda("embedding");
 }
 
+void fill_random_cuda(const RandomFill&, Tensor, ExecContext&) { fail_without_cuda("fill_random"); }
+
 void gemm_cuda(const Tensor&, const Tensor&, const Epilogue&, Tensor, ExecContext&) {
   fail_without_cuda("gemm");
+}
+
+int64_t tune_gemm_cuda(const GemmTuning&, TuneCache&, ExecContext&) {
+  fail_without_cuda("tune_gemm");
 }
 
 void kv_append_cuda(const Tensor&, const Tensor&, const PagedBatch&, const KvLayer&, ExecContext&) {
   fail_without_cuda("kv_append");
 }
 
-void layer_norm_cuda(const Tensor&, const Tensor&, const Tensor&, float, Tensor, ExecContext&) {
+void layer_norm_cuda(const Tensor&, const Tensor&, const NormParams&, const Tensor&, ExecContext&) {
   fail_without_cuda("layer_norm");
 }
 
-void rms_norm_cuda(const Tensor&, const Tensor&, float, Tensor, ExecContext&) {
+void rms_norm_cuda(const Tensor&, const Tensor&, const NormParams&, const Tensor&, ExecContext&) {
   fail_without_cuda("rms_norm");
 }
 
@@ -56,6 +69,15 @@ void rope_angles_cuda(const Tensor&, const Tensor&, Tensor, ExecContext&) {
   fail_without_cuda("rope_angles");
 }
 
-void rope_cuda(const Tensor&, Tensor, ExecContext&) { fail_without_cuda("rope"); }
+void rope_kv_append_cuda(const Tensor&, const QkvRows&, const PagedBatch&, const KvLayer&,
+                         ExecContext&) {
+  fail_without_cuda("rope_kv_append");
+}
+
+void sample_cuda(const Tensor&, const Tensor&, const Tensor&, Tensor, ExecContext&) {
+  fail_without_cuda("sample");
+}
+
+void take_chosen_cuda(const Tensor&, Tensor, ExecContext&) { fail_without_cuda("take_chosen"); }
 
 }  // namespace sparsellm

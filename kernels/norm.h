@@ -5,8 +5,10 @@
 
 namespace sparsellm {
 
-// x, y [tokens, features]; weight and bias [features] in any floating dtype; bias may be empty. x
-// and y may be the same tensor. Statistics are taken in f32, over one row.
+// x f32 [tokens, features], the residual stream; y [tokens, features] in the dtype of activations,
+// on the CPU it may be x; weight and bias [features] in any floating dtype, on CUDA in that of
+// activations; bias may be empty. On CUDA there are at most 32,768 features. Statistics are taken
+// in f32, over one row.
 
 // y = (x - mean) / sqrt(variance + epsilon) * weight + bias, with the biased variance.
 void layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, float epsilon, Tensor y,
@@ -14,5 +16,18 @@ void layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, float
 
 // y = x / sqrt(mean(x^2) + epsilon) * weight.
 void rms_norm(const Tensor& x, const Tensor& weight, float epsilon, Tensor y, ExecContext& ctx);
+
+struct NormParams {
+  Tensor weight;
+  Tensor bias;
+  float epsilon = 0.0f;
+};
+
+// The same after x += delta, in one pass. delta [tokens, features] in the dtype of activations,
+// apart from x and y; y is not x.
+void add_layer_norm(const Tensor& delta, Tensor x, const NormParams& params, Tensor y,
+                    ExecContext& ctx);
+void add_rms_norm(const Tensor& delta, Tensor x, const NormParams& params, Tensor y,
+                  ExecContext& ctx);
 
 }  // namespace sparsellm

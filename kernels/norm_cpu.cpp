@@ -41,33 +41,47 @@ void add_bias(const Tensor& bias, float* y) {
   });
 }
 
+void add_delta(const Tensor& delta, const Tensor& x, int64_t token) {
+  if (delta.empty()) {
+    return;
+  }
+  const float* from = delta.row<float>(token);
+  float* to = x.row<float>(token);
+  for_each_vector(x.size(1), [&](int64_t i, auto lanes) {
+    store(load(to + i, lanes) + load(from + i, lanes), to + i, lanes);
+  });
+}
+
 }  // namespace
 
-void layer_norm_cpu(const Tensor& x, const Tensor& weight, const Tensor& bias, float epsilon,
-                    Tensor y, ExecContext& ctx) {
+void layer_norm_cpu(const Tensor& delta, const Tensor& x, const NormParams& params, const Tensor& y,
+                    ExecContext& ctx) {
   const int64_t features = x.size(1);
-  visit_float(weight.dtype(), [&]<class W>(W) {
+  visit_float(params.weight.dtype(), [&]<class W>(W) {
     for_each_row(x.size(0), features, ctx, [&](int64_t token) {
+      add_delta(delta, x, token);
       const float* from = x.row<float>(token);
       float* to = y.row<float>(token);
       const float mean = mean_of(from, features);
       const float variance = mean_square(from, mean, features);
-      scale_row(from, mean, 1.0f / std::sqrt(variance + epsilon), weight.data<W>(), features, to);
-      if (!bias.empty()) {
-        add_bias(bias, to);
+      scale_row(from, mean, 1.0f / std::sqrt(variance + params.epsilon), params.weight.data<W>(),
+                features, to);
+      if (!params.bias.empty()) {
+        add_bias(params.bias, to);
       }
     });
   });
 }
 
-void rms_norm_cpu(const Tensor& x, const Tensor& weight, float epsilon, Tensor y,
+void rms_norm_cpu(const Tensor& delta, const Tensor& x, const NormParams& params, const Tensor& y,
                   ExecContext& ctx) {
   const int64_t features = x.size(1);
-  visit_float(weight.dtype(), [&]<class W>(W) {
+  visit_float(params.weight.dtype(), [&]<class W>(W) {
     for_each_row(x.size(0), features, ctx, [&](int64_t token) {
+      add_delta(delta, x, token);
       const float* from = x.row<float>(token);
-      const float scale = 1.0f / std::sqrt(mean_square(from, 0.0f, features) + epsilon);
-      scale_row(from, 0.0f, scale, weight.data<W>(), features, y.row<float>(token));
+      const float scale = 1.0f / std::sqrt(mean_square(from, 0.0f, features) + params.epsilon);
+      scale_row(from, 0.0f, scale, params.weight.data<W>(), features, y.row<float>(token));
     });
   });
 }

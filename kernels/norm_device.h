@@ -4,13 +4,15 @@
 
 namespace sparsellm {
 
-// The implementations behind layer_norm() and rms_norm(), which have checked their arguments.
-void layer_norm_cpu(const Tensor& x, const Tensor& weight, const Tensor& bias, float epsilon,
-                    Tensor y, ExecContext& ctx);
-void layer_norm_cuda(const Tensor& x, const Tensor& weight, const Tensor& bias, float epsilon,
-                     Tensor y, ExecContext& ctx);
-void rms_norm_cpu(const Tensor& x, const Tensor& weight, float epsilon, Tensor y, ExecContext& ctx);
-void rms_norm_cuda(const Tensor& x, const Tensor& weight, float epsilon, Tensor y,
+// The implementations behind the ops of norm.h, which have checked their arguments. Without a delta
+// x is not written.
+void layer_norm_cpu(const Tensor& delta, const Tensor& x, const NormParams& params, const Tensor& y,
+                    ExecContext& ctx);
+void layer_norm_cuda(const Tensor& delta, const Tensor& x, const NormParams& params,
+                     const Tensor& y, ExecContext& ctx);
+void rms_norm_cpu(const Tensor& delta, const Tensor& x, const NormParams& params, const Tensor& y,
+                  ExecContext& ctx);
+void rms_norm_cuda(const Tensor& delta, const Tensor& x, const NormParams& params, const Tensor& y,
                    ExecContext& ctx);
 
 }  // namespace sparsellm

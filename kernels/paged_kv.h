@@ -28,6 +28,9 @@ struct PagedBatch {
   Tensor kv_length;    // i32 [requests], the tokens of this step included
   Tensor page_table;   // i32 [requests, pages per request]; entries beyond kv_length are not read
   Tensor positions;    // i32 [tokens]
+  // Each request has exactly one row, so that row r is request r's. On CUDA rows may then be
+  // padding (position -1, kv_length 0): they are stored nowhere and their results are 0.
+  bool decode = false;
 
   int64_t tokens() const { return positions.size(0); }
   int64_t requests() const { return kv_length.size(0); }

@@ -83,18 +83,4 @@ void rope_angles(const Tensor& positions, const Tensor& frequencies, Tensor cos_
   }
 }
 
-void rope(const Tensor& cos_sin, Tensor x, ExecContext& ctx) {
-  check_tensor({"rope", "x"}, x, Elements::activation, {kAnySize, kAnySize}, ctx);
-  check_tensor({"rope", "cos_sin"}, cos_sin, Elements::f32, {x.size(0), kAnySize}, ctx);
-  const int64_t head_dim = cos_sin.size(1);
-  require(head_dim > 0 && head_dim % 2 == 0 && x.size(1) % head_dim == 0,
-          "rope: rows of {} elements are not whole heads of {}", x.size(1), head_dim);
-  check_disjoint({"rope", "cos_sin and x"}, cos_sin, x);
-  if (ctx.device.is_cuda()) {
-    rope_cuda(cos_sin, x, ctx);
-  } else {
-    rope_cpu(cos_sin, x, ctx);
-  }
-}
-
 }  // namespace sparsellm

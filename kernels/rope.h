@@ -25,13 +25,10 @@ struct RopeScaling {
 std::vector<float> rope_frequencies(int64_t head_dim, float theta, const RopeScaling& scaling);
 
 // cos_sin f32 [tokens, head_dim]: cosines of position * frequency in the first half of a row, sines
-// in the second. Computed once a step and shared by all layers.
+// in the second. Computed once a step and shared by all layers
+// (rope_kv_append() in kernels/kv_append.h rotates by it).
 //   positions i32 [tokens]; frequencies f32 [head_dim / 2]
 void rope_angles(const Tensor& positions, const Tensor& frequencies, Tensor cos_sin,
                  ExecContext& ctx);
-
-// Rotates all heads of x [tokens, heads * head_dim] in place; head_dim is cos_sin's row size. x may
-// be a slice of columns.
-void rope(const Tensor& cos_sin, Tensor x, ExecContext& ctx);
 
 }  // namespace sparsellm

@@ -27,7 +27,7 @@ void rope_angles_cpu(const Tensor& positions, const Tensor& frequencies, Tensor 
   });
 }
 
-void rope_cpu(const Tensor& cos_sin, Tensor x, ExecContext& ctx) {
+void rotate_cpu(const Tensor& cos_sin, Tensor x, ExecContext& ctx) {
   const int64_t head_dim = cos_sin.size(1);
   const int64_t half = head_dim / 2;
   for_each_row(x.size(0), x.size(1), ctx, [&](int64_t token) {

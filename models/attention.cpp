@@ -3,8 +3,8 @@
 #include <cmath>
 
 #include "kernels/attention.h"
+#include "kernels/base/step_trace.h"
 #include "kernels/kv_append.h"
-#include "kernels/rope.h"
 
 namespace sparsellm {
 
@@ -17,19 +17,26 @@ void SelfAttention::forward(const Tensor& x, const PagedBatch& batch, const Tens
   Tensor mixed = scratch.tensor(x.dtype(), {x.size(0), q_size});
 
   qkv.forward(x, joined, ctx);
-  if (!cos_sin.empty()) {
-    rope(cos_sin, joined.columns(0, q_size + kv_size), ctx);  // q and k are side by side
+  const QkvRows rows{.q = joined.columns(0, q_size),
+                     .k = joined.columns(q_size, kv_size),
+                     .v = joined.columns(q_size + kv_size, kv_size)};
+  {
+    const TraceScope traced(ctx, "attention");
+    if (cos_sin.empty()) {
+      kv_append(rows.k, rows.v, batch, kv, ctx);
+    } else {
+      rope_kv_append(cos_sin, rows, batch, kv, ctx);
+    }
+    const float scale = 1.0f / std::sqrt(static_cast<float>(head_dim));
+    attention(rows.q, kv, batch, scale, mixed, ctx);
   }
-  kv_append(joined.columns(q_size, kv_size), joined.columns(q_size + kv_size, kv_size), batch, kv,
-            ctx);
-  const float scale = 1.0f / std::sqrt(static_cast<float>(head_dim));
-  attention(joined.columns(0, q_size), kv, batch, scale, mixed, ctx);
   out.forward(mixed, y, ctx);
 }
 
-int64_t SelfAttention::workspace_bytes(int64_t tokens, DType dtype) const {
+int64_t SelfAttention::workspace_bytes(int64_t tokens, DType dtype, Device device) const {
   return Workspace::tensor_bytes(dtype, {tokens, (heads + 2 * kv_heads) * head_dim}) +
-         Workspace::tensor_bytes(dtype, {tokens, heads * head_dim});
+         Workspace::tensor_bytes(dtype, {tokens, heads * head_dim}) +
+         attention_workspace_bytes(device, heads, kv_heads, head_dim);
 }
 
 }  // namespace sparsellm

@@ -21,7 +21,7 @@ struct SelfAttention {
   void forward(const Tensor& x, const PagedBatch& batch, const Tensor& cos_sin, const KvLayer& kv,
                Tensor y, ExecContext& ctx) const;
 
-  int64_t workspace_bytes(int64_t tokens, DType dtype) const;
+  int64_t workspace_bytes(int64_t tokens, DType dtype, Device device) const;
 };
 
 }  // namespace sparsellm

@@ -10,8 +10,10 @@ Linear load_head(const ModelConfig& config, const Tensor& token_embedding, Weigh
   if (config.tied_head) {
     return {.weight = std::make_unique<DenseWeight>(token_embedding), .bias = {}, .activation = {}};
   }
-  return weights.linear({{"lm_head", config.vocab_size}}, config.hidden_size,
-                        WeightLoader::Bias::no);
+  return {.weight = std::make_unique<DenseWeight>(
+              weights.matrix("lm_head.weight", config.vocab_size, config.hidden_size)),
+          .bias = {},
+          .activation = {}};
 }
 
 }  // namespace sparsellm

@@ -300,10 +300,13 @@ fs::path generation_config_path(const fs::path& directory) {
 
 }  // namespace
 
-ModelConfig read_model_config(const fs::path& directory) {
-  const fs::path path = directory / "config.json";
+ModelConfig read_model_config_file(const fs::path& path) {
   const nlohmann::json document = read_json_file(path, kMaxFileBytes, kMaxDepth);
-  ModelConfig config = read_architecture(JsonValue(document, path.string()));
+  return read_architecture(JsonValue(document, path.string()));
+}
+
+ModelConfig read_model_config(const fs::path& directory) {
+  ModelConfig config = read_model_config_file(directory / "config.json");
 
   const fs::path generation_path = generation_config_path(directory);
   const nlohmann::json generation = read_generation_config(generation_path);

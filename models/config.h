@@ -65,7 +65,10 @@ struct GenerationDefaults {
   std::optional<float> repetition_penalty;  // above 0
 };
 
+// Of a model directory.
 ModelConfig read_model_config(const std::filesystem::path& directory);
+// Of a file that is in the format of config.json.
+ModelConfig read_model_config_file(const std::filesystem::path& path);
 GenerationDefaults read_generation_defaults(const std::filesystem::path& directory);
 
 }  // namespace sparsellm

@@ -1,13 +1,42 @@
 #include "models/decoder.h"
 
 #include <algorithm>
+#include <map>
+#include <string_view>
+#include <tuple>
 #include <utility>
 
+#include "kernels/add.h"
 #include "kernels/base/error.h"
 #include "kernels/embedding.h"
 #include "kernels/rope.h"
 
 namespace sparsellm {
+namespace {
+
+// Linear layers for which the same kernels are best.
+using LinearKind = std::tuple<std::string_view, int64_t, int64_t, bool, Activation::Kind>;
+
+LinearKind kind_of(const Linear& linear) {
+  return {linear.weight->format(), linear.weight->out(), linear.weight->in(),
+          linear.bias.view.empty(), linear.activation.kind};
+}
+
+int64_t tune_alike(const std::vector<const Linear*>& linears, DType y,
+                   std::span<const int64_t> tokens, TuneCache& cache, ExecContext& ctx) {
+  std::vector<const WeightMatrix*> weights;
+  for (const Linear* linear : linears) {
+    weights.push_back(linear->weight.get());
+  }
+  const Linear& first = *linears.front();
+  return first.weight->tune({.alike = weights,
+                             .epilogue = {.bias = first.bias.view, .activation = first.activation},
+                             .y = y,
+                             .tokens = tokens},
+                            cache, ctx);
+}
+
+}  // namespace
 
 Decoder::Decoder(Parts parts, DType activation_dtype)
     : parts_(std::move(parts)), activation_dtype_(activation_dtype) {
@@ -23,24 +52,48 @@ void Decoder::forward(const StepInputs& step, const KvCache& kv, Tensor hidden,
                                .position_offset = parts_.position_offset};
   embedding(step.token_ids, batch.positions, tables, hidden, ctx);
 
-  Tensor cos_sin;
+  Tensor delta = scratch.tensor(activation_dtype_, {hidden.size(0), hidden.size(1)});
+  LayerInputs inputs{.batch = batch, .cos_sin = {}, .first = true};
   if (const Tensor& frequencies = parts_.rope_frequencies.view; !frequencies.empty()) {
-    cos_sin = scratch.tensor(DType::f32, {batch.tokens(), 2 * frequencies.size(0)});
-    rope_angles(batch.positions, frequencies, cos_sin, ctx);
+    inputs.cos_sin = scratch.tensor(DType::f32, {batch.tokens(), 2 * frequencies.size(0)});
+    rope_angles(batch.positions, frequencies, inputs.cos_sin, ctx);
   }
   for (size_t i = 0; i < parts_.layers.size(); ++i) {
-    parts_.layers[i].forward(hidden, batch, cos_sin, kv.layer(static_cast<int64_t>(i)), ctx);
+    parts_.layers[i].forward(hidden, inputs, kv.layer(static_cast<int64_t>(i)), delta, ctx);
+    inputs.first = false;
   }
+  add(delta, hidden, ctx);
 }
 
 void Decoder::logits(const Tensor& hidden, const Tensor& rows, Tensor logits,
                      ExecContext& ctx) const {
   auto scratch = ctx.workspace.scope();
-  Tensor selected = scratch.tensor(hidden.dtype(), {rows.size(0), hidden.size(1)});
-  const EmbeddingTables rows_of_hidden{.tokens = hidden, .positions = {}, .position_offset = 0};
-  embedding(rows, {}, rows_of_hidden, selected, ctx);
-  parts_.final_norm.forward(selected, selected, ctx);
-  parts_.head.forward(selected, logits, ctx);
+  Tensor selected = hidden;
+  if (!rows.empty()) {
+    selected = scratch.tensor(DType::f32, {rows.size(0), hidden.size(1)});
+    const EmbeddingTables rows_of_hidden{.tokens = hidden, .positions = {}, .position_offset = 0};
+    embedding(rows, {}, rows_of_hidden, selected, ctx);
+  }
+  Tensor normed = scratch.tensor(activation_dtype_, {selected.size(0), hidden.size(1)});
+  parts_.final_norm.forward(selected, normed, ctx);
+  parts_.head.forward(normed, logits, ctx);
+}
+
+int64_t Decoder::tune(std::span<const int64_t> tokens, std::span<const int64_t> logit_tokens,
+                      TuneCache& cache, ExecContext& ctx) const {
+  std::map<LinearKind, std::vector<const Linear*>> kinds;
+  for (const DecoderLayer& layer : parts_.layers) {
+    std::vector<const Linear*> linears = layer.mlp->linears();
+    linears.insert(linears.end(), {&layer.attention.qkv, &layer.attention.out});
+    for (const Linear* linear : linears) {
+      kinds[kind_of(*linear)].push_back(linear);
+    }
+  }
+  int64_t measured = 0;
+  for (const auto& [kind, linears] : kinds) {
+    measured += tune_alike(linears, activation_dtype_, tokens, cache, ctx);
+  }
+  return measured + tune_alike({&parts_.head}, DType::f32, logit_tokens, cache, ctx);
 }
 
 KvShape Decoder::kv_shape() const {
@@ -51,15 +104,17 @@ KvShape Decoder::kv_shape() const {
           .dtype = activation_dtype_};
 }
 
-int64_t Decoder::workspace_bytes(int64_t tokens, int64_t logit_rows) const {
+int64_t Decoder::workspace_bytes(int64_t tokens, int64_t logit_rows, Device device) const {
   int64_t layer = 0;
   for (const DecoderLayer& l : parts_.layers) {
-    layer = std::max(layer, l.workspace_bytes(tokens, hidden_size(), activation_dtype_));
+    layer = std::max(layer, l.workspace_bytes(tokens, hidden_size(), activation_dtype_, device));
   }
   const int64_t head_dim = parts_.layers.front().attention.head_dim;
   const int64_t angles = Workspace::tensor_bytes(DType::f32, {tokens, head_dim});
-  return std::max(layer + angles,
-                  Workspace::tensor_bytes(activation_dtype_, {logit_rows, hidden_size()}));
+  const int64_t delta = Workspace::tensor_bytes(activation_dtype_, {tokens, hidden_size()});
+  return std::max(layer + angles + delta,
+                  Workspace::tensor_bytes(DType::f32, {logit_rows, hidden_size()}) +
+                      Workspace::tensor_bytes(activation_dtype_, {logit_rows, hidden_size()}));
 }
 
 }  // namespace sparsellm

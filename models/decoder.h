@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "kernels/base/buffer.h"
@@ -15,6 +16,7 @@ namespace sparsellm {
 class Decoder {
  public:
   struct Parts {
+    Buffer memory;                   // of the weights that do not have their own
     OwnedTensor token_embedding;     // [vocabulary, hidden]
     OwnedTensor position_embedding;  // [positions + offset, hidden], or empty
     int64_t position_offset = 0;
@@ -26,11 +28,12 @@ class Decoder {
 
   Decoder(Parts parts, DType activation_dtype);
 
-  // hidden [tokens, hidden_size]: the residual stream after the last layer. The step's keys and
+  // hidden f32 [tokens, hidden_size]: the residual stream after the last layer. The step's keys and
   // values are added to `kv`.
   void forward(const StepInputs& step, const KvCache& kv, Tensor hidden, ExecContext& ctx) const;
 
-  // logits [n, vocabulary] of the rows of `hidden` that rows i32 [n] names.
+  // logits f32 [n, vocabulary] of the rows of `hidden` that rows i32 [n] names; without rows, of
+  // all.
   void logits(const Tensor& hidden, const Tensor& rows, Tensor logits, ExecContext& ctx) const;
 
   int64_t hidden_size() const { return parts_.token_embedding.view.size(1); }
@@ -38,8 +41,13 @@ class Decoder {
   DType activation_dtype() const { return activation_dtype_; }
   KvShape kv_shape() const;
 
+  // Chooses kernels for linear layers with so many rows (WeightMatrix::tune); logit_tokens are
+  // those of logits(). Returns how many choices it measured.
+  int64_t tune(std::span<const int64_t> tokens, std::span<const int64_t> logit_tokens,
+               TuneCache& cache, ExecContext& ctx) const;
+
   // What forward of `tokens` rows and logits of `logit_rows` rows take from the workspace.
-  int64_t workspace_bytes(int64_t tokens, int64_t logit_rows) const;
+  int64_t workspace_bytes(int64_t tokens, int64_t logit_rows, Device device) const;
 
  private:
   Parts parts_;

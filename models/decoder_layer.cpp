@@ -2,28 +2,28 @@
 
 #include <algorithm>
 
-#include "kernels/add.h"
-
 namespace sparsellm {
 
-void DecoderLayer::forward(Tensor x, const PagedBatch& batch, const Tensor& cos_sin,
-                           const KvLayer& kv, ExecContext& ctx) const {
+void DecoderLayer::forward(Tensor x, const LayerInputs& inputs, const KvLayer& kv, Tensor delta,
+                           ExecContext& ctx) const {
   auto scratch = ctx.workspace.scope();
-  Tensor normed = scratch.like(x);
-  Tensor delta = scratch.like(x);
+  Tensor normed = scratch.like(delta);
 
-  attention_norm.forward(x, normed, ctx);
-  attention.forward(normed, batch, cos_sin, kv, delta, ctx);
-  add(delta, x, ctx);
-
-  mlp_norm.forward(x, normed, ctx);
+  if (inputs.first) {
+    attention_norm.forward(x, normed, ctx);
+  } else {
+    attention_norm.add_forward(delta, x, normed, ctx);
+  }
+  attention.forward(normed, inputs.batch, inputs.cos_sin, kv, delta, ctx);
+  mlp_norm.add_forward(delta, x, normed, ctx);
   mlp->forward(normed, delta, ctx);
-  add(delta, x, ctx);
 }
 
-int64_t DecoderLayer::workspace_bytes(int64_t tokens, int64_t hidden, DType dtype) const {
-  return 2 * Workspace::tensor_bytes(dtype, {tokens, hidden}) +
-         std::max(attention.workspace_bytes(tokens, dtype), mlp->workspace_bytes(tokens, dtype));
+int64_t DecoderLayer::workspace_bytes(int64_t tokens, int64_t hidden, DType dtype,
+                                      Device device) const {
+  return Workspace::tensor_bytes(dtype, {tokens, hidden}) +
+         std::max(attention.workspace_bytes(tokens, dtype, device),
+                  mlp->workspace_bytes(tokens, dtype));
 }
 
 }  // namespace sparsellm

@@ -9,6 +9,13 @@
 
 namespace sparsellm {
 
+// What all layers of a step share.
+struct LayerInputs {
+  PagedBatch batch;
+  Tensor cos_sin;      // see SelfAttention
+  bool first = false;  // layer: nothing is to be added to x yet
+};
+
 // One pre-norm transformer block. Architectures differ in how it is put together, not in what it
 // does.
 struct DecoderLayer {
@@ -17,11 +24,13 @@ struct DecoderLayer {
   Norm mlp_norm;
   std::unique_ptr<Mlp> mlp;
 
-  // In place on the residual stream x [tokens, hidden]; see SelfAttention for the rest.
-  void forward(Tensor x, const PagedBatch& batch, const Tensor& cos_sin, const KvLayer& kv,
+  // x f32 [tokens, hidden] is the residual stream. delta [tokens, hidden], in the dtype of
+  // activations, is what the block before has yet to add to it; then what this one has. So every
+  // addition is part of the norm that follows.
+  void forward(Tensor x, const LayerInputs& inputs, const KvLayer& kv, Tensor delta,
                ExecContext& ctx) const;
 
-  int64_t workspace_bytes(int64_t tokens, int64_t hidden, DType dtype) const;
+  int64_t workspace_bytes(int64_t tokens, int64_t hidden, DType dtype, Device device) const;
 };
 
 }  // namespace sparsellm

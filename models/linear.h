@@ -4,6 +4,7 @@
 
 #include "kernels/base/buffer.h"
 #include "kernels/base/exec.h"
+#include "kernels/base/step_trace.h"
 #include "kernels/epilogue.h"
 #include "sparse/weight_matrix.h"
 
@@ -16,6 +17,7 @@ struct Linear {
   Activation activation;
 
   void forward(const Tensor& x, Tensor y, ExecContext& ctx) const {
+    const TraceScope traced(ctx, "linear layers", weight->format());
     weight->matmul(x, y, {.bias = bias.view, .activation = activation}, ctx);
   }
 };

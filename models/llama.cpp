@@ -47,22 +47,15 @@ DecoderLayer load_layer(const ModelConfig& config, const std::string& module,
       .mlp = std::make_unique<GatedMlp>(std::move(gate_up), config.activation, std::move(down))};
 }
 
-OwnedTensor load_rope_frequencies(const ModelConfig& config, Device device) {
-  const std::vector<float> frequencies =
-      rope_frequencies(config.head_dim, config.rope_theta, config.rope_scaling);
-  OwnedTensor result = allocate_tensor(
-      device, DType::f32, {static_cast<int64_t>(frequencies.size())}, "the RoPE frequencies");
-  copy_bytes(device, result.view.raw(), Device{}, frequencies.data(), result.view.bytes());
-  return result;
-}
-
 }  // namespace
 
 Decoder::Parts build_llama(const ModelConfig& config, WeightLoader& weights) {
   Decoder::Parts parts;
   parts.token_embedding =
       weights.matrix("model.embed_tokens.weight", config.vocab_size, config.hidden_size);
-  parts.rope_frequencies = load_rope_frequencies(config, weights.device());
+  parts.rope_frequencies =
+      weights.constants("the RoPE frequencies",
+                        rope_frequencies(config.head_dim, config.rope_theta, config.rope_scaling));
   for (int64_t i = 0; i < config.num_layers; ++i) {
     parts.layers.push_back(load_layer(config, fmt::format("model.layers.{}", i), weights));
   }

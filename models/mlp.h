@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "kernels/base/exec.h"
 #include "models/linear.h"
@@ -14,6 +15,7 @@ class Mlp {
   // x, y [tokens, hidden]
   virtual void forward(const Tensor& x, Tensor y, ExecContext& ctx) const = 0;
   virtual int64_t workspace_bytes(int64_t tokens, DType dtype) const = 0;
+  virtual std::vector<const Linear*> linears() const = 0;
 };
 
 // y = down(up(x)), the activation being part of up (OPT's fc1 and fc2).
@@ -22,6 +24,7 @@ class PlainMlp : public Mlp {
   PlainMlp(Linear up, Linear down);
   void forward(const Tensor& x, Tensor y, ExecContext& ctx) const override;
   int64_t workspace_bytes(int64_t tokens, DType dtype) const override;
+  std::vector<const Linear*> linears() const override { return {&up_, &down_}; }
 
  private:
   Linear up_;    // [intermediate, hidden]
@@ -34,6 +37,7 @@ class GatedMlp : public Mlp {
   GatedMlp(Linear gate_up, Activation activation, Linear down);
   void forward(const Tensor& x, Tensor y, ExecContext& ctx) const override;
   int64_t workspace_bytes(int64_t tokens, DType dtype) const override;
+  std::vector<const Linear*> linears() const override { return {&gate_up_, &down_}; }
 
  private:
   Linear gate_up_;  // [2 * intermediate, hidden]: gate and up joined by rows

@@ -6,6 +6,7 @@
 
 #include "kernels/base/error.h"
 #include "models/builders.h"
+#include "models/shape_loader.h"
 
 namespace sparsellm {
 namespace {
@@ -26,12 +27,18 @@ constexpr std::array kBuilders{
 std::unique_ptr<Decoder> build_decoder(const ModelConfig& config, WeightLoader& weights) {
   for (const Builder& builder : kBuilders) {
     if (builder.architecture == config.architecture) {
-      // The CPU device computes in f32; CUDA in f16 until a model's own dtype is passed down.
-      const DType dtype = weights.device().is_cuda() ? DType::f16 : DType::f32;
-      auto decoder = std::make_unique<Decoder>(builder.build(config, weights), dtype);
+      if (weights.device().is_cuda()) {
+        ShapeLoader shapes(weights.device(), weights.activation_dtype());
+        builder.build(config, shapes);
+        weights.reserve(shapes.footprint());
+      }
+      Decoder::Parts parts = builder.build(config, weights);
+      parts.memory = weights.take_memory();
+      auto decoder = std::make_unique<Decoder>(std::move(parts), weights.activation_dtype());
       // RoPE tables of old checkpoints, and a head that is stored although it is tied.
       const std::string_view rope_table = "rotary_emb.inv_freq";
       weights.require_all_used({rope_table, config.tied_head ? "lm_head.weight" : rope_table});
+      weights.finish();
       return decoder;
     }
   }

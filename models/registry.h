@@ -6,7 +6,7 @@
 
 #include "models/config.h"
 #include "models/decoder.h"
-#include "models/weights.h"
+#include "models/weight_loader.h"
 
 namespace sparsellm {
 

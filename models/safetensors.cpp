@@ -6,6 +6,7 @@
 #include <array>
 #include <bit>
 #include <cstring>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <system_error>
 #include <utility>
@@ -238,6 +239,18 @@ std::vector<std::string> Checkpoint::names() const {
     names.push_back(name);
   }
   return names;
+}
+
+const MappedFile& Checkpoint::file_of(std::span<const std::byte> bytes) const {
+  for (const SafetensorsFile& file : files_) {
+    const std::span<const std::byte> all = file.file().bytes();
+    const std::less_equal<> before;
+    if (before(all.data(), bytes.data()) &&
+        before(bytes.data() + bytes.size(), all.data() + all.size())) {
+      return file.file();
+    }
+  }
+  fail("{}: {} bytes belong to none of the files", directory_.string(), bytes.size());
 }
 
 int64_t Checkpoint::bytes() const {

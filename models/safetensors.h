@@ -38,6 +38,7 @@ class SafetensorsFile {
   explicit SafetensorsFile(const std::filesystem::path& path);
 
   const std::filesystem::path& path() const { return file_.path(); }
+  const MappedFile& file() const { return file_; }
   const std::map<std::string, StoredTensor, std::less<>>& tensors() const { return tensors_; }
   const std::map<std::string, std::string>& metadata() const { return metadata_; }
 
@@ -59,6 +60,8 @@ class Checkpoint {
   const StoredTensor* find(std::string_view name) const;
   std::vector<std::string> names() const;  // sorted
   int64_t bytes() const;                   // of all tensors
+  // The file that a tensor's bytes are mapped from.
+  const MappedFile& file_of(std::span<const std::byte> bytes) const;
   const std::filesystem::path& directory() const { return directory_; }
 
  private:

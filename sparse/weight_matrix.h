@@ -1,18 +1,32 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
+#include <string_view>
 
 #include "kernels/base/exec.h"
 #include "kernels/base/tensor.h"
+#include "kernels/base/tune_cache.h"
 #include "kernels/epilogue.h"
 
 namespace sparsellm {
+
+class WeightMatrix;
+
+// What matmul() will be called with.
+struct MatmulTuning {
+  std::span<const WeightMatrix* const> alike;  // of one format and shape, to be read in turn
+  Epilogue epilogue;
+  DType y = DType::f16;
+  std::span<const int64_t> tokens;
+};
 
 // A weight [out, in] on its device, in whatever format it is stored; immutable after load.
 class WeightMatrix {
  public:
   virtual ~WeightMatrix() = default;
 
+  virtual std::string_view format() const = 0;  // its name
   virtual int64_t out() const = 0;
   virtual int64_t in() const = 0;
   virtual int64_t bytes() const = 0;  // that a product reads
@@ -20,6 +34,11 @@ class WeightMatrix {
   // y [tokens, out] = epilogue(x [tokens, in] * W^T); any number of tokens; y must not overlap x.
   virtual void matmul(const Tensor& x, Tensor y, const Epilogue& epilogue,
                       ExecContext& ctx) const = 0;
+
+  // Chooses kernels for such calls of all weights alike in this context: from the cache, or by
+  // measuring, which puts the choices there. Takes device memory for a while and synchronises.
+  // Returns how many choices it measured.
+  virtual int64_t tune(const MatmulTuning& what, TuneCache& cache, ExecContext& ctx) const = 0;
 };
 
 }  // namespace sparsellm

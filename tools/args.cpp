@@ -4,6 +4,8 @@
 #include <spdlog/sinks/stdout_sinks.h>
 
 #include <charconv>
+#include <cstdlib>
+#include <filesystem>
 #include <limits>
 #include <string_view>
 #include <thread>
@@ -29,6 +31,19 @@ void log_engine(const Engine& engine, const ModelArgs& args, spdlog::logger& log
       engine.context_size(), engine.total_pages() * kPageSize, mib(stats.kv_bytes));
 }
 
+// Where the user keeps caches: the XDG base directory specification.
+std::filesystem::path default_tune_cache() {
+  std::filesystem::path folder;
+  if (const char* const cache = std::getenv("XDG_CACHE_HOME"); cache != nullptr && *cache == '/') {
+    folder = cache;
+  } else if (const char* const home = std::getenv("HOME"); home != nullptr && *home == '/') {
+    folder = std::filesystem::path(home) / ".cache";
+  } else {
+    return {};
+  }
+  return folder / "sparsellm" / "kernels.json";
+}
+
 }  // namespace
 
 CLI::Validator not_empty() {
@@ -41,6 +56,18 @@ void add_model_args(CLI::App& app, ModelArgs& args) {
       ->required()
       ->check(not_empty());
   app.add_option("--device", args.device, "auto, cpu, cuda or cuda:N")->capture_default_str();
+  app.add_option("--dtype", args.dtype,
+                 "What a GPU computes in: f16, bf16, or auto, that of the checkpoint")
+      ->check(CLI::IsMember({"auto", "f16", "bf16"}))
+      ->capture_default_str();
+  auto* const cache =
+      app.add_option("--tune-cache", args.tune_cache,
+                     "File that keeps which kernels were the fastest on this machine's GPU "
+                     "[sparsellm/kernels.json in the user's cache folder]")
+          ->check(not_empty());
+  app.add_flag("!--no-tune", args.tunes,
+               "Choose kernels by rules instead of measuring them while the model is loaded")
+      ->excludes(cache);
   app.add_option("-t,--threads", args.threads, "Threads of the CPU device; 0: all cores")
       ->check(CLI::Range(0, 1024))
       ->capture_default_str();
@@ -58,11 +85,22 @@ std::unique_ptr<spdlog::logger> make_log(const std::string& tool, const ModelArg
   return log;
 }
 
-Engine load_engine(const ModelArgs& args, EngineOptions options, spdlog::logger& log) {
-  catch_interrupts();
-  options.log = &log;
+EngineOptions engine_options(const ModelArgs& args, EngineOptions options) {
   options.device = parse_device(args.device);
   options.threads = args.threads;
+  if (args.dtype != "auto" && options.device.is_cuda()) {
+    options.dtype = args.dtype == "f16" ? DType::f16 : DType::bf16;
+  }
+  options.tuning = args.tunes ? Tuning::measured : Tuning::off;
+  options.tune_cache =
+      args.tune_cache.empty() ? default_tune_cache() : std::filesystem::path(args.tune_cache);
+  return options;
+}
+
+Engine load_engine(const ModelArgs& args, EngineOptions options, spdlog::logger& log) {
+  catch_interrupts();
+  options = engine_options(args, std::move(options));
+  options.log = &log;
   ProgressBar bar("loading", !args.quiet);
   options.progress = [&bar](int64_t done, int64_t total) {
     throw_if_interrupted();

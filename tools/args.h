@@ -13,6 +13,9 @@ namespace sparsellm {
 struct ModelArgs {
   std::string model;
   std::string device = "auto";
+  std::string dtype = "auto";
+  std::string tune_cache;  // empty: where the user's caches are
+  bool tunes = true;
   int threads = 0;
   bool quiet = false;
   bool verbose = false;
@@ -25,6 +28,9 @@ void add_model_args(CLI::App& app, ModelArgs& args);
 // Writes "<tool>: <level>: <message>" to stderr: errors with --quiet, warnings too without it,
 // everything with --verbose.
 std::unique_ptr<spdlog::logger> make_log(const std::string& tool, const ModelArgs& args);
+
+// The options that the flags stand for.
+EngineOptions engine_options(const ModelArgs& args, EngineOptions options);
 
 // Loads with a progress bar; `options` carries what is not in args. `log` has to outlive the
 // engine.

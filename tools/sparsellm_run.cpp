@@ -12,8 +12,11 @@
 #include <string>
 #include <vector>
 
+#include "engine/memory_fit.h"
 #include "kernels/base/json_reader.h"
 #include "kernels/base/mapped_file.h"
+#include "models/checkpoint_loader.h"
+#include "models/safetensors.h"
 #include "tools/args.h"
 #include "tools/batch.h"
 #include "tools/continuation.h"
@@ -45,6 +48,8 @@ struct RunArgs {
   int64_t step_tokens = EngineOptions().step_tokens;
   std::optional<int64_t> parallel;
   int64_t kv_bytes = 0;
+  double gpu_memory_utilization = EngineOptions().gpu_memory_utilization;
+  bool fit = false;
   bool deterministic = false;
 };
 
@@ -97,8 +102,16 @@ void add_run_args(CLI::App& app, RunArgs& args) {
          "--kv-memory",
          [&args](const std::string& text) { args.kv_bytes = parse_size("--kv-memory", text); },
          "Bytes of the KV cache, e.g. 512M or 8G [--parallel full contexts, at most half of the "
-         "memory]")
+         "memory, or what is left of the GPU's]")
       ->type_name("SIZE");
+  app.add_option("--gpu-memory-utilization", args.gpu_memory_utilization,
+                 "Share of the GPU's memory to take at most")
+      ->check(CLI::Range(0.01, 1.0))
+      ->excludes("--kv-memory")
+      ->capture_default_str();
+  app.add_flag("--fit", args.fit,
+               "Say what weights, a step and the KV cache would take, and how many requests of "
+               "which length fit; nothing is loaded");
   app.add_flag("--deterministic", args.deterministic,
                "The bits of a result do not depend on what else is computed; the CPU device is "
                "always so");
@@ -166,14 +179,51 @@ int64_t max_requests(const RunArgs& args) {
   return args.parallel.value_or(args.prompts ? kBatchParallel : args.generation.samples);
 }
 
-Engine load(const RunArgs& args, spdlog::logger& log) {
+EngineOptions options_of(const RunArgs& args) {
   EngineOptions options;
   options.context_size = args.context_size;
   options.max_requests = max_requests(args);
   options.step_tokens = args.step_tokens;
   options.kv_bytes = args.kv_bytes;
+  options.gpu_memory_utilization = args.gpu_memory_utilization;
   options.deterministic = args.deterministic;
-  return load_engine(args.model, options, log);
+  return options;
+}
+
+Engine load(const RunArgs& args, spdlog::logger& log) {
+  return load_engine(args.model, options_of(args), log);
+}
+
+void print_fit(const RunArgs& args) {
+  const ModelConfig config = read_model_config(args.model.model);
+  const EngineOptions options = engine_options(args.model, options_of(args));
+  const MemoryFit fit = fit_memory(
+      config, weight_dtype(Checkpoint(args.model.model), options.device, options.dtype), options);
+  std::string text = fmt::format("model      {}, {} layers, in {}\n", config.architecture,
+                                 config.num_layers, name_of(fit.dtype));
+  text += options.device.is_cuda()
+              ? fmt::format("device     {}: {:.1f} MiB, of which {:.1f} are free\n",
+                            to_string(options.device), mib(fit.device.total), mib(fit.device.free))
+              : fmt::format("device     {}: {:.1f} MiB\n", to_string(options.device),
+                            mib(fit.device.total));
+  text += fmt::format(
+      "weights    {:12.1f} MiB\n"
+      "step       {:12.1f} MiB for {} tokens of {} requests\n"
+      "KV cache   {:12.1f} MiB for {} tokens, {} bytes each\n",
+      mib(fit.weights), mib(fit.step), options.step_tokens, options.max_requests,
+      mib(fit.kv_tokens * fit.kv_per_token), fit.kv_tokens, fit.kv_per_token);
+  if (fit.kv_tokens == 0) {
+    text += "This does not fit: a smaller --kv-memory, --ctx-size or --batch-size takes less.\n";
+  }
+  for (int64_t tokens = std::min<int64_t>(256, fit.context_size); fit.kv_tokens > 0;
+       tokens = std::min(2 * tokens, fit.context_size)) {
+    text += fmt::format("requests   {:12} of {} tokens at once\n", fit.requests_of(tokens), tokens);
+    if (tokens == fit.context_size) {
+      break;
+    }
+  }
+  std::cout << text << std::flush;
+  require(std::cout.good(), "cannot write to standard output");
 }
 
 void run_batch(const RunArgs& args, spdlog::logger& log) {
@@ -283,6 +333,9 @@ void run(const RunArgs& args) {
   if (args.step_tokens < max_requests(args)) {
     throw UsageError(fmt::format("--batch-size {} is less than --parallel {}", args.step_tokens,
                                  max_requests(args)));
+  }
+  if (args.fit) {
+    return print_fit(args);
   }
   const std::unique_ptr<spdlog::logger> log = make_log(kTool, args.model);
   if (args.prompts) {

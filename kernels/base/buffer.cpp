@@ -11,8 +11,12 @@ Buffer::Buffer(Device device, int64_t bytes, std::string_view purpose)
     return;
   }
   data_ = allocate_bytes(device, bytes);
-  require(data_ != nullptr, "out of memory on {}: {} needs {:.2f} GiB", to_string(device), purpose,
-          static_cast<double>(bytes) / (1 << 30));
+  if (data_ == nullptr) {
+    const auto gib = [](int64_t n) { return static_cast<double>(n) / (1 << 30); };
+    const DeviceMemory memory = device_memory(device);
+    fail("out of memory on {}: {} needs {:.2f} GiB; {:.2f} GiB of {:.2f} are free",
+         to_string(device), purpose, gib(bytes), gib(memory.free), gib(memory.total));
+  }
 }
 
 OwnedTensor allocate_tensor(Device device, DType dtype, std::initializer_list<int64_t> sizes,

@@ -1,6 +1,7 @@
 #include "kernels/base/device.h"
 
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <charconv>
 #include <cstdlib>
@@ -26,7 +27,7 @@ Device parse_device(std::string_view text) {
     return {};
   }
   if (text == "auto") {
-    return {};  // the CUDA ops are still stubs (kernels/no_cuda.cpp)
+    return cuda_device_count() > 0 ? Device{Device::Kind::cuda, 0} : Device{};
   }
   int index = 0;
   bool known = text == "cuda";
@@ -42,6 +43,16 @@ Device parse_device(std::string_view text) {
           count);
   return {Device::Kind::cuda, index};
 }
+
+DeviceMemory device_memory(Device device) {
+  if (device.is_cuda()) {
+    return device_memory_cuda(device.index);
+  }
+  const int64_t total = static_cast<int64_t>(::sysconf(_SC_PHYS_PAGES)) * ::sysconf(_SC_PAGE_SIZE);
+  return {.total = total, .free = total};
+}
+
+int64_t peak_memory(Device device) { return device.is_cuda() ? peak_memory_cuda(device.index) : 0; }
 
 void* allocate_bytes(Device device, int64_t bytes) {
   if (device.is_cuda()) {
@@ -70,9 +81,12 @@ void free_bytes(Device device, void* data) noexcept {
 }
 
 void copy_bytes(Device to, void* destination, Device from, const void* source, int64_t bytes) {
+  if (bytes == 0) {
+    return;
+  }
   if (to.is_cuda() || from.is_cuda()) {
     copy_bytes_cuda(destination, source, bytes);
-  } else if (bytes > 0) {
+  } else {
     std::memcpy(destination, source, static_cast<size_t>(bytes));
   }
 }

@@ -18,12 +18,22 @@ struct Device {
 
 std::string to_string(Device device);
 
-// "cpu", "cuda", "cuda:1", or "auto", which is the CPU until the CUDA ops are implemented. Throws
+// "cpu", "cuda", "cuda:1", or "auto": the first CUDA device, the CPU where there is none. Throws
 // Error for anything else, and for a device that is not there.
 Device parse_device(std::string_view text);
 
 // Number of CUDA devices this build can run on; 0 in a CPU-only build or without a driver.
 int cuda_device_count();
+
+// In bytes. On the CPU all of it counts as free, since the system lends what nobody touches.
+struct DeviceMemory {
+  int64_t total = 0;
+  int64_t free = 0;
+};
+DeviceMemory device_memory(Device device);
+
+// The most that this process has held of a CUDA device's memory at once.
+int64_t peak_memory(Device device);
 
 // Raw memory, aligned to 256 bytes; Buffer owns it. Contents are undefined. nullptr when there is
 // not enough.

@@ -1,5 +1,7 @@
 #include <cuda_runtime.h>
 
+#include <cstdint>
+
 #include "kernels/base/device.h"
 #include "kernels/base/device_cuda.h"
 #include "kernels/base/error.h"
@@ -9,6 +11,13 @@ namespace {
 
 void check(cudaError_t status, const char* what) {
   require(status == cudaSuccess, "{}: {}", what, cudaGetErrorString(status));
+}
+
+// The one pool of a device; what is freed goes back to the device.
+cudaMemPool_t pool_of(int index) {
+  cudaMemPool_t pool = nullptr;
+  check(cudaDeviceGetDefaultMemPool(&pool, index), "cannot use the CUDA device's memory pool");
+  return pool;
 }
 
 }  // namespace
@@ -29,20 +38,39 @@ std::string no_cuda_device_reason() {
   return cudaGetErrorString(status);
 }
 
+DeviceMemory device_memory_cuda(int index) {
+  check(cudaSetDevice(index), "cannot use the CUDA device");
+  size_t free = 0;
+  size_t total = 0;
+  check(cudaMemGetInfo(&free, &total), "cannot ask for the free CUDA memory");
+  return {.total = static_cast<int64_t>(total), .free = static_cast<int64_t>(free)};
+}
+
+int64_t peak_memory_cuda(int index) {
+  uint64_t bytes = 0;
+  check(cudaMemPoolGetAttribute(pool_of(index), cudaMemPoolAttrUsedMemHigh, &bytes),
+        "cannot ask for the peak of CUDA memory");
+  return static_cast<int64_t>(bytes);
+}
+
 void* allocate_bytes_cuda(int index, int64_t bytes) {
   check(cudaSetDevice(index), "cannot use the CUDA device");
   void* data = nullptr;
-  const cudaError_t status = cudaMalloc(&data, static_cast<size_t>(bytes));
+  const cudaError_t status =
+      cudaMallocFromPoolAsync(&data, static_cast<size_t>(bytes), pool_of(index), nullptr);
   if (status == cudaErrorMemoryAllocation) {
     cudaGetLastError();
     return nullptr;
   }
   check(status, "cannot allocate CUDA memory");
+  check(cudaStreamSynchronize(nullptr), "cannot allocate CUDA memory");
   return data;
 }
 
 void free_bytes_cuda(int index, void* data) noexcept {
+  // What was enqueued may still use the memory.
   cudaSetDevice(index);
+  cudaDeviceSynchronize();
   cudaFree(data);
 }
 

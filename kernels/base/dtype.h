@@ -36,6 +36,12 @@ struct BFloat16 {
   uint16_t bits;
 };
 
+// `a` or `b`, without a branch: loops over the conversions below are vectorised.
+constexpr uint32_t select_bits(bool condition, uint32_t a, uint32_t b) {
+  const uint32_t mask = 0u - static_cast<uint32_t>(condition);
+  return (a & mask) | (b & ~mask);
+}
+
 inline float to_float(float value) { return value; }
 
 inline float to_float(BFloat16 value) {
@@ -45,40 +51,51 @@ inline float to_float(BFloat16 value) {
 inline float to_float(Half value) {
   const uint32_t sign = static_cast<uint32_t>(value.bits & 0x8000u) << 16;
   const uint32_t magnitude = value.bits & 0x7fffu;
-  if (magnitude >= 0x7c00u) {  // infinity, NaN
-    return std::bit_cast<float>(sign | 0x7f800000u | (magnitude & 0x3ffu) << 13);
-  }
   // Shifted into place a binary16 is the f32 with an exponent too small by 112; the product
   // corrects it, exactly, for subnormals too.
-  const float scaled = std::bit_cast<float>(magnitude << 13) * 0x1p112f;
-  return std::bit_cast<float>(std::bit_cast<uint32_t>(scaled) | sign);
+  const float finite = std::bit_cast<float>(magnitude << 13) * 0x1p112f;
+  const uint32_t infinity_or_nan = 0x7f800000u | (magnitude & 0x3ffu) << 13;
+  const uint32_t result =
+      select_bits(magnitude >= 0x7c00u, infinity_or_nan, std::bit_cast<uint32_t>(finite));
+  return std::bit_cast<float>(sign | result);
 }
 
-// Round to nearest even.
+// Round to nearest even; a NaN stays a NaN.
 inline BFloat16 to_bfloat16(float value) {
   const uint32_t bits = std::bit_cast<uint32_t>(value);
-  if ((bits & 0x7fffffffu) > 0x7f800000u) {  // NaN stays NaN
-    return {static_cast<uint16_t>(bits >> 16 | 0x40u)};
-  }
-  return {static_cast<uint16_t>((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16)};
+  const uint32_t nan = bits >> 16 | 0x40u;
+  const uint32_t rounded = (bits + 0x7fffu + (bits >> 16 & 1u)) >> 16;
+  return {static_cast<uint16_t>(select_bits((bits & 0x7fffffffu) > 0x7f800000u, nan, rounded))};
 }
 
 inline Half to_half(float value) {
   const uint32_t bits = std::bit_cast<uint32_t>(value);
   const uint32_t sign = bits >> 16 & 0x8000u;
   const uint32_t magnitude = bits & 0x7fffffffu;
-  if (magnitude > 0x7f800000u) {
-    return {static_cast<uint16_t>(sign | 0x7e00u)};
-  }
-  if (magnitude >= 0x477ff000u) {  // rounds to 65536 or more
-    return {static_cast<uint16_t>(sign | 0x7c00u)};
-  }
-  if (magnitude < 0x38800000u) {  // subnormal: the sum with 0.5 lets the f32 adder do the rounding
-    const float sum = std::bit_cast<float>(magnitude) + 0.5f;
-    return {static_cast<uint16_t>(sign | (std::bit_cast<uint32_t>(sum) - 0x3f000000u))};
-  }
-  const uint32_t rounded = magnitude + 0xfffu + (magnitude >> 13 & 1u);
-  return {static_cast<uint16_t>(sign | (rounded - 0x38000000u) >> 13)};
+  const uint32_t normal = (magnitude + 0xfffu + (magnitude >> 13 & 1u) - 0x38000000u) >> 13;
+  // The sum with 0.5 lets the f32 adder do the rounding.
+  const uint32_t subnormal =
+      std::bit_cast<uint32_t>(std::bit_cast<float>(magnitude) + 0.5f) - 0x3f000000u;
+  uint32_t result = select_bits(magnitude < 0x38800000u, subnormal, normal);
+  result = select_bits(magnitude >= 0x477ff000u, 0x7c00u, result);  // rounds to 65536 or more
+  result = select_bits(magnitude > 0x7f800000u, 0x7e00u, result);
+  return {static_cast<uint16_t>(sign | result)};
+}
+
+// The same by type.
+template <class T>
+T from_float(float value);
+template <>
+inline float from_float<float>(float value) {
+  return value;
+}
+template <>
+inline Half from_float<Half>(float value) {
+  return to_half(value);
+}
+template <>
+inline BFloat16 from_float<BFloat16>(float value) {
+  return to_bfloat16(value);
 }
 
 template <class T>

@@ -1,17 +1,31 @@
 #pragma once
 
+#include <cstdint>
+
 #include "kernels/base/device.h"
 #include "kernels/base/parallel.h"
 #include "kernels/base/workspace.h"
 
 namespace sparsellm {
 
+class CudaContext;  // kernels/base/cuda_context.h
+class StepTrace;    // kernels/base/step_trace.h
+
+// Whether the bits of a row of a result may depend on the other rows of a call.
+enum class Sums : uint8_t {
+  fastest,          // kernel and order of the sums are chosen by the number of rows
+  batch_invariant,  // the same kernel and order whatever the number of rows; the CPU is always so
+};
+
 // What an op needs to run, passed down as the last argument: the device, scratch memory, and the
-// threads of the CPU device.
+// threads of the CPU device, or the stream of a CUDA device.
 struct ExecContext {
   Device device;
   Workspace& workspace;
   ThreadPool& threads;
+  CudaContext* cuda = nullptr;
+  Sums sums = Sums::fastest;
+  StepTrace* trace = nullptr;  // measures the parts of a step; on CUDA, if asked for
 };
 
 }  // namespace sparsellm

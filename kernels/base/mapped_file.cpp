@@ -15,6 +15,8 @@
 namespace sparsellm {
 namespace {
 
+constexpr int kPopulateRead = 22;  // MADV_POPULATE_READ of Linux 5.14, which older C libraries lack
+
 // Closes on every way out of MappedFile's constructor.
 class Descriptor {
  public:
@@ -27,6 +29,7 @@ class Descriptor {
   Descriptor(const Descriptor&) = delete;
   Descriptor& operator=(const Descriptor&) = delete;
   int get() const { return fd_; }
+  int release() { return std::exchange(fd_, -1); }
 
  private:
   int fd_;
@@ -36,7 +39,7 @@ class Descriptor {
 
 MappedFile::MappedFile(const std::filesystem::path& path) : path_(path) {
   // Without O_NONBLOCK the opening of a named pipe waits for somebody to write.
-  const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   require(file.get() >= 0, "cannot open {}: {}", path.string(), std::strerror(errno));
   struct stat info {};
   const bool known = ::fstat(file.get(), &info) == 0;  // before strerror is evaluated
@@ -49,18 +52,49 @@ MappedFile::MappedFile(const std::filesystem::path& path) : path_(path) {
   void* data = ::mmap(nullptr, static_cast<size_t>(size_), PROT_READ, MAP_PRIVATE, file.get(), 0);
   require(data != MAP_FAILED, "cannot map {}: {}", path.string(), std::strerror(errno));
   data_ = static_cast<const std::byte*>(data);
+  file_ = file.release();
 }
 
 MappedFile::~MappedFile() {
   if (data_ != nullptr) {
     ::munmap(const_cast<std::byte*>(data_), static_cast<size_t>(size_));
+    ::close(file_);
   }
 }
 
 MappedFile::MappedFile(MappedFile&& other) noexcept
     : path_(std::move(other.path_)),
+      file_(std::exchange(other.file_, -1)),
       data_(std::exchange(other.data_, nullptr)),
       size_(std::exchange(other.size_, 0)) {}
+
+void MappedFile::read(std::span<const std::byte> part, std::byte* to) const {
+  const int64_t begin = part.data() - data_;
+  require(begin >= 0 && begin <= size_ && std::ssize(part) <= size_ - begin,
+          "{}: {} bytes from byte {} are outside the file", path_.string(), part.size(), begin);
+  int64_t done = 0;
+  while (done < std::ssize(part)) {
+    const ssize_t count =
+        ::pread(file_, to + done, part.size() - static_cast<size_t>(done), begin + done);
+    if (count < 0 && errno == EINTR) {
+      continue;
+    }
+    const std::string reason = count < 0 ? std::strerror(errno) : "it has become shorter";
+    require(count > 0, "cannot read {}: {}", path_.string(), reason);
+    done += count;
+  }
+}
+
+void populate_pages(std::span<const std::byte> bytes) {
+  const auto page = static_cast<uintptr_t>(::sysconf(_SC_PAGE_SIZE));
+  const auto begin = reinterpret_cast<uintptr_t>(bytes.data());
+  const uintptr_t first = begin / page * page;
+  const uintptr_t last = (begin + bytes.size() + page - 1) / page * page;
+  if (first < last) {
+    // A hint: where it fails, the pages come as they are read.
+    ::madvise(reinterpret_cast<void*>(first), last - first, kPopulateRead);
+  }
+}
 
 void release_pages(std::span<const std::byte> bytes) {
   const auto page = static_cast<uintptr_t>(::sysconf(_SC_PAGE_SIZE));

@@ -22,11 +22,20 @@ class MappedFile {
   std::span<const std::byte> bytes() const { return {data_, static_cast<size_t>(size_)}; }
   int64_t size() const { return size_; }
 
+  // Copies a part of bytes() to other memory without a detour through the mapping, so that no page
+  // of it is touched. Throws Error naming the path, also if the file has become shorter.
+  void read(std::span<const std::byte> part, std::byte* to) const;
+
  private:
   std::filesystem::path path_;
+  int file_ = -1;
   const std::byte* data_ = nullptr;
   int64_t size_ = 0;
 };
+
+// Brings the pages of a part of a mapped file into the process's memory in one call instead of one
+// page fault after the other.
+void populate_pages(std::span<const std::byte> bytes);
 
 // Takes the whole pages inside a part of a mapped file out of the process's memory; they are read
 // again if they are needed again.

@@ -12,10 +12,12 @@ class DenseWeight : public WeightMatrix {
   // A view of memory that outlives this object, as for an output projection tied to the embedding.
   explicit DenseWeight(const Tensor& weight);
 
+  std::string_view format() const override { return "dense"; }
   int64_t out() const override { return weight_.view.size(0); }
   int64_t in() const override { return weight_.view.size(1); }
   int64_t bytes() const override { return weight_.view.bytes(); }
   void matmul(const Tensor& x, Tensor y, const Epilogue& epilogue, ExecContext& ctx) const override;
+  int64_t tune(const MatmulTuning& what, TuneCache& cache, ExecContext& ctx) const override;
 
  private:
   OwnedTensor weight_;

@@ -5,7 +5,9 @@
 #include <cmath>
 #include <limits>
 #include <numbers>
+#include <vector>
 
+#include "kernels/base/tune_cache.h"
 #include "tests/testing/compare.h"
 #include "tests/testing/cpu_context.h"
 #include "tests/testing/random.h"
@@ -263,6 +265,28 @@ TEST(Gemm, RefusesWhatDoesNotFit) {
     const Case& c = cases[i];
     EXPECT_TRUE(throws_error([&] { product(c.x, c.w, c.bias, c.y); }, c.message)) << "case " << i;
   }
+}
+
+TEST(TuneGemm, OnTheCpuThereIsNoChoice) {
+  CpuContext cpu;
+  TuneCache cache;
+  const GuardedTensor w(DType::f16, {5, 8});
+  const GuardedTensor other(DType::f16, {5, 9});
+  const GuardedTensor f32(DType::f32, {5, 8});
+  const GuardedTensor bias(DType::f32, {6});
+  const auto tune = [&](std::vector<Tensor> weights, Tensor b, std::vector<int64_t> tokens) {
+    return tune_gemm({.weights = weights,
+                      .epilogue = {.bias = b, .activation = {}},
+                      .y = DType::f32,
+                      .tokens = tokens},
+                     cache, cpu.exec);
+  };
+  EXPECT_EQ(tune({w.view(), w.view()}, {}, {1, 16}), 0);
+  EXPECT_TRUE(throws_error([&] { tune({}, {}, {1}); }, "no weights"));
+  EXPECT_TRUE(throws_error([&] { tune({w.view(), other.view()}, {}, {1}); }, "[5, 9]"));
+  EXPECT_TRUE(throws_error([&] { tune({w.view(), f32.view()}, {}, {1}); }, "f32"));
+  EXPECT_TRUE(throws_error([&] { tune({w.view()}, bias.view(), {1}); }, "[6]"));
+  EXPECT_TRUE(throws_error([&] { tune({w.view()}, {}, {1, 0}); }, "0 tokens"));
 }
 
 }  // namespace

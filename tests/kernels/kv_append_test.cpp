@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "kernels/rope_device.h"
 #include "tests/testing/compare.h"
 #include "tests/testing/cpu_context.h"
 #include "tests/testing/paged_step.h"
@@ -116,6 +117,49 @@ TEST(KvAppend, ChunksOfAnySizeFillTheSamePages) {
   }
 }
 
+// The same bits as kv_append() of rotated rows, whether the rows lie in one matrix or apart.
+TEST(RopeKvAppend, RotatesQueriesAndKeysAndStores) {
+  Random random(43);
+  CpuContext cpu(2);
+  const std::vector<StepRequest> requests =
+      with_random_pages({{.pages = {}, .kv_length = 20, .rows = 3},
+                         {.pages = {}, .kv_length = 33, .rows = 33},
+                         {.pages = {}, .kv_length = 5, .rows = 1}},
+                        8, random);
+  const PagedStep step(requests);
+  const int64_t tokens = step.batch().tokens();
+  for (int64_t head_dim : {2, 16, 80}) {
+    constexpr int64_t kHeads = 6;
+    constexpr int64_t kKvHeads = 2;
+    const int64_t q_size = kHeads * head_dim;
+    const int64_t kv_size = kKvHeads * head_dim;
+    const GuardedTensor cos_sin = random.tensor(DType::f32, {tokens, head_dim});
+    const GuardedTensor joined = random.tensor(DType::f32, {tokens, q_size + 2 * kv_size});
+    const GuardedTensor expected(DType::f32, {tokens, q_size + 2 * kv_size});
+    set_values(expected.view(), values_of(joined.view()));
+    const GuardedTensor pages(DType::f32, {2 * 8, kKvHeads, kPageSize, head_dim});
+    const GuardedTensor expected_memory(DType::f32, {2 * 8, kKvHeads, kPageSize, head_dim});
+    const auto layer = [](const Tensor& x) {
+      return KvLayer{.k = x.rows(0, 8), .v = x.rows(8, 8)};
+    };
+
+    rotate_cpu(cos_sin.view(), expected.view().columns(0, q_size + kv_size), cpu.exec);
+    kv_append(expected.view().columns(q_size, kv_size),
+              expected.view().columns(q_size + kv_size, kv_size), step.batch(),
+              layer(expected_memory.view()), cpu.exec);
+    rope_kv_append(cos_sin.view(),
+                   {.q = joined.view().columns(0, q_size),
+                    .k = joined.view().columns(q_size, kv_size),
+                    .v = joined.view().columns(q_size + kv_size, kv_size)},
+                   step.batch(), layer(pages.view()), cpu.exec);
+    EXPECT_TRUE(same_bits(joined.view().columns(0, q_size), expected.view().columns(0, q_size)));
+    // Unused slots are NaN in both.
+    const std::vector<double> values = values_of(expected_memory.view());
+    EXPECT_TRUE(all_close(pages.view(), values, std::vector(values.size(), 0.0)));
+    EXPECT_TRUE(pages.guards_intact());
+  }
+}
+
 class KvAppendErrors : public ::testing::Test {
  protected:
   void append() {
@@ -192,6 +236,31 @@ TEST_F(KvAppendErrors, RefusesWhatDoesNotFit) {
   EXPECT_TRUE(throws_error([&] { append(); }, "k is bf16"));
   batch_.positions = Tensor();
   EXPECT_TRUE(throws_error([&] { append(); }, "positions is missing"));
+}
+
+TEST_F(KvAppendErrors, RopeRefusesWhatDoesNotFit) {
+  const GuardedTensor angles(DType::f32, {5, 8});
+  const GuardedTensor queries(DType::f32, {5, 32});
+  const GuardedTensor values(DType::f32, {5, 16});
+  const auto append = [&](const Tensor& cos_sin, const Tensor& q, const Tensor& v) {
+    rope_kv_append(cos_sin, {.q = q, .k = k_.view(), .v = v}, batch_,
+                   {.k = k_pages_, .v = v_pages_}, cpu_.exec);
+  };
+  EXPECT_NO_THROW(append(angles.view(), queries.view(), values.view()));
+  const GuardedTensor wide(DType::f32, {5, 9});
+  const GuardedTensor short_angles(DType::f32, {4, 8});
+  const GuardedTensor half(DType::f16, {5, 32});
+  EXPECT_TRUE(throws_error([&] { append(wide.view(), queries.view(), values.view()); },
+                           "cos_sin is f32 [5, 9] on cpu; expected f32 [5, 8]"));
+  EXPECT_TRUE(throws_error([&] { append(short_angles.view(), queries.view(), values.view()); },
+                           "cos_sin is f32 [4, 8]"));
+  EXPECT_TRUE(throws_error([&] { append(angles.view(), wide.view(), values.view()); },
+                           "q [5, 9] is not made of whole heads of 8"));
+  EXPECT_TRUE(throws_error([&] { append(angles.view(), half.view(), values.view()); }, "q is f16"));
+  EXPECT_TRUE(
+      throws_error([&] { append(angles.view(), queries.view(), angles.view()); }, "v is f32"));
+  EXPECT_TRUE(throws_error([&] { append(angles.view(), queries.view(), k_.view()); }, "overlap"));
+  EXPECT_TRUE(throws_error([&] { append(angles.view(), k_.view(), values.view()); }, "overlap"));
 }
 
 }  // namespace

@@ -87,6 +87,16 @@ TEST(ModelConfig, OptDefaults) {
   EXPECT_EQ(config.eos_token_ids, std::vector<int32_t>{2});
 }
 
+TEST(ModelConfig, FileAlone) {
+  const TempDir dir;
+  const fs::path file = dir.write("tiny.json", kLlama);
+  dir.write("generation_config.json", R"({"eos_token_id": 7})");
+  const ModelConfig config = read_model_config_file(file);
+  EXPECT_EQ(config.architecture, "LlamaForCausalLM");
+  EXPECT_EQ(config.eos_token_ids, std::vector<int32_t>{2});  // not that of the other file
+  expect_message(error_of([&] { read_model_config_file(dir.path() / "no.json"); }), "no.json");
+}
+
 TEST(ModelConfig, LlamaDefaults) {
   const ModelConfig config = read(kLlama);
   EXPECT_EQ(config.architecture, "LlamaForCausalLM");

@@ -72,8 +72,9 @@ GuardedTensor::GuardedTensor(DType dtype, std::initializer_list<int64_t> sizes, 
   return ::testing::AssertionSuccess();
 }
 
-GuardedTensor i32_tensor(std::span<const int32_t> values) {
-  GuardedTensor tensor(DType::i32, {static_cast<int64_t>(values.size())});
+GuardedTensor i32_tensor(std::span<const int32_t> values, Device device) {
+  GuardedTensor tensor(DType::i32, {static_cast<int64_t>(values.size())}, Layout::contiguous,
+                       device);
   set_values(tensor.view(), std::vector<double>(values.begin(), values.end()));
   return tensor;
 }

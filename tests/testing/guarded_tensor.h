@@ -34,6 +34,6 @@ class GuardedTensor {
 
 // i32 [values.size()]
 GuardedTensor i32_tensor(std::initializer_list<int32_t> values);
-GuardedTensor i32_tensor(std::span<const int32_t> values);
+GuardedTensor i32_tensor(std::span<const int32_t> values, Device device = {});
 
 }  // namespace sparsellm::testing

@@ -11,7 +11,7 @@ constexpr double kUnusedPage = 1 << 30;
 
 }  // namespace
 
-PagedStep::PagedStep(const std::vector<StepRequest>& requests) {
+PagedStep::PagedStep(const std::vector<StepRequest>& requests, Device device) {
   std::vector<int32_t> query_start = {0};
   std::vector<int32_t> kv_length;
   std::vector<int32_t> positions;
@@ -30,13 +30,13 @@ PagedStep::PagedStep(const std::vector<StepRequest>& requests) {
     table.insert(table.end(), request.pages.begin(), request.pages.end());
     table.insert(table.end(), width - request.pages.size(), kUnusedPage);
   }
-  memory_.push_back(i32_tensor(query_start));
-  memory_.push_back(i32_tensor(kv_length));
-  memory_.push_back(i32_tensor(positions));
+  memory_.push_back(i32_tensor(query_start, device));
+  memory_.push_back(i32_tensor(kv_length, device));
+  memory_.push_back(i32_tensor(positions, device));
   memory_.emplace_back(DType::i32,
                        std::initializer_list<int64_t>{static_cast<int64_t>(requests.size()),
                                                       static_cast<int64_t>(width)},
-                       Layout::strided);
+                       Layout::strided, device);
   set_values(memory_[3].view(), table);
   batch_ = {.query_start = memory_[0].view(),
             .kv_length = memory_[1].view(),

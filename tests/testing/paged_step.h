@@ -18,7 +18,7 @@ struct StepRequest {
 // The tables of a step. Entries of the page table that no op may use are out of range.
 class PagedStep {
  public:
-  explicit PagedStep(const std::vector<StepRequest>& requests);
+  explicit PagedStep(const std::vector<StepRequest>& requests, Device device = {});
 
   const PagedBatch& batch() const { return batch_; }
 

@@ -33,8 +33,8 @@ void Random::fill(const Tensor& x, double low, double high) {
 }
 
 GuardedTensor Random::tensor(DType dtype, std::initializer_list<int64_t> sizes, Layout layout,
-                             double low, double high) {
-  GuardedTensor x(dtype, sizes, layout);
+                             double low, double high, Device device) {
+  GuardedTensor x(dtype, sizes, layout, device);
   fill(x.view(), low, high);
   return x;
 }

@@ -21,7 +21,8 @@ class Random {
 
   void fill(const Tensor& x, double low = -1.0, double high = 1.0);  // i32: whole numbers
   GuardedTensor tensor(DType dtype, std::initializer_list<int64_t> sizes,
-                       Layout layout = Layout::contiguous, double low = -1.0, double high = 1.0);
+                       Layout layout = Layout::contiguous, double low = -1.0, double high = 1.0,
+                       Device device = {});
 
  private:
   std::mt19937_64 engine_;

@@ -9,12 +9,10 @@ namespace {
 
 template <class T>
 T from_double(double value) {
-  if constexpr (std::is_same_v<T, Half>) {
-    return to_half(static_cast<float>(value));
-  } else if constexpr (std::is_same_v<T, BFloat16>) {
-    return to_bfloat16(static_cast<float>(value));
+  if constexpr (std::is_same_v<T, int32_t>) {
+    return static_cast<int32_t>(value);
   } else {
-    return static_cast<T>(value);
+    return from_float<T>(static_cast<float>(value));
   }
 }
 

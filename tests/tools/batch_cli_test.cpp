@@ -215,18 +215,37 @@ TEST(BatchRun, ALineThatFailsStopsNothing) {
   }
 }
 
+void limit_data(int64_t mib) {
+  const auto bytes = static_cast<rlim_t>(mib) << 20;
+  const struct rlimit limit { .rlim_cur = bytes, .rlim_max = bytes };
+  ::setrlimit(RLIMIT_DATA, &limit);
+}
+
+// Options of a run that has `mib` of memory besides what the program's libraries take (CUDA's take
+// much).
+testing::RunOptions with_memory(int64_t mib) {
+  int64_t least = 0;  // too little to start
+  int64_t most = 512;
+  while (most - least > 4) {
+    const int64_t middle = (least + most) / 2;
+    testing::RunOptions options;
+    options.before_exec = [middle] { limit_data(middle); };
+    (testing::run_program("sparsellm-run", {"--help"}, options).exit_code == 0 ? most : least) =
+        middle;
+  }
+  testing::RunOptions options;
+  options.before_exec = [limit = most + mib] { limit_data(limit); };
+  return options;
+}
+
 TEST(BatchRun, AHugeLineIsNotHeldInMemory) {
   const Folder folder("{\"prompt\": \"");
   fs::resize_file(folder.prompts(), 200 << 20);
   std::ofstream(folder.prompts(), std::ios::app | std::ios::binary)
       << "\n{\"prompt\": \"The king\", \"max_tokens\": 2}\n";
-  testing::RunOptions options;
-  if (!testing::kSanitized) {  // sanitizers reserve terabytes of address space
-    options.before_exec = [] {
-      const struct rlimit limit { .rlim_cur = 190 << 20, .rlim_max = 190 << 20 };
-      ::setrlimit(RLIMIT_DATA, &limit);
-    };
-  }
+  // Sanitizers reserve terabytes of address space.
+  const testing::RunOptions options =
+      testing::kSanitized ? testing::RunOptions() : with_memory(185);
   const Outcome outcome = folder.batch({"--quiet", "--parallel", "1"}, options);
   EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
   const std::vector<json> results = results_of(folder.output());
@@ -241,12 +260,7 @@ TEST(BatchRun, ALineThatThereIsNoMemoryForStopsNothing) {
   }
   const Folder folder("{\"id\": 7, \"prompt\": \"" + std::string(40 << 20, 'a') +
                       "\"}\n{\"prompt\": \"The king\", \"max_tokens\": 2}\n");
-  testing::RunOptions options;
-  options.before_exec = [] {
-    const struct rlimit limit { .rlim_cur = 190 << 20, .rlim_max = 190 << 20 };
-    ::setrlimit(RLIMIT_DATA, &limit);
-  };
-  const Outcome outcome = folder.batch({"--quiet", "--parallel", "1"}, options);
+  const Outcome outcome = folder.batch({"--quiet", "--parallel", "1"}, with_memory(185));
   EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
   const std::vector<json> results = results_of(folder.output());
   ASSERT_EQ(results.size(), 2u);

@@ -95,6 +95,27 @@ TEST(MappedFile, NoPermission) {
   EXPECT_TRUE(throws_error([&] { MappedFile{file}; }, "Permission denied"));
 }
 
+TEST(MappedFile, ReadsPartsWithoutTheMapping) {
+  const TempDir folder;
+  const std::filesystem::path path = folder.write("data", "0123456789");
+  const MappedFile file(path);
+  std::byte copy[10];
+  for (size_t begin = 0; begin <= 10; ++begin) {
+    for (size_t count = 0; count <= 10 - begin; ++count) {
+      file.read(file.bytes().subspan(begin, count), copy);
+      EXPECT_EQ(std::memcmp(copy, file.bytes().data() + begin, count), 0);
+    }
+  }
+  EXPECT_TRUE(throws_error(
+      [&] {
+        file.read({file.bytes().data() + 1, 10}, copy);
+      },
+      "10 bytes from byte 1 are outside the file"));
+  std::filesystem::resize_file(path, 5);
+  EXPECT_TRUE(throws_error([&] { file.read(file.bytes().subspan(3, 4), copy); },
+                           "data: it has become shorter"));
+}
+
 TEST(ReadTextFile, ReturnsTheContents) {
   const TempDir folder;
   EXPECT_EQ(read_text_file(folder.write("a.txt", "one\ntwo\n"), 8), "one\ntwo\n");

@@ -1,0 +1,52 @@
+#include "engine/step_runner.h"
+
+#include <algorithm>
+
+#include "engine/device_tables.h"
+#include "kernels/base/token_buckets.h"
+#include "kernels/paged_kv.h"
+
+namespace sparsellm {
+
+RunnerOptions runner_options(const EngineOptions& options, const ModelConfig& config) {
+  return {.device = options.device,
+          .threads = options.threads,
+          .sums = options.deterministic ? Sums::batch_invariant : Sums::fastest,
+          .limits = scheduler_limits(options),
+          .pages_per_request = pages_for(choose_context_size(options, config)),
+          .traces = options.traces,
+          .eos = config.eos_token_ids};
+}
+
+StepRows step_rows(const RunnerOptions& options) {
+  if (!options.device.is_cuda()) {
+    return {.hidden = options.limits.step_tokens, .logits = kLogitRows};
+  }
+  const int64_t decode = token_bucket(options.limits.max_requests);
+  return {.hidden = std::max(options.limits.step_tokens, decode),
+          .logits = std::max(kLogitRows, decode),
+          .decode = decode};
+}
+
+int64_t runner_memory_bytes(const Decoder& decoder, const RunnerOptions& options) {
+  const StepRows rows = step_rows(options);
+  const int64_t tensors = rows.hidden * decoder.hidden_size() * size_of(DType::f32) +
+                          rows.logits * decoder.vocab_size() * size_of(DType::f32) +
+                          decoder.workspace_bytes(rows.hidden, rows.logits, options.device);
+  if (!options.device.is_cuda()) {
+    return tensors;
+  }
+  const int64_t tokens =
+      (options.limits.max_requests + std::ssize(options.eos)) * size_of(DType::i32);
+  return tensors + tokens + CudaContext::kWorkspaceBytes +
+         DeviceTables::bytes_of(rows.decode, rows.decode, options.pages_per_request) +
+         DeviceTables::bytes_of(options.limits.step_tokens, options.limits.max_requests,
+                                options.pages_per_request);
+}
+
+std::unique_ptr<StepRunner> make_runner(const Decoder& decoder, const RunnerOptions& options) {
+  return options.device.is_cuda() ? make_cuda_runner(decoder, options)
+                                  : make_cpu_runner(decoder, options);
+}
+
+}  // namespace sparsellm

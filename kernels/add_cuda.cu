@@ -1,0 +1,27 @@
+#include "kernels/add_device.h"
+#include "kernels/cuda_types.cuh"
+#include "kernels/elementwise.cuh"
+
+namespace sparsellm {
+namespace {
+
+template <class T>
+__global__ void add_kernel(const T* x, int64_t x_stride, float* y, int64_t y_stride, int columns) {
+  const T* from = x + blockIdx.x * x_stride;
+  float* to = y + blockIdx.x * y_stride;
+  for (int i = elementwise_first(); i < columns; i += elementwise_step()) {
+    to[i] += f32_of(from[i]);
+  }
+}
+
+}  // namespace
+
+void add_cuda(const Tensor& x, Tensor y, ExecContext& ctx) {
+  visit_activation(x.dtype(), [&]<class T>(T) {
+    launch(ctx, add_kernel<T>, elementwise_shape(x.size(0), x.size(1)),
+           static_cast<const T*>(x.raw()), x.row_stride(), static_cast<float*>(y.raw()),
+           y.row_stride(), static_cast<int>(x.size(1)));
+  });
+}
+
+}  // namespace sparsellm

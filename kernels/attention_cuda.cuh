@@ -1,0 +1,22 @@
+#pragma once
+
+#include "kernels/attention_device.h"
+
+namespace sparsellm {
+
+// The two kernels behind attention_cuda(). Both take what attention() takes.
+
+// Any rows: flash attention (Dao 2023) on tensor cores, one block for a tile of a request's rows
+// and the query heads that share a key/value head. The order of a row's sums depends on the row's
+// own position alone.
+void attention_prefill_cuda(const Tensor& q, const KvLayer& kv, const PagedBatch& batch,
+                            float scale, const Tensor& y, ExecContext& ctx);
+
+// batch.decode: one row for each request, split over its keys and values where rows and heads do
+// not fill the GPU (flash-decoding, Dao et al. 2023), with a second reduction of the parts.
+void attention_decode_cuda(const Tensor& q, const KvLayer& kv, const PagedBatch& batch, float scale,
+                           const Tensor& y, ExecContext& ctx);
+// The most that it takes from the workspace.
+int64_t attention_decode_workspace_bytes(int64_t heads, int64_t kv_heads, int64_t head_dim);
+
+}  // namespace sparsellm

@@ -1,0 +1,507 @@
+#include <algorithm>
+#include <type_traits>
+
+#include "kernels/attention_cuda.cuh"
+#include "kernels/base/launch.cuh"
+#include "kernels/base/warp.cuh"
+#include "kernels/cuda_types.cuh"
+#include "kernels/mma.cuh"
+
+namespace sparsellm {
+namespace {
+
+constexpr int kWarps = 4;
+constexpr int kThreads = kWarps * kWarpSize;
+constexpr int kTokens = static_cast<int>(kPageSize);
+constexpr int kTileDims = 64;      // of a head, what a warp covers at 16 bytes of V a lane
+constexpr int kHeadsPerBlock = 8;  // the columns of an mma
+constexpr int kMaxSplits = 128;
+constexpr int64_t kMaxBlocks = 1024;  // of a split launch: bounds the workspace on any device
+constexpr float kLog2E = 1.44269504f;
+// Softmax weights are 2^15 times too large, which the division by their sum takes away again: as
+// f16 (up to 65504) a weight is then normal down to 2^-29 of the largest one.
+constexpr float kWeightExponent = 15.0f;
+
+static_assert(kTokens == 16, "a page is the k dimension of an mma");
+
+// Blocks that fit a multiprocessor by their registers without spilling; a split launch aims at as
+// many. Each warp has one to two operands of a page in flight (2 KiB each for k and v at head_dim
+// 64, 4 KiB at 128, 8 KiB at 256), so that a multiprocessor has about 50 KiB or more: what covers
+// the latency of the memory at its bandwidth.
+constexpr int blocks_per_multiprocessor(int tiles) { return tiles == 1 ? 4 : tiles == 2 ? 3 : 2; }
+
+template <class T>
+struct Operands {
+  const T* q;
+  const T* k_pages;
+  const T* v_pages;
+  const int* kv_length;
+  const int* page_table;
+  T* y;
+};
+
+struct Shape {
+  int heads;
+  int kv_heads;
+  int head_dim;
+  int pieces;  // of a group of query heads: kHeadsPerBlock of them for one block
+  int64_t q_stride;
+  int64_t y_stride;
+  int64_t table_stride;
+  float scale;
+};
+
+// What the splits of a row leave for the reduction, [rows, splits, heads]: softmax sums relative
+// to the largest score of the split.
+struct Partials {
+  float* values;  // [.., head_dim]
+  float2* stats;  // largest score, sum of the weights
+};
+
+// How the pages of a request are divided among at most `splits` blocks. Each of them but the last
+// has the same number of pages, a multiple of kWarps: fewer would leave warps idle without a
+// result any sooner.
+struct SplitPages {
+  __device__ SplitPages(int kv_length, int splits) {
+    total = (kv_length + kTokens - 1) / kTokens;
+    const int even = (total + splits - 1) / splits;
+    per_split = (even + kWarps - 1) / kWarps * kWarps;
+  }
+  __device__ int used_splits() const {
+    return total == 0 ? 0 : (total + per_split - 1) / per_split;
+  }
+
+  int total;
+  int per_split;
+};
+
+// Eight consecutive 16-bit elements.
+struct Eight {
+  unsigned pairs[4];
+};
+
+__device__ Eight load_eight(const void* from) {
+  const uint4 x = __ldg(static_cast<const uint4*>(from));
+  return {{x.x, x.y, x.z, x.w}};
+}
+
+// high + low is (x, y) with twice the bits of T.
+struct SplitPair {
+  unsigned high;
+  unsigned low;
+};
+
+__device__ SplitPair split_pair(float x, float y, __half) {
+  const __half2 high = __floats2half2_rn(x, y);
+  const __half2 low = __floats2half2_rn(x - __low2float(high), y - __high2float(high));
+  return {reinterpret_cast<const unsigned&>(high), reinterpret_cast<const unsigned&>(low)};
+}
+__device__ SplitPair split_pair(float x, float y, __nv_bfloat16) {
+  const __nv_bfloat162 high = __floats2bfloat162_rn(x, y);
+  const __nv_bfloat162 low = __floats2bfloat162_rn(x - __low2float(high), y - __high2float(high));
+  return {reinterpret_cast<const unsigned&>(high), reinterpret_cast<const unsigned&>(low)};
+}
+
+// Over the four lanes of a quad, which share a query head; each of them gets the result.
+__device__ float quad_max(float x) {
+  x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 1));
+  return fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 2));
+}
+__device__ float quad_sum(float x) {
+  x += __shfl_xor_sync(0xffffffffu, x, 1);
+  return x + __shfl_xor_sync(0xffffffffu, x, 2);
+}
+
+// The factor that brings sums relative to `from` to the larger `to`. Where there was no score yet,
+// or none but NaN, `from` is -infinity and maybe `to` too; the sums are then 0, or NaN and stay so.
+__device__ float rescale(float from, float to) {
+  return exp2f((from - (to == -INFINITY ? 0.0f : to)) * kLog2E);
+}
+
+// The part of a warp in the attention of eight query heads over the pages of one key/value head.
+// With lane = 4 * g + c, the lane has, straight from memory in loads of 16 bytes,
+//   of k  the tokens g and g + 8, of each 32 dims the eight from 8 * c on
+//   of v  the tokens 2c, 2c + 1, 2c + 8 and 2c + 9, of each 64 dims the eight from 8 * g on
+// which are operands of mma.m16n8k16 as they are (k) and with the pairs of two tokens interleaved
+// (v), in an order of the dims that the other operand or the result follows:
+//   scores [heads, tokens] = q k^T     q is padded with eight rows of zeros
+//   values [dims, heads] = v^T w^T     the scores of a lane are its elements of w^T
+// The weights w are split in two numbers of type T each, so that the result is as exact as with
+// weights in f32.
+template <class T, int kTiles>
+class WarpAttention {
+ public:
+  __device__ explicit WarpAttention(int lane) : g_(lane / 4), c_(lane % 4) {}
+
+  // `page` is the 16 tokens of one head. Slots behind a request's last token are multiplied like
+  // the others; their scores are replaced.
+  __device__ void load_keys(const T* page, int head_dim) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+#pragma unroll
+      for (int j = 0; j < 2 * kTiles; ++j) {
+        const int dim = 32 * j + 8 * c_;
+        keys_[half][j] =
+            dim < head_dim ? load_eight(page + (g_ + 8 * half) * head_dim + dim) : Eight{};
+      }
+    }
+  }
+
+  // Slots from `tokens` on become 0: what they hold may be NaN.
+  __device__ void load_values(const T* page, int tokens, int head_dim) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+#pragma unroll
+      for (int t = 0; t < kTiles; ++t) {
+        const int dim = kTileDims * t + 8 * g_;
+        values_[i][t] = token(i) < tokens && dim < head_dim
+                            ? load_eight(page + token(i) * head_dim + dim)
+                            : Eight{};
+      }
+    }
+  }
+
+  // With the loaded keys. q: of head g, 16-byte aligned.
+  __device__ void compute_scores(const T* q, int tokens, float scale) {
+    float products[2][4] = {};
+#pragma unroll
+    for (int j = 0; j < 2 * kTiles; ++j) {
+      const uint4 x = *reinterpret_cast<const uint4*>(q + 32 * j + 8 * c_);
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const Eight& key = keys_[half][j];
+        mma<T>(products[half], {x.x, 0u, x.y, 0u}, key.pairs[0], key.pairs[1]);
+        mma<T>(products[half], {x.z, 0u, x.w, 0u}, key.pairs[2], key.pairs[3]);
+      }
+    }
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      scores_[i] = token(i) < tokens ? products[i / 2][i % 2] * scale : -INFINITY;
+    }
+  }
+
+  // Online softmax (Milakov and Gimelshein 2018) of the scores, and the loaded values by the
+  // weights. Differences of scores are taken before log2(e) comes in, which would round them.
+  __device__ void add_page() {
+    const float page_largest =
+        quad_max(fmaxf(fmaxf(scores_[0], scores_[1]), fmaxf(scores_[2], scores_[3])));
+    const float largest = fmaxf(largest_, page_largest);
+    const float factor = rescale(largest_, largest);
+    const float base = largest == -INFINITY ? 0.0f : largest;
+    largest_ = largest;
+    float weights[4];
+    sum_ *= factor;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      weights[i] = exp2f(fmaf(scores_[i] - base, kLog2E, kWeightExponent));
+      sum_ += weights[i];
+    }
+    const SplitPair first = split_pair(weights[0], weights[1], T{});
+    const SplitPair second = split_pair(weights[2], weights[3], T{});
+
+    // The columns of the lane's sums are the heads 2c and 2c + 1.
+    const float factors[2] = {__shfl_sync(0xffffffffu, factor, 8 * c_),
+                              __shfl_sync(0xffffffffu, factor, 8 * c_ + 4)};
+#pragma unroll
+    for (int t = 0; t < kTiles; ++t) {
+#pragma unroll
+      for (int u = 0; u < 4; ++u) {
+        float(&sums)[4] = sums_[t][u];
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          sums[i] *= factors[i % 2];
+        }
+        constexpr unsigned kLowHalves = 0x5410;
+        constexpr unsigned kHighHalves = 0x7632;
+        const unsigned v0 = values_[0][t].pairs[u];
+        const unsigned v1 = values_[1][t].pairs[u];
+        const unsigned v2 = values_[2][t].pairs[u];
+        const unsigned v3 = values_[3][t].pairs[u];
+        const unsigned transposed[4] = {
+            __byte_perm(v0, v1, kLowHalves), __byte_perm(v0, v1, kHighHalves),
+            __byte_perm(v2, v3, kLowHalves), __byte_perm(v2, v3, kHighHalves)};
+        mma<T>(sums, transposed, first.high, second.high);
+        mma<T>(sums, transposed, first.low, second.low);
+      }
+    }
+  }
+
+  // largest, weight [kHeadsPerBlock] and values [kHeadsPerBlock][value_stride] get the sums of the
+  // first `heads` heads.
+  __device__ void store(int heads, float* largest, float* weight, float* values,
+                        int value_stride) const {
+    const float sum = quad_sum(sum_);
+    if (c_ == 0) {
+      largest[g_] = largest_;
+      weight[g_] = sum;
+    }
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      if (2 * c_ + i < heads) {
+#pragma unroll
+        for (int t = 0; t < kTiles; ++t) {
+          float* to = values + (2 * c_ + i) * value_stride + kTileDims * t + 8 * g_;
+#pragma unroll
+          for (int u = 0; u < 4; u += 2) {
+            *reinterpret_cast<float4*>(to + 2 * u) = make_float4(
+                sums_[t][u][i], sums_[t][u][i + 2], sums_[t][u + 1][i], sums_[t][u + 1][i + 2]);
+          }
+        }
+      }
+    }
+  }
+
+ private:
+  // Of the lane's scores and values.
+  __device__ int token(int i) const { return 2 * c_ + i % 2 + 8 * (i / 2); }
+
+  int g_;
+  int c_;
+  Eight keys_[2][2 * kTiles];  // of the tokens g, g + 8
+  Eight values_[4][kTiles];    // of the tokens token(0), ..., token(3)
+  float scores_[4];            // of head g and token(i)
+  // Sums so far: of head g, in `sum_` over the lane's own tokens, ...
+  float largest_ = -INFINITY;
+  float sum_ = 0.0f;
+  // ... and at [t][u][i] of the head 2c + i % 2 and the dim 64t + 8g + 2u + i / 2.
+  float sums_[kTiles][4][4] = {};
+};
+
+// One block of kWarps warps for a request's row, a key/value head with up to kHeadsPerBlock of its
+// query heads (blockIdx.x = (row * kv_heads + kv_head) * pieces + piece) and a range of the
+// request's pages (split blockIdx.y). Its warps take the pages of the range in turn, each with its
+// own sums, which they join in shared memory (20 KiB at head_dim 128, 38 KiB at 256). Blocks that
+// run side by side have the pieces of one group: all but the first find k and v in the L2.
+// The keys of a warp's next page are on their way while it multiplies the values of this one.
+//
+// For MHA seven of the eight columns of an mma are idle; tensor cores are chosen there too, because
+// a page takes them less than a sixth of the time that it takes the memory (by the peak rates of
+// sm_90), and needs fewer instructions than plain multiplications would.
+template <class T, int kTiles>
+__global__ void __launch_bounds__(kThreads, blocks_per_multiprocessor(kTiles))
+    attention_decode_kernel(Operands<T> in, Partials partials, Shape shape) {
+  constexpr int kDims = kTiles * kTileDims;
+  constexpr int kQStride = kDims + 32;     // the quads of a quarter-warp read different banks
+  constexpr int kValueStride = kDims + 8;  // two-way conflicts, the least for rows of float4
+  __shared__ alignas(16) T shared_q[kHeadsPerBlock][kQStride];
+  __shared__ float shared_largest[kWarps][kHeadsPerBlock];
+  __shared__ float shared_weight[kWarps][kHeadsPerBlock];
+  __shared__ alignas(16) float shared_values[kWarps][kHeadsPerBlock][kValueStride];
+
+  const int warp = threadIdx.x / kWarpSize;
+  const int lane = threadIdx.x % kWarpSize;
+  const int piece = blockIdx.x % shape.pieces;
+  const int kv_head = blockIdx.x / shape.pieces % shape.kv_heads;
+  const int64_t row = blockIdx.x / shape.pieces / shape.kv_heads;
+  const int group = shape.heads / shape.kv_heads;
+  const int first_head = kv_head * group + piece * kHeadsPerBlock;
+  const int heads = min(kHeadsPerBlock, group - piece * kHeadsPerBlock);
+  const int splits = gridDim.y;
+  const int head_dim = shape.head_dim;
+
+  const int kv_length = in.kv_length[row];
+  const SplitPages pages(kv_length, splits);
+  const int begin = blockIdx.y * pages.per_split;
+  const int end = min(begin + pages.per_split, pages.total);
+  if (splits > 1 && begin >= end) {
+    return;  // the reduction knows
+  }
+  const int* table = in.page_table + row * shape.table_stride;
+  const int64_t head_elements = static_cast<int64_t>(kTokens) * head_dim;
+  const auto offset = [&](int page) {
+    return (static_cast<int64_t>(page) * shape.kv_heads + kv_head) * head_elements;
+  };
+
+  WarpAttention<T, kTiles> attention(lane);
+  int page = 0;
+  int next_page = 0;
+  if (begin + warp < end) {
+    page = table[begin + warp];
+    attention.load_keys(in.k_pages + offset(page), head_dim);
+  }
+  if (begin + warp + kWarps < end) {
+    next_page = table[begin + warp + kWarps];
+  }
+  for (int i = threadIdx.x; i < kHeadsPerBlock * kDims; i += kThreads) {
+    const int head = i / kDims;
+    const int dim = i % kDims;
+    shared_q[head][dim] = head < heads && dim < head_dim
+                              ? in.q[row * shape.q_stride + (first_head + head) * head_dim + dim]
+                              : from_f32<T>(0.0f);
+  }
+  __syncthreads();
+
+  for (int i = begin + warp; i < end; i += kWarps) {
+    const int tokens = min(kTokens, kv_length - i * kTokens);
+    attention.load_values(in.v_pages + offset(page), tokens, head_dim);
+    attention.compute_scores(shared_q[lane / 4], tokens, shape.scale);
+    page = next_page;
+    if (i + kWarps < end) {
+      attention.load_keys(in.k_pages + offset(page), head_dim);
+    }
+    if (i + 2 * kWarps < end) {
+      next_page = table[i + 2 * kWarps];
+    }
+    attention.add_page();
+  }
+
+  attention.store(heads, shared_largest[warp], shared_weight[warp], shared_values[warp][0],
+                  kValueStride);
+  __syncthreads();
+  for (int head = warp; head < heads; head += kWarps) {
+    float largest = shared_largest[0][head];
+    for (int w = 1; w < kWarps; ++w) {
+      largest = fmaxf(largest, shared_largest[w][head]);
+    }
+    float factors[kWarps];
+    float weight = 0.0f;
+    for (int w = 0; w < kWarps; ++w) {
+      factors[w] = rescale(shared_largest[w][head], largest);
+      weight += factors[w] * shared_weight[w][head];
+    }
+    const int64_t partial = (row * splits + blockIdx.y) * shape.heads + first_head + head;
+    for (int dim = lane; dim < head_dim; dim += kWarpSize) {
+      float value = 0.0f;
+      for (int w = 0; w < kWarps; ++w) {
+        value += factors[w] * shared_values[w][head][dim];
+      }
+      if (splits > 1) {
+        partials.values[partial * head_dim + dim] = value;
+      } else {
+        in.y[row * shape.y_stride + (first_head + head) * head_dim + dim] =
+            from_f32<T>(kv_length == 0 ? 0.0f : value / weight);
+      }
+    }
+    if (splits > 1 && lane == 0) {
+      partials.stats[partial] = make_float2(largest, weight);
+    }
+  }
+}
+
+// One warp for a row and a query head (blockIdx.x = row * heads + head) adds up the splits, one
+// after another. Lane l has four dims from 4 * l on, and in a head of more than 128 four others.
+// Splits without a page have left nothing.
+template <class T>
+__global__ void __launch_bounds__(kWarpSize)
+    attention_decode_reduce_kernel(Partials partials, const int* kv_length, int splits, T* y,
+                                   Shape shape) {
+  __shared__ float shared_factors[kMaxSplits];
+  const int lane = threadIdx.x;
+  const int64_t row = blockIdx.x / shape.heads;
+  const int head = blockIdx.x % shape.heads;
+  const int used = SplitPages(kv_length[row], splits).used_splits();
+  const int64_t first = row * splits * shape.heads + head;
+
+  float largest = -INFINITY;
+  for (int s = lane; s < used; s += kWarpSize) {
+    largest = fmaxf(largest, partials.stats[first + s * shape.heads].x);
+  }
+  for (int distance = kWarpSize / 2; distance > 0; distance /= 2) {
+    largest = fmaxf(largest, __shfl_xor_sync(0xffffffffu, largest, distance));
+  }
+  float weight = 0.0f;
+  for (int s = lane; s < used; s += kWarpSize) {
+    const float2 stats = partials.stats[first + s * shape.heads];
+    shared_factors[s] = rescale(stats.x, largest);
+    weight += shared_factors[s] * stats.y;
+  }
+  weight = warp_sum(weight);
+  __syncwarp();
+
+  for (int dim = 4 * lane; dim < shape.head_dim; dim += 4 * kWarpSize) {
+    float sums[4] = {};
+#pragma unroll 8
+    for (int s = 0; s < used; ++s) {
+      const float4 values = *reinterpret_cast<const float4*>(
+          partials.values + (first + s * shape.heads) * shape.head_dim + dim);
+      sums[0] += shared_factors[s] * values.x;
+      sums[1] += shared_factors[s] * values.y;
+      sums[2] += shared_factors[s] * values.z;
+      sums[3] += shared_factors[s] * values.w;
+    }
+    for (int i = 0; i < 4; ++i) {
+      y[row * shape.y_stride + head * shape.head_dim + dim + i] =
+          from_f32<T>(used == 0 ? 0.0f : sums[i] / weight);
+    }
+  }
+}
+
+constexpr int64_t pieces_of(int64_t heads, int64_t kv_heads) {
+  return (heads / kv_heads + kHeadsPerBlock - 1) / kHeadsPerBlock;
+}
+
+// The tables of a captured launch vary, so that only what does not vary may decide: a long request
+// among so many short ones that they fill the GPU is not split.
+int64_t splits_for(int64_t blocks_per_split, int tiles, const ExecContext& ctx) {
+  const int64_t blocks = std::min<int64_t>(
+      int64_t{cuda_state(ctx).multiprocessors} * blocks_per_multiprocessor(tiles), kMaxBlocks);
+  return std::clamp<int64_t>(blocks / blocks_per_split, 1, kMaxSplits);
+}
+
+template <class T, int kTiles>
+void start(const Operands<T>& in, int64_t rows, const Shape& shape, ExecContext& ctx) {
+  const int64_t blocks = rows * shape.kv_heads * shape.pieces;
+  const int64_t splits = splits_for(blocks, kTiles, ctx);
+  auto scratch = ctx.workspace.scope();
+  Partials partials{};
+  if (splits > 1) {
+    const int64_t parts = rows * splits;
+    partials.values =
+        scratch.tensor(DType::f32, {parts, shape.heads, shape.head_dim}).data<float>();
+    partials.stats =
+        static_cast<float2*>(scratch.tensor(DType::f32, {parts, shape.heads, 2}).raw());
+  }
+  launch(ctx, attention_decode_kernel<T, kTiles>,
+         {.blocks = dim3(static_cast<unsigned>(blocks), static_cast<unsigned>(splits)),
+          .threads = kThreads},
+         in, partials, shape);
+  if (splits > 1) {
+    launch(ctx, attention_decode_reduce_kernel<T>,
+           {.blocks = static_cast<unsigned>(rows * shape.heads), .threads = kWarpSize}, partials,
+           in.kv_length, static_cast<int>(splits), in.y, shape);
+  }
+}
+
+}  // namespace
+
+void attention_decode_cuda(const Tensor& q, const KvLayer& kv, const PagedBatch& batch, float scale,
+                           const Tensor& y, ExecContext& ctx) {
+  const int64_t rows = q.size(0);
+  const int64_t kv_heads = kv.k.size(1);
+  const int64_t head_dim = kv.k.size(3);
+  const int64_t heads = q.size(1) / head_dim;
+  require(batch.requests() == rows, "attention: a decode step has {} rows for {} requests", rows,
+          batch.requests());
+  const Shape shape{.heads = static_cast<int>(heads),
+                    .kv_heads = static_cast<int>(kv_heads),
+                    .head_dim = static_cast<int>(head_dim),
+                    .pieces = static_cast<int>(pieces_of(heads, kv_heads)),
+                    .q_stride = q.row_stride(),
+                    .y_stride = y.row_stride(),
+                    .table_stride = batch.page_table.row_stride(),
+                    .scale = scale};
+  visit_activation(q.dtype(), [&]<class T>(T) {
+    const Operands<T> in{.q = static_cast<const T*>(q.raw()),
+                         .k_pages = static_cast<const T*>(kv.k.raw()),
+                         .v_pages = static_cast<const T*>(kv.v.raw()),
+                         .kv_length = static_cast<const int*>(batch.kv_length.raw()),
+                         .page_table = static_cast<const int*>(batch.page_table.raw()),
+                         .y = static_cast<T*>(y.raw())};
+    if (head_dim <= kTileDims) {
+      start<T, 1>(in, rows, shape, ctx);
+    } else if (head_dim <= 2 * kTileDims) {
+      start<T, 2>(in, rows, shape, ctx);
+    } else {
+      start<T, 4>(in, rows, shape, ctx);
+    }
+  });
+}
+
+// A launch is split only as long as rows * kv_heads * pieces * splits <= kMaxBlocks.
+int64_t attention_decode_workspace_bytes(int64_t heads, int64_t kv_heads, int64_t head_dim) {
+  const int64_t parts = kMaxBlocks / (kv_heads * pieces_of(heads, kv_heads));
+  return Workspace::tensor_bytes(DType::f32, {parts, heads, head_dim}) +
+         Workspace::tensor_bytes(DType::f32, {parts, heads, 2});
+}
+
+}  // namespace sparsellm

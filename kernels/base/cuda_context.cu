@@ -1,0 +1,84 @@
+#include "kernels/base/cuda_context.h"
+#include "kernels/base/cuda_state.cuh"
+
+namespace sparsellm {
+CudaContext::CudaContext(Device device) : state_(std::make_unique<State>()) {
+  require(device.is_cuda(), "a CUDA context on {}", to_string(device));
+  state_->device = device;
+  check_cuda(cudaSetDevice(device.index));
+  check_cuda(cudaStreamCreate(&state_->stream));
+  check_cublas(cublasLtCreate(&state_->blas));
+  state_->blas_workspace = Buffer(device, kWorkspaceBytes, "the workspace of cuBLAS");
+  check_cuda(cudaDeviceGetAttribute(&state_->multiprocessors, cudaDevAttrMultiProcessorCount,
+                                    device.index));
+}
+
+CudaContext::State::~State() {
+  cudaSetDevice(device.index);
+  if (stream != nullptr) {
+    cudaStreamSynchronize(stream);
+    cudaStreamDestroy(stream);
+  }
+  if (blas != nullptr) {
+    cublasLtDestroy(blas);
+  }
+}
+
+CudaContext::~CudaContext() = default;
+
+void CudaContext::make_current() const { check_cuda(cudaSetDevice(state_->device.index)); }
+
+void CudaContext::synchronize() const { check_cuda(cudaStreamSynchronize(state_->stream)); }
+
+void CudaContext::copy_async(void* destination, const void* source, int64_t bytes) const {
+  check_cuda(cudaMemcpyAsync(destination, source, static_cast<size_t>(bytes), cudaMemcpyDefault,
+                             state_->stream));
+}
+
+void CudaContext::copy_rows_async(void* destination, int64_t destination_pitch, const void* source,
+                                  int64_t source_pitch, int64_t width, int64_t rows) const {
+  check_cuda(cudaMemcpy2DAsync(destination, static_cast<size_t>(destination_pitch), source,
+                               static_cast<size_t>(source_pitch), static_cast<size_t>(width),
+                               static_cast<size_t>(rows), cudaMemcpyDefault, state_->stream));
+}
+
+struct CudaEvent::State {
+  cudaStream_t stream = nullptr;
+  cudaEvent_t event = nullptr;
+
+  ~State() {
+    if (event != nullptr) {
+      cudaEventDestroy(event);
+    }
+  }
+};
+
+CudaEvent::CudaEvent(const CudaContext& context, Timing timing)
+    : state_(std::make_unique<State>()) {
+  state_->stream = context.state().stream;
+  check_cuda(cudaSetDevice(context.state().device.index));
+  check_cuda(cudaEventCreateWithFlags(
+      &state_->event, timing == Timing::yes ? cudaEventDefault : cudaEventDisableTiming));
+}
+
+CudaEvent::~CudaEvent() = default;
+CudaEvent::CudaEvent(CudaEvent&&) noexcept = default;
+CudaEvent& CudaEvent::operator=(CudaEvent&&) noexcept = default;
+
+void CudaEvent::record() {
+  cudaStreamCaptureStatus status{};
+  check_cuda(cudaStreamIsCapturing(state_->stream, &status));
+  const bool captured = status != cudaStreamCaptureStatusNone;
+  check_cuda(cudaEventRecordWithFlags(state_->event, state_->stream,
+                                      captured ? cudaEventRecordExternal : cudaEventRecordDefault));
+}
+
+void CudaEvent::synchronize() const { check_cuda(cudaEventSynchronize(state_->event)); }
+
+double CudaEvent::seconds_since(const CudaEvent& earlier) const {
+  float milliseconds = 0.0f;
+  check_cuda(cudaEventElapsedTime(&milliseconds, earlier.state_->event, state_->event));
+  return static_cast<double>(milliseconds) * 1e-3;
+}
+
+}  // namespace sparsellm

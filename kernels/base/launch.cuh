@@ -1,0 +1,31 @@
+#pragma once
+
+#include <utility>
+
+#include "kernels/base/cuda_state.cuh"
+
+namespace sparsellm {
+
+struct LaunchShape {
+  dim3 blocks;
+  dim3 threads;
+  size_t shared_bytes = 0;
+};
+
+// The one way to start a kernel: on the context's stream, with its error checked. Nothing is
+// started if there are no blocks.
+template <class... Parameters, class... Arguments>
+void launch(const ExecContext& ctx, void (*kernel)(Parameters...), const LaunchShape& shape,
+            Arguments&&... arguments) {
+  if (shape.blocks.x == 0 || shape.blocks.y == 0 || shape.blocks.z == 0) {
+    return;
+  }
+  cudaLaunchConfig_t config{};
+  config.gridDim = shape.blocks;
+  config.blockDim = shape.threads;
+  config.dynamicSmemBytes = shape.shared_bytes;
+  config.stream = cuda_state(ctx).stream;
+  check_cuda(cudaLaunchKernelEx(&config, kernel, std::forward<Arguments>(arguments)...));
+}
+
+}  // namespace sparsellm

@@ -1,0 +1,68 @@
+#include "kernels/base/cuda_context.h"
+#include "kernels/base/cuda_graph.h"
+#include "kernels/base/device.h"
+#include "kernels/base/device_cuda.h"
+#include "kernels/base/device_info.h"
+#include "kernels/base/error.h"
+#include "kernels/base/pinned_buffer.h"
+#include "kernels/base/upload.h"
+
+// Stands in for the CUDA side of kernels/base in a CPU-only build. What takes a CudaContext is
+// never called, since there is none.
+
+namespace sparsellm {
+
+int cuda_device_count() { return 0; }
+
+std::string no_cuda_device_reason() { return "this build has the CPU device only"; }
+
+DeviceMemory device_memory_cuda(int) { fail("{}", no_cuda_device_reason()); }
+
+int64_t peak_memory_cuda(int) { return 0; }
+
+void* allocate_bytes_cuda(int, int64_t) { fail("{}", no_cuda_device_reason()); }
+
+void free_bytes_cuda(int, void*) noexcept {}
+
+void copy_bytes_cuda(void*, const void*, int64_t) { fail("{}", no_cuda_device_reason()); }
+
+GpuInfo query_gpu(int) { fail("{}", no_cuda_device_reason()); }
+
+struct CudaContext::State {};
+
+CudaContext::CudaContext(Device) { fail("{}", no_cuda_device_reason()); }
+CudaContext::~CudaContext() = default;
+void CudaContext::make_current() const {}
+void CudaContext::synchronize() const {}
+void CudaContext::copy_async(void*, const void*, int64_t) const {}
+void CudaContext::copy_rows_async(void*, int64_t, const void*, int64_t, int64_t, int64_t) const {}
+
+struct CudaEvent::State {};
+
+CudaEvent::CudaEvent(const CudaContext&, Timing) {}
+CudaEvent::~CudaEvent() = default;
+CudaEvent::CudaEvent(CudaEvent&&) noexcept = default;
+CudaEvent& CudaEvent::operator=(CudaEvent&&) noexcept = default;
+void CudaEvent::record() {}
+void CudaEvent::synchronize() const {}
+double CudaEvent::seconds_since(const CudaEvent&) const { return 0.0; }
+
+struct CudaGraph::State {};
+
+CudaGraph::CudaGraph(const CudaContext&, const std::function<void()>&) {}
+CudaGraph::~CudaGraph() = default;
+CudaGraph::CudaGraph(CudaGraph&&) noexcept = default;
+CudaGraph& CudaGraph::operator=(CudaGraph&&) noexcept = default;
+void CudaGraph::launch() const {}
+
+PinnedBuffer::PinnedBuffer(int64_t, std::string_view) { fail("{}", no_cuda_device_reason()); }
+PinnedBuffer::~PinnedBuffer() = default;
+
+struct Uploader::State {};
+
+Uploader::Uploader(Device) { fail("{}", no_cuda_device_reason()); }
+Uploader::~Uploader() = default;
+void Uploader::submit(Upload) {}
+void Uploader::finish(const Progress&) {}
+
+}  // namespace sparsellm

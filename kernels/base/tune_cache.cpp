@@ -1,0 +1,145 @@
+#include "kernels/base/tune_cache.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <nlohmann/json.hpp>
+#include <system_error>
+#include <utility>
+
+#include "kernels/base/error.h"
+#include "kernels/base/json_reader.h"
+
+namespace sparsellm {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+constexpr std::string_view kFormat = "sparsellm tune cache";
+constexpr int64_t kVersion = 1;
+constexpr int64_t kMaxBytes = 16 << 20;  // tens of thousands of choices
+constexpr int kMaxDepth = 2;
+
+struct Contents {
+  std::map<std::string, std::string, std::less<>> entries;
+  std::string problem;
+};
+
+Contents read(const fs::path& path) {
+  std::error_code unknown;
+  if (path.empty() || fs::status(path, unknown).type() == fs::file_type::not_found) {
+    return {};
+  }
+  try {
+    const json document = read_json_file(path, kMaxBytes, kMaxDepth);
+    const JsonValue file(document, path.string());
+    file.allow_only({"format", "version", "entries"});
+    if (file["format"].string() != kFormat) {
+      file["format"].refuse("expected " + quote(kFormat));
+    }
+    file["version"].integer(kVersion, kVersion);
+    Contents contents;
+    contents.entries.merge(file["entries"].string_map());
+    return contents;
+  } catch (const Error& error) {
+    return {.entries = {}, .problem = error.what()};
+  }
+}
+
+// A file beside `target` that takes its place, or disappears.
+class Replacement {
+ public:
+  explicit Replacement(fs::path target) : target_(std::move(target)) {
+    constexpr int kMaxAttempts = 100;  // names that other savers, or crashed ones, may hold
+    for (int attempt = 0; attempt < kMaxAttempts && fd_ < 0; ++attempt) {
+      path_ = target_;
+      path_ += fmt::format(".{}-{}.partial", ::getpid(), attempt);
+      fd_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+      if (fd_ < 0 && errno != EEXIST) {
+        break;
+      }
+    }
+    check(fd_ >= 0);
+  }
+  ~Replacement() {
+    if (fd_ >= 0) {
+      ::close(fd_);
+      ::unlink(path_.c_str());
+    }
+  }
+  Replacement(const Replacement&) = delete;
+  Replacement& operator=(const Replacement&) = delete;
+
+  void write(std::string_view text) {
+    while (!text.empty()) {
+      const ssize_t written = ::write(fd_, text.data(), text.size());
+      if (written < 0 && errno == EINTR) {
+        continue;
+      }
+      check(written > 0);
+      text.remove_prefix(static_cast<size_t>(written));
+    }
+  }
+
+  void commit() {
+    check(::fsync(fd_) == 0);  // or a crash could leave the new name with nothing behind it
+    check(::rename(path_.c_str(), target_.c_str()) == 0);
+    ::close(std::exchange(fd_, -1));
+  }
+
+ private:
+  void check(bool good) const {
+    require(good, "cannot write {}: {}", target_.string(), std::strerror(errno));
+  }
+
+  fs::path target_;
+  fs::path path_;
+  int fd_ = -1;
+};
+
+}  // namespace
+
+TuneCache::TuneCache(fs::path path) : path_(std::move(path)) {
+  Contents contents = read(path_);
+  entries_ = std::move(contents.entries);
+  problem_ = std::move(contents.problem);
+}
+
+std::optional<std::string> TuneCache::find(std::string_view key) const {
+  const auto found = entries_.find(key);
+  return found == entries_.end() ? std::nullopt : std::optional(found->second);
+}
+
+void TuneCache::put(std::string_view key, std::string_view value) {
+  const auto found = entries_.find(key);
+  if (found != entries_.end() && found->second == value) {
+    return;
+  }
+  entries_.insert_or_assign(std::string(key), std::string(value));
+  unsaved_.insert_or_assign(std::string(key), std::string(value));
+}
+
+void TuneCache::save() {
+  if (path_.empty() || unsaved_.empty()) {
+    return;
+  }
+  Contents contents = read(path_);
+  require(contents.problem.empty(), "{}; it is not replaced", contents.problem);
+  Entries merged = std::move(contents.entries);
+  for (const auto& [key, value] : unsaved_) {
+    merged.insert_or_assign(key, value);
+  }
+  const json document{{"format", kFormat}, {"version", kVersion}, {"entries", merged}};
+  std::error_code unknown;  // the opening of the file tells
+  fs::create_directories(path_.parent_path(), unknown);
+  Replacement file(path_);
+  file.write(document.dump(1, ' ', true, json::error_handler_t::replace) + "\n");
+  file.commit();
+  entries_ = std::move(merged);
+  unsaved_.clear();
+}
+
+}  // namespace sparsellm

@@ -1,0 +1,278 @@
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstring>
+#include <deque>
+#include <exception>
+#include <mutex>
+#include <optional>
+#include <system_error>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "kernels/base/convert.h"
+#include "kernels/base/cuda_state.cuh"
+#include "kernels/base/mapped_file.h"
+#include "kernels/base/pinned_buffer.h"
+#include "kernels/base/upload.h"
+
+namespace sparsellm {
+namespace {
+
+// One thread copies some 5 GB/s out of the page cache; a PCIe 5 bus takes 55.
+constexpr unsigned kMaxThreads = 16;
+// Large enough that the fixed cost of a copy (some 10 us) does not show, small enough that the
+// buffers of all threads are quickly page-locked.
+constexpr int64_t kBufferBytes = 2 << 20;
+// A small model is not worth all the threads and their buffers.
+constexpr int64_t kBytesPerThread = 16 * kBufferBytes;
+constexpr std::chrono::milliseconds kProgressInterval{50};
+
+// A page-locked buffer and the copy out of it that is under way.
+class StagingBuffer {
+ public:
+  explicit StagingBuffer(int64_t bytes) : memory_(bytes, "a staging buffer") {
+    // Blocking: the threads that wait leave their cores to those that fill buffers.
+    check_cuda(cudaEventCreateWithFlags(&copied_, cudaEventDisableTiming | cudaEventBlockingSync));
+  }
+  ~StagingBuffer() { cudaEventDestroy(copied_); }
+  StagingBuffer(const StagingBuffer&) = delete;
+  StagingBuffer& operator=(const StagingBuffer&) = delete;
+
+  // Waits until the buffer may be filled again. Returns the bytes of the source that were in it.
+  int64_t wait() {
+    if (source_bytes_ > 0) {
+      check_cuda(cudaEventSynchronize(copied_));
+    }
+    return std::exchange(source_bytes_, 0);
+  }
+
+  // `piece` fits the buffer, which nobody reads.
+  void copy(const Upload& piece, cudaStream_t stream) {
+    const int64_t count = std::ssize(piece.source) / size_of(piece.from);
+    if (piece.from != piece.to) {
+      fill_converted(piece, count);
+    } else if (piece.file != nullptr) {
+      piece.file->read(piece.source, memory_.data());
+    } else {
+      std::memcpy(memory_.data(), piece.source.data(), piece.source.size());
+    }
+    check_cuda(cudaMemcpyAsync(piece.destination, memory_.data(),
+                               static_cast<size_t>(count * size_of(piece.to)),
+                               cudaMemcpyHostToDevice, stream));
+    check_cuda(cudaEventRecord(copied_, stream));
+    source_bytes_ = std::ssize(piece.source);
+  }
+
+ private:
+  void fill_converted(const Upload& piece, int64_t count) {
+    if (piece.file != nullptr) {
+      populate_pages(piece.source);
+    }
+    const std::optional<float> overflow =
+        convert(piece.from, piece.source.data(), piece.to, memory_.data(), count);
+    require(!overflow, "{}: the value {} is too large for {}", piece.what, overflow.value_or(0),
+            name_of(piece.to));
+    if (piece.file != nullptr) {
+      release_pages(piece.source);
+    }
+  }
+
+  PinnedBuffer memory_;
+  cudaEvent_t copied_ = nullptr;
+  int64_t source_bytes_ = 0;  // whose copy may be under way
+};
+
+// What one thread works with: a stream, and a buffer to fill while the other is copied.
+class Lane {
+ public:
+  Lane(Device device, std::atomic<int64_t>& bytes_done) : bytes_done_(bytes_done) {
+    check_cuda(cudaSetDevice(device.index));
+    check_cuda(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
+  }
+  // Waits, so that no copy outlives its buffer or its destination.
+  ~Lane() {
+    cudaStreamSynchronize(stream_);
+    cudaStreamDestroy(stream_);
+  }
+  Lane(const Lane&) = delete;
+  Lane& operator=(const Lane&) = delete;
+
+  void copy(const Upload& piece) {
+    std::optional<StagingBuffer>& buffer = buffers_[next_];
+    next_ = (next_ + 1) % buffers_.size();
+    if (!buffer) {
+      buffer.emplace(kBufferBytes);
+    }
+    bytes_done_ += buffer->wait();
+    buffer->copy(piece, stream_);
+  }
+
+  void drain() {
+    for (std::optional<StagingBuffer>& buffer : buffers_) {
+      if (buffer) {
+        bytes_done_ += buffer->wait();
+      }
+    }
+  }
+
+ private:
+  std::atomic<int64_t>& bytes_done_;
+  cudaStream_t stream_ = nullptr;
+  std::array<std::optional<StagingBuffer>, 2> buffers_;
+  size_t next_ = 0;
+};
+
+}  // namespace
+
+struct Uploader::State {
+  Device device;
+  int64_t submitted_bytes = 0;
+  std::atomic<int64_t> bytes_done{0};
+  std::vector<std::thread> threads;
+
+  std::mutex mutex;  // of what follows
+  std::condition_variable work;
+  std::condition_variable idle;
+  std::deque<Upload> queue;
+  int busy = 0;  // threads with copies that may be under way
+  bool stop = false;
+  std::exception_ptr error;
+
+  bool is_idle() const { return queue.empty() && busy == 0; }
+  Upload take();
+  void copy_queue(std::optional<Lane>& lane, std::unique_lock<std::mutex>& lock);
+  void run_thread();
+};
+
+// What fits a staging buffer, from the front of the queue.
+Upload Uploader::State::take() {
+  Upload& front = queue.front();
+  const int64_t count =
+      std::min(kBufferBytes / size_of(front.to), std::ssize(front.source) / size_of(front.from));
+  const auto source_bytes = static_cast<size_t>(count * size_of(front.from));
+  if (source_bytes == front.source.size()) {
+    Upload last = std::move(front);
+    queue.pop_front();
+    return last;
+  }
+  Upload piece = front;
+  piece.source = front.source.first(source_bytes);
+  front.source = front.source.subspan(source_bytes);
+  front.destination = static_cast<std::byte*>(front.destination) + count * size_of(front.to);
+  return piece;
+}
+
+// Until nothing is left in the queue, and nothing under way.
+void Uploader::State::copy_queue(std::optional<Lane>& lane, std::unique_lock<std::mutex>& lock) {
+  lock.unlock();
+  if (!lane) {
+    lane.emplace(device, bytes_done);
+  }
+  lock.lock();
+  while (!queue.empty()) {
+    const Upload piece = take();
+    lock.unlock();
+    lane->copy(piece);
+    lock.lock();
+  }
+  lock.unlock();
+  lane->drain();
+  lock.lock();
+}
+
+void Uploader::State::run_thread() {
+  std::optional<Lane> lane;
+  std::unique_lock lock(mutex);
+  while (true) {
+    work.wait(lock, [&] { return stop || !queue.empty(); });
+    if (stop) {
+      return;
+    }
+    ++busy;
+    try {
+      copy_queue(lane, lock);
+    } catch (...) {
+      if (lock.owns_lock()) {
+        lock.unlock();
+      }
+      lane.reset();  // its copies are done before finish() throws
+      lock.lock();
+      if (!error) {
+        error = std::current_exception();
+      }
+      queue.clear();
+    }
+    --busy;
+    if (is_idle()) {
+      idle.notify_all();
+    }
+  }
+}
+
+Uploader::Uploader(Device device) : state_(std::make_unique<State>()) {
+  require(device.is_cuda(), "an upload to {}", to_string(device));
+  state_->device = device;
+}
+
+Uploader::~Uploader() {
+  {
+    const std::lock_guard lock(state_->mutex);
+    state_->stop = true;
+    state_->queue.clear();
+  }
+  state_->work.notify_all();
+  for (std::thread& thread : state_->threads) {
+    thread.join();
+  }
+}
+
+void Uploader::submit(Upload upload) {
+  State& state = *state_;
+  const int64_t bytes = std::ssize(upload.source);
+  require(bytes % size_of(upload.from) == 0, "{}: {} bytes are no whole number of {}", upload.what,
+          bytes, name_of(upload.from));
+  if (bytes == 0) {
+    return;
+  }
+  {
+    const std::lock_guard lock(state.mutex);
+    state.queue.push_back(std::move(upload));
+  }
+  state.work.notify_all();  // an upload may be work for all of them
+
+  state.submitted_bytes += bytes;
+  const int64_t most = std::clamp(std::thread::hardware_concurrency(), 1u, kMaxThreads);
+  const int64_t wanted = std::min(most, state.submitted_bytes / kBytesPerThread + 1);
+  try {
+    while (std::ssize(state.threads) < wanted) {
+      state.threads.emplace_back([&state] { state.run_thread(); });
+    }
+  } catch (const std::system_error& error) {
+    fail("cannot start {} threads for an upload: {}", wanted, error.what());
+  }
+}
+
+void Uploader::finish(const Progress& progress) {
+  State& state = *state_;
+  std::unique_lock lock(state.mutex);
+  while (!state.idle.wait_for(lock, kProgressInterval, [&] { return state.is_idle(); })) {
+    if (progress) {
+      lock.unlock();
+      progress(state.bytes_done.load());
+      lock.lock();
+    }
+  }
+  if (state.error) {
+    std::rethrow_exception(std::exchange(state.error, nullptr));
+  }
+  lock.unlock();
+  if (progress) {
+    progress(state.bytes_done.load());
+  }
+}
+
+}  // namespace sparsellm

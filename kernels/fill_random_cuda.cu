@@ -1,0 +1,42 @@
+#include <algorithm>
+
+#include "kernels/base/launch.cuh"
+#include "kernels/cuda_types.cuh"
+#include "kernels/fill_random_device.h"
+
+namespace sparsellm {
+namespace {
+
+constexpr int kThreads = 256;
+constexpr int64_t kMaxBlocks = 1 << 14;  // some rounds on every GPU; the threads go on from there
+
+// The intrinsics are never fused into one rounding, and neither is the CPU's code.
+__device__ float random_value(const RandomFillSteps& steps, int64_t index) {
+  const uint64_t bits = random_bits(steps.key, index);
+  const float odd = static_cast<float>(2 * static_cast<int>(bits & 0xffffu) - 65535);
+  return bits >> 32 < steps.zeros ? 0.0f : __fadd_rn(steps.centre, __fmul_rn(odd, steps.step));
+}
+
+// A thread makes every (number of all threads)-th element. No shared memory; any n is right.
+template <class T>
+__global__ void __launch_bounds__(kThreads)
+    fill_random_kernel(RandomFillSteps steps, T* x, int64_t n) {
+  const int64_t stride = static_cast<int64_t>(gridDim.x) * kThreads;
+  for (int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x; i < n; i += stride) {
+    x[i] = from_f32<T>(random_value(steps, i));
+  }
+}
+
+}  // namespace
+
+void fill_random_cuda(const RandomFill& fill, Tensor x, ExecContext& ctx) {
+  const int64_t n = x.size(0);
+  const int64_t blocks = std::min((n + kThreads - 1) / kThreads, kMaxBlocks);
+  visit_floating(x.dtype(), [&]<class T>(T) {
+    launch(ctx, fill_random_kernel<T>,
+           {.blocks = dim3(static_cast<unsigned>(blocks)), .threads = kThreads}, steps_of(fill),
+           static_cast<T*>(x.raw()), n);
+  });
+}
+
+}  // namespace sparsellm

@@ -1,0 +1,65 @@
+#pragma once
+
+#include <cublasLt.h>
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "kernels/base/cuda_state.cuh"
+#include "kernels/base/exec.h"
+#include "kernels/base/tensor.h"
+
+namespace sparsellm {
+
+// gemm() in the terms of cuBLASLt: y^T [out, tokens] = w [out, in] * x^T [in, tokens] + bias, all
+// column-major.
+struct GemmOperands {
+  Tensor x;
+  Tensor w;
+  Tensor bias;  // [out] or empty
+  Tensor y;
+  bool relu = false;
+
+  // The same for tokens [begin, begin + count).
+  GemmOperands tokens(int64_t begin, int64_t count) const;
+};
+
+// Whether one call computes all tokens, or one call each.
+enum class TokenCalls : uint8_t { one, each };
+
+struct GemmPlan {
+  cublasLtMatmulAlgo_t algorithm{};
+  TokenCalls calls = TokenCalls::one;
+};
+
+// What the rows of a matrix are aligned to; at most 16 bytes, which is all that an algorithm can
+// make use of. Equal for any rows of one matrix.
+int64_t row_alignment(const Tensor& x);
+
+// Throws Error unless gemm() takes these on CUDA, whatever the sizes.
+void check_gemm_operands(const GemmOperands& operands);
+
+// Up to kMostProposals plans, what cuBLASLt believes to be the fastest first. None adds partial
+// sums in another dtype than f32. Nothing runs: may be called while a graph is captured.
+inline constexpr int kMostProposals = 16;
+std::vector<GemmPlan> heuristic_plans(const CudaContext::State& cuda, const GemmOperands& operands,
+                                      int count);
+
+// The first of them. Throws Error if there is none.
+GemmPlan heuristic_plan(const CudaContext::State& cuda, const GemmOperands& operands);
+
+// Whether cuBLASLt can run the plan on these operands in its workspace, without adding partial sums
+// in another dtype than f32.
+bool is_possible(const CudaContext::State& cuda, const GemmOperands& operands,
+                 const GemmPlan& plan);
+
+// The number of parts that K is split into is one of the settings of an algorithm; not every
+// algorithm has it.
+int32_t k_splits(const GemmPlan& plan);
+std::optional<GemmPlan> with_k_splits(GemmPlan plan, int32_t splits);
+
+// Enqueues the product. After anything but success the contents of y are undefined.
+cublasStatus_t enqueue_gemm(const GemmOperands& operands, const GemmPlan& plan, ExecContext& ctx);
+
+}  // namespace sparsellm

@@ -1,0 +1,160 @@
+#include <algorithm>
+#include <bit>
+
+#include "kernels/base/launch.cuh"
+#include "kernels/counter_random.h"
+#include "kernels/cuda_types.cuh"
+#include "kernels/gemm_measure.cuh"
+
+namespace sparsellm {
+namespace {
+
+constexpr int kThreads = 256;
+constexpr int kRepetitions = 7;
+
+// Enough blocks for any device; the kernels below go over n elements in strides of the grid.
+LaunchShape shape_for(int64_t n) {
+  constexpr int64_t kMaxBlocks = 4096;
+  return {
+      .blocks = dim3(static_cast<unsigned>(std::min((n + kThreads - 1) / kThreads, kMaxBlocks))),
+      .threads = kThreads};
+}
+
+__device__ int64_t first_element() { return int64_t{blockIdx.x} * blockDim.x + threadIdx.x; }
+__device__ int64_t element_step() { return int64_t{gridDim.x} * blockDim.x; }
+
+template <class T>
+__global__ void gemm_random_kernel(T* x, int64_t n) {
+  for (int64_t i = first_element(); i < n; i += element_step()) {
+    const uint64_t bits = mix_bits(static_cast<uint64_t>(i + 1) * kRandomStep);
+    x[i] = from_f32<T>(static_cast<float>(bits >> 40) * 0x1p-23f - 1.0f);
+  }
+}
+
+template <class T>
+struct Rows {
+  const T* data;
+  int64_t stride;
+};
+
+// Each thread keeps the largest |a - b| and |a| of its elements, each warp those of its threads,
+// and its first lane those of the device. The bits of f32 that are not negative are ordered as
+// their values, with NaN on top.
+template <class T>
+__global__ void gemm_compare_kernel(Rows<T> a, Rows<T> b, int64_t columns, int64_t n,
+                                    unsigned* largest) {
+  unsigned difference = 0;
+  unsigned value = 0;
+  for (int64_t i = first_element(); i < n; i += element_step()) {
+    const int64_t row = i / columns;
+    const int64_t column = i - row * columns;
+    const float expected = f32_of(a.data[row * a.stride + column]);
+    const float got = f32_of(b.data[row * b.stride + column]);
+    difference = max(difference, __float_as_uint(fabsf(expected - got)));
+    value = max(value, __float_as_uint(fabsf(expected)));
+  }
+  // No thread has left: all lanes of the warp are here.
+  difference = __reduce_max_sync(0xffffffffu, difference);
+  value = __reduce_max_sync(0xffffffffu, value);
+  if (threadIdx.x % 32 == 0) {
+    atomicMax(&largest[0], difference);
+    atomicMax(&largest[1], value);
+  }
+}
+
+int64_t l2_bytes(int index) {
+  int bytes = 0;
+  check_cuda(cudaDeviceGetAttribute(&bytes, cudaDevAttrL2CacheSize, index));
+  return bytes;
+}
+
+}  // namespace
+
+void fill_operand(const Tensor& x, ExecContext& ctx) {
+  visit_activation(x.dtype(), [&]<class T>(T) {
+    launch(ctx, gemm_random_kernel<T>, shape_for(x.element_count()), static_cast<T*>(x.raw()),
+           x.element_count());
+  });
+}
+
+Comparison::Comparison(ExecContext& ctx)
+    : ctx_(ctx), result_(ctx.device, 2 * sizeof(unsigned), "a comparison") {
+  reset();
+}
+
+void Comparison::reset() {
+  check_cuda(cudaMemsetAsync(result_.data(), 0, static_cast<size_t>(result_.bytes()),
+                             cuda_state(ctx_).stream));
+}
+
+void Comparison::add(const Tensor& a, const Tensor& b) {
+  visit_floating(a.dtype(), [&]<class T>(T) {
+    const Rows<T> a_rows{static_cast<const T*>(a.raw()), a.row_stride()};
+    const Rows<T> b_rows{static_cast<const T*>(b.raw()), b.row_stride()};
+    launch(ctx_, gemm_compare_kernel<T>, shape_for(a.element_count()), a_rows, b_rows, a.size(1),
+           a.element_count(), static_cast<unsigned*>(result_.data()));
+  });
+}
+
+Comparison::Largest Comparison::take() {
+  unsigned bits[2];
+  ctx_.cuda->synchronize();
+  copy_bytes({}, bits, ctx_.device, result_.data(), sizeof(bits));
+  reset();
+  return {.difference = std::bit_cast<float>(bits[0]), .value = std::bit_cast<float>(bits[1])};
+}
+
+CallTimer::CallTimer(int64_t bytes_in_turn, ExecContext& ctx)
+    : ctx_(ctx),
+      flushed_(ctx.device, 2 * l2_bytes(ctx.device.index), "the flush of the L2"),
+      flush_always_(bytes_in_turn < 3 * l2_bytes(ctx.device.index)) {
+  for (int i = 0; i < kRepetitions; ++i) {
+    before_.emplace_back(*ctx.cuda, CudaEvent::Timing::yes);
+    after_.emplace_back(*ctx.cuda, CudaEvent::Timing::yes);
+  }
+}
+
+void CallTimer::flush() {
+  check_cuda(cudaMemsetAsync(flushed_.data(), 0, static_cast<size_t>(flushed_.bytes()),
+                             cuda_state(ctx_).stream));
+}
+
+std::optional<double> CallTimer::median(const std::function<void()>& call, double best) {
+  constexpr double kHopeless = 1.5;
+  // Several in a row, as in a step: what a kernel does at its begin may overlap the end of the one
+  // before. Flushes would stand between them.
+  const int calls = flush_always_ ? 1 : 4;
+  const auto enqueue = [&](int index, int count) {
+    before_[index].record();
+    for (int i = 0; i < count; ++i) {
+      call();
+    }
+    after_[index].record();
+  };
+  const auto seconds = [&](int index) {
+    after_[index].synchronize();
+    return after_[index].seconds_since(before_[index]);
+  };
+  // While the device is busy with a flush, the host enqueues what comes behind it: no measurement
+  // holds the time of a launch.
+  flush();
+  enqueue(0, 1);
+  if (seconds(0) > kHopeless * best) {
+    return std::nullopt;
+  }
+  flush();
+  for (int i = 0; i < kRepetitions; ++i) {
+    if (flush_always_ && i > 0) {
+      flush();
+    }
+    enqueue(i, calls);
+  }
+  std::vector<double> times;
+  for (int i = 0; i < kRepetitions; ++i) {
+    times.push_back(seconds(i) / calls);
+  }
+  std::nth_element(times.begin(), times.begin() + kRepetitions / 2, times.end());
+  return times[kRepetitions / 2];
+}
+
+}  // namespace sparsellm

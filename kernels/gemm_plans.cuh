@@ -1,0 +1,63 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <unordered_map>
+
+#include "kernels/gemm_blas.cuh"
+
+namespace sparsellm {
+
+// What the choice of an algorithm depends on. A choice that holds for several numbers of tokens
+// stands under one of them, and under row strides of 0 if it holds for any.
+struct GemmKey {
+  int64_t out = 0;
+  int64_t in = 0;
+  int64_t tokens = 0;
+  int64_t w_stride = 0;
+  int64_t x_stride = 0;
+  int64_t y_stride = 0;
+  DType x = DType::f16;  // and w's
+  DType y = DType::f16;
+  bool has_bias = false;
+  bool relu = false;
+  int8_t w_alignment = 0;
+  int8_t x_alignment = 0;
+  int8_t y_alignment = 0;
+
+  static GemmKey exact(const GemmOperands& operands);
+  static GemmKey any_stride(const GemmOperands& operands, int64_t tokens);
+
+  std::string text() const;  // without what is 0 for any; for messages and files
+  bool operator==(const GemmKey&) const = default;
+};
+
+// The algorithms of one device's products; they live as long as its CudaContext.
+class GemmPlans : public OpState {
+ public:
+  static GemmPlans& of(CudaContext::State& cuda);
+
+  // The algorithm for these operands. Under Sums::fastest it is found in a map but for the first
+  // time: then it is the tuned one of the bucket, if that can run, or cuBLASLt's first guess. Under
+  // Sums::batch_invariant it is what gemm() says.
+  GemmPlan plan_for(const GemmOperands& operands, ExecContext& ctx);
+
+  // What tuning found, for the number of tokens of `operands` and its bucket, and for any number.
+  void set_tuned(const GemmOperands& operands, const GemmPlan& plan);
+  void set_invariant(const GemmOperands& operands, const GemmPlan& plan);
+
+ private:
+  struct Hash {
+    size_t operator()(const GemmKey& key) const;
+  };
+  using Map = std::unordered_map<GemmKey, GemmPlan, Hash>;
+
+  GemmPlan fastest_plan(const CudaContext::State& cuda, const GemmOperands& operands) const;
+
+  Map used_;       // by exact shape
+  Map tuned_;      // by bucket, for any strides
+  Map invariant_;  // for any number of tokens, and any strides
+};
+
+}  // namespace sparsellm

@@ -1,0 +1,437 @@
+#include "kernels/base/launch.cuh"
+#include "kernels/base/warp.cuh"
+#include "kernels/counter_random.h"
+#include "kernels/sample_device.h"
+
+namespace sparsellm {
+namespace {
+
+constexpr int kThreads = 1024;
+constexpr int kWarps = kThreads / kWarpSize;
+constexpr int kDigitBits = 10;
+constexpr int kDigits = 1 << kDigitBits;
+constexpr int kCopies = 4;
+constexpr int kFilterWords = kThreads;
+constexpr uint64_t kLargestWeight = uint64_t{1} << 40;
+constexpr unsigned kAllLanes = 0xffffffffu;
+static_assert(kWarps == kWarpSize, "a warp looks at one value of each warp");
+static_assert(kDigits == kThreads, "a thread looks at one digit");
+
+__device__ int lane() { return threadIdx.x % kWarpSize; }
+__device__ int warp() { return threadIdx.x / kWarpSize; }
+
+// A candidate's place among all as one number, the larger the better: the bits of its logit, so
+// mapped that they order like the logits, above those of the distance of its id from the last id.
+// Every rank of a number is above 0.
+constexpr uint64_t kNoRank = 0;
+constexpr uint64_t kLowestRank = 1;
+
+// The ids that a row must not get. Most ids are told from them by one bit, that of the id modulo
+// the bits of the filter.
+struct BannedIds {
+  const int32_t* ids;
+  int count;
+  const unsigned* filter;  // shared, [kFilterWords]
+
+  __device__ bool contains(int id) const {
+    if (count == 0 || (filter[id / 32 % kFilterWords] >> id % 32 & 1) == 0) {
+      return false;
+    }
+    for (int i = 0; i < count; ++i) {
+      if (ids[i] == id) {
+        return true;
+      }
+    }
+    return false;
+  }
+};
+
+struct IdRange {
+  int begin;
+  int end;
+};
+
+struct LogitRow {
+  const float* logits;
+  int vocabulary;
+  int id_bits;  // of a rank
+  BannedIds banned;
+
+  __device__ int rank_bits() const { return 32 + id_bits; }
+
+  __device__ uint64_t rank_of(float logit, int id) const {
+    const unsigned bits = logit == 0.0f ? 0 : __float_as_uint(logit);  // -0 equals +0
+    const unsigned ordered = bits >> 31 != 0 ? ~bits : bits | 0x80000000u;
+    return uint64_t{ordered} << id_bits | static_cast<unsigned>(vocabulary - 1 - id);
+  }
+  __device__ float logit_of(uint64_t rank) const {
+    const auto ordered = static_cast<unsigned>(rank >> id_bits);
+    return __uint_as_float(ordered >> 31 != 0 ? ordered & 0x7fffffffu : ~ordered);
+  }
+  __device__ int id_of(uint64_t rank) const {
+    return vocabulary - 1 - static_cast<int>(rank & ((uint64_t{1} << id_bits) - 1));
+  }
+
+  // visit(id, logit) for what the thread owns of the range: of the 16-byte vectors one in
+  // `threads`, and at most one logit before and one behind them (rows of an odd vocabulary begin
+  // anywhere). The ids ascend. Loads go two by two, to have enough of them under way.
+  template <class Visit>
+  __device__ void for_each(IdRange range, int thread, int threads, Visit visit) const {
+    const int misaligned = static_cast<int>(reinterpret_cast<uintptr_t>(logits + range.begin) %
+                                            sizeof(float4) / sizeof(float));
+    const int head = min(range.begin + (4 - misaligned) % 4, range.end);
+    if (range.begin + thread < head) {
+      visit(range.begin + thread, logits[range.begin + thread]);
+    }
+    const auto visit_vector = [&](int i, const float4& x) {
+      const int id = head + 4 * i;
+      visit(id, x.x);
+      visit(id + 1, x.y);
+      visit(id + 2, x.z);
+      visit(id + 3, x.w);
+    };
+    const auto* vectors = reinterpret_cast<const float4*>(logits + head);
+    const int count = (range.end - head) / 4;
+    for (int i = thread; i < count; i += 2 * threads) {
+      const int next = i + threads;
+      const float4 x = __ldg(vectors + i);
+      const float4 y = next < count ? __ldg(vectors + next) : x;
+      visit_vector(i, x);
+      if (next < count) {
+        visit_vector(next, y);
+      }
+    }
+    const int tail = head + 4 * count;
+    if (tail + thread < range.end) {
+      visit(tail + thread, logits[tail + thread]);
+    }
+  }
+
+  // visit(rank) for the same ids, less the banned ones and those of a rank below `lowest`.
+  template <class Visit>
+  __device__ void for_each_rank(IdRange range, int thread, int threads, uint64_t lowest,
+                                Visit visit) const {
+    const float floor = logit_of(lowest);  // a NaN for the lowest ranks: nothing is below it
+    for_each(range, thread, threads, [&](int id, float logit) {
+      if (logit < floor) {
+        return;
+      }
+      const uint64_t rank = rank_of(logit, id);
+      if (rank >= lowest && !banned.contains(id)) {
+        visit(rank);
+      }
+    });
+  }
+};
+
+// exp((logit - largest) / temperature) in units of 2^-40.
+struct Weights {
+  float largest;
+  double inverse_temperature;
+
+  __device__ uint64_t of(float logit) const {
+    constexpr double kNegligible = -29.0;  // exp of it is less than half a unit
+    if (logit == largest) {                // also if both are infinite
+      return kLargestWeight;
+    }
+    const double exponent = (double{logit} - double{largest}) * inverse_temperature;
+    if (!(exponent > kNegligible)) {  // also of a NaN
+      return 0;
+    }
+    return __double2ull_rn(exp(exponent) * static_cast<double>(kLargestWeight));
+  }
+};
+
+// Sums of masses by digit, as two words, because 32 bits are what shared memory adds by
+// itself. The lanes of a warp spread over copies in different banks: logits that are near each
+// other have equal first digits, and additions to one address go one by one.
+struct Histogram {
+  unsigned low[kDigits][kCopies];
+  unsigned high[kDigits][kCopies];
+
+  __device__ void clear() {
+    for (int copy = 0; copy < kCopies; ++copy) {
+      low[threadIdx.x][copy] = 0;
+      high[threadIdx.x][copy] = 0;
+    }
+  }
+  __device__ void add(int digit, uint64_t mass) {
+    const int copy = threadIdx.x % kCopies;
+    const auto low_part = static_cast<unsigned>(mass);
+    const unsigned carry = atomicAdd(&low[digit][copy], low_part) > ~low_part ? 1 : 0;
+    const unsigned high_part = static_cast<unsigned>(mass >> 32) + carry;
+    if (high_part != 0) {
+      atomicAdd(&high[digit][copy], high_part);
+    }
+  }
+  __device__ uint64_t mass(int digit) const {
+    uint64_t sum = 0;
+    for (int copy = 0; copy < kCopies; ++copy) {
+      sum += uint64_t{high[digit][copy]} << 32 | low[digit][copy];
+    }
+    return sum;
+  }
+};
+
+struct Digit {
+  int value;
+  uint64_t mass;    // of the candidates with this digit
+  uint64_t wanted;  // of it, 1 to mass
+};
+
+// 37 KiB.
+struct Shared {
+  Histogram histogram;
+  unsigned filter[kFilterWords];
+  uint64_t of_warps[kWarps];
+  Digit digit;
+};
+
+__device__ uint64_t inclusive_sum_of_warp(uint64_t x) {
+  for (int distance = 1; distance < kWarpSize; distance *= 2) {
+    const uint64_t other = __shfl_up_sync(kAllLanes, x, distance);
+    x += lane() >= distance ? other : 0;
+  }
+  return x;
+}
+
+__device__ uint64_t largest_of_warp(uint64_t x) {
+  for (int distance = kWarpSize / 2; distance > 0; distance /= 2) {
+    x = max(x, __shfl_xor_sync(kAllLanes, x, distance));
+  }
+  return x;
+}
+
+// Every thread gets the result. of_warps may be written again after the next __syncthreads().
+__device__ uint64_t largest_of_block(uint64_t x, uint64_t* of_warps) {
+  x = largest_of_warp(x);
+  if (lane() == 0) {
+    of_warps[warp()] = x;
+  }
+  __syncthreads();
+  return largest_of_warp(of_warps[lane()]);
+}
+
+struct BlockSums {
+  uint64_t before;  // of the threads before this one
+  uint64_t total;
+};
+
+// of_warps as above.
+__device__ BlockSums sums_of_block(uint64_t x, uint64_t* of_warps) {
+  const uint64_t inclusive = inclusive_sum_of_warp(x);
+  if (lane() == kWarpSize - 1) {
+    of_warps[warp()] = inclusive;
+  }
+  __syncthreads();
+  const uint64_t of_lane = of_warps[lane()];
+  const uint64_t up_to_lane = inclusive_sum_of_warp(of_lane);
+  const uint64_t before_warp = __shfl_sync(kAllLanes, up_to_lane - of_lane, warp());
+  return {.before = before_warp + inclusive - x,
+          .total = __shfl_sync(kAllLanes, up_to_lane, kWarps - 1)};
+}
+
+// The lowest rank of the shortest run of the best candidates whose masses reach goal(total mass);
+// `lowest` if all are needed. Candidates are what for_each_from(rank, visit) visits, over all
+// threads, from `lowest` on; mass(rank) does not grow from a rank to a lower one. A radix descent
+// from the first bits of the ranks: each pass adds up, by the next digit, the candidates that agree
+// with the digits found so far, and finds the digit where the goal is reached.
+template <class ForEachFrom, class Mass, class Goal>
+__device__ uint64_t lowest_of_run(uint64_t lowest, int rank_bits, ForEachFrom for_each_from,
+                                  Mass mass, Goal goal, Shared& shared) {
+  uint64_t prefix = 0;
+  uint64_t wanted = 0;
+  int shift = rank_bits;
+  while (shift > 0) {
+    const int above = shift;
+    shift = max(above - kDigitBits, 0);
+    shared.histogram.clear();
+    __syncthreads();
+    for_each_from(max(lowest, prefix << above), [&](uint64_t rank) {
+      if (rank >> above == prefix) {
+        const uint64_t digit = (rank >> shift) - (prefix << (above - shift));
+        shared.histogram.add(static_cast<int>(digit), mass(rank));
+      }
+    });
+    __syncthreads();
+    const int value = kDigits - 1 - threadIdx.x;
+    const uint64_t own = shared.histogram.mass(value);
+    const BlockSums sums = sums_of_block(own, shared.of_warps);
+    if (above == rank_bits) {
+      wanted = goal(sums.total);
+      if (wanted >= sums.total) {
+        return lowest;
+      }
+    }
+    if (sums.before < wanted && wanted <= sums.before + own) {
+      shared.digit = {.value = value, .mass = own, .wanted = wanted - sums.before};
+    }
+    __syncthreads();
+    const Digit found = shared.digit;
+    prefix = prefix << (above - shift) | static_cast<unsigned>(found.value);
+    wanted = found.wanted;
+    // Without any one of the digit's candidates the goal would be missed: all belong to the run.
+    if (found.mass - wanted < mass(prefix << shift)) {
+      break;
+    }
+  }
+  return max(lowest, prefix << shift);
+}
+
+// The first id where the sum of the weights of all ids up to it exceeds random / 2^53 of the total.
+// The 32 warps add up one section each; the section where the sum is exceeded is divided again.
+template <class WeightInRange>
+__device__ int drawn_id(uint64_t random, IdRange range, WeightInRange weight_in, Shared& shared) {
+  const bool is_last_lane = lane() == kWarpSize - 1;
+  uint64_t rest = 0;
+  for (bool is_whole = true;; is_whole = false) {
+    const int section = (range.end - range.begin + kWarps - 1) / kWarps;
+    const int begin = min(range.begin + warp() * section, range.end);
+    const uint64_t sum = inclusive_sum_of_warp(
+        weight_in(IdRange{.begin = begin, .end = min(begin + section, range.end)}));
+    __syncthreads();  // whoever used of_warps last is done
+    if (is_last_lane) {
+      shared.of_warps[warp()] = sum;
+    }
+    __syncthreads();
+    const uint64_t of_lane = shared.of_warps[lane()];
+    const uint64_t up_to_lane = inclusive_sum_of_warp(of_lane);
+    if (is_whole) {
+      const uint64_t total = __shfl_sync(kAllLanes, up_to_lane, kWarps - 1);
+      rest = __umul64hi(random << 11, total);
+    }
+    const int chosen = __ffs(__ballot_sync(kAllLanes, up_to_lane > rest)) - 1;
+    rest -= __shfl_sync(kAllLanes, up_to_lane - of_lane, chosen);
+    range.begin += chosen * section;
+    range.end = min(range.begin + section, range.end);
+    if (section == 1) {
+      return range.begin;
+    }
+  }
+}
+
+// The best rank among the logits of this thread; has_nan becomes true if there is a NaN.
+__device__ uint64_t best_rank(const LogitRow& row, bool& has_nan) {
+  float best = __uint_as_float(0x7fffffffu);  // a NaN: nothing is <= it
+  int best_id = -1;
+  row.for_each({0, row.vocabulary}, threadIdx.x, kThreads, [&](int id, float logit) {
+    if (!(logit <= best)) {
+      has_nan |= isnan(logit);
+      if (!row.banned.contains(id)) {
+        best = logit;
+        best_id = id;
+      }
+    }
+  });
+  return best_id < 0 ? kNoRank : row.rank_of(best, best_id);
+}
+
+// The smallest whole number not below fraction * total; `fraction` in (0, 1), from 2^-40 on exact.
+__device__ uint64_t ceiling_of_part(float fraction, uint64_t total) {
+  const auto fraction_bits = static_cast<uint64_t>(double{fraction} * 0x1p64);
+  const uint64_t whole = __umul64hi(fraction_bits, total);
+  return max(whole + (fraction_bits * total != 0 ? 1 : 0), uint64_t{1});
+}
+
+// Every thread of the block gets the result.
+__device__ int token_of(const LogitRow& row, const SampleRow& params, Shared& shared) {
+  bool has_nan = false;
+  const uint64_t best_of_thread = best_rank(row, has_nan);
+  if (__syncthreads_or(has_nan)) {
+    return kNoToken;
+  }
+  const uint64_t best = largest_of_block(best_of_thread, shared.of_warps);
+  if (best == kNoRank) {
+    return kNoToken;
+  }
+  if (params.temperature == 0.0f || params.top_k == 1) {
+    return row.id_of(best);
+  }
+
+  const IdRange all{0, row.vocabulary};
+  const auto for_each_from = [&](uint64_t from, auto visit) {
+    row.for_each_rank(all, threadIdx.x, kThreads, from, visit);
+  };
+  uint64_t lowest = kLowestRank;
+  if (params.top_k > 0 && params.top_k < row.vocabulary) {
+    const auto one = [](uint64_t) { return uint64_t{1}; };
+    const auto count = [&](uint64_t) { return static_cast<uint64_t>(params.top_k); };
+    // The top_k-th of the best ranks of the threads is a bound that leaves few candidates.
+    const auto for_best_from = [&](uint64_t from, auto visit) {
+      if (best_of_thread >= from) {
+        visit(best_of_thread);
+      }
+    };
+    lowest = lowest_of_run(lowest, row.rank_bits(), for_best_from, one, count, shared);
+    lowest = lowest_of_run(lowest, row.rank_bits(), for_each_from, one, count, shared);
+  }
+
+  const Weights weights{.largest = row.logit_of(best),
+                        .inverse_temperature = 1.0 / double{params.temperature}};
+  const auto weight = [&](uint64_t rank) { return weights.of(row.logit_of(rank)); };
+  if (params.top_p < 1.0f) {
+    const auto part = [&](uint64_t total) { return ceiling_of_part(params.top_p, total); };
+    lowest = lowest_of_run(lowest, row.rank_bits(), for_each_from, weight, part, shared);
+  }
+
+  const auto least_weight =
+      static_cast<uint64_t>(ceil(double{params.min_p} * static_cast<double>(kLargestWeight)));
+  const auto weight_in = [&](IdRange range) {
+    uint64_t sum = 0;
+    row.for_each_rank(range, lane(), kWarpSize, lowest, [&](uint64_t rank) {
+      const uint64_t own = weight(rank);
+      sum += own >= least_weight ? own : 0;
+    });
+    return sum;
+  };
+  return drawn_id(uniform_bits(params.seed, params.index), all, weight_in, shared);
+}
+
+// One block per row: a row of 128k logits is 0.5 MB, which one multiprocessor reads from the L2 in
+// a few microseconds. A greedy row is read once; top_k and top_p read it again two or three times
+// each, the draw about once. Sums are whole numbers: any order of the additions gives the
+// same.
+__global__ void __launch_bounds__(kThreads)
+    sample_kernel(const float* logits, int vocabulary, const SampleRow* rows, const int32_t* banned,
+                  int banned_count, int32_t* tokens) {
+  __shared__ Shared shared;
+  const SampleRow& params = rows[blockIdx.x];
+  if (params.slot < 0) {
+    return;
+  }
+  const LogitRow row{.logits = logits + int64_t{blockIdx.x} * vocabulary,
+                     .vocabulary = vocabulary,
+                     .id_bits = 32 - __clz(vocabulary - 1),
+                     .banned = {.ids = banned,
+                                .count = params.use_banned != 0 ? banned_count : 0,
+                                .filter = shared.filter}};
+  if (row.banned.count > 0) {
+    shared.filter[threadIdx.x] = 0;
+    __syncthreads();
+    for (int i = threadIdx.x; i < row.banned.count; i += kThreads) {
+      const int32_t id = banned[i];
+      if (id >= 0 && id < vocabulary) {
+        atomicOr(&shared.filter[id / 32 % kFilterWords], 1u << id % 32);
+      }
+    }
+    __syncthreads();
+  }
+  const int token = token_of(row, params, shared);
+  if (threadIdx.x == 0) {
+    tokens[params.slot] = token;
+  }
+}
+
+}  // namespace
+
+void sample_cuda(const Tensor& logits, const Tensor& rows, const Tensor& banned, Tensor tokens,
+                 ExecContext& ctx) {
+  launch(ctx, sample_kernel, {.blocks = static_cast<unsigned>(logits.size(0)), .threads = kThreads},
+         static_cast<const float*>(logits.raw()), static_cast<int>(logits.size(1)),
+         static_cast<const SampleRow*>(rows.raw()),
+         static_cast<const int32_t*>(banned.empty() ? nullptr : banned.raw()),
+         banned.empty() ? 0 : static_cast<int>(banned.size(0)),
+         static_cast<int32_t*>(tokens.raw()));
+}
+
+}  // namespace sparsellm

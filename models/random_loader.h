@@ -1,0 +1,39 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "kernels/base/cuda_context.h"
+#include "kernels/base/exec.h"
+#include "models/weight_loader.h"
+
+namespace sparsellm {
+
+struct RandomWeights {
+  DType dtype = DType::f16;  // of all weights; on CUDA also what the model computes in
+  double sparsity = 0.0;     // in [0, 1]: the fraction of zeros in the weights of linear layers
+  uint64_t seed = 0;
+};
+
+// Weights for benchmarks of any shape of model, made on the device: a tensor's values depend on the
+// seed, its name and its sizes alone, and are the same on every device. Norms change nothing but
+// the scale (weight 1, bias near 0), linear layers keep the magnitude of their input, so that
+// activations stay in range through any number of layers.
+class RandomLoader : public WeightLoader {
+ public:
+  // Throws Error for a dtype that the device does not compute in, and a sparsity out of range.
+  RandomLoader(Device device, const RandomWeights& weights);
+
+  void finish() override;
+
+ private:
+  OwnedTensor load(const Wanted& wanted) override;
+
+  RandomWeights weights_;
+  Workspace workspace_;
+  ThreadPool threads_;
+  std::unique_ptr<CudaContext> cuda_;  // on CUDA
+  ExecContext exec_;
+};
+
+}  // namespace sparsellm

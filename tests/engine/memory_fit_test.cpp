@@ -1,0 +1,57 @@
+#include "engine/memory_fit.h"
+
+#include <gtest/gtest.h>
+
+#include "engine/engine.h"
+#include "kernels/paged_kv.h"
+#include "models/safetensors.h"
+#include "tests/testing/paths.h"
+#include "tests/testing/reference.h"
+
+namespace sparsellm {
+namespace {
+
+// What is promised without loading anything is what an engine then has.
+TEST(MemoryFit, IsWhatAnEngineTakes) {
+  for (const std::filesystem::path& directory : testing::all_checkpoints()) {
+    SCOPED_TRACE(directory);
+    EngineOptions options;
+    options.with_tokenizer = false;
+    options.max_requests = 5;
+    options.step_tokens = 100;
+    options.context_size = 140;
+    options.kv_tokens = 700;
+    const ModelConfig config = read_model_config(directory);
+    const Checkpoint checkpoint(directory);
+    const MemoryFit fit =
+        fit_memory(config, weight_dtype(checkpoint, options.device, options.dtype), options);
+    const Engine engine = Engine::load(directory, options);
+    EXPECT_EQ(fit.weights, engine.stats().weight_bytes);
+    EXPECT_EQ(fit.step, engine.stats().workspace_bytes);
+    EXPECT_EQ(fit.kv_tokens, engine.total_pages() * kPageSize);
+    EXPECT_EQ(fit.kv_tokens * fit.kv_per_token, engine.stats().kv_bytes);
+    EXPECT_EQ(fit.context_size, 140);
+    EXPECT_EQ(fit.requests_of(140), 4);  // of 9 pages each, of 44
+    options.kv_tokens = 0;
+    EXPECT_GT(fit_memory(config, DType::f16, options).requests_of(140), 5);
+  }
+}
+
+TEST(MemoryFit, OfAModelThatDoesNotFit) {
+  EngineOptions options;
+  ModelConfig config = read_model_config(testing::data("models/fable-llama-relu-8m"));
+  // Layers are many, but their shapes take no memory to speak of.
+  config.num_layers = 2000;
+  config.hidden_size = 1 << 16;
+  config.head_dim = 256;
+  config.num_heads = 256;
+  config.num_kv_heads = 256;
+  config.intermediate_size = 1 << 18;
+  const MemoryFit fit = fit_memory(config, DType::f16, options);
+  EXPECT_GT(fit.weights, int64_t{100} << 40);
+  EXPECT_EQ(fit.kv_tokens, 0);
+  EXPECT_EQ(fit.requests_of(100), 0);
+}
+
+}  // namespace
+}  // namespace sparsellm

@@ -1,0 +1,88 @@
+#!/usr/bin/env bash
+# Measures the tables of the README on a GPU: tests/gpu/bench.sh SECTION [BUILD] [ARGUMENT ...]
+#   dense     decoding with dense weights: OPT-13B, Llama-2-7B, OPT-30B; batches of 1 to 64
+#   large     OPT-66B, one request, and 64 that do not fit
+#   breakdown where the time of a step goes, OPT-30B
+#   kernel    matrix products in OPT-30B's shapes
+#   serving   requests that come and go against batches that stay together, Llama-2-7B
+#   load      a checkpoint of 26 GB in the page cache to the GPU (made in $TMPDIR, which needs the room)
+#   trace     gaps between kernels in decode steps of OPT-30B, with CUPTI
+# Each takes a few minutes. BUILD is a build folder with the tools (build/gpu by default; made if it is
+# not there). Further arguments go to sparsellm-bench.
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+
+section=${1:-}
+build=${2:-build/gpu}
+shift || true
+shift || true
+
+if ! command -v nvcc >/dev/null && [ -x /usr/local/cuda/bin/nvcc ]; then
+  PATH=$PATH:/usr/local/cuda/bin
+fi
+if [ ! -x "$build/bin/sparsellm-bench" ]; then
+  options=(-DSPARSELLM_CUDA=ON -DCMAKE_CUDA_ARCHITECTURES=native -DSPARSELLM_BENCHMARKS=OFF)
+  [ -e /usr/include/pcre2.h ] || options+=(-DSPARSELLM_PCRE2=OFF)
+  cmake -S . -B "$build" -G Ninja "${options[@]}" >&2
+  cmake --build "$build" --target sparsellm-bench >&2
+fi
+bench=$build/bin/sparsellm-bench
+
+decode() {
+  local model=$1
+  shift
+  "$bench" throughput --config "configs/$model.json" --prompt 64 --output "${output:-512}" \
+    --repeat 1 "$@"
+}
+
+case $section in
+  dense)
+    for model in opt-13b llama-2-7b opt-30b; do
+      decode "$model" --batch 1,8,16,32,64 "$@"
+    done
+    ;;
+  large)
+    decode opt-66b --batch 1 "$@"
+    decode opt-66b --batch 64 "$@"
+    ;;
+  breakdown)
+    decode opt-30b --batch 1,8,64 --breakdown "$@"
+    ;;
+  kernel)
+    "$bench" kernel --config configs/opt-30b.json --tokens 1,8,16,32,64,128,256,1024 \
+      --sparsity 0.5 "$@"
+    ;;
+  serving)
+    # 256 requests of other lengths, 32 at a time, against 32 that stay together; then the same in a
+    # KV cache of 10240 tokens, against the 20 requests that it holds. A token takes 512 KiB.
+    model=(--config configs/llama-2-7b.json)
+    together=(--prompt 256 --output 256 --repeat 1)
+    arriving=(--prompt 128:384 --output 128:384 --arrivals poisson:100000 --requests 256)
+    "$bench" throughput "${model[@]}" --batch 32 "${together[@]}" "$@"
+    "$bench" throughput "${model[@]}" --batch 32 "${arriving[@]}" "$@"
+    "$bench" throughput "${model[@]}" --batch 20 --kv-memory 5G "${together[@]}" "$@"
+    "$bench" throughput "${model[@]}" --batch 32 --kv-memory 5G "${arriving[@]}" "$@"
+    ;;
+  load)
+    folder=$(mktemp -d)
+    trap 'rm -rf "$folder"' EXIT
+    python3 tests/gpu/make_checkpoint.py configs/opt-13b.json "$folder"
+    "$bench" load --model "$folder" "$@"
+    ;;
+  trace)
+    cuda=$(dirname "$(dirname "$(readlink -f "$(command -v nvcc)")")")
+    library=$(realpath "$build")/kernel_gaps.so
+    "$bench" tune --config configs/opt-30b.json >&2  # not under the trace
+    g++ -std=c++20 -O2 -shared -fPIC tests/gpu/kernel_gaps.cpp -o "$library" \
+      -I"$cuda/include" -I"$cuda/extras/CUPTI/include" -L"$cuda/lib64" -L"$cuda/lib" \
+      -L"$cuda/extras/CUPTI/lib64" -lcupti
+    export LD_LIBRARY_PATH=$cuda/lib64:$cuda/extras/CUPTI/lib64:${LD_LIBRARY_PATH:-}
+    for batch in 1 8 64; do
+      CUDA_INJECTION64_PATH=$library output=64 decode opt-30b --batch "$batch" --quiet "$@"
+    done
+    ;;
+  *)
+    echo "usage: tests/gpu/bench.sh dense|large|breakdown|kernel|serving|load|trace [BUILD [ARGUMENT ...]]" >&2
+    exit 2
+    ;;
+esac

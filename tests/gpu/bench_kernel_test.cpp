@@ -1,0 +1,277 @@
+// The measuring of kernels: operands, verification, timing, and a whole run on small shapes.
+
+#include "tools/bench_kernel.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "kernels/fill_random.h"
+#include "sparse/dense/dense.h"
+#include "tests/gpu/gpu_context.h"
+#include "tests/testing/random.h"
+#include "tests/testing/throws_error.h"
+#include "tools/read_bandwidth.h"
+#include "tools/replay_timer.h"
+#include "tools/verify_product.h"
+
+namespace sparsellm {
+namespace {
+
+using namespace sparsellm::testing;
+
+class BenchKernel : public GpuTest {
+ protected:
+  static GuardedTensor on_gpu(std::initializer_list<int64_t> sizes) {
+    return GuardedTensor(GetParam(), sizes, Layout::contiguous, kGpu);
+  }
+  void fill(const Tensor& x, double sparsity, uint64_t seed) {
+    const Tensor flat(x.raw(), x.dtype(), {x.element_count()}, x.device());
+    fill_random({.key = seed, .sparsity = sparsity}, flat, gpu->exec);
+  }
+  GuardedTensor filled(std::initializer_list<int64_t> sizes, double sparsity, uint64_t seed) {
+    GuardedTensor x = on_gpu(sizes);
+    fill(x.view(), sparsity, seed);
+    gpu->cuda.synchronize();
+    EXPECT_TRUE(x.guards_intact());
+    return x;
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Gpu, BenchKernel, ::testing::Values(DType::f16, DType::bf16),
+                         [](const auto& test) { return std::string(name_of(test.param)); });
+
+TEST_P(BenchKernel, RandomWeightsHaveTheirShareOfZeros) {
+  for (const double sparsity : {0.0, 0.5, 0.9, 1.0}) {
+    const std::vector<double> values = values_of(filled({331, 301}, sparsity, 7).view());
+    double zeros = 0.0;
+    double sum = 0.0;
+    for (const double value : values) {
+      ASSERT_LE(std::abs(value), 1.0);  // a NaN fails
+      zeros += value == 0.0 ? 1.0 : 0.0;
+      sum += value;
+    }
+    const auto count = static_cast<double>(values.size());
+    // Five standard deviations, and none where there is no chance.
+    EXPECT_NEAR(zeros / count, sparsity, 5.0 * std::sqrt(sparsity * (1.0 - sparsity) / count));
+    EXPECT_NEAR(sum / count, 0.0, 5.0 * std::sqrt((1.0 - sparsity) / 3.0 / count));
+  }
+}
+
+TEST_P(BenchKernel, RandomWeightsDependOnTheSeedAlone) {
+  const GuardedTensor x = filled({33, 65}, 0.5, 1);
+  EXPECT_TRUE(same_bits(filled({33, 65}, 0.5, 1).view(), x.view()));
+  EXPECT_FALSE(same_bits(filled({33, 65}, 0.5, 2).view(), x.view()));
+}
+
+TEST_P(BenchKernel, TheReferenceIsTheProduct) {
+  for (const int64_t tokens : {1, 3, 17, 130}) {
+    for (const int64_t out : {1, 40, 64, 129}) {
+      for (const int64_t in : {1, 16, 33, 100}) {
+        const GuardedTensor x = filled({tokens, in}, 0.0, 1);
+        const GuardedTensor w = filled({out, in}, 0.5, 2);
+        const std::vector<double> x_values = values_of(x.view());
+        const std::vector<double> w_values = values_of(w.view());
+        std::vector<double> product;
+        for (int64_t t = 0; t < tokens; ++t) {
+          for (int64_t o = 0; o < out; ++o) {
+            double sum = 0.0;
+            for (int64_t i = 0; i < in; ++i) {
+              sum += x_values[static_cast<size_t>(t * in + i)] *
+                     w_values[static_cast<size_t>(o * in + i)];
+            }
+            product.push_back(sum);
+          }
+        }
+        const ProductReference reference(x.view(), w.view(), gpu->exec);
+        const GuardedTensor y = on_gpu({tokens, out});
+        set_values(y.view(), product);
+        EXPECT_LE(reference.worst_error(y.view(), gpu->exec), 1.0)
+            << tokens << " tokens, " << out << "x" << in;
+        // The first rows alone, and with the last of their elements wrong.
+        const int64_t part = (tokens + 1) / 2;
+        EXPECT_LE(reference.worst_error(y.view().rows(0, part), gpu->exec), 1.0);
+        product[static_cast<size_t>(part * out - 1)] += 0.25;
+        set_values(y.view(), product);
+        EXPECT_GT(reference.worst_error(y.view().rows(0, part), gpu->exec), 1.0);
+      }
+    }
+  }
+}
+
+TEST_P(BenchKernel, NothingButARightResultPasses) {
+  const GuardedTensor x = filled({5, 64}, 0.0, 1);
+  const GuardedTensor w = filled({48, 64}, 0.5, 2);
+  const ProductReference reference(x.view(), w.view(), gpu->exec);
+  const GuardedTensor y = on_gpu({5, 48});
+  const double kInfinity = std::numeric_limits<double>::infinity();
+  poison(y.view(), gpu->exec);
+  EXPECT_EQ(reference.worst_error(y.view(), gpu->exec), kInfinity);
+  for (const double bad : {std::nan(""), kInfinity, -kInfinity}) {
+    DenseWeight(w.view()).matmul(x.view(), y.view(), {}, gpu->exec);
+    EXPECT_LE(reference.worst_error(y.view(), gpu->exec), 1.0);
+    set_values(y.view().rows(4, 1).columns(47, 1), std::vector<double>{bad});
+    EXPECT_EQ(reference.worst_error(y.view(), gpu->exec), kInfinity) << bad;
+  }
+  EXPECT_TRUE(y.guards_intact());
+}
+
+// Leaves the last row of the result as it was.
+class UnfinishedWeight : public DenseWeight {
+ public:
+  using DenseWeight::DenseWeight;
+  void matmul(const Tensor& x, Tensor y, const Epilogue& epilogue,
+              ExecContext& ctx) const override {
+    const int64_t rows = x.size(0) - 1;
+    DenseWeight::matmul(x.rows(0, rows), y.rows(0, rows), epilogue, ctx);
+  }
+};
+
+TEST_P(BenchKernel, AWrongWeightIsCaught) {
+  const GuardedTensor x = filled({17, 96}, 0.0, 1);
+  const GuardedTensor w = filled({130, 96}, 0.5, 2);
+  const GuardedTensor y = on_gpu({17, 130});
+  const GuardedTensor changed = on_gpu({130, 96});
+  std::vector<double> values = values_of(w.view());
+  values.back() += 0.5;
+  set_values(changed.view(), values);
+  const ProductReference reference(x.view(), w.view(), gpu->exec);
+
+  const DenseWeight right(w.view());
+  const DenseWeight wrong(changed.view());
+  const UnfinishedWeight unfinished(w.view());
+  const auto worst_error = [&](const std::vector<const WeightMatrix*>& copies) {
+    return verify_product(
+        [&](int64_t copy) {
+          copies[static_cast<size_t>(copy)]->matmul(x.view(), y.view(), {}, gpu->exec);
+        },
+        std::ssize(copies), y.view(), reference, gpu->exec);
+  };
+  EXPECT_LE(worst_error({&right, &right, &right}), 1.0);
+  EXPECT_GT(worst_error({&right, &wrong, &right}), 1.0);
+  EXPECT_EQ(worst_error({&right, &unfinished, &right}), std::numeric_limits<double>::infinity());
+}
+
+TEST_P(BenchKernel, ReplaysRunEveryPieceInTurn) {
+  const GuardedTensor x = on_gpu({3, 1024});
+  std::vector<int64_t> pieces;
+  const ReplayTimes times = time_replays(
+      gpu->cuda, 3,
+      [&](int64_t piece) {
+        pieces.push_back(piece);
+        fill(x.view().rows(piece, 1), 0.0, static_cast<uint64_t>(piece));
+      },
+      4);
+  ASSERT_FALSE(pieces.empty());
+  ASSERT_EQ(pieces.size() % 3, 0u);
+  for (size_t i = 0; i < pieces.size(); ++i) {
+    EXPECT_EQ(pieces[i], static_cast<int64_t>(i % 3));
+  }
+  EXPECT_GT(times.min, 0.0);
+  EXPECT_LE(times.min, times.median);
+  EXPECT_LE(times.median, times.max);
+  for (const double value : values_of(x.view())) {
+    ASSERT_LE(std::abs(value), 1.0);
+  }
+}
+
+struct SmallCase {
+  int64_t out = 0;
+  int64_t in = 0;
+  int64_t tokens = 0;
+  double sparsity = 0.0;
+};
+
+TEST_P(BenchKernel, EveryFormatIsVerified) {
+  KernelBenchOptions options;
+  options.formats = {"cusparse"};
+  for (const std::string_view format : kernel_bench_formats()) {
+    options.formats.emplace_back(format);
+  }
+  options.dtype = GetParam();
+  options.repeat = 3;
+  options.rotation_bytes = 1 << 18;
+  options.device = kGpu;
+  std::vector<KernelResult> results;
+  for (const SmallCase& c : {SmallCase{256, 512, 1, 0.7}, SmallCase{130, 64, 17, 0.0}}) {
+    options.shapes = {{c.out, c.in}};
+    options.tokens = {c.tokens};
+    options.sparsities = {c.sparsity};
+    std::vector<std::string> delivered;
+    for (KernelResult& result :
+         bench_kernels(options, [&](const KernelResult& r) { delivered.push_back(r.format); })) {
+      results.push_back(std::move(result));
+    }
+    std::sort(delivered.begin(), delivered.end());
+    EXPECT_EQ(delivered, (std::vector<std::string>{"cublas", "cublaslt", "cusparse", "dense"}));
+  }
+  ASSERT_EQ(results.size(), 8u);
+  for (const KernelResult& result : results) {
+    SCOPED_TRACE(fmt::format("{} {} {}x{}, {} tokens, sparsity {}: {}", result.format,
+                             result.algorithm, result.out, result.in, result.tokens,
+                             result.sparsity, result.note));
+    EXPECT_TRUE(result.verified);
+    EXPECT_LE(result.worst_error, 1.0);
+    EXPECT_GT(result.encoded_bytes, 0);
+    EXPECT_GT(result.min_us, 0.0);
+    EXPECT_LE(result.min_us, result.median_us);
+    EXPECT_LE(result.median_us, result.max_us);
+    EXPECT_GT(result.read_gb_per_s, 0.0);
+    EXPECT_GT(result.fraction_of_read_ceiling, 0.0);
+    EXPECT_GT(result.tflops, 0.0);
+    EXPECT_GT(result.speedup, 0.0);
+  }
+}
+
+TEST_P(BenchKernel, WantOfMemoryIsAResult) {
+  KernelBenchOptions options;
+  options.shapes = {{1 << 20, 1 << 22}, {64, 64}};
+  options.tokens = {1};
+  options.sparsities = {0.0};
+  options.formats = {"dense"};
+  options.dtype = GetParam();
+  options.repeat = 1;
+  options.rotation_bytes = 0;
+  options.device = kGpu;
+  const std::vector<KernelResult> results = bench_kernels(options, [](const KernelResult&) {});
+  ASSERT_EQ(results.size(), 6u);  // cuBLAS, cuBLASLt and dense
+  for (size_t i = 0; i < results.size(); ++i) {
+    const bool fits = i >= 3;
+    EXPECT_EQ(results[i].verified, fits) << results[i].note;
+    EXPECT_EQ(results[i].note.find("out of memory") != std::string::npos, !fits);
+    EXPECT_EQ(results[i].median_us > 0.0, fits);
+  }
+}
+
+TEST_P(BenchKernel, SenselessOptionsAreRefused) {
+  KernelBenchOptions good;
+  good.shapes = {{8, 8}};
+  good.tokens = {1};
+  good.sparsities = {0.5};
+  good.dtype = GetParam();
+  good.device = kGpu;
+  const auto refused = [&](auto&& change, std::string_view part) {
+    KernelBenchOptions options = good;
+    change(options);
+    return throws_error([&] { bench_kernels(options, [](const KernelResult&) {}); }, part);
+  };
+  EXPECT_TRUE(refused([](auto& o) { o.formats = {"coo"}; },
+                      "unknown format 'coo'; use dense, cublas, cublaslt, cusparse"));
+  EXPECT_TRUE(refused([](auto& o) { o.device = {}; }, "cpu"));
+  EXPECT_TRUE(refused([](auto& o) { o.dtype = DType::f32; }, "f32"));
+  EXPECT_TRUE(refused([](auto& o) { o.shapes = {{8, 0}}; }, "8x0"));
+  EXPECT_TRUE(refused([](auto& o) { o.tokens = {0}; }, "0 tokens"));
+  EXPECT_TRUE(refused([](auto& o) { o.sparsities = {1.5}; }, "1.5"));
+  EXPECT_TRUE(refused([](auto& o) { o.repeat = 0; }, "0 replays"));
+}
+
+TEST_P(BenchKernel, ReadBandwidth) {
+  for (const int64_t bytes : {int64_t{1}, (int64_t{20} << 20) + 48}) {
+    EXPECT_GT(measure_read_bandwidth(kGpu, bytes), 0.0);
+  }
+}
+
+}  // namespace
+}  // namespace sparsellm

@@ -1,0 +1,242 @@
+// The checkpoints with reference values on a GPU.
+
+#include "engine/engine.h"
+
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+#include <optional>
+#include <random>
+#include <sstream>
+
+#include "tests/engine/soak.h"
+#include "tests/gpu/gpu_context.h"
+#include "tests/testing/paths.h"
+#include "tests/testing/reference.h"
+#include "tools/perplexity.h"
+
+namespace sparsellm {
+namespace {
+
+constexpr double kTolerance = 0.02;
+
+class GpuEngine : public ::testing::TestWithParam<std::filesystem::path> {
+ protected:
+  void SetUp() override {
+    if (cuda_device_count() == 0) {
+      GTEST_SKIP() << "there is no CUDA device";
+    }
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Checkpoints, GpuEngine, ::testing::ValuesIn(testing::all_checkpoints()),
+                         [](const auto& test) {
+                           std::string name = test.param.filename().string();
+                           std::replace(name.begin(), name.end(), '-', '_');
+                           return name;
+                         });
+
+EngineOptions on_gpu() {
+  EngineOptions options;
+  options.device = testing::kGpu;
+  options.max_requests = 8;
+  options.with_tokenizer = false;
+  return options;
+}
+
+// Logits and tokens of the reference, teacher-forced: its continuation is scored as a prompt.
+void expect_reference(Engine& engine, const std::filesystem::path& directory, double tolerance) {
+  for (const testing::Reference::Greedy& greedy : testing::read_reference(directory).greedy) {
+    Request request;
+    request.prompt = greedy.ids;
+    request.prompt.insert(request.prompt.end(), greedy.output_ids.begin(), greedy.output_ids.end());
+    request.max_tokens = 0;
+    request.score_prompt = true;
+    request.on_logits = [&](int64_t position, std::span<const float> logits) {
+      const int64_t next = position + 1 - std::ssize(greedy.ids);
+      if (next == 0) {
+        for (size_t i = 0; i < greedy.top5_ids.size(); ++i) {
+          EXPECT_NEAR(logits[static_cast<size_t>(greedy.top5_ids[i])], greedy.top5_logits[i],
+                      tolerance);
+        }
+      }
+      if (next >= 0 && next < std::ssize(greedy.output_ids)) {
+        const float most = *std::max_element(logits.begin(), logits.end());
+        const int32_t id = greedy.output_ids[static_cast<size_t>(next)];
+        EXPECT_GE(logits[static_cast<size_t>(id)], most - tolerance) << "token " << next;
+      }
+    };
+    EXPECT_EQ(engine.generate({request}).front().error, "");
+  }
+}
+
+TEST_P(GpuEngine, ReferenceInF16) {
+  EngineOptions options = on_gpu();
+  options.dtype = DType::f16;
+  Engine engine = Engine::load(GetParam(), options);
+  expect_reference(engine, GetParam(), kTolerance);
+}
+
+// bf16 has three bits less than f16: the same bound times eight.
+TEST_P(GpuEngine, ReferenceInBf16) {
+  EngineOptions options = on_gpu();
+  options.dtype = DType::bf16;
+  Engine engine = Engine::load(GetParam(), options);
+  expect_reference(engine, GetParam(), 8.0 * kTolerance);
+}
+
+TEST_P(GpuEngine, ReferenceWhenDeterministic) {
+  EngineOptions options = on_gpu();
+  options.dtype = DType::f16;
+  options.deterministic = true;
+  Engine engine = Engine::load(GetParam(), options);
+  expect_reference(engine, GetParam(), kTolerance);
+}
+
+TEST_P(GpuEngine, Perplexity) {
+  const testing::Reference reference = testing::read_reference(GetParam());
+  if (!reference.perplexity) {
+    GTEST_SKIP() << "no perplexity in reference.json";
+  }
+  EngineOptions options = on_gpu();
+  options.with_tokenizer = true;
+  std::optional<Engine> loaded;
+  try {
+    loaded.emplace(Engine::load(GetParam(), options));
+  } catch (const Error& error) {
+    if (std::string(error.what()).find("no PCRE2") == std::string::npos) {
+      throw;
+    }
+    GTEST_SKIP() << error.what();
+  }
+  Engine& engine = *loaded;
+  std::ifstream file(testing::data("text/peter_pan.txt"));
+  std::stringstream text;
+  text << file.rdbuf();
+  const Perplexity result = measure_perplexity(engine, text.str(), 512, PerplexityProtocol::windows,
+                                               [](int64_t, int64_t) {});
+  EXPECT_NEAR(result.perplexity, *reference.perplexity, 0.001 * *reference.perplexity);
+  std::printf("perplexity %.4f, reference %.4f, %.0f tokens/s\n", result.perplexity,
+              *reference.perplexity, static_cast<double>(result.tokens) / result.seconds);
+}
+
+std::vector<Request> requests_of(const Engine& engine, int64_t count) {
+  std::mt19937 random(7);
+  std::vector<Request> requests(static_cast<size_t>(count));
+  for (size_t i = 0; i < requests.size(); ++i) {
+    Request& request = requests[i];
+    const int64_t length = 1 + static_cast<int64_t>(random() % 70);
+    for (int64_t j = 0; j < length; ++j) {
+      request.prompt.push_back(
+          static_cast<int32_t>(random() % static_cast<unsigned>(engine.config().vocab_size)));
+    }
+    request.max_tokens = 20 + static_cast<int64_t>(random() % 30);
+    request.seed = i;
+    request.ignore_eos = i % 3 != 0;
+    if (i % 2 == 1) {
+      request.sampling = {.temperature = 0.9f, .top_k = 40, .top_p = 0.95f};
+    }
+    request.log_probs = i % 5 == 4 ? std::optional<int32_t>(2) : std::nullopt;
+  }
+  return requests;
+}
+
+void expect_same(const Completion& got, const Completion& expected) {
+  EXPECT_EQ(got.error, "");
+  EXPECT_EQ(got.tokens, expected.tokens);
+  EXPECT_EQ(got.finish, expected.finish);
+  ASSERT_EQ(got.log_probs.size(), expected.log_probs.size());
+  for (size_t i = 0; i < got.log_probs.size(); ++i) {
+    EXPECT_EQ(got.log_probs[i].token.log_prob, expected.log_probs[i].token.log_prob);
+  }
+}
+
+// Alone or together, with steps ahead or not, in small chunks, with preemptions: the same bits.
+TEST_P(GpuEngine, DeterministicInAnyCompany) {
+  for (DType dtype : {DType::f16, DType::bf16}) {
+    EngineOptions options = on_gpu();
+    options.dtype = dtype;
+    options.deterministic = true;
+    options.context_size = 140;
+    Engine engine = Engine::load(GetParam(), options);
+    const std::vector<Request> requests = requests_of(engine, 17);
+    std::vector<Completion> alone;
+    for (const Request& request : requests) {
+      alone.push_back(engine.generate({request}).front());
+      EXPECT_EQ(alone.back().error, "");
+    }
+    struct Setting {
+      int64_t max_requests;
+      int64_t step_tokens;
+      int64_t kv_tokens;
+      int steps_ahead;
+    };
+    for (const Setting& setting : {Setting{17, 2048, 0, 1}, Setting{17, 2048, 0, 0},
+                                   Setting{5, 33, 0, 1}, Setting{17, 64, 400, 1}}) {
+      options.max_requests = setting.max_requests;
+      options.step_tokens = setting.step_tokens;
+      options.kv_tokens = setting.kv_tokens;
+      options.steps_ahead = setting.steps_ahead;
+      Engine crowded = Engine::load(GetParam(), options);
+      const std::vector<Completion> together = crowded.generate(requests);
+      for (size_t i = 0; i < requests.size(); ++i) {
+        SCOPED_TRACE(i);
+        expect_same(together[i], alone[i]);
+      }
+      EXPECT_EQ(crowded.stats().preemptions > 0, setting.kv_tokens > 0);
+      EXPECT_EQ(crowded.free_pages(), crowded.total_pages());
+    }
+  }
+}
+
+// A request whose logits the host looks at gets the tokens that the device samples.
+TEST_P(GpuEngine, HostAndDeviceSampleTheSame) {
+  EngineOptions options = on_gpu();
+  options.deterministic = true;
+  options.context_size = 140;
+  Engine engine = Engine::load(GetParam(), options);
+  for (Request request : requests_of(engine, 12)) {
+    request.log_probs.reset();
+    const Completion on_device = engine.generate({request}).front();
+    request.on_logits = [](int64_t, std::span<const float>) {};
+    expect_same(engine.generate({request}).front(), on_device);
+  }
+}
+
+// One wait a step: for its tokens.
+TEST_P(GpuEngine, OneWaitAStep) {
+  EngineOptions options = on_gpu();
+  options.context_size = 140;
+  Engine engine = Engine::load(GetParam(), options);
+  std::vector<Request> requests = requests_of(engine, 8);
+  for (Request& request : requests) {
+    request.log_probs.reset();
+  }
+  engine.generate(requests);
+  const EngineStats before = engine.stats();
+  engine.generate(requests);
+  EXPECT_EQ(engine.stats().waits - before.waits, engine.stats().steps - before.steps);
+}
+
+TEST_P(GpuEngine, OutOfMemoryIsALine) {
+  EngineOptions options = on_gpu();
+  options.kv_tokens = int64_t{1} << 40;
+  try {
+    Engine::load(GetParam(), options);
+    FAIL() << "there was enough memory";
+  } catch (const Error& error) {
+    EXPECT_TRUE(std::string(error.what()).starts_with("out of memory on cuda:0: the KV cache of"))
+        << error.what();
+    EXPECT_EQ(std::string(error.what()).find('\n'), std::string::npos);
+  }
+  Engine::load(GetParam(), on_gpu());  // the device is as good as before
+}
+
+TEST(GpuSoak, EveryRequestIsAsIfItWereAlone) {
+  if (cuda_device_count() == 0) {
+    GTEST_SKIP() << "there is no CUDA device";
+  }
+  testing::soak(testing::kGpu);
+}
+
+}  // namespace
+}  // namespace sparsellm

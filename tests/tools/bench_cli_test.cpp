@@ -1,0 +1,148 @@
+// sparsellm-bench as a user meets it.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "tests/testing/paths.h"
+#include "tests/tools/run_program.h"
+
+namespace sparsellm {
+namespace {
+
+using nlohmann::json;
+using testing::Outcome;
+
+Outcome bench(const std::vector<std::string>& args) {
+  return testing::run_program("sparsellm-bench", args);
+}
+
+std::string llama() { return testing::data("models/fable-llama-relu-8m").string(); }
+std::string config(const char* name) { return (testing::source_dir() / "configs" / name).string(); }
+
+TEST(Bench, Help) {
+  const Outcome all = bench({"--help"});
+  EXPECT_EQ(all.exit_code, 0);
+  for (const char* subcommand : {"throughput", "kernel", "tune"}) {
+    EXPECT_NE(all.out.find(subcommand), std::string::npos);
+    const Outcome one = bench({subcommand, "--help"});
+    EXPECT_EQ(one.exit_code, 0);
+    EXPECT_NE(one.out.find("--format"), std::string::npos) << one.out;
+  }
+  EXPECT_TRUE(bench({"--version"}).out.starts_with("sparsellm-bench "));
+}
+
+TEST(Bench, ThroughputAsTable) {
+  const Outcome outcome = bench({"throughput", "-m", llama(), "--device", "cpu", "--batch", "1,2",
+                                 "--prompt", "4", "--output", "3", "--repeat", "1"});
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_EQ(outcome.err, "");
+  for (const char* part : {"version", "commit", "command", "throughput -m", "device", "cpu",
+                           "read_bandwidth_gb_per_s", "tokens/GPU-s", "decode step"}) {
+    EXPECT_NE(outcome.out.find(part), std::string::npos) << outcome.out;
+  }
+}
+
+TEST(Bench, OutputAsTokensAndAsFormat) {
+  const Outcome outcome =
+      bench({"throughput", "-m", llama(), "--device", "cpu", "--batch", "2", "--prompt", "4",
+             "--output", "3", "--output", "jsonl", "--repeat", "1"});
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  std::istringstream lines(outcome.out);
+  std::string line;
+  std::getline(lines, line);
+  const json environment = json::parse(line);
+  EXPECT_EQ(environment.at("table"), "environment");
+  EXPECT_EQ(environment.at("device"), "cpu");
+  std::getline(lines, line);
+  const json row = json::parse(line);
+  EXPECT_EQ(row.at("batch"), 2);
+  EXPECT_GT(row.at("tokens_per_gpu_second"), 0.0);
+}
+
+TEST(Bench, Arrivals) {
+  const Outcome outcome = bench({"throughput", "-m", llama(), "--device", "cpu", "--batch", "4",
+                                 "--prompt", "4:9", "--output", "3:5", "--format", "json",
+                                 "--arrivals", "poisson:200", "--requests", "6"});
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  const json report = json::parse(outcome.out);
+  EXPECT_EQ(report.at("tables")[0].at("rows")[0].at("requests"), 6);
+  EXPECT_EQ(report.at("tables")[1].at("rows")[0].at("metric"), "time to first token");
+}
+
+TEST(Bench, OutOfMemoryIsARow) {
+  const Outcome outcome =
+      bench({"throughput", "-m", llama(), "--device", "cpu", "--batch", "1,64", "--prompt", "4",
+             "--output", "8", "--repeat", "1", "--kv-memory", "1M", "--format", "csv"});
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_NE(outcome.out.find("\n64,"), std::string::npos) << outcome.out;
+  EXPECT_NE(outcome.out.find("out of memory: 64 requests of 12 tokens"), std::string::npos)
+      << outcome.out;
+}
+
+TEST(BenchBadInput, OneClearLine) {
+  struct Case {
+    int exit_code;
+    std::string message;
+    std::vector<std::string> args;
+  };
+  const auto throughput = [](std::vector<std::string> more) {
+    std::vector<std::string> args{"throughput", "-m", llama(), "--device", "cpu"};
+    args.insert(args.end(), more.begin(), more.end());
+    return args;
+  };
+  const std::vector<Case> cases{
+      {2, "a subcommand is missing", {}},
+      {2, "frobnicate", {"frobnicate"}},
+      {2, "--frobnicate", throughput({"--frobnicate"})},
+      {2, "--config FILE or --model DIR", {"throughput"}},
+      {2, "--config", throughput({"--config", config("opt-125m.json")})},
+      {2, "--batch", throughput({"--batch", "0"})},
+      {2, "--batch", throughput({"--batch", "1,x"})},
+      {2, "--prompt \"0\"", throughput({"--prompt", "0"})},
+      {2, "--prompt 2:4 is a range", throughput({"--prompt", "2:4"})},
+      {2, "--output 2:4 is a range", throughput({"--output", "2:4"})},
+      {2, "--output \"xml\"", throughput({"--output", "xml"})},
+      {2, "--format \"xml\"", throughput({"--format", "xml"})},
+      {2, "a second time", throughput({"--output", "8", "--output", "9"})},
+      {2, "--repeat", throughput({"--repeat", "0"})},
+      {2, "--sparsity 0.5 is for", throughput({"--sparsity", "0.5"})},
+      {2, "--sparsity", throughput({"--sparsity", "1.5"})},
+      {2, "--weight-format", throughput({"--weight-format", "csr"})},
+      {2, "--kv-memory \"1X\"", throughput({"--kv-memory", "1X"})},
+      {2, "--gpu-memory-utilization", throughput({"--gpu-memory-utilization", "2"})},
+      {2, "--arrivals \"poisson\"", throughput({"--arrivals", "poisson"})},
+      {2, "--requests", throughput({"--requests", "4"})},
+      {2, "--repeat", throughput({"--arrivals", "poisson:1", "--repeat", "2"})},
+      {1, "/no/such/model", {"throughput", "-m", "/no/such/model"}},
+      {1, "/no/such/config", {"throughput", "--config", "/no/such/config"}},
+      {1, "Qwen2ForCausalLM", {"throughput", "--config", config("qwen2-72b.json")}},
+      {1, "unknown device 'tpu'", {"throughput", "-m", llama(), "--device", "tpu"}},
+      {1, "positions of the model", throughput({"--batch", "1", "--output", "5000"})},
+      {2, "--shape OUTxIN or --config FILE", {"kernel"}},
+      {2, "--shape \"12\"", {"kernel", "--shape", "64x64,12"}},
+      {2, "--config", {"kernel", "--shape", "64x64", "--config", config("opt-125m.json")}},
+      {2, "--tokens", {"kernel", "--shape", "64x64", "--tokens", "0"}},
+      {2, "--sparsity", {"kernel", "--shape", "64x64", "--sparsity", "2"}},
+      {2, "--dtype", {"kernel", "--shape", "64x64", "--dtype", "f8"}},
+      {2, "--copies-mib", {"kernel", "--shape", "64x64", "--copies-mib", "0"}},
+      {1, "/no/such/config", {"kernel", "--config", "/no/such/config"}},
+      {2, "--config FILE or --model DIR", {"tune"}},
+      {2, "--model", {"tune", "--shape", "64x64", "--model", llama()}},
+  };
+  for (const Case& c : cases) {
+    const Outcome outcome = bench(c.args);
+    EXPECT_EQ(outcome.exit_code, c.exit_code) << c.message;
+    EXPECT_NE(outcome.err.find(c.message), std::string::npos) << c.message << ": " << outcome.err;
+    EXPECT_TRUE(outcome.err.starts_with("sparsellm-bench: ")) << outcome.err;
+    EXPECT_EQ(std::count(outcome.err.begin(), outcome.err.end(), '\n'), 1) << outcome.err;
+    EXPECT_EQ(outcome.out, "") << c.message;
+  }
+}
+
+}  // namespace
+}  // namespace sparsellm

@@ -1,0 +1,81 @@
+#include "tools/bench_engine.h"
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "tools/interrupt.h"
+#include "tools/tool_main.h"
+
+namespace sparsellm {
+
+void add_bench_model_args(CLI::App& app, BenchModelArgs& args) {
+  add_model_args(app, args.model);
+  CLI::Option* const model = app.get_option("--model")->required(false);
+  app.add_option("--config", args.config,
+                 "File in the format of config.json; the weights are random")
+      ->check(not_empty())
+      ->excludes(model);
+  app.add_option("--sparsity", args.sparsity, "Share of zeros in the random weights")
+      ->check(CLI::Range(0.0, 1.0))
+      ->capture_default_str();
+  app.add_option("--seed", args.seed, "Seed of random weights, prompts and arrivals")
+      ->check(CLI::Range(uint64_t{0}, std::numeric_limits<uint64_t>::max()))
+      ->capture_default_str();
+  app.add_option("--weight-format", args.weight_format, "Format of the linear layers' weights")
+      ->check(CLI::IsMember({"dense"}))
+      ->capture_default_str();
+  auto* const kv_memory =
+      app.add_option_function<std::string>(
+             "--kv-memory",
+             [&args](const std::string& text) { args.kv_bytes = parse_size("--kv-memory", text); },
+             "Bytes of the KV cache, e.g. 512M or 8G [the largest batch, as far as memory goes]")
+          ->type_name("SIZE");
+  app.add_option("--gpu-memory-utilization", args.gpu_memory_utilization,
+                 "Share of the GPU's memory that weights, KV cache and workspace may take")
+      ->check(CLI::Range(0.01, 1.0))
+      ->excludes(kv_memory);
+  app.add_flag("--deterministic", args.deterministic,
+               "The bits of a result do not depend on what else is computed");
+}
+
+void check_bench_model_args(const BenchModelArgs& args) {
+  if (args.config.empty() && args.model.model.empty()) {
+    throw UsageError("there is nothing to benchmark; give --config FILE or --model DIR");
+  }
+  if (args.config.empty() && args.sparsity != 0.0) {
+    throw UsageError(
+        fmt::format("--sparsity {} is for the random weights of --config", args.sparsity));
+  }
+}
+
+ModelConfig read_bench_config(const BenchModelArgs& args) {
+  return args.config.empty() ? read_model_config(args.model.model)
+                             : read_model_config_file(args.config);
+}
+
+Engine load_bench_engine(const BenchModelArgs& args, const BenchEngineSize& size,
+                         spdlog::logger& log) {
+  EngineOptions options;
+  options.max_requests = size.max_requests;
+  options.step_tokens = std::max(options.step_tokens, size.max_requests);
+  options.context_size = size.context_size;
+  options.traces = size.traces;
+  options.kv_bytes = args.kv_bytes;
+  options.gpu_memory_utilization =
+      args.gpu_memory_utilization.value_or(options.gpu_memory_utilization);
+  options.deterministic = args.deterministic;
+  options.with_tokenizer = false;
+  if (args.config.empty()) {
+    return load_engine(args.model, options, log);
+  }
+  catch_interrupts();
+  options = engine_options(args.model, std::move(options));
+  options.log = &log;
+  return Engine::load_random(
+      args.config,
+      {.dtype = options.dtype.value_or(DType::f16), .sparsity = args.sparsity, .seed = args.seed},
+      options);
+}
+
+}  // namespace sparsellm

@@ -1,0 +1,40 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "tools/args.h"
+
+namespace sparsellm {
+
+// The flags that say what is benchmarked: a model, or random weights in the shapes of a
+// config.json.
+struct BenchModelArgs {
+  ModelArgs model;
+  std::string config;  // empty: model.model is the directory of a model
+  double sparsity = 0.0;
+  uint64_t seed = 0;
+  std::string weight_format = "dense";
+  std::optional<double> gpu_memory_utilization;
+  int64_t kv_bytes = 0;
+  bool deterministic = false;
+};
+void add_bench_model_args(CLI::App& app, BenchModelArgs& args);
+
+// Throws UsageError unless one of --config and --model is there, and for flags of the other.
+void check_bench_model_args(const BenchModelArgs& args);
+
+// The config of the model that load_bench_engine() makes.
+ModelConfig read_bench_config(const BenchModelArgs& args);
+
+struct BenchEngineSize {
+  int64_t max_requests = 0;  // at a time
+  int64_t context_size = 0;  // tokens of a request
+  bool traces = false;       // EngineOptions::traces
+};
+// Without a tokenizer.
+Engine load_bench_engine(const BenchModelArgs& args, const BenchEngineSize& size,
+                         spdlog::logger& log);
+
+}  // namespace sparsellm

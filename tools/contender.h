@@ -1,0 +1,43 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "kernels/base/exec.h"
+#include "kernels/base/tensor.h"
+
+namespace sparsellm {
+
+// A kernel with its operands: enqueue(copy) computes y = x * W^T with that copy of W. The first
+// call for a copy may prepare something and synchronise; all others can be captured in a CUDA
+// graph.
+class BoundKernel {
+ public:
+  virtual ~BoundKernel() = default;
+  virtual const std::string& algorithm() const = 0;  // empty if there is but one
+  virtual void enqueue(int64_t copy) = 0;            // throws Error
+};
+
+// A way to multiply by a weight that takes part in a benchmark: a format of the engine or a
+// library, with as many copies of the weight, all equal, as it takes to find none of them in the
+// cache.
+class Contender {
+ public:
+  virtual ~Contender() = default;
+  virtual int64_t copies() const = 0;
+  virtual int64_t bytes() const = 0;  // of one copy that a product reads
+  // The algorithms that can be tried for x [tokens, in] and y [tokens, out], at least one. They
+  // refer to this object. Throws Error.
+  virtual std::vector<std::unique_ptr<BoundKernel>> bind(const Tensor& x, const Tensor& y) = 0;
+};
+
+// What a contender is made from.
+struct ContenderInput {
+  const Tensor& weight;  // [out, in] on the context's device, contiguous, f16 or bf16, with zeros
+  int64_t rotation_bytes = 0;  // that the copies have together, at least
+  ExecContext& ctx;            // outlives the contender
+};
+
+}  // namespace sparsellm

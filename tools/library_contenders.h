@@ -1,0 +1,23 @@
+#pragma once
+
+#include <memory>
+
+#include "tools/contender.h"
+
+namespace sparsellm {
+
+// NVIDIA's libraries as they are called for y^T [out, tokens] = W x^T, column-major, with operands
+// in f16 or bf16 and sums in f32, partial sums included: what the engine's kernels have to do as
+// well. All throw Error.
+
+// cublasGemmEx with the library's own choice among its tensor-core kernels.
+std::unique_ptr<Contender> make_cublas_contender(const ContenderInput& input);
+
+// cublasLtMatmul with the first 16 algorithms that the library's heuristics propose.
+std::unique_ptr<Contender> make_cublaslt_contender(const ContenderInput& input);
+
+// cusparseSpMM on the weight in compressed rows (CSR) with 32-bit indices, in each of its
+// algorithms for them, preprocessed.
+std::unique_ptr<Contender> make_cusparse_contender(const ContenderInput& input);
+
+}  // namespace sparsellm

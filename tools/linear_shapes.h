@@ -1,0 +1,30 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "models/config.h"
+
+namespace sparsellm {
+
+// A kind of linear layer of a model, joined as the engine joins them: q, k and v, gate and up.
+struct LinearShape {
+  std::string name;  // qkv, attention_out, up, gate_up, down, expert_..., router, head
+  int64_t out = 0;
+  int64_t in = 0;
+  int64_t count = 0;    // in the model
+  bool pruned = false;  // by the usual methods, which leave routers and the head as they are
+
+  friend bool operator==(const LinearShape&, const LinearShape&) = default;
+};
+
+std::vector<LinearShape> linear_shapes(const ModelConfig& config);
+
+// Of a file that is in the format of config.json: of what the engine runs, and of Qwen2 and
+// Mixtral, which it does not. Throws Error for other architectures and for a file that is not
+// right.
+std::vector<LinearShape> linear_shapes(const std::filesystem::path& config_file);
+
+}  // namespace sparsellm

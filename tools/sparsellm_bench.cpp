@@ -1,0 +1,427 @@
+// Measures speed: sparsellm-bench throughput --config FILE | --model DIR,
+//                 sparsellm-bench kernel --shape OUTxIN,... | --config FILE,
+//                 sparsellm-bench load --model DIR,
+//                 sparsellm-bench tune --config FILE | --model DIR | --shape OUTxIN,...
+
+#include <spdlog/logger.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <functional>
+#include <limits>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "kernels/base/device.h"
+#include "tools/bench_args.h"
+#include "tools/bench_arrivals.h"
+#include "tools/bench_engine.h"
+#include "tools/bench_environment.h"
+#include "tools/bench_kernel.h"
+#include "tools/bench_load.h"
+#include "tools/bench_throughput.h"
+#include "tools/bench_tune.h"
+#include "tools/interrupt.h"
+#include "tools/kernel_report.h"
+#include "tools/linear_shapes.h"
+#include "tools/progress_bar.h"
+#include "tools/read_bandwidth.h"
+#include "tools/tool_main.h"
+
+namespace sparsellm {
+namespace {
+
+constexpr char kTool[] = "sparsellm-bench";
+
+// What is read to measure the read bandwidth: many times any last cache.
+constexpr int64_t kCpuReadBytes = int64_t{256} << 20;
+constexpr int64_t kGpuReadBytes = int64_t{2} << 30;
+
+const std::map<std::string, DType> kDTypes{{"f16", DType::f16}, {"bf16", DType::bf16}};
+
+struct ThroughputArgs {
+  BenchModelArgs model;
+  OutputArgs output;
+  std::vector<int64_t> batches = ThroughputOptions().batches;
+  LengthRange prompt{64, 64};
+  int64_t repeats = ThroughputOptions().repeats;
+  bool breakdown = false;
+  std::optional<double> arrival_rate;
+  int64_t requests = ArrivalOptions().requests;
+};
+
+// The flags of kernel and tune, which measure single layers.
+struct LayerArgs {
+  std::vector<std::string> shapes;
+  std::string config;
+  std::string device = "auto";
+  std::string dtype = "f16";
+  OutputArgs output;
+};
+
+struct KernelArgs {
+  LayerArgs layers;
+  KernelBenchOptions options;
+  int64_t copies_mib = KernelBenchOptions().rotation_bytes >> 20;
+};
+
+struct TuneArgs {
+  BenchModelArgs model;
+  OutputArgs output;
+  std::vector<std::string> shapes;
+  std::vector<int64_t> tokens = KernelBenchOptions().tokens;
+  int64_t max_requests = 64;
+};
+
+struct LoadArgs {
+  ModelArgs model;
+  OutputArgs output;
+  int64_t repeats = 3;
+};
+
+CLI::Validator count() { return CLI::Range(int64_t{1}, int64_t{1} << 24); }
+
+CLI::App* add_throughput(CLI::App& app, ThroughputArgs& args) {
+  CLI::App* const command = app.add_subcommand(
+      "throughput", "Tokens per GPU-second of a model, batch by batch or as requests arrive");
+  add_bench_model_args(*command, args.model);
+  CLI::Option* const batch =
+      add_list(*command, "--batch", args.batches,
+               "Requests that run together; with --arrivals the largest is the most at a time")
+          ->check(CLI::Range(int64_t{1}, int64_t{1} << 16))
+          ->capture_default_str();
+  batch->type_name("N,...");
+  command
+      ->add_option_function<std::string>(
+          "--prompt",
+          [&args](const std::string& text) { args.prompt = parse_length_range("--prompt", text); },
+          "Random tokens of a prompt; with --arrivals also a range, such as 32:512 [64]")
+      ->type_name("TOKENS");
+  add_output_args(*command, args.output, OutputTokens::yes);
+  CLI::Option* const repeat =
+      command->add_option("--repeat", args.repeats, "Measured runs of a batch, after a warm-up")
+          ->check(count())
+          ->capture_default_str();
+  CLI::Option* const breakdown =
+      command->add_flag("--breakdown", args.breakdown,
+                        "Also the time of a step by group; then no step is enqueued ahead");
+  CLI::Option* const arrivals =
+      command
+          ->add_option_function<std::string>(
+              "--arrivals",
+              [&args](const std::string& text) {
+                args.arrival_rate = parse_poisson("--arrivals", text);
+              },
+              "Requests arrive one by one, RATE a second on average, and latencies are measured")
+          ->type_name("poisson:RATE")
+          ->excludes(repeat)
+          ->excludes(breakdown);
+  command->add_option("--requests", args.requests, "Requests that arrive")
+      ->check(count())
+      ->capture_default_str()
+      ->needs(arrivals);
+  return command;
+}
+
+void add_layer_args(CLI::App& command, LayerArgs& args) {
+  CLI::Option* const shape =
+      add_list(command, "--shape", args.shapes, "Outputs x inputs of the layers to measure");
+  shape->type_name("OUTxIN,...");
+  command
+      .add_option("--config", args.config,
+                  "File in the format of config.json: its linear layers that are usually pruned")
+      ->check(not_empty())
+      ->excludes(shape);
+  command.add_option("--device", args.device, "auto, cpu, cuda or cuda:N")->capture_default_str();
+  command.add_option("--dtype", args.dtype, "Of weights and activations: f16 or bf16")
+      ->check(CLI::IsMember({"f16", "bf16"}))
+      ->capture_default_str();
+  add_output_args(command, args.output, OutputTokens::no);
+}
+
+CLI::App* add_kernel(CLI::App& app, KernelArgs& args) {
+  CLI::App* const command =
+      app.add_subcommand("kernel", "Time of single linear layers by format, sparsity and tokens");
+  add_layer_args(*command, args.layers);
+  KernelBenchOptions& options = args.options;
+  add_list(*command, "--tokens", options.tokens, "Rows of the activations")
+      ->check(count())
+      ->capture_default_str();
+  add_list(*command, "--sparsity", options.sparsities, "Shares of zeros in the random weights")
+      ->check(CLI::Range(0.0, 1.0))
+      ->capture_default_str();
+  add_list(*command, "--formats", options.formats, "Formats of the weights")
+      ->check(not_empty())
+      ->capture_default_str();
+  command->add_option("--seed", options.seed, "Seed of the random weights")
+      ->check(CLI::Range(uint64_t{0}, std::numeric_limits<uint64_t>::max()))
+      ->capture_default_str();
+  command->add_option("--repeat", args.options.repeat, "Timed products of each")
+      ->check(count())
+      ->capture_default_str();
+  command
+      ->add_option("--copies-mib", args.copies_mib,
+                   "MiB of copies of a weight that take turns, so that none stays in the cache")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 20))
+      ->capture_default_str();
+  return command;
+}
+
+CLI::App* add_tune(CLI::App& app, TuneArgs& args) {
+  CLI::App* const command =
+      app.add_subcommand("tune", "Measures which kernels are fastest, for later loads to use");
+  add_bench_model_args(*command, args.model);
+  CLI::Option* const shape = add_list(*command, "--shape", args.shapes,
+                                      "Outputs x inputs of single layers, without model");
+  shape->type_name("OUTxIN,...")->excludes("--model")->excludes("--config");
+  add_list(*command, "--tokens", args.tokens, "Rows of the activations of single layers")
+      ->check(count())
+      ->needs(shape)
+      ->capture_default_str();
+  command->add_option("--parallel", args.max_requests, "Requests that a model serves at a time")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 16))
+      ->capture_default_str();
+  add_output_args(*command, args.output, OutputTokens::no);
+  return command;
+}
+
+CLI::App* add_load(CLI::App& app, LoadArgs& args) {
+  CLI::App* const command =
+      app.add_subcommand("load", "How fast the weights of a checkpoint come to the GPU");
+  add_model_args(*command, args.model);
+  command->add_option("--repeat", args.repeats, "Measured loads")
+      ->check(count())
+      ->capture_default_str();
+  add_output_args(*command, args.output, OutputTokens::no);
+  return command;
+}
+
+using Shapes = std::vector<std::pair<int64_t, int64_t>>;
+
+void add_shape(std::pair<int64_t, int64_t> shape, Shapes& shapes) {
+  if (std::find(shapes.begin(), shapes.end(), shape) == shapes.end()) {
+    shapes.push_back(shape);
+  }
+}
+
+Shapes parse_shapes(const std::vector<std::string>& texts) {
+  Shapes shapes;
+  for (const std::string& text : texts) {
+    add_shape(parse_shape("--shape", text), shapes);
+  }
+  return shapes;
+}
+
+// Of --shape, or of the layers in --config that are usually pruned; each shape once.
+Shapes layer_shapes(const LayerArgs& args) {
+  Shapes shapes = parse_shapes(args.shapes);
+  if (!args.config.empty()) {
+    for (const LinearShape& layer : linear_shapes(std::filesystem::path(args.config))) {
+      if (layer.pruned) {
+        add_shape({layer.out, layer.in}, shapes);
+      }
+    }
+  }
+  return shapes;
+}
+
+void write_stdout(std::string_view text) {
+  std::fwrite(text.data(), 1, text.size(), stdout);
+  std::fflush(stdout);  // a reader of lines sees each row when it is there
+}
+
+// Runs `body` with a report on stdout. What was measured before an error is written all the same.
+template <class Body>
+void with_report(const OutputArgs& output, Environment environment, Body&& body) {
+  ReportWriter report(output.format.value_or(ReportFormat::table), std::move(environment),
+                      write_stdout);
+  try {
+    body(report);
+  } catch (...) {
+    report.finish();
+    throw;
+  }
+  report.finish();
+}
+
+// Tokens that every request has.
+int64_t fixed_length(const char* flag, const LengthRange& range) {
+  if (!range.is_fixed()) {
+    throw UsageError(
+        fmt::format("{} {}:{} is a range, which needs --arrivals", flag, range.min, range.max));
+  }
+  return range.min;
+}
+
+class BenchProgress {
+ public:
+  BenchProgress(std::string label, std::string unit, bool enabled)
+      : bar_(std::move(label), enabled), unit_(std::move(unit)) {}
+
+  void operator()(int64_t done, int64_t total) {
+    throw_if_interrupted();
+    bar_.update(done, total, fmt::format("of {} {}", total, unit_));
+  }
+
+ private:
+  ProgressBar bar_;
+  std::string unit_;
+};
+
+void measure_batches(const ThroughputArgs& args, const LengthRange& output, Environment environment,
+                     spdlog::logger& log) {
+  ThroughputOptions options;
+  options.batches = args.batches;
+  options.prompt = fixed_length("--prompt", args.prompt);
+  options.output = fixed_length("--output", output);
+  options.repeats = args.repeats;
+  options.seed = args.model.seed;
+  const Device device = parse_device(args.model.model.device);
+  if (args.breakdown) {
+    require(device.is_cuda(), "--breakdown: the parts of a step are measured on CUDA alone");
+    options.breakdown = [](const Engine& engine) { return engine.decode_seconds(); };
+  }
+  // Before the model takes the memory.
+  options.read_bandwidth =
+      measure_read_bandwidth(device, device.is_cuda() ? kGpuReadBytes : kCpuReadBytes);
+  environment.push_back({.key = "read_bandwidth_gb_per_s",
+                         .value = std::round(options.read_bandwidth * 1e-8) / 10.0});
+  const LoadEngine load = [&](int64_t max_requests) {
+    return load_bench_engine(args.model,
+                             {.max_requests = max_requests,
+                              .context_size = options.prompt + options.output,
+                              .traces = args.breakdown},
+                             log);
+  };
+  with_report(args.output, std::move(environment), [&](ReportWriter& report) {
+    BenchProgress progress("measuring", "steps", !args.model.model.quiet);
+    options.progress = std::ref(progress);
+    bench_throughput(options, load, report);
+  });
+}
+
+void measure_arrivals(const ThroughputArgs& args, const LengthRange& output,
+                      Environment environment, spdlog::logger& log) {
+  ArrivalOptions options;
+  options.rate = *args.arrival_rate;
+  options.requests = args.requests;
+  options.prompt = args.prompt;
+  options.output = output;
+  options.seed = args.model.seed;
+  const int64_t most = *std::max_element(args.batches.begin(), args.batches.end());
+  Engine engine = load_bench_engine(
+      args.model, {.max_requests = most, .context_size = options.prompt.max + options.output.max},
+      log);
+  with_report(args.output, std::move(environment), [&](ReportWriter& report) {
+    BenchProgress progress("serving", "requests", !args.model.model.quiet);
+    options.progress = std::ref(progress);
+    bench_arrivals(engine, options, report);
+  });
+}
+
+void throughput(const ThroughputArgs& args, const std::vector<std::string>& command_line) {
+  check_bench_model_args(args.model);
+  read_bench_config(args.model);  // what can be refused is refused before anything is measured
+  const LengthRange output = args.output.tokens.value_or(
+      LengthRange{.min = ThroughputOptions().output, .max = ThroughputOptions().output});
+  const auto log = make_log(kTool, args.model.model);
+  catch_interrupts();
+  Environment environment =
+      describe_environment(parse_device(args.model.model.device), command_line);
+  if (args.arrival_rate) {
+    measure_arrivals(args, output, std::move(environment), *log);
+  } else {
+    measure_batches(args, output, std::move(environment), *log);
+  }
+}
+
+void kernel(const KernelArgs& args, const std::vector<std::string>& command_line) {
+  KernelBenchOptions options = args.options;
+  options.shapes = layer_shapes(args.layers);
+  if (options.shapes.empty()) {
+    throw UsageError("there is nothing to benchmark; give --shape OUTxIN or --config FILE");
+  }
+  options.dtype = kDTypes.at(args.layers.dtype);
+  options.device = parse_device(args.layers.device);
+  options.rotation_bytes = args.copies_mib << 20;
+  catch_interrupts();
+  with_report(args.layers.output, describe_environment(options.device, command_line),
+              [&](ReportWriter& report) { report_kernels(options, report); });
+}
+
+void load(const LoadArgs& args, const std::vector<std::string>& command_line) {
+  const auto log = make_log(kTool, args.model);
+  with_report(args.output, describe_environment(parse_device(args.model.device), command_line),
+              [&](ReportWriter& report) { bench_load(args.model, args.repeats, *log, report); });
+}
+
+// What a load of the model measures, and keeps.
+void tune_model(const TuneArgs& args, spdlog::logger& log, ReportWriter& report) {
+  const int64_t context = std::min<int64_t>(read_bench_config(args.model).max_positions, 256);
+  const Engine engine = load_bench_engine(
+      args.model, {.max_requests = args.max_requests, .context_size = context}, log);
+  report.begin_table("tune", tune_columns());
+  report.add_row({args.model.config.empty() ? args.model.model.model : args.model.config,
+                  engine.stats().tuned_choices,
+                  engine.stats().load_seconds - engine.stats().weight_seconds});
+}
+
+void tune(const TuneArgs& args, const std::vector<std::string>& command_line) {
+  const Device device = parse_device(args.model.model.device);
+  const auto log = make_log(kTool, args.model.model);
+  catch_interrupts();
+  if (args.shapes.empty()) {
+    check_bench_model_args(args.model);
+  }
+  require(device.is_cuda(), "there is nothing to tune on {}", to_string(device));
+  require(args.model.model.tunes && !engine_options(args.model.model, {}).tune_cache.empty(),
+          "there is no file to keep the choices in; give --tune-cache FILE");
+  with_report(args.output, describe_environment(device, command_line), [&](ReportWriter& report) {
+    if (args.shapes.empty()) {
+      tune_model(args, *log, report);
+      return;
+    }
+    const EngineOptions engine = engine_options(args.model.model, {});
+    tune_shapes({.shapes = parse_shapes(args.shapes),
+                 .tokens = args.tokens,
+                 .dtype = engine.dtype.value_or(DType::f16),
+                 .device = device,
+                 .cache = engine.tune_cache,
+                 .seed = args.model.seed},
+                report);
+  });
+}
+
+}  // namespace
+}  // namespace sparsellm
+
+int main(int argc, char** argv) {
+  CLI::App app("Measures the speed of language models and of their parts.", sparsellm::kTool);
+  app.require_subcommand(0, 1);  // a wrong one is named before it is said that one is missing
+  sparsellm::ThroughputArgs throughput_args;
+  sparsellm::KernelArgs kernel_args;
+  sparsellm::LoadArgs load_args;
+  sparsellm::TuneArgs tune_args;
+  const CLI::App* throughput = sparsellm::add_throughput(app, throughput_args);
+  const CLI::App* kernel = sparsellm::add_kernel(app, kernel_args);
+  const CLI::App* load = sparsellm::add_load(app, load_args);
+  const CLI::App* tune = sparsellm::add_tune(app, tune_args);
+  const std::vector<std::string> command_line(argv, argv + argc);
+  return sparsellm::tool_main(app, argc, argv, [&] {
+    if (throughput->parsed()) {
+      sparsellm::throughput(throughput_args, command_line);
+    } else if (kernel->parsed()) {
+      sparsellm::kernel(kernel_args, command_line);
+    } else if (load->parsed()) {
+      sparsellm::load(load_args, command_line);
+    } else if (tune->parsed()) {
+      sparsellm::tune(tune_args, command_line);
+    } else {
+      throw sparsellm::UsageError("a subcommand is missing: throughput, kernel, load or tune");
+    }
+  });
+}

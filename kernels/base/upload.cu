@@ -22,8 +22,9 @@
 namespace sparsellm {
 namespace {
 
-// One thread copies some 5 GB/s out of the page cache; a PCIe 5 bus takes 55.
-constexpr unsigned kMaxThreads = 16;
+// One thread copies some 5 GB/s out of the page cache; a PCIe 5 bus takes 55, and more threads than
+// that needs only get into each other's way.
+constexpr unsigned kMaxThreads = 12;
 // Large enough that the fixed cost of a copy (some 10 us) does not show, small enough that the
 // buffers of all threads are quickly page-locked.
 constexpr int64_t kBufferBytes = 2 << 20;
@@ -35,8 +36,7 @@ constexpr std::chrono::milliseconds kProgressInterval{50};
 class StagingBuffer {
  public:
   explicit StagingBuffer(int64_t bytes) : memory_(bytes, "a staging buffer") {
-    // Blocking: the threads that wait leave their cores to those that fill buffers.
-    check_cuda(cudaEventCreateWithFlags(&copied_, cudaEventDisableTiming | cudaEventBlockingSync));
+    check_cuda(cudaEventCreateWithFlags(&copied_, cudaEventDisableTiming));
   }
   ~StagingBuffer() { cudaEventDestroy(copied_); }
   StagingBuffer(const StagingBuffer&) = delete;

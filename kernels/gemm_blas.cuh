@@ -33,8 +33,9 @@ struct GemmPlan {
   TokenCalls calls = TokenCalls::one;
 };
 
-// What the rows of a matrix are aligned to; at most 16 bytes, which is all that an algorithm can
-// make use of. Equal for any rows of one matrix.
+// What the rows of a matrix are aligned to, in bytes; at most as much as cuBLASLt makes use of.
+// Equal for any rows of a matrix that begins at a multiple of that.
+inline constexpr int64_t kMostAlignment = 256;
 int64_t row_alignment(const Tensor& x);
 
 // Throws Error unless gemm() takes these on CUDA, whatever the sizes.

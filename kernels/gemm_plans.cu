@@ -14,9 +14,9 @@ GemmKey GemmKey::any_stride(const GemmOperands& operands, int64_t tokens) {
           .y = operands.y.dtype(),
           .has_bias = !operands.bias.empty(),
           .relu = operands.relu,
-          .w_alignment = static_cast<int8_t>(row_alignment(operands.w)),
-          .x_alignment = static_cast<int8_t>(row_alignment(operands.x)),
-          .y_alignment = static_cast<int8_t>(row_alignment(operands.y))};
+          .w_alignment = static_cast<int16_t>(row_alignment(operands.w)),
+          .x_alignment = static_cast<int16_t>(row_alignment(operands.x)),
+          .y_alignment = static_cast<int16_t>(row_alignment(operands.y))};
 }
 
 GemmKey GemmKey::exact(const GemmOperands& operands) {
@@ -56,8 +56,8 @@ size_t GemmPlans::Hash::operator()(const GemmKey& key) const {
   mix(key.y_stride);
   const auto byte = [](auto value, int place) { return static_cast<int64_t>(value) << 8 * place; };
   const int flags = (key.has_bias ? 1 : 0) + (key.relu ? 2 : 0);
-  mix(byte(key.x, 0) | byte(key.y, 1) | byte(flags, 2) | byte(key.w_alignment, 3) |
-      byte(key.x_alignment, 4) | byte(key.y_alignment, 5));
+  mix(byte(key.x, 0) | byte(key.y, 1) | byte(flags, 2));
+  mix(byte(key.w_alignment, 0) | byte(key.x_alignment, 2) | byte(key.y_alignment, 4));
   return hash;
 }
 

@@ -22,9 +22,9 @@ struct GemmKey {
   DType y = DType::f16;
   bool has_bias = false;
   bool relu = false;
-  int8_t w_alignment = 0;
-  int8_t x_alignment = 0;
-  int8_t y_alignment = 0;
+  int16_t w_alignment = 0;
+  int16_t x_alignment = 0;
+  int16_t y_alignment = 0;
 
   static GemmKey exact(const GemmOperands& operands);
   static GemmKey any_stride(const GemmOperands& operands, int64_t tokens);

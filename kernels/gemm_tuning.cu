@@ -128,8 +128,8 @@ struct AlignedRows {
   AlignedRows(const Tensor& example, int64_t rows, ExecContext& ctx) {
     const int64_t columns = example.size(1);
     const int64_t alignment = row_alignment(example) / size_of(example.dtype());  // in elements
-    // The rows of a Buffer are aligned to 16 bytes and more; one step off they are to one step.
-    const int64_t first = row_alignment(example) < 16 ? alignment : 0;
+    // A Buffer is aligned to the most; one step off its rows are aligned to one step.
+    const int64_t first = row_alignment(example) < kMostAlignment ? alignment : 0;
     const int64_t stride = (first + columns + alignment - 1) / alignment * alignment;
     memory = allocate_tensor(ctx.device, example.dtype(), {rows, stride}, "tuning of gemm");
     view = memory.view.columns(first, columns);

@@ -165,6 +165,9 @@ void print_closing_table(const Engine& engine, const RunArgs& args) {
       per_second(stats.prefill_tokens, stats.prefill_seconds), stats.shared_tokens,
       stats.decode_tokens, per_second(stats.decode_tokens, stats.decode_seconds), stats.preemptions,
       stats.recomputed_tokens, static_cast<double>(usage.ru_maxrss) / 1024.0, mib(stats.kv_bytes)));
+  if (const Device device = parse_device(args.model.device); device.is_cuda()) {
+    print_error_text(fmt::format("gpu      {:10.1f} MiB at the peak\n", mib(peak_memory(device))));
+  }
 }
 
 void print_batch_rows(const BatchProgress& progress) {

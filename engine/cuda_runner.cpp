@@ -1,3 +1,5 @@
+#include <spdlog/spdlog.h>
+
 #include <algorithm>
 #include <array>
 #include <map>
@@ -53,6 +55,7 @@ class CudaRunner : public StepRunner {
   CudaRunner(const Decoder& decoder, const RunnerOptions& options)
       : decoder_(decoder),
         eos_(options.eos),
+        log_(options.log),
         rows_(step_rows(options)),
         cuda_(options.device),
         decode_tables_(options.device, rows_.decode, rows_.decode, options.pages_per_request),
@@ -190,9 +193,7 @@ class CudaRunner : public StepRunner {
       samples[static_cast<size_t>(part.tables.logit_rows[i])] = sample_row(part.tables.logits[i]);
     }
     pad_decode_rows(part.tables, bucket);
-    StepTables sent = part.tables;
-    sent.logit_rows.assign(static_cast<size_t>(bucket), 0);
-    decode_tables_.send(sent, samples, slot, cuda_);
+    decode_tables_.send(part.tables, samples, slot, cuda_);
     part.views = decode_tables_.decode_views(bucket);
     return part;
   }
@@ -247,7 +248,13 @@ class CudaRunner : public StepRunner {
   std::optional<CudaGraph> capture(int64_t bucket, const KvCache& kv) {
     try {
       return CudaGraph(cuda_, [&] { decode(bucket, kv); });
-    } catch (const Error&) {
+    } catch (const OutOfMemory& error) {
+      if (log_ != nullptr) {
+        log_->warn(
+            "no memory for the CUDA graph of {} decode rows, which are launched one kernel at a "
+            "time instead (a smaller KV cache leaves more): {}",
+            bucket, error.what());
+      }
       return std::nullopt;
     }
   }
@@ -321,6 +328,7 @@ class CudaRunner : public StepRunner {
 
   const Decoder& decoder_;
   std::vector<int32_t> eos_;
+  spdlog::logger* log_;
   StepRows rows_;
   CudaContext cuda_;
   DeviceTables decode_tables_;

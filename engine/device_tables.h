@@ -28,7 +28,8 @@ class DeviceTables {
     Tensor logit_rows;   // i32 [logit rows]
     Tensor sample_rows;  // i32 [logit rows, kSampleRowWords]
   };
-  // Enqueues the copy. sample_rows: one for each of tables.logits.
+  // Enqueues the copy. sample_rows: one for each of tables.logits, or for padded decode rows, whose
+  // logit_rows nobody reads, one for each of the rows.
   Views send(const StepTables& tables, std::span<const SampleRow> sample_rows, int slot,
              const CudaContext& cuda);
 

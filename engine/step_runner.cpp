@@ -15,7 +15,8 @@ RunnerOptions runner_options(const EngineOptions& options, const ModelConfig& co
           .limits = scheduler_limits(options),
           .pages_per_request = pages_for(choose_context_size(options, config)),
           .traces = options.traces,
-          .eos = config.eos_token_ids};
+          .eos = config.eos_token_ids,
+          .log = options.log};
 }
 
 StepRows step_rows(const RunnerOptions& options) {

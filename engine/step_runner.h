@@ -53,6 +53,7 @@ struct RunnerOptions {
   int64_t pages_per_request = 0;
   bool traces = false;       // measures the parts of decode passes; on CUDA only
   std::vector<int32_t> eos;  // ids that requests with ignore_eos do not choose
+  spdlog::logger* log = nullptr;
 };
 RunnerOptions runner_options(const EngineOptions& options, const ModelConfig& config);
 

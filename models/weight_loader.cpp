@@ -30,7 +30,8 @@ WeightLoader::WeightLoader(Device device, DType activation_dtype)
 }
 
 void WeightLoader::reserve(int64_t bytes) {
-  memory_ = Buffer(device_, bytes, "the model's weights");
+  memory_ = Buffer(device_, bytes,
+                   "the model's weights (sparsellm-run --fit tells beforehand what fits)");
   memory_used_ = 0;
 }
 

@@ -32,11 +32,8 @@ std::optional<std::string> out_of_memory_in(Body&& body) {
   constexpr std::string_view kOutOfMemory = "out of memory";
   try {
     body();
-  } catch (const Error& error) {
+  } catch (const OutOfMemory& error) {
     const std::string_view what = error.what();
-    if (what.find(kOutOfMemory) == std::string_view::npos) {
-      throw;
-    }
     return what.starts_with(kOutOfMemory) ? std::string(what)
                                           : fmt::format("{}: {}", kOutOfMemory, what);
   } catch (const std::bad_alloc&) {
@@ -365,9 +362,11 @@ std::optional<Engine> load_largest(const std::vector<int64_t>& batches, const Lo
 void require_kv_pages(const Engine& engine, const ThroughputOptions& options, int64_t batch) {
   const int64_t pages =
       checked_mul(batch, pages_for(options.prompt + options.output), "pages of the KV cache");
-  require(pages <= engine.total_pages(),
-          "out of memory: {} requests of {} tokens need {} pages of KV cache, but there are {}",
-          batch, options.prompt + options.output, pages, engine.total_pages());
+  if (pages > engine.total_pages()) {
+    throw OutOfMemory(fmt::format(
+        "out of memory: {} requests of {} tokens need {} pages of KV cache, but there are {}",
+        batch, options.prompt + options.output, pages, engine.total_pages()));
+  }
 }
 
 std::vector<Run> measure(Engine& engine, const ThroughputOptions& options, int64_t batch,

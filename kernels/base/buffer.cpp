@@ -14,8 +14,9 @@ Buffer::Buffer(Device device, int64_t bytes, std::string_view purpose)
   if (data_ == nullptr) {
     const auto gib = [](int64_t n) { return static_cast<double>(n) / (1 << 30); };
     const DeviceMemory memory = device_memory(device);
-    fail("out of memory on {}: {} needs {:.2f} GiB; {:.2f} GiB of {:.2f} are free",
-         to_string(device), purpose, gib(bytes), gib(memory.free), gib(memory.total));
+    throw OutOfMemory(
+        fmt::format("out of memory on {}: {} needs {:.2f} GiB; {:.2f} GiB of {:.2f} are free",
+                    to_string(device), purpose, gib(bytes), gib(memory.free), gib(memory.total)));
   }
 }
 

@@ -15,7 +15,7 @@ namespace sparsellm {
 class Buffer {
  public:
   Buffer() = default;
-  // Throws Error naming `purpose`, the size and the device when there is not enough memory.
+  // Throws OutOfMemory naming `purpose`, the size and the device when there is not enough memory.
   Buffer(Device device, int64_t bytes, std::string_view purpose);
   ~Buffer() { free_bytes(device_, data_); }
 

@@ -5,6 +5,7 @@
 
 #include <memory>
 #include <source_location>
+#include <string>
 
 #include "kernels/base/buffer.h"
 #include "kernels/base/cuda_context.h"
@@ -32,16 +33,31 @@ struct CudaContext::State {
   State& operator=(const State&) = delete;
 };
 
+[[noreturn]] inline void fail_cuda(const char* library, const char* what, bool out_of_memory,
+                                   std::source_location where) {
+  cudaGetLastError();  // told here, and not once more by the next kernel that is launched
+  const std::string text =
+      fmt::format("{} failed at {}:{}: {}", library, where.file_name(), where.line(), what);
+  if (out_of_memory) {
+    throw OutOfMemory(text);
+  }
+  throw Error(text);
+}
+
+// Both throw OutOfMemory for want of memory, Error for everything else.
 inline void check_cuda(cudaError_t status,
                        std::source_location where = std::source_location::current()) {
-  require(status == cudaSuccess, "CUDA failed at {}:{}: {}", where.file_name(), where.line(),
-          cudaGetErrorString(status));
+  if (status != cudaSuccess) [[unlikely]] {
+    fail_cuda("CUDA", cudaGetErrorString(status), status == cudaErrorMemoryAllocation, where);
+  }
 }
 
 inline void check_cublas(cublasStatus_t status,
                          std::source_location where = std::source_location::current()) {
-  require(status == CUBLAS_STATUS_SUCCESS, "cuBLAS failed at {}:{}: {}", where.file_name(),
-          where.line(), cublasLtGetStatusString(status));
+  if (status != CUBLAS_STATUS_SUCCESS) [[unlikely]] {
+    fail_cuda("cuBLAS", cublasLtGetStatusString(status), status == CUBLAS_STATUS_ALLOC_FAILED,
+              where);
+  }
 }
 
 // Whether a graph is being captured: then nothing may allocate or synchronise.

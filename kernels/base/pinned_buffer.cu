@@ -6,8 +6,11 @@ namespace sparsellm {
 PinnedBuffer::PinnedBuffer(int64_t bytes, std::string_view purpose) : bytes_(bytes) {
   void* data = nullptr;
   const cudaError_t status = cudaMallocHost(&data, static_cast<size_t>(bytes));
-  require(status == cudaSuccess, "{}: cannot get {} bytes of page-locked memory: {}", purpose,
-          bytes, cudaGetErrorString(status));
+  if (status != cudaSuccess) {
+    cudaGetLastError();
+    throw OutOfMemory(fmt::format("{}: cannot get {} bytes of page-locked memory: {}", purpose,
+                                  bytes, cudaGetErrorString(status)));
+  }
   data_ = static_cast<std::byte*>(data);
 }
 

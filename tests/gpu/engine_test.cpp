@@ -9,6 +9,8 @@
 #include <random>
 #include <sstream>
 
+#include "engine/memory_fit.h"
+#include "kernels/paged_kv.h"
 #include "tests/engine/soak.h"
 #include "tests/gpu/gpu_context.h"
 #include "tests/testing/paths.h"
@@ -200,6 +202,38 @@ TEST_P(GpuEngine, HostAndDeviceSampleTheSame) {
     request.on_logits = [](int64_t, std::span<const float>) {};
     expect_same(engine.generate({request}).front(), on_device);
   }
+}
+
+// What is promised without loading anything is what an engine then has.
+TEST_P(GpuEngine, TakesTheMemoryOfTheFit) {
+  for (DType dtype : {DType::f16, DType::bf16}) {
+    EngineOptions options = on_gpu();
+    options.dtype = dtype;
+    options.step_tokens = 100;
+    options.context_size = 140;
+    const MemoryFit fit = fit_memory(read_model_config(GetParam()), dtype, options);
+    EXPECT_EQ(fit.dtype, dtype);
+    EXPECT_GE(fit.requests_of(140), options.max_requests);
+    const Engine engine = Engine::load(GetParam(), options);
+    EXPECT_EQ(fit.weights, engine.stats().weight_bytes);
+    EXPECT_EQ(fit.step, engine.stats().workspace_bytes);
+    EXPECT_EQ(engine.total_pages() * kPageSize * fit.kv_per_token, engine.stats().kv_bytes);
+  }
+}
+
+// Steps take no memory: all of it is there before the first, but for the graphs of the first pass
+// of each size.
+TEST_P(GpuEngine, StepsTakeNoMemory) {
+  EngineOptions options = on_gpu();
+  options.context_size = 140;
+  Engine engine = Engine::load(GetParam(), options);
+  const std::vector<Request> requests = requests_of(engine, 17);
+  engine.generate(requests);
+  const int64_t peak = peak_memory(testing::kGpu);
+  const int64_t free = device_memory(testing::kGpu).free;
+  engine.generate(requests);
+  EXPECT_EQ(peak_memory(testing::kGpu), peak);
+  EXPECT_EQ(device_memory(testing::kGpu).free, free);
 }
 
 // One wait a step: for its tokens.

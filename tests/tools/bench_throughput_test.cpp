@@ -172,7 +172,9 @@ TEST(BenchThroughput, LoadsForWhatFits) {
       small({4, 16, 2, 32}),
       [&](int64_t most) {
         loads.push_back(most);
-        require(most <= 4, "out of memory on cpu: {} requests", most);
+        if (most > 4) {
+          throw OutOfMemory(fmt::format("out of memory on cpu: {} requests", most));
+        }
         return Engine::load(model(), engine_options(most));
       },
       report.writer());
@@ -190,7 +192,10 @@ TEST(BenchThroughput, LoadsForWhatFits) {
 TEST(BenchThroughput, NothingFits) {
   Report report;
   bench_throughput(
-      small({1, 2}), [&](int64_t most) -> Engine { fail("cuBLAS: out of memory at {}", most); },
+      small({1, 2}),
+      [&](int64_t most) -> Engine {
+        throw OutOfMemory(fmt::format("cuBLAS: out of memory at {}", most));
+      },
       report.writer());
   const json rows = report.table("throughput");
   ASSERT_EQ(rows.size(), 2u);
@@ -225,7 +230,9 @@ TEST(BenchThroughput, MemoryThatRunsOutInAStep) {
   ThroughputOptions options = small({2, 1});
   int calls = 0;
   options.progress = [&](int64_t, int64_t) {
-    require(++calls != 2, "out of memory on cpu: the step");
+    if (++calls == 2) {
+      throw OutOfMemory("out of memory on cpu: the step");
+    }
   };
   Report report;
   bench_throughput(

@@ -21,6 +21,11 @@ struct MatmulTuning {
   std::span<const int64_t> tokens;
 };
 
+struct Range {
+  int64_t begin = 0;
+  int64_t count = 0;
+};
+
 // A weight [out, in] on its device, in whatever format it is stored; immutable after load.
 class WeightMatrix {
  public:
@@ -34,6 +39,12 @@ class WeightMatrix {
   // y [tokens, out] = epilogue(x [tokens, in] * W^T); any number of tokens; y must not overlap x.
   virtual void matmul(const Tensor& x, Tensor y, const Epilogue& epilogue,
                       ExecContext& ctx) const = 0;
+
+  // dense [rows.count, in], contiguous, in the dtype of the weight: these rows.
+  virtual void expand(Range rows, Tensor dense, ExecContext& ctx) const = 0;
+
+  // What matmul() of so many tokens, or of fewer, takes from the workspace.
+  virtual int64_t workspace_bytes(int64_t max_tokens) const = 0;
 
   // Chooses kernels for such calls of all weights alike in this context: from the cache, or by
   // measuring, which puts the choices there. Takes device memory for a while and synchronises.

@@ -3,7 +3,9 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/base/cuda_context.h"
 #include "kernels/base/error.h"
+#include "kernels/checks.h"
 #include "kernels/gemm.h"
 
 namespace sparsellm {
@@ -19,6 +21,18 @@ DenseWeight::DenseWeight(const Tensor& weight)
 void DenseWeight::matmul(const Tensor& x, Tensor y, const Epilogue& epilogue,
                          ExecContext& ctx) const {
   gemm(x, weight_.view, epilogue, y, ctx);
+}
+
+void DenseWeight::expand(Range rows, Tensor dense, ExecContext& ctx) const {
+  check_tensor({"expand", "dense"}, dense, Elements::floating, {rows.count, in()}, ctx);
+  check_same_dtype({"expand", "dense and the weight"}, dense, weight_.view);
+  const Tensor from = weight_.view.rows(rows.begin, rows.count);
+  require(from.contiguous() && dense.contiguous(), "expand: strided rows");
+  if (ctx.device.is_cuda()) {
+    ctx.cuda->copy_async(dense.raw(), from.raw(), from.bytes());
+  } else {
+    copy_bytes(ctx.device, dense.raw(), ctx.device, from.raw(), from.bytes());
+  }
 }
 
 int64_t DenseWeight::tune(const MatmulTuning& what, TuneCache& cache, ExecContext& ctx) const {

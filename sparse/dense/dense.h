@@ -1,6 +1,7 @@
 #pragma once
 
 #include "kernels/base/buffer.h"
+#include "sparse/format.h"
 #include "sparse/weight_matrix.h"
 
 namespace sparsellm {
@@ -17,10 +18,16 @@ class DenseWeight : public WeightMatrix {
   int64_t in() const override { return weight_.view.size(1); }
   int64_t bytes() const override { return weight_.view.bytes(); }
   void matmul(const Tensor& x, Tensor y, const Epilogue& epilogue, ExecContext& ctx) const override;
+  void expand(Range rows, Tensor dense, ExecContext& ctx) const override;
+  int64_t workspace_bytes(int64_t) const override { return 0; }
   int64_t tune(const MatmulTuning& what, TuneCache& cache, ExecContext& ctx) const override;
 
  private:
   OwnedTensor weight_;
 };
+
+// Its encoding has one part, "values", which is the matrix. What it says of nonzeros is not
+// checked: nothing rests on it.
+const WeightFormat& dense_format();
 
 }  // namespace sparsellm

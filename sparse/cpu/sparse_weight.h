@@ -1,0 +1,111 @@
+#pragma once
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "sparse/cpu/sparse_product.h"
+#include "sparse/format.h"
+
+namespace sparsellm {
+
+// What the sparse formats share on the CPU. A format brings a
+//   template <class T> class Walker {  // T: Half or BFloat16
+//    public:
+//     static constexpr int64_t kBlockRows;
+//     explicit Walker(const EncodedWeight& e);  // valid; outlives the walker
+//     // f(row in the block, column, T value) for every nonzero of rows [block * kBlockRows, ...),
+//     in
+//     // a fixed order; never outside of the matrix.
+//     template <class F> void walk(int64_t block, F&& f) const;
+//   };
+
+// body(T{}) with the element type of a format that stores 16-bit values.
+template <class Body>
+void visit_half(DType dtype, Body&& body) {
+  if (dtype == DType::f16) {
+    body(Half{});
+  } else {
+    require(dtype == DType::bf16, "a sparse weight of {} values", name_of(dtype));
+    body(BFloat16{});
+  }
+}
+
+// Rows [rows.begin, rows.begin + rows.count) of the matrix into dense, contiguous, in e's dtype.
+template <template <class> class Walker>
+void expand_rows(const EncodedWeight& e, Range rows, const Tensor& dense, ThreadPool& threads) {
+  visit_half(e.dtype, [&]<class T>(T) {
+    using W = Walker<T>;
+    const W walker(e);
+    const int64_t first_block = rows.begin / W::kBlockRows;
+    const int64_t end_row = rows.begin + rows.count;
+    const int64_t blocks = (end_row + W::kBlockRows - 1) / W::kBlockRows - first_block;
+    threads.parallel_for(blocks, 1, [&](int64_t begin, int64_t end) {
+      for (int64_t block = first_block + begin; block < first_block + end; ++block) {
+        const int64_t block_row = block * W::kBlockRows;
+        const int64_t from = std::max(block_row, rows.begin);
+        const int64_t to = std::min(block_row + W::kBlockRows, end_row);
+        T* const out = dense.data<T>() - rows.begin * e.columns;
+        std::memset(static_cast<void*>(out + from * e.columns), 0,
+                    static_cast<size_t>((to - from) * e.columns) * sizeof(T));
+        walker.walk(block, [&](int64_t row, int64_t column, T value) {
+          const int64_t r = block_row + row;
+          if (r >= from && r < to) {
+            out[r * e.columns + column] = value;
+          }
+        });
+      }
+    });
+  });
+}
+
+template <template <class> class Walker>
+OwnedTensor decode_walk(const EncodedWeight& e, ThreadPool& threads) {
+  OwnedTensor dense = allocate_tensor({}, e.dtype, {e.rows, e.columns}, "a decoded weight");
+  if (dense.view.bytes() > 0) {
+    expand_rows<Walker>(e, {.begin = 0, .count = e.rows}, dense.view, threads);
+  }
+  return dense;
+}
+
+// An encoded weight in the memory of the CPU.
+template <template <class> class Walker>
+class CpuSparseWeight : public WeightMatrix {
+ public:
+  explicit CpuSparseWeight(EncodedWeight e) : e_(with_own_memory(std::move(e))) {}
+
+  std::string_view format() const override { return e_.format; }
+  int64_t out() const override { return e_.rows; }
+  int64_t in() const override { return e_.columns; }
+  int64_t bytes() const override { return e_.bytes(); }
+
+  void matmul(const Tensor& x, Tensor y, const Epilogue& epilogue,
+              ExecContext& ctx) const override {
+    check_product(e_.format, {.out = e_.rows, .in = e_.columns}, x, y, epilogue, ctx);
+    visit_half(e_.dtype, [&]<class T>(T) {
+      const Walker<T> walker(e_);
+      sparse_product(x, y, epilogue, Walker<T>::kBlockRows, ctx, [&](int64_t block, auto&& f) {
+        walker.walk(block,
+                    [&](int64_t row, int64_t column, T value) { f(row, column, to_float(value)); });
+      });
+    });
+  }
+
+  void expand(Range rows, Tensor dense, ExecContext& ctx) const override {
+    check_expand(e_, rows, dense, ctx);
+    if (dense.bytes() > 0) {
+      expand_rows<Walker>(e_, rows, dense, ctx.threads);
+    }
+  }
+
+  int64_t workspace_bytes(int64_t) const override {
+    return sparse_product_workspace_bytes(e_.columns);
+  }
+
+  int64_t tune(const MatmulTuning&, TuneCache&, ExecContext&) const override { return 0; }
+
+ private:
+  EncodedWeight e_;
+};
+
+}  // namespace sparsellm

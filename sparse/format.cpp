@@ -1,0 +1,110 @@
+#include "sparse/format.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "kernels/base/error.h"
+#include "sparse/registry.h"
+
+namespace sparsellm {
+
+std::optional<EncodedWeight> WeightFormat::slice(const EncodedWeight&, Axis, Range) const {
+  return std::nullopt;
+}
+
+std::optional<EncodedWeight> WeightFormat::concat_rows(
+    std::span<const EncodedWeight* const>) const {
+  return std::nullopt;
+}
+
+EncodedWeight slice(const EncodedWeight& e, Axis axis, Range range, ThreadPool& threads) {
+  const int64_t size = axis == Axis::rows ? e.rows : e.columns;
+  require(range.begin >= 0 && range.count >= 0 && range.count <= size - range.begin,
+          "{} {} from {} of a weight with {}", range.count, axis == Axis::rows ? "rows" : "columns",
+          range.begin, size);
+  const WeightFormat& format = weight_format(e.format);
+  if (std::optional<EncodedWeight> sliced = format.slice(e, axis, range)) {
+    return std::move(*sliced);
+  }
+  const OwnedTensor dense = format.decode(e, threads);
+  const Tensor& all = dense.view;
+  if (axis == Axis::rows) {
+    return format.encode(all.rows(range.begin, range.count), threads);
+  }
+  const OwnedTensor part =
+      allocate_tensor({}, e.dtype, {e.rows, range.count}, "a slice of a weight");
+  const int64_t item = size_of(e.dtype);
+  for (int64_t row = 0; row < e.rows && range.count > 0; ++row) {
+    const auto at = [&](const Tensor& x, int64_t column) {
+      return static_cast<std::byte*>(x.raw()) + (row * x.row_stride() + column) * item;
+    };
+    std::memcpy(at(part.view, 0), at(all, range.begin), static_cast<size_t>(range.count * item));
+  }
+  return format.encode(part.view, threads);
+}
+
+EncodedWeight concat_rows(std::span<const EncodedWeight* const> parts, ThreadPool& threads) {
+  require(!parts.empty(), "no weights to join");
+  const EncodedWeight* largest = parts.front();
+  bool same_format = true;
+  int64_t rows = 0;
+  for (const EncodedWeight* part : parts) {
+    require(part->columns == largest->columns && part->dtype == largest->dtype,
+            "a weight of {} columns of {} cannot be joined with one of {} columns of {}",
+            part->columns, name_of(part->dtype), largest->columns, name_of(largest->dtype));
+    same_format =
+        same_format && part->format == largest->format && part->version == largest->version;
+    rows = checked_add(rows, part->rows, "rows of a joined weight");
+    largest = part->rows > largest->rows ? part : largest;
+  }
+  const WeightFormat& format = weight_format(largest->format);
+  if (same_format) {
+    if (std::optional<EncodedWeight> joined = format.concat_rows(parts)) {
+      return std::move(*joined);
+    }
+  }
+  const OwnedTensor dense =
+      allocate_tensor({}, largest->dtype, {rows, largest->columns}, "a joined weight");
+  int64_t row = 0;
+  for (const EncodedWeight* part : parts) {
+    const OwnedTensor one = weight_format(part->format).decode(*part, threads);
+    if (one.view.bytes() > 0) {
+      std::memcpy(dense.view.rows(row, part->rows).raw(), one.view.raw(),
+                  static_cast<size_t>(one.view.bytes()));
+    }
+    row += part->rows;
+  }
+  return format.encode(dense.view, threads);
+}
+
+void require_header(const EncodedWeight& e, const WeightFormat& format) {
+  require(e.format == format.name(), "an encoding in the format {} is not one in {}", e.format,
+          format.name());
+  require(e.rows >= 0 && e.columns >= 0, "an encoded weight of {} x {} elements", e.rows,
+          e.columns);
+  const int64_t elements = checked_mul(e.rows, e.columns, "elements of an encoded weight");
+  checked_mul(elements, 8, "bytes of an encoded weight");
+  require(e.nonzeros >= 0 && e.nonzeros <= elements, "{} nonzeros in a weight of {} x {} elements",
+          e.nonzeros, e.rows, e.columns);
+}
+
+void require_cpu(Device device, const WeightFormat& format) {
+  require(!device.is_cuda(),
+          "the weight format {} has no kernels for {}; converted to dense, weights run there",
+          format.name(), to_string(device));
+}
+
+EncodedWeight with_own_memory(EncodedWeight e) {
+  for (EncodedPart& part : e.parts) {
+    if (part.memory.data() == nullptr && !part.bytes.empty()) {
+      Buffer memory(Device{}, std::ssize(part.bytes), "an encoded weight");
+      std::memcpy(memory.data(), part.bytes.data(), part.bytes.size());
+      part.bytes = {static_cast<const std::byte*>(memory.data()), part.bytes.size()};
+      part.memory = std::move(memory);
+    }
+  }
+  return e;
+}
+
+}  // namespace sparsellm

@@ -1,0 +1,70 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "kernels/base/device.h"
+#include "kernels/base/parallel.h"
+#include "kernels/base/tensor.h"
+#include "sparse/encoded_weight.h"
+#include "sparse/weight_matrix.h"
+
+namespace sparsellm {
+
+enum class Axis : uint8_t { rows, columns };
+
+// One way to store the weight of a linear layer: its layout, encoder, decoder and kernels.
+// Stateless; sparse/registry.h lists them. A dense matrix is a Tensor [rows, columns] in host
+// memory, f16, bf16 or f32: a view of a mapped file, or of a buffer.
+class WeightFormat {
+ public:
+  virtual ~WeightFormat() = default;
+
+  virtual std::string_view name() const = 0;  // key in model files and on command lines
+  virtual int32_t version() const = 0;        // of the layout that encode() makes
+
+  // Why the matrix cannot be encoded; empty if it can.
+  virtual std::string why_not(const Tensor& w) const = 0;
+  // The same bytes whatever the number of threads. A negative zero may become a zero.
+  virtual EncodedWeight encode(const Tensor& w, ThreadPool& threads) const = 0;
+
+  // Checks everything that a file may have wrong: sizes, offsets, counts, bitmaps. Throws Error.
+  // What follows takes it for granted.
+  virtual void validate(const EncodedWeight& e) const = 0;
+  // The matrix, bit by bit but for negative zeros.
+  virtual OwnedTensor decode(const EncodedWeight& e, ThreadPool& threads) const = 0;
+  // Bytes by the formula of the format's paper, which takes rows, columns, dtype and nonzeros
+  // alone; what bytes() has more is padding.
+  virtual int64_t formula_bytes(const EncodedWeight& e) const = 0;
+
+  // Part of a matrix, and matrices one below the other, without decoding; nothing where tiles do
+  // not fall right. Equal to what encode() makes of the decoded result.
+  virtual std::optional<EncodedWeight> slice(const EncodedWeight& e, Axis axis, Range range) const;
+  virtual std::optional<EncodedWeight> concat_rows(
+      std::span<const EncodedWeight* const> parts) const;
+
+  // Takes the encoding to a device; parts that are views are copied. Throws Error for a device that
+  // the format has no kernels for.
+  virtual std::unique_ptr<WeightMatrix> load(EncodedWeight e, Device device) const = 0;
+};
+
+// The same for any range of any encoding, decoding and encoding again where that has to be.
+EncodedWeight slice(const EncodedWeight& e, Axis axis, Range range, ThreadPool& threads);
+// Of matrices with equally many columns and one dtype. If formats differ, the result has that of
+// the part with the most rows.
+EncodedWeight concat_rows(std::span<const EncodedWeight* const> parts, ThreadPool& threads);
+
+// Throws Error unless the fields of `e` but its parts make sense, and are those of the format.
+void require_header(const EncodedWeight& e, const WeightFormat& format);
+
+// Throws Error for a device that a format has no kernels for, the CPU being the only one it has.
+void require_cpu(Device device, const WeightFormat& format);
+
+// e with every part in memory of its own, for encodings that outlive what they view.
+EncodedWeight with_own_memory(EncodedWeight e);
+
+}  // namespace sparsellm

@@ -1,0 +1,36 @@
+#include "sparse/registry.h"
+
+#include <algorithm>
+#include <array>
+
+#include "kernels/base/error.h"
+#include "sparse/dense/dense.h"
+#include "sparse/tca_bme/tca_bme.h"
+#include "sparse/tiled_csl/tiled_csl.h"
+
+namespace sparsellm {
+
+std::span<const WeightFormat* const> weight_formats() {
+  static const std::array formats{&dense_format(), &tiled_csl_format(), &tca_bme_format()};
+  return formats;
+}
+
+const WeightFormat& weight_format(std::string_view name) {
+  for (const WeightFormat* format : weight_formats()) {
+    if (format->name() == name) {
+      return *format;
+    }
+  }
+  fail("the weight format {} is not known; use one of {}", name, weight_format_names());
+}
+
+std::string weight_format_names() {
+  std::string names;
+  for (const WeightFormat* format : weight_formats()) {
+    names += names.empty() ? "" : ", ";
+    names += format->name();
+  }
+  return names;
+}
+
+}  // namespace sparsellm

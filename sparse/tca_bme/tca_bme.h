@@ -1,0 +1,14 @@
+#pragma once
+
+#include "sparse/format.h"
+
+namespace sparsellm {
+
+// tca_bme, Tensor-Core-Aware Bitmap Encoding (SpInfer, Fan et al., EuroSys 2025, section 4.2): one
+// bit per element, and the nonzeros, in the order in which tensor-core fragments take them. For f16
+// and bf16; NaN, infinities and subnormals are kept bit by bit, a negative zero becomes a zero.
+// Versions of the layout:
+//   1  the paper's (paper_layout.h)
+const WeightFormat& tca_bme_format();
+
+}  // namespace sparsellm

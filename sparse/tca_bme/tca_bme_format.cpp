@@ -1,0 +1,80 @@
+#include <string>
+#include <utility>
+
+#include "kernels/base/error.h"
+#include "sparse/count_nonzeros.h"
+#include "sparse/cpu/sparse_weight.h"
+#include "sparse/tca_bme/paper_layout.h"
+#include "sparse/tca_bme/paper_walker.h"
+#include "sparse/tca_bme/tca_bme.h"
+
+namespace sparsellm {
+namespace {
+
+using tca_bme::PaperWalker;
+
+class TcaBmeFormat : public WeightFormat {
+ public:
+  std::string_view name() const override { return tca_bme::kName; }
+  int32_t version() const override { return tca_bme::kPaperVersion; }
+
+  std::string why_not(const Tensor& w) const override {
+    if (w.dtype() != DType::f16 && w.dtype() != DType::bf16) {
+      return fmt::format("tca_bme holds f16 and bf16 values, not {}", name_of(w.dtype()));
+    }
+    const int64_t groups = tca_bme::group_grid(w.size(0), w.size(1)).count();
+    if (tca_bme::offsets_hold(w.element_count(), groups)) {
+      return {};
+    }
+    ThreadPool caller(1);
+    const int64_t nonzeros = count_nonzeros(w, caller);
+    return tca_bme::offsets_hold(nonzeros, groups)
+               ? std::string()
+               : fmt::format("{} nonzeros are more than the offsets of tca_bme hold", nonzeros);
+  }
+
+  EncodedWeight encode(const Tensor& w, ThreadPool& threads) const override {
+    const std::string reason = why_not(w);
+    require(reason.empty(), "{}", reason);
+    return tca_bme::encode_paper(w, threads);
+  }
+
+  void validate(const EncodedWeight& e) const override {
+    require_header(e, *this);
+    require(e.version == version(), "version {} of the format {} is not known", e.version, name());
+    tca_bme::validate_paper(e);
+  }
+
+  OwnedTensor decode(const EncodedWeight& e, ThreadPool& threads) const override {
+    return decode_walk<PaperWalker>(e, threads);
+  }
+
+  int64_t formula_bytes(const EncodedWeight& e) const override {
+    return tca_bme::paper_formula_bytes(e);
+  }
+
+  std::optional<EncodedWeight> slice(const EncodedWeight& e, Axis axis,
+                                     Range range) const override {
+    return axis == Axis::rows ? tca_bme::slice_rows_paper(e, range)
+                              : tca_bme::slice_columns_paper(e, range);
+  }
+
+  std::optional<EncodedWeight> concat_rows(
+      std::span<const EncodedWeight* const> parts) const override {
+    return tca_bme::concat_rows_paper(parts);
+  }
+
+  std::unique_ptr<WeightMatrix> load(EncodedWeight e, Device device) const override {
+    require_cpu(device, *this);
+    return std::make_unique<CpuSparseWeight<PaperWalker>>(std::move(e));
+  }
+};
+
+}  // namespace
+
+const WeightFormat& tca_bme_format() {
+  static const TcaBmeFormat format;
+  return format;
+}
+
+}  // namespace sparsellm

@@ -1,0 +1,80 @@
+#include <algorithm>
+#include <atomic>
+#include <limits>
+#include <memory>
+#include <utility>
+
+#include "kernels/base/error.h"
+#include "sparse/tiled_csl/encoding.h"
+#include "sparse/tiled_csl/tile_encoder.h"
+
+namespace sparsellm::tiled_csl {
+namespace {
+
+constexpr int64_t kTilesPerRange = 8;
+
+TileSource tile_of(const Tensor& w, int64_t tile) {
+  const TileGrid grid = tile_grid(w.size(0), w.size(1));
+  const int64_t row = tile / grid.columns * kTileRows;
+  const int64_t column = tile % grid.columns * kTileColumns;
+  return {.values = static_cast<const uint16_t*>(w.raw()) + row * w.row_stride() + column,
+          .row_stride = w.row_stride(),
+          .rows = std::min<int64_t>(kTileRows, w.size(0) - row),
+          .columns = std::min<int64_t>(kTileColumns, w.size(1) - column)};
+}
+
+}  // namespace
+
+std::string why_too_many(int64_t words) {
+  constexpr int64_t kMost = std::numeric_limits<uint32_t>::max();
+  return words <= kMost
+             ? std::string()
+             : fmt::format("it has {} nonzeros with padding; offsets of 32 bits count {}", words,
+                           kMost);
+}
+
+int64_t count_words(const Tensor& w) {
+  const int64_t tiles = tile_grid(w.size(0), w.size(1)).count();
+  int64_t words = 0;
+  for (int64_t tile = 0; tile < tiles; ++tile) {
+    words += aligned_words(count_nonzeros(tile_of(w, tile)));
+  }
+  return words;
+}
+
+void encode_parts(const Tensor& w, EncodedWeight& e, ThreadPool& threads) {
+  const int64_t tiles = tile_grid(w.size(0), w.size(1)).count();
+  auto offsets = new_part<uint32_t>(std::string(kTileOffsets), PartType::u32, tiles + 1);
+  std::atomic<int64_t> nonzeros = 0;
+  threads.parallel_for(tiles, kTilesPerRange, [&](int64_t begin, int64_t end) {
+    for (int64_t tile = begin; tile < end; ++tile) {
+      const int64_t count = count_nonzeros(tile_of(w, tile));
+      nonzeros += count;
+      offsets.values[static_cast<size_t>(tile + 1)] = static_cast<uint32_t>(aligned_words(count));
+    }
+  });
+  e.nonzeros = nonzeros;
+
+  int64_t words_end = 0;
+  offsets.values[0] = 0;
+  for (uint32_t& offset : offsets.values) {
+    words_end += offset;
+    offset = static_cast<uint32_t>(words_end);
+  }
+  const std::string too_many = why_too_many(words_end);
+  require(too_many.empty(), "a weight cannot be encoded: {}", too_many);
+
+  auto words = new_part<uint32_t>(std::string(kWords), PartType::u32, words_end);
+  threads.parallel_for(tiles, kTilesPerRange, [&](int64_t begin, int64_t end) {
+    const auto encoder = std::make_unique<TileEncoder>();
+    for (int64_t tile = begin; tile < end; ++tile) {
+      const std::span<const uint32_t> encoded = encoder->encode(tile_of(w, tile));
+      std::copy(encoded.begin(), encoded.end(),
+                words.values.begin() + offsets.values[static_cast<size_t>(tile)]);
+    }
+  });
+  e.parts.push_back(std::move(offsets.part));
+  e.parts.push_back(std::move(words.part));
+}
+
+}  // namespace sparsellm::tiled_csl

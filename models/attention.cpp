@@ -1,5 +1,6 @@
 #include "models/attention.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "kernels/attention.h"
@@ -36,7 +37,8 @@ void SelfAttention::forward(const Tensor& x, const PagedBatch& batch, const Tens
 int64_t SelfAttention::workspace_bytes(int64_t tokens, DType dtype, Device device) const {
   return Workspace::tensor_bytes(dtype, {tokens, (heads + 2 * kv_heads) * head_dim}) +
          Workspace::tensor_bytes(dtype, {tokens, heads * head_dim}) +
-         attention_workspace_bytes(device, heads, kv_heads, head_dim);
+         std::max({attention_workspace_bytes(device, heads, kv_heads, head_dim),
+                   qkv.workspace_bytes(tokens), out.workspace_bytes(tokens)});
 }
 
 }  // namespace sparsellm

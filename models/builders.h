@@ -1,14 +1,28 @@
 #pragma once
 
+#include <cstdint>
+
 #include "models/config.h"
-#include "models/decoder.h"
+#include "models/decoder_layer.h"
+#include "models/input_embedding.h"
+#include "models/linear.h"
+#include "models/norm.h"
 #include "models/weight_loader.h"
 
 namespace sparsellm {
 
-// One per family of architectures, for the registry.
-Decoder::Parts build_llama(const ModelConfig& config, WeightLoader& weights);
-Decoder::Parts build_opt(const ModelConfig& config, WeightLoader& weights);
+// In what the families of architectures differ, for the registry.
+struct ArchitectureBuilder {
+  InputEmbedding (*embedding)(const ModelConfig& config, WeightLoader& weights);
+  DecoderLayer (*layer)(const ModelConfig& config, int64_t index, WeightLoader& weights);
+  Norm (*final_norm)(const ModelConfig& config, WeightLoader& weights);
+};
+
+ArchitectureBuilder llama_builder();
+ArchitectureBuilder opt_builder();
+
+// f32 [head_dim / 2] (kernels/rope.h); empty without rotary positions.
+OwnedTensor load_rope_frequencies(const ModelConfig& config, WeightLoader& weights);
 
 // The output projection: the matrix "lm_head.weight", or the token embedding if it is tied.
 Linear load_head(const ModelConfig& config, const Tensor& token_embedding, WeightLoader& weights);

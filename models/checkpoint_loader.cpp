@@ -7,6 +7,9 @@
 
 #include "kernels/base/error.h"
 #include "kernels/base/mapped_file.h"
+#include "models/stored_names.h"
+#include "sparse/dense/dense.h"
+#include "sparse/registry.h"
 
 namespace sparsellm {
 namespace {
@@ -29,6 +32,18 @@ DType default_dtype(const Checkpoint& checkpoint, Device device) {
   return has_tensor_of(checkpoint, "BF16") ? DType::bf16 : DType::f16;
 }
 
+// The format of a layer whose parts are stored like this, if `format` does not say it: that of the
+// part with the most rows, as concat_rows() has it.
+std::string_view common_format(std::span<const WeightStore::Stored> parts,
+                               std::string_view format) {
+  if (!format.empty()) {
+    return format;
+  }
+  const auto largest = std::max_element(
+      parts.begin(), parts.end(), [](const auto& a, const auto& b) { return a.rows < b.rows; });
+  return largest->format;
+}
+
 }  // namespace
 
 DType weight_dtype(const Checkpoint& checkpoint, Device device, std::optional<DType> dtype) {
@@ -41,10 +56,17 @@ DType weight_dtype(const Checkpoint& checkpoint, Device device, std::optional<DT
 }
 
 CheckpointLoader::CheckpointLoader(const Checkpoint& checkpoint, Device device,
-                                   std::optional<DType> dtype, LoadProgress progress)
+                                   std::optional<DType> dtype, LoadProgress progress,
+                                   WeightEncoding encoding)
     : WeightLoader(device, dtype ? *dtype : default_dtype(checkpoint, device)),
       checkpoint_(&checkpoint),
-      progress_(std::move(progress)) {}
+      store_(checkpoint),
+      encoding_(std::move(encoding)),
+      progress_(std::move(progress)) {
+  if (!encoding_.format.empty()) {
+    weight_format(encoding_.format);
+  }
+}
 
 std::string CheckpointLoader::describe(const std::string& name) const {
   return fmt::format("{}: the tensor {}", checkpoint_->directory().string(), name);
@@ -52,15 +74,11 @@ std::string CheckpointLoader::describe(const std::string& name) const {
 
 const StoredTensor& CheckpointLoader::get(const std::string& name,
                                           const std::vector<int64_t>& shape) {
-  for (std::string_view prefix : {"", "model.", "model.decoder."}) {
-    if (!name.starts_with(prefix)) {
-      continue;
-    }
-    const std::string stored_name = name.substr(prefix.size());
+  for (std::string_view stored_name : stored_names(name)) {
     if (const StoredTensor* tensor = checkpoint_->find(stored_name)) {
       require(tensor->shape == shape, "{} has shape {}, but the config asks for {}", describe(name),
               shape_string(tensor->shape), shape_string(shape));
-      used_.insert(stored_name);
+      used_.emplace(stored_name);
       return *tensor;
     }
   }
@@ -68,13 +86,7 @@ const StoredTensor& CheckpointLoader::get(const std::string& name,
 }
 
 void CheckpointLoader::require_all_used(std::initializer_list<std::string_view> ignored) const {
-  for (const std::string& name : checkpoint_->names()) {
-    const bool is_ignored = std::any_of(ignored.begin(), ignored.end(),
-                                        [&](std::string_view end) { return name.ends_with(end); });
-    require(is_ignored || used_.contains(name),
-            "{}: the checkpoint has the tensor {}, which its config does not ask for",
-            checkpoint_->directory().string(), name);
-  }
+  store_.require_all_used(used_, ignored);
 }
 
 OwnedTensor CheckpointLoader::load(const Wanted& wanted) {
@@ -107,31 +119,134 @@ OwnedTensor CheckpointLoader::load(const Wanted& wanted) {
   return result;
 }
 
+std::unique_ptr<WeightMatrix> CheckpointLoader::load_weight(const Wanted& wanted) {
+  std::vector<WeightStore::Stored> parts;
+  for (const Wanted::Rows& part : wanted.parts) {
+    const WeightStore::Stored& stored = parts.emplace_back(store_.get(part.name));
+    require(stored.rows == part.count && stored.columns == wanted.columns,
+            "{} has shape {}, but the config asks for {}", describe(part.name),
+            shape_string({stored.rows, stored.columns}),
+            shape_string({part.count, wanted.columns}));
+    require(stored.dtype == parts.front().dtype,
+            "{}: {} is {}, but {} is {}; joined tensors need one dtype",
+            checkpoint_->directory().string(), part.name, safetensors_name(part_type(stored.dtype)),
+            wanted.parts.front().name, safetensors_name(part_type(parts.front().dtype)));
+    used_.insert(stored.tensors.begin(), stored.tensors.end());
+  }
+  const std::string_view format = common_format(parts, encoding_.format);
+  if (format != dense_format().name()) {
+    return load_sparse(wanted, parts, format);
+  }
+  const bool plain = std::all_of(parts.begin(), parts.end(), [](const auto& stored) {
+    return stored.form == WeightStore::Form::plain;
+  });
+  return std::make_unique<DenseWeight>(count(plain ? load(wanted) : load_dense(wanted, parts)));
+}
+
+// One part after the other, so that no more than one of them is in memory twice.
+OwnedTensor CheckpointLoader::load_dense(const Wanted& wanted,
+                                         std::span<const WeightStore::Stored> parts) {
+  const DType dtype = parts.front().dtype;
+  OwnedTensor result = allocate(wanted, device().is_cuda() ? activation_dtype() : dtype);
+  auto* destination = static_cast<std::byte*>(result.view.raw());
+  for (size_t i = 0; i < parts.size(); ++i) {
+    const std::string& name = wanted.parts[i].name;
+    const OwnedTensor part = store_.dense(name, threads());
+    const std::span source(static_cast<const std::byte*>(part.view.raw()),
+                           static_cast<size_t>(part.view.bytes()));
+    if (device().is_cuda()) {
+      uploader().submit({.what = describe(name),
+                         .source = source,
+                         .from = dtype,
+                         .destination = destination,
+                         .to = result.view.dtype(),
+                         .file = nullptr});
+      uploader().finish();
+    } else {
+      copy_bytes({}, destination, {}, source.data(), std::ssize(source));
+    }
+    destination += part.view.element_count() * size_of(result.view.dtype());
+    store_.release(parts[i]);
+    report(parts[i].bytes);
+  }
+  return result;
+}
+
+std::unique_ptr<WeightMatrix> CheckpointLoader::load_sparse(
+    const Wanted& wanted, std::span<const WeightStore::Stored> parts, std::string_view format) {
+  const WeightFormat& to = weight_format(format);
+  std::vector<EncodedWeight> encoded;
+  for (size_t i = 0; i < parts.size(); ++i) {
+    const std::string& name = wanted.parts[i].name;
+    if (parts[i].form == WeightStore::Form::encoded && parts[i].format == format) {
+      encoded.push_back(with_own_memory(store_.encoded(name)));
+    } else {
+      const OwnedTensor dense = store_.dense(name, threads());
+      const std::string reason = to.why_not(dense.view);
+      require(reason.empty(), "{} cannot be loaded as {}: {}", describe(name), format, reason);
+      encoded.push_back(to.encode(dense.view, threads()));
+    }
+    store_.release(parts[i]);
+    report(parts[i].bytes);
+  }
+  if (encoded.size() > 1) {
+    std::vector<const EncodedWeight*> pointers;
+    for (const EncodedWeight& part : encoded) {
+      pointers.push_back(&part);
+    }
+    encoded.front() = concat_rows(pointers, threads());
+  }
+  try {
+    std::unique_ptr<WeightMatrix> result = to.load(std::move(encoded.front()), device());
+    count_bytes(result->bytes());
+    return result;
+  } catch (const OutOfMemory&) {
+    throw;
+  } catch (const Error& error) {
+    fail("{}: {}", describe(wanted.parts.front().name), error.what());
+  }
+}
+
+void CheckpointLoader::report(int64_t more) {
+  done_ += more;
+  if (progress_) {
+    progress_(done_, checkpoint_->bytes());
+  }
+}
+
+Uploader& CheckpointLoader::uploader() {
+  if (!uploader_) {
+    uploader_ = std::make_unique<Uploader>(device());
+  }
+  return *uploader_;
+}
+
+ThreadPool& CheckpointLoader::threads() {
+  if (!threads_) {
+    threads_ = std::make_unique<ThreadPool>(encoding_.threads);
+  }
+  return *threads_;
+}
+
 void CheckpointLoader::finish() {
   std::vector<Upload> copies = std::exchange(copies_, {});
   // A file that is not in the page cache is read from its begin to its end.
   std::sort(copies.begin(), copies.end(), [](const Upload& a, const Upload& b) {
     return std::less<>()(a.source.data(), b.source.data());
   });
-  const auto report = [&](int64_t done) {
-    if (progress_) {
-      progress_(done, checkpoint_->bytes());
-    }
-  };
   if (device().is_cuda()) {
-    Uploader uploader(device());
     for (Upload& copy : copies) {
-      uploader.submit(std::move(copy));
+      uploader().submit(std::move(copy));
     }
-    uploader.finish(report);
+    const int64_t before = done_;
+    uploader().finish([&](int64_t bytes) { report(before + bytes - done_); });
+    uploader_.reset();  // its threads and buffers are not needed any more
     return;
   }
-  int64_t done = 0;
   for (const Upload& copy : copies) {
     copy_bytes(device(), copy.destination, Device{}, copy.source.data(), std::ssize(copy.source));
     release_pages(copy.source);
-    done += std::ssize(copy.source);
-    report(done);
+    report(std::ssize(copy.source));
   }
 }
 

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <functional>
 #include <initializer_list>
+#include <memory>
 #include <optional>
 #include <set>
 #include <string>
@@ -12,6 +13,7 @@
 #include "kernels/base/upload.h"
 #include "models/safetensors.h"
 #include "models/weight_loader.h"
+#include "models/weight_store.h"
 
 namespace sparsellm {
 
@@ -21,6 +23,14 @@ using LoadProgress = std::function<void(int64_t done, int64_t total)>;
 // The dtype of the weights that a CheckpointLoader makes; on the CPU, where every tensor keeps its
 // own, the largest of them.
 DType weight_dtype(const Checkpoint& checkpoint, Device device, std::optional<DType> dtype);
+
+// In which format linear layers of decoder blocks are loaded.
+struct WeightEncoding {
+  // A name of sparse/registry.h, to which other weights are converted; empty: as each is stored,
+  // and what only other programs know, dense.
+  std::string format;
+  int threads = 0;  // that convert; 0: all cores
+};
 
 // Weights from a checkpoint. A name is looked up as given and with its leading "model." or
 // "model.decoder." missing. Every method throws Error for a tensor that is missing, has another
@@ -32,7 +42,7 @@ class CheckpointLoader : public WeightLoader {
   // tensor, else f16. `progress` is called in finish(), on its thread. The checkpoint outlives this
   // object. Throws Error for a dtype that the device does not compute in.
   CheckpointLoader(const Checkpoint& checkpoint, Device device, std::optional<DType> dtype,
-                   LoadProgress progress);
+                   LoadProgress progress, WeightEncoding encoding = {});
 
   void require_all_used(std::initializer_list<std::string_view> ignored) const override;
   // Throws Error that names the tensor if a finite number is too large for activation_dtype().
@@ -40,11 +50,24 @@ class CheckpointLoader : public WeightLoader {
 
  private:
   OwnedTensor load(const Wanted& wanted) override;
+  std::unique_ptr<WeightMatrix> load_weight(const Wanted& wanted) override;
+  OwnedTensor load_dense(const Wanted& wanted, std::span<const WeightStore::Stored> parts);
+  std::unique_ptr<WeightMatrix> load_sparse(const Wanted& wanted,
+                                            std::span<const WeightStore::Stored> parts,
+                                            std::string_view format);
   const StoredTensor& get(const std::string& name, const std::vector<int64_t>& shape);
   std::string describe(const std::string& name) const;
+  void report(int64_t more);  // bytes of the checkpoint that are loaded
+  Uploader& uploader();
+  ThreadPool& threads();
 
   const Checkpoint* checkpoint_;
+  WeightStore store_;
+  WeightEncoding encoding_;
   LoadProgress progress_;
+  int64_t done_ = 0;                         // of its bytes
+  std::unique_ptr<Uploader> uploader_;       // to a CUDA device, from its first use on
+  std::unique_ptr<ThreadPool> threads_;      // that convert weights, from their first use on
   std::vector<Upload> copies_;               // for finish()
   std::set<std::string, std::less<>> used_;  // names in the checkpoint
 };

@@ -43,6 +43,40 @@ void require_absent(const JsonValue& value, std::string_view why) {
   }
 }
 
+// The library compressed-tensors prunes as well as quantizes, and describes both in one object.
+// Weights that are only pruned are supported; in which form they are stored is seen by their
+// tensors.
+void check_compression(const JsonValue& compression) {
+  constexpr std::string_view kWhy = "only weights in f32, f16 and bf16 are supported";
+  if (!compression.is_object() || !compression["quant_method"].is_string() ||
+      compression["quant_method"].string() != "compressed-tensors") {
+    require_absent(compression, kWhy);
+    return;
+  }
+  const auto require_empty = [&](std::string_view key, std::string_view why) {
+    const JsonValue value = compression[key];
+    if (value.present() && !(value.is_object() && value.keys().empty())) {
+      value.refuse(why);
+    }
+  };
+  require_empty("config_groups", kWhy);
+  require_empty("kv_cache_scheme", "a quantized KV cache is not supported");
+  require_empty("transform_config", "transformed weights are not supported");
+  const JsonValue format = compression["format"];
+  if (format.present() && format.string() != "dense") {
+    format.refuse(kWhy);
+  }
+  const JsonValue sparsity = compression["sparsity_config"];
+  if (sparsity.present() && !sparsity.keys().empty()) {
+    constexpr std::array<std::string_view, 3> kFormats{"dense", "sparse-bitmask",
+                                                       "sparse-24-bitmask"};
+    const JsonValue name = sparsity["format"];
+    if (std::find(kFormats.begin(), kFormats.end(), name.string()) == kFormats.end()) {
+      name.refuse(fmt::format("supported are {}", fmt::join(kFormats, ", ")));
+    }
+  }
+}
+
 Activation read_activation(const JsonValue& json, std::string_view key) {
   using Kind = Activation::Kind;
   struct Name {
@@ -90,7 +124,7 @@ std::vector<int32_t> read_token_ids(const JsonValue& value, std::vector<int64_t>
 
 // What OPT and Llama have in common; the two token ids are for a file without them.
 ModelConfig read_common(const JsonValue& json, int64_t bos_fallback, int64_t eos_fallback) {
-  require_absent(json["quantization_config"], "only weights in f32, f16 and bf16 are supported");
+  check_compression(json["quantization_config"]);
   ModelConfig config;
   config.vocab_size = json["vocab_size"].integer(1, kMaxInt32);
   config.hidden_size = json["hidden_size"].integer(1, kMaxWidth);

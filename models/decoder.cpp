@@ -9,7 +9,6 @@
 #include "kernels/add.h"
 #include "kernels/base/error.h"
 #include "kernels/embedding.h"
-#include "kernels/rope.h"
 
 namespace sparsellm {
 namespace {
@@ -46,18 +45,9 @@ Decoder::Decoder(Parts parts, DType activation_dtype)
 void Decoder::forward(const StepInputs& step, const KvCache& kv, Tensor hidden,
                       ExecContext& ctx) const {
   auto scratch = ctx.workspace.scope();
-  const PagedBatch& batch = step.batch;
-  const EmbeddingTables tables{.tokens = parts_.token_embedding.view,
-                               .positions = parts_.position_embedding.view,
-                               .position_offset = parts_.position_offset};
-  embedding(step.token_ids, batch.positions, tables, hidden, ctx);
-
+  parts_.embedding.forward(step, hidden, ctx);
   Tensor delta = scratch.tensor(activation_dtype_, {hidden.size(0), hidden.size(1)});
-  LayerInputs inputs{.batch = batch, .cos_sin = {}, .first = true};
-  if (const Tensor& frequencies = parts_.rope_frequencies.view; !frequencies.empty()) {
-    inputs.cos_sin = scratch.tensor(DType::f32, {batch.tokens(), 2 * frequencies.size(0)});
-    rope_angles(batch.positions, frequencies, inputs.cos_sin, ctx);
-  }
+  LayerInputs inputs = layer_inputs(step.batch, parts_.rope_frequencies.view, scratch, ctx);
   for (size_t i = 0; i < parts_.layers.size(); ++i) {
     parts_.layers[i].forward(hidden, inputs, kv.layer(static_cast<int64_t>(i)), delta, ctx);
     inputs.first = false;
@@ -110,7 +100,7 @@ int64_t Decoder::workspace_bytes(int64_t tokens, int64_t logit_rows, Device devi
     layer = std::max(layer, l.workspace_bytes(tokens, hidden_size(), activation_dtype_, device));
   }
   const int64_t head_dim = parts_.layers.front().attention.head_dim;
-  const int64_t angles = Workspace::tensor_bytes(DType::f32, {tokens, head_dim});
+  const int64_t angles = layer_inputs_bytes(tokens, head_dim);
   const int64_t delta = Workspace::tensor_bytes(activation_dtype_, {tokens, hidden_size()});
   return std::max(layer + angles + delta,
                   Workspace::tensor_bytes(DType::f32, {logit_rows, hidden_size()}) +

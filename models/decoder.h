@@ -6,6 +6,7 @@
 
 #include "kernels/base/buffer.h"
 #include "models/decoder_layer.h"
+#include "models/input_embedding.h"
 #include "models/kv_cache.h"
 #include "models/norm.h"
 #include "models/step_inputs.h"
@@ -16,10 +17,8 @@ namespace sparsellm {
 class Decoder {
  public:
   struct Parts {
-    Buffer memory;                   // of the weights that do not have their own
-    OwnedTensor token_embedding;     // [vocabulary, hidden]
-    OwnedTensor position_embedding;  // [positions + offset, hidden], or empty
-    int64_t position_offset = 0;
+    Buffer memory;  // of the weights that do not have their own
+    InputEmbedding embedding;
     OwnedTensor rope_frequencies;  // f32 [head_dim / 2], or empty
     std::vector<DecoderLayer> layers;
     Norm final_norm;
@@ -36,8 +35,8 @@ class Decoder {
   // all.
   void logits(const Tensor& hidden, const Tensor& rows, Tensor logits, ExecContext& ctx) const;
 
-  int64_t hidden_size() const { return parts_.token_embedding.view.size(1); }
-  int64_t vocab_size() const { return parts_.token_embedding.view.size(0); }
+  int64_t hidden_size() const { return parts_.embedding.hidden_size(); }
+  int64_t vocab_size() const { return parts_.embedding.vocab_size(); }
   DType activation_dtype() const { return activation_dtype_; }
   KvShape kv_shape() const;
 

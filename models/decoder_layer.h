@@ -16,6 +16,13 @@ struct LayerInputs {
   bool first = false;  // layer: nothing is to be added to x yet
 };
 
+// Those of the first layer. rope_frequencies f32 [head_dim / 2] (kernels/rope.h), or empty: no
+// rotary positions. Their angles are a tensor of `scratch`.
+LayerInputs layer_inputs(const PagedBatch& batch, const Tensor& rope_frequencies,
+                         Workspace::Scope& scratch, ExecContext& ctx);
+// What these take from the workspace with rotary positions; without them, nothing.
+int64_t layer_inputs_bytes(int64_t tokens, int64_t head_dim);
+
 // One pre-norm transformer block. Architectures differ in how it is put together, not in what it
 // does.
 struct DecoderLayer {

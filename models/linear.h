@@ -20,6 +20,8 @@ struct Linear {
     const TraceScope traced(ctx, "linear layers", weight->format());
     weight->matmul(x, y, {.bias = bias.view, .activation = activation}, ctx);
   }
+
+  int64_t workspace_bytes(int64_t tokens) const { return weight->workspace_bytes(tokens); }
 };
 
 }  // namespace sparsellm

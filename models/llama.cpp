@@ -1,9 +1,7 @@
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "kernels/base/error.h"
-#include "kernels/rope.h"
 #include "models/builders.h"
 
 namespace sparsellm {
@@ -16,14 +14,21 @@ Norm load_norm(const ModelConfig& config, const std::string& module, WeightLoade
           .epsilon = config.norm_epsilon};
 }
 
-DecoderLayer load_layer(const ModelConfig& config, const std::string& module,
-                        WeightLoader& weights) {
+InputEmbedding load_embedding(const ModelConfig& config, WeightLoader& weights) {
+  return {
+      .tokens = weights.matrix("model.embed_tokens.weight", config.vocab_size, config.hidden_size),
+      .positions = {},
+      .position_offset = 0};
+}
+
+DecoderLayer load_layer(const ModelConfig& config, int64_t index, WeightLoader& weights) {
   using Bias = WeightLoader::Bias;
   const Bias attention_bias = config.attention_bias ? Bias::yes : Bias::no;
   const Bias mlp_bias = config.mlp_bias ? Bias::yes : Bias::no;
   const int64_t hidden = config.hidden_size;
   const int64_t q_size = config.num_heads * config.head_dim;
   const int64_t kv_size = config.num_kv_heads * config.head_dim;
+  const std::string module = fmt::format("model.layers.{}", index);
   const std::string attention = module + ".self_attn.";
   const std::string mlp = module + ".mlp.";
 
@@ -47,21 +52,14 @@ DecoderLayer load_layer(const ModelConfig& config, const std::string& module,
       .mlp = std::make_unique<GatedMlp>(std::move(gate_up), config.activation, std::move(down))};
 }
 
+Norm load_final_norm(const ModelConfig& config, WeightLoader& weights) {
+  return load_norm(config, "model.norm", weights);
+}
+
 }  // namespace
 
-Decoder::Parts build_llama(const ModelConfig& config, WeightLoader& weights) {
-  Decoder::Parts parts;
-  parts.token_embedding =
-      weights.matrix("model.embed_tokens.weight", config.vocab_size, config.hidden_size);
-  parts.rope_frequencies =
-      weights.constants("the RoPE frequencies",
-                        rope_frequencies(config.head_dim, config.rope_theta, config.rope_scaling));
-  for (int64_t i = 0; i < config.num_layers; ++i) {
-    parts.layers.push_back(load_layer(config, fmt::format("model.layers.{}", i), weights));
-  }
-  parts.final_norm = load_norm(config, "model.norm", weights);
-  parts.head = load_head(config, parts.token_embedding.view, weights);
-  return parts;
+ArchitectureBuilder llama_builder() {
+  return {.embedding = load_embedding, .layer = load_layer, .final_norm = load_final_norm};
 }
 
 }  // namespace sparsellm

@@ -1,5 +1,6 @@
 #include "models/mlp.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace sparsellm {
@@ -14,7 +15,8 @@ void PlainMlp::forward(const Tensor& x, Tensor y, ExecContext& ctx) const {
 }
 
 int64_t PlainMlp::workspace_bytes(int64_t tokens, DType dtype) const {
-  return Workspace::tensor_bytes(dtype, {tokens, up_.weight->out()});
+  return Workspace::tensor_bytes(dtype, {tokens, up_.weight->out()}) +
+         std::max(up_.workspace_bytes(tokens), down_.workspace_bytes(tokens));
 }
 
 GatedMlp::GatedMlp(Linear gate_up, Activation activation, Linear down)
@@ -31,7 +33,8 @@ void GatedMlp::forward(const Tensor& x, Tensor y, ExecContext& ctx) const {
 
 int64_t GatedMlp::workspace_bytes(int64_t tokens, DType dtype) const {
   return Workspace::tensor_bytes(dtype, {tokens, gate_up_.weight->out()}) +
-         Workspace::tensor_bytes(dtype, {tokens, down_.weight->in()});
+         Workspace::tensor_bytes(dtype, {tokens, down_.weight->in()}) +
+         std::max(gate_up_.workspace_bytes(tokens), down_.workspace_bytes(tokens));
 }
 
 }  // namespace sparsellm

@@ -17,10 +17,18 @@ Norm load_norm(const ModelConfig& config, const std::string& module, WeightLoade
           .epsilon = config.norm_epsilon};
 }
 
-DecoderLayer load_layer(const ModelConfig& config, const std::string& module,
-                        WeightLoader& weights) {
+InputEmbedding load_embedding(const ModelConfig& config, WeightLoader& weights) {
+  return {.tokens = weights.matrix("model.decoder.embed_tokens.weight", config.vocab_size,
+                                   config.hidden_size),
+          .positions = weights.matrix("model.decoder.embed_positions.weight",
+                                      config.max_positions + kPositionOffset, config.hidden_size),
+          .position_offset = kPositionOffset};
+}
+
+DecoderLayer load_layer(const ModelConfig& config, int64_t index, WeightLoader& weights) {
   using Bias = WeightLoader::Bias;
   const int64_t hidden = config.hidden_size;
+  const std::string module = fmt::format("model.decoder.layers.{}", index);
   const std::string attention = module + ".self_attn.";
 
   SelfAttention self_attention{
@@ -41,22 +49,14 @@ DecoderLayer load_layer(const ModelConfig& config, const std::string& module,
           .mlp = std::make_unique<PlainMlp>(std::move(up), std::move(down))};
 }
 
+Norm load_final_norm(const ModelConfig& config, WeightLoader& weights) {
+  return load_norm(config, "model.decoder.final_layer_norm", weights);
+}
+
 }  // namespace
 
-Decoder::Parts build_opt(const ModelConfig& config, WeightLoader& weights) {
-  Decoder::Parts parts;
-  parts.token_embedding =
-      weights.matrix("model.decoder.embed_tokens.weight", config.vocab_size, config.hidden_size);
-  parts.position_embedding =
-      weights.matrix("model.decoder.embed_positions.weight", config.max_positions + kPositionOffset,
-                     config.hidden_size);
-  parts.position_offset = kPositionOffset;
-  for (int64_t i = 0; i < config.num_layers; ++i) {
-    parts.layers.push_back(load_layer(config, fmt::format("model.decoder.layers.{}", i), weights));
-  }
-  parts.final_norm = load_norm(config, "model.decoder.final_layer_norm", weights);
-  parts.head = load_head(config, parts.token_embedding.view, weights);
-  return parts;
+ArchitectureBuilder opt_builder() {
+  return {.embedding = load_embedding, .layer = load_layer, .final_norm = load_final_norm};
 }
 
 }  // namespace sparsellm

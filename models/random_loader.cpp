@@ -4,6 +4,8 @@
 
 #include "kernels/base/error.h"
 #include "kernels/fill_random.h"
+#include "sparse/dense/dense.h"
+#include "sparse/registry.h"
 
 namespace sparsellm {
 namespace {
@@ -45,6 +47,21 @@ OwnedTensor RandomLoader::load(const Wanted& wanted) {
     destination += values.bytes();
   }
   return result;
+}
+
+std::unique_ptr<WeightMatrix> RandomLoader::load_weight(const Wanted& wanted) {
+  if (weights_.format.empty() || weights_.format == dense_format().name()) {
+    return WeightLoader::load_weight(wanted);
+  }
+  const WeightFormat& format = weight_format(weights_.format);
+  require(!device().is_cuda(), "random weights in the format {} cannot be made on {}",
+          weights_.format, to_string(device()));
+  const OwnedTensor dense = load(wanted);
+  const std::string reason = format.why_not(dense.view);
+  require(reason.empty(), "random weights cannot be in the format {}: {}", weights_.format, reason);
+  std::unique_ptr<WeightMatrix> weight = format.load(format.encode(dense.view, threads_), device());
+  count_bytes(weight->bytes());
+  return weight;
 }
 
 void RandomLoader::finish() {

@@ -13,6 +13,7 @@ struct RandomWeights {
   DType dtype = DType::f16;  // of all weights; on CUDA also what the model computes in
   double sparsity = 0.0;     // in [0, 1]: the fraction of zeros in the weights of linear layers
   uint64_t seed = 0;
+  std::string format = {};  // of linear layers, a name of sparse/registry.h; empty: dense
 };
 
 // Weights for benchmarks of any shape of model, made on the device: a tensor's values depend on the
@@ -28,6 +29,7 @@ class RandomLoader : public WeightLoader {
 
  private:
   OwnedTensor load(const Wanted& wanted) override;
+  std::unique_ptr<WeightMatrix> load_weight(const Wanted& wanted) override;
 
   RandomWeights weights_;
   Workspace workspace_;

@@ -11,38 +11,70 @@
 namespace sparsellm {
 namespace {
 
-struct Builder {
-  std::string_view architecture;
-  Decoder::Parts (*build)(const ModelConfig& config, WeightLoader& weights);
+struct Architecture {
+  std::string_view name;
+  ArchitectureBuilder (*builder)();
 };
 
-constexpr std::array kBuilders{
-    Builder{"LlamaForCausalLM", build_llama},
-    Builder{"OPTForCausalLM", build_opt},
-    Builder{"SparseLlamaForCausalLM", build_llama},
+constexpr std::array kArchitectures{
+    Architecture{"LlamaForCausalLM", llama_builder},
+    Architecture{"OPTForCausalLM", opt_builder},
+    Architecture{"SparseLlamaForCausalLM", llama_builder},
 };
+
+ArchitectureBuilder builder_of(const ModelConfig& config) {
+  for (const Architecture& architecture : kArchitectures) {
+    if (architecture.name == config.architecture) {
+      return architecture.builder();
+    }
+  }
+  fail("the architecture {} is not supported", config.architecture);
+}
+
+Decoder::Parts build_parts(const ModelConfig& config, WeightLoader& weights) {
+  const ArchitectureBuilder builder = builder_of(config);
+  Decoder::Parts parts;
+  parts.embedding = builder.embedding(config, weights);
+  parts.rope_frequencies = load_rope_frequencies(config, weights);
+  for (int64_t i = 0; i < config.num_layers; ++i) {
+    parts.layers.push_back(builder.layer(config, i, weights));
+  }
+  parts.final_norm = builder.final_norm(config, weights);
+  parts.head = load_head(config, parts.embedding.tokens.view, weights);
+  return parts;
+}
 
 }  // namespace
 
 std::unique_ptr<Decoder> build_decoder(const ModelConfig& config, WeightLoader& weights) {
-  for (const Builder& builder : kBuilders) {
-    if (builder.architecture == config.architecture) {
-      if (weights.device().is_cuda()) {
-        ShapeLoader shapes(weights.device(), weights.activation_dtype());
-        builder.build(config, shapes);
-        weights.reserve(shapes.footprint());
-      }
-      Decoder::Parts parts = builder.build(config, weights);
-      parts.memory = weights.take_memory();
-      auto decoder = std::make_unique<Decoder>(std::move(parts), weights.activation_dtype());
-      // RoPE tables of old checkpoints, and a head that is stored although it is tied.
-      const std::string_view rope_table = "rotary_emb.inv_freq";
-      weights.require_all_used({rope_table, config.tied_head ? "lm_head.weight" : rope_table});
-      weights.finish();
-      return decoder;
-    }
+  if (weights.device().is_cuda()) {
+    ShapeLoader shapes(weights.device(), weights.activation_dtype());
+    build_parts(config, shapes);
+    weights.reserve(shapes.footprint());
   }
-  fail("the architecture {} is not supported", config.architecture);
+  Decoder::Parts parts = build_parts(config, weights);
+  parts.memory = weights.take_memory();
+  auto decoder = std::make_unique<Decoder>(std::move(parts), weights.activation_dtype());
+  // RoPE tables of old checkpoints, and a head that is stored although it is tied.
+  const std::string_view rope_table = "rotary_emb.inv_freq";
+  weights.require_all_used({rope_table, config.tied_head ? "lm_head.weight" : rope_table});
+  weights.finish();
+  return decoder;
+}
+
+DecoderInput build_input(const ModelConfig& config, WeightLoader& weights) {
+  DecoderInput input{.embedding = builder_of(config).embedding(config, weights),
+                     .rope_frequencies = load_rope_frequencies(config, weights)};
+  weights.finish();
+  return input;
+}
+
+DecoderLayer build_layer(const ModelConfig& config, int64_t index, WeightLoader& weights) {
+  require(index >= 0 && index < config.num_layers, "layer {} of a model with {} layers", index,
+          config.num_layers);
+  DecoderLayer layer = builder_of(config).layer(config, index, weights);
+  weights.finish();
+  return layer;
 }
 
 }  // namespace sparsellm

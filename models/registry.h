@@ -1,11 +1,12 @@
 #pragma once
 
+#include <cstdint>
 #include <memory>
-#include <string>
-#include <vector>
 
 #include "models/config.h"
 #include "models/decoder.h"
+#include "models/decoder_layer.h"
+#include "models/input_embedding.h"
 #include "models/weight_loader.h"
 
 namespace sparsellm {
@@ -13,5 +14,14 @@ namespace sparsellm {
 // Builds the decoder that config.architecture names, with the activations' dtype of the loader's
 // device. Throws Error for an unknown architecture, naming the supported ones.
 std::unique_ptr<Decoder> build_decoder(const ModelConfig& config, WeightLoader& weights);
+
+// Pieces of that decoder, for whoever has no room for all of it: what comes before the layers, and
+// the layer `index`, in [0, config.num_layers). The loader has finished when they return.
+struct DecoderInput {
+  InputEmbedding embedding;
+  OwnedTensor rope_frequencies;  // as in Decoder::Parts
+};
+DecoderInput build_input(const ModelConfig& config, WeightLoader& weights);
+DecoderLayer build_layer(const ModelConfig& config, int64_t index, WeightLoader& weights);
 
 }  // namespace sparsellm

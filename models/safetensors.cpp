@@ -39,12 +39,11 @@ constexpr std::array kStoredTypes{
 };
 
 int64_t item_bits(const JsonValue& dtype) {
-  const auto* type = std::find_if(kStoredTypes.begin(), kStoredTypes.end(),
-                                  [&](const StoredType& t) { return t.name == dtype.string(); });
-  if (type == kStoredTypes.end()) {
+  const std::optional<int64_t> bits = stored_item_bits(dtype.string());
+  if (!bits) {
     dtype.refuse("the safetensors format has no such type");
   }
-  return type->bits;
+  return *bits;
 }
 
 int64_t expected_bytes(const JsonValue& entry, const StoredTensor& tensor) {
@@ -146,6 +145,12 @@ std::map<std::string, std::vector<std::string>> read_index(const fs::path& path)
 }
 
 }  // namespace
+
+std::optional<int64_t> stored_item_bits(std::string_view dtype) {
+  const auto* type = std::find_if(kStoredTypes.begin(), kStoredTypes.end(),
+                                  [&](const StoredType& t) { return t.name == dtype; });
+  return type == kStoredTypes.end() ? std::nullopt : std::optional(type->bits);
+}
 
 DType StoredTensor::float_dtype(std::string_view name) const {
   if (dtype == "F32") {

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <functional>
 #include <map>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -25,6 +26,9 @@ struct StoredTensor {
   // f32, f16 or bf16. Throws Error for any other stored dtype, naming `name`.
   DType float_dtype(std::string_view name) const;
 };
+
+// The bits of an element of a stored dtype; nothing for a name that the format does not have.
+std::optional<int64_t> stored_item_bits(std::string_view dtype);
 
 // A memory-mapped safetensors file: 8 bytes with the length of the header, the header in JSON, the
 // data. The constructor checks every field that the file holds, so that each StoredTensor lies
@@ -62,6 +66,7 @@ class Checkpoint {
   int64_t bytes() const;                   // of all tensors
   // The file that a tensor's bytes are mapped from.
   const MappedFile& file_of(std::span<const std::byte> bytes) const;
+  std::span<const SafetensorsFile> files() const { return files_; }
   const std::filesystem::path& directory() const { return directory_; }
 
  private:

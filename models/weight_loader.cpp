@@ -59,16 +59,19 @@ Linear WeightLoader::linear(const std::vector<Part>& parts, int64_t in, Bias bia
     for (const Part& part : parts) {
       wanted.parts.push_back({part.module + suffix, part.out});
     }
-    return count(load(wanted));
+    return wanted;
   };
-  Linear result{
-      .weight = std::make_unique<DenseWeight>(joined(Wanted::Kind::linear, ".weight", in)),
-      .bias = {},
-      .activation = activation};
+  Linear result{.weight = load_weight(joined(Wanted::Kind::linear, ".weight", in)),
+                .bias = {},
+                .activation = activation};
   if (bias == Bias::yes) {
-    result.bias = joined(Wanted::Kind::vector, ".bias", 1);
+    result.bias = count(load(joined(Wanted::Kind::vector, ".bias", 1)));
   }
   return result;
+}
+
+std::unique_ptr<WeightMatrix> WeightLoader::load_weight(const Wanted& wanted) {
+  return std::make_unique<DenseWeight>(count(load(wanted)));
 }
 
 OwnedTensor WeightLoader::constants(std::string_view what, std::span<const float> values) {

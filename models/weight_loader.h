@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <initializer_list>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
@@ -80,13 +81,15 @@ class WeightLoader {
   WeightLoader(Device device, DType activation_dtype);
 
   virtual OwnedTensor load(const Wanted& wanted) = 0;
+  // The weight of a linear layer; dense, unless a loader knows better.
+  virtual std::unique_ptr<WeightMatrix> load_weight(const Wanted& wanted);
 
   static int64_t rows_of(const Wanted& wanted);
   OwnedTensor allocate(const Wanted& wanted, DType dtype);  // named after the first part
+  OwnedTensor count(OwnedTensor tensor);                    // among the loaded bytes
+  void count_bytes(int64_t bytes) { loaded_bytes_ += bytes; }
 
  private:
-  OwnedTensor count(OwnedTensor tensor);
-
   Device device_;
   DType activation_dtype_;
   int64_t loaded_bytes_ = 0;

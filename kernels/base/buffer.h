@@ -17,7 +17,7 @@ class Buffer {
   Buffer() = default;
   // Throws OutOfMemory naming `purpose`, the size and the device when there is not enough memory.
   Buffer(Device device, int64_t bytes, std::string_view purpose);
-  ~Buffer() { free_bytes(device_, data_); }
+  ~Buffer() { free_bytes(device_, data_, bytes_); }
 
   Buffer(Buffer&& other) noexcept { swap(other); }
   Buffer& operator=(Buffer&& other) noexcept {

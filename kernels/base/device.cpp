@@ -4,8 +4,11 @@
 #include <unistd.h>
 
 #include <charconv>
+#include <cstddef>
+#include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <limits>
 
 #include "kernels/base/device_cuda.h"
 #include "kernels/base/error.h"
@@ -15,6 +18,38 @@ namespace {
 
 constexpr int64_t kCpuAlignment = 256;  // as cudaMalloc; Workspace hands it on
 constexpr int64_t kHugePage = 2 << 20;
+
+// The heap would keep large blocks that are freed, in pieces that nothing else fits into: whoever
+// reads a model weight by weight would end up with many of them.
+bool is_large(int64_t bytes) { return bytes >= 2 * kHugePage; }
+
+int64_t whole_pages(int64_t bytes) { return (bytes + kHugePage - 1) / kHugePage * kHugePage; }
+
+// Aligned to kHugePage: more than that is asked for, and what is too much at both ends is given
+// back.
+void* map_memory(int64_t bytes) {
+  if (bytes > std::numeric_limits<int64_t>::max() - 2 * kHugePage) {
+    return nullptr;
+  }
+  const int64_t size = whole_pages(bytes);
+  void* const mapped = ::mmap(nullptr, static_cast<size_t>(size + kHugePage),
+                              PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (mapped == MAP_FAILED) {
+    return nullptr;
+  }
+  auto* const first = static_cast<std::byte*>(mapped);
+  const auto address = reinterpret_cast<uintptr_t>(first);
+  const auto before = static_cast<int64_t>(-address % static_cast<uintptr_t>(kHugePage));
+  if (before > 0) {
+    ::munmap(first, static_cast<size_t>(before));
+  }
+  if (before < kHugePage) {
+    ::munmap(first + before + size, static_cast<size_t>(kHugePage - before));
+  }
+  // Weights and KV cache are read far and wide; a hint, so that its failure does not matter.
+  ::madvise(first + before, static_cast<size_t>(size), MADV_HUGEPAGE);
+  return first + before;
+}
 
 }  // namespace
 
@@ -58,23 +93,21 @@ void* allocate_bytes(Device device, int64_t bytes) {
   if (device.is_cuda()) {
     return allocate_bytes_cuda(device.index, bytes);
   }
-  const int64_t alignment = bytes >= 2 * kHugePage ? kHugePage : kCpuAlignment;
-  const int64_t rounded =
-      checked_add(bytes, alignment - 1, "bytes of a buffer") / alignment * alignment;
-  void* data = std::aligned_alloc(static_cast<size_t>(alignment), static_cast<size_t>(rounded));
-  if (data != nullptr && alignment == kHugePage) {
-    // Weights and KV cache are read far and wide; a hint, so that its failure does not matter.
-    ::madvise(data, static_cast<size_t>(rounded), MADV_HUGEPAGE);
+  if (is_large(bytes)) {
+    return map_memory(bytes);
   }
-  return data;
+  const int64_t rounded = (bytes + kCpuAlignment - 1) / kCpuAlignment * kCpuAlignment;
+  return std::aligned_alloc(static_cast<size_t>(kCpuAlignment), static_cast<size_t>(rounded));
 }
 
-void free_bytes(Device device, void* data) noexcept {
+void free_bytes(Device device, void* data, int64_t bytes) noexcept {
   if (data == nullptr) {
     return;
   }
   if (device.is_cuda()) {
     free_bytes_cuda(device.index, data);
+  } else if (is_large(bytes)) {
+    ::munmap(data, static_cast<size_t>(whole_pages(bytes)));
   } else {
     std::free(data);
   }

@@ -36,9 +36,10 @@ DeviceMemory device_memory(Device device);
 int64_t peak_memory(Device device);
 
 // Raw memory, aligned to 256 bytes; Buffer owns it. Contents are undefined. nullptr when there is
-// not enough.
+// not enough. `bytes` of free_bytes are those that were allocated; freed memory goes back to the
+// system at once if it was large.
 void* allocate_bytes(Device device, int64_t bytes);
-void free_bytes(Device device, void* data) noexcept;
+void free_bytes(Device device, void* data, int64_t bytes) noexcept;
 
 // Copies between any two devices; complete on return.
 void copy_bytes(Device to, void* destination, Device from, const void* source, int64_t bytes);

@@ -1,0 +1,59 @@
+#include "models/linear_layers.h"
+
+#include <charconv>
+#include <memory>
+#include <string_view>
+#include <utility>
+
+#include "kernels/base/error.h"
+#include "models/registry.h"
+#include "models/shape_loader.h"
+
+namespace sparsellm {
+namespace {
+
+constexpr std::string_view kBlocks = "layers.";
+constexpr std::string_view kWeight = ".weight";
+
+// Where the number of a block begins and ends in a module's name.
+std::pair<size_t, size_t> block_number(std::string_view module) {
+  const size_t begin = module.find(kBlocks) + kBlocks.size();
+  return {begin, module.find('.', begin)};
+}
+
+class Recorder : public ShapeLoader {
+ public:
+  explicit Recorder(std::vector<LinearLayer>& layers)
+      : ShapeLoader({}, DType::f32), layers_(layers) {}
+
+ private:
+  std::unique_ptr<WeightMatrix> load_weight(const Wanted& wanted) override {
+    for (const Wanted::Rows& part : wanted.parts) {
+      LinearLayer layer{.module = part.name.substr(0, part.name.size() - kWeight.size()),
+                        .block = 0,
+                        .rows = part.count,
+                        .columns = wanted.columns};
+      const auto [begin, end] = block_number(layer.module);
+      std::from_chars(layer.module.data() + begin, layer.module.data() + end, layer.block);
+      layers_.push_back(std::move(layer));
+    }
+    return ShapeLoader::load_weight(wanted);
+  }
+
+  std::vector<LinearLayer>& layers_;
+};
+
+}  // namespace
+
+std::vector<LinearLayer> linear_layers(const ModelConfig& config) {
+  std::vector<LinearLayer> layers;
+  Recorder recorder(layers);
+  build_decoder(config, recorder);
+  return layers;
+}
+
+std::string kind_of(const LinearLayer& layer) {
+  return layer.module.substr(block_number(layer.module).second + 1);
+}
+
+}  // namespace sparsellm

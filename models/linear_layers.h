@@ -1,0 +1,26 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "models/config.h"
+
+namespace sparsellm {
+
+// A linear layer of a decoder block under its Hugging Face name. What is pruned and encoded are
+// these; embeddings, norms and the head are not.
+struct LinearLayer {
+  std::string module;  // "model.layers.3.mlp.up_proj"; its weight is "<module>.weight"
+  int64_t block = 0;
+  int64_t rows = 0;     // outputs
+  int64_t columns = 0;  // inputs
+};
+
+// All of a model, block by block, in the order in which a block's builder asks for them.
+std::vector<LinearLayer> linear_layers(const ModelConfig& config);
+
+// "mlp.up_proj", what the layers of all blocks have in common.
+std::string kind_of(const LinearLayer& layer);
+
+}  // namespace sparsellm

@@ -1,0 +1,246 @@
+#include "models/model_file.h"
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <cstring>
+#include <utility>
+
+#include "kernels/base/error.h"
+#include "kernels/base/json_reader.h"
+#include "kernels/base/mapped_file.h"
+#include "models/crc32c.h"
+#include "models/stored_names.h"
+#include "sparse/registry.h"
+
+namespace sparsellm {
+namespace {
+
+std::optional<PartType> part_type_of(std::string_view stored) {
+  for (PartType type : {PartType::u8, PartType::u16, PartType::u32, PartType::u64, PartType::f16,
+                        PartType::bf16, PartType::f32}) {
+    if (safetensors_name(type) == stored) {
+      return type;
+    }
+  }
+  return std::nullopt;
+}
+
+bool is_known_format(std::string_view name) {
+  const auto formats = weight_formats();
+  return std::any_of(formats.begin(), formats.end(),
+                     [&](const WeightFormat* format) { return format->name() == name; });
+}
+
+// Whether a name has the form of a part of an encoding, "<module>.weight.<format>.<part>".
+bool looks_like_part(std::string_view name) {
+  constexpr std::string_view kWeight = ".weight.";
+  const size_t weight = name.rfind(kWeight);
+  if (weight == std::string_view::npos) {
+    return false;
+  }
+  name.remove_prefix(weight + kWeight.size());
+  const size_t dot = name.find('.');
+  return dot != std::string_view::npos && is_known_format(name.substr(0, dot));
+}
+
+bool is_aligned(std::span<const std::byte> bytes, int64_t unit) {
+  return reinterpret_cast<uintptr_t>(bytes.data()) % static_cast<uintptr_t>(unit) == 0;
+}
+
+uint32_t checksum_of(const MappedFile& file, std::span<const std::byte> bytes,
+                     std::span<std::byte> buffer) {
+  uint32_t checksum = 0;
+  while (!bytes.empty()) {
+    const auto piece = bytes.first(std::min(bytes.size(), buffer.size()));
+    file.read(piece, buffer.data());
+    checksum = crc32c(buffer.first(piece.size()), checksum);
+    bytes = bytes.subspan(piece.size());
+  }
+  return checksum;
+}
+
+}  // namespace
+
+ModelFile::ModelFile(const Checkpoint& checkpoint) : checkpoint_(&checkpoint) {
+  std::vector<const SafetensorsFile*> files;  // those that sparsellm-convert wrote
+  for (const SafetensorsFile& file : checkpoint.files()) {
+    const auto version = file.metadata().find(std::string(kVersionKey));
+    if (version != file.metadata().end()) {
+      require(version->second == kMetadataVersion,
+              "{} has the version {} of this kind of file; supported is {}", file.path().string(),
+              quote(version->second), kMetadataVersion);
+      files.push_back(&file);
+    }
+  }
+  for (const SafetensorsFile* file : files) {
+    read_weights(*file);
+  }
+  for (const SafetensorsFile* file : files) {
+    check_names(*file);
+  }
+}
+
+std::string ModelFile::describe(std::string_view weight_name) const {
+  return fmt::format("{}: the weight {}", checkpoint_->directory().string(), quote(weight_name));
+}
+
+void ModelFile::read_weights(const SafetensorsFile& file) {
+  for (const auto& [name, text] : file.metadata()) {
+    if (!is_weight_key(name)) {
+      continue;
+    }
+    StoredWeight stored;
+    stored.weight.header = parse_encoded_header(text, describe(name));
+    const std::string& format = stored.weight.header.format;
+    require(is_known_format(format), "{} has the unknown format {}; known are {}", describe(name),
+            quote(format), weight_format_names());
+    require(checkpoint_->find(name) == nullptr, "{} is there twice, plain and in the format {}",
+            describe(name), format);
+
+    const std::string prefix = part_prefix(name, format);
+    const auto& tensors = file.tensors();
+    for (auto part = tensors.lower_bound(prefix);
+         part != tensors.end() && part->first.starts_with(prefix); ++part) {
+      const std::string_view part_name = std::string_view(part->first).substr(prefix.size());
+      require(part_name.find('.') == std::string_view::npos && !parts_.contains(part->first),
+              "{} has the tensor {}, which is no part of it", describe(name), quote(part->first));
+      stored.parts.push_back({.name = part_name, .tensor = &part->second});
+      stored.weight.bytes += std::ssize(part->second.bytes);
+      stored.weight.tensors.push_back(part->first);
+      parts_.insert(part->first);
+    }
+    require(!stored.parts.empty(), "{} has no tensors {}*", describe(name), quote(prefix));
+    std::sort(stored.parts.begin(), stored.parts.end(),
+              [](const StoredPart& a, const StoredPart& b) {
+                return std::pair(a.tensor->bytes.data(), a.tensor->bytes.size()) <
+                       std::pair(b.tensor->bytes.data(), b.tensor->bytes.size());
+              });
+    require(weights_.emplace(name, std::move(stored)).second, "{} is there twice, in two files",
+            describe(name));
+  }
+  for (const auto& [name, tensor] : file.tensors()) {
+    if (name.starts_with(kPaddingPrefix)) {
+      parts_.insert(name);
+    }
+  }
+}
+
+void ModelFile::check_names(const SafetensorsFile& file) const {
+  for (const auto& [name, tensor] : file.tensors()) {
+    require(parts_.contains(name) || !looks_like_part(name),
+            "{}: the tensor {} is a part of a weight that the metadata does not mention",
+            file.path().string(), quote(name));
+  }
+}
+
+bool ModelFile::is_padding(std::string_view stored_name) const {
+  return stored_name.starts_with(kPaddingPrefix) && is_part(stored_name);
+}
+
+std::vector<std::string> ModelFile::weight_names() const {
+  std::vector<std::string> names;
+  for (const auto& [name, stored] : weights_) {
+    names.push_back(name);
+  }
+  return names;
+}
+
+const ModelFile::Weights::value_type* ModelFile::lookup(std::string_view weight_name) const {
+  for (std::string_view name : stored_names(weight_name)) {
+    const auto found = weights_.find(name);
+    if (found != weights_.end()) {
+      return &*found;
+    }
+  }
+  return nullptr;
+}
+
+const ModelFile::Weight* ModelFile::find(std::string_view weight_name) const {
+  const auto* found = lookup(weight_name);
+  return found == nullptr ? nullptr : &found->second.weight;
+}
+
+std::string ModelFile::stored_name(std::string_view weight_name) const {
+  const auto* found = lookup(weight_name);
+  return found == nullptr ? std::string() : found->first;
+}
+
+std::optional<EncodedWeight> ModelFile::encoded(std::string_view weight_name) const {
+  const auto* found = lookup(weight_name);
+  if (found == nullptr) {
+    return std::nullopt;
+  }
+  const auto& [name, stored] = *found;
+  const EncodedHeader& header = stored.weight.header;
+  EncodedWeight weight{.format = header.format,
+                       .version = header.version,
+                       .dtype = header.dtype,
+                       .rows = header.rows,
+                       .columns = header.columns,
+                       .nonzeros = header.nonzeros,
+                       .parts = {}};
+  for (const auto& [part_name, tensor] : stored.parts) {
+    const std::optional<PartType> type = part_type_of(tensor->dtype);
+    require(type.has_value(), "{}: the part {} is {}", describe(name), quote(part_name),
+            tensor->dtype);
+    require(tensor->shape.size() == 1, "{}: the part {} has {} dimensions; expected 1",
+            describe(name), quote(part_name), tensor->shape.size());
+    EncodedPart part{
+        .name = std::string(part_name), .type = *type, .bytes = tensor->bytes, .memory = {}};
+    if (!is_aligned(tensor->bytes, size_of(*type))) {
+      Buffer memory(Device{}, std::ssize(tensor->bytes), "a part of a weight");
+      if (!tensor->bytes.empty()) {
+        auto* const to = static_cast<std::byte*>(memory.data());
+        checkpoint_->file_of(tensor->bytes).read(tensor->bytes, to);
+      }
+      part.bytes = {static_cast<const std::byte*>(memory.data()), tensor->bytes.size()};
+      part.memory = std::move(memory);
+    }
+    weight.parts.push_back(std::move(part));
+  }
+  try {
+    weight_format(header.format).validate(weight);
+  } catch (const Error& error) {
+    fail("{}: {}", describe(name), error.what());
+  }
+  return weight;
+}
+
+void ModelFile::verify(const VerifyProgress& progress) const {
+  std::vector<std::byte> buffer(1 << 20);
+  const int64_t total = checkpoint_->bytes();
+  int64_t done = 0;
+  for (const SafetensorsFile& file : checkpoint_->files()) {
+    const std::string path = file.path().string();
+    const auto checksum = [&](const std::string& key) -> const std::string* {
+      const auto found = file.metadata().find(key);
+      return found == file.metadata().end() ? nullptr : &found->second;
+    };
+    const std::string* const of_header = checksum(std::string(kHeaderChecksumKey));
+    require(of_header != nullptr, "{} has no checksums; only sparsellm-convert writes them", path);
+    require(*of_header == checksum_text(header_checksum(file.tensors(), file.metadata())),
+            "{} is damaged: its header does not have the checksum {}", path, quote(*of_header));
+
+    std::vector<std::pair<const StoredTensor*, const std::string*>> tensors;  // and their names
+    for (const auto& [name, tensor] : file.tensors()) {
+      tensors.emplace_back(&tensor, &name);
+    }
+    std::sort(tensors.begin(), tensors.end(), [](const auto& a, const auto& b) {
+      return a.first->bytes.data() < b.first->bytes.data();
+    });
+    for (const auto& [tensor, name] : tensors) {
+      const std::string* const expected = checksum(checksum_key(*name));
+      require(expected != nullptr, "{}: the tensor {} has no checksum", path, quote(*name));
+      require(*expected == checksum_text(checksum_of(file.file(), tensor->bytes, buffer)),
+              "{} is damaged: the tensor {} does not have the checksum {}", path, quote(*name),
+              quote(*expected));
+      done += std::ssize(tensor->bytes);
+      if (progress) {
+        progress(done, total);
+      }
+    }
+  }
+}
+
+}  // namespace sparsellm

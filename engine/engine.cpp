@@ -12,6 +12,7 @@
 #include "kernels/base/error.h"
 #include "models/checkpoint_loader.h"
 #include "models/decoder.h"
+#include "models/model_file.h"
 #include "models/registry.h"
 #include "models/safetensors.h"
 #include "tokenizer/utf8.h"
@@ -301,7 +302,11 @@ Engine Engine::load(const std::filesystem::path& directory, const EngineOptions&
     tokenizer = load_tokenizer(directory);
   }
   const Checkpoint checkpoint(directory);
-  CheckpointLoader weights(checkpoint, options.device, options.dtype, options.progress);
+  if (options.verify) {
+    ModelFile(checkpoint).verify(options.progress);
+  }
+  CheckpointLoader weights(checkpoint, options.device, options.dtype, options.progress,
+                           {.format = options.weight_format, .threads = options.threads});
   Engine engine = build(std::move(config), weights, options, start);
   engine.state_->defaults = defaults;
   engine.state_->tokenizer = std::move(tokenizer);

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <optional>
+#include <string>
 
 #include "engine/scheduler.h"
 #include "kernels/base/device.h"
@@ -45,6 +46,10 @@ struct EngineOptions {
   // What a model on CUDA computes in, f16 or bf16, and what its weights become; by default bf16 if
   // the checkpoint has bf16, else f16.
   std::optional<DType> dtype;
+  // The format of the linear layers' weights, a name of sparse/registry.h; empty: as each is
+  // stored. Others are converted while loading.
+  std::string weight_format;
+  bool verify = false;  // all checksums of a converted model before it is loaded
   Tuning tuning = Tuning::off;
   std::filesystem::path tune_cache;  // file that keeps what was measured; empty: nothing is kept
   bool with_tokenizer = true;

@@ -3,9 +3,11 @@
 #include <memory>
 
 #include "engine/step_runner.h"
+#include "kernels/base/error.h"
 #include "kernels/paged_kv.h"
 #include "models/registry.h"
 #include "models/shape_loader.h"
+#include "sparse/dense/dense.h"
 
 namespace sparsellm {
 
@@ -13,8 +15,15 @@ int64_t MemoryFit::requests_of(int64_t tokens) const {
   return kv_tokens / kPageSize / pages_for(tokens);
 }
 
-MemoryFit fit_memory(const ModelConfig& config, DType weight_dtype, const EngineOptions& options) {
-  ShapeLoader weights(options.device, weight_dtype);
+MemoryFit fit_memory(const ModelConfig& config, DType weight_dtype, const EngineOptions& options,
+                     const WeightStore* store) {
+  const bool dense = options.weight_format == dense_format().name();
+  require(
+      dense || options.weight_format.empty(),
+      "what weights take as {} is known when they are encoded; a model that was converted to it "
+      "tells",
+      options.weight_format);
+  ShapeLoader weights(options.device, weight_dtype, dense ? nullptr : store);
   const std::unique_ptr<Decoder> decoder = build_decoder(config, weights);
   const KvShape shape = decoder->kv_shape();
   MemoryFit fit{.device = device_memory(options.device),

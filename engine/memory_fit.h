@@ -6,6 +6,7 @@
 #include "kernels/base/device.h"
 #include "kernels/base/dtype.h"
 #include "models/config.h"
+#include "models/weight_store.h"
 
 namespace sparsellm {
 
@@ -24,7 +25,10 @@ struct MemoryFit {
 };
 
 // Looks at shapes alone: nothing is loaded. weight_dtype is that of the weights in memory; on CUDA
-// activations have it too. Throws Error for options that are out of range.
-MemoryFit fit_memory(const ModelConfig& config, DType weight_dtype, const EngineOptions& options);
+// activations have it too. `store` is where the weights would come from, if it matters: sparse ones
+// take what they take there. Throws Error for options that are out of range, and for a weight
+// format that would be made while loading.
+MemoryFit fit_memory(const ModelConfig& config, DType weight_dtype, const EngineOptions& options,
+                     const WeightStore* store = nullptr);
 
 }  // namespace sparsellm

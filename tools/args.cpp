@@ -9,9 +9,11 @@
 #include <limits>
 #include <string_view>
 #include <thread>
+#include <vector>
 
 #include "kernels/base/json_reader.h"
 #include "kernels/paged_kv.h"
+#include "sparse/registry.h"
 #include "tools/interrupt.h"
 #include "tools/progress_bar.h"
 #include "tools/tool_main.h"
@@ -68,6 +70,16 @@ void add_model_args(CLI::App& app, ModelArgs& args) {
   app.add_flag("!--no-tune", args.tunes,
                "Choose kernels by rules instead of measuring them while the model is loaded")
       ->excludes(cache);
+  std::vector<std::string> formats{"stored"};
+  for (const WeightFormat* format : weight_formats()) {
+    formats.emplace_back(format->name());
+  }
+  app.add_option("--weight-format", args.weight_format,
+                 "Format of the linear layers' weights; others are converted while loading")
+      ->check(CLI::IsMember(formats))
+      ->capture_default_str();
+  app.add_flag("--verify", args.verify,
+               "Compare a converted model with its checksums before it is loaded");
   app.add_option("-t,--threads", args.threads, "Threads of the CPU device; 0: all cores")
       ->check(CLI::Range(0, 1024))
       ->capture_default_str();
@@ -91,6 +103,8 @@ EngineOptions engine_options(const ModelArgs& args, EngineOptions options) {
   if (args.dtype != "auto" && options.device.is_cuda()) {
     options.dtype = args.dtype == "f16" ? DType::f16 : DType::bf16;
   }
+  options.weight_format = args.weight_format == "stored" ? "" : args.weight_format;
+  options.verify = args.verify;
   options.tuning = args.tunes ? Tuning::measured : Tuning::off;
   options.tune_cache =
       args.tune_cache.empty() ? default_tune_cache() : std::filesystem::path(args.tune_cache);

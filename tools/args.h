@@ -16,6 +16,8 @@ struct ModelArgs {
   std::string dtype = "auto";
   std::string tune_cache;  // empty: where the user's caches are
   bool tunes = true;
+  std::string weight_format = "stored";
+  bool verify = false;
   int threads = 0;
   bool quiet = false;
   bool verbose = false;

@@ -7,8 +7,8 @@
 #include <utility>
 #include <vector>
 
-#include "tools/bench_report.h"
 #include "tools/bench_requests.h"
+#include "tools/report.h"
 
 namespace sparsellm {
 

@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "engine/engine.h"
-#include "tools/bench_report.h"
 #include "tools/bench_requests.h"
+#include "tools/report.h"
 
 namespace sparsellm {
 

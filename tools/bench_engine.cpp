@@ -22,9 +22,6 @@ void add_bench_model_args(CLI::App& app, BenchModelArgs& args) {
   app.add_option("--seed", args.seed, "Seed of random weights, prompts and arrivals")
       ->check(CLI::Range(uint64_t{0}, std::numeric_limits<uint64_t>::max()))
       ->capture_default_str();
-  app.add_option("--weight-format", args.weight_format, "Format of the linear layers' weights")
-      ->check(CLI::IsMember({"dense"}))
-      ->capture_default_str();
   auto* const kv_memory =
       app.add_option_function<std::string>(
              "--kv-memory",
@@ -72,10 +69,12 @@ Engine load_bench_engine(const BenchModelArgs& args, const BenchEngineSize& size
   catch_interrupts();
   options = engine_options(args.model, std::move(options));
   options.log = &log;
-  return Engine::load_random(
-      args.config,
-      {.dtype = options.dtype.value_or(DType::f16), .sparsity = args.sparsity, .seed = args.seed},
-      options);
+  return Engine::load_random(args.config,
+                             {.dtype = options.dtype.value_or(DType::f16),
+                              .sparsity = args.sparsity,
+                              .seed = args.seed,
+                              .format = options.weight_format},
+                             options);
 }
 
 }  // namespace sparsellm

@@ -15,7 +15,6 @@ struct BenchModelArgs {
   std::string config;  // empty: model.model is the directory of a model
   double sparsity = 0.0;
   uint64_t seed = 0;
-  std::string weight_format = "dense";
   std::optional<double> gpu_memory_utilization;
   int64_t kv_bytes = 0;
   bool deterministic = false;

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "kernels/base/device.h"
-#include "tools/bench_report.h"
+#include "tools/report.h"
 
 namespace sparsellm {
 

@@ -3,7 +3,7 @@
 #include <spdlog/fwd.h>
 
 #include "tools/args.h"
-#include "tools/bench_report.h"
+#include "tools/report.h"
 
 namespace sparsellm {
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "engine/engine.h"
-#include "tools/bench_report.h"
+#include "tools/report.h"
 
 namespace sparsellm {
 

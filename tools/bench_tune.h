@@ -7,7 +7,7 @@
 
 #include "kernels/base/device.h"
 #include "kernels/base/dtype.h"
-#include "tools/bench_report.h"
+#include "tools/report.h"
 
 namespace sparsellm {
 

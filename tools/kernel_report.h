@@ -1,7 +1,7 @@
 #pragma once
 
 #include "tools/bench_kernel.h"
-#include "tools/bench_report.h"
+#include "tools/report.h"
 
 namespace sparsellm {
 

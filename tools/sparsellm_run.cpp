@@ -17,6 +17,7 @@
 #include "kernels/base/mapped_file.h"
 #include "models/checkpoint_loader.h"
 #include "models/safetensors.h"
+#include "models/weight_store.h"
 #include "tools/args.h"
 #include "tools/batch.h"
 #include "tools/continuation.h"
@@ -200,8 +201,10 @@ Engine load(const RunArgs& args, spdlog::logger& log) {
 void print_fit(const RunArgs& args) {
   const ModelConfig config = read_model_config(args.model.model);
   const EngineOptions options = engine_options(args.model, options_of(args));
-  const MemoryFit fit = fit_memory(
-      config, weight_dtype(Checkpoint(args.model.model), options.device, options.dtype), options);
+  const Checkpoint checkpoint(args.model.model);
+  const WeightStore store(checkpoint);
+  const MemoryFit fit =
+      fit_memory(config, weight_dtype(checkpoint, options.device, options.dtype), options, &store);
   std::string text = fmt::format("model      {}, {} layers, in {}\n", config.architecture,
                                  config.num_layers, name_of(fit.dtype));
   text += options.device.is_cuda()

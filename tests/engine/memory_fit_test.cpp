@@ -7,6 +7,9 @@
 #include "models/safetensors.h"
 #include "tests/testing/paths.h"
 #include "tests/testing/reference.h"
+#include "tests/testing/temp_dir.h"
+#include "tests/testing/throws_error.h"
+#include "tools/convert.h"
 
 namespace sparsellm {
 namespace {
@@ -35,6 +38,30 @@ TEST(MemoryFit, IsWhatAnEngineTakes) {
     options.kv_tokens = 0;
     EXPECT_GT(fit_memory(config, DType::f16, options).requests_of(140), 5);
   }
+}
+
+// Sparse weights count with what they take: the joined ones share a few bytes of their offsets.
+TEST(MemoryFit, OfAConvertedModel) {
+  const testing::TempDir directory;
+  const std::filesystem::path converted = directory.path() / "out";
+  convert_model({.input = testing::data("models/fable-llama-relu-8m"),
+                 .output = converted,
+                 .plan = SparsityPlan::uniform(
+                     {.method = parse_prune_method("magnitude"), .sparsity = 0.6}, "tca_bme")});
+  EngineOptions options;
+  options.with_tokenizer = false;
+  options.max_requests = 5;
+  const Checkpoint checkpoint(converted);
+  const WeightStore store(checkpoint);
+  const MemoryFit fit = fit_memory(read_model_config(converted), DType::f16, options, &store);
+  const Engine engine = Engine::load(converted, options);
+  EXPECT_NEAR(static_cast<double>(fit.weights), static_cast<double>(engine.stats().weight_bytes),
+              8.0 * 3 * 64);
+  EXPECT_EQ(fit.step, engine.stats().workspace_bytes);
+  options.weight_format = "tiled_csl";
+  EXPECT_TRUE(testing::throws_error(
+      [&] { fit_memory(read_model_config(converted), DType::f16, options, &store); },
+      "as tiled_csl is known when they are encoded"));
 }
 
 TEST(MemoryFit, OfAModelThatDoesNotFit) {

@@ -32,7 +32,7 @@ def dump(value):
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
-def safetensors_file(tensors, metadata=None):
+def safetensors_file(tensors, metadata=None, data=None):
     """tensors: (name, dtype, shape) in the order of their data."""
     header = {} if metadata is None else {"__metadata__": metadata}
     end = 0
@@ -41,7 +41,9 @@ def safetensors_file(tensors, metadata=None):
         header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [begin, end]}
     text = dump(header).encode()
     text += b" " * (-len(text) % 8)
-    return struct.pack("<Q", len(text)) + text + bytes(i % 251 for i in range(end))
+    data = bytes(i % 251 for i in range(end)) if data is None else data
+    assert len(data) == end
+    return struct.pack("<Q", len(text)) + text + data
 
 
 def safetensors_seeds():
@@ -70,6 +72,44 @@ def safetensors_index_seeds():
         shards = {tensor: f"{'b' if tensor == 'b' else 'a'}.safetensors" for tensor, *_ in promised}
         index = {"metadata": {"total_size": 29}, "weight_map": shards}
         yield name, join(dump(index), safetensors_file(a), safetensors_file(b))
+
+
+def model_file_seeds():
+    shape = [3, 5]
+    tensors = []
+    metadata = {"format": "pt", "sparsellm.version": "1", "sparsellm.header_crc32c": "0" * 8}
+    for dtype in ("F16", "F32", "BF16"):
+        weight = {"format": "dense", "version": 1, "dtype": dtype, "shape": shape, "nnz": 15}
+        metadata[f"{dtype}.weight"] = dump(weight)
+        metadata[f"crc32c:{dtype}.weight"] = "0" * 8
+        if dtype == "F32":
+            tensors.append(("sparsellm.padding.1.30", "U8", [2]))
+        tensors.append((f"{dtype}.weight.dense.values", dtype, [15]))
+    yield "dense", safetensors_file([*tensors, ("norm.weight", "F16", [5])], metadata)
+    yield "dense-not-aligned", safetensors_file([("u", "U8", [1]), *tensors], metadata)
+    yield "plain", safetensors_file([("a.weight", "F16", shape)], {"sparsellm.version": "1"})
+
+
+def bitmask_weight_seeds():
+    rows = [[1, 0, 0, 0, 0, 2, 0, 0, 3, 0], [0] * 10, [0, 4, 0, 5, 6, 0, 0, 0, 0, 7]]
+    masks = [sum((value != 0) << i for i, value in enumerate(row)) for row in rows]
+    counts = [mask.bit_count() for mask in masks]
+    shape = struct.pack("<2q", 3, 10)
+    bitmask = b"".join(struct.pack("<H", mask) for mask in masks)
+    offsets = struct.pack("<3q", 0, counts[0], counts[0])
+    values = [value for row in rows for value in row if value]
+    for dtype, code in {"F16": "e", "F32": "f"}.items():
+        compressed = struct.pack(f"<{len(values)}{code}", *values)
+        tensors = [
+            ("a.weight.shape", "I64", [2]),
+            ("a.weight.bitmask", "U8", [3, 2]),
+            ("a.weight.compressed", dtype, [len(values)]),
+            ("a.weight.row_offsets", "I64", [3]),
+        ]
+        data = shape + bitmask + compressed + offsets
+        yield f"{dtype}", safetensors_file(tensors, data=data)
+        tensors = [(name.replace(".weight", ""), *rest) for name, *rest in tensors[:3]]
+        yield f"{dtype}-24", safetensors_file(tensors, data=shape + bitmask + compressed)
 
 
 def config_seeds():
@@ -251,8 +291,10 @@ def prompt_lines_seeds():
 
 
 TARGETS = {
+    "bitmask_weight": bitmask_weight_seeds,
     "config": config_seeds,
     "merges_vocab": merges_vocab_seeds,
+    "model_file": model_file_seeds,
     "prompt_lines": prompt_lines_seeds,
     "safetensors": safetensors_seeds,
     "safetensors_index": safetensors_index_seeds,

@@ -15,6 +15,9 @@
 #include "tests/gpu/gpu_context.h"
 #include "tests/testing/paths.h"
 #include "tests/testing/reference.h"
+#include "tests/testing/temp_dir.h"
+#include "tests/testing/throws_error.h"
+#include "tools/convert.h"
 #include "tools/perplexity.h"
 
 namespace sparsellm {
@@ -263,6 +266,39 @@ TEST_P(GpuEngine, OutOfMemoryIsALine) {
     EXPECT_EQ(std::string(error.what()).find('\n'), std::string::npos);
   }
   Engine::load(GetParam(), on_gpu());  // the device is as good as before
+}
+
+// Until a format has kernels for GPUs, its models run there as dense ones, with the same values.
+TEST(GpuConvertedModel, RunsAsADenseOne) {
+  if (cuda_device_count() == 0) {
+    GTEST_SKIP() << "there is no CUDA device";
+  }
+  const testing::TempDir directory;
+  const auto convert = [&](const char* format) {
+    const std::filesystem::path output = directory.path() / format;
+    convert_model({.input = testing::data("models/fable-opt-8m"),
+                   .output = output,
+                   .plan = SparsityPlan::uniform(
+                       {.method = parse_prune_method("magnitude"), .sparsity = 0.5}, format)});
+    return output;
+  };
+  EngineOptions options = on_gpu();
+  options.deterministic = true;
+  Engine plain = Engine::load(convert("dense"), options);
+  const std::vector<Request> requests = requests_of(plain, 5);
+  const std::vector<Completion> expected = plain.generate(requests);
+  for (const char* format : {"tiled_csl", "tca_bme"}) {
+    const std::filesystem::path output = convert(format);
+    options.weight_format = "";
+    EXPECT_TRUE(
+        testing::throws_error([&] { Engine::load(output, options); }, "has no kernels for cuda:0"));
+    options.weight_format = "dense";
+    Engine engine = Engine::load(output, options);
+    const std::vector<Completion> got = engine.generate(requests);
+    for (size_t i = 0; i < requests.size(); ++i) {
+      expect_same(got[i], expected[i]);
+    }
+  }
 }
 
 TEST(GpuSoak, EveryRequestIsAsIfItWereAlone) {

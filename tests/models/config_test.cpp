@@ -152,6 +152,25 @@ TEST(ModelConfig, ReadsWhatLlamaFilesSay) {
   EXPECT_TRUE(config.tied_head);
 }
 
+TEST(ModelConfig, AcceptsPrunedWeightsOfCompressedTensors) {
+  for (const char* patch :
+       {R"({"quantization_config": {"quant_method": "compressed-tensors"}})",
+        R"({"quantization_config": {"quant_method": "compressed-tensors", "version": "0.9.4",
+               "sparsity_config": {"format": "sparse-bitmask", "global_sparsity": 49.5,
+               "ignore": ["lm_head"], "registry_requires_subclass": false,
+               "sparsity_structure": "unstructured", "targets": ["Linear"]}}})",
+        R"({"quantization_config": {"quant_method": "compressed-tensors", "config_groups": {},
+               "format": "dense", "kv_cache_scheme": null, "transform_config": {},
+               "quantization_status": "compressed", "sparsity_config": {}}})",
+        R"({"quantization_config": {"quant_method": "compressed-tensors",
+               "sparsity_config": {"format": "dense"}}})",
+        R"({"sparsity_config": {"format": "sparse-bitmask"}})"}) {
+    SCOPED_TRACE(patch);
+    EXPECT_EQ(read(patched(kLlama, patch)).hidden_size, 64);
+    EXPECT_EQ(read(patched(kOpt, patch)).architecture, "OPTForCausalLM");
+  }
+}
+
 TEST(ModelConfig, Activations) {
   const std::pair<const char*, Activation> cases[] = {
       {R"("relu")", {Kind::relu}},
@@ -305,6 +324,31 @@ TEST(ModelConfig, RefusesWhatNoFamilySupports) {
       {R"({"quantization_config": {"quant_method": "gptq"}})",
        "quantization_config is an object; only weights in f32, f16 and bf16"},
       {R"({"quantization_config": false})", "quantization_config is false"},
+      {R"({"quantization_config": {}})", "only weights in f32, f16 and bf16"},
+      {R"({"quantization_config": {"quant_method": 1}})", "only weights in f32, f16 and bf16"},
+      {R"({"quantization_config": {"quant_method": "compressed-tensors",
+           "format": "pack-quantized"}})",
+       "quantization_config.format is \"pack-quantized\"; only weights in f32"},
+      {R"({"quantization_config": {"quant_method": "compressed-tensors",
+           "config_groups": {"group_0": {}}}})",
+       "config_groups is an object; only weights in f32"},
+      {R"({"quantization_config": {"quant_method": "compressed-tensors", "config_groups": []}})",
+       "config_groups is an array"},
+      {R"({"quantization_config": {"quant_method": "compressed-tensors",
+           "kv_cache_scheme": {"num_bits": 8}}})",
+       "a quantized KV cache is not supported"},
+      {R"({"quantization_config": {"quant_method": "compressed-tensors",
+           "transform_config": {"config_groups": {}}}})",
+       "transformed weights are not supported"},
+      {R"({"quantization_config": {"quant_method": "compressed-tensors",
+           "sparsity_config": {"format": "marlin-24"}}})",
+       "sparsity_config.format is \"marlin-24\"; supported are dense, sparse-bitmask"},
+      {R"({"quantization_config": {"quant_method": "compressed-tensors",
+           "sparsity_config": {"targets": []}}})",
+       "sparsity_config.format is"},
+      {R"({"quantization_config": {"quant_method": "compressed-tensors",
+           "sparsity_config": "sparse-bitmask"}})",
+       "sparsity_config is"},
       {R"({"tie_word_embeddings": 1})", "tie_word_embeddings is 1; expected true or false"},
       {R"({"tie_word_embeddings": "true"})", "tie_word_embeddings is \"true\""},
       {R"({"bos_token_id": 1000})", "bos_token_id is 1000, but vocab_size is 1000"},

@@ -57,7 +57,7 @@ TEST(Buffer, RefusalsNameThePurpose) {
   EXPECT_TRUE(throws_error([] { Buffer({}, int64_t{1} << 60, "the KV cache"); },
                            "out of memory on cpu: the KV cache needs 1073741824.00 GiB"));
   EXPECT_TRUE(throws_error([] { Buffer({}, std::numeric_limits<int64_t>::max(), "the KV cache"); },
-                           "does not fit"));
+                           "out of memory on cpu: the KV cache needs"));
 }
 
 TEST(AllocateTensor, IsContiguous) {

@@ -1,6 +1,7 @@
 #include "kernels/base/device.h"
 
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 
 #include <cstring>
 
@@ -51,9 +52,20 @@ TEST(AllocateBytes, GivesAlignedMemoryOrNull) {
   ASSERT_NE(data, nullptr);
   EXPECT_EQ(reinterpret_cast<uintptr_t>(data) % 256, 0u);
   std::memset(data, 1, 1000);
-  free_bytes({}, data);
-  free_bytes({}, nullptr);
+  free_bytes({}, data, 1000);
+  free_bytes({}, nullptr, 0);
   EXPECT_EQ(allocate_bytes({}, int64_t{1} << 60), nullptr);
+}
+
+TEST(AllocateBytes, LargeMemoryGoesBackToTheSystem) {
+  constexpr int64_t kBytes = (16 << 20) + 4097;
+  auto* const data = static_cast<unsigned char*>(allocate_bytes({}, kBytes));
+  ASSERT_NE(data, nullptr);
+  EXPECT_EQ(reinterpret_cast<uintptr_t>(data) % (2 << 20), 0u);
+  std::memset(data, 1, kBytes);
+  free_bytes({}, data, kBytes);
+  unsigned char resident = 0;
+  EXPECT_NE(::mincore(data, 4096, &resident), 0) << "the pages are still mapped";
 }
 
 TEST(CopyBytes, BetweenHostBuffers) {

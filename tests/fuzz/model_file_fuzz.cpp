@@ -1,0 +1,47 @@
+// The input is the model.safetensors of a converted model.
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "kernels/base/parallel.h"
+#include "models/model_file.h"
+#include "sparse/registry.h"
+#include "tests/fuzz/check_message.h"
+#include "tests/fuzz/expect.h"
+#include "tests/fuzz/fuzz_one.h"
+#include "tests/fuzz/input_folder.h"
+
+namespace sparsellm::fuzz {
+
+void fuzz_one(std::string_view input) {
+  static const InputFolder folder;
+  static ThreadPool threads(1);
+  folder.write("model.safetensors", input);
+  const Checkpoint checkpoint(folder.path());
+  const ModelFile model(checkpoint);
+  try {
+    model.verify({});
+  } catch (const Error& error) {  // few inputs have the right checksums
+    check_message(error);
+  }
+  for (const std::string& name : model.weight_names()) {
+    expect(model.find(name) != nullptr, "a header of every weight");
+    const EncodedHeader& header = model.find(name)->header;
+    const std::optional<EncodedWeight> weight = model.encoded(name);
+    expect(weight.has_value() && weight->bytes() == model.find(name)->bytes,
+           "the parts of every weight");
+    for (const EncodedPart& part : weight->parts) {
+      expect(model.is_part(part_prefix(name, header.format) + part.name), "a name of every part");
+    }
+    constexpr int64_t kMaxElements = 1 << 22;  // a few zeros may stand for a large matrix
+    if (header.rows <= kMaxElements / header.columns) {
+      const OwnedTensor dense = weight_format(header.format).decode(*weight, threads);
+      expect(dense.view.dtype() == header.dtype && dense.view.size(0) == header.rows &&
+                 dense.view.size(1) == header.columns,
+             "the matrix that the header describes");
+    }
+  }
+}
+
+}  // namespace sparsellm::fuzz

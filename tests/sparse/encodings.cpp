@@ -1,0 +1,62 @@
+#include "tests/sparse/encodings.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "sparse/format.h"
+#include "tests/testing/compare.h"
+
+namespace sparsellm::testing {
+
+::testing::AssertionResult same_encoding(const EncodedWeight& got, const EncodedWeight& expected) {
+  const auto header = [](const EncodedWeight& e) {
+    return fmt::format("{} version {}, {} [{}, {}], {} nonzeros, {} parts", e.format, e.version,
+                       name_of(e.dtype), e.rows, e.columns, e.nonzeros, e.parts.size());
+  };
+  if (header(got) != header(expected)) {
+    return ::testing::AssertionFailure() << "got " << header(got) << ", not " << header(expected);
+  }
+  for (size_t i = 0; i < got.parts.size(); ++i) {
+    const EncodedPart& a = got.parts[i];
+    const EncodedPart& b = expected.parts[i];
+    if (a.name != b.name || a.type != b.type || a.bytes.size() != b.bytes.size()) {
+      return ::testing::AssertionFailure()
+             << "got the part " << a.name << " of " << a.bytes.size() << " bytes of "
+             << safetensors_name(a.type) << ", not " << b.name << " of " << b.bytes.size()
+             << " bytes of " << safetensors_name(b.type);
+    }
+    const auto differ = std::mismatch(a.bytes.begin(), a.bytes.end(), b.bytes.begin()).first;
+    if (differ != a.bytes.end()) {
+      return ::testing::AssertionFailure()
+             << "byte " << differ - a.bytes.begin() << " of " << a.bytes.size() << " of the part "
+             << a.name << " differs";
+    }
+  }
+  return ::testing::AssertionSuccess();
+}
+
+::testing::AssertionResult same_matrix(const Tensor& got, const Tensor& expected) {
+  const bool same = got.dtype() == expected.dtype() && got.rank() == 2 && expected.rank() == 2 &&
+                    got.size(0) == expected.size(0) && got.size(1) == expected.size(1) &&
+                    got.contiguous() && expected.contiguous() &&
+                    (got.bytes() == 0 ||
+                     std::memcmp(got.raw(), expected.raw(), static_cast<size_t>(got.bytes())) == 0);
+  return same ? ::testing::AssertionSuccess() : same_bits(got, expected);
+}
+
+EncodedWeight copy_of(const EncodedWeight& e) {
+  EncodedWeight copy{.format = e.format,
+                     .version = e.version,
+                     .dtype = e.dtype,
+                     .rows = e.rows,
+                     .columns = e.columns,
+                     .nonzeros = e.nonzeros,
+                     .parts = {}};
+  for (const EncodedPart& part : e.parts) {
+    copy.parts.push_back({.name = part.name, .type = part.type, .bytes = part.bytes, .memory = {}});
+  }
+  return with_own_memory(std::move(copy));
+}
+
+}  // namespace sparsellm::testing

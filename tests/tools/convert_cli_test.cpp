@@ -1,0 +1,509 @@
+// sparsellm-convert as a user meets it: output, exit codes, one clear line for everything that is
+// wrong, and what is left on disk when it ends early.
+
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/mount.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <vector>
+
+#include "tests/testing/paths.h"
+#include "tests/testing/sanitized.h"
+#include "tests/testing/temp_dir.h"
+#include "tests/tools/run_program.h"
+#include "tests/tools/synthetic_model.h"
+
+namespace sparsellm {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+using testing::Outcome;
+using testing::read_file;
+using testing::RunOptions;
+using testing::TempDir;
+
+std::string llama() { return testing::data("models/fable-llama-relu-8m").string(); }
+std::string tiny() { return testing::data("tiny/llama3").string(); }
+std::string text() { return testing::data("text/calibration.txt").string(); }
+
+Outcome convert(const std::vector<std::string>& args, const RunOptions& options = {}) {
+  return testing::run_program("sparsellm-convert", args, options);
+}
+
+std::set<std::string> entries(const fs::path& directory) {
+  std::set<std::string> names;
+  for (const auto& entry : fs::directory_iterator(directory)) {
+    names.insert(entry.path().filename().string());
+  }
+  return names;
+}
+
+std::map<std::string, std::string> files_of(const fs::path& directory) {
+  std::map<std::string, std::string> files;
+  for (const std::string& name : entries(directory)) {
+    files[name] = read_file(directory / name);
+  }
+  return files;
+}
+
+void expect_error(const Outcome& outcome, int exit_code, std::string_view message) {
+  EXPECT_EQ(outcome.exit_code, exit_code) << outcome.err;
+  EXPECT_NE(outcome.err.find(message), std::string::npos) << outcome.err;
+  EXPECT_TRUE(outcome.err.starts_with("sparsellm-convert: ")) << outcome.err;
+  EXPECT_EQ(std::count(outcome.err.begin(), outcome.err.end(), '\n'), 1) << outcome.err;
+  EXPECT_EQ(outcome.out, "");
+}
+
+const json& table(const json& report, std::string_view name) {
+  for (const json& candidate : report.at("tables")) {
+    if (candidate.at("name") == name) {
+      return candidate.at("rows");
+    }
+  }
+  throw std::runtime_error("no table " + std::string(name));
+}
+
+TEST(ConvertCli, APrunedModelRuns) {
+  const TempDir directory;
+  const std::string output = (directory.path() / "out").string();
+  const Outcome outcome = convert({"-m", llama(), "--output", output, "--prune", "magnitude",
+                                   "--sparsity", "0.5", "--verify", "--quiet"});
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_EQ(outcome.err, "");
+  for (const char* word : {"mlp.down_proj", "tca_bme", "magnitude", "50.00"}) {
+    EXPECT_NE(outcome.out.find(word), std::string::npos) << outcome.out;
+  }
+  EXPECT_EQ(entries(directory.path()), std::set<std::string>{"out"});
+  const Outcome run = testing::run_program(
+      "sparsellm-run",
+      {"-m", output, "--verify", "-p", "Once upon a time", "-n", "8", "--temp", "0", "--quiet"});
+  EXPECT_EQ(run.exit_code, 0) << run.err;
+  EXPECT_GT(run.out.size(), 8u);
+
+  // One flipped bit of a weight.
+  const fs::path file = fs::path(output) / "model.safetensors";
+  std::string bytes = read_file(file);
+  bytes[bytes.size() / 2] = static_cast<char>(bytes[bytes.size() / 2] ^ 4);
+  std::ofstream(file, std::ios::binary) << bytes;
+  const Outcome damaged =
+      testing::run_program("sparsellm-run", {"-m", output, "--verify", "-p", "x", "-n", "1"});
+  EXPECT_EQ(damaged.exit_code, 1);
+  EXPECT_NE(damaged.err.find("is damaged"), std::string::npos) << damaged.err;
+}
+
+TEST(ConvertCli, WandaWithACalibrationText) {
+  const TempDir directory;
+  const std::string output = (directory.path() / "out").string();
+  const Outcome outcome =
+      convert({"-m", tiny(), "--output", output, "--prune", "wanda", "--sparsity", "0.5",
+               "--calibration", text(), "--calibration-tokens", "100", "--json"});
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  const json report = json::parse(outcome.out);
+  EXPECT_EQ(report.at("environment").at("model"), tiny());
+  for (const json& weight : table(report, "weights")) {
+    EXPECT_EQ(weight.at("prune"), "wanda");
+    EXPECT_EQ(weight.at("nonzeros").get<int64_t>() * 2,
+              weight.at("out").get<int64_t>() * weight.at("in").get<int64_t>());
+  }
+  EXPECT_TRUE(fs::exists(output));
+}
+
+TEST(ConvertCli, ADryRunWritesNothingAndIsRight) {
+  const TempDir directory;
+  const TempDir cwd;
+  const fs::path input = directory.path() / "in";
+  fs::copy(tiny(), input);
+  const auto before = files_of(input);
+  const std::vector<std::string> prune{"-m",         input.string(), "--prune", "magnitude",
+                                       "--sparsity", "0.7",          "--json",  "--quiet"};
+  std::vector<std::string> dry = prune;
+  dry.emplace_back("--dry-run");
+  RunOptions options;
+  options.before_exec = [&] {
+    if (::chdir(cwd.path().c_str()) != 0) {
+      ::_exit(126);
+    }
+  };
+  const Outcome outcome = convert(dry, options);
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_EQ(outcome.err, "");
+  EXPECT_EQ(entries(directory.path()), std::set<std::string>{"in"});
+  EXPECT_EQ(entries(cwd.path()), std::set<std::string>{});
+  EXPECT_EQ(files_of(input), before);
+
+  const json inspection = json::parse(outcome.out);
+  for (const std::string format : {"auto", "dense", "tiled_csl", "tca_bme"}) {
+    SCOPED_TRACE(format);
+    std::vector<std::string> real = prune;
+    real.insert(real.end(), {"--output", (directory.path() / format).string(), "--format", format});
+    const Outcome converted = convert(real);
+    ASSERT_EQ(converted.exit_code, 0) << converted.err;
+    const json report = json::parse(converted.out);
+    const json& stored = table(report, "model").at(0);
+    bool found = false;
+    for (const json& row : table(inspection, "model")) {
+      if (row.at("as") == format) {
+        found = true;
+        EXPECT_EQ(row.at("linear_mib"), stored.at("linear_mib"));
+        EXPECT_EQ(row.at("other_mib"), stored.at("other_mib"));
+      }
+    }
+    EXPECT_TRUE(found);
+  }
+}
+
+TEST(ConvertCli, ForceReplacesAModel) {
+  const TempDir directory;
+  const std::string output = (directory.path() / "out").string();
+  const std::vector<std::string> args{"-m", tiny(), "--output", output, "--format"};
+  const auto with = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> all = args;
+    all.insert(all.end(), more.begin(), more.end());
+    return convert(all);
+  };
+  ASSERT_EQ(with({"dense"}).exit_code, 0);
+  const auto before = files_of(output);
+  expect_error(with({"tca_bme"}), 1, "out exists");
+  EXPECT_EQ(files_of(output), before);
+  EXPECT_EQ(with({"tca_bme", "--force"}).exit_code, 0);
+  EXPECT_NE(files_of(output), before);
+  EXPECT_EQ(with({"dense", "--force"}).exit_code, 0);
+  EXPECT_EQ(files_of(output), before);
+  EXPECT_EQ(entries(directory.path()), std::set<std::string>{"out"});
+}
+
+struct BadUse {
+  const char* name;
+  int exit_code;
+  std::string message;
+  // Besides "-m tiny".
+  std::function<std::vector<std::string>(const TempDir& directory)> args;
+};
+
+std::ostream& operator<<(std::ostream& stream, const BadUse& use) { return stream << use.name; }
+
+auto flags(std::vector<std::string> more) {
+  return [more = std::move(more)](const TempDir&) { return more; };
+}
+
+// With --output in the folder of the test.
+auto to_output(std::vector<std::string> more) {
+  return [more = std::move(more)](const TempDir& directory) {
+    std::vector<std::string> args = more;
+    args.insert(args.end(), {"--output", (directory.path() / "out").string()});
+    return args;
+  };
+}
+
+auto with_plan(const char* plan, std::vector<std::string> more = {}) {
+  return [plan, more = std::move(more)](const TempDir& directory) {
+    std::vector<std::string> args = more;
+    args.insert(args.end(), {"--output", (directory.path() / "out").string(), "--plan",
+                             directory.write("plan.json", plan).string()});
+    return args;
+  };
+}
+
+std::vector<BadUse> bad_uses() {
+  return {
+      {"NoOutput", 2, "there is nothing to do; give --output DIR or --dry-run", flags({})},
+      {"NoOutputToForce", 2, "--output", flags({"--dry-run", "--force"})},
+      {"NoOutputToVerify", 2, "--output", flags({"--dry-run", "--verify"})},
+      {"EmptyOutput", 2, "--output: is empty", flags({"--output", ""})},
+      {"OutputOfADryRun", 2, "--dry-run", to_output({"--dry-run"})},
+      {"PlanAndPrune", 2, "--prune", to_output({"--plan", "x", "--prune", "2:4"})},
+      {"PlanAndFormat", 2, "--format", to_output({"--plan", "x", "--format", "dense"})},
+      {"PlanAndSparsity", 2, "--sparsity", to_output({"--plan", "x", "--sparsity", "0.5"})},
+      {"SparsityAlone", 2, "--sparsity 0.5 is not for --prune none",
+       to_output({"--sparsity", "0.5"})},
+      {"SparsityOfGroups", 2, "--sparsity 0.5 is not for --prune 2:4",
+       to_output({"--prune", "2:4", "--sparsity", "0.5"})},
+      {"NoSparsity", 2, "--prune magnitude needs --sparsity", to_output({"--prune", "magnitude"})},
+      {"WandaAlone", 2, "--prune wanda needs --calibration",
+       to_output({"--prune", "wanda", "--sparsity", "0.5"})},
+      {"CalibrationOfMagnitude", 2, "--calibration is not for --prune magnitude",
+       to_output({"--prune", "magnitude", "--sparsity", "0.5", "--calibration", text()})},
+      {"ScopeOfGroups", 2, "--scope is not for --prune 2:4",
+       to_output({"--prune", "2:4", "--scope", "matrix"})},
+      {"SeedOfMagnitude", 2, "--seed is not for --prune magnitude",
+       to_output({"--prune", "magnitude", "--sparsity", "0.5", "--seed", "1"})},
+      {"Format", 2, "--format: csr", to_output({"--format", "csr"})},
+      {"Method", 2, "--prune: ", to_output({"--prune", "lottery"})},
+      {"Groups", 2, "--prune: ", to_output({"--prune", "5:4"})},
+      {"SparsityAboveOne", 2, "--sparsity",
+       to_output({"--prune", "magnitude", "--sparsity", "1.5"})},
+      {"SparsityBelowZero", 2, "--sparsity",
+       to_output({"--prune", "magnitude", "--sparsity", "-0.1"})},
+      {"SparsityNan", 2, "--sparsity", to_output({"--prune", "magnitude", "--sparsity", "nan"})},
+      {"ShardSize", 2, "--max-shard-size", to_output({"--max-shard-size", "much"})},
+      {"NoShardSize", 2, "--max-shard-size", to_output({"--max-shard-size", "0"})},
+      {"CalibrationTokensAlone", 2, "--calibration", to_output({"--calibration-tokens", "9"})},
+      {"NoCalibrationTokens", 2, "--calibration-tokens",
+       to_output({"--prune", "2:4", "--calibration", text(), "--calibration-tokens", "0"})},
+      {"Threads", 2, "--threads", to_output({"--threads", "-1"})},
+      {"UnknownFlag", 2, "--frobnicate", to_output({"--frobnicate"})},
+
+      {"NoCalibrationFile", 1, "/no/such/text",
+       to_output({"--prune", "wanda", "--sparsity", "0.5", "--calibration", "/no/such/text"})},
+      {"CalibrationIsAFolder", 1, "/tmp",
+       to_output({"--prune", "wanda", "--sparsity", "0.5", "--calibration", "/tmp"})},
+      {"FewCalibrationTokens", 1, "1 tokens are too few to calibrate with",
+       to_output({"--prune", "wanda", "--sparsity", "0.5", "--calibration", text(),
+                  "--calibration-tokens", "1"})},
+      {"CalibrationIsNoText", 1, "UTF-8",
+       [](const TempDir& directory) {
+         return to_output({"--prune", "wanda", "--sparsity", "0.5", "--calibration",
+                           directory.write("text", "king \xff\xfe").string()})(directory);
+       }},
+      {"NoPlan", 1, "/no/such/plan", to_output({"--plan", "/no/such/plan"})},
+      {"PlanIsNotJson", 1, "plan.json", with_plan("{")},
+      {"PlanWithUnknownPattern", 1, "*.fc1",
+       with_plan(R"({"rules": [{"tensors": "*.fc1", "prune": "none"}]})")},
+      {"PlanWithUnknownFormat", 1, "csr",
+       with_plan(R"({"default": {"prune": "none", "format": "csr"}})")},
+      {"PlanWithMoreLayers", 1, "plan.json: rule 1",
+       with_plan(R"({"rules": [{"tensors": "*", "layers": [9, 0], "prune": "none"}]})")},
+      {"PlanWithWandaAlone", 1, "needs a text for calibration",
+       with_plan(R"({"default": {"prune": "wanda", "sparsity": 0.5}})")},
+      {"OutputExists", 1, "exists",
+       [](const TempDir& directory) {
+         fs::create_directory(directory.path() / "out");
+         return to_output({})(directory);
+       }},
+      {"OutputIsAFile", 1, "it is a file",
+       [](const TempDir& directory) {
+         directory.write("out", "x");
+         return to_output({"--force"})(directory);
+       }},
+      {"ForceOnNoModel", 1, "is not replaced: it is no model directory",
+       [](const TempDir& directory) {
+         directory.write("out/letter.txt", "dear");
+         return to_output({"--force"})(directory);
+       }},
+      {"OutputInNoFolder", 1, "/no/such", flags({"--output", "/no/such/folder"})},
+  };
+}
+
+class ConvertBadUse : public ::testing::TestWithParam<BadUse> {};
+INSTANTIATE_TEST_SUITE_P(Uses, ConvertBadUse, ::testing::ValuesIn(bad_uses()),
+                         [](const auto& use) { return std::string(use.param.name); });
+
+TEST_P(ConvertBadUse, IsOneClearLine) {
+  const BadUse& use = GetParam();
+  const TempDir directory;
+  std::vector<std::string> args{"-m", tiny()};
+  const std::vector<std::string> more = use.args(directory);
+  args.insert(args.end(), more.begin(), more.end());
+  const std::set<std::string> before = entries(directory.path());
+  args.emplace_back("--quiet");
+  expect_error(convert(args), use.exit_code, use.message);
+  EXPECT_EQ(entries(directory.path()), before);
+}
+
+TEST(ConvertCli, BadInputs) {
+  const TempDir directory;
+  const std::string output = (directory.path() / "out").string();
+  const auto run = [&](const fs::path& input, const std::string& out) {
+    return convert({"-m", input.string(), "--output", out});
+  };
+  directory.write("no weights/config.json", read_file(fs::path(tiny()) / "config.json"));
+  directory.write("pytorch/config.json", read_file(fs::path(tiny()) / "config.json"));
+  directory.write("pytorch/pytorch_model.bin", "x");
+  fs::create_directory(directory.path() / "empty");
+  fs::copy(tiny(), directory.path() / "in");
+  const auto before = files_of(directory.path() / "in");
+  expect_error(convert({"--output", output}), 2, "--model");
+  expect_error(convert({"-m", "", "--output", output}), 2, "--model: is empty");
+  expect_error(run("/no/such/model", output), 1, "/no/such/model");
+  expect_error(run(directory.path() / "empty", output), 1, "config.json");
+  expect_error(run(directory.path() / "no weights", output), 1, "no weights");
+  expect_error(run(directory.path() / "pytorch", output), 1, "tools/bin_to_safetensors.py");
+  const fs::path in = directory.path() / "in";
+  for (const char* force : {"--quiet", "--force"}) {
+    expect_error(convert({"-m", in.string(), "--output", in.string(), force}), 1,
+                 "would replace the input");
+    expect_error(convert({"-m", in.string(), "--output", directory.path().string(), force}), 1,
+                 "would replace the input");
+    expect_error(convert({"-m", in.string(), "--output", (in / "out").string(), force}), 1,
+                 "is inside the input");
+  }
+  EXPECT_EQ(files_of(in), before);
+  EXPECT_EQ(entries(directory.path()),
+            (std::set<std::string>{"empty", "in", "no weights", "pytorch"}));
+}
+
+// ---- Faults.
+
+// A model that takes a while, and its conversion.
+class SlowConversion {
+ public:
+  SlowConversion() {
+    testing::write_synthetic_model(
+        input(), {.hidden = 1024, .intermediate = testing::kSanitized ? 256 : 2048, .blocks = 4});
+    before_ = files_of(input());
+  }
+
+  fs::path input() const { return directory_.path() / "in"; }
+  fs::path output() const { return directory_.path() / "out"; }
+  std::set<std::string> left() const {
+    std::set<std::string> names = entries(directory_.path());
+    names.erase("in");
+    return names;
+  }
+  void expect_untouched_input() const { EXPECT_TRUE(files_of(input()) == before_); }
+
+  Outcome run(const RunOptions& options = {}, const std::vector<std::string>& more = {}) const {
+    std::vector<std::string> args{
+        "-m",        input().string(), "--output", output().string(), "--prune",
+        "magnitude", "--sparsity",     "0.6",      "--threads",       "1"};
+    args.insert(args.end(), more.begin(), more.end());
+    return convert(args, options);
+  }
+
+  // Sends a signal so long after the first file was begun.
+  Outcome run_until(int signal, int microseconds, const std::vector<std::string>& more = {}) const {
+    RunOptions options;
+    const std::set<std::string> before = left();
+    options.meanwhile = [&](pid_t child, const fs::path&) {
+      while (testing::is_running(child) && !has_begun(before)) {
+        ::usleep(200);
+      }
+      ::usleep(static_cast<useconds_t>(microseconds));
+      ::kill(child, signal);
+    };
+    return run(options, more);
+  }
+
+ private:
+  // Whether there is a file beside those of earlier runs.
+  bool has_begun(const std::set<std::string>& before) const {
+    const std::set<std::string> names = left();
+    return std::any_of(names.begin(), names.end(), [&](const std::string& name) {
+      std::error_code gone;
+      return !before.contains(name) && !fs::is_empty(directory_.path() / name, gone) && !gone;
+    });
+  }
+
+  TempDir directory_;
+  std::map<std::string, std::string> before_;
+};
+
+TEST(ConvertFaults, AKilledRunLeavesNoModel) {
+  const SlowConversion conversion;
+  std::set<std::string> left;
+  for (const int microseconds : {0, 3'000, 20'000, 40'000}) {
+    SCOPED_TRACE(microseconds);
+    const Outcome outcome = conversion.run_until(SIGKILL, microseconds);
+    ASSERT_EQ(outcome.exit_code, -SIGKILL);
+    EXPECT_FALSE(fs::exists(conversion.output()));
+    conversion.expect_untouched_input();
+    left = conversion.left();
+    for (const std::string& name : left) {
+      EXPECT_TRUE(name.starts_with(".out.partial-")) << name;
+      // What is there is no model for anybody.
+      const fs::path partial = conversion.output().parent_path() / name;
+      EXPECT_EQ(
+          testing::run_program("sparsellm-run", {"-m", partial.string(), "-p", "x"}).exit_code, 1);
+    }
+  }
+  EXPECT_EQ(left.size(), 4u);
+  const Outcome again = conversion.run();
+  EXPECT_EQ(again.exit_code, 0) << again.err;
+  EXPECT_EQ(entries(conversion.output()),
+            (std::set<std::string>{"config.json", "model.safetensors"}));
+  const auto good = files_of(conversion.output());
+
+  // Nor does it touch an older one.
+  EXPECT_EQ(conversion.run_until(SIGKILL, 20'000, {"--force"}).exit_code, -SIGKILL);
+  EXPECT_TRUE(files_of(conversion.output()) == good);
+  conversion.expect_untouched_input();
+}
+
+TEST(ConvertFaults, AnInterruptLeavesNothing) {
+  const SlowConversion conversion;
+  for (const int microseconds : {0, 5'000, 20'000}) {
+    SCOPED_TRACE(microseconds);
+    const Outcome outcome = conversion.run_until(SIGINT, microseconds);
+    EXPECT_EQ(outcome.exit_code, 130) << outcome.err;
+    EXPECT_EQ(outcome.out, "");
+    EXPECT_EQ(conversion.left(), std::set<std::string>{});
+    conversion.expect_untouched_input();
+  }
+}
+
+TEST(ConvertFaults, AFileThatMayNotGrow) {
+  const SlowConversion conversion;
+  RunOptions options;
+  options.before_exec = [] {
+    const struct rlimit limit { .rlim_cur = 3'000'000, .rlim_max = 3'000'000 };
+    ::setrlimit(RLIMIT_FSIZE, &limit);
+  };
+  expect_error(conversion.run(options, {"--quiet"}), 1, "File too large");
+  EXPECT_EQ(conversion.left(), std::set<std::string>{});
+  conversion.expect_untouched_input();
+}
+
+class SmallDisk {
+ public:
+  SmallDisk() : mounted_(::mount("tmpfs", dir_.path().c_str(), "tmpfs", 0, "size=2m") == 0) {}
+  ~SmallDisk() {
+    if (mounted_) {
+      ::umount2(dir_.path().c_str(), MNT_DETACH);
+    }
+  }
+  SmallDisk(const SmallDisk&) = delete;
+  SmallDisk& operator=(const SmallDisk&) = delete;
+  bool mounted() const { return mounted_; }
+  const fs::path& path() const { return dir_.path(); }
+
+ private:
+  TempDir dir_;
+  bool mounted_;
+};
+
+TEST(ConvertFaults, AFullDisk) {
+  const SmallDisk disk;
+  if (!disk.mounted()) {
+    GTEST_SKIP() << "may not mount a small file system";
+  }
+  const std::string output = (disk.path() / "out").string();
+  expect_error(convert({"-m", llama(), "--output", output, "--quiet"}), 1,
+               "No space left on device");
+  EXPECT_EQ(entries(disk.path()), std::set<std::string>{});
+  // An older model stays.
+  ASSERT_EQ(convert({"-m", tiny(), "--output", output, "--quiet"}).exit_code, 0);
+  const auto before = files_of(output);
+  expect_error(convert({"-m", llama(), "--output", output, "--quiet", "--force"}), 1,
+               "No space left on device");
+  EXPECT_EQ(files_of(output), before);
+  EXPECT_EQ(entries(disk.path()), std::set<std::string>{"out"});
+}
+
+TEST(ConvertFaults, AFullStandardOutput) {
+  const TempDir directory;
+  RunOptions options;
+  options.before_exec = [] {
+    if (::freopen("/dev/full", "w", stdout) == nullptr) {
+      ::_exit(126);
+    }
+  };
+  const Outcome outcome = convert({"-m", tiny(), "--dry-run", "--quiet"}, options);
+  expect_error(outcome, 1, "cannot write to standard output");
+}
+
+}  // namespace
+}  // namespace sparsellm

@@ -1,7 +1,6 @@
 #include "models/model_writer.h"
 
 #include <gtest/gtest.h>
-#include <sys/mount.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -18,6 +17,7 @@
 #include "models/model_file.h"
 #include "tests/models/expect_error.h"
 #include "tests/testing/random.h"
+#include "tests/testing/small_disk.h"
 #include "tests/testing/temp_dir.h"
 
 namespace sparsellm {
@@ -561,26 +561,8 @@ TEST(ModelWriter, FilesThatCannotGrowAreErrors) {
   expect_tensor(Checkpoint(output), "a", bytes_of("old"));
 }
 
-class SmallDisk {
- public:
-  SmallDisk() : mounted_(::mount("tmpfs", dir_.path().c_str(), "tmpfs", 0, "size=256k") == 0) {}
-  ~SmallDisk() {
-    if (mounted_) {
-      ::umount2(dir_.path().c_str(), MNT_DETACH);
-    }
-  }
-  SmallDisk(const SmallDisk&) = delete;
-  SmallDisk& operator=(const SmallDisk&) = delete;
-  bool mounted() const { return mounted_; }
-  const fs::path& path() const { return dir_.path(); }
-
- private:
-  TempDir dir_;
-  bool mounted_;
-};
-
 TEST(ModelWriter, AFullDiskIsAnError) {
-  const SmallDisk disk;
+  const testing::SmallDisk disk("256k");
   if (!disk.mounted()) {
     GTEST_SKIP() << "may not mount a small file system";
   }

@@ -16,6 +16,7 @@
 #include "sparse/tiled_csl/encoding.h"
 #include "sparse/tiled_csl/tile_encoder.h"
 #include "sparse/tiled_csl/tile_layout.h"
+#include "tests/sparse/encodings.h"
 #include "tests/testing/compare.h"
 #include "tests/testing/cpu_context.h"
 #include "tests/testing/random.h"
@@ -436,7 +437,7 @@ class DamagedTiledCsl : public TiledCsl {
   // Whether the encoding is refused with such a message after the change.
   ::testing::AssertionResult refused(const std::function<void(EncodedWeight&)>& damage,
                                      std::string_view message) {
-    EncodedWeight e = copy(e_);
+    EncodedWeight e = copy_of(e_);
     damage(e);
     return throws_error([&] { format().validate(e); }, message);
   }
@@ -448,19 +449,6 @@ class DamagedTiledCsl : public TiledCsl {
     return refused([&](EncodedWeight& e) { writable(e, kWords)[index] = value; }, message);
   }
 
-  static EncodedWeight copy(const EncodedWeight& e) {
-    EncodedWeight c{.format = e.format,
-                    .version = e.version,
-                    .dtype = e.dtype,
-                    .rows = e.rows,
-                    .columns = e.columns,
-                    .nonzeros = e.nonzeros,
-                    .parts = {}};
-    for (const EncodedPart& part : e.parts) {
-      c.parts.push_back({.name = part.name, .type = part.type, .bytes = part.bytes, .memory = {}});
-    }
-    return with_own_memory(std::move(c));
-  }
   // Views without the last bytes.
   static void shorten(EncodedWeight& e, size_t part, size_t bytes) {
     e.parts[part].bytes = e.parts[part].bytes.first(e.parts[part].bytes.size() - bytes);
@@ -584,7 +572,7 @@ TEST_F(DamagedTiledCsl, AnyByte) {
   EXPECT_GT(refusals, 100);
   // Several words at once.
   for (int round = 0; round < 300; ++round) {
-    EncodedWeight damaged = copy(e);
+    EncodedWeight damaged = copy_of(e);
     for (int64_t i = random.below(4); i >= 0; --i) {
       const std::span<uint32_t> values =
           writable(damaged, random.below(2) == 0 ? kTileOffsets : kWords);

@@ -3,7 +3,6 @@
 
 #include <gtest/gtest.h>
 #include <signal.h>
-#include <sys/mount.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -22,6 +21,7 @@
 
 #include "tests/testing/paths.h"
 #include "tests/testing/sanitized.h"
+#include "tests/testing/small_disk.h"
 #include "tests/testing/temp_dir.h"
 #include "tests/tools/run_program.h"
 #include "tests/tools/synthetic_model.h"
@@ -457,26 +457,8 @@ TEST(ConvertFaults, AFileThatMayNotGrow) {
   conversion.expect_untouched_input();
 }
 
-class SmallDisk {
- public:
-  SmallDisk() : mounted_(::mount("tmpfs", dir_.path().c_str(), "tmpfs", 0, "size=2m") == 0) {}
-  ~SmallDisk() {
-    if (mounted_) {
-      ::umount2(dir_.path().c_str(), MNT_DETACH);
-    }
-  }
-  SmallDisk(const SmallDisk&) = delete;
-  SmallDisk& operator=(const SmallDisk&) = delete;
-  bool mounted() const { return mounted_; }
-  const fs::path& path() const { return dir_.path(); }
-
- private:
-  TempDir dir_;
-  bool mounted_;
-};
-
 TEST(ConvertFaults, AFullDisk) {
-  const SmallDisk disk;
+  const testing::SmallDisk disk("2m");
   if (!disk.mounted()) {
     GTEST_SKIP() << "may not mount a small file system";
   }

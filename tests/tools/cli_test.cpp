@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "tests/testing/paths.h"
+#include "tests/testing/sanitized.h"
 #include "tests/testing/temp_dir.h"
 #include "tests/tools/run_program.h"
 
@@ -307,7 +308,8 @@ TEST(Run, AStderrThatCannotBeWrittenIsNoError) {
 
 TEST(Eval, PerplexityAsJson) {
   const testing::TempDir directory;
-  const std::string text = read(testing::data("text/peter_pan.txt")).substr(0, 12000);
+  const std::string text =
+      read(testing::data("text/peter_pan.txt")).substr(0, testing::kSanitized ? 4000 : 12000);
   const std::string file = directory.write("text.txt", text).string();
   for (const std::string protocol : {"windows", "llama.cpp"}) {
     const Outcome outcome =

@@ -45,9 +45,11 @@ DeviceTables::DeviceTables(Device device, int64_t max_rows, int64_t max_requests
     : device_(device) {
   const int64_t words = layout_of(max_rows, max_requests, max_rows).words;
   const int64_t pages = checked_mul(max_requests, pages_per_request, "entries of a page table");
-  words_ = allocate_tensor(device, DType::i32, {words}, "the tables of a step");
-  page_table_ = allocate_tensor(device, DType::i32, {max_requests, pages_per_request},
-                                "the page tables of a step");
+  words_ = allocate_tensor(device, DType::i32, {words},
+                           "the tables of a step (a smaller number of tokens per step takes less)");
+  page_table_ =
+      allocate_tensor(device, DType::i32, {max_requests, pages_per_request},
+                      "the page tables of a step (fewer requests or a smaller context take less)");
   for (int slot = 0; slot < kSlots; ++slot) {
     staged_words_[static_cast<size_t>(slot)] = PinnedBuffer(words * kWord, "the tables of a step");
     staged_pages_[static_cast<size_t>(slot)] =

@@ -34,7 +34,8 @@ class Workspace {
     int64_t mark_;
   };
 
-  Workspace(Device device, int64_t bytes) : buffer_(device, bytes, "the workspace") {}
+  Workspace(Device device, int64_t bytes)
+      : buffer_(device, bytes, "the workspace (a smaller number of tokens per step takes less)") {}
 
   Scope scope() { return Scope(*this); }
   int64_t bytes() const { return buffer_.bytes(); }

@@ -16,7 +16,7 @@ namespace sparsellm {
 //   "sparsellm.header_crc32c"  header_checksum(), which covers the other checksums
 //   "crc32c:<tensor>"          of the bytes of each tensor of the file; 8 hexadecimal digits
 //   "<weight>"                 of each encoded weight, an EncodedHeader in JSON:
-//     {"format": "tca_bme", "version": 1, "dtype": "F16", "shape": [out, in], "nnz": n}
+//     {"format": "tca_bme", "version": 2, "dtype": "F16", "shape": [out, in], "nnz": n}
 // The parts of the weight are 1-dimensional tensors of the same file, "<weight>.<format>.<part>".
 inline constexpr std::string_view kMetadataVersion = "1";
 inline constexpr std::string_view kVersionKey = "sparsellm.version";

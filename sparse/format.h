@@ -38,7 +38,9 @@ class WeightFormat {
   // The matrix, bit by bit but for negative zeros.
   virtual OwnedTensor decode(const EncodedWeight& e, ThreadPool& threads) const = 0;
   // Bytes by the formula of the format's paper, which takes rows, columns, dtype and nonzeros
-  // alone; what bytes() has more is padding.
+  // alone: e may have no parts. bytes() has padding and what the layout spends on its kernel's
+  // speed on top, and may still be less where a layout stores something in fewer bytes than the
+  // paper's.
   virtual int64_t formula_bytes(const EncodedWeight& e) const = 0;
 
   // Part of a matrix, and matrices one below the other, without decoding; nothing where tiles do

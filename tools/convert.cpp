@@ -227,11 +227,14 @@ std::optional<EncodedWeight> encode(const PlannedWeight& weight, std::string_vie
   if (format == dense_format().name()) {
     return std::nullopt;
   }
+  const WeightFormat& to = weight_format(format);
   if (!weight.pruned && weight.stored.form == WeightStore::Form::encoded &&
       weight.stored.format == format) {
-    return input.store().encoded(weight_name(weight.layer));
+    EncodedWeight stored = input.store().encoded(weight_name(weight.layer));
+    if (stored.version == to.version()) {
+      return stored;
+    }
   }
-  const WeightFormat& to = weight_format(format);
   const std::string reason = to.why_not(weight.values);
   require(reason.empty(), "{}: the tensor {} cannot be stored as {}: {}",
           input.checkpoint().directory().string(), weight.stored.name, format, reason);
@@ -421,17 +424,20 @@ std::vector<Inspection> inspect_model(const ConvertOptions& options) {
   input.for_each_weight([&](const PlannedWeight& weight) {
     const int64_t nonzeros =
         weight.pruned ? count_nonzeros(weight.values, input.threads()) : weight.stored_nonzeros;
-    std::vector<ConvertedWeight> encodings;  // as planned, the smallest, and one for each format
+    std::vector<ConvertedWeight> encodings;  // as planned, as auto, and one for each format
     for (const WeightFormat* format : weight_formats()) {
       const bool can = format->why_not(weight.values).empty();
       const std::optional<EncodedWeight> encoded =
           can ? encode(weight, format->name(), nonzeros, input) : std::nullopt;
       encodings.push_back(converted(weight, nonzeros, encoded));
     }
-    const auto fewest =
-        std::min_element(encodings.begin(), encodings.end(),
-                         [](const auto& a, const auto& b) { return a.bytes < b.bytes; });
-    encodings.insert(encodings.begin(), *fewest);
+    // What encode_smallest() makes.
+    const auto smallest = std::min_element(
+        encodings.begin(), encodings.end(),
+        [](const auto& a, const auto& b) { return a.formula_bytes < b.formula_bytes; });
+    encodings.insert(encodings.begin(), smallest->bytes < smallest->dense_bytes
+                                            ? *smallest
+                                            : converted(weight, nonzeros, std::nullopt));
     const auto planned =
         std::find_if(encodings.begin() + 1, encodings.end(),
                      [&](const auto& encoding) { return encoding.format == weight.plan.format; });

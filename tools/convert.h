@@ -43,7 +43,7 @@ struct ConvertedWeight {
   int64_t stored_nonzeros = 0;  // of the input
   int64_t nonzeros = 0;
   int64_t dense_bytes = 0;
-  int64_t formula_bytes = 0;  // by the formula of the format's paper
+  int64_t formula_bytes = 0;  // by the formula of the format's paper; may be more than `bytes`
   int64_t bytes = 0;
 
   int64_t elements() const { return layer.rows * layer.columns; }

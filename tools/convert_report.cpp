@@ -81,7 +81,7 @@ std::vector<Column> group_columns() {
           {.key = "zeros_percent", .title = "zeros", .unit = "%", .decimals = 2},
           {.key = "dense_mib", .title = "dense", .unit = "MiB", .decimals = 2},
           {.key = "stored_mib", .title = "stored", .unit = "MiB", .decimals = 2},
-          {.key = "padding_percent", .title = "of it padding", .unit = "%", .decimals = 2},
+          {.key = "over_formula_percent", .title = "over formula", .unit = "%", .decimals = 2},
           {.key = "compression", .title = "compression", .unit = "x", .decimals = 3},
           {.key = "model_percent", .title = "of the model", .unit = "%", .decimals = 1}};
 }
@@ -95,7 +95,7 @@ Row group_row(const Sum& sum, int64_t model_bytes) {
           percent_zeros(sum.nonzeros, sum.elements),
           mib(sum.dense_bytes),
           mib(sum.bytes),
-          100.0 * ratio(sum.bytes - sum.formula_bytes, sum.bytes),
+          100.0 * ratio(sum.bytes - sum.formula_bytes, sum.formula_bytes),
           ratio(sum.dense_bytes, sum.bytes),
           100.0 * ratio(sum.bytes, model_bytes)};
 }

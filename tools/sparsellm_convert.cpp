@@ -56,7 +56,8 @@ void add_prune_args(CLI::App& app, ConvertArgs& args) {
     formats.emplace_back(format->name());
   }
   app.add_option("--format", args.format,
-                 "Of the linear layers' weights; auto: the smallest for each")
+                 "Of the linear layers' weights; auto: for each that which takes the fewest bytes "
+                 "by the formula of its paper")
       ->check(CLI::IsMember(formats))
       ->excludes(plan)
       ->capture_default_str();

@@ -6,47 +6,53 @@
 #include "sparse/cpu/sparse_weight.h"
 #include "sparse/tca_bme/paper_layout.h"
 #include "sparse/tca_bme/paper_walker.h"
+#include "sparse/tca_bme/record_parts.h"
+#include "sparse/tca_bme/record_walker.h"
 #include "sparse/tca_bme/tca_bme.h"
 
 namespace sparsellm {
 namespace {
 
 using tca_bme::PaperWalker;
+using tca_bme::RecordWalker;
+
+bool is_paper(const EncodedWeight& e) { return e.version == tca_bme::kPaperVersion; }
 
 class TcaBmeFormat : public WeightFormat {
  public:
   std::string_view name() const override { return tca_bme::kName; }
-  int32_t version() const override { return tca_bme::kPaperVersion; }
+  int32_t version() const override { return tca_bme::kRecordVersion; }
 
   std::string why_not(const Tensor& w) const override {
     if (w.dtype() != DType::f16 && w.dtype() != DType::bf16) {
       return fmt::format("tca_bme holds f16 and bf16 values, not {}", name_of(w.dtype()));
     }
-    const int64_t groups = tca_bme::group_grid(w.size(0), w.size(1)).count();
-    if (tca_bme::offsets_hold(w.element_count(), groups)) {
+    if (tca_bme::starts_hold_any(w.size(0), w.size(1))) {
       return {};
     }
     ThreadPool caller(1);
     const int64_t nonzeros = count_nonzeros(w, caller);
-    return tca_bme::offsets_hold(nonzeros, groups)
+    return tca_bme::starts_hold(w.size(0), w.size(1), nonzeros)
                ? std::string()
-               : fmt::format("{} nonzeros are more than the offsets of tca_bme hold", nonzeros);
+               : fmt::format("{} nonzeros are more than the starts of tca_bme hold", nonzeros);
   }
 
   EncodedWeight encode(const Tensor& w, ThreadPool& threads) const override {
     const std::string reason = why_not(w);
     require(reason.empty(), "{}", reason);
-    return tca_bme::encode_paper(w, threads);
+    return tca_bme::encode_records(w, threads);
   }
 
   void validate(const EncodedWeight& e) const override {
     require_header(e, *this);
-    require(e.version == version(), "version {} of the format {} is not known", e.version, name());
-    tca_bme::validate_paper(e);
+    require(is_paper(e) || e.version == tca_bme::kRecordVersion,
+            "version {} of the format {} is not known", e.version, name());
+    is_paper(e) ? tca_bme::validate_paper(e) : tca_bme::validate_records(e);
   }
 
   OwnedTensor decode(const EncodedWeight& e, ThreadPool& threads) const override {
-    return decode_walk<PaperWalker>(e, threads);
+    return is_paper(e) ? decode_walk<PaperWalker>(e, threads)
+                       : decode_walk<RecordWalker>(e, threads);
   }
 
   int64_t formula_bytes(const EncodedWeight& e) const override {
@@ -55,18 +61,26 @@ class TcaBmeFormat : public WeightFormat {
 
   std::optional<EncodedWeight> slice(const EncodedWeight& e, Axis axis,
                                      Range range) const override {
-    return axis == Axis::rows ? tca_bme::slice_rows_paper(e, range)
-                              : tca_bme::slice_columns_paper(e, range);
+    if (is_paper(e)) {
+      return axis == Axis::rows ? tca_bme::slice_rows_paper(e, range)
+                                : tca_bme::slice_columns_paper(e, range);
+    }
+    return axis == Axis::rows ? tca_bme::slice_rows_records(e, range)
+                              : tca_bme::slice_columns_records(e, range);
   }
 
   std::optional<EncodedWeight> concat_rows(
       std::span<const EncodedWeight* const> parts) const override {
-    return tca_bme::concat_rows_paper(parts);
+    return is_paper(*parts.front()) ? tca_bme::concat_rows_paper(parts)
+                                    : tca_bme::concat_rows_records(parts);
   }
 
   std::unique_ptr<WeightMatrix> load(EncodedWeight e, Device device) const override {
     require_cpu(device, *this);
-    return std::make_unique<CpuSparseWeight<PaperWalker>>(std::move(e));
+    if (is_paper(e)) {
+      return std::make_unique<CpuSparseWeight<PaperWalker>>(std::move(e));
+    }
+    return std::make_unique<CpuSparseWeight<RecordWalker>>(std::move(e));
   }
 };
 

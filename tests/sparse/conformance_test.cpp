@@ -148,7 +148,8 @@ void check_weight(const WeightSpec& spec, const Calls& calls, CpuContext& cpu) {
     EXPECT_EQ(e.rows, spec.rows);
     EXPECT_EQ(e.columns, spec.columns);
     EXPECT_EQ(e.nonzeros, nonzeros);
-    EXPECT_GE(e.bytes(), format->formula_bytes(e));
+    // A layout may store a little less than that of the paper.
+    EXPECT_GE(200 * e.bytes(), 199 * format->formula_bytes(e));
 
     const OwnedTensor decoded = format->decode(e, cpu.threads);
     clear_negative_zeros(decoded.view);  // a format may keep the sign of a zero, or not

@@ -12,7 +12,9 @@
 #include <string>
 #include <vector>
 
+#include "models/model_writer.h"
 #include "sparse/registry.h"
+#include "sparse/tca_bme/paper_layout.h"
 #include "tests/testing/paths.h"
 #include "tests/testing/reference.h"
 #include "tests/testing/sanitized.h"
@@ -174,6 +176,40 @@ TEST_P(Convert, ConvertsOnToEveryOtherFormatAndBack) {
       fs::remove_all(out(name));
     }
   }
+}
+
+// Version 1 of tca_bme, which older conversions have: it loads, and is replaced by version 2.
+TEST_P(Convert, EncodesAnOlderVersionAnew) {
+  if (is_f32(input())) {
+    GTEST_SKIP() << "tca_bme does not hold f32";
+  }
+  const Model before(input());
+  if (before.config.num_layers > 2 && testing::kSanitized) {
+    GTEST_SKIP() << "the small models are enough";
+  }
+  convert(input(), out("new"), plan("none", 0, "tca_bme"));
+  ModelWriter writer(out("old"), {});
+  ThreadPool threads(2);
+  for (const LinearLayer& layer : before.layers) {
+    writer.add(before.stored(layer).name, tca_bme::encode_paper(before.dense(layer).view, threads));
+  }
+  for (const std::string& name : before.other_tensors()) {
+    writer.add(name, *before.checkpoint.find(name));
+  }
+  writer.copy_file(input() / "config.json");
+  writer.finish();
+  Engine original = load(input(), {}, false);
+  Engine old = load(out("old"), {}, false);
+  EXPECT_EQ(greedy(old), greedy(original));
+
+  convert(out("old"), out("again"), plan("none", 0, "tca_bme"), verified);
+  expect_same_bytes(out("new"), out("again"));
+  const auto planned_bytes = [&](const std::string& name) {
+    return inspect_model({.input = out(name), .output = {}, .plan = plan("none", 0, "tca_bme")})
+        .front()
+        .conversion.bytes();
+  };
+  EXPECT_EQ(planned_bytes("old"), planned_bytes("new"));
 }
 
 TEST_P(Convert, LoadsInAnotherFormatThanItIsStoredIn) {

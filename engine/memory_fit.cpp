@@ -3,11 +3,9 @@
 #include <memory>
 
 #include "engine/step_runner.h"
-#include "kernels/base/error.h"
 #include "kernels/paged_kv.h"
 #include "models/registry.h"
 #include "models/shape_loader.h"
-#include "sparse/dense/dense.h"
 
 namespace sparsellm {
 
@@ -16,19 +14,15 @@ int64_t MemoryFit::requests_of(int64_t tokens) const {
 }
 
 MemoryFit fit_memory(const ModelConfig& config, DType weight_dtype, const EngineOptions& options,
-                     const WeightStore* store) {
-  const bool dense = options.weight_format == dense_format().name();
-  require(
-      dense || options.weight_format.empty(),
-      "what weights take as {} is known when they are encoded; a model that was converted to it "
-      "tells",
-      options.weight_format);
-  ShapeLoader weights(options.device, weight_dtype, dense ? nullptr : store);
-  const std::unique_ptr<Decoder> decoder = build_decoder(config, weights);
+                     const FitWeights& weights) {
+  ShapeLoader shapes(
+      options.device, weight_dtype,
+      {.store = weights.store, .format = options.weight_format, .density = weights.density});
+  const std::unique_ptr<Decoder> decoder = build_decoder(config, shapes);
   const KvShape shape = decoder->kv_shape();
   MemoryFit fit{.device = device_memory(options.device),
                 .dtype = decoder->activation_dtype(),
-                .weights = weights.loaded_bytes(),
+                .weights = shapes.loaded_bytes(),
                 .step = runner_memory_bytes(*decoder, runner_options(options, config)),
                 .kv_per_token = shape.bytes_per_token(),
                 .kv_tokens = 0,

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include "engine/engine_options.h"
 #include "kernels/base/device.h"
@@ -24,11 +25,17 @@ struct MemoryFit {
   int64_t requests_of(int64_t tokens) const;
 };
 
+// Where the weights of linear layers would come from: sparse ones take what they take in the store,
+// or, if they are random, can be expected to take.
+struct FitWeights {
+  const WeightStore* store = nullptr;
+  std::optional<double> density = {};  // the share of nonzeros in random weights
+};
+
 // Looks at shapes alone: nothing is loaded. weight_dtype is that of the weights in memory; on CUDA
-// activations have it too. `store` is where the weights would come from, if it matters: sparse ones
-// take what they take there. Throws Error for options that are out of range, and for a weight
-// format that would be made while loading.
+// activations have it too. Throws Error for options that are out of range, and for a weight format
+// that would be made while loading of weights with an unknown number of nonzeros.
 MemoryFit fit_memory(const ModelConfig& config, DType weight_dtype, const EngineOptions& options,
-                     const WeightStore* store = nullptr);
+                     const FitWeights& weights = {});
 
 }  // namespace sparsellm

@@ -8,6 +8,7 @@ namespace {
 
 template <class T>
 __global__ void activate_kernel(Activation activation, T* x, int64_t stride, int columns) {
+  let_next_begin();
   T* row = x + blockIdx.x * stride;
   for (int i = elementwise_first(); i < columns; i += elementwise_step()) {
     row[i] = from_f32<T>(activated(activation.kind, activation.threshold, f32_of(row[i])));
@@ -17,6 +18,7 @@ __global__ void activate_kernel(Activation activation, T* x, int64_t stride, int
 template <class T>
 __global__ void activate_gated_kernel(Activation activation, const T* gate_up, int64_t in_stride,
                                       T* y, int64_t y_stride, int columns) {
+  let_next_begin();
   const T* gate = gate_up + blockIdx.x * in_stride;
   const T* up = gate + columns;
   for (int i = elementwise_first(); i < columns; i += elementwise_step()) {

@@ -7,6 +7,7 @@ namespace {
 
 template <class T>
 __global__ void add_kernel(const T* x, int64_t x_stride, float* y, int64_t y_stride, int columns) {
+  let_next_begin();
   const T* from = x + blockIdx.x * x_stride;
   float* to = y + blockIdx.x * y_stride;
   for (int i = elementwise_first(); i < columns; i += elementwise_step()) {

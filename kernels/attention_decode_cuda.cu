@@ -280,6 +280,7 @@ class WarpAttention {
 template <class T, int kTiles>
 __global__ void __launch_bounds__(kThreads, blocks_per_multiprocessor(kTiles))
     attention_decode_kernel(Operands<T> in, Partials partials, Shape shape) {
+  let_next_begin();
   constexpr int kDims = kTiles * kTileDims;
   constexpr int kQStride = kDims + 32;     // the quads of a quarter-warp read different banks
   constexpr int kValueStride = kDims + 8;  // two-way conflicts, the least for rows of float4
@@ -385,6 +386,7 @@ template <class T>
 __global__ void __launch_bounds__(kWarpSize)
     attention_decode_reduce_kernel(Partials partials, const int* kv_length, int splits, T* y,
                                    Shape shape) {
+  let_next_begin();
   __shared__ float shared_factors[kMaxSplits];
   const int lane = threadIdx.x;
   const int64_t row = blockIdx.x / shape.heads;

@@ -46,6 +46,7 @@ __device__ float sum_over_block(float x, float* shared) {
 // i < kParts, in registers, so that the row is read from memory once.
 template <bool kCentred, int kParts, int kWidth, class T>
 __global__ void __launch_bounds__(kMaxThreads) norm_kernel(Norm<T> norm) {
+  let_next_begin();
   __shared__ float sums[2][kMaxWarps];
   float* x = norm.x + blockIdx.x * norm.x_stride;
   const int first = static_cast<int>(threadIdx.x) * kWidth;

@@ -7,6 +7,7 @@
 
 #include "kernels/base/error.h"
 #include "kernels/base/mapped_file.h"
+#include "models/shape_loader.h"
 #include "models/stored_names.h"
 #include "sparse/dense/dense.h"
 #include "sparse/registry.h"
@@ -30,6 +31,18 @@ DType default_dtype(const Checkpoint& checkpoint, Device device) {
     return DType::f32;
   }
   return has_tensor_of(checkpoint, "BF16") ? DType::bf16 : DType::f16;
+}
+
+// f(), the Error of which says nothing of the weight.
+template <class F>
+std::unique_ptr<WeightMatrix> naming(const std::string& weight, F&& f) {
+  try {
+    return f();
+  } catch (const OutOfMemory&) {
+    throw;
+  } catch (const Error& error) {
+    fail("{}: {}", weight, error.what());
+  }
 }
 
 // The format of a layer whose parts are stored like this, if `format` does not say it: that of the
@@ -143,12 +156,18 @@ std::unique_ptr<WeightMatrix> CheckpointLoader::load_weight(const Wanted& wanted
   return std::make_unique<DenseWeight>(count(plain ? load(wanted) : load_dense(wanted, parts)));
 }
 
-// One part after the other, so that no more than one of them is in memory twice.
 OwnedTensor CheckpointLoader::load_dense(const Wanted& wanted,
                                          std::span<const WeightStore::Stored> parts) {
-  const DType dtype = parts.front().dtype;
-  OwnedTensor result = allocate(wanted, device().is_cuda() ? activation_dtype() : dtype);
-  auto* destination = static_cast<std::byte*>(result.view.raw());
+  OwnedTensor result =
+      allocate(wanted, device().is_cuda() ? activation_dtype() : parts.front().dtype);
+  fill_dense(wanted, parts, result.view);
+  return result;
+}
+
+// One part after the other, so that no more than one of them is in memory twice.
+void CheckpointLoader::fill_dense(const Wanted& wanted, std::span<const WeightStore::Stored> parts,
+                                  const Tensor& dense) {
+  auto* destination = static_cast<std::byte*>(dense.raw());
   for (size_t i = 0; i < parts.size(); ++i) {
     const std::string& name = wanted.parts[i].name;
     const OwnedTensor part = store_.dense(name, threads());
@@ -157,33 +176,47 @@ OwnedTensor CheckpointLoader::load_dense(const Wanted& wanted,
     if (device().is_cuda()) {
       uploader().submit({.what = describe(name),
                          .source = source,
-                         .from = dtype,
+                         .from = parts[i].dtype,
                          .destination = destination,
-                         .to = result.view.dtype(),
-                         .file = nullptr});
+                         .to = dense.dtype(),
+                         .file = checkpoint_->find_file(source)});
       uploader().finish();
+      other_uploads_ += std::ssize(source);
     } else {
       copy_bytes({}, destination, {}, source.data(), std::ssize(source));
     }
-    destination += part.view.element_count() * size_of(result.view.dtype());
+    destination += part.view.element_count() * size_of(dense.dtype());
     store_.release(parts[i]);
     report(parts[i].bytes);
   }
-  return result;
 }
 
 std::unique_ptr<WeightMatrix> CheckpointLoader::load_sparse(
     const Wanted& wanted, std::span<const WeightStore::Stored> parts, std::string_view format) {
   const WeightFormat& to = weight_format(format);
+  std::unique_ptr<WeightMatrix> result =
+      device().is_cuda() ? load_on_device(wanted, parts, to) : nullptr;
+  if (result == nullptr) {
+    EncodedWeight encoded = load_encoded(wanted, parts, to);
+    result = naming(describe(wanted.parts.front().name),
+                    [&] { return to.load(std::move(encoded), device()); });
+  }
+  count_bytes(result->bytes());
+  return result;
+}
+
+EncodedWeight CheckpointLoader::load_encoded(const Wanted& wanted,
+                                             std::span<const WeightStore::Stored> parts,
+                                             const WeightFormat& to) {
   std::vector<EncodedWeight> encoded;
   for (size_t i = 0; i < parts.size(); ++i) {
     const std::string& name = wanted.parts[i].name;
-    if (parts[i].form == WeightStore::Form::encoded && parts[i].format == format) {
-      encoded.push_back(with_own_memory(store_.encoded(name)));
+    if (parts[i].form == WeightStore::Form::encoded && parts[i].format == to.name()) {
+      encoded.push_back(with_own_memory(store_.encoded(name, threads())));
     } else {
       const OwnedTensor dense = store_.dense(name, threads());
       const std::string reason = to.why_not(dense.view);
-      require(reason.empty(), "{} cannot be loaded as {}: {}", describe(name), format, reason);
+      require(reason.empty(), "{} cannot be loaded as {}: {}", describe(name), to.name(), reason);
       encoded.push_back(to.encode(dense.view, threads()));
     }
     store_.release(parts[i]);
@@ -196,15 +229,95 @@ std::unique_ptr<WeightMatrix> CheckpointLoader::load_sparse(
     }
     encoded.front() = concat_rows(pointers, threads());
   }
-  try {
-    std::unique_ptr<WeightMatrix> result = to.load(std::move(encoded.front()), device());
-    count_bytes(result->bytes());
-    return result;
-  } catch (const OutOfMemory&) {
-    throw;
-  } catch (const Error& error) {
-    fail("{}: {}", describe(wanted.parts.front().name), error.what());
+  return std::move(encoded.front());
+}
+
+std::unique_ptr<WeightMatrix> CheckpointLoader::load_on_device(
+    const Wanted& wanted, std::span<const WeightStore::Stored> parts, const WeightFormat& format) {
+  const bool encoded = std::all_of(parts.begin(), parts.end(), [&](const auto& stored) {
+    return stored.form == WeightStore::Form::encoded && stored.format == format.name() &&
+           stored.dtype == activation_dtype();
+  });
+  if (encoded) {
+    return prepare_encoded(wanted, parts, format);
   }
+  const OwnedTensor dense = allocate_tensor(
+      device(), activation_dtype(), {rows_of(wanted), wanted.columns}, wanted.parts.front().name);
+  fill_dense(wanted, parts, dense.view);
+  ExecContext ctx = exec();
+  return naming(describe(wanted.parts.front().name),
+                [&] { return format.encode_on_device(dense.view, ctx); });
+}
+
+std::unique_ptr<WeightMatrix> CheckpointLoader::prepare_encoded(
+    const Wanted& wanted, std::span<const WeightStore::Stored> parts, const WeightFormat& format) {
+  std::vector<const EncodedWeight*> encoded;
+  int64_t done = 0;  // all but what finish() copies
+  for (size_t i = 0; i < parts.size(); ++i) {
+    encoded.push_back(&encoded_.emplace_back(store_.encoded(wanted.parts[i].name, threads())));
+    store_.release(parts[i]);  // the check is over; copies read the file
+    done += parts[i].bytes;
+  }
+  std::vector<Upload> copies;
+  std::unique_ptr<WeightMatrix> weight = format.prepare(encoded, device(), copies);
+  if (weight == nullptr) {
+    weight = join_on_device(encoded, format);
+  }
+  for (Upload& copy : copies) {
+    done -= std::ssize(copy.source);
+    copy.what = describe(wanted.parts.front().name);
+    copy.file = checkpoint_->find_file(copy.source);
+    copies_.push_back(std::move(copy));
+  }
+  if (weight != nullptr) {
+    report(done);
+  }
+  return weight;
+}
+
+// Expands one after the other.
+std::unique_ptr<WeightMatrix> CheckpointLoader::join_on_device(
+    std::span<const EncodedWeight* const> parts, const WeightFormat& format) {
+  int64_t rows = 0;
+  for (const EncodedWeight* part : parts) {
+    rows += part->rows;
+  }
+  const OwnedTensor dense = allocate_tensor(device(), activation_dtype(),
+                                            {rows, parts.front()->columns}, "a joined weight");
+  ExecContext ctx = exec();
+  int64_t row = 0;
+  for (const EncodedWeight* part : parts) {
+    std::vector<Upload> copies;
+    const std::unique_ptr<WeightMatrix> weight = format.prepare({&part, 1}, device(), copies);
+    if (weight == nullptr) {
+      return nullptr;
+    }
+    for (Upload& copy : copies) {
+      other_uploads_ += std::ssize(copy.source);
+      copy.file = checkpoint_->find_file(copy.source);
+      uploader().submit(std::move(copy));
+    }
+    uploader().finish();
+    weight->expand({.begin = 0, .count = part->rows}, dense.view.rows(row, part->rows), ctx);
+    cuda_->synchronize();
+    row += part->rows;
+  }
+  return format.encode_on_device(dense.view, ctx);
+}
+
+ExecContext CheckpointLoader::exec() {
+  if (!cuda_) {
+    cuda_ = std::make_unique<CudaContext>(device());
+    workspace_ = std::make_unique<Workspace>(device(), 0);
+  }
+  cuda_->make_current();
+  return {.device = device(), .workspace = *workspace_, .threads = threads(), .cuda = cuda_.get()};
+}
+
+std::unique_ptr<WeightLoader> CheckpointLoader::shapes() const {
+  return std::make_unique<ShapeLoader>(
+      device(), activation_dtype(),
+      LinearShapes{.store = &store_, .format = encoding_.format, .density = 1.0});
 }
 
 void CheckpointLoader::report(int64_t more) {
@@ -239,8 +352,10 @@ void CheckpointLoader::finish() {
       uploader().submit(std::move(copy));
     }
     const int64_t before = done_;
-    uploader().finish([&](int64_t bytes) { report(before + bytes - done_); });
+    uploader().finish([&](int64_t bytes) { report(before + bytes - other_uploads_ - done_); });
     uploader_.reset();  // its threads and buffers are not needed any more
+    cuda_.reset();
+    encoded_.clear();
     return;
   }
   for (const Upload& copy : copies) {

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <functional>
 #include <initializer_list>
+#include <list>
 #include <memory>
 #include <optional>
 #include <set>
@@ -10,10 +11,12 @@
 #include <string_view>
 #include <vector>
 
+#include "kernels/base/cuda_context.h"
 #include "kernels/base/upload.h"
 #include "models/safetensors.h"
 #include "models/weight_loader.h"
 #include "models/weight_store.h"
+#include "sparse/format.h"
 
 namespace sparsellm {
 
@@ -47,27 +50,46 @@ class CheckpointLoader : public WeightLoader {
   void require_all_used(std::initializer_list<std::string_view> ignored) const override;
   // Throws Error that names the tensor if a finite number is too large for activation_dtype().
   void finish() override;
+  std::unique_ptr<WeightLoader> shapes() const override;
 
  private:
   OwnedTensor load(const Wanted& wanted) override;
   std::unique_ptr<WeightMatrix> load_weight(const Wanted& wanted) override;
   OwnedTensor load_dense(const Wanted& wanted, std::span<const WeightStore::Stored> parts);
+  void fill_dense(const Wanted& wanted, std::span<const WeightStore::Stored> parts,
+                  const Tensor& dense);
   std::unique_ptr<WeightMatrix> load_sparse(const Wanted& wanted,
                                             std::span<const WeightStore::Stored> parts,
                                             std::string_view format);
+  EncodedWeight load_encoded(const Wanted& wanted, std::span<const WeightStore::Stored> parts,
+                             const WeightFormat& to);
+  // The same on a CUDA device, without an encoder on the host; nothing where that cannot be.
+  std::unique_ptr<WeightMatrix> load_on_device(const Wanted& wanted,
+                                               std::span<const WeightStore::Stored> parts,
+                                               const WeightFormat& format);
+  std::unique_ptr<WeightMatrix> prepare_encoded(const Wanted& wanted,
+                                                std::span<const WeightStore::Stored> parts,
+                                                const WeightFormat& format);
+  std::unique_ptr<WeightMatrix> join_on_device(std::span<const EncodedWeight* const> parts,
+                                               const WeightFormat& format);
   const StoredTensor& get(const std::string& name, const std::vector<int64_t>& shape);
   std::string describe(const std::string& name) const;
   void report(int64_t more);  // bytes of the checkpoint that are loaded
   Uploader& uploader();
   ThreadPool& threads();
+  ExecContext exec();
 
   const Checkpoint* checkpoint_;
   WeightStore store_;
   WeightEncoding encoding_;
   LoadProgress progress_;
   int64_t done_ = 0;                         // of its bytes
+  int64_t other_uploads_ = 0;                // bytes that were, but are none of the checkpoint's
   std::unique_ptr<Uploader> uploader_;       // to a CUDA device, from its first use on
   std::unique_ptr<ThreadPool> threads_;      // that convert weights, from their first use on
+  std::unique_ptr<CudaContext> cuda_;        // that encodes weights, from its first use on
+  std::unique_ptr<Workspace> workspace_;     // which that does not use
+  std::list<EncodedWeight> encoded_;         // what copies_ view
   std::vector<Upload> copies_;               // for finish()
   std::set<std::string, std::less<>> used_;  // names in the checkpoint
 };

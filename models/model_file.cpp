@@ -167,6 +167,12 @@ std::string ModelFile::stored_name(std::string_view weight_name) const {
 }
 
 std::optional<EncodedWeight> ModelFile::encoded(std::string_view weight_name) const {
+  ThreadPool caller(1);
+  return encoded(weight_name, caller);
+}
+
+std::optional<EncodedWeight> ModelFile::encoded(std::string_view weight_name,
+                                                ThreadPool& threads) const {
   const auto* found = lookup(weight_name);
   if (found == nullptr) {
     return std::nullopt;
@@ -200,7 +206,7 @@ std::optional<EncodedWeight> ModelFile::encoded(std::string_view weight_name) co
     weight.parts.push_back(std::move(part));
   }
   try {
-    weight_format(header.format).validate(weight);
+    weight_format(header.format).validate(weight, threads);
   } catch (const Error& error) {
     fail("{}: {}", describe(name), error.what());
   }

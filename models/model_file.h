@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "kernels/base/parallel.h"
 #include "models/model_metadata.h"
 #include "models/safetensors.h"
 #include "sparse/encoded_weight.h"
@@ -47,6 +48,7 @@ class ModelFile {
   // not aligned there and have memory of their own. Throws Error for missing, additional and wrong
   // parts.
   std::optional<EncodedWeight> encoded(std::string_view weight_name) const;
+  std::optional<EncodedWeight> encoded(std::string_view weight_name, ThreadPool& threads) const;
 
   // Whether a tensor of the checkpoint is a part of an encoding, or padding between tensors, and so
   // not for anybody else.

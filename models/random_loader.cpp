@@ -4,6 +4,7 @@
 
 #include "kernels/base/error.h"
 #include "kernels/fill_random.h"
+#include "models/shape_loader.h"
 #include "sparse/dense/dense.h"
 #include "sparse/registry.h"
 
@@ -30,6 +31,12 @@ RandomLoader::RandomLoader(Device device, const RandomWeights& weights)
 }
 
 OwnedTensor RandomLoader::load(const Wanted& wanted) {
+  OwnedTensor result = allocate(wanted, weights_.dtype);
+  fill(wanted, result.view);
+  return result;
+}
+
+void RandomLoader::fill(const Wanted& wanted, const Tensor& tensor) {
   RandomFill fill{.spread = spread_of(kSmallDeviation)};
   if (wanted.kind == Wanted::Kind::linear) {
     fill.spread = spread_of(1.0f / std::sqrt(static_cast<float>(wanted.columns)));
@@ -38,15 +45,13 @@ OwnedTensor RandomLoader::load(const Wanted& wanted) {
     fill.centre = 1.0f;
     fill.spread = 0.0f;
   }
-  OwnedTensor result = allocate(wanted, weights_.dtype);
-  auto* destination = static_cast<std::byte*>(result.view.raw());
+  auto* destination = static_cast<std::byte*>(tensor.raw());
   for (const Wanted::Rows& part : wanted.parts) {
     const Tensor values(destination, weights_.dtype, {part.count * wanted.columns}, device());
     fill.key = random_key(weights_.seed, part.name);
     fill_random(fill, values, exec_);
     destination += values.bytes();
   }
-  return result;
 }
 
 std::unique_ptr<WeightMatrix> RandomLoader::load_weight(const Wanted& wanted) {
@@ -54,14 +59,32 @@ std::unique_ptr<WeightMatrix> RandomLoader::load_weight(const Wanted& wanted) {
     return WeightLoader::load_weight(wanted);
   }
   const WeightFormat& format = weight_format(weights_.format);
-  require(!device().is_cuda(), "random weights in the format {} cannot be made on {}",
-          weights_.format, to_string(device()));
-  const OwnedTensor dense = load(wanted);
-  const std::string reason = format.why_not(dense.view);
-  require(reason.empty(), "random weights cannot be in the format {}: {}", weights_.format, reason);
-  std::unique_ptr<WeightMatrix> weight = format.load(format.encode(dense.view, threads_), device());
+  const OwnedTensor dense = allocate_tensor(device(), weights_.dtype,
+                                            {rows_of(wanted), wanted.columns}, "random weights");
+  fill(wanted, dense.view);
+  std::unique_ptr<WeightMatrix> weight = encode(format, dense.view);
   count_bytes(weight->bytes());
   return weight;
+}
+
+std::unique_ptr<WeightMatrix> RandomLoader::encode(const WeightFormat& format,
+                                                   const Tensor& dense) {
+  if (device().is_cuda()) {
+    std::unique_ptr<WeightMatrix> weight = format.encode_on_device(dense, exec_);
+    require(weight != nullptr, "random weights in the format {} cannot be made on {}",
+            weights_.format, to_string(device()));
+    return weight;
+  }
+  const std::string reason = format.why_not(dense);
+  require(reason.empty(), "random weights cannot be in the format {}: {}", weights_.format, reason);
+  return format.load(format.encode(dense, threads_), device());
+}
+
+std::unique_ptr<WeightLoader> RandomLoader::shapes() const {
+  return std::make_unique<ShapeLoader>(
+      device(), weights_.dtype,
+      LinearShapes{
+          .store = nullptr, .format = weights_.format, .density = 1.0 - weights_.sparsity});
 }
 
 void RandomLoader::finish() {

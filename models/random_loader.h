@@ -6,6 +6,7 @@
 #include "kernels/base/cuda_context.h"
 #include "kernels/base/exec.h"
 #include "models/weight_loader.h"
+#include "sparse/format.h"
 
 namespace sparsellm {
 
@@ -25,10 +26,13 @@ class RandomLoader : public WeightLoader {
   // Throws Error for a dtype that the device does not compute in, and a sparsity out of range.
   RandomLoader(Device device, const RandomWeights& weights);
 
+  std::unique_ptr<WeightLoader> shapes() const override;
   void finish() override;
 
  private:
   OwnedTensor load(const Wanted& wanted) override;
+  void fill(const Wanted& wanted, const Tensor& tensor);
+  std::unique_ptr<WeightMatrix> encode(const WeightFormat& format, const Tensor& dense);
   std::unique_ptr<WeightMatrix> load_weight(const Wanted& wanted) override;
 
   RandomWeights weights_;

@@ -6,7 +6,6 @@
 
 #include "kernels/base/error.h"
 #include "models/builders.h"
-#include "models/shape_loader.h"
 
 namespace sparsellm {
 namespace {
@@ -48,9 +47,9 @@ Decoder::Parts build_parts(const ModelConfig& config, WeightLoader& weights) {
 
 std::unique_ptr<Decoder> build_decoder(const ModelConfig& config, WeightLoader& weights) {
   if (weights.device().is_cuda()) {
-    ShapeLoader shapes(weights.device(), weights.activation_dtype());
-    build_parts(config, shapes);
-    weights.reserve(shapes.footprint());
+    const std::unique_ptr<WeightLoader> shapes = weights.shapes();
+    build_parts(config, *shapes);
+    weights.reserve(shapes->footprint());
   }
   Decoder::Parts parts = build_parts(config, weights);
   parts.memory = weights.take_memory();

@@ -246,16 +246,23 @@ std::vector<std::string> Checkpoint::names() const {
   return names;
 }
 
-const MappedFile& Checkpoint::file_of(std::span<const std::byte> bytes) const {
+const MappedFile* Checkpoint::find_file(std::span<const std::byte> bytes) const {
   for (const SafetensorsFile& file : files_) {
     const std::span<const std::byte> all = file.file().bytes();
     const std::less_equal<> before;
     if (before(all.data(), bytes.data()) &&
         before(bytes.data() + bytes.size(), all.data() + all.size())) {
-      return file.file();
+      return &file.file();
     }
   }
-  fail("{}: {} bytes belong to none of the files", directory_.string(), bytes.size());
+  return nullptr;
+}
+
+const MappedFile& Checkpoint::file_of(std::span<const std::byte> bytes) const {
+  const MappedFile* const file = find_file(bytes);
+  require(file != nullptr, "{}: {} bytes belong to none of the files", directory_.string(),
+          bytes.size());
+  return *file;
 }
 
 int64_t Checkpoint::bytes() const {

@@ -66,6 +66,7 @@ class Checkpoint {
   int64_t bytes() const;                   // of all tensors
   // The file that a tensor's bytes are mapped from.
   const MappedFile& file_of(std::span<const std::byte> bytes) const;
+  const MappedFile* find_file(std::span<const std::byte> bytes) const;  // nullptr if there is none
   std::span<const SafetensorsFile> files() const { return files_; }
   const std::filesystem::path& directory() const { return directory_; }
 

@@ -1,11 +1,13 @@
 #include "models/shape_loader.h"
 
+#include <cmath>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "kernels/base/error.h"
-#include "sparse/cpu/sparse_product.h"
 #include "sparse/dense/dense.h"
+#include "sparse/registry.h"
 
 namespace sparsellm {
 
@@ -14,50 +16,89 @@ namespace {
 // A weight in a sparse format that is never multiplied with.
 class WeightOfSize : public WeightMatrix {
  public:
-  WeightOfSize(std::string format, int64_t out, int64_t in, int64_t bytes)
-      : format_(std::move(format)), out_(out), in_(in), bytes_(bytes) {}
+  // `header`: of its encoding, without parts.
+  WeightOfSize(EncodedWeight header, Device device, int64_t bytes)
+      : header_(std::move(header)), device_(device), bytes_(bytes) {}
 
-  std::string_view format() const override { return format_; }
-  int64_t out() const override { return out_; }
-  int64_t in() const override { return in_; }
+  std::string_view format() const override { return header_.format; }
+  int64_t out() const override { return header_.rows; }
+  int64_t in() const override { return header_.columns; }
   int64_t bytes() const override { return bytes_; }
   void matmul(const Tensor&, Tensor, const Epilogue&, ExecContext&) const override { refuse(); }
   void expand(Range, Tensor, ExecContext&) const override { refuse(); }
-  int64_t workspace_bytes(int64_t) const override { return sparse_product_workspace_bytes(in_); }
+  int64_t workspace_bytes(int64_t max_tokens) const override {
+    return weight_format(header_.format).workspace_bytes(header_, device_, max_tokens);
+  }
   int64_t tune(const MatmulTuning&, TuneCache&, ExecContext&) const override { return 0; }
 
  private:
-  [[noreturn]] void refuse() const { fail("a weight without values in the format {}", format_); }
+  [[noreturn]] void refuse() const {
+    fail("a weight without values in the format {}", header_.format);
+  }
 
-  std::string format_;
-  int64_t out_;
-  int64_t in_;
+  EncodedWeight header_;
+  Device device_;
   int64_t bytes_;
 };
 
-bool is_sparse(const WeightStore::Stored& stored) { return stored.format != dense_format().name(); }
-
 }  // namespace
 
-ShapeLoader::ShapeLoader(Device device, DType dtype, const WeightStore* store)
-    : WeightLoader(device, device.is_cuda() ? dtype : DType::f32), dtype_(dtype), store_(store) {}
+ShapeLoader::ShapeLoader(Device device, DType dtype, LinearShapes linears)
+    : WeightLoader(device, device.is_cuda() ? dtype : DType::f32),
+      dtype_(dtype),
+      linears_(std::move(linears)) {}
 
 std::unique_ptr<WeightMatrix> ShapeLoader::load_weight(const Wanted& wanted) {
-  if (store_ == nullptr) {
-    return WeightLoader::load_weight(wanted);
-  }
-  std::string format;
-  int64_t bytes = 0;
+  EncodedWeight header{.format = linears_.format,
+                       .version = 0,
+                       .dtype = dtype_,
+                       .rows = rows_of(wanted),
+                       .columns = wanted.columns,
+                       .nonzeros = 0,
+                       .parts = {}};
+  std::vector<WeightStore::Stored> stored;
   for (const Wanted::Rows& part : wanted.parts) {
-    const WeightStore::Stored stored = store_->get(part.name);
-    format = is_sparse(stored) ? stored.format : format;
-    bytes += is_sparse(stored) ? stored.bytes : part.count * wanted.columns * size_of(dtype_);
+    if (linears_.store != nullptr) {
+      stored.push_back(linears_.store->get(part.name));
+    }
   }
-  if (format.empty()) {
+  const std::string_view dense = dense_format().name();
+  if (header.format.empty()) {
+    for (const WeightStore::Stored& part : stored) {
+      header.format = part.format != dense ? part.format : header.format;
+    }
+  }
+  if (header.format.empty() || header.format == dense) {
     return WeightLoader::load_weight(wanted);
+  }
+  int64_t bytes = 0;
+  for (size_t i = 0; i < wanted.parts.size(); ++i) {
+    const int64_t elements = wanted.parts[i].count * wanted.columns;
+    if (i < stored.size() && stored[i].format == header.format) {
+      bytes += stored[i].bytes;
+      header.nonzeros += stored[i].nonzeros;
+    } else if (linears_.format.empty()) {
+      bytes += elements * size_of(dtype_);
+      header.nonzeros += elements;
+    } else {
+      require(linears_.density.has_value(),
+              "what weights take as {} is known when they are encoded; a model that was converted "
+              "to it tells",
+              header.format);
+      const EncodedWeight part{
+          .format = header.format,
+          .version = 0,
+          .dtype = dtype_,
+          .rows = wanted.parts[i].count,
+          .columns = wanted.columns,
+          .nonzeros = std::llround(*linears_.density * static_cast<double>(elements)),
+          .parts = {}};
+      bytes += weight_format(part.format).expected_bytes(part);
+      header.nonzeros += part.nonzeros;
+    }
   }
   count_bytes(bytes);
-  return std::make_unique<WeightOfSize>(format, rows_of(wanted), wanted.columns, bytes);
+  return std::make_unique<WeightOfSize>(std::move(header), device(), bytes);
 }
 
 OwnedTensor ShapeLoader::constants(std::string_view, std::span<const float> values) {

@@ -2,20 +2,30 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
+#include <string>
 
 #include "models/weight_loader.h"
 #include "models/weight_store.h"
 
 namespace sparsellm {
 
+// In which formats the linear layers of a ShapeLoader are.
+struct LinearShapes {
+  const WeightStore* store = nullptr;  // where weights come from, as they are stored there
+  std::string format = {};  // a name of sparse/registry.h, to which others are converted; or empty
+  std::optional<double> density = {};  // the share of nonzeros in weights that are converted
+};
+
 // Weights without memory, for a decoder that is asked what it needs and never run: loaded_bytes(),
 // and the decoder's kv_shape() and workspace_bytes(). The device need not be there.
 class ShapeLoader : public WeightLoader {
  public:
-  // `dtype` is that of all weights; on CUDA also what the model computes in. With a store, linear
-  // layers that it has in a sparse format count with what they take there (joined ones may come to
-  // some bytes less). Throws Error for a dtype that the device does not compute in.
-  ShapeLoader(Device device, DType dtype, const WeightStore* store = nullptr);
+  // `dtype` is that of all weights; on CUDA also what the model computes in. Linear layers count
+  // with what they take in the store (joined ones may come to some bytes less), or can be expected
+  // to take in their format; Error is thrown for those with an unknown density. Throws Error for
+  // a dtype that the device does not compute in.
+  ShapeLoader(Device device, DType dtype, LinearShapes linears = {});
 
   OwnedTensor constants(std::string_view what, std::span<const float> values) override;
   void reserve(int64_t) override {}
@@ -27,7 +37,7 @@ class ShapeLoader : public WeightLoader {
   OwnedTensor load(const Wanted& wanted) override;
 
   DType dtype_;
-  const WeightStore* store_;
+  LinearShapes linears_;
 };
 
 }  // namespace sparsellm

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "kernels/base/error.h"
+#include "models/shape_loader.h"
 #include "sparse/dense/dense.h"
 
 namespace sparsellm {
@@ -27,6 +28,10 @@ WeightLoader::WeightLoader(Device device, DType activation_dtype)
     require(activation_dtype == DType::f32, "a model on {} computes in f32, not in {}",
             to_string(device), name_of(activation_dtype));
   }
+}
+
+std::unique_ptr<WeightLoader> WeightLoader::shapes() const {
+  return std::make_unique<ShapeLoader>(device_, activation_dtype_);
 }
 
 void WeightLoader::reserve(int64_t bytes) {

@@ -38,9 +38,10 @@ class WeightLoader {
   // f32 [values.size()] that the model needs but no checkpoint holds; `what` names it in messages.
   virtual OwnedTensor constants(std::string_view what, std::span<const float> values);
 
+  // A loader without memory that, asked for the same, says how much this one takes.
+  virtual std::unique_ptr<WeightLoader> shapes() const;
   // Takes the memory of what is asked for from now on in one piece, since many pieces of a GPU's
-  // memory take long. `bytes` is the footprint() of another loader that has been asked for the
-  // same.
+  // memory take long. `bytes` is the footprint() of shapes() that has been asked for the same.
   virtual void reserve(int64_t bytes);
   // The piece, for whoever owns the tensors.
   Buffer take_memory();
@@ -58,7 +59,8 @@ class WeightLoader {
   DType activation_dtype() const { return activation_dtype_; }
   // Memory of the weights that were asked for, as they are on the device.
   int64_t loaded_bytes() const { return loaded_bytes_; }
-  int64_t footprint() const { return footprint_; }  // the same with the gaps between tensors
+  // The same of tensors alone, with the gaps between them: encoded weights have their own memory.
+  int64_t footprint() const { return footprint_; }
 
  protected:
   // A tensor of one or of several stored ones, joined by rows: [rows, columns], a vector [rows].

@@ -43,6 +43,7 @@ WeightStore::Stored WeightStore::get(std::string_view name) const {
             .dtype = weight->header.dtype,
             .rows = weight->header.rows,
             .columns = weight->header.columns,
+            .nonzeros = weight->header.nonzeros,
             .bytes = weight->bytes,
             .tensors = weight->tensors};
   }
@@ -53,6 +54,7 @@ WeightStore::Stored WeightStore::get(std::string_view name) const {
             .dtype = weight->dtype(),
             .rows = weight->rows(),
             .columns = weight->columns(),
+            .nonzeros = 0,
             .bytes = weight->bytes(),
             .tensors = weight->tensor_names()};
   }
@@ -66,6 +68,7 @@ WeightStore::Stored WeightStore::get(std::string_view name) const {
           .dtype = tensor.float_dtype(describe(plain)),
           .rows = tensor.shape[0],
           .columns = tensor.shape[1],
+          .nonzeros = 0,
           .bytes = std::ssize(tensor.bytes),
           .tensors = {plain}};
 }
@@ -76,7 +79,7 @@ OwnedTensor WeightStore::dense(std::string_view name, ThreadPool& threads) const
     return BitmaskWeight::find(*checkpoint_, name)->dense();
   }
   if (stored.form == Form::encoded) {
-    const EncodedWeight weight = encoded(name);
+    const EncodedWeight weight = encoded(name, threads);
     return weight_format(weight.format).decode(weight, threads);
   }
   const std::span<const std::byte> bytes = checkpoint_->find(stored.tensors.front())->bytes;
@@ -91,8 +94,8 @@ OwnedTensor WeightStore::dense(std::string_view name, ThreadPool& threads) const
   return copy;
 }
 
-EncodedWeight WeightStore::encoded(std::string_view name) const {
-  std::optional<EncodedWeight> weight = file_.encoded(name);
+EncodedWeight WeightStore::encoded(std::string_view name, ThreadPool& threads) const {
+  std::optional<EncodedWeight> weight = file_.encoded(name, threads);
   require(weight.has_value(), "{} is not stored in a sparse format", describe(name));
   return std::move(*weight);
 }

@@ -33,6 +33,7 @@ class WeightStore {
     DType dtype = DType::f16;  // f32, f16 or bf16
     int64_t rows = 0;
     int64_t columns = 0;
+    int64_t nonzeros = 0;              // of an encoded one
     int64_t bytes = 0;                 // in the file
     std::vector<std::string> tensors;  // of the checkpoint, whose parts make up the matrix
   };
@@ -44,7 +45,7 @@ class WeightStore {
   OwnedTensor dense(std::string_view name, ThreadPool& threads) const;
 
   // Of an encoded one: checked, a view of the mapped file.
-  EncodedWeight encoded(std::string_view name) const;
+  EncodedWeight encoded(std::string_view name, ThreadPool& threads) const;
 
   // Takes the pages of a weight that were read out of memory.
   void release(const Stored& stored) const;

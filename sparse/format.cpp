@@ -5,9 +5,28 @@
 #include <utility>
 
 #include "kernels/base/error.h"
+#include "sparse/cpu/sparse_product.h"
 #include "sparse/registry.h"
 
 namespace sparsellm {
+
+void WeightFormat::validate(const EncodedWeight& e) const {
+  ThreadPool caller(1);
+  validate(e, caller);
+}
+
+int64_t WeightFormat::workspace_bytes(const EncodedWeight& e, Device, int64_t) const {
+  return sparse_product_workspace_bytes(e.columns);
+}
+
+std::unique_ptr<WeightMatrix> WeightFormat::prepare(std::span<const EncodedWeight* const>, Device,
+                                                    std::vector<Upload>&) const {
+  return nullptr;
+}
+
+std::unique_ptr<WeightMatrix> WeightFormat::encode_on_device(const Tensor&, ExecContext&) const {
+  return nullptr;
+}
 
 std::optional<EncodedWeight> WeightFormat::slice(const EncodedWeight&, Axis, Range) const {
   return std::nullopt;
@@ -93,6 +112,20 @@ void require_cpu(Device device, const WeightFormat& format) {
   require(!device.is_cuda(),
           "the weight format {} has no kernels for {}; converted to dense, weights run there",
           format.name(), to_string(device));
+}
+
+EncodedWeight view_of(const EncodedWeight& e) {
+  EncodedWeight view{.format = e.format,
+                     .version = e.version,
+                     .dtype = e.dtype,
+                     .rows = e.rows,
+                     .columns = e.columns,
+                     .nonzeros = e.nonzeros,
+                     .parts = {}};
+  for (const EncodedPart& part : e.parts) {
+    view.parts.push_back({.name = part.name, .type = part.type, .bytes = part.bytes, .memory = {}});
+  }
+  return view;
 }
 
 EncodedWeight with_own_memory(EncodedWeight e) {

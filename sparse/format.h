@@ -6,10 +6,12 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "kernels/base/device.h"
 #include "kernels/base/parallel.h"
 #include "kernels/base/tensor.h"
+#include "kernels/base/upload.h"
 #include "sparse/encoded_weight.h"
 #include "sparse/weight_matrix.h"
 
@@ -34,7 +36,8 @@ class WeightFormat {
 
   // Checks everything that a file may have wrong: sizes, offsets, counts, bitmaps. Throws Error.
   // What follows takes it for granted.
-  virtual void validate(const EncodedWeight& e) const = 0;
+  virtual void validate(const EncodedWeight& e, ThreadPool& threads) const = 0;
+  void validate(const EncodedWeight& e) const;
   // The matrix, bit by bit but for negative zeros.
   virtual OwnedTensor decode(const EncodedWeight& e, ThreadPool& threads) const = 0;
   // Bytes by the formula of the format's paper, which takes rows, columns, dtype and nonzeros
@@ -42,6 +45,11 @@ class WeightFormat {
   // speed on top, and may still be less where a layout stores something in fewer bytes than the
   // paper's.
   virtual int64_t formula_bytes(const EncodedWeight& e) const = 0;
+  // Bytes that a weight can be expected to take whose nonzeros are anywhere, by the fields of `e`
+  // but its parts.
+  virtual int64_t expected_bytes(const EncodedWeight& e) const { return formula_bytes(e); }
+  // What WeightMatrix::workspace_bytes() says of such a weight on a device.
+  virtual int64_t workspace_bytes(const EncodedWeight& e, Device device, int64_t max_tokens) const;
 
   // Part of a matrix, and matrices one below the other, without decoding; nothing where tiles do
   // not fall right. Equal to what encode() makes of the decoded result.
@@ -52,6 +60,14 @@ class WeightFormat {
   // Takes the encoding to a device; parts that are views are copied. Throws Error for a device that
   // the format has no kernels for.
   virtual std::unique_ptr<WeightMatrix> load(EncodedWeight e, Device device) const = 0;
+  // Matrices one below the other on a CUDA device, without values until what is added to `copies`,
+  // whose sources are views of the parts, has been uploaded. Nothing where that takes more than
+  // copies.
+  virtual std::unique_ptr<WeightMatrix> prepare(std::span<const EncodedWeight* const> parts,
+                                                Device device, std::vector<Upload>& copies) const;
+  // What load() makes of encode(w), of w on the CUDA device of ctx, without the host. Takes little
+  // memory but for what it returns; synchronises. Nothing where the format has no such encoder.
+  virtual std::unique_ptr<WeightMatrix> encode_on_device(const Tensor& w, ExecContext& ctx) const;
 };
 
 // The same for any range of any encoding, decoding and encoding again where that has to be.
@@ -65,6 +81,9 @@ void require_header(const EncodedWeight& e, const WeightFormat& format);
 
 // Throws Error for a device that a format has no kernels for, the CPU being the only one it has.
 void require_cpu(Device device, const WeightFormat& format);
+
+// The same encoding without memory of its own.
+EncodedWeight view_of(const EncodedWeight& e);
 
 // e with every part in memory of its own, for encodings that outlive what they view.
 EncodedWeight with_own_memory(EncodedWeight e);

@@ -1,7 +1,9 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
+#include <string>
 #include <string_view>
 
 #include "kernels/base/exec.h"
@@ -50,6 +52,17 @@ class WeightMatrix {
   // measuring, which puts the choices there. Takes device memory for a while and synchronises.
   // Returns how many choices it measured.
   virtual int64_t tune(const MatmulTuning& what, TuneCache& cache, ExecContext& ctx) const = 0;
+
+  // For measurements and their reports.
+
+  // The same weight in memory of its own on the same device; nothing where a class has no copies.
+  virtual std::unique_ptr<WeightMatrix> copy() const { return nullptr; }
+  // How matmul() of so many tokens computes a y of this dtype in this context; empty where there
+  // is no choice, or none that is known.
+  virtual std::string plan_text([[maybe_unused]] DType y, [[maybe_unused]] int64_t tokens,
+                                [[maybe_unused]] const ExecContext& ctx) const {
+    return {};
+  }
 };
 
 }  // namespace sparsellm

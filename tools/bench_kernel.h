@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -9,6 +10,7 @@
 
 #include "kernels/base/device.h"
 #include "kernels/base/dtype.h"
+#include "tools/bench_statistics.h"
 #include "tools/cold_cache.h"
 
 namespace sparsellm {
@@ -17,13 +19,13 @@ struct KernelBenchOptions {
   std::vector<std::pair<int64_t, int64_t>> shapes;                // of the weights: out, in
   std::vector<int64_t> tokens{1, 8, 16, 32, 64, 128, 256, 1024};  // rows of x and y
   std::vector<double> sparsities{0.5, 0.6, 0.7, 0.8, 0.9};        // shares of zeros in the weight
-  // Of kernel_bench_formats(). cuBLAS and cuBLASLt are always measured, cuSPARSE from a sparsity of
-  // 0.5 on, and below if it is named here.
+  // Of kernel_bench_formats(). What is dense is always measured: cuBLAS, cuBLASLt and "dense", on
+  // the CPU the latter alone.
   std::vector<std::string> formats{"dense"};
-  DType dtype = DType::f16;                 // or bf16
+  DType dtype = DType::f16;                 // or bf16; the activations of the CPU are f32
   int64_t repeat = 20;                      // replays that the median is taken over
   int64_t rotation_bytes = kRotationBytes;  // that the copies of a weight have together, at least
-  Device device;                            // a CUDA device
+  Device device;
   uint64_t seed = 1;
 };
 
@@ -34,28 +36,38 @@ struct KernelResult {
   int64_t in = 0;
   int64_t tokens = 0;
   double sparsity = 0.0;
-  std::string format;     // also "cublas", "cublaslt", "cusparse"
-  std::string algorithm;  // the fastest of a library's; empty where there is no choice
-  double median_us = 0.0;
-  double min_us = 0.0;
-  double max_us = 0.0;
+  std::string format;                     // also "cublas", "cublaslt", "cusparse"
+  std::string algorithm;                  // the fastest of a library's; the plan of a format
+  Spread us;                              // with ordinary launches, as all figures but the next
+  std::optional<Spread> overlapped_us;    // with launches as the engine has them, if they differ
   int64_t encoded_bytes = 0;              // of the weight that a product reads
+  double fraction_of_dense = 0.0;         // encoded_bytes / 2 * out * in
   double read_gb_per_s = 0.0;             // encoded_bytes / median, in 10^9 bytes
   double fraction_of_read_ceiling = 0.0;  // of measure_read_bandwidth for so many bytes, same run
   double tflops = 0.0;                    // 2 * out * in * tokens / median: zeros count
-  double speedup = 0.0;                   // over the faster of cuBLAS and cuBLASLt, same operands
+  // What the speed-ups are over, 0 if there is nothing. Of a sparse format, cuSPARSE's too: the
+  // fastest of all that is dense for this shape and these tokens, whatever the sparsity. Of what is
+  // dense: the faster of cuBLAS and cuBLASLt, same operands.
+  double baseline_us = 0.0;
+  double speedup = 0.0;
+  double overlapped_speedup = 0.0;
   bool verified = false;
   double worst_error = 0.0;  // in units of the tolerance (tools/verify_product.h); infinite for NaN
   std::string note;          // why it is not verified, or which algorithms had to be left out
+
+  bool is_dense() const;
 };
 
-// What KernelBenchOptions::formats may name.
-std::vector<std::string_view> kernel_bench_formats();
+// What KernelBenchOptions::formats may name on a device.
+std::vector<std::string_view> kernel_bench_formats(Device device);
 
-// All combinations, the formats through WeightMatrix::matmul. A kernel is verified on every copy of
-// the weight before it is timed, and after the last replay. What fails, for want of memory too, is
-// a result with a note. `on_result` gets every result as soon as it is complete. Throws Error for
-// options that make no sense, and where there is no CUDA device.
+// Throws Error for options that make no sense.
+void check_options(const KernelBenchOptions& options);
+
+// All combinations, the formats through WeightMatrix::matmul, as ProductMeter measures them; shape
+// by shape, what is dense first. What fails, for want of memory too, is a result with a note.
+// `on_result` gets every result as soon as it is complete. Throws Error for options that make no
+// sense.
 std::vector<KernelResult> bench_kernels(const KernelBenchOptions& options,
                                         const std::function<void(const KernelResult&)>& on_result);
 

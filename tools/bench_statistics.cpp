@@ -32,6 +32,10 @@ Spread spread_of(const std::vector<double>& values) {
       .median = quantile_of_sorted(ordered, 0.5), .min = ordered.front(), .max = ordered.back()};
 }
 
+Spread scaled(const Spread& spread, double factor) {
+  return {.median = spread.median * factor, .min = spread.min * factor, .max = spread.max * factor};
+}
+
 double median(const std::vector<double>& values) { return quantile(values, 0.5); }
 
 double mean(const std::vector<double>& values) {

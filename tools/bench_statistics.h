@@ -12,8 +12,9 @@ struct Spread {
   double max = 0.0;
 };
 
-// All take at least one value, in any order, and throw Error without.
+// All that take values take at least one, in any order, and throw Error without.
 Spread spread_of(const std::vector<double>& values);
+Spread scaled(const Spread& spread, double factor);  // in another unit
 double median(const std::vector<double>& values);
 double mean(const std::vector<double>& values);
 

@@ -211,10 +211,6 @@ std::vector<Run> with_decode_steps(std::vector<Run> runs) {
   return runs;
 }
 
-Spread scaled(Spread spread, double factor) {
-  return {.median = spread.median * factor, .min = spread.min * factor, .max = spread.max * factor};
-}
-
 Row throughput_row(const Engine& engine, const ThroughputOptions& options, int64_t batch,
                    const std::vector<Run>& runs) {
   const EngineStats& stats = engine.stats();

@@ -7,17 +7,18 @@
 
 #include "kernels/base/exec.h"
 #include "kernels/base/tensor.h"
+#include "kernels/base/tune_cache.h"
 
 namespace sparsellm {
 
-// A kernel with its operands: enqueue(copy) computes y = x * W^T with that copy of W. The first
-// call for a copy may prepare something and synchronise; all others can be captured in a CUDA
-// graph.
+// A kernel with its operands: enqueue(copy, launches) computes y = x * W^T with that copy of W. The
+// first call for a copy may prepare something and synchronise; all others can be captured in a CUDA
+// graph. On the CPU it returns when y is there.
 class BoundKernel {
  public:
   virtual ~BoundKernel() = default;
-  virtual const std::string& algorithm() const = 0;  // empty if there is but one
-  virtual void enqueue(int64_t copy) = 0;            // throws Error
+  virtual std::string algorithm() const = 0;                  // empty if there is but one
+  virtual void enqueue(int64_t copy, Launches launches) = 0;  // throws Error
 };
 
 // A way to multiply by a weight that takes part in a benchmark: a format of the engine or a
@@ -28,6 +29,8 @@ class Contender {
   virtual ~Contender() = default;
   virtual int64_t copies() const = 0;
   virtual int64_t bytes() const = 0;  // of one copy that a product reads
+  // Whether the two kinds of launches differ.
+  virtual bool overlaps_launches() const { return false; }
   // The algorithms that can be tried for x [tokens, in] and y [tokens, out], at least one. They
   // refer to this object. Throws Error.
   virtual std::vector<std::unique_ptr<BoundKernel>> bind(const Tensor& x, const Tensor& y) = 0;
@@ -35,9 +38,12 @@ class Contender {
 
 // What a contender is made from.
 struct ContenderInput {
-  const Tensor& weight;  // [out, in] on the context's device, contiguous, f16 or bf16, with zeros
+  const Tensor& weight;  // [out, in] on the context's device, contiguous, with zeros; outlives the
+                         // contender
   int64_t rotation_bytes = 0;  // that the copies have together, at least
-  ExecContext& ctx;            // outlives the contender
+  int64_t max_tokens = 0;      // that bind() is called with
+  ExecContext& ctx;            // outlives the contender, as the cache does
+  TuneCache& tune_cache;
 };
 
 }  // namespace sparsellm

@@ -230,7 +230,7 @@ std::optional<EncodedWeight> encode(const PlannedWeight& weight, std::string_vie
   const WeightFormat& to = weight_format(format);
   if (!weight.pruned && weight.stored.form == WeightStore::Form::encoded &&
       weight.stored.format == format) {
-    EncodedWeight stored = input.store().encoded(weight_name(weight.layer));
+    EncodedWeight stored = input.store().encoded(weight_name(weight.layer), input.threads());
     if (stored.version == to.version()) {
       return stored;
     }

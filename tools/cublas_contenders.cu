@@ -63,8 +63,8 @@ class CublasKernel : public BoundKernel {
   CublasKernel(cublasHandle_t handle, const DenseCopies& weights, const Tensor& x, const Tensor& y)
       : handle_(handle), weights_(weights), x_(x), y_(y) {}
 
-  const std::string& algorithm() const override { return algorithm_; }
-  void enqueue(int64_t copy) override {
+  std::string algorithm() const override { return {}; }
+  void enqueue(int64_t copy, Launches) override {
     const float one = 1.0f;
     const float zero = 0.0f;
     const int out = int_size(weights_.out());
@@ -81,7 +81,6 @@ class CublasKernel : public BoundKernel {
   const DenseCopies& weights_;
   Tensor x_;
   Tensor y_;
-  std::string algorithm_;
 };
 
 class CublasContender : public Contender {
@@ -156,8 +155,8 @@ class CublasLtKernel : public BoundKernel {
         choice_(choice),
         algorithm_(std::move(algorithm)) {}
 
-  const std::string& algorithm() const override { return algorithm_; }
-  void enqueue(int64_t copy) override {
+  std::string algorithm() const override { return algorithm_; }
+  void enqueue(int64_t copy, Launches) override {
     const float one = 1.0f;
     const float zero = 0.0f;
     check_cublas(cublasLtMatmul(cuda_.blas, product_.operation.get(), &one, weights_.data(copy),

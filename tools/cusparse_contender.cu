@@ -140,8 +140,8 @@ class CusparseKernel : public BoundKernel {
         algorithm_(algorithm.name),
         prepared_(weights.size()) {}
 
-  const std::string& algorithm() const override { return algorithm_; }
-  void enqueue(int64_t copy) override {
+  std::string algorithm() const override { return algorithm_; }
+  void enqueue(int64_t copy, Launches) override {
     std::optional<Prepared>& prepared = prepared_[static_cast<size_t>(copy)];
     if (!prepared) {
       prepared = prepare(weights_[static_cast<size_t>(copy)]);

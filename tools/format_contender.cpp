@@ -1,111 +1,115 @@
 #include "tools/format_contender.h"
 
 #include <algorithm>
-#include <functional>
-#include <iterator>
 #include <string>
 #include <utility>
 
 #include "kernels/base/buffer.h"
 #include "kernels/base/error.h"
+#include "kernels/base/token_buckets.h"
 #include "sparse/dense/dense.h"
-#include "sparse/weight_matrix.h"
+#include "sparse/registry.h"
 #include "tools/cold_cache.h"
 
 namespace sparsellm {
 namespace {
 
-// Puts another copy of an encoded weight on the device.
-using Loader = std::function<std::unique_ptr<WeightMatrix>()>;
-
-Loader dense_loader(const Tensor& weight) {
-  return [&weight] {
-    OwnedTensor copy = allocate_tensor(weight.device(), weight.dtype(),
-                                       {weight.size(0), weight.size(1)}, "a copy of the weight");
-    copy_bytes(weight.device(), copy.view.raw(), weight.device(), weight.raw(), weight.bytes());
-    return std::make_unique<DenseWeight>(std::move(copy));
-  };
+OwnedTensor copy_to(Device device, const Tensor& from) {
+  OwnedTensor to =
+      allocate_tensor(device, from.dtype(), {from.size(0), from.size(1)}, "a copy of the weight");
+  copy_bytes(device, to.view.raw(), from.device(), from.raw(), from.bytes());
+  return to;
 }
 
-struct Format {
-  std::string_view name;
-  Loader (*encode)(const Tensor& weight);  // once for all copies; `weight` outlives the loader
-};
+std::unique_ptr<WeightMatrix> encode(std::string_view name, const Tensor& weight,
+                                     ExecContext& ctx) {
+  const WeightFormat& format = weight_format(name);
+  if (format.name() == dense_format().name()) {
+    return std::make_unique<DenseWeight>(copy_to(weight.device(), weight));
+  }
+  if (ctx.device.is_cuda()) {
+    if (std::unique_ptr<WeightMatrix> encoded = format.encode_on_device(weight, ctx)) {
+      return encoded;
+    }
+  }
+  const OwnedTensor host = copy_to({}, weight);
+  const std::string reason = format.why_not(host.view);
+  require(reason.empty(), "{}", reason);
+  return format.load(format.encode(host.view, ctx.threads), ctx.device);
+}
 
-constexpr Format kFormats[] = {
-    {"dense", dense_loader},
-};
+// What matmul() takes, and tuning, which is for the bucket of the tokens.
+int64_t workspace_for(const WeightMatrix& weight, int64_t max_tokens) {
+  return weight.workspace_bytes(token_bucket(max_tokens));
+}
 
 class FormatKernel : public BoundKernel {
  public:
-  FormatKernel(const std::vector<std::unique_ptr<WeightMatrix>>& copies, const Tensor& x,
-               const Tensor& y, ExecContext& ctx)
-      : copies_(copies), x_(x), y_(y), ctx_(ctx) {}
+  FormatKernel(FormatContender& contender, const Tensor& x, const Tensor& y)
+      : contender_(contender), x_(x), y_(y) {}
 
-  const std::string& algorithm() const override { return algorithm_; }
-  void enqueue(int64_t copy) override {
-    copies_[static_cast<size_t>(copy)]->matmul(x_, y_, {}, ctx_);
+  std::string algorithm() const override {
+    return contender_.weight(0).plan_text(y_.dtype(), x_.size(0), contender_.context());
+  }
+  void enqueue(int64_t copy, Launches launches) override {
+    ExecContext& ctx = contender_.context();
+    ctx.launches = launches;
+    contender_.weight(copy).matmul(x_, y_, {}, ctx);
   }
 
  private:
-  const std::vector<std::unique_ptr<WeightMatrix>>& copies_;
+  FormatContender& contender_;
   Tensor x_;
   Tensor y_;
-  ExecContext& ctx_;
-  std::string algorithm_;
-};
-
-class FormatContender : public Contender {
- public:
-  FormatContender(const Format& format, const ContenderInput& input) : ctx_(input.ctx) {
-    const Loader load = format.encode(input.weight);
-    copies_.push_back(load());
-    const int64_t copies = cold_copies(bytes(), input.rotation_bytes);
-    while (std::ssize(copies_) < copies) {
-      copies_.push_back(load());
-    }
-  }
-
-  int64_t copies() const override { return std::ssize(copies_); }
-  int64_t bytes() const override { return std::max(copies_.front()->bytes(), int64_t{1}); }
-  std::vector<std::unique_ptr<BoundKernel>> bind(const Tensor& x, const Tensor& y) override {
-    // As the engine does while it loads a model.
-    std::vector<const WeightMatrix*> alike;
-    for (const std::unique_ptr<WeightMatrix>& copy : copies_) {
-      alike.push_back(copy.get());
-    }
-    TuneCache cache;
-    const int64_t tokens[] = {x.size(0)};
-    alike.front()->tune({.alike = alike, .epilogue = {}, .y = y.dtype(), .tokens = tokens}, cache,
-                        ctx_);
-    std::vector<std::unique_ptr<BoundKernel>> kernels;
-    kernels.push_back(std::make_unique<FormatKernel>(copies_, x, y, ctx_));
-    return kernels;
-  }
-
- private:
-  ExecContext& ctx_;
-  std::vector<std::unique_ptr<WeightMatrix>> copies_;
 };
 
 }  // namespace
 
-std::vector<std::string_view> benchmark_formats() {
-  std::vector<std::string_view> names;
-  for (const Format& format : kFormats) {
-    names.push_back(format.name);
+FormatContender::FormatContender(std::string_view format, const ContenderInput& input)
+    : FormatContender(encode(format, input.weight, input.ctx), nullptr, input) {}
+
+FormatContender::FormatContender(const WeightMatrix& weight, const ContenderInput& input)
+    : FormatContender(nullptr, &weight, input) {}
+
+FormatContender::FormatContender(std::unique_ptr<WeightMatrix> owned, const WeightMatrix* weight,
+                                 const ContenderInput& input)
+    : copies_{owned != nullptr ? owned.get() : weight},
+      workspace_(input.ctx.device, workspace_for(*copies_.front(), input.max_tokens)),
+      ctx_{.device = input.ctx.device,
+           .workspace = workspace_,
+           .threads = input.ctx.threads,
+           .cuda = input.ctx.cuda},
+      tune_cache_(input.tune_cache) {
+  if (owned != nullptr) {
+    owned_.push_back(std::move(owned));
   }
-  return names;
+  const WeightMatrix& first = *copies_.front();
+  const int64_t copies = cold_copies(bytes(), input.rotation_bytes);
+  while (std::ssize(copies_) < copies) {
+    std::unique_ptr<WeightMatrix> copy = first.copy();
+    owned_.push_back(copy != nullptr ? std::move(copy)
+                                     : encode(first.format(), input.weight, input.ctx));
+    copies_.push_back(owned_.back().get());
+  }
 }
 
-std::unique_ptr<Contender> make_format_contender(std::string_view format,
-                                                 const ContenderInput& input) {
-  for (const Format& known : kFormats) {
-    if (known.name == format) {
-      return std::make_unique<FormatContender>(known, input);
-    }
-  }
-  fail("unknown format '{}'; use {}", format, fmt::join(benchmark_formats(), ", "));
+int64_t FormatContender::bytes() const { return std::max(copies_.front()->bytes(), int64_t{1}); }
+
+bool FormatContender::overlaps_launches() const {
+  return ctx_.device.is_cuda() && copies_.front()->format() != dense_format().name();
+}
+
+std::vector<std::unique_ptr<BoundKernel>> FormatContender::bind(const Tensor& x, const Tensor& y) {
+  tune(y.dtype(), x.size(0));
+  std::vector<std::unique_ptr<BoundKernel>> kernels;
+  kernels.push_back(std::make_unique<FormatKernel>(*this, x, y));
+  return kernels;
+}
+
+void FormatContender::tune(DType y, int64_t tokens) {
+  ctx_.launches = Launches::overlapping;
+  copies_.front()->tune({.alike = copies_, .epilogue = {}, .y = y, .tokens = {&tokens, 1}},
+                        tune_cache_, ctx_);
 }
 
 }  // namespace sparsellm

@@ -1,9 +1,30 @@
 #include "tools/kernel_report.h"
 
 #include "tools/interrupt.h"
+#include "tools/kernel_summary.h"
 
 namespace sparsellm {
 namespace {
+
+// A figure that does not exist is 0.
+Cell known(double figure) { return figure > 0.0 ? Cell(figure) : Cell(); }
+
+std::vector<Column> summary_columns() {
+  using Kind = Column::Kind;
+  return {
+      {.key = "format", .title = "format", .kind = Kind::text},
+      {.key = "sparsity", .title = "sparsity", .kind = Kind::text},
+      {.key = "launches", .title = "launches", .kind = Kind::text},
+      {.key = "cells", .title = "cells"},
+      {.key = "failed", .title = "failed"},
+      {.key = "faster", .title = "beat dense"},
+      {.key = "percent_faster", .title = "share", .unit = "%", .decimals = 1},
+      {.key = "worst_speedup", .title = "worst", .unit = "x", .decimals = 2},
+      {.key = "worst_cell", .title = "worst cell", .kind = Kind::text},
+  };
+}
+
+}  // namespace
 
 std::vector<Column> kernel_columns() {
   using Kind = Column::Kind;
@@ -14,11 +35,19 @@ std::vector<Column> kernel_columns() {
       {.key = "sparsity", .title = "sparsity", .decimals = 2},
       {.key = "format", .title = "format", .kind = Kind::text},
       {.key = "time_us", .title = "time", .unit = "us", .kind = Kind::spread, .decimals = 1},
+      {.key = "overlapped_us",
+       .title = "overlapped",
+       .unit = "us",
+       .kind = Kind::spread,
+       .decimals = 1},
+      {.key = "baseline_us", .title = "best dense", .unit = "us", .decimals = 1},
+      {.key = "speedup", .title = "speed-up", .unit = "x", .decimals = 2},
+      {.key = "overlapped_speedup", .title = "overlapped", .unit = "x", .decimals = 2},
       {.key = "encoded_bytes", .title = "encoded", .unit = "bytes"},
+      {.key = "percent_of_dense", .title = "of dense", .unit = "%", .decimals = 1},
       {.key = "read_gb_per_s", .title = "read", .unit = "GB/s"},
       {.key = "percent_of_ceiling", .title = "of ceiling", .unit = "%", .decimals = 1},
       {.key = "tflops", .title = "rate", .unit = "TFLOP/s", .decimals = 1},
-      {.key = "speedup", .title = "speed-up", .unit = "x", .decimals = 2},
       {.key = "worst_error", .title = "error", .unit = "of tolerance", .decimals = 2},
       {.key = "algorithm", .title = "algorithm", .kind = Kind::text},
       {.key = "note", .title = "note", .kind = Kind::text},
@@ -29,29 +58,35 @@ Row kernel_row(const KernelResult& result) {
   Row row{result.out, result.in, result.tokens, result.sparsity, result.format};
   if (result.verified) {
     row.insert(row.end(),
-               {Spread{.median = result.median_us, .min = result.min_us, .max = result.max_us},
-                result.encoded_bytes, result.read_gb_per_s, 100.0 * result.fraction_of_read_ceiling,
-                result.tflops});
-    row.emplace_back();
-    if (result.speedup > 0.0) {
-      row.back() = result.speedup;
-    }
+               {result.us, result.overlapped_us ? Cell(*result.overlapped_us) : Cell(),
+                known(result.baseline_us), known(result.speedup), known(result.overlapped_speedup),
+                result.encoded_bytes, 100.0 * result.fraction_of_dense, result.read_gb_per_s,
+                100.0 * result.fraction_of_read_ceiling, result.tflops});
   } else {
-    row.resize(row.size() + 6);
+    row.resize(row.size() + 10);
   }
   row.insert(row.end(), {result.worst_error, result.algorithm,
                          result.verified ? result.note : "NOT VERIFIED: " + result.note});
   return row;
 }
 
-}  // namespace
+void report_kernel_summary(std::span<const KernelResult> results, ReportWriter& report) {
+  report.begin_table("summary", summary_columns());
+  for (const KernelSummary& s : summarize_kernels(results)) {
+    report.add_row({s.format, s.sparsity ? fmt::format("{}", *s.sparsity) : "all",
+                    s.launches == Launches::ordinary ? "ordinary" : "overlapped", s.cells, s.failed,
+                    s.faster, 100.0 * static_cast<double>(s.faster) / static_cast<double>(s.cells),
+                    known(s.worst_speedup), s.worst_cell});
+  }
+}
 
 void report_kernels(const KernelBenchOptions& options, ReportWriter& report) {
   report.begin_table("kernel", kernel_columns());
-  bench_kernels(options, [&](const KernelResult& result) {
+  const std::vector<KernelResult> results = bench_kernels(options, [&](const KernelResult& result) {
     throw_if_interrupted();
     report.add_row(kernel_row(result));
   });
+  report_kernel_summary(results, report);
 }
 
 }  // namespace sparsellm

@@ -27,4 +27,11 @@ std::vector<LinearShape> linear_shapes(const ModelConfig& config);
 // right.
 std::vector<LinearShape> linear_shapes(const std::filesystem::path& config_file);
 
+// What one of `degree` GPUs has of these layers under tensor parallelism (Shoeybi et al.,
+// Megatron-LM, 2019, section 3): q, k, v, gate and up are split by rows, at heads, attention_out
+// and down by columns; routers and the head stay whole. Throws Error unless the degree divides the
+// heads, those of keys and values, and the intermediate size.
+std::vector<LinearShape> linear_shard_shapes(const std::filesystem::path& config_file,
+                                             int64_t degree);
+
 }  // namespace sparsellm

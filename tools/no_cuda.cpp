@@ -1,18 +1,31 @@
 #include "kernels/base/device_cuda.h"
 #include "kernels/base/error.h"
-#include "tools/bench_kernel.h"
+#include "tools/library_contenders.h"
 #include "tools/read_bandwidth_device.h"
+#include "tools/verify_product_device.h"
 
-// Stands in for the CUDA side of the tools in a CPU-only build.
+// Stands in for the CUDA side of the tools in a CPU-only build. What takes a context with a CUDA
+// device is never called, since there is none.
 namespace sparsellm {
 
 double read_bandwidth_cuda(int64_t, ExecContext&) { fail("{}", no_cuda_device_reason()); }
 
-std::vector<std::string_view> kernel_bench_formats() { return {}; }
+void product_reference_cuda(const Tensor&, const Tensor&, const ProductSums&, ExecContext&) {
+  fail("{}", no_cuda_device_reason());
+}
+double product_error_cuda(const Tensor&, const ProductSums&, const Tensor&, ExecContext&) {
+  fail("{}", no_cuda_device_reason());
+}
+void poison_cuda(const Tensor&, ExecContext&) { fail("{}", no_cuda_device_reason()); }
 
-std::vector<KernelResult> bench_kernels(const KernelBenchOptions&,
-                                        const std::function<void(const KernelResult&)>&) {
-  fail("kernels cannot be benchmarked: {}", no_cuda_device_reason());
+std::unique_ptr<Contender> make_cublas_contender(const ContenderInput&) {
+  fail("{}", no_cuda_device_reason());
+}
+std::unique_ptr<Contender> make_cublaslt_contender(const ContenderInput&) {
+  fail("{}", no_cuda_device_reason());
+}
+std::unique_ptr<Contender> make_cusparse_contender(const ContenderInput&) {
+  fail("{}", no_cuda_device_reason());
 }
 
 }  // namespace sparsellm

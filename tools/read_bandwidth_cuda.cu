@@ -106,7 +106,7 @@ double read_bandwidth_cuda(int64_t bytes, ExecContext& ctx) {
     const Buffer warp_sums(ctx.device, shape.warps() * static_cast<int64_t>(sizeof(uint32_t)),
                            "the sums of the bytes read");
     auto* sums = static_cast<uint32_t*>(warp_sums.data());
-    const ReplayTimes times = time_replays(
+    const Spread times = time_replays(
         *ctx.cuda, copies,
         [&](int64_t copy) { enqueue_read(shape, data + copy * vectors, vectors, sums, ctx); },
         repeat);

@@ -6,7 +6,6 @@
 
 #include "kernels/base/cuda_graph.h"
 #include "kernels/base/error.h"
-#include "tools/divergence.h"
 
 namespace sparsellm {
 namespace {
@@ -16,7 +15,7 @@ constexpr double kReplaySeconds = 1e-3;
 constexpr int64_t kMaxGraphPieces = 8192;
 constexpr int64_t kWarmUp = 3;
 
-// Seconds of each replay, from the end of the one before; ascending.
+// Seconds of each replay, from the end of the one before.
 std::vector<double> replay(const CudaContext& cuda, const CudaGraph& graph, int64_t repeat) {
   std::vector<CudaEvent> ends;
   for (int64_t i = 0; i <= repeat; ++i) {
@@ -35,14 +34,13 @@ std::vector<double> replay(const CudaContext& cuda, const CudaGraph& graph, int6
   for (size_t i = 1; i < ends.size(); ++i) {
     seconds.push_back(ends[i].seconds_since(ends[i - 1]));
   }
-  std::sort(seconds.begin(), seconds.end());
   return seconds;
 }
 
 }  // namespace
 
-ReplayTimes time_replays(const CudaContext& cuda, int64_t pieces,
-                         const std::function<void(int64_t)>& enqueue, int64_t repeat) {
+Spread time_replays(const CudaContext& cuda, int64_t pieces,
+                    const std::function<void(int64_t)>& enqueue, int64_t repeat) {
   require(pieces > 0 && repeat > 0, "{} replays of {} pieces of work", repeat, pieces);
   const auto capture = [&](int64_t rounds) {
     return CudaGraph(cuda, [&] {
@@ -62,11 +60,7 @@ ReplayTimes time_replays(const CudaContext& cuda, int64_t pieces,
   if (rounds > 1) {
     graph = capture(rounds);
   }
-  const std::vector<double> seconds = replay(cuda, graph, repeat);
-  const auto share = static_cast<double>(rounds * pieces);
-  return {.median = quantile(seconds, 0.5) / share,
-          .min = seconds.front() / share,
-          .max = seconds.back() / share};
+  return scaled(spread_of(replay(cuda, graph, repeat)), 1.0 / static_cast<double>(rounds * pieces));
 }
 
 }  // namespace sparsellm

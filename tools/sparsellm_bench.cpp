@@ -1,5 +1,5 @@
 // Measures speed: sparsellm-bench throughput --config FILE | --model DIR,
-//                 sparsellm-bench kernel --shape OUTxIN,... | --config FILE,
+//                 sparsellm-bench kernel --shape OUTxIN,... | --config FILE ...,
 //                 sparsellm-bench load --model DIR,
 //                 sparsellm-bench tune --config FILE | --model DIR | --shape OUTxIN,...
 
@@ -54,17 +54,13 @@ struct ThroughputArgs {
   int64_t requests = ArrivalOptions().requests;
 };
 
-// The flags of kernel and tune, which measure single layers.
-struct LayerArgs {
+struct KernelArgs {
   std::vector<std::string> shapes;
-  std::string config;
+  std::vector<std::string> configs;
+  std::vector<int64_t> degrees{1};
   std::string device = "auto";
   std::string dtype = "f16";
   OutputArgs output;
-};
-
-struct KernelArgs {
-  LayerArgs layers;
   KernelBenchOptions options;
   int64_t copies_mib = KernelBenchOptions().rotation_bytes >> 20;
 };
@@ -127,26 +123,30 @@ CLI::App* add_throughput(CLI::App& app, ThroughputArgs& args) {
   return command;
 }
 
-void add_layer_args(CLI::App& command, LayerArgs& args) {
-  CLI::Option* const shape =
-      add_list(command, "--shape", args.shapes, "Outputs x inputs of the layers to measure");
-  shape->type_name("OUTxIN,...");
-  command
-      .add_option("--config", args.config,
-                  "File in the format of config.json: its linear layers that are usually pruned")
-      ->check(not_empty())
-      ->excludes(shape);
-  command.add_option("--device", args.device, "auto, cpu, cuda or cuda:N")->capture_default_str();
-  command.add_option("--dtype", args.dtype, "Of weights and activations: f16 or bf16")
-      ->check(CLI::IsMember({"f16", "bf16"}))
-      ->capture_default_str();
-  add_output_args(command, args.output, OutputTokens::no);
-}
-
 CLI::App* add_kernel(CLI::App& app, KernelArgs& args) {
   CLI::App* const command =
       app.add_subcommand("kernel", "Time of single linear layers by format, sparsity and tokens");
-  add_layer_args(*command, args.layers);
+  CLI::Option* const shape =
+      add_list(*command, "--shape", args.shapes, "Outputs x inputs of the layers to measure");
+  shape->type_name("OUTxIN,...");
+  CLI::Option* const config =
+      command
+          ->add_option("--config", args.configs,
+                       "Files in the format of config.json: their linear layers that are usually "
+                       "pruned, each shape once")
+          ->type_name("FILE ...")
+          ->check(not_empty())
+          ->excludes(shape);
+  add_list(*command, "--tensor-parallel", args.degrees,
+           "What one of so many GPUs has of these layers")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 10))
+      ->needs(config)
+      ->capture_default_str();
+  command->add_option("--device", args.device, "auto, cpu, cuda or cuda:N")->capture_default_str();
+  command->add_option("--dtype", args.dtype, "Of the weights: f16 or bf16")
+      ->check(CLI::IsMember({"f16", "bf16"}))
+      ->capture_default_str();
+  add_output_args(*command, args.output, OutputTokens::no);
   KernelBenchOptions& options = args.options;
   add_list(*command, "--tokens", options.tokens, "Rows of the activations")
       ->check(count())
@@ -217,12 +217,14 @@ Shapes parse_shapes(const std::vector<std::string>& texts) {
 }
 
 // Of --shape, or of the layers in --config that are usually pruned; each shape once.
-Shapes layer_shapes(const LayerArgs& args) {
+Shapes layer_shapes(const KernelArgs& args) {
   Shapes shapes = parse_shapes(args.shapes);
-  if (!args.config.empty()) {
-    for (const LinearShape& layer : linear_shapes(std::filesystem::path(args.config))) {
-      if (layer.pruned) {
-        add_shape({layer.out, layer.in}, shapes);
+  for (const std::string& config : args.configs) {
+    for (const int64_t degree : args.degrees) {
+      for (const LinearShape& layer : linear_shard_shapes(config, degree)) {
+        if (layer.pruned) {
+          add_shape({layer.out, layer.in}, shapes);
+        }
       }
     }
   }
@@ -341,15 +343,15 @@ void throughput(const ThroughputArgs& args, const std::vector<std::string>& comm
 
 void kernel(const KernelArgs& args, const std::vector<std::string>& command_line) {
   KernelBenchOptions options = args.options;
-  options.shapes = layer_shapes(args.layers);
+  options.shapes = layer_shapes(args);
   if (options.shapes.empty()) {
     throw UsageError("there is nothing to benchmark; give --shape OUTxIN or --config FILE");
   }
-  options.dtype = kDTypes.at(args.layers.dtype);
-  options.device = parse_device(args.layers.device);
+  options.dtype = kDTypes.at(args.dtype);
+  options.device = parse_device(args.device);
   options.rotation_bytes = args.copies_mib << 20;
   catch_interrupts();
-  with_report(args.layers.output, describe_environment(options.device, command_line),
+  with_report(args.output, describe_environment(options.device, command_line),
               [&](ReportWriter& report) { report_kernels(options, report); });
 }
 

@@ -203,8 +203,8 @@ void print_fit(const RunArgs& args) {
   const EngineOptions options = engine_options(args.model, options_of(args));
   const Checkpoint checkpoint(args.model.model);
   const WeightStore store(checkpoint);
-  const MemoryFit fit =
-      fit_memory(config, weight_dtype(checkpoint, options.device, options.dtype), options, &store);
+  const MemoryFit fit = fit_memory(config, weight_dtype(checkpoint, options.device, options.dtype),
+                                   options, {.store = &store});
   std::string text = fmt::format("model      {}, {} layers, in {}\n", config.architecture,
                                  config.num_layers, name_of(fit.dtype));
   text += options.device.is_cuda()

@@ -9,12 +9,13 @@
 
 namespace sparsellm {
 
-// y [tokens, out] = x [tokens, in] * w^T, computed by a plain kernel in double, and how far a
+// y [tokens, out] = x [tokens, in] * w^T, computed by a plain loop in double, and how far a
 // result may be from it:
 //   64 * 2^-23 * sum |w||x|   for sums in f32 in any order, on tensor cores too, which truncate
 //                             (Fasi et al., Numerical Behavior of NVIDIA Tensor Cores, 2021)
 //   + the rounding of the result to its dtype.
-// All tensors are contiguous, on the context's CUDA device, in f16 or bf16.
+// All tensors are contiguous and on the context's device: on CUDA in f16 or bf16, on the CPU of any
+// floating dtype.
 class ProductReference {
  public:
   ProductReference(const Tensor& x, const Tensor& w, ExecContext& ctx);
@@ -28,6 +29,9 @@ class ProductReference {
   OwnedTensor magnitudes_;  // f32 [tokens, out], sum |w||x|
   OwnedTensor worst_;       // f32 [1]
 };
+
+// Every byte of what is poisoned: all bits set are a NaN of every floating dtype.
+inline constexpr int kPoison = 0xff;
 
 // Fills y, of any floating dtype, with NaN: what a kernel leaves unwritten is found out.
 void poison(const Tensor& y, ExecContext& ctx);

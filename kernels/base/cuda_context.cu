@@ -1,3 +1,5 @@
+#include <utility>
+
 #include "kernels/base/cuda_context.h"
 #include "kernels/base/cuda_state.cuh"
 
@@ -7,17 +9,21 @@ CudaContext::CudaContext(Device device) : state_(std::make_unique<State>()) {
   state_->device = device;
   check_cuda(cudaSetDevice(device.index));
   check_cuda(cudaStreamCreate(&state_->stream));
+  check_cuda(cudaStreamCreate(&state_->other_stream));
   check_cublas(cublasLtCreate(&state_->blas));
-  state_->blas_workspace = Buffer(device, kWorkspaceBytes, "the workspace of cuBLAS");
+  state_->blas_workspace = Buffer(device, kStreamWorkspaceBytes, "the workspace of cuBLAS");
+  state_->other_blas_workspace = Buffer(device, kStreamWorkspaceBytes, "the workspace of cuBLAS");
   check_cuda(cudaDeviceGetAttribute(&state_->multiprocessors, cudaDevAttrMultiProcessorCount,
                                     device.index));
 }
 
 CudaContext::State::~State() {
   cudaSetDevice(device.index);
-  if (stream != nullptr) {
-    cudaStreamSynchronize(stream);
-    cudaStreamDestroy(stream);
+  for (cudaStream_t one : {stream, other_stream}) {
+    if (one != nullptr) {
+      cudaStreamSynchronize(one);
+      cudaStreamDestroy(one);
+    }
   }
   if (blas != nullptr) {
     cublasLtDestroy(blas);
@@ -28,7 +34,10 @@ CudaContext::~CudaContext() = default;
 
 void CudaContext::make_current() const { check_cuda(cudaSetDevice(state_->device.index)); }
 
-void CudaContext::synchronize() const { check_cuda(cudaStreamSynchronize(state_->stream)); }
+void CudaContext::synchronize() const {
+  check_cuda(cudaStreamSynchronize(state_->stream));
+  check_cuda(cudaStreamSynchronize(state_->other_stream));
+}
 
 void CudaContext::copy_async(void* destination, const void* source, int64_t bytes) const {
   check_cuda(cudaMemcpyAsync(destination, source, static_cast<size_t>(bytes), cudaMemcpyDefault,
@@ -40,6 +49,38 @@ void CudaContext::copy_rows_async(void* destination, int64_t destination_pitch, 
   check_cuda(cudaMemcpy2DAsync(destination, static_cast<size_t>(destination_pitch), source,
                                static_cast<size_t>(source_pitch), static_cast<size_t>(width),
                                static_cast<size_t>(rows), cudaMemcpyDefault, state_->stream));
+}
+
+namespace {
+
+void swap_streams(CudaContext::State& state) {
+  std::swap(state.stream, state.other_stream);
+  std::swap(state.blas_workspace, state.other_blas_workspace);
+}
+
+}  // namespace
+
+OnSideStream::OnSideStream(const CudaContext& context) : context_(context) {
+  swap_streams(context.state());
+}
+OnSideStream::~OnSideStream() { swap_streams(context_.state()); }
+
+struct StreamFence::State {
+  const CudaContext& context;
+  cudaEvent_t event = nullptr;
+};
+
+StreamFence::StreamFence(const CudaContext& context)
+    : state_(std::make_unique<State>(State{.context = context})) {
+  check_cuda(cudaEventCreateWithFlags(&state_->event, cudaEventDisableTiming));
+}
+StreamFence::~StreamFence() { cudaEventDestroy(state_->event); }
+
+void StreamFence::set() {
+  check_cuda(cudaEventRecord(state_->event, state_->context.state().stream));
+}
+void StreamFence::wait() const {
+  check_cuda(cudaStreamWaitEvent(state_->context.state().stream, state_->event));
 }
 
 struct CudaEvent::State {

@@ -13,9 +13,10 @@ namespace sparsellm {
 // build the constructor throws.
 class CudaContext {
  public:
-  // What a context holds of the device's memory for the libraries; as much as cuBLAS recommends for
-  // Hopper, more than older GPUs need.
-  static constexpr int64_t kWorkspaceBytes = 32 << 20;
+  // What a context holds of the device's memory for the libraries: for each of its streams as much
+  // as cuBLAS recommends for Hopper, more than older GPUs need.
+  static constexpr int64_t kStreamWorkspaceBytes = 32 << 20;
+  static constexpr int64_t kWorkspaceBytes = 2 * kStreamWorkspaceBytes;
 
   explicit CudaContext(Device device);  // throws Error
   ~CudaContext();
@@ -28,7 +29,8 @@ class CudaContext {
   // Makes the device the calling thread's, which everything that is enqueued needs.
   void make_current() const;
 
-  // Waits until all that was enqueued is done. Throws Error for a kernel that failed.
+  // Waits until all that was enqueued is done, on both streams (OnSideStream). Throws Error for a
+  // kernel that failed.
   void synchronize() const;
 
   // Enqueues a copy between any two places; memory of the host is that of a PinnedBuffer, and stays
@@ -39,6 +41,37 @@ class CudaContext {
                        int64_t source_pitch, int64_t width, int64_t rows) const;
 
  private:
+  std::unique_ptr<State> state_;
+};
+
+// Sends what is enqueued in a context to a second stream, as long as the object lives; one at a
+// time. The streams overlap, but for what a StreamFence orders.
+class OnSideStream {
+ public:
+  explicit OnSideStream(const CudaContext& context);
+  ~OnSideStream();
+  OnSideStream(const OnSideStream&) = delete;
+  OnSideStream& operator=(const OnSideStream&) = delete;
+
+ private:
+  const CudaContext& context_;
+};
+
+// What is enqueued after wait() on one stream of a context runs after what was enqueued before the
+// latest set() on the other. Also while a graph is captured, which has to end with all that was
+// enqueued on the side stream waited for.
+class StreamFence {
+ public:
+  explicit StreamFence(const CudaContext& context);
+  ~StreamFence();
+  StreamFence(const StreamFence&) = delete;
+  StreamFence& operator=(const StreamFence&) = delete;
+
+  void set();
+  void wait() const;
+
+ private:
+  struct State;
   std::unique_ptr<State> state_;
 };
 

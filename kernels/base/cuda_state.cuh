@@ -21,11 +21,15 @@ struct OpState {
 
 struct CudaContext::State {
   Device device;
-  cudaStream_t stream = nullptr;
+  cudaStream_t stream = nullptr;  // where everything is enqueued
   cublasLtHandle_t blas = nullptr;
-  Buffer blas_workspace;
+  Buffer blas_workspace;  // of what is enqueued
+  // What OnSideStream puts in the place of stream and blas_workspace, and back.
+  cudaStream_t other_stream = nullptr;
+  Buffer other_blas_workspace;
   int multiprocessors = 0;
   std::unique_ptr<OpState> gemm_plans;
+  std::unique_ptr<OpState> record_plans;
 
   State() = default;
   ~State();  // waits for what was enqueued

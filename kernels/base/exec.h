@@ -17,6 +17,13 @@ enum class Sums : uint8_t {
   batch_invariant,  // the same kernel and order whatever the number of rows; the CPU is always so
 };
 
+// Whether a kernel on CUDA may begin while the one before it still runs, as far as it does not need
+// that one's results (programmatic dependent launch).
+enum class Launches : uint8_t {
+  overlapping,  // kernels that can do so
+  ordinary,     // none, for measurements of a kernel by itself
+};
+
 // What an op needs to run, passed down as the last argument: the device, scratch memory, and the
 // threads of the CPU device, or the stream of a CUDA device.
 struct ExecContext {
@@ -25,6 +32,7 @@ struct ExecContext {
   ThreadPool& threads;
   CudaContext* cuda = nullptr;
   Sums sums = Sums::fastest;
+  Launches launches = Launches::overlapping;
   StepTrace* trace = nullptr;  // measures the parts of a step; on CUDA, if asked for
 };
 

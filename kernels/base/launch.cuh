@@ -6,6 +6,14 @@
 
 namespace sparsellm {
 
+// A kernel that was launched to begin early may do so from here on (programmatic dependent launch);
+// it waits for the results of this one by itself.
+__device__ inline void let_next_begin() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
 struct LaunchShape {
   dim3 blocks;
   dim3 threads;

@@ -37,6 +37,16 @@ void CudaContext::synchronize() const {}
 void CudaContext::copy_async(void*, const void*, int64_t) const {}
 void CudaContext::copy_rows_async(void*, int64_t, const void*, int64_t, int64_t, int64_t) const {}
 
+OnSideStream::OnSideStream(const CudaContext& context) : context_(context) {}
+OnSideStream::~OnSideStream() = default;
+
+struct StreamFence::State {};
+
+StreamFence::StreamFence(const CudaContext&) {}
+StreamFence::~StreamFence() = default;
+void StreamFence::set() {}
+void StreamFence::wait() const {}
+
 struct CudaEvent::State {};
 
 CudaEvent::CudaEvent(const CudaContext&, Timing) {}

@@ -104,6 +104,10 @@ class CpuSparseWeight : public WeightMatrix {
 
   int64_t tune(const MatmulTuning&, TuneCache&, ExecContext&) const override { return 0; }
 
+  std::unique_ptr<WeightMatrix> copy() const override {
+    return std::make_unique<CpuSparseWeight>(view_of(e_));
+  }
+
  private:
   EncodedWeight e_;
 };

@@ -47,4 +47,15 @@ int64_t DenseWeight::tune(const MatmulTuning& what, TuneCache& cache, ExecContex
       ctx);
 }
 
+std::unique_ptr<WeightMatrix> DenseWeight::copy() const {
+  const Tensor& from = weight_.view;
+  if (!from.contiguous()) {
+    return nullptr;
+  }
+  OwnedTensor to = allocate_tensor(from.device(), from.dtype(), {from.size(0), from.size(1)},
+                                   "a copy of a weight");
+  copy_bytes(from.device(), to.view.raw(), from.device(), from.raw(), from.bytes());
+  return std::make_unique<DenseWeight>(std::move(to));
+}
+
 }  // namespace sparsellm

@@ -21,6 +21,7 @@ class DenseWeight : public WeightMatrix {
   void expand(Range rows, Tensor dense, ExecContext& ctx) const override;
   int64_t workspace_bytes(int64_t) const override { return 0; }
   int64_t tune(const MatmulTuning& what, TuneCache& cache, ExecContext& ctx) const override;
+  std::unique_ptr<WeightMatrix> copy() const override;
 
  private:
   OwnedTensor weight_;

@@ -32,7 +32,7 @@ class DenseFormat : public WeightFormat {
     return e;
   }
 
-  void validate(const EncodedWeight& e) const override {
+  void validate(const EncodedWeight& e, ThreadPool&) const override {
     require_header(e, *this);
     require(e.version == version(), "version {} of the format {} is not known", e.version, name());
     require_parts(e, {{kValues, part_type(e.dtype), e.rows * e.columns}});

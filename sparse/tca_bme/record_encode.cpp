@@ -135,12 +135,11 @@ void write_record(const RecordLayout& layout, const RecordContent& content, int3
 
 std::vector<TileCounts> count_tiles(const Tensor& w, ThreadPool& threads) {
   const RecordGrid tiles = record_grid(w.size(0), w.size(1), kTile);
-  const int64_t count = tiles.row_blocks * tiles.columns;
-  std::vector<TileCounts> counts(static_cast<size_t>(count));
-  threads.parallel_for(count, kRecordsPerRange, [&](int64_t begin, int64_t end) {
+  std::vector<TileCounts> counts(static_cast<size_t>(tiles.count()));
+  threads.parallel_for(tiles.count(), kRecordsPerRange, [&](int64_t begin, int64_t end) {
     RecordElements elements;
     for (int64_t tile = begin; tile < end; ++tile) {
-      copy_record(w, tile / tiles.columns * kRecordRows, tile % tiles.columns * kTile.columns(),
+      copy_record(w, tiles.row_block(tile) * kRecordRows, tiles.column(tile) * kTile.columns(),
                   kTile.columns(), elements);
       counts[static_cast<size_t>(tile)] = count_tile(elements);
     }
@@ -166,11 +165,8 @@ void fill_starts(std::span<const TileCounts> counts, const RecordLayout& layout,
                  const RecordGrid& grid, int64_t tile_columns, std::span<uint32_t> starts) {
   starts[0] = 0;
   for (int64_t r = 0; r < grid.count(); ++r) {
-    const int64_t row_block = grid.row_block(r);
-    const int32_t bytes = row_block < grid.row_blocks
-                              ? layout.record_bytes(record_bits(counts, layout, tile_columns,
-                                                                row_block, grid.column(r)))
-                              : 0;
+    const int32_t bytes = layout.record_bytes(
+        record_bits(counts, layout, tile_columns, grid.row_block(r), grid.column(r)));
     starts[static_cast<size_t>(r + 1)] =
         starts[static_cast<size_t>(r)] + static_cast<uint32_t>(bytes / kRecordAlignment);
   }
@@ -198,9 +194,6 @@ EncodedWeight encode_records(const Tensor& w, ThreadPool& threads) {
     RecordElements elements;
     RecordContent content;
     for (int64_t r = begin; r < end; ++r) {
-      if (grid.row_block(r) >= grid.row_blocks) {
-        continue;
-      }
       copy_record(w, grid.row_block(r) * kRecordRows, grid.column(r) * layout.columns(),
                   layout.columns(), elements);
       const int32_t values = layout.pairs() ? fill_content<true>(layout, elements, content)

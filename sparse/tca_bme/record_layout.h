@@ -11,11 +11,9 @@ namespace sparsellm::tca_bme {
 // The matrix, filled up with zeros to multiples of 64 rows and of 16 * chunks columns, is cut into
 //   chunks   64 x 16
 //   records  64 x 16 * chunks: `chunks` of them, 4 or 8, from left to right; 8 if values are pairs
-// A group is `group` (8) blocks of 64 rows, one below the other. The records of a group lie column
-// by column, so that what its row blocks hold of the same columns is contiguous; see RecordGrid.
-// Row blocks that fill up the last group have records of 0 bytes. Parts, R being the number of all
-// records:
-//   layout   u32 [4]      chunks, 0 for single or 1 for pair, group, 0
+// The records of the first 64 rows lie from left to right, then those of the next, and so on.
+// Parts, R being the number of records:
+//   layout   u32 [2]      chunks, 0 for single or 1 for pair
 //   starts   u32 [R + 1]  record r has bytes [16 * starts[r], 16 * starts[r + 1])
 //   records  u8 [16 * starts[R]]
 //
@@ -40,9 +38,8 @@ namespace sparsellm::tca_bme {
 // 8 x 8 words are what ldmatrix takes: it hands lane 4 g + t the words of its own elements.
 //
 // What a kernel may rely on once an encoding is validated:
-//   - Records neither overlap nor leave gaps. Those of row blocks that fill up a group are empty:
-//     they have no masks either. Every other one has header_bytes() and a value for each bit, up to
-//     most_record_bytes(); how large the largest is, the differences of `starts` say.
+//   - Records neither overlap nor leave gaps. Each has header_bytes() and a value for each bit, up
+//     to most_record_bytes(); how large the largest is, the differences of `starts` say.
 //   - No bit is set for an element outside of the matrix, nor, for `pair`, for a pair without a
 //     nonzero; the second element of a pair is 0 if it is outside.
 //   - An offset is where the values of the bits before those of its i, par, t end. From the masks
@@ -57,7 +54,6 @@ inline constexpr int32_t kChunkColumns = 16;
 inline constexpr int32_t kChunkElements = kRecordRows * kChunkColumns;
 inline constexpr int32_t kFewChunks = 4;  // in a record
 inline constexpr int32_t kManyChunks = 8;
-inline constexpr int32_t kRecordGroup = 8;       // row blocks
 inline constexpr int32_t kRecordAlignment = 16;  // bytes, of a record
 inline constexpr int32_t kMaskWords = 64;        // of a chunk, or of two
 inline constexpr int32_t kChunkOffsets = 32;
@@ -113,25 +109,19 @@ constexpr RecordLayout record_layout_for(int64_t elements, int64_t nonzeros) {
 
 // The records of a matrix.
 struct RecordGrid {
-  int64_t row_blocks = 0;  // of the matrix
-  int64_t groups = 0;
-  int64_t columns = 0;  // of records
+  int64_t row_blocks = 0;  // of 64 rows
+  int64_t columns = 0;     // of records
 
-  // R, the row blocks that fill up the last group included.
-  constexpr int64_t count() const { return groups * columns * kRecordGroup; }
+  constexpr int64_t count() const { return row_blocks * columns; }
   constexpr int64_t index(int64_t row_block, int64_t column) const {
-    return (row_block / kRecordGroup * columns + column) * kRecordGroup + row_block % kRecordGroup;
+    return row_block * columns + column;
   }
-  constexpr int64_t row_block(int64_t index) const {
-    return index / (columns * kRecordGroup) * kRecordGroup + index % kRecordGroup;
-  }
-  constexpr int64_t column(int64_t index) const { return index / kRecordGroup % columns; }
+  constexpr int64_t row_block(int64_t index) const { return index / columns; }
+  constexpr int64_t column(int64_t index) const { return index % columns; }
 };
 constexpr int64_t ceil_div(int64_t a, int64_t b) { return a / b + (a % b != 0); }
 constexpr RecordGrid record_grid(int64_t rows, int64_t columns, const RecordLayout& layout) {
-  const int64_t row_blocks = ceil_div(rows, kRecordRows);
-  return {.row_blocks = row_blocks,
-          .groups = ceil_div(row_blocks, kRecordGroup),
+  return {.row_blocks = ceil_div(rows, kRecordRows),
           .columns = ceil_div(columns, layout.columns())};
 }
 

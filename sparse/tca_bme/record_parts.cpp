@@ -10,13 +10,8 @@
 namespace sparsellm::tca_bme {
 namespace {
 
-constexpr int64_t kLayoutWords = 4;
+constexpr int64_t kLayoutWords = 2;
 constexpr int64_t kMostRecordBytes = int64_t{UINT32_MAX} * kRecordAlignment;  // of all records
-
-int64_t filled_records(int64_t rows, int64_t columns, const RecordLayout& layout) {
-  const RecordGrid grid = record_grid(rows, columns, layout);
-  return grid.row_blocks * grid.columns;
-}
 
 // That starts reach wherever they are; negative if they do not reach that many headers.
 int64_t most_values(int64_t records, int64_t header_bytes, int64_t value_bytes) {
@@ -32,14 +27,12 @@ RecordLayout read_record_layout(const EncodedWeight& e) {
           safetensors_name(part.type), kLayoutWords * 4);
   std::array<uint32_t, kLayoutWords> words;
   std::memcpy(words.data(), part.bytes.data(), part.bytes.size());
-  const auto& [chunks, values, group, zero] = words;
+  const auto& [chunks, values] = words;
   require(chunks == kFewChunks || chunks == kManyChunks,
           "tca_bme: {} chunks in a record; there are {} or {}", chunks, kFewChunks, kManyChunks);
   require(values <= 1, "tca_bme: values of the kind {}, which is neither 0 nor 1", values);
   require(values == 0 || chunks == kManyChunks, "tca_bme: pairs in records of {} chunks, not {}",
           chunks, kManyChunks);
-  require(group == kRecordGroup, "tca_bme: groups of {} row blocks, not {}", group, kRecordGroup);
-  require(zero == 0, "tca_bme: the last word of the layout is {}, not 0", zero);
   return {.chunks = static_cast<int32_t>(chunks), .values = static_cast<RecordValues>(values)};
 }
 
@@ -47,8 +40,7 @@ NewRecords::NewRecords(const RecordLayout& record_layout, int64_t count)
     : layout(new_part<uint32_t>(std::string(kLayout), PartType::u32, kLayoutWords)),
       starts(new_part<uint32_t>(std::string(kStarts), PartType::u32, count + 1)) {
   const std::array<uint32_t, kLayoutWords> words = {static_cast<uint32_t>(record_layout.chunks),
-                                                    static_cast<uint32_t>(record_layout.values),
-                                                    kRecordGroup, 0};
+                                                    static_cast<uint32_t>(record_layout.values)};
   std::copy(words.begin(), words.end(), layout.values.begin());
 }
 
@@ -73,8 +65,25 @@ EncodedWeight NewRecords::finish(const EncodedWeight& header) {
 
 bool starts_hold(int64_t rows, int64_t columns, int64_t nonzeros) {
   const RecordLayout layout = record_layout_for(rows * columns, nonzeros);
-  return nonzeros <= most_values(filled_records(rows, columns, layout), layout.header_bytes(),
+  return nonzeros <= most_values(record_grid(rows, columns, layout).count(), layout.header_bytes(),
                                  layout.value_bytes());
+}
+
+int64_t expected_record_bytes(int64_t rows, int64_t columns, int64_t nonzeros) {
+  const RecordLayout layout = record_layout_for(rows * columns, nonzeros);
+  const double density = rows * columns == 0
+                             ? 0.0
+                             : static_cast<double>(nonzeros) / static_cast<double>(rows * columns);
+  // A pair is left out if both of its elements are zeros.
+  const double pairs = static_cast<double>(rows) * static_cast<double>(ceil_div(columns, 2)) *
+                       (1.0 - (1.0 - density) * (1.0 - density));
+  const double values =
+      (layout.pairs() ? pairs : static_cast<double>(nonzeros)) * layout.value_bytes();
+  constexpr double kMeanPadding = kRecordAlignment / 2.0 - 1.0;  // values have an even size
+  const int64_t count = record_grid(rows, columns, layout).count();
+  const double records = static_cast<double>(count) * (layout.header_bytes() + kMeanPadding);
+  return static_cast<int64_t>(values + records) +
+         (count + 1 + kLayoutWords) * int64_t{sizeof(uint32_t)};
 }
 
 bool starts_hold_any(int64_t rows, int64_t columns) {
@@ -82,8 +91,8 @@ bool starts_hold_any(int64_t rows, int64_t columns) {
   // least as many as those of pairs, which are for few nonzeros only.
   constexpr RecordLayout kFew{.chunks = kFewChunks, .values = RecordValues::single};
   constexpr RecordLayout kMany{.chunks = kManyChunks, .values = RecordValues::single};
-  return rows * columns <=
-         most_values(filled_records(rows, columns, kFew), kMany.header_bytes(), kFew.value_bytes());
+  return rows * columns <= most_values(record_grid(rows, columns, kFew).count(),
+                                       kMany.header_bytes(), kFew.value_bytes());
 }
 
 }  // namespace sparsellm::tca_bme

@@ -88,7 +88,9 @@ bool starts_hold(int64_t rows, int64_t columns, int64_t nonzeros);
 
 // As the functions of WeightFormat, for encodings of this version.
 EncodedWeight encode_records(const Tensor& w, ThreadPool& threads);  // f16 or bf16
-void validate_records(const EncodedWeight& e);
+void validate_records(const EncodedWeight& e, ThreadPool& threads);
+// Of a matrix whose nonzeros are anywhere.
+int64_t expected_record_bytes(int64_t rows, int64_t columns, int64_t nonzeros);
 std::optional<EncodedWeight> slice_rows_records(const EncodedWeight& e, Range rows);
 std::optional<EncodedWeight> slice_columns_records(const EncodedWeight& e, Range columns);
 std::optional<EncodedWeight> concat_rows_records(std::span<const EncodedWeight* const> parts);

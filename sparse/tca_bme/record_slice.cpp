@@ -74,18 +74,16 @@ bool at_borders(Range range, int64_t size, int64_t step) {
   return range.begin % step == 0 && (end % step == 0 || end == size);
 }
 
-constexpr int64_t kGroupRows = int64_t{kRecordGroup} * kRecordRows;
-
 }  // namespace
 
 std::optional<EncodedWeight> slice_rows_records(const EncodedWeight& e, Range rows) {
-  if (!at_borders(rows, e.rows, kGroupRows)) {
+  if (!at_borders(rows, e.rows, kRecordRows)) {
     return std::nullopt;
   }
   const RecordParts parts(e);
   const RecordGrid sliced = record_grid(rows.count, e.columns, parts.layout);
   const RecordRun run{.from = &parts,
-                      .first = rows.begin / kGroupRows * sliced.columns * kRecordGroup,
+                      .first = parts.grid.index(rows.begin / kRecordRows, 0),
                       .count = sliced.count()};
   return join_runs({&run, 1}, e, parts.layout, rows.count, e.columns);
 }
@@ -98,10 +96,9 @@ std::optional<EncodedWeight> slice_columns_records(const EncodedWeight& e, Range
   const RecordGrid sliced = record_grid(e.rows, columns.count, parts.layout);
   const int64_t first_column = columns.begin / parts.layout.columns();
   std::vector<RecordRun> runs;
-  for (int64_t group = 0; group < parts.grid.groups && sliced.columns > 0; ++group) {
-    runs.push_back({.from = &parts,
-                    .first = (group * parts.grid.columns + first_column) * kRecordGroup,
-                    .count = sliced.columns * kRecordGroup});
+  for (int64_t block = 0; block < sliced.row_blocks && sliced.columns > 0; ++block) {
+    runs.push_back(
+        {.from = &parts, .first = parts.grid.index(block, first_column), .count = sliced.columns});
   }
   return join_runs(runs, e, parts.layout, e.rows, columns.count);
 }
@@ -116,7 +113,7 @@ std::optional<EncodedWeight> concat_rows_records(std::span<const EncodedWeight* 
       continue;  // its layout says nothing
     }
     const RecordParts& added = joined.emplace_back(*part);
-    if (rows % kGroupRows != 0 || added.layout != joined.front().layout) {
+    if (rows % kRecordRows != 0 || added.layout != joined.front().layout) {
       return std::nullopt;
     }
     runs.push_back({.from = &added, .first = 0, .count = added.grid.count()});

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <atomic>
 #include <bit>
 
 #include "kernels/base/error.h"
@@ -113,7 +114,7 @@ int64_t check_record(const RecordLayout& layout, const Place& place,
 
 }  // namespace
 
-void validate_records(const EncodedWeight& e) {
+void validate_records(const EncodedWeight& e, ThreadPool& threads) {
   require(e.dtype == DType::f16 || e.dtype == DType::bf16, "a tca_bme weight of {} values",
           name_of(e.dtype));
   const RecordLayout layout = read_record_layout(e);
@@ -124,27 +125,32 @@ void validate_records(const EncodedWeight& e) {
   const RecordParts parts(e);
   require(parts.starts[0] == 0, "tca_bme: the first start is {}, not 0", parts.starts[0]);
 
-  int64_t nonzeros = 0;
   for (int64_t r = 0; r < grid.count(); ++r) {
     const int64_t begin = parts.starts[static_cast<size_t>(r)];
     const int64_t end = parts.starts[static_cast<size_t>(r + 1)];
     require(begin <= end && end <= std::ssize(parts.records) / kRecordAlignment,
             "tca_bme: record {} goes from start {} to {} of {} bytes", r, begin, end,
             parts.records.size());
-    if (grid.row_block(r) >= grid.row_blocks) {
-      require(begin == end, "tca_bme: record {} is behind the last row, but not empty", r);
-      continue;
-    }
-    nonzeros += check_record(layout,
-                             {.record = r,
-                              .rows = e.rows - grid.row_block(r) * kRecordRows,
-                              .columns = e.columns - grid.column(r) * layout.columns()},
-                             parts.record(r));
   }
   require(std::ssize(parts.records) == int64_t{parts.starts.back()} * kRecordAlignment,
           "tca_bme: {} bytes of records, but the last start is {}", parts.records.size(),
           parts.starts.back());
-  require(nonzeros == e.nonzeros, "tca_bme: {} nonzeros, but {} are stored", e.nonzeros, nonzeros);
+
+  std::atomic<int64_t> nonzeros = 0;
+  constexpr int64_t kRecordsPerRange = 16;
+  threads.parallel_for(grid.count(), kRecordsPerRange, [&](int64_t begin, int64_t end) {
+    int64_t some = 0;
+    for (int64_t r = begin; r < end; ++r) {
+      some += check_record(layout,
+                           {.record = r,
+                            .rows = e.rows - grid.row_block(r) * kRecordRows,
+                            .columns = e.columns - grid.column(r) * layout.columns()},
+                           parts.record(r));
+    }
+    nonzeros += some;
+  });
+  require(nonzeros == e.nonzeros, "tca_bme: {} nonzeros, but {} are stored", e.nonzeros,
+          nonzeros.load());
 }
 
 }  // namespace sparsellm::tca_bme

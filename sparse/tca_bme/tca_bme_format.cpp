@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <string>
 #include <utility>
 
@@ -8,6 +9,7 @@
 #include "sparse/tca_bme/paper_walker.h"
 #include "sparse/tca_bme/record_parts.h"
 #include "sparse/tca_bme/record_walker.h"
+#include "sparse/tca_bme/record_weight_cuda.h"
 #include "sparse/tca_bme/tca_bme.h"
 
 namespace sparsellm {
@@ -43,11 +45,11 @@ class TcaBmeFormat : public WeightFormat {
     return tca_bme::encode_records(w, threads);
   }
 
-  void validate(const EncodedWeight& e) const override {
+  void validate(const EncodedWeight& e, ThreadPool& threads) const override {
     require_header(e, *this);
     require(is_paper(e) || e.version == tca_bme::kRecordVersion,
             "version {} of the format {} is not known", e.version, name());
-    is_paper(e) ? tca_bme::validate_paper(e) : tca_bme::validate_records(e);
+    is_paper(e) ? tca_bme::validate_paper(e) : tca_bme::validate_records(e, threads);
   }
 
   OwnedTensor decode(const EncodedWeight& e, ThreadPool& threads) const override {
@@ -57,6 +59,16 @@ class TcaBmeFormat : public WeightFormat {
 
   int64_t formula_bytes(const EncodedWeight& e) const override {
     return tca_bme::paper_formula_bytes(e);
+  }
+
+  int64_t expected_bytes(const EncodedWeight& e) const override {
+    return tca_bme::expected_record_bytes(e.rows, e.columns, e.nonzeros);
+  }
+
+  int64_t workspace_bytes(const EncodedWeight& e, Device device,
+                          int64_t max_tokens) const override {
+    return device.is_cuda() ? tca_bme::records_workspace_bytes_cuda(e, max_tokens)
+                            : WeightFormat::workspace_bytes(e, device, max_tokens);
   }
 
   std::optional<EncodedWeight> slice(const EncodedWeight& e, Axis axis,
@@ -76,11 +88,31 @@ class TcaBmeFormat : public WeightFormat {
   }
 
   std::unique_ptr<WeightMatrix> load(EncodedWeight e, Device device) const override {
-    require_cpu(device, *this);
+    if (device.is_cuda()) {
+      return tca_bme::load_records_cuda(is_paper(e) ? as_records(e) : std::move(e), device);
+    }
     if (is_paper(e)) {
       return std::make_unique<CpuSparseWeight<PaperWalker>>(std::move(e));
     }
     return std::make_unique<CpuSparseWeight<RecordWalker>>(std::move(e));
+  }
+
+  std::unique_ptr<WeightMatrix> prepare(std::span<const EncodedWeight* const> parts, Device device,
+                                        std::vector<Upload>& copies) const override {
+    return std::any_of(parts.begin(), parts.end(), [](const auto* e) { return is_paper(*e); })
+               ? nullptr
+               : tca_bme::prepare_records_cuda(parts, device, copies);
+  }
+
+  std::unique_ptr<WeightMatrix> encode_on_device(const Tensor& w, ExecContext& ctx) const override {
+    return tca_bme::encode_weight_cuda(w, ctx);
+  }
+
+ private:
+  // There are kernels for version 2 alone.
+  EncodedWeight as_records(const EncodedWeight& e) const {
+    ThreadPool threads;
+    return tca_bme::encode_records(decode(e, threads).view, threads);
   }
 };
 

@@ -77,7 +77,7 @@ class TiledCslFormat : public WeightFormat {
     return e;
   }
 
-  void validate(const EncodedWeight& e) const override {
+  void validate(const EncodedWeight& e, ThreadPool&) const override {
     require_header(e, *this);
     require(e.version == version(), "version {} of the format {} is not known", e.version, name());
     require(e.dtype == DType::f16 || e.dtype == DType::bf16,

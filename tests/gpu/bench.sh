@@ -3,7 +3,9 @@
 #   dense     decoding with dense weights: OPT-13B, Llama-2-7B, OPT-30B; batches of 1 to 64
 #   large     OPT-66B, one request, and 64 that do not fit
 #   breakdown where the time of a step goes, OPT-30B
-#   kernel    matrix products in OPT-30B's shapes
+#   kernel    matrix products in OPT-30B's shapes, dense and with cuSPARSE
+#   tca_bme   the same by bitmap weights, in shapes of OPT and Llama, by sparsity and tokens
+#   shards    bitmap weights in every shape of configs/, on 1, 2 and 4 GPUs (half an hour)
 #   serving   requests that come and go against batches that stay together, Llama-2-7B
 #   load      a checkpoint of 26 GB in the page cache to the GPU (made in $TMPDIR, which needs the room)
 #   trace     gaps between kernels in decode steps of OPT-30B, with CUPTI
@@ -50,7 +52,20 @@ case $section in
     ;;
   kernel)
     "$bench" kernel --config configs/opt-30b.json --tokens 1,8,16,32,64,128,256,1024 \
-      --sparsity 0.5 "$@"
+      --sparsity 0.5 --formats dense,cusparse "$@"
+    ;;
+  tca_bme)
+    large=28672x7168,7168x28672,21504x7168,36864x9216,9216x36864
+    medium=11008x4096,4096x11008,14336x4096,13824x5120
+    small=4096x4096,5120x5120,7168x7168
+    "$bench" kernel --shape "$large,$medium,$small" --tokens 1,8,16,32 \
+      --sparsity 0.4,0.5,0.6,0.7,0.8,0.9 --formats tca_bme "$@"
+    "$bench" kernel --shape "$large,$medium,$small" --tokens 64,128,256,1024,2048 --sparsity 0.6 \
+      --formats tca_bme "$@"
+    ;;
+  shards)
+    "$bench" kernel --config configs/*.json --tensor-parallel 1,2,4 --tokens 1,8,16,32 \
+      --sparsity 0.5,0.6 --formats tca_bme "$@"
     ;;
   serving)
     # 256 requests of other lengths, 32 at a time, against 32 that stay together; then the same in a
@@ -82,7 +97,7 @@ case $section in
     done
     ;;
   *)
-    echo "usage: tests/gpu/bench.sh dense|large|breakdown|kernel|serving|load|trace [BUILD [ARGUMENT ...]]" >&2
+    echo "usage: tests/gpu/bench.sh dense|large|breakdown|kernel|tca_bme|shards|serving|load|trace [BUILD [ARGUMENT ...]]" >&2
     exit 2
     ;;
 esac

@@ -9,11 +9,13 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/base/tune_cache.h"
 #include "kernels/fill_random.h"
 #include "sparse/dense/dense.h"
 #include "tests/gpu/gpu_context.h"
 #include "tests/testing/random.h"
 #include "tests/testing/throws_error.h"
+#include "tools/format_contender.h"
 #include "tools/read_bandwidth.h"
 #include "tools/replay_timer.h"
 #include "tools/verify_product.h"
@@ -157,7 +159,7 @@ TEST_P(BenchKernel, AWrongWeightIsCaught) {
 TEST_P(BenchKernel, ReplaysRunEveryPieceInTurn) {
   const GuardedTensor x = on_gpu({3, 1024});
   std::vector<int64_t> pieces;
-  const ReplayTimes times = time_replays(
+  const Spread times = time_replays(
       gpu->cuda, 3,
       [&](int64_t piece) {
         pieces.push_back(piece);
@@ -184,18 +186,25 @@ struct SmallCase {
   double sparsity = 0.0;
 };
 
-TEST_P(BenchKernel, EveryFormatIsVerified) {
+KernelBenchOptions small_options(DType dtype) {
   KernelBenchOptions options;
-  options.formats = {"cusparse"};
-  for (const std::string_view format : kernel_bench_formats()) {
-    options.formats.emplace_back(format);
-  }
-  options.dtype = GetParam();
+  options.formats = {"tca_bme", "cusparse"};
+  options.dtype = dtype;
   options.repeat = 3;
   options.rotation_bytes = 1 << 18;
   options.device = kGpu;
+  return options;
+}
+
+std::vector<KernelResult> silent_run(const KernelBenchOptions& options) {
+  return bench_kernels(options, [](const KernelResult&) {});
+}
+
+TEST_P(BenchKernel, EveryFormatIsVerified) {
+  KernelBenchOptions options = small_options(GetParam());
   std::vector<KernelResult> results;
-  for (const SmallCase& c : {SmallCase{256, 512, 1, 0.7}, SmallCase{130, 64, 17, 0.0}}) {
+  for (const SmallCase& c : {SmallCase{256, 512, 1, 0.7}, SmallCase{130, 64, 17, 0.0},
+                             SmallCase{512, 320, 130, 0.9}, SmallCase{64, 64, 700, 0.5}}) {
     options.shapes = {{c.out, c.in}};
     options.tokens = {c.tokens};
     options.sparsities = {c.sparsity};
@@ -204,10 +213,10 @@ TEST_P(BenchKernel, EveryFormatIsVerified) {
          bench_kernels(options, [&](const KernelResult& r) { delivered.push_back(r.format); })) {
       results.push_back(std::move(result));
     }
-    std::sort(delivered.begin(), delivered.end());
-    EXPECT_EQ(delivered, (std::vector<std::string>{"cublas", "cublaslt", "cusparse", "dense"}));
+    EXPECT_EQ(delivered,
+              (std::vector<std::string>{"cublas", "cublaslt", "dense", "tca_bme", "cusparse"}));
   }
-  ASSERT_EQ(results.size(), 8u);
+  ASSERT_EQ(results.size(), 20u);
   for (const KernelResult& result : results) {
     SCOPED_TRACE(fmt::format("{} {} {}x{}, {} tokens, sparsity {}: {}", result.format,
                              result.algorithm, result.out, result.in, result.tokens,
@@ -215,13 +224,68 @@ TEST_P(BenchKernel, EveryFormatIsVerified) {
     EXPECT_TRUE(result.verified);
     EXPECT_LE(result.worst_error, 1.0);
     EXPECT_GT(result.encoded_bytes, 0);
-    EXPECT_GT(result.min_us, 0.0);
-    EXPECT_LE(result.min_us, result.median_us);
-    EXPECT_LE(result.median_us, result.max_us);
+    EXPECT_GT(result.us.min, 0.0);
+    EXPECT_LE(result.us.min, result.us.median);
+    EXPECT_LE(result.us.median, result.us.max);
     EXPECT_GT(result.read_gb_per_s, 0.0);
     EXPECT_GT(result.fraction_of_read_ceiling, 0.0);
     EXPECT_GT(result.tflops, 0.0);
-    EXPECT_GT(result.speedup, 0.0);
+    EXPECT_DOUBLE_EQ(result.speedup, result.baseline_us / result.us.median);
+    EXPECT_EQ(result.is_dense(), result.format != "tca_bme" && result.format != "cusparse");
+    const bool ours = result.format == "tca_bme";
+    ASSERT_EQ(result.overlapped_us.has_value(), ours);
+    if (ours) {
+      EXPECT_GT(result.overlapped_us->min, 0.0);
+      EXPECT_DOUBLE_EQ(result.overlapped_speedup,
+                       result.baseline_us / result.overlapped_us->median);
+      EXPECT_TRUE(result.algorithm.starts_with("decode ") ||
+                  result.algorithm.starts_with("expand "));
+    }
+    if (result.is_dense()) {
+      EXPECT_EQ(result.fraction_of_dense, 1.0);
+    }
+  }
+}
+
+TEST_P(BenchKernel, TheBaselineOfASparseFormatIsTheFastestDenseOfTheRun) {
+  KernelBenchOptions options = small_options(GetParam());
+  options.formats = {"tca_bme"};
+  options.shapes = {{256, 512}, {128, 128}};
+  options.tokens = {1, 16};
+  options.sparsities = {0.5, 0.9};
+  const std::vector<KernelResult> results = silent_run(options);
+  ASSERT_EQ(results.size(), 2u * 2u * 2u * 4u);
+  for (const KernelResult& sparse : results) {
+    double fastest = std::numeric_limits<double>::infinity();
+    double library = fastest;
+    for (const KernelResult& other : results) {
+      const bool same = other.out == sparse.out && other.tokens == sparse.tokens;
+      if (same && other.is_dense()) {
+        fastest = std::min(fastest, other.us.median);
+        const bool counts = other.format != "dense" && other.sparsity == sparse.sparsity;
+        library = counts ? std::min(library, other.us.median) : library;
+      }
+    }
+    EXPECT_EQ(sparse.baseline_us, sparse.is_dense() ? library : fastest);
+  }
+}
+
+TEST_P(BenchKernel, CopiesOfAWeightAreEqualAndApart) {
+  const GuardedTensor w = filled({192, 320}, 0.6, 3);
+  TuneCache cache;
+  FormatContender contender("tca_bme", {.weight = w.view(),
+                                        .rotation_bytes = 1 << 18,
+                                        .max_tokens = 8,
+                                        .ctx = gpu->exec,
+                                        .tune_cache = cache});
+  ASSERT_GT(contender.copies(), 3);
+  EXPECT_TRUE(contender.overlaps_launches());
+  for (int64_t copy = 0; copy < contender.copies(); ++copy) {
+    const GuardedTensor expanded = on_gpu({192, 320});
+    contender.weight(copy).expand({.begin = 0, .count = 192}, expanded.view(), gpu->exec);
+    gpu->cuda.synchronize();
+    EXPECT_TRUE(same_bits(expanded.view(), w.view())) << copy;
+    EXPECT_EQ(contender.weight(copy).bytes(), contender.bytes());
   }
 }
 
@@ -235,13 +299,13 @@ TEST_P(BenchKernel, WantOfMemoryIsAResult) {
   options.repeat = 1;
   options.rotation_bytes = 0;
   options.device = kGpu;
-  const std::vector<KernelResult> results = bench_kernels(options, [](const KernelResult&) {});
+  const std::vector<KernelResult> results = silent_run(options);
   ASSERT_EQ(results.size(), 6u);  // cuBLAS, cuBLASLt and dense
   for (size_t i = 0; i < results.size(); ++i) {
     const bool fits = i >= 3;
     EXPECT_EQ(results[i].verified, fits) << results[i].note;
     EXPECT_EQ(results[i].note.find("out of memory") != std::string::npos, !fits);
-    EXPECT_EQ(results[i].median_us > 0.0, fits);
+    EXPECT_EQ(results[i].us.median > 0.0, fits);
   }
 }
 
@@ -255,11 +319,11 @@ TEST_P(BenchKernel, SenselessOptionsAreRefused) {
   const auto refused = [&](auto&& change, std::string_view part) {
     KernelBenchOptions options = good;
     change(options);
-    return throws_error([&] { bench_kernels(options, [](const KernelResult&) {}); }, part);
+    return throws_error([&] { silent_run(options); }, part);
   };
   EXPECT_TRUE(refused([](auto& o) { o.formats = {"coo"}; },
-                      "unknown format 'coo'; use dense, cublas, cublaslt, cusparse"));
-  EXPECT_TRUE(refused([](auto& o) { o.device = {}; }, "cpu"));
+                      "unknown format 'coo'; on cuda:0 use cublas, cublaslt, dense, tiled_csl, "
+                      "tca_bme, cusparse"));
   EXPECT_TRUE(refused([](auto& o) { o.dtype = DType::f32; }, "f32"));
   EXPECT_TRUE(refused([](auto& o) { o.shapes = {{8, 0}}; }, "8x0"));
   EXPECT_TRUE(refused([](auto& o) { o.tokens = {0}; }, "0 tokens"));

@@ -2,7 +2,7 @@
 # Checks the CUDA device on a machine that has one: tests/gpu/check.sh [BUILD [CMAKE-ARGUMENT ...]]
 # Builds the tests in the folder BUILD (build/gpu by default; one that is built already stays as it
 # is), for the GPU that is there, and runs: the tests with the label gpu, the small ones of them
-# under compute-sanitizer (memcheck, racecheck), and the tools on the demo model. Prints a table and
+# under compute-sanitizer (memcheck, racecheck, synccheck), and the tools on the demo model. Prints a table and
 # fails if anything did.
 # Without PCRE2 (install it or pass -DPCRE2_ROOT=DIR) the tests that need its tokenizers are skipped.
 set -uo pipefail
@@ -42,12 +42,14 @@ if [ ! -x "$build/bin/gpu_test" ]; then
     options+=(-DSPARSELLM_PCRE2=OFF)
   fi
   step "configure" cmake -S . -B "$build" -G Ninja "${options[@]}" "$@"
-  step "build" cmake --build "$build" --target gpu_test sparsellm-run sparsellm-eval
+  step "build" cmake --build "$build" --target gpu_test gpu_sparse_test sparsellm-run sparsellm-eval
   [ $failed -eq 0 ] || exit 1
 fi
 tests=$build/bin/gpu_test
+sparse_tests=$build/bin/gpu_sparse_test
 
 step "gpu tests" "$tests" --gtest_brief=1
+step "gpu tests of sparse weights" "$sparse_tests" --gtest_brief=1
 # Not the long ones: a sanitizer makes them several times slower.
 memory='*Ops*:*FillRandom*:*Attention*:*Sample*:*Upload*:*Gemm.Every*:*Gemm.TunedCalls*'
 memory+='-*LargeVocab*:*ALargeLaunch*:*LongPrompt*:*LongContext*:*AllParameters*:*BannedIds*'
@@ -56,6 +58,14 @@ step "memcheck" compute-sanitizer --tool memcheck --leak-check full --error-exit
 races='*Ops.*Norm*:Sample.Slots*:Sample.RowsWith*:Sample.ManyTopKs:*Attention*Nan*:*Attention*Score*'
 step "racecheck" compute-sanitizer --tool racecheck --error-exitcode 1 \
   "$tests" --gtest_brief=1 --gtest_filter="$races"
+step "memcheck of sparse weights" compute-sanitizer --tool memcheck --leak-check full \
+  --error-exitcode 1 "$sparse_tests" --gtest_brief=1 \
+  --gtest_filter='*ProductsOfAllPatterns/f16:*ExpandsAnyRows/f16:*EncodesAsTheCpuDoes/f16'
+# Without expansion: racecheck finds hazards in kernels of cuBLAS.
+step "racecheck of sparse weights" compute-sanitizer --tool racecheck --error-exitcode 1 \
+  "$sparse_tests" --gtest_brief=1 --gtest_filter='*ABatchInvariantRow*/f16:*EncodesAsTheCpuDoes/f16'
+step "synccheck of sparse weights" compute-sanitizer --tool synccheck --error-exitcode 1 \
+  "$sparse_tests" --gtest_brief=1 --gtest_filter='*ProductsOfAllPatterns/*'
 step "memcheck of an engine" compute-sanitizer --tool memcheck --error-exitcode 1 \
   "$build/bin/sparsellm-run" -m tests/data/models/fable-llama-relu-8m --device cuda \
   --no-tune -p "Once upon a time" -n 24

@@ -268,36 +268,187 @@ TEST_P(GpuEngine, OutOfMemoryIsALine) {
   Engine::load(GetParam(), on_gpu());  // the device is as good as before
 }
 
-// Until a format has kernels for GPUs, its models run there as dense ones, with the same values.
-TEST(GpuConvertedModel, RunsAsADenseOne) {
-  if (cuda_device_count() == 0) {
-    GTEST_SKIP() << "there is no CUDA device";
+// Converted models.
+class GpuConvertedModel : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (cuda_device_count() == 0) {
+      GTEST_SKIP() << "there is no CUDA device";
+    }
   }
-  const testing::TempDir directory;
-  const auto convert = [&](const char* format) {
-    const std::filesystem::path output = directory.path() / format;
-    convert_model({.input = testing::data("models/fable-opt-8m"),
+
+  std::filesystem::path convert(const std::string& model, const char* format, double sparsity) {
+    const std::filesystem::path output =
+        directory_.path() / fmt::format("{}-{}-{}", model, format, sparsity);
+    convert_model({.input = testing::data("models") / model,
                    .output = output,
                    .plan = SparsityPlan::uniform(
-                       {.method = parse_prune_method("magnitude"), .sparsity = 0.5}, format)});
+                       {.method = parse_prune_method("magnitude"), .sparsity = sparsity}, format)});
     return output;
-  };
+  }
+
+ private:
+  testing::TempDir directory_;
+};
+
+// Until a format has kernels for GPUs, its models run there as dense ones, with the same values.
+TEST_F(GpuConvertedModel, RunsAsADenseOne) {
+  const std::string model = "fable-opt-8m";
   EngineOptions options = on_gpu();
   options.deterministic = true;
-  Engine plain = Engine::load(convert("dense"), options);
+  Engine plain = Engine::load(convert(model, "dense", 0.5), options);
   const std::vector<Request> requests = requests_of(plain, 5);
   const std::vector<Completion> expected = plain.generate(requests);
   for (const char* format : {"tiled_csl", "tca_bme"}) {
-    const std::filesystem::path output = convert(format);
+    const std::filesystem::path output = convert(model, format, 0.5);
     options.weight_format = "";
-    EXPECT_TRUE(
-        testing::throws_error([&] { Engine::load(output, options); }, "has no kernels for cuda:0"));
+    if (std::string_view(format) == "tiled_csl") {
+      EXPECT_TRUE(testing::throws_error([&] { Engine::load(output, options); },
+                                        "has no kernels for cuda:0"));
+    }
     options.weight_format = "dense";
     Engine engine = Engine::load(output, options);
     const std::vector<Completion> got = engine.generate(requests);
     for (size_t i = 0; i < requests.size(); ++i) {
       expect_same(got[i], expected[i]);
     }
+  }
+}
+
+// The logits of all positions of a prompt.
+std::vector<float> logits_of(Engine& engine, const std::vector<int32_t>& prompt) {
+  std::vector<float> all;
+  Request request;
+  request.prompt = prompt;
+  request.max_tokens = 0;
+  request.score_prompt = true;
+  request.on_logits = [&](int64_t, std::span<const float> logits) {
+    all.insert(all.end(), logits.begin(), logits.end());
+  };
+  EXPECT_EQ(engine.generate({request}).front().error, "");
+  return all;
+}
+
+void expect_close(const std::vector<float>& got, const std::vector<float>& expected,
+                  double tolerance) {
+  ASSERT_EQ(got.size(), expected.size());
+  double worst = 0.0;
+  for (size_t i = 0; i < got.size(); ++i) {
+    ASSERT_FALSE(std::isnan(got[i])) << i;
+    worst = std::max(worst, std::abs(double{got[i]} - double{expected[i]}));
+  }
+  EXPECT_LE(worst, tolerance);
+}
+
+std::vector<int32_t> some_prompt(int64_t length) {
+  std::vector<int32_t> prompt;
+  std::mt19937 engine(5);
+  for (int64_t i = 0; i < length; ++i) {
+    prompt.push_back(static_cast<int32_t>(5 + engine() % 900));
+  }
+  return prompt;
+}
+
+TEST_F(GpuConvertedModel, HasTheLogitsOfTheCpu) {
+  for (const char* model : {"fable-opt-8m", "fable-llama-relu-8m"}) {
+    for (double sparsity : {0.5, 0.9}) {
+      const std::filesystem::path converted = convert(model, "tca_bme", sparsity);
+      EngineOptions options;
+      options.with_tokenizer = false;
+      Engine cpu = Engine::load(converted, options);
+      for (int64_t length : {1, 7, 40, 200}) {
+        SCOPED_TRACE(fmt::format("{}, sparsity {}, {} tokens", model, sparsity, length));
+        const std::vector<int32_t> prompt = some_prompt(length);
+        const std::vector<float> expected = logits_of(cpu, prompt);
+        for (bool deterministic : {false, true}) {
+          options = on_gpu();
+          options.deterministic = deterministic;
+          Engine gpu = Engine::load(converted, options);
+          expect_close(logits_of(gpu, prompt), expected, 2.0 * kTolerance);
+        }
+      }
+    }
+  }
+}
+
+// From dense values to the same bytes as a conversion, on the device.
+TEST_F(GpuConvertedModel, IsLikeACheckpointThatIsConvertedWhileLoading) {
+  for (const char* model : {"fable-opt-8m", "fable-llama-relu-8m"}) {
+    EngineOptions options = on_gpu();
+    options.deterministic = true;
+    const std::filesystem::path directory = convert(model, "tca_bme", 0.6);
+    Engine converted = Engine::load(directory, options);
+    options.weight_format = "tca_bme";
+    Engine plain = Engine::load(convert(model, "dense", 0.6), options);
+    EXPECT_EQ(plain.stats().weight_bytes, converted.stats().weight_bytes);
+    const std::vector<Request> requests = requests_of(plain, 5);
+    const std::vector<Completion> got = plain.generate(requests);
+    const std::vector<Completion> expected = converted.generate(requests);
+    for (size_t i = 0; i < requests.size(); ++i) {
+      expect_same(got[i], expected[i]);
+    }
+    options.dtype = DType::bf16;
+    Engine in_bf16 = Engine::load(directory, options);
+    expect_close(logits_of(in_bf16, some_prompt(20)), logits_of(plain, some_prompt(20)),
+                 16.0 * kTolerance);
+  }
+}
+
+TEST_F(GpuConvertedModel, TakesTheMemoryOfTheFit) {
+  const std::filesystem::path converted = convert("fable-llama-relu-8m", "tca_bme", 0.6);
+  EngineOptions options = on_gpu();
+  const Checkpoint checkpoint(converted);
+  const WeightStore store(checkpoint);
+  const MemoryFit fit =
+      fit_memory(read_model_config(converted), DType::f16, options, {.store = &store});
+  const Engine engine = Engine::load(converted, options);
+  EXPECT_NEAR(static_cast<double>(fit.weights), static_cast<double>(engine.stats().weight_bytes),
+              0.01 * static_cast<double>(fit.weights));
+  EXPECT_EQ(fit.step, engine.stats().workspace_bytes);
+}
+
+TEST_F(GpuConvertedModel, IsRefusedIfItIsDamaged) {
+  const std::filesystem::path converted = convert("fable-opt-8m", "tca_bme", 0.6);
+  const std::filesystem::path file = converted / "model.safetensors";
+  int64_t offset = 0;
+  {
+    const Checkpoint checkpoint(converted);
+    for (const std::string& name : checkpoint.names()) {
+      if (name.ends_with(".tca_bme.records")) {
+        offset =
+            checkpoint.find(name)->bytes.data() - checkpoint.files().front().file().bytes().data();
+      }
+    }
+  }
+  ASSERT_GT(offset, 0);
+  std::fstream bytes(file, std::ios::in | std::ios::out | std::ios::binary);
+  bytes.seekg(offset);
+  const int mask = bytes.get();
+  bytes.seekp(offset);
+  bytes.put(static_cast<char>(mask ^ 1));
+  bytes.close();
+  EXPECT_TRUE(testing::throws_error([&] { Engine::load(converted, on_gpu()); }, "tca_bme: "));
+}
+
+TEST_F(GpuConvertedModel, OfRandomWeights) {
+  const std::filesystem::path config = testing::data("models/fable-llama-relu-8m") / "config.json";
+  for (double sparsity : {0.0, 0.6, 0.9}) {
+    EngineOptions options = on_gpu();
+    options.deterministic = true;
+    options.weight_format = "tca_bme";
+    Engine sparse = Engine::load_random(
+        config, {.dtype = DType::f16, .sparsity = sparsity, .seed = 3, .format = "tca_bme"},
+        options);
+    const MemoryFit fit = fit_memory(read_model_config_file(config), DType::f16, options,
+                                     {.store = nullptr, .density = 1.0 - sparsity});
+    EXPECT_NEAR(static_cast<double>(fit.weights), static_cast<double>(sparse.stats().weight_bytes),
+                0.02 * static_cast<double>(fit.weights));
+    EXPECT_EQ(fit.step, sparse.stats().workspace_bytes);
+    options.weight_format = "dense";
+    Engine dense = Engine::load_random(
+        config, {.dtype = DType::f16, .sparsity = sparsity, .seed = 3, .format = "dense"}, options);
+    expect_close(logits_of(sparse, some_prompt(30)), logits_of(dense, some_prompt(30)),
+                 2.0 * kTolerance);
   }
 }
 

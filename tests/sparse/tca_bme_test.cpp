@@ -439,11 +439,22 @@ TEST(TcaBme, JoinsWholeRowsOfGroupTilesWithoutDecoding) {
   }
 }
 
-TEST(TcaBme, HasNoKernelsForCudaYet) {
+TEST(TcaBme, ExpectsTheBytesOfRandomWeights) {
+  ThreadPool threads(2);
+  for (double density : {0.0, 0.05, 0.1, 0.3, 0.4, 0.5, 1.0}) {
+    const OwnedTensor w =
+        make_weight({.dtype = DType::f16, .rows = 1000, .columns = 700, .density = density}, 7);
+    EncodedWeight e = format().encode(w.view, threads);
+    const auto bytes = static_cast<double>(e.bytes());
+    e.parts.clear();
+    EXPECT_NEAR(static_cast<double>(format().expected_bytes(e)), bytes, 0.01 * bytes) << density;
+  }
+}
+
+TEST(TcaBme, IsRefusedForADeviceThatIsNotThere) {
   const OwnedTensor w = hand_written();
-  EXPECT_TRUE(
-      throws_error([&] { format().load(encode(w.view), {.kind = Device::Kind::cuda, .index = 0}); },
-                   "no kernels for cuda"));
+  const Device none{.kind = Device::Kind::cuda, .index = cuda_device_count()};
+  EXPECT_THROW(format().load(encode(w.view), none), Error);
 }
 
 }  // namespace

@@ -84,6 +84,38 @@ TEST(Bench, OutOfMemoryIsARow) {
       << outcome.out;
 }
 
+TEST(Bench, KernelOnTheCpu) {
+  const Outcome outcome =
+      bench({"kernel", "--device", "cpu", "--config", config("opt-125m.json"), "--tensor-parallel",
+             "4", "--tokens", "2", "--sparsity", "0.7", "--formats", "tca_bme", "--repeat", "1",
+             "--copies-mib", "1", "--format", "json"});
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  const json report = json::parse(outcome.out);
+  EXPECT_TRUE(report.at("environment").contains("commit"));
+  const json rows = report.at("tables")[0].at("rows");
+  ASSERT_EQ(rows.size(), 3u * 2u);  // up and down have the same shape
+  EXPECT_EQ(rows[0].at("out"), 3 * 768 / 4);
+  EXPECT_EQ(rows[0].at("format"), "dense");
+  EXPECT_EQ(rows[1].at("format"), "tca_bme");
+  EXPECT_GT(rows[1].at("speedup"), 0.0);
+  EXPECT_LT(rows[1].at("percent_of_dense"), 60.0);
+  const json summary = report.at("tables")[1].at("rows");
+  ASSERT_EQ(summary.size(), 1u);
+  EXPECT_EQ(summary[0].at("cells"), 3);
+  EXPECT_EQ(summary[0].at("failed"), 0);
+}
+
+// Shapes that configs and degrees have in common are measured once.
+TEST(Bench, KernelOfManyConfigs) {
+  const Outcome outcome =
+      bench({"kernel", "--device", "cpu", "--config", config("opt-125m.json"),
+             config("opt-125m.json"), "--tensor-parallel", "1,2", "--tokens", "1", "--sparsity",
+             "0.5", "--repeat", "1", "--copies-mib", "1", "--format", "jsonl"});
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  // 2304x768, 768x768, 3072x768, 768x3072; 1152x768, 768x384, 1536x768, 768x1536
+  EXPECT_EQ(std::count(outcome.out.begin(), outcome.out.end(), '\n'), 1 + 8) << outcome.out;
+}
+
 TEST(BenchBadInput, OneClearLine) {
   struct Case {
     int exit_code;
@@ -131,6 +163,16 @@ TEST(BenchBadInput, OneClearLine) {
       {2, "--dtype", {"kernel", "--shape", "64x64", "--dtype", "f8"}},
       {2, "--copies-mib", {"kernel", "--shape", "64x64", "--copies-mib", "0"}},
       {1, "/no/such/config", {"kernel", "--config", "/no/such/config"}},
+      {2, "--tensor-parallel", {"kernel", "--shape", "64x64", "--tensor-parallel", "2"}},
+      {2,
+       "--tensor-parallel",
+       {"kernel", "--config", config("opt-125m.json"), "--tensor-parallel", "0"}},
+      {1,
+       "5 GPUs cannot share 12 attention heads",
+       {"kernel", "--config", config("opt-125m.json"), "--tensor-parallel", "5"}},
+      {1,
+       "unknown format 'coo'",
+       {"kernel", "--shape", "64x64", "--device", "cpu", "--formats", "coo"}},
       {2, "--config FILE or --model DIR", {"tune"}},
       {2, "--model", {"tune", "--shape", "64x64", "--model", llama()}},
   };

@@ -143,6 +143,34 @@ TEST(LinearShapes, Experts) {
   EXPECT_EQ(shapes[4].in, 14336);
 }
 
+TEST(LinearShapes, Shards) {
+  EXPECT_EQ(linear_shard_shapes(config("opt-30b"), 1), linear_shapes(config("opt-30b")));
+  const std::vector<LinearShape> expected{
+      {.name = "qkv", .out = 5376, .in = 7168, .count = 48, .pruned = true},
+      {.name = "attention_out", .out = 7168, .in = 1792, .count = 48, .pruned = true},
+      {.name = "up", .out = 7168, .in = 7168, .count = 48, .pruned = true},
+      {.name = "down", .out = 7168, .in = 7168, .count = 48, .pruned = true},
+      {.name = "head", .out = 50272, .in = 7168, .count = 1, .pruned = false},
+  };
+  EXPECT_EQ(linear_shard_shapes(config("opt-30b"), 4), expected);
+  const std::vector<LinearShape> grouped = linear_shard_shapes(config("llama-3.1-8b"), 2);
+  EXPECT_EQ(grouped[0].out, 2048 + 2 * 512);
+  EXPECT_EQ(grouped[2].out, 2 * 7168);
+  const std::vector<LinearShape> experts = linear_shard_shapes(config("mixtral-8x7b"), 4);
+  EXPECT_EQ(experts[2].out, 8);
+  EXPECT_EQ(experts[3].out, 2 * 3584);
+  EXPECT_EQ(experts[3].count, 256);
+  EXPECT_EQ(experts[4].in, 3584);
+  for (const auto& [name, published] : kPublished) {
+    EXPECT_NO_THROW(linear_shard_shapes(config(name), 4)) << name;
+  }
+  EXPECT_TRUE(throws_error([] { linear_shard_shapes(config("opt-13b"), 3); },
+                           "3 GPUs cannot share 40 attention heads"));
+  EXPECT_TRUE(throws_error([] { linear_shard_shapes(config("llama-3.1-8b"), 16); },
+                           "16 GPUs cannot share 8 heads of keys and values"));
+  EXPECT_TRUE(throws_error([] { linear_shard_shapes(config("opt-13b"), 0); }, "0 GPUs"));
+}
+
 TEST(LinearShapes, Errors) {
   const testing::TempDir directory;
   const auto shapes_of = [&](const char* text) {

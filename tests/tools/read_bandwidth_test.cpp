@@ -5,7 +5,6 @@
 #include <cmath>
 
 #include "tests/testing/throws_error.h"
-#include "tools/bench_kernel.h"
 
 namespace sparsellm {
 namespace {
@@ -21,12 +20,6 @@ TEST(ReadBandwidth, OfTheCpu) {
 TEST(ReadBandwidth, OfNothingIsAnError) {
   EXPECT_TRUE(testing::throws_error([] { measure_read_bandwidth({}, 0); }, "reading 0 bytes"));
   EXPECT_TRUE(testing::throws_error([] { measure_read_bandwidth({}, -5); }, "reading -5 bytes"));
-}
-
-TEST(BenchKernels, NeedACudaDevice) {
-  KernelBenchOptions options;
-  EXPECT_TRUE(testing::throws_error([&] { bench_kernels(options, [](const KernelResult&) {}); },
-                                    "benchmarked"));
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include "kernels/base/warp.cuh"
 #include "kernels/cuda_types.cuh"
 #include "tools/verify_product.h"
+#include "tools/verify_product_device.h"
 
 namespace sparsellm {
 namespace {
@@ -83,17 +84,6 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// |result - exact| <= relative * |exact| + absolute for a result rounded to nearest.
-struct Rounding {
-  float relative;
-  float absolute;
-};
-
-Rounding rounding_of(DType dtype) {
-  return dtype == DType::f16 ? Rounding{.relative = 0x1p-11f, .absolute = 0x1p-25f}
-                             : Rounding{.relative = 0x1p-8f, .absolute = FLT_MIN};
-}
-
 // Puts the largest |y - value| / tolerance of `count` elements into worst, which holds 0 or more:
 // such floats are in the order of their bits. A thread takes the elements of its index and every
 // gridDim.x * kThreads-th after it.
@@ -101,7 +91,6 @@ template <class T>
 __global__ void __launch_bounds__(kThreads)
     product_error_kernel(const T* y, const float* values, const float* magnitudes, int64_t count,
                          Rounding rounding, unsigned* worst) {
-  constexpr float kSumTolerance = 64 * 0x1p-23f;
   constexpr unsigned kInfinity = 0x7f800000u;
   unsigned most = 0;
   const int64_t stride = static_cast<int64_t>(gridDim.x) * kThreads;
@@ -120,78 +109,48 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-void check_operand(const Tensor& x, const char* name, const ExecContext& ctx) {
-  require(x.rank() == 2 && x.contiguous() && x.device() == ctx.device,
-          "the reference of a product: {} is {} on {}", name, x.shape_string(),
-          to_string(x.device()));
-}
-
 unsigned blocks_for(int64_t count, int64_t per_block) {
   return static_cast<unsigned>((count + per_block - 1) / per_block);
 }
 
 }  // namespace
 
-ProductReference::ProductReference(const Tensor& x, const Tensor& w, ExecContext& ctx) {
-  check_operand(x, "x", ctx);
-  check_operand(w, "w", ctx);
-  require(x.size(1) == w.size(1) && x.dtype() == w.dtype(),
-          "the reference of a product of {} {} and {} {}", name_of(x.dtype()), x.shape_string(),
-          name_of(w.dtype()), w.shape_string());
+void product_reference_cuda(const Tensor& x, const Tensor& w, const ProductSums& sums,
+                            ExecContext& ctx) {
   const int64_t tokens = x.size(0);
   const int64_t out = w.size(0);
   constexpr int64_t kMaxBlockRows = 65535;  // of a grid
   require(tokens <= kMaxBlockRows * kTile, "the reference of a product of {} tokens", tokens);
-  values_ = allocate_tensor(ctx.device, DType::f32, {tokens, out}, "the reference product");
-  magnitudes_ = allocate_tensor(ctx.device, DType::f32, {tokens, out}, "the reference product");
-  worst_ = allocate_tensor(ctx.device, DType::f32, {1}, "the worst error");
   visit_activation(x.dtype(), [&]<class T>(T) {
     launch(ctx, product_reference_kernel<T>,
            {.blocks = dim3(blocks_for(out, kTile), blocks_for(tokens, kTile)), .threads = kThreads},
            static_cast<const T*>(x.raw()), static_cast<const T*>(w.raw()), tokens, out, x.size(1),
-           values_.view.data<float>(), magnitudes_.view.data<float>());
+           sums.values.data<float>(), sums.magnitudes.data<float>());
   });
 }
 
-double ProductReference::worst_error(const Tensor& y, ExecContext& ctx) const {
-  check_operand(y, "y", ctx);
-  require(y.size(0) <= values_.view.size(0) && y.size(1) == values_.view.size(1),
-          "the reference of a product is {}, y is {}", values_.view.shape_string(),
-          y.shape_string());
-  auto* worst = worst_.view.data<float>();
-  check_cuda(cudaMemsetAsync(worst, 0, sizeof(float), cuda_state(ctx).stream));
+double product_error_cuda(const Tensor& y, const ProductSums& sums, const Tensor& worst,
+                          ExecContext& ctx) {
+  auto* const most = worst.data<float>();
+  check_cuda(cudaMemsetAsync(most, 0, sizeof(float), cuda_state(ctx).stream));
   const int64_t count = y.element_count();
   visit_activation(y.dtype(), [&]<class T>(T) {
-    launch(
-        ctx, product_error_kernel<T>,
-        {.blocks =
-             static_cast<unsigned>(std::min<int64_t>(blocks_for(count, kThreads), kMaxErrorBlocks)),
-         .threads = kThreads},
-        static_cast<const T*>(y.raw()), values_.view.data<float>(), magnitudes_.view.data<float>(),
-        count, rounding_of(y.dtype()), reinterpret_cast<unsigned*>(worst));
+    launch(ctx, product_error_kernel<T>,
+           {.blocks = static_cast<unsigned>(
+                std::min<int64_t>(blocks_for(count, kThreads), kMaxErrorBlocks)),
+            .threads = kThreads},
+           static_cast<const T*>(y.raw()), sums.values.data<float>(), sums.magnitudes.data<float>(),
+           count, rounding_of(y.dtype()), reinterpret_cast<unsigned*>(most));
   });
   ctx.cuda->synchronize();
   float result = 0.0f;
-  copy_bytes({}, &result, ctx.device, worst, sizeof(result));
+  copy_bytes({}, &result, ctx.device, most, sizeof(result));
   return static_cast<double>(result);
 }
 
-void poison(const Tensor& y, ExecContext& ctx) {
-  require(y.contiguous(), "NaN for a tensor {} with gaps", y.shape_string());
-  // All bits set are a NaN of every floating dtype.
+void poison_cuda(const Tensor& y, ExecContext& ctx) {
   check_cuda(
-      cudaMemsetAsync(y.raw(), 0xff, static_cast<size_t>(y.bytes()), cuda_state(ctx).stream));
-}
-
-double verify_product(const std::function<void(int64_t)>& multiply, int64_t copies, const Tensor& y,
-                      const ProductReference& reference, ExecContext& ctx) {
-  double worst = 0.0;
-  for (int64_t copy = 0; copy < copies; ++copy) {
-    poison(y, ctx);
-    multiply(copy);
-    worst = std::max(worst, reference.worst_error(y, ctx));
-  }
-  return worst;
+      cudaMemsetAsync(y.raw(), kPoison, static_cast<size_t>(y.bytes()), cuda_state(ctx).stream));
 }
 
 }  // namespace sparsellm

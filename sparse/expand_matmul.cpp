@@ -1,0 +1,102 @@
+#include "sparse/expand_matmul.h"
+
+#include <algorithm>
+#include <array>
+#include <optional>
+
+#include "kernels/base/cuda_context.h"
+#include "kernels/gemm.h"
+
+namespace sparsellm {
+namespace {
+
+// Pieces begin where the records and tiles of the formats do, and rows of y keep their alignment.
+constexpr int64_t kPieceStep = 512;
+constexpr int64_t kStreams = 2;
+
+int64_t most_piece_rows(int64_t out, int64_t in) {
+  constexpr int64_t kMostBytes = 32 << 20;  // two are in most L2s that there are
+  constexpr int64_t kMostLongRows = 1024;   // fewer leave a device half empty
+  const int64_t row_bytes = std::max<int64_t>(in, 1) * size_of(DType::f16);
+  return std::min(std::max(kMostBytes / row_bytes / kPieceStep * kPieceStep, kMostLongRows), out);
+}
+
+}  // namespace
+
+int64_t expand_piece_rows(int64_t out, int64_t in, int64_t tokens) {
+  // What cuBLAS uses for large products, and multiprocessors as an H100 has them: what matters is
+  // that they are not left idle by a piece a little too large.
+  constexpr int64_t kTileRows = 128;
+  constexpr int64_t kMultiprocessors = 132;
+  const int64_t tile_tokens = tokens < 1024 ? 128 : 256;
+  const int64_t token_tiles = (tokens + tile_tokens - 1) / tile_tokens;
+  const auto rounds = [&](int64_t rows) {
+    const int64_t tiles = (rows + kTileRows - 1) / kTileRows * token_tiles;
+    return (tiles + kMultiprocessors - 1) / kMultiprocessors;
+  };
+  const auto rounds_of_pieces = [&](int64_t rows) {
+    const int64_t at_once = kStreams * rows;
+    return out / at_once * rounds(at_once) + rounds(out % at_once);
+  };
+  const int64_t most = most_piece_rows(out, in);
+  int64_t best = most;
+  // Smaller pieces are nearer to the multiprocessors, but not when all is there anyway.
+  constexpr int64_t kLeastBytes = 4 << 20;
+  const int64_t least =
+      std::max(kLeastBytes / (std::max<int64_t>(in, 1) * size_of(DType::f16)), int64_t{1});
+  for (int64_t rows = most / kPieceStep * kPieceStep; rows >= least; rows -= kPieceStep) {
+    best = rounds_of_pieces(rows) <= rounds_of_pieces(best) ? rows : best;
+  }
+  return best;
+}
+
+std::vector<int64_t> expand_piece_choices(int64_t out, int64_t in, int64_t tokens) {
+  const int64_t most = most_piece_rows(out, in);
+  std::vector<int64_t> choices{expand_piece_rows(out, in, tokens)};
+  for (int64_t parts : {1, 2, 4, 8}) {
+    const int64_t rows =
+        std::min(std::max(most / parts / kPieceStep, int64_t{1}) * kPieceStep, most);
+    if (std::find(choices.begin(), choices.end(), rows) == choices.end()) {
+      choices.push_back(rows);
+    }
+  }
+  return choices;
+}
+
+int64_t expand_matmul_workspace_bytes(int64_t out, int64_t in) {
+  return kStreams * Workspace::tensor_bytes(DType::f16, {most_piece_rows(out, in), in});
+}
+
+void expand_matmul(const ExpandMatmul& how, const Tensor& x, Tensor y, const Epilogue& epilogue,
+                   ExecContext& ctx) {
+  const int64_t out = how.weight.out();
+  auto scratch = ctx.workspace.scope();
+  const auto buffer = [&] { return scratch.tensor(x.dtype(), {how.piece_rows, how.weight.in()}); };
+  const std::array<Tensor, kStreams> buffers{buffer(), buffer()};
+  StreamFence begun(*ctx.cuda);  // the workspace is free, and x there
+  StreamFence done(*ctx.cuda);
+  begun.set();
+  for (int64_t begin = 0; begin < out; begin += how.piece_rows) {
+    const int64_t piece = begin / how.piece_rows;
+    std::optional<OnSideStream> side;
+    if (piece % kStreams == 1) {
+      side.emplace(*ctx.cuda);
+    }
+    if (piece == 1) {
+      begun.wait();
+    }
+    const int64_t count = std::min(how.piece_rows, out - begin);
+    const Tensor dense = buffers[static_cast<size_t>(piece % kStreams)].rows(0, count);
+    how.weight.expand({.begin = begin, .count = count}, dense, ctx);
+    const Tensor bias = epilogue.bias.empty() ? Tensor() : epilogue.bias.rows(begin, count);
+    gemm(x, dense, {.bias = bias, .activation = epilogue.activation}, y.columns(begin, count), ctx);
+    if (side) {
+      done.set();  // the last time counts
+    }
+  }
+  if (how.piece_rows < out) {
+    done.wait();
+  }
+}
+
+}  // namespace sparsellm

@@ -1,0 +1,29 @@
+#include "kernels/base/error.h"
+#include "sparse/tca_bme/record_weight_cuda.h"
+
+// Stands in for the CUDA side of the formats in a CPU-only build.
+namespace sparsellm::tca_bme {
+namespace {
+
+[[noreturn]] void fail_without_cuda() {
+  fail("the weight format tca_bme has no kernels for GPUs in this build");
+}
+
+}  // namespace
+
+std::unique_ptr<WeightMatrix> load_records_cuda(const EncodedWeight&, Device) {
+  fail_without_cuda();
+}
+
+std::unique_ptr<WeightMatrix> prepare_records_cuda(std::span<const EncodedWeight* const>, Device,
+                                                   std::vector<Upload>&) {
+  fail_without_cuda();
+}
+
+std::unique_ptr<WeightMatrix> encode_weight_cuda(const Tensor&, ExecContext&) {
+  fail_without_cuda();
+}
+
+int64_t records_workspace_bytes_cuda(const EncodedWeight&, int64_t) { fail_without_cuda(); }
+
+}  // namespace sparsellm::tca_bme

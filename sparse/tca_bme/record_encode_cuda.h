@@ -1,0 +1,26 @@
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/base/buffer.h"
+#include "kernels/base/exec.h"
+#include "kernels/base/tensor.h"
+#include "sparse/tca_bme/record_layout.h"
+
+namespace sparsellm::tca_bme {
+
+// What encode_records() makes, the same bytes, in the memory of a CUDA device.
+struct DeviceRecords {
+  RecordLayout layout;
+  int64_t nonzeros = 0;
+  uint32_t largest_record = 0;  // bytes
+  Buffer starts;
+  Buffer records;
+};
+
+// Encodes w [rows, columns], f16 or bf16, on the CUDA device of ctx; its rows may be strided. Takes
+// a two-thousandth of its memory besides what it returns; synchronises. Throws Error for more
+// nonzeros than starts hold.
+DeviceRecords encode_records_cuda(const Tensor& w, ExecContext& ctx);
+
+}  // namespace sparsellm::tca_bme

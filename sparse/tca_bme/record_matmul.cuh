@@ -1,0 +1,442 @@
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <type_traits>
+
+#include "kernels/async_copy.cuh"
+#include "sparse/tca_bme/record_tile.cuh"
+
+namespace sparsellm::tca_bme {
+
+constexpr int kBarrierBytes = 1024;
+constexpr int kMaxWarps = 16;
+constexpr int kMaxSlots = 6;
+constexpr int kPieces = 4;                             // in which x arrives
+constexpr int kXBarriers = kMaxWarps * kMaxSlots * 8;  // behind those of the slots
+constexpr int kInboxBarrier = kXBarriers + kPieces * 8;
+
+// y [tokens, rows] = x [tokens, columns] * W^T. Clusters of `split` blocks share the row blocks of
+// W evenly. Within a cluster the record columns are cut into split * passes parts; block `rank`
+// takes parts rank * passes, ..., one after the other, and holds the columns of x that belong to
+// one of them. Of each part, a warp takes an equal share of the (row block, record column) pairs,
+// columns fastest: warps never wait for each other. When a warp leaves a row block, it sends its
+// sums, a tile, to the blocks of the cluster: each of them gets an equal share of every tile, and
+// in the end adds what it got in the order of the columns.
+struct Parameters {
+  const uint8_t* records;
+  const uint32_t* starts;
+  const void* x;
+  void* y;
+  const void* bias;
+  float4* far_inbox;  // of all blocks, if it is in global memory, else null
+  int64_t x_stride, y_stride;
+  int rows, columns, tokens;
+  int record_columns;
+  int split, log_split, passes;
+  int log_warps;
+  int blocks_each, blocks_more;    // row blocks of a cluster; the first blocks_more have one more
+  int columns_each, columns_more;  // record columns of a part, likewise
+  uint32_t inverse[2];             // of columns_each and of columns_each + 1, times 2^32; 0 for one
+  int slots, slot_bytes;
+  int tiles;                                // at most, that the warps of a block send in a pass
+  int owners_at, inbox_at, x_at, slots_at;  // byte offsets in shared memory
+  bool relu;
+  bool x_aligned;  // to 16 bytes, each row
+  bool x_first;    // x is there already and may be asked for before the records
+};
+
+template <int NT>
+constexpr int kMaxThreads = NT <= 2   ? 512
+                            : NT == 4 ? 384
+                                      : 256;
+
+struct Span {
+  int first, count;
+};
+__device__ inline Span row_blocks_of(const Parameters& p, int cluster) {
+  return {cluster * p.blocks_each + min(cluster, p.blocks_more),
+          p.blocks_each + (cluster < p.blocks_more)};
+}
+__device__ inline Span columns_of(const Parameters& p, int part) {
+  return {part * p.columns_each + min(part, p.columns_more),
+          p.columns_each + (part < p.columns_more)};
+}
+// Of `items`, those of a warp.
+__device__ inline Span share_of(const Parameters& p, int items, int warp) {
+  const int first = (items * warp) >> p.log_warps;
+  return {first, ((items * (warp + 1)) >> p.log_warps) - first};
+}
+// item / columns, for the columns of a part
+__device__ inline int row_block_of(const Parameters& p, int item, int columns) {
+  const uint32_t inverse = p.inverse[columns - p.columns_each];
+  return inverse == 0 ? item : static_cast<int>(__umulhi(item, inverse));
+}
+// The first and the last of the warps that have items of row block j: bits 0 to 7 and 8 to 15.
+__device__ inline uint32_t owners_of(const Parameters& p, int blocks, int columns, int j) {
+  const uint32_t items = blocks * columns;
+  const uint32_t first = (((j * columns + 1) << p.log_warps) - 1) / items;
+  const uint32_t last = ((((j + 1) * columns) << p.log_warps) - 1) / items;
+  return first | last << 8;
+}
+
+template <class T>
+__device__ inline T from_float(float v) {
+  if constexpr (std::is_same_v<T, __half>) {
+    return __float2half(v);
+  } else {
+    return __float2bfloat16(v);
+  }
+}
+
+__device__ inline void add(float4& sum, float4 v) {
+  sum.x += v.x;
+  sum.y += v.y;
+  sum.z += v.z;
+  sum.w += v.w;
+}
+
+// The values of one fragment of a tile, 16 rows x 8 tokens.
+template <class T>
+__device__ inline void store_fragment(const Parameters& p, int first_row, int first_token, int lane,
+                                      float4 v) {
+  const int row = first_row + (lane >> 2);
+  const int token = first_token + 2 * (lane & 3);
+  const T* const bias = static_cast<const T*>(p.bias);
+#pragma unroll
+  for (int h = 0; h < 2; ++h) {
+    const int r = row + 8 * h;
+    if (r < p.rows) {
+      const float add = bias != nullptr ? static_cast<float>(bias[r]) : 0.f;
+      const float low = p.relu ? 0.f : -INFINITY;
+      T* const y = static_cast<T*>(p.y) + token * p.y_stride + r;
+      const float a = (h ? v.z : v.x) + add;
+      const float b = (h ? v.w : v.y) + add;
+      if (token < p.tokens) {
+        y[0] = from_float<T>(a < low ? low : a);
+      }
+      if (token + 1 < p.tokens) {
+        y[p.y_stride] = from_float<T>(b < low ? low : b);
+      }
+    }
+  }
+}
+
+// NT: tiles of 8 tokens. CH: chunks of a record. PAIR: records have bits for pairs.
+template <class T, int NT, int CH, bool PAIR>
+__global__ void __launch_bounds__(kMaxThreads<NT>, 1)
+    record_matmul_kernel(const __grid_constant__ Parameters p) {
+#if __CUDA_ARCH__ >= 900
+  static_assert(!PAIR || CH == 8);
+  extern __shared__ __align__(1024) uint8_t shared[];
+  constexpr int kColumnBytes = CH * 32;        // of a record column, in a row of x
+  constexpr int kFragments = 4 * NT;           // of a tile: 16 rows x 8 tokens each
+  constexpr int kTileUnits = kFragments * 32;  // of 16 bytes
+  constexpr int kLogTileUnits = NT == 1 ? 7 : NT == 2 ? 8 : NT == 4 ? 9 : 10;
+  static_assert(1 << kLogTileUnits == kTileUnits);
+  const int lane = threadIdx.x & 31;
+  const int warp = threadIdx.x >> 5;
+  const int warps = 1 << p.log_warps;
+  const int rank = p.split > 1 ? static_cast<int>(cluster_rank()) : 0;
+  const Span blocks = row_blocks_of(p, p.split > 1 ? static_cast<int>(cluster_id()) : blockIdx.x);
+
+  const uint32_t shared0 = shared_address(shared);
+  const uint32_t full = shared0 + warp * kMaxSlots * 8;
+  const uint32_t x_full = shared0 + kXBarriers;
+  const uint32_t inbox_full = shared0 + kInboxBarrier;
+  const uint32_t x0 = shared0 + p.x_at;
+  const uint32_t pitch = (p.columns_each + (p.columns_more != 0)) * kColumnBytes + 16;
+  const uint32_t slot0 = shared0 + p.slots_at + warp * p.slots * p.slot_bytes;
+
+  // What is fetched next: each lane has the table entry of one of the next `loaded` records, and of
+  // one of those behind them, for the table is far away.
+  struct Entries {
+    uint32_t start = 0, end = 0;
+    int loaded = 0;
+  };
+  struct {
+    int pass = -1, next = 0, end = 0, used = 0;
+    Span columns{};
+    Entries now, then;
+  } fetch;
+  const auto load_table = [&] {
+    while (fetch.next == fetch.end && ++fetch.pass < p.passes) {
+      fetch.columns = columns_of(p, rank * p.passes + fetch.pass);
+      const Span mine = share_of(p, blocks.count * fetch.columns.count, warp);
+      fetch.next = mine.first;
+      fetch.end = mine.first + mine.count;
+    }
+    Entries e;
+    e.loaded = min(fetch.end - fetch.next, 32);
+    if (lane < e.loaded) {
+      const int item = fetch.next + lane;
+      const int j = row_block_of(p, item, fetch.columns.count);
+      const uint32_t* const entry = p.starts +
+                                    static_cast<int64_t>(blocks.first + j) * p.record_columns +
+                                    fetch.columns.first + (item - j * fetch.columns.count);
+      e.start = __ldg(entry);
+      e.end = __ldg(entry + 1);
+    }
+    fetch.next += e.loaded;
+    return e;
+  };
+  fetch.now = load_table();
+  fetch.then = load_table();
+
+  uint16_t* const owners = reinterpret_cast<uint16_t*>(shared + p.owners_at);
+  for (int i = threadIdx.x; i < 2 * blocks.count; i += blockDim.x) {
+    owners[i] = owners_of(p, blocks.count, p.columns_each + (i & 1), i >> 1);
+  }
+  if (lane < p.slots) {
+    barrier_init(full + lane * 8, 1);
+  }
+  if (threadIdx.x < kPieces) {
+    barrier_init(x_full + threadIdx.x * 8, blockDim.x);
+  }
+  if (threadIdx.x == 0) {
+    barrier_init(inbox_full, p.split * warps);
+  }
+  barriers_ready();
+  __syncthreads();
+  cluster_started();
+  launch_dependents();
+
+  // x of a pass, piece by piece; columns behind the last as zeros. Tokens behind the last get no x:
+  // what is there instead has its own columns in every product. By all threads.
+  const auto load_x = [&](int pass) {
+    const Span part = columns_of(p, rank * p.passes + pass);
+    const int column0 = part.first * (CH * 16);
+    const int count = part.count * (CH * 16);
+    const int valid = min(max(p.columns - column0, 0), count);
+    const int length = (part.count + kPieces - 1) / kPieces * (CH * 16);
+    const int copied = p.x_aligned ? valid : 0;  // the rest by ordinary stores
+    const T* const source = static_cast<const T*>(p.x) + column0;
+    if (copied < count) {
+#pragma unroll 1
+      for (int token = warp; token < p.tokens; token += warps) {
+#pragma unroll 1
+        for (int i = copied + lane; i < count; i += 32) {
+          store_shared16(x0 + token * pitch + i * 2,
+                         i < valid ? source[token * p.x_stride + i] : T(0.f));
+        }
+      }
+      __syncthreads();
+    }
+#pragma unroll 1
+    for (int s = 0; s < kPieces; ++s) {
+      const int end = min((s + 1) * length, copied);
+#pragma unroll 1
+      for (int token = warp; token < p.tokens; token += warps) {
+        const T* const row = source + token * p.x_stride;
+        const uint32_t to = x0 + token * pitch;
+#pragma unroll 4
+        for (int i = s * length + lane * 8; i < end; i += 256) {
+          copy16(to + i * 2, row + i);
+        }
+      }
+      arrive_with_copies(x_full + s * 8);
+    }
+  };
+  const uint64_t policy = evict_first();
+  const auto ask = [&](int slot) {  // by a whole warp, for the next record
+    if (lane == fetch.used) {
+      const uint32_t bytes = (fetch.now.end - fetch.now.start) * 16;
+      barrier_expect(full + slot * 8, bytes);
+      bulk_load(slot0 + slot * p.slot_bytes,
+                p.records + static_cast<uint64_t>(fetch.now.start) * 16, bytes, full + slot * 8,
+                policy);
+    }
+    if (++fetch.used == fetch.now.loaded) {
+      fetch.used = 0;
+      fetch.now = fetch.then;
+      fetch.then = load_table();
+    }
+  };
+#pragma unroll 1
+  for (int step = 0; step < 2; ++step) {
+    if ((step == 0) == p.x_first) {
+      wait_for_launches_before();  // until here x may be written and y be read
+      load_x(0);
+    } else {
+#pragma unroll 1
+      for (int s = 0; s < p.slots && fetch.now.loaded != 0; ++s) {
+        ask(s);
+      }
+    }
+  }
+
+  RecordDecoder<CH, PAIR> decoder(lane);
+  const uint32_t x_lane =
+      x0 + (NT == 1 ? (lane & 7) * pitch + (lane >> 3) * 16
+                    : ((lane & 7) + (lane >> 4) * 8) * pitch + ((lane >> 3) & 1) * 16);
+  const int log_share = kLogTileUnits - p.log_split;
+  const int share = 1 << log_share;        // units of a tile that a block gets
+  const int entries = p.passes * p.tiles;  // tiles that a block sends
+  const auto far_inbox_of = [&](int block) {
+    return p.far_inbox + (static_cast<int64_t>(blockIdx.x) - rank + block) * entries * kTileUnits;
+  };
+  cluster_wait();
+
+  float acc[4][NT][4];
+  int slot = 0;
+  uint32_t phase = 0;
+  int sent = 0;
+#pragma unroll 1
+  for (int pass = 0; pass < p.passes; ++pass) {
+    if (pass > 0) {
+#pragma unroll 1
+      for (int s = 0; s < kPieces; ++s) {  // also those that nobody had to wait for
+        barrier_wait(x_full + s * 8, (pass - 1) & 1);
+      }
+      __syncthreads();
+      load_x(pass);
+    }
+    const int columns = columns_of(p, rank * p.passes + pass).count;
+    const Span mine = share_of(p, blocks.count * columns, warp);
+    const int piece = (columns + kPieces - 1) / kPieces;  // as in load_x()
+    uint32_t missing = (1u << kPieces) - 1;               // pieces of x that were not waited for
+    int j = row_block_of(p, mine.first, columns);
+    int k = mine.first - j * columns;
+    int left = mine.count;
+#pragma unroll 1
+    while (left > 0) {
+#pragma unroll
+      for (int m = 0; m < 4; ++m) {
+#pragma unroll
+        for (int n = 0; n < NT; ++n) {
+#pragma unroll
+          for (int c = 0; c < 4; ++c) {
+            acc[m][n][c] = 0.f;
+          }
+        }
+      }
+      const int end = min(columns, k + left);
+      left -= end - k;
+#pragma unroll 1
+      for (; k < end; ++k) {
+        if (missing != 0) {
+          const int s = k >= 2 * piece ? 2 + (k >= 3 * piece) : k >= piece;
+          if ((missing >> s & 1) != 0) {
+            barrier_wait(x_full + s * 8, pass & 1);
+            missing &= ~(1u << s);
+          }
+        }
+        barrier_wait(full + slot * 8, phase);
+        multiply_record<T>(acc, slot0 + slot * p.slot_bytes, x_lane + k * kColumnBytes, pitch,
+                           decoder);
+        __syncwarp();
+        if (fetch.now.loaded != 0) {
+          ask(slot);
+        }
+        if (++slot == p.slots) {
+          slot = 0;
+          phase ^= 1;
+        }
+      }
+      const int entry = ((rank * p.passes + pass) * p.tiles + j + warp) * share;
+#pragma unroll
+      for (int f = 0; f < kFragments; ++f) {
+        const float(&v)[4] = acc[f / NT][f % NT];
+        const float4 a = make_float4(v[0], v[1], v[2], v[3]);
+        const int unit = f * 32 + lane;
+        const int to = unit >> log_share;
+        const int at = entry + (unit & (share - 1));
+        if (p.far_inbox != nullptr) {
+          far_inbox_of(to)[at] = a;
+        } else if (p.split > 1) {
+          send(shared0 + p.inbox_at + at * 16, inbox_full, to, a);
+        } else {
+          reinterpret_cast<float4*>(shared + p.inbox_at)[at] = a;
+        }
+      }
+      ++sent;
+      ++j;
+      k = 0;
+    }
+  }
+  if (p.split == 1) {
+    __syncthreads();
+  } else if (p.far_inbox != nullptr) {
+    cluster_arrive();
+    cluster_wait();
+  } else {
+    __syncwarp();
+    if (lane < p.split) {
+      barrier_expect_remote(inbox_full, lane, sent * share * 16);
+    }
+    barrier_wait_cluster(inbox_full, 0);
+  }
+
+  // The tiles of a row block are added in the order of parts and warps.
+  const float4* const inbox =
+      p.far_inbox != nullptr ? far_inbox_of(rank) : reinterpret_cast<float4*>(shared + p.inbox_at);
+  const int parts = p.split * p.passes;
+  const int units = blocks.count * share;
+  // Units and parts of which tiles are read at the same time.
+  constexpr int kUnits = NT >= 4 ? 2 : 1;
+  constexpr int kParts = 4;
+#pragma unroll 1
+  for (int u0 = threadIdx.x; u0 < units; u0 += kUnits * blockDim.x) {
+    float4 sum[kUnits];
+#pragma unroll
+    for (int h = 0; h < kUnits; ++h) {
+      sum[h] = float4{0.f, 0.f, 0.f, 0.f};
+    }
+#pragma unroll 1
+    for (int q0 = 0; q0 < parts; q0 += kParts) {
+      float4 a[kUnits][kParts], b[kUnits][kParts];
+      uint32_t owner[kUnits][kParts];
+      const auto load = [&](int q, int u, int w) {
+        return load_tile(inbox + (q * p.tiles + (u >> log_share) + w) * share + (u & (share - 1)));
+      };
+#pragma unroll
+      for (int h = 0; h < kUnits; ++h) {
+        const int u = min(u0 + h * static_cast<int>(blockDim.x), units - 1);
+        const uint32_t owners_less = owners[2 * (u >> log_share)];
+        const uint32_t owners_more = owners[2 * (u >> log_share) + 1];
+#pragma unroll
+        for (int i = 0; i < kParts; ++i) {
+          const int q = q0 + i;
+          const uint32_t o = q < p.columns_more ? owners_more : owners_less;
+          owner[h][i] = o;
+          a[h][i] = b[h][i] = float4{0.f, 0.f, 0.f, 0.f};
+          if (q < parts) {
+            a[h][i] = load(q, u, o & 255);
+            if ((o & 255) != o >> 8) {
+              b[h][i] = load(q, u, o >> 8);
+            }
+          }
+        }
+      }
+#pragma unroll
+      for (int h = 0; h < kUnits; ++h) {
+        const int u = min(u0 + h * static_cast<int>(blockDim.x), units - 1);
+#pragma unroll
+        for (int i = 0; i < kParts; ++i) {
+          add(sum[h], a[h][i]);
+          if (q0 + i < parts) {
+            const uint32_t o = owner[h][i];
+#pragma unroll 4
+            for (uint32_t w = (o & 255) + 1; w < o >> 8; ++w) {
+              add(sum[h], load(q0 + i, u, w));
+            }
+          }
+          add(sum[h], b[h][i]);
+        }
+      }
+    }
+#pragma unroll
+    for (int h = 0; h < kUnits; ++h) {
+      const int u = u0 + h * blockDim.x;
+      if (u < units) {
+        const int unit = rank * share + (u & (share - 1));
+        const int f = unit >> 5;
+        store_fragment<T>(p, (blocks.first + (u >> log_share)) * 64 + f / NT * 16, f % NT * 8,
+                          unit & 31, sum[h]);
+      }
+    }
+  }
+#endif
+}
+
+}  // namespace sparsellm::tca_bme

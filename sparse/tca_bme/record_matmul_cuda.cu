@@ -1,0 +1,327 @@
+#include <algorithm>
+#include <bit>
+#include <limits>
+#include <optional>
+
+#include "kernels/base/cuda_state.cuh"
+#include "sparse/tca_bme/record_layout.h"
+#include "sparse/tca_bme/record_matmul.cuh"
+#include "sparse/tca_bme/record_matmul_cuda.h"
+
+namespace sparsellm {
+
+namespace {
+
+using tca_bme::ceil_div;
+using tca_bme::Parameters;
+using Kernel = void (*)(Parameters);
+
+constexpr int kTokenTile = 64;        // of one launch
+constexpr int kSharedBytes = 232448;  // that a block may have; each has a multiprocessor of its own
+constexpr int kSlotsWanted = 2;
+constexpr int kTileBytes = 2048;  // for 8 tokens
+
+template <class T, int NT>
+Kernel kernel_for(const RecordMatrix& matrix) {
+  if (matrix.pair) {
+    require(matrix.chunks == 8, "pair records are 8 chunks wide, not {}", matrix.chunks);
+    return &tca_bme::record_matmul_kernel<T, NT, 8, true>;
+  }
+  require(matrix.chunks == 4 || matrix.chunks == 8, "records are 4 or 8 chunks wide, not {}",
+          matrix.chunks);
+  return matrix.chunks == 4 ? &tca_bme::record_matmul_kernel<T, NT, 4, false>
+                            : &tca_bme::record_matmul_kernel<T, NT, 8, false>;
+}
+
+template <class T>
+Kernel kernel_for(const RecordMatrix& matrix, int token_tiles) {
+  switch (token_tiles) {
+    case 1:
+      return kernel_for<T, 1>(matrix);
+    case 2:
+      return kernel_for<T, 2>(matrix);
+    case 4:
+      return kernel_for<T, 4>(matrix);
+    default:
+      return kernel_for<T, 8>(matrix);
+  }
+}
+
+// Of 8 tokens; the kernels are for powers of two.
+int token_tiles_for(int64_t tokens) {
+  const int64_t tiles = ceil_div(std::min<int64_t>(tokens, kTokenTile), 8);
+  return static_cast<int>(std::bit_ceil(static_cast<uint64_t>(tiles)));
+}
+int most_warps(int token_tiles) { return token_tiles <= 2 ? 16 : 8; }
+
+int clusters_of(const RecordMatrix& matrix, int split) {
+  return matrix.clusters[static_cast<size_t>(std::countr_zero(static_cast<unsigned>(split)))];
+}
+
+struct Plan {
+  Parameters parameters{};
+  int clusters = 0;
+  int warps = 0;
+  int shared_bytes = 0;
+  int64_t workspace_bytes = 0;
+};
+
+// Where things are in shared memory; nothing if there is not enough of it, or if the configuration
+// makes no sense for the matrix.
+std::optional<Plan> plan_for(const RecordMatrix& matrix, const RecordMatmulConfig& config,
+                             int token_tiles) {
+  Plan plan;
+  Parameters& p = plan.parameters;
+  const int row_blocks = static_cast<int>(ceil_div(matrix.rows, tca_bme::kRecordRows));
+  p.record_columns =
+      static_cast<int>(ceil_div(matrix.columns, matrix.chunks * tca_bme::kChunkColumns));
+  const int parts = config.split * config.passes;
+  plan.clusters = std::min(clusters_of(matrix, config.split), row_blocks);
+  if (plan.clusters == 0 || parts > p.record_columns || config.warps > most_warps(token_tiles)) {
+    return std::nullopt;
+  }
+  p.split = config.split;
+  p.log_split = std::countr_zero(static_cast<unsigned>(config.split));
+  p.passes = config.passes;
+  p.blocks_each = row_blocks / plan.clusters;
+  p.blocks_more = row_blocks % plan.clusters;
+  p.columns_each = p.record_columns / parts;
+  p.columns_more = p.record_columns % parts;
+  const int blocks = p.blocks_each + (p.blocks_more != 0);
+  const int columns = p.columns_each + (p.columns_more != 0);
+  // The kernel divides in 32 bits.
+  if (int64_t{blocks} * columns * std::max(columns, 2 * config.warps) > INT32_MAX) {
+    return std::nullopt;
+  }
+  for (int i = 0; i < 2; ++i) {
+    const uint64_t d = static_cast<uint64_t>(p.columns_each) + static_cast<uint64_t>(i);
+    p.inverse[i] = d < 2 ? 0 : static_cast<uint32_t>((uint64_t{1} << 32) / d + 1);
+  }
+  plan.warps = config.warps;
+  while (plan.warps > p.blocks_each * p.columns_each) {  // each has work
+    plan.warps /= 2;
+  }
+  p.log_warps = std::countr_zero(static_cast<unsigned>(plan.warps));
+  p.tiles = blocks + plan.warps - 1;
+  // Loads reach 2 bytes behind the values. Bulk copies are faster to aligned slots.
+  p.slot_bytes = static_cast<int>(ceil_div(matrix.largest_record + 2, 128) * 128);
+
+  const int64_t slot_row = int64_t{plan.warps} * p.slot_bytes;
+  const int64_t inbox_bytes = int64_t{p.passes} * p.tiles * token_tiles * kTileBytes;
+  const int64_t x_bytes = int64_t{token_tiles} * 8 *
+                          (int64_t{columns} * matrix.chunks * tca_bme::kChunkColumns * 2 + 16);
+  const int64_t most_slots =
+      config.slots != 0 ? std::min(config.slots, tca_bme::kMaxSlots) : tca_bme::kMaxSlots;
+  p.owners_at = tca_bme::kBarrierBytes;
+  p.inbox_at = static_cast<int>(p.owners_at + ceil_div(4 * blocks, 16) * 16);
+  for (const bool far : {false, true}) {
+    const int64_t x_at = p.inbox_at + (far ? 0 : inbox_bytes);
+    const int64_t slots = std::min((kSharedBytes - x_at - x_bytes - 127) / slot_row, most_slots);
+    if (slots < (far ? 1 : std::min<int64_t>(kSlotsWanted, most_slots))) {
+      continue;
+    }
+    p.x_at = static_cast<int>(x_at);
+    p.slots_at = static_cast<int>(ceil_div(x_at + x_bytes, 128) * 128);
+    p.slots = static_cast<int>(slots);
+    plan.shared_bytes = static_cast<int>(p.slots_at + slots * slot_row);
+    plan.workspace_bytes = far ? inbox_bytes * plan.clusters * p.split : 0;
+    return plan;
+  }
+  return std::nullopt;
+}
+
+struct Choice {
+  RecordMatmulConfig config;
+  int64_t inbox_bytes = 0;  // of all blocks
+};
+
+// What can be tried for a shape, whatever is in its records: x gets half of the shared memory, and
+// inboxes that would take too much memory are left out where there are smaller ones.
+std::vector<Choice> choices(const RecordMatrix& matrix, int token_tiles) {
+  constexpr int64_t kMostXBytes = 116 * 1024;
+  constexpr int64_t kMostInboxBytes = int64_t{64} << 20;
+  const int64_t row_blocks = ceil_div(matrix.rows, tca_bme::kRecordRows);
+  const int64_t record_columns = ceil_div(matrix.columns, matrix.chunks * tca_bme::kChunkColumns);
+  std::vector<Choice> all;
+  int64_t smallest = std::numeric_limits<int64_t>::max();
+  for (const int warps : {8, 16}) {
+    for (int split = 1; split <= 16 && warps <= most_warps(token_tiles); split *= 2) {
+      const int64_t clusters = std::min<int64_t>(clusters_of(matrix, split), row_blocks);
+      int64_t passes = 1;
+      while (ceil_div(record_columns, split * passes) * matrix.chunks * tca_bme::kChunkColumns *
+                 16 * token_tiles >
+             kMostXBytes) {
+        passes *= 2;
+      }
+      if (clusters == 0 || split * passes > record_columns) {
+        continue;
+      }
+      const int64_t tiles = ceil_div(row_blocks, clusters) + warps - 1;
+      const int64_t bytes = passes * tiles * token_tiles * kTileBytes * clusters * split;
+      smallest = std::min(smallest, bytes);
+      for (const int slots : {2, 0}) {
+        all.push_back(
+            {{.split = split, .warps = warps, .passes = static_cast<int>(passes), .slots = slots},
+             bytes});
+      }
+    }
+  }
+  std::erase_if(all, [&](const Choice& choice) {
+    return choice.inbox_bytes > std::max(kMostInboxBytes, smallest);
+  });
+  return all;
+}
+
+// Roughly how long a launch takes: by the records that a block computes, and what comes on top.
+double cost_of(const Plan& plan) {
+  const Parameters& p = plan.parameters;
+  const double blocks = p.blocks_each + (p.blocks_more != 0);
+  const double columns = p.columns_each + (p.columns_more != 0);
+  const double records = blocks * columns * p.passes;
+  // More than two records in flight for each warp help where there are few of them, and cost
+  // bandwidth where there are many.
+  constexpr double kManyRecords = 12;  // of a warp
+  const bool many = records > kManyRecords * plan.warps;
+  const double waiting = p.slots == 1 ? 1.5 : many == (p.slots == 2) ? 1.0 : 1.02;
+  return records * waiting + 4.0 * p.passes + 0.2 * p.tiles * p.passes + 0.5 * p.split;
+}
+
+void launch(const Plan& plan, Kernel kernel, bool early, cudaStream_t stream) {
+  check_cuda(cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
+                                  cudaFuncAttributeMaxDynamicSharedMemorySize, kSharedBytes));
+  if (plan.parameters.split > 8) {
+    check_cuda(cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
+                                    cudaFuncAttributeNonPortableClusterSizeAllowed, 1));
+  }
+  cudaLaunchAttribute attributes[2];
+  attributes[0].id = cudaLaunchAttributeClusterDimension;
+  attributes[0].val.clusterDim.x = static_cast<unsigned>(plan.parameters.split);
+  attributes[0].val.clusterDim.y = 1;
+  attributes[0].val.clusterDim.z = 1;
+  attributes[1].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attributes[1].val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(static_cast<unsigned>(plan.clusters * plan.parameters.split));
+  config.blockDim = dim3(static_cast<unsigned>(plan.warps * 32));
+  config.dynamicSmemBytes = static_cast<size_t>(plan.shared_bytes);
+  config.stream = stream;
+  config.attrs = attributes;
+  config.numAttrs = early ? 2 : 1;
+  check_cuda(cudaLaunchKernelEx(&config, kernel, plan.parameters));
+}
+
+}  // namespace
+
+ClusterCounts count_clusters() {
+  ClusterCounts counts{};
+  int device = 0;
+  int major = 0;
+  check_cuda(cudaGetDevice(&device));
+  check_cuda(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device));
+  if (major < 9) {
+    return counts;
+  }
+  check_cuda(cudaDeviceGetAttribute(counts.data(), cudaDevAttrMultiProcessorCount, device));
+  const void* const kernel =
+      reinterpret_cast<const void*>(&tca_bme::record_matmul_kernel<__half, 1, 4, false>);
+  check_cuda(
+      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kSharedBytes));
+  check_cuda(cudaFuncSetAttribute(kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1));
+  for (size_t i = 1; i < counts.size(); ++i) {
+    cudaLaunchAttribute attribute;
+    attribute.id = cudaLaunchAttributeClusterDimension;
+    attribute.val.clusterDim.x = 1U << i;
+    attribute.val.clusterDim.y = 1;
+    attribute.val.clusterDim.z = 1;
+    cudaLaunchConfig_t config{};
+    config.gridDim = dim3(1U << i);
+    config.blockDim = dim3(256);
+    config.dynamicSmemBytes = kSharedBytes;
+    config.attrs = &attribute;
+    config.numAttrs = 1;
+    if (cudaOccupancyMaxActiveClusters(&counts[i], kernel, &config) != cudaSuccess) {
+      cudaGetLastError();
+      counts[i] = 0;
+    }
+  }
+  return counts;
+}
+
+std::string record_matmul_name(const RecordMatmulConfig& config) {
+  return fmt::format("split {}, {} warps, {} passes, {} slots", config.split, config.warps,
+                     config.passes, config.slots);
+}
+
+std::vector<RecordMatmulConfig> record_matmul_candidates(const RecordMatrix& matrix,
+                                                         int64_t tokens) {
+  const int token_tiles = token_tiles_for(tokens);
+  std::vector<std::pair<double, RecordMatmulConfig>> found;
+  for (const Choice& choice : choices(matrix, token_tiles)) {
+    if (const std::optional<Plan> plan = plan_for(matrix, choice.config, token_tiles)) {
+      found.emplace_back(cost_of(*plan), choice.config);
+    }
+  }
+  std::stable_sort(found.begin(), found.end(),
+                   [](const auto& a, const auto& b) { return a.first < b.first; });
+  std::vector<RecordMatmulConfig> configs;
+  for (const auto& [cost, config] : found) {
+    configs.push_back(config);
+  }
+  return configs;
+}
+
+int64_t record_matmul_workspace_bytes(const RecordMatrix& matrix, int64_t tokens) {
+  int64_t bytes = 0;
+  for (int tiles = 1; tiles <= token_tiles_for(tokens); tiles *= 2) {
+    for (const int chosen_for : {tiles, kTokenTile / 8}) {
+      for (const Choice& choice : choices(matrix, chosen_for)) {
+        bytes = std::max(bytes, choice.inbox_bytes / chosen_for * tiles);
+      }
+    }
+  }
+  return bytes;
+}
+
+void record_matmul_cuda(const RecordMatrix& matrix, const RecordMatmulOperands& operands,
+                        const RecordMatmulConfig& config, cudaStream_t stream) {
+  require(operands.dtype == DType::f16 || operands.dtype == DType::bf16,
+          "a record kernel computes f16 or bf16, not {}", name_of(operands.dtype));
+  if (matrix.rows == 0) {
+    return;
+  }
+  for (int64_t first = 0; first < operands.tokens; first += kTokenTile) {
+    const int64_t tokens = std::min<int64_t>(operands.tokens - first, kTokenTile);
+    const int token_tiles = token_tiles_for(tokens);
+    std::optional<Plan> plan = plan_for(matrix, config, token_tiles);
+    require(plan.has_value(), "no record kernel with {} fits {} tokens of a {} x {} matrix",
+            record_matmul_name(config), tokens, matrix.rows, matrix.columns);
+    Parameters& p = plan->parameters;
+    p.records = matrix.records;
+    p.starts = matrix.starts;
+    p.x = static_cast<const uint16_t*>(operands.x) + first * operands.x_stride;
+    p.y = static_cast<uint16_t*>(operands.y) + first * operands.y_stride;
+    p.bias = operands.bias;
+    p.relu = operands.relu;
+    p.x_first = !operands.early;
+    p.x_stride = operands.x_stride;
+    p.y_stride = operands.y_stride;
+    constexpr int64_t kAligned = 8;  // elements of 16 bytes
+    p.x_aligned = reinterpret_cast<uintptr_t>(p.x) % 16 == 0 &&
+                  (tokens == 1 || operands.x_stride % kAligned == 0) &&
+                  matrix.columns % kAligned == 0;
+    p.rows = static_cast<int>(matrix.rows);
+    p.columns = static_cast<int>(matrix.columns);
+    p.tokens = static_cast<int>(tokens);
+    if (plan->workspace_bytes != 0) {
+      require(operands.workspace != nullptr, "a record kernel without its workspace of {} bytes",
+              plan->workspace_bytes);
+      p.far_inbox = static_cast<float4*>(operands.workspace);
+    }
+    const Kernel kernel = operands.dtype == DType::f16
+                              ? kernel_for<__half>(matrix, token_tiles)
+                              : kernel_for<__nv_bfloat16>(matrix, token_tiles);
+    launch(*plan, kernel, operands.early, stream);
+  }
+}
+
+}  // namespace sparsellm

@@ -1,0 +1,76 @@
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "kernels/base/dtype.h"
+
+namespace sparsellm {
+
+// How many clusters of 1, 2, 4, 8 and 16 thread blocks, each on a multiprocessor of its own, the
+// present device holds at once; all 0 if it has no clusters.
+using ClusterCounts = std::array<int, 5>;
+ClusterCounts count_clusters();
+
+// A matrix in the layout of tca_bme version 2 (sparse/tca_bme/record_layout.h), on the device.
+struct RecordMatrix {
+  const uint8_t* records = nullptr;  // 16-byte aligned
+  const uint32_t* starts = nullptr;  // [R + 1], in units of 16 bytes
+  int64_t rows = 0;
+  int64_t columns = 0;
+  int chunks = 4;
+  bool pair = false;
+  uint32_t largest_record = 0;  // bytes
+  ClusterCounts clusters{};     // of the device
+};
+
+// How a launch is cut up.
+struct RecordMatmulConfig {
+  int split = 1;  // thread blocks of a cluster, which share the columns: 1, 2, 4, 8 or 16
+  int warps = 8;  // of a thread block: 1, 2, 4, 8 or 16
+  int passes =
+      1;          // parts of a thread block's columns, of which x is in shared memory one at a time
+  int slots = 0;  // records in flight for each warp; 0: as many as there is room for
+
+  bool operator==(const RecordMatmulConfig&) const = default;
+};
+std::string record_matmul_name(const RecordMatmulConfig& config);
+
+// y [tokens, rows] = x [tokens, columns] * matrix^T + bias, or the greater of that and 0: f16 or
+// bf16, f32 sums. Nothing behind a row's `columns` elements of x is read. The order of the sums
+// depends on the shape of the matrix and the configuration only, not on the number of tokens.
+struct RecordMatmulOperands {
+  const void* x = nullptr;
+  int64_t x_stride = 0;  // of rows, in elements, as y_stride
+  void* y = nullptr;
+  int64_t y_stride = 0;
+  const void* bias = nullptr;  // [rows] or null
+  bool relu = false;
+  int64_t tokens = 0;
+  DType dtype = DType::f16;
+  // Whether the launch may begin while the one before it still runs (programmatic dependent
+  // launch).
+  bool early = true;
+  void* workspace = nullptr;  // of record_matmul_workspace_bytes(), aligned to 16 bytes
+};
+
+// A launch for every 64 tokens; allocates nothing and does not synchronise. Leaves nothing behind
+// in the workspace that a later launch takes for its own. Throws Error for what the device does not
+// hold.
+void record_matmul_cuda(const RecordMatrix& matrix, const RecordMatmulOperands& operands,
+                        const RecordMatmulConfig& config, cudaStream_t stream);
+
+// The configurations that may be the fastest for so many tokens, the best guess first; none if the
+// device cannot run the kernel (it takes compute capability 9.0). Those for 64 tokens are possible
+// for any number.
+std::vector<RecordMatmulConfig> record_matmul_candidates(const RecordMatrix& matrix,
+                                                         int64_t tokens);
+
+// Of any of the candidates, for so many tokens or fewer.
+int64_t record_matmul_workspace_bytes(const RecordMatrix& matrix, int64_t tokens);
+
+}  // namespace sparsellm

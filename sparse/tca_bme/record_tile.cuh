@@ -1,0 +1,192 @@
+#pragma once
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include <cstdint>
+
+#include "kernels/mma.cuh"
+
+// The product of one record (sparse/tca_bme/record_layout.h) by a warp. Where in the record the
+// values of a lane are comes from the tensor cores: a 1-bit product (mma.m16n8k128, AND and POPC)
+// of the bitmaps with constant masks that select the bits before an element gives the number of
+// values before it, twice over for 2 bytes each, on top of the offset of its group.
+namespace sparsellm::tca_bme {
+
+__device__ inline void load_matrices(uint32_t (&r)[4], uint32_t a) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
+               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+               : "r"(a)
+               : "memory");
+}
+__device__ inline void load_transposed(uint32_t (&r)[4], uint32_t a) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
+               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+               : "r"(a)
+               : "memory");
+}
+__device__ inline uint4 load_shared4(uint32_t a) {
+  uint4 v;
+  asm volatile("ld.shared.v4.u32 {%0,%1,%2,%3}, [%4];"
+               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+               : "r"(a)
+               : "memory");
+  return v;
+}
+template <int OFFSET>
+__device__ inline uint32_t load_half(uint32_t a) {
+  uint32_t v;
+  asm volatile("ld.shared.u16 %0, [%1+%2];" : "=r"(v) : "r"(a), "n"(OFFSET) : "memory");
+  return v;
+}
+// The 4 bytes at a where bit BIT of w is set, else 0.
+template <int BIT>
+__device__ inline uint32_t load_pair(uint32_t w, uint32_t a) {
+  uint32_t v = 0;
+  asm volatile(
+      "{\n.reg .pred p;\n.reg .b32 x;\nand.b32 x, %1, %3;\nsetp.ne.u32 p, x, 0;\n"
+      "@p ld.shared.u32 %0, [%2];\n}"
+      : "+r"(v)
+      : "r"(w), "r"(a), "n"(1u << BIT)
+      : "memory");
+  return v;
+}
+__device__ inline uint32_t permute(uint32_t a, uint32_t b, uint32_t s) {
+  uint32_t d;
+  asm("prmt.b32 %0, %1, %2, %3;" : "=r"(d) : "r"(a), "r"(b), "r"(s));
+  return d;
+}
+// c + lo16(a) * s8(b.byte0) + hi16(a) * s8(b.byte1)
+__device__ inline uint32_t dot2(uint32_t a, uint32_t b, uint32_t c) {
+  uint32_t d;
+  asm("dp2a.lo.u32.s32 %0, %1, %2, %3;" : "=r"(d) : "r"(a), "r"(b), "r"(c));
+  return d;
+}
+// d = c + popc(a & b), a 16 x 128 bits, b 128 x 8 bits.
+__device__ inline void bit_mma(uint32_t (&d)[4], const uint32_t (&a)[2], uint32_t b,
+                               const uint32_t (&c)[4]) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k128.row.col.s32.b1.b1.s32.and.popc "
+      "{%0,%1,%2,%3},{%4,%5},{%6},{%7,%8,%9,%10};"
+      : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3])
+      : "r"(a[0]), "r"(a[1]), "r"(b), "r"(c[0]), "r"(c[1]), "r"(c[2]), "r"(c[3]));
+}
+
+// Row h * 8 + g of the constant operands of the 1-bit product selects, in its own m tile, the bits
+// that come before the second element of a pair (single) or before the pair (pair format).
+template <bool PAIR>
+__device__ inline void before_masks(uint32_t (&am)[2][2], int g, int t) {
+#pragma unroll
+  for (int h = 0; h < 2; ++h) {
+    uint32_t m0 = 0;
+    uint32_t m1 = 0;
+#pragma unroll
+    for (int x = 0; x < 2; ++x) {
+      const int gk = 2 * t + x;
+      if constexpr (PAIR) {
+        const uint32_t q = gk < g;
+        m0 |= (q << (2 * h)) << (16 * x);
+        m1 |= ((1u << (2 * h)) | (q << (2 * h + 1))) << (16 * x);
+      } else {
+        const uint32_t q = gk < g ? 0x101u : gk == g ? 0x001u : 0u;
+        m0 |= (q << (2 * h)) << (16 * x);
+        m1 |= ((0x101u << (2 * h)) | (q << (2 * h + 1))) << (16 * x);
+      }
+    }
+    if constexpr (PAIR) {
+      am[0][h] = m0 * 0x1111u;
+      am[1][h] = m1 * 0x1111u;
+    } else {
+      am[0][h] = m0 | m0 << 4;
+      am[1][h] = m1 | m1 << 4;
+    }
+    asm volatile("" : "+r"(am[0][h]), "+r"(am[1][h]));
+  }
+}
+
+// What a lane keeps for the records of a matrix.
+template <int CH, bool PAIR>
+struct RecordDecoder {
+  uint32_t lane16, offsets_at;
+  uint32_t before[2][2];
+
+  __device__ explicit RecordDecoder(int lane)
+      : lane16(lane * 16), offsets_at(CH * (PAIR ? 64 : 128) + (lane & 3) * 16) {
+    before_masks<PAIR>(before, lane >> 2, lane & 3);
+    asm volatile("" : "+r"(lane16), "+r"(offsets_at));
+  }
+};
+
+// acc += record (shared memory at base) * x (shared memory at xa, row pitch bytes apart).
+template <class T, int NT, int CH, bool PAIR>
+__device__ inline void multiply_record(float (&acc)[4][NT][4], uint32_t base, uint32_t xa,
+                                       uint32_t pitch, const RecordDecoder<CH, PAIR>& decoder) {
+  const auto& [lane16, offsets_at, am] = decoder;
+  uint32_t own[4], turned[4], b[(NT + 1) / 2][4];
+#pragma unroll
+  for (int c = 0; c < CH; ++c) {
+    if (PAIR ? c == 0 : c % 4 == 0) {
+      load_transposed(turned, base + lane16 + c * 128);
+      load_matrices(own, base + lane16 + c * 128);
+    }
+    const uint32_t w = own[PAIR ? c / 2 : c % 4];
+    const uint32_t x = turned[PAIR ? c / 2 : c % 4];
+    if (NT > 1 || (c & 1) == 0) {
+#pragma unroll
+      for (int n = 0; n < (NT + 1) / 2; ++n) {
+        load_matrices(b[n], xa + n * 16 * pitch + c * 32);
+      }
+    }
+    uint32_t d[2][2][4];
+    const uint4 o = load_shared4(base + offsets_at + c * 64);
+    const uint32_t x0 = PAIR ? ((x >> (8 * (c & 1))) & 0x000f000fu) * 0x1111u
+                             : (x & 0x0f0f0f0fu) | ((x << 4) & 0xf0f0f0f0u);
+    const uint32_t x1 = PAIR ? ((x >> (8 * (c & 1) + 4)) & 0x000f000fu) * 0x1111u
+                             : (x & 0xf0f0f0f0u) | ((x >> 4) & 0x0f0f0f0fu);
+    const uint32_t c0[4] = {dot2(o.x, 0x0001u, base), dot2(o.x, 0x0100u, base),
+                            dot2(o.y, 0x0001u, base), dot2(o.y, 0x0100u, base)};
+    bit_mma(d[0][0], am[0], x0, c0);
+    bit_mma(d[0][1], am[1], x0, c0);
+    const uint32_t c1[4] = {dot2(o.z, 0x0001u, base), dot2(o.z, 0x0100u, base),
+                            dot2(o.w, 0x0001u, base), dot2(o.w, 0x0100u, base)};
+    bit_mma(d[1][0], am[0], x1, c1);
+    bit_mma(d[1][1], am[1], x1, c1);
+    const auto tile = [&]<int I>() {
+      uint32_t a[4];
+      const uint32_t(&d0)[4] = d[I >> 1][0];
+      const uint32_t(&d1)[4] = d[I >> 1][1];
+      constexpr int J = (I & 1) * 2;
+      if constexpr (PAIR) {
+        const uint32_t wc = w >> (8 * (c & 1));
+        a[0] = load_pair<2 * I>(wc, d0[J]);
+        a[1] = load_pair<2 * I + 16>(wc, d0[J + 1]);
+        a[2] = load_pair<2 * I + 1>(wc, d1[J]);
+        a[3] = load_pair<2 * I + 17>(wc, d1[J + 1]);
+      } else {
+        const uint32_t ws = w >> (2 * I);
+        const uint32_t z0 = ws & 0x01010101u;
+        const uint32_t z1 = ws & 0x02020202u;
+        // A u16 load leaves bytes 2 and 3 zero: the selector takes those where a bit is missing.
+        a[0] = permute(load_half<-2>(d0[J]), load_half<0>(d0[J]),
+                       z0 * static_cast<uint32_t>(-0x22) + 0x7632u);
+        a[1] =
+            permute(load_half<-2>(d0[J + 1]), load_half<0>(d0[J + 1]), dot2(z0, 0xDE00u, 0x7632u));
+        a[2] = permute(load_half<-2>(d1[J]), load_half<0>(d1[J]),
+                       z1 * static_cast<uint32_t>(-0x11) + 0x7632u);
+        a[3] =
+            permute(load_half<-2>(d1[J + 1]), load_half<0>(d1[J + 1]), dot2(z1, 0xEF00u, 0x7632u));
+      }
+#pragma unroll
+      for (int n = 0; n < NT; ++n) {
+        const int h = NT == 1 ? (c & 1) * 2 : (n & 1) * 2;
+        mma<T>(acc[I][n], a, b[n / 2][h], b[n / 2][h + 1]);
+      }
+    };
+    tile.template operator()<0>();
+    tile.template operator()<1>();
+    tile.template operator()<2>();
+    tile.template operator()<3>();
+  }
+}
+
+}  // namespace sparsellm::tca_bme

@@ -1,0 +1,208 @@
+#include <algorithm>
+#include <limits>
+#include <map>
+#include <optional>
+#include <set>
+#include <vector>
+
+#include "kernels/base/token_buckets.h"
+#include "kernels/gemm.h"
+#include "kernels/gemm_measure.cuh"
+#include "sparse/expand_matmul.h"
+#include "sparse/tca_bme/paper_layout.h"
+#include "sparse/tca_bme/record_weight.cuh"
+
+namespace sparsellm::tca_bme {
+namespace {
+
+// Rises when a choice of an earlier version of this code may no longer be right.
+constexpr int kCodeVersion = 1;
+
+// Between these numbers of tokens either way may be the faster one.
+constexpr int64_t kLeastExpandedTokens = 32;
+constexpr int64_t kMostDecodedTokens = 512;
+
+using Weights = std::vector<const CudaRecordWeight*>;
+
+// What two right results may differ by, in parts of the largest element: each is rounded.
+double tolerance(DType y) {
+  switch (y) {
+    case DType::f16:
+      return 0x1p-9;
+    case DType::bf16:
+      return 0x1p-6;
+    default:
+      return 0x1p-11;
+  }
+}
+
+std::string place_of(const CudaContext::State& cuda) {
+  cudaDeviceProp properties{};
+  int runtime = 0;
+  check_cuda(cudaGetDeviceProperties(&properties, cuda.device.index));
+  check_cuda(cudaRuntimeGetVersion(&runtime));
+  return fmt::format("CUDA {}, {}", runtime, properties.name);
+}
+
+int64_t bytes_of(const Weights& weights) {
+  int64_t bytes = 0;
+  for (const CudaRecordWeight* weight : weights) {
+    bytes += weight->bytes();
+  }
+  return bytes;
+}
+
+// One tuning of weights with the same key but for the tokens: x and y of the most tokens that it
+// needs.
+class Tuning {
+ public:
+  Tuning(const MatmulTuning& what, Weights weights, int64_t tokens, TuneCache& cache,
+         ExecContext& ctx)
+      : ctx_(ctx),
+        cache_(cache),
+        weights_(std::move(weights)),
+        first_(*weights_.front()),
+        epilogue_(what.epilogue),
+        y_dtype_(what.y),
+        place_(place_of(cuda_state(ctx))),
+        x_(allocate_tensor(ctx.device, first_.dtype(), {tokens, first_.in()}, "tuning")),
+        y_(allocate_tensor(ctx.device, what.y, {tokens, first_.out()}, "tuning")),
+        expected_(allocate_tensor(ctx.device, what.y, {tokens, first_.out()}, "tuning")),
+        comparison_(ctx),
+        timer_(bytes_of(weights_), ctx) {
+    fill_operand(x_.view, ctx);
+  }
+
+  // Returns how many choices it measured.
+  int64_t tune_bucket(int64_t tokens) {
+    const RecordKey key = first_.key(y_dtype_, tokens);
+    const std::string text =
+        fmt::format("tca_bme matmul {}, {}, {}", kCodeVersion, key.text(), place_);
+    const std::optional<std::string> known = cache_.find(text);
+    std::optional<RecordPlan> plan =
+        known ? plan_from(*known, first_.matrix(), tokens) : std::nullopt;
+    const int64_t measured = plan ? 0 : 1;
+    if (!plan) {
+      plan = measure(tokens);
+      cache_.put(text, to_text(*plan));
+    }
+    RecordPlans::of(cuda_state(ctx_)).set(key, *plan);
+    return measured + (plan->expands() ? tune_pieces(plan->piece_rows, tokens) : 0);
+  }
+
+ private:
+  RecordPlan measure(int64_t tokens) {
+    const Tensor x = x_.view.rows(0, tokens);
+    const RecordPlan reference{.piece_rows = expand_piece_rows(first_.out(), first_.in(), tokens),
+                               .config = {}};
+    first_.run(reference, x, expected_.view.rows(0, tokens), epilogue_, ctx_);
+    RecordPlan best = first_.rule_plan(y_dtype_, tokens);
+    double best_seconds = std::numeric_limits<double>::infinity();
+    for (const RecordPlan& plan : candidates(tokens)) {
+      const std::optional<double> seconds = try_plan(plan, tokens, best_seconds);
+      if (seconds && *seconds < best_seconds) {
+        best_seconds = *seconds;
+        best = plan;
+      }
+    }
+    return best;
+  }
+
+  std::vector<RecordPlan> candidates(int64_t tokens) const {
+    std::vector<RecordPlan> plans;
+    if (tokens <= kMostDecodedTokens && y_dtype_ == first_.dtype()) {
+      for (const RecordMatmulConfig& config : record_matmul_candidates(first_.matrix(), tokens)) {
+        plans.push_back({.piece_rows = 0, .config = config});
+      }
+    }
+    if (tokens >= kLeastExpandedTokens || plans.empty()) {
+      for (int64_t rows : expand_piece_choices(first_.out(), first_.in(), tokens)) {
+        plans.push_back({.piece_rows = rows, .config = {}});
+      }
+    }
+    return plans;
+  }
+
+  // Seconds; nothing if the plan is not possible, wrong, or far slower than `best`.
+  std::optional<double> try_plan(const RecordPlan& plan, int64_t tokens, double best) {
+    const Tensor x = x_.view.rows(0, tokens);
+    const Tensor y = y_.view.rows(0, tokens);
+    // All ones are NaN in every dtype: what a plan leaves unwritten is found.
+    check_cuda(
+        cudaMemsetAsync(y.raw(), 0xff, static_cast<size_t>(y.bytes()), cuda_state(ctx_).stream));
+    try {
+      first_.run(plan, x, y, epilogue_, ctx_);
+    } catch (const OutOfMemory&) {
+      throw;
+    } catch (const Error&) {
+      return std::nullopt;  // a launch that the device does not take
+    }
+    comparison_.add(expected_.view.rows(0, tokens), y);
+    const Comparison::Largest largest = comparison_.take();
+    if (!(static_cast<double>(largest.difference) <=
+          tolerance(y_dtype_) * static_cast<double>(largest.value))) {
+      return std::nullopt;
+    }
+    return timer_.median(
+        [&] { weights_[next_weight_++ % weights_.size()]->run(plan, x, y, epilogue_, ctx_); },
+        best);
+  }
+
+  // The products of expanded pieces.
+  int64_t tune_pieces(int64_t piece_rows, int64_t tokens) {
+    auto scratch = ctx_.workspace.scope();
+    const Tensor dense = scratch.tensor(first_.dtype(), {piece_rows, first_.in()});
+    first_.expand({.begin = 0, .count = piece_rows}, dense, ctx_);
+    const Tensor bias = epilogue_.bias.empty() ? Tensor() : epilogue_.bias.rows(0, piece_rows);
+    return tune_gemm({.weights = {&dense, 1},
+                      .epilogue = {.bias = bias, .activation = epilogue_.activation},
+                      .y = y_dtype_,
+                      .tokens = {&tokens, 1}},
+                     cache_, ctx_);
+  }
+
+  ExecContext& ctx_;
+  TuneCache& cache_;
+  Weights weights_;
+  const CudaRecordWeight& first_;
+  Epilogue epilogue_;
+  DType y_dtype_;
+  std::string place_;
+  OwnedTensor x_;
+  OwnedTensor y_;
+  OwnedTensor expected_;
+  Comparison comparison_;
+  CallTimer timer_;
+  size_t next_weight_ = 0;
+};
+
+}  // namespace
+
+int64_t CudaRecordWeight::tune(const MatmulTuning& what, TuneCache& cache, ExecContext& ctx) const {
+  require(!is_capturing(cuda_state(ctx)), "{}: tuned while a graph is captured", kName);
+  std::set<int64_t> buckets;
+  for (int64_t tokens : what.tokens) {
+    buckets.insert(token_bucket(tokens));
+  }
+  // What is batch invariant has one configuration.
+  if (ctx.sums == Sums::batch_invariant || buckets.empty() || out() == 0 || in() == 0) {
+    return 0;
+  }
+  std::map<RecordKey, Weights> kinds;
+  for (const WeightMatrix* weight : what.alike) {
+    const auto* const records = dynamic_cast<const CudaRecordWeight*>(weight);
+    require(records != nullptr, "{}: a weight is not like one in the format {}", kName,
+            weight->format());
+    kinds[records->key(what.y, 0)].push_back(records);
+  }
+  int64_t measured = 0;
+  for (const auto& [key, weights] : kinds) {
+    Tuning tuning(what, weights, *buckets.rbegin(), cache, ctx);
+    for (int64_t tokens : buckets) {
+      measured += tuning.tune_bucket(tokens);
+    }
+  }
+  return measured;
+}
+
+}  // namespace sparsellm::tca_bme

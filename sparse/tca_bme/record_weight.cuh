@@ -1,0 +1,56 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "sparse/tca_bme/record_encode_cuda.h"
+#include "sparse/tca_bme/record_plans.cuh"
+#include "sparse/weight_matrix.h"
+
+namespace sparsellm::tca_bme {
+
+// A weight of version 2 on a CUDA device.
+class CudaRecordWeight : public WeightMatrix {
+ public:
+  // The records may not have their values yet.
+  CudaRecordWeight(DeviceRecords parts, DType dtype, int64_t rows, int64_t columns);
+
+  std::string_view format() const override;
+  int64_t out() const override { return matrix_.rows; }
+  int64_t in() const override { return matrix_.columns; }
+  int64_t bytes() const override { return starts_.bytes() + records_.bytes(); }
+  void matmul(const Tensor& x, Tensor y, const Epilogue& epilogue, ExecContext& ctx) const override;
+  void expand(Range rows, Tensor dense, ExecContext& ctx) const override;
+  int64_t workspace_bytes(int64_t max_tokens) const override;
+  int64_t tune(const MatmulTuning& what, TuneCache& cache, ExecContext& ctx) const override;
+  std::unique_ptr<WeightMatrix> copy() const override;
+  std::string plan_text(DType y, int64_t tokens, const ExecContext& ctx) const override;
+
+  DType dtype() const { return dtype_; }
+  const RecordMatrix& matrix() const { return matrix_; }
+  RecordKey key(DType y, int64_t tokens) const;
+  RecordPlan rule_plan(DType y, int64_t tokens) const;  // unless measurements tell better
+  RecordPlan plan_for(DType y, int64_t tokens, const ExecContext& ctx) const;  // of matmul()
+  // matmul() of checked operands in a way that is possible for them.
+  void run(const RecordPlan& plan, const Tensor& x, const Tensor& y, const Epilogue& epilogue,
+           ExecContext& ctx) const;
+
+ private:
+  CudaRecordWeight(const CudaRecordWeight& other);  // with memory of its own
+
+  void check(const Tensor& x, const Tensor& y, const Epilogue& epilogue,
+             const ExecContext& ctx) const;
+  // None for a product that records are not decoded for.
+  std::vector<RecordMatmulConfig> configs_for(DType y, int64_t tokens) const;
+  void decode(const RecordMatmulConfig& config, const Tensor& x, const Tensor& y,
+              const Epilogue& epilogue, ExecContext& ctx) const;
+
+  DType dtype_;
+  Buffer starts_;
+  Buffer records_;
+  RecordMatrix matrix_;
+  int64_t percent_;  // of nonzeros
+};
+
+}  // namespace sparsellm::tca_bme

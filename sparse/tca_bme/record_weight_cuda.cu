@@ -1,0 +1,267 @@
+#include <algorithm>
+#include <cmath>
+#include <utility>
+#include <vector>
+
+#include "kernels/activation.h"
+#include "kernels/base/cuda_state.cuh"
+#include "kernels/base/token_buckets.h"
+#include "kernels/checks.h"
+#include "sparse/expand_matmul.h"
+#include "sparse/tca_bme/paper_layout.h"
+#include "sparse/tca_bme/record_encode_cuda.h"
+#include "sparse/tca_bme/record_expand_cuda.h"
+#include "sparse/tca_bme/record_matmul_cuda.h"
+#include "sparse/tca_bme/record_parts.h"
+#include "sparse/tca_bme/record_weight.cuh"
+#include "sparse/tca_bme/record_weight_cuda.h"
+
+namespace sparsellm::tca_bme {
+namespace {
+
+// Up to here the product decodes records, unless measurements tell better.
+constexpr int64_t kMostRecordTokens = 128;
+constexpr int64_t kTokensOfATile = 64;  // of one launch
+
+RecordMatrix matrix_of(const RecordLayout& layout, int64_t rows, int64_t columns) {
+  return {.records = nullptr,
+          .starts = nullptr,
+          .rows = rows,
+          .columns = columns,
+          .chunks = layout.chunks,
+          .pair = layout.pairs(),
+          .largest_record = 0,
+          .clusters = count_clusters()};
+}
+
+int64_t workspace_bytes_of(const RecordMatrix& matrix, int64_t max_tokens) {
+  return std::max(Workspace::tensor_bytes(
+                      DType::f32, {ceil_div(record_matmul_workspace_bytes(matrix, max_tokens), 4)}),
+                  expand_matmul_workspace_bytes(matrix.rows, matrix.columns));
+}
+
+DeviceRecords memory_for(const RecordLayout& layout, std::span<const uint32_t> starts,
+                         Device device) {
+  DeviceRecords made{
+      .layout = layout,
+      .nonzeros = 0,
+      .largest_record = 0,
+      .starts = Buffer(device, std::ssize(starts) * int64_t{sizeof(uint32_t)}, "an encoded weight"),
+      .records = Buffer(device, int64_t{starts.back()} * kRecordAlignment, "an encoded weight")};
+  copy_bytes(device, made.starts.data(), {}, starts.data(), made.starts.bytes());
+  for (size_t r = 1; r < starts.size(); ++r) {
+    made.largest_record =
+        std::max(made.largest_record, (starts[r] - starts[r - 1]) * uint32_t{kRecordAlignment});
+  }
+  return made;
+}
+
+Buffer copy_of(const Buffer& buffer) {
+  Buffer copy(buffer.device(), buffer.bytes(), "a copy of an encoded weight");
+  copy_bytes(copy.device(), copy.data(), buffer.device(), buffer.data(), buffer.bytes());
+  return copy;
+}
+
+}  // namespace
+
+CudaRecordWeight::CudaRecordWeight(DeviceRecords parts, DType dtype, int64_t rows, int64_t columns)
+    : dtype_(dtype),
+      starts_(std::move(parts.starts)),
+      records_(std::move(parts.records)),
+      matrix_(matrix_of(parts.layout, rows, columns)),
+      percent_(std::llround(100.0 * static_cast<double>(parts.nonzeros) /
+                            static_cast<double>(std::max<int64_t>(rows * columns, 1)))) {
+  matrix_.starts = static_cast<const uint32_t*>(starts_.data());
+  matrix_.records = static_cast<const uint8_t*>(records_.data());
+  matrix_.largest_record = parts.largest_record;
+}
+
+CudaRecordWeight::CudaRecordWeight(const CudaRecordWeight& other)
+    : dtype_(other.dtype_),
+      starts_(copy_of(other.starts_)),
+      records_(copy_of(other.records_)),
+      matrix_(other.matrix_),
+      percent_(other.percent_) {
+  matrix_.starts = static_cast<const uint32_t*>(starts_.data());
+  matrix_.records = static_cast<const uint8_t*>(records_.data());
+}
+
+std::unique_ptr<WeightMatrix> CudaRecordWeight::copy() const {
+  return std::unique_ptr<WeightMatrix>(new CudaRecordWeight(*this));
+}
+
+std::string_view CudaRecordWeight::format() const { return kName; }
+
+RecordKey CudaRecordWeight::key(DType y, int64_t tokens) const {
+  constexpr int64_t kStep = 5;  // layers of a model differ by less
+  return {.rows = matrix_.rows,
+          .columns = matrix_.columns,
+          .chunks = matrix_.chunks,
+          .pair = matrix_.pair,
+          .percent = (percent_ + kStep / 2) / kStep * kStep,
+          .dtype = dtype_,
+          .y = y,
+          .tokens = tokens};
+}
+
+void CudaRecordWeight::check(const Tensor& x, const Tensor& y, const Epilogue& epilogue,
+                             const ExecContext& ctx) const {
+  check_tensor({kName, "x"}, x, Elements::activation, {kAnySize, in()}, ctx);
+  check_tensor({kName, "y"}, y, y.dtype() == DType::f32 ? Elements::f32 : Elements::activation,
+               {x.size(0), out()}, ctx);
+  require(x.dtype() == dtype_ && (y.dtype() == dtype_ || y.dtype() == DType::f32),
+          "{}: x is {} and y {} for a weight of {}", kName, name_of(x.dtype()), name_of(y.dtype()),
+          name_of(dtype_));
+  check_disjoint({kName, "x and y"}, x, y);
+  if (!epilogue.bias.empty()) {
+    check_tensor({kName, "bias"}, epilogue.bias, Elements::activation, {out()}, ctx);
+    require(epilogue.bias.dtype() == dtype_ && y.dtype() == dtype_,
+            "{}: the bias is {} and y {} for a weight of {}", kName, name_of(epilogue.bias.dtype()),
+            name_of(y.dtype()), name_of(dtype_));
+  }
+  require(in() > 0, "{}: a weight without columns on CUDA", kName);
+}
+
+std::string CudaRecordWeight::plan_text(DType y, int64_t tokens, const ExecContext& ctx) const {
+  return to_text(plan_for(y, tokens, ctx));
+}
+
+RecordPlan CudaRecordWeight::plan_for(DType y, int64_t tokens, const ExecContext& ctx) const {
+  if (ctx.sums == Sums::batch_invariant) {
+    // The order of sums is that of the configuration. There is none for another dtype.
+    const std::vector<RecordMatmulConfig> configs = configs_for(y, kTokensOfATile);
+    return configs.empty()
+               ? RecordPlan{.piece_rows = expand_piece_rows(out(), in(), 1), .config = {}}
+               : RecordPlan{.piece_rows = 0, .config = configs.front()};
+  }
+  const RecordPlan* const tuned =
+      RecordPlans::of(cuda_state(ctx)).find(key(y, token_bucket(tokens)));
+  return tuned != nullptr ? *tuned : rule_plan(y, tokens);
+}
+
+std::vector<RecordMatmulConfig> CudaRecordWeight::configs_for(DType y, int64_t tokens) const {
+  return y == dtype_ ? record_matmul_candidates(matrix_, tokens)
+                     : std::vector<RecordMatmulConfig>();
+}
+
+RecordPlan CudaRecordWeight::rule_plan(DType y, int64_t tokens) const {
+  if (tokens <= kMostRecordTokens) {
+    const std::vector<RecordMatmulConfig> configs = configs_for(y, tokens);
+    if (!configs.empty()) {
+      return {.piece_rows = 0, .config = configs.front()};
+    }
+  }
+  return {.piece_rows = expand_piece_rows(out(), in(), tokens), .config = {}};
+}
+
+void CudaRecordWeight::matmul(const Tensor& x, Tensor y, const Epilogue& epilogue,
+                              ExecContext& ctx) const {
+  check(x, y, epilogue, ctx);
+  if (y.element_count() > 0) {
+    run(plan_for(y.dtype(), x.size(0), ctx), x, y, epilogue, ctx);
+  }
+}
+
+void CudaRecordWeight::run(const RecordPlan& plan, const Tensor& x, const Tensor& y,
+                           const Epilogue& epilogue, ExecContext& ctx) const {
+  if (plan.expands()) {
+    expand_matmul({.weight = *this, .piece_rows = plan.piece_rows}, x, y, epilogue, ctx);
+    return;
+  }
+  decode(plan.config, x, y, epilogue, ctx);
+  const Activation::Kind kind = epilogue.activation.kind;
+  if (kind != Activation::Kind::none && kind != Activation::Kind::relu) {
+    activate(epilogue.activation, y, ctx);
+  }
+}
+
+void CudaRecordWeight::decode(const RecordMatmulConfig& config, const Tensor& x, const Tensor& y,
+                              const Epilogue& epilogue, ExecContext& ctx) const {
+  auto scratch = ctx.workspace.scope();
+  const int64_t words = ceil_div(record_matmul_workspace_bytes(matrix_, x.size(0)), 4);
+  record_matmul_cuda(matrix_,
+                     {.x = x.raw(),
+                      .x_stride = x.row_stride(),
+                      .y = y.raw(),
+                      .y_stride = y.row_stride(),
+                      .bias = epilogue.bias.raw(),
+                      .relu = epilogue.activation.kind == Activation::Kind::relu,
+                      .tokens = x.size(0),
+                      .dtype = dtype_,
+                      .early = ctx.launches == Launches::overlapping,
+                      .workspace = scratch.tensor(DType::f32, {words}).raw()},
+                     config, cuda_state(ctx).stream);
+}
+
+void CudaRecordWeight::expand(Range rows, Tensor dense, ExecContext& ctx) const {
+  require(rows.begin >= 0 && rows.count >= 0 && rows.count <= out() - rows.begin,
+          "expand: {} rows from row {} of {}", rows.count, rows.begin, out());
+  check_tensor({"expand", "dense"}, dense, Elements::activation, {rows.count, in()}, ctx);
+  require(dense.dtype() == dtype_ && dense.contiguous(),
+          "expand: a {} tensor, or one with strided rows, for a weight of {}",
+          name_of(dense.dtype()), name_of(dtype_));
+  record_expand_cuda(matrix_, rows, dense.raw(), cuda_state(ctx).stream);
+}
+
+int64_t CudaRecordWeight::workspace_bytes(int64_t max_tokens) const {
+  return workspace_bytes_of(matrix_, max_tokens);
+}
+
+std::unique_ptr<WeightMatrix> prepare_records_cuda(std::span<const EncodedWeight* const> encoded,
+                                                   Device device, std::vector<Upload>& copies) {
+  const DType dtype = encoded.front()->dtype;
+  const int64_t columns = encoded.front()->columns;
+  int64_t rows = 0;
+  int64_t nonzeros = 0;
+  const RecordLayout layout = read_record_layout(*encoded.front());
+  std::vector<RecordParts> parts;
+  std::vector<uint32_t> starts{0};
+  for (const EncodedWeight* e : encoded) {
+    const RecordParts& part = parts.emplace_back(*e);
+    const int64_t units = std::ssize(part.records) / kRecordAlignment;
+    if (part.layout != layout || e->dtype != dtype || e->columns != columns ||
+        rows % kRecordRows != 0 || units > int64_t{UINT32_MAX} - starts.back()) {
+      return nullptr;
+    }
+    rows += e->rows;
+    nonzeros += e->nonzeros;
+    const uint32_t first = starts.back();
+    std::transform(part.starts.begin() + 1, part.starts.end(), std::back_inserter(starts),
+                   [&](uint32_t start) { return first + start; });
+  }
+  DeviceRecords made = memory_for(layout, starts, device);
+  made.nonzeros = nonzeros;
+  auto* destination = static_cast<std::byte*>(made.records.data());
+  for (const RecordParts& part : parts) {
+    copies.push_back({.what = "an encoded weight",
+                      .source = part.records,
+                      .from = DType::i32,  // of whole words: they are not converted
+                      .destination = destination,
+                      .to = DType::i32,
+                      .file = nullptr});
+    destination += std::ssize(part.records);
+  }
+  return std::make_unique<CudaRecordWeight>(std::move(made), dtype, rows, columns);
+}
+
+std::unique_ptr<WeightMatrix> encode_weight_cuda(const Tensor& w, ExecContext& ctx) {
+  return std::make_unique<CudaRecordWeight>(encode_records_cuda(w, ctx), w.dtype(), w.size(0),
+                                            w.size(1));
+}
+
+std::unique_ptr<WeightMatrix> load_records_cuda(const EncodedWeight& e, Device device) {
+  const EncodedWeight* const part = &e;
+  std::vector<Upload> copies;
+  std::unique_ptr<WeightMatrix> weight = prepare_records_cuda({&part, 1}, device, copies);
+  for (const Upload& copy : copies) {
+    copy_bytes(device, copy.destination, {}, copy.source.data(), std::ssize(copy.source));
+  }
+  return weight;
+}
+
+int64_t records_workspace_bytes_cuda(const EncodedWeight& e, int64_t max_tokens) {
+  const RecordLayout layout = record_layout_for(e.rows * e.columns, e.nonzeros);
+  return workspace_bytes_of(matrix_of(layout, e.rows, e.columns), max_tokens);
+}
+
+}  // namespace sparsellm::tca_bme

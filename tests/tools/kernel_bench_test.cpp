@@ -1,0 +1,310 @@
+// sparsellm-bench kernel on the CPU: the measuring of products, their summary and their tables.
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "sparse/dense/dense.h"
+#include "tests/testing/compare.h"
+#include "tests/testing/throws_error.h"
+#include "tools/bench_kernel.h"
+#include "tools/call_timer.h"
+#include "tools/format_contender.h"
+#include "tools/kernel_report.h"
+#include "tools/kernel_summary.h"
+#include "tools/product_meter.h"
+
+namespace sparsellm {
+namespace {
+
+using nlohmann::json;
+using namespace sparsellm::testing;
+
+KernelBenchOptions small_options() {
+  KernelBenchOptions options;
+  options.shapes = {{70, 130}};
+  options.tokens = {1, 3};
+  options.sparsities = {0.5, 0.9};
+  options.formats = {"tca_bme", "tiled_csl"};
+  options.repeat = 2;
+  options.rotation_bytes = 1 << 16;
+  return options;
+}
+
+TEST(KernelBench, EveryFormatIsVerified) {
+  for (const DType dtype : {DType::f16, DType::bf16}) {
+    KernelBenchOptions options = small_options();
+    options.dtype = dtype;
+    std::vector<std::string> delivered;
+    const std::vector<KernelResult> results =
+        bench_kernels(options, [&](const KernelResult& r) { delivered.push_back(r.format); });
+    ASSERT_EQ(results.size(), 2u * 2u * 3u);
+    ASSERT_EQ(delivered.size(), results.size());
+    for (size_t i = 0; i < results.size(); ++i) {
+      const KernelResult& result = results[i];
+      SCOPED_TRACE(result.format + ": " + result.note);
+      EXPECT_EQ(delivered[i], result.format);
+      EXPECT_EQ(result.is_dense(), i < 4);
+      EXPECT_TRUE(result.verified);
+      EXPECT_LE(result.worst_error, 1.0);
+      EXPECT_GT(result.us.min, 0.0);
+      EXPECT_LE(result.us.min, result.us.median);
+      EXPECT_LE(result.us.median, result.us.max);
+      EXPECT_FALSE(result.overlapped_us);
+      EXPECT_GT(result.read_gb_per_s, 0.0);
+      if (result.is_dense()) {
+        EXPECT_EQ(result.encoded_bytes, 70 * 130 * 2);
+        EXPECT_EQ(result.fraction_of_dense, 1.0);
+        EXPECT_EQ(result.speedup, 0.0);  // there is no library to compare with
+      } else {
+        EXPECT_DOUBLE_EQ(result.speedup, result.baseline_us / result.us.median);
+      }
+    }
+  }
+}
+
+TEST(KernelBench, TheBaselineIsTheFastestDenseOfAllSparsities) {
+  const std::vector<KernelResult> results =
+      bench_kernels(small_options(), [](const KernelResult&) {});
+  for (const KernelResult& sparse : results) {
+    if (!sparse.is_dense()) {
+      double fastest = std::numeric_limits<double>::infinity();
+      for (const KernelResult& other : results) {
+        if (other.is_dense() && other.tokens == sparse.tokens) {
+          fastest = std::min(fastest, other.us.median);
+        }
+      }
+      EXPECT_EQ(sparse.baseline_us, fastest);
+    }
+  }
+}
+
+TEST(KernelBench, SenselessOptionsAreRefused) {
+  const auto refused = [&](auto&& change, std::string_view part) {
+    KernelBenchOptions options = small_options();
+    change(options);
+    return throws_error([&] { bench_kernels(options, [](const KernelResult&) {}); }, part);
+  };
+  EXPECT_TRUE(refused([](auto& o) { o.formats = {"cublas"}; },
+                      "unknown format 'cublas'; on cpu use dense, tiled_csl, tca_bme"));
+  EXPECT_TRUE(refused([](auto& o) { o.dtype = DType::f32; }, "f32"));
+  EXPECT_TRUE(refused([](auto& o) { o.shapes = {{8, 0}}; }, "8x0"));
+  EXPECT_TRUE(refused([](auto& o) { o.tokens = {0}; }, "0 tokens"));
+  EXPECT_TRUE(refused([](auto& o) { o.sparsities = {1.5}; }, "1.5"));
+  EXPECT_TRUE(refused([](auto& o) { o.repeat = 0; }, "0 replays"));
+}
+
+// Leaves the last row of the result as it was, or adds to the first element, or fails.
+class BrokenKernel : public BoundKernel {
+ public:
+  enum class Fault : uint8_t { unfinished, wrong, fails };
+  BrokenKernel(Fault fault, const Tensor& weight, const Tensor& x, const Tensor& y,
+               ExecContext& ctx)
+      : fault_(fault), weight_(weight), x_(x), y_(y), ctx_(ctx) {}
+
+  std::string algorithm() const override { return "broken"; }
+  void enqueue(int64_t, Launches) override {
+    require(fault_ != Fault::fails, "no such kernel");
+    const int64_t rows = x_.size(0) - (fault_ == Fault::unfinished ? 1 : 0);
+    weight_.matmul(x_.rows(0, rows), y_.rows(0, rows), {}, ctx_);
+    if (fault_ == Fault::wrong) {
+      y_.row<float>(0)[0] += 0.25f;
+    }
+  }
+
+ private:
+  Fault fault_;
+  DenseWeight weight_;
+  Tensor x_;
+  Tensor y_;
+  ExecContext& ctx_;
+};
+
+class BrokenContender : public Contender {
+ public:
+  BrokenContender(BrokenKernel::Fault fault, const ContenderInput& input)
+      : fault_(fault), weight_(input.weight), ctx_(input.ctx) {}
+  int64_t copies() const override { return 2; }
+  int64_t bytes() const override { return weight_.bytes(); }
+  std::vector<std::unique_ptr<BoundKernel>> bind(const Tensor& x, const Tensor& y) override {
+    std::vector<std::unique_ptr<BoundKernel>> kernels;
+    kernels.push_back(std::make_unique<BrokenKernel>(fault_, weight_, x, y, ctx_));
+    return kernels;
+  }
+
+ private:
+  BrokenKernel::Fault fault_;
+  Tensor weight_;
+  ExecContext& ctx_;
+};
+
+TEST(ProductMeter, NothingButARightResultPasses) {
+  ProductMeter meter({}, 2);
+  const OwnedTensor weight =
+      random_matrix({.rows = 33, .columns = 65, .dtype = DType::bf16, .sparsity = 0.5, .key = 4},
+                    meter.context());
+  const ProductOperands operands(weight.view, 5, 1, meter.context());
+  const auto measure = [&](BrokenKernel::Fault fault) {
+    BrokenContender contender(fault, meter.input(operands, 0));
+    return meter.measure(contender, operands, 5);
+  };
+  MeasuredProduct product = measure(BrokenKernel::Fault::unfinished);
+  EXPECT_FALSE(product.verified);
+  EXPECT_EQ(product.worst_error, std::numeric_limits<double>::infinity());
+  product = measure(BrokenKernel::Fault::wrong);
+  EXPECT_FALSE(product.verified);
+  EXPECT_GT(product.worst_error, 1.0);
+  EXPECT_NE(product.note.find("wrong result"), std::string::npos) << product.note;
+  product = measure(BrokenKernel::Fault::fails);
+  EXPECT_FALSE(product.verified);
+  EXPECT_EQ(product.note, "broken: no such kernel");
+
+  BrokenContender contender(BrokenKernel::Fault::wrong, meter.input(operands, 0));
+  product = meter.time_unverified(contender, operands, 3);
+  EXPECT_FALSE(product.verified);
+  EXPECT_GT(product.us.median, 0.0);
+  EXPECT_EQ(product.note, "");
+}
+
+TEST(FormatContender, CopiesAreEqual) {
+  ProductMeter meter({}, 1);
+  const OwnedTensor weight =
+      random_matrix({.rows = 96, .columns = 160, .sparsity = 0.7, .key = 9}, meter.context());
+  const ProductOperands operands(weight.view, 2, 1, meter.context());
+  for (const char* format : {"dense", "tiled_csl", "tca_bme"}) {
+    FormatContender contender(format, meter.input(operands, 1 << 17));
+    ASSERT_GT(contender.copies(), 2) << format;
+    EXPECT_EQ(contender.weight(1).format(), format);
+    EXPECT_FALSE(contender.overlaps_launches());
+    FormatContender again(contender.weight(0), meter.input(operands, 1 << 17));
+    EXPECT_EQ(&again.weight(0), &contender.weight(0));
+    EXPECT_EQ(again.copies(), contender.copies());
+    for (FormatContender* one : {&contender, &again}) {
+      for (int64_t copy = 0; copy < one->copies(); ++copy) {
+        const OwnedTensor expanded = allocate_tensor({}, DType::f16, {96, 160}, "a test");
+        one->weight(copy).expand({.begin = 0, .count = 96}, expanded.view, meter.context());
+        EXPECT_TRUE(same_bits(expanded.view, weight.view)) << format;
+      }
+    }
+  }
+}
+
+TEST(CallTimer, CallsEveryPieceInTurn) {
+  std::vector<int64_t> pieces;
+  const Spread times = time_calls(
+      3, [&](int64_t piece) { pieces.push_back(piece); }, 4);
+  ASSERT_GT(pieces.size(), 3u);
+  for (size_t i = 0; i < pieces.size(); ++i) {
+    EXPECT_EQ(pieces[i], static_cast<int64_t>(i % 3));
+  }
+  EXPECT_LE(times.min, times.median);
+  EXPECT_LE(times.median, times.max);
+  EXPECT_TRUE(throws_error(
+      [] {
+        time_calls(
+            0, [](int64_t) {}, 1);
+      },
+      "0 pieces"));
+}
+
+KernelResult cell(const char* format, double sparsity, double speedup, double overlapped) {
+  KernelResult result;
+  result.out = 64;
+  result.in = 32;
+  result.tokens = 8;
+  result.sparsity = sparsity;
+  result.format = format;
+  result.speedup = speedup;
+  result.overlapped_speedup = overlapped;
+  result.verified = speedup > 0.0;
+  if (overlapped > 0.0) {
+    result.overlapped_us = Spread{.median = 1.0, .min = 1.0, .max = 1.0};
+  }
+  return result;
+}
+
+TEST(KernelSummary, CountsCellsThatBeatDense) {
+  std::vector<KernelResult> results{
+      cell("cublas", 0.5, 1.0, 0.0),   cell("tca_bme", 0.5, 1.5, 1.6),
+      cell("tca_bme", 0.5, 0.75, 1.0), cell("tca_bme", 0.5, 0.0, 0.0),
+      cell("tca_bme", 0.6, 1.25, 1.5), cell("cusparse", 0.5, 0.25, 0.0),
+  };
+  results[2].tokens = 32;
+  const std::vector<KernelSummary> rows = summarize_kernels(results);
+  ASSERT_EQ(rows.size(), 6u + 2u);
+  EXPECT_EQ(rows[0].format, "tca_bme");
+  EXPECT_EQ(rows[0].sparsity, 0.5);
+  EXPECT_EQ(rows[0].launches, Launches::ordinary);
+  EXPECT_EQ(rows[0].cells, 3);
+  EXPECT_EQ(rows[0].failed, 1);
+  EXPECT_EQ(rows[0].faster, 1);
+  EXPECT_EQ(rows[0].worst_speedup, 0.75);
+  EXPECT_EQ(rows[0].worst_cell, "64x32, 32 tokens, sparsity 0.5");
+  EXPECT_EQ(rows[1].launches, Launches::overlapping);
+  EXPECT_EQ(rows[1].faster, 1);  // one that is as fast is not faster
+  EXPECT_EQ(rows[1].worst_speedup, 1.0);
+  EXPECT_EQ(rows[2].sparsity, 0.6);
+  EXPECT_EQ(rows[4].sparsity, std::nullopt);
+  EXPECT_EQ(rows[4].cells, 4);
+  EXPECT_EQ(rows[4].faster, 2);
+  EXPECT_EQ(rows[6].format, "cusparse");
+  EXPECT_EQ(rows[6].worst_speedup, 0.25);
+  EXPECT_EQ(rows[7].sparsity, std::nullopt);
+  EXPECT_TRUE(summarize_kernels({}).empty());
+}
+
+std::string csv_of(const std::function<void(ReportWriter&)>& body) {
+  std::string text;
+  ReportWriter writer(ReportFormat::csv, {}, [&](std::string_view part) { text += part; });
+  body(writer);
+  writer.finish();
+  return text;
+}
+
+TEST(KernelReport, Rows) {
+  KernelResult result = cell("tca_bme", 0.5, 1.5, 2.0);
+  result.us = {.median = 10.0, .min = 9.0, .max = 11.0};
+  result.overlapped_us = Spread{.median = 7.5, .min = 7.0, .max = 8.0};
+  result.baseline_us = 15.0;
+  result.encoded_bytes = 2560;
+  result.fraction_of_dense = 0.625;
+  result.algorithm = "decode";
+  const std::string text = csv_of([&](ReportWriter& writer) {
+    writer.begin_table("kernel", kernel_columns());
+    writer.add_row(kernel_row(result));
+    result.verified = false;
+    result.note = "no memory";
+    writer.add_row(kernel_row(result));
+  });
+  EXPECT_EQ(text,
+            "# table: kernel\n"
+            "out,in,tokens,sparsity,format,time_us,time_us_min,time_us_max,overlapped_us,"
+            "overlapped_us_min,overlapped_us_max,baseline_us,speedup,overlapped_speedup,"
+            "encoded_bytes,percent_of_dense,read_gb_per_s,percent_of_ceiling,tflops,worst_error,"
+            "algorithm,note\n"
+            "64,32,8,0.5,tca_bme,10,9,11,7.5,7,8,15,1.5,2,2560,62.5,0,0,0,0,decode,\n"
+            "64,32,8,0.5,tca_bme,,,,,,,,,,,,,,,0,decode,NOT VERIFIED: no memory\n");
+}
+
+TEST(KernelReport, SummaryOfSparseFormatsAlone) {
+  EXPECT_EQ(csv_of([](ReportWriter& writer) {
+              report_kernel_summary(std::vector{cell("dense", 0.5, 1.0, 0.0)}, writer);
+            }),
+            "");
+  EXPECT_EQ(csv_of([](ReportWriter& writer) {
+              report_kernel_summary(
+                  std::vector{cell("tca_bme", 0.5, 0.5, 1.5), cell("tca_bme", 0.5, 2.0, 3.0)},
+                  writer);
+            }),
+            "# table: summary\n"
+            "format,sparsity,launches,cells,failed,faster,percent_faster,worst_speedup,worst_cell\n"
+            "tca_bme,0.5,ordinary,2,0,1,50,0.5,\"64x32, 8 tokens, sparsity 0.5\"\n"
+            "tca_bme,0.5,overlapped,2,0,2,100,1.5,\"64x32, 8 tokens, sparsity 0.5\"\n");
+}
+
+}  // namespace
+}  // namespace sparsellm

@@ -1,0 +1,15 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+
+#include "tools/bench_statistics.h"
+
+namespace sparsellm {
+
+// Seconds that one piece of work takes on the CPU: call(i) does the i-th of `pieces`, and returns
+// when it is done. After a round of all pieces for warm-up as many follow, one after the other, as
+// make about a millisecond; the spread is over `repeat` such stretches. Throws Error.
+Spread time_calls(int64_t pieces, const std::function<void(int64_t)>& call, int64_t repeat);
+
+}  // namespace sparsellm

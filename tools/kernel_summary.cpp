@@ -1,0 +1,74 @@
+#include "tools/kernel_summary.h"
+
+#include <algorithm>
+#include <set>
+
+#include "kernels/base/error.h"
+
+namespace sparsellm {
+namespace {
+
+double speedup_of(const KernelResult& result, Launches launches) {
+  return launches == Launches::ordinary ? result.speedup : result.overlapped_speedup;
+}
+
+KernelSummary summarize(std::span<const KernelResult> results, KernelSummary summary) {
+  for (const KernelResult& result : results) {
+    if (result.format != summary.format ||
+        result.sparsity != summary.sparsity.value_or(result.sparsity)) {
+      continue;
+    }
+    summary.cells += 1;
+    const double speedup = speedup_of(result, summary.launches);
+    if (speedup <= 0.0) {
+      summary.failed += 1;
+      continue;
+    }
+    summary.faster += speedup > 1.0 ? 1 : 0;
+    if (summary.worst_cell.empty() || speedup < summary.worst_speedup) {
+      summary.worst_speedup = speedup;
+      summary.worst_cell = fmt::format("{}x{}, {} tokens, sparsity {}", result.out, result.in,
+                                       result.tokens, result.sparsity);
+    }
+  }
+  return summary;
+}
+
+}  // namespace
+
+std::vector<KernelSummary> summarize_kernels(std::span<const KernelResult> results) {
+  std::vector<std::string> formats;
+  std::set<double> sparsities;
+  std::set<std::string> overlapping;
+  for (const KernelResult& result : results) {
+    if (result.is_dense()) {
+      continue;
+    }
+    if (std::find(formats.begin(), formats.end(), result.format) == formats.end()) {
+      formats.push_back(result.format);
+    }
+    sparsities.insert(result.sparsity);
+    if (result.overlapped_us) {
+      overlapping.insert(result.format);
+    }
+  }
+  std::vector<std::optional<double>> rows(sparsities.begin(), sparsities.end());
+  if (rows.size() > 1) {
+    rows.emplace_back();
+  }
+  std::vector<KernelSummary> summaries;
+  for (const std::string& format : formats) {
+    for (const std::optional<double>& sparsity : rows) {
+      for (const Launches launches : {Launches::ordinary, Launches::overlapping}) {
+        if (launches == Launches::ordinary || overlapping.contains(format)) {
+          summaries.push_back(
+              summarize(results, {.format = format, .sparsity = sparsity, .launches = launches}));
+        }
+      }
+    }
+  }
+  std::erase_if(summaries, [](const KernelSummary& summary) { return summary.cells == 0; });
+  return summaries;
+}
+
+}  // namespace sparsellm

@@ -1,0 +1,30 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "kernels/base/exec.h"
+#include "tools/bench_kernel.h"
+
+namespace sparsellm {
+
+// How a sparse format fares against dense over all shapes and token counts of a run.
+struct KernelSummary {
+  std::string format;
+  std::optional<double> sparsity;  // none: of all
+  Launches launches = Launches::ordinary;
+  int64_t cells = 0;   // results
+  int64_t failed = 0;  // of these: without a verified figure, or without one to compare it with
+  int64_t faster = 0;  // of these: than what is dense
+  double worst_speedup = 0.0;   // of those that have figures; 0 if there are none
+  std::string worst_cell = {};  // "4096x4096, 8 tokens, sparsity 0.5"
+};
+
+// By format in the order in which they come, sparsity and launches, and over all sparsities if
+// there are several.
+std::vector<KernelSummary> summarize_kernels(std::span<const KernelResult> results);
+
+}  // namespace sparsellm

@@ -1,0 +1,146 @@
+#include "tools/product_meter.h"
+
+#include <algorithm>
+#include <exception>
+#include <limits>
+#include <utility>
+#include <vector>
+
+#include "kernels/base/error.h"
+#include "tools/call_timer.h"
+#include "tools/read_bandwidth.h"
+#include "tools/read_bandwidth_device.h"
+#include "tools/replay_timer.h"
+#include "tools/verify_product.h"
+
+namespace sparsellm {
+namespace {
+
+constexpr int64_t kChoiceRepeat = 5;  // enough to tell one algorithm from another
+constexpr int64_t kCpuReadBytes = int64_t{256} << 20;
+constexpr double kMicro = 1e6;
+
+void require_right(double worst_error) {
+  require(worst_error <= 1.0, "wrong result: the worst error is {:.3g} times the tolerance",
+          worst_error);
+}
+
+}  // namespace
+
+ProductMeter::ProductMeter(Device device, int64_t repeat)
+    : repeat_(repeat),
+      cuda_(device.is_cuda() ? std::make_unique<CudaContext>(device) : nullptr),
+      workspace_(device, 0),
+      threads_(device.is_cuda() ? 1 : 0),
+      ctx_{.device = device, .workspace = workspace_, .threads = threads_, .cuda = cuda_.get()} {
+  require(repeat > 0, "{} replays have no median", repeat);
+}
+
+MeasuredProduct ProductMeter::measure(Contender& contender, const ProductOperands& operands,
+                                      int64_t tokens) {
+  MeasuredProduct product;
+  try {
+    measure_kernels(contender, operands, tokens, product);
+    product.verified = true;
+  } catch (const std::exception& error) {
+    product.note = error.what();
+  }
+  return product;
+}
+
+void ProductMeter::measure_kernels(Contender& contender, const ProductOperands& operands,
+                                   int64_t tokens, MeasuredProduct& product) {
+  const std::unique_ptr<BoundKernel> kernel = fastest_kernel(contender, operands, tokens, product);
+  const Tensor y = operands.y(tokens);
+  // What was timed is what was verified: a replay may differ from the calls that it was captured
+  // from.
+  const auto time = [&](Launches launches) {
+    poison(y, ctx_);
+    const Spread seconds = time_kernel(contender, *kernel, launches, repeat_);
+    product.worst_error = std::max(product.worst_error, operands.reference().worst_error(y, ctx_));
+    require_right(product.worst_error);
+    return scaled(seconds, kMicro);
+  };
+  product.us = time(Launches::ordinary);
+  if (contender.overlaps_launches()) {
+    product.overlapped = time(Launches::overlapping);
+  }
+  product.algorithm = kernel->algorithm();
+}
+
+// Throws if none is right. Sets the worst error of the one that counts, and notes down what is
+// wrong with others.
+std::unique_ptr<BoundKernel> ProductMeter::fastest_kernel(Contender& contender,
+                                                          const ProductOperands& operands,
+                                                          int64_t tokens,
+                                                          MeasuredProduct& product) {
+  const Tensor y = operands.y(tokens);
+  std::vector<std::unique_ptr<BoundKernel>> kernels = contender.bind(operands.x(tokens), y);
+  std::unique_ptr<BoundKernel> fastest;
+  double fastest_seconds = std::numeric_limits<double>::infinity();
+  for (std::unique_ptr<BoundKernel>& kernel : kernels) {
+    try {
+      const double worst_error =
+          verify_product([&](int64_t copy) { kernel->enqueue(copy, Launches::ordinary); },
+                         contender.copies(), y, operands.reference(), ctx_);
+      if (fastest == nullptr) {
+        product.worst_error = worst_error;
+      }
+      require_right(worst_error);
+      const double seconds =
+          kernels.size() == 1
+              ? 0.0
+              : time_kernel(contender, *kernel, Launches::ordinary, kChoiceRepeat).median;
+      if (seconds < fastest_seconds) {
+        fastest_seconds = seconds;
+        product.worst_error = worst_error;
+        fastest = std::move(kernel);
+      }
+    } catch (const Error& error) {
+      const std::string algorithm = kernel->algorithm();
+      product.note += fmt::format("{}{}{}{}", product.note.empty() ? "" : "; ", algorithm,
+                                  algorithm.empty() ? "" : ": ", error.what());
+    }
+    kernel.reset();  // may hold memory
+  }
+  require(fastest != nullptr, "{}", product.note);
+  return fastest;
+}
+
+MeasuredProduct ProductMeter::time_unverified(Contender& contender, const ProductOperands& operands,
+                                              int64_t tokens) {
+  MeasuredProduct product;
+  try {
+    const auto kernels = contender.bind(operands.x(tokens), operands.y(tokens));
+    for (int64_t copy = 0; copy < contender.copies(); ++copy) {
+      kernels.front()->enqueue(copy, Launches::ordinary);
+    }
+    product.us =
+        scaled(time_kernel(contender, *kernels.front(), Launches::ordinary, repeat_), kMicro);
+    product.algorithm = kernels.front()->algorithm();
+  } catch (const std::exception& error) {
+    product.note = error.what();
+  }
+  return product;
+}
+
+Spread ProductMeter::time_kernel(const Contender& contender, BoundKernel& kernel, Launches launches,
+                                 int64_t repeat) {
+  const auto enqueue = [&](int64_t copy) { kernel.enqueue(copy, launches); };
+  return cuda_ ? time_replays(*cuda_, contender.copies(), enqueue, repeat)
+               : time_calls(contender.copies(), enqueue, repeat);
+}
+
+double ProductMeter::read_ceiling(int64_t bytes) {
+  const int64_t read = cuda_ ? (bytes + 15) / 16 * 16 : kCpuReadBytes;
+  const auto known = read_ceilings_.find(read);
+  if (known != read_ceilings_.end()) {
+    return known->second;
+  }
+  const double ceiling =
+      cuda_ ? read_bandwidth_cuda(read, ctx_) : measure_read_bandwidth(ctx_.device, read);
+  read_ceilings_.emplace(read, ceiling);
+  return ceiling;
+}
+
+}  // namespace sparsellm

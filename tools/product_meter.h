@@ -1,0 +1,73 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "kernels/base/cuda_context.h"
+#include "kernels/base/exec.h"
+#include "kernels/base/tune_cache.h"
+#include "tools/bench_statistics.h"
+#include "tools/contender.h"
+#include "tools/product_operands.h"
+
+namespace sparsellm {
+
+// A product as it was measured. Without `verified` there are no times.
+struct MeasuredProduct {
+  bool verified = false;
+  Spread us;                         // with ordinary launches
+  std::optional<Spread> overlapped;  // us as the engine launches it, where that differs
+  std::string algorithm;             // the fastest of a contender's
+  double worst_error = 0.0;          // in units of the tolerance; infinite for NaN
+  std::string note;  // why it is not verified, or which algorithms had to be left out
+};
+
+// Measures products on one device: on CUDA as replays of a graph, on the CPU by the clock.
+class ProductMeter {
+ public:
+  // Of `repeat` replays the median is taken. Throws Error.
+  ProductMeter(Device device, int64_t repeat);
+
+  ExecContext& context() { return ctx_; }
+  TuneCache& tune_cache() { return tune_cache_; }  // in memory
+  ContenderInput input(const ProductOperands& operands, int64_t rotation_bytes) {
+    return {.weight = operands.weight(),
+            .rotation_bytes = rotation_bytes,
+            .max_tokens = operands.max_tokens(),
+            .ctx = ctx_,
+            .tune_cache = tune_cache_};
+  }
+
+  // The fastest of a contender's kernels that are right. A kernel is verified on every copy of the
+  // weight before it is timed, and after the last replay. What fails, for want of memory too, is
+  // not verified, with a note.
+  MeasuredProduct measure(Contender& contender, const ProductOperands& operands, int64_t tokens);
+
+  // The times of a kernel whose result is not looked at: worst_error stays 0, and `verified` false.
+  MeasuredProduct time_unverified(Contender& contender, const ProductOperands& operands,
+                                  int64_t tokens);
+
+  // Bytes per second: measure_read_bandwidth() of so many bytes, on the CPU of many times a cache.
+  double read_ceiling(int64_t bytes);
+
+ private:
+  void measure_kernels(Contender& contender, const ProductOperands& operands, int64_t tokens,
+                       MeasuredProduct& product);
+  std::unique_ptr<BoundKernel> fastest_kernel(Contender& contender, const ProductOperands& operands,
+                                              int64_t tokens, MeasuredProduct& product);
+  Spread time_kernel(const Contender& contender, BoundKernel& kernel, Launches launches,
+                     int64_t repeat);
+
+  int64_t repeat_;
+  std::unique_ptr<CudaContext> cuda_;  // on CUDA
+  Workspace workspace_;
+  ThreadPool threads_;
+  ExecContext ctx_;
+  TuneCache tune_cache_;
+  std::map<int64_t, double> read_ceilings_;
+};
+
+}  // namespace sparsellm

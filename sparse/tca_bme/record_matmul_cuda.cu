@@ -218,7 +218,8 @@ ClusterCounts count_clusters() {
   int major = 0;
   check_cuda(cudaGetDevice(&device));
   check_cuda(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device));
-  if (major < 9) {
+  constexpr int kHopper = 9;  // others have less shared memory, or no clusters
+  if (major != kHopper) {
     return counts;
   }
   check_cuda(cudaDeviceGetAttribute(counts.data(), cudaDevAttrMultiProcessorCount, device));

@@ -12,7 +12,7 @@
 namespace sparsellm {
 
 // How many clusters of 1, 2, 4, 8 and 16 thread blocks, each on a multiprocessor of its own, the
-// present device holds at once; all 0 if it has no clusters.
+// present device holds at once; all 0 if it cannot run the kernel.
 using ClusterCounts = std::array<int, 5>;
 ClusterCounts count_clusters();
 

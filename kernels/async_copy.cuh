@@ -3,9 +3,8 @@
 #include <cstdint>
 
 // Barriers in shared memory, copies that they count, and clusters of blocks, as the PTX ISA has
-// them
-// ("mbarrier", "cp.async", "cp.async.bulk", "st.async", "barrier.cluster"). Addresses in shared
-// memory are 32-bit. All but copy16() takes compute capability 9.0.
+// them ("mbarrier", "cp.async", "cp.async.bulk", "st.async", "barrier.cluster"). Addresses in
+// shared memory are 32-bit. All but copy16() takes compute capability 9.0.
 namespace sparsellm {
 
 __device__ inline uint32_t shared_address(const void* p) {
@@ -113,11 +112,6 @@ __device__ inline float4 load_tile(const float4* p) {
                : "l"(p)
                : "memory");
   return v;
-}
-__device__ inline bool elect_one() {
-  uint32_t p;
-  asm volatile("{\n.reg .pred p;\nelect.sync _|p, 0xffffffff;\nselp.u32 %0, 1, 0, p;\n}" : "=r"(p));
-  return p != 0;
 }
 
 }  // namespace sparsellm

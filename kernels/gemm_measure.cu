@@ -70,6 +70,17 @@ int64_t l2_bytes(int index) {
 
 }  // namespace
 
+double rounding_tolerance(DType y) {
+  switch (y) {
+    case DType::f16:
+      return 0x1p-9;
+    case DType::bf16:
+      return 0x1p-6;
+    default:
+      return 0x1p-11;
+  }
+}
+
 void fill_operand(const Tensor& x, ExecContext& ctx) {
   visit_activation(x.dtype(), [&]<class T>(T) {
     launch(ctx, gemm_random_kernel<T>, shape_for(x.element_count()), static_cast<T*>(x.raw()),

@@ -7,6 +7,7 @@
 
 #include "kernels/base/buffer.h"
 #include "kernels/base/cuda_context.h"
+#include "kernels/base/dtype.h"
 #include "kernels/base/exec.h"
 #include "kernels/base/tensor.h"
 
@@ -16,6 +17,9 @@ namespace sparsellm {
 
 // Values of [-1, 1) that look random; x is contiguous, in a dtype of activations.
 void fill_operand(const Tensor& x, ExecContext& ctx);
+
+// What two right results may differ by, in parts of the largest element: each is rounded to y.
+double rounding_tolerance(DType y);
 
 // Compares matrices of one shape and dtype on the device.
 class Comparison {

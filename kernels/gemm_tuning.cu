@@ -45,18 +45,6 @@ void add_splits(const CudaContext::State& cuda, const GemmOperands& operands,
   }
 }
 
-// What two right results may differ by, in parts of the largest element: each is rounded.
-double tolerance(DType y) {
-  switch (y) {
-    case DType::f16:
-      return 0x1p-9;
-    case DType::bf16:
-      return 0x1p-6;
-    default:
-      return 0x1p-11;
-  }
-}
-
 // Tries plans on the same operands.
 class Trial {
  public:
@@ -108,7 +96,7 @@ class Trial {
     comparison_.add(expected_.view, y);
     const Comparison::Largest largest = comparison_.take();
     return static_cast<double>(largest.difference) <=
-           tolerance(y.dtype()) * static_cast<double>(largest.value);
+           rounding_tolerance(y.dtype()) * static_cast<double>(largest.value);
   }
 
   ExecContext& ctx_;

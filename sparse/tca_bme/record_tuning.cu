@@ -24,18 +24,6 @@ constexpr int64_t kMostDecodedTokens = 512;
 
 using Weights = std::vector<const CudaRecordWeight*>;
 
-// What two right results may differ by, in parts of the largest element: each is rounded.
-double tolerance(DType y) {
-  switch (y) {
-    case DType::f16:
-      return 0x1p-9;
-    case DType::bf16:
-      return 0x1p-6;
-    default:
-      return 0x1p-11;
-  }
-}
-
 std::string place_of(const CudaContext::State& cuda) {
   cudaDeviceProp properties{};
   int runtime = 0;
@@ -140,7 +128,7 @@ class Tuning {
     comparison_.add(expected_.view.rows(0, tokens), y);
     const Comparison::Largest largest = comparison_.take();
     if (!(static_cast<double>(largest.difference) <=
-          tolerance(y_dtype_) * static_cast<double>(largest.value))) {
+          rounding_tolerance(y_dtype_) * static_cast<double>(largest.value))) {
       return std::nullopt;
     }
     return timer_.median(

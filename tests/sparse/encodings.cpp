@@ -45,18 +45,6 @@ namespace sparsellm::testing {
   return same ? ::testing::AssertionSuccess() : same_bits(got, expected);
 }
 
-EncodedWeight copy_of(const EncodedWeight& e) {
-  EncodedWeight copy{.format = e.format,
-                     .version = e.version,
-                     .dtype = e.dtype,
-                     .rows = e.rows,
-                     .columns = e.columns,
-                     .nonzeros = e.nonzeros,
-                     .parts = {}};
-  for (const EncodedPart& part : e.parts) {
-    copy.parts.push_back({.name = part.name, .type = part.type, .bytes = part.bytes, .memory = {}});
-  }
-  return with_own_memory(std::move(copy));
-}
+EncodedWeight copy_of(const EncodedWeight& e) { return with_own_memory(view_of(e)); }
 
 }  // namespace sparsellm::testing

@@ -1,10 +1,9 @@
 #pragma once
 
-#include <cmath>
 #include <cstdint>
-#include <type_traits>
 
 #include "kernels/async_copy.cuh"
+#include "sparse/tca_bme/record_epilogue.cuh"
 #include "sparse/tca_bme/record_tile.cuh"
 
 namespace sparsellm::tca_bme {
@@ -80,50 +79,9 @@ __device__ inline uint32_t owners_of(const Parameters& p, int blocks, int column
   return first | last << 8;
 }
 
-template <class T>
-__device__ inline T from_float(float v) {
-  if constexpr (std::is_same_v<T, __half>) {
-    return __float2half(v);
-  } else {
-    return __float2bfloat16(v);
-  }
-}
-
-__device__ inline void add(float4& sum, float4 v) {
-  sum.x += v.x;
-  sum.y += v.y;
-  sum.z += v.z;
-  sum.w += v.w;
-}
-
-// The values of one fragment of a tile, 16 rows x 8 tokens.
-template <class T>
-__device__ inline void store_fragment(const Parameters& p, int first_row, int first_token, int lane,
-                                      float4 v) {
-  const int row = first_row + (lane >> 2);
-  const int token = first_token + 2 * (lane & 3);
-  const T* const bias = static_cast<const T*>(p.bias);
-#pragma unroll
-  for (int h = 0; h < 2; ++h) {
-    const int r = row + 8 * h;
-    if (r < p.rows) {
-      const float add = bias != nullptr ? static_cast<float>(bias[r]) : 0.f;
-      const float low = p.relu ? 0.f : -INFINITY;
-      T* const y = static_cast<T*>(p.y) + token * p.y_stride + r;
-      const float a = (h ? v.z : v.x) + add;
-      const float b = (h ? v.w : v.y) + add;
-      if (token < p.tokens) {
-        y[0] = from_float<T>(a < low ? low : a);
-      }
-      if (token + 1 < p.tokens) {
-        y[p.y_stride] = from_float<T>(b < low ? low : b);
-      }
-    }
-  }
-}
-
-// NT: tiles of 8 tokens. CH: chunks of a record. PAIR: records have bits for pairs.
-template <class T, int NT, int CH, bool PAIR>
+// NT: tiles of 8 tokens. CH: chunks of a record. PAIR: records have bits for pairs. DECODER: what
+// multiply_record() takes.
+template <class T, int NT, int CH, bool PAIR, class DECODER = RecordDecoder<CH, PAIR>>
 __global__ void __launch_bounds__(kMaxThreads<NT>, 1)
     record_matmul_kernel(const __grid_constant__ Parameters p) {
 #if __CUDA_ARCH__ >= 900
@@ -265,10 +223,8 @@ __global__ void __launch_bounds__(kMaxThreads<NT>, 1)
     }
   }
 
-  RecordDecoder<CH, PAIR> decoder(lane);
-  const uint32_t x_lane =
-      x0 + (NT == 1 ? (lane & 7) * pitch + (lane >> 3) * 16
-                    : ((lane & 7) + (lane >> 4) * 8) * pitch + ((lane >> 3) & 1) * 16);
+  DECODER decoder(lane);
+  const uint32_t x_lane = x0 + x_lane_offset<NT>(lane, pitch);
   const int log_share = kLogTileUnits - p.log_split;
   const int share = 1 << log_share;        // units of a tile that a block gets
   const int entries = p.passes * p.tiles;  // tiles that a block sends

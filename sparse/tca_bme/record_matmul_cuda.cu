@@ -4,9 +4,12 @@
 #include <optional>
 
 #include "kernels/base/cuda_state.cuh"
+#include "sparse/tca_bme/record_kernels.cuh"
+#include "sparse/tca_bme/record_launch.cuh"
 #include "sparse/tca_bme/record_layout.h"
 #include "sparse/tca_bme/record_matmul.cuh"
 #include "sparse/tca_bme/record_matmul_cuda.h"
+#include "sparse/tca_bme/record_multistage_cuda.h"
 
 namespace sparsellm {
 
@@ -21,30 +24,15 @@ constexpr int kSharedBytes = 232448;  // that a block may have; each has a multi
 constexpr int kSlotsWanted = 2;
 constexpr int kTileBytes = 2048;  // for 8 tokens
 
-template <class T, int NT>
-Kernel kernel_for(const RecordMatrix& matrix) {
-  if (matrix.pair) {
-    require(matrix.chunks == 8, "pair records are 8 chunks wide, not {}", matrix.chunks);
-    return &tca_bme::record_matmul_kernel<T, NT, 8, true>;
+struct KernelOf {
+  template <class T, int NT, int CH, bool PAIR>
+  Kernel operator()() const {
+    return &tca_bme::record_matmul_kernel<T, NT, CH, PAIR>;
   }
-  require(matrix.chunks == 4 || matrix.chunks == 8, "records are 4 or 8 chunks wide, not {}",
-          matrix.chunks);
-  return matrix.chunks == 4 ? &tca_bme::record_matmul_kernel<T, NT, 4, false>
-                            : &tca_bme::record_matmul_kernel<T, NT, 8, false>;
-}
+};
 
-template <class T>
-Kernel kernel_for(const RecordMatrix& matrix, int token_tiles) {
-  switch (token_tiles) {
-    case 1:
-      return kernel_for<T, 1>(matrix);
-    case 2:
-      return kernel_for<T, 2>(matrix);
-    case 4:
-      return kernel_for<T, 4>(matrix);
-    default:
-      return kernel_for<T, 8>(matrix);
-  }
+Kernel kernel_for(const RecordMatrix& matrix, int token_tiles, DType dtype) {
+  return tca_bme::choose_record_kernel(matrix, token_tiles, dtype, KernelOf());
 }
 
 // Of 8 tokens; the kernels are for powers of two.
@@ -249,12 +237,20 @@ ClusterCounts count_clusters() {
 }
 
 std::string record_matmul_name(const RecordMatmulConfig& config) {
+  if (config.multistage) {
+    return "multistage";
+  }
   return fmt::format("split {}, {} warps, {} passes, {} slots", config.split, config.warps,
                      config.passes, config.slots);
 }
 
 std::vector<RecordMatmulConfig> record_matmul_candidates(const RecordMatrix& matrix,
                                                          int64_t tokens) {
+  if (clusters_of(matrix, 1) == 0) {
+    return record_multistage_fits(matrix, multistage_device())
+               ? std::vector<RecordMatmulConfig>{{.multistage = true}}
+               : std::vector<RecordMatmulConfig>();
+  }
   const int token_tiles = token_tiles_for(tokens);
   std::vector<std::pair<double, RecordMatmulConfig>> found;
   for (const Choice& choice : choices(matrix, token_tiles)) {
@@ -283,10 +279,9 @@ int64_t record_matmul_workspace_bytes(const RecordMatrix& matrix, int64_t tokens
   return bytes;
 }
 
-void record_matmul_cuda(const RecordMatrix& matrix, const RecordMatmulOperands& operands,
-                        const RecordMatmulConfig& config, cudaStream_t stream) {
-  require(operands.dtype == DType::f16 || operands.dtype == DType::bf16,
-          "a record kernel computes f16 or bf16, not {}", name_of(operands.dtype));
+void tca_bme::record_matmul_by(RecordKernelFor kernel_for, const RecordMatrix& matrix,
+                               const RecordMatmulOperands& operands,
+                               const RecordMatmulConfig& config, cudaStream_t stream) {
   if (matrix.rows == 0) {
     return;
   }
@@ -318,11 +313,17 @@ void record_matmul_cuda(const RecordMatrix& matrix, const RecordMatmulOperands& 
               plan->workspace_bytes);
       p.far_inbox = static_cast<float4*>(operands.workspace);
     }
-    const Kernel kernel = operands.dtype == DType::f16
-                              ? kernel_for<__half>(matrix, token_tiles)
-                              : kernel_for<__nv_bfloat16>(matrix, token_tiles);
-    launch(*plan, kernel, operands.early, stream);
+    launch(*plan, kernel_for(matrix, token_tiles, operands.dtype), operands.early, stream);
   }
+}
+
+void record_matmul_cuda(const RecordMatrix& matrix, const RecordMatmulOperands& operands,
+                        const RecordMatmulConfig& config, cudaStream_t stream) {
+  if (config.multistage) {
+    record_multistage_cuda(matrix, operands, multistage_device(), stream);
+    return;
+  }
+  tca_bme::record_matmul_by(kernel_for, matrix, operands, config, stream);
 }
 
 }  // namespace sparsellm

@@ -35,6 +35,9 @@ struct RecordMatmulConfig {
   int passes =
       1;          // parts of a thread block's columns, of which x is in shared memory one at a time
   int slots = 0;  // records in flight for each warp; 0: as many as there is room for
+  // By the kernel for compute capability 8 (sparse/tca_bme/record_multistage_cuda.h), which has
+  // nothing to choose.
+  bool multistage = false;
 
   bool operator==(const RecordMatmulConfig&) const = default;
 };
@@ -65,8 +68,8 @@ void record_matmul_cuda(const RecordMatrix& matrix, const RecordMatmulOperands& 
                         const RecordMatmulConfig& config, cudaStream_t stream);
 
 // The configurations that may be the fastest for so many tokens, the best guess first; none if the
-// device cannot run the kernel (it takes compute capability 9.0). Those for 64 tokens are possible
-// for any number.
+// device cannot run a kernel (they take compute capability 8 or 9). Those for 64 tokens are
+// possible for any number.
 std::vector<RecordMatmulConfig> record_matmul_candidates(const RecordMatrix& matrix,
                                                          int64_t tokens);
 

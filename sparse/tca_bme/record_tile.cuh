@@ -117,7 +117,15 @@ struct RecordDecoder {
   }
 };
 
-// acc += record (shared memory at base) * x (shared memory at xa, row pitch bytes apart).
+// Where in x, rows pitch bytes apart, a lane of multiply_record() begins to load.
+template <int NT>
+__device__ inline uint32_t x_lane_offset(int lane, uint32_t pitch) {
+  return NT == 1 ? (lane & 7) * pitch + (lane >> 3) * 16
+                 : ((lane & 7) + (lane >> 4) * 8) * pitch + ((lane >> 3) & 1) * 16;
+}
+
+// acc += record (shared memory at base) * x (shared memory at xa: x_lane_offset() behind its first
+// row, rows pitch bytes apart).
 template <class T, int NT, int CH, bool PAIR>
 __device__ inline void multiply_record(float (&acc)[4][NT][4], uint32_t base, uint32_t xa,
                                        uint32_t pitch, const RecordDecoder<CH, PAIR>& decoder) {

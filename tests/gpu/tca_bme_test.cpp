@@ -16,7 +16,7 @@
 #include "sparse/tca_bme/paper_layout.h"
 #include "sparse/tca_bme/record_encode_cuda.h"
 #include "sparse/tca_bme/record_parts.h"
-#include "tests/gpu/gpu_context.h"
+#include "tests/gpu/gpu_weight_test.h"
 #include "tests/sparse/encodings.h"
 #include "tests/sparse/product_reference.h"
 #include "tests/sparse/weight_patterns.h"
@@ -30,61 +30,12 @@ using namespace sparsellm::testing;
 
 // Epsilons of sum |w||x|.
 constexpr double kTolerance = 8.0;
-constexpr uint64_t kSeed = 72;
 
-struct Shape {
-  int64_t rows;
-  int64_t columns;
-};
-
-class GpuTcaBme : public GpuTest {
+class GpuTcaBme : public GpuWeightTest {
  protected:
-  void SetUp() override {
-    GpuTest::SetUp();
-    if (!IsSkipped()) {
-      workspace = std::make_unique<Workspace>(kGpu, int64_t{96} << 20);
-      exec.emplace(ExecContext{
-          .device = kGpu, .workspace = *workspace, .threads = gpu->threads, .cuda = &gpu->cuda});
-    }
-  }
-
-  OwnedTensor weight(const Shape& shape, double density, Pattern pattern = Pattern::random) {
-    return make_weight({.dtype = GetParam(),
-                        .rows = shape.rows,
-                        .columns = shape.columns,
-                        .density = density,
-                        .pattern = pattern},
-                       kSeed);
-  }
-
   std::unique_ptr<WeightMatrix> load(const Tensor& w) {
     return tca_bme_format().load(tca_bme_format().encode(w, cpu.threads), kGpu);
   }
-
-  // None of the numbers near 0.
-  GuardedTensor numbers(int64_t tokens, int64_t columns, Layout layout = Layout::contiguous) {
-    std::vector<double> values(static_cast<size_t>(tokens * columns));
-    for (double& x : values) {
-      x = random.uniform(0.25, 1.0) * (random.below(2) == 0 ? 1.0 : -1.0);
-    }
-    GuardedTensor x(GetParam(), {tokens, columns}, layout, kGpu);
-    set_values(x.view(), values);
-    return x;
-  }
-
-  OwnedTensor bias_of(int64_t size) {
-    OwnedTensor bias = allocate_tensor(kGpu, GetParam(), {size}, "a bias");
-    random.fill(bias.view);
-    return bias;
-  }
-
-  Expected expected_of(const Tensor& x, const Tensor& w) {
-    return product(cpu_twin(x).view(), w, cpu.threads);
-  }
-
-  std::unique_ptr<Workspace> workspace;
-  std::optional<ExecContext> exec;
-  Random random{kSeed};
 };
 INSTANTIATE_TEST_SUITE_P(Gpu, GpuTcaBme, ::testing::Values(DType::f16, DType::bf16),
                          [](const auto& test) { return std::string(name_of(test.param)); });

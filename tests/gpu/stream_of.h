@@ -1,0 +1,12 @@
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include "kernels/base/cuda_context.h"
+
+namespace sparsellm::testing {
+
+// Where the context enqueues; for what takes a stream and no context.
+cudaStream_t stream_of(const CudaContext& context);
+
+}  // namespace sparsellm::testing

@@ -19,6 +19,7 @@ class ObservedWeight : public WeightMatrix {
   std::string_view format() const override { return weight_->format(); }
   int64_t out() const override { return weight_->out(); }
   int64_t in() const override { return weight_->in(); }
+  DType dtype() const override { return weight_->dtype(); }
   int64_t bytes() const override { return weight_->bytes(); }
   void matmul(const Tensor& x, Tensor y, const Epilogue& epilogue, ExecContext& ctx) const override;
   void expand(Range rows, Tensor dense, ExecContext& ctx) const override;

@@ -23,6 +23,7 @@ class WeightOfSize : public WeightMatrix {
   std::string_view format() const override { return header_.format; }
   int64_t out() const override { return header_.rows; }
   int64_t in() const override { return header_.columns; }
+  DType dtype() const override { return header_.dtype; }
   int64_t bytes() const override { return bytes_; }
   void matmul(const Tensor&, Tensor, const Epilogue&, ExecContext&) const override { refuse(); }
   void expand(Range, Tensor, ExecContext&) const override { refuse(); }

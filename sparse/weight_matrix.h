@@ -36,6 +36,7 @@ class WeightMatrix {
   virtual std::string_view format() const = 0;  // its name
   virtual int64_t out() const = 0;
   virtual int64_t in() const = 0;
+  virtual DType dtype() const = 0;    // of its values
   virtual int64_t bytes() const = 0;  // that a product reads
 
   // y [tokens, out] = epilogue(x [tokens, in] * W^T); any number of tokens; y must not overlap x.

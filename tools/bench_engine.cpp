@@ -69,12 +69,14 @@ Engine load_bench_engine(const BenchModelArgs& args, const BenchEngineSize& size
   catch_interrupts();
   options = engine_options(args.model, std::move(options));
   options.log = &log;
-  return Engine::load_random(args.config,
-                             {.dtype = options.dtype.value_or(DType::f16),
-                              .sparsity = args.sparsity,
-                              .seed = args.seed,
-                              .format = options.weight_format},
-                             options);
+  return Engine::load_random(args.config, random_weights(args, options), options);
+}
+
+RandomWeights random_weights(const BenchModelArgs& args, const EngineOptions& options) {
+  return {.dtype = options.dtype.value_or(DType::f16),
+          .sparsity = args.sparsity,
+          .seed = args.seed,
+          .format = options.weight_format};
 }
 
 }  // namespace sparsellm

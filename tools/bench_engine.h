@@ -27,6 +27,9 @@ void check_bench_model_args(const BenchModelArgs& args);
 // The config of the model that load_bench_engine() makes.
 ModelConfig read_bench_config(const BenchModelArgs& args);
 
+// The random weights that it has with args.config.
+RandomWeights random_weights(const BenchModelArgs& args, const EngineOptions& options);
+
 struct BenchEngineSize {
   int64_t max_requests = 0;  // at a time
   int64_t context_size = 0;  // tokens of a request

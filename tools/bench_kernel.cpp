@@ -35,6 +35,7 @@ class KernelBench {
   KernelBench(const KernelBenchOptions& options,
               const std::function<void(const KernelResult&)>& on_result)
       : options_(options), on_result_(on_result), meter_(options.device, options.repeat) {
+    meter_.set_profile(options.profile);
     for (const std::string& format : options.formats) {
       if (!contains(dense_contenders(options.device), format)) {
         sparse_.push_back(format);

@@ -27,6 +27,7 @@ struct KernelBenchOptions {
   int64_t rotation_bytes = kRotationBytes;  // that the copies of a weight have together, at least
   Device device;
   uint64_t seed = 1;
+  bool profile = false;  // one more launch of each kernel in profile_cuda(), on CUDA
 };
 
 // y [tokens, out] = x [tokens, in] * W^T in one format, W cold in the cache. Figures that do not

@@ -30,4 +30,28 @@ std::unique_ptr<Contender> make_dense_or_format_contender(std::string_view name,
   return std::make_unique<FormatContender>(name, input);
 }
 
+void DenseBaseline::measure(const ProductOperands& operands, std::span<const int64_t> tokens) {
+  const Tensor& weight = operands.weight();
+  measured_.emplace(weight.size(0), weight.size(1));
+  for (const std::string_view name : dense_contenders(weight.device())) {
+    std::unique_ptr<Contender> contender;
+    try {
+      contender = make_dense_or_format_contender(name, meter_.input(operands, rotation_bytes_));
+    } catch (const OutOfMemory&) {
+      continue;  // the others may take less
+    }
+    for (const int64_t n : tokens) {
+      const MeasuredProduct product = meter_.measure(*contender, operands, n);
+      if (product.verified) {
+        keep_least(best_us_, Key{weight.size(0), weight.size(1), n}, product.us.median);
+      }
+    }
+  }
+}
+
+std::optional<double> DenseBaseline::best_us(int64_t out, int64_t in, int64_t tokens) const {
+  const auto known = best_us_.find(Key{out, in, tokens});
+  return known != best_us_.end() ? std::optional(known->second) : std::nullopt;
+}
+
 }  // namespace sparsellm

@@ -1,9 +1,14 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
+#include <set>
+#include <span>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "tools/contender.h"
@@ -18,6 +23,27 @@ std::vector<std::string_view> dense_contenders(Device device);
 // One of these, or a weight in a format of sparse/registry.h. Throws Error.
 std::unique_ptr<Contender> make_dense_or_format_contender(std::string_view name,
                                                           const ContenderInput& input);
+
+// The best times of what is dense, by shape and number of tokens.
+class DenseBaseline {
+ public:
+  DenseBaseline(ProductMeter& meter, int64_t rotation_bytes)
+      : meter_(meter), rotation_bytes_(rotation_bytes) {}
+
+  // Measures all contenders; the least of all times so far count.
+  void measure(const ProductOperands& operands, std::span<const int64_t> tokens);
+  bool measured(int64_t out, int64_t in) const { return measured_.contains({out, in}); }
+  // us; nothing if none was measured, or none was right.
+  std::optional<double> best_us(int64_t out, int64_t in, int64_t tokens) const;
+
+ private:
+  using Key = std::array<int64_t, 3>;  // out, in, tokens
+
+  ProductMeter& meter_;
+  int64_t rotation_bytes_;
+  std::map<Key, double> best_us_;
+  std::set<std::pair<int64_t, int64_t>> measured_;  // shapes
+};
 
 // Least times by something, each the least of all that were given.
 template <class Key>

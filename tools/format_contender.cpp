@@ -78,7 +78,8 @@ FormatContender::FormatContender(std::unique_ptr<WeightMatrix> owned, const Weig
       ctx_{.device = input.ctx.device,
            .workspace = workspace_,
            .threads = input.ctx.threads,
-           .cuda = input.ctx.cuda},
+           .cuda = input.ctx.cuda,
+           .sums = input.ctx.sums},
       tune_cache_(input.tune_cache) {
   if (owned != nullptr) {
     owned_.push_back(std::move(owned));

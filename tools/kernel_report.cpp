@@ -6,9 +6,6 @@
 namespace sparsellm {
 namespace {
 
-// A figure that does not exist is 0.
-Cell known(double figure) { return figure > 0.0 ? Cell(figure) : Cell(); }
-
 std::vector<Column> summary_columns() {
   using Kind = Column::Kind;
   return {
@@ -57,11 +54,11 @@ std::vector<Column> kernel_columns() {
 Row kernel_row(const KernelResult& result) {
   Row row{result.out, result.in, result.tokens, result.sparsity, result.format};
   if (result.verified) {
-    row.insert(row.end(),
-               {result.us, result.overlapped_us ? Cell(*result.overlapped_us) : Cell(),
-                known(result.baseline_us), known(result.speedup), known(result.overlapped_speedup),
-                result.encoded_bytes, 100.0 * result.fraction_of_dense, result.read_gb_per_s,
-                100.0 * result.fraction_of_read_ceiling, result.tflops});
+    row.insert(row.end(), {result.us, result.overlapped_us ? Cell(*result.overlapped_us) : Cell(),
+                           known_cell(result.baseline_us), known_cell(result.speedup),
+                           known_cell(result.overlapped_speedup), result.encoded_bytes,
+                           100.0 * result.fraction_of_dense, result.read_gb_per_s,
+                           100.0 * result.fraction_of_read_ceiling, result.tflops});
   } else {
     row.resize(row.size() + 10);
   }
@@ -76,7 +73,7 @@ void report_kernel_summary(std::span<const KernelResult> results, ReportWriter& 
     report.add_row({s.format, s.sparsity ? fmt::format("{}", *s.sparsity) : "all",
                     s.launches == Launches::ordinary ? "ordinary" : "overlapped", s.cells, s.failed,
                     s.faster, 100.0 * static_cast<double>(s.faster) / static_cast<double>(s.cells),
-                    known(s.worst_speedup), s.worst_cell});
+                    known_cell(s.worst_speedup), s.worst_cell});
   }
 }
 

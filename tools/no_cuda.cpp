@@ -1,6 +1,8 @@
 #include "kernels/base/device_cuda.h"
 #include "kernels/base/error.h"
+#include "tools/ablation_contender.h"
 #include "tools/library_contenders.h"
+#include "tools/profile_device.h"
 #include "tools/read_bandwidth_device.h"
 #include "tools/verify_product_device.h"
 
@@ -24,7 +26,13 @@ std::unique_ptr<Contender> make_cublas_contender(const ContenderInput&) {
 std::unique_ptr<Contender> make_cublaslt_contender(const ContenderInput&) {
   fail("{}", no_cuda_device_reason());
 }
+std::unique_ptr<AblationContender> make_ablation_contender(const ContenderInput&) {
+  fail("{}", no_cuda_device_reason());
+}
 std::unique_ptr<Contender> make_cusparse_contender(const ContenderInput&) {
+  fail("{}", no_cuda_device_reason());
+}
+void profile_cuda(const std::function<void()>&, const ExecContext&) {
   fail("{}", no_cuda_device_reason());
 }
 

@@ -8,6 +8,7 @@
 
 #include "kernels/base/error.h"
 #include "tools/call_timer.h"
+#include "tools/profile_device.h"
 #include "tools/read_bandwidth.h"
 #include "tools/read_bandwidth_device.h"
 #include "tools/replay_timer.h"
@@ -27,12 +28,16 @@ void require_right(double worst_error) {
 
 }  // namespace
 
-ProductMeter::ProductMeter(Device device, int64_t repeat)
+ProductMeter::ProductMeter(Device device, int64_t repeat, Sums sums)
     : repeat_(repeat),
       cuda_(device.is_cuda() ? std::make_unique<CudaContext>(device) : nullptr),
       workspace_(device, 0),
       threads_(device.is_cuda() ? 1 : 0),
-      ctx_{.device = device, .workspace = workspace_, .threads = threads_, .cuda = cuda_.get()} {
+      ctx_{.device = device,
+           .workspace = workspace_,
+           .threads = threads_,
+           .cuda = cuda_.get(),
+           .sums = sums} {
   require(repeat > 0, "{} replays have no median", repeat);
 }
 
@@ -66,6 +71,9 @@ void ProductMeter::measure_kernels(Contender& contender, const ProductOperands& 
     product.overlapped = time(Launches::overlapping);
   }
   product.algorithm = kernel->algorithm();
+  if (profile_ && cuda_ != nullptr) {
+    profile_cuda([&] { kernel->enqueue(0, Launches::ordinary); }, ctx_);
+  }
 }
 
 // Throws if none is right. Sets the worst error of the one that counts, and notes down what is

@@ -29,7 +29,10 @@ struct MeasuredProduct {
 class ProductMeter {
  public:
   // Of `repeat` replays the median is taken. Throws Error.
-  ProductMeter(Device device, int64_t repeat);
+  ProductMeter(Device device, int64_t repeat, Sums sums = Sums::fastest);
+
+  // Whether measure() ends, on CUDA, with an ordinary launch of the kernel in profile_cuda().
+  void set_profile(bool profile) { profile_ = profile; }
 
   ExecContext& context() { return ctx_; }
   TuneCache& tune_cache() { return tune_cache_; }  // in memory
@@ -62,6 +65,7 @@ class ProductMeter {
                      int64_t repeat);
 
   int64_t repeat_;
+  bool profile_ = false;
   std::unique_ptr<CudaContext> cuda_;  // on CUDA
   Workspace workspace_;
   ThreadPool threads_;

@@ -29,6 +29,9 @@ ReportFormat parse_report_format(std::string_view flag, std::string_view text);
 using Cell = std::variant<std::monostate, int64_t, double, Spread, std::string>;
 using Row = std::vector<Cell>;
 
+// Of a figure that is 0 where it does not exist.
+inline Cell known_cell(double figure) { return figure > 0.0 ? Cell(figure) : Cell(); }
+
 struct Column {
   enum class Kind : uint8_t { text, number, spread };
 

@@ -1,5 +1,6 @@
 // Measures speed: sparsellm-bench throughput --config FILE | --model DIR,
 //                 sparsellm-bench kernel --shape OUTxIN,... | --config FILE ...,
+//                 sparsellm-bench layers --config FILE | --model DIR,
 //                 sparsellm-bench load --model DIR,
 //                 sparsellm-bench tune --config FILE | --model DIR | --shape OUTxIN,...
 
@@ -9,19 +10,24 @@
 #include <cmath>
 #include <cstdio>
 #include <functional>
+#include <iterator>
 #include <limits>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "kernels/base/device.h"
+#include "kernels/base/token_buckets.h"
+#include "tools/bench_ablation.h"
 #include "tools/bench_args.h"
 #include "tools/bench_arrivals.h"
 #include "tools/bench_engine.h"
 #include "tools/bench_environment.h"
 #include "tools/bench_kernel.h"
+#include "tools/bench_layers.h"
 #include "tools/bench_load.h"
 #include "tools/bench_throughput.h"
 #include "tools/bench_tune.h"
@@ -36,6 +42,12 @@ namespace sparsellm {
 namespace {
 
 constexpr char kTool[] = "sparsellm-bench";
+
+// Of the report by layer after a run: more than the caches of the cores, and no more than is copied
+// quickly.
+constexpr int64_t kCpuRotationBytes = int64_t{32} << 20;
+
+constexpr int64_t kAblationTokens[] = {1, 8, 16};
 
 // What is read to measure the read bandwidth: many times any last cache.
 constexpr int64_t kCpuReadBytes = int64_t{256} << 20;
@@ -52,6 +64,15 @@ struct ThroughputArgs {
   bool breakdown = false;
   std::optional<double> arrival_rate;
   int64_t requests = ArrivalOptions().requests;
+  std::optional<bool> layers;
+};
+
+struct LayersArgs {
+  BenchModelArgs model;
+  OutputArgs output;
+  LayerBenchOptions options;
+  int64_t copies_mib = LayerBenchOptions().rotation_bytes >> 20;
+  bool all = false;
 };
 
 struct KernelArgs {
@@ -60,9 +81,11 @@ struct KernelArgs {
   std::vector<int64_t> degrees{1};
   std::string device = "auto";
   std::string dtype = "f16";
+  std::vector<int64_t> tokens;
   OutputArgs output;
   KernelBenchOptions options;
   int64_t copies_mib = KernelBenchOptions().rotation_bytes >> 20;
+  bool ablation = false;
 };
 
 struct TuneArgs {
@@ -80,6 +103,14 @@ struct LoadArgs {
 };
 
 CLI::Validator count() { return CLI::Range(int64_t{1}, int64_t{1} << 24); }
+
+void add_copies(CLI::App& command, int64_t& mib) {
+  command
+      .add_option("--copies-mib", mib,
+                  "MiB of copies of a weight that take turns, so that none stays in the cache")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 20))
+      ->capture_default_str();
+}
 
 CLI::App* add_throughput(CLI::App& app, ThroughputArgs& args) {
   CLI::App* const command = app.add_subcommand(
@@ -120,6 +151,27 @@ CLI::App* add_throughput(CLI::App& app, ThroughputArgs& args) {
       ->check(count())
       ->capture_default_str()
       ->needs(arrivals);
+  command->add_flag_function(
+      "--layers,!--no-layers", [&args](int64_t times) { args.layers = times > 0; },
+      "Then also the tables of `layers`, for the buckets of tokens that the batches are in [if "
+      "weights "
+      "are in a sparse format]");
+  return command;
+}
+
+CLI::App* add_layers(CLI::App& app, LayersArgs& args) {
+  CLI::App* const command =
+      app.add_subcommand("layers", "Time of each linear layer of a model, in its format and dense");
+  add_bench_model_args(*command, args.model);
+  add_list(*command, "--tokens", args.options.tokens, "Rows of the activations")
+      ->check(count())
+      ->capture_default_str();
+  command->add_flag("--all", args.all, "Every block; else the one in the middle stands for all");
+  command->add_option("--repeat", args.options.repeat, "Timed products of each")
+      ->check(count())
+      ->capture_default_str();
+  add_copies(*command, args.copies_mib);
+  add_output_args(*command, args.output, OutputTokens::no);
   return command;
 }
 
@@ -148,26 +200,32 @@ CLI::App* add_kernel(CLI::App& app, KernelArgs& args) {
       ->capture_default_str();
   add_output_args(*command, args.output, OutputTokens::no);
   KernelBenchOptions& options = args.options;
-  add_list(*command, "--tokens", options.tokens, "Rows of the activations")
-      ->check(count())
-      ->capture_default_str();
+  add_list(*command, "--tokens", args.tokens,
+           fmt::format("Rows of the activations [{}; with --ablation {}]",
+                       fmt::join(options.tokens, ","), fmt::join(kAblationTokens, ",")))
+      ->check(count());
   add_list(*command, "--sparsity", options.sparsities, "Shares of zeros in the random weights")
       ->check(CLI::Range(0.0, 1.0))
       ->capture_default_str();
-  add_list(*command, "--formats", options.formats, "Formats of the weights")
-      ->check(not_empty())
-      ->capture_default_str();
+  CLI::Option* const formats =
+      add_list(*command, "--formats", options.formats, "Formats of the weights")
+          ->check(not_empty())
+          ->capture_default_str();
+  CLI::Option* const profile =
+      command->add_flag("--profile", options.profile,
+                        "Then launch each kernel once more between cudaProfilerStart and Stop");
+  command
+      ->add_flag("--ablation", args.ablation,
+                 "The kernel of tca_bme for few tokens, whole and with a stage erased or replaced")
+      ->excludes(formats)
+      ->excludes(profile);
   command->add_option("--seed", options.seed, "Seed of the random weights")
       ->check(CLI::Range(uint64_t{0}, std::numeric_limits<uint64_t>::max()))
       ->capture_default_str();
   command->add_option("--repeat", args.options.repeat, "Timed products of each")
       ->check(count())
       ->capture_default_str();
-  command
-      ->add_option("--copies-mib", args.copies_mib,
-                   "MiB of copies of a weight that take turns, so that none stays in the cache")
-      ->check(CLI::Range(int64_t{1}, int64_t{1} << 20))
-      ->capture_default_str();
+  add_copies(*command, args.copies_mib);
   return command;
 }
 
@@ -274,6 +332,32 @@ class BenchProgress {
   std::string unit_;
 };
 
+// The time of the linear layers of a model that is not loaded.
+void measure_layers(const BenchModelArgs& model, LayerBenchOptions options, ReportWriter& report) {
+  options.seed = model.seed;
+  options.sums = model.deterministic ? Sums::batch_invariant : Sums::fastest;
+  BenchProgress progress("layers", "layers", !model.model.quiet);
+  options.progress = std::ref(progress);
+  report_layers(options, open_layers(model), report);
+}
+
+// After a run with these batches, if it is wanted; for the buckets of tokens that they decode in.
+void measure_layers_of_run(const ThroughputArgs& args, const std::vector<int64_t>& batches,
+                           ReportWriter& report) {
+  if (args.layers ? *args.layers : may_be_sparse(args.model)) {
+    std::set<int64_t> buckets;
+    for (const int64_t batch : batches) {
+      buckets.insert(token_bucket(batch));
+    }
+    LayerBenchOptions options;
+    options.tokens.assign(buckets.begin(), buckets.end());
+    if (!parse_device(args.model.model.device).is_cuda()) {
+      options.rotation_bytes = kCpuRotationBytes;
+    }
+    measure_layers(args.model, std::move(options), report);
+  }
+}
+
 void measure_batches(const ThroughputArgs& args, const LengthRange& output, Environment environment,
                      spdlog::logger& log) {
   ThroughputOptions options;
@@ -303,7 +387,18 @@ void measure_batches(const ThroughputArgs& args, const LengthRange& output, Envi
     BenchProgress progress("measuring", "steps", !args.model.model.quiet);
     options.progress = std::ref(progress);
     bench_throughput(options, load, report);
+    measure_layers_of_run(args, args.batches, report);
   });
+}
+
+void serve_arrivals(const ThroughputArgs& args, ArrivalOptions options, int64_t most,
+                    spdlog::logger& log, ReportWriter& report) {
+  Engine engine = load_bench_engine(
+      args.model, {.max_requests = most, .context_size = options.prompt.max + options.output.max},
+      log);
+  BenchProgress progress("serving", "requests", !args.model.model.quiet);
+  options.progress = std::ref(progress);
+  bench_arrivals(engine, options, report);
 }
 
 void measure_arrivals(const ThroughputArgs& args, const LengthRange& output,
@@ -315,13 +410,9 @@ void measure_arrivals(const ThroughputArgs& args, const LengthRange& output,
   options.output = output;
   options.seed = args.model.seed;
   const int64_t most = *std::max_element(args.batches.begin(), args.batches.end());
-  Engine engine = load_bench_engine(
-      args.model, {.max_requests = most, .context_size = options.prompt.max + options.output.max},
-      log);
   with_report(args.output, std::move(environment), [&](ReportWriter& report) {
-    BenchProgress progress("serving", "requests", !args.model.model.quiet);
-    options.progress = std::ref(progress);
-    bench_arrivals(engine, options, report);
+    serve_arrivals(args, options, most, log, report);
+    measure_layers_of_run(args, {most}, report);
   });
 }
 
@@ -347,12 +438,31 @@ void kernel(const KernelArgs& args, const std::vector<std::string>& command_line
   if (options.shapes.empty()) {
     throw UsageError("there is nothing to benchmark; give --shape OUTxIN or --config FILE");
   }
+  if (!args.tokens.empty()) {
+    options.tokens = args.tokens;
+  } else if (args.ablation) {
+    options.tokens.assign(std::begin(kAblationTokens), std::end(kAblationTokens));
+  }
   options.dtype = kDTypes.at(args.dtype);
   options.device = parse_device(args.device);
   options.rotation_bytes = args.copies_mib << 20;
   catch_interrupts();
   with_report(args.output, describe_environment(options.device, command_line),
-              [&](ReportWriter& report) { report_kernels(options, report); });
+              [&](ReportWriter& report) {
+                args.ablation ? report_ablation(options, report) : report_kernels(options, report);
+              });
+}
+
+void layers(const LayersArgs& args, const std::vector<std::string>& command_line) {
+  check_bench_model_args(args.model);
+  read_bench_config(args.model);  // what can be refused is refused before anything is measured
+  catch_interrupts();
+  LayerBenchOptions options = args.options;
+  options.rotation_bytes = args.copies_mib << 20;
+  options.blocks = args.all ? LayerBenchOptions::Blocks::all : LayerBenchOptions::Blocks::middle;
+  with_report(args.output,
+              describe_environment(parse_device(args.model.model.device), command_line),
+              [&](ReportWriter& report) { measure_layers(args.model, options, report); });
 }
 
 void load(const LoadArgs& args, const std::vector<std::string>& command_line) {
@@ -406,10 +516,12 @@ int main(int argc, char** argv) {
   app.require_subcommand(0, 1);  // a wrong one is named before it is said that one is missing
   sparsellm::ThroughputArgs throughput_args;
   sparsellm::KernelArgs kernel_args;
+  sparsellm::LayersArgs layers_args;
   sparsellm::LoadArgs load_args;
   sparsellm::TuneArgs tune_args;
   const CLI::App* throughput = sparsellm::add_throughput(app, throughput_args);
   const CLI::App* kernel = sparsellm::add_kernel(app, kernel_args);
+  const CLI::App* layers = sparsellm::add_layers(app, layers_args);
   const CLI::App* load = sparsellm::add_load(app, load_args);
   const CLI::App* tune = sparsellm::add_tune(app, tune_args);
   const std::vector<std::string> command_line(argv, argv + argc);
@@ -418,12 +530,15 @@ int main(int argc, char** argv) {
       sparsellm::throughput(throughput_args, command_line);
     } else if (kernel->parsed()) {
       sparsellm::kernel(kernel_args, command_line);
+    } else if (layers->parsed()) {
+      sparsellm::layers(layers_args, command_line);
     } else if (load->parsed()) {
       sparsellm::load(load_args, command_line);
     } else if (tune->parsed()) {
       sparsellm::tune(tune_args, command_line);
     } else {
-      throw sparsellm::UsageError("a subcommand is missing: throughput, kernel, load or tune");
+      throw sparsellm::UsageError(
+          "a subcommand is missing: throughput, kernel, layers, load or tune");
     }
   });
 }

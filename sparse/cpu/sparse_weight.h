@@ -77,6 +77,7 @@ class CpuSparseWeight : public WeightMatrix {
   std::string_view format() const override { return e_.format; }
   int64_t out() const override { return e_.rows; }
   int64_t in() const override { return e_.columns; }
+  DType dtype() const override { return e_.dtype; }
   int64_t bytes() const override { return e_.bytes(); }
 
   void matmul(const Tensor& x, Tensor y, const Epilogue& epilogue,

@@ -16,6 +16,7 @@ class DenseWeight : public WeightMatrix {
   std::string_view format() const override { return "dense"; }
   int64_t out() const override { return weight_.view.size(0); }
   int64_t in() const override { return weight_.view.size(1); }
+  DType dtype() const override { return weight_.view.dtype(); }
   int64_t bytes() const override { return weight_.view.bytes(); }
   void matmul(const Tensor& x, Tensor y, const Epilogue& epilogue, ExecContext& ctx) const override;
   void expand(Range rows, Tensor dense, ExecContext& ctx) const override;

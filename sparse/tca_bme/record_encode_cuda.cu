@@ -261,7 +261,8 @@ void emit(const Source& source, const RecordGrid& grid, const DeviceRecords& mad
 
 }  // namespace
 
-DeviceRecords encode_records_cuda(const Tensor& w, ExecContext& ctx) {
+DeviceRecords encode_records_cuda(const Tensor& w, ExecContext& ctx,
+                                  std::optional<RecordLayout> layout) {
   check_tensor({"encode", "w"}, w, Elements::activation, {kAnySize, kAnySize}, ctx);
   const int64_t rows = w.size(0);
   const int64_t columns = w.size(1);
@@ -278,7 +279,7 @@ DeviceRecords encode_records_cuda(const Tensor& w, ExecContext& ctx) {
   made.nonzeros = static_cast<int64_t>(read_totals(totals, ctx).nonzeros);
   require(starts_hold(rows, columns, made.nonzeros),
           "{} nonzeros are more than 32-bit starts of records hold", made.nonzeros);
-  made.layout = record_layout_for(rows * columns, made.nonzeros);
+  made.layout = layout.value_or(record_layout_for(rows * columns, made.nonzeros));
   const RecordGrid grid = record_grid(rows, columns, made.layout);
   made.starts =
       Buffer(ctx.device, (grid.count() + 1) * int64_t{sizeof(uint32_t)}, "an encoded weight");

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include "kernels/base/buffer.h"
 #include "kernels/base/exec.h"
@@ -18,9 +19,10 @@ struct DeviceRecords {
   Buffer records;
 };
 
-// Encodes w [rows, columns], f16 or bf16, on the CUDA device of ctx; its rows may be strided. Takes
-// a two-thousandth of its memory besides what it returns; synchronises. Throws Error for more
-// nonzeros than starts hold.
-DeviceRecords encode_records_cuda(const Tensor& w, ExecContext& ctx);
+// Encodes w [rows, columns], f16 or bf16, on the CUDA device of ctx; its rows may be strided. The
+// layout is that of record_layout_for() unless there is another. Takes a two-thousandth of its
+// memory besides what it returns; synchronises. Throws Error for more nonzeros than starts hold.
+DeviceRecords encode_records_cuda(const Tensor& w, ExecContext& ctx,
+                                  std::optional<RecordLayout> layout = std::nullopt);
 
 }  // namespace sparsellm::tca_bme

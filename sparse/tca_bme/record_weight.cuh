@@ -19,6 +19,7 @@ class CudaRecordWeight : public WeightMatrix {
   std::string_view format() const override;
   int64_t out() const override { return matrix_.rows; }
   int64_t in() const override { return matrix_.columns; }
+  DType dtype() const override { return dtype_; }
   int64_t bytes() const override { return starts_.bytes() + records_.bytes(); }
   void matmul(const Tensor& x, Tensor y, const Epilogue& epilogue, ExecContext& ctx) const override;
   void expand(Range rows, Tensor dense, ExecContext& ctx) const override;
@@ -27,7 +28,6 @@ class CudaRecordWeight : public WeightMatrix {
   std::unique_ptr<WeightMatrix> copy() const override;
   std::string plan_text(DType y, int64_t tokens, const ExecContext& ctx) const override;
 
-  DType dtype() const { return dtype_; }
   const RecordMatrix& matrix() const { return matrix_; }
   RecordKey key(DType y, int64_t tokens) const;
   RecordPlan rule_plan(DType y, int64_t tokens) const;  // unless measurements tell better

@@ -101,6 +101,7 @@ class RecordedWeight : public WeightMatrix {
   std::string_view format() const override { return "recorded"; }
   int64_t out() const override { return dense_.out(); }
   int64_t in() const override { return dense_.in(); }
+  DType dtype() const override { return dense_.dtype(); }
   int64_t bytes() const override { return dense_.bytes(); }
   void matmul(const Tensor& x, Tensor y, const Epilogue& epilogue,
               ExecContext& ctx) const override {

@@ -1,16 +1,20 @@
 #!/usr/bin/env bash
-# Measures the tables of the README on a GPU: tests/gpu/bench.sh SECTION [BUILD] [ARGUMENT ...]
+# Measures the tables of the README on a GPU: tests/gpu/bench.sh SECTION [BUILD [NAME ...] [ARGUMENT ...]]
 #   dense     decoding with dense weights: OPT-13B, Llama-2-7B, OPT-30B; batches of 1 to 64
 #   large     OPT-66B, one request, and 64 that do not fit
 #   breakdown where the time of a step goes, OPT-30B
 #   kernel    matrix products in OPT-30B's shapes, dense and with cuSPARSE
-#   tca_bme   the same by bitmap weights, in shapes of OPT and Llama, by sparsity and tokens
-#   shards    bitmap weights in every shape of configs/, on 1, 2 and 4 GPUs (half an hour)
+#   tca_bme   the same by bitmap weights, in shapes of OPT and Llama, by sparsity and tokens; NAME is
+#             large, medium or small (all of them)
+#   ablation  what the stages of the bitmap kernel cost
+#   shards    bitmap weights in the shapes of configs/NAME.json (of all of them: half an hour), of
+#             what a GPU has of them if there are 1, 2 or 4
 #   serving   requests that come and go against batches that stay together, Llama-2-7B
 #   load      a checkpoint of 26 GB in the page cache to the GPU (made in $TMPDIR, which needs the room)
 #   trace     gaps between kernels in decode steps of OPT-30B, with CUPTI
-# Each takes a few minutes. BUILD is a build folder with the tools (build/gpu by default; made if it is
-# not there). Further arguments go to sparsellm-bench.
+# Each takes a few minutes, shards for each NAME. BUILD is a build folder with the tools (build/gpu by
+# default; made if it is not there). Further arguments, from the first with a dash on, go to
+# sparsellm-bench.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
@@ -18,6 +22,20 @@ section=${1:-}
 build=${2:-build/gpu}
 shift || true
 shift || true
+names=()
+while [ $# -gt 0 ] && [ "${1#-}" = "$1" ]; do
+  names+=("$1")
+  shift
+done
+case $section in
+  tca_bme | shards) ;;
+  *)
+    if [ ${#names[@]} -gt 0 ]; then
+      echo "bench.sh: $section takes no names, such as ${names[0]}" >&2
+      exit 2
+    fi
+    ;;
+esac
 
 if ! command -v nvcc >/dev/null && [ -x /usr/local/cuda/bin/nvcc ]; then
   PATH=$PATH:/usr/local/cuda/bin
@@ -55,16 +73,33 @@ case $section in
       --sparsity 0.5 --formats dense,cusparse "$@"
     ;;
   tca_bme)
-    large=28672x7168,7168x28672,21504x7168,36864x9216,9216x36864
-    medium=11008x4096,4096x11008,14336x4096,13824x5120
-    small=4096x4096,5120x5120,7168x7168
-    "$bench" kernel --shape "$large,$medium,$small" --tokens 1,8,16,32 \
-      --sparsity 0.4,0.5,0.6,0.7,0.8,0.9 --formats tca_bme "$@"
-    "$bench" kernel --shape "$large,$medium,$small" --tokens 64,128,256,1024,2048 --sparsity 0.6 \
+    declare -A groups=(
+      [large]=28672x7168,7168x28672,21504x7168,36864x9216,9216x36864
+      [medium]=11008x4096,4096x11008,14336x4096,13824x5120
+      [small]=4096x4096,5120x5120,7168x7168)
+    [ ${#names[@]} -gt 0 ] || names=(large medium small)
+    shapes=
+    for name in "${names[@]}"; do
+      if [ -z "${groups[$name]:-}" ]; then
+        echo "bench.sh: no shapes are called $name; use large, medium or small" >&2
+        exit 2
+      fi
+      shapes+=${shapes:+,}${groups[$name]}
+    done
+    "$bench" kernel --shape "$shapes" --tokens 1,8,16,32 --sparsity 0.4,0.5,0.6,0.7,0.8,0.9 \
+      --formats tca_bme "$@"
+    "$bench" kernel --shape "$shapes" --tokens 64,128,256,1024,2048 --sparsity 0.6 \
       --formats tca_bme "$@"
     ;;
+  ablation)
+    "$bench" kernel --shape 28672x7168,11008x4096,4096x4096 --tokens 1,8,16 \
+      --sparsity 0.5,0.6,0.7,0.8,0.9 --ablation "$@"
+    ;;
   shards)
-    "$bench" kernel --config configs/*.json --tensor-parallel 1,2,4 --tokens 1,8,16,32 \
+    configs=("${names[@]/%/.json}")
+    configs=("${configs[@]/#/configs/}")
+    [ ${#names[@]} -gt 0 ] || configs=(configs/*.json)
+    "$bench" kernel --config "${configs[@]}" --tensor-parallel 1,2,4 --tokens 1,8,16,32 \
       --sparsity 0.5,0.6 --formats tca_bme "$@"
     ;;
   serving)
@@ -97,7 +132,7 @@ case $section in
     done
     ;;
   *)
-    echo "usage: tests/gpu/bench.sh dense|large|breakdown|kernel|tca_bme|shards|serving|load|trace [BUILD [ARGUMENT ...]]" >&2
+    echo "usage: tests/gpu/bench.sh dense|large|breakdown|kernel|tca_bme|ablation|shards|serving|load|trace [BUILD [NAME ...] [ARGUMENT ...]]" >&2
     exit 2
     ;;
 esac

@@ -13,8 +13,11 @@
 #include "kernels/fill_random.h"
 #include "sparse/dense/dense.h"
 #include "tests/gpu/gpu_context.h"
+#include "tests/testing/paths.h"
 #include "tests/testing/random.h"
 #include "tests/testing/throws_error.h"
+#include "tools/bench_ablation.h"
+#include "tools/bench_layers.h"
 #include "tools/format_contender.h"
 #include "tools/read_bandwidth.h"
 #include "tools/replay_timer.h"
@@ -329,6 +332,70 @@ TEST_P(BenchKernel, SenselessOptionsAreRefused) {
   EXPECT_TRUE(refused([](auto& o) { o.tokens = {0}; }, "0 tokens"));
   EXPECT_TRUE(refused([](auto& o) { o.sparsities = {1.5}; }, "1.5"));
   EXPECT_TRUE(refused([](auto& o) { o.repeat = 0; }, "0 replays"));
+}
+
+// Records of 4 and of 8 chunks, and with bits for pairs, which the paper's decoding does not know;
+// edges within a tile; one and two tiles of tokens.
+TEST(BenchAblation, WhatComputesAProductIsVerified) {
+  KernelBenchOptions options = small_options(DType::f16);
+  options.shapes = {{320, 512}, {203, 387}};
+  options.tokens = {1, 8, 11, 16};
+  options.sparsities = {0.0, 0.6, 0.7, 0.9, 1.0};
+  std::vector<AblationResult> results;
+  bench_ablation(options, [&](const AblationResult& result) { results.push_back(result); });
+  ASSERT_EQ(results.size(), 2u * 4u * 5u * 5u);
+  const bool computes_product[] = {true, true, false, false, true};
+  for (size_t i = 0; i < results.size(); ++i) {
+    const AblationResult& result = results[i];
+    SCOPED_TRACE(fmt::format("{} x {}, {} zeros, {} tokens, {}: {}", result.out, result.in,
+                             result.sparsity, result.tokens, result.variant, result.note));
+    EXPECT_TRUE(result.measured);
+    EXPECT_EQ(result.computes_product, computes_product[i % 5]);
+    EXPECT_GT(result.us.min, 0.0);
+    EXPECT_GT(result.read_gb_per_s, 0.0);
+    EXPECT_GT(result.speedup, 0.0);
+    EXPECT_DOUBLE_EQ(result.fraction_of_ours, result.us.median / results[i / 5 * 5].us.median);
+    const bool paper = i % 5 == 1;
+    if (!paper || result.sparsity < 0.8) {
+      EXPECT_EQ(result.encoded_bytes, results[i / 5 * 5].encoded_bytes);
+    }
+  }
+}
+
+TEST(BenchAblation, WhatItHasNoKernelsForIsRefused) {
+  const auto refused = [](const KernelBenchOptions& options, const char* why) {
+    return throws_error([&] { bench_ablation(options, [](const AblationResult&) {}); }, why);
+  };
+  KernelBenchOptions options = small_options(DType::f16);
+  options.tokens = {1, 17};
+  EXPECT_TRUE(refused(options, "for up to 16 tokens, not 17"));
+  EXPECT_TRUE(refused(small_options(DType::bf16), "in f16, not in bf16"));
+}
+
+TEST_P(BenchKernel, LayersOfAModel) {
+  BenchModelArgs model;
+  model.model.model = data("models/fable-llama-relu-8m").string();
+  model.model.device = "cuda";
+  model.model.dtype = std::string(name_of(GetParam()));
+  model.model.weight_format = "tca_bme";
+  LayerBenchOptions options;
+  options.tokens = {1, 17};
+  options.repeat = 2;
+  options.rotation_bytes = 1 << 18;
+  for (const Sums sums : {Sums::fastest, Sums::batch_invariant}) {
+    options.sums = sums;
+    const std::vector<LayerResult> results =
+        bench_layers(options, open_layers(model), [](const LayerResult&) {});
+    ASSERT_EQ(results.size(), 4u * 2u);
+    for (const LayerResult& result : results) {
+      EXPECT_TRUE(result.verified) << result.name << ": " << result.note;
+      EXPECT_EQ(result.format, "tca_bme");
+      EXPECT_GT(result.density, 0.99);
+      EXPECT_GT(result.us.median, 0.0);
+      EXPECT_GT(result.dense_us, 0.0);
+      EXPECT_FALSE(result.algorithm.empty());
+    }
+  }
 }
 
 TEST_P(BenchKernel, ReadBandwidth) {

@@ -27,7 +27,7 @@ std::string config(const char* name) { return (testing::source_dir() / "configs"
 TEST(Bench, Help) {
   const Outcome all = bench({"--help"});
   EXPECT_EQ(all.exit_code, 0);
-  for (const char* subcommand : {"throughput", "kernel", "tune"}) {
+  for (const char* subcommand : {"throughput", "kernel", "layers", "tune"}) {
     EXPECT_NE(all.out.find(subcommand), std::string::npos);
     const Outcome one = bench({subcommand, "--help"});
     EXPECT_EQ(one.exit_code, 0);
@@ -116,6 +116,46 @@ TEST(Bench, KernelOfManyConfigs) {
   EXPECT_EQ(std::count(outcome.out.begin(), outcome.out.end(), '\n'), 1 + 8) << outcome.out;
 }
 
+std::vector<std::string> tables_of(std::vector<std::string> args) {
+  args.insert(args.end(), {"--device", "cpu", "--format", "json"});
+  const Outcome outcome = bench(args);
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+  std::vector<std::string> names;
+  const json report = json::parse(outcome.out);
+  for (const json& table : report.at("tables")) {
+    names.push_back(table.at("name"));
+  }
+  return names;
+}
+
+TEST(Bench, Layers) {
+  const std::vector<std::string> both{"layers", "layer totals"};
+  EXPECT_EQ(tables_of({"layers", "-m", llama(), "--tokens", "1", "--repeat", "1", "--weight-format",
+                       "tca_bme", "--all", "--copies-mib", "1"}),
+            both);
+  EXPECT_EQ(tables_of({"layers", "--config", config("opt-125m.json"), "--tokens", "1", "--repeat",
+                       "1", "--sparsity", "0.6", "--copies-mib", "1"}),
+            both);
+}
+
+TEST(Bench, LayersAfterARun) {
+  const auto tables = [](std::vector<std::string> more) {
+    std::vector<std::string> args{"throughput", "-m", llama(),    "--batch", "1",
+                                  "--prompt",   "4",  "--output", "2"};
+    args.insert(args.end(), more.begin(), more.end());
+    return tables_of(args);
+  };
+  const std::vector<std::string> with{"throughput", "layers", "layer totals"};
+  const std::vector<std::string> without{"throughput"};
+  EXPECT_EQ(tables({}), without);
+  EXPECT_EQ(tables({"--layers"}), with);
+  EXPECT_EQ(tables({"--weight-format", "tca_bme"}), with);
+  EXPECT_EQ(tables({"--weight-format", "tca_bme", "--no-layers"}), without);
+  EXPECT_EQ(tables({"--weight-format", "dense"}), without);
+  EXPECT_EQ(tables({"--layers", "--arrivals", "poisson:200", "--requests", "2"}),
+            (std::vector<std::string>{"serving", "latency", "layers", "layer totals"}));
+}
+
 TEST(BenchBadInput, OneClearLine) {
   struct Case {
     int exit_code;
@@ -173,6 +213,12 @@ TEST(BenchBadInput, OneClearLine) {
       {1,
        "unknown format 'coo'",
        {"kernel", "--shape", "64x64", "--device", "cpu", "--formats", "coo"}},
+      {2, "--formats", {"kernel", "--shape", "64x64", "--formats", "dense", "--ablation"}},
+      {2, "--profile", {"kernel", "--shape", "64x64", "--profile", "--ablation"}},
+      {1, "on CUDA alone", {"kernel", "--shape", "64x64", "--device", "cpu", "--ablation"}},
+      {2, "--config FILE or --model DIR", {"layers"}},
+      {2, "--tokens", {"layers", "-m", llama(), "--tokens", "0"}},
+      {1, "Qwen2ForCausalLM", {"layers", "--config", config("qwen2-72b.json")}},
       {2, "--config FILE or --model DIR", {"tune"}},
       {2, "--model", {"tune", "--shape", "64x64", "--model", llama()}},
   };

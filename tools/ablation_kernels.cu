@@ -15,11 +15,13 @@ using tca_bme::RecordLayout;
 
 constexpr unsigned kAllLanes = 0xffffffffu;
 constexpr int kLanes = 32;
-constexpr int kTilesInChunk = 4;     // of 16 x 16 elements
-constexpr int kBitmapsInTile = 4;    // of 8 x 8
-constexpr int kMaskBytes = 128;      // of a chunk
-constexpr int kOffsetBytes = 64;     // likewise
-constexpr int kMasksOfFragment = 4;  // chunks that have as many bytes of masks as A has in a tile
+constexpr int kTilesInChunk = 4;   // of 16 x 16 elements
+constexpr int kBitmapsInTile = 4;  // of 8 x 8
+// Nothing is left of the kernels before compute capability 9.0, where these have no use.
+[[maybe_unused]] constexpr int kMaskBytes = 128;   // of a chunk
+[[maybe_unused]] constexpr int kOffsetBytes = 64;  // likewise
+// Chunks that have as many bytes of masks as A has in a tile.
+[[maybe_unused]] constexpr int kMasksOfFragment = 4;
 
 // acc += record * x, as multiply_record() of sparse/tca_bme/record_tile.cuh multiplies, but
 // fragment(c, i, a) says what A is for tile i of chunk c.
@@ -75,7 +77,7 @@ struct PaperDecoder {
   }
 };
 
-__device__ inline uint64_t load_bitmap(uint32_t a) {
+[[maybe_unused]] __device__ inline uint64_t load_bitmap(uint32_t a) {
   uint64_t v;
   asm volatile("ld.shared.u64 %0, [%1];" : "=l"(v) : "r"(a) : "memory");
   return v;

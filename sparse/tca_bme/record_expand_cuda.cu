@@ -2,37 +2,41 @@
 
 #include <algorithm>
 
+#include "kernels/async_copy.cuh"
 #include "kernels/base/cuda_state.cuh"
 #include "sparse/tca_bme/record_expand_cuda.h"
 #include "sparse/tca_bme/record_layout.h"
+#include "sparse/tca_bme/record_unit.cuh"
 
 namespace sparsellm {
 namespace {
 
 using tca_bme::ceil_div;
 using tca_bme::kChunkColumns;
-using tca_bme::kChunkOffsets;
-using tca_bme::kLaneRows;
-using tca_bme::kMaskWords;
 using tca_bme::kRecordAlignment;
 using tca_bme::kRecordRows;
-using tca_bme::kRowTiles;
+using tca_bme::kUnitAlignment;
+using tca_bme::kUnitBytes;
+using tca_bme::kUnitChunks;
+using tca_bme::kUnitColumns;
+using tca_bme::kUnitRowBytes;
+using tca_bme::RecordDecoder;
 using tca_bme::RecordGrid;
 using tca_bme::RecordLayout;
 using tca_bme::RecordValues;
 
-constexpr int kWarps = 4;  // of a block; each has a record of its own
-constexpr unsigned kAllLanes = 0xffffffffu;
-constexpr int kHalfColumns = 8;  // of a chunk: what a lane writes at once, 16 bytes
+constexpr int kSlots = 2;         // one record is copied while another is expanded
+constexpr int kLaneElements = 8;  // that a lane writes at once, 16 bytes
+constexpr int kLanesOfRow = kUnitColumns / kLaneElements;
+constexpr int kRowsAtOnce = 32 / kLanesOfRow;
 
 struct Parameters {
   const uint8_t* records;
   const uint32_t* starts;
   uint16_t* dense;
-  RecordGrid grid;
-  RecordLayout layout;
+  uint32_t first_record, record_count;  // of whole row blocks
+  uint32_t record_columns;
   int64_t first_block;  // of rows
-  int64_t end_block;
   int64_t begin_row;
   int64_t end_row;
   int64_t columns;
@@ -40,31 +44,26 @@ struct Parameters {
   bool aligned;    // every row of `dense`, to 16 bytes
 };
 
-// Bits 0, 2, 4 and 6 of `bits`, which has no others, as the lowest bits of the four bytes. What the
-// product adds at other places stays there: where two terms meet, the carry is not passed on.
-__device__ uint32_t spread(uint32_t bits) { return bits * 0x41041u & 0x01010101u; }
-
-// The numbers of values that lie before a lane's own among those of one par and t, for each i in
-// one byte: all of the first half of the chunk's columns, if the lane has the second, and those of
-// the rows above. `own`: the numbers of the lane's values. Lanes 0..7 of 8 have the rows g.
-__device__ uint32_t values_before(uint32_t own, int lane, bool second_half) {
-  uint32_t through = own;
-#pragma unroll
-  for (int distance = 1; distance < kLaneRows; distance *= 2) {
-    const uint32_t above = __shfl_up_sync(kAllLanes, through, distance, kLaneRows);
-    through += lane % kLaneRows >= distance ? above : 0;
+struct Span {
+  uint32_t start = 0, end = 0;  // in units of 16 bytes
+};
+__device__ Span span_of(const Parameters& p, uint32_t index) {
+  if (index >= p.record_count) {
+    return {};
   }
-  // The last row of the first half.
-  const uint32_t first_half = __shfl_sync(kAllLanes, through, (lane & 16) + kLaneRows - 1);
-  return through - own + (second_half ? first_half : 0);
+  const uint32_t* const entry = p.starts + p.first_record + index;
+  return {__ldg(entry), __ldg(entry + 1)};
 }
 
-__device__ uint32_t load_u16(const uint8_t* from) {
-  return *reinterpret_cast<const uint16_t*>(from);
+__device__ void copy_record(const Parameters& p, const Span& span, uint8_t* to, int lane) {
+  const uint8_t* const from = p.records + int64_t{span.start} * kRecordAlignment;
+  const int bytes = static_cast<int>(span.end - span.start) * kRecordAlignment;
+  for (int i = lane * kRecordAlignment; i < bytes; i += 32 * kRecordAlignment) {
+    __pipeline_memcpy_async(to + i, from + i, kRecordAlignment);
+  }
 }
 
-__device__ uint32_t byte_of(uint32_t bytes, int index) { return bytes >> 8 * index & 0xffu; }
-
+// What of it is in the matrix and asked for.
 __device__ void store_eight(const Parameters& p, int64_t row, int64_t column, const uint4& values) {
   if (row < p.begin_row || row >= p.end_row || column >= p.columns) {
     return;
@@ -76,107 +75,81 @@ __device__ void store_eight(const Parameters& p, int64_t row, int64_t column, co
   }
   const uint32_t words[] = {values.x, values.y, values.z, values.w};
 #pragma unroll
-  for (int i = 0; i < kHalfColumns; ++i) {
+  for (int i = 0; i < kLaneElements; ++i) {
     if (column + i < p.columns) {
       to[i] = static_cast<uint16_t>(words[i / 2] >> 16 * (i % 2));
     }
   }
 }
 
-// Expands a record by one warp, in its slot.
-template <bool kPairs>
-__device__ void expand_record(const Parameters& p, int64_t row_block, int64_t record_column,
-                              uint8_t* record, int lane) {
-  {
-    const int64_t r = p.grid.index(row_block, record_column);
-    const uint32_t start = p.starts[r];
-    const int bytes = static_cast<int>(p.starts[r + 1] - start) * kRecordAlignment;
-    const uint8_t* const from = p.records + int64_t{start} * kRecordAlignment;
-    for (int i = lane * kRecordAlignment; i < bytes; i += 32 * kRecordAlignment) {
-      __pipeline_memcpy_async(record + i, from + i, kRecordAlignment);
+// Writes a unit, the first element of which is that of `row` and `column` of the matrix.
+__device__ void store_unit(const Parameters& p, const uint8_t* unit, int64_t row, int64_t column,
+                           int lane) {
+  const int r = lane / kLanesOfRow;
+  const int u = lane % kLanesOfRow;
+  const auto values = [&](int i) {
+    const int unit_row = i * kRowsAtOnce + r;
+    return *reinterpret_cast<const uint4*>(unit + unit_row * kUnitRowBytes +
+                                           (u ^ unit_row % 8) * 16);
+  };
+  if (p.aligned && row >= p.begin_row && row + kRecordRows <= p.end_row &&
+      column + kUnitColumns <= p.columns) {
+    uint16_t* const to = p.dense + (row - p.begin_row + r) * p.columns + column + u * kLaneElements;
+#pragma unroll
+    for (int i = 0; i < kRecordRows / kRowsAtOnce; ++i) {
+      *reinterpret_cast<uint4*>(to + i * kRowsAtOnce * p.columns) = values(i);
     }
-    __pipeline_commit();
-    __pipeline_wait_prior(0);
-    __syncwarp();
+    return;
   }
+#pragma unroll 1
+  for (int i = 0; i < kRecordRows / kRowsAtOnce; ++i) {
+    store_eight(p, row + i * kRowsAtOnce + r, column + u * kLaneElements, values(i));
+  }
+}
 
-  const int g = lane % kLaneRows;
-  const int half = lane / kLaneRows % 2;
-  for (int chunk = lane / 16; chunk < p.layout.chunks; chunk += 2) {
-    const uint8_t* const masks = record + (kPairs ? chunk / 2 : chunk) * (kMaskWords * 2) + g * 16;
-    const uint4 mask_words = *reinterpret_cast<const uint4*>(masks);
-    const auto* const offset_words = reinterpret_cast<const uint4*>(record + p.layout.mask_bytes() +
-                                                                    chunk * (kChunkOffsets * 2));
-    const uint32_t words[] = {mask_words.x, mask_words.y, mask_words.z, mask_words.w};
-    const int64_t row = row_block * kRecordRows + g;
-    const int64_t column =
-        record_column * p.layout.columns() + chunk * kChunkColumns + half * kHalfColumns;
-#pragma unroll
-    for (int par = 0; par < 2; ++par) {
-      uint32_t bits[4];    // of t: bit 2 i, and of the second element bit 2 i + 8
-      uint32_t before[4];  // of t, in byte i
-#pragma unroll
-      for (int t = 0; t < 4; ++t) {
-        const uint32_t word = words[t] >> 16 * par >> half;
-        if constexpr (kPairs) {
-          bits[t] = word >> 8 * (chunk % 2) & 0x55u;
-          before[t] = values_before(spread(bits[t]), lane, half != 0);
-        } else {
-          bits[t] = word & 0x5555u;
-          const uint32_t first = spread(bits[t] & 0x55u);
-          // That of the second element has the first one before it.
-          before[t] = values_before(first + spread(bits[t] >> 8), lane, half != 0) + first;
-        }
-      }
-#pragma unroll
-      for (int i = 0; i < kRowTiles; ++i) {
-        uint32_t values[4];
-#pragma unroll
-        for (int t = 0; t < 4; ++t) {
-          const auto* const four = reinterpret_cast<const uint32_t*>(offset_words + t);
-          const uint32_t offset = four[i] >> 16 * par & 0xffffu;
-          if constexpr (kPairs) {
-            values[t] = 0;
-            if ((bits[t] >> 2 * i & 1u) != 0) {
-              values[t] =
-                  *reinterpret_cast<const uint32_t*>(record + offset + 4 * byte_of(before[t], i));
-            }
-          } else {
-            const uint8_t* const second = record + offset + 2 * byte_of(before[t], i);
-            // An element takes bytes 0 and 1 of what was loaded, or the zeros in bytes 2 and 3.
-            const uint32_t z = bits[t] >> 2 * i & 0x0101u;
-            values[t] = __byte_perm(load_u16(second - 2), load_u16(second), 0x7632u - 0x22u * z);
-          }
-        }
-        store_eight(p, row + 16 * i + 8 * par, column,
-                    make_uint4(values[0], values[1], values[2], values[3]));
-      }
+// Blocks of one warp, small enough to find room beside those of a product on another stream, expand
+// records a unit at a time in shared memory, decoded as for a product, and write whole rows of it,
+// 128 bytes. Blocks side by side have neighbours, and go on to those behind the last of them.
+template <int CH, bool PAIR>
+__global__ void __launch_bounds__(32) record_expand_kernel(const __grid_constant__ Parameters p) {
+  extern __shared__ __align__(kUnitAlignment) uint8_t shared[];
+  const int lane = threadIdx.x;
+  uint8_t* const unit = shared;
+  uint8_t* const slots = shared + kUnitBytes;
+  const RecordDecoder<CH, PAIR> decoder(lane);
+  const uint32_t to = shared_address(unit) + tca_bme::unit_lane_offset(lane);
+
+  const uint32_t step = gridDim.x;
+  uint32_t index = blockIdx.x;
+  copy_record(p, span_of(p, index), slots, lane);
+  __pipeline_commit();
+  Span next = span_of(p, index + step);
+  for (int slot = 0; index < p.record_count; index += step, slot ^= 1) {
+    copy_record(p, next, slots + (slot ^ 1) * p.slot_bytes, lane);
+    __pipeline_commit();
+    next = span_of(p, index + 2 * step);  // which is far away
+    __pipeline_wait_prior(1);
+    __syncwarp();
+    const uint32_t record = shared_address(slots + slot * p.slot_bytes);
+    const int64_t row = (p.first_block + index / p.record_columns) * kRecordRows;
+    const int64_t column = int64_t{index % p.record_columns} * CH * kChunkColumns;
+#pragma unroll 1
+    for (int first = 0; first < CH; first += kUnitChunks) {
+      tca_bme::expand_unit(to, record, first, decoder);
+      __syncwarp();
+      store_unit(p, unit, row, column + first * kChunkColumns, lane);
+      __syncwarp();  // before the unit, or the slot, is filled again
     }
   }
 }
 
-// A warp expands one record. Lane g + 8 p + 16 c of it has rows g, 8 + g, ... and the columns of
-// half p of every second chunk from chunk c on, so that the lanes of a row write 64 bytes without a
-// gap. The four pairs of a lane in a row are those of t = 0..3: it counts the bits before its own
-// with its fellows of the same half and chunk, for all i at once in the bytes of a register.
-// Shared memory: a slot for each warp, 16 bytes longer than the largest record, since what is
-// loaded where a bit is missing may lie behind the values.
-template <bool kPairs>
-__global__ void __launch_bounds__(kWarps * 32)
-    record_expand_kernel(const __grid_constant__ Parameters p) {
-  extern __shared__ __align__(16) uint8_t shared[];
-  const int lane = threadIdx.x % 32;
-  const int warp = threadIdx.x / 32;
-  const int64_t record_column = int64_t{blockIdx.x} * kWarps + warp;
-  if (record_column >= p.grid.columns) {
-    return;
-  }
-  uint8_t* const record = shared + warp * p.slot_bytes;
-  for (int64_t row_block = p.first_block + blockIdx.y; row_block < p.end_block;
-       row_block += gridDim.y) {
-    expand_record<kPairs>(p, row_block, record_column, record, lane);
-    __syncwarp();  // before the slot is filled again
-  }
+using Kernel = void (*)(Parameters);
+
+Kernel kernel_for(const RecordLayout& layout) {
+  return layout.pairs() ? &record_expand_kernel<8, true>
+         : layout.chunks == tca_bme::kFewChunks
+             ? &record_expand_kernel<tca_bme::kFewChunks, false>
+             : &record_expand_kernel<tca_bme::kManyChunks, false>;
 }
 
 }  // namespace
@@ -190,30 +163,43 @@ void record_expand_cuda(const RecordMatrix& matrix, Range rows, void* dense, cud
   if (rows.count == 0 || grid.columns == 0) {
     return;
   }
+  // A record has several hundred bytes: what the memory of a device holds is far from 2^31.
+  const int64_t records = (end_block - first_block) * grid.columns;
+  require(grid.count() <= INT32_MAX, "expand: {} records of a {} x {} matrix", grid.count(),
+          matrix.rows, matrix.columns);
   const int largest = matrix.largest_record != 0 ? static_cast<int>(matrix.largest_record)
                                                  : layout.most_record_bytes();
+  // Loads reach 2 bytes behind the values.
+  const int slot_bytes =
+      static_cast<int>(ceil_div(largest + 2, kRecordAlignment)) * kRecordAlignment;
   const Parameters p{.records = matrix.records,
                      .starts = matrix.starts,
                      .dense = static_cast<uint16_t*>(dense),
-                     .grid = grid,
-                     .layout = layout,
+                     .first_record = static_cast<uint32_t>(first_block * grid.columns),
+                     .record_count = static_cast<uint32_t>(records),
+                     .record_columns = static_cast<uint32_t>(grid.columns),
                      .first_block = first_block,
-                     .end_block = end_block,
                      .begin_row = rows.begin,
                      .end_row = rows.begin + rows.count,
                      .columns = matrix.columns,
-                     .slot_bytes = largest + kRecordAlignment,
-                     .aligned = matrix.columns % kHalfColumns == 0 &&
+                     .slot_bytes = slot_bytes,
+                     .aligned = matrix.columns % kLaneElements == 0 &&
                                 reinterpret_cast<uintptr_t>(dense) % 16 == 0};
-  const auto kernel = matrix.pair ? record_expand_kernel<true> : record_expand_kernel<false>;
-  const int shared_bytes = kWarps * p.slot_bytes;
+  const Kernel kernel = kernel_for(layout);
+  const int shared_bytes = kUnitBytes + kSlots * slot_bytes;
   check_cuda(cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
                                   cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes));
+  int device = 0;
+  int multiprocessors = 0;
+  int blocks = 0;  // of a multiprocessor
+  check_cuda(cudaGetDevice(&device));
+  check_cuda(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device));
+  check_cuda(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel, 32,
+                                                           static_cast<size_t>(shared_bytes)));
   cudaLaunchConfig_t config{};
-  constexpr int64_t kMostBlocks = 65535;  // along y
-  config.gridDim = dim3(static_cast<unsigned>(ceil_div(grid.columns, kWarps)),
-                        static_cast<unsigned>(std::min(end_block - first_block, kMostBlocks)));
-  config.blockDim = kWarps * 32;
+  config.gridDim = dim3(
+      static_cast<unsigned>(std::min(records, int64_t{std::max(blocks, 1)} * multiprocessors)));
+  config.blockDim = 32;
   config.dynamicSmemBytes = static_cast<size_t>(shared_bytes);
   config.stream = stream;
   check_cuda(cudaLaunchKernelEx(&config, kernel, p));

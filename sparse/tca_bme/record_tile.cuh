@@ -25,6 +25,18 @@ __device__ inline void load_transposed(uint32_t (&r)[4], uint32_t a) {
                : "r"(a)
                : "memory");
 }
+__device__ inline void load_2_matrices(uint32_t (&r)[4], uint32_t a) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%0,%1}, [%2];"
+               : "=r"(r[0]), "=r"(r[1])
+               : "r"(a)
+               : "memory");
+}
+__device__ inline void load_2_transposed(uint32_t (&r)[4], uint32_t a) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%0,%1}, [%2];"
+               : "=r"(r[0]), "=r"(r[1])
+               : "r"(a)
+               : "memory");
+}
 __device__ inline uint4 load_shared4(uint32_t a) {
   uint4 v;
   asm volatile("ld.shared.v4.u32 {%0,%1,%2,%3}, [%4];"
@@ -42,11 +54,11 @@ __device__ inline uint32_t load_half(uint32_t a) {
 // The 4 bytes at a where bit BIT of w is set, else 0.
 template <int BIT>
 __device__ inline uint32_t load_pair(uint32_t w, uint32_t a) {
-  uint32_t v = 0;
+  uint32_t v;
   asm volatile(
       "{\n.reg .pred p;\n.reg .b32 x;\nand.b32 x, %1, %3;\nsetp.ne.u32 p, x, 0;\n"
-      "@p ld.shared.u32 %0, [%2];\n}"
-      : "+r"(v)
+      "mov.b32 %0, 0;\n@p ld.shared.u32 %0, [%2];\n}"
+      : "=&r"(v)
       : "r"(w), "r"(a), "n"(1u << BIT)
       : "memory");
   return v;
@@ -70,6 +82,19 @@ __device__ inline void bit_mma(uint32_t (&d)[4], const uint32_t (&a)[2], uint32_
       "{%0,%1,%2,%3},{%4,%5},{%6},{%7,%8,%9,%10};"
       : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3])
       : "r"(a[0]), "r"(a[1]), "r"(b), "r"(c[0]), "r"(c[1]), "r"(c[2]), "r"(c[3]));
+}
+
+// The pairs of a lane whose second values are at d, with zeros where a bit of w is missing.
+__device__ inline void select_values(uint32_t (&a)[4], uint32_t w, const uint32_t (&d)[4]) {
+  const uint32_t z0 = w & 0x01010101u;
+  const uint32_t z1 = w & 0x02020202u;
+  // A u16 load leaves bytes 2 and 3 zero: the selector takes those where a bit is missing.
+  a[0] =
+      permute(load_half<-2>(d[0]), load_half<0>(d[0]), z0 * static_cast<uint32_t>(-0x22) + 0x7632u);
+  a[1] = permute(load_half<-2>(d[1]), load_half<0>(d[1]), dot2(z0, 0xDE00u, 0x7632u));
+  a[2] =
+      permute(load_half<-2>(d[2]), load_half<0>(d[2]), z1 * static_cast<uint32_t>(-0x11) + 0x7632u);
+  a[3] = permute(load_half<-2>(d[3]), load_half<0>(d[3]), dot2(z1, 0xEF00u, 0x7632u));
 }
 
 // Row h * 8 + g of the constant operands of the 1-bit product selects, in its own m tile, the bits
@@ -124,76 +149,156 @@ __device__ inline uint32_t x_lane_offset(int lane, uint32_t pitch) {
                  : ((lane & 7) + (lane >> 4) * 8) * pitch + ((lane >> 3) & 1) * 16;
 }
 
+// Decodes a chunk, 16 columns, of the record at base; `offsets`: where the lane's of it are. own
+// and turned: the words of the masks that ldmatrix hands a lane for it, as they are and transposed,
+// with the bits of the chunk at the bottom if there are those of another above. Calls
+// take.operator()<I>(a) for tiles I = 0..3, 16 rows each, with the registers that mma.m16n8k16
+// takes.
+template <bool PAIR, class Take>
+__device__ inline void decode_chunk(uint32_t base, uint32_t offsets, uint32_t own, uint32_t turned,
+                                    const uint32_t (&am)[2][2], Take take) {
+  uint32_t d[2][2][4];
+  const uint4 o = load_shared4(offsets);
+  const uint32_t x0 = PAIR ? (turned & 0x000f000fu) * 0x1111u
+                           : (turned & 0x0f0f0f0fu) | ((turned << 4) & 0xf0f0f0f0u);
+  const uint32_t x1 = PAIR ? ((turned >> 4) & 0x000f000fu) * 0x1111u
+                           : (turned & 0xf0f0f0f0u) | ((turned >> 4) & 0x0f0f0f0fu);
+  const uint32_t c0[4] = {dot2(o.x, 0x0001u, base), dot2(o.x, 0x0100u, base),
+                          dot2(o.y, 0x0001u, base), dot2(o.y, 0x0100u, base)};
+  bit_mma(d[0][0], am[0], x0, c0);
+  bit_mma(d[0][1], am[1], x0, c0);
+  const uint32_t c1[4] = {dot2(o.z, 0x0001u, base), dot2(o.z, 0x0100u, base),
+                          dot2(o.w, 0x0001u, base), dot2(o.w, 0x0100u, base)};
+  bit_mma(d[1][0], am[0], x1, c1);
+  bit_mma(d[1][1], am[1], x1, c1);
+  const auto tile = [&]<int I>() {
+    uint32_t a[4];
+    const uint32_t(&d0)[4] = d[I >> 1][0];
+    const uint32_t(&d1)[4] = d[I >> 1][1];
+    constexpr int J = (I & 1) * 2;
+    if constexpr (PAIR) {
+      a[0] = load_pair<2 * I>(own, d0[J]);
+      a[1] = load_pair<2 * I + 16>(own, d0[J + 1]);
+      a[2] = load_pair<2 * I + 1>(own, d1[J]);
+      a[3] = load_pair<2 * I + 17>(own, d1[J + 1]);
+    } else {
+      const uint32_t at[4] = {d0[J], d0[J + 1], d1[J], d1[J + 1]};
+      select_values(a, own >> (2 * I), at);
+    }
+    take.template operator()<I>(a);
+  };
+  tile.template operator()<0>();
+  tile.template operator()<1>();
+  tile.template operator()<2>();
+  tile.template operator()<3>();
+}
+
 // acc += record (shared memory at base) * x (shared memory at xa: x_lane_offset() behind its first
 // row, rows pitch bytes apart).
 template <class T, int NT, int CH, bool PAIR>
 __device__ inline void multiply_record(float (&acc)[4][NT][4], uint32_t base, uint32_t xa,
                                        uint32_t pitch, const RecordDecoder<CH, PAIR>& decoder) {
-  const auto& [lane16, offsets_at, am] = decoder;
   uint32_t own[4], turned[4], b[(NT + 1) / 2][4];
 #pragma unroll
   for (int c = 0; c < CH; ++c) {
     if (PAIR ? c == 0 : c % 4 == 0) {
-      load_transposed(turned, base + lane16 + c * 128);
-      load_matrices(own, base + lane16 + c * 128);
+      load_transposed(turned, base + decoder.lane16 + c * 128);
+      load_matrices(own, base + decoder.lane16 + c * 128);
     }
-    const uint32_t w = own[PAIR ? c / 2 : c % 4];
-    const uint32_t x = turned[PAIR ? c / 2 : c % 4];
     if (NT > 1 || (c & 1) == 0) {
 #pragma unroll
       for (int n = 0; n < (NT + 1) / 2; ++n) {
         load_matrices(b[n], xa + n * 16 * pitch + c * 32);
       }
     }
-    uint32_t d[2][2][4];
-    const uint4 o = load_shared4(base + offsets_at + c * 64);
-    const uint32_t x0 = PAIR ? ((x >> (8 * (c & 1))) & 0x000f000fu) * 0x1111u
-                             : (x & 0x0f0f0f0fu) | ((x << 4) & 0xf0f0f0f0u);
-    const uint32_t x1 = PAIR ? ((x >> (8 * (c & 1) + 4)) & 0x000f000fu) * 0x1111u
-                             : (x & 0xf0f0f0f0u) | ((x >> 4) & 0x0f0f0f0fu);
-    const uint32_t c0[4] = {dot2(o.x, 0x0001u, base), dot2(o.x, 0x0100u, base),
-                            dot2(o.y, 0x0001u, base), dot2(o.y, 0x0100u, base)};
-    bit_mma(d[0][0], am[0], x0, c0);
-    bit_mma(d[0][1], am[1], x0, c0);
-    const uint32_t c1[4] = {dot2(o.z, 0x0001u, base), dot2(o.z, 0x0100u, base),
-                            dot2(o.w, 0x0001u, base), dot2(o.w, 0x0100u, base)};
-    bit_mma(d[1][0], am[0], x1, c1);
-    bit_mma(d[1][1], am[1], x1, c1);
-    const auto tile = [&]<int I>() {
-      uint32_t a[4];
-      const uint32_t(&d0)[4] = d[I >> 1][0];
-      const uint32_t(&d1)[4] = d[I >> 1][1];
-      constexpr int J = (I & 1) * 2;
-      if constexpr (PAIR) {
-        const uint32_t wc = w >> (8 * (c & 1));
-        a[0] = load_pair<2 * I>(wc, d0[J]);
-        a[1] = load_pair<2 * I + 16>(wc, d0[J + 1]);
-        a[2] = load_pair<2 * I + 1>(wc, d1[J]);
-        a[3] = load_pair<2 * I + 17>(wc, d1[J + 1]);
-      } else {
-        const uint32_t ws = w >> (2 * I);
-        const uint32_t z0 = ws & 0x01010101u;
-        const uint32_t z1 = ws & 0x02020202u;
-        // A u16 load leaves bytes 2 and 3 zero: the selector takes those where a bit is missing.
-        a[0] = permute(load_half<-2>(d0[J]), load_half<0>(d0[J]),
-                       z0 * static_cast<uint32_t>(-0x22) + 0x7632u);
-        a[1] =
-            permute(load_half<-2>(d0[J + 1]), load_half<0>(d0[J + 1]), dot2(z0, 0xDE00u, 0x7632u));
-        a[2] = permute(load_half<-2>(d1[J]), load_half<0>(d1[J]),
-                       z1 * static_cast<uint32_t>(-0x11) + 0x7632u);
-        a[3] =
-            permute(load_half<-2>(d1[J + 1]), load_half<0>(d1[J + 1]), dot2(z1, 0xEF00u, 0x7632u));
-      }
+    const int word = PAIR ? c / 2 : c % 4;
+    const int shift = PAIR ? 8 * (c % 2) : 0;
+    decode_chunk<PAIR>(base, base + decoder.offsets_at + c * 64, own[word] >> shift,
+                       turned[word] >> shift, decoder.before, [&]<int I>(const uint32_t(&a)[4]) {
 #pragma unroll
-      for (int n = 0; n < NT; ++n) {
-        const int h = NT == 1 ? (c & 1) * 2 : (n & 1) * 2;
-        mma<T>(acc[I][n], a, b[n / 2][h], b[n / 2][h + 1]);
-      }
-    };
-    tile.template operator()<0>();
-    tile.template operator()<1>();
-    tile.template operator()<2>();
-    tile.template operator()<3>();
+                         for (int n = 0; n < NT; ++n) {
+                           const int h = NT == 1 ? (c & 1) * 2 : (n & 1) * 2;
+                           mma<T>(acc[I][n], a, b[n / 2][h], b[n / 2][h + 1]);
+                         }
+                       });
+  }
+}
+
+// As RecordDecoder and multiply_record(), for a warp that has tile `tile` of each chunk alone: one
+// 1-bit product has all that the tile needs.
+template <int CH, bool PAIR>
+struct TileDecoder {
+  uint32_t lane16, offsets_at;
+  uint32_t bits;    // where those of the tile begin in a word
+  uint32_t nibble;  // where those of it and the tile beside it begin
+  uint32_t before[2];
+
+  __device__ TileDecoder(int lane, int tile)
+      : lane16(lane * 16),
+        offsets_at(CH * (PAIR ? 64 : 128) + (lane & 3) * 16 + tile * 4),
+        bits(2 * tile),
+        nibble(tile / 2 * 4) {
+    uint32_t am[2][2];
+    before_masks<PAIR>(am, lane >> 2, lane & 3);
+    before[0] = (tile & 1) != 0 ? am[0][1] : am[0][0];
+    before[1] = (tile & 1) != 0 ? am[1][1] : am[1][0];
+    asm volatile("" : "+r"(lane16), "+r"(offsets_at), "+r"(bits), "+r"(nibble));
+  }
+};
+
+// Where the values of the tile are in 4 chunks side by side, for a lane: the addresses of the
+// second values of its pairs (of its pairs, if the record has bits for those), and the bits of
+// chunk c.
+struct TilePlaces {
+  uint32_t at[4][4];
+  uint32_t own[4];
+};
+
+// Of chunks `first` to first + 3 of the record at `base`.
+template <int CH, bool PAIR>
+__device__ inline void locate_tiles(TilePlaces& places, uint32_t base, int first,
+                                    const TileDecoder<CH, PAIR>& decoder) {
+  constexpr int kChunkMaskBytes = PAIR ? 64 : 128;
+  uint32_t turned[4];
+  const uint32_t masks = base + decoder.lane16 + first * kChunkMaskBytes;
+  if constexpr (PAIR) {
+    load_2_transposed(turned, masks);
+    load_2_matrices(places.own, masks);
+  } else {
+    load_transposed(turned, masks);
+    load_matrices(places.own, masks);
+  }
+  uint32_t offsets[4];
+#pragma unroll
+  for (int c = 0; c < 4; ++c) {
+    asm volatile("ld.shared.u32 %0, [%1];"
+                 : "=r"(offsets[c])
+                 : "r"(base + decoder.offsets_at + (first + c) * 64)
+                 : "memory");
+  }
+#pragma unroll
+  for (int c = 0; c < 4; ++c) {
+    const uint32_t x = turned[PAIR ? c / 2 : c] >> (decoder.nibble + (PAIR ? 8 * (c & 1) : 0));
+    const uint32_t bits = PAIR ? (x & 0x000f000fu) * 0x1111u : (x & 0x0f0f0f0fu) * 0x11u;
+    const uint32_t even = dot2(offsets[c], 0x0001u, base);
+    const uint32_t odd = dot2(offsets[c], 0x0100u, base);
+    bit_mma(places.at[c], decoder.before, bits, {even, odd, even, odd});
+  }
+}
+
+// a = the values of the tile in chunk c of those, in the registers of mma.m16n8k16.
+template <int CH, bool PAIR>
+__device__ inline void load_values(uint32_t (&a)[4], const TilePlaces& places, int c,
+                                   const TileDecoder<CH, PAIR>& decoder) {
+  const uint32_t(&at)[4] = places.at[c];
+  if constexpr (PAIR) {
+    const uint32_t w = places.own[c / 2] >> (decoder.bits + 8 * (c & 1));
+    a[0] = load_pair<0>(w, at[0]);
+    a[1] = load_pair<16>(w, at[1]);
+    a[2] = load_pair<1>(w, at[2]);
+    a[3] = load_pair<17>(w, at[3]);
+  } else {
+    select_values(a, places.own[c] >> decoder.bits, at);
   }
 }
 

@@ -302,6 +302,20 @@ TEST_P(GpuTcaBme, ExpandsAnyRows) {
   }
 }
 
+// More records than a device expands at once.
+TEST_P(GpuTcaBme, ExpandsManyRecords) {
+  const Shape shape{3400, 4104};
+  for (double density : {1.0, 0.25, 0.13}) {
+    const OwnedTensor w = weight(shape, density);
+    const std::unique_ptr<WeightMatrix> loaded = load(w.view);
+    const GuardedTensor dense(GetParam(), {shape.rows, shape.columns}, Layout::contiguous, kGpu);
+    loaded->expand({.begin = 0, .count = shape.rows}, dense.view(), *exec);
+    gpu->cuda.synchronize();
+    EXPECT_TRUE(same_bits(dense.view(), w.view)) << "density " << density;
+    EXPECT_TRUE(dense.guards_intact());
+  }
+}
+
 std::vector<std::byte> bytes_of_buffer(const Buffer& buffer) {
   std::vector<std::byte> bytes(static_cast<size_t>(buffer.bytes()));
   copy_bytes({}, bytes.data(), buffer.device(), buffer.data(), buffer.bytes());

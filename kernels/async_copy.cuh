@@ -1,5 +1,7 @@
 #pragma once
 
+#include <cuda.h>
+
 #include <cstdint>
 
 // Barriers in shared memory, copies that they count, and clusters of blocks, as the PTX ISA has
@@ -15,6 +17,9 @@ __device__ inline void barrier_init(uint32_t b, uint32_t count) {
 }
 __device__ inline void barrier_expect(uint32_t b, uint32_t bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(b), "r"(bytes) : "memory");
+}
+__device__ inline void barrier_arrive(uint32_t b) {
+  asm volatile("mbarrier.arrive.shared.b64 _, [%0];" ::"r"(b) : "memory");
 }
 __device__ inline void barrier_wait(uint32_t b, uint32_t parity) {
   asm volatile(
@@ -34,6 +39,16 @@ __device__ inline void bulk_load(uint32_t to, const void* from, uint32_t bytes, 
       "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], "
       "[%1], %2, [%3], %4;" ::"r"(to),
       "l"(from), "r"(bytes), "r"(barrier), "l"(policy)
+      : "memory");
+}
+// A box of a tensor of 2 dimensions, from the element in `column` of `row`; what is outside of the
+// tensor as zeros.
+__device__ inline void bulk_load_box(uint32_t to, const CUtensorMap* tensor, int column, int row,
+                                     uint32_t barrier) {
+  asm volatile(
+      "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], "
+      "[%1, {%2, %3}], [%4];" ::"r"(to),
+      "l"(tensor), "r"(column), "r"(row), "r"(barrier)
       : "memory");
 }
 // 16 bytes to shared memory, not behind the bulk copies.
@@ -94,6 +109,13 @@ __device__ inline void barrier_expect_remote(uint32_t barrier, uint32_t rank, ui
       "{\n.reg .b32 b;\nmapa.shared::cluster.u32 b, %0, %1;\n"
       "mbarrier.arrive.expect_tx.release.cluster.shared::cluster.b64 _, [b], %2;\n}" ::"r"(barrier),
       "r"(rank), "r"(bytes)
+      : "memory");
+}
+__device__ inline void barrier_arrive_remote(uint32_t barrier, uint32_t rank) {
+  asm volatile(
+      "{\n.reg .b32 b;\nmapa.shared::cluster.u32 b, %0, %1;\n"
+      "mbarrier.arrive.release.cluster.shared::cluster.b64 _, [b];\n}" ::"r"(barrier),
+      "r"(rank)
       : "memory");
 }
 __device__ inline void barrier_wait_cluster(uint32_t b, uint32_t parity) {

@@ -1,4 +1,5 @@
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "kernels/base/cuda_state.cuh"
@@ -89,8 +90,11 @@ class RecordAblation : public AblationContender {
 
   RecordMatmulConfig config_for(int64_t tokens) {
     const RecordPlan plan = records(0).plan_for(weight_.dtype(), tokens, weights_.context());
-    RecordMatmulConfig config = plan.config;
-    if (plan.expands()) {
+    const auto* const chosen = std::get_if<RecordMatmulConfig>(&plan);
+    RecordMatmulConfig config;
+    if (chosen != nullptr) {
+      config = *chosen;
+    } else {
       const std::vector<RecordMatmulConfig> candidates =
           record_matmul_candidates(records(0).matrix(), tokens);
       require(!candidates.empty(), "this GPU does not run the kernel of tca_bme");

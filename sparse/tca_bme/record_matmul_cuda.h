@@ -58,7 +58,7 @@ struct RecordMatmulOperands {
   // Whether the launch may begin while the one before it still runs (programmatic dependent
   // launch).
   bool early = true;
-  void* workspace = nullptr;  // of record_matmul_workspace_bytes(), aligned to 16 bytes
+  void* workspace = nullptr;  // as large as the kernel says, aligned to 16 bytes
 };
 
 // A launch for every 64 tokens; allocates nothing and does not synchronise. Leaves nothing behind

@@ -3,29 +3,13 @@
 #include <compare>
 #include <cstdint>
 #include <map>
-#include <optional>
 #include <string>
-#include <string_view>
 
 #include "kernels/base/cuda_state.cuh"
-#include "sparse/tca_bme/record_matmul_cuda.h"
+#include "kernels/base/dtype.h"
+#include "sparse/tca_bme/record_plan.h"
 
 namespace sparsellm::tca_bme {
-
-// How a product is computed: by expanding so many rows at once (sparse/expand_matmul.h), or by
-// decoding records in this way.
-struct RecordPlan {
-  int64_t piece_rows = 0;  // 0: records are decoded
-  RecordMatmulConfig config;
-
-  bool expands() const { return piece_rows > 0; }
-};
-
-// "expand <rows>" or "decode <configuration>", and back; nothing for other text, and for
-// what cannot be chosen for such a product.
-std::string to_text(const RecordPlan& plan);
-std::optional<RecordPlan> plan_from(std::string_view text, const RecordMatrix& matrix,
-                                    int64_t tokens);
 
 // What the choice of a plan depends on.
 struct RecordKey {

@@ -3,6 +3,7 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <variant>
 #include <vector>
 
 #include "kernels/base/token_buckets.h"
@@ -16,11 +17,13 @@ namespace sparsellm::tca_bme {
 namespace {
 
 // Rises when a choice of an earlier version of this code may no longer be right.
-constexpr int kCodeVersion = 1;
+constexpr int kCodeVersion = 2;
 
-// Between these numbers of tokens either way may be the faster one.
+// Between these numbers of tokens either way may be the faster one; warpgroups may be for any of
+// theirs.
 constexpr int64_t kLeastExpandedTokens = 32;
-constexpr int64_t kMostDecodedTokens = 512;
+constexpr int64_t kMostDecodedTokens = 128;
+constexpr size_t kMostWgmmaConfigs = 12;  // the best guesses are among them
 
 using Weights = std::vector<const CudaRecordWeight*>;
 
@@ -75,14 +78,15 @@ class Tuning {
       cache_.put(text, to_text(*plan));
     }
     RecordPlans::of(cuda_state(ctx_)).set(key, *plan);
-    return measured + (plan->expands() ? tune_pieces(plan->piece_rows, tokens) : 0);
+    const auto* const expansion = std::get_if<RecordExpansion>(&*plan);
+    return measured + (expansion != nullptr ? tune_pieces(expansion->piece_rows, tokens) : 0);
   }
 
  private:
   RecordPlan measure(int64_t tokens) {
     const Tensor x = x_.view.rows(0, tokens);
-    const RecordPlan reference{.piece_rows = expand_piece_rows(first_.out(), first_.in(), tokens),
-                               .config = {}};
+    const RecordExpansion reference{.piece_rows =
+                                        expand_piece_rows(first_.out(), first_.in(), tokens)};
     first_.run(reference, x, expected_.view.rows(0, tokens), epilogue_, ctx_);
     RecordPlan best = first_.rule_plan(y_dtype_, tokens);
     double best_seconds = std::numeric_limits<double>::infinity();
@@ -98,14 +102,16 @@ class Tuning {
 
   std::vector<RecordPlan> candidates(int64_t tokens) const {
     std::vector<RecordPlan> plans;
-    if (tokens <= kMostDecodedTokens && y_dtype_ == first_.dtype()) {
-      for (const RecordMatmulConfig& config : record_matmul_candidates(first_.matrix(), tokens)) {
-        plans.push_back({.piece_rows = 0, .config = config});
-      }
+    if (tokens <= kMostDecodedTokens) {
+      const std::vector<RecordMatmulConfig> configs = first_.configs_for(y_dtype_, tokens);
+      plans.insert(plans.end(), configs.begin(), configs.end());
     }
+    std::vector<RecordWgmmaConfig> tiles = first_.wgmma_configs_for(y_dtype_, tokens);
+    tiles.resize(std::min(tiles.size(), kMostWgmmaConfigs));
+    plans.insert(plans.end(), tiles.begin(), tiles.end());
     if (tokens >= kLeastExpandedTokens || plans.empty()) {
       for (int64_t rows : expand_piece_choices(first_.out(), first_.in(), tokens)) {
-        plans.push_back({.piece_rows = rows, .config = {}});
+        plans.emplace_back(RecordExpansion{.piece_rows = rows});
       }
     }
     return plans;

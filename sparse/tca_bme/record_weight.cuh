@@ -31,8 +31,14 @@ class CudaRecordWeight : public WeightMatrix {
   const RecordMatrix& matrix() const { return matrix_; }
   RecordKey key(DType y, int64_t tokens) const;
   RecordPlan rule_plan(DType y, int64_t tokens) const;  // unless measurements tell better
+  // The configurations for decoding records, the best guess first; none for a product that they are
+  // not decoded for, and of the second kind for one of few tokens, or of an x that, contiguous, has
+  // no aligned rows.
+  std::vector<RecordMatmulConfig> configs_for(DType y, int64_t tokens) const;
+  std::vector<RecordWgmmaConfig> wgmma_configs_for(DType y, int64_t tokens) const;
   RecordPlan plan_for(DType y, int64_t tokens, const ExecContext& ctx) const;  // of matmul()
-  // matmul() of checked operands in a way that is possible for them.
+  // matmul() of checked operands by a plan for their number and dtypes. Where x or the records are
+  // not what warpgroups take, the rule's other choice takes the place of such a plan.
   void run(const RecordPlan& plan, const Tensor& x, const Tensor& y, const Epilogue& epilogue,
            ExecContext& ctx) const;
 
@@ -41,10 +47,9 @@ class CudaRecordWeight : public WeightMatrix {
 
   void check(const Tensor& x, const Tensor& y, const Epilogue& epilogue,
              const ExecContext& ctx) const;
-  // None for a product that records are not decoded for.
-  std::vector<RecordMatmulConfig> configs_for(DType y, int64_t tokens) const;
-  void decode(const RecordMatmulConfig& config, const Tensor& x, const Tensor& y,
-              const Epilogue& epilogue, ExecContext& ctx) const;
+  RecordPlan rule_plan_for_any_x(DType y, int64_t tokens) const;  // not by warpgroups
+  void decode(const RecordMatmulConfig& config, RecordMatmulOperands operands,
+              ExecContext& ctx) const;
 
   DType dtype_;
   Buffer starts_;

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cmath>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "kernels/activation.h"
@@ -22,6 +23,11 @@ namespace {
 // Up to here the product decodes records, unless measurements tell better.
 constexpr int64_t kMostRecordTokens = 128;
 constexpr int64_t kTokensOfATile = 64;  // of one launch
+// From here on warpgroups may be worth their smallest tile, and between these they are, unless
+// measurements tell better.
+constexpr int64_t kLeastWgmmaTokens = 17;
+constexpr int64_t kLeastWgmmaRuleTokens = 33;
+constexpr int64_t kMostWgmmaRuleTokens = 1024;
 
 RecordMatrix matrix_of(const RecordLayout& layout, int64_t rows, int64_t columns) {
   return {.records = nullptr,
@@ -35,9 +41,12 @@ RecordMatrix matrix_of(const RecordLayout& layout, int64_t rows, int64_t columns
 }
 
 int64_t workspace_bytes_of(const RecordMatrix& matrix, int64_t max_tokens) {
-  return std::max(Workspace::tensor_bytes(
-                      DType::f32, {ceil_div(record_matmul_workspace_bytes(matrix, max_tokens), 4)}),
-                  expand_matmul_workspace_bytes(matrix.rows, matrix.columns));
+  const auto words = [](int64_t bytes) {
+    return Workspace::tensor_bytes(DType::f32, {ceil_div(bytes, 4)});
+  };
+  return std::max({words(record_matmul_workspace_bytes(matrix, max_tokens)),
+                   words(record_wgmma_workspace_bytes(matrix)),
+                   expand_matmul_workspace_bytes(matrix.rows, matrix.columns)});
 }
 
 DeviceRecords memory_for(const RecordLayout& layout, std::span<const uint32_t> starts,
@@ -131,8 +140,8 @@ RecordPlan CudaRecordWeight::plan_for(DType y, int64_t tokens, const ExecContext
     // The order of sums is that of the configuration. There is none for another dtype.
     const std::vector<RecordMatmulConfig> configs = configs_for(y, kTokensOfATile);
     return configs.empty()
-               ? RecordPlan{.piece_rows = expand_piece_rows(out(), in(), 1), .config = {}}
-               : RecordPlan{.piece_rows = 0, .config = configs.front()};
+               ? RecordPlan(RecordExpansion{.piece_rows = expand_piece_rows(out(), in(), 1)})
+               : RecordPlan(configs.front());
   }
   const RecordPlan* const tuned =
       RecordPlans::of(cuda_state(ctx)).find(key(y, token_bucket(tokens)));
@@ -144,14 +153,31 @@ std::vector<RecordMatmulConfig> CudaRecordWeight::configs_for(DType y, int64_t t
                      : std::vector<RecordMatmulConfig>();
 }
 
+std::vector<RecordWgmmaConfig> CudaRecordWeight::wgmma_configs_for(DType y, int64_t tokens) const {
+  constexpr int64_t kAligned = 8;  // elements of 16 bytes
+  return y == dtype_ && tokens >= kLeastWgmmaTokens && in() % kAligned == 0
+             ? record_wgmma_candidates(matrix_, tokens)
+             : std::vector<RecordWgmmaConfig>();
+}
+
 RecordPlan CudaRecordWeight::rule_plan(DType y, int64_t tokens) const {
+  if (tokens >= kLeastWgmmaRuleTokens && tokens <= kMostWgmmaRuleTokens) {
+    const std::vector<RecordWgmmaConfig> configs = wgmma_configs_for(y, tokens);
+    if (!configs.empty()) {
+      return configs.front();
+    }
+  }
+  return rule_plan_for_any_x(y, tokens);
+}
+
+RecordPlan CudaRecordWeight::rule_plan_for_any_x(DType y, int64_t tokens) const {
   if (tokens <= kMostRecordTokens) {
     const std::vector<RecordMatmulConfig> configs = configs_for(y, tokens);
     if (!configs.empty()) {
-      return {.piece_rows = 0, .config = configs.front()};
+      return configs.front();
     }
   }
-  return {.piece_rows = expand_piece_rows(out(), in(), tokens), .config = {}};
+  return RecordExpansion{.piece_rows = expand_piece_rows(out(), in(), tokens)};
 }
 
 void CudaRecordWeight::matmul(const Tensor& x, Tensor y, const Epilogue& epilogue,
@@ -164,33 +190,43 @@ void CudaRecordWeight::matmul(const Tensor& x, Tensor y, const Epilogue& epilogu
 
 void CudaRecordWeight::run(const RecordPlan& plan, const Tensor& x, const Tensor& y,
                            const Epilogue& epilogue, ExecContext& ctx) const {
-  if (plan.expands()) {
-    expand_matmul({.weight = *this, .piece_rows = plan.piece_rows}, x, y, epilogue, ctx);
+  if (const auto* expansion = std::get_if<RecordExpansion>(&plan)) {
+    expand_matmul({.weight = *this, .piece_rows = expansion->piece_rows}, x, y, epilogue, ctx);
     return;
   }
-  decode(plan.config, x, y, epilogue, ctx);
   const Activation::Kind kind = epilogue.activation.kind;
+  RecordMatmulOperands operands{.x = x.raw(),
+                                .x_stride = x.row_stride(),
+                                .y = y.raw(),
+                                .y_stride = y.row_stride(),
+                                .bias = epilogue.bias.raw(),
+                                .relu = kind == Activation::Kind::relu,
+                                .tokens = x.size(0),
+                                .dtype = dtype_,
+                                .early = ctx.launches == Launches::overlapping};
+  if (const auto* config = std::get_if<RecordWgmmaConfig>(&plan)) {
+    if (!record_wgmma_takes(operands) || !record_wgmma_fits(matrix_, *config)) {
+      run(rule_plan_for_any_x(y.dtype(), x.size(0)), x, y, epilogue, ctx);
+      return;
+    }
+    auto scratch = ctx.workspace.scope();
+    const int64_t words = ceil_div(record_wgmma_workspace_bytes(matrix_), 4);
+    operands.workspace = scratch.tensor(DType::f32, {words}).raw();
+    record_wgmma_cuda(matrix_, operands, *config, cuda_state(ctx).stream);
+  } else {
+    decode(std::get<RecordMatmulConfig>(plan), operands, ctx);
+  }
   if (kind != Activation::Kind::none && kind != Activation::Kind::relu) {
     activate(epilogue.activation, y, ctx);
   }
 }
 
-void CudaRecordWeight::decode(const RecordMatmulConfig& config, const Tensor& x, const Tensor& y,
-                              const Epilogue& epilogue, ExecContext& ctx) const {
+void CudaRecordWeight::decode(const RecordMatmulConfig& config, RecordMatmulOperands operands,
+                              ExecContext& ctx) const {
   auto scratch = ctx.workspace.scope();
-  const int64_t words = ceil_div(record_matmul_workspace_bytes(matrix_, x.size(0)), 4);
-  record_matmul_cuda(matrix_,
-                     {.x = x.raw(),
-                      .x_stride = x.row_stride(),
-                      .y = y.raw(),
-                      .y_stride = y.row_stride(),
-                      .bias = epilogue.bias.raw(),
-                      .relu = epilogue.activation.kind == Activation::Kind::relu,
-                      .tokens = x.size(0),
-                      .dtype = dtype_,
-                      .early = ctx.launches == Launches::overlapping,
-                      .workspace = scratch.tensor(DType::f32, {words}).raw()},
-                     config, cuda_state(ctx).stream);
+  const int64_t words = ceil_div(record_matmul_workspace_bytes(matrix_, operands.tokens), 4);
+  operands.workspace = scratch.tensor(DType::f32, {words}).raw();
+  record_matmul_cuda(matrix_, operands, config, cuda_state(ctx).stream);
 }
 
 void CudaRecordWeight::expand(Range rows, Tensor dense, ExecContext& ctx) const {

@@ -10,9 +10,9 @@
 
 namespace sparsellm::tca_bme {
 
-// Weights of version 2 on a CUDA device: up to some tokens the product decodes records, for more
-// they are expanded (sparse/expand_matmul.h). What is encoded is valid. In a CPU-only build all
-// throw Error.
+// Weights of version 2 on a CUDA device: for few tokens the product decodes records, for more it
+// does so for tiles of them where there are products of warpgroups, and for many the records are
+// expanded (record_plan.h). What is encoded is valid. In a CPU-only build all throw Error.
 
 std::unique_ptr<WeightMatrix> load_records_cuda(const EncodedWeight& e, Device device);
 

@@ -1,8 +1,6 @@
 // The multistage kernel over tca_bme records, against a product in double.
 
 #include <algorithm>
-#include <cstring>
-#include <span>
 #include <string>
 #include <vector>
 
@@ -10,7 +8,7 @@
 #include "kernels/base/error.h"
 #include "sparse/tca_bme/record_multistage_cuda.h"
 #include "sparse/tca_bme/record_parts.h"
-#include "tests/gpu/gpu_weight_test.h"
+#include "tests/gpu/gpu_record_test.h"
 #include "tests/gpu/stream_of.h"
 
 namespace sparsellm {
@@ -18,65 +16,15 @@ namespace {
 
 using namespace sparsellm::testing;
 using tca_bme::ceil_div;
-using tca_bme::kRecordRows;
-using tca_bme::RecordLayout;
 using tca_bme::RecordParts;
-using tca_bme::RecordValues;
 
 // Epsilons of sum |w||x|.
 constexpr double kTolerance = 8.0;
 
-// Densities of every `period`-th 64 rows and of those between, which decide on a layout.
-struct Mix {
-  RecordLayout layout;
-  int64_t period;
-  double density;
-  double between;
-};
-constexpr RecordLayout kNarrow{.chunks = 4, .values = RecordValues::single};
-constexpr RecordLayout kWide{.chunks = 8, .values = RecordValues::single};
-constexpr RecordLayout kPairs{.chunks = 8, .values = RecordValues::pair};
-constexpr Mix kMixes[] = {{kNarrow, 1, 1.0, 1.0},  {kNarrow, 1, 0.5, 0.5}, {kNarrow, 2, 1.0, 0.0},
-                          {kNarrow, 2, 0.1, 0.9},  {kWide, 1, 0.25, 0.25}, {kWide, 4, 1.0, 0.0},
-                          {kWide, 4, 0.5, 0.15},   {kPairs, 1, 0.0, 0.0},  {kPairs, 1, 0.1, 0.1},
-                          {kPairs, 1, 0.01, 0.01}, {kPairs, 8, 1.0, 0.0}};
-
-class DeviceMatrix {
- public:
-  explicit DeviceMatrix(const EncodedWeight& e) {
-    const RecordParts parts(e);
-    upload(starts_, std::as_bytes(parts.starts));
-    upload(records_, parts.records);
-    matrix = {.records = static_cast<const uint8_t*>(records_.data()),
-              .starts = static_cast<const uint32_t*>(starts_.data()),
-              .rows = e.rows,
-              .columns = e.columns,
-              .chunks = parts.layout.chunks,
-              .pair = parts.layout.pairs(),
-              .largest_record = 0,
-              .clusters = {}};
-    for (int64_t r = 0; r < parts.grid.count(); ++r) {
-      matrix.largest_record =
-          std::max(matrix.largest_record, static_cast<uint32_t>(parts.record(r).size()));
-    }
-  }
-
-  RecordMatrix matrix;
-
- private:
-  static void upload(Buffer& buffer, std::span<const std::byte> bytes) {
-    buffer = Buffer(kGpu, std::ssize(bytes), "a test");
-    copy_bytes(kGpu, buffer.data(), {}, bytes.data(), std::ssize(bytes));
-  }
-
-  Buffer starts_;
-  Buffer records_;
-};
-
-class GpuRecordMultistage : public GpuWeightTest {
+class GpuRecordMultistage : public GpuRecordTest {
  protected:
   void SetUp() override {
-    GpuWeightTest::SetUp();
+    GpuRecordTest::SetUp();
     if (IsSkipped()) {
       return;
     }
@@ -90,18 +38,6 @@ class GpuRecordMultistage : public GpuWeightTest {
     };
     // Other shares of shared memory have other numbers of warps, stages and passes.
     devices = {whole, part(108, 163), part(1, 163), part(84, 99), part(1, 99), part(2, 64)};
-  }
-
-  OwnedTensor mixed_weight(const Shape& shape, const Mix& mix) {
-    OwnedTensor w = weight(shape, mix.density);
-    const OwnedTensor between = weight(shape, mix.between);
-    for (int64_t row = 0; row < shape.rows; ++row) {
-      if (row / kRecordRows % mix.period != 0) {
-        std::memcpy(w.view.rows(row, 1).raw(), between.view.rows(row, 1).raw(),
-                    static_cast<size_t>(w.view.row_size() * size_of(w.view.dtype())));
-      }
-    }
-    return w;
   }
 
   void multiply(const RecordMatrix& matrix, const Tensor& x, const Tensor& y,

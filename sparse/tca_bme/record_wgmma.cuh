@@ -1,0 +1,564 @@
+#pragma once
+
+#include <cuda.h>
+
+#include <cstdint>
+
+#include "kernels/async_copy.cuh"
+#include "kernels/wgmma.cuh"
+#include "sparse/tca_bme/record_epilogue.cuh"
+#include "sparse/tca_bme/record_unit.cuh"
+
+namespace sparsellm::tca_bme {
+
+constexpr int kMostStages = 32;  // of a ring
+constexpr int kMostTeams = 4;
+// Byte offsets of the barriers in shared memory: of each team, then of each stage.
+constexpr int kRingBarriers = kMostTeams * kMostStages * 8;
+constexpr int kRecordsFull = 0;
+constexpr int kRecordsEmpty = kRingBarriers;
+constexpr int kXFull = 2 * kRingBarriers;
+constexpr int kXEmpty = 3 * kRingBarriers;
+constexpr int kInboxFull = 4 * kRingBarriers;
+constexpr int kInboxFree = kInboxFull + kMostTeams * 8;
+constexpr int kTileBarrierBytes = 5 * 1024;
+static_assert(kInboxFree + kMostTeams * 8 <= kTileBarrierBytes);
+
+// y [tokens, rows] = x [tokens, columns] * W^T for many tokens, by warpgroups that decode records
+// into the registers of their left operand; x is the right one, in shared memory.
+//
+// A tile of tokens has `lanes` clusters of `split` blocks, which share the row blocks of W. A block
+// has teams of 4 warps each: `heads` of them side by side take a row block each of the same record
+// columns and share what is loaded of x; the teams behind each other, and the blocks of the
+// cluster, have parts of the record columns. A cluster goes through its row blocks in rounds. In a
+// round, warp w of a team has rows 16 w to 16 w + 15 of the row block. After it, each of the parts
+// gets some of the fragments (16 rows x 8 tokens) of all and adds them in the order of the columns.
+// Warps of their own fetch what the teams read: records, and x in units of 64 columns.
+//
+// Clusters get whole row blocks, or, if these do not divide well, equal shares of all (group of
+// `heads` row blocks, record column), columns fastest. A cluster then begins and ends anywhere in a
+// group; what it has of one that it shares with others goes to global memory as partial sums, and
+// record_wgmma_combine_kernel adds those in the order of the columns.
+struct TileParameters {
+  const uint8_t* records;
+  const uint32_t* starts;
+  void* y;
+  const void* bias;  // or null
+  bool relu;
+  int64_t y_stride;
+  int rows, tokens;
+  int record_columns, row_blocks, groups;
+  int lanes, split, heads;
+  float4* partials;  // of clusters with equal shares, two for each cluster; else null
+  int x_stages, record_stages, slot_bytes;
+  int inbox_at, x_at, slots_at;  // byte offsets in shared memory
+  bool x_stays;                  // there are stages for all units: they are loaded once
+};
+
+// As many as there are registers for: what bounds a team is the latency of its instructions.
+constexpr int teams_for(int token_tile) { return token_tile <= 64 ? 4 : token_tile == 128 ? 3 : 2; }
+// Behind them a warpgroup that fetches.
+constexpr int tile_threads(int token_tile) { return (teams_for(token_tile) + 1) * 128; }
+// Registers of a thread that computes, and of one that fetches: what the block was given when it
+// started, dealt anew.
+constexpr int team_registers(int teams) { return teams == 4 ? 104 : teams == 3 ? 152 : 224; }
+constexpr int fetcher_registers(int teams) { return teams == 4 ? 64 : 56; }
+
+template <int COUNT>
+__device__ inline void more_registers() {
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(COUNT));
+}
+template <int COUNT>
+__device__ inline void fewer_registers() {
+  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(COUNT));
+}
+
+// The compiler takes the registers of a product's left operand for free as soon as the product has
+// been issued, which reads them until its group has ended. Storing them, though it never happens,
+// keeps them until here.
+template <int CHUNKS>
+__device__ inline void keep_until_here(const uint32_t (&a)[CHUNKS][4], bool never) {
+#pragma unroll
+  for (int c = 0; c < CHUNKS; ++c) {
+    asm volatile(
+        "{\n.reg .pred p;\nsetp.ne.u32 p, %0, 0;\n@p st.shared.v4.u32 [%1], {%2, %3, %4, %5};\n}" ::
+            "r"(static_cast<uint32_t>(never)),
+        "r"(0), "r"(a[c][0]), "r"(a[c][1]), "r"(a[c][2]), "r"(a[c][3])
+        : "memory");
+  }
+}
+
+struct Round {
+  int first_block, heads;     // row blocks side by side
+  int first_column, columns;  // of records
+};
+
+// The rounds of a cluster: how its row blocks are cut up.
+struct Rounds {
+  const TileParameters& p;
+  int first, blocks;  // row blocks, or groups of them
+  int first_column;   // where the first round begins: of equal shares
+  int end_column;     // where the last one ends
+  int count;
+
+  __device__ Rounds(const TileParameters& parameters, int lane) : p(parameters) {
+    const bool shares = p.partials != nullptr;
+    const int64_t items = shares ? int64_t{p.groups} * p.record_columns : p.row_blocks;
+    const int64_t begin = items * lane / p.lanes;
+    const int64_t end = items * (lane + 1) / p.lanes;
+    if (shares) {
+      const int64_t last = (end - 1) / p.record_columns;
+      first = static_cast<int>(begin / p.record_columns);
+      first_column = static_cast<int>(begin - int64_t{first} * p.record_columns);
+      end_column = static_cast<int>(end - last * p.record_columns);
+      blocks = count = static_cast<int>(last) + 1 - first;
+    } else {
+      first = static_cast<int>(begin);
+      first_column = 0;
+      end_column = p.record_columns;
+      blocks = static_cast<int>(end - begin);
+      count = (blocks + p.heads - 1) / p.heads;
+    }
+  }
+  __device__ Round at(int r) const {
+    const int from = r == 0 ? first_column : 0;
+    const int columns = (r + 1 == count ? end_column : p.record_columns) - from;
+    if (p.partials != nullptr) {
+      const int block = (first + r) * p.heads;
+      return {block, min(p.heads, p.row_blocks - block), from, columns};
+    }
+    const int begin = blocks * r / count;
+    return {first + begin, blocks * (r + 1) / count - begin, from, columns};
+  }
+};
+
+// What a part has of a round.
+struct ColumnSpan {
+  int first, count;
+  __device__ ColumnSpan(const Round& round, int part, int parts)
+      : first(round.first_column + round.columns * part / parts),
+        count(round.first_column + round.columns * (part + 1) / parts - first) {}
+};
+
+// Of the partial sums of a cluster for the group that it begins in the middle of (0), or does not
+// end (1), those of a warp, fragment after fragment.
+__device__ inline float4* partials_of(const TileParameters& p, int fragments, int cluster,
+                                      int which, int head, int warp) {
+  return p.partials +
+         ((static_cast<int64_t>(cluster) * 2 + which) * p.heads + head) * 4 * fragments * 32 +
+         warp * fragments * 32;
+}
+
+// A place in a ring: the barrier of its stage, and how often the ring was gone round, modulo 2.
+struct RingPlace {
+  uint32_t first, end, at;
+  uint32_t parity = 0;
+  __device__ RingPlace(uint32_t barriers, int stages)
+      : first(barriers), end(barriers + stages * 8), at(barriers) {}
+  __device__ uint32_t stage() const { return (at - first) / 8; }
+  __device__ void advance() {
+    at += 8;
+    if (at == end) {
+      at = first;
+      parity ^= 1;
+    }
+  }
+};
+// Keeps the compiler from computing a value again wherever it is used.
+__device__ inline uint32_t kept(uint32_t v) {
+  asm volatile("" : "+r"(v));
+  return v;
+}
+
+// One warp fetches for one team; that of the first head, x for all heads beside it too.
+template <int N, int CH>
+__device__ inline void fetch_for_team(const TileParameters& p, const CUtensorMap& x_map,
+                                      uint32_t shared0, int team, int part, int parts,
+                                      const Rounds& rounds, int first_token) {
+  constexpr int kUnits = CH / kUnitChunks;  // of a record
+  constexpr uint32_t kXBytes = N * kUnitRowBytes;
+  const int lane = threadIdx.x & 31;
+  const int head = team % p.heads;
+  const int x_ring = team / p.heads;
+  const uint32_t slots = shared0 + p.slots_at + team * p.record_stages * p.slot_bytes;
+  const uint32_t x0 = shared0 + p.x_at + x_ring * p.x_stages * kXBytes;
+  const uint64_t policy = evict_first();
+
+  // Each lane has the table entry of one of the next `loaded` records, and of one of those behind
+  // them, for the table is far away.
+  struct Entries {
+    uint32_t start = 0, end = 0;
+    int loaded = 0;
+  };
+  int round = 0, column = 0, used = 0;
+  const auto load_table = [&] {
+    Entries e;
+    while (round < rounds.count && e.loaded == 0) {
+      const Round r = rounds.at(round);
+      const ColumnSpan columns(r, part, parts);
+      if (head < r.heads) {
+        e.loaded = min(columns.count - column, 32);
+        if (lane < e.loaded) {
+          const uint32_t* const entry =
+              p.starts + static_cast<int64_t>(r.first_block + head) * p.record_columns +
+              columns.first + column + lane;
+          e.start = __ldg(entry);
+          e.end = __ldg(entry + 1);
+        }
+        column += e.loaded;
+      }
+      if (head >= r.heads || column == columns.count) {
+        ++round;
+        column = 0;
+      }
+    }
+    return e;
+  };
+  Entries now = load_table();
+  Entries then = load_table();
+  RingPlace record(shared0 + kRecordsFull + team * kMostStages * 8, p.record_stages);
+  const auto fetch_record = [&] {
+    if (lane == used) {
+      const uint32_t bytes = (now.end - now.start) * 16;
+      barrier_expect(record.at, bytes);
+      bulk_load(slots + record.stage() * p.slot_bytes,
+                p.records + static_cast<uint64_t>(now.start) * 16, bytes, record.at, policy);
+    }
+    record.advance();
+    if (++used == now.loaded) {
+      used = 0;
+      now = then;
+      then = load_table();
+    }
+  };
+
+  RingPlace x(shared0 + kXFull + x_ring * kMostStages * 8, p.x_stages);
+  const int x_rounds = head != 0 ? 0 : p.x_stays ? 1 : rounds.count;
+  int x_round = -1, x_unit = 0, x_end = 0;
+  const auto next_x = [&] {  // after the last of a round, the first of the next that has one
+    while (x_unit == x_end && x_round < x_rounds) {
+      if (++x_round < x_rounds) {
+        const ColumnSpan columns(rounds.at(x_round), part, parts);
+        x_unit = columns.first * kUnits;
+        x_end = x_unit + columns.count * kUnits;
+      }
+    }
+  };
+  const auto fetch_x = [&] {
+    if (lane == 0) {
+      barrier_expect(x.at, kXBytes);
+      bulk_load_box(x0 + x.stage() * kXBytes, &x_map, x_unit * kUnitColumns, first_token, x.at);
+    }
+    x.advance();
+    ++x_unit;
+    next_x();
+  };
+  next_x();
+
+#pragma unroll 1
+  for (int s = 0; s < p.record_stages && now.loaded != 0; ++s) {
+    fetch_record();
+  }
+  wait_for_launches_before();
+#pragma unroll 1
+  for (int s = 0; s < p.x_stages && x_round < x_rounds; ++s) {
+    fetch_x();
+  }
+  // Both rings go on as records are used up.
+#pragma unroll 1
+  while (now.loaded != 0 || x_round < x_rounds) {
+    if (now.loaded != 0) {
+      barrier_wait(record.at + kRecordsEmpty - kRecordsFull, record.parity ^ 1);
+      fetch_record();
+    }
+#pragma unroll 1
+    for (int u = 0; u < kUnits && x_round < x_rounds; ++u) {
+      barrier_wait(x.at + kXEmpty - kXFull, x.parity ^ 1);
+      fetch_x();
+    }
+  }
+}
+
+// N: tokens of a tile. CH: chunks of a record. PAIR: records have bits for pairs.
+template <class T, int N, int CH, bool PAIR>
+__global__ void __launch_bounds__(tile_threads(N), 1)
+    record_wgmma_kernel(const __grid_constant__ TileParameters p,
+                        const __grid_constant__ CUtensorMap x_map) {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+  static_assert(!PAIR || CH == 8);
+  extern __shared__ __align__(1024) uint8_t shared[];
+  constexpr int kTeams = teams_for(N);
+  constexpr int kProducts = N == 256 ? 2 : 1;  // of a chunk
+  constexpr int kProductTokens = N / kProducts;
+  constexpr int kFragments = N / 8;                // of a warp
+  constexpr uint32_t kXBytes = N * kUnitRowBytes;  // of a unit
+  constexpr int kUnits = CH / kUnitChunks;         // of a record
+  const int lane = threadIdx.x & 31;
+  // From one lane, for the compiler to see that it is the same in all: what follows from it is then
+  // in uniform registers, where products want their operand.
+  const int warp = __shfl_sync(~0u, static_cast<int>(threadIdx.x) >> 5, 0);
+  const int team = warp >> 2;
+  const int rank = p.split > 1 ? static_cast<int>(cluster_rank()) : 0;
+  const int cluster = p.split > 1 ? static_cast<int>(cluster_id()) : blockIdx.x;
+  const Rounds rounds(p, cluster % p.lanes);
+  const int first_token = cluster / p.lanes * N;
+  const int depth = kTeams / p.heads;  // teams behind each other
+  const int parts = p.split * depth;
+  const uint32_t shared0 = kept(shared_address(shared));
+
+  // By one lane of each warp: the lanes of one would do it one after the other.
+  if (lane == 0) {
+    for (int i = warp; i < kTeams * p.record_stages; i += kTeams * 4 + 4) {
+      const int at = (i / p.record_stages * kMostStages + i % p.record_stages) * 8;
+      barrier_init(shared0 + kRecordsFull + at, 1);
+      barrier_init(shared0 + kRecordsEmpty + at, 4);
+    }
+    for (int i = warp; i < depth * p.x_stages; i += kTeams * 4 + 4) {
+      const int at = (i / p.x_stages * kMostStages + i % p.x_stages) * 8;
+      barrier_init(shared0 + kXFull + at, 1);
+      barrier_init(shared0 + kXEmpty + at, 4 * p.heads);
+    }
+    if (warp < kTeams) {
+      barrier_init(shared0 + kInboxFull + warp * 8, 4 * parts);
+      barrier_init(shared0 + kInboxFree + warp * 8, 4 * parts);
+    }
+    barriers_ready();
+  }
+  __syncthreads();
+  cluster_started();
+  launch_dependents();
+
+  if (team == kTeams) {
+    fewer_registers<fetcher_registers(kTeams)>();
+    const int for_team = warp & 3;
+    if (for_team < kTeams) {
+      fetch_for_team<N, CH>(p, x_map, shared0, for_team, rank * depth + for_team / p.heads, parts,
+                            rounds, first_token);
+    }
+    cluster_wait();
+  } else {
+    more_registers<team_registers(kTeams)>();
+    const int head = team % p.heads;
+    const int x_ring = team / p.heads;
+    const int part = rank * depth + x_ring;
+    const uint32_t slots = kept(shared0 + p.slots_at + team * p.record_stages * p.slot_bytes);
+    const uint32_t slot_bytes = kept(p.slot_bytes);
+    const uint32_t operand =
+        kept(swizzled_operand(shared0 + p.x_at + x_ring * p.x_stages * kXBytes));
+    const TileDecoder<CH, PAIR> decoder(lane, warp & 3);
+    RingPlace record(kept(shared0 + kRecordsFull + team * kMostStages * 8), p.record_stages);
+    RingPlace x(kept(shared0 + kXFull + x_ring * kMostStages * 8), p.x_stages);
+    float acc[kProducts][kProductTokens / 2];
+    int exchanges = 0;  // that the team took part in
+    cluster_wait();
+    wait_for_launches_before();  // until here y may be read
+
+#pragma unroll 1
+    for (int r = 0; r < rounds.count; ++r) {
+      const int units = ColumnSpan(rounds.at(r), part, parts).count * kUnits;
+      if (p.x_stays) {
+        x.at = x.first;
+        x.parity = 0;
+      }
+      const auto release_x = [&](uint32_t barrier) {
+        if (!p.x_stays && lane == 0) {
+          barrier_arrive(barrier + kXEmpty - kXFull);
+        }
+      };
+      if (head >= rounds.at(r).heads) {
+#pragma unroll 1
+        for (int u = 0; u < units && !p.x_stays; ++u) {
+          barrier_wait(x.at, x.parity);
+          release_x(x.at);
+          x.advance();
+        }
+        continue;
+      }
+      // Half a unit is decoded while the half before is multiplied. The places in a unit are looked
+      // up before the last products of the one before begin: 1-bit products wait behind those.
+      constexpr int kHalfChunks = kUnitChunks / 2;
+      uint32_t a[2][kHalfChunks][4];
+      TilePlaces places;
+      uint32_t x_before = 0;
+      uint32_t located = 0;  // the barrier of the record that the places are in
+      const auto locate = [&](int unit) {
+        located = record.at;
+        barrier_wait(record.at, record.parity);
+        locate_tiles(places, slots + record.stage() * slot_bytes, unit % kUnits * kUnitChunks,
+                     decoder);
+        if (unit % kUnits == kUnits - 1) {
+          record.advance();
+        }
+      };
+      locate(0);
+#pragma unroll 1
+      for (int u = 0; u < units; ++u) {
+        const uint32_t b = operand + x.stage() * (kXBytes / 16);
+#pragma unroll
+        for (int h = 0; h < 2; ++h) {
+          wgmma_wait<1>();
+          if (u > 0) {
+            keep_until_here(a[h], p.split < 0);
+          }
+          if (h == 1 && u > 0) {  // the products of the unit before have ended
+            release_x(x_before);
+          }
+#pragma unroll
+          for (int c = 0; c < kHalfChunks; ++c) {
+            load_values(a[h][c], places, kHalfChunks * h + c, decoder);
+          }
+          if (h == 0) {
+            barrier_wait(x.at, x.parity);
+          } else {
+            if (u % kUnits == kUnits - 1) {
+              __syncwarp();
+              if (lane == 0) {
+                barrier_arrive(located + kRecordsEmpty - kRecordsFull);
+              }
+            }
+            if (u + 1 < units) {
+              locate(u + 1);
+            }
+          }
+#pragma unroll
+          for (int i = 0; i < kHalfChunks * 4; ++i) {  // not to be computed between the products
+            asm volatile("" : "+r"(a[h][i / 4][i % 4]));
+          }
+          wgmma_fence();
+#pragma unroll
+          for (int c = 0; c < kHalfChunks; ++c) {
+#pragma unroll
+            for (int i = 0; i < kProducts; ++i) {
+              wgmma<T>(acc[i], a[h][c],
+                       b + (i * kProductTokens * 128 + (kHalfChunks * h + c) * 32) / 16,
+                       u + h + c > 0);
+            }
+          }
+          wgmma_commit();
+        }
+        x_before = x.at;
+        x.advance();
+      }
+      wgmma_wait<0>();
+      keep_until_here(a[0], p.split < 0);
+      keep_until_here(a[1], p.split < 0);
+      release_x(x_before);
+#pragma unroll
+      for (int i = 0; i < kProducts; ++i) {
+#pragma unroll
+        for (int j = 0; j < kProductTokens / 2; ++j) {
+          asm volatile("" : "+f"(acc[i][j]));
+        }
+      }
+
+      const Round round = rounds.at(static_cast<int>(kept(r)));  // not kept in the loop
+      const int first_row = (round.first_block + head) * 64 + (warp & 3) * 16;
+      const auto fragment = [&](int f) {
+        const float(&v)[kProductTokens / 2] = acc[f * 8 / kProductTokens];
+        const int i = f * 8 % kProductTokens / 2;
+        return make_float4(v[i], v[i + 1], v[i + 2], v[i + 3]);
+      };
+      if (round.columns != p.record_columns) {  // then there is one part
+        float4* const partials =
+            partials_of(p, kFragments, cluster, round.first_column == 0, head, warp & 3) + lane;
+#pragma unroll
+        for (int f = 0; f < kFragments; ++f) {
+          partials[f * 32] = fragment(f);
+        }
+        continue;
+      }
+      if (parts == 1) {
+#pragma unroll
+        for (int f = 0; f < kFragments; ++f) {
+          store_fragment<T>(p, first_row, first_token + f * 8, lane, fragment(f));
+        }
+        continue;
+      }
+      // Fragment f goes to part f * parts / kFragments; that one's lie side by side there, those of
+      // a part after those of the part before.
+      const auto owner = [&](int f) { return f * parts / kFragments; };
+      const auto first_of = [&](int o) { return (o * kFragments + parts - 1) / parts; };
+      const int most_owned = (kFragments + parts - 1) / parts;
+      const uint32_t inbox = p.inbox_at + (warp & 3) * 512 + lane * 16;
+      const int inbox_bytes = parts * most_owned * 2048;
+      const auto team_of = [&](int o) { return o % depth * p.heads + head; };
+      if (exchanges > 0) {
+        barrier_wait_cluster(shared0 + kInboxFree + team * 8, (exchanges - 1) & 1);
+      }
+      if (lane < parts) {
+        const int count = first_of(lane + 1) - first_of(lane);
+        barrier_expect_remote(shared0 + kInboxFull + team_of(lane) * 8, lane / depth, count * 512);
+      }
+      __syncwarp();
+#pragma unroll
+      for (int f = 0; f < kFragments; ++f) {
+        const int to = owner(f);
+        const int at = part * most_owned + f - first_of(to);
+        send(shared0 + inbox + team_of(to) * inbox_bytes + at * 2048,
+             shared0 + kInboxFull + team_of(to) * 8, to / depth, fragment(f));
+      }
+      barrier_wait_cluster(shared0 + kInboxFull + team * 8, exchanges & 1);
+      const int own = first_of(part + 1) - first_of(part);
+#pragma unroll 1
+      for (int i = 0; i < own; ++i) {
+        float4 sum{0.f, 0.f, 0.f, 0.f};
+#pragma unroll 4
+        for (int q = 0; q < parts; ++q) {
+          add(sum, load_tile(reinterpret_cast<const float4*>(shared + inbox + team * inbox_bytes +
+                                                             (q * most_owned + i) * 2048)));
+        }
+        store_fragment<T>(p, first_row, first_token + (first_of(part) + i) * 8, lane, sum);
+      }
+      __syncwarp();
+      ++exchanges;
+      if (lane < parts) {
+        barrier_arrive_remote(shared0 + kInboxFree + team_of(lane) * 8, lane / depth);
+      }
+    }
+  }
+  if (parts > 1) {  // what is sent needs its receivers, be it in this block
+    cluster_arrive();
+    cluster_wait();
+  }
+#endif
+}
+
+constexpr int kCombineFragments = 4;  // of a block
+
+// Adds the partial sums of clusters with equal shares, of one tile of tokens. Blocks (boundary of
+// shares, head and some of the fragments), a warp for each tile of 16 rows; of the boundaries in a
+// group, the first has the work.
+template <class T, int N>
+__global__ void __launch_bounds__(128)
+    record_wgmma_combine_kernel(const __grid_constant__ TileParameters p) {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+  constexpr int kFragments = N / 8;
+  const int lane = threadIdx.x & 31;
+  const int warp = threadIdx.x >> 5;
+  const int head = blockIdx.y % p.heads;
+  const int first_fragment = blockIdx.y / p.heads * kCombineFragments;
+  launch_dependents();
+  wait_for_launches_before();  // what follows waits for this one alone, work or not
+  const auto boundary = [&](int share) {
+    return int64_t{p.groups} * p.record_columns * share / p.lanes;
+  };
+  const int share = blockIdx.x + 1;  // begins here
+  const int64_t group = boundary(share) / p.record_columns;
+  const int64_t begin = group * p.record_columns;
+  const int block = static_cast<int>(group) * p.heads + head;
+  if (boundary(share) == begin || boundary(share - 1) > begin || block >= p.row_blocks) {
+    return;
+  }
+#pragma unroll
+  for (int i = 0; i < kCombineFragments; ++i) {
+    const int f = first_fragment + i;
+    float4 sum{0.f, 0.f, 0.f, 0.f};
+    for (int s = share - 1; s < p.lanes && boundary(s) < begin + p.record_columns; ++s) {
+      add(sum, partials_of(p, kFragments, s, s == share - 1, head, warp)[f * 32 + lane]);
+    }
+    store_fragment<T>(p, block * 64 + warp * 16, f * 8, lane, sum);
+  }
+#endif
+}
+
+}  // namespace sparsellm::tca_bme

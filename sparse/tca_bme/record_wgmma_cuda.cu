@@ -1,0 +1,342 @@
+#include <algorithm>
+#include <bit>
+#include <optional>
+
+#include "kernels/base/cuda_state.cuh"
+#include "sparse/tca_bme/record_layout.h"
+#include "sparse/tca_bme/record_wgmma.cuh"
+#include "sparse/tca_bme/record_wgmma_cuda.h"
+
+namespace sparsellm {
+
+namespace {
+
+using tca_bme::ceil_div;
+using tca_bme::kUnitColumns;
+using tca_bme::TileParameters;
+using Kernel = void (*)(TileParameters, CUtensorMap);
+using CombineKernel = void (*)(TileParameters);
+
+constexpr int kSharedBytes = 232448;  // that a block may have
+
+constexpr int kTiles[] = {32, 64, 128, 256};
+
+template <class T, int N>
+Kernel kernel_for(const RecordMatrix& matrix) {
+  if (matrix.pair) {
+    require(matrix.chunks == 8, "pair records are 8 chunks wide, not {}", matrix.chunks);
+    return &tca_bme::record_wgmma_kernel<T, N, 8, true>;
+  }
+  require(matrix.chunks == 4 || matrix.chunks == 8, "records are 4 or 8 chunks wide, not {}",
+          matrix.chunks);
+  return matrix.chunks == 4 ? &tca_bme::record_wgmma_kernel<T, N, 4, false>
+                            : &tca_bme::record_wgmma_kernel<T, N, 8, false>;
+}
+
+template <class T>
+Kernel kernel_for(const RecordMatrix& matrix, int tile) {
+  switch (tile) {
+    case 32:
+      return kernel_for<T, 32>(matrix);
+    case 64:
+      return kernel_for<T, 64>(matrix);
+    case 128:
+      return kernel_for<T, 128>(matrix);
+    default:
+      return kernel_for<T, 256>(matrix);
+  }
+}
+
+template <class T>
+CombineKernel combine_kernel_for(int tile) {
+  switch (tile) {
+    case 32:
+      return &tca_bme::record_wgmma_combine_kernel<T, 32>;
+    case 64:
+      return &tca_bme::record_wgmma_combine_kernel<T, 64>;
+    case 128:
+      return &tca_bme::record_wgmma_combine_kernel<T, 128>;
+    default:
+      return &tca_bme::record_wgmma_combine_kernel<T, 256>;
+  }
+}
+
+int clusters_of(const RecordMatrix& matrix, int split) {
+  return matrix.clusters[static_cast<size_t>(std::countr_zero(static_cast<unsigned>(split)))];
+}
+
+// Of clusters with equal shares.
+int64_t partials_bytes(int tile, int64_t clusters) {
+  constexpr int64_t kOfCluster = 2;
+  return clusters * kOfCluster * tca_bme::teams_for(tile) * tca_bme::kRecordRows * tile *
+         int64_t{sizeof(float)};
+}
+
+struct Plan {
+  TileParameters parameters{};
+  int token_tiles = 0;  // of a launch, at most
+  int shared_bytes = 0;
+  int64_t workspace_bytes = 0;
+};
+
+// Nothing if there is not enough shared memory, or if the configuration makes no sense for the
+// matrix.
+std::optional<Plan> plan_for(const RecordMatrix& matrix, const RecordWgmmaConfig& config,
+                             int64_t tokens) {
+  Plan plan;
+  TileParameters& p = plan.parameters;
+  const int teams = tca_bme::teams_for(config.tile);
+  const int depth = teams / config.heads;
+  const int parts = config.split * depth;
+  const int fragments = config.tile / 8;
+  const int clusters = clusters_of(matrix, config.split);
+  p.record_columns =
+      static_cast<int>(ceil_div(matrix.columns, matrix.chunks * tca_bme::kChunkColumns));
+  p.row_blocks = static_cast<int>(ceil_div(matrix.rows, tca_bme::kRecordRows));
+  p.groups = static_cast<int>(ceil_div(p.row_blocks, config.heads));
+  constexpr int kMostParts = 32;  // a lane for each
+  if (matrix.rows == 0 || clusters == 0 || parts > std::min(p.record_columns, kMostParts) ||
+      config.heads * depth != teams || (config.shares && parts != 1)) {
+    return std::nullopt;
+  }
+  // A cluster cuts up to all of the row blocks into rounds, in 32 bits.
+  if (!config.shares && int64_t{p.row_blocks} * p.groups > INT32_MAX) {
+    return std::nullopt;
+  }
+  // Equal shares are worth the sums of their borders where a tile of tokens has all clusters.
+  const int64_t token_tiles =
+      config.shares ? 1 : ceil_div(std::max<int64_t>(tokens, 1), config.tile);
+  plan.token_tiles = static_cast<int>(std::min<int64_t>(token_tiles, clusters));
+  const int most_lanes = clusters / plan.token_tiles;
+  p.lanes =
+      config.shares
+          ? static_cast<int>(std::min<int64_t>(most_lanes, int64_t{p.groups} * p.record_columns))
+          : std::min(most_lanes, p.row_blocks);
+  if (config.shares) {
+    plan.workspace_bytes = partials_bytes(config.tile, p.lanes);
+  }
+  p.split = config.split;
+  p.heads = config.heads;
+  // Loads reach 2 bytes behind the values. Bulk copies are faster to aligned slots.
+  p.slot_bytes = static_cast<int>(ceil_div(matrix.largest_record + 2, 128) * 128);
+
+  const int owned = static_cast<int>(ceil_div(fragments, parts));
+  const int inbox_bytes = parts == 1 ? 0 : teams * parts * owned * 2048;
+  p.inbox_at = tca_bme::kTileBarrierBytes;
+  p.x_at = static_cast<int>(ceil_div(p.inbox_at + inbox_bytes, 1024) * 1024);
+  const int64_t room = kSharedBytes - p.x_at;
+  const int64_t records = int64_t{teams} * p.slot_bytes;
+  const int64_t x_unit = int64_t{depth} * config.tile * kUnitColumns * 2;
+  const int unit_columns = matrix.chunks * tca_bme::kChunkColumns / kUnitColumns;  // of a record
+  const int64_t units = ceil_div(p.record_columns, parts) * unit_columns;
+  const int64_t least = std::min<int64_t>(units, unit_columns + 2);
+  for (const int stages : {4, 3, 2}) {
+    const int64_t x_stages =
+        std::min({(room - stages * records) / x_unit, units, int64_t{tca_bme::kMostStages}});
+    if (x_stages < least) {
+      continue;
+    }
+    p.record_stages = stages;
+    p.x_stages = static_cast<int>(x_stages);
+    p.x_stays = x_stages == units && !config.shares;
+    p.slots_at = static_cast<int>(p.x_at + x_stages * x_unit);
+    plan.shared_bytes = static_cast<int>(p.slots_at + stages * records);
+    return plan;
+  }
+  return std::nullopt;
+}
+
+// How long the product takes, roughly, in microseconds as they were measured on an H200. What
+// bounds a team is the latency of its instructions, so that a unit, 4 chunks, takes as long
+// whatever the others do.
+double cost_of(const Plan& plan, const RecordWgmmaConfig& config, const RecordMatrix& matrix,
+               int64_t tokens) {
+  const TileParameters& p = plan.parameters;
+  const double depth = tca_bme::teams_for(config.tile) / config.heads;
+  const double parts = config.split * depth;
+  const double units = p.record_columns / parts * matrix.chunks / tca_bme::kUnitChunks;
+  const double unit = (matrix.pair ? 0.65 : 0.8) + config.tile / 1500.0;
+  const double start = 6.0 + 0.3 * config.split;
+  const double exchange = parts > 1 ? 1.5 : 0.5;
+  const auto launches =
+      static_cast<double>(ceil_div(ceil_div(tokens, config.tile), std::max(plan.token_tiles, 1)));
+  const double rounds =
+      config.shares ? static_cast<double>(p.groups) / p.lanes
+                    : static_cast<double>(ceil_div(ceil_div(p.row_blocks, p.lanes), config.heads));
+  const double combining = static_cast<double>(plan.workspace_bytes) / 2e6;
+  return launches * (start + rounds * (units * unit + exchange) + combining);
+}
+
+CUtensorMap tensor_map_of(const RecordMatmulOperands& operands, int64_t first, int64_t tokens,
+                          int64_t columns, int tile) {
+  static const auto encode = [] {
+    void* function = nullptr;
+    cudaDriverEntryPointQueryResult found{};
+    constexpr unsigned kVersion = 12000;
+    check_cuda(cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &function, kVersion,
+                                                cudaEnableDefault, &found));
+    require(found == cudaDriverEntryPointSuccess, "the driver has no cuTensorMapEncodeTiled");
+    return reinterpret_cast<decltype(&cuTensorMapEncodeTiled)>(function);
+  }();
+  CUtensorMap map;
+  const cuuint64_t size[2] = {static_cast<cuuint64_t>(columns), static_cast<cuuint64_t>(tokens)};
+  const int64_t row = tokens == 1 ? ceil_div(columns, 8) * 8 : operands.x_stride;
+  const cuuint64_t stride[1] = {static_cast<cuuint64_t>(row) * 2};
+  const cuuint32_t box[2] = {kUnitColumns, static_cast<cuuint32_t>(tile)};
+  const cuuint32_t step[2] = {1, 1};
+  const CUresult status = encode(
+      &map,
+      operands.dtype == DType::f16 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16
+                                   : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
+      2,
+      const_cast<uint16_t*>(static_cast<const uint16_t*>(operands.x)) + first * operands.x_stride,
+      size, stride, box, step, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+      CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  require(status == CUDA_SUCCESS, "no tensor map of {} x {} elements, rows {} apart: CUDA error {}",
+          tokens, columns, row, static_cast<int>(status));
+  return map;
+}
+
+struct Launch {
+  Kernel kernel;
+  CombineKernel combine;
+  int tile, token_tiles;
+  bool early;
+  cudaStream_t stream;
+};
+
+void launch(const Plan& plan, const Launch& what, const CUtensorMap& x) {
+  const TileParameters& p = plan.parameters;
+  const void* const kernel = reinterpret_cast<const void*>(what.kernel);
+  check_cuda(
+      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kSharedBytes));
+  if (p.split > 8) {
+    check_cuda(cudaFuncSetAttribute(kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1));
+  }
+  cudaLaunchAttribute attributes[2];
+  attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attributes[0].val.programmaticStreamSerializationAllowed = what.early ? 1 : 0;
+  attributes[1].id = cudaLaunchAttributeClusterDimension;
+  attributes[1].val.clusterDim.x = static_cast<unsigned>(p.split);
+  attributes[1].val.clusterDim.y = 1;
+  attributes[1].val.clusterDim.z = 1;
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(static_cast<unsigned>(p.lanes * what.token_tiles * p.split));
+  config.blockDim = dim3(static_cast<unsigned>(tca_bme::tile_threads(what.tile)));
+  config.dynamicSmemBytes = static_cast<size_t>(plan.shared_bytes);
+  config.stream = what.stream;
+  config.attrs = attributes;
+  config.numAttrs = 2;
+  check_cuda(cudaLaunchKernelEx(&config, what.kernel, p, x));
+  if (p.partials != nullptr && p.lanes > 1) {
+    config.gridDim =
+        dim3(static_cast<unsigned>(p.lanes - 1),
+             static_cast<unsigned>(p.heads * (what.tile / 8 / tca_bme::kCombineFragments)));
+    config.blockDim = dim3(128);
+    config.dynamicSmemBytes = 0;
+    config.numAttrs = 1;
+    check_cuda(cudaLaunchKernelEx(&config, what.combine, p));
+  }
+}
+
+}  // namespace
+
+std::string record_wgmma_name(const RecordWgmmaConfig& config) {
+  return fmt::format("tiles of {} tokens, split {}, {} heads{}", config.tile, config.split,
+                     config.heads, config.shares ? ", equal shares" : "");
+}
+
+bool record_wgmma_takes(const RecordMatmulOperands& operands) {
+  constexpr int64_t kAligned = 8;  // elements of 16 bytes
+  return reinterpret_cast<uintptr_t>(operands.x) % 16 == 0 &&
+         (operands.tokens == 1 || operands.x_stride % kAligned == 0);
+}
+
+bool record_wgmma_fits(const RecordMatrix& matrix, const RecordWgmmaConfig& config) {
+  return plan_for(matrix, config, config.tile).has_value();
+}
+
+std::vector<RecordWgmmaConfig> record_wgmma_candidates(const RecordMatrix& matrix, int64_t tokens) {
+  std::vector<std::pair<double, RecordWgmmaConfig>> found;
+  for (const int tile : kTiles) {
+    const bool smallest = tile >= tokens;
+    for (int heads = 1; heads <= tca_bme::teams_for(tile); ++heads) {
+      for (const int split : {1, 2, 4, 8, 16}) {
+        for (const bool shares : {false, true}) {
+          if (shares && tokens > tile) {
+            continue;
+          }
+          const RecordWgmmaConfig config{
+              .tile = tile, .split = split, .heads = heads, .shares = shares};
+          if (const std::optional<Plan> plan = plan_for(matrix, config, tokens)) {
+            found.emplace_back(cost_of(*plan, config, matrix, tokens), config);
+          }
+        }
+      }
+    }
+    if (smallest) {
+      break;
+    }
+  }
+  std::stable_sort(found.begin(), found.end(),
+                   [](const auto& a, const auto& b) { return a.first < b.first; });
+  std::vector<RecordWgmmaConfig> configs;
+  for (const auto& [cost, config] : found) {
+    configs.push_back(config);
+  }
+  return configs;
+}
+
+void record_wgmma_cuda(const RecordMatrix& matrix, const RecordMatmulOperands& operands,
+                       const RecordWgmmaConfig& config, cudaStream_t stream) {
+  require(record_wgmma_takes(operands), "rows of x that are not aligned to 16 bytes");
+  require(operands.dtype == DType::f16 || operands.dtype == DType::bf16,
+          "a record kernel computes f16 or bf16, not {}", name_of(operands.dtype));
+  if (matrix.rows == 0 || operands.tokens == 0) {
+    return;
+  }
+  const std::optional<Plan> found = plan_for(matrix, config, operands.tokens);
+  require(found.has_value(), "no room for {} of records of a matrix of {} x {}",
+          record_wgmma_name(config), matrix.rows, matrix.columns);
+  Plan plan = *found;
+  const bool f16 = operands.dtype == DType::f16;
+  Launch what{.kernel = f16 ? kernel_for<__half>(matrix, config.tile)
+                            : kernel_for<__nv_bfloat16>(matrix, config.tile),
+              .combine = f16 ? combine_kernel_for<__half>(config.tile)
+                             : combine_kernel_for<__nv_bfloat16>(config.tile),
+              .tile = config.tile,
+              .token_tiles = 0,
+              .early = operands.early,
+              .stream = stream};
+  if (plan.workspace_bytes != 0) {
+    require(operands.workspace != nullptr, "a record kernel without its workspace of {} bytes",
+            plan.workspace_bytes);
+    plan.parameters.partials = static_cast<float4*>(operands.workspace);
+  }
+  const int64_t tokens_of_launch = int64_t{plan.token_tiles} * config.tile;
+  for (int64_t first = 0; first < operands.tokens; first += tokens_of_launch) {
+    const int64_t tokens = std::min(operands.tokens - first, tokens_of_launch);
+    TileParameters& p = plan.parameters;
+    p.records = matrix.records;
+    p.starts = matrix.starts;
+    p.y = static_cast<uint16_t*>(operands.y) + first * operands.y_stride;
+    p.y_stride = operands.y_stride;
+    p.bias = operands.bias;
+    p.relu = operands.relu;
+    p.rows = static_cast<int>(matrix.rows);
+    p.tokens = static_cast<int>(tokens);
+    const CUtensorMap x = tensor_map_of(operands, first, tokens, matrix.columns, config.tile);
+    what.token_tiles = static_cast<int>(ceil_div(tokens, config.tile));
+    launch(plan, what, x);
+  }
+}
+
+int64_t record_wgmma_workspace_bytes(const RecordMatrix& matrix) {
+  int64_t bytes = 0;
+  for (const int tile : kTiles) {
+    bytes = std::max(bytes, partials_bytes(tile, matrix.clusters.front()));
+  }
+  return bytes;
+}
+
+}  // namespace sparsellm

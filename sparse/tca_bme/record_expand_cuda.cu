@@ -154,7 +154,8 @@ Kernel kernel_for(const RecordLayout& layout) {
 
 }  // namespace
 
-void record_expand_cuda(const RecordMatrix& matrix, Range rows, void* dense, cudaStream_t stream) {
+void record_expand_cuda(const RecordMatrix& matrix, Range rows, void* dense, int multiprocessors,
+                        cudaStream_t stream) {
   const RecordLayout layout{.chunks = matrix.chunks,
                             .values = matrix.pair ? RecordValues::pair : RecordValues::single};
   const RecordGrid grid = record_grid(matrix.rows, matrix.columns, layout);
@@ -189,11 +190,7 @@ void record_expand_cuda(const RecordMatrix& matrix, Range rows, void* dense, cud
   const int shared_bytes = kUnitBytes + kSlots * slot_bytes;
   check_cuda(cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
                                   cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes));
-  int device = 0;
-  int multiprocessors = 0;
   int blocks = 0;  // of a multiprocessor
-  check_cuda(cudaGetDevice(&device));
-  check_cuda(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device));
   check_cuda(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel, 32,
                                                            static_cast<size_t>(shared_bytes)));
   cudaLaunchConfig_t config{};

@@ -8,8 +8,10 @@
 namespace sparsellm {
 
 // dense [rows.count, columns], contiguous and 2 bytes an element: these rows of the matrix.
-// Enqueues one kernel; may be captured in a graph. Fastest if `dense` is aligned to 16 bytes and
-// the columns are a multiple of 8.
-void record_expand_cuda(const RecordMatrix& matrix, Range rows, void* dense, cudaStream_t stream);
+// Enqueues one kernel, with as many blocks as the multiprocessors of the device hold at once; may
+// be captured in a graph. Fastest if `dense` is aligned to 16 bytes and the columns are a multiple
+// of 8.
+void record_expand_cuda(const RecordMatrix& matrix, Range rows, void* dense, int multiprocessors,
+                        cudaStream_t stream);
 
 }  // namespace sparsellm

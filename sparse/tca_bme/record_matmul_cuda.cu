@@ -42,10 +42,6 @@ int token_tiles_for(int64_t tokens) {
 }
 int most_warps(int token_tiles) { return token_tiles <= 2 ? 16 : 8; }
 
-int clusters_of(const RecordMatrix& matrix, int split) {
-  return matrix.clusters[static_cast<size_t>(std::countr_zero(static_cast<unsigned>(split)))];
-}
-
 struct Plan {
   Parameters parameters{};
   int clusters = 0;
@@ -64,7 +60,7 @@ std::optional<Plan> plan_for(const RecordMatrix& matrix, const RecordMatmulConfi
   p.record_columns =
       static_cast<int>(ceil_div(matrix.columns, matrix.chunks * tca_bme::kChunkColumns));
   const int parts = config.split * config.passes;
-  plan.clusters = std::min(clusters_of(matrix, config.split), row_blocks);
+  plan.clusters = std::min(matrix.clusters_of(config.split), row_blocks);
   if (plan.clusters == 0 || parts > p.record_columns || config.warps > most_warps(token_tiles)) {
     return std::nullopt;
   }
@@ -134,7 +130,7 @@ std::vector<Choice> choices(const RecordMatrix& matrix, int token_tiles) {
   int64_t smallest = std::numeric_limits<int64_t>::max();
   for (const int warps : {8, 16}) {
     for (int split = 1; split <= 16 && warps <= most_warps(token_tiles); split *= 2) {
-      const int64_t clusters = std::min<int64_t>(clusters_of(matrix, split), row_blocks);
+      const int64_t clusters = std::min<int64_t>(matrix.clusters_of(split), row_blocks);
       int64_t passes = 1;
       while (ceil_div(record_columns, split * passes) * matrix.chunks * tca_bme::kChunkColumns *
                  16 * token_tiles >
@@ -246,7 +242,7 @@ std::string record_matmul_name(const RecordMatmulConfig& config) {
 
 std::vector<RecordMatmulConfig> record_matmul_candidates(const RecordMatrix& matrix,
                                                          int64_t tokens) {
-  if (clusters_of(matrix, 1) == 0) {
+  if (matrix.clusters_of(1) == 0) {
     return record_multistage_fits(matrix, multistage_device())
                ? std::vector<RecordMatmulConfig>{{.multistage = true}}
                : std::vector<RecordMatmulConfig>();

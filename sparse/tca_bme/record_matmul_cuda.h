@@ -3,6 +3,7 @@
 #include <cuda_runtime_api.h>
 
 #include <array>
+#include <bit>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -26,6 +27,10 @@ struct RecordMatrix {
   bool pair = false;
   uint32_t largest_record = 0;  // bytes
   ClusterCounts clusters{};     // of the device
+
+  int clusters_of(int split) const {
+    return clusters[static_cast<size_t>(std::countr_zero(static_cast<unsigned>(split)))];
+  }
 };
 
 // How a launch is cut up.

@@ -236,7 +236,8 @@ void CudaRecordWeight::expand(Range rows, Tensor dense, ExecContext& ctx) const 
   require(dense.dtype() == dtype_ && dense.contiguous(),
           "expand: a {} tensor, or one with strided rows, for a weight of {}",
           name_of(dense.dtype()), name_of(dtype_));
-  record_expand_cuda(matrix_, rows, dense.raw(), cuda_state(ctx).stream);
+  const CudaContext::State& cuda = cuda_state(ctx);
+  record_expand_cuda(matrix_, rows, dense.raw(), cuda.multiprocessors, cuda.stream);
 }
 
 int64_t CudaRecordWeight::workspace_bytes(int64_t max_tokens) const {

@@ -308,12 +308,12 @@ __global__ void __launch_bounds__(tile_threads(N), 1)
 
   // By one lane of each warp: the lanes of one would do it one after the other.
   if (lane == 0) {
-    for (int i = warp; i < kTeams * p.record_stages; i += kTeams * 4 + 4) {
+    for (int i = warp; i < kTeams * p.record_stages; i += tile_threads(N) / 32) {
       const int at = (i / p.record_stages * kMostStages + i % p.record_stages) * 8;
       barrier_init(shared0 + kRecordsFull + at, 1);
       barrier_init(shared0 + kRecordsEmpty + at, 4);
     }
-    for (int i = warp; i < depth * p.x_stages; i += kTeams * 4 + 4) {
+    for (int i = warp; i < depth * p.x_stages; i += tile_threads(N) / 32) {
       const int at = (i / p.x_stages * kMostStages + i % p.x_stages) * 8;
       barrier_init(shared0 + kXFull + at, 1);
       barrier_init(shared0 + kXEmpty + at, 4 * p.heads);

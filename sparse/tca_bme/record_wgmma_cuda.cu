@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <bit>
 #include <optional>
 
 #include "kernels/base/cuda_state.cuh"
@@ -61,10 +60,6 @@ CombineKernel combine_kernel_for(int tile) {
   }
 }
 
-int clusters_of(const RecordMatrix& matrix, int split) {
-  return matrix.clusters[static_cast<size_t>(std::countr_zero(static_cast<unsigned>(split)))];
-}
-
 // Of clusters with equal shares.
 int64_t partials_bytes(int tile, int64_t clusters) {
   constexpr int64_t kOfCluster = 2;
@@ -89,7 +84,7 @@ std::optional<Plan> plan_for(const RecordMatrix& matrix, const RecordWgmmaConfig
   const int depth = teams / config.heads;
   const int parts = config.split * depth;
   const int fragments = config.tile / 8;
-  const int clusters = clusters_of(matrix, config.split);
+  const int clusters = matrix.clusters_of(config.split);
   p.record_columns =
       static_cast<int>(ceil_div(matrix.columns, matrix.chunks * tca_bme::kChunkColumns));
   p.row_blocks = static_cast<int>(ceil_div(matrix.rows, tca_bme::kRecordRows));
@@ -159,7 +154,7 @@ double cost_of(const Plan& plan, const RecordWgmmaConfig& config, const RecordMa
   const double start = 6.0 + 0.3 * config.split;
   const double exchange = parts > 1 ? 1.5 : 0.5;
   const auto launches =
-      static_cast<double>(ceil_div(ceil_div(tokens, config.tile), std::max(plan.token_tiles, 1)));
+      static_cast<double>(ceil_div(ceil_div(tokens, config.tile), plan.token_tiles));
   const double rounds =
       config.shares ? static_cast<double>(p.groups) / p.lanes
                     : static_cast<double>(ceil_div(ceil_div(p.row_blocks, p.lanes), config.heads));

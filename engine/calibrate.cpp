@@ -146,8 +146,9 @@ Calibrator::Norms Calibrator::run(int64_t block, const LinearWeights& weights, O
                     .dtype = DType::f32},
                    pages_for(longest_));
   const int64_t stream_bytes = Workspace::tensor_bytes(DType::f32, {longest_, config_.hidden_size});
-  Workspace workspace({}, layer.workspace_bytes(longest_, config_.hidden_size, DType::f32, {}) +
-                              layer_inputs_bytes(longest_, config_.head_dim) + 2 * stream_bytes);
+  Workspace workspace({}, layer.workspace_bytes(longest_, DType::f32, {}, Sums::batch_invariant) +
+                              layer_inputs_bytes(longest_, rope_frequencies_.view) +
+                              2 * stream_bytes);
   ExecContext exec{.device = {}, .workspace = workspace, .threads = *threads_};
   PrefillTables tables(longest_);
 

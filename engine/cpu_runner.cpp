@@ -21,9 +21,8 @@ class CpuRunner : public StepRunner {
         eos_(options.eos),
         hidden_(allocate_tensor({}, DType::f32, {options.limits.step_tokens, decoder.hidden_size()},
                                 "the hidden states of a step")),
-        logits_(allocate_tensor({}, DType::f32, {kLogitRows, decoder.vocab_size()},
-                                "the logits of a step")),
-        workspace_({}, decoder.workspace_bytes(options.limits.step_tokens, kLogitRows, {})),
+        workspace_(
+            {}, decoder.workspace_bytes(options.limits.step_tokens, kLogitRows, {}, options.sums)),
         threads_(options.threads),
         exec_{.device = {}, .workspace = workspace_, .threads = threads_},
         chosen_(static_cast<size_t>(options.limits.max_requests)) {}
@@ -46,7 +45,8 @@ class CpuRunner : public StepRunner {
     const Tensor row_indices = view_of(tables.logit_rows);
     for (int64_t first = 0; first < std::ssize(rows); first += kLogitRows) {
       const int64_t count = std::min(kLogitRows, std::ssize(rows) - first);
-      const Tensor values = logits_.view.rows(0, count);
+      auto scratch = workspace_.scope();
+      const Tensor values = scratch.tensor(DType::f32, {count, decoder_.vocab_size()});
       decoder_.logits(hidden, row_indices.rows(first, count), values, exec_);
       choose(rows.subspan(static_cast<size_t>(first), static_cast<size_t>(count)), values, eos_,
              threads_, step.choices);
@@ -58,9 +58,7 @@ class CpuRunner : public StepRunner {
   void finish(Step&) override {}
 
   ExecContext& exec() override { return exec_; }
-  int64_t memory_bytes() const override {
-    return hidden_.buffer.bytes() + logits_.buffer.bytes() + workspace_.bytes();
-  }
+  int64_t memory_bytes() const override { return hidden_.buffer.bytes() + workspace_.bytes(); }
   std::vector<std::pair<std::string, double>> decode_seconds() const override { return {}; }
   int64_t waits() const override { return 0; }
 
@@ -68,7 +66,6 @@ class CpuRunner : public StepRunner {
   const Decoder& decoder_;
   std::vector<int32_t> eos_;
   OwnedTensor hidden_;  // [step_tokens, hidden_size]
-  OwnedTensor logits_;  // [kLogitRows, vocabulary]
   Workspace workspace_;
   ThreadPool threads_;
   ExecContext exec_;

@@ -64,14 +64,12 @@ class CudaRunner : public StepRunner {
         hidden_(allocate_tensor(
             options.device, DType::f32, {rows_.hidden, decoder.hidden_size()},
             "the hidden states of a step (a smaller number of tokens per step takes less)")),
-        logits_(allocate_tensor(options.device, DType::f32, {rows_.logits, decoder.vocab_size()},
-                                "the logits of a step (a smaller number of requests takes less)")),
         chosen_(allocate_tensor(options.device, DType::i32, {options.limits.max_requests},
                                 "the tokens of a step")),
         banned_(allocate_tensor(options.device, DType::i32, {std::ssize(options.eos)},
                                 "the ids of EOS")),
-        workspace_(options.device,
-                   decoder.workspace_bytes(rows_.hidden, rows_.logits, options.device)),
+        workspace_(options.device, decoder.workspace_bytes(rows_.hidden, rows_.logits,
+                                                           options.device, options.sums)),
         threads_(options.threads),
         exec_{.device = options.device,
               .workspace = workspace_,
@@ -131,8 +129,8 @@ class CudaRunner : public StepRunner {
   }
   int64_t memory_bytes() const override {
     return decode_tables_.bytes() + prefill_tables_.bytes() + hidden_.buffer.bytes() +
-           logits_.buffer.bytes() + chosen_.buffer.bytes() + banned_.buffer.bytes() +
-           workspace_.bytes() + CudaContext::kWorkspaceBytes;
+           chosen_.buffer.bytes() + banned_.buffer.bytes() + workspace_.bytes() +
+           CudaContext::kWorkspaceBytes;
   }
   int64_t waits() const override { return waits_; }
   std::vector<std::pair<std::string, double>> decode_seconds() const override {
@@ -241,7 +239,16 @@ class CudaRunner : public StepRunner {
         rows.push_back({.row = part.tables.logits[i], .index = part.tables.logit_rows[i]});
       }
     }
-    choose_on_host(rows, step);
+    if (!rows.empty()) {
+      auto scratch = workspace_.scope();
+      choose_on_host(rows, logits_in(scratch, bucket), step);
+    }
+  }
+
+  // Of a step's part, f32 [rows, vocabulary]. They lie at the begin of the workspace, which
+  // Decoder::forward() has left: also where the graph of a decode pass has put them.
+  Tensor logits_in(Workspace::Scope& scratch, int64_t rows) const {
+    return scratch.tensor(DType::f32, {rows, decoder_.vocab_size()});
   }
 
   // Nothing if there is no memory for a graph: then the bucket does without.
@@ -268,12 +275,13 @@ class CudaRunner : public StepRunner {
   void decode(int64_t bucket, const KvCache& kv) {
     const DeviceTables::Views views = decode_tables_.decode_views(bucket);
     const Tensor hidden = hidden_.view.rows(0, bucket);
-    const Tensor logits = logits_.view.rows(0, bucket);
     StepTrace* const trace = exec_.trace;
     if (trace != nullptr) {
       trace->start("other");
     }
     decoder_.forward(views.inputs, kv, hidden, exec_);
+    auto scratch = workspace_.scope();
+    const Tensor logits = logits_in(scratch, bucket);
     decoder_.logits(hidden, {}, logits, exec_);
     sample(logits, views.sample_rows, banned_.view, chosen_.view, exec_);
     if (trace != nullptr) {
@@ -290,7 +298,8 @@ class CudaRunner : public StepRunner {
     const std::span<const LogitRow> rows = part.tables.logits;
     for (int64_t first = 0; first < std::ssize(rows); first += kLogitRows) {
       const int64_t count = std::min(kLogitRows, std::ssize(rows) - first);
-      const Tensor logits = logits_.view.rows(0, count);
+      auto scratch = workspace_.scope();
+      const Tensor logits = logits_in(scratch, count);
       decoder_.logits(hidden, part.views.logit_rows.rows(first, count), logits, exec_);
       sample(logits, part.views.sample_rows.rows(first, count), banned_.view, chosen_.view, exec_);
       std::vector<HostRow> host_rows;
@@ -300,11 +309,11 @@ class CudaRunner : public StepRunner {
           host_rows.push_back({.row = row, .index = i});
         }
       }
-      choose_on_host(host_rows, step);
+      choose_on_host(host_rows, logits, step);
     }
   }
 
-  void choose_on_host(std::span<const HostRow> rows, Step& step) {
+  void choose_on_host(std::span<const HostRow> rows, const Tensor& logits, Step& step) {
     const int64_t vocabulary = decoder_.vocab_size();
     if (!rows.empty() && host_logits_.bytes() == 0) {
       host_logits_ = PinnedBuffer(kLogitRows * vocabulary * int64_t{sizeof(float)},
@@ -316,7 +325,7 @@ class CudaRunner : public StepRunner {
                           Device{});
       std::vector<LogitRow> logit_rows;
       for (const HostRow& row : some) {
-        const Tensor from = logits_.view.rows(row.index, 1);
+        const Tensor from = logits.rows(row.index, 1);
         cuda_.copy_async(values.row<float>(std::ssize(logit_rows)), from.raw(), from.bytes());
         logit_rows.push_back(row.row);
       }
@@ -334,7 +343,6 @@ class CudaRunner : public StepRunner {
   DeviceTables decode_tables_;
   DeviceTables prefill_tables_;
   OwnedTensor hidden_;  // f32 [step_tokens, hidden_size]
-  OwnedTensor logits_;  // f32 [kLogitRows or more, vocabulary]
   OwnedTensor chosen_;  // i32 [max_requests], by the latest step
   OwnedTensor banned_;  // i32 [EOS ids]
   Workspace workspace_;

@@ -10,6 +10,7 @@
 #include "engine/delivery.h"
 #include "engine/step_runner.h"
 #include "kernels/base/error.h"
+#include "kernels/base/token_buckets.h"
 #include "models/checkpoint_loader.h"
 #include "models/decoder.h"
 #include "models/model_file.h"
@@ -41,19 +42,12 @@ int64_t tune_kernels(const EngineOptions& options, const ModelConfig& config,
     return 0;
   }
   const StepRows rows = step_rows(runner_options(options, config));
-  const auto buckets_up_to = [](int64_t most) {
-    std::vector<int64_t> buckets{1};
-    while (buckets.back() < most) {
-      buckets.push_back(2 * buckets.back());
-    }
-    return buckets;
-  };
   TuneCache cache(measures ? options.tune_cache : std::filesystem::path());
   if (options.log != nullptr && !cache.problem().empty()) {
     options.log->warn("{}", cache.problem());
   }
-  const int64_t measured =
-      decoder.tune(buckets_up_to(rows.hidden), buckets_up_to(rows.logits), cache, runner.exec());
+  const int64_t measured = decoder.tune(token_buckets_up_to(rows.hidden),
+                                        token_buckets_up_to(rows.logits), cache, runner.exec());
   try {
     cache.save();
   } catch (const Error& error) {

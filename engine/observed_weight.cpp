@@ -37,8 +37,8 @@ void ObservedWeight::expand(Range rows, Tensor dense, ExecContext& ctx) const {
   weight_->expand(rows, dense, ctx);
 }
 
-int64_t ObservedWeight::workspace_bytes(int64_t max_tokens) const {
-  return weight_->workspace_bytes(max_tokens);
+int64_t ObservedWeight::workspace_bytes(int64_t tokens, Sums sums) const {
+  return weight_->workspace_bytes(tokens, sums);
 }
 
 }  // namespace sparsellm

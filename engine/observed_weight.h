@@ -23,7 +23,7 @@ class ObservedWeight : public WeightMatrix {
   int64_t bytes() const override { return weight_->bytes(); }
   void matmul(const Tensor& x, Tensor y, const Epilogue& epilogue, ExecContext& ctx) const override;
   void expand(Range rows, Tensor dense, ExecContext& ctx) const override;
-  int64_t workspace_bytes(int64_t max_tokens) const override;
+  int64_t workspace_bytes(int64_t tokens, Sums sums) const override;
   // The CPU has nothing to choose from.
   int64_t tune(const MatmulTuning&, TuneCache&, ExecContext&) const override { return 0; }
 

@@ -31,9 +31,9 @@ StepRows step_rows(const RunnerOptions& options) {
 
 int64_t runner_memory_bytes(const Decoder& decoder, const RunnerOptions& options) {
   const StepRows rows = step_rows(options);
-  const int64_t tensors = rows.hidden * decoder.hidden_size() * size_of(DType::f32) +
-                          rows.logits * decoder.vocab_size() * size_of(DType::f32) +
-                          decoder.workspace_bytes(rows.hidden, rows.logits, options.device);
+  const int64_t tensors =
+      rows.hidden * decoder.hidden_size() * size_of(DType::f32) +
+      decoder.workspace_bytes(rows.hidden, rows.logits, options.device, options.sums);
   if (!options.device.is_cuda()) {
     return tensors;
   }

@@ -141,7 +141,7 @@ std::vector<GemmPlan> heuristic_plans(const CudaContext::State& cuda, const Gemm
   preference.set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, y_alignment);
   preference.set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, y_alignment);
   preference.set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
-                 static_cast<uint64_t>(cuda.blas_workspace.bytes()));
+                 static_cast<uint64_t>(CudaContext::kWorkspaceBytes));
   std::array<cublasLtMatmulHeuristicResult_t, kMostProposals> results{};
   int found = 0;
   const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(
@@ -174,7 +174,7 @@ bool is_possible(const CudaContext::State& cuda, const GemmOperands& operands,
       cublasLtMatmulAlgoCheck(cuda.blas, description.operation(), description.w(), description.x(),
                               description.y(), description.y(), &plan.algorithm, &result);
   if (status != CUBLAS_STATUS_SUCCESS ||
-      result.workspaceSize > static_cast<size_t>(cuda.blas_workspace.bytes())) {
+      result.workspaceSize > static_cast<size_t>(CudaContext::kWorkspaceBytes)) {
     return false;
   }
   const auto scheme = setting<uint32_t>(plan.algorithm, CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME);
@@ -217,8 +217,8 @@ cublasStatus_t enqueue_gemm(const GemmOperands& operands, const GemmPlan& plan, 
   return cublasLtMatmul(cuda.blas, description.operation(), &alpha, operands.w.raw(),
                         description.w(), operands.x.raw(), description.x(), &beta, operands.y.raw(),
                         description.y(), operands.y.raw(), description.y(), &plan.algorithm,
-                        cuda.blas_workspace.data(),
-                        static_cast<size_t>(cuda.blas_workspace.bytes()), cuda.stream);
+                        cuda.blas_workspace, static_cast<size_t>(CudaContext::kWorkspaceBytes),
+                        cuda.stream);
 }
 
 }  // namespace sparsellm

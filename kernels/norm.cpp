@@ -22,7 +22,7 @@ void check_delta(std::string_view op, const Tensor& delta, const Tensor& x, cons
                  const ExecContext& ctx) {
   check_tensor({op, "delta"}, delta, Elements::activation, {x.size(0), x.size(1)}, ctx);
   check_disjoint({op, "delta and x"}, delta, x);
-  check_disjoint({op, "delta and y"}, delta, y);
+  check_same_or_disjoint({op, "delta and y"}, delta, y);
   check_disjoint({op, "x and y"}, x, y);
 }
 

@@ -24,7 +24,7 @@ struct NormParams {
 };
 
 // The same after x += delta, in one pass. delta [tokens, features] in the dtype of activations,
-// apart from x and y; y is not x.
+// apart from x; y may be delta, and is not x.
 void add_layer_norm(const Tensor& delta, Tensor x, const NormParams& params, Tensor y,
                     ExecContext& ctx);
 void add_rms_norm(const Tensor& delta, Tensor x, const NormParams& params, Tensor y,

@@ -34,11 +34,12 @@ void SelfAttention::forward(const Tensor& x, const PagedBatch& batch, const Tens
   out.forward(mixed, y, ctx);
 }
 
-int64_t SelfAttention::workspace_bytes(int64_t tokens, DType dtype, Device device) const {
+int64_t SelfAttention::workspace_bytes(int64_t tokens, DType dtype, Device device,
+                                       Sums sums) const {
   return Workspace::tensor_bytes(dtype, {tokens, (heads + 2 * kv_heads) * head_dim}) +
          Workspace::tensor_bytes(dtype, {tokens, heads * head_dim}) +
          std::max({attention_workspace_bytes(device, heads, kv_heads, head_dim),
-                   qkv.workspace_bytes(tokens), out.workspace_bytes(tokens)});
+                   qkv.workspace_bytes(tokens, sums), out.workspace_bytes(tokens, sums)});
 }
 
 }  // namespace sparsellm

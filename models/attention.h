@@ -16,12 +16,12 @@ struct SelfAttention {
   int64_t kv_heads = 0;
   int64_t head_dim = 0;
 
-  // x, y [tokens, hidden]. cos_sin (kernels/rope.h) rotates q and k; empty: no rotary positions.
-  // The step's keys and values are added to kv.
+  // x, y [tokens, hidden]; y may be x. cos_sin (kernels/rope.h) rotates q and k; empty: no rotary
+  // positions. The step's keys and values are added to kv.
   void forward(const Tensor& x, const PagedBatch& batch, const Tensor& cos_sin, const KvLayer& kv,
                Tensor y, ExecContext& ctx) const;
 
-  int64_t workspace_bytes(int64_t tokens, DType dtype, Device device) const;
+  int64_t workspace_bytes(int64_t tokens, DType dtype, Device device, Sums sums) const;
 };
 
 }  // namespace sparsellm

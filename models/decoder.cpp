@@ -8,6 +8,7 @@
 
 #include "kernels/add.h"
 #include "kernels/base/error.h"
+#include "kernels/base/token_buckets.h"
 #include "kernels/embedding.h"
 
 namespace sparsellm {
@@ -94,17 +95,24 @@ KvShape Decoder::kv_shape() const {
           .dtype = activation_dtype_};
 }
 
-int64_t Decoder::workspace_bytes(int64_t tokens, int64_t logit_rows, Device device) const {
-  int64_t layer = 0;
-  for (const DecoderLayer& l : parts_.layers) {
-    layer = std::max(layer, l.workspace_bytes(tokens, hidden_size(), activation_dtype_, device));
+int64_t Decoder::workspace_bytes(int64_t tokens, int64_t logit_rows, Device device,
+                                 Sums sums) const {
+  const DType dtype = activation_dtype_;
+  int64_t most = Workspace::tensor_bytes(DType::f32, {logit_rows, vocab_size()}) +
+                 Workspace::tensor_bytes(DType::f32, {logit_rows, hidden_size()}) +
+                 Workspace::tensor_bytes(dtype, {logit_rows, hidden_size()}) +
+                 parts_.head.workspace_bytes(logit_rows, sums);
+  // Products of few tokens may take more than those of many.
+  for (int64_t bucket : token_buckets_up_to(tokens)) {
+    const int64_t rows = std::min(bucket, tokens);
+    int64_t layer = 0;
+    for (const DecoderLayer& l : parts_.layers) {
+      layer = std::max(layer, l.workspace_bytes(rows, dtype, device, sums));
+    }
+    most = std::max(most, layer + layer_inputs_bytes(rows, parts_.rope_frequencies.view) +
+                              Workspace::tensor_bytes(dtype, {rows, hidden_size()}));
   }
-  const int64_t head_dim = parts_.layers.front().attention.head_dim;
-  const int64_t angles = layer_inputs_bytes(tokens, head_dim);
-  const int64_t delta = Workspace::tensor_bytes(activation_dtype_, {tokens, hidden_size()});
-  return std::max(layer + angles + delta,
-                  Workspace::tensor_bytes(DType::f32, {logit_rows, hidden_size()}) +
-                      Workspace::tensor_bytes(activation_dtype_, {logit_rows, hidden_size()}));
+  return most;
 }
 
 }  // namespace sparsellm

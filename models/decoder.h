@@ -45,8 +45,9 @@ class Decoder {
   int64_t tune(std::span<const int64_t> tokens, std::span<const int64_t> logit_tokens,
                TuneCache& cache, ExecContext& ctx) const;
 
-  // What forward of `tokens` rows and logits of `logit_rows` rows take from the workspace.
-  int64_t workspace_bytes(int64_t tokens, int64_t logit_rows, Device device) const;
+  // What a workspace has to have for forward() of any number of rows up to `tokens`, and then for a
+  // tensor of logits of `logit_rows` rows and logits() into it.
+  int64_t workspace_bytes(int64_t tokens, int64_t logit_rows, Device device, Sums sums) const;
 
  private:
   Parts parts_;

@@ -16,30 +16,28 @@ LayerInputs layer_inputs(const PagedBatch& batch, const Tensor& rope_frequencies
   return inputs;
 }
 
-int64_t layer_inputs_bytes(int64_t tokens, int64_t head_dim) {
-  return Workspace::tensor_bytes(DType::f32, {tokens, head_dim});
+int64_t layer_inputs_bytes(int64_t tokens, const Tensor& rope_frequencies) {
+  // Where shapes alone are known, there is no memory behind them.
+  return rope_frequencies.rank() == 0
+             ? 0
+             : Workspace::tensor_bytes(DType::f32, {tokens, 2 * rope_frequencies.size(0)});
 }
 
 void DecoderLayer::forward(Tensor x, const LayerInputs& inputs, const KvLayer& kv, Tensor delta,
                            ExecContext& ctx) const {
-  auto scratch = ctx.workspace.scope();
-  Tensor normed = scratch.like(delta);
-
   if (inputs.first) {
-    attention_norm.forward(x, normed, ctx);
+    attention_norm.forward(x, delta, ctx);
   } else {
-    attention_norm.add_forward(delta, x, normed, ctx);
+    attention_norm.add_forward(delta, x, delta, ctx);
   }
-  attention.forward(normed, inputs.batch, inputs.cos_sin, kv, delta, ctx);
-  mlp_norm.add_forward(delta, x, normed, ctx);
-  mlp->forward(normed, delta, ctx);
+  attention.forward(delta, inputs.batch, inputs.cos_sin, kv, delta, ctx);
+  mlp_norm.add_forward(delta, x, delta, ctx);
+  mlp->forward(delta, delta, ctx);
 }
 
-int64_t DecoderLayer::workspace_bytes(int64_t tokens, int64_t hidden, DType dtype,
-                                      Device device) const {
-  return Workspace::tensor_bytes(dtype, {tokens, hidden}) +
-         std::max(attention.workspace_bytes(tokens, dtype, device),
-                  mlp->workspace_bytes(tokens, dtype));
+int64_t DecoderLayer::workspace_bytes(int64_t tokens, DType dtype, Device device, Sums sums) const {
+  return std::max(attention.workspace_bytes(tokens, dtype, device, sums),
+                  mlp->workspace_bytes(tokens, dtype, sums));
 }
 
 }  // namespace sparsellm

@@ -20,8 +20,8 @@ struct LayerInputs {
 // rotary positions. Their angles are a tensor of `scratch`.
 LayerInputs layer_inputs(const PagedBatch& batch, const Tensor& rope_frequencies,
                          Workspace::Scope& scratch, ExecContext& ctx);
-// What these take from the workspace with rotary positions; without them, nothing.
-int64_t layer_inputs_bytes(int64_t tokens, int64_t head_dim);
+// What these take from the workspace.
+int64_t layer_inputs_bytes(int64_t tokens, const Tensor& rope_frequencies);
 
 // One pre-norm transformer block. Architectures differ in how it is put together, not in what it
 // does.
@@ -37,7 +37,7 @@ struct DecoderLayer {
   void forward(Tensor x, const LayerInputs& inputs, const KvLayer& kv, Tensor delta,
                ExecContext& ctx) const;
 
-  int64_t workspace_bytes(int64_t tokens, int64_t hidden, DType dtype, Device device) const;
+  int64_t workspace_bytes(int64_t tokens, DType dtype, Device device, Sums sums) const;
 };
 
 }  // namespace sparsellm

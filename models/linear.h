@@ -21,7 +21,9 @@ struct Linear {
     weight->matmul(x, y, {.bias = bias.view, .activation = activation}, ctx);
   }
 
-  int64_t workspace_bytes(int64_t tokens) const { return weight->workspace_bytes(tokens); }
+  int64_t workspace_bytes(int64_t tokens, Sums sums) const {
+    return weight->workspace_bytes(tokens, sums);
+  }
 };
 
 }  // namespace sparsellm

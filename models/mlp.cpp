@@ -14,9 +14,9 @@ void PlainMlp::forward(const Tensor& x, Tensor y, ExecContext& ctx) const {
   down_.forward(hidden, y, ctx);
 }
 
-int64_t PlainMlp::workspace_bytes(int64_t tokens, DType dtype) const {
+int64_t PlainMlp::workspace_bytes(int64_t tokens, DType dtype, Sums sums) const {
   return Workspace::tensor_bytes(dtype, {tokens, up_.weight->out()}) +
-         std::max(up_.workspace_bytes(tokens), down_.workspace_bytes(tokens));
+         std::max(up_.workspace_bytes(tokens, sums), down_.workspace_bytes(tokens, sums));
 }
 
 GatedMlp::GatedMlp(Linear gate_up, Activation activation, Linear down)
@@ -31,10 +31,10 @@ void GatedMlp::forward(const Tensor& x, Tensor y, ExecContext& ctx) const {
   down_.forward(hidden, y, ctx);
 }
 
-int64_t GatedMlp::workspace_bytes(int64_t tokens, DType dtype) const {
+int64_t GatedMlp::workspace_bytes(int64_t tokens, DType dtype, Sums sums) const {
   return Workspace::tensor_bytes(dtype, {tokens, gate_up_.weight->out()}) +
          Workspace::tensor_bytes(dtype, {tokens, down_.weight->in()}) +
-         std::max(gate_up_.workspace_bytes(tokens), down_.workspace_bytes(tokens));
+         std::max(gate_up_.workspace_bytes(tokens, sums), down_.workspace_bytes(tokens, sums));
 }
 
 }  // namespace sparsellm

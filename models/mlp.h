@@ -12,9 +12,9 @@ namespace sparsellm {
 class Mlp {
  public:
   virtual ~Mlp() = default;
-  // x, y [tokens, hidden]
+  // x, y [tokens, hidden]; y may be x
   virtual void forward(const Tensor& x, Tensor y, ExecContext& ctx) const = 0;
-  virtual int64_t workspace_bytes(int64_t tokens, DType dtype) const = 0;
+  virtual int64_t workspace_bytes(int64_t tokens, DType dtype, Sums sums) const = 0;
   virtual std::vector<const Linear*> linears() const = 0;
 };
 
@@ -23,7 +23,7 @@ class PlainMlp : public Mlp {
  public:
   PlainMlp(Linear up, Linear down);
   void forward(const Tensor& x, Tensor y, ExecContext& ctx) const override;
-  int64_t workspace_bytes(int64_t tokens, DType dtype) const override;
+  int64_t workspace_bytes(int64_t tokens, DType dtype, Sums sums) const override;
   std::vector<const Linear*> linears() const override { return {&up_, &down_}; }
 
  private:
@@ -36,7 +36,7 @@ class GatedMlp : public Mlp {
  public:
   GatedMlp(Linear gate_up, Activation activation, Linear down);
   void forward(const Tensor& x, Tensor y, ExecContext& ctx) const override;
-  int64_t workspace_bytes(int64_t tokens, DType dtype) const override;
+  int64_t workspace_bytes(int64_t tokens, DType dtype, Sums sums) const override;
   std::vector<const Linear*> linears() const override { return {&gate_up_, &down_}; }
 
  private:

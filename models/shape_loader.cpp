@@ -27,8 +27,8 @@ class WeightOfSize : public WeightMatrix {
   int64_t bytes() const override { return bytes_; }
   void matmul(const Tensor&, Tensor, const Epilogue&, ExecContext&) const override { refuse(); }
   void expand(Range, Tensor, ExecContext&) const override { refuse(); }
-  int64_t workspace_bytes(int64_t max_tokens) const override {
-    return weight_format(header_.format).workspace_bytes(header_, device_, max_tokens);
+  int64_t workspace_bytes(int64_t tokens, Sums sums) const override {
+    return weight_format(header_.format).workspace_bytes(header_, device_, tokens, sums);
   }
   int64_t tune(const MatmulTuning&, TuneCache&, ExecContext&) const override { return 0; }
 

@@ -13,12 +13,15 @@ namespace {
 // Pieces begin where the records and tiles of the formats do, and rows of y keep their alignment.
 constexpr int64_t kPieceStep = 512;
 constexpr int64_t kStreams = 2;
+constexpr int64_t kBlasWords = CudaContext::kWorkspaceBytes / size_of(DType::f32);
+
+int64_t row_bytes_of(int64_t in) { return std::max<int64_t>(in, 1) * size_of(DType::f16); }
 
 int64_t most_piece_rows(int64_t out, int64_t in) {
   constexpr int64_t kMostBytes = 32 << 20;  // two are in most L2s that there are
   constexpr int64_t kMostLongRows = 1024;   // fewer leave a device half empty
-  const int64_t row_bytes = std::max<int64_t>(in, 1) * size_of(DType::f16);
-  return std::min(std::max(kMostBytes / row_bytes / kPieceStep * kPieceStep, kMostLongRows), out);
+  return std::min(std::max(kMostBytes / row_bytes_of(in) / kPieceStep * kPieceStep, kMostLongRows),
+                  out);
 }
 
 }  // namespace
@@ -42,8 +45,7 @@ int64_t expand_piece_rows(int64_t out, int64_t in, int64_t tokens) {
   int64_t best = most;
   // Smaller pieces are nearer to the multiprocessors, but not when all is there anyway.
   constexpr int64_t kLeastBytes = 4 << 20;
-  const int64_t least =
-      std::max(kLeastBytes / (std::max<int64_t>(in, 1) * size_of(DType::f16)), int64_t{1});
+  const int64_t least = std::max(kLeastBytes / row_bytes_of(in), int64_t{1});
   for (int64_t rows = most / kPieceStep * kPieceStep; rows >= least; rows -= kPieceStep) {
     best = rounds_of_pieces(rows) <= rounds_of_pieces(best) ? rows : best;
   }
@@ -64,7 +66,19 @@ std::vector<int64_t> expand_piece_choices(int64_t out, int64_t in, int64_t token
 }
 
 int64_t expand_matmul_workspace_bytes(int64_t out, int64_t in) {
-  return kStreams * Workspace::tensor_bytes(DType::f16, {most_piece_rows(out, in), in});
+  return kStreams * Workspace::tensor_bytes(DType::f16, {most_piece_rows(out, in), in}) +
+         Workspace::tensor_bytes(DType::f32, {kBlasWords});
+}
+
+int64_t expand_single_piece_rows(int64_t out, int64_t in) {
+  constexpr int64_t kMostBytes = 16 << 20;
+  constexpr int64_t kStep = 64;  // where whole records begin
+  const int64_t rows = std::max(kMostBytes / row_bytes_of(in), int64_t{1});
+  return std::min(rows < kStep ? rows : rows / kStep * kStep, out);
+}
+
+int64_t expand_single_piece_workspace_bytes(int64_t out, int64_t in) {
+  return Workspace::tensor_bytes(DType::f16, {expand_single_piece_rows(out, in), in});
 }
 
 void expand_matmul(const ExpandMatmul& how, const Tensor& x, Tensor y, const Epilogue& epilogue,
@@ -72,21 +86,25 @@ void expand_matmul(const ExpandMatmul& how, const Tensor& x, Tensor y, const Epi
   const int64_t out = how.weight.out();
   auto scratch = ctx.workspace.scope();
   const auto buffer = [&] { return scratch.tensor(x.dtype(), {how.piece_rows, how.weight.in()}); };
-  const std::array<Tensor, kStreams> buffers{buffer(), buffer()};
+  const bool overlapped = how.overlapped && how.piece_rows < out;
+  const int64_t streams = overlapped ? kStreams : 1;
+  const std::array<Tensor, kStreams> buffers{buffer(), overlapped ? buffer() : Tensor()};
+  void* const side_workspace =
+      overlapped ? scratch.tensor(DType::f32, {kBlasWords}).raw() : nullptr;
   StreamFence begun(*ctx.cuda);  // the workspace is free, and x there
   StreamFence done(*ctx.cuda);
   begun.set();
   for (int64_t begin = 0; begin < out; begin += how.piece_rows) {
     const int64_t piece = begin / how.piece_rows;
     std::optional<OnSideStream> side;
-    if (piece % kStreams == 1) {
-      side.emplace(*ctx.cuda);
+    if (piece % streams == 1) {
+      side.emplace(*ctx.cuda, side_workspace);
     }
-    if (piece == 1) {
+    if (side && piece == 1) {
       begun.wait();
     }
     const int64_t count = std::min(how.piece_rows, out - begin);
-    const Tensor dense = buffers[static_cast<size_t>(piece % kStreams)].rows(0, count);
+    const Tensor dense = buffers[static_cast<size_t>(piece % streams)].rows(0, count);
     how.weight.expand({.begin = begin, .count = count}, dense, ctx);
     const Tensor bias = epilogue.bias.empty() ? Tensor() : epilogue.bias.rows(begin, count);
     gemm(x, dense, {.bias = bias, .activation = epilogue.activation}, y.columns(begin, count), ctx);
@@ -94,7 +112,7 @@ void expand_matmul(const ExpandMatmul& how, const Tensor& x, Tensor y, const Epi
       done.set();  // the last time counts
     }
   }
-  if (how.piece_rows < out) {
+  if (overlapped) {
     done.wait();
   }
 }

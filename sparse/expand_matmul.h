@@ -16,6 +16,7 @@ namespace sparsellm {
 struct ExpandMatmul {
   const WeightMatrix& weight;
   int64_t piece_rows = 0;  // at most those that the workspace was asked for
+  bool overlapped = true;  // false: one piece after the other on one stream, in less memory
 };
 void expand_matmul(const ExpandMatmul& how, const Tensor& x, Tensor y, const Epilogue& epilogue,
                    ExecContext& ctx);
@@ -29,5 +30,9 @@ std::vector<int64_t> expand_piece_choices(int64_t out, int64_t in, int64_t token
 
 // With any of these numbers of rows.
 int64_t expand_matmul_workspace_bytes(int64_t out, int64_t in);
+
+// Pieces of at most 16 MiB, or of one row, that are not overlapped, and what a product then takes.
+int64_t expand_single_piece_rows(int64_t out, int64_t in);
+int64_t expand_single_piece_workspace_bytes(int64_t out, int64_t in);
 
 }  // namespace sparsellm

@@ -15,7 +15,7 @@ void WeightFormat::validate(const EncodedWeight& e) const {
   validate(e, caller);
 }
 
-int64_t WeightFormat::workspace_bytes(const EncodedWeight& e, Device, int64_t) const {
+int64_t WeightFormat::workspace_bytes(const EncodedWeight& e, Device, int64_t, Sums) const {
   return sparse_product_workspace_bytes(e.columns);
 }
 

@@ -49,7 +49,8 @@ class WeightFormat {
   // but its parts.
   virtual int64_t expected_bytes(const EncodedWeight& e) const { return formula_bytes(e); }
   // What WeightMatrix::workspace_bytes() says of such a weight on a device.
-  virtual int64_t workspace_bytes(const EncodedWeight& e, Device device, int64_t max_tokens) const;
+  virtual int64_t workspace_bytes(const EncodedWeight& e, Device device, int64_t tokens,
+                                  Sums sums) const;
 
   // Part of a matrix, and matrices one below the other, without decoding; nothing where tiles do
   // not fall right. Equal to what encode() makes of the decoded result.

@@ -21,6 +21,8 @@ struct MatmulTuning {
   Epilogue epilogue;
   DType y = DType::f16;
   std::span<const int64_t> tokens;
+  // That the workspace of those calls is large enough for; less than the largest of `tokens`: that.
+  int64_t most_tokens = 0;
 };
 
 struct Range {
@@ -46,8 +48,10 @@ class WeightMatrix {
   // dense [rows.count, in], contiguous, in the dtype of the weight: these rows.
   virtual void expand(Range rows, Tensor dense, ExecContext& ctx) const = 0;
 
-  // What matmul() of so many tokens, or of fewer, takes from the workspace.
-  virtual int64_t workspace_bytes(int64_t max_tokens) const = 0;
+  // What matmul() of so many tokens takes from the workspace at most, and of fewer in the same
+  // bucket (kernels/base/token_buckets.h). Other buckets may take more; what is tuned may take as
+  // much as that of the most tokens which the tuning was told of.
+  virtual int64_t workspace_bytes(int64_t tokens, Sums sums) const = 0;
 
   // Chooses kernels for such calls of all weights alike in this context: from the cache, or by
   // measuring, which puts the choices there. Takes device memory for a while and synchronises.

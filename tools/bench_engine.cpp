@@ -4,6 +4,7 @@
 #include <limits>
 #include <utility>
 
+#include "kernels/base/error.h"
 #include "tools/interrupt.h"
 #include "tools/tool_main.h"
 
@@ -55,6 +56,10 @@ Engine load_bench_engine(const BenchModelArgs& args, const BenchEngineSize& size
                          spdlog::logger& log) {
   EngineOptions options;
   options.max_requests = size.max_requests;
+  if (size.prompt > 0) {
+    const int64_t prompts = checked_mul(size.max_requests, size.prompt, "tokens of all prompts");
+    options.step_tokens = std::min(options.step_tokens, prompts);
+  }
   options.step_tokens = std::max(options.step_tokens, size.max_requests);
   options.context_size = size.context_size;
   options.traces = size.traces;

@@ -32,10 +32,11 @@ RandomWeights random_weights(const BenchModelArgs& args, const EngineOptions& op
 
 struct BenchEngineSize {
   int64_t max_requests = 0;  // at a time
+  int64_t prompt = 0;        // tokens of a request's, at most; 0: any number
   int64_t context_size = 0;  // tokens of a request
   bool traces = false;       // EngineOptions::traces
 };
-// Without a tokenizer.
+// Without a tokenizer. Its steps are no larger than what computes all prompts in one.
 Engine load_bench_engine(const BenchModelArgs& args, const BenchEngineSize& size,
                          spdlog::logger& log);
 

@@ -90,8 +90,8 @@ class CublasContender : public Contender {
         handle_(make_handle<Handle>([](auto* handle) { check_cublas(cublasCreate(handle)); })) {
     const CudaContext::State& cuda = cuda_state(input.ctx);
     check_cublas(cublasSetStream(handle_.get(), cuda.stream));
-    check_cublas(cublasSetWorkspace(handle_.get(), cuda.blas_workspace.data(),
-                                    static_cast<size_t>(cuda.blas_workspace.bytes())));
+    check_cublas(cublasSetWorkspace(handle_.get(), cuda.blas_workspace,
+                                    static_cast<size_t>(CudaContext::kWorkspaceBytes)));
     check_cublas(
         cublasSetMathMode(handle_.get(), CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION));
   }
@@ -159,11 +159,10 @@ class CublasLtKernel : public BoundKernel {
   void enqueue(int64_t copy, Launches) override {
     const float one = 1.0f;
     const float zero = 0.0f;
-    check_cublas(cublasLtMatmul(cuda_.blas, product_.operation.get(), &one, weights_.data(copy),
-                                product_.w.get(), x_.raw(), product_.x.get(), &zero, y_.raw(),
-                                product_.y.get(), y_.raw(), product_.y.get(), &choice_,
-                                cuda_.blas_workspace.data(),
-                                static_cast<size_t>(cuda_.blas_workspace.bytes()), cuda_.stream));
+    check_cublas(cublasLtMatmul(
+        cuda_.blas, product_.operation.get(), &one, weights_.data(copy), product_.w.get(), x_.raw(),
+        product_.x.get(), &zero, y_.raw(), product_.y.get(), y_.raw(), product_.y.get(), &choice_,
+        cuda_.blas_workspace, static_cast<size_t>(CudaContext::kWorkspaceBytes), cuda_.stream));
   }
 
  private:
@@ -211,7 +210,7 @@ class CublasLtContender : public Contender {
     set(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
         static_cast<uint32_t>(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE));
     set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
-        static_cast<size_t>(cuda_.blas_workspace.bytes()));
+        static_cast<size_t>(CudaContext::kWorkspaceBytes));
     int count = 0;
     check_cublas(cublasLtMatmulAlgoGetHeuristic(
         cuda_.blas, product.operation.get(), product.w.get(), product.x.get(), product.y.get(),

@@ -4,6 +4,7 @@
 #include <string>
 #include <utility>
 
+#include "engine/engine_options.h"
 #include "kernels/base/buffer.h"
 #include "kernels/base/error.h"
 #include "kernels/base/token_buckets.h"
@@ -38,9 +39,19 @@ std::unique_ptr<WeightMatrix> encode(std::string_view name, const Tensor& weight
   return format.load(format.encode(host.view, ctx.threads), ctx.device);
 }
 
-// What matmul() takes, and tuning, which is for the bucket of the tokens.
-int64_t workspace_for(const WeightMatrix& weight, int64_t max_tokens) {
-  return weight.workspace_bytes(token_bucket(max_tokens));
+// Of a workspace like that of an engine, for no fewer than its usual steps: what there is a choice
+// of depends on it.
+int64_t most_tokens(int64_t max_tokens) {
+  return token_bucket(std::max(max_tokens, EngineOptions().step_tokens));
+}
+
+// What matmul() takes, and tuning.
+int64_t workspace_for(const WeightMatrix& weight, int64_t max_tokens, Sums sums) {
+  int64_t bytes = 0;
+  for (int64_t tokens : token_buckets_up_to(most_tokens(max_tokens))) {
+    bytes = std::max(bytes, weight.workspace_bytes(tokens, sums));
+  }
+  return bytes;
 }
 
 class FormatKernel : public BoundKernel {
@@ -74,7 +85,8 @@ FormatContender::FormatContender(const WeightMatrix& weight, const ContenderInpu
 FormatContender::FormatContender(std::unique_ptr<WeightMatrix> owned, const WeightMatrix* weight,
                                  const ContenderInput& input)
     : copies_{owned != nullptr ? owned.get() : weight},
-      workspace_(input.ctx.device, workspace_for(*copies_.front(), input.max_tokens)),
+      workspace_(input.ctx.device,
+                 workspace_for(*copies_.front(), input.max_tokens, input.ctx.sums)),
       ctx_{.device = input.ctx.device,
            .workspace = workspace_,
            .threads = input.ctx.threads,
@@ -109,7 +121,11 @@ std::vector<std::unique_ptr<BoundKernel>> FormatContender::bind(const Tensor& x,
 
 void FormatContender::tune(DType y, int64_t tokens) {
   ctx_.launches = Launches::overlapping;
-  copies_.front()->tune({.alike = copies_, .epilogue = {}, .y = y, .tokens = {&tokens, 1}},
+  copies_.front()->tune({.alike = copies_,
+                         .epilogue = {},
+                         .y = y,
+                         .tokens = {&tokens, 1},
+                         .most_tokens = most_tokens(tokens)},
                         tune_cache_, ctx_);
 }
 

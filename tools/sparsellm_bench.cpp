@@ -379,6 +379,7 @@ void measure_batches(const ThroughputArgs& args, const LengthRange& output, Envi
   const LoadEngine load = [&](int64_t max_requests) {
     return load_bench_engine(args.model,
                              {.max_requests = max_requests,
+                              .prompt = options.prompt,
                               .context_size = options.prompt + options.output,
                               .traces = args.breakdown},
                              log);
@@ -393,9 +394,11 @@ void measure_batches(const ThroughputArgs& args, const LengthRange& output, Envi
 
 void serve_arrivals(const ThroughputArgs& args, ArrivalOptions options, int64_t most,
                     spdlog::logger& log, ReportWriter& report) {
-  Engine engine = load_bench_engine(
-      args.model, {.max_requests = most, .context_size = options.prompt.max + options.output.max},
-      log);
+  Engine engine = load_bench_engine(args.model,
+                                    {.max_requests = most,
+                                     .prompt = options.prompt.max,
+                                     .context_size = options.prompt.max + options.output.max},
+                                    log);
   BenchProgress progress("serving", "requests", !args.model.model.quiet);
   options.progress = std::ref(progress);
   bench_arrivals(engine, options, report);

@@ -11,8 +11,8 @@ CudaContext::CudaContext(Device device) : state_(std::make_unique<State>()) {
   check_cuda(cudaStreamCreate(&state_->stream));
   check_cuda(cudaStreamCreate(&state_->other_stream));
   check_cublas(cublasLtCreate(&state_->blas));
-  state_->blas_workspace = Buffer(device, kStreamWorkspaceBytes, "the workspace of cuBLAS");
-  state_->other_blas_workspace = Buffer(device, kStreamWorkspaceBytes, "the workspace of cuBLAS");
+  state_->blas_memory = Buffer(device, kWorkspaceBytes, "the workspace of cuBLAS");
+  state_->blas_workspace = state_->blas_memory.data();
   check_cuda(cudaDeviceGetAttribute(&state_->multiprocessors, cudaDevAttrMultiProcessorCount,
                                     device.index));
 }
@@ -51,19 +51,14 @@ void CudaContext::copy_rows_async(void* destination, int64_t destination_pitch, 
                                static_cast<size_t>(rows), cudaMemcpyDefault, state_->stream));
 }
 
-namespace {
-
-void swap_streams(CudaContext::State& state) {
-  std::swap(state.stream, state.other_stream);
-  std::swap(state.blas_workspace, state.other_blas_workspace);
+OnSideStream::OnSideStream(const CudaContext& context, void* workspace)
+    : context_(context), own_workspace_(std::exchange(context.state().blas_workspace, workspace)) {
+  std::swap(context.state().stream, context.state().other_stream);
 }
-
-}  // namespace
-
-OnSideStream::OnSideStream(const CudaContext& context) : context_(context) {
-  swap_streams(context.state());
+OnSideStream::~OnSideStream() {
+  std::swap(context_.state().stream, context_.state().other_stream);
+  context_.state().blas_workspace = own_workspace_;
 }
-OnSideStream::~OnSideStream() { swap_streams(context_.state()); }
 
 struct StreamFence::State {
   const CudaContext& context;

@@ -13,10 +13,9 @@ namespace sparsellm {
 // build the constructor throws.
 class CudaContext {
  public:
-  // What a context holds of the device's memory for the libraries: for each of its streams as much
-  // as cuBLAS recommends for Hopper, more than older GPUs need.
-  static constexpr int64_t kStreamWorkspaceBytes = 32 << 20;
-  static constexpr int64_t kWorkspaceBytes = 2 * kStreamWorkspaceBytes;
+  // What a context holds of the device's memory for the libraries: as much as cuBLAS recommends for
+  // Hopper, more than older GPUs need.
+  static constexpr int64_t kWorkspaceBytes = 32 << 20;
 
   explicit CudaContext(Device device);  // throws Error
   ~CudaContext();
@@ -45,16 +44,18 @@ class CudaContext {
 };
 
 // Sends what is enqueued in a context to a second stream, as long as the object lives; one at a
-// time. The streams overlap, but for what a StreamFence orders.
+// time. The streams overlap, but for what a StreamFence orders. So the libraries have a workspace
+// of their own there: CudaContext::kWorkspaceBytes from an address aligned to 256 bytes.
 class OnSideStream {
  public:
-  explicit OnSideStream(const CudaContext& context);
+  OnSideStream(const CudaContext& context, void* workspace);
   ~OnSideStream();
   OnSideStream(const OnSideStream&) = delete;
   OnSideStream& operator=(const OnSideStream&) = delete;
 
  private:
   const CudaContext& context_;
+  void* own_workspace_;  // the context's
 };
 
 // What is enqueued after wait() on one stream of a context runs after what was enqueued before the

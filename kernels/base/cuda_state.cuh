@@ -23,10 +23,9 @@ struct CudaContext::State {
   Device device;
   cudaStream_t stream = nullptr;  // where everything is enqueued
   cublasLtHandle_t blas = nullptr;
-  Buffer blas_workspace;  // of what is enqueued
-  // What OnSideStream puts in the place of stream and blas_workspace, and back.
-  cudaStream_t other_stream = nullptr;
-  Buffer other_blas_workspace;
+  Buffer blas_memory;              // of kWorkspaceBytes
+  void* blas_workspace = nullptr;  // as large; of what is enqueued: blas_memory or OnSideStream's
+  cudaStream_t other_stream = nullptr;  // what OnSideStream puts in the place of stream, and back
   int multiprocessors = 0;
   std::unique_ptr<OpState> gemm_plans;
   std::unique_ptr<OpState> record_plans;

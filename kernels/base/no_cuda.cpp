@@ -37,7 +37,8 @@ void CudaContext::synchronize() const {}
 void CudaContext::copy_async(void*, const void*, int64_t) const {}
 void CudaContext::copy_rows_async(void*, int64_t, const void*, int64_t, int64_t, int64_t) const {}
 
-OnSideStream::OnSideStream(const CudaContext& context) : context_(context) {}
+OnSideStream::OnSideStream(const CudaContext& context, void* workspace)
+    : context_(context), own_workspace_(workspace) {}
 OnSideStream::~OnSideStream() = default;
 
 struct StreamFence::State {};

@@ -99,7 +99,7 @@ class CpuSparseWeight : public WeightMatrix {
     }
   }
 
-  int64_t workspace_bytes(int64_t) const override {
+  int64_t workspace_bytes(int64_t, Sums) const override {
     return sparse_product_workspace_bytes(e_.columns);
   }
 

@@ -24,7 +24,7 @@ bool record_wgmma_takes(const RecordMatmulOperands&) { return false; }
 
 bool record_wgmma_fits(const RecordMatrix&, const RecordWgmmaConfig&) { return false; }
 
-int64_t record_wgmma_workspace_bytes(const RecordMatrix&) { return 0; }
+int64_t record_wgmma_workspace_bytes(const RecordMatrix&, const RecordWgmmaConfig&) { return 0; }
 
 std::vector<RecordWgmmaConfig> record_wgmma_candidates(const RecordMatrix&, int64_t) { return {}; }
 

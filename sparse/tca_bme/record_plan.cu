@@ -37,7 +37,8 @@ std::optional<RecordPlan> expansion_of(std::string_view number,
 
 std::string to_text(const RecordPlan& plan) {
   if (const auto* expansion = std::get_if<RecordExpansion>(&plan)) {
-    return fmt::format("{}{}", kExpand, expansion->piece_rows);
+    return fmt::format("{}{}{}", kExpand, expansion->piece_rows,
+                       expansion->overlapped ? "" : ", one after the other");
   }
   if (const auto* config = std::get_if<RecordWgmmaConfig>(&plan)) {
     return fmt::format("{}{}", kWarpgroups, record_wgmma_name(*config));

@@ -14,6 +14,7 @@ namespace sparsellm::tca_bme {
 // Expanding so many rows at once (sparse/expand_matmul.h).
 struct RecordExpansion {
   int64_t piece_rows = 0;
+  bool overlapped = true;
 
   bool operator==(const RecordExpansion&) const = default;
 };
@@ -23,7 +24,8 @@ struct RecordExpansion {
 using RecordPlan = std::variant<RecordExpansion, RecordMatmulConfig, RecordWgmmaConfig>;
 
 // "expand <rows>", "decode <configuration>" or "warpgroups <configuration>", and back; nothing for
-// other text, and for what cannot be chosen for such a product.
+// other text, as that of pieces which are not overlapped, and for what cannot be chosen for such a
+// product.
 std::string to_text(const RecordPlan& plan);
 std::optional<RecordPlan> plan_from(std::string_view text, const RecordMatrix& matrix,
                                     int64_t tokens);

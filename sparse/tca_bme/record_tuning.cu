@@ -22,7 +22,6 @@ constexpr int kCodeVersion = 2;
 // Between these numbers of tokens either way may be the faster one; warpgroups may be for any of
 // theirs.
 constexpr int64_t kLeastExpandedTokens = 32;
-constexpr int64_t kMostDecodedTokens = 128;
 constexpr size_t kMostWgmmaConfigs = 12;  // the best guesses are among them
 
 using Weights = std::vector<const CudaRecordWeight*>;
@@ -55,6 +54,7 @@ class Tuning {
         first_(*weights_.front()),
         epilogue_(what.epilogue),
         y_dtype_(what.y),
+        overlaps_pieces_(first_.overlaps_pieces(std::max(what.most_tokens, tokens))),
         place_(place_of(cuda_state(ctx))),
         x_(allocate_tensor(ctx.device, first_.dtype(), {tokens, first_.in()}, "tuning")),
         y_(allocate_tensor(ctx.device, what.y, {tokens, first_.out()}, "tuning")),
@@ -67,8 +67,9 @@ class Tuning {
   // Returns how many choices it measured.
   int64_t tune_bucket(int64_t tokens) {
     const RecordKey key = first_.key(y_dtype_, tokens);
-    const std::string text =
-        fmt::format("tca_bme matmul {}, {}, {}", kCodeVersion, key.text(), place_);
+    const bool fewer_choices = !overlaps_pieces_ && tokens >= kLeastExpandedTokens;
+    const std::string text = fmt::format("tca_bme matmul {}, {}{}, {}", kCodeVersion, key.text(),
+                                         fewer_choices ? ", not expanded" : "", place_);
     const std::optional<std::string> known = cache_.find(text);
     std::optional<RecordPlan> plan =
         known ? plan_from(*known, first_.matrix(), tokens) : std::nullopt;
@@ -85,9 +86,7 @@ class Tuning {
  private:
   RecordPlan measure(int64_t tokens) {
     const Tensor x = x_.view.rows(0, tokens);
-    const RecordExpansion reference{.piece_rows =
-                                        expand_piece_rows(first_.out(), first_.in(), tokens)};
-    first_.run(reference, x, expected_.view.rows(0, tokens), epilogue_, ctx_);
+    first_.run(first_.single_pieces(), x, expected_.view.rows(0, tokens), epilogue_, ctx_);
     RecordPlan best = first_.rule_plan(y_dtype_, tokens);
     double best_seconds = std::numeric_limits<double>::infinity();
     for (const RecordPlan& plan : candidates(tokens)) {
@@ -109,7 +108,7 @@ class Tuning {
     std::vector<RecordWgmmaConfig> tiles = first_.wgmma_configs_for(y_dtype_, tokens);
     tiles.resize(std::min(tiles.size(), kMostWgmmaConfigs));
     plans.insert(plans.end(), tiles.begin(), tiles.end());
-    if (tokens >= kLeastExpandedTokens || plans.empty()) {
+    if (overlaps_pieces_ && (tokens >= kLeastExpandedTokens || plans.empty())) {
       for (int64_t rows : expand_piece_choices(first_.out(), first_.in(), tokens)) {
         plans.emplace_back(RecordExpansion{.piece_rows = rows});
       }
@@ -161,6 +160,7 @@ class Tuning {
   const CudaRecordWeight& first_;
   Epilogue epilogue_;
   DType y_dtype_;
+  bool overlaps_pieces_;
   std::string place_;
   OwnedTensor x_;
   OwnedTensor y_;

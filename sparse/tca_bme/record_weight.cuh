@@ -10,6 +10,9 @@
 
 namespace sparsellm::tca_bme {
 
+// More tokens are not decoded for by record_matmul_cuda() under Sums::fastest.
+inline constexpr int64_t kMostDecodedTokens = 128;
+
 // A weight of version 2 on a CUDA device.
 class CudaRecordWeight : public WeightMatrix {
  public:
@@ -23,13 +26,16 @@ class CudaRecordWeight : public WeightMatrix {
   int64_t bytes() const override { return starts_.bytes() + records_.bytes(); }
   void matmul(const Tensor& x, Tensor y, const Epilogue& epilogue, ExecContext& ctx) const override;
   void expand(Range rows, Tensor dense, ExecContext& ctx) const override;
-  int64_t workspace_bytes(int64_t max_tokens) const override;
+  int64_t workspace_bytes(int64_t tokens, Sums sums) const override;
   int64_t tune(const MatmulTuning& what, TuneCache& cache, ExecContext& ctx) const override;
   std::unique_ptr<WeightMatrix> copy() const override;
   std::string plan_text(DType y, int64_t tokens, const ExecContext& ctx) const override;
 
   const RecordMatrix& matrix() const { return matrix_; }
   RecordKey key(DType y, int64_t tokens) const;
+  // Whether pieces that overlap are a choice where the workspace is for so many tokens.
+  bool overlaps_pieces(int64_t most_tokens) const;
+  RecordExpansion single_pieces() const;                // which take less
   RecordPlan rule_plan(DType y, int64_t tokens) const;  // unless measurements tell better
   // The configurations for decoding records, the best guess first; none for a product that they are
   // not decoded for, and of the second kind for one of few tokens, or of an x that, contiguous, has
@@ -48,6 +54,7 @@ class CudaRecordWeight : public WeightMatrix {
   void check(const Tensor& x, const Tensor& y, const Epilogue& epilogue,
              const ExecContext& ctx) const;
   RecordPlan rule_plan_for_any_x(DType y, int64_t tokens) const;  // not by warpgroups
+  RecordExpansion rule_expansion(int64_t tokens) const;
   void decode(const RecordMatmulConfig& config, RecordMatmulOperands operands,
               ExecContext& ctx) const;
 

@@ -20,14 +20,13 @@
 namespace sparsellm::tca_bme {
 namespace {
 
-// Up to here the product decodes records, unless measurements tell better.
-constexpr int64_t kMostRecordTokens = 128;
 constexpr int64_t kTokensOfATile = 64;  // of one launch
 // From here on warpgroups may be worth their smallest tile, and between these they are, unless
 // measurements tell better.
 constexpr int64_t kLeastWgmmaTokens = 17;
 constexpr int64_t kLeastWgmmaRuleTokens = 33;
 constexpr int64_t kMostWgmmaRuleTokens = 1024;
+constexpr int64_t kAligned = 8;  // elements of 16 bytes
 
 RecordMatrix matrix_of(const RecordLayout& layout, int64_t rows, int64_t columns) {
   return {.records = nullptr,
@@ -40,13 +39,35 @@ RecordMatrix matrix_of(const RecordLayout& layout, int64_t rows, int64_t columns
           .clusters = count_clusters()};
 }
 
-int64_t workspace_bytes_of(const RecordMatrix& matrix, int64_t max_tokens) {
-  const auto words = [](int64_t bytes) {
-    return Workspace::tensor_bytes(DType::f32, {ceil_div(bytes, 4)});
+// Pieces that overlap take more memory than all else in a step of few tokens. Up to here
+// warpgroups do without.
+constexpr int64_t kMostTokensOfWarpgroupsAlone = 1024;
+
+// Whatever is in the records: shapes alone say what a step will need.
+bool overlaps_pieces_of(RecordMatrix matrix, int64_t most_tokens) {
+  matrix.largest_record = 0;
+  return most_tokens > kMostTokensOfWarpgroupsAlone || matrix.columns % kAligned != 0 ||
+         record_wgmma_candidates(matrix, kLeastWgmmaTokens).empty();
+}
+
+int64_t workspace_bytes_of(RecordMatrix matrix, int64_t tokens, Sums sums) {
+  int64_t bytes = expand_single_piece_workspace_bytes(matrix.rows, matrix.columns);
+  if (overlaps_pieces_of(matrix, tokens)) {
+    bytes = std::max(bytes, expand_matmul_workspace_bytes(matrix.rows, matrix.columns));
+  }
+  const auto add = [&](int64_t scratch) {
+    bytes = std::max(bytes, Workspace::tensor_bytes(DType::f32, {ceil_div(scratch, 4)}));
   };
-  return std::max({words(record_matmul_workspace_bytes(matrix, max_tokens)),
-                   words(record_wgmma_workspace_bytes(matrix)),
-                   expand_matmul_workspace_bytes(matrix.rows, matrix.columns)});
+  if (sums == Sums::batch_invariant || tokens <= kMostDecodedTokens) {
+    add(record_matmul_workspace_bytes(matrix, tokens));
+  }
+  if (sums != Sums::batch_invariant && tokens >= kLeastWgmmaTokens) {
+    matrix.largest_record = 0;
+    for (const RecordWgmmaConfig& config : record_wgmma_candidates(matrix, tokens)) {
+      add(record_wgmma_workspace_bytes(matrix, config));
+    }
+  }
+  return bytes;
 }
 
 DeviceRecords memory_for(const RecordLayout& layout, std::span<const uint32_t> starts,
@@ -139,9 +160,7 @@ RecordPlan CudaRecordWeight::plan_for(DType y, int64_t tokens, const ExecContext
   if (ctx.sums == Sums::batch_invariant) {
     // The order of sums is that of the configuration. There is none for another dtype.
     const std::vector<RecordMatmulConfig> configs = configs_for(y, kTokensOfATile);
-    return configs.empty()
-               ? RecordPlan(RecordExpansion{.piece_rows = expand_piece_rows(out(), in(), 1)})
-               : RecordPlan(configs.front());
+    return configs.empty() ? RecordPlan(rule_expansion(1)) : RecordPlan(configs.front());
   }
   const RecordPlan* const tuned =
       RecordPlans::of(cuda_state(ctx)).find(key(y, token_bucket(tokens)));
@@ -154,7 +173,6 @@ std::vector<RecordMatmulConfig> CudaRecordWeight::configs_for(DType y, int64_t t
 }
 
 std::vector<RecordWgmmaConfig> CudaRecordWeight::wgmma_configs_for(DType y, int64_t tokens) const {
-  constexpr int64_t kAligned = 8;  // elements of 16 bytes
   return y == dtype_ && tokens >= kLeastWgmmaTokens && in() % kAligned == 0
              ? record_wgmma_candidates(matrix_, tokens)
              : std::vector<RecordWgmmaConfig>();
@@ -171,13 +189,27 @@ RecordPlan CudaRecordWeight::rule_plan(DType y, int64_t tokens) const {
 }
 
 RecordPlan CudaRecordWeight::rule_plan_for_any_x(DType y, int64_t tokens) const {
-  if (tokens <= kMostRecordTokens) {
+  if (tokens <= kMostDecodedTokens) {
     const std::vector<RecordMatmulConfig> configs = configs_for(y, tokens);
     if (!configs.empty()) {
       return configs.front();
     }
   }
-  return RecordExpansion{.piece_rows = expand_piece_rows(out(), in(), tokens)};
+  return rule_expansion(tokens);
+}
+
+RecordExpansion CudaRecordWeight::rule_expansion(int64_t tokens) const {
+  return overlaps_pieces(tokens)
+             ? RecordExpansion{.piece_rows = expand_piece_rows(out(), in(), tokens)}
+             : single_pieces();
+}
+
+RecordExpansion CudaRecordWeight::single_pieces() const {
+  return {.piece_rows = expand_single_piece_rows(out(), in()), .overlapped = false};
+}
+
+bool CudaRecordWeight::overlaps_pieces(int64_t most_tokens) const {
+  return overlaps_pieces_of(matrix_, most_tokens);
 }
 
 void CudaRecordWeight::matmul(const Tensor& x, Tensor y, const Epilogue& epilogue,
@@ -191,7 +223,9 @@ void CudaRecordWeight::matmul(const Tensor& x, Tensor y, const Epilogue& epilogu
 void CudaRecordWeight::run(const RecordPlan& plan, const Tensor& x, const Tensor& y,
                            const Epilogue& epilogue, ExecContext& ctx) const {
   if (const auto* expansion = std::get_if<RecordExpansion>(&plan)) {
-    expand_matmul({.weight = *this, .piece_rows = expansion->piece_rows}, x, y, epilogue, ctx);
+    expand_matmul(
+        {.weight = *this, .piece_rows = expansion->piece_rows, .overlapped = expansion->overlapped},
+        x, y, epilogue, ctx);
     return;
   }
   const Activation::Kind kind = epilogue.activation.kind;
@@ -210,7 +244,7 @@ void CudaRecordWeight::run(const RecordPlan& plan, const Tensor& x, const Tensor
       return;
     }
     auto scratch = ctx.workspace.scope();
-    const int64_t words = ceil_div(record_wgmma_workspace_bytes(matrix_), 4);
+    const int64_t words = ceil_div(record_wgmma_workspace_bytes(matrix_, *config), 4);
     operands.workspace = scratch.tensor(DType::f32, {words}).raw();
     record_wgmma_cuda(matrix_, operands, *config, cuda_state(ctx).stream);
   } else {
@@ -240,8 +274,8 @@ void CudaRecordWeight::expand(Range rows, Tensor dense, ExecContext& ctx) const 
   record_expand_cuda(matrix_, rows, dense.raw(), cuda.multiprocessors, cuda.stream);
 }
 
-int64_t CudaRecordWeight::workspace_bytes(int64_t max_tokens) const {
-  return workspace_bytes_of(matrix_, max_tokens);
+int64_t CudaRecordWeight::workspace_bytes(int64_t tokens, Sums sums) const {
+  return workspace_bytes_of(matrix_, tokens, sums);
 }
 
 std::unique_ptr<WeightMatrix> prepare_records_cuda(std::span<const EncodedWeight* const> encoded,
@@ -296,9 +330,9 @@ std::unique_ptr<WeightMatrix> load_records_cuda(const EncodedWeight& e, Device d
   return weight;
 }
 
-int64_t records_workspace_bytes_cuda(const EncodedWeight& e, int64_t max_tokens) {
+int64_t records_workspace_bytes_cuda(const EncodedWeight& e, int64_t tokens, Sums sums) {
   const RecordLayout layout = record_layout_for(e.rows * e.columns, e.nonzeros);
-  return workspace_bytes_of(matrix_of(layout, e.rows, e.columns), max_tokens);
+  return workspace_bytes_of(matrix_of(layout, e.rows, e.columns), tokens, sums);
 }
 
 }  // namespace sparsellm::tca_bme

@@ -326,12 +326,8 @@ void record_wgmma_cuda(const RecordMatrix& matrix, const RecordMatmulOperands& o
   }
 }
 
-int64_t record_wgmma_workspace_bytes(const RecordMatrix& matrix) {
-  int64_t bytes = 0;
-  for (const int tile : kTiles) {
-    bytes = std::max(bytes, partials_bytes(tile, matrix.clusters.front()));
-  }
-  return bytes;
+int64_t record_wgmma_workspace_bytes(const RecordMatrix& matrix, const RecordWgmmaConfig& config) {
+  return config.shares ? partials_bytes(config.tile, matrix.clusters.front()) : 0;
 }
 
 }  // namespace sparsellm

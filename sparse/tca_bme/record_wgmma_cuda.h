@@ -39,8 +39,8 @@ bool record_wgmma_takes(const RecordMatmulOperands& operands);
 // Whether there is room for the records of the matrix, by the largest of them.
 bool record_wgmma_fits(const RecordMatrix& matrix, const RecordWgmmaConfig& config);
 
-// Of any configuration, for any number of tokens.
-int64_t record_wgmma_workspace_bytes(const RecordMatrix& matrix);
+// For any number of tokens.
+int64_t record_wgmma_workspace_bytes(const RecordMatrix& matrix, const RecordWgmmaConfig& config);
 
 // The configurations that may be the fastest for so many tokens, the best guess first; none if the
 // device, by the clusters that the matrix names, or the build cannot run the kernel, and for a

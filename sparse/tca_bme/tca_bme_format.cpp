@@ -65,10 +65,10 @@ class TcaBmeFormat : public WeightFormat {
     return tca_bme::expected_record_bytes(e.rows, e.columns, e.nonzeros);
   }
 
-  int64_t workspace_bytes(const EncodedWeight& e, Device device,
-                          int64_t max_tokens) const override {
-    return device.is_cuda() ? tca_bme::records_workspace_bytes_cuda(e, max_tokens)
-                            : WeightFormat::workspace_bytes(e, device, max_tokens);
+  int64_t workspace_bytes(const EncodedWeight& e, Device device, int64_t tokens,
+                          Sums sums) const override {
+    return device.is_cuda() ? tca_bme::records_workspace_bytes_cuda(e, tokens, sums)
+                            : WeightFormat::workspace_bytes(e, device, tokens, sums);
   }
 
   std::optional<EncodedWeight> slice(const EncodedWeight& e, Axis axis,

@@ -118,8 +118,8 @@ class RecordedWeight : public WeightMatrix {
   void expand(Range rows, Tensor dense, ExecContext& ctx) const override {
     dense_.expand(rows, dense, ctx);
   }
-  int64_t workspace_bytes(int64_t max_tokens) const override {
-    return dense_.workspace_bytes(max_tokens);
+  int64_t workspace_bytes(int64_t tokens, Sums sums) const override {
+    return dense_.workspace_bytes(tokens, sums);
   }
   int64_t tune(const MatmulTuning&, TuneCache&, ExecContext&) const override { return 0; }
 
@@ -188,7 +188,7 @@ Whole run_whole(const ModelConfig& config, const Checkpoint& checkpoint, int64_t
     }
   }
   const auto tokens = std::ssize(ids);
-  CpuContext ctx(2, decoder->workspace_bytes(tokens, 0, {}));
+  CpuContext ctx(2, decoder->workspace_bytes(tokens, 0, {}, Sums::fastest));
   const KvCache kv({}, decoder->kv_shape(), pages);
   const PagedStep step(requests);
   const GuardedTensor id_tensor = i32_tensor(ids);

@@ -7,7 +7,9 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/base/cuda_context.h"
 #include "kernels/base/tune_cache.h"
+#include "kernels/base/workspace.h"
 #include "sparse/expand_matmul.h"
 #include "sparse/tca_bme/tca_bme.h"
 #include "tests/gpu/gpu_record_test.h"
@@ -64,8 +66,9 @@ TEST(RecordPlan, RefusesWhatIsNoChoice) {
   const RecordMatrix matrix = matrix_on_hopper(4096, 4096);
   for (const char* text :
        {"", "warpgroups", "warpgroups ", "warpgroups tiles of 48 tokens, split 1, 1 heads",
-        "warpgroups multistage", "decode multistage", "decode", "expand", "expand 1", "expand -512",
-        "expand 512 ", "expand 512x", "dense"}) {
+        "warpgroups multistage", "decode multistage", "decode", "expand",
+        "expand 512, one after the other", "expand 1", "expand -512", "expand 512 ", "expand 512x",
+        "dense"}) {
     EXPECT_FALSE(plan_from(text, matrix, 256).has_value()) << text;
   }
   for (const RecordWgmmaConfig& config : record_wgmma_candidates(matrix, 256)) {
@@ -77,6 +80,28 @@ TEST(RecordPlan, RefusesWhatIsNoChoice) {
     before.clusters = {};
     EXPECT_FALSE(plan_from(text, before, 256).has_value()) << text;
     EXPECT_FALSE(plan_from(text, matrix_on_hopper(0, 4096), 256).has_value()) << text;
+  }
+}
+
+// Shapes of rows that are short, long, and too long for a piece.
+TEST(RecordPlan, PiecesFitTheWorkspaceThatTheyAskFor) {
+  for (const auto& [rows, columns] : {Shape{1, 1}, Shape{700, 516}, Shape{20480, 5120},
+                                      Shape{5120, 20480}, Shape{12288, 49152}, Shape{3, 1 << 24}}) {
+    const auto bytes_of = [columns = columns](int64_t piece_rows) {
+      return Workspace::tensor_bytes(DType::f16, {piece_rows, columns});
+    };
+    const int64_t overlapped = expand_matmul_workspace_bytes(rows, columns);
+    for (int64_t tokens : {1, 64, 300, 1024, 2048, 5000}) {
+      for (int64_t piece_rows : expand_piece_choices(rows, columns, tokens)) {
+        EXPECT_LE(2 * bytes_of(piece_rows) + CudaContext::kWorkspaceBytes, overlapped);
+      }
+    }
+    const int64_t single = expand_single_piece_rows(rows, columns);
+    EXPECT_GE(single, 1);
+    EXPECT_LE(single, rows);
+    EXPECT_EQ(bytes_of(single), expand_single_piece_workspace_bytes(rows, columns));
+    EXPECT_TRUE(single == 1 || bytes_of(single) <= 16 << 20) << rows << " x " << columns;
+    EXPECT_LT(bytes_of(single), overlapped);
   }
 }
 
@@ -159,7 +184,7 @@ TEST_P(GpuRecordPlan, AProductIsComputedAsPlanned) {
     ASSERT_FALSE(configs.empty());
     loaded.weight->matmul(x.view(), y.view(), {}, *exec);
     auto scratch = exec->workspace.scope();
-    const int64_t words = record_wgmma_workspace_bytes(loaded.matrix.matrix) / 4;
+    const int64_t words = record_wgmma_workspace_bytes(loaded.matrix.matrix, configs.front()) / 4;
     RecordMatmulOperands operands = operands_of(x.view(), expected.view());
     operands.workspace = scratch.tensor(DType::f32, {words}).raw();
     record_wgmma_cuda(loaded.matrix.matrix, operands, configs.front(), stream_of(gpu->cuda));
@@ -218,7 +243,8 @@ TEST_P(GpuRecordPlan, UnalignedRowsAreDecodedOrExpanded) {
                          stream_of(gpu->cuda));
     } else {
       expand_matmul({.weight = *loaded.weight,
-                     .piece_rows = expand_piece_rows(shape.rows, shape.columns, tokens)},
+                     .piece_rows = expand_single_piece_rows(shape.rows, shape.columns),
+                     .overlapped = false},
                     rows, expected.view(), {}, *exec);
     }
     gpu->cuda.synchronize();

@@ -48,7 +48,11 @@ class GpuRecordWgmma : public GpuRecordTest {
     if (record_wgmma_candidates(any, kMostTokens).empty()) {
       GTEST_SKIP() << "the device or the build has no products of warpgroups";
     }
-    const int64_t words = record_wgmma_workspace_bytes(any) / int64_t{sizeof(float)};
+    int64_t bytes = 0;
+    for (int tile : kTiles) {
+      bytes = std::max(bytes, record_wgmma_workspace_bytes(any, {.tile = tile, .shares = true}));
+    }
+    const int64_t words = bytes / int64_t{sizeof(float)};
     partials = allocate_tensor(kGpu, DType::f32, {words}, "a test");
   }
 

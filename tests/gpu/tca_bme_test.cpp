@@ -11,6 +11,7 @@
 
 #include "kernels/base/cuda_graph.h"
 #include "kernels/base/error.h"
+#include "kernels/base/token_buckets.h"
 #include "kernels/base/tune_cache.h"
 #include "sparse/expand_matmul.h"
 #include "sparse/tca_bme/paper_layout.h"
@@ -171,10 +172,14 @@ TEST_P(GpuTcaBme, ExpandedPiecesGiveTheProduct) {
   const GuardedTensor x = numbers(150, shape.columns);
   const Expected expected = expected_of(x.view(), w.view);
   for (int64_t piece_rows : {int64_t{512}, int64_t{1024}, int64_t{2048}, shape.rows}) {
-    const GuardedTensor y(GetParam(), {150, shape.rows}, Layout::strided, kGpu);
-    expand_matmul({.weight = *loaded, .piece_rows = piece_rows}, x.view(), y.view(), {}, *exec);
-    EXPECT_TRUE(all_close(y.view(), expected, kTolerance)) << piece_rows;
-    EXPECT_TRUE(y.guards_intact());
+    for (bool overlapped : {true, false}) {
+      const GuardedTensor y(GetParam(), {150, shape.rows}, Layout::strided, kGpu);
+      expand_matmul({.weight = *loaded, .piece_rows = piece_rows, .overlapped = overlapped},
+                    x.view(), y.view(), {}, *exec);
+      gpu->cuda.synchronize();
+      EXPECT_TRUE(all_close(y.view(), expected, kTolerance)) << piece_rows;
+      EXPECT_TRUE(y.guards_intact());
+    }
   }
 }
 
@@ -208,16 +213,52 @@ TEST_P(GpuTcaBme, WorkspaceIsEnough) {
   for (const Shape& shape : {Shape{700, 516}, Shape{1, 3}, Shape{600, 1024}}) {
     const std::unique_ptr<WeightMatrix> loaded = load(weight(shape, 0.5).view);
     for (int64_t most : {1, 40, 300, 700}) {
-      Workspace exact(kGpu, loaded->workspace_bytes(most));
-      ExecContext ctx{
-          .device = kGpu, .workspace = exact, .threads = gpu->threads, .cuda = &gpu->cuda};
       for (Sums sums : {Sums::fastest, Sums::batch_invariant}) {
-        ctx.sums = sums;
+        Workspace exact(kGpu, loaded->workspace_bytes(most, sums));
+        ExecContext ctx{.device = kGpu,
+                        .workspace = exact,
+                        .threads = gpu->threads,
+                        .cuda = &gpu->cuda,
+                        .sums = sums};
         for (Layout layout : {Layout::contiguous, Layout::strided}) {
           const GuardedTensor x = numbers(most, shape.columns, layout);
           const GuardedTensor y(GetParam(), {most, shape.rows}, layout, kGpu);
           EXPECT_NO_THROW(loaded->matmul(x.view(), y.view(), {}, ctx));
           gpu->cuda.synchronize();
+        }
+      }
+    }
+  }
+}
+
+// What is tuned, in a workspace for as many tokens as the tuning was told of.
+TEST_P(GpuTcaBme, WorkspaceIsEnoughForWhatIsTuned) {
+  for (const Shape& shape : {Shape{700, 516}, Shape{1100, 1024}}) {
+    const std::unique_ptr<WeightMatrix> loaded = load(weight(shape, 0.4).view);
+    const WeightMatrix* const alike = loaded.get();
+    for (int64_t most : {64, 1024, 2048}) {
+      const std::vector<int64_t> buckets = token_buckets_up_to(most);
+      int64_t bytes = 0;
+      for (int64_t tokens : buckets) {
+        bytes = std::max(bytes, loaded->workspace_bytes(tokens, Sums::fastest));
+      }
+      Workspace exact(kGpu, bytes);
+      CudaContext cuda(kGpu);
+      ExecContext ctx{.device = kGpu, .workspace = exact, .threads = gpu->threads, .cuda = &cuda};
+      const std::vector<int64_t> tuned{32, most};
+      TuneCache cache;
+      EXPECT_NO_THROW(loaded->tune({.alike = {&alike, 1},
+                                    .epilogue = {},
+                                    .y = GetParam(),
+                                    .tokens = tuned,
+                                    .most_tokens = most},
+                                   cache, ctx));
+      for (int64_t tokens : {int64_t{1}, int64_t{30}, most}) {
+        for (Layout layout : {Layout::contiguous, Layout::strided}) {
+          const GuardedTensor x = numbers(tokens, shape.columns, layout);
+          const GuardedTensor y(GetParam(), {tokens, shape.rows}, layout, kGpu);
+          EXPECT_NO_THROW(loaded->matmul(x.view(), y.view(), {}, ctx));
+          cuda.synchronize();
         }
       }
     }

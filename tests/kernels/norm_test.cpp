@@ -5,6 +5,7 @@
 #include <cmath>
 #include <limits>
 
+#include "kernels/base/buffer.h"
 #include "tests/testing/compare.h"
 #include "tests/testing/cpu_context.h"
 #include "tests/testing/random.h"
@@ -115,6 +116,30 @@ TEST_P(NormTest, ARowDoesNotDependOnTheOthers) {
         one.exec);
   }
   EXPECT_TRUE(same_bits(together.view(), alone.view()));
+}
+
+// As in a layer, where what is added lies where the result goes.
+TEST_P(NormTest, TheResultMayTakeThePlaceOfWhatIsAdded) {
+  CpuContext cpu(2);
+  Random random(16);
+  const GuardedTensor weight = random.tensor(DType::f32, {77});
+  const NormParams params{.weight = weight.view(), .bias = {}, .epsilon = kEpsilon};
+  const auto add_norm = GetParam() == Norm::layer ? &add_layer_norm : &add_rms_norm;
+  const GuardedTensor delta = random.tensor(DType::f32, {30, 77});
+  const GuardedTensor x = random.tensor(DType::f32, {30, 77});
+  const GuardedTensor x_apart(DType::f32, {30, 77});
+  const GuardedTensor apart(DType::f32, {30, 77});
+  copy_bytes({}, x_apart.view().raw(), {}, x.view().raw(), x.view().bytes());
+  add_norm(delta.view(), x_apart.view(), params, apart.view(), cpu.exec);
+  add_norm(delta.view(), x.view(), params, delta.view(), cpu.exec);
+  EXPECT_TRUE(same_bits(delta.view(), apart.view()));
+  EXPECT_TRUE(same_bits(x.view(), x_apart.view()));
+  EXPECT_TRUE(throws_error(
+      [&] {
+        add_norm(delta.view().rows(0, 20), x.view().rows(0, 20), params, delta.view().rows(1, 20),
+                 cpu.exec);
+      },
+      "overlap"));
 }
 
 // A variance from sum(x^2) - n * mean^2 would have no correct digit here.

@@ -52,7 +52,13 @@ TEST(ShapeLoader, TellsWhatACheckpointTakes) {
     const auto shape_decoder = build_decoder(config, shapes);
     EXPECT_GT(shapes.loaded_bytes(), 0);
     EXPECT_EQ(shapes.loaded_bytes(), weights.loaded_bytes());
-    EXPECT_EQ(shape_decoder->workspace_bytes(17, 3, {}), decoder->workspace_bytes(17, 3, {}));
+    EXPECT_EQ(shape_decoder->workspace_bytes(17, 3, {}, Sums::fastest),
+              decoder->workspace_bytes(17, 3, {}, Sums::fastest));
+    // Enough for fewer tokens, too.
+    for (int64_t tokens = 1; tokens < 70; ++tokens) {
+      EXPECT_LE(decoder->workspace_bytes(tokens, 3, {}, Sums::fastest),
+                decoder->workspace_bytes(tokens + 1, 3, {}, Sums::fastest));
+    }
     EXPECT_EQ(shape_decoder->kv_shape().bytes_per_token(), decoder->kv_shape().bytes_per_token());
     EXPECT_EQ(shape_decoder->vocab_size(), decoder->vocab_size());
 
@@ -298,7 +304,7 @@ TEST(RandomLoader, ActivationsStayInRangeThroughManyLayers) {
     EXPECT_EQ(weights.loaded_bytes(), shapes.loaded_bytes());
 
     const int64_t tokens = 7;
-    CpuContext ctx(1, decoder->workspace_bytes(tokens, 1, {}));
+    CpuContext ctx(1, decoder->workspace_bytes(tokens, 1, {}, Sums::fastest));
     const KvCache kv({}, decoder->kv_shape(), 1);
     const PagedStep step({{.pages = {0}, .kv_length = tokens, .rows = tokens}});
     const GuardedTensor ids = i32_tensor({5, 100, 7, 7, 250, 31, 99});

@@ -280,7 +280,7 @@ TEST_P(EachFormat, BitsDependOnNeitherOtherTokensNorThreads) {
     ThreadPool threads(1);
     const std::unique_ptr<WeightMatrix> weight =
         format().load(format().encode(w.view, threads), {});
-    const int64_t workspace_bytes = weight->workspace_bytes(kTokens);
+    const int64_t workspace_bytes = weight->workspace_bytes(kTokens, Sums::fastest);
     CpuContext one(1, workspace_bytes);
     const GuardedTensor x = Random(kSeed).tensor(DType::f32, {kTokens, shape.columns});
     const GuardedTensor y(DType::f32, {kTokens, shape.rows});

@@ -22,5 +22,14 @@ TEST(TokenBuckets, AreTheNextPowersOfTwo) {
   }
 }
 
+TEST(TokenBuckets, UpToOne) {
+  using Buckets = std::vector<int64_t>;
+  EXPECT_EQ(token_buckets_up_to(0), (Buckets{1}));
+  EXPECT_EQ(token_buckets_up_to(1), (Buckets{1}));
+  EXPECT_EQ(token_buckets_up_to(2), (Buckets{1, 2}));
+  EXPECT_EQ(token_buckets_up_to(5), (Buckets{1, 2, 4, 8}));
+  EXPECT_EQ(token_buckets_up_to(8), (Buckets{1, 2, 4, 8}));
+}
+
 }  // namespace
 }  // namespace sparsellm

@@ -53,9 +53,9 @@ class WeightMatrix {
   // much as that of the most tokens which the tuning was told of.
   virtual int64_t workspace_bytes(int64_t tokens, Sums sums) const = 0;
 
-  // Chooses kernels for such calls of all weights alike in this context: from the cache, or by
-  // measuring, which puts the choices there. Takes device memory for a while and synchronises.
-  // Returns how many choices it measured.
+  // Chooses kernels for such calls of all weights alike in this context, with its kind of launches:
+  // from the cache, or by measuring, which puts the choices there. Takes device memory for a while
+  // and synchronises. Returns how many choices it measured.
   virtual int64_t tune(const MatmulTuning& what, TuneCache& cache, ExecContext& ctx) const = 0;
 
   // For measurements and their reports.

@@ -27,7 +27,7 @@ class AblationKernel : public BoundKernel {
   };
   AblationKernel(Product product, ExecContext& ctx) : product_(std::move(product)), ctx_(ctx) {}
 
-  std::string algorithm() const override { return record_matmul_name(product_.config); }
+  std::string algorithm(Launches) const override { return record_matmul_name(product_.config); }
   void enqueue(int64_t copy, Launches launches) override {
     const auto& [ablation, copies, config, x, y] = product_;
     const RecordMatrix& matrix = copies[static_cast<size_t>(copy)];
@@ -71,7 +71,7 @@ class RecordAblation : public AblationContender {
   void choose(Ablation ablation) override { ablation_ = ablation; }
 
   std::vector<std::unique_ptr<BoundKernel>> bind(const Tensor& x, const Tensor& y) override {
-    weights_.tune(y.dtype(), x.size(0));
+    weights_.tune(y.dtype(), x.size(0), Launches::ordinary);
     std::vector<std::unique_ptr<BoundKernel>> kernels;
     kernels.push_back(
         std::make_unique<AblationKernel>(AblationKernel::Product{.ablation = ablation_,

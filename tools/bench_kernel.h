@@ -38,7 +38,8 @@ struct KernelResult {
   int64_t tokens = 0;
   double sparsity = 0.0;
   std::string format;                     // also "cublas", "cublaslt", "cusparse"
-  std::string algorithm;                  // the fastest of a library's; the plan of a format
+  std::string algorithm;                  // the fastest of a library's; the plan of a format,
+                                          // which may be another with overlapping launches
   Spread us;                              // with ordinary launches, as all figures but the next
   std::optional<Spread> overlapped_us;    // with launches as the engine has them, if they differ
   int64_t encoded_bytes = 0;              // of the weight that a product reads

@@ -17,7 +17,8 @@ namespace sparsellm {
 class BoundKernel {
  public:
   virtual ~BoundKernel() = default;
-  virtual std::string algorithm() const = 0;                  // empty if there is but one
+  // What such launches run; empty if there is but one.
+  virtual std::string algorithm(Launches launches) const = 0;
   virtual void enqueue(int64_t copy, Launches launches) = 0;  // throws Error
 };
 

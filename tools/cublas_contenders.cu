@@ -63,7 +63,7 @@ class CublasKernel : public BoundKernel {
   CublasKernel(cublasHandle_t handle, const DenseCopies& weights, const Tensor& x, const Tensor& y)
       : handle_(handle), weights_(weights), x_(x), y_(y) {}
 
-  std::string algorithm() const override { return {}; }
+  std::string algorithm(Launches) const override { return {}; }
   void enqueue(int64_t copy, Launches) override {
     const float one = 1.0f;
     const float zero = 0.0f;
@@ -155,7 +155,7 @@ class CublasLtKernel : public BoundKernel {
         choice_(choice),
         algorithm_(std::move(algorithm)) {}
 
-  std::string algorithm() const override { return algorithm_; }
+  std::string algorithm(Launches) const override { return algorithm_; }
   void enqueue(int64_t copy, Launches) override {
     const float one = 1.0f;
     const float zero = 0.0f;

@@ -140,7 +140,7 @@ class CusparseKernel : public BoundKernel {
         algorithm_(algorithm.name),
         prepared_(weights.size()) {}
 
-  std::string algorithm() const override { return algorithm_; }
+  std::string algorithm(Launches) const override { return algorithm_; }
   void enqueue(int64_t copy, Launches) override {
     std::optional<Prepared>& prepared = prepared_[static_cast<size_t>(copy)];
     if (!prepared) {

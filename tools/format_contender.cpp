@@ -59,8 +59,10 @@ class FormatKernel : public BoundKernel {
   FormatKernel(FormatContender& contender, const Tensor& x, const Tensor& y)
       : contender_(contender), x_(x), y_(y) {}
 
-  std::string algorithm() const override {
-    return contender_.weight(0).plan_text(y_.dtype(), x_.size(0), contender_.context());
+  std::string algorithm(Launches launches) const override {
+    ExecContext& ctx = contender_.context();
+    ctx.launches = launches;
+    return contender_.weight(0).plan_text(y_.dtype(), x_.size(0), ctx);
   }
   void enqueue(int64_t copy, Launches launches) override {
     ExecContext& ctx = contender_.context();
@@ -113,14 +115,17 @@ bool FormatContender::overlaps_launches() const {
 }
 
 std::vector<std::unique_ptr<BoundKernel>> FormatContender::bind(const Tensor& x, const Tensor& y) {
-  tune(y.dtype(), x.size(0));
+  tune(y.dtype(), x.size(0), Launches::ordinary);
+  if (overlaps_launches()) {
+    tune(y.dtype(), x.size(0), Launches::overlapping);
+  }
   std::vector<std::unique_ptr<BoundKernel>> kernels;
   kernels.push_back(std::make_unique<FormatKernel>(*this, x, y));
   return kernels;
 }
 
-void FormatContender::tune(DType y, int64_t tokens) {
-  ctx_.launches = Launches::overlapping;
+void FormatContender::tune(DType y, int64_t tokens, Launches launches) {
+  ctx_.launches = launches;
   copies_.front()->tune({.alike = copies_,
                          .epilogue = {},
                          .y = y,

@@ -31,8 +31,8 @@ class FormatContender : public Contender {
   bool overlaps_launches() const override;
   std::vector<std::unique_ptr<BoundKernel>> bind(const Tensor& x, const Tensor& y) override;
 
-  // Chooses kernels as the engine does while it loads a model.
-  void tune(DType y, int64_t tokens);
+  // Chooses kernels for such launches, as the engine does for its own while it loads a model.
+  void tune(DType y, int64_t tokens, Launches launches);
   const WeightMatrix& weight(int64_t copy) const { return *copies_[static_cast<size_t>(copy)]; }
   ExecContext& context() { return ctx_; }
 

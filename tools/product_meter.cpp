@@ -59,18 +59,24 @@ void ProductMeter::measure_kernels(Contender& contender, const ProductOperands& 
   const Tensor y = operands.y(tokens);
   // What was timed is what was verified: a replay may differ from the calls that it was captured
   // from.
+  const auto take_error = [&](double worst_error) {
+    product.worst_error = std::max(product.worst_error, worst_error);
+    require_right(product.worst_error);
+  };
   const auto time = [&](Launches launches) {
     poison(y, ctx_);
     const Spread seconds = time_kernel(contender, *kernel, launches, repeat_);
-    product.worst_error = std::max(product.worst_error, operands.reference().worst_error(y, ctx_));
-    require_right(product.worst_error);
+    take_error(operands.reference().worst_error(y, ctx_));
     return scaled(seconds, kMicro);
   };
   product.us = time(Launches::ordinary);
+  product.algorithm = kernel->algorithm(Launches::ordinary);
   if (contender.overlaps_launches()) {
+    // May be another kernel.
+    take_error(verify(contender, *kernel, operands, tokens, Launches::overlapping));
     product.overlapped = time(Launches::overlapping);
+    product.overlapped_algorithm = kernel->algorithm(Launches::overlapping);
   }
-  product.algorithm = kernel->algorithm();
   if (profile_ && cuda_ != nullptr) {
     profile_cuda([&] { kernel->enqueue(0, Launches::ordinary); }, ctx_);
   }
@@ -88,9 +94,7 @@ std::unique_ptr<BoundKernel> ProductMeter::fastest_kernel(Contender& contender,
   double fastest_seconds = std::numeric_limits<double>::infinity();
   for (std::unique_ptr<BoundKernel>& kernel : kernels) {
     try {
-      const double worst_error =
-          verify_product([&](int64_t copy) { kernel->enqueue(copy, Launches::ordinary); },
-                         contender.copies(), y, operands.reference(), ctx_);
+      const double worst_error = verify(contender, *kernel, operands, tokens, Launches::ordinary);
       if (fastest == nullptr) {
         product.worst_error = worst_error;
       }
@@ -105,7 +109,7 @@ std::unique_ptr<BoundKernel> ProductMeter::fastest_kernel(Contender& contender,
         fastest = std::move(kernel);
       }
     } catch (const Error& error) {
-      const std::string algorithm = kernel->algorithm();
+      const std::string algorithm = kernel->algorithm(Launches::ordinary);
       product.note += fmt::format("{}{}{}{}", product.note.empty() ? "" : "; ", algorithm,
                                   algorithm.empty() ? "" : ": ", error.what());
     }
@@ -113,6 +117,13 @@ std::unique_ptr<BoundKernel> ProductMeter::fastest_kernel(Contender& contender,
   }
   require(fastest != nullptr, "{}", product.note);
   return fastest;
+}
+
+// The worst error on any copy.
+double ProductMeter::verify(const Contender& contender, BoundKernel& kernel,
+                            const ProductOperands& operands, int64_t tokens, Launches launches) {
+  return verify_product([&](int64_t copy) { kernel.enqueue(copy, launches); }, contender.copies(),
+                        operands.y(tokens), operands.reference(), ctx_);
 }
 
 MeasuredProduct ProductMeter::time_unverified(Contender& contender, const ProductOperands& operands,
@@ -125,7 +136,7 @@ MeasuredProduct ProductMeter::time_unverified(Contender& contender, const Produc
     }
     product.us =
         scaled(time_kernel(contender, *kernels.front(), Launches::ordinary, repeat_), kMicro);
-    product.algorithm = kernels.front()->algorithm();
+    product.algorithm = kernels.front()->algorithm(Launches::ordinary);
   } catch (const std::exception& error) {
     product.note = error.what();
   }

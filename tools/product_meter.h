@@ -21,6 +21,7 @@ struct MeasuredProduct {
   Spread us;                         // with ordinary launches
   std::optional<Spread> overlapped;  // us as the engine launches it, where that differs
   std::string algorithm;             // the fastest of a contender's
+  std::string overlapped_algorithm;  // as it is then launched, where that differs
   double worst_error = 0.0;          // in units of the tolerance; infinite for NaN
   std::string note;  // why it is not verified, or which algorithms had to be left out
 };
@@ -45,8 +46,8 @@ class ProductMeter {
   }
 
   // The fastest of a contender's kernels that are right. A kernel is verified on every copy of the
-  // weight before it is timed, and after the last replay. What fails, for want of memory too, is
-  // not verified, with a note.
+  // weight before it is timed, with either kind of launches, and after the last replay. What fails,
+  // for want of memory too, is not verified, with a note.
   MeasuredProduct measure(Contender& contender, const ProductOperands& operands, int64_t tokens);
 
   // The times of a kernel whose result is not looked at: worst_error stays 0, and `verified` false.
@@ -61,6 +62,8 @@ class ProductMeter {
                        MeasuredProduct& product);
   std::unique_ptr<BoundKernel> fastest_kernel(Contender& contender, const ProductOperands& operands,
                                               int64_t tokens, MeasuredProduct& product);
+  double verify(const Contender& contender, BoundKernel& kernel, const ProductOperands& operands,
+                int64_t tokens, Launches launches);
   Spread time_kernel(const Contender& contender, BoundKernel& kernel, Launches launches,
                      int64_t repeat);
 

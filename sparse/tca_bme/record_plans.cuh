@@ -21,6 +21,7 @@ struct RecordKey {
   DType dtype = DType::f16;
   DType y = DType::f16;
   int64_t tokens = 0;  // their bucket
+  Launches launches = Launches::overlapping;
 
   std::string text() const;  // for files
   auto operator<=>(const RecordKey&) const = default;

@@ -66,7 +66,7 @@ class Tuning {
 
   // Returns how many choices it measured.
   int64_t tune_bucket(int64_t tokens) {
-    const RecordKey key = first_.key(y_dtype_, tokens);
+    const RecordKey key = first_.key(y_dtype_, tokens, ctx_.launches);
     const bool fewer_choices = !overlaps_pieces_ && tokens >= kLeastExpandedTokens;
     const std::string text = fmt::format("tca_bme matmul {}, {}{}, {}", kCodeVersion, key.text(),
                                          fewer_choices ? ", not expanded" : "", place_);
@@ -187,7 +187,7 @@ int64_t CudaRecordWeight::tune(const MatmulTuning& what, TuneCache& cache, ExecC
     const auto* const records = dynamic_cast<const CudaRecordWeight*>(weight);
     require(records != nullptr, "{}: a weight is not like one in the format {}", kName,
             weight->format());
-    kinds[records->key(what.y, 0)].push_back(records);
+    kinds[records->key(what.y, 0, ctx.launches)].push_back(records);
   }
   int64_t measured = 0;
   for (const auto& [key, weights] : kinds) {

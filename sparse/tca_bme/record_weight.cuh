@@ -32,7 +32,7 @@ class CudaRecordWeight : public WeightMatrix {
   std::string plan_text(DType y, int64_t tokens, const ExecContext& ctx) const override;
 
   const RecordMatrix& matrix() const { return matrix_; }
-  RecordKey key(DType y, int64_t tokens) const;
+  RecordKey key(DType y, int64_t tokens, Launches launches) const;
   // Whether pieces that overlap are a choice where the workspace is for so many tokens.
   bool overlaps_pieces(int64_t most_tokens) const;
   RecordExpansion single_pieces() const;                // which take less

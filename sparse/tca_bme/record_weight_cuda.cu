@@ -122,7 +122,7 @@ std::unique_ptr<WeightMatrix> CudaRecordWeight::copy() const {
 
 std::string_view CudaRecordWeight::format() const { return kName; }
 
-RecordKey CudaRecordWeight::key(DType y, int64_t tokens) const {
+RecordKey CudaRecordWeight::key(DType y, int64_t tokens, Launches launches) const {
   constexpr int64_t kStep = 5;  // layers of a model differ by less
   return {.rows = matrix_.rows,
           .columns = matrix_.columns,
@@ -131,7 +131,8 @@ RecordKey CudaRecordWeight::key(DType y, int64_t tokens) const {
           .percent = (percent_ + kStep / 2) / kStep * kStep,
           .dtype = dtype_,
           .y = y,
-          .tokens = tokens};
+          .tokens = tokens,
+          .launches = launches};
 }
 
 void CudaRecordWeight::check(const Tensor& x, const Tensor& y, const Epilogue& epilogue,
@@ -163,7 +164,7 @@ RecordPlan CudaRecordWeight::plan_for(DType y, int64_t tokens, const ExecContext
     return configs.empty() ? RecordPlan(rule_expansion(1)) : RecordPlan(configs.front());
   }
   const RecordPlan* const tuned =
-      RecordPlans::of(cuda_state(ctx)).find(key(y, token_bucket(tokens)));
+      RecordPlans::of(cuda_state(ctx)).find(key(y, token_bucket(tokens), ctx.launches));
   return tuned != nullptr ? *tuned : rule_plan(y, tokens);
 }
 

@@ -242,7 +242,8 @@ TEST_P(BenchKernel, EveryFormatIsVerified) {
       EXPECT_DOUBLE_EQ(result.overlapped_speedup,
                        result.baseline_us / result.overlapped_us->median);
       EXPECT_TRUE(result.algorithm.starts_with("decode ") ||
-                  result.algorithm.starts_with("expand "));
+                  result.algorithm.starts_with("expand ") ||
+                  result.algorithm.starts_with("warpgroups "));
     }
     if (result.is_dense()) {
       EXPECT_EQ(result.fraction_of_dense, 1.0);
@@ -290,6 +291,30 @@ TEST_P(BenchKernel, CopiesOfAWeightAreEqualAndApart) {
     EXPECT_TRUE(same_bits(expanded.view(), w.view())) << copy;
     EXPECT_EQ(contender.weight(copy).bytes(), contender.bytes());
   }
+}
+
+// What was chosen for one kind is not taken for the other.
+TEST_P(BenchKernel, KernelsAreTunedForEachKindOfLaunches) {
+  const GuardedTensor w = filled({192, 320}, 0.6, 3);
+  TuneCache cache;
+  FormatContender contender("tca_bme", {.weight = w.view(),
+                                        .rotation_bytes = 1 << 18,
+                                        .max_tokens = 8,
+                                        .ctx = gpu->exec,
+                                        .tune_cache = cache});
+  const WeightMatrix* const weight = &contender.weight(0);
+  constexpr int64_t kTokens[] = {8};
+  const auto measured_for = [&](Launches launches) {
+    ExecContext ctx = contender.context();
+    ctx.launches = launches;
+    return weight->tune({.alike = {&weight, 1}, .epilogue = {}, .y = GetParam(), .tokens = kTokens},
+                        cache, ctx);
+  };
+  contender.tune(GetParam(), 8, Launches::ordinary);
+  EXPECT_EQ(measured_for(Launches::ordinary), 0);
+  EXPECT_GE(measured_for(Launches::overlapping), 1);
+  EXPECT_EQ(measured_for(Launches::overlapping), 0);
+  EXPECT_EQ(measured_for(Launches::ordinary), 0);
 }
 
 TEST_P(BenchKernel, WantOfMemoryIsAResult) {

@@ -106,7 +106,7 @@ class BrokenKernel : public BoundKernel {
                ExecContext& ctx)
       : fault_(fault), weight_(weight), x_(x), y_(y), ctx_(ctx) {}
 
-  std::string algorithm() const override { return "broken"; }
+  std::string algorithm(Launches) const override { return "broken"; }
   void enqueue(int64_t, Launches) override {
     require(fault_ != Fault::fails, "no such kernel");
     const int64_t rows = x_.size(0) - (fault_ == Fault::unfinished ? 1 : 0);
@@ -168,6 +168,69 @@ TEST(ProductMeter, NothingButARightResultPasses) {
   EXPECT_FALSE(product.verified);
   EXPECT_GT(product.us.median, 0.0);
   EXPECT_EQ(product.note, "");
+}
+
+// One kernel for ordinary launches, and another for overlapping ones, which is right or not.
+class TwoKernels : public BoundKernel {
+ public:
+  TwoKernels(bool right, const Tensor& weight, const Tensor& x, const Tensor& y, ExecContext& ctx)
+      : right_(right), weight_(weight), x_(x), y_(y), ctx_(ctx) {}
+
+  std::string algorithm(Launches launches) const override {
+    return launches == Launches::ordinary ? "one" : "other";
+  }
+  void enqueue(int64_t copy, Launches launches) override {
+    weight_.matmul(x_, y_, {}, ctx_);
+    if (!right_ && launches == Launches::overlapping && copy == 0) {
+      y_.row<float>(0)[0] += 0.25f;
+    }
+  }
+
+ private:
+  bool right_;
+  DenseWeight weight_;
+  Tensor x_;
+  Tensor y_;
+  ExecContext& ctx_;
+};
+
+class TwoKernelContender : public Contender {
+ public:
+  TwoKernelContender(bool right, const ContenderInput& input)
+      : right_(right), weight_(input.weight), ctx_(input.ctx) {}
+  int64_t copies() const override { return 3; }
+  int64_t bytes() const override { return weight_.bytes(); }
+  bool overlaps_launches() const override { return true; }
+  std::vector<std::unique_ptr<BoundKernel>> bind(const Tensor& x, const Tensor& y) override {
+    std::vector<std::unique_ptr<BoundKernel>> kernels;
+    kernels.push_back(std::make_unique<TwoKernels>(right_, weight_, x, y, ctx_));
+    return kernels;
+  }
+
+ private:
+  bool right_;
+  Tensor weight_;
+  ExecContext& ctx_;
+};
+
+TEST(ProductMeter, EachKindOfLaunchesHasItsKernel) {
+  ProductMeter meter({}, 2);
+  const OwnedTensor weight =
+      random_matrix({.rows = 33, .columns = 65, .dtype = DType::bf16, .sparsity = 0.5, .key = 4},
+                    meter.context());
+  const ProductOperands operands(weight.view, 5, 1, meter.context());
+  TwoKernelContender right(true, meter.input(operands, 0));
+  MeasuredProduct product = meter.measure(right, operands, 5);
+  EXPECT_TRUE(product.verified) << product.note;
+  EXPECT_EQ(product.algorithm, "one");
+  EXPECT_EQ(product.overlapped_algorithm, "other");
+  ASSERT_TRUE(product.overlapped.has_value());
+  EXPECT_GT(product.overlapped->median, 0.0);
+  // The last replay alone would not tell: it is of another copy.
+  TwoKernelContender wrong(false, meter.input(operands, 0));
+  product = meter.measure(wrong, operands, 5);
+  EXPECT_FALSE(product.verified);
+  EXPECT_GT(product.worst_error, 1.0);
 }
 
 TEST(FormatContender, CopiesAreEqual) {

@@ -206,9 +206,15 @@ ClusterCounts count_clusters() {
   if (major != kHopper) {
     return counts;
   }
-  check_cuda(cudaDeviceGetAttribute(counts.data(), cudaDevAttrMultiProcessorCount, device));
   const void* const kernel =
       reinterpret_cast<const void*>(&tca_bme::record_matmul_kernel<__half, 1, 4, false>);
+  cudaFuncAttributes attributes{};
+  check_cuda(cudaFuncGetAttributes(&attributes, kernel));
+  constexpr int kClusters = 90;  // a build for earlier architectures has nothing in the kernel
+  if (attributes.ptxVersion < kClusters) {
+    return counts;
+  }
+  check_cuda(cudaDeviceGetAttribute(counts.data(), cudaDevAttrMultiProcessorCount, device));
   check_cuda(
       cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kSharedBytes));
   check_cuda(cudaFuncSetAttribute(kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1));

@@ -14,4 +14,10 @@ __device__ inline float warp_sum(float x) {
   return x;
 }
 
+// The warp of a thread in its block (of one dimension), taken from one lane: so the compiler sees
+// that it is the same in all, and keeps what follows from it in uniform registers.
+__device__ inline int uniform_warp() {
+  return __shfl_sync(~0u, static_cast<int>(threadIdx.x) / 32, 0);
+}
+
 }  // namespace sparsellm

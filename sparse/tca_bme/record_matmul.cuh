@@ -3,6 +3,7 @@
 #include <cstdint>
 
 #include "kernels/async_copy.cuh"
+#include "kernels/base/warp.cuh"
 #include "sparse/tca_bme/record_epilogue.cuh"
 #include "sparse/tca_bme/record_tile.cuh"
 
@@ -93,7 +94,7 @@ __global__ void __launch_bounds__(kMaxThreads<NT>, 1)
   constexpr int kLogTileUnits = NT == 1 ? 7 : NT == 2 ? 8 : NT == 4 ? 9 : 10;
   static_assert(1 << kLogTileUnits == kTileUnits);
   const int lane = threadIdx.x & 31;
-  const int warp = threadIdx.x >> 5;
+  const int warp = uniform_warp();
   const int warps = 1 << p.log_warps;
   const int rank = p.split > 1 ? static_cast<int>(cluster_rank()) : 0;
   const Span blocks = row_blocks_of(p, p.split > 1 ? static_cast<int>(cluster_id()) : blockIdx.x);

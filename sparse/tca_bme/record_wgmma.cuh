@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "kernels/async_copy.cuh"
+#include "kernels/base/warp.cuh"
 #include "kernels/wgmma.cuh"
 #include "sparse/tca_bme/record_epilogue.cuh"
 #include "sparse/tca_bme/record_unit.cuh"
@@ -294,9 +295,7 @@ __global__ void __launch_bounds__(tile_threads(N), 1)
   constexpr uint32_t kXBytes = N * kUnitRowBytes;  // of a unit
   constexpr int kUnits = CH / kUnitChunks;         // of a record
   const int lane = threadIdx.x & 31;
-  // From one lane, for the compiler to see that it is the same in all: what follows from it is then
-  // in uniform registers, where products want their operand.
-  const int warp = __shfl_sync(~0u, static_cast<int>(threadIdx.x) >> 5, 0);
+  const int warp = uniform_warp();
   const int team = warp >> 2;
   const int rank = p.split > 1 ? static_cast<int>(cluster_rank()) : 0;
   const int cluster = p.split > 1 ? static_cast<int>(cluster_id()) : blockIdx.x;

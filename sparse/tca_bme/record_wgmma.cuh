@@ -484,17 +484,27 @@ __global__ void __launch_bounds__(tile_threads(N), 1)
       if (exchanges > 0) {
         barrier_wait_cluster(shared0 + kInboxFree + team * 8, (exchanges - 1) & 1);
       }
-      if (lane < parts) {
+      const bool alone = p.split == 1;  // then there is no other block to send to
+      const auto inbox_full = [&](int o) { return shared0 + kInboxFull + team_of(o) * 8; };
+      if (!alone && lane < parts) {
         const int count = first_of(lane + 1) - first_of(lane);
-        barrier_expect_remote(shared0 + kInboxFull + team_of(lane) * 8, lane / depth, count * 512);
+        barrier_expect_remote(inbox_full(lane), lane / depth, count * 512);
       }
       __syncwarp();
 #pragma unroll
       for (int f = 0; f < kFragments; ++f) {
         const int to = owner(f);
         const int at = part * most_owned + f - first_of(to);
-        send(shared0 + inbox + team_of(to) * inbox_bytes + at * 2048,
-             shared0 + kInboxFull + team_of(to) * 8, to / depth, fragment(f));
+        const uint32_t address = inbox + team_of(to) * inbox_bytes + at * 2048;
+        if (alone) {
+          *reinterpret_cast<float4*>(shared + address) = fragment(f);
+        } else {
+          send(shared0 + address, inbox_full(to), to / depth, fragment(f));
+        }
+      }
+      __syncwarp();
+      if (alone && lane < parts) {
+        barrier_arrive(inbox_full(lane));
       }
       barrier_wait_cluster(shared0 + kInboxFull + team * 8, exchanges & 1);
       const int own = first_of(part + 1) - first_of(part);

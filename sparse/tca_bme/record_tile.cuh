@@ -84,6 +84,15 @@ __device__ inline void bit_mma(uint32_t (&d)[4], const uint32_t (&a)[2], uint32_
       : "r"(a[0]), "r"(a[1]), "r"(b), "r"(c[0]), "r"(c[1]), "r"(c[2]), "r"(c[3]));
 }
 
+// d = a * b, a 16 x 16 bytes, all rows of `a` the same, b 16 x 8 bytes.
+__device__ inline void byte_mma(uint32_t (&d)[4], uint32_t a, uint32_t b) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k16.row.col.s32.u8.u8.s32 "
+      "{%0,%1,%2,%3},{%4,%4},{%5},{%6,%6,%6,%6};"
+      : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3])
+      : "r"(a), "r"(b), "r"(0));
+}
+
 // The pairs of a lane whose second values are at d, with zeros where a bit of w is missing.
 __device__ inline void select_values(uint32_t (&a)[4], uint32_t w, const uint32_t (&d)[4]) {
   const uint32_t z0 = w & 0x01010101u;
@@ -233,9 +242,13 @@ struct TileDecoder {
   uint32_t nibble;  // where those of it and the tile beside it begin
   uint32_t before[2];
 
+  // Of single values, a lane loads the offset of column pair lane / 4 in chunk lane % 4; of pairs,
+  // those of column pairs 2 t and 2 t + 1 in every chunk, with t = lane % 4.
   __device__ TileDecoder(int lane, int tile)
       : lane16(lane * 16),
-        offsets_at(CH * (PAIR ? 64 : 128) + (lane & 3) * 16 + tile * 4),
+        offsets_at(PAIR ? CH * 64 + (lane & 3) * 16 + tile * 4
+                        : CH * 128 + (lane & 3) * 64 + (lane >> 3) * 16 + tile * 4 +
+                              (lane >> 2 & 1) * 2),
         bits(2 * tile),
         nibble(tile / 2 * 4) {
     uint32_t am[2][2];
@@ -246,13 +259,49 @@ struct TileDecoder {
   }
 };
 
-// Where the values of the tile are in 4 chunks side by side, for a lane: the addresses of the
-// second values of its pairs (of its pairs, if the record has bits for those), and the bits of
-// chunk c.
+// Where the values of the tile are in 4 chunks side by side, for a lane: in the record, the second
+// values of its pairs (its pairs, if the record has bits for those), and the bits of chunk c.
 struct TilePlaces {
+  uint32_t record;  // its address
   uint32_t at[4][4];
   uint32_t own[4];
 };
+
+// at[c] = where the values of the lane's column pairs begin in chunk first + c, for either row.
+template <int CH, bool PAIR>
+__device__ inline void load_offsets(uint32_t (&at)[4][4], uint32_t base, int first,
+                                    const TileDecoder<CH, PAIR>& decoder) {
+  if constexpr (PAIR) {
+    uint32_t offsets[4];
+#pragma unroll
+    for (int c = 0; c < 4; ++c) {
+      asm volatile("ld.shared.u32 %0, [%1];"
+                   : "=r"(offsets[c])
+                   : "r"(base + decoder.offsets_at + (first + c) * 64)
+                   : "memory");
+    }
+#pragma unroll
+    for (int c = 0; c < 4; ++c) {
+      at[c][0] = at[c][2] = dot2(offsets[c], 0x0001u, 0);
+      at[c][1] = at[c][3] = dot2(offsets[c], 0x0100u, 0);
+    }
+  } else {
+    // Shared memory is what bounds the kernel: one load of 2 bytes a lane for all four chunks, and
+    // a product with the bytes 1, 128 and 128 hands low byte + 2 * 128 * high byte to the lanes
+    // that want it.
+    uint32_t offset;
+    asm volatile("ld.shared.u16 %0, [%1];"
+                 : "=r"(offset)
+                 : "r"(base + decoder.offsets_at + first * 64)
+                 : "memory");
+    const uint32_t bytes = permute(offset, 0, 0x7110);
+    const uint32_t chunk = decoder.lane16 / 16 % 4;
+#pragma unroll
+    for (uint32_t c = 0; c < 4; ++c) {
+      byte_mma(at[c], 0x00808001u, chunk == c ? bytes : 0u);
+    }
+  }
+}
 
 // Of chunks `first` to first + 3 of the record at `base`.
 template <int CH, bool PAIR>
@@ -268,21 +317,14 @@ __device__ inline void locate_tiles(TilePlaces& places, uint32_t base, int first
     load_transposed(turned, masks);
     load_matrices(places.own, masks);
   }
-  uint32_t offsets[4];
-#pragma unroll
-  for (int c = 0; c < 4; ++c) {
-    asm volatile("ld.shared.u32 %0, [%1];"
-                 : "=r"(offsets[c])
-                 : "r"(base + decoder.offsets_at + (first + c) * 64)
-                 : "memory");
-  }
+  places.record = base;
+  load_offsets(places.at, base, first, decoder);
 #pragma unroll
   for (int c = 0; c < 4; ++c) {
     const uint32_t x = turned[PAIR ? c / 2 : c] >> (decoder.nibble + (PAIR ? 8 * (c & 1) : 0));
     const uint32_t bits = PAIR ? (x & 0x000f000fu) * 0x1111u : (x & 0x0f0f0f0fu) * 0x11u;
-    const uint32_t even = dot2(offsets[c], 0x0001u, base);
-    const uint32_t odd = dot2(offsets[c], 0x0100u, base);
-    bit_mma(places.at[c], decoder.before, bits, {even, odd, even, odd});
+    const uint32_t from[4] = {places.at[c][0], places.at[c][1], places.at[c][2], places.at[c][3]};
+    bit_mma(places.at[c], decoder.before, bits, from);
   }
 }
 
@@ -290,7 +332,11 @@ __device__ inline void locate_tiles(TilePlaces& places, uint32_t base, int first
 template <int CH, bool PAIR>
 __device__ inline void load_values(uint32_t (&a)[4], const TilePlaces& places, int c,
                                    const TileDecoder<CH, PAIR>& decoder) {
-  const uint32_t(&at)[4] = places.at[c];
+  uint32_t at[4];
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    at[i] = places.record + places.at[c][i];
+  }
   if constexpr (PAIR) {
     const uint32_t w = places.own[c / 2] >> (decoder.bits + 8 * (c & 1));
     a[0] = load_pair<0>(w, at[0]);

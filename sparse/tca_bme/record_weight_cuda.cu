@@ -24,7 +24,6 @@ constexpr int64_t kTokensOfATile = 64;  // of one launch
 // From here on warpgroups may be worth their smallest tile, and between these they are, unless
 // measurements tell better.
 constexpr int64_t kLeastWgmmaTokens = 17;
-constexpr int64_t kLeastWgmmaRuleTokens = 33;
 constexpr int64_t kMostWgmmaRuleTokens = 1024;
 constexpr int64_t kAligned = 8;  // elements of 16 bytes
 
@@ -180,7 +179,7 @@ std::vector<RecordWgmmaConfig> CudaRecordWeight::wgmma_configs_for(DType y, int6
 }
 
 RecordPlan CudaRecordWeight::rule_plan(DType y, int64_t tokens) const {
-  if (tokens >= kLeastWgmmaRuleTokens && tokens <= kMostWgmmaRuleTokens) {
+  if (tokens >= kLeastWgmmaTokens && tokens <= kMostWgmmaRuleTokens) {
     const std::vector<RecordWgmmaConfig> configs = wgmma_configs_for(y, tokens);
     if (!configs.empty()) {
       return configs.front();

@@ -13,6 +13,10 @@
 namespace sparsellm::tca_bme {
 
 constexpr int kMostStages = 32;  // of a ring
+// A stage of a ring has what a step takes: 8 chunks of W or two units of x. Of spans with an odd
+// number of units, the last step has one.
+constexpr int kStepUnits = 2;
+constexpr int kStepChunks = kStepUnits * kUnitChunks;
 constexpr int kMostTeams = 4;
 // Byte offsets of the barriers in shared memory: of each team, then of each stage.
 constexpr int kRingBarriers = kMostTeams * kMostStages * 8;
@@ -51,12 +55,13 @@ struct TileParameters {
   int record_columns, row_blocks, groups;
   int lanes, split, heads;
   float4* partials;  // of clusters with equal shares, two for each cluster; else null
-  int x_stages, record_stages, slot_bytes;
+  int x_stages, record_stages;
+  int slot_bytes;                // of a record
   int inbox_at, x_at, slots_at;  // byte offsets in shared memory
-  bool x_stays;                  // there are stages for all units: they are loaded once
+  bool x_stays;                  // there are stages for all steps: they are loaded once
 };
 
-// As many as there are registers for: what bounds a team is the latency of its instructions.
+// As many as there are registers for; five of 80 registers were no faster than four.
 constexpr int teams_for(int token_tile) { return token_tile <= 64 ? 4 : token_tile == 128 ? 3 : 2; }
 // Behind them a warpgroup that fetches.
 constexpr int tile_threads(int token_tile) { return (teams_for(token_tile) + 1) * 128; }
@@ -77,15 +82,11 @@ __device__ inline void fewer_registers() {
 // The compiler takes the registers of a product's left operand for free as soon as the product has
 // been issued, which reads them until its group has ended. Storing them, though it never happens,
 // keeps them until here.
-template <int CHUNKS>
-__device__ inline void keep_until_here(const uint32_t (&a)[CHUNKS][4], bool never) {
-#pragma unroll
-  for (int c = 0; c < CHUNKS; ++c) {
-    asm volatile(
-        "{\n.reg .pred p;\nsetp.ne.u32 p, %0, 0;\n@p st.shared.v4.u32 [%1], {%2, %3, %4, %5};\n}" ::
-            "r"(static_cast<uint32_t>(never)),
-        "r"(0), "r"(a[c][0]), "r"(a[c][1]), "r"(a[c][2]), "r"(a[c][3])
-        : "memory");
+__device__ inline void keep_until_here(const uint32_t (&a)[4], bool never, uint32_t somewhere) {
+  if (never) {
+    asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(somewhere), "r"(a[0]), "r"(a[1]),
+                 "r"(a[2]), "r"(a[3])
+                 : "memory");
   }
 }
 
@@ -150,19 +151,32 @@ __device__ inline float4* partials_of(const TileParameters& p, int fragments, in
          warp * fragments * 32;
 }
 
-// A place in a ring: the barrier of its stage, and how often the ring was gone round, modulo 2.
+// A place in a ring: the barrier of its stage, where the stage's data are, and how often the ring
+// was gone round, modulo 2.
 struct RingPlace {
   uint32_t first, end, at;
+  uint32_t first_data, data, stage_bytes;
   uint32_t parity = 0;
-  __device__ RingPlace(uint32_t barriers, int stages)
-      : first(barriers), end(barriers + stages * 8), at(barriers) {}
-  __device__ uint32_t stage() const { return (at - first) / 8; }
+  __device__ RingPlace(uint32_t barriers, int stages, uint32_t data_at, uint32_t bytes)
+      : first(barriers),
+        end(barriers + stages * 8),
+        at(barriers),
+        first_data(data_at),
+        data(data_at),
+        stage_bytes(bytes) {}
   __device__ void advance() {
     at += 8;
+    data += stage_bytes;
     if (at == end) {
       at = first;
+      data = first_data;
       parity ^= 1;
     }
+  }
+  __device__ void restart() {
+    at = first;
+    data = first_data;
+    parity = 0;
   }
 };
 // Keeps the compiler from computing a value again wherever it is used.
@@ -176,13 +190,12 @@ template <int N, int CH>
 __device__ inline void fetch_for_team(const TileParameters& p, const CUtensorMap& x_map,
                                       uint32_t shared0, int team, int part, int parts,
                                       const Rounds& rounds, int first_token) {
-  constexpr int kUnits = CH / kUnitChunks;  // of a record
-  constexpr uint32_t kXBytes = N * kUnitRowBytes;
+  constexpr int kRecords = kStepChunks / CH;       // of a step
+  constexpr int kUnits = CH / kUnitChunks;         // of a record
+  constexpr uint32_t kXBytes = N * kUnitRowBytes;  // of a unit
   const int lane = threadIdx.x & 31;
   const int head = team % p.heads;
   const int x_ring = team / p.heads;
-  const uint32_t slots = shared0 + p.slots_at + team * p.record_stages * p.slot_bytes;
-  const uint32_t x0 = shared0 + p.x_at + x_ring * p.x_stages * kXBytes;
   const uint64_t policy = evict_first();
 
   // Each lane has the table entry of one of the next `loaded` records, and of one of those behind
@@ -217,23 +230,33 @@ __device__ inline void fetch_for_team(const TileParameters& p, const CUtensorMap
   };
   Entries now = load_table();
   Entries then = load_table();
-  RingPlace record(shared0 + kRecordsFull + team * kMostStages * 8, p.record_stages);
-  const auto fetch_record = [&] {
-    if (lane == used) {
-      const uint32_t bytes = (now.end - now.start) * 16;
-      barrier_expect(record.at, bytes);
-      bulk_load(slots + record.stage() * p.slot_bytes,
-                p.records + static_cast<uint64_t>(now.start) * 16, bytes, record.at, policy);
+  const uint32_t stage_bytes = kRecords * p.slot_bytes;
+  RingPlace record(shared0 + kRecordsFull + team * kMostStages * 8, p.record_stages,
+                   shared0 + p.slots_at + team * p.record_stages * stage_bytes, stage_bytes);
+  const auto fetch_records = [&] {
+    const int count = min(kRecords, now.loaded - used);
+    const uint32_t begin = __shfl_sync(~0u, now.start, used);
+    const uint32_t end = __shfl_sync(~0u, now.end, used + count - 1);
+    const int i = lane - used;
+    if (i == 0) {
+      barrier_expect(record.at, (end - begin) * 16);
+    }
+    if (i >= 0 && i < count) {
+      bulk_load(record.data + i * p.slot_bytes, p.records + static_cast<uint64_t>(now.start) * 16,
+                (now.end - now.start) * 16, record.at, policy);
     }
     record.advance();
-    if (++used == now.loaded) {
+    used += count;
+    if (used == now.loaded) {
       used = 0;
       now = then;
       then = load_table();
     }
   };
 
-  RingPlace x(shared0 + kXFull + x_ring * kMostStages * 8, p.x_stages);
+  constexpr uint32_t kXStageBytes = kStepUnits * kXBytes;
+  RingPlace x(shared0 + kXFull + x_ring * kMostStages * 8, p.x_stages,
+              shared0 + p.x_at + x_ring * p.x_stages * kXStageBytes, kXStageBytes);
   const int x_rounds = head != 0 ? 0 : p.x_stays ? 1 : rounds.count;
   int x_round = -1, x_unit = 0, x_end = 0;
   const auto next_x = [&] {  // after the last of a round, the first of the next that has one
@@ -246,19 +269,23 @@ __device__ inline void fetch_for_team(const TileParameters& p, const CUtensorMap
     }
   };
   const auto fetch_x = [&] {
+    const int count = min(kStepUnits, x_end - x_unit);
     if (lane == 0) {
-      barrier_expect(x.at, kXBytes);
-      bulk_load_box(x0 + x.stage() * kXBytes, &x_map, x_unit * kUnitColumns, first_token, x.at);
+      barrier_expect(x.at, count * kXBytes);
+    }
+    if (lane < count) {
+      bulk_load_box(x.data + lane * kXBytes, &x_map, (x_unit + lane) * kUnitColumns, first_token,
+                    x.at);
     }
     x.advance();
-    ++x_unit;
+    x_unit += count;
     next_x();
   };
   next_x();
 
 #pragma unroll 1
   for (int s = 0; s < p.record_stages && now.loaded != 0; ++s) {
-    fetch_record();
+    fetch_records();
   }
   wait_for_launches_before();
 #pragma unroll 1
@@ -270,10 +297,9 @@ __device__ inline void fetch_for_team(const TileParameters& p, const CUtensorMap
   while (now.loaded != 0 || x_round < x_rounds) {
     if (now.loaded != 0) {
       barrier_wait(record.at + kRecordsEmpty - kRecordsFull, record.parity ^ 1);
-      fetch_record();
+      fetch_records();
     }
-#pragma unroll 1
-    for (int u = 0; u < kUnits && x_round < x_rounds; ++u) {
+    if (x_round < x_rounds) {
       barrier_wait(x.at + kXEmpty - kXFull, x.parity ^ 1);
       fetch_x();
     }
@@ -293,7 +319,7 @@ __global__ void __launch_bounds__(tile_threads(N), 1)
   constexpr int kProductTokens = N / kProducts;
   constexpr int kFragments = N / 8;                // of a warp
   constexpr uint32_t kXBytes = N * kUnitRowBytes;  // of a unit
-  constexpr int kUnits = CH / kUnitChunks;         // of a record
+  constexpr int kRecords = kStepChunks / CH;       // of a step
   const int lane = threadIdx.x & 31;
   const int warp = uniform_warp();
   const int team = warp >> 2;
@@ -340,13 +366,16 @@ __global__ void __launch_bounds__(tile_threads(N), 1)
     const int head = team % p.heads;
     const int x_ring = team / p.heads;
     const int part = rank * depth + x_ring;
-    const uint32_t slots = kept(shared0 + p.slots_at + team * p.record_stages * p.slot_bytes);
-    const uint32_t slot_bytes = kept(p.slot_bytes);
-    const uint32_t operand =
-        kept(swizzled_operand(shared0 + p.x_at + x_ring * p.x_stages * kXBytes));
     const TileDecoder<CH, PAIR> decoder(lane, warp & 3);
-    RingPlace record(kept(shared0 + kRecordsFull + team * kMostStages * 8), p.record_stages);
-    RingPlace x(kept(shared0 + kXFull + x_ring * kMostStages * 8), p.x_stages);
+    const uint32_t slot_bytes = kept(p.slot_bytes);
+    RingPlace record(kept(shared0 + kRecordsFull + team * kMostStages * 8), p.record_stages,
+                     kept(shared0 + p.slots_at + team * p.record_stages * kRecords * slot_bytes),
+                     kRecords * slot_bytes);
+    constexpr uint32_t kXStage = kStepUnits * kXBytes;
+    RingPlace x(kept(shared0 + kXFull + x_ring * kMostStages * 8), p.x_stages,
+                kept(swizzled_operand(shared0 + p.x_at + x_ring * p.x_stages * kXStage)),
+                kXStage / 16);
+    const bool never = p.split < 0;
     float acc[kProducts][kProductTokens / 2];
     int exchanges = 0;  // that the team took part in
     cluster_wait();
@@ -354,10 +383,11 @@ __global__ void __launch_bounds__(tile_threads(N), 1)
 
 #pragma unroll 1
     for (int r = 0; r < rounds.count; ++r) {
-      const int units = ColumnSpan(rounds.at(r), part, parts).count * kUnits;
+      const int records = ColumnSpan(rounds.at(r), part, parts).count;
+      const int steps = records / kRecords;  // whole ones
+      const bool odd = records % kRecords != 0;
       if (p.x_stays) {
-        x.at = x.first;
-        x.parity = 0;
+        x.restart();
       }
       const auto release_x = [&](uint32_t barrier) {
         if (!p.x_stays && lane == 0) {
@@ -366,7 +396,7 @@ __global__ void __launch_bounds__(tile_threads(N), 1)
       };
       if (head >= rounds.at(r).heads) {
 #pragma unroll 1
-        for (int u = 0; u < units && !p.x_stays; ++u) {
+        for (int s = 0; s < steps + odd && !p.x_stays; ++s) {
           barrier_wait(x.at, x.parity);
           release_x(x.at);
           x.advance();
@@ -376,71 +406,94 @@ __global__ void __launch_bounds__(tile_threads(N), 1)
       // Half a unit is decoded while the half before is multiplied. The places in a unit are looked
       // up before the last products of the one before begin: 1-bit products wait behind those.
       constexpr int kHalfChunks = kUnitChunks / 2;
-      uint32_t a[2][kHalfChunks][4];
+      uint32_t a[2][kHalfChunks][4] = {};
+#pragma unroll
+      for (int i = 0; i < kProducts * kProductTokens / 2; ++i) {
+        acc[i * 2 / kProductTokens][i % (kProductTokens / 2)] = 0;
+      }
       TilePlaces places;
-      uint32_t x_before = 0;
-      uint32_t located = 0;  // the barrier of the record that the places are in
-      const auto locate = [&](int unit) {
-        located = record.at;
-        barrier_wait(record.at, record.parity);
-        locate_tiles(places, slots + record.stage() * slot_bytes, unit % kUnits * kUnitChunks,
-                     decoder);
-        if (unit % kUnits == kUnits - 1) {
-          record.advance();
+      const auto locate = [&]<int UNIT>() {
+        if constexpr (CH == kStepChunks) {
+          locate_tiles(places, record.data, UNIT * kUnitChunks, decoder);
+        } else {
+          locate_tiles(places, record.data + UNIT * slot_bytes, 0, decoder);
         }
       };
-      locate(0);
-#pragma unroll 1
-      for (int u = 0; u < units; ++u) {
-        const uint32_t b = operand + x.stage() * (kXBytes / 16);
+      const auto multiply_half = [&]<int H>(uint32_t b, auto ended, auto loaded) {
+        wgmma_wait<1>();
+        ended();
 #pragma unroll
-        for (int h = 0; h < 2; ++h) {
-          wgmma_wait<1>();
-          if (u > 0) {
-            keep_until_here(a[h], p.split < 0);
+        for (int c = 0; c < kHalfChunks; ++c) {
+          keep_until_here(a[H][c], never, decoder.offsets_at);
+          load_values(a[H][c], places, kHalfChunks * H + c, decoder);
+        }
+        loaded();
+#pragma unroll
+        for (int i = 0; i < kHalfChunks * 4; ++i) {  // not to be computed between the products
+          asm volatile("" : "+r"(a[H][i / 4][i % 4]));
+        }
+        wgmma_fence();
+#pragma unroll
+        for (int c = 0; c < kHalfChunks; ++c) {
+#pragma unroll
+          for (int i = 0; i < kProducts; ++i) {
+            wgmma<T>(acc[i], a[H][c],
+                     b + (i * kProductTokens * 128 + (kHalfChunks * H + c) * 32) / 16, true);
           }
-          if (h == 1 && u > 0) {  // the products of the unit before have ended
+        }
+        wgmma_commit();
+      };
+      const auto nothing = [] {};
+      const auto wait_for_x = [&] { barrier_wait(x.at, x.parity); };
+      uint32_t x_before = 0;
+      const auto next_step = [&] {
+        __syncwarp();
+        if (lane == 0) {
+          barrier_arrive(record.at + kRecordsEmpty - kRecordsFull);
+        }
+        record.advance();
+      };
+      barrier_wait(record.at, record.parity);
+      locate.template operator()<0>();
+#pragma unroll 1
+      for (int s = 0; s < steps; ++s) {
+        const auto products_ended = [&] {
+          if (s > 0) {
             release_x(x_before);
           }
-#pragma unroll
-          for (int c = 0; c < kHalfChunks; ++c) {
-            load_values(a[h][c], places, kHalfChunks * h + c, decoder);
+        };
+        multiply_half.template operator()<0>(x.data, nothing, wait_for_x);
+        multiply_half.template operator()<1>(x.data, products_ended,
+                                             [&] { locate.template operator()<1>(); });
+        multiply_half.template operator()<0>(x.data + kXBytes / 16, nothing, nothing);
+        multiply_half.template operator()<1>(x.data + kXBytes / 16, nothing, [&] {
+          next_step();
+          if (odd || s + 1 < steps) {
+            barrier_wait(record.at, record.parity);
+            locate.template operator()<0>();
           }
-          if (h == 0) {
-            barrier_wait(x.at, x.parity);
-          } else {
-            if (u % kUnits == kUnits - 1) {
-              __syncwarp();
-              if (lane == 0) {
-                barrier_arrive(located + kRecordsEmpty - kRecordsFull);
+        });
+        x_before = x.at;
+        x.advance();
+      }
+      if (kRecords > 1 && odd) {
+        multiply_half.template operator()<0>(x.data, nothing, wait_for_x);
+        multiply_half.template operator()<1>(
+            x.data,
+            [&] {
+              if (steps > 0) {
+                release_x(x_before);
               }
-            }
-            if (u + 1 < units) {
-              locate(u + 1);
-            }
-          }
-#pragma unroll
-          for (int i = 0; i < kHalfChunks * 4; ++i) {  // not to be computed between the products
-            asm volatile("" : "+r"(a[h][i / 4][i % 4]));
-          }
-          wgmma_fence();
-#pragma unroll
-          for (int c = 0; c < kHalfChunks; ++c) {
-#pragma unroll
-            for (int i = 0; i < kProducts; ++i) {
-              wgmma<T>(acc[i], a[h][c],
-                       b + (i * kProductTokens * 128 + (kHalfChunks * h + c) * 32) / 16,
-                       u + h + c > 0);
-            }
-          }
-          wgmma_commit();
-        }
+            },
+            next_step);
         x_before = x.at;
         x.advance();
       }
       wgmma_wait<0>();
-      keep_until_here(a[0], p.split < 0);
-      keep_until_here(a[1], p.split < 0);
+#pragma unroll
+      for (int c = 0; c < 2 * kHalfChunks; ++c) {
+        keep_until_here(a[c / kHalfChunks][c % kHalfChunks], never, decoder.offsets_at);
+      }
       release_x(x_before);
 #pragma unroll
       for (int i = 0; i < kProducts; ++i) {

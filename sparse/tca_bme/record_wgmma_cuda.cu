@@ -120,45 +120,47 @@ std::optional<Plan> plan_for(const RecordMatrix& matrix, const RecordWgmmaConfig
   p.inbox_at = tca_bme::kTileBarrierBytes;
   p.x_at = static_cast<int>(ceil_div(p.inbox_at + inbox_bytes, 1024) * 1024);
   const int64_t room = kSharedBytes - p.x_at;
-  const int64_t records = int64_t{teams} * p.slot_bytes;
-  const int64_t x_unit = int64_t{depth} * config.tile * kUnitColumns * 2;
-  const int unit_columns = matrix.chunks * tca_bme::kChunkColumns / kUnitColumns;  // of a record
-  const int64_t units = ceil_div(p.record_columns, parts) * unit_columns;
-  const int64_t least = std::min<int64_t>(units, unit_columns + 2);
-  for (const int stages : {4, 3, 2}) {
+  constexpr int kStepColumns = tca_bme::kStepUnits * kUnitColumns;
+  const int step_records = tca_bme::kStepChunks / matrix.chunks;
+  const int64_t records = int64_t{teams} * step_records * p.slot_bytes;
+  const int64_t x_step = int64_t{depth} * config.tile * kStepColumns * 2;
+  const int64_t steps = ceil_div(ceil_div(p.record_columns, parts), step_records);
+  constexpr std::pair<int, int> kStages[] = {{3, 4}, {3, 3}, {3, 2}, {2, 3}, {2, 2}};
+  for (const auto& [least, stages] : kStages) {
     const int64_t x_stages =
-        std::min({(room - stages * records) / x_unit, units, int64_t{tca_bme::kMostStages}});
-    if (x_stages < least) {
+        std::min({(room - stages * records) / x_step, steps, int64_t{tca_bme::kMostStages}});
+    if (x_stages < std::min<int64_t>(steps, least)) {
       continue;
     }
     p.record_stages = stages;
     p.x_stages = static_cast<int>(x_stages);
-    p.x_stays = x_stages == units && !config.shares;
-    p.slots_at = static_cast<int>(p.x_at + x_stages * x_unit);
+    p.x_stays = x_stages == steps && !config.shares;
+    p.slots_at = static_cast<int>(p.x_at + x_stages * x_step);
     plan.shared_bytes = static_cast<int>(p.slots_at + stages * records);
     return plan;
   }
   return std::nullopt;
 }
 
-// How long the product takes, roughly, in microseconds as they were measured on an H200. What
-// bounds a team is the latency of its instructions, so that a unit, 4 chunks, takes as long
-// whatever the others do.
+// How long the product takes, roughly, in microseconds as they were measured on an H200. What a
+// unit, 4 chunks, costs a team is bound by what all teams share, shared memory first of all: fewer
+// row blocks side by side take less.
 double cost_of(const Plan& plan, const RecordWgmmaConfig& config, const RecordMatrix& matrix,
                int64_t tokens) {
   const TileParameters& p = plan.parameters;
   const double depth = tca_bme::teams_for(config.tile) / config.heads;
   const double parts = config.split * depth;
   const double units = p.record_columns / parts * matrix.chunks / tca_bme::kUnitChunks;
-  const double unit = (matrix.pair ? 0.65 : 0.8) + config.tile / 1500.0;
+  const double unit = (config.tile == 32 ? 0.74 : 0.88) * (matrix.pair ? 0.8 : 1.0);
   const double start = 6.0 + 0.3 * config.split;
   const double exchange = parts > 1 ? 1.5 : 0.5;
   const auto launches =
       static_cast<double>(ceil_div(ceil_div(tokens, config.tile), plan.token_tiles));
-  const double rounds =
-      config.shares ? static_cast<double>(p.groups) / p.lanes
-                    : static_cast<double>(ceil_div(ceil_div(p.row_blocks, p.lanes), config.heads));
-  const double combining = static_cast<double>(plan.workspace_bytes) / 2e6;
+  const double rounds = config.shares
+                            ? static_cast<double>(p.groups) / p.lanes
+                            : static_cast<double>(ceil_div(p.row_blocks, p.lanes)) / config.heads;
+  const double combining =
+      config.shares ? 5.0 + static_cast<double>(plan.workspace_bytes) / 2e6 : 0.0;
   return launches * (start + rounds * (units * unit + exchange) + combining);
 }
 

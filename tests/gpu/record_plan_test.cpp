@@ -150,11 +150,11 @@ INSTANTIATE_TEST_SUITE_P(Gpu, GpuRecordPlan, ::testing::Values(DType::f16, DType
 
 TEST_P(GpuRecordPlan, WarpgroupsAreForManyTokens) {
   const Loaded loaded = load(weight({700, 520}, 0.4).view);
-  for (int64_t tokens : {1, 16, 17, 32}) {
+  for (int64_t tokens : {1, 15, 16}) {
     EXPECT_TRUE(plan_of(*loaded.weight, GetParam(), tokens).starts_with("decode "));
   }
   EXPECT_TRUE(plan_of(*loaded.weight, GetParam(), 1025).starts_with("expand "));
-  for (int64_t tokens : {33, 64, 65, 128, 300, 1024}) {
+  for (int64_t tokens : {17, 32, 33, 64, 65, 128, 300, 1024}) {
     const std::vector<RecordWgmmaConfig> configs =
         record_wgmma_candidates(loaded.matrix.matrix, tokens);
     ASSERT_FALSE(configs.empty());

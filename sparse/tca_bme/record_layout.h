@@ -95,10 +95,11 @@ static_assert(RecordLayout{kManyChunks, RecordValues::single}.most_record_bytes(
               "offsets are of 16 bits");
 
 // The layout that is the fastest for a matrix of so many elements: more chunks in a record when
-// there are fewer nonzeros in each, pairs when the bits are more than the values.
+// there are fewer nonzeros in each; pairs, half as many to load for a third more bytes, when loads
+// from shared memory take longer than the stream.
 constexpr RecordLayout record_layout_for(int64_t elements, int64_t nonzeros) {
   constexpr int64_t kManyChunksPercent = 35;  // of nonzeros, at most
-  constexpr int64_t kPairPercent = 15;
+  constexpr int64_t kPairPercent = 21;
   static_assert(kPairPercent <= kManyChunksPercent, "pairs are in records of many chunks");
   const auto at_most = [&](int64_t percent) {
     return nonzeros <= elements / 100 * percent + elements % 100 * percent / 100;

@@ -207,8 +207,8 @@ TEST(TcaBmeRecord, TheLayoutDependsOnTheDensity) {
   EXPECT_EQ(record_layout_for(100, 100), kSingle4);
   EXPECT_EQ(record_layout_for(100, 36), kSingle4);
   EXPECT_EQ(record_layout_for(100, 35), kSingle8);
-  EXPECT_EQ(record_layout_for(100, 16), kSingle8);
-  EXPECT_EQ(record_layout_for(100, 15), kPair8);
+  EXPECT_EQ(record_layout_for(100, 22), kSingle8);
+  EXPECT_EQ(record_layout_for(100, 21), kPair8);
   EXPECT_EQ(record_layout_for(0, 0), kPair8);
   EXPECT_EQ(record_layout_for(199, 69), kSingle8);
   EXPECT_EQ(record_layout_for(199, 70), kSingle4);

@@ -79,8 +79,7 @@ class Tuning {
       cache_.put(text, to_text(*plan));
     }
     RecordPlans::of(cuda_state(ctx_)).set(key, *plan);
-    const auto* const expansion = std::get_if<RecordExpansion>(&*plan);
-    return measured + (expansion != nullptr ? tune_pieces(expansion->piece_rows, tokens) : 0);
+    return measured;
   }
 
  private:
@@ -139,19 +138,6 @@ class Tuning {
     return timer_.median(
         [&] { weights_[next_weight_++ % weights_.size()]->run(plan, x, y, epilogue_, ctx_); },
         best);
-  }
-
-  // The products of expanded pieces.
-  int64_t tune_pieces(int64_t piece_rows, int64_t tokens) {
-    auto scratch = ctx_.workspace.scope();
-    const Tensor dense = scratch.tensor(first_.dtype(), {piece_rows, first_.in()});
-    first_.expand({.begin = 0, .count = piece_rows}, dense, ctx_);
-    const Tensor bias = epilogue_.bias.empty() ? Tensor() : epilogue_.bias.rows(0, piece_rows);
-    return tune_gemm({.weights = {&dense, 1},
-                      .epilogue = {.bias = bias, .activation = epilogue_.activation},
-                      .y = y_dtype_,
-                      .tokens = {&tokens, 1}},
-                     cache_, ctx_);
   }
 
   ExecContext& ctx_;

@@ -128,6 +128,31 @@ class GpuRecordWgmma : public GpuRecordTest {
                       how.config, stream_of(gpu->cuda));
   }
 
+  // The configurations that `takes` takes, with few tokens and with more by turns.
+  template <class Takes>
+  void multiply_small(const Shape& shape, double density, Takes takes) {
+    const GuardedTensor x = numbers(70, shape.columns);
+    const OwnedTensor w = weight(shape, density);
+    const DeviceMatrix loaded = load(w.view);
+    const Expected all = expected_of(x.view(), w.view);
+    bool few = false;
+    for (const RecordWgmmaConfig& config : some_configs_of(loaded.matrix)) {
+      if (!takes(config)) {
+        continue;
+      }
+      few = !few;
+      const int64_t tokens = few ? 31 : 70;
+      SCOPED_TRACE(
+          fmt::format("density {}, {}, {} tokens", density, record_wgmma_name(config), tokens));
+      const GuardedTensor y(GetParam(), {tokens, shape.rows}, Layout::contiguous, kGpu);
+      multiply(on_a_small_device(loaded.matrix), x.view().rows(0, tokens), y.view(),
+               {.config = config, .epilogue = {}, .early = few});
+      gpu->cuda.synchronize();
+      EXPECT_TRUE(all_close(y.view(), first_rows(all, tokens, shape.rows), kTolerance));
+      EXPECT_TRUE(y.guards_intact());
+    }
+  }
+
   // Rows aligned to 16 bytes, with NaN beside them.
   struct PaddedTensor {
     PaddedTensor(DType dtype, int64_t tokens, int64_t columns)
@@ -274,26 +299,20 @@ TEST_P(GpuRecordWgmma, ProductsOfAllConfigurations) {
   }
 }
 
-// Few enough for compute-sanitizer.
+// Few enough for compute-sanitizer's memcheck and synccheck.
 TEST_P(GpuRecordWgmma, SmallProducts) {
-  const Shape shape{330, 264};
-  const GuardedTensor x = numbers(70, shape.columns);
-  size_t number = 0;
   for (double density : kDensities) {
-    const OwnedTensor w = weight(shape, density);
-    const DeviceMatrix loaded = load(w.view);
-    const Expected all = expected_of(x.view(), w.view);
-    for (const RecordWgmmaConfig& config : some_configs_of(loaded.matrix)) {
-      const bool few = ++number % 2 == 0;
-      const int64_t tokens = few ? 31 : 70;
-      SCOPED_TRACE(fmt::format("density {}, {}", density, describe(config, tokens)));
-      const GuardedTensor y(GetParam(), {tokens, shape.rows}, Layout::contiguous, kGpu);
-      multiply(on_a_small_device(loaded.matrix), x.view().rows(0, tokens), y.view(),
-               {.config = config, .epilogue = {}, .early = few});
-      gpu->cuda.synchronize();
-      EXPECT_TRUE(all_close(y.view(), first_rows(all, tokens, shape.rows), kTolerance));
-      EXPECT_TRUE(y.guards_intact());
-    }
+    multiply_small({330, 264}, density, [](const RecordWgmmaConfig&) { return true; });
+  }
+}
+
+// And for its racecheck.
+TEST_P(GpuRecordWgmma, FewSmallProducts) {
+  for (double density : {0.05, 0.4}) {
+    std::set<std::tuple<int, bool, bool>> kinds;
+    multiply_small({130, 136}, density, [&](const RecordWgmmaConfig& config) {
+      return kinds.insert({config.tile, config.shares, config.split > 1}).second;
+    });
   }
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -26,7 +27,8 @@ struct MeasuredProduct {
   std::string note;  // why it is not verified, or which algorithms had to be left out
 };
 
-// Measures products on one device: on CUDA as replays of a graph, on the CPU by the clock.
+// Measures products on one device: on CUDA as replays of a graph, each kernel's on a device that
+// has rested, on the CPU by the clock.
 class ProductMeter {
  public:
   // Of `repeat` replays the median is taken. Throws Error.
@@ -66,6 +68,7 @@ class ProductMeter {
                 int64_t tokens, Launches launches);
   Spread time_kernel(const Contender& contender, BoundKernel& kernel, Launches launches,
                      int64_t repeat);
+  void rest();
 
   int64_t repeat_;
   bool profile_ = false;
@@ -75,6 +78,7 @@ class ProductMeter {
   ExecContext ctx_;
   TuneCache tune_cache_;
   std::map<int64_t, double> read_ceilings_;
+  std::chrono::steady_clock::time_point rested_ = std::chrono::steady_clock::now();
 };
 
 }  // namespace sparsellm

@@ -18,8 +18,9 @@ constexpr int64_t kBlasWords = CudaContext::kWorkspaceBytes / size_of(DType::f32
 int64_t row_bytes_of(int64_t in) { return std::max<int64_t>(in, 1) * size_of(DType::f16); }
 
 int64_t most_piece_rows(int64_t out, int64_t in) {
-  constexpr int64_t kMostBytes = 32 << 20;  // two are in most L2s that there are
-  constexpr int64_t kMostLongRows = 1024;   // fewer leave a device half empty
+  // Products of larger pieces waste less of their last round, which is worth more than the L2.
+  constexpr int64_t kMostBytes = 64 << 20;
+  constexpr int64_t kMostLongRows = 2048;  // fewer leave a device half empty
   return std::min(std::max(kMostBytes / row_bytes_of(in) / kPieceStep * kPieceStep, kMostLongRows),
                   out);
 }

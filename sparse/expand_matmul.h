@@ -8,11 +8,11 @@
 namespace sparsellm {
 
 // A product on CUDA for many tokens, where a weight is not worth decoding more than once: pieces of
-// its rows are expanded and multiplied by gemm(), if they are small enough while they are in the
-// L2, by turns on two streams: the expansion of one overlaps the product of the other, and two
-// products fill a device that is too large for one. What WeightMatrix::matmul() and gemm() say of
-// their arguments holds; x has the dtype of the weight. May be captured in a graph where gemm()
-// may, and takes expand_matmul_workspace_bytes() from the workspace.
+// its rows are expanded and multiplied by gemm(), by turns on two streams: the expansion of one
+// overlaps the product of the other, and two products fill a device that is too large for one. What
+// WeightMatrix::matmul() and gemm() say of their arguments holds; x has the dtype of the weight.
+// May be captured in a graph where gemm() may, and takes expand_matmul_workspace_bytes() from the
+// workspace.
 struct ExpandMatmul {
   const WeightMatrix& weight;
   int64_t piece_rows = 0;  // at most those that the workspace was asked for
@@ -22,8 +22,8 @@ void expand_matmul(const ExpandMatmul& how, const Tensor& x, Tensor y, const Epi
                    ExecContext& ctx);
 
 // How many rows of a weight [out, in] of 16-bit values are expanded at once, unless measurements
-// tell better: as many as fill the device with tiles of a product of so many tokens, in about 32
-// MiB or, of long rows, 1024 rows.
+// tell better: as many as fill the device with tiles of a product of so many tokens, in about 64
+// MiB or, of long rows, 2048 rows.
 int64_t expand_piece_rows(int64_t out, int64_t in, int64_t tokens);
 // What measurements have to choose from, that number among them.
 std::vector<int64_t> expand_piece_choices(int64_t out, int64_t in, int64_t tokens);

@@ -125,6 +125,7 @@ std::optional<Plan> plan_for(const RecordMatrix& matrix, const RecordWgmmaConfig
   const int64_t records = int64_t{teams} * step_records * p.slot_bytes;
   const int64_t x_step = int64_t{depth} * config.tile * kStepColumns * 2;
   const int64_t steps = ceil_div(ceil_div(p.record_columns, parts), step_records);
+  // The least stages of x, and those of records, the best first.
   constexpr std::pair<int, int> kStages[] = {{3, 4}, {3, 3}, {3, 2}, {2, 3}, {2, 2}};
   for (const auto& [least, stages] : kStages) {
     const int64_t x_stages =

@@ -404,7 +404,8 @@ __global__ void __launch_bounds__(tile_threads(N), 1)
         continue;
       }
       // Half a unit is decoded while the half before is multiplied. The places in a unit are looked
-      // up before the last products of the one before begin: 1-bit products wait behind those.
+      // up with the last half of the one before; how that and its products mix is left to the
+      // compiler, which is faster than the one before the other.
       constexpr int kHalfChunks = kUnitChunks / 2;
       uint32_t a[2][kHalfChunks][4] = {};
 #pragma unroll
@@ -438,7 +439,7 @@ __global__ void __launch_bounds__(tile_threads(N), 1)
 #pragma unroll
           for (int i = 0; i < kProducts; ++i) {
             wgmma<T>(acc[i], a[H][c],
-                     b + (i * kProductTokens * 128 + (kHalfChunks * H + c) * 32) / 16, true);
+                     b + (i * kProductTokens * 128 + (kHalfChunks * H + c) * 32) / 16);
           }
         }
         wgmma_commit();

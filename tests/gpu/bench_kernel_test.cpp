@@ -44,6 +44,13 @@ class BenchKernel : public GpuTest {
     EXPECT_TRUE(x.guards_intact());
     return x;
   }
+  ContenderInput input_of(const Tensor& w, TuneCache& cache) {
+    return {.weight = w,
+            .rotation_bytes = 1 << 18,
+            .max_tokens = 8,
+            .ctx = gpu->exec,
+            .tune_cache = cache};
+  }
 };
 INSTANTIATE_TEST_SUITE_P(Gpu, BenchKernel, ::testing::Values(DType::f16, DType::bf16),
                          [](const auto& test) { return std::string(name_of(test.param)); });
@@ -277,11 +284,7 @@ TEST_P(BenchKernel, TheBaselineOfASparseFormatIsTheFastestDenseOfTheRun) {
 TEST_P(BenchKernel, CopiesOfAWeightAreEqualAndApart) {
   const GuardedTensor w = filled({192, 320}, 0.6, 3);
   TuneCache cache;
-  FormatContender contender("tca_bme", {.weight = w.view(),
-                                        .rotation_bytes = 1 << 18,
-                                        .max_tokens = 8,
-                                        .ctx = gpu->exec,
-                                        .tune_cache = cache});
+  FormatContender contender("tca_bme", input_of(w.view(), cache));
   ASSERT_GT(contender.copies(), 3);
   EXPECT_TRUE(contender.overlaps_launches());
   for (int64_t copy = 0; copy < contender.copies(); ++copy) {
@@ -297,11 +300,7 @@ TEST_P(BenchKernel, CopiesOfAWeightAreEqualAndApart) {
 TEST_P(BenchKernel, KernelsAreTunedForEachKindOfLaunches) {
   const GuardedTensor w = filled({192, 320}, 0.6, 3);
   TuneCache cache;
-  FormatContender contender("tca_bme", {.weight = w.view(),
-                                        .rotation_bytes = 1 << 18,
-                                        .max_tokens = 8,
-                                        .ctx = gpu->exec,
-                                        .tune_cache = cache});
+  FormatContender contender("tca_bme", input_of(w.view(), cache));
   const WeightMatrix* const weight = &contender.weight(0);
   constexpr int64_t kTokens[] = {8};
   const auto measured_for = [&](Launches launches) {

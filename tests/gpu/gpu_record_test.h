@@ -6,6 +6,7 @@
 
 #include "sparse/tca_bme/record_matmul_cuda.h"
 #include "sparse/tca_bme/record_parts.h"
+#include "sparse/tca_bme/record_wgmma_cuda.h"
 #include "tests/gpu/gpu_weight_test.h"
 
 namespace sparsellm::testing {
@@ -73,6 +74,24 @@ class GpuRecordTest : public GpuWeightTest {
     }
     return w;
   }
+};
+
+// Skips where there are no products of warpgroups.
+class GpuWarpgroupTest : public GpuRecordTest {
+ protected:
+  void SetUp() override {
+    GpuRecordTest::SetUp();
+    if (IsSkipped()) {
+      return;
+    }
+    clusters = count_clusters();
+    if (record_wgmma_candidates({.rows = 1024, .columns = 1024, .clusters = clusters}, 64)
+            .empty()) {
+      GTEST_SKIP() << "the device or the build has no products of warpgroups";
+    }
+  }
+
+  ClusterCounts clusters{};
 };
 
 }  // namespace sparsellm::testing

@@ -105,21 +105,8 @@ TEST(RecordPlan, PiecesFitTheWorkspaceThatTheyAskFor) {
   }
 }
 
-class GpuRecordPlan : public GpuRecordTest {
+class GpuRecordPlan : public GpuWarpgroupTest {
  protected:
-  void SetUp() override {
-    GpuRecordTest::SetUp();
-    if (IsSkipped()) {
-      return;
-    }
-    clusters = count_clusters();
-    RecordMatrix matrix = matrix_on_hopper(1024, 1024);
-    matrix.clusters = clusters;
-    if (record_wgmma_candidates(matrix, 64).empty()) {
-      GTEST_SKIP() << "the device or the build has no products of warpgroups";
-    }
-  }
-
   struct Loaded {
     std::unique_ptr<WeightMatrix> weight;
     DeviceMatrix matrix;  // the same
@@ -142,8 +129,6 @@ class GpuRecordPlan : public GpuRecordTest {
             .tokens = x.size(0),
             .dtype = x.dtype()};
   }
-
-  ClusterCounts clusters{};
 };
 INSTANTIATE_TEST_SUITE_P(Gpu, GpuRecordPlan, ::testing::Values(DType::f16, DType::bf16),
                          [](const auto& test) { return std::string(name_of(test.param)); });

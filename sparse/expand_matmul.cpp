@@ -39,13 +39,12 @@ int64_t expand_piece_rows(int64_t out, int64_t in, int64_t tokens) {
     return (tiles + kMultiprocessors - 1) / kMultiprocessors;
   };
   const auto rounds_of_pieces = [&](int64_t rows) {
-    const int64_t at_once = kStreams * rows;
-    return out / at_once * rounds(at_once) + rounds(out % at_once);
+    return out / rows * rounds(rows) + rounds(out % rows);
   };
   const int64_t most = most_piece_rows(out, in);
   int64_t best = most;
-  // Smaller pieces are nearer to the multiprocessors, but not when all is there anyway.
-  constexpr int64_t kLeastBytes = 4 << 20;
+  // Smaller pieces are nearer to the multiprocessors, but take more launches.
+  constexpr int64_t kLeastBytes = 16 << 20;
   const int64_t least = std::max(kLeastBytes / row_bytes_of(in), int64_t{1});
   for (int64_t rows = most / kPieceStep * kPieceStep; rows >= least; rows -= kPieceStep) {
     best = rounds_of_pieces(rows) <= rounds_of_pieces(best) ? rows : best;

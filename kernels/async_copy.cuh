@@ -41,6 +41,10 @@ __device__ inline void bulk_load(uint32_t to, const void* from, uint32_t bytes, 
       "l"(from), "r"(bytes), "r"(barrier), "l"(policy)
       : "memory");
 }
+// To the L2 only.
+__device__ inline void bulk_prefetch(const void* from, uint32_t bytes) {
+  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(bytes) : "memory");
+}
 // A box of a tensor of 2 dimensions, from the element in `column` of `row`; what is outside of the
 // tensor as zeros.
 __device__ inline void bulk_load_box(uint32_t to, const CUtensorMap* tensor, int column, int row,

@@ -42,8 +42,9 @@ struct Parameters {
   int tiles;                                // at most, that the warps of a block send in a pass
   int owners_at, inbox_at, x_at, slots_at;  // byte offsets in shared memory
   bool relu;
-  bool x_aligned;  // to 16 bytes, each row
-  bool x_first;    // x is there already and may be asked for before the records
+  bool x_aligned;          // to 16 bytes, each row
+  int early_records;       // that each warp asks for before x, which may not be there yet
+  int prefetched_records;  // of each warp, to the L2
 };
 
 template <int NT>
@@ -211,16 +212,21 @@ __global__ void __launch_bounds__(kMaxThreads<NT>, 1)
       fetch.then = load_table();
     }
   };
+  if (lane < min(p.prefetched_records, fetch.now.loaded)) {
+    bulk_prefetch(p.records + static_cast<uint64_t>(fetch.now.start) * 16,
+                  (fetch.now.end - fetch.now.start) * 16);
+  }
+  int asked = 0;
 #pragma unroll 1
   for (int step = 0; step < 2; ++step) {
-    if ((step == 0) == p.x_first) {
+    const int most = step == 0 ? p.early_records : p.slots;
+#pragma unroll 1
+    for (; asked < most && fetch.now.loaded != 0; ++asked) {
+      ask(asked);
+    }
+    if (step == 0) {
       wait_for_launches_before();  // until here x may be written and y be read
       load_x(0);
-    } else {
-#pragma unroll 1
-      for (int s = 0; s < p.slots && fetch.now.loaded != 0; ++s) {
-        ask(s);
-      }
     }
   }
 

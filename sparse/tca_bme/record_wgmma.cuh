@@ -59,6 +59,7 @@ struct TileParameters {
   int slot_bytes;                // of a record
   int inbox_at, x_at, slots_at;  // byte offsets in shared memory
   bool x_stays;                  // there are stages for all steps: they are loaded once
+  int early_stages;  // of records, that are asked for before x, which may not be there yet
 };
 
 // As many as there are registers for; five of 80 registers were no faster than four.
@@ -283,25 +284,23 @@ __device__ inline void fetch_for_team(const TileParameters& p, const CUtensorMap
   };
   next_x();
 
+  int filled = 0;  // stages of records
 #pragma unroll 1
-  for (int s = 0; s < p.record_stages && now.loaded != 0; ++s) {
+  for (; filled < p.early_stages && now.loaded != 0; ++filled) {
     fetch_records();
   }
   wait_for_launches_before();
+  // Both rings fill, where no wait takes long, before either goes on as its stages are used up.
 #pragma unroll 1
-  for (int s = 0; s < p.x_stages && x_round < x_rounds; ++s) {
-    fetch_x();
-  }
-  // Both rings go on as records are used up.
-#pragma unroll 1
-  while (now.loaded != 0 || x_round < x_rounds) {
-    if (now.loaded != 0) {
-      barrier_wait(record.at + kRecordsEmpty - kRecordsFull, record.parity ^ 1);
-      fetch_records();
-    }
+  for (int s = 0; now.loaded != 0 || x_round < x_rounds; ++s) {
     if (x_round < x_rounds) {
       barrier_wait(x.at + kXEmpty - kXFull, x.parity ^ 1);
       fetch_x();
+    }
+    if (now.loaded != 0 && (filled < p.record_stages || s + 1 >= p.x_stages)) {
+      barrier_wait(record.at + kRecordsEmpty - kRecordsFull, record.parity ^ 1);
+      fetch_records();
+      ++filled;
     }
   }
 }

@@ -320,6 +320,8 @@ void record_wgmma_cuda(const RecordMatrix& matrix, const RecordMatmulOperands& o
     p.y = static_cast<uint16_t*>(operands.y) + first * operands.y_stride;
     p.y_stride = operands.y_stride;
     p.bias = operands.bias;
+    // If x is there already, it is asked for as soon as the memory has something to do.
+    p.early_stages = operands.early ? p.record_stages : 1;
     p.relu = operands.relu;
     p.rows = static_cast<int>(matrix.rows);
     p.tokens = static_cast<int>(tokens);

@@ -189,6 +189,26 @@ TEST_P(BenchKernel, ReplaysRunEveryPieceInTurn) {
   }
 }
 
+// More than a millisecond each.
+TEST_P(BenchKernel, ReplaysOfLongPiecesAreOfOneEach) {
+  const GuardedTensor x = on_gpu({3, 1024});
+  constexpr int kFills = 2000;
+  std::vector<int64_t> pieces;
+  const Spread times = time_replays(
+      gpu->cuda, 3,
+      [&](int64_t piece) {
+        pieces.push_back(piece);
+        for (int i = 0; i < kFills; ++i) {
+          fill(x.view().rows(piece, 1), 0.0, static_cast<uint64_t>(i));
+        }
+      },
+      4);
+  // A round to see how long it takes, and one graph for each.
+  EXPECT_EQ(pieces, (std::vector<int64_t>{0, 1, 2, 0, 1, 2}));
+  EXPECT_GT(times.min, 1e-3);
+  EXPECT_LT(times.max, 1.0);
+}
+
 struct SmallCase {
   int64_t out = 0;
   int64_t in = 0;

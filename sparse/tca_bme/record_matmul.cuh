@@ -109,8 +109,7 @@ __global__ void __launch_bounds__(kMaxThreads<NT>, 1)
   const uint32_t slot0 = shared0 + p.slots_at + warp * p.slots * p.slot_bytes;
 
   // What is fetched next: each lane has the table entry of one of the next `loaded` records, and of
-  // one of those behind them, for the table is far away. Tables are a thousandth of a model:
-  // the L2 keeps them from one step to the next, and the first record is there earlier.
+  // one of those behind them, for the table is far away.
   struct Entries {
     uint32_t start = 0, end = 0;
     int loaded = 0;
@@ -120,7 +119,6 @@ __global__ void __launch_bounds__(kMaxThreads<NT>, 1)
     Span columns{};
     Entries now, then;
   } fetch;
-  const uint64_t lasting = evict_last();
   const auto load_table = [&] {
     while (fetch.next == fetch.end && ++fetch.pass < p.passes) {
       fetch.columns = columns_of(p, rank * p.passes + fetch.pass);
@@ -136,8 +134,8 @@ __global__ void __launch_bounds__(kMaxThreads<NT>, 1)
       const uint32_t* const entry = p.starts +
                                     static_cast<int64_t>(blocks.first + j) * p.record_columns +
                                     fetch.columns.first + (item - j * fetch.columns.count);
-      e.start = load_constant(entry, lasting);
-      e.end = load_constant(entry + 1, lasting);
+      e.start = __ldg(entry);
+      e.end = __ldg(entry + 1);
     }
     fetch.next += e.loaded;
     return e;

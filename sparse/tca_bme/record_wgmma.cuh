@@ -206,7 +206,6 @@ __device__ inline void fetch_for_team(const TileParameters& p, const CUtensorMap
     int loaded = 0;
   };
   int round = 0, column = 0, used = 0;
-  const uint64_t lasting = evict_last();
   const auto load_table = [&] {
     Entries e;
     while (round < rounds.count && e.loaded == 0) {
@@ -218,8 +217,8 @@ __device__ inline void fetch_for_team(const TileParameters& p, const CUtensorMap
           const uint32_t* const entry =
               p.starts + static_cast<int64_t>(r.first_block + head) * p.record_columns +
               columns.first + column + lane;
-          e.start = load_constant(entry, lasting);
-          e.end = load_constant(entry + 1, lasting);
+          e.start = __ldg(entry);
+          e.end = __ldg(entry + 1);
         }
         column += e.loaded;
       }

@@ -55,25 +55,6 @@ __device__ inline void bulk_load_box(uint32_t to, const CUtensorMap* tensor, int
       "l"(tensor), "r"(column), "r"(row), "r"(barrier)
       : "memory");
 }
-// The other way; shared memory is read until bulk_stores_read().
-__device__ inline void bulk_store_box(const CUtensorMap* tensor, int column, int row,
-                                      uint32_t from) {
-  asm volatile(
-      "cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group [%0, {%1, %2}], [%3];" ::"l"(
-          tensor),
-      "r"(column), "r"(row), "r"(from)
-      : "memory");
-  asm volatile("cp.async.bulk.commit_group;" ::: "memory");
-}
-// Waits until all but the last COUNT boxes that this thread stores have been read.
-template <int COUNT>
-__device__ inline void bulk_stores_read() {
-  asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(COUNT) : "memory");
-}
-// What this thread has stored in shared memory, before another one's bulk_store_box() of it.
-__device__ inline void bulk_store_ready() {
-  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-}
 // 16 bytes to shared memory, not behind the bulk copies.
 __device__ inline void copy16(uint32_t to, const void* from) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");

@@ -4,7 +4,6 @@
 
 #include "kernels/async_copy.cuh"
 #include "kernels/base/cuda_state.cuh"
-#include "kernels/tensor_map.h"
 #include "sparse/tca_bme/record_expand_cuda.h"
 #include "sparse/tca_bme/record_layout.h"
 #include "sparse/tca_bme/record_unit.cuh"
@@ -43,7 +42,6 @@ struct Parameters {
   int64_t columns;
   int slot_bytes;  // of shared memory, for a record
   bool aligned;    // every row of `dense`, to 16 bytes
-  bool mapped;     // and units are stored by its tensor map
 };
 
 struct Span {
@@ -109,36 +107,11 @@ __device__ void store_unit(const Parameters& p, const uint8_t* unit, int64_t row
   }
 }
 
-// The same by a bulk copy, which also cuts off what is outside: by a warp, the lanes of which have
-// stored their part of the unit.
-__device__ void store_mapped_unit(const Parameters& p, const CUtensorMap& map, const uint8_t* unit,
-                                  int64_t row, int64_t column, int lane) {
-#if __CUDA_ARCH__ >= 900
-  bulk_store_ready();
-  __syncwarp();
-  if (lane == 0) {
-    bulk_store_box(&map, static_cast<int>(column), static_cast<int>(row - p.begin_row),
-                   shared_address(unit));
-  }
-#endif
-}
-// Before the unit is filled again, or the warp ends.
-__device__ void wait_for_stores(int lane) {
-#if __CUDA_ARCH__ >= 900
-  if (lane == 0) {
-    bulk_stores_read<0>();
-  }
-#endif
-  __syncwarp();
-}
-
 // Blocks of one warp, small enough to find room beside those of a product on another stream, expand
 // records a unit at a time in shared memory, decoded as for a product, and write whole rows of it,
 // 128 bytes. Blocks side by side have neighbours, and go on to those behind the last of them.
 template <int CH, bool PAIR>
-__global__ void __launch_bounds__(32)
-    record_expand_kernel(const __grid_constant__ Parameters p,
-                         const __grid_constant__ CUtensorMap map) {
+__global__ void __launch_bounds__(32) record_expand_kernel(const __grid_constant__ Parameters p) {
   extern __shared__ __align__(kUnitAlignment) uint8_t shared[];
   const int lane = threadIdx.x;
   uint8_t* const unit = shared;
@@ -162,22 +135,15 @@ __global__ void __launch_bounds__(32)
     const int64_t column = int64_t{index % p.record_columns} * CH * kChunkColumns;
 #pragma unroll 1
     for (int first = 0; first < CH; first += kUnitChunks) {
-      if (p.mapped) {
-        wait_for_stores(lane);
-        tca_bme::expand_unit(to, record, first, decoder);
-        store_mapped_unit(p, map, unit, row, column + first * kChunkColumns, lane);
-      } else {
-        tca_bme::expand_unit(to, record, first, decoder);
-        __syncwarp();
-        store_unit(p, unit, row, column + first * kChunkColumns, lane);
-        __syncwarp();  // before the unit, or the slot, is filled again
-      }
+      tca_bme::expand_unit(to, record, first, decoder);
+      __syncwarp();
+      store_unit(p, unit, row, column + first * kChunkColumns, lane);
+      __syncwarp();  // before the unit, or the slot, is filled again
     }
   }
-  wait_for_stores(lane);
 }
 
-using Kernel = void (*)(Parameters, CUtensorMap);
+using Kernel = void (*)(Parameters);
 
 Kernel kernel_for(const RecordLayout& layout) {
   return layout.pairs() ? &record_expand_kernel<8, true>
@@ -207,27 +173,19 @@ void record_expand_cuda(const RecordMatrix& matrix, Range rows, void* dense, int
   // Loads reach 2 bytes behind the values.
   const int slot_bytes =
       static_cast<int>(ceil_div(largest + 2, kRecordAlignment)) * kRecordAlignment;
-  Parameters p{.records = matrix.records,
-               .starts = matrix.starts,
-               .dense = static_cast<uint16_t*>(dense),
-               .first_record = static_cast<uint32_t>(first_block * grid.columns),
-               .record_count = static_cast<uint32_t>(records),
-               .record_columns = static_cast<uint32_t>(grid.columns),
-               .first_block = first_block,
-               .begin_row = rows.begin,
-               .end_row = rows.begin + rows.count,
-               .columns = matrix.columns,
-               .slot_bytes = slot_bytes,
-               .aligned = matrix.columns % kLaneElements == 0 &&
-                          reinterpret_cast<uintptr_t>(dense) % 16 == 0,
-               .mapped = false};
-  CUtensorMap map{};
-  if (p.aligned && matrix.clusters_of(1) != 0) {
-    p.mapped = true;
-    map = map_rows(
-        {.data = dense, .rows = rows.count, .columns = matrix.columns, .stride = matrix.columns},
-        kRecordRows);
-  }
+  const Parameters p{.records = matrix.records,
+                     .starts = matrix.starts,
+                     .dense = static_cast<uint16_t*>(dense),
+                     .first_record = static_cast<uint32_t>(first_block * grid.columns),
+                     .record_count = static_cast<uint32_t>(records),
+                     .record_columns = static_cast<uint32_t>(grid.columns),
+                     .first_block = first_block,
+                     .begin_row = rows.begin,
+                     .end_row = rows.begin + rows.count,
+                     .columns = matrix.columns,
+                     .slot_bytes = slot_bytes,
+                     .aligned = matrix.columns % kLaneElements == 0 &&
+                                reinterpret_cast<uintptr_t>(dense) % 16 == 0};
   const Kernel kernel = kernel_for(layout);
   const int shared_bytes = kUnitBytes + kSlots * slot_bytes;
   check_cuda(cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
@@ -241,7 +199,7 @@ void record_expand_cuda(const RecordMatrix& matrix, Range rows, void* dense, int
   config.blockDim = 32;
   config.dynamicSmemBytes = static_cast<size_t>(shared_bytes);
   config.stream = stream;
-  check_cuda(cudaLaunchKernelEx(&config, kernel, p, map));
+  check_cuda(cudaLaunchKernelEx(&config, kernel, p));
 }
 
 }  // namespace sparsellm

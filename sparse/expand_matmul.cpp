@@ -53,12 +53,11 @@ int64_t expand_piece_rows(int64_t out, int64_t in, int64_t tokens) {
 }
 
 std::vector<int64_t> expand_piece_choices(int64_t out, int64_t in, int64_t tokens) {
-  const int64_t most = most_piece_rows(out, in);
-  std::vector<int64_t> choices{expand_piece_rows(out, in, tokens)};
-  for (int64_t parts : {1, 2, 4, 8}) {
-    const int64_t rows =
-        std::min(std::max(most / parts / kPieceStep, int64_t{1}) * kPieceStep, most);
-    if (std::find(choices.begin(), choices.end(), rows) == choices.end()) {
+  // Others that fill the device: tiles that are left over cost more than launches.
+  const int64_t rule = expand_piece_rows(out, in, tokens);
+  std::vector<int64_t> choices{rule};
+  for (const int64_t rows : {2 * rule, rule / 2, rule / 4}) {
+    if (rows <= most_piece_rows(out, in) && rows >= kPieceStep && rows % kPieceStep == 0) {
       choices.push_back(rows);
     }
   }

@@ -73,6 +73,18 @@ __device__ inline int row_block_of(const Parameters& p, int item, int columns) {
   const uint32_t inverse = p.inverse[columns - p.columns_each];
   return inverse == 0 ? item : static_cast<int>(__umulhi(item, inverse));
 }
+// Where a warp begins with what it has of a part. Where x is large, all warps that have the begin
+// of a row block begin there, and so need the same piece of x first. The rest, up to there, comes
+// last.
+template <int NT>
+__device__ inline int middle_of(const Parameters& p, const Span& mine, int columns) {
+  if constexpr (NT == 1) {
+    return mine.first;
+  } else {
+    const int middle = row_block_of(p, mine.first + columns - 1, columns) * columns;
+    return middle < mine.first + mine.count ? middle : mine.first;
+  }
+}
 // The first and the last of the warps that have items of row block j: bits 0 to 7 and 8 to 15.
 __device__ inline uint32_t owners_of(const Parameters& p, int blocks, int columns, int j) {
   const uint32_t items = blocks * columns;
@@ -116,13 +128,21 @@ __global__ void __launch_bounds__(kMaxThreads<NT>, 1)
   };
   struct {
     int pass = -1, next = 0, end = 0, used = 0;
+    Span rest{};  // of the pass, that comes last
     Span columns{};
     Entries now, then;
   } fetch;
   const auto load_table = [&] {
-    while (fetch.next == fetch.end && ++fetch.pass < p.passes) {
-      fetch.columns = columns_of(p, rank * p.passes + fetch.pass);
-      const Span mine = share_of(p, blocks.count * fetch.columns.count, warp);
+    while (fetch.next == fetch.end && (fetch.rest.count != 0 || ++fetch.pass < p.passes)) {
+      Span mine = fetch.rest;
+      fetch.rest.count = 0;
+      if (mine.count == 0) {
+        fetch.columns = columns_of(p, rank * p.passes + fetch.pass);
+        mine = share_of(p, blocks.count * fetch.columns.count, warp);
+        const int middle = middle_of<NT>(p, mine, fetch.columns.count);
+        fetch.rest = {mine.first, middle - mine.first};
+        mine = {middle, mine.count - fetch.rest.count};
+      }
       fetch.next = mine.first;
       fetch.end = mine.first + mine.count;
     }
@@ -258,11 +278,13 @@ __global__ void __launch_bounds__(kMaxThreads<NT>, 1)
     const Span mine = share_of(p, blocks.count * columns, warp);
     const int piece = (columns + kPieces - 1) / kPieces;  // as in load_x()
     uint32_t missing = (1u << kPieces) - 1;               // pieces of x that were not waited for
-    int j = row_block_of(p, mine.first, columns);
-    int k = mine.first - j * columns;
+    const int mine_end = mine.first + mine.count;
+    int item = middle_of<NT>(p, mine, columns);
     int left = mine.count;
 #pragma unroll 1
     while (left > 0) {
+      const int j = row_block_of(p, item, columns);
+      int k = item - j * columns;
 #pragma unroll
       for (int m = 0; m < 4; ++m) {
 #pragma unroll
@@ -273,8 +295,9 @@ __global__ void __launch_bounds__(kMaxThreads<NT>, 1)
           }
         }
       }
-      const int end = min(columns, k + left);
+      const int end = min(columns, mine_end - j * columns);
       left -= end - k;
+      item = j * columns + end == mine_end ? mine.first : j * columns + end;
 #pragma unroll 1
       for (; k < end; ++k) {
         if (missing != 0) {
@@ -313,8 +336,6 @@ __global__ void __launch_bounds__(kMaxThreads<NT>, 1)
         }
       }
       ++sent;
-      ++j;
-      k = 0;
     }
   }
   if (p.split == 1) {

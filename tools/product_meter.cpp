@@ -1,10 +1,8 @@
 #include "tools/product_meter.h"
 
 #include <algorithm>
-#include <chrono>
 #include <exception>
 #include <limits>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -148,20 +146,11 @@ MeasuredProduct ProductMeter::time_unverified(Contender& contender, const Produc
 Spread ProductMeter::time_kernel(const Contender& contender, BoundKernel& kernel, Launches launches,
                                  int64_t repeat) {
   const auto enqueue = [&](int64_t copy) { kernel.enqueue(copy, launches); };
-  rest();
+  if (cuda_ != nullptr) {
+    rest_.rest();
+  }
   return cuda_ ? time_replays(*cuda_, contender.copies(), enqueue, repeat)
                : time_calls(contender.copies(), enqueue, repeat);
-}
-
-// A device that has been busy, tuning say, clocks lower: large products would be the slower the
-// later they are measured. Rests as long as it may have been.
-void ProductMeter::rest() {
-  constexpr std::chrono::milliseconds kMost{100};
-  if (cuda_ != nullptr) {
-    const auto busy = std::chrono::steady_clock::now() - rested_;
-    std::this_thread::sleep_for(std::min<std::chrono::nanoseconds>(busy, kMost));
-    rested_ = std::chrono::steady_clock::now();
-  }
 }
 
 double ProductMeter::read_ceiling(int64_t bytes) {

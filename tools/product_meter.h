@@ -1,6 +1,5 @@
 #pragma once
 
-#include <chrono>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -12,6 +11,7 @@
 #include "kernels/base/tune_cache.h"
 #include "tools/bench_statistics.h"
 #include "tools/contender.h"
+#include "tools/device_rest.h"
 #include "tools/product_operands.h"
 
 namespace sparsellm {
@@ -68,7 +68,6 @@ class ProductMeter {
                 int64_t tokens, Launches launches);
   Spread time_kernel(const Contender& contender, BoundKernel& kernel, Launches launches,
                      int64_t repeat);
-  void rest();
 
   int64_t repeat_;
   bool profile_ = false;
@@ -78,7 +77,7 @@ class ProductMeter {
   ExecContext ctx_;
   TuneCache tune_cache_;
   std::map<int64_t, double> read_ceilings_;
-  std::chrono::steady_clock::time_point rested_ = std::chrono::steady_clock::now();
+  DeviceRest rest_;
 };
 
 }  // namespace sparsellm

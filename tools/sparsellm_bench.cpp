@@ -1,5 +1,6 @@
 // Measures speed: sparsellm-bench throughput --config FILE | --model DIR,
 //                 sparsellm-bench kernel --shape OUTxIN,... | --config FILE ...,
+//                 sparsellm-bench attention [--prefill] ...,
 //                 sparsellm-bench layers --config FILE | --model DIR,
 //                 sparsellm-bench load --model DIR,
 //                 sparsellm-bench tune --config FILE | --model DIR | --shape OUTxIN,...
@@ -19,11 +20,13 @@
 #include <string_view>
 #include <vector>
 
+#include "kernels/attention.h"
 #include "kernels/base/device.h"
 #include "kernels/base/token_buckets.h"
 #include "tools/bench_ablation.h"
 #include "tools/bench_args.h"
 #include "tools/bench_arrivals.h"
+#include "tools/bench_attention.h"
 #include "tools/bench_engine.h"
 #include "tools/bench_environment.h"
 #include "tools/bench_kernel.h"
@@ -88,6 +91,13 @@ struct KernelArgs {
   bool ablation = false;
 };
 
+struct AttentionArgs {
+  std::string device = "auto";
+  std::string dtype = "f16";
+  OutputArgs output;
+  AttentionBenchOptions options;
+};
+
 struct TuneArgs {
   BenchModelArgs model;
   OutputArgs output;
@@ -109,6 +119,18 @@ void add_copies(CLI::App& command, int64_t& mib) {
       .add_option("--copies-mib", mib,
                   "MiB of copies of a weight that take turns, so that none stays in the cache")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 20))
+      ->capture_default_str();
+}
+
+void add_dtype(CLI::App& command, std::string& dtype, const char* description) {
+  command.add_option("--dtype", dtype, description)
+      ->check(CLI::IsMember({"f16", "bf16"}))
+      ->capture_default_str();
+}
+
+void add_seed(CLI::App& command, uint64_t& seed, const char* description) {
+  command.add_option("--seed", seed, description)
+      ->check(CLI::Range(uint64_t{0}, std::numeric_limits<uint64_t>::max()))
       ->capture_default_str();
 }
 
@@ -195,9 +217,7 @@ CLI::App* add_kernel(CLI::App& app, KernelArgs& args) {
       ->needs(config)
       ->capture_default_str();
   command->add_option("--device", args.device, "auto, cpu, cuda or cuda:N")->capture_default_str();
-  command->add_option("--dtype", args.dtype, "Of the weights: f16 or bf16")
-      ->check(CLI::IsMember({"f16", "bf16"}))
-      ->capture_default_str();
+  add_dtype(*command, args.dtype, "Of the weights: f16 or bf16");
   add_output_args(*command, args.output, OutputTokens::no);
   KernelBenchOptions& options = args.options;
   add_list(*command, "--tokens", args.tokens,
@@ -219,13 +239,41 @@ CLI::App* add_kernel(CLI::App& app, KernelArgs& args) {
                  "The kernel of tca_bme for few tokens, whole and with a stage erased or replaced")
       ->excludes(formats)
       ->excludes(profile);
-  command->add_option("--seed", options.seed, "Seed of the random weights")
-      ->check(CLI::Range(uint64_t{0}, std::numeric_limits<uint64_t>::max()))
-      ->capture_default_str();
+  add_seed(*command, options.seed, "Seed of the random weights");
   command->add_option("--repeat", args.options.repeat, "Timed products of each")
       ->check(count())
       ->capture_default_str();
   add_copies(*command, args.copies_mib);
+  return command;
+}
+
+CLI::App* add_attention(CLI::App& app, AttentionArgs& args) {
+  CLI::App* const command =
+      app.add_subcommand("attention", "Time of attention over paged keys and values by itself");
+  AttentionBenchOptions& options = args.options;
+  command->add_flag("--prefill", options.prefill,
+                    "Rows for all tokens of the context; else the step that decodes the last one");
+  add_list(*command, "--requests", options.requests, "Requests of a call")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 16))
+      ->capture_default_str();
+  add_list(*command, "--context", options.contexts, "Tokens of each request")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 20))
+      ->capture_default_str();
+  const CLI::Range heads(int64_t{1}, int64_t{1} << 10);
+  command->add_option("--heads", options.heads, "Query heads")->check(heads)->capture_default_str();
+  command->add_option("--kv-heads", options.kv_heads, "Key/value heads, which query heads share")
+      ->check(heads)
+      ->capture_default_str();
+  command->add_option("--head-dim", options.head_dim, "Elements of a head")
+      ->check(CLI::Range(int64_t{8}, kMaxHeadDim))
+      ->capture_default_str();
+  command->add_option("--device", args.device, "auto, cuda or cuda:N")->capture_default_str();
+  add_dtype(*command, args.dtype, "Of queries, keys and values: f16 or bf16");
+  add_output_args(*command, args.output, OutputTokens::no);
+  add_seed(*command, options.seed, "Seed of the random operands");
+  command->add_option("--repeat", options.repeat, "Timed replays of each")
+      ->check(count())
+      ->capture_default_str();
   return command;
 }
 
@@ -358,6 +406,10 @@ void measure_layers_of_run(const ThroughputArgs& args, const std::vector<int64_t
   }
 }
 
+Property read_bandwidth_property(double bytes_per_second) {
+  return {.key = "read_bandwidth_gb_per_s", .value = std::round(bytes_per_second * 1e-8) / 10.0};
+}
+
 void measure_batches(const ThroughputArgs& args, const LengthRange& output, Environment environment,
                      spdlog::logger& log) {
   ThroughputOptions options;
@@ -374,8 +426,7 @@ void measure_batches(const ThroughputArgs& args, const LengthRange& output, Envi
   // Before the model takes the memory.
   options.read_bandwidth =
       measure_read_bandwidth(device, device.is_cuda() ? kGpuReadBytes : kCpuReadBytes);
-  environment.push_back({.key = "read_bandwidth_gb_per_s",
-                         .value = std::round(options.read_bandwidth * 1e-8) / 10.0});
+  environment.push_back(read_bandwidth_property(options.read_bandwidth));
   const LoadEngine load = [&](int64_t max_requests) {
     return load_bench_engine(args.model,
                              {.max_requests = max_requests,
@@ -456,6 +507,20 @@ void kernel(const KernelArgs& args, const std::vector<std::string>& command_line
               });
 }
 
+void attention_alone(const AttentionArgs& args, const std::vector<std::string>& command_line) {
+  AttentionBenchOptions options = args.options;
+  options.dtype = kDTypes.at(args.dtype);
+  check_options(options);  // what can be refused is refused before anything is measured
+  options.device = parse_device(args.device);
+  check_attention_device(options.device);
+  catch_interrupts();
+  Environment environment = describe_environment(options.device, command_line);
+  options.read_bandwidth = measure_read_bandwidth(options.device, kGpuReadBytes);
+  environment.push_back(read_bandwidth_property(options.read_bandwidth));
+  with_report(args.output, std::move(environment),
+              [&](ReportWriter& report) { report_attention(options, report); });
+}
+
 void layers(const LayersArgs& args, const std::vector<std::string>& command_line) {
   check_bench_model_args(args.model);
   read_bench_config(args.model);  // what can be refused is refused before anything is measured
@@ -519,11 +584,13 @@ int main(int argc, char** argv) {
   app.require_subcommand(0, 1);  // a wrong one is named before it is said that one is missing
   sparsellm::ThroughputArgs throughput_args;
   sparsellm::KernelArgs kernel_args;
+  sparsellm::AttentionArgs attention_args;
   sparsellm::LayersArgs layers_args;
   sparsellm::LoadArgs load_args;
   sparsellm::TuneArgs tune_args;
   const CLI::App* throughput = sparsellm::add_throughput(app, throughput_args);
   const CLI::App* kernel = sparsellm::add_kernel(app, kernel_args);
+  const CLI::App* attention = sparsellm::add_attention(app, attention_args);
   const CLI::App* layers = sparsellm::add_layers(app, layers_args);
   const CLI::App* load = sparsellm::add_load(app, load_args);
   const CLI::App* tune = sparsellm::add_tune(app, tune_args);
@@ -533,6 +600,8 @@ int main(int argc, char** argv) {
       sparsellm::throughput(throughput_args, command_line);
     } else if (kernel->parsed()) {
       sparsellm::kernel(kernel_args, command_line);
+    } else if (attention->parsed()) {
+      sparsellm::attention_alone(attention_args, command_line);
     } else if (layers->parsed()) {
       sparsellm::layers(layers_args, command_line);
     } else if (load->parsed()) {
@@ -541,7 +610,7 @@ int main(int argc, char** argv) {
       sparsellm::tune(tune_args, command_line);
     } else {
       throw sparsellm::UsageError(
-          "a subcommand is missing: throughput, kernel, layers, load or tune");
+          "a subcommand is missing: throughput, kernel, attention, layers, load or tune");
     }
   });
 }

@@ -27,7 +27,7 @@ std::string config(const char* name) { return (testing::source_dir() / "configs"
 TEST(Bench, Help) {
   const Outcome all = bench({"--help"});
   EXPECT_EQ(all.exit_code, 0);
-  for (const char* subcommand : {"throughput", "kernel", "layers", "tune"}) {
+  for (const char* subcommand : {"throughput", "kernel", "attention", "layers", "tune"}) {
     EXPECT_NE(all.out.find(subcommand), std::string::npos);
     const Outcome one = bench({subcommand, "--help"});
     EXPECT_EQ(one.exit_code, 0);
@@ -216,6 +216,20 @@ TEST(BenchBadInput, OneClearLine) {
       {2, "--formats", {"kernel", "--shape", "64x64", "--formats", "dense", "--ablation"}},
       {2, "--profile", {"kernel", "--shape", "64x64", "--profile", "--ablation"}},
       {1, "on CUDA alone", {"kernel", "--shape", "64x64", "--device", "cpu", "--ablation"}},
+      {2, "--requests", {"attention", "--requests", "0"}},
+      {2, "--requests", {"attention", "--requests", "8,x"}},
+      {2, "--context", {"attention", "--context", "-1"}},
+      {2, "--context", {"attention", "--context", "99999999999999999999"}},
+      {2, "--heads", {"attention", "--heads", "0"}},
+      {2, "--kv-heads", {"attention", "--kv-heads", "nan"}},
+      {2, "--head-dim", {"attention", "--head-dim", "512"}},
+      {2, "--dtype", {"attention", "--dtype", "f32"}},
+      {2, "--repeat", {"attention", "--repeat", "0"}},
+      {2, "--format \"xml\"", {"attention", "--format", "xml"}},
+      {1, "40 heads cannot share 7", {"attention", "--kv-heads", "7"}},
+      {1, "100 is not a multiple of 8", {"attention", "--head-dim", "100"}},
+      {1, "on CUDA alone, not on cpu", {"attention", "--device", "cpu"}},
+      {1, "unknown device 'tpu'", {"attention", "--device", "tpu"}},
       {2, "--config FILE or --model DIR", {"layers"}},
       {2, "--tokens", {"layers", "-m", llama(), "--tokens", "0"}},
       {1, "Qwen2ForCausalLM", {"layers", "--config", config("qwen2-72b.json")}},

@@ -55,9 +55,25 @@ __device__ inline void bulk_load_box(uint32_t to, const CUtensorMap* tensor, int
       "l"(tensor), "r"(column), "r"(row), "r"(barrier)
       : "memory");
 }
+__device__ inline void bulk_load_box(uint32_t to, const CUtensorMap* tensor, int column, int row,
+                                     uint32_t barrier, uint64_t policy) {
+  asm volatile(
+      "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
+      ".L2::cache_hint [%0], [%1, {%2, %3}], [%4], %5;" ::"r"(to),
+      "l"(tensor), "r"(column), "r"(row), "r"(barrier), "l"(policy)
+      : "memory");
+}
+__device__ inline void prefetch_map(const CUtensorMap* tensor) {
+  asm volatile("prefetch.tensormap [%0];" ::"l"(tensor) : "memory");
+}
 // 16 bytes to shared memory, not behind the bulk copies.
 __device__ inline void copy16(uint32_t to, const void* from) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
+}
+// The same for the first `bytes` of them, and zeros.
+__device__ inline void copy16(uint32_t to, const void* from, int bytes) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes)
+               : "memory");
 }
 // Arrives when what this thread copied and stored is there.
 __device__ inline void arrive_with_copies(uint32_t barrier) {
@@ -70,6 +86,11 @@ __device__ inline void store_shared16(uint32_t to, T v) {
 }
 __device__ inline void barriers_ready() {
   asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+// Before what this thread knows to be in shared memory, by whatever kind of store, is read by bulk
+// copies or warpgroup products.
+__device__ inline void shared_stores_done() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 __device__ inline void launch_dependents() {

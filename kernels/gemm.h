@@ -23,8 +23,9 @@ class TuneCache;  // kernels/base/tune_cache.h
 // multiple of 16 bytes, or an activation other than none and relu, y has it too. A NaN may become 0
 // under relu. Under Sums::batch_invariant a row of y has the same bits in any batch of x: the first
 // call of a shape that was not tuned finds out how, which takes memory, time and a synchronisation,
-// and is an Error while a graph is captured. (The shape is w's, with the dtypes, the epilogue and
-// the alignment of the rows.)
+// and is an Error while a graph is captured. With Launches::overlapping w may be read before what
+// was enqueued before has ended: it is not what that writes. (The shape is w's, with the dtypes,
+// the epilogue and the alignment of the rows.)
 void gemm(const Tensor& x, const Tensor& w, const Epilogue& epilogue, Tensor y, ExecContext& ctx);
 
 // What gemm() will be called with: as much of it as matters for its speed.

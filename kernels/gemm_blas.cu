@@ -3,6 +3,7 @@
 #include <optional>
 
 #include "kernels/gemm_blas.cuh"
+#include "kernels/gemm_stream_cuda.h"
 
 namespace sparsellm {
 namespace {
@@ -153,7 +154,9 @@ std::vector<GemmPlan> heuristic_plans(const CudaContext::State& cuda, const Gemm
   }
   for (int i = 0; i < found; ++i) {
     if (results[i].state == CUBLAS_STATUS_SUCCESS) {
-      plans.push_back({.algorithm = results[i].algo});
+      GemmPlan plan;
+      plan.algorithm = results[i].algo;
+      plans.push_back(plan);
     }
   }
   return plans;
@@ -168,6 +171,9 @@ GemmPlan heuristic_plan(const CudaContext::State& cuda, const GemmOperands& oper
 
 bool is_possible(const CudaContext::State& cuda, const GemmOperands& operands,
                  const GemmPlan& plan) {
+  if (plan.stream) {
+    return gemm_stream_takes(cuda, operands);
+  }
   Description description(operands);
   cublasLtMatmulHeuristicResult_t result{};
   const cublasStatus_t status =
@@ -200,6 +206,10 @@ std::optional<GemmPlan> with_k_splits(GemmPlan plan, int32_t splits) {
 }
 
 cublasStatus_t enqueue_gemm(const GemmOperands& operands, const GemmPlan& plan, ExecContext& ctx) {
+  if (plan.stream) {
+    gemm_stream_cuda(operands, *plan.stream, ctx);
+    return CUBLAS_STATUS_SUCCESS;
+  }
   const int64_t tokens = operands.x.size(0);
   if (plan.calls == TokenCalls::each && tokens > 1) {
     GemmPlan plan_of_one = plan;

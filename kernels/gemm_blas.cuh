@@ -28,7 +28,10 @@ struct GemmOperands {
 // Whether one call computes all tokens, or one call each.
 enum class TokenCalls : uint8_t { one, each };
 
+enum class StreamMemory : uint8_t;  // kernels/gemm_stream_cuda.h
+
 struct GemmPlan {
+  std::optional<StreamMemory> stream;  // by gemm_stream_cuda() instead of cuBLASLt
   cublasLtMatmulAlgo_t algorithm{};
   TokenCalls calls = TokenCalls::one;
 };
@@ -50,13 +53,13 @@ std::vector<GemmPlan> heuristic_plans(const CudaContext::State& cuda, const Gemm
 // The first of them. Throws Error if there is none.
 GemmPlan heuristic_plan(const CudaContext::State& cuda, const GemmOperands& operands);
 
-// Whether cuBLASLt can run the plan on these operands in its workspace, without adding partial sums
-// in another dtype than f32.
+// Whether the plan can run on these operands: cuBLASLt in its workspace, without adding partial
+// sums in another dtype than f32.
 bool is_possible(const CudaContext::State& cuda, const GemmOperands& operands,
                  const GemmPlan& plan);
 
-// The number of parts that K is split into is one of the settings of an algorithm; not every
-// algorithm has it.
+// The number of parts that K is split into is one of the settings of an algorithm of cuBLASLt; not
+// every algorithm has it.
 int32_t k_splits(const GemmPlan& plan);
 std::optional<GemmPlan> with_k_splits(GemmPlan plan, int32_t splits);
 

@@ -6,6 +6,7 @@
 
 #include "kernels/base/buffer.h"
 #include "kernels/gemm_measure.cuh"
+#include "kernels/gemm_stream_cuda.h"
 #include "kernels/gemm_tuning.cuh"
 
 namespace sparsellm {
@@ -41,6 +42,26 @@ void add_splits(const CudaContext::State& cuda, const GemmOperands& operands,
       if (plan && is_possible(cuda, operands, *plan)) {
         add_new(*plan, plans);
       }
+    }
+  }
+}
+
+// What cuBLASLt proposes for eight tokens may be faster for fewer than what it proposes for those.
+void add_proposals_for_eight(const CudaContext::State& cuda, const GemmOperands& operands,
+                             std::vector<GemmPlan>& plans) {
+  constexpr int64_t kTokens = 8;
+  if (operands.x.size(0) >= kTokens) {
+    return;
+  }
+  const auto of_eight = [](const Tensor& x) {  // which nobody reads
+    return Tensor(x.raw(), x.dtype(), {kTokens, x.row_stride()}, x.device()).columns(0, x.size(1));
+  };
+  GemmOperands eight = operands;
+  eight.x = of_eight(operands.x);
+  eight.y = of_eight(operands.y);
+  for (const GemmPlan& plan : heuristic_plans(cuda, eight, kMostProposals)) {
+    if (is_possible(cuda, operands, plan)) {
+      add_new(plan, plans);
     }
   }
 }
@@ -208,7 +229,15 @@ MeasuredGemm measure_fastest_plan(const GemmOperands& operands, std::span<const 
                                   ExecContext& ctx) {
   const CudaContext::State& cuda = cuda_state(ctx);
   std::vector<GemmPlan> plans = heuristic_plans(cuda, operands, kMostProposals);
+  add_proposals_for_eight(cuda, operands, plans);
   add_splits(cuda, operands, plans);
+  for (const StreamMemory memory : {StreamMemory::half, StreamMemory::whole}) {
+    GemmPlan plan;
+    plan.stream = memory;
+    if (is_possible(cuda, operands, plan)) {
+      plans.push_back(plan);
+    }
+  }
   Trial trial(operands, weights, ctx);
   MeasuredGemm best{.plan = heuristic_plan(cuda, operands)};
   double best_seconds = kInfinity;
@@ -242,6 +271,9 @@ MeasuredGemm measure_invariant_plan(const GemmOperands& example, std::span<const
 bool is_invariant(const GemmPlan& plan, const GemmOperands& example, ExecContext& ctx) {
   InvarianceTest test(example, ctx);
   const CudaContext::State& cuda = cuda_state(ctx);
+  if (plan.stream) {
+    return false;
+  }
   if (plan.calls == TokenCalls::each) {
     return is_possible(cuda, test.operands(0, 1), plan);
   }

@@ -10,18 +10,25 @@
 #include "kernels/gemm_device.h"
 #include "kernels/gemm_measure.cuh"
 #include "kernels/gemm_plans.cuh"
+#include "kernels/gemm_stream_cuda.h"
 #include "kernels/gemm_tuning.cuh"
 
 namespace sparsellm {
 namespace {
 
 // Rises when a choice of an earlier version of this code may no longer be right.
-constexpr int kCodeVersion = 5;
+constexpr int kCodeVersion = 6;
 
 constexpr std::pair<TokenCalls, std::string_view> kTokenCalls[] = {
     {TokenCalls::one, "one"},
     {TokenCalls::each, "each"},
 };
+
+constexpr std::pair<StreamMemory, std::string_view> kStreams[] = {
+    {StreamMemory::half, "half"},
+    {StreamMemory::whole, "whole"},
+};
+constexpr std::string_view kStream = "stream";
 
 template <class Value, size_t kCount>
 std::string_view name_in(const std::pair<Value, std::string_view> (&names)[kCount], Value value) {
@@ -45,8 +52,12 @@ bool find_in(const std::pair<Value, std::string_view> (&names)[kCount], std::str
   return false;
 }
 
-// "<calls> <four words of the algorithm in hex> <microseconds>"
+// "<calls> <four words of the algorithm in hex> <microseconds>" or "stream <memory> <microseconds>"
 std::string to_text(const MeasuredGemm& gemm) {
+  if (gemm.plan.stream) {
+    return fmt::format("{} {} {:.2f}", kStream, name_in(kStreams, *gemm.plan.stream),
+                       gemm.seconds * 1e6);
+  }
   std::string text = fmt::format("{} ", name_in(kTokenCalls, gemm.plan.calls));
   for (uint64_t word : gemm.plan.algorithm.data) {
     text += fmt::format("{:016x}", word);
@@ -61,6 +72,14 @@ std::optional<GemmPlan> plan_from(const std::string& text) {
   std::string hex;
   words >> calls >> hex;
   GemmPlan plan;
+  if (calls == kStream) {
+    StreamMemory memory{};
+    if (!find_in(kStreams, hex, memory)) {
+      return std::nullopt;
+    }
+    plan.stream = memory;
+    return plan;
+  }
   constexpr size_t kDigits = 16;  // of a word
   if (!words || !find_in(kTokenCalls, calls, plan.calls) ||
       hex.size() != kDigits * std::size(plan.algorithm.data) ||

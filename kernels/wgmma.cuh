@@ -111,4 +111,71 @@ __device__ inline void wgmma(float (&d)[64], const uint32_t (&a)[4], uint32_t b)
 #undef SPARSELLM_WGMMA
 }
 
+// The same with `a` in shared memory too, described as b is.
+template <class T>
+__device__ inline void wgmma(float (&d)[4], uint32_t a, uint32_t b) {
+#define SPARSELLM_WGMMA(TYPE)                                     \
+  asm volatile(                                                   \
+      "{\n.reg .pred p;\n.reg .b64 a, b;\nsetp.ne.b32 p, 1, 0;\n" \
+      "mov.b64 a, {%4, %6};\nmov.b64 b, {%5, %6};\n"              \
+      "wgmma.mma_async.sync.aligned.m64n8k16.f32." TYPE "." TYPE  \
+      " {"                                                        \
+      "%0, %1, %2, %3"                                            \
+      "}, a, b, p, 1, 1, 0, 0;\n}"                                \
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])            \
+      : "r"(a), "r"(b), "n"(kSwizzledBlocks))
+  if constexpr (std::is_same_v<T, __half>) {
+    SPARSELLM_WGMMA("f16");
+  } else {
+    static_assert(std::is_same_v<T, __nv_bfloat16>);
+    SPARSELLM_WGMMA("bf16");
+  }
+#undef SPARSELLM_WGMMA
+}
+
+template <class T>
+__device__ inline void wgmma(float (&d)[8], uint32_t a, uint32_t b) {
+#define SPARSELLM_WGMMA(TYPE)                                                               \
+  asm volatile(                                                                             \
+      "{\n.reg .pred p;\n.reg .b64 a, b;\nsetp.ne.b32 p, 1, 0;\n"                           \
+      "mov.b64 a, {%8, %10};\nmov.b64 b, {%9, %10};\n"                                      \
+      "wgmma.mma_async.sync.aligned.m64n16k16.f32." TYPE "." TYPE                           \
+      " {"                                                                                  \
+      "%0, %1, %2, %3, %4, %5, %6, %7"                                                      \
+      "}, a, b, p, 1, 1, 0, 0;\n}"                                                          \
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), \
+        "+f"(d[7])                                                                          \
+      : "r"(a), "r"(b), "n"(kSwizzledBlocks))
+  if constexpr (std::is_same_v<T, __half>) {
+    SPARSELLM_WGMMA("f16");
+  } else {
+    static_assert(std::is_same_v<T, __nv_bfloat16>);
+    SPARSELLM_WGMMA("bf16");
+  }
+#undef SPARSELLM_WGMMA
+}
+
+template <class T>
+__device__ inline void wgmma(float (&d)[16], uint32_t a, uint32_t b) {
+#define SPARSELLM_WGMMA(TYPE)                                                                   \
+  asm volatile(                                                                                 \
+      "{\n.reg .pred p;\n.reg .b64 a, b;\nsetp.ne.b32 p, 1, 0;\n"                               \
+      "mov.b64 a, {%16, %18};\nmov.b64 b, {%17, %18};\n"                                        \
+      "wgmma.mma_async.sync.aligned.m64n32k16.f32." TYPE "." TYPE                               \
+      " {"                                                                                      \
+      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"                    \
+      "}, a, b, p, 1, 1, 0, 0;\n}"                                                              \
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]),     \
+        "+f"(d[7]), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), \
+        "+f"(d[14]), "+f"(d[15])                                                                \
+      : "r"(a), "r"(b), "n"(kSwizzledBlocks))
+  if constexpr (std::is_same_v<T, __half>) {
+    SPARSELLM_WGMMA("f16");
+  } else {
+    static_assert(std::is_same_v<T, __nv_bfloat16>);
+    SPARSELLM_WGMMA("bf16");
+  }
+#undef SPARSELLM_WGMMA
+}
+
 }  // namespace sparsellm

@@ -90,6 +90,9 @@ void expand_matmul(const ExpandMatmul& how, const Tensor& x, Tensor y, const Epi
   const std::array<Tensor, kStreams> buffers{buffer(), overlapped ? buffer() : Tensor()};
   void* const side_workspace =
       overlapped ? scratch.tensor(DType::f32, {kBlasWords}).raw() : nullptr;
+  // What is expanded is not to be read before that has ended.
+  ExecContext behind = ctx;
+  behind.launches = Launches::ordinary;
   StreamFence begun(*ctx.cuda);  // the workspace is free, and x there
   StreamFence done(*ctx.cuda);
   begun.set();
@@ -106,7 +109,8 @@ void expand_matmul(const ExpandMatmul& how, const Tensor& x, Tensor y, const Epi
     const Tensor dense = buffers[static_cast<size_t>(piece % streams)].rows(0, count);
     how.weight.expand({.begin = begin, .count = count}, dense, ctx);
     const Tensor bias = epilogue.bias.empty() ? Tensor() : epilogue.bias.rows(begin, count);
-    gemm(x, dense, {.bias = bias, .activation = epilogue.activation}, y.columns(begin, count), ctx);
+    gemm(x, dense, {.bias = bias, .activation = epilogue.activation}, y.columns(begin, count),
+         behind);
     if (side) {
       done.set();  // the last time counts
     }

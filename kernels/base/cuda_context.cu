@@ -4,6 +4,13 @@
 #include "kernels/base/cuda_state.cuh"
 
 namespace sparsellm {
+namespace {
+
+// Stands for all kernels of a build.
+__global__ void any_kernel() {}
+
+}  // namespace
+
 CudaContext::CudaContext(Device device) : state_(std::make_unique<State>()) {
   require(device.is_cuda(), "a CUDA context on {}", to_string(device));
   state_->device = device;
@@ -13,8 +20,23 @@ CudaContext::CudaContext(Device device) : state_(std::make_unique<State>()) {
   check_cublas(cublasLtCreate(&state_->blas));
   state_->blas_memory = Buffer(device, kWorkspaceBytes, "the workspace of cuBLAS");
   state_->blas_workspace = state_->blas_memory.data();
+  constexpr int64_t kCounterBytes = State::kCounters * int64_t{sizeof(uint32_t)};
+  state_->counter_memory = Buffer(device, 2 * kCounterBytes, "counters");
+  check_cuda(cudaMemsetAsync(state_->counter_memory.data(), 0, 2 * kCounterBytes, state_->stream));
+  check_cuda(cudaStreamSynchronize(state_->stream));
+  state_->counters = reinterpret_cast<uint32_t*>(state_->counter_memory.data());
+  state_->other_counters = state_->counters + State::kCounters;
   check_cuda(cudaDeviceGetAttribute(&state_->multiprocessors, cudaDevAttrMultiProcessorCount,
                                     device.index));
+  int major = 0;
+  int minor = 0;
+  check_cuda(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device.index));
+  check_cuda(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device.index));
+  state_->compute_capability = 10 * major + minor;
+  cudaFuncAttributes code{};
+  check_cuda(cudaFuncGetAttributes(&code, reinterpret_cast<const void*>(&any_kernel)));
+  constexpr int kWaits = 90;  // code for earlier architectures does not, wherever it runs
+  state_->begins_early = code.ptxVersion >= kWaits;
 }
 
 CudaContext::State::~State() {
@@ -54,9 +76,11 @@ void CudaContext::copy_rows_async(void* destination, int64_t destination_pitch, 
 OnSideStream::OnSideStream(const CudaContext& context, void* workspace)
     : context_(context), own_workspace_(std::exchange(context.state().blas_workspace, workspace)) {
   std::swap(context.state().stream, context.state().other_stream);
+  std::swap(context.state().counters, context.state().other_counters);
 }
 OnSideStream::~OnSideStream() {
   std::swap(context_.state().stream, context_.state().other_stream);
+  std::swap(context_.state().counters, context_.state().other_counters);
   context_.state().blas_workspace = own_workspace_;
 }
 

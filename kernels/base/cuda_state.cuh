@@ -26,7 +26,14 @@ struct CudaContext::State {
   Buffer blas_memory;              // of kWorkspaceBytes
   void* blas_workspace = nullptr;  // as large; of what is enqueued: blas_memory or OnSideStream's
   cudaStream_t other_stream = nullptr;  // what OnSideStream puts in the place of stream, and back
+  // u32 [kCounters], 0 between kernels, which leave them so; one array for each stream.
+  static constexpr int64_t kCounters = 1024;
+  Buffer counter_memory;
+  uint32_t* counters = nullptr;
+  uint32_t* other_counters = nullptr;
   int multiprocessors = 0;
+  int compute_capability = 0;  // 10 * major + minor
+  bool begins_early = false;   // whether the kernels of this build can, on this device
   std::unique_ptr<OpState> gemm_plans;
   std::unique_ptr<OpState> record_plans;
 

@@ -2,6 +2,7 @@
 #include <optional>
 
 #include "kernels/base/cuda_state.cuh"
+#include "kernels/tensor_map.h"
 #include "sparse/tca_bme/record_layout.h"
 #include "sparse/tca_bme/record_wgmma.cuh"
 #include "sparse/tca_bme/record_wgmma_cuda.h"
@@ -17,6 +18,8 @@ using Kernel = void (*)(TileParameters, CUtensorMap);
 using CombineKernel = void (*)(TileParameters);
 
 constexpr int kSharedBytes = 232448;  // that a block may have
+
+constexpr int64_t kAligned = 8;  // elements of 16 bytes
 
 constexpr int kTiles[] = {32, 64, 128, 256};
 
@@ -165,36 +168,6 @@ double cost_of(const Plan& plan, const RecordWgmmaConfig& config, const RecordMa
   return launches * (start + rounds * (units * unit + exchange) + combining);
 }
 
-CUtensorMap tensor_map_of(const RecordMatmulOperands& operands, int64_t first, int64_t tokens,
-                          int64_t columns, int tile) {
-  static const auto encode = [] {
-    void* function = nullptr;
-    cudaDriverEntryPointQueryResult found{};
-    constexpr unsigned kVersion = 12000;
-    check_cuda(cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &function, kVersion,
-                                                cudaEnableDefault, &found));
-    require(found == cudaDriverEntryPointSuccess, "the driver has no cuTensorMapEncodeTiled");
-    return reinterpret_cast<decltype(&cuTensorMapEncodeTiled)>(function);
-  }();
-  CUtensorMap map;
-  const cuuint64_t size[2] = {static_cast<cuuint64_t>(columns), static_cast<cuuint64_t>(tokens)};
-  const int64_t row = tokens == 1 ? ceil_div(columns, 8) * 8 : operands.x_stride;
-  const cuuint64_t stride[1] = {static_cast<cuuint64_t>(row) * 2};
-  const cuuint32_t box[2] = {kUnitColumns, static_cast<cuuint32_t>(tile)};
-  const cuuint32_t step[2] = {1, 1};
-  const CUresult status = encode(
-      &map,
-      operands.dtype == DType::f16 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16
-                                   : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
-      2,
-      const_cast<uint16_t*>(static_cast<const uint16_t*>(operands.x)) + first * operands.x_stride,
-      size, stride, box, step, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
-      CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
-  require(status == CUDA_SUCCESS, "no tensor map of {} x {} elements, rows {} apart: CUDA error {}",
-          tokens, columns, row, static_cast<int>(status));
-  return map;
-}
-
 struct Launch {
   Kernel kernel;
   CombineKernel combine;
@@ -245,7 +218,6 @@ std::string record_wgmma_name(const RecordWgmmaConfig& config) {
 }
 
 bool record_wgmma_takes(const RecordMatmulOperands& operands) {
-  constexpr int64_t kAligned = 8;  // elements of 16 bytes
   return reinterpret_cast<uintptr_t>(operands.x) % 16 == 0 &&
          (operands.tokens == 1 || operands.x_stride % kAligned == 0);
 }
@@ -325,7 +297,14 @@ void record_wgmma_cuda(const RecordMatrix& matrix, const RecordMatmulOperands& o
     p.relu = operands.relu;
     p.rows = static_cast<int>(matrix.rows);
     p.tokens = static_cast<int>(tokens);
-    const CUtensorMap x = tensor_map_of(operands, first, tokens, matrix.columns, config.tile);
+    const int64_t stride =
+        tokens == 1 ? ceil_div(matrix.columns, kAligned) * kAligned : operands.x_stride;
+    const CUtensorMap x =
+        map_rows({.data = static_cast<const uint16_t*>(operands.x) + first * operands.x_stride,
+                  .rows = tokens,
+                  .columns = matrix.columns,
+                  .stride = stride},
+                 config.tile);
     what.token_tiles = static_cast<int>(ceil_div(tokens, config.tile));
     launch(plan, what, x);
   }

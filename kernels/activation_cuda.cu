@@ -9,6 +9,7 @@ namespace {
 template <class T>
 __global__ void activate_kernel(Activation activation, T* x, int64_t stride, int columns) {
   let_next_begin();
+  wait_for_previous();
   T* row = x + blockIdx.x * stride;
   for (int i = elementwise_first(); i < columns; i += elementwise_step()) {
     row[i] = from_f32<T>(activated(activation.kind, activation.threshold, f32_of(row[i])));
@@ -19,6 +20,7 @@ template <class T>
 __global__ void activate_gated_kernel(Activation activation, const T* gate_up, int64_t in_stride,
                                       T* y, int64_t y_stride, int columns) {
   let_next_begin();
+  wait_for_previous();
   const T* gate = gate_up + blockIdx.x * in_stride;
   const T* up = gate + columns;
   for (int i = elementwise_first(); i < columns; i += elementwise_step()) {
@@ -31,7 +33,7 @@ __global__ void activate_gated_kernel(Activation activation, const T* gate_up, i
 
 void activate_cuda(const Activation& activation, Tensor x, ExecContext& ctx) {
   visit_activation(x.dtype(), [&]<class T>(T) {
-    launch(ctx, activate_kernel<T>, elementwise_shape(x.size(0), x.size(1)), activation,
+    launch(ctx, activate_kernel<T>, elementwise_shape(x.size(0), x.size(1), true), activation,
            static_cast<T*>(x.raw()), x.row_stride(), static_cast<int>(x.size(1)));
   });
 }
@@ -39,7 +41,7 @@ void activate_cuda(const Activation& activation, Tensor x, ExecContext& ctx) {
 void activate_gated_cuda(const Activation& activation, const Tensor& gate_up, Tensor y,
                          ExecContext& ctx) {
   visit_activation(y.dtype(), [&]<class T>(T) {
-    launch(ctx, activate_gated_kernel<T>, elementwise_shape(y.size(0), y.size(1)), activation,
+    launch(ctx, activate_gated_kernel<T>, elementwise_shape(y.size(0), y.size(1), true), activation,
            static_cast<const T*>(gate_up.raw()), gate_up.row_stride(), static_cast<T*>(y.raw()),
            y.row_stride(), static_cast<int>(y.size(1)));
   });

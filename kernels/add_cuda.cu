@@ -8,6 +8,7 @@ namespace {
 template <class T>
 __global__ void add_kernel(const T* x, int64_t x_stride, float* y, int64_t y_stride, int columns) {
   let_next_begin();
+  wait_for_previous();
   const T* from = x + blockIdx.x * x_stride;
   float* to = y + blockIdx.x * y_stride;
   for (int i = elementwise_first(); i < columns; i += elementwise_step()) {
@@ -19,7 +20,7 @@ __global__ void add_kernel(const T* x, int64_t x_stride, float* y, int64_t y_str
 
 void add_cuda(const Tensor& x, Tensor y, ExecContext& ctx) {
   visit_activation(x.dtype(), [&]<class T>(T) {
-    launch(ctx, add_kernel<T>, elementwise_shape(x.size(0), x.size(1)),
+    launch(ctx, add_kernel<T>, elementwise_shape(x.size(0), x.size(1), true),
            static_cast<const T*>(x.raw()), x.row_stride(), static_cast<float*>(y.raw()),
            y.row_stride(), static_cast<int>(x.size(1)));
   });

@@ -13,7 +13,7 @@ void attention_prefill_cuda(const Tensor& q, const KvLayer& kv, const PagedBatch
                             float scale, const Tensor& y, ExecContext& ctx);
 
 // batch.decode: one row for each request, split over its keys and values where rows and heads do
-// not fill the GPU (flash-decoding, Dao et al. 2023), with a second reduction of the parts.
+// not fill the GPU (flash-decoding, Dao et al. 2023); the last of the parts adds them up.
 void attention_decode_cuda(const Tensor& q, const KvLayer& kv, const PagedBatch& batch, float scale,
                            const Tensor& y, ExecContext& ctx);
 // The most that it takes from the workspace.

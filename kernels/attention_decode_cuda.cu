@@ -51,11 +51,12 @@ struct Shape {
   float scale;
 };
 
-// What the splits of a row leave for the reduction, [rows, splits, heads]: softmax sums relative
+// What the splits of a row leave for the last of them, [rows, splits, heads]: softmax sums relative
 // to the largest score of the split.
 struct Partials {
-  float* values;  // [.., head_dim]
-  float2* stats;  // largest score, sum of the weights
+  float* values;   // [.., head_dim]
+  float2* stats;   // largest score, sum of the weights
+  uint32_t* left;  // how many have, for every blockIdx.x; 0 before and after
 };
 
 // How the pages of a request are divided among at most `splits` blocks. Each of them but the last
@@ -81,7 +82,8 @@ struct Eight {
 };
 
 __device__ Eight load_eight(const void* from) {
-  const uint4 x = __ldg(static_cast<const uint4*>(from));
+  // Not by the path of what never changes: the kernel may begin before the one that appends.
+  const uint4 x = *static_cast<const uint4*>(from);
   return {{x.x, x.y, x.z, x.w}};
 }
 
@@ -267,6 +269,64 @@ class WarpAttention {
   float sums_[kTiles][4][4] = {};
 };
 
+// Whether all `splits` of a blockIdx.x have left their sums, this block as the last of them.
+__device__ bool is_last_split(uint32_t* left, int splits) {
+  __shared__ bool is_last;
+  __threadfence();  // what each thread has left
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    is_last = atomicAdd(left, 1) == splits - 1;
+    if (is_last) {
+      *left = 0;
+    }
+    __threadfence();
+  }
+  __syncthreads();
+  return is_last;
+}
+
+// By a warp: the sums of the splits of a row and a query head, one after another; the first one's
+// are at `first`. Lane l has four dims from 4 * l on, and in a head of more than 128 four others.
+template <class T>
+__device__ void add_splits(const Partials& partials, int64_t first, int splits, const Shape& shape,
+                           float* factors, T* y) {
+  const int lane = threadIdx.x % kWarpSize;
+  const auto stats_of = [&](int split) {  // of other multiprocessors: not by way of the L1
+    return __ldcg(partials.stats + first + split * shape.heads);
+  };
+  float largest = -INFINITY;
+  for (int s = lane; s < splits; s += kWarpSize) {
+    largest = fmaxf(largest, stats_of(s).x);
+  }
+  for (int distance = kWarpSize / 2; distance > 0; distance /= 2) {
+    largest = fmaxf(largest, __shfl_xor_sync(0xffffffffu, largest, distance));
+  }
+  float weight = 0.0f;
+  for (int s = lane; s < splits; s += kWarpSize) {
+    const float2 stats = stats_of(s);
+    factors[s] = rescale(stats.x, largest);
+    weight += factors[s] * stats.y;
+  }
+  weight = warp_sum(weight);
+  __syncwarp();
+  for (int dim = 4 * lane; dim < shape.head_dim; dim += 4 * kWarpSize) {
+    float sums[4] = {};
+#pragma unroll 8
+    for (int s = 0; s < splits; ++s) {
+      const float4 values = __ldcg(reinterpret_cast<const float4*>(
+          partials.values + (first + s * shape.heads) * shape.head_dim + dim));
+      sums[0] += factors[s] * values.x;
+      sums[1] += factors[s] * values.y;
+      sums[2] += factors[s] * values.z;
+      sums[3] += factors[s] * values.w;
+    }
+    for (int i = 0; i < 4; ++i) {
+      y[dim + i] = from_f32<T>(sums[i] / weight);
+    }
+  }
+  __syncwarp();  // before the factors of another head
+}
+
 // One block of kWarps warps for a request's row, a key/value head with up to kHeadsPerBlock of its
 // query heads (blockIdx.x = (row * kv_heads + kv_head) * pieces + piece) and a range of the
 // request's pages (split blockIdx.y). Its warps take the pages of the range in turn, each with its
@@ -300,13 +360,16 @@ __global__ void __launch_bounds__(kThreads, blocks_per_multiprocessor(kTiles))
   const int splits = gridDim.y;
   const int head_dim = shape.head_dim;
 
+  // The tables of a step, and all pages of keys but the last, are there from the begin.
   const int kv_length = in.kv_length[row];
   const SplitPages pages(kv_length, splits);
   const int begin = blockIdx.y * pages.per_split;
   const int end = min(begin + pages.per_split, pages.total);
-  if (splits > 1 && begin >= end) {
-    return;  // the reduction knows
+  if (blockIdx.y > 0 && begin >= end) {
+    wait_for_previous();
+    return;  // the others know
   }
+  const int used_splits = max(pages.used_splits(), 1);
   const int* table = in.page_table + row * shape.table_stride;
   const int64_t head_elements = static_cast<int64_t>(kTokens) * head_dim;
   const auto offset = [&](int page) {
@@ -316,12 +379,20 @@ __global__ void __launch_bounds__(kThreads, blocks_per_multiprocessor(kTiles))
   WarpAttention<T, kTiles> attention(lane);
   int page = 0;
   int next_page = 0;
-  if (begin + warp < end) {
+  const bool has_page = begin + warp < end;
+  const bool begins_early = begin + warp + 1 < pages.total;
+  if (has_page) {
     page = table[begin + warp];
-    attention.load_keys(in.k_pages + offset(page), head_dim);
   }
   if (begin + warp + kWarps < end) {
     next_page = table[begin + warp + kWarps];
+  }
+  if (has_page && begins_early) {
+    attention.load_keys(in.k_pages + offset(page), head_dim);
+  }
+  wait_for_previous();
+  if (has_page && !begins_early) {
+    attention.load_keys(in.k_pages + offset(page), head_dim);
   }
   for (int i = threadIdx.x; i < kHeadsPerBlock * kDims; i += kThreads) {
     const int head = i / kDims;
@@ -366,65 +437,25 @@ __global__ void __launch_bounds__(kThreads, blocks_per_multiprocessor(kTiles))
       for (int w = 0; w < kWarps; ++w) {
         value += factors[w] * shared_values[w][head][dim];
       }
-      if (splits > 1) {
+      if (used_splits > 1) {
         partials.values[partial * head_dim + dim] = value;
       } else {
         in.y[row * shape.y_stride + (first_head + head) * head_dim + dim] =
             from_f32<T>(kv_length == 0 ? 0.0f : value / weight);
       }
     }
-    if (splits > 1 && lane == 0) {
+    if (used_splits > 1 && lane == 0) {
       partials.stats[partial] = make_float2(largest, weight);
     }
   }
-}
-
-// One warp for a row and a query head (blockIdx.x = row * heads + head) adds up the splits, one
-// after another. Lane l has four dims from 4 * l on, and in a head of more than 128 four others.
-// Splits without a page have left nothing.
-template <class T>
-__global__ void __launch_bounds__(kWarpSize)
-    attention_decode_reduce_kernel(Partials partials, const int* kv_length, int splits, T* y,
-                                   Shape shape) {
-  let_next_begin();
-  __shared__ float shared_factors[kMaxSplits];
-  const int lane = threadIdx.x;
-  const int64_t row = blockIdx.x / shape.heads;
-  const int head = blockIdx.x % shape.heads;
-  const int used = SplitPages(kv_length[row], splits).used_splits();
-  const int64_t first = row * splits * shape.heads + head;
-
-  float largest = -INFINITY;
-  for (int s = lane; s < used; s += kWarpSize) {
-    largest = fmaxf(largest, partials.stats[first + s * shape.heads].x);
+  if (used_splits == 1 || !is_last_split(partials.left + blockIdx.x, used_splits)) {
+    return;
   }
-  for (int distance = kWarpSize / 2; distance > 0; distance /= 2) {
-    largest = fmaxf(largest, __shfl_xor_sync(0xffffffffu, largest, distance));
-  }
-  float weight = 0.0f;
-  for (int s = lane; s < used; s += kWarpSize) {
-    const float2 stats = partials.stats[first + s * shape.heads];
-    shared_factors[s] = rescale(stats.x, largest);
-    weight += shared_factors[s] * stats.y;
-  }
-  weight = warp_sum(weight);
-  __syncwarp();
-
-  for (int dim = 4 * lane; dim < shape.head_dim; dim += 4 * kWarpSize) {
-    float sums[4] = {};
-#pragma unroll 8
-    for (int s = 0; s < used; ++s) {
-      const float4 values = *reinterpret_cast<const float4*>(
-          partials.values + (first + s * shape.heads) * shape.head_dim + dim);
-      sums[0] += shared_factors[s] * values.x;
-      sums[1] += shared_factors[s] * values.y;
-      sums[2] += shared_factors[s] * values.z;
-      sums[3] += shared_factors[s] * values.w;
-    }
-    for (int i = 0; i < 4; ++i) {
-      y[row * shape.y_stride + head * shape.head_dim + dim + i] =
-          from_f32<T>(used == 0 ? 0.0f : sums[i] / weight);
-    }
+  __shared__ float shared_factors[kWarps][kMaxSplits];
+  for (int head = warp; head < heads; head += kWarps) {
+    const int64_t query_head = first_head + head;
+    add_splits(partials, row * splits * shape.heads + query_head, used_splits, shape,
+               shared_factors[warp], in.y + row * shape.y_stride + query_head * head_dim);
   }
 }
 
@@ -452,16 +483,15 @@ void start(const Operands<T>& in, int64_t rows, const Shape& shape, ExecContext&
         scratch.tensor(DType::f32, {parts, shape.heads, shape.head_dim}).data<float>();
     partials.stats =
         static_cast<float2*>(scratch.tensor(DType::f32, {parts, shape.heads, 2}).raw());
+    partials.left = cuda_state(ctx).counters;
+    static_assert(kMaxBlocks / 2 <= CudaContext::State::kCounters);  // with two splits or more
   }
   launch(ctx, attention_decode_kernel<T, kTiles>,
          {.blocks = dim3(static_cast<unsigned>(blocks), static_cast<unsigned>(splits)),
-          .threads = kThreads},
+          .threads = kThreads,
+          .shared_bytes = 0,
+          .early = true},
          in, partials, shape);
-  if (splits > 1) {
-    launch(ctx, attention_decode_reduce_kernel<T>,
-           {.blocks = static_cast<unsigned>(rows * shape.heads), .threads = kWarpSize}, partials,
-           in.kv_length, static_cast<int>(splits), in.y, shape);
-  }
 }
 
 }  // namespace

@@ -71,6 +71,8 @@ __device__ void rotate(Pair<kVector>& pair, const float* cosines, int half) {
 // vectors, which the threads along y share out.
 template <int kVector, class T>
 __global__ void rope_kv_append_kernel(Step<T> step) {
+  let_next_begin();
+  wait_for_previous();
   const int64_t row = blockIdx.x;
   const int position = step.positions[row];
   if (position < 0) {
@@ -150,7 +152,7 @@ void append(const Tensor& cos_sin, const QkvRows& rows, const PagedBatch& batch,
                        .kv_heads = static_cast<int>(kv.k.size(1)),
                        .half = static_cast<int>(half)};
     const int64_t width = vectors ? kVector : 1;
-    const LaunchShape shape = elementwise_shape(batch.tokens(), all_heads * half / width);
+    const LaunchShape shape = elementwise_shape(batch.tokens(), all_heads * half / width, true);
     if (vectors) {
       launch(ctx, rope_kv_append_kernel<kVector, T>, shape, step);
     } else {

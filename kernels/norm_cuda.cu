@@ -51,6 +51,25 @@ __global__ void __launch_bounds__(kMaxThreads) norm_kernel(Norm<T> norm) {
   float* x = norm.x + blockIdx.x * norm.x_stride;
   const int first = static_cast<int>(threadIdx.x) * kWidth;
   const int step = static_cast<int>(blockDim.x) * kWidth;
+  // Parameters do not depend on the kernel before: they are there when it has ended, as far as
+  // there are registers for them.
+  constexpr int kEarly = kParts <= 4 ? kParts : 0;
+  Vector<T, kWidth> weights[kParts];
+  Vector<T, kWidth> biases[kParts];
+  const auto load_parameters = [&](int i) {
+    const int at = first + i * step;
+    if (at < norm.features) {
+      weights[i] = *reinterpret_cast<const Vector<T, kWidth>*>(norm.weight + at);
+      if (norm.bias != nullptr) {
+        biases[i] = *reinterpret_cast<const Vector<T, kWidth>*>(norm.bias + at);
+      }
+    }
+  };
+#pragma unroll
+  for (int i = 0; i < kEarly; ++i) {
+    load_parameters(i);
+  }
+  wait_for_previous();
   float values[kParts][kWidth];
   float sum = 0.0f;
 #pragma unroll
@@ -87,15 +106,13 @@ __global__ void __launch_bounds__(kMaxThreads) norm_kernel(Norm<T> norm) {
 #pragma unroll
   for (int i = 0; i < kParts; ++i) {
     const int at = first + i * step;
+    if (i >= kEarly) {
+      load_parameters(i);
+    }
     if (at < norm.features) {
-      float weight[kWidth];
-      float bias[kWidth] = {};
-      load_vector(norm.weight + at, weight);
-      if (norm.bias != nullptr) {
-        load_vector(norm.bias + at, bias);
-      }
       for (int j = 0; j < kWidth; ++j) {
-        values[i][j] = (values[i][j] - mean) * scale * weight[j] + bias[j];
+        const float bias = norm.bias == nullptr ? 0.0f : f32_of(biases[i].elements[j]);
+        values[i][j] = (values[i][j] - mean) * scale * f32_of(weights[i].elements[j]) + bias;
       }
       store_vector(values[i], norm.y + blockIdx.x * norm.y_stride + at);
     }
@@ -113,7 +130,9 @@ void start(const Norm<T>& norm, int64_t rows, int64_t vector, ExecContext& ctx) 
   const int64_t threads =
       std::clamp<int64_t>((vectors + kWarpSize - 1) / kWarpSize * kWarpSize, 128, kMaxThreads);
   const LaunchShape shape{.blocks = static_cast<unsigned>(rows),
-                          .threads = static_cast<unsigned>(threads)};
+                          .threads = static_cast<unsigned>(threads),
+                          .shared_bytes = 0,
+                          .early = true};
   const int64_t parts = (vectors + threads - 1) / threads;
   if (vector == 1) {
     require(parts <= 32, "norm: {} features are more than {}", norm.features, 32 * kMaxThreads);

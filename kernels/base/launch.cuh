@@ -14,10 +14,20 @@ __device__ inline void let_next_begin() {
 #endif
 }
 
+// Waits for the results of the kernels before. Each block of a kernel that is launched to begin
+// early does so, whatever it has to do, before it writes anything or reads what they write: who
+// waits for one kernel of a chain has then waited for all before it.
+__device__ inline void wait_for_previous() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
 struct LaunchShape {
   dim3 blocks;
   dim3 threads;
   size_t shared_bytes = 0;
+  bool early = false;  // the kernel waits for the previous one by itself
 };
 
 // The one way to start a kernel: on the context's stream, with its error checked. Nothing is
@@ -33,6 +43,12 @@ void launch(const ExecContext& ctx, void (*kernel)(Parameters...), const LaunchS
   config.blockDim = shape.threads;
   config.dynamicSmemBytes = shape.shared_bytes;
   config.stream = cuda_state(ctx).stream;
+  cudaLaunchAttribute early{};
+  early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  early.val.programmaticStreamSerializationAllowed = 1;
+  config.attrs = &early;
+  config.numAttrs =
+      shape.early && cuda_state(ctx).begins_early && ctx.launches == Launches::overlapping ? 1 : 0;
   check_cuda(cudaLaunchKernelEx(&config, kernel, std::forward<Arguments>(arguments)...));
 }
 

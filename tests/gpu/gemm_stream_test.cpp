@@ -106,6 +106,20 @@ TEST_P(GemmStream, AnyShape) {
   }
 }
 
+// For tools that take long with each launch: all tiles, and row blocks that blocks share.
+TEST_P(GemmStream, FewProducts) {
+  for (const int64_t tokens : {3, 12, 30}) {
+    const GuardedTensor w = on_gpu(200, 1032);
+    const GuardedTensor x = on_gpu(tokens, 1032);
+    const GuardedTensor y = result(tokens, 200);
+    const GemmOperands operands{.x = x.view(), .w = w.view(), .bias = {}, .y = y.view()};
+    for (const StreamMemory memory : kMemories) {
+      gemm_stream_cuda(operands, memory, gpu->exec);
+      expect_right(operands);
+    }
+  }
+}
+
 // All multiprocessors, and row blocks that several of them share.
 TEST_P(GemmStream, LargeShapesAlwaysGiveTheSameBits) {
   for (const auto& [out, in] :

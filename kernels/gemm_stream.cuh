@@ -22,9 +22,10 @@ constexpr int kThreads = kComputeThreads + 64;
 constexpr int kMostSlots = 32;
 
 // w is cut into row blocks, and these into steps of kRows x kColumns. Of the steps, one row block
-// after the other, thread blocks have equal shares: what two or more of them have of a row block in
-// common goes through `partials` to the one that has its begin, which adds it in the order of the
-// columns (Stream-K, Osama et al. 2023).
+// after the other, thread blocks have equal shares (Stream-K, Osama et al. 2023). What two or more
+// of them have of a row block in common goes through `partials` to the one that has its end. Each
+// begins with the last of its steps' row blocks: it waits for none but those before it, long after
+// they have left what they had.
 struct Parameters {
   const void* x;
   int64_t x_stride;
@@ -114,17 +115,19 @@ struct Stream {
     barriers_ready();
   }
 
+  // The last one first; columns in their order.
   template <class Body>
   __device__ void for_segments(Body&& body) const {
-    const int last = first_step(p, blockIdx.x + 1);
-    for (int at = first_step(p, blockIdx.x); at < last;) {
-      const int row_block = at / p.steps;
-      const int begin = at - row_block * p.steps;
-      const int end = min(p.steps, begin + last - at);
-      body(Segment{row_block, begin, end});
-      at += end - begin;
+    const int first = first_step(p, blockIdx.x);
+    for (int rest = first_step(p, blockIdx.x + 1); rest > first;) {
+      const int row_block = (rest - 1) / p.steps;
+      const int base = row_block * p.steps;
+      const int begin = max(first, base);
+      body(Segment{row_block, begin - base, rest - base});
+      rest = begin;
     }
   }
+
   // By one thread. w does not depend on the launch before.
   __device__ void load_weights(const CUtensorMap& map) const {
     const uint64_t policy = evict_first();
@@ -227,10 +230,10 @@ struct Stream {
   }
 
   __device__ void finish(const Segment& segment, Sums& sums) const {
-    if (segment.begin > 0) {
+    if (segment.end < p.steps) {
       leave(sums);
     } else {
-      collect(sums, p.steps - segment.end);
+      collect(sums, segment.begin);
       store(sums, segment.row_block);
     }
   }
@@ -248,7 +251,7 @@ struct Stream {
   __device__ float* partial_of(int block) const {
     return p.partials + int64_t{block} * kPartial + threadIdx.x;
   }
-  // For the block that has the begin of the row block.
+  // For the block that has the end of the row block.
   __device__ void leave(Sums& sums) const {
     float* const to = partial_of(blockIdx.x);
     for_all(sums, [&](float& sum, int at) { __stcg(to + at, sum); });
@@ -258,9 +261,9 @@ struct Stream {
       set_arrived(p.arrivals + blockIdx.x);
     }
   }
-  // What the blocks behind this one have of its last row block.
+  // What the blocks before this one have of its first row block, the nearest first.
   __device__ void collect(Sums& sums, int missing) const {
-    for (int block = blockIdx.x + 1; missing > 0; ++block) {
+    for (int block = static_cast<int>(blockIdx.x) - 1; missing > 0; --block) {
       missing -= first_step(p, block + 1) - first_step(p, block);
       if (threadIdx.x == 0) {
         wait_arrived(p.arrivals + block);
@@ -290,7 +293,7 @@ struct Stream {
           const float sum = sums[m][i / 2 * 4 + half * 2 + i % 2] + bias;
           if (token < p.tokens) {
             static_cast<Y*>(p.y)[token * p.y_stride + row] =
-                from_f32<Y>(p.relu ? fmaxf(sum, 0.0f) : sum);
+                from_f32<Y>(p.relu && sum < 0.0f ? 0.0f : sum);  // NaN stays
           }
         }
       }

@@ -18,7 +18,7 @@ bool gemm_stream_takes(const CudaContext::State& cuda, const GemmOperands& opera
 
 // Throws Error for what it does not take. Sums are taken in f32, in an order that depends on the
 // shapes and the device alone. With Launches::overlapping, w is read before what was enqueued
-// before has ended.
+// before has ended. Thread blocks wait for those of a lower number, which began before them.
 void gemm_stream_cuda(const GemmOperands& operands, StreamMemory memory, const ExecContext& ctx);
 
 }  // namespace sparsellm

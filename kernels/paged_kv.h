@@ -30,6 +30,10 @@ struct PagedBatch {
   Tensor positions;    // i32 [tokens]
   // Each request has exactly one row, so that row r is request r's. On CUDA rows may then be
   // padding (position -1, kv_length 0): they are stored nowhere and their results are 0.
+  // With Launches::overlapping, what is enqueued between the last ordinary launch and attention()
+  // appends no token but these; kv_length and page_table are there before it. (Attention reads
+  // them, and all keys but those of a request's last page, before the kernels before it have
+  // ended.)
   bool decode = false;
 
   int64_t tokens() const { return positions.size(0); }

@@ -21,7 +21,8 @@ enum class Sums : uint8_t {
 // that one's results (programmatic dependent launch).
 enum class Launches : uint8_t {
   overlapping,  // kernels that can do so
-  ordinary,     // none, for measurements of a kernel by itself
+  ordinary,     // none: for what has just been computed where an op expects what was always there,
+                // and for measurements of a kernel by itself
 };
 
 // What an op needs to run, passed down as the last argument: the device, scratch memory, and the

@@ -25,10 +25,9 @@ constexpr float kWeightExponent = 15.0f;
 static_assert(kTokens == 16, "a page is the k dimension of an mma");
 
 // Blocks that fit a multiprocessor by their registers without spilling (but 16 bytes of a thread at
-// head_dim 256); a split launch aims at as
-// many. Each warp has one to two operands of a page in flight (2 KiB each for k and v at head_dim
-// 64, 4 KiB at 128, 8 KiB at 256), so that a multiprocessor has about 50 KiB or more: what covers
-// the latency of the memory at its bandwidth.
+// head_dim 256); a split launch aims at as many. Each warp has one to two operands of a page in
+// flight (2 KiB each for k and v at head_dim 64, 4 KiB at 128, 8 KiB at 256), so that a
+// multiprocessor has about 50 KiB or more: what covers the latency of the memory at its bandwidth.
 constexpr int blocks_per_multiprocessor(int tiles) { return tiles == 1 ? 4 : tiles == 2 ? 3 : 2; }
 
 template <class T>

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Measures the tables of the README on a GPU: tests/gpu/bench.sh SECTION [BUILD [NAME ...] [ARGUMENT ...]]
-#   dense     decoding with dense weights: OPT-13B, Llama-2-7B, OPT-30B; batches of 1 to 64
+#   dense     decoding with dense weights: Llama-2-7B, -13B, 3.1-8B, OPT-13B, -30B; batches of 1 to 64
 #   large     OPT-66B, one request, and 64 that do not fit
+#   attention attention alone, by requests and tokens
 #   breakdown where the time of a step goes, OPT-30B
 #   kernel    matrix products in OPT-30B's shapes, dense and with cuSPARSE
 #   tca_bme   the same by bitmap weights, in shapes of OPT and Llama, by sparsity and tokens; NAME is
@@ -57,13 +58,16 @@ decode() {
 
 case $section in
   dense)
-    for model in opt-13b llama-2-7b opt-30b; do
+    for model in llama-2-7b llama-3.1-8b llama-2-13b opt-13b opt-30b; do
       decode "$model" --batch 1,8,16,32,64 "$@"
     done
     ;;
   large)
     decode opt-66b --batch 1 "$@"
     decode opt-66b --batch 64 "$@"
+    ;;
+  attention)
+    "$bench" attention --requests 1,8,64 --context 128,512,2048,8192 "$@"
     ;;
   breakdown)
     decode opt-30b --batch 1,8,64 --breakdown "$@"
@@ -132,7 +136,7 @@ case $section in
     done
     ;;
   *)
-    echo "usage: tests/gpu/bench.sh dense|large|breakdown|kernel|tca_bme|ablation|shards|serving|load|trace [BUILD [NAME ...] [ARGUMENT ...]]" >&2
+    echo "usage: tests/gpu/bench.sh dense|large|attention|breakdown|kernel|tca_bme|ablation|shards|serving|load|trace [BUILD [NAME ...] [ARGUMENT ...]]" >&2
     exit 2
     ;;
 esac

@@ -154,9 +154,7 @@ std::vector<GemmPlan> heuristic_plans(const CudaContext::State& cuda, const Gemm
   }
   for (int i = 0; i < found; ++i) {
     if (results[i].state == CUBLAS_STATUS_SUCCESS) {
-      GemmPlan plan;
-      plan.algorithm = results[i].algo;
-      plans.push_back(plan);
+      plans.push_back({.stream = {}, .algorithm = results[i].algo});
     }
   }
   return plans;

@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "kernels/base/launch.cuh"
 #include "kernels/gemm_stream.cuh"
 #include "kernels/gemm_stream_cuda.h"
 #include "kernels/tensor_map.h"
@@ -31,6 +32,8 @@ struct Tile {
 template <class T, class Y, int N, int M, int K>
 Tile tile() {
   using S = Stream<T, Y, N, M, K>;
+  static_assert(CudaContext::State::kCounters * S::kPartial * int64_t{sizeof(float)} <=
+                CudaContext::kWorkspaceBytes);  // the parts of all thread blocks
   return {.kernel = &gemm_stream::gemm_stream_kernel<T, Y, N, M, K>,
           .tokens = N,
           .rows = S::kRows,
@@ -80,10 +83,6 @@ void gemm_stream_cuda(const GemmOperands& operands, StreamMemory memory, const E
   const int64_t blocks =
       std::clamp<int64_t>(all_steps / kLeastSteps, 1,
                           std::min<int64_t>(cuda.multiprocessors, CudaContext::State::kCounters));
-  const int64_t partial_bytes =
-      blocks * tile.rows * tile.tokens * static_cast<int64_t>(sizeof(float));
-  require(partial_bytes <= CudaContext::kWorkspaceBytes,
-          "gemm: no room for the parts of {} thread blocks", blocks);
 
   const int blocks_at_once = memory == StreamMemory::half ? 2 : 1;
   const int ring_bytes = kMultiprocessorBytes / blocks_at_once - kReservedBytes - kStaticBytes -
@@ -107,20 +106,15 @@ void gemm_stream_cuda(const GemmOperands& operands, StreamMemory memory, const E
   check_cuda(cudaFuncSetAttribute(reinterpret_cast<const void*>(tile.kernel),
                                   cudaFuncAttributeMaxDynamicSharedMemorySize,
                                   kMultiprocessorBytes - kReservedBytes - kStaticBytes));
-  cudaLaunchAttribute early{};
-  early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  early.val.programmaticStreamSerializationAllowed = 1;
-  cudaLaunchConfig_t config{};
-  config.gridDim = dim3(static_cast<unsigned>(blocks));
-  config.blockDim = dim3(gemm_stream::kThreads);
-  config.dynamicSmemBytes = static_cast<size_t>(shared_bytes);
-  config.stream = cuda.stream;
-  config.attrs = &early;
-  config.numAttrs = ctx.launches == Launches::overlapping ? 1 : 0;
   const CUtensorMap map =
       map_rows({.data = w.raw(), .rows = w.size(0), .columns = w.size(1), .stride = w.row_stride()},
                tile.rows);
-  check_cuda(cudaLaunchKernelEx(&config, tile.kernel, p, map));
+  launch(ctx, tile.kernel,
+         {.blocks = static_cast<unsigned>(blocks),
+          .threads = gemm_stream::kThreads,
+          .shared_bytes = static_cast<size_t>(shared_bytes),
+          .early = true},
+         p, map);
 }
 
 }  // namespace sparsellm

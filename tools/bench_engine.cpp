@@ -56,6 +56,7 @@ Engine load_bench_engine(const BenchModelArgs& args, const BenchEngineSize& size
                          spdlog::logger& log) {
   EngineOptions options;
   options.max_requests = size.max_requests;
+  options.step_tokens = size.step_tokens;
   if (size.prompt > 0) {
     const int64_t prompts = checked_mul(size.max_requests, size.prompt, "tokens of all prompts");
     options.step_tokens = std::min(options.step_tokens, prompts);

@@ -33,10 +33,12 @@ RandomWeights random_weights(const BenchModelArgs& args, const EngineOptions& op
 struct BenchEngineSize {
   int64_t max_requests = 0;  // at a time
   int64_t prompt = 0;        // tokens of a request's, at most; 0: any number
-  int64_t context_size = 0;  // tokens of a request
-  bool traces = false;       // EngineOptions::traces
+  int64_t step_tokens = EngineOptions().step_tokens;  // computed in one step, at most
+  int64_t context_size = 0;                           // tokens of a request
+  bool traces = false;                                // EngineOptions::traces
 };
-// Without a tokenizer. Its steps are no larger than what computes all prompts in one.
+// Without a tokenizer. Its steps are no larger than what computes all prompts in one, and have room
+// for one token of each request.
 Engine load_bench_engine(const BenchModelArgs& args, const BenchEngineSize& size,
                          spdlog::logger& log);
 

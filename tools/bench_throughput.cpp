@@ -63,7 +63,7 @@ struct Run {
 // What is done once at the first steps of a batch size is done before anything is measured: all of
 // its requests are in the decode phase at a time.
 int64_t warm_up_tokens(const ThroughputOptions& options, int64_t batch) {
-  const int64_t prefill_steps = batch * options.prompt / EngineOptions().step_tokens + 1;
+  const int64_t prefill_steps = batch * options.prompt / options.step_tokens + 1;
   return std::min(options.output, 15 + prefill_steps);
 }
 

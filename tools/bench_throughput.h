@@ -18,8 +18,9 @@ using StepBreakdown = std::vector<std::pair<std::string, double>>;
 // step: the protocol of Flash-LLM (Xia et al. 2024, section 6.3).
 struct ThroughputOptions {
   std::vector<int64_t> batches{1, 8, 16, 32, 64};
-  int64_t prompt = 64;          // random tokens
-  int64_t output = 512;         // tokens generated for each prompt, greedily, EOS excluded
+  int64_t prompt = 64;   // random tokens
+  int64_t output = 512;  // tokens generated for each prompt, greedily, EOS excluded
+  int64_t step_tokens = EngineOptions().step_tokens;  // that `load` gives an engine
   int64_t repeats = 3;          // measured runs of a batch, after a short one that is not
   uint64_t seed = 0;            // of the prompts
   int64_t gpus = 1;             // that the model is spread over

@@ -63,6 +63,7 @@ struct ThroughputArgs {
   OutputArgs output;
   std::vector<int64_t> batches = ThroughputOptions().batches;
   LengthRange prompt{64, 64};
+  int64_t step_tokens = ThroughputOptions().step_tokens;
   int64_t repeats = ThroughputOptions().repeats;
   bool breakdown = false;
   std::optional<double> arrival_rate;
@@ -150,6 +151,11 @@ CLI::App* add_throughput(CLI::App& app, ThroughputArgs& args) {
           [&args](const std::string& text) { args.prompt = parse_length_range("--prompt", text); },
           "Random tokens of a prompt; with --arrivals also a range, such as 32:512 [64]")
       ->type_name("TOKENS");
+  command
+      ->add_option("--step-tokens", args.step_tokens,
+                   "Tokens computed in one step at most: chunks of prompts")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 20))
+      ->capture_default_str();
   add_output_args(*command, args.output, OutputTokens::yes);
   CLI::Option* const repeat =
       command->add_option("--repeat", args.repeats, "Measured runs of a batch, after a warm-up")
@@ -416,6 +422,7 @@ void measure_batches(const ThroughputArgs& args, const LengthRange& output, Envi
   options.batches = args.batches;
   options.prompt = fixed_length("--prompt", args.prompt);
   options.output = fixed_length("--output", output);
+  options.step_tokens = args.step_tokens;
   options.repeats = args.repeats;
   options.seed = args.model.seed;
   const Device device = parse_device(args.model.model.device);
@@ -431,6 +438,7 @@ void measure_batches(const ThroughputArgs& args, const LengthRange& output, Envi
     return load_bench_engine(args.model,
                              {.max_requests = max_requests,
                               .prompt = options.prompt,
+                              .step_tokens = options.step_tokens,
                               .context_size = options.prompt + options.output,
                               .traces = args.breakdown},
                              log);
@@ -448,6 +456,7 @@ void serve_arrivals(const ThroughputArgs& args, ArrivalOptions options, int64_t 
   Engine engine = load_bench_engine(args.model,
                                     {.max_requests = most,
                                      .prompt = options.prompt.max,
+                                     .step_tokens = args.step_tokens,
                                      .context_size = options.prompt.max + options.output.max},
                                     log);
   BenchProgress progress("serving", "requests", !args.model.model.quiet);

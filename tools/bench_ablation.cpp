@@ -103,7 +103,8 @@ class AblationBench {
     result.us = product.us;
     result.encoded_bytes = contender.bytes();
     result.read_gb_per_s = static_cast<double>(contender.bytes()) / product.us.median * 1e-3;
-    const std::optional<double> dense = baseline_.best_us(result.out, result.in, result.tokens);
+    const std::optional<double> dense =
+        baseline_.best_us(result.out, result.in, result.tokens, Launches::ordinary);
     result.speedup = dense ? *dense / product.us.median : 0.0;
   }
 

@@ -45,7 +45,7 @@ class KernelBench {
 
   std::vector<KernelResult> run() {
     for (const auto& shape : options_.shapes) {
-      best_dense_.clear();
+      baselines_ = {};
       for (const double sparsity : options_.sparsities) {
         bench_dense(shape, sparsity);
       }
@@ -59,6 +59,12 @@ class KernelBench {
  private:
   using Shape = std::pair<int64_t, int64_t>;
   using Results = std::vector<KernelResult>;  // of one format, by number of tokens
+  using Times = std::map<int64_t, double>;    // us, by tokens
+
+  struct Baselines {
+    Times ordinary;
+    Times overlapping;
+  };
 
   struct Weight {
     OwnedTensor values;
@@ -69,20 +75,26 @@ class KernelBench {
     std::string problem;
     const std::unique_ptr<Weight> weight = make_weight(shape, sparsity, problem);
     std::vector<Results> all;
-    std::map<int64_t, double> fastest_library;  // us, by tokens
+    Times libraries;
     for (const std::string_view format : dense_contenders(options_.device)) {
+      const bool is_library = format != dense_format().name();
       all.push_back(bench(shape, sparsity, format, weight.get(), problem));
       for (const KernelResult& result : all.back()) {
-        if (result.verified) {
-          keep_least(best_dense_, result.tokens, result.us.median);
-          if (format != dense_format().name()) {
-            keep_least(fastest_library, result.tokens, result.us.median);
-          }
+        if (!result.verified) {
+          continue;
+        }
+        const Spread& overlapped = result.overlapped_us.value_or(result.us);
+        keep_least(baselines_.overlapping, result.tokens, overlapped.median);
+        if (is_library || !options_.device.is_cuda()) {
+          keep_least(baselines_.ordinary, result.tokens, result.us.median);
+        }
+        if (is_library) {
+          keep_least(libraries, result.tokens, result.us.median);
         }
       }
     }
     for (Results& results : all) {
-      deliver(std::move(results), fastest_library);
+      deliver(std::move(results), {.ordinary = libraries, .overlapping = libraries});
     }
   }
 
@@ -93,7 +105,7 @@ class KernelBench {
     std::string problem;
     const std::unique_ptr<Weight> weight = make_weight(shape, sparsity, problem);
     for (const std::string& format : sparse_) {
-      deliver(bench(shape, sparsity, format, weight.get(), problem), best_dense_);
+      deliver(bench(shape, sparsity, format, weight.get(), problem), baselines_);
     }
   }
 
@@ -173,17 +185,20 @@ class KernelBench {
                     static_cast<double>(result.tokens) / seconds * 1e-12;
   }
 
-  void deliver(Results results, const std::map<int64_t, double>& baselines) {
+  static double time_of(const Times& times, int64_t tokens) {
+    const auto known = times.find(tokens);
+    return known != times.end() ? known->second : 0.0;
+  }
+
+  void deliver(Results results, const Baselines& baselines) {
     for (KernelResult& result : results) {
-      const auto baseline = baselines.find(result.tokens);
-      if (baseline != baselines.end()) {
-        result.baseline_us = baseline->second;
-        if (result.verified) {
-          result.speedup = baseline->second / result.us.median;
-        }
-        if (result.overlapped_us) {
-          result.overlapped_speedup = baseline->second / result.overlapped_us->median;
-        }
+      result.baseline_us = time_of(baselines.ordinary, result.tokens);
+      result.overlapped_baseline_us = time_of(baselines.overlapping, result.tokens);
+      if (result.verified) {
+        result.speedup = result.baseline_us / result.us.median;
+      }
+      if (result.overlapped_us) {
+        result.overlapped_speedup = result.overlapped_baseline_us / result.overlapped_us->median;
       }
       on_result_(result);
       results_.push_back(std::move(result));
@@ -193,8 +208,8 @@ class KernelBench {
   const KernelBenchOptions& options_;
   const std::function<void(const KernelResult&)>& on_result_;
   ProductMeter meter_;
-  std::vector<std::string> sparse_;       // formats
-  std::map<int64_t, double> best_dense_;  // us, of the shape at hand, by tokens
+  std::vector<std::string> sparse_;  // formats
+  Baselines baselines_;              // of sparse formats, for the shape at hand
   std::vector<KernelResult> results_;
 };
 

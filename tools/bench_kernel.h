@@ -37,20 +37,23 @@ struct KernelResult {
   int64_t in = 0;
   int64_t tokens = 0;
   double sparsity = 0.0;
-  std::string format;                     // also "cublas", "cublaslt", "cusparse"
-  std::string algorithm;                  // the fastest of a library's; the plan of a format,
-                                          // which may be another with overlapping launches
-  Spread us;                              // with ordinary launches, as all figures but the next
-  std::optional<Spread> overlapped_us;    // with launches as the engine has them, if they differ
-  int64_t encoded_bytes = 0;              // of the weight that a product reads
-  double fraction_of_dense = 0.0;         // encoded_bytes / 2 * out * in
-  double read_gb_per_s = 0.0;             // encoded_bytes / median, in 10^9 bytes
+  std::string format;                   // also "cublas", "cublaslt", "cusparse"
+  std::string algorithm;                // the fastest of a library's; the plan of a format,
+                                        // which may be another with overlapping launches
+  Spread us;                            // with ordinary launches, as all figures but the next
+  std::optional<Spread> overlapped_us;  // with launches as the engine has them, if they may differ
+  int64_t encoded_bytes = 0;            // of the weight that a product reads
+  double fraction_of_dense = 0.0;       // encoded_bytes / 2 * out * in
+  double read_gb_per_s = 0.0;           // encoded_bytes / median, in 10^9 bytes
   double fraction_of_read_ceiling = 0.0;  // of measure_read_bandwidth for so many bytes, same run
   double tflops = 0.0;                    // 2 * out * in * tokens / median: zeros count
-  // What the speed-ups are over, 0 if there is nothing. Of a sparse format, cuSPARSE's too: the
-  // fastest of all that is dense for this shape and these tokens, whatever the sparsity. Of what is
-  // dense: the faster of cuBLAS and cuBLASLt, same operands.
+  // What the speed-ups are over, 0 if there is nothing. Of a sparse format, cuSPARSE's too, for
+  // this shape and these tokens, whatever the sparsity: with ordinary launches the faster of cuBLAS
+  // and cuBLASLt (on the CPU, the engine's dense products), with overlapping ones the fastest of
+  // all that is dense, the engine's own launched so too. Of what is dense: the faster of cuBLAS and
+  // cuBLASLt, same operands.
   double baseline_us = 0.0;
+  double overlapped_baseline_us = 0.0;
   double speedup = 0.0;
   double overlapped_speedup = 0.0;
   bool verified = false;

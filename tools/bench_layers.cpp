@@ -121,7 +121,10 @@ class LayerBench {
       result.verified = product.verified;
       const bool overlapped = product.overlapped.has_value();
       result.us = product.verified ? product.overlapped.value_or(product.us) : Spread{};
-      result.dense_us = baseline_.best_us(result.out, result.in, tokens).value_or(0.0);
+      result.dense_us = baseline_
+                            .best_us(result.out, result.in, tokens,
+                                     overlapped ? Launches::overlapping : Launches::ordinary)
+                            .value_or(0.0);
       result.algorithm = std::move(overlapped ? product.overlapped_algorithm : product.algorithm);
       result.note = std::move(product.note);
       deliver(result);

@@ -43,14 +43,24 @@ void DenseBaseline::measure(const ProductOperands& operands, std::span<const int
     for (const int64_t n : tokens) {
       const MeasuredProduct product = meter_.measure(*contender, operands, n);
       if (product.verified) {
-        keep_least(best_us_, Key{weight.size(0), weight.size(1), n}, product.us.median);
+        const auto keep = [&](Launches launches, const Spread& us) {
+          keep_least(best_us_, key_of(weight.size(0), weight.size(1), n, launches), us.median);
+        };
+        keep(Launches::ordinary, product.us);
+        keep(Launches::overlapping, product.overlapped.value_or(product.us));
       }
     }
   }
 }
 
-std::optional<double> DenseBaseline::best_us(int64_t out, int64_t in, int64_t tokens) const {
-  const auto known = best_us_.find(Key{out, in, tokens});
+DenseBaseline::Key DenseBaseline::key_of(int64_t out, int64_t in, int64_t tokens,
+                                         Launches launches) {
+  return {out, in, tokens, static_cast<int64_t>(launches)};
+}
+
+std::optional<double> DenseBaseline::best_us(int64_t out, int64_t in, int64_t tokens,
+                                             Launches launches) const {
+  const auto known = best_us_.find(key_of(out, in, tokens, launches));
   return known != best_us_.end() ? std::optional(known->second) : std::nullopt;
 }
 

@@ -24,7 +24,8 @@ std::vector<std::string_view> dense_contenders(Device device);
 std::unique_ptr<Contender> make_dense_or_format_contender(std::string_view name,
                                                           const ContenderInput& input);
 
-// The best times of what is dense, by shape and number of tokens.
+// The best times of what is dense, by shape, number of tokens and kind of launches; of a library
+// there is but one.
 class DenseBaseline {
  public:
   DenseBaseline(ProductMeter& meter, int64_t rotation_bytes)
@@ -34,10 +35,12 @@ class DenseBaseline {
   void measure(const ProductOperands& operands, std::span<const int64_t> tokens);
   bool measured(int64_t out, int64_t in) const { return measured_.contains({out, in}); }
   // us; nothing if none was measured, or none was right.
-  std::optional<double> best_us(int64_t out, int64_t in, int64_t tokens) const;
+  std::optional<double> best_us(int64_t out, int64_t in, int64_t tokens, Launches launches) const;
 
  private:
-  using Key = std::array<int64_t, 3>;  // out, in, tokens
+  using Key = std::array<int64_t, 4>;  // out, in, tokens, launches
+
+  static Key key_of(int64_t out, int64_t in, int64_t tokens, Launches launches);
 
   ProductMeter& meter_;
   int64_t rotation_bytes_;

@@ -110,15 +110,14 @@ FormatContender::FormatContender(std::unique_ptr<WeightMatrix> owned, const Weig
 
 int64_t FormatContender::bytes() const { return std::max(copies_.front()->bytes(), int64_t{1}); }
 
-bool FormatContender::overlaps_launches() const {
-  return ctx_.device.is_cuda() && copies_.front()->format() != dense_format().name();
-}
+bool FormatContender::overlaps_launches() const { return ctx_.device.is_cuda(); }
 
 std::vector<std::unique_ptr<BoundKernel>> FormatContender::bind(const Tensor& x, const Tensor& y) {
-  tune(y.dtype(), x.size(0), Launches::ordinary);
+  // A dense weight is tuned once for both kinds of launches: for those of the engine.
   if (overlaps_launches()) {
     tune(y.dtype(), x.size(0), Launches::overlapping);
   }
+  tune(y.dtype(), x.size(0), Launches::ordinary);
   std::vector<std::unique_ptr<BoundKernel>> kernels;
   kernels.push_back(std::make_unique<FormatKernel>(*this, x, y));
   return kernels;

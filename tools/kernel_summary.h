@@ -11,14 +11,14 @@
 
 namespace sparsellm {
 
-// How a sparse format fares against dense over all shapes and token counts of a run.
+// How a sparse format fares against what is dense over all shapes and token counts of a run.
 struct KernelSummary {
   std::string format;
   std::optional<double> sparsity;  // none: of all
   Launches launches = Launches::ordinary;
   int64_t cells = 0;   // results
   int64_t failed = 0;  // of these: without a verified figure, or without one to compare it with
-  int64_t faster = 0;  // of these: than what is dense
+  int64_t faster = 0;  // of these: than what they are compared with
   double worst_speedup = 0.0;   // of those that have figures; 0 if there are none
   std::string worst_cell = {};  // "4096x4096, 8 tokens, sparsity 0.5"
 };

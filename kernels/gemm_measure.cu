@@ -5,12 +5,14 @@
 #include "kernels/counter_random.h"
 #include "kernels/cuda_types.cuh"
 #include "kernels/gemm_measure.cuh"
+#include "kernels/norm.h"
 
 namespace sparsellm {
 namespace {
 
 constexpr int kThreads = 256;
 constexpr int kRepetitions = 7;
+constexpr int64_t kFeatures = 4096;  // of the norm between two calls
 
 // Enough blocks for any device; the kernels below go over n elements in strides of the grid.
 LaunchShape shape_for(int64_t n) {
@@ -118,7 +120,10 @@ Comparison::Largest Comparison::take() {
 CallTimer::CallTimer(int64_t bytes_in_turn, ExecContext& ctx)
     : ctx_(ctx),
       flushed_(ctx.device, 2 * l2_bytes(ctx.device.index), "the flush of the L2"),
-      flush_always_(bytes_in_turn < 3 * l2_bytes(ctx.device.index)) {
+      flush_always_(bytes_in_turn < 3 * l2_bytes(ctx.device.index)),
+      residual_(allocate_tensor(ctx.device, DType::f32, {1, kFeatures}, "a norm")),
+      norm_weight_(allocate_tensor(ctx.device, DType::f16, {kFeatures}, "a norm")),
+      normalized_(allocate_tensor(ctx.device, DType::f16, {1, kFeatures}, "a norm")) {
   for (int i = 0; i < kRepetitions; ++i) {
     before_.emplace_back(*ctx.cuda, CudaEvent::Timing::yes);
     after_.emplace_back(*ctx.cuda, CudaEvent::Timing::yes);
@@ -139,6 +144,9 @@ std::optional<double> CallTimer::median(const std::function<void()>& call, doubl
     before_[index].record();
     for (int i = 0; i < count; ++i) {
       call();
+      if (ctx_.launches == Launches::overlapping) {
+        rms_norm(residual_.view, norm_weight_.view, 1.0f, normalized_.view, ctx_);
+      }
     }
     after_[index].record();
   };

@@ -6,8 +6,8 @@
 
 namespace sparsellm {
 
-void attention(const Tensor& q, const KvLayer& kv, const PagedBatch& batch, float scale, Tensor y,
-               ExecContext& ctx) {
+void check_attention(const Tensor& q, const KvLayer& kv, const PagedBatch& batch, float scale,
+                     const Tensor& y, const ExecContext& ctx) {
   check_paged_batch("attention", batch, kv, ctx);
   check_tensor({"attention", "q"}, q, Elements::activation, {batch.tokens(), kAnySize}, ctx);
   check_tensor({"attention", "y"}, y, Elements::activation, {batch.tokens(), q.size(1)}, ctx);
@@ -22,6 +22,11 @@ void attention(const Tensor& q, const KvLayer& kv, const PagedBatch& batch, floa
           "attention: q {} is not made of groups of {} heads of {}", q.shape_string(), kv_heads,
           head_dim);
   require(scale > 0.0f, "attention: scale {} is not positive", scale);
+}
+
+void attention(const Tensor& q, const KvLayer& kv, const PagedBatch& batch, float scale, Tensor y,
+               ExecContext& ctx) {
+  check_attention(q, kv, batch, scale, y, ctx);
   if (batch.tokens() == 0) {
     return;
   }

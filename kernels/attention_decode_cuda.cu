@@ -6,6 +6,7 @@
 #include "kernels/base/warp.cuh"
 #include "kernels/cuda_types.cuh"
 #include "kernels/mma.cuh"
+#include "kernels/rope.cuh"
 
 namespace sparsellm {
 namespace {
@@ -33,11 +34,22 @@ constexpr int blocks_per_multiprocessor(int tiles) { return tiles == 1 ? 4 : til
 template <class T>
 struct Operands {
   const T* q;
-  const T* k_pages;
-  const T* v_pages;
+  T* k_pages;
+  T* v_pages;
   const int* kv_length;
   const int* page_table;
   T* y;
+};
+
+// Keys and values of the step, which the kernel puts in their pages.
+template <class T>
+struct Appended {
+  const T* k;  // null: they are there
+  const T* v;
+  const float* cos_sin;  // of rope_angles(), for k and q; null: nothing is rotated
+  int64_t k_stride;
+  int64_t v_stride;
+  int64_t cos_sin_stride;
 };
 
 struct Shape {
@@ -179,6 +191,32 @@ class WarpAttention {
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       scores_[i] = token(i) < tokens ? products[i / 2][i % 2] * scale : -INFINITY;
+    }
+  }
+
+  // In the place of what was loaded for a token of the page.
+  __device__ void replace_key(int token, const T* key, int head_dim) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+#pragma unroll
+      for (int j = 0; j < 2 * kTiles; ++j) {
+        const int dim = 32 * j + 8 * c_;
+        if (g_ + 8 * half == token && dim < head_dim) {
+          keys_[half][j] = load_eight(key + dim);
+        }
+      }
+    }
+  }
+  __device__ void replace_value(int token_in_page, const T* value, int head_dim) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+#pragma unroll
+      for (int t = 0; t < kTiles; ++t) {
+        const int dim = kTileDims * t + 8 * g_;
+        if (token(i) == token_in_page && dim < head_dim) {
+          values_[i][t] = load_eight(value + dim);
+        }
+      }
     }
   }
 
@@ -327,6 +365,19 @@ __device__ void add_splits(const Partials& partials, int64_t first, int splits, 
   __syncwarp();  // before the factors of another head
 }
 
+// Element `dim` of a head, rotated if there are angles.
+template <class T>
+__device__ T rotated(const T* head, int dim, const float* angles, int head_dim) {
+  if (angles == nullptr) {
+    return head[dim];
+  }
+  const int half = head_dim / 2;
+  const bool is_low = dim < half;
+  const int i = is_low ? dim : dim - half;
+  const Rotated both = rotate(f32_of(head[i]), f32_of(head[half + i]), angles[i], angles[half + i]);
+  return from_f32<T>(is_low ? both.low : both.high);
+}
+
 // One block of kWarps warps for a request's row, a key/value head with up to kHeadsPerBlock of its
 // query heads (blockIdx.x = (row * kv_heads + kv_head) * pieces + piece) and a range of the
 // request's pages (split blockIdx.y). Its warps take the pages of the range in turn, each with its
@@ -339,12 +390,14 @@ __device__ void add_splits(const Partials& partials, int64_t first, int splits, 
 // sm_90), and needs fewer instructions than plain multiplications would.
 template <class T, int kTiles>
 __global__ void __launch_bounds__(kThreads, blocks_per_multiprocessor(kTiles))
-    attention_decode_kernel(Operands<T> in, Partials partials, Shape shape) {
+    attention_decode_kernel(Operands<T> in, Appended<T> appended, Partials partials, Shape shape) {
   let_next_begin();
   constexpr int kDims = kTiles * kTileDims;
   constexpr int kQStride = kDims + 32;     // the quads of a quarter-warp read different banks
   constexpr int kValueStride = kDims + 8;  // two-way conflicts, the least for rows of float4
   __shared__ alignas(16) T shared_q[kHeadsPerBlock][kQStride];
+  __shared__ alignas(16) T shared_key[kDims];  // of the appended token
+  __shared__ alignas(16) T shared_value[kDims];
   __shared__ float shared_largest[kWarps][kHeadsPerBlock];
   __shared__ float shared_weight[kWarps][kHeadsPerBlock];
   __shared__ alignas(16) float shared_values[kWarps][kHeadsPerBlock][kValueStride];
@@ -360,7 +413,8 @@ __global__ void __launch_bounds__(kThreads, blocks_per_multiprocessor(kTiles))
   const int splits = gridDim.y;
   const int head_dim = shape.head_dim;
 
-  // The tables of a step, and all pages of keys but the last, are there from the begin.
+  // The tables of a step, and all keys and values but those of its own token, are there from the
+  // begin; where kv_append() runs before, its pages are not read early.
   const int kv_length = in.kv_length[row];
   const SplitPages pages(kv_length, splits);
   const int begin = blockIdx.y * pages.per_split;
@@ -376,36 +430,81 @@ __global__ void __launch_bounds__(kThreads, blocks_per_multiprocessor(kTiles))
     return (static_cast<int64_t>(page) * shape.kv_heads + kv_head) * head_elements;
   };
 
+  const auto tokens_of = [&](int page) { return min(kTokens, kv_length - page * kTokens); };
+
   WarpAttention<T, kTiles> attention(lane);
   int page = 0;
   int next_page = 0;
   const bool has_page = begin + warp < end;
-  const bool begins_early = begin + warp + 1 < pages.total;
+  const bool appends = appended.k != nullptr;
+  const bool has_new = appends && begin < end && end == pages.total;
+  const int new_page = has_new ? table[pages.total - 1] : 0;
+  const int last_slot = (kv_length - 1) % kTokens;
+  const bool begins_early = appends || begin + warp + 1 < pages.total;
   if (has_page) {
     page = table[begin + warp];
   }
   if (begin + warp + kWarps < end) {
     next_page = table[begin + warp + kWarps];
   }
-  if (has_page && begins_early) {
+  const auto load_first_page = [&] {
     attention.load_keys(in.k_pages + offset(page), head_dim);
+    attention.load_values(in.v_pages + offset(page), tokens_of(begin + warp), head_dim);
+  };
+  if (has_page && begins_early) {
+    load_first_page();
   }
   wait_for_previous();
   if (has_page && !begins_early) {
-    attention.load_keys(in.k_pages + offset(page), head_dim);
+    load_first_page();
+  }
+  const float* const angles =
+      appended.cos_sin == nullptr ? nullptr : appended.cos_sin + row * appended.cos_sin_stride;
+  // Of the appended token; asked for before q is waited for.
+  constexpr int kNewDims = (kDims + kThreads - 1) / kThreads;  // a thread's
+  T new_key[kNewDims];
+  T new_value[kNewDims];
+  if (has_new) {
+#pragma unroll
+    for (int n = 0; n < kNewDims; ++n) {
+      const int dim = static_cast<int>(threadIdx.x) + n * kThreads;
+      if (dim < head_dim) {
+        new_key[n] = rotated(appended.k + row * appended.k_stride + kv_head * head_dim, dim, angles,
+                             head_dim);
+        new_value[n] = appended.v[row * appended.v_stride + kv_head * head_dim + dim];
+      }
+    }
   }
   for (int i = threadIdx.x; i < kHeadsPerBlock * kDims; i += kThreads) {
     const int head = i / kDims;
     const int dim = i % kDims;
-    shared_q[head][dim] = head < heads && dim < head_dim
-                              ? in.q[row * shape.q_stride + (first_head + head) * head_dim + dim]
-                              : from_f32<T>(0.0f);
+    shared_q[head][dim] =
+        head < heads && dim < head_dim
+            ? rotated(in.q + row * shape.q_stride + (first_head + head) * head_dim, dim, angles,
+                      head_dim)
+            : from_f32<T>(0.0f);
+  }
+  if (has_new) {
+#pragma unroll
+    for (int n = 0; n < kNewDims; ++n) {
+      const int dim = static_cast<int>(threadIdx.x) + n * kThreads;
+      if (dim < head_dim) {
+        shared_key[dim] = new_key[n];
+        shared_value[dim] = new_value[n];
+      }
+    }
   }
   __syncthreads();
 
   for (int i = begin + warp; i < end; i += kWarps) {
-    const int tokens = min(kTokens, kv_length - i * kTokens);
-    attention.load_values(in.v_pages + offset(page), tokens, head_dim);
+    const int tokens = tokens_of(i);
+    if (i != begin + warp) {
+      attention.load_values(in.v_pages + offset(page), tokens, head_dim);
+    }
+    const bool ends_in_new = has_new && i == pages.total - 1;
+    if (ends_in_new) {
+      attention.replace_key(last_slot, shared_key, head_dim);
+    }
     attention.compute_scores(shared_q[lane / 4], tokens, shape.scale);
     page = next_page;
     if (i + kWarps < end) {
@@ -414,7 +513,17 @@ __global__ void __launch_bounds__(kThreads, blocks_per_multiprocessor(kTiles))
     if (i + 2 * kWarps < end) {
       next_page = table[i + 2 * kWarps];
     }
+    if (ends_in_new) {
+      attention.replace_value(last_slot, shared_value, head_dim);
+    }
     attention.add_page();
+  }
+  if (has_new && piece == 0) {
+    const int64_t to = offset(new_page) + last_slot * head_dim;
+    for (int dim = threadIdx.x; dim < head_dim; dim += kThreads) {
+      in.k_pages[to + dim] = shared_key[dim];
+      in.v_pages[to + dim] = shared_value[dim];
+    }
   }
 
   attention.store(heads, shared_largest[warp], shared_weight[warp], shared_values[warp][0],
@@ -463,16 +572,21 @@ constexpr int64_t pieces_of(int64_t heads, int64_t kv_heads) {
   return (heads / kv_heads + kHeadsPerBlock - 1) / kHeadsPerBlock;
 }
 
+// Of a split launch, and the least of any that take turns.
+int64_t blocks_at_once(int tiles, const ExecContext& ctx) {
+  return std::min<int64_t>(
+      int64_t{cuda_state(ctx).multiprocessors} * blocks_per_multiprocessor(tiles), kMaxBlocks);
+}
+
 // The tables of a captured launch vary, so that only what does not vary may decide: a long request
 // among so many short ones that they fill the GPU is not split.
 int64_t splits_for(int64_t blocks_per_split, int tiles, const ExecContext& ctx) {
-  const int64_t blocks = std::min<int64_t>(
-      int64_t{cuda_state(ctx).multiprocessors} * blocks_per_multiprocessor(tiles), kMaxBlocks);
-  return std::clamp<int64_t>(blocks / blocks_per_split, 1, kMaxSplits);
+  return std::clamp<int64_t>(blocks_at_once(tiles, ctx) / blocks_per_split, 1, kMaxSplits);
 }
 
 template <class T, int kTiles>
-void start(const Operands<T>& in, int64_t rows, const Shape& shape, ExecContext& ctx) {
+void start(const Operands<T>& in, const Appended<T>& appended, int64_t rows, const Shape& shape,
+           ExecContext& ctx) {
   const int64_t blocks = rows * shape.kv_heads * shape.pieces;
   const int64_t splits = splits_for(blocks, kTiles, ctx);
   auto scratch = ctx.workspace.scope();
@@ -491,13 +605,20 @@ void start(const Operands<T>& in, int64_t rows, const Shape& shape, ExecContext&
           .threads = kThreads,
           .shared_bytes = 0,
           .early = true},
-         in, partials, shape);
+         in, appended, partials, shape);
 }
+
+constexpr int tiles_of(int64_t head_dim) {
+  return head_dim <= kTileDims ? 1 : head_dim <= 2 * kTileDims ? 2 : 4;
+}
+
+int64_t stride_of(const Tensor& rows) { return rows.empty() ? 0 : rows.row_stride(); }
 
 }  // namespace
 
-void attention_decode_cuda(const Tensor& q, const KvLayer& kv, const PagedBatch& batch, float scale,
-                           const Tensor& y, ExecContext& ctx) {
+void attention_decode_cuda(const Tensor& q, const NewTokens& tokens, const KvLayer& kv,
+                           const PagedBatch& batch, float scale, const Tensor& y,
+                           ExecContext& ctx) {
   const int64_t rows = q.size(0);
   const int64_t kv_heads = kv.k.size(1);
   const int64_t head_dim = kv.k.size(3);
@@ -514,19 +635,35 @@ void attention_decode_cuda(const Tensor& q, const KvLayer& kv, const PagedBatch&
                     .scale = scale};
   visit_activation(q.dtype(), [&]<class T>(T) {
     const Operands<T> in{.q = static_cast<const T*>(q.raw()),
-                         .k_pages = static_cast<const T*>(kv.k.raw()),
-                         .v_pages = static_cast<const T*>(kv.v.raw()),
+                         .k_pages = static_cast<T*>(kv.k.raw()),
+                         .v_pages = static_cast<T*>(kv.v.raw()),
                          .kv_length = static_cast<const int*>(batch.kv_length.raw()),
                          .page_table = static_cast<const int*>(batch.page_table.raw()),
                          .y = static_cast<T*>(y.raw())};
-    if (head_dim <= kTileDims) {
-      start<T, 1>(in, rows, shape, ctx);
-    } else if (head_dim <= 2 * kTileDims) {
-      start<T, 2>(in, rows, shape, ctx);
-    } else {
-      start<T, 4>(in, rows, shape, ctx);
+    const Appended<T> appended{.k = static_cast<const T*>(tokens.k.raw()),
+                               .v = static_cast<const T*>(tokens.v.raw()),
+                               .cos_sin = static_cast<const float*>(tokens.cos_sin.raw()),
+                               .k_stride = stride_of(tokens.k),
+                               .v_stride = stride_of(tokens.v),
+                               .cos_sin_stride = stride_of(tokens.cos_sin)};
+    switch (tiles_of(head_dim)) {
+      case 1:
+        start<T, 1>(in, appended, rows, shape, ctx);
+        break;
+      case 2:
+        start<T, 2>(in, appended, rows, shape, ctx);
+        break;
+      default:
+        start<T, 4>(in, appended, rows, shape, ctx);
     }
   });
+}
+
+bool attention_decode_is_one_wave(int64_t rows, const KvLayer& kv, int64_t heads,
+                                  const ExecContext& ctx) {
+  const int64_t kv_heads = kv.k.size(1);
+  return rows * kv_heads * pieces_of(heads, kv_heads) <=
+         blocks_at_once(tiles_of(kv.k.size(3)), ctx);
 }
 
 // A launch is split only as long as rows * kv_heads * pieces * splits <= kMaxBlocks.

@@ -18,18 +18,12 @@ void check(std::string_view op, const Tensor& k, const Tensor& v, const PagedBat
 
 }  // namespace
 
-void kv_append(const Tensor& k, const Tensor& v, const PagedBatch& batch, const KvLayer& kv,
-               ExecContext& ctx) {
-  check("kv_append", k, v, batch, kv, ctx);
-  if (ctx.device.is_cuda()) {
-    kv_append_cuda(k, v, batch, kv, ctx);
-  } else {
-    kv_append_cpu(k, v, batch, kv, ctx);
+void check_kv_append(const Tensor& cos_sin, const QkvRows& rows, const PagedBatch& batch,
+                     const KvLayer& kv, const ExecContext& ctx) {
+  if (cos_sin.empty()) {
+    check("kv_append", rows.k, rows.v, batch, kv, ctx);
+    return;
   }
-}
-
-void rope_kv_append(const Tensor& cos_sin, const QkvRows& rows, const PagedBatch& batch,
-                    const KvLayer& kv, ExecContext& ctx) {
   constexpr std::string_view kOp = "rope_kv_append";
   check(kOp, rows.k, rows.v, batch, kv, ctx);
   check_tensor({kOp, "q"}, rows.q, Elements::activation, {batch.tokens(), kAnySize}, ctx);
@@ -43,6 +37,21 @@ void rope_kv_append(const Tensor& cos_sin, const QkvRows& rows, const PagedBatch
   check_disjoint({kOp, "k and v"}, rows.k, rows.v);
   check_disjoint({kOp, "cos_sin and q"}, cos_sin, rows.q);
   check_disjoint({kOp, "cos_sin and k"}, cos_sin, rows.k);
+}
+
+void kv_append(const Tensor& k, const Tensor& v, const PagedBatch& batch, const KvLayer& kv,
+               ExecContext& ctx) {
+  check("kv_append", k, v, batch, kv, ctx);
+  if (ctx.device.is_cuda()) {
+    kv_append_cuda(k, v, batch, kv, ctx);
+  } else {
+    kv_append_cpu(k, v, batch, kv, ctx);
+  }
+}
+
+void rope_kv_append(const Tensor& cos_sin, const QkvRows& rows, const PagedBatch& batch,
+                    const KvLayer& kv, ExecContext& ctx) {
+  check_kv_append(cos_sin, rows, batch, kv, ctx);
   if (ctx.device.is_cuda()) {
     rope_kv_append_cuda(cos_sin, rows, batch, kv, ctx);
   } else {

@@ -4,6 +4,7 @@
 #include "kernels/elementwise.cuh"
 #include "kernels/kv_append_device.h"
 #include "kernels/paged_kv.cuh"
+#include "kernels/rope.cuh"
 
 namespace sparsellm {
 namespace {
@@ -53,17 +54,16 @@ __device__ void store_pair(const Pair<kVector>& pair, T* low, int half) {
 }
 
 template <int kVector>
-__device__ void rotate(Pair<kVector>& pair, const float* cosines, int half) {
+__device__ void rotate_pair(Pair<kVector>& pair, const float* cosines, int half) {
   float cosine[kVector];
   float sine[kVector];
   load_vector(cosines, cosine);
   load_vector(cosines + half, sine);
 #pragma unroll
   for (int i = 0; i < kVector; ++i) {
-    const float low = pair.low[i];
-    const float high = pair.high[i];
-    pair.low[i] = low * cosine[i] - high * sine[i];
-    pair.high[i] = high * cosine[i] + low * sine[i];
+    const Rotated rotated = rotate(pair.low[i], pair.high[i], cosine[i], sine[i]);
+    pair.low[i] = rotated.low;
+    pair.high[i] = rotated.high;
   }
 }
 
@@ -93,7 +93,7 @@ __global__ void rope_kv_append_kernel(Step<T> step) {
     if (head < step.heads) {
       T* q = step.q + row * step.q_stride + head * head_dim + at;
       Pair<kVector> pair = load_pair<kVector>(q, step.half);
-      rotate(pair, angles + at, step.half);
+      rotate_pair(pair, angles + at, step.half);
       store_pair(pair, q, step.half);
       continue;
     }
@@ -105,7 +105,7 @@ __global__ void rope_kv_append_kernel(Step<T> step) {
             ((page * step.kv_heads + kv_head) * kPageSize + slot) * head_dim + at;
     Pair<kVector> pair = load_pair<kVector>(from, step.half);
     if (is_key && step.heads > 0) {
-      rotate(pair, angles + at, step.half);
+      rotate_pair(pair, angles + at, step.half);
     }
     store_pair(pair, to, step.half);
   }

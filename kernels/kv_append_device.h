@@ -4,6 +4,11 @@
 
 namespace sparsellm {
 
+// Throws Error for arguments that rope_kv_append() does not take, or kv_append() where cos_sin is
+// empty.
+void check_kv_append(const Tensor& cos_sin, const QkvRows& rows, const PagedBatch& batch,
+                     const KvLayer& kv, const ExecContext& ctx);
+
 // The implementations behind the ops of kv_append.h, which have checked their arguments.
 void kv_append_cpu(const Tensor& k, const Tensor& v, const PagedBatch& batch, const KvLayer& kv,
                    ExecContext& ctx);

@@ -35,6 +35,11 @@ void attention_cuda(const Tensor&, const KvLayer&, const PagedBatch&, float, Ten
   fail_without_cuda("attention");
 }
 
+void append_attention_cuda(const Tensor&, const QkvRows&, const PagedBatch&, const KvLayer&, float,
+                           Tensor, ExecContext&) {
+  fail_without_cuda("append_attention");
+}
+
 int64_t attention_workspace_bytes_cuda(int64_t, int64_t, int64_t) {
   fail_without_cuda("attention");
 }

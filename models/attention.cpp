@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <cmath>
 
+#include "kernels/append_attention.h"
 #include "kernels/attention.h"
 #include "kernels/base/step_trace.h"
-#include "kernels/kv_append.h"
 
 namespace sparsellm {
 
@@ -23,13 +23,8 @@ void SelfAttention::forward(const Tensor& x, const PagedBatch& batch, const Tens
                      .v = joined.columns(q_size + kv_size, kv_size)};
   {
     const TraceScope traced(ctx, "attention");
-    if (cos_sin.empty()) {
-      kv_append(rows.k, rows.v, batch, kv, ctx);
-    } else {
-      rope_kv_append(cos_sin, rows, batch, kv, ctx);
-    }
     const float scale = 1.0f / std::sqrt(static_cast<float>(head_dim));
-    attention(rows.q, kv, batch, scale, mixed, ctx);
+    append_attention(cos_sin, rows, batch, kv, scale, mixed, ctx);
   }
   out.forward(mixed, y, ctx);
 }

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "kernels/activation.h"
+#include "kernels/append_attention.h"
 #include "kernels/attention.h"
 #include "kernels/base/cuda_graph.h"
 #include "kernels/embedding.h"
@@ -185,6 +186,8 @@ TEST_P(OverlappingChain, LayersGiveTheSameBits) {
     const GuardedTensor normed = result(GetParam(), rows, kHidden);
     const GuardedTensor q = result(GetParam(), rows, kHidden);
     const GuardedTensor kv = result(GetParam(), rows, 2 * kHeads.kv_features());
+    const Tensor keys = kv.view().columns(0, kHeads.kv_features());
+    const Tensor values = kv.view().columns(kHeads.kv_features(), kHeads.kv_features());
     const GuardedTensor mixed = result(GetParam(), rows, kHidden);
     const GuardedTensor out = result(GetParam(), rows, kHidden);
     const NormParams norm{.weight = w_norm.view(), .bias = {}, .epsilon = 1e-5f};
@@ -215,6 +218,11 @@ TEST_P(OverlappingChain, LayersGiveTheSameBits) {
         }
         attention(q.view(), cache.layer(), batch, kHeads.scale(), mixed.view(), exec);
         called(exec);
+        if (layer % 3 == 2) {  // again, and with the same result
+          append_attention({}, {.q = q.view(), .k = keys, .v = values}, batch, cache.layer(),
+                           kHeads.scale(), mixed.view(), exec);
+          called(exec);
+        }
         product(mixed, w_out, out);
         add_rms_norm(out.view(), x.view(), norm, normed.view(), exec);
         called(exec);
@@ -290,6 +298,74 @@ TEST_P(OverlappingChain, AppendedTokensAreSeen) {
       ASSERT_TRUE(same_bits(decode(Launches::overlapping).view(), expected.view())) << "run " << i;
     }
     expect_counters_of_zero();
+  }
+}
+
+// Decode rows by one kernel, step after step, against kv_append() or rope_kv_append() and
+// attention(): the same bits of results and pages. Slots without a token hold NaN.
+TEST_P(OverlappingChain, AttentionAppends) {
+  constexpr int64_t kSteps = 36;
+  for (const Heads& heads :
+       {Heads{4, 4, 64}, Heads{6, 2, 80}, Heads{4, 4, 128}, Heads{20, 2, 128}, Heads{2, 1, 256}}) {
+    for (const bool rotated : {false, true}) {
+      for (const std::vector<int64_t>& lengths :
+           {std::vector<int64_t>{1000}, {0, 14, kPadding, 15, 16, 333, 1000}}) {
+        SCOPED_TRACE(fmt::format("{} heads, {} key/value heads, head_dim {}, {} requests{}",
+                                 heads.query, heads.kv, heads.dim, lengths.size(),
+                                 rotated ? ", rotated" : ""));
+        const int64_t rows = std::ssize(lengths);
+        const Requests requests(lengths, kSteps, random);
+        const PagedStep prompts(requests.prompts(), kGpu);
+        const int64_t q_size = heads.query_features();
+        const int64_t kv_size = heads.kv_features();
+        const GuardedTensor prompts_kv = on_gpu({prompts.batch().tokens(), 2 * kv_size});
+        const GuardedTensor qkv = on_gpu({kSteps * rows, q_size + 2 * kv_size}, 2.0);
+        const GuardedTensor angles = random.tensor(DType::f32, {kSteps * rows, heads.dim},
+                                                   Layout::contiguous, -1.0, 1.0, kGpu);
+        Workspace workspace(kGpu, heads.workspace_bytes());
+        ExecContext ordinary = context(workspace, Launches::ordinary);
+        const auto decode = [&](const Cache& cache, bool in_one) {
+          const GuardedTensor x = result(GetParam(), kSteps * rows, qkv.view().size(1));
+          gpu->cuda.copy_async(x.view().raw(), qkv.view().raw(), x.view().bytes());
+          GuardedTensor y = result(GetParam(), kSteps * rows, q_size);
+          append(prompts_kv.view(), prompts.batch(), cache.layer(), ordinary);
+          ExecContext exec =
+              context(workspace, in_one ? Launches::overlapping : Launches::ordinary);
+          for (int64_t i = 0; i < kSteps; ++i) {
+            const PagedStep step(requests.step(i), kGpu);
+            const PagedBatch batch = decode_batch(step);
+            const Tensor cos_sin = rotated ? angles.view().rows(i * rows, rows) : Tensor();
+            const Tensor joined = x.view().rows(i * rows, rows);
+            const QkvRows of_step{.q = joined.columns(0, q_size),
+                                  .k = joined.columns(q_size, kv_size),
+                                  .v = joined.columns(q_size + kv_size, kv_size)};
+            const Tensor to = y.view().rows(i * rows, rows);
+            if (in_one) {
+              append_attention(cos_sin, of_step, batch, cache.layer(), heads.scale(), to, exec);
+            } else {
+              if (rotated) {
+                rope_kv_append(cos_sin, of_step, batch, cache.layer(), exec);
+              } else {
+                kv_append(of_step.k, of_step.v, batch, cache.layer(), exec);
+              }
+              attention(of_step.q, cache.layer(), batch, heads.scale(), to, exec);
+            }
+            gpu->cuda.synchronize();  // the tables of the next step may lie where those of this are
+          }
+          return y;
+        };
+        const Cache expected_cache(GetParam(), requests.pool_pages(), heads);
+        const Cache cache(GetParam(), requests.pool_pages(), heads);
+        const GuardedTensor expected = decode(expected_cache, false);
+        const GuardedTensor y = decode(cache, true);
+        ASSERT_FALSE(has_nan(expected.view()));
+        EXPECT_TRUE(same_bits(y.view(), expected.view()));
+        EXPECT_EQ(bytes_of(cache.k.view()), bytes_of(expected_cache.k.view()));
+        EXPECT_EQ(bytes_of(cache.v.view()), bytes_of(expected_cache.v.view()));
+        EXPECT_TRUE(y.guards_intact());
+        expect_counters_of_zero();
+      }
+    }
   }
 }
 

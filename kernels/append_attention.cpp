@@ -1,0 +1,30 @@
+#include "kernels/append_attention.h"
+
+#include "kernels/attention_device.h"
+#include "kernels/checks.h"
+#include "kernels/kv_append_device.h"
+
+namespace sparsellm {
+
+void append_attention(const Tensor& cos_sin, const QkvRows& rows, const PagedBatch& batch,
+                      const KvLayer& kv, float scale, Tensor y, ExecContext& ctx) {
+  check_kv_append(cos_sin, rows, batch, kv, ctx);
+  check_attention(rows.q, kv, batch, scale, y, ctx);
+  check_disjoint({"append_attention", "k and y"}, rows.k, y);
+  check_disjoint({"append_attention", "v and y"}, rows.v, y);
+  if (batch.tokens() == 0) {
+    return;
+  }
+  if (ctx.device.is_cuda()) {
+    append_attention_cuda(cos_sin, rows, batch, kv, scale, y, ctx);
+    return;
+  }
+  if (cos_sin.empty()) {
+    kv_append_cpu(rows.k, rows.v, batch, kv, ctx);
+  } else {
+    rope_kv_append_cpu(cos_sin, rows, batch, kv, ctx);
+  }
+  attention_cpu(rows.q, kv, batch, scale, y, ctx);
+}
+
+}  // namespace sparsellm

@@ -41,10 +41,10 @@ struct Operands {
   T* y;
 };
 
-// Keys and values of the step, which the kernel puts in their pages.
+// Keys and values of the step that are not in their pages yet.
 template <class T>
 struct Appended {
-  const T* k;  // null: they are there
+  const T* k;
   const T* v;
   const float* cos_sin;  // of rope_angles(), for k and q; null: nothing is rotated
   int64_t k_stride;
@@ -388,7 +388,10 @@ __device__ T rotated(const T* head, int dim, const float* angles, int head_dim) 
 // For MHA seven of the eight columns of an mma are idle; tensor cores are chosen there too, because
 // a page takes them less than a sixth of the time that it takes the memory (by the peak rates of
 // sm_90), and needs fewer instructions than plain multiplications would.
-template <class T, int kTiles>
+//
+// kAppends: the kernel puts the keys and values of its step in their pages. So it may read all
+// pages early, and the first ones are there when q comes.
+template <class T, int kTiles, bool kAppends>
 __global__ void __launch_bounds__(kThreads, blocks_per_multiprocessor(kTiles))
     attention_decode_kernel(Operands<T> in, Appended<T> appended, Partials partials, Shape shape) {
   let_next_begin();
@@ -414,7 +417,7 @@ __global__ void __launch_bounds__(kThreads, blocks_per_multiprocessor(kTiles))
   const int head_dim = shape.head_dim;
 
   // The tables of a step, and all keys and values but those of its own token, are there from the
-  // begin; where kv_append() runs before, its pages are not read early.
+  // begin; pages that kv_append() is about to write are not read early.
   const int kv_length = in.kv_length[row];
   const SplitPages pages(kv_length, splits);
   const int begin = blockIdx.y * pages.per_split;
@@ -436,11 +439,10 @@ __global__ void __launch_bounds__(kThreads, blocks_per_multiprocessor(kTiles))
   int page = 0;
   int next_page = 0;
   const bool has_page = begin + warp < end;
-  const bool appends = appended.k != nullptr;
-  const bool has_new = appends && begin < end && end == pages.total;
+  const bool has_new = kAppends && begin < end && end == pages.total;
   const int new_page = has_new ? table[pages.total - 1] : 0;
   const int last_slot = (kv_length - 1) % kTokens;
-  const bool begins_early = appends || begin + warp + 1 < pages.total;
+  const bool begins_early = kAppends || begin + warp + 1 < pages.total;
   if (has_page) {
     page = table[begin + warp];
   }
@@ -449,7 +451,9 @@ __global__ void __launch_bounds__(kThreads, blocks_per_multiprocessor(kTiles))
   }
   const auto load_first_page = [&] {
     attention.load_keys(in.k_pages + offset(page), head_dim);
-    attention.load_values(in.v_pages + offset(page), tokens_of(begin + warp), head_dim);
+    if constexpr (kAppends) {
+      attention.load_values(in.v_pages + offset(page), tokens_of(begin + warp), head_dim);
+    }
   };
   if (has_page && begins_early) {
     load_first_page();
@@ -498,7 +502,7 @@ __global__ void __launch_bounds__(kThreads, blocks_per_multiprocessor(kTiles))
 
   for (int i = begin + warp; i < end; i += kWarps) {
     const int tokens = tokens_of(i);
-    if (i != begin + warp) {
+    if (!kAppends || i != begin + warp) {
       attention.load_values(in.v_pages + offset(page), tokens, head_dim);
     }
     const bool ends_in_new = has_new && i == pages.total - 1;
@@ -600,7 +604,9 @@ void start(const Operands<T>& in, const Appended<T>& appended, int64_t rows, con
     partials.left = cuda_state(ctx).counters;
     static_assert(kMaxBlocks / 2 <= CudaContext::State::kCounters);  // with two splits or more
   }
-  launch(ctx, attention_decode_kernel<T, kTiles>,
+  launch(ctx,
+         appended.k == nullptr ? attention_decode_kernel<T, kTiles, false>
+                               : attention_decode_kernel<T, kTiles, true>,
          {.blocks = dim3(static_cast<unsigned>(blocks), static_cast<unsigned>(splits)),
           .threads = kThreads,
           .shared_bytes = 0,

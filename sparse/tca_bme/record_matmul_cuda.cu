@@ -21,6 +21,9 @@ using Kernel = void (*)(Parameters);
 
 constexpr int kTokenTile = 64;        // of one launch
 constexpr int kSharedBytes = 232448;  // that a block may have; each has a multiprocessor of its own
+// More than half of a multiprocessor: were there room for two, clusters of a launch that begins
+// early would gather on those where the launch before ends first.
+constexpr int kLeastSharedBytes = 117 * 1024;
 constexpr int kSlotsWanted = 2;
 constexpr int kTileBytes = 2048;  // for 8 tokens
 
@@ -110,7 +113,8 @@ std::optional<Plan> plan_for(const RecordMatrix& matrix, const RecordMatmulConfi
     // Gains 1 % of a large matrix, and would cost 5 % of a small one.
     constexpr int kManyRecords = 24;  // of a warp
     p.prefetched_records = blocks * columns * p.passes > kManyRecords * plan.warps ? 2 : 0;
-    plan.shared_bytes = static_cast<int>(p.slots_at + slots * slot_row);
+    plan.shared_bytes =
+        std::max(static_cast<int>(p.slots_at + slots * slot_row), kLeastSharedBytes);
     plan.workspace_bytes = far ? inbox_bytes * plan.clusters * p.split : 0;
     return plan;
   }

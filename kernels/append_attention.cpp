@@ -1,5 +1,6 @@
 #include "kernels/append_attention.h"
 
+#include "kernels/append_attention_device.h"
 #include "kernels/attention_device.h"
 #include "kernels/checks.h"
 #include "kernels/kv_append_device.h"
@@ -8,23 +9,21 @@ namespace sparsellm {
 
 void append_attention(const Tensor& cos_sin, const QkvRows& rows, const PagedBatch& batch,
                       const KvLayer& kv, float scale, Tensor y, ExecContext& ctx) {
+  constexpr std::string_view kOp = "append_attention";
   check_kv_append(cos_sin, rows, batch, kv, ctx);
   check_attention(rows.q, kv, batch, scale, y, ctx);
-  check_disjoint({"append_attention", "k and y"}, rows.k, y);
-  check_disjoint({"append_attention", "v and y"}, rows.v, y);
-  if (batch.tokens() == 0) {
-    return;
-  }
-  if (ctx.device.is_cuda()) {
-    append_attention_cuda(cos_sin, rows, batch, kv, scale, y, ctx);
+  check_disjoint({kOp, "k and y"}, rows.k, y);
+  check_disjoint({kOp, "v and y"}, rows.v, y);
+  check_disjoint({kOp, "cos_sin and y"}, cos_sin, y);
+  if (ctx.device.is_cuda() && append_attention_cuda(cos_sin, rows, batch, kv, scale, y, ctx)) {
     return;
   }
   if (cos_sin.empty()) {
-    kv_append_cpu(rows.k, rows.v, batch, kv, ctx);
+    kv_append(rows.k, rows.v, batch, kv, ctx);
   } else {
-    rope_kv_append_cpu(cos_sin, rows, batch, kv, ctx);
+    rope_kv_append(cos_sin, rows, batch, kv, ctx);
   }
-  attention_cpu(rows.q, kv, batch, scale, y, ctx);
+  attention(rows.q, kv, batch, scale, y, ctx);
 }
 
 }  // namespace sparsellm

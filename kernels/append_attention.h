@@ -5,10 +5,10 @@
 namespace sparsellm {
 
 // rope_kv_append(), or kv_append() where cos_sin is empty, and then attention() of rows.q, which
-// say what the operands are and where they must not overlap; y overlaps none of the rows.
-// Afterwards rows.q and rows.k hold what they held or its rotation. Decode rows take one kernel on
-// CUDA, unless sums are to be batch invariant: it reads the pages before those that were enqueued
-// before it have ended, and the step's tokens from the rows.
+// say what the operands are and where they must not overlap; y overlaps no other operand.
+// Afterwards rows.q and rows.k hold what they held or its rotation. On CUDA, decode rows that do
+// not fill the GPU take one kernel (but under Sums::batch_invariant): it takes the step's tokens
+// from the rows, and puts them in their pages by the way.
 void append_attention(const Tensor& cos_sin, const QkvRows& rows, const PagedBatch& batch,
                       const KvLayer& kv, float scale, Tensor y, ExecContext& ctx);
 

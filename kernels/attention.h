@@ -21,7 +21,8 @@ inline constexpr int64_t kMaxHeadDim = 256;
 void attention(const Tensor& q, const KvLayer& kv, const PagedBatch& batch, float scale, Tensor y,
                ExecContext& ctx);
 
-// The most that attention() takes from the workspace, whatever the number of rows.
+// The most that attention() and append_attention() take from the workspace, whatever the number of
+// rows.
 int64_t attention_workspace_bytes(Device device, int64_t heads, int64_t kv_heads, int64_t head_dim);
 
 }  // namespace sparsellm

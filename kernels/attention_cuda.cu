@@ -1,5 +1,5 @@
+#include "kernels/append_attention_device.h"
 #include "kernels/attention_cuda.cuh"
-#include "kernels/kv_append_device.h"
 
 namespace sparsellm {
 
@@ -12,20 +12,15 @@ void attention_cuda(const Tensor& q, const KvLayer& kv, const PagedBatch& batch,
   }
 }
 
-void append_attention_cuda(const Tensor& cos_sin, const QkvRows& rows, const PagedBatch& batch,
+bool append_attention_cuda(const Tensor& cos_sin, const QkvRows& rows, const PagedBatch& batch,
                            const KvLayer& kv, float scale, Tensor y, ExecContext& ctx) {
-  if (batch.decode && ctx.sums == Sums::fastest &&
-      attention_decode_is_one_wave(batch.tokens(), kv, rows.q.size(1) / kv.k.size(3), ctx)) {
-    attention_decode_cuda(rows.q, {.cos_sin = cos_sin, .k = rows.k, .v = rows.v}, kv, batch, scale,
-                          y, ctx);
-    return;
+  if (!batch.decode || ctx.sums == Sums::batch_invariant ||
+      !attention_decode_is_one_wave(batch.tokens(), kv, rows.q.size(1) / kv.k.size(3), ctx)) {
+    return false;
   }
-  if (cos_sin.empty()) {
-    kv_append_cuda(rows.k, rows.v, batch, kv, ctx);
-  } else {
-    rope_kv_append_cuda(cos_sin, rows, batch, kv, ctx);
-  }
-  attention_cuda(rows.q, kv, batch, scale, y, ctx);
+  attention_decode_cuda(rows.q, {.cos_sin = cos_sin, .k = rows.k, .v = rows.v}, kv, batch, scale, y,
+                        ctx);
+  return true;
 }
 
 int64_t attention_workspace_bytes_cuda(int64_t heads, int64_t kv_heads, int64_t head_dim) {

@@ -381,7 +381,7 @@ __device__ T rotated(const T* head, int dim, const float* angles, int head_dim) 
 // One block of kWarps warps for a request's row, a key/value head with up to kHeadsPerBlock of its
 // query heads (blockIdx.x = (row * kv_heads + kv_head) * pieces + piece) and a range of the
 // request's pages (split blockIdx.y). Its warps take the pages of the range in turn, each with its
-// own sums, which they join in shared memory (20 KiB at head_dim 128, 38 KiB at 256). Blocks that
+// own sums, which they join in shared memory (22 KiB at head_dim 128, 41 KiB at 256). Blocks that
 // run side by side have the pieces of one group: all but the first find k and v in the L2.
 // The keys of a warp's next page are on their way while it multiplies the values of this one.
 //
@@ -433,7 +433,7 @@ __global__ void __launch_bounds__(kThreads, blocks_per_multiprocessor(kTiles))
     return (static_cast<int64_t>(page) * shape.kv_heads + kv_head) * head_elements;
   };
 
-  const auto tokens_of = [&](int page) { return min(kTokens, kv_length - page * kTokens); };
+  const auto tokens_of = [&](int i) { return min(kTokens, kv_length - i * kTokens); };
 
   WarpAttention<T, kTiles> attention(lane);
   int page = 0;
@@ -462,8 +462,9 @@ __global__ void __launch_bounds__(kThreads, blocks_per_multiprocessor(kTiles))
   if (has_page && !begins_early) {
     load_first_page();
   }
-  const float* const angles =
-      appended.cos_sin == nullptr ? nullptr : appended.cos_sin + row * appended.cos_sin_stride;
+  const float* const angles = !kAppends || appended.cos_sin == nullptr
+                                  ? nullptr
+                                  : appended.cos_sin + row * appended.cos_sin_stride;
   // Of the appended token; asked for before q is waited for.
   constexpr int kNewDims = (kDims + kThreads - 1) / kThreads;  // a thread's
   T new_key[kNewDims];
@@ -576,7 +577,7 @@ constexpr int64_t pieces_of(int64_t heads, int64_t kv_heads) {
   return (heads / kv_heads + kHeadsPerBlock - 1) / kHeadsPerBlock;
 }
 
-// Of a split launch, and the least of any that take turns.
+// What a split launch aims at: as many as run at once, on a larger device fewer.
 int64_t blocks_at_once(int tiles, const ExecContext& ctx) {
   return std::min<int64_t>(
       int64_t{cuda_state(ctx).multiprocessors} * blocks_per_multiprocessor(tiles), kMaxBlocks);
@@ -618,8 +619,6 @@ constexpr int tiles_of(int64_t head_dim) {
   return head_dim <= kTileDims ? 1 : head_dim <= 2 * kTileDims ? 2 : 4;
 }
 
-int64_t stride_of(const Tensor& rows) { return rows.empty() ? 0 : rows.row_stride(); }
-
 }  // namespace
 
 void attention_decode_cuda(const Tensor& q, const NewTokens& tokens, const KvLayer& kv,
@@ -649,9 +648,9 @@ void attention_decode_cuda(const Tensor& q, const NewTokens& tokens, const KvLay
     const Appended<T> appended{.k = static_cast<const T*>(tokens.k.raw()),
                                .v = static_cast<const T*>(tokens.v.raw()),
                                .cos_sin = static_cast<const float*>(tokens.cos_sin.raw()),
-                               .k_stride = stride_of(tokens.k),
-                               .v_stride = stride_of(tokens.v),
-                               .cos_sin_stride = stride_of(tokens.cos_sin)};
+                               .k_stride = tokens.k.row_stride(),
+                               .v_stride = tokens.v.row_stride(),
+                               .cos_sin_stride = tokens.cos_sin.row_stride()};
     switch (tiles_of(head_dim)) {
       case 1:
         start<T, 1>(in, appended, rows, shape, ctx);

@@ -1,6 +1,5 @@
 #pragma once
 
-#include "kernels/append_attention.h"
 #include "kernels/attention.h"
 
 namespace sparsellm {
@@ -9,13 +8,12 @@ namespace sparsellm {
 void check_attention(const Tensor& q, const KvLayer& kv, const PagedBatch& batch, float scale,
                      const Tensor& y, const ExecContext& ctx);
 
-// The implementations behind attention() and append_attention(), which have checked their arguments.
+// The implementations behind attention() and append_attention(), which have checked their
+// arguments.
 void attention_cpu(const Tensor& q, const KvLayer& kv, const PagedBatch& batch, float scale,
                    Tensor y, ExecContext& ctx);
 int64_t attention_workspace_bytes_cuda(int64_t heads, int64_t kv_heads, int64_t head_dim);
 void attention_cuda(const Tensor& q, const KvLayer& kv, const PagedBatch& batch, float scale,
                     Tensor y, ExecContext& ctx);
-void append_attention_cuda(const Tensor& cos_sin, const QkvRows& rows, const PagedBatch& batch,
-                           const KvLayer& kv, float scale, Tensor y, ExecContext& ctx);
 
 }  // namespace sparsellm

@@ -51,8 +51,8 @@ class CallTimer {
 
   // The median over several runs of calls, each enqueued by `call`; nothing if the first call shows
   // that it is far above `best`. Synchronises. With Launches::overlapping a norm stands behind each
-  // call, as in a step, and its time is counted: a product that lets it begin early saves some
-  // microseconds of it.
+  // call, for whatever small kernel does in a step, and its time is counted: a product that lets it
+  // begin early saves some microseconds of it.
   std::optional<double> median(const std::function<void()>& call, double best);
 
  private:

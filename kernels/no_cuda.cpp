@@ -2,6 +2,7 @@
 
 #include "kernels/activation_device.h"
 #include "kernels/add_device.h"
+#include "kernels/append_attention_device.h"
 #include "kernels/attention_device.h"
 #include "kernels/base/error.h"
 #include "kernels/embedding_device.h"
@@ -35,7 +36,7 @@ void attention_cuda(const Tensor&, const KvLayer&, const PagedBatch&, float, Ten
   fail_without_cuda("attention");
 }
 
-void append_attention_cuda(const Tensor&, const QkvRows&, const PagedBatch&, const KvLayer&, float,
+bool append_attention_cuda(const Tensor&, const QkvRows&, const PagedBatch&, const KvLayer&, float,
                            Tensor, ExecContext&) {
   fail_without_cuda("append_attention");
 }

@@ -31,9 +31,9 @@ struct PagedBatch {
   // Each request has exactly one row, so that row r is request r's. On CUDA rows may then be
   // padding (position -1, kv_length 0): they are stored nowhere and their results are 0.
   // With Launches::overlapping, what is enqueued between the last ordinary launch and attention()
-  // appends no token but these; kv_length and page_table are there before it. (Attention reads
-  // them, and all keys but those of a request's last page, before the kernels before it have
-  // ended.)
+  // or append_attention() appends no token but these; kv_length and page_table are there before it.
+  // (Before the kernels before them have ended, both read the tables; attention() all keys but
+  // those of a request's last page, append_attention() keys and values of any page.)
   bool decode = false;
 
   int64_t tokens() const { return positions.size(0); }

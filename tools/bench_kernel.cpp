@@ -77,7 +77,6 @@ class KernelBench {
     std::vector<Results> all;
     Times libraries;
     for (const std::string_view format : dense_contenders(options_.device)) {
-      const bool is_library = format != dense_format().name();
       all.push_back(bench(shape, sparsity, format, weight.get(), problem));
       for (const KernelResult& result : all.back()) {
         if (!result.verified) {
@@ -85,10 +84,10 @@ class KernelBench {
         }
         const Spread& overlapped = result.overlapped_us.value_or(result.us);
         keep_least(baselines_.overlapping, result.tokens, overlapped.median);
-        if (is_library || !options_.device.is_cuda()) {
+        if (is_ordinary_baseline(format, options_.device)) {
           keep_least(baselines_.ordinary, result.tokens, result.us.median);
         }
-        if (is_library) {
+        if (format != dense_format().name()) {
           keep_least(libraries, result.tokens, result.us.median);
         }
       }

@@ -40,7 +40,7 @@ struct KernelResult {
   std::string format;                   // also "cublas", "cublaslt", "cusparse"
   std::string algorithm;                // the fastest of a library's; the plan of a format,
                                         // which may be another with overlapping launches
-  Spread us;                            // with ordinary launches, as all figures but the next
+  Spread us;                            // with ordinary launches, as all that is not overlapped
   std::optional<Spread> overlapped_us;  // with launches as the engine has them, if they may differ
   int64_t encoded_bytes = 0;            // of the weight that a product reads
   double fraction_of_dense = 0.0;       // encoded_bytes / 2 * out * in

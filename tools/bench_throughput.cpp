@@ -61,9 +61,11 @@ struct Run {
 };
 
 // What is done once at the first steps of a batch size is done before anything is measured: all of
-// its requests are in the decode phase at a time.
+// its requests are in the decode phase at a time, while a step has room for one token of each and,
+// behind those that are in it already, for prompts.
 int64_t warm_up_tokens(const ThroughputOptions& options, int64_t batch) {
-  const int64_t prefill_steps = batch * options.prompt / options.step_tokens + 1;
+  const int64_t room = std::max(options.step_tokens, batch) - batch + 1;
+  const int64_t prefill_steps = batch * options.prompt / room + 1;
   return std::min(options.output, 15 + prefill_steps);
 }
 
@@ -381,6 +383,7 @@ void check(const ThroughputOptions& options) {
   for (int64_t batch : options.batches) {
     require(batch >= 1, "a batch of {} requests; use 1 or more", batch);
   }
+  require(options.step_tokens >= 1, "steps of {} tokens; use 1 or more", options.step_tokens);
   require(options.prompt >= 1 && options.output >= 1,
           "prompts of {} and outputs of {} tokens; use 1 or more", options.prompt, options.output);
   require(options.repeats >= 1, "{} repeats; use 1 or more", options.repeats);

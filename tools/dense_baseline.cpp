@@ -19,6 +19,10 @@ std::vector<std::string_view> dense_contenders(Device device) {
   return {dense_format().name()};
 }
 
+bool is_ordinary_baseline(std::string_view contender, Device device) {
+  return contender != dense_format().name() || !device.is_cuda();
+}
+
 std::unique_ptr<Contender> make_dense_or_format_contender(std::string_view name,
                                                           const ContenderInput& input) {
   if (name == kCublas) {
@@ -46,7 +50,9 @@ void DenseBaseline::measure(const ProductOperands& operands, std::span<const int
         const auto keep = [&](Launches launches, const Spread& us) {
           keep_least(best_us_, key_of(weight.size(0), weight.size(1), n, launches), us.median);
         };
-        keep(Launches::ordinary, product.us);
+        if (is_ordinary_baseline(name, weight.device())) {
+          keep(Launches::ordinary, product.us);
+        }
         keep(Launches::overlapping, product.overlapped.value_or(product.us));
       }
     }

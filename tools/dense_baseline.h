@@ -20,12 +20,16 @@ namespace sparsellm {
 // engine's own; on the CPU the latter alone.
 std::vector<std::string_view> dense_contenders(Device device);
 
+// Whether sparse formats are compared with its ordinary launches: those of the libraries, on the
+// CPU of the engine. With overlapping launches they are compared with all.
+bool is_ordinary_baseline(std::string_view contender, Device device);
+
 // One of these, or a weight in a format of sparse/registry.h. Throws Error.
 std::unique_ptr<Contender> make_dense_or_format_contender(std::string_view name,
                                                           const ContenderInput& input);
 
-// The best times of what is dense, by shape, number of tokens and kind of launches; of a library
-// there is but one.
+// The best times of baselines, by shape, number of tokens and kind of launches; of a library there
+// is but one.
 class DenseBaseline {
  public:
   DenseBaseline(ProductMeter& meter, int64_t rotation_bytes)

@@ -40,7 +40,7 @@ std::vector<Column> kernel_columns() {
       {.key = "baseline_us", .title = "library", .unit = "us", .decimals = 1},
       {.key = "speedup", .title = "speed-up", .unit = "x", .decimals = 2},
       {.key = "overlapped_baseline_us", .title = "overlapped dense", .unit = "us", .decimals = 1},
-      {.key = "overlapped_speedup", .title = "speed-up", .unit = "x", .decimals = 2},
+      {.key = "overlapped_speedup", .title = "overlapped speed-up", .unit = "x", .decimals = 2},
       {.key = "encoded_bytes", .title = "encoded", .unit = "bytes"},
       {.key = "percent_of_dense", .title = "of dense", .unit = "%", .decimals = 1},
       {.key = "read_gb_per_s", .title = "read", .unit = "GB/s"},

@@ -20,9 +20,9 @@ namespace sparsellm {
 struct MeasuredProduct {
   bool verified = false;
   Spread us;                         // with ordinary launches
-  std::optional<Spread> overlapped;  // us as the engine launches it, where that differs
+  std::optional<Spread> overlapped;  // us as the engine launches it, where that may differ
   std::string algorithm;             // the fastest of a contender's
-  std::string overlapped_algorithm;  // as it is then launched, where that differs
+  std::string overlapped_algorithm;  // as it is then launched, likewise
   double worst_error = 0.0;          // in units of the tolerance; infinite for NaN
   std::string note;  // why it is not verified, or which algorithms had to be left out
 };

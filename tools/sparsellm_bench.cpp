@@ -63,7 +63,7 @@ struct ThroughputArgs {
   OutputArgs output;
   std::vector<int64_t> batches = ThroughputOptions().batches;
   LengthRange prompt{64, 64};
-  int64_t step_tokens = ThroughputOptions().step_tokens;
+  std::optional<int64_t> step_tokens;
   int64_t repeats = ThroughputOptions().repeats;
   bool breakdown = false;
   std::optional<double> arrival_rate;
@@ -153,9 +153,10 @@ CLI::App* add_throughput(CLI::App& app, ThroughputArgs& args) {
       ->type_name("TOKENS");
   command
       ->add_option("--step-tokens", args.step_tokens,
-                   "Tokens computed in one step at most: chunks of prompts")
-      ->check(CLI::Range(int64_t{1}, int64_t{1} << 20))
-      ->capture_default_str();
+                   fmt::format("Tokens computed in one step at most, no less than requests; the "
+                               "prompts' come in chunks [{}]",
+                               ThroughputOptions().step_tokens))
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 20));
   add_output_args(*command, args.output, OutputTokens::yes);
   CLI::Option* const repeat =
       command->add_option("--repeat", args.repeats, "Measured runs of a batch, after a warm-up")
@@ -422,7 +423,7 @@ void measure_batches(const ThroughputArgs& args, const LengthRange& output, Envi
   options.batches = args.batches;
   options.prompt = fixed_length("--prompt", args.prompt);
   options.output = fixed_length("--output", output);
-  options.step_tokens = args.step_tokens;
+  options.step_tokens = args.step_tokens.value_or(options.step_tokens);
   options.repeats = args.repeats;
   options.seed = args.model.seed;
   const Device device = parse_device(args.model.model.device);
@@ -453,10 +454,11 @@ void measure_batches(const ThroughputArgs& args, const LengthRange& output, Envi
 
 void serve_arrivals(const ThroughputArgs& args, ArrivalOptions options, int64_t most,
                     spdlog::logger& log, ReportWriter& report) {
+  const int64_t step_tokens = args.step_tokens.value_or(BenchEngineSize().step_tokens);
   Engine engine = load_bench_engine(args.model,
                                     {.max_requests = most,
                                      .prompt = options.prompt.max,
-                                     .step_tokens = args.step_tokens,
+                                     .step_tokens = step_tokens,
                                      .context_size = options.prompt.max + options.output.max},
                                     log);
   BenchProgress progress("serving", "requests", !args.model.model.quiet);
@@ -481,6 +483,11 @@ void measure_arrivals(const ThroughputArgs& args, const LengthRange& output,
 
 void throughput(const ThroughputArgs& args, const std::vector<std::string>& command_line) {
   check_bench_model_args(args.model);
+  const int64_t most = *std::max_element(args.batches.begin(), args.batches.end());
+  if (args.step_tokens && *args.step_tokens < most) {
+    throw UsageError(
+        fmt::format("--step-tokens {} is less than --batch {}", *args.step_tokens, most));
+  }
   read_bench_config(args.model);  // what can be refused is refused before anything is measured
   const LengthRange output = args.output.tokens.value_or(
       LengthRange{.min = ThroughputOptions().output, .max = ThroughputOptions().output});

@@ -52,12 +52,12 @@ step "gpu tests" "$tests" --gtest_brief=1
 step "gpu tests of sparse weights" "$sparse_tests" --gtest_brief=1
 # Not the long ones: a sanitizer makes them several times slower.
 memory='*Ops*:*FillRandom*:*Attention*:*Sample*:*Upload*:*Gemm.Every*:*Gemm.TunedCalls*'
-memory+=':*GemmStream.AnyShape/f16'
+memory+=':*GemmStream.AnyShape/f16:*AppendingRows.InFewSteps/f16'
 memory+='-*LargeVocab*:*ALargeLaunch*:*LongPrompt*:*LongContext*:*AllParameters*:*BannedIds*'
 step "memcheck" compute-sanitizer --tool memcheck --leak-check full --error-exitcode 1 \
   "$tests" --gtest_brief=1 --gtest_filter="$memory"
 races='*Ops.*Norm*:Sample.Slots*:Sample.RowsWith*:Sample.ManyTopKs:*Attention*Nan*:*Attention*Score*'
-races+=':*GemmStream.FewProducts/f16'
+races+=':*GemmStream.FewProducts/f16:*AppendingRows.InFewSteps/f16'
 step "racecheck" compute-sanitizer --tool racecheck --error-exitcode 1 \
   "$tests" --gtest_brief=1 --gtest_filter="$races"
 step "synccheck" compute-sanitizer --tool synccheck --error-exitcode 1 \

@@ -205,24 +205,25 @@ TEST_P(OverlappingChain, LayersGiveTheSameBits) {
       rms_norm(x.view(), norm.weight, norm.epsilon, normed.view(), exec);
       called(exec);
       for (int layer = 0; layer < kLayers; ++layer) {
-        // Attention is right behind the appended token, or right behind a product.
-        const bool q_first = layer % 2 == 0;
-        if (q_first) {
+        // By turns attention is right behind the appended token, right behind a product, and
+        // appends by itself.
+        const int order = layer % 3;
+        if (order != 1) {
           product(normed, w_q, q);
         }
         product(normed, w_kv, kv);
-        append(kv.view(), batch, cache.layer(), exec);
-        called(exec);
-        if (!q_first) {
-          product(normed, w_q, q);
-        }
-        attention(q.view(), cache.layer(), batch, kHeads.scale(), mixed.view(), exec);
-        called(exec);
-        if (layer % 3 == 2) {  // again, and with the same result
+        if (order == 2) {
           append_attention({}, {.q = q.view(), .k = keys, .v = values}, batch, cache.layer(),
                            kHeads.scale(), mixed.view(), exec);
+        } else {
+          append(kv.view(), batch, cache.layer(), exec);
           called(exec);
+          if (order == 1) {
+            product(normed, w_q, q);
+          }
+          attention(q.view(), cache.layer(), batch, kHeads.scale(), mixed.view(), exec);
         }
+        called(exec);
         product(mixed, w_out, out);
         add_rms_norm(out.view(), x.view(), norm, normed.view(), exec);
         called(exec);
@@ -301,72 +302,117 @@ TEST_P(OverlappingChain, AppendedTokensAreSeen) {
   }
 }
 
-// Decode rows by one kernel, step after step, against kv_append() or rope_kv_append() and
-// attention(): the same bits of results and pages. Slots without a token hold NaN.
-TEST_P(OverlappingChain, AttentionAppends) {
-  constexpr int64_t kSteps = 36;
-  for (const Heads& heads :
-       {Heads{4, 4, 64}, Heads{6, 2, 80}, Heads{4, 4, 128}, Heads{20, 2, 128}, Heads{2, 1, 256}}) {
-    for (const bool rotated : {false, true}) {
-      for (const std::vector<int64_t>& lengths :
-           {std::vector<int64_t>{1000}, {0, 14, kPadding, 15, 16, 333, 1000}}) {
-        SCOPED_TRACE(fmt::format("{} heads, {} key/value heads, head_dim {}, {} requests{}",
-                                 heads.query, heads.kv, heads.dim, lengths.size(),
-                                 rotated ? ", rotated" : ""));
-        const int64_t rows = std::ssize(lengths);
-        const Requests requests(lengths, kSteps, random);
-        const PagedStep prompts(requests.prompts(), kGpu);
-        const int64_t q_size = heads.query_features();
-        const int64_t kv_size = heads.kv_features();
-        const GuardedTensor prompts_kv = on_gpu({prompts.batch().tokens(), 2 * kv_size});
-        const GuardedTensor qkv = on_gpu({kSteps * rows, q_size + 2 * kv_size}, 2.0);
-        const GuardedTensor angles = random.tensor(DType::f32, {kSteps * rows, heads.dim},
-                                                   Layout::contiguous, -1.0, 1.0, kGpu);
-        Workspace workspace(kGpu, heads.workspace_bytes());
-        ExecContext ordinary = context(workspace, Launches::ordinary);
-        const auto decode = [&](const Cache& cache, bool in_one) {
-          const GuardedTensor x = result(GetParam(), kSteps * rows, qkv.view().size(1));
-          gpu->cuda.copy_async(x.view().raw(), qkv.view().raw(), x.view().bytes());
-          GuardedTensor y = result(GetParam(), kSteps * rows, q_size);
-          append(prompts_kv.view(), prompts.batch(), cache.layer(), ordinary);
-          ExecContext exec =
-              context(workspace, in_one ? Launches::overlapping : Launches::ordinary);
-          for (int64_t i = 0; i < kSteps; ++i) {
-            const PagedStep step(requests.step(i), kGpu);
-            const PagedBatch batch = decode_batch(step);
-            const Tensor cos_sin = rotated ? angles.view().rows(i * rows, rows) : Tensor();
-            const Tensor joined = x.view().rows(i * rows, rows);
-            const QkvRows of_step{.q = joined.columns(0, q_size),
-                                  .k = joined.columns(q_size, kv_size),
-                                  .v = joined.columns(q_size + kv_size, kv_size)};
-            const Tensor to = y.view().rows(i * rows, rows);
-            if (in_one) {
-              append_attention(cos_sin, of_step, batch, cache.layer(), heads.scale(), to, exec);
-            } else {
-              if (rotated) {
-                rope_kv_append(cos_sin, of_step, batch, cache.layer(), exec);
-              } else {
-                kv_append(of_step.k, of_step.v, batch, cache.layer(), exec);
-              }
-              attention(of_step.q, cache.layer(), batch, heads.scale(), to, exec);
-            }
-            gpu->cuda.synchronize();  // the tables of the next step may lie where those of this are
-          }
-          return y;
-        };
-        const Cache expected_cache(GetParam(), requests.pool_pages(), heads);
-        const Cache cache(GetParam(), requests.pool_pages(), heads);
-        const GuardedTensor expected = decode(expected_cache, false);
-        const GuardedTensor y = decode(cache, true);
-        ASSERT_FALSE(has_nan(expected.view()));
-        EXPECT_TRUE(same_bits(y.view(), expected.view()));
-        EXPECT_EQ(bytes_of(cache.k.view()), bytes_of(expected_cache.k.view()));
-        EXPECT_EQ(bytes_of(cache.v.view()), bytes_of(expected_cache.v.view()));
-        EXPECT_TRUE(y.guards_intact());
-        expect_counters_of_zero();
+struct AppendingCase {
+  Heads heads;
+  bool rotates = false;
+  std::vector<int64_t> lengths;
+  int64_t steps = 0;
+};
+
+// Decode rows by one op, step after step, as in a layer: their q, k and v come from a kernel that
+// itself waits long and lets the next begin at once, where NaN was before. Slots without a token
+// hold NaN too.
+class AppendingRows : public OverlappingChain {
+ protected:
+  void expect_same_as_two_ops(const AppendingCase& c) {
+    SCOPED_TRACE(fmt::format("{} heads, {} key/value heads, head_dim {}, {} requests{}",
+                             c.heads.query, c.heads.kv, c.heads.dim, c.lengths.size(),
+                             c.rotates ? ", rotated" : ""));
+    const int64_t rows = std::ssize(c.lengths);
+    const int64_t features = c.heads.query_features() + 2 * c.heads.kv_features();
+    const Requests requests(c.lengths, c.steps, random);
+    const PagedStep prompts(requests.prompts(), kGpu);
+    std::vector<PagedStep> steps;
+    for (int64_t i = 0; i < c.steps; ++i) {
+      steps.emplace_back(requests.step(i), kGpu);
+    }
+    const GuardedTensor prompts_kv =
+        on_gpu({std::max<int64_t>(prompts.batch().tokens(), 1), 2 * c.heads.kv_features()});
+    const GuardedTensor x =
+        random.tensor(DType::f32, {c.steps * rows, features}, Layout::contiguous, -1.0, 1.0, kGpu);
+    const GuardedTensor norm_weight = on_gpu({features}, 3.0);
+    const GuardedTensor angles = random.tensor(DType::f32, {c.steps * rows, c.heads.dim + 8},
+                                               Layout::contiguous, -1.0, 1.0, kGpu);
+    const GuardedTensor slow = result(GetParam(), 2, 1 << 20);
+    Workspace workspace(kGpu, c.heads.workspace_bytes());
+    ExecContext ordinary = context(workspace, Launches::ordinary);
+
+    const auto decode = [&](const Cache& cache, bool in_one) {
+      GuardedTensor y = result(GetParam(), c.steps * rows, c.heads.query_features());
+      // NaN, until the norm writes it.
+      const GuardedTensor joined = result(GetParam(), c.steps * rows, features);
+      append(prompts_kv.view().rows(0, prompts.batch().tokens()), prompts.batch(), cache.layer(),
+             ordinary);
+      ExecContext exec = context(workspace, in_one ? Launches::overlapping : Launches::ordinary);
+      for (int64_t i = 0; i < c.steps; ++i) {
+        const auto of_step = [&](const Tensor& all) { return all.rows(i * rows, rows); };
+        const PagedBatch batch = decode_batch(steps[static_cast<size_t>(i)]);
+        const Tensor cos_sin =
+            c.rotates ? of_step(angles.view()).columns(0, c.heads.dim) : Tensor();
+        const Tensor row = of_step(joined.view());
+        const QkvRows qkv{
+            .q = row.columns(0, c.heads.query_features()),
+            .k = row.columns(c.heads.query_features(), c.heads.kv_features()),
+            .v = row.columns(features - c.heads.kv_features(), c.heads.kv_features())};
+        activate({.kind = Activation::Kind::relu}, slow.view(), ordinary);
+        called(exec);
+        rms_norm(of_step(x.view()), norm_weight.view(), 1e-5f, row, exec);
+        called(exec);
+        if (in_one) {
+          append_attention(cos_sin, qkv, batch, cache.layer(), c.heads.scale(), of_step(y.view()),
+                           exec);
+          continue;
+        }
+        if (c.rotates) {
+          rope_kv_append(cos_sin, qkv, batch, cache.layer(), exec);
+        } else {
+          kv_append(qkv.k, qkv.v, batch, cache.layer(), exec);
+        }
+        called(exec);
+        attention(qkv.q, cache.layer(), batch, c.heads.scale(), of_step(y.view()), exec);
+        called(exec);
       }
+      gpu->cuda.synchronize();
+      return y;
+    };
+    const Cache expected_cache(GetParam(), requests.pool_pages(), c.heads);
+    const Cache cache(GetParam(), requests.pool_pages(), c.heads);
+    const GuardedTensor expected = decode(expected_cache, false);
+    const GuardedTensor y = decode(cache, true);
+    ASSERT_FALSE(has_nan(expected.view()));
+    EXPECT_TRUE(same_bits(y.view(), expected.view()));
+    EXPECT_EQ(bytes_of(cache.k.view()), bytes_of(expected_cache.k.view()));
+    EXPECT_EQ(bytes_of(cache.v.view()), bytes_of(expected_cache.v.view()));
+    EXPECT_TRUE(y.guards_intact());
+    expect_counters_of_zero();
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Gpu, AppendingRows, ::testing::Values(DType::f16, DType::bf16),
+                         [](const auto& test) { return std::string(name_of(test.param)); });
+
+TEST_P(AppendingRows, OfAFewRequests) {
+  constexpr int64_t kSteps = 20;  // every request begins a page
+  for (const Heads& heads : {Heads{4, 2, 40}, Heads{4, 4, 64}, Heads{6, 2, 80}, Heads{4, 4, 128},
+                             Heads{20, 2, 128}, Heads{2, 1, 256}}) {
+    for (const bool rotates : {false, true}) {
+      expect_same_as_two_ops({heads, rotates, {1000}, kSteps});
+      expect_same_as_two_ops({heads, rotates, {0, 14, kPadding, 15, 16, 333, 1000}, kSteps});
     }
   }
+}
+
+// So many that two kernels are faster, on any GPU.
+TEST_P(AppendingRows, OfManyRequests) {
+  std::vector<int64_t> lengths;
+  for (int64_t i = 0; i < 300; ++i) {
+    lengths.push_back(i % 40);
+  }
+  expect_same_as_two_ops({{8, 8, 64}, true, lengths, 2});
+}
+
+// For tools that take long with each launch.
+TEST_P(AppendingRows, InFewSteps) {
+  expect_same_as_two_ops({{4, 2, 128}, true, {15, kPadding, 200}, 2});
 }
 
 }  // namespace

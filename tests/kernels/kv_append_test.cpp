@@ -4,8 +4,6 @@
 
 #include <cmath>
 
-#include "kernels/append_attention.h"
-#include "kernels/attention.h"
 #include "kernels/rope_device.h"
 #include "tests/testing/compare.h"
 #include "tests/testing/cpu_context.h"
@@ -116,56 +114,6 @@ TEST(KvAppend, ChunksOfAnySizeFillTheSamePages) {
     fill(chunk, {.k = some_k.view(), .v = some_v.view()});
     EXPECT_TRUE(same_bits(some_k.view(), whole_k.view())) << chunk;
     EXPECT_TRUE(same_bits(some_v.view(), whole_v.view())) << chunk;
-  }
-}
-
-// One op for both: the same bits as by kv_append() or rope_kv_append() and attention().
-TEST(AppendAttention, IsBothOps) {
-  Random random(44);
-  CpuContext cpu(2);
-  constexpr int64_t kHeads = 6;
-  constexpr int64_t kKvHeads = 2;
-  constexpr int64_t kHeadDim = 16;
-  constexpr int64_t kQSize = kHeads * kHeadDim;
-  constexpr int64_t kKvSize = kKvHeads * kHeadDim;
-  const PagedStep step(with_random_pages({{.pages = {}, .kv_length = 3, .rows = 3},
-                                          {.pages = {}, .kv_length = 33, .rows = 33},
-                                          {.pages = {}, .kv_length = 1, .rows = 1}},
-                                         8, random));
-  const int64_t tokens = step.batch().tokens();
-  const GuardedTensor angles = random.tensor(DType::f32, {tokens, kHeadDim});
-  for (const Tensor& cos_sin : {Tensor(), angles.view()}) {
-    const GuardedTensor x = random.tensor(DType::f32, {tokens, kQSize + 2 * kKvSize});
-    const auto computed = [&](const auto& compute) {
-      const GuardedTensor joined(DType::f32, {tokens, kQSize + 2 * kKvSize});
-      set_values(joined.view(), values_of(x.view()));
-      const QkvRows rows{.q = joined.view().columns(0, kQSize),
-                         .k = joined.view().columns(kQSize, kKvSize),
-                         .v = joined.view().columns(kQSize + kKvSize, kKvSize)};
-      const GuardedTensor pages(DType::f32, {2 * 8, kKvHeads, kPageSize, kHeadDim});
-      GuardedTensor y(DType::f32, {tokens, kQSize});
-      compute(rows, KvLayer{.k = pages.view().rows(0, 8), .v = pages.view().rows(8, 8)}, y.view());
-      EXPECT_TRUE(pages.guards_intact());
-      return y;
-    };
-    const GuardedTensor expected =
-        computed([&](const QkvRows& rows, const KvLayer& kv, const Tensor& y) {
-          if (cos_sin.empty()) {
-            kv_append(rows.k, rows.v, step.batch(), kv, cpu.exec);
-          } else {
-            rope_kv_append(cos_sin, rows, step.batch(), kv, cpu.exec);
-          }
-          attention(rows.q, kv, step.batch(), 0.25f, y, cpu.exec);
-        });
-    const GuardedTensor y = computed([&](const QkvRows& rows, const KvLayer& kv, const Tensor& to) {
-      append_attention(cos_sin, rows, step.batch(), kv, 0.25f, to, cpu.exec);
-      EXPECT_TRUE(throws_error(
-          [&] { append_attention(cos_sin, rows, step.batch(), kv, 0.25f, rows.q, cpu.exec); },
-          "q and y"));
-      EXPECT_TRUE(throws_error(
-          [&] { append_attention(cos_sin, rows, step.batch(), kv, 0.0f, to, cpu.exec); }, "scale"));
-    });
-    EXPECT_TRUE(same_bits(y.view(), expected.view()));
   }
 }
 

@@ -47,6 +47,18 @@ TEST(Bench, ThroughputAsTable) {
   }
 }
 
+// Prompts in chunks: the same tokens, and steps in which all requests are in the decode phase.
+TEST(Bench, StepsOfFewTokens) {
+  const Outcome outcome =
+      bench({"throughput", "-m", llama(), "--device", "cpu", "--batch", "3", "--step-tokens", "3",
+             "--prompt", "7", "--output", "16", "--repeat", "1", "--format", "jsonl"});
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  const size_t row = outcome.out.find("\"table\":\"throughput\"");
+  ASSERT_NE(row, std::string::npos) << outcome.out;
+  const json result = json::parse(outcome.out.substr(outcome.out.rfind('\n', row) + 1));
+  EXPECT_GT(result.at("tokens_per_gpu_second"), 0.0);
+}
+
 TEST(Bench, OutputAsTokensAndAsFormat) {
   const Outcome outcome =
       bench({"throughput", "-m", llama(), "--device", "cpu", "--batch", "2", "--prompt", "4",
@@ -176,6 +188,9 @@ TEST(BenchBadInput, OneClearLine) {
       {2, "--batch", throughput({"--batch", "0"})},
       {2, "--batch", throughput({"--batch", "1,x"})},
       {2, "--prompt \"0\"", throughput({"--prompt", "0"})},
+      {2, "--step-tokens", throughput({"--step-tokens", "0"})},
+      {2, "--step-tokens 3 is less than --batch 4",
+       throughput({"--batch", "1,4", "--step-tokens", "3"})},
       {2, "--prompt 2:4 is a range", throughput({"--prompt", "2:4"})},
       {2, "--output 2:4 is a range", throughput({"--output", "2:4"})},
       {2, "--output \"xml\"", throughput({"--output", "xml"})},

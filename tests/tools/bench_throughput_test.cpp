@@ -260,6 +260,10 @@ TEST(BenchThroughput, OtherErrorsAreThrown) {
   options.repeats = 0;
   EXPECT_TRUE(throws_error([&] { bench_throughput(options, load, report.writer()); }, "0 repeats"));
   options = small({1});
+  options.step_tokens = 0;
+  EXPECT_TRUE(
+      throws_error([&] { bench_throughput(options, load, report.writer()); }, "steps of 0 tokens"));
+  options = small({1});
   options.output = 0;
   EXPECT_TRUE(throws_error([&] { bench_throughput(options, load, report.writer()); },
                            "outputs of 0 tokens"));

@@ -63,7 +63,7 @@ case $section in
     done
     ;;
   large)
-    decode opt-66b --batch 1 "$@"
+    decode opt-66b --batch 1,8 --gpu-memory-utilization 0.98 "$@"
     decode opt-66b --batch 64 "$@"
     ;;
   attention)

@@ -41,6 +41,8 @@ void embedding_cuda(const Tensor& ids, const Tensor& positions, const EmbeddingT
                                tables.tokens.row_stride()};
     const Table<W> position_table{static_cast<const W*>(tables.positions.raw()),
                                   has_positions ? tables.positions.row_stride() : 0};
+    // Not early: a decode step's tables, and the tokens of the step before, are there when it
+    // begins (kernels/paged_kv.h).
     launch(ctx, embedding_kernel<W>, elementwise_shape(y.size(0), y.size(1)),
            static_cast<const int*>(ids.raw()),
            has_positions ? static_cast<const int*>(positions.raw()) : nullptr, token_table,

@@ -8,7 +8,8 @@ namespace sparsellm {
 // x f32 [tokens, features], the residual stream; y [tokens, features] in the dtype of activations,
 // on the CPU it may be x; weight and bias [features] in any floating dtype, on CUDA in that of
 // activations; bias may be empty. On CUDA there are at most 32,768 features. Statistics are taken
-// in f32, over one row.
+// in f32, over one row. With Launches::overlapping weight and bias may be read before what was
+// enqueued before has ended.
 
 // y = (x - mean) / sqrt(variance + epsilon) * weight + bias, with the biased variance.
 void layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, float epsilon, Tensor y,

@@ -29,6 +29,15 @@ __device__ inline uint32_t swizzled_operand(uint32_t address) {
 // The upper word of what describes such an operand: blocks of 1024 bytes, swizzled by 128.
 constexpr uint32_t kSwizzledBlocks = 1u << 30 | 1024 / 16;
 
+// SPARSELLM_WGMMA, which each of the functions below defines, for the dtype.
+#define SPARSELLM_WGMMA_OF(T)                        \
+  if constexpr (std::is_same_v<T, __half>) {         \
+    SPARSELLM_WGMMA("f16");                          \
+  } else {                                           \
+    static_assert(std::is_same_v<T, __nv_bfloat16>); \
+    SPARSELLM_WGMMA("bf16");                         \
+  }
+
 // d [64, N] += a [64, 16] * b [N, 16]^T by a warpgroup; f32 sums; N is twice the size of d. Warp w
 // has rows 16 w to 16 w + 15 of a and d, in the registers of mma.m16n8k16 (kernels/mma.cuh).
 // Registers are not to be touched until the group of the product has ended.
@@ -45,12 +54,7 @@ __device__ inline void wgmma(float (&d)[16], const uint32_t (&a)[4], uint32_t b)
         "+f"(d[7]), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), \
         "+f"(d[14]), "+f"(d[15])                                                                \
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b), "n"(kSwizzledBlocks))
-  if constexpr (std::is_same_v<T, __half>) {
-    SPARSELLM_WGMMA("f16");
-  } else {
-    static_assert(std::is_same_v<T, __nv_bfloat16>);
-    SPARSELLM_WGMMA("bf16");
-  }
+  SPARSELLM_WGMMA_OF(T)
 #undef SPARSELLM_WGMMA
 }
 
@@ -70,12 +74,7 @@ __device__ inline void wgmma(float (&d)[32], const uint32_t (&a)[4], uint32_t b)
         "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), \
         "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31])                                         \
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b), "n"(kSwizzledBlocks))
-  if constexpr (std::is_same_v<T, __half>) {
-    SPARSELLM_WGMMA("f16");
-  } else {
-    static_assert(std::is_same_v<T, __nv_bfloat16>);
-    SPARSELLM_WGMMA("bf16");
-  }
+  SPARSELLM_WGMMA_OF(T)
 #undef SPARSELLM_WGMMA
 }
 
@@ -102,12 +101,7 @@ __device__ inline void wgmma(float (&d)[64], const uint32_t (&a)[4], uint32_t b)
         "+f"(d[56]), "+f"(d[57]), "+f"(d[58]), "+f"(d[59]), "+f"(d[60]), "+f"(d[61]), "+f"(d[62]), \
         "+f"(d[63])                                                                                \
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b), "n"(kSwizzledBlocks))
-  if constexpr (std::is_same_v<T, __half>) {
-    SPARSELLM_WGMMA("f16");
-  } else {
-    static_assert(std::is_same_v<T, __nv_bfloat16>);
-    SPARSELLM_WGMMA("bf16");
-  }
+  SPARSELLM_WGMMA_OF(T)
 #undef SPARSELLM_WGMMA
 }
 
@@ -124,12 +118,7 @@ __device__ inline void wgmma(float (&d)[4], uint32_t a, uint32_t b) {
       "}, a, b, p, 1, 1, 0, 0;\n}"                                \
       : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])            \
       : "r"(a), "r"(b), "n"(kSwizzledBlocks))
-  if constexpr (std::is_same_v<T, __half>) {
-    SPARSELLM_WGMMA("f16");
-  } else {
-    static_assert(std::is_same_v<T, __nv_bfloat16>);
-    SPARSELLM_WGMMA("bf16");
-  }
+  SPARSELLM_WGMMA_OF(T)
 #undef SPARSELLM_WGMMA
 }
 
@@ -146,12 +135,7 @@ __device__ inline void wgmma(float (&d)[8], uint32_t a, uint32_t b) {
       : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), \
         "+f"(d[7])                                                                          \
       : "r"(a), "r"(b), "n"(kSwizzledBlocks))
-  if constexpr (std::is_same_v<T, __half>) {
-    SPARSELLM_WGMMA("f16");
-  } else {
-    static_assert(std::is_same_v<T, __nv_bfloat16>);
-    SPARSELLM_WGMMA("bf16");
-  }
+  SPARSELLM_WGMMA_OF(T)
 #undef SPARSELLM_WGMMA
 }
 
@@ -169,13 +153,10 @@ __device__ inline void wgmma(float (&d)[16], uint32_t a, uint32_t b) {
         "+f"(d[7]), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), \
         "+f"(d[14]), "+f"(d[15])                                                                \
       : "r"(a), "r"(b), "n"(kSwizzledBlocks))
-  if constexpr (std::is_same_v<T, __half>) {
-    SPARSELLM_WGMMA("f16");
-  } else {
-    static_assert(std::is_same_v<T, __nv_bfloat16>);
-    SPARSELLM_WGMMA("bf16");
-  }
+  SPARSELLM_WGMMA_OF(T)
 #undef SPARSELLM_WGMMA
 }
+
+#undef SPARSELLM_WGMMA_OF
 
 }  // namespace sparsellm

@@ -123,6 +123,7 @@ class Totals {
     nll_b_.add(-d.q.log_prob);
     log_ratio_.add(d.p.log_prob - d.q.log_prob);
     agreements_ += d.p.top == d.q.top ? 1 : 0;
+    top1_gap_max_ = std::max(top1_gap_max_, d.top1_gap);
     if (all_kl_.empty() || d.kl > worst_.kl || (d.kl == worst_.kl && place < worst_place_)) {
       worst_ = d;
       worst_place_ = place;
@@ -146,6 +147,7 @@ class Totals {
     result.kl_max = all_kl_.back();
     result.top1_agreement =
         100.0 * static_cast<double>(agreements_) / static_cast<double>(tokens());
+    result.top1_gap_max = top1_gap_max_;
     result.perplexity_a = finite_exp(nll_a_, "the perplexity of " + a.name);
     result.perplexity_b = finite_exp(nll_b_, "the perplexity of " + b.name);
     result.perplexity_ratio = finite_exp(log_ratio_, "the ratio of the perplexities");
@@ -166,6 +168,7 @@ class Totals {
   SampleMean log_ratio_;
   std::vector<double> all_kl_;
   int64_t agreements_ = 0;
+  double top1_gap_max_ = 0.0;
   Divergence worst_;
   Place worst_place_;
 };

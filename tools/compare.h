@@ -55,6 +55,7 @@ struct Comparison {
   double kl_999 = 0.0;
   double kl_max = 0.0;
   double top1_agreement = 0.0;  // in per cent: the likeliest token is the same
+  double top1_gap_max = 0.0;    // most that A's largest logit is above its logit of B's likeliest
   Estimate perplexity_a;
   Estimate perplexity_b;
   Estimate perplexity_ratio;  // B / A; its standard error is that of paired samples

@@ -45,6 +45,7 @@ Divergence divergence(std::span<const float> p_logits, std::span<const float> q_
   return {
       // Rounding may take a divergence of almost nothing below zero.
       .kl = std::max(0.0, weighted / p_total + (q_log_total - p_log_total)),
+      .top1_gap = p_largest - p_logits[q_top],
       .p = {.log_prob = p_logits[token] - p_largest - p_log_total,
             .top = static_cast<int32_t>(p_top),
             .top_probability = 1.0 / p_total},

@@ -14,6 +14,9 @@ struct Prediction {
 
 struct Divergence {
   double kl = 0.0;  // KL(p || q) = sum p ln(p / q), in nats; >= 0, and 0 for equal logits
+  // p's logit of its own likeliest token less that of q's: how far from the largest logit the
+  // choice of q is. 0 if they choose the same.
+  double top1_gap = 0.0;
   Prediction p;
   Prediction q;
 };

@@ -186,6 +186,7 @@ void print_comparison_json(const CompareArgs& args, const Comparison& result) {
               {"kl_p999", result.kl_999},
               {"kl_max", result.kl_max},
               {"top1_agreement_percent", result.top1_agreement},
+              {"top1_gap_max", result.top1_gap_max},
               {"perplexity_a", result.perplexity_a.value},
               {"perplexity_a_standard_error", result.perplexity_a.standard_error},
               {"perplexity_b", result.perplexity_b.value},
@@ -226,6 +227,7 @@ void print_comparison(const CompareArgs& args, const Comparison& result) {
   row("  99.9 %", fmt::format("{:.4g}", result.kl_999));
   row("  maximum", fmt::format("{:.4g}", result.kl_max));
   row("top-1 agreement", fmt::format("{:.3f} %", result.top1_agreement));
+  row("  gap, maximum", fmt::format("{:.4g}", result.top1_gap_max));
   row("perplexity A", estimate(result.perplexity_a, 4));
   row("perplexity B", estimate(result.perplexity_b, 4));
   row("B / A", estimate(result.perplexity_ratio, 6));

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Measures the tables of the README on a GPU: tests/gpu/bench.sh SECTION [BUILD [NAME ...] [ARGUMENT ...]]
 #   dense     decoding with dense weights: Llama-2-7B, -13B, 3.1-8B, OPT-13B, -30B; batches of 1 to 64
-#   large     OPT-66B, one request, and 64 that do not fit
+#   large     OPT-66B, 1 and 8 requests, and 64 that do not fit
 #   attention attention alone, by requests and tokens
 #   breakdown where the time of a step goes, OPT-30B
 #   kernel    matrix products in OPT-30B's shapes, dense and with cuSPARSE
@@ -11,7 +11,8 @@
 #   shards    bitmap weights in the shapes of configs/NAME.json (of all of them: half an hour), of
 #             what a GPU has of them if there are 1, 2 or 4
 #   serving   requests that come and go against batches that stay together, Llama-2-7B
-#   load      a checkpoint of 26 GB in the page cache to the GPU (made in $TMPDIR, which needs the room)
+#   load      a checkpoint of 26 GB in the page cache to the GPU, and converted to bitmaps (made in
+#             $TMPDIR, which needs 40 GB)
 #   trace     gaps between kernels in decode steps of OPT-30B, with CUPTI
 # Each takes a few minutes, shards for each NAME. BUILD is a build folder with the tools (build/gpu by
 # default; made if it is not there). Further arguments, from the first with a dash on, go to
@@ -45,7 +46,7 @@ if [ ! -x "$build/bin/sparsellm-bench" ]; then
   options=(-DSPARSELLM_CUDA=ON -DCMAKE_CUDA_ARCHITECTURES=native -DSPARSELLM_BENCHMARKS=OFF)
   [ -e /usr/include/pcre2.h ] || options+=(-DSPARSELLM_PCRE2=OFF)
   cmake -S . -B "$build" -G Ninja "${options[@]}" >&2
-  cmake --build "$build" --target sparsellm-bench >&2
+  cmake --build "$build" --target sparsellm-bench sparsellm-convert >&2
 fi
 bench=$build/bin/sparsellm-bench
 
@@ -120,8 +121,13 @@ case $section in
   load)
     folder=$(mktemp -d)
     trap 'rm -rf "$folder"' EXIT
-    python3 tests/gpu/make_checkpoint.py configs/opt-13b.json "$folder"
-    "$bench" load --model "$folder" "$@"
+    mkdir "$folder/plain"
+    python3 tests/gpu/make_checkpoint.py configs/opt-13b.json "$folder/plain"
+    "$bench" load --model "$folder/plain" "$@"
+    "$build/bin/sparsellm-convert" --model "$folder/plain" --output "$folder/sparse" \
+      --prune magnitude --sparsity 0.6 --format tca_bme --quiet >&2
+    rm -r "$folder/plain"
+    "$bench" load --model "$folder/sparse" "$@"
     ;;
   trace)
     cuda=$(dirname "$(dirname "$(readlink -f "$(command -v nvcc)")")")

@@ -47,7 +47,7 @@ TEST(Bench, ThroughputAsTable) {
   }
 }
 
-// Prompts in chunks: the same tokens, and steps in which all requests are in the decode phase.
+// Prompts in chunks: the warm-up ends where all requests are in the decode phase.
 TEST(Bench, StepsOfFewTokens) {
   const Outcome outcome =
       bench({"throughput", "-m", llama(), "--device", "cpu", "--batch", "3", "--step-tokens", "3",

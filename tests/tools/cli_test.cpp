@@ -341,6 +341,7 @@ TEST(Eval, CompareAsJson) {
   EXPECT_EQ(report.at("kl_mean"), 0.0);
   EXPECT_EQ(report.at("kl_max"), 0.0);
   EXPECT_EQ(report.at("top1_agreement_percent"), 100.0);
+  EXPECT_EQ(report.at("top1_gap_max"), 0.0);
   EXPECT_EQ(report.at("perplexity_a"), report.at("perplexity_b"));
   EXPECT_EQ(report.at("worst_token").at("top_a"), report.at("worst_token").at("top_b"));
 }
@@ -352,8 +353,9 @@ TEST(Eval, CompareAsTable) {
   const Outcome outcome =
       run("sparsellm-eval", {"compare", llama(), "--text", file, "--context", "64"});
   EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
-  for (const char* part : {"KL(A || B)       0 +- 0 nats", "top-1 agreement  100.000 %",
-                           "B / A            1.000000 +- 0.000000", "worst token"}) {
+  for (const char* part :
+       {"KL(A || B)       0 +- 0 nats", "top-1 agreement  100.000 %", "  gap, maximum   0\n",
+        "B / A            1.000000 +- 0.000000", "worst token"}) {
     EXPECT_NE(outcome.out.find(part), std::string::npos) << outcome.out;
   }
 }

@@ -134,7 +134,7 @@ def main():
     ids = tokenizer.encode(text)
     stride = args.context - 1
 
-    kl, nll_a, nll_b, agree = [], [], [], []
+    kl, nll_a, nll_b, agree, gaps = [], [], [], [], []
     for begin in range(0, len(ids) - stride + 1, stride):
         window = [tokenizer.bos_id()] + ids[begin : begin + stride]
         log_p = log_softmax(forward(a, config, window))[:-1]
@@ -144,6 +144,7 @@ def main():
         nll_a.extend(-log_p[rows, window[1:]])
         nll_b.extend(-log_q[rows, window[1:]])
         agree.extend(log_p.argmax(axis=-1) == log_q.argmax(axis=-1))
+        gaps.extend(log_p.max(axis=-1) - log_p[rows, log_q.argmax(axis=-1)])
 
     def standard_error(sample):
         return np.std(sample, ddof=1) / np.sqrt(len(sample))
@@ -160,6 +161,7 @@ def main():
         "kl_max": np.max(kl),
         "worst_position": int(np.argmax(kl)),
         "agreeing_tokens": int(np.sum(agree)),
+        "top1_gap_max": np.max(gaps),
         "perplexity_a": np.exp(np.mean(nll_a)),
         "perplexity_a_standard_error": np.exp(np.mean(nll_a)) * standard_error(nll_a),
         "perplexity_b": np.exp(np.mean(nll_b)),

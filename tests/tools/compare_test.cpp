@@ -88,6 +88,8 @@ TEST(Divergence, MatchesTheDefinition) {
       EXPECT_EQ(d.p.top, p_top);
       EXPECT_EQ(d.q.top, std::max_element(q.begin(), q.end()) - q.begin());
       EXPECT_NEAR(d.p.top_probability, std::exp(log_p[static_cast<size_t>(p_top)]), 1e-12);
+      EXPECT_NEAR(d.top1_gap,
+                  log_p[static_cast<size_t>(p_top)] - log_p[static_cast<size_t>(d.q.top)], 1e-12);
     }
   }
 }
@@ -99,6 +101,7 @@ TEST(Divergence, EqualLogitsHaveNone) {
     const Divergence d = divergence(logits, logits, 3);
     EXPECT_EQ(d.kl, 0.0);
     EXPECT_EQ(d.p.top, d.q.top);
+    EXPECT_EQ(d.top1_gap, 0.0);
     EXPECT_EQ(d.p.log_prob, d.q.log_prob);
   }
 }
@@ -112,6 +115,7 @@ TEST(Divergence, ExtremesStayFinite) {
   EXPECT_NEAR(d.p.log_prob / (-2.0 * huge), 1.0, 1e-12);
   EXPECT_EQ(d.p.top, 0);
   EXPECT_EQ(d.q.top, 1);
+  EXPECT_EQ(d.top1_gap, 2.0 * huge);
   EXPECT_EQ(d.q.top_probability, 1.0);
 }
 
@@ -120,6 +124,7 @@ TEST(Divergence, TheSmallestIdOfEquals) {
       divergence(std::vector<float>{0.0f, 1.0f, 1.0f}, std::vector<float>{1.0f, 0.0f, 1.0f}, 0);
   EXPECT_EQ(d.p.top, 1);
   EXPECT_EQ(d.q.top, 0);
+  EXPECT_EQ(d.top1_gap, 1.0);
 }
 
 TEST(AllFinite, FindsEveryBadValue) {
@@ -311,6 +316,7 @@ TEST(Compare, AModelWithItself) {
   EXPECT_EQ(result.kl_median, 0.0);
   EXPECT_EQ(result.kl_max, 0.0);
   EXPECT_EQ(result.top1_agreement, 100.0);
+  EXPECT_EQ(result.top1_gap_max, 0.0);
   EXPECT_EQ(result.perplexity_a.value, result.perplexity_b.value);
   EXPECT_EQ(result.perplexity_ratio.value, 1.0);
   EXPECT_EQ(result.perplexity_ratio.standard_error, 0.0);
@@ -362,6 +368,7 @@ TEST(Compare, RoundedToBf16MatchesNumpy) {
   expect_close(result.kl_999, 0.0001975525844);
   expect_close(result.kl_max, 0.0003060812737);
   EXPECT_NEAR(result.top1_agreement, 100.0 * 1137 / 1143, 0.2);  // two near ties may differ
+  EXPECT_NEAR(result.top1_gap_max, 0.007576960396, 1e-4);
   EXPECT_NEAR(result.perplexity_a.value, 78.12062144, 0.001);
   EXPECT_NEAR(result.perplexity_b.value, 78.15573402, 0.001);
   expect_close(result.perplexity_a.standard_error, 6.887183033);

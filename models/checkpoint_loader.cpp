@@ -251,22 +251,23 @@ std::unique_ptr<WeightMatrix> CheckpointLoader::load_on_device(
 
 std::unique_ptr<WeightMatrix> CheckpointLoader::prepare_encoded(
     const Wanted& wanted, std::span<const WeightStore::Stored> parts, const WeightFormat& format) {
-  std::vector<const EncodedWeight*> encoded;
+  std::vector<NamedWeight> encoded;
   int64_t done = 0;  // all but what finish() copies
   for (size_t i = 0; i < parts.size(); ++i) {
-    encoded.push_back(&encoded_.emplace_back(store_.encoded(wanted.parts[i].name, threads())));
-    store_.release(parts[i]);  // the check is over; copies read the file
+    const std::string& name = wanted.parts[i].name;
+    encoded.push_back({.name = name, .weight = &encoded_.emplace_back(store_.unchecked(name))});
     done += parts[i].bytes;
   }
   std::vector<Upload> copies;
-  std::unique_ptr<WeightMatrix> weight = format.prepare(encoded, device(), copies);
+  std::unique_ptr<WeightMatrix> weight = prepare(encoded, format, copies);
   if (weight == nullptr) {
     weight = join_on_device(encoded, format);
   }
+  for (size_t i = 0; i < parts.size(); ++i) {
+    store_.release(parts[i]);  // copies read the file
+  }
   for (Upload& copy : copies) {
     done -= std::ssize(copy.source);
-    copy.what = describe(wanted.parts.front().name);
-    copy.file = checkpoint_->find_file(copy.source);
     copies_.push_back(std::move(copy));
   }
   if (weight != nullptr) {
@@ -275,32 +276,62 @@ std::unique_ptr<WeightMatrix> CheckpointLoader::prepare_encoded(
   return weight;
 }
 
-// Expands one after the other.
-std::unique_ptr<WeightMatrix> CheckpointLoader::join_on_device(
-    std::span<const EncodedWeight* const> parts, const WeightFormat& format) {
-  int64_t rows = 0;
-  for (const EncodedWeight* part : parts) {
-    rows += part->rows;
+// As WeightFormat::prepare(), with the copies' names and files.
+std::unique_ptr<WeightMatrix> CheckpointLoader::prepare(std::span<const NamedWeight> parts,
+                                                        const WeightFormat& format,
+                                                        std::vector<Upload>& copies) {
+  std::vector<const EncodedWeight*> weights;
+  for (const NamedWeight& part : parts) {
+    weights.push_back(part.weight);
   }
-  const OwnedTensor dense = allocate_tensor(device(), activation_dtype(),
-                                            {rows, parts.front()->columns}, "a joined weight");
+  std::unique_ptr<WeightMatrix> weight;
+  try {
+    weight = format.prepare(weights, device(), copies);
+  } catch (const OutOfMemory&) {
+    throw;
+  } catch (const Error&) {
+    for (const NamedWeight& part : parts) {
+      store_.encoded(part.name, threads());  // throws an Error that names the part
+    }
+    throw;
+  }
+  for (Upload& copy : copies) {
+    const auto owner = std::find_if(parts.begin(), parts.end(), [&](const NamedWeight& part) {
+      return std::any_of(part.weight->parts.begin(), part.weight->parts.end(),
+                         [&](const EncodedPart& p) { return is_inside(copy.source, p.bytes); });
+    });
+    copy.what = describe(owner->name);
+    copy.file = checkpoint_->find_file(copy.source);
+  }
+  return weight;
+}
+
+// Expands one after the other.
+std::unique_ptr<WeightMatrix> CheckpointLoader::join_on_device(std::span<const NamedWeight> parts,
+                                                               const WeightFormat& format) {
+  int64_t rows = 0;
+  for (const NamedWeight& part : parts) {
+    rows += part.weight->rows;
+  }
+  const OwnedTensor dense = allocate_tensor(
+      device(), activation_dtype(), {rows, parts.front().weight->columns}, "a joined weight");
   ExecContext ctx = exec();
   int64_t row = 0;
-  for (const EncodedWeight* part : parts) {
+  for (const NamedWeight& part : parts) {
     std::vector<Upload> copies;
-    const std::unique_ptr<WeightMatrix> weight = format.prepare({&part, 1}, device(), copies);
+    const std::unique_ptr<WeightMatrix> weight = prepare({&part, 1}, format, copies);
     if (weight == nullptr) {
       return nullptr;
     }
     for (Upload& copy : copies) {
       other_uploads_ += std::ssize(copy.source);
-      copy.file = checkpoint_->find_file(copy.source);
       uploader().submit(std::move(copy));
     }
     uploader().finish();
-    weight->expand({.begin = 0, .count = part->rows}, dense.view.rows(row, part->rows), ctx);
+    const int64_t part_rows = part.weight->rows;
+    weight->expand({.begin = 0, .count = part_rows}, dense.view.rows(row, part_rows), ctx);
     cuda_->synchronize();
-    row += part->rows;
+    row += part_rows;
   }
   return format.encode_on_device(dense.view, ctx);
 }

@@ -70,7 +70,13 @@ class CheckpointLoader : public WeightLoader {
   std::unique_ptr<WeightMatrix> prepare_encoded(const Wanted& wanted,
                                                 std::span<const WeightStore::Stored> parts,
                                                 const WeightFormat& format);
-  std::unique_ptr<WeightMatrix> join_on_device(std::span<const EncodedWeight* const> parts,
+  struct NamedWeight {
+    std::string name;
+    const EncodedWeight* weight = nullptr;  // not validated
+  };
+  std::unique_ptr<WeightMatrix> prepare(std::span<const NamedWeight> parts,
+                                        const WeightFormat& format, std::vector<Upload>& copies);
+  std::unique_ptr<WeightMatrix> join_on_device(std::span<const NamedWeight> parts,
                                                const WeightFormat& format);
   const StoredTensor& get(const std::string& name, const std::vector<int64_t>& shape);
   std::string describe(const std::string& name) const;

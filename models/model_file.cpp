@@ -173,6 +173,18 @@ std::optional<EncodedWeight> ModelFile::encoded(std::string_view weight_name) co
 
 std::optional<EncodedWeight> ModelFile::encoded(std::string_view weight_name,
                                                 ThreadPool& threads) const {
+  std::optional<EncodedWeight> weight = unchecked(weight_name);
+  if (weight.has_value()) {
+    try {
+      weight_format(weight->format).validate(*weight, threads);
+    } catch (const Error& error) {
+      fail("{}: {}", describe(lookup(weight_name)->first), error.what());
+    }
+  }
+  return weight;
+}
+
+std::optional<EncodedWeight> ModelFile::unchecked(std::string_view weight_name) const {
   const auto* found = lookup(weight_name);
   if (found == nullptr) {
     return std::nullopt;
@@ -204,11 +216,6 @@ std::optional<EncodedWeight> ModelFile::encoded(std::string_view weight_name,
       part.memory = std::move(memory);
     }
     weight.parts.push_back(std::move(part));
-  }
-  try {
-    weight_format(header.format).validate(weight, threads);
-  } catch (const Error& error) {
-    fail("{}: {}", describe(name), error.what());
   }
   return weight;
 }

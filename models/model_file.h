@@ -49,6 +49,8 @@ class ModelFile {
   // parts.
   std::optional<EncodedWeight> encoded(std::string_view weight_name) const;
   std::optional<EncodedWeight> encoded(std::string_view weight_name, ThreadPool& threads) const;
+  // The same, of which WeightFormat::validate() has said nothing yet.
+  std::optional<EncodedWeight> unchecked(std::string_view weight_name) const;
 
   // Whether a tensor of the checkpoint is a part of an encoding, or padding between tensors, and so
   // not for anybody else.

@@ -248,10 +248,7 @@ std::vector<std::string> Checkpoint::names() const {
 
 const MappedFile* Checkpoint::find_file(std::span<const std::byte> bytes) const {
   for (const SafetensorsFile& file : files_) {
-    const std::span<const std::byte> all = file.file().bytes();
-    const std::less_equal<> before;
-    if (before(all.data(), bytes.data()) &&
-        before(bytes.data() + bytes.size(), all.data() + all.size())) {
+    if (is_inside(bytes, file.file().bytes())) {
       return &file.file();
     }
   }

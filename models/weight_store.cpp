@@ -100,6 +100,12 @@ EncodedWeight WeightStore::encoded(std::string_view name, ThreadPool& threads) c
   return std::move(*weight);
 }
 
+EncodedWeight WeightStore::unchecked(std::string_view name) const {
+  std::optional<EncodedWeight> weight = file_.unchecked(name);
+  require(weight.has_value(), "{} is not stored in a sparse format", describe(name));
+  return std::move(*weight);
+}
+
 void WeightStore::release(const Stored& stored) const {
   for (const std::string& tensor : stored.tensors) {
     release_pages(checkpoint_->find(tensor)->bytes);

@@ -46,6 +46,8 @@ class WeightStore {
 
   // Of an encoded one: checked, a view of the mapped file.
   EncodedWeight encoded(std::string_view name, ThreadPool& threads) const;
+  // The same, of which WeightFormat::validate() has said nothing yet.
+  EncodedWeight unchecked(std::string_view name) const;
 
   // Takes the pages of a weight that were read out of memory.
   void release(const Stored& stored) const;

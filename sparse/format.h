@@ -63,7 +63,8 @@ class WeightFormat {
   virtual std::unique_ptr<WeightMatrix> load(EncodedWeight e, Device device) const = 0;
   // Matrices one below the other on a CUDA device, without values until what is added to `copies`,
   // whose sources are views of the parts, has been uploaded. Nothing where that takes more than
-  // copies.
+  // copies. The parts need not be valid: what validate() checks is checked here, or by a copy of
+  // what goes to the device. Throws Error.
   virtual std::unique_ptr<WeightMatrix> prepare(std::span<const EncodedWeight* const> parts,
                                                 Device device, std::vector<Upload>& copies) const;
   // What load() makes of encode(w), of w on the CUDA device of ctx, without the host. Takes little

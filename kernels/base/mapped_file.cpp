@@ -7,6 +7,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <functional>
 #include <string>
 #include <utility>
 
@@ -83,6 +84,12 @@ void MappedFile::read(std::span<const std::byte> part, std::byte* to) const {
     require(count > 0, "cannot read {}: {}", path_.string(), reason);
     done += count;
   }
+}
+
+bool is_inside(std::span<const std::byte> bytes, std::span<const std::byte> all) {
+  const std::less_equal<> before;
+  return before(all.data(), bytes.data()) &&
+         before(bytes.data() + bytes.size(), all.data() + all.size());
 }
 
 void populate_pages(std::span<const std::byte> bytes) {

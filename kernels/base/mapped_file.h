@@ -33,6 +33,9 @@ class MappedFile {
   int64_t size_ = 0;
 };
 
+// Whether `bytes` are some of `all`, not whether they are equal to some.
+bool is_inside(std::span<const std::byte> bytes, std::span<const std::byte> all);
+
 // Brings the pages of a part of a mapped file into the process's memory in one call instead of one
 // page fault after the other.
 void populate_pages(std::span<const std::byte> bytes);

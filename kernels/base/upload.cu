@@ -25,11 +25,8 @@ namespace {
 // One thread copies some 5 GB/s out of the page cache; a PCIe 5 bus takes 55, and more threads than
 // that needs only get into each other's way.
 constexpr unsigned kMaxThreads = 12;
-// Large enough that the fixed cost of a copy (some 10 us) does not show, small enough that the
-// buffers of all threads are quickly page-locked.
-constexpr int64_t kBufferBytes = 2 << 20;
 // A small model is not worth all the threads and their buffers.
-constexpr int64_t kBytesPerThread = 16 * kBufferBytes;
+constexpr int64_t kBytesPerThread = 16 * Uploader::kPieceBytes;
 constexpr std::chrono::milliseconds kProgressInterval{50};
 
 // A page-locked buffer and the copy out of it that is under way.
@@ -60,6 +57,9 @@ class StagingBuffer {
     } else {
       std::memcpy(memory_.data(), piece.source.data(), piece.source.size());
     }
+    if (piece.check) {
+      check(piece);
+    }
     check_cuda(cudaMemcpyAsync(piece.destination, memory_.data(),
                                static_cast<size_t>(count * size_of(piece.to)),
                                cudaMemcpyHostToDevice, stream));
@@ -78,6 +78,15 @@ class StagingBuffer {
             name_of(piece.to));
     if (piece.file != nullptr) {
       release_pages(piece.source);
+    }
+  }
+
+  // What is in the buffer, which nobody else writes to, whatever becomes of the source.
+  void check(const Upload& piece) const {
+    try {
+      piece.check({memory_.data(), piece.source.size()});
+    } catch (const Error& error) {
+      fail("{}: {}", piece.what, error.what());
     }
   }
 
@@ -105,7 +114,7 @@ class Lane {
     std::optional<StagingBuffer>& buffer = buffers_[next_];
     next_ = (next_ + 1) % buffers_.size();
     if (!buffer) {
-      buffer.emplace(kBufferBytes);
+      buffer.emplace(Uploader::kPieceBytes);
     }
     bytes_done_ += buffer->wait();
     buffer->copy(piece, stream_);
@@ -151,8 +160,8 @@ struct Uploader::State {
 // What fits a staging buffer, from the front of the queue.
 Upload Uploader::State::take() {
   Upload& front = queue.front();
-  const int64_t count =
-      std::min(kBufferBytes / size_of(front.to), std::ssize(front.source) / size_of(front.from));
+  const int64_t count = std::min(Uploader::kPieceBytes / size_of(front.to),
+                                 std::ssize(front.source) / size_of(front.from));
   const auto source_bytes = static_cast<size_t>(count * size_of(front.from));
   if (source_bytes == front.source.size()) {
     Upload last = std::move(front);
@@ -234,6 +243,9 @@ void Uploader::submit(Upload upload) {
   State& state = *state_;
   const int64_t bytes = std::ssize(upload.source);
   require(bytes % size_of(upload.from) == 0, "{}: {} bytes are no whole number of {}", upload.what,
+          bytes, name_of(upload.from));
+  require(!upload.check || (bytes <= kPieceBytes && upload.from == upload.to),
+          "{}: {} bytes of {} are more than a check takes at once, or are converted", upload.what,
           bytes, name_of(upload.from));
   if (bytes == 0) {
     return;

@@ -21,6 +21,9 @@ struct Upload {
   void* destination = nullptr;       // not necessarily aligned
   DType to = DType::f32;             // the same as `from`, or both are floating
   const MappedFile* file = nullptr;  // that the source is mapped from; none: it is in memory
+  // Called with the bytes that are about to go to the device, on any thread: throws Error if they
+  // must not. Then there are at most Uploader::kPieceBytes, which are not converted.
+  std::function<void(std::span<const std::byte>)> check = {};
 };
 
 // Copies large amounts of memory to a CUDA device: several threads fill page-locked buffers, each
@@ -30,6 +33,10 @@ struct Upload {
 class Uploader {
  public:
   using Progress = std::function<void(int64_t bytes_done)>;
+
+  // What is copied at once: large enough that the fixed cost of a copy (some 10 us) does not show,
+  // small enough that the buffers of all threads are quickly page-locked.
+  static constexpr int64_t kPieceBytes = 2 << 20;
 
   explicit Uploader(Device device);  // throws Error
   // Uploads that are not finished are broken off; afterwards nobody reads a source or writes to a
@@ -42,9 +49,9 @@ class Uploader {
   void submit(Upload upload);
 
   // Returns when all uploads are on the device, for every stream. Throws the first Error of an
-  // upload: CUDA's, or that a finite number is too large for its new dtype; then the others are
-  // broken off, and new ones may be submitted. `progress` is called now and then, and at the end,
-  // on the calling thread, with the bytes of all sources that are on the device.
+  // upload: CUDA's, its check's, or that a finite number is too large for its new dtype; then the
+  // others are broken off, and new ones may be submitted. `progress` is called now and then, and at
+  // the end, on the calling thread, with the bytes of all sources that are on the device.
   void finish(const Progress& progress = {});
 
  private:

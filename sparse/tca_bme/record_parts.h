@@ -6,6 +6,7 @@
 #include <optional>
 #include <span>
 #include <string_view>
+#include <vector>
 
 #include "kernels/base/parallel.h"
 #include "kernels/base/tensor.h"
@@ -71,6 +72,28 @@ struct RecordParts {
   std::span<const std::byte> records;
 };
 
+// What a file may have wrong. Layout, starts and sizes are checked at once; then the records, a few
+// at a time, wherever their bytes have been copied to.
+class RecordChecker {
+ public:
+  explicit RecordChecker(const EncodedWeight& e);  // throws Error; keeps no view of e
+
+  const RecordLayout& layout() const { return layout_; }
+  std::span<const uint32_t> starts() const { return starts_; }
+  // Throws Error if one of the `count` records from `first` on, which have these bytes, is wrong.
+  // Returns how many nonzeros they have.
+  int64_t check(int64_t first, int64_t count, std::span<const std::byte> records) const;
+
+ private:
+  int64_t start(int64_t record) const { return starts_[static_cast<size_t>(record)]; }
+
+  int64_t rows_;
+  int64_t columns_;
+  RecordLayout layout_;
+  RecordGrid grid_;
+  std::vector<uint32_t> starts_;
+};
+
 // An encoding that is being made: `starts` are filled in, then `records`.
 struct NewRecords {
   NewRecords(const RecordLayout& record_layout, int64_t count);
@@ -89,6 +112,8 @@ bool starts_hold(int64_t rows, int64_t columns, int64_t nonzeros);
 // As the functions of WeightFormat, for encodings of this version.
 EncodedWeight encode_records(const Tensor& w, ThreadPool& threads);  // f16 or bf16
 void validate_records(const EncodedWeight& e, ThreadPool& threads);
+// Throws Error unless a header tells as many nonzeros as the records have.
+void require_nonzeros(int64_t told, int64_t nonzeros);
 // Of a matrix whose nonzeros are anywhere.
 int64_t expected_record_bytes(int64_t rows, int64_t columns, int64_t nonzeros);
 std::optional<EncodedWeight> slice_rows_records(const EncodedWeight& e, Range rows);

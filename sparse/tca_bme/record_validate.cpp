@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <bit>
 
@@ -39,56 +40,122 @@ void check_last_pairs(const Place& place, uint32_t bits, int64_t column, const s
   }
 }
 
-// Bits and offsets; the number of bits is that of the values.
-void check_masks(const RecordLayout& layout, const Place& place, const std::byte* record) {
-  const bool whole = place.rows >= kRecordRows && place.columns >= layout.columns();
+// In the bytes of four 16-bit numbers.
+constexpr uint64_t kOddBits = 0x5555'5555'5555'5555;
+constexpr uint64_t kOddPairs = 0x3333'3333'3333'3333;
+constexpr uint64_t kOddNibbles = 0x0f0f'0f0f'0f0f'0f0f;
+
+// How many bits are set for each i of the words of four neighbouring columns 2 t + par, over all g:
+// counts[i] has a number of 16 bits for each column, its low byte for the low bytes of the words
+// and its high byte for the high ones.
+std::array<uint64_t, kRowTiles> count_bits(const std::byte* words) {
+  std::array<uint64_t, kRowTiles> counts{};
+  constexpr int kRows = 4;  // at most 2 bits each: no sum is above 15
+  for (int first = 0; first < kLaneRows; first += kRows) {
+    uint64_t even = 0;
+    uint64_t odd = 0;
+    for (int g = first; g < first + kRows; ++g) {
+      const auto four = load_from<uint64_t>(words + g * 16);
+      const uint64_t pairs = four - (four >> 1 & kOddBits);  // numbers of 2 bits
+      even += pairs & kOddPairs;
+      odd += pairs >> 2 & kOddPairs;
+    }
+    counts[0] += even & kOddNibbles;
+    counts[1] += odd & kOddNibbles;
+    counts[2] += even >> 4 & kOddNibbles;
+    counts[3] += odd >> 4 & kOddNibbles;
+  }
+  return counts;
+}
+
+[[noreturn]] void fail_offset(const Place& place, int32_t index, int32_t stored, int32_t expected) {
+  fail("tca_bme: offset {} of record {} is {}, not {}", index, place.record, stored, expected);
+}
+
+// That offsets are those of the bits.
+void check_offsets(const RecordLayout& layout, const Place& place, const std::byte* record) {
+  const int shift = std::countr_zero(static_cast<uint32_t>(layout.value_bytes()));
   int32_t offset = layout.header_bytes();
   for (int32_t chunk = 0; chunk < layout.chunks; ++chunk) {
+    const std::byte* const words = record + mask_word(layout, chunk, 0, 0, 0) * 2;
+    const std::array<std::array<uint64_t, kRowTiles>, 2> counts = {count_bits(words),
+                                                                   count_bits(words + 8)};
+    const std::byte* const offsets = record + layout.mask_bytes() + chunk * kChunkOffsets * 2;
     for (int32_t i = 0; i < kRowTiles; ++i) {
       for (int32_t par = 0; par < kHalves; ++par) {
         for (int32_t t = 0; t < kLanesInRow; ++t) {
-          const uint32_t bits = value_bits(layout, record, chunk, i, par, t);
-          const int32_t stored = load_from<uint16_t>(record + layout.mask_bytes() +
-                                                     offset_index(chunk, i, par, t) * 2);
-          require(stored == offset, "tca_bme: offset {} of record {} is {}, not {}",
-                  offset_index(chunk, i, par, t), place.record, stored, offset);
-          if (!whole) {
-            const int64_t column = chunk * kChunkColumns + kHalves * t;
-            require((bits & ~bits_inside(layout.pairs(), place.rows - 16 * i - 8 * par,
-                                         place.columns - column)) == 0,
-                    "tca_bme: chunk {} of record {} has bits outside of the matrix", chunk,
-                    place.record);
-            if (layout.pairs()) {
-              check_last_pairs(place, bits, column, record + offset);
-            }
+          const int32_t column = 2 * t + par;
+          const auto both = static_cast<uint32_t>(counts[column / 4][i] >> (column % 4 * 16));
+          const uint32_t low = both & 0xff;
+          const uint32_t high = both >> 8 & 0xff;
+          const uint32_t bits = !layout.pairs() ? low + high : chunk % 2 == 0 ? low : high;
+          const int32_t index = offset_index(0, i, par, t);
+          const int32_t stored = load_from<uint16_t>(offsets + index * 2);
+          if (stored != offset) {
+            fail_offset(place, chunk * kChunkOffsets + index, stored, offset);
           }
-          offset += std::popcount(bits) * layout.value_bytes();
+          offset += static_cast<int32_t>(bits << shift);
         }
       }
     }
   }
 }
 
+// That a record at the end of the rows or columns has nothing outside of the matrix. Its offsets
+// have been checked.
+void check_edges(const RecordLayout& layout, const Place& place, const std::byte* record) {
+  for (int32_t chunk = 0; chunk < layout.chunks; ++chunk) {
+    const std::byte* const offsets = record + layout.mask_bytes();
+    for (int32_t i = 0; i < kRowTiles; ++i) {
+      for (int32_t par = 0; par < kHalves; ++par) {
+        for (int32_t t = 0; t < kLanesInRow; ++t) {
+          const uint32_t bits = value_bits(layout, record, chunk, i, par, t);
+          const int64_t column = chunk * kChunkColumns + kHalves * t;
+          require((bits & ~bits_inside(layout.pairs(), place.rows - 16 * i - 8 * par,
+                                       place.columns - column)) == 0,
+                  "tca_bme: chunk {} of record {} has bits outside of the matrix", chunk,
+                  place.record);
+          if (layout.pairs()) {
+            const auto offset = load_from<uint16_t>(offsets + offset_index(chunk, i, par, t) * 2);
+            check_last_pairs(place, bits, column, record + offset);
+          }
+        }
+      }
+    }
+  }
+}
+
+// How many of so many values are zeros. All counts of a record fit 16 bits, and as wide as a value
+// they make vectors of the loop.
+int32_t count_zeros(const std::byte* values, int32_t count) {
+  uint16_t zeros = 0;
+  for (int32_t i = 0; i < count; ++i) {
+    zeros += (load_from<uint16_t>(values + i * 2) & 0x7fff) == 0 ? 1 : 0;
+  }
+  return zeros;
+}
+
+// How many of so many pairs are without a nonzero or have a negative zero.
+int32_t count_wrong_pairs(const std::byte* pairs, int32_t count) {
+  uint32_t wrong = 0;
+  for (int32_t i = 0; i < count; ++i) {
+    const auto pair = load_from<uint32_t>(pairs + i * 4);
+    const bool zero = (pair & 0x7fff'7fff) == 0;
+    const bool negative_zero = (pair & 0xffff) == 0x8000 || (pair & 0xffff'0000) == 0x8000'0000;
+    wrong += zero || negative_zero ? 1 : 0;
+  }
+  return static_cast<int32_t>(wrong);
+}
+
 // Returns the number of nonzeros.
 int64_t check_values(const RecordLayout& layout, const Place& place, const std::byte* values,
                      int32_t bits) {
-  int64_t zeros = 0;
-  int64_t wrong_zeros = 0;
-  for (int32_t bit = 0; bit < bits; ++bit) {
-    if (layout.pairs()) {
-      const auto pair = load_from<uint32_t>(values + bit * 4);
-      const int first_zero = (pair & 0x7fff) == 0 ? 1 : 0;
-      const int second_zero = (pair & 0x7fff0000) == 0 ? 1 : 0;
-      const int negative_zeros = ((pair & 0xffff) == 0x8000) + ((pair >> 16) == 0x8000);
-      zeros += first_zero + second_zero;
-      wrong_zeros += (first_zero & second_zero) + negative_zeros;
-    } else {
-      wrong_zeros += (load_from<uint16_t>(values + bit * 2) & 0x7fff) == 0 ? 1 : 0;
-    }
-  }
-  require(wrong_zeros == 0, "tca_bme: {} {} of record {} are 0", wrong_zeros,
+  const int32_t count = bits * layout.value_bytes() / 2;
+  const int32_t zeros = count_zeros(values, count);
+  const int32_t wrong = layout.pairs() ? count_wrong_pairs(values, bits) : zeros;
+  require(wrong == 0, "tca_bme: {} {} of record {} are 0", wrong,
           layout.pairs() ? "pairs, or negative values," : "nonzeros", place.record);
-  return int64_t{bits} * (layout.value_bytes() / 2) - zeros;
+  return count - zeros;
 }
 
 // Returns the number of nonzeros.
@@ -104,7 +171,10 @@ int64_t check_record(const RecordLayout& layout, const Place& place,
   require(std::ssize(record) == layout.record_bytes(bits),
           "tca_bme: record {} has {} bytes, not the {} of {} bits", place.record, record.size(),
           layout.record_bytes(bits), bits);
-  check_masks(layout, place, record.data());
+  check_offsets(layout, place, record.data());
+  if (place.rows < kRecordRows || place.columns < layout.columns()) {
+    check_edges(layout, place, record.data());
+  }
   const auto padding =
       record.subspan(static_cast<size_t>(layout.header_bytes() + bits * layout.value_bytes()));
   require(std::ranges::all_of(padding, [](std::byte byte) { return byte == std::byte{0}; }),
@@ -114,43 +184,62 @@ int64_t check_record(const RecordLayout& layout, const Place& place,
 
 }  // namespace
 
-void validate_records(const EncodedWeight& e, ThreadPool& threads) {
+RecordChecker::RecordChecker(const EncodedWeight& e)
+    : rows_(e.rows),
+      columns_(e.columns),
+      layout_(read_record_layout(e)),
+      grid_(record_grid(e.rows, e.columns, layout_)) {
   require(e.dtype == DType::f16 || e.dtype == DType::bf16, "a tca_bme weight of {} values",
           name_of(e.dtype));
-  const RecordLayout layout = read_record_layout(e);
-  const RecordGrid grid = record_grid(e.rows, e.columns, layout);
   require_parts(e, {{kLayout, PartType::u32, e.part(kLayout).count()},
-                    {kStarts, PartType::u32, grid.count() + 1},
+                    {kStarts, PartType::u32, grid_.count() + 1},
                     {kRecords, PartType::u8, e.part(kRecords).count()}});
-  const RecordParts parts(e);
-  require(parts.starts[0] == 0, "tca_bme: the first start is {}, not 0", parts.starts[0]);
+  const auto starts = e.part(kStarts).values<uint32_t>();
+  starts_.assign(starts.begin(), starts.end());
+  require(starts_.front() == 0, "tca_bme: the first start is {}, not 0", starts_.front());
 
-  for (int64_t r = 0; r < grid.count(); ++r) {
-    const int64_t begin = parts.starts[static_cast<size_t>(r)];
-    const int64_t end = parts.starts[static_cast<size_t>(r + 1)];
-    require(begin <= end && end <= std::ssize(parts.records) / kRecordAlignment,
-            "tca_bme: record {} goes from start {} to {} of {} bytes", r, begin, end,
-            parts.records.size());
+  const int64_t bytes = e.part(kRecords).count();
+  for (int64_t r = 0; r < grid_.count(); ++r) {
+    const int64_t begin = start(r);
+    const int64_t end = start(r + 1);
+    require(begin <= end && end <= bytes / kRecordAlignment,
+            "tca_bme: record {} goes from start {} to {} of {} bytes", r, begin, end, bytes);
+    require((end - begin) * kRecordAlignment <= layout_.most_record_bytes(),
+            "tca_bme: record {} has {} bytes, more than any of its layout", r,
+            (end - begin) * kRecordAlignment);
   }
-  require(std::ssize(parts.records) == int64_t{parts.starts.back()} * kRecordAlignment,
-          "tca_bme: {} bytes of records, but the last start is {}", parts.records.size(),
-          parts.starts.back());
+  require(bytes == int64_t{starts_.back()} * kRecordAlignment,
+          "tca_bme: {} bytes of records, but the last start is {}", bytes, starts_.back());
+}
 
+int64_t RecordChecker::check(int64_t first, int64_t count,
+                             std::span<const std::byte> records) const {
+  int64_t nonzeros = 0;
+  for (int64_t r = first; r < first + count; ++r) {
+    const auto begin = static_cast<size_t>((start(r) - start(first)) * kRecordAlignment);
+    const auto bytes = static_cast<size_t>((start(r + 1) - start(r)) * kRecordAlignment);
+    nonzeros += check_record(layout_,
+                             {.record = r,
+                              .rows = rows_ - grid_.row_block(r) * kRecordRows,
+                              .columns = columns_ - grid_.column(r) * layout_.columns()},
+                             records.subspan(begin, bytes));
+  }
+  return nonzeros;
+}
+
+void require_nonzeros(int64_t told, int64_t nonzeros) {
+  require(nonzeros == told, "tca_bme: {} nonzeros, but {} are stored", told, nonzeros);
+}
+
+void validate_records(const EncodedWeight& e, ThreadPool& threads) {
+  const RecordChecker checker(e);
+  const RecordParts parts(e);
   std::atomic<int64_t> nonzeros = 0;
   constexpr int64_t kRecordsPerRange = 16;
-  threads.parallel_for(grid.count(), kRecordsPerRange, [&](int64_t begin, int64_t end) {
-    int64_t some = 0;
-    for (int64_t r = begin; r < end; ++r) {
-      some += check_record(layout,
-                           {.record = r,
-                            .rows = e.rows - grid.row_block(r) * kRecordRows,
-                            .columns = e.columns - grid.column(r) * layout.columns()},
-                           parts.record(r));
-    }
-    nonzeros += some;
+  threads.parallel_for(parts.grid.count(), kRecordsPerRange, [&](int64_t begin, int64_t end) {
+    nonzeros += checker.check(begin, end - begin, parts.run(begin, end - begin));
   });
-  require(nonzeros == e.nonzeros, "tca_bme: {} nonzeros, but {} are stored", e.nonzeros,
-          nonzeros.load());
+  require_nonzeros(e.nonzeros, nonzeros);
 }
 
 }  // namespace sparsellm::tca_bme

@@ -12,8 +12,9 @@ namespace sparsellm::tca_bme {
 
 // Weights of version 2 on a CUDA device: for few tokens the product decodes records, for more it
 // does so for tiles of them where there are products of warpgroups, and for many the records are
-// expanded (record_plan.h). What is encoded is valid. In a CPU-only build all throw Error.
+// expanded (record_plan.h). In a CPU-only build all throw Error.
 
+// Of a valid encoding.
 std::unique_ptr<WeightMatrix> load_records_cuda(const EncodedWeight& e, Device device);
 
 // As WeightFormat::prepare(): nothing if the layouts differ, or the rows of a part but the last are

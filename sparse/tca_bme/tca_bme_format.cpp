@@ -46,9 +46,7 @@ class TcaBmeFormat : public WeightFormat {
   }
 
   void validate(const EncodedWeight& e, ThreadPool& threads) const override {
-    require_header(e, *this);
-    require(is_paper(e) || e.version == tca_bme::kRecordVersion,
-            "version {} of the format {} is not known", e.version, name());
+    check_header(e);
     is_paper(e) ? tca_bme::validate_paper(e) : tca_bme::validate_records(e, threads);
   }
 
@@ -99,6 +97,9 @@ class TcaBmeFormat : public WeightFormat {
 
   std::unique_ptr<WeightMatrix> prepare(std::span<const EncodedWeight* const> parts, Device device,
                                         std::vector<Upload>& copies) const override {
+    for (const EncodedWeight* e : parts) {
+      check_header(*e);
+    }
     return std::any_of(parts.begin(), parts.end(), [](const auto* e) { return is_paper(*e); })
                ? nullptr
                : tca_bme::prepare_records_cuda(parts, device, copies);
@@ -109,6 +110,12 @@ class TcaBmeFormat : public WeightFormat {
   }
 
  private:
+  void check_header(const EncodedWeight& e) const {
+    require_header(e, *this);
+    require(is_paper(e) || e.version == tca_bme::kRecordVersion,
+            "version {} of the format {} is not known", e.version, name());
+  }
+
   // There are kernels for version 2 alone.
   EncodedWeight as_records(const EncodedWeight& e) const {
     ThreadPool threads;

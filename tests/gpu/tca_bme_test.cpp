@@ -439,6 +439,41 @@ TEST_P(GpuTcaBme, JoinsRowsByCopies) {
   EXPECT_TRUE(same_bits(dense.view(), w.view));
 }
 
+// Before anything of them is used, and each record before it is copied.
+TEST_P(GpuTcaBme, DamagedPartsAreRefused) {
+  const OwnedTensor w = weight({3008, 1100}, 0.4);  // in several copies
+  const EncodedWeight good = tca_bme_format().encode(w.view, cpu.threads);
+  using E = EncodedWeight;
+  const auto upload = [&](auto&& damage) {
+    EncodedWeight second = copy_of(good);
+    damage(second);
+    std::vector<Upload> copies;
+    const std::vector<const EncodedWeight*> parts{&good, &second};
+    const std::unique_ptr<WeightMatrix> joined = tca_bme_format().prepare(parts, kGpu, copies);
+    EXPECT_GT(copies.size(), 2u);
+    Uploader uploader(kGpu);
+    for (Upload& copy : copies) {
+      uploader.submit(std::move(copy));
+    }
+    uploader.finish();
+  };
+  const auto flip = [](E& e, size_t part, int64_t byte) {
+    static_cast<std::byte*>(e.parts[part].memory.data())[byte] ^= std::byte{1};
+  };
+  EXPECT_NO_THROW(upload([](E&) {}));
+  EXPECT_TRUE(throws_error([&] { upload([](E& e) { --e.nonzeros; }); }, "are stored"));
+  EXPECT_TRUE(throws_error([&] { upload([](E& e) { e.version = 3; }); }, "version 3"));
+  EXPECT_TRUE(throws_error([&] { upload([](E& e) { e.rows += 64; }); }, "part starts"));
+  EXPECT_TRUE(throws_error([&] { upload([&](E& e) { flip(e, 0, 0); }); }, "5 chunks"));
+  EXPECT_TRUE(throws_error([&] { upload([&](E& e) { flip(e, 1, 0); }); }, "the first start is 1"));
+  const auto starts = good.part(tca_bme::kStarts).values<uint32_t>();
+  for (size_t record : {size_t{0}, size_t{7}, starts.size() - 2}) {
+    const int64_t byte = int64_t{starts[record]} * tca_bme::kRecordAlignment;
+    EXPECT_TRUE(throws_error([&] { upload([&](E& e) { flip(e, 2, byte); }); },
+                             fmt::format("record {} ", record)));
+  }
+}
+
 TEST_P(GpuTcaBme, LoadsThePapersVersionToo) {
   const OwnedTensor w = weight({130, 200}, 0.4);
   const std::unique_ptr<WeightMatrix> loaded =

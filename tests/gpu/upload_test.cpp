@@ -1,6 +1,7 @@
 #include "kernels/base/upload.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <cstring>
 #include <filesystem>
@@ -8,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/base/error.h"
 #include "kernels/base/mapped_file.h"
 #include "models/checkpoint_loader.h"
 #include "tests/gpu/gpu_context.h"
@@ -268,6 +270,52 @@ TEST_F(GpuUpload, AnErrorBreaksOffTheOthers) {
   std::vector<std::byte> result = target.read(std::byte{1});
   result.resize(source.size());
   EXPECT_TRUE(same(result, source));
+}
+
+TEST_F(GpuUpload, ChecksWhatIsCopied) {
+  const std::vector<std::byte> source = pattern(9 * Uploader::kPieceBytes + 12, 8);
+  const auto piece_of = [&](int64_t begin) {
+    const int64_t bytes = std::min(Uploader::kPieceBytes, std::ssize(source) - begin);
+    return std::span(source).subspan(static_cast<size_t>(begin), static_cast<size_t>(bytes));
+  };
+  Target target(std::ssize(source));
+  Uploader uploader(kGpu);
+  std::atomic<int> checked{0};
+  const auto submit = [&](int64_t bad) {
+    for (int64_t begin = 0; begin < std::ssize(source); begin += Uploader::kPieceBytes) {
+      const auto piece = piece_of(begin);
+      Upload upload = copy_of(piece, target.data() + begin);
+      upload.what = fmt::format("piece {}", begin / Uploader::kPieceBytes);
+      upload.check = [&checked, piece, is_bad = begin == bad * Uploader::kPieceBytes](
+                         std::span<const std::byte> bytes) {
+        EXPECT_TRUE(same(bytes, piece));
+        ++checked;
+        require(!is_bad, "it is bad");
+      };
+      uploader.submit(std::move(upload));
+    }
+  };
+  submit(-1);
+  uploader.finish();
+  EXPECT_EQ(checked, 10);
+  EXPECT_TRUE(target.read() == source);
+  for (int64_t bad : {0, 5, 9}) {
+    target.fill(kPoison);
+    submit(bad);
+    EXPECT_TRUE(throws_error([&] { uploader.finish(); }, fmt::format("piece {}: it is bad", bad)));
+    const std::vector<std::byte> result = target.read();
+    const auto begin = result.begin() + bad * Uploader::kPieceBytes;
+    const auto bytes =
+        std::min(Uploader::kPieceBytes, std::ssize(source) - (begin - result.begin()));
+    EXPECT_TRUE(std::all_of(begin, begin + bytes, [](std::byte b) { return b == kPoison; }));
+  }
+
+  Upload upload = copy_of(source, target.data());
+  upload.check = [](std::span<const std::byte>) {};
+  EXPECT_TRUE(throws_error([&] { uploader.submit(upload); }, "more than a check takes"));
+  upload = conversion_of(piece_of(0), DType::f32, target.data(), DType::f16);
+  upload.check = [](std::span<const std::byte>) {};
+  EXPECT_TRUE(throws_error([&] { uploader.submit(upload); }, "or are converted"));
 }
 
 TEST_F(GpuUpload, RefusesToConvertIntegers) {

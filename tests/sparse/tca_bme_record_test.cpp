@@ -421,7 +421,8 @@ TEST(TcaBmeRecordDamage, EachFieldIsChecked) {
       {"the first start is 1", [](E& e) { at<uint32_t>(e, kStarts, 0) = 1; }},
       {"record 0", [](E& e) { at<uint32_t>(e, kStarts, 1) += 1; }},
       {"record 0", [](E& e) { at<uint32_t>(e, kStarts, 1) -= 1; }},
-      {"fewer than masks", [](E& e) { at<uint32_t>(e, kStarts, 1) = 47; }},
+      {"fewer than masks",
+       [](E& e) { at<uint32_t>(e, kStarts, 3) = at<uint32_t>(e, kStarts, 2) + 47; }},
       {"record 1 goes", [](E& e) { at<uint32_t>(e, kStarts, 2) = 0; }},
       {"record 1 goes", [](E& e) { at<uint32_t>(e, kStarts, 2) = UINT32_MAX; }},
       {"record 2 has", [](E& e) { at<uint32_t>(e, kStarts, 3) += 1; }},
@@ -436,6 +437,18 @@ TEST(TcaBmeRecordDamage, EachFieldIsChecked) {
          part(e, kRecords).bytes = {static_cast<std::byte*>(memory.data()),
                                     static_cast<size_t>(bytes) + 16};
          part(e, kRecords).memory = std::move(memory);
+       }},
+
+      {"more than any",
+       [](E& e) {
+         const int64_t bytes = std::ssize(part(e, kRecords).bytes);
+         constexpr int64_t kMore = 8960;  // as the largest of its layout
+         Buffer memory(Device{}, bytes + kMore, "a test");
+         std::memcpy(memory.data(), part(e, kRecords).bytes.data(), static_cast<size_t>(bytes));
+         part(e, kRecords).bytes = {static_cast<std::byte*>(memory.data()),
+                                    static_cast<size_t>(bytes + kMore)};
+         part(e, kRecords).memory = std::move(memory);
+         at<uint32_t>(e, kStarts, 4) += kMore / 16;
        }},
 
       {"offset 0 of record 0", [](E& e) { at<uint16_t>(e, kRecords, 256) += 2; }},
@@ -588,6 +601,44 @@ TEST(TcaBmeRecord, ValuesAreInsideOfTheirRecords) {
       ASSERT_NO_THROW(format().validate(e));
       expect_values_inside(e);
     }
+  }
+}
+
+// Of each, and of several at a time, wherever they are.
+TEST(TcaBmeRecord, CopiesOfRecordsAreChecked) {
+  for (const auto& [layout, density] : kLayouts) {
+    const OwnedTensor w =
+        make_weight({.dtype = DType::f16, .rows = 200, .columns = 411, .density = density}, 98);
+    EncodedWeight e = encode(w.view);
+    ASSERT_EQ(read_record_layout(e), layout);
+    const tca_bme::RecordChecker checker(e);
+    EXPECT_EQ(checker.layout(), layout);
+    EXPECT_EQ(std::vector(checker.starts().begin(), checker.starts().end()),
+              part_values<uint32_t>(e, kStarts));
+    const auto all = e.part(kRecords).bytes;
+    std::vector<std::byte> copy(all.size() + 1);
+    std::copy(all.begin(), all.end(), copy.begin() + 1);
+    std::memset(part(e, kStarts).memory.data(), 0xff, part(e, kStarts).bytes.size());
+    std::memset(part(e, kRecords).memory.data(), 0xff, all.size());
+
+    const int64_t count = std::ssize(checker.starts()) - 1;
+    const auto check = [&](int64_t first, int64_t some) {
+      const auto at = [&](int64_t r) {
+        return size_t{checker.starts()[static_cast<size_t>(r)]} * tca_bme::kRecordAlignment;
+      };
+      const std::span<const std::byte> bytes(copy);
+      return checker.check(first, some, bytes.subspan(1 + at(first), at(first + some) - at(first)));
+    };
+    for (int64_t step : {int64_t{1}, int64_t{3}, count}) {
+      int64_t nonzeros = 0;
+      for (int64_t first = 0; first < count; first += step) {
+        nonzeros += check(first, std::min(step, count - first));
+      }
+      EXPECT_EQ(nonzeros, e.nonzeros);
+    }
+    copy.back() ^= std::byte{0xff};
+    EXPECT_EQ(check(0, count - 1) > 0, true);
+    EXPECT_TRUE(throws_error([&] { check(count - 1, 1); }, fmt::format("record {}", count - 1)));
   }
 }
 

@@ -637,7 +637,7 @@ TEST(TcaBmeRecord, CopiesOfRecordsAreChecked) {
       EXPECT_EQ(nonzeros, e.nonzeros);
     }
     copy.back() ^= std::byte{0xff};
-    EXPECT_EQ(check(0, count - 1) > 0, true);
+    EXPECT_GT(check(0, count - 1), 0);
     EXPECT_TRUE(throws_error([&] { check(count - 1, 1); }, fmt::format("record {}", count - 1)));
   }
 }

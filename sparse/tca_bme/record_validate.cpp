@@ -40,10 +40,10 @@ void check_last_pairs(const Place& place, uint32_t bits, int64_t column, const s
   }
 }
 
-// In the bytes of four 16-bit numbers.
-constexpr uint64_t kOddBits = 0x5555'5555'5555'5555;
-constexpr uint64_t kOddPairs = 0x3333'3333'3333'3333;
-constexpr uint64_t kOddNibbles = 0x0f0f'0f0f'0f0f'0f0f;
+// The low ones of every two.
+constexpr uint64_t kLowBits = 0x5555'5555'5555'5555;
+constexpr uint64_t kLowPairs = 0x3333'3333'3333'3333;
+constexpr uint64_t kLowNibbles = 0x0f0f'0f0f'0f0f'0f0f;
 
 // How many bits are set for each i of the words of four neighbouring columns 2 t + par, over all g:
 // counts[i] has a number of 16 bits for each column, its low byte for the low bytes of the words
@@ -56,14 +56,14 @@ std::array<uint64_t, kRowTiles> count_bits(const std::byte* words) {
     uint64_t odd = 0;
     for (int g = first; g < first + kRows; ++g) {
       const auto four = load_from<uint64_t>(words + g * 16);
-      const uint64_t pairs = four - (four >> 1 & kOddBits);  // numbers of 2 bits
-      even += pairs & kOddPairs;
-      odd += pairs >> 2 & kOddPairs;
+      const uint64_t pairs = four - (four >> 1 & kLowBits);  // numbers of 2 bits
+      even += pairs & kLowPairs;
+      odd += pairs >> 2 & kLowPairs;
     }
-    counts[0] += even & kOddNibbles;
-    counts[1] += odd & kOddNibbles;
-    counts[2] += even >> 4 & kOddNibbles;
-    counts[3] += odd >> 4 & kOddNibbles;
+    counts[0] += even & kLowNibbles;
+    counts[1] += odd & kLowNibbles;
+    counts[2] += even >> 4 & kLowNibbles;
+    counts[3] += odd >> 4 & kLowNibbles;
   }
   return counts;
 }

@@ -263,8 +263,8 @@ std::unique_ptr<WeightMatrix> CheckpointLoader::prepare_encoded(
   if (weight == nullptr) {
     weight = join_on_device(encoded, format);
   }
-  for (size_t i = 0; i < parts.size(); ++i) {
-    store_.release(parts[i]);  // copies read the file
+  for (const WeightStore::Stored& part : parts) {
+    store_.release(part);  // copies read the file
   }
   for (Upload& copy : copies) {
     done -= std::ssize(copy.source);

@@ -127,8 +127,7 @@ BitmaskWeight::BitmaskWeight(const Checkpoint& checkpoint, const std::string& ba
   if (row_offsets_.tensor != nullptr) {
     require_type(row_offsets_, "I64", {rows_});
   }
-  dtype_ = compressed_.tensor->float_dtype(
-      fmt::format("{} of {}", quote(compressed_.name), checkpoint.directory().string()));
+  dtype_ = compressed_.tensor->float_dtype(describe(compressed_));
   values_ = std::ssize(compressed_.tensor->bytes) / size_of(dtype_);
   require(values_ <= rows_ * columns_, "{} has {} values, but the weight {} x {} elements",
           describe(compressed_), values_, rows_, columns_);

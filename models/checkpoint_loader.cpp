@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "kernels/base/error.h"
+#include "kernels/base/json_reader.h"
 #include "kernels/base/mapped_file.h"
 #include "models/shape_loader.h"
 #include "models/stored_names.h"
@@ -82,7 +83,7 @@ CheckpointLoader::CheckpointLoader(const Checkpoint& checkpoint, Device device,
 }
 
 std::string CheckpointLoader::describe(const std::string& name) const {
-  return fmt::format("{}: the tensor {}", checkpoint_->directory().string(), name);
+  return fmt::format("{}: the tensor {}", checkpoint_->directory().string(), quote(name));
 }
 
 const StoredTensor& CheckpointLoader::get(const std::string& name,
@@ -115,7 +116,7 @@ OwnedTensor CheckpointLoader::load(const Wanted& wanted) {
             checkpoint_->directory().string(), part.name, stored.back()->dtype,
             wanted.parts.front().name, stored.front()->dtype);
   }
-  const DType stored_dtype = stored.front()->float_dtype(wanted.parts.front().name);
+  const DType stored_dtype = stored.front()->float_dtype(describe(wanted.parts.front().name));
   OwnedTensor result = allocate(wanted, device().is_cuda() ? activation_dtype() : stored_dtype);
 
   auto* destination = static_cast<std::byte*>(result.view.raw());

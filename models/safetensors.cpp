@@ -152,7 +152,7 @@ std::optional<int64_t> stored_item_bits(std::string_view dtype) {
   return type == kStoredTypes.end() ? std::nullopt : std::optional(type->bits);
 }
 
-DType StoredTensor::float_dtype(std::string_view name) const {
+DType StoredTensor::float_dtype(std::string_view what) const {
   if (dtype == "F32") {
     return DType::f32;
   }
@@ -162,7 +162,7 @@ DType StoredTensor::float_dtype(std::string_view name) const {
   if (dtype == "BF16") {
     return DType::bf16;
   }
-  fail("the tensor {} has the dtype {}; supported are F32, F16 and BF16", name, dtype);
+  fail("{} has the dtype {}; supported are F32, F16 and BF16", what, dtype);
 }
 
 SafetensorsFile::SafetensorsFile(const fs::path& path) : file_(path) {

@@ -23,8 +23,9 @@ struct StoredTensor {
   std::vector<int64_t> shape;  // empty for a scalar
   std::span<const std::byte> bytes;
 
-  // f32, f16 or bf16. Throws Error for any other stored dtype, naming `name`.
-  DType float_dtype(std::string_view name) const;
+  // f32, f16 or bf16. Throws Error for any other stored dtype; the message begins with `what`, the
+  // tensor in words.
+  DType float_dtype(std::string_view what) const;
 };
 
 // The bits of an element of a stored dtype; nothing for a name that the format does not have.

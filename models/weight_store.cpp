@@ -20,7 +20,7 @@ WeightStore::WeightStore(const Checkpoint& checkpoint)
     : checkpoint_(&checkpoint), file_(checkpoint) {}
 
 std::string WeightStore::describe(std::string_view name) const {
-  return fmt::format("{}: the tensor {}", checkpoint_->directory().string(), name);
+  return fmt::format("{}: the tensor {}", checkpoint_->directory().string(), quote(name));
 }
 
 std::string WeightStore::plain_name(std::string_view name) const {
@@ -119,7 +119,7 @@ void WeightStore::require_all_used(const std::set<std::string, std::less<>>& use
                                         [&](std::string_view end) { return name.ends_with(end); });
     require(file_.is_padding(name) || is_ignored || used.contains(name),
             "{}: the checkpoint has the tensor {}, which its config does not ask for",
-            checkpoint_->directory().string(), name);
+            checkpoint_->directory().string(), quote(name));
   }
 }
 

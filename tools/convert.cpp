@@ -67,7 +67,7 @@ class Input {
       const WeightStore::Stored stored = store_.get(weight_name(layer));
       require(stored.rows == layer.rows && stored.columns == layer.columns,
               "{}: the tensor {} has shape [{}, {}], but the config asks for [{}, {}]",
-              options.input.string(), stored.name, stored.rows, stored.columns, layer.rows,
+              options.input.string(), quote(stored.name), stored.rows, stored.columns, layer.rows,
               layer.columns);
       plans_.push_back(options.plan.for_tensor(layer.module, layer.block, config_.num_layers));
       stored_.push_back(stored);
@@ -94,7 +94,7 @@ class Input {
       }
       require(!store_.file().is_part(name),
               "{}: the tensor {} is a part of a weight that is no linear layer of a decoder block",
-              options_.input.string(), name);
+              options_.input.string(), quote(name));
       names.push_back(name);
     }
     return names;
@@ -179,7 +179,7 @@ class Input {
         try {
           prune(values.view, plan.prune, threads_);
         } catch (const Error& error) {
-          fail("{}: the tensor {}: {}", options_.input.string(), name, error.what());
+          fail("{}: the tensor {}: {}", options_.input.string(), quote(name), error.what());
         }
       }
       body(PlannedWeight{.layer = layer,
@@ -237,7 +237,7 @@ std::optional<EncodedWeight> encode(const PlannedWeight& weight, std::string_vie
   }
   const std::string reason = to.why_not(weight.values);
   require(reason.empty(), "{}: the tensor {} cannot be stored as {}: {}",
-          input.checkpoint().directory().string(), weight.stored.name, format, reason);
+          input.checkpoint().directory().string(), quote(weight.stored.name), format, reason);
   return to.encode(weight.values, input.threads());
 }
 
@@ -288,8 +288,8 @@ void require_decodes(const EncodedWeight& encoded, const PlannedWeight& weight, 
     const EncodedWeight strip = slice(encoded, Axis::rows, rows, input.threads());
     const OwnedTensor decoded = format.decode(strip, input.threads());
     require(same_values(decoded.view, weight.values.rows(rows.begin, rows.count)),
-            "the tensor {} in the format {} does not decode to the same values", weight.stored.name,
-            encoded.format);
+            "the tensor {} in the format {} does not decode to the same values",
+            quote(weight.stored.name), encoded.format);
   }
 }
 

@@ -37,7 +37,7 @@ build="$root/build/fuzz"
 if [ ! -f "$build/build.ninja" ]; then
   (cd "$root" && cmake --preset fuzz >&2)
 fi
-build_targets=()
+build_targets=(model_file_seeds)
 for target in "${targets[@]}"; do
   build_targets+=("fuzz_$target" "replay_$target")
 done
@@ -62,6 +62,7 @@ trap 'exit 130' INT TERM
 
 rm -rf "$build/seeds"
 python3 "$root/tests/fuzz/make_seeds.py" "$build/seeds"
+"$build/bin/model_file_seeds" "$build/seeds/model_file"
 
 # A crash has to end the program; an allocation that cannot be had is a std::bad_alloc, as without
 # the sanitizers.
@@ -100,6 +101,18 @@ report() {
     "$(number_behind corp "$log")" "$(number_behind stat::peak_rss_mb "$log")" "$result"
 }
 
+# What went wrong, and the input, so that they can be had from a log of CI, too.
+show_failure() {
+  local log="$build/logs/$1"
+  local input
+  tail -n 40 "$log" | cut -c 1-500
+  input=$(grep -oE 'Test unit written to .*' "$log" | tail -n 1 | cut -d ' ' -f 5-) || true
+  if [ -f "$input" ]; then
+    echo "the input, base64 of gzip:"
+    gzip -9c "$input" | base64
+  fi
+}
+
 failed=0
 declare -A target_of
 collect_one() {
@@ -108,7 +121,10 @@ collect_one() {
   wait -n -p pid || status=$?
   running=$((running - 1))
   report "${target_of[$pid]}" "$status"
-  [ "$status" -eq 0 ] || failed=1
+  if [ "$status" -ne 0 ]; then
+    failed=1
+    show_failure "${target_of[$pid]}"
+  fi
 }
 
 mkdir -p "$build/logs"

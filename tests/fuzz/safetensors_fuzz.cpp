@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "kernels/base/error.h"
+#include "kernels/base/json_reader.h"
 #include "kernels/base/mapped_file.h"
 #include "models/safetensors.h"
 #include "tests/fuzz/check_message.h"
@@ -31,7 +32,7 @@ void check_size(const std::string& name, const StoredTensor& tensor) {
     expect(!__builtin_mul_overflow(elements, size, &elements), "a shape that fits 64 bits");
   }
   try {
-    const DType dtype = tensor.float_dtype(name);
+    const DType dtype = tensor.float_dtype(quote(name));
     expect(std::ssize(tensor.bytes) == elements * static_cast<int64_t>(size_of(dtype)),
            "as many bytes as the shape takes");
   } catch (const Error& error) {  // of another type

@@ -394,7 +394,7 @@ TEST_F(GpuUpload, CheckpointsNameTheTensorThatIsTooLarge) {
   CheckpointLoader to_half(checkpoint, kGpu, std::nullopt, {});
   const OwnedTensor half = to_half.vector("w", 2);
   EXPECT_TRUE(throws_error([&] { to_half.finish(); },
-                           "the tensor w: the value 65520 is too large for f16"));
+                           R"(the tensor "w": the value 65520 is too large for f16)"));
   CheckpointLoader to_bfloat16(checkpoint, kGpu, DType::bf16, {});
   const OwnedTensor bfloat16 = to_bfloat16.vector("w", 2);
   to_bfloat16.finish();

@@ -205,9 +205,9 @@ TEST_F(SmallCheckpoint, NamesWhatIsWrong) {
   CheckpointLoader weights = loader();
   const std::string folder = folder_.path().string();
   EXPECT_TRUE(throws_error([&] { weights.vector("c.weight", 3); },
-                           folder + ": the tensor c.weight is missing"));
+                           folder + R"(: the tensor "c.weight" is missing)"));
   EXPECT_TRUE(throws_error([&] { weights.matrix("a.weight", 3, 2); },
-                           "the tensor a.weight has shape [2, 3], but the config asks for [3, 2]"));
+                           R"("a.weight" has shape [2, 3], but the config asks for [3, 2])"));
   EXPECT_TRUE(throws_error([&] { weights.vector("a.weight", 6); }, "has shape [2, 3]"));
   EXPECT_TRUE(throws_error(
       [&] {
@@ -218,7 +218,7 @@ TEST_F(SmallCheckpoint, NamesWhatIsWrong) {
       [&] {
         weights.linear({{"a", 2}}, 3, Bias::yes);
       },
-      "the tensor a.bias is missing"));
+      R"(the tensor "a.bias" is missing)"));
   EXPECT_TRUE(throws_error([&] { weights.linear({}, 3, Bias::no); }, "without parts"));
   EXPECT_TRUE(throws_error([&] { weights.vector("i.weight", 1); }, "i.weight"));
 }

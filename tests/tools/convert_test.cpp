@@ -359,7 +359,7 @@ TEST(ConvertErrors, AWrongShapeNamesTheTensor) {
   const TempDir output;
   EXPECT_TRUE(
       throws_error([&] { convert(input.path(), output.path() / "out", plan("none", 0, "auto")); },
-                   "fc1.weight has shape [1024, 256], but the config asks for [512, 256]"));
+                   R"(fc1.weight" has shape [1024, 256], but the config asks for [512, 256])"));
   EXPECT_EQ(entries(output.path()), std::set<std::string>{});
 }
 

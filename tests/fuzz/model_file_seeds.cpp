@@ -1,0 +1,82 @@
+// Writes seeds of the target model_file that are encodings: model_file_seeds FOLDER makes
+// FOLDER/NAME, each the model.safetensors of a converted model with one weight, for every format
+// and layout, with true checksums. A fuzzer alone does not find its way past the headers.
+
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <filesystem>
+#include <string>
+
+#include "kernels/base/error.h"
+#include "kernels/base/parallel.h"
+#include "kernels/base/tensor.h"
+#include "models/model_writer.h"
+#include "sparse/registry.h"
+#include "sparse/tca_bme/paper_layout.h"
+#include "tests/testing/temp_dir.h"
+
+namespace sparsellm::fuzz {
+namespace {
+
+namespace fs = std::filesystem;
+
+// An element of every `spacing` is a nonzero.
+OwnedTensor weight_of(DType dtype, int64_t rows, int64_t columns, int64_t spacing) {
+  OwnedTensor weight = allocate_tensor({}, dtype, {rows, columns}, "a weight");
+  visit_float(dtype, [&]<class T>(T) {
+    for (int64_t i = 0; i < rows * columns; ++i) {
+      const float value = i % spacing == 0 ? static_cast<float>(1 + i % 13) : 0.0f;
+      weight.view.data<T>()[i] = from_float<T>(value);
+    }
+  });
+  return weight;
+}
+
+void write(const fs::path& to, const EncodedWeight& weight) {
+  const testing::TempDir scratch;
+  const fs::path model = scratch.path() / "model";
+  ModelWriter writer(model, {.header_bytes = 256});
+  writer.write_text("config.json", "{}");
+  writer.add("w.weight", weight);
+  writer.finish();
+  fs::copy_file(model / "model.safetensors", to, fs::copy_options::overwrite_existing);
+}
+
+void write_all(const fs::path& folder) {
+  fs::create_directories(folder);
+  ThreadPool threads(1);
+  for (DType dtype : {DType::f16, DType::bf16, DType::f32}) {
+    // Few nonzeros are stored as pairs; 70 rows are more than one row of records.
+    for (const auto& [name, spacing] : {std::pair("half", 2), std::pair("few", 37)}) {
+      const OwnedTensor weight = weight_of(dtype, 70, 19, spacing);
+      for (const WeightFormat* format : weight_formats()) {
+        if (format->why_not(weight.view).empty()) {
+          write(folder / fmt::format("{}-{}-{}", format->name(), name_of(dtype), name),
+                format->encode(weight.view, threads));
+        }
+      }
+      if (dtype != DType::f32) {
+        write(folder / fmt::format("tca_bme_paper-{}-{}", name_of(dtype), name),
+              tca_bme::encode_paper(weight.view, threads));
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace sparsellm::fuzz
+
+int main(int argc, char** argv) {
+  if (argc != 2) {
+    std::fprintf(stderr, "usage: model_file_seeds FOLDER\n");
+    return 2;
+  }
+  try {
+    sparsellm::fuzz::write_all(argv[1]);
+  } catch (const sparsellm::Error& error) {
+    std::fprintf(stderr, "%s\n", error.what());
+    return 1;
+  }
+  return 0;
+}

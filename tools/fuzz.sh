@@ -86,14 +86,20 @@ number_behind() {
   echo "$found"
 }
 
+# Where the input is that broke something; nothing if none did.
+broken_input() {
+  grep -oE 'Test unit written to .*' "$1" | tail -n 1 | cut -d ' ' -f 5- || true
+}
+
 report() {
   local target=$1
   local status=$2
   local log="$build/logs/$target"
   local result="ok"
+  local input
   if [ "$status" -ne 0 ]; then
-    result=$(grep -oE 'Test unit written to .*' "$log" | tail -n 1 | cut -d ' ' -f 5-) || true
-    result="FAILED: ${result:-see $log}"
+    input=$(broken_input "$log")
+    result="FAILED: ${input:-see $log}"
   fi
   printf '%-16s %10s %7s %8s %7s %6s MB  %s\n' "$target" \
     "$(number_behind stat::number_of_executed_units "$log")" \
@@ -106,7 +112,7 @@ show_failure() {
   local log="$build/logs/$1"
   local input
   tail -n 40 "$log" | cut -c 1-500
-  input=$(grep -oE 'Test unit written to .*' "$log" | tail -n 1 | cut -d ' ' -f 5-) || true
+  input=$(broken_input "$log")
   if [ -f "$input" ]; then
     echo "the input, base64 of gzip:"
     gzip -9c "$input" | base64

@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <string>
+#include <utility>
 
 #include "kernels/base/error.h"
 #include "kernels/base/parallel.h"

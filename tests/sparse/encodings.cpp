@@ -47,4 +47,17 @@ namespace sparsellm::testing {
 
 EncodedWeight copy_of(const EncodedWeight& e) { return with_own_memory(view_of(e)); }
 
+EncodedWeight damaged_copy_of(const EncodedWeight& e, Random& random) {
+  EncodedWeight damaged = copy_of(e);
+  damaged.rows += random.below(2) * (random.below(9) - 4);
+  damaged.columns += random.below(2) * (random.below(9) - 4);
+  damaged.nonzeros += random.below(2) * (random.below(3) - 1);
+  for (int64_t count = random.below(4); count > 0; --count) {
+    EncodedPart& part = damaged.parts[static_cast<size_t>(random.below(std::ssize(e.parts)))];
+    const int64_t byte = random.below(std::ssize(part.bytes));
+    static_cast<std::byte*>(part.memory.data())[byte] = std::byte(random.below(256));
+  }
+  return damaged;
+}
+
 }  // namespace sparsellm::testing

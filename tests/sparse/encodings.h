@@ -4,6 +4,7 @@
 
 #include "kernels/base/tensor.h"
 #include "sparse/encoded_weight.h"
+#include "tests/testing/random.h"
 
 namespace sparsellm::testing {
 
@@ -14,5 +15,8 @@ namespace sparsellm::testing {
 ::testing::AssertionResult same_matrix(const Tensor& got, const Tensor& expected);
 
 EncodedWeight copy_of(const EncodedWeight& e);
+
+// A copy in which up to three bytes, and sizes and nonzeros of the header, may be others.
+EncodedWeight damaged_copy_of(const EncodedWeight& e, Random& random);
 
 }  // namespace sparsellm::testing

@@ -368,16 +368,7 @@ TEST(TcaBmeRecordDamage, ManyBytesAtOnce) {
         make_weight({.dtype = DType::bf16, .rows = 70, .columns = 67, .density = density}, 91);
     const EncodedWeight good = encode(w.view);
     for (int round = 0; round < 1000; ++round) {
-      EncodedWeight e = testing::copy_of(good);
-      e.rows += random.below(2) * (random.below(9) - 4);
-      e.columns += random.below(2) * (random.below(9) - 4);
-      e.nonzeros += random.below(2) * (random.below(3) - 1);
-      for (int64_t count = random.below(4); count > 0; --count) {
-        EncodedPart& damaged = e.parts[static_cast<size_t>(random.below(3))];
-        const int64_t byte = random.below(std::ssize(damaged.bytes));
-        static_cast<std::byte*>(damaged.memory.data())[byte] = std::byte(random.below(256));
-      }
-      use_if_valid(e);
+      use_if_valid(damaged_copy_of(good, random));
     }
   }
 }

@@ -337,16 +337,7 @@ TEST(TcaBmeDamage, ManyBytesAtOnce) {
   const EncodedWeight good = encode(w.view);
   Random random(66);
   for (int round = 0; round < 2000; ++round) {
-    EncodedWeight e = testing::copy_of(good);
-    e.rows += random.below(2) * (random.below(9) - 4);
-    e.columns += random.below(2) * (random.below(9) - 4);
-    e.nonzeros += random.below(2) * (random.below(3) - 1);
-    for (int64_t count = random.below(4); count > 0; --count) {
-      EncodedPart& damaged = e.parts[static_cast<size_t>(random.below(3))];
-      const int64_t byte = random.below(std::ssize(damaged.bytes));
-      static_cast<std::byte*>(damaged.memory.data())[byte] = std::byte(random.below(256));
-    }
-    use_if_valid(e);
+    use_if_valid(damaged_copy_of(good, random));
   }
 }
 

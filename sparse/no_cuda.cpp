@@ -24,6 +24,8 @@ std::unique_ptr<WeightMatrix> encode_weight_cuda(const Tensor&, ExecContext&) {
   fail_without_cuda();
 }
 
-int64_t records_workspace_bytes_cuda(const EncodedWeight&, int64_t, Sums) { fail_without_cuda(); }
+int64_t records_workspace_bytes_cuda(const EncodedWeight&, Device, int64_t, Sums) {
+  fail_without_cuda();
+}
 
 }  // namespace sparsellm::tca_bme

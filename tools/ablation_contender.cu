@@ -45,7 +45,8 @@ class AblationKernel : public BoundKernel {
     if (ablation == Ablation::none || ablation == Ablation::one_slot) {
       record_matmul_cuda(matrix, operands, config, stream);
     } else {
-      record_matmul_by(ablation_kernels(ablation), matrix, operands, config, stream);
+      tca_bme::record_matmul_by({.even = ablation_kernels(ablation)}, matrix, operands, config,
+                                stream);
     }
   }
 
@@ -125,7 +126,8 @@ class RecordAblation : public AblationContender {
     const DeviceRecords& records = as_paper_[static_cast<size_t>(copy)];
     matrix.records = static_cast<const uint8_t*>(records.records.data());
     matrix.starts = static_cast<const uint32_t*>(records.starts.data());
-    matrix.largest_record = records.largest_record;
+    matrix.largest_record = records.sizes.largest;
+    matrix.common_record = records.sizes.common;
     matrix.pair = false;
   }
 

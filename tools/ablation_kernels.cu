@@ -134,8 +134,11 @@ __device__ void multiply_record(float (&)[4][NT][4], uint32_t, uint32_t, uint32_
 // Of records, only how wide they are matters to kernels that do not decode them.
 template <template <int> class DECODER, int NT>
 RecordKernel kernel_of(const RecordMatrix& matrix) {
-  return matrix.chunks == 4 ? &tca_bme::record_matmul_kernel<__half, NT, 4, false, DECODER<4>>
-                            : &tca_bme::record_matmul_kernel<__half, NT, 8, false, DECODER<8>>;
+  return matrix.chunks == 4
+             ? reinterpret_cast<RecordKernel>(
+                   &tca_bme::record_matmul_kernel<__half, NT, 4, false, false, DECODER<4>>)
+             : reinterpret_cast<RecordKernel>(
+                   &tca_bme::record_matmul_kernel<__half, NT, 8, false, false, DECODER<8>>);
 }
 
 template <template <int> class DECODER>

@@ -1,5 +1,7 @@
 #include <algorithm>
 #include <cub/device/device_scan.cuh>
+#include <span>
+#include <vector>
 
 #include "kernels/base/launch.cuh"
 #include "kernels/checks.h"
@@ -41,12 +43,6 @@ __device__ uint32_t nonzero_bits(uint32_t pair) {
   return ((pair & kMagnitudes) + kMagnitudes) >> 15 & 0x00010001u;
 }
 
-// What the host needs to know.
-struct Totals {
-  unsigned long long nonzeros;
-  unsigned largest_record;
-};
-
 // Of 64 x 64 elements, the smallest record that there is.
 struct TileCounts {
   uint16_t nonzeros;
@@ -55,7 +51,8 @@ struct TileCounts {
 
 // A warp counts a tile; lane l has the pair of columns 2 l and 2 l + 1 of every row.
 __global__ void __launch_bounds__(kWarps* kLanes)
-    record_count_kernel(Source w, RecordGrid tiles, TileCounts* counts, Totals* totals) {
+    record_count_kernel(Source w, RecordGrid tiles, TileCounts* counts,
+                        unsigned long long* all_nonzeros) {
   const int lane = threadIdx.x % kLanes;
   const int64_t tile = int64_t{blockIdx.x} * kWarps + threadIdx.x / kLanes;
   if (tile >= tiles.count()) {
@@ -75,13 +72,13 @@ __global__ void __launch_bounds__(kWarps* kLanes)
   pairs = __reduce_add_sync(kAllLanes, pairs);
   if (lane == 0) {
     counts[tile] = {static_cast<uint16_t>(nonzeros), static_cast<uint16_t>(pairs)};
-    atomicAdd(&totals->nonzeros, static_cast<unsigned long long>(nonzeros));
+    atomicAdd(all_nonzeros, static_cast<unsigned long long>(nonzeros));
   }
 }
 
 // The sizes of records, in units of 16 bytes, a thread for each.
 __global__ void record_size_kernel(RecordLayout layout, RecordGrid grid, RecordGrid tiles,
-                                   const TileCounts* counts, uint32_t* sizes, Totals* totals) {
+                                   const TileCounts* counts, uint32_t* sizes) {
   const int64_t r = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
   if (r >= grid.count()) {
     return;
@@ -95,9 +92,7 @@ __global__ void record_size_kernel(RecordLayout layout, RecordGrid grid, RecordG
       bits += layout.pairs() ? tile.pairs : tile.nonzeros;
     }
   }
-  const int bytes = layout.record_bytes(bits);
-  atomicMax(&totals->largest_record, static_cast<unsigned>(bytes));
-  sizes[r] = static_cast<uint32_t>(bytes / kRecordAlignment);
+  sizes[r] = static_cast<uint32_t>(layout.record_bytes(bits) / kRecordAlignment);
 }
 
 // Words of shared memory in which a warp has its 64 rows, in pairs: 4 more after every 8 rows, so
@@ -226,11 +221,11 @@ LaunchShape warps_for(int64_t count, size_t shared_bytes = 0) {
           .shared_bytes = shared_bytes};
 }
 
-Totals read_totals(const Buffer& totals, const ExecContext& ctx) {
-  Totals result;
+// What has been enqueued is waited for.
+template <class T>
+void read(std::span<T> values, const void* from, const ExecContext& ctx) {
   ctx.cuda->synchronize();
-  copy_bytes({}, &result, ctx.device, totals.data(), sizeof(result));
-  return result;
+  copy_bytes({}, values.data(), ctx.device, from, static_cast<int64_t>(values.size_bytes()));
 }
 
 // In place: each number becomes the sum of all up to it.
@@ -270,13 +265,15 @@ DeviceRecords encode_records_cuda(const Tensor& w, ExecContext& ctx,
   const CudaContext::State& cuda = cuda_state(ctx);
   const RecordGrid tiles = record_grid(rows, columns, kTile);
   const Buffer counts(ctx.device, tiles.count() * int64_t{sizeof(TileCounts)}, "an encoder");
-  const Buffer totals(ctx.device, sizeof(Totals), "an encoder");
-  check_cuda(cudaMemsetAsync(totals.data(), 0, sizeof(Totals), cuda.stream));
+  unsigned long long nonzeros = 0;
+  const Buffer total(ctx.device, sizeof(nonzeros), "an encoder");
+  check_cuda(cudaMemsetAsync(total.data(), 0, sizeof(nonzeros), cuda.stream));
   launch(ctx, record_count_kernel, warps_for(tiles.count()), source, tiles,
-         static_cast<TileCounts*>(counts.data()), static_cast<Totals*>(totals.data()));
+         static_cast<TileCounts*>(counts.data()), static_cast<unsigned long long*>(total.data()));
 
   DeviceRecords made;
-  made.nonzeros = static_cast<int64_t>(read_totals(totals, ctx).nonzeros);
+  read(std::span(&nonzeros, 1), total.data(), ctx);
+  made.nonzeros = static_cast<int64_t>(nonzeros);
   require(starts_hold(rows, columns, made.nonzeros),
           "{} nonzeros are more than 32-bit starts of records hold", made.nonzeros);
   made.layout = layout.value_or(record_layout_for(rows * columns, made.nonzeros));
@@ -289,14 +286,14 @@ DeviceRecords encode_records_cuda(const Tensor& w, ExecContext& ctx,
   launch(ctx, record_size_kernel,
          {.blocks = dim3(static_cast<unsigned>(ceil_div(grid.count(), kThreads))),
           .threads = kThreads},
-         made.layout, grid, tiles, static_cast<const TileCounts*>(counts.data()), starts + 1,
-         static_cast<Totals*>(totals.data()));
+         made.layout, grid, tiles, static_cast<const TileCounts*>(counts.data()), starts + 1);
   add_up(starts + 1, grid.count(), ctx);
 
-  made.largest_record = read_totals(totals, ctx).largest_record;
-  uint32_t end = 0;
-  copy_bytes({}, &end, ctx.device, starts + grid.count(), sizeof(end));
-  made.records = Buffer(ctx.device, int64_t{end} * kRecordAlignment, "an encoded weight");
+  std::vector<uint32_t> all_starts(static_cast<size_t>(grid.count()) + 1);
+  read(std::span(all_starts), starts, ctx);
+  made.sizes = record_sizes(all_starts, grid);
+  made.records =
+      Buffer(ctx.device, int64_t{all_starts.back()} * kRecordAlignment, "an encoded weight");
   made.layout.pairs() ? emit<true>(source, grid, made, ctx) : emit<false>(source, grid, made, ctx);
   ctx.cuda->synchronize();
   return made;

@@ -7,6 +7,7 @@
 #include "kernels/base/exec.h"
 #include "kernels/base/tensor.h"
 #include "sparse/tca_bme/record_layout.h"
+#include "sparse/tca_bme/record_sizes.h"
 
 namespace sparsellm::tca_bme {
 
@@ -14,7 +15,7 @@ namespace sparsellm::tca_bme {
 struct DeviceRecords {
   RecordLayout layout;
   int64_t nonzeros = 0;
-  uint32_t largest_record = 0;  // bytes
+  RecordSizes sizes;
   Buffer starts;
   Buffer records;
 };

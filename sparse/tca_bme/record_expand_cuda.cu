@@ -1,11 +1,13 @@
 #include <cuda_pipeline.h>
 
 #include <algorithm>
+#include <limits>
 
 #include "kernels/async_copy.cuh"
 #include "kernels/base/cuda_state.cuh"
 #include "sparse/tca_bme/record_expand_cuda.h"
 #include "sparse/tca_bme/record_layout.h"
+#include "sparse/tca_bme/record_sizes.h"
 #include "sparse/tca_bme/record_unit.cuh"
 
 namespace sparsellm {
@@ -25,7 +27,7 @@ using tca_bme::RecordGrid;
 using tca_bme::RecordLayout;
 using tca_bme::RecordValues;
 
-constexpr int kSlots = 2;         // one record is copied while another is expanded
+constexpr int kSlots = 2;  // one record is copied while another is expanded; a large one has both
 constexpr int kLaneElements = 8;  // that a lane writes at once, 16 bytes
 constexpr int kLanesOfRow = kUnitColumns / kLaneElements;
 constexpr int kRowsAtOnce = 32 / kLanesOfRow;
@@ -46,6 +48,11 @@ struct Parameters {
 
 struct Span {
   uint32_t start = 0, end = 0;  // in units of 16 bytes
+
+  // With the 2 bytes behind the values that loads reach.
+  __device__ bool fits(const Parameters& p) const {
+    return static_cast<int>(end - start) * kRecordAlignment + 2 <= p.slot_bytes;
+  }
 };
 __device__ Span span_of(const Parameters& p, uint32_t index) {
   if (index >= p.record_count) {
@@ -121,25 +128,39 @@ __global__ void __launch_bounds__(32) record_expand_kernel(const __grid_constant
 
   const uint32_t step = gridDim.x;
   uint32_t index = blockIdx.x;
-  copy_record(p, span_of(p, index), slots, lane);
-  __pipeline_commit();
+  Span record = span_of(p, index);
   Span next = span_of(p, index + step);
-  for (int slot = 0; index < p.record_count; index += step, slot ^= 1) {
-    copy_record(p, next, slots + (slot ^ 1) * p.slot_bytes, lane);
+  copy_record(p, record, slots, lane);
+  __pipeline_commit();
+  uint32_t at = 0;  // of the record in the slots
+  for (; index < p.record_count; index += step) {
+    // Of two records that are neither large, each has a slot.
+    const bool together = record.fits(p) && next.fits(p);
+    const uint32_t next_at = together ? p.slot_bytes - at : 0;
+    if (together) {
+      copy_record(p, next, slots + next_at, lane);
+    }
     __pipeline_commit();
-    next = span_of(p, index + 2 * step);  // which is far away
+    const Span after_next = span_of(p, index + 2 * step);  // which is far away
     __pipeline_wait_prior(1);
     __syncwarp();
-    const uint32_t record = shared_address(slots + slot * p.slot_bytes);
+    const uint32_t base = shared_address(slots + at);
     const int64_t row = (p.first_block + index / p.record_columns) * kRecordRows;
     const int64_t column = int64_t{index % p.record_columns} * CH * kChunkColumns;
 #pragma unroll 1
     for (int first = 0; first < CH; first += kUnitChunks) {
-      tca_bme::expand_unit(to, record, first, decoder);
+      tca_bme::expand_unit(to, base, first, decoder);
       __syncwarp();
       store_unit(p, unit, row, column + first * kChunkColumns, lane);
       __syncwarp();  // before the unit, or the slot, is filled again
     }
+    if (!together) {
+      copy_record(p, next, slots, lane);
+      __pipeline_commit();
+    }
+    record = next;
+    next = after_next;
+    at = next_at;
   }
 }
 
@@ -168,11 +189,12 @@ void record_expand_cuda(const RecordMatrix& matrix, Range rows, void* dense, int
   const int64_t records = (end_block - first_block) * grid.columns;
   require(grid.count() <= INT32_MAX, "expand: {} records of a {} x {} matrix", grid.count(),
           matrix.rows, matrix.columns);
-  const int largest = matrix.largest_record != 0 ? static_cast<int>(matrix.largest_record)
-                                                 : layout.most_record_bytes();
-  // Loads reach 2 bytes behind the values.
+  const uint32_t most = static_cast<uint32_t>(layout.most_record_bytes());
+  const bool known = matrix.largest_record != 0;
   const int slot_bytes =
-      static_cast<int>(ceil_div(largest + 2, kRecordAlignment)) * kRecordAlignment;
+      tca_bme::slots_for(known ? matrix.largest_record : most, known ? matrix.common_record : most,
+                         std::numeric_limits<int32_t>::max(), kSlots)
+          .bytes;
   const Parameters p{.records = matrix.records,
                      .starts = matrix.starts,
                      .dense = static_cast<uint16_t*>(dense),
@@ -188,8 +210,12 @@ void record_expand_cuda(const RecordMatrix& matrix, Range rows, void* dense, int
                                 reinterpret_cast<uintptr_t>(dense) % 16 == 0};
   const Kernel kernel = kernel_for(layout);
   const int shared_bytes = kUnitBytes + kSlots * slot_bytes;
+  // The most that any matrix needs: launches may come from several threads.
+  const int most_shared_bytes =
+      kUnitBytes +
+      kSlots * tca_bme::slots_for(most, most, std::numeric_limits<int32_t>::max(), kSlots).bytes;
   check_cuda(cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
-                                  cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes));
+                                  cudaFuncAttributeMaxDynamicSharedMemorySize, most_shared_bytes));
   int blocks = 0;  // of a multiprocessor
   check_cuda(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel, 32,
                                                            static_cast<size_t>(shared_bytes)));

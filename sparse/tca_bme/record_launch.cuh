@@ -5,13 +5,20 @@
 
 namespace sparsellm::tca_bme {
 
-using RecordKernel = void (*)(Parameters);
+// A record_matmul_kernel: of Parameters, or for uneven matrices of UnevenParameters.
+using RecordKernel = const void*;
 
 // Which kernel computes so many tiles of 8 tokens, 1, 2, 4 or 8. Throws Error if there is none.
 using RecordKernelFor = RecordKernel (*)(const RecordMatrix& matrix, int token_tiles, DType dtype);
+RecordKernel even_record_kernel(const RecordMatrix& matrix, int token_tiles, DType dtype);
+RecordKernel uneven_record_kernel(const RecordMatrix& matrix, int token_tiles, DType dtype);
 
-// record_matmul_cuda() by other kernels, which take the same parameters.
-void record_matmul_by(RecordKernelFor kernel_for, const RecordMatrix& matrix,
+// record_matmul_cuda() by other kernels, which take the same parameters; nullptr: there is none.
+struct RecordKernels {
+  RecordKernelFor even = nullptr;
+  RecordKernelFor uneven = nullptr;
+};
+void record_matmul_by(const RecordKernels& kernels, const RecordMatrix& matrix,
                       const RecordMatmulOperands& operands, const RecordMatmulConfig& config,
                       cudaStream_t stream);
 

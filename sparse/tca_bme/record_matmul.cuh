@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 #include "kernels/async_copy.cuh"
 #include "kernels/base/warp.cuh"
@@ -12,17 +13,23 @@ namespace sparsellm::tca_bme {
 constexpr int kBarrierBytes = 1024;
 constexpr int kMaxWarps = 16;
 constexpr int kMaxSlots = 6;
+constexpr int kMostClusters = 160;                     // of a launch
 constexpr int kPieces = 4;                             // in which x arrives
 constexpr int kXBarriers = kMaxWarps * kMaxSlots * 8;  // behind those of the slots
 constexpr int kInboxBarrier = kXBarriers + kPieces * 8;
 
 // y [tokens, rows] = x [tokens, columns] * W^T. Clusters of `split` blocks share the row blocks of
-// W evenly. Within a cluster the record columns are cut into split * passes parts; block `rank`
-// takes parts rank * passes, ..., one after the other, and holds the columns of x that belong to
-// one of them. Of each part, a warp takes an equal share of the (row block, record column) pairs,
-// columns fastest: warps never wait for each other. When a warp leaves a row block, it sends its
-// sums, a tile, to the blocks of the cluster: each of them gets an equal share of every tile, and
-// in the end adds what it got in the order of the columns.
+// W: evenly or, if the matrix is uneven, by the bytes of their records. Within a cluster the record
+// columns are cut into split * passes parts; block `rank` takes parts rank * passes, ..., one after
+// the other, and holds the columns of x that belong to one of them. Of each part, a warp takes an
+// equal share of the (row block, record column) pairs, columns fastest: warps never wait for each
+// other. When a warp leaves a row block, it sends its sums, a tile, to the blocks of the cluster:
+// each of them gets an equal share of every tile, and in the end adds what it got in the order of
+// the columns.
+//
+// Each warp has a ring of slots in shared memory, one for each record in flight. If the matrix has
+// records that are larger than a slot (UNEVEN), those take several, side by side: the warp then
+// keeps a queue of the slots in which its records begin.
 struct Parameters {
   const uint8_t* records;
   const uint32_t* starts;
@@ -46,6 +53,12 @@ struct Parameters {
   int early_records;       // that each warp asks for before x, which may not be there yet
   int prefetched_records;  // of each warp, to the L2
 };
+// Where clusters share the row blocks by bytes.
+struct UnevenParameters : Parameters {
+  int first_block[kMostClusters + 1];  // of each cluster, and the number of row blocks
+};
+template <bool UNEVEN>
+using ParametersOf = std::conditional_t<UNEVEN, UnevenParameters, Parameters>;
 
 template <int NT>
 constexpr int kMaxThreads = NT <= 2   ? 512
@@ -55,6 +68,9 @@ constexpr int kMaxThreads = NT <= 2   ? 512
 struct Span {
   int first, count;
 };
+__device__ inline Span row_blocks_of(const UnevenParameters& p, int cluster) {
+  return {p.first_block[cluster], p.first_block[cluster + 1] - p.first_block[cluster]};
+}
 __device__ inline Span row_blocks_of(const Parameters& p, int cluster) {
   return {cluster * p.blocks_each + min(cluster, p.blocks_more),
           p.blocks_each + (cluster < p.blocks_more)};
@@ -93,11 +109,12 @@ __device__ inline uint32_t owners_of(const Parameters& p, int blocks, int column
   return first | last << 8;
 }
 
-// NT: tiles of 8 tokens. CH: chunks of a record. PAIR: records have bits for pairs. DECODER: what
-// multiply_record() takes.
-template <class T, int NT, int CH, bool PAIR, class DECODER = RecordDecoder<CH, PAIR>>
+// NT: tiles of 8 tokens. CH: chunks of a record. PAIR: records have bits for pairs. UNEVEN: row
+// blocks are shared by bytes, and records may be larger than a slot, if not than all of a warp's.
+// DECODER: what multiply_record() takes.
+template <class T, int NT, int CH, bool PAIR, bool UNEVEN, class DECODER = RecordDecoder<CH, PAIR>>
 __global__ void __launch_bounds__(kMaxThreads<NT>, 1)
-    record_matmul_kernel(const __grid_constant__ Parameters p) {
+    record_matmul_kernel(const __grid_constant__ ParametersOf<UNEVEN> p) {
 #if __CUDA_ARCH__ >= 900
   static_assert(!PAIR || CH == 8);
   extern __shared__ __align__(1024) uint8_t shared[];
@@ -218,7 +235,7 @@ __global__ void __launch_bounds__(kMaxThreads<NT>, 1)
     }
   };
   const uint64_t policy = evict_first();
-  const auto ask = [&](int slot) {  // by a whole warp, for the next record
+  const auto ask = [&](int slot) {  // by a whole warp, for the next record, which begins there
     if (lane == fetch.used) {
       const uint32_t bytes = (fetch.now.end - fetch.now.start) * 16;
       barrier_expect(full + slot * 8, bytes);
@@ -232,6 +249,38 @@ __global__ void __launch_bounds__(kMaxThreads<NT>, 1)
       fetch.then = load_table();
     }
   };
+  // Where the records in flight begin, 4 bits each, the oldest lowest, and the slot after the
+  // newest.
+  static_assert(kMaxSlots <= 8);
+  struct {
+    uint32_t begins = 0;
+    int in_flight = 0;
+    int next_slot = 0;
+  } queue;
+  const auto ask_large = [&] {  // false if there is no room for the next record
+    const uint32_t bytes = __shfl_sync(~0u, fetch.now.end - fetch.now.start, fetch.used) * 16 + 2;
+    int count = 1;
+    for (uint32_t room = p.slot_bytes; room < bytes; room += p.slot_bytes) {
+      ++count;
+    }
+    const bool none = queue.in_flight == 0;
+    const int oldest = none ? p.slots : queue.begins & 15;
+    int at = none ? 0 : queue.next_slot;
+    int end = oldest;  // of the free slots at `at`
+    if (!none && at > oldest) {
+      const bool before_the_end = at + count <= p.slots;
+      end = before_the_end ? p.slots : oldest;
+      at = before_the_end ? at : 0;
+    }
+    if (at + count > end) {
+      return false;
+    }
+    queue.begins |= static_cast<uint32_t>(at) << (4 * queue.in_flight);
+    ++queue.in_flight;
+    queue.next_slot = at + count;
+    ask(at);
+    return true;
+  };
   if (lane < min(p.prefetched_records, fetch.now.loaded)) {
     bulk_prefetch(p.records + static_cast<uint64_t>(fetch.now.start) * 16,
                   (fetch.now.end - fetch.now.start) * 16);
@@ -242,7 +291,11 @@ __global__ void __launch_bounds__(kMaxThreads<NT>, 1)
     const int most = step == 0 ? p.early_records : p.slots;
 #pragma unroll 1
     for (; asked < most && fetch.now.loaded != 0; ++asked) {
-      ask(asked);
+      if constexpr (!UNEVEN) {
+        ask(asked);
+      } else if (!ask_large()) {
+        break;
+      }
     }
     if (step == 0) {
       wait_for_launches_before();  // until here x may be written and y be read
@@ -261,8 +314,8 @@ __global__ void __launch_bounds__(kMaxThreads<NT>, 1)
   cluster_wait();
 
   float acc[4][NT][4];
-  int slot = 0;
-  uint32_t phase = 0;
+  int slot = 0;        // of the next record
+  uint32_t phase = 0;  // of its barrier; if UNEVEN, a bit for each slot's
   int sent = 0;
 #pragma unroll 1
   for (int pass = 0; pass < p.passes; ++pass) {
@@ -307,16 +360,25 @@ __global__ void __launch_bounds__(kMaxThreads<NT>, 1)
             missing &= ~(1u << s);
           }
         }
-        barrier_wait(full + slot * 8, phase);
+        barrier_wait(full + slot * 8, UNEVEN ? phase >> slot & 1 : phase);
         multiply_record<T>(acc, slot0 + slot * p.slot_bytes, x_lane + k * kColumnBytes, pitch,
                            decoder);
         __syncwarp();
-        if (fetch.now.loaded != 0) {
-          ask(slot);
-        }
-        if (++slot == p.slots) {
-          slot = 0;
-          phase ^= 1;
+        if constexpr (UNEVEN) {
+          phase ^= 1u << slot;
+          queue.begins >>= 4;
+          --queue.in_flight;
+          while (fetch.now.loaded != 0 && ask_large()) {
+          }
+          slot = queue.begins & 15;
+        } else {
+          if (fetch.now.loaded != 0) {
+            ask(slot);
+          }
+          if (++slot == p.slots) {
+            slot = 0;
+            phase ^= 1;
+          }
         }
       }
       const int entry = ((rank * p.passes + pass) * p.tiles + j + warp) * share;

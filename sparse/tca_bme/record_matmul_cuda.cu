@@ -2,14 +2,15 @@
 #include <bit>
 #include <limits>
 #include <optional>
+#include <vector>
 
 #include "kernels/base/cuda_state.cuh"
-#include "sparse/tca_bme/record_kernels.cuh"
 #include "sparse/tca_bme/record_launch.cuh"
 #include "sparse/tca_bme/record_layout.h"
 #include "sparse/tca_bme/record_matmul.cuh"
 #include "sparse/tca_bme/record_matmul_cuda.h"
 #include "sparse/tca_bme/record_multistage_cuda.h"
+#include "sparse/tca_bme/record_sizes.h"
 
 namespace sparsellm {
 
@@ -17,7 +18,8 @@ namespace {
 
 using tca_bme::ceil_div;
 using tca_bme::Parameters;
-using Kernel = void (*)(Parameters);
+using tca_bme::RecordKernel;
+using tca_bme::UnevenParameters;
 
 constexpr int kTokenTile = 64;        // of one launch
 constexpr int kSharedBytes = 232448;  // that a block may have; each has a multiprocessor of its own
@@ -27,17 +29,6 @@ constexpr int kLeastSharedBytes = 117 * 1024;
 constexpr int kSlotsWanted = 2;
 constexpr int kTileBytes = 2048;  // for 8 tokens
 
-struct KernelOf {
-  template <class T, int NT, int CH, bool PAIR>
-  Kernel operator()() const {
-    return &tca_bme::record_matmul_kernel<T, NT, CH, PAIR>;
-  }
-};
-
-Kernel kernel_for(const RecordMatrix& matrix, int token_tiles, DType dtype) {
-  return tca_bme::choose_record_kernel(matrix, token_tiles, dtype, KernelOf());
-}
-
 // Of 8 tokens; the kernels are for powers of two.
 int token_tiles_for(int64_t tokens) {
   const int64_t tiles = ceil_div(std::min<int64_t>(tokens, kTokenTile), 8);
@@ -46,38 +37,79 @@ int token_tiles_for(int64_t tokens) {
 int most_warps(int token_tiles) { return token_tiles <= 2 ? 16 : 8; }
 
 struct Plan {
-  Parameters parameters{};
+  UnevenParameters parameters{};
   int clusters = 0;
   int warps = 0;
+  bool uneven = false;  // by the kernel for uneven matrices
   int shared_bytes = 0;
   int64_t workspace_bytes = 0;
 };
+
+// Whether some records are much larger than the others.
+bool is_uneven(const RecordMatrix& matrix) { return matrix.common_record < matrix.largest_record; }
+
+int row_blocks_of(const RecordMatrix& matrix) {
+  return static_cast<int>(ceil_div(matrix.rows, tca_bme::kRecordRows));
+}
+int clusters_of(const RecordMatrix& matrix, int split) {
+  return std::min({matrix.clusters_of(split), row_blocks_of(matrix), tca_bme::kMostClusters});
+}
+// Row blocks that a cluster gets at most: if they are shared evenly, and if by bytes.
+int even_blocks(int row_blocks, int clusters) {
+  return static_cast<int>(ceil_div(row_blocks, clusters));
+}
+int most_blocks(int row_blocks, int clusters) {
+  const int even = even_blocks(row_blocks, clusters);
+  return even + (even + 3) / 4;
+}
+
+struct BlockCounts {
+  int least = 0;
+  int most = 0;
+};
+
+BlockCounts share_row_blocks(const RecordMatrix& matrix, const Plan& plan, UnevenParameters& p) {
+  const int row_blocks = row_blocks_of(matrix);
+  p.blocks_each = row_blocks / plan.clusters;
+  p.blocks_more = row_blocks % plan.clusters;
+  const std::vector<int>* const shares = matrix.shares_of(p.split);
+  if (shares != nullptr) {
+    std::copy(shares->begin(), shares->end(), p.first_block);
+  } else {
+    for (int c = 0; c <= plan.clusters; ++c) {
+      p.first_block[c] = p.blocks_each * c + std::min(c, p.blocks_more);
+    }
+  }
+  BlockCounts counts{.least = row_blocks, .most = 0};
+  for (int c = 0; c < plan.clusters; ++c) {
+    const int count = p.first_block[c + 1] - p.first_block[c];
+    counts = {.least = std::min(counts.least, count), .most = std::max(counts.most, count)};
+  }
+  return counts;
+}
 
 // Where things are in shared memory; nothing if there is not enough of it, or if the configuration
 // makes no sense for the matrix.
 std::optional<Plan> plan_for(const RecordMatrix& matrix, const RecordMatmulConfig& config,
                              int token_tiles) {
   Plan plan;
-  Parameters& p = plan.parameters;
-  const int row_blocks = static_cast<int>(ceil_div(matrix.rows, tca_bme::kRecordRows));
+  UnevenParameters& p = plan.parameters;
   p.record_columns =
       static_cast<int>(ceil_div(matrix.columns, matrix.chunks * tca_bme::kChunkColumns));
   const int parts = config.split * config.passes;
-  plan.clusters = std::min(matrix.clusters_of(config.split), row_blocks);
+  plan.clusters = clusters_of(matrix, config.split);
   if (plan.clusters == 0 || parts > p.record_columns || config.warps > most_warps(token_tiles)) {
     return std::nullopt;
   }
   p.split = config.split;
   p.log_split = std::countr_zero(static_cast<unsigned>(config.split));
   p.passes = config.passes;
-  p.blocks_each = row_blocks / plan.clusters;
-  p.blocks_more = row_blocks % plan.clusters;
+  const BlockCounts blocks = share_row_blocks(matrix, plan, p);
   p.columns_each = p.record_columns / parts;
   p.columns_more = p.record_columns % parts;
-  const int blocks = p.blocks_each + (p.blocks_more != 0);
   const int columns = p.columns_each + (p.columns_more != 0);
   // The kernel divides in 32 bits.
-  if (int64_t{blocks} * columns * std::max(columns, 2 * config.warps) > INT32_MAX) {
+  if (int64_t{blocks.most} * columns * std::max(columns, 2 * config.warps) > INT32_MAX) {
     return std::nullopt;
   }
   for (int i = 0; i < 2; ++i) {
@@ -85,36 +117,37 @@ std::optional<Plan> plan_for(const RecordMatrix& matrix, const RecordMatmulConfi
     p.inverse[i] = d < 2 ? 0 : static_cast<uint32_t>((uint64_t{1} << 32) / d + 1);
   }
   plan.warps = config.warps;
-  while (plan.warps > p.blocks_each * p.columns_each) {  // each has work
+  while (plan.warps > blocks.least * p.columns_each) {  // each has work
     plan.warps /= 2;
   }
   p.log_warps = std::countr_zero(static_cast<unsigned>(plan.warps));
-  p.tiles = blocks + plan.warps - 1;
-  // Loads reach 2 bytes behind the values. Bulk copies are faster to aligned slots.
-  p.slot_bytes = static_cast<int>(ceil_div(matrix.largest_record + 2, 128) * 128);
+  p.tiles = blocks.most + plan.warps - 1;
 
-  const int64_t slot_row = int64_t{plan.warps} * p.slot_bytes;
   const int64_t inbox_bytes = int64_t{p.passes} * p.tiles * token_tiles * kTileBytes;
   const int64_t x_bytes = int64_t{token_tiles} * 8 *
                           (int64_t{columns} * matrix.chunks * tca_bme::kChunkColumns * 2 + 16);
-  const int64_t most_slots =
+  const int most_slots =
       config.slots != 0 ? std::min(config.slots, tca_bme::kMaxSlots) : tca_bme::kMaxSlots;
   p.owners_at = tca_bme::kBarrierBytes;
-  p.inbox_at = static_cast<int>(p.owners_at + ceil_div(4 * blocks, 16) * 16);
+  p.inbox_at = static_cast<int>(p.owners_at + ceil_div(4 * blocks.most, 16) * 16);
   for (const bool far : {false, true}) {
     const int64_t x_at = p.inbox_at + (far ? 0 : inbox_bytes);
-    const int64_t slots = std::min((kSharedBytes - x_at - x_bytes - 127) / slot_row, most_slots);
-    if (slots < (far ? 1 : std::min<int64_t>(kSlotsWanted, most_slots))) {
+    const int64_t room = std::max<int64_t>(kSharedBytes - x_at - x_bytes - 127, 0) / plan.warps;
+    const tca_bme::Slots slots =
+        tca_bme::slots_for(matrix.largest_record, matrix.common_record, room, most_slots);
+    if (slots.count < (far ? 1 : std::min(kSlotsWanted, most_slots))) {
       continue;
     }
     p.x_at = static_cast<int>(x_at);
     p.slots_at = static_cast<int>(ceil_div(x_at + x_bytes, 128) * 128);
-    p.slots = static_cast<int>(slots);
+    p.slots = slots.count;
+    p.slot_bytes = slots.bytes;
+    plan.uneven = slots.wide || matrix.shares_of(config.split) != nullptr;
     // Gains 1 % of a large matrix, and would cost 5 % of a small one.
     constexpr int kManyRecords = 24;  // of a warp
-    p.prefetched_records = blocks * columns * p.passes > kManyRecords * plan.warps ? 2 : 0;
+    p.prefetched_records = blocks.most * columns * p.passes > kManyRecords * plan.warps ? 2 : 0;
     plan.shared_bytes =
-        std::max(static_cast<int>(p.slots_at + slots * slot_row), kLeastSharedBytes);
+        std::max(p.slots_at + plan.warps * p.slots * p.slot_bytes, kLeastSharedBytes);
     plan.workspace_bytes = far ? inbox_bytes * plan.clusters * p.split : 0;
     return plan;
   }
@@ -123,21 +156,24 @@ std::optional<Plan> plan_for(const RecordMatrix& matrix, const RecordMatmulConfi
 
 struct Choice {
   RecordMatmulConfig config;
-  int64_t inbox_bytes = 0;  // of all blocks
+  int64_t inbox_bytes = 0;       // of all blocks, if the row blocks are shared evenly,
+  int64_t most_inbox_bytes = 0;  // and however they are
+  bool crowded = false;          // more passes than x alone needs, for records that need the room
 };
 
 // What can be tried for a shape, whatever is in its records: x gets half of the shared memory, and
-// inboxes that would take too much memory are left out where there are smaller ones.
+// inboxes that would take too much memory are left out where there are smaller ones. One with more
+// passes follows that with fewer.
 std::vector<Choice> choices(const RecordMatrix& matrix, int token_tiles) {
   constexpr int64_t kMostXBytes = 116 * 1024;
   constexpr int64_t kMostInboxBytes = int64_t{64} << 20;
-  const int64_t row_blocks = ceil_div(matrix.rows, tca_bme::kRecordRows);
+  const int row_blocks = row_blocks_of(matrix);
   const int64_t record_columns = ceil_div(matrix.columns, matrix.chunks * tca_bme::kChunkColumns);
   std::vector<Choice> all;
   int64_t smallest = std::numeric_limits<int64_t>::max();
   for (const int warps : {8, 16}) {
     for (int split = 1; split <= 16 && warps <= most_warps(token_tiles); split *= 2) {
-      const int64_t clusters = std::min<int64_t>(matrix.clusters_of(split), row_blocks);
+      const int clusters = clusters_of(matrix, split);
       int64_t passes = 1;
       while (ceil_div(record_columns, split * passes) * matrix.chunks * tca_bme::kChunkColumns *
                  16 * token_tiles >
@@ -147,13 +183,23 @@ std::vector<Choice> choices(const RecordMatrix& matrix, int token_tiles) {
       if (clusters == 0 || split * passes > record_columns) {
         continue;
       }
-      const int64_t tiles = ceil_div(row_blocks, clusters) + warps - 1;
-      const int64_t bytes = passes * tiles * token_tiles * kTileBytes * clusters * split;
-      smallest = std::min(smallest, bytes);
+      const auto bytes_for = [&](int blocks) {
+        return (blocks + warps - 1) * int64_t{token_tiles} * kTileBytes * clusters * split;
+      };
+      const int64_t bytes = bytes_for(even_blocks(row_blocks, clusters));
+      const int64_t most_bytes = bytes_for(most_blocks(row_blocks, clusters));
+      smallest = std::min(smallest, passes * bytes);
       for (const int slots : {2, 0}) {
-        all.push_back(
-            {{.split = split, .warps = warps, .passes = static_cast<int>(passes), .slots = slots},
-             bytes});
+        for (int64_t some = passes; some <= 4 * passes && split * some <= record_columns;
+             some *= 2) {
+          all.push_back({.config = {.split = split,
+                                    .warps = warps,
+                                    .passes = static_cast<int>(some),
+                                    .slots = slots},
+                         .inbox_bytes = some * bytes,
+                         .most_inbox_bytes = some * most_bytes,
+                         .crowded = some != passes});
+        }
       }
     }
   }
@@ -166,7 +212,7 @@ std::vector<Choice> choices(const RecordMatrix& matrix, int token_tiles) {
 // Roughly how long a launch takes: by the records that a block computes, and what comes on top.
 double cost_of(const Plan& plan) {
   const Parameters& p = plan.parameters;
-  const double blocks = p.blocks_each + (p.blocks_more != 0);
+  const double blocks = p.blocks_each + (p.blocks_more != 0);  // of a mean record size
   const double columns = p.columns_each + (p.columns_more != 0);
   const double records = blocks * columns * p.passes;
   // More than two records in flight for each warp help where there are few of them, and cost
@@ -177,12 +223,11 @@ double cost_of(const Plan& plan) {
   return records * waiting + 4.0 * p.passes + 0.2 * p.tiles * p.passes + 0.5 * p.split;
 }
 
-void launch(const Plan& plan, Kernel kernel, bool early, cudaStream_t stream) {
-  check_cuda(cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
-                                  cudaFuncAttributeMaxDynamicSharedMemorySize, kSharedBytes));
+void launch(const Plan& plan, RecordKernel kernel, bool early, cudaStream_t stream) {
+  check_cuda(
+      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kSharedBytes));
   if (plan.parameters.split > 8) {
-    check_cuda(cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
-                                    cudaFuncAttributeNonPortableClusterSizeAllowed, 1));
+    check_cuda(cudaFuncSetAttribute(kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1));
   }
   cudaLaunchAttribute attributes[2];
   attributes[0].id = cudaLaunchAttributeClusterDimension;
@@ -198,23 +243,24 @@ void launch(const Plan& plan, Kernel kernel, bool early, cudaStream_t stream) {
   config.stream = stream;
   config.attrs = attributes;
   config.numAttrs = early ? 2 : 1;
-  check_cuda(cudaLaunchKernelEx(&config, kernel, plan.parameters));
+  // The parameters of the other kernel are the first of these.
+  void* parameters[] = {const_cast<UnevenParameters*>(&plan.parameters)};
+  check_cuda(cudaLaunchKernelExC(&config, kernel, parameters));
 }
 
 }  // namespace
 
-ClusterCounts count_clusters() {
+ClusterCounts count_clusters(Device on) {
   ClusterCounts counts{};
-  int device = 0;
+  const int device = on.index;
   int major = 0;
-  check_cuda(cudaGetDevice(&device));
+  check_cuda(cudaSetDevice(device));
   check_cuda(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device));
   constexpr int kHopper = 9;  // others have less shared memory, or no clusters
   if (major != kHopper) {
     return counts;
   }
-  const void* const kernel =
-      reinterpret_cast<const void*>(&tca_bme::record_matmul_kernel<__half, 1, 4, false>);
+  const RecordKernel kernel = tca_bme::even_record_kernel({.chunks = 4}, 1, DType::f16);
   cudaFuncAttributes attributes{};
   check_cuda(cudaFuncGetAttributes(&attributes, kernel));
   constexpr int kClusters = 90;  // a build for earlier architectures has nothing in the kernel
@@ -245,6 +291,38 @@ ClusterCounts count_clusters() {
   return counts;
 }
 
+RecordShares record_shares(std::span<const uint32_t> block_starts, const ClusterCounts& clusters) {
+  RecordShares shares;
+  const int row_blocks = static_cast<int>(std::ssize(block_starts)) - 1;
+  for (size_t i = 0; i < shares.size() && row_blocks > 0; ++i) {
+    const int count = std::min({clusters[i], row_blocks, tca_bme::kMostClusters});
+    if (count == 0 || count == row_blocks) {
+      continue;
+    }
+    std::vector<int> begins =
+        tca_bme::balanced_runs(block_starts, count, most_blocks(row_blocks, count));
+    const auto weight = [&](int begin, int end) {
+      return int64_t{block_starts[static_cast<size_t>(end)]} -
+             block_starts[static_cast<size_t>(begin)];
+    };
+    int64_t heaviest = 0;
+    int64_t heaviest_even = 0;
+    for (int c = 0; c < count; ++c) {
+      const auto even_begin = [&](int cluster) {
+        return row_blocks / count * cluster + std::min(cluster, row_blocks % count);
+      };
+      const auto begin = begins.begin() + c;
+      heaviest = std::max(heaviest, weight(begin[0], begin[1]));
+      heaviest_even = std::max(heaviest_even, weight(even_begin(c), even_begin(c + 1)));
+    }
+    constexpr int64_t kLeastGain = 100;  // one byte of so many
+    if (heaviest_even - heaviest > heaviest / kLeastGain) {
+      shares[i] = std::move(begins);
+    }
+  }
+  return shares;
+}
+
 std::string record_matmul_name(const RecordMatmulConfig& config) {
   if (config.multistage) {
     return "multistage";
@@ -262,8 +340,14 @@ std::vector<RecordMatmulConfig> record_matmul_candidates(const RecordMatrix& mat
   }
   const int token_tiles = token_tiles_for(tokens);
   std::vector<std::pair<double, RecordMatmulConfig>> found;
+  bool missing = false;  // there was no room for the choice before
   for (const Choice& choice : choices(matrix, token_tiles)) {
-    if (const std::optional<Plan> plan = plan_for(matrix, choice.config, token_tiles)) {
+    if (choice.crowded && !(missing && is_uneven(matrix))) {
+      continue;
+    }
+    const std::optional<Plan> plan = plan_for(matrix, choice.config, token_tiles);
+    missing = !plan.has_value();
+    if (plan) {
       found.emplace_back(cost_of(*plan), choice.config);
     }
   }
@@ -276,19 +360,27 @@ std::vector<RecordMatmulConfig> record_matmul_candidates(const RecordMatrix& mat
   return configs;
 }
 
+bool record_matmul_fits(const RecordMatrix& matrix, const RecordMatmulConfig& config,
+                        int64_t tokens) {
+  if (config.multistage) {
+    return record_multistage_fits(matrix, multistage_device());
+  }
+  return plan_for(matrix, config, token_tiles_for(tokens)).has_value();
+}
+
 int64_t record_matmul_workspace_bytes(const RecordMatrix& matrix, int64_t tokens) {
   int64_t bytes = 0;
   for (int tiles = 1; tiles <= token_tiles_for(tokens); tiles *= 2) {
     for (const int chosen_for : {tiles, kTokenTile / 8}) {
       for (const Choice& choice : choices(matrix, chosen_for)) {
-        bytes = std::max(bytes, choice.inbox_bytes / chosen_for * tiles);
+        bytes = std::max(bytes, choice.most_inbox_bytes / chosen_for * tiles);
       }
     }
   }
   return bytes;
 }
 
-void tca_bme::record_matmul_by(RecordKernelFor kernel_for, const RecordMatrix& matrix,
+void tca_bme::record_matmul_by(const RecordKernels& kernels, const RecordMatrix& matrix,
                                const RecordMatmulOperands& operands,
                                const RecordMatmulConfig& config, cudaStream_t stream) {
   if (matrix.rows == 0) {
@@ -323,6 +415,8 @@ void tca_bme::record_matmul_by(RecordKernelFor kernel_for, const RecordMatrix& m
               plan->workspace_bytes);
       p.far_inbox = static_cast<float4*>(operands.workspace);
     }
+    const RecordKernelFor kernel_for = plan->uneven ? kernels.uneven : kernels.even;
+    require(kernel_for != nullptr, "there is no such kernel for an uneven matrix");
     launch(*plan, kernel_for(matrix, token_tiles, operands.dtype), operands.early, stream);
   }
 }
@@ -333,7 +427,9 @@ void record_matmul_cuda(const RecordMatrix& matrix, const RecordMatmulOperands& 
     record_multistage_cuda(matrix, operands, multistage_device(), stream);
     return;
   }
-  tca_bme::record_matmul_by(kernel_for, matrix, operands, config, stream);
+  tca_bme::record_matmul_by(
+      {.even = tca_bme::even_record_kernel, .uneven = tca_bme::uneven_record_kernel}, matrix,
+      operands, config, stream);
 }
 
 }  // namespace sparsellm

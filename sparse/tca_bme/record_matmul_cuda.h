@@ -5,17 +5,25 @@
 #include <array>
 #include <bit>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
+#include "kernels/base/device.h"
 #include "kernels/base/dtype.h"
 
 namespace sparsellm {
 
-// How many clusters of 1, 2, 4, 8 and 16 thread blocks, each on a multiprocessor of its own, the
-// present device holds at once; all 0 if it cannot run the kernel.
+// How many clusters of 1, 2, 4, 8 and 16 thread blocks, each on a multiprocessor of its own, a CUDA
+// device holds at once; all 0 if it cannot run the kernel. Makes the device the current one.
 using ClusterCounts = std::array<int, 5>;
-ClusterCounts count_clusters();
+ClusterCounts count_clusters(Device device);
+
+// For each of those kinds of clusters, with which row block (64 rows) each of them begins, and the
+// number of row blocks; none where they are shared evenly.
+using RecordShares = std::array<std::vector<int>, std::tuple_size_v<ClusterCounts>>;
+// Shares by bytes; `block_starts` as in RecordSizes (sparse/tca_bme/record_sizes.h).
+RecordShares record_shares(std::span<const uint32_t> block_starts, const ClusterCounts& clusters);
 
 // A matrix in the layout of tca_bme version 2 (sparse/tca_bme/record_layout.h), on the device.
 struct RecordMatrix {
@@ -25,11 +33,18 @@ struct RecordMatrix {
   int64_t columns = 0;
   int chunks = 4;
   bool pair = false;
-  uint32_t largest_record = 0;  // bytes
-  ClusterCounts clusters{};     // of the device
+  uint32_t largest_record = 0;           // bytes
+  uint32_t common_record = 0;            // bytes, at most largest_record (RecordSizes)
+  ClusterCounts clusters{};              // of the device
+  const RecordShares* shares = nullptr;  // on the host; none: shared evenly
 
-  int clusters_of(int split) const {
-    return clusters[static_cast<size_t>(std::countr_zero(static_cast<unsigned>(split)))];
+  static size_t kind_of(int split) {
+    return static_cast<size_t>(std::countr_zero(static_cast<unsigned>(split)));
+  }
+  int clusters_of(int split) const { return clusters[kind_of(split)]; }
+  const std::vector<int>* shares_of(int split) const {  // nullptr: evenly
+    return shares == nullptr || (*shares)[kind_of(split)].empty() ? nullptr
+                                                                  : &(*shares)[kind_of(split)];
   }
 };
 
@@ -50,7 +65,8 @@ std::string record_matmul_name(const RecordMatmulConfig& config);
 
 // y [tokens, rows] = x [tokens, columns] * matrix^T + bias, or the greater of that and 0: f16 or
 // bf16, f32 sums. Nothing behind a row's `columns` elements of x is read. The order of the sums
-// depends on the shape of the matrix and the configuration only, not on the number of tokens.
+// depends on the matrix (its shape, and how many bytes its rows of records have) and the
+// configuration only, not on the number of tokens.
 struct RecordMatmulOperands {
   const void* x = nullptr;
   int64_t x_stride = 0;  // of rows, in elements, as y_stride
@@ -77,6 +93,10 @@ void record_matmul_cuda(const RecordMatrix& matrix, const RecordMatmulOperands& 
 // possible for any number.
 std::vector<RecordMatmulConfig> record_matmul_candidates(const RecordMatrix& matrix,
                                                          int64_t tokens);
+
+// Whether there is room for the records of the matrix in products of up to so many tokens.
+bool record_matmul_fits(const RecordMatrix& matrix, const RecordMatmulConfig& config,
+                        int64_t tokens);
 
 // Of any of the candidates, for so many tokens or fewer.
 int64_t record_matmul_workspace_bytes(const RecordMatrix& matrix, int64_t tokens);

@@ -5,8 +5,9 @@
 namespace sparsellm::tca_bme {
 
 std::string RecordKey::text() const {
-  return fmt::format("{} x {}, {} chunks of {}, {} %, {} to {}, {} tokens{}", rows, columns, chunks,
-                     pair ? "pairs" : "single values", percent, name_of(dtype), name_of(y), tokens,
+  return fmt::format("{} x {}, {} chunks of {}, {} %{}, {} to {}, {} tokens{}", rows, columns,
+                     chunks, pair ? "pairs" : "single values", percent, uneven ? " uneven" : "",
+                     name_of(dtype), name_of(y), tokens,
                      launches == Launches::ordinary ? ", ordinary launches" : "");
 }
 

@@ -18,6 +18,7 @@ struct RecordKey {
   int chunks = 0;
   bool pair = false;
   int64_t percent = 0;  // of nonzeros, rounded
+  bool uneven = false;  // some records are much larger than the others (RecordSizes)
   DType dtype = DType::f16;
   DType y = DType::f16;
   int64_t tokens = 0;  // their bucket

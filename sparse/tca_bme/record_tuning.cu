@@ -17,7 +17,7 @@ namespace sparsellm::tca_bme {
 namespace {
 
 // Rises when a choice of an earlier version of this code may no longer be right.
-constexpr int kCodeVersion = 7;
+constexpr int kCodeVersion = 8;
 
 // Between these numbers of tokens either way may be the faster one; warpgroups may be for any of
 // theirs.
@@ -77,6 +77,9 @@ class Tuning {
     const std::optional<std::string> known = cache_.find(text);
     std::optional<RecordPlan> plan =
         known ? plan_from(*known, first_.matrix(), tokens) : std::nullopt;
+    if (plan && !fits_all(*plan, tokens)) {
+      plan.reset();  // it was found for other weights
+    }
     const int64_t measured = plan ? 0 : 1;
     if (!plan) {
       plan = measure(tokens);
@@ -108,6 +111,12 @@ class Tuning {
     return timed.empty() ? first_.rule_plan(y_dtype_, tokens) : fastest(std::move(timed), tokens);
   }
 
+  // Weights of the same key differ in how large their records are.
+  bool fits_all(const RecordPlan& plan, int64_t tokens) const {
+    return std::all_of(weights_.begin(), weights_.end(),
+                       [&](const CudaRecordWeight* weight) { return weight->fits(plan, tokens); });
+  }
+
   RecordPlan fastest(std::vector<TimedPlan> timed, int64_t tokens) {
     const auto faster = [](const TimedPlan& a, const TimedPlan& b) {
       return a.seconds < b.seconds;
@@ -126,10 +135,14 @@ class Tuning {
   std::vector<RecordPlan> candidates(int64_t tokens) const {
     std::vector<RecordPlan> plans;
     if (tokens <= kMostDecodedTokens) {
-      const std::vector<RecordMatmulConfig> configs = first_.configs_for(y_dtype_, tokens);
+      std::vector<RecordMatmulConfig> configs = first_.configs_for(y_dtype_, tokens);
+      std::erase_if(configs,
+                    [&](const RecordMatmulConfig& config) { return !fits_all(config, tokens); });
       plans.insert(plans.end(), configs.begin(), configs.end());
     }
     std::vector<RecordWgmmaConfig> tiles = first_.wgmma_configs_for(y_dtype_, tokens);
+    std::erase_if(tiles,
+                  [&](const RecordWgmmaConfig& config) { return !fits_all(config, tokens); });
     tiles.resize(std::min(tiles.size(), kMostWgmmaConfigs));
     plans.insert(plans.end(), tiles.begin(), tiles.end());
     if (overlaps_pieces_ && (tokens >= kLeastExpandedTokens || plans.empty())) {

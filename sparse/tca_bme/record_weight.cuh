@@ -43,14 +43,17 @@ class CudaRecordWeight : public WeightMatrix {
   std::vector<RecordMatmulConfig> configs_for(DType y, int64_t tokens) const;
   std::vector<RecordWgmmaConfig> wgmma_configs_for(DType y, int64_t tokens) const;
   RecordPlan plan_for(DType y, int64_t tokens, const ExecContext& ctx) const;  // of matmul()
-  // matmul() of checked operands by a plan for their number and dtypes. Where x or the records are
-  // not what warpgroups take, the rule's other choice takes the place of such a plan.
+  // Whether there is room for the records in products by the plan.
+  bool fits(const RecordPlan& plan, int64_t tokens) const;
+  // matmul() of checked operands by a plan for their number and dtypes. Where x is not what
+  // warpgroups take, or the records do not fit the plan, the rule's other choice takes its place.
   void run(const RecordPlan& plan, const Tensor& x, const Tensor& y, const Epilogue& epilogue,
            ExecContext& ctx) const;
 
  private:
   CudaRecordWeight(const CudaRecordWeight& other);  // with memory of its own
 
+  void point_to_own_memory();
   void check(const Tensor& x, const Tensor& y, const Epilogue& epilogue,
              const ExecContext& ctx) const;
   RecordPlan rule_plan_for_any_x(DType y, int64_t tokens) const;  // not by warpgroups
@@ -61,8 +64,9 @@ class CudaRecordWeight : public WeightMatrix {
   DType dtype_;
   Buffer starts_;
   Buffer records_;
-  RecordMatrix matrix_;
-  int64_t percent_;  // of nonzeros
+  RecordShares shares_;
+  RecordMatrix matrix_;  // of these
+  int64_t percent_;      // of nonzeros
 };
 
 }  // namespace sparsellm::tca_bme

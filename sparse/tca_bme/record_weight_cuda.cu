@@ -29,15 +29,14 @@ constexpr int64_t kLeastWgmmaTokens = 17;
 constexpr int64_t kMostWgmmaRuleTokens = 1024;
 constexpr int64_t kAligned = 8;  // elements of 16 bytes
 
-RecordMatrix matrix_of(const RecordLayout& layout, int64_t rows, int64_t columns) {
+RecordMatrix matrix_of(const RecordLayout& layout, int64_t rows, int64_t columns, Device device) {
   return {.records = nullptr,
           .starts = nullptr,
           .rows = rows,
           .columns = columns,
           .chunks = layout.chunks,
           .pair = layout.pairs(),
-          .largest_record = 0,
-          .clusters = count_clusters()};
+          .clusters = count_clusters(device)};
 }
 
 // Pieces that overlap take more memory than all else in a step of few tokens. Up to here
@@ -72,18 +71,14 @@ int64_t workspace_bytes_of(RecordMatrix matrix, int64_t tokens, Sums sums) {
 }
 
 DeviceRecords memory_for(const RecordLayout& layout, std::span<const uint32_t> starts,
-                         Device device) {
+                         const RecordGrid& grid, Device device) {
   DeviceRecords made{
       .layout = layout,
       .nonzeros = 0,
-      .largest_record = 0,
+      .sizes = record_sizes(starts, grid),
       .starts = Buffer(device, std::ssize(starts) * int64_t{sizeof(uint32_t)}, "an encoded weight"),
       .records = Buffer(device, int64_t{starts.back()} * kRecordAlignment, "an encoded weight")};
   copy_bytes(device, made.starts.data(), {}, starts.data(), made.starts.bytes());
-  for (size_t r = 1; r < starts.size(); ++r) {
-    made.largest_record =
-        std::max(made.largest_record, (starts[r] - starts[r - 1]) * uint32_t{kRecordAlignment});
-  }
   return made;
 }
 
@@ -148,22 +143,29 @@ CudaRecordWeight::CudaRecordWeight(DeviceRecords parts, DType dtype, int64_t row
     : dtype_(dtype),
       starts_(std::move(parts.starts)),
       records_(std::move(parts.records)),
-      matrix_(matrix_of(parts.layout, rows, columns)),
+      matrix_(matrix_of(parts.layout, rows, columns, records_.device())),
       percent_(std::llround(100.0 * static_cast<double>(parts.nonzeros) /
                             static_cast<double>(std::max<int64_t>(rows * columns, 1)))) {
-  matrix_.starts = static_cast<const uint32_t*>(starts_.data());
-  matrix_.records = static_cast<const uint8_t*>(records_.data());
-  matrix_.largest_record = parts.largest_record;
+  matrix_.largest_record = parts.sizes.largest;
+  matrix_.common_record = parts.sizes.common;
+  shares_ = record_shares(parts.sizes.block_starts, matrix_.clusters);
+  point_to_own_memory();
 }
 
 CudaRecordWeight::CudaRecordWeight(const CudaRecordWeight& other)
     : dtype_(other.dtype_),
       starts_(copy_of(other.starts_)),
       records_(copy_of(other.records_)),
+      shares_(other.shares_),
       matrix_(other.matrix_),
       percent_(other.percent_) {
+  point_to_own_memory();
+}
+
+void CudaRecordWeight::point_to_own_memory() {
   matrix_.starts = static_cast<const uint32_t*>(starts_.data());
   matrix_.records = static_cast<const uint8_t*>(records_.data());
+  matrix_.shares = &shares_;
 }
 
 std::unique_ptr<WeightMatrix> CudaRecordWeight::copy() const {
@@ -179,6 +181,7 @@ RecordKey CudaRecordWeight::key(DType y, int64_t tokens, Launches launches) cons
           .chunks = matrix_.chunks,
           .pair = matrix_.pair,
           .percent = (percent_ + kStep / 2) / kStep * kStep,
+          .uneven = matrix_.common_record < matrix_.largest_record,
           .dtype = dtype_,
           .y = y,
           .tokens = tokens,
@@ -215,7 +218,15 @@ RecordPlan CudaRecordWeight::plan_for(DType y, int64_t tokens, const ExecContext
   }
   const RecordPlan* const tuned =
       RecordPlans::of(cuda_state(ctx)).find(key(y, token_bucket(tokens), ctx.launches));
-  return tuned != nullptr ? *tuned : rule_plan(y, tokens);
+  return tuned != nullptr && fits(*tuned, tokens) ? *tuned : rule_plan(y, tokens);
+}
+
+bool CudaRecordWeight::fits(const RecordPlan& plan, int64_t tokens) const {
+  if (const auto* config = std::get_if<RecordMatmulConfig>(&plan)) {
+    return record_matmul_fits(matrix_, *config, tokens);
+  }
+  const auto* const config = std::get_if<RecordWgmmaConfig>(&plan);
+  return config == nullptr || record_wgmma_fits(matrix_, *config);
 }
 
 std::vector<RecordMatmulConfig> CudaRecordWeight::configs_for(DType y, int64_t tokens) const {
@@ -273,6 +284,10 @@ void CudaRecordWeight::matmul(const Tensor& x, Tensor y, const Epilogue& epilogu
 
 void CudaRecordWeight::run(const RecordPlan& plan, const Tensor& x, const Tensor& y,
                            const Epilogue& epilogue, ExecContext& ctx) const {
+  if (!fits(plan, x.size(0))) {
+    run(rule_plan_for_any_x(y.dtype(), x.size(0)), x, y, epilogue, ctx);
+    return;
+  }
   if (const auto* expansion = std::get_if<RecordExpansion>(&plan)) {
     expand_matmul(
         {.weight = *this, .piece_rows = expansion->piece_rows, .overlapped = expansion->overlapped},
@@ -290,7 +305,7 @@ void CudaRecordWeight::run(const RecordPlan& plan, const Tensor& x, const Tensor
                                 .dtype = dtype_,
                                 .early = ctx.launches == Launches::overlapping};
   if (const auto* config = std::get_if<RecordWgmmaConfig>(&plan)) {
-    if (!record_wgmma_takes(operands) || !record_wgmma_fits(matrix_, *config)) {
+    if (!record_wgmma_takes(operands)) {
       run(rule_plan_for_any_x(y.dtype(), x.size(0)), x, y, epilogue, ctx);
       return;
     }
@@ -350,7 +365,8 @@ std::unique_ptr<WeightMatrix> prepare_records_cuda(std::span<const EncodedWeight
     std::transform(added.begin() + 1, added.end(), std::back_inserter(starts),
                    [&](uint32_t start) { return first + start; });
   }
-  DeviceRecords made = memory_for(parts.front()->checker.layout(), starts, device);
+  const RecordLayout layout = parts.front()->checker.layout();
+  DeviceRecords made = memory_for(layout, starts, record_grid(rows, like.columns, layout), device);
   made.nonzeros = nonzeros;
   auto* destination = static_cast<std::byte*>(made.records.data());
   for (const auto& part : parts) {
@@ -375,9 +391,10 @@ std::unique_ptr<WeightMatrix> load_records_cuda(const EncodedWeight& e, Device d
   return weight;
 }
 
-int64_t records_workspace_bytes_cuda(const EncodedWeight& e, int64_t tokens, Sums sums) {
+int64_t records_workspace_bytes_cuda(const EncodedWeight& e, Device device, int64_t tokens,
+                                     Sums sums) {
   const RecordLayout layout = record_layout_for(e.rows * e.columns, e.nonzeros);
-  return workspace_bytes_of(matrix_of(layout, e.rows, e.columns), tokens, sums);
+  return workspace_bytes_of(matrix_of(layout, e.rows, e.columns, device), tokens, sums);
 }
 
 }  // namespace sparsellm::tca_bme

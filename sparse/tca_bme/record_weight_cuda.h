@@ -26,6 +26,7 @@ std::unique_ptr<WeightMatrix> prepare_records_cuda(std::span<const EncodedWeight
 std::unique_ptr<WeightMatrix> encode_weight_cuda(const Tensor& w, ExecContext& ctx);
 
 // By the fields of e but its parts.
-int64_t records_workspace_bytes_cuda(const EncodedWeight& e, int64_t tokens, Sums sums);
+int64_t records_workspace_bytes_cuda(const EncodedWeight& e, Device device, int64_t tokens,
+                                     Sums sums);
 
 }  // namespace sparsellm::tca_bme

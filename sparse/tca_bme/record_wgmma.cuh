@@ -26,8 +26,12 @@ constexpr int kXFull = 2 * kRingBarriers;
 constexpr int kXEmpty = 3 * kRingBarriers;
 constexpr int kInboxFull = 4 * kRingBarriers;
 constexpr int kInboxFree = kInboxFull + kMostTeams * 8;
+// Words of each stage of records, for matrices with records that are larger than a slot: where in
+// the stage the second record is, or that the stage has none, being part of the step before it.
+constexpr int kStageWords = kInboxFree + kMostTeams * 8;
+constexpr uint32_t kNoRecords = 0;
 constexpr int kTileBarrierBytes = 5 * 1024;
-static_assert(kInboxFree + kMostTeams * 8 <= kTileBarrierBytes);
+static_assert(kStageWords + kMostTeams * kMostStages * 4 <= kTileBarrierBytes);
 
 // y [tokens, rows] = x [tokens, columns] * W^T for many tokens, by warpgroups that decode records
 // into the registers of their left operand; x is the right one, in shared memory.
@@ -39,6 +43,10 @@ static_assert(kInboxFree + kMostTeams * 8 <= kTileBarrierBytes);
 // round, warp w of a team has rows 16 w to 16 w + 15 of the row block. After it, each of the parts
 // gets some of the fragments (16 rows x 8 tokens) of all and adds them in the order of the columns.
 // Warps of their own fetch what the teams read: records, and x in units of 64 columns.
+//
+// Records of an uneven matrix that are larger than a slot make a step take several stages, side by
+// side. Those after the first, and those that are left out for it at the end of the ring, have no
+// records: the team passes over them.
 //
 // Clusters get whole row blocks, or, if these do not divide well, equal shares of all (group of
 // `heads` row blocks, record column), columns fastest. A cluster then begins and ends anywhere in a
@@ -187,7 +195,7 @@ __device__ inline uint32_t kept(uint32_t v) {
 }
 
 // One warp fetches for one team; that of the first head, x for all heads beside it too.
-template <int N, int CH>
+template <int N, int CH, bool UNEVEN>
 __device__ inline void fetch_for_team(const TileParameters& p, const CUtensorMap& x_map,
                                       uint32_t shared0, int team, int part, int parts,
                                       const Rounds& rounds, int first_token) {
@@ -234,17 +242,65 @@ __device__ inline void fetch_for_team(const TileParameters& p, const CUtensorMap
   const uint32_t stage_bytes = kRecords * p.slot_bytes;
   RingPlace record(shared0 + kRecordsFull + team * kMostStages * 8, p.record_stages,
                    shared0 + p.slots_at + team * p.record_stages * stage_bytes, stage_bytes);
+  const auto wait_for_stage = [&] {
+    barrier_wait(record.at + kRecordsEmpty - kRecordsFull, record.parity ^ 1);
+  };
+  // Word of a stage, for the team to read when the stage is full.
+  const auto note = [&](uint32_t stage, uint32_t word) {
+    const uint32_t at = kStageWords + (stage - shared0 - kRecordsFull) / 2;
+    asm volatile("st.shared.u32 [%0], %1;" ::"r"(shared0 + at), "r"(word) : "memory");
+  };
+  const auto pass_stage = [&] {
+    if (lane == 0) {
+      note(record.at, kNoRecords);
+      barrier_arrive(record.at);
+    }
+    record.advance();
+  };
+  // To the stage at hand, which is empty.
   const auto fetch_records = [&] {
     const int count = min(kRecords, now.loaded - used);
     const uint32_t begin = __shfl_sync(~0u, now.start, used);
     const uint32_t end = __shfl_sync(~0u, now.end, used + count - 1);
     const int i = lane - used;
+    uint32_t second = p.slot_bytes;
+    int stages = 1;
+    if (UNEVEN) {
+      const auto room_for = [](uint32_t units) { return (units * 16 + 2 + 127) / 128 * 128; };
+      const uint32_t first_end = __shfl_sync(~0u, now.end, used);
+      const uint32_t first_room = room_for(first_end - begin);
+      const uint32_t last_room = count > 1 ? room_for(end - first_end) : 0;
+      if (max(first_room, last_room) > static_cast<uint32_t>(p.slot_bytes)) {
+        second = first_room;
+        uint32_t room = stage_bytes;
+        for (; room < first_room + last_room; room += stage_bytes) {
+          ++stages;
+        }
+        while (record.data + room > record.first_data + p.record_stages * stage_bytes) {
+          pass_stage();
+          wait_for_stage();
+        }
+      }
+    }
+    const uint32_t data = record.data;
+    const uint32_t full = record.at;
+    for (int s = 1; s < stages; ++s) {
+      record.advance();
+      wait_for_stage();
+      if (lane == 0) {
+        note(record.at, kNoRecords);
+        barrier_arrive(record.at);
+      }
+    }
     if (i == 0) {
-      barrier_expect(record.at, (end - begin) * 16);
+      if (UNEVEN) {
+        note(full, second);
+      }
+      barrier_expect(full, (end - begin) * 16);
     }
     if (i >= 0 && i < count) {
-      bulk_load(record.data + i * p.slot_bytes, p.records + static_cast<uint64_t>(now.start) * 16,
-                (now.end - now.start) * 16, record.at, policy);
+      bulk_load(data + i * second, p.records + static_cast<uint64_t>(now.start) * 16,
+                (now.end - now.start) * 16, full, policy);
     }
     record.advance();
     used += count;
@@ -284,29 +340,32 @@ __device__ inline void fetch_for_team(const TileParameters& p, const CUtensorMap
   };
   next_x();
 
-  int filled = 0;  // stages of records
+  int filled = 0;  // steps of records
 #pragma unroll 1
-  for (; filled < p.early_stages && now.loaded != 0; ++filled) {
+  for (; filled < (UNEVEN ? 1 : p.early_stages) && now.loaded != 0; ++filled) {
     fetch_records();
   }
   wait_for_launches_before();
-  // Both rings fill, where no wait takes long, before either goes on as its stages are used up.
+  // Both rings fill, where no wait takes long, before either goes on as its stages are used up. A
+  // ring of large records may be full with any number of steps, which need their x to be used up.
 #pragma unroll 1
   for (int s = 0; now.loaded != 0 || x_round < x_rounds; ++s) {
     if (x_round < x_rounds) {
       barrier_wait(x.at + kXEmpty - kXFull, x.parity ^ 1);
       fetch_x();
     }
-    if (now.loaded != 0 && (filled < p.record_stages || s + 1 >= p.x_stages)) {
-      barrier_wait(record.at + kRecordsEmpty - kRecordsFull, record.parity ^ 1);
+    if (now.loaded != 0 &&
+        (UNEVEN ? filled <= s : filled < p.record_stages || s + 1 >= p.x_stages)) {
+      wait_for_stage();
       fetch_records();
       ++filled;
     }
   }
 }
 
-// N: tokens of a tile. CH: chunks of a record. PAIR: records have bits for pairs.
-template <class T, int N, int CH, bool PAIR>
+// N: tokens of a tile. CH: chunks of a record. PAIR: records have bits for pairs. UNEVEN: records
+// may be larger than a slot, if not than all slots of a ring.
+template <class T, int N, int CH, bool PAIR, bool UNEVEN>
 __global__ void __launch_bounds__(tile_threads(N), 1)
     record_wgmma_kernel(const __grid_constant__ TileParameters p,
                         const __grid_constant__ CUtensorMap x_map) {
@@ -356,8 +415,8 @@ __global__ void __launch_bounds__(tile_threads(N), 1)
     fewer_registers<fetcher_registers(kTeams)>();
     const int for_team = warp & 3;
     if (for_team < kTeams) {
-      fetch_for_team<N, CH>(p, x_map, shared0, for_team, rank * depth + for_team / p.heads, parts,
-                            rounds, first_token);
+      fetch_for_team<N, CH, UNEVEN>(p, x_map, shared0, for_team, rank * depth + for_team / p.heads,
+                                    parts, rounds, first_token);
     }
     cluster_wait();
   } else {
@@ -412,11 +471,33 @@ __global__ void __launch_bounds__(tile_threads(N), 1)
         acc[i * 2 / kProductTokens][i % (kProductTokens / 2)] = 0;
       }
       TilePlaces places;
+      uint32_t second = slot_bytes;  // where in a stage the second record is
       const auto locate = [&]<int UNIT>() {
         if constexpr (CH == kStepChunks) {
           locate_tiles(places, record.data, UNIT * kUnitChunks, decoder);
         } else {
-          locate_tiles(places, record.data + UNIT * slot_bytes, 0, decoder);
+          locate_tiles(places, record.data + UNIT * second, 0, decoder);
+        }
+      };
+      const auto wait_for_records = [&] {
+        barrier_wait(record.at, record.parity);
+        if constexpr (UNEVEN) {
+          const auto word = [&] {
+            uint32_t v;
+            asm volatile("ld.shared.u32 %0, [%1];"
+                         : "=r"(v)
+                         : "r"(shared0 + kStageWords + (record.at - shared0 - kRecordsFull) / 2)
+                         : "memory");
+            return v;
+          };
+          while ((second = word()) == kNoRecords) {
+            __syncwarp();
+            if (lane == 0) {
+              barrier_arrive(record.at + kRecordsEmpty - kRecordsFull);
+            }
+            record.advance();
+            barrier_wait(record.at, record.parity);
+          }
         }
       };
       const auto multiply_half = [&]<int H>(uint32_t b, auto ended, auto loaded) {
@@ -453,7 +534,7 @@ __global__ void __launch_bounds__(tile_threads(N), 1)
         }
         record.advance();
       };
-      barrier_wait(record.at, record.parity);
+      wait_for_records();
       locate.template operator()<0>();
 #pragma unroll 1
       for (int s = 0; s < steps; ++s) {
@@ -469,7 +550,7 @@ __global__ void __launch_bounds__(tile_threads(N), 1)
         multiply_half.template operator()<1>(x.data + kXBytes / 16, nothing, [&] {
           next_step();
           if (odd || s + 1 < steps) {
-            barrier_wait(record.at, record.parity);
+            wait_for_records();
             locate.template operator()<0>();
           }
         });

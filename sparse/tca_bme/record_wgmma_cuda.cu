@@ -1,11 +1,14 @@
 #include <algorithm>
+#include <limits>
 #include <optional>
 
 #include "kernels/base/cuda_state.cuh"
 #include "kernels/tensor_map.h"
 #include "sparse/tca_bme/record_layout.h"
+#include "sparse/tca_bme/record_sizes.h"
 #include "sparse/tca_bme/record_wgmma.cuh"
 #include "sparse/tca_bme/record_wgmma_cuda.h"
+#include "sparse/tca_bme/record_wgmma_kernels.cuh"
 
 namespace sparsellm {
 
@@ -14,7 +17,7 @@ namespace {
 using tca_bme::ceil_div;
 using tca_bme::kUnitColumns;
 using tca_bme::TileParameters;
-using Kernel = void (*)(TileParameters, CUtensorMap);
+using tca_bme::WgmmaKernel;
 using CombineKernel = void (*)(TileParameters);
 
 constexpr int kSharedBytes = 232448;  // that a block may have
@@ -22,32 +25,6 @@ constexpr int kSharedBytes = 232448;  // that a block may have
 constexpr int64_t kAligned = 8;  // elements of 16 bytes
 
 constexpr int kTiles[] = {32, 64, 128, 256};
-
-template <class T, int N>
-Kernel kernel_for(const RecordMatrix& matrix) {
-  if (matrix.pair) {
-    require(matrix.chunks == 8, "pair records are 8 chunks wide, not {}", matrix.chunks);
-    return &tca_bme::record_wgmma_kernel<T, N, 8, true>;
-  }
-  require(matrix.chunks == 4 || matrix.chunks == 8, "records are 4 or 8 chunks wide, not {}",
-          matrix.chunks);
-  return matrix.chunks == 4 ? &tca_bme::record_wgmma_kernel<T, N, 4, false>
-                            : &tca_bme::record_wgmma_kernel<T, N, 8, false>;
-}
-
-template <class T>
-Kernel kernel_for(const RecordMatrix& matrix, int tile) {
-  switch (tile) {
-    case 32:
-      return kernel_for<T, 32>(matrix);
-    case 64:
-      return kernel_for<T, 64>(matrix);
-    case 128:
-      return kernel_for<T, 128>(matrix);
-    default:
-      return kernel_for<T, 256>(matrix);
-  }
-}
 
 template <class T>
 CombineKernel combine_kernel_for(int tile) {
@@ -73,6 +50,7 @@ int64_t partials_bytes(int tile, int64_t clusters) {
 struct Plan {
   TileParameters parameters{};
   int token_tiles = 0;  // of a launch, at most
+  bool wide = false;    // some records are larger than a slot
   int shared_bytes = 0;
   int64_t workspace_bytes = 0;
 };
@@ -115,9 +93,6 @@ std::optional<Plan> plan_for(const RecordMatrix& matrix, const RecordWgmmaConfig
   }
   p.split = config.split;
   p.heads = config.heads;
-  // Loads reach 2 bytes behind the values. Bulk copies are faster to aligned slots.
-  p.slot_bytes = static_cast<int>(ceil_div(matrix.largest_record + 2, 128) * 128);
-
   const int owned = static_cast<int>(ceil_div(fragments, parts));
   const int inbox_bytes = parts == 1 ? 0 : teams * parts * owned * 2048;
   p.inbox_at = tca_bme::kTileBarrierBytes;
@@ -125,17 +100,22 @@ std::optional<Plan> plan_for(const RecordMatrix& matrix, const RecordWgmmaConfig
   const int64_t room = kSharedBytes - p.x_at;
   constexpr int kStepColumns = tca_bme::kStepUnits * kUnitColumns;
   const int step_records = tca_bme::kStepChunks / matrix.chunks;
-  const int64_t records = int64_t{teams} * step_records * p.slot_bytes;
   const int64_t x_step = int64_t{depth} * config.tile * kStepColumns * 2;
   const int64_t steps = ceil_div(ceil_div(p.record_columns, parts), step_records);
   // The least stages of x, and those of records, the best first.
   constexpr std::pair<int, int> kStages[] = {{3, 4}, {3, 3}, {3, 2}, {2, 3}, {2, 2}};
   for (const auto& [least, stages] : kStages) {
+    // A ring has room for a step of the largest records.
+    const tca_bme::Slots slots = tca_bme::slots_for(matrix.largest_record, matrix.common_record,
+                                                    std::numeric_limits<int32_t>::max(), stages);
+    const int64_t records = int64_t{teams} * step_records * slots.bytes;
     const int64_t x_stages =
         std::min({(room - stages * records) / x_step, steps, int64_t{tca_bme::kMostStages}});
     if (x_stages < std::min<int64_t>(steps, least)) {
       continue;
     }
+    p.slot_bytes = slots.bytes;
+    plan.wide = slots.wide;
     p.record_stages = stages;
     p.x_stages = static_cast<int>(x_stages);
     p.x_stays = x_stages == steps && !config.shares;
@@ -169,7 +149,7 @@ double cost_of(const Plan& plan, const RecordWgmmaConfig& config, const RecordMa
 }
 
 struct Launch {
-  Kernel kernel;
+  WgmmaKernel kernel;
   CombineKernel combine;
   int tile, token_tiles;
   bool early;
@@ -270,8 +250,8 @@ void record_wgmma_cuda(const RecordMatrix& matrix, const RecordMatmulOperands& o
           record_wgmma_name(config), matrix.rows, matrix.columns);
   Plan plan = *found;
   const bool f16 = operands.dtype == DType::f16;
-  Launch what{.kernel = f16 ? kernel_for<__half>(matrix, config.tile)
-                            : kernel_for<__nv_bfloat16>(matrix, config.tile),
+  Launch what{.kernel = (plan.wide ? tca_bme::uneven_wgmma_kernel : tca_bme::even_wgmma_kernel)(
+                  matrix, config.tile, operands.dtype),
               .combine = f16 ? combine_kernel_for<__half>(config.tile)
                              : combine_kernel_for<__nv_bfloat16>(config.tile),
               .tile = config.tile,

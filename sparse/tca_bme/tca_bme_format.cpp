@@ -65,7 +65,7 @@ class TcaBmeFormat : public WeightFormat {
 
   int64_t workspace_bytes(const EncodedWeight& e, Device device, int64_t tokens,
                           Sums sums) const override {
-    return device.is_cuda() ? tca_bme::records_workspace_bytes_cuda(e, tokens, sums)
+    return device.is_cuda() ? tca_bme::records_workspace_bytes_cuda(e, device, tokens, sums)
                             : WeightFormat::workspace_bytes(e, device, tokens, sums);
   }
 

@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <cstring>
+#include <memory>
 #include <span>
 
 #include "sparse/tca_bme/record_matmul_cuda.h"
 #include "sparse/tca_bme/record_parts.h"
+#include "sparse/tca_bme/record_sizes.h"
 #include "sparse/tca_bme/record_wgmma_cuda.h"
 #include "tests/gpu/gpu_weight_test.h"
 
@@ -32,6 +34,8 @@ class DeviceMatrix {
  public:
   explicit DeviceMatrix(const EncodedWeight& e, const ClusterCounts& clusters = {}) {
     const tca_bme::RecordParts parts(e);
+    const tca_bme::RecordSizes sizes = tca_bme::record_sizes(parts.starts, parts.grid);
+    shares_ = std::make_unique<RecordShares>(record_shares(sizes.block_starts, clusters));
     upload(starts_, std::as_bytes(parts.starts));
     upload(records_, parts.records);
     matrix = {.records = static_cast<const uint8_t*>(records_.data()),
@@ -40,12 +44,10 @@ class DeviceMatrix {
               .columns = e.columns,
               .chunks = parts.layout.chunks,
               .pair = parts.layout.pairs(),
-              .largest_record = 0,
-              .clusters = clusters};
-    for (int64_t r = 0; r < parts.grid.count(); ++r) {
-      matrix.largest_record =
-          std::max(matrix.largest_record, static_cast<uint32_t>(parts.record(r).size()));
-    }
+              .largest_record = sizes.largest,
+              .common_record = sizes.common,
+              .clusters = clusters,
+              .shares = shares_.get()};
   }
 
   RecordMatrix matrix;
@@ -58,6 +60,7 @@ class DeviceMatrix {
 
   Buffer starts_;
   Buffer records_;
+  std::unique_ptr<RecordShares> shares_;
 };
 
 // Products of records by one kernel.
@@ -84,7 +87,7 @@ class GpuWarpgroupTest : public GpuRecordTest {
     if (IsSkipped()) {
       return;
     }
-    clusters = count_clusters();
+    clusters = count_clusters(kGpu);
     if (record_wgmma_candidates({.rows = 1024, .columns = 1024, .clusters = clusters}, 64)
             .empty()) {
       GTEST_SKIP() << "the device or the build has no products of warpgroups";

@@ -35,6 +35,7 @@ RecordMatrix matrix_on_hopper(int64_t rows, int64_t columns) {
           .chunks = 4,
           .pair = false,
           .largest_record = 4864,
+          .common_record = 4864,
           .clusters = {132, 66, 33, 16, 8}};
 }
 

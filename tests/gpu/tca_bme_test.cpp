@@ -389,11 +389,10 @@ TEST_P(GpuTcaBme, EncodesAsTheCpuDoes) {
                                  expected_starts.end()));
           ASSERT_TRUE(std::equal(records.begin(), records.end(), parts.records.begin(),
                                  parts.records.end()));
-          int64_t largest = 0;
-          for (int64_t r = 0; r < parts.grid.count(); ++r) {
-            largest = std::max(largest, std::ssize(parts.record(r)));
-          }
-          ASSERT_EQ(made.largest_record, largest);
+          const tca_bme::RecordSizes sizes = tca_bme::record_sizes(parts.starts, parts.grid);
+          ASSERT_EQ(made.sizes.largest, sizes.largest);
+          ASSERT_EQ(made.sizes.common, sizes.common);
+          ASSERT_EQ(made.sizes.block_starts, sizes.block_starts);
         }
       }
     }

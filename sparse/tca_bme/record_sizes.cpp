@@ -1,0 +1,109 @@
+#include "sparse/tca_bme/record_sizes.h"
+
+#include <algorithm>
+
+#include "kernels/base/error.h"
+
+namespace sparsellm::tca_bme {
+namespace {
+
+// In as many records, one that is larger than a slot costs little. Those of a matrix whose zeros
+// are spread evenly differ by less than an eighth.
+constexpr int64_t kRecordsForALarger = 64;
+constexpr uint32_t kMuchLarger = 8;
+// By less, 64 rows differ from their mean where zeros are spread evenly.
+constexpr int64_t kEvenPercent = 2;
+
+// The first run takes as many items as it may have within the limit, and so on.
+bool fill_runs(std::span<const uint32_t> starts, int most, uint64_t limit,
+               std::vector<int>& begins) {
+  const int items = static_cast<int>(std::ssize(starts)) - 1;
+  const int parts = static_cast<int>(std::ssize(begins)) - 1;
+  int at = 0;
+  for (int part = 0; part < parts; ++part) {
+    begins[static_cast<size_t>(part)] = at;
+    const int last = std::min(at + most, items - (parts - 1 - part));  // one for each run to come
+    const auto first = starts.begin() + at;
+    const auto end = std::upper_bound(first, starts.begin() + last + 1, *first + limit,
+                                      [](uint64_t a, uint32_t b) { return a < b; });
+    const int taken = static_cast<int>(end - first) - 1;
+    if (taken == 0) {
+      return false;
+    }
+    at += taken;
+  }
+  begins.back() = at;
+  return at == items;
+}
+
+}  // namespace
+
+RecordSizes record_sizes(std::span<const uint32_t> starts, const RecordGrid& grid) {
+  require(std::ssize(starts) == grid.count() + 1, "{} starts of {} records", starts.size(),
+          grid.count());
+  RecordSizes sizes;
+  if (grid.count() == 0) {
+    return sizes;
+  }
+  std::vector<uint32_t> units(static_cast<size_t>(grid.count()));
+  for (size_t r = 0; r < units.size(); ++r) {
+    units[r] = starts[r + 1] - starts[r];
+  }
+  const auto common = units.end() - 1 - grid.count() / kRecordsForALarger;
+  std::nth_element(units.begin(), common, units.end());
+  const uint32_t largest = *std::max_element(common, units.end());
+  sizes.largest = largest * kRecordAlignment;
+  sizes.common =
+      (largest - *common <= *common / kMuchLarger ? largest : *common) * kRecordAlignment;
+
+  std::vector<uint32_t> blocks(static_cast<size_t>(grid.row_blocks) + 1);
+  for (size_t block = 0; block < blocks.size(); ++block) {
+    blocks[block] = starts[block * static_cast<size_t>(grid.columns)];
+  }
+  int64_t heaviest = 0;
+  for (size_t block = 0; block + 1 < blocks.size(); ++block) {
+    heaviest = std::max<int64_t>(heaviest, blocks[block + 1] - blocks[block]);
+  }
+  const int64_t total = blocks.back() - blocks.front();
+  if (heaviest * grid.row_blocks * 100 > total * (100 + kEvenPercent)) {
+    sizes.block_starts = std::move(blocks);
+  }
+  return sizes;
+}
+
+Slots slots_for(uint32_t largest, uint32_t common, int64_t room, int most) {
+  constexpr int64_t kAlignment = 128;
+  constexpr int64_t kBehindValues = 2;
+  const auto slot_bytes = [](int64_t record) { return ceil_div(record, kAlignment) * kAlignment; };
+  const int64_t wanted = slot_bytes(std::min(common, largest) + kBehindValues);
+  const int64_t most_bytes = int64_t{largest} + kBehindValues;
+  for (int count = static_cast<int>(std::min<int64_t>(room / wanted, most)); count > 0; --count) {
+    const int64_t bytes = std::max(wanted, slot_bytes(ceil_div(most_bytes, count)));
+    if (bytes * count <= room) {
+      return {.count = count, .bytes = static_cast<int>(bytes), .wide = bytes < most_bytes};
+    }
+  }
+  return {};
+}
+
+std::vector<int> balanced_runs(std::span<const uint32_t> starts, int parts, int most) {
+  const int64_t items = std::ssize(starts) - 1;
+  require(parts >= 1 && items >= parts && items <= int64_t{parts} * most,
+          "{} items in {} runs of 1 to {}", items, parts, most);
+  std::vector<int> begins(static_cast<size_t>(parts) + 1);
+  const uint64_t total = starts.back() - starts.front();
+  uint64_t too_little = total / static_cast<uint64_t>(parts);
+  too_little -= too_little != 0 ? 1 : 0;
+  uint64_t enough = total;
+  // Far less than what a record block weighs: the limit need not be exact.
+  const uint64_t exact = too_little / 256;
+  while (enough - too_little > exact + 1) {
+    const uint64_t limit = too_little + (enough - too_little) / 2;
+    (fill_runs(starts, most, limit, begins) ? enough : too_little) = limit;
+  }
+  require(fill_runs(starts, most, enough, begins), "{} items do not fill {} runs of 1 to {}", items,
+          parts, most);
+  return begins;
+}
+
+}  // namespace sparsellm::tca_bme

@@ -1,0 +1,43 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "sparse/tca_bme/record_layout.h"
+
+namespace sparsellm::tca_bme {
+
+// How unevenly the nonzeros of a matrix lie, as far as the kernels care: matrices of one shape and
+// density may have records of very different sizes.
+struct RecordSizes {
+  uint32_t largest = 0;  // bytes
+  // Bytes that all records but a few have at most. Kernels make their slots of this size, and give
+  // several to a record that is larger; `largest` where that is not much more.
+  uint32_t common = 0;
+  // Where the records of each 64 rows begin, and where the last end, in units of
+  // kRecordAlignment; empty if no 64 rows have many more bytes than others.
+  std::vector<uint32_t> block_starts;
+};
+
+// `starts` as in the layout, [grid.count() + 1].
+RecordSizes record_sizes(std::span<const uint32_t> starts, const RecordGrid& grid);
+
+// Slots for records in a ring of shared memory, side by side.
+struct Slots {
+  int count = 0;
+  int bytes = 0;      // of each, a multiple of 128, which makes bulk copies faster
+  bool wide = false;  // the largest record takes several
+};
+
+// As many as fit in `room` bytes, at most `most`; none if the largest record does not fit in all of
+// them. Each has room for a common record, and for the 2 bytes behind the values that kernels load.
+Slots slots_for(uint32_t largest, uint32_t common, int64_t room, int most);
+
+// Cuts items, of which `starts` are the running totals of weights, into `parts` runs of 1 to `most`
+// items, so that the heaviest run is about as light as possible. Returns where each run begins, and
+// the number of items: [parts + 1]. Throws Error if there are fewer items than parts, or more than
+// `most` for each.
+std::vector<int> balanced_runs(std::span<const uint32_t> starts, int parts, int most);
+
+}  // namespace sparsellm::tca_bme

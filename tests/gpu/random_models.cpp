@@ -1,0 +1,268 @@
+#include "tests/gpu/random_models.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <exception>
+#include <fstream>
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "engine/engine.h"
+#include "kernels/base/dtype.h"
+#include "kernels/counter_random.h"
+#include "tests/gpu/gpu_context.h"
+#include "tests/models/write_safetensors.h"
+
+namespace sparsellm::testing {
+namespace {
+
+constexpr int64_t kVocabulary = 300;
+constexpr int64_t kHeadDim = 64;
+constexpr int64_t kBlocks = 2;
+constexpr double kTolerance = 0.02;
+
+// Numbers without a state: the same with every compiler.
+class Numbers {
+ public:
+  explicit Numbers(uint64_t seed) : seed_(seed) {}
+  double next() { return uniform(seed_, index_++); }
+  int64_t below(int64_t count) { return static_cast<int64_t>(next() * static_cast<double>(count)); }
+  double normal() {  // nearly: the sum of twelve
+    double sum = -6.0;
+    for (int i = 0; i < 12; ++i) {
+      sum += next();
+    }
+    return sum;
+  }
+
+ private:
+  uint64_t seed_;
+  int64_t index_ = 0;
+};
+
+// Of the elements of a matrix, the probability that it is no zero.
+using Density = std::function<double(int64_t row, int64_t column)>;
+
+Density density_of(const RandomModel& model, int64_t rows, int64_t columns, Numbers& numbers) {
+  const double common = 1.0 - model.sparsity;
+  const auto uniform = [common](int64_t, int64_t) { return common; };
+  switch (model.even ? 0 : numbers.below(6)) {
+    case 1: {  // one to four blocks of 64 x 128 that are dense, side by side
+      const int64_t count = 1 + numbers.below(4);
+      const int64_t row = numbers.below((rows + 63) / 64);
+      const int64_t first = numbers.below((columns + 127) / 128);
+      return [=](int64_t r, int64_t c) {
+        return r / 64 == row && c / 128 >= first && c / 128 < first + count ? 1.0 : common;
+      };
+    }
+    case 2: {  // some blocks anywhere
+      const uint64_t seed = static_cast<uint64_t>(numbers.below(1 << 30));
+      return [=](int64_t r, int64_t c) {
+        return sparsellm::uniform(seed, r / 64 * 100'000 + c / 128) < 0.01 ? 1.0 : common;
+      };
+    }
+    case 3: {  // rows that differ
+      std::vector<double> of_rows(static_cast<size_t>(rows));
+      for (double& density : of_rows) {
+        density = std::min(common * std::exp(0.7 * numbers.normal() - 0.25), 1.0);
+      }
+      return [of_rows](int64_t r, int64_t) { return of_rows[static_cast<size_t>(r)]; };
+    }
+    case 4: {  // some columns are dense
+      const uint64_t seed = static_cast<uint64_t>(numbers.below(1 << 30));
+      return [=](int64_t, int64_t c) { return sparsellm::uniform(seed, c) < 0.01 ? 1.0 : common; };
+    }
+    case 5: {  // 64 rows are dense
+      const int64_t row = numbers.below((rows + 63) / 64);
+      return [=](int64_t r, int64_t) { return r / 64 == row ? 1.0 : common; };
+    }
+    default:
+      return uniform;
+  }
+}
+
+TestTensor tensor(std::string name, std::vector<int64_t> shape,
+                  const std::function<double(int64_t)>& value) {
+  int64_t count = 1;
+  for (int64_t size : shape) {
+    count *= size;
+  }
+  std::vector<uint16_t> values(static_cast<size_t>(count));
+  for (int64_t i = 0; i < count; ++i) {
+    values[static_cast<size_t>(i)] = to_half(static_cast<float>(value(i))).bits;
+  }
+  return {.name = std::move(name),
+          .dtype = "F16",
+          .shape = std::move(shape),
+          .bytes = bytes_of(values)};
+}
+
+TestTensor linear(std::string name, const RandomModel& model, int64_t out, int64_t in,
+                  Numbers& numbers) {
+  const Density density = density_of(model, out, in, numbers);
+  // Outputs are about as large as inputs.
+  const double spread = std::sqrt(3.0 / ((1.0 - model.sparsity) * static_cast<double>(in)));
+  const uint64_t seed = static_cast<uint64_t>(numbers.below(1 << 30));
+  return tensor(std::move(name), {out, in}, [&](int64_t i) {
+    const uint64_t bits = uniform_bits(seed, i);
+    const double place = static_cast<double>(bits >> 27) * 0x1p-26;
+    const double value = static_cast<double>(bits & 0x7ffffff) * 0x1p-26 - 1.0;
+    return place < density(i / in, i % in) ? spread * value : 0.0;
+  });
+}
+
+EngineOptions options_on(Device device) {
+  EngineOptions options;
+  options.device = device;
+  options.max_requests = 4;
+  options.step_tokens = 64;
+  options.with_tokenizer = false;
+  return options;
+}
+
+// Says which token of a continuation has too small a logit, if one has.
+std::string check_tokens(Engine& on_cpu, const std::vector<int32_t>& prompt,
+                         const std::vector<int32_t>& tokens) {
+  std::string wrong;
+  Request request;
+  request.prompt = prompt;
+  request.prompt.insert(request.prompt.end(), tokens.begin(), tokens.end());
+  request.max_tokens = 0;
+  request.score_prompt = true;
+  request.on_logits = [&](int64_t position, std::span<const float> logits) {
+    const int64_t next = position + 1 - std::ssize(prompt);
+    if (next < 0 || next >= std::ssize(tokens)) {
+      return;
+    }
+    const float most = *std::max_element(logits.begin(), logits.end());
+    const float of_token = logits[static_cast<size_t>(tokens[static_cast<size_t>(next)])];
+    if (!(of_token >= most - kTolerance)) {
+      wrong = fmt::format("token {} has a logit of {}, {} less than the largest", next, of_token,
+                          most - of_token);
+    }
+  };
+  const std::string error = on_cpu.generate({request}).front().error;
+  return error.empty() ? wrong : error;
+}
+
+}  // namespace
+
+RandomModel random_model(int64_t index, uint64_t seed) {
+  Numbers numbers(mix_bits(seed) + static_cast<uint64_t>(index / 2));
+  constexpr std::array<int64_t, 4> kHidden = {256, 320, 512, 1024};
+  constexpr std::array<int64_t, 5> kNarrow = {200, 513, 1024, 2752, 4096};
+  constexpr std::array<int64_t, 5> kWide = {7168, 8200, 11008, 14336, 28672};
+  const bool wide = index / 2 % 2 == 0;
+  const int64_t hidden = kHidden[static_cast<size_t>(numbers.below(kHidden.size()))];
+  const int64_t choice = numbers.below(kWide.size());
+  return {.hidden = hidden,
+          .intermediate =
+              wide ? kWide[static_cast<size_t>(choice)] : kNarrow[static_cast<size_t>(choice)],
+          .sparsity = 0.01 * static_cast<double>(30 + numbers.below(66)),
+          .even = index % 2 == 0,
+          .format = numbers.below(8) == 0 ? "dense" : "tca_bme",
+          .seed = mix_bits(seed ^ static_cast<uint64_t>(index))};
+}
+
+std::string to_string(const RandomModel& model) {
+  return fmt::format("hidden {}, intermediate {}, {:.0f} % zeros, {}, {}", model.hidden,
+                     model.intermediate, 100.0 * model.sparsity, model.even ? "even" : "uneven",
+                     model.format);
+}
+
+void write_random_model(const std::filesystem::path& directory, const RandomModel& model) {
+  std::filesystem::create_directories(directory);
+  const int64_t heads = model.hidden / kHeadDim;
+  const nlohmann::json config = {{"architectures", {"LlamaForCausalLM"}},
+                                 {"model_type", "llama"},
+                                 {"hidden_act", "silu"},
+                                 {"hidden_size", model.hidden},
+                                 {"intermediate_size", model.intermediate},
+                                 {"num_hidden_layers", kBlocks},
+                                 {"num_attention_heads", heads},
+                                 {"num_key_value_heads", heads},
+                                 {"head_dim", kHeadDim},
+                                 {"max_position_embeddings", 64},
+                                 {"rms_norm_eps", 1e-5},
+                                 {"tie_word_embeddings", true},
+                                 {"torch_dtype", "float16"},
+                                 {"vocab_size", kVocabulary}};
+  std::ofstream(directory / "config.json") << config.dump(1);
+  Numbers numbers(model.seed);
+  std::vector<TestTensor> tensors;
+  const auto add_norm = [&](const std::string& name) {
+    tensors.push_back(tensor(name, {model.hidden}, [](int64_t) { return 1.0; }));
+  };
+  const double spread = 3.0 / std::sqrt(static_cast<double>(model.hidden));
+  tensors.push_back(tensor("model.embed_tokens.weight", {kVocabulary, model.hidden},
+                           [&](int64_t) { return spread * (2.0 * numbers.next() - 1.0); }));
+  add_norm("model.norm.weight");
+  for (int64_t block = 0; block < kBlocks; ++block) {
+    const std::string prefix = fmt::format("model.layers.{}.", block);
+    const auto add = [&](const char* name, int64_t out, int64_t in) {
+      tensors.push_back(linear(prefix + name + ".weight", model, out, in, numbers));
+    };
+    add_norm(prefix + "input_layernorm.weight");
+    add_norm(prefix + "post_attention_layernorm.weight");
+    for (const char* name : {"self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"}) {
+      add(name, model.hidden, model.hidden);
+    }
+    add("self_attn.o_proj", model.hidden, model.hidden);
+    add("mlp.gate_proj", model.intermediate, model.hidden);
+    add("mlp.up_proj", model.intermediate, model.hidden);
+    add("mlp.down_proj", model.hidden, model.intermediate);
+  }
+  std::ofstream(directory / "model.safetensors", std::ios::binary) << write_safetensors(tensors);
+}
+
+std::string check_random_model(const std::filesystem::path& directory, const RandomModel& model,
+                               const std::filesystem::path& tune_cache) {
+  try {
+    EngineOptions options = options_on(kGpu);
+    options.weight_format = model.format;
+    options.tuning = Tuning::measured;
+    options.tune_cache = tune_cache;
+    Engine on_gpu = Engine::load(directory, options);
+    options = options_on(Device{});
+    options.weight_format = "dense";
+    Engine on_cpu = Engine::load(directory, options);
+    Numbers numbers(model.seed);
+    std::vector<Request> requests(5);
+    for (Request& request : requests) {
+      request.sampling.temperature = 0.0f;
+      request.max_tokens = 3;
+      request.ignore_eos = true;
+      const int64_t length = 1 + numbers.below(9);
+      for (int64_t i = 0; i < length; ++i) {
+        request.prompt.push_back(static_cast<int32_t>(numbers.below(kVocabulary)));
+      }
+    }
+    std::vector<Completion> completions = on_gpu.generate({requests.front()});
+    for (Completion& completion :
+         on_gpu.generate(std::vector<Request>(requests.begin() + 1, requests.end()))) {
+      completion.request += 1;
+      completions.push_back(std::move(completion));
+    }
+    for (const Completion& completion : completions) {
+      if (!completion.error.empty()) {
+        return completion.error;
+      }
+      const std::string wrong =
+          check_tokens(on_cpu, requests[completion.request].prompt, completion.tokens);
+      if (!wrong.empty()) {
+        return wrong;
+      }
+    }
+  } catch (const std::exception& error) {
+    return error.what();
+  }
+  return "";
+}
+
+}  // namespace sparsellm::testing

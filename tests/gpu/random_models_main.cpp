@@ -1,0 +1,57 @@
+// Loads random, unevenly pruned models on the first GPU: random_models [COUNT [SEED]]. Each is
+// loaded with an empty cache of kernel choices and with that of another model of the same shapes.
+// Exit code 1 if one does not load or takes a wrong token.
+
+#include <chrono>
+#include <cstdint>
+#include <cstdio>
+#include <filesystem>
+#include <string>
+
+#include "tests/gpu/random_models.h"
+#include "tests/testing/temp_dir.h"
+
+int main(int argc, char** argv) {
+  using namespace sparsellm::testing;
+  const int64_t count = argc > 1 ? std::stoll(argv[1]) : 300;
+  const uint64_t seed = argc > 2 ? std::stoull(argv[2]) : 1;
+  const auto start = std::chrono::steady_clock::now();
+  const TempDir folder;
+  int64_t failed = 0;
+  for (int64_t pair = 0; pair < (count + 1) / 2; ++pair) {
+    const auto directory = [&](int64_t i) { return folder.path() / std::to_string(i); };
+    const auto cache = [&](int64_t i) { return folder.path() / (std::to_string(i) + ".json"); };
+    for (int64_t i = 0; i < 2; ++i) {
+      write_random_model(directory(i), random_model(2 * pair + i, seed));
+    }
+    for (int64_t i = 0; i < 2; ++i) {
+      const RandomModel model = random_model(2 * pair + i, seed);
+      std::string wrong = check_random_model(directory(i), model, cache(i));
+      const bool own = !wrong.empty();
+      if (!own) {
+        // What the other has found before, or else finds now.
+        if (i == 0) {
+          check_random_model(directory(1), random_model(2 * pair + 1, seed), cache(2));
+        }
+        wrong = check_random_model(directory(i), model, cache(i == 0 ? 2 : 0));
+      }
+      if (!wrong.empty()) {
+        ++failed;
+        std::printf("%lld: %s, %s cache: %s\n", static_cast<long long>(2 * pair + i),
+                    to_string(model).c_str(), own ? "empty" : "foreign", wrong.c_str());
+        std::fflush(stdout);
+      }
+    }
+    std::filesystem::remove_all(directory(0));
+    std::filesystem::remove_all(directory(1));
+    for (int64_t i = 0; i < 3; ++i) {
+      std::filesystem::remove(cache(i));
+    }
+  }
+  const double seconds =
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  std::printf("%lld of %lld models failed, seed %llu, %.0f s\n", static_cast<long long>(failed),
+              static_cast<long long>((count + 1) / 2 * 2), static_cast<unsigned long long>(seed),
+              seconds);
+  return failed == 0 ? 0 : 1;
+}

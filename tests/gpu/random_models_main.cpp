@@ -1,6 +1,6 @@
-// Loads random, unevenly pruned models on the first GPU: random_models [COUNT [SEED]]. Each is
-// loaded with an empty cache of kernel choices and with that of another model of the same shapes.
-// Exit code 1 if one does not load or takes a wrong token.
+// Loads random, unevenly pruned models on the first GPU: random_models [COUNT [SEED [FIRST]]].
+// Each is loaded with an empty cache of kernel choices and with that of another model of the same
+// shapes. Exit code 1 if one does not load or takes a wrong token.
 
 #include <chrono>
 #include <cstdint>
@@ -15,10 +15,11 @@ int main(int argc, char** argv) {
   using namespace sparsellm::testing;
   const int64_t count = argc > 1 ? std::stoll(argv[1]) : 300;
   const uint64_t seed = argc > 2 ? std::stoull(argv[2]) : 1;
+  const int64_t first = argc > 3 ? std::stoll(argv[3]) : 0;  // of the list
   const auto start = std::chrono::steady_clock::now();
   const TempDir folder;
   int64_t failed = 0;
-  for (int64_t pair = 0; pair < (count + 1) / 2; ++pair) {
+  for (int64_t pair = first / 2; pair < (first + count + 1) / 2; ++pair) {
     const auto directory = [&](int64_t i) { return folder.path() / std::to_string(i); };
     const auto cache = [&](int64_t i) { return folder.path() / (std::to_string(i) + ".json"); };
     for (int64_t i = 0; i < 2; ++i) {

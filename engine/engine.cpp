@@ -321,6 +321,11 @@ Engine Engine::build(ModelConfig config, WeightLoader& weights, const EngineOpti
                      std::chrono::steady_clock::time_point start) {
   std::unique_ptr<Decoder> decoder = build_decoder(config, weights);
   const double weight_seconds = seconds_since(start);
+  if (options.log != nullptr) {
+    for (const std::string& notice : decoder->notices()) {
+      options.log->warn("{}", notice);
+    }
+  }
   auto state = std::make_unique<State>(options, std::move(config), std::move(decoder));
   state->stats.weight_bytes = weights.loaded_bytes();
   state->stats.kv_bytes = state->kv.bytes();

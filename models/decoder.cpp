@@ -70,19 +70,34 @@ void Decoder::logits(const Tensor& hidden, const Tensor& rows, Tensor logits,
   parts_.head.forward(normed, logits, ctx);
 }
 
+std::vector<const Linear*> Decoder::linears() const {
+  std::vector<const Linear*> all;
+  for (const DecoderLayer& layer : parts_.layers) {
+    const std::vector<const Linear*> of_mlp = layer.mlp->linears();
+    all.insert(all.end(), of_mlp.begin(), of_mlp.end());
+    all.insert(all.end(), {&layer.attention.qkv, &layer.attention.out});
+  }
+  return all;
+}
+
+std::set<std::string> Decoder::notices() const {
+  std::set<std::string> notices;
+  for (const Linear* linear : linears()) {
+    notices.insert(linear->weight->notice());
+  }
+  notices.erase("");
+  return notices;
+}
+
 int64_t Decoder::tune(std::span<const int64_t> tokens, std::span<const int64_t> logit_tokens,
                       TuneCache& cache, ExecContext& ctx) const {
   std::map<LinearKind, std::vector<const Linear*>> kinds;
-  for (const DecoderLayer& layer : parts_.layers) {
-    std::vector<const Linear*> linears = layer.mlp->linears();
-    linears.insert(linears.end(), {&layer.attention.qkv, &layer.attention.out});
-    for (const Linear* linear : linears) {
-      kinds[kind_of(*linear)].push_back(linear);
-    }
+  for (const Linear* linear : linears()) {
+    kinds[kind_of(*linear)].push_back(linear);
   }
   int64_t measured = 0;
-  for (const auto& [kind, linears] : kinds) {
-    measured += tune_alike(linears, activation_dtype_, tokens, cache, ctx);
+  for (const auto& [kind, alike] : kinds) {
+    measured += tune_alike(alike, activation_dtype_, tokens, cache, ctx);
   }
   return measured + tune_alike({&parts_.head}, DType::f32, logit_tokens, cache, ctx);
 }

@@ -1,7 +1,9 @@
 #pragma once
 
 #include <cstdint>
+#include <set>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "kernels/base/buffer.h"
@@ -45,11 +47,16 @@ class Decoder {
   int64_t tune(std::span<const int64_t> tokens, std::span<const int64_t> logit_tokens,
                TuneCache& cache, ExecContext& ctx) const;
 
+  // What there is to say of the weights (WeightMatrix::notice()), each line once.
+  std::set<std::string> notices() const;
+
   // What a workspace has to have for forward() of any number of rows up to `tokens`, and then for a
   // tensor of logits of `logit_rows` rows and logits() into it.
   int64_t workspace_bytes(int64_t tokens, int64_t logit_rows, Device device, Sums sums) const;
 
  private:
+  std::vector<const Linear*> linears() const;  // of all layers
+
   Parts parts_;
   DType activation_dtype_;
 };

@@ -58,6 +58,10 @@ class WeightMatrix {
   // and synchronises. Returns how many choices it measured.
   virtual int64_t tune(const MatmulTuning& what, TuneCache& cache, ExecContext& ctx) const = 0;
 
+  // A line about what this device does with such weights that a user would want to know when a
+  // model is loaded, as that products are expanded; mostly none.
+  virtual std::string notice() const { return {}; }
+
   // For measurements and their reports.
 
   // The same weight in memory of its own on the same device; nothing where a class has no copies.

@@ -117,13 +117,13 @@ __device__ void store_unit(const Parameters& p, const uint8_t* unit, int64_t row
 // Blocks of one warp, small enough to find room beside those of a product on another stream, expand
 // records a unit at a time in shared memory, decoded as for a product, and write whole rows of it,
 // 128 bytes. Blocks side by side have neighbours, and go on to those behind the last of them.
-template <int CH, bool PAIR>
+template <int CH, bool PAIR, template <bool> class COUNTER>
 __global__ void __launch_bounds__(32) record_expand_kernel(const __grid_constant__ Parameters p) {
   extern __shared__ __align__(kUnitAlignment) uint8_t shared[];
   const int lane = threadIdx.x;
   uint8_t* const unit = shared;
   uint8_t* const slots = shared + kUnitBytes;
-  const RecordDecoder<CH, PAIR> decoder(lane);
+  const RecordDecoder<CH, PAIR, COUNTER> decoder(lane);
   const uint32_t to = shared_address(unit) + tca_bme::unit_lane_offset(lane);
 
   const uint32_t step = gridDim.x;
@@ -166,11 +166,12 @@ __global__ void __launch_bounds__(32) record_expand_kernel(const __grid_constant
 
 using Kernel = void (*)(Parameters);
 
+template <template <bool> class COUNTER>
 Kernel kernel_for(const RecordLayout& layout) {
-  return layout.pairs() ? &record_expand_kernel<8, true>
+  return layout.pairs() ? &record_expand_kernel<8, true, COUNTER>
          : layout.chunks == tca_bme::kFewChunks
-             ? &record_expand_kernel<tca_bme::kFewChunks, false>
-             : &record_expand_kernel<tca_bme::kManyChunks, false>;
+             ? &record_expand_kernel<tca_bme::kFewChunks, false, COUNTER>
+             : &record_expand_kernel<tca_bme::kManyChunks, false, COUNTER>;
 }
 
 }  // namespace
@@ -208,7 +209,8 @@ void record_expand_cuda(const RecordMatrix& matrix, Range rows, void* dense, int
                      .slot_bytes = slot_bytes,
                      .aligned = matrix.columns % kLaneElements == 0 &&
                                 reinterpret_cast<uintptr_t>(dense) % 16 == 0};
-  const Kernel kernel = kernel_for(layout);
+  const Kernel kernel = matrix.multistage.byte_products ? kernel_for<tca_bme::ByteCounter>(layout)
+                                                        : kernel_for<tca_bme::BitCounter>(layout);
   const int shared_bytes = kUnitBytes + kSlots * slot_bytes;
   // The most that any matrix needs: launches may come from several threads.
   const int most_shared_bytes =

@@ -334,9 +334,8 @@ std::string record_matmul_name(const RecordMatmulConfig& config) {
 std::vector<RecordMatmulConfig> record_matmul_candidates(const RecordMatrix& matrix,
                                                          int64_t tokens) {
   if (matrix.clusters_of(1) == 0) {
-    return record_multistage_fits(matrix, multistage_device())
-               ? std::vector<RecordMatmulConfig>{{.multistage = true}}
-               : std::vector<RecordMatmulConfig>();
+    return record_multistage_fits(matrix) ? std::vector<RecordMatmulConfig>{{.multistage = true}}
+                                          : std::vector<RecordMatmulConfig>();
   }
   const int token_tiles = token_tiles_for(tokens);
   std::vector<std::pair<double, RecordMatmulConfig>> found;
@@ -363,7 +362,7 @@ std::vector<RecordMatmulConfig> record_matmul_candidates(const RecordMatrix& mat
 bool record_matmul_fits(const RecordMatrix& matrix, const RecordMatmulConfig& config,
                         int64_t tokens) {
   if (config.multistage) {
-    return record_multistage_fits(matrix, multistage_device());
+    return record_multistage_fits(matrix);
   }
   return plan_for(matrix, config, token_tiles_for(tokens)).has_value();
 }
@@ -424,7 +423,7 @@ void tca_bme::record_matmul_by(const RecordKernels& kernels, const RecordMatrix&
 void record_matmul_cuda(const RecordMatrix& matrix, const RecordMatmulOperands& operands,
                         const RecordMatmulConfig& config, cudaStream_t stream) {
   if (config.multistage) {
-    record_multistage_cuda(matrix, operands, multistage_device(), stream);
+    record_multistage_cuda(matrix, operands, stream);
     return;
   }
   tca_bme::record_matmul_by(

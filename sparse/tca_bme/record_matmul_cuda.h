@@ -9,17 +9,12 @@
 #include <string>
 #include <vector>
 
-#include "kernels/base/device.h"
 #include "kernels/base/dtype.h"
+#include "sparse/tca_bme/record_device.h"
 
 namespace sparsellm {
 
-// How many clusters of 1, 2, 4, 8 and 16 thread blocks, each on a multiprocessor of its own, a CUDA
-// device holds at once; all 0 if it cannot run the kernel. Makes the device the current one.
-using ClusterCounts = std::array<int, 5>;
-ClusterCounts count_clusters(Device device);
-
-// For each of those kinds of clusters, with which row block (64 rows) each of them begins, and the
+// For each kind of ClusterCounts, with which row block (64 rows) each of them begins, and the
 // number of row blocks; none where they are shared evenly.
 using RecordShares = std::array<std::vector<int>, std::tuple_size_v<ClusterCounts>>;
 // Shares by bytes; `block_starts` as in RecordSizes (sparse/tca_bme/record_sizes.h).
@@ -35,7 +30,8 @@ struct RecordMatrix {
   bool pair = false;
   uint32_t largest_record = 0;           // bytes
   uint32_t common_record = 0;            // bytes, at most largest_record (RecordSizes)
-  ClusterCounts clusters{};              // of the device
+  ClusterCounts clusters{};              // of the device, as
+  MultistageDevice multistage{};         // this
   const RecordShares* shares = nullptr;  // on the host; none: shared evenly
 
   static size_t kind_of(int split) {
@@ -55,8 +51,8 @@ struct RecordMatmulConfig {
   int passes =
       1;          // parts of a thread block's columns, of which x is in shared memory one at a time
   int slots = 0;  // records in flight for each warp; 0: as many as there is room for
-  // By the kernel for compute capability 8 (sparse/tca_bme/record_multistage_cuda.h), which has
-  // nothing to choose.
+  // By the kernel for any compute capability from 8.0 on (sparse/tca_bme/record_multistage_cuda.h),
+  // which has nothing to choose.
   bool multistage = false;
 
   bool operator==(const RecordMatmulConfig&) const = default;
@@ -89,7 +85,7 @@ void record_matmul_cuda(const RecordMatrix& matrix, const RecordMatmulOperands& 
                         const RecordMatmulConfig& config, cudaStream_t stream);
 
 // The configurations that may be the fastest for so many tokens, the best guess first; none if the
-// device cannot run a kernel (they take compute capability 8 or 9). Those for 64 tokens are
+// device cannot run a kernel (they take compute capability 8.0 and above). Those for 64 tokens are
 // possible for any number.
 std::vector<RecordMatmulConfig> record_matmul_candidates(const RecordMatrix& matrix,
                                                          int64_t tokens);

@@ -4,6 +4,7 @@
 
 #include "kernels/async_copy.cuh"
 #include "sparse/tca_bme/record_epilogue.cuh"
+#include "sparse/tca_bme/record_matmul_cuda.h"
 #include "sparse/tca_bme/record_tile.cuh"
 
 namespace sparsellm::tca_bme {
@@ -68,8 +69,9 @@ __device__ inline void store_zeros16(uint32_t to) {
   asm volatile("st.shared.v4.u32 [%0], {%1, %1, %1, %1};" ::"r"(to), "r"(0) : "memory");
 }
 
-// NT: tiles of 8 tokens. CH: chunks of a record. PAIR: records have bits for pairs.
-template <class T, int NT, int CH, bool PAIR>
+// NT: tiles of 8 tokens. CH: chunks of a record. PAIR: records have bits for pairs. COUNTER: as
+// RecordDecoder's.
+template <class T, int NT, int CH, bool PAIR, template <bool> class COUNTER>
 __global__ void __launch_bounds__(kMostStageWarps * 32, 1)
     record_multistage_kernel(const __grid_constant__ MultistageParameters p) {
   static_assert(!PAIR || CH == 8);
@@ -201,7 +203,7 @@ __global__ void __launch_bounds__(kMostStageWarps * 32, 1)
     fetch_into(ring + s * stage_size);
   }
 
-  RecordDecoder<CH, PAIR> decoder(lane);
+  RecordDecoder<CH, PAIR, COUNTER> decoder(lane);
   const uint32_t x_lane = p.slot_bytes + x_lane_offset<NT>(lane, kPitch);
   float acc[4][NT][4];
   int stage = 0;
@@ -270,5 +272,12 @@ __global__ void __launch_bounds__(kMostStageWarps * 32, 1)
     }
   }
 }
+
+using MultistageKernel = void (*)(MultistageParameters);
+
+// The kernels by 1-bit products and by byte products, each in a file of its own. Throw Error for a
+// layout that there is none for.
+MultistageKernel bit_multistage_kernel(const RecordMatrix& matrix, int token_tiles, DType dtype);
+MultistageKernel byte_multistage_kernel(const RecordMatrix& matrix, int token_tiles, DType dtype);
 
 }  // namespace sparsellm::tca_bme

@@ -3,7 +3,6 @@
 #include <optional>
 
 #include "kernels/base/cuda_state.cuh"
-#include "sparse/tca_bme/record_kernels.cuh"
 #include "sparse/tca_bme/record_layout.h"
 #include "sparse/tca_bme/record_multistage.cuh"
 #include "sparse/tca_bme/record_multistage_cuda.h"
@@ -13,19 +12,12 @@ namespace sparsellm {
 namespace {
 
 using tca_bme::ceil_div;
+using tca_bme::MultistageKernel;
 using tca_bme::MultistageParameters;
-using Kernel = void (*)(MultistageParameters);
 
 constexpr int kTileTokens = 8;
 constexpr int kMostTokens = 64;  // of one launch
 constexpr int kRoundBytes = tca_bme::kRoundUnits * int{sizeof(float4)};
-
-struct KernelOf {
-  template <class T, int NT, int CH, bool PAIR>
-  Kernel operator()() const {
-    return &tca_bme::record_multistage_kernel<T, NT, CH, PAIR>;
-  }
-};
 
 struct Plan {
   MultistageParameters parameters{};
@@ -35,8 +27,9 @@ struct Plan {
 
 // As many warps as have two stages each, or one where there are few of them; nothing if not even
 // one stage fits.
-std::optional<Plan> plan_for(const RecordMatrix& matrix, int token_tiles, int64_t shared_bytes) {
+std::optional<Plan> plan_for(const RecordMatrix& matrix, int token_tiles) {
   constexpr int kFewWarps = 4;
+  const int64_t shared_bytes = matrix.multistage.shared_bytes;
   Plan plan;
   MultistageParameters& p = plan.parameters;
   p.row_blocks = static_cast<int>(ceil_div(matrix.rows, tca_bme::kRecordRows));
@@ -64,13 +57,22 @@ std::optional<Plan> plan_for(const RecordMatrix& matrix, int token_tiles, int64_
   return std::nullopt;
 }
 
-void launch(const Plan& plan, Kernel kernel, int multiprocessors, cudaStream_t stream) {
+// Of the present device, whatever of it a matrix may take.
+int most_shared_bytes() {
+  int device = 0;
+  int bytes = 0;
+  check_cuda(cudaGetDevice(&device));
+  check_cuda(cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device));
+  return bytes;
+}
+
+void launch(const Plan& plan, MultistageKernel kernel, int multiprocessors, cudaStream_t stream) {
   const int threads = plan.warps * 32;
   const auto shared_bytes = static_cast<size_t>(plan.shared_bytes);
   // The same for all launches, which may come from several threads.
   check_cuda(cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
                                   cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                  multistage_device().shared_bytes));
+                                  most_shared_bytes()));
   int blocks = 0;  // of a multiprocessor
   check_cuda(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel, threads, shared_bytes));
   cudaLaunchConfig_t config{};
@@ -84,33 +86,32 @@ void launch(const Plan& plan, Kernel kernel, int multiprocessors, cudaStream_t s
 
 }  // namespace
 
-MultistageDevice multistage_device() {
-  // Those before have no copies to shared memory; those behind are not known to have 1-bit
-  // products.
-  constexpr int kAmpere = 8;
-  constexpr int kHopper = 9;
-  int device = 0;
+MultistageDevice multistage_device(Device on) {
+  constexpr int kAmpere = 8;      // those before have no copies to shared memory
+  constexpr int kBlackwell = 10;  // from here on 1-bit products are emulated
+  const int device = on.index;
   int major = 0;
-  check_cuda(cudaGetDevice(&device));
   check_cuda(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device));
   MultistageDevice found;
-  if (major == kAmpere || major == kHopper) {
+  if (major >= kAmpere) {
     check_cuda(
         cudaDeviceGetAttribute(&found.multiprocessors, cudaDevAttrMultiProcessorCount, device));
     check_cuda(cudaDeviceGetAttribute(&found.shared_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin,
                                       device));
+    found.byte_products = major >= kBlackwell;
   }
   return found;
 }
 
-bool record_multistage_fits(const RecordMatrix& matrix, const MultistageDevice& device) {
-  return device.multiprocessors > 0 &&
-         plan_for(matrix, kMostTokens / kTileTokens, device.shared_bytes).has_value();
+bool record_multistage_fits(const RecordMatrix& matrix) {
+  return matrix.multistage.multiprocessors > 0 &&
+         plan_for(matrix, kMostTokens / kTileTokens).has_value();
 }
 
 void record_multistage_cuda(const RecordMatrix& matrix, const RecordMatmulOperands& operands,
-                            const MultistageDevice& device, cudaStream_t stream) {
-  require(record_multistage_fits(matrix, device),
+                            cudaStream_t stream) {
+  const MultistageDevice& device = matrix.multistage;
+  require(record_multistage_fits(matrix),
           "records of {} bytes do not fit the multistage kernel in {} bytes of shared memory on {} "
           "multiprocessors",
           matrix.largest_record, device.shared_bytes, device.multiprocessors);
@@ -121,7 +122,7 @@ void record_multistage_cuda(const RecordMatrix& matrix, const RecordMatmulOperan
     const int64_t tokens = std::min<int64_t>(operands.tokens - first, kMostTokens);
     const int token_tiles =
         static_cast<int>(std::bit_ceil(static_cast<uint64_t>(ceil_div(tokens, kTileTokens))));
-    Plan plan = plan_for(matrix, token_tiles, device.shared_bytes).value();
+    Plan plan = plan_for(matrix, token_tiles).value();
     MultistageParameters& p = plan.parameters;
     p.records = matrix.records;
     p.starts = matrix.starts;
@@ -138,8 +139,9 @@ void record_multistage_cuda(const RecordMatrix& matrix, const RecordMatmulOperan
     p.rows = static_cast<int>(matrix.rows);
     p.columns = static_cast<int>(matrix.columns);
     p.tokens = static_cast<int>(tokens);
-    const Kernel kernel =
-        tca_bme::choose_record_kernel(matrix, token_tiles, operands.dtype, KernelOf());
+    const MultistageKernel kernel =
+        (device.byte_products ? tca_bme::byte_multistage_kernel : tca_bme::bit_multistage_kernel)(
+            matrix, token_tiles, operands.dtype);
     launch(plan, kernel, device.multiprocessors, stream);
   }
 }

@@ -10,7 +10,9 @@
 // The product of one record (sparse/tca_bme/record_layout.h) by a warp. Where in the record the
 // values of a lane are comes from the tensor cores: a 1-bit product (mma.m16n8k128, AND and POPC)
 // of the bitmaps with constant masks that select the bits before an element gives the number of
-// values before it, twice over for 2 bytes each, on top of the offset of its group.
+// values before it, twice over for 2 bytes each, on top of the offset of its group. GPUs that have
+// no 1-bit products any more (from compute capability 10.0 on they are emulated, at four byte
+// products each) spread the bits to bytes and take a byte product (mma.m16n8k32) instead.
 namespace sparsellm::tca_bme {
 
 __device__ inline void load_matrices(uint32_t (&r)[4], uint32_t a) {
@@ -84,6 +86,17 @@ __device__ inline void bit_mma(uint32_t (&d)[4], const uint32_t (&a)[2], uint32_
       : "r"(a[0]), "r"(a[1]), "r"(b), "r"(c[0]), "r"(c[1]), "r"(c[2]), "r"(c[3]));
 }
 
+// d = c + a * b, a 16 x 32 bytes, b 32 x 8 bytes.
+__device__ inline void byte_mma(uint32_t (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2],
+                                const uint32_t (&c)[4]) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k32.row.col.s32.u8.u8.s32 "
+      "{%0,%1,%2,%3},{%4,%5,%6,%7},{%8,%9},{%10,%11,%12,%13};"
+      : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]), "r"(c[0]), "r"(c[1]),
+        "r"(c[2]), "r"(c[3]));
+}
+
 // d = a * b, a 16 x 16 bytes, all rows of `a` the same, b 16 x 8 bytes.
 __device__ inline void byte_mma(uint32_t (&d)[4], uint32_t a, uint32_t b) {
   asm volatile(
@@ -138,15 +151,85 @@ __device__ inline void before_masks(uint32_t (&am)[2][2], int g, int t) {
   }
 }
 
-// What a lane keeps for the records of a matrix.
-template <int CH, bool PAIR>
-struct RecordDecoder {
-  uint32_t lane16, offsets_at;
+// Where the values of a lane in a chunk are, by 1-bit products. at[I], of tile I: the addresses of
+// the second values of its four pairs (of the pairs, if the record has bits for those), in the
+// order of the registers of mma.m16n8k16. `offsets`: of the lane's groups; `turned` as in
+// decode_chunk().
+template <bool PAIR>
+struct BitCounter {
   uint32_t before[2][2];
 
+  __device__ explicit BitCounter(int lane) { before_masks<PAIR>(before, lane >> 2, lane & 3); }
+
+  __device__ void locate(uint32_t (&at)[4][4], uint32_t base, const uint4& offsets,
+                         uint32_t turned) const {
+    const uint32_t x0 = PAIR ? (turned & 0x000f000fu) * 0x1111u
+                             : (turned & 0x0f0f0f0fu) | ((turned << 4) & 0xf0f0f0f0u);
+    const uint32_t x1 = PAIR ? ((turned >> 4) & 0x000f000fu) * 0x1111u
+                             : (turned & 0xf0f0f0f0u) | ((turned >> 4) & 0x0f0f0f0fu);
+    count(at[0], at[1], base, offsets.x, offsets.y, x0);
+    count(at[2], at[3], base, offsets.z, offsets.w, x1);
+  }
+
+ private:
+  __device__ void count(uint32_t (&even)[4], uint32_t (&odd)[4], uint32_t base, uint32_t of_even,
+                        uint32_t of_odd, uint32_t bits) const {
+    const uint32_t c[4] = {dot2(of_even, 0x0001u, base), dot2(of_even, 0x0100u, base),
+                           dot2(of_odd, 0x0001u, base), dot2(of_odd, 0x0100u, base)};
+    uint32_t d[2][4];
+    bit_mma(d[0], before[0], bits, c);
+    bit_mma(d[1], before[1], bits, c);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      even[i] = d[i / 2][i % 2];
+      odd[i] = d[i / 2][2 + i % 2];
+    }
+  }
+};
+
+// The same by byte products, one for each tile: of the 32 bytes of a column pair, which are 0 or 1,
+// 16 are of the upper and 16 of the lower 8 columns; row g of the constant operand counts what is
+// before a value of the upper ones, row 8 + g of the lower ones.
+template <bool PAIR>
+struct ByteCounter {
+  uint32_t before = 0;  // of those that a lane has of 16 bytes: 2 or, of a pair, 4 bytes each
+
+  __device__ explicit ByteCounter(int lane) {
+    const int g = lane >> 2;
+#pragma unroll
+    for (int x = 0; x < 2; ++x) {
+      const int gk = 2 * (lane & 3) + x;
+      const uint32_t counted = PAIR ? (gk < g ? 4u : 0u) : gk < g ? 0x202u : gk == g ? 2u : 0u;
+      before |= counted << (16 * x);
+    }
+    asm volatile("" : "+r"(before));
+  }
+
+  __device__ void locate(uint32_t (&at)[4][4], uint32_t base, const uint4& offsets,
+                         uint32_t turned) const {
+    constexpr uint32_t kBits = PAIR ? 0x00010001u : 0x01010101u;
+    constexpr uint32_t kAll = PAIR ? 0x04040404u : 0x02020202u;
+    const uint32_t a[4] = {before, kAll, 0, before};
+    const uint32_t of_tiles[4] = {offsets.x, offsets.y, offsets.z, offsets.w};
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const uint32_t b[2] = {(turned >> (2 * i)) & kBits, (turned >> (2 * i + 1)) & kBits};
+      const uint32_t first = dot2(of_tiles[i], 0x0001u, base);
+      const uint32_t second = dot2(of_tiles[i], 0x0100u, base);
+      const uint32_t c[4] = {first, second, first, second};
+      byte_mma(at[i], a, b, c);
+    }
+  }
+};
+
+// What a lane keeps for the records of a matrix. COUNTER: BitCounter or ByteCounter.
+template <int CH, bool PAIR, template <bool> class COUNTER = BitCounter>
+struct RecordDecoder {
+  uint32_t lane16, offsets_at;
+  COUNTER<PAIR> counter;
+
   __device__ explicit RecordDecoder(int lane)
-      : lane16(lane * 16), offsets_at(CH * (PAIR ? 64 : 128) + (lane & 3) * 16) {
-    before_masks<PAIR>(before, lane >> 2, lane & 3);
+      : lane16(lane * 16), offsets_at(CH * (PAIR ? 64 : 128) + (lane & 3) * 16), counter(lane) {
     asm volatile("" : "+r"(lane16), "+r"(offsets_at));
   }
 };
@@ -163,36 +246,20 @@ __device__ inline uint32_t x_lane_offset(int lane, uint32_t pitch) {
 // with the bits of the chunk at the bottom if there are those of another above. Calls
 // take.operator()<I>(a) for tiles I = 0..3, 16 rows each, with the registers that mma.m16n8k16
 // takes.
-template <bool PAIR, class Take>
+template <bool PAIR, template <bool> class COUNTER, class Take>
 __device__ inline void decode_chunk(uint32_t base, uint32_t offsets, uint32_t own, uint32_t turned,
-                                    const uint32_t (&am)[2][2], Take take) {
-  uint32_t d[2][2][4];
-  const uint4 o = load_shared4(offsets);
-  const uint32_t x0 = PAIR ? (turned & 0x000f000fu) * 0x1111u
-                           : (turned & 0x0f0f0f0fu) | ((turned << 4) & 0xf0f0f0f0u);
-  const uint32_t x1 = PAIR ? ((turned >> 4) & 0x000f000fu) * 0x1111u
-                           : (turned & 0xf0f0f0f0u) | ((turned >> 4) & 0x0f0f0f0fu);
-  const uint32_t c0[4] = {dot2(o.x, 0x0001u, base), dot2(o.x, 0x0100u, base),
-                          dot2(o.y, 0x0001u, base), dot2(o.y, 0x0100u, base)};
-  bit_mma(d[0][0], am[0], x0, c0);
-  bit_mma(d[0][1], am[1], x0, c0);
-  const uint32_t c1[4] = {dot2(o.z, 0x0001u, base), dot2(o.z, 0x0100u, base),
-                          dot2(o.w, 0x0001u, base), dot2(o.w, 0x0100u, base)};
-  bit_mma(d[1][0], am[0], x1, c1);
-  bit_mma(d[1][1], am[1], x1, c1);
+                                    const COUNTER<PAIR>& counter, Take take) {
+  uint32_t at[4][4];
+  counter.locate(at, base, load_shared4(offsets), turned);
   const auto tile = [&]<int I>() {
     uint32_t a[4];
-    const uint32_t(&d0)[4] = d[I >> 1][0];
-    const uint32_t(&d1)[4] = d[I >> 1][1];
-    constexpr int J = (I & 1) * 2;
     if constexpr (PAIR) {
-      a[0] = load_pair<2 * I>(own, d0[J]);
-      a[1] = load_pair<2 * I + 16>(own, d0[J + 1]);
-      a[2] = load_pair<2 * I + 1>(own, d1[J]);
-      a[3] = load_pair<2 * I + 17>(own, d1[J + 1]);
+      a[0] = load_pair<2 * I>(own, at[I][0]);
+      a[1] = load_pair<2 * I + 16>(own, at[I][1]);
+      a[2] = load_pair<2 * I + 1>(own, at[I][2]);
+      a[3] = load_pair<2 * I + 17>(own, at[I][3]);
     } else {
-      const uint32_t at[4] = {d0[J], d0[J + 1], d1[J], d1[J + 1]};
-      select_values(a, own >> (2 * I), at);
+      select_values(a, own >> (2 * I), at[I]);
     }
     take.template operator()<I>(a);
   };
@@ -204,9 +271,10 @@ __device__ inline void decode_chunk(uint32_t base, uint32_t offsets, uint32_t ow
 
 // acc += record (shared memory at base) * x (shared memory at xa: x_lane_offset() behind its first
 // row, rows pitch bytes apart).
-template <class T, int NT, int CH, bool PAIR>
+template <class T, int NT, int CH, bool PAIR, template <bool> class COUNTER>
 __device__ inline void multiply_record(float (&acc)[4][NT][4], uint32_t base, uint32_t xa,
-                                       uint32_t pitch, const RecordDecoder<CH, PAIR>& decoder) {
+                                       uint32_t pitch,
+                                       const RecordDecoder<CH, PAIR, COUNTER>& decoder) {
   uint32_t own[4], turned[4], b[(NT + 1) / 2][4];
 #pragma unroll
   for (int c = 0; c < CH; ++c) {
@@ -223,7 +291,7 @@ __device__ inline void multiply_record(float (&acc)[4][NT][4], uint32_t base, ui
     const int word = PAIR ? c / 2 : c % 4;
     const int shift = PAIR ? 8 * (c % 2) : 0;
     decode_chunk<PAIR>(base, base + decoder.offsets_at + c * 64, own[word] >> shift,
-                       turned[word] >> shift, decoder.before, [&]<int I>(const uint32_t(&a)[4]) {
+                       turned[word] >> shift, decoder.counter, [&]<int I>(const uint32_t(&a)[4]) {
 #pragma unroll
                          for (int n = 0; n < NT; ++n) {
                            const int h = NT == 1 ? (c & 1) * 2 : (n & 1) * 2;

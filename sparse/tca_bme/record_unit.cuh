@@ -29,9 +29,9 @@ __device__ inline void store_shared(uint32_t to, uint32_t v) {
 
 // Expands a unit, the chunks of the record at `base` from `first`, 0 or 4, on; `to` is
 // unit_lane_offset() behind the unit's address.
-template <int CH, bool PAIR>
+template <int CH, bool PAIR, template <bool> class COUNTER>
 __device__ inline void expand_unit(uint32_t to, uint32_t base, int first,
-                                   const RecordDecoder<CH, PAIR>& decoder) {
+                                   const RecordDecoder<CH, PAIR, COUNTER>& decoder) {
   constexpr int kChunkMaskBytes = PAIR ? 64 : 128;
   // Of pairs, a half of what is loaded: what is behind the masks is not used.
   uint32_t own[4], turned[4];
@@ -51,7 +51,7 @@ __device__ inline void expand_unit(uint32_t to, uint32_t base, int first,
       }
     };
     decode_chunk<PAIR>(base, offsets + c * 64, own[word] >> shift, turned[word] >> shift,
-                       decoder.before, store);
+                       decoder.counter, store);
   }
 }
 

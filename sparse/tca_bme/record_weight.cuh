@@ -28,6 +28,7 @@ class CudaRecordWeight : public WeightMatrix {
   void expand(Range rows, Tensor dense, ExecContext& ctx) const override;
   int64_t workspace_bytes(int64_t tokens, Sums sums) const override;
   int64_t tune(const MatmulTuning& what, TuneCache& cache, ExecContext& ctx) const override;
+  std::string notice() const override;
   std::unique_ptr<WeightMatrix> copy() const override;
   std::string plan_text(DType y, int64_t tokens, const ExecContext& ctx) const override;
 

@@ -15,6 +15,7 @@
 #include "sparse/tca_bme/record_encode_cuda.h"
 #include "sparse/tca_bme/record_expand_cuda.h"
 #include "sparse/tca_bme/record_matmul_cuda.h"
+#include "sparse/tca_bme/record_multistage_cuda.h"
 #include "sparse/tca_bme/record_parts.h"
 #include "sparse/tca_bme/record_weight.cuh"
 #include "sparse/tca_bme/record_weight_cuda.h"
@@ -36,7 +37,8 @@ RecordMatrix matrix_of(const RecordLayout& layout, int64_t rows, int64_t columns
           .columns = columns,
           .chunks = layout.chunks,
           .pair = layout.pairs(),
-          .clusters = count_clusters(device)};
+          .clusters = count_clusters(device),
+          .multistage = multistage_device(device)};
 }
 
 // Pieces that overlap take more memory than all else in a step of few tokens. Up to here
@@ -173,6 +175,26 @@ std::unique_ptr<WeightMatrix> CudaRecordWeight::copy() const {
 }
 
 std::string_view CudaRecordWeight::format() const { return kName; }
+
+std::string CudaRecordWeight::notice() const {
+  const bool expanded = record_matmul_candidates(matrix_, 1).empty();
+  if (matrix_.clusters_of(1) != 0 && !expanded) {  // the kernels that are measured
+    return {};
+  }
+  const int device = records_.device().index;
+  int major = 0;
+  int minor = 0;
+  check_cuda(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device));
+  check_cuda(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device));
+  return expanded ? fmt::format(
+                        "no kernel for a GPU of compute capability {}.{} takes these {} weights: "
+                        "each product expands them, which --weight-format dense need not",
+                        major, minor, kName)
+                  : fmt::format(
+                        "{} weights were never measured on a GPU of compute capability {}.{}: "
+                        "compare with --weight-format dense",
+                        kName, major, minor);
+}
 
 RecordKey CudaRecordWeight::key(DType y, int64_t tokens, Launches launches) const {
   constexpr int64_t kStep = 5;  // layers of a model differ by less

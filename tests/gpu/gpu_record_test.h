@@ -47,6 +47,7 @@ class DeviceMatrix {
               .largest_record = sizes.largest,
               .common_record = sizes.common,
               .clusters = clusters,
+              .multistage = multistage_device(kGpu),
               .shares = shares_.get()};
   }
 

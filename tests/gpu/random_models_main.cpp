@@ -1,6 +1,7 @@
-// Loads random, unevenly pruned models on the first GPU: random_models [COUNT [SEED [FIRST]]].
-// Each is loaded with an empty cache of kernel choices and with that of another model of the same
-// shapes. Exit code 1 if one does not load or takes a wrong token.
+// Loads random, unevenly pruned models on the first GPU: random_models [COUNT [SEED [FIRST
+// [FORMAT]]]]. Each is loaded with an empty cache of kernel choices and with that of another model
+// of the same shapes. With FORMAT, all are loaded in that one: a failure can be repeated without
+// sparse weights. Exit code 1 if one does not load or takes a wrong token.
 
 #include <chrono>
 #include <cstdint>
@@ -16,6 +17,11 @@ int main(int argc, char** argv) {
   const int64_t count = argc > 1 ? std::stoll(argv[1]) : 300;
   const uint64_t seed = argc > 2 ? std::stoull(argv[2]) : 1;
   const int64_t first = argc > 3 ? std::stoll(argv[3]) : 0;  // of the list
+  const auto model_at = [&](int64_t index) {
+    RandomModel model = random_model(index, seed);
+    model.format = argc > 4 ? argv[4] : model.format;
+    return model;
+  };
   const auto start = std::chrono::steady_clock::now();
   const TempDir folder;
   int64_t failed = 0;
@@ -23,16 +29,16 @@ int main(int argc, char** argv) {
     const auto directory = [&](int64_t i) { return folder.path() / std::to_string(i); };
     const auto cache = [&](int64_t i) { return folder.path() / (std::to_string(i) + ".json"); };
     for (int64_t i = 0; i < 2; ++i) {
-      write_random_model(directory(i), random_model(2 * pair + i, seed));
+      write_random_model(directory(i), model_at(2 * pair + i));
     }
     for (int64_t i = 0; i < 2; ++i) {
-      const RandomModel model = random_model(2 * pair + i, seed);
+      const RandomModel model = model_at(2 * pair + i);
       std::string wrong = check_random_model(directory(i), model, cache(i));
       const bool own = !wrong.empty();
       if (!own) {
         // What the other has found before, or else finds now.
         if (i == 0) {
-          check_random_model(directory(1), random_model(2 * pair + 1, seed), cache(2));
+          check_random_model(directory(1), model_at(2 * pair + 1), cache(2));
         }
         wrong = check_random_model(directory(i), model, cache(i == 0 ? 2 : 0));
       }

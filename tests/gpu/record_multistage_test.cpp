@@ -6,6 +6,7 @@
 
 #include "kernels/base/cuda_graph.h"
 #include "kernels/base/error.h"
+#include "sparse/tca_bme/record_expand_cuda.h"
 #include "sparse/tca_bme/record_multistage_cuda.h"
 #include "sparse/tca_bme/record_parts.h"
 #include "tests/gpu/gpu_record_test.h"
@@ -28,21 +29,29 @@ class GpuRecordMultistage : public GpuRecordTest {
     if (IsSkipped()) {
       return;
     }
-    const MultistageDevice whole = multistage_device();
+    const MultistageDevice whole = multistage_device(kGpu);
     if (whole.multiprocessors == 0) {
       GTEST_SKIP() << "the device has no compute capability 8.0";
     }
-    const auto part = [&](int multiprocessors, int shared_kib) {
-      return MultistageDevice{.multiprocessors = multiprocessors,
-                              .shared_bytes = std::min(whole.shared_bytes, shared_kib << 10)};
-    };
-    // Other shares of shared memory have other numbers of warps, stages and passes.
-    devices = {whole, part(108, 163), part(1, 163), part(84, 99), part(1, 99), part(2, 64)};
+    // Other shares of shared memory have other numbers of warps, stages and passes; and both kinds
+    // of products that count bits run on every device.
+    for (const bool byte_products : {false, true}) {
+      const auto part = [&](int multiprocessors, int shared_kib) {
+        return MultistageDevice{.multiprocessors = multiprocessors,
+                                .shared_bytes = std::min(whole.shared_bytes, shared_kib << 10),
+                                .byte_products = byte_products};
+      };
+      for (const MultistageDevice& device :
+           {part(whole.multiprocessors, whole.shared_bytes >> 10), part(108, 163), part(1, 163),
+            part(84, 99), part(1, 99), part(2, 64)}) {
+        devices.push_back(device);
+      }
+    }
   }
 
   void multiply(const RecordMatrix& matrix, const Tensor& x, const Tensor& y,
                 const MultistageDevice& device, const Epilogue& epilogue = {}) {
-    record_multistage_cuda(matrix,
+    record_multistage_cuda(on(matrix, device),
                            {.x = x.raw(),
                             .x_stride = x.row_stride(),
                             .y = y.raw(),
@@ -51,7 +60,12 @@ class GpuRecordMultistage : public GpuRecordTest {
                             .relu = epilogue.activation.kind == Activation::Kind::relu,
                             .tokens = x.size(0),
                             .dtype = x.dtype()},
-                           device, stream_of(gpu->cuda));
+                           stream_of(gpu->cuda));
+  }
+
+  static RecordMatrix on(RecordMatrix matrix, const MultistageDevice& device) {
+    matrix.multistage = device;
+    return matrix;
   }
 
   std::vector<MultistageDevice> devices;
@@ -86,9 +100,9 @@ TEST_P(GpuRecordMultistage, ProductsOfAllLayouts) {
         for (int64_t tokens : kTokens) {
           ++number;
           const MultistageDevice& device = devices[number % devices.size()];
-          SCOPED_TRACE(
-              fmt::format("{} tokens, {} bytes of shared memory", tokens, device.shared_bytes));
-          ASSERT_TRUE(record_multistage_fits(loaded.matrix, device));
+          SCOPED_TRACE(fmt::format("{} tokens, {} bytes of shared memory, {} products", tokens,
+                                   device.shared_bytes, device.byte_products ? "byte" : "1-bit"));
+          ASSERT_TRUE(record_multistage_fits(on(loaded.matrix, device)));
           const bool has_bias = number % 4 < 2;
           const Activation activation{.kind = number % 5 == 0 ? Activation::Kind::relu
                                                               : Activation::Kind::none};
@@ -208,6 +222,28 @@ TEST_P(GpuRecordMultistage, ARowHasTheSameBitsAlways) {
   }
 }
 
+// By both kinds of products: every value is where it was.
+TEST_P(GpuRecordMultistage, Expands) {
+  for (const Shape& shape : {Shape{1024, 520}, Shape{130, 777}, Shape{1, 1}}) {
+    for (const Mix& mix : kMixes) {
+      const OwnedTensor w = mixed_weight(shape, mix);
+      const DeviceMatrix loaded(tca_bme::encode_records(w.view, cpu.threads));
+      for (const MultistageDevice& device : {devices.front(), devices.back()}) {
+        SCOPED_TRACE(fmt::format("[{}, {}], density {} and {}, {} products", shape.rows,
+                                 shape.columns, mix.density, mix.between,
+                                 device.byte_products ? "byte" : "1-bit"));
+        const GuardedTensor dense(GetParam(), {shape.rows, shape.columns}, Layout::contiguous,
+                                  kGpu);
+        record_expand_cuda(on(loaded.matrix, device), {.begin = 0, .count = shape.rows},
+                           dense.view().raw(), device.multiprocessors, stream_of(gpu->cuda));
+        gpu->cuda.synchronize();
+        EXPECT_TRUE(same_bits(dense.view(), w.view));
+        EXPECT_TRUE(dense.guards_intact());
+      }
+    }
+  }
+}
+
 // At new values in the same places.
 TEST_P(GpuRecordMultistage, RunsInAGraph) {
   const Shape shape{700, 264};
@@ -258,7 +294,7 @@ TEST_P(GpuRecordMultistage, RefusesWhatDoesNotFit) {
   const GuardedTensor y(GetParam(), {2, 64}, Layout::contiguous, kGpu);
   for (const MultistageDevice& device :
        {MultistageDevice{}, MultistageDevice{.multiprocessors = 1, .shared_bytes = 16 << 10}}) {
-    EXPECT_FALSE(record_multistage_fits(loaded.matrix, device));
+    EXPECT_FALSE(record_multistage_fits(on(loaded.matrix, device)));
     EXPECT_THROW(multiply(loaded.matrix, x.view(), y.view(), device), Error);
   }
   const GuardedTensor f32(DType::f32, {2, 64}, Layout::contiguous, kGpu);

@@ -319,6 +319,9 @@ Engine Engine::load_random(const std::filesystem::path& config_file, const Rando
 
 Engine Engine::build(ModelConfig config, WeightLoader& weights, const EngineOptions& options,
                      std::chrono::steady_clock::time_point start) {
+  if (options.log != nullptr && !config.warning.empty()) {
+    options.log->warn("{}", config.warning);
+  }
   std::unique_ptr<Decoder> decoder = build_decoder(config, weights);
   const double weight_seconds = seconds_since(start);
   if (options.log != nullptr) {

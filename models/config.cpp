@@ -13,6 +13,7 @@
 
 #include "kernels/base/error.h"
 #include "kernels/base/json_reader.h"
+#include "models/foreign_keys.h"
 
 namespace sparsellm {
 namespace {
@@ -292,33 +293,57 @@ ModelConfig read_llama(const JsonValue& json) {
   return config;
 }
 
+// Whose code computes a model of the architecture: that of transformers, or one that comes with the
+// checkpoint, has no name there, and may take keys that others ignore.
+enum class Code : uint8_t { transformers, own };
+
 struct Architecture {
   std::string_view name;
+  std::string_view model_type;
+  Code code;
   ModelConfig (*read)(const JsonValue& json);
+
+  // Files that were written by hand or by old libraries have no type; it tells families with code
+  // of their own apart.
+  bool takes(const JsonValue& type) const {
+    return type.present() ? type.string() == model_type : code == Code::transformers;
+  }
 };
 
 constexpr std::array kArchitectures{
-    Architecture{"LlamaForCausalLM", read_llama}, Architecture{"OPTForCausalLM", read_opt},
-    Architecture{"SparseLlamaForCausalLM", read_llama},  // ProSparse
+    Architecture{"LlamaForCausalLM", "llama", Code::transformers, read_llama},
+    Architecture{"OPTForCausalLM", "opt", Code::transformers, read_opt},
+    Architecture{"SparseLlamaForCausalLM", "sparsellama", Code::own, read_llama},  // ProSparse
 };
 
-ModelConfig read_architecture(const JsonValue& json) {
+const Architecture& find_architecture(const JsonValue& json) {
   const JsonValue architectures = json["architectures"];
+  const JsonValue type = json["model_type"];
   const std::vector<std::string> names = architectures.strings();
   require(!names.empty(), "{} is empty", architectures.name());
+  std::vector<std::string> supported;
   for (const Architecture& known : kArchitectures) {
-    if (known.name == names.front()) {
-      ModelConfig config = known.read(json);
-      config.architecture = known.name;
-      return config;
+    if (known.name == names.front() && known.takes(type)) {
+      return known;
     }
+    supported.push_back(fmt::format("{} with {}{}", known.name, known.model_type,
+                                    known.code == Code::transformers ? " or none" : ""));
   }
-  std::vector<std::string_view> known_names;
-  for (const Architecture& known : kArchitectures) {
-    known_names.push_back(known.name);
+  fail("{} holds {}, with {} model_type{}; supported are {}", architectures.name(),
+       quote(names.front()), type.present() ? "the" : "no",
+       type.present() ? " " + quote(type.string()) : "", fmt::join(supported, ", "));
+}
+
+ModelConfig read_architecture(const JsonValue& json) {
+  const Architecture& architecture = find_architecture(json);
+  ModelConfig config = architecture.read(json);
+  config.architecture = architecture.name;
+  if (architecture.code == Code::own) {
+    refuse_foreign_keys(json, config);
+  } else {
+    config.warning = ignored_keys_warning(json, config);
   }
-  fail("{} holds {}; supported are {}", architectures.name(), quote(names.front()),
-       fmt::join(known_names, ", "));
+  return config;
 }
 
 // An empty object if there is no such file.

@@ -16,6 +16,9 @@ namespace sparsellm {
 // divide are Errors that name the key, the value and what is supported. A null counts as a missing
 // key, except that a null token id means that there is none.
 //
+// model_type must be that of the architecture: llama or none for LlamaForCausalLM, opt or none for
+// OPTForCausalLM, sparsellama for SparseLlamaForCausalLM.
+//
 // Required: architectures, vocab_size, hidden_size, num_hidden_layers, num_attention_heads,
 //   for OPT ffn_dim and activation_function, for Llama intermediate_size and hidden_act.
 // Defaults, those of Hugging Face: max_position_embeddings 2048,
@@ -53,6 +56,10 @@ struct ModelConfig {
 
   std::optional<int32_t> bos_token_id;
   std::vector<int32_t> eos_token_ids;  // generation_config.json's where it has them
+
+  // A line for the user about keys that are ignored although they change the mathematics of other
+  // families; empty if there are none.
+  std::string warning;
 };
 
 // Sampling defaults of generation_config.json; empty where it is silent or not there.

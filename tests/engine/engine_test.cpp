@@ -1,14 +1,22 @@
 #include "engine/engine.h"
 
 #include <gtest/gtest.h>
+#include <spdlog/logger.h>
+#include <spdlog/sinks/ostream_sink.h>
 
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <filesystem>
+#include <fstream>
 #include <functional>
 #include <map>
+#include <memory>
+#include <nlohmann/json.hpp>
 #include <random>
+#include <sstream>
 #include <stdexcept>
+#include <string>
 #include <vector>
 
 #include "kernels/base/error.h"
@@ -415,6 +423,38 @@ TEST(Engine, RefusesBadRequests) {
     EXPECT_NE(done.error.find(c.expected), std::string::npos) << done.error;
   }
   EXPECT_EQ(engine.generate({good}).front().error, "");
+}
+
+TEST(Engine, WarnsOnceOfKeysThatAreIgnored) {
+  namespace fs = std::filesystem;
+  const testing::TempDir dir;
+  const fs::path model = dir.path() / "model";
+  fs::copy(testing::data("tiny/llama_bias"), model);
+  nlohmann::json config = nlohmann::json::parse(std::ifstream(model / "config.json"));
+  const auto warnings = [&] {
+    fs::remove(model / "config.json");
+    std::ofstream(model / "config.json") << config;
+    std::ostringstream text;
+    spdlog::logger log("test", std::make_shared<spdlog::sinks::ostream_sink_mt>(text));
+    log.set_pattern("%l: %v");
+    log.set_level(spdlog::level::warn);
+    EngineOptions options;
+    options.with_tokenizer = false;
+    options.log = &log;
+    Engine::load(model, options);
+    const std::string loaded = text.str();
+    text.str("");
+    Engine::load_random(model / "config.json", {}, options);
+    EXPECT_EQ(text.str(), loaded);
+    return loaded;
+  };
+  EXPECT_EQ(warnings(), "");
+  config["logit_scale"] = 0.0625;
+  config["clip_qkv"] = 8;
+  const std::string warning = warnings();
+  EXPECT_TRUE(warning.starts_with("warning: ")) << warning;
+  EXPECT_NE(warning.find("ignores logit_scale, clip_qkv, and"), std::string::npos) << warning;
+  EXPECT_EQ(std::count(warning.begin(), warning.end(), '\n'), 1) << warning;
 }
 
 TEST(Engine, RefusesBadOptions) {

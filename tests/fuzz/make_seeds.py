@@ -122,6 +122,10 @@ def config_seeds():
     del config["rope_scaling"], config["rope_theta"]
     generation = {"do_sample": False, "top_k": 0, "top_p": 1.0, "min_p": 0.05, "temperature": 0}
     yield "rope_parameters", join(dump(generation), dump(config))
+    neutral = {"scale_emb": 1, "attention_multiplier": None, "use_qk_norm": False}
+    config |= neutral | {"scale_depth": math.sqrt(config["num_hidden_layers"])}
+    config["architectures"], config["model_type"] = ["SparseLlamaForCausalLM"], "sparsellama"
+    yield "sparse_llama", join("", dump(config))
 
 
 def cut_vocabulary(vocabulary, merges, is_named):

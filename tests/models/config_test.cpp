@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <random>
@@ -137,7 +138,8 @@ TEST(ModelConfig, NullIsAMissingKey) {
 
 TEST(ModelConfig, ReadsWhatLlamaFilesSay) {
   const ModelConfig config = read(patched(kLlama, R"({
-    "architectures": ["SparseLlamaForCausalLM", "Other"], "num_key_value_heads": 2, "head_dim": 24,
+    "architectures": ["SparseLlamaForCausalLM", "Other"], "model_type": "sparsellama",
+    "num_key_value_heads": 2, "head_dim": 24,
     "max_position_embeddings": 131072, "rms_norm_eps": 1e-05, "rope_theta": 500000,
     "attention_bias": true, "mlp_bias": true, "tie_word_embeddings": true, "pretraining_tp": 2,
     "pad_token_id": -1, "partial_rotary_factor": 1.0, "unknown_key": [{"a": 1}]})"));
@@ -282,6 +284,139 @@ void expect_refused(std::string_view base, const BadPatch& bad) {
   expect_message(message, "config.json: ");
 }
 
+// What is in a published file counts, not what its name promises: SparseLlamaForCausalLM of type
+// llama_sparse_relu says "silu" and computes ReLU.
+TEST(ModelConfig, ArchitectureAndTypeGoTogether) {
+  struct Case {
+    const char* architecture;
+    std::vector<const char*> types;  // JSON
+  };
+  const Case cases[] = {
+      {"LlamaForCausalLM", {R"("llama")", "null", R"("<remove>")"}},
+      {"OPTForCausalLM", {R"("opt")", "null", R"("<remove>")"}},
+      {"SparseLlamaForCausalLM", {R"("sparsellama")"}},
+  };
+  const char* const types[] = {
+      R"("llama")",     R"("opt")",   R"("sparsellama")", R"("llama_sparse_relu")",
+      R"("minicpm")",   R"("LLAMA")", R"("llama ")",      R"("")",
+      R"("mistral\n")", "null",       R"("<remove>")"};
+  for (const Case& c : cases) {
+    const std::string base =
+        patched(std::string_view(c.architecture).starts_with("OPT") ? kOpt : kLlama,
+                fmt::format(R"({{"architectures": ["{}"]}})", c.architecture));
+    for (const std::string_view type : types) {
+      SCOPED_TRACE(fmt::format("{} {}", c.architecture, type));
+      const std::string text = patched(base, fmt::format(R"({{"model_type": {}}})", type));
+      if (std::find(c.types.begin(), c.types.end(), type) != c.types.end()) {
+        const ModelConfig config = read(text);
+        EXPECT_EQ(config.architecture, c.architecture);
+        EXPECT_EQ(config.warning, "");
+        continue;
+      }
+      const std::string message = error_of([&] { read(text); });
+      expect_message(message, fmt::format(R"(architectures holds "{}")", c.architecture));
+      const bool is_there = type != "null" && type != R"("<remove>")";
+      expect_message(message, is_there ? fmt::format("with the model_type {}; supported", type)
+                                       : "with no model_type; supported");
+      EXPECT_EQ(message.find('\n'), std::string::npos);
+    }
+  }
+}
+
+constexpr std::string_view kSparseLlama = R"({
+  "architectures": ["SparseLlamaForCausalLM"], "model_type": "sparsellama", "vocab_size": 1000,
+  "hidden_size": 64, "intermediate_size": 200, "num_hidden_layers": 5, "num_attention_heads": 4,
+  "hidden_act": "relu"})";
+
+struct ForeignCase {
+  const char* key;
+  std::vector<const char*> neutral;
+  std::vector<const char*> foreign;
+  std::vector<const char*> wrong;
+};
+
+// For 5 layers and heads of 16.
+std::vector<ForeignCase> foreign_cases() {
+  const std::vector<const char*> no_numbers{R"("1")", "true", "[1]", "{}", "1e300"};
+  const std::vector<const char*> no_booleans{"0", "1", R"("false")", "[]", "{}"};
+  const std::vector<const char*> ones{"null", "1", "1.0", "10e-1"};
+  const std::vector<const char*> other{"12", "0.22", "0", "-1", "1.0001", "1e30"};
+  return {
+      {"scale_emb", ones, other, no_numbers},
+      {"scale_depth",
+       {"null", "2.2360679774997896", "2.236068"},
+       {"1", "1.4", "2.2", "5", "-2.236068", "0"},
+       no_numbers},
+      {"residual_multiplier", ones, other, no_numbers},
+      {"embedding_multiplier", ones, other, no_numbers},
+      {"attention_multiplier",
+       {"null", "0.25", "2.5e-1"},
+       {"1", "1.0", "0.0078125", "0.0625", "-0.25", "0", "0.2501"},
+       no_numbers},
+      {"logits_scaling", ones, other, no_numbers},
+      {"logit_scale", ones, other, no_numbers},
+      {"rope_interleaved", {"null", "false"}, {"true"}, no_booleans},
+      {"attn_logit_softcapping", {"null"}, {"50.0", "1", "0", "-1"}, no_numbers},
+      {"final_logit_softcapping", {"null"}, {"30.0", "1", "0", "-1"}, no_numbers},
+      {"clip_qkv", {"null"}, {"8", "1.0", "0"}, no_numbers},
+      {"use_qk_norm", {"null", "false"}, {"true"}, no_booleans},
+  };
+}
+
+TEST(ModelConfig, KeysOfOtherFamiliesAreRefusedOrToldOf) {
+  const std::string llama = patched(kLlama, R"({"num_hidden_layers": 5})");
+  const std::string opt = patched(kOpt, R"({"num_hidden_layers": 5})");
+  for (const ForeignCase& c : foreign_cases()) {
+    const auto with = [&](std::string_view base, const char* value) {
+      return patched(base, fmt::format(R"({{"{}": {}}})", c.key, value));
+    };
+    for (const char* value : c.neutral) {
+      SCOPED_TRACE(fmt::format("{}: {}", c.key, value));
+      for (const std::string_view base :
+           {std::string_view(llama), std::string_view(opt), kSparseLlama}) {
+        EXPECT_EQ(read(with(base, value)).warning, "");
+      }
+    }
+    for (const char* value : c.foreign) {
+      SCOPED_TRACE(fmt::format("{}: {}", c.key, value));
+      const std::string message = error_of([&] { read(with(kSparseLlama, value)); });
+      expect_message(message, fmt::format("config.json: {} is ", c.key));
+      expect_message(message, "; SparseLlamaForCausalLM is not supported with it");
+      expect_message(read(with(llama, value)).warning,
+                     fmt::format("config.json: LlamaForCausalLM of transformers ignores {}, and so "
+                                 "does this engine",
+                                 c.key));
+      expect_message(read(with(opt, value)).warning,
+                     fmt::format("OPTForCausalLM of transformers ignores {},", c.key));
+    }
+    for (const char* value : c.wrong) {
+      SCOPED_TRACE(fmt::format("{}: {}", c.key, value));
+      for (const std::string_view base :
+           {std::string_view(llama), std::string_view(opt), kSparseLlama}) {
+        const std::string message = error_of([&] { read(with(base, value)); });
+        expect_message(message, fmt::format("config.json: {} is ", c.key));
+        expect_message(message, "; expected ");
+      }
+    }
+  }
+}
+
+// One line names them all, also code that comes with the checkpoint; that of ProSparse always does.
+TEST(ModelConfig, OneWarningNamesAllIgnoredKeys) {
+  constexpr const char* kKeys = R"({"scale_emb": 12, "scale_depth": 1.4, "dim_model_base": 256,
+    "use_qk_norm": true, "logit_scale": 1.0, "clip_qkv": null,
+    "auto_map": {"AutoModelForCausalLM": "modeling_minicpm.MiniCPMForCausalLM"}})";
+  for (const std::string_view base : {kLlama, kOpt}) {
+    const std::string warning = read(patched(base, kKeys)).warning;
+    expect_message(warning, " ignores scale_emb, scale_depth, use_qk_norm, auto_map, and so ");
+    EXPECT_EQ(warning.find('\n'), std::string::npos);
+  }
+  constexpr const char* kCode = R"({"auto_map": {"AutoConfig": "configuration_x.Config"}})";
+  expect_message(read(patched(kLlama, kCode)).warning, " ignores auto_map, and so ");
+  EXPECT_EQ(read(patched(kSparseLlama, kCode)).warning, "");
+  EXPECT_EQ(read(patched(kLlama, R"({"auto_map": null})")).warning, "");
+}
+
 TEST(ModelConfig, RefusesWhatNoFamilySupports) {
   const BadPatch cases[] = {
       {R"({"architectures": "<remove>"})", "architectures is missing"},
@@ -290,8 +425,15 @@ TEST(ModelConfig, RefusesWhatNoFamilySupports) {
       {R"({"architectures": "OPTForCausalLM"})", "architectures is \"OPTForCausalLM\"; expected"},
       {R"({"architectures": [7]})", "architectures holds 7; expected strings"},
       {R"({"architectures": ["BertModel"]})",
-       R"("BertModel"; supported are LlamaForCausalLM, OPTForCausalLM, SparseLlamaForCausalLM)"},
+       R"(architectures holds "BertModel", with no model_type; supported are )"
+       "LlamaForCausalLM with llama or none, OPTForCausalLM with opt or none, "
+       "SparseLlamaForCausalLM with sparsellama"},
       {R"({"architectures": ["llamaforcausallm"]})", "supported are LlamaForCausalLM"},
+      {R"({"architectures": ["BertModel"], "model_type": "llama"})",
+       R"(architectures holds "BertModel", with the model_type "llama"; supported are)"},
+      {R"({"model_type": 7})", "model_type is 7; expected a string"},
+      {R"({"model_type": ["llama"]})", "model_type is an array; expected a string"},
+      {R"({"model_type": false})", "model_type is false; expected a string"},
       {R"({"vocab_size": "<remove>"})", "vocab_size is missing"},
       {R"({"hidden_size": "<remove>"})", "hidden_size is missing"},
       {R"({"num_hidden_layers": "<remove>"})", "num_hidden_layers is missing"},
@@ -630,6 +772,9 @@ TEST(ModelConfig, SurvivesRandomMutations) {
     "num_key_value_heads": 2, "head_dim": 32, "eos_token_id": 7, "rms_norm_eps": 1e-5,
     "rope_theta": 5e5, "rope_scaling": {"rope_type": "llama3", "factor": 8, "low_freq_factor": 1.5,
     "high_freq_factor": 5, "original_max_position_embeddings": 8192}})");
+  const std::string sparse_llama =
+      patched(kSparseLlama, R"({"scale_emb": 1, "scale_depth": 2.236068,
+    "attention_multiplier": 0.25, "use_qk_norm": false, "clip_qkv": null, "auto_map": {}})");
   const std::string generation =
       R"({"do_sample": true, "temperature": 0.6, "top_k": 50, "top_p": 0.9, "min_p": 0.05})";
   const auto mutate = [&](std::string text) {
@@ -656,7 +801,7 @@ TEST(ModelConfig, SurvivesRandomMutations) {
   const TempDir dir;
   int loaded = 0;
   for (int i = 0; i < 4000; ++i) {
-    dir.write("config.json", mutate(i % 2 == 0 ? opt : llama));
+    dir.write("config.json", mutate(i % 3 == 0 ? opt : i % 3 == 1 ? llama : sparse_llama));
     dir.write("generation_config.json", mutate(generation));
     const std::string model_error = error_of([&] {
       expect_sound(read_model_config(dir.path()));
@@ -693,6 +838,8 @@ TEST(ModelConfig, ReadsTheDemoModels) {
 
   const ModelConfig opt = read_model_config(testing::data("models/fable-opt-8m"));
   expect_sound(opt);
+  EXPECT_EQ(llama.warning, "");
+  EXPECT_EQ(opt.warning, "");
   EXPECT_EQ(opt.architecture, "OPTForCausalLM");
   EXPECT_EQ(opt.intermediate_size, 1024);
   EXPECT_EQ(opt.max_positions, 512);
@@ -706,6 +853,7 @@ TEST(ModelConfig, ReadsTheTinyCheckpoints) {
     SCOPED_TRACE(entry.path());
     const ModelConfig config = read_model_config(entry.path());
     expect_sound(config);
+    EXPECT_EQ(config.warning, "");
     read_generation_defaults(entry.path());
     const Checkpoint checkpoint(entry.path());
     int embeddings = 0;

@@ -98,6 +98,7 @@ TEST(Configs, AreReadByTheEngine) {
       continue;
     }
     const ModelConfig read = read_model_config_file(config(name));
+    EXPECT_EQ(read.warning, "");
     const bool opt = name.starts_with("opt");
     EXPECT_EQ(read.architecture, opt ? "OPTForCausalLM" : "LlamaForCausalLM");
     EXPECT_EQ(read.tied_head, opt);

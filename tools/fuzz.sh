@@ -37,7 +37,7 @@ build="$root/build/fuzz"
 if [ ! -f "$build/build.ninja" ]; then
   (cd "$root" && cmake --preset fuzz >&2)
 fi
-build_targets=(model_file_seeds)
+build_targets=(encoding_seeds)
 for target in "${targets[@]}"; do
   build_targets+=("fuzz_$target" "replay_$target")
 done
@@ -62,7 +62,7 @@ trap 'exit 130' INT TERM
 
 rm -rf "$build/seeds"
 python3 "$root/tests/fuzz/make_seeds.py" "$build/seeds"
-"$build/bin/model_file_seeds" "$build/seeds/model_file"
+"$build/bin/encoding_seeds" "$build/seeds"
 
 # A crash has to end the program; an allocation that cannot be had is a std::bad_alloc, as without
 # the sanitizers.

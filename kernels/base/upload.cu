@@ -50,7 +50,9 @@ class StagingBuffer {
   // `piece` fits the buffer, which nobody reads.
   void copy(const Upload& piece, cudaStream_t stream) {
     const int64_t count = std::ssize(piece.source) / size_of(piece.from);
-    if (piece.from != piece.to) {
+    if (count == 0) {
+      // There is nothing but a check.
+    } else if (piece.from != piece.to) {
       fill_converted(piece, count);
     } else if (piece.file != nullptr) {
       piece.file->read(piece.source, memory_.data());
@@ -59,6 +61,9 @@ class StagingBuffer {
     }
     if (piece.check) {
       check(piece);
+    }
+    if (count == 0) {
+      return;
     }
     check_cuda(cudaMemcpyAsync(piece.destination, memory_.data(),
                                static_cast<size_t>(count * size_of(piece.to)),
@@ -247,7 +252,7 @@ void Uploader::submit(Upload upload) {
   require(!upload.check || (bytes <= kPieceBytes && upload.from == upload.to),
           "{}: {} bytes of {} are more than a check takes at once, or are converted", upload.what,
           bytes, name_of(upload.from));
-  if (bytes == 0) {
+  if (bytes == 0 && !upload.check) {
     return;
   }
   {

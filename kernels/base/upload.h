@@ -22,7 +22,7 @@ struct Upload {
   DType to = DType::f32;             // the same as `from`, or both are floating
   const MappedFile* file = nullptr;  // that the source is mapped from; none: it is in memory
   // Called with the bytes that are about to go to the device, on any thread: throws Error if they
-  // must not. Then there are at most Uploader::kPieceBytes, which are not converted.
+  // must not. Then there are at most Uploader::kPieceBytes, which are not converted; also of none.
   std::function<void(std::span<const std::byte>)> check = {};
 };
 

@@ -72,16 +72,17 @@ struct RecordParts {
   std::span<const std::byte> records;
 };
 
-// What a file may have wrong. Layout, starts and sizes are checked at once; then the records, a few
-// at a time, wherever their bytes have been copied to.
+// What a file may have wrong. Layout, starts and sizes, from which it follows that each record has
+// its masks and offsets, are checked at once; then the records, a few at a time, wherever their
+// bytes have been copied to.
 class RecordChecker {
  public:
   explicit RecordChecker(const EncodedWeight& e);  // throws Error; keeps no view of e
 
   const RecordLayout& layout() const { return layout_; }
   std::span<const uint32_t> starts() const { return starts_; }
-  // Throws Error if one of the `count` records from `first` on, which have these bytes, is wrong.
-  // Returns how many nonzeros they have.
+  // Throws Error if one of the `count` records from `first` on, which have these bytes, is wrong,
+  // or if these are not as many as the starts say. Returns how many nonzeros they have.
   int64_t check(int64_t first, int64_t count, std::span<const std::byte> records) const;
 
  private:

@@ -158,12 +158,9 @@ int64_t check_values(const RecordLayout& layout, const Place& place, const std::
   return count - zeros;
 }
 
-// Returns the number of nonzeros.
+// Of a record that has its masks and offsets at least. Returns the number of nonzeros.
 int64_t check_record(const RecordLayout& layout, const Place& place,
                      std::span<const std::byte> record) {
-  require(std::ssize(record) >= layout.header_bytes(),
-          "tca_bme: record {} has {} bytes, fewer than masks and offsets take", place.record,
-          record.size());
   int32_t bits = 0;
   for (int32_t byte = 0; byte < layout.mask_bytes(); byte += 8) {
     bits += std::popcount(load_from<uint64_t>(record.data() + byte));
@@ -204,6 +201,10 @@ RecordChecker::RecordChecker(const EncodedWeight& e)
     const int64_t end = start(r + 1);
     require(begin <= end && end <= bytes / kRecordAlignment,
             "tca_bme: record {} goes from start {} to {} of {} bytes", r, begin, end, bytes);
+    // Here, since nobody looks at records for whose bytes no piece is left to copy.
+    require((end - begin) * kRecordAlignment >= layout_.header_bytes(),
+            "tca_bme: record {} has {} bytes, fewer than masks and offsets take", r,
+            (end - begin) * kRecordAlignment);
     require((end - begin) * kRecordAlignment <= layout_.most_record_bytes(),
             "tca_bme: record {} has {} bytes, more than any of its layout", r,
             (end - begin) * kRecordAlignment);
@@ -214,6 +215,9 @@ RecordChecker::RecordChecker(const EncodedWeight& e)
 
 int64_t RecordChecker::check(int64_t first, int64_t count,
                              std::span<const std::byte> records) const {
+  const int64_t told = (start(first + count) - start(first)) * kRecordAlignment;
+  require(std::ssize(records) == told, "tca_bme: {} bytes of the {} records from {} on, not {}",
+          records.size(), count, first, told);
   int64_t nonzeros = 0;
   for (int64_t r = first; r < first + count; ++r) {
     const auto begin = static_cast<size_t>((start(r) - start(first)) * kRecordAlignment);

@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <atomic>
 #include <cmath>
 #include <memory>
 #include <utility>
@@ -17,6 +16,7 @@
 #include "sparse/tca_bme/record_matmul_cuda.h"
 #include "sparse/tca_bme/record_multistage_cuda.h"
 #include "sparse/tca_bme/record_parts.h"
+#include "sparse/tca_bme/record_upload.h"
 #include "sparse/tca_bme/record_weight.cuh"
 #include "sparse/tca_bme/record_weight_cuda.h"
 
@@ -82,55 +82,6 @@ DeviceRecords memory_for(const RecordLayout& layout, std::span<const uint32_t> s
       .records = Buffer(device, int64_t{starts.back()} * kRecordAlignment, "an encoded weight")};
   copy_bytes(device, made.starts.data(), {}, starts.data(), made.starts.bytes());
   return made;
-}
-
-// A part of a weight on its way to a device, for the checks of all of its copies.
-struct RecordUpload {
-  explicit RecordUpload(const EncodedWeight& e)
-      : checker(e), records(e.part(kRecords).bytes), told_nonzeros(e.nonzeros) {}
-
-  int64_t count() const { return std::ssize(checker.starts()) - 1; }
-  // Bytes of records from one up to another.
-  int64_t bytes(int64_t begin, int64_t end) const {
-    const std::span<const uint32_t> starts = checker.starts();
-    return int64_t{starts[static_cast<size_t>(end)] - starts[static_cast<size_t>(begin)]} *
-           kRecordAlignment;
-  }
-  void check(int64_t first, int64_t some, std::span<const std::byte> bytes) {
-    nonzeros += checker.check(first, some, bytes);
-    if ((checked += some) == count()) {
-      require_nonzeros(told_nonzeros, nonzeros);
-    }
-  }
-
-  RecordChecker checker;
-  std::span<const std::byte> records;
-  int64_t told_nonzeros;
-  std::atomic<int64_t> nonzeros{0};  // in the records that have been checked
-  std::atomic<int64_t> checked{0};
-};
-
-// Of as many records at a time as a check takes.
-void add_copies(const std::shared_ptr<RecordUpload>& part, std::byte* destination,
-                std::vector<Upload>& copies) {
-  int64_t end = 0;
-  while (end < part->count()) {
-    const int64_t first = end++;
-    while (end < part->count() && part->bytes(first, end + 1) <= Uploader::kPieceBytes) {
-      ++end;
-    }
-    const int64_t begin = part->bytes(0, first);
-    copies.push_back({.what = "an encoded weight",
-                      .source = part->records.subspan(static_cast<size_t>(begin),
-                                                      static_cast<size_t>(part->bytes(first, end))),
-                      .from = DType::i32,  // of whole words: they are not converted
-                      .destination = destination + begin,
-                      .to = DType::i32,
-                      .file = nullptr,
-                      .check = [part, first, some = end - first](std::span<const std::byte> bytes) {
-                        part->check(first, some, bytes);
-                      }});
-  }
 }
 
 Buffer copy_of(const Buffer& buffer) {
@@ -375,8 +326,8 @@ std::unique_ptr<WeightMatrix> prepare_records_cuda(std::span<const EncodedWeight
   std::vector<uint32_t> starts{0};
   for (const EncodedWeight* e : encoded) {
     const auto& part = parts.emplace_back(std::make_shared<RecordUpload>(*e));
-    const std::span<const uint32_t> added = part->checker.starts();
-    if (part->checker.layout() != parts.front()->checker.layout() || e->dtype != like.dtype ||
+    const std::span<const uint32_t> added = part->checker().starts();
+    if (part->checker().layout() != parts.front()->checker().layout() || e->dtype != like.dtype ||
         e->columns != like.columns || rows % kRecordRows != 0 ||
         added.back() > UINT32_MAX - starts.back()) {
       return nullptr;
@@ -387,13 +338,13 @@ std::unique_ptr<WeightMatrix> prepare_records_cuda(std::span<const EncodedWeight
     std::transform(added.begin() + 1, added.end(), std::back_inserter(starts),
                    [&](uint32_t start) { return first + start; });
   }
-  const RecordLayout layout = parts.front()->checker.layout();
+  const RecordLayout layout = parts.front()->checker().layout();
   DeviceRecords made = memory_for(layout, starts, record_grid(rows, like.columns, layout), device);
   made.nonzeros = nonzeros;
   auto* destination = static_cast<std::byte*>(made.records.data());
   for (const auto& part : parts) {
-    add_copies(part, destination, copies);
-    destination += part->bytes(0, part->count());
+    add_copies(part, Uploader::kPieceBytes, destination, copies);
+    destination += part->bytes();
   }
   return std::make_unique<CudaRecordWeight>(std::move(made), like.dtype, rows, like.columns);
 }

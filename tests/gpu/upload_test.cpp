@@ -318,6 +318,38 @@ TEST_F(GpuUpload, ChecksWhatIsCopied) {
   EXPECT_TRUE(throws_error([&] { uploader.submit(upload); }, "or are converted"));
 }
 
+// Nothing to copy is something to check: somebody has counted on it.
+TEST_F(GpuUpload, ChecksNoBytes) {
+  Uploader uploader(kGpu);
+  std::atomic<int> checked{0};
+  const auto submit = [&](bool bad) {
+    Upload upload = copy_of({}, nullptr);
+    upload.what = "an empty piece";
+    upload.check = [&checked, bad](std::span<const std::byte> bytes) {
+      EXPECT_TRUE(bytes.empty());
+      ++checked;
+      require(!bad, "it is bad");
+    };
+    uploader.submit(std::move(upload));
+  };
+  submit(false);
+  uploader.finish();
+  EXPECT_EQ(checked, 1);
+  submit(true);
+  EXPECT_TRUE(throws_error([&] { uploader.finish(); }, "an empty piece: it is bad"));
+  EXPECT_EQ(checked, 2);
+
+  // Between others, which arrive.
+  const std::vector<std::byte> source = pattern(3 * Uploader::kPieceBytes, 9);
+  Target target(std::ssize(source));
+  uploader.submit(copy_of(source, target.data()));
+  submit(false);
+  uploader.submit(copy_of({}, nullptr));
+  uploader.finish();
+  EXPECT_EQ(checked, 3);
+  EXPECT_TRUE(target.read() == source);
+}
+
 TEST_F(GpuUpload, RefusesToConvertIntegers) {
   const std::vector<std::byte> source(64);
   Target target(64);

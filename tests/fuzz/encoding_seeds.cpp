@@ -1,11 +1,13 @@
-// Writes seeds of the target model_file that are encodings: model_file_seeds FOLDER makes
-// FOLDER/NAME, each the model.safetensors of a converted model with one weight, for every format
-// and layout, with true checksums. A fuzzer alone does not find its way past the headers.
+// Writes seeds that are encodings: encoding_seeds FOLDER makes FOLDER/TARGET/NAME. Those of the
+// target model_file are each the model.safetensors of a converted model with one weight, for every
+// format and layout, with true checksums; those of record_pieces stand in
+// tests/fuzz/record_seeds.h. A fuzzer alone does not find its way past the headers.
 
 #include <fmt/format.h>
 
 #include <cstdio>
 #include <filesystem>
+#include <fstream>
 #include <string>
 #include <utility>
 
@@ -15,6 +17,7 @@
 #include "models/model_writer.h"
 #include "sparse/registry.h"
 #include "sparse/tca_bme/paper_layout.h"
+#include "tests/fuzz/record_seeds.h"
 #include "tests/testing/temp_dir.h"
 
 namespace sparsellm::fuzz {
@@ -44,7 +47,7 @@ void write(const fs::path& to, const EncodedWeight& weight) {
   fs::copy_file(model / "model.safetensors", to, fs::copy_options::overwrite_existing);
 }
 
-void write_all(const fs::path& folder) {
+void write_model_files(const fs::path& folder) {
   fs::create_directories(folder);
   ThreadPool threads(1);
   for (DType dtype : {DType::f16, DType::bf16, DType::f32}) {
@@ -65,16 +68,28 @@ void write_all(const fs::path& folder) {
   }
 }
 
+void write_records(const fs::path& folder) {
+  fs::create_directories(folder);
+  for (const Seed& seed : record_seeds()) {
+    std::ofstream file(folder / seed.name, std::ios::binary);
+    file << seed.input;
+    file.close();
+    require(!file.fail(), "cannot write {}", (folder / seed.name).string());
+  }
+}
+
 }  // namespace
 }  // namespace sparsellm::fuzz
 
 int main(int argc, char** argv) {
   if (argc != 2) {
-    std::fprintf(stderr, "usage: model_file_seeds FOLDER\n");
+    std::fprintf(stderr, "usage: encoding_seeds FOLDER\n");
     return 2;
   }
   try {
-    sparsellm::fuzz::write_all(argv[1]);
+    const std::filesystem::path folder(argv[1]);
+    sparsellm::fuzz::write_model_files(folder / "model_file");
+    sparsellm::fuzz::write_records(folder / "record_pieces");
   } catch (const sparsellm::Error& error) {
     std::fprintf(stderr, "%s\n", error.what());
     return 1;

@@ -1,0 +1,138 @@
+// The target record_pieces without a fuzzer: its seeds, and what random changes make of them.
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "kernels/base/error.h"
+#include "sparse/tca_bme/record_parts.h"
+#include "sparse/tca_bme/tca_bme.h"
+#include "tests/fuzz/check_message.h"
+#include "tests/fuzz/fuzz_one.h"
+#include "tests/fuzz/record_input.h"
+#include "tests/fuzz/record_seeds.h"
+#include "tests/sparse/check_in_pieces.h"
+#include "tests/testing/random.h"
+#include "tests/testing/throws_error.h"
+
+namespace sparsellm::fuzz {
+namespace {
+
+using testing::Random;
+using testing::throws_error;
+
+TEST(FuzzRecordPieces, TakesItsSeeds) {
+  for (const Seed& seed : record_seeds()) {
+    SCOPED_TRACE(seed.name);
+    EXPECT_LE(seed.input.size(), 16384u);  // what tools/fuzz.sh lets inputs be
+    EXPECT_NO_THROW(fuzz_one(seed.input));
+    EXPECT_EQ(record_input(read_record_input(seed.input)), seed.input);
+  }
+}
+
+// Whatever throws something else than an Error fails.
+bool is_refused(std::string_view input) {
+  try {
+    fuzz_one(input);
+  } catch (const Error& error) {
+    check_message(error);
+    return true;
+  }
+  return false;
+}
+
+TEST(FuzzRecordPieces, SurvivesRandomChanges) {
+  Random random(101);
+  int64_t refused = 0;
+  int64_t changed = 0;
+  for (const Seed& seed : record_seeds()) {
+    SCOPED_TRACE(seed.name);
+    const auto size = std::ssize(seed.input);
+    for (int i = 0; i < 60; ++i) {
+      std::string input = seed.input;
+      for (int64_t edits = 1 + random.below(3); edits > 0; --edits) {
+        // Half of them in the head, the layout and the first starts.
+        const int64_t at = random.below(random.below(2) == 0 ? std::min<int64_t>(size, 64) : size);
+        switch (random.below(4)) {
+          case 0:
+            input[static_cast<size_t>(at)] ^= static_cast<char>(1 << random.below(8));
+            break;
+          case 1:
+            input[static_cast<size_t>(at)] = static_cast<char>(random.below(256));
+            break;
+          case 2:
+            input[static_cast<size_t>(at)] = random.below(2) == 0 ? '\0' : '\xff';
+            break;
+          default:
+            input.resize(static_cast<size_t>(random.below(8) == 0 ? at : size));
+            input.resize(static_cast<size_t>(size) + static_cast<size_t>(random.below(2)) * 16);
+            break;
+        }
+      }
+      refused += is_refused(input) ? 1 : 0;
+      ++changed;
+    }
+  }
+  EXPECT_GT(refused, changed / 2);
+  EXPECT_LT(refused, changed);
+}
+
+// With no bytes there is no piece to check: nothing looked at such a weight on its way to a GPU.
+TEST(FuzzRecordPieces, RefusesRecordsWithoutBytes) {
+  for (const Seed& seed : record_seeds()) {
+    SCOPED_TRACE(seed.name);
+    RecordInput read = read_record_input(seed.input);
+    EncodedWeight& e = read.weight;
+    if (e.rows * e.columns == 0) {
+      continue;
+    }
+    const int64_t count = e.part(tca_bme::kStarts).count();
+    EncodedPart& starts = e.parts[1];
+    ASSERT_EQ(starts.name, tca_bme::kStarts);
+    auto* const values = static_cast<uint32_t*>(starts.memory.data());
+    const std::span<const std::byte> records = e.parts[2].bytes;
+    const auto expect_refused = [&](std::string_view why) {
+      EXPECT_TRUE(throws_error([&] { tca_bme_format().validate(e); }, why));
+      for (const int64_t most_bytes : {0, 4000, 2 << 20}) {
+        EXPECT_TRUE(throws_error([&] { testing::check_in_pieces(e, most_bytes, 1); }, why));
+      }
+      EXPECT_TRUE(is_refused(record_input(read)));
+    };
+    // The last record: as many bytes as are left of a header that is one unit too short, and none.
+    const uint32_t end = values[count - 1];
+    const uint32_t begin = values[count - 2];
+    const auto header = static_cast<uint32_t>(tca_bme::read_record_layout(e).header_bytes() / 16);
+    for (const uint32_t left : {header - 1, 1U, 0U}) {
+      values[count - 1] = begin + left;
+      e.parts[2].bytes = records.first((size_t{begin} + left) * tca_bme::kRecordAlignment);
+      expect_refused(fmt::format("record {} has {} bytes, fewer than masks and offsets", count - 2,
+                                 left * 16));
+    }
+    // All of them, with nonzeros and without.
+    std::fill_n(values, count, 0);
+    e.parts[2].bytes = {};
+    expect_refused("record 0 has 0 bytes, fewer than masks and offsets take");
+    e.nonzeros = 0;
+    expect_refused("record 0 has 0 bytes, fewer than masks and offsets take");
+    EXPECT_NE(begin, end);
+  }
+}
+
+// A check that gets other bytes than it was told of reads none of them.
+TEST(FuzzRecordPieces, ACheckWantsAllOfItsBytes) {
+  const RecordInput read = read_record_input(record_seeds().front().input);
+  const tca_bme::RecordChecker checker(read.weight);
+  const std::span<const std::byte> records = read.weight.part(tca_bme::kRecords).bytes;
+  EXPECT_EQ(checker.check(0, 1, records), read.weight.nonzeros);
+  for (const size_t bytes : {size_t{0}, size_t{1}, records.size() - 1}) {
+    EXPECT_TRUE(throws_error(
+        [&] { checker.check(0, 1, records.first(bytes)); },
+        fmt::format("{} bytes of the 1 records from 0 on, not {}", bytes, records.size())));
+  }
+  EXPECT_TRUE(throws_error([&] { checker.check(1, 0, records); }, "of the 0 records from 1 on"));
+}
+
+}  // namespace
+}  // namespace sparsellm::fuzz

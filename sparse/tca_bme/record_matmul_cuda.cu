@@ -338,17 +338,24 @@ std::vector<RecordMatmulConfig> record_matmul_candidates(const RecordMatrix& mat
                                           : std::vector<RecordMatmulConfig>();
   }
   const int token_tiles = token_tiles_for(tokens);
+  const std::vector<Choice> all = choices(matrix, token_tiles);
   std::vector<std::pair<double, RecordMatmulConfig>> found;
-  bool missing = false;  // there was no room for the choice before
-  for (const Choice& choice : choices(matrix, token_tiles)) {
-    if (choice.crowded && !(missing && is_uneven(matrix))) {
-      continue;
+  const auto try_all = [&](bool crowded) {
+    bool missing = false;  // there was no room for the choice before
+    for (const Choice& choice : all) {
+      if (choice.crowded && !(missing && crowded)) {
+        continue;
+      }
+      const std::optional<Plan> plan = plan_for(matrix, choice.config, token_tiles);
+      missing = !plan.has_value();
+      if (plan) {
+        found.emplace_back(cost_of(*plan), choice.config);
+      }
     }
-    const std::optional<Plan> plan = plan_for(matrix, choice.config, token_tiles);
-    missing = !plan.has_value();
-    if (plan) {
-      found.emplace_back(cost_of(*plan), choice.config);
-    }
+  };
+  try_all(is_uneven(matrix));
+  if (found.empty()) {
+    try_all(true);  // so many records are large that they are common
   }
   std::stable_sort(found.begin(), found.end(),
                    [](const auto& a, const auto& b) { return a.first < b.first; });

@@ -56,6 +56,7 @@ class CpuRunner : public StepRunner {
   }
 
   void finish(Step&) override {}
+  void warm_up(const KvCache&) override {}
 
   ExecContext& exec() override { return exec_; }
   int64_t memory_bytes() const override { return hidden_.buffer.bytes() + workspace_.bytes(); }

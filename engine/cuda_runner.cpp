@@ -24,6 +24,11 @@
 namespace sparsellm {
 namespace {
 
+// Steps of a bucket without a graph after a capture that failed, and at most, if the next ones fail
+// too: a capture takes as long as some steps.
+constexpr int64_t kFirstPause = 16;
+constexpr int64_t kLongestPause = 4096;
+
 // A row of the step's logits that the host looks at.
 struct HostRow {
   LogitRow row;
@@ -47,9 +52,10 @@ SampleRow sample_row(const LogitRow& row) {
 
 // Decode rows run as one captured graph for each token bucket, from the embedding to the sampled
 // tokens: lengths, page tables and sampling parameters lie in device memory, so that a graph is
-// never patched. Prefill rows are a second pass in the same step. All of a step is enqueued on one
-// stream without waiting, and its tokens come back in one copy; but logits that the host has to
-// look at are waited for.
+// never patched; where a capture fails they run without a graph, and it is tried again later.
+// Prefill rows are a second pass in the same step. All of a step is enqueued on one stream without
+// waiting, and its tokens come back in one copy; but logits that the host has to look at are waited
+// for.
 class CudaRunner : public StepRunner {
  public:
   CudaRunner(const Decoder& decoder, const RunnerOptions& options)
@@ -87,7 +93,7 @@ class CudaRunner : public StepRunner {
     }
   }
 
-  ~CudaRunner() override { wait_for_the_worst(); }  // before memory goes that enqueued work uses
+  ~CudaRunner() override { cuda_.wait(); }  // before memory goes that enqueued work uses
 
   void launch(Step& step, const KvCache& kv) override {
     cuda_.make_current();
@@ -99,7 +105,7 @@ class CudaRunner : public StepRunner {
       // The step has no part in what follows: its slot is free again when all it has enqueued is
       // done, and then the next one takes it, not that of a step that is still in flight.
       exec_.trace = nullptr;
-      wait_for_the_worst();
+      cuda_.wait();  // errors of the device stay for whoever waits for a step
       next_slot_ = step.slot;
       throw;
     }
@@ -121,6 +127,24 @@ class CudaRunner : public StepRunner {
         choice.error = "the model's logits contain NaN, or every token is banned";
       }
     }
+  }
+
+  void warm_up(const KvCache& kv) override {
+    cuda_.make_current();
+    for (int64_t bucket : token_buckets_up_to(rows_.decode)) {
+      StepTables padding;
+      padding.query_start.push_back(0);
+      pad_decode_rows(padding, bucket);
+      const std::vector<SampleRow> samples(static_cast<size_t>(bucket));
+      decode_tables_.send(padding, samples, next_slot_, cuda_);
+      if (traces_) {
+        exec_.trace = &latest_trace(bucket);
+      }
+      run_bucket(bucket, kv);
+      exec_.trace = nullptr;
+      cuda_.synchronize();
+    }
+    latest_trace_ = nullptr;  // of padding
   }
 
   ExecContext& exec() override {
@@ -149,13 +173,12 @@ class CudaRunner : public StepRunner {
     DeviceTables::Views views;
   };
 
-  // Errors of the device stay for whoever waits for a step.
-  void wait_for_the_worst() noexcept {
-    try {
-      cuda_.synchronize();
-    } catch (const Error&) {
-    }
-  }
+  struct Bucket {
+    std::optional<CudaGraph> graph;
+    bool without = false;  // for want of memory for a graph
+    int64_t pause = 0;     // steps until the next try to capture one
+    int64_t next_pause = kFirstPause;
+  };
 
   void enqueue(Step& step, const KvCache& kv) {
     step.choices.resize(static_cast<size_t>(step.plan.choices));
@@ -222,16 +245,7 @@ class CudaRunner : public StepRunner {
     if (traces_) {
       exec_.trace = &latest_trace(bucket);
     }
-    const auto found = graphs_.find(bucket);
-    if (found != graphs_.end() && found->second) {
-      found->second->launch();
-    } else {
-      // Run as it is the first time: what libraries set up at their first use cannot be captured.
-      decode(bucket, kv);
-    }
-    if (found == graphs_.end()) {
-      graphs_.emplace(bucket, capture(bucket, kv));
-    }
+    run_bucket(bucket, kv);
     exec_.trace = nullptr;
     std::vector<HostRow> rows;
     for (size_t i = 0; i < part.tables.logits.size(); ++i) {
@@ -251,18 +265,40 @@ class CudaRunner : public StepRunner {
     return scratch.tensor(DType::f32, {rows, decoder_.vocab_size()});
   }
 
-  // Nothing if there is no memory for a graph: then the bucket does without.
-  std::optional<CudaGraph> capture(int64_t bucket, const KvCache& kv) {
+  // With the tables that were sent.
+  void run_bucket(int64_t rows, const KvCache& kv) {
+    Bucket& bucket = buckets_[rows];
+    if (bucket.graph) {
+      bucket.graph->launch();
+      return;
+    }
+    // Run as it is the first time: what libraries set up at their first use cannot be captured.
+    decode(rows, kv);
+    if (!bucket.without && --bucket.pause < 0) {
+      capture(rows, bucket, kv);
+    }
+  }
+
+  void capture(int64_t rows, Bucket& bucket, const KvCache& kv) {
     try {
-      return CudaGraph(cuda_, [&] { decode(bucket, kv); });
+      bucket.graph.emplace(cuda_, [&] { decode(rows, kv); });
+    } catch (const CaptureFailed& error) {
+      bucket.pause = bucket.next_pause;
+      bucket.next_pause = std::min(2 * bucket.next_pause, kLongestPause);
+      if (log_ != nullptr) {
+        log_->info(
+            "the CUDA graph of {} decode rows could not be captured, and is tried again in {} "
+            "steps; until then they are launched one kernel at a time: {}",
+            rows, bucket.pause, error.what());
+      }
     } catch (const OutOfMemory& error) {
+      bucket.without = true;
       if (log_ != nullptr) {
         log_->warn(
             "no memory for the CUDA graph of {} decode rows, which are launched one kernel at a "
             "time instead (a smaller KV cache leaves more): {}",
-            bucket, error.what());
+            rows, error.what());
       }
-      return std::nullopt;
     }
   }
 
@@ -351,7 +387,7 @@ class CudaRunner : public StepRunner {
   PinnedBuffer host_logits_;  // f32 [kLogitRows, vocabulary], from the first use on
   std::array<Slot, DeviceTables::kSlots> slots_;
   int next_slot_ = 0;
-  std::map<int64_t, std::optional<CudaGraph>> graphs_;  // by token bucket
+  std::map<int64_t, Bucket> buckets_;                   // by their rows
   std::optional<std::map<int64_t, StepTrace>> traces_;  // by token bucket, if asked for
   StepTrace* latest_trace_ = nullptr;                   // of the latest decode pass
   int64_t waits_ = 0;

@@ -112,6 +112,7 @@ struct Engine::State {
         fresh_seeds(unpredictable_seeds()) {
     in_flight.reserve(static_cast<size_t>(steps_ahead) + 1);
   }
+  ~State() { runner.reset(); }  // waits for what uses the weights and the KV cache
 
   void check(const Request& request) const;
   void check_prompt(const Request& request) const;
@@ -330,6 +331,9 @@ Engine Engine::build(ModelConfig config, WeightLoader& weights, const EngineOpti
     }
   }
   auto state = std::make_unique<State>(options, std::move(config), std::move(decoder));
+  if (options.warm_up) {
+    state->runner->warm_up(state->kv);
+  }
   state->stats.weight_bytes = weights.loaded_bytes();
   state->stats.kv_bytes = state->kv.bytes();
   state->stats.workspace_bytes = state->runner->memory_bytes();

@@ -42,6 +42,9 @@ struct EngineOptions {
   // Measures where the time of decode rows goes (Engine::decode_seconds); on CUDA only, without
   // steps ahead.
   bool traces = false;
+  // On CUDA, captures the graphs of decode rows for every token bucket while loading, instead of
+  // each in the first step that needs it.
+  bool warm_up = false;
   int threads = 0;  // of the CPU device; 0: all cores
   // What a model on CUDA computes in, f16 or bf16, and what its weights become; by default bf16 if
   // the checkpoint has bf16, else f16.

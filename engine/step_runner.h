@@ -37,6 +37,10 @@ class StepRunner {
   // everything that went wrong on the device; then the steps launched after it are lost, too.
   virtual void finish(Step& step) = 0;
 
+  // Does now what else is done once, in the first step of a size, for all sizes; before the first
+  // step. Throws Error for everything that went wrong on the device.
+  virtual void warm_up(const KvCache& kv) = 0;
+
   virtual ExecContext& exec() = 0;           // for work between steps
   virtual int64_t memory_bytes() const = 0;  // that it holds on the device
   // Of the latest decode pass, by group (kernels/base/step_trace.h); empty if nothing was traced.

@@ -91,7 +91,7 @@ void fill_operand(const Tensor& x, ExecContext& ctx) {
 }
 
 Comparison::Comparison(ExecContext& ctx)
-    : ctx_(ctx), result_(ctx.device, 2 * sizeof(unsigned), "a comparison") {
+    : ctx_(ctx), result_(ctx, 2 * sizeof(unsigned), "a comparison") {
   reset();
 }
 
@@ -111,19 +111,18 @@ void Comparison::add(const Tensor& a, const Tensor& b) {
 
 Comparison::Largest Comparison::take() {
   unsigned bits[2];
-  ctx_.cuda->synchronize();
-  copy_bytes({}, bits, ctx_.device, result_.data(), sizeof(bits));
+  ctx_.cuda->copy(bits, result_.data(), sizeof(bits));
   reset();
   return {.difference = std::bit_cast<float>(bits[0]), .value = std::bit_cast<float>(bits[1])};
 }
 
 CallTimer::CallTimer(int64_t bytes_in_turn, ExecContext& ctx)
     : ctx_(ctx),
-      flushed_(ctx.device, 2 * l2_bytes(ctx.device.index), "the flush of the L2"),
+      flushed_(ctx, 2 * l2_bytes(ctx.device.index), "the flush of the L2"),
       flush_always_(bytes_in_turn < 3 * l2_bytes(ctx.device.index)),
-      residual_(allocate_tensor(ctx.device, DType::f32, {1, kFeatures}, "a norm")),
-      norm_weight_(allocate_tensor(ctx.device, DType::f16, {kFeatures}, "a norm")),
-      normalized_(allocate_tensor(ctx.device, DType::f16, {1, kFeatures}, "a norm")) {
+      residual_(allocate_scratch(ctx, DType::f32, {1, kFeatures}, "a norm")),
+      norm_weight_(allocate_scratch(ctx, DType::f16, {kFeatures}, "a norm")),
+      normalized_(allocate_scratch(ctx, DType::f16, {1, kFeatures}, "a norm")) {
   for (int i = 0; i < kRepetitions; ++i) {
     before_.emplace_back(*ctx.cuda, CudaEvent::Timing::yes);
     after_.emplace_back(*ctx.cuda, CudaEvent::Timing::yes);

@@ -73,8 +73,8 @@ class Trial {
       : ctx_(ctx),
         operands_(operands),
         weights_(weights),
-        expected_(allocate_tensor(ctx.device, operands.y.dtype(),
-                                  {operands.y.size(0), operands.y.size(1)}, "tuning of gemm")),
+        expected_(allocate_scratch(ctx, operands.y.dtype(),
+                                   {operands.y.size(0), operands.y.size(1)}, "tuning of gemm")),
         comparison_(ctx),
         timer_(total_bytes(weights), ctx) {
     GemmOperands expected = operands_;
@@ -146,7 +146,7 @@ struct AlignedRows {
     // A Buffer is aligned to the most; one step off its rows are aligned to one step.
     const int64_t first = row_alignment(example) < kMostAlignment ? alignment : 0;
     const int64_t stride = (first + columns + alignment - 1) / alignment * alignment;
-    memory = allocate_tensor(ctx.device, example.dtype(), {rows, stride}, "tuning of gemm");
+    memory = allocate_scratch(ctx, example.dtype(), {rows, stride}, "tuning of gemm");
     view = memory.view.columns(first, columns);
   }
 };

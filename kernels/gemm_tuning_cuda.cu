@@ -108,8 +108,8 @@ class Tuning {
         plans_(GemmPlans::of(cuda_state(ctx))),
         place_(library_and_device(cuda_state(ctx))) {
     const Tensor& w = what.weights.front();
-    x_ = allocate_tensor(ctx.device, w.dtype(), {tokens, w.size(1)}, "tuning of gemm");
-    y_ = allocate_tensor(ctx.device, what.y, {tokens, w.size(0)}, "tuning of gemm");
+    x_ = allocate_scratch(ctx, w.dtype(), {tokens, w.size(1)}, "tuning of gemm");
+    y_ = allocate_scratch(ctx, what.y, {tokens, w.size(0)}, "tuning of gemm");
     operands_ = {.x = x_.view,
                  .w = w,
                  .bias = what.epilogue.bias,

@@ -242,10 +242,10 @@ std::unique_ptr<WeightMatrix> CheckpointLoader::load_on_device(
   if (encoded) {
     return prepare_encoded(wanted, parts, format);
   }
-  const OwnedTensor dense = allocate_tensor(
-      device(), activation_dtype(), {rows_of(wanted), wanted.columns}, wanted.parts.front().name);
-  fill_dense(wanted, parts, dense.view);
   ExecContext ctx = exec();
+  const OwnedTensor dense = allocate_scratch(
+      ctx, activation_dtype(), {rows_of(wanted), wanted.columns}, wanted.parts.front().name);
+  fill_dense(wanted, parts, dense.view);
   return naming(describe(wanted.parts.front().name),
                 [&] { return format.encode_on_device(dense.view, ctx); });
 }
@@ -314,9 +314,9 @@ std::unique_ptr<WeightMatrix> CheckpointLoader::join_on_device(std::span<const N
   for (const NamedWeight& part : parts) {
     rows += part.weight->rows;
   }
-  const OwnedTensor dense = allocate_tensor(
-      device(), activation_dtype(), {rows, parts.front().weight->columns}, "a joined weight");
   ExecContext ctx = exec();
+  const OwnedTensor dense = allocate_scratch(
+      ctx, activation_dtype(), {rows, parts.front().weight->columns}, "a joined weight");
   int64_t row = 0;
   for (const NamedWeight& part : parts) {
     std::vector<Upload> copies;

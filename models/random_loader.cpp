@@ -59,8 +59,8 @@ std::unique_ptr<WeightMatrix> RandomLoader::load_weight(const Wanted& wanted) {
     return WeightLoader::load_weight(wanted);
   }
   const WeightFormat& format = weight_format(weights_.format);
-  const OwnedTensor dense = allocate_tensor(device(), weights_.dtype,
-                                            {rows_of(wanted), wanted.columns}, "random weights");
+  const OwnedTensor dense =
+      allocate_scratch(exec_, weights_.dtype, {rows_of(wanted), wanted.columns}, "random weights");
   fill(wanted, dense.view);
   std::unique_ptr<WeightMatrix> weight = encode(format, dense.view);
   count_bytes(weight->bytes());

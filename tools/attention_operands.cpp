@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/base/cuda_context.h"
 #include "kernels/base/error.h"
 #include "kernels/fill_random.h"
 #include "tools/bench_requests.h"
@@ -22,6 +23,9 @@ OwnedTensor random_tensor(DType dtype, std::initializer_list<int64_t> sizes, std
   OwnedTensor tensor = allocate_tensor(ctx.device, dtype, sizes, name);
   const Tensor flat(tensor.view.raw(), dtype, {tensor.view.element_count()}, ctx.device);
   fill_random({.key = random_key(seed, name), .spread = spread}, flat, ctx);
+  if (ctx.cuda != nullptr) {
+    ctx.cuda->synchronize();  // copies of it are not ordered with the context
+  }
   return tensor;
 }
 

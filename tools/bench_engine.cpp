@@ -68,6 +68,7 @@ Engine load_bench_engine(const BenchModelArgs& args, const BenchEngineSize& size
   options.gpu_memory_utilization =
       args.gpu_memory_utilization.value_or(options.gpu_memory_utilization);
   options.deterministic = args.deterministic;
+  options.warm_up = size.warm_up;
   options.with_tokenizer = false;
   if (args.config.empty()) {
     return load_engine(args.model, options, log);

@@ -36,6 +36,7 @@ struct BenchEngineSize {
   int64_t step_tokens = EngineOptions().step_tokens;  // computed in one step, at most
   int64_t context_size = 0;                           // tokens of a request
   bool traces = false;                                // EngineOptions::traces
+  bool warm_up = false;                               // EngineOptions::warm_up
 };
 // Without a tokenizer. Its steps are no larger than what computes all prompts in one, and have room
 // for one token of each request.

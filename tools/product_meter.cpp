@@ -48,9 +48,17 @@ MeasuredProduct ProductMeter::measure(Contender& contender, const ProductOperand
     measure_kernels(contender, operands, tokens, product);
     product.verified = true;
   } catch (const std::exception& error) {
+    wait();
     product.note = error.what();
   }
   return product;
+}
+
+// Before memory goes that enqueued work may use.
+void ProductMeter::wait() const noexcept {
+  if (cuda_) {
+    cuda_->wait();
+  }
 }
 
 void ProductMeter::measure_kernels(Contender& contender, const ProductOperands& operands,
@@ -110,6 +118,7 @@ std::unique_ptr<BoundKernel> ProductMeter::fastest_kernel(Contender& contender,
       }
     } catch (const Error& error) {
       const std::string algorithm = kernel->algorithm(Launches::ordinary);
+      wait();
       product.note += fmt::format("{}{}{}{}", product.note.empty() ? "" : "; ", algorithm,
                                   algorithm.empty() ? "" : ": ", error.what());
     }
@@ -129,8 +138,9 @@ double ProductMeter::verify(const Contender& contender, BoundKernel& kernel,
 MeasuredProduct ProductMeter::time_unverified(Contender& contender, const ProductOperands& operands,
                                               int64_t tokens) {
   MeasuredProduct product;
+  std::vector<std::unique_ptr<BoundKernel>> kernels;
   try {
-    const auto kernels = contender.bind(operands.x(tokens), operands.y(tokens));
+    kernels = contender.bind(operands.x(tokens), operands.y(tokens));
     for (int64_t copy = 0; copy < contender.copies(); ++copy) {
       kernels.front()->enqueue(copy, Launches::ordinary);
     }
@@ -138,6 +148,7 @@ MeasuredProduct ProductMeter::time_unverified(Contender& contender, const Produc
         scaled(time_kernel(contender, *kernels.front(), Launches::ordinary, repeat_), kMicro);
     product.algorithm = kernels.front()->algorithm(Launches::ordinary);
   } catch (const std::exception& error) {
+    wait();
     product.note = error.what();
   }
   return product;

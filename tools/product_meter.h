@@ -68,6 +68,7 @@ class ProductMeter {
                 int64_t tokens, Launches launches);
   Spread time_kernel(const Contender& contender, BoundKernel& kernel, Launches launches,
                      int64_t repeat);
+  void wait() const noexcept;
 
   int64_t repeat_;
   bool profile_ = false;

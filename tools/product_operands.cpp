@@ -1,5 +1,6 @@
 #include "tools/product_operands.h"
 
+#include "kernels/base/cuda_context.h"
 #include "kernels/fill_random.h"
 
 namespace sparsellm {
@@ -16,6 +17,9 @@ OwnedTensor random_matrix(const RandomMatrix& matrix, ExecContext& ctx) {
       allocate_tensor(ctx.device, matrix.dtype, {matrix.rows, matrix.columns}, "a random matrix");
   const Tensor flat(made.view.raw(), matrix.dtype, {made.view.element_count()}, ctx.device);
   fill_random({.key = matrix.key, .sparsity = matrix.sparsity}, flat, ctx);
+  if (ctx.cuda != nullptr) {
+    ctx.cuda->synchronize();  // copies of it are not ordered with the context
+  }
   return made;
 }
 

@@ -98,12 +98,12 @@ double read_bandwidth_cuda(int64_t bytes, ExecContext& ctx) {
   const CudaContext::State& cuda = cuda_state(ctx);
   const int64_t vectors = bytes / kVector;
   const int64_t copies = cold_copies(bytes);
-  const Buffer memory(ctx.device, checked_mul(bytes, copies, "bytes to read"), "the bytes to read");
+  const Buffer memory(ctx, checked_mul(bytes, copies, "bytes to read"), "the bytes to read");
   const auto* data = static_cast<const uint4*>(memory.data());
   check_cuda(cudaMemsetAsync(memory.data(), 1, static_cast<size_t>(memory.bytes()), cuda.stream));
 
   const auto time_shape = [&](const ReadShape& shape, int64_t repeat) {
-    const Buffer warp_sums(ctx.device, shape.warps() * static_cast<int64_t>(sizeof(uint32_t)),
+    const Buffer warp_sums(ctx, shape.warps() * static_cast<int64_t>(sizeof(uint32_t)),
                            "the sums of the bytes read");
     auto* sums = static_cast<uint32_t*>(warp_sums.data());
     const Spread times = time_replays(
@@ -111,7 +111,7 @@ double read_bandwidth_cuda(int64_t bytes, ExecContext& ctx) {
         [&](int64_t copy) { enqueue_read(shape, data + copy * vectors, vectors, sums, ctx); },
         repeat);
     std::vector<uint32_t> read(static_cast<size_t>(shape.warps()));
-    copy_bytes({}, read.data(), ctx.device, sums, warp_sums.bytes());
+    ctx.cuda->copy(read.data(), sums, warp_sums.bytes());
     const uint32_t sum = std::accumulate(read.begin(), read.end(), uint32_t{0});
     const auto expected = static_cast<uint32_t>(vectors * 4 * 0x01010101);
     require(sum == expected, "a read of {} bytes summed to {:#x}, not {:#x}", bytes, sum, expected);

@@ -66,6 +66,7 @@ struct ThroughputArgs {
   std::optional<int64_t> step_tokens;
   int64_t repeats = ThroughputOptions().repeats;
   bool breakdown = false;
+  bool warm_up = true;
   std::optional<double> arrival_rate;
   int64_t requests = ArrivalOptions().requests;
   std::optional<bool> layers;
@@ -180,6 +181,10 @@ CLI::App* add_throughput(CLI::App& app, ThroughputArgs& args) {
       ->check(count())
       ->capture_default_str()
       ->needs(arrivals);
+  command->add_flag(
+      "--warm-up,!--no-warm-up", args.warm_up,
+      "Capture the CUDA graphs of all batch sizes while the model is loaded; without, "
+      "each in the first step that needs it [yes]");
   command->add_flag_function(
       "--layers,!--no-layers", [&args](int64_t times) { args.layers = times > 0; },
       "Then also the tables of `layers`, for the buckets of tokens that the batches are in [if "
@@ -441,7 +446,8 @@ void measure_batches(const ThroughputArgs& args, const LengthRange& output, Envi
                               .prompt = options.prompt,
                               .step_tokens = options.step_tokens,
                               .context_size = options.prompt + options.output,
-                              .traces = args.breakdown},
+                              .traces = args.breakdown,
+                              .warm_up = args.warm_up},
                              log);
   };
   with_report(args.output, std::move(environment), [&](ReportWriter& report) {
@@ -459,7 +465,8 @@ void serve_arrivals(const ThroughputArgs& args, ArrivalOptions options, int64_t 
                                     {.max_requests = most,
                                      .prompt = options.prompt.max,
                                      .step_tokens = step_tokens,
-                                     .context_size = options.prompt.max + options.output.max},
+                                     .context_size = options.prompt.max + options.output.max,
+                                     .warm_up = args.warm_up},
                                     log);
   BenchProgress progress("serving", "requests", !args.model.model.quiet);
   options.progress = std::ref(progress);

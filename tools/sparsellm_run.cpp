@@ -52,6 +52,7 @@ struct RunArgs {
   double gpu_memory_utilization = EngineOptions().gpu_memory_utilization;
   bool fit = false;
   bool deterministic = false;
+  bool warm_up = false;
 };
 
 void add_batch_args(CLI::App& app, RunArgs& args) {
@@ -116,6 +117,9 @@ void add_run_args(CLI::App& app, RunArgs& args) {
   app.add_flag("--deterministic", args.deterministic,
                "The bits of a result do not depend on what else is computed; the CPU device is "
                "always so");
+  app.add_flag("--warm-up", args.warm_up,
+               "Capture the CUDA graphs of all batch sizes while loading, instead of each in the "
+               "first step that needs it");
 }
 
 std::string read_prompt_file(const std::string& path) {
@@ -191,6 +195,7 @@ EngineOptions options_of(const RunArgs& args) {
   options.kv_bytes = args.kv_bytes;
   options.gpu_memory_utilization = args.gpu_memory_utilization;
   options.deterministic = args.deterministic;
+  options.warm_up = args.warm_up;
   return options;
 }
 

@@ -142,9 +142,8 @@ double product_error_cuda(const Tensor& y, const ProductSums& sums, const Tensor
            static_cast<const T*>(y.raw()), sums.values.data<float>(), sums.magnitudes.data<float>(),
            count, rounding_of(y.dtype()), reinterpret_cast<unsigned*>(most));
   });
-  ctx.cuda->synchronize();
   float result = 0.0f;
-  copy_bytes({}, &result, ctx.device, most, sizeof(result));
+  ctx.cuda->copy(&result, most, sizeof(result));
   return static_cast<double>(result);
 }
 

@@ -10,14 +10,22 @@
 
 namespace sparsellm {
 
+class CudaContext;
+struct ExecContext;
+
 // Owns memory on a device, aligned to at least 256 bytes; movable, not copyable. The contents are
 // undefined; on the CPU large buffers take physical memory only where they are touched.
 class Buffer {
  public:
   Buffer() = default;
-  // Throws OutOfMemory naming `purpose`, the size and the device when there is not enough memory.
+  // Memory that any context may use, all of which are done with it when it is freed: free_bytes()
+  // waits for none. Throws OutOfMemory naming `purpose`, the size and the device when there is not
+  // enough memory.
   Buffer(Device device, int64_t bytes, std::string_view purpose);
-  ~Buffer() { free_bytes(device_, data_, bytes_); }
+  // The same for memory that one context alone uses, which outlives it. On CUDA it is freed behind
+  // all that was enqueued there, also when an exception passes by.
+  Buffer(const ExecContext& ctx, int64_t bytes, std::string_view purpose);
+  ~Buffer();
 
   Buffer(Buffer&& other) noexcept { swap(other); }
   Buffer& operator=(Buffer&& other) noexcept {
@@ -34,11 +42,13 @@ class Buffer {
     std::swap(data_, other.data_);
     std::swap(bytes_, other.bytes_);
     std::swap(device_, other.device_);
+    std::swap(context_, other.context_);
   }
 
   void* data_ = nullptr;
   int64_t bytes_ = 0;
   Device device_;
+  const CudaContext* context_ = nullptr;  // that alone uses the memory; none: any may
 };
 
 // A tensor together with the memory it views.
@@ -50,5 +60,8 @@ struct OwnedTensor {
 // Contiguous and uninitialised.
 OwnedTensor allocate_tensor(Device device, DType dtype, std::initializer_list<int64_t> sizes,
                             std::string_view purpose);
+// In a Buffer of one context.
+OwnedTensor allocate_scratch(const ExecContext& ctx, DType dtype,
+                             std::initializer_list<int64_t> sizes, std::string_view purpose);
 
 }  // namespace sparsellm

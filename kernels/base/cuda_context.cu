@@ -15,8 +15,8 @@ CudaContext::CudaContext(Device device) : state_(std::make_unique<State>()) {
   require(device.is_cuda(), "a CUDA context on {}", to_string(device));
   state_->device = device;
   check_cuda(cudaSetDevice(device.index));
-  check_cuda(cudaStreamCreate(&state_->stream));
-  check_cuda(cudaStreamCreate(&state_->other_stream));
+  check_cuda(cudaStreamCreateWithFlags(&state_->stream, cudaStreamNonBlocking));
+  check_cuda(cudaStreamCreateWithFlags(&state_->other_stream, cudaStreamNonBlocking));
   check_cublas(cublasLtCreate(&state_->blas));
   state_->blas_memory = Buffer(device, kWorkspaceBytes, "the workspace of cuBLAS");
   state_->blas_workspace = state_->blas_memory.data();
@@ -59,6 +59,21 @@ void CudaContext::make_current() const { check_cuda(cudaSetDevice(state_->device
 void CudaContext::synchronize() const {
   check_cuda(cudaStreamSynchronize(state_->stream));
   check_cuda(cudaStreamSynchronize(state_->other_stream));
+}
+
+void CudaContext::wait() const noexcept {
+  for (cudaStream_t one : {state_->stream, state_->other_stream}) {
+    if (cudaStreamSynchronize(one) != cudaSuccess) {
+      cudaGetLastError();
+    }
+  }
+}
+
+void CudaContext::copy(void* destination, const void* source, int64_t bytes) const {
+  if (bytes > 0) {
+    copy_async(destination, source, bytes);
+    check_cuda(cudaStreamSynchronize(state_->stream));
+  }
 }
 
 void CudaContext::copy_async(void* destination, const void* source, int64_t bytes) const {

@@ -9,8 +9,10 @@
 namespace sparsellm {
 
 // What ops need of a CUDA device besides memory: the stream on which all of them run in order, and
-// the libraries' handles. Ops see what is in it through kernels/base/cuda_state.cuh. In a CPU-only
-// build the constructor throws.
+// the libraries' handles. The streams are ordered with no others, not with the legacy stream either
+// (cudaStreamNonBlocking): several contexts of a device, each used by one thread at a time, do not
+// hold up each other, nor what the others capture. Ops see what is in it through
+// kernels/base/cuda_state.cuh. In a CPU-only build the constructor throws.
 class CudaContext {
  public:
   // What a context holds of the device's memory for the libraries: as much as cuBLAS recommends for
@@ -31,6 +33,9 @@ class CudaContext {
   // Waits until all that was enqueued is done, on both streams (OnSideStream). Throws Error for a
   // kernel that failed.
   void synchronize() const;
+  // The same for who is about to free what they use, and does not want to hear of errors. Returns
+  // at once if the device is lost.
+  void wait() const noexcept;
 
   // Enqueues a copy between any two places; memory of the host is that of a PinnedBuffer, and stays
   // as it is until the copy is done.
@@ -38,6 +43,8 @@ class CudaContext {
   // The same for the first `width` bytes of each of `rows` rows; pitches in bytes.
   void copy_rows_async(void* destination, int64_t destination_pitch, const void* source,
                        int64_t source_pitch, int64_t width, int64_t rows) const;
+  // Copies behind all that was enqueued; complete on return. Memory of the host is any.
+  void copy(void* destination, const void* source, int64_t bytes) const;
 
  private:
   std::unique_ptr<State> state_;

@@ -27,9 +27,13 @@ CudaGraph::CudaGraph(const CudaContext& context, const std::function<void()>& wo
     work();
   } catch (...) {
     cudaGraph_t unfinished = nullptr;
-    cudaStreamEndCapture(state_->stream, &unfinished);
+    const cudaError_t status = cudaStreamEndCapture(state_->stream, &unfinished);
     if (unfinished != nullptr) {
       cudaGraphDestroy(unfinished);
+    }
+    cudaGetLastError();
+    if (status == cudaErrorStreamCaptureInvalidated) {
+      check_cuda(status);  // why `work` failed, whatever it made of that
     }
     throw;
   }

@@ -4,16 +4,24 @@
 #include <memory>
 
 #include "kernels/base/cuda_context.h"
+#include "kernels/base/error.h"
 
 namespace sparsellm {
+
+// A capture that came to nothing, though what was captured may be in order: what another thread
+// does on the device, a library's wait for all of it for instance, can break it. The stream is as
+// it was before; another time it may succeed.
+class CaptureFailed : public Error {
+ public:
+  using Error::Error;
+};
 
 // Work that was captured once and is launched many times: addresses and shapes are fixed, what lies
 // at the addresses is not.
 class CudaGraph {
  public:
   // Captures what `work` enqueues on the context's stream, without running it. `work` neither
-  // synchronises nor allocates, and no other thread allocates on the device meanwhile. Throws what
-  // it throws.
+  // synchronises nor allocates. Throws what it throws, and CaptureFailed.
   CudaGraph(const CudaContext& context, const std::function<void()>& work);
   ~CudaGraph();
   CudaGraph(CudaGraph&& other) noexcept;

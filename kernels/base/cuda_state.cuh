@@ -9,6 +9,8 @@
 
 #include "kernels/base/buffer.h"
 #include "kernels/base/cuda_context.h"
+#include "kernels/base/cuda_graph.h"
+#include "kernels/base/cuda_status.cuh"
 #include "kernels/base/error.h"
 #include "kernels/base/exec.h"
 
@@ -43,30 +45,40 @@ struct CudaContext::State {
   State& operator=(const State&) = delete;
 };
 
-[[noreturn]] inline void fail_cuda(const char* library, const char* what, bool out_of_memory,
+[[noreturn]] inline void fail_cuda(const char* library, const char* what, cudaError_t status,
                                    std::source_location where) {
   cudaGetLastError();  // told here, and not once more by the next kernel that is launched
   const std::string text =
       fmt::format("{} failed at {}:{}: {}", library, where.file_name(), where.line(), what);
-  if (out_of_memory) {
+  if (status == cudaErrorMemoryAllocation) {
     throw OutOfMemory(text);
+  }
+  if (is_device_lost(status)) {
+    throw DeviceLost(text);
+  }
+  if (is_capture_failure(status)) {
+    throw CaptureFailed(text);
   }
   throw Error(text);
 }
 
-// Both throw OutOfMemory for want of memory, Error for everything else.
+// Both throw OutOfMemory for want of memory, DeviceLost for a device that takes nothing more,
+// CaptureFailed for a capture that was broken, Error for everything else.
 inline void check_cuda(cudaError_t status,
                        std::source_location where = std::source_location::current()) {
   if (status != cudaSuccess) [[unlikely]] {
-    fail_cuda("CUDA", cudaGetErrorString(status), status == cudaErrorMemoryAllocation, where);
+    fail_cuda("CUDA", cudaGetErrorString(status), status, where);
   }
 }
 
 inline void check_cublas(cublasStatus_t status,
                          std::source_location where = std::source_location::current()) {
   if (status != CUBLAS_STATUS_SUCCESS) [[unlikely]] {
-    fail_cuda("cuBLAS", cublasLtGetStatusString(status), status == CUBLAS_STATUS_ALLOC_FAILED,
-              where);
+    // The library says no more than that it failed; CUDA may know why.
+    fail_cuda(
+        "cuBLAS", cublasLtGetStatusString(status),
+        status == CUBLAS_STATUS_ALLOC_FAILED ? cudaErrorMemoryAllocation : cudaPeekAtLastError(),
+        where);
   }
 }
 

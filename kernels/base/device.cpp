@@ -118,7 +118,7 @@ void copy_bytes(Device to, void* destination, Device from, const void* source, i
     return;
   }
   if (to.is_cuda() || from.is_cuda()) {
-    copy_bytes_cuda(destination, source, bytes);
+    copy_bytes_cuda(to.is_cuda() ? to.index : from.index, destination, source, bytes);
   } else {
     std::memcpy(destination, source, static_cast<size_t>(bytes));
   }

@@ -1,7 +1,9 @@
 #include <cuda_runtime.h>
 
 #include <cstdint>
+#include <string>
 
+#include "kernels/base/cuda_status.cuh"
 #include "kernels/base/device.h"
 #include "kernels/base/device_cuda.h"
 #include "kernels/base/error.h"
@@ -10,7 +12,15 @@ namespace sparsellm {
 namespace {
 
 void check(cudaError_t status, const char* what) {
-  require(status == cudaSuccess, "{}: {}", what, cudaGetErrorString(status));
+  if (status == cudaSuccess) {
+    return;
+  }
+  cudaGetLastError();  // told here
+  const std::string text = fmt::format("{}: {}", what, cudaGetErrorString(status));
+  if (is_device_lost(status)) {
+    throw DeviceLost(text);
+  }
+  throw Error(text);
 }
 
 // The one pool of a device; what is freed goes back to the device.
@@ -56,27 +66,34 @@ int64_t peak_memory_cuda(int index) {
 void* allocate_bytes_cuda(int index, int64_t bytes) {
   check(cudaSetDevice(index), "cannot use the CUDA device");
   void* data = nullptr;
-  const cudaError_t status =
-      cudaMallocFromPoolAsync(&data, static_cast<size_t>(bytes), pool_of(index), nullptr);
+  const cudaError_t status = cudaMallocFromPoolAsync(&data, static_cast<size_t>(bytes),
+                                                     pool_of(index), cudaStreamPerThread);
   if (status == cudaErrorMemoryAllocation) {
     cudaGetLastError();
     return nullptr;
   }
   check(status, "cannot allocate CUDA memory");
-  check(cudaStreamSynchronize(nullptr), "cannot allocate CUDA memory");
+  check(cudaStreamSynchronize(cudaStreamPerThread), "cannot allocate CUDA memory");
   return data;
 }
 
 void free_bytes_cuda(int index, void* data) noexcept {
-  // What was enqueued may still use the memory.
-  cudaSetDevice(index);
-  cudaDeviceSynchronize();
-  cudaFree(data);
+  // A device that is lost has lost the memory too, and nobody is there to be told.
+  if (cudaSetDevice(index) != cudaSuccess ||
+      cudaFreeAsync(data, cudaStreamPerThread) != cudaSuccess) {
+    cudaGetLastError();
+    return;
+  }
+  cudaStreamSynchronize(cudaStreamPerThread);  // where the pool gives memory back
 }
 
-void copy_bytes_cuda(void* destination, const void* source, int64_t bytes) {
-  check(cudaMemcpy(destination, source, static_cast<size_t>(bytes), cudaMemcpyDefault),
-        "cannot copy CUDA memory");
+void copy_bytes_cuda(int index, void* destination, const void* source, int64_t bytes) {
+  constexpr char kWhat[] = "cannot copy CUDA memory";
+  check(cudaSetDevice(index), kWhat);
+  check(cudaMemcpyAsync(destination, source, static_cast<size_t>(bytes), cudaMemcpyDefault,
+                        cudaStreamPerThread),
+        kWhat);
+  check(cudaStreamSynchronize(cudaStreamPerThread), kWhat);
 }
 
 }  // namespace sparsellm

@@ -13,6 +13,6 @@ DeviceMemory device_memory_cuda(int index);
 int64_t peak_memory_cuda(int index);
 void* allocate_bytes_cuda(int index, int64_t bytes);
 void free_bytes_cuda(int index, void* data) noexcept;
-void copy_bytes_cuda(void* destination, const void* source, int64_t bytes);
+void copy_bytes_cuda(int index, void* destination, const void* source, int64_t bytes);
 
 }  // namespace sparsellm

@@ -21,6 +21,13 @@ class OutOfMemory : public Error {
   using Error::Error;
 };
 
+// A device that takes nothing more from this process, and with it all that was in its memory: every
+// later call on it fails the same way. Nothing but another process helps.
+class DeviceLost : public Error {
+ public:
+  using Error::Error;
+};
+
 template <class... Args>
 [[noreturn]] void fail(fmt::format_string<Args...> format, Args&&... args) {
   throw Error(fmt::format(format, std::forward<Args>(args)...));

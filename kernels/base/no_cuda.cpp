@@ -24,7 +24,7 @@ void* allocate_bytes_cuda(int, int64_t) { fail("{}", no_cuda_device_reason()); }
 
 void free_bytes_cuda(int, void*) noexcept {}
 
-void copy_bytes_cuda(void*, const void*, int64_t) { fail("{}", no_cuda_device_reason()); }
+void copy_bytes_cuda(int, void*, const void*, int64_t) { fail("{}", no_cuda_device_reason()); }
 
 GpuInfo query_gpu(int) { fail("{}", no_cuda_device_reason()); }
 
@@ -34,6 +34,8 @@ CudaContext::CudaContext(Device) { fail("{}", no_cuda_device_reason()); }
 CudaContext::~CudaContext() = default;
 void CudaContext::make_current() const {}
 void CudaContext::synchronize() const {}
+void CudaContext::wait() const noexcept {}
+void CudaContext::copy(void*, const void*, int64_t) const {}
 void CudaContext::copy_async(void*, const void*, int64_t) const {}
 void CudaContext::copy_rows_async(void*, int64_t, const void*, int64_t, int64_t, int64_t) const {}
 

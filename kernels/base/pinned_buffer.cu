@@ -6,6 +6,9 @@ namespace sparsellm {
 PinnedBuffer::PinnedBuffer(int64_t bytes, std::string_view purpose) : bytes_(bytes) {
   void* data = nullptr;
   const cudaError_t status = cudaMallocHost(&data, static_cast<size_t>(bytes));
+  if (is_device_lost(status)) {
+    check_cuda(status);
+  }
   if (status != cudaSuccess) {
     cudaGetLastError();
     throw OutOfMemory(fmt::format("{}: cannot get {} bytes of page-locked memory: {}", purpose,

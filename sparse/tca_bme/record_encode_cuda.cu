@@ -224,8 +224,7 @@ LaunchShape warps_for(int64_t count, size_t shared_bytes = 0) {
 // What has been enqueued is waited for.
 template <class T>
 void read(std::span<T> values, const void* from, const ExecContext& ctx) {
-  ctx.cuda->synchronize();
-  copy_bytes({}, values.data(), ctx.device, from, static_cast<int64_t>(values.size_bytes()));
+  ctx.cuda->copy(values.data(), from, static_cast<int64_t>(values.size_bytes()));
 }
 
 // In place: each number becomes the sum of all up to it.
@@ -236,7 +235,7 @@ void add_up(uint32_t* numbers, int64_t count, const ExecContext& ctx) {
   const cudaStream_t stream = cuda_state(ctx).stream;
   size_t bytes = 0;
   check_cuda(cub::DeviceScan::InclusiveSum(nullptr, bytes, numbers, numbers, count, stream));
-  const Buffer scratch(ctx.device, static_cast<int64_t>(bytes), "an encoder");
+  const Buffer scratch(ctx, static_cast<int64_t>(bytes), "an encoder");
   check_cuda(cub::DeviceScan::InclusiveSum(scratch.data(), bytes, numbers, numbers, count, stream));
   ctx.cuda->synchronize();
 }
@@ -264,9 +263,9 @@ DeviceRecords encode_records_cuda(const Tensor& w, ExecContext& ctx,
   const Source source = source_of(w);
   const CudaContext::State& cuda = cuda_state(ctx);
   const RecordGrid tiles = record_grid(rows, columns, kTile);
-  const Buffer counts(ctx.device, tiles.count() * int64_t{sizeof(TileCounts)}, "an encoder");
+  const Buffer counts(ctx, tiles.count() * int64_t{sizeof(TileCounts)}, "an encoder");
   unsigned long long nonzeros = 0;
-  const Buffer total(ctx.device, sizeof(nonzeros), "an encoder");
+  const Buffer total(ctx, sizeof(nonzeros), "an encoder");
   check_cuda(cudaMemsetAsync(total.data(), 0, sizeof(nonzeros), cuda.stream));
   launch(ctx, record_count_kernel, warps_for(tiles.count()), source, tiles,
          static_cast<TileCounts*>(counts.data()), static_cast<unsigned long long*>(total.data()));

@@ -60,9 +60,9 @@ class Tuning {
         y_dtype_(what.y),
         overlaps_pieces_(first_.overlaps_pieces(std::max(what.most_tokens, tokens))),
         place_(place_of(cuda_state(ctx))),
-        x_(allocate_tensor(ctx.device, first_.dtype(), {tokens, first_.in()}, "tuning")),
-        y_(allocate_tensor(ctx.device, what.y, {tokens, first_.out()}, "tuning")),
-        expected_(allocate_tensor(ctx.device, what.y, {tokens, first_.out()}, "tuning")),
+        x_(allocate_scratch(ctx, first_.dtype(), {tokens, first_.in()}, "tuning")),
+        y_(allocate_scratch(ctx, what.y, {tokens, first_.out()}, "tuning")),
+        expected_(allocate_scratch(ctx, what.y, {tokens, first_.out()}, "tuning")),
         comparison_(ctx),
         timer_(bytes_of(weights_), ctx) {
     fill_operand(x_.view, ctx);

@@ -23,6 +23,7 @@
 #include "tests/sparse/weight_patterns.h"
 #include "tests/testing/random.h"
 #include "tests/testing/throws_error.h"
+#include "tests/testing/wait_for_device.h"
 
 namespace sparsellm {
 namespace {
@@ -359,6 +360,7 @@ TEST_P(GpuTcaBme, ExpandsManyRecords) {
 
 std::vector<std::byte> bytes_of_buffer(const Buffer& buffer) {
   std::vector<std::byte> bytes(static_cast<size_t>(buffer.bytes()));
+  wait_for_device(buffer.device());
   copy_bytes({}, bytes.data(), buffer.device(), buffer.data(), buffer.bytes());
   return bytes;
 }

@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "kernels/base/error.h"
+#include "tests/testing/wait_for_device.h"
 
 namespace sparsellm::testing {
 namespace {
@@ -39,6 +40,7 @@ std::vector<std::byte> bytes_of(const Tensor& x) {
   }
   const int64_t elements = (x.size(0) - 1) * x.row_stride() + x.row_size();
   std::vector<std::byte> bytes(static_cast<size_t>(elements * size_of(x.dtype())));
+  wait_for_device(x.device());
   copy_bytes({}, bytes.data(), x.device(), x.raw(), static_cast<int64_t>(bytes.size()));
   return bytes;
 }
@@ -62,6 +64,7 @@ std::vector<double> values_of(const Tensor& x) {
 void set_values(const Tensor& x, std::span<const double> values) {
   require(static_cast<int64_t>(values.size()) == x.element_count(), "{} values for a tensor {}",
           values.size(), x.shape_string());
+  wait_for_device(x.device());
   visit_any(x.dtype(), [&]<class T>(T) {
     std::vector<T> row;
     for (int64_t r = 0; r < x.size(0); ++r) {

@@ -175,13 +175,12 @@ void CheckpointLoader::fill_dense(const Wanted& wanted, std::span<const WeightSt
     const std::span source(static_cast<const std::byte*>(part.view.raw()),
                            static_cast<size_t>(part.view.bytes()));
     if (device().is_cuda()) {
-      uploader().submit({.what = describe(name),
-                         .source = source,
-                         .from = parts[i].dtype,
-                         .destination = destination,
-                         .to = dense.dtype(),
-                         .file = checkpoint_->find_file(source)});
-      uploader().finish();
+      upload({{.what = describe(name),
+               .source = source,
+               .from = parts[i].dtype,
+               .destination = destination,
+               .to = dense.dtype(),
+               .file = checkpoint_->find_file(source)}});
       other_uploads_ += std::ssize(source);
     } else {
       copy_bytes({}, destination, {}, source.data(), std::ssize(source));
@@ -324,11 +323,10 @@ std::unique_ptr<WeightMatrix> CheckpointLoader::join_on_device(std::span<const N
     if (weight == nullptr) {
       return nullptr;
     }
-    for (Upload& copy : copies) {
+    for (const Upload& copy : copies) {
       other_uploads_ += std::ssize(copy.source);
-      uploader().submit(std::move(copy));
     }
-    uploader().finish();
+    upload(std::move(copies));
     const int64_t part_rows = part.weight->rows;
     weight->expand({.begin = 0, .count = part_rows}, dense.view.rows(row, part_rows), ctx);
     cuda_->synchronize();
@@ -359,11 +357,19 @@ void CheckpointLoader::report(int64_t more) {
   }
 }
 
-Uploader& CheckpointLoader::uploader() {
+void CheckpointLoader::upload(std::vector<Upload> uploads, const Uploader::Progress& progress) {
   if (!uploader_) {
     uploader_ = std::make_unique<Uploader>(device());
   }
-  return *uploader_;
+  try {
+    for (Upload& one : uploads) {
+      uploader_->submit(std::move(one));
+    }
+    uploader_->finish(progress);
+  } catch (...) {
+    uploader_.reset();  // waits: those that were submitted use memory that is about to go
+    throw;
+  }
 }
 
 ThreadPool& CheckpointLoader::threads() {
@@ -380,11 +386,9 @@ void CheckpointLoader::finish() {
     return std::less<>()(a.source.data(), b.source.data());
   });
   if (device().is_cuda()) {
-    for (Upload& copy : copies) {
-      uploader().submit(std::move(copy));
-    }
     const int64_t before = done_;
-    uploader().finish([&](int64_t bytes) { report(before + bytes - other_uploads_ - done_); });
+    upload(std::move(copies),
+           [&](int64_t bytes) { report(before + bytes - other_uploads_ - done_); });
     uploader_.reset();  // its threads and buffers are not needed any more
     cuda_.reset();
     encoded_.clear();

@@ -48,7 +48,8 @@ class CheckpointLoader : public WeightLoader {
                    LoadProgress progress, WeightEncoding encoding = {});
 
   void require_all_used(std::initializer_list<std::string_view> ignored) const override;
-  // Throws Error that names the tensor if a finite number is too large for activation_dtype().
+  // Throws Error that names the tensor if a finite number is too large for activation_dtype(), and
+  // what `progress` throws; then nobody reads the checkpoint or writes to the tensors any more.
   void finish() override;
   std::unique_ptr<WeightLoader> shapes() const override;
 
@@ -81,7 +82,9 @@ class CheckpointLoader : public WeightLoader {
   const StoredTensor& get(const std::string& name, const std::vector<int64_t>& shape);
   std::string describe(const std::string& name) const;
   void report(int64_t more);  // bytes of the checkpoint that are loaded
-  Uploader& uploader();
+  // Returns when they are on the device. Whatever it throws, `progress` too, none is under way
+  // then.
+  void upload(std::vector<Upload> uploads, const Uploader::Progress& progress = {});
   ThreadPool& threads();
   ExecContext exec();
 
@@ -91,13 +94,14 @@ class CheckpointLoader : public WeightLoader {
   LoadProgress progress_;
   int64_t done_ = 0;                         // of its bytes
   int64_t other_uploads_ = 0;                // bytes that were, but are none of the checkpoint's
-  std::unique_ptr<Uploader> uploader_;       // to a CUDA device, from its first use on
   std::unique_ptr<ThreadPool> threads_;      // that convert weights, from their first use on
   std::unique_ptr<CudaContext> cuda_;        // that encodes weights, from its first use on
   std::unique_ptr<Workspace> workspace_;     // which that does not use
   std::list<EncodedWeight> encoded_;         // what copies_ view
   std::vector<Upload> copies_;               // for finish()
   std::set<std::string, std::less<>> used_;  // names in the checkpoint
+  // To a CUDA device, from its first use on. The last, so that it goes before what it reads.
+  std::unique_ptr<Uploader> uploader_;
 };
 
 }  // namespace sparsellm

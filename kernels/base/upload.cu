@@ -157,6 +157,7 @@ struct Uploader::State {
   std::exception_ptr error;
 
   bool is_idle() const { return queue.empty() && busy == 0; }
+  void break_off() noexcept;
   Upload take();
   void copy_queue(std::optional<Lane>& lane, std::unique_lock<std::mutex>& lock);
   void run_thread();
@@ -227,6 +228,14 @@ void Uploader::State::run_thread() {
   }
 }
 
+// Waits for the copies that are under way.
+void Uploader::State::break_off() noexcept {
+  std::unique_lock lock(mutex);
+  queue.clear();
+  idle.wait(lock, [&] { return is_idle(); });
+  error = nullptr;
+}
+
 Uploader::Uploader(Device device) : state_(std::make_unique<State>()) {
   require(device.is_cuda(), "an upload to {}", to_string(device));
   state_->device = device;
@@ -269,27 +278,36 @@ void Uploader::submit(Upload upload) {
       state.threads.emplace_back([&state] { state.run_thread(); });
     }
   } catch (const std::system_error& error) {
+    state.break_off();
     fail("cannot start {} threads for an upload: {}", wanted, error.what());
   }
 }
 
 void Uploader::finish(const Progress& progress) {
   State& state = *state_;
+  const auto report = [&] {
+    if (!progress) {
+      return;
+    }
+    try {
+      progress(state.bytes_done.load());
+    } catch (...) {
+      state.break_off();
+      throw;
+    }
+  };
+  report();
   std::unique_lock lock(state.mutex);
   while (!state.idle.wait_for(lock, kProgressInterval, [&] { return state.is_idle(); })) {
-    if (progress) {
-      lock.unlock();
-      progress(state.bytes_done.load());
-      lock.lock();
-    }
+    lock.unlock();
+    report();
+    lock.lock();
   }
   if (state.error) {
     std::rethrow_exception(std::exchange(state.error, nullptr));
   }
   lock.unlock();
-  if (progress) {
-    progress(state.bytes_done.load());
-  }
+  report();
 }
 
 }  // namespace sparsellm

@@ -45,13 +45,16 @@ class Uploader {
   Uploader(const Uploader&) = delete;
   Uploader& operator=(const Uploader&) = delete;
 
-  // Returns at once; source and destination stay as they are until finish() or the destructor.
+  // Returns at once; source and destination stay as they are until finish() or the destructor. If
+  // it throws for want of threads, all uploads are broken off.
   void submit(Upload upload);
 
   // Returns when all uploads are on the device, for every stream. Throws the first Error of an
   // upload: CUDA's, its check's, or that a finite number is too large for its new dtype; then the
-  // others are broken off, and new ones may be submitted. `progress` is called now and then, and at
-  // the end, on the calling thread, with the bytes of all sources that are on the device.
+  // others are broken off, and new ones may be submitted. `progress` is called at once, now and
+  // then, and at the end, on the calling thread, with the bytes of all sources that are on the
+  // device; what it throws is thrown on in the same way. Whatever is thrown, nobody reads a source
+  // or writes to a destination any more.
   void finish(const Progress& progress = {});
 
  private:

@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cmath>
 #include <cstring>
 #include <filesystem>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "kernels/base/error.h"
@@ -384,6 +386,32 @@ TEST_F(GpuUpload, AnExceptionOfTheCaller) {
     uploader.finish([](int64_t) { fail("cancelled"); });
   };
   EXPECT_TRUE(throws_error(upload, "cancelled"));
+}
+
+// What is broken off writes nothing any more when finish() has thrown, and the uploader can be used
+// again.
+TEST_F(GpuUpload, AnExceptionOfProgressLeavesNothingUnderWay) {
+  struct Cancelled {};
+  const std::vector<std::byte> source = pattern(60 * kMiB, 7);
+  Target target(std::ssize(source));
+  Uploader uploader(kGpu);
+  for (int round = 0; round < 5; ++round) {
+    uploader.submit(copy_of(source, target.data()));
+    int64_t calls = 0;
+    const auto cancel = [&](int64_t) {
+      ++calls;
+      std::this_thread::sleep_for(std::chrono::milliseconds(round));
+      throw Cancelled();
+    };
+    EXPECT_THROW(uploader.finish(cancel), Cancelled);
+    EXPECT_EQ(calls, 1);
+    target.fill(kPoison);
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    EXPECT_EQ(target.read(), std::vector<std::byte>(source.size(), kPoison));
+  }
+  uploader.submit(copy_of(source, target.data()));
+  uploader.finish();
+  EXPECT_TRUE(target.read() == source);
 }
 
 std::string one_tensor(std::span<const float> values) {

@@ -1,0 +1,47 @@
+// Loads that are broken off by what `progress` throws, as after Ctrl-C.
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <utility>
+
+#include "engine/engine.h"
+#include "tests/testing/paths.h"
+
+namespace sparsellm {
+namespace {
+
+struct Cancelled {};
+
+TEST(CancelledLoad, ThrowsOnWhatProgressThrewWhereverItDid) {
+  for (const char* format : {"", "tiled_csl"}) {
+    EngineOptions options;
+    options.threads = 2;
+    options.weight_format = format;
+    options.with_tokenizer = false;
+    int64_t calls = 0;
+    int64_t last = 0;  // the call that throws; 0: none
+    options.progress = [&](int64_t, int64_t) {
+      if (++calls == last) {
+        throw Cancelled();
+      }
+    };
+    const auto load = [&] {
+      calls = 0;
+      return Engine::load(testing::data("tiny/llama3"), options);
+    };
+    const Request request{.prompt = {1, 2, 3}, .max_tokens = 5, .ignore_eos = true};
+    const Completion expected = load().generate({request}).front();
+    EXPECT_EQ(expected.error, "");
+    const int64_t all = calls;
+    ASSERT_GT(all, 1);
+    for (last = 1; last <= all; ++last) {
+      EXPECT_THROW(load(), Cancelled) << "call " << last << " of " << all;
+      EXPECT_EQ(calls, last);
+    }
+    EXPECT_EQ(load().generate({request}).front().tokens, expected.tokens);
+  }
+}
+
+}  // namespace
+}  // namespace sparsellm

@@ -58,6 +58,12 @@ int64_t tune_kernels(const EngineOptions& options, const ModelConfig& config,
   return measured;
 }
 
+std::unique_ptr<StepRunner> engine_runner(const Decoder& decoder, const EngineOptions& options,
+                                          const ModelConfig& config) {
+  std::unique_ptr<StepRunner> runner = make_runner(decoder, runner_options(options, config));
+  return options.wrap_runner ? options.wrap_runner(std::move(runner)) : std::move(runner);
+}
+
 std::mt19937_64 unpredictable_seeds() {
   std::random_device device;
   std::seed_seq words{device(), device(), device(), device()};
@@ -103,7 +109,7 @@ struct Engine::State {
         config(std::move(model_config)),
         decoder(std::move(model_decoder)),
         context(choose_context_size(options, config)),
-        runner(make_runner(*decoder, runner_options(options, config))),
+        runner(engine_runner(*decoder, options, config)),
         tuned(tune_kernels(options, config, *decoder, *runner)),
         kv(options.device, decoder->kv_shape(),
            choose_kv_pages(options, context, decoder->kv_shape(), device_memory(options.device))),
@@ -121,6 +127,9 @@ struct Engine::State {
   void deliver_step(const Step& step);
   void finish_oldest();
   void fail_step(const Step& step, std::string_view error);
+  void fail_in_flight(std::string_view error);
+  void note_loss();
+  void require_device() const;
   void note_preemptions(const Scheduler::Plan& plan);
 
   EngineOptions options;
@@ -141,6 +150,7 @@ struct Engine::State {
   int64_t next_order = 1;
   int calls = 0;              // of step() and cancel() that are under way; callbacks may call back
   bool has_finished = false;  // sequences that are to be retired
+  std::optional<std::string> failed;
 };
 
 // While a call is under way no sequence is destroyed: a callback of it may be running.
@@ -250,16 +260,38 @@ void Engine::State::fail_step(const Step& step, std::string_view error) {
   }
 }
 
+void Engine::State::fail_in_flight(std::string_view error) {
+  for (const Step& step : in_flight) {
+    fail_step(step, error);
+  }
+  in_flight.clear();  // which keeps its memory
+}
+
+// In a handler; before listeners hear of it, who may submit something.
+void Engine::State::note_loss() {
+  try {
+    throw;
+  } catch (const DeviceLost& error) {
+    failed = error.what();
+  } catch (...) {
+    // The next step may do better.
+  }
+}
+
+void Engine::State::require_device() const {
+  if (failed) {
+    throw DeviceLost(*failed);
+  }
+}
+
 // Waits for the oldest step and tells its listeners. A device that has failed has failed for all
 // that was enqueued.
 void Engine::State::finish_oldest() {
   try {
     runner->finish(in_flight.front());
   } catch (...) {
-    for (const Step& step : in_flight) {
-      fail_step(step, current_error());
-    }
-    in_flight.clear();  // which keeps its memory
+    note_loss();
+    fail_in_flight(current_error());
     throw;
   }
   const Step done = std::move(in_flight.front());
@@ -349,6 +381,7 @@ Engine Engine::build(ModelConfig config, WeightLoader& weights, const EngineOpti
 
 int64_t Engine::submit(Request request, OnToken on_token) {
   State& state = *state_;
+  state.require_device();
   state.check(request);
   state.check_prompt(request);
   const int64_t max_length = state.max_length(request, static_cast<int64_t>(request.prompt.size()));
@@ -377,6 +410,7 @@ int64_t Engine::submit(Request request, OnToken on_token) {
 }
 
 void Engine::check(const Request& request) const {
+  state_->require_device();
   state_->check(request);
   state_->max_length(request, 1);
 }
@@ -384,6 +418,7 @@ void Engine::check(const Request& request) const {
 bool Engine::step() {
   State& state = *state_;
   require(state.calls == 0, "step() was called from a callback");
+  state.require_device();
   const Clock::time_point start = Clock::now();
   const CallScope scope(state);
   Step next{.plan = state.scheduler.plan(), .choices = {}};
@@ -402,6 +437,10 @@ bool Engine::step() {
     try {
       state.runner->launch(next, state.kv);
     } catch (...) {
+      state.note_loss();
+      if (state.failed) {
+        state.fail_in_flight(*state.failed);
+      }
       state.fail_step(next, current_error());
       throw;
     }
@@ -435,6 +474,7 @@ void Engine::cancel(int64_t id) {
 
 std::vector<Completion> Engine::generate(std::vector<Request> requests) {
   require(state_->calls == 0, "generate() was called from a callback");
+  state_->require_device();
   std::vector<std::vector<Completion>> samples(requests.size());
   std::vector<int64_t> submitted;
   submitted.reserve(requests.size());
@@ -477,6 +517,8 @@ std::vector<Completion> Engine::generate(std::vector<Request> requests) {
   return all;
 }
 
+const std::optional<std::string>& Engine::failed() const { return state_->failed; }
+
 const ModelConfig& Engine::config() const { return state_->config; }
 
 const GenerationDefaults& Engine::generation_defaults() const { return state_->defaults; }
@@ -491,6 +533,7 @@ int64_t Engine::context_size() const { return state_->context; }
 const EngineStats& Engine::stats() const { return state_->stats; }
 
 std::vector<std::pair<std::string, double>> Engine::decode_seconds() const {
+  state_->require_device();
   return state_->runner->decode_seconds();
 }
 

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -19,6 +20,11 @@ namespace sparsellm {
 
 // A model, its KV cache and the requests that it is working on. Not thread-safe. Destroying it
 // drops its requests without another event; callbacks must neither destroy nor move it.
+//
+// A device that is lost (DeviceLost) takes the engine with it: the step that meets it throws, ends
+// the requests of all steps that were enqueued, and sets failed(); from then on submit(), check(),
+// step(), generate() and decode_seconds() throw DeviceLost with the same text. All else may be
+// called as before.
 class Engine {
  public:
   // Throws Error for anything that is wrong with the directory or the options.
@@ -47,6 +53,9 @@ class Engine {
   // end with FinishReason::error and the exception is thrown on; requests that wait are not
   // touched.
   bool step();
+
+  // What the device was lost by; nothing as long as it is there.
+  const std::optional<std::string>& failed() const;
 
   // Ends a request with all its samples; on_token is called once more for each, now. Unknown ids
   // are ignored. Callbacks may call this, and submit().

@@ -4,6 +4,8 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 
@@ -14,6 +16,8 @@
 #include "models/kv_cache.h"
 
 namespace sparsellm {
+
+class StepRunner;  // engine/step_runner.h
 
 // How kernels with several variants are chosen on CUDA.
 enum class Tuning : uint8_t {
@@ -58,6 +62,8 @@ struct EngineOptions {
   bool with_tokenizer = true;
   LoadProgress progress;
   spdlog::logger* log = nullptr;  // has to outlive the engine
+  // Makes of the engine's runner the one that it uses, for tests of what a device may do.
+  std::function<std::unique_ptr<StepRunner>(std::unique_ptr<StepRunner>)> wrap_runner;
 };
 
 // What the options come to. All throw Error for an option that is out of range.

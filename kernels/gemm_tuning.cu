@@ -117,6 +117,8 @@ class Trial {
       }
     } catch (const OutOfMemory&) {
       throw;
+    } catch (const DeviceLost&) {
+      throw;
     } catch (const Error&) {
       return false;  // a launch that the device or its driver does not take
     }

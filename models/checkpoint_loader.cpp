@@ -41,6 +41,8 @@ std::unique_ptr<WeightMatrix> naming(const std::string& weight, F&& f) {
     return f();
   } catch (const OutOfMemory&) {
     throw;
+  } catch (const DeviceLost&) {
+    throw;
   } catch (const Error& error) {
     fail("{}: {}", weight, error.what());
   }
@@ -288,6 +290,8 @@ std::unique_ptr<WeightMatrix> CheckpointLoader::prepare(std::span<const NamedWei
   try {
     weight = format.prepare(weights, device(), copies);
   } catch (const OutOfMemory&) {
+    throw;
+  } catch (const DeviceLost&) {
     throw;
   } catch (const Error&) {
     for (const NamedWeight& part : parts) {

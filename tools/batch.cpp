@@ -191,6 +191,8 @@ void Batch::submit(Engine& engine, const LineReader::Line& line, const Prompt& d
       }
     });
     open_samples_ += samples;
+  } catch (const DeviceLost&) {
+    throw;  // no fault of the line, which another run can continue
   } catch (const Error& error) {
     set_line_error(job, error.what());
   } catch (const std::bad_alloc&) {

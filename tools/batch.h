@@ -54,8 +54,9 @@ class Batch {
 
   // `defaults` is for the fields that a line does not have; `parallel` the engine's max_requests.
   // A line that fails has an error for a result; an Error is thrown if nothing more can be written,
-  // a step of the engine failed, or somebody has changed the prompts. Also after that, and after
-  // Ctrl-C (throws Interrupted), the partial file holds the results of the first lines.
+  // a step of the engine failed, its device was lost, or somebody has changed the prompts. Also
+  // after that, and after Ctrl-C (throws Interrupted), the partial file holds the results of the
+  // first lines.
   void run(Engine& engine, const Prompt& defaults, int64_t parallel,
            const std::function<void(const BatchProgress&)>& report);
 

@@ -83,6 +83,8 @@ template <class Body>
 auto naming(const std::string& name, Body&& body) {
   try {
     return body();
+  } catch (const DeviceLost& error) {
+    throw DeviceLost(fmt::format("{}: {}", name, error.what()));
   } catch (const Error& error) {
     fail("{}: {}", name, error.what());
   }

@@ -47,6 +47,8 @@ MeasuredProduct ProductMeter::measure(Contender& contender, const ProductOperand
   try {
     measure_kernels(contender, operands, tokens, product);
     product.verified = true;
+  } catch (const DeviceLost&) {
+    throw;  // nothing is measured any more
   } catch (const std::exception& error) {
     wait();
     product.note = error.what();
@@ -116,6 +118,8 @@ std::unique_ptr<BoundKernel> ProductMeter::fastest_kernel(Contender& contender,
         product.worst_error = worst_error;
         fastest = std::move(kernel);
       }
+    } catch (const DeviceLost&) {
+      throw;
     } catch (const Error& error) {
       const std::string algorithm = kernel->algorithm(Launches::ordinary);
       wait();
@@ -147,6 +151,8 @@ MeasuredProduct ProductMeter::time_unverified(Contender& contender, const Produc
     product.us =
         scaled(time_kernel(contender, *kernels.front(), Launches::ordinary, repeat_), kMicro);
     product.algorithm = kernels.front()->algorithm(Launches::ordinary);
+  } catch (const DeviceLost&) {
+    throw;  // nothing is measured any more
   } catch (const std::exception& error) {
     wait();
     product.note = error.what();

@@ -308,6 +308,8 @@ void read_prompts(Engine& engine, const RunArgs& args, Prompt& prompt,
     prompt.text = line;
     try {
       continue_prompt(engine, prompt, options);
+    } catch (const DeviceLost&) {
+      throw;
     } catch (const Error& error) {
       report_error(kTool, error.what());  // the next prompt may do better
     }

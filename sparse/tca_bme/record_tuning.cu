@@ -164,6 +164,8 @@ class Tuning {
       first_.run(plan, x, y, epilogue_, ctx_);
     } catch (const OutOfMemory&) {
       throw;
+    } catch (const DeviceLost&) {
+      throw;
     } catch (const Error&) {
       return std::nullopt;  // a launch that the device does not take
     }

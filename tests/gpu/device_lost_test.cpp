@@ -135,7 +135,7 @@ std::string lose_an_upload() {
   return line.find("illegal memory access") == std::string::npos ? line : std::string();
 }
 
-TEST_F(DeviceLostDeathTest, AnUploadEnds) {
+TEST_F(DeviceLostDeathTest, CopiesEnd) {
   EXPECT_EXIT(exit_with(lose_an_upload), ::testing::ExitedWithCode(0), "");
 }
 

@@ -49,7 +49,9 @@ void embedding_cuda(const Tensor&, const Tensor&, const EmbeddingTables&, Tensor
   fail_without_cuda("embedding");
 }
 
-void fill_random_cuda(const RandomFill&, Tensor, ExecContext&) { fail_without_cuda("fill_random"); }
+void fill_random_cuda(const RandomFill&, const ZeroThresholds&, Tensor, ExecContext&) {
+  fail_without_cuda("fill_random");
+}
 
 void gemm_cuda(const Tensor&, const Tensor&, const Epilogue&, Tensor, ExecContext&) {
   fail_without_cuda("gemm");

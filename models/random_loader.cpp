@@ -28,6 +28,8 @@ RandomLoader::RandomLoader(Device device, const RandomWeights& weights)
       exec_{.device = device, .workspace = workspace_, .threads = threads_, .cuda = cuda_.get()} {
   require(weights.sparsity >= 0.0 && weights.sparsity <= 1.0,
           "the sparsity of random weights is {}; it lies between 0 and 1", weights.sparsity);
+  const std::string reason = why_not(weights.pattern, weights.sparsity);
+  require(reason.empty(), "random weights have no pattern {}", reason);
 }
 
 OwnedTensor RandomLoader::load(const Wanted& wanted) {
@@ -41,6 +43,8 @@ void RandomLoader::fill(const Wanted& wanted, const Tensor& tensor) {
   if (wanted.kind == Wanted::Kind::linear) {
     fill.spread = spread_of(1.0f / std::sqrt(static_cast<float>(wanted.columns)));
     fill.sparsity = weights_.sparsity;
+    fill.pattern = weights_.pattern;
+    fill.columns = wanted.columns;
   } else if (wanted.parts.front().name.ends_with("norm.weight")) {
     fill.centre = 1.0f;
     fill.spread = 0.0f;

@@ -40,24 +40,27 @@ class AblationBench {
 
   void run() {
     for (const auto& [out, in] : options_.shapes) {
-      for (const double sparsity : options_.sparsities) {
-        const OwnedTensor weight = make_weight(out, in, sparsity);
+      for_each_weight(out, in, [&](const RandomMatrix& matrix) {
+        const OwnedTensor weight = random_matrix(matrix, meter_.context());
         baseline_.measure(make_operands(weight), options_.tokens);
-      }
-      for (const double sparsity : options_.sparsities) {
-        bench_weight(out, in, sparsity);
-      }
+      });
+      for_each_weight(out, in, [&](const RandomMatrix& matrix) { bench_weight(matrix); });
     }
   }
 
  private:
-  OwnedTensor make_weight(int64_t out, int64_t in, double sparsity) {
-    return random_matrix({.rows = out,
+  template <class Body>
+  void for_each_weight(int64_t out, int64_t in, Body&& body) {
+    for (const ZeroPattern& pattern : options_.patterns) {
+      for (const double sparsity : options_.sparsities) {
+        body(RandomMatrix{.rows = out,
                           .columns = in,
                           .dtype = options_.dtype,
                           .sparsity = sparsity,
-                          .key = random_key(options_.seed, "weight")},
-                         meter_.context());
+                          .pattern = pattern,
+                          .key = random_key(options_.seed, "weight")});
+      }
+    }
   }
 
   ProductOperands make_operands(const OwnedTensor& weight) {
@@ -65,8 +68,8 @@ class AblationBench {
             options_.seed, meter_.context()};
   }
 
-  void bench_weight(int64_t out, int64_t in, double sparsity) {
-    const OwnedTensor weight = make_weight(out, in, sparsity);
+  void bench_weight(const RandomMatrix& matrix) {
+    const OwnedTensor weight = random_matrix(matrix, meter_.context());
     const ProductOperands operands = make_operands(weight);
     const std::unique_ptr<AblationContender> contender =
         make_ablation_contender(meter_.input(operands, options_.rotation_bytes));
@@ -74,10 +77,11 @@ class AblationBench {
       double ours = 0.0;
       for (const Variant& variant : kVariants) {
         AblationResult result;
-        result.out = out;
-        result.in = in;
+        result.out = matrix.rows;
+        result.in = matrix.columns;
         result.tokens = tokens;
-        result.sparsity = sparsity;
+        result.sparsity = matrix.sparsity;
+        result.pattern = matrix.pattern;
         bench_variant(*contender, variant, operands, result);
         ours = variant.ablation == Ablation::none ? result.us.median : ours;
         result.fraction_of_ours = ours > 0.0 ? result.us.median / ours : 0.0;
@@ -140,6 +144,7 @@ std::vector<Column> ablation_columns() {
       {.key = "in", .title = "in"},
       {.key = "tokens", .title = "tokens"},
       {.key = "sparsity", .title = "sparsity", .decimals = 2},
+      {.key = "pattern", .title = "pattern", .kind = Kind::text},
       {.key = "variant", .title = "tca_bme", .kind = Kind::text},
       {.key = "time_us", .title = "time", .unit = "us", .kind = Kind::spread, .decimals = 1},
       {.key = "encoded_bytes", .title = "encoded", .unit = "bytes"},
@@ -153,7 +158,8 @@ std::vector<Column> ablation_columns() {
 }
 
 Row ablation_row(const AblationResult& result) {
-  Row row{result.out, result.in, result.tokens, result.sparsity, result.variant};
+  Row row{result.out,    result.in, result.tokens, result.sparsity, to_string(result.pattern),
+          result.variant};
   if (result.measured) {
     row.insert(row.end(),
                {result.us, result.encoded_bytes, result.read_gb_per_s, known_cell(result.speedup),

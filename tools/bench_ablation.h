@@ -16,6 +16,7 @@ struct AblationResult {
   int64_t in = 0;
   int64_t tokens = 0;
   double sparsity = 0.0;
+  ZeroPattern pattern;  // of the zeros
   std::string variant;  // "ours", "stream only", ...
   Spread us;            // with ordinary launches
   int64_t encoded_bytes = 0;
@@ -28,9 +29,9 @@ struct AblationResult {
   std::string note;
 };
 
-// All variants for all shapes, sparsities and tokens of the options, whose formats do not matter.
-// `on_result` gets every result as soon as it is complete. Throws Error for options that make no
-// sense, for what make_ablation_contender() refuses, and where there is not enough memory.
+// All variants for all shapes, patterns, sparsities and tokens of the options, whose formats do not
+// matter. `on_result` gets every result as soon as it is complete. Throws Error for options that
+// make no sense, for what make_ablation_contender() refuses, and where there is not enough memory.
 void bench_ablation(const KernelBenchOptions& options,
                     const std::function<void(const AblationResult&)>& on_result);
 

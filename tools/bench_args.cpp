@@ -97,6 +97,21 @@ std::pair<int64_t, int64_t> parse_shape(const std::string& flag, const std::stri
   return *shape;
 }
 
+ZeroPattern parse_pattern(const std::string& flag, const std::string& text) {
+  const std::optional<ZeroPattern> pattern = parse_zero_pattern(text);
+  if (!pattern) {
+    throw UsageError(fmt::format("{} {}; expected {}", flag, quote(text), kZeroPatternSyntax));
+  }
+  return *pattern;
+}
+
+void check_pattern(const std::string& flag, const ZeroPattern& pattern, double sparsity) {
+  const std::string reason = why_not(pattern, sparsity);
+  if (!reason.empty()) {
+    throw UsageError(fmt::format("{} {}", flag, reason));
+  }
+}
+
 double parse_poisson(const std::string& flag, const std::string& text) {
   constexpr std::string_view kProcess = "poisson:";
   double rate = 0.0;

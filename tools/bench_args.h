@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/zero_pattern.h"
 #include "tools/bench_requests.h"
 #include "tools/report.h"
 
@@ -25,7 +26,11 @@ void add_output_args(CLI::App& app, OutputArgs& args, OutputTokens tokens);
 // All throw UsageError that names `flag`.
 LengthRange parse_length_range(const std::string& flag, const std::string& text);  // 64, 32:512
 std::pair<int64_t, int64_t> parse_shape(const std::string& flag,
-                                        const std::string& text);        // OUTxIN
+                                        const std::string& text);  // OUTxIN
+ZeroPattern parse_pattern(const std::string& flag,
+                          const std::string& text);  // uniform, rows:0.5, ...
+// Of a matrix that cannot have both.
+void check_pattern(const std::string& flag, const ZeroPattern& pattern, double sparsity);
 double parse_poisson(const std::string& flag, const std::string& text);  // poisson:2.5
 
 // An option that takes a list such as 1,8,16 in one word.

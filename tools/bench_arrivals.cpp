@@ -117,7 +117,12 @@ std::vector<Column> serving_columns() {
                   .kind = Column::Kind::number,
                   .decimals = decimals};
   };
-  return {number("rate", "arrivals", "requests/s", 3),
+  return {Column{.key = "pattern",
+                 .title = "pattern",
+                 .unit = {},
+                 .kind = Column::Kind::text,
+                 .decimals = 0},
+          number("rate", "arrivals", "requests/s", 3),
           number("requests", "requests", "", 0),
           number("tokens", "tokens", "", 0),
           number("seconds", "time", "s", 2),
@@ -131,7 +136,8 @@ Row serving_row(const ArrivalOptions& options, const Served& served) {
   for (const Arrival& arrival : served.arrivals) {
     tokens += arrival.tokens;
   }
-  return {options.rate,
+  return {options.pattern,
+          options.rate,
           options.requests,
           tokens,
           served.seconds,
@@ -142,6 +148,7 @@ Row serving_row(const ArrivalOptions& options, const Served& served) {
 
 std::vector<Column> latency_columns() {
   std::vector<Column> columns{
+      {.key = "pattern", .title = "pattern", .unit = {}, .kind = Column::Kind::text, .decimals = 0},
       {.key = "metric", .title = "metric", .unit = {}, .kind = Column::Kind::text, .decimals = 0}};
   for (const char* title : {"mean", "p50", "p90", "p99", "max"}) {
     columns.push_back({.key = fmt::format("{}_ms", title),
@@ -153,15 +160,17 @@ std::vector<Column> latency_columns() {
   return columns;
 }
 
-Row latency_row(std::string metric, const std::vector<double>& seconds) {
+Row latency_row(const ArrivalOptions& options, std::string metric,
+                const std::vector<double>& seconds) {
   Row row(latency_columns().size());
-  row[0] = std::move(metric);
+  row[0] = options.pattern;
+  row[1] = std::move(metric);
   if (!seconds.empty()) {
-    row[1] = kMilli * mean(seconds);
-    row[2] = kMilli * quantile(seconds, 0.5);
-    row[3] = kMilli * quantile(seconds, 0.9);
-    row[4] = kMilli * quantile(seconds, 0.99);
-    row[5] = kMilli * quantile(seconds, 1.0);
+    row[2] = kMilli * mean(seconds);
+    row[3] = kMilli * quantile(seconds, 0.5);
+    row[4] = kMilli * quantile(seconds, 0.9);
+    row[5] = kMilli * quantile(seconds, 0.99);
+    row[6] = kMilli * quantile(seconds, 1.0);
   }
   return row;
 }
@@ -197,9 +206,9 @@ void bench_arrivals(Engine& engine, const ArrivalOptions& options, ReportWriter&
   report.begin_table("serving", serving_columns());
   report.add_row(serving_row(options, served));
   report.begin_table("latency", latency_columns());
-  report.add_row(latency_row("time to first token", first));
-  report.add_row(latency_row("time per output token", per_token));
-  report.add_row(latency_row("latency", last));
+  report.add_row(latency_row(options, "time to first token", first));
+  report.add_row(latency_row(options, "time per output token", per_token));
+  report.add_row(latency_row(options, "latency", last));
 }
 
 }  // namespace sparsellm

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <string>
 #include <vector>
 
 #include "engine/engine.h"
@@ -18,6 +19,7 @@ struct ArrivalOptions {
   LengthRange output{512, 512};  // tokens generated for each, greedily, EOS excluded
   uint64_t seed = 0;             // of times, lengths and prompts
   int64_t gpus = 1;              // that the model is spread over
+  std::string pattern = {};      // of the zeros in random weights, for the report
   // Called after every step with requests that are done and in all; what it throws ends the
   // benchmark.
   std::function<void(int64_t done, int64_t total)> progress;

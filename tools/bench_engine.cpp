@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "kernels/base/error.h"
+#include "tools/bench_args.h"
 #include "tools/interrupt.h"
 #include "tools/tool_main.h"
 
@@ -20,6 +21,12 @@ void add_bench_model_args(CLI::App& app, BenchModelArgs& args) {
   app.add_option("--sparsity", args.sparsity, "Share of zeros in the random weights")
       ->check(CLI::Range(0.0, 1.0))
       ->capture_default_str();
+  app.add_option_function<std::string>(
+         "--pattern",
+         [&args](const std::string& text) { args.pattern = parse_pattern("--pattern", text); },
+         "Where these zeros are: uniform, rows:S, columns:S, outliers:F or dense-blocks:F "
+         "[uniform]")
+      ->type_name("PATTERN");
   app.add_option("--seed", args.seed, "Seed of random weights, prompts and arrivals")
       ->check(CLI::Range(uint64_t{0}, std::numeric_limits<uint64_t>::max()))
       ->capture_default_str();
@@ -45,6 +52,15 @@ void check_bench_model_args(const BenchModelArgs& args) {
     throw UsageError(
         fmt::format("--sparsity {} is for the random weights of --config", args.sparsity));
   }
+  if (args.config.empty() && args.pattern != ZeroPattern()) {
+    throw UsageError(
+        fmt::format("--pattern {} is for the random weights of --config", to_string(args.pattern)));
+  }
+  check_pattern("--pattern", args.pattern, args.sparsity);
+}
+
+std::string pattern_name(const BenchModelArgs& args) {
+  return args.config.empty() ? "" : to_string(args.pattern);
 }
 
 ModelConfig read_bench_config(const BenchModelArgs& args) {
@@ -82,6 +98,7 @@ Engine load_bench_engine(const BenchModelArgs& args, const BenchEngineSize& size
 RandomWeights random_weights(const BenchModelArgs& args, const EngineOptions& options) {
   return {.dtype = options.dtype.value_or(DType::f16),
           .sparsity = args.sparsity,
+          .pattern = args.pattern,
           .seed = args.seed,
           .format = options.weight_format};
 }

@@ -4,6 +4,7 @@
 #include <optional>
 #include <string>
 
+#include "kernels/zero_pattern.h"
 #include "tools/args.h"
 
 namespace sparsellm {
@@ -14,6 +15,7 @@ struct BenchModelArgs {
   ModelArgs model;
   std::string config;  // empty: model.model is the directory of a model
   double sparsity = 0.0;
+  ZeroPattern pattern = {};  // of the zeros in random weights
   uint64_t seed = 0;
   std::optional<double> gpu_memory_utilization;
   int64_t kv_bytes = 0;
@@ -21,8 +23,12 @@ struct BenchModelArgs {
 };
 void add_bench_model_args(CLI::App& app, BenchModelArgs& args);
 
-// Throws UsageError unless one of --config and --model is there, and for flags of the other.
+// Throws UsageError unless one of --config and --model is there, for flags of the other, and for a
+// pattern that cannot have the sparsity.
 void check_bench_model_args(const BenchModelArgs& args);
+
+// Of zeros, for a report; empty for the model of a checkpoint, which has its own.
+std::string pattern_name(const BenchModelArgs& args);
 
 // The config of the model that load_bench_engine() makes.
 ModelConfig read_bench_config(const BenchModelArgs& args);

@@ -41,16 +41,21 @@ class KernelBench {
         sparse_.push_back(format);
       }
     }
+    for (const ZeroPattern& pattern : options.patterns) {
+      for (const double sparsity : options.sparsities) {
+        zeros_.push_back({.sparsity = sparsity, .pattern = pattern});
+      }
+    }
   }
 
   std::vector<KernelResult> run() {
     for (const auto& shape : options_.shapes) {
       baselines_ = {};
-      for (const double sparsity : options_.sparsities) {
-        bench_dense(shape, sparsity);
+      for (const Zeros& zeros : zeros_) {
+        bench_dense(shape, zeros);
       }
-      for (const double sparsity : options_.sparsities) {
-        bench_sparse(shape, sparsity);
+      for (const Zeros& zeros : zeros_) {
+        bench_sparse(shape, zeros);
       }
     }
     return std::move(results_);
@@ -60,6 +65,11 @@ class KernelBench {
   using Shape = std::pair<int64_t, int64_t>;
   using Results = std::vector<KernelResult>;  // of one format, by number of tokens
   using Times = std::map<int64_t, double>;    // us, by tokens
+
+  struct Zeros {
+    double sparsity = 0.0;
+    ZeroPattern pattern;
+  };
 
   struct Baselines {
     Times ordinary;
@@ -71,13 +81,13 @@ class KernelBench {
     ProductOperands operands;
   };
 
-  void bench_dense(const Shape& shape, double sparsity) {
+  void bench_dense(const Shape& shape, const Zeros& zeros) {
     std::string problem;
-    const std::unique_ptr<Weight> weight = make_weight(shape, sparsity, problem);
+    const std::unique_ptr<Weight> weight = make_weight(shape, zeros, problem);
     std::vector<Results> all;
     Times libraries;
     for (const std::string_view format : dense_contenders(options_.device)) {
-      all.push_back(bench(shape, sparsity, format, weight.get(), problem));
+      all.push_back(bench(shape, zeros, format, weight.get(), problem));
       for (const KernelResult& result : all.back()) {
         if (!result.verified) {
           continue;
@@ -97,25 +107,27 @@ class KernelBench {
     }
   }
 
-  void bench_sparse(const Shape& shape, double sparsity) {
+  void bench_sparse(const Shape& shape, const Zeros& zeros) {
     if (sparse_.empty()) {
       return;
     }
     std::string problem;
-    const std::unique_ptr<Weight> weight = make_weight(shape, sparsity, problem);
+    const std::unique_ptr<Weight> weight = make_weight(shape, zeros, problem);
     for (const std::string& format : sparse_) {
-      deliver(bench(shape, sparsity, format, weight.get(), problem), baselines_);
+      deliver(bench(shape, zeros, format, weight.get(), problem), baselines_);
     }
   }
 
   // Nothing, and the reason, where it cannot be made.
-  std::unique_ptr<Weight> make_weight(const Shape& shape, double sparsity, std::string& problem) {
+  std::unique_ptr<Weight> make_weight(const Shape& shape, const Zeros& zeros,
+                                      std::string& problem) {
     try {
       ExecContext& ctx = meter_.context();
       OwnedTensor values = random_matrix({.rows = shape.first,
                                           .columns = shape.second,
                                           .dtype = options_.dtype,
-                                          .sparsity = sparsity,
+                                          .sparsity = zeros.sparsity,
+                                          .pattern = zeros.pattern,
                                           .key = random_key(options_.seed, "weight")},
                                          ctx);
       ProductOperands operands(values.view,
@@ -129,15 +141,16 @@ class KernelBench {
     }
   }
 
-  Results bench(const Shape& shape, double sparsity, std::string_view format, const Weight* weight,
-                const std::string& problem) {
+  Results bench(const Shape& shape, const Zeros& zeros, std::string_view format,
+                const Weight* weight, const std::string& problem) {
     Results results;
     for (const int64_t tokens : options_.tokens) {
       KernelResult& result = results.emplace_back();
       result.out = shape.first;
       result.in = shape.second;
       result.tokens = tokens;
-      result.sparsity = sparsity;
+      result.sparsity = zeros.sparsity;
+      result.pattern = zeros.pattern;
       result.format = format;
       result.note = problem;
     }
@@ -208,7 +221,8 @@ class KernelBench {
   const std::function<void(const KernelResult&)>& on_result_;
   ProductMeter meter_;
   std::vector<std::string> sparse_;  // formats
-  Baselines baselines_;              // of sparse formats, for the shape at hand
+  std::vector<Zeros> zeros_;
+  Baselines baselines_;  // of sparse formats, for the shape at hand
   std::vector<KernelResult> results_;
 };
 
@@ -245,6 +259,10 @@ void check_options(const KernelBenchOptions& options) {
   for (const double sparsity : options.sparsities) {
     require(sparsity >= 0.0 && sparsity <= 1.0, "a sparsity of {} is not between 0 and 1",
             sparsity);
+    for (const ZeroPattern& pattern : options.patterns) {
+      const std::string reason = why_not(pattern, sparsity);
+      require(reason.empty(), "there is no pattern {}", reason);
+    }
   }
   const std::vector<std::string_view> known = kernel_bench_formats(options.device);
   for (const std::string& format : options.formats) {

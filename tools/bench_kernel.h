@@ -10,6 +10,7 @@
 
 #include "kernels/base/device.h"
 #include "kernels/base/dtype.h"
+#include "kernels/zero_pattern.h"
 #include "tools/bench_statistics.h"
 #include "tools/cold_cache.h"
 
@@ -18,7 +19,8 @@ namespace sparsellm {
 struct KernelBenchOptions {
   std::vector<std::pair<int64_t, int64_t>> shapes;                // of the weights: out, in
   std::vector<int64_t> tokens{1, 8, 16, 32, 64, 128, 256, 1024};  // rows of x and y
-  std::vector<double> sparsities{0.5, 0.6, 0.7, 0.8, 0.9};        // shares of zeros in the weight
+  std::vector<double> sparsities{0.5, 0.6, 0.7, 0.8, 0.9};        // shares of zeros in the weight,
+  std::vector<ZeroPattern> patterns{ZeroPattern()};               // which lie so
   // Of kernel_bench_formats(). What is dense is always measured: cuBLAS, cuBLASLt and "dense", on
   // the CPU the latter alone.
   std::vector<std::string> formats{"dense"};
@@ -37,6 +39,7 @@ struct KernelResult {
   int64_t in = 0;
   int64_t tokens = 0;
   double sparsity = 0.0;
+  ZeroPattern pattern;                  // of the zeros
   std::string format;                   // also "cublas", "cublaslt", "cusparse"
   std::string algorithm;                // the fastest of a library's; the plan of a format,
                                         // which may be another with overlapping launches
@@ -48,7 +51,7 @@ struct KernelResult {
   double fraction_of_read_ceiling = 0.0;  // of measure_read_bandwidth for so many bytes, same run
   double tflops = 0.0;                    // 2 * out * in * tokens / median: zeros count
   // What the speed-ups are over, 0 if there is nothing. Of a sparse format, cuSPARSE's too, for
-  // this shape and these tokens, whatever the sparsity: with ordinary launches the faster of cuBLAS
+  // this shape and these tokens, whatever the zeros: with ordinary launches the faster of cuBLAS
   // and cuBLASLt (on the CPU, the engine's dense products), with overlapping ones the fastest of
   // all that is dense, the engine's own launched so too. Of what is dense: the faster of cuBLAS and
   // cuBLASLt, same operands.

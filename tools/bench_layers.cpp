@@ -83,6 +83,7 @@ class LayerBench {
   }
 
   void bench_weight(const WeightMatrix& weight, LayerResult result) {
+    result.pattern = source_.pattern;
     result.out = weight.out();
     result.in = weight.in();
     result.format = weight.format();
@@ -150,6 +151,7 @@ Cell quotient(double a, double b) { return a > 0.0 && b > 0.0 ? Cell(a / b) : Ce
 std::vector<Column> total_columns() {
   return {
       {.key = "tokens", .title = "tokens"},
+      {.key = "pattern", .title = "pattern", .kind = Column::Kind::text},
       {.key = "layers", .title = "layers"},
       {.key = "failed", .title = "failed"},
       {.key = "bytes", .title = "encoded", .unit = "bytes"},
@@ -175,7 +177,10 @@ std::vector<LayerTotals> total_layers(const std::vector<LayerResult>& results) {
   std::map<int64_t, LayerTotals> totals;
   for (const LayerResult& result : results) {
     LayerTotals& total = totals[result.tokens];
-    total.tokens = result.tokens;
+    if (total.layers == 0) {
+      total.tokens = result.tokens;
+      total.pattern = result.pattern;
+    }
     total.layers += result.count;
     total.bytes += result.count * result.bytes;
     total.dense_bytes += result.count * result.dense_bytes;
@@ -202,6 +207,7 @@ std::vector<Column> layer_columns() {
       {.key = "out", .title = "out"},
       {.key = "in", .title = "in"},
       {.key = "density_percent", .title = "density", .unit = "%", .decimals = 1},
+      {.key = "pattern", .title = "pattern", .kind = Kind::text},
       {.key = "format", .title = "format", .kind = Kind::text},
       {.key = "bytes", .title = "encoded", .unit = "bytes"},
       {.key = "percent_of_dense", .title = "of dense", .unit = "%", .decimals = 1},
@@ -216,10 +222,11 @@ std::vector<Column> layer_columns() {
 
 Row layer_row(const LayerResult& result) {
   Row row{result.block, result.name, result.count, result.out, result.in};
-  row.insert(row.end(), {known_cell(100.0 * result.density), result.format, result.bytes,
-                         quotient(100.0 * static_cast<double>(result.bytes),
-                                  static_cast<double>(result.dense_bytes)),
-                         result.tokens});
+  row.insert(
+      row.end(),
+      {known_cell(100.0 * result.density), result.pattern, result.format, result.bytes,
+       quotient(100.0 * static_cast<double>(result.bytes), static_cast<double>(result.dense_bytes)),
+       result.tokens});
   row.insert(row.end(), {result.verified ? Cell(result.us) : Cell(), known_cell(result.dense_us),
                          quotient(result.dense_us, result.us.median), result.algorithm,
                          result.verified ? result.note : "NOT VERIFIED: " + result.note});
@@ -230,7 +237,7 @@ void report_layer_totals(const std::vector<LayerResult>& results, ReportWriter& 
   report.begin_table("layer totals", total_columns());
   for (const LayerTotals& total : total_layers(results)) {
     report.add_row(
-        {total.tokens, total.layers, total.failed, total.bytes,
+        {total.tokens, total.pattern, total.layers, total.failed, total.bytes,
          quotient(100.0 * static_cast<double>(total.bytes), static_cast<double>(total.dense_bytes)),
          known_cell(total.us), known_cell(total.dense_us), quotient(total.dense_us, total.us)});
   }

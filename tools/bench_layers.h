@@ -37,6 +37,7 @@ struct LayerResult {
   int64_t out = 0;
   int64_t in = 0;
   double density = 0.0;  // share of nonzeros
+  std::string pattern;   // of the zeros of random weights; else empty
   std::string format;
   int64_t bytes = 0;        // that a product reads
   int64_t dense_bytes = 0;  // of all elements
@@ -56,6 +57,7 @@ std::vector<LayerResult> bench_layers(const LayerBenchOptions& options, const La
 // All layers together, for some number of tokens.
 struct LayerTotals {
   int64_t tokens = 0;
+  std::string pattern;  // of the first
   int64_t layers = 0;
   int64_t failed = 0;  // of these: without figures, and so not in the times
   int64_t bytes = 0;

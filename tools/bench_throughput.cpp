@@ -177,6 +177,7 @@ std::vector<Column> throughput_columns() {
         .key = key, .title = title, .unit = unit, .kind = Kind::spread, .decimals = decimals};
   };
   return {number("batch", "batch", "", 0),
+          text("pattern", "pattern"),
           spread("tokens_per_gpu_second", "throughput", "tokens/GPU-s", 1),
           spread("prefill_ms", "prefill", "ms", 2),
           spread("decode_ms", "decode step", "ms", 3),
@@ -192,9 +193,10 @@ std::vector<Column> throughput_columns() {
           text("note", "note")};
 }
 
-Row row_without_figures(int64_t batch, std::string note) {
+Row row_without_figures(const ThroughputOptions& options, int64_t batch, std::string note) {
   Row row(throughput_columns().size());
   row.front() = batch;
+  row[1] = options.pattern;
   row.back() = std::move(note);
   return row;
 }
@@ -255,6 +257,7 @@ Row throughput_row(const Engine& engine, const ThroughputOptions& options, int64
   const auto workspace = static_cast<double>(stats.workspace_bytes);
   const double kv_used = peak_pages * page_bytes;
   return {batch,
+          options.pattern,
           throughput,
           prefill,
           decode,
@@ -274,6 +277,7 @@ std::vector<Column> breakdown_columns() {
   using Kind = Column::Kind;
   return {
       {.key = "batch", .title = "batch", .unit = {}, .kind = Kind::number, .decimals = 0},
+      {.key = "pattern", .title = "pattern", .unit = {}, .kind = Kind::text, .decimals = 0},
       {.key = "group", .title = "group", .unit = {}, .kind = Kind::text, .decimals = 0},
       {.key = "ms_per_step",
        .title = "per decode step",
@@ -321,7 +325,8 @@ class GroupTimes {
   std::vector<double> rest_;
 };
 
-std::vector<Row> breakdown_rows(int64_t batch, const std::vector<Run>& runs) {
+std::vector<Row> breakdown_rows(const ThroughputOptions& options, int64_t batch,
+                                const std::vector<Run>& runs) {
   GroupTimes times;
   for (const Run& run : runs) {
     for (size_t i = 0; i < run.breakdowns.size(); ++i) {
@@ -336,7 +341,8 @@ std::vector<Row> breakdown_rows(int64_t batch, const std::vector<Run>& runs) {
   const double step = median(steps);
   for (const auto& [group, seconds] : times.all()) {
     const Spread spread = spread_of(seconds);
-    rows.push_back({batch, group, scaled(spread, kMilli), 100.0 * spread.median / step});
+    rows.push_back(
+        {batch, options.pattern, group, scaled(spread, kMilli), 100.0 * spread.median / step});
   }
   return rows;
 }
@@ -409,13 +415,13 @@ void bench_throughput(const ThroughputOptions& options, const LoadEngine& load,
         const std::vector<Run> runs = measure(*engine, options, batch, counter);
         report.add_row(throughput_row(*engine, options, batch, runs));
         if (options.breakdown) {
-          const std::vector<Row> rows = breakdown_rows(batch, runs);
+          const std::vector<Row> rows = breakdown_rows(options, batch, runs);
           breakdown.insert(breakdown.end(), rows.begin(), rows.end());
         }
       });
     }
     if (why) {
-      report.add_row(row_without_figures(batch, *why));
+      report.add_row(row_without_figures(options, batch, *why));
     }
     counter.end_batches(static_cast<int64_t>(i) + 1);
   }

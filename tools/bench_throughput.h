@@ -25,6 +25,7 @@ struct ThroughputOptions {
   uint64_t seed = 0;            // of the prompts
   int64_t gpus = 1;             // that the model is spread over
   double read_bandwidth = 0.0;  // bytes per second of one GPU; 0: not known
+  std::string pattern = {};     // of the zeros in random weights, for the report
   // Of the engine's latest step. Empty: no table of groups.
   std::function<StepBreakdown(const Engine& engine)> breakdown;
   // Called after every step, with steps done and in all, both estimated; what it throws ends the

@@ -11,6 +11,7 @@ std::vector<Column> summary_columns() {
   return {
       {.key = "format", .title = "format", .kind = Kind::text},
       {.key = "sparsity", .title = "sparsity", .kind = Kind::text},
+      {.key = "pattern", .title = "pattern", .kind = Kind::text},
       {.key = "launches", .title = "launches", .kind = Kind::text},
       {.key = "cells", .title = "cells"},
       {.key = "failed", .title = "failed"},
@@ -30,6 +31,7 @@ std::vector<Column> kernel_columns() {
       {.key = "in", .title = "in"},
       {.key = "tokens", .title = "tokens"},
       {.key = "sparsity", .title = "sparsity", .decimals = 2},
+      {.key = "pattern", .title = "pattern", .kind = Kind::text},
       {.key = "format", .title = "format", .kind = Kind::text},
       {.key = "time_us", .title = "time", .unit = "us", .kind = Kind::spread, .decimals = 1},
       {.key = "overlapped_us",
@@ -56,7 +58,8 @@ std::vector<Column> kernel_columns() {
 }
 
 Row kernel_row(const KernelResult& result) {
-  Row row{result.out, result.in, result.tokens, result.sparsity, result.format};
+  Row row{result.out,   result.in, result.tokens, result.sparsity, to_string(result.pattern),
+          result.format};
   if (result.verified) {
     row.insert(row.end(),
                {result.us, result.overlapped_us ? Cell(*result.overlapped_us) : Cell(),
@@ -76,6 +79,7 @@ void report_kernel_summary(std::span<const KernelResult> results, ReportWriter& 
   report.begin_table("summary", summary_columns());
   for (const KernelSummary& s : summarize_kernels(results)) {
     report.add_row({s.format, s.sparsity ? fmt::format("{}", *s.sparsity) : "all",
+                    to_string(s.pattern),
                     s.launches == Launches::ordinary ? "ordinary" : "overlapped", s.cells, s.failed,
                     s.faster, 100.0 * static_cast<double>(s.faster) / static_cast<double>(s.cells),
                     known_cell(s.worst_speedup), s.worst_cell});

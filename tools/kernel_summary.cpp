@@ -12,9 +12,16 @@ double speedup_of(const KernelResult& result, Launches launches) {
   return launches == Launches::ordinary ? result.speedup : result.overlapped_speedup;
 }
 
+template <class T>
+void add_new(std::vector<T>& values, const T& value) {
+  if (std::find(values.begin(), values.end(), value) == values.end()) {
+    values.push_back(value);
+  }
+}
+
 KernelSummary summarize(std::span<const KernelResult> results, KernelSummary summary) {
   for (const KernelResult& result : results) {
-    if (result.format != summary.format ||
+    if (result.format != summary.format || result.pattern != summary.pattern ||
         result.sparsity != summary.sparsity.value_or(result.sparsity)) {
       continue;
     }
@@ -38,15 +45,15 @@ KernelSummary summarize(std::span<const KernelResult> results, KernelSummary sum
 
 std::vector<KernelSummary> summarize_kernels(std::span<const KernelResult> results) {
   std::vector<std::string> formats;
+  std::vector<ZeroPattern> patterns;
   std::set<double> sparsities;
   std::set<std::string> overlapping;
   for (const KernelResult& result : results) {
     if (result.is_dense()) {
       continue;
     }
-    if (std::find(formats.begin(), formats.end(), result.format) == formats.end()) {
-      formats.push_back(result.format);
-    }
+    add_new(formats, result.format);
+    add_new(patterns, result.pattern);
     sparsities.insert(result.sparsity);
     if (result.overlapped_us) {
       overlapping.insert(result.format);
@@ -58,11 +65,15 @@ std::vector<KernelSummary> summarize_kernels(std::span<const KernelResult> resul
   }
   std::vector<KernelSummary> summaries;
   for (const std::string& format : formats) {
-    for (const std::optional<double>& sparsity : rows) {
-      for (const Launches launches : {Launches::ordinary, Launches::overlapping}) {
-        if (launches == Launches::ordinary || overlapping.contains(format)) {
-          summaries.push_back(
-              summarize(results, {.format = format, .sparsity = sparsity, .launches = launches}));
+    for (const ZeroPattern& pattern : patterns) {
+      for (const std::optional<double>& sparsity : rows) {
+        for (const Launches launches : {Launches::ordinary, Launches::overlapping}) {
+          if (launches == Launches::ordinary || overlapping.contains(format)) {
+            summaries.push_back(summarize(results, {.format = format,
+                                                    .sparsity = sparsity,
+                                                    .pattern = pattern,
+                                                    .launches = launches}));
+          }
         }
       }
     }

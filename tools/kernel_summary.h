@@ -15,6 +15,7 @@ namespace sparsellm {
 struct KernelSummary {
   std::string format;
   std::optional<double> sparsity;  // none: of all
+  ZeroPattern pattern;
   Launches launches = Launches::ordinary;
   int64_t cells = 0;   // results
   int64_t failed = 0;  // of these: without a verified figure, or without one to compare it with
@@ -23,8 +24,8 @@ struct KernelSummary {
   std::string worst_cell = {};  // "4096x4096, 8 tokens, sparsity 0.5"
 };
 
-// By format in the order in which they come, sparsity and launches, and over all sparsities if
-// there are several.
+// By format and pattern in the order in which they come, sparsity and launches, and over all
+// sparsities if there are several.
 std::vector<KernelSummary> summarize_kernels(std::span<const KernelResult> results);
 
 }  // namespace sparsellm

@@ -12,7 +12,10 @@ namespace sparsellm {
 
 LayerSource open_layers(const BenchModelArgs& args) {
   const EngineOptions options = engine_options(args.model, {});
-  LayerSource source{.config = read_bench_config(args), .device = options.device, .load = {}};
+  LayerSource source{.config = read_bench_config(args),
+                     .device = options.device,
+                     .pattern = pattern_name(args),
+                     .load = {}};
   if (!args.config.empty()) {
     const RandomWeights weights = random_weights(args, options);
     source.load = [weights, config = source.config, device = source.device](int64_t block) {

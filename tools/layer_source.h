@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <string>
 
 #include "models/config.h"
 #include "models/decoder_layer.h"
@@ -14,6 +15,7 @@ namespace sparsellm {
 struct LayerSource {
   ModelConfig config;
   Device device;
+  std::string pattern;                              // of zeros, pattern_name()
   std::function<DecoderLayer(int64_t block)> load;  // throws Error
 };
 

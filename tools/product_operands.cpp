@@ -16,7 +16,11 @@ OwnedTensor random_matrix(const RandomMatrix& matrix, ExecContext& ctx) {
   OwnedTensor made =
       allocate_tensor(ctx.device, matrix.dtype, {matrix.rows, matrix.columns}, "a random matrix");
   const Tensor flat(made.view.raw(), matrix.dtype, {made.view.element_count()}, ctx.device);
-  fill_random({.key = matrix.key, .sparsity = matrix.sparsity}, flat, ctx);
+  fill_random({.key = matrix.key,
+               .sparsity = matrix.sparsity,
+               .pattern = matrix.pattern,
+               .columns = matrix.columns},
+              flat, ctx);
   if (ctx.cuda != nullptr) {
     ctx.cuda->synchronize();  // copies of it are not ordered with the context
   }

@@ -4,6 +4,7 @@
 
 #include "kernels/base/buffer.h"
 #include "kernels/base/exec.h"
+#include "kernels/zero_pattern.h"
 #include "tools/verify_product.h"
 
 namespace sparsellm {
@@ -14,6 +15,7 @@ struct RandomMatrix {
   int64_t columns = 0;
   DType dtype = DType::f16;
   double sparsity = 0.0;
+  ZeroPattern pattern = {};  // of the zeros
   uint64_t key = 0;
 };
 OwnedTensor random_matrix(const RandomMatrix& matrix, ExecContext& ctx);

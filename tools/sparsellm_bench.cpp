@@ -87,6 +87,7 @@ struct KernelArgs {
   std::string device = "auto";
   std::string dtype = "f16";
   std::vector<int64_t> tokens;
+  std::vector<std::string> patterns{"uniform"};
   OutputArgs output;
   KernelBenchOptions options;
   int64_t copies_mib = KernelBenchOptions().rotation_bytes >> 20;
@@ -239,6 +240,11 @@ CLI::App* add_kernel(CLI::App& app, KernelArgs& args) {
   add_list(*command, "--sparsity", options.sparsities, "Shares of zeros in the random weights")
       ->check(CLI::Range(0.0, 1.0))
       ->capture_default_str();
+  CLI::Option* const pattern =
+      add_list(*command, "--pattern", args.patterns,
+               "Where these zeros are: uniform, rows:S, columns:S, outliers:F, dense-blocks:F")
+          ->capture_default_str();
+  pattern->type_name("PATTERN,...");
   CLI::Option* const formats =
       add_list(*command, "--formats", options.formats, "Formats of the weights")
           ->check(not_empty())
@@ -295,7 +301,7 @@ CLI::App* add_tune(CLI::App& app, TuneArgs& args) {
   add_bench_model_args(*command, args.model);
   CLI::Option* const shape = add_list(*command, "--shape", args.shapes,
                                       "Outputs x inputs of single layers, without model");
-  shape->type_name("OUTxIN,...")->excludes("--model")->excludes("--config");
+  shape->type_name("OUTxIN,...")->excludes("--model")->excludes("--config")->excludes("--pattern");
   add_list(*command, "--tokens", args.tokens, "Rows of the activations of single layers")
       ->check(count())
       ->needs(shape)
@@ -332,6 +338,19 @@ Shapes parse_shapes(const std::vector<std::string>& texts) {
     add_shape(parse_shape("--shape", text), shapes);
   }
   return shapes;
+}
+
+// Each of which is possible with each of the sparsities.
+std::vector<ZeroPattern> parse_patterns(const std::vector<std::string>& texts,
+                                        const std::vector<double>& sparsities) {
+  std::vector<ZeroPattern> patterns;
+  for (const std::string& text : texts) {
+    patterns.push_back(parse_pattern("--pattern", text));
+    for (const double sparsity : sparsities) {
+      check_pattern("--pattern", patterns.back(), sparsity);
+    }
+  }
+  return patterns;
 }
 
 // Of --shape, or of the layers in --config that are usually pruned; each shape once.
@@ -431,6 +450,7 @@ void measure_batches(const ThroughputArgs& args, const LengthRange& output, Envi
   options.step_tokens = args.step_tokens.value_or(options.step_tokens);
   options.repeats = args.repeats;
   options.seed = args.model.seed;
+  options.pattern = pattern_name(args.model);
   const Device device = parse_device(args.model.model.device);
   if (args.breakdown) {
     require(device.is_cuda(), "--breakdown: the parts of a step are measured on CUDA alone");
@@ -481,6 +501,7 @@ void measure_arrivals(const ThroughputArgs& args, const LengthRange& output,
   options.prompt = args.prompt;
   options.output = output;
   options.seed = args.model.seed;
+  options.pattern = pattern_name(args.model);
   const int64_t most = *std::max_element(args.batches.begin(), args.batches.end());
   with_report(args.output, std::move(environment), [&](ReportWriter& report) {
     serve_arrivals(args, options, most, log, report);
@@ -520,6 +541,7 @@ void kernel(const KernelArgs& args, const std::vector<std::string>& command_line
   } else if (args.ablation) {
     options.tokens.assign(std::begin(kAblationTokens), std::end(kAblationTokens));
   }
+  options.patterns = parse_patterns(args.patterns, options.sparsities);
   options.dtype = kDTypes.at(args.dtype);
   options.device = parse_device(args.device);
   options.rotation_bytes = args.copies_mib << 20;

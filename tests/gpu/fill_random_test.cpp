@@ -2,6 +2,8 @@
 
 #include "kernels/fill_random.h"
 
+#include <utility>
+
 #include "tests/gpu/gpu_context.h"
 
 namespace sparsellm {
@@ -38,6 +40,29 @@ TEST_P(GpuFillRandom, SameBitsAsTheCpu) {
     for (const RandomFill& fill : fills) {
       expect_same_bits(fill, n);
     }
+  }
+}
+
+TEST_P(GpuFillRandom, SameBitsAsTheCpuWithEveryPattern) {
+  for (const char* pattern : {"rows:0.5", "rows:3", "columns:0.5", "outliers:0.01", "outliers:0.2",
+                              "dense-blocks:0.01", "dense-blocks:0.2"}) {
+    SCOPED_TRACE(pattern);
+    for (const auto& [rows, columns] : {std::pair<int64_t, int64_t>{1, 1},
+                                        {1, 300},
+                                        {300, 1},
+                                        {64, 128},
+                                        {67, 131},
+                                        {1030, 4097}}) {
+      for (const double sparsity : {0.0, 0.5, 0.8}) {
+        expect_same_bits({.key = random_key(11, pattern),
+                          .spread = 0.3f,
+                          .sparsity = sparsity,
+                          .pattern = parse_zero_pattern(pattern).value(),
+                          .columns = columns},
+                         rows * columns);
+      }
+    }
+    expect_same_bits({.pattern = parse_zero_pattern(pattern).value(), .columns = 3}, 0);
   }
 }
 

@@ -1,7 +1,13 @@
 #include "kernels/fill_random.h"
 
 #include <cmath>
+#include <map>
+#include <set>
+#include <utility>
 
+#include "kernels/base/error.h"
+#include "kernels/zero_pattern.h"
+#include "kernels/zero_thresholds.h"
 #include "tests/testing/compare.h"
 #include "tests/testing/cpu_context.h"
 #include "tests/testing/guarded_tensor.h"
@@ -72,6 +78,29 @@ TEST_P(FillRandom, ElementsDependOnKeyAndIndexAlone) {
   }
 }
 
+// Of FNV-1a.
+uint64_t hash_of(const Tensor& x) {
+  uint64_t hash = 0xcbf29ce484222325u;
+  for (const std::byte byte : bytes_of(x)) {
+    hash = (hash ^ static_cast<uint8_t>(byte)) * 0x100000001b3u;
+  }
+  return hash;
+}
+
+// Benchmarks with the same seed go on with the same weights.
+TEST_P(FillRandom, UniformFillsKeepTheirBits) {
+  const std::map<DType, uint64_t> expected{{DType::f32, 0xb6f444f21d94c080u},
+                                           {DType::f16, 0xc0ab8891bbbc07c7u},
+                                           {DType::bf16, 0x7d3588f573e503a9u}};
+  RandomFill fill{.key = random_key(7, "model.layers.0.mlp.up_proj.weight"),
+                  .centre = 0.25f,
+                  .spread = 1.5f,
+                  .sparsity = 0.6};
+  EXPECT_EQ(hash_of(filled(fill, 1001).view()), expected.at(GetParam()));
+  fill.columns = 77;
+  EXPECT_EQ(hash_of(filled(fill, 1001).view()), expected.at(GetParam()));
+}
+
 TEST_P(FillRandom, FillsWithTheCentreAlone) {
   for (double value : values_of(filled({.key = 3, .centre = 1.0f, .spread = 0.0f}, 100).view())) {
     EXPECT_EQ(value, 1.0);
@@ -83,8 +112,301 @@ TEST_P(FillRandom, TakesAnEmptyTensorAndRefusesBadArguments) {
   for (double sparsity : {-0.1, 1.1, std::nan("")}) {
     EXPECT_TRUE(throws_error([&] { filled({.sparsity = sparsity}, 8); }, "sparsity"));
   }
+  const auto refused = [&](const char* pattern, double sparsity, int64_t columns,
+                           const char* message) {
+    return throws_error(
+        [&] {
+          filled({.sparsity = sparsity,
+                  .pattern = parse_zero_pattern(pattern).value(),
+                  .columns = columns},
+                 12);
+        },
+        message);
+  };
+  EXPECT_TRUE(refused("outliers:0.5", 0.6, 3, "outliers:0.5: a share of 0.5 is dense, more than"));
+  EXPECT_TRUE(refused("dense-blocks:1", 0.01, 3, "dense-blocks:1: a share"));
+  for (const int64_t columns : {0, -3, 5, 24}) {
+    EXPECT_TRUE(refused("rows:0.5", 0.6, columns, "12 elements are no matrix with"));
+  }
+  const ZeroPattern nonsense{.kind = ZeroPattern::Kind::rows, .amount = std::nan("")};
+  EXPECT_TRUE(throws_error([&] { filled({.pattern = nonsense}, 12); }, "rows:nan"));
+  filled({.pattern = {.kind = ZeroPattern::Kind::rows, .amount = 1.0}, .columns = 7}, 0);
   const GuardedTensor matrix(GetParam(), {2, 3});
   EXPECT_TRUE(throws_error([&] { fill_random({}, matrix.view(), ctx_.exec); }, "fill_random"));
+}
+
+constexpr const char* kPatterns[] = {
+    "rows:0",    "rows:0.5",     "rows:3",        "columns:0.5",
+    "columns:8", "outliers:0.0", "outliers:0.05", "dense-blocks:0.1",
+};
+
+using Shape = std::pair<int64_t, int64_t>;  // rows, columns
+constexpr Shape kShapes[] = {{1, 1}, {1, 977}, {977, 1}, {3, 5}, {64, 128}, {65, 129}, {331, 517}};
+
+// Where a matrix is no zero.
+struct Places {
+  int64_t rows = 0;
+  int64_t columns = 0;
+  std::vector<double> values;
+
+  // Of the elements in some part of it.
+  double density(int64_t row, int64_t row_count, int64_t column, int64_t column_count) const {
+    double nonzeros = 0.0;
+    for (int64_t r = row; r < row + row_count; ++r) {
+      for (int64_t c = column; c < column + column_count; ++c) {
+        nonzeros += values[static_cast<size_t>(r * columns + c)] != 0.0 ? 1.0 : 0.0;
+      }
+    }
+    return nonzeros / static_cast<double>(row_count * column_count);
+  }
+  double density() const { return density(0, rows, 0, columns); }
+};
+
+class ZeroPatterns : public ::testing::Test {
+ protected:
+  Places fill(const char* pattern, double sparsity, Shape shape, uint64_t key = 1) {
+    CpuContext context(2);
+    const GuardedTensor x(DType::f32, {shape.first * shape.second});
+    fill_random({.key = key,
+                 .sparsity = sparsity,
+                 .pattern = parse_zero_pattern(pattern).value(),
+                 .columns = shape.second},
+                x.view(), context.exec);
+    return {.rows = shape.first, .columns = shape.second, .values = values_of(x.view())};
+  }
+};
+
+TEST_F(ZeroPatterns, KeepTheSparsityOfTheWholeMatrix) {
+  for (const char* pattern : kPatterns) {
+    for (const double sparsity : {0.0, 0.3, 0.6, 0.9, 1.0}) {
+      if (!why_not(parse_zero_pattern(pattern).value(), sparsity).empty()) {
+        continue;
+      }
+      for (const Shape& shape : kShapes) {
+        SCOPED_TRACE(
+            fmt::format("{}, {} zeros, {}x{}", pattern, sparsity, shape.first, shape.second));
+        const auto elements = static_cast<double>(shape.first * shape.second);
+        // Uneven probabilities scatter less than even ones.
+        EXPECT_NEAR(fill(pattern, sparsity, shape).density(), 1.0 - sparsity,
+                    5.0 * std::sqrt(sparsity * (1.0 - sparsity) / elements));
+      }
+    }
+  }
+}
+
+// What a device compares with adds up to the share of zeros, but for rounding.
+TEST_F(ZeroPatterns, HaveTheExpectedTotal) {
+  for (const char* text : kPatterns) {
+    const ZeroPattern pattern = parse_zero_pattern(text).value();
+    for (const double sparsity : {0.0, 0.05, 0.3, 0.6, 0.9, 0.95, 1.0}) {
+      if (!why_not(pattern, sparsity).empty()) {
+        continue;
+      }
+      for (const auto& [rows, columns] : kShapes) {
+        SCOPED_TRACE(fmt::format("{}, {} zeros, {}x{}", text, sparsity, rows, columns));
+        const ZeroThresholds thresholds = zero_thresholds(pattern, sparsity, 3, rows, columns);
+        double zeros = 0.0;
+        for (int64_t i = 0; i < rows * columns; ++i) {
+          const uint64_t threshold =
+              thresholds.zeros.at(static_cast<size_t>(thresholds.grid.cell_of(i)));
+          ASSERT_LE(threshold, uint64_t{1} << 32);
+          zeros += static_cast<double>(threshold) * 0x1p-32;
+        }
+        EXPECT_NEAR(zeros / static_cast<double>(rows * columns), sparsity, 1e-9);
+      }
+    }
+  }
+}
+
+struct Moments {
+  double mean = 0.0;
+  double deviation = 0.0;
+};
+Moments moments_of(const std::vector<double>& values) {
+  Moments moments;
+  for (const double value : values) {
+    moments.mean += value / static_cast<double>(values.size());
+  }
+  for (const double value : values) {
+    moments.deviation +=
+        (value - moments.mean) * (value - moments.mean) / static_cast<double>(values.size());
+  }
+  moments.deviation = std::sqrt(moments.deviation);
+  return moments;
+}
+
+// Of the logarithms of densities far from 1; so large that counting them adds little.
+TEST_F(ZeroPatterns, RowsAndColumnsDeviateByS) {
+  constexpr int64_t kCount = 1000;
+  constexpr int64_t kLength = 3000;
+  for (const double deviation : {0.0, 0.25, 0.5}) {
+    const Places rows = fill(fmt::format("rows:{}", deviation).c_str(), 0.9, {kCount, kLength}, 5);
+    const Places columns =
+        fill(fmt::format("columns:{}", deviation).c_str(), 0.9, {kLength, kCount}, 5);
+    std::vector<double> of_rows;
+    std::vector<double> of_columns;
+    for (int64_t i = 0; i < kCount; ++i) {
+      of_rows.push_back(std::log(rows.density(i, 1, 0, kLength)));
+      of_columns.push_back(std::log(columns.density(0, kLength, i, 1)));
+    }
+    // A density p of n elements scatters by sqrt((1 - p) / (p n)) of itself.
+    const double counted = std::sqrt(0.9 / (0.1 * kLength));
+    const double expected = std::hypot(deviation, counted);
+    for (const std::vector<double>* logs : {&of_rows, &of_columns}) {
+      const Moments moments = moments_of(*logs);
+      EXPECT_NEAR(moments.deviation, expected, 0.1 * expected);
+      // The mean of a log-normal density is 0.1.
+      EXPECT_NEAR(moments.mean, std::log(0.1) - deviation * deviation / 2.0, 0.05);
+    }
+    // Rows that differ do so in all of their columns, and the other way round.
+    std::vector<double> across;
+    for (int64_t i = 0; i < kLength; ++i) {
+      across.push_back(rows.density(0, kCount, i, 1));
+    }
+    EXPECT_LT(moments_of(across).deviation, 1.3 * std::sqrt(0.1 * 0.9 / kCount));
+  }
+}
+
+TEST_F(ZeroPatterns, FullRowsAreClipped) {
+  const Places places = fill("rows:2", 0.3, {500, 400});
+  int64_t full = 0;
+  int64_t sparse = 0;
+  for (int64_t row = 0; row < places.rows; ++row) {
+    const double density = places.density(row, 1, 0, places.columns);
+    full += density == 1.0 ? 1 : 0;
+    sparse += density < 0.5 ? 1 : 0;
+  }
+  EXPECT_GT(full, 100);
+  EXPECT_GT(sparse, 50);
+  EXPECT_NEAR(places.density(), 0.7, 0.01);
+}
+
+TEST_F(ZeroPatterns, AShareOfColumnsIsDense) {
+  const Places places = fill("outliers:0.03", 0.6, {200, 1001});
+  std::set<int64_t> dense;
+  for (int64_t column = 0; column < places.columns; ++column) {
+    const double density = places.density(0, places.rows, column, 1);
+    if (density == 1.0) {
+      dense.insert(column);
+    } else {
+      EXPECT_NEAR(density, (0.4 * 1001 - 30) / (1001 - 30), 0.2);
+    }
+  }
+  EXPECT_EQ(dense.size(), 30u);
+  EXPECT_GT(*dense.rbegin() - *dense.begin(), 500);  // all over the matrix
+}
+
+TEST_F(ZeroPatterns, AShareOfBlocksIsDense) {
+  constexpr Shape kShape{64 * 9 + 7, 128 * 6 + 1};
+  const Places places = fill("dense-blocks:0.1", 0.6, kShape);
+  int64_t dense = 0;
+  for (int64_t row = 0; row < places.rows; row += 64) {
+    for (int64_t column = 0; column < places.columns; column += 128) {
+      const int64_t rows = std::min<int64_t>(64, places.rows - row);
+      const int64_t columns = std::min<int64_t>(128, places.columns - column);
+      const double density = places.density(row, rows, column, columns);
+      dense += density == 1.0 ? 1 : 0;
+      if (density < 1.0 && rows * columns > 4000) {
+        EXPECT_NEAR(density, 0.34, 0.05);
+      }
+    }
+  }
+  EXPECT_EQ(dense, 7);  // of 70
+}
+
+// As many as there are nonzeros for: a share of few blocks rounds up.
+TEST_F(ZeroPatterns, NoMoreBlocksAreDenseThanFit) {
+  EXPECT_NEAR(fill("dense-blocks:0.3", 0.7, {64, 128 * 2}).density(), 0.3, 0.02);
+  EXPECT_NEAR(fill("dense-blocks:0.3", 0.7, {64, 128 * 5}).density(), 0.3, 0.02);
+  EXPECT_NEAR(fill("outliers:0.4", 0.6, {999, 10}).density(), 0.4, 0.0);
+  EXPECT_EQ(fill("outliers:1", 0.0, {9, 7}).density(), 1.0);
+  EXPECT_EQ(fill("dense-blocks:0.0", 1.0, {9, 7}).density(), 0.0);
+}
+
+TEST_F(ZeroPatterns, DependOnKeyShapeAndPatternAlone) {
+  for (const char* pattern : kPatterns) {
+    const Places first = fill(pattern, 0.6, {131, 257}, 7);
+    EXPECT_EQ(first.values, fill(pattern, 0.6, {131, 257}, 7).values);
+    EXPECT_NE(first.values, fill(pattern, 0.6, {131, 257}, 8).values);
+  }
+  EXPECT_NE(fill("outliers:0.05", 0.6, {200, 100}).values,
+            fill("outliers:0.05", 0.6, {100, 200}).values);
+}
+
+// However it is split among threads.
+TEST_P(FillRandom, ThreadsDoNotMatter) {
+  for (const char* pattern : kPatterns) {
+    const RandomFill fill{
+        .key = 11, .sparsity = 0.5, .pattern = parse_zero_pattern(pattern).value(), .columns = 463};
+    const GuardedTensor expected = filled(fill, 463 * 500);
+    for (const int threads : {1, 3, 5}) {
+      CpuContext context(threads);
+      const GuardedTensor x(GetParam(), {463 * 500});
+      fill_random(fill, x.view(), context.exec);
+      EXPECT_TRUE(same_bits(x.view(), expected.view()));
+    }
+  }
+}
+
+TEST(ZeroPattern, IsParsed) {
+  using Kind = ZeroPattern::Kind;
+  const std::map<std::string, ZeroPattern> good{
+      {"uniform", {}},
+      {"rows:0.5", {.kind = Kind::rows, .amount = 0.5}},
+      {"rows:0", {.kind = Kind::rows, .amount = 0.0}},
+      {"columns:8", {.kind = Kind::columns, .amount = 8.0}},
+      {"outliers:0.01", {.kind = Kind::outliers, .amount = 0.01}},
+      {"dense-blocks:1", {.kind = Kind::dense_blocks, .amount = 1.0}},
+  };
+  for (const auto& [text, pattern] : good) {
+    EXPECT_EQ(parse_zero_pattern(text), pattern) << text;
+    EXPECT_EQ(to_string(pattern), text);
+  }
+  EXPECT_EQ(to_string(parse_zero_pattern("dense-blocks:1e-2").value()), "dense-blocks:0.01");
+  for (const char* text : {"",
+                           "foo",
+                           "uniform:",
+                           "uniform:0",
+                           "Uniform",
+                           "rows",
+                           "rows:",
+                           "rows:-1",
+                           "rows:nan",
+                           "rows:inf",
+                           "rows:9",
+                           "rows:1e999",
+                           "rows:0.5x",
+                           "rows: 0.5",
+                           "rows:0.5,",
+                           "rows:0,5",
+                           "row:0.5",
+                           "columns:-0.1",
+                           "outliers:1.01",
+                           "outliers:-nan",
+                           "dense-blocks:2",
+                           "dense-blocks:0.1:0.2",
+                           "dense_blocks:0.1",
+                           ":",
+                           ":0.5",
+                           " uniform"}) {
+    EXPECT_EQ(parse_zero_pattern(text), std::nullopt) << text;
+  }
+}
+
+TEST(ZeroPattern, CannotHaveMoreNonzerosThanThereAre) {
+  const auto reason = [](const char* pattern, double sparsity) {
+    return why_not(parse_zero_pattern(pattern).value(), sparsity);
+  };
+  EXPECT_EQ(reason("outliers:0.9", 0.6),
+            "outliers:0.9: a share of 0.9 is dense, more than all nonzeros of a sparsity of 0.6");
+  EXPECT_NE(reason("dense-blocks:0.31", 0.7), "");
+  EXPECT_NE(reason("dense-blocks:0.01", 1.0), "");
+  for (const double sparsity : {0.0, 0.1, 0.3, 0.6, 0.7, 0.9, 1.0}) {
+    const std::string all = fmt::format("outliers:{:.1f}", 1.0 - sparsity);
+    EXPECT_EQ(reason(all.c_str(), sparsity), "");
+    EXPECT_EQ(reason("rows:8", sparsity), "");
+    EXPECT_EQ(reason("uniform", sparsity), "");
+  }
 }
 
 }  // namespace

@@ -117,6 +117,54 @@ TEST(Bench, KernelOnTheCpu) {
   EXPECT_EQ(summary[0].at("failed"), 0);
 }
 
+TEST(Bench, KernelOfPatterns) {
+  const Outcome outcome =
+      bench({"kernel", "--device", "cpu", "--shape", "130x260", "--tokens", "2", "--sparsity",
+             "0.7", "--pattern", "uniform,rows:0.5,dense-blocks:1e-2", "--formats", "tca_bme",
+             "--repeat", "1", "--copies-mib", "1", "--format", "json"});
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  const json report = json::parse(outcome.out);
+  const json rows = report.at("tables")[0].at("rows");
+  const json summary = report.at("tables")[1].at("rows");
+  const std::vector<std::string> patterns{"uniform", "rows:0.5", "dense-blocks:0.01"};
+  ASSERT_EQ(rows.size(), 2 * patterns.size());
+  ASSERT_EQ(summary.size(), patterns.size());
+  for (size_t i = 0; i < patterns.size(); ++i) {
+    EXPECT_EQ(rows[i].at("pattern"), patterns[i]);
+    EXPECT_EQ(rows[i].at("format"), "dense");
+    EXPECT_EQ(rows[i + patterns.size()].at("pattern"), patterns[i]);
+    EXPECT_EQ(summary[i].at("pattern"), patterns[i]);
+  }
+}
+
+TEST(Bench, ThroughputAndLayersOfAPattern) {
+  const std::vector<std::string> common{
+      "--config", config("opt-125m.json"), "--device", "cpu",       "--sparsity", "0.6", "--format",
+      "json",     "--weight-format",       "tca_bme",  "--pattern", "columns:0.5"};
+  const auto patterns_of = [&](std::vector<std::string> args) {
+    args.insert(args.end(), common.begin(), common.end());
+    const Outcome outcome = bench(args);
+    EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+    std::vector<std::string> patterns;
+    const json report = json::parse(outcome.out);
+    for (const json& table : report.at("tables")) {
+      for (const json& row : table.at("rows")) {
+        patterns.push_back(row.at("pattern"));
+      }
+    }
+    return patterns;
+  };
+  const std::string pattern = "columns:0.5";
+  EXPECT_EQ(patterns_of({"throughput", "--batch", "1", "--prompt", "2", "--output", "2", "--repeat",
+                         "1", "--no-layers"}),
+            std::vector<std::string>{pattern});
+  EXPECT_EQ(patterns_of({"throughput", "--batch", "1", "--prompt", "2", "--output", "2",
+                         "--arrivals", "poisson:200", "--requests", "1", "--no-layers"}),
+            std::vector<std::string>(4, pattern));
+  EXPECT_EQ(patterns_of({"layers", "--tokens", "1", "--repeat", "1", "--copies-mib", "1"}),
+            std::vector<std::string>(5, pattern));
+}
+
 // Shapes that configs and degrees have in common are measured once.
 TEST(Bench, KernelOfManyConfigs) {
   const Outcome outcome =
@@ -199,6 +247,24 @@ TEST(BenchBadInput, OneClearLine) {
       {2, "--repeat", throughput({"--repeat", "0"})},
       {2, "--sparsity 0.5 is for", throughput({"--sparsity", "0.5"})},
       {2, "--sparsity", throughput({"--sparsity", "1.5"})},
+      {2, "--pattern \"foo\"; expected uniform, rows:S", throughput({"--pattern", "foo"})},
+      {2, "--pattern rows:0.5 is for", throughput({"--pattern", "rows:0.5"})},
+      {2,
+       "--pattern outliers:0.9: a share of 0.9",
+       {"throughput", "--config", config("opt-125m.json"), "--sparsity", "0.6", "--pattern",
+        "outliers:0.9"}},
+      {2,
+       "--pattern \"dense-blocks:2\"",
+       {"layers", "--config", config("opt-125m.json"), "--pattern", "dense-blocks:2"}},
+      {2, "--pattern rows:1 is for", {"layers", "-m", llama(), "--pattern", "rows:1"}},
+      {2, "--pattern", {"tune", "--shape", "64x64", "--pattern", "rows:1"}},
+      {2, "--pattern \"rows:-1\"", {"kernel", "--shape", "64x64", "--pattern", "rows:-1"}},
+      {2, "--pattern \"rows:nan\"", {"kernel", "--shape", "64x64", "--pattern", "rows:nan"}},
+      {2, "--pattern \"rows:\"", {"kernel", "--shape", "64x64", "--pattern", "uniform,rows:"}},
+      {2, "--pattern \"\"", {"kernel", "--shape", "64x64", "--pattern", ""}},
+      {2,
+       "--pattern outliers:0.5: a share of 0.5",
+       {"kernel", "--shape", "64x64", "--sparsity", "0.4,0.6", "--pattern", "outliers:0.5"}},
       {2, "--weight-format", throughput({"--weight-format", "csr"})},
       {2, "--kv-memory \"1X\"", throughput({"--kv-memory", "1X"})},
       {2, "--gpu-memory-utilization", throughput({"--gpu-memory-utilization", "2"})},

@@ -107,6 +107,30 @@ TEST(BenchLayers, RandomWeightsHaveTheirDensity) {
   }
 }
 
+TEST(BenchLayers, PatternsKeepTheDensity) {
+  LayerBenchOptions options = small_options();
+  options.tokens = {1};
+  int64_t uniform_bytes = 0;
+  for (const char* pattern :
+       {"uniform", "rows:1", "columns:0.5", "outliers:0.05", "dense-blocks:0.05"}) {
+    BenchModelArgs args = random_model(0.7, "tca_bme");
+    args.pattern = *parse_zero_pattern(pattern);
+    const std::vector<LayerResult> results = run(options, args);
+    ASSERT_EQ(results.size(), 4u);
+    for (const LayerResult& result : results) {
+      SCOPED_TRACE(pattern + (": " + result.note));
+      EXPECT_EQ(result.pattern, pattern);
+      EXPECT_TRUE(result.verified);
+      EXPECT_NEAR(result.density, 0.3, 0.01);
+    }
+    EXPECT_EQ(total_layers(results).front().pattern, pattern);
+    const int64_t bytes = results[2].bytes;
+    EXPECT_NE(bytes, uniform_bytes);  // other matrices
+    uniform_bytes = uniform_bytes == 0 ? bytes : uniform_bytes;
+  }
+  EXPECT_EQ(run(options, model("fable-opt-8m", "stored")).front().pattern, "");
+}
+
 TEST(BenchLayers, SenselessOptionsAreRefused) {
   const BenchModelArgs args = model("fable-opt-8m", "stored");
   LayerBenchOptions options = small_options();
@@ -124,6 +148,7 @@ LayerResult layer(int64_t tokens, double us, double dense_us) {
   result.out = 4;
   result.in = 5;
   result.density = 0.25;
+  result.pattern = "rows:0.5";
   result.format = "tca_bme";
   result.bytes = 10;
   result.dense_bytes = 40;
@@ -171,13 +196,13 @@ TEST(BenchLayers, Rows) {
   });
   EXPECT_EQ(text,
             "# table: layers\n"
-            "block,layer,layers,out,in,density_percent,format,bytes,percent_of_dense,tokens,"
-            "time_us,time_us_min,time_us_max,dense_us,speedup,algorithm,note\n"
-            "2,down,3,4,5,25,tca_bme,10,25,8,2,2,2,3,1.5,decode,\n"
-            "2,down,3,4,5,25,tca_bme,10,25,8,,,,6,,decode,NOT VERIFIED: no memory\n"
+            "block,layer,layers,out,in,density_percent,pattern,format,bytes,percent_of_dense,"
+            "tokens,time_us,time_us_min,time_us_max,dense_us,speedup,algorithm,note\n"
+            "2,down,3,4,5,25,rows:0.5,tca_bme,10,25,8,2,2,2,3,1.5,decode,\n"
+            "2,down,3,4,5,25,rows:0.5,tca_bme,10,25,8,,,,6,,decode,NOT VERIFIED: no memory\n"
             "# table: layer totals\n"
-            "tokens,layers,failed,bytes,percent_of_dense,time_us,dense_us,speedup\n"
-            "8,6,3,60,25,6,9,1.5\n");
+            "tokens,pattern,layers,failed,bytes,percent_of_dense,time_us,dense_us,speedup\n"
+            "8,rows:0.5,6,3,60,25,6,9,1.5\n");
 }
 
 TEST(BenchAblation, Rows) {
@@ -206,11 +231,11 @@ TEST(BenchAblation, Rows) {
   });
   EXPECT_EQ(text,
             "# table: ablation\n"
-            "out,in,tokens,sparsity,variant,time_us,time_us_min,time_us_max,encoded_bytes,"
-            "read_gb_per_s,speedup,percent_of_ours,verified,algorithm,note\n"
-            "4,5,8,0.5,stream only,2,1,3,12,100,2.5,50,no: computes no product,,\n"
-            "4,5,8,0.5,stream only,2,1,3,12,100,2.5,50,yes,,\n"
-            "0,0,0,0,ours,,,,,,,,NOT VERIFIED,,wrong\n");
+            "out,in,tokens,sparsity,pattern,variant,time_us,time_us_min,time_us_max,"
+            "encoded_bytes,read_gb_per_s,speedup,percent_of_ours,verified,algorithm,note\n"
+            "4,5,8,0.5,uniform,stream only,2,1,3,12,100,2.5,50,no: computes no product,,\n"
+            "4,5,8,0.5,uniform,stream only,2,1,3,12,100,2.5,50,yes,,\n"
+            "0,0,0,0,uniform,ours,,,,,,,,NOT VERIFIED,,wrong\n");
 }
 
 TEST(BenchAblation, IsForCuda) {

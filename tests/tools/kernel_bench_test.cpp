@@ -10,6 +10,7 @@
 
 #include "sparse/dense/dense.h"
 #include "tests/testing/compare.h"
+#include "tests/testing/tensor_values.h"
 #include "tests/testing/throws_error.h"
 #include "tools/bench_kernel.h"
 #include "tools/call_timer.h"
@@ -84,6 +85,51 @@ TEST(KernelBench, TheBaselineIsTheFastestDenseOfAllSparsities) {
   }
 }
 
+// All of which multiply by the same matrix.
+TEST(KernelBench, EveryFormatTakesEveryPattern) {
+  KernelBenchOptions options = small_options();
+  options.patterns = {{}, *parse_zero_pattern("rows:1"), *parse_zero_pattern("dense-blocks:0.1")};
+  const std::vector<KernelResult> results = bench_kernels(options, [](const KernelResult&) {});
+  ASSERT_EQ(results.size(), 3u * 2u * 2u * 3u);
+  size_t dense = 0;
+  for (const ZeroPattern& pattern : options.patterns) {
+    for (const double sparsity : options.sparsities) {
+      for (const int64_t tokens : options.tokens) {
+        const KernelResult& result = results[dense++];
+        EXPECT_TRUE(result.is_dense());
+        EXPECT_EQ(result.pattern, pattern);
+        EXPECT_EQ(result.sparsity, sparsity);
+        EXPECT_EQ(result.tokens, tokens);
+      }
+    }
+  }
+  for (const KernelResult& result : results) {
+    EXPECT_TRUE(result.verified) << result.format << ": " << result.note;
+    EXPECT_EQ(result.overlapped_baseline_us > 0.0, !result.is_dense());
+  }
+}
+
+TEST(ProductOperands, MatricesHaveTheirPattern) {
+  ProductMeter meter({}, 1);
+  const OwnedTensor matrix = random_matrix({.rows = 96,
+                                            .columns = 256,
+                                            .dtype = DType::f32,
+                                            .sparsity = 0.9,
+                                            .pattern = *parse_zero_pattern("outliers:0.0625"),
+                                            .key = 9},
+                                           meter.context());
+  const std::vector<double> values = values_of(matrix.view);
+  int64_t dense = 0;
+  for (size_t column = 0; column < 256; ++column) {
+    int64_t nonzeros = 0;
+    for (size_t row = 0; row < 96; ++row) {
+      nonzeros += values[row * 256 + column] != 0.0 ? 1 : 0;
+    }
+    dense += nonzeros == 96 ? 1 : 0;
+  }
+  EXPECT_EQ(dense, 16);
+}
+
 TEST(KernelBench, SenselessOptionsAreRefused) {
   const auto refused = [&](auto&& change, std::string_view part) {
     KernelBenchOptions options = small_options();
@@ -97,6 +143,8 @@ TEST(KernelBench, SenselessOptionsAreRefused) {
   EXPECT_TRUE(refused([](auto& o) { o.tokens = {0}; }, "0 tokens"));
   EXPECT_TRUE(refused([](auto& o) { o.sparsities = {1.5}; }, "1.5"));
   EXPECT_TRUE(refused([](auto& o) { o.repeat = 0; }, "0 replays"));
+  EXPECT_TRUE(refused([](auto& o) { o.patterns = {*parse_zero_pattern("outliers:0.2")}; },
+                      "no pattern outliers:0.2: a share of 0.2"));
 }
 
 // Leaves the last row of the result as it was, or adds to the first element, or fails.
@@ -321,6 +369,18 @@ TEST(KernelSummary, CountsCellsThatBeatDense) {
   EXPECT_TRUE(summarize_kernels({}).empty());
 }
 
+TEST(KernelSummary, TellsPatternsApart) {
+  std::vector<KernelResult> results{cell("tca_bme", 0.5, 1.5, 0.0), cell("tca_bme", 0.5, 0.5, 0.0),
+                                    cell("tca_bme", 0.6, 2.0, 0.0)};
+  results[1].pattern = {.kind = ZeroPattern::Kind::rows, .amount = 0.5};
+  const std::vector<KernelSummary> rows = summarize_kernels(results);
+  ASSERT_EQ(rows.size(), 5u);
+  EXPECT_EQ(rows[0].worst_speedup, 1.5);
+  EXPECT_EQ(rows[2].sparsity, std::nullopt);
+  EXPECT_EQ(rows[2].cells, 2);
+  EXPECT_EQ(rows[3].pattern, results[1].pattern);
+}
+
 std::string csv_of(const std::function<void(ReportWriter&)>& body) {
   std::string text;
   ReportWriter writer(ReportFormat::csv, {}, [&](std::string_view part) { text += part; });
@@ -336,6 +396,7 @@ TEST(KernelReport, Rows) {
   result.baseline_us = 15.0;
   result.overlapped_baseline_us = 15.0;
   result.encoded_bytes = 2560;
+  result.pattern = {.kind = ZeroPattern::Kind::dense_blocks, .amount = 0.01};
   result.fraction_of_dense = 0.625;
   result.algorithm = "decode";
   const std::string text = csv_of([&](ReportWriter& writer) {
@@ -345,15 +406,17 @@ TEST(KernelReport, Rows) {
     result.note = "no memory";
     writer.add_row(kernel_row(result));
   });
-  EXPECT_EQ(text,
-            "# table: kernel\n"
-            "out,in,tokens,sparsity,format,time_us,time_us_min,time_us_max,overlapped_us,"
-            "overlapped_us_min,overlapped_us_max,baseline_us,speedup,overlapped_baseline_us,"
-            "overlapped_speedup,encoded_bytes,percent_of_dense,read_gb_per_s,percent_of_ceiling,"
-            "tflops,worst_error,"
-            "algorithm,note\n"
-            "64,32,8,0.5,tca_bme,10,9,11,7.5,7,8,15,1.5,15,2,2560,62.5,0,0,0,0,decode,\n"
-            "64,32,8,0.5,tca_bme,,,,,,,,,,,,,,,,0,decode,NOT VERIFIED: no memory\n");
+  EXPECT_EQ(
+      text,
+      "# table: kernel\n"
+      "out,in,tokens,sparsity,pattern,format,time_us,time_us_min,time_us_max,overlapped_us,"
+      "overlapped_us_min,overlapped_us_max,baseline_us,speedup,overlapped_baseline_us,"
+      "overlapped_speedup,encoded_bytes,percent_of_dense,read_gb_per_s,percent_of_ceiling,"
+      "tflops,worst_error,"
+      "algorithm,note\n"
+      "64,32,8,0.5,dense-blocks:0.01,tca_bme,10,9,11,7.5,7,8,15,1.5,15,2,2560,62.5,0,0,0,0,decode,"
+      "\n"
+      "64,32,8,0.5,dense-blocks:0.01,tca_bme,,,,,,,,,,,,,,,,0,decode,NOT VERIFIED: no memory\n");
 }
 
 TEST(KernelReport, SummaryOfSparseFormatsAlone) {
@@ -367,9 +430,10 @@ TEST(KernelReport, SummaryOfSparseFormatsAlone) {
                   writer);
             }),
             "# table: summary\n"
-            "format,sparsity,launches,cells,failed,faster,percent_faster,worst_speedup,worst_cell\n"
-            "tca_bme,0.5,ordinary,2,0,1,50,0.5,\"64x32, 8 tokens, sparsity 0.5\"\n"
-            "tca_bme,0.5,overlapped,2,0,2,100,1.5,\"64x32, 8 tokens, sparsity 0.5\"\n");
+            "format,sparsity,pattern,launches,cells,failed,faster,percent_faster,worst_speedup,"
+            "worst_cell\n"
+            "tca_bme,0.5,uniform,ordinary,2,0,1,50,0.5,\"64x32, 8 tokens, sparsity 0.5\"\n"
+            "tca_bme,0.5,uniform,overlapped,2,0,2,100,1.5,\"64x32, 8 tokens, sparsity 0.5\"\n");
 }
 
 }  // namespace

@@ -1,0 +1,132 @@
+#include "kernels/zero_thresholds.h"
+
+#include <algorithm>
+#include <cassert>
+#include <cmath>
+#include <limits>
+#include <numbers>
+#include <numeric>
+#include <utility>
+
+#include "kernels/counter_random.h"
+
+namespace sparsellm {
+namespace {
+
+using Kind = ZeroPattern::Kind;
+using Densities = std::vector<double>;  // by cell
+
+constexpr double kRounding = 1e-6;  // of numbers of elements
+
+double standard_normal(uint64_t seed, int64_t index) {  // Box and Muller's
+  const double radius = std::sqrt(-2.0 * std::log(1.0 - uniform(seed, 2 * index)));
+  return radius * std::cos(2.0 * std::numbers::pi * uniform(seed, 2 * index + 1));
+}
+
+// The s for which the numbers min(1, s * weight) have the mean `density`: the largest weights are
+// clipped, as many as it takes. Infinite if that is all of them.
+double clipped_scale(std::vector<double> weights, double density) {
+  std::sort(weights.begin(), weights.end());
+  std::vector<double> sums(weights.size());  // of a weight and all smaller ones
+  std::partial_sum(weights.begin(), weights.end(), sums.begin());
+  double left = density * static_cast<double>(weights.size());
+  for (size_t i = weights.size(); i-- > 0; left -= 1.0) {
+    const double scale = left / sums[i];
+    if (scale * weights[i] <= 1.0) {
+      return scale;
+    }
+  }
+  return std::numeric_limits<double>::infinity();
+}
+
+// Cells of one size.
+Densities log_normal_densities(int64_t cells, double deviation, double density, uint64_t key) {
+  Densities densities(static_cast<size_t>(cells));
+  for (int64_t i = 0; i < cells; ++i) {
+    densities[static_cast<size_t>(i)] = std::exp(deviation * standard_normal(key, i));
+  }
+  const double scale = clipped_scale(densities, density);
+  for (double& of_cell : densities) {
+    of_cell = std::min(scale * of_cell, 1.0);
+  }
+  return densities;
+}
+
+// `sizes`: the elements of each cell.
+Densities partly_dense(const std::vector<int64_t>& sizes, double share, double density,
+                       uint64_t key) {
+  std::vector<std::pair<uint64_t, size_t>> order(sizes.size());
+  for (size_t i = 0; i < order.size(); ++i) {
+    order[i] = {uniform_bits(key, static_cast<int64_t>(i)), i};
+  }
+  const auto dense_cells = std::llround(share * static_cast<double>(sizes.size()));
+  std::partial_sort(order.begin(), order.begin() + dense_cells, order.end());
+  double elements = 0.0;  // that are not in dense cells
+  for (const int64_t size : sizes) {
+    elements += static_cast<double>(size);
+  }
+  double nonzeros = density * elements;  // the same
+  Densities densities(sizes.size(), -1.0);
+  for (int64_t i = 0; i < dense_cells; ++i) {
+    const size_t cell = order[static_cast<size_t>(i)].second;
+    const auto size = static_cast<double>(sizes[cell]);
+    if (size <= nonzeros + kRounding) {
+      densities[cell] = 1.0;
+      elements -= size;
+      nonzeros -= size;
+    }
+  }
+  const double rest = elements > 0.0 ? nonzeros / elements : 0.0;
+  std::replace(densities.begin(), densities.end(), -1.0, rest);
+  return densities;
+}
+
+ZeroGrid grid_of(Kind kind, int64_t rows, int64_t columns) {
+  switch (kind) {
+    case Kind::rows:
+      return {.columns = columns, .cell_rows = 1, .cell_columns = columns, .cells_across = 1};
+    case Kind::dense_blocks:
+      return {
+          .columns = columns,
+          .cell_rows = ZeroPattern::kBlockRows,
+          .cell_columns = ZeroPattern::kBlockColumns,
+          .cells_across = (columns + ZeroPattern::kBlockColumns - 1) / ZeroPattern::kBlockColumns};
+    default:
+      return {.columns = columns, .cell_rows = rows, .cell_columns = 1, .cells_across = columns};
+  }
+}
+
+std::vector<int64_t> cell_sizes(const ZeroGrid& grid, int64_t rows) {
+  std::vector<int64_t> sizes;
+  for (int64_t row = 0; row < rows; row += grid.cell_rows) {
+    for (int64_t column = 0; column < grid.columns; column += grid.cell_columns) {
+      sizes.push_back(std::min(grid.cell_rows, rows - row) *
+                      std::min(grid.cell_columns, grid.columns - column));
+    }
+  }
+  return sizes;
+}
+
+Densities densities_of(const ZeroPattern& pattern, double density, uint64_t key,
+                       const std::vector<int64_t>& sizes) {
+  return pattern.kind == Kind::rows || pattern.kind == Kind::columns
+             ? log_normal_densities(std::ssize(sizes), pattern.amount, density, key)
+             : partly_dense(sizes, pattern.amount, density, key);
+}
+
+}  // namespace
+
+ZeroThresholds zero_thresholds(const ZeroPattern& pattern, double sparsity, uint64_t key,
+                               int64_t rows, int64_t columns) {
+  assert(pattern.kind != Kind::uniform && why_not(pattern, sparsity).empty());
+  assert(rows > 0 && columns > 0);
+  ZeroThresholds thresholds{.grid = grid_of(pattern.kind, rows, columns), .zeros = {}};
+  for (const double density :
+       densities_of(pattern, 1.0 - sparsity, key, cell_sizes(thresholds.grid, rows))) {
+    const double zeros = std::clamp(1.0 - density, 0.0, 1.0);
+    thresholds.zeros.push_back(static_cast<uint64_t>(std::llround(zeros * 0x1p32)));
+  }
+  return thresholds;
+}
+
+}  // namespace sparsellm

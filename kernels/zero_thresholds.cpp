@@ -61,11 +61,11 @@ Densities partly_dense(const std::vector<int64_t>& sizes, double share, double d
   }
   const auto dense_cells = std::llround(share * static_cast<double>(sizes.size()));
   std::partial_sort(order.begin(), order.begin() + dense_cells, order.end());
-  double elements = 0.0;  // that are not in dense cells
+  double elements = 0.0;  // of cells that are not dense
   for (const int64_t size : sizes) {
     elements += static_cast<double>(size);
   }
-  double nonzeros = density * elements;  // the same
+  double nonzeros = density * elements;  // of these
   Densities densities(sizes.size(), -1.0);
   for (int64_t i = 0; i < dense_cells; ++i) {
     const size_t cell = order[static_cast<size_t>(i)].second;

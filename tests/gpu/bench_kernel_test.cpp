@@ -280,6 +280,22 @@ TEST_P(BenchKernel, EveryFormatIsVerified) {
   }
 }
 
+TEST_P(BenchKernel, EveryFormatIsVerifiedWithEveryPattern) {
+  KernelBenchOptions options = small_options(GetParam());
+  options.shapes = {{520, 1100}};
+  options.tokens = {1, 8, 33};
+  options.sparsities = {0.5, 0.8};
+  for (const char* pattern :
+       {"uniform", "rows:0.5", "rows:2", "columns:1", "outliers:0.02", "dense-blocks:0.05"}) {
+    options.patterns = {parse_zero_pattern(pattern).value()};
+    for (const KernelResult& result : silent_run(options)) {
+      EXPECT_TRUE(result.verified)
+          << fmt::format("{}, {}, {} tokens, sparsity {}: {}", pattern, result.format,
+                         result.tokens, result.sparsity, result.note);
+    }
+  }
+}
+
 TEST_P(BenchKernel, BaselinesOfASparseFormatAreTheFastestOfTheRun) {
   KernelBenchOptions options = small_options(GetParam());
   options.formats = {"tca_bme"};

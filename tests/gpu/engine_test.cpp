@@ -456,6 +456,27 @@ TEST_F(GpuConvertedModel, OfRandomWeights) {
   }
 }
 
+TEST_F(GpuConvertedModel, OfUnevenRandomWeights) {
+  const std::filesystem::path config = testing::data("models/fable-llama-relu-8m") / "config.json";
+  for (const char* pattern : {"rows:0.5", "columns:0.5", "outliers:0.02", "dense-blocks:0.05"}) {
+    SCOPED_TRACE(pattern);
+    EngineOptions options = on_gpu();
+    options.deterministic = true;
+    options.weight_format = "tca_bme";
+    RandomWeights weights{.dtype = DType::f16,
+                          .sparsity = 0.6,
+                          .pattern = parse_zero_pattern(pattern).value(),
+                          .seed = 3,
+                          .format = "tca_bme"};
+    Engine sparse = Engine::load_random(config, weights, options);
+    options.weight_format = "dense";
+    weights.format = "dense";
+    Engine dense = Engine::load_random(config, weights, options);
+    expect_close(logits_of(sparse, some_prompt(30)), logits_of(dense, some_prompt(30)),
+                 2.0 * kTolerance);
+  }
+}
+
 TEST(GpuSoak, EveryRequestIsAsIfItWereAlone) {
   if (cuda_device_count() == 0) {
     GTEST_SKIP() << "there is no CUDA device";

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <string>
@@ -284,6 +285,45 @@ TEST(RandomLoader, PrunesTheWeightsOfLinearLayersAlone) {
   for (double value : values_of(weights.vector("model.decoder.final_layer_norm.bias", 40).view)) {
     EXPECT_LT(std::abs(value), 0.04);
   }
+}
+
+// Of each tensor that a layer joins by rows, as if it were alone.
+TEST(RandomLoader, PutsZerosWhereThePatternSays) {
+  constexpr int64_t kColumns = 100;
+  const auto loader = [] {
+    return RandomLoader({}, {.dtype = DType::f32,
+                             .sparsity = 0.7,
+                             .pattern = {.kind = ZeroPattern::Kind::outliers, .amount = 0.1},
+                             .seed = 4});
+  };
+  RandomLoader weights = loader();
+  const Linear linear = weights.linear({{"q", 200}, {"k", 60}}, kColumns, Bias::yes);
+  const std::vector<double> joined = weight_of(linear);
+  const std::vector<double> q(joined.begin(), joined.begin() + 200 * kColumns);
+  const std::vector<double> k(joined.begin() + 200 * kColumns, joined.end());
+  EXPECT_EQ(weight_of(loader().linear({{"k", 60}}, kColumns, Bias::no)), k);
+  for (const std::vector<double>* part : {&q, &k}) {
+    int64_t zeros = 0;
+    std::vector<int64_t> of_columns(kColumns);
+    for (size_t i = 0; i < part->size(); ++i) {
+      zeros += (*part)[i] == 0.0 ? 1 : 0;
+      of_columns[i % kColumns] += (*part)[i] == 0.0 ? 1 : 0;
+    }
+    EXPECT_EQ(std::count(of_columns.begin(), of_columns.end(), 0), 10);
+    EXPECT_NEAR(static_cast<double>(zeros) / static_cast<double>(part->size()), 0.7, 0.03);
+  }
+  for (const double value : values_of(linear.bias.view)) {
+    EXPECT_NE(value, 0.0);
+  }
+  for (const double value : values_of(weights.matrix("lm_head.weight", 100, 100).view)) {
+    EXPECT_NE(value, 0.0);
+  }
+}
+
+TEST(RandomLoader, RefusesAPatternThatCannotBe) {
+  const RandomWeights weights{.sparsity = 0.6,
+                              .pattern = {.kind = ZeroPattern::Kind::dense_blocks, .amount = 0.5}};
+  EXPECT_TRUE(throws_error([&] { RandomLoader({}, weights); }, "no pattern dense-blocks:0.5: a"));
 }
 
 TEST(RandomLoader, RefusesASparsityOutOfRange) {

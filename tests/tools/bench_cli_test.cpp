@@ -139,8 +139,12 @@ TEST(Bench, KernelOfPatterns) {
 
 TEST(Bench, ThroughputAndLayersOfAPattern) {
   const std::vector<std::string> common{
-      "--config", config("opt-125m.json"), "--device", "cpu",       "--sparsity", "0.6", "--format",
-      "json",     "--weight-format",       "tca_bme",  "--pattern", "columns:0.5"};
+      "--config",        testing::data("tiny/llama3/config.json").string(),
+      "--device",        "cpu",
+      "--sparsity",      "0.6",
+      "--format",        "json",
+      "--weight-format", "tca_bme",
+      "--pattern",       "columns:0.5"};
   const auto patterns_of = [&](std::vector<std::string> args) {
     args.insert(args.end(), common.begin(), common.end());
     const Outcome outcome = bench(args);

@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <string>
+#include <vector>
 
 #include "tests/gpu/random_models.h"
 #include "tests/testing/temp_dir.h"
@@ -28,30 +29,32 @@ int main(int argc, char** argv) {
   for (int64_t pair = first / 2; pair < (first + count + 1) / 2; ++pair) {
     const auto directory = [&](int64_t i) { return folder.path() / std::to_string(i); };
     const auto cache = [&](int64_t i) { return folder.path() / (std::to_string(i) + ".json"); };
-    for (int64_t i = 0; i < 2; ++i) {
-      write_random_model(directory(i), model_at(2 * pair + i));
-    }
-    for (int64_t i = 0; i < 2; ++i) {
-      const RandomModel model = model_at(2 * pair + i);
-      std::string wrong = check_random_model(directory(i), model, cache(i));
-      const bool own = !wrong.empty();
-      if (!own) {
-        // What the other has found before, or else finds now.
-        if (i == 0) {
-          check_random_model(directory(1), model_at(2 * pair + 1), cache(2));
+    {
+      std::vector<RandomCheckpoint> both;
+      for (int64_t i = 0; i < 2; ++i) {
+        both.emplace_back(directory(i), model_at(2 * pair + i));
+      }
+      for (int64_t i = 0; i < 2; ++i) {
+        std::string wrong = both[static_cast<size_t>(i)].check(cache(i)).wrong;
+        const bool own = !wrong.empty();
+        if (!own) {
+          // What the other has found before, or else finds now.
+          if (i == 0) {
+            both[1].check(cache(2));
+          }
+          wrong = both[static_cast<size_t>(i)].check(cache(i == 0 ? 2 : 0)).wrong;
         }
-        wrong = check_random_model(directory(i), model, cache(i == 0 ? 2 : 0));
-      }
-      if (!wrong.empty()) {
-        ++failed;
-        std::printf("%lld: %s, %s cache: %s\n", static_cast<long long>(2 * pair + i),
-                    to_string(model).c_str(), own ? "empty" : "foreign", wrong.c_str());
-        std::fflush(stdout);
+        if (!wrong.empty()) {
+          ++failed;
+          std::printf("%lld: %s, %s cache: %s\n", static_cast<long long>(2 * pair + i),
+                      to_string(model_at(2 * pair + i)).c_str(), own ? "empty" : "foreign",
+                      wrong.c_str());
+          std::fflush(stdout);
+        }
       }
     }
-    std::filesystem::remove_all(directory(0));
-    std::filesystem::remove_all(directory(1));
     for (int64_t i = 0; i < 3; ++i) {
+      std::filesystem::remove_all(directory(i));
       std::filesystem::remove(cache(i));
     }
   }

@@ -42,7 +42,7 @@ TEST_P(GpuUnevenModels, LoadWithAnyCache) {
   for (const std::array<BlockZeros, 2>& zeros : kModels) {
     checkpoints.emplace_back(folder.path() / std::to_string(checkpoints.size()),
                              RandomModel{.hidden = 256,
-                                         .intermediate = 7168,
+                                         .intermediate = 14336,
                                          .sparsity = 0.01 * GetParam(),
                                          .zeros = zeros,
                                          .format = "tca_bme",
@@ -57,18 +57,14 @@ TEST_P(GpuUnevenModels, LoadWithAnyCache) {
     EXPECT_EQ(again.wrong, "");
     EXPECT_EQ(again.tuned_choices, 0);
   }
+  ASSERT_FALSE(HasFailure());  // or there may be no caches
   for (const auto& [loaded, tuned] :
        {std::pair<size_t, size_t>{1, 0}, {2, 0}, {0, 1}, {0, 2}, {1, 2}, {2, 1}}) {
     SCOPED_TRACE(fmt::format("model {} with the cache of {}", loaded, tuned));
     const std::filesystem::path cache = folder.path() / "foreign.json";
     std::filesystem::copy_file(cache_of(tuned), cache,
                                std::filesystem::copy_options::overwrite_existing);
-    const RandomCheckpoint::Outcome foreign = checkpoints[loaded].check(cache);
-    EXPECT_EQ(foreign.wrong, "");
-    // Of the same cache, once more: what did not fit has been replaced.
-    const RandomCheckpoint::Outcome again = checkpoints[loaded].check(cache);
-    EXPECT_EQ(again.wrong, "");
-    EXPECT_EQ(again.tuned_choices, 0);
+    EXPECT_EQ(checkpoints[loaded].check(cache).wrong, "");
   }
 }
 

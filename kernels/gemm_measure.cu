@@ -91,7 +91,7 @@ void fill_operand(const Tensor& x, ExecContext& ctx) {
 }
 
 Comparison::Comparison(ExecContext& ctx)
-    : ctx_(ctx), result_(ctx, 2 * sizeof(unsigned), "a comparison") {
+    : ctx_(ctx), result_(Buffer::scratch(ctx, 2 * sizeof(unsigned), "a comparison")) {
   reset();
 }
 
@@ -118,7 +118,7 @@ Comparison::Largest Comparison::take() {
 
 CallTimer::CallTimer(int64_t bytes_in_turn, ExecContext& ctx)
     : ctx_(ctx),
-      flushed_(ctx, 2 * l2_bytes(ctx.device.index), "the flush of the L2"),
+      flushed_(Buffer::scratch(ctx, 2 * l2_bytes(ctx.device.index), "the flush of the L2")),
       flush_always_(bytes_in_turn < 3 * l2_bytes(ctx.device.index)),
       residual_(allocate_scratch(ctx, DType::f32, {1, kFeatures}, "a norm")),
       norm_weight_(allocate_scratch(ctx, DType::f16, {kFeatures}, "a norm")),

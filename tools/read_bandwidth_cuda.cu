@@ -98,13 +98,14 @@ double read_bandwidth_cuda(int64_t bytes, ExecContext& ctx) {
   const CudaContext::State& cuda = cuda_state(ctx);
   const int64_t vectors = bytes / kVector;
   const int64_t copies = cold_copies(bytes);
-  const Buffer memory(ctx, checked_mul(bytes, copies, "bytes to read"), "the bytes to read");
+  const Buffer memory =
+      Buffer::scratch(ctx, checked_mul(bytes, copies, "bytes to read"), "the bytes to read");
   const auto* data = static_cast<const uint4*>(memory.data());
   check_cuda(cudaMemsetAsync(memory.data(), 1, static_cast<size_t>(memory.bytes()), cuda.stream));
 
   const auto time_shape = [&](const ReadShape& shape, int64_t repeat) {
-    const Buffer warp_sums(ctx, shape.warps() * static_cast<int64_t>(sizeof(uint32_t)),
-                           "the sums of the bytes read");
+    const Buffer warp_sums = Buffer::scratch(
+        ctx, shape.warps() * static_cast<int64_t>(sizeof(uint32_t)), "the sums of the bytes read");
     auto* sums = static_cast<uint32_t*>(warp_sums.data());
     const Spread times = time_replays(
         *ctx.cuda, copies,

@@ -42,9 +42,10 @@ Buffer::Buffer(Device device, int64_t bytes, std::string_view purpose)
   }
 }
 
-Buffer::Buffer(const ExecContext& ctx, int64_t bytes, std::string_view purpose)
-    : Buffer(ctx.device, bytes, purpose) {
-  context_ = ctx.cuda;
+Buffer Buffer::scratch(const ExecContext& ctx, int64_t bytes, std::string_view purpose) {
+  Buffer buffer(ctx.device, bytes, purpose);
+  buffer.context_ = ctx.cuda;
+  return buffer;
 }
 
 Buffer::~Buffer() {
@@ -61,7 +62,7 @@ OwnedTensor allocate_tensor(Device device, DType dtype, std::initializer_list<in
 
 OwnedTensor allocate_scratch(const ExecContext& ctx, DType dtype,
                              std::initializer_list<int64_t> sizes, std::string_view purpose) {
-  return tensor_in(Buffer(ctx, bytes_of(dtype, sizes), purpose), dtype, sizes);
+  return tensor_in(Buffer::scratch(ctx, bytes_of(dtype, sizes), purpose), dtype, sizes);
 }
 
 }  // namespace sparsellm

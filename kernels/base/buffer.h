@@ -24,7 +24,7 @@ class Buffer {
   Buffer(Device device, int64_t bytes, std::string_view purpose);
   // The same for memory that one context alone uses, which outlives it. On CUDA it is freed behind
   // all that was enqueued there, also when an exception passes by.
-  Buffer(const ExecContext& ctx, int64_t bytes, std::string_view purpose);
+  static Buffer scratch(const ExecContext& ctx, int64_t bytes, std::string_view purpose);
   ~Buffer();
 
   Buffer(Buffer&& other) noexcept { swap(other); }
@@ -60,7 +60,7 @@ struct OwnedTensor {
 // Contiguous and uninitialised.
 OwnedTensor allocate_tensor(Device device, DType dtype, std::initializer_list<int64_t> sizes,
                             std::string_view purpose);
-// In a Buffer of one context.
+// In a Buffer::scratch().
 OwnedTensor allocate_scratch(const ExecContext& ctx, DType dtype,
                              std::initializer_list<int64_t> sizes, std::string_view purpose);
 

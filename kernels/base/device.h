@@ -44,7 +44,7 @@ int64_t peak_memory(Device device);
 // cudaFree, and all that goes by the legacy stream or waits for the device, would wait for
 // whatever other engines have enqueued there, and break the graphs that they are capturing. So
 // free_bytes() waits for nobody who uses the memory: whoever enqueued that has waited before, a
-// Buffer of one context by itself. The pool keeps nothing (a release threshold of 0): memory is
+// Buffer::scratch() by itself. The pool keeps nothing (a release threshold of 0): memory is
 // allocated while models load and tune, not in steps, and what is free has to show in
 // device_memory(), which the KV cache is sized by, and to other processes.
 void* allocate_bytes(Device device, int64_t bytes);

@@ -235,7 +235,7 @@ void add_up(uint32_t* numbers, int64_t count, const ExecContext& ctx) {
   const cudaStream_t stream = cuda_state(ctx).stream;
   size_t bytes = 0;
   check_cuda(cub::DeviceScan::InclusiveSum(nullptr, bytes, numbers, numbers, count, stream));
-  const Buffer scratch(ctx, static_cast<int64_t>(bytes), "an encoder");
+  const Buffer scratch = Buffer::scratch(ctx, static_cast<int64_t>(bytes), "an encoder");
   check_cuda(cub::DeviceScan::InclusiveSum(scratch.data(), bytes, numbers, numbers, count, stream));
   ctx.cuda->synchronize();
 }
@@ -263,9 +263,10 @@ DeviceRecords encode_records_cuda(const Tensor& w, ExecContext& ctx,
   const Source source = source_of(w);
   const CudaContext::State& cuda = cuda_state(ctx);
   const RecordGrid tiles = record_grid(rows, columns, kTile);
-  const Buffer counts(ctx, tiles.count() * int64_t{sizeof(TileCounts)}, "an encoder");
+  const Buffer counts =
+      Buffer::scratch(ctx, tiles.count() * int64_t{sizeof(TileCounts)}, "an encoder");
   unsigned long long nonzeros = 0;
-  const Buffer total(ctx, sizeof(nonzeros), "an encoder");
+  const Buffer total = Buffer::scratch(ctx, sizeof(nonzeros), "an encoder");
   check_cuda(cudaMemsetAsync(total.data(), 0, sizeof(nonzeros), cuda.stream));
   launch(ctx, record_count_kernel, warps_for(tiles.count()), source, tiles,
          static_cast<TileCounts*>(counts.data()), static_cast<unsigned long long*>(total.data()));

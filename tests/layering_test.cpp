@@ -2,15 +2,15 @@
 
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <map>
-#include <regex>
 #include <set>
+#include <sstream>
 #include <string>
 #include <vector>
 
+#include "tests/testing/includes.h"
 #include "tests/testing/paths.h"
 
 namespace sparsellm {
@@ -43,20 +43,14 @@ std::string folder_of(const std::string& path) {
 
 // What is wrong with the includes of `source`, a path relative to the root, with this text.
 std::vector<std::string> wrong_includes(const std::string& source, std::istream& text) {
-  static const std::regex include(R"re(^\s*#\s*include\s*(["<])([^">]+)[">])re");
   const std::set<std::string>& allowed = kAllowed.at(folder_of(source));
   std::vector<std::string> wrong;
-  std::string line;
-  std::smatch match;
-  while (std::getline(text, line)) {
-    if (!std::regex_search(line, match, include)) {
-      continue;
-    }
-    const std::string target = match[2];
-    const bool generated = target == "sparsellm_version.h";
-    const bool outside = match[1] == "<" && folder_of(target).empty();  // of the system
-    if (!generated && !outside && !allowed.contains(folder_of(target))) {
-      wrong.push_back(source + " includes " + target);
+  for (const testing::Include& include : testing::read_includes(text)) {
+    const std::string folder = folder_of(include.target);
+    const bool generated = include.target == "sparsellm_version.h";
+    const bool outside = include.angled && folder.empty();  // of the system
+    if (!generated && !outside && !allowed.contains(folder)) {
+      wrong.push_back(source + " includes " + include.target);
     }
   }
   return wrong;

@@ -320,6 +320,7 @@ Engine::~Engine() = default;
 
 Engine Engine::load(const std::filesystem::path& directory, const EngineOptions& options) {
   const Clock::time_point start = Clock::now();
+  check_device(options.device);
   ModelConfig config = read_model_config(directory);
   choose_context_size(options, config);  // what can be refused is refused before weights load
   scheduler_limits(options);
@@ -343,6 +344,7 @@ Engine Engine::load(const std::filesystem::path& directory, const EngineOptions&
 Engine Engine::load_random(const std::filesystem::path& config_file, const RandomWeights& weights,
                            const EngineOptions& options) {
   const Clock::time_point start = Clock::now();
+  check_device(options.device);
   ModelConfig config = read_model_config_file(config_file);
   choose_context_size(options, config);
   scheduler_limits(options);

@@ -97,6 +97,12 @@ std::unique_ptr<spdlog::logger> make_log(const std::string& tool, const ModelArg
   return log;
 }
 
+void warn_about_device(const std::string& device, spdlog::logger& log) {
+  if (const std::string warning = choose_device(device).warning; !warning.empty()) {
+    log.warn("{}", warning);
+  }
+}
+
 EngineOptions engine_options(const ModelArgs& args, EngineOptions options) {
   options.device = parse_device(args.device);
   options.threads = args.threads;

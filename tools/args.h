@@ -31,6 +31,9 @@ void add_model_args(CLI::App& app, ModelArgs& args);
 // everything with --verbose.
 std::unique_ptr<spdlog::logger> make_log(const std::string& tool, const ModelArgs& args);
 
+// Says why the device "auto" is the CPU where that is not to be expected; for each tool once.
+void warn_about_device(const std::string& device, spdlog::logger& log);
+
 // The options that the flags stand for.
 EngineOptions engine_options(const ModelArgs& args, EngineOptions options);
 

@@ -9,6 +9,7 @@
 
 #include "kernels/base/buffer.h"
 #include "kernels/base/cuda_state.cuh"
+#include "kernels/base/source_path.h"
 #include "tools/cold_cache.h"
 #include "tools/library_contenders.h"
 #include "tools/library_handle.h"
@@ -18,8 +19,8 @@ namespace {
 
 void check_cusparse(cusparseStatus_t status,
                     std::source_location where = std::source_location::current()) {
-  require(status == CUSPARSE_STATUS_SUCCESS, "cuSPARSE failed at {}:{}: {}", where.file_name(),
-          where.line(), cusparseGetErrorString(status));
+  require(status == CUSPARSE_STATUS_SUCCESS, "cuSPARSE failed at {}:{}: {}",
+          source_path(where.file_name()), where.line(), cusparseGetErrorString(status));
 }
 
 using Handle = LibraryHandle<cusparseHandle_t, cusparseDestroy>;

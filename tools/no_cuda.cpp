@@ -1,4 +1,4 @@
-#include "kernels/base/device_cuda.h"
+#include "kernels/base/choose_device.h"
 #include "kernels/base/error.h"
 #include "tools/ablation_contender.h"
 #include "tools/library_contenders.h"
@@ -10,30 +10,28 @@
 // device is never called, since there is none.
 namespace sparsellm {
 
-double read_bandwidth_cuda(int64_t, ExecContext&) { fail("{}", no_cuda_device_reason()); }
+double read_bandwidth_cuda(int64_t, ExecContext&) { fail("{}", kCpuOnlyBuild); }
 
 void product_reference_cuda(const Tensor&, const Tensor&, const ProductSums&, ExecContext&) {
-  fail("{}", no_cuda_device_reason());
+  fail("{}", kCpuOnlyBuild);
 }
 double product_error_cuda(const Tensor&, const ProductSums&, const Tensor&, ExecContext&) {
-  fail("{}", no_cuda_device_reason());
+  fail("{}", kCpuOnlyBuild);
 }
-void poison_cuda(const Tensor&, ExecContext&) { fail("{}", no_cuda_device_reason()); }
+void poison_cuda(const Tensor&, ExecContext&) { fail("{}", kCpuOnlyBuild); }
 
 std::unique_ptr<Contender> make_cublas_contender(const ContenderInput&) {
-  fail("{}", no_cuda_device_reason());
+  fail("{}", kCpuOnlyBuild);
 }
 std::unique_ptr<Contender> make_cublaslt_contender(const ContenderInput&) {
-  fail("{}", no_cuda_device_reason());
+  fail("{}", kCpuOnlyBuild);
 }
 std::unique_ptr<AblationContender> make_ablation_contender(const ContenderInput&) {
-  fail("{}", no_cuda_device_reason());
+  fail("{}", kCpuOnlyBuild);
 }
 std::unique_ptr<Contender> make_cusparse_contender(const ContenderInput&) {
-  fail("{}", no_cuda_device_reason());
+  fail("{}", kCpuOnlyBuild);
 }
-void profile_cuda(const std::function<void()>&, const ExecContext&) {
-  fail("{}", no_cuda_device_reason());
-}
+void profile_cuda(const std::function<void()>&, const ExecContext&) { fail("{}", kCpuOnlyBuild); }
 
 }  // namespace sparsellm

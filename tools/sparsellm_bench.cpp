@@ -520,6 +520,7 @@ void throughput(const ThroughputArgs& args, const std::vector<std::string>& comm
   const LengthRange output = args.output.tokens.value_or(
       LengthRange{.min = ThroughputOptions().output, .max = ThroughputOptions().output});
   const auto log = make_log(kTool, args.model.model);
+  warn_about_device(args.model.model.device, *log);
   catch_interrupts();
   Environment environment =
       describe_environment(parse_device(args.model.model.device), command_line);
@@ -543,6 +544,7 @@ void kernel(const KernelArgs& args, const std::vector<std::string>& command_line
   }
   options.patterns = parse_patterns(args.patterns, options.sparsities);
   options.dtype = kDTypes.at(args.dtype);
+  warn_about_device(args.device, *make_log(kTool, {}));
   options.device = parse_device(args.device);
   options.rotation_bytes = args.copies_mib << 20;
   catch_interrupts();
@@ -556,6 +558,7 @@ void attention_alone(const AttentionArgs& args, const std::vector<std::string>& 
   AttentionBenchOptions options = args.options;
   options.dtype = kDTypes.at(args.dtype);
   check_options(options);  // what can be refused is refused before anything is measured
+  warn_about_device(args.device, *make_log(kTool, {}));
   options.device = parse_device(args.device);
   check_attention_device(options.device);
   catch_interrupts();
@@ -569,6 +572,7 @@ void attention_alone(const AttentionArgs& args, const std::vector<std::string>& 
 void layers(const LayersArgs& args, const std::vector<std::string>& command_line) {
   check_bench_model_args(args.model);
   read_bench_config(args.model);  // what can be refused is refused before anything is measured
+  warn_about_device(args.model.model.device, *make_log(kTool, args.model.model));
   catch_interrupts();
   LayerBenchOptions options = args.options;
   options.rotation_bytes = args.copies_mib << 20;
@@ -580,6 +584,7 @@ void layers(const LayersArgs& args, const std::vector<std::string>& command_line
 
 void load(const LoadArgs& args, const std::vector<std::string>& command_line) {
   const auto log = make_log(kTool, args.model);
+  warn_about_device(args.model.device, *log);
   with_report(args.output, describe_environment(parse_device(args.model.device), command_line),
               [&](ReportWriter& report) { bench_load(args.model, args.repeats, *log, report); });
 }
@@ -598,6 +603,7 @@ void tune_model(const TuneArgs& args, spdlog::logger& log, ReportWriter& report)
 void tune(const TuneArgs& args, const std::vector<std::string>& command_line) {
   const Device device = parse_device(args.model.model.device);
   const auto log = make_log(kTool, args.model.model);
+  warn_about_device(args.model.model.device, *log);
   catch_interrupts();
   if (args.shapes.empty()) {
     check_bench_model_args(args.model);

@@ -117,6 +117,7 @@ void perplexity(const PerplexityArgs& args) {
   options.max_requests = kWindowsAtOnce;
   options.context_size = scoring.context;
   const auto log = make_log(kTool, args.model);
+  warn_about_device(args.model.device, *log);
   Engine engine = load_engine(args.model, options, *log);
 
   Perplexity result;
@@ -253,6 +254,10 @@ void compare(const CompareArgs& args) {
   const std::string name_a = fmt::format("model A ({})", args.a.model);
   const std::string name_b = fmt::format("model B ({})", settings_b.model);
   const auto log = make_log(kTool, args.a);
+  warn_about_device(args.a.device, *log);
+  if (settings_b.device != args.a.device) {
+    warn_about_device(settings_b.device, *log);
+  }
   Engine a = load_for_comparison(name_a, args.a, scoring.context, *log);
   Engine b = load_for_comparison(name_b, settings_b, scoring.context, *log);
 

@@ -347,10 +347,11 @@ void run(const RunArgs& args) {
     throw UsageError(fmt::format("--batch-size {} is less than --parallel {}", args.step_tokens,
                                  max_requests(args)));
   }
+  const std::unique_ptr<spdlog::logger> log = make_log(kTool, args.model);
+  warn_about_device(args.model.device, *log);
   if (args.fit) {
     return print_fit(args);
   }
-  const std::unique_ptr<spdlog::logger> log = make_log(kTool, args.model);
   if (args.prompts) {
     run_batch(args, *log);
   } else {

@@ -13,6 +13,7 @@
 #include "kernels/base/cuda_status.cuh"
 #include "kernels/base/error.h"
 #include "kernels/base/exec.h"
+#include "kernels/base/source_path.h"
 
 namespace sparsellm {
 
@@ -48,8 +49,8 @@ struct CudaContext::State {
 [[noreturn]] inline void fail_cuda(const char* library, const char* what, cudaError_t status,
                                    std::source_location where) {
   cudaGetLastError();  // told here, and not once more by the next kernel that is launched
-  const std::string text =
-      fmt::format("{} failed at {}:{}: {}", library, where.file_name(), where.line(), what);
+  const std::string text = fmt::format("{} failed at {}:{}: {}", library,
+                                       source_path(where.file_name()), where.line(), what);
   if (status == cudaErrorMemoryAllocation) {
     throw OutOfMemory(text);
   }

@@ -3,13 +3,13 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include <charconv>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
 #include <limits>
 
+#include "kernels/base/choose_device.h"
 #include "kernels/base/device_cuda.h"
 #include "kernels/base/error.h"
 
@@ -57,26 +57,14 @@ std::string to_string(Device device) {
   return device.is_cuda() ? fmt::format("cuda:{}", device.index) : "cpu";
 }
 
-Device parse_device(std::string_view text) {
-  if (text == "cpu") {
-    return {};
+DeviceChoice choose_device(std::string_view text) { return choose_device(text, cuda_facts()); }
+
+Device parse_device(std::string_view text) { return choose_device(text).device; }
+
+void check_device(Device device) {
+  if (device.is_cuda()) {
+    choose_device(to_string(device));
   }
-  if (text == "auto") {
-    return cuda_device_count() > 0 ? Device{Device::Kind::cuda, 0} : Device{};
-  }
-  int index = 0;
-  bool known = text == "cuda";
-  if (text.starts_with("cuda:")) {
-    const char* end = text.data() + text.size();
-    const auto [stop, error] = std::from_chars(text.data() + 5, end, index);
-    known = error == std::errc{} && stop == end && index >= 0;
-  }
-  require(known, "unknown device '{}'; use auto, cpu, cuda or cuda:N", text);
-  const int count = cuda_device_count();
-  require(count > 0, "device cuda:{} is not there: {}", index, no_cuda_device_reason());
-  require(count > index, "device cuda:{} is not there: this machine has {} CUDA device(s)", index,
-          count);
-  return {Device::Kind::cuda, index};
 }
 
 DeviceMemory device_memory(Device device) {

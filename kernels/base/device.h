@@ -18,11 +18,26 @@ struct Device {
 
 std::string to_string(Device device);
 
-// "cpu", "cuda", "cuda:1", or "auto": the first CUDA device, the CPU where there is none. Throws
-// Error for anything else, and for a device that is not there.
+struct DeviceChoice {
+  Device device;
+  // One line: why "auto" is the CPU although there is a GPU. Empty where there is none, or no
+  // driver, and for all else.
+  std::string warning;
+};
+
+// "cpu", "cuda", "cuda:1", or "auto": the first CUDA device that can be used, else the CPU. Throws
+// Error for anything else, and for a device that is not there or cannot be used: one whose compute
+// capability is below 8.0, or for which the build has no code.
+DeviceChoice choose_device(std::string_view text);
+
+// The device alone.
 Device parse_device(std::string_view text);
 
-// Number of CUDA devices this build can run on; 0 in a CPU-only build or without a driver.
+// Throws Error as choose_device() does for a device that is named.
+void check_device(Device device);
+
+// Number of CUDA devices, whether they can be used or not; 0 in a CPU-only build or without a
+// driver that is new enough.
 int cuda_device_count();
 
 // In bytes. On the CPU all of it counts as free, since the system lends what nobody touches.

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <string>
+#include <thread>
 
 #include "kernels/base/cuda_status.cuh"
 #include "kernels/base/device.h"
@@ -30,6 +31,34 @@ cudaMemPool_t pool_of(int index) {
   return pool;
 }
 
+// Stands for all kernels of a build.
+__global__ void any_kernel() {}
+
+// A thread of its own has its own current device: that of the caller stays, and no memory is taken
+// of a device that was current before.
+std::string why_no_code(int index) {
+  cudaError_t status = cudaSuccess;
+  std::thread([&] {
+    status = cudaSetDevice(index);
+    if (status == cudaSuccess) {
+      cudaFuncAttributes code{};
+      status = cudaFuncGetAttributes(&code, reinterpret_cast<const void*>(&any_kernel));
+    }
+    cudaGetLastError();
+  }).join();
+  switch (status) {
+    case cudaSuccess:
+      return {};
+    case cudaErrorNoKernelImageForDevice:
+    case cudaErrorInvalidDeviceFunction:
+      return "this build has no code for it (see CMAKE_CUDA_ARCHITECTURES)";
+    case cudaErrorUnsupportedPtxVersion:
+      return "this build has no code for it but such as a newer driver would translate";
+    default:
+      return cudaGetErrorString(status);
+  }
+}
+
 }  // namespace
 
 int cuda_device_count() {
@@ -41,11 +70,33 @@ int cuda_device_count() {
   return count;
 }
 
-std::string no_cuda_device_reason() {
+CudaFacts cuda_facts() {
+  CudaFacts facts;
+  facts.runtime_version = CUDART_VERSION;
   int count = 0;
-  const cudaError_t status = cudaGetDeviceCount(&count);
+  cudaError_t status = cudaGetDeviceCount(&count);
   cudaGetLastError();
-  return cudaGetErrorString(status);
+  if (cudaDriverGetVersion(&facts.driver_version) != cudaSuccess ||
+      status == cudaErrorStubLibrary) {
+    cudaGetLastError();
+    facts.driver_version = 0;  // the toolkit's stand-in for the driver's library is none
+  }
+  if (status == cudaErrorNoDevice) {
+    return facts;
+  }
+  for (int index = 0; index < count && status == cudaSuccess; ++index) {
+    cudaDeviceProp properties{};
+    status = cudaGetDeviceProperties(&properties, index);
+    facts.gpus.push_back(
+        {.name = properties.name, .compute_capability = 10 * properties.major + properties.minor});
+  }
+  if (status != cudaSuccess) {
+    facts.gpus.clear();
+    facts.problem = cudaGetErrorString(status);
+    cudaGetLastError();
+  }
+  facts.why_no_code = why_no_code;
+  return facts;
 }
 
 DeviceMemory device_memory_cuda(int index) {

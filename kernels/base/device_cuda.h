@@ -1,14 +1,14 @@
 #pragma once
 
 #include <cstdint>
-#include <string>
 
+#include "kernels/base/choose_device.h"
 #include "kernels/base/device.h"
 
 namespace sparsellm {
 
 // The CUDA side of device.h: device_cuda.cu, or in a CPU-only build no_cuda.cpp.
-std::string no_cuda_device_reason();  // why cuda_device_count() is 0
+CudaFacts cuda_facts();
 DeviceMemory device_memory_cuda(int index);
 int64_t peak_memory_cuda(int index);
 void* allocate_bytes_cuda(int index, int64_t bytes);

@@ -14,23 +14,23 @@ namespace sparsellm {
 
 int cuda_device_count() { return 0; }
 
-std::string no_cuda_device_reason() { return "this build has the CPU device only"; }
+CudaFacts cuda_facts() { return {}; }
 
-DeviceMemory device_memory_cuda(int) { fail("{}", no_cuda_device_reason()); }
+DeviceMemory device_memory_cuda(int) { fail("{}", kCpuOnlyBuild); }
 
 int64_t peak_memory_cuda(int) { return 0; }
 
-void* allocate_bytes_cuda(int, int64_t) { fail("{}", no_cuda_device_reason()); }
+void* allocate_bytes_cuda(int, int64_t) { fail("{}", kCpuOnlyBuild); }
 
 void free_bytes_cuda(int, void*) noexcept {}
 
-void copy_bytes_cuda(int, void*, const void*, int64_t) { fail("{}", no_cuda_device_reason()); }
+void copy_bytes_cuda(int, void*, const void*, int64_t) { fail("{}", kCpuOnlyBuild); }
 
-GpuInfo query_gpu(int) { fail("{}", no_cuda_device_reason()); }
+GpuInfo query_gpu(int) { fail("{}", kCpuOnlyBuild); }
 
 struct CudaContext::State {};
 
-CudaContext::CudaContext(Device) { fail("{}", no_cuda_device_reason()); }
+CudaContext::CudaContext(Device) { fail("{}", kCpuOnlyBuild); }
 CudaContext::~CudaContext() = default;
 void CudaContext::make_current() const {}
 void CudaContext::synchronize() const {}
@@ -68,12 +68,12 @@ CudaGraph::CudaGraph(CudaGraph&&) noexcept = default;
 CudaGraph& CudaGraph::operator=(CudaGraph&&) noexcept = default;
 void CudaGraph::launch() const {}
 
-PinnedBuffer::PinnedBuffer(int64_t, std::string_view) { fail("{}", no_cuda_device_reason()); }
+PinnedBuffer::PinnedBuffer(int64_t, std::string_view) { fail("{}", kCpuOnlyBuild); }
 PinnedBuffer::~PinnedBuffer() = default;
 
 struct Uploader::State {};
 
-Uploader::Uploader(Device) { fail("{}", no_cuda_device_reason()); }
+Uploader::Uploader(Device) { fail("{}", kCpuOnlyBuild); }
 Uploader::~Uploader() = default;
 void Uploader::submit(Upload) {}
 void Uploader::finish(const Progress&) {}

@@ -24,6 +24,7 @@
 #include "tests/testing/reference.h"
 #include "tests/testing/sanitized.h"
 #include "tests/testing/temp_dir.h"
+#include "tests/testing/throws_error.h"
 
 namespace sparsellm {
 namespace {
@@ -492,6 +493,15 @@ TEST(Engine, RefusesBadOptions) {
       EXPECT_NE(std::string(error.what()).find(c.expected), std::string::npos) << error.what();
     }
   }
+}
+
+// A device that cannot be used is found before anything is read.
+TEST(Engine, RefusesADeviceFirst) {
+  EngineOptions options;
+  options.device = {.kind = Device::Kind::cuda, .index = 9999};
+  const std::string message = "device cuda:9999 is not there: ";
+  EXPECT_TRUE(testing::throws_error([&] { Engine::load("nowhere", options); }, message));
+  EXPECT_TRUE(testing::throws_error([&] { Engine::load_random("nowhere", {}, options); }, message));
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 
 #include <cstring>
 
+#include "kernels/base/device_cuda.h"
 #include "tests/testing/throws_error.h"
 
 namespace sparsellm {
@@ -24,10 +25,7 @@ TEST(Device, Equality) {
   EXPECT_NE((Device{Device::Kind::cuda, 1}), (Device{Device::Kind::cuda, 0}));
 }
 
-TEST(ParseDevice, Cpu) {
-  EXPECT_EQ(parse_device("cpu"), Device{});
-  EXPECT_EQ(parse_device("auto"), Device{});
-}
+TEST(ParseDevice, Cpu) { EXPECT_EQ(parse_device("cpu"), Device{}); }
 
 TEST(ParseDevice, RefusesWhatIsNoDevice) {
   for (const char* text : {"", "CPU", "cpu ", "cpu:0", "gpu", "cuda:", "cuda:x", "cuda:1x",
@@ -45,6 +43,24 @@ TEST(ParseDevice, CudaIsThereOrTheReasonIsGiven) {
     EXPECT_TRUE(throws_error([] { parse_device("cuda"); }, "device cuda:0 is not there: "));
   }
   EXPECT_TRUE(throws_error([] { parse_device("cuda:9999"); }, "device cuda:9999 is not there: "));
+}
+
+TEST(ParseDevice, AutoIsTheCpuInSilenceWhereThereIsNoGpu) {
+  const CudaFacts facts = cuda_facts();
+  if (!facts.gpus.empty() || (facts.driver_version > 0 && !facts.problem.empty())) {
+    GTEST_SKIP() << "there is a driver that has, or may have, a GPU";
+  }
+  EXPECT_EQ(choose_device("auto").device, Device{});
+  EXPECT_EQ(choose_device("auto").warning, "");
+}
+
+TEST(CheckDevice, ADeviceThatIsNotThereIsRefused) {
+  EXPECT_NO_THROW(check_device({}));
+  EXPECT_TRUE(throws_error(
+      [] {
+        check_device({Device::Kind::cuda, 9999});
+      },
+      "device cuda:9999 is not there: "));
 }
 
 TEST(AllocateBytes, GivesAlignedMemoryOrNull) {

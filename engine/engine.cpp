@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "engine/delivery.h"
+#include "engine/memory_fit.h"
 #include "engine/step_runner.h"
 #include "kernels/base/error.h"
 #include "kernels/base/token_buckets.h"
@@ -104,7 +105,7 @@ void Completion::add(const TokenEvent& event) {
 
 struct Engine::State {
   State(const EngineOptions& engine_options, ModelConfig model_config,
-        std::unique_ptr<Decoder> model_decoder)
+        std::unique_ptr<Decoder> model_decoder, int64_t weight_bytes)
       : options(engine_options),
         config(std::move(model_config)),
         decoder(std::move(model_decoder)),
@@ -112,7 +113,9 @@ struct Engine::State {
         runner(engine_runner(*decoder, options, config)),
         tuned(tune_kernels(options, config, *decoder, *runner)),
         kv(options.device, decoder->kv_shape(),
-           choose_kv_pages(options, context, decoder->kv_shape(), device_memory(options.device))),
+           fitting_kv_pages(
+               {.weights = weight_bytes, .step = runner->memory_bytes(), .context_size = context},
+               decoder->kv_shape(), options, device_memory(options.device))),
         scheduler(scheduler_limits(options), kv.pages()),
         steps_ahead(choose_steps_ahead(options)),
         fresh_seeds(unpredictable_seeds()) {
@@ -357,6 +360,9 @@ Engine Engine::build(ModelConfig config, WeightLoader& weights, const EngineOpti
   if (options.log != nullptr && !config.warning.empty()) {
     options.log->warn("{}", config.warning);
   }
+  if (options.device.is_cuda()) {
+    require_model_fits(config, *weights.shapes(), options, device_memory(options.device));
+  }
   std::unique_ptr<Decoder> decoder = build_decoder(config, weights);
   const double weight_seconds = seconds_since(start);
   if (options.log != nullptr) {
@@ -364,7 +370,8 @@ Engine Engine::build(ModelConfig config, WeightLoader& weights, const EngineOpti
       options.log->warn("{}", notice);
     }
   }
-  auto state = std::make_unique<State>(options, std::move(config), std::move(decoder));
+  auto state = std::make_unique<State>(options, std::move(config), std::move(decoder),
+                                       weights.loaded_bytes());
   if (options.warm_up) {
     state->runner->warm_up(state->kv);
   }

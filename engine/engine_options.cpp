@@ -16,11 +16,15 @@ int64_t affordable_bytes(const EngineOptions& options, const DeviceMemory& memor
     return memory.total / 2;
   }
   constexpr int64_t kGraphs = 256 << 20;
-  const double kept = (1.0 - options.gpu_memory_utilization) * static_cast<double>(memory.total);
-  return std::max<int64_t>(memory.free - static_cast<int64_t>(kept) - kGraphs, 0);
+  return std::max<int64_t>(memory.free - kept_bytes(options, memory) - kGraphs, 0);
 }
 
 }  // namespace
+
+int64_t kept_bytes(const EngineOptions& options, const DeviceMemory& memory) {
+  const double kept = (1.0 - options.gpu_memory_utilization) * static_cast<double>(memory.total);
+  return static_cast<int64_t>(kept);
+}
 
 SchedulerLimits scheduler_limits(const EngineOptions& options) {
   require(options.kv_tokens >= 0, "a KV cache of {} tokens is negative", options.kv_tokens);

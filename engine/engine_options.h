@@ -34,7 +34,8 @@ struct EngineOptions {
   // as fit in half of the machine's memory, or in what is left of the GPU's, at least one.
   int64_t kv_tokens = 0;
   int64_t kv_bytes = 0;
-  // The share of a GPU's memory that is taken at most, with what others hold of it.
+  // The share of a GPU's memory that is taken at most, with what others hold of it: weights, the
+  // tensors of a step and the KV cache, however large that is asked for.
   double gpu_memory_utilization = 0.95;
   // The bits of a result depend on the request alone: not on what else is computed, nor on
   // preemption. The CPU device is always so.
@@ -76,5 +77,7 @@ int64_t choose_kv_pages(const EngineOptions& options, int64_t context_size, cons
                         const DeviceMemory& memory);
 int64_t most_kv_pages(const EngineOptions& options, int64_t context_size, const KvShape& shape,
                       const DeviceMemory& memory);
+// Of a GPU's memory, what gpu_memory_utilization leaves to others.
+int64_t kept_bytes(const EngineOptions& options, const DeviceMemory& memory);
 
 }  // namespace sparsellm

@@ -3,11 +3,26 @@
 #include <memory>
 
 #include "engine/step_runner.h"
+#include "kernels/base/error.h"
 #include "kernels/paged_kv.h"
 #include "models/registry.h"
 #include "models/shape_loader.h"
 
 namespace sparsellm {
+namespace {
+
+double mib(int64_t bytes) { return static_cast<double>(bytes) / (1 << 20); }
+
+int64_t kv_cache_bytes(int64_t pages, const KvShape& shape) {
+  return checked_mul(pages, kPageSize * shape.bytes_per_token(), "bytes of the KV cache");
+}
+
+// What may still be taken; negative if others hold more than they leave.
+int64_t takeable(const DeviceMemory& memory, const EngineOptions& options) {
+  return memory.free - (options.device.is_cuda() ? kept_bytes(options, memory) : 0);
+}
+
+}  // namespace
 
 int64_t MemoryFit::requests_of(int64_t tokens) const {
   return kv_tokens / kPageSize / pages_for(tokens);
@@ -30,10 +45,60 @@ MemoryFit fit_memory(const ModelConfig& config, DType weight_dtype, const Engine
   const DeviceMemory left{.total = fit.device.total,
                           .free = fit.device.free - fit.weights - fit.step};
   const int64_t pages = most_kv_pages(options, fit.context_size, shape, left);
-  if (pages * kPageSize * fit.kv_per_token <= left.free) {
+  if (kv_cache_bytes(pages, shape) <= takeable(left, options)) {
     fit.kv_tokens = pages * kPageSize;
   }
   return fit;
+}
+
+void require_fit(const MemoryNeed& need, const DeviceMemory& memory, Held held,
+                 const EngineOptions& options) {
+  const int64_t others = checked_add(need.weights, need.step, "bytes of weights and a step");
+  const int64_t all = checked_add(others, need.kv, "bytes of a model and its KV cache");
+  // As it was, or would be, without the model.
+  const DeviceMemory before{
+      .total = memory.total,
+      .free = memory.free + (held == Held::weights_and_step ? others : 0),
+  };
+  const int64_t left = takeable(before, options);
+  if (all <= left) {
+    return;
+  }
+  const int64_t share = memory.total - (options.device.is_cuda() ? kept_bytes(options, memory) : 0);
+  fail(
+      "the model does not fit on {} with a GPU memory utilization of {}: weights {:.1f} MiB, step "
+      "{:.1f} MiB, one context of {} tokens {:.1f} MiB, KV cache {:.1f} MiB; the share is {:.1f} "
+      "MiB, of which others hold {:.1f} MiB; {:.1f} MiB are free",
+      to_string(options.device), options.gpu_memory_utilization, mib(need.weights), mib(need.step),
+      need.context_size, mib(need.context), mib(need.kv), mib(share),
+      mib(before.total - before.free), mib(memory.free));
+}
+
+void require_model_fits(const ModelConfig& config, WeightLoader& shapes,
+                        const EngineOptions& options, const DeviceMemory& memory) {
+  const std::unique_ptr<Decoder> decoder = build_decoder(config, shapes);
+  const KvShape shape = decoder->kv_shape();
+  MemoryNeed need{.weights = shapes.loaded_bytes(),
+                  .step = runner_memory_bytes(*decoder, runner_options(options, config)),
+                  .context_size = choose_context_size(options, config),
+                  .context = 0,
+                  .kv = 0};
+  const DeviceMemory left{.total = memory.total, .free = memory.free - need.weights - need.step};
+  need.context = kv_cache_bytes(pages_for(need.context_size), shape);
+  need.kv = kv_cache_bytes(choose_kv_pages(options, need.context_size, shape, left), shape);
+  require_fit(need, memory, Held::nothing, options);
+}
+
+int64_t fitting_kv_pages(const MemoryNeed& others, const KvShape& shape,
+                         const EngineOptions& options, const DeviceMemory& memory) {
+  const int64_t pages = choose_kv_pages(options, others.context_size, shape, memory);
+  if (options.device.is_cuda()) {
+    MemoryNeed need = others;
+    need.context = kv_cache_bytes(pages_for(need.context_size), shape);
+    need.kv = kv_cache_bytes(pages, shape);
+    require_fit(need, memory, Held::weights_and_step, options);
+  }
+  return pages;
 }
 
 }  // namespace sparsellm

@@ -7,6 +7,7 @@
 #include "kernels/base/device.h"
 #include "kernels/base/dtype.h"
 #include "models/config.h"
+#include "models/weight_loader.h"
 #include "models/weight_store.h"
 
 namespace sparsellm {
@@ -37,5 +38,34 @@ struct FitWeights {
 // that would be made while loading of weights with an unknown number of nonzeros.
 MemoryFit fit_memory(const ModelConfig& config, DType weight_dtype, const EngineOptions& options,
                      const FitWeights& weights = {});
+
+// What an engine holds of a device, in bytes.
+struct MemoryNeed {
+  int64_t weights = 0;
+  int64_t step = 0;
+  int64_t context_size = 0;  // tokens
+  int64_t context = 0;       // the KV cache of one full context
+  int64_t kv = 0;            // the KV cache that is wanted
+};
+
+// Of which of them the memory that is given as free is gone already.
+enum class Held : uint8_t { nothing, weights_and_step };
+
+// Whether the need fits what the options let an engine take of `memory`: on CUDA the share
+// gpu_memory_utilization of all, less what others hold; on the CPU everything. Throws Error, which
+// has all of this in one line, unless it does.
+void require_fit(const MemoryNeed& need, const DeviceMemory& memory, Held held,
+                 const EngineOptions& options);
+
+// Before weights are loaded: `shapes` is WeightLoader::shapes() of their loader. Those whose size
+// is known when they are encoded count with the least that they can take. On CUDA alone, where
+// memory is not lent but taken.
+void require_model_fits(const ModelConfig& config, WeightLoader& shapes,
+                        const EngineOptions& options, const DeviceMemory& memory);
+
+// Pages of the KV cache when weights and the tensors of a step are there: choose_kv_pages(), if it
+// fits by require_fit().
+int64_t fitting_kv_pages(const MemoryNeed& others, const KvShape& shape,
+                         const EngineOptions& options, const DeviceMemory& memory);
 
 }  // namespace sparsellm

@@ -351,7 +351,7 @@ ExecContext CheckpointLoader::exec() {
 std::unique_ptr<WeightLoader> CheckpointLoader::shapes() const {
   return std::make_unique<ShapeLoader>(
       device(), activation_dtype(),
-      LinearShapes{.store = &store_, .format = encoding_.format, .density = 1.0});
+      LinearShapes{.store = &store_, .format = encoding_.format, .density = 0.0});
 }
 
 void CheckpointLoader::report(int64_t more) {

@@ -38,7 +38,8 @@ class WeightLoader {
   // f32 [values.size()] that the model needs but no checkpoint holds; `what` names it in messages.
   virtual OwnedTensor constants(std::string_view what, std::span<const float> values);
 
-  // A loader without memory that, asked for the same, says how much this one takes.
+  // A loader without memory that, asked for the same, says how much this one takes: at least, for
+  // weights whose size is known when they are encoded.
   virtual std::unique_ptr<WeightLoader> shapes() const;
   // Takes the memory of what is asked for from now on in one piece, since many pieces of a GPU's
   // memory take long. `bytes` is the footprint() of shapes() that has been asked for the same.

@@ -30,16 +30,14 @@ void add_bench_model_args(CLI::App& app, BenchModelArgs& args) {
   app.add_option("--seed", args.seed, "Seed of random weights, prompts and arrivals")
       ->check(CLI::Range(uint64_t{0}, std::numeric_limits<uint64_t>::max()))
       ->capture_default_str();
-  auto* const kv_memory =
-      app.add_option_function<std::string>(
-             "--kv-memory",
-             [&args](const std::string& text) { args.kv_bytes = parse_size("--kv-memory", text); },
-             "Bytes of the KV cache, e.g. 512M or 8G [the largest batch, as far as memory goes]")
-          ->type_name("SIZE");
+  app.add_option_function<std::string>(
+         "--kv-memory",
+         [&args](const std::string& text) { args.kv_bytes = parse_size("--kv-memory", text); },
+         "Bytes of the KV cache, e.g. 512M or 8G [the largest batch, as far as memory goes]")
+      ->type_name("SIZE");
   app.add_option("--gpu-memory-utilization", args.gpu_memory_utilization,
                  "Share of the GPU's memory that weights, KV cache and workspace may take")
-      ->check(CLI::Range(0.01, 1.0))
-      ->excludes(kv_memory);
+      ->check(CLI::Range(0.01, 1.0));
   app.add_flag("--deterministic", args.deterministic,
                "The bits of a result do not depend on what else is computed");
 }

@@ -109,7 +109,6 @@ void add_run_args(CLI::App& app, RunArgs& args) {
   app.add_option("--gpu-memory-utilization", args.gpu_memory_utilization,
                  "Share of the GPU's memory to take at most")
       ->check(CLI::Range(0.01, 1.0))
-      ->excludes("--kv-memory")
       ->capture_default_str();
   app.add_flag("--fit", args.fit,
                "Say what weights, a step and the KV cache would take, and how many requests of "
@@ -224,7 +223,8 @@ void print_fit(const RunArgs& args) {
       mib(fit.weights), mib(fit.step), options.step_tokens, options.max_requests,
       mib(fit.kv_tokens * fit.kv_per_token), fit.kv_tokens, fit.kv_per_token);
   if (fit.kv_tokens == 0) {
-    text += "This does not fit: a smaller --kv-memory, --ctx-size or --batch-size takes less.\n";
+    text += "This does not fit: a smaller --kv-memory, --ctx-size or --batch-size takes less";
+    text += options.device.is_cuda() ? ", --gpu-memory-utilization allows more.\n" : ".\n";
   }
   for (int64_t tokens = std::min<int64_t>(256, fit.context_size); fit.kv_tokens > 0;
        tokens = std::min(2 * tokens, fit.context_size)) {

@@ -2,9 +2,14 @@
 
 #include <gtest/gtest.h>
 
+#include <limits>
+#include <utility>
+
 #include "engine/engine.h"
+#include "kernels/base/device_cuda.h"
 #include "kernels/paged_kv.h"
 #include "models/safetensors.h"
+#include "models/shape_loader.h"
 #include "sparse/tca_bme/record_layout.h"
 #include "tests/testing/paths.h"
 #include "tests/testing/reference.h"
@@ -85,6 +90,133 @@ TEST(MemoryFit, OfAModelThatDoesNotFit) {
   EXPECT_GT(fit.weights, int64_t{100} << 40);
   EXPECT_EQ(fit.kv_tokens, 0);
   EXPECT_EQ(fit.requests_of(100), 0);
+}
+
+// A GPU of 140 GiB, some of which its driver holds.
+constexpr int64_t kGiB = int64_t{1} << 30;
+constexpr DeviceMemory kGpuMemory{.total = 140 * kGiB, .free = 139 * kGiB};
+
+EngineOptions on_made_up_gpu(double utilization) {
+  EngineOptions options;
+  options.device = {.kind = Device::Kind::cuda, .index = 1};
+  options.gpu_memory_utilization = utilization;
+  return options;
+}
+
+TEST(RequireFit, TheShareHoldsEverything) {
+  const MemoryNeed need{.weights = 60 * kGiB,
+                        .step = 2 * kGiB,
+                        .context_size = 2048,
+                        .context = 5 * kGiB,
+                        .kv = 7 * kGiB};  // 69 in all, and 1 of the driver
+  EXPECT_NO_THROW(require_fit(need, kGpuMemory, Held::nothing, on_made_up_gpu(0.5)));
+  for (int64_t MemoryNeed::*part : {&MemoryNeed::weights, &MemoryNeed::step, &MemoryNeed::kv}) {
+    MemoryNeed more = need;
+    more.*part += 1;
+    EXPECT_TRUE(testing::throws_error(
+        [&] { require_fit(more, kGpuMemory, Held::nothing, on_made_up_gpu(0.5)); },
+        "the model does not fit on cuda:1 with a GPU memory utilization of 0.5: weights 61440.0 "
+        "MiB, step 2048.0 MiB, one context of 2048 tokens 5120.0 MiB, KV cache 7168.0 MiB; the "
+        "share is 71680.0 MiB, of which others hold 1024.0 MiB; 142336.0 MiB are free"));
+    EXPECT_NO_THROW(require_fit(more, kGpuMemory, Held::nothing, on_made_up_gpu(0.51)));
+  }
+  const DeviceMemory others{.total = kGpuMemory.total, .free = kGpuMemory.free - 1};
+  EXPECT_TRUE(testing::throws_error(
+      [&] { require_fit(need, others, Held::nothing, on_made_up_gpu(0.5)); }, "does not fit"));
+  const DeviceMemory full{.total = kGpuMemory.total, .free = 69 * kGiB - 1};
+  EXPECT_TRUE(testing::throws_error(
+      [&] { require_fit(need, full, Held::nothing, on_made_up_gpu(1.0)); }, "does not fit"));
+}
+
+TEST(RequireFit, WhatIsThereAlreadyIsNotFree) {
+  const MemoryNeed need{.weights = 60 * kGiB,
+                        .step = 2 * kGiB,
+                        .context_size = 2048,
+                        .context = 5 * kGiB,
+                        .kv = 7 * kGiB};
+  // Libraries have taken 1 GiB beside weights and step.
+  const DeviceMemory loaded{.total = kGpuMemory.total, .free = kGpuMemory.free - 63 * kGiB};
+  EXPECT_NO_THROW(require_fit(need, loaded, Held::weights_and_step, on_made_up_gpu(0.51)));
+  EXPECT_TRUE(testing::throws_error(
+      [&] { require_fit(need, loaded, Held::weights_and_step, on_made_up_gpu(0.5)); },
+      "the share is 71680.0 MiB, of which others hold 2048.0 MiB; 77824.0 MiB are free"));
+}
+
+TEST(RequireFit, SizesThatOverflowAreRefused) {
+  const MemoryNeed need{.weights = std::numeric_limits<int64_t>::max() - 5,
+                        .step = 3,
+                        .context_size = 1,
+                        .context = 16,
+                        .kv = 16};
+  EXPECT_TRUE(testing::throws_error(
+      [&] { require_fit(need, kGpuMemory, Held::nothing, on_made_up_gpu(0.5)); },
+      "does not fit 64 bits"));
+}
+
+// By the shapes of a model that nobody has to have: 122 GiB of weights, 4.5 GiB a context.
+TEST(RequireModelFits, BeforeAnythingIsLoaded) {
+  if (cuda_facts().runtime_version == 0) {
+    GTEST_SKIP() << "what a step takes on a GPU is known to a build with its kernels";
+  }
+  const ModelConfig config =
+      read_model_config_file(testing::source_dir() / "configs" / "opt-66b.json");
+  const auto require_fits = [&](const EngineOptions& options, LinearShapes linears = {}) {
+    ShapeLoader shapes(options.device, DType::f16, std::move(linears));
+    require_model_fits(config, shapes, options, kGpuMemory);
+  };
+  EXPECT_NO_THROW(require_fits(on_made_up_gpu(0.95)));
+  EXPECT_TRUE(testing::throws_error([&] { require_fits(on_made_up_gpu(0.5)); },
+                                    "utilization of 0.5: weights 125"));
+  EXPECT_TRUE(testing::throws_error([&] { require_fits(on_made_up_gpu(0.9)); },
+                                    "one context of 2048 tokens 4608.0 MiB, KV cache 4608.0 MiB"));
+
+  EngineOptions options = on_made_up_gpu(0.5);
+  options.kv_bytes = kGiB;
+  EXPECT_TRUE(
+      testing::throws_error([&] { require_fits(options); }, "4608.0 MiB, KV cache 1008.0 MiB"));
+  options.gpu_memory_utilization = 0.95;
+  EXPECT_NO_THROW(require_fits(options));
+  options.kv_bytes = 16 * kGiB;
+  EXPECT_TRUE(testing::throws_error([&] { require_fits(options); }, "KV cache 163"));
+  options.kv_bytes = 0;
+  options.kv_tokens = 100;
+  EXPECT_NO_THROW(require_fits(options));
+  options.kv_tokens = int64_t{1} << 30;
+  EXPECT_TRUE(testing::throws_error([&] { require_fits(options); }, "does not fit on cuda:1"));
+  options.kv_tokens = int64_t{1} << 60;
+  EXPECT_TRUE(testing::throws_error([&] { require_fits(options); }, "does not fit 64 bits"));
+
+  // Sparse weights take less, and those that will be encoded take at least what is counted.
+  EXPECT_NO_THROW(require_fits(on_made_up_gpu(0.5), {.format = "tiled_csl", .density = 0.2}));
+  EXPECT_NO_THROW(require_fits(on_made_up_gpu(0.5), {.format = "tiled_csl", .density = 0.0}));
+  EXPECT_TRUE(testing::throws_error(
+      [&] { require_fits(on_made_up_gpu(0.02), {.format = "tiled_csl", .density = 0.0}); },
+      "does not fit on cuda:1"));
+}
+
+TEST(FittingKvPages, WithinTheShare) {
+  const KvShape shape{.layers = 64, .kv_heads = 72, .head_dim = 128, .dtype = DType::f16};
+  const int64_t page_bytes = kPageSize * shape.bytes_per_token();
+  const MemoryNeed others{.weights = 60 * kGiB, .step = 2 * kGiB, .context_size = 2048};
+  const DeviceMemory loaded{.total = kGpuMemory.total, .free = kGpuMemory.free - 62 * kGiB};
+  const auto pages = [&](const EngineOptions& options) {
+    return fitting_kv_pages(others, shape, options, loaded);
+  };
+  for (double utilization : {0.5, 0.7, 0.95, 1.0}) {
+    const EngineOptions options = on_made_up_gpu(utilization);
+    const int64_t share = static_cast<int64_t>(utilization * static_cast<double>(kGpuMemory.total));
+    EXPECT_GE(pages(options), pages_for(2048));
+    EXPECT_LE(kGiB + others.weights + others.step + pages(options) * page_bytes, share);
+  }
+  // There is room for a part of a context.
+  EngineOptions options = on_made_up_gpu(0.46);
+  EXPECT_TRUE(testing::throws_error([&] { pages(options); }, "one context of 2048 tokens"));
+  options.kv_tokens = 100;
+  EXPECT_EQ(pages(options), pages_for(100));
+  options.kv_tokens = 4096;
+  EXPECT_TRUE(testing::throws_error([&] { pages(options); }, "KV cache 9"));
+  options.device = {};  // which lends what nobody touches
+  EXPECT_EQ(pages(options), pages_for(4096));
 }
 
 }  // namespace

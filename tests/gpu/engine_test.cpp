@@ -261,11 +261,55 @@ TEST_P(GpuEngine, OutOfMemoryIsALine) {
     Engine::load(GetParam(), options);
     FAIL() << "there was enough memory";
   } catch (const Error& error) {
-    EXPECT_TRUE(std::string(error.what()).starts_with("out of memory on cuda:0: the KV cache of"))
+    EXPECT_TRUE(std::string(error.what())
+                    .starts_with("the model does not fit on cuda:0 with a GPU "
+                                 "memory utilization of 0.95: weights "))
         << error.what();
     EXPECT_EQ(std::string(error.what()).find('\n'), std::string::npos);
   }
   Engine::load(GetParam(), on_gpu());  // the device is as good as before
+}
+
+// Weights and the cache that is asked for count as well, and nothing is loaded that will not fit.
+TEST_P(GpuEngine, TheShareOfTheMemoryIsKept) {
+  EngineOptions options = on_gpu();
+  options.progress = [](int64_t, int64_t) { ADD_FAILURE() << "weights were read"; };
+  const DeviceMemory memory = device_memory(testing::kGpu);
+  options.gpu_memory_utilization = 1e-6;
+  const auto refused = [&] {
+    return testing::throws_error([&] { Engine::load(GetParam(), options); },
+                                 "the model does not fit on cuda:0 with a GPU memory utilization");
+  };
+  EXPECT_TRUE(refused());
+  options.kv_tokens = 16;
+  EXPECT_TRUE(refused());
+  options.gpu_memory_utilization = 0.5;
+  options.kv_tokens = 0;
+  options.kv_bytes = memory.total / 2;
+  EXPECT_TRUE(refused());
+  options.kv_bytes = 0;
+  options.progress = {};
+  const Engine engine = Engine::load(GetParam(), options);
+  EXPECT_LE(device_memory(testing::kGpu).total - device_memory(testing::kGpu).free,
+            memory.total / 2);
+}
+
+TEST(GpuMemory, WeightsThatDoNotFitTheShareAreNotMade) {
+  if (cuda_device_count() == 0) {
+    GTEST_SKIP() << "there is no CUDA device";
+  }
+  EngineOptions options = on_gpu();
+  options.gpu_memory_utilization = 0.01;
+  const int64_t free = device_memory(testing::kGpu).free;
+  for (const char* format : {"dense", "tca_bme"}) {
+    EXPECT_TRUE(testing::throws_error(
+        [&] {
+          Engine::load_random(testing::source_dir() / "configs" / "llama-2-7b.json",
+                              {.sparsity = 0.6, .format = format}, options);
+        },
+        "the model does not fit on cuda:0 with a GPU memory utilization of 0.01: weights "));
+  }
+  EXPECT_GE(device_memory(testing::kGpu).free, free - (int64_t{1} << 30));
 }
 
 // Converted models.

@@ -43,5 +43,14 @@ TEST_F(DeviceInfo, SaysWhatTheGpuIs) {
 
 TEST_F(DeviceInfo, RefusesADeviceThatIsNotThere) { EXPECT_THROW(query_gpu(99), Error); }
 
+TEST_F(DeviceInfo, AutoIsTheFirstGpu) {
+  const DeviceChoice choice = choose_device("auto");
+  EXPECT_EQ(choice.device, (Device{.kind = Device::Kind::cuda, .index = 0}));
+  EXPECT_EQ(choice.warning, "");
+  for (int index = 0; index < cuda_device_count(); ++index) {
+    EXPECT_NO_THROW(check_device({.kind = Device::Kind::cuda, .index = index}));
+  }
+}
+
 }  // namespace
 }  // namespace sparsellm

@@ -100,7 +100,10 @@ int64_t alignment_of(uint64_t address_and_stride) {
 }  // namespace
 
 GemmOperands GemmOperands::tokens(int64_t begin, int64_t count) const {
-  return {.x = x.rows(begin, count), .w = w, .bias = bias, .y = y.rows(begin, count), .relu = relu};
+  GemmOperands part = *this;
+  part.x = x.rows(begin, count);
+  part.y = y.rows(begin, count);
+  return part;
 }
 
 int64_t row_alignment(const Tensor& x) {
@@ -131,9 +134,11 @@ std::vector<GemmPlan> heuristic_plans(const CudaContext::State& cuda, const Gemm
                                       int count) {
   Description description(operands);
   Preference preference;
-  // Algorithms without a reduction are allowed by every mask.
-  preference.set(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
-                 uint32_t{CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE});
+  // Algorithms without a reduction are allowed by every mask; without a mask all are.
+  if (operands.partial_sums == PartialSums::f32) {
+    preference.set(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
+                   uint32_t{CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE});
+  }
   const auto y_alignment = static_cast<uint32_t>(row_alignment(operands.y));
   preference.set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES,
                  static_cast<uint32_t>(row_alignment(operands.w)));
@@ -181,6 +186,9 @@ bool is_possible(const CudaContext::State& cuda, const GemmOperands& operands,
       result.workspaceSize > static_cast<size_t>(CudaContext::kWorkspaceBytes)) {
     return false;
   }
+  if (operands.partial_sums == PartialSums::any) {
+    return true;
+  }
   const auto scheme = setting<uint32_t>(plan.algorithm, CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME);
   return scheme == CUBLASLT_REDUCTION_SCHEME_NONE ||
          scheme == CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
@@ -190,17 +198,35 @@ int32_t k_splits(const GemmPlan& plan) {
   return setting<int32_t>(plan.algorithm, CUBLASLT_ALGO_CONFIG_SPLITK_NUM);
 }
 
-std::optional<GemmPlan> with_k_splits(GemmPlan plan, int32_t splits) {
-  const uint32_t scheme =
-      splits == 1 ? CUBLASLT_REDUCTION_SCHEME_NONE : CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
+std::optional<GemmPlan> with_k_splits(GemmPlan plan, int32_t splits,
+                                      cublasLtReductionScheme_t scheme) {
+  const uint32_t reduction = splits == 1 ? CUBLASLT_REDUCTION_SCHEME_NONE : scheme;
   const auto set = [&plan](auto attribute, const auto& value) {
     return cublasLtMatmulAlgoConfigSetAttribute(&plan.algorithm, attribute, &value,
                                                 sizeof(value)) == CUBLAS_STATUS_SUCCESS;
   };
   return set(CUBLASLT_ALGO_CONFIG_SPLITK_NUM, splits) &&
-                 set(CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME, scheme)
+                 set(CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME, reduction)
              ? std::optional(plan)
              : std::nullopt;
+}
+
+std::string plan_text(const GemmPlan& plan) {
+  // Not every algorithm has every setting.
+  const auto text_of = [&plan](cublasLtMatmulAlgoConfigAttributes_t attribute) {
+    uint32_t value = 0;
+    size_t written = 0;
+    const cublasStatus_t status = cublasLtMatmulAlgoConfigGetAttribute(
+        &plan.algorithm, attribute, &value, sizeof(value), &written);
+    return status == CUBLAS_STATUS_SUCCESS ? std::to_string(value) : std::string("none");
+  };
+  std::string text =
+      fmt::format("algorithm {}, tile {}, stages {}", text_of(CUBLASLT_ALGO_CONFIG_ID),
+                  text_of(CUBLASLT_ALGO_CONFIG_TILE_ID), text_of(CUBLASLT_ALGO_CONFIG_STAGES_ID));
+  if (const std::string splits = text_of(CUBLASLT_ALGO_CONFIG_SPLITK_NUM); splits != "1") {
+    text += fmt::format(", {} splits of K", splits);
+  }
+  return text;
 }
 
 cublasStatus_t enqueue_gemm(const GemmOperands& operands, const GemmPlan& plan, ExecContext& ctx) {

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "kernels/base/cuda_state.cuh"
@@ -11,6 +12,12 @@
 #include "kernels/base/tensor.h"
 
 namespace sparsellm {
+
+// What the sums of parts of K may be rounded to before they are added, where K is split.
+enum class PartialSums : uint8_t {
+  f32,  // not at all
+  any,  // also to y's dtype, which PyTorch allows unless it is told otherwise
+};
 
 // gemm() in the terms of cuBLASLt: y^T [out, tokens] = w [out, in] * x^T [in, tokens] + bias, all
 // column-major.
@@ -20,6 +27,7 @@ struct GemmOperands {
   Tensor bias;  // [out] or empty
   Tensor y;
   bool relu = false;
+  PartialSums partial_sums = PartialSums::f32;  // gemm() never takes another
 
   // The same for tokens [begin, begin + count).
   GemmOperands tokens(int64_t begin, int64_t count) const;
@@ -44,24 +52,29 @@ int64_t row_alignment(const Tensor& x);
 // Throws Error unless gemm() takes these on CUDA, whatever the sizes.
 void check_gemm_operands(const GemmOperands& operands);
 
-// Up to kMostProposals plans, what cuBLASLt believes to be the fastest first. None adds partial
-// sums in another dtype than f32. Nothing runs: may be called while a graph is captured.
-inline constexpr int kMostProposals = 16;
+// Up to kMostProposals plans, what cuBLASLt believes to be the fastest first, with such partial
+// sums as the operands allow. Nothing runs: may be called while a graph is captured.
+inline constexpr int kMostProposals = 64;
 std::vector<GemmPlan> heuristic_plans(const CudaContext::State& cuda, const GemmOperands& operands,
                                       int count);
 
 // The first of them. Throws Error if there is none.
 GemmPlan heuristic_plan(const CudaContext::State& cuda, const GemmOperands& operands);
 
-// Whether the plan can run on these operands: cuBLASLt in its workspace, without adding partial
-// sums in another dtype than f32.
+// Whether the plan can run on these operands: cuBLASLt in its workspace, with such partial sums as
+// the operands allow.
 bool is_possible(const CudaContext::State& cuda, const GemmOperands& operands,
                  const GemmPlan& plan);
 
 // The number of parts that K is split into is one of the settings of an algorithm of cuBLASLt; not
 // every algorithm has it.
 int32_t k_splits(const GemmPlan& plan);
-std::optional<GemmPlan> with_k_splits(GemmPlan plan, int32_t splits);
+std::optional<GemmPlan> with_k_splits(
+    GemmPlan plan, int32_t splits,
+    cublasLtReductionScheme_t scheme = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE);
+
+// A plan of cuBLASLt in one line, for reports: "algorithm 66, tile 20, stages 35, 2 splits of K".
+std::string plan_text(const GemmPlan& plan);
 
 // Enqueues the product. After anything but success the contents of y are undefined.
 cublasStatus_t enqueue_gemm(const GemmOperands& operands, const GemmPlan& plan, ExecContext& ctx);

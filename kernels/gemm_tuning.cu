@@ -1,10 +1,10 @@
 #include <algorithm>
-#include <cstring>
 #include <limits>
 #include <optional>
 #include <vector>
 
 #include "kernels/base/buffer.h"
+#include "kernels/gemm_candidates.cuh"
 #include "kernels/gemm_measure.cuh"
 #include "kernels/gemm_stream_cuda.h"
 #include "kernels/gemm_tuning.cuh"
@@ -14,57 +14,8 @@ namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-bool same_plan(const GemmPlan& a, const GemmPlan& b) {
-  return std::memcmp(&a.algorithm, &b.algorithm, sizeof(a.algorithm)) == 0;
-}
-
-void add_new(const GemmPlan& plan, std::vector<GemmPlan>& plans) {
-  if (std::none_of(plans.begin(), plans.end(),
-                   [&](const GemmPlan& other) { return same_plan(plan, other); })) {
-    plans.push_back(plan);
-  }
-}
-
-// For few tokens there are too few tiles to fill the device: the best proposals with other splits
-// of K.
-void add_splits(const CudaContext::State& cuda, const GemmOperands& operands,
-                std::vector<GemmPlan>& plans) {
-  constexpr int64_t kMaxTokens = 128;
-  constexpr size_t kBases = 4;
-  if (operands.x.size(0) > kMaxTokens) {
-    return;
-  }
-  const std::vector<GemmPlan> bases(
-      plans.begin(), plans.begin() + static_cast<int64_t>(std::min(kBases, plans.size())));
-  for (const GemmPlan& base : bases) {
-    for (int32_t splits : {2, 4, 8}) {
-      const std::optional<GemmPlan> plan = with_k_splits(base, splits);
-      if (plan && is_possible(cuda, operands, *plan)) {
-        add_new(*plan, plans);
-      }
-    }
-  }
-}
-
-// What cuBLASLt proposes for eight tokens may be faster for fewer than what it proposes for those.
-void add_proposals_for_eight(const CudaContext::State& cuda, const GemmOperands& operands,
-                             std::vector<GemmPlan>& plans) {
-  constexpr int64_t kTokens = 8;
-  if (operands.x.size(0) >= kTokens) {
-    return;
-  }
-  const auto of_eight = [](const Tensor& x) {  // which nobody reads
-    return Tensor(x.raw(), x.dtype(), {kTokens, x.row_stride()}, x.device()).columns(0, x.size(1));
-  };
-  GemmOperands eight = operands;
-  eight.x = of_eight(operands.x);
-  eight.y = of_eight(operands.y);
-  for (const GemmPlan& plan : heuristic_plans(cuda, eight, kMostProposals)) {
-    if (is_possible(cuda, operands, plan)) {
-      add_new(plan, plans);
-    }
-  }
-}
+// Of which a batch-invariant plan is looked for, in their order.
+constexpr int kInvariantProposals = 16;
 
 // Tries plans on the same operands.
 class Trial {
@@ -79,6 +30,7 @@ class Trial {
         timer_(total_bytes(weights), ctx) {
     GemmOperands expected = operands_;
     expected.y = expected_.view;
+    expected.partial_sums = PartialSums::f32;
     check_cublas(enqueue_gemm(expected, heuristic_plan(cuda_state(ctx), expected), ctx));
   }
 
@@ -179,13 +131,13 @@ class InvarianceTest {
     const CudaContext::State& cuda = cuda_state(ctx_);
     std::vector<GemmPlan> plans;
     for (int64_t tokens : {16, 128, 512}) {
-      for (GemmPlan plan : heuristic_plans(cuda, operands(0, tokens), kMostProposals)) {
+      for (GemmPlan plan : heuristic_plans(cuda, operands(0, tokens), kInvariantProposals)) {
         plan = k_splits(plan) == 1 ? plan : with_k_splits(plan, 1).value_or(plan);
         if (k_splits(plan) == 1 && is_possible(cuda, operands(0, 1), plan) &&
             std::all_of(std::begin(kTokens), std::end(kTokens), [&](int64_t count) {
               return is_possible(cuda, operands(0, count), plan);
             })) {
-          add_new(plan, plans);
+          add_new_plan(plan, plans);
         }
       }
     }
@@ -236,9 +188,7 @@ class InvarianceTest {
 MeasuredGemm measure_fastest_plan(const GemmOperands& operands, std::span<const Tensor> weights,
                                   ExecContext& ctx) {
   const CudaContext::State& cuda = cuda_state(ctx);
-  std::vector<GemmPlan> plans = heuristic_plans(cuda, operands, kMostProposals);
-  add_proposals_for_eight(cuda, operands, plans);
-  add_splits(cuda, operands, plans);
+  std::vector<GemmPlan> plans = blas_candidates(cuda, operands);
   for (const StreamMemory memory : {StreamMemory::half, StreamMemory::whole}) {
     GemmPlan plan;
     plan.stream = memory;
@@ -246,8 +196,13 @@ MeasuredGemm measure_fastest_plan(const GemmOperands& operands, std::span<const 
       plans.push_back(plan);
     }
   }
+  return measure_fastest_of(plans, operands, weights, ctx);
+}
+
+MeasuredGemm measure_fastest_of(std::span<const GemmPlan> plans, const GemmOperands& operands,
+                                std::span<const Tensor> weights, ExecContext& ctx) {
   Trial trial(operands, weights, ctx);
-  MeasuredGemm best{.plan = heuristic_plan(cuda, operands)};
+  MeasuredGemm best{.plan = heuristic_plan(cuda_state(ctx), operands)};
   double best_seconds = kInfinity;
   for (const GemmPlan& plan : plans) {
     const std::optional<double> seconds = trial.measure(plan, best_seconds);

@@ -2,6 +2,7 @@
 
 #include <span>
 
+#include "kernels/base/tune_cache.h"
 #include "kernels/gemm_blas.cuh"
 
 namespace sparsellm {
@@ -11,10 +12,20 @@ struct MeasuredGemm {
   double seconds = 0.0;  // of one call; 0 if no measurement was possible
 };
 
-// The fastest plan for these operands, with values in all of them; y is overwritten. `weights`
-// stand in for w in turn. Synchronises, and allocates while it runs.
+// The fastest plan for these operands, with values in all of them, of blas_candidates() and our own
+// kernels; y is overwritten. `weights` stand in for w in turn. Synchronises, and allocates while it
+// runs.
 MeasuredGemm measure_fastest_plan(const GemmOperands& operands, std::span<const Tensor> weights,
                                   ExecContext& ctx);
+
+// The same of these plans, which can run on the operands.
+MeasuredGemm measure_fastest_of(std::span<const GemmPlan> plans, const GemmOperands& operands,
+                                std::span<const Tensor> weights, ExecContext& ctx);
+
+// The fastest of blas_candidates() alone, for exactly so many tokens: what a program gets that
+// tries them all on the calls that it makes. Found in the cache, or measured and put into it.
+GemmPlan tuned_blas_plan(const GemmOperands& operands, std::span<const Tensor> weights,
+                         TuneCache& cache, ExecContext& ctx);
 
 // A plan that gives a row the same bits in any batch, for up to kInvariantTokens in rows aligned as
 // those of `example`, whose x and y are neither read nor written: of those that pass a test the one

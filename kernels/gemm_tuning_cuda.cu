@@ -7,6 +7,7 @@
 #include "kernels/base/buffer.h"
 #include "kernels/base/token_buckets.h"
 #include "kernels/base/tune_cache.h"
+#include "kernels/gemm_candidates.cuh"
 #include "kernels/gemm_device.h"
 #include "kernels/gemm_measure.cuh"
 #include "kernels/gemm_plans.cuh"
@@ -17,7 +18,7 @@ namespace sparsellm {
 namespace {
 
 // Rises when a choice of an earlier version of this code may no longer be right.
-constexpr int kCodeVersion = 8;
+constexpr int kCodeVersion = 9;
 
 constexpr std::pair<TokenCalls, std::string_view> kTokenCalls[] = {
     {TokenCalls::one, "one"},
@@ -98,6 +99,21 @@ std::string library_and_device(const CudaContext::State& cuda) {
   return fmt::format("cuBLASLt {}, {}", cublasLtGetVersion(), properties.name);
 }
 
+std::string cache_key(const GemmKey& key, std::string_view what, const std::string& place) {
+  return fmt::format("dense gemm {}, {}, {}, {}", kCodeVersion, key.text(), what, place);
+}
+
+std::optional<GemmPlan> find_plan(const TuneCache& cache, const std::string& key) {
+  const std::optional<std::string> text = cache.find(key);
+  return text ? plan_from(*text) : std::nullopt;
+}
+
+void remember(const MeasuredGemm& measured, const std::string& key, TuneCache& cache) {
+  if (measured.seconds > 0.0) {
+    cache.put(key, to_text(measured));
+  }
+}
+
 // One tuning: x and y of the most tokens that it needs.
 class Tuning {
  public:
@@ -122,8 +138,8 @@ class Tuning {
   // Both return whether there was something to measure.
   bool tune_bucket(int64_t tokens) {
     const GemmOperands operands = operands_.tokens(0, tokens);
-    const std::string key = key_for(GemmKey::any_stride(operands, tokens), "fastest");
-    if (const std::optional<GemmPlan> known = find(key);
+    const std::string key = cache_key(GemmKey::any_stride(operands, tokens), "fastest", place_);
+    if (const std::optional<GemmPlan> known = find_plan(cache_, key);
         known && known->calls == TokenCalls::one &&
         is_possible(cuda_state(ctx_), operands, *known)) {
       plans_.set_tuned(operands, *known);
@@ -131,39 +147,24 @@ class Tuning {
     }
     const MeasuredGemm measured = measure_fastest_plan(operands, weights_, ctx_);
     plans_.set_tuned(operands, measured.plan);
-    remember(key, measured);
+    remember(measured, key, cache_);
     return true;
   }
 
   bool tune_invariant() {
-    const std::string key = key_for(GemmKey::any_stride(operands_, 0), "batch invariant");
-    if (const std::optional<GemmPlan> known = find(key);
+    const std::string key = cache_key(GemmKey::any_stride(operands_, 0), "batch invariant", place_);
+    if (const std::optional<GemmPlan> known = find_plan(cache_, key);
         known && is_invariant(*known, operands_, ctx_)) {
       plans_.set_invariant(operands_, *known);
       return false;
     }
     const MeasuredGemm measured = measure_invariant_plan(operands_, weights_, ctx_);
     plans_.set_invariant(operands_, measured.plan);
-    remember(key, measured);
+    remember(measured, key, cache_);
     return true;
   }
 
  private:
-  std::string key_for(const GemmKey& key, std::string_view sums) const {
-    return fmt::format("dense gemm {}, {}, {}, {}", kCodeVersion, key.text(), sums, place_);
-  }
-
-  std::optional<GemmPlan> find(const std::string& key) const {
-    const std::optional<std::string> text = cache_.find(key);
-    return text ? plan_from(*text) : std::nullopt;
-  }
-
-  void remember(const std::string& key, const MeasuredGemm& measured) {
-    if (measured.seconds > 0.0) {
-      cache_.put(key, to_text(measured));
-    }
-  }
-
   ExecContext& ctx_;
   TuneCache& cache_;
   std::span<const Tensor> weights_;
@@ -175,6 +176,24 @@ class Tuning {
 };
 
 }  // namespace
+
+GemmPlan tuned_blas_plan(const GemmOperands& operands, std::span<const Tensor> weights,
+                         TuneCache& cache, ExecContext& ctx) {
+  const CudaContext::State& cuda = cuda_state(ctx);
+  const bool reduced = operands.partial_sums == PartialSums::any;
+  const std::string key = cache_key(GemmKey::exact(operands),
+                                    reduced ? "cuBLASLt alone, any partial sums" : "cuBLASLt alone",
+                                    library_and_device(cuda));
+  if (const std::optional<GemmPlan> known = find_plan(cache, key);
+      known && !known->stream && known->calls == TokenCalls::one &&
+      is_possible(cuda, operands, *known)) {
+    return *known;
+  }
+  const MeasuredGemm measured =
+      measure_fastest_of(blas_candidates(cuda, operands), operands, weights, ctx);
+  remember(measured, key, cache);
+  return measured.plan;
+}
 
 int64_t tune_gemm_cuda(const GemmTuning& what, TuneCache& cache, ExecContext& ctx) {
   require(!is_capturing(cuda_state(ctx)), "tune_gemm: called while a graph is captured");

@@ -21,7 +21,10 @@ struct AblationResult {
   Spread us;            // with ordinary launches
   int64_t encoded_bytes = 0;
   double read_gb_per_s = 0.0;
-  double speedup = 0.0;           // over the faster of cuBLAS and cuBLASLt; 0: there is none
+  // Over the fastest of all that is dense with ordinary launches, and of cuBLAS and cuBLASLt, as
+  // measured in the same run, not by turns; 0: there is none.
+  double speedup = 0.0;
+  double library_speedup = 0.0;
   double fraction_of_ours = 0.0;  // of the time; 0: there is none
   bool computes_product = false;  // as the others cannot: there is nothing to verify them by
   bool measured = false;  // and verified, if it computes the product; else all figures are 0

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <exception>
-#include <map>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -50,12 +49,8 @@ class KernelBench {
 
   std::vector<KernelResult> run() {
     for (const auto& shape : options_.shapes) {
-      baselines_ = {};
       for (const Zeros& zeros : zeros_) {
-        bench_dense(shape, zeros);
-      }
-      for (const Zeros& zeros : zeros_) {
-        bench_sparse(shape, zeros);
+        bench_weight(shape, zeros);
       }
     }
     return std::move(results_);
@@ -64,16 +59,10 @@ class KernelBench {
  private:
   using Shape = std::pair<int64_t, int64_t>;
   using Results = std::vector<KernelResult>;  // of one format, by number of tokens
-  using Times = std::map<int64_t, double>;    // us, by tokens
 
   struct Zeros {
     double sparsity = 0.0;
     ZeroPattern pattern;
-  };
-
-  struct Baselines {
-    Times ordinary;
-    Times overlapping;
   };
 
   struct Weight {
@@ -81,40 +70,47 @@ class KernelBench {
     ProductOperands operands;
   };
 
-  void bench_dense(const Shape& shape, const Zeros& zeros) {
-    std::string problem;
-    const std::unique_ptr<Weight> weight = make_weight(shape, zeros, problem);
-    std::vector<Results> all;
-    Times libraries;
-    for (const std::string_view format : dense_contenders(options_.device)) {
-      all.push_back(bench(shape, zeros, format, weight.get(), problem));
-      for (const KernelResult& result : all.back()) {
-        if (!result.verified) {
-          continue;
-        }
-        const Spread& overlapped = result.overlapped_us.value_or(result.us);
-        keep_least(baselines_.overlapping, result.tokens, overlapped.median);
-        if (is_ordinary_baseline(format, options_.device)) {
-          keep_least(baselines_.ordinary, result.tokens, result.us.median);
-        }
-        if (format != dense_format().name()) {
-          keep_least(libraries, result.tokens, result.us.median);
-        }
-      }
-    }
-    for (Results& results : all) {
-      deliver(std::move(results), {.ordinary = libraries, .overlapping = libraries});
-    }
+  static DenseTimes::Cell cell_of(const KernelResult& result) {
+    return {.out = result.out, .in = result.in, .tokens = result.tokens};
   }
 
-  void bench_sparse(const Shape& shape, const Zeros& zeros) {
-    if (sparse_.empty()) {
+  // What is dense on the first weight of a shape alone: the others take as long.
+  void bench_weight(const Shape& shape, const Zeros& zeros) {
+    const bool is_first = &zeros == &zeros_.front();
+    if (!is_first && sparse_.empty()) {
       return;
     }
     std::string problem;
     const std::unique_ptr<Weight> weight = make_weight(shape, zeros, problem);
+    if (is_first) {
+      bench_dense(shape, zeros, weight.get(), problem);
+    }
+    bench_sparse(shape, zeros, weight.get(), problem);
+  }
+
+  void bench_dense(const Shape& shape, const Zeros& zeros, const Weight* weight,
+                   const std::string& problem) {
+    std::vector<Results> dense;
+    for (const std::string_view format : dense_contenders(options_.device)) {
+      dense.push_back(bench(shape, zeros, format, weight, problem, nullptr));
+    }
+    for (Results& results : dense) {
+      for (KernelResult& result : results) {
+        compare_dense(result);
+      }
+      deliver(std::move(results));
+    }
+  }
+
+  void bench_sparse(const Shape& shape, const Zeros& zeros, const Weight* weight,
+                    const std::string& problem) {
+    std::unique_ptr<DenseOpponents> opponents;
+    if (weight != nullptr) {
+      opponents = std::make_unique<DenseOpponents>(dense_times_, meter_, weight->operands,
+                                                   options_.rotation_bytes);
+    }
     for (const std::string& format : sparse_) {
-      deliver(bench(shape, zeros, format, weight.get(), problem), baselines_);
+      deliver(bench(shape, zeros, format, weight, problem, opponents.get()));
     }
   }
 
@@ -141,8 +137,9 @@ class KernelBench {
     }
   }
 
+  // What is dense adds to dense_times_, and has no opponents.
   Results bench(const Shape& shape, const Zeros& zeros, std::string_view format,
-                const Weight* weight, const std::string& problem) {
+                const Weight* weight, const std::string& problem, DenseOpponents* opponents) {
     Results results;
     for (const int64_t tokens : options_.tokens) {
       KernelResult& result = results.emplace_back();
@@ -160,7 +157,7 @@ class KernelBench {
             make_contender(format, meter_.input(weight->operands, options_.rotation_bytes));
         for (KernelResult& result : results) {
           try {
-            bench_tokens(*contender, weight->operands, result);
+            bench_tokens(*contender, weight->operands, opponents, result);
           } catch (const std::exception& error) {
             result.note = error.what();
           }
@@ -174,21 +171,32 @@ class KernelBench {
     return results;
   }
 
-  void bench_tokens(Contender& contender, const ProductOperands& operands, KernelResult& result) {
+  void bench_tokens(Contender& contender, const ProductOperands& operands,
+                    DenseOpponents* opponents, KernelResult& result) {
     result.encoded_bytes = contender.bytes();
     result.fraction_of_dense =
         static_cast<double>(contender.bytes()) / static_cast<double>(operands.weight().bytes());
-    MeasuredProduct product = meter_.measure(contender, operands, result.tokens);
+    const MeasuredProduct product =
+        meter_.measure(contender, operands, result.tokens,
+                       opponents != nullptr ? opponents->fastest(result.tokens) : Opponents{});
     result.worst_error = product.worst_error;
-    result.note = std::move(product.note);
-    result.algorithm = std::move(product.algorithm);
+    result.note = product.note;
+    result.algorithm = product.algorithm;
     if (!product.verified) {
       return;
     }
     const double ceiling = meter_.read_ceiling(result.encoded_bytes);
     result.verified = true;
+    if (!is_baseline(result.format)) {
+      result.note += fmt::format("{}for information: sums of parts may be rounded to {}",
+                                 result.note.empty() ? "" : "; ", name_of(options_.dtype));
+    }
     result.us = product.us;
     result.overlapped_us = product.overlapped;
+    if (opponents == nullptr) {
+      dense_times_.add(result.format, cell_of(result), product);
+    }
+    compare_turns(product, result);
     const double seconds = product.us.median * 1e-6;
     const double bytes_per_second = static_cast<double>(result.encoded_bytes) / seconds;
     result.read_gb_per_s = bytes_per_second * 1e-9;
@@ -197,20 +205,48 @@ class KernelBench {
                     static_cast<double>(result.tokens) / seconds * 1e-12;
   }
 
-  static double time_of(const Times& times, int64_t tokens) {
-    const auto known = times.find(tokens);
-    return known != times.end() ? known->second : 0.0;
+  void compare_turns(const MeasuredProduct& product, KernelResult& result) const {
+    const auto compare = [&](const std::optional<Turns>& turns, Launches launches,
+                             KernelComparison& compared) {
+      if (turns) {
+        compared.baseline = dense_times_.best(cell_of(result), launches)->contender;
+        compared.baseline_us = turns->baseline.median;
+        compared.speedup = turns->speedup();
+        compared.verdict = turns->verdict;
+      }
+    };
+    compare(product.turns, Launches::ordinary, result.compared);
+    compare(product.overlapped_turns, Launches::overlapping, result.overlapped_compared);
   }
 
-  void deliver(Results results, const Baselines& baselines) {
+  // What is dense is not measured again.
+  void compare_dense(KernelResult& result) const {
+    const auto compare = [&](const Spread& us, Launches launches, KernelComparison& compared) {
+      if (const std::optional<FastestDense> best = dense_times_.best(cell_of(result), launches)) {
+        compared.baseline = best->contender;
+        compared.baseline_us = best->us;
+        compared.speedup = best->us / us.median;
+      }
+    };
+    if (result.verified) {
+      compare(result.us, Launches::ordinary, result.compared);
+    }
+    if (result.overlapped_us) {
+      compare(*result.overlapped_us, Launches::overlapping, result.overlapped_compared);
+    }
+  }
+
+  void deliver(Results results) {
     for (KernelResult& result : results) {
-      result.baseline_us = time_of(baselines.ordinary, result.tokens);
-      result.overlapped_baseline_us = time_of(baselines.overlapping, result.tokens);
+      if (const auto library = dense_times_.best_library(cell_of(result))) {
+        result.library_us = library->us;
+      }
       if (result.verified) {
-        result.speedup = result.baseline_us / result.us.median;
+        result.compared.library_speedup = result.library_us / result.us.median;
       }
       if (result.overlapped_us) {
-        result.overlapped_speedup = result.overlapped_baseline_us / result.overlapped_us->median;
+        result.overlapped_compared.library_speedup =
+            result.library_us / result.overlapped_us->median;
       }
       on_result_(result);
       results_.push_back(std::move(result));
@@ -222,7 +258,7 @@ class KernelBench {
   ProductMeter meter_;
   std::vector<std::string> sparse_;  // formats
   std::vector<Zeros> zeros_;
-  Baselines baselines_;  // of sparse formats, for the shape at hand
+  DenseTimes dense_times_;  // of the first weight of each shape
   std::vector<KernelResult> results_;
 };
 

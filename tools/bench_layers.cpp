@@ -116,20 +116,33 @@ class LayerBench {
       baseline_.measure(operands, options_.tokens);
     }
     FormatContender contender(weight, meter_.input(operands, options_.rotation_bytes));
+    DenseOpponents opponents(baseline_.times(), meter_, operands, options_.rotation_bytes);
     for (const int64_t tokens : options_.tokens) {
-      MeasuredProduct product = meter_.measure(contender, operands, tokens);
+      MeasuredProduct product =
+          meter_.measure(contender, operands, tokens, opponents.fastest(tokens));
       result.tokens = tokens;
       result.verified = product.verified;
       const bool overlapped = product.overlapped.has_value();
       result.us = product.verified ? product.overlapped.value_or(product.us) : Spread{};
-      result.dense_us = baseline_
-                            .best_us(result.out, result.in, tokens,
-                                     overlapped ? Launches::overlapping : Launches::ordinary)
-                            .value_or(0.0);
+      compare(product, result);
       result.algorithm = std::move(overlapped ? product.overlapped_algorithm : product.algorithm);
       result.note = std::move(product.note);
       deliver(result);
     }
+  }
+
+  void compare(const MeasuredProduct& product, LayerResult& result) const {
+    const DenseTimes::Cell cell{.out = result.out, .in = result.in, .tokens = result.tokens};
+    const bool overlapped = product.overlapped.has_value();
+    const std::optional<Turns>& turns = overlapped ? product.overlapped_turns : product.turns;
+    const auto best =
+        baseline_.times().best(cell, overlapped ? Launches::overlapping : Launches::ordinary);
+    const auto library = baseline_.times().best_library(cell);
+    const bool known = product.verified && turns && best;
+    result.baseline = known ? best->contender : "";
+    result.dense_us = known ? turns->baseline.median : 0.0;
+    result.verdict = known ? std::optional(turns->verdict) : std::nullopt;
+    result.library_us = library ? library->us : 0.0;
   }
 
   void deliver(const LayerResult& result) {
@@ -159,6 +172,8 @@ std::vector<Column> total_columns() {
       {.key = "time_us", .title = "time", .unit = "us", .decimals = 1},
       {.key = "dense_us", .title = "best dense", .unit = "us", .decimals = 1},
       {.key = "speedup", .title = "speed-up", .unit = "x", .decimals = 2},
+      {.key = "library_us", .title = "library", .unit = "us", .decimals = 1},
+      {.key = "library_speedup", .title = "over library", .unit = "x", .decimals = 2},
   };
 }
 
@@ -187,6 +202,11 @@ std::vector<LayerTotals> total_layers(const std::vector<LayerResult>& results) {
     if (result.verified && result.dense_us > 0.0) {
       total.us += static_cast<double>(result.count) * result.us.median;
       total.dense_us += static_cast<double>(result.count) * result.dense_us;
+      if (total.library_us && result.library_us > 0.0) {
+        *total.library_us += static_cast<double>(result.count) * result.library_us;
+      } else {
+        total.library_us.reset();
+      }
     } else {
       total.failed += result.count;
     }
@@ -213,8 +233,12 @@ std::vector<Column> layer_columns() {
       {.key = "percent_of_dense", .title = "of dense", .unit = "%", .decimals = 1},
       {.key = "tokens", .title = "tokens"},
       {.key = "time_us", .title = "time", .unit = "us", .kind = Kind::spread, .decimals = 1},
-      {.key = "dense_us", .title = "best dense", .unit = "us", .decimals = 1},
+      {.key = "baseline", .title = "best dense", .kind = Kind::text},
+      {.key = "dense_us", .title = "best dense time", .unit = "us", .decimals = 1},
       {.key = "speedup", .title = "speed-up", .unit = "x", .decimals = 2},
+      {.key = "verdict", .title = "verdict", .kind = Kind::text},
+      {.key = "library_us", .title = "library", .unit = "us", .decimals = 1},
+      {.key = "library_speedup", .title = "over library", .unit = "x", .decimals = 2},
       {.key = "algorithm", .title = "algorithm", .kind = Kind::text},
       {.key = "note", .title = "note", .kind = Kind::text},
   };
@@ -227,9 +251,12 @@ Row layer_row(const LayerResult& result) {
       {known_cell(100.0 * result.density), result.pattern, result.format, result.bytes,
        quotient(100.0 * static_cast<double>(result.bytes), static_cast<double>(result.dense_bytes)),
        result.tokens});
-  row.insert(row.end(), {result.verified ? Cell(result.us) : Cell(), known_cell(result.dense_us),
-                         quotient(result.dense_us, result.us.median), result.algorithm,
-                         result.verified ? result.note : "NOT VERIFIED: " + result.note});
+  row.insert(row.end(), {result.verified ? Cell(result.us) : Cell(), result.baseline,
+                         known_cell(result.dense_us), quotient(result.dense_us, result.us.median),
+                         verdict_cell(result.verdict)});
+  row.insert(row.end(),
+             {known_cell(result.library_us), quotient(result.library_us, result.us.median),
+              result.algorithm, result.verified ? result.note : "NOT VERIFIED: " + result.note});
   return row;
 }
 
@@ -239,7 +266,9 @@ void report_layer_totals(const std::vector<LayerResult>& results, ReportWriter& 
     report.add_row(
         {total.tokens, total.pattern, total.layers, total.failed, total.bytes,
          quotient(100.0 * static_cast<double>(total.bytes), static_cast<double>(total.dense_bytes)),
-         known_cell(total.us), known_cell(total.dense_us), quotient(total.dense_us, total.us)});
+         known_cell(total.us), known_cell(total.dense_us), quotient(total.dense_us, total.us),
+         known_cell(total.library_us.value_or(0.0)),
+         quotient(total.library_us.value_or(0.0), total.us)});
   }
 }
 

@@ -11,6 +11,7 @@
 #include "tools/cold_cache.h"
 #include "tools/layer_source.h"
 #include "tools/report.h"
+#include "tools/turns.h"
 
 namespace sparsellm {
 
@@ -42,8 +43,13 @@ struct LayerResult {
   int64_t bytes = 0;        // that a product reads
   int64_t dense_bytes = 0;  // of all elements
   int64_t tokens = 0;
-  Spread us;              // 0 if it is not verified
-  double dense_us = 0.0;  // the fastest of all that is dense for this shape; 0: there is none
+  Spread us;  // 0 if it is not verified
+  // The fastest of all that is dense for this shape, and its time by turns with this weight, with
+  // its elements; 0: there is none.
+  std::string baseline;
+  double dense_us = 0.0;
+  std::optional<Verdict> verdict;
+  double library_us = 0.0;  // of the faster of cuBLAS and cuBLASLt for this shape; 0: there is none
   std::string algorithm;
   bool verified = false;  // against the weight's own elements (WeightMatrix::expand)
   std::string note;
@@ -64,6 +70,7 @@ struct LayerTotals {
   int64_t dense_bytes = 0;
   double us = 0.0;
   double dense_us = 0.0;
+  std::optional<double> library_us = 0.0;  // nothing if a layer has none
 };
 std::vector<LayerTotals> total_layers(const std::vector<LayerResult>& results);
 

@@ -2,8 +2,11 @@
 
 #include <cstdint>
 #include <functional>
+#include <span>
+#include <vector>
 
 #include "tools/bench_statistics.h"
+#include "tools/timed_work.h"
 
 namespace sparsellm {
 
@@ -11,5 +14,10 @@ namespace sparsellm {
 // when it is done. After a round of all pieces for warm-up as many follow, one after the other, as
 // make about a millisecond; the spread is over `repeat` such stretches. Throws Error.
 Spread time_calls(int64_t pieces, const std::function<void(int64_t)>& call, int64_t repeat);
+
+// The same of several works by turns, a stretch of each in every one of `repeat` rounds: all values
+// by work.
+std::vector<std::vector<double>> time_calls_by_turns(std::span<const TimedWork> works,
+                                                     int64_t repeat);
 
 }  // namespace sparsellm

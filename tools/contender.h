@@ -32,6 +32,9 @@ class Contender {
   virtual int64_t bytes() const = 0;  // of one copy that a product reads
   // Whether the two kinds of launches differ.
   virtual bool overlaps_launches() const { return false; }
+  // How far a right result may be from the reference, in units of the tolerance, which is for sums
+  // in f32 (tools/verify_product.h).
+  virtual double error_limit() const { return 1.0; }
   // The algorithms that can be tried for x [tokens, in] and y [tokens, out], at least one. They
   // refer to this object. Throws Error.
   virtual std::vector<std::unique_ptr<BoundKernel>> bind(const Tensor& x, const Tensor& y) = 0;

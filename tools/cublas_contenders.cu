@@ -1,14 +1,13 @@
-#include <cublasLt.h>
 #include <cublas_v2.h>
 
-#include <array>
 #include <limits>
-#include <span>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "kernels/base/buffer.h"
 #include "kernels/base/cuda_state.cuh"
+#include "kernels/gemm_tuning.cuh"
 #include "tools/cold_cache.h"
 #include "tools/library_contenders.h"
 #include "tools/library_handle.h"
@@ -43,6 +42,9 @@ class DenseCopies {
   void* data(int64_t copy) const {
     return static_cast<std::byte*>(memory_.data()) + copy * pitch();
   }
+  Tensor tensor(int64_t copy) const {
+    return {data(copy), weight_.dtype(), {out(), in()}, weight_.device()};
+  }
 
  private:
   // Aligned as an allocation of its own would be.
@@ -63,7 +65,7 @@ class CublasKernel : public BoundKernel {
   CublasKernel(cublasHandle_t handle, const DenseCopies& weights, const Tensor& x, const Tensor& y)
       : handle_(handle), weights_(weights), x_(x), y_(y) {}
 
-  std::string algorithm(Launches) const override { return {}; }
+  std::string algorithm(Launches) const override { return "cublasGemmEx"; }
   void enqueue(int64_t copy, Launches) override {
     const float one = 1.0f;
     const float zero = 0.0f;
@@ -85,15 +87,14 @@ class CublasKernel : public BoundKernel {
 
 class CublasContender : public Contender {
  public:
-  explicit CublasContender(const ContenderInput& input)
+  CublasContender(const ContenderInput& input, cublasMath_t math_mode)
       : weights_(input),
         handle_(make_handle<Handle>([](auto* handle) { check_cublas(cublasCreate(handle)); })) {
     const CudaContext::State& cuda = cuda_state(input.ctx);
     check_cublas(cublasSetStream(handle_.get(), cuda.stream));
     check_cublas(cublasSetWorkspace(handle_.get(), cuda.blas_workspace,
                                     static_cast<size_t>(CudaContext::kWorkspaceBytes)));
-    check_cublas(
-        cublasSetMathMode(handle_.get(), CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION));
+    check_cublas(cublasSetMathMode(handle_.get(), math_mode));
   }
 
   int64_t copies() const override { return weights_.count(); }
@@ -110,127 +111,106 @@ class CublasContender : public Contender {
   Handle handle_;
 };
 
-using Operation = LibraryHandle<cublasLtMatmulDesc_t, cublasLtMatmulDescDestroy>;
-using Layout = LibraryHandle<cublasLtMatrixLayout_t, cublasLtMatrixLayoutDestroy>;
-using Preference = LibraryHandle<cublasLtMatmulPreference_t, cublasLtMatmulPreferenceDestroy>;
-
-Layout make_layout(cudaDataType_t type, int64_t rows, int64_t columns) {
-  return make_handle<Layout>([&](auto* layout) {
-    check_cublas(cublasLtMatrixLayoutCreate(layout, type, static_cast<uint64_t>(rows),
-                                            static_cast<uint64_t>(columns), rows));
-  });
-}
-
-// The product as cuBLASLt describes it.
-struct LtProduct {
-  Operation operation;
-  Layout w;
-  Layout x;
-  Layout y;
-};
-
-LtProduct make_product(const DenseCopies& weights, int64_t tokens) {
-  LtProduct product;
-  product.operation = make_handle<Operation>([](auto* operation) {
-    check_cublas(cublasLtMatmulDescCreate(operation, CUBLAS_COMPUTE_32F, CUDA_R_32F));
-  });
-  const cublasOperation_t transposed = CUBLAS_OP_T;
-  check_cublas(cublasLtMatmulDescSetAttribute(product.operation.get(), CUBLASLT_MATMUL_DESC_TRANSA,
-                                              &transposed, sizeof(transposed)));
-  product.w = make_layout(weights.type(), weights.in(), weights.out());
-  product.x = make_layout(weights.type(), weights.in(), tokens);
-  product.y = make_layout(weights.type(), weights.out(), tokens);
-  return product;
-}
-
+// A plan of cuBLASLt on the calls that are timed.
 class CublasLtKernel : public BoundKernel {
  public:
-  CublasLtKernel(const CudaContext::State& cuda, const DenseCopies& weights, const Tensor& x,
-                 const Tensor& y, const cublasLtMatmulAlgo_t& choice, std::string algorithm)
-      : cuda_(cuda),
-        weights_(weights),
-        x_(x),
-        y_(y),
-        product_(make_product(weights, x.size(0))),
-        choice_(choice),
-        algorithm_(std::move(algorithm)) {}
+  CublasLtKernel(const DenseCopies& weights, const GemmOperands& operands, const GemmPlan& plan,
+                 ExecContext& ctx)
+      : weights_(weights), operands_(operands), plan_(plan), ctx_(ctx) {}
 
-  std::string algorithm(Launches) const override { return algorithm_; }
+  std::string algorithm(Launches) const override { return plan_text(plan_); }
   void enqueue(int64_t copy, Launches) override {
-    const float one = 1.0f;
-    const float zero = 0.0f;
-    check_cublas(cublasLtMatmul(
-        cuda_.blas, product_.operation.get(), &one, weights_.data(copy), product_.w.get(), x_.raw(),
-        product_.x.get(), &zero, y_.raw(), product_.y.get(), y_.raw(), product_.y.get(), &choice_,
-        cuda_.blas_workspace, static_cast<size_t>(CudaContext::kWorkspaceBytes), cuda_.stream));
+    operands_.w = weights_.tensor(copy);
+    check_cublas(enqueue_gemm(operands_, plan_, ctx_));
   }
 
  private:
-  const CudaContext::State& cuda_;
   const DenseCopies& weights_;
-  Tensor x_;
-  Tensor y_;
-  LtProduct product_;
-  cublasLtMatmulAlgo_t choice_;
-  std::string algorithm_;
+  GemmOperands operands_;
+  GemmPlan plan_;
+  ExecContext& ctx_;
 };
 
+// Chosen among the plans that the engine's own dense products are chosen among.
 class CublasLtContender : public Contender {
  public:
-  explicit CublasLtContender(const ContenderInput& input)
-      : cuda_(cuda_state(input.ctx)), weights_(input) {}
+  CublasLtContender(const ContenderInput& input, PartialSums partial_sums)
+      : weights_(input),
+        ctx_{.device = input.ctx.device,
+             .workspace = input.ctx.workspace,
+             .threads = input.ctx.threads,
+             .cuda = input.ctx.cuda,
+             .sums = Sums::fastest,
+             .launches = Launches::ordinary},
+        tune_cache_(input.tune_cache),
+        partial_sums_(partial_sums) {
+    cuda_type(input.weight.dtype());
+  }
 
   int64_t copies() const override { return weights_.count(); }
   int64_t bytes() const override { return weights_.bytes(); }
   std::vector<std::unique_ptr<BoundKernel>> bind(const Tensor& x, const Tensor& y) override {
-    constexpr int kAlgorithms = 16;
-    std::array<cublasLtMatmulHeuristicResult_t, kAlgorithms> proposals{};
-    const int count = propose(x.size(0), proposals);
-    std::vector<std::unique_ptr<BoundKernel>> kernels;
-    for (int i = 0; i < count; ++i) {
-      const cublasLtMatmulHeuristicResult_t& proposal = proposals[static_cast<size_t>(i)];
-      if (proposal.state == CUBLAS_STATUS_SUCCESS) {
-        kernels.push_back(std::make_unique<CublasLtKernel>(
-            cuda_, weights_, x, y, proposal.algo, fmt::format("heuristic {} of {}", i + 1, count)));
-      }
+    std::vector<Tensor> copies;
+    for (int64_t copy = 0; copy < weights_.count(); ++copy) {
+      copies.push_back(weights_.tensor(copy));
     }
-    require(!kernels.empty(), "cuBLASLt has no algorithm for this shape");
+    const GemmOperands operands{.x = x,
+                                .w = copies.front(),
+                                .bias = {},
+                                .y = y,
+                                .relu = false,
+                                .partial_sums = partial_sums_};
+    std::vector<std::unique_ptr<BoundKernel>> kernels;
+    kernels.push_back(std::make_unique<CublasLtKernel>(
+        weights_, operands, tuned_blas_plan(operands, copies, tune_cache_, ctx_), ctx_));
     return kernels;
   }
 
  private:
-  int propose(int64_t tokens, std::span<cublasLtMatmulHeuristicResult_t> proposals) const {
-    const LtProduct product = make_product(weights_, tokens);
-    const auto preference = make_handle<Preference>(
-        [](auto* handle) { check_cublas(cublasLtMatmulPreferenceCreate(handle)); });
-    const auto set = [&](cublasLtMatmulPreferenceAttributes_t attribute, const auto& value) {
-      check_cublas(
-          cublasLtMatmulPreferenceSetAttribute(preference.get(), attribute, &value, sizeof(value)));
-    };
-    set(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
-        static_cast<uint32_t>(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE));
-    set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
-        static_cast<size_t>(CudaContext::kWorkspaceBytes));
-    int count = 0;
-    check_cublas(cublasLtMatmulAlgoGetHeuristic(
-        cuda_.blas, product.operation.get(), product.w.get(), product.x.get(), product.y.get(),
-        product.y.get(), preference.get(), static_cast<int>(proposals.size()), proposals.data(),
-        &count));
-    return count;
+  DenseCopies weights_;
+  ExecContext ctx_;
+  TuneCache& tune_cache_;
+  PartialSums partial_sums_;
+};
+
+// The faster of both libraries with the settings of PyTorch, whose matrix products are
+// cublasGemmEx in CUBLAS_DEFAULT_MATH and cublasLtMatmul without a mask of reduction schemes.
+class ReducedCublasContender : public Contender {
+ public:
+  explicit ReducedCublasContender(const ContenderInput& input)
+      : cublas_(input, CUBLAS_DEFAULT_MATH),
+        cublaslt_(input, PartialSums::any),
+        dtype_(input.weight.dtype()) {}
+
+  int64_t copies() const override { return cublas_.copies(); }
+  int64_t bytes() const override { return cublas_.bytes(); }
+  // Sums of parts are rounded to y's dtype, which has 13 or 16 bits less than f32; in a sum that
+  // comes out small they may be large.
+  double error_limit() const override { return dtype_ == DType::f16 ? 32.0 : 256.0; }
+  std::vector<std::unique_ptr<BoundKernel>> bind(const Tensor& x, const Tensor& y) override {
+    std::vector<std::unique_ptr<BoundKernel>> kernels = cublas_.bind(x, y);
+    kernels.push_back(std::move(cublaslt_.bind(x, y).front()));
+    return kernels;
   }
 
-  const CudaContext::State& cuda_;
-  DenseCopies weights_;
+ private:
+  CublasContender cublas_;
+  CublasLtContender cublaslt_;
+  DType dtype_;
 };
 
 }  // namespace
 
 std::unique_ptr<Contender> make_cublas_contender(const ContenderInput& input) {
-  return std::make_unique<CublasContender>(input);
+  return std::make_unique<CublasContender>(input, CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION);
 }
 
 std::unique_ptr<Contender> make_cublaslt_contender(const ContenderInput& input) {
-  return std::make_unique<CublasLtContender>(input);
+  return std::make_unique<CublasLtContender>(input, PartialSums::f32);
+}
+
+std::unique_ptr<Contender> make_reduced_cublas_contender(const ContenderInput& input) {
+  return std::make_unique<ReducedCublasContender>(input);
 }
 
 }  // namespace sparsellm

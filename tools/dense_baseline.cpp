@@ -9,18 +9,21 @@ namespace {
 
 constexpr std::string_view kCublas = "cublas";
 constexpr std::string_view kCublasLt = "cublaslt";
+constexpr std::string_view kCublasReduced = "cublas-reduced";
 
 }  // namespace
 
 std::vector<std::string_view> dense_contenders(Device device) {
   if (device.is_cuda()) {
-    return {kCublas, kCublasLt, dense_format().name()};
+    return {kCublas, kCublasLt, kCublasReduced, dense_format().name()};
   }
   return {dense_format().name()};
 }
 
-bool is_ordinary_baseline(std::string_view contender, Device device) {
-  return contender != dense_format().name() || !device.is_cuda();
+bool is_baseline(std::string_view contender) { return contender != kCublasReduced; }
+
+bool is_library_baseline(std::string_view contender) {
+  return contender == kCublas || contender == kCublasLt;
 }
 
 std::unique_ptr<Contender> make_dense_or_format_contender(std::string_view name,
@@ -31,13 +34,86 @@ std::unique_ptr<Contender> make_dense_or_format_contender(std::string_view name,
   if (name == kCublasLt) {
     return make_cublaslt_contender(input);
   }
+  if (name == kCublasReduced) {
+    return make_reduced_cublas_contender(input);
+  }
   return std::make_unique<FormatContender>(name, input);
+}
+
+void DenseTimes::add(std::string_view contender, const Cell& cell, const MeasuredProduct& product) {
+  if (!is_baseline(contender) || !product.verified) {
+    return;
+  }
+  keep_least(key_of(cell, Kind::ordinary), contender, product.us.median);
+  keep_least(key_of(cell, Kind::overlapping), contender,
+             product.overlapped.value_or(product.us).median);
+  if (is_library_baseline(contender)) {
+    keep_least(key_of(cell, Kind::library), contender, product.us.median);
+  }
+}
+
+std::optional<FastestDense> DenseTimes::best(const Cell& cell, Launches launches) const {
+  return find(key_of(cell, kind_of(launches)));
+}
+
+std::optional<FastestDense> DenseTimes::best_library(const Cell& cell) const {
+  return find(key_of(cell, Kind::library));
+}
+
+DenseTimes::Key DenseTimes::key_of(const Cell& cell, Kind kind) {
+  return {cell.out, cell.in, cell.tokens, static_cast<int64_t>(kind)};
+}
+
+DenseTimes::Kind DenseTimes::kind_of(Launches launches) {
+  return launches == Launches::ordinary ? Kind::ordinary : Kind::overlapping;
+}
+
+void DenseTimes::keep_least(const Key& key, std::string_view contender, double us) {
+  const auto [known, first] =
+      least_.emplace(key, FastestDense{.contender = std::string(contender), .us = us});
+  if (!first && us < known->second.us) {
+    known->second = {.contender = std::string(contender), .us = us};
+  }
+}
+
+std::optional<FastestDense> DenseTimes::find(const Key& key) const {
+  const auto known = least_.find(key);
+  return known != least_.end() ? std::optional(known->second) : std::nullopt;
+}
+
+Opponents DenseOpponents::fastest(int64_t tokens) {
+  const Tensor& weight = operands_.weight();
+  const DenseTimes::Cell cell{.out = weight.size(0), .in = weight.size(1), .tokens = tokens};
+  Opponents opponents;
+  try {
+    if (const auto ordinary = times_.best(cell, Launches::ordinary)) {
+      opponents.ordinary = contender(*ordinary);
+    }
+    if (const auto overlapping = times_.best(cell, Launches::overlapping)) {
+      opponents.overlapping = contender(*overlapping);
+    }
+  } catch (const OutOfMemory& error) {
+    opponents.problem = error.what();
+  }
+  return opponents;
+}
+
+Contender* DenseOpponents::contender(const FastestDense& fastest) {
+  std::unique_ptr<Contender>& made = contenders_[fastest.contender];
+  if (made == nullptr) {
+    made =
+        make_dense_or_format_contender(fastest.contender, meter_.input(operands_, rotation_bytes_));
+  }
+  return made.get();
 }
 
 void DenseBaseline::measure(const ProductOperands& operands, std::span<const int64_t> tokens) {
   const Tensor& weight = operands.weight();
   measured_.emplace(weight.size(0), weight.size(1));
   for (const std::string_view name : dense_contenders(weight.device())) {
+    if (!is_baseline(name)) {
+      continue;
+    }
     std::unique_ptr<Contender> contender;
     try {
       contender = make_dense_or_format_contender(name, meter_.input(operands, rotation_bytes_));
@@ -45,29 +121,10 @@ void DenseBaseline::measure(const ProductOperands& operands, std::span<const int
       continue;  // the others may take less
     }
     for (const int64_t n : tokens) {
-      const MeasuredProduct product = meter_.measure(*contender, operands, n);
-      if (product.verified) {
-        const auto keep = [&](Launches launches, const Spread& us) {
-          keep_least(best_us_, key_of(weight.size(0), weight.size(1), n, launches), us.median);
-        };
-        if (is_ordinary_baseline(name, weight.device())) {
-          keep(Launches::ordinary, product.us);
-        }
-        keep(Launches::overlapping, product.overlapped.value_or(product.us));
-      }
+      times_.add(name, {.out = weight.size(0), .in = weight.size(1), .tokens = n},
+                 meter_.measure(*contender, operands, n));
     }
   }
-}
-
-DenseBaseline::Key DenseBaseline::key_of(int64_t out, int64_t in, int64_t tokens,
-                                         Launches launches) {
-  return {out, in, tokens, static_cast<int64_t>(launches)};
-}
-
-std::optional<double> DenseBaseline::best_us(int64_t out, int64_t in, int64_t tokens,
-                                             Launches launches) const {
-  const auto known = best_us_.find(key_of(out, in, tokens, launches));
-  return known != best_us_.end() ? std::optional(known->second) : std::nullopt;
 }
 
 }  // namespace sparsellm

@@ -8,8 +8,8 @@
 namespace sparsellm {
 namespace {
 
-double speedup_of(const KernelResult& result, Launches launches) {
-  return launches == Launches::ordinary ? result.speedup : result.overlapped_speedup;
+const KernelComparison& comparison_of(const KernelResult& result, Launches launches) {
+  return launches == Launches::ordinary ? result.compared : result.overlapped_compared;
 }
 
 template <class T>
@@ -26,14 +26,15 @@ KernelSummary summarize(std::span<const KernelResult> results, KernelSummary sum
       continue;
     }
     summary.cells += 1;
-    const double speedup = speedup_of(result, summary.launches);
-    if (speedup <= 0.0) {
+    const KernelComparison& compared = comparison_of(result, summary.launches);
+    if (!compared.verdict) {
       summary.failed += 1;
       continue;
     }
-    summary.faster += speedup > 1.0 ? 1 : 0;
-    if (summary.worst_cell.empty() || speedup < summary.worst_speedup) {
-      summary.worst_speedup = speedup;
+    summary.faster += *compared.verdict == Verdict::faster ? 1 : 0;
+    summary.equal += *compared.verdict == Verdict::equal ? 1 : 0;
+    if (summary.worst_cell.empty() || compared.speedup < summary.worst_speedup) {
+      summary.worst_speedup = compared.speedup;
       summary.worst_cell = fmt::format("{}x{}, {} tokens, sparsity {}", result.out, result.in,
                                        result.tokens, result.sparsity);
     }

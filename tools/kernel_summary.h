@@ -19,8 +19,9 @@ struct KernelSummary {
   Launches launches = Launches::ordinary;
   int64_t cells = 0;   // results
   int64_t failed = 0;  // of these: without a verified figure, or without one to compare it with
-  int64_t faster = 0;  // of these: than what they are compared with
-  double worst_speedup = 0.0;   // of those that have figures; 0 if there are none
+  int64_t faster = 0;  // of these: than the fastest that is dense
+  int64_t equal = 0;   // of these: within the spread of both
+  double worst_speedup = 0.0;   // of those that are compared; 0 if there are none
   std::string worst_cell = {};  // "4096x4096, 8 tokens, sparsity 0.5"
 };
 

@@ -26,6 +26,9 @@ std::unique_ptr<Contender> make_cublas_contender(const ContenderInput&) {
 std::unique_ptr<Contender> make_cublaslt_contender(const ContenderInput&) {
   fail("{}", kCpuOnlyBuild);
 }
+std::unique_ptr<Contender> make_reduced_cublas_contender(const ContenderInput&) {
+  fail("{}", kCpuOnlyBuild);
+}
 std::unique_ptr<AblationContender> make_ablation_contender(const ContenderInput&) {
   fail("{}", kCpuOnlyBuild);
 }

@@ -21,9 +21,22 @@ constexpr int64_t kChoiceRepeat = 5;  // enough to tell one algorithm from anoth
 constexpr int64_t kCpuReadBytes = int64_t{256} << 20;
 constexpr double kMicro = 1e6;
 
-void require_right(double worst_error) {
-  require(worst_error <= 1.0, "wrong result: the worst error is {:.3g} times the tolerance",
-          worst_error);
+void require_right(double worst_error, const Contender& contender) {
+  require(worst_error <= contender.error_limit(),
+          "wrong result: the worst error is {:.3g} times the tolerance", worst_error);
+}
+
+void add_note(const std::string& note, MeasuredProduct& product) {
+  product.note += (product.note.empty() ? "" : "; ") + note;
+}
+
+std::string not_compared(std::string_view why) {
+  return fmt::format("not compared with dense: {}", why);
+}
+
+TimedWork work_of(const Contender& contender, BoundKernel& kernel, Launches launches) {
+  return {.pieces = contender.copies(),
+          .run = [&kernel, launches](int64_t copy) { kernel.enqueue(copy, launches); }};
 }
 
 }  // namespace
@@ -42,10 +55,10 @@ ProductMeter::ProductMeter(Device device, int64_t repeat, Sums sums)
 }
 
 MeasuredProduct ProductMeter::measure(Contender& contender, const ProductOperands& operands,
-                                      int64_t tokens) {
+                                      int64_t tokens, const Opponents& opponents) {
   MeasuredProduct product;
   try {
-    measure_kernels(contender, operands, tokens, product);
+    measure_kernels(contender, operands, tokens, opponents, product);
     product.verified = true;
   } catch (const DeviceLost&) {
     throw;  // nothing is measured any more
@@ -64,32 +77,77 @@ void ProductMeter::wait() const noexcept {
 }
 
 void ProductMeter::measure_kernels(Contender& contender, const ProductOperands& operands,
-                                   int64_t tokens, MeasuredProduct& product) {
+                                   int64_t tokens, const Opponents& opponents,
+                                   MeasuredProduct& product) {
   const std::unique_ptr<BoundKernel> kernel = fastest_kernel(contender, operands, tokens, product);
   const Tensor y = operands.y(tokens);
+  const Tensor other_y = operands.other_y(tokens);
   // What was timed is what was verified: a replay may differ from the calls that it was captured
   // from.
   const auto take_error = [&](double worst_error) {
     product.worst_error = std::max(product.worst_error, worst_error);
-    require_right(product.worst_error);
+    require_right(product.worst_error, contender);
   };
-  const auto time = [&](Launches launches) {
+  const auto time_alone = [&](Launches launches) {
     poison(y, ctx_);
     const Spread seconds = time_kernel(contender, *kernel, launches, repeat_);
     take_error(operands.reference().worst_error(y, ctx_));
     return scaled(seconds, kMicro);
   };
-  product.us = time(Launches::ordinary);
+  const auto time_turns = [&](Launches launches, Contender& opponent) -> std::optional<Turns> {
+    std::vector<std::vector<double>> seconds;
+    std::unique_ptr<BoundKernel> other;
+    try {
+      other = bind_opponent(opponent, operands, tokens, launches);
+      poison(y, ctx_);
+      poison(other_y, ctx_);
+      const TimedWork works[] = {work_of(contender, *kernel, launches),
+                                 work_of(opponent, *other, launches)};
+      seconds = time_by_turns(works, repeat_);
+      require_right(operands.reference().worst_error(other_y, ctx_), opponent);
+    } catch (const DeviceLost&) {
+      throw;
+    } catch (const std::exception& error) {
+      wait();
+      add_note(not_compared(error.what()), product);
+      return std::nullopt;
+    }
+    take_error(operands.reference().worst_error(y, ctx_));
+    return scaled(compare_turns(seconds[0], seconds[1]), kMicro);
+  };
+  const auto time = [&](Launches launches, Contender* opponent, std::optional<Turns>& turns) {
+    if (opponent != nullptr) {
+      turns = time_turns(launches, *opponent);
+    }
+    return turns ? turns->time : time_alone(launches);
+  };
+  product.us = time(Launches::ordinary, opponents.ordinary, product.turns);
   product.algorithm = kernel->algorithm(Launches::ordinary);
   if (contender.overlaps_launches()) {
     // May be another kernel.
     take_error(verify(contender, *kernel, operands, tokens, Launches::overlapping));
-    product.overlapped = time(Launches::overlapping);
+    product.overlapped =
+        time(Launches::overlapping, opponents.overlapping, product.overlapped_turns);
     product.overlapped_algorithm = kernel->algorithm(Launches::overlapping);
+  }
+  if (!opponents.problem.empty()) {
+    add_note(not_compared(opponents.problem), product);
   }
   if (profile_ && cuda_ != nullptr) {
     profile_cuda([&] { kernel->enqueue(0, Launches::ordinary); }, ctx_);
   }
+}
+
+// Ready to be captured. It was verified where it was found to be a good opponent.
+std::unique_ptr<BoundKernel> ProductMeter::bind_opponent(Contender& opponent,
+                                                         const ProductOperands& operands,
+                                                         int64_t tokens, Launches launches) {
+  std::vector<std::unique_ptr<BoundKernel>> kernels =
+      opponent.bind(operands.x(tokens), operands.other_y(tokens));
+  for (int64_t copy = 0; copy < opponent.copies(); ++copy) {
+    kernels.front()->enqueue(copy, launches);
+  }
+  return std::move(kernels.front());
 }
 
 // Throws if none is right. Sets the worst error of the one that counts, and notes down what is
@@ -108,7 +166,7 @@ std::unique_ptr<BoundKernel> ProductMeter::fastest_kernel(Contender& contender,
       if (fastest == nullptr) {
         product.worst_error = worst_error;
       }
-      require_right(worst_error);
+      require_right(worst_error, contender);
       const double seconds =
           kernels.size() == 1
               ? 0.0
@@ -123,8 +181,8 @@ std::unique_ptr<BoundKernel> ProductMeter::fastest_kernel(Contender& contender,
     } catch (const Error& error) {
       const std::string algorithm = kernel->algorithm(Launches::ordinary);
       wait();
-      product.note += fmt::format("{}{}{}{}", product.note.empty() ? "" : "; ", algorithm,
-                                  algorithm.empty() ? "" : ": ", error.what());
+      add_note(fmt::format("{}{}{}", algorithm, algorithm.empty() ? "" : ": ", error.what()),
+               product);
     }
     kernel.reset();  // may hold memory
   }
@@ -162,12 +220,17 @@ MeasuredProduct ProductMeter::time_unverified(Contender& contender, const Produc
 
 Spread ProductMeter::time_kernel(const Contender& contender, BoundKernel& kernel, Launches launches,
                                  int64_t repeat) {
-  const auto enqueue = [&](int64_t copy) { kernel.enqueue(copy, launches); };
-  if (cuda_ != nullptr) {
-    rest_.rest();
+  const TimedWork work = work_of(contender, kernel, launches);
+  return spread_of(time_by_turns({&work, 1}, repeat).front());
+}
+
+std::vector<std::vector<double>> ProductMeter::time_by_turns(std::span<const TimedWork> works,
+                                                             int64_t repeat) {
+  if (cuda_ == nullptr) {
+    return time_calls_by_turns(works, repeat);
   }
-  return cuda_ ? time_replays(*cuda_, contender.copies(), enqueue, repeat)
-               : time_calls(contender.copies(), enqueue, repeat);
+  rest_.rest();
+  return time_replays_by_turns(*cuda_, works, repeat);
 }
 
 double ProductMeter::read_ceiling(int64_t bytes) {

@@ -4,7 +4,9 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
+#include <vector>
 
 #include "kernels/base/cuda_context.h"
 #include "kernels/base/exec.h"
@@ -13,6 +15,8 @@
 #include "tools/contender.h"
 #include "tools/device_rest.h"
 #include "tools/product_operands.h"
+#include "tools/timed_work.h"
+#include "tools/turns.h"
 
 namespace sparsellm {
 
@@ -21,10 +25,20 @@ struct MeasuredProduct {
   bool verified = false;
   Spread us;                         // with ordinary launches
   std::optional<Spread> overlapped;  // us as the engine launches it, where that may differ
+  // Of the same times and of an opponent's, if there was one for such launches.
+  std::optional<Turns> turns;
+  std::optional<Turns> overlapped_turns;
   std::string algorithm;             // the fastest of a contender's
   std::string overlapped_algorithm;  // as it is then launched, likewise
   double worst_error = 0.0;          // in units of the tolerance; infinite for NaN
   std::string note;  // why it is not verified, or which algorithms had to be left out
+};
+
+// What a product takes turns with for each kind of launches, its first kernel; nullptr: nothing.
+struct Opponents {
+  Contender* ordinary = nullptr;
+  Contender* overlapping = nullptr;
+  std::string problem = {};  // why there is none, where there should be one
 };
 
 // Measures products on one device: on CUDA as replays of a graph, each kernel's on a device that
@@ -49,8 +63,10 @@ class ProductMeter {
 
   // The fastest of a contender's kernels that are right. A kernel is verified on every copy of the
   // weight before it is timed, with either kind of launches, and after the last replay. What fails,
-  // for want of memory too, is not verified, with a note.
-  MeasuredProduct measure(Contender& contender, const ProductOperands& operands, int64_t tokens);
+  // for want of memory too, is not verified, with a note. Replays take turns with an opponent's, of
+  // which the last is verified; where that fails there are no turns, and a note.
+  MeasuredProduct measure(Contender& contender, const ProductOperands& operands, int64_t tokens,
+                          const Opponents& opponents = {});
 
   // The times of a kernel whose result is not looked at: worst_error stays 0, and `verified` false.
   MeasuredProduct time_unverified(Contender& contender, const ProductOperands& operands,
@@ -61,7 +77,9 @@ class ProductMeter {
 
  private:
   void measure_kernels(Contender& contender, const ProductOperands& operands, int64_t tokens,
-                       MeasuredProduct& product);
+                       const Opponents& opponents, MeasuredProduct& product);
+  std::unique_ptr<BoundKernel> bind_opponent(Contender& opponent, const ProductOperands& operands,
+                                             int64_t tokens, Launches launches);
   std::unique_ptr<BoundKernel> fastest_kernel(Contender& contender, const ProductOperands& operands,
                                               int64_t tokens, MeasuredProduct& product);
   double verify(const Contender& contender, BoundKernel& kernel, const ProductOperands& operands,
@@ -69,6 +87,7 @@ class ProductMeter {
   Spread time_kernel(const Contender& contender, BoundKernel& kernel, Launches launches,
                      int64_t repeat);
   void wait() const noexcept;
+  std::vector<std::vector<double>> time_by_turns(std::span<const TimedWork> works, int64_t repeat);
 
   int64_t repeat_;
   bool profile_ = false;

@@ -36,6 +36,8 @@ ProductOperands::ProductOperands(const Tensor& weight, int64_t max_tokens, uint6
                         .key = random_key(seed, "x")},
                        ctx)),
       y_(allocate_tensor(ctx.device, activation_dtype(weight), {max_tokens, weight.size(0)}, "y")),
+      other_y_(allocate_tensor(ctx.device, activation_dtype(weight), {max_tokens, weight.size(0)},
+                               "another y")),
       reference_(x_.view, weight, ctx) {}
 
 }  // namespace sparsellm

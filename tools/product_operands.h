@@ -32,12 +32,15 @@ class ProductOperands {
   int64_t max_tokens() const { return x_.view.size(0); }
   Tensor x(int64_t tokens) const { return x_.view.rows(0, tokens); }
   Tensor y(int64_t tokens) const { return y_.view.rows(0, tokens); }
+  // Of the product that takes turns with the one that y() is of.
+  Tensor other_y(int64_t tokens) const { return other_y_.view.rows(0, tokens); }
   const ProductReference& reference() const { return reference_; }
 
  private:
   Tensor weight_;
   OwnedTensor x_;
   OwnedTensor y_;
+  OwnedTensor other_y_;
   ProductReference reference_;
 };
 

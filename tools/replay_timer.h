@@ -2,9 +2,12 @@
 
 #include <cstdint>
 #include <functional>
+#include <span>
+#include <vector>
 
 #include "kernels/base/cuda_context.h"
 #include "tools/bench_statistics.h"
+#include "tools/timed_work.h"
 
 namespace sparsellm {
 
@@ -16,5 +19,11 @@ namespace sparsellm {
 // the time between the ends of two is divided by the pieces in one. Throws Error.
 Spread time_replays(const CudaContext& cuda, int64_t pieces,
                     const std::function<void(int64_t)>& enqueue, int64_t repeat);
+
+// The same of several works by turns, a replay of each in every one of `repeat` rounds: all values
+// by work.
+std::vector<std::vector<double>> time_replays_by_turns(const CudaContext& cuda,
+                                                       std::span<const TimedWork> works,
+                                                       int64_t repeat);
 
 }  // namespace sparsellm

@@ -40,6 +40,7 @@
 #include "tools/progress_bar.h"
 #include "tools/read_bandwidth.h"
 #include "tools/tool_main.h"
+#include "tools/turns.h"
 
 namespace sparsellm {
 namespace {
@@ -420,10 +421,14 @@ void measure_layers(const BenchModelArgs& model, LayerBenchOptions options, Repo
   report_layers(options, open_layers(model), report);
 }
 
+bool shows_layers(const ThroughputArgs& args) {
+  return args.layers ? *args.layers : may_be_sparse(args.model);
+}
+
 // After a run with these batches, if it is wanted; for the buckets of tokens that they decode in.
 void measure_layers_of_run(const ThroughputArgs& args, const std::vector<int64_t>& batches,
                            ReportWriter& report) {
-  if (args.layers ? *args.layers : may_be_sparse(args.model)) {
+  if (shows_layers(args)) {
     std::set<int64_t> buckets;
     for (const int64_t batch : batches) {
       buckets.insert(token_bucket(batch));
@@ -440,6 +445,9 @@ void measure_layers_of_run(const ThroughputArgs& args, const std::vector<int64_t
 Property read_bandwidth_property(double bytes_per_second) {
   return {.key = "read_bandwidth_gb_per_s", .value = std::round(bytes_per_second * 1e-8) / 10.0};
 }
+
+// How a verdict is arrived at.
+Property verdict_property() { return {.key = "verdict", .value = std::string(verdict_rule())}; }
 
 void measure_batches(const ThroughputArgs& args, const LengthRange& output, Environment environment,
                      spdlog::logger& log) {
@@ -524,6 +532,9 @@ void throughput(const ThroughputArgs& args, const std::vector<std::string>& comm
   catch_interrupts();
   Environment environment =
       describe_environment(parse_device(args.model.model.device), command_line);
+  if (shows_layers(args)) {
+    environment.push_back(verdict_property());
+  }
   if (args.arrival_rate) {
     measure_arrivals(args, output, std::move(environment), *log);
   } else {
@@ -548,10 +559,13 @@ void kernel(const KernelArgs& args, const std::vector<std::string>& command_line
   options.device = parse_device(args.device);
   options.rotation_bytes = args.copies_mib << 20;
   catch_interrupts();
-  with_report(args.output, describe_environment(options.device, command_line),
-              [&](ReportWriter& report) {
-                args.ablation ? report_ablation(options, report) : report_kernels(options, report);
-              });
+  Environment environment = describe_environment(options.device, command_line);
+  if (!args.ablation) {
+    environment.push_back(verdict_property());
+  }
+  with_report(args.output, std::move(environment), [&](ReportWriter& report) {
+    args.ablation ? report_ablation(options, report) : report_kernels(options, report);
+  });
 }
 
 void attention_alone(const AttentionArgs& args, const std::vector<std::string>& command_line) {
@@ -577,8 +591,10 @@ void layers(const LayersArgs& args, const std::vector<std::string>& command_line
   LayerBenchOptions options = args.options;
   options.rotation_bytes = args.copies_mib << 20;
   options.blocks = args.all ? LayerBenchOptions::Blocks::all : LayerBenchOptions::Blocks::middle;
-  with_report(args.output,
-              describe_environment(parse_device(args.model.model.device), command_line),
+  Environment environment =
+      describe_environment(parse_device(args.model.model.device), command_line);
+  environment.push_back(verdict_property());
+  with_report(args.output, std::move(environment),
               [&](ReportWriter& report) { measure_layers(args.model, options, report); });
 }
 

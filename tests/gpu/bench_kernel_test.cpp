@@ -9,8 +9,12 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/base/token_buckets.h"
 #include "kernels/base/tune_cache.h"
 #include "kernels/fill_random.h"
+#include "kernels/gemm.h"
+#include "kernels/gemm_candidates.cuh"
+#include "kernels/gemm_tuning.cuh"
 #include "sparse/dense/dense.h"
 #include "tests/gpu/gpu_context.h"
 #include "tests/testing/paths.h"
@@ -209,6 +213,33 @@ TEST_P(BenchKernel, ReplaysOfLongPiecesAreOfOneEach) {
   EXPECT_LT(times.max, 1.0);
 }
 
+TEST_P(BenchKernel, ReplaysOfSeveralWorksTakeTurns) {
+  const GuardedTensor x = on_gpu({5, 1024});
+  // One of short pieces, and one of long ones, which are a graph each.
+  std::vector<int64_t> pieces[2];
+  const auto work = [&](int which, int64_t count, int fills) {
+    return TimedWork{.pieces = count, .run = [&pieces, &x, this, which, fills](int64_t piece) {
+                       pieces[which].push_back(piece);
+                       for (int i = 0; i < fills; ++i) {
+                         fill(x.view().rows(piece + 3 * which, 1), 0.0, static_cast<uint64_t>(i));
+                       }
+                     }};
+  };
+  const TimedWork works[] = {work(0, 3, 1), work(1, 2, 2000)};
+  const std::vector<std::vector<double>> seconds = time_replays_by_turns(gpu->cuda, works, 5);
+  ASSERT_EQ(seconds.size(), 2u);
+  for (size_t which = 0; which < 2; ++which) {
+    EXPECT_EQ(seconds[which].size(), 5u);
+    EXPECT_GT(*std::min_element(seconds[which].begin(), seconds[which].end()), 0.0);
+    for (size_t i = 0; i < pieces[which].size(); ++i) {
+      ASSERT_EQ(pieces[which][i], static_cast<int64_t>(i) % works[which].pieces);
+    }
+  }
+  // Each has its own time, whatever it takes turns with.
+  EXPECT_GT(median(seconds[1]), 100.0 * median(seconds[0]));
+  EXPECT_TRUE(throws_error([&] { time_replays_by_turns(gpu->cuda, works, 0); }, "0 replays"));
+}
+
 struct SmallCase {
   int64_t out = 0;
   int64_t in = 0;
@@ -230,11 +261,32 @@ std::vector<KernelResult> silent_run(const KernelBenchOptions& options) {
   return bench_kernels(options, [](const KernelResult&) {});
 }
 
+// Against the fastest that is dense: by turns, unless it is dense itself.
+void expect_compared(const KernelResult& result, const Spread& us,
+                     const KernelComparison& compared) {
+  EXPECT_NE(compared.baseline, "");
+  EXPECT_NE(compared.baseline, "cublas-reduced");
+  EXPECT_GT(compared.baseline_us, 0.0);
+  EXPECT_DOUBLE_EQ(compared.speedup, compared.baseline_us / us.median);
+  EXPECT_EQ(compared.verdict.has_value(), !result.is_dense());
+  if (compared.verdict == Verdict::faster) {
+    EXPECT_GT(compared.speedup, 1.0);
+  }
+  if (compared.verdict == Verdict::slower) {
+    EXPECT_LT(compared.speedup, 1.0);
+  }
+  EXPECT_GT(result.library_us, 0.0);
+  EXPECT_DOUBLE_EQ(compared.library_speedup, result.library_us / us.median);
+}
+
 TEST_P(BenchKernel, EveryFormatIsVerified) {
   KernelBenchOptions options = small_options(GetParam());
   std::vector<KernelResult> results;
-  for (const SmallCase& c : {SmallCase{256, 512, 1, 0.7}, SmallCase{130, 64, 17, 0.0},
-                             SmallCase{512, 320, 130, 0.9}, SmallCase{64, 64, 700, 0.5}}) {
+  for (const SmallCase& c :
+       {SmallCase{256, 512, 1, 0.7}, SmallCase{130, 64, 17, 0.0}, SmallCase{512, 320, 130, 0.9},
+        SmallCase{64, 64, 700, 0.5}, SmallCase{256, 1024, 9, 0.6}, SmallCase{320, 512, 12, 0.5},
+        SmallCase{203, 384, 17, 0.8}, SmallCase{512, 512, 24, 0.6}, SmallCase{192, 640, 33, 0.5},
+        SmallCase{640, 192, 48, 0.7}}) {
     options.shapes = {{c.out, c.in}};
     options.tokens = {c.tokens};
     options.sparsities = {c.sparsity};
@@ -243,16 +295,20 @@ TEST_P(BenchKernel, EveryFormatIsVerified) {
          bench_kernels(options, [&](const KernelResult& r) { delivered.push_back(r.format); })) {
       results.push_back(std::move(result));
     }
-    EXPECT_EQ(delivered,
-              (std::vector<std::string>{"cublas", "cublaslt", "dense", "tca_bme", "cusparse"}));
+    EXPECT_EQ(delivered, (std::vector<std::string>{"cublas", "cublaslt", "cublas-reduced", "dense",
+                                                   "tca_bme", "cusparse"}));
   }
-  ASSERT_EQ(results.size(), 20u);
+  ASSERT_EQ(results.size(), 10u * 6u);
   for (const KernelResult& result : results) {
     SCOPED_TRACE(fmt::format("{} {} {}x{}, {} tokens, sparsity {}: {}", result.format,
                              result.algorithm, result.out, result.in, result.tokens,
                              result.sparsity, result.note));
     EXPECT_TRUE(result.verified);
-    EXPECT_LE(result.worst_error, 1.0);
+    const bool reduced = result.format == "cublas-reduced";
+    if (!reduced) {
+      EXPECT_LE(result.worst_error, 1.0);
+    }
+    EXPECT_EQ(result.note.find("for information") != std::string::npos, reduced);
     EXPECT_GT(result.encoded_bytes, 0);
     EXPECT_GT(result.us.min, 0.0);
     EXPECT_LE(result.us.min, result.us.median);
@@ -260,14 +316,17 @@ TEST_P(BenchKernel, EveryFormatIsVerified) {
     EXPECT_GT(result.read_gb_per_s, 0.0);
     EXPECT_GT(result.fraction_of_read_ceiling, 0.0);
     EXPECT_GT(result.tflops, 0.0);
-    EXPECT_DOUBLE_EQ(result.speedup, result.baseline_us / result.us.median);
     EXPECT_EQ(result.is_dense(), result.format != "tca_bme" && result.format != "cusparse");
     const bool ours = result.format == "tca_bme";
     ASSERT_EQ(result.overlapped_us.has_value(), ours || result.format == "dense");
+    expect_compared(result, result.us, result.compared);
     if (result.overlapped_us) {
       EXPECT_GT(result.overlapped_us->min, 0.0);
-      EXPECT_DOUBLE_EQ(result.overlapped_speedup,
-                       result.overlapped_baseline_us / result.overlapped_us->median);
+      expect_compared(result, *result.overlapped_us, result.overlapped_compared);
+    } else {
+      EXPECT_EQ(result.overlapped_compared.baseline, "");
+      EXPECT_EQ(result.overlapped_compared.speedup, 0.0);
+      EXPECT_FALSE(result.overlapped_compared.verdict);
     }
     if (ours) {
       EXPECT_TRUE(result.algorithm.starts_with("decode ") ||
@@ -289,40 +348,123 @@ TEST_P(BenchKernel, EveryFormatIsVerifiedWithEveryPattern) {
        {"uniform", "rows:0.5", "rows:2", "columns:1", "outliers:0.02", "dense-blocks:0.05"}) {
     options.patterns = {parse_zero_pattern(pattern).value()};
     for (const KernelResult& result : silent_run(options)) {
-      EXPECT_TRUE(result.verified)
-          << fmt::format("{}, {}, {} tokens, sparsity {}: {}", pattern, result.format,
-                         result.tokens, result.sparsity, result.note);
+      SCOPED_TRACE(fmt::format("{}, {}, {} tokens, sparsity {}: {}", pattern, result.format,
+                               result.tokens, result.sparsity, result.note));
+      EXPECT_TRUE(result.verified);
+      expect_compared(result, result.us, result.compared);
+      if (result.overlapped_us) {
+        expect_compared(result, *result.overlapped_us, result.overlapped_compared);
+      }
     }
   }
 }
 
-TEST_P(BenchKernel, BaselinesOfASparseFormatAreTheFastestOfTheRun) {
+TEST_P(BenchKernel, ASparseFormatIsComparedWithTheFastestThatIsDenseWithEqualLaunches) {
   KernelBenchOptions options = small_options(GetParam());
   options.formats = {"tca_bme"};
   options.shapes = {{256, 512}, {128, 128}};
   options.tokens = {1, 16};
   options.sparsities = {0.5, 0.9};
+  options.patterns = {{}, parse_zero_pattern("rows:0.5").value()};
   const std::vector<KernelResult> results = silent_run(options);
-  ASSERT_EQ(results.size(), 2u * 2u * 2u * 4u);
-  for (const KernelResult& sparse : results) {
-    double fastest = std::numeric_limits<double>::infinity();
-    double library = fastest;
-    double library_on_same = fastest;
+  // What is dense once for a shape and tokens, tca_bme with all zeros.
+  ASSERT_EQ(results.size(), 2u * 2u * (4u + 2u * 2u));
+  for (const KernelResult& result : results) {
+    const double kInfinity = std::numeric_limits<double>::infinity();
+    double ordinary = kInfinity;
+    double overlapped = kInfinity;
+    double library = kInfinity;
+    std::string ordinary_name;
+    std::string overlapped_name;
     for (const KernelResult& other : results) {
-      if (!other.is_dense() || other.out != sparse.out || other.tokens != sparse.tokens) {
+      if (!other.is_dense() || other.format == "cublas-reduced" || other.out != result.out ||
+          other.tokens != result.tokens) {
         continue;
       }
-      fastest = std::min(fastest, other.overlapped_us.value_or(other.us).median);
-      if (other.format != "dense") {
-        library = std::min(library, other.us.median);
-        if (other.sparsity == sparse.sparsity) {
-          library_on_same = std::min(library_on_same, other.us.median);
+      if (other.us.median < ordinary) {
+        ordinary = other.us.median;
+        ordinary_name = other.format;
+      }
+      const double us = other.overlapped_us.value_or(other.us).median;
+      if (us < overlapped) {
+        overlapped = us;
+        overlapped_name = other.format;
+      }
+      library = other.format != "dense" ? std::min(library, other.us.median) : library;
+    }
+    EXPECT_EQ(result.compared.baseline, ordinary_name);
+    EXPECT_EQ(result.library_us, library);
+    if (result.overlapped_us) {
+      EXPECT_EQ(result.overlapped_compared.baseline, overlapped_name);
+    }
+    if (result.is_dense()) {  // a sparse one has it measured again
+      EXPECT_EQ(result.compared.baseline_us, ordinary);
+    }
+  }
+}
+
+TEST_P(BenchKernel, CandidatesAreAllProposalsAndNoneTwice) {
+  const GuardedTensor w = filled({512, 1024}, 0.0, 1);
+  const GuardedTensor all_x = on_gpu({256, 1024});
+  const GuardedTensor all_y = on_gpu({256, 512});
+  const CudaContext::State& cuda = gpu->cuda.state();
+  const auto operands_of = [&](int64_t tokens, PartialSums sums) {
+    return GemmOperands{.x = all_x.view().rows(0, tokens),
+                        .w = w.view(),
+                        .bias = {},
+                        .y = all_y.view().rows(0, tokens),
+                        .relu = false,
+                        .partial_sums = sums};
+  };
+  for (const int64_t tokens : {1, 7, 8, 9, 12, 17, 24, 33, 48, 130}) {
+    for (const PartialSums sums : {PartialSums::f32, PartialSums::any}) {
+      const GemmOperands operands = operands_of(tokens, sums);
+      const std::vector<GemmPlan> candidates = blas_candidates(cuda, operands);
+      SCOPED_TRACE(fmt::format("{} tokens, {} candidates", tokens, candidates.size()));
+      EXPECT_FALSE(candidates.empty());
+      std::vector<GemmPlan> known;
+      for (const GemmPlan& plan : candidates) {
+        EXPECT_FALSE(plan.stream);
+        EXPECT_TRUE(is_possible(cuda, operands, plan));
+        EXPECT_NE(plan_text(plan), "");
+        add_new_plan(plan, known);
+      }
+      EXPECT_EQ(known.size(), candidates.size()) << "one comes twice";
+      // For the calls themselves, for the bucket that the engine tunes, and for 8.
+      for (const int64_t more : {tokens, token_bucket(tokens), std::max<int64_t>(tokens, 8)}) {
+        for (const GemmPlan& plan :
+             heuristic_plans(cuda, operands_of(more, sums), kMostProposals)) {
+          if (is_possible(cuda, operands, plan)) {
+            add_new_plan(plan, known);
+          }
         }
       }
+      EXPECT_EQ(known.size(), candidates.size()) << "some are missing";
     }
-    EXPECT_EQ(sparse.baseline_us, sparse.is_dense() ? library_on_same : library);
-    EXPECT_EQ(sparse.overlapped_baseline_us, sparse.is_dense() ? library_on_same : fastest);
   }
+}
+
+TEST_P(BenchKernel, TheChoiceOfCublasLtIsKept) {
+  const GuardedTensor w = filled({256, 512}, 0.0, 1);
+  const GuardedTensor x = filled({12, 512}, 0.0, 2);
+  const GuardedTensor y = on_gpu({12, 256});
+  GemmOperands operands{.x = x.view(), .w = w.view(), .bias = {}, .y = y.view()};
+  const Tensor weights[] = {w.view()};
+  TuneCache cache;
+  const GemmPlan plan = tuned_blas_plan(operands, weights, cache, gpu->exec);
+  EXPECT_FALSE(plan.stream);
+  // Choices of the engine, or without these, do not take its place.
+  const int64_t tokens[] = {12};
+  EXPECT_EQ(tune_gemm({.weights = weights, .epilogue = {}, .y = GetParam(), .tokens = tokens},
+                      cache, gpu->exec),
+            1);
+  operands.partial_sums = PartialSums::any;
+  tuned_blas_plan(operands, weights, cache, gpu->exec);
+  operands.partial_sums = PartialSums::f32;
+  const GemmPlan again = tuned_blas_plan(operands, weights, cache, gpu->exec);
+  std::vector<GemmPlan> plans{plan};
+  add_new_plan(again, plans);
+  EXPECT_EQ(plans.size(), 1u);
 }
 
 TEST_P(BenchKernel, CopiesOfAWeightAreEqualAndApart) {
@@ -371,9 +513,9 @@ TEST_P(BenchKernel, WantOfMemoryIsAResult) {
   options.rotation_bytes = 0;
   options.device = kGpu;
   const std::vector<KernelResult> results = silent_run(options);
-  ASSERT_EQ(results.size(), 6u);  // cuBLAS, cuBLASLt and dense
+  ASSERT_EQ(results.size(), 8u);  // cuBLAS, cuBLASLt, both with reduced sums, and dense
   for (size_t i = 0; i < results.size(); ++i) {
-    const bool fits = i >= 3;
+    const bool fits = i >= 4;
     EXPECT_EQ(results[i].verified, fits) << results[i].note;
     EXPECT_EQ(results[i].note.find("out of memory") != std::string::npos, !fits);
     EXPECT_EQ(results[i].us.median > 0.0, fits);
@@ -392,9 +534,10 @@ TEST_P(BenchKernel, SenselessOptionsAreRefused) {
     change(options);
     return throws_error([&] { silent_run(options); }, part);
   };
-  EXPECT_TRUE(refused([](auto& o) { o.formats = {"coo"}; },
-                      "unknown format 'coo'; on cuda:0 use cublas, cublaslt, dense, tiled_csl, "
-                      "tca_bme, cusparse"));
+  EXPECT_TRUE(
+      refused([](auto& o) { o.formats = {"coo"}; },
+              "unknown format 'coo'; on cuda:0 use cublas, cublaslt, cublas-reduced, dense, "
+              "tiled_csl, tca_bme, cusparse"));
   EXPECT_TRUE(refused([](auto& o) { o.dtype = DType::f32; }, "f32"));
   EXPECT_TRUE(refused([](auto& o) { o.shapes = {{8, 0}}; }, "8x0"));
   EXPECT_TRUE(refused([](auto& o) { o.tokens = {0}; }, "0 tokens"));
@@ -425,6 +568,7 @@ TEST(BenchAblation, WhatComputesAProductIsVerified) {
     EXPECT_GT(result.us.min, 0.0);
     EXPECT_GT(result.read_gb_per_s, 0.0);
     EXPECT_GT(result.speedup, 0.0);
+    EXPECT_GE(result.library_speedup, result.speedup);
     EXPECT_DOUBLE_EQ(result.fraction_of_ours, result.us.median / results[i / 5 * 5].us.median);
     const bool paper = i % 5 == 1;
     if (!paper || result.sparsity < 0.8) {
@@ -464,6 +608,9 @@ TEST_P(BenchKernel, LayersOfAModel) {
       EXPECT_GT(result.density, 0.99);
       EXPECT_GT(result.us.median, 0.0);
       EXPECT_GT(result.dense_us, 0.0);
+      EXPECT_NE(result.baseline, "");
+      EXPECT_TRUE(result.verdict);
+      EXPECT_GT(result.library_us, 0.0);
       EXPECT_FALSE(result.algorithm.empty());
     }
   }

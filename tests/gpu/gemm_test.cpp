@@ -127,7 +127,7 @@ INSTANTIATE_TEST_SUITE_P(Gpu, Gemm, ::testing::Values(DType::f16, DType::bf16),
 
 TEST_P(Gemm, AnySizeAndStride) {
   size_t combination = 0;
-  for (int64_t tokens : {0, 1, 3, 17, 130}) {
+  for (int64_t tokens : {0, 1, 3, 9, 12, 17, 24, 33, 48, 130}) {
     for (int64_t in : {1, 8, 33, 40, 130, 256}) {
       for (int64_t out : {1, 8, 33, 40, 130, 256}) {
         ++combination;
@@ -204,7 +204,7 @@ TEST_P(Gemm, RefusesWhatItCannotTake) {
 }
 
 TEST_P(Gemm, TunedPlansAreRightForAnyNumberOfTokens) {
-  constexpr int64_t kTuned[] = {1, 16, 15, 130};
+  constexpr int64_t kTuned[] = {1, 16, 15, 130, 48};
   for (const auto& [out, in] : {std::pair(512, 1024), std::pair(33, 40)}) {
     for (bool has_bias : {false, true}) {
       SCOPED_TRACE(fmt::format("{} x {}, bias {}", out, in, has_bias));
@@ -221,9 +221,9 @@ TEST_P(Gemm, TunedPlansAreRightForAnyNumberOfTokens) {
         TuneCache cache;
         const GemmTuning tuning{
             .weights = weights, .epilogue = epilogue, .y = y_dtype, .tokens = kTuned};
-        EXPECT_EQ(tune_gemm(tuning, cache, gpu->exec), 3);
+        EXPECT_EQ(tune_gemm(tuning, cache, gpu->exec), 4);
         EXPECT_EQ(tune_gemm(tuning, cache, gpu->exec), 0);
-        for (int64_t tokens : {1, 2, 3, 4, 13, 16, 130, 200}) {
+        for (int64_t tokens : {1, 2, 3, 4, 9, 12, 13, 16, 17, 24, 33, 48, 130, 200}) {
           for (Layout layout : {Layout::contiguous, Layout::strided}) {
             SCOPED_TRACE(fmt::format("{} tokens", tokens));
             const GuardedTensor x = on_gpu({tokens, in}, layout);

@@ -63,6 +63,9 @@ TEST(BenchLayers, TheMiddleStandsForAll) {
       EXPECT_GT(result.density, 0.99);
       EXPECT_GT(result.us.median, 0.0);
       EXPECT_GT(result.dense_us, 0.0);
+      EXPECT_EQ(result.baseline, "dense");
+      EXPECT_TRUE(result.verdict);
+      EXPECT_EQ(result.library_us, 0.0);  // there is none on the CPU
       EXPECT_EQ(result.dense_bytes, result.out * result.in * 2);
     }
   }
@@ -155,15 +158,18 @@ LayerResult layer(int64_t tokens, double us, double dense_us) {
   result.tokens = tokens;
   result.us = {.median = us, .min = us, .max = us};
   result.dense_us = dense_us;
+  result.baseline = dense_us > 0.0 ? "cublaslt" : "";
+  result.verdict = dense_us > 0.0 ? std::optional(Verdict::faster) : std::nullopt;
+  result.library_us = 4.0;
   result.algorithm = "decode";
   result.verified = us > 0.0;
   return result;
 }
 
 TEST(BenchLayers, Totals) {
-  const std::vector<LayerTotals> totals =
-      total_layers({layer(8, 2.0, 3.0), layer(1, 1.0, 4.0), layer(8, 4.0, 6.0), layer(8, 0.0, 6.0),
-                    layer(8, 1.0, 0.0)});
+  std::vector<LayerResult> results{layer(8, 2.0, 3.0), layer(1, 1.0, 4.0), layer(8, 4.0, 6.0),
+                                   layer(8, 0.0, 6.0), layer(8, 1.0, 0.0)};
+  const std::vector<LayerTotals> totals = total_layers(results);
   ASSERT_EQ(totals.size(), 2u);
   EXPECT_EQ(totals[0].tokens, 1);
   EXPECT_EQ(totals[0].layers, 3);
@@ -175,6 +181,10 @@ TEST(BenchLayers, Totals) {
   EXPECT_EQ(totals[1].bytes, 120);
   EXPECT_EQ(totals[1].us, 18.0);
   EXPECT_EQ(totals[1].dense_us, 27.0);
+  EXPECT_EQ(totals[1].library_us, 24.0);
+  results.front().library_us = 0.0;  // a sum without one layer would be too small
+  EXPECT_EQ(total_layers(results)[1].library_us, std::nullopt);
+  EXPECT_EQ(total_layers(results)[0].library_us, 12.0);
 }
 
 std::string csv_of(const std::function<void(ReportWriter&)>& body) {
@@ -186,7 +196,7 @@ std::string csv_of(const std::function<void(ReportWriter&)>& body) {
 }
 
 TEST(BenchLayers, Rows) {
-  LayerResult failed = layer(8, 0.0, 6.0);
+  LayerResult failed = layer(8, 0.0, 0.0);
   failed.note = "no memory";
   const std::string text = csv_of([&](ReportWriter& writer) {
     writer.begin_table("layers", layer_columns());
@@ -197,12 +207,14 @@ TEST(BenchLayers, Rows) {
   EXPECT_EQ(text,
             "# table: layers\n"
             "block,layer,layers,out,in,density_percent,pattern,format,bytes,percent_of_dense,"
-            "tokens,time_us,time_us_min,time_us_max,dense_us,speedup,algorithm,note\n"
-            "2,down,3,4,5,25,rows:0.5,tca_bme,10,25,8,2,2,2,3,1.5,decode,\n"
-            "2,down,3,4,5,25,rows:0.5,tca_bme,10,25,8,,,,6,,decode,NOT VERIFIED: no memory\n"
+            "tokens,time_us,time_us_min,time_us_max,baseline,dense_us,speedup,verdict,library_us,"
+            "library_speedup,algorithm,note\n"
+            "2,down,3,4,5,25,rows:0.5,tca_bme,10,25,8,2,2,2,cublaslt,3,1.5,faster,4,2,decode,\n"
+            "2,down,3,4,5,25,rows:0.5,tca_bme,10,25,8,,,,,,,,4,,decode,NOT VERIFIED: no memory\n"
             "# table: layer totals\n"
-            "tokens,pattern,layers,failed,bytes,percent_of_dense,time_us,dense_us,speedup\n"
-            "8,rows:0.5,6,3,60,25,6,9,1.5\n");
+            "tokens,pattern,layers,failed,bytes,percent_of_dense,time_us,dense_us,speedup,"
+            "library_us,library_speedup\n"
+            "8,rows:0.5,6,3,60,25,6,9,1.5,12,2\n");
 }
 
 TEST(BenchAblation, Rows) {
@@ -216,6 +228,7 @@ TEST(BenchAblation, Rows) {
   result.encoded_bytes = 12;
   result.read_gb_per_s = 100.0;
   result.speedup = 2.5;
+  result.library_speedup = 3.5;
   result.fraction_of_ours = 0.5;
   result.measured = true;
   const std::string text = csv_of([&](ReportWriter& writer) {
@@ -232,10 +245,11 @@ TEST(BenchAblation, Rows) {
   EXPECT_EQ(text,
             "# table: ablation\n"
             "out,in,tokens,sparsity,pattern,variant,time_us,time_us_min,time_us_max,"
-            "encoded_bytes,read_gb_per_s,speedup,percent_of_ours,verified,algorithm,note\n"
-            "4,5,8,0.5,uniform,stream only,2,1,3,12,100,2.5,50,no: computes no product,,\n"
-            "4,5,8,0.5,uniform,stream only,2,1,3,12,100,2.5,50,yes,,\n"
-            "0,0,0,0,uniform,ours,,,,,,,,NOT VERIFIED,,wrong\n");
+            "encoded_bytes,read_gb_per_s,speedup,library_speedup,percent_of_ours,verified,"
+            "algorithm,note\n"
+            "4,5,8,0.5,uniform,stream only,2,1,3,12,100,2.5,3.5,50,no: computes no product,,\n"
+            "4,5,8,0.5,uniform,stream only,2,1,3,12,100,2.5,3.5,50,yes,,\n"
+            "0,0,0,0,uniform,ours,,,,,,,,,NOT VERIFIED,,wrong\n");
 }
 
 TEST(BenchAblation, IsForCuda) {

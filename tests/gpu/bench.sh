@@ -14,7 +14,8 @@
 #   load      a checkpoint of 26 GB in the page cache to the GPU, and converted to bitmaps (made in
 #             $TMPDIR, which needs 40 GB)
 #   trace     gaps between kernels in decode steps of OPT-30B, with CUPTI
-# Each takes a few minutes, shards for each NAME. BUILD is a build folder with the tools (build/gpu by
+# Engines are measured three times, and products with few tokens also for numbers that are no powers
+# of two. Each takes some minutes, shards for each NAME. BUILD is a build folder with the tools (build/gpu by
 # default; made if it is not there). Further arguments, from the first with a dash on, go to
 # sparsellm-bench.
 set -euo pipefail
@@ -49,12 +50,13 @@ if [ ! -x "$build/bin/sparsellm-bench" ]; then
   cmake --build "$build" --target sparsellm-bench sparsellm-convert >&2
 fi
 bench=$build/bin/sparsellm-bench
+few_tokens=1,8,9,12,16,17,24,32,33,48
 
 decode() {
   local model=$1
   shift
   "$bench" throughput --config "configs/$model.json" --prompt 64 --output "${output:-512}" \
-    --repeat 1 "$@"
+    --repeat "${repeat:-3}" "$@"
 }
 
 case $section in
@@ -74,7 +76,7 @@ case $section in
     decode opt-30b --batch 1,8,64 --breakdown "$@"
     ;;
   kernel)
-    "$bench" kernel --config configs/opt-30b.json --tokens 1,8,16,32,64,128,256,1024 \
+    "$bench" kernel --config configs/opt-30b.json --tokens "$few_tokens,64,128,256,1024" \
       --sparsity 0.5 --formats dense,cusparse "$@"
     ;;
   tca_bme)
@@ -91,7 +93,7 @@ case $section in
       fi
       shapes+=${shapes:+,}${groups[$name]}
     done
-    "$bench" kernel --shape "$shapes" --tokens 1,8,16,32 --sparsity 0.4,0.5,0.6,0.7,0.8,0.9 \
+    "$bench" kernel --shape "$shapes" --tokens "$few_tokens" --sparsity 0.4,0.5,0.6,0.7,0.8,0.9 \
       --formats tca_bme "$@"
     "$bench" kernel --shape "$shapes" --tokens 64,128,256,1024,2048 --sparsity 0.6 \
       --formats tca_bme "$@"
@@ -111,7 +113,7 @@ case $section in
     # 256 requests of other lengths, 32 at a time, against 32 that stay together; then the same in a
     # KV cache of 10240 tokens, against the 20 requests that it holds. A token takes 512 KiB.
     model=(--config configs/llama-2-7b.json)
-    together=(--prompt 256 --output 256 --repeat 1)
+    together=(--prompt 256 --output 256 --repeat 3)
     arriving=(--prompt 128:384 --output 128:384 --arrivals poisson:100000 --requests 256)
     "$bench" throughput "${model[@]}" --batch 32 "${together[@]}" "$@"
     "$bench" throughput "${model[@]}" --batch 32 "${arriving[@]}" "$@"
@@ -138,7 +140,7 @@ case $section in
       -L"$cuda/extras/CUPTI/lib64" -lcupti
     export LD_LIBRARY_PATH=$cuda/lib64:$cuda/extras/CUPTI/lib64:${LD_LIBRARY_PATH:-}
     for batch in 1 8 64; do
-      CUDA_INJECTION64_PATH=$library output=64 decode opt-30b --batch "$batch" --quiet "$@"
+      CUDA_INJECTION64_PATH=$library output=64 repeat=1 decode opt-30b --batch "$batch" --quiet "$@"
     done
     ;;
   *)

@@ -110,6 +110,10 @@ TEST(Bench, KernelOnTheCpu) {
   EXPECT_EQ(rows[0].at("format"), "dense");
   EXPECT_EQ(rows[1].at("format"), "tca_bme");
   EXPECT_GT(rows[1].at("speedup"), 0.0);
+  EXPECT_EQ(rows[1].at("baseline"), "dense");
+  EXPECT_FALSE(rows[1].at("verdict").is_null());
+  EXPECT_TRUE(rows[1].at("library_speedup").is_null());  // there is no library on the CPU
+  EXPECT_NE(std::string(report.at("environment").at("verdict")).find("equal"), std::string::npos);
   EXPECT_LT(rows[1].at("percent_of_dense"), 60.0);
   const json summary = report.at("tables")[1].at("rows");
   ASSERT_EQ(summary.size(), 1u);

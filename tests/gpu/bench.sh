@@ -7,6 +7,9 @@
 #   kernel    matrix products in OPT-30B's shapes, dense and with cuSPARSE
 #   tca_bme   the same by bitmap weights, in shapes of OPT and Llama, by sparsity and tokens; NAME is
 #             large, medium or small (all of them)
+#   patterns  what uneven zeros cost the bitmap kernel: the shapes of tca_bme (NAME likewise), rows of
+#             different densities, dense blocks and, at 60 % zeros, dense columns against even zeros;
+#             as csv, and behind it the summary of pattern_report.py
 #   ablation  what the stages of the bitmap kernel cost
 #   shards    bitmap weights in the shapes of configs/NAME.json (of all of them: half an hour), of
 #             what a GPU has of them if there are 1, 2 or 4
@@ -31,7 +34,7 @@ while [ $# -gt 0 ] && [ "${1#-}" = "$1" ]; do
   shift
 done
 case $section in
-  tca_bme | shards) ;;
+  tca_bme | patterns | shards) ;;
   *)
     if [ ${#names[@]} -gt 0 ]; then
       echo "bench.sh: $section takes no names, such as ${names[0]}" >&2
@@ -51,6 +54,24 @@ if [ ! -x "$build/bin/sparsellm-bench" ]; then
 fi
 bench=$build/bin/sparsellm-bench
 few_tokens=1,8,9,12,16,17,24,32,33,48
+
+# Sets `shapes` to those of the groups in `names`.
+select_shapes() {
+  local -A groups=(
+    [large]=28672x7168,7168x28672,21504x7168,36864x9216,9216x36864
+    [medium]=11008x4096,4096x11008,14336x4096,13824x5120
+    [small]=4096x4096,5120x5120,7168x7168)
+  [ ${#names[@]} -gt 0 ] || names=(large medium small)
+  shapes=
+  local name
+  for name in "${names[@]}"; do
+    if [ -z "${groups[$name]:-}" ]; then
+      echo "bench.sh: no shapes are called $name; use large, medium or small" >&2
+      exit 2
+    fi
+    shapes+=${shapes:+,}${groups[$name]}
+  done
+}
 
 decode() {
   local model=$1
@@ -80,23 +101,23 @@ case $section in
       --sparsity 0.5 --formats dense,cusparse "$@"
     ;;
   tca_bme)
-    declare -A groups=(
-      [large]=28672x7168,7168x28672,21504x7168,36864x9216,9216x36864
-      [medium]=11008x4096,4096x11008,14336x4096,13824x5120
-      [small]=4096x4096,5120x5120,7168x7168)
-    [ ${#names[@]} -gt 0 ] || names=(large medium small)
-    shapes=
-    for name in "${names[@]}"; do
-      if [ -z "${groups[$name]:-}" ]; then
-        echo "bench.sh: no shapes are called $name; use large, medium or small" >&2
-        exit 2
-      fi
-      shapes+=${shapes:+,}${groups[$name]}
-    done
+    select_shapes
     "$bench" kernel --shape "$shapes" --tokens "$few_tokens" --sparsity 0.4,0.5,0.6,0.7,0.8,0.9 \
       --formats tca_bme "$@"
     "$bench" kernel --shape "$shapes" --tokens 64,128,256,1024,2048 --sparsity 0.6 \
       --formats tca_bme "$@"
+    ;;
+  patterns)
+    select_shapes
+    reports=$(mktemp)
+    trap 'rm -f "$reports"' EXIT
+    uneven() {  # the same run measures a pattern and what it is compared with
+      "$bench" kernel --shape "$shapes" --tokens 1,8,32 --formats tca_bme --format csv "$@" |
+        tee -a "$reports"
+    }
+    uneven --sparsity 0.6 --pattern uniform,rows:0.5,dense-blocks:0.01,outliers:0.01 "$@"
+    uneven --sparsity 0.5,0.8 --pattern uniform,rows:0.5,dense-blocks:0.01 "$@"
+    python3 tests/gpu/pattern_report.py "$reports"
     ;;
   ablation)
     "$bench" kernel --shape 28672x7168,11008x4096,4096x4096 --tokens 1,8,16 \
@@ -144,7 +165,7 @@ case $section in
     done
     ;;
   *)
-    echo "usage: tests/gpu/bench.sh dense|large|attention|breakdown|kernel|tca_bme|ablation|shards|serving|load|trace [BUILD [NAME ...] [ARGUMENT ...]]" >&2
+    echo "usage: tests/gpu/bench.sh dense|large|attention|breakdown|kernel|tca_bme|patterns|ablation|shards|serving|load|trace [BUILD [NAME ...] [ARGUMENT ...]]" >&2
     exit 2
     ;;
 esac

@@ -8,7 +8,6 @@
 #include <fstream>
 #include <functional>
 #include <nlohmann/json.hpp>
-#include <span>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -16,6 +15,7 @@
 #include "kernels/base/dtype.h"
 #include "kernels/base/parallel.h"
 #include "kernels/counter_random.h"
+#include "tests/engine/check_greedy.h"
 #include "tests/gpu/gpu_context.h"
 #include "tests/models/write_safetensors.h"
 
@@ -146,31 +146,6 @@ EngineOptions options_on(Device device) {
   options.step_tokens = 64;
   options.with_tokenizer = false;
   return options;
-}
-
-// Says which token of a continuation has too small a logit, if one has.
-std::string check_tokens(Engine& on_cpu, const std::vector<int32_t>& prompt,
-                         const std::vector<int32_t>& tokens) {
-  std::string wrong;
-  Request request;
-  request.prompt = prompt;
-  request.prompt.insert(request.prompt.end(), tokens.begin(), tokens.end());
-  request.max_tokens = 0;
-  request.score_prompt = true;
-  request.on_logits = [&](int64_t position, std::span<const float> logits) {
-    const int64_t next = position + 1 - std::ssize(prompt);
-    if (next < 0 || next >= std::ssize(tokens)) {
-      return;
-    }
-    const float most = *std::max_element(logits.begin(), logits.end());
-    const float of_token = logits[static_cast<size_t>(tokens[static_cast<size_t>(next)])];
-    if (!(of_token >= most - kTolerance)) {
-      wrong = fmt::format("token {} has a logit of {}, {} less than the largest", next, of_token,
-                          most - of_token);
-    }
-  };
-  const std::string error = on_cpu.generate({request}).front().error;
-  return error.empty() ? wrong : error;
 }
 
 std::string_view name_of(BlockZeros zeros) {
@@ -327,7 +302,7 @@ std::string RandomCheckpoint::wrong_tokens(Engine& on_gpu) {
       return completion.error;
     }
     const std::string wrong =
-        check_tokens(*on_cpu_, requests[completion.request].prompt, completion.tokens);
+        check_greedy(*on_cpu_, requests[completion.request], completion.tokens, kTolerance);
     if (!wrong.empty()) {
       return fmt::format("request {}, of {} tokens: {}", completion.request,
                          requests[completion.request].prompt.size(), wrong);

@@ -13,6 +13,8 @@ namespace sparsellm::tca_bme {
 constexpr int kBarrierBytes = 1024;
 constexpr int kMaxWarps = 16;
 constexpr int kMaxSlots = 6;
+constexpr int kRingUnit = 128;                         // where a record of an uneven matrix begins
+constexpr int kMostRingUnits = 1023;                   // 10 bits for each of kMaxSlots begins
 constexpr int kMostClusters = 160;                     // of a launch
 constexpr int kPieces = 4;                             // in which x arrives
 constexpr int kXBarriers = kMaxWarps * kMaxSlots * 8;  // behind those of the slots
@@ -27,9 +29,10 @@ constexpr int kInboxBarrier = kXBarriers + kPieces * 8;
 // each of them gets an equal share of every tile, and in the end adds what it got in the order of
 // the columns.
 //
-// Each warp has a ring of slots in shared memory, one for each record in flight. If the matrix has
-// records that are larger than a slot (UNEVEN), those take several, side by side: the warp then
-// keeps a queue of the slots in which its records begin.
+// Each warp has a ring in shared memory: of slots of one size, one for each record in flight, or,
+// if the matrix has records that are much larger than others (UNEVEN), of bytes, in which records
+// lie one after the other; the warp then keeps a queue of where they begin. A barrier belongs to
+// each record in flight, in turn.
 struct Parameters {
   const uint8_t* records;
   const uint32_t* starts;
@@ -53,8 +56,8 @@ struct Parameters {
   int early_records;       // that each warp asks for before x, which may not be there yet
   int prefetched_records;  // of each warp, to the L2
 };
-// Where clusters share the row blocks by bytes.
 struct UnevenParameters : Parameters {
+  int ring_units;                      // of kRingUnit bytes, of a warp
   int first_block[kMostClusters + 1];  // of each cluster, and the number of row blocks
 };
 template <bool UNEVEN>
@@ -110,7 +113,7 @@ __device__ inline uint32_t owners_of(const Parameters& p, int blocks, int column
 }
 
 // NT: tiles of 8 tokens. CH: chunks of a record. PAIR: records have bits for pairs. UNEVEN: row
-// blocks are shared by bytes, and records may be larger than a slot, if not than all of a warp's.
+// blocks may be shared unevenly, and records may have any size up to that of a warp's ring.
 // DECODER: what multiply_record() takes.
 template <class T, int NT, int CH, bool PAIR, bool UNEVEN, class DECODER = RecordDecoder<CH, PAIR>>
 __global__ void __launch_bounds__(kMaxThreads<NT>, 1)
@@ -135,7 +138,12 @@ __global__ void __launch_bounds__(kMaxThreads<NT>, 1)
   const uint32_t inbox_full = shared0 + kInboxBarrier;
   const uint32_t x0 = shared0 + p.x_at;
   const uint32_t pitch = (p.columns_each + (p.columns_more != 0)) * kColumnBytes + 16;
-  const uint32_t slot0 = shared0 + p.slots_at + warp * p.slots * p.slot_bytes;
+  uint32_t slot0 = shared0 + p.slots_at;
+  if constexpr (UNEVEN) {
+    slot0 += warp * p.ring_units * kRingUnit;
+  } else {
+    slot0 += warp * p.slots * p.slot_bytes;
+  }
 
   // What is fetched next: each lane has the table entry of one of the next `loaded` records, and of
   // one of those behind them, for the table is far away.
@@ -235,12 +243,11 @@ __global__ void __launch_bounds__(kMaxThreads<NT>, 1)
     }
   };
   const uint64_t policy = evict_first();
-  const auto ask = [&](int slot) {  // by a whole warp, for the next record, which begins there
+  const auto ask = [&](int slot, uint32_t to) {  // by a whole warp, for the next record
     if (lane == fetch.used) {
       const uint32_t bytes = (fetch.now.end - fetch.now.start) * 16;
       barrier_expect(full + slot * 8, bytes);
-      bulk_load(slot0 + slot * p.slot_bytes,
-                p.records + static_cast<uint64_t>(fetch.now.start) * 16, bytes, full + slot * 8,
+      bulk_load(to, p.records + static_cast<uint64_t>(fetch.now.start) * 16, bytes, full + slot * 8,
                 policy);
     }
     if (++fetch.used == fetch.now.loaded) {
@@ -249,36 +256,45 @@ __global__ void __launch_bounds__(kMaxThreads<NT>, 1)
       fetch.then = load_table();
     }
   };
-  // Where the records in flight begin, 4 bits each, the oldest lowest, and the slot after the
-  // newest.
-  static_assert(kMaxSlots <= 8);
+  const auto ask_even = [&](int slot) { ask(slot, slot0 + slot * p.slot_bytes); };
+  // Where in the ring the records in flight begin, the oldest lowest, and where the newest ends.
+  constexpr int kBeginBits = 10;
+  static_assert(kMostRingUnits < 1 << kBeginBits && kMaxSlots * kBeginBits <= 64);
   struct {
-    uint32_t begins = 0;
+    uint64_t begins = 0;
     int in_flight = 0;
-    int next_slot = 0;
+    int slot = 0;  // the barrier of the next record
+    uint32_t end = 0;
   } queue;
-  const auto ask_large = [&] {  // false if there is no room for the next record
-    const uint32_t bytes = __shfl_sync(~0u, fetch.now.end - fetch.now.start, fetch.used) * 16 + 2;
-    int count = 1;
-    for (uint32_t room = p.slot_bytes; room < bytes; room += p.slot_bytes) {
-      ++count;
+  const auto oldest = [&] {
+    return static_cast<uint32_t>(queue.begins) & ((1u << kBeginBits) - 1);
+  };
+  const auto ask_uneven = [&] {  // false if there is no room for the next record
+    if constexpr (UNEVEN) {
+      if (queue.in_flight == p.slots) {
+        return false;
+      }
+      const uint32_t units = __shfl_sync(~0u, fetch.now.end - fetch.now.start, fetch.used);
+      const uint32_t room = (units * 16 + 2 + kRingUnit - 1) / kRingUnit;
+      uint32_t at = queue.end;
+      if (queue.in_flight == 0) {
+        at = 0;
+      } else if (at > oldest()) {
+        if (at + room > static_cast<uint32_t>(p.ring_units)) {
+          at = 0;
+          if (room > oldest()) {
+            return false;
+          }
+        }
+      } else if (at + room > oldest()) {
+        return false;
+      }
+      queue.begins |= static_cast<uint64_t>(at) << (kBeginBits * queue.in_flight);
+      ++queue.in_flight;
+      queue.end = at + room;
+      ask(queue.slot, slot0 + at * kRingUnit);
+      queue.slot = queue.slot + 1 == p.slots ? 0 : queue.slot + 1;
     }
-    const bool none = queue.in_flight == 0;
-    const int oldest = none ? p.slots : queue.begins & 15;
-    int at = none ? 0 : queue.next_slot;
-    int end = oldest;  // of the free slots at `at`
-    if (!none && at > oldest) {
-      const bool before_the_end = at + count <= p.slots;
-      end = before_the_end ? p.slots : oldest;
-      at = before_the_end ? at : 0;
-    }
-    if (at + count > end) {
-      return false;
-    }
-    queue.begins |= static_cast<uint32_t>(at) << (4 * queue.in_flight);
-    ++queue.in_flight;
-    queue.next_slot = at + count;
-    ask(at);
     return true;
   };
   if (lane < min(p.prefetched_records, fetch.now.loaded)) {
@@ -292,8 +308,8 @@ __global__ void __launch_bounds__(kMaxThreads<NT>, 1)
 #pragma unroll 1
     for (; asked < most && fetch.now.loaded != 0; ++asked) {
       if constexpr (!UNEVEN) {
-        ask(asked);
-      } else if (!ask_large()) {
+        ask_even(asked);
+      } else if (!ask_uneven()) {
         break;
       }
     }
@@ -315,7 +331,7 @@ __global__ void __launch_bounds__(kMaxThreads<NT>, 1)
 
   float acc[4][NT][4];
   int slot = 0;        // of the next record
-  uint32_t phase = 0;  // of its barrier; if UNEVEN, a bit for each slot's
+  uint32_t phase = 0;  // of its barrier
   int sent = 0;
 #pragma unroll 1
   for (int pass = 0; pass < p.passes; ++pass) {
@@ -360,25 +376,21 @@ __global__ void __launch_bounds__(kMaxThreads<NT>, 1)
             missing &= ~(1u << s);
           }
         }
-        barrier_wait(full + slot * 8, UNEVEN ? phase >> slot & 1 : phase);
-        multiply_record<T>(acc, slot0 + slot * p.slot_bytes, x_lane + k * kColumnBytes, pitch,
-                           decoder);
+        barrier_wait(full + slot * 8, phase);
+        const uint32_t at = slot0 + (UNEVEN ? oldest() * kRingUnit : slot * p.slot_bytes);
+        multiply_record<T>(acc, at, x_lane + k * kColumnBytes, pitch, decoder);
         __syncwarp();
         if constexpr (UNEVEN) {
-          phase ^= 1u << slot;
-          queue.begins >>= 4;
+          queue.begins >>= kBeginBits;
           --queue.in_flight;
-          while (fetch.now.loaded != 0 && ask_large()) {
+          while (fetch.now.loaded != 0 && ask_uneven()) {
           }
-          slot = queue.begins & 15;
-        } else {
-          if (fetch.now.loaded != 0) {
-            ask(slot);
-          }
-          if (++slot == p.slots) {
-            slot = 0;
-            phase ^= 1;
-          }
+        } else if (fetch.now.loaded != 0) {
+          ask_even(slot);
+        }
+        if (++slot == p.slots) {
+          slot = 0;
+          phase ^= 1;
         }
       }
       const int entry = ((rank * p.passes + pass) * p.tiles + j + warp) * share;

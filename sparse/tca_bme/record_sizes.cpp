@@ -14,6 +14,11 @@ constexpr uint32_t kMuchLarger = 8;
 // By less, 64 rows differ from their mean where zeros are spread evenly.
 constexpr int64_t kEvenPercent = 2;
 
+constexpr int64_t kAlignment = 128;   // of records in shared memory
+constexpr int64_t kBehindValues = 2;  // bytes
+
+int64_t aligned(int64_t bytes) { return ceil_div(bytes, kAlignment) * kAlignment; }
+
 // The first run takes as many items as it may have within the limit, and so on.
 bool fill_runs(std::span<const uint32_t> starts, int most, uint64_t limit,
                std::vector<int>& begins) {
@@ -71,19 +76,31 @@ RecordSizes record_sizes(std::span<const uint32_t> starts, const RecordGrid& gri
   return sizes;
 }
 
+int64_t record_room(int64_t bytes) { return aligned(bytes + kBehindValues); }
+
 Slots slots_for(uint32_t largest, uint32_t common, int64_t room, int most) {
-  constexpr int64_t kAlignment = 128;
-  constexpr int64_t kBehindValues = 2;
-  const auto slot_bytes = [](int64_t record) { return ceil_div(record, kAlignment) * kAlignment; };
-  const int64_t wanted = slot_bytes(std::min(common, largest) + kBehindValues);
+  const int64_t wanted = record_room(std::min(common, largest));
   const int64_t most_bytes = int64_t{largest} + kBehindValues;
   for (int count = static_cast<int>(std::min<int64_t>(room / wanted, most)); count > 0; --count) {
-    const int64_t bytes = std::max(wanted, slot_bytes(ceil_div(most_bytes, count)));
+    const int64_t bytes = std::max(wanted, aligned(ceil_div(most_bytes, count)));
     if (bytes * count <= room) {
       return {.count = count, .bytes = static_cast<int>(bytes), .wide = bytes < most_bytes};
     }
   }
   return {};
+}
+
+Ring ring_for(uint32_t largest, uint32_t common, int64_t room, int most) {
+  const int64_t slot = record_room(std::min(common, largest));
+  const int64_t large = record_room(largest);
+  room = room / kAlignment * kAlignment;
+  if (room < large) {
+    return {};
+  }
+  const int64_t count = std::min<int64_t>(room / slot, most);
+  return {.count = static_cast<int>(count),
+          .bytes = static_cast<int>(std::min(room, large + (count - 1) * slot)),
+          .wide = large > slot};
 }
 
 std::vector<int> balanced_runs(std::span<const uint32_t> starts, int parts, int most) {

@@ -26,10 +26,8 @@ constexpr int kXFull = 2 * kRingBarriers;
 constexpr int kXEmpty = 3 * kRingBarriers;
 constexpr int kInboxFull = 4 * kRingBarriers;
 constexpr int kInboxFree = kInboxFull + kMostTeams * 8;
-// Words of each stage of records, for matrices with records that are larger than a slot: where in
-// the stage the second record is, or that the stage has none, being part of the step before it.
+// Of uneven matrices, where in the ring the record of each stage begins.
 constexpr int kStageWords = kInboxFree + kMostTeams * 8;
-constexpr uint32_t kNoRecords = 0;
 constexpr int kTileBarrierBytes = 5 * 1024;
 static_assert(kStageWords + kMostTeams * kMostStages * 4 <= kTileBarrierBytes);
 
@@ -44,9 +42,8 @@ static_assert(kStageWords + kMostTeams * kMostStages * 4 <= kTileBarrierBytes);
 // gets some of the fragments (16 rows x 8 tokens) of all and adds them in the order of the columns.
 // Warps of their own fetch what the teams read: records, and x in units of 64 columns.
 //
-// Records of an uneven matrix that are larger than a slot make a step take several stages, side by
-// side. Those after the first, and those that are left out for it at the end of the ring, have no
-// records: the team passes over them.
+// Records of an uneven matrix may have any size: they lie one after the other in a ring of bytes. A
+// stage is then a barrier for one record, and a word that says where it is.
 //
 // Clusters get whole row blocks, or, if these do not divide well, equal shares of all (group of
 // `heads` row blocks, record column), columns fastest. A cluster then begins and ends anywhere in a
@@ -64,7 +61,9 @@ struct TileParameters {
   int lanes, split, heads;
   float4* partials;  // of clusters with equal shares, two for each cluster; else null
   int x_stages, record_stages;
-  int slot_bytes;                // of a record
+  int slot_bytes;                // of a record, if those of the matrix are about as large
+  int ring_bytes;                // of the records of a team, whatever their sizes
+  int log_box_stride;            // every so many teams behind each other, one gets fragments
   int inbox_at, x_at, slots_at;  // byte offsets in shared memory
   bool x_stays;                  // there are stages for all steps: they are loaded once
   int early_stages;  // of records, that are asked for before x, which may not be there yet
@@ -199,7 +198,8 @@ template <int N, int CH, bool UNEVEN>
 __device__ inline void fetch_for_team(const TileParameters& p, const CUtensorMap& x_map,
                                       uint32_t shared0, int team, int part, int parts,
                                       const Rounds& rounds, int first_token) {
-  constexpr int kRecords = kStepChunks / CH;       // of a step
+  constexpr int kRecords = kStepChunks / CH;  // of a step
+  constexpr int kStageRecords = UNEVEN ? 1 : kRecords;
   constexpr int kUnits = CH / kUnitChunks;         // of a record
   constexpr uint32_t kXBytes = N * kUnitRowBytes;  // of a unit
   const int lane = threadIdx.x & 31;
@@ -239,68 +239,75 @@ __device__ inline void fetch_for_team(const TileParameters& p, const CUtensorMap
   };
   Entries now = load_table();
   Entries then = load_table();
-  const uint32_t stage_bytes = kRecords * p.slot_bytes;
-  RingPlace record(shared0 + kRecordsFull + team * kMostStages * 8, p.record_stages,
-                   shared0 + p.slots_at + team * p.record_stages * stage_bytes, stage_bytes);
+  const uint32_t stage_bytes = kStageRecords * p.slot_bytes;
+  const uint32_t records0 = shared0 + p.slots_at + team * p.ring_bytes;
+  RingPlace record(shared0 + kRecordsFull + team * kMostStages * 8, p.record_stages, records0,
+                   stage_bytes);
   const auto wait_for_stage = [&] {
     barrier_wait(record.at + kRecordsEmpty - kRecordsFull, record.parity ^ 1);
   };
-  // Word of a stage, for the team to read when the stage is full.
-  const auto note = [&](uint32_t stage, uint32_t word) {
-    const uint32_t at = kStageWords + (stage - shared0 - kRecordsFull) / 2;
-    asm volatile("st.shared.u32 [%0], %1;" ::"r"(shared0 + at), "r"(word) : "memory");
-  };
-  const auto pass_stage = [&] {
-    if (lane == 0) {
-      note(record.at, kNoRecords);
-      barrier_arrive(record.at);
+  // Of uneven records on their way or in use: the oldest, how many, where each begins, in the lane
+  // of its stage, and where the newest ends.
+  RingPlace oldest = record;
+  int in_flight = 0;
+  uint32_t begin_of_stage = 0, newest_end = 0;
+  const auto stage_of = [](const RingPlace& place) { return (place.at - place.first) / 8; };
+  // Where in the ring so many bytes are free; waits until some are, if it may.
+  constexpr uint32_t kNoRoom = ~0u;
+  const auto room_for = [&](uint32_t bytes, bool may_wait) {
+    while (in_flight != 0) {
+      const uint32_t used_from = __shfl_sync(~0u, begin_of_stage, stage_of(oldest));
+      if (in_flight < p.record_stages) {
+        const bool behind = newest_end > used_from;
+        if (newest_end + bytes <= (behind ? static_cast<uint32_t>(p.ring_bytes) : used_from)) {
+          return newest_end;
+        }
+        if (behind && bytes <= used_from) {
+          return 0u;
+        }
+      }
+      if (!may_wait) {
+        return kNoRoom;
+      }
+      barrier_wait(oldest.at + kRecordsEmpty - kRecordsFull, oldest.parity);
+      oldest.advance();
+      --in_flight;
     }
-    record.advance();
+    return 0u;
   };
-  // To the stage at hand, which is empty.
-  const auto fetch_records = [&] {
-    const int count = min(kRecords, now.loaded - used);
+  // To the stage at hand. False if that would have to wait and may not.
+  const auto fetch_records = [&](bool may_wait) {
+    const int count = min(kStageRecords, now.loaded - used);
     const uint32_t begin = __shfl_sync(~0u, now.start, used);
     const uint32_t end = __shfl_sync(~0u, now.end, used + count - 1);
     const int i = lane - used;
-    uint32_t second = p.slot_bytes;
-    int stages = 1;
-    if (UNEVEN) {
-      const auto room_for = [](uint32_t units) { return (units * 16 + 2 + 127) / 128 * 128; };
-      const uint32_t first_end = __shfl_sync(~0u, now.end, used);
-      const uint32_t first_room = room_for(first_end - begin);
-      const uint32_t last_room = count > 1 ? room_for(end - first_end) : 0;
-      if (max(first_room, last_room) > static_cast<uint32_t>(p.slot_bytes)) {
-        second = first_room;
-        uint32_t room = stage_bytes;
-        for (; room < first_room + last_room; room += stage_bytes) {
-          ++stages;
-        }
-        while (record.data + room > record.first_data + p.record_stages * stage_bytes) {
-          pass_stage();
-          wait_for_stage();
-        }
+    uint32_t data = record.data;
+    if constexpr (UNEVEN) {
+      constexpr uint32_t kAlignment = 128;  // as bulk copies like it
+      const uint32_t bytes = ((end - begin) * 16 + 2 + kAlignment - 1) / kAlignment * kAlignment;
+      const uint32_t at = room_for(bytes, may_wait);
+      if (at == kNoRoom) {
+        return false;
       }
-    }
-    const uint32_t data = record.data;
-    const uint32_t full = record.at;
-    for (int s = 1; s < stages; ++s) {
-      record.advance();
+      newest_end = at + bytes;
+      ++in_flight;
+      if (lane == static_cast<int>(stage_of(record))) {
+        begin_of_stage = at;
+      }
+      data = records0 + at;
+    } else {
       wait_for_stage();
-      if (lane == 0) {
-        note(record.at, kNoRecords);
-        barrier_arrive(record.at);
-      }
     }
     if (i == 0) {
-      if (UNEVEN) {
-        note(full, second);
+      if constexpr (UNEVEN) {
+        const uint32_t word = kStageWords + (record.at - shared0 - kRecordsFull) / 2;
+        asm volatile("st.shared.u32 [%0], %1;" ::"r"(shared0 + word), "r"(data) : "memory");
       }
-      barrier_expect(full, (end - begin) * 16);
+      barrier_expect(record.at, (end - begin) * 16);
     }
     if (i >= 0 && i < count) {
-      bulk_load(data + i * second, p.records + static_cast<uint64_t>(now.start) * 16,
-                (now.end - now.start) * 16, full, policy);
+      bulk_load(data + i * p.slot_bytes, p.records + static_cast<uint64_t>(now.start) * 16,
+                (now.end - now.start) * 16, record.at, policy);
     }
     record.advance();
     used += count;
@@ -309,6 +316,7 @@ __device__ inline void fetch_for_team(const TileParameters& p, const CUtensorMap
       now = then;
       then = load_table();
     }
+    return true;
   };
 
   constexpr uint32_t kXStageBytes = kStepUnits * kXBytes;
@@ -337,34 +345,38 @@ __device__ inline void fetch_for_team(const TileParameters& p, const CUtensorMap
     x.advance();
     x_unit += count;
     next_x();
+    return count;
   };
   next_x();
 
-  int filled = 0;  // steps of records
+  int filled = 0;  // stages of records
+  int units = 0;   // of x
 #pragma unroll 1
-  for (; filled < (UNEVEN ? 1 : p.early_stages) && now.loaded != 0; ++filled) {
-    fetch_records();
+  for (; filled < p.early_stages && now.loaded != 0 && fetch_records(false); ++filled) {
   }
   wait_for_launches_before();
-  // Both rings fill, where no wait takes long, before either goes on as its stages are used up. A
-  // ring of large records may be full with any number of steps, which need their x to be used up.
+  // Both rings fill, where no wait takes long, before either goes on as its stages are used up.
+  // That of uneven records may be full with any number of them, which need their x to be used up.
 #pragma unroll 1
   for (int s = 0; now.loaded != 0 || x_round < x_rounds; ++s) {
     if (x_round < x_rounds) {
       barrier_wait(x.at + kXEmpty - kXFull, x.parity ^ 1);
-      fetch_x();
+      units += fetch_x();
     }
-    if (now.loaded != 0 &&
-        (UNEVEN ? filled <= s : filled < p.record_stages || s + 1 >= p.x_stages)) {
-      wait_for_stage();
-      fetch_records();
+    if constexpr (UNEVEN) {
+      while (now.loaded != 0 && (filled * kUnits < units || x_round == x_rounds)) {
+        fetch_records(true);
+        ++filled;
+      }
+    } else if (now.loaded != 0 && (filled < p.record_stages || s + 1 >= p.x_stages)) {
+      fetch_records(true);
       ++filled;
     }
   }
 }
 
 // N: tokens of a tile. CH: chunks of a record. PAIR: records have bits for pairs. UNEVEN: records
-// may be larger than a slot, if not than all slots of a ring.
+// may have any size, if a ring has room for the largest.
 template <class T, int N, int CH, bool PAIR, bool UNEVEN>
 __global__ void __launch_bounds__(tile_threads(N), 1)
     record_wgmma_kernel(const __grid_constant__ TileParameters p,
@@ -426,9 +438,10 @@ __global__ void __launch_bounds__(tile_threads(N), 1)
     const int part = rank * depth + x_ring;
     const TileDecoder<CH, PAIR> decoder(lane, warp & 3);
     const uint32_t slot_bytes = kept(p.slot_bytes);
+    // Were it ring_bytes always, the compiler would take other registers for x, and 5 % more time.
+    const uint32_t ring_bytes = UNEVEN ? p.ring_bytes : p.record_stages * kRecords * slot_bytes;
     RingPlace record(kept(shared0 + kRecordsFull + team * kMostStages * 8), p.record_stages,
-                     kept(shared0 + p.slots_at + team * p.record_stages * kRecords * slot_bytes),
-                     kRecords * slot_bytes);
+                     kept(shared0 + p.slots_at + team * ring_bytes), kRecords * slot_bytes);
     constexpr uint32_t kXStage = kStepUnits * kXBytes;
     RingPlace x(kept(shared0 + kXFull + x_ring * kMostStages * 8), p.x_stages,
                 kept(swizzled_operand(shared0 + p.x_at + x_ring * p.x_stages * kXStage)),
@@ -471,33 +484,21 @@ __global__ void __launch_bounds__(tile_threads(N), 1)
         acc[i * 2 / kProductTokens][i % (kProductTokens / 2)] = 0;
       }
       TilePlaces places;
-      uint32_t second = slot_bytes;  // where in a stage the second record is
+      uint32_t data = 0;  // of a record, if uneven
       const auto locate = [&]<int UNIT>() {
         if constexpr (CH == kStepChunks) {
-          locate_tiles(places, record.data, UNIT * kUnitChunks, decoder);
+          locate_tiles(places, UNEVEN ? data : record.data, UNIT * kUnitChunks, decoder);
         } else {
-          locate_tiles(places, record.data + UNIT * second, 0, decoder);
+          locate_tiles(places, UNEVEN ? data : record.data + UNIT * slot_bytes, 0, decoder);
         }
       };
       const auto wait_for_records = [&] {
         barrier_wait(record.at, record.parity);
         if constexpr (UNEVEN) {
-          const auto word = [&] {
-            uint32_t v;
-            asm volatile("ld.shared.u32 %0, [%1];"
-                         : "=r"(v)
-                         : "r"(shared0 + kStageWords + (record.at - shared0 - kRecordsFull) / 2)
-                         : "memory");
-            return v;
-          };
-          while ((second = word()) == kNoRecords) {
-            __syncwarp();
-            if (lane == 0) {
-              barrier_arrive(record.at + kRecordsEmpty - kRecordsFull);
-            }
-            record.advance();
-            barrier_wait(record.at, record.parity);
-          }
+          asm volatile("ld.shared.u32 %0, [%1];"
+                       : "=r"(data)
+                       : "r"(shared0 + kStageWords + (record.at - shared0 - kRecordsFull) / 2)
+                       : "memory");
         }
       };
       const auto multiply_half = [&]<int H>(uint32_t b, auto ended, auto loaded) {
@@ -527,7 +528,7 @@ __global__ void __launch_bounds__(tile_threads(N), 1)
       const auto nothing = [] {};
       const auto wait_for_x = [&] { barrier_wait(x.at, x.parity); };
       uint32_t x_before = 0;
-      const auto next_step = [&] {
+      const auto next_stage = [&] {
         __syncwarp();
         if (lane == 0) {
           barrier_arrive(record.at + kRecordsEmpty - kRecordsFull);
@@ -544,11 +545,16 @@ __global__ void __launch_bounds__(tile_threads(N), 1)
           }
         };
         multiply_half.template operator()<0>(x.data, nothing, wait_for_x);
-        multiply_half.template operator()<1>(x.data, products_ended,
-                                             [&] { locate.template operator()<1>(); });
+        multiply_half.template operator()<1>(x.data, products_ended, [&] {
+          if constexpr (UNEVEN && kRecords > 1) {
+            next_stage();
+            wait_for_records();
+          }
+          locate.template operator()<1>();
+        });
         multiply_half.template operator()<0>(x.data + kXBytes / 16, nothing, nothing);
         multiply_half.template operator()<1>(x.data + kXBytes / 16, nothing, [&] {
-          next_step();
+          next_stage();
           if (odd || s + 1 < steps) {
             wait_for_records();
             locate.template operator()<0>();
@@ -566,7 +572,7 @@ __global__ void __launch_bounds__(tile_threads(N), 1)
                 release_x(x_before);
               }
             },
-            next_step);
+            next_stage);
         x_before = x.at;
         x.advance();
       }
@@ -615,6 +621,7 @@ __global__ void __launch_bounds__(tile_threads(N), 1)
       const uint32_t inbox = p.inbox_at + (warp & 3) * 512 + lane * 16;
       const int inbox_bytes = parts * most_owned * 2048;
       const auto team_of = [&](int o) { return o % depth * p.heads + head; };
+      const auto box_of = [&](int o) { return (o % depth >> p.log_box_stride) * p.heads + head; };
       if (exchanges > 0) {
         barrier_wait_cluster(shared0 + kInboxFree + team * 8, (exchanges - 1) & 1);
       }
@@ -629,7 +636,7 @@ __global__ void __launch_bounds__(tile_threads(N), 1)
       for (int f = 0; f < kFragments; ++f) {
         const int to = owner(f);
         const int at = part * most_owned + f - first_of(to);
-        const uint32_t address = inbox + team_of(to) * inbox_bytes + at * 2048;
+        const uint32_t address = inbox + box_of(to) * inbox_bytes + at * 2048;
         if (alone) {
           *reinterpret_cast<float4*>(shared + address) = fragment(f);
         } else {
@@ -647,8 +654,8 @@ __global__ void __launch_bounds__(tile_threads(N), 1)
         float4 sum{0.f, 0.f, 0.f, 0.f};
 #pragma unroll 4
         for (int q = 0; q < parts; ++q) {
-          add(sum, load_tile(reinterpret_cast<const float4*>(shared + inbox + team * inbox_bytes +
-                                                             (q * most_owned + i) * 2048)));
+          add(sum, load_tile(reinterpret_cast<const float4*>(
+                       shared + inbox + box_of(part) * inbox_bytes + (q * most_owned + i) * 2048)));
         }
         store_fragment<T>(p, first_row, first_token + (first_of(part) + i) * 8, lane, sum);
       }

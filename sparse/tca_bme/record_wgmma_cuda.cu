@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <bit>
 #include <limits>
 #include <optional>
 
@@ -94,7 +95,11 @@ std::optional<Plan> plan_for(const RecordMatrix& matrix, const RecordWgmmaConfig
   p.split = config.split;
   p.heads = config.heads;
   const int owned = static_cast<int>(ceil_div(fragments, parts));
-  const int inbox_bytes = parts == 1 ? 0 : teams * parts * owned * 2048;
+  // Of more parts than fragments, few get any.
+  const int stride =
+      parts > fragments && parts % fragments == 0 ? std::min(depth, parts / fragments) : 1;
+  p.log_box_stride = std::countr_zero(static_cast<unsigned>(stride));
+  const int inbox_bytes = parts == 1 ? 0 : teams / stride * parts * owned * 2048;
   p.inbox_at = tca_bme::kTileBarrierBytes;
   p.x_at = static_cast<int>(ceil_div(p.inbox_at + inbox_bytes, 1024) * 1024);
   const int64_t room = kSharedBytes - p.x_at;
@@ -102,26 +107,36 @@ std::optional<Plan> plan_for(const RecordMatrix& matrix, const RecordWgmmaConfig
   const int step_records = tca_bme::kStepChunks / matrix.chunks;
   const int64_t x_step = int64_t{depth} * config.tile * kStepColumns * 2;
   const int64_t steps = ceil_div(ceil_div(p.record_columns, parts), step_records);
-  // The least stages of x, and those of records, the best first.
+  // The least stages of x, and those of records, the best first. Of uneven records, of which each
+  // has a stage, more fit as long as none of them is large.
+  constexpr int kUnevenStages = 8;
+  const bool wide = matrix.common_record < matrix.largest_record;
+  const int64_t large = tca_bme::record_room(matrix.largest_record);
+  const int64_t common = wide ? tca_bme::record_room(matrix.common_record) : large;
   constexpr std::pair<int, int> kStages[] = {{3, 4}, {3, 3}, {3, 2}, {2, 3}, {2, 2}};
   for (const auto& [least, stages] : kStages) {
-    // A ring has room for a step of the largest records.
-    const tca_bme::Slots slots = tca_bme::slots_for(matrix.largest_record, matrix.common_record,
-                                                    std::numeric_limits<int32_t>::max(), stages);
-    const int64_t records = int64_t{teams} * step_records * slots.bytes;
-    const int64_t x_stages =
-        std::min({(room - stages * records) / x_step, steps, int64_t{tca_bme::kMostStages}});
-    if (x_stages < std::min<int64_t>(steps, least)) {
-      continue;
+    for (const bool roomy : {true, false}) {  // the same where no record is large
+      // At least for one of the largest records; if there is room, for others beside it.
+      const int records = stages * step_records;
+      const int64_t least_bytes = std::max(large, records * common);
+      const int64_t most_bytes = large + (records - 1) * common;
+      const int64_t wanted = int64_t{teams} * (roomy ? most_bytes : least_bytes);
+      const int64_t x_stages =
+          std::min({(room - wanted) / x_step, steps, int64_t{tca_bme::kMostStages}});
+      if (x_stages < std::min<int64_t>(steps, least)) {
+        continue;
+      }
+      plan.wide = wide;
+      p.slot_bytes = static_cast<int>(common);
+      p.ring_bytes = static_cast<int>(
+          wide ? std::min(most_bytes, (room - x_stages * x_step) / teams / 128 * 128) : most_bytes);
+      p.record_stages = wide ? kUnevenStages : stages;
+      p.x_stages = static_cast<int>(x_stages);
+      p.x_stays = x_stages == steps && !config.shares;
+      p.slots_at = static_cast<int>(p.x_at + x_stages * x_step);
+      plan.shared_bytes = p.slots_at + teams * p.ring_bytes;
+      return plan;
     }
-    p.slot_bytes = slots.bytes;
-    plan.wide = slots.wide;
-    p.record_stages = stages;
-    p.x_stages = static_cast<int>(x_stages);
-    p.x_stays = x_stages == steps && !config.shares;
-    p.slots_at = static_cast<int>(p.x_at + x_stages * x_step);
-    plan.shared_bytes = static_cast<int>(p.slots_at + stages * records);
-    return plan;
   }
   return std::nullopt;
 }

@@ -3,6 +3,7 @@
 // of the same shapes. With FORMAT, all are loaded in that one: a failure can be repeated without
 // sparse weights. Exit code 1 if one does not load or takes a wrong token.
 
+#include <array>
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
@@ -27,33 +28,38 @@ int main(int argc, char** argv) {
   const TempDir folder;
   int64_t failed = 0;
   for (int64_t pair = first / 2; pair < (first + count + 1) / 2; ++pair) {
-    const auto directory = [&](int64_t i) { return folder.path() / std::to_string(i); };
-    const auto cache = [&](int64_t i) { return folder.path() / (std::to_string(i) + ".json"); };
+    const auto directory = [&](size_t i) { return folder.path() / std::to_string(i); };
+    const auto cache = [&](size_t i) { return folder.path() / (std::to_string(i) + ".json"); };
     {
       std::vector<RandomCheckpoint> both;
-      for (int64_t i = 0; i < 2; ++i) {
-        both.emplace_back(directory(i), model_at(2 * pair + i));
+      for (size_t i = 0; i < 2; ++i) {
+        both.emplace_back(directory(i), model_at(2 * pair + static_cast<int64_t>(i)));
       }
-      for (int64_t i = 0; i < 2; ++i) {
-        std::string wrong = both[static_cast<size_t>(i)].check(cache(i)).wrong;
-        const bool own = !wrong.empty();
-        if (!own) {
-          // What the other has found before, or else finds now.
-          if (i == 0) {
-            both[1].check(cache(2));
-          }
-          wrong = both[static_cast<size_t>(i)].check(cache(i == 0 ? 2 : 0)).wrong;
+      std::array<std::string, 2> wrong;
+      for (size_t i = 0; i < 2; ++i) {
+        wrong[i] = both[i].check(cache(i)).wrong;
+      }
+      for (size_t i = 0; i < 2; ++i) {  // copies, for what a load does not find is added
+        if (std::filesystem::exists(cache(1 - i))) {
+          std::filesystem::copy_file(cache(1 - i), cache(2 + i));
         }
-        if (!wrong.empty()) {
+      }
+      for (size_t i = 0; i < 2; ++i) {
+        const bool own = !wrong[i].empty();
+        if (!own) {
+          wrong[i] = both[i].check(cache(2 + i)).wrong;
+        }
+        if (!wrong[i].empty()) {
           ++failed;
-          std::printf("%lld: %s, %s cache: %s\n", static_cast<long long>(2 * pair + i),
-                      to_string(model_at(2 * pair + i)).c_str(), own ? "empty" : "foreign",
-                      wrong.c_str());
+          const int64_t index = 2 * pair + static_cast<int64_t>(i);
+          std::printf("%lld: %s, %s cache: %s\n", static_cast<long long>(index),
+                      to_string(model_at(index)).c_str(), own ? "empty" : "foreign",
+                      wrong[i].c_str());
           std::fflush(stdout);
         }
       }
     }
-    for (int64_t i = 0; i < 3; ++i) {
+    for (size_t i = 0; i < 4; ++i) {
       std::filesystem::remove_all(directory(i));
       std::filesystem::remove(cache(i));
     }

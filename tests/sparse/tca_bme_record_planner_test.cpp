@@ -129,8 +129,8 @@ bool fits_multistage(const RecordMatrix& on_hopper, int multiprocessors, int sha
   RecordMatrix matrix = on_hopper;
   matrix.clusters = {};
   matrix.shares = nullptr;
-  return record_multistage_fits(
-      matrix, {.multiprocessors = multiprocessors, .shared_bytes = shared_kib * 1024});
+  matrix.multistage = {.multiprocessors = multiprocessors, .shared_bytes = shared_kib * 1024};
+  return record_multistage_fits(matrix);
 }
 
 void check_small_gpus(const RecordMatrix& matrix) {

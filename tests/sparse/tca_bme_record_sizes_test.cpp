@@ -118,6 +118,44 @@ TEST(Slots, AnySizes) {
   }
 }
 
+TEST(Rings, HoldALargeRecordBesideCommonOnes) {
+  const Ring even = ring_for(4000, 4000, 20000, 6);
+  EXPECT_EQ(even.count, 4);
+  EXPECT_EQ(even.bytes, 4 * 4096);
+  EXPECT_FALSE(even.wide);
+  const Ring roomy = ring_for(8960, 4000, 40000, 4);
+  EXPECT_EQ(roomy.count, 4);
+  EXPECT_EQ(roomy.bytes, 9088 + 3 * 4096);
+  EXPECT_TRUE(roomy.wide);
+  const Ring narrow = ring_for(8960, 4000, 17000, 6);  // less than that
+  EXPECT_EQ(narrow.count, 4);
+  EXPECT_EQ(narrow.bytes, 17000 / 128 * 128);
+  EXPECT_EQ(ring_for(8960, 4000, 9088, 6).count, 2);
+  EXPECT_EQ(ring_for(8960, 4000, 9087, 6).count, 0);
+  EXPECT_EQ(ring_for(0, 0, 128, 6).count, 1);
+}
+
+TEST(Rings, AnySizes) {
+  Random random(13);
+  for (int i = 0; i < 100'000; ++i) {
+    const auto largest = static_cast<uint32_t>(random.below(20'000));
+    const auto common = static_cast<uint32_t>(random.below(int64_t{largest} + 1));
+    const int64_t room = random.below(60'000);
+    const int most = 1 + static_cast<int>(random.below(6));
+    const Ring ring = ring_for(largest, common, room, most);
+    if (ring.count == 0) {
+      EXPECT_LT(room, record_room(largest));
+      continue;
+    }
+    EXPECT_LE(ring.count, most);
+    EXPECT_EQ(ring.bytes % 128, 0);
+    EXPECT_LE(ring.bytes, room);
+    EXPECT_GE(ring.bytes, record_room(largest));
+    EXPECT_GE(ring.bytes, ring.count * record_room(common));
+    EXPECT_EQ(ring.wide, record_room(largest) > record_room(common));
+  }
+}
+
 // The lightest heaviest run, by trying all.
 uint32_t best_of(const std::vector<uint32_t>& weights, size_t from, int parts, size_t most) {
   const size_t left = weights.size() - from;

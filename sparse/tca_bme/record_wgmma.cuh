@@ -61,9 +61,9 @@ struct TileParameters {
   int lanes, split, heads;
   float4* partials;  // of clusters with equal shares, two for each cluster; else null
   int x_stages, record_stages;
-  int slot_bytes;                // of a record, if those of the matrix are about as large
-  int ring_bytes;                // of the records of a team, whatever their sizes
-  int log_box_stride;            // every so many teams behind each other, one gets fragments
+  int slot_bytes;      // of a record, if those of the matrix are about as large
+  int ring_bytes;      // of the records of a team, whatever their sizes
+  int log_box_stride;  // of uneven matrices: of so many teams behind each other, one has an inbox
   int inbox_at, x_at, slots_at;  // byte offsets in shared memory
   bool x_stays;                  // there are stages for all steps: they are loaded once
   int early_stages;  // of records, that are asked for before x, which may not be there yet
@@ -621,7 +621,10 @@ __global__ void __launch_bounds__(tile_threads(N), 1)
       const uint32_t inbox = p.inbox_at + (warp & 3) * 512 + lane * 16;
       const int inbox_bytes = parts * most_owned * 2048;
       const auto team_of = [&](int o) { return o % depth * p.heads + head; };
-      const auto box_of = [&](int o) { return (o % depth >> p.log_box_stride) * p.heads + head; };
+      // Even matrices have room enough for an inbox of each team, and no time to look for it.
+      const auto box_of = [&](int o) {
+        return UNEVEN ? (o % depth >> p.log_box_stride) * p.heads + head : team_of(o);
+      };
       if (exchanges > 0) {
         barrier_wait_cluster(shared0 + kInboxFree + team * 8, (exchanges - 1) & 1);
       }
@@ -655,7 +658,8 @@ __global__ void __launch_bounds__(tile_threads(N), 1)
 #pragma unroll 4
         for (int q = 0; q < parts; ++q) {
           add(sum, load_tile(reinterpret_cast<const float4*>(
-                       shared + inbox + box_of(part) * inbox_bytes + (q * most_owned + i) * 2048)));
+                       shared + inbox + (UNEVEN ? box_of(part) : team) * inbox_bytes +
+                       (q * most_owned + i) * 2048)));
         }
         store_fragment<T>(p, first_row, first_token + (first_of(part) + i) * 8, lane, sum);
       }

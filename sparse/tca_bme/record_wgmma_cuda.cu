@@ -95,9 +95,10 @@ std::optional<Plan> plan_for(const RecordMatrix& matrix, const RecordWgmmaConfig
   p.split = config.split;
   p.heads = config.heads;
   const int owned = static_cast<int>(ceil_div(fragments, parts));
-  // Of more parts than fragments, few get any.
+  // Of more parts than fragments, few get any: large records take the room of the others' inboxes.
+  const bool wide = matrix.common_record < matrix.largest_record;
   const int stride =
-      parts > fragments && parts % fragments == 0 ? std::min(depth, parts / fragments) : 1;
+      wide && parts > fragments && parts % fragments == 0 ? std::min(depth, parts / fragments) : 1;
   p.log_box_stride = std::countr_zero(static_cast<unsigned>(stride));
   const int inbox_bytes = parts == 1 ? 0 : teams / stride * parts * owned * 2048;
   p.inbox_at = tca_bme::kTileBarrierBytes;
@@ -110,7 +111,6 @@ std::optional<Plan> plan_for(const RecordMatrix& matrix, const RecordWgmmaConfig
   // The least stages of x, and those of records, the best first. Of uneven records, of which each
   // has a stage, more fit as long as none of them is large.
   constexpr int kUnevenStages = 8;
-  const bool wide = matrix.common_record < matrix.largest_record;
   const int64_t large = tca_bme::record_room(matrix.largest_record);
   const int64_t common = wide ? tca_bme::record_room(matrix.common_record) : large;
   constexpr std::pair<int, int> kStages[] = {{3, 4}, {3, 3}, {3, 2}, {2, 3}, {2, 2}};

@@ -3,18 +3,15 @@
 
 #include <gtest/gtest.h>
 
-#include <atomic>
 #include <exception>
 #include <optional>
 #include <string>
 #include <thread>
 #include <vector>
 
-#include "kernels/base/error.h"
 #include "tests/gpu/checked_server.h"
 #include "tests/gpu/gpu_context.h"
 #include "tests/testing/temp_dir.h"
-#include "tests/testing/wait_for_device.h"
 #include "tests/tools/synthetic_model.h"
 
 namespace sparsellm {
@@ -95,34 +92,6 @@ TEST_F(TwoEngines, BothLoadServeAndGo) {
   }
   EXPECT_EQ(problems[0], "");
   EXPECT_EQ(problems[1], "");
-}
-
-// A step that finds its capture broken runs all the same, and so do those after it.
-TEST_F(TwoEngines, ABrokenCaptureIsNoError) {
-  Engine engine = load(serving_options("tca_bme"));
-  const std::vector<Request> requests = served_requests(engine, 8);
-  const std::vector<std::vector<int32_t>> expected = tokens_alone(engine, requests);
-  Engine broken = load(serving_options("tca_bme"));
-  std::atomic<bool> stop{false};
-  std::thread breaker([&] {
-    while (!stop) {
-      try {
-        wait_for_device(kGpu);  // invalidates what is being captured
-      } catch (const Error&) {
-        // It may not wait while somebody captures.
-      }
-    }
-  });
-  std::string problem;
-  for (size_t count = 1; count <= requests.size() && problem.empty(); ++count) {
-    problem = check_tokens(broken, requests, expected, count);
-  }
-  stop = true;
-  breaker.join();
-  EXPECT_EQ(problem, "");
-  for (int round = 0; round < 4; ++round) {  // long enough to try again
-    EXPECT_EQ(check_tokens(broken, requests, expected, requests.size()), "");
-  }
 }
 
 TEST_F(TwoEngines, WarmUpChangesNoToken) {

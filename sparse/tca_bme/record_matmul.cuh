@@ -21,13 +21,13 @@ constexpr int kXBarriers = kMaxWarps * kMaxSlots * 8;  // behind those of the sl
 constexpr int kInboxBarrier = kXBarriers + kPieces * 8;
 
 // y [tokens, rows] = x [tokens, columns] * W^T. Clusters of `split` blocks share the row blocks of
-// W: evenly or, if the matrix is uneven, by the bytes of their records. Within a cluster the record
-// columns are cut into split * passes parts; block `rank` takes parts rank * passes, ..., one after
-// the other, and holds the columns of x that belong to one of them. Of each part, a warp takes an
-// equal share of the (row block, record column) pairs, columns fastest: warps never wait for each
-// other. When a warp leaves a row block, it sends its sums, a tile, to the blocks of the cluster:
-// each of them gets an equal share of every tile, and in the end adds what it got in the order of
-// the columns.
+// W: evenly or, if the matrix is uneven, by what they cost (record_shares()). Within a cluster the
+// record columns are cut into split * passes parts; block `rank` takes parts rank * passes, ...,
+// one after the other, and holds the columns of x that belong to one of them. Of each part, a warp
+// takes an equal share of the (row block, record column) pairs, columns fastest: warps never wait
+// for each other. When a warp leaves a row block, it sends its sums, a tile, to the blocks of the
+// cluster: each of them gets an equal share of every tile, and in the end adds what it got in the
+// order of the columns.
 //
 // Each warp has a ring in shared memory: of slots of one size, one for each record in flight, or,
 // if the matrix has records that are much larger than others (UNEVEN), of bytes, in which records

@@ -54,7 +54,7 @@ int row_blocks_of(const RecordMatrix& matrix) {
 int clusters_of(const RecordMatrix& matrix, int split) {
   return std::min({matrix.clusters_of(split), row_blocks_of(matrix), tca_bme::kMostClusters});
 }
-// Row blocks that a cluster gets at most: if they are shared evenly, and if by bytes.
+// Row blocks that a cluster gets at most: if they are shared evenly, and if they are not.
 int even_blocks(int row_blocks, int clusters) {
   return static_cast<int>(ceil_div(row_blocks, clusters));
 }

@@ -17,7 +17,8 @@ namespace sparsellm {
 // For each kind of ClusterCounts, with which row block (64 rows) each of them begins, and the
 // number of row blocks; none where they are shared evenly.
 using RecordShares = std::array<std::vector<int>, std::tuple_size_v<ClusterCounts>>;
-// Shares by bytes; `block_starts` as in RecordSizes (sparse/tca_bme/record_sizes.h).
+// By the number of records first and their bytes second; `block_starts` as in RecordSizes
+// (sparse/tca_bme/record_sizes.h).
 RecordShares record_shares(std::span<const uint32_t> block_starts, const ClusterCounts& clusters);
 
 // A matrix in the layout of tca_bme version 2 (sparse/tca_bme/record_layout.h), on the device.

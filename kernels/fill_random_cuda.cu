@@ -38,7 +38,7 @@ void fill_random_cuda(const RandomFill& fill, const ZeroThresholds& thresholds, 
   Buffer cell_zeros;
   if (!thresholds.zeros.empty()) {
     const auto bytes = static_cast<int64_t>(thresholds.zeros.size() * sizeof(uint64_t));
-    cell_zeros = Buffer(ctx.device, bytes, "the densities of a random matrix");
+    cell_zeros = Buffer::scratch(ctx, bytes, "the densities of a random matrix");
     // The thresholds outlive the copy, since this function waits for it.
     ctx.cuda->copy_async(cell_zeros.data(), thresholds.zeros.data(), bytes);
   }
@@ -50,7 +50,7 @@ void fill_random_cuda(const RandomFill& fill, const ZeroThresholds& thresholds, 
            static_cast<T*>(x.raw()), n);
   });
   if (cell_zeros.data() != nullptr) {
-    ctx.cuda->synchronize();  // before its memory goes
+    ctx.cuda->synchronize();  // before the thresholds go
   }
 }
 

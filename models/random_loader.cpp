@@ -34,7 +34,15 @@ RandomLoader::RandomLoader(Device device, const RandomWeights& weights)
 
 OwnedTensor RandomLoader::load(const Wanted& wanted) {
   OwnedTensor result = allocate(wanted, weights_.dtype);
-  fill(wanted, result.view);
+  try {
+    fill(wanted, result.view);
+    finish();  // a builder that throws drops the tensor, the memory of which waits for nobody
+  } catch (...) {
+    if (cuda_) {
+      cuda_->wait();
+    }
+    throw;
+  }
   return result;
 }
 

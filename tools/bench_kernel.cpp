@@ -131,6 +131,8 @@ class KernelBench {
                                options_.seed, ctx);
       return std::make_unique<Weight>(
           Weight{.values = std::move(values), .operands = std::move(operands)});
+    } catch (const DeviceLost&) {
+      throw;
     } catch (const std::exception& error) {
       problem = error.what();
       return nullptr;
@@ -158,10 +160,14 @@ class KernelBench {
         for (KernelResult& result : results) {
           try {
             bench_tokens(*contender, weight->operands, opponents, result);
+          } catch (const DeviceLost&) {
+            throw;
           } catch (const std::exception& error) {
             result.note = error.what();
           }
         }
+      } catch (const DeviceLost&) {
+        throw;  // nothing is measured any more
       } catch (const std::exception& error) {
         for (KernelResult& result : results) {
           result.note = error.what();

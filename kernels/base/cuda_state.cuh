@@ -72,14 +72,23 @@ inline void check_cuda(cudaError_t status,
   }
 }
 
+// Why a call of a library failed that says no more than that it did: its CUDA runtime may be one of
+// its own, which alone knows. But a device that is lost says so in every call.
+inline cudaError_t error_behind_library() {
+  const cudaError_t told = cudaPeekAtLastError();
+  const cudaError_t found = told != cudaSuccess ? told : cudaStreamQuery(cudaStreamPerThread);
+  return found == cudaErrorNotReady ? cudaSuccess : found;
+}
+
 inline void check_cublas(cublasStatus_t status,
                          std::source_location where = std::source_location::current()) {
   if (status != CUBLAS_STATUS_SUCCESS) [[unlikely]] {
-    // The library says no more than that it failed; CUDA may know why.
-    fail_cuda(
-        "cuBLAS", cublasLtGetStatusString(status),
-        status == CUBLAS_STATUS_ALLOC_FAILED ? cudaErrorMemoryAllocation : cudaPeekAtLastError(),
-        where);
+    const cudaError_t cause = error_behind_library();
+    if (is_device_lost(cause)) {
+      fail_cuda("cuBLAS", cudaGetErrorString(cause), cause, where);
+    }
+    fail_cuda("cuBLAS", cublasLtGetStatusString(status),
+              status == CUBLAS_STATUS_ALLOC_FAILED ? cudaErrorMemoryAllocation : cause, where);
   }
 }
 

@@ -245,9 +245,11 @@ void emit(const Source& source, const RecordGrid& grid, const DeviceRecords& mad
           const ExecContext& ctx) {
   const auto shared_bytes =
       static_cast<size_t>(kWarps * tile_words(made.layout)) * sizeof(uint32_t);
+  // The most that any layout needs: launches may come from several threads.
+  constexpr int kMostSharedBytes =
+      kWarps * tile_words({.chunks = kManyChunks}) * int{sizeof(uint32_t)};
   check_cuda(cudaFuncSetAttribute(reinterpret_cast<const void*>(record_emit_kernel<kPairs>),
-                                  cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                  static_cast<int>(shared_bytes)));
+                                  cudaFuncAttributeMaxDynamicSharedMemorySize, kMostSharedBytes));
   launch(ctx, record_emit_kernel<kPairs>, warps_for(grid.count(), shared_bytes), source,
          made.layout, grid, static_cast<const uint32_t*>(made.starts.data()),
          static_cast<uint8_t*>(made.records.data()));
@@ -263,6 +265,8 @@ DeviceRecords encode_records_cuda(const Tensor& w, ExecContext& ctx,
   const Source source = source_of(w);
   const CudaContext::State& cuda = cuda_state(ctx);
   const RecordGrid tiles = record_grid(rows, columns, kTile);
+  // Outlives the scratch memory, which waits when it goes, also when an exception passes by.
+  DeviceRecords made;
   const Buffer counts =
       Buffer::scratch(ctx, tiles.count() * int64_t{sizeof(TileCounts)}, "an encoder");
   unsigned long long nonzeros = 0;
@@ -271,7 +275,6 @@ DeviceRecords encode_records_cuda(const Tensor& w, ExecContext& ctx,
   launch(ctx, record_count_kernel, warps_for(tiles.count()), source, tiles,
          static_cast<TileCounts*>(counts.data()), static_cast<unsigned long long*>(total.data()));
 
-  DeviceRecords made;
   read(std::span(&nonzeros, 1), total.data(), ctx);
   made.nonzeros = static_cast<int64_t>(nonzeros);
   require(starts_hold(rows, columns, made.nonzeros),

@@ -21,6 +21,7 @@
 #include "tests/testing/temp_dir.h"
 #include "tests/tools/synthetic_model.h"
 #include "tools/batch.h"
+#include "tools/bench_kernel.h"
 
 namespace sparsellm {
 namespace {
@@ -182,6 +183,35 @@ std::string lose_a_batch() {
 
 TEST_F(DeviceLostDeathTest, ABatchKeepsItsResults) {
   EXPECT_EXIT(exit_with(lose_a_batch), ::testing::ExitedWithCode(0), "");
+}
+
+std::string lose_a_benchmark() {
+  KernelBenchOptions options;
+  options.shapes = {{256, 256}, {512, 256}};
+  options.tokens = {1, 8};
+  options.sparsities = {0.5, 0.8};
+  options.formats = {"tca_bme"};
+  options.repeat = 1;
+  options.rotation_bytes = 1 << 16;
+  options.device = kGpu;
+  int results = 0;
+  int notes = 0;
+  const std::string line = lost_by([&] {
+    bench_kernels(options, [&](const KernelResult& result) {
+      notes += result.note.find("illegal memory access") == std::string::npos ? 0 : 1;
+      if (++results == 1) {
+        break_device();
+      }
+    });
+  });
+  if (notes > 0) {
+    return fmt::format("{} of {} results are of a lost device", notes, results);
+  }
+  return line.find("illegal memory access") == std::string::npos ? line : std::string();
+}
+
+TEST_F(DeviceLostDeathTest, ABenchmarkEnds) {
+  EXPECT_EXIT(exit_with(lose_a_benchmark), ::testing::ExitedWithCode(0), "");
 }
 
 }  // namespace

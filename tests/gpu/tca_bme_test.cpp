@@ -4,9 +4,11 @@
 
 #include <algorithm>
 #include <cstring>
+#include <exception>
 #include <memory>
 #include <optional>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "kernels/base/cuda_graph.h"
@@ -399,6 +401,45 @@ TEST_P(GpuTcaBme, EncodesAsTheCpuDoes) {
       }
     }
   }
+}
+
+// Weights of several densities are encoded at once where several engines load: a kernel's limits
+// are the same for all threads.
+TEST_P(GpuTcaBme, EncodesWithSeveralLayoutsAtOnce) {
+  constexpr int kRounds = 300;
+  const Shape shape{130, 256};
+  std::vector<std::string> problems(2);
+  std::vector<std::thread> threads;
+  for (size_t i = 0; i < problems.size(); ++i) {
+    const double density = i == 0 ? 0.3 : 0.5;  // 8 and 4 chunks in a record, of single values
+    const OwnedTensor w = weight(shape, density);
+    const EncodedWeight expected = tca_bme_format().encode(w.view, cpu.threads);
+    const tca_bme::RecordParts parts(expected);
+    EXPECT_FALSE(parts.layout.pairs());
+    EXPECT_EQ(parts.layout.chunks, i == 0 ? tca_bme::kManyChunks : tca_bme::kFewChunks);
+    std::vector<std::byte> records(parts.records.begin(), parts.records.end());
+    const std::vector<double> values = values_of(w.view);
+    threads.emplace_back([&problem = problems[i], dtype = GetParam(), values, records, shape] {
+      try {
+        GpuContext own;
+        const GuardedTensor on_gpu(dtype, {shape.rows, shape.columns}, Layout::contiguous, kGpu);
+        set_values(on_gpu.view(), values);
+        for (int round = 0; round < kRounds && problem.empty(); ++round) {
+          const tca_bme::DeviceRecords made = tca_bme::encode_records_cuda(on_gpu.view(), own.exec);
+          if (bytes_of_buffer(made.records) != records) {
+            problem = fmt::format("other records in round {}", round);
+          }
+        }
+      } catch (const std::exception& error) {
+        problem = error.what();
+      }
+    });
+  }
+  for (std::thread& thread : threads) {
+    thread.join();
+  }
+  EXPECT_EQ(problems[0], "");
+  EXPECT_EQ(problems[1], "");
 }
 
 TEST_P(GpuTcaBme, AnEncodingMadeOnTheDeviceMultiplies) {

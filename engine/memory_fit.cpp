@@ -65,13 +65,13 @@ void require_fit(const MemoryNeed& need, const DeviceMemory& memory, Held held,
     return;
   }
   const int64_t share = memory.total - (options.device.is_cuda() ? kept_bytes(options, memory) : 0);
-  fail(
+  throw OutOfMemory(fmt::format(
       "the model does not fit on {} with a GPU memory utilization of {}: weights {:.1f} MiB, step "
       "{:.1f} MiB, one context of {} tokens {:.1f} MiB, KV cache {:.1f} MiB; the share is {:.1f} "
       "MiB, of which others hold {:.1f} MiB; {:.1f} MiB are free",
       to_string(options.device), options.gpu_memory_utilization, mib(need.weights), mib(need.step),
       need.context_size, mib(need.context), mib(need.kv), mib(share),
-      mib(before.total - before.free), mib(memory.free));
+      mib(before.total - before.free), mib(memory.free)));
 }
 
 void require_model_fits(const ModelConfig& config, WeightLoader& shapes,

@@ -52,8 +52,8 @@ struct MemoryNeed {
 enum class Held : uint8_t { nothing, weights_and_step };
 
 // Whether the need fits what the options let an engine take of `memory`: on CUDA the share
-// gpu_memory_utilization of all, less what others hold; on the CPU everything. Throws Error, which
-// has all of this in one line, unless it does.
+// gpu_memory_utilization of all, less what others hold; on the CPU everything. Throws OutOfMemory,
+// which has all of this in one line, unless it does: a caller may try with less.
 void require_fit(const MemoryNeed& need, const DeviceMemory& memory, Held held,
                  const EngineOptions& options);
 

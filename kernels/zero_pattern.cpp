@@ -56,7 +56,8 @@ std::optional<ZeroPattern> parse_zero_pattern(std::string_view text) {
     }
     const std::optional<double> amount =
         colon == std::string_view::npos ? std::nullopt : parse_number(text.substr(colon + 1));
-    const ZeroPattern pattern{.kind = kind, .amount = amount.value_or(std::nan(""))};
+    const ZeroPattern pattern{.kind = kind,
+                              .amount = amount.value_or(std::nan("")) + 0.0};  // -0 becomes 0
     return in_range(pattern) ? std::optional(pattern) : std::nullopt;
   }
   return std::nullopt;

@@ -248,7 +248,8 @@ Row layer_row(const LayerResult& result) {
   Row row{result.block, result.name, result.count, result.out, result.in};
   row.insert(
       row.end(),
-      {known_cell(100.0 * result.density), result.pattern, result.format, result.bytes,
+      {result.verified ? Cell(100.0 * result.density) : known_cell(100.0 * result.density),
+       result.pattern, result.format, result.bytes,
        quotient(100.0 * static_cast<double>(result.bytes), static_cast<double>(result.dense_bytes)),
        result.tokens});
   row.insert(row.end(), {result.verified ? Cell(result.us) : Cell(), result.baseline,

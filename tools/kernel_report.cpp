@@ -86,8 +86,9 @@ Row kernel_row(const KernelResult& result) {
   } else {
     row.resize(row.size() + 18);
   }
-  add({result.worst_error, result.algorithm,
-       result.verified ? result.note : "NOT VERIFIED: " + result.note});
+  // An error of 0 is a finding only where there was a result.
+  add({result.verified ? Cell(result.worst_error) : known_cell(result.worst_error),
+       result.algorithm, result.verified ? result.note : "NOT VERIFIED: " + result.note});
   return row;
 }
 

@@ -110,6 +110,8 @@ TEST(RequireFit, TheShareHoldsEverything) {
                         .context = 5 * kGiB,
                         .kv = 7 * kGiB};  // 69 in all, and 1 of the driver
   EXPECT_NO_THROW(require_fit(need, kGpuMemory, Held::nothing, on_made_up_gpu(0.5)));
+  // A benchmark makes a row of it and goes on with smaller batches.
+  EXPECT_THROW(require_fit(need, kGpuMemory, Held::nothing, on_made_up_gpu(0.1)), OutOfMemory);
   for (int64_t MemoryNeed::*part : {&MemoryNeed::weights, &MemoryNeed::step, &MemoryNeed::kv}) {
     MemoryNeed more = need;
     more.*part += 1;

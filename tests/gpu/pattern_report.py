@@ -5,7 +5,7 @@ Reads reports of `sparsellm-bench kernel --format csv` ("-" is stdin) and sets t
 pattern over dense against that of uniform zeros in the same cell (format, shape, tokens, sparsity):
 below 1 the pattern is slower. Prints the geometric mean and the worst cells for each format,
 pattern and sparsity, with ordinary and with overlapped launches. Cells that were not verified, or
-not measured by turns with dense, are counted as failed.
+not measured by turns with dense, are counted as failed, also where all of them are.
 """
 
 import csv
@@ -39,12 +39,17 @@ def read(paths):
         for row in rows:
             for launches, column in LAUNCHES.items():
                 verdict = row[column.replace("speedup", "verdict")]
+                if row[column] and not verdict:
+                    continue  # what is dense takes no turns
                 cell = (int(row["out"]), int(row["in"]), int(row["tokens"]))
                 group = figures.setdefault((row["format"], float(row["sparsity"]), launches), {})
                 group.setdefault(row["pattern"], {})[cell] = float(row[column]) if verdict else None
-    # What is dense, or has but one kind of launches, takes no turns.
+    # A format may have but one kind of launches.
     compared = lambda group: any(s is not None for cells in group.values() for s in cells.values())
-    return {key: group for key, group in figures.items() if compared(group)}
+    overlapping = {name for (name, _, launches), group in figures.items()
+                   if launches == "overlapped" and compared(group)}
+    return {key: group for key, group in figures.items()
+            if key[2] == "ordinary" or key[0] in overlapping}
 
 
 def mean(values):
@@ -64,7 +69,8 @@ def report(figures):
             failed = len(cells.keys() | uniform.keys()) - len(common)
             head = f"{name}, {pattern}, sparsity {sparsity:g}, {launches} launches"
             if not common:
-                lines.append(f"{head}: no cell was measured with uniform zeros too")
+                lines.append(f"{head}: no cell was measured with uniform zeros too "
+                             f"({failed} failed)")
                 continue
             ratios = {cell: own / other for cell, (own, other) in common.items()}
             lines.append(f"{head}: {mean(ratios.values()):.3f} of uniform ({len(common)} cells, "

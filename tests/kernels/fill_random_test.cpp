@@ -363,6 +363,7 @@ TEST(ZeroPattern, IsParsed) {
     EXPECT_EQ(to_string(pattern), text);
   }
   EXPECT_EQ(to_string(parse_zero_pattern("dense-blocks:1e-2").value()), "dense-blocks:0.01");
+  EXPECT_EQ(to_string(parse_zero_pattern("rows:-0").value()), "rows:0");
   for (const char* text : {"",
                            "foo",
                            "uniform:",

@@ -198,10 +198,16 @@ std::string csv_of(const std::function<void(ReportWriter&)>& body) {
 TEST(BenchLayers, Rows) {
   LayerResult failed = layer(8, 0.0, 0.0);
   failed.note = "no memory";
+  LayerResult empty = layer(8, 2.0, 3.0);  // of zeros alone
+  empty.density = 0.0;
+  LayerResult unknown = failed;
+  unknown.density = 0.0;
   const std::string text = csv_of([&](ReportWriter& writer) {
     writer.begin_table("layers", layer_columns());
     writer.add_row(layer_row(layer(8, 2.0, 3.0)));
     writer.add_row(layer_row(failed));
+    writer.add_row(layer_row(empty));
+    writer.add_row(layer_row(unknown));
     report_layer_totals({layer(8, 2.0, 3.0), failed}, writer);
   });
   EXPECT_EQ(text,
@@ -211,6 +217,8 @@ TEST(BenchLayers, Rows) {
             "library_speedup,algorithm,note\n"
             "2,down,3,4,5,25,rows:0.5,tca_bme,10,25,8,2,2,2,cublaslt,3,1.5,faster,4,2,decode,\n"
             "2,down,3,4,5,25,rows:0.5,tca_bme,10,25,8,,,,,,,,4,,decode,NOT VERIFIED: no memory\n"
+            "2,down,3,4,5,0,rows:0.5,tca_bme,10,25,8,2,2,2,cublaslt,3,1.5,faster,4,2,decode,\n"
+            "2,down,3,4,5,,rows:0.5,tca_bme,10,25,8,,,,,,,,4,,decode,NOT VERIFIED: no memory\n"
             "# table: layer totals\n"
             "tokens,pattern,layers,failed,bytes,percent_of_dense,time_us,dense_us,speedup,"
             "library_us,library_speedup\n"

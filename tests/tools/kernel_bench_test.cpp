@@ -582,6 +582,9 @@ TEST(KernelReport, Rows) {
     result.verified = false;
     result.note = "no memory";
     writer.add_row(kernel_row(result));
+    result.worst_error = 2.5;
+    result.note = "wrong";
+    writer.add_row(kernel_row(result));
   });
   EXPECT_EQ(text,
             "# table: kernel\n"
@@ -593,8 +596,10 @@ TEST(KernelReport, Rows) {
             "64,32,8,0.5,dense-blocks:0.01,tca_bme,10,9,11,7.5,7,8,cublaslt,15,1.5,faster,15.5,"
             "1.55,dense,7.5,1,equal,2,2560,62.5,0,0,0,0,decode,\n"
             "64,32,8,0.5,uniform,cublas,10,9,11,,,,dense,,0.96,,,,,,,,,0,0,0,0,0,0,,\n"
-            "64,32,8,0.5,dense-blocks:0.01,tca_bme,,,,,,,,,,,,,,,,,,,,,,,0,decode,"
-            "NOT VERIFIED: no memory\n");
+            "64,32,8,0.5,dense-blocks:0.01,tca_bme,,,,,,,,,,,,,,,,,,,,,,,,decode,"
+            "NOT VERIFIED: no memory\n"
+            "64,32,8,0.5,dense-blocks:0.01,tca_bme,,,,,,,,,,,,,,,,,,,,,,,2.5,decode,"
+            "NOT VERIFIED: wrong\n");
 }
 
 TEST(KernelReport, SummaryOfSparseFormatsAlone) {

@@ -105,7 +105,7 @@ class CudaRunner : public StepRunner {
       // The step has no part in what follows: its slot is free again when all it has enqueued is
       // done, and then the next one takes it, not that of a step that is still in flight.
       exec_.trace = nullptr;
-      cuda_.wait();  // errors of the device stay for whoever waits for a step
+      cuda_.wait();  // finish() reports errors of the device
       next_slot_ = step.slot;
       throw;
     }

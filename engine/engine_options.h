@@ -34,8 +34,8 @@ struct EngineOptions {
   // as fit in half of the machine's memory, or in what is left of the GPU's, at least one.
   int64_t kv_tokens = 0;
   int64_t kv_bytes = 0;
-  // The share of a GPU's memory that is taken at most, with what others hold of it: weights, the
-  // tensors of a step and the KV cache, however large that is asked for.
+  // The share of a GPU's memory that may be in use, by other programs as well: weights, the tensors
+  // of a step and the KV cache must fit it, also with kv_tokens or kv_bytes.
   double gpu_memory_utilization = 0.95;
   // The bits of a result depend on the request alone: not on what else is computed, nor on
   // preemption. The CPU device is always so.

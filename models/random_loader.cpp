@@ -36,7 +36,7 @@ OwnedTensor RandomLoader::load(const Wanted& wanted) {
   OwnedTensor result = allocate(wanted, weights_.dtype);
   try {
     fill(wanted, result.view);
-    finish();  // a builder that throws drops the tensor, the memory of which waits for nobody
+    finish();  // nothing waits for the kernel if a builder throws and frees the tensor
   } catch (...) {
     if (cuda_) {
       cuda_->wait();

@@ -40,31 +40,20 @@ class AblationBench {
 
   void run() {
     for (const auto& [out, in] : options_.shapes) {
-      for_each_weight(out, in, [&](const RandomMatrix& matrix) {
-        if (!baseline_.measured(matrix.rows, matrix.columns)) {  // others take as long
-          const OwnedTensor weight = random_matrix(matrix, meter_.context());
-          baseline_.measure(make_operands(weight), options_.tokens);
+      for (const ZeroPattern& pattern : options_.patterns) {
+        for (const double sparsity : options_.sparsities) {
+          bench_weight({.rows = out,
+                        .columns = in,
+                        .dtype = options_.dtype,
+                        .sparsity = sparsity,
+                        .pattern = pattern,
+                        .key = random_key(options_.seed, "weight")});
         }
-      });
-      for_each_weight(out, in, [&](const RandomMatrix& matrix) { bench_weight(matrix); });
-    }
-  }
-
- private:
-  template <class Body>
-  void for_each_weight(int64_t out, int64_t in, Body&& body) {
-    for (const ZeroPattern& pattern : options_.patterns) {
-      for (const double sparsity : options_.sparsities) {
-        body(RandomMatrix{.rows = out,
-                          .columns = in,
-                          .dtype = options_.dtype,
-                          .sparsity = sparsity,
-                          .pattern = pattern,
-                          .key = random_key(options_.seed, "weight")});
       }
     }
   }
 
+ private:
   ProductOperands make_operands(const OwnedTensor& weight) {
     return {weight.view, *std::max_element(options_.tokens.begin(), options_.tokens.end()),
             options_.seed, meter_.context()};
@@ -73,6 +62,9 @@ class AblationBench {
   void bench_weight(const RandomMatrix& matrix) {
     const OwnedTensor weight = random_matrix(matrix, meter_.context());
     const ProductOperands operands = make_operands(weight);
+    if (!baseline_.measured(matrix.rows, matrix.columns)) {  // takes as long with other zeros
+      baseline_.measure(operands, options_.tokens);
+    }
     const std::unique_ptr<AblationContender> contender =
         make_ablation_contender(meter_.input(operands, options_.rotation_bytes));
     for (const int64_t tokens : options_.tokens) {

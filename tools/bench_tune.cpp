@@ -32,7 +32,7 @@ OwnedTensor random_tensor(std::initializer_list<int64_t> sizes, uint64_t key,
   const Tensor flat(tensor.view.raw(), options.dtype, {tensor.view.element_count()},
                     options.device);
   fill_random({.key = key}, flat, ctx);
-  ctx.cuda->synchronize();  // the memory of a tensor that is dropped waits for nobody
+  ctx.cuda->synchronize();  // before anything may free the tensor
   return tensor;
 }
 

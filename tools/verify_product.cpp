@@ -45,7 +45,7 @@ ProductReference::ProductReference(const Tensor& x, const Tensor& w, ExecContext
   if (ctx.device.is_cuda()) {
     worst_ = allocate_tensor(ctx.device, DType::f32, {1}, "the worst error");
     product_reference_cuda(x, w, sums, ctx);
-    ctx.cuda->synchronize();  // who cannot measure for want of memory drops x and w
+    ctx.cuda->synchronize();  // before anything may free x and w
   } else {
     product_reference_cpu(x, w, sums, ctx);
   }

@@ -18,12 +18,12 @@ struct ExecContext;
 class Buffer {
  public:
   Buffer() = default;
-  // Memory that any context may use, all of which are done with it when it is freed: free_bytes()
-  // waits for none. Throws OutOfMemory naming `purpose`, the size and the device when there is not
-  // enough memory.
+  // Memory that any context may use. Its owner waits for them before it is freed: free_bytes() does
+  // not. Throws OutOfMemory naming `purpose`, the size and the device when there is not enough
+  // memory.
   Buffer(Device device, int64_t bytes, std::string_view purpose);
-  // The same for memory that one context alone uses, which outlives it. On CUDA it is freed behind
-  // all that was enqueued there, also when an exception passes by.
+  // Memory that one context alone uses, which outlives it. On CUDA the destructor waits for that
+  // context, so that the memory may also be freed by an exception.
   static Buffer scratch(const ExecContext& ctx, int64_t bytes, std::string_view purpose);
   ~Buffer();
 

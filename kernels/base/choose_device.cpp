@@ -59,7 +59,7 @@ DeviceChoice choose_automatically(const CudaFacts& facts) {
   if (facts.gpus.empty() && facts.driver_version > 0 && !facts.problem.empty()) {
     reasons = why_none(facts);
   }
-  // Where there is no GPU, or nothing that could use one, nobody expects it.
+  // Without a GPU or a driver the CPU is what the user expects: there is nothing to warn of.
   return {.device = {}, .warning = reasons.empty() ? reasons : "the device is the CPU: " + reasons};
 }
 

@@ -26,7 +26,7 @@ struct CudaFacts {
   std::string problem;      // why CUDA does not list the GPUs; empty if it does, or there are none
   std::vector<GpuFacts> gpus;
   // Why this build's code does not run on the GPU with this index, in a phrase; empty if it does.
-  // It is asked for GPUs that may be chosen alone, since it takes memory of a GPU.
+  // Asking takes some of the GPU's memory, so only GPUs that may be chosen are asked about.
   std::function<std::string(int)> why_no_code = [](int) { return std::string(); };
 };
 

@@ -9,9 +9,9 @@
 namespace sparsellm {
 
 // What ops need of a CUDA device besides memory: the stream on which all of them run in order, and
-// the libraries' handles. The streams are ordered with no others, not with the legacy stream either
-// (cudaStreamNonBlocking): several contexts of a device, each used by one thread at a time, do not
-// hold up each other, nor what the others capture. Ops see what is in it through
+// the libraries' handles. The streams are not ordered with any other stream, not even the legacy
+// stream (cudaStreamNonBlocking): several contexts of a device, each used by one thread at a time,
+// neither wait for each other nor break each other's captures. Ops see what is in it through
 // kernels/base/cuda_state.cuh. In a CPU-only build the constructor throws.
 class CudaContext {
  public:
@@ -33,8 +33,8 @@ class CudaContext {
   // Waits until all that was enqueued is done, on both streams (OnSideStream). Throws Error for a
   // kernel that failed.
   void synchronize() const;
-  // The same for who is about to free what they use, and does not want to hear of errors. Returns
-  // at once if the device is lost.
+  // The same without errors, for callers that are about to free memory which is in use. Returns at
+  // once if the device is lost.
   void wait() const noexcept;
 
   // Enqueues a copy between any two places; memory of the host is that of a PinnedBuffer, and stays

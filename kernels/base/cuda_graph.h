@@ -8,9 +8,9 @@
 
 namespace sparsellm {
 
-// A capture that came to nothing, though what was captured may be in order: what another thread
-// does on the device, a library's wait for all of it for instance, can break it. The stream is as
-// it was before; another time it may succeed.
+// A capture that another thread's work on the device broke, as a library does that waits for the
+// whole device. The captured work itself may be in order: the stream is as it was before, and a
+// later capture may succeed.
 class CaptureFailed : public Error {
  public:
   using Error::Error;

@@ -72,8 +72,8 @@ inline void check_cuda(cudaError_t status,
   }
 }
 
-// Why a call of a library failed that says no more than that it did: its CUDA runtime may be one of
-// its own, which alone knows. But a device that is lost says so in every call.
+// Why a call of a library failed. cuBLASLt has a CUDA runtime of its own, whose errors are not
+// known to ours; but a lost device makes every call fail, so any cheap call tells.
 inline cudaError_t error_behind_library() {
   const cudaError_t told = cudaPeekAtLastError();
   const cudaError_t found = told != cudaSuccess ? told : cudaStreamQuery(cudaStreamPerThread);

@@ -35,7 +35,7 @@ constexpr bool is_device_lost(cudaError_t status) {
   }
 }
 
-// What somebody else's work on the device can do to a capture, or a capture to somebody's work.
+// Errors of a capture that other work on the device broke, and of work that a capture forbids.
 constexpr bool is_capture_failure(cudaError_t status) {
   return status >= cudaErrorStreamCaptureUnsupported && status <= cudaErrorStreamCaptureWrongThread;
 }

@@ -56,17 +56,17 @@ int64_t peak_memory(Device device);
 //
 // On CUDA it comes from the device's default pool, in the order of the calling thread's own stream
 // (cudaStreamPerThread), on which nothing else runs, and calls wait for that alone. cudaMalloc and
-// cudaFree, and all that goes by the legacy stream or waits for the device, would wait for
-// whatever other engines have enqueued there, and break the graphs that they are capturing. So
-// free_bytes() waits for nobody who uses the memory: whoever enqueued that has waited before, a
-// Buffer::scratch() by itself. The pool keeps nothing (a release threshold of 0): memory is
-// allocated while models load and tune, not in steps, and what is free has to show in
-// device_memory(), which the KV cache is sized by, and to other processes.
+// cudaFree, and all that uses the legacy stream or waits for the device, would wait for what other
+// engines have enqueued there, and break the graphs that they are capturing. So free_bytes() does
+// not wait for kernels that use the memory: their owner waits first, and a Buffer::scratch() does
+// so by itself. The pool keeps nothing (a release threshold of 0): memory is allocated while models
+// load and tune, not in steps, and freed memory must count as free for device_memory(), from which
+// the size of the KV cache follows, and for other processes.
 void* allocate_bytes(Device device, int64_t bytes);
 void free_bytes(Device device, void* data, int64_t bytes) noexcept;
 
-// Copies between any two devices; complete on return. Not ordered with what is enqueued in a
-// CudaContext, which has CudaContext::copy().
+// Copies between any two devices; complete on return. It does not wait for what is enqueued in a
+// CudaContext: for that there is CudaContext::copy().
 void copy_bytes(Device to, void* destination, Device from, const void* source, int64_t bytes);
 
 }  // namespace sparsellm

@@ -265,7 +265,7 @@ DeviceRecords encode_records_cuda(const Tensor& w, ExecContext& ctx,
   const Source source = source_of(w);
   const CudaContext::State& cuda = cuda_state(ctx);
   const RecordGrid tiles = record_grid(rows, columns, kTile);
-  // Outlives the scratch memory, which waits when it goes, also when an exception passes by.
+  // Freed after the scratch memory, whose destructors wait for the kernels that use both.
   DeviceRecords made;
   const Buffer counts =
       Buffer::scratch(ctx, tiles.count() * int64_t{sizeof(TileCounts)}, "an encoder");

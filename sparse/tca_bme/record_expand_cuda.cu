@@ -1,7 +1,6 @@
 #include <cuda_pipeline.h>
 
 #include <algorithm>
-#include <limits>
 
 #include "kernels/async_copy.cuh"
 #include "kernels/base/cuda_state.cuh"
@@ -166,6 +165,12 @@ __global__ void __launch_bounds__(32) record_expand_kernel(const __grid_constant
 
 using Kernel = void (*)(Parameters);
 
+// A common record fits a slot, the largest all of them.
+int slot_bytes_for(uint32_t largest, uint32_t common) {
+  return static_cast<int>(
+      std::max(tca_bme::record_room(common), tca_bme::record_room(ceil_div(largest, kSlots))));
+}
+
 template <template <bool> class COUNTER>
 Kernel kernel_for(const RecordLayout& layout) {
   return layout.pairs() ? &record_expand_kernel<8, true, COUNTER>
@@ -192,10 +197,8 @@ void record_expand_cuda(const RecordMatrix& matrix, Range rows, void* dense, int
           matrix.rows, matrix.columns);
   const uint32_t most = static_cast<uint32_t>(layout.most_record_bytes());
   const bool known = matrix.largest_record != 0;
-  const int slot_bytes =
-      tca_bme::slots_for(known ? matrix.largest_record : most, known ? matrix.common_record : most,
-                         std::numeric_limits<int32_t>::max(), kSlots)
-          .bytes;
+  const int slot_bytes = known ? slot_bytes_for(matrix.largest_record, matrix.common_record)
+                               : slot_bytes_for(most, most);
   const Parameters p{.records = matrix.records,
                      .starts = matrix.starts,
                      .dense = static_cast<uint16_t*>(dense),
@@ -213,9 +216,7 @@ void record_expand_cuda(const RecordMatrix& matrix, Range rows, void* dense, int
                                                         : kernel_for<tca_bme::BitCounter>(layout);
   const int shared_bytes = kUnitBytes + kSlots * slot_bytes;
   // The most that any matrix needs: launches may come from several threads.
-  const int most_shared_bytes =
-      kUnitBytes +
-      kSlots * tca_bme::slots_for(most, most, std::numeric_limits<int32_t>::max(), kSlots).bytes;
+  const int most_shared_bytes = kUnitBytes + kSlots * slot_bytes_for(most, most);
   check_cuda(cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
                                   cudaFuncAttributeMaxDynamicSharedMemorySize, most_shared_bytes));
   int blocks = 0;  // of a multiprocessor

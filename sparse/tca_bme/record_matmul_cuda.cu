@@ -1,6 +1,8 @@
 #include <algorithm>
 #include <bit>
 #include <limits>
+#include <map>
+#include <mutex>
 #include <optional>
 #include <vector>
 
@@ -259,13 +261,10 @@ void launch(const Plan& plan, RecordKernel kernel, bool early, cudaStream_t stre
   check_cuda(cudaLaunchKernelExC(&config, kernel, parameters));
 }
 
-}  // namespace
-
-ClusterCounts count_clusters(Device on) {
+// On the present device, which is this.
+ClusterCounts count_clusters_now(int device) {
   ClusterCounts counts{};
-  const int device = on.index;
   int major = 0;
-  check_cuda(cudaSetDevice(device));
   check_cuda(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device));
   constexpr int kHopper = 9;  // others have less shared memory, or no clusters
   if (major != kHopper) {
@@ -302,8 +301,6 @@ ClusterCounts count_clusters(Device on) {
   return counts;
 }
 
-namespace {
-
 // Running totals of what row blocks cost a cluster. Decoding takes the same time for any record,
 // and bounds most products; bytes count less, for a multiprocessor can have more than its share of
 // the memory's bandwidth. Shares by bytes alone were 10 to 25 % slower where rows differ by half.
@@ -320,6 +317,17 @@ std::vector<uint32_t> costs_of(std::span<const uint32_t> block_starts) {
 }
 
 }  // namespace
+
+ClusterCounts count_clusters(Device device) {
+  static std::mutex mutex;
+  static std::map<int, ClusterCounts> known;  // every weight of a model asks
+  check_cuda(cudaSetDevice(device.index));
+  const std::lock_guard lock(mutex);
+  const auto found = known.find(device.index);
+  return found != known.end()
+             ? found->second
+             : known.emplace(device.index, count_clusters_now(device.index)).first->second;
+}
 
 RecordShares record_shares(std::span<const uint32_t> block_starts, const ClusterCounts& clusters) {
   RecordShares shares;

@@ -31,8 +31,8 @@ struct RecordMatrix {
   bool pair = false;
   uint32_t largest_record = 0;           // bytes
   uint32_t common_record = 0;            // bytes, at most largest_record (RecordSizes)
-  ClusterCounts clusters{};              // of the device, as
-  MultistageDevice multistage{};         // this
+  ClusterCounts clusters{};              // of the device
+  MultistageDevice multistage{};         // likewise
   const RecordShares* shares = nullptr;  // on the host; none: shared evenly
 
   static size_t kind_of(int split) {

@@ -17,8 +17,6 @@ constexpr int64_t kEvenPercent = 2;
 constexpr int64_t kAlignment = 128;   // of records in shared memory
 constexpr int64_t kBehindValues = 2;  // bytes
 
-int64_t aligned(int64_t bytes) { return ceil_div(bytes, kAlignment) * kAlignment; }
-
 // The first run takes as many items as it may have within the limit, and so on.
 bool fill_runs(std::span<const uint32_t> starts, int most, uint64_t limit,
                std::vector<int>& begins) {
@@ -76,18 +74,8 @@ RecordSizes record_sizes(std::span<const uint32_t> starts, const RecordGrid& gri
   return sizes;
 }
 
-int64_t record_room(int64_t bytes) { return aligned(bytes + kBehindValues); }
-
-Slots slots_for(uint32_t largest, uint32_t common, int64_t room, int most) {
-  const int64_t wanted = record_room(std::min(common, largest));
-  const int64_t most_bytes = int64_t{largest} + kBehindValues;
-  for (int count = static_cast<int>(std::min<int64_t>(room / wanted, most)); count > 0; --count) {
-    const int64_t bytes = std::max(wanted, aligned(ceil_div(most_bytes, count)));
-    if (bytes * count <= room) {
-      return {.count = count, .bytes = static_cast<int>(bytes), .wide = bytes < most_bytes};
-    }
-  }
-  return {};
+int64_t record_room(int64_t bytes) {
+  return ceil_div(bytes + kBehindValues, kAlignment) * kAlignment;
 }
 
 Ring ring_for(uint32_t largest, uint32_t common, int64_t room, int most) {

@@ -23,17 +23,6 @@ struct RecordSizes {
 // `starts` as in the layout, [grid.count() + 1].
 RecordSizes record_sizes(std::span<const uint32_t> starts, const RecordGrid& grid);
 
-// Slots for records in a ring of shared memory, side by side.
-struct Slots {
-  int count = 0;
-  int bytes = 0;      // of each, a multiple of 128, which makes bulk copies faster
-  bool wide = false;  // the largest record takes several
-};
-
-// As many as fit in `room` bytes, at most `most`; none if the largest record does not fit in all of
-// them. Each has room for a common record, and for the 2 bytes behind the values that kernels load.
-Slots slots_for(uint32_t largest, uint32_t common, int64_t room, int most);
-
 // What a record of so many bytes takes of shared memory: a multiple of 128, which makes bulk copies
 // faster, with the 2 bytes behind the values that kernels load.
 int64_t record_room(int64_t bytes);

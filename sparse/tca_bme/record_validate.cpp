@@ -201,7 +201,7 @@ RecordChecker::RecordChecker(const EncodedWeight& e)
     const int64_t end = start(r + 1);
     require(begin <= end && end <= bytes / kRecordAlignment,
             "tca_bme: record {} goes from start {} to {} of {} bytes", r, begin, end, bytes);
-    // Here, since nobody looks at records for whose bytes no piece is left to copy.
+    // Here, since records without bytes are never copied, and so never checked one by one.
     require((end - begin) * kRecordAlignment >= layout_.header_bytes(),
             "tca_bme: record {} has {} bytes, fewer than masks and offsets take", r,
             (end - begin) * kRecordAlignment);

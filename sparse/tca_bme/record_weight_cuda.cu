@@ -257,10 +257,6 @@ void CudaRecordWeight::matmul(const Tensor& x, Tensor y, const Epilogue& epilogu
 
 void CudaRecordWeight::run(const RecordPlan& plan, const Tensor& x, const Tensor& y,
                            const Epilogue& epilogue, ExecContext& ctx) const {
-  if (!fits(plan, x.size(0))) {
-    run(rule_plan_for_any_x(y.dtype(), x.size(0)), x, y, epilogue, ctx);
-    return;
-  }
   if (const auto* expansion = std::get_if<RecordExpansion>(&plan)) {
     expand_matmul(
         {.weight = *this, .piece_rows = expansion->piece_rows, .overlapped = expansion->overlapped},

@@ -68,56 +68,6 @@ TEST(RecordSizes, RowBlocksAreKnownWhereTheyDiffer) {
             (std::vector<uint32_t>{0, 25000, 51000, 76000, 101000}));
 }
 
-TEST(Slots, HoldACommonRecordEach) {
-  const Slots slots = slots_for(4000, 4000, 20000, 6);
-  EXPECT_EQ(slots.count, 4);
-  EXPECT_EQ(slots.bytes, 4096);
-  EXPECT_FALSE(slots.wide);
-  EXPECT_EQ(slots_for(4000, 4000, 20000, 2).count, 2);
-  EXPECT_EQ(slots_for(4000, 4000, 4095, 6).count, 0);
-  EXPECT_EQ(slots_for(4094, 4094, 4096, 6).count, 1);  // with 2 bytes behind the values
-  EXPECT_EQ(slots_for(4095, 4095, 4096, 6).count, 0);
-}
-
-TEST(Slots, TogetherHoldTheLargestRecord) {
-  const Slots four = slots_for(8960, 4000, 20000, 6);
-  EXPECT_EQ(four.count, 4);
-  EXPECT_EQ(four.bytes, 4096);
-  EXPECT_TRUE(four.wide);
-  const Slots two = slots_for(8960, 4000, 20000, 2);
-  EXPECT_EQ(two.count, 2);
-  EXPECT_EQ(two.bytes, 4608);
-  EXPECT_TRUE(two.wide);
-  const Slots one = slots_for(8960, 4000, 20000, 1);
-  EXPECT_EQ(one.count, 1);
-  EXPECT_EQ(one.bytes, 9088);
-  EXPECT_FALSE(one.wide);
-  EXPECT_EQ(slots_for(8960, 4000, 9100, 6).count, 1);
-  EXPECT_EQ(slots_for(8960, 4000, 9000, 6).count, 0);
-}
-
-TEST(Slots, AnySizes) {
-  Random random(11);
-  for (int i = 0; i < 100'000; ++i) {
-    const auto largest = static_cast<uint32_t>(random.below(20'000));
-    const auto common = static_cast<uint32_t>(random.below(int64_t{largest} + 1));
-    const int64_t room = random.below(60'000);
-    const int most = 1 + static_cast<int>(random.below(6));
-    const Slots slots = slots_for(largest, common, room, most);
-    if (slots.count == 0) {
-      // One of 128 bytes or more holds nothing else.
-      EXPECT_LT(room, (int64_t{largest} + 2 + 127) / 128 * 128);
-      continue;
-    }
-    EXPECT_LE(slots.count, most);
-    EXPECT_EQ(slots.bytes % 128, 0);
-    EXPECT_LE(int64_t{slots.bytes} * slots.count, room);
-    EXPECT_GE(slots.bytes, static_cast<int>(common) + 2);
-    EXPECT_GE(slots.bytes * slots.count, static_cast<int>(largest) + 2);
-    EXPECT_EQ(slots.wide, slots.bytes < static_cast<int>(largest) + 2);
-  }
-}
-
 TEST(Rings, HoldALargeRecordBesideCommonOnes) {
   const Ring even = ring_for(4000, 4000, 20000, 6);
   EXPECT_EQ(even.count, 4);
@@ -133,6 +83,9 @@ TEST(Rings, HoldALargeRecordBesideCommonOnes) {
   EXPECT_EQ(ring_for(8960, 4000, 9088, 6).count, 2);
   EXPECT_EQ(ring_for(8960, 4000, 9087, 6).count, 0);
   EXPECT_EQ(ring_for(0, 0, 128, 6).count, 1);
+  EXPECT_EQ(ring_for(4000, 4000, 20000, 2).count, 2);
+  EXPECT_EQ(ring_for(4094, 4094, 4096, 6).count, 1);  // with 2 bytes behind the values
+  EXPECT_EQ(ring_for(4095, 4095, 4096, 6).count, 0);
 }
 
 TEST(Rings, AnySizes) {

@@ -23,7 +23,7 @@ namespace {
 using namespace sparsellm::testing;
 using tca_bme::RecordParts;
 using tca_bme::RecordSizes;
-using tca_bme::Slots;
+using tca_bme::Ring;
 
 void check_sizes(const RecordParts& parts, const RecordSizes& sizes) {
   int64_t larger = 0;  // than what is common
@@ -46,17 +46,18 @@ void check_sizes(const RecordParts& parts, const RecordSizes& sizes) {
   }
 }
 
-void check_slots(const RecordSizes& sizes, int64_t room, int most) {
-  const Slots slots = tca_bme::slots_for(sizes.largest, sizes.common, room, most);
-  if (slots.count == 0) {
-    ASSERT_LT(room, (int64_t{sizes.largest} + 2 + 127) / 128 * 128);
+void check_ring(const RecordSizes& sizes, int64_t room, int most) {
+  const Ring ring = tca_bme::ring_for(sizes.largest, sizes.common, room, most);
+  const int64_t large = tca_bme::record_room(sizes.largest);
+  if (ring.count == 0) {
+    ASSERT_LT(room, large);
     return;
   }
-  ASSERT_LE(slots.count, most);
-  ASSERT_LE(int64_t{slots.bytes} * slots.count, room);
-  ASSERT_GE(int64_t{slots.bytes} * slots.count, int64_t{sizes.largest} + 2);
-  ASSERT_GE(slots.bytes, static_cast<int>(sizes.common) + 2);
-  ASSERT_EQ(slots.wide, slots.bytes < static_cast<int>(sizes.largest) + 2);
+  ASSERT_LE(ring.count, most);
+  ASSERT_LE(ring.bytes, room);
+  ASSERT_GE(ring.bytes, large);
+  ASSERT_GE(ring.bytes, ring.count * tca_bme::record_room(sizes.common));
+  ASSERT_EQ(ring.wide, large > tca_bme::record_room(sizes.common));
 }
 
 // Of the records themselves, which are more than row blocks.
@@ -97,7 +98,7 @@ TEST(TcaBmeRecordUneven, TenThousandEncodings) {
     ASSERT_NO_FATAL_FAILURE(check_sizes(parts, sizes));
     for (int i = 0; i < 4; ++i) {
       const int64_t room = random.below(i % 2 == 0 ? 227 * 1024 : 30'000);
-      ASSERT_NO_FATAL_FAILURE(check_slots(sizes, room, 1 + static_cast<int>(random.below(6))));
+      ASSERT_NO_FATAL_FAILURE(check_ring(sizes, room, 1 + static_cast<int>(random.below(6))));
     }
     const auto count = static_cast<int>(parts.grid.count());
     const int runs = 1 + static_cast<int>(random.below(count));

@@ -109,6 +109,13 @@ class Input {
                                                         describe(name))
                           : std::nullopt;
   }
+  // Throws Error if it has values that are too large for its new dtype.
+  void require_convertible(const std::string& name) {
+    if (const std::optional<DType> from = dtype_to_convert(name)) {
+      require_in_range(*from, checkpoint_.find(name)->bytes, *options_.dtype, describe(name),
+                       threads_);
+    }
+  }
   bool has_bitmasks() const {
     return std::any_of(stored_.begin(), stored_.end(), [](const WeightStore::Stored& stored) {
       return stored.form == WeightStore::Form::bitmask;
@@ -151,10 +158,7 @@ class Input {
     }
     require(options_.calibration.has_value(), "pruning by Wanda needs a text for calibration");
     for (const std::string& name : other_tensors()) {  // else calibration would find them
-      if (const std::optional<DType> from = dtype_to_convert(name)) {
-        require_in_range(*from, checkpoint_.find(name)->bytes, *options_.dtype, describe(name),
-                         threads_);
-      }
+      require_convertible(name);
     }
     const std::unique_ptr<Tokenizer> tokenizer = load_tokenizer(options_.input);
     const std::string text = read_text_file(options_.calibration->file, kMaxTextBytes);
@@ -541,6 +545,7 @@ std::vector<Inspection> inspect_model(const ConvertOptions& options) {
   });
   for (const std::string& name : input.other_tensors()) {
     const StoredTensor& tensor = *input.checkpoint().find(name);
+    input.require_convertible(name);
     const std::optional<DType> from = input.dtype_to_convert(name);
     const int64_t bytes = std::ssize(tensor.bytes);
     planned.other_bytes += from ? bytes / size_of(*from) * size_of(*options.dtype) : bytes;

@@ -485,7 +485,7 @@ TEST_P(GpuTcaBme, JoinsRowsByCopies) {
 
 // Few nonzeros, of which pairs are the fastest: as a converter writes them, they stay single.
 TEST_P(GpuTcaBme, LayoutsForSizeRunAndAreJoinedAsTheyAre) {
-  for (const double density : {0.03, 0.1, 0.2}) {
+  for (const double density : {0.06, 0.1, 0.2}) {
     const OwnedTensor w = weight({1408, 512}, density);
     const EncodedWeight first =
         tca_bme_format().encode(w.view.rows(0, 448), LayoutFor::size, cpu.threads);

@@ -307,6 +307,15 @@ TEST_P(ConvertDType, WhatIsTooLargeIsAnErrorWithTheTensorAndHowMany) {
                                                 tensor, name_of(GetParam()))));
       EXPECT_FALSE(fs::exists(out("out")));
     }
+    EXPECT_TRUE(throws_error(
+        [&] {
+          inspect_model({.input = input,
+                         .output = {},
+                         .plan = plan("none", 0, "auto"),
+                         .dtype = GetParam(),
+                         .threads = 2});
+        },
+        fmt::format("the tensor \"{}\" has 2 values too large", tensor)));
   }
 }
 

@@ -5,6 +5,7 @@
 #include <functional>
 #include <utility>
 
+#include "kernels/base/convert.h"
 #include "kernels/base/error.h"
 #include "kernels/base/json_reader.h"
 #include "kernels/base/mapped_file.h"
@@ -119,7 +120,8 @@ OwnedTensor CheckpointLoader::load(const Wanted& wanted) {
             wanted.parts.front().name, stored.front()->dtype);
   }
   const DType stored_dtype = stored.front()->float_dtype(describe(wanted.parts.front().name));
-  OwnedTensor result = allocate(wanted, device().is_cuda() ? activation_dtype() : stored_dtype);
+  OwnedTensor result = allocate(
+      wanted, device().is_cuda() ? activation_dtype() : rounded_to_.value_or(stored_dtype));
 
   auto* destination = static_cast<std::byte*>(result.view.raw());
   for (size_t i = 0; i < stored.size(); ++i) {
@@ -399,7 +401,15 @@ void CheckpointLoader::finish() {
     return;
   }
   for (const Upload& copy : copies) {
-    copy_bytes(device(), copy.destination, Device{}, copy.source.data(), std::ssize(copy.source));
+    if (copy.from == copy.to) {
+      copy_bytes(device(), copy.destination, Device{}, copy.source.data(), std::ssize(copy.source));
+    } else {
+      const std::optional<float> overflow =
+          convert(copy.from, copy.source.data(), copy.to, static_cast<std::byte*>(copy.destination),
+                  std::ssize(copy.source) / size_of(copy.from));
+      require(!overflow, "{}: the value {} is too large for {}", copy.what, overflow.value_or(0),
+              name_of(copy.to));
+    }
     release_pages(copy.source);
     report(std::ssize(copy.source));
   }

@@ -47,6 +47,10 @@ class CheckpointLoader : public WeightLoader {
   CheckpointLoader(const Checkpoint& checkpoint, Device device, std::optional<DType> dtype,
                    LoadProgress progress, WeightEncoding encoding = {});
 
+  // For the CPU, where tensors keep the stored dtype: all but the weights of linear layers are
+  // rounded to this one, as if they were stored so.
+  void round_to(DType dtype) { rounded_to_ = dtype; }
+
   void require_all_used(std::initializer_list<std::string_view> ignored) const override;
   // Throws Error that names the tensor if a finite number is too large for activation_dtype(), and
   // what `progress` throws; then nobody reads the checkpoint or writes to the tensors any more.
@@ -92,6 +96,7 @@ class CheckpointLoader : public WeightLoader {
   WeightStore store_;
   WeightEncoding encoding_;
   LoadProgress progress_;
+  std::optional<DType> rounded_to_;
   int64_t done_ = 0;                         // of its bytes
   int64_t other_uploads_ = 0;                // bytes that were, but are none of the checkpoint's
   std::unique_ptr<ThreadPool> threads_;      // that convert weights, from their first use on

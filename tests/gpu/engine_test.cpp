@@ -395,13 +395,15 @@ std::vector<int32_t> some_prompt(int64_t length) {
 
 TEST_F(GpuConvertedModel, HasTheLogitsOfTheCpu) {
   for (const char* model : {"fable-opt-8m", "fable-llama-relu-8m"}) {
-    for (double sparsity : {0.5, 0.9}) {
-      const std::filesystem::path converted = convert(model, "tca_bme", sparsity);
+    for (const auto& [format, sparsity] :
+         {std::pair{"tca_bme", 0.5}, {"tca_bme", 0.9}, {"auto", 0.5}, {"auto", 0.9}}) {
+      const std::filesystem::path converted = convert(model, format, sparsity);
       EngineOptions options;
       options.with_tokenizer = false;
       Engine cpu = Engine::load(converted, options);
       for (int64_t length : {1, 7, 40, 200}) {
-        SCOPED_TRACE(fmt::format("{}, sparsity {}, {} tokens", model, sparsity, length));
+        SCOPED_TRACE(
+            fmt::format("{} as {}, sparsity {}, {} tokens", model, format, sparsity, length));
         const std::vector<int32_t> prompt = some_prompt(length);
         const std::vector<float> expected = logits_of(cpu, prompt);
         for (bool deterministic : {false, true}) {

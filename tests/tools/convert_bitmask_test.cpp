@@ -125,5 +125,21 @@ TEST(ConvertBitmasks, ArePrunedToo) {
   expect_same_bytes(directory.path() / "b", directory.path() / "a");
 }
 
+TEST(ConvertBitmasks, AreConvertedToAnotherDTypeToo) {
+  const TempDir directory;
+  const TempDir compressed;
+  write_compressed(llama3(), compressed);
+  const auto to_f16 = [](ConvertOptions& options) {
+    options.dtype = DType::f16;
+    options.verify = true;
+  };
+  convert(compressed.path(), directory.path() / "a", plan("magnitude", 0.7, "auto"), to_f16);
+  convert(llama3(), directory.path() / "b", plan("magnitude", 0.7, "auto"), to_f16);
+  expect_same_bytes(directory.path() / "b", directory.path() / "a");
+  const auto config = nlohmann::json::parse(contents(directory.path() / "a" / "config.json"));
+  EXPECT_FALSE(config.contains("quantization_config"));
+  EXPECT_EQ(config.at("torch_dtype"), "float16");
+}
+
 }  // namespace
 }  // namespace sparsellm

@@ -15,12 +15,14 @@
 #include "kernels/base/mapped_file.h"
 #include "models/config.h"
 #include "models/model_writer.h"
+#include "models/sparse_config.h"
 #include "models/weight_store.h"
 #include "sparse/count_nonzeros.h"
 #include "sparse/dense/dense.h"
 #include "sparse/registry.h"
 #include "sparse/smallest_encoding.h"
 #include "tokenizer/tokenizer.h"
+#include "tools/model_card.h"
 
 namespace sparsellm {
 namespace {
@@ -311,16 +313,26 @@ bool goes_along(const std::string& file) {
          file.starts_with("USE_POLICY");
 }
 
-// compressed-tensors' description of its own form is not true of the output.
-std::string config_without_compression(const fs::path& file) {
+// What config.json says of how the weights are stored has to be true of the output.
+void write_config(const Input& input, const fs::path& file, const std::set<std::string>& formats,
+                  ModelWriter& writer) {
   constexpr int64_t kMaxBytes = 1 << 20;
   constexpr int kMaxDepth = 64;
   nlohmann::json config = read_json_file(file, kMaxBytes, kMaxDepth);
-  config.erase("quantization_config");
-  return config.dump(2) + "\n";
+  const bool is_sparse = is_sparse_config(JsonValue(config, file.string())[kQuantizationConfig]);
+  if (formats.empty() && !is_sparse && !input.has_bitmasks()) {
+    writer.copy_file(file);
+    return;
+  }
+  config.erase(std::string(kQuantizationConfig));
+  if (!formats.empty()) {
+    config[std::string(kQuantizationConfig)] = sparse_config(formats);
+  }
+  writer.write_text("config.json", config.dump(2) + "\n");
 }
 
-void copy_other_files(const Input& input, const fs::path& directory, ModelWriter& writer) {
+void copy_other_files(const Input& input, const fs::path& directory,
+                      const std::set<std::string>& formats, ModelWriter& writer) {
   std::set<fs::path> files;
   for (const fs::directory_entry& entry : fs::directory_iterator(directory)) {
     if (entry.is_regular_file() && goes_along(entry.path().filename().string())) {
@@ -328,8 +340,8 @@ void copy_other_files(const Input& input, const fs::path& directory, ModelWriter
     }
   }
   for (const fs::path& file : files) {
-    if (file.filename() == "config.json" && input.has_bitmasks()) {
-      writer.write_text("config.json", config_without_compression(file));
+    if (file.filename() == "config.json") {
+      write_config(input, file, formats, writer);
     } else {
       writer.copy_file(file);
     }
@@ -362,6 +374,15 @@ int64_t Conversion::bytes() const {
     sum += weight.bytes;
   }
   return sum;
+}
+
+std::set<std::string> Conversion::sparse_formats() const {
+  std::set<std::string> formats;
+  for (const ConvertedWeight& weight : weights) {
+    formats.insert(weight.format);
+  }
+  formats.erase(std::string(dense_format().name()));
+  return formats;
 }
 
 Conversion convert_model(const ConvertOptions& options) {
@@ -401,7 +422,8 @@ Conversion convert_model(const ConvertOptions& options) {
     result.other_bytes += std::ssize(tensor.bytes);
     input.report(std::ssize(tensor.bytes), name);
   }
-  copy_other_files(input, options.input, writer);
+  copy_other_files(input, options.input, result.sparse_formats(), writer);
+  writer.write_text("README.md", model_card(options, result));
   writer.finish([&](const fs::path& complete) {
     if (options.verify) {
       ModelFile(Checkpoint(complete)).verify([&](int64_t done, int64_t total) {

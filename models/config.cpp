@@ -14,6 +14,7 @@
 #include "kernels/base/error.h"
 #include "kernels/base/json_reader.h"
 #include "models/foreign_keys.h"
+#include "models/sparse_config.h"
 
 namespace sparsellm {
 namespace {
@@ -49,6 +50,10 @@ void require_absent(const JsonValue& value, std::string_view why) {
 // tensors.
 void check_compression(const JsonValue& compression) {
   constexpr std::string_view kWhy = "only weights in f32, f16 and bf16 are supported";
+  if (is_sparse_config(compression)) {
+    check_sparse_config(compression);
+    return;
+  }
   if (!compression.is_object() || !compression["quant_method"].is_string() ||
       compression["quant_method"].string() != "compressed-tensors") {
     require_absent(compression, kWhy);
@@ -125,7 +130,7 @@ std::vector<int32_t> read_token_ids(const JsonValue& value, std::vector<int64_t>
 
 // What OPT and Llama have in common; the two token ids are for a file without them.
 ModelConfig read_common(const JsonValue& json, int64_t bos_fallback, int64_t eos_fallback) {
-  check_compression(json["quantization_config"]);
+  check_compression(json[kQuantizationConfig]);
   ModelConfig config;
   config.vocab_size = json["vocab_size"].integer(1, kMaxInt32);
   config.hidden_size = json["hidden_size"].integer(1, kMaxWidth);

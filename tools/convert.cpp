@@ -17,6 +17,7 @@
 #include "kernels/base/mapped_file.h"
 #include "models/config.h"
 #include "models/model_writer.h"
+#include "models/sparse_config.h"
 #include "models/weight_store.h"
 #include "sparse/count_nonzeros.h"
 #include "sparse/dense/dense.h"
@@ -24,6 +25,7 @@
 #include "sparse/smallest_encoding.h"
 #include "tokenizer/tokenizer.h"
 #include "tools/convert_dtype.h"
+#include "tools/model_card.h"
 
 namespace sparsellm {
 namespace {
@@ -379,19 +381,21 @@ bool goes_along(const std::string& file) {
          file.starts_with("USE_POLICY");
 }
 
-// The config of the output, if it is not that of the input: compressed-tensors' description of its
-// own form is not true of it, nor is another dtype.
+// The config of the output, if it is not that of the input: what it says of how the weights are
+// stored, and in which dtype, has to be true.
 std::optional<std::string> changed_config(const Input& input, const fs::path& file,
-                                          std::optional<DType> dtype) {
-  if (!input.has_bitmasks() && !dtype) {
-    return std::nullopt;
-  }
+                                          std::optional<DType> dtype,
+                                          const std::set<std::string>& formats) {
   constexpr int64_t kMaxBytes = 1 << 20;
   constexpr int kMaxDepth = 64;
   const nlohmann::json config = read_json_file(file, kMaxBytes, kMaxDepth);
   nlohmann::json changed = config;
-  if (input.has_bitmasks()) {
-    changed.erase("quantization_config");
+  const std::string key(kQuantizationConfig);
+  if (input.has_bitmasks() || is_sparse_config(JsonValue(config, file.string())[key])) {
+    changed.erase(key);
+  }
+  if (!formats.empty()) {
+    changed[key] = sparse_config(formats);
   }
   if (dtype) {
     const std::string name = *dtype == DType::f16 ? "float16" : "bfloat16";
@@ -407,7 +411,8 @@ std::optional<std::string> changed_config(const Input& input, const fs::path& fi
   return changed == config ? std::nullopt : std::optional(changed.dump(2) + "\n");
 }
 
-void copy_other_files(const Input& input, const ConvertOptions& options, ModelWriter& writer) {
+void copy_other_files(const Input& input, const ConvertOptions& options,
+                      const std::set<std::string>& formats, ModelWriter& writer) {
   std::set<fs::path> files;
   for (const fs::directory_entry& entry : fs::directory_iterator(options.input)) {
     if (entry.is_regular_file() && goes_along(entry.path().filename().string())) {
@@ -415,9 +420,9 @@ void copy_other_files(const Input& input, const ConvertOptions& options, ModelWr
     }
   }
   for (const fs::path& file : files) {
-    const std::optional<std::string> config = file.filename() == "config.json"
-                                                  ? changed_config(input, file, options.dtype)
-                                                  : std::nullopt;
+    const std::optional<std::string> config =
+        file.filename() == "config.json" ? changed_config(input, file, options.dtype, formats)
+                                         : std::nullopt;
     if (config) {
       writer.write_text("config.json", *config);
     } else {
@@ -472,6 +477,15 @@ int64_t Conversion::bytes() const {
   return sum;
 }
 
+std::set<std::string> Conversion::sparse_formats() const {
+  std::set<std::string> formats;
+  for (const ConvertedWeight& weight : weights) {
+    formats.insert(weight.format);
+  }
+  formats.erase(std::string(dense_format().name()));
+  return formats;
+}
+
 Conversion convert_model(const ConvertOptions& options) {
   Input input(options);
   const std::vector<std::string> others = input.other_tensors();
@@ -511,7 +525,8 @@ Conversion convert_model(const ConvertOptions& options) {
     release_pages(tensor.bytes);
     input.report(std::ssize(tensor.bytes), name);
   }
-  copy_other_files(input, options, writer);
+  copy_other_files(input, options, result.sparse_formats(), writer);
+  writer.write_text("README.md", model_card(options, result));
   writer.finish([&](const fs::path& complete) {
     if (options.verify) {
       ModelFile(Checkpoint(complete)).verify([&](int64_t done, int64_t total) {

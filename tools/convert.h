@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <functional>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -59,10 +60,12 @@ struct Conversion {
 
   int64_t dense_bytes() const;  // of the linear layers
   int64_t bytes() const;
+  std::set<std::string> sparse_formats() const;  // that some of the weights are stored in
 };
 
 // Reads the input tensor by tensor, and writes a model directory with the same tensors but for the
-// weights of the decoder blocks' linear layers, which are pruned and stored as the plan says.
+// weights of the decoder blocks' linear layers, which are pruned and stored as the plan says; a
+// config.json that names the sparse formats in it (models/sparse_config.h), and a README.md.
 // Besides what calibration takes (engine/calibrate.h) and the pruned weights of one block with it,
 // less than four times the largest tensor is in memory that is not the files' own. If it throws,
 // nothing is left of the output, and what was there before is as it was. Throws Error for a weight

@@ -6,6 +6,7 @@
 #include <array>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -106,7 +107,13 @@ TEST(ConvertBitmasks, BecomeEveryFormat) {
     expect_same_weights(before, after);
     expect_same_others(before, after);
     auto config = nlohmann::json::parse(contents(output / "config.json"));
-    EXPECT_FALSE(config.contains("quantization_config"));
+    std::set<std::string> formats;
+    for (const LinearLayer& layer : after.layers) {
+      formats.insert(after.stored(layer).format);
+    }
+    formats.erase("dense");
+    EXPECT_EQ(testing::formats_of_config(output), formats);
+    EXPECT_EQ(config.erase("quantization_config"), format == "dense" ? 0u : 1u);
     EXPECT_EQ(config, nlohmann::json::parse(contents(llama3() / "config.json")));
     Engine engine = load(output, {}, false);
     EXPECT_EQ(greedy(engine), expected);

@@ -487,7 +487,7 @@ TEST(ConvertFaults, AKilledRunLeavesNoModel) {
   const Outcome again = conversion.run();
   EXPECT_EQ(again.exit_code, 0) << again.err;
   EXPECT_EQ(entries(conversion.output()),
-            (std::set<std::string>{"config.json", "model.safetensors"}));
+            (std::set<std::string>{"README.md", "config.json", "model.safetensors"}));
   const auto good = files_of(conversion.output());
 
   // Nor does it touch an older one.

@@ -14,6 +14,7 @@
 #include "kernels/base/error.h"
 #include "kernels/base/json_reader.h"
 #include "models/foreign_keys.h"
+#include "models/model_directory.h"
 #include "models/sparse_config.h"
 
 namespace sparsellm {
@@ -370,6 +371,7 @@ ModelConfig read_model_config_file(const fs::path& path) {
 }
 
 ModelConfig read_model_config(const fs::path& directory) {
+  require_model_directory(directory);
   ModelConfig config = read_model_config_file(directory / "config.json");
 
   const fs::path generation_path = generation_config_path(directory);

@@ -45,11 +45,13 @@ bool is_regular(const fs::path& path) {
   return fs::is_regular_file(path, ignored);
 }
 
+bool is_model(const fs::path& path) {
+  return is_regular(path / "config.json") && (is_regular(path / "model.safetensors") ||
+                                              is_regular(path / "model.safetensors.index.json"));
+}
+
 void require_model(const fs::path& path) {
-  const bool is_model =
-      is_regular(path / "config.json") &&
-      (is_regular(path / "model.safetensors") || is_regular(path / "model.safetensors.index.json"));
-  require(is_model,
+  require(is_model(path),
           "{} is not replaced: it is no model directory (config.json and model.safetensors or its "
           "index)",
           path.string());
@@ -139,7 +141,11 @@ OutputDirectory::OutputDirectory(const fs::path& path, Existing existing, const 
   if (is_there(path_)) {
     std::error_code ignored;
     require(fs::is_directory(path_, ignored), "cannot write {}: it is a file", path.string());
-    require(existing == Existing::replace, "{} exists", path.string());
+    require(existing == Existing::replace || !is_model(path_), "{} exists; --force replaces it",
+            path.string());
+    require(existing == Existing::replace,
+            "{} exists, and is no model directory that could be replaced; give another name",
+            path.string());
     require_model(path_);
   }
   partial_path_ = make_partial(path_);

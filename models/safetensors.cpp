@@ -13,6 +13,7 @@
 
 #include "kernels/base/error.h"
 #include "kernels/base/json_reader.h"
+#include "kernels/base/lfs_pointer.h"
 
 namespace sparsellm {
 namespace {
@@ -169,6 +170,7 @@ SafetensorsFile::SafetensorsFile(const fs::path& path) : file_(path) {
   const std::string source = path.string();
   const std::span<const std::byte> bytes = file_.bytes();
   uint64_t header_bytes = 0;
+  require_no_lfs_pointer(path, {reinterpret_cast<const char*>(bytes.data()), bytes.size()});
   require(bytes.size() >= sizeof(header_bytes), "{}: {} bytes are too few for a safetensors file",
           source, bytes.size());
   std::memcpy(&header_bytes, bytes.data(), sizeof(header_bytes));

@@ -14,6 +14,7 @@
 
 #include "kernels/base/error.h"
 #include "kernels/base/json_reader.h"
+#include "kernels/base/lfs_pointer.h"
 #include "kernels/base/mapped_file.h"
 #include "tokenizer/sentencepiece_model.h"
 #include "tokenizer/token_table.h"
@@ -203,6 +204,7 @@ std::unique_ptr<Tokenizer> load_sentencepiece(const std::filesystem::path& path,
           "{}: tokenizer_class is {}; with a tokenizer.model only \"LlamaTokenizer\" is supported",
           config.path.string(), quote(name));
   const std::string bytes = read_text_file(path, kMaxModelBytes);
+  require_no_lfs_pointer(path, bytes);
   return std::make_unique<SentencePieceTokenizer>(
       bytes, read_sentencepiece_model(bytes, path.string()), path.string(), config);
 }

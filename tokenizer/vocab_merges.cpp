@@ -11,6 +11,7 @@
 
 #include "kernels/base/error.h"
 #include "kernels/base/json_reader.h"
+#include "kernels/base/lfs_pointer.h"
 #include "kernels/base/mapped_file.h"
 #include "tokenizer/byte_level.h"
 
@@ -26,6 +27,7 @@ std::unordered_map<std::string, int32_t> read_vocabulary(const std::filesystem::
 // Lines of two tokens with a space between them, behind an optional "#version" line.
 std::vector<std::pair<std::string, std::string>> read_merges(const std::filesystem::path& path) {
   const std::string text = read_text_file(path, kMaxTokenizerFileBytes);
+  require_no_lfs_pointer(path, text);
   std::vector<std::pair<std::string, std::string>> merges;
   std::string_view rest = text;
   for (int64_t number = 1; !rest.empty(); ++number) {

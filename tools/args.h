@@ -43,7 +43,9 @@ Engine load_engine(const ModelArgs& args, EngineOptions options, spdlog::logger&
 
 inline double mib(int64_t bytes) { return static_cast<double>(bytes) / (1 << 20); }
 
-// "512M": bytes, with K, M, G or T the power of 1024. Throws UsageError that names `flag`.
+// Bytes of "512M": K, M, G, T (or KiB, ...) are powers of 1024, KB, MB, GB, TB of 1000, in any
+// case; "1.5G" is cut to whole bytes. Throws UsageError that names `flag` for anything else and for
+// less than 1.
 int64_t parse_size(const std::string& flag, const std::string& text);
 
 }  // namespace sparsellm

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "kernels/base/error.h"
+#include "tokenizer/utf8.h"
 #include "tools/interrupt.h"
 
 namespace sparsellm {
@@ -67,6 +68,9 @@ Batch::~Batch() = default;
 bool Batch::next_prompt(LineReader::Line& line) {
   while (prompts_.next(line)) {
     throw_if_interrupted();
+    if (line.number == 1 && line.text.starts_with(kByteOrderMark)) {
+      line.text.remove_prefix(kByteOrderMark.size());
+    }
     if (!is_blank(line.text) || line.too_long) {
       return true;
     }

@@ -33,7 +33,8 @@ void add_bench_model_args(CLI::App& app, BenchModelArgs& args) {
   app.add_option_function<std::string>(
          "--kv-memory",
          [&args](const std::string& text) { args.kv_bytes = parse_size("--kv-memory", text); },
-         "Bytes of the KV cache, e.g. 512M or 8G [the largest batch, as far as memory goes]")
+         "Bytes of the KV cache, e.g. 512M or 8G (powers of 1024; MB of 1000) [the largest batch, "
+         "as far as memory goes]")
       ->type_name("SIZE");
   app.add_option("--gpu-memory-utilization", args.gpu_memory_utilization,
                  "Share of the GPU's memory that weights, KV cache and workspace may take")

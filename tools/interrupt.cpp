@@ -17,6 +17,7 @@ void catch_interrupts() {
   if (sigaction(SIGINT, nullptr, &before) == 0 && before.sa_handler == SIG_IGN) {
     return;
   }
+  interrupt_mark = 0;
   struct sigaction action {};
   action.sa_handler = set_mark;
   action.sa_flags = SA_RESETHAND;  // without SA_RESTART: a read from the terminal ends too

@@ -3,8 +3,22 @@
 #include <algorithm>
 
 #include "kernels/base/error.h"
+#include "tokenizer/utf8.h"
 
 namespace sparsellm {
+
+std::string prompt_of_file(std::string text) {
+  if (text.starts_with(kByteOrderMark)) {
+    text.erase(0, kByteOrderMark.size());
+  }
+  if (text.ends_with('\n')) {
+    text.pop_back();
+    if (text.ends_with('\r')) {
+      text.pop_back();
+    }
+  }
+  return text;
+}
 
 Request make_request(const Tokenizer& tokenizer, const Prompt& prompt, bool parse_special) {
   Request request = prompt.request;

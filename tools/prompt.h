@@ -24,6 +24,10 @@ struct Prompt {
   bool echo = false;  // the prompt is a part of the result
 };
 
+// The text of a file as a prompt: without the byte order mark in front, and without one newline at
+// its end, LF or CRLF, which editors put there.
+std::string prompt_of_file(std::string text);
+
 // What goes to the engine: the text as token ids; with `echo` and log-probabilities also those of
 // the prompt. Throws the errors of Tokenizer::encode.
 Request make_request(const Tokenizer& tokenizer, const Prompt& prompt, bool parse_special);

@@ -113,7 +113,7 @@ void add_convert_args(CLI::App& app, ConvertArgs& args) {
          [&args](const std::string& text) {
            args.max_shard_bytes = parse_size("--max-shard-size", text);
          },
-         "Bytes of tensors in a file, at most, e.g. 2G [5000000000]")
+         "Bytes of tensors in a file, at most, e.g. 2G (powers of 1024) or 5GB (of 1000) [5GB]")
       ->type_name("SIZE")
       ->needs(output);
   app.add_flag("--force", args.force, "Replace an output that is a model directory")->needs(output);
@@ -194,6 +194,9 @@ std::string rest_of_time(int64_t done, int64_t total, double seconds) {
 void convert(const ConvertArgs& args) {
   if (args.output.empty() && !args.dry_run) {
     throw UsageError("there is nothing to do; give --output DIR or --dry-run");
+  }
+  if (args.output == "-") {
+    throw UsageError("--output - is no directory; give a name, ./- if it is to be that");
   }
   catch_interrupts();
   ConvertOptions options = options_of(args);

@@ -16,6 +16,7 @@
 #include "kernels/base/json_reader.h"
 #include "kernels/base/mapped_file.h"
 #include "models/checkpoint_loader.h"
+#include "models/model_directory.h"
 #include "models/safetensors.h"
 #include "models/weight_store.h"
 #include "tools/args.h"
@@ -81,7 +82,8 @@ void add_run_args(CLI::App& app, RunArgs& args) {
                                       "Text to continue; without it, --file and --prompts: lines "
                                       "from a terminal, or all of a redirected stdin");
   app.add_option("-f,--file", args.file,
-                 "File with the text to continue; one newline at its end is dropped")
+                 "File with the text to continue, - for stdin; one newline at its end (LF or CRLF) "
+                 "and a UTF-8 byte order mark are dropped")
       ->check(not_empty())
       ->excludes(prompt);
   app.add_flag("--json", args.json,
@@ -103,7 +105,8 @@ void add_run_args(CLI::App& app, RunArgs& args) {
   app.add_option_function<std::string>(
          "--kv-memory",
          [&args](const std::string& text) { args.kv_bytes = parse_size("--kv-memory", text); },
-         "Bytes of the KV cache, e.g. 512M or 8G [--parallel full contexts, at most half of the "
+         "Bytes of the KV cache, e.g. 512M or 8G (powers of 1024; MB of 1000) [--parallel full "
+         "contexts, at most half of the "
          "memory, or what is left of the GPU's]")
       ->type_name("SIZE");
   app.add_option("--gpu-memory-utilization", args.gpu_memory_utilization,
@@ -122,10 +125,7 @@ void add_run_args(CLI::App& app, RunArgs& args) {
 }
 
 std::string read_prompt_file(const std::string& path) {
-  std::string text = read_text_file(path, kMaxPromptBytes);
-  if (text.ends_with('\n')) {
-    text.pop_back();
-  }
+  std::string text = prompt_of_file(read_text_file(path, kMaxPromptBytes));
   require(!text.empty(), "the prompt file {} is empty", path);
   return text;
 }
@@ -140,10 +140,8 @@ std::string read_stdin() {
   }
   const bool good = std::ferror(stdin) == 0;  // before strerror is evaluated
   require(good, "cannot read standard input: {}", std::strerror(errno));
-  if (text.ends_with('\n')) {
-    text.pop_back();
-  }
-  require(!text.empty(), "the prompt on standard input is empty");
+  text = prompt_of_file(std::move(text));
+  require(!text.empty(), "the prompt on standard input is empty; -p TEXT or -f FILE gives one");
   return text;
 }
 
@@ -241,6 +239,11 @@ void run_batch(const RunArgs& args, spdlog::logger& log) {
   if (*args.prompts == "-") {
     throw UsageError("--prompts reads its file twice, so it cannot be standard input");
   }
+  if (*args.output == "-") {
+    throw UsageError(
+        "--output - is no file: results go to one that has its name when they are complete; give "
+        "its name, ./- if it is to be that");
+  }
   catch_interrupts();
   Batch batch({.prompts = *args.prompts,
                .output = *args.output,
@@ -287,7 +290,8 @@ void run_batch(const RunArgs& args, spdlog::logger& log) {
   }
 }
 
-// From a terminal: a prompt a line, until end of file or Ctrl-C.
+// From a terminal: a prompt a line, until end of file or Ctrl-C. While a text is made, Ctrl-C ends
+// that text alone.
 void read_prompts(Engine& engine, const RunArgs& args, Prompt& prompt,
                   const ContinuationOptions& options) {
   const auto show = [&](const char* text) {
@@ -295,6 +299,7 @@ void read_prompts(Engine& engine, const RunArgs& args, Prompt& prompt,
       print_error_text(text);
     }
   };
+  show("A prompt a line; Ctrl-C ends a text, Ctrl-D the program.\n");
   std::string line;
   while (!interrupted()) {
     show("> ");
@@ -313,6 +318,7 @@ void read_prompts(Engine& engine, const RunArgs& args, Prompt& prompt,
     } catch (const Error& error) {
       report_error(kTool, error.what());  // the next prompt may do better
     }
+    catch_interrupts();
   }
 }
 
@@ -320,9 +326,10 @@ void run_prompt(const RunArgs& args, spdlog::logger& log) {
   if (args.generation.log_probs && !args.json) {
     throw UsageError("--logprobs needs --json or --prompts");
   }
+  require_model_directory(args.model.model);  // its mistakes are said before stdin is read
   std::optional<std::string> text = args.prompt;
   if (args.file) {
-    text = read_prompt_file(*args.file);
+    text = *args.file == "-" ? read_stdin() : read_prompt_file(*args.file);
   } else if (!text && ::isatty(STDIN_FILENO) != 1) {
     text = read_stdin();
   }

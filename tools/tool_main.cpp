@@ -8,9 +8,11 @@
 #include <exception>
 #include <new>
 #include <string>
+#include <vector>
 
 #include "sparsellm_version.h"
 #include "tools/interrupt.h"
+#include "tools/known_flags.h"
 #include "tools/printable.h"
 
 namespace sparsellm {
@@ -53,6 +55,7 @@ int tool_main(CLI::App& app, int argc, char** argv, const std::function<void()>&
   const std::string tool = app.get_name();
   app.set_version_flag("--version", fmt::format("{} {} (commit {})", tool, kVersion, kCommit));
   try {
+    require_known_flags(app, std::vector<std::string>(argv + 1, argv + argc));
     app.parse(argc, argv);
     body();
     flush_output();

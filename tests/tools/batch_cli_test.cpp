@@ -128,6 +128,15 @@ TEST(BatchRun, EachLineIsWhatARunAloneGives) {
   }
 }
 
+TEST(BatchRun, AByteOrderMarkIsNoPrompt) {
+  const Folder folder("\xef\xbb\xbf\r\n{\"prompt\": \"The king\", \"max_tokens\": 2}\r\n");
+  const Outcome outcome = folder.batch();
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_NE(outcome.err.find("1 of 1 lines; 0 failed"), std::string::npos) << outcome.err;
+  ASSERT_EQ(results_of(folder.output()).size(), 1u);
+  EXPECT_EQ(results_of(folder.output())[0].at("id"), 2);
+}
+
 TEST(BatchRun, FieldsOfALineWinOverFlags) {
   const Folder folder(
       "\xef\xbb\xbf{\"prompt\": \"The king\"}\r\n"

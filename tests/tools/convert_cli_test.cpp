@@ -238,7 +238,7 @@ TEST(ConvertCli, ForceReplacesAModel) {
   };
   ASSERT_EQ(with({"dense"}).exit_code, 0);
   const auto before = files_of(output);
-  expect_error(with({"tca_bme"}), 1, "out exists");
+  expect_error(with({"tca_bme"}), 1, "out exists; --force replaces it");
   EXPECT_EQ(files_of(output), before);
   EXPECT_EQ(with({"tca_bme", "--force"}).exit_code, 0);
   EXPECT_NE(files_of(output), before);

@@ -539,6 +539,7 @@ const Tokenizer& Engine::tokenizer() const {
 
 int64_t Engine::context_size() const { return state_->context; }
 
+std::vector<FormatSum> Engine::linear_weights() const { return state_->decoder->linear_weights(); }
 const EngineStats& Engine::stats() const { return state_->stats; }
 
 std::vector<std::pair<std::string, double>> Engine::decode_seconds() const {

@@ -13,6 +13,7 @@
 #include "engine/request.h"
 #include "engine/stats.h"
 #include "models/config.h"
+#include "models/format_sum.h"
 #include "models/random_loader.h"
 #include "tokenizer/tokenizer.h"
 
@@ -70,6 +71,7 @@ class Engine {
   const Tokenizer& tokenizer() const;  // throws Error if the engine was loaded without
   int64_t context_size() const;
   const EngineStats& stats() const;
+  std::vector<FormatSum> linear_weights() const;  // Decoder::linear_weights()
   // Seconds by group of the decode rows of the latest step, with EngineOptions::traces.
   std::vector<std::pair<std::string, double>> decode_seconds() const;
   int64_t free_pages() const;

@@ -49,18 +49,6 @@ std::unique_ptr<WeightMatrix> naming(const std::string& weight, F&& f) {
   }
 }
 
-// The format of a layer whose parts are stored like this, if `format` does not say it: that of the
-// part with the most rows, as concat_rows() has it.
-std::string_view common_format(std::span<const WeightStore::Stored> parts,
-                               std::string_view format) {
-  if (!format.empty()) {
-    return format;
-  }
-  const auto largest = std::max_element(
-      parts.begin(), parts.end(), [](const auto& a, const auto& b) { return a.rows < b.rows; });
-  return largest->format;
-}
-
 }  // namespace
 
 DType weight_dtype(const Checkpoint& checkpoint, Device device, std::optional<DType> dtype) {
@@ -151,7 +139,8 @@ std::unique_ptr<WeightMatrix> CheckpointLoader::load_weight(const Wanted& wanted
             wanted.parts.front().name, safetensors_name(part_type(parts.front().dtype)));
     used_.insert(stored.tensors.begin(), stored.tensors.end());
   }
-  const std::string_view format = common_format(parts, encoding_.format);
+  const std::string_view format =
+      encoding_.format.empty() ? joined_format(parts) : std::string_view(encoding_.format);
   if (format != dense_format().name()) {
     return load_sparse(wanted, parts, format);
   }
@@ -218,10 +207,7 @@ EncodedWeight CheckpointLoader::load_encoded(const Wanted& wanted,
     if (parts[i].form == WeightStore::Form::encoded && parts[i].format == to.name()) {
       encoded.push_back(with_own_memory(store_.encoded(name, threads())));
     } else {
-      const OwnedTensor dense = store_.dense(name, threads());
-      const std::string reason = to.why_not(dense.view);
-      require(reason.empty(), "{} cannot be loaded as {}: {}", describe(name), to.name(), reason);
-      encoded.push_back(to.encode(dense.view, threads()));
+      encoded.push_back(store_.encode(name, to, parts[i].dtype, threads()));
     }
     store_.release(parts[i]);
     report(parts[i].bytes);

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <initializer_list>
 #include <list>
 #include <memory>
@@ -19,9 +18,6 @@
 #include "sparse/format.h"
 
 namespace sparsellm {
-
-// Bytes of the checkpoint that are on the device, and in all.
-using LoadProgress = std::function<void(int64_t done, int64_t total)>;
 
 // The dtype of the weights that a CheckpointLoader makes; on the CPU, where every tensor keeps its
 // own, the largest of them.

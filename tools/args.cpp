@@ -120,15 +120,19 @@ EngineOptions engine_options(const ModelArgs& args, EngineOptions options) {
   return options;
 }
 
+LoadProgress show_in(ProgressBar& bar) {
+  return [&bar](int64_t done, int64_t total) {
+    throw_if_interrupted();
+    bar.update(done, total, fmt::format("of {:.1f} MiB", mib(total)));
+  };
+}
+
 Engine load_engine(const ModelArgs& args, EngineOptions options, spdlog::logger& log) {
   catch_interrupts();
   options = engine_options(args, std::move(options));
   options.log = &log;
   ProgressBar bar("loading", !args.quiet);
-  options.progress = [&bar](int64_t done, int64_t total) {
-    throw_if_interrupted();
-    bar.update(done, total, fmt::format("of {:.1f} MiB", mib(total)));
-  };
+  options.progress = show_in(bar);
   Engine engine = Engine::load(args.model, options);
   log_engine(engine, args, log);
   return engine;

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "engine/engine.h"
+#include "tools/progress_bar.h"
 
 namespace sparsellm {
 
@@ -36,6 +37,9 @@ void warn_about_device(const std::string& device, spdlog::logger& log);
 
 // The options that the flags stand for.
 EngineOptions engine_options(const ModelArgs& args, EngineOptions options);
+
+// Draws in the bar, which has to outlive it, and throws Interrupted after Ctrl-C if that is caught.
+LoadProgress show_in(ProgressBar& bar);
 
 // Loads with a progress bar; `options` carries what is not in args. `log` has to outlive the
 // engine.

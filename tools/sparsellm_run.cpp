@@ -24,6 +24,7 @@
 #include "tools/continuation.h"
 #include "tools/generation_args.h"
 #include "tools/interrupt.h"
+#include "tools/memory_report.h"
 #include "tools/progress_bar.h"
 #include "tools/tool_main.h"
 
@@ -114,8 +115,9 @@ void add_run_args(CLI::App& app, RunArgs& args) {
       ->check(CLI::Range(0.01, 1.0))
       ->capture_default_str();
   app.add_flag("--fit", args.fit,
-               "Say what weights, a step and the KV cache would take, and how many requests of "
-               "which length fit; nothing is loaded");
+               "Say what weights, a step and the KV cache of these flags would take, and how many "
+               "requests of which length fit at most; nothing is loaded, but weights that would be "
+               "converted are encoded to see what they take; with --json as one object");
   app.add_flag("--deterministic", args.deterministic,
                "The bits of a result do not depend on what else is computed; the CPU device is "
                "always so");
@@ -200,38 +202,22 @@ Engine load(const RunArgs& args, spdlog::logger& log) {
   return load_engine(args.model, options_of(args), log);
 }
 
-void print_fit(const RunArgs& args) {
-  const ModelConfig config = read_model_config(args.model.model);
-  const EngineOptions options = engine_options(args.model, options_of(args));
+MemoryFit fit_of(const RunArgs& args, const ModelConfig& config, EngineOptions options) {
   const Checkpoint checkpoint(args.model.model);
   const WeightStore store(checkpoint);
-  const MemoryFit fit = fit_memory(config, weight_dtype(checkpoint, options.device, options.dtype),
-                                   options, {.store = &store});
-  std::string text = fmt::format("model      {}, {} layers, in {}\n", config.architecture,
-                                 config.num_layers, name_of(fit.dtype));
-  text += options.device.is_cuda()
-              ? fmt::format("device     {}: {:.1f} MiB, of which {:.1f} are free\n",
-                            to_string(options.device), mib(fit.device.total), mib(fit.device.free))
-              : fmt::format("device     {}: {:.1f} MiB\n", to_string(options.device),
-                            mib(fit.device.total));
-  text += fmt::format(
-      "weights    {:12.1f} MiB\n"
-      "step       {:12.1f} MiB for {} tokens of {} requests\n"
-      "KV cache   {:12.1f} MiB for {} tokens, {} bytes each\n",
-      mib(fit.weights), mib(fit.step), options.step_tokens, options.max_requests,
-      mib(fit.kv_tokens * fit.kv_per_token), fit.kv_tokens, fit.kv_per_token);
-  if (fit.kv_tokens == 0) {
-    text += "This does not fit: a smaller --kv-memory, --ctx-size or --batch-size takes less";
-    text += options.device.is_cuda() ? ", --gpu-memory-utilization allows more.\n" : ".\n";
-  }
-  for (int64_t tokens = std::min<int64_t>(256, fit.context_size); fit.kv_tokens > 0;
-       tokens = std::min(2 * tokens, fit.context_size)) {
-    text += fmt::format("requests   {:12} of {} tokens at once\n", fit.requests_of(tokens), tokens);
-    if (tokens == fit.context_size) {
-      break;
-    }
-  }
-  std::cout << text << std::flush;
+  ProgressBar bar("encoding", !args.model.quiet);
+  options.progress = show_in(bar);
+  return fit_memory(config, weight_dtype(checkpoint, options.device, options.dtype), options,
+                    {.store = &store});
+}
+
+void print_fit(const RunArgs& args) {
+  catch_interrupts();
+  const ModelConfig config = read_model_config(args.model.model);
+  const EngineOptions options = engine_options(args.model, options_of(args));
+  const MemoryFit fit = fit_of(args, config, options);
+  std::cout << (args.json ? fit_json(config, options, fit) : fit_table(config, options, fit))
+            << std::flush;
   require(std::cout.good(), "cannot write to standard output");
 }
 

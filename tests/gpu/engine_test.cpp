@@ -440,17 +440,30 @@ TEST_F(GpuConvertedModel, IsLikeACheckpointThatIsConvertedWhileLoading) {
   }
 }
 
+// As it is stored, and encoded while loading, on the GPU.
 TEST_F(GpuConvertedModel, TakesTheMemoryOfTheFit) {
-  const std::filesystem::path converted = convert("fable-llama-relu-8m", "tca_bme", 0.6);
-  EngineOptions options = on_gpu();
-  const Checkpoint checkpoint(converted);
-  const WeightStore store(checkpoint);
-  const MemoryFit fit =
-      fit_memory(read_model_config(converted), DType::f16, options, {.store = &store});
-  const Engine engine = Engine::load(converted, options);
-  EXPECT_NEAR(static_cast<double>(fit.weights), static_cast<double>(engine.stats().weight_bytes),
-              0.01 * static_cast<double>(fit.weights));
-  EXPECT_EQ(fit.step, engine.stats().workspace_bytes);
+  for (const char* stored : {"tca_bme", "dense"}) {
+    SCOPED_TRACE(stored);
+    const std::filesystem::path converted = convert("fable-llama-relu-8m", stored, 0.6);
+    EngineOptions options = on_gpu();
+    options.weight_format = "tca_bme";
+    const Checkpoint checkpoint(converted);
+    const WeightStore store(checkpoint);
+    const MemoryFit fit =
+        fit_memory(read_model_config(converted), DType::f16, options, {.store = &store});
+    const Engine engine = Engine::load(converted, options);
+    EXPECT_NEAR(static_cast<double>(fit.weights), static_cast<double>(engine.stats().weight_bytes),
+                0.01 * static_cast<double>(fit.weights));
+    EXPECT_EQ(fit.step, engine.stats().workspace_bytes);
+    const std::vector<FormatSum> loaded = engine.linear_weights();
+    ASSERT_EQ(loaded.size(), 1u);
+    ASSERT_EQ(fit.linear_weights.size(), 1u);
+    EXPECT_EQ(loaded[0].format, "tca_bme");
+    EXPECT_EQ(fit.linear_weights[0].format, "tca_bme");
+    EXPECT_TRUE(loaded[0].nonzeros.has_value());
+    EXPECT_EQ(loaded[0].nonzeros, fit.linear_weights[0].nonzeros);
+    EXPECT_EQ(loaded[0].dense_bytes, fit.linear_weights[0].dense_bytes);
+  }
 }
 
 TEST_F(GpuConvertedModel, IsRefusedIfItIsDamaged) {

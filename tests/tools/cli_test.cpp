@@ -56,6 +56,59 @@ TEST(Run, PrintsTheContinuation) {
   }
 }
 
+nlohmann::json fit_of(const std::string& model, const std::vector<std::string>& more) {
+  std::vector<std::string> args{"-m", model, "--device", "cpu", "--fit", "--json"};
+  args.insert(args.end(), more.begin(), more.end());
+  const Outcome outcome = run("sparsellm-run", args);
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_EQ(std::count(outcome.out.begin(), outcome.out.end(), '\n'), 1) << outcome.out;
+  return nlohmann::json::parse(outcome.out);
+}
+
+TEST(Fit, IsOfTheRunThatTheFlagsAskFor) {
+  const nlohmann::json one = fit_of(llama(), {});
+  EXPECT_EQ(one.at("fits"), true);
+  EXPECT_EQ(one.at("parallel"), 1);
+  EXPECT_EQ(one.at("context"), 1024);
+  EXPECT_EQ(one.at("kv_tokens"), 1024);
+  EXPECT_EQ(one.at("kv_bytes"), 16 << 20);
+  EXPECT_GT(one.at("most_kv_tokens").get<int64_t>(), 1024);
+  EXPECT_EQ(one.at("requests_at_most").back().at("tokens"), 1024);
+  EXPECT_EQ(one.at("linear_weights")[0].at("format"), "dense");
+  EXPECT_TRUE(one.at("linear_weights")[0].at("nonzeros").is_null());
+  EXPECT_EQ(fit_of(llama(), {"--parallel", "4"}).at("kv_tokens"), 4 * 1024);
+  EXPECT_EQ(fit_of(llama(), {"--samples", "3", "-c", "160"}).at("kv_tokens"), 3 * 160);
+  const nlohmann::json given = fit_of(llama(), {"--kv-memory", "2MiB"});
+  EXPECT_EQ(given.at("kv_bytes"), 2 << 20);
+  EXPECT_EQ(given.at("most_kv_bytes"), 2 << 20);
+
+  const Outcome table = run("sparsellm-run", {"-m", llama(), "--device", "cpu", "--fit"});
+  EXPECT_EQ(table.exit_code, 0) << table.err;
+  EXPECT_NE(table.out.find("\nKV cache       16.0 MiB for 1024 tokens, 16384 bytes each\n"),
+            std::string::npos)
+      << table.out;
+}
+
+TEST(Fit, KnowsWhatADryRunOfTheConverterKnows) {
+  const Outcome dry = run("sparsellm-convert", {"-m", llama(), "--dry-run", "--json", "--quiet"});
+  ASSERT_EQ(dry.exit_code, 0) << dry.err;
+  const nlohmann::json report = nlohmann::json::parse(dry.out);
+  for (const std::string format : {"dense", "tca_bme", "tiled_csl"}) {
+    int64_t bytes = 0;
+    for (const nlohmann::json& table : report.at("tables")) {
+      if (table.at("name") == "weights as " + format) {
+        for (const nlohmann::json& row : table.at("rows")) {
+          bytes += row.at("stored_bytes").get<int64_t>();
+        }
+      }
+    }
+    const nlohmann::json fit = fit_of(llama(), {"--weight-format", format});
+    ASSERT_EQ(fit.at("linear_weights").size(), 1u);
+    EXPECT_EQ(fit.at("linear_weights")[0].at("format"), format);
+    EXPECT_EQ(fit.at("linear_weights")[0].at("bytes"), bytes);
+  }
+}
+
 TEST(Run, QuietAndEcho) {
   const Outcome outcome = run("sparsellm-run", greedy(opt(), {"--quiet", "--echo"}));
   EXPECT_EQ(outcome.exit_code, 0);

@@ -155,20 +155,31 @@ void print_closing_table(const Engine& engine, const RunArgs& args) {
   const EngineStats& stats = engine.stats();
   struct rusage usage {};
   getrusage(RUSAGE_SELF, &usage);
-  print_error_text(fmt::format(
+  std::string text = fmt::format(
       "\n"
-      "model    {}, {} layers, on {}, context {}\n"
-      "load     {:10.3f} s {:14.1f} MiB of weights\n"
-      "prefill  {:10} tokens {:9.1f} tokens/s; {} of other samples not computed again\n"
-      "decode   {:10} tokens {:9.1f} tokens/s\n"
-      "preempt  {:10} times; {} tokens computed again\n"
-      "memory   {:10.1f} MiB at the peak; KV cache of up to {:.1f} MiB\n",
+      "model    {}, {} layers, on {}, context {}\n",
       engine.config().architecture, engine.config().num_layers,
-      to_string(parse_device(args.model.device)), engine.context_size(), stats.load_seconds,
-      mib(stats.weight_bytes), stats.prefill_tokens,
-      per_second(stats.prefill_tokens, stats.prefill_seconds), stats.shared_tokens,
-      stats.decode_tokens, per_second(stats.decode_tokens, stats.decode_seconds), stats.preemptions,
-      stats.recomputed_tokens, static_cast<double>(usage.ru_maxrss) / 1024.0, mib(stats.kv_bytes)));
+      to_string(parse_device(args.model.device)), engine.context_size());
+  text += weight_rows(engine.linear_weights(), stats.weight_bytes);
+  text += fmt::format("load     {:10.3f} s\n", stats.load_seconds);
+  if (stats.prefill_tokens > 0) {
+    text += fmt::format("prefill  {:10} tokens {:9.1f} tokens/s", stats.prefill_tokens,
+                        per_second(stats.prefill_tokens, stats.prefill_seconds));
+    text += stats.shared_tokens > 0
+                ? fmt::format("; {} of other samples not computed again\n", stats.shared_tokens)
+                : "\n";
+  }
+  if (stats.decode_tokens > 0) {
+    text += fmt::format("decode   {:10} tokens {:9.1f} tokens/s\n", stats.decode_tokens,
+                        per_second(stats.decode_tokens, stats.decode_seconds));
+  }
+  if (stats.preemptions > 0) {
+    text += fmt::format("preempt  {:10} times; {} tokens computed again\n", stats.preemptions,
+                        stats.recomputed_tokens);
+  }
+  text += fmt::format("memory   {:10.1f} MiB at the peak; KV cache of up to {:.1f} MiB\n",
+                      static_cast<double>(usage.ru_maxrss) / 1024.0, mib(stats.kv_bytes));
+  print_error_text(text);
   if (const Device device = parse_device(args.model.device); device.is_cuda()) {
     print_error_text(fmt::format("gpu      {:10.1f} MiB at the peak\n", mib(peak_memory(device))));
   }

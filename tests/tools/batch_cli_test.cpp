@@ -113,7 +113,7 @@ TEST(BatchRun, EachLineIsWhatARunAloneGives) {
   const Folder folder(lines);
   const Outcome outcome = folder.batch({"--logprobs", "1", "--echo"});
   ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
-  for (const char* row : {"batch", "overall", "preempt", "4 of 4 lines; 0 failed"}) {
+  for (const char* row : {"batch", "overall", "4 of 4 lines; 0 failed"}) {
     EXPECT_NE(outcome.err.find(row), std::string::npos) << outcome.err;
   }
   EXPECT_FALSE(fs::exists(folder.partial()));
@@ -289,7 +289,7 @@ TEST(BatchRun, PreemptionsChangeNothing) {
   const std::string expected = read_file(folder.output());
   const Outcome tight = folder.batch({"--force", "--kv-memory", "2M", "--parallel", "16"});
   EXPECT_EQ(tight.exit_code, 0) << tight.err;
-  EXPECT_EQ(tight.err.find("preempt           0 times"), std::string::npos) << tight.err;
+  EXPECT_NE(tight.err.find("\npreempt "), std::string::npos) << tight.err;
   EXPECT_EQ(read_file(folder.output()), expected);
 }
 

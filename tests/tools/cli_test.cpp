@@ -51,9 +51,34 @@ TEST(Run, PrintsTheContinuation) {
   const Outcome outcome = run("sparsellm-run", greedy(llama(), {}));
   EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
   EXPECT_EQ(outcome.out, ", and the youngest was the youngest of the other two,\n");
-  for (const char* row : {"load", "prefill", "decode", "memory"}) {
+  for (const char* row :
+       {"\nweights        15.0 MiB, dense\n", "\nload", "\nprefill", "\ndecode", "\nmemory"}) {
     EXPECT_NE(outcome.err.find(row), std::string::npos) << outcome.err;
   }
+  EXPECT_EQ(outcome.err.find("preempt"), std::string::npos) << outcome.err;  // there was none
+  EXPECT_EQ(outcome.err.find("other samples"), std::string::npos) << outcome.err;
+}
+
+TEST(Run, ClosingTableOfASparseModel) {
+  const testing::TempDir directory;
+  const std::string output = (directory.path() / "sparse").string();
+  const Outcome converted =
+      run("sparsellm-convert", {"-m", llama(), "--output", output, "--prune", "magnitude",
+                                "--sparsity", "0.6", "--format", "tca_bme", "--quiet"});
+  ASSERT_EQ(converted.exit_code, 0) << converted.err;
+  // Samples share whole pages of the prompt.
+  const Outcome outcome =
+      run("sparsellm-run", {"-m", output, "-n", "4", "--temp", "0", "--samples", "2", "-p",
+                            "Once upon a time there was a king who had three daughters, and the "
+                            "youngest of them was so beautiful that the sun itself wondered"});
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  for (const char* part :
+       {"\nweights ", " MiB; 15.0 if all were dense\ntca_bme ", " MiB in linear layers, 60.",
+        " % zeros; 13.0 if dense\n", " of other samples not computed again\n"}) {
+    EXPECT_NE(outcome.err.find(part), std::string::npos) << outcome.err;
+  }
+  const Outcome one = run("sparsellm-run", {"-m", llama(), "-p", "The king", "-n", "1"});
+  EXPECT_EQ(one.err.find("decode"), std::string::npos) << one.err;
 }
 
 nlohmann::json fit_of(const std::string& model, const std::vector<std::string>& more) {
@@ -386,7 +411,7 @@ TEST(Run, EndOfInputAtThePrompt) {
   const Outcome outcome = in_a_terminal([&](Terminal& terminal, pid_t child, const fs::path&) {
     terminal.wait_for("> ", 1, child);
     terminal.type("\x04");
-    terminal.wait_for("decode", 1, child);
+    terminal.wait_for("memory", 1, child);
   });
   EXPECT_EQ(outcome.exit_code, 0);
 }
@@ -494,7 +519,7 @@ TEST(Run, InterruptEndsCleanly) {
   EXPECT_EQ(outcome.exit_code, 130);
   EXPECT_TRUE(outcome.out.ends_with('\n'));
   EXPECT_GT(outcome.out.size(), 1u);
-  EXPECT_NE(outcome.err.find("decode"), std::string::npos);
+  EXPECT_NE(outcome.err.find("\nmemory"), std::string::npos);
 }
 
 TEST(Run, ReportsAFullDisk) {

@@ -214,7 +214,7 @@ EncodedWeight CheckpointLoader::load_encoded(const Wanted& wanted,
   for (size_t i = 0; i < parts.size(); ++i) {
     const std::string& name = wanted.parts[i].name;
     if (parts[i].form == WeightStore::Form::encoded && parts[i].format == to.name()) {
-      encoded.push_back(with_own_memory(store_.encoded(name, threads())));
+      encoded.push_back(store_.encoded(name, threads()));
     } else {
       const OwnedTensor dense = store_.dense(name, threads());
       const std::string reason = to.why_not(dense.view);
@@ -396,13 +396,14 @@ void CheckpointLoader::finish() {
     uploader_.reset();  // its threads and buffers are not needed any more
     cuda_.reset();
     encoded_.clear();
+    checkpoint_->require_intact();
     return;
   }
   for (const Upload& copy : copies) {
-    copy_bytes(device(), copy.destination, Device{}, copy.source.data(), std::ssize(copy.source));
-    release_pages(copy.source);
+    copy.file->read(copy.source, static_cast<std::byte*>(copy.destination));
     report(std::ssize(copy.source));
   }
+  checkpoint_->require_intact();
 }
 
 }  // namespace sparsellm

@@ -69,6 +69,9 @@ class Checkpoint {
   const MappedFile& file_of(std::span<const std::byte> bytes) const;
   const MappedFile* find_file(std::span<const std::byte> bytes) const;  // nullptr if there is none
   std::span<const SafetensorsFile> files() const { return files_; }
+  // Throws Error if a part of a file could not be read: what was computed from the tensors' bytes
+  // is then wrong (MappedFile::require_intact()).
+  void require_intact() const;
   const std::filesystem::path& directory() const { return directory_; }
 
  private:

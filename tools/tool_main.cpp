@@ -9,6 +9,7 @@
 #include <new>
 #include <string>
 
+#include "kernels/base/lost_pages.h"
 #include "sparsellm_version.h"
 #include "tools/interrupt.h"
 #include "tools/printable.h"
@@ -50,6 +51,7 @@ void report_error(const std::string& tool, std::string_view message) {
 int tool_main(CLI::App& app, int argc, char** argv, const std::function<void()>& body) {
   occupy_standard_streams();
   ::signal(SIGXFSZ, SIG_IGN);  // a write beyond the limit is an error like others, not the end
+  survive_lost_pages();
   const std::string tool = app.get_name();
   app.set_version_flag("--version", fmt::format("{} {} (commit {})", tool, kVersion, kCommit));
   try {

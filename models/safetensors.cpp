@@ -227,6 +227,7 @@ Checkpoint::Checkpoint(const fs::path& directory) : directory_(directory) {
     for (const auto& [name, tensor] : file.tensors()) {
       require(tensors_.emplace(name, &tensor).second, "{}: tensor {} is in another shard, too",
               file.path().string(), quote(name));
+      bytes_ += std::ssize(tensor.bytes);
     }
   }
 }
@@ -264,14 +265,6 @@ const MappedFile& Checkpoint::file_of(std::span<const std::byte> bytes) const {
   require(file != nullptr, "{}: {} bytes belong to none of the files", directory_.string(),
           bytes.size());
   return *file;
-}
-
-int64_t Checkpoint::bytes() const {
-  int64_t total = 0;
-  for (const auto& [name, tensor] : tensors_) {
-    total += std::ssize(tensor->bytes);
-  }
-  return total;
 }
 
 }  // namespace sparsellm

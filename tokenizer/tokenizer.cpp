@@ -25,4 +25,22 @@ std::unique_ptr<Tokenizer> load_tokenizer(const std::filesystem::path& directory
        directory.string());
 }
 
+std::vector<std::string> tokenizer_files(const std::filesystem::path& directory) {
+  const auto has = [&](const char* name) { return is_there(directory / name); };
+  std::vector<std::string> names;
+  if (has("tokenizer.model")) {
+    names = {"tokenizer.model"};
+  } else if (has("tokenizer.json")) {
+    names = {"tokenizer.json"};
+  } else {
+    names = {"vocab.json", "merges.txt"};
+  }
+  for (const char* name : {"tokenizer_config.json", "added_tokens.json"}) {
+    if (has(name)) {
+      names.emplace_back(name);
+    }
+  }
+  return names;
+}
+
 }  // namespace sparsellm

@@ -205,7 +205,7 @@ void Batch::skip_finished(const Prompt& defaults, const RequireResult& require_r
     require(result.text.starts_with(result_prefix(prompt.id)),
             "line {} of {} is not the result of line {} of {}, which has the id {}; {}",
             result.number, path, line.number, options_.prompts.string(), prompt.id, way_out);
-    bool good = result.last == '}';  // of a line that ends with \r, too
+    bool good = result.last == '}';  // and no \r, which the text would not have
     std::string reason;
     if (good && !result.too_long && require_result) {
       try {
@@ -239,8 +239,8 @@ void Batch::skip_finished(const Prompt& defaults, const RequireResult& require_r
 void Batch::run(Engine& engine, const Prompt& defaults, int64_t parallel,
                 const std::function<void(const BatchProgress&)>& report) {
   const auto start = std::chrono::steady_clock::now();
+  begin_partial();
   try {
-    begin_partial();
     bool has_more = true;
     while (has_more || !jobs_.empty()) {
       while (has_more && has_room(parallel)) {

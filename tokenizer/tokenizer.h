@@ -47,6 +47,9 @@ class Tokenizer {
 // names BOS and EOS. Throws Error that names the file and what is wrong or not supported.
 std::unique_ptr<Tokenizer> load_tokenizer(const std::filesystem::path& directory);
 
+// The files of the directory that load_tokenizer() reads, by name.
+std::vector<std::string> tokenizer_files(const std::filesystem::path& directory);
+
 // Turns a stream of ids into a stream of text. Each call returns the text that is certain by then:
 // whole UTF-8 characters only, U+FFFD for bytes that cannot become one.
 class IncrementalDecoder {

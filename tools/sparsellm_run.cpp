@@ -26,6 +26,8 @@
 #include "tools/interrupt.h"
 #include "tools/memory_report.h"
 #include "tools/progress_bar.h"
+#include "tools/result_check.h"
+#include "tools/run_entries.h"
 #include "tools/tool_main.h"
 
 namespace sparsellm {
@@ -232,6 +234,42 @@ void print_fit(const RunArgs& args) {
   require(std::cout.good(), "cannot write to standard output");
 }
 
+// All that the results of a batch depend on, but for the prompts. How many requests are computed at
+// once and where kernels come from is not: a run that ended for want of memory goes on with less.
+RunEntries run_entries(const RunArgs& args, const Prompt& defaults, int64_t context_size) {
+  const EngineOptions options = engine_options(args.model, options_of(args));
+  const Checkpoint checkpoint(args.model.model);
+  RunEntries entries{
+      {"--device", options.device.is_cuda() ? "cuda" : "cpu"},
+      {"--dtype", std::string(name_of(weight_dtype(checkpoint, options.device, options.dtype)))},
+      {"--weight-format", args.model.weight_format},
+      {"--ctx-size", fmt::format("{}", context_size)},
+      {"--deterministic", fmt::format("{}", args.deterministic)},
+      {"--parse-special", fmt::format("{}", args.parse_special)},
+  };
+  entries.merge(generation_entries(defaults));
+  entries.merge(model_entries(checkpoint));
+  return entries;
+}
+
+// What can be found out about an older run without loading the model.
+void start_batch(Batch& batch, const RunArgs& args) {
+  const std::filesystem::path directory = args.model.model;
+  const ModelConfig config = read_model_config(directory);
+  const int64_t context_size = choose_context_size(options_of(args), config);
+  const Prompt defaults = make_prompt(args.generation, read_generation_defaults(directory));
+  RunEntries entries = run_entries(args, defaults, context_size);
+  if (!batch.has_results()) {
+    return batch.start(std::move(entries), defaults, {});
+  }
+  const std::unique_ptr<Tokenizer> tokenizer = load_tokenizer(directory);
+  const ResultCheck check(*tokenizer, config, context_size, args.parse_special);
+  batch.start(std::move(entries), defaults,
+              [&check](std::string_view line, const PromptLine& prompt, int64_t number) {
+                check.require_result(line, prompt, number);
+              });
+}
+
 void run_batch(const RunArgs& args, spdlog::logger& log) {
   if (*args.prompts == "-") {
     throw UsageError("--prompts reads its file twice, so it cannot be standard input");
@@ -247,6 +285,7 @@ void run_batch(const RunArgs& args, spdlog::logger& log) {
                .force = args.force,
                .resume = args.resume,
                .parse_special = args.parse_special});
+  start_batch(batch, args);
   const std::string output = batch.output().string();
   if (batch.complete()) {
     if (!args.model.quiet) {

@@ -31,11 +31,10 @@ class ShapeLoader : public WeightLoader {
   void reserve(int64_t) override {}
 
  protected:
+  OwnedTensor load(const Wanted& wanted) override;
   std::unique_ptr<WeightMatrix> load_weight(const Wanted& wanted) override;
 
  private:
-  OwnedTensor load(const Wanted& wanted) override;
-
   DType dtype_;
   LinearShapes linears_;
 };

@@ -196,15 +196,15 @@ class SentencePieceTokenizer : public Tokenizer {
 
 }  // namespace
 
-std::unique_ptr<Tokenizer> load_sentencepiece(const std::filesystem::path& path,
+std::unique_ptr<Tokenizer> load_sentencepiece(const InputFile& file,
                                               const TokenizerConfig& config) {
   const std::string& name = config.tokenizer_class;
   require(name.empty() || std::count(kTokenizerClasses.begin(), kTokenizerClasses.end(), name) > 0,
           "{}: tokenizer_class is {}; with a tokenizer.model only \"LlamaTokenizer\" is supported",
           config.path.string(), quote(name));
-  const std::string bytes = read_text_file(path, kMaxModelBytes);
+  const std::string bytes = read_text_file(file, kMaxModelBytes);
   return std::make_unique<SentencePieceTokenizer>(
-      bytes, read_sentencepiece_model(bytes, path.string()), path.string(), config);
+      bytes, read_sentencepiece_model(bytes, file.string()), file.string(), config);
 }
 
 }  // namespace sparsellm

@@ -197,16 +197,16 @@ class SentencePieceTokenizer : public Tokenizer {
 
 }  // namespace
 
-std::unique_ptr<Tokenizer> load_sentencepiece(const std::filesystem::path& path,
+std::unique_ptr<Tokenizer> load_sentencepiece(const InputFile& file,
                                               const TokenizerConfig& config) {
   const std::string& name = config.tokenizer_class;
   require(name.empty() || std::count(kTokenizerClasses.begin(), kTokenizerClasses.end(), name) > 0,
           "{}: tokenizer_class is {}; with a tokenizer.model only \"LlamaTokenizer\" is supported",
           config.path.string(), quote(name));
-  const std::string bytes = read_text_file(path, kMaxModelBytes);
-  require_no_lfs_pointer(path, bytes);
+  const std::string bytes = read_text_file(file, kMaxModelBytes);
+  require_no_lfs_pointer(file.path(), bytes);
   return std::make_unique<SentencePieceTokenizer>(
-      bytes, read_sentencepiece_model(bytes, path.string()), path.string(), config);
+      bytes, read_sentencepiece_model(bytes, file.string()), file.string(), config);
 }
 
 }  // namespace sparsellm

@@ -1,12 +1,13 @@
 #pragma once
 
 #include <cstdint>
-#include <filesystem>
 #include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "kernels/base/open_directory.h"
 
 namespace sparsellm {
 
@@ -45,10 +46,12 @@ class Tokenizer {
 // From tokenizer.model (SentencePiece), tokenizer.json (byte-level BPE), or vocab.json with
 // merges.txt (byte-level BPE), the first of these that the directory has; tokenizer_config.json
 // names BOS and EOS. Throws Error that names the file and what is wrong or not supported.
-std::unique_ptr<Tokenizer> load_tokenizer(const std::filesystem::path& directory);
+std::unique_ptr<Tokenizer> load_tokenizer(const OpenDirectory& directory);
+// Whether the directory has one of these.
+bool has_tokenizer(const OpenDirectory& directory);
 
 // The files of the directory that load_tokenizer() reads, by name.
-std::vector<std::string> tokenizer_files(const std::filesystem::path& directory);
+std::vector<std::string> tokenizer_files(const OpenDirectory& directory);
 
 // Turns a stream of ids into a stream of text. Each call returns the text that is certain by then:
 // whole UTF-8 characters only, U+FFFD for bytes that cannot become one.

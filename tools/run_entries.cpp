@@ -17,9 +17,9 @@
 namespace sparsellm {
 namespace {
 
-std::string entry_of(const std::filesystem::path& path) {
+std::string entry_of(const InputFile& input) {
   constexpr size_t kBlockBytes = 1 << 20;
-  const MappedFile file(path);
+  const MappedFile file(input);
   std::vector<std::byte> block(std::min(kBlockBytes, file.bytes().size()));
   uint32_t checksum = 0;
   for (auto rest = file.bytes(); !rest.empty();) {

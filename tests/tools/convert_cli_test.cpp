@@ -487,7 +487,8 @@ TEST(ConvertFaults, AKilledRunLeavesNoModel) {
   const Outcome again = conversion.run();
   EXPECT_EQ(again.exit_code, 0) << again.err;
   EXPECT_EQ(entries(conversion.output()),
-            (std::set<std::string>{"README.md", "config.json", "model.safetensors"}));
+            (std::set<std::string>{"README.md", "config.json", "model.safetensors",
+                                   "sparsellm_manifest.json"}));
   const auto good = files_of(conversion.output());
 
   // Nor does it touch an older one.
@@ -498,13 +499,15 @@ TEST(ConvertFaults, AKilledRunLeavesNoModel) {
 
 TEST(ConvertFaults, AnInterruptLeavesNothing) {
   const SlowConversion conversion;
-  for (const int microseconds : {0, 5'000, 20'000}) {
-    SCOPED_TRACE(microseconds);
-    const Outcome outcome = conversion.run_until(SIGINT, microseconds);
-    EXPECT_EQ(outcome.exit_code, 130) << outcome.err;
-    EXPECT_EQ(outcome.out, "");
-    EXPECT_EQ(conversion.left(), std::set<std::string>{});
-    conversion.expect_untouched_input();
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
+    for (const int microseconds : {0, 5'000, 20'000}) {
+      SCOPED_TRACE(fmt::format("signal {}, {} us", signal, microseconds));
+      const Outcome outcome = conversion.run_until(signal, microseconds);
+      EXPECT_EQ(outcome.exit_code, 128 + signal) << outcome.err;
+      EXPECT_EQ(outcome.out, "");
+      EXPECT_EQ(conversion.left(), std::set<std::string>{});
+      conversion.expect_untouched_input();
+    }
   }
 }
 

@@ -29,6 +29,7 @@ struct Candidate {
 };
 
 constexpr int32_t kNone = -1;
+constexpr int32_t kAnyLead = -1;
 constexpr int32_t kNoRank = std::numeric_limits<int32_t>::max();
 
 }  // namespace
@@ -69,7 +70,7 @@ BytePairEncoder::BytePairEncoder(const BpeModel& model, std::string_view source,
                                                   [](const auto& id) { return !id; });
 
   merges_.reserve(model.merges.size());
-  first_rank_.reserve(model.vocabulary.size());
+  first_rank_.reserve(model.merges.size());
   int32_t rank = 0;
   for (const auto& merge : model.merges) {
     const auto id_of = [&](const std::string& token) {
@@ -83,7 +84,12 @@ BytePairEncoder::BytePairEncoder(const BpeModel& model, std::string_view source,
     const int32_t left = id_of(merge.first);
     const int32_t right = id_of(merge.second);
     merges_.insert_or_assign(pair_key(left, right), Merge{rank, id_of(merge.first + merge.second)});
-    first_rank_.emplace(left, rank);  // of a pair that is there twice the lower rank: see merge_all
+    // Of a pair that is there twice the lower rank, which is safe: see merge_all.
+    if (has_unknown_bytes_) {
+      first_rank_.emplace(pair_key(left, kAnyLead), rank);
+    } else if (const auto bytes = bytes_of_symbols(merge.second); bytes && !bytes->empty()) {
+      first_rank_.emplace(pair_key(left, lead(bytes->front())), rank);
+    }
     ++rank;
   }
 
@@ -101,8 +107,15 @@ const BytePairEncoder::Merge* BytePairEncoder::find_merge(int32_t left, int32_t 
   return found == merges_.end() ? nullptr : &found->second;
 }
 
-int32_t BytePairEncoder::first_rank(int32_t left) const {
-  const auto found = first_rank_.find(left);
+// What is known of a symbol, however it is merged with what follows: the byte it begins with. An
+// unknown byte is a token that may be spelled in any way, so nothing is known if there are such.
+int32_t BytePairEncoder::lead(char byte) const {
+  return has_unknown_bytes_ ? kAnyLead : static_cast<uint8_t>(byte);
+}
+
+// The lowest rank of a merge of the token `left` with one that begins with `next`.
+int32_t BytePairEncoder::first_rank(int32_t left, char next) const {
+  const auto found = first_rank_.find(pair_key(left, lead(next)));
   return found == first_rank_.end() ? kNoRank : found->second;
 }
 
@@ -116,7 +129,7 @@ void BytePairEncoder::encode(std::string_view word, std::vector<int32_t>& ids,
   int32_t count = window_;
   for (size_t done = 0; done < word.size();) {
     const size_t read = read_symbols(word, done, count, symbols);
-    const int32_t settled = merge_all(symbols, read == word.size());
+    const int32_t settled = merge_all(symbols, word, read);
     done = settled == std::ssize(symbols) ? read : static_cast<size_t>(symbols[settled].begin);
     for (int32_t i = 0; i < settled; ++i) {
       if (symbols[i].id != kNone) {
@@ -124,7 +137,7 @@ void BytePairEncoder::encode(std::string_view word, std::vector<int32_t>& ids,
       }
     }
     // A window that settles little would be read again and again.
-    count = settled >= count / 2 ? window_ : 2 * std::min(count, kNoRank / 2);
+    count = settled > count / 2 ? window_ : 2 * std::min(count, kNoRank / 2);
     if (done < word.size()) {
       checkpoint();
     }
@@ -161,12 +174,14 @@ size_t BytePairEncoder::read_symbols(std::string_view word, size_t begin, int32_
   return end;
 }
 
-// Returns the number of symbols, from the first on, that are as they are when the whole word is
-// merged: all of them if the word ends behind them. Else what follows may take the last symbols
-// away, one after the other from the right: a symbol as soon as it has a merge with something on
-// its right that comes before all that are left to do here. From then on it is left alone, and its
-// left neighbour is the last. No merge between settled symbols depends on it.
-int32_t BytePairEncoder::merge_all(std::vector<Symbol>& symbols, bool is_end) const {
+// `symbols` are those of the word up to its byte `end`. Returns the number of symbols, from the
+// first on, that are as they are when the whole word is merged: all of them if the word ends there.
+// Else what follows may take the last symbols away, one after the other from the right: a symbol as
+// soon as it has a merge with something on its right that comes before all that are left to do
+// here. From then on it is left alone, and its left neighbour is the last. No merge between settled
+// symbols depends on it.
+int32_t BytePairEncoder::merge_all(std::vector<Symbol>& symbols, std::string_view word,
+                                   size_t end) const {
   std::priority_queue<Candidate> queue;
   const auto offer = [&](int32_t left, int32_t right) {
     if (left == kNone || right == kNone) {
@@ -182,7 +197,12 @@ int32_t BytePairEncoder::merge_all(std::vector<Symbol>& symbols, bool is_end) co
 
   auto last = static_cast<int32_t>(symbols.size()) - 1;  // that what follows has not taken away
   const auto rank_of_last = [&] {
-    return is_end || last == kNone ? kNoRank : first_rank(symbols[last].id);
+    if (end == word.size() || last == kNone) {
+      return kNoRank;
+    }
+    const int32_t next = symbols[last].next;
+    return first_rank(symbols[last].id,
+                      word[next == kNone ? end : static_cast<size_t>(symbols[next].begin)]);
   };
   int32_t last_rank = rank_of_last();
   const auto give_up_before = [&](int32_t rank) {

@@ -55,14 +55,15 @@ class BytePairEncoder {
   struct Symbol;
 
   const Merge* find_merge(int32_t left, int32_t right) const;
-  int32_t first_rank(int32_t left) const;
+  int32_t lead(char byte) const;
+  int32_t first_rank(int32_t left, char next) const;
   size_t read_symbols(std::string_view word, size_t begin, int32_t count,
                       std::vector<Symbol>& symbols) const;
-  int32_t merge_all(std::vector<Symbol>& symbols, bool is_end) const;
+  int32_t merge_all(std::vector<Symbol>& symbols, std::string_view word, size_t end) const;
 
   std::array<std::optional<int32_t>, 256> byte_ids_;
-  std::unordered_map<uint64_t, Merge> merges_;       // by the ids of the pair
-  std::unordered_map<int32_t, int32_t> first_rank_;  // of the merges of a left token
+  std::unordered_map<uint64_t, Merge> merges_;        // by the ids of the pair
+  std::unordered_map<uint64_t, int32_t> first_rank_;  // by a left token and what lead() says
   std::unordered_map<std::string, int32_t, StringHash, std::equal_to<>> whole_words_;  // by bytes
   std::optional<int32_t> unknown_id_;
   bool fuse_unknown_;

@@ -78,10 +78,7 @@ size_t SentencePieceCuts::piece_end(std::string_view text, size_t min_bytes) con
     return text.size();
   }
   while ((static_cast<uint8_t>(text[min_bytes]) & 0xc0) == 0x80) {
-    ++min_bytes;
-    if (min_bytes == text.size()) {
-      return min_bytes;
-    }
+    --min_bytes;
   }
   std::string_view rest = text.substr(min_bytes);
   char32_t left = take_normalized(rest);

@@ -2,28 +2,24 @@
 // interrupted in time.
 
 #include <gtest/gtest.h>
-#include <sys/resource.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <bit>
 #include <cstdint>
-#include <cstdlib>
-#include <fstream>
 #include <functional>
 #include <limits>
-#include <new>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "kernels/base/mapped_file.h"
+#include "tests/testing/memory_limit.h"
 #include "tests/testing/paths.h"
 #include "tests/testing/random.h"
 #include "tests/testing/sanitized.h"
 #include "tests/testing/temp_dir.h"
 #include "tests/testing/throws_error.h"
+#include "tests/tokenizer/sentencepiece_writer.h"
 #include "tokenizer/bpe.h"
 #include "tokenizer/byte_alphabet.h"
 #include "tokenizer/byte_level.h"
@@ -35,6 +31,10 @@
 namespace sparsellm {
 namespace {
 
+using testing::bytes_field;
+using testing::exit_with_memory;
+using testing::number_field;
+using testing::piece;
 using testing::Random;
 using testing::throws_error;
 using Ids = std::vector<int32_t>;
@@ -131,30 +131,6 @@ TEST(LongTexts, EveryWindowIsACheckpoint) {
 }
 
 // --- SentencePiece in pieces ---
-
-std::string varint(uint64_t value) {
-  std::string bytes;
-  for (; value >= 0x80; value >>= 7) {
-    bytes += static_cast<char>(value | 0x80);
-  }
-  return bytes + static_cast<char>(value);
-}
-std::string number_field(int field, uint64_t value) { return varint(field << 3) + varint(value); }
-std::string bytes_field(int field, std::string_view bytes) {
-  return varint(field << 3 | 2) + varint(bytes.size()) + std::string(bytes);
-}
-std::string float_field(int field, float value) {
-  const auto bits = std::bit_cast<uint32_t>(value);
-  std::string bytes = varint(field << 3 | 5);
-  for (int i = 0; i < 4; ++i) {
-    bytes += static_cast<char>(bits >> (8 * i));
-  }
-  return bytes;
-}
-std::string piece(std::string_view text, float score, PieceType type = PieceType::normal) {
-  return bytes_field(1, bytes_field(1, text) + float_field(2, score) +
-                            number_field(3, static_cast<uint64_t>(type)));
-}
 
 struct SentencePieceOptions {
   bool byte_fallback = true;
@@ -503,24 +479,6 @@ TEST(LongTexts, WhiteSpaceThatATokenTakesAlongFits) {
 
 // --- memory ---
 
-// Runs body() with `mib` of memory above what there is.
-void with_memory(int64_t mib, const std::function<void()>& body) {
-  std::ifstream file("/proc/self/statm");
-  int64_t pages[6] = {};
-  for (int64_t& count : pages) {
-    file >> count;
-  }
-  const auto bytes = static_cast<rlim_t>(pages[5] * ::sysconf(_SC_PAGESIZE) + (mib << 20));
-  const struct rlimit limit { .rlim_cur = bytes, .rlim_max = bytes };
-  ::setrlimit(RLIMIT_DATA, &limit);
-  try {
-    body();
-  } catch (const std::bad_alloc&) {
-    std::_Exit(3);
-  }
-  std::_Exit(0);
-}
-
 TEST(LongTexts, TakeLittleMemory) {
   if (testing::kSanitized) {
     GTEST_SKIP() << "sanitizers reserve terabytes of address space";
@@ -536,13 +494,13 @@ TEST(LongTexts, TakeLittleMemory) {
     for (const std::string& text : texts) {
       SCOPED_TRACE(fmt::format("{} with {}", name, text.substr(0, 5)));
       // The ids take up to 16 MiB, and half as much or as much again while they grow.
-      EXPECT_EXIT(with_memory(56, [&] { tokenizer->encode(text, {.parse_special = true}); }),
+      EXPECT_EXIT(exit_with_memory(56, [&] { tokenizer->encode(text, {.parse_special = true}); }),
                   ::testing::ExitedWithCode(0), "");
     }
     if (name != kTokenizers[0]) {
       SCOPED_TRACE(name);
       const std::string letters = repeated("acgtgtca", kBytes);
-      EXPECT_EXIT(with_memory(56, [&] { tokenizer->encode(letters, {}); }),
+      EXPECT_EXIT(exit_with_memory(56, [&] { tokenizer->encode(letters, {}); }),
                   ::testing::ExitedWithCode(0), "");
     }
   }

@@ -30,6 +30,8 @@ struct Candidate {
 
 constexpr int32_t kNone = -1;
 constexpr int32_t kAnyLead = -1;
+constexpr int32_t kGrowth = 16;
+constexpr int64_t kStepsPerCheckpoint = 1 << 18;
 constexpr int32_t kNoRank = std::numeric_limits<int32_t>::max();
 
 }  // namespace
@@ -129,15 +131,16 @@ void BytePairEncoder::encode(std::string_view word, std::vector<int32_t>& ids,
   int32_t count = window_;
   for (size_t done = 0; done < word.size();) {
     const size_t read = read_symbols(word, done, count, symbols);
-    const int32_t settled = merge_all(symbols, word, read);
+    const int32_t settled = merge_all(symbols, word, read, checkpoint);
     done = settled == std::ssize(symbols) ? read : static_cast<size_t>(symbols[settled].begin);
     for (int32_t i = 0; i < settled; ++i) {
       if (symbols[i].id != kNone) {
         ids.push_back(symbols[i].id);
       }
     }
-    // A window that settles little would be read again and again.
-    count = settled > count / 2 ? window_ : 2 * std::min(count, kNoRank / 2);
+    // A window that settles little would be read again and again. So much larger, the time for what
+    // is read again does not count.
+    count = settled > count / 2 ? window_ : kGrowth * std::min(count, kNoRank / kGrowth);
     if (done < word.size()) {
       checkpoint();
     }
@@ -180,8 +183,8 @@ size_t BytePairEncoder::read_symbols(std::string_view word, size_t begin, int32_
 // soon as it has a merge with something on its right that comes before all that are left to do
 // here. From then on it is left alone, and its left neighbour is the last. No merge between settled
 // symbols depends on it.
-int32_t BytePairEncoder::merge_all(std::vector<Symbol>& symbols, std::string_view word,
-                                   size_t end) const {
+int32_t BytePairEncoder::merge_all(std::vector<Symbol>& symbols, std::string_view word, size_t end,
+                                   const std::function<void()>& checkpoint) const {
   std::priority_queue<Candidate> queue;
   const auto offer = [&](int32_t left, int32_t right) {
     if (left == kNone || right == kNone) {
@@ -212,7 +215,10 @@ int32_t BytePairEncoder::merge_all(std::vector<Symbol>& symbols, std::string_vie
     }
   };
 
-  while (!queue.empty()) {
+  for (int64_t step = 1; !queue.empty(); ++step) {
+    if (step % kStepsPerCheckpoint == 0) {
+      checkpoint();
+    }
     const Candidate candidate = queue.top();
     queue.pop();
     give_up_before(candidate.rank);

@@ -35,8 +35,8 @@ class BytePairEncoder {
   BytePairEncoder(const BpeModel& model, std::string_view source, int32_t window = 1 << 16);
 
   // Appends the ids of a word of at most 2^31 - 1 bytes, in O(n log n) and, with the merges of
-  // usual models, in the memory of a window; calls checkpoint() behind each. Throws Error for a
-  // byte without a token if there is no unknown token.
+  // usual models, in the memory of a window; calls checkpoint() behind each and now and then
+  // inside. Throws Error for a byte without a token if there is no unknown token.
   void encode(
       std::string_view word, std::vector<int32_t>& ids,
       const std::function<void()>& checkpoint = [] {}) const;
@@ -59,7 +59,8 @@ class BytePairEncoder {
   int32_t first_rank(int32_t left, char next) const;
   size_t read_symbols(std::string_view word, size_t begin, int32_t count,
                       std::vector<Symbol>& symbols) const;
-  int32_t merge_all(std::vector<Symbol>& symbols, std::string_view word, size_t end) const;
+  int32_t merge_all(std::vector<Symbol>& symbols, std::string_view word, size_t end,
+                    const std::function<void()>& checkpoint) const;
 
   std::array<std::optional<int32_t>, 256> byte_ids_;
   std::unordered_map<uint64_t, Merge> merges_;        // by the ids of the pair

@@ -11,7 +11,9 @@
 namespace sparsellm::testing {
 
 void exit_with_memory(int64_t mib, const std::function<void()>& body) {
-  ::malloc_trim(0);  // what earlier tests have freed would be memory besides
+  // What earlier tests have freed would be memory besides, and the heap a place for large blocks.
+  ::malloc_trim(0);
+  ::mallopt(M_MMAP_THRESHOLD, 128 << 10);
   std::ifstream file("/proc/self/statm");
   int64_t pages[6] = {};
   for (int64_t& count : pages) {

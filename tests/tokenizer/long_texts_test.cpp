@@ -130,6 +130,18 @@ TEST(LongTexts, EveryWindowIsACheckpoint) {
   EXPECT_LE(checkpoints, 2'100);
 }
 
+TEST(LongTexts, AWordThatIsOneWindowHasCheckpointsToo) {
+  // Whatever follows may join the last symbol, and then the one before, and so on.
+  BpeModel model;
+  model.vocabulary = {{"a", 0}, {"aa", 1}, {"aaa", 2}};
+  model.merges = {{"a", "a"}, {"aa", "a"}};
+  Ids ids;
+  int checkpoints = 0;
+  BytePairEncoder(model, "test").encode(std::string(4'000'000, 'a'), ids, [&] { ++checkpoints; });
+  EXPECT_EQ(ids, Ids(2'000'000, 1));
+  EXPECT_GE(checkpoints, 10);
+}
+
 // --- SentencePiece in pieces ---
 
 struct SentencePieceOptions {
@@ -483,7 +495,7 @@ TEST(LongTexts, TakeLittleMemory) {
   if (testing::kSanitized) {
     GTEST_SKIP() << "sanitizers reserve terabytes of address space";
   }
-  constexpr size_t kBytes = 4 << 20;
+  constexpr size_t kBytes = 4'000'000;
   const std::string texts[] = {
       repeated(read_text_file(testing::data("text/peter_pan.txt"), 1 << 20), kBytes),
       repeated("a b ", kBytes),

@@ -1,12 +1,15 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "kernels/base/error.h"
 #include "kernels/base/open_directory.h"
 
 namespace sparsellm {
@@ -14,6 +17,16 @@ namespace sparsellm {
 struct EncodeOptions {
   bool add_special_tokens = true;  // BOS in front (and EOS behind), as the model's files say
   bool parse_special = false;      // control tokens written in the text become ids, not text
+  // A text of more tokens, special ones included, is refused as soon as that is certain.
+  int64_t max_tokens = std::numeric_limits<int64_t>::max();
+  // Called now and then while a text is encoded; what it throws ends that.
+  std::function<void()> poll = {};
+};
+
+// A text that has more than EncodeOptions::max_tokens.
+class TooManyTokens : public Error {
+ public:
+  using Error::Error;
 };
 
 // Text to token ids and back, as Hugging Face does it for the same files; but
@@ -23,8 +36,11 @@ class Tokenizer {
  public:
   virtual ~Tokenizer() = default;
 
-  // Throws Error if `text` is not valid UTF-8, naming the byte, or has more than 64 MiB, and for a
-  // byte that the vocabulary has no token for.
+  // Beside the ids of a long text memory holds a piece of it at a time: what is cut nowhere, such
+  // as millions of letters without a space, takes up to 40 bytes for a byte, and 230 with
+  // SentencePiece. Throws Error if `text` is not valid UTF-8, naming the byte, or has more than
+  // 64 MiB, for a byte that the vocabulary has no token for, and if the regular expressions of the
+  // tokenizer take more steps than fit a text of its size (match_limit.h); TooManyTokens.
   virtual std::vector<int32_t> encode(std::string_view text,
                                       const EncodeOptions& options) const = 0;
 
@@ -33,6 +49,11 @@ class Tokenizer {
   // no token has (negative, in a hole, beyond the end): models pad their vocabulary and may produce
   // it.
   virtual std::string token_bytes(int32_t id, bool show_special = false) const = 0;
+
+  // The most bytes of a text that become one token, so that a text of n bytes has at least n / this
+  // tokens. Absent if there is no bound: a run of unknown characters becomes one token, or a token
+  // takes the white space around it along.
+  virtual std::optional<int64_t> max_token_bytes() const { return {}; }
 
   // True if a text that begins with this token loses one leading space when decoded
   // (SentencePiece's dummy prefix).

@@ -337,7 +337,8 @@ void Batch::submit(Engine& engine, const LineReader::Line& line, const Prompt& d
     return;
   }
   try {
-    Request request = make_request(engine.tokenizer(), job.prompt, options_.parse_special);
+    Request request =
+        make_request(engine.tokenizer(), job.prompt, options_.parse_special, engine.context_size());
     check_log_probs(request, engine.context_size());
     if (!job.prompt.echo) {
       job.prompt.text.reset();

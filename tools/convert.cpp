@@ -29,6 +29,7 @@
 #include "sparse/smallest_encoding.h"
 #include "tokenizer/tokenizer.h"
 #include "tools/convert_dtype.h"
+#include "tools/interrupt.h"
 #include "tools/model_card.h"
 
 namespace sparsellm {
@@ -181,7 +182,8 @@ class Input {
         calibration_sequences(*tokenizer,
                               {.text = text,
                                .tokens = options_.calibration->tokens,
-                               .length = std::min(config_.max_positions, kSequenceTokens)}),
+                               .length = std::min(config_.max_positions, kSequenceTokens),
+                               .poll = throw_if_interrupted}),
         threads_, options_.dtype);
   }
 

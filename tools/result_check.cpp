@@ -290,7 +290,7 @@ void ResultCheck::require_result(std::string_view line, const PromptLine& prompt
   std::optional<std::vector<int32_t>> ids;  // of the prompt, which takes time to find out
   const auto prompt_ids = [&]() -> const std::vector<int32_t>& {
     if (!ids) {
-      ids = make_request(*tokenizer_, prompt.prompt, parse_special_).prompt;
+      ids = make_request(*tokenizer_, prompt.prompt, parse_special_, context_size_).prompt;
     }
     return *ids;
   };

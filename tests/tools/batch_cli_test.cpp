@@ -197,6 +197,23 @@ TEST(BatchRun, AHugeLineIsNotHeldInMemory) {
   EXPECT_EQ(results[1].at("token_ids").size(), 2u);
 }
 
+TEST(BatchRun, APromptThatCannotFitIsNotTokenized) {
+  const Folder folder("{\"prompt\": \"" + std::string(60 << 20, 'a') +
+                      "\"}\n{\"prompt\": \"The king\", \"max_tokens\": 2}\n");
+  // Tokenizing it took 14 GB.
+  const testing::RunOptions options =
+      testing::kSanitized ? testing::RunOptions() : with_memory(500);
+  const Outcome outcome = folder.batch({"--quiet", "--parallel", "1"}, options);
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+  const std::vector<json> results = results_of(folder.output());
+  ASSERT_EQ(results.size(), 2u);
+  const std::string error = results[0].value("error", "");
+  EXPECT_TRUE(error.starts_with("line 1: the prompt has 62914560 bytes, which are at least "))
+      << error;
+  EXPECT_TRUE(error.ends_with(" tokens, but the context holds 1024")) << error;
+  EXPECT_EQ(results[1].at("token_ids").size(), 2u);
+}
+
 TEST(BatchRun, ALineThatThereIsNoMemoryForStopsNothing) {
   if (testing::kSanitized) {
     GTEST_SKIP() << "sanitizers reserve terabytes of address space";

@@ -227,6 +227,25 @@ TEST(Run, PenaltiesAndBias) {
   }
 }
 
+TEST(Run, ALongRunOfUnknownCharactersIsOneToken) {
+  const testing::TempDir directory;
+  const std::filesystem::path model = testing::data("tiny/llama_gelu_tanh");
+  for (const char* name : {"config.json", "model.safetensors"}) {
+    std::filesystem::create_symlink(model / name, directory.path() / name);
+  }
+  directory.write("tokenizer.json", R"({
+    "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": false, "use_regex": true},
+    "decoder": {"type": "ByteLevel"},
+    "model": {"type": "BPE", "unk_token": "<unk>", "fuse_unk": true, "merges": [],
+              "vocab": {"<unk>": 0, "a": 1}}})");
+  const std::string prompt(4 << 20, 'z');
+  const Outcome outcome =
+      testing::run_program("sparsellm-run", {"-m", directory.path().string(), "--threads", "1",
+                                             "-f", directory.write("prompt", prompt).string(), "-n",
+                                             "1", "--json", "-c", "8"});
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+}
+
 TEST(Run, StdinThatCannotBeRead) {
   testing::RunOptions options;
   options.before_exec = [] { ::dup2(::open("/", O_RDONLY), STDIN_FILENO); };

@@ -182,7 +182,14 @@ void OutputDirectory::publish() {
     rename_to_new(partial_path_, path_);
   }
   published_ = true;
-  sync_directory(path_.parent_path());
+  try {
+    sync_directory(path_.parent_path());
+  } catch (const Error& error) {
+    // Without power now, the name might mean the older one again: it has to stay.
+    require(!replaces, "{} is written, but may not be on disk yet ({}); the older one stays in {}",
+            path_.string(), error.what(), partial_path_.string());
+    throw;
+  }
   if (replaces) {
     std::error_code error;
     fs::remove_all(partial_path_, error);

@@ -39,8 +39,11 @@ namespace {
 // Without O_NONBLOCK the opening of a named pipe waits for somebody to write.
 constexpr int kReadOnly = O_RDONLY | O_CLOEXEC | O_NONBLOCK;
 
-// What a model is loaded from, in whatever order: opened before the directory can go away. The
-// others (licences, the files of other programs) are too many to be kept open.
+constexpr int kMostOthers = 64;
+
+// What a model is loaded from, in whatever order: opened before the directory can go away. Of the
+// others (the model card and licences, which --verify compares, and files of other programs) there
+// may be too many to keep all open: kMostOthers are.
 bool is_loaded(std::string_view name) {
   constexpr std::array<std::string_view, 11> kNames{"added_tokens.json",
                                                     "config.json",
@@ -115,8 +118,9 @@ std::shared_ptr<const DirectoryEntries> open_once(const fs::path& path, FileDesc
     }
     throw;
   }
+  int others = 0;
   for (auto& [name, entry] : result->entries) {
-    if (is_loaded(name)) {
+    if (is_loaded(name) || ++others <= kMostOthers) {
       const int file = ::openat(fd, name.c_str(), kReadOnly);
       entry.error = file < 0 ? errno : 0;
       entry.file = file < 0 ? nullptr : std::make_shared<const FileDescriptor>(file);

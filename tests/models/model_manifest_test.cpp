@@ -9,10 +9,12 @@
 #include <set>
 #include <sstream>
 #include <string>
+#include <thread>
 
 #include "models/model_file.h"
 #include "models/model_writer.h"
 #include "tests/models/expect_error.h"
+#include "tests/testing/sanitized.h"
 #include "tests/testing/temp_dir.h"
 #include "tests/testing/throws_error.h"
 
@@ -205,6 +207,39 @@ TEST(ModelManifest, NamesStayInTheDirectory) {
   }
   dir.write(fs::path("model") / kManifestName, to_json(manifest));
   EXPECT_TRUE(throws_error([&] { verify(model); }, "secret"));
+}
+
+// While a converter replaces a model of three files, again and again, who loads it gets the older
+// or the newer one.
+TEST(ModelManifest, AReaderGetsOneModel) {
+  constexpr int kLoads = testing::kSanitized ? 200 : 2000;
+  const TempDir dir;
+  const fs::path model = dir.path() / "model";
+  write_model(model, 'x');
+  std::jthread writer([&](const std::stop_token& stop) {
+    for (int i = 0; !stop.stop_requested(); ++i) {
+      write_model(model, i % 2 == 0 ? 'y' : 'x', Existing::replace);
+    }
+  });
+  int older = 0;
+  for (int i = 0; i < kLoads; ++i) {
+    const OpenDirectory directory(model);
+    const std::string config = read_text_file(directory / "config.json", 100);
+    const char value = config[7];
+    EXPECT_EQ(config, std::string("{\"a\": \"") + value + "\"}");
+    const Checkpoint checkpoint(directory);
+    EXPECT_EQ(ModelFile(checkpoint).verify({}), "");
+    for (const std::string& name : checkpoint.names()) {
+      for (std::byte byte : checkpoint.find(name)->bytes) {
+        EXPECT_EQ(static_cast<char>(byte), value);
+      }
+    }
+    older += value == 'x' ? 1 : 0;
+  }
+  writer.request_stop();
+  writer.join();
+  EXPECT_GT(older, 0);
+  EXPECT_LT(older, kLoads);
 }
 
 TEST(ModelManifest, ReplacingAModelLosesNothingElse) {

@@ -501,7 +501,8 @@ TEST(ConvertFaults, AnInterruptLeavesNothing) {
   const SlowConversion conversion;
   for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
     for (const int microseconds : {0, 5'000, 20'000}) {
-      SCOPED_TRACE(fmt::format("signal {}, {} us", signal, microseconds));
+      SCOPED_TRACE("signal " + std::to_string(signal) + ", " + std::to_string(microseconds) +
+                   " us");
       const Outcome outcome = conversion.run_until(signal, microseconds);
       EXPECT_EQ(outcome.exit_code, 128 + signal) << outcome.err;
       EXPECT_EQ(outcome.out, "");

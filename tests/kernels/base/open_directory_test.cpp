@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
-#include <atomic>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
@@ -114,9 +113,8 @@ TEST(OpenDirectory, IsOneModelWhileAnotherTakesItsPlace) {
       }
     };
     write(path, 0);
-    std::atomic<bool> stop = false;
-    std::thread writer([&] {
-      for (int number = 1; !stop; ++number) {
+    std::jthread writer([&](const std::stop_token& stop) {
+      for (int number = 1; !stop.stop_requested(); ++number) {
         const fs::path next = folder.path() / ".model.partial-1";
         const fs::path aside = folder.path() / ".model.partial-2";
         write(next, number);
@@ -138,8 +136,6 @@ TEST(OpenDirectory, IsOneModelWhileAnotherTakesItsPlace) {
       EXPECT_EQ(read_text_file(directory / "model.safetensors", kMaxBytes), number);
       EXPECT_EQ(read_text_file(directory / "tokenizer.json", kMaxBytes), number);
     }
-    stop = true;
-    writer.join();
   }
 }
 

@@ -197,7 +197,8 @@ TEST(ConvertCli, WhatStaysDenseSaysWhy) {
   const Outcome sparse = with({"--output", output, "--force", "--json", "--dtype", "bf16"});
   EXPECT_EQ(sparse.exit_code, 0);
   EXPECT_EQ(sparse.err, "");
-  for (const json& weight : table(json::parse(sparse.out), "weights")) {
+  const json sparse_report = json::parse(sparse.out);
+  for (const json& weight : table(sparse_report, "weights")) {
     EXPECT_EQ(weight.at("format"), "tca_bme");
     EXPECT_EQ(weight.at("why_dense"), "");
     EXPECT_EQ(weight.at("gpu"), "yes");

@@ -71,7 +71,7 @@ int tool_main(CLI::App& app, int argc, char** argv, const std::function<void()>&
   } catch (const UsageError& error) {
     return fail_with(kUsage, tool, error.what());
   } catch (const Interrupted&) {
-    return kSignals + interrupting_signal();
+    return kSignals + (interrupted() ? interrupting_signal() : SIGINT);
   } catch (const std::bad_alloc&) {
     return fail_with(kFailed, tool, "out of memory");
   } catch (const std::exception& error) {

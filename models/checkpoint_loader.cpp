@@ -205,7 +205,7 @@ EncodedWeight CheckpointLoader::load_encoded(const Wanted& wanted,
   for (size_t i = 0; i < parts.size(); ++i) {
     const std::string& name = wanted.parts[i].name;
     if (parts[i].form == WeightStore::Form::encoded && parts[i].format == to.name()) {
-      encoded.push_back(with_own_memory(store_.encoded(name, threads())));
+      encoded.push_back(store_.encoded(name, threads()));
     } else {
       encoded.push_back(store_.encode(name, to, parts[i].dtype, threads()));
     }
@@ -384,21 +384,23 @@ void CheckpointLoader::finish() {
     uploader_.reset();  // its threads and buffers are not needed any more
     cuda_.reset();
     encoded_.clear();
+    checkpoint_->require_intact();
     return;
   }
   for (const Upload& copy : copies) {
     if (copy.from == copy.to) {
-      copy_bytes(device(), copy.destination, Device{}, copy.source.data(), std::ssize(copy.source));
+      copy.file->read(copy.source, static_cast<std::byte*>(copy.destination));
     } else {
       const std::optional<float> overflow =
           convert(copy.from, copy.source.data(), copy.to, static_cast<std::byte*>(copy.destination),
                   std::ssize(copy.source) / size_of(copy.from));
       require(!overflow, "{}: the value {} is too large for {}", copy.what, overflow.value_or(0),
               name_of(copy.to));
+      release_pages(copy.source);
     }
-    release_pages(copy.source);
     report(std::ssize(copy.source));
   }
+  checkpoint_->require_intact();
 }
 
 }  // namespace sparsellm

@@ -13,6 +13,7 @@
 
 #include "kernels/base/error.h"
 #include "kernels/base/json_reader.h"
+#include "kernels/base/mapped_file.h"
 #include "models/foreign_keys.h"
 #include "models/model_directory.h"
 #include "models/sparse_config.h"
@@ -354,9 +355,7 @@ ModelConfig read_architecture(const JsonValue& json) {
 
 // An empty object if there is no such file.
 nlohmann::json read_generation_config(const fs::path& path) {
-  std::error_code ignored;
-  return fs::exists(path, ignored) ? read_json_file(path, kMaxFileBytes, kMaxDepth)
-                                   : nlohmann::json::object();
+  return is_there(path) ? read_json_file(path, kMaxFileBytes, kMaxDepth) : nlohmann::json::object();
 }
 
 fs::path generation_config_path(const fs::path& directory) {

@@ -175,6 +175,9 @@ std::optional<EncodedWeight> ModelFile::encoded(std::string_view weight_name,
                                                 ThreadPool& threads) const {
   std::optional<EncodedWeight> weight = unchecked(weight_name);
   if (weight.has_value()) {
+    for (EncodedPart& part : weight->parts) {
+      read_into_memory(part);  // what is checked is what is used, whatever becomes of the file
+    }
     try {
       weight_format(weight->format).validate(*weight, threads);
     } catch (const Error& error) {
@@ -182,6 +185,16 @@ std::optional<EncodedWeight> ModelFile::encoded(std::string_view weight_name,
     }
   }
   return weight;
+}
+
+void ModelFile::read_into_memory(EncodedPart& part) const {
+  if (part.memory.data() != nullptr || part.bytes.empty()) {
+    return;
+  }
+  Buffer memory(Device{}, std::ssize(part.bytes), "a part of a weight");
+  checkpoint_->file_of(part.bytes).read(part.bytes, static_cast<std::byte*>(memory.data()));
+  part.bytes = {static_cast<const std::byte*>(memory.data()), part.bytes.size()};
+  part.memory = std::move(memory);
 }
 
 std::optional<EncodedWeight> ModelFile::unchecked(std::string_view weight_name) const {
@@ -207,13 +220,7 @@ std::optional<EncodedWeight> ModelFile::unchecked(std::string_view weight_name) 
     EncodedPart part{
         .name = std::string(part_name), .type = *type, .bytes = tensor->bytes, .memory = {}};
     if (!is_aligned(tensor->bytes, size_of(*type))) {
-      Buffer memory(Device{}, std::ssize(tensor->bytes), "a part of a weight");
-      if (!tensor->bytes.empty()) {
-        auto* const to = static_cast<std::byte*>(memory.data());
-        checkpoint_->file_of(tensor->bytes).read(tensor->bytes, to);
-      }
-      part.bytes = {static_cast<const std::byte*>(memory.data()), tensor->bytes.size()};
-      part.memory = std::move(memory);
+      read_into_memory(part);
     }
     weight.parts.push_back(std::move(part));
   }

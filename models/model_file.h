@@ -44,12 +44,12 @@ class ModelFile {
   const Weight* find(std::string_view weight_name) const;
   // The name under which an encoded weight is stored; empty if there is no such weight.
   std::string stored_name(std::string_view weight_name) const;
-  // Checked in full, so that its format can use it. The parts view the mapped file, unless they are
-  // not aligned there and have memory of their own. Throws Error for missing, additional and wrong
-  // parts.
+  // Checked in full, so that its format can use it, in memory of its own. Throws Error for missing,
+  // additional and wrong parts.
   std::optional<EncodedWeight> encoded(std::string_view weight_name) const;
   std::optional<EncodedWeight> encoded(std::string_view weight_name, ThreadPool& threads) const;
-  // The same, of which WeightFormat::validate() has said nothing yet.
+  // The same, of which WeightFormat::validate() has said nothing yet; parts that are aligned in the
+  // mapped file are views of it.
   std::optional<EncodedWeight> unchecked(std::string_view weight_name) const;
 
   // Whether a tensor of the checkpoint is a part of an encoding, or padding between tensors, and so
@@ -79,6 +79,7 @@ class ModelFile {
   void check_names(const SafetensorsFile& file) const;
   const Weights::value_type* lookup(std::string_view weight_name) const;
   std::string describe(std::string_view weight_name) const;
+  void read_into_memory(EncodedPart& part) const;
 
   const Checkpoint* checkpoint_;
   Weights weights_;

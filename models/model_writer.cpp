@@ -145,7 +145,10 @@ void ModelWriter::write_file(const std::string& name, std::span<const std::byte>
 void ModelWriter::copy_file(const fs::path& from) {
   const std::string name = from.filename().string();
   require_file_name(name);
-  write_file(name, MappedFile(from).bytes());
+  const MappedFile file(from);
+  std::vector<std::byte> bytes(file.bytes().size());
+  file.read(file.bytes(), bytes.data());
+  write_file(name, bytes);
 }
 
 void ModelWriter::write_text(const std::string& name, std::string_view text) {

@@ -111,11 +111,6 @@ void check_coverage(const std::map<std::string, StoredTensor, std::less<>>& tens
           end - covered);
 }
 
-bool is_there(const fs::path& path) {
-  std::error_code ignored;
-  return fs::exists(path, ignored);
-}
-
 bool has_pytorch_weights(const fs::path& directory) {
   std::error_code error;
   for (fs::directory_iterator it(directory, error), end; !error && it != end; it.increment(error)) {
@@ -196,13 +191,16 @@ SafetensorsFile::SafetensorsFile(const fs::path& path) : file_(path) {
     }
   }
   check_coverage(tensors_, data, source);
+  file_.require_intact();
 }
 
 Checkpoint::Checkpoint(const fs::path& directory) : directory_(directory) {
   const std::string source = directory.string();
-  std::error_code ignored;
+  std::error_code error;
   require(is_there(directory), "the model directory {} does not exist", source);
-  require(fs::is_directory(directory, ignored), "{} is a file; expected a model directory", source);
+  const bool is_directory = fs::is_directory(directory, error);
+  require(!error, "cannot read the model directory {}: {}", source, error.message());
+  require(is_directory, "{} is a file; expected a model directory", source);
 
   const fs::path single = directory / "model.safetensors";
   const fs::path index = directory / "model.safetensors.index.json";
@@ -231,7 +229,14 @@ Checkpoint::Checkpoint(const fs::path& directory) : directory_(directory) {
     for (const auto& [name, tensor] : file.tensors()) {
       require(tensors_.emplace(name, &tensor).second, "{}: tensor {} is in another shard, too",
               file.path().string(), quote(name));
+      bytes_ += std::ssize(tensor.bytes);
     }
+  }
+}
+
+void Checkpoint::require_intact() const {
+  for (const SafetensorsFile& file : files_) {
+    file.file().require_intact();
   }
 }
 
@@ -262,14 +267,6 @@ const MappedFile& Checkpoint::file_of(std::span<const std::byte> bytes) const {
   require(file != nullptr, "{}: {} bytes belong to none of the files", directory_.string(),
           bytes.size());
   return *file;
-}
-
-int64_t Checkpoint::bytes() const {
-  int64_t total = 0;
-  for (const auto& [name, tensor] : tensors_) {
-    total += std::ssize(tensor->bytes);
-  }
-  return total;
 }
 
 }  // namespace sparsellm

@@ -63,18 +63,22 @@ class Checkpoint {
 
   // nullptr if there is none.
   const StoredTensor* find(std::string_view name) const;
-  std::vector<std::string> names() const;  // sorted
-  int64_t bytes() const;                   // of all tensors
+  std::vector<std::string> names() const;   // sorted
+  int64_t bytes() const { return bytes_; }  // of all tensors
   // The file that a tensor's bytes are mapped from.
   const MappedFile& file_of(std::span<const std::byte> bytes) const;
   const MappedFile* find_file(std::span<const std::byte> bytes) const;  // nullptr if there is none
   std::span<const SafetensorsFile> files() const { return files_; }
+  // Throws Error if a part of a file could not be read: what was computed from the tensors' bytes
+  // is then wrong (MappedFile::require_intact()).
+  void require_intact() const;
   const std::filesystem::path& directory() const { return directory_; }
 
  private:
   std::filesystem::path directory_;
   std::vector<SafetensorsFile> files_;
   std::map<std::string, const StoredTensor*, std::less<>> tensors_;
+  int64_t bytes_ = 0;
 };
 
 }  // namespace sparsellm

@@ -91,7 +91,7 @@ OwnedTensor WeightStore::dense(std::string_view name, ThreadPool& threads) const
     return {.buffer = {}, .view = Tensor(data, stored.dtype, {stored.rows, stored.columns}, {})};
   }
   OwnedTensor copy = allocate_tensor({}, stored.dtype, {stored.rows, stored.columns}, name);
-  std::memcpy(copy.view.raw(), bytes.data(), bytes.size());
+  checkpoint_->file_of(bytes).read(bytes, static_cast<std::byte*>(copy.view.raw()));
   return copy;
 }
 

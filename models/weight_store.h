@@ -49,9 +49,9 @@ class WeightStore {
   // is stored plainly, and a copy of the bytes if they are not aligned there.
   OwnedTensor dense(std::string_view name, ThreadPool& threads) const;
 
-  // Of an encoded one: checked, a view of the mapped file.
+  // Of an encoded one: checked, in memory of its own.
   EncodedWeight encoded(std::string_view name, ThreadPool& threads) const;
-  // The same, of which WeightFormat::validate() has said nothing yet.
+  // The same, of which WeightFormat::validate() has said nothing yet; it may view the mapped file.
   EncodedWeight unchecked(std::string_view name) const;
 
   // The matrix in another format than its own, its values in `dtype`. Throws Error if the format

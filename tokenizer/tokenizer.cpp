@@ -1,8 +1,7 @@
 #include "tokenizer/tokenizer.h"
 
-#include <system_error>
-
 #include "kernels/base/error.h"
+#include "kernels/base/mapped_file.h"
 #include "tokenizer/sentencepiece.h"
 #include "tokenizer/tokenizer_config.h"
 #include "tokenizer/tokenizer_json.h"
@@ -11,10 +10,7 @@
 namespace sparsellm {
 
 std::unique_ptr<Tokenizer> load_tokenizer(const std::filesystem::path& directory) {
-  const auto has = [&](const char* name) {
-    std::error_code unreadable;
-    return std::filesystem::exists(directory / name, unreadable);
-  };
+  const auto has = [&](const char* name) { return is_there(directory / name); };
   if (has("tokenizer.model")) {
     return load_sentencepiece(directory / "tokenizer.model", read_tokenizer_config(directory));
   }

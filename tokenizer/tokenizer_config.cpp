@@ -9,6 +9,7 @@
 
 #include "kernels/base/error.h"
 #include "kernels/base/json_reader.h"
+#include "kernels/base/mapped_file.h"
 
 namespace sparsellm {
 namespace {
@@ -100,19 +101,15 @@ void read_config_file(const JsonValue& root, TokenizerConfig& config) {
 }  // namespace
 
 TokenizerConfig read_tokenizer_config(const std::filesystem::path& directory) {
-  const auto exists = [](const std::filesystem::path& path) {
-    std::error_code unreadable;
-    return std::filesystem::exists(path, unreadable);
-  };
   TokenizerConfig config;
   config.path = directory / "tokenizer_config.json";
-  if (exists(config.path)) {
+  if (is_there(config.path)) {
     const nlohmann::json document =
         read_json_file(config.path, kMaxTokenizerFileBytes, kMaxTokenizerJsonDepth);
     read_config_file(JsonValue(document, config.path.string()), config);
   }
   const std::filesystem::path added_tokens = directory / "added_tokens.json";
-  if (config.added_tokens.empty() && exists(added_tokens)) {
+  if (config.added_tokens.empty() && is_there(added_tokens)) {
     config.added_tokens = read_added_tokens_file(added_tokens);
   }
   return config;

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/base/lost_pages.h"
 #include "sparsellm_version.h"
 #include "tools/interrupt.h"
 #include "tools/known_flags.h"
@@ -32,9 +33,10 @@ void occupy_standard_streams() {
   }
 }
 
-void flush_output() {
-  require(std::fflush(stdout) == 0 && std::ferror(stdout) == 0, "cannot write to standard output");
-}
+constexpr const char* kOutputFailed = "cannot write to standard output";
+
+// False also if a write before has failed.
+bool flush_output() { return std::fflush(stdout) == 0 && std::ferror(stdout) == 0; }
 
 int fail_with(int code, const std::string& tool, const std::string& message) {
   report_error(tool, message);
@@ -52,18 +54,18 @@ void report_error(const std::string& tool, std::string_view message) {
 int tool_main(CLI::App& app, int argc, char** argv, const std::function<void()>& body) {
   occupy_standard_streams();
   ::signal(SIGXFSZ, SIG_IGN);  // a write beyond the limit is an error like others, not the end
+  survive_lost_pages();
   const std::string tool = app.get_name();
   app.set_version_flag("--version", fmt::format("{} {} (commit {})", tool, kVersion, kCommit));
   try {
     require_known_flags(app, std::vector<std::string>(argv + 1, argv + argc));
     app.parse(argc, argv);
     body();
-    flush_output();
+    require(flush_output(), "{}", kOutputFailed);
     return 0;
   } catch (const CLI::Success& answer) {  // --help, --version
     const int code = app.exit(answer);
-    return std::fflush(stdout) == 0 ? code
-                                    : fail_with(kFailed, tool, "cannot write to standard output");
+    return flush_output() ? code : fail_with(kFailed, tool, kOutputFailed);
   } catch (const CLI::ParseError& error) {
     return fail_with(kUsage, tool, std::string(error.what()) + " (--help lists the options)");
   } catch (const UsageError& error) {

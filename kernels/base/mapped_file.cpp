@@ -54,10 +54,12 @@ MappedFile::MappedFile(const std::filesystem::path& path) : path_(path) {
   require(data != MAP_FAILED, "cannot map {}: {}", path.string(), std::strerror(errno));
   data_ = static_cast<const std::byte*>(data);
   file_ = file.release();
+  guard_.cover(data_, size_);
 }
 
 MappedFile::~MappedFile() {
   if (data_ != nullptr) {
+    guard_.release();
     ::munmap(const_cast<std::byte*>(data_), static_cast<size_t>(size_));
     ::close(file_);
   }
@@ -67,7 +69,8 @@ MappedFile::MappedFile(MappedFile&& other) noexcept
     : path_(std::move(other.path_)),
       file_(std::exchange(other.file_, -1)),
       data_(std::exchange(other.data_, nullptr)),
-      size_(std::exchange(other.size_, 0)) {}
+      size_(std::exchange(other.size_, 0)),
+      guard_(std::move(other.guard_)) {}
 
 void MappedFile::read(std::span<const std::byte> part, std::byte* to) const {
   const int64_t begin = part.data() - data_;
@@ -84,6 +87,11 @@ void MappedFile::read(std::span<const std::byte> part, std::byte* to) const {
     require(count > 0, "cannot read {}: {}", path_.string(), reason);
     done += count;
   }
+}
+
+void MappedFile::require_intact() const {
+  require(!guard_.lost(), "cannot read {}: it has become shorter, or its disk fails",
+          path_.string());
 }
 
 bool is_inside(std::span<const std::byte> bytes, std::span<const std::byte> all) {
@@ -114,11 +122,18 @@ void release_pages(std::span<const std::byte> bytes) {
   }
 }
 
+bool is_there(const std::filesystem::path& path) {
+  struct stat info {};
+  return ::lstat(path.c_str(), &info) == 0 || errno != ENOENT;
+}
+
 std::string read_text_file(const std::filesystem::path& path, int64_t max_bytes) {
   const MappedFile file(path);
   require(file.size() <= max_bytes, "{} has {} bytes; at most {} are read", path.string(),
           file.size(), max_bytes);
-  return std::string(reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size());
+  std::string text(file.bytes().size(), '\0');
+  file.read(file.bytes(), reinterpret_cast<std::byte*>(text.data()));
+  return text;
 }
 
 }  // namespace sparsellm

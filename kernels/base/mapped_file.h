@@ -6,6 +6,8 @@
 #include <span>
 #include <string>
 
+#include "kernels/base/lost_pages.h"
+
 namespace sparsellm {
 
 // A whole file mapped read-only; the mapping lives as long as the object and stays at its address
@@ -26,11 +28,16 @@ class MappedFile {
   // of it is touched. Throws Error naming the path, also if the file has become shorter.
   void read(std::span<const std::byte> part, std::byte* to) const;
 
+  // Throws Error naming the path if a page of bytes() could not be read (survive_lost_pages()). To
+  // be called before what was computed from bytes() is used.
+  void require_intact() const;
+
  private:
   std::filesystem::path path_;
   int file_ = -1;
   const std::byte* data_ = nullptr;
   int64_t size_ = 0;
+  PageGuard guard_;
 };
 
 // Whether `bytes` are some of `all`, not whether they are equal to some.
@@ -43,6 +50,10 @@ void populate_pages(std::span<const std::byte> bytes);
 // Takes the whole pages inside a part of a mapped file out of the process's memory; they are read
 // again if they are needed again.
 void release_pages(std::span<const std::byte> bytes);
+
+// Whether something has this name, a link that leads nowhere too. What cannot be looked at (no
+// permission, a disk that fails) counts as there: opening it tells what is wrong.
+bool is_there(const std::filesystem::path& path);
 
 // The contents of a small text file; refuses one larger than `max_bytes`.
 std::string read_text_file(const std::filesystem::path& path, int64_t max_bytes);

@@ -11,6 +11,7 @@
 
 #include "engine/memory_fit.h"
 #include "kernels/paged_kv.h"
+#include "tests/engine/infinite_logits.h"
 #include "tests/engine/soak.h"
 #include "tests/gpu/gpu_context.h"
 #include "tests/testing/paths.h"
@@ -534,6 +535,13 @@ TEST_F(GpuConvertedModel, OfUnevenRandomWeights) {
     expect_close(logits_of(sparse, some_prompt(30)), logits_of(dense, some_prompt(30)),
                  2.0 * kTolerance);
   }
+}
+
+TEST(GpuInfiniteLogits, EndTheirRequest) {
+  if (cuda_device_count() == 0) {
+    GTEST_SKIP() << "there is no CUDA device";
+  }
+  testing::expect_infinite_logits_are_errors(kGpu);
 }
 
 TEST(GpuSoak, EveryRequestIsAsIfItWereAlone) {

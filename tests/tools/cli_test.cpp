@@ -528,6 +528,16 @@ TEST(Run, ReportsAFullDisk) {
   EXPECT_EQ(WEXITSTATUS(std::system(command.c_str())), 1);
 }
 
+TEST(Tools, AnswersThatCannotBeWrittenAreErrors) {
+  for (const char* tool :
+       {"sparsellm-run", "sparsellm-eval", "sparsellm-bench", "sparsellm-convert"}) {
+    for (const char* flag : {"--help", "--version"}) {
+      const std::string command = testing::program(tool).string() + " " + flag + " >/dev/full";
+      EXPECT_EQ(WEXITSTATUS(std::system((command + " 2>/dev/null").c_str())), 1) << command;
+    }
+  }
+}
+
 TEST(Run, AStderrThatCannotBeWrittenIsNoError) {
   const std::string run = testing::program("sparsellm-run").string();
   const auto exit_code = [](const std::string& command) {

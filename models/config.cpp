@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <array>
 #include <limits>
-#include <nlohmann/json.hpp>
 #include <string_view>
 #include <system_error>
 #include <tuple>
@@ -354,8 +353,9 @@ ModelConfig read_architecture(const JsonValue& json) {
 }
 
 // An empty object if there is no such file.
-nlohmann::json read_generation_config(const fs::path& path) {
-  return is_there(path) ? read_json_file(path, kMaxFileBytes, kMaxDepth) : nlohmann::json::object();
+JsonDocument read_generation_config(const fs::path& path) {
+  return is_there(path) ? read_json_file(path, kMaxFileBytes, kMaxDepth)
+                        : parse_json("{}", path.string(), kMaxDepth);
 }
 
 fs::path generation_config_path(const fs::path& directory) {
@@ -365,7 +365,7 @@ fs::path generation_config_path(const fs::path& directory) {
 }  // namespace
 
 ModelConfig read_model_config_file(const fs::path& path) {
-  const nlohmann::json document = read_json_file(path, kMaxFileBytes, kMaxDepth);
+  const JsonDocument document = read_json_file(path, kMaxFileBytes, kMaxDepth);
   return read_architecture(JsonValue(document, path.string()));
 }
 
@@ -374,7 +374,7 @@ ModelConfig read_model_config(const fs::path& directory) {
   ModelConfig config = read_model_config_file(directory / "config.json");
 
   const fs::path generation_path = generation_config_path(directory);
-  const nlohmann::json generation = read_generation_config(generation_path);
+  const JsonDocument generation = read_generation_config(generation_path);
   const JsonValue eos = JsonValue(generation, generation_path.string())["eos_token_id"];
   std::vector<int32_t> eos_ids = read_token_ids(eos, {}, config.vocab_size);
   if (!eos_ids.empty()) {
@@ -385,7 +385,7 @@ ModelConfig read_model_config(const fs::path& directory) {
 
 GenerationDefaults read_generation_defaults(const fs::path& directory) {
   const fs::path path = generation_config_path(directory);
-  const nlohmann::json document = read_generation_config(path);
+  const JsonDocument document = read_generation_config(path);
   const JsonValue json(document, path.string());
   const auto number = [&](std::string_view key, float max) -> std::optional<float> {
     const JsonValue value = json[key];

@@ -1,7 +1,10 @@
 #include "models/shard_writer.h"
 
+#include <spdlog/fmt/ranges.h>
+
 #include <algorithm>
 #include <cstring>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <utility>
@@ -73,15 +76,24 @@ void ShardWriter::append(const std::string& name, const StoredTensor& tensor) {
   offsets_[name] = {std::exchange(data_bytes_, end), end};
 }
 
+// Put together as text: a tree of many tensors takes many times its memory, and some more to be
+// destroyed.
 std::string ShardWriter::header() const {
-  nlohmann::json json = nlohmann::json::object();
-  json["__metadata__"] = metadata_;
-  for (const auto& [name, tensor] : tensors_) {
-    json[name] = {
-        {"dtype", tensor.dtype}, {"shape", tensor.shape}, {"data_offsets", offsets_.at(name)}};
-  }
+  const auto quoted = [](const std::string& text) { return nlohmann::json(text).dump(); };
   try {
-    return json.dump();
+    std::string text = "{\"__metadata__\":{";
+    std::string_view separator;
+    for (const auto& [key, value] : metadata_) {
+      text.append(std::exchange(separator, ",")) += quoted(key) + ':' + quoted(value);
+    }
+    text += '}';
+    for (const auto& [name, tensor] : tensors_) {
+      const auto& [begin, end] = offsets_.at(name);
+      fmt::format_to(std::back_inserter(text),
+                     ",{}:{{\"dtype\":\"{}\",\"shape\":[{}],\"data_offsets\":[{},{}]}}",
+                     quoted(name), tensor.dtype, fmt::join(tensor.shape, ","), begin, end);
+    }
+    return text += '}';
   } catch (const nlohmann::json::exception&) {
     fail("cannot write {}: the name of a tensor is not UTF-8", file_.path().string());
   }

@@ -6,6 +6,7 @@
 #include <array>
 #include <charconv>
 #include <exception>
+#include <new>
 #include <string>
 #include <unordered_map>
 #include <unordered_set>
@@ -16,6 +17,7 @@
 #include "kernels/base/json_reader.h"
 #include "kernels/base/lfs_pointer.h"
 #include "kernels/base/mapped_file.h"
+#include "kernels/base/memory_reserve.h"
 #include "tokenizer/sentencepiece_model.h"
 #include "tokenizer/token_table.h"
 #include "tokenizer/utf8.h"
@@ -41,13 +43,23 @@ constexpr std::array<const char*, 7> kTokenizerClasses = {
 
 using Processor = sentencepiece::SentencePieceProcessor;
 
+// About twice what the library was seen to take of memory: for a model of the shortest pieces, and
+// for texts of one character or two.
+constexpr size_t kLoadedBytesPerByte = 64;
+constexpr size_t kEncodedBytesPerByte = 512;
+constexpr size_t kMoreBytes = 1 << 18;
+
 // The library's messages are quoted because they hold texts of the model.
 void load(Processor& processor, std::string_view model, const std::string& source) {
   try {
+    const MemoryReserve reserve(kMoreBytes + kLoadedBytesPerByte * model.size());
     const auto status = processor.LoadFromSerializedProto(model);
+    reserve.require_unused();
     require(status.ok(), "{}: not a usable SentencePiece model: {}", source,
             quote(status.message()));
   } catch (const Error&) {
+    throw;
+  } catch (const std::bad_alloc&) {
     throw;
   } catch (const std::exception& error) {
     fail("{}: not a usable SentencePiece model: {}", source, quote(error.what()));
@@ -178,7 +190,9 @@ class SentencePieceTokenizer : public Tokenizer {
   void encode_segment(std::string_view text, bool dummy_prefix, std::vector<int32_t>& ids) const {
     std::vector<int> segment_ids;
     const Processor& processor = dummy_prefix ? with_prefix_ : without_prefix_;
+    const MemoryReserve reserve(kMoreBytes + kEncodedBytesPerByte * text.size());
     const auto status = processor.Encode(text, &segment_ids);
+    reserve.require_unused();
     require(status.ok(), "SentencePiece cannot encode a text of {} bytes: {}", text.size(),
             quote(status.message()));
     ids.insert(ids.end(), segment_ids.begin(), segment_ids.end());

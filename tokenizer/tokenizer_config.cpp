@@ -2,7 +2,6 @@
 
 #include <charconv>
 #include <cstdint>
-#include <nlohmann/json.hpp>
 #include <system_error>
 #include <unordered_map>
 #include <utility>
@@ -43,7 +42,7 @@ std::vector<AddedToken> read_added_tokens_decoder(const JsonValue& decoder) {
 }
 
 std::vector<AddedToken> read_added_tokens_file(const std::filesystem::path& path) {
-  const nlohmann::json document =
+  const JsonDocument document =
       read_json_file(path, kMaxTokenizerFileBytes, kMaxTokenizerJsonDepth);
   std::vector<AddedToken> tokens;
   for (const auto& [content, id] : JsonValue(document, path.string()).integer_map(0, INT32_MAX)) {
@@ -104,7 +103,7 @@ TokenizerConfig read_tokenizer_config(const std::filesystem::path& directory) {
   TokenizerConfig config;
   config.path = directory / "tokenizer_config.json";
   if (is_there(config.path)) {
-    const nlohmann::json document =
+    const JsonDocument document =
         read_json_file(config.path, kMaxTokenizerFileBytes, kMaxTokenizerJsonDepth);
     read_config_file(JsonValue(document, config.path.string()), config);
   }

@@ -293,6 +293,58 @@ TEST_P(AllocationFailure, NoSampleIsLostAndNoneEndsTwice) {
   }
 }
 
+// In the order of the places; of each the token first.
+std::vector<std::pair<int32_t, float>> flat(const std::vector<TokenLogProbs>& places) {
+  std::vector<std::pair<int32_t, float>> all;
+  for (const TokenLogProbs& place : places) {
+    all.emplace_back(place.token.token, place.token.log_prob);
+    for (const TokenLogProb& other : place.top) {
+      all.emplace_back(other.token, other.log_prob);
+    }
+  }
+  return all;
+}
+
+// Also of allocations in the listener, which adds events up, and at the last token.
+TEST(AllocationFailureInGenerate, ASampleIsWholeOrAnError) {
+  std::vector<Request> requests = mixed_requests();
+  requests[0].ignore_eos = false;
+  for (int steps_ahead : {0, 1}) {
+    Engine engine = load(steps_ahead);
+    const std::vector<Completion> whole = engine.generate(requests);
+    ASSERT_EQ(whole.size(), 6u);
+    const int64_t stride = testing::kSanitized ? 13 : 1;
+    bool reached = true;
+    int64_t of_samples = 0;  // errors that are not of the call
+    for (int64_t k = 0; reached && !HasFailure(); k += stride) {
+      SCOPED_TRACE(::testing::Message() << "allocation " << k);
+      plan = {.armed = false, .passing = k, .failing = 1, .failures = 0};
+      std::vector<Request> again = requests;
+      std::vector<Completion> done;
+      attempt(/*may_fail=*/true, [&] { done = engine.generate(std::move(again)); });
+      reached = plan.failures > 0;
+      EXPECT_TRUE(done.empty() || done.size() == whole.size());
+      for (size_t i = 0; i < done.size(); ++i) {
+        SCOPED_TRACE(::testing::Message() << "sample " << i);
+        if (done[i].finish == FinishReason::error) {
+          ++of_samples;
+          EXPECT_NE(done[i].error, "");
+          continue;
+        }
+        EXPECT_EQ(done[i].finish, whole[i].finish);
+        EXPECT_EQ(done[i].tokens, whole[i].tokens);
+        EXPECT_EQ(done[i].text, whole[i].text);
+        EXPECT_EQ(flat(done[i].log_probs), flat(whole[i].log_probs));
+        EXPECT_EQ(flat(done[i].prompt_log_probs), flat(whole[i].prompt_log_probs));
+      }
+      while (engine.step()) {
+      }
+      EXPECT_EQ(engine.free_pages(), engine.total_pages());
+    }
+    EXPECT_GT(of_samples, 0);
+  }
+}
+
 // Its listeners refer to variables of the call.
 TEST(AllocationFailureInGenerate, NoRequestIsLeftBehind) {
   const int64_t stride = testing::kSanitized ? 41 : 7;

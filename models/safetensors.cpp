@@ -97,7 +97,8 @@ class HeaderEvents final : private JsonEvents {
     }
   }
 
-  void begin_member(std::string& key) {
+  // The reader's own strings have room for the longest: names are copied.
+  void begin_member(const std::string& key) {
     in_metadata_ = key == kMetadata;
     if (in_metadata_) {
       if (std::exchange(has_metadata_, true)) {
@@ -105,7 +106,7 @@ class HeaderEvents final : private JsonEvents {
       }
       return;
     }
-    const auto [place, is_new] = tensors_.try_emplace(std::move(key));
+    const auto [place, is_new] = tensors_.try_emplace(key);
     if (!is_new) {
       refuse_second(place->first);
     }
@@ -132,11 +133,11 @@ class HeaderEvents final : private JsonEvents {
     }
   }
 
-  void add_metadata(json& value) {
+  void add_metadata(const json& value) {
     if (!value.is_string()) {
       header_.member(kMetadata, &object_).member(key_, &value).string();
     }
-    const auto [place, is_new] = metadata_.emplace(key_, std::move(value.get_ref<std::string&>()));
+    const auto [place, is_new] = metadata_.emplace(key_, value.get_ref<const std::string&>());
     if (!is_new) {
       refuse_second(key_);
     }
@@ -331,12 +332,11 @@ class IndexEvents final : private JsonEvents {
     }
   }
 
-  void add(json& value) {
+  void add(const json& value) {
     if (!value.is_string()) {
       index_.member(kMap, &object_).member(key_, &value).string();
     }
-    const auto [place, is_new] =
-        shards_.try_emplace(std::move(key_), std::move(value.get_ref<std::string&>()));
+    const auto [place, is_new] = shards_.try_emplace(key_, value.get_ref<const std::string&>());
     if (!is_new) {
       refuse_second(place->first);
     }

@@ -248,15 +248,16 @@ TEST(PromptLines, AHostileLineTakesLittleMoreThanItsBytes) {
     rlim_t bytes;  // in all
     std::string error;
   };
-  constexpr rlim_t kFew = 4 << 20;  // the heap grows by 1 MiB
+  constexpr rlim_t kFew = 4 << 20;            // the heap grows by 1 MiB
+  constexpr rlim_t kParser = 12 * kElements;  // it keeps brackets until a string or a number
   const std::vector<Case> cases{
       {R"({"stop":[)", R"("a")", "]}", kFew, "stop has more than 64 elements"},
-      {R"({"stop":[)", "[]", "]}", kFew, "stop holds an array"},
+      {R"({"stop":[)", "[]", "]}", kParser, "stop holds an array"},
       {R"({"stop_token_ids":[)", "7", "]}", kFew, "stop_token_ids has more than 1024"},
       {R"({"logit_bias":{)", R"("1":1)", "}}", 8 * kFew, "more than 1048576 elements"},
       {R"({"logit_bias":{)", R"("x":1)", "}}", kFew, "logit_bias has the key \"x\""},
       {"{", R"("x":1)", "}", kFew, "unknown field \"x\""},
-      {R"({"x":[)", "{}", "]}", kFew, "unknown field \"x\""},
+      {R"({"x":[)", "{}", "]}", kParser, "unknown field \"x\""},
       {R"({"n":{)", R"("":{})", "}}", kFew, "n is an object"},
       {R"({"prompt_ids":[)", "7", "]}", rlim_t{12} * kElements, ""},
   };

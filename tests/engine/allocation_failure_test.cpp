@@ -7,6 +7,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
+#include <filesystem>
+#include <functional>
 #include <map>
 #include <new>
 #include <ostream>
@@ -15,8 +17,14 @@
 #include <vector>
 
 #include "engine/engine.h"
+#include "kernels/base/error.h"
+#include "kernels/base/json_reader.h"
+#include "kernels/base/mapped_file.h"
+#include "models/config.h"
+#include "models/safetensors.h"
 #include "tests/testing/paths.h"
 #include "tests/testing/sanitized.h"
+#include "tokenizer/tokenizer.h"
 
 namespace {
 
@@ -366,6 +374,45 @@ TEST(AllocationFailureInGenerate, NoRequestIsLeftBehind) {
         EXPECT_EQ(engine.free_pages(), engine.total_pages());
       }
     }
+  }
+}
+
+// In destructors, too, where an exception would end the program.
+TEST(AllocationFailureInReaders, AnErrorIsThrown) {
+  const std::filesystem::path model = testing::data("tiny/llama3");
+  const std::string json = read_text_file(model / "tokenizer.json", 1 << 24);
+  struct Reader {
+    const char* name;
+    int64_t stride;
+    std::function<void()> read;
+  };
+  const std::vector<Reader> readers{
+      {"a document", 1, [&] { parse_json(json, "text", 64); }},
+      {"the config", 1, [&] { read_model_config(model); }},
+      {"the defaults", 1, [&] { read_generation_defaults(model); }},
+      {"the weights' headers", 1, [&] { Checkpoint checkpoint(model); }},
+      {"the tokenizer", 7, [&] { load_tokenizer(model); }},
+  };
+  for (const Reader& reader : readers) {
+    SCOPED_TRACE(reader.name);
+    int64_t failed = 0;
+    bool reached = true;
+    for (int64_t k = 0; reached; k += reader.stride * (testing::kSanitized ? 13 : 1)) {
+      plan = {.armed = false, .passing = k, .failing = 1, .failures = 0};
+      bool thrown = false;
+      try {
+        const Armed armed;
+        reader.read();
+      } catch (const std::bad_alloc&) {
+        thrown = true;
+      } catch (const Error&) {  // that names the file
+        thrown = true;
+      }
+      reached = plan.failures > 0;
+      EXPECT_TRUE(thrown || !reached) << "allocation " << k;
+      failed += reached ? 1 : 0;
+    }
+    EXPECT_GT(failed, 0);
   }
 }
 

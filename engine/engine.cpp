@@ -317,7 +317,7 @@ Engine::Engine(Engine&&) noexcept = default;
 Engine& Engine::operator=(Engine&&) noexcept = default;
 Engine::~Engine() = default;
 
-Engine Engine::load(const std::filesystem::path& directory, const EngineOptions& options) {
+Engine Engine::load(const OpenDirectory& directory, const EngineOptions& options) {
   const Clock::time_point start = Clock::now();
   check_device(options.device);
   ModelConfig config = read_model_config(directory);
@@ -330,7 +330,10 @@ Engine Engine::load(const std::filesystem::path& directory, const EngineOptions&
   }
   const Checkpoint checkpoint(directory);
   if (options.verify) {
-    ModelFile(checkpoint).verify(options.progress);
+    const std::string not_compared = ModelFile(checkpoint).verify(options.progress);
+    if (options.log != nullptr && !not_compared.empty()) {
+      options.log->warn("{}", not_compared);
+    }
   }
   CheckpointLoader weights(checkpoint, options.device, options.dtype, options.progress,
                            {.format = options.weight_format, .threads = options.threads});

@@ -29,7 +29,7 @@ namespace sparsellm {
 class Engine {
  public:
   // Throws Error for anything that is wrong with the directory or the options.
-  static Engine load(const std::filesystem::path& directory, const EngineOptions& options);
+  static Engine load(const OpenDirectory& directory, const EngineOptions& options);
 
   // Weights without sense, made on the device, in the shapes of a file in the format of
   // config.json; without a tokenizer. For benchmarks.

@@ -310,7 +310,8 @@ __device__ int drawn_id(uint64_t random, IdRange range, WeightInRange weight_in,
   }
 }
 
-// The best rank among the logits of this thread; `infinite` becomes true if one is no finite number.
+// The best rank among the logits of this thread; `infinite` becomes true if one is no finite
+// number.
 __device__ uint64_t best_rank(const LogitRow& row, bool& infinite) {
   float best = __uint_as_float(0x7fffffffu);  // a NaN: nothing is <= it
   int best_id = -1;

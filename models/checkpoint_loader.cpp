@@ -9,17 +9,13 @@
 #include "kernels/base/error.h"
 #include "kernels/base/json_reader.h"
 #include "kernels/base/mapped_file.h"
+#include "models/required_tensors.h"
 #include "models/shape_loader.h"
-#include "models/stored_names.h"
 #include "sparse/dense/dense.h"
 #include "sparse/registry.h"
 
 namespace sparsellm {
 namespace {
-
-std::string shape_string(const std::vector<int64_t>& shape) {
-  return fmt::format("[{}]", fmt::join(shape, ", "));
-}
 
 bool has_tensor_of(const Checkpoint& checkpoint, std::string_view dtype) {
   const std::vector<std::string> names = checkpoint.names();
@@ -79,15 +75,9 @@ std::string CheckpointLoader::describe(const std::string& name) const {
 
 const StoredTensor& CheckpointLoader::get(const std::string& name,
                                           const std::vector<int64_t>& shape) {
-  for (std::string_view stored_name : stored_names(name)) {
-    if (const StoredTensor* tensor = checkpoint_->find(stored_name)) {
-      require(tensor->shape == shape, "{} has shape {}, but the config asks for {}", describe(name),
-              shape_string(tensor->shape), shape_string(shape));
-      used_.emplace(stored_name);
-      return *tensor;
-    }
-  }
-  fail("{} is missing", describe(name));
+  const NamedTensor found = required_tensor(*checkpoint_, name, shape);
+  used_.emplace(found.name);
+  return *found.tensor;
 }
 
 void CheckpointLoader::require_all_used(std::initializer_list<std::string_view> ignored) const {

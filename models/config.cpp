@@ -6,21 +6,16 @@
 #include <array>
 #include <limits>
 #include <string_view>
-#include <system_error>
 #include <tuple>
 #include <utility>
 
 #include "kernels/base/error.h"
 #include "kernels/base/json_reader.h"
-#include "kernels/base/mapped_file.h"
 #include "models/foreign_keys.h"
-#include "models/model_directory.h"
 #include "models/sparse_config.h"
 
 namespace sparsellm {
 namespace {
-
-namespace fs = std::filesystem;
 
 constexpr int64_t kMaxFileBytes = 1 << 20;
 constexpr int kMaxDepth = 32;
@@ -353,29 +348,28 @@ ModelConfig read_architecture(const JsonValue& json) {
 }
 
 // An empty object if there is no such file.
-JsonDocument read_generation_config(const fs::path& path) {
-  return is_there(path) ? read_json_file(path, kMaxFileBytes, kMaxDepth)
-                        : parse_json("{}", path.string(), kMaxDepth);
+JsonDocument read_generation_config(const InputFile& file) {
+  return is_there(file) ? read_json_file(file, kMaxFileBytes, kMaxDepth)
+                        : parse_json("{}", file.string(), kMaxDepth);
 }
 
-fs::path generation_config_path(const fs::path& directory) {
+InputFile generation_config(const OpenDirectory& directory) {
   return directory / "generation_config.json";
 }
 
 }  // namespace
 
-ModelConfig read_model_config_file(const fs::path& path) {
-  const JsonDocument document = read_json_file(path, kMaxFileBytes, kMaxDepth);
-  return read_architecture(JsonValue(document, path.string()));
+ModelConfig read_model_config_file(const InputFile& file) {
+  const JsonDocument document = read_json_file(file, kMaxFileBytes, kMaxDepth);
+  return read_architecture(JsonValue(document, file.string()));
 }
 
-ModelConfig read_model_config(const fs::path& directory) {
-  require_model_directory(directory);
+ModelConfig read_model_config(const OpenDirectory& directory) {
   ModelConfig config = read_model_config_file(directory / "config.json");
 
-  const fs::path generation_path = generation_config_path(directory);
-  const JsonDocument generation = read_generation_config(generation_path);
-  const JsonValue eos = JsonValue(generation, generation_path.string())["eos_token_id"];
+  const InputFile generation_file = generation_config(directory);
+  const JsonDocument generation = read_generation_config(generation_file);
+  const JsonValue eos = JsonValue(generation, generation_file.string())["eos_token_id"];
   std::vector<int32_t> eos_ids = read_token_ids(eos, {}, config.vocab_size);
   if (!eos_ids.empty()) {
     config.eos_token_ids = std::move(eos_ids);
@@ -383,10 +377,10 @@ ModelConfig read_model_config(const fs::path& directory) {
   return config;
 }
 
-GenerationDefaults read_generation_defaults(const fs::path& directory) {
-  const fs::path path = generation_config_path(directory);
-  const JsonDocument document = read_generation_config(path);
-  const JsonValue json(document, path.string());
+GenerationDefaults read_generation_defaults(const OpenDirectory& directory) {
+  const InputFile file = generation_config(directory);
+  const JsonDocument document = read_generation_config(file);
+  const JsonValue json(document, file.string());
   const auto number = [&](std::string_view key, float max) -> std::optional<float> {
     const JsonValue value = json[key];
     return value.present() ? std::optional(value.number(0.0f, max)) : std::nullopt;

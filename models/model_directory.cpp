@@ -15,11 +15,6 @@ namespace fs = std::filesystem;
 constexpr char kGguf[] =
     "GGUF is not read; give the directory of the Hugging Face checkpoint that it was made from";
 
-bool is_there(const fs::path& path) {
-  std::error_code ignored;
-  return fs::exists(path, ignored);
-}
-
 bool is_gguf(const fs::path& path) { return path.extension() == ".gguf"; }
 
 // "organisation/model", as the Hub names models.
@@ -76,15 +71,13 @@ fs::path cached_snapshot(const fs::path& path) {
   return newest;
 }
 
-[[noreturn]] void refuse_directory(const fs::path& path) {
-  const std::string name = path.string();
-  const fs::path snapshot = cached_snapshot(path);
+[[noreturn]] void refuse_directory(const OpenDirectory& directory) {
+  const std::string name = directory.string();
+  const fs::path snapshot = cached_snapshot(directory.path());
   require(snapshot.empty(), "{} has no config.json, but {} has: give that", name,
           snapshot.string());
-  std::error_code error;
-  for (fs::directory_iterator it(path, error), end; !error && it != end; it.increment(error)) {
-    require(!is_gguf(it->path()), "{} has no config.json but {}; {}", name,
-            it->path().filename().string(), kGguf);
+  for (const std::string& file : directory.names()) {
+    require(!is_gguf(file), "{} has no config.json but {}; {}", name, file, kGguf);
   }
   fail(
       "{} has no config.json; a model directory has that, the tokenizer's files and *.safetensors "
@@ -94,21 +87,23 @@ fs::path cached_snapshot(const fs::path& path) {
 
 }  // namespace
 
-void require_model_directory(const fs::path& path) {
-  std::error_code error;
-  const fs::file_status status = fs::status(path, error);
-  if (status.type() == fs::file_type::not_found) {
-    refuse_missing(path);
-  }
-  require(status.type() != fs::file_type::none, "cannot read the model directory {}: {}",
-          path.string(), error.message());
-  if (status.type() != fs::file_type::directory) {
-    refuse_file(path);
-  }
-  const bool has_config = fs::exists(path / "config.json", error);
-  require(!error, "cannot read the model directory {}: {}", path.string(), error.message());
-  if (!has_config) {
-    refuse_directory(path);
+OpenDirectory open_model_directory(const fs::path& path) {
+  try {
+    OpenDirectory directory(path);
+    if (!is_there(directory / "config.json")) {
+      refuse_directory(directory);
+    }
+    return directory;
+  } catch (const Error&) {
+    std::error_code error;
+    const fs::file_status status = fs::status(path, error);
+    if (status.type() == fs::file_type::not_found) {
+      refuse_missing(path);
+    }
+    if (fs::exists(status) && status.type() != fs::file_type::directory) {
+      refuse_file(path);
+    }
+    throw;
   }
 }
 

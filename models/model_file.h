@@ -5,11 +5,13 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "kernels/base/parallel.h"
+#include "models/model_manifest.h"
 #include "models/model_metadata.h"
 #include "models/safetensors.h"
 #include "sparse/encoded_weight.h"
@@ -20,8 +22,9 @@ namespace sparsellm {
 using VerifyProgress = std::function<void(int64_t done, int64_t total)>;
 
 // The encoded weights of a model that sparsellm-convert wrote (models/model_metadata.h says how
-// they are stored); a plain checkpoint has none. Its files may be hostile: every method throws
-// Error of one line with the directory or file, and the weight or tensor.
+// they are stored); a plain checkpoint has none. All files have to be of one conversion. Its files
+// may be hostile: every method throws Error of one line with the directory or file, and the weight
+// or tensor.
 class ModelFile {
  public:
   // What a file says of an encoded weight.
@@ -59,10 +62,16 @@ class ModelFile {
   // Whether it is padding, which belongs to no weight.
   bool is_padding(std::string_view stored_name) const;
 
-  // Compares all tensors with their checksums, and all that the headers say of them. Throws Error
-  // that names the first file or tensor that is damaged, and for files without checksums. Reads
-  // every byte, but keeps none in memory.
-  void verify(const VerifyProgress& progress) const;
+  // Compares a tensor of the checkpoint with its checksum, if it has one. Throws Error that names
+  // file and tensor.
+  void require_undamaged(std::string_view stored_name) const;
+  // The same for what the headers say of the tensors.
+  void require_undamaged_headers() const;
+  // Compares all tensors with their checksums, all that the headers say of them, and the files that
+  // the manifest names. Throws Error that names the first file or tensor that is damaged, and for
+  // files without checksums. Reads every byte, but keeps none in memory. Returns what could not be
+  // compared, a line for the user; empty if there is nothing.
+  std::string verify(const VerifyProgress& progress) const;
 
  private:
   struct StoredPart {
@@ -75,6 +84,8 @@ class ModelFile {
   };
   using Weights = std::map<std::string, StoredWeight, std::less<>>;
 
+  void check_conversion(std::span<const SafetensorsFile* const> files) const;
+  void verify_manifest() const;
   void read_weights(const SafetensorsFile& file);
   void check_names(const SafetensorsFile& file) const;
   const Weights::value_type* lookup(std::string_view weight_name) const;
@@ -82,6 +93,7 @@ class ModelFile {
   void read_into_memory(EncodedPart& part) const;
 
   const Checkpoint* checkpoint_;
+  std::optional<ModelManifest> manifest_;
   Weights weights_;
   std::set<std::string_view> parts_;  // views of the names in the checkpoint
 };

@@ -13,6 +13,7 @@
 
 #include "kernels/base/dtype.h"
 #include "kernels/base/mapped_file.h"
+#include "kernels/base/open_directory.h"
 
 namespace sparsellm {
 
@@ -28,6 +29,8 @@ struct StoredTensor {
   DType float_dtype(std::string_view what) const;
 };
 
+using StoredTensors = std::map<std::string, StoredTensor, std::less<>>;  // by name
+
 // The bits of an element of a stored dtype; nothing for a name that the format does not have.
 std::optional<int64_t> stored_item_bits(std::string_view dtype);
 
@@ -40,16 +43,16 @@ class SafetensorsFile {
   static constexpr int64_t kMaxHeaderBytes = 100'000'000;
   static constexpr int64_t kMaxRank = 8;
 
-  explicit SafetensorsFile(const std::filesystem::path& path);
+  explicit SafetensorsFile(const InputFile& file);
 
   const std::filesystem::path& path() const { return file_.path(); }
   const MappedFile& file() const { return file_; }
-  const std::map<std::string, StoredTensor, std::less<>>& tensors() const { return tensors_; }
+  const StoredTensors& tensors() const { return tensors_; }
   const std::map<std::string, std::string>& metadata() const { return metadata_; }
 
  private:
   MappedFile file_;
-  std::map<std::string, StoredTensor, std::less<>> tensors_;
+  StoredTensors tensors_;
   std::map<std::string, std::string> metadata_;
 };
 
@@ -59,7 +62,7 @@ class SafetensorsFile {
 // directory with only pytorch_model*.bin gets an Error that names tools/bin_to_safetensors.py.
 class Checkpoint {
  public:
-  explicit Checkpoint(const std::filesystem::path& directory);
+  explicit Checkpoint(const OpenDirectory& directory);
 
   // nullptr if there is none.
   const StoredTensor* find(std::string_view name) const;
@@ -72,10 +75,10 @@ class Checkpoint {
   // Throws Error if a part of a file could not be read: what was computed from the tensors' bytes
   // is then wrong (MappedFile::require_intact()).
   void require_intact() const;
-  const std::filesystem::path& directory() const { return directory_; }
+  const OpenDirectory& directory() const { return directory_; }
 
  private:
-  std::filesystem::path directory_;
+  OpenDirectory directory_;
   std::vector<SafetensorsFile> files_;
   std::map<std::string, const StoredTensor*, std::less<>> tensors_;
   int64_t bytes_ = 0;

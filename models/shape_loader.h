@@ -35,10 +35,10 @@ class ShapeLoader : public WeightLoader {
   void reserve(int64_t) override {}
 
  protected:
+  OwnedTensor load(const Wanted& wanted) override;
   std::unique_ptr<WeightMatrix> load_weight(const Wanted& wanted) override;
 
  private:
-  OwnedTensor load(const Wanted& wanted) override;
   EncodedWeight encode(const std::string& name, const WeightStore::Stored& stored);
 
   DType dtype_;

@@ -1,17 +1,15 @@
 #include "models/shard_writer.h"
 
-#include <spdlog/fmt/ranges.h>
-
 #include <algorithm>
 #include <cstring>
-#include <iterator>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <utility>
 
 #include "kernels/base/error.h"
 #include "kernels/base/json_reader.h"
+#include "kernels/base/json_writer.h"
 #include "models/crc32c.h"
+#include "models/model_manifest.h"
 #include "models/model_metadata.h"
 
 namespace sparsellm {
@@ -76,32 +74,38 @@ void ShardWriter::append(const std::string& name, const StoredTensor& tensor) {
   offsets_[name] = {std::exchange(data_bytes_, end), end};
 }
 
-// Put together as text: a tree of many tensors takes many times its memory, and some more to be
-// destroyed.
 std::string ShardWriter::header() const {
-  const auto quoted = [](const std::string& text) { return nlohmann::json(text).dump(); };
-  try {
-    std::string text = "{\"__metadata__\":{";
-    std::string_view separator;
-    for (const auto& [key, value] : metadata_) {
-      text.append(std::exchange(separator, ",")) += quoted(key) + ':' + quoted(value);
-    }
-    text += '}';
-    for (const auto& [name, tensor] : tensors_) {
-      const auto& [begin, end] = offsets_.at(name);
-      fmt::format_to(std::back_inserter(text),
-                     ",{}:{{\"dtype\":\"{}\",\"shape\":[{}],\"data_offsets\":[{},{}]}}",
-                     quoted(name), tensor.dtype, fmt::join(tensor.shape, ","), begin, end);
-    }
-    return text += '}';
-  } catch (const nlohmann::json::exception&) {
-    fail("cannot write {}: the name of a tensor is not UTF-8", file_.path().string());
+  JsonWriter json(/*indent=*/-1, InvalidUtf8::refused);
+  json.object().key("__metadata__").object();
+  for (const auto& [key, value] : metadata_) {
+    json.member(key, value);
   }
+  json.end();
+  for (const auto& [name, tensor] : tensors_) {
+    json.key(name).object().member("dtype", tensor.dtype).key("shape").array();
+    for (int64_t size : tensor.shape) {
+      json.value(size);
+    }
+    const auto& [begin, end] = offsets_.at(name);
+    json.end().key("data_offsets").array().value(begin).value(end).end().end();
+  }
+  json.end();
+  return std::move(json).text();
 }
 
-void ShardWriter::finish() {
-  metadata_[std::string(kHeaderChecksumKey)] = checksum_text(header_checksum(tensors_, metadata_));
-  std::string text = header();
+ShardWriter::Finished ShardWriter::finish() {
+  Finished result{.checksum = checksum_text(header_checksum(tensors_, metadata_))};
+  metadata_[std::string(kHeaderChecksumKey)] = result.checksum;
+  metadata_[std::string(kConversionKey)] = std::string(kConversionIdDigits, '0');
+  std::string text;
+  try {
+    text = header();
+  } catch (const Error& error) {
+    fail("cannot write {}: the name of a tensor: {}", file_.path().string(), error.what());
+  }
+  // No string in JSON has a quotation mark without a backslash in front.
+  const std::string before_id = fmt::format("\"{}\":\"", kConversionKey);
+  result.id_offset = kLengthBytes + static_cast<int64_t>(text.find(before_id) + before_id.size());
   const int64_t begin =
       std::max(data_begin_, ShardWriter::aligned(kLengthBytes + std::ssize(text), kDataAlignment));
   if (begin > data_begin_) {
@@ -116,6 +120,8 @@ void ShardWriter::finish() {
   file_.write(std::as_bytes(std::span(text)), kLengthBytes);
   file_.write(std::as_bytes(std::span(&length, 1)), 0);
   file_.close();
+  result.bytes = data_begin_ + data_bytes_;
+  return result;
 }
 
 }  // namespace sparsellm

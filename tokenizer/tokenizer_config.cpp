@@ -41,11 +41,11 @@ std::vector<AddedToken> read_added_tokens_decoder(const JsonValue& decoder) {
   return tokens;
 }
 
-std::vector<AddedToken> read_added_tokens_file(const std::filesystem::path& path) {
+std::vector<AddedToken> read_added_tokens_file(const InputFile& file) {
   const JsonDocument document =
-      read_json_file(path, kMaxTokenizerFileBytes, kMaxTokenizerJsonDepth);
+      read_json_file(file, kMaxTokenizerFileBytes, kMaxTokenizerJsonDepth);
   std::vector<AddedToken> tokens;
-  for (const auto& [content, id] : JsonValue(document, path.string()).integer_map(0, INT32_MAX)) {
+  for (const auto& [content, id] : JsonValue(document, file.string()).integer_map(0, INT32_MAX)) {
     AddedToken token;
     token.content = content;
     token.id = id;
@@ -99,15 +99,16 @@ void read_config_file(const JsonValue& root, TokenizerConfig& config) {
 
 }  // namespace
 
-TokenizerConfig read_tokenizer_config(const std::filesystem::path& directory) {
+TokenizerConfig read_tokenizer_config(const OpenDirectory& directory) {
   TokenizerConfig config;
-  config.path = directory / "tokenizer_config.json";
-  if (is_there(config.path)) {
+  const InputFile file = directory / "tokenizer_config.json";
+  config.path = file.path();
+  if (is_there(file)) {
     const JsonDocument document =
-        read_json_file(config.path, kMaxTokenizerFileBytes, kMaxTokenizerJsonDepth);
+        read_json_file(file, kMaxTokenizerFileBytes, kMaxTokenizerJsonDepth);
     read_config_file(JsonValue(document, config.path.string()), config);
   }
-  const std::filesystem::path added_tokens = directory / "added_tokens.json";
+  const InputFile added_tokens = directory / "added_tokens.json";
   if (config.added_tokens.empty() && is_there(added_tokens)) {
     config.added_tokens = read_added_tokens_file(added_tokens);
   }

@@ -16,6 +16,7 @@
 
 #include "kernels/base/json_reader.h"
 #include "kernels/paged_kv.h"
+#include "models/model_directory.h"
 #include "sparse/registry.h"
 #include "tools/interrupt.h"
 #include "tools/progress_bar.h"
@@ -128,12 +129,17 @@ LoadProgress show_in(ProgressBar& bar) {
 }
 
 Engine load_engine(const ModelArgs& args, EngineOptions options, spdlog::logger& log) {
+  return load_engine(open_model_directory(args.model), args, std::move(options), log);
+}
+
+Engine load_engine(const OpenDirectory& directory, const ModelArgs& args, EngineOptions options,
+                   spdlog::logger& log) {
   catch_interrupts();
   options = engine_options(args, std::move(options));
   options.log = &log;
   ProgressBar bar("loading", !args.quiet);
   options.progress = show_in(bar);
-  Engine engine = Engine::load(args.model, options);
+  Engine engine = Engine::load(directory, options);
   log_engine(engine, args, log);
   return engine;
 }

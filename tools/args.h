@@ -44,6 +44,9 @@ LoadProgress show_in(ProgressBar& bar);
 // Loads with a progress bar; `options` carries what is not in args. `log` has to outlive the
 // engine.
 Engine load_engine(const ModelArgs& args, EngineOptions options, spdlog::logger& log);
+// The same of a directory that is open already: that of `args`.
+Engine load_engine(const OpenDirectory& directory, const ModelArgs& args, EngineOptions options,
+                   spdlog::logger& log);
 
 inline double mib(int64_t bytes) { return static_cast<double>(bytes) / (1 << 20); }
 

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "kernels/base/error.h"
+#include "models/model_directory.h"
 #include "tools/bench_args.h"
 #include "tools/interrupt.h"
 #include "tools/tool_main.h"
@@ -63,7 +64,7 @@ std::string pattern_name(const BenchModelArgs& args) {
 }
 
 ModelConfig read_bench_config(const BenchModelArgs& args) {
-  return args.config.empty() ? read_model_config(args.model.model)
+  return args.config.empty() ? read_model_config(open_model_directory(args.model.model))
                              : read_model_config_file(args.config);
 }
 

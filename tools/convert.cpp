@@ -16,7 +16,11 @@
 #include "kernels/base/json_reader.h"
 #include "kernels/base/mapped_file.h"
 #include "models/config.h"
+#include "models/model_directory.h"
+#include "models/model_files.h"
+#include "models/model_manifest.h"
 #include "models/model_writer.h"
+#include "models/required_tensors.h"
 #include "models/sparse_config.h"
 #include "models/weight_store.h"
 #include "sparse/count_nonzeros.h"
@@ -25,6 +29,7 @@
 #include "sparse/smallest_encoding.h"
 #include "tokenizer/tokenizer.h"
 #include "tools/convert_dtype.h"
+#include "tools/interrupt.h"
 #include "tools/model_card.h"
 
 namespace sparsellm {
@@ -58,8 +63,9 @@ class Input {
  public:
   explicit Input(const ConvertOptions& options)
       : options_(options),
-        config_(read_model_config(options.input)),
-        checkpoint_(options.input),
+        directory_(open_model_directory(options.input)),
+        config_(read_model_config(directory_)),
+        checkpoint_(directory_),
         store_(checkpoint_),
         layers_(linear_layers(config_)),
         threads_(options.threads) {
@@ -77,6 +83,8 @@ class Input {
       stored_.push_back(stored);
       taken_.insert(stored.tensors.begin(), stored.tensors.end());
     }
+    require_tensors(checkpoint_, config_);
+    store_.file().require_undamaged_headers();
     options.plan.require_rules_used(modules, blocks);
     require(!options.calibration ||
                 std::any_of(plans_.begin(), plans_.end(),
@@ -85,7 +93,12 @@ class Input {
             options.calibration ? options.calibration->file.string() : "");
   }
 
+  const OpenDirectory& directory() const { return directory_; }
   const Checkpoint& checkpoint() const { return checkpoint_; }
+  // Else damage would get new, right checksums.
+  void require_undamaged(const std::string& tensor) const {
+    store_.file().require_undamaged(tensor);
+  }
   ThreadPool& threads() { return threads_; }
   std::string describe(const std::string& tensor) const {
     return fmt::format("{}: the tensor {}", options_.input.string(), quote(tensor));
@@ -162,14 +175,15 @@ class Input {
     for (const std::string& name : other_tensors()) {  // else calibration would find them
       require_convertible(name);
     }
-    const std::unique_ptr<Tokenizer> tokenizer = load_tokenizer(options_.input);
+    const std::unique_ptr<Tokenizer> tokenizer = load_tokenizer(directory_);
     const std::string text = read_text_file(options_.calibration->file, kMaxTextBytes);
     return std::make_unique<Calibrator>(
         config_, checkpoint_,
         calibration_sequences(*tokenizer,
                               {.text = text,
                                .tokens = options_.calibration->tokens,
-                               .length = std::min(config_.max_positions, kSequenceTokens)}),
+                               .length = std::min(config_.max_positions, kSequenceTokens),
+                               .poll = throw_if_interrupted}),
         threads_, options_.dtype);
   }
 
@@ -202,6 +216,9 @@ class Input {
       LayerPlan& plan = plans_[i];
       const std::string name = weight_name(layer);
       report(0, name);
+      for (const std::string& tensor : stored_[i].tensors) {
+        require_undamaged(tensor);
+      }
       OwnedTensor values = store_.dense(name, threads_);
       const int64_t nonzeros = count_nonzeros(values.view, threads_);
       values = in_dtype(std::move(values), stored_[i].name);
@@ -245,6 +262,7 @@ class Input {
   }
 
   const ConvertOptions& options_;
+  OpenDirectory directory_;
   ModelConfig config_;
   Checkpoint checkpoint_;
   WeightStore store_;
@@ -363,27 +381,9 @@ void require_decodes(const EncodedWeight& encoded, const PlannedWeight& weight, 
   }
 }
 
-// Whether a model without this file is not the same model: what Hugging Face programs read beside
-// the weights, and what the authors say of their use.
-bool goes_along(const std::string& file) {
-  static const std::set<std::string, std::less<>> names{"added_tokens.json",
-                                                        "chat_template.jinja",
-                                                        "chat_template.json",
-                                                        "config.json",
-                                                        "generation_config.json",
-                                                        "merges.txt",
-                                                        "special_tokens_map.json",
-                                                        "tokenizer.json",
-                                                        "tokenizer.model",
-                                                        "tokenizer_config.json",
-                                                        "vocab.json"};
-  return names.contains(file) || file.starts_with("LICENSE") || file.starts_with("NOTICE") ||
-         file.starts_with("USE_POLICY");
-}
-
 // The config of the output, if it is not that of the input: what it says of how the weights are
 // stored, and in which dtype, has to be true.
-std::optional<std::string> changed_config(const Input& input, const fs::path& file,
+std::optional<std::string> changed_config(const Input& input, const InputFile& file,
                                           std::optional<DType> dtype,
                                           const std::set<std::string>& formats) {
   constexpr int64_t kMaxBytes = 1 << 20;
@@ -419,18 +419,15 @@ std::optional<std::string> changed_config(const Input& input, const fs::path& fi
 
 void copy_other_files(const Input& input, const ConvertOptions& options,
                       const std::set<std::string>& formats, ModelWriter& writer) {
-  std::set<fs::path> files;
-  for (const fs::directory_entry& entry : fs::directory_iterator(options.input)) {
-    if (entry.is_regular_file() && goes_along(entry.path().filename().string())) {
-      files.insert(entry.path());
+  for (const std::string& name : input.directory().names()) {
+    if (!is_companion_file(name)) {
+      continue;
     }
-  }
-  for (const fs::path& file : files) {
+    const InputFile file = input.directory() / name;
     const std::optional<std::string> config =
-        file.filename() == "config.json" ? changed_config(input, file, options.dtype, formats)
-                                         : std::nullopt;
+        name == "config.json" ? changed_config(input, file, options.dtype, formats) : std::nullopt;
     if (config) {
-      writer.write_text("config.json", *config);
+      writer.write_text(name, *config);
     } else {
       writer.copy_file(file);
     }
@@ -502,6 +499,7 @@ Conversion convert_model(const ConvertOptions& options) {
                       .max_shard_bytes = options.max_shard_bytes,
                       .header_bytes = header_bytes(input.checkpoint())});
   Conversion result;
+  result.has_tokenizer = has_tokenizer(input.directory());
   input.for_each_weight([&](const PlannedWeight& weight) {
     const int64_t nonzeros =
         weight.changed ? count_nonzeros(weight.values, input.threads()) : weight.stored_nonzeros;
@@ -527,12 +525,14 @@ Conversion convert_model(const ConvertOptions& options) {
   for (const std::string& name : others) {
     input.report(0, name);
     const StoredTensor& tensor = *input.checkpoint().find(name);
+    input.require_undamaged(name);
     result.other_bytes += add_other(name, input, options.dtype, writer);
     release_pages(tensor.bytes);
     input.report(std::ssize(tensor.bytes), name);
   }
   copy_other_files(input, options, result.sparse_formats(), writer);
-  writer.write_text("README.md", model_card(options, result));
+  writer.write_text(std::string(kModelCardName), model_card(options, result));
+  input.checkpoint().require_intact();
   writer.finish([&](const fs::path& complete) {
     if (options.verify) {
       ModelFile(Checkpoint(complete)).verify([&](int64_t done, int64_t total) {
@@ -552,6 +552,7 @@ std::vector<Inspection> inspect_model(const ConvertOptions& options) {
     formats.emplace_back(format->name());
   }
   Conversion planned;
+  planned.has_tokenizer = has_tokenizer(input.directory());
   std::vector<Conversion> conversions(formats.size());
   input.for_each_weight([&](const PlannedWeight& weight) {
     const int64_t nonzeros =

@@ -57,6 +57,7 @@ struct ConvertedWeight {
 struct Conversion {
   std::vector<ConvertedWeight> weights;  // in the order of linear_layers()
   int64_t other_bytes = 0;               // tensors that are copied, or only converted
+  bool has_tokenizer = true;
 
   int64_t dense_bytes() const;  // of the linear layers
   int64_t bytes() const;

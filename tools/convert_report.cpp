@@ -216,6 +216,11 @@ std::vector<std::string> conversion_warnings(const Conversion& conversion) {
   }
   const size_t all = conversion.weights.size();
   std::vector<std::string> warnings;
+  if (!conversion.has_tokenizer) {
+    warnings.emplace_back(
+        "the model has no tokenizer (tokenizer.model, tokenizer.json or vocab.json): what is "
+        "converted takes and gives token ids alone");
+  }
   for (const auto& [why, count] : dense) {
     warnings.push_back(fmt::format("{} of {} linear layers stay dense: {}", count, all, why));
   }

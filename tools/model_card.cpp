@@ -8,6 +8,7 @@
 #include <string_view>
 #include <system_error>
 
+#include "kernels/base/error.h"
 #include "sparse/dense/dense.h"
 #include "sparsellm_version.h"
 #include "tools/args.h"
@@ -34,8 +35,9 @@ std::string escaped(std::string_view text) {
 
 // Without a slash at the end.
 fs::path real_path(const fs::path& directory) {
-  std::error_code ignored;
-  const fs::path path = fs::weakly_canonical(directory, ignored);
+  std::error_code error;
+  const fs::path path = fs::weakly_canonical(directory, error);
+  require(!error, "cannot read {}: {}", directory.string(), error.message());
   return path.has_filename() ? path : path.parent_path();
 }
 

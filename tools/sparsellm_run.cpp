@@ -26,6 +26,8 @@
 #include "tools/interrupt.h"
 #include "tools/memory_report.h"
 #include "tools/progress_bar.h"
+#include "tools/result_check.h"
+#include "tools/run_entries.h"
 #include "tools/tool_main.h"
 
 namespace sparsellm {
@@ -213,8 +215,9 @@ Engine load(const RunArgs& args, spdlog::logger& log) {
   return load_engine(args.model, options_of(args), log);
 }
 
-MemoryFit fit_of(const RunArgs& args, const ModelConfig& config, EngineOptions options) {
-  const Checkpoint checkpoint(args.model.model);
+MemoryFit fit_of(const OpenDirectory& directory, const RunArgs& args, const ModelConfig& config,
+                 EngineOptions options) {
+  const Checkpoint checkpoint(directory);
   const WeightStore store(checkpoint);
   ProgressBar bar("encoding", !args.model.quiet);
   options.progress = show_in(bar);
@@ -224,12 +227,49 @@ MemoryFit fit_of(const RunArgs& args, const ModelConfig& config, EngineOptions o
 
 void print_fit(const RunArgs& args) {
   catch_interrupts();
-  const ModelConfig config = read_model_config(args.model.model);
+  const OpenDirectory directory = open_model_directory(args.model.model);
+  const ModelConfig config = read_model_config(directory);
   const EngineOptions options = engine_options(args.model, options_of(args));
-  const MemoryFit fit = fit_of(args, config, options);
+  const MemoryFit fit = fit_of(directory, args, config, options);
   std::cout << (args.json ? fit_json(config, options, fit) : fit_table(config, options, fit))
             << std::flush;
   require(std::cout.good(), "cannot write to standard output");
+}
+
+// All that the results of a batch depend on, but for the prompts. How many requests are computed at
+// once and where kernels come from is not: a run that ended for want of memory goes on with less.
+RunEntries run_entries(const OpenDirectory& directory, const RunArgs& args, const Prompt& defaults,
+                       int64_t context_size) {
+  const EngineOptions options = engine_options(args.model, options_of(args));
+  const Checkpoint checkpoint(directory);
+  RunEntries entries{
+      {"--device", options.device.is_cuda() ? "cuda" : "cpu"},
+      {"--dtype", std::string(name_of(weight_dtype(checkpoint, options.device, options.dtype)))},
+      {"--weight-format", args.model.weight_format},
+      {"--ctx-size", fmt::format("{}", context_size)},
+      {"--deterministic", fmt::format("{}", args.deterministic)},
+      {"--parse-special", fmt::format("{}", args.parse_special)},
+  };
+  entries.merge(generation_entries(defaults));
+  entries.merge(model_entries(checkpoint));
+  return entries;
+}
+
+// What can be found out about an older run without loading the model.
+void start_batch(Batch& batch, const OpenDirectory& directory, const RunArgs& args) {
+  const ModelConfig config = read_model_config(directory);
+  const int64_t context_size = choose_context_size(options_of(args), config);
+  const Prompt defaults = make_prompt(args.generation, read_generation_defaults(directory));
+  RunEntries entries = run_entries(directory, args, defaults, context_size);
+  if (!batch.has_results()) {
+    return batch.start(std::move(entries), defaults, {});
+  }
+  const std::unique_ptr<Tokenizer> tokenizer = load_tokenizer(directory);
+  const ResultCheck check(*tokenizer, config, context_size, args.parse_special);
+  batch.start(std::move(entries), defaults,
+              [&check](std::string_view line, const PromptLine& prompt, int64_t number) {
+                check.require_result(line, prompt, number);
+              });
 }
 
 void run_batch(const RunArgs& args, spdlog::logger& log) {
@@ -247,6 +287,8 @@ void run_batch(const RunArgs& args, spdlog::logger& log) {
                .force = args.force,
                .resume = args.resume,
                .parse_special = args.parse_special});
+  const OpenDirectory directory = open_model_directory(args.model.model);
+  start_batch(batch, directory, args);
   const std::string output = batch.output().string();
   if (batch.complete()) {
     if (!args.model.quiet) {
@@ -256,7 +298,7 @@ void run_batch(const RunArgs& args, spdlog::logger& log) {
   }
   log.info("{} prompts, of which {} have their results in {} already", batch.progress().lines,
            batch.progress().before, quote(batch.partial().string()));
-  Engine engine = load(args, log);
+  Engine engine = load_engine(directory, args.model, options_of(args), log);
   const Prompt defaults = make_prompt(args.generation, engine.generation_defaults());
   engine.check(defaults.request);
   try {
@@ -323,7 +365,7 @@ void run_prompt(const RunArgs& args, spdlog::logger& log) {
   if (args.generation.log_probs && !args.json) {
     throw UsageError("--logprobs needs --json or --prompts");
   }
-  require_model_directory(args.model.model);  // its mistakes are said before stdin is read
+  open_model_directory(args.model.model);  // its mistakes are said before stdin is read
   std::optional<std::string> text = args.prompt;
   if (args.file) {
     text = *args.file == "-" ? read_stdin() : read_prompt_file(*args.file);

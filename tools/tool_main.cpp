@@ -21,7 +21,7 @@ namespace {
 
 constexpr int kFailed = 1;
 constexpr int kUsage = 2;
-constexpr int kInterrupted = 130;  // 128 + SIGINT, as shells report it
+constexpr int kSignals = 128;  // plus the signal, as shells report one
 
 // The first file that is opened would else become the standard output or error of a program that
 // was started without. They cannot be read or written afterwards either.
@@ -71,7 +71,7 @@ int tool_main(CLI::App& app, int argc, char** argv, const std::function<void()>&
   } catch (const UsageError& error) {
     return fail_with(kUsage, tool, error.what());
   } catch (const Interrupted&) {
-    return kInterrupted;
+    return kSignals + (interrupted() ? interrupting_signal() : SIGINT);
   } catch (const std::bad_alloc&) {
     return fail_with(kFailed, tool, "out of memory");
   } catch (const std::exception& error) {

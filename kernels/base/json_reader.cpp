@@ -107,10 +107,10 @@ JsonDocument parse_json(std::string_view text, std::string_view source, int max_
   return document;
 }
 
-JsonDocument read_json_file(const std::filesystem::path& path, int64_t max_bytes, int max_depth) {
-  const std::string text = read_text_file(path, max_bytes);
-  require_no_lfs_pointer(path, text);
-  return parse_json(text, path.string(), max_depth);
+JsonDocument read_json_file(const InputFile& file, int64_t max_bytes, int max_depth) {
+  const std::string text = read_text_file(file, max_bytes);
+  require_no_lfs_pointer(file.path(), text);
+  return parse_json(text, file.string(), max_depth);
 }
 
 void remove_member(json& object, const std::string& key) {

@@ -12,6 +12,8 @@
 #include <unordered_map>
 #include <vector>
 
+#include "kernels/base/open_directory.h"
+
 namespace sparsellm {
 
 // A JSON document in memory. The destructor of nlohmann's trees allocates, and ends the program if
@@ -36,7 +38,7 @@ class JsonDocument {
 JsonDocument parse_json(std::string_view text, std::string_view source, int max_depth);
 
 // The document in a file; the errors of read_text_file and, with the path in front, of parse_json.
-JsonDocument read_json_file(const std::filesystem::path& path, int64_t max_bytes, int max_depth);
+JsonDocument read_json_file(const InputFile& file, int64_t max_bytes, int max_depth);
 
 // Takes a member out of an object, if it has it, without an allocation.
 void remove_member(nlohmann::json& object, const std::string& key);

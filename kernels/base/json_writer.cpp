@@ -4,14 +4,12 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "kernels/base/error.h"
+#include "kernels/base/json_reader.h"
+
 namespace sparsellm {
-namespace {
 
-std::string dump(const nlohmann::json& scalar) {
-  return scalar.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
-}
-
-}  // namespace
+using nlohmann::json;
 
 JsonWriter& JsonWriter::end() {
   assert(!levels_.empty() && !behind_key_);
@@ -27,13 +25,13 @@ JsonWriter& JsonWriter::end() {
 JsonWriter& JsonWriter::key(std::string_view name) {
   assert(!levels_.empty() && levels_.back().end == '}' && !behind_key_);
   begin_item();
-  text_.append(dump(name)).append(indent_ < 0 ? ":" : ": ");
+  text_.append(quoted(name)).append(indent_ < 0 ? ":" : ": ");
   behind_key_ = true;
   return *this;
 }
 
-JsonWriter& JsonWriter::value(std::string_view text) { return add(dump(text)); }
-JsonWriter& JsonWriter::value(double number) { return add(dump(number)); }
+JsonWriter& JsonWriter::value(std::string_view text) { return add(quoted(text)); }
+JsonWriter& JsonWriter::value(double number) { return add(json(number).dump()); }
 
 JsonWriter& JsonWriter::open(char begin, char end) {
   levels_.reserve(levels_.size() + 1);
@@ -48,6 +46,17 @@ JsonWriter& JsonWriter::add(std::string_view token) {
   }
   text_ += token;
   return *this;
+}
+
+std::string JsonWriter::quoted(std::string_view text) const {
+  if (invalid_utf8_ == InvalidUtf8::replaced) {
+    return json(text).dump(-1, ' ', false, json::error_handler_t::replace);
+  }
+  try {
+    return json(text).dump();
+  } catch (const json::type_error&) {
+    fail("{} is not UTF-8", quote(text));
+  }
 }
 
 void JsonWriter::begin_item() {

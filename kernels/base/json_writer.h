@@ -9,15 +9,19 @@
 
 namespace sparsellm {
 
+// What becomes of text that is not UTF-8, which JSON cannot hold: U+FFFD, or Error.
+enum class InvalidUtf8 : uint8_t { replaced, refused };
+
 // Puts JSON together as text. A tree would take many times the memory, and nlohmann's takes some
-// more to be destroyed, where the program ends if there is none. Invalid UTF-8 becomes U+FFFD.
+// more to be destroyed, where the program ends if there is none.
 //   JsonWriter json;
 //   json.object().key("tokens").value(7).key("texts").array().value("a").end().end();
 //   std::move(json).text();  // {"tokens":7,"texts":["a"]}
 class JsonWriter {
  public:
   // Spaces by which each level is set off, on lines of its own; -1: all on one line.
-  explicit JsonWriter(int indent = -1) : indent_(indent) {}
+  explicit JsonWriter(int indent = -1, InvalidUtf8 invalid_utf8 = InvalidUtf8::replaced)
+      : indent_(indent), invalid_utf8_(invalid_utf8) {}
 
   JsonWriter& object() { return open('{', '}'); }
   JsonWriter& array() { return open('[', ']'); }
@@ -53,10 +57,12 @@ class JsonWriter {
 
   JsonWriter& open(char begin, char end);
   JsonWriter& add(std::string_view token);
+  std::string quoted(std::string_view text) const;
   void begin_item();
   void new_line();
 
   int indent_;
+  InvalidUtf8 invalid_utf8_;
   std::string text_;
   std::vector<Level> levels_;
   bool behind_key_ = false;

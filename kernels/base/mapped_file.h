@@ -3,10 +3,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <memory>
 #include <span>
 #include <string>
 
 #include "kernels/base/lost_pages.h"
+#include "kernels/base/open_directory.h"
 
 namespace sparsellm {
 
@@ -15,7 +17,7 @@ namespace sparsellm {
 class MappedFile {
  public:
   // Throws Error naming the path and the reason (missing, a folder, no permission).
-  explicit MappedFile(const std::filesystem::path& path);
+  explicit MappedFile(const InputFile& file);
   ~MappedFile();
   MappedFile(MappedFile&& other) noexcept;
   MappedFile& operator=(MappedFile&&) = delete;
@@ -34,7 +36,7 @@ class MappedFile {
 
  private:
   std::filesystem::path path_;
-  int file_ = -1;
+  std::shared_ptr<const FileDescriptor> file_;
   const std::byte* data_ = nullptr;
   int64_t size_ = 0;
   PageGuard guard_;
@@ -51,11 +53,7 @@ void populate_pages(std::span<const std::byte> bytes);
 // again if they are needed again.
 void release_pages(std::span<const std::byte> bytes);
 
-// Whether something has this name, a link that leads nowhere too. What cannot be looked at (no
-// permission, a disk that fails) counts as there: opening it tells what is wrong.
-bool is_there(const std::filesystem::path& path);
-
 // The contents of a small text file; refuses one larger than `max_bytes`.
-std::string read_text_file(const std::filesystem::path& path, int64_t max_bytes);
+std::string read_text_file(const InputFile& file, int64_t max_bytes);
 
 }  // namespace sparsellm

@@ -541,7 +541,7 @@ TEST(GpuInfiniteLogits, EndTheirRequest) {
   if (cuda_device_count() == 0) {
     GTEST_SKIP() << "there is no CUDA device";
   }
-  testing::expect_infinite_logits_are_errors(kGpu);
+  testing::expect_infinite_logits_are_errors(testing::kGpu);
 }
 
 TEST(GpuSoak, EveryRequestIsAsIfItWereAlone) {

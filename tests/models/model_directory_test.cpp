@@ -16,12 +16,12 @@ using testing::expect_message;
 using testing::TempDir;
 
 std::string refusal(const std::filesystem::path& path) {
-  return error_of([&] { require_model_directory(path); });
+  return error_of([&] { open_model_directory(path); });
 }
 
 TEST(ModelDirectory, TakesOnesWithAConfig) {
-  EXPECT_NO_THROW(require_model_directory(testing::data("models/fable-opt-8m")));
-  EXPECT_NO_THROW(require_model_directory(testing::data("models/fable-opt-8m/")));
+  EXPECT_NO_THROW(open_model_directory(testing::data("models/fable-opt-8m")));
+  EXPECT_NO_THROW(open_model_directory(testing::data("models/fable-opt-8m/")));
 }
 
 TEST(ModelDirectory, NamesOfTheHub) {

@@ -339,6 +339,9 @@ TEST(ModelFile, EveryDamageIsFound) {
   write_model(written.path() / "out", threads, {5, 3}, {DType::f16});
   const std::string good = contents(written.path() / "out/model.safetensors");
   const TempDir dir;
+  for (const char* name : {"config.json", kManifestName.data()}) {
+    dir.write(name, contents(written.path() / "out" / name));
+  }
   ASSERT_EQ(verify_error(dir, good), "");
 
   // Spaces behind the header may become other white space, which means the same.

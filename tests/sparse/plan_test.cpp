@@ -95,8 +95,9 @@ TEST(SparsityPlan, Uniform) {
   EXPECT_EQ(layer.prune.sparsity, 0.65);
   EXPECT_TRUE(layer.prune.norms.empty());
   EXPECT_EQ(layer.format, "dense");
-  EXPECT_TRUE(throws_error([&] { SparsityPlan::uniform(settings, "coo"); },
-                           "the weight format \"coo\" is not known; use one of auto, smallest, dense"));
+  EXPECT_TRUE(
+      throws_error([&] { SparsityPlan::uniform(settings, "coo"); },
+                   "the weight format \"coo\" is not known; use one of auto, smallest, dense"));
 }
 
 TEST(SparsityPlan, FirstMatchingRuleWins) {

@@ -227,6 +227,25 @@ TEST(Run, PenaltiesAndBias) {
   }
 }
 
+TEST(Run, ALongRunOfUnknownCharactersIsOneToken) {
+  const testing::TempDir directory;
+  const std::filesystem::path model = testing::data("tiny/llama_gelu_tanh");
+  for (const char* name : {"config.json", "model.safetensors"}) {
+    std::filesystem::create_symlink(model / name, directory.path() / name);
+  }
+  directory.write("tokenizer.json", R"({
+    "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": false, "use_regex": true},
+    "decoder": {"type": "ByteLevel"},
+    "model": {"type": "BPE", "unk_token": "<unk>", "fuse_unk": true, "merges": [],
+              "vocab": {"<unk>": 0, "a": 1}}})");
+  const std::string prompt(4 << 20, 'z');
+  const Outcome outcome =
+      testing::run_program("sparsellm-run", {"-m", directory.path().string(), "--threads", "1",
+                                             "-f", directory.write("prompt", prompt).string(), "-n",
+                                             "1", "--json", "-c", "8"});
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+}
+
 TEST(Run, StdinThatCannotBeRead) {
   testing::RunOptions options;
   options.before_exec = [] { ::dup2(::open("/", O_RDONLY), STDIN_FILENO); };
@@ -469,14 +488,17 @@ TEST(Run, ProgressBarFitsTheTerminal) {
   EXPECT_TRUE(wide.front().ends_with(" MiB")) << wide.front();
 }
 
-TEST(Run, IgnoredInterruptsStayIgnored) {
+// As SIGHUP is under nohup.
+class IgnoredSignals : public ::testing::TestWithParam<int> {};
+INSTANTIATE_TEST_SUITE_P(Signals, IgnoredSignals, ::testing::Values(SIGINT, SIGTERM, SIGHUP));
+TEST_P(IgnoredSignals, StayIgnored) {
   testing::RunOptions options;
-  options.before_exec = [] { ::signal(SIGINT, SIG_IGN); };
+  options.before_exec = [] { ::signal(GetParam(), SIG_IGN); };
   options.meanwhile = [](pid_t child, const fs::path& out) {
     while (fs::file_size(out) == 0 && testing::is_running(child)) {
       ::usleep(1000);
     }
-    ::kill(child, SIGINT);
+    ::kill(child, GetParam());
   };
   const Outcome outcome = testing::run_program(
       "sparsellm-run",
@@ -505,21 +527,35 @@ TEST(Run, VersionAndHelp) {
   }
 }
 
-TEST(Run, InterruptEndsCleanly) {
+class Interrupts : public ::testing::TestWithParam<int> {};
+INSTANTIATE_TEST_SUITE_P(Signals, Interrupts, ::testing::Values(SIGINT, SIGTERM, SIGHUP));
+TEST_P(Interrupts, EndCleanly) {
   // Longer than any machine takes to notice the first text.
   const auto interrupt = [](pid_t child, const fs::path& out) {
     while (fs::file_size(out) == 0 && testing::is_running(child)) {
       ::usleep(1000);
     }
-    ::kill(child, SIGINT);
+    ::kill(child, GetParam());
   };
   const Outcome outcome = testing::run_program(
       "sparsellm-run", {"-m", llama(), "-p", kPrompt, "--ignore-eos", "-n", "-1", "--threads", "1"},
       {.input = {}, .before_exec = {}, .meanwhile = interrupt});
-  EXPECT_EQ(outcome.exit_code, 130);
+  EXPECT_EQ(outcome.exit_code, 128 + GetParam());
   EXPECT_TRUE(outcome.out.ends_with('\n'));
   EXPECT_GT(outcome.out.size(), 1u);
   EXPECT_NE(outcome.err.find("\nmemory"), std::string::npos);
+}
+
+// Where Ctrl-C ends a text alone, the others end the program.
+TEST(Run, SigtermEndsTheProgramWhileATextIsMade) {
+  const Outcome outcome = in_a_terminal([&](Terminal& terminal, pid_t child, const fs::path& out) {
+    terminal.wait_for("> ", 1, child);
+    terminal.type("Once upon a time\n");
+    wait_for_more(out, 0, child);
+    ::kill(child, SIGTERM);
+    terminal.wait_for("memory", 1, child);
+  });
+  EXPECT_EQ(outcome.exit_code, 143);
 }
 
 TEST(Run, ReportsAFullDisk) {

@@ -491,12 +491,10 @@ TEST(Compare, RefusesLogitsThatAreNotFinite) {
   });
   Engine good = load(llama(), 32);
   Engine bad = load(directory.path(), 32);
-  EXPECT_TRUE(testing::throws_error(
-      [&] { compare(good, bad, text, {.context = 32}); },
-      "model B (two): the model's logits contain NaN or infinity"));
-  EXPECT_TRUE(testing::throws_error(
-      [&] { compare(bad, good, text, {.context = 32}); },
-      "model A (one): the model's logits contain NaN or infinity"));
+  EXPECT_TRUE(testing::throws_error([&] { compare(good, bad, text, {.context = 32}); },
+                                    "model B (two): the model's logits contain NaN or infinity"));
+  EXPECT_TRUE(testing::throws_error([&] { compare(bad, good, text, {.context = 32}); },
+                                    "model A (one): the model's logits contain NaN or infinity"));
 }
 
 }  // namespace

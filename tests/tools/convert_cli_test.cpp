@@ -172,6 +172,9 @@ TEST(ConvertCli, WhatStaysDenseSaysWhy) {
   const TempDir directory;
   const std::string output = (directory.path() / "out").string();
   const std::string why = "stored as f32, which tca_bme does not hold: pass --dtype f16 or bf16";
+  const std::string no_tokenizer =
+      "sparsellm-convert: warning: the model has no tokenizer (tokenizer.model, tokenizer.json or "
+      "vocab.json): what is converted takes and gives token ids alone\n";
   const std::vector<std::string> args{"-m",        f32_model(),  "--prune",
                                       "magnitude", "--sparsity", "0.7"};
   const auto with = [&](const std::vector<std::string>& more) {
@@ -184,7 +187,8 @@ TEST(ConvertCli, WhatStaysDenseSaysWhy) {
     const Outcome outcome = with(how);
     EXPECT_EQ(outcome.exit_code, 0);
     EXPECT_EQ(outcome.err,
-              "sparsellm-convert: warning: 14 of 14 linear layers stay dense: " + why + "\n");
+              no_tokenizer +
+                  "sparsellm-convert: warning: 14 of 14 linear layers stay dense: " + why + "\n");
     EXPECT_EQ(outcome.out.find(why) != std::string::npos, how.front() == "--output");
   }
   const Outcome quiet = with({"--output", output, "--force", "--json", "--quiet"});
@@ -196,8 +200,9 @@ TEST(ConvertCli, WhatStaysDenseSaysWhy) {
 
   const Outcome sparse = with({"--output", output, "--force", "--json", "--dtype", "bf16"});
   EXPECT_EQ(sparse.exit_code, 0);
-  EXPECT_EQ(sparse.err, "");
-  for (const json& weight : table(json::parse(sparse.out), "weights")) {
+  EXPECT_EQ(sparse.err, no_tokenizer);
+  const json sparse_report = json::parse(sparse.out);
+  for (const json& weight : table(sparse_report, "weights")) {
     EXPECT_EQ(weight.at("format"), "tca_bme");
     EXPECT_EQ(weight.at("why_dense"), "");
     EXPECT_EQ(weight.at("gpu"), "yes");
@@ -487,7 +492,8 @@ TEST(ConvertFaults, AKilledRunLeavesNoModel) {
   const Outcome again = conversion.run();
   EXPECT_EQ(again.exit_code, 0) << again.err;
   EXPECT_EQ(entries(conversion.output()),
-            (std::set<std::string>{"README.md", "config.json", "model.safetensors"}));
+            (std::set<std::string>{"README.md", "config.json", "model.safetensors",
+                                   "sparsellm_manifest.json"}));
   const auto good = files_of(conversion.output());
 
   // Nor does it touch an older one.
@@ -498,13 +504,16 @@ TEST(ConvertFaults, AKilledRunLeavesNoModel) {
 
 TEST(ConvertFaults, AnInterruptLeavesNothing) {
   const SlowConversion conversion;
-  for (const int microseconds : {0, 5'000, 20'000}) {
-    SCOPED_TRACE(microseconds);
-    const Outcome outcome = conversion.run_until(SIGINT, microseconds);
-    EXPECT_EQ(outcome.exit_code, 130) << outcome.err;
-    EXPECT_EQ(outcome.out, "");
-    EXPECT_EQ(conversion.left(), std::set<std::string>{});
-    conversion.expect_untouched_input();
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
+    for (const int microseconds : {0, 5'000, 20'000}) {
+      SCOPED_TRACE("signal " + std::to_string(signal) + ", " + std::to_string(microseconds) +
+                   " us");
+      const Outcome outcome = conversion.run_until(signal, microseconds);
+      EXPECT_EQ(outcome.exit_code, 128 + signal) << outcome.err;
+      EXPECT_EQ(outcome.out, "");
+      EXPECT_EQ(conversion.left(), std::set<std::string>{});
+      conversion.expect_untouched_input();
+    }
   }
 }
 

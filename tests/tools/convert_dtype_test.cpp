@@ -362,7 +362,8 @@ TEST_P(ConvertDType, OtherTypesOfTensors) {
   };
   const fs::path integers = with("model.ids", "I64", bytes_of(std::vector<int64_t>{1, 70000}));
   convert(integers, out("out"), plan("none", 0, "auto"), to(GetParam()));
-  const StoredTensor* const kept = Checkpoint(out("out")).find("model.ids");
+  const Checkpoint checkpoint(out("out"));
+  const StoredTensor* const kept = checkpoint.find("model.ids");
   ASSERT_NE(kept, nullptr);
   EXPECT_EQ(kept->dtype, "I64");
 

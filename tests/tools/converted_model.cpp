@@ -9,6 +9,7 @@
 #include <sstream>
 #include <utility>
 
+#include "models/model_manifest.h"
 #include "models/model_metadata.h"
 #include "tools/compare.h"
 
@@ -209,7 +210,7 @@ void expect_same_files(const fs::path& input, const fs::path& output) {
   EXPECT_EQ(config_without_formats(output), config_without_formats(input));
   for (const std::string& name : names) {
     if (name.find("safetensors") == std::string::npos && name != "README.md" &&
-        name != "config.json") {
+        name != kManifestName && name != "config.json") {
       EXPECT_EQ(contents(output / name), contents(input / name)) << name;
     }
   }

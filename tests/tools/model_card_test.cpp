@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "models/model_manifest.h"
 #include "tests/testing/paths.h"
 #include "tests/testing/temp_dir.h"
 #include "tests/testing/throws_error.h"
@@ -61,6 +62,7 @@ TEST(ConvertedConfig, OlderDirectoriesLoadWithoutIt) {
   Engine engine = testing::load(sparse, {}, false);
   const std::vector<int32_t> expected = testing::greedy(engine);
   std::ofstream(sparse / "config.json") << contents(llama3() / "config.json");
+  fs::remove(sparse / kManifestName);
   Engine older = testing::load(sparse, {}, false);
   EXPECT_EQ(testing::greedy(older), expected);
   const fs::path again = directory.path() / "again";

@@ -8,6 +8,8 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "tests/testing/throws_error.h"
+
 namespace sparsellm {
 namespace {
 
@@ -47,6 +49,16 @@ TEST(JsonWriter, WritesEveryKindOfValue) {
             "\"large\":18446744073709551615,\"least\":-9223372036854775808,\"real\":0.1,"
             "\"whole\":2.0,\"nan\":null,\"infinite\":null,\"yes\":true,\"no\":false,"
             "\"nothing\":null,\"empty\":[],\"list\":[1,{},[\"x\"]]}");
+}
+
+TEST(JsonWriter, RefusesInvalidUtf8IfToldSo) {
+  JsonWriter json(/*indent=*/-1, InvalidUtf8::refused);
+  json.object();
+  const std::string good("\u00e9\0", 3);
+  const std::string bad = "\xe9";
+  json.member(good, good);
+  EXPECT_TRUE(testing::throws_error([&] { json.key(bad); }, "is not UTF-8"));
+  EXPECT_TRUE(testing::throws_error([&] { JsonWriter(json).value(bad); }, "is not UTF-8"));
 }
 
 // The library is the reference.

@@ -68,16 +68,19 @@ std::span<const TokenLogProbs> prompt_log_probs(const Sequence& sequence, bool f
 }  // namespace
 
 std::string current_error() noexcept {
+  constexpr const char* kOutOfMemory = "out of memory";  // short enough to need none
   try {
     try {
       throw;
+    } catch (const std::bad_alloc&) {
+      return kOutOfMemory;
     } catch (const std::exception& error) {
       return error.what();
     } catch (...) {
       return "an exception of an unknown type";
     }
   } catch (const std::bad_alloc&) {
-    return "out of memory";  // short enough to need none
+    return kOutOfMemory;
   }
 }
 

@@ -11,6 +11,17 @@ bool contains(std::span<const int32_t> ids, int32_t id) {
   return std::find(ids.begin(), ids.end(), id) != ids.end();
 }
 
+// To a listener that has thrown at the last event. An exception has nobody left to hear of it.
+void emit_error(const Sequence& sequence, std::string_view error) {
+  try {
+    sequence.submission->on_token({.request = sequence.submission->id,
+                                   .sample = sequence.sample,
+                                   .finish = FinishReason::error,
+                                   .error = error});
+  } catch (...) {
+  }
+}
+
 void emit(Sequence& sequence, TokenEvent event) {
   const OnToken& on_token = sequence.submission->on_token;
   if (!on_token) {
@@ -21,9 +32,19 @@ void emit(Sequence& sequence, TokenEvent event) {
   event.finish = sequence.finish;
   try {
     on_token(event);
+    return;
   } catch (...) {
-    finish(sequence, FinishReason::error, current_error());
-    // An exception from the last event has nobody left to hear of it.
+    if (!event.finish) {
+      finish(sequence, FinishReason::error, current_error());
+      return;
+    }
+    // Without its last event the result would be short, and would count as whole.
+    const std::string error = current_error();
+    const bool is_known = event.finish == FinishReason::error && event.error == error;
+    sequence.finish = FinishReason::error;
+    if (!is_known) {
+      emit_error(sequence, error);
+    }
   }
 }
 
@@ -47,16 +68,19 @@ std::span<const TokenLogProbs> prompt_log_probs(const Sequence& sequence, bool f
 }  // namespace
 
 std::string current_error() noexcept {
+  constexpr const char* kOutOfMemory = "out of memory";  // short enough to need none
   try {
     try {
       throw;
+    } catch (const std::bad_alloc&) {
+      return kOutOfMemory;
     } catch (const std::exception& error) {
       return error.what();
     } catch (...) {
       return "an exception of an unknown type";
     }
   } catch (const std::bad_alloc&) {
-    return "out of memory";  // short enough to need none
+    return kOutOfMemory;
   }
 }
 
@@ -64,13 +88,19 @@ void finish(Sequence& sequence, FinishReason reason, std::string_view error) {
   if (sequence.finish) {
     return;
   }
-  sequence.finish = reason;
   std::string rest;
+  std::string lack_of_memory;
   try {
     rest = remaining_text(sequence);
   } catch (...) {
-    // Without memory for the text there has to be an end all the same.
+    // There has to be an end all the same, but not one that counts as whole.
+    lack_of_memory = current_error();
+    if (reason != FinishReason::error) {
+      reason = FinishReason::error;
+      error = lack_of_memory;
+    }
   }
+  sequence.finish = reason;
   const bool first_event = sequence.known_length() == sequence.prompt_length();
   emit(sequence,
        {.text = rest, .prompt_log_probs = prompt_log_probs(sequence, first_event), .error = error});

@@ -24,11 +24,6 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Every token is compared with every one of them.
-constexpr size_t kMaxStops = 64;
-constexpr size_t kMaxStopBytes = 1024;
-constexpr size_t kMaxStopTokens = 1024;
-
 double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
@@ -88,10 +83,7 @@ std::string_view name_of(FinishReason reason) {
 }
 
 void Completion::add(const TokenEvent& event) {
-  if (event.finish) {
-    finish = *event.finish;
-    error = event.error;
-  }
+  error = event.error;
   if (event.token) {
     tokens.push_back(*event.token);
   }
@@ -101,6 +93,10 @@ void Completion::add(const TokenEvent& event) {
   }
   prompt_log_probs.insert(prompt_log_probs.end(), event.prompt_log_probs.begin(),
                           event.prompt_log_probs.end());
+  // Behind all that may throw: what has not taken its last event whole has not finished.
+  if (event.finish) {
+    finish = *event.finish;
+  }
 }
 
 struct Engine::State {
@@ -498,8 +494,8 @@ std::vector<Completion> Engine::generate(std::vector<Request> requests) {
       const int32_t count = requests[i].samples;
       const auto collect = [&completions, &open](const TokenEvent& event) {
         Completion& completion = completions.at(static_cast<size_t>(event.sample));
-        open -= event.finish ? 1 : 0;
         completion.add(event);
+        open -= event.finish ? 1 : 0;
       };
       try {
         submitted.push_back(submit(std::move(requests[i]), collect));

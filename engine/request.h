@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -14,6 +15,10 @@
 namespace sparsellm {
 
 inline constexpr int32_t kMaxSamples = 1024;
+// Every token is compared with every one of them.
+inline constexpr size_t kMaxStops = 64;
+inline constexpr size_t kMaxStopBytes = 1024;
+inline constexpr size_t kMaxStopTokens = 1024;
 
 // One prompt to continue.
 struct Request {
@@ -26,10 +31,11 @@ struct Request {
   int32_t samples = 1;
 
   bool ignore_eos = false;  // EOS is never chosen
-  // End the continuation as EOS does; their text is not shown. At most 1024.
+  // End the continuation as EOS does; their text is not shown. At most kMaxStopTokens.
   std::vector<int32_t> stop_token_ids = {};
   // Texts that end the continuation where the first of them is complete, also across token
-  // borders; neither they nor what follows is shown. At most 64 of 1 to 1024 bytes of UTF-8.
+  // borders; neither they nor what follows is shown. At most kMaxStops of 1 to kMaxStopBytes of
+  // UTF-8.
   std::vector<std::string> stop = {};
 
   // Reports the log-probability of every generated token and this many of the likeliest tokens at
@@ -54,8 +60,9 @@ enum class FinishReason : uint8_t {
 std::string_view name_of(FinishReason reason);
 
 // A step forward in one sample of a request. The last event of a sample carries `finish`; it may
-// be without a token. A listener that throws ends its sample; what it throws at the last event is
-// dropped.
+// be without a token. A listener that throws ends its sample with FinishReason::error. If it throws
+// at the last event, which may be lost then, it hears one more, with that error, and what it throws
+// at this one is dropped.
 struct TokenEvent {
   int64_t request = 0;
   int32_t sample = 0;  // 0 to Request::samples - 1

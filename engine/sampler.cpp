@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <set>
 #include <string_view>
 #include <vector>
 
@@ -191,13 +190,18 @@ int32_t choose(std::span<const float> logits, const SamplingParams& params,
 }
 
 void validate(std::span<const LogitBias> biases) {
-  std::set<int32_t> tokens;
+  std::vector<int32_t> tokens;
+  tokens.reserve(biases.size());
   for (const LogitBias& entry : biases) {
     require(std::isfinite(entry.bias) || entry.bias == kForbidden,
             "logit_bias {} of token {} is neither a finite number nor -infinity", entry.bias,
             entry.token);
-    require(tokens.insert(entry.token).second, "logit_bias has token {} twice", entry.token);
+    tokens.push_back(entry.token);
   }
+  std::sort(tokens.begin(), tokens.end());
+  const auto second = std::adjacent_find(tokens.begin(), tokens.end());
+  require(second == tokens.end(), "logit_bias has token {} twice",
+          second == tokens.end() ? 0 : *second);
 }
 
 }  // namespace

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <array>
 #include <limits>
-#include <nlohmann/json.hpp>
 #include <string_view>
 #include <tuple>
 #include <utility>
@@ -349,8 +348,9 @@ ModelConfig read_architecture(const JsonValue& json) {
 }
 
 // An empty object if there is no such file.
-nlohmann::json read_generation_config(const InputFile& file) {
-  return is_there(file) ? read_json_file(file, kMaxFileBytes, kMaxDepth) : nlohmann::json::object();
+JsonDocument read_generation_config(const InputFile& file) {
+  return is_there(file) ? read_json_file(file, kMaxFileBytes, kMaxDepth)
+                        : parse_json("{}", file.string(), kMaxDepth);
 }
 
 InputFile generation_config(const OpenDirectory& directory) {
@@ -360,7 +360,7 @@ InputFile generation_config(const OpenDirectory& directory) {
 }  // namespace
 
 ModelConfig read_model_config_file(const InputFile& file) {
-  const nlohmann::json document = read_json_file(file, kMaxFileBytes, kMaxDepth);
+  const JsonDocument document = read_json_file(file, kMaxFileBytes, kMaxDepth);
   return read_architecture(JsonValue(document, file.string()));
 }
 
@@ -368,7 +368,7 @@ ModelConfig read_model_config(const OpenDirectory& directory) {
   ModelConfig config = read_model_config_file(directory / "config.json");
 
   const InputFile generation_file = generation_config(directory);
-  const nlohmann::json generation = read_generation_config(generation_file);
+  const JsonDocument generation = read_generation_config(generation_file);
   const JsonValue eos = JsonValue(generation, generation_file.string())["eos_token_id"];
   std::vector<int32_t> eos_ids = read_token_ids(eos, {}, config.vocab_size);
   if (!eos_ids.empty()) {
@@ -379,7 +379,7 @@ ModelConfig read_model_config(const OpenDirectory& directory) {
 
 GenerationDefaults read_generation_defaults(const OpenDirectory& directory) {
   const InputFile file = generation_config(directory);
-  const nlohmann::json document = read_generation_config(file);
+  const JsonDocument document = read_generation_config(file);
   const JsonValue json(document, file.string());
   const auto number = [&](std::string_view key, float max) -> std::optional<float> {
     const JsonValue value = json[key];

@@ -4,11 +4,11 @@
 
 #include <algorithm>
 #include <limits>
-#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "kernels/base/error.h"
 #include "kernels/base/json_reader.h"
+#include "kernels/base/json_writer.h"
 
 namespace sparsellm {
 namespace {
@@ -45,19 +45,16 @@ std::string conversion_id(const std::map<std::string, ModelManifest::File, std::
   return fmt::format("{:016x}", hash);
 }
 
-std::string to_json(const ModelManifest& manifest) {
-  nlohmann::ordered_json json;
-  json["version"] = kVersion;
-  json["id"] = manifest.id;
-  json["files"] = nlohmann::ordered_json::object();
+std::string to_json(const ModelManifest& manifest) try {
+  JsonWriter json(/*indent=*/2, InvalidUtf8::refused);
+  json.object().member("version", kVersion).member("id", manifest.id).key("files").object();
   for (const auto& [name, file] : manifest.files) {
-    json["files"][name] = {{"bytes", file.bytes}, {"crc32c", file.crc32c}};
+    json.key(name).object().member("bytes", file.bytes).member("crc32c", file.crc32c).end();
   }
-  try {
-    return json.dump(2) + "\n";
-  } catch (const nlohmann::json::exception&) {
-    fail("cannot write {}: the name of a file is not UTF-8", kManifestName);
-  }
+  json.end().end();
+  return std::move(json).text() + "\n";
+} catch (const Error& error) {
+  fail("cannot write {}: the name of a file: {}", kManifestName, error.what());
 }
 
 std::optional<ModelManifest> read_manifest(const OpenDirectory& directory) {
@@ -67,7 +64,7 @@ std::optional<ModelManifest> read_manifest(const OpenDirectory& directory) {
   }
   constexpr int64_t kMaxBytes = 16 << 20;
   constexpr int kMaxDepth = 3;
-  const nlohmann::json document = read_json_file(file, kMaxBytes, kMaxDepth);
+  const JsonDocument document = read_json_file(file, kMaxBytes, kMaxDepth);
   const JsonValue root(document, file.string());
   const int64_t version = root["version"].integer(1, std::numeric_limits<int64_t>::max());
   require(version == kVersion, "{} has version {}; supported is {}", file.string(), version,

@@ -3,12 +3,13 @@
 #include <spdlog/fmt/ranges.h>
 
 #include <limits>
-#include <nlohmann/json.hpp>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "kernels/base/error.h"
 #include "kernels/base/json_reader.h"
+#include "kernels/base/json_writer.h"
 #include "models/crc32c.h"
 #include "sparse/encoded_weight.h"
 
@@ -27,18 +28,19 @@ DType parse_dtype(const JsonValue& value) {
 }  // namespace
 
 std::string to_json(const EncodedHeader& header) {
-  nlohmann::ordered_json json;
-  json["format"] = header.format;
-  json["version"] = header.version;
-  json["dtype"] = safetensors_name(part_type(header.dtype));
-  json["shape"] = {header.rows, header.columns};
-  json["nnz"] = header.nonzeros;
-  return json.dump();
+  JsonWriter json;
+  json.object()
+      .member("format", header.format)
+      .member("version", header.version)
+      .member("dtype", safetensors_name(part_type(header.dtype)));
+  json.key("shape").array().value(header.rows).value(header.columns).end();
+  json.member("nnz", header.nonzeros).end();
+  return std::move(json).text();
 }
 
 EncodedHeader parse_encoded_header(std::string_view text, const std::string& source) {
   constexpr int kMaxDepth = 2;  // the object, the shape
-  const nlohmann::json document = parse_json(text, source, kMaxDepth);
+  const JsonDocument document = parse_json(text, source, kMaxDepth);
   const JsonValue json(document, source);
   json.allow_only({"format", "version", "dtype", "shape", "nnz"});
   constexpr int64_t kMax = std::numeric_limits<int64_t>::max();

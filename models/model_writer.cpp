@@ -3,13 +3,13 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <nlohmann/json.hpp>
 #include <system_error>
 #include <utility>
 #include <vector>
 
 #include "kernels/base/error.h"
 #include "kernels/base/json_reader.h"
+#include "kernels/base/json_writer.h"
 #include "kernels/base/mapped_file.h"
 #include "models/crc32c.h"
 #include "models/model_metadata.h"
@@ -160,12 +160,15 @@ void ModelWriter::write_text(const std::string& name, std::string_view text) {
 }
 
 void ModelWriter::write_index() {
-  nlohmann::ordered_json index;
-  index["metadata"]["total_size"] = finished_bytes_;
+  JsonWriter json(/*indent=*/2);
+  json.object();
+  json.key("metadata").object().member("total_size", finished_bytes_).end();
+  json.key("weight_map").object();
   for (const auto& [name, shard] : shard_of_) {
-    index["weight_map"][name] = final_name(shard, shards_);
+    json.member(name, final_name(shard, shards_));
   }
-  const std::string text = index.dump(2) + "\n";
+  json.end().end();
+  const std::string text = std::move(json).text() + "\n";
   write_file("model.safetensors.index.json", std::as_bytes(std::span(text)));
 }
 

@@ -1,19 +1,16 @@
 #include "models/safetensors.h"
 
-#include <spdlog/fmt/ranges.h>
-
 #include <algorithm>
 #include <array>
 #include <bit>
 #include <cstring>
-#include <functional>
-#include <nlohmann/json.hpp>
-#include <system_error>
 #include <utility>
 
 #include "kernels/base/error.h"
 #include "kernels/base/json_reader.h"
 #include "kernels/base/lfs_pointer.h"
+#include "models/safetensors_header.h"
+#include "models/safetensors_index.h"
 
 namespace sparsellm {
 namespace {
@@ -37,53 +34,9 @@ constexpr std::array kStoredTypes{
     StoredType{"U64", 64},
 };
 
-int64_t item_bits(const JsonValue& dtype) {
-  const std::optional<int64_t> bits = stored_item_bits(dtype.string());
-  if (!bits) {
-    dtype.refuse("the safetensors format has no such type");
-  }
-  return *bits;
-}
-
-int64_t expected_bytes(const JsonValue& entry, const StoredTensor& tensor) {
-  const std::string what = entry["shape"].name();
-  int64_t elements = 1;
-  for (int64_t size : tensor.shape) {
-    elements = checked_mul(elements, size, what.c_str());
-  }
-  const int64_t bits = checked_mul(elements, item_bits(entry["dtype"]), what.c_str());
-  require(bits % 8 == 0, "{}: {} elements of {} do not fill whole bytes", entry.name(), elements,
-          tensor.dtype);
-  return bits / 8;
-}
-
-StoredTensor read_tensor(const JsonValue& entry, std::span<const std::byte> data) {
-  entry.allow_only({"dtype", "shape", "data_offsets"});
-  StoredTensor tensor;
-  tensor.dtype = entry["dtype"].string();
-  tensor.shape = entry["shape"].integers(0, INT64_MAX);
-  require(std::ssize(tensor.shape) <= SafetensorsFile::kMaxRank,
-          "{} has {} dimensions; at most {} are supported", entry.name(), tensor.shape.size(),
-          SafetensorsFile::kMaxRank);
-
-  const std::vector<int64_t> offsets = entry["data_offsets"].integers(0, INT64_MAX);
-  require(offsets.size() == 2, "{} holds {} numbers; expected 2", entry["data_offsets"].name(),
-          offsets.size());
-  const auto [begin, end] = std::array{offsets[0], offsets[1]};
-  require(begin <= end, "{} begins at byte {} and ends at {}", entry.name(), begin, end);
-  require(end <= std::ssize(data),
-          "{} ends at byte {} of the data, but the file has only {}; it is cut off or damaged",
-          entry.name(), end, data.size());
-  const int64_t bytes = expected_bytes(entry, tensor);
-  require(end - begin == bytes, "{} has {} bytes of data, but {} [{}] takes {}", entry.name(),
-          end - begin, tensor.dtype, fmt::join(tensor.shape, ", "), bytes);
-  tensor.bytes = data.subspan(static_cast<size_t>(begin), static_cast<size_t>(bytes));
-  return tensor;
-}
-
 // The tensors must cover `data` exactly.
-void check_coverage(const std::map<std::string, StoredTensor, std::less<>>& tensors,
-                    std::span<const std::byte> data, const std::string& source) {
+void check_coverage(const StoredTensors& tensors, std::span<const std::byte> data,
+                    const std::string& source) {
   struct Extent {
     const std::byte* begin;
     size_t bytes;
@@ -114,24 +67,6 @@ bool has_pytorch_weights(const OpenDirectory& directory) {
   return std::any_of(names.begin(), names.end(), [](const std::string& name) {
     return name.starts_with("pytorch_model") && name.ends_with(".bin");
   });
-}
-
-// The shards of the index, files of the same directory, and the tensors promised for each.
-std::map<std::string, std::vector<std::string>> read_index(const InputFile& file) {
-  const std::string source = file.string();
-  constexpr int kMaxDepth = 16;
-  const nlohmann::json document = read_json_file(file, SafetensorsFile::kMaxHeaderBytes, kMaxDepth);
-  std::map<std::string, std::vector<std::string>> shards;
-  for (const auto& [tensor, shard] : JsonValue(document, source)["weight_map"].string_map()) {
-    // A NUL would end the name early for the operating system.
-    constexpr std::string_view kForbidden("/\0", 2);
-    require(shard.ends_with(".safetensors") && shard.find_first_of(kForbidden) == std::string::npos,
-            "{}: weight_map puts tensor {} into {}; expected a *.safetensors file of the directory",
-            source, quote(tensor), quote(shard));
-    shards[shard].push_back(tensor);
-  }
-  require(!shards.empty(), "{}: weight_map names no tensors", source);
-  return shards;
 }
 
 }  // namespace
@@ -172,18 +107,10 @@ SafetensorsFile::SafetensorsFile(const InputFile& file) : file_(file) {
   const auto text = bytes.subspan(sizeof(header_bytes), static_cast<size_t>(header_bytes));
   const auto data = bytes.subspan(sizeof(header_bytes) + text.size());
 
-  constexpr int kMaxDepth = 3;  // the header, a tensor, its shape
-  const nlohmann::json document =
-      parse_json({reinterpret_cast<const char*>(text.data()), text.size()}, source, kMaxDepth);
-  const JsonValue header(document, source + ": the header");
-  for (const std::string& name : header.keys()) {
-    if (name == "__metadata__") {
-      metadata_ = header[name].string_map();
-    } else {
-      const JsonValue entry = header[name].named(fmt::format("{}: tensor {}", source, quote(name)));
-      tensors_.emplace(name, read_tensor(entry, data));
-    }
-  }
+  SafetensorsHeader header = read_safetensors_header(
+      {reinterpret_cast<const char*>(text.data()), text.size()}, source, data);
+  tensors_ = std::move(header.tensors);
+  metadata_ = std::move(header.metadata);
   check_coverage(tensors_, data, source);
   file_.require_intact();
 }
@@ -195,7 +122,7 @@ Checkpoint::Checkpoint(const OpenDirectory& directory) : directory_(directory) {
   if (is_there(single)) {
     files_.emplace_back(single);
   } else if (is_there(index)) {
-    for (const auto& [shard, names] : read_index(index)) {
+    for (const auto& [shard, names] : read_safetensors_index(index)) {
       require(is_there(directory / shard), "{} names the shard {}, which is not there",
               index.string(), quote(shard));
       const SafetensorsFile& file = files_.emplace_back(directory / shard);

@@ -29,6 +29,8 @@ struct StoredTensor {
   DType float_dtype(std::string_view what) const;
 };
 
+using StoredTensors = std::map<std::string, StoredTensor, std::less<>>;  // by name
+
 // The bits of an element of a stored dtype; nothing for a name that the format does not have.
 std::optional<int64_t> stored_item_bits(std::string_view dtype);
 
@@ -45,12 +47,12 @@ class SafetensorsFile {
 
   const std::filesystem::path& path() const { return file_.path(); }
   const MappedFile& file() const { return file_; }
-  const std::map<std::string, StoredTensor, std::less<>>& tensors() const { return tensors_; }
+  const StoredTensors& tensors() const { return tensors_; }
   const std::map<std::string, std::string>& metadata() const { return metadata_; }
 
  private:
   MappedFile file_;
-  std::map<std::string, StoredTensor, std::less<>> tensors_;
+  StoredTensors tensors_;
   std::map<std::string, std::string> metadata_;
 };
 

@@ -2,12 +2,12 @@
 
 #include <algorithm>
 #include <cstring>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <utility>
 
 #include "kernels/base/error.h"
 #include "kernels/base/json_reader.h"
+#include "kernels/base/json_writer.h"
 #include "models/crc32c.h"
 #include "models/model_manifest.h"
 #include "models/model_metadata.h"
@@ -75,24 +75,34 @@ void ShardWriter::append(const std::string& name, const StoredTensor& tensor) {
 }
 
 std::string ShardWriter::header() const {
-  nlohmann::json json = nlohmann::json::object();
-  json["__metadata__"] = metadata_;
+  JsonWriter json(/*indent=*/-1, InvalidUtf8::refused);
+  json.object().key("__metadata__").object();
+  for (const auto& [key, value] : metadata_) {
+    json.member(key, value);
+  }
+  json.end();
   for (const auto& [name, tensor] : tensors_) {
-    json[name] = {
-        {"dtype", tensor.dtype}, {"shape", tensor.shape}, {"data_offsets", offsets_.at(name)}};
+    json.key(name).object().member("dtype", tensor.dtype).key("shape").array();
+    for (int64_t size : tensor.shape) {
+      json.value(size);
+    }
+    const auto& [begin, end] = offsets_.at(name);
+    json.end().key("data_offsets").array().value(begin).value(end).end().end();
   }
-  try {
-    return json.dump();
-  } catch (const nlohmann::json::exception&) {
-    fail("cannot write {}: the name of a tensor is not UTF-8", file_.path().string());
-  }
+  json.end();
+  return std::move(json).text();
 }
 
 ShardWriter::Finished ShardWriter::finish() {
   Finished result{.checksum = checksum_text(header_checksum(tensors_, metadata_))};
   metadata_[std::string(kHeaderChecksumKey)] = result.checksum;
   metadata_[std::string(kConversionKey)] = std::string(kConversionIdDigits, '0');
-  std::string text = header();
+  std::string text;
+  try {
+    text = header();
+  } catch (const Error& error) {
+    fail("cannot write {}: the name of a tensor: {}", file_.path().string(), error.what());
+  }
   // No string in JSON has a quotation mark without a backslash in front.
   const std::string before_id = fmt::format("\"{}\":\"", kConversionKey);
   result.id_offset = kLengthBytes + static_cast<int64_t>(text.find(before_id) + before_id.size());

@@ -1,11 +1,10 @@
 #include "models/sparse_config.h"
 
-#include <spdlog/fmt/fmt.h>
+#include <spdlog/fmt/ranges.h>
 
 #include <algorithm>
 #include <cstdint>
 #include <limits>
-#include <nlohmann/json.hpp>
 #include <vector>
 
 #include "sparse/dense/dense.h"
@@ -26,8 +25,9 @@ bool is_sparse_format(std::string_view name) {
 
 }  // namespace
 
-nlohmann::json sparse_config(const std::set<std::string>& formats) {
-  return {{"library", kLibrary}, {"version", kVersion}, {"formats", formats}};
+std::string sparse_config(const std::set<std::string>& formats) {
+  return fmt::format(R"({{"library":"{}","version":{},"formats":["{}"]}})", kLibrary, kVersion,
+                     fmt::join(formats, R"(",")"));
 }
 
 bool is_sparse_config(const JsonValue& value) {

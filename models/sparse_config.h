@@ -1,6 +1,5 @@
 #pragma once
 
-#include <nlohmann/json_fwd.hpp>
 #include <set>
 #include <string>
 #include <string_view>
@@ -16,8 +15,8 @@ namespace sparsellm {
 // warns, and goes on with random weights.
 inline constexpr std::string_view kQuantizationConfig = "quantization_config";
 
-// Of models whose weights are in these formats, which are some.
-nlohmann::json sparse_config(const std::set<std::string>& formats);
+// In JSON, of models whose weights are in these formats, which are some.
+std::string sparse_config(const std::set<std::string>& formats);
 
 // Whether a quantization_config has this project's name, and no quant_method.
 bool is_sparse_config(const JsonValue& value);

@@ -6,6 +6,7 @@
 #include <array>
 #include <charconv>
 #include <exception>
+#include <new>
 #include <string>
 #include <unordered_map>
 #include <unordered_set>
@@ -16,6 +17,7 @@
 #include "kernels/base/json_reader.h"
 #include "kernels/base/lfs_pointer.h"
 #include "kernels/base/mapped_file.h"
+#include "kernels/base/memory_reserve.h"
 #include "tokenizer/encoding.h"
 #include "tokenizer/sentencepiece_cuts.h"
 #include "tokenizer/sentencepiece_model.h"
@@ -49,13 +51,23 @@ constexpr std::array<const char*, 7> kTokenizerClasses = {
 
 using Processor = sentencepiece::SentencePieceProcessor;
 
+// About twice what the library was seen to take of memory: for a model of the shortest pieces, and
+// for texts of one character or two.
+constexpr size_t kLoadedBytesPerByte = 64;
+constexpr size_t kEncodedBytesPerByte = 512;
+constexpr size_t kMoreBytes = 1 << 18;
+
 // The library's messages are quoted because they hold texts of the model.
 void load(Processor& processor, std::string_view model, const std::string& source) {
   try {
+    const MemoryReserve reserve(kMoreBytes + kLoadedBytesPerByte * model.size());
     const auto status = processor.LoadFromSerializedProto(model);
+    reserve.require_unused();
     require(status.ok(), "{}: not a usable SentencePiece model: {}", source,
             quote(status.message()));
   } catch (const Error&) {
+    throw;
+  } catch (const std::bad_alloc&) {
     throw;
   } catch (const std::exception& error) {
     fail("{}: not a usable SentencePiece model: {}", source, quote(error.what()));
@@ -210,7 +222,9 @@ class SentencePieceTokenizer : public Tokenizer {
       const std::string_view piece = rest.substr(0, cuts_.piece_end(rest, kPieceBytes));
       encoding.check_piece(piece.size());
       const Processor& processor = dummy_prefix && done == 0 ? with_prefix_ : without_prefix_;
+      const MemoryReserve reserve(kMoreBytes + kEncodedBytesPerByte * piece.size());
       const auto status = processor.Encode(piece, &ids);
+      reserve.require_unused();
       require(status.ok(), "SentencePiece cannot encode a text of {} bytes: {}", text.size(),
               quote(status.message()));
       // A run of unknown characters is one token, also where it was cut.

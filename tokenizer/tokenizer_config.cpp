@@ -2,7 +2,6 @@
 
 #include <charconv>
 #include <cstdint>
-#include <nlohmann/json.hpp>
 #include <system_error>
 #include <unordered_map>
 #include <utility>
@@ -43,7 +42,7 @@ std::vector<AddedToken> read_added_tokens_decoder(const JsonValue& decoder) {
 }
 
 std::vector<AddedToken> read_added_tokens_file(const InputFile& file) {
-  const nlohmann::json document =
+  const JsonDocument document =
       read_json_file(file, kMaxTokenizerFileBytes, kMaxTokenizerJsonDepth);
   std::vector<AddedToken> tokens;
   for (const auto& [content, id] : JsonValue(document, file.string()).integer_map(0, INT32_MAX)) {
@@ -105,7 +104,7 @@ TokenizerConfig read_tokenizer_config(const OpenDirectory& directory) {
   const InputFile file = directory / "tokenizer_config.json";
   config.path = file.path();
   if (is_there(file)) {
-    const nlohmann::json document =
+    const JsonDocument document =
         read_json_file(file, kMaxTokenizerFileBytes, kMaxTokenizerJsonDepth);
     read_config_file(JsonValue(document, config.path.string()), config);
   }

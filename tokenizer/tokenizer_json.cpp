@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstdint>
 #include <iterator>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -204,7 +203,7 @@ Frame read_post_processor(const JsonValue& node) {
 
 std::unique_ptr<Tokenizer> load_tokenizer_json(const InputFile& file,
                                                const TokenizerConfig& config) {
-  const nlohmann::json document =
+  const JsonDocument document =
       read_json_file(file, kMaxTokenizerFileBytes, kMaxTokenizerJsonDepth);
   const JsonValue root(document, file.string());
   if (const JsonValue version = root["version"]; version.present() && version.string() != "1.0") {

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -19,7 +18,7 @@ namespace sparsellm {
 namespace {
 
 std::unordered_map<std::string, int32_t> read_vocabulary(const InputFile& file) {
-  const nlohmann::json document =
+  const JsonDocument document =
       read_json_file(file, kMaxTokenizerFileBytes, kMaxTokenizerJsonDepth);
   return JsonValue(document, file.string()).integer_map(0, INT32_MAX);
 }

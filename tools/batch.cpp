@@ -344,8 +344,9 @@ void Batch::submit(Engine& engine, const LineReader::Line& line, const Prompt& d
       job.prompt.text.reset();
       job.prompt.request.prompt = {};
     }
+    finished_.reserve(jobs_.size());
     job.request = engine.submit(std::move(request), [this, &job](const TokenEvent& event) {
-      job.results.add(event);
+      job.results.add(event);  // all that may throw: then the event is not the last one
       progress_.tokens += event.token ? 1 : 0;
       if (event.finish) {
         --open_samples_;
@@ -381,7 +382,7 @@ void Batch::set_result(Job& job, std::string result) {
 }
 
 void Batch::write_finished(const Tokenizer& tokenizer) {
-  for (Job* job : std::exchange(finished_, {})) {
+  for (Job* job : finished_) {
     if (!job->results.error().empty()) {
       set_line_error(*job, job->results.error());
       continue;
@@ -392,6 +393,7 @@ void Batch::write_finished(const Tokenizer& tokenizer) {
       set_line_error(*job, kOutOfMemory);
     }
   }
+  finished_.clear();  // which keeps its memory
   while (!jobs_.empty() && !jobs_.front()->result.empty()) {
     const Job& job = *jobs_.front();
     file_.append(job.result);

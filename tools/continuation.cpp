@@ -88,6 +88,7 @@ void continue_prompt(Engine& engine, const Prompt& prompt, const ContinuationOpt
     throw;
   }
   require(results.error().empty(), "{}", results.error());
+  require(results.finished(), "the engine has lost the request");
   if (options.json) {
     write_out(result_json({}, engine.tokenizer(), prompt, results) + "\n");
   }

@@ -388,24 +388,30 @@ std::optional<std::string> changed_config(const Input& input, const InputFile& f
                                           const std::set<std::string>& formats) {
   constexpr int64_t kMaxBytes = 1 << 20;
   constexpr int kMaxDepth = 64;
-  const nlohmann::json config = read_json_file(file, kMaxBytes, kMaxDepth);
-  nlohmann::json changed = config;
+  const JsonDocument document = read_json_file(file, kMaxBytes, kMaxDepth);
+  const nlohmann::json& config = document.root();
+  JsonDocument copy = read_json_file(file, kMaxBytes, kMaxDepth);
+  nlohmann::json& changed = copy.root();
   const std::string key(kQuantizationConfig);
   if (input.has_bitmasks() || is_sparse_config(JsonValue(config, file.string())[key])) {
-    changed.erase(key);
+    remove_member(changed, key);
   }
+  JsonDocument quantization;
   if (!formats.empty()) {
-    changed[key] = sparse_config(formats);
+    quantization = parse_json(sparse_config(formats), key, kMaxDepth);
+    remove_member(changed, key);
+    changed[key].swap(quantization.root());
   }
   if (dtype) {
     const std::string name = *dtype == DType::f16 ? "float16" : "bfloat16";
     // The second is what transformers called it until 4.56, and reads to this day.
     const bool is_new = changed.contains("dtype");
-    if (is_new) {
-      changed["dtype"] = name;
-    }
-    if (!is_new || changed.contains("torch_dtype")) {
-      changed["torch_dtype"] = name;
+    const bool is_old = !is_new || changed.contains("torch_dtype");
+    for (const auto& [member, is_wanted] : {std::pair("dtype", is_new), {"torch_dtype", is_old}}) {
+      if (is_wanted) {
+        remove_member(changed, member);
+        changed[member] = name;
+      }
     }
   }
   return changed == config ? std::nullopt : std::optional(changed.dump(2) + "\n");

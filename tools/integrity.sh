@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Lets every call of the C library of whole programs fail once, and kills them at every write:
-# tools/integrity.sh [run|batch|forced_batch|convert|forced_convert|eval]. The tests do so for a sample
-# of the calls; all take long.
+# Lets every call of the C library and every allocation of whole programs fail once, and kills them
+# at every write: tools/integrity.sh [run|batch|forced_batch|convert|forced_convert|eval]. The tests
+# do so for a sample of them; all take long.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 # shellcheck source=tools/setup.sh

@@ -1,6 +1,5 @@
 #include "tools/linear_shapes.h"
 
-#include <nlohmann/json.hpp>
 #include <string_view>
 
 #include "kernels/base/error.h"
@@ -108,7 +107,7 @@ Layout layout_of(const ModelConfig& config) {
 }
 
 Layout read_layout(const std::filesystem::path& config_file) {
-  const nlohmann::json document = read_json_file(config_file, kMaxFileBytes, kMaxDepth);
+  const JsonDocument document = read_json_file(config_file, kMaxFileBytes, kMaxDepth);
   const JsonValue json(document, config_file.string());
   const std::string architecture(json["architectures"].element(0).string());
   if (architecture == "Qwen2ForCausalLM") {

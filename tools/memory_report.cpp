@@ -3,9 +3,10 @@
 #include <spdlog/fmt/fmt.h>
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
+#include <utility>
 #include <vector>
 
+#include "kernels/base/json_writer.h"
 #include "sparse/dense/dense.h"
 #include "tools/args.h"
 
@@ -87,32 +88,43 @@ std::string fit_table(const ModelConfig& config, const EngineOptions& options,
 
 std::string fit_json(const ModelConfig& config, const EngineOptions& options,
                      const MemoryFit& fit) {
-  using nlohmann::ordered_json;
-  ordered_json linears = ordered_json::array();
+  JsonWriter json;
+  json.object()
+      .member("architecture", config.architecture)
+      .member("layers", config.num_layers)
+      .member("dtype", name_of(fit.dtype))
+      .member("device", to_string(options.device))
+      .member("device_bytes", fit.device.total)
+      .member("device_free_bytes", fit.device.free)
+      .member("fits", fit.run_kv_tokens > 0)
+      .member("weight_bytes", fit.weights);
+  json.key("linear_weights").array();
   for (const FormatSum& sum : fit.linear_weights) {
-    ordered_json of_format{{"format", sum.format},
-                           {"bytes", sum.bytes},
-                           {"dense_bytes", sum.dense_bytes},
-                           {"elements", sum.elements}};
-    of_format["nonzeros"] = sum.nonzeros ? ordered_json(*sum.nonzeros) : ordered_json();
-    linears.push_back(std::move(of_format));
+    json.object()
+        .member("format", sum.format)
+        .member("bytes", sum.bytes)
+        .member("dense_bytes", sum.dense_bytes)
+        .member("elements", sum.elements)
+        .key("nonzeros");
+    sum.nonzeros ? json.value(*sum.nonzeros) : json.null();
+    json.end();
   }
-  ordered_json requests = ordered_json::array();
+  json.end()
+      .member("step_bytes", fit.step)
+      .member("step_tokens", options.step_tokens)
+      .member("parallel", options.max_requests)
+      .member("context", fit.context_size)
+      .member("kv_bytes_per_token", fit.kv_per_token)
+      .member("kv_tokens", fit.run_kv_tokens)
+      .member("kv_bytes", fit.run_kv_tokens * fit.kv_per_token)
+      .member("most_kv_tokens", fit.kv_tokens)
+      .member("most_kv_bytes", fit.kv_tokens * fit.kv_per_token);
+  json.key("requests_at_most").array();
   for (int64_t tokens : lengths_of(fit)) {
-    requests.push_back({{"tokens", tokens}, {"requests", fit.requests_of(tokens)}});
+    json.object().member("tokens", tokens).member("requests", fit.requests_of(tokens)).end();
   }
-  const ordered_json report{
-      {"architecture", config.architecture}, {"layers", config.num_layers},
-      {"dtype", name_of(fit.dtype)},         {"device", to_string(options.device)},
-      {"device_bytes", fit.device.total},    {"device_free_bytes", fit.device.free},
-      {"fits", fit.run_kv_tokens > 0},       {"weight_bytes", fit.weights},
-      {"linear_weights", linears},           {"step_bytes", fit.step},
-      {"step_tokens", options.step_tokens},  {"parallel", options.max_requests},
-      {"context", fit.context_size},         {"kv_bytes_per_token", fit.kv_per_token},
-      {"kv_tokens", fit.run_kv_tokens},      {"kv_bytes", fit.run_kv_tokens * fit.kv_per_token},
-      {"most_kv_tokens", fit.kv_tokens},     {"most_kv_bytes", fit.kv_tokens * fit.kv_per_token},
-      {"requests_at_most", requests}};
-  return report.dump(-1, ' ', false, ordered_json::error_handler_t::replace) + "\n";
+  json.end().end();
+  return std::move(json).text() + "\n";
 }
 
 }  // namespace sparsellm

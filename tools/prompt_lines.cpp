@@ -6,15 +6,22 @@
 #include <limits>
 #include <new>
 #include <nlohmann/json.hpp>
-#include <vector>
+#include <utility>
 
 #include "kernels/base/error.h"
+#include "kernels/base/json_events.h"
 #include "kernels/base/json_reader.h"
 
 namespace sparsellm {
 namespace {
 
+using nlohmann::json;
+
+constexpr std::string_view kText = "prompt";
+constexpr std::string_view kIds = "prompt_ids";
 constexpr int kMaxDepth = 4;
+// More than there are tokens in any vocabulary.
+constexpr size_t kMaxLogitBiases = 1 << 20;
 constexpr int32_t kMaxToken = std::numeric_limits<int32_t>::max();
 
 // Of any size that float has: what makes sense is for validate() to say.
@@ -23,30 +30,32 @@ float read_float(const JsonValue& value) {
   return value.number(-kLargest, kLargest);
 }
 
-std::vector<int32_t> read_tokens(const JsonValue& value) {
-  const std::vector<int64_t> ids = value.integers(0, kMaxToken);
-  return std::vector<int32_t>(ids.begin(), ids.end());
-}
-
-std::vector<LogitBias> read_logit_bias(const JsonValue& value) {
-  std::vector<LogitBias> biases;
-  for (const std::string& key : value.keys()) {
-    LogitBias bias;
-    const auto [end, error] = std::from_chars(key.data(), key.data() + key.size(), bias.token);
-    require(error == std::errc() && end == key.data() + key.size() && bias.token >= 0,
-            "{} has the key {}; expected a token id", value.name(), quote(key));
-    bias.bias = read_float(value[key]);
-    biases.push_back(bias);
+int32_t read_token(const JsonValue& field, const json& element) {
+  const std::optional<int64_t> id = to_integer(element, 0, kMaxToken);
+  if (!id) {
+    fail("{} holds {}; expected integers from 0 to {}", field.name(), describe(element), kMaxToken);
   }
-  return biases;
+  return static_cast<int32_t>(*id);
 }
 
-std::vector<std::string> read_stop(const JsonValue& value) {
-  std::vector<std::string> texts =
-      value.is_string() ? std::vector<std::string>{value.string()} : value.strings();
-  require(std::none_of(texts.begin(), texts.end(), [](const auto& text) { return text.empty(); }),
-          "{} has an empty text", value.name());
-  return texts;
+void add_stop(const JsonValue& field, const json& element, Request& request) {
+  if (!element.is_string()) {
+    fail("{} holds {}; expected strings", field.name(), describe(element));
+  }
+  const auto& text = element.get_ref<const std::string&>();
+  require(!text.empty(), "{} has an empty text", field.name());
+  require(text.size() <= kMaxStopBytes, "{} has a text of {} bytes; use at most {}", field.name(),
+          text.size(), kMaxStopBytes);
+  request.stop.push_back(text);
+}
+
+LogitBias read_logit_bias(const JsonValue& field, const std::string& key, const json& value) {
+  LogitBias bias;
+  const auto [end, error] = std::from_chars(key.data(), key.data() + key.size(), bias.token);
+  require(error == std::errc() && end == key.data() + key.size() && bias.token >= 0,
+          "{} has the key {}; expected a token id", field.name(), quote(key));
+  bias.bias = read_float(field.member(key, &value));
+  return bias;
 }
 
 std::optional<uint64_t> read_seed(const JsonValue& value) {
@@ -54,14 +63,37 @@ std::optional<uint64_t> read_seed(const JsonValue& value) {
   return seed < 0 ? std::nullopt : std::optional(static_cast<uint64_t>(seed));
 }
 
+// Throws Error if there is no room for one more.
+template <class Items>
+void require_room(const JsonValue& field, const Items& items, size_t most) {
+  require(items.size() < most, "{} has more than {} elements", field.name(), most);
+}
+
+// An element of an array, or a member of an object.
+struct Item {
+  const JsonValue& field;
+  const std::string& key;
+  const json& value;
+};
+
 struct Field {
   std::string_view name;
+  // Of an array or an object, `value` is its beginning: it is empty.
   void (*read)(const JsonValue& value, Prompt& prompt);
+  // Of an array or an object, one of its items.
+  void (*add)(const Item& item, Prompt& prompt) = nullptr;
 };
 
 const std::array kFields{
-    Field{"prompt", [](const JsonValue& v, Prompt& p) { p.text = v.string(); }},
-    Field{"prompt_ids", [](const JsonValue& v, Prompt& p) { p.request.prompt = read_tokens(v); }},
+    Field{kText, [](const JsonValue& v, Prompt&) { v.string(); }},  // see LineEvents::read_field()
+    Field{kIds,
+          [](const JsonValue& v, Prompt& p) {
+            v.integers(0, kMaxToken);
+            p.request.prompt.clear();
+          },
+          [](const Item& item, Prompt& p) {
+            p.request.prompt.push_back(read_token(item.field, item.value));
+          }},
     Field{"max_tokens",
           [](const JsonValue& v, Prompt& p) {
             p.request.max_tokens = v.integer(-1, kMaxGeneratedTokens);
@@ -85,13 +117,40 @@ const std::array kFields{
     Field{
         "presence_penalty",
         [](const JsonValue& v, Prompt& p) { p.request.sampling.presence_penalty = read_float(v); }},
-    Field{"logit_bias", [](const JsonValue& v,
-                           Prompt& p) { p.request.sampling.logit_bias = read_logit_bias(v); }},
+    Field{"logit_bias",
+          [](const JsonValue& v, Prompt& p) {
+            v.keys();
+            p.request.sampling.logit_bias.clear();
+          },
+          [](const Item& item, Prompt& p) {
+            require_room(item.field, p.request.sampling.logit_bias, kMaxLogitBiases);
+            p.request.sampling.logit_bias.push_back(
+                read_logit_bias(item.field, item.key, item.value));
+          }},
     Field{"seed", [](const JsonValue& v, Prompt& p) { p.request.seed = read_seed(v); }},
     Field{"ignore_eos", [](const JsonValue& v, Prompt& p) { p.request.ignore_eos = v.boolean(); }},
-    Field{"stop", [](const JsonValue& v, Prompt& p) { p.request.stop = read_stop(v); }},
+    Field{"stop",
+          [](const JsonValue& v, Prompt& p) {
+            p.request.stop.clear();
+            if (v.is_string()) {
+              add_stop(v, v.raw(), p.request);
+            } else {
+              v.strings();
+            }
+          },
+          [](const Item& item, Prompt& p) {
+            require_room(item.field, p.request.stop, kMaxStops);
+            add_stop(item.field, item.value, p.request);
+          }},
     Field{"stop_token_ids",
-          [](const JsonValue& v, Prompt& p) { p.request.stop_token_ids = read_tokens(v); }},
+          [](const JsonValue& v, Prompt& p) {
+            v.integers(0, kMaxToken);
+            p.request.stop_token_ids.clear();
+          },
+          [](const Item& item, Prompt& p) {
+            require_room(item.field, p.request.stop_token_ids, kMaxStopTokens);
+            p.request.stop_token_ids.push_back(read_token(item.field, item.value));
+          }},
     Field{"n",
           [](const JsonValue& v, Prompt& p) {
             p.request.samples = static_cast<int32_t>(v.integer(1, kMaxSamples));
@@ -105,36 +164,139 @@ const std::array kFields{
 
 std::string source_name(int64_t number) { return fmt::format("line {}", number); }
 
-std::string read_id(const JsonValue& line, int64_t number) {
-  const JsonValue id = line["id"];
+std::string read_id(const JsonValue& id, int64_t number) {
   if (!id.is_string()) {
     return fmt::format("{}", id.integer(std::numeric_limits<int64_t>::min(),
                                         std::numeric_limits<int64_t>::max(), number));
   }
   require(id.string().size() <= kMaxIdBytes, "{} has {} bytes; at most {} are allowed", id.name(),
           id.string().size(), kMaxIdBytes);
-  return nlohmann::json(id.string()).dump();
+  return json(id.string()).dump();
 }
 
-void read_fields(const JsonValue& line, Prompt& prompt) {
-  for (const std::string& key : line.keys()) {
+// Reads a line into a prompt. An error in what a field holds leaves the rest to be looked through
+// for the id: whether a line has one depends on its JSON and on the id alone.
+class LineEvents final : private JsonEvents {
+ public:
+  // Without a `prompt` only the id is read.
+  LineEvents(const std::string& source, int64_t number, Prompt* prompt)
+      : JsonEvents(source, kMaxDepth), number_(number), line_(object_, source), prompt_(prompt) {}
+
+  // Throws the Error of a text that is not one JSON object, or of the id.
+  std::string read(std::string_view text) {
+    JsonEvents::read(text);
+    if (!id_error_.empty()) {
+      throw Error(id_error_);
+    }
+    attempt([&] { check(); });
+    return seen_id_ ? std::move(id_) : read_id(line_["id"], number_);
+  }
+  const std::string& error() const { return error_; }  // in a field
+
+ private:
+  void on_key(std::string& key) override {
+    if (depth() > 1) {
+      key_ = std::move(key);
+      return;
+    }
     const auto field =
         std::find_if(kFields.begin(), kFields.end(), [&](const Field& f) { return f.name == key; });
-    require(field != kFields.end() || key == "id", "{}: unknown field {}", line.name(), quote(key));
-    if (field != kFields.end() && line[key].present()) {
-      field->read(line[key], prompt);
+    field_ = field == kFields.end() ? nullptr : &*field;
+    is_id_ = key == "id";
+    bool& seen = is_id_ ? seen_id_ : seen_[static_cast<size_t>(field - kFields.begin())];
+    if (field_ == nullptr && !is_id_) {
+      attempt([&] { fail("{}: unknown field {}", source(), quote(key)); });
+    } else if (std::exchange(seen, true)) {
+      refuse_second(key);
     }
   }
-  const bool has_text = line["prompt"].present();
-  const bool has_ids = line["prompt_ids"].present();
-  require(has_text || has_ids, "{}: prompt is missing", line.name());
-  require(!has_text || !has_ids, "{} has both prompt and prompt_ids", line.name());
-  try {
-    validate(prompt.request.sampling);
-  } catch (const Error& error) {
-    fail("{}: {}", line.name(), error.what());
+
+  void on_value(json& value) override {
+    if (depth() == 0) {
+      JsonValue(value, line_.name()).keys();  // an object
+    } else if (depth() == 1 && is_id_) {
+      read_line_id(value);
+    } else if (depth() == 1 && field_ != nullptr && !value.is_null()) {
+      attempt([&] { read_field(value); });
+    } else if (depth() == 2 && name_ && prompt_ != nullptr) {
+      attempt([&] { field_->add({.field = *name_, .key = key_, .value = value}, *prompt_); });
+    }
   }
-}
+
+  void on_end() override {
+    if (depth() == 2) {
+      name_.reset();
+    }
+  }
+
+  void read_line_id(const json& value) {
+    try {
+      id_ = read_id(line_.member("id", &value), number_);
+    } catch (const Error& error) {
+      id_error_ = error.what();
+    }
+  }
+
+  void read_field(json& value) {
+    has_text_ = has_text_ || field_->name == kText;
+    has_ids_ = has_ids_ || field_->name == kIds;
+    if (prompt_ == nullptr) {
+      return;
+    }
+    const JsonValue named = line_.member(field_->name, &value);
+    field_->read(named, *prompt_);
+    if (field_->name == kText) {
+      prompt_->text = std::move(value.get_ref<std::string&>());  // it may be most of the line
+    }
+    if (value.is_structured()) {
+      name_ = line_.member(field_->name, nullptr);
+    }
+  }
+
+  void check() const {
+    require(has_text_ || has_ids_, "{}: prompt is missing", source());
+    require(!has_text_ || !has_ids_, "{} has both prompt and prompt_ids", source());
+    if (prompt_ == nullptr) {
+      return;
+    }
+    try {
+      validate(prompt_->request.sampling);
+    } catch (const Error& error) {
+      fail("{}: {}", source(), error.what());
+    }
+  }
+
+  // Of the errors in fields the first is kept.
+  template <class Body>
+  void attempt(Body&& body) {
+    if (!error_.empty()) {
+      return;
+    }
+    try {
+      body();
+    } catch (const Error& error) {
+      error_ = error.what();
+    }
+  }
+
+  const json object_ = json::object();
+  int64_t number_;
+  JsonValue line_;
+  Prompt* prompt_;
+  std::string error_;
+
+  std::string id_;
+  std::string id_error_;
+  bool seen_id_ = false;
+  std::array<bool, kFields.size() + 1> seen_{};  // the last for unknown ones
+  bool has_text_ = false;
+  bool has_ids_ = false;
+
+  bool is_id_ = false;             // of the line's field that is read
+  const Field* field_ = nullptr;   // the same; nullptr if it is another
+  std::optional<JsonValue> name_;  // of the field whose items are read
+  std::string key_;                // of an item
+};
 
 }  // namespace
 
@@ -142,13 +304,13 @@ PromptLine read_prompt_line(std::string_view text, int64_t number, const Prompt&
   PromptLine line{.id = kNoId, .prompt = defaults, .error = {}};
   try {
     const std::string source = source_name(number);
-    const nlohmann::json document = parse_json(text, source, kMaxDepth);
-    const JsonValue value(document, source);
-    line.id = read_id(value, number);
-    read_fields(value, line.prompt);
+    LineEvents events(source, number, &line.prompt);
+    line.id = events.read(text);
+    line.error = events.error();
   } catch (const Error& error) {
     line.error = error.what();
   } catch (const std::bad_alloc&) {
+    line.id = read_prompt_id(text, number).value_or(kNoId);
     line.error = source_name(number) + ": out of memory";
   }
   return line;
@@ -157,8 +319,7 @@ PromptLine read_prompt_line(std::string_view text, int64_t number, const Prompt&
 std::optional<std::string> read_prompt_id(std::string_view text, int64_t number) {
   try {
     const std::string source = source_name(number);
-    const nlohmann::json document = parse_json(text, source, kMaxDepth);
-    return read_id(JsonValue(document, source), number);
+    return LineEvents(source, number, nullptr).read(text);
   } catch (const Error&) {
     return {};
   } catch (const std::bad_alloc&) {

@@ -3,18 +3,16 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "kernels/base/error.h"
 #include "kernels/base/json_reader.h"
+#include "kernels/base/json_writer.h"
 #include "tools/printable.h"
 #include "tools/tool_main.h"
 
 namespace sparsellm {
 namespace {
-
-using nlohmann::ordered_json;
 
 struct FormatName {
   std::string_view name;
@@ -222,32 +220,32 @@ std::string csv_row(const std::vector<Column>& columns, const Row& row) {
   return csv_line(fields);
 }
 
-ordered_json json_value(const Cell& cell) {
+void add_value(const Cell& cell, JsonWriter& json) {
   if (const auto* number = std::get_if<double>(&cell)) {
-    return std::isfinite(*number) ? ordered_json(*number) : ordered_json();
+    json.value(*number);
+  } else if (const auto* integer = std::get_if<int64_t>(&cell)) {
+    json.value(*integer);
+  } else if (const auto* text = std::get_if<std::string>(&cell)) {
+    json.value(*text);
+  } else {
+    json.null();
   }
-  if (const auto* integer = std::get_if<int64_t>(&cell)) {
-    return *integer;
-  }
-  const auto* text = std::get_if<std::string>(&cell);
-  return text != nullptr ? ordered_json(*text) : ordered_json();
 }
 
-void add_json(const std::vector<Column>& columns, const Row& row, ordered_json& object) {
+void add_members(const std::vector<Column>& columns, const Row& row, JsonWriter& json) {
   for (size_t i = 0; i < columns.size(); ++i) {
-    expand(columns[i], row[i],
-           [&](const std::string& key, const Cell& cell) { object[key] = json_value(cell); });
+    expand(columns[i], row[i], [&](const std::string& key, const Cell& cell) {
+      json.key(key);
+      add_value(cell, json);
+    });
   }
 }
 
-void add_json(const Environment& environment, ordered_json& object) {
+void add_members(const Environment& environment, JsonWriter& json) {
   for (const Property& property : environment) {
-    object[property.key] = json_value(property.value);
+    json.key(property.key);
+    add_value(property.value, json);
   }
-}
-
-std::string dump(const ordered_json& json, int indent) {
-  return json.dump(indent, ' ', false, ordered_json::error_handler_t::replace) + "\n";
 }
 
 }  // namespace
@@ -288,9 +286,11 @@ void ReportWriter::add_row(Row row) {
     sink_(csv_row(table_.columns, row));
   }
   if (format_ == ReportFormat::jsonl) {
-    ordered_json object{{"table", table_.name}};
-    add_json(table_.columns, row, object);
-    sink_(dump(object, -1));
+    JsonWriter json;
+    json.object().member("table", table_.name);
+    add_members(table_.columns, row, json);
+    json.end();
+    sink_(std::move(json).text() + "\n");
   }
   table_.rows.push_back(std::move(row));
 }
@@ -334,32 +334,39 @@ void ReportWriter::write_environment() {
     }
   }
   if (format_ == ReportFormat::jsonl) {
-    ordered_json object{{"table", "environment"}};
-    add_json(environment_, object);
-    text = dump(object, -1);
+    JsonWriter json;
+    json.object().member("table", "environment");
+    add_members(environment_, json);
+    json.end();
+    text = std::move(json).text() + "\n";
   }
   sink_(text);
 }
 
 void ReportWriter::write_json() {
-  ordered_json report;
-  report["environment"] = ordered_json::object();
-  add_json(environment_, report["environment"]);
-  report["tables"] = ordered_json::array();
+  JsonWriter json(/*indent=*/2);
+  json.object().key("environment").object();
+  add_members(environment_, json);
+  json.end().key("tables").array();
   for (const Table& table : done_) {
-    ordered_json columns = ordered_json::array();
+    json.object().member("name", table.name).key("columns").array();
     for (const Column& column : table.columns) {
-      columns.push_back({{"key", column.key}, {"title", column.title}, {"unit", column.unit}});
+      json.object()
+          .member("key", column.key)
+          .member("title", column.title)
+          .member("unit", column.unit)
+          .end();
     }
-    ordered_json rows = ordered_json::array();
+    json.end().key("rows").array();
     for (const Row& row : table.rows) {
-      ordered_json object = ordered_json::object();
-      add_json(table.columns, row, object);
-      rows.push_back(std::move(object));
+      json.object();
+      add_members(table.columns, row, json);
+      json.end();
     }
-    report["tables"].push_back({{"name", table.name}, {"columns", columns}, {"rows", rows}});
+    json.end().end();
   }
-  sink_(dump(report, 2));
+  json.end().end();
+  sink_(std::move(json).text() + "\n");
 }
 
 void ReportWriter::end_table() {

@@ -5,7 +5,6 @@
 #include <cmath>
 #include <limits>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <set>
 #include <string>
 #include <utility>
@@ -269,7 +268,8 @@ void ResultCheck::require_error(std::string_view line, const PromptLine& prompt,
   cursor.expect("}");
   cursor.expect_end();
   constexpr int kMaxDepth = 1;
-  const std::string error = parse_json(text, "the error", kMaxDepth).get<std::string>();
+  const JsonDocument document = parse_json(text, "the error", kMaxDepth);
+  const std::string& error = JsonValue(document, "the error").string();
   require(error.starts_with(of_line), "its error is of another line");
   require(line == error_json(prompt.id, error), "its error is written otherwise");
 }

@@ -75,15 +75,23 @@ void append_completion(std::string& out, const Tokenizer& tokenizer, const Promp
 
 }  // namespace
 
-Results::Results(int32_t samples) : samples_(static_cast<size_t>(samples)), unfinished_(samples) {
+Results::Results(int32_t samples)
+    : samples_(static_cast<size_t>(samples)),
+      has_finished_(static_cast<size_t>(samples)),
+      unfinished_(samples) {
   for (int32_t i = 0; i < samples; ++i) {
     samples_[static_cast<size_t>(i)].sample = i;
   }
 }
 
 void Results::add(const TokenEvent& event) {
-  samples_.at(static_cast<size_t>(event.sample)).add(event);
-  unfinished_ -= event.finish ? 1 : 0;
+  const auto sample = static_cast<size_t>(event.sample);
+  samples_.at(sample).add(event);
+  // A listener that throws at the last event hears a second one.
+  if (event.finish && !has_finished_[sample]) {
+    has_finished_[sample] = true;
+    --unfinished_;
+  }
 }
 
 std::string_view Results::error() const {

@@ -16,6 +16,7 @@ class Results {
  public:
   explicit Results(int32_t samples);
 
+  // If it throws, the sample has not finished.
   void add(const TokenEvent& event);
   bool finished() const { return unfinished_ == 0; }  // all samples
   // Of the first sample that ended with FinishReason::error; empty if none did.
@@ -24,6 +25,7 @@ class Results {
 
  private:
   std::vector<Completion> samples_;
+  std::vector<bool> has_finished_;  // by sample
   int32_t unfinished_;
 };
 

@@ -4,11 +4,12 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <nlohmann/json.hpp>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "kernels/base/error.h"
+#include "kernels/base/json_writer.h"
 #include "kernels/base/mapped_file.h"
 #include "models/crc32c.h"
 #include "models/model_metadata.h"
@@ -29,6 +30,16 @@ std::string entry_of(const InputFile& input) {
     rest = rest.subspan(piece.size());
   }
   return file_entry(file.size(), checksum_text(checksum));
+}
+
+std::string to_json(const std::vector<std::string>& texts) {
+  JsonWriter json;
+  json.array();
+  for (const std::string& text : texts) {
+    json.value(text);
+  }
+  json.end();
+  return std::move(json).text();
 }
 
 // The header has the checksums of all tensors. It is not taken at its word: it may be damaged.
@@ -76,7 +87,7 @@ RunEntries generation_entries(const Prompt& defaults) {
       {"--seed", request.seed ? fmt::format("{}", *request.seed) : "-1"},
       {"--predict", fmt::format("{}", request.max_tokens)},
       {"--ignore-eos", fmt::format("{}", request.ignore_eos)},
-      {"--stop", nlohmann::json(request.stop).dump()},
+      {"--stop", to_json(request.stop)},
       {"--stop-token", fmt::format("{}", fmt::join(request.stop_token_ids, ","))},
       {"--samples", fmt::format("{}", request.samples)},
       {"--logprobs", request.log_probs ? fmt::format("{}", *request.log_probs) : "none"},

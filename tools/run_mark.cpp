@@ -11,7 +11,6 @@
 #include <cstdio>
 #include <cstring>
 #include <limits>
-#include <nlohmann/json.hpp>
 #include <set>
 #include <span>
 #include <string_view>
@@ -19,6 +18,7 @@
 
 #include "kernels/base/error.h"
 #include "kernels/base/json_reader.h"
+#include "kernels/base/json_writer.h"
 #include "models/model_metadata.h"
 #include "models/output_file.h"
 
@@ -26,7 +26,6 @@ namespace sparsellm {
 namespace {
 
 namespace fs = std::filesystem;
-using nlohmann::json;
 
 constexpr std::string_view kFormat = "sparsellm run mark";
 constexpr int64_t kVersion = 1;
@@ -63,7 +62,7 @@ uint32_t read_checksum(const JsonValue& value) {
 }
 
 RunMark parse(std::string_view text, const std::string& source) {
-  const json document = parse_json(text, source, kMaxDepth);
+  const JsonDocument document = parse_json(text, source, kMaxDepth);
   const JsonValue file(document, source);
   if (file["format"].string() != kFormat) {
     file["format"].refuse("expected " + quote(kFormat));
@@ -77,6 +76,24 @@ RunMark parse(std::string_view text, const std::string& source) {
                .run = {}};
   mark.run.merge(file["run"].string_map());
   return mark;
+}
+
+std::string to_json(const RunMark& mark) {
+  JsonWriter json(/*indent=*/0);
+  json.object()
+      .member("format", kFormat)
+      .member("version", kVersion)
+      .member("partial", name_of(mark.partial))
+      .member("replaces", mark.replaces)
+      .member("bytes", mark.bytes)
+      .member("crc32c", checksum_text(mark.checksum))
+      .key("run")
+      .object();
+  for (const auto& [name, value] : mark.run) {
+    json.member(name, value);
+  }
+  json.end().end();
+  return std::move(json).text() + "\n";
 }
 
 // Closes a file at the end of a scope.
@@ -184,14 +201,7 @@ std::optional<RunMark> RunMarkFile::read() const {
 }
 
 void RunMarkFile::write(const RunMark& mark) const {
-  const json document{{"format", kFormat},
-                      {"version", kVersion},
-                      {"partial", name_of(mark.partial)},
-                      {"replaces", mark.replaces},
-                      {"bytes", mark.bytes},
-                      {"crc32c", checksum_text(mark.checksum)},
-                      {"run", mark.run}};
-  const std::string text = document.dump(0, ' ', true, json::error_handler_t::replace) + "\n";
+  const std::string text = to_json(mark);
   ::unlink(new_path_.c_str());  // of a run that was killed just here
   OutputFile file(new_path_);
   try {

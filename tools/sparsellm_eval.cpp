@@ -5,10 +5,12 @@
 
 #include <cstdio>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <string>
+#include <string_view>
+#include <utility>
 
 #include "kernels/base/device.h"
+#include "kernels/base/json_writer.h"
 #include "kernels/base/mapped_file.h"
 #include "models/config.h"
 #include "models/model_directory.h"
@@ -22,8 +24,6 @@
 
 namespace sparsellm {
 namespace {
-
-using nlohmann::ordered_json;
 
 constexpr char kTool[] = "sparsellm-eval";
 
@@ -107,9 +107,7 @@ std::string read_text(const std::string& path) {
   return text;
 }
 
-void print_json(const ordered_json& report) {
-  fmt::print("{}\n", report.dump(-1, ' ', false, ordered_json::error_handler_t::replace));
-}
+void print_json(JsonWriter report) { fmt::print("{}\n", std::move(report).text()); }
 
 void perplexity(const PerplexityArgs& args) {
   const ScoringArgs& scoring = args.scoring;
@@ -132,15 +130,19 @@ void perplexity(const PerplexityArgs& args) {
   }
   const double speed = static_cast<double>(result.tokens) / result.seconds;
   if (scoring.json) {
-    print_json({{"model", args.model.model},
-                {"text", scoring.text},
-                {"protocol", scoring.protocol},
-                {"context", scoring.context},
-                {"windows", result.windows},
-                {"tokens", result.tokens},
-                {"perplexity", result.perplexity},
-                {"standard_error", result.standard_error},
-                {"tokens_per_second", speed}});
+    JsonWriter report;
+    report.object()
+        .member("model", args.model.model)
+        .member("text", scoring.text)
+        .member("protocol", scoring.protocol)
+        .member("context", scoring.context)
+        .member("windows", result.windows)
+        .member("tokens", result.tokens)
+        .member("perplexity", result.perplexity)
+        .member("standard_error", result.standard_error)
+        .member("tokens_per_second", speed)
+        .end();
+    print_json(std::move(report));
     return;
   }
   fmt::print("perplexity  {:.4f} +- {:.4f}\n", result.perplexity, result.standard_error);
@@ -165,47 +167,57 @@ Engine load_for_comparison(const std::string& name, const ModelArgs& args, int64
 // "cpu" where the flag says "auto".
 std::string device_name(const ModelArgs& args) { return to_string(parse_device(args.device)); }
 
+void add_top(std::string_view key, const TokenProbability& token, JsonWriter& json) {
+  json.key(key)
+      .object()
+      .member("id", token.id)
+      .member("text", token.bytes)
+      .member("probability", token.probability)
+      .end();
+}
+
 void print_comparison_json(const CompareArgs& args, const Comparison& result) {
-  const auto top = [](const TokenProbability& token) {
-    return ordered_json{
-        {"id", token.id}, {"text", token.bytes}, {"probability", token.probability}};
-  };
   const ModelArgs b = args.settings_b();
   const ComparedToken& worst = result.worst;
-  print_json({{"model_a", args.a.model},
-              {"model_b", b.model},
-              {"device_a", device_name(args.a)},
-              {"device_b", device_name(b)},
-              {"text", args.scoring.text},
-              {"protocol", args.scoring.protocol},
-              {"context", args.scoring.context},
-              {"windows", result.windows},
-              {"tokens", result.tokens},
-              {"kl_mean", result.kl.value},
-              {"kl_standard_error", result.kl.standard_error},
-              {"kl_median", result.kl_median},
-              {"kl_p99", result.kl_99},
-              {"kl_p999", result.kl_999},
-              {"kl_max", result.kl_max},
-              {"top1_agreement_percent", result.top1_agreement},
-              {"top1_gap_max", result.top1_gap_max},
-              {"perplexity_a", result.perplexity_a.value},
-              {"perplexity_a_standard_error", result.perplexity_a.standard_error},
-              {"perplexity_b", result.perplexity_b.value},
-              {"perplexity_b_standard_error", result.perplexity_b.standard_error},
-              {"perplexity_ratio", result.perplexity_ratio.value},
-              {"perplexity_ratio_standard_error", result.perplexity_ratio.standard_error},
-              {"worst_token",
-               {{"kl", worst.kl},
-                {"position", worst.position},
-                {"context", worst.context},
-                {"id", worst.id},
-                {"text", worst.bytes},
-                {"probability_a", worst.probability_a},
-                {"probability_b", worst.probability_b},
-                {"top_a", top(worst.top_a)},
-                {"top_b", top(worst.top_b)}}},
-              {"tokens_per_second", static_cast<double>(result.tokens) / result.seconds}});
+  JsonWriter report;
+  report.object()
+      .member("model_a", args.a.model)
+      .member("model_b", b.model)
+      .member("device_a", device_name(args.a))
+      .member("device_b", device_name(b))
+      .member("text", args.scoring.text)
+      .member("protocol", args.scoring.protocol)
+      .member("context", args.scoring.context)
+      .member("windows", result.windows)
+      .member("tokens", result.tokens)
+      .member("kl_mean", result.kl.value)
+      .member("kl_standard_error", result.kl.standard_error)
+      .member("kl_median", result.kl_median)
+      .member("kl_p99", result.kl_99)
+      .member("kl_p999", result.kl_999)
+      .member("kl_max", result.kl_max)
+      .member("top1_agreement_percent", result.top1_agreement)
+      .member("top1_gap_max", result.top1_gap_max)
+      .member("perplexity_a", result.perplexity_a.value)
+      .member("perplexity_a_standard_error", result.perplexity_a.standard_error)
+      .member("perplexity_b", result.perplexity_b.value)
+      .member("perplexity_b_standard_error", result.perplexity_b.standard_error)
+      .member("perplexity_ratio", result.perplexity_ratio.value)
+      .member("perplexity_ratio_standard_error", result.perplexity_ratio.standard_error);
+  report.key("worst_token")
+      .object()
+      .member("kl", worst.kl)
+      .member("position", worst.position)
+      .member("context", worst.context)
+      .member("id", worst.id)
+      .member("text", worst.bytes)
+      .member("probability_a", worst.probability_a)
+      .member("probability_b", worst.probability_b);
+  add_top("top_a", worst.top_a, report);
+  add_top("top_b", worst.top_b, report);
+  report.end();
+  report.member("tokens_per_second", static_cast<double>(result.tokens) / result.seconds).end();
+  print_json(std::move(report));
 }
 
 void print_comparison(const CompareArgs& args, const Comparison& result) {

@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <cstddef>
 #include <cstdio>
 #include <exception>
 #include <new>
@@ -11,6 +12,7 @@
 #include <vector>
 
 #include "kernels/base/lost_pages.h"
+#include "kernels/base/memory_reserve.h"
 #include "sparsellm_version.h"
 #include "tools/interrupt.h"
 #include "tools/known_flags.h"
@@ -22,6 +24,9 @@ namespace {
 constexpr int kFailed = 1;
 constexpr int kUsage = 2;
 constexpr int kSignals = 128;  // plus the signal, as shells report one
+
+// The streams that help is put together in leave out what they have no memory for.
+constexpr size_t kHelpBytes = 1 << 20;
 
 // The first file that is opened would else become the standard output or error of a program that
 // was started without. They cannot be read or written afterwards either.
@@ -64,6 +69,7 @@ int tool_main(CLI::App& app, int argc, char** argv, const std::function<void()>&
     require(flush_output(), "{}", kOutputFailed);
     return 0;
   } catch (const CLI::Success& answer) {  // --help, --version
+    const MemoryReserve reserve(kHelpBytes);
     const int code = app.exit(answer);
     return flush_output() ? code : fail_with(kFailed, tool, kOutputFailed);
   } catch (const CLI::ParseError& error) {

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "kernels/base/error.h"
+#include "kernels/base/json_events.h"
 #include "kernels/base/lfs_pointer.h"
 #include "kernels/base/mapped_file.h"
 
@@ -14,6 +15,122 @@ namespace sparsellm {
 namespace {
 
 using nlohmann::json;
+
+// Others could not be told from the dots and brackets of a path.
+bool is_plain_word(std::string_view key) {
+  constexpr size_t kMaxLength = 80;
+  return !key.empty() && key.size() <= kMaxLength &&
+         std::all_of(key.begin(), key.end(), [](char c) {
+           return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';
+         });
+}
+
+// Leaves nothing in `value` whose destructor would allocate.
+void dismantle(json& value) noexcept {
+  if (value.is_array()) {
+    for (json& element : value.get_ref<json::array_t&>()) {
+      dismantle(element);
+    }
+    value.get_ref<json::array_t&>().clear();
+  } else if (value.is_object()) {
+    for (auto& [key, member] : value.get_ref<json::object_t&>()) {
+      dismantle(member);
+    }
+    value.get_ref<json::object_t&>().clear();
+  }
+}
+
+// nlohmann's own builders keep the last of two equal keys in silence, and the one that takes a
+// callback needs quadratic time for an object of objects.
+class DocumentBuilder final : public JsonEvents {
+ public:
+  // The document becomes `root`, a null.
+  DocumentBuilder(std::string_view source, int max_depth, json& root)
+      : JsonEvents(source, max_depth), root_(root) {}
+
+  using JsonEvents::read;
+
+ private:
+  void on_value(json& value) override {
+    const bool is_open = value.is_structured();
+    json* const place = put(value);
+    if (is_open) {
+      open_.push_back(place);
+    }
+  }
+  void on_end() override { open_.pop_back(); }
+  void on_key(std::string& name) override {
+    auto& members = open_.back()->get_ref<json::object_t&>();
+    const auto [member, is_new] = members.emplace(std::move(name), nullptr);
+    if (!is_new) {
+      refuse_second(member->first);
+    }
+    member_ = &member->second;
+  }
+
+  json* put(json& value) {
+    if (open_.empty()) {
+      root_ = std::move(value);
+      return &root_;
+    }
+    if (open_.back()->is_array()) {
+      return &open_.back()->get_ref<json::array_t&>().emplace_back(std::move(value));
+    }
+    *member_ = std::move(value);
+    return member_;
+  }
+
+  json& root_;
+  std::vector<json*> open_;  // the objects and arrays around the next value
+  json* member_ = nullptr;   // of the innermost object, for the value behind a key
+};
+
+}  // namespace
+
+JsonDocument::JsonDocument() : root_(std::make_unique<json>()) {}
+JsonDocument::JsonDocument(JsonDocument&&) noexcept = default;
+
+JsonDocument& JsonDocument::operator=(JsonDocument&& other) noexcept {
+  std::swap(root_, other.root_);
+  return *this;
+}
+
+JsonDocument::~JsonDocument() {
+  if (root_ != nullptr) {
+    dismantle(*root_);
+  }
+}
+
+JsonDocument parse_json(std::string_view text, std::string_view source, int max_depth) {
+  JsonDocument document;
+  DocumentBuilder(source, max_depth, document.root()).read(text);
+  return document;
+}
+
+JsonDocument read_json_file(const InputFile& file, int64_t max_bytes, int max_depth) {
+  const std::string text = read_text_file(file, max_bytes);
+  require_no_lfs_pointer(file.path(), text);
+  return parse_json(text, file.string(), max_depth);
+}
+
+void remove_member(json& object, const std::string& key) {
+  const auto member = object.find(key);
+  if (member != object.end()) {
+    dismantle(*member);
+    object.erase(member);
+  }
+}
+
+std::optional<int64_t> to_integer(const json& value, int64_t min, int64_t max) {
+  if (!value.is_number_integer()) {
+    return {};
+  }
+  if (value.is_number_unsigned() && value.get<uint64_t>() > uint64_t{INT64_MAX}) {
+    return {};
+  }
+  const auto number = value.get<int64_t>();
+  return number >= min && number <= max ? std::optional(number) : std::nullopt;
+}
 
 std::string describe(const json& value) {
   if (value.is_string()) {
@@ -28,114 +145,6 @@ std::string describe(const json& value) {
   return value.dump();
 }
 
-std::optional<int64_t> to_integer(const json& value, int64_t min, int64_t max) {
-  if (!value.is_number_integer()) {
-    return {};
-  }
-  if (value.is_number_unsigned() && value.get<uint64_t>() > uint64_t{INT64_MAX}) {
-    return {};
-  }
-  const auto number = value.get<int64_t>();
-  return number >= min && number <= max ? std::optional(number) : std::nullopt;
-}
-
-// Others could not be told from the dots and brackets of a path.
-bool is_plain_word(std::string_view key) {
-  constexpr size_t kMaxLength = 80;
-  return !key.empty() && key.size() <= kMaxLength &&
-         std::all_of(key.begin(), key.end(), [](char c) {
-           return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';
-         });
-}
-
-// nlohmann's own builders keep the last of two equal keys in silence, and the one that takes a
-// callback needs quadratic time for an object of objects.
-class DocumentBuilder final : public nlohmann::json_sax<json> {
- public:
-  DocumentBuilder(std::string_view source, int max_depth)
-      : source_(source), max_depth_(static_cast<size_t>(max_depth)) {}
-
-  json take() { return std::move(root_); }
-
-  bool null() override { return add(nullptr); }
-  bool boolean(bool value) override { return add(value); }
-  bool number_integer(int64_t value) override { return add(value); }
-  bool number_unsigned(uint64_t value) override { return add(value); }
-  bool number_float(double value, const std::string&) override { return add(value); }
-  bool string(std::string& value) override { return add(std::move(value)); }
-  bool binary(json::binary_t&) override { return false; }  // not in text
-  bool start_object(size_t) override { return open(json::object()); }
-  bool start_array(size_t) override { return open(json::array()); }
-  bool end_object() override { return close(); }
-  bool end_array() override { return close(); }
-
-  bool key(std::string& name) override {
-    auto& members = open_.back()->get_ref<json::object_t&>();
-    const auto [member, is_new] = members.emplace(name, nullptr);
-    if (!is_new) {
-      fail("{}: the key {} is there twice", source_, quote(name));
-    }
-    member_ = &member->second;
-    return true;
-  }
-
-  bool parse_error(size_t byte, const std::string&, const json::exception& error) override {
-    constexpr int kNumberOverflow = 406;
-    fail("{}: {} at byte {}", source_,
-         error.id == kNumberOverflow ? "number out of range" : "invalid JSON", byte);
-  }
-
- private:
-  json* put(json value) {
-    if (open_.empty()) {
-      root_ = std::move(value);
-      return &root_;
-    }
-    if (open_.back()->is_array()) {
-      return &open_.back()->emplace_back(std::move(value));
-    }
-    *member_ = std::move(value);
-    return member_;
-  }
-  bool add(json value) {
-    put(std::move(value));
-    return true;
-  }
-  bool open(json value) {
-    require(open_.size() < max_depth_, "{}: the JSON is nested more than {} levels deep", source_,
-            max_depth_);
-    open_.push_back(put(std::move(value)));
-    return true;
-  }
-  bool close() {
-    open_.pop_back();
-    return true;
-  }
-
-  std::string_view source_;
-  size_t max_depth_;
-  json root_;
-  std::vector<json*> open_;  // the objects and arrays around the next value
-  json* member_ = nullptr;   // of the innermost object, for the value behind a key
-};
-
-}  // namespace
-
-json parse_json(std::string_view text, std::string_view source, int max_depth) {
-  // The parser would take a NUL byte for the end of the text.
-  const size_t nul = text.find('\0');
-  require(nul == std::string_view::npos, "{}: invalid JSON at byte {}", source, nul);
-  DocumentBuilder builder(source, max_depth);
-  json::sax_parse(text.begin(), text.end(), &builder);
-  return builder.take();
-}
-
-json read_json_file(const InputFile& file, int64_t max_bytes, int max_depth) {
-  const std::string text = read_text_file(file, max_bytes);
-  require_no_lfs_pointer(file.path(), text);
-  return parse_json(text, file.string(), max_depth);
-}
-
 std::string quote(std::string_view text) {
   constexpr size_t kMaxLength = 100;
   const std::string shown =
@@ -145,6 +154,9 @@ std::string quote(std::string_view text) {
 
 JsonValue::JsonValue(const json& value, std::string name)
     : JsonValue(&value, std::move(name), true) {}
+
+JsonValue::JsonValue(const JsonDocument& document, std::string name)
+    : JsonValue(document.root(), std::move(name)) {}
 
 JsonValue::JsonValue(const json* value, std::string name, bool is_root)
     : value_(value), name_(std::move(name)), is_root_(is_root) {}
@@ -161,9 +173,12 @@ JsonValue JsonValue::named(std::string name) const {
 JsonValue JsonValue::operator[](std::string_view key) const {
   const json& members = object();
   const auto found = members.find(key);
-  const json* member = found == members.end() ? nullptr : &*found;
-  return is_plain_word(key) ? part(member, key, true)
-                            : part(member, fmt::format("[{}]", quote(key)), false);
+  return member(key, found == members.end() ? nullptr : &*found);
+}
+
+JsonValue JsonValue::member(std::string_view key, const json* value) const {
+  return is_plain_word(key) ? part(value, key, true)
+                            : part(value, fmt::format("[{}]", quote(key)), false);
 }
 
 std::vector<std::string> JsonValue::keys() const {
@@ -227,6 +242,13 @@ bool JsonValue::boolean(std::optional<bool> fallback) const {
     refuse("expected true or false");
   }
   return value_->get<bool>();
+}
+
+const json& JsonValue::raw() const {
+  if (value_ == nullptr) {
+    refuse("expected a value");
+  }
+  return *value_;
 }
 
 const std::string& JsonValue::string() const {

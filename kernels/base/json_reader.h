@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <initializer_list>
 #include <map>
+#include <memory>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
@@ -15,13 +16,38 @@
 
 namespace sparsellm {
 
+// A JSON document in memory. The destructor of nlohmann's trees allocates, and ends the program if
+// there is no memory left; this one does not.
+class JsonDocument {
+ public:
+  JsonDocument();  // null
+  JsonDocument(JsonDocument&& other) noexcept;
+  JsonDocument& operator=(JsonDocument&& other) noexcept;
+  ~JsonDocument();
+
+  nlohmann::json& root() { return *root_; }
+  const nlohmann::json& root() const { return *root_; }
+
+ private:
+  std::unique_ptr<nlohmann::json> root_;
+};
+
 // A JSON document that may be hostile. Throws Error, beginning with `source`, for text that is not
 // JSON, for objects and arrays nested more than `max_depth` deep, and for an object that has a key
 // twice (JSON parsers disagree on which of the two counts).
-nlohmann::json parse_json(std::string_view text, std::string_view source, int max_depth);
+JsonDocument parse_json(std::string_view text, std::string_view source, int max_depth);
 
 // The document in a file; the errors of read_text_file and, with the path in front, of parse_json.
-nlohmann::json read_json_file(const InputFile& file, int64_t max_bytes, int max_depth);
+JsonDocument read_json_file(const InputFile& file, int64_t max_bytes, int max_depth);
+
+// Takes a member out of an object, if it has it, without an allocation.
+void remove_member(nlohmann::json& object, const std::string& key);
+
+// An integer in [min, max]; nothing for any other value.
+std::optional<int64_t> to_integer(const nlohmann::json& value, int64_t min, int64_t max);
+
+// A value in messages: quoted text, a number, "an array".
+std::string describe(const nlohmann::json& value);
 
 // Text out of a file, for messages: in quotes, on one line of ASCII, shortened if it is long.
 std::string quote(std::string_view text);
@@ -36,12 +62,15 @@ class JsonValue {
  public:
   // `name` is the source of the document, or what it should be called in messages.
   JsonValue(const nlohmann::json& value, std::string name);
+  JsonValue(const JsonDocument& document, std::string name);
 
   // The same value under another name.
   JsonValue named(std::string name) const;
 
   // The member `key` of an object; absent if the object has none.
   JsonValue operator[](std::string_view key) const;
+  // Another value, or nullptr for an absent one, under the name of the member `key` of this.
+  JsonValue member(std::string_view key, const nlohmann::json* value) const;
   std::vector<std::string> keys() const;  // of an object
   // Throws Error for a member of an object that is not one of `keys`.
   void allow_only(std::initializer_list<std::string_view> keys) const;
@@ -62,6 +91,7 @@ class JsonValue {
   float number(float min, float max, std::optional<float> fallback = {}) const;
   bool boolean(std::optional<bool> fallback = {}) const;
 
+  const nlohmann::json& raw() const;  // an absent value is an Error
   const std::string& string() const;
   std::vector<int64_t> integers(int64_t min, int64_t max) const;  // an array of integers
   std::vector<std::string> strings() const;                       // an array of strings

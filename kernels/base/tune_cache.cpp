@@ -5,18 +5,17 @@
 
 #include <cerrno>
 #include <cstring>
-#include <nlohmann/json.hpp>
 #include <system_error>
 #include <utility>
 
 #include "kernels/base/error.h"
 #include "kernels/base/json_reader.h"
+#include "kernels/base/json_writer.h"
 
 namespace sparsellm {
 namespace {
 
 namespace fs = std::filesystem;
-using nlohmann::json;
 
 constexpr std::string_view kFormat = "sparsellm tune cache";
 constexpr int64_t kVersion = 1;
@@ -34,7 +33,7 @@ Contents read(const fs::path& path) {
     return {};
   }
   try {
-    const json document = read_json_file(path, kMaxBytes, kMaxDepth);
+    const JsonDocument document = read_json_file(path, kMaxBytes, kMaxDepth);
     const JsonValue file(document, path.string());
     file.allow_only({"format", "version", "entries"});
     if (file["format"].string() != kFormat) {
@@ -132,11 +131,16 @@ void TuneCache::save() {
   for (const auto& [key, value] : unsaved_) {
     merged.insert_or_assign(key, value);
   }
-  const json document{{"format", kFormat}, {"version", kVersion}, {"entries", merged}};
+  JsonWriter json(/*indent=*/1);
+  json.object().member("format", kFormat).member("version", kVersion).key("entries").object();
+  for (const auto& [key, value] : merged) {
+    json.member(key, value);
+  }
+  json.end().end();
   std::error_code unknown;  // the opening of the file tells
   fs::create_directories(path_.parent_path(), unknown);
   Replacement file(path_);
-  file.write(document.dump(1, ' ', true, json::error_handler_t::replace) + "\n");
+  file.write(std::move(json).text() + "\n");
   file.commit();
   entries_ = std::move(merged);
   unsaved_.clear();

@@ -29,7 +29,7 @@ uint64_t hash(std::string_view text) {
 }  // namespace
 
 SparsityPlan SparsityPlan::read(const std::filesystem::path& path) {
-  const nlohmann::json document = read_json_file(path, kMaxFileBytes, kMaxDepth);
+  const JsonDocument document = read_json_file(path, kMaxFileBytes, kMaxDepth);
   const std::string file = path.string();
   const JsonValue json(document, file);
   json.allow_only({"description", "rules", "default"});
@@ -44,7 +44,7 @@ SparsityPlan SparsityPlan::read(const std::filesystem::path& path) {
   const int64_t count = rules.present() ? rules.size() : 0;
   require(count <= kMaxRules, "{} has {} rules; expected at most {}", file, count, kMaxRules);
   for (int64_t i = 0; i < count; ++i) {
-    const nlohmann::json& rule = document.at("rules").at(static_cast<size_t>(i));
+    const nlohmann::json& rule = document.root().at("rules").at(static_cast<size_t>(i));
     const std::string name = fmt::format("{}: rule {}", file, i + 1);
     JsonValue(rule, name)
         .allow_only({"tensors", "layers", "prune", "sparsity", "scope", "seed", "format"});
@@ -55,7 +55,7 @@ SparsityPlan SparsityPlan::read(const std::filesystem::path& path) {
   }
   if (fallback.present()) {
     fallback.allow_only({"prune", "sparsity", "scope", "seed", "format"});
-    plan.default_ = read_layer_plan(document.at("default"), fallback.name());
+    plan.default_ = read_layer_plan(document.root().at("default"), fallback.name());
   }
   return plan;
 }

@@ -148,7 +148,9 @@ PruneSettings read_settings(const json& rule, const JsonValue& value) {
   if (kind == Kind::none || kind == Kind::n_m) {
     require_absent(value["sparsity"], settings.method);
   } else {
-    settings.sparsity = read_fraction(rule.value("sparsity", json()), value["sparsity"]);
+    const json absent;
+    const auto found = rule.find("sparsity");
+    settings.sparsity = read_fraction(found == rule.end() ? absent : *found, value["sparsity"]);
   }
   if (kind != Kind::magnitude && kind != Kind::random) {
     require_absent(value["scope"], settings.method);

@@ -7,6 +7,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
+#include <filesystem>
+#include <functional>
 #include <map>
 #include <new>
 #include <ostream>
@@ -15,8 +17,14 @@
 #include <vector>
 
 #include "engine/engine.h"
+#include "kernels/base/error.h"
+#include "kernels/base/json_reader.h"
+#include "kernels/base/mapped_file.h"
+#include "models/config.h"
+#include "models/safetensors.h"
 #include "tests/testing/paths.h"
 #include "tests/testing/sanitized.h"
+#include "tokenizer/tokenizer.h"
 
 namespace {
 
@@ -293,6 +301,58 @@ TEST_P(AllocationFailure, NoSampleIsLostAndNoneEndsTwice) {
   }
 }
 
+// In the order of the places; of each the token first.
+std::vector<std::pair<int32_t, float>> flat(const std::vector<TokenLogProbs>& places) {
+  std::vector<std::pair<int32_t, float>> all;
+  for (const TokenLogProbs& place : places) {
+    all.emplace_back(place.token.token, place.token.log_prob);
+    for (const TokenLogProb& other : place.top) {
+      all.emplace_back(other.token, other.log_prob);
+    }
+  }
+  return all;
+}
+
+// Also of allocations in the listener, which adds events up, and at the last token.
+TEST(AllocationFailureInGenerate, ASampleIsWholeOrAnError) {
+  std::vector<Request> requests = mixed_requests();
+  requests[0].ignore_eos = false;
+  for (int steps_ahead : {0, 1}) {
+    Engine engine = load(steps_ahead);
+    const std::vector<Completion> whole = engine.generate(requests);
+    ASSERT_EQ(whole.size(), 6u);
+    const int64_t stride = testing::kSanitized ? 13 : 1;
+    bool reached = true;
+    int64_t of_samples = 0;  // errors that are not of the call
+    for (int64_t k = 0; reached && !HasFailure(); k += stride) {
+      SCOPED_TRACE(::testing::Message() << "allocation " << k);
+      plan = {.armed = false, .passing = k, .failing = 1, .failures = 0};
+      std::vector<Request> again = requests;
+      std::vector<Completion> done;
+      attempt(/*may_fail=*/true, [&] { done = engine.generate(std::move(again)); });
+      reached = plan.failures > 0;
+      EXPECT_TRUE(done.empty() || done.size() == whole.size());
+      for (size_t i = 0; i < done.size(); ++i) {
+        SCOPED_TRACE(::testing::Message() << "sample " << i);
+        if (done[i].finish == FinishReason::error) {
+          ++of_samples;
+          EXPECT_NE(done[i].error, "");
+          continue;
+        }
+        EXPECT_EQ(done[i].finish, whole[i].finish);
+        EXPECT_EQ(done[i].tokens, whole[i].tokens);
+        EXPECT_EQ(done[i].text, whole[i].text);
+        EXPECT_EQ(flat(done[i].log_probs), flat(whole[i].log_probs));
+        EXPECT_EQ(flat(done[i].prompt_log_probs), flat(whole[i].prompt_log_probs));
+      }
+      while (engine.step()) {
+      }
+      EXPECT_EQ(engine.free_pages(), engine.total_pages());
+    }
+    EXPECT_GT(of_samples, 0);
+  }
+}
+
 // Its listeners refer to variables of the call.
 TEST(AllocationFailureInGenerate, NoRequestIsLeftBehind) {
   const int64_t stride = testing::kSanitized ? 41 : 7;
@@ -314,6 +374,45 @@ TEST(AllocationFailureInGenerate, NoRequestIsLeftBehind) {
         EXPECT_EQ(engine.free_pages(), engine.total_pages());
       }
     }
+  }
+}
+
+// In destructors, too, where an exception would end the program.
+TEST(AllocationFailureInReaders, AnErrorIsThrown) {
+  const std::filesystem::path model = testing::data("tiny/llama3");
+  const std::string json = read_text_file(model / "tokenizer.json", 1 << 24);
+  struct Reader {
+    const char* name;
+    int64_t stride;
+    std::function<void()> read;
+  };
+  const std::vector<Reader> readers{
+      {"a document", 1, [&] { parse_json(json, "text", 64); }},
+      {"the config", 1, [&] { read_model_config(model); }},
+      {"the defaults", 1, [&] { read_generation_defaults(model); }},
+      {"the weights' headers", 1, [&] { Checkpoint checkpoint(model); }},
+      {"the tokenizer", 7, [&] { load_tokenizer(model); }},
+  };
+  for (const Reader& reader : readers) {
+    SCOPED_TRACE(reader.name);
+    int64_t failed = 0;
+    bool reached = true;
+    for (int64_t k = 0; reached; k += reader.stride * (testing::kSanitized ? 13 : 1)) {
+      plan = {.armed = false, .passing = k, .failing = 1, .failures = 0};
+      bool thrown = false;
+      try {
+        const Armed armed;
+        reader.read();
+      } catch (const std::bad_alloc&) {
+        thrown = true;
+      } catch (const Error&) {  // that names the file
+        thrown = true;
+      }
+      reached = plan.failures > 0;
+      EXPECT_TRUE(thrown || !reached) << "allocation " << k;
+      failed += reached ? 1 : 0;
+    }
+    EXPECT_GT(failed, 0);
   }
 }
 

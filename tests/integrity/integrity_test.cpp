@@ -1,6 +1,6 @@
-// Whole programs of which one call of the C library fails, or that are killed in place of one: the
-// exit code is not 0, or the result is right; nothing is half-written; and --resume, or the same
-// command again, then gives the bytes of an undisturbed run.
+// Whole programs of which one call of the C library or one allocation fails, or that are killed in
+// place of a call: the exit code is not 0, or the result is right; nothing is half-written; and
+// --resume, or the same command again, then gives the bytes of an undisturbed run.
 // A sample of the calls, or all with SPARSELLM_INTEGRITY=all (tools/integrity.sh).
 
 #include <gtest/gtest.h>
@@ -119,18 +119,19 @@ std::vector<Scenario> scenarios() {
 // What fails, and with which error.
 const std::map<std::string, std::vector<int>>& failures() {
   static const std::map<std::string, std::vector<int>> all{
-      {"open", {EMFILE, EACCES}}, {"openat", {EIO}},
-      {"fopen", {EACCES}},        {"read", {EIO}},
-      {"pread", {EIO}},           {"write", {ENOSPC}},
-      {"pwrite", {ENOSPC}},       {"fwrite", {ENOSPC}},
-      {"fflush", {EIO}},          {"fsync", {EIO}},
-      {"mmap", {ENOMEM}},         {"stat", {EIO, EACCES}},
-      {"lstat", {EIO}},           {"fstat", {EIO}},
-      {"rename", {EACCES}},       {"renameat2", {EIO}},
-      {"unlink", {EACCES}},       {"mkdir", {ENOSPC}},
-      {"chmod", {EPERM}},         {"close", {EIO}},
-      {"ftruncate", {EIO}},       {"fdopendir", {ENOMEM}},
-      {"readdir", {EIO}},         {"flock", {ENOLCK}}};
+      {"malloc", {ENOMEM}},    {"open", {EMFILE, EACCES}},
+      {"openat", {EIO}},       {"fopen", {EACCES}},
+      {"read", {EIO}},         {"pread", {EIO}},
+      {"write", {ENOSPC}},     {"pwrite", {ENOSPC}},
+      {"fwrite", {ENOSPC}},    {"fflush", {EIO}},
+      {"fsync", {EIO}},        {"mmap", {ENOMEM}},
+      {"stat", {EIO, EACCES}}, {"lstat", {EIO}},
+      {"fstat", {EIO}},        {"rename", {EACCES}},
+      {"renameat2", {EIO}},    {"unlink", {EACCES}},
+      {"mkdir", {ENOSPC}},     {"chmod", {EPERM}},
+      {"close", {EIO}},        {"ftruncate", {EIO}},
+      {"fdopendir", {ENOMEM}}, {"readdir", {EIO}},
+      {"flock", {ENOLCK}}};
   return all;
 }
 
@@ -267,9 +268,9 @@ TEST_P(Integrity, OfEveryCallThatFails) {
   testing::Random random(1);
   for (const auto& [function, errors] : failures()) {
     const int64_t count = counts.at(function);
-    constexpr int64_t kSome = 4;
+    const int64_t some = function == "malloc" ? 25 : 4;  // of thousands, all over the program
     std::vector<std::string> failing;
-    for (int64_t call : sample(count, kSome, random)) {
+    for (int64_t call : sample(count, some, random)) {
       for (int error : errors) {
         failing.push_back(fmt::format("{}:{}:{}", function, call, error));
       }

@@ -132,7 +132,7 @@ TEST(BatchRun, ALineThatFailsStopsNothing) {
       {R"({"id": "kv", "prompt": "a", "max_tokens": 500})", "kv", "does not fit the KV cache"},
       {R"({"id": "empty", "prompt_ids": []})", "empty", "the prompt is empty"},
       {R"({"id": "token", "prompt_ids": [4096]})", "token", "token id 4096"},
-      {std::string(100000, '['), nullptr, "nested more than"},
+      {"{\"stop\": " + std::string(100000, '['), nullptr, "nested more than"},
       {good, 13, ""},
       {R"({"id": "numbers", "prompt": "x", "n": 1024, "logprobs": 100, "max_tokens": 500})",
        "numbers", "line 14: 1024 samples of up to 500 tokens"},

@@ -1,12 +1,25 @@
 #include "tools/prompt_lines.h"
 
 #include <gtest/gtest.h>
+#include <malloc.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
+#include <fstream>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "tests/testing/sanitized.h"
+
 namespace sparsellm {
 namespace {
+
+rlim_t mapped_bytes() {
+  rlim_t pages = 0;
+  std::ifstream("/proc/self/statm") >> pages;
+  return pages * static_cast<rlim_t>(::sysconf(_SC_PAGESIZE));
+}
 
 PromptLine read(std::string_view text) { return read_prompt_line(text, 5, {}); }
 
@@ -84,6 +97,14 @@ std::string with(const std::string& fields) {
   return "{\"id\": \"i\", \"prompt\": \"a\", " + fields + "}";
 }
 
+std::string repeated(const std::string& element, int count) {
+  std::string text = element;
+  for (int i = 1; i < count; ++i) {
+    text += "," + element;
+  }
+  return text;
+}
+
 std::vector<BadLine> bad_lines() {
   const std::string i = "\"i\"";
   return {
@@ -100,7 +121,8 @@ std::vector<BadLine> bad_lines() {
       {"{\"prompt\": \"a\nb\"}", kNoId, "invalid JSON"},
       {"{\"prompt\": \"a\", \"prompt\": \"b\"}", kNoId, "the key \"prompt\" is there twice"},
       {"{\"id\": 1, \"id\": 2, \"prompt\": \"a\"}", kNoId, "the key \"id\" is there twice"},
-      {std::string(1000000, '['), kNoId, "nested more than 4 levels deep"},
+      {std::string(1000000, '['), kNoId, "line 5 is an array; expected an object"},
+      {"{\"a\": " + std::string(1000000, '['), kNoId, "nested more than 4 levels deep"},
       {with("\"stop\": [[[[[[]]]]]]"), kNoId, "nested"},
       {"{\"id\": 1e400, \"prompt\": \"a\"}", kNoId, "number out of range"},
       {"{\"id\": 1.5, \"prompt\": \"a\"}", kNoId, "line 5: id is 1.5"},
@@ -135,6 +157,24 @@ std::vector<BadLine> bad_lines() {
       {with("\"stop\": 1"), i, "stop is 1"},
       {with("\"stop\": [1]"), i, "stop holds 1"},
       {with("\"stop\": \"\""), i, "stop has an empty text"},
+      {with("\"stop\": [\"a\", [\"b\"]]"), i, "stop holds an array; expected strings"},
+      {with("\"stop\": [\"a\", \"\"]"), i, "stop has an empty text"},
+      {with("\"stop\": {\"a\": \"b\"}"), i, "stop is an object; expected an array of strings"},
+      {with("\"stop\": [" + repeated("\"a\"", 65) + "]"), i, "stop has more than 64 elements"},
+      {with("\"stop\": \"" + std::string(1025, 'x') + "\""), i, "stop has a text of 1025 bytes"},
+      {with("\"stop_token_ids\": [" + repeated("1", 1025) + "]"), i,
+       "stop_token_ids has more than 1024 elements"},
+      {with("\"prompt_ids\": {\"a\": 1}"), i, "prompt_ids is an object"},
+      {with("\"prompt_ids\": [[1]]"), i, "prompt_ids holds an array"},
+      {with("\"logit_bias\": {\"1\": {\"2\": 3}}"), i, "logit_bias[\"1\"] is an object"},
+      {with("\"logit_bias\": {\"1\": 1, \"1\": 2}"), i, "logit_bias has token 1 twice"},
+      // Of several errors in fields the first is told; an id behind them is read all the same.
+      {"{\"n\": 0, \"stop\": [1], \"id\": \"i\", \"prompt\": \"a\"}", i, "n is 0"},
+      {"{\"x\": {\"id\": 3, \"prompt\": [{}]}, \"id\": \"i\"}", i, "unknown field \"x\""},
+      {"{\"n\": 0, \"id\": [], \"prompt\": \"a\"}", kNoId, "line 5: id is an array"},
+      {"{\"n\": 0, \"n\": 0, \"id\": 7}", kNoId, "the key \"n\" is there twice"},
+      {"{\"n\": null, \"n\": 0, \"id\": 7}", kNoId, "the key \"n\" is there twice"},
+      {"{\"n\": 0, \"id\": 7, \"prompt\": \"a\"", kNoId, "invalid JSON"},
       {with("\"stop_token_ids\": [-1]"), i, "stop_token_ids holds -1"},
       {with("\"n\": 0"), i, "n is 0"},
       {with("\"n\": 1000000000"), i, "n is 1000000000"},
@@ -164,12 +204,78 @@ TEST(PromptLines, Bad) {
   }
 }
 
+TEST(PromptLines, AsManyStopsAsTheEngineTakes) {
+  const PromptLine line =
+      read(R"({"prompt": "a", "stop": [)" + repeated("\"" + std::string(1024, 'x') + "\"", 64) +
+           R"(], "stop_token_ids": [)" + repeated("0", 1024) + "]}");
+  EXPECT_EQ(line.error, "");
+  EXPECT_EQ(line.prompt.request.stop, std::vector<std::string>(64, std::string(1024, 'x')));
+  EXPECT_EQ(line.prompt.request.stop_token_ids, std::vector<int32_t>(1024, 0));
+}
+
+// A field that is there takes the place of the default, also with fewer elements, and with none.
+TEST(PromptLines, ListsTakeThePlaceOfDefaults) {
+  Prompt defaults;
+  defaults.request.stop = {"x", "y"};
+  defaults.request.stop_token_ids = {1, 2};
+  defaults.request.sampling.logit_bias = {{.token = 3, .bias = 1.0f}};
+  const PromptLine line = read_prompt_line(
+      R"({"prompt": "a", "stop": ["z"], "stop_token_ids": [], "logit_bias": {}})", 5, defaults);
+  EXPECT_EQ(line.error, "");
+  EXPECT_EQ(line.prompt.request.stop, std::vector<std::string>{"z"});
+  EXPECT_TRUE(line.prompt.request.stop_token_ids.empty());
+  EXPECT_TRUE(line.prompt.request.sampling.logit_bias.empty());
+}
+
 TEST(PromptLines, Ids) {
   EXPECT_EQ(read_prompt_id(R"({"id": 7, "anything": [1]})", 5), "7");
   EXPECT_EQ(read_prompt_id(R"({"id": "7"})", 5), "\"7\"");
   EXPECT_EQ(read_prompt_id("{}", 5), "5");
   EXPECT_EQ(read_prompt_id("{\"id\": 7", 5), std::nullopt);
   EXPECT_EQ(read_prompt_id(R"({"id": []})", 5), std::nullopt);
+}
+
+// The address space that reading takes is bounded by that of the line, whatever is in it.
+TEST(PromptLines, AHostileLineTakesLittleMoreThanItsBytes) {
+  if (testing::kSanitized) {
+    GTEST_SKIP() << "sanitizers take the address space";
+  }
+  constexpr int kElements = 3'000'000;
+  struct Case {
+    std::string begin;
+    std::string element;
+    std::string end;
+    rlim_t bytes;  // in all
+    std::string error;
+  };
+  constexpr rlim_t kFew = 4 << 20;            // the heap grows by 1 MiB
+  constexpr rlim_t kParser = 12 * kElements;  // it keeps brackets until a string or a number
+  const std::vector<Case> cases{
+      {R"({"stop":[)", R"("a")", "]}", kFew, "stop has more than 64 elements"},
+      {R"({"stop":[)", "[]", "]}", kParser, "stop holds an array"},
+      {R"({"stop_token_ids":[)", "7", "]}", kFew, "stop_token_ids has more than 1024"},
+      {R"({"logit_bias":{)", R"("1":1)", "}}", 8 * kFew, "more than 1048576 elements"},
+      {R"({"logit_bias":{)", R"("x":1)", "}}", kFew, "logit_bias has the key \"x\""},
+      {"{", R"("x":1)", "}", kFew, "unknown field \"x\""},
+      {R"({"x":[)", "{}", "]}", kParser, "unknown field \"x\""},
+      {R"({"n":{)", R"("":{})", "}}", kFew, "n is an object"},
+      {R"({"prompt_ids":[)", "7", "]}", rlim_t{12} * kElements, ""},
+  };
+  for (const Case& c : cases) {
+    const std::string text = c.begin + repeated(c.element, kElements) + c.end;
+    ::malloc_trim(0);
+    struct rlimit before {};
+    ASSERT_EQ(::getrlimit(RLIMIT_AS, &before), 0);
+    const struct rlimit tight { .rlim_cur = mapped_bytes() + c.bytes, .rlim_max = before.rlim_max };
+    ASSERT_EQ(::setrlimit(RLIMIT_AS, &tight), 0);
+    const PromptLine line = read(text);
+    const std::optional<std::string> id = read_prompt_id(text, 5);
+    ASSERT_EQ(::setrlimit(RLIMIT_AS, &before), 0);
+    EXPECT_NE(line.error.find(c.error), std::string::npos) << c.begin << ": " << line.error;
+    EXPECT_EQ(line.error.empty(), c.error.empty());
+    EXPECT_EQ(line.id, "5");
+    EXPECT_EQ(id, "5");
+  }
 }
 
 TEST(PromptLines, Blank) {

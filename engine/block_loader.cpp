@@ -20,8 +20,13 @@ std::string module_of(const std::string& weight_name) {
 
 }  // namespace
 
-BlockLoader::BlockLoader(const Checkpoint& checkpoint, const LinearWeights& linear_weights)
-    : CheckpointLoader(checkpoint, {}, std::nullopt, {}), linear_weights_(&linear_weights) {}
+BlockLoader::BlockLoader(const Checkpoint& checkpoint, const LinearWeights& linear_weights,
+                         std::optional<DType> dtype)
+    : CheckpointLoader(checkpoint, {}, std::nullopt, {}), linear_weights_(&linear_weights) {
+  if (dtype) {
+    round_to(*dtype);
+  }
+}
 
 OwnedTensor BlockLoader::get(const Wanted::Rows& part, int64_t columns) const {
   OwnedTensor weight = (*linear_weights_)(part.name);

@@ -3,6 +3,7 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -25,8 +26,9 @@ struct InputSums {
 // inputs, all others come from the checkpoint.
 class BlockLoader : public CheckpointLoader {
  public:
-  // Both outlive this object, and this object the layers that it makes.
-  BlockLoader(const Checkpoint& checkpoint, const LinearWeights& linear_weights);
+  // Both outlive this object, and this object the layers that it makes. `dtype`: round_to() that.
+  BlockLoader(const Checkpoint& checkpoint, const LinearWeights& linear_weights,
+              std::optional<DType> dtype = {});
 
   // In the order in which the weights were asked for.
   const std::deque<InputSums>& inputs() const { return inputs_; }

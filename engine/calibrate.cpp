@@ -92,8 +92,9 @@ void check_output(int64_t block, const std::string& module, const Tensor& hidden
 }  // namespace
 
 Calibrator::Calibrator(const ModelConfig& config, const Checkpoint& checkpoint,
-                       std::vector<std::vector<int32_t>> sequences, ThreadPool& threads)
-    : config_(config), checkpoint_(&checkpoint), threads_(&threads) {
+                       std::vector<std::vector<int32_t>> sequences, ThreadPool& threads,
+                       std::optional<DType> dtype)
+    : config_(config), checkpoint_(&checkpoint), threads_(&threads), dtype_(dtype) {
   check_sequences(config, sequences);
   int64_t tokens = 0;
   for (const std::vector<int32_t>& ids : sequences) {
@@ -110,6 +111,9 @@ Calibrator::Calibrator(const ModelConfig& config, const Checkpoint& checkpoint,
 
 void Calibrator::embed(std::vector<std::vector<int32_t>>& sequences) {
   CheckpointLoader weights(*checkpoint_, {}, std::nullopt, {});
+  if (dtype_) {
+    weights.round_to(*dtype_);
+  }
   DecoderInput input = build_input(config_, weights);
   rope_frequencies_ = std::move(input.rope_frequencies);
   Workspace workspace({}, 0);
@@ -136,7 +140,7 @@ Calibrator::Norms Calibrator::run(int64_t block, const LinearWeights& weights, O
   require(next_block_.has_value(), "block {}: the calibration has failed before", block);
   require(block == *next_block_, "block {} is not the next one to calibrate, which is block {}",
           block, *next_block_);
-  BlockLoader loader(*checkpoint_, weights);
+  BlockLoader loader(*checkpoint_, weights, dtype_);
   const DecoderLayer layer = build_layer(config_, block, loader);
 
   const KvCache kv({},

@@ -39,10 +39,12 @@ namespace sparsellm {
 class Calibrator {
  public:
   // sequences: token ids, each sequence from position 0 on. Checkpoint and threads outlive this
-  // object. Throws Error, naming the sequence, for one that is empty or longer than the model's
-  // context, and for an id outside the vocabulary; if there are none; and as CheckpointLoader does.
+  // object. `dtype`: what comes from the checkpoint is rounded to it, as if it were stored so.
+  // Throws Error, naming the sequence, for one that is empty or longer than the model's context,
+  // and for an id outside the vocabulary; if there are none; and as CheckpointLoader does.
   Calibrator(const ModelConfig& config, const Checkpoint& checkpoint,
-             std::vector<std::vector<int32_t>> sequences, ThreadPool& threads);
+             std::vector<std::vector<int32_t>> sequences, ThreadPool& threads,
+             std::optional<DType> dtype = {});
 
   // f32 [in] for each linear layer of the block, by module name ("model.layers.3.mlp.up_proj").
   // `block` must be the one that follows the last that was passed to advance(), the first being 0.
@@ -67,6 +69,7 @@ class Calibrator {
   ModelConfig config_;
   const Checkpoint* checkpoint_;
   ThreadPool* threads_;
+  std::optional<DType> dtype_;             // of what comes from there
   std::vector<int64_t> lengths_;           // of the sequences
   int64_t longest_ = 0;                    // of these
   OwnedTensor hidden_;                     // f32 [tokens, hidden]

@@ -23,7 +23,8 @@ std::vector<std::vector<int32_t>> calibration_sequences(const Tokenizer& tokeniz
   require(from.tokens >= 2, "{} tokens are too few to calibrate with; use at least 2", from.tokens);
   require(from.length >= 2,
           "sequences of {} tokens are too short to calibrate with; use at least 2", from.length);
-  const std::vector<int32_t> text = tokenizer.encode(from.text, {.add_special_tokens = false});
+  const std::vector<int32_t> text =
+      tokenizer.encode(from.text, {.add_special_tokens = false, .poll = from.poll});
   require(!text.empty(), "the text to calibrate with has no tokens");
 
   const std::vector<int32_t> first = first_tokens(tokenizer);

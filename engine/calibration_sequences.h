@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string_view>
 #include <vector>
 
@@ -10,8 +11,9 @@ namespace sparsellm {
 
 struct CalibrationText {
   std::string_view text;
-  int64_t tokens = 0;  // in all, the sequences' BOS included; at least 2
-  int64_t length = 0;  // of a sequence; at least 2
+  int64_t tokens = 0;               // in all, the sequences' BOS included; at least 2
+  int64_t length = 0;               // of a sequence; at least 2
+  std::function<void()> poll = {};  // EncodeOptions::poll
 };
 
 // Pieces of a text to calibrate with: sequences of `length` tokens until there are `tokens`; the

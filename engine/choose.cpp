@@ -1,24 +1,33 @@
 #include "engine/choose.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <optional>
 #include <vector>
+
+#include "engine/logit_scan.h"
 
 namespace sparsellm {
 namespace {
 
+bool shows_logits(const LogitRow& row) {
+  const Request& request = row.sequence->request();
+  return request.on_logits &&
+         (request.score_prompt || row.position >= row.sequence->prompt_length() - 1);
+}
+
 void show_logits(const LogitRow& row, std::span<const float> logits) {
-  Sequence& sequence = *row.sequence;
-  const Request& request = sequence.request();
-  const bool asked_for = request.score_prompt || row.position >= sequence.prompt_length() - 1;
-  if (sequence.finish || !request.on_logits || !asked_for) {
-    return;
-  }
   try {
-    request.on_logits(row.position, logits);
+    row.sequence->request().on_logits(row.position, logits);
   } catch (...) {
-    finish(sequence, FinishReason::error, current_error());
+    finish(*row.sequence, FinishReason::error, current_error());
   }
+}
+
+bool has_prompt_log_probs(const LogitRow& row) {
+  const Sequence& sequence = *row.sequence;
+  return sequence.request().prompt_log_probs && sequence.sample == 0 &&
+         row.position + 1 < sequence.prompt_length();
 }
 
 Choice choose_next(const LogitRow& row, std::span<const float> logits,
@@ -40,14 +49,9 @@ Choice choose_next(const LogitRow& row, std::span<const float> logits,
   return choice;
 }
 
-// Of the prompt's token behind the row.
-std::optional<TokenLogProbs> prompt_log_probs(const LogitRow& row, std::span<const float> logits) {
-  const Sequence& sequence = *row.sequence;
-  const Request& request = sequence.request();
-  if (!request.prompt_log_probs || sequence.sample != 0 ||
-      row.position + 1 >= sequence.prompt_length()) {
-    return std::nullopt;
-  }
+// Of the prompt's token after the row.
+TokenLogProbs prompt_log_probs(const LogitRow& row, std::span<const float> logits) {
+  const Request& request = row.sequence->request();
   return token_log_probs(logits, request.prompt[static_cast<size_t>(row.position) + 1],
                          request.log_probs.value());
 }
@@ -60,8 +64,24 @@ void choose(std::span<const LogitRow> rows, const Tensor& values, std::span<cons
     return std::span<const float>(values.row<float>(static_cast<int64_t>(i)),
                                   static_cast<size_t>(values.size(1)));
   };
+  // sample_token() looks at the logits that it gets; here the others that somebody wants.
+  std::vector<uint8_t> unusable(rows.size());
+  threads.parallel_for(std::ssize(rows), 1, [&](int64_t begin, int64_t end) {
+    for (auto i = static_cast<size_t>(begin); i < static_cast<size_t>(end); ++i) {
+      const bool wanted = shows_logits(rows[i]) || has_prompt_log_probs(rows[i]);
+      unusable[i] = wanted && !all_finite(logits(i)) ? 1 : 0;
+    }
+  });
   for (size_t i = 0; i < rows.size(); ++i) {
-    show_logits(rows[i], logits(i));
+    Sequence& sequence = *rows[i].sequence;
+    if (sequence.finish) {
+      continue;
+    }
+    if (unusable[i] != 0) {
+      finish(sequence, FinishReason::error, kLogitsNotFinite);
+    } else if (shows_logits(rows[i])) {
+      show_logits(rows[i], logits(i));
+    }
   }
   std::vector<std::optional<TokenLogProbs>> of_prompt(rows.size());
   threads.parallel_for(std::ssize(rows), 1, [&](int64_t begin, int64_t end) {
@@ -72,7 +92,9 @@ void choose(std::span<const LogitRow> rows, const Tensor& values, std::span<cons
       if (rows[i].choice) {
         choices[static_cast<size_t>(*rows[i].choice)] = choose_next(rows[i], logits(i), eos);
       }
-      of_prompt[i] = prompt_log_probs(rows[i], logits(i));
+      if (has_prompt_log_probs(rows[i])) {
+        of_prompt[i] = prompt_log_probs(rows[i], logits(i));
+      }
     }
   });
   for (size_t i = 0; i < rows.size(); ++i) {

@@ -124,7 +124,7 @@ class CudaRunner : public StepRunner {
       Choice& choice = step.choices[static_cast<size_t>(*chunk.choice)];
       choice.token = tokens[*chunk.choice];
       if (choice.token == kNoToken) {
-        choice.error = "the model's logits contain NaN, or every token is banned";
+        choice.error = "the model's logits contain NaN or infinity, or every token is banned";
       }
     }
   }

@@ -321,7 +321,7 @@ Engine::Engine(Engine&&) noexcept = default;
 Engine& Engine::operator=(Engine&&) noexcept = default;
 Engine::~Engine() = default;
 
-Engine Engine::load(const std::filesystem::path& directory, const EngineOptions& options) {
+Engine Engine::load(const OpenDirectory& directory, const EngineOptions& options) {
   const Clock::time_point start = Clock::now();
   check_device(options.device);
   ModelConfig config = read_model_config(directory);
@@ -334,7 +334,10 @@ Engine Engine::load(const std::filesystem::path& directory, const EngineOptions&
   }
   const Checkpoint checkpoint(directory);
   if (options.verify) {
-    ModelFile(checkpoint).verify(options.progress);
+    const std::string not_compared = ModelFile(checkpoint).verify(options.progress);
+    if (options.log != nullptr && !not_compared.empty()) {
+      options.log->warn("{}", not_compared);
+    }
   }
   CheckpointLoader weights(checkpoint, options.device, options.dtype, options.progress,
                            {.format = options.weight_format, .threads = options.threads});
@@ -539,6 +542,7 @@ const Tokenizer& Engine::tokenizer() const {
 
 int64_t Engine::context_size() const { return state_->context; }
 
+std::vector<FormatSum> Engine::linear_weights() const { return state_->decoder->linear_weights(); }
 const EngineStats& Engine::stats() const { return state_->stats; }
 
 std::vector<std::pair<std::string, double>> Engine::decode_seconds() const {

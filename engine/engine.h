@@ -13,6 +13,7 @@
 #include "engine/request.h"
 #include "engine/stats.h"
 #include "models/config.h"
+#include "models/format_sum.h"
 #include "models/random_loader.h"
 #include "tokenizer/tokenizer.h"
 
@@ -28,7 +29,7 @@ namespace sparsellm {
 class Engine {
  public:
   // Throws Error for anything that is wrong with the directory or the options.
-  static Engine load(const std::filesystem::path& directory, const EngineOptions& options);
+  static Engine load(const OpenDirectory& directory, const EngineOptions& options);
 
   // Weights without sense, made on the device, in the shapes of a file in the format of
   // config.json; without a tokenizer. For benchmarks.
@@ -70,6 +71,7 @@ class Engine {
   const Tokenizer& tokenizer() const;  // throws Error if the engine was loaded without
   int64_t context_size() const;
   const EngineStats& stats() const;
+  std::vector<FormatSum> linear_weights() const;  // Decoder::linear_weights()
   // Seconds by group of the decode rows of the latest step, with EngineOptions::traces.
   std::vector<std::pair<std::string, double>> decode_seconds() const;
   int64_t free_pages() const;

@@ -10,12 +10,12 @@
 
 namespace sparsellm {
 
-bool has_nan(std::span<const float> logits) {
+bool all_finite(std::span<const float> logits) {
   int found = 0;
   for (float logit : logits) {  // without a way out, so that compilers vectorise it
-    found |= std::isnan(logit) ? 1 : 0;
+    found |= std::isfinite(logit) ? 0 : 1;
   }
-  return found != 0;
+  return found == 0;
 }
 
 float largest(std::span<const float> logits) {

@@ -7,7 +7,8 @@
 // every generated token takes at least one scan.
 namespace sparsellm {
 
-bool has_nan(std::span<const float> logits);
+// No NaN and no infinity.
+bool all_finite(std::span<const float> logits);
 
 // NaNs are passed over; -infinity if nothing is left.
 float largest(std::span<const float> logits);

@@ -1,5 +1,6 @@
 #include "engine/memory_fit.h"
 
+#include <algorithm>
 #include <memory>
 
 #include "engine/step_runner.h"
@@ -30,9 +31,12 @@ int64_t MemoryFit::requests_of(int64_t tokens) const {
 
 MemoryFit fit_memory(const ModelConfig& config, DType weight_dtype, const EngineOptions& options,
                      const FitWeights& weights) {
-  ShapeLoader shapes(
-      options.device, weight_dtype,
-      {.store = weights.store, .format = options.weight_format, .density = weights.density});
+  ShapeLoader shapes(options.device, weight_dtype,
+                     {.store = weights.store,
+                      .format = options.weight_format,
+                      .density = weights.density,
+                      .threads = options.threads,
+                      .progress = options.progress});
   const std::unique_ptr<Decoder> decoder = build_decoder(config, shapes);
   const KvShape shape = decoder->kv_shape();
   MemoryFit fit{.device = device_memory(options.device),
@@ -41,13 +45,17 @@ MemoryFit fit_memory(const ModelConfig& config, DType weight_dtype, const Engine
                 .step = runner_memory_bytes(*decoder, runner_options(options, config)),
                 .kv_per_token = shape.bytes_per_token(),
                 .kv_tokens = 0,
-                .context_size = choose_context_size(options, config)};
+                .run_kv_tokens = 0,
+                .context_size = choose_context_size(options, config),
+                .linear_weights = decoder->linear_weights()};
   const DeviceMemory left{.total = fit.device.total,
                           .free = fit.device.free - fit.weights - fit.step};
-  const int64_t pages = most_kv_pages(options, fit.context_size, shape, left);
-  if (kv_cache_bytes(pages, shape) <= takeable(left, options)) {
-    fit.kv_tokens = pages * kPageSize;
-  }
+  const auto tokens_if_they_fit = [&](int64_t pages) {
+    return kv_cache_bytes(pages, shape) <= takeable(left, options) ? pages * kPageSize : 0;
+  };
+  fit.run_kv_tokens = tokens_if_they_fit(choose_kv_pages(options, fit.context_size, shape, left));
+  fit.kv_tokens = std::max(
+      tokens_if_they_fit(most_kv_pages(options, fit.context_size, shape, left)), fit.run_kv_tokens);
   return fit;
 }
 

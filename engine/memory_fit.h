@@ -2,11 +2,13 @@
 
 #include <cstdint>
 #include <optional>
+#include <vector>
 
 #include "engine/engine_options.h"
 #include "kernels/base/device.h"
 #include "kernels/base/dtype.h"
 #include "models/config.h"
+#include "models/format_sum.h"
 #include "models/weight_loader.h"
 #include "models/weight_store.h"
 
@@ -19,8 +21,10 @@ struct MemoryFit {
   int64_t weights = 0;
   int64_t step = 0;  // the tensors of a step and the libraries' workspace
   int64_t kv_per_token = 0;
-  int64_t kv_tokens = 0;  // that a KV cache has room for; 0 if the model does not fit
+  int64_t kv_tokens = 0;      // that a KV cache has room for; 0 if the model does not fit
+  int64_t run_kv_tokens = 0;  // of the KV cache of an engine with these options; 0 the same
   int64_t context_size = 0;
+  std::vector<FormatSum> linear_weights;  // part of `weights`
 
   // That fit at once, if each has `tokens` tokens of prompt and continuation.
   int64_t requests_of(int64_t tokens) const;
@@ -33,9 +37,11 @@ struct FitWeights {
   std::optional<double> density = {};  // the share of nonzeros in random weights
 };
 
-// Looks at shapes alone: nothing is loaded. weight_dtype is that of the weights in memory; on CUDA
-// activations have it too. Throws Error for options that are out of range, and for a weight format
-// that would be made while loading of weights with an unknown number of nonzeros.
+// Looks at shapes alone, but reads and encodes weights of a store that would be converted while
+// loading, if their density is not given (options.progress): nothing is loaded. weight_dtype is
+// that of the weights in memory; on CUDA activations have it too. Throws Error for options that are
+// out of range, and for a weight format that cannot be made of the weights, or without a store of
+// ones with an unknown density.
 MemoryFit fit_memory(const ModelConfig& config, DType weight_dtype, const EngineOptions& options,
                      const FitWeights& weights = {});
 

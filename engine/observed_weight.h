@@ -21,6 +21,7 @@ class ObservedWeight : public WeightMatrix {
   int64_t in() const override { return weight_->in(); }
   DType dtype() const override { return weight_->dtype(); }
   int64_t bytes() const override { return weight_->bytes(); }
+  std::optional<int64_t> nonzeros() const override { return weight_->nonzeros(); }
   void matmul(const Tensor& x, Tensor y, const Epilogue& epilogue, ExecContext& ctx) const override;
   void expand(Range rows, Tensor dense, ExecContext& ctx) const override;
   int64_t workspace_bytes(int64_t tokens, Sums sums) const override;

@@ -8,7 +8,7 @@
 namespace sparsellm {
 namespace {
 
-// A value that came from finite logits stays apart from -infinity, which forbids a token.
+// A value that came from finite numbers stays apart from -infinity, a bias that forbids a token.
 float to_logit(double value) {
   constexpr double kLargest = std::numeric_limits<float>::max();
   return static_cast<float>(std::isfinite(value) ? std::clamp(value, -kLargest, kLargest) : value);

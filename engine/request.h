@@ -49,7 +49,7 @@ enum class FinishReason : uint8_t {
   stop,       // EOS, one of stop_token_ids or one of the stop texts
   length,     // max_tokens, or the context is full
   cancelled,  // Engine::cancel
-  error,      // a callback threw, or the model produced NaN
+  error,      // a callback threw, or the logits are NaN or infinite
 };
 std::string_view name_of(FinishReason reason);
 

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 #include <set>
+#include <string_view>
 #include <vector>
 
 #include "engine/logit_scan.h"
@@ -52,6 +53,9 @@ std::vector<IdRange> allowed_ranges(int64_t vocabulary, std::span<const int32_t>
   return ranges;
 }
 
+constexpr std::string_view kNothingLeft = "every token is banned";
+constexpr float kForbidden = -std::numeric_limits<float>::infinity();  // a logit_bias makes it so
+
 int32_t greedy(std::span<const float> logits, std::span<const IdRange> allowed) {
   size_t best = static_cast<size_t>(allowed.front().begin);
   for (const IdRange& range : allowed) {
@@ -62,6 +66,7 @@ int32_t greedy(std::span<const float> logits, std::span<const IdRange> allowed) 
       best = index;
     }
   }
+  require(logits[best] > kForbidden, kNothingLeft);
   return static_cast<int32_t>(best);
 }
 
@@ -74,7 +79,7 @@ std::vector<Candidate> candidates_from(std::span<const float> logits,
   for (const IdRange& range : allowed) {
     for (int64_t id = range.begin; id < range.end; ++id) {
       const float logit = logits[static_cast<size_t>(id)];
-      if (logit >= lower_bound) {
+      if (logit >= lower_bound && logit > kForbidden) {
         candidates.push_back({.logit = logit, .id = static_cast<int32_t>(id), .weight = 0.0});
       }
     }
@@ -105,9 +110,7 @@ void keep_top_k(std::vector<Candidate>& candidates, int32_t top_k) {
 void set_weights(std::vector<Candidate>& candidates, float temperature) {
   const float largest = std::min_element(candidates.begin(), candidates.end(), ranks_before)->logit;
   for (Candidate& c : candidates) {
-    // Equal logits have equal weights, infinite ones too.
-    c.weight =
-        c.logit == largest ? 1.0 : std::exp((static_cast<double>(c.logit) - largest) / temperature);
+    c.weight = std::exp((static_cast<double>(c.logit) - largest) / temperature);
   }
 }
 
@@ -172,14 +175,14 @@ int32_t draw(std::span<const Candidate> candidates, double u) {
 
 int32_t choose(std::span<const float> logits, const SamplingParams& params,
                std::span<const int32_t> banned, double u) {
-  require(!has_nan(logits), "the model's logits contain NaN");
   const std::vector<IdRange> allowed = allowed_ranges(std::ssize(logits), banned);
-  require(!allowed.empty(), "every token is banned");
+  require(!allowed.empty(), kNothingLeft);
   if (params.temperature == 0.0f) {
     return greedy(logits, allowed);
   }
   std::vector<Candidate> candidates =
       candidates_from(logits, allowed, top_k_bound(logits, params.top_k, banned.size()));
+  require(!candidates.empty(), kNothingLeft);
   keep_top_k(candidates, params.top_k);
   set_weights(candidates, params.temperature);
   keep_top_p(candidates, params.top_p);
@@ -190,7 +193,8 @@ int32_t choose(std::span<const float> logits, const SamplingParams& params,
 void validate(std::span<const LogitBias> biases) {
   std::set<int32_t> tokens;
   for (const LogitBias& entry : biases) {
-    require(std::isfinite(entry.bias), "logit_bias {} of token {} is not finite", entry.bias,
+    require(std::isfinite(entry.bias) || entry.bias == kForbidden,
+            "logit_bias {} of token {} is neither a finite number nor -infinity", entry.bias,
             entry.token);
     require(tokens.insert(entry.token).second, "logit_bias has token {} twice", entry.token);
   }
@@ -219,10 +223,17 @@ int32_t sample_token(std::span<const float> logits, const SamplingParams& params
   const int64_t length = std::ssize(history.tokens);
   require(history.prompt_length >= 0 && history.prompt_length <= length,
           "the prompt's length {} is not in [0, {}]", history.prompt_length, length);
+  require(all_finite(logits), kLogitsNotFinite);
   const double u = uniform(seed, index);
-  return adjusts_logits(params, history)
-             ? choose(adjusted_logits(logits, params, history), params, banned, u)
-             : choose(logits, params, banned, u);
+  if (!adjusts_logits(params, history)) {
+    return choose(logits, params, banned, u);
+  }
+  const std::vector<float> adjusted = adjusted_logits(logits, params, history);
+  // Parameters that nobody has validated can make it so.
+  require(std::all_of(adjusted.begin(), adjusted.end(),
+                      [](float x) { return x < std::numeric_limits<float>::infinity(); }),
+          "logit_bias or a penalty makes a logit NaN or infinity");
+  return choose(adjusted, params, banned, u);
 }
 
 uint64_t sample_seed(uint64_t seed, int32_t sample) {

@@ -2,15 +2,19 @@
 
 #include <cstdint>
 #include <span>
+#include <string_view>
 #include <vector>
 
 namespace sparsellm {
 
-// Added to the logit of a token.
+// Added to the logit of a token, which is never chosen if it is -infinity.
 struct LogitBias {
   int32_t token = 0;
   float bias = 0.0f;
 };
+
+// What has happened to a model that gives other logits: an overflow, or damaged weights.
+inline constexpr std::string_view kLogitsNotFinite = "the model's logits contain NaN or infinity";
 
 // How the next token is chosen. In this order: logit_bias is added; tokens that stand in prompt or
 // continuation have their logit divided (if positive, else multiplied) by repetition_penalty
@@ -27,7 +31,7 @@ struct SamplingParams {
   float repetition_penalty = 1.0f;         // > 0; 1: none
   float frequency_penalty = 0.0f;          // finite
   float presence_penalty = 0.0f;           // finite
-  std::vector<LogitBias> logit_bias = {};  // finite; no token twice
+  std::vector<LogitBias> logit_bias = {};  // finite or -infinity; no token twice
 
   bool has_penalties() const {
     return repetition_penalty != 1.0f || frequency_penalty != 0.0f || presence_penalty != 0.0f;
@@ -47,7 +51,7 @@ void validate(const SamplingParams& params);
 // The id chosen from logits [vocabulary] by valid parameters. `banned` ids have probability 0. The
 // draw is a pure function of `seed` and `index`, the place of the token in its request, whatever
 // else is sampled and in whatever order. Ids outside the vocabulary, in logit_bias, history and
-// `banned`, are passed over. Throws Error if a logit is NaN or none is left.
+// `banned`, are passed over. Throws Error if a logit is NaN or infinite, or no token is left.
 int32_t sample_token(std::span<const float> logits, const SamplingParams& params,
                      const TokenHistory& history, std::span<const int32_t> banned, uint64_t seed,
                      int64_t index);

@@ -22,7 +22,8 @@ struct SampleRow {
 };
 inline constexpr int64_t kSampleRowWords = sizeof(SampleRow) / sizeof(int32_t);
 
-inline constexpr int32_t kNoToken = -1;  // for a row with a NaN, or with every id banned
+inline constexpr int32_t kNoToken =
+    -1;  // for a row with a NaN or an infinity, or with every id banned
 
 inline constexpr int64_t kMaxSampleVocabulary = int64_t{1} << 22;  // sums of weights fit 64 bits
 

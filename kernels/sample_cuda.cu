@@ -131,7 +131,7 @@ struct Weights {
 
   __device__ uint64_t of(float logit) const {
     constexpr double kNegligible = -29.0;  // exp of it is less than half a unit
-    if (logit == largest) {                // also if both are infinite
+    if (logit == largest) {                // 0 * infinity if the temperature is tiny
       return kLargestWeight;
     }
     const double exponent = (double{logit} - double{largest}) * inverse_temperature;
@@ -310,13 +310,14 @@ __device__ int drawn_id(uint64_t random, IdRange range, WeightInRange weight_in,
   }
 }
 
-// The best rank among the logits of this thread; has_nan becomes true if there is a NaN.
-__device__ uint64_t best_rank(const LogitRow& row, bool& has_nan) {
+// The best rank among the logits of this thread; `infinite` becomes true if one is no finite
+// number.
+__device__ uint64_t best_rank(const LogitRow& row, bool& infinite) {
   float best = __uint_as_float(0x7fffffffu);  // a NaN: nothing is <= it
   int best_id = -1;
   row.for_each({0, row.vocabulary}, threadIdx.x, kThreads, [&](int id, float logit) {
-    if (!(logit <= best)) {
-      has_nan |= isnan(logit);
+    if (!(logit <= best) || logit == -INFINITY) {
+      infinite |= !isfinite(logit);
       if (!row.banned.contains(id)) {
         best = logit;
         best_id = id;
@@ -335,9 +336,9 @@ __device__ uint64_t ceiling_of_part(float fraction, uint64_t total) {
 
 // Every thread of the block gets the result.
 __device__ int token_of(const LogitRow& row, const SampleRow& params, Shared& shared) {
-  bool has_nan = false;
-  const uint64_t best_of_thread = best_rank(row, has_nan);
-  if (__syncthreads_or(has_nan)) {
+  bool infinite = false;
+  const uint64_t best_of_thread = best_rank(row, infinite);
+  if (__syncthreads_or(infinite)) {
     return kNoToken;
   }
   const uint64_t best = largest_of_block(best_of_thread, shared.of_warps);

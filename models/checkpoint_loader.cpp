@@ -5,20 +5,17 @@
 #include <functional>
 #include <utility>
 
+#include "kernels/base/convert.h"
 #include "kernels/base/error.h"
 #include "kernels/base/json_reader.h"
 #include "kernels/base/mapped_file.h"
+#include "models/required_tensors.h"
 #include "models/shape_loader.h"
-#include "models/stored_names.h"
 #include "sparse/dense/dense.h"
 #include "sparse/registry.h"
 
 namespace sparsellm {
 namespace {
-
-std::string shape_string(const std::vector<int64_t>& shape) {
-  return fmt::format("[{}]", fmt::join(shape, ", "));
-}
 
 bool has_tensor_of(const Checkpoint& checkpoint, std::string_view dtype) {
   const std::vector<std::string> names = checkpoint.names();
@@ -46,18 +43,6 @@ std::unique_ptr<WeightMatrix> naming(const std::string& weight, F&& f) {
   } catch (const Error& error) {
     fail("{}: {}", weight, error.what());
   }
-}
-
-// The format of a layer whose parts are stored like this, if `format` does not say it: that of the
-// part with the most rows, as concat_rows() has it.
-std::string_view common_format(std::span<const WeightStore::Stored> parts,
-                               std::string_view format) {
-  if (!format.empty()) {
-    return format;
-  }
-  const auto largest = std::max_element(
-      parts.begin(), parts.end(), [](const auto& a, const auto& b) { return a.rows < b.rows; });
-  return largest->format;
 }
 
 }  // namespace
@@ -90,15 +75,9 @@ std::string CheckpointLoader::describe(const std::string& name) const {
 
 const StoredTensor& CheckpointLoader::get(const std::string& name,
                                           const std::vector<int64_t>& shape) {
-  for (std::string_view stored_name : stored_names(name)) {
-    if (const StoredTensor* tensor = checkpoint_->find(stored_name)) {
-      require(tensor->shape == shape, "{} has shape {}, but the config asks for {}", describe(name),
-              shape_string(tensor->shape), shape_string(shape));
-      used_.emplace(stored_name);
-      return *tensor;
-    }
-  }
-  fail("{} is missing", describe(name));
+  const NamedTensor found = required_tensor(*checkpoint_, name, shape);
+  used_.emplace(found.name);
+  return *found.tensor;
 }
 
 void CheckpointLoader::require_all_used(std::initializer_list<std::string_view> ignored) const {
@@ -119,7 +98,8 @@ OwnedTensor CheckpointLoader::load(const Wanted& wanted) {
             wanted.parts.front().name, stored.front()->dtype);
   }
   const DType stored_dtype = stored.front()->float_dtype(describe(wanted.parts.front().name));
-  OwnedTensor result = allocate(wanted, device().is_cuda() ? activation_dtype() : stored_dtype);
+  OwnedTensor result = allocate(
+      wanted, device().is_cuda() ? activation_dtype() : rounded_to_.value_or(stored_dtype));
 
   auto* destination = static_cast<std::byte*>(result.view.raw());
   for (size_t i = 0; i < stored.size(); ++i) {
@@ -149,7 +129,8 @@ std::unique_ptr<WeightMatrix> CheckpointLoader::load_weight(const Wanted& wanted
             wanted.parts.front().name, safetensors_name(part_type(parts.front().dtype)));
     used_.insert(stored.tensors.begin(), stored.tensors.end());
   }
-  const std::string_view format = common_format(parts, encoding_.format);
+  const std::string_view format =
+      encoding_.format.empty() ? joined_format(parts) : std::string_view(encoding_.format);
   if (format != dense_format().name()) {
     return load_sparse(wanted, parts, format);
   }
@@ -214,12 +195,9 @@ EncodedWeight CheckpointLoader::load_encoded(const Wanted& wanted,
   for (size_t i = 0; i < parts.size(); ++i) {
     const std::string& name = wanted.parts[i].name;
     if (parts[i].form == WeightStore::Form::encoded && parts[i].format == to.name()) {
-      encoded.push_back(with_own_memory(store_.encoded(name, threads())));
+      encoded.push_back(store_.encoded(name, threads()));
     } else {
-      const OwnedTensor dense = store_.dense(name, threads());
-      const std::string reason = to.why_not(dense.view);
-      require(reason.empty(), "{} cannot be loaded as {}: {}", describe(name), to.name(), reason);
-      encoded.push_back(to.encode(dense.view, threads()));
+      encoded.push_back(store_.encode(name, to, parts[i].dtype, threads()));
     }
     store_.release(parts[i]);
     report(parts[i].bytes);
@@ -396,13 +374,23 @@ void CheckpointLoader::finish() {
     uploader_.reset();  // its threads and buffers are not needed any more
     cuda_.reset();
     encoded_.clear();
+    checkpoint_->require_intact();
     return;
   }
   for (const Upload& copy : copies) {
-    copy_bytes(device(), copy.destination, Device{}, copy.source.data(), std::ssize(copy.source));
-    release_pages(copy.source);
+    if (copy.from == copy.to) {
+      copy.file->read(copy.source, static_cast<std::byte*>(copy.destination));
+    } else {
+      const std::optional<float> overflow =
+          convert(copy.from, copy.source.data(), copy.to, static_cast<std::byte*>(copy.destination),
+                  std::ssize(copy.source) / size_of(copy.from));
+      require(!overflow, "{}: the value {} is too large for {}", copy.what, overflow.value_or(0),
+              name_of(copy.to));
+      release_pages(copy.source);
+    }
     report(std::ssize(copy.source));
   }
+  checkpoint_->require_intact();
 }
 
 }  // namespace sparsellm

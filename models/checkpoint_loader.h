@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <initializer_list>
 #include <list>
 #include <memory>
@@ -19,9 +18,6 @@
 #include "sparse/format.h"
 
 namespace sparsellm {
-
-// Bytes of the checkpoint that are on the device, and in all.
-using LoadProgress = std::function<void(int64_t done, int64_t total)>;
 
 // The dtype of the weights that a CheckpointLoader makes; on the CPU, where every tensor keeps its
 // own, the largest of them.
@@ -46,6 +42,10 @@ class CheckpointLoader : public WeightLoader {
   // object. Throws Error for a dtype that the device does not compute in.
   CheckpointLoader(const Checkpoint& checkpoint, Device device, std::optional<DType> dtype,
                    LoadProgress progress, WeightEncoding encoding = {});
+
+  // For the CPU, where tensors keep the stored dtype: all but the weights of linear layers are
+  // rounded to this one, as if they were stored so.
+  void round_to(DType dtype) { rounded_to_ = dtype; }
 
   void require_all_used(std::initializer_list<std::string_view> ignored) const override;
   // Throws Error that names the tensor if a finite number is too large for activation_dtype(), and
@@ -92,6 +92,7 @@ class CheckpointLoader : public WeightLoader {
   WeightStore store_;
   WeightEncoding encoding_;
   LoadProgress progress_;
+  std::optional<DType> rounded_to_;
   int64_t done_ = 0;                         // of its bytes
   int64_t other_uploads_ = 0;                // bytes that were, but are none of the checkpoint's
   std::unique_ptr<ThreadPool> threads_;      // that convert weights, from their first use on

@@ -7,18 +7,16 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <string_view>
-#include <system_error>
 #include <tuple>
 #include <utility>
 
 #include "kernels/base/error.h"
 #include "kernels/base/json_reader.h"
 #include "models/foreign_keys.h"
+#include "models/sparse_config.h"
 
 namespace sparsellm {
 namespace {
-
-namespace fs = std::filesystem;
 
 constexpr int64_t kMaxFileBytes = 1 << 20;
 constexpr int kMaxDepth = 32;
@@ -49,6 +47,10 @@ void require_absent(const JsonValue& value, std::string_view why) {
 // tensors.
 void check_compression(const JsonValue& compression) {
   constexpr std::string_view kWhy = "only weights in f32, f16 and bf16 are supported";
+  if (is_sparse_config(compression)) {
+    check_sparse_config(compression);
+    return;
+  }
   if (!compression.is_object() || !compression["quant_method"].is_string() ||
       compression["quant_method"].string() != "compressed-tensors") {
     require_absent(compression, kWhy);
@@ -125,7 +127,7 @@ std::vector<int32_t> read_token_ids(const JsonValue& value, std::vector<int64_t>
 
 // What OPT and Llama have in common; the two token ids are for a file without them.
 ModelConfig read_common(const JsonValue& json, int64_t bos_fallback, int64_t eos_fallback) {
-  check_compression(json["quantization_config"]);
+  check_compression(json[kQuantizationConfig]);
   ModelConfig config;
   config.vocab_size = json["vocab_size"].integer(1, kMaxInt32);
   config.hidden_size = json["hidden_size"].integer(1, kMaxWidth);
@@ -347,29 +349,27 @@ ModelConfig read_architecture(const JsonValue& json) {
 }
 
 // An empty object if there is no such file.
-nlohmann::json read_generation_config(const fs::path& path) {
-  std::error_code ignored;
-  return fs::exists(path, ignored) ? read_json_file(path, kMaxFileBytes, kMaxDepth)
-                                   : nlohmann::json::object();
+nlohmann::json read_generation_config(const InputFile& file) {
+  return is_there(file) ? read_json_file(file, kMaxFileBytes, kMaxDepth) : nlohmann::json::object();
 }
 
-fs::path generation_config_path(const fs::path& directory) {
+InputFile generation_config(const OpenDirectory& directory) {
   return directory / "generation_config.json";
 }
 
 }  // namespace
 
-ModelConfig read_model_config_file(const fs::path& path) {
-  const nlohmann::json document = read_json_file(path, kMaxFileBytes, kMaxDepth);
-  return read_architecture(JsonValue(document, path.string()));
+ModelConfig read_model_config_file(const InputFile& file) {
+  const nlohmann::json document = read_json_file(file, kMaxFileBytes, kMaxDepth);
+  return read_architecture(JsonValue(document, file.string()));
 }
 
-ModelConfig read_model_config(const fs::path& directory) {
+ModelConfig read_model_config(const OpenDirectory& directory) {
   ModelConfig config = read_model_config_file(directory / "config.json");
 
-  const fs::path generation_path = generation_config_path(directory);
-  const nlohmann::json generation = read_generation_config(generation_path);
-  const JsonValue eos = JsonValue(generation, generation_path.string())["eos_token_id"];
+  const InputFile generation_file = generation_config(directory);
+  const nlohmann::json generation = read_generation_config(generation_file);
+  const JsonValue eos = JsonValue(generation, generation_file.string())["eos_token_id"];
   std::vector<int32_t> eos_ids = read_token_ids(eos, {}, config.vocab_size);
   if (!eos_ids.empty()) {
     config.eos_token_ids = std::move(eos_ids);
@@ -377,10 +377,10 @@ ModelConfig read_model_config(const fs::path& directory) {
   return config;
 }
 
-GenerationDefaults read_generation_defaults(const fs::path& directory) {
-  const fs::path path = generation_config_path(directory);
-  const nlohmann::json document = read_generation_config(path);
-  const JsonValue json(document, path.string());
+GenerationDefaults read_generation_defaults(const OpenDirectory& directory) {
+  const InputFile file = generation_config(directory);
+  const nlohmann::json document = read_generation_config(file);
+  const JsonValue json(document, file.string());
   const auto number = [&](std::string_view key, float max) -> std::optional<float> {
     const JsonValue value = json[key];
     return value.present() ? std::optional(value.number(0.0f, max)) : std::nullopt;

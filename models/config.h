@@ -1,12 +1,12 @@
 #pragma once
 
 #include <cstdint>
-#include <filesystem>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "kernels/activation.h"
+#include "kernels/base/open_directory.h"
 #include "kernels/rope.h"
 
 namespace sparsellm {
@@ -73,9 +73,9 @@ struct GenerationDefaults {
 };
 
 // Of a model directory.
-ModelConfig read_model_config(const std::filesystem::path& directory);
+ModelConfig read_model_config(const OpenDirectory& directory);
 // Of a file that is in the format of config.json.
-ModelConfig read_model_config_file(const std::filesystem::path& path);
-GenerationDefaults read_generation_defaults(const std::filesystem::path& directory);
+ModelConfig read_model_config_file(const InputFile& file);
+GenerationDefaults read_generation_defaults(const OpenDirectory& directory);
 
 }  // namespace sparsellm

@@ -89,6 +89,28 @@ std::set<std::string> Decoder::notices() const {
   return notices;
 }
 
+std::vector<FormatSum> Decoder::linear_weights() const {
+  std::map<std::string_view, FormatSum> sums;
+  for (const Linear* linear : linears()) {
+    const WeightMatrix& weight = *linear->weight;
+    const int64_t elements = weight.out() * weight.in();
+    const auto [at, is_new] = sums.try_emplace(weight.format());
+    FormatSum& sum = at->second;
+    sum.format = weight.format();
+    const std::optional<int64_t> before = is_new ? 0 : sum.nonzeros;
+    const std::optional<int64_t> more = weight.nonzeros();
+    sum.nonzeros = before && more ? std::optional(*before + *more) : std::nullopt;
+    sum.elements += elements;
+    sum.bytes += weight.bytes();
+    sum.dense_bytes += elements * size_of(weight.dtype());
+  }
+  std::vector<FormatSum> all;
+  for (const auto& [format, sum] : sums) {
+    all.push_back(sum);
+  }
+  return all;
+}
+
 int64_t Decoder::tune(std::span<const int64_t> tokens, std::span<const int64_t> logit_tokens,
                       TuneCache& cache, ExecContext& ctx) const {
   std::map<LinearKind, std::vector<const Linear*>> kinds;

@@ -8,6 +8,7 @@
 
 #include "kernels/base/buffer.h"
 #include "models/decoder_layer.h"
+#include "models/format_sum.h"
 #include "models/input_embedding.h"
 #include "models/kv_cache.h"
 #include "models/norm.h"
@@ -49,6 +50,9 @@ class Decoder {
 
   // What there is to say of the weights (WeightMatrix::notice()), each line once.
   std::set<std::string> notices() const;
+
+  // Of all linear layers of blocks, in the order of names of formats.
+  std::vector<FormatSum> linear_weights() const;
 
   // What a workspace has to have for forward() of any number of rows up to `tokens`, and then for a
   // tensor of logits of `logit_rows` rows and logits() into it.

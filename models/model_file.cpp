@@ -60,9 +60,24 @@ uint32_t checksum_of(const MappedFile& file, std::span<const std::byte> bytes,
   return checksum;
 }
 
+// An entry of the metadata; nullptr if there is none.
+const std::string* entry(const SafetensorsFile& file, std::string_view key) {
+  const auto found = file.metadata().find(std::string(key));
+  return found == file.metadata().end() ? nullptr : &found->second;
+}
+
+void require_checksum(const SafetensorsFile& file, std::string_view name,
+                      const StoredTensor& tensor, const std::string& expected,
+                      std::span<std::byte> buffer) {
+  require(expected == checksum_text(checksum_of(file.file(), tensor.bytes, buffer)),
+          "{} is damaged: the tensor {} does not have the checksum {}", file.path().string(),
+          quote(name), quote(expected));
+}
+
 }  // namespace
 
-ModelFile::ModelFile(const Checkpoint& checkpoint) : checkpoint_(&checkpoint) {
+ModelFile::ModelFile(const Checkpoint& checkpoint)
+    : checkpoint_(&checkpoint), manifest_(read_manifest(checkpoint.directory())) {
   std::vector<const SafetensorsFile*> files;  // those that sparsellm-convert wrote
   for (const SafetensorsFile& file : checkpoint.files()) {
     const auto version = file.metadata().find(std::string(kVersionKey));
@@ -73,6 +88,7 @@ ModelFile::ModelFile(const Checkpoint& checkpoint) : checkpoint_(&checkpoint) {
       files.push_back(&file);
     }
   }
+  check_conversion(files);
   for (const SafetensorsFile* file : files) {
     read_weights(*file);
   }
@@ -175,6 +191,9 @@ std::optional<EncodedWeight> ModelFile::encoded(std::string_view weight_name,
                                                 ThreadPool& threads) const {
   std::optional<EncodedWeight> weight = unchecked(weight_name);
   if (weight.has_value()) {
+    for (EncodedPart& part : weight->parts) {
+      read_into_memory(part);  // what is checked is what is used, whatever becomes of the file
+    }
     try {
       weight_format(weight->format).validate(*weight, threads);
     } catch (const Error& error) {
@@ -182,6 +201,16 @@ std::optional<EncodedWeight> ModelFile::encoded(std::string_view weight_name,
     }
   }
   return weight;
+}
+
+void ModelFile::read_into_memory(EncodedPart& part) const {
+  if (part.memory.data() != nullptr || part.bytes.empty()) {
+    return;
+  }
+  Buffer memory(Device{}, std::ssize(part.bytes), "a part of a weight");
+  checkpoint_->file_of(part.bytes).read(part.bytes, static_cast<std::byte*>(memory.data()));
+  part.bytes = {static_cast<const std::byte*>(memory.data()), part.bytes.size()};
+  part.memory = std::move(memory);
 }
 
 std::optional<EncodedWeight> ModelFile::unchecked(std::string_view weight_name) const {
@@ -207,34 +236,93 @@ std::optional<EncodedWeight> ModelFile::unchecked(std::string_view weight_name) 
     EncodedPart part{
         .name = std::string(part_name), .type = *type, .bytes = tensor->bytes, .memory = {}};
     if (!is_aligned(tensor->bytes, size_of(*type))) {
-      Buffer memory(Device{}, std::ssize(tensor->bytes), "a part of a weight");
-      if (!tensor->bytes.empty()) {
-        auto* const to = static_cast<std::byte*>(memory.data());
-        checkpoint_->file_of(tensor->bytes).read(tensor->bytes, to);
-      }
-      part.bytes = {static_cast<const std::byte*>(memory.data()), tensor->bytes.size()};
-      part.memory = std::move(memory);
+      read_into_memory(part);
     }
     weight.parts.push_back(std::move(part));
   }
   return weight;
 }
 
-void ModelFile::verify(const VerifyProgress& progress) const {
+// Files that were exchanged one by one would be a model that nobody made.
+void ModelFile::check_conversion(std::span<const SafetensorsFile* const> files) const {
+  const auto id_of = [](const SafetensorsFile& file) {
+    const std::string* const id = entry(file, kConversionKey);
+    return id != nullptr ? *id : std::string("none");
+  };
+  for (const SafetensorsFile* file : files) {
+    require(id_of(*file) == id_of(*files.front()),
+            "{} and {} are of two conversions: their ids are {} and {}",
+            files.front()->path().string(), file->path().filename().string(),
+            quote(id_of(*files.front())), quote(id_of(*file)));
+  }
+  if (manifest_) {
+    const std::string path = (checkpoint_->directory() / kManifestName).string();
+    const SafetensorsFile& first = checkpoint_->files().front();
+    require(
+        files.size() == checkpoint_->files().size() && id_of(first) == manifest_->id,
+        "{} is of another conversion than the weights beside it: its id is {}, that of {} is {}",
+        path, manifest_->id, first.path().filename().string(), quote(id_of(first)));
+  }
+}
+
+void ModelFile::require_undamaged_headers() const {
+  for (const SafetensorsFile& file : checkpoint_->files()) {
+    const std::string* const expected = entry(file, kHeaderChecksumKey);
+    require(expected == nullptr ||
+                *expected == checksum_text(header_checksum(file.tensors(), file.metadata())),
+            "{} is damaged: its header does not have the checksum {}", file.path().string(),
+            quote(expected != nullptr ? *expected : ""));
+  }
+}
+
+void ModelFile::require_undamaged(std::string_view stored_name) const {
+  for (const SafetensorsFile& file : checkpoint_->files()) {
+    const auto tensor = file.tensors().find(stored_name);
+    const std::string* const expected = entry(file, checksum_key(stored_name));
+    if (tensor != file.tensors().end() && expected != nullptr) {
+      constexpr size_t kPieceBytes = 1 << 18;  // which stay in the cache
+      std::vector<std::byte> buffer(std::min(tensor->second.bytes.size(), kPieceBytes));
+      require_checksum(file, stored_name, tensor->second, *expected, buffer);
+    }
+  }
+}
+
+void ModelFile::verify_manifest() const {
+  const OpenDirectory& directory = checkpoint_->directory();
+  std::map<std::string, const SafetensorsFile*> weights;
+  for (const SafetensorsFile& file : checkpoint_->files()) {
+    const std::string name = file.path().filename().string();
+    require(manifest_->files.contains(name), "{} is not in {}", file.path().string(),
+            kManifestName);
+    weights[name] = &file;
+  }
+  for (const auto& [name, expected] : manifest_->files) {
+    const InputFile input = directory / name;
+    require(is_there(input), "{} is missing; {} names it", input.string(), kManifestName);
+    const MappedFile file(input);
+    const auto found = weights.find(name);
+    const std::string* const of_header =
+        found != weights.end() ? entry(*found->second, kHeaderChecksumKey) : nullptr;
+    std::vector<std::byte> buffer(1 << 16);
+    require(file.size() == expected.bytes &&
+                (of_header != nullptr
+                     ? *of_header
+                     : checksum_text(checksum_of(file, file.bytes(), buffer))) == expected.crc32c,
+            "{} is damaged, or was changed: it has not the size and the checksum that {} has",
+            input.string(), kManifestName);
+  }
+}
+
+std::string ModelFile::verify(const VerifyProgress& progress) const {
   std::vector<std::byte> buffer(1 << 20);
   const int64_t total = checkpoint_->bytes();
   int64_t done = 0;
   for (const SafetensorsFile& file : checkpoint_->files()) {
-    const std::string path = file.path().string();
-    const auto checksum = [&](const std::string& key) -> const std::string* {
-      const auto found = file.metadata().find(key);
-      return found == file.metadata().end() ? nullptr : &found->second;
-    };
-    const std::string* const of_header = checksum(std::string(kHeaderChecksumKey));
-    require(of_header != nullptr, "{} has no checksums; only sparsellm-convert writes them", path);
-    require(*of_header == checksum_text(header_checksum(file.tensors(), file.metadata())),
-            "{} is damaged: its header does not have the checksum {}", path, quote(*of_header));
-
+    require(entry(file, kHeaderChecksumKey) != nullptr,
+            "{} has no checksums; only sparsellm-convert writes them", file.path().string());
+  }
+  require_undamaged_headers();
+  for (const SafetensorsFile& file : checkpoint_->files()) {
     std::vector<std::pair<const StoredTensor*, const std::string*>> tensors;  // and their names
     for (const auto& [name, tensor] : file.tensors()) {
       tensors.emplace_back(&tensor, &name);
@@ -243,17 +331,25 @@ void ModelFile::verify(const VerifyProgress& progress) const {
       return a.first->bytes.data() < b.first->bytes.data();
     });
     for (const auto& [tensor, name] : tensors) {
-      const std::string* const expected = checksum(checksum_key(*name));
-      require(expected != nullptr, "{}: the tensor {} has no checksum", path, quote(*name));
-      require(*expected == checksum_text(checksum_of(file.file(), tensor->bytes, buffer)),
-              "{} is damaged: the tensor {} does not have the checksum {}", path, quote(*name),
-              quote(*expected));
+      const std::string* const expected = entry(file, checksum_key(*name));
+      require(expected != nullptr, "{}: the tensor {} has no checksum", file.path().string(),
+              quote(*name));
+      require_checksum(file, *name, *tensor, *expected, buffer);
       done += std::ssize(tensor->bytes);
       if (progress) {
         progress(done, total);
       }
     }
   }
+  if (manifest_) {
+    verify_manifest();
+    return {};
+  }
+  return fmt::format(
+      "{} has no {}: the tensors were compared with their checksums, but config and tokenizer "
+      "files "
+      "have none",
+      checkpoint_->directory().string(), kManifestName);
 }
 
 }  // namespace sparsellm

@@ -5,11 +5,13 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "kernels/base/parallel.h"
+#include "models/model_manifest.h"
 #include "models/model_metadata.h"
 #include "models/safetensors.h"
 #include "sparse/encoded_weight.h"
@@ -20,8 +22,9 @@ namespace sparsellm {
 using VerifyProgress = std::function<void(int64_t done, int64_t total)>;
 
 // The encoded weights of a model that sparsellm-convert wrote (models/model_metadata.h says how
-// they are stored); a plain checkpoint has none. Its files may be hostile: every method throws
-// Error of one line with the directory or file, and the weight or tensor.
+// they are stored); a plain checkpoint has none. All files have to be of one conversion. Its files
+// may be hostile: every method throws Error of one line with the directory or file, and the weight
+// or tensor.
 class ModelFile {
  public:
   // What a file says of an encoded weight.
@@ -44,12 +47,12 @@ class ModelFile {
   const Weight* find(std::string_view weight_name) const;
   // The name under which an encoded weight is stored; empty if there is no such weight.
   std::string stored_name(std::string_view weight_name) const;
-  // Checked in full, so that its format can use it. The parts view the mapped file, unless they are
-  // not aligned there and have memory of their own. Throws Error for missing, additional and wrong
-  // parts.
+  // Checked in full, so that its format can use it, in memory of its own. Throws Error for missing,
+  // additional and wrong parts.
   std::optional<EncodedWeight> encoded(std::string_view weight_name) const;
   std::optional<EncodedWeight> encoded(std::string_view weight_name, ThreadPool& threads) const;
-  // The same, of which WeightFormat::validate() has said nothing yet.
+  // The same, of which WeightFormat::validate() has said nothing yet; parts that are aligned in the
+  // mapped file are views of it.
   std::optional<EncodedWeight> unchecked(std::string_view weight_name) const;
 
   // Whether a tensor of the checkpoint is a part of an encoding, or padding between tensors, and so
@@ -59,10 +62,16 @@ class ModelFile {
   // Whether it is padding, which belongs to no weight.
   bool is_padding(std::string_view stored_name) const;
 
-  // Compares all tensors with their checksums, and all that the headers say of them. Throws Error
-  // that names the first file or tensor that is damaged, and for files without checksums. Reads
-  // every byte, but keeps none in memory.
-  void verify(const VerifyProgress& progress) const;
+  // Compares a tensor of the checkpoint with its checksum, if it has one. Throws Error that names
+  // file and tensor.
+  void require_undamaged(std::string_view stored_name) const;
+  // The same for what the headers say of the tensors.
+  void require_undamaged_headers() const;
+  // Compares all tensors with their checksums, all that the headers say of them, and the files that
+  // the manifest names. Throws Error that names the first file or tensor that is damaged, and for
+  // files without checksums. Reads every byte, but keeps none in memory. Returns what could not be
+  // compared, a line for the user; empty if there is nothing.
+  std::string verify(const VerifyProgress& progress) const;
 
  private:
   struct StoredPart {
@@ -75,12 +84,16 @@ class ModelFile {
   };
   using Weights = std::map<std::string, StoredWeight, std::less<>>;
 
+  void check_conversion(std::span<const SafetensorsFile* const> files) const;
+  void verify_manifest() const;
   void read_weights(const SafetensorsFile& file);
   void check_names(const SafetensorsFile& file) const;
   const Weights::value_type* lookup(std::string_view weight_name) const;
   std::string describe(std::string_view weight_name) const;
+  void read_into_memory(EncodedPart& part) const;
 
   const Checkpoint* checkpoint_;
+  std::optional<ModelManifest> manifest_;
   Weights weights_;
   std::set<std::string_view> parts_;  // views of the names in the checkpoint
 };

@@ -77,7 +77,7 @@ uint32_t header_checksum(const std::map<std::string, StoredTensor, std::less<>>&
     add(fmt::format("{} {} [{}]\n", name, tensor.dtype, fmt::join(tensor.shape, ", ")));
   }
   for (const auto& [key, value] : metadata) {
-    if (key != kHeaderChecksumKey) {
+    if (key != kHeaderChecksumKey && key != kConversionKey) {
       add(fmt::format("{} {}\n", key, value));
     }
   }

@@ -14,6 +14,8 @@ namespace sparsellm {
 // What the files of a converted model say in their __metadata__, and the names that they give:
 //   "sparsellm.version"        kMetadataVersion; files without it are plain checkpoints
 //   "sparsellm.header_crc32c"  header_checksum(), which covers the other checksums
+//   "sparsellm.conversion"     the id of the conversion (models/model_manifest.h), the same in all
+//                              files of a model; older files have none
 //   "crc32c:<tensor>"          of the bytes of each tensor of the file; 8 hexadecimal digits
 //   "<weight>"                 of each encoded weight, an EncodedHeader in JSON:
 //     {"format": "tca_bme", "version": 2, "dtype": "F16", "shape": [out, in], "nnz": n}
@@ -21,6 +23,7 @@ namespace sparsellm {
 inline constexpr std::string_view kMetadataVersion = "1";
 inline constexpr std::string_view kVersionKey = "sparsellm.version";
 inline constexpr std::string_view kHeaderChecksumKey = "sparsellm.header_crc32c";
+inline constexpr std::string_view kConversionKey = "sparsellm.conversion";
 inline constexpr std::string_view kChecksumPrefix = "crc32c:";
 
 // Tensors without meaning that make the next one begin at a multiple of its elements' size.
@@ -46,8 +49,9 @@ std::string part_prefix(std::string_view weight, std::string_view format);  // e
 
 std::string checksum_text(uint32_t checksum);
 
-// CRC-32C of the names, dtypes and shapes of all tensors, and of all metadata but the entry for the
-// checksum itself.
+// CRC-32C of the names, dtypes and shapes of all tensors, and of all metadata but the entries for
+// the checksum itself and for the id of the conversion, which is made of the checksums of all
+// files.
 uint32_t header_checksum(const std::map<std::string, StoredTensor, std::less<>>& tensors,
                          const std::map<std::string, std::string>& metadata);
 

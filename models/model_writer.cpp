@@ -11,6 +11,7 @@
 #include "kernels/base/error.h"
 #include "kernels/base/json_reader.h"
 #include "kernels/base/mapped_file.h"
+#include "models/crc32c.h"
 #include "models/model_metadata.h"
 #include "models/output_file.h"
 
@@ -33,8 +34,9 @@ void require_file_name(const std::string& name) {
               name.find_first_of(kForbidden) == std::string::npos,
           "{} is not the name of a file", quote(name));
   require(!name.ends_with(".safetensors") && !name.ends_with(".safetensors.index.json") &&
-              !name.starts_with(kShardPrefix),
-          "the file {} would be taken for one with the tensors of the model", quote(name));
+              !name.starts_with(kShardPrefix) && name != kManifestName,
+          "the file {} would be taken for one that belongs to the tensors of the model",
+          quote(name));
 }
 
 }  // namespace
@@ -84,7 +86,7 @@ ShardWriter& ModelWriter::shard_for(std::span<const Piece> pieces) {
 }
 
 void ModelWriter::finish_shard() {
-  shard_->finish();
+  finished_shards_.push_back(shard_->finish());
   finished_bytes_ += shard_->data_bytes();
   for (const auto& [name, tensor] : shard_->tensors()) {
     shard_of_[name] = shards_;
@@ -139,13 +141,17 @@ void ModelWriter::write_file(const std::string& name, std::span<const std::byte>
     file.write(bytes, 0);
     file.close();
   });
+  files_[name] = {.bytes = std::ssize(bytes), .crc32c = checksum_text(crc32c(bytes))};
   has_config_ = has_config_ || name == kConfig;
 }
 
-void ModelWriter::copy_file(const fs::path& from) {
-  const std::string name = from.filename().string();
+void ModelWriter::copy_file(const InputFile& from) {
+  const std::string name = from.path().filename().string();
   require_file_name(name);
-  write_file(name, MappedFile(from).bytes());
+  const MappedFile file(from);
+  std::vector<std::byte> bytes(file.bytes().size());
+  file.read(file.bytes(), bytes.data());
+  write_file(name, bytes);
 }
 
 void ModelWriter::write_text(const std::string& name, std::string_view text) {
@@ -163,6 +169,25 @@ void ModelWriter::write_index() {
   write_file("model.safetensors.index.json", std::as_bytes(std::span(text)));
 }
 
+// All other files are complete.
+void ModelWriter::write_manifest() {
+  ModelManifest manifest{.id = {}, .files = files_};
+  for (int64_t number = 1; number <= shards_; ++number) {
+    const ShardWriter::Finished& shard = finished_shards_[static_cast<size_t>(number - 1)];
+    manifest.files[final_name(number, shards_)] = {.bytes = shard.bytes, .crc32c = shard.checksum};
+  }
+  manifest.id = conversion_id(manifest.files);
+  for (int64_t number = 1; number <= shards_; ++number) {
+    writing([&] {
+      overwrite(directory_.partial_path() / final_name(number, shards_),
+                std::as_bytes(std::span(manifest.id)),
+                finished_shards_[static_cast<size_t>(number - 1)].id_offset);
+    });
+  }
+  const std::string text = to_json(manifest);
+  write_file(std::string(kManifestName), std::as_bytes(std::span(text)));
+}
+
 void ModelWriter::finish(const std::function<void(const fs::path& complete)>& check) {
   require(has_config_, "{}: the model has no {}", directory_.path().string(), kConfig);
   require(shard_.has_value(), "{}: the model has no tensors", directory_.path().string());
@@ -176,6 +201,7 @@ void ModelWriter::finish(const std::function<void(const fs::path& complete)>& ch
   if (shards_ > 1) {
     write_index();
   }
+  write_manifest();
   if (check) {
     check(directory_.partial_path());
   }

@@ -10,7 +10,9 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
+#include "models/model_manifest.h"
 #include "models/output_directory.h"
 #include "models/safetensors.h"
 #include "models/shard_writer.h"
@@ -30,7 +32,8 @@ struct ModelWriterOptions {
 // Writes a Hugging Face style directory with a converted model. It is not there before finish()
 // (OutputDirectory says how), and without it nothing is left. Tensors are written as they come; a
 // file is as large as max_shard_bytes allows, the parts of an encoding stay in one file, and a
-// larger tensor has a file of its own. What the metadata holds stands in models/model_metadata.h.
+// larger tensor has a file of its own. What the metadata holds stands in models/model_metadata.h,
+// the manifest of all files in models/model_manifest.h.
 // Every method throws Error that names the file and the reason (disk full, a name that is taken).
 class ModelWriter {
  public:
@@ -44,7 +47,7 @@ class ModelWriter {
 
   // Other files of the model, of which config.json has to be one. Those that hold tensors are
   // refused.
-  void copy_file(const std::filesystem::path& from);
+  void copy_file(const InputFile& from);
   void write_text(const std::string& name, std::string_view text);
 
   // Makes everything durable and gives the directory its name. Before that `check`, if it is there,
@@ -63,6 +66,7 @@ class ModelWriter {
   void claim(const std::string& name);
   void write_file(const std::string& name, std::span<const std::byte> bytes);
   void write_index();
+  void write_manifest();
   std::filesystem::path shard_path(int64_t number) const;  // until it has its name
   template <class Body>
   void writing(Body&& body) const;
@@ -73,6 +77,8 @@ class ModelWriter {
   int64_t shards_ = 0;  // the open one included
   int64_t finished_bytes_ = 0;
   bool has_config_ = false;
+  std::map<std::string, ModelManifest::File, std::less<>> files_;  // other than shards
+  std::vector<ShardWriter::Finished> finished_shards_;
   std::set<std::string> claimed_;            // names of tensors and of encoded weights
   std::map<std::string, int64_t> shard_of_;  // of the tensors of finished shards
 };

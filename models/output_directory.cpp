@@ -7,22 +7,22 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <optional>
 #include <random>
 #include <string>
 #include <system_error>
 
 #include "kernels/base/error.h"
+#include "kernels/base/json_reader.h"
+#include "kernels/base/open_directory.h"
+#include "models/model_files.h"
+#include "models/model_manifest.h"
 #include "models/output_file.h"
 
 namespace sparsellm {
 namespace {
 
 namespace fs = std::filesystem;
-
-bool is_there(const fs::path& path) {
-  std::error_code ignored;
-  return fs::symlink_status(path, ignored).type() != fs::file_type::not_found;
-}
 
 // The absolute path of the directory that `path` means, whether it is there or not.
 fs::path resolve(const fs::path& path) {
@@ -45,14 +45,25 @@ bool is_regular(const fs::path& path) {
   return fs::is_regular_file(path, ignored);
 }
 
-void require_model(const fs::path& path) {
-  const bool is_model =
-      is_regular(path / "config.json") &&
-      (is_regular(path / "model.safetensors") || is_regular(path / "model.safetensors.index.json"));
-  require(is_model,
+bool is_model(const fs::path& path) {
+  return is_regular(path / "config.json") && (is_regular(path / "model.safetensors") ||
+                                              is_regular(path / "model.safetensors.index.json"));
+}
+
+// Throws Error for a directory in which something would be lost.
+void require_replaceable(const fs::path& path) {
+  require(is_model(path),
           "{} is not replaced: it is no model directory (config.json and model.safetensors or its "
           "index)",
           path.string());
+  const OpenDirectory directory(path);
+  const std::optional<ModelManifest> manifest = read_manifest(directory);
+  for (const std::string& name : directory.names()) {
+    require(manifest ? manifest->files.contains(name) || name == kManifestName
+                     : is_converted_file(name),
+            "{} is not replaced: it has {}, which no conversion wrote; move that away first",
+            path.string(), quote(name));
+  }
 }
 
 // Whether `inner` is `outer` or in it; both canonical.
@@ -139,8 +150,12 @@ OutputDirectory::OutputDirectory(const fs::path& path, Existing existing, const 
   if (is_there(path_)) {
     std::error_code ignored;
     require(fs::is_directory(path_, ignored), "cannot write {}: it is a file", path.string());
-    require(existing == Existing::replace, "{} exists", path.string());
-    require_model(path_);
+    require(existing == Existing::replace || !is_model(path_), "{} exists; --force replaces it",
+            path.string());
+    require(existing == Existing::replace,
+            "{} exists, and is no model directory that could be replaced; give another name",
+            path.string());
+    require_replaceable(path_);
   }
   partial_path_ = make_partial(path_);
 }
@@ -156,7 +171,7 @@ void OutputDirectory::publish() {
   sync_directory(partial_path_);
   const bool replaces = existing_ == Existing::replace && is_there(path_);
   if (replaces) {
-    require_model(path_);
+    require_replaceable(path_);
     struct stat old {};
     if (::stat(path_.c_str(), &old) == 0) {
       const bool done = ::chmod(partial_path_.c_str(), old.st_mode & 0777) == 0;
@@ -167,7 +182,14 @@ void OutputDirectory::publish() {
     rename_to_new(partial_path_, path_);
   }
   published_ = true;
-  sync_directory(path_.parent_path());
+  try {
+    sync_directory(path_.parent_path());
+  } catch (const Error& error) {
+    // Without power now, the name might mean the older one again: it has to stay.
+    require(!replaces, "{} is written, but may not be on disk yet ({}); the older one stays in {}",
+            path_.string(), error.what(), partial_path_.string());
+    throw;
+  }
   if (replaces) {
     std::error_code error;
     fs::remove_all(partial_path_, error);

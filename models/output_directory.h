@@ -13,7 +13,9 @@ class OutputDirectory {
   // What is to happen to an older directory of the same name.
   enum class Existing : uint8_t {
     refuse,
-    replace,  // if it is a model: something else that was named by mistake must not be lost
+    // If it is a model with nothing in it but what a conversion writes (by its manifest, without
+    // one by the names): something else that was named by mistake must not be lost.
+    replace,
   };
 
   // Throws Error naming the path and the reason: it exists, it cannot be made, it is no model. A

@@ -14,8 +14,10 @@
 
 namespace sparsellm {
 
-OutputFile::OutputFile(const std::filesystem::path& path)
-    : path_(path), file_(::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666)) {
+OutputFile::OutputFile(const std::filesystem::path& path, Kind kind)
+    : path_(path),
+      file_(::open(path.c_str(),
+                   O_RDWR | O_CLOEXEC | (kind == Kind::created ? O_CREAT | O_EXCL : 0), 0666)) {
   require(file_ >= 0, "cannot write {}: {}", path.string(), std::strerror(errno));
 }
 
@@ -73,6 +75,13 @@ void OutputFile::close() {
   // Some network file systems report a full disk only here.
   done = ::close(std::exchange(file_, -1)) == 0;
   require(done, "cannot write {}: {}", path_.string(), std::strerror(errno));
+}
+
+void overwrite(const std::filesystem::path& path, std::span<const std::byte> bytes,
+               int64_t offset) {
+  OutputFile file(path, OutputFile::Kind::existing);
+  file.write(bytes, offset);
+  file.close();
 }
 
 void sync_directory(const std::filesystem::path& directory) {

@@ -12,7 +12,7 @@ namespace sparsellm {
 class OutputFile {
  public:
   // Refuses a name that is there already.
-  explicit OutputFile(const std::filesystem::path& path);
+  explicit OutputFile(const std::filesystem::path& path) : OutputFile(path, Kind::created) {}
   ~OutputFile();
   OutputFile(OutputFile&& other) noexcept;
   OutputFile& operator=(OutputFile&&) = delete;
@@ -26,11 +26,19 @@ class OutputFile {
   void close();
 
  private:
+  friend void overwrite(const std::filesystem::path& path, std::span<const std::byte> bytes,
+                        int64_t offset);
+  enum class Kind : uint8_t { created, existing };
+  OutputFile(const std::filesystem::path& path, Kind kind);
+
   void read(std::span<std::byte> bytes, int64_t offset) const;
 
   std::filesystem::path path_;
   int file_ = -1;
 };
+
+// Replaces bytes of a file that is there, and makes them durable. Throws Error.
+void overwrite(const std::filesystem::path& path, std::span<const std::byte> bytes, int64_t offset);
 
 // Makes the names in a directory durable. Throws Error.
 void sync_directory(const std::filesystem::path& directory);

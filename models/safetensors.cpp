@@ -13,11 +13,10 @@
 
 #include "kernels/base/error.h"
 #include "kernels/base/json_reader.h"
+#include "kernels/base/lfs_pointer.h"
 
 namespace sparsellm {
 namespace {
-
-namespace fs = std::filesystem;
 
 static_assert(std::endian::native == std::endian::little, "tensors are used as they are stored");
 
@@ -110,27 +109,18 @@ void check_coverage(const std::map<std::string, StoredTensor, std::less<>>& tens
           end - covered);
 }
 
-bool is_there(const fs::path& path) {
-  std::error_code ignored;
-  return fs::exists(path, ignored);
-}
-
-bool has_pytorch_weights(const fs::path& directory) {
-  std::error_code error;
-  for (fs::directory_iterator it(directory, error), end; !error && it != end; it.increment(error)) {
-    const std::string name = it->path().filename().string();
-    if (name.starts_with("pytorch_model") && name.ends_with(".bin")) {
-      return true;
-    }
-  }
-  return false;
+bool has_pytorch_weights(const OpenDirectory& directory) {
+  const std::vector<std::string> names = directory.names();
+  return std::any_of(names.begin(), names.end(), [](const std::string& name) {
+    return name.starts_with("pytorch_model") && name.ends_with(".bin");
+  });
 }
 
 // The shards of the index, files of the same directory, and the tensors promised for each.
-std::map<std::string, std::vector<std::string>> read_index(const fs::path& path) {
-  const std::string source = path.string();
+std::map<std::string, std::vector<std::string>> read_index(const InputFile& file) {
+  const std::string source = file.string();
   constexpr int kMaxDepth = 16;
-  const nlohmann::json document = read_json_file(path, SafetensorsFile::kMaxHeaderBytes, kMaxDepth);
+  const nlohmann::json document = read_json_file(file, SafetensorsFile::kMaxHeaderBytes, kMaxDepth);
   std::map<std::string, std::vector<std::string>> shards;
   for (const auto& [tensor, shard] : JsonValue(document, source)["weight_map"].string_map()) {
     // A NUL would end the name early for the operating system.
@@ -165,10 +155,11 @@ DType StoredTensor::float_dtype(std::string_view what) const {
   fail("{} has the dtype {}; supported are F32, F16 and BF16", what, dtype);
 }
 
-SafetensorsFile::SafetensorsFile(const fs::path& path) : file_(path) {
-  const std::string source = path.string();
+SafetensorsFile::SafetensorsFile(const InputFile& file) : file_(file) {
+  const std::string source = file.string();
   const std::span<const std::byte> bytes = file_.bytes();
   uint64_t header_bytes = 0;
+  require_no_lfs_pointer(file.path(), {reinterpret_cast<const char*>(bytes.data()), bytes.size()});
   require(bytes.size() >= sizeof(header_bytes), "{}: {} bytes are too few for a safetensors file",
           source, bytes.size());
   std::memcpy(&header_bytes, bytes.data(), sizeof(header_bytes));
@@ -194,16 +185,13 @@ SafetensorsFile::SafetensorsFile(const fs::path& path) : file_(path) {
     }
   }
   check_coverage(tensors_, data, source);
+  file_.require_intact();
 }
 
-Checkpoint::Checkpoint(const fs::path& directory) : directory_(directory) {
+Checkpoint::Checkpoint(const OpenDirectory& directory) : directory_(directory) {
   const std::string source = directory.string();
-  std::error_code ignored;
-  require(is_there(directory), "the model directory {} does not exist", source);
-  require(fs::is_directory(directory, ignored), "{} is a file; expected a model directory", source);
-
-  const fs::path single = directory / "model.safetensors";
-  const fs::path index = directory / "model.safetensors.index.json";
+  const InputFile single = directory / "model.safetensors";
+  const InputFile index = directory / "model.safetensors.index.json";
   if (is_there(single)) {
     files_.emplace_back(single);
   } else if (is_there(index)) {
@@ -229,7 +217,14 @@ Checkpoint::Checkpoint(const fs::path& directory) : directory_(directory) {
     for (const auto& [name, tensor] : file.tensors()) {
       require(tensors_.emplace(name, &tensor).second, "{}: tensor {} is in another shard, too",
               file.path().string(), quote(name));
+      bytes_ += std::ssize(tensor.bytes);
     }
+  }
+}
+
+void Checkpoint::require_intact() const {
+  for (const SafetensorsFile& file : files_) {
+    file.file().require_intact();
   }
 }
 
@@ -260,14 +255,6 @@ const MappedFile& Checkpoint::file_of(std::span<const std::byte> bytes) const {
   require(file != nullptr, "{}: {} bytes belong to none of the files", directory_.string(),
           bytes.size());
   return *file;
-}
-
-int64_t Checkpoint::bytes() const {
-  int64_t total = 0;
-  for (const auto& [name, tensor] : tensors_) {
-    total += std::ssize(tensor->bytes);
-  }
-  return total;
 }
 
 }  // namespace sparsellm

@@ -13,6 +13,7 @@
 
 #include "kernels/base/dtype.h"
 #include "kernels/base/mapped_file.h"
+#include "kernels/base/open_directory.h"
 
 namespace sparsellm {
 
@@ -40,7 +41,7 @@ class SafetensorsFile {
   static constexpr int64_t kMaxHeaderBytes = 100'000'000;
   static constexpr int64_t kMaxRank = 8;
 
-  explicit SafetensorsFile(const std::filesystem::path& path);
+  explicit SafetensorsFile(const InputFile& file);
 
   const std::filesystem::path& path() const { return file_.path(); }
   const MappedFile& file() const { return file_; }
@@ -59,22 +60,26 @@ class SafetensorsFile {
 // directory with only pytorch_model*.bin gets an Error that names tools/bin_to_safetensors.py.
 class Checkpoint {
  public:
-  explicit Checkpoint(const std::filesystem::path& directory);
+  explicit Checkpoint(const OpenDirectory& directory);
 
   // nullptr if there is none.
   const StoredTensor* find(std::string_view name) const;
-  std::vector<std::string> names() const;  // sorted
-  int64_t bytes() const;                   // of all tensors
+  std::vector<std::string> names() const;   // sorted
+  int64_t bytes() const { return bytes_; }  // of all tensors
   // The file that a tensor's bytes are mapped from.
   const MappedFile& file_of(std::span<const std::byte> bytes) const;
   const MappedFile* find_file(std::span<const std::byte> bytes) const;  // nullptr if there is none
   std::span<const SafetensorsFile> files() const { return files_; }
-  const std::filesystem::path& directory() const { return directory_; }
+  // Throws Error if a part of a file could not be read: what was computed from the tensors' bytes
+  // is then wrong (MappedFile::require_intact()).
+  void require_intact() const;
+  const OpenDirectory& directory() const { return directory_; }
 
  private:
-  std::filesystem::path directory_;
+  OpenDirectory directory_;
   std::vector<SafetensorsFile> files_;
   std::map<std::string, const StoredTensor*, std::less<>> tensors_;
+  int64_t bytes_ = 0;
 };
 
 }  // namespace sparsellm

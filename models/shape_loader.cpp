@@ -16,15 +16,16 @@ namespace {
 // A weight in a sparse format that is never multiplied with.
 class WeightOfSize : public WeightMatrix {
  public:
-  // `header`: of its encoding, without parts.
-  WeightOfSize(EncodedWeight header, Device device, int64_t bytes)
-      : header_(std::move(header)), device_(device), bytes_(bytes) {}
+  // `header`: of its encoding, without parts; `nonzeros`: those of the header, if they are known.
+  WeightOfSize(EncodedWeight header, std::optional<int64_t> nonzeros, Device device, int64_t bytes)
+      : header_(std::move(header)), nonzeros_(nonzeros), device_(device), bytes_(bytes) {}
 
   std::string_view format() const override { return header_.format; }
   int64_t out() const override { return header_.rows; }
   int64_t in() const override { return header_.columns; }
   DType dtype() const override { return header_.dtype; }
   int64_t bytes() const override { return bytes_; }
+  std::optional<int64_t> nonzeros() const override { return nonzeros_; }
   void matmul(const Tensor&, Tensor, const Epilogue&, ExecContext&) const override { refuse(); }
   void expand(Range, Tensor, ExecContext&) const override { refuse(); }
   int64_t workspace_bytes(int64_t tokens, Sums sums) const override {
@@ -38,6 +39,7 @@ class WeightOfSize : public WeightMatrix {
   }
 
   EncodedWeight header_;
+  std::optional<int64_t> nonzeros_;
   Device device_;
   int64_t bytes_;
 };
@@ -63,16 +65,15 @@ std::unique_ptr<WeightMatrix> ShapeLoader::load_weight(const Wanted& wanted) {
       stored.push_back(linears_.store->get(part.name));
     }
   }
-  const std::string_view dense = dense_format().name();
-  if (header.format.empty()) {
-    for (const WeightStore::Stored& part : stored) {
-      header.format = part.format != dense ? part.format : header.format;
-    }
+  if (header.format.empty() && !stored.empty()) {
+    header.format = joined_format(stored);
   }
-  if (header.format.empty() || header.format == dense) {
+  if (header.format.empty() || header.format == dense_format().name()) {
     return WeightLoader::load_weight(wanted);
   }
+  require_multiplies_on(device(), weight_format(header.format));
   int64_t bytes = 0;
+  bool counted = true;
   for (size_t i = 0; i < wanted.parts.size(); ++i) {
     const int64_t elements = wanted.parts[i].count * wanted.columns;
     if (i < stored.size() && stored[i].format == header.format) {
@@ -81,6 +82,11 @@ std::unique_ptr<WeightMatrix> ShapeLoader::load_weight(const Wanted& wanted) {
     } else if (linears_.format.empty()) {
       bytes += elements * size_of(dtype_);
       header.nonzeros += elements;
+      counted = false;
+    } else if (!linears_.density && i < stored.size()) {
+      const EncodedWeight part = encode(wanted.parts[i].name, stored[i]);
+      bytes += part.bytes();
+      header.nonzeros += part.nonzeros;
     } else {
       require(linears_.density.has_value(),
               "what weights take as {} is known when they are encoded; a model that was converted "
@@ -99,7 +105,22 @@ std::unique_ptr<WeightMatrix> ShapeLoader::load_weight(const Wanted& wanted) {
     }
   }
   count_bytes(bytes);
-  return std::make_unique<WeightOfSize>(std::move(header), device(), bytes);
+  const std::optional<int64_t> nonzeros = counted ? std::optional(header.nonzeros) : std::nullopt;
+  return std::make_unique<WeightOfSize>(std::move(header), nonzeros, device(), bytes);
+}
+
+EncodedWeight ShapeLoader::encode(const std::string& name, const WeightStore::Stored& stored) {
+  if (!threads_) {
+    threads_ = std::make_unique<ThreadPool>(linears_.threads);
+  }
+  EncodedWeight encoded = linears_.store->encode(
+      name, weight_format(linears_.format), device().is_cuda() ? dtype_ : stored.dtype, *threads_);
+  linears_.store->release(stored);
+  done_ += stored.bytes;
+  if (linears_.progress) {
+    linears_.progress(done_, linears_.store->checkpoint().bytes());
+  }
+  return encoded;
 }
 
 OwnedTensor ShapeLoader::constants(std::string_view, std::span<const float> values) {

@@ -9,6 +9,7 @@
 #include "kernels/base/error.h"
 #include "kernels/base/json_reader.h"
 #include "models/crc32c.h"
+#include "models/model_manifest.h"
 #include "models/model_metadata.h"
 
 namespace sparsellm {
@@ -87,9 +88,14 @@ std::string ShardWriter::header() const {
   }
 }
 
-void ShardWriter::finish() {
-  metadata_[std::string(kHeaderChecksumKey)] = checksum_text(header_checksum(tensors_, metadata_));
+ShardWriter::Finished ShardWriter::finish() {
+  Finished result{.checksum = checksum_text(header_checksum(tensors_, metadata_))};
+  metadata_[std::string(kHeaderChecksumKey)] = result.checksum;
+  metadata_[std::string(kConversionKey)] = std::string(kConversionIdDigits, '0');
   std::string text = header();
+  // No string in JSON has a quotation mark without a backslash in front.
+  const std::string before_id = fmt::format("\"{}\":\"", kConversionKey);
+  result.id_offset = kLengthBytes + static_cast<int64_t>(text.find(before_id) + before_id.size());
   const int64_t begin =
       std::max(data_begin_, ShardWriter::aligned(kLengthBytes + std::ssize(text), kDataAlignment));
   if (begin > data_begin_) {
@@ -104,6 +110,8 @@ void ShardWriter::finish() {
   file_.write(std::as_bytes(std::span(text)), kLengthBytes);
   file_.write(std::as_bytes(std::span(&length, 1)), 0);
   file_.close();
+  result.bytes = data_begin_ + data_bytes_;
+  return result;
 }
 
 }  // namespace sparsellm

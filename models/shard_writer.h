@@ -35,8 +35,13 @@ class ShardWriter {
   // What was added, and what had to go between; without the bytes.
   const std::map<std::string, StoredTensor, std::less<>>& tensors() const { return tensors_; }
 
+  struct Finished {
+    int64_t bytes = 0;      // of the file
+    std::string checksum;   // of its header
+    int64_t id_offset = 0;  // where kConversionIdDigits zeros stand for the conversion's id
+  };
   // Completes the file and makes it durable.
-  void finish();
+  Finished finish();
 
  private:
   void pad(int64_t alignment);

@@ -6,6 +6,7 @@
 #include <optional>
 #include <utility>
 
+#include "kernels/base/convert.h"
 #include "kernels/base/error.h"
 #include "kernels/base/json_reader.h"
 #include "kernels/base/mapped_file.h"
@@ -90,7 +91,7 @@ OwnedTensor WeightStore::dense(std::string_view name, ThreadPool& threads) const
     return {.buffer = {}, .view = Tensor(data, stored.dtype, {stored.rows, stored.columns}, {})};
   }
   OwnedTensor copy = allocate_tensor({}, stored.dtype, {stored.rows, stored.columns}, name);
-  std::memcpy(copy.view.raw(), bytes.data(), bytes.size());
+  checkpoint_->file_of(bytes).read(bytes, static_cast<std::byte*>(copy.view.raw()));
   return copy;
 }
 
@@ -104,6 +105,24 @@ EncodedWeight WeightStore::unchecked(std::string_view name) const {
   std::optional<EncodedWeight> weight = file_.unchecked(name);
   require(weight.has_value(), "{} is not stored in a sparse format", describe(name));
   return std::move(*weight);
+}
+
+EncodedWeight WeightStore::encode(std::string_view name, const WeightFormat& to, DType dtype,
+                                  ThreadPool& threads) const {
+  OwnedTensor values = dense(name, threads);
+  if (values.view.dtype() != dtype) {
+    OwnedTensor converted =
+        allocate_tensor({}, dtype, {values.view.size(0), values.view.size(1)}, name);
+    const std::optional<float> overflow =
+        convert(values.view.dtype(), static_cast<const std::byte*>(values.view.raw()), dtype,
+                static_cast<std::byte*>(converted.view.raw()), values.view.element_count());
+    require(!overflow, "{}: the value {} is too large for {}", describe(name), overflow.value_or(0),
+            name_of(dtype));
+    values = std::move(converted);
+  }
+  const std::string reason = to.why_not(values.view);
+  require(reason.empty(), "{} cannot be loaded as {}: {}", describe(name), to.name(), reason);
+  return to.encode(values.view, threads);
 }
 
 void WeightStore::release(const Stored& stored) const {
@@ -121,6 +140,10 @@ void WeightStore::require_all_used(const std::set<std::string, std::less<>>& use
             "{}: the checkpoint has the tensor {}, which its config does not ask for",
             checkpoint_->directory().string(), quote(name));
   }
+}
+
+std::string_view joined_format(std::span<const WeightStore::Stored> parts) {
+  return std::ranges::max_element(parts, {}, &WeightStore::Stored::rows)->format;
 }
 
 }  // namespace sparsellm

@@ -4,6 +4,7 @@
 #include <functional>
 #include <initializer_list>
 #include <set>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -13,8 +14,12 @@
 #include "models/model_file.h"
 #include "models/safetensors.h"
 #include "sparse/encoded_weight.h"
+#include "sparse/format.h"
 
 namespace sparsellm {
+
+// Bytes of the checkpoint that are loaded, and in all.
+using LoadProgress = std::function<void(int64_t done, int64_t total)>;
 
 // The matrices of a checkpoint, in whatever form each of them is stored: as a plain tensor, in one
 // of the formats of sparse/registry.h (models/model_file.h), or as compressed-tensors writes them
@@ -44,10 +49,15 @@ class WeightStore {
   // is stored plainly, and a copy of the bytes if they are not aligned there.
   OwnedTensor dense(std::string_view name, ThreadPool& threads) const;
 
-  // Of an encoded one: checked, a view of the mapped file.
+  // Of an encoded one: checked, in memory of its own.
   EncodedWeight encoded(std::string_view name, ThreadPool& threads) const;
-  // The same, of which WeightFormat::validate() has said nothing yet.
+  // The same, of which WeightFormat::validate() has said nothing yet; it may view the mapped file.
   EncodedWeight unchecked(std::string_view name) const;
+
+  // The matrix in another format than its own, its values in `dtype`. Throws Error if the format
+  // does not take it, and for values that are too large for the dtype.
+  EncodedWeight encode(std::string_view name, const WeightFormat& to, DType dtype,
+                       ThreadPool& threads) const;
 
   // Takes the pages of a weight that were read out of memory.
   void release(const Stored& stored) const;
@@ -68,5 +78,9 @@ class WeightStore {
   const Checkpoint* checkpoint_;
   ModelFile file_;
 };
+
+// The format of the weight that at least one part, one below the other, make: that of the part with
+// the most rows, as concat_rows() has it.
+std::string_view joined_format(std::span<const WeightStore::Stored> parts);
 
 }  // namespace sparsellm

@@ -10,6 +10,10 @@
 
 namespace sparsellm {
 
+EncodedWeight WeightFormat::encode(const Tensor& w, ThreadPool& threads) const {
+  return encode(w, LayoutFor::speed, threads);
+}
+
 void WeightFormat::validate(const EncodedWeight& e) const {
   ThreadPool caller(1);
   validate(e, caller);
@@ -108,8 +112,8 @@ void require_header(const EncodedWeight& e, const WeightFormat& format) {
           e.nonzeros, e.rows, e.columns);
 }
 
-void require_cpu(Device device, const WeightFormat& format) {
-  require(!device.is_cuda(),
+void require_multiplies_on(Device device, const WeightFormat& format) {
+  require(format.multiplies_on(device.kind),
           "the weight format {} has no kernels for {}; converted to dense, weights run there",
           format.name(), to_string(device));
 }

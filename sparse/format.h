@@ -19,6 +19,12 @@ namespace sparsellm {
 
 enum class Axis : uint8_t { rows, columns };
 
+// What the layout of an encoding is chosen for, by formats that have several.
+enum class LayoutFor : uint8_t {
+  speed,  // the one in which products are the fastest
+  size,   // the one with the fewest bytes, but for less than 1 in 256 of them
+};
+
 // One way to store the weight of a linear layer: its layout, encoder, decoder and kernels.
 // Stateless; sparse/registry.h lists them. A dense matrix is a Tensor [rows, columns] in host
 // memory, f16, bf16 or f32: a view of a mapped file, or of a buffer.
@@ -29,10 +35,16 @@ class WeightFormat {
   virtual std::string_view name() const = 0;  // key in model files and on command lines
   virtual int32_t version() const = 0;        // of the layout that encode() makes
 
+  // Whether devices of a kind multiply by what is encoded as it is, if the build has code for them;
+  // load() throws Error for those that do not.
+  virtual bool multiplies_on(Device::Kind kind) const = 0;
+
+  virtual bool holds(DType dtype) const = 0;
   // Why the matrix cannot be encoded; empty if it can.
   virtual std::string why_not(const Tensor& w) const = 0;
   // The same bytes whatever the number of threads. A negative zero may become a zero.
-  virtual EncodedWeight encode(const Tensor& w, ThreadPool& threads) const = 0;
+  virtual EncodedWeight encode(const Tensor& w, LayoutFor goal, ThreadPool& threads) const = 0;
+  EncodedWeight encode(const Tensor& w, ThreadPool& threads) const;  // for speed
 
   // Checks everything that a file may have wrong: sizes, offsets, counts, bitmaps. Throws Error.
   // What follows takes it for granted.
@@ -53,7 +65,8 @@ class WeightFormat {
                                   Sums sums) const;
 
   // Part of a matrix, and matrices one below the other, without decoding; nothing where tiles do
-  // not fall right. Equal to what encode() makes of the decoded result.
+  // not fall right. Equal to what encode() makes of the decoded result in the layout of what it is
+  // made of.
   virtual std::optional<EncodedWeight> slice(const EncodedWeight& e, Axis axis, Range range) const;
   virtual std::optional<EncodedWeight> concat_rows(
       std::span<const EncodedWeight* const> parts) const;
@@ -72,7 +85,8 @@ class WeightFormat {
   virtual std::unique_ptr<WeightMatrix> encode_on_device(const Tensor& w, ExecContext& ctx) const;
 };
 
-// The same for any range of any encoding, decoding and encoding again where that has to be.
+// The same for any range of any encoding, decoding and encoding again, for speed, where that has to
+// be.
 EncodedWeight slice(const EncodedWeight& e, Axis axis, Range range, ThreadPool& threads);
 // Of matrices with equally many columns and one dtype. If formats differ, the result has that of
 // the part with the most rows.
@@ -81,8 +95,8 @@ EncodedWeight concat_rows(std::span<const EncodedWeight* const> parts, ThreadPoo
 // Throws Error unless the fields of `e` but its parts make sense, and are those of the format.
 void require_header(const EncodedWeight& e, const WeightFormat& format);
 
-// Throws Error for a device that a format has no kernels for, the CPU being the only one it has.
-void require_cpu(Device device, const WeightFormat& format);
+// Throws Error for a device that does not multiply by weights in the format.
+void require_multiplies_on(Device device, const WeightFormat& format);
 
 // The same encoding without memory of its own.
 EncodedWeight view_of(const EncodedWeight& e);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <iterator>
 
 #include "kernels/base/error.h"
 #include "sparse/dense/dense.h"
@@ -13,6 +14,16 @@ namespace sparsellm {
 std::span<const WeightFormat* const> weight_formats() {
   static const std::array formats{&dense_format(), &tiled_csl_format(), &tca_bme_format()};
   return formats;
+}
+
+std::vector<const WeightFormat*> portable_formats() {
+  std::vector<const WeightFormat*> portable;
+  std::ranges::copy_if(weight_formats(), std::back_inserter(portable),
+                       [](const WeightFormat* format) {
+                         return format->multiplies_on(Device::Kind::cpu) &&
+                                format->multiplies_on(Device::Kind::cuda);
+                       });
+  return portable;
 }
 
 const WeightFormat& weight_format(std::string_view name) {

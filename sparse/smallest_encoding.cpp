@@ -1,34 +1,27 @@
 #include "sparse/smallest_encoding.h"
 
-#include <string>
 #include <utility>
 
-#include "sparse/registry.h"
+#include "sparse/dense/dense.h"
 
 namespace sparsellm {
 
-std::optional<EncodedWeight> encode_smallest(const Tensor& w, int64_t nonzeros,
+std::optional<EncodedWeight> encode_smallest(const Tensor& w,
+                                             std::span<const WeightFormat* const> formats,
                                              ThreadPool& threads) {
-  const WeightFormat* smallest = nullptr;
+  std::optional<EncodedWeight> smallest;
   int64_t fewest = w.bytes();
-  for (const WeightFormat* format : weight_formats()) {
-    const int64_t bytes = format->formula_bytes({.format = std::string(format->name()),
-                                                 .version = format->version(),
-                                                 .dtype = w.dtype(),
-                                                 .rows = w.size(0),
-                                                 .columns = w.size(1),
-                                                 .nonzeros = nonzeros,
-                                                 .parts = {}});
-    if (bytes < fewest && format->why_not(w).empty()) {
-      smallest = format;
-      fewest = bytes;
+  for (const WeightFormat* format : formats) {
+    if (format == &dense_format() || !format->why_not(w).empty()) {
+      continue;
+    }
+    EncodedWeight encoded = format->encode(w, LayoutFor::size, threads);
+    if (encoded.bytes() < fewest) {
+      fewest = encoded.bytes();
+      smallest = std::move(encoded);
     }
   }
-  if (smallest == nullptr) {
-    return std::nullopt;
-  }
-  EncodedWeight encoded = smallest->encode(w, threads);
-  return encoded.bytes() < w.bytes() ? std::optional(std::move(encoded)) : std::nullopt;
+  return smallest;
 }
 
 }  // namespace sparsellm

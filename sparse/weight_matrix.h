@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -40,6 +41,8 @@ class WeightMatrix {
   virtual int64_t in() const = 0;
   virtual DType dtype() const = 0;    // of its values
   virtual int64_t bytes() const = 0;  // that a product reads
+  // Of its elements, where the encoding counts them.
+  virtual std::optional<int64_t> nonzeros() const { return {}; }
 
   // y [tokens, out] = epilogue(x [tokens, in] * W^T); any number of tokens; y must not overlap x.
   virtual void matmul(const Tensor& x, Tensor y, const Epilogue& epilogue,

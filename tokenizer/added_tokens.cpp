@@ -58,6 +58,11 @@ AddedTokens::AddedTokens(const std::vector<AddedToken>& tokens, std::string_view
             quote(token.content), token.content.size(), kMaxContentBytes);
     require(contents.insert(token.content).second, "{}: the added token {} is there twice", source,
             quote(token.content));
+    if (token.lstrip || token.rstrip) {
+      max_token_bytes_.reset();
+    } else if (max_token_bytes_) {
+      max_token_bytes_ = std::max(*max_token_bytes_, token.content.size());
+    }
   }
 }
 
@@ -101,12 +106,12 @@ const AddedToken* AddedTokens::Matcher::longest_prefix(std::string_view text) co
   return longest;
 }
 
-void AddedTokens::Matcher::split(std::string_view text, bool parse_special,
-                                 std::vector<Segment>& segments) const {
-  size_t done = 0;  // everything in front of it is in `segments`
+void AddedTokens::Matcher::for_each_segment(std::string_view text, bool parse_special,
+                                            const Visit& visit) const {
+  size_t done = 0;  // everything in front of it is visited
   const auto add_text = [&](size_t end) {
     if (done < end) {
-      segments.push_back({text.substr(done, end - done), {}});
+      visit({text.substr(done, end - done), {}});
     }
   };
   for (size_t position = 0; position < text.size();) {
@@ -133,24 +138,28 @@ void AddedTokens::Matcher::split(std::string_view text, bool parse_special,
       continue;  // white space that the token before took along
     }
     add_text(begin);
-    segments.push_back({text.substr(begin, end - begin), token->id});
+    visit({text.substr(begin, end - begin), token->id});
     done = end;
   }
   add_text(text.size());
 }
 
+void AddedTokens::for_each_segment(std::string_view text, bool parse_special,
+                                   const Visit& visit) const {
+  verbatim_.for_each_segment(text, parse_special, [&](const Segment& segment) {
+    if (segment.id) {
+      visit(segment);
+    } else {
+      normalized_.for_each_segment(segment.text, parse_special, visit);
+    }
+  });
+}
+
 std::vector<AddedTokens::Segment> AddedTokens::split(std::string_view text,
                                                      bool parse_special) const {
-  std::vector<Segment> verbatim;
-  verbatim_.split(text, parse_special, verbatim);
   std::vector<Segment> segments;
-  for (const Segment& segment : verbatim) {
-    if (segment.id) {
-      segments.push_back(segment);
-    } else {
-      normalized_.split(segment.text, parse_special, segments);
-    }
-  }
+  for_each_segment(text, parse_special,
+                   [&](const Segment& segment) { segments.push_back(segment); });
   return segments;
 }
 

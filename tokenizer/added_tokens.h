@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -35,9 +36,16 @@ class AddedTokens {
     std::string_view text;
     std::optional<int32_t> id;  // of an added token; without one, ordinary text that is not empty
   };
-  // Cuts the well-formed `text` into segments, which view it. Without `parse_special` a special
-  // token in the text hides other tokens that begin inside it, and is ordinary text.
-  std::vector<Segment> split(std::string_view text, bool parse_special) const;
+  using Visit = std::function<void(const Segment& segment)>;
+  // Cuts the well-formed `text` into segments, which view it, and calls visit(segment) for each, in
+  // order. Without `parse_special` a special token in the text hides other tokens that begin inside
+  // it, and is ordinary text.
+  void for_each_segment(std::string_view text, bool parse_special, const Visit& visit) const;
+  std::vector<Segment> split(std::string_view text, bool parse_special) const;  // all of them
+
+  // Bytes of the longest token; 0 if there is none, absent if one takes white space along, of which
+  // there may be any number.
+  std::optional<size_t> max_token_bytes() const { return max_token_bytes_; }
 
  private:
   class Matcher {
@@ -45,7 +53,7 @@ class AddedTokens {
     explicit Matcher(std::vector<AddedToken> tokens);
     // The longest token at the front of `text`; nullptr if there is none.
     const AddedToken* longest_prefix(std::string_view text) const;
-    void split(std::string_view text, bool parse_special, std::vector<Segment>& segments) const;
+    void for_each_segment(std::string_view text, bool parse_special, const Visit& visit) const;
 
    private:
     std::vector<AddedToken> tokens_;  // sorted by content
@@ -56,6 +64,7 @@ class AddedTokens {
 
   Matcher verbatim_;
   Matcher normalized_;
+  std::optional<size_t> max_token_bytes_ = 0;
 };
 
 }  // namespace sparsellm

@@ -1,5 +1,7 @@
 #include "tokenizer/bpe.h"
 
+#include <algorithm>
+#include <limits>
 #include <queue>
 #include <tuple>
 
@@ -27,6 +29,10 @@ struct Candidate {
 };
 
 constexpr int32_t kNone = -1;
+constexpr int32_t kAnyLead = -1;
+constexpr int32_t kGrowth = 16;
+constexpr int64_t kStepsPerCheckpoint = 1 << 18;
+constexpr int32_t kNoRank = std::numeric_limits<int32_t>::max();
 
 }  // namespace
 
@@ -35,6 +41,7 @@ struct BytePairEncoder::Symbol {
   int32_t id;  // kNone once it is merged into its left neighbour
   int32_t previous;
   int32_t next;
+  int32_t begin;  // its first byte in the word
 };
 
 std::optional<int32_t> BpeModel::find(const std::string& token) const {
@@ -42,8 +49,8 @@ std::optional<int32_t> BpeModel::find(const std::string& token) const {
   return found == vocabulary.end() ? std::nullopt : std::optional(found->second);
 }
 
-BytePairEncoder::BytePairEncoder(const BpeModel& model, std::string_view source)
-    : fuse_unknown_(model.fuse_unknown) {
+BytePairEncoder::BytePairEncoder(const BpeModel& model, std::string_view source, int32_t window)
+    : fuse_unknown_(model.fuse_unknown), window_(window) {
   require(!model.vocabulary.empty(), "{}: the vocabulary is empty", source);
   std::unordered_map<int32_t, std::string_view> tokens;
   for (const auto& [token, id] : model.vocabulary) {
@@ -61,7 +68,11 @@ BytePairEncoder::BytePairEncoder(const BpeModel& model, std::string_view source)
     unknown_id_ = model.find(*model.unknown_token);
   }
 
+  has_unknown_bytes_ = unknown_id_ && std::any_of(byte_ids_.begin(), byte_ids_.end(),
+                                                  [](const auto& id) { return !id; });
+
   merges_.reserve(model.merges.size());
+  first_rank_.reserve(model.merges.size());
   int32_t rank = 0;
   for (const auto& merge : model.merges) {
     const auto id_of = [&](const std::string& token) {
@@ -75,6 +86,12 @@ BytePairEncoder::BytePairEncoder(const BpeModel& model, std::string_view source)
     const int32_t left = id_of(merge.first);
     const int32_t right = id_of(merge.second);
     merges_.insert_or_assign(pair_key(left, right), Merge{rank, id_of(merge.first + merge.second)});
+    // Of a pair that is there twice the lower rank, which is safe: see merge_all.
+    if (has_unknown_bytes_) {
+      first_rank_.emplace(pair_key(left, kAnyLead), rank);
+    } else if (const auto bytes = bytes_of_symbols(merge.second); bytes && !bytes->empty()) {
+      first_rank_.emplace(pair_key(left, lead(bytes->front())), rank);
+    }
     ++rank;
   }
 
@@ -92,41 +109,82 @@ const BytePairEncoder::Merge* BytePairEncoder::find_merge(int32_t left, int32_t 
   return found == merges_.end() ? nullptr : &found->second;
 }
 
-void BytePairEncoder::encode(std::string_view word, std::vector<int32_t>& ids) const {
+// What is known of a symbol, however it is merged with what follows: the byte it begins with. An
+// unknown byte is a token that may be spelled in any way, so nothing is known if there are such.
+int32_t BytePairEncoder::lead(char byte) const {
+  return has_unknown_bytes_ ? kAnyLead : static_cast<uint8_t>(byte);
+}
+
+// The lowest rank of a merge of the token `left` with one that begins with `next`.
+int32_t BytePairEncoder::first_rank(int32_t left, char next) const {
+  const auto found = first_rank_.find(pair_key(left, lead(next)));
+  return found == first_rank_.end() ? kNoRank : found->second;
+}
+
+void BytePairEncoder::encode(std::string_view word, std::vector<int32_t>& ids,
+                             const std::function<void()>& checkpoint) const {
   if (const auto found = whole_words_.find(word); found != whole_words_.end()) {
     ids.push_back(found->second);
     return;
   }
-  std::vector<Symbol> symbols = symbols_of(word);
-  merge_all(symbols);
-  for (const Symbol& symbol : symbols) {
-    if (symbol.id != kNone) {
-      ids.push_back(symbol.id);
+  std::vector<Symbol> symbols;
+  int32_t count = window_;
+  for (size_t done = 0; done < word.size();) {
+    const size_t read = read_symbols(word, done, count, symbols);
+    const int32_t settled = merge_all(symbols, word, read, checkpoint);
+    done = settled == std::ssize(symbols) ? read : static_cast<size_t>(symbols[settled].begin);
+    for (int32_t i = 0; i < settled; ++i) {
+      if (symbols[i].id != kNone) {
+        ids.push_back(symbols[i].id);
+      }
+    }
+    // A window that settles little would be read again and again. So much larger, the time for what
+    // is read again does not count.
+    count = settled > count / 2 ? window_ : kGrowth * std::min(count, kNoRank / kGrowth);
+    if (done < word.size()) {
+      checkpoint();
     }
   }
 }
 
-std::vector<BytePairEncoder::Symbol> BytePairEncoder::symbols_of(std::string_view word) const {
-  std::vector<Symbol> symbols;
-  symbols.reserve(word.size());
+// At most `count` symbols, from the byte `begin` on; returns the byte behind them. A run of unknown
+// bytes that are one symbol counts as one.
+size_t BytePairEncoder::read_symbols(std::string_view word, size_t begin, int32_t count,
+                                     std::vector<Symbol>& symbols) const {
+  symbols.clear();
+  symbols.reserve(std::min(word.size() - begin, static_cast<size_t>(count)));
   bool after_unknown = false;
-  for (char c : word) {
-    const auto byte = static_cast<uint8_t>(c);
+  size_t end = begin;
+  for (; end < word.size(); ++end) {
+    const auto byte = static_cast<uint8_t>(word[end]);
     const bool is_unknown = !byte_ids_[byte];
     require(!is_unknown || unknown_id_, "the byte 0x{:02x} of the text has no token", byte);
     if (!(is_unknown && after_unknown && fuse_unknown_)) {
       const auto position = static_cast<int32_t>(symbols.size());
-      symbols.push_back({is_unknown ? *unknown_id_ : *byte_ids_[byte], position - 1, position + 1});
+      if (position == count) {
+        break;
+      }
+      symbols.push_back({.id = is_unknown ? *unknown_id_ : *byte_ids_[byte],
+                         .previous = position - 1,
+                         .next = position + 1,
+                         .begin = static_cast<int32_t>(end)});
     }
     after_unknown = is_unknown;
   }
   if (!symbols.empty()) {
     symbols.back().next = kNone;
   }
-  return symbols;
+  return end;
 }
 
-void BytePairEncoder::merge_all(std::vector<Symbol>& symbols) const {
+// `symbols` are those of the word up to its byte `end`. Returns the number of symbols, from the
+// first on, that are as they are when the whole word is merged: all of them if the word ends there.
+// Else what follows may take the last symbols away, one after the other from the right: a symbol as
+// soon as it has a merge with something on its right that comes before all that are left to do
+// here. From then on it is left alone, and its left neighbour is the last. No merge between settled
+// symbols depends on it.
+int32_t BytePairEncoder::merge_all(std::vector<Symbol>& symbols, std::string_view word, size_t end,
+                                   const std::function<void()>& checkpoint) const {
   std::priority_queue<Candidate> queue;
   const auto offer = [&](int32_t left, int32_t right) {
     if (left == kNone || right == kNone) {
@@ -140,11 +198,32 @@ void BytePairEncoder::merge_all(std::vector<Symbol>& symbols) const {
     offer(i - 1, i);
   }
 
-  while (!queue.empty()) {
+  auto last = static_cast<int32_t>(symbols.size()) - 1;  // that what follows has not taken away
+  const auto rank_of_last = [&] {
+    if (end == word.size() || last == kNone) {
+      return kNoRank;
+    }
+    const int32_t next = symbols[last].next;
+    return first_rank(symbols[last].id,
+                      word[next == kNone ? end : static_cast<size_t>(symbols[next].begin)]);
+  };
+  int32_t last_rank = rank_of_last();
+  const auto give_up_before = [&](int32_t rank) {
+    while (last_rank < rank) {
+      last = symbols[last].previous;
+      last_rank = rank_of_last();
+    }
+  };
+
+  for (int64_t step = 1; !queue.empty(); ++step) {
+    if (step % kStepsPerCheckpoint == 0) {
+      checkpoint();
+    }
     const Candidate candidate = queue.top();
     queue.pop();
+    give_up_before(candidate.rank);
     Symbol& left = symbols[candidate.position];
-    if (left.id == kNone || left.next == kNone) {
+    if (candidate.position >= last || left.id == kNone || left.next == kNone) {
       continue;
     }
     Symbol& right = symbols[left.next];
@@ -153,15 +232,22 @@ void BytePairEncoder::merge_all(std::vector<Symbol>& symbols) const {
     if (merge == nullptr || merge->id != candidate.id) {
       continue;
     }
+    const bool takes_last = left.next == last;
     left.id = candidate.id;
     left.next = right.next;
     right.id = kNone;
     if (left.next != kNone) {
       symbols[left.next].previous = candidate.position;
     }
+    if (takes_last) {
+      last = candidate.position;
+      last_rank = rank_of_last();
+    }
     offer(left.previous, candidate.position);
     offer(candidate.position, left.next);
   }
+  give_up_before(kNoRank);
+  return last == kNone ? 0 : symbols[last].next == kNone ? std::ssize(symbols) : symbols[last].next;
 }
 
 }  // namespace sparsellm

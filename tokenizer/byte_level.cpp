@@ -1,10 +1,13 @@
 #include "tokenizer/byte_level.h"
 
+#include <algorithm>
 #include <optional>
+#include <utility>
 
 #include "kernels/base/error.h"
 #include "kernels/base/json_reader.h"
 #include "tokenizer/byte_alphabet.h"
+#include "tokenizer/encoding.h"
 #include "tokenizer/token_table.h"
 #include "tokenizer/utf8.h"
 
@@ -20,8 +23,14 @@ class ByteLevelTokenizer : public Tokenizer {
         frame_(parts.frame),
         bos_id_(parts.special_tokens.bos_id),
         eos_id_(parts.special_tokens.eos_id) {
+    size_t longest = 1;
     for (const auto& [text, id] : parts.model.vocabulary) {
-      tokens_.add(id, shown_bytes(text));
+      std::string bytes = shown_bytes(text);
+      longest = std::max(longest, bytes.size());
+      tokens_.add(id, std::move(bytes));
+    }
+    if (added_tokens_.max_token_bytes() && !encoder_.has_unknown_bytes()) {
+      max_token_bytes_ = static_cast<int64_t>(std::max(longest, *added_tokens_.max_token_bytes()));
     }
     for (const AddedToken& token : parts.special_tokens.added_tokens) {
       const bool is_new_id = tokens_.add(token.id, shown_bytes(token.content));
@@ -41,24 +50,30 @@ class ByteLevelTokenizer : public Tokenizer {
 
   std::vector<int32_t> encode(std::string_view text, const EncodeOptions& options) const override {
     check_text(text);
-    std::vector<int32_t> ids;
+    Encoding encoding(text, options, max_token_bytes_);
     if (options.add_special_tokens) {
-      ids = frame_.prefix;
+      encoding.ids = frame_.prefix;
     }
-    for (const auto& segment : added_tokens_.split(text, options.parse_special)) {
+    MatchLimit limit(text.size(), options.poll);
+    added_tokens_.for_each_segment(text, options.parse_special, [&](const auto& segment) {
       if (segment.id) {
-        ids.push_back(*segment.id);
-      } else {
-        pretokenizer_.for_each_word(segment.text,
-                                    [&](std::string_view word) { encoder_.encode(word, ids); });
+        encoding.ids.push_back(*segment.id);
+        encoding.check();
+        return;
       }
-    }
+      pretokenizer_.for_each_word(segment.text, limit, [&](std::string_view word) {
+        encoding.check_piece(word.size());
+        encoder_.encode(word, encoding.ids, [&] { encoding.check(); });
+      });
+    });
     if (options.add_special_tokens) {
-      ids.insert(ids.end(), frame_.suffix.begin(), frame_.suffix.end());
+      encoding.ids.insert(encoding.ids.end(), frame_.suffix.begin(), frame_.suffix.end());
     }
-    return ids;
+    encoding.check();
+    return std::move(encoding.ids);
   }
 
+  std::optional<int64_t> max_token_bytes() const override { return max_token_bytes_; }
   std::string token_bytes(int32_t id, bool show_special) const override {
     return tokens_.bytes(id, show_special);
   }
@@ -80,6 +95,7 @@ class ByteLevelTokenizer : public Tokenizer {
   Frame frame_;
   std::optional<int32_t> bos_id_;
   std::optional<int32_t> eos_id_;
+  std::optional<int64_t> max_token_bytes_;
 };
 
 }  // namespace

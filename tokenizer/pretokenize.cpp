@@ -1,6 +1,6 @@
 #include "tokenizer/pretokenize.h"
 
-#include <utility>
+#include "kernels/base/error.h"
 
 namespace sparsellm {
 namespace {
@@ -12,43 +12,47 @@ constexpr std::string_view kGpt2Pattern =
 }  // namespace
 
 Pretokenizer::Pretokenizer(const PretokenizerOptions& options)
-    : splits_(options.split_patterns.begin(), options.split_patterns.end()),
-      add_prefix_space_(options.add_prefix_space) {
+    : add_prefix_space_(options.add_prefix_space) {
+  require(options.split_patterns.size() <= kMaxSplitPatterns,
+          "the tokenizer splits text by {} regular expressions; at most {} are supported",
+          options.split_patterns.size(), kMaxSplitPatterns);
+  for (const std::string& pattern : options.split_patterns) {
+    splits_.emplace_back(pattern);
+  }
   if (options.use_gpt2_pattern) {
     gpt2_.emplace(kGpt2Pattern);
   }
 }
 
-void Pretokenizer::for_each_word(std::string_view text,
-                                 const std::function<void(std::string_view word)>& visit) const {
-  std::vector<std::string_view> words;
+void Pretokenizer::for_each_word(std::string_view text, MatchLimit& limit,
+                                 const Visit& visit) const {
   if (!text.empty()) {
-    words.push_back(text);
+    split_word(text, 0, limit, visit);
   }
-  for (const Regex& split : splits_) {
-    std::vector<std::string_view> parts;
-    for (std::string_view word : words) {
-      split.split(word, parts);
-    }
-    words = std::move(parts);
-  }
+}
 
+void Pretokenizer::for_each_word(std::string_view text, const Visit& visit) const {
+  MatchLimit limit(text.size());
+  for_each_word(text, limit, visit);
+}
+
+// A word that splits_[level] and those behind it have yet to cut.
+void Pretokenizer::split_word(std::string_view word, size_t level, MatchLimit& limit,
+                              const Visit& visit) const {
+  if (level < splits_.size()) {
+    splits_[level].split(word, limit,
+                         [&](std::string_view part) { split_word(part, level + 1, limit, visit); });
+    return;
+  }
   std::string spaced;
-  std::vector<std::string_view> parts;
-  for (std::string_view word : words) {
-    if (add_prefix_space_ && word.front() != ' ') {
-      spaced.assign(" ").append(word);
-      word = spaced;
-    }
-    parts.clear();
-    if (gpt2_) {
-      gpt2_->split(word, parts);
-    } else {
-      parts.push_back(word);
-    }
-    for (std::string_view part : parts) {
-      visit(part);
-    }
+  if (add_prefix_space_ && word.front() != ' ') {
+    spaced.assign(" ").append(word);
+    word = spaced;
+  }
+  if (gpt2_) {
+    gpt2_->split(word, limit, visit);
+  } else {
+    visit(word);
   }
 }
 

@@ -19,13 +19,20 @@ struct PretokenizerOptions {
 
 class Pretokenizer {
  public:
+  static constexpr size_t kMaxSplitPatterns = 100;
+
+  // Throws Error for more patterns than that, and as Regex does.
   explicit Pretokenizer(const PretokenizerOptions& options);
 
-  // Calls visit(word) for the words of a well-formed text, in order; none is empty.
-  void for_each_word(std::string_view text,
-                     const std::function<void(std::string_view word)>& visit) const;
+  using Visit = std::function<void(std::string_view word)>;
+  // Calls visit(word) for the words of a well-formed text, in order; none is empty. Throws Error as
+  // Regex::split does.
+  void for_each_word(std::string_view text, MatchLimit& limit, const Visit& visit) const;
+  void for_each_word(std::string_view text, const Visit& visit) const;  // with a limit of its own
 
  private:
+  void split_word(std::string_view word, size_t level, MatchLimit& limit, const Visit& visit) const;
+
   std::vector<Regex> splits_;
   bool add_prefix_space_;
   std::optional<Regex> gpt2_;

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <exception>
+#include <utility>
 
 #include "kernels/base/error.h"
 #include "kernels/base/json_reader.h"
@@ -17,11 +19,13 @@ static_assert(PCRE2_MAJOR > 10 || PCRE2_MINOR >= 40, "\\p{White_Space} needs PCR
 
 constexpr size_t kMaxPatternBytes = 20'000;
 constexpr uint32_t kMaxNesting = 50;
-// Steps of one match. A repetition of one character takes a step for each when it backtracks, so
-// that the limit grows with the text.
-constexpr size_t kMatchSteps = 1'000'000;
-constexpr size_t kMatchStepsPerByte = 32;
 constexpr uint32_t kMatchHeapKib = 64 * 1024;
+
+// Nearly all matches of ordinary text are found within these limits, which are so low that what
+// happens within them needs no count: PCRE2 says only that a limit was met, starts anew with each
+// place where a match may begin, and does not count the characters that a repetition runs over.
+constexpr size_t kQuickBytes = 512;
+constexpr uint32_t kQuickSteps = 64;
 
 template <auto free_function>
 struct Free {
@@ -40,12 +44,59 @@ std::string pcre2_message(int code) {
   return reinterpret_cast<const char*>(buffer.data());
 }
 
+MatchContext make_context(uint32_t steps) {
+  MatchContext context(pcre2_match_context_create(nullptr));
+  require(context != nullptr, "no memory to match regular expressions");
+  pcre2_set_match_limit(context.get(), steps);
+  pcre2_set_heap_limit(context.get(), kMatchHeapKib);
+  return context;
+}
+
 PCRE2_SPTR code_units(std::string_view text) { return reinterpret_cast<PCRE2_SPTR>(text.data()); }
+
+// Counts what a match does. PCRE2 calls back before each item of the expression.
+struct StepCounter {
+  MatchLimit& limit;
+  size_t position = 0;  // where the item before began
+  bool exceeded = false;
+  std::exception_ptr poll_error = {};  // no exception may pass through the library
+
+  static int count(pcre2_callout_block* block, void* self) noexcept {
+    return static_cast<StepCounter*>(self)->count_item(block->current_position);
+  }
+
+ private:
+  int count_item(size_t next) noexcept {
+    const size_t run = next > position ? next - position : position - next;
+    position = next;
+    try {
+      exceeded = !limit.take(1 + run);
+    } catch (...) {
+      poll_error = std::current_exception();
+    }
+    return exceeded || poll_error ? PCRE2_ERROR_CALLOUT : 0;
+  }
+};
+
+// The first bytes of a well-formed text, whole characters.
+std::string_view first_bytes(std::string_view text, size_t count) {
+  if (count >= text.size()) {
+    return text;
+  }
+  while ((static_cast<uint8_t>(text[count]) & 0xc0) == 0x80) {
+    --count;
+  }
+  return text.substr(0, count);
+}
 
 }  // namespace
 
 void Regex::CodeDeleter::operator()(void* code) const {
   pcre2_code_free(static_cast<pcre2_code*>(code));
+}
+
+void Regex::ContextDeleter::operator()(void* context) const {
+  pcre2_match_context_free(static_cast<pcre2_match_context*>(context));
 }
 
 Regex::Regex(std::string_view pattern) : pattern_(quote(pattern)) {
@@ -58,61 +109,130 @@ Regex::Regex(std::string_view pattern) : pattern_(quote(pattern)) {
   require(context != nullptr, "no memory for the regular expression {}", pattern_);
   pcre2_set_newline(context.get(), PCRE2_NEWLINE_LF);  // what "." does not match
   pcre2_set_parens_nest_limit(context.get(), kMaxNesting);
-  int error = 0;
-  PCRE2_SIZE error_offset = 0;
-  auto* code = pcre2_compile(code_units(translated), translated.size(), PCRE2_UTF | PCRE2_UCP,
-                             &error, &error_offset, context.get());
-  require(code != nullptr, "the regular expression {} does not compile: {}", pattern_,
-          pcre2_message(error));
-  code_.reset(code);
+  const auto compile = [&](uint32_t options, uint32_t jit_options) {
+    int error = 0;
+    PCRE2_SIZE error_offset = 0;
+    auto* code =
+        pcre2_compile(code_units(translated), translated.size(), PCRE2_UTF | PCRE2_UCP | options,
+                      &error, &error_offset, context.get());
+    require(code != nullptr, "the regular expression {} does not compile: {}", pattern_,
+            pcre2_message(error));
+    Code result(code);
+    uint32_t matches_empty = 0;
+    pcre2_pattern_info(code, PCRE2_INFO_MATCHEMPTY, &matches_empty);
+    require(matches_empty == 0,
+            "the regular expression {} can match the empty string, which is not supported",
+            pattern_);
+    // Without compiled code, where the library or the system has none, matching is only slower.
+    pcre2_jit_compile(code, jit_options);
+    return result;
+  };
+  quick_ = compile(0, PCRE2_JIT_COMPLETE | PCRE2_JIT_PARTIAL_HARD);
+  counting_ = compile(PCRE2_AUTO_CALLOUT, PCRE2_JIT_COMPLETE);
+  quick_context_.reset(make_context(kQuickSteps).release());
+}
 
-  uint32_t matches_empty = 0;
-  pcre2_pattern_info(code, PCRE2_INFO_MATCHEMPTY, &matches_empty);
-  require(matches_empty == 0,
-          "the regular expression {} can match the empty string, which is not supported", pattern_);
-  // Without compiled code, where the library or the system has none, matching is only slower.
-  pcre2_jit_compile(code, PCRE2_JIT_COMPLETE);
+// Finds the matches in a text.
+class Regex::Search {
+ public:
+  Search(const Regex& regex, std::string_view text, MatchLimit& limit)
+      : regex_(regex), text_(text), limit_(limit), data_(pcre2_match_data_create(1, nullptr)) {
+    require(data_ != nullptr, "no memory to match the regular expression {}", regex.pattern_);
+  }
+
+  struct Match {
+    size_t begin;
+    size_t end;  // both at the end of the text: there is none
+  };
+
+  // The first match that begins at `from` or behind it.
+  Match next(size_t from) {
+    auto* const context = static_cast<pcre2_match_context*>(regex_.quick_context_.get());
+    while (from < text_.size()) {
+      const std::string_view rest = text_.substr(from);
+      const std::string_view window = first_bytes(rest, kQuickBytes);
+      // If the expression looks at what is behind the window, that is a partial match.
+      const bool is_cut = window.size() < rest.size();
+      const int result = run(regex_.quick_, window, is_cut ? PCRE2_PARTIAL_HARD : 0, context);
+      if (result > 0) {
+        limit_.pass(end());
+        return {from + begin(), from + end()};
+      }
+      const bool has_passed =
+          result == PCRE2_ERROR_NOMATCH || (result == PCRE2_ERROR_PARTIAL && begin() > 0);
+      if (!has_passed) {
+        return next_counting(from);
+      }
+      const size_t passed = result == PCRE2_ERROR_NOMATCH ? window.size() : begin();
+      limit_.pass(passed);
+      from += passed;
+    }
+    return {text_.size(), text_.size()};
+  }
+
+ private:
+  Match next_counting(size_t from) {
+    const std::string_view rest = text_.substr(from);
+    const MatchContext context = make_context(UINT32_MAX);
+    StepCounter counter{.limit = limit_};
+    pcre2_set_callout(context.get(), StepCounter::count, &counter);
+    int result = run(regex_.counting_, rest, 0, context.get());
+    if (result == PCRE2_ERROR_JIT_STACKLIMIT) {
+      // Without compiled code the stack is on the heap.
+      result = run(regex_.counting_, rest, PCRE2_NO_JIT, context.get());
+    }
+    if (counter.poll_error) {
+      std::rethrow_exception(counter.poll_error);
+    }
+    if (result == PCRE2_ERROR_NOMATCH) {
+      return {text_.size(), text_.size()};
+    }
+    if (result < 0) {
+      fail("the regular expression {} failed on a text of {} bytes: {}", regex_.pattern_,
+           limit_.text_bytes(),
+           counter.exceeded ? fmt::format("limit exceeded of {} steps", limit_.steps())
+                            : pcre2_message(result));
+    }
+    return {from + begin(), from + end()};
+  }
+
+  int run(const Code& code, std::string_view subject, uint32_t options,
+          pcre2_match_context* context) {
+    return pcre2_match(static_cast<const pcre2_code*>(code.get()), code_units(subject),
+                       subject.size(), 0, PCRE2_NO_UTF_CHECK | options, data_.get(), context);
+  }
+  size_t begin() const { return pcre2_get_ovector_pointer(data_.get())[0]; }
+  size_t end() const { return pcre2_get_ovector_pointer(data_.get())[1]; }
+
+  const Regex& regex_;
+  std::string_view text_;
+  MatchLimit& limit_;
+  MatchData data_;
+};
+
+void Regex::split(std::string_view text, MatchLimit& limit,
+                  const std::function<void(std::string_view piece)>& visit) const {
+  if (text.empty()) {
+    return;
+  }
+  Search search(*this, text, limit);
+  for (size_t done = 0; done < text.size();) {
+    const Search::Match match = search.next(done);
+    require(match.begin >= done && match.end > done, "the regular expression {} matched backwards",
+            pattern_);
+    if (match.begin > done) {
+      visit(text.substr(done, match.begin - done));
+    }
+    if (match.end > match.begin) {
+      visit(text.substr(match.begin, match.end - match.begin));
+    }
+    done = match.end;
+  }
 }
 
 void Regex::split(std::string_view text, std::vector<std::string_view>& pieces) const {
-  const auto* code = static_cast<const pcre2_code*>(code_.get());
-  const MatchContext context(pcre2_match_context_create(nullptr));
-  const MatchData data(pcre2_match_data_create(1, nullptr));
-  require(context != nullptr && data != nullptr, "no memory to match the regular expression {}",
-          pattern_);
-  const size_t steps = kMatchSteps + kMatchStepsPerByte * text.size();
-  pcre2_set_match_limit(context.get(), static_cast<uint32_t>(std::min<size_t>(steps, UINT32_MAX)));
-  pcre2_set_heap_limit(context.get(), kMatchHeapKib);
-
-  const auto match = [&](size_t offset, uint32_t options) {
-    return pcre2_match(code, code_units(text), text.size(), offset, PCRE2_NO_UTF_CHECK | options,
-                       data.get(), context.get());
-  };
-  size_t done = 0;
-  while (done < text.size()) {
-    int result = match(done, 0);
-    if (result == PCRE2_ERROR_JIT_STACKLIMIT) {
-      result = match(done, PCRE2_NO_JIT);  // its stack is the heap
-    }
-    if (result == PCRE2_ERROR_NOMATCH) {
-      break;
-    }
-    if (result < 0) {
-      fail("the regular expression {} failed on a text of {} bytes at byte {}: {}", pattern_,
-           text.size(), done, pcre2_message(result));
-    }
-    const PCRE2_SIZE* ends = pcre2_get_ovector_pointer(data.get());
-    require(ends[0] >= done && ends[1] > ends[0], "the regular expression {} matched backwards",
-            pattern_);
-    if (ends[0] > done) {
-      pieces.push_back(text.substr(done, ends[0] - done));
-    }
-    pieces.push_back(text.substr(ends[0], ends[1] - ends[0]));
-    done = ends[1];
-  }
-  if (done < text.size()) {
-    pieces.push_back(text.substr(done));
-  }
+  MatchLimit limit(text.size());
+  split(text, limit, [&](std::string_view piece) { pieces.push_back(piece); });
 }
 
 }  // namespace sparsellm

@@ -1,9 +1,12 @@
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "tokenizer/match_limit.h"
 
 namespace sparsellm {
 
@@ -16,18 +19,28 @@ class Regex {
   // it if it does not compile or can match the empty string.
   explicit Regex(std::string_view pattern);
 
-  // Appends the matches in `text` and the stretches between them, in order, none of them empty;
-  // together they are `text`, which must be well-formed UTF-8. Throws Error if a match takes too
-  // many steps or too much memory.
+  // Calls visit(piece) for the matches in `text` and the stretches between them, in order, none of
+  // them empty; together they are `text`, which must be well-formed UTF-8. Throws Error if a match
+  // needs more steps than `limit` has left, or too much memory.
+  void split(std::string_view text, MatchLimit& limit,
+             const std::function<void(std::string_view piece)>& visit) const;
+  // Appends the pieces; the limit is that of a text of its own.
   void split(std::string_view text, std::vector<std::string_view>& pieces) const;
 
  private:
+  class Search;
   struct CodeDeleter {
     void operator()(void* code) const;
   };
+  struct ContextDeleter {
+    void operator()(void* context) const;
+  };
+  using Code = std::unique_ptr<void, CodeDeleter>;  // pcre2_code
 
   std::string pattern_;
-  std::unique_ptr<void, CodeDeleter> code_;  // pcre2_code
+  Code quick_;
+  Code counting_;                                        // calls back for each item
+  std::unique_ptr<void, ContextDeleter> quick_context_;  // pcre2_match_context
 };
 
 }  // namespace sparsellm

@@ -14,7 +14,10 @@
 
 #include "kernels/base/error.h"
 #include "kernels/base/json_reader.h"
+#include "kernels/base/lfs_pointer.h"
 #include "kernels/base/mapped_file.h"
+#include "tokenizer/encoding.h"
+#include "tokenizer/sentencepiece_cuts.h"
 #include "tokenizer/sentencepiece_model.h"
 #include "tokenizer/token_table.h"
 #include "tokenizer/utf8.h"
@@ -29,9 +32,15 @@ constexpr int64_t kMaxModelBytes = 16'000'000;
 
 constexpr std::string_view kEscapedSpace = "\xe2\x96\x81";  // U+2581
 
-// A serialised normalizer_spec { add_dummy_prefix: false }. Behind a serialised model it overrides
-// the model's own field, since a parser merges messages that occur twice.
+// Serialised normalizer_specs { add_dummy_prefix: false } and { remove_extra_whitespaces: false }.
+// Behind a serialised model they override the model's own fields, since a parser merges messages
+// that occur more than once.
 constexpr std::string_view kNoDummyPrefix("\x1a\x02\x18\x00", 4);
+constexpr std::string_view kKeepExtraSpaces("\x1a\x02\x20\x00", 4);
+
+// The library takes some 230 bytes of memory for a byte of what it encodes at once, and less time
+// for a byte if all of that is in a cache.
+constexpr size_t kPieceBytes = 1 << 14;
 
 // "LLaMATokenizer" is an early spelling.
 constexpr std::array<const char*, 7> kTokenizerClasses = {
@@ -114,24 +123,27 @@ class SentencePieceTokenizer : public Tokenizer {
 
   std::vector<int32_t> encode(std::string_view text, const EncodeOptions& options) const override {
     check_text(text);
-    std::vector<int32_t> ids;
+    Encoding encoding(text, options, max_token_bytes_);
     if (options.add_special_tokens) {
-      ids = frame_.prefix;
+      encoding.ids = frame_.prefix;
     }
-    for (const auto& segment : added_tokens_.split(text, options.parse_special)) {
+    added_tokens_.for_each_segment(text, options.parse_special, [&](const auto& segment) {
       if (segment.id) {
-        ids.push_back(*segment.id);
+        encoding.ids.push_back(*segment.id);
+        encoding.check();
       } else {
         const bool is_first = segment.text.data() == text.data();
-        encode_segment(segment.text, has_dummy_prefix_ && (is_first || legacy_), ids);
+        encode_segment(segment.text, has_dummy_prefix_ && (is_first || legacy_), encoding);
       }
-    }
+    });
     if (options.add_special_tokens) {
-      ids.insert(ids.end(), frame_.suffix.begin(), frame_.suffix.end());
+      encoding.ids.insert(encoding.ids.end(), frame_.suffix.begin(), frame_.suffix.end());
     }
-    return ids;
+    encoding.check();
+    return std::move(encoding.ids);
   }
 
+  std::optional<int64_t> max_token_bytes() const override { return max_token_bytes_; }
   std::string token_bytes(int32_t id, bool show_special) const override {
     return tokens_.bytes(id, show_special);
   }
@@ -146,11 +158,18 @@ class SentencePieceTokenizer : public Tokenizer {
                          const SpecialTokens& special)
       : has_dummy_prefix_(model.add_dummy_prefix && config.add_prefix_space.value_or(true)),
         legacy_(config.legacy),
+        removes_extra_spaces_(model.remove_extra_whitespaces),
+        byte_fallback_(model.byte_fallback),
+        cuts_(model),
         added_tokens_(special.added_tokens, source),
         bos_id_(special.bos_id),
         eos_id_(special.eos_id) {
-    load(with_prefix_, bytes, source);
-    load(without_prefix_, std::string(bytes).append(kNoDummyPrefix), source);
+    std::string serialised(bytes);
+    if (cuts_.possible()) {
+      serialised += kKeepExtraSpaces;  // else the library removes them around each piece
+    }
+    load(with_prefix_, serialised, source);
+    load(without_prefix_, serialised.append(kNoDummyPrefix), source);
     if (!bos_id_ && with_prefix_.bos_id() >= 0) {
       bos_id_ = with_prefix_.bos_id();
     }
@@ -159,8 +178,10 @@ class SentencePieceTokenizer : public Tokenizer {
     }
     frame_ = make_frame(config, true, bos_id_, eos_id_);
 
+    size_t longest = 1;
     for (size_t i = 0; i < model.pieces.size(); ++i) {
       const auto id = static_cast<int32_t>(i);
+      longest = std::max(longest, model.pieces[i].text.size());
       tokens_.add(id, bytes_of_piece(model.pieces[i], source));
       tokens_.set_special(id, is_special(model.pieces[i]));
     }
@@ -172,22 +193,45 @@ class SentencePieceTokenizer : public Tokenizer {
               quote(token.content), token.id);
       tokens_.set_special(token.id, token.special);
     }
+    if (added_tokens_.max_token_bytes() && byte_fallback_ && !removes_extra_spaces_) {
+      max_token_bytes_ = static_cast<int64_t>(std::max(longest, *added_tokens_.max_token_bytes()));
+    }
   }
 
-  void encode_segment(std::string_view text, bool dummy_prefix, std::vector<int32_t>& ids) const {
-    std::vector<int> segment_ids;
-    const Processor& processor = dummy_prefix ? with_prefix_ : without_prefix_;
-    const auto status = processor.Encode(text, &segment_ids);
-    require(status.ok(), "SentencePiece cannot encode a text of {} bytes: {}", text.size(),
-            quote(status.message()));
-    ids.insert(ids.end(), segment_ids.begin(), segment_ids.end());
+  void encode_segment(std::string_view text, bool dummy_prefix, Encoding& encoding) const {
+    std::string shorter;
+    if (removes_extra_spaces_ && cuts_.possible()) {
+      shorter = without_extra_spaces(text);
+      text = shorter;
+    }
+    std::vector<int> ids;  // of a piece
+    for (size_t done = 0; done < text.size();) {
+      const std::string_view rest = text.substr(done);
+      const std::string_view piece = rest.substr(0, cuts_.piece_end(rest, kPieceBytes));
+      encoding.check_piece(piece.size());
+      const Processor& processor = dummy_prefix && done == 0 ? with_prefix_ : without_prefix_;
+      const auto status = processor.Encode(piece, &ids);
+      require(status.ok(), "SentencePiece cannot encode a text of {} bytes: {}", text.size(),
+              quote(status.message()));
+      // A run of unknown characters is one token, also where it was cut.
+      const bool goes_on = !byte_fallback_ && done > 0 && !encoding.ids.empty() && !ids.empty() &&
+                           ids.front() == with_prefix_.unk_id() &&
+                           encoding.ids.back() == with_prefix_.unk_id();
+      encoding.ids.insert(encoding.ids.end(), ids.begin() + (goes_on ? 1 : 0), ids.end());
+      encoding.check();
+      done += piece.size();
+    }
   }
 
   bool has_dummy_prefix_;
   bool legacy_;
+  bool removes_extra_spaces_;
+  bool byte_fallback_;
+  SentencePieceCuts cuts_;
   AddedTokens added_tokens_;
   std::optional<int32_t> bos_id_;
   std::optional<int32_t> eos_id_;
+  std::optional<int64_t> max_token_bytes_;
   Frame frame_;
   TokenTable tokens_;
   Processor with_prefix_;  // as the file says
@@ -196,15 +240,16 @@ class SentencePieceTokenizer : public Tokenizer {
 
 }  // namespace
 
-std::unique_ptr<Tokenizer> load_sentencepiece(const std::filesystem::path& path,
+std::unique_ptr<Tokenizer> load_sentencepiece(const InputFile& file,
                                               const TokenizerConfig& config) {
   const std::string& name = config.tokenizer_class;
   require(name.empty() || std::count(kTokenizerClasses.begin(), kTokenizerClasses.end(), name) > 0,
           "{}: tokenizer_class is {}; with a tokenizer.model only \"LlamaTokenizer\" is supported",
           config.path.string(), quote(name));
-  const std::string bytes = read_text_file(path, kMaxModelBytes);
+  const std::string bytes = read_text_file(file, kMaxModelBytes);
+  require_no_lfs_pointer(file.path(), bytes);
   return std::make_unique<SentencePieceTokenizer>(
-      bytes, read_sentencepiece_model(bytes, path.string()), path.string(), config);
+      bytes, read_sentencepiece_model(bytes, file.string()), file.string(), config);
 }
 
 }  // namespace sparsellm

@@ -1,8 +1,8 @@
 #pragma once
 
-#include <filesystem>
 #include <memory>
 
+#include "kernels/base/open_directory.h"
 #include "tokenizer/tokenizer.h"
 #include "tokenizer/tokenizer_config.h"
 
@@ -12,7 +12,6 @@ namespace sparsellm {
 // and BOS unless the config says otherwise. Behind an added or control token that was found in the
 // text there is no dummy space, unless the config says "legacy". Throws Error that names the file
 // for one that is damaged or of another kind.
-std::unique_ptr<Tokenizer> load_sentencepiece(const std::filesystem::path& path,
-                                              const TokenizerConfig& config);
+std::unique_ptr<Tokenizer> load_sentencepiece(const InputFile& file, const TokenizerConfig& config);
 
 }  // namespace sparsellm

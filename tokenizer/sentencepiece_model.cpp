@@ -112,7 +112,8 @@ SentencePieceModel::Piece read_piece(std::string_view message, std::string_view 
   return piece;
 }
 
-void check_trainer_spec(std::string_view message, std::string_view source, uint64_t& model_type) {
+void read_trainer_spec(std::string_view message, std::string_view source, uint64_t& model_type,
+                       SentencePieceModel& model) {
   MessageReader reader(message, source);
   while (const auto field = reader.next()) {
     if (field->number == 3) {
@@ -120,6 +121,8 @@ void check_trainer_spec(std::string_view message, std::string_view source, uint6
     } else if (field->number == 24) {
       require(field->integer == 0,
               "{}: treat_whitespace_as_suffix is true; only false is supported", source);
+    } else if (field->number == 35) {
+      model.byte_fallback = field->integer != 0;
     }
   }
 }
@@ -134,6 +137,8 @@ void read_normalizer_spec(std::string_view message, std::string_view source,
               source, field->bytes.size());
     } else if (field->number == 3) {
       model.add_dummy_prefix = field->integer != 0;
+    } else if (field->number == 4) {
+      model.remove_extra_whitespaces = field->integer != 0;
     } else if (field->number == 5) {
       require(field->integer != 0, "{}: escape_whitespaces is false; only true is supported",
               source);
@@ -171,7 +176,7 @@ SentencePieceModel read_sentencepiece_model(std::string_view bytes, std::string_
     if (field->number == 1) {
       model.pieces.push_back(read_piece(field->bytes, source, model.pieces.size()));
     } else if (field->number == 2) {
-      check_trainer_spec(field->bytes, source, model_type);
+      read_trainer_spec(field->bytes, source, model_type, model);
     } else if (field->number == 3) {
       read_normalizer_spec(field->bytes, source, model);
     }

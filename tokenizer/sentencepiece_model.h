@@ -18,6 +18,8 @@ struct SentencePieceModel {
   };
   std::vector<Piece> pieces;  // their index is the token id
   bool add_dummy_prefix = true;
+  bool remove_extra_whitespaces = true;
+  bool byte_fallback = false;  // else a run of unknown characters becomes one token
 };
 
 // Reads a serialised ModelProto (protocol buffers, wire format) and checks it. Throws Error, with

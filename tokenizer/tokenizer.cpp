@@ -1,7 +1,5 @@
 #include "tokenizer/tokenizer.h"
 
-#include <system_error>
-
 #include "kernels/base/error.h"
 #include "tokenizer/sentencepiece.h"
 #include "tokenizer/tokenizer_config.h"
@@ -10,11 +8,13 @@
 
 namespace sparsellm {
 
-std::unique_ptr<Tokenizer> load_tokenizer(const std::filesystem::path& directory) {
-  const auto has = [&](const char* name) {
-    std::error_code unreadable;
-    return std::filesystem::exists(directory / name, unreadable);
-  };
+bool has_tokenizer(const OpenDirectory& directory) {
+  return is_there(directory / "tokenizer.model") || is_there(directory / "tokenizer.json") ||
+         is_there(directory / "vocab.json");
+}
+
+std::unique_ptr<Tokenizer> load_tokenizer(const OpenDirectory& directory) {
+  const auto has = [&](const char* name) { return is_there(directory / name); };
   if (has("tokenizer.model")) {
     return load_sentencepiece(directory / "tokenizer.model", read_tokenizer_config(directory));
   }
@@ -27,6 +27,24 @@ std::unique_ptr<Tokenizer> load_tokenizer(const std::filesystem::path& directory
   }
   fail("{} has no tokenizer: neither tokenizer.model nor tokenizer.json nor vocab.json",
        directory.string());
+}
+
+std::vector<std::string> tokenizer_files(const OpenDirectory& directory) {
+  const auto has = [&](const char* name) { return is_there(directory / name); };
+  std::vector<std::string> names;
+  if (has("tokenizer.model")) {
+    names = {"tokenizer.model"};
+  } else if (has("tokenizer.json")) {
+    names = {"tokenizer.json"};
+  } else {
+    names = {"vocab.json", "merges.txt"};
+  }
+  for (const char* name : {"tokenizer_config.json", "added_tokens.json"}) {
+    if (has(name)) {
+      names.emplace_back(name);
+    }
+  }
+  return names;
 }
 
 }  // namespace sparsellm

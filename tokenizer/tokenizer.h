@@ -1,18 +1,32 @@
 #pragma once
 
 #include <cstdint>
-#include <filesystem>
+#include <functional>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "kernels/base/error.h"
+#include "kernels/base/open_directory.h"
+
 namespace sparsellm {
 
 struct EncodeOptions {
   bool add_special_tokens = true;  // BOS in front (and EOS behind), as the model's files say
   bool parse_special = false;      // control tokens written in the text become ids, not text
+  // A text of more tokens, special ones included, is refused as soon as that is certain.
+  int64_t max_tokens = std::numeric_limits<int64_t>::max();
+  // Called now and then while a text is encoded; what it throws ends that.
+  std::function<void()> poll = {};
+};
+
+// A text that has more than EncodeOptions::max_tokens.
+class TooManyTokens : public Error {
+ public:
+  using Error::Error;
 };
 
 // Text to token ids and back, as Hugging Face does it for the same files; but
@@ -22,8 +36,11 @@ class Tokenizer {
  public:
   virtual ~Tokenizer() = default;
 
-  // Throws Error if `text` is not valid UTF-8, naming the byte, or has more than 64 MiB, and for a
-  // byte that the vocabulary has no token for.
+  // Beside the ids of a long text memory holds a piece of it at a time: what is cut nowhere, such
+  // as millions of letters without a space, takes up to 40 bytes for a byte, and 230 with
+  // SentencePiece. Throws Error if `text` is not valid UTF-8, naming the byte, or has more than
+  // 64 MiB, for a byte that the vocabulary has no token for, and if the regular expressions of the
+  // tokenizer take more steps than fit a text of its size (match_limit.h); TooManyTokens.
   virtual std::vector<int32_t> encode(std::string_view text,
                                       const EncodeOptions& options) const = 0;
 
@@ -32,6 +49,11 @@ class Tokenizer {
   // no token has (negative, in a hole, beyond the end): models pad their vocabulary and may produce
   // it.
   virtual std::string token_bytes(int32_t id, bool show_special = false) const = 0;
+
+  // The most bytes of a text that become one token, so that a text of n bytes has at least n / this
+  // tokens. Absent if there is no bound: a run of unknown characters becomes one token, or a token
+  // takes the white space around it along.
+  virtual std::optional<int64_t> max_token_bytes() const { return {}; }
 
   // True if a text that begins with this token loses one leading space when decoded
   // (SentencePiece's dummy prefix).
@@ -45,7 +67,12 @@ class Tokenizer {
 // From tokenizer.model (SentencePiece), tokenizer.json (byte-level BPE), or vocab.json with
 // merges.txt (byte-level BPE), the first of these that the directory has; tokenizer_config.json
 // names BOS and EOS. Throws Error that names the file and what is wrong or not supported.
-std::unique_ptr<Tokenizer> load_tokenizer(const std::filesystem::path& directory);
+std::unique_ptr<Tokenizer> load_tokenizer(const OpenDirectory& directory);
+// Whether the directory has one of these.
+bool has_tokenizer(const OpenDirectory& directory);
+
+// The files of the directory that load_tokenizer() reads, by name.
+std::vector<std::string> tokenizer_files(const OpenDirectory& directory);
 
 // Turns a stream of ids into a stream of text. Each call returns the text that is certain by then:
 // whole UTF-8 characters only, U+FFFD for bytes that cannot become one.

@@ -9,6 +9,7 @@
 
 #include "kernels/base/error.h"
 #include "kernels/base/json_reader.h"
+#include "kernels/base/mapped_file.h"
 
 namespace sparsellm {
 namespace {
@@ -41,11 +42,11 @@ std::vector<AddedToken> read_added_tokens_decoder(const JsonValue& decoder) {
   return tokens;
 }
 
-std::vector<AddedToken> read_added_tokens_file(const std::filesystem::path& path) {
+std::vector<AddedToken> read_added_tokens_file(const InputFile& file) {
   const nlohmann::json document =
-      read_json_file(path, kMaxTokenizerFileBytes, kMaxTokenizerJsonDepth);
+      read_json_file(file, kMaxTokenizerFileBytes, kMaxTokenizerJsonDepth);
   std::vector<AddedToken> tokens;
-  for (const auto& [content, id] : JsonValue(document, path.string()).integer_map(0, INT32_MAX)) {
+  for (const auto& [content, id] : JsonValue(document, file.string()).integer_map(0, INT32_MAX)) {
     AddedToken token;
     token.content = content;
     token.id = id;
@@ -99,20 +100,17 @@ void read_config_file(const JsonValue& root, TokenizerConfig& config) {
 
 }  // namespace
 
-TokenizerConfig read_tokenizer_config(const std::filesystem::path& directory) {
-  const auto exists = [](const std::filesystem::path& path) {
-    std::error_code unreadable;
-    return std::filesystem::exists(path, unreadable);
-  };
+TokenizerConfig read_tokenizer_config(const OpenDirectory& directory) {
   TokenizerConfig config;
-  config.path = directory / "tokenizer_config.json";
-  if (exists(config.path)) {
+  const InputFile file = directory / "tokenizer_config.json";
+  config.path = file.path();
+  if (is_there(file)) {
     const nlohmann::json document =
-        read_json_file(config.path, kMaxTokenizerFileBytes, kMaxTokenizerJsonDepth);
+        read_json_file(file, kMaxTokenizerFileBytes, kMaxTokenizerJsonDepth);
     read_config_file(JsonValue(document, config.path.string()), config);
   }
-  const std::filesystem::path added_tokens = directory / "added_tokens.json";
-  if (config.added_tokens.empty() && exists(added_tokens)) {
+  const InputFile added_tokens = directory / "added_tokens.json";
+  if (config.added_tokens.empty() && is_there(added_tokens)) {
     config.added_tokens = read_added_tokens_file(added_tokens);
   }
   return config;

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "kernels/base/json_reader.h"
+#include "kernels/base/open_directory.h"
 #include "tokenizer/added_tokens.h"
 
 namespace sparsellm {
@@ -34,7 +35,7 @@ struct TokenizerConfig {
 };
 
 // Throws Error that names the file, the key and the value of anything that is not as it should be.
-TokenizerConfig read_tokenizer_config(const std::filesystem::path& directory);
+TokenizerConfig read_tokenizer_config(const OpenDirectory& directory);
 
 // The text and the flags of one entry of "added_tokens" or "added_tokens_decoder", without its id.
 AddedToken read_added_token(const JsonValue& entry);

@@ -202,17 +202,17 @@ Frame read_post_processor(const JsonValue& node) {
 
 }  // namespace
 
-std::unique_ptr<Tokenizer> load_tokenizer_json(const std::filesystem::path& path,
+std::unique_ptr<Tokenizer> load_tokenizer_json(const InputFile& file,
                                                const TokenizerConfig& config) {
   const nlohmann::json document =
-      read_json_file(path, kMaxTokenizerFileBytes, kMaxTokenizerJsonDepth);
-  const JsonValue root(document, path.string());
+      read_json_file(file, kMaxTokenizerFileBytes, kMaxTokenizerJsonDepth);
+  const JsonValue root(document, file.string());
   if (const JsonValue version = root["version"]; version.present() && version.string() != "1.0") {
     version.refuse("only \"1.0\" is supported");
   }
 
   ByteLevelParts parts;
-  parts.source = path.string();
+  parts.source = file.string();
   parts.model = read_model(root["model"]);
   if (const JsonValue normalizer = root["normalizer"]; normalizer.present()) {
     const JsonValue type = normalizer["type"];

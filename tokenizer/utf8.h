@@ -7,6 +7,9 @@
 
 namespace sparsellm {
 
+// That of UTF-8, which some editors write in front of a text.
+inline constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
+
 // What stands at the front of a byte string, read as UTF-8 (Unicode Standard, table 3-7).
 struct Utf8Front {
   enum class Kind : uint8_t {

@@ -11,21 +11,23 @@
 
 #include "kernels/base/error.h"
 #include "kernels/base/json_reader.h"
+#include "kernels/base/lfs_pointer.h"
 #include "kernels/base/mapped_file.h"
 #include "tokenizer/byte_level.h"
 
 namespace sparsellm {
 namespace {
 
-std::unordered_map<std::string, int32_t> read_vocabulary(const std::filesystem::path& path) {
+std::unordered_map<std::string, int32_t> read_vocabulary(const InputFile& file) {
   const nlohmann::json document =
-      read_json_file(path, kMaxTokenizerFileBytes, kMaxTokenizerJsonDepth);
-  return JsonValue(document, path.string()).integer_map(0, INT32_MAX);
+      read_json_file(file, kMaxTokenizerFileBytes, kMaxTokenizerJsonDepth);
+  return JsonValue(document, file.string()).integer_map(0, INT32_MAX);
 }
 
 // Lines of two tokens with a space between them, behind an optional "#version" line.
-std::vector<std::pair<std::string, std::string>> read_merges(const std::filesystem::path& path) {
-  const std::string text = read_text_file(path, kMaxTokenizerFileBytes);
+std::vector<std::pair<std::string, std::string>> read_merges(const InputFile& file) {
+  const std::string text = read_text_file(file, kMaxTokenizerFileBytes);
+  require_no_lfs_pointer(file.path(), text);
   std::vector<std::pair<std::string, std::string>> merges;
   std::string_view rest = text;
   for (int64_t number = 1; !rest.empty(); ++number) {
@@ -39,7 +41,7 @@ std::vector<std::pair<std::string, std::string>> read_merges(const std::filesyst
     }
     const size_t space = line.find(' ');
     if (space == std::string_view::npos || line.find(' ', space + 1) != std::string_view::npos) {
-      fail("{}:{}: {} is not a pair of tokens", path.string(), number, quote(line));
+      fail("{}:{}: {} is not a pair of tokens", file.string(), number, quote(line));
     }
     merges.emplace_back(line.substr(0, space), line.substr(space + 1));
   }
@@ -62,8 +64,7 @@ void name_default_tokens(const BpeModel& model, TokenizerConfig& config) {
 
 }  // namespace
 
-std::unique_ptr<Tokenizer> load_vocab_merges(const std::filesystem::path& vocab,
-                                             const std::filesystem::path& merges,
+std::unique_ptr<Tokenizer> load_vocab_merges(const InputFile& vocab, const InputFile& merges,
                                              TokenizerConfig config) {
   const std::string& name = config.tokenizer_class;
   require(name.empty() || name == "GPT2Tokenizer" || name == "GPT2TokenizerFast",

@@ -1,8 +1,8 @@
 #pragma once
 
-#include <filesystem>
 #include <memory>
 
+#include "kernels/base/open_directory.h"
 #include "tokenizer/tokenizer.h"
 #include "tokenizer/tokenizer_config.h"
 
@@ -12,8 +12,7 @@ namespace sparsellm {
 // If the config names neither BOS nor EOS, "<|endoftext|>" is both (GPT-2), or else "</s>" is both
 // and BOS stands in front of every text (OPT). Throws Error that names the file and the line or
 // token, and for a tokenizer_class whose vocab.json is something else.
-std::unique_ptr<Tokenizer> load_vocab_merges(const std::filesystem::path& vocab,
-                                             const std::filesystem::path& merges,
+std::unique_ptr<Tokenizer> load_vocab_merges(const InputFile& vocab, const InputFile& merges,
                                              TokenizerConfig config);
 
 }  // namespace sparsellm

@@ -3,16 +3,20 @@
 #include <spdlog/logger.h>
 #include <spdlog/sinks/stdout_sinks.h>
 
+#include <algorithm>
+#include <cctype>
 #include <charconv>
 #include <cstdlib>
 #include <filesystem>
 #include <limits>
+#include <optional>
 #include <string_view>
 #include <thread>
 #include <vector>
 
 #include "kernels/base/json_reader.h"
 #include "kernels/paged_kv.h"
+#include "models/model_directory.h"
 #include "sparse/registry.h"
 #include "tools/interrupt.h"
 #include "tools/progress_bar.h"
@@ -117,39 +121,89 @@ EngineOptions engine_options(const ModelArgs& args, EngineOptions options) {
   return options;
 }
 
+LoadProgress show_in(ProgressBar& bar) {
+  return [&bar](int64_t done, int64_t total) {
+    throw_if_interrupted();
+    bar.update(done, total, fmt::format("of {:.1f} MiB", mib(total)));
+  };
+}
+
 Engine load_engine(const ModelArgs& args, EngineOptions options, spdlog::logger& log) {
+  return load_engine(open_model_directory(args.model), args, std::move(options), log);
+}
+
+Engine load_engine(const OpenDirectory& directory, const ModelArgs& args, EngineOptions options,
+                   spdlog::logger& log) {
   catch_interrupts();
   options = engine_options(args, std::move(options));
   options.log = &log;
   ProgressBar bar("loading", !args.quiet);
-  options.progress = [&bar](int64_t done, int64_t total) {
-    throw_if_interrupted();
-    bar.update(done, total, fmt::format("of {:.1f} MiB", mib(total)));
-  };
-  Engine engine = Engine::load(args.model, options);
+  options.progress = show_in(bar);
+  Engine engine = Engine::load(directory, options);
   log_engine(engine, args, log);
   return engine;
 }
 
+namespace {
+
+// 1 for "" and "B"; nothing for a unit that there is none of. As dd has them: M and MiB are powers
+// of 1024, MB of 1000.
+std::optional<int64_t> unit_factor(std::string_view unit) {
+  std::string letters;
+  for (char c : unit) {
+    letters += static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
+  }
+  if (letters.empty() || letters == "B") {
+    return 1;
+  }
+  const size_t power = std::string_view("KMGT").find(letters.front());
+  const std::string rest = letters.substr(1);
+  if (power == std::string_view::npos || (!rest.empty() && rest != "IB" && rest != "B")) {
+    return std::nullopt;
+  }
+  int64_t factor = 1;
+  for (size_t i = 0; i <= power; ++i) {
+    factor *= rest == "B" ? 1000 : 1024;
+  }
+  return factor;
+}
+
+// Whole bytes of "1.5" units; nothing if the number does not fit, or is none.
+std::optional<int64_t> scaled(std::string_view number, int64_t factor) {
+  const char* const end = number.data() + number.size();
+  int64_t whole = 0;
+  auto [rest, error] = std::from_chars(number.data(), end, whole);
+  if (error != std::errc() || whole > std::numeric_limits<int64_t>::max() / factor) {
+    return std::nullopt;
+  }
+  whole *= factor;
+  if (rest == end) {
+    return whole;
+  }
+  double part = 0.0;
+  const auto [last, part_error] = std::from_chars(rest, end, part, std::chars_format::fixed);
+  const bool good = *rest == '.' && end - rest > 1 && part_error == std::errc() && last == end;
+  const auto bytes = static_cast<int64_t>(part * static_cast<double>(factor));
+  if (!good || factor == 1 || whole > std::numeric_limits<int64_t>::max() - bytes) {
+    return std::nullopt;
+  }
+  return whole + bytes;
+}
+
+}  // namespace
+
 int64_t parse_size(const std::string& flag, const std::string& text) {
-  constexpr std::string_view kUnits = "KMGT";
-  int64_t number = 0;
-  const char* const end = text.data() + text.size();
-  const auto [rest, error] = std::from_chars(text.data(), end, number);
-  bool good = error == std::errc() && number > 0;
-  if (good && rest != end) {
-    const size_t unit = kUnits.find(*rest);
-    good = unit != std::string_view::npos && rest + 1 == end;
-    if (good) {
-      const int64_t factor = int64_t{1} << (10 * (unit + 1));
-      good = number <= std::numeric_limits<int64_t>::max() / factor;
-      number *= good ? factor : 1;
-    }
+  const size_t digits = std::min(text.find_first_not_of("0123456789."), text.size());
+  const std::optional<int64_t> factor = unit_factor(std::string_view(text).substr(digits));
+  const std::optional<int64_t> bytes =
+      factor ? scaled(std::string_view(text).substr(0, digits), *factor) : std::nullopt;
+  if (bytes.value_or(0) <= 0) {
+    throw UsageError(
+        fmt::format("{} {}; expected bytes, such as 512M, 1.5GiB (powers of 1024) or 512MB (of "
+                    "1000)",
+                    flag, quote(text)));
   }
-  if (!good) {
-    throw UsageError(fmt::format("{} {}; expected bytes, such as 512M or 8G", flag, quote(text)));
-  }
-  return number;
+  return *bytes;
 }
 
 }  // namespace sparsellm

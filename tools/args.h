@@ -6,6 +6,7 @@
 #include <string>
 
 #include "engine/engine.h"
+#include "tools/progress_bar.h"
 
 namespace sparsellm {
 
@@ -37,13 +38,21 @@ void warn_about_device(const std::string& device, spdlog::logger& log);
 // The options that the flags stand for.
 EngineOptions engine_options(const ModelArgs& args, EngineOptions options);
 
+// Draws in the bar, which has to outlive it, and throws Interrupted after Ctrl-C if that is caught.
+LoadProgress show_in(ProgressBar& bar);
+
 // Loads with a progress bar; `options` carries what is not in args. `log` has to outlive the
 // engine.
 Engine load_engine(const ModelArgs& args, EngineOptions options, spdlog::logger& log);
+// The same of a directory that is open already: that of `args`.
+Engine load_engine(const OpenDirectory& directory, const ModelArgs& args, EngineOptions options,
+                   spdlog::logger& log);
 
 inline double mib(int64_t bytes) { return static_cast<double>(bytes) / (1 << 20); }
 
-// "512M": bytes, with K, M, G or T the power of 1024. Throws UsageError that names `flag`.
+// Bytes of "512M": K, M, G, T (or KiB, ...) are powers of 1024, KB, MB, GB, TB of 1000, in any
+// case; "1.5G" is cut to whole bytes. Throws UsageError that names `flag` for anything else and for
+// less than 1.
 int64_t parse_size(const std::string& flag, const std::string& text);
 
 }  // namespace sparsellm

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -14,6 +15,7 @@
 #include "tools/partial_file.h"
 #include "tools/prompt_lines.h"
 #include "tools/results.h"
+#include "tools/run_mark.h"
 
 namespace sparsellm {
 
@@ -22,10 +24,15 @@ struct BatchOptions {
   std::filesystem::path output;   // lines of tools/results.h, in the same order
   // What is to be done about an output, or a partial one, that is there already: without either it
   // is an Error.
-  bool force = false;   // replace it
+  bool force = false;   // replace it; with `resume` only the output
   bool resume = false;  // go on behind the last whole line
   bool parse_special = false;
 };
+
+// Throws Error if `line` cannot be the result of a prompt, which is in line `number`
+// (tools/result_check.h).
+using RequireResult =
+    std::function<void(std::string_view line, const PromptLine& prompt, int64_t number)>;
 
 struct BatchProgress {
   int64_t lines = 0;   // with a prompt
@@ -42,12 +49,23 @@ struct BatchProgress {
 class Batch {
  public:
   // All that can be known without a model: reads the prompts once, opens the output; what is there
-  // already stays as it is. Throws Error for a file that cannot be read or written, for an id that
-  // is there twice, for an output in the way, and for one that is damaged or not of these prompts.
+  // already stays as it is, but for a mark that a partial file is to be replaced. Throws Error for
+  // a file that cannot be read or written, for an id that is there twice, and for an output in the
+  // way.
   explicit Batch(const BatchOptions& options);
   ~Batch();
 
-  bool complete() const { return complete_; }  // the output is there already
+  // What of a run's entries is known here.
+  RunEntries prompt_entries() const;
+  // Before the model is loaded: compares the run with the one that it goes on with, and the results
+  // that are there with their prompts, for which `defaults` are what they will be in run(). Leaves
+  // a mark (tools/run_mark.h) from which another run knows what it can go on with, until the output
+  // has its name. Throws Error for a run with another entry, and for results that are damaged or
+  // not of these prompts.
+  void start(RunEntries run, const Prompt& defaults, const RequireResult& require_result);
+
+  bool has_results() const { return !results_.empty(); }  // that start() compares
+  bool complete() const { return complete_; }  // the output is there already; after start()
   const BatchProgress& progress() const { return progress_; }
   const std::filesystem::path& output() const { return file_.path(); }
   const std::filesystem::path& partial() const { return file_.partial_path(); }
@@ -56,7 +74,7 @@ class Batch {
   // A line that fails has an error for a result; an Error is thrown if nothing more can be written,
   // a step of the engine failed, its device was lost, or somebody has changed the prompts. Also
   // after that, and after Ctrl-C (throws Interrupted), the partial file holds the results of the
-  // first lines.
+  // first lines. After start().
   void run(Engine& engine, const Prompt& defaults, int64_t parallel,
            const std::function<void(const BatchProgress&)>& report);
 
@@ -65,7 +83,14 @@ class Batch {
 
   bool next_prompt(LineReader::Line& line);  // false at the end; skips blank lines
   void check_prompts();
-  void skip_finished(const std::filesystem::path& results);
+  void find_results();
+  void refuse_other_run(const RunEntries& run) const;
+  void skip_finished(const Prompt& defaults, const RequireResult& require_result);
+  void begin_partial();
+  void publish();
+  void write_mark(RunMark::Partial partial);
+  void mark_lines() noexcept;
+  void drop_mark() noexcept;
   bool has_room(int64_t parallel) const;
   void submit(Engine& engine, const LineReader::Line& line, const Prompt& defaults);
   void set_error(Job& job, std::string_view error);
@@ -76,8 +101,15 @@ class Batch {
 
   BatchOptions options_;
   LineReader prompts_;
+  int64_t prompt_bytes_ = 0;
+  uint32_t prompt_checksum_ = 0;
   PartialFile file_;
-  int64_t kept_bytes_ = 0;  // of the partial file: the results of an earlier run
+  RunMarkFile mark_file_;
+  std::optional<RunMark> found_;   // the mark of the run that this one goes on with
+  RunMark mark_;                   // of this run
+  std::filesystem::path results_;  // of an earlier run, to go on behind; empty if there are none
+  int64_t kept_bytes_ = 0;         // of the partial file: the results of an earlier run
+  uint32_t checksum_ = 0;          // of all lines in the partial file
   bool complete_ = false;
   BatchProgress progress_;
 

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "kernels/base/error.h"
+#include "tools/bench_throughput.h"
 
 namespace sparsellm {
 namespace {
@@ -109,7 +110,7 @@ Served serve(Engine& engine, const ArrivalOptions& options) {
   return served;
 }
 
-std::vector<Column> serving_columns() {
+std::vector<Column> serving_columns(Device device) {
   const auto number = [](const char* key, const char* title, const char* unit, int decimals) {
     return Column{.key = key,
                   .title = title,
@@ -126,7 +127,7 @@ std::vector<Column> serving_columns() {
           number("requests", "requests", "", 0),
           number("tokens", "tokens", "", 0),
           number("seconds", "time", "s", 2),
-          number("tokens_per_gpu_second", "throughput", "tokens/GPU-s", 1),
+          number("tokens_per_gpu_second", "throughput", throughput_unit(device), 1),
           number("requests_per_second", "served", "requests/s", 3),
           number("preemptions", "preemptions", "", 0)};
 }
@@ -203,7 +204,7 @@ void bench_arrivals(Engine& engine, const ArrivalOptions& options, ReportWriter&
                           static_cast<double>(arrival.tokens - 1));
     }
   }
-  report.begin_table("serving", serving_columns());
+  report.begin_table("serving", serving_columns(options.device));
   report.add_row(serving_row(options, served));
   report.begin_table("latency", latency_columns());
   report.add_row(latency_row(options, "time to first token", first));

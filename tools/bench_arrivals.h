@@ -19,6 +19,7 @@ struct ArrivalOptions {
   LengthRange output{512, 512};  // tokens generated for each, greedily, EOS excluded
   uint64_t seed = 0;             // of times, lengths and prompts
   int64_t gpus = 1;              // that the model is spread over
+  Device device;                 // of the engine
   std::string pattern = {};      // of the zeros in random weights, for the report
   // Called after every step with requests that are done and in all; what it throws ends the
   // benchmark.
@@ -29,7 +30,8 @@ struct ArrivalOptions {
 std::vector<double> poisson_arrivals(double rate, int64_t count, uint64_t seed);
 
 // Adds two tables. "serving", one row:
-//   throughput    generated tokens / (seconds from the first arrival to the last token * GPUs)
+//   throughput    generated tokens / (seconds from the first arrival to the last token * GPUs),
+//                 in throughput_unit()
 //   requests/s    done in these seconds; as many as arrive, if the engine keeps up
 //   preemptions   requests that lost their KV cache pages to an older one and were computed again
 // "latency", a row for each of time to first token, time per output token (after the first) and

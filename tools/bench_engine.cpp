@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "kernels/base/error.h"
+#include "models/model_directory.h"
 #include "tools/bench_args.h"
 #include "tools/interrupt.h"
 #include "tools/tool_main.h"
@@ -33,7 +34,8 @@ void add_bench_model_args(CLI::App& app, BenchModelArgs& args) {
   app.add_option_function<std::string>(
          "--kv-memory",
          [&args](const std::string& text) { args.kv_bytes = parse_size("--kv-memory", text); },
-         "Bytes of the KV cache, e.g. 512M or 8G [the largest batch, as far as memory goes]")
+         "Bytes of the KV cache, e.g. 512M or 8G (powers of 1024; MB of 1000) [the largest batch, "
+         "as far as memory goes]")
       ->type_name("SIZE");
   app.add_option("--gpu-memory-utilization", args.gpu_memory_utilization,
                  "Share of the GPU's memory that weights, KV cache and workspace may take")
@@ -62,7 +64,7 @@ std::string pattern_name(const BenchModelArgs& args) {
 }
 
 ModelConfig read_bench_config(const BenchModelArgs& args) {
-  return args.config.empty() ? read_model_config(args.model.model)
+  return args.config.empty() ? read_model_config(open_model_directory(args.model.model))
                              : read_model_config_file(args.config);
 }
 

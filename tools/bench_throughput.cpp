@@ -163,7 +163,7 @@ std::vector<double> over(const std::vector<Run>& runs, Value&& value) {
   return values;
 }
 
-std::vector<Column> throughput_columns() {
+std::vector<Column> throughput_columns(Device device) {
   using Kind = Column::Kind;
   const auto text = [](const char* key, const char* title) {
     return Column{.key = key, .title = title, .unit = {}, .kind = Kind::text, .decimals = 0};
@@ -178,7 +178,7 @@ std::vector<Column> throughput_columns() {
   };
   return {number("batch", "batch", "", 0),
           text("pattern", "pattern"),
-          spread("tokens_per_gpu_second", "throughput", "tokens/GPU-s", 1),
+          spread("tokens_per_gpu_second", "throughput", throughput_unit(device), 1),
           spread("prefill_ms", "prefill", "ms", 2),
           spread("decode_ms", "decode step", "ms", 3),
           number("decode_first_ms", "first", "ms", 3),
@@ -194,7 +194,7 @@ std::vector<Column> throughput_columns() {
 }
 
 Row row_without_figures(const ThroughputOptions& options, int64_t batch, std::string note) {
-  Row row(throughput_columns().size());
+  Row row(throughput_columns(options.device).size());
   row.front() = batch;
   row[1] = options.pattern;
   row.back() = std::move(note);
@@ -404,7 +404,7 @@ void bench_throughput(const ThroughputOptions& options, const LoadEngine& load,
   std::optional<Engine> engine = load_largest(options.batches, load, too_large);
   StepCounter counter(options);
   std::vector<Row> breakdown;
-  report.begin_table("throughput", throughput_columns());
+  report.begin_table("throughput", throughput_columns(options.device));
   for (size_t i = 0; i < options.batches.size(); ++i) {
     const int64_t batch = options.batches[i];
     std::optional<std::string> why;
@@ -431,6 +431,10 @@ void bench_throughput(const ThroughputOptions& options, const LoadEngine& load,
       report.add_row(std::move(row));
     }
   }
+}
+
+const char* throughput_unit(Device device) {
+  return device.is_cuda() ? "tokens/GPU-s" : "tokens/s";
 }
 
 int64_t weight_bytes_per_step(const ModelConfig& config, int64_t weight_bytes) {

@@ -24,6 +24,7 @@ struct ThroughputOptions {
   int64_t repeats = 3;          // measured runs of a batch, after a short one that is not
   uint64_t seed = 0;            // of the prompts
   int64_t gpus = 1;             // that the model is spread over
+  Device device;                // of the engines; on the CPU there is no GPU-second
   double read_bandwidth = 0.0;  // bytes per second of one GPU; 0: not known
   std::string pattern = {};     // of the zeros in random weights, for the report
   // Of the engine's latest step. Empty: no table of groups.
@@ -38,7 +39,7 @@ using LoadEngine = std::function<Engine(int64_t max_requests)>;
 
 // Adds the table "throughput", a row a batch, in the order of `batches`:
 //   tokens/GPU-s  generated tokens / (seconds from the first submit to the last token * GPUs),
-//                 prefill included; the spread over the repeats
+//                 prefill included; the spread over the repeats; on the CPU titled tokens/s
 //   prefill       until every request has its first token; the spread over the repeats
 //   decode step   of a full decode step, one that gives every request one token, after the prefill:
 //                 the spread over these steps of all repeats; first and last: of a run's, the
@@ -58,6 +59,10 @@ using LoadEngine = std::function<Engine(int64_t max_requests)>;
 // Errors.
 void bench_throughput(const ThroughputOptions& options, const LoadEngine& load,
                       ReportWriter& report);
+
+// Of the column tokens_per_gpu_second, whose key is the same on every device: tokens/GPU-s, on the
+// CPU tokens/s.
+const char* throughput_unit(Device device);
 
 // Bytes of weights that a decode step reads.
 int64_t weight_bytes_per_step(const ModelConfig& config, int64_t weight_bytes);

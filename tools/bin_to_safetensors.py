@@ -8,6 +8,8 @@ becomes one .safetensors file; several get a model.safetensors.index.json. With 
 files of the model (config, tokenizer) are copied, so that DIR is a complete model directory.
 """
 
+from __future__ import annotations
+
 import argparse
 import json
 import os
@@ -18,18 +20,28 @@ import sys
 import tempfile
 from pathlib import Path
 
-import torch
-from safetensors.torch import save_file
-
 INDEX = "model.safetensors.index.json"
 SHARD = re.compile(r"pytorch_model-(\d+)-of-(\d+)\.bin")
+LFS = b"version https://git-lfs.github.com/spec/"
 
 
 class ConversionError(Exception):
     """Something about the input; its text is one line for the user."""
 
 
+def import_libraries() -> None:
+    """What a plain Python does not have. Only after the arguments have been checked."""
+    global torch, save_file, SafetensorError
+    import torch
+    from safetensors import SafetensorError
+    from safetensors.torch import save_file
+
+
 def find_inputs(folder: Path) -> list[Path]:
+    if folder.is_file():
+        raise ConversionError(f"{folder} is a file; give the model directory that it is in")
+    if not folder.exists():
+        raise ConversionError(f"{folder} does not exist; give a model directory on this machine")
     if not folder.is_dir():
         raise ConversionError(f"{folder} is not a directory")
     single = folder / "pytorch_model.bin"
@@ -38,6 +50,8 @@ def find_inputs(folder: Path) -> list[Path]:
     shards = {int(m[1]): p for p in folder.iterdir() if (m := SHARD.fullmatch(p.name))}
     counts = {int(SHARD.fullmatch(p.name)[2]) for p in shards.values()}
     if not shards:
+        if existing_weights(folder):
+            raise ConversionError(f"{folder} has safetensors already, and no pytorch_model.bin")
         raise ConversionError(f"{folder} has neither pytorch_model.bin nor its shards")
     if len(counts) != 1:
         raise ConversionError(f"{folder} mixes shards of several checkpoints")
@@ -45,6 +59,18 @@ def find_inputs(folder: Path) -> list[Path]:
     if missing:
         raise ConversionError(f"{folder}: missing or surplus shards with the numbers {missing}")
     return [shards[number] for number in sorted(shards)]
+
+
+def check_inputs(inputs: list[Path]) -> None:
+    for path in inputs:
+        with path.open("rb") as file:
+            start = file.read(len(LFS))
+        if not start:
+            raise ConversionError(f"{path} is empty; download it again")
+        if start == LFS:
+            raise ConversionError(
+                f"{path} is a pointer of git-lfs, not the weights; run git lfs pull in its directory"
+            )
 
 
 def load(path: Path) -> dict[str, torch.Tensor]:
@@ -93,6 +119,8 @@ def convert(inputs: list[Path], folder: Path) -> None:
             save_file(tensors, folder / name, metadata={"format": "pt"})
         except KeyError as error:
             raise ConversionError(f"{path}: safetensors cannot hold the type {error}") from error
+        except SafetensorError as error:  # a full disk, among others
+            raise ConversionError(f"cannot write {folder / name}: {error}") from error
         weight_map.update(dict.fromkeys(tensors, name))
         total_size += sum(t.numel() * t.element_size() for t in tensors.values())
         print(f"{path.name} -> {name}, {len(tensors)} tensors")
@@ -115,10 +143,14 @@ def copy_companions(source: Path, target: Path) -> None:
 
 def run(model: Path, output: Path, force: bool) -> None:
     inputs = find_inputs(model)
-    output.mkdir(parents=True, exist_ok=True)
+    check_inputs(inputs)
+    if output.exists() and not output.is_dir():
+        raise ConversionError(f"{output} is a file; --output takes a directory")
     old = existing_weights(output)
     if old and not force:
         raise ConversionError(f"{old[0]} exists; --force replaces it")
+    import_libraries()
+    output.mkdir(parents=True, exist_ok=True)
     # Nothing gets its final name before everything is written, and the index comes last.
     with tempfile.TemporaryDirectory(prefix=".safetensors-", dir=output) as temporary:
         staged = Path(temporary)
@@ -139,8 +171,16 @@ def main() -> None:
     args = parser.parse_args()
     try:
         run(args.model, args.output or args.model, args.force)
-    except (ConversionError, OSError) as error:
-        sys.exit(f"error: {error}")
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except ImportError as error:
+        sys.exit(
+            f"error: cannot import {error.name}; this script needs torch and safetensors, in a "
+            "virtual environment if pip asks for one: python3 -m pip install torch safetensors numpy"
+        )
+    except (ConversionError, OSError, MemoryError) as error:
+        message = str(error) or "out of memory"
+        sys.exit("error: " + " ".join(message.split()))
 
 
 if __name__ == "__main__":

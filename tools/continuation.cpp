@@ -65,7 +65,8 @@ class SamplePrinter {
 void continue_prompt(Engine& engine, const Prompt& prompt, const ContinuationOptions& options) {
   Results results(prompt.request.samples);
   SamplePrinter printer(prompt.request.samples, prompt.echo ? prompt.text.value_or("") : "");
-  Request request = make_request(engine.tokenizer(), prompt, options.parse_special);
+  Request request =
+      make_request(engine.tokenizer(), prompt, options.parse_special, engine.context_size());
   check_log_probs(request, engine.context_size());
   const int64_t id = engine.submit(std::move(request), [&](const TokenEvent& event) {
     results.add(event);

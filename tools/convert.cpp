@@ -1,5 +1,7 @@
 #include "tools/convert.h"
 
+#include <spdlog/fmt/ranges.h>
+
 #include <algorithm>
 #include <cstring>
 #include <map>
@@ -14,20 +16,27 @@
 #include "kernels/base/json_reader.h"
 #include "kernels/base/mapped_file.h"
 #include "models/config.h"
+#include "models/model_directory.h"
+#include "models/model_files.h"
+#include "models/model_manifest.h"
 #include "models/model_writer.h"
+#include "models/required_tensors.h"
+#include "models/sparse_config.h"
 #include "models/weight_store.h"
 #include "sparse/count_nonzeros.h"
 #include "sparse/dense/dense.h"
 #include "sparse/registry.h"
 #include "sparse/smallest_encoding.h"
 #include "tokenizer/tokenizer.h"
+#include "tools/convert_dtype.h"
+#include "tools/interrupt.h"
+#include "tools/model_card.h"
 
 namespace sparsellm {
 namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::string_view kAuto = "auto";
 constexpr int64_t kMaxTextBytes = int64_t{1} << 30;
 constexpr int64_t kSequenceTokens = 2048;  // of calibration, if the model takes as many
 
@@ -46,7 +55,7 @@ struct PlannedWeight {
   const WeightStore::Stored& stored;
   const Tensor& values;
   int64_t stored_nonzeros;
-  bool pruned;  // else it is as in the input
+  bool changed;  // by pruning, or by another dtype; else it is as in the input
 };
 
 // A model that is read layer by layer.
@@ -54,8 +63,9 @@ class Input {
  public:
   explicit Input(const ConvertOptions& options)
       : options_(options),
-        config_(read_model_config(options.input)),
-        checkpoint_(options.input),
+        directory_(open_model_directory(options.input)),
+        config_(read_model_config(directory_)),
+        checkpoint_(directory_),
         store_(checkpoint_),
         layers_(linear_layers(config_)),
         threads_(options.threads) {
@@ -73,6 +83,8 @@ class Input {
       stored_.push_back(stored);
       taken_.insert(stored.tensors.begin(), stored.tensors.end());
     }
+    require_tensors(checkpoint_, config_);
+    store_.file().require_undamaged_headers();
     options.plan.require_rules_used(modules, blocks);
     require(!options.calibration ||
                 std::any_of(plans_.begin(), plans_.end(),
@@ -81,9 +93,16 @@ class Input {
             options.calibration ? options.calibration->file.string() : "");
   }
 
+  const OpenDirectory& directory() const { return directory_; }
   const Checkpoint& checkpoint() const { return checkpoint_; }
-  const WeightStore& store() const { return store_; }
+  // Else damage would get new, right checksums.
+  void require_undamaged(const std::string& tensor) const {
+    store_.file().require_undamaged(tensor);
+  }
   ThreadPool& threads() { return threads_; }
+  std::string describe(const std::string& tensor) const {
+    return fmt::format("{}: the tensor {}", options_.input.string(), quote(tensor));
+  }
 
   // The tensors that belong to no linear layer of a decoder block.
   std::vector<std::string> other_tensors() const {
@@ -98,6 +117,19 @@ class Input {
       names.push_back(name);
     }
     return names;
+  }
+  // What such a tensor is to be converted from, if it is.
+  std::optional<DType> dtype_to_convert(const std::string& name) const {
+    return options_.dtype ? sparsellm::dtype_to_convert(*checkpoint_.find(name), *options_.dtype,
+                                                        describe(name))
+                          : std::nullopt;
+  }
+  // Throws Error if it has values that are too large for its new dtype.
+  void require_convertible(const std::string& name) {
+    if (const std::optional<DType> from = dtype_to_convert(name)) {
+      require_in_range(*from, checkpoint_.find(name)->bytes, *options_.dtype, describe(name),
+                       threads_);
+    }
   }
   bool has_bitmasks() const {
     return std::any_of(stored_.begin(), stored_.end(), [](const WeightStore::Stored& stored) {
@@ -140,15 +172,33 @@ class Input {
       return nullptr;
     }
     require(options_.calibration.has_value(), "pruning by Wanda needs a text for calibration");
-    const std::unique_ptr<Tokenizer> tokenizer = load_tokenizer(options_.input);
+    for (const std::string& name : other_tensors()) {  // else calibration would find them
+      require_convertible(name);
+    }
+    const std::unique_ptr<Tokenizer> tokenizer = load_tokenizer(directory_);
     const std::string text = read_text_file(options_.calibration->file, kMaxTextBytes);
     return std::make_unique<Calibrator>(
         config_, checkpoint_,
         calibration_sequences(*tokenizer,
                               {.text = text,
                                .tokens = options_.calibration->tokens,
-                               .length = std::min(config_.max_positions, kSequenceTokens)}),
-        threads_);
+                               .length = std::min(config_.max_positions, kSequenceTokens),
+                               .poll = throw_if_interrupted}),
+        threads_, options_.dtype);
+  }
+
+  // A weight in the dtype that is asked for.
+  OwnedTensor in_dtype(OwnedTensor stored, const std::string& name) {
+    const Tensor& view = stored.view;
+    if (!options_.dtype || view.dtype() == *options_.dtype) {
+      return stored;
+    }
+    Buffer converted = convert_values(
+        view.dtype(),
+        {static_cast<const std::byte*>(view.raw()), static_cast<size_t>(view.bytes())},
+        *options_.dtype, describe(name), threads_);
+    const Tensor of_buffer(converted.data(), *options_.dtype, {view.size(0), view.size(1)}, {});
+    return {.buffer = std::move(converted), .view = of_buffer};
   }
 
   template <class Body>
@@ -156,8 +206,9 @@ class Input {
     const int64_t block = layers_[first].block;
     Calibrator::Norms norms;
     if (calibrator != nullptr) {
-      norms = calibrator->norms(
-          block, [&](const std::string& name) { return store_.dense(name, threads_); });
+      norms = calibrator->norms(block, [&](const std::string& name) {
+        return in_dtype(store_.dense(name, threads_), store_.get(name).name);
+      });
     }
     std::map<std::string, OwnedTensor> pruned;  // for the calibration of the next block
     for (size_t i = first; i < end; ++i) {
@@ -165,8 +216,12 @@ class Input {
       LayerPlan& plan = plans_[i];
       const std::string name = weight_name(layer);
       report(0, name);
+      for (const std::string& tensor : stored_[i].tensors) {
+        require_undamaged(tensor);
+      }
       OwnedTensor values = store_.dense(name, threads_);
       const int64_t nonzeros = count_nonzeros(values.view, threads_);
+      values = in_dtype(std::move(values), stored_[i].name);
       const bool prunes = plan.prune.method.kind != PruneMethod::Kind::none;
       if (prunes) {
         if (values.buffer.bytes() == 0) {
@@ -179,7 +234,7 @@ class Input {
         try {
           prune(values.view, plan.prune, threads_);
         } catch (const Error& error) {
-          fail("{}: the tensor {}: {}", options_.input.string(), quote(name), error.what());
+          fail("{}: {}", describe(name), error.what());
         }
       }
       body(PlannedWeight{.layer = layer,
@@ -187,7 +242,7 @@ class Input {
                          .stored = stored_[i],
                          .values = values.view,
                          .stored_nonzeros = nonzeros,
-                         .pruned = prunes});
+                         .changed = prunes || values.view.dtype() != stored_[i].dtype});
       plan.prune.norms = {};
       if (calibrator == nullptr) {
         store_.release(stored_[i]);
@@ -207,6 +262,7 @@ class Input {
   }
 
   const ConvertOptions& options_;
+  OpenDirectory directory_;
   ModelConfig config_;
   Checkpoint checkpoint_;
   WeightStore store_;
@@ -218,34 +274,66 @@ class Input {
   int64_t done_ = 0;
 };
 
-// The encoding that a weight is stored in; nothing if it stays dense.
-std::optional<EncodedWeight> encode(const PlannedWeight& weight, std::string_view format,
-                                    int64_t nonzeros, Input& input) {
-  if (format == kAuto) {
-    return encode_smallest(weight.values, nonzeros, input.threads());
-  }
-  if (format == dense_format().name()) {
-    return std::nullopt;
-  }
-  const WeightFormat& to = weight_format(format);
-  if (!weight.pruned && weight.stored.form == WeightStore::Form::encoded &&
-      weight.stored.format == format) {
-    EncodedWeight stored = input.store().encoded(weight_name(weight.layer), input.threads());
-    if (stored.version == to.version()) {
-      return stored;
+// The encoding that a weight is stored in; nothing if it stays dense, and why if that is not what
+// the format says.
+struct Encoding {
+  std::optional<EncodedWeight> encoded = {};
+  std::string why_dense = {};
+};
+
+constexpr std::string_view kDTypeHint = "pass --dtype f16 or bf16";
+
+// Of a weight for which encode_smallest() finds nothing.
+std::string why_dense(const Tensor& w, std::span<const WeightFormat* const> formats) {
+  std::vector<std::string_view> names;
+  bool holds = false;
+  std::optional<std::string> reason;  // of the first
+  bool takes = false;
+  for (const WeightFormat* format : formats) {
+    if (format != &dense_format()) {
+      names.push_back(format->name());
+      holds = holds || format->holds(w.dtype());
+      const std::string why_not = format->why_not(w);
+      takes = takes || why_not.empty();
+      reason = reason ? reason : why_not;
     }
   }
-  const std::string reason = to.why_not(weight.values);
-  require(reason.empty(), "{}: the tensor {} cannot be stored as {}: {}",
-          input.checkpoint().directory().string(), quote(weight.stored.name), format, reason);
-  return to.encode(weight.values, input.threads());
+  if (!holds) {
+    return fmt::format("stored as {}, which {} {} not hold: {}", name_of(w.dtype()),
+                       fmt::join(names, " and "), names.size() == 1 ? "does" : "do", kDTypeHint);
+  }
+  return takes ? fmt::format("no smaller as {}", fmt::join(names, " or ")) : *reason;
 }
 
-ConvertedWeight converted(const PlannedWeight& weight, int64_t nonzeros,
-                          const std::optional<EncodedWeight>& encoded) {
+Encoding encode(const PlannedWeight& weight, std::string_view format, ThreadPool& threads) {
+  const Tensor& values = weight.values;
+  if (format == kAutoFormat || format == kSmallestFormat) {
+    const std::vector<const WeightFormat*> portable = portable_formats();
+    const std::span<const WeightFormat* const> formats =
+        format == kAutoFormat ? std::span(portable) : weight_formats();
+    Encoding result{.encoded = encode_smallest(values, formats, threads)};
+    if (!result.encoded) {
+      result.why_dense = why_dense(values, formats);
+    }
+    return result;
+  }
+  const WeightFormat& to = weight_format(format);
+  if (&to == &dense_format()) {
+    return {};
+  }
+  if (std::string reason = to.why_not(values); !reason.empty()) {
+    return {.why_dense = to.holds(values.dtype()) ? std::move(reason)
+                                                  : fmt::format("{}: {}", reason, kDTypeHint)};
+  }
+  return {.encoded = to.encode(values, threads)};
+}
+
+ConvertedWeight converted(const PlannedWeight& weight, int64_t nonzeros, const Encoding& encoding) {
+  const std::optional<EncodedWeight>& encoded = encoding.encoded;
   return {.layer = weight.layer,
           .method = to_string(weight.plan.prune.method),
           .format = encoded ? encoded->format : std::string(dense_format().name()),
+          .why_dense = encoding.why_dense,
           .stored_nonzeros = weight.stored_nonzeros,
           .nonzeros = nonzeros,
           .dense_bytes = weight.values.bytes(),
@@ -280,7 +368,7 @@ bool same_values(const Tensor& a, const Tensor& b) {
 
 // A few rows at a time, since the matrix and its encoding are in memory already.
 void require_decodes(const EncodedWeight& encoded, const PlannedWeight& weight, Input& input) {
-  constexpr int64_t kRows = 512;  // at borders of tiles, so that nothing is decoded to be sliced
+  constexpr int64_t kRows = 256;  // at borders of tiles, so that nothing is decoded to be sliced
   const WeightFormat& format = weight_format(encoded.format);
   format.validate(encoded);
   for (int64_t row = 0; row < encoded.rows; row += kRows) {
@@ -293,47 +381,69 @@ void require_decodes(const EncodedWeight& encoded, const PlannedWeight& weight, 
   }
 }
 
-// Whether a model without this file is not the same model: what Hugging Face programs read beside
-// the weights, and what the authors say of their use.
-bool goes_along(const std::string& file) {
-  static const std::set<std::string, std::less<>> names{"added_tokens.json",
-                                                        "chat_template.jinja",
-                                                        "chat_template.json",
-                                                        "config.json",
-                                                        "generation_config.json",
-                                                        "merges.txt",
-                                                        "special_tokens_map.json",
-                                                        "tokenizer.json",
-                                                        "tokenizer.model",
-                                                        "tokenizer_config.json",
-                                                        "vocab.json"};
-  return names.contains(file) || file.starts_with("LICENSE") || file.starts_with("NOTICE") ||
-         file.starts_with("USE_POLICY");
-}
-
-// compressed-tensors' description of its own form is not true of the output.
-std::string config_without_compression(const fs::path& file) {
+// The config of the output, if it is not that of the input: what it says of how the weights are
+// stored, and in which dtype, has to be true.
+std::optional<std::string> changed_config(const Input& input, const InputFile& file,
+                                          std::optional<DType> dtype,
+                                          const std::set<std::string>& formats) {
   constexpr int64_t kMaxBytes = 1 << 20;
   constexpr int kMaxDepth = 64;
-  nlohmann::json config = read_json_file(file, kMaxBytes, kMaxDepth);
-  config.erase("quantization_config");
-  return config.dump(2) + "\n";
-}
-
-void copy_other_files(const Input& input, const fs::path& directory, ModelWriter& writer) {
-  std::set<fs::path> files;
-  for (const fs::directory_entry& entry : fs::directory_iterator(directory)) {
-    if (entry.is_regular_file() && goes_along(entry.path().filename().string())) {
-      files.insert(entry.path());
+  const nlohmann::json config = read_json_file(file, kMaxBytes, kMaxDepth);
+  nlohmann::json changed = config;
+  const std::string key(kQuantizationConfig);
+  if (input.has_bitmasks() || is_sparse_config(JsonValue(config, file.string())[key])) {
+    changed.erase(key);
+  }
+  if (!formats.empty()) {
+    changed[key] = sparse_config(formats);
+  }
+  if (dtype) {
+    const std::string name = *dtype == DType::f16 ? "float16" : "bfloat16";
+    // The second is what transformers called it until 4.56, and reads to this day.
+    const bool is_new = changed.contains("dtype");
+    if (is_new) {
+      changed["dtype"] = name;
+    }
+    if (!is_new || changed.contains("torch_dtype")) {
+      changed["torch_dtype"] = name;
     }
   }
-  for (const fs::path& file : files) {
-    if (file.filename() == "config.json" && input.has_bitmasks()) {
-      writer.write_text("config.json", config_without_compression(file));
+  return changed == config ? std::nullopt : std::optional(changed.dump(2) + "\n");
+}
+
+void copy_other_files(const Input& input, const ConvertOptions& options,
+                      const std::set<std::string>& formats, ModelWriter& writer) {
+  for (const std::string& name : input.directory().names()) {
+    if (!is_companion_file(name)) {
+      continue;
+    }
+    const InputFile file = input.directory() / name;
+    const std::optional<std::string> config =
+        name == "config.json" ? changed_config(input, file, options.dtype, formats) : std::nullopt;
+    if (config) {
+      writer.write_text(name, *config);
     } else {
       writer.copy_file(file);
     }
   }
+}
+
+// Writes a tensor that belongs to no linear layer; returns its bytes there.
+int64_t add_other(const std::string& name, Input& input, std::optional<DType> dtype,
+                  ModelWriter& writer) {
+  const StoredTensor& stored = *input.checkpoint().find(name);
+  const std::optional<DType> from = input.dtype_to_convert(name);
+  if (!from) {
+    writer.add(name, stored);
+    return std::ssize(stored.bytes);
+  }
+  const Buffer values =
+      convert_values(*from, stored.bytes, *dtype, input.describe(name), input.threads());
+  writer.add(name, {.dtype = std::string(safetensors_name(part_type(*dtype))),
+                    .shape = stored.shape,
+                    .bytes = {static_cast<const std::byte*>(values.data()),
+                              static_cast<size_t>(values.bytes())}});
+  return values.bytes();
 }
 
 // Room for the header of a file: names of tensors and metadata, and some more.
@@ -364,6 +474,15 @@ int64_t Conversion::bytes() const {
   return sum;
 }
 
+std::set<std::string> Conversion::sparse_formats() const {
+  std::set<std::string> formats;
+  for (const ConvertedWeight& weight : weights) {
+    formats.insert(weight.format);
+  }
+  formats.erase(std::string(dense_format().name()));
+  return formats;
+}
+
 Conversion convert_model(const ConvertOptions& options) {
   Input input(options);
   const std::vector<std::string> others = input.other_tensors();
@@ -374,34 +493,40 @@ Conversion convert_model(const ConvertOptions& options) {
                       .max_shard_bytes = options.max_shard_bytes,
                       .header_bytes = header_bytes(input.checkpoint())});
   Conversion result;
+  result.has_tokenizer = has_tokenizer(input.directory());
   input.for_each_weight([&](const PlannedWeight& weight) {
     const int64_t nonzeros =
-        weight.pruned ? count_nonzeros(weight.values, input.threads()) : weight.stored_nonzeros;
-    const std::optional<EncodedWeight> encoded =
-        encode(weight, weight.plan.format, nonzeros, input);
-    if (encoded) {
+        weight.changed ? count_nonzeros(weight.values, input.threads()) : weight.stored_nonzeros;
+    const std::string& format = weight.plan.format;
+    const Encoding encoding = encode(weight, format, input.threads());
+    if (encoding.encoded) {
       if (options.verify) {
-        require_decodes(*encoded, weight, input);
+        require_decodes(*encoding.encoded, weight, input);
       }
-      writer.add(weight.stored.name, *encoded);
+      writer.add(weight.stored.name, *encoding.encoded);
     } else {
+      require(encoding.why_dense.empty() || format == kAutoFormat || format == kSmallestFormat,
+              "{} cannot be stored as {}: {}", input.describe(weight.stored.name), format,
+              encoding.why_dense);
       writer.add(weight.stored.name,
                  {.dtype = std::string(safetensors_name(part_type(weight.values.dtype()))),
                   .shape = {weight.layer.rows, weight.layer.columns},
                   .bytes = {static_cast<const std::byte*>(weight.values.raw()),
                             static_cast<size_t>(weight.values.bytes())}});
     }
-    result.weights.push_back(converted(weight, nonzeros, encoded));
+    result.weights.push_back(converted(weight, nonzeros, encoding));
   });
   for (const std::string& name : others) {
     input.report(0, name);
     const StoredTensor& tensor = *input.checkpoint().find(name);
-    writer.add(name, tensor);
+    input.require_undamaged(name);
+    result.other_bytes += add_other(name, input, options.dtype, writer);
     release_pages(tensor.bytes);
-    result.other_bytes += std::ssize(tensor.bytes);
     input.report(std::ssize(tensor.bytes), name);
   }
-  copy_other_files(input, options.input, writer);
+  copy_other_files(input, options, result.sparse_formats(), writer);
+  writer.write_text(std::string(kModelCardName), model_card(options, result));
+  input.checkpoint().require_intact();
   writer.finish([&](const fs::path& complete) {
     if (options.verify) {
       ModelFile(Checkpoint(complete)).verify([&](int64_t done, int64_t total) {
@@ -416,40 +541,35 @@ Conversion convert_model(const ConvertOptions& options) {
 
 std::vector<Inspection> inspect_model(const ConvertOptions& options) {
   Input input(options);
-  std::vector<Inspection> result{{.format = "planned", .conversion = {}},
-                                 {.format = std::string(kAuto), .conversion = {}}};
+  std::vector<std::string> formats{std::string(kAutoFormat), std::string(kSmallestFormat)};
   for (const WeightFormat* format : weight_formats()) {
-    result.push_back({.format = std::string(format->name()), .conversion = {}});
+    formats.emplace_back(format->name());
   }
+  Conversion planned;
+  planned.has_tokenizer = has_tokenizer(input.directory());
+  std::vector<Conversion> conversions(formats.size());
   input.for_each_weight([&](const PlannedWeight& weight) {
     const int64_t nonzeros =
-        weight.pruned ? count_nonzeros(weight.values, input.threads()) : weight.stored_nonzeros;
-    std::vector<ConvertedWeight> encodings;  // as planned, as auto, and one for each format
-    for (const WeightFormat* format : weight_formats()) {
-      const bool can = format->why_not(weight.values).empty();
-      const std::optional<EncodedWeight> encoded =
-          can ? encode(weight, format->name(), nonzeros, input) : std::nullopt;
-      encodings.push_back(converted(weight, nonzeros, encoded));
-    }
-    // What encode_smallest() makes.
-    const auto smallest = std::min_element(
-        encodings.begin(), encodings.end(),
-        [](const auto& a, const auto& b) { return a.formula_bytes < b.formula_bytes; });
-    encodings.insert(encodings.begin(), smallest->bytes < smallest->dense_bytes
-                                            ? *smallest
-                                            : converted(weight, nonzeros, std::nullopt));
-    const auto planned =
-        std::find_if(encodings.begin() + 1, encodings.end(),
-                     [&](const auto& encoding) { return encoding.format == weight.plan.format; });
-    encodings.insert(encodings.begin(), planned == encodings.end() ? encodings.front() : *planned);
-    for (size_t i = 0; i < encodings.size(); ++i) {
-      result[i].conversion.weights.push_back(std::move(encodings[i]));
+        weight.changed ? count_nonzeros(weight.values, input.threads()) : weight.stored_nonzeros;
+    for (size_t i = 0; i < formats.size(); ++i) {
+      const ConvertedWeight& as = conversions[i].weights.emplace_back(
+          converted(weight, nonzeros, encode(weight, formats[i], input.threads())));
+      if (formats[i] == weight.plan.format) {
+        planned.weights.push_back(as);
+      }
     }
   });
   for (const std::string& name : input.other_tensors()) {
-    for (Inspection& inspection : result) {
-      inspection.conversion.other_bytes += std::ssize(input.checkpoint().find(name)->bytes);
-    }
+    const StoredTensor& tensor = *input.checkpoint().find(name);
+    input.require_convertible(name);
+    const std::optional<DType> from = input.dtype_to_convert(name);
+    const int64_t bytes = std::ssize(tensor.bytes);
+    planned.other_bytes += from ? bytes / size_of(*from) * size_of(*options.dtype) : bytes;
+  }
+  std::vector<Inspection> result{{.format = "planned", .conversion = std::move(planned)}};
+  for (size_t i = 0; i < formats.size(); ++i) {
+    conversions[i].other_bytes = result.front().conversion.other_bytes;
+    result.push_back({.format = formats[i], .conversion = std::move(conversions[i])});
   }
   return result;
 }

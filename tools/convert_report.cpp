@@ -1,11 +1,15 @@
 #include "tools/convert_report.h"
 
+#include <spdlog/fmt/ranges.h>
+
 #include <algorithm>
+#include <map>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
+#include "sparse/registry.h"
 #include "tools/args.h"
 
 namespace sparsellm {
@@ -16,6 +20,13 @@ double ratio(int64_t a, int64_t b) {
 }
 double percent_zeros(int64_t nonzeros, int64_t elements) {
   return elements > 0 ? 100.0 - 100.0 * ratio(nonzeros, elements) : 0.0;
+}
+
+// Whether a GPU multiplies by weights in the format; "" stands for several formats.
+std::string for_gpu(const std::string& format) {
+  return format.empty()                                            ? ""
+         : weight_format(format).multiplies_on(Device::Kind::cuda) ? "yes"
+                                                                   : "no";
 }
 
 // What is summed up over layers.
@@ -77,6 +88,7 @@ std::vector<Column> group_columns() {
           {.key = "count", .title = "count"},
           {.key = "prune", .title = "pruned by", .kind = Kind::text},
           {.key = "format", .title = "format", .kind = Kind::text},
+          {.key = "gpu", .title = "for a GPU", .kind = Kind::text},
           {.key = "input_zeros_percent", .title = "zeros before", .unit = "%", .decimals = 2},
           {.key = "zeros_percent", .title = "zeros", .unit = "%", .decimals = 2},
           {.key = "dense_mib", .title = "dense", .unit = "MiB", .decimals = 2},
@@ -91,6 +103,7 @@ Row group_row(const Sum& sum, int64_t model_bytes) {
           sum.layers,
           sum.method,
           sum.format,
+          for_gpu(sum.format),
           percent_zeros(sum.stored_nonzeros, sum.elements),
           percent_zeros(sum.nonzeros, sum.elements),
           mib(sum.dense_bytes),
@@ -141,6 +154,25 @@ Row model_row(const std::string& name, const Conversion& conversion) {
           ratio(conversion.dense_bytes() + conversion.other_bytes, model_bytes(conversion))};
 }
 
+// Why weights are dense that could be expected not to be.
+void report_dense(const Conversion& conversion, ReportWriter& report) {
+  std::map<std::string, Sum> reasons;
+  for (const ConvertedWeight& weight : conversion.weights) {
+    if (!weight.why_dense.empty()) {
+      reasons[weight.why_dense].add(weight);
+    }
+  }
+  if (reasons.empty()) {
+    return;
+  }
+  report.begin_table("dense", {{.key = "why", .title = "why dense", .kind = Column::Kind::text},
+                               {.key = "count", .title = "linear layers"},
+                               {.key = "mib", .title = "stored", .unit = "MiB", .decimals = 2}});
+  for (const auto& [why, sum] : reasons) {
+    report.add_row({why, sum.layers, mib(sum.bytes)});
+  }
+}
+
 void report_weights(std::string_view name, const Conversion& conversion, ReportWriter& report) {
   using Kind = Column::Kind;
   report.begin_table(std::string(name),
@@ -153,21 +185,64 @@ void report_weights(std::string_view name, const Conversion& conversion, ReportW
                       {.key = "nonzeros", .title = "nonzeros"},
                       {.key = "dense_bytes", .title = "dense", .unit = "bytes"},
                       {.key = "formula_bytes", .title = "by formula", .unit = "bytes"},
-                      {.key = "stored_bytes", .title = "stored", .unit = "bytes"}});
+                      {.key = "stored_bytes", .title = "stored", .unit = "bytes"},
+                      {.key = "gpu", .title = "for a GPU", .kind = Kind::text},
+                      {.key = "why_dense", .title = "why dense", .kind = Kind::text}});
   for (const ConvertedWeight& weight : conversion.weights) {
     report.add_row({weight.layer.module, weight.layer.rows, weight.layer.columns, weight.method,
                     weight.format, weight.stored_nonzeros, weight.nonzeros, weight.dense_bytes,
-                    weight.formula_bytes, weight.bytes});
+                    weight.formula_bytes, weight.bytes, for_gpu(weight.format), weight.why_dense});
   }
 }
 
 }  // namespace
+
+std::vector<std::string> conversion_warnings(const Conversion& conversion) {
+  std::map<std::string, int64_t> dense;                         // by the reason
+  std::map<std::string, std::vector<std::string>> not_for_gpu;  // kinds of layers by the format
+  std::map<std::string, int64_t> layers;                        // of these
+  for (const ConvertedWeight& weight : conversion.weights) {
+    if (!weight.why_dense.empty()) {
+      ++dense[weight.why_dense];
+    }
+    if (!weight_format(weight.format).multiplies_on(Device::Kind::cuda)) {
+      ++layers[weight.format];
+      std::vector<std::string>& kinds = not_for_gpu[weight.format];
+      const std::string kind = kind_of(weight.layer);
+      if (std::find(kinds.begin(), kinds.end(), kind) == kinds.end()) {
+        kinds.push_back(kind);
+      }
+    }
+  }
+  const size_t all = conversion.weights.size();
+  std::vector<std::string> warnings;
+  if (!conversion.has_tokenizer) {
+    warnings.emplace_back(
+        "the model has no tokenizer (tokenizer.model, tokenizer.json or vocab.json): what is "
+        "converted takes and gives token ids alone");
+  }
+  for (const auto& [why, count] : dense) {
+    warnings.push_back(fmt::format("{} of {} linear layers stay dense: {}", count, all, why));
+  }
+  std::vector<std::string_view> others;
+  for (const WeightFormat* format : portable_formats()) {
+    others.push_back(format->name());
+  }
+  for (const auto& [format, kinds] : not_for_gpu) {
+    warnings.push_back(fmt::format(
+        "{} of {} linear layers ({}) are in the format {}, which a GPU does not "
+        "multiply by: there, load the model with --weight-format {}",
+        layers[format], all, fmt::join(kinds, ", "), format, fmt::join(others, " or ")));
+  }
+  return warnings;
+}
 
 void report_conversion(const Conversion& conversion, Detail detail, ReportWriter& report) {
   report.begin_table("layers", group_columns());
   add_groups(conversion, report);
   report.begin_table("model", model_columns());
   report.add_row(model_row("stored", conversion));
+  report_dense(conversion, report);
   if (detail == Detail::weights) {
     report_weights("weights", conversion, report);
   }

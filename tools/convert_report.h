@@ -1,6 +1,8 @@
 #pragma once
 
 #include <span>
+#include <string>
+#include <vector>
 
 #include "tools/convert.h"
 #include "tools/report.h"
@@ -11,6 +13,10 @@ namespace sparsellm {
 // Detail::weights each of them.
 enum class Detail : uint8_t { groups, weights };
 void report_conversion(const Conversion& conversion, Detail detail, ReportWriter& report);
+
+// What a user would want to know of a conversion, a line each: how many weights stay dense, and
+// why; which are in formats that a GPU does not multiply by.
+std::vector<std::string> conversion_warnings(const Conversion& conversion);
 
 // What the groups, and the model, would take in each format.
 void report_inspection(std::span<const Inspection> inspections, Detail detail,

@@ -14,14 +14,6 @@ size_t index_of_largest(std::span<const float> logits) {
 
 }  // namespace
 
-bool all_finite(std::span<const float> logits) {
-  int bad = 0;  // no early exit: this loop can be vectorised
-  for (float logit : logits) {
-    bad |= std::abs(logit) <= std::numeric_limits<float>::max() ? 0 : 1;
-  }
-  return bad == 0;
-}
-
 Divergence divergence(std::span<const float> p_logits, std::span<const float> q_logits,
                       int32_t next) {
   const size_t p_top = index_of_largest(p_logits);

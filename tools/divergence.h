@@ -21,8 +21,6 @@ struct Divergence {
   Prediction q;
 };
 
-bool all_finite(std::span<const float> logits);
-
 // p = softmax(p_logits), q = softmax(q_logits), in double. The logits are finite and as many on
 // both sides, and `next` is one of their indices.
 Divergence divergence(std::span<const float> p_logits, std::span<const float> q_logits,

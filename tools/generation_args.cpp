@@ -11,7 +11,7 @@ namespace sparsellm {
 namespace {
 
 void add_sampling_args(CLI::App& app, GenerationArgs& args) {
-  app.add_option("--temp", args.temperature,
+  app.add_option("--temp,--temperature", args.temperature,
                  "Temperature; 0 is greedy [generation_config.json, else 0.8]");
   app.add_option("--top-k", args.top_k,
                  "Keep the K likeliest tokens; 0: all [generation_config.json, else 40]");
@@ -21,7 +21,7 @@ void add_sampling_args(CLI::App& app, GenerationArgs& args) {
   app.add_option("--min-p", args.min_p,
                  "Keep tokens with P times the probability of the likeliest "
                  "[generation_config.json, else 0.05]");
-  app.add_option("--repeat-penalty", args.repetition_penalty,
+  app.add_option("--repeat-penalty,--repetition-penalty", args.repetition_penalty,
                  "Divides positive logits of tokens in prompt and continuation, multiplies "
                  "negative ones; 1: off [generation_config.json, else 1]");
   app.add_option("--frequency-penalty", args.frequency_penalty,
@@ -46,7 +46,7 @@ void add_sampling_args(CLI::App& app, GenerationArgs& args) {
 }
 
 void add_stop_args(CLI::App& app, GenerationArgs& args) {
-  app.add_option("-n,--predict,--n-predict", args.max_tokens,
+  app.add_option("-n,--predict,--n-predict,--max-tokens", args.max_tokens,
                  "Tokens to generate; -1: until the end of the text or of the context")
       ->check(CLI::Range(int64_t{-1}, kMaxGeneratedTokens))
       ->capture_default_str();

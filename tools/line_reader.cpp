@@ -6,8 +6,10 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <span>
 
 #include "kernels/base/error.h"
+#include "models/crc32c.h"
 
 namespace sparsellm {
 namespace {
@@ -61,8 +63,10 @@ bool LineReader::next(Line& line) {
     line.too_long = line.too_long || length > room;
     text_.append(data, std::min(length, room));
     line.last = length > 0 ? data[length - 1] : line.last;
-    begin_ += length + (line.has_end ? 1 : 0);
-    offset_ += static_cast<int64_t>(length) + (line.has_end ? 1 : 0);
+    const size_t taken = length + (line.has_end ? 1 : 0);
+    checksum_ = crc32c(std::as_bytes(std::span(data, taken)), checksum_);
+    begin_ += taken;
+    offset_ += static_cast<int64_t>(taken);
   }
   if (offset_ == start) {
     return false;
@@ -80,6 +84,7 @@ void LineReader::rewind() {
   require(done, "cannot read {}: {}", path_.string(), std::strerror(errno));
   begin_ = end_ = 0;
   number_ = offset_ = 0;
+  checksum_ = 0;
 }
 
 bool LineReader::is_file(const std::filesystem::path& path) const {

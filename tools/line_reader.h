@@ -29,7 +29,8 @@ class LineReader {
 
   // False at the end of the file.
   bool next(Line& line);
-  int64_t offset() const { return offset_; }  // of the byte behind the last line
+  int64_t offset() const { return offset_; }       // of the byte behind the last line
+  uint32_t checksum() const { return checksum_; }  // CRC-32C of the bytes in front of it
   void rewind();
 
   // Whether `path` is a name of the file that is read, or a link to it.
@@ -50,6 +51,7 @@ class LineReader {
   std::string text_;
   int64_t number_ = 0;
   int64_t offset_ = 0;
+  uint32_t checksum_ = 0;
 };
 
 }  // namespace sparsellm

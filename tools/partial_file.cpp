@@ -161,16 +161,25 @@ void PartialFile::append(std::string_view line) {
   size_ += std::ssize(line) + 1;
 }
 
-void PartialFile::publish(Existing existing) {
-  // Each result is kept in a variable: strerror must not be evaluated before the call.
-  bool done = ::fsync(file_) == 0;
+void PartialFile::sync() {
+  const bool done = ::fsync(file_) == 0;  // before strerror is evaluated
   require(done, "cannot write {}: {}", partial_path_.string(), std::strerror(errno));
+}
+
+void PartialFile::publish(Existing existing) {
+  sync();
   const std::string failure =
       fmt::format("cannot rename {} to {}", partial_path_.string(), path_.string());
   struct stat info {};
-  done = ::lstat(partial_path_.c_str(), &info) == 0;
+  // Each result is kept in a variable: strerror must not be evaluated before the call.
+  bool done = ::lstat(partial_path_.c_str(), &info) == 0;
   require(done, "{}: {}", failure, std::strerror(errno));
   require(is_same_file(file_, partial_path_), "{}: another file has taken its place", failure);
+  done = ::fstat(file_, &info) == 0;
+  require(done, "{}: {}", failure, std::strerror(errno));
+  require(info.st_size == size_,
+          "{}: it has {} bytes, but {} were written; somebody else has changed it", failure,
+          info.st_size, size_);
   if (existing == Existing::replace && ::stat(path_.c_str(), &info) == 0) {
     done = ::fchmod(file_, info.st_mode & 0777) == 0;
     require(done, "cannot set the mode of {}: {}", partial_path_.string(), std::strerror(errno));

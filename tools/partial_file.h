@@ -30,9 +30,11 @@ class PartialFile {
   void truncate(int64_t size);
   // Adds a line. After an Error (disk full) the file is as it was before.
   void append(std::string_view line);
+  // Makes the lines durable.
+  void sync();
   // Makes the lines durable and gives the file its name, with the mode of an older one that it
   // replaces. Throws Error, and leaves everything as it is, if the partial file was removed or
-  // replaced, or if there is a file to keep.
+  // replaced, if somebody else has cut it off or added to it, or if there is a file to keep.
   void publish(Existing existing);
 
  private:

@@ -27,9 +27,7 @@ Perplexity measure_perplexity(Engine& engine, const std::string& text, int64_t c
     request.on_logits = [&](int64_t position, std::span<const float> logits) {
       const auto next = static_cast<size_t>(position) + 1;
       if (window.is_scored(next)) {
-        const double log_prob = log_probability(logits, window.tokens[next]);
-        require(!std::isnan(log_prob), "the model's logits contain NaN");
-        nll.add(-log_prob);
+        nll.add(-log_probability(logits, window.tokens[next]));
       }
     };
     engine.submit(std::move(request), [&](const TokenEvent& event) {

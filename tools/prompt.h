@@ -24,9 +24,15 @@ struct Prompt {
   bool echo = false;  // the prompt is a part of the result
 };
 
+// The text of a file as a prompt: without the byte order mark in front, and without one newline at
+// its end, LF or CRLF, which editors put there.
+std::string prompt_of_file(std::string text);
+
 // What goes to the engine: the text as token ids; with `echo` and log-probabilities also those of
-// the prompt. Throws the errors of Tokenizer::encode.
-Request make_request(const Tokenizer& tokenizer, const Prompt& prompt, bool parse_special);
+// the prompt. Throws the errors of Tokenizer::encode; for a text that cannot fit `context` tokens
+// before it is tokenized, or soon after that begins; Interrupted.
+Request make_request(const Tokenizer& tokenizer, const Prompt& prompt, bool parse_special,
+                     int64_t context);
 
 // Throws Error if the result could have more than kMaxResultLogProbs: for each token of each sample
 // (max_tokens of them, or what is left of `context`), and of a prompt that is scored too, its own

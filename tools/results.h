@@ -38,6 +38,9 @@ class Results {
 std::string result_json(std::string_view id, const Tokenizer& tokenizer, const Prompt& prompt,
                         const Results& results);
 
+// The error of a line that there is no memory for.
+inline constexpr char kOutOfMemory[] = "out of memory";
+
 // {"id": ..., "error": ...}
 std::string error_json(std::string_view id, std::string_view error);
 

@@ -460,6 +460,7 @@ void measure_batches(const ThroughputArgs& args, const LengthRange& output, Envi
   options.seed = args.model.seed;
   options.pattern = pattern_name(args.model);
   const Device device = parse_device(args.model.model.device);
+  options.device = device;
   if (args.breakdown) {
     require(device.is_cuda(), "--breakdown: the parts of a step are measured on CUDA alone");
     options.breakdown = [](const Engine& engine) { return engine.decode_seconds(); };
@@ -510,6 +511,7 @@ void measure_arrivals(const ThroughputArgs& args, const LengthRange& output,
   options.output = output;
   options.seed = args.model.seed;
   options.pattern = pattern_name(args.model);
+  options.device = parse_device(args.model.model.device);
   const int64_t most = *std::max_element(args.batches.begin(), args.batches.end());
   with_report(args.output, std::move(environment), [&](ReportWriter& report) {
     serve_arrivals(args, options, most, log, report);

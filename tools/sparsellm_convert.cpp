@@ -1,11 +1,14 @@
 // Prunes a model and stores it in sparse formats:
 // sparsellm-convert -m MODEL --output DIR --prune wanda --sparsity 0.5 --calibration TEXT.
 
+#include <spdlog/spdlog.h>
+
 #include <chrono>
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
 #include <limits>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -28,7 +31,8 @@ constexpr char kTool[] = "sparsellm-convert";
 struct ConvertArgs {
   std::string model;
   std::string output;
-  std::string format = "auto";
+  std::optional<std::string> dtype;
+  std::string format = std::string(kAutoFormat);
   std::string prune = "none";
   std::optional<double> sparsity;
   std::optional<std::string> scope;
@@ -51,13 +55,13 @@ void add_prune_args(CLI::App& app, ConvertArgs& args) {
                      "JSON file that says for each linear layer how it is pruned and stored, such "
                      "as those in configs/plans")
           ->check(not_empty());
-  std::vector<std::string> formats{"auto"};
+  std::vector<std::string> formats{std::string(kAutoFormat), std::string(kSmallestFormat)};
   for (const WeightFormat* format : weight_formats()) {
     formats.emplace_back(format->name());
   }
   app.add_option("--format", args.format,
-                 "Of the linear layers' weights; auto: for each that which takes the fewest bytes "
-                 "by the formula of its paper")
+                 "Of the linear layers' weights; auto: for each that in which it takes the fewest "
+                 "bytes, of those that the CPU and a GPU both multiply by; smallest: of all")
       ->check(CLI::IsMember(formats))
       ->excludes(plan)
       ->capture_default_str();
@@ -97,6 +101,9 @@ void add_convert_args(CLI::App& app, ConvertArgs& args) {
       ->check(not_empty());
   auto* const output =
       app.add_option("--output", args.output, "Model directory to write")->check(not_empty());
+  app.add_option("--dtype", args.dtype,
+                 "Convert all floating-point tensors, before anything is pruned [as they are]")
+      ->check(CLI::IsMember({"f16", "bf16"}));
   add_prune_args(app, args);
   app.add_flag("--dry-run", args.dry_run,
                "Write nothing; say what the model would take in every format")
@@ -106,7 +113,7 @@ void add_convert_args(CLI::App& app, ConvertArgs& args) {
          [&args](const std::string& text) {
            args.max_shard_bytes = parse_size("--max-shard-size", text);
          },
-         "Bytes of tensors in a file, at most, e.g. 2G [5000000000]")
+         "Bytes of tensors in a file, at most, e.g. 2G (powers of 1024) or 5GB (of 1000) [5GB]")
       ->type_name("SIZE")
       ->needs(output);
   app.add_flag("--force", args.force, "Replace an output that is a model directory")->needs(output);
@@ -167,6 +174,9 @@ ConvertOptions options_of(const ConvertArgs& args) {
     options.calibration = CalibrationFile{.file = *args.calibration,
                                           .tokens = args.calibration_tokens.value_or(kTokens)};
   }
+  if (args.dtype) {
+    options.dtype = *args.dtype == "f16" ? DType::f16 : DType::bf16;
+  }
   options.threads = args.threads;
   options.replace = args.force;
   options.verify = args.verify;
@@ -184,6 +194,9 @@ std::string rest_of_time(int64_t done, int64_t total, double seconds) {
 void convert(const ConvertArgs& args) {
   if (args.output.empty() && !args.dry_run) {
     throw UsageError("there is nothing to do; give --output DIR or --dry-run");
+  }
+  if (args.output == "-") {
+    throw UsageError("--output - is no directory; give a name, ./- if it is to be that");
   }
   catch_interrupts();
   ConvertOptions options = options_of(args);
@@ -212,6 +225,13 @@ void convert(const ConvertArgs& args) {
     } else {
       conversion = convert_model(options);
     }
+  }
+  ModelArgs log_args;
+  log_args.quiet = args.quiet;
+  const std::unique_ptr<spdlog::logger> log = make_log(kTool, log_args);
+  for (const std::string& warning :
+       conversion_warnings(conversion ? *conversion : inspections.front().conversion)) {
+    log->warn("{}", printable(warning));
   }
   if (conversion) {
     report_conversion(*conversion, detail, report);

@@ -11,6 +11,7 @@
 #include "kernels/base/device.h"
 #include "kernels/base/mapped_file.h"
 #include "models/config.h"
+#include "models/model_directory.h"
 #include "tools/args.h"
 #include "tools/compare.h"
 #include "tools/interrupt.h"
@@ -152,7 +153,7 @@ Engine load_for_comparison(const std::string& name, const ModelArgs& args, int64
                            spdlog::logger& log) {
   return naming(name, [&] {
     const ComparisonBatch batch =
-        comparison_batch(read_model_config(args.model).vocab_size, context);
+        comparison_batch(read_model_config(open_model_directory(args.model)).vocab_size, context);
     EngineOptions options;
     options.context_size = context;
     options.max_requests = batch.windows;

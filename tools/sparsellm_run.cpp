@@ -16,6 +16,7 @@
 #include "kernels/base/json_reader.h"
 #include "kernels/base/mapped_file.h"
 #include "models/checkpoint_loader.h"
+#include "models/model_directory.h"
 #include "models/safetensors.h"
 #include "models/weight_store.h"
 #include "tools/args.h"
@@ -23,7 +24,10 @@
 #include "tools/continuation.h"
 #include "tools/generation_args.h"
 #include "tools/interrupt.h"
+#include "tools/memory_report.h"
 #include "tools/progress_bar.h"
+#include "tools/result_check.h"
+#include "tools/run_entries.h"
 #include "tools/tool_main.h"
 
 namespace sparsellm {
@@ -81,7 +85,8 @@ void add_run_args(CLI::App& app, RunArgs& args) {
                                       "Text to continue; without it, --file and --prompts: lines "
                                       "from a terminal, or all of a redirected stdin");
   app.add_option("-f,--file", args.file,
-                 "File with the text to continue; one newline at its end is dropped")
+                 "File with the text to continue, - for stdin; one newline at its end (LF or CRLF) "
+                 "and a UTF-8 byte order mark are dropped")
       ->check(not_empty())
       ->excludes(prompt);
   app.add_flag("--json", args.json,
@@ -103,7 +108,8 @@ void add_run_args(CLI::App& app, RunArgs& args) {
   app.add_option_function<std::string>(
          "--kv-memory",
          [&args](const std::string& text) { args.kv_bytes = parse_size("--kv-memory", text); },
-         "Bytes of the KV cache, e.g. 512M or 8G [--parallel full contexts, at most half of the "
+         "Bytes of the KV cache, e.g. 512M or 8G (powers of 1024; MB of 1000) [--parallel full "
+         "contexts, at most half of the "
          "memory, or what is left of the GPU's]")
       ->type_name("SIZE");
   app.add_option("--gpu-memory-utilization", args.gpu_memory_utilization,
@@ -111,8 +117,9 @@ void add_run_args(CLI::App& app, RunArgs& args) {
       ->check(CLI::Range(0.01, 1.0))
       ->capture_default_str();
   app.add_flag("--fit", args.fit,
-               "Say what weights, a step and the KV cache would take, and how many requests of "
-               "which length fit; nothing is loaded");
+               "Say what weights, a step and the KV cache of these flags would take, and how many "
+               "requests of which length fit at most; nothing is loaded, but weights that would be "
+               "converted are encoded to see what they take; with --json as one object");
   app.add_flag("--deterministic", args.deterministic,
                "The bits of a result do not depend on what else is computed; the CPU device is "
                "always so");
@@ -122,10 +129,7 @@ void add_run_args(CLI::App& app, RunArgs& args) {
 }
 
 std::string read_prompt_file(const std::string& path) {
-  std::string text = read_text_file(path, kMaxPromptBytes);
-  if (text.ends_with('\n')) {
-    text.pop_back();
-  }
+  std::string text = prompt_of_file(read_text_file(path, kMaxPromptBytes));
   require(!text.empty(), "the prompt file {} is empty", path);
   return text;
 }
@@ -140,10 +144,8 @@ std::string read_stdin() {
   }
   const bool good = std::ferror(stdin) == 0;  // before strerror is evaluated
   require(good, "cannot read standard input: {}", std::strerror(errno));
-  if (text.ends_with('\n')) {
-    text.pop_back();
-  }
-  require(!text.empty(), "the prompt on standard input is empty");
+  text = prompt_of_file(std::move(text));
+  require(!text.empty(), "the prompt on standard input is empty; -p TEXT or -f FILE gives one");
   return text;
 }
 
@@ -155,20 +157,31 @@ void print_closing_table(const Engine& engine, const RunArgs& args) {
   const EngineStats& stats = engine.stats();
   struct rusage usage {};
   getrusage(RUSAGE_SELF, &usage);
-  print_error_text(fmt::format(
+  std::string text = fmt::format(
       "\n"
-      "model    {}, {} layers, on {}, context {}\n"
-      "load     {:10.3f} s {:14.1f} MiB of weights\n"
-      "prefill  {:10} tokens {:9.1f} tokens/s; {} of other samples not computed again\n"
-      "decode   {:10} tokens {:9.1f} tokens/s\n"
-      "preempt  {:10} times; {} tokens computed again\n"
-      "memory   {:10.1f} MiB at the peak; KV cache of up to {:.1f} MiB\n",
+      "model    {}, {} layers, on {}, context {}\n",
       engine.config().architecture, engine.config().num_layers,
-      to_string(parse_device(args.model.device)), engine.context_size(), stats.load_seconds,
-      mib(stats.weight_bytes), stats.prefill_tokens,
-      per_second(stats.prefill_tokens, stats.prefill_seconds), stats.shared_tokens,
-      stats.decode_tokens, per_second(stats.decode_tokens, stats.decode_seconds), stats.preemptions,
-      stats.recomputed_tokens, static_cast<double>(usage.ru_maxrss) / 1024.0, mib(stats.kv_bytes)));
+      to_string(parse_device(args.model.device)), engine.context_size());
+  text += weight_rows(engine.linear_weights(), stats.weight_bytes);
+  text += fmt::format("load     {:10.3f} s\n", stats.load_seconds);
+  if (stats.prefill_tokens > 0) {
+    text += fmt::format("prefill  {:10} tokens {:9.1f} tokens/s", stats.prefill_tokens,
+                        per_second(stats.prefill_tokens, stats.prefill_seconds));
+    text += stats.shared_tokens > 0
+                ? fmt::format("; {} of other samples not computed again\n", stats.shared_tokens)
+                : "\n";
+  }
+  if (stats.decode_tokens > 0) {
+    text += fmt::format("decode   {:10} tokens {:9.1f} tokens/s\n", stats.decode_tokens,
+                        per_second(stats.decode_tokens, stats.decode_seconds));
+  }
+  if (stats.preemptions > 0) {
+    text += fmt::format("preempt  {:10} times; {} tokens computed again\n", stats.preemptions,
+                        stats.recomputed_tokens);
+  }
+  text += fmt::format("memory   {:10.1f} MiB at the peak; KV cache of up to {:.1f} MiB\n",
+                      static_cast<double>(usage.ru_maxrss) / 1024.0, mib(stats.kv_bytes));
+  print_error_text(text);
   if (const Device device = parse_device(args.model.device); device.is_cuda()) {
     print_error_text(fmt::format("gpu      {:10.1f} MiB at the peak\n", mib(peak_memory(device))));
   }
@@ -202,44 +215,71 @@ Engine load(const RunArgs& args, spdlog::logger& log) {
   return load_engine(args.model, options_of(args), log);
 }
 
-void print_fit(const RunArgs& args) {
-  const ModelConfig config = read_model_config(args.model.model);
-  const EngineOptions options = engine_options(args.model, options_of(args));
-  const Checkpoint checkpoint(args.model.model);
+MemoryFit fit_of(const OpenDirectory& directory, const RunArgs& args, const ModelConfig& config,
+                 EngineOptions options) {
+  const Checkpoint checkpoint(directory);
   const WeightStore store(checkpoint);
-  const MemoryFit fit = fit_memory(config, weight_dtype(checkpoint, options.device, options.dtype),
-                                   options, {.store = &store});
-  std::string text = fmt::format("model      {}, {} layers, in {}\n", config.architecture,
-                                 config.num_layers, name_of(fit.dtype));
-  text += options.device.is_cuda()
-              ? fmt::format("device     {}: {:.1f} MiB, of which {:.1f} are free\n",
-                            to_string(options.device), mib(fit.device.total), mib(fit.device.free))
-              : fmt::format("device     {}: {:.1f} MiB\n", to_string(options.device),
-                            mib(fit.device.total));
-  text += fmt::format(
-      "weights    {:12.1f} MiB\n"
-      "step       {:12.1f} MiB for {} tokens of {} requests\n"
-      "KV cache   {:12.1f} MiB for {} tokens, {} bytes each\n",
-      mib(fit.weights), mib(fit.step), options.step_tokens, options.max_requests,
-      mib(fit.kv_tokens * fit.kv_per_token), fit.kv_tokens, fit.kv_per_token);
-  if (fit.kv_tokens == 0) {
-    text += "This does not fit: a smaller --kv-memory, --ctx-size or --batch-size takes less";
-    text += options.device.is_cuda() ? ", --gpu-memory-utilization allows more.\n" : ".\n";
-  }
-  for (int64_t tokens = std::min<int64_t>(256, fit.context_size); fit.kv_tokens > 0;
-       tokens = std::min(2 * tokens, fit.context_size)) {
-    text += fmt::format("requests   {:12} of {} tokens at once\n", fit.requests_of(tokens), tokens);
-    if (tokens == fit.context_size) {
-      break;
-    }
-  }
-  std::cout << text << std::flush;
+  ProgressBar bar("encoding", !args.model.quiet);
+  options.progress = show_in(bar);
+  return fit_memory(config, weight_dtype(checkpoint, options.device, options.dtype), options,
+                    {.store = &store});
+}
+
+void print_fit(const RunArgs& args) {
+  catch_interrupts();
+  const OpenDirectory directory = open_model_directory(args.model.model);
+  const ModelConfig config = read_model_config(directory);
+  const EngineOptions options = engine_options(args.model, options_of(args));
+  const MemoryFit fit = fit_of(directory, args, config, options);
+  std::cout << (args.json ? fit_json(config, options, fit) : fit_table(config, options, fit))
+            << std::flush;
   require(std::cout.good(), "cannot write to standard output");
+}
+
+// All that the results of a batch depend on, but for the prompts. How many requests are computed at
+// once and where kernels come from is not: a run that ended for want of memory goes on with less.
+RunEntries run_entries(const OpenDirectory& directory, const RunArgs& args, const Prompt& defaults,
+                       int64_t context_size) {
+  const EngineOptions options = engine_options(args.model, options_of(args));
+  const Checkpoint checkpoint(directory);
+  RunEntries entries{
+      {"--device", options.device.is_cuda() ? "cuda" : "cpu"},
+      {"--dtype", std::string(name_of(weight_dtype(checkpoint, options.device, options.dtype)))},
+      {"--weight-format", args.model.weight_format},
+      {"--ctx-size", fmt::format("{}", context_size)},
+      {"--deterministic", fmt::format("{}", args.deterministic)},
+      {"--parse-special", fmt::format("{}", args.parse_special)},
+  };
+  entries.merge(generation_entries(defaults));
+  entries.merge(model_entries(checkpoint));
+  return entries;
+}
+
+// What can be found out about an older run without loading the model.
+void start_batch(Batch& batch, const OpenDirectory& directory, const RunArgs& args) {
+  const ModelConfig config = read_model_config(directory);
+  const int64_t context_size = choose_context_size(options_of(args), config);
+  const Prompt defaults = make_prompt(args.generation, read_generation_defaults(directory));
+  RunEntries entries = run_entries(directory, args, defaults, context_size);
+  if (!batch.has_results()) {
+    return batch.start(std::move(entries), defaults, {});
+  }
+  const std::unique_ptr<Tokenizer> tokenizer = load_tokenizer(directory);
+  const ResultCheck check(*tokenizer, config, context_size, args.parse_special);
+  batch.start(std::move(entries), defaults,
+              [&check](std::string_view line, const PromptLine& prompt, int64_t number) {
+                check.require_result(line, prompt, number);
+              });
 }
 
 void run_batch(const RunArgs& args, spdlog::logger& log) {
   if (*args.prompts == "-") {
     throw UsageError("--prompts reads its file twice, so it cannot be standard input");
+  }
+  if (*args.output == "-") {
+    throw UsageError(
+        "--output - is no file: results go to one that has its name when they are complete; give "
+        "its name, ./- if it is to be that");
   }
   catch_interrupts();
   Batch batch({.prompts = *args.prompts,
@@ -247,6 +287,8 @@ void run_batch(const RunArgs& args, spdlog::logger& log) {
                .force = args.force,
                .resume = args.resume,
                .parse_special = args.parse_special});
+  const OpenDirectory directory = open_model_directory(args.model.model);
+  start_batch(batch, directory, args);
   const std::string output = batch.output().string();
   if (batch.complete()) {
     if (!args.model.quiet) {
@@ -256,7 +298,7 @@ void run_batch(const RunArgs& args, spdlog::logger& log) {
   }
   log.info("{} prompts, of which {} have their results in {} already", batch.progress().lines,
            batch.progress().before, quote(batch.partial().string()));
-  Engine engine = load(args, log);
+  Engine engine = load_engine(directory, args.model, options_of(args), log);
   const Prompt defaults = make_prompt(args.generation, engine.generation_defaults());
   engine.check(defaults.request);
   try {
@@ -287,7 +329,8 @@ void run_batch(const RunArgs& args, spdlog::logger& log) {
   }
 }
 
-// From a terminal: a prompt a line, until end of file or Ctrl-C.
+// From a terminal: a prompt a line, until end of file or Ctrl-C. While a text is made, Ctrl-C ends
+// that text alone.
 void read_prompts(Engine& engine, const RunArgs& args, Prompt& prompt,
                   const ContinuationOptions& options) {
   const auto show = [&](const char* text) {
@@ -295,6 +338,7 @@ void read_prompts(Engine& engine, const RunArgs& args, Prompt& prompt,
       print_error_text(text);
     }
   };
+  show("A prompt a line; Ctrl-C ends a text, Ctrl-D the program.\n");
   std::string line;
   while (!interrupted()) {
     show("> ");
@@ -313,6 +357,7 @@ void read_prompts(Engine& engine, const RunArgs& args, Prompt& prompt,
     } catch (const Error& error) {
       report_error(kTool, error.what());  // the next prompt may do better
     }
+    catch_interrupts();
   }
 }
 
@@ -320,9 +365,10 @@ void run_prompt(const RunArgs& args, spdlog::logger& log) {
   if (args.generation.log_probs && !args.json) {
     throw UsageError("--logprobs needs --json or --prompts");
   }
+  open_model_directory(args.model.model);  // its mistakes are said before stdin is read
   std::optional<std::string> text = args.prompt;
   if (args.file) {
-    text = read_prompt_file(*args.file);
+    text = *args.file == "-" ? read_stdin() : read_prompt_file(*args.file);
   } else if (!text && ::isatty(STDIN_FILENO) != 1) {
     text = read_stdin();
   }

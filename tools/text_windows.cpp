@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "kernels/base/error.h"
+#include "tools/interrupt.h"
 
 namespace sparsellm {
 
@@ -12,7 +13,8 @@ std::vector<TextWindow> cut_windows(const Tokenizer& tokenizer, const std::strin
   require(tokenizer.bos_id().has_value(),
           "the tokenizer has no BOS, which every window starts with");
   const bool own_bos = protocol == PerplexityProtocol::windows;
-  std::vector<int32_t> tokens = tokenizer.encode(text, {.add_special_tokens = false});
+  std::vector<int32_t> tokens =
+      tokenizer.encode(text, {.add_special_tokens = false, .poll = throw_if_interrupted});
   if (!own_bos) {
     tokens.insert(tokens.begin(), *tokenizer.bos_id());
   }

@@ -31,7 +31,7 @@ struct TextWindow {
 };
 
 // At least one window. Throws Error if the text is shorter than that, the context shorter than 4,
-// or the tokenizer has no BOS.
+// or the tokenizer has no BOS, and as Tokenizer::encode does; Interrupted.
 std::vector<TextWindow> cut_windows(const Tokenizer& tokenizer, const std::string& text,
                                     int64_t context, PerplexityProtocol protocol);
 

@@ -8,9 +8,12 @@
 #include <exception>
 #include <new>
 #include <string>
+#include <vector>
 
+#include "kernels/base/lost_pages.h"
 #include "sparsellm_version.h"
 #include "tools/interrupt.h"
+#include "tools/known_flags.h"
 #include "tools/printable.h"
 
 namespace sparsellm {
@@ -18,7 +21,7 @@ namespace {
 
 constexpr int kFailed = 1;
 constexpr int kUsage = 2;
-constexpr int kInterrupted = 130;  // 128 + SIGINT, as shells report it
+constexpr int kSignals = 128;  // plus the signal, as shells report one
 
 // The first file that is opened would else become the standard output or error of a program that
 // was started without. They cannot be read or written afterwards either.
@@ -30,9 +33,10 @@ void occupy_standard_streams() {
   }
 }
 
-void flush_output() {
-  require(std::fflush(stdout) == 0 && std::ferror(stdout) == 0, "cannot write to standard output");
-}
+constexpr const char* kOutputFailed = "cannot write to standard output";
+
+// False also if a write before has failed.
+bool flush_output() { return std::fflush(stdout) == 0 && std::ferror(stdout) == 0; }
 
 int fail_with(int code, const std::string& tool, const std::string& message) {
   report_error(tool, message);
@@ -50,23 +54,24 @@ void report_error(const std::string& tool, std::string_view message) {
 int tool_main(CLI::App& app, int argc, char** argv, const std::function<void()>& body) {
   occupy_standard_streams();
   ::signal(SIGXFSZ, SIG_IGN);  // a write beyond the limit is an error like others, not the end
+  survive_lost_pages();
   const std::string tool = app.get_name();
   app.set_version_flag("--version", fmt::format("{} {} (commit {})", tool, kVersion, kCommit));
   try {
+    require_known_flags(app, std::vector<std::string>(argv + 1, argv + argc));
     app.parse(argc, argv);
     body();
-    flush_output();
+    require(flush_output(), "{}", kOutputFailed);
     return 0;
   } catch (const CLI::Success& answer) {  // --help, --version
     const int code = app.exit(answer);
-    return std::fflush(stdout) == 0 ? code
-                                    : fail_with(kFailed, tool, "cannot write to standard output");
+    return flush_output() ? code : fail_with(kFailed, tool, kOutputFailed);
   } catch (const CLI::ParseError& error) {
     return fail_with(kUsage, tool, std::string(error.what()) + " (--help lists the options)");
   } catch (const UsageError& error) {
     return fail_with(kUsage, tool, error.what());
   } catch (const Interrupted&) {
-    return kInterrupted;
+    return kSignals + (interrupted() ? interrupting_signal() : SIGINT);
   } catch (const std::bad_alloc&) {
     return fail_with(kFailed, tool, "out of memory");
   } catch (const std::exception& error) {

@@ -62,4 +62,17 @@ std::optional<float> convert(DType from, const std::byte* source, DType to, std:
   return overflow;
 }
 
+int64_t count_overflows(DType from, const std::byte* source, DType to, int64_t count) {
+  int64_t overflows = 0;
+  visit_float(from, [&]<class From>(From value) {
+    visit_float(to, [&]<class To>(To) {
+      for (int64_t i = 0; i < count; ++i) {
+        std::memcpy(&value, source + i * int64_t{sizeof(From)}, sizeof(From));
+        overflows += is_infinite(from_float<To>(to_float(value))) && !is_infinite(value) ? 1 : 0;
+      }
+    });
+  });
+  return overflows;
+}
+
 }  // namespace sparsellm

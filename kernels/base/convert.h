@@ -14,4 +14,7 @@ namespace sparsellm {
 std::optional<float> convert(DType from, const std::byte* source, DType to, std::byte* destination,
                              int64_t count);
 
+// How many finite numbers become infinite in that.
+int64_t count_overflows(DType from, const std::byte* source, DType to, int64_t count);
+
 }  // namespace sparsellm

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "kernels/base/error.h"
+#include "kernels/base/lfs_pointer.h"
 #include "kernels/base/mapped_file.h"
 
 namespace sparsellm {
@@ -129,8 +130,10 @@ json parse_json(std::string_view text, std::string_view source, int max_depth) {
   return builder.take();
 }
 
-json read_json_file(const std::filesystem::path& path, int64_t max_bytes, int max_depth) {
-  return parse_json(read_text_file(path, max_bytes), path.string(), max_depth);
+json read_json_file(const InputFile& file, int64_t max_bytes, int max_depth) {
+  const std::string text = read_text_file(file, max_bytes);
+  require_no_lfs_pointer(file.path(), text);
+  return parse_json(text, file.string(), max_depth);
 }
 
 std::string quote(std::string_view text) {

@@ -11,6 +11,8 @@
 #include <unordered_map>
 #include <vector>
 
+#include "kernels/base/open_directory.h"
+
 namespace sparsellm {
 
 // A JSON document that may be hostile. Throws Error, beginning with `source`, for text that is not
@@ -19,7 +21,7 @@ namespace sparsellm {
 nlohmann::json parse_json(std::string_view text, std::string_view source, int max_depth);
 
 // The document in a file; the errors of read_text_file and, with the path in front, of parse_json.
-nlohmann::json read_json_file(const std::filesystem::path& path, int64_t max_bytes, int max_depth);
+nlohmann::json read_json_file(const InputFile& file, int64_t max_bytes, int max_depth);
 
 // Text out of a file, for messages: in quotes, on one line of ASCII, shortened if it is long.
 std::string quote(std::string_view text);

@@ -1,6 +1,5 @@
 #include "kernels/base/mapped_file.h"
 
-#include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -18,56 +17,36 @@ namespace {
 
 constexpr int kPopulateRead = 22;  // MADV_POPULATE_READ of Linux 5.14, which older C libraries lack
 
-// Closes on every way out of MappedFile's constructor.
-class Descriptor {
- public:
-  explicit Descriptor(int fd) : fd_(fd) {}
-  ~Descriptor() {
-    if (fd_ >= 0) {
-      ::close(fd_);
-    }
-  }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  int get() const { return fd_; }
-  int release() { return std::exchange(fd_, -1); }
-
- private:
-  int fd_;
-};
-
 }  // namespace
 
-MappedFile::MappedFile(const std::filesystem::path& path) : path_(path) {
-  // Without O_NONBLOCK the opening of a named pipe waits for somebody to write.
-  Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-  require(file.get() >= 0, "cannot open {}: {}", path.string(), std::strerror(errno));
+MappedFile::MappedFile(const InputFile& file) : path_(file.path()), file_(file.open()) {
   struct stat info {};
-  const bool known = ::fstat(file.get(), &info) == 0;  // before strerror is evaluated
-  require(known, "cannot read {}: {}", path.string(), std::strerror(errno));
-  require(S_ISREG(info.st_mode), "cannot read {}: not a regular file", path.string());
+  const bool known = ::fstat(file_->get(), &info) == 0;  // before strerror is evaluated
+  require(known, "cannot read {}: {}", path_.string(), std::strerror(errno));
+  require(S_ISREG(info.st_mode), "cannot read {}: not a regular file", path_.string());
   size_ = info.st_size;
   if (size_ == 0) {
     return;  // mmap refuses a length of 0
   }
-  void* data = ::mmap(nullptr, static_cast<size_t>(size_), PROT_READ, MAP_PRIVATE, file.get(), 0);
-  require(data != MAP_FAILED, "cannot map {}: {}", path.string(), std::strerror(errno));
+  void* data = ::mmap(nullptr, static_cast<size_t>(size_), PROT_READ, MAP_PRIVATE, file_->get(), 0);
+  require(data != MAP_FAILED, "cannot map {}: {}", path_.string(), std::strerror(errno));
   data_ = static_cast<const std::byte*>(data);
-  file_ = file.release();
+  guard_.cover(data_, size_);
 }
 
 MappedFile::~MappedFile() {
   if (data_ != nullptr) {
+    guard_.release();
     ::munmap(const_cast<std::byte*>(data_), static_cast<size_t>(size_));
-    ::close(file_);
   }
 }
 
 MappedFile::MappedFile(MappedFile&& other) noexcept
     : path_(std::move(other.path_)),
-      file_(std::exchange(other.file_, -1)),
+      file_(std::move(other.file_)),
       data_(std::exchange(other.data_, nullptr)),
-      size_(std::exchange(other.size_, 0)) {}
+      size_(std::exchange(other.size_, 0)),
+      guard_(std::move(other.guard_)) {}
 
 void MappedFile::read(std::span<const std::byte> part, std::byte* to) const {
   const int64_t begin = part.data() - data_;
@@ -76,7 +55,7 @@ void MappedFile::read(std::span<const std::byte> part, std::byte* to) const {
   int64_t done = 0;
   while (done < std::ssize(part)) {
     const ssize_t count =
-        ::pread(file_, to + done, part.size() - static_cast<size_t>(done), begin + done);
+        ::pread(file_->get(), to + done, part.size() - static_cast<size_t>(done), begin + done);
     if (count < 0 && errno == EINTR) {
       continue;
     }
@@ -84,6 +63,11 @@ void MappedFile::read(std::span<const std::byte> part, std::byte* to) const {
     require(count > 0, "cannot read {}: {}", path_.string(), reason);
     done += count;
   }
+}
+
+void MappedFile::require_intact() const {
+  require(!guard_.lost(), "cannot read {}: it has become shorter, or its disk fails",
+          path_.string());
 }
 
 bool is_inside(std::span<const std::byte> bytes, std::span<const std::byte> all) {
@@ -114,11 +98,13 @@ void release_pages(std::span<const std::byte> bytes) {
   }
 }
 
-std::string read_text_file(const std::filesystem::path& path, int64_t max_bytes) {
-  const MappedFile file(path);
-  require(file.size() <= max_bytes, "{} has {} bytes; at most {} are read", path.string(),
-          file.size(), max_bytes);
-  return std::string(reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size());
+std::string read_text_file(const InputFile& file, int64_t max_bytes) {
+  const MappedFile mapped(file);
+  require(mapped.size() <= max_bytes, "{} has {} bytes; at most {} are read", file.string(),
+          mapped.size(), max_bytes);
+  std::string text(mapped.bytes().size(), '\0');
+  mapped.read(mapped.bytes(), reinterpret_cast<std::byte*>(text.data()));
+  return text;
 }
 
 }  // namespace sparsellm

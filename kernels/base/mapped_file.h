@@ -3,8 +3,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <memory>
 #include <span>
 #include <string>
+
+#include "kernels/base/lost_pages.h"
+#include "kernels/base/open_directory.h"
 
 namespace sparsellm {
 
@@ -13,7 +17,7 @@ namespace sparsellm {
 class MappedFile {
  public:
   // Throws Error naming the path and the reason (missing, a folder, no permission).
-  explicit MappedFile(const std::filesystem::path& path);
+  explicit MappedFile(const InputFile& file);
   ~MappedFile();
   MappedFile(MappedFile&& other) noexcept;
   MappedFile& operator=(MappedFile&&) = delete;
@@ -26,11 +30,16 @@ class MappedFile {
   // of it is touched. Throws Error naming the path, also if the file has become shorter.
   void read(std::span<const std::byte> part, std::byte* to) const;
 
+  // Throws Error naming the path if a page of bytes() could not be read (survive_lost_pages()). To
+  // be called before what was computed from bytes() is used.
+  void require_intact() const;
+
  private:
   std::filesystem::path path_;
-  int file_ = -1;
+  std::shared_ptr<const FileDescriptor> file_;
   const std::byte* data_ = nullptr;
   int64_t size_ = 0;
+  PageGuard guard_;
 };
 
 // Whether `bytes` are some of `all`, not whether they are equal to some.
@@ -45,6 +54,6 @@ void populate_pages(std::span<const std::byte> bytes);
 void release_pages(std::span<const std::byte> bytes);
 
 // The contents of a small text file; refuses one larger than `max_bytes`.
-std::string read_text_file(const std::filesystem::path& path, int64_t max_bytes);
+std::string read_text_file(const InputFile& file, int64_t max_bytes);
 
 }  // namespace sparsellm

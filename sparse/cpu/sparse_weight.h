@@ -79,6 +79,7 @@ class CpuSparseWeight : public WeightMatrix {
   int64_t in() const override { return e_.columns; }
   DType dtype() const override { return e_.dtype; }
   int64_t bytes() const override { return e_.bytes(); }
+  std::optional<int64_t> nonzeros() const override { return e_.nonzeros; }
 
   void matmul(const Tensor& x, Tensor y, const Epilogue& epilogue,
               ExecContext& ctx) const override {

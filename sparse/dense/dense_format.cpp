@@ -15,9 +15,13 @@ class DenseFormat : public WeightFormat {
   std::string_view name() const override { return "dense"; }
   int32_t version() const override { return 1; }
 
+  bool multiplies_on(Device::Kind) const override { return true; }
+
+  bool holds(DType dtype) const override { return dtype != DType::i32; }
+
   std::string why_not(const Tensor&) const override { return {}; }
 
-  EncodedWeight encode(const Tensor& w, ThreadPool& threads) const override {
+  EncodedWeight encode(const Tensor& w, LayoutFor, ThreadPool& threads) const override {
     require(w.contiguous(), "a dense weight with strided rows");
     EncodedWeight e{.format = std::string(name()),
                     .version = version(),

@@ -12,10 +12,15 @@
 
 namespace sparsellm {
 
+// Formats that depend on what is in a weight: in which it takes the fewest bytes
+// (encode_smallest()) of portable_formats(), and of weight_formats().
+inline constexpr std::string_view kAutoFormat = "auto";
+inline constexpr std::string_view kSmallestFormat = "smallest";
+
 // What happens to the weight of one linear layer.
 struct LayerPlan {
-  PruneSettings prune;          // without norms
-  std::string format = "auto";  // of sparse/registry.h; auto: whoever stores the weight chooses
+  PruneSettings prune;                            // without norms
+  std::string format = std::string(kAutoFormat);  // a name of sparse/registry.h, or one of these
 };
 
 // Which linear layers of a model's decoder blocks are pruned how, and in which format they are
@@ -39,7 +44,8 @@ struct LayerPlan {
 //   sparsity  in [0, 1], of magnitude, random and wanda
 //   scope     "row" (the default) or "matrix", of magnitude and random
 //   seed      of random; 0 if it is not there
-//   format    a name of sparse/registry.h or "auto", the default; "dense" keeps a layer dense
+//   format    a name of sparse/registry.h, "smallest" or "auto", the default; "dense" keeps a layer
+//             dense
 class SparsityPlan {
  public:
   // Throws Error with the file's name, and the rule's number from 1 on, for everything that is not

@@ -203,11 +203,11 @@ LayerPlan read_layer_plan(const json& rule, const std::string& name) {
 
 void require_format(std::string_view format) {
   const auto formats = weight_formats();
-  require(format == "auto" ||
+  require(format == kAutoFormat || format == kSmallestFormat ||
               std::any_of(formats.begin(), formats.end(),
                           [&](const WeightFormat* known) { return known->name() == format; }),
-          "the weight format {} is not known; use one of auto, {}", quote(format),
-          weight_format_names());
+          "the weight format {} is not known; use one of {}, {}, {}", quote(format), kAutoFormat,
+          kSmallestFormat, weight_format_names());
 }
 
 }  // namespace sparsellm

@@ -15,7 +15,7 @@ std::vector<std::string> read_patterns(const nlohmann::json& rule, const std::st
 LayerRange read_layers(const nlohmann::json& rule, const std::string& name);
 LayerPlan read_layer_plan(const nlohmann::json& rule, const std::string& name);
 
-// Throws Error unless the format is "auto" or in the registry.
+// Throws Error unless the format is "auto", "smallest" or in the registry.
 void require_format(std::string_view format);
 
 }  // namespace sparsellm

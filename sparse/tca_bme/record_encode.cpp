@@ -161,6 +161,42 @@ int32_t record_bits(std::span<const TileCounts> counts, const RecordLayout& layo
   return bits;
 }
 
+int64_t encoded_bytes(std::span<const TileCounts> counts, const RecordLayout& layout, int64_t rows,
+                      int64_t columns) {
+  const RecordGrid grid = record_grid(rows, columns, layout);
+  const int64_t tile_columns = record_grid(rows, columns, kTile).columns;
+  int64_t bytes = (grid.count() + 1 + kLayoutWords) * int64_t{sizeof(uint32_t)};
+  for (int64_t r = 0; r < grid.count(); ++r) {
+    bytes += layout.record_bytes(
+        record_bits(counts, layout, tile_columns, grid.row_block(r), grid.column(r)));
+  }
+  return bytes;
+}
+
+// The fastest layout for so many nonzeros, or for LayoutFor::size the first of those after it that
+// takes noticeably less. Not for less: few chunks in a record instead of many, and the other way
+// round, are some 0.15 % of a large matrix, and many of a narrow one.
+RecordLayout choose_layout(LayoutFor goal, std::span<const TileCounts> counts, int64_t rows,
+                           int64_t columns, int64_t nonzeros) {
+  constexpr int64_t kNoticeable = 256;  // one in so many bytes
+  constexpr RecordLayout kOthers[] = {{.chunks = kManyChunks, .values = RecordValues::single},
+                                      {.chunks = kFewChunks, .values = RecordValues::single},
+                                      {.chunks = kManyChunks, .values = RecordValues::pair}};
+  RecordLayout chosen = record_layout_for(rows * columns, nonzeros);
+  if (goal == LayoutFor::speed) {
+    return chosen;
+  }
+  int64_t fewest = encoded_bytes(counts, chosen, rows, columns);
+  for (const RecordLayout& other : kOthers) {
+    const int64_t bytes = encoded_bytes(counts, other, rows, columns);
+    if (bytes + bytes / kNoticeable < fewest) {
+      chosen = other;
+      fewest = bytes;
+    }
+  }
+  return chosen;
+}
+
 void fill_starts(std::span<const TileCounts> counts, const RecordLayout& layout,
                  const RecordGrid& grid, int64_t tile_columns, std::span<uint32_t> starts) {
   starts[0] = 0;
@@ -174,7 +210,7 @@ void fill_starts(std::span<const TileCounts> counts, const RecordLayout& layout,
 
 }  // namespace
 
-EncodedWeight encode_records(const Tensor& w, ThreadPool& threads) {
+EncodedWeight encode_records(const Tensor& w, LayoutFor goal, ThreadPool& threads) {
   const int64_t rows = w.size(0);
   const int64_t columns = w.size(1);
   const std::vector<TileCounts> counts = count_tiles(w, threads);
@@ -185,7 +221,7 @@ EncodedWeight encode_records(const Tensor& w, ThreadPool& threads) {
   require(starts_hold(rows, columns, nonzeros),
           "{} nonzeros are more than 32-bit starts of records hold", nonzeros);
 
-  const RecordLayout layout = record_layout_for(rows * columns, nonzeros);
+  const RecordLayout layout = choose_layout(goal, counts, rows, columns, nonzeros);
   const RecordGrid grid = record_grid(rows, columns, layout);
   NewRecords made(layout, grid.count());
   fill_starts(counts, layout, grid, record_grid(rows, columns, kTile).columns, made.starts.values);

@@ -10,7 +10,6 @@
 namespace sparsellm::tca_bme {
 namespace {
 
-constexpr int64_t kLayoutWords = 2;
 constexpr int64_t kMostRecordBytes = int64_t{UINT32_MAX} * kRecordAlignment;  // of all records
 
 // That starts reach wherever they are; negative if they do not reach that many headers.

@@ -11,6 +11,7 @@
 #include "kernels/base/parallel.h"
 #include "kernels/base/tensor.h"
 #include "sparse/encoded_weight.h"
+#include "sparse/format.h"
 #include "sparse/tca_bme/record_layout.h"
 #include "sparse/weight_matrix.h"
 
@@ -18,6 +19,7 @@ namespace sparsellm::tca_bme {
 
 // Encodings of version 2 (record_layout.h) on the host.
 inline constexpr std::string_view kLayout = "layout";
+inline constexpr int64_t kLayoutWords = 2;
 inline constexpr std::string_view kStarts = "starts";
 inline constexpr std::string_view kRecords = "records";
 
@@ -111,7 +113,7 @@ bool starts_hold_any(int64_t rows, int64_t columns);
 bool starts_hold(int64_t rows, int64_t columns, int64_t nonzeros);
 
 // As the functions of WeightFormat, for encodings of this version.
-EncodedWeight encode_records(const Tensor& w, ThreadPool& threads);  // f16 or bf16
+EncodedWeight encode_records(const Tensor& w, LayoutFor goal, ThreadPool& threads);  // f16 or bf16
 void validate_records(const EncodedWeight& e, ThreadPool& threads);
 // Throws Error unless a header tells as many nonzeros as the records have.
 void require_nonzeros(int64_t told, int64_t nonzeros);

@@ -29,7 +29,7 @@ int64_t nonzeros_in(const RecordRun& run) {
 }
 
 // A weight like `like` but of this size, made of these records; nothing if encode_records() would
-// make others of it, or there are more than starts hold.
+// give no records another layout, or if there are more than starts hold.
 std::optional<EncodedWeight> join_runs(std::span<const RecordRun> runs, const EncodedWeight& like,
                                        const RecordLayout& layout, int64_t rows, int64_t columns) {
   int64_t records = 0;
@@ -40,7 +40,7 @@ std::optional<EncodedWeight> join_runs(std::span<const RecordRun> runs, const En
     bytes += std::ssize(run.from->run(run.first, run.count));
     nonzeros += nonzeros_in(run);
   }
-  if (layout != record_layout_for(rows * columns, nonzeros) ||
+  if ((records == 0 && layout != record_layout_for(0, 0)) ||
       bytes / kRecordAlignment > int64_t{UINT32_MAX}) {
     return std::nullopt;
   }

@@ -24,6 +24,7 @@ class CudaRecordWeight : public WeightMatrix {
   int64_t in() const override { return matrix_.columns; }
   DType dtype() const override { return dtype_; }
   int64_t bytes() const override { return starts_.bytes() + records_.bytes(); }
+  std::optional<int64_t> nonzeros() const override { return nonzeros_; }
   void matmul(const Tensor& x, Tensor y, const Epilogue& epilogue, ExecContext& ctx) const override;
   void expand(Range rows, Tensor dense, ExecContext& ctx) const override;
   int64_t workspace_bytes(int64_t tokens, Sums sums) const override;
@@ -68,7 +69,8 @@ class CudaRecordWeight : public WeightMatrix {
   Buffer records_;
   RecordShares shares_;
   RecordMatrix matrix_;  // of these
-  int64_t percent_;      // of nonzeros
+  int64_t nonzeros_;
+  int64_t percent_;  // of nonzeros
 };
 
 }  // namespace sparsellm::tca_bme

@@ -97,6 +97,7 @@ CudaRecordWeight::CudaRecordWeight(DeviceRecords parts, DType dtype, int64_t row
       starts_(std::move(parts.starts)),
       records_(std::move(parts.records)),
       matrix_(matrix_of(parts.layout, rows, columns, records_.device())),
+      nonzeros_(parts.nonzeros),
       percent_(std::llround(100.0 * static_cast<double>(parts.nonzeros) /
                             static_cast<double>(std::max<int64_t>(rows * columns, 1)))) {
   matrix_.largest_record = parts.sizes.largest;
@@ -111,6 +112,7 @@ CudaRecordWeight::CudaRecordWeight(const CudaRecordWeight& other)
       records_(copy_of(other.records_)),
       shares_(other.shares_),
       matrix_(other.matrix_),
+      nonzeros_(other.nonzeros_),
       percent_(other.percent_) {
   point_to_own_memory();
 }

@@ -25,8 +25,12 @@ class TcaBmeFormat : public WeightFormat {
   std::string_view name() const override { return tca_bme::kName; }
   int32_t version() const override { return tca_bme::kRecordVersion; }
 
+  bool multiplies_on(Device::Kind) const override { return true; }
+
+  bool holds(DType dtype) const override { return dtype == DType::f16 || dtype == DType::bf16; }
+
   std::string why_not(const Tensor& w) const override {
-    if (w.dtype() != DType::f16 && w.dtype() != DType::bf16) {
+    if (!holds(w.dtype())) {
       return fmt::format("tca_bme holds f16 and bf16 values, not {}", name_of(w.dtype()));
     }
     if (tca_bme::starts_hold_any(w.size(0), w.size(1))) {
@@ -39,10 +43,10 @@ class TcaBmeFormat : public WeightFormat {
                : fmt::format("{} nonzeros are more than the starts of tca_bme hold", nonzeros);
   }
 
-  EncodedWeight encode(const Tensor& w, ThreadPool& threads) const override {
+  EncodedWeight encode(const Tensor& w, LayoutFor goal, ThreadPool& threads) const override {
     const std::string reason = why_not(w);
     require(reason.empty(), "{}", reason);
-    return tca_bme::encode_records(w, threads);
+    return tca_bme::encode_records(w, goal, threads);
   }
 
   void validate(const EncodedWeight& e, ThreadPool& threads) const override {
@@ -119,7 +123,7 @@ class TcaBmeFormat : public WeightFormat {
   // There are kernels for version 2 alone.
   EncodedWeight as_records(const EncodedWeight& e) const {
     ThreadPool threads;
-    return tca_bme::encode_records(decode(e, threads).view, threads);
+    return tca_bme::encode_records(decode(e, threads).view, LayoutFor::speed, threads);
   }
 };
 

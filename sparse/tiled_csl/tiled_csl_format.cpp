@@ -58,18 +58,22 @@ class TiledCslFormat : public WeightFormat {
   std::string_view name() const override { return "tiled_csl"; }
   int32_t version() const override { return 1; }
 
+  bool multiplies_on(Device::Kind kind) const override { return kind == Device::Kind::cpu; }
+
+  bool holds(DType dtype) const override { return dtype == DType::f16 || dtype == DType::bf16; }
+
   std::string why_not(const Tensor& w) const override {
     if (w.rank() != 2) {
       return fmt::format("it has {} dimensions, not 2", w.rank());
     }
-    if (w.dtype() != DType::f16 && w.dtype() != DType::bf16) {
+    if (!holds(w.dtype())) {
       return fmt::format("its values are {}, not f16 or bf16", name_of(w.dtype()));
     }
     const bool small = tile_grid(w.size(0), w.size(1)).count() <= kMostTiles;
     return small ? std::string() : why_too_many(count_words(w));
   }
 
-  EncodedWeight encode(const Tensor& w, ThreadPool& threads) const override {
+  EncodedWeight encode(const Tensor& w, LayoutFor, ThreadPool& threads) const override {
     const std::string reason = why_not(w);
     require(reason.empty(), "a weight cannot be encoded as {}: {}", name(), reason);
     EncodedWeight e = header_of(w.dtype(), w.size(0), w.size(1));
@@ -80,8 +84,7 @@ class TiledCslFormat : public WeightFormat {
   void validate(const EncodedWeight& e, ThreadPool&) const override {
     require_header(e, *this);
     require(e.version == version(), "version {} of the format {} is not known", e.version, name());
-    require(e.dtype == DType::f16 || e.dtype == DType::bf16,
-            "a weight in the format {} of {} values", name(), name_of(e.dtype));
+    require(holds(e.dtype), "a weight in the format {} of {} values", name(), name_of(e.dtype));
     validate_parts(e);
   }
 
@@ -157,7 +160,7 @@ class TiledCslFormat : public WeightFormat {
   }
 
   std::unique_ptr<WeightMatrix> load(EncodedWeight e, Device device) const override {
-    require_cpu(device, *this);
+    require_multiplies_on(device, *this);
     return std::make_unique<CpuSparseWeight<Walker>>(std::move(e));
   }
 

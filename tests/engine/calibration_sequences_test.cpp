@@ -97,6 +97,18 @@ TEST(CalibrationSequences, RefuseWhatMakesNoSense) {
   EXPECT_TRUE(throws_error([] { cut(Frame::bos, 5, 5, 1); }, "sequences of 1 tokens"));
 }
 
+TEST(CalibrationSequences, CanBeInterrupted) {
+  struct Stop {};
+  const std::string text =
+      read_text_file(testing::data("text/calibration.txt"), int64_t{1} << 30).substr(0, 200'000);
+  for (const std::filesystem::path& directory : testing::trained_checkpoints()) {
+    const auto tokenizer = load_tokenizer(directory);
+    const CalibrationText from{
+        .text = text, .tokens = 1000, .length = 128, .poll = [] { throw Stop(); }};
+    EXPECT_THROW(calibration_sequences(*tokenizer, from), Stop);
+  }
+}
+
 TEST(CalibrationSequences, OfARealText) {
   const std::string text =
       read_text_file(testing::data("text/calibration.txt"), int64_t{1} << 30).substr(0, 60'000);

@@ -232,6 +232,7 @@ TEST(DeviceLost, ABatchCanBeResumed) {
   };
   const auto run = [](Engine& engine, const BatchOptions& options) {
     Batch batch(options);
+    batch.start({}, {}, {});
     batch.run(engine, {}, 2, [](const BatchProgress&) {});
   };
   Engine good = load({});

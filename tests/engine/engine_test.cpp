@@ -589,7 +589,8 @@ TEST(Engine, RefusesADeviceFirst) {
   EngineOptions options;
   options.device = {.kind = Device::Kind::cuda, .index = 9999};
   const std::string message = "device cuda:9999 is not there: ";
-  EXPECT_TRUE(testing::throws_error([&] { Engine::load("nowhere", options); }, message));
+  const testing::TempDir empty;
+  EXPECT_TRUE(testing::throws_error([&] { Engine::load(empty.path(), options); }, message));
   EXPECT_TRUE(testing::throws_error([&] { Engine::load_random("nowhere", {}, options); }, message));
 }
 

@@ -25,19 +25,21 @@ std::vector<float> random_logits(size_t size, uint32_t seed) {
   return logits;
 }
 
-TEST(LogitScan, FindsANanAnywhere) {
+TEST(LogitScan, FindsANanOrAnInfinityAnywhere) {
   for (size_t size : kSizes) {
     std::vector<float> logits = random_logits(size, 1);
-    logits[0] = kInfinity;
-    logits[size / 2] = -kInfinity;
-    EXPECT_FALSE(has_nan(logits)) << size;
+    logits[0] = std::numeric_limits<float>::max();
+    logits[size / 2] = std::numeric_limits<float>::denorm_min();
+    EXPECT_TRUE(all_finite(logits)) << size;
     for (size_t at : {size_t{0}, size / 3, size / 2, size - 1}) {
-      std::vector<float> with_nan = logits;
-      with_nan[at] = at % 2 == 0 ? std::nanf("") : -std::nanf("");
-      EXPECT_TRUE(has_nan(with_nan)) << size << ", at " << at;
+      for (float bad : {std::nanf(""), -std::nanf(""), kInfinity, -kInfinity}) {
+        std::vector<float> with_bad = logits;
+        with_bad[at] = bad;
+        EXPECT_FALSE(all_finite(with_bad)) << size << ", " << bad << " at " << at;
+      }
     }
   }
-  EXPECT_FALSE(has_nan({}));
+  EXPECT_TRUE(all_finite({}));
 }
 
 TEST(LogitScan, LargestPassesOverNan) {

@@ -2,13 +2,17 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <filesystem>
 #include <limits>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include "engine/engine.h"
 #include "kernels/base/device_cuda.h"
 #include "kernels/paged_kv.h"
+#include "models/registry.h"
 #include "models/safetensors.h"
 #include "models/shape_loader.h"
 #include "sparse/tca_bme/record_layout.h"
@@ -42,7 +46,12 @@ TEST(MemoryFit, IsWhatAnEngineTakes) {
     EXPECT_EQ(fit.kv_tokens * fit.kv_per_token, engine.stats().kv_bytes);
     EXPECT_EQ(fit.context_size, 140);
     EXPECT_EQ(fit.requests_of(140), 4);  // of 9 pages each, of 44
+    EXPECT_EQ(fit.run_kv_tokens, fit.kv_tokens);
     options.kv_tokens = 0;
+    const Engine other = Engine::load(directory, options);  // of five contexts, not of half of all
+    EXPECT_EQ(fit_memory(config, DType::f16, options).run_kv_tokens,
+              other.total_pages() * kPageSize);
+    EXPECT_EQ(other.total_pages(), 5 * 9);
     EXPECT_GT(fit_memory(config, DType::f16, options).requests_of(140), 5);
   }
 }
@@ -71,10 +80,159 @@ TEST(MemoryFit, OfAConvertedModel) {
   EXPECT_EQ(fit.step, engine.stats().workspace_bytes);
   options.weight_format = "tca_bme";
   EXPECT_EQ(fit_memory(config, DType::f16, options, {.store = &store}).weights, fit.weights);
+  ASSERT_EQ(fit.linear_weights.size(), 1u);
+  EXPECT_EQ(fit.linear_weights[0].format, "tca_bme");
+  const std::vector<FormatSum> loaded = engine.linear_weights();
+  ASSERT_EQ(loaded.size(), 1u);
+  EXPECT_EQ(loaded[0].nonzeros, fit.linear_weights[0].nonzeros);
+  EXPECT_NEAR(
+      static_cast<double>(loaded[0].nonzeros.value_or(0)) / static_cast<double>(loaded[0].elements),
+      0.4, 0.01);
+  EXPECT_EQ(loaded[0].dense_bytes, 2 * loaded[0].elements);
   options.weight_format = "tiled_csl";
-  EXPECT_TRUE(
-      testing::throws_error([&] { fit_memory(config, DType::f16, options, {.store = &store}); },
-                            "as tiled_csl is known when they are encoded"));
+  EXPECT_TRUE(testing::throws_error([&] { fit_memory(config, DType::f16, options); },
+                                    "as tiled_csl is known when they are encoded"));
+}
+
+// Weights that are converted while loading, as the converter would have them and an engine has.
+TEST(MemoryFit, OfWeightsThatAreConverted) {
+  const std::filesystem::path model = testing::data("models/fable-llama-relu-8m");
+  const std::vector<Inspection> inspections = inspect_model(
+      {.input = model,
+       .output = {},
+       .plan = SparsityPlan::uniform({.method = parse_prune_method("none")}, "auto")});
+  const Checkpoint checkpoint(model);
+  const WeightStore store(checkpoint);
+  const ModelConfig config = read_model_config(model);
+  for (const char* format : {"dense", "tca_bme", "tiled_csl"}) {
+    SCOPED_TRACE(format);
+    EngineOptions options;
+    options.with_tokenizer = false;
+    options.max_requests = 5;
+    options.weight_format = format;
+    const MemoryFit fit = fit_memory(config, DType::f16, options, {.store = &store});
+    const auto inspected =
+        std::find_if(inspections.begin(), inspections.end(),
+                     [&](const Inspection& inspection) { return inspection.format == format; });
+    ASSERT_NE(inspected, inspections.end());
+    ASSERT_EQ(fit.linear_weights.size(), 1u);
+    EXPECT_EQ(fit.linear_weights[0].bytes, inspected->conversion.bytes());
+    EXPECT_EQ(fit.weights, inspected->conversion.bytes() + inspected->conversion.other_bytes);
+    const Engine engine = Engine::load(model, options);
+    EXPECT_GE(fit.weights, engine.stats().weight_bytes);
+    EXPECT_LE(fit.weights, engine.stats().weight_bytes + 24 * 1024);  // by joined parts
+    EXPECT_EQ(fit.step, engine.stats().workspace_bytes);
+  }
+}
+
+// The GPU is asked for shapes only, so it need not be there.
+constexpr Device kCuda{Device::Kind::cuda, 0};
+
+FormatSum only_format(const ModelConfig& config, ShapeLoader& shapes) {
+  const std::vector<FormatSum> sums = build_decoder(config, shapes)->linear_weights();
+  EXPECT_EQ(sums.size(), 1u);
+  return sums.empty() ? FormatSum() : sums.front();
+}
+
+// On a GPU weights are encoded in the dtype that the model computes in, whatever they are stored
+// in.
+TEST(MemoryFit, OfWeightsThatAreConvertedInAnotherDType) {
+  for (const std::filesystem::path& directory : testing::all_checkpoints()) {
+    for (DType dtype : {DType::f16, DType::bf16}) {
+      SCOPED_TRACE(directory.string() + " in " + std::string(name_of(dtype)));
+      const testing::TempDir output;
+      convert_model(
+          {.input = directory,
+           .output = output.path() / "out",
+           .plan = SparsityPlan::uniform({.method = parse_prune_method("none")}, "tca_bme"),
+           .dtype = dtype});
+      const Checkpoint plain(directory);
+      const WeightStore plain_store(plain);
+      const Checkpoint converted(output.path() / "out");
+      const WeightStore converted_store(converted);
+      const ModelConfig config = read_model_config(directory);
+      std::vector<int64_t> progress;
+      ShapeLoader as_loaded(kCuda, dtype,
+                            {.store = &plain_store,
+                             .format = "tca_bme",
+                             .threads = 1,
+                             .progress = [&](int64_t done, int64_t total) {
+                               EXPECT_EQ(total, plain.bytes());
+                               progress.push_back(done);
+                             }});
+      ShapeLoader as_stored(kCuda, dtype, {.store = &converted_store});
+      const FormatSum loaded = only_format(config, as_loaded);
+      const FormatSum stored = only_format(config, as_stored);
+      EXPECT_EQ(loaded.format, "tca_bme");
+      EXPECT_EQ(loaded.format, stored.format);
+      EXPECT_EQ(loaded.bytes, stored.bytes);
+      EXPECT_EQ(loaded.nonzeros, stored.nonzeros);
+      EXPECT_TRUE(loaded.nonzeros.has_value());
+      EXPECT_EQ(as_loaded.loaded_bytes(), as_stored.loaded_bytes());
+      EXPECT_TRUE(std::ranges::is_sorted(progress));
+      ASSERT_FALSE(progress.empty());
+      EXPECT_GT(progress.front(), 0);
+      EXPECT_LE(progress.back(), plain.bytes());
+    }
+  }
+}
+
+TEST(MemoryFit, OfWeightsThatAFormatDoesNotTake) {
+  const std::filesystem::path directory = testing::data("tiny/llama_bias");  // of f32
+  const Checkpoint checkpoint(directory);
+  const WeightStore store(checkpoint);
+  const ModelConfig config = read_model_config(directory);
+  EngineOptions options;
+  options.weight_format = "tca_bme";
+  EXPECT_TRUE(testing::throws_error(
+      [&] { fit_memory(config, DType::f32, options, {.store = &store}); },
+      "q_proj.weight\" cannot be loaded as tca_bme: tca_bme holds f16 and bf16 values, not f32"));
+  ShapeLoader on_gpu(kCuda, DType::f16, {.store = &store, .format = "tiled_csl"});
+  EXPECT_TRUE(testing::throws_error([&] { build_decoder(config, on_gpu); },
+                                    "tiled_csl has no kernels for cuda:0"));
+}
+
+// Joined layers have the format of the part with the most rows, or the first of these.
+TEST(MemoryFit, OfPartsInSeveralFormats) {
+  const std::filesystem::path model = testing::data("models/fable-opt-8m");
+  const testing::TempDir directory;
+  for (const bool first_is_sparse : {false, true}) {
+    SCOPED_TRACE(first_is_sparse);
+    const std::filesystem::path plan = directory.write(
+        "plan.json", std::string(R"({"rules": [{"tensors": )") +
+                         (first_is_sparse ? R"(["*.q_proj"])" : R"(["*.k_proj", "*.v_proj"])") +
+                         R"(, "prune": "none", "format": "tiled_csl"}], )" +
+                         R"("default": {"prune": "none", "format": "dense"}})");
+    const std::filesystem::path output = directory.path() / (first_is_sparse ? "first" : "others");
+    convert_model({.input = model, .output = output, .plan = SparsityPlan::read(plan)});
+    EngineOptions options;
+    options.with_tokenizer = false;
+    options.max_requests = 5;
+    const Checkpoint checkpoint(output);
+    const WeightStore store(checkpoint);
+    const ModelConfig config = read_model_config(output);
+    const MemoryFit fit = fit_memory(config, DType::f16, options, {.store = &store});
+    const Engine engine = Engine::load(output, options);
+    const std::vector<FormatSum> loaded = engine.linear_weights();
+    ASSERT_EQ(fit.linear_weights.size(), first_is_sparse ? 2u : 1u);
+    ASSERT_EQ(loaded.size(), fit.linear_weights.size());
+    for (size_t i = 0; i < loaded.size(); ++i) {
+      EXPECT_EQ(loaded[i].format, fit.linear_weights[i].format);
+      EXPECT_EQ(loaded[i].elements, fit.linear_weights[i].elements);
+      EXPECT_EQ(loaded[i].dense_bytes, fit.linear_weights[i].dense_bytes);
+      // Those of a part that is stored as another are counted when it is encoded.
+      EXPECT_FALSE(fit.linear_weights[i].nonzeros.has_value());
+      EXPECT_EQ(loaded[i].nonzeros.has_value(), loaded[i].format == "tiled_csl");
+    }
+    EXPECT_EQ(fit.step, engine.stats().workspace_bytes);
+    ShapeLoader on_gpu(kCuda, DType::f16, {.store = &store});
+    if (first_is_sparse) {
+      EXPECT_TRUE(testing::throws_error([&] { build_decoder(config, on_gpu); },
+                                        "has no kernels for cuda:0"));
+    } else {
+      EXPECT_EQ(only_format(config, on_gpu).format, "dense");
+    }
+  }
 }
 
 TEST(MemoryFit, OfAModelThatDoesNotFit) {
@@ -90,6 +248,7 @@ TEST(MemoryFit, OfAModelThatDoesNotFit) {
   const MemoryFit fit = fit_memory(config, DType::f16, options);
   EXPECT_GT(fit.weights, int64_t{100} << 40);
   EXPECT_EQ(fit.kv_tokens, 0);
+  EXPECT_EQ(fit.run_kv_tokens, 0);
   EXPECT_EQ(fit.requests_of(100), 0);
 }
 
@@ -227,12 +386,11 @@ TEST(RequireModelFits, BeforeAnythingIsLoaded) {
   options.kv_tokens = int64_t{1} << 60;
   EXPECT_TRUE(testing::throws_error([&] { require_fits(options); }, "does not fit 64 bits"));
 
-  // Sparse weights take less, and those that will be encoded take at least what is counted.
-  EXPECT_NO_THROW(require_fits(on_made_up_gpu(0.5), {.format = "tiled_csl", .density = 0.2}));
-  EXPECT_NO_THROW(require_fits(on_made_up_gpu(0.5), {.format = "tiled_csl", .density = 0.0}));
+  // What sparse weights take is a question to a GPU (GpuConvertedModel.TakesTheMemoryOfTheFit), but
+  // for those that none multiplies with.
   EXPECT_TRUE(testing::throws_error(
-      [&] { require_fits(on_made_up_gpu(0.02), {.format = "tiled_csl", .density = 0.0}); },
-      "does not fit on cuda:1"));
+      [&] { require_fits(on_made_up_gpu(0.5), {.format = "tiled_csl", .density = 0.2}); },
+      "the weight format tiled_csl has no kernels for cuda:1"));
 }
 
 TEST(FittingKvPages, WithinTheShare) {

@@ -19,6 +19,7 @@ namespace sparsellm {
 namespace {
 
 const float kInfinity = std::numeric_limits<float>::infinity();
+const float kMax = std::numeric_limits<float>::max();
 
 SamplingParams filters(float temperature, int32_t top_k, float top_p, float min_p) {
   SamplingParams params;
@@ -49,7 +50,7 @@ std::set<int32_t> drawn(const std::vector<float>& logits, const SamplingParams& 
 
 TEST(Sampler, GreedyTakesTheLargestAndTheSmallerIdOfEqualOnes) {
   EXPECT_EQ(sample_at(std::vector<float>{1.0f, 3.0f, 2.0f, 3.0f}, {}, {}, 0, 0), 1);
-  EXPECT_EQ(sample_at(std::vector<float>{-kInfinity, -kInfinity}, {}, {}, 0, 0), 0);
+  EXPECT_EQ(sample_at(std::vector<float>{-kMax, -kMax}, {}, {}, 0, 0), 0);
   const std::vector<int32_t> banned{1, 3};
   EXPECT_EQ(sample_at(std::vector<float>{1.0f, 3.0f, 2.0f, 3.0f}, {}, banned, 0, 0), 2);
 }
@@ -109,8 +110,9 @@ TEST(Sampler, ExtremeLogits) {
   const SamplingParams params = temperature(1e-6f);
   EXPECT_EQ(drawn({1.0f, 1.01f, 0.0f}, params), (std::set<int32_t>{1}));
   const SamplingParams hot = temperature(1.0f);
-  EXPECT_EQ(drawn({kInfinity, 3.0f, kInfinity}, hot), (std::set<int32_t>{0, 2}));
-  EXPECT_EQ(drawn({-kInfinity, 3.0f, -kInfinity}, hot), (std::set<int32_t>{1}));
+  EXPECT_EQ(drawn({kMax, 3.0f, kMax}, hot), (std::set<int32_t>{0, 2}));
+  EXPECT_EQ(drawn({-kMax, 3.0f, -kMax}, hot), (std::set<int32_t>{1}));
+  EXPECT_EQ(drawn({1.0f, 1.0f, 0.0f}, temperature(1e-45f)), (std::set<int32_t>{0, 1}));
   EXPECT_EQ(drawn({3e38f, -3e38f}, hot), (std::set<int32_t>{0}));
 }
 
@@ -163,7 +165,7 @@ TEST(Sampler, GreedyIsTheFirstOfTheLargestAllowedOnes) {
     for (int round = 0; round < 40; ++round) {
       std::vector<float> logits(size);
       for (float& logit : logits) {
-        logit = round == 0 ? -kInfinity : static_cast<float>(random() % 6) - 4.0f;
+        logit = round == 0 ? -kMax : static_cast<float>(random() % 6) - 4.0f;
       }
       std::vector<int32_t> banned;  // with repetitions and ids outside the vocabulary
       for (int i = 0; i < round; ++i) {
@@ -211,24 +213,23 @@ TEST(Sampler, GreedyTakesThePenalizedLogits) {
 }
 
 TEST(Sampler, OverflowingPenaltiesLeaveAChoice) {
-  const float max = std::numeric_limits<float>::max();
+  const float max = kMax;
   const std::vector<int32_t> tokens{0, 0};
   const TokenHistory history{.tokens = tokens, .prompt_length = 0};
   for (float degree : {0.0f, 1.0f}) {
     SamplingParams params = temperature(degree);
     params.frequency_penalty = max;
     params.presence_penalty = max;
-    // Pushed down as far as it goes, but the other one is forbidden.
-    EXPECT_EQ(sample_token(std::vector<float>{1.0f, -kInfinity}, params, history, {}, 1, 0), 0);
     EXPECT_EQ(sample_token(std::vector<float>{1.0f, -1e30f}, params, history, {}, 1, 0), 1);
-    params.logit_bias = {{1, max}};
-    EXPECT_EQ(sample_token(std::vector<float>{kInfinity, max}, params, history, {}, 1, 0), 0);
+    params.logit_bias = {{1, -kInfinity}};
+    // Pushed down as far as it goes, but the other one is forbidden.
+    EXPECT_EQ(sample_token(std::vector<float>{1.0f, -1e30f}, params, history, {}, 1, 0), 0);
   }
 }
 
 TEST(Sampler, ValidateNamesTheValue) {
   using Change = std::function<void(SamplingParams&)>;
-  const float max = std::numeric_limits<float>::max();
+  const float max = kMax;
   const std::vector<Change> valid{
       [](SamplingParams&) {},
       [&](SamplingParams& p) { p.temperature = max; },
@@ -272,9 +273,9 @@ TEST(Sampler, ValidateNamesTheValue) {
       {[](SamplingParams& p) { p.presence_penalty = kInfinity; }, "presence_penalty inf"},
       {[](SamplingParams& p) { p.presence_penalty = std::nanf(""); }, "presence_penalty nan"},
       {[](SamplingParams& p) {
-         p.logit_bias = {{4, 1.0f}, {5, -kInfinity}};
+         p.logit_bias = {{4, 1.0f}, {3, -kInfinity}, {5, kInfinity}};
        },
-       "logit_bias -inf of token 5"},
+       "logit_bias inf of token 5"},
       {[](SamplingParams& p) {
          p.logit_bias = {{4, std::nanf("")}};
        },
@@ -332,15 +333,45 @@ TEST(Sampler, DrawsOfSamplesAreUncorrelated) {
   }
 }
 
-TEST(Sampler, RefusesNanAndTotalBans) {
+TEST(Sampler, RefusesLogitsThatAreNotFinite) {
+  for (const SamplingParams& params : {temperature(0.0f), temperature(1.0f), filters(1, 1, 1, 0)}) {
+    for (size_t size : {1u, 8u, 30u, 2000u}) {
+      for (float bad : {std::nanf(""), kInfinity, -kInfinity}) {
+        for (size_t at : {size_t{0}, size - 1 - size / 3, size - 1}) {
+          std::vector<float> logits(size, 1.0f);
+          logits[at] = bad;
+          EXPECT_TRUE(testing::throws_error([&] { sample_at(logits, params, {}, 0, 0); },
+                                            "the model's logits contain NaN or infinity"));
+          // Even where that token is not to be chosen.
+          const auto id = static_cast<int32_t>(at);
+          EXPECT_THROW(sample_at(logits, params, std::vector<int32_t>{id}, 0, 0), Error);
+          SamplingParams forbidden = params;
+          forbidden.logit_bias = {{id, -kInfinity}};
+          EXPECT_THROW(sample_at(logits, forbidden, {}, 0, 0), Error);
+        }
+      }
+    }
+  }
+}
+
+TEST(Sampler, ABiasOfMinusInfinityForbidsAToken) {
+  for (SamplingParams params : {temperature(0.0f), temperature(1.0f), filters(1, 3, 1, 0),
+                                filters(1, 0, 0.5f, 0), filters(1, 0, 1, 0.1f)}) {
+    params.logit_bias = {{0, -kInfinity}, {2, -kInfinity}};
+    validate(params);
+    EXPECT_EQ(drawn({9.0f, 0.0f, 9.0f}, params), (std::set<int32_t>{1}));
+    EXPECT_TRUE(testing::throws_error(
+        [&] {
+          sample_at(std::vector<float>{9.0f, 0.0f, 9.0f}, params, std::vector<int32_t>{1}, 0, 0);
+        },
+        "every token is banned"));
+  }
+}
+
+TEST(Sampler, RefusesTotalBans) {
   const std::vector<int32_t> banned{1, 0, 1};
   for (float degree : {0.0f, 1.0f}) {
     const SamplingParams params = temperature(degree);
-    for (size_t size : {1u, 8u, 30u, 2000u}) {
-      std::vector<float> with_nan(size, 1.0f);
-      with_nan[size - 1 - size / 3] = std::nanf("");
-      EXPECT_TRUE(testing::throws_error([&] { sample_at(with_nan, params, {}, 0, 0); }, "NaN"));
-    }
     EXPECT_TRUE(testing::throws_error(
         [&] {
           sample_at(std::vector<float>{1.0f, 2.0f}, params, banned, 0, 0);
@@ -361,10 +392,13 @@ TEST(Sampler, RefusesAPromptLongerThanTheHistory) {
 }
 
 // What the caller did not validate gives an Error, not an undefined order.
-TEST(Sampler, RefusesABiasThatMakesNan) {
-  SamplingParams params = filters(1.0f, 2, 0.5f, 0.0f);
-  params.logit_bias = {{0, -kInfinity}};
-  EXPECT_THROW(sample_at({kInfinity, 1.0f, 2.0f}, params, {}, 0, 0), Error);
+TEST(Sampler, RefusesABiasThatMakesNanOrInfinity) {
+  for (SamplingParams params : {temperature(0.0f), filters(1.0f, 2, 0.5f, 0.0f)}) {
+    for (float bias : {std::nanf(""), kInfinity}) {
+      params.logit_bias = {{0, bias}};
+      EXPECT_THROW(sample_at({0.0f, 1.0f, 2.0f}, params, {}, 0, 0), Error);
+    }
+  }
 }
 
 }  // namespace

@@ -11,6 +11,7 @@
 
 #include "engine/memory_fit.h"
 #include "kernels/paged_kv.h"
+#include "tests/engine/infinite_logits.h"
 #include "tests/engine/soak.h"
 #include "tests/gpu/gpu_context.h"
 #include "tests/testing/paths.h"
@@ -395,13 +396,15 @@ std::vector<int32_t> some_prompt(int64_t length) {
 
 TEST_F(GpuConvertedModel, HasTheLogitsOfTheCpu) {
   for (const char* model : {"fable-opt-8m", "fable-llama-relu-8m"}) {
-    for (double sparsity : {0.5, 0.9}) {
-      const std::filesystem::path converted = convert(model, "tca_bme", sparsity);
+    for (const auto& [format, sparsity] :
+         {std::pair{"tca_bme", 0.5}, {"tca_bme", 0.9}, {"auto", 0.5}, {"auto", 0.9}}) {
+      const std::filesystem::path converted = convert(model, format, sparsity);
       EngineOptions options;
       options.with_tokenizer = false;
       Engine cpu = Engine::load(converted, options);
       for (int64_t length : {1, 7, 40, 200}) {
-        SCOPED_TRACE(fmt::format("{}, sparsity {}, {} tokens", model, sparsity, length));
+        SCOPED_TRACE(
+            fmt::format("{} as {}, sparsity {}, {} tokens", model, format, sparsity, length));
         const std::vector<int32_t> prompt = some_prompt(length);
         const std::vector<float> expected = logits_of(cpu, prompt);
         for (bool deterministic : {false, true}) {
@@ -438,17 +441,30 @@ TEST_F(GpuConvertedModel, IsLikeACheckpointThatIsConvertedWhileLoading) {
   }
 }
 
+// As it is stored, and encoded while loading, on the GPU.
 TEST_F(GpuConvertedModel, TakesTheMemoryOfTheFit) {
-  const std::filesystem::path converted = convert("fable-llama-relu-8m", "tca_bme", 0.6);
-  EngineOptions options = on_gpu();
-  const Checkpoint checkpoint(converted);
-  const WeightStore store(checkpoint);
-  const MemoryFit fit =
-      fit_memory(read_model_config(converted), DType::f16, options, {.store = &store});
-  const Engine engine = Engine::load(converted, options);
-  EXPECT_NEAR(static_cast<double>(fit.weights), static_cast<double>(engine.stats().weight_bytes),
-              0.01 * static_cast<double>(fit.weights));
-  EXPECT_EQ(fit.step, engine.stats().workspace_bytes);
+  for (const char* stored : {"tca_bme", "dense"}) {
+    SCOPED_TRACE(stored);
+    const std::filesystem::path converted = convert("fable-llama-relu-8m", stored, 0.6);
+    EngineOptions options = on_gpu();
+    options.weight_format = "tca_bme";
+    const Checkpoint checkpoint(converted);
+    const WeightStore store(checkpoint);
+    const MemoryFit fit =
+        fit_memory(read_model_config(converted), DType::f16, options, {.store = &store});
+    const Engine engine = Engine::load(converted, options);
+    EXPECT_NEAR(static_cast<double>(fit.weights), static_cast<double>(engine.stats().weight_bytes),
+                0.01 * static_cast<double>(fit.weights));
+    EXPECT_EQ(fit.step, engine.stats().workspace_bytes);
+    const std::vector<FormatSum> loaded = engine.linear_weights();
+    ASSERT_EQ(loaded.size(), 1u);
+    ASSERT_EQ(fit.linear_weights.size(), 1u);
+    EXPECT_EQ(loaded[0].format, "tca_bme");
+    EXPECT_EQ(fit.linear_weights[0].format, "tca_bme");
+    EXPECT_TRUE(loaded[0].nonzeros.has_value());
+    EXPECT_EQ(loaded[0].nonzeros, fit.linear_weights[0].nonzeros);
+    EXPECT_EQ(loaded[0].dense_bytes, fit.linear_weights[0].dense_bytes);
+  }
 }
 
 TEST_F(GpuConvertedModel, IsRefusedIfItIsDamaged) {
@@ -519,6 +535,13 @@ TEST_F(GpuConvertedModel, OfUnevenRandomWeights) {
     expect_close(logits_of(sparse, some_prompt(30)), logits_of(dense, some_prompt(30)),
                  2.0 * kTolerance);
   }
+}
+
+TEST(GpuInfiniteLogits, EndTheirRequest) {
+  if (cuda_device_count() == 0) {
+    GTEST_SKIP() << "there is no CUDA device";
+  }
+  testing::expect_infinite_logits_are_errors(testing::kGpu);
 }
 
 TEST(GpuSoak, EveryRequestIsAsIfItWereAlone) {

@@ -92,7 +92,7 @@ TEST_P(GpuRecordMultistage, ProductsOfAllLayouts) {
       SCOPED_TRACE(fmt::format("[{}, {}], density {} and {}", shape.rows, shape.columns,
                                mix.density, mix.between));
       const OwnedTensor w = mixed_weight(shape, mix);
-      const EncodedWeight encoded = tca_bme::encode_records(w.view, cpu.threads);
+      const EncodedWeight encoded = tca_bme::encode_records(w.view, LayoutFor::speed, cpu.threads);
       ASSERT_TRUE(RecordParts(encoded).layout == mix.layout);
       const DeviceMatrix loaded(encoded);
       for (const Tensor& x : {contiguous.view(), strided.view(), inner}) {
@@ -131,7 +131,7 @@ TEST_P(GpuRecordMultistage, ProductsOfAllPatterns) {
     for (Pattern pattern : kPatterns) {
       for (double density : {0.0, 0.001, 0.1, 0.3, 0.5, 1.0}) {
         const OwnedTensor w = weight(shape, density, pattern);
-        const DeviceMatrix loaded(tca_bme::encode_records(w.view, cpu.threads));
+        const DeviceMatrix loaded(tca_bme::encode_records(w.view, LayoutFor::speed, cpu.threads));
         const Expected all = expected_of(x.view(), w.view);
         for (int64_t tokens : {1, 9, 33}) {
           SCOPED_TRACE(fmt::format("[{}, {}], density {}, {}, {} tokens", shape.rows, shape.columns,
@@ -156,7 +156,7 @@ TEST_P(GpuRecordMultistage, RandomCases) {
     const Shape shape{1 + random.below(most), 1 + random.below(most)};
     const double density = random.uniform(0.0, 1.0) * random.uniform(0.0, 1.0);
     const OwnedTensor w = weight(shape, density);
-    const DeviceMatrix loaded(tca_bme::encode_records(w.view, cpu.threads));
+    const DeviceMatrix loaded(tca_bme::encode_records(w.view, LayoutFor::speed, cpu.threads));
     for (int product = 0; product < kProducts; ++product) {
       const int64_t tokens = 1 + random.below(product == 0 ? 130 : 20);
       SCOPED_TRACE(fmt::format("[{}, {}], density {}, {} tokens", shape.rows, shape.columns,
@@ -179,7 +179,7 @@ TEST_P(GpuRecordMultistage, ManyColumns) {
   for (const Shape& shape : {Shape{130, 17000}, Shape{70, 33999}}) {
     for (double density : {0.5, 0.2, 0.05}) {
       const OwnedTensor w = weight(shape, density);
-      const DeviceMatrix loaded(tca_bme::encode_records(w.view, cpu.threads));
+      const DeviceMatrix loaded(tca_bme::encode_records(w.view, LayoutFor::speed, cpu.threads));
       const GuardedTensor x = numbers(5, shape.columns);
       const Expected expected = expected_of(x.view(), w.view);
       for (const MultistageDevice& device : devices) {
@@ -200,7 +200,8 @@ TEST_P(GpuRecordMultistage, ARowHasTheSameBitsAlways) {
   constexpr int64_t kAlone = 70;
   for (const Shape& shape : {Shape{1030, 1040}, Shape{700, 333}}) {
     for (double density : {0.5, 0.3, 0.1}) {
-      const DeviceMatrix loaded(tca_bme::encode_records(weight(shape, density).view, cpu.threads));
+      const DeviceMatrix loaded(
+          tca_bme::encode_records(weight(shape, density).view, LayoutFor::speed, cpu.threads));
       const GuardedTensor x = numbers(200, shape.columns);
       const GuardedTensor alone(GetParam(), {kAlone, shape.rows}, Layout::contiguous, kGpu);
       for (int64_t t = 0; t < kAlone; ++t) {
@@ -227,7 +228,7 @@ TEST_P(GpuRecordMultistage, Expands) {
   for (const Shape& shape : {Shape{1024, 520}, Shape{130, 777}, Shape{1, 1}}) {
     for (const Mix& mix : kMixes) {
       const OwnedTensor w = mixed_weight(shape, mix);
-      const DeviceMatrix loaded(tca_bme::encode_records(w.view, cpu.threads));
+      const DeviceMatrix loaded(tca_bme::encode_records(w.view, LayoutFor::speed, cpu.threads));
       for (const MultistageDevice& device : {devices.front(), devices.back()}) {
         SCOPED_TRACE(fmt::format("[{}, {}], density {} and {}, {} products", shape.rows,
                                  shape.columns, mix.density, mix.between,
@@ -248,7 +249,7 @@ TEST_P(GpuRecordMultistage, Expands) {
 TEST_P(GpuRecordMultistage, RunsInAGraph) {
   const Shape shape{700, 264};
   const OwnedTensor w = weight(shape, 0.4);
-  const DeviceMatrix loaded(tca_bme::encode_records(w.view, cpu.threads));
+  const DeviceMatrix loaded(tca_bme::encode_records(w.view, LayoutFor::speed, cpu.threads));
   for (int64_t tokens : {4, 100}) {
     const GuardedTensor x = numbers(tokens, shape.columns);
     const GuardedTensor y(GetParam(), {tokens, shape.rows}, Layout::contiguous, kGpu);
@@ -267,7 +268,7 @@ TEST_P(GpuRecordMultistage, RunsInAGraph) {
 TEST_P(GpuRecordMultistage, IsChosenOnDevicesBeforeHopper) {
   const Shape shape{130, 200};
   const OwnedTensor w = weight(shape, 0.4);
-  const DeviceMatrix loaded(tca_bme::encode_records(w.view, cpu.threads));
+  const DeviceMatrix loaded(tca_bme::encode_records(w.view, LayoutFor::speed, cpu.threads));
   RecordMatrix before = loaded.matrix;
   before.clusters = {};
   const std::vector<RecordMatmulConfig> configs = record_matmul_candidates(before, 9);
@@ -289,7 +290,8 @@ TEST_P(GpuRecordMultistage, IsChosenOnDevicesBeforeHopper) {
 }
 
 TEST_P(GpuRecordMultistage, RefusesWhatDoesNotFit) {
-  const DeviceMatrix loaded(tca_bme::encode_records(weight({64, 64}, 1.0).view, cpu.threads));
+  const DeviceMatrix loaded(
+      tca_bme::encode_records(weight({64, 64}, 1.0).view, LayoutFor::speed, cpu.threads));
   const GuardedTensor x = numbers(2, 64);
   const GuardedTensor y(GetParam(), {2, 64}, Layout::contiguous, kGpu);
   for (const MultistageDevice& device :

@@ -113,7 +113,7 @@ class GpuRecordPlan : public GpuWarpgroupTest {
     DeviceMatrix matrix;  // the same
   };
   Loaded load(const Tensor& w) {
-    EncodedWeight encoded = tca_bme::encode_records(w, cpu.threads);
+    EncodedWeight encoded = tca_bme::encode_records(w, LayoutFor::speed, cpu.threads);
     DeviceMatrix matrix(encoded, clusters);
     return {.weight = tca_bme_format().load(std::move(encoded), kGpu), .matrix = std::move(matrix)};
   }

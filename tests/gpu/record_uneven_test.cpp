@@ -70,7 +70,7 @@ class GpuUnevenRecords : public GpuWarpgroupTest {
   }
 
   void check_all_configs(const OwnedTensor& w, const ClusterCounts& device) {
-    const EncodedWeight encoded = tca_bme::encode_records(w.view, cpu.threads);
+    const EncodedWeight encoded = tca_bme::encode_records(w.view, LayoutFor::speed, cpu.threads);
     const DeviceMatrix loaded(encoded, device);
     const RecordMatrix& matrix = loaded.matrix;
     const GuardedTensor x = numbers(64, kShape.columns);
@@ -113,7 +113,8 @@ class GpuUnevenRecords : public GpuWarpgroupTest {
   }
 
   std::unique_ptr<WeightMatrix> load(const OwnedTensor& w) {
-    return tca_bme_format().load(tca_bme::encode_records(w.view, cpu.threads), kGpu);
+    return tca_bme_format().load(tca_bme::encode_records(w.view, LayoutFor::speed, cpu.threads),
+                                 kGpu);
   }
 
   void check_product(const WeightMatrix& loaded, const OwnedTensor& w, int64_t tokens) {

@@ -53,7 +53,7 @@ class GpuRecordWgmma : public GpuWarpgroupTest {
   }
 
   DeviceMatrix load(const Tensor& w) {
-    return DeviceMatrix(tca_bme::encode_records(w, cpu.threads), clusters);
+    return DeviceMatrix(tca_bme::encode_records(w, LayoutFor::speed, cpu.threads), clusters);
   }
 
   // Those for any number of tokens, the tiles by turns.
@@ -236,7 +236,7 @@ TEST_P(GpuRecordWgmma, ProductsOfAllLayouts) {
                                mix.density, mix.between));
       const Tensor& x = xs[mix_number % xs.size()];
       const OwnedTensor w = mixed_weight(shape, mix);
-      const EncodedWeight encoded = tca_bme::encode_records(w.view, cpu.threads);
+      const EncodedWeight encoded = tca_bme::encode_records(w.view, LayoutFor::speed, cpu.threads);
       ASSERT_TRUE(RecordParts(encoded).layout == mix.layout);
       const DeviceMatrix loaded(encoded, clusters);
       const std::vector<RecordWgmmaConfig> configs = configs_of(loaded.matrix);

@@ -20,6 +20,7 @@ namespace {
 using namespace sparsellm::testing;
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
+constexpr float kMax = std::numeric_limits<float>::max();
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 constexpr int32_t kUntouched = -77;
 
@@ -61,10 +62,10 @@ const Shape kShapes[] = {
     {"subnormal", [](Random& r, int64_t) { return static_cast<float>(r.below(9) - 4) * 1e-43f; }},
     {"tiny and huge",
      [](Random& r, int64_t) { return std::exp(static_cast<float>(r.uniform(-80, 80))); }},
-    {"half -inf", [](Random& r, int64_t) { return r.below(2) == 0 ? -kInfinity : normal(r); }},
-    {"all -inf", [](Random&, int64_t) { return -kInfinity; }},
-    {"some +inf", [](Random& r, int64_t id) { return id % 5 == 1 ? kInfinity : normal(r); }},
-    {"both inf", [](Random& r, int64_t) { return r.below(2) == 0 ? -kInfinity : kInfinity; }},
+    {"half lowest", [](Random& r, int64_t) { return r.below(2) == 0 ? -kMax : normal(r); }},
+    {"all lowest", [](Random&, int64_t) { return -kMax; }},
+    {"some largest", [](Random& r, int64_t id) { return id % 5 == 1 ? kMax : normal(r); }},
+    {"both", [](Random& r, int64_t) { return r.below(2) == 0 ? -kMax : kMax; }},
 };
 
 std::vector<float> random_logits(const Shape& shape, int64_t rows, int64_t vocabulary,
@@ -248,9 +249,9 @@ TEST_F(Sample, IdsFarFromABannedOne) {
   }
 }
 
-TEST_F(Sample, RowsWithANan) {
+TEST_F(Sample, RowsWithANanOrAnInfinity) {
   for (int64_t vocabulary : {1, 2, 7, 1000, 4099}) {
-    for (float nan : {kNan, -kNan}) {
+    for (float bad : {kNan, -kNan, kInfinity, -kInfinity}) {
       for (int64_t at : {int64_t{0}, vocabulary / 2, vocabulary - 1}) {
         for (float temperature : {0.0f, 1.0f}) {
           std::vector<SampleRow> rows;
@@ -259,11 +260,11 @@ TEST_F(Sample, RowsWithANan) {
           }
           std::vector<float> logits =
               random_logits(kShapes[1], std::ssize(rows), vocabulary, random);
-          logits[static_cast<size_t>(3 * vocabulary + at)] = nan;
+          logits[static_cast<size_t>(3 * vocabulary + at)] = bad;
           const std::vector<int32_t> banned{static_cast<int32_t>(vocabulary / 2)};
           const std::vector<int32_t> got = sample_on_gpu(logits, rows, banned, 5);
-          EXPECT_EQ(got[3], kNoToken) << "vocabulary " << vocabulary << ", NaN at " << at;
-          expect_engines("a NaN", logits, rows, banned);
+          EXPECT_EQ(got[3], kNoToken) << "vocabulary " << vocabulary << ", " << bad << " at " << at;
+          expect_engines("a NaN or an infinity", logits, rows, banned);
         }
       }
     }

@@ -37,8 +37,8 @@ constexpr double kTolerance = 8.0;
 
 class GpuTcaBme : public GpuWeightTest {
  protected:
-  std::unique_ptr<WeightMatrix> load(const Tensor& w) {
-    return tca_bme_format().load(tca_bme_format().encode(w, cpu.threads), kGpu);
+  std::unique_ptr<WeightMatrix> load(const Tensor& w, LayoutFor goal = LayoutFor::speed) {
+    return tca_bme_format().load(tca_bme_format().encode(w, goal, cpu.threads), kGpu);
   }
 };
 INSTANTIATE_TEST_SUITE_P(Gpu, GpuTcaBme, ::testing::Values(DType::f16, DType::bf16),
@@ -60,8 +60,9 @@ TEST_P(GpuTcaBme, ProductsOfAllPatterns) {
         SCOPED_TRACE(fmt::format("[{}, {}], density {}, {}", shape.rows, shape.columns, density,
                                  name_of(pattern)));
         const OwnedTensor w = weight(shape, density, pattern);
-        const std::unique_ptr<WeightMatrix> loaded = load(w.view);
         ++number;
+        const std::unique_ptr<WeightMatrix> loaded =
+            load(w.view, number % 2 == 0 ? LayoutFor::size : LayoutFor::speed);
         const Tensor& all_x = number % 2 == 0 ? strided.view() : x.view();
         const Expected all = expected_of(all_x, w.view);
         for (int64_t tokens : kTokens) {
@@ -100,7 +101,8 @@ TEST_P(GpuTcaBme, RandomCases) {
     const Shape shape{1 + random.below(most), 1 + random.below(most)};
     const double density = random.uniform(0.0, 1.0) * random.uniform(0.0, 1.0);
     const OwnedTensor w = weight(shape, density);
-    const std::unique_ptr<WeightMatrix> loaded = load(w.view);
+    const std::unique_ptr<WeightMatrix> loaded =
+        load(w.view, round % 2 == 0 ? LayoutFor::size : LayoutFor::speed);
     for (int product = 0; product < kProducts; ++product) {
       const int64_t tokens = 1 + random.below(product == 0 ? 150 : 20);
       SCOPED_TRACE(fmt::format("[{}, {}], density {}, {} tokens", shape.rows, shape.columns,
@@ -479,6 +481,37 @@ TEST_P(GpuTcaBme, JoinsRowsByCopies) {
   const GuardedTensor dense(GetParam(), {1300, 200}, Layout::contiguous, kGpu);
   joined->expand({.begin = 0, .count = 1300}, dense.view(), *exec);
   EXPECT_TRUE(same_bits(dense.view(), w.view));
+}
+
+// Few nonzeros, of which pairs are the fastest: as a converter writes them, they stay single.
+TEST_P(GpuTcaBme, LayoutsForSizeRunAndAreJoinedAsTheyAre) {
+  for (const double density : {0.06, 0.1, 0.2}) {
+    const OwnedTensor w = weight({1408, 512}, density);
+    const EncodedWeight first =
+        tca_bme_format().encode(w.view.rows(0, 448), LayoutFor::size, cpu.threads);
+    const EncodedWeight second =
+        tca_bme_format().encode(w.view.rows(448, 960), LayoutFor::size, cpu.threads);
+    EXPECT_FALSE(tca_bme::RecordParts(first).layout.pairs());
+    const std::vector<const EncodedWeight*> parts{&first, &second};
+    std::vector<Upload> copies;
+    const std::unique_ptr<WeightMatrix> joined = tca_bme_format().prepare(parts, kGpu, copies);
+    ASSERT_NE(joined, nullptr);
+    for (const Upload& copy : copies) {
+      copy_bytes(kGpu, copy.destination, {}, copy.source.data(), std::ssize(copy.source));
+    }
+    EXPECT_LT(joined->bytes(), load(w.view)->bytes());
+    const GuardedTensor dense(GetParam(), {1408, 512}, Layout::contiguous, kGpu);
+    joined->expand({.begin = 0, .count = 1408}, dense.view(), *exec);
+    EXPECT_TRUE(same_bits(dense.view(), w.view));
+    for (const int64_t tokens : {1, 5, 16, 40, 130}) {
+      SCOPED_TRACE(fmt::format("density {}, {} tokens", density, tokens));
+      const GuardedTensor x = numbers(tokens, 512);
+      const GuardedTensor y(GetParam(), {tokens, 1408}, Layout::contiguous, kGpu);
+      joined->matmul(x.view(), y.view(), {}, *exec);
+      gpu->cuda.synchronize();
+      ASSERT_TRUE(all_close(y.view(), expected_of(x.view(), w.view), kTolerance));
+    }
+  }
 }
 
 // Before anything of them is used, and each record before it is copied.

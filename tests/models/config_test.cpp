@@ -173,6 +173,18 @@ TEST(ModelConfig, AcceptsPrunedWeightsOfCompressedTensors) {
   }
 }
 
+TEST(ModelConfig, AcceptsTheNameOfThisLibrary) {
+  for (
+      const char* patch :
+      {R"({"quantization_config": {"library": "sparsellm", "version": 1, "formats": ["tca_bme"]}})",
+       R"({"quantization_config": {"library": "sparsellm", "version": 1,
+               "formats": ["tca_bme", "tiled_csl"]}})"}) {
+    SCOPED_TRACE(patch);
+    EXPECT_EQ(read(patched(kLlama, patch)).hidden_size, 64);
+    EXPECT_EQ(read(patched(kOpt, patch)).architecture, "OPTForCausalLM");
+  }
+}
+
 TEST(ModelConfig, Activations) {
   const std::pair<const char*, Activation> cases[] = {
       {R"("relu")", {Kind::relu}},
@@ -491,6 +503,44 @@ TEST(ModelConfig, RefusesWhatNoFamilySupports) {
       {R"({"quantization_config": {"quant_method": "compressed-tensors",
            "sparsity_config": "sparse-bitmask"}})",
        "sparsity_config is"},
+      {R"({"quantization_config": {"library": "sparsellm", "version": 2, "new": 1}})",
+       "quantization_config.version is 2; 1 is the newest that this build reads"},
+      {R"({"quantization_config": {"library": "sparsellm", "version": 0, "formats": ["tca_bme"]}})",
+       "quantization_config.version is 0"},
+      {R"({"quantization_config": {"library": "sparsellm", "version": "1"}})",
+       "quantization_config.version is \"1\""},
+      {R"({"quantization_config": {"library": "sparsellm", "formats": ["tca_bme"]}})",
+       "quantization_config.version is missing"},
+      {R"({"quantization_config": {"library": "sparsellm", "version": 1}})",
+       "quantization_config.formats is missing"},
+      {R"({"quantization_config": {"library": "sparsellm", "version": 1, "formats": []}})",
+       "quantization_config.formats is an array; expected the names of sparse formats"},
+      {R"({"quantization_config": {"library": "sparsellm", "version": 1, "formats": {}}})",
+       "quantization_config.formats is an object"},
+      {R"({"quantization_config": {"library": "sparsellm", "version": 1,
+           "formats": ["tca_bme", "a\nb"]}})",
+       "quantization_config.formats[1] is \"a\\nb\"; this build has no such sparse format"},
+      {R"({"quantization_config": {"library": "sparsellm", "version": 1, "formats": ["dense"]}})",
+       "quantization_config.formats[0] is \"dense\""},
+      {R"({"quantization_config": {"library": "sparsellm", "version": 1, "formats": [7]}})",
+       "quantization_config.formats holds 7; expected strings"},
+      {R"({"quantization_config": {"library": "sparsellm", "version": 1, "formats": ["tca_bme"],
+           "bits": 4}})",
+       "bits"},
+      {R"({"quantization_config": {"library": "sparsellm", "version": 1, "formats": ["tca_bme"],
+           "quant_method": "gptq"}})",
+       "quantization_config is an object; only weights in f32, f16 and bf16"},
+      {R"({"quantization_config": {"library": "sparsellm", "version": 1, "formats": ["tca_bme"],
+           "quant_method": "sparsellm"}})",
+       "quantization_config is an object; only weights in f32, f16 and bf16"},
+      {R"({"quantization_config": {"library": "sparsellm", "version": 1, "formats": ["tca_bme"],
+           "quant_method": null}})",
+       "quant_method"},
+      {R"({"quantization_config": {"library": "other", "version": 1, "formats": ["tca_bme"]}})",
+       "quantization_config is an object; only weights in f32, f16 and bf16"},
+      {R"({"quantization_config": {"library": ["sparsellm"]}})",
+       "quantization_config is an object; only weights in f32, f16 and bf16"},
+      {R"({"quantization_config": "sparsellm"})", "quantization_config is \"sparsellm\""},
       {R"({"tie_word_embeddings": 1})", "tie_word_embeddings is 1; expected true or false"},
       {R"({"tie_word_embeddings": "true"})", "tie_word_embeddings is \"true\""},
       {R"({"bos_token_id": 1000})", "bos_token_id is 1000, but vocab_size is 1000"},
@@ -652,7 +702,8 @@ TEST(ModelConfig, RefusesTextThatIsNoConfig) {
   }
   const TempDir empty;
   expect_message(error_of([&] { read_model_config(empty.path()); }), "config.json");
-  expect_message(error_of([&] { read_model_config(empty.path() / "none"); }), "none/config.json");
+  expect_message(error_of([&] { read_model_config(empty.path() / "none"); }),
+                 "none does not exist");
 }
 
 TEST(ModelConfig, RefusesBadGenerationEos) {

@@ -148,8 +148,8 @@ TEST(ModelWriter, WritesTensorsEncodingsAndFiles) {
     EXPECT_EQ(entries(dir.path()), (std::set<std::string>{"in", "out"}));
   }
   EXPECT_EQ(entries(dir.path()), (std::set<std::string>{"in", "out"}));
-  EXPECT_EQ(entries(output),
-            (std::set<std::string>{"config.json", "model.safetensors", "tokenizer.json"}));
+  EXPECT_EQ(entries(output), (std::set<std::string>{"config.json", "model.safetensors",
+                                                    std::string(kManifestName), "tokenizer.json"}));
   EXPECT_EQ(contents(output / "tokenizer.json"), "tokens");
   EXPECT_EQ(contents(output / "config.json"), R"({"model_type": "opt"})");
 
@@ -198,7 +198,8 @@ TEST(ModelWriter, SplitsTheModelIntoShards) {
     EXPECT_EQ(writer.tensor_bytes(), 371 + weight.bytes() + 5);  // and padding
     writer.finish();
   }
-  std::set<std::string> files{"config.json", "model.safetensors.index.json"};
+  std::set<std::string> files{"config.json", "model.safetensors.index.json",
+                              std::string(kManifestName)};
   for (int i = 1; i <= 5; ++i) {
     files.insert(fmt::format("model-{:05}-of-00005.safetensors", i));
   }
@@ -375,14 +376,16 @@ TEST(ModelWriter, ReplacesNothingThatIsNoModel) {
   add_bytes(writer, "a", "new");
   fs::remove(output / "config.json");
   expect_message(error_of([&] { writer.finish(); }), "is not replaced");
-  EXPECT_EQ(entries(output), std::set<std::string>{"model.safetensors"});
+  EXPECT_EQ(entries(output),
+            (std::set<std::string>{"model.safetensors", std::string(kManifestName)}));
 }
 
 TEST(ModelWriter, ReplacesAModel) {
   const TempDir dir;
   const fs::path output = dir.path() / "out";
   write_small_model(output, {}, "old");
-  std::ofstream(output / "more.txt") << "more";
+  fs::remove(output / kManifestName);  // as older ones are
+  std::ofstream(output / "LICENSE.txt") << "more";
   fs::permissions(output, fs::perms(0750));
   {
     ModelWriter writer(output, {.existing = Existing::replace});
@@ -390,11 +393,12 @@ TEST(ModelWriter, ReplacesAModel) {
     add_bytes(writer, "a", "half");
   }
   expect_tensor(Checkpoint(output), "a", bytes_of("old"));
-  EXPECT_TRUE(fs::exists(output / "more.txt"));
+  EXPECT_TRUE(fs::exists(output / "LICENSE.txt"));
 
   write_small_model(output, {.existing = Existing::replace}, "new");
   expect_tensor(Checkpoint(output), "a", bytes_of("new"));
-  EXPECT_EQ(entries(output), (std::set<std::string>{"config.json", "model.safetensors"}));
+  EXPECT_EQ(entries(output), (std::set<std::string>{"config.json", "model.safetensors",
+                                                    std::string(kManifestName)}));
   EXPECT_EQ(entries(dir.path()), std::set<std::string>{"out"});
   EXPECT_EQ(fs::status(output).permissions(), fs::perms(0750));
 

@@ -352,7 +352,7 @@ TEST(Checkpoint, ReadsASingleFile) {
   const Checkpoint checkpoint(dir.path());
   EXPECT_EQ(checkpoint.names(), (std::vector<std::string>{"a", "b", "c", "empty"}));
   EXPECT_EQ(checkpoint.bytes(), 24);
-  EXPECT_EQ(checkpoint.directory(), dir.path());
+  EXPECT_EQ(checkpoint.directory().path(), dir.path());
   ASSERT_NE(checkpoint.find("c"), nullptr);
   EXPECT_EQ(checkpoint.find("c")->dtype, "I64");
   EXPECT_EQ(checkpoint.find("d"), nullptr);

@@ -139,10 +139,7 @@ void check_weight(const WeightSpec& spec, const Calls& calls, CpuContext& cpu) {
   clear_negative_zeros(exact.view);
   const int64_t nonzeros = nonzeros_of(w.view);
   const Expected expected = product(calls.all_x(), w.view, cpu.threads);
-  for (const WeightFormat* format : formats_for(w.view)) {
-    SCOPED_TRACE(fmt::format("{} {} [{}, {}], density {}, {}", format->name(), name_of(spec.dtype),
-                             spec.rows, spec.columns, spec.density, name_of(spec.pattern)));
-    EncodedWeight e = format->encode(w.view, cpu.threads);
+  const auto check = [&](const WeightFormat* format, EncodedWeight e) {
     ASSERT_NO_THROW(format->validate(e));
     EXPECT_EQ(e.format, format->name());
     EXPECT_EQ(e.version, format->version());
@@ -162,6 +159,18 @@ void check_weight(const WeightSpec& spec, const Calls& calls, CpuContext& cpu) {
     EXPECT_EQ(weight->out(), spec.rows);
     EXPECT_EQ(weight->in(), spec.columns);
     calls.check(*weight, expected, cpu.exec);
+  };
+  for (const WeightFormat* format : formats_for(w.view)) {
+    SCOPED_TRACE(fmt::format("{} {} [{}, {}], density {}, {}", format->name(), name_of(spec.dtype),
+                             spec.rows, spec.columns, spec.density, name_of(spec.pattern)));
+    EncodedWeight fast = format->encode(w.view, cpu.threads);
+    EncodedWeight small = format->encode(w.view, LayoutFor::size, cpu.threads);
+    EXPECT_LE(small.bytes(), fast.bytes());
+    if (!same_encoding(small, fast)) {
+      SCOPED_TRACE("in the layout for size");
+      check(format, std::move(small));
+    }
+    check(format, std::move(fast));
   }
 }
 

@@ -95,8 +95,9 @@ TEST(SparsityPlan, Uniform) {
   EXPECT_EQ(layer.prune.sparsity, 0.65);
   EXPECT_TRUE(layer.prune.norms.empty());
   EXPECT_EQ(layer.format, "dense");
-  EXPECT_TRUE(throws_error([&] { SparsityPlan::uniform(settings, "coo"); },
-                           "the weight format \"coo\" is not known; use one of auto, dense"));
+  EXPECT_TRUE(
+      throws_error([&] { SparsityPlan::uniform(settings, "coo"); },
+                   "the weight format \"coo\" is not known; use one of auto, smallest, dense"));
 }
 
 TEST(SparsityPlan, FirstMatchingRuleWins) {
@@ -411,7 +412,7 @@ TEST(SparsityPlanErrors, Members) {
   expect_rule_error(R"("tensors": "*", "prune": "random", "sparsity": 0.5, "seed": -1)",
                     "seed is -1; expected an integer");
   expect_rule_error(R"("tensors": "*", "prune": "none", "format": "coo")",
-                    "the weight format \"coo\" is not known; use one of auto, dense");
+                    "the weight format \"coo\" is not known; use one of auto, smallest, dense");
   expect_rule_error(R"("tensors": "*", "prune": "none", "format": 1)", "format is 1");
 }
 

@@ -195,6 +195,55 @@ TEST(TcaBmeRecord, TheLayoutDependsOnTheDensity) {
   }
 }
 
+// Pairs only where most have two nonzeros, or hardly any has one; fewer chunks in a record where
+// more would lie beside the matrix.
+TEST(TcaBmeRecord, TheLayoutForSizeHasTheFewestBytes) {
+  ThreadPool threads(2);
+  const auto layout_of = [&](int64_t rows, int64_t columns, double density) {
+    const OwnedTensor w = make_weight(
+        {.dtype = DType::bf16, .rows = rows, .columns = columns, .density = density}, 82);
+    const EncodedWeight e = format().encode(w.view, LayoutFor::size, threads);
+    EXPECT_NO_THROW(format().validate(e));
+    EXPECT_TRUE(same_matrix(format().decode(e, threads).view, w.view));
+    return read_record_layout(e);
+  };
+  for (const auto& [density, layout] : {std::pair{0.6, kSingle4},
+                                        {0.4, kSingle4},
+                                        {0.3, kSingle8},
+                                        {0.2, kSingle8},
+                                        {0.1, kSingle8},
+                                        {0.05, kSingle8},
+                                        {0.01, kPair8},
+                                        {0.0, kPair8}}) {
+    EXPECT_EQ(layout_of(640, 1024, density), layout) << density;
+  }
+  for (const double density : {0.6, 0.4, 0.2, 0.1}) {
+    EXPECT_EQ(layout_of(640, 192, density), kSingle4) << density;
+    EXPECT_EQ(layout_of(640, 64, density), kSingle4) << density;
+  }
+  const OwnedTensor twins =
+      make_weight({.dtype = DType::f16, .rows = 256, .columns = 256, .density = 0.2}, 83);
+  for (int64_t i = 0; i < 256 * 256; i += 2) {
+    twins.view.data<Half>()[i + 1] = twins.view.data<Half>()[i];
+  }
+  EXPECT_EQ(read_record_layout(format().encode(twins.view, LayoutFor::size, threads)), kPair8);
+}
+
+// As a converter writes them: q, k and v are joined when a model is loaded.
+TEST(TcaBmeRecord, LayoutsForSizeAreJoinedAsTheyAre) {
+  ThreadPool threads(2);
+  const OwnedTensor w =
+      make_weight({.dtype = DType::f16, .rows = 320, .columns = 256, .density = 0.1}, 84);
+  const EncodedWeight top = format().encode(w.view.rows(0, 192), LayoutFor::size, threads);
+  const EncodedWeight bottom = format().encode(w.view.rows(192, 128), LayoutFor::size, threads);
+  const EncodedWeight* const parts[] = {&top, &bottom};
+  const std::optional<EncodedWeight> joined = format().concat_rows(parts);
+  ASSERT_TRUE(joined.has_value());
+  ASSERT_NO_THROW(format().validate(*joined));
+  EXPECT_TRUE(same_encoding(*joined, format().encode(w.view, LayoutFor::size, threads)));
+  EXPECT_LT(joined->bytes(), encode(w.view).bytes());
+}
+
 TEST(TcaBmeRecord, OffsetsFit16Bits) {
   EXPECT_EQ(kSingle4.most_record_bytes(), 4 * (192 + 2048));
   EXPECT_EQ(kSingle8.most_record_bytes(), 8 * (192 + 2048));
@@ -354,8 +403,15 @@ TEST(TcaBmeRecord, SlicesAndJoinsOnlyWhereTheLayoutStays) {
   const OwnedTensor w = half_dense(1024, 512);
   const EncodedWeight e = encode(w.view);
   ASSERT_EQ(read_record_layout(e), kSingle8);
-  EXPECT_FALSE(format().slice(e, Axis::rows, {0, 512}).has_value());
-  EXPECT_FALSE(format().slice(e, Axis::rows, {512, 512}).has_value());
+  for (const Range rows : {Range{0, 512}, {512, 512}}) {  // alone, they would have another
+    const std::optional<EncodedWeight> sliced = format().slice(e, Axis::rows, rows);
+    ASSERT_TRUE(sliced.has_value());
+    ASSERT_NO_THROW(format().validate(*sliced));
+    EXPECT_EQ(read_record_layout(*sliced), kSingle8);
+    ThreadPool threads(1);
+    EXPECT_TRUE(
+        same_matrix(format().decode(*sliced, threads).view, w.view.rows(rows.begin, rows.count)));
+  }
   EXPECT_FALSE(format().slice(e, Axis::rows, {0, 0}).has_value());
   EXPECT_TRUE(format().slice(e, Axis::columns, {128, 128}).has_value());
 

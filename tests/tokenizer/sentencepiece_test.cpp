@@ -2,7 +2,6 @@
 
 #include <gtest/gtest.h>
 
-#include <bit>
 #include <cstdint>
 #include <limits>
 #include <random>
@@ -14,45 +13,20 @@
 #include "tests/testing/paths.h"
 #include "tests/testing/temp_dir.h"
 #include "tests/testing/throws_error.h"
+#include "tests/tokenizer/sentencepiece_writer.h"
 #include "tokenizer/sentencepiece_model.h"
 
 namespace sparsellm {
 namespace {
 
+using testing::bytes_field;
+using testing::number_field;
+using testing::piece;
 using testing::TempDir;
 using testing::throws_error;
+using testing::varint;
+using PieceType = SentencePieceModel::PieceType;
 using Ids = std::vector<int32_t>;
-
-// Fields of a protocol buffer.
-std::string varint(uint64_t value) {
-  std::string bytes;
-  for (; value >= 0x80; value >>= 7) {
-    bytes += static_cast<char>(value | 0x80);
-  }
-  return bytes + static_cast<char>(value);
-}
-std::string number_field(int field, uint64_t value) { return varint(field << 3) + varint(value); }
-std::string bytes_field(int field, std::string_view bytes) {
-  return varint(field << 3 | 2) + varint(bytes.size()) + std::string(bytes);
-}
-std::string float_field(int field, float value) {
-  const auto bits = std::bit_cast<uint32_t>(value);
-  std::string bytes = varint(field << 3 | 5);
-  for (int i = 0; i < 4; ++i) {
-    bytes += static_cast<char>(bits >> (8 * i));
-  }
-  return bytes;
-}
-
-constexpr int kNormal = 1;
-constexpr int kUnknown = 2;
-constexpr int kControl = 3;
-constexpr int kUserDefined = 4;
-constexpr int kByte = 6;
-
-std::string piece(std::string_view text, float score, int type = kNormal) {
-  return bytes_field(1, bytes_field(1, text) + float_field(2, score) + number_field(3, type));
-}
 
 std::string trainer_spec(uint64_t model_type = 2, std::string_view more = {}) {
   return bytes_field(2, number_field(3, model_type) + number_field(35, 1) + std::string(more));
@@ -65,10 +39,10 @@ const std::string kLlamaNormalizer = normalizer_spec(number_field(3, 1) + number
 // <unk> 0, <s> 1, </s> 2, the bytes from 3 on, then "\u2581" 259, "a" 260, "b" 261, "\u2581a" 262,
 // "ab" 263, "\u2581ab" 264.
 std::string pieces() {
-  std::string bytes =
-      piece("<unk>", 0, kUnknown) + piece("<s>", 0, kControl) + piece("</s>", 0, kControl);
+  std::string bytes = piece("<unk>", 0, PieceType::unknown) + piece("<s>", 0, PieceType::control) +
+                      piece("</s>", 0, PieceType::control);
   for (int byte = 0; byte < 256; ++byte) {
-    bytes += piece(fmt::format("<0x{:02X}>", byte), 0, kByte);
+    bytes += piece(fmt::format("<0x{:02X}>", byte), 0, PieceType::byte);
   }
   return bytes + piece("\u2581", -1) + piece("a", -2) + piece("b", -3) + piece("\u2581a", -4) +
          piece("ab", -5) + piece("\u2581ab", -6);
@@ -157,7 +131,7 @@ TEST(SentencePiece, BosAndEos) {
   EXPECT_EQ(tokenizer->encode("a", {}), (Ids{2, 262}));
   EXPECT_EQ(tokenizer->eos_id(), 1);
 
-  const std::string no_control = piece("<unk>", 0, kUnknown) + piece("\u2581a", -1) +
+  const std::string no_control = piece("<unk>", 0, PieceType::unknown) + piece("\u2581a", -1) +
                                  bytes_field(2, number_field(3, 2)) + kLlamaNormalizer;
   EXPECT_EQ(load(no_control)->bos_id(), std::nullopt);
   EXPECT_EQ(load(no_control)->encode("az", {}), (Ids{1, 0}));  // no BOS
@@ -228,7 +202,7 @@ TEST(SentencePiece, WithoutADummyPrefix) {
 
 TEST(SentencePiece, UserDefinedSymbolsAreAlwaysFound) {
   const auto tokenizer =
-      load(pieces() + piece("<x>", 0, kUserDefined) + trainer_spec() + kLlamaNormalizer);
+      load(pieces() + piece("<x>", 0, PieceType::user_defined) + trainer_spec() + kLlamaNormalizer);
   EXPECT_EQ(encode(*tokenizer, "a<x>b"), (Ids{262, 265, 261}));
   EXPECT_EQ(decode(*tokenizer, {262, 265, 261}), "a<x>b");
 }
@@ -244,7 +218,7 @@ TEST(SentencePiece, RefusedModels) {
   };
   std::string nested;
   for (int i = 1; i <= 33; ++i) {
-    nested += piece(std::string(i, 'x'), 0, kUserDefined);
+    nested += piece(std::string(i, 'x'), 0, PieceType::user_defined);
   }
   const Case cases[] = {
       {"", "not a SentencePiece model: it has no pieces"},
@@ -266,12 +240,12 @@ TEST(SentencePiece, RefusedModels) {
       {specs(piece(std::string_view("a\0b", 3), 0)), "expected a text without NUL bytes"},
       {specs(piece("a", std::numeric_limits<float>::quiet_NaN())), "piece 0 has the score nan"},
       {specs(piece("a", std::numeric_limits<float>::infinity())), "piece 0 has the score inf"},
-      {specs(piece("a", 0, 7)), "piece 0 has the unknown type 7"},
+      {specs(piece("a", 0, static_cast<PieceType>(7))), "piece 0 has the unknown type 7"},
       {specs(piece("a", 0)), "not a usable SentencePiece model: "},  // no unknown piece
       {specs(pieces() + piece("a", -7)), "not a usable SentencePiece model: "},
       {specs(pieces() + piece("\n\x1b", 0) + piece("\n\x1b", 0)), "\\n\\u001b"},  // there twice
-      {specs(pieces() + piece("<x>", 0, kByte)), "not a usable SentencePiece model: "},
-      {specs(piece("<unk>", 0, kUnknown) + piece("<0x00>", 0, kByte)),
+      {specs(pieces() + piece("<x>", 0, PieceType::byte)), "not a usable SentencePiece model: "},
+      {specs(piece("<unk>", 0, PieceType::unknown) + piece("<0x00>", 0, PieceType::byte)),
        "not a usable SentencePiece model: "},
       {specs(pieces() + nested), "more than 32 user-defined symbols begin like \"x\""},
       {good + "\x0b", "not a SentencePiece model"},                      // a group

@@ -65,6 +65,7 @@ std::vector<nlohmann::json> results_of(const std::vector<size_t>& failing) {
     return std::make_unique<FailingChoices>(std::move(runner), failing);
   };
   Engine engine = Engine::load(testing::data("tiny/llama3"), options);
+  batch.start({}, {}, {});
   int64_t reports = 0;
   batch.run(engine, {}, 4,
             [&](const BatchProgress&) { require(++reports < 20, "the batch has no end"); });

@@ -42,9 +42,16 @@ TEST(Bench, ThroughputAsTable) {
   ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
   EXPECT_EQ(outcome.err, "");
   for (const char* part : {"version", "commit", "command", "throughput -m", "device", "cpu",
-                           "read_bandwidth_gb_per_s", "tokens/GPU-s", "decode step"}) {
+                           "read_bandwidth_gb_per_s", " tokens/s", "decode step"}) {
     EXPECT_NE(outcome.out.find(part), std::string::npos) << outcome.out;
   }
+  EXPECT_EQ(outcome.out.find("GPU-s"), std::string::npos) << outcome.out;
+  const Outcome arrivals =
+      bench({"throughput", "-m", llama(), "--device", "cpu", "--arrivals", "poisson:100",
+             "--requests", "2", "--prompt", "4", "--output", "3"});
+  ASSERT_EQ(arrivals.exit_code, 0) << arrivals.err;
+  EXPECT_NE(arrivals.out.find(" tokens/s"), std::string::npos) << arrivals.out;
+  EXPECT_EQ(arrivals.out.find("GPU-s"), std::string::npos) << arrivals.out;
 }
 
 // Prompts in chunks: the warm-up ends where all requests are in the decode phase.

@@ -51,8 +51,86 @@ TEST(Run, PrintsTheContinuation) {
   const Outcome outcome = run("sparsellm-run", greedy(llama(), {}));
   EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
   EXPECT_EQ(outcome.out, ", and the youngest was the youngest of the other two,\n");
-  for (const char* row : {"load", "prefill", "decode", "memory"}) {
+  for (const char* row :
+       {"\nweights        15.0 MiB, dense\n", "\nload", "\nprefill", "\ndecode", "\nmemory"}) {
     EXPECT_NE(outcome.err.find(row), std::string::npos) << outcome.err;
+  }
+  EXPECT_EQ(outcome.err.find("preempt"), std::string::npos) << outcome.err;  // there was none
+  EXPECT_EQ(outcome.err.find("other samples"), std::string::npos) << outcome.err;
+}
+
+TEST(Run, ClosingTableOfASparseModel) {
+  const testing::TempDir directory;
+  const std::string output = (directory.path() / "sparse").string();
+  const Outcome converted =
+      run("sparsellm-convert", {"-m", llama(), "--output", output, "--prune", "magnitude",
+                                "--sparsity", "0.6", "--format", "tca_bme", "--quiet"});
+  ASSERT_EQ(converted.exit_code, 0) << converted.err;
+  // Samples share whole pages of the prompt.
+  const Outcome outcome =
+      run("sparsellm-run", {"-m", output, "-n", "4", "--temp", "0", "--samples", "2", "-p",
+                            "Once upon a time there was a king who had three daughters, and the "
+                            "youngest of them was so beautiful that the sun itself wondered"});
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  for (const char* part :
+       {"\nweights ", " MiB; 15.0 if all were dense\ntca_bme ", " MiB in linear layers, 60.",
+        " % zeros; 13.0 if dense\n", " of other samples not computed again\n"}) {
+    EXPECT_NE(outcome.err.find(part), std::string::npos) << outcome.err;
+  }
+  const Outcome one = run("sparsellm-run", {"-m", llama(), "-p", "The king", "-n", "1"});
+  EXPECT_EQ(one.err.find("decode"), std::string::npos) << one.err;
+}
+
+nlohmann::json fit_of(const std::string& model, const std::vector<std::string>& more) {
+  std::vector<std::string> args{"-m", model, "--device", "cpu", "--fit", "--json"};
+  args.insert(args.end(), more.begin(), more.end());
+  const Outcome outcome = run("sparsellm-run", args);
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_EQ(std::count(outcome.out.begin(), outcome.out.end(), '\n'), 1) << outcome.out;
+  return nlohmann::json::parse(outcome.out);
+}
+
+TEST(Fit, IsOfTheRunThatTheFlagsAskFor) {
+  const nlohmann::json one = fit_of(llama(), {});
+  EXPECT_EQ(one.at("fits"), true);
+  EXPECT_EQ(one.at("parallel"), 1);
+  EXPECT_EQ(one.at("context"), 1024);
+  EXPECT_EQ(one.at("kv_tokens"), 1024);
+  EXPECT_EQ(one.at("kv_bytes"), 16 << 20);
+  EXPECT_GT(one.at("most_kv_tokens").get<int64_t>(), 1024);
+  EXPECT_EQ(one.at("requests_at_most").back().at("tokens"), 1024);
+  EXPECT_EQ(one.at("linear_weights")[0].at("format"), "dense");
+  EXPECT_TRUE(one.at("linear_weights")[0].at("nonzeros").is_null());
+  EXPECT_EQ(fit_of(llama(), {"--parallel", "4"}).at("kv_tokens"), 4 * 1024);
+  EXPECT_EQ(fit_of(llama(), {"--samples", "3", "-c", "160"}).at("kv_tokens"), 3 * 160);
+  const nlohmann::json given = fit_of(llama(), {"--kv-memory", "2MiB"});
+  EXPECT_EQ(given.at("kv_bytes"), 2 << 20);
+  EXPECT_EQ(given.at("most_kv_bytes"), 2 << 20);
+
+  const Outcome table = run("sparsellm-run", {"-m", llama(), "--device", "cpu", "--fit"});
+  EXPECT_EQ(table.exit_code, 0) << table.err;
+  EXPECT_NE(table.out.find("\nKV cache       16.0 MiB for 1024 tokens, 16384 bytes each\n"),
+            std::string::npos)
+      << table.out;
+}
+
+TEST(Fit, KnowsWhatADryRunOfTheConverterKnows) {
+  const Outcome dry = run("sparsellm-convert", {"-m", llama(), "--dry-run", "--json", "--quiet"});
+  ASSERT_EQ(dry.exit_code, 0) << dry.err;
+  const nlohmann::json report = nlohmann::json::parse(dry.out);
+  for (const std::string format : {"dense", "tca_bme", "tiled_csl"}) {
+    int64_t bytes = 0;
+    for (const nlohmann::json& table : report.at("tables")) {
+      if (table.at("name") == "weights as " + format) {
+        for (const nlohmann::json& row : table.at("rows")) {
+          bytes += row.at("stored_bytes").get<int64_t>();
+        }
+      }
+    }
+    const nlohmann::json fit = fit_of(llama(), {"--weight-format", format});
+    ASSERT_EQ(fit.at("linear_weights").size(), 1u);
+    EXPECT_EQ(fit.at("linear_weights")[0].at("format"), format);
+    EXPECT_EQ(fit.at("linear_weights")[0].at("bytes"), bytes);
   }
 }
 
@@ -149,6 +227,25 @@ TEST(Run, PenaltiesAndBias) {
   }
 }
 
+TEST(Run, ALongRunOfUnknownCharactersIsOneToken) {
+  const testing::TempDir directory;
+  const std::filesystem::path model = testing::data("tiny/llama_gelu_tanh");
+  for (const char* name : {"config.json", "model.safetensors"}) {
+    std::filesystem::create_symlink(model / name, directory.path() / name);
+  }
+  directory.write("tokenizer.json", R"({
+    "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": false, "use_regex": true},
+    "decoder": {"type": "ByteLevel"},
+    "model": {"type": "BPE", "unk_token": "<unk>", "fuse_unk": true, "merges": [],
+              "vocab": {"<unk>": 0, "a": 1}}})");
+  const std::string prompt(4 << 20, 'z');
+  const Outcome outcome =
+      testing::run_program("sparsellm-run", {"-m", directory.path().string(), "--threads", "1",
+                                             "-f", directory.write("prompt", prompt).string(), "-n",
+                                             "1", "--json", "-c", "8"});
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+}
+
 TEST(Run, StdinThatCannotBeRead) {
   testing::RunOptions options;
   options.before_exec = [] { ::dup2(::open("/", O_RDONLY), STDIN_FILENO); };
@@ -180,6 +277,162 @@ TEST(Run, StdoutLargerThanAllowed) {
       testing::run_program("sparsellm-run", greedy(llama(), {"--quiet"}), options);
   EXPECT_EQ(outcome.exit_code, 1);
   EXPECT_EQ(outcome.out.size(), 10u);
+}
+
+TEST(Run, FilesAsEditorsWriteThem) {
+  const testing::TempDir directory;
+  const std::vector<std::string> rest{"-m", llama(),   "-n",     "5",     "--temp",
+                                      "0",  "--quiet", "--json", "--echo"};
+  const auto prompt_of = [&](const std::vector<std::string>& more, const std::string& input) {
+    std::vector<std::string> args = rest;
+    args.insert(args.end(), more.begin(), more.end());
+    const Outcome outcome = run("sparsellm-run", args, input);
+    EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+    return nlohmann::json::parse(outcome.out).at("prompt").get<std::string>();
+  };
+  const std::vector<std::pair<std::string, std::string>> cases{
+      {"\xef\xbb\xbfThe king\r\n", "The king"},
+      {"The king\n", "The king"},
+      {"The king\r\n\r\n", "The king\r\n"},
+      {"The king\n\n", "The king\n"},
+      {"The\r\nking", "The\r\nking"},
+      {"The king\r", "The king\r"},
+      {"The \xef\xbb\xbfking", "The \xef\xbb\xbfking"},
+  };
+  for (const auto& [text, prompt] : cases) {
+    const std::string file = directory.write("prompt.txt", text).string();
+    EXPECT_EQ(prompt_of({"-f", file}, ""), prompt);
+    EXPECT_EQ(prompt_of({"-f", "-"}, text), prompt);
+    EXPECT_EQ(prompt_of({}, text), prompt);
+  }
+}
+
+TEST(Run, NamesThatBatchFilesUse) {
+  const std::vector<std::string> args{"-m",
+                                      llama(),
+                                      "-p",
+                                      kPrompt,
+                                      "--max-tokens",
+                                      "12",
+                                      "--temperature",
+                                      "0",
+                                      "--repetition-penalty",
+                                      "1"};
+  EXPECT_EQ(run("sparsellm-run", args).out,
+            ", and the youngest was the youngest of the other two,\n");
+}
+
+// A terminal on which the tool reads prompts.
+class Terminal {
+ public:
+  Terminal() : user_(::posix_openpt(O_RDWR | O_NOCTTY | O_NONBLOCK)) {
+    EXPECT_EQ(::grantpt(user_), 0);
+    EXPECT_EQ(::unlockpt(user_), 0);
+    tool_ = ::open(::ptsname(user_), O_RDWR | O_NOCTTY);
+    EXPECT_GE(tool_, 0);
+  }
+  ~Terminal() {
+    ::close(tool_);
+    ::close(user_);
+  }
+
+  void type(std::string_view text) const {
+    EXPECT_EQ(::write(user_, text.data(), text.size()), std::ssize(text));
+  }
+  // Until the tool has shown `text` so many times, or is done.
+  void wait_for(std::string_view text, int times, pid_t child) {
+    for (bool runs = true; count(text) < times && runs;) {
+      runs = testing::is_running(child);  // before what it has shown is read
+      std::vector<char> block(1 << 12);
+      for (ssize_t size = 0; (size = ::read(user_, block.data(), block.size())) > 0;) {
+        shown_.append(block.data(), static_cast<size_t>(size));
+      }
+      ::usleep(1000);
+    }
+    EXPECT_GE(count(text), times) << shown_;
+  }
+  int tool() const { return tool_; }
+
+ private:
+  int count(std::string_view text) const {
+    int times = 0;
+    for (size_t at = shown_.find(text); at != std::string::npos; at = shown_.find(text, at + 1)) {
+      ++times;
+    }
+    return times;
+  }
+
+  int user_;
+  int tool_ = -1;
+  std::string shown_;
+};
+
+void wait_for_more(const fs::path& out, uintmax_t bytes, pid_t child) {
+  while (fs::file_size(out) <= bytes && testing::is_running(child)) {
+    ::usleep(1000);
+  }
+}
+
+// Prompts come from a terminal, and so does what the tool says.
+Outcome in_a_terminal(const std::function<void(Terminal&, pid_t, const fs::path&)>& user) {
+  Terminal terminal;
+  testing::RunOptions options;
+  options.before_exec = [&] {
+    ::dup2(terminal.tool(), STDIN_FILENO);
+    ::dup2(terminal.tool(), STDERR_FILENO);
+  };
+  options.meanwhile = [&](pid_t child, const fs::path& out) { user(terminal, child, out); };
+  return testing::run_program(
+      "sparsellm-run", {"-m", llama(), "--ignore-eos", "-n", "-1", "--threads", "1", "--temp", "0"},
+      options);
+}
+
+TEST(Run, AnInterruptEndsATextAndAtThePromptTheProgram) {
+  uintmax_t first = 0;
+  const Outcome outcome = in_a_terminal([&](Terminal& terminal, pid_t child, const fs::path& out) {
+    terminal.wait_for("> ", 1, child);
+    terminal.type("Once upon a time\n");
+    wait_for_more(out, 0, child);
+    ::kill(child, SIGINT);
+    terminal.wait_for("> ", 2, child);
+    first = fs::file_size(out);
+    terminal.type("The king\n");
+    wait_for_more(out, first, child);
+    ::kill(child, SIGINT);
+    terminal.wait_for("> ", 3, child);
+    ::usleep(50'000);  // until it reads
+    ::kill(child, SIGINT);
+  });
+  EXPECT_EQ(outcome.exit_code, 130);
+  ASSERT_GT(first, 1u);
+  EXPECT_EQ(outcome.out[first - 1], '\n');
+  EXPECT_GT(outcome.out.size(), first + 1);
+  EXPECT_TRUE(outcome.out.ends_with('\n'));
+}
+
+TEST(Run, ASecondInterruptEndsTheProgram) {
+  const Outcome outcome = in_a_terminal([&](Terminal& terminal, pid_t child, const fs::path& out) {
+    terminal.wait_for("> ", 1, child);
+    terminal.type("Once upon a time\n");
+    wait_for_more(out, 0, child);
+    ::kill(child, SIGSTOP);  // so that both come while the text is made
+    ::kill(child, SIGINT);
+    ::kill(child, SIGCONT);
+    ::kill(child, SIGINT);
+    while (testing::is_running(child)) {
+      ::kill(child, SIGINT);
+    }
+  });
+  EXPECT_TRUE(outcome.exit_code == -SIGINT || outcome.exit_code == 130) << outcome.exit_code;
+}
+
+TEST(Run, EndOfInputAtThePrompt) {
+  const Outcome outcome = in_a_terminal([&](Terminal& terminal, pid_t child, const fs::path&) {
+    terminal.wait_for("> ", 1, child);
+    terminal.type("\x04");
+    terminal.wait_for("memory", 1, child);
+  });
+  EXPECT_EQ(outcome.exit_code, 0);
 }
 
 // What the tool writes to a terminal of so many columns.
@@ -235,14 +488,17 @@ TEST(Run, ProgressBarFitsTheTerminal) {
   EXPECT_TRUE(wide.front().ends_with(" MiB")) << wide.front();
 }
 
-TEST(Run, IgnoredInterruptsStayIgnored) {
+// As SIGHUP is under nohup.
+class IgnoredSignals : public ::testing::TestWithParam<int> {};
+INSTANTIATE_TEST_SUITE_P(Signals, IgnoredSignals, ::testing::Values(SIGINT, SIGTERM, SIGHUP));
+TEST_P(IgnoredSignals, StayIgnored) {
   testing::RunOptions options;
-  options.before_exec = [] { ::signal(SIGINT, SIG_IGN); };
+  options.before_exec = [] { ::signal(GetParam(), SIG_IGN); };
   options.meanwhile = [](pid_t child, const fs::path& out) {
     while (fs::file_size(out) == 0 && testing::is_running(child)) {
       ::usleep(1000);
     }
-    ::kill(child, SIGINT);
+    ::kill(child, GetParam());
   };
   const Outcome outcome = testing::run_program(
       "sparsellm-run",
@@ -271,27 +527,51 @@ TEST(Run, VersionAndHelp) {
   }
 }
 
-TEST(Run, InterruptEndsCleanly) {
+class Interrupts : public ::testing::TestWithParam<int> {};
+INSTANTIATE_TEST_SUITE_P(Signals, Interrupts, ::testing::Values(SIGINT, SIGTERM, SIGHUP));
+TEST_P(Interrupts, EndCleanly) {
   // Longer than any machine takes to notice the first text.
   const auto interrupt = [](pid_t child, const fs::path& out) {
     while (fs::file_size(out) == 0 && testing::is_running(child)) {
       ::usleep(1000);
     }
-    ::kill(child, SIGINT);
+    ::kill(child, GetParam());
   };
   const Outcome outcome = testing::run_program(
       "sparsellm-run", {"-m", llama(), "-p", kPrompt, "--ignore-eos", "-n", "-1", "--threads", "1"},
       {.input = {}, .before_exec = {}, .meanwhile = interrupt});
-  EXPECT_EQ(outcome.exit_code, 130);
+  EXPECT_EQ(outcome.exit_code, 128 + GetParam());
   EXPECT_TRUE(outcome.out.ends_with('\n'));
   EXPECT_GT(outcome.out.size(), 1u);
-  EXPECT_NE(outcome.err.find("decode"), std::string::npos);
+  EXPECT_NE(outcome.err.find("\nmemory"), std::string::npos);
+}
+
+// Where Ctrl-C ends a text alone, the others end the program.
+TEST(Run, SigtermEndsTheProgramWhileATextIsMade) {
+  const Outcome outcome = in_a_terminal([&](Terminal& terminal, pid_t child, const fs::path& out) {
+    terminal.wait_for("> ", 1, child);
+    terminal.type("Once upon a time\n");
+    wait_for_more(out, 0, child);
+    ::kill(child, SIGTERM);
+    terminal.wait_for("memory", 1, child);
+  });
+  EXPECT_EQ(outcome.exit_code, 143);
 }
 
 TEST(Run, ReportsAFullDisk) {
   const std::string command = testing::program("sparsellm-run").string() + " -m " + llama() +
                               " -p king -n 5 >/dev/full 2>/dev/null";
   EXPECT_EQ(WEXITSTATUS(std::system(command.c_str())), 1);
+}
+
+TEST(Tools, AnswersThatCannotBeWrittenAreErrors) {
+  for (const char* tool :
+       {"sparsellm-run", "sparsellm-eval", "sparsellm-bench", "sparsellm-convert"}) {
+    for (const char* flag : {"--help", "--version"}) {
+      const std::string command = testing::program(tool).string() + " " + flag + " >/dev/full";
+      EXPECT_EQ(WEXITSTATUS(std::system((command + " 2>/dev/null").c_str())), 1) << command;
+    }
+  }
 }
 
 TEST(Run, AStderrThatCannotBeWrittenIsNoError) {
@@ -396,6 +676,12 @@ auto changed(const char* name, const std::function<std::string(std::string)>& ch
   };
 }
 
+// What git-lfs leaves of a file.
+std::string lfs_pointer(const std::string& bytes) {
+  return "version https://git-lfs.github.com/spec/v1\noid sha256:" + std::string(64, 'a') +
+         "\nsize " + std::to_string(bytes.size()) + "\n";
+}
+
 auto config_with(const std::string& key, const nlohmann::json& value) {
   return changed("config.json", [=](const std::string& text) {
     nlohmann::json config = nlohmann::json::parse(text);
@@ -459,6 +745,14 @@ std::vector<BadInput> bad_inputs() {
       {"PromptAndPrompts", 2, "--prompts",
        flags({"-p", "x", "--prompts", "in.jsonl", "--output", "out.jsonl"})},
       {"ResumeAlone", 2, "--prompts", flags({"-p", "x", "--resume"})},
+      {"OutputIsNoFile", 2, "--output - is no file",
+       flags({"--prompts", "in.jsonl", "--output", "-"})},
+      {"SingleDash", 2, "there is no flag \"-temp\"; use --temp", flags({"-p", "x", "-temp", "0"})},
+      {"LayersOnTheGpu", 2, "there is no flag \"-ngl\"; use --device",
+       flags({"-p", "x", "-ngl", "99"})},
+      {"PromptWithoutFlag", 2,
+       "\"Once upon\" belongs to no flag; did you forget --model or --prompt",
+       flags({"Once upon"})},
       {"PromptsFromStdin", 2, "standard input", flags({"--prompts", "-", "--output", "out.jsonl"})},
       {"Device", 1, "unknown device 'tpu'", flags({"-p", "x", "--device", "tpu"})},
       {"CudaDevice", 1, "cuda:99 is not there", flags({"-p", "x", "--device", "cuda:99"})},
@@ -476,6 +770,31 @@ std::vector<BadInput> bad_inputs() {
       {"EmptyStdin", 1, "empty", flags({})},
       {"MissingModel", 1, "/no/such/model",
        [](const auto&) { return with_model("/no/such/model"); }},
+      {"ModelOfTheHub", 1, "'hf download meta-llama/Llama-2-7b-hf --local-dir DIR'",
+       [](const auto&) { return with_model("meta-llama/Llama-2-7b-hf"); }},
+      {"ModelOfTheHubBeforeStdin", 1, "hf download",
+       [](const auto&) { return with_model("meta-llama/Llama-2-7b-hf", {}); }},
+      {"Gguf", 1, "GGUF is not read",
+       [](const testing::TempDir& directory) {
+         return with_model(directory.write("model-Q4_K_M.gguf", "GGUF").string());
+       }},
+      {"GgufIsMissing", 1, "GGUF is not read",
+       [](const auto&) { return with_model("model.gguf"); }},
+      {"GgufInAFolder", 1, "GGUF is not read",
+       [](const testing::TempDir& directory) {
+         directory.write("model.gguf", "GGUF");
+         return with_model(directory.path().string());
+       }},
+      {"WeightsForTheModel", 1, "fable-llama-relu-8m, which has its config.json",
+       [](const auto&) { return with_model(llama() + "/model.safetensors"); }},
+      {"FolderOfTheHubsCache", 1, "snapshots/abc has: give that",
+       [](const testing::TempDir& directory) {
+         directory.write("snapshots/abc/config.json", "{}");
+         return with_model(directory.path().string());
+       }},
+      {"LfsConfig", 1, "run 'git lfs pull'", changed("config.json", lfs_pointer)},
+      {"LfsTokenizer", 1, "run 'git lfs pull'", changed("tokenizer.model", lfs_pointer)},
+      {"LfsWeights", 1, "run 'git lfs pull'", changed("model.safetensors", lfs_pointer)},
       {"ModelIsAFile", 1, "config.json",
        [](const testing::TempDir& directory) {
          return with_model(directory.write("model", "x").string());
@@ -538,6 +857,43 @@ TEST_P(RunBadInput, OneClearLine) {
   EXPECT_TRUE(outcome.err.starts_with("sparsellm-run: ")) << outcome.err;
   EXPECT_EQ(std::count(outcome.err.begin(), outcome.err.end(), '\n'), 1) << outcome.err;
   EXPECT_EQ(outcome.out, "");
+}
+
+TEST(OtherTools, SayTheSameOfModelsAndFlags) {
+  const std::string text = testing::data("text/peter_pan.txt").string();
+  struct Case {
+    const char* program;
+    int exit_code;
+    std::string message;
+    std::vector<std::string> args;
+  };
+  const std::vector<Case> cases{
+      {"sparsellm-eval", 1, "hf download", {"perplexity", "-m", "a/b", "--text", text}},
+      {"sparsellm-eval", 1, "hf download", {"compare", llama(), "a/b", "--text", text}},
+      {"sparsellm-convert", 1, "hf download", {"-m", "a/b", "--dry-run"}},
+      {"sparsellm-bench", 1, "hf download", {"throughput", "-m", "a/b", "--device", "cpu"}},
+      {"sparsellm-eval", 1, "GGUF is not", {"perplexity", "-m", "a.gguf", "--text", text}},
+      {"sparsellm-convert", 1, "GGUF is not", {"-m", "a.gguf", "--dry-run"}},
+      {"sparsellm-bench", 1, "GGUF is not", {"throughput", "-m", "a.gguf", "--device", "cpu"}},
+      {"sparsellm-convert",
+       1,
+       "which has its config.json",
+       {"-m", llama() + "/model.safetensors", "--dry-run"}},
+      {"sparsellm-eval", 2, "use --text", {"perplexity", "-m", llama(), "-f", text}},
+      {"sparsellm-eval", 2, "use --context", {"perplexity", "-m", llama(), "--ctx-size", "8"}},
+      {"sparsellm-eval", 2, "in front of a command: perplexity, compare", {"-m", llama()}},
+      {"sparsellm-convert", 2, "use --sparsity", {"-m", llama(), "--sparsity_ratio", "0.5"}},
+      {"sparsellm-convert", 2, "use --output", {"-m", llama(), "-o", "out"}},
+      {"sparsellm-convert", 2, "did you mean --prune?", {"-m", llama(), "--prun", "2:4"}},
+      {"sparsellm-bench", 2, "there is no command \"speed\"", {"speed"}},
+      {"sparsellm-convert", 2, "--output - is no directory", {"-m", llama(), "--output", "-"}},
+  };
+  for (const Case& c : cases) {
+    const Outcome outcome = run(c.program, c.args);
+    EXPECT_EQ(outcome.exit_code, c.exit_code) << outcome.err;
+    EXPECT_NE(outcome.err.find(c.message), std::string::npos) << outcome.err;
+    EXPECT_EQ(std::count(outcome.err.begin(), outcome.err.end(), '\n'), 1) << outcome.err;
+  }
 }
 
 TEST(EvalBadInput, OneClearLine) {

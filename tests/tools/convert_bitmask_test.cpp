@@ -6,6 +6,7 @@
 #include <array>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -106,7 +107,13 @@ TEST(ConvertBitmasks, BecomeEveryFormat) {
     expect_same_weights(before, after);
     expect_same_others(before, after);
     auto config = nlohmann::json::parse(contents(output / "config.json"));
-    EXPECT_FALSE(config.contains("quantization_config"));
+    std::set<std::string> formats;
+    for (const LinearLayer& layer : after.layers) {
+      formats.insert(after.stored(layer).format);
+    }
+    formats.erase("dense");
+    EXPECT_EQ(testing::formats_of_config(output), formats);
+    EXPECT_EQ(config.erase("quantization_config"), format == "dense" ? 0u : 1u);
     EXPECT_EQ(config, nlohmann::json::parse(contents(llama3() / "config.json")));
     Engine engine = load(output, {}, false);
     EXPECT_EQ(greedy(engine), expected);
@@ -123,6 +130,22 @@ TEST(ConvertBitmasks, ArePrunedToo) {
   convert(compressed.path(), directory.path() / "a", plan("magnitude", 0.7, "tca_bme"));
   convert(llama3(), directory.path() / "b", plan("magnitude", 0.7, "tca_bme"));
   expect_same_bytes(directory.path() / "b", directory.path() / "a");
+}
+
+TEST(ConvertBitmasks, AreConvertedToAnotherDTypeToo) {
+  const TempDir directory;
+  const TempDir compressed;
+  write_compressed(llama3(), compressed);
+  const auto to_f16 = [](ConvertOptions& options) {
+    options.dtype = DType::f16;
+    options.verify = true;
+  };
+  convert(compressed.path(), directory.path() / "a", plan("magnitude", 0.7, "auto"), to_f16);
+  convert(llama3(), directory.path() / "b", plan("magnitude", 0.7, "auto"), to_f16);
+  expect_same_bytes(directory.path() / "b", directory.path() / "a");
+  const auto config = nlohmann::json::parse(contents(directory.path() / "a" / "config.json"));
+  EXPECT_EQ(config.at("quantization_config").at("library"), "sparsellm");
+  EXPECT_EQ(config.at("torch_dtype"), "float16");
 }
 
 }  // namespace

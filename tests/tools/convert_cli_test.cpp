@@ -37,6 +37,7 @@ using testing::RunOptions;
 using testing::TempDir;
 
 std::string llama() { return testing::data("models/fable-llama-relu-8m").string(); }
+std::string f32_model() { return testing::data("tiny/llama_bias").string(); }
 std::string tiny() { return testing::data("tiny/llama3").string(); }
 std::string text() { return testing::data("text/calibration.txt").string(); }
 
@@ -146,7 +147,7 @@ TEST(ConvertCli, ADryRunWritesNothingAndIsRight) {
   EXPECT_EQ(files_of(input), before);
 
   const json inspection = json::parse(outcome.out);
-  for (const std::string format : {"auto", "dense", "tiled_csl", "tca_bme"}) {
+  for (const std::string format : {"auto", "smallest", "dense", "tiled_csl", "tca_bme"}) {
     SCOPED_TRACE(format);
     std::vector<std::string> real = prune;
     real.insert(real.end(), {"--output", (directory.path() / format).string(), "--format", format});
@@ -166,6 +167,71 @@ TEST(ConvertCli, ADryRunWritesNothingAndIsRight) {
   }
 }
 
+// Not a compression of 1.000 without a word.
+TEST(ConvertCli, WhatStaysDenseSaysWhy) {
+  const TempDir directory;
+  const std::string output = (directory.path() / "out").string();
+  const std::string why = "stored as f32, which tca_bme does not hold: pass --dtype f16 or bf16";
+  const std::string no_tokenizer =
+      "sparsellm-convert: warning: the model has no tokenizer (tokenizer.model, tokenizer.json or "
+      "vocab.json): what is converted takes and gives token ids alone\n";
+  const std::vector<std::string> args{"-m",        f32_model(),  "--prune",
+                                      "magnitude", "--sparsity", "0.7"};
+  const auto with = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> all = args;
+    all.insert(all.end(), more.begin(), more.end());
+    return convert(all);
+  };
+  for (const std::vector<std::string>& how :
+       {std::vector<std::string>{"--output", output}, {"--dry-run"}}) {
+    const Outcome outcome = with(how);
+    EXPECT_EQ(outcome.exit_code, 0);
+    EXPECT_EQ(outcome.err,
+              no_tokenizer +
+                  "sparsellm-convert: warning: 14 of 14 linear layers stay dense: " + why + "\n");
+    EXPECT_EQ(outcome.out.find(why) != std::string::npos, how.front() == "--output");
+  }
+  const Outcome quiet = with({"--output", output, "--force", "--json", "--quiet"});
+  EXPECT_EQ(quiet.err, "");
+  const json report = json::parse(quiet.out);
+  EXPECT_EQ(table(report, "dense").at(0).at("why"), why);
+  EXPECT_EQ(table(report, "dense").at(0).at("count"), 14);
+  EXPECT_EQ(table(report, "weights").at(0).at("why_dense"), why);
+
+  const Outcome sparse = with({"--output", output, "--force", "--json", "--dtype", "bf16"});
+  EXPECT_EQ(sparse.exit_code, 0);
+  EXPECT_EQ(sparse.err, no_tokenizer);
+  const json sparse_report = json::parse(sparse.out);
+  for (const json& weight : table(sparse_report, "weights")) {
+    EXPECT_EQ(weight.at("format"), "tca_bme");
+    EXPECT_EQ(weight.at("why_dense"), "");
+    EXPECT_EQ(weight.at("gpu"), "yes");
+  }
+  expect_error(with({"--output", output, "--force", "--format", "tca_bme"}), 1,
+               "pass --dtype f16 or bf16");
+}
+
+TEST(ConvertCli, SmallestSaysWhatAGpuDoesNotTake) {
+  const TempDir directory;
+  const auto run = [&](const std::string& format) {
+    return convert({"-m", llama(), "--output", (directory.path() / format).string(), "--prune",
+                    "magnitude", "--sparsity", "0.97", "--json", "--format", format});
+  };
+  const Outcome portable = run("auto");
+  EXPECT_EQ(portable.exit_code, 0);
+  EXPECT_EQ(portable.err, "");
+  const Outcome outcome = run("smallest");
+  EXPECT_EQ(outcome.exit_code, 0);
+  for (const char* words :
+       {"56 of 56 linear layers", "mlp.down_proj", "in the format tiled_csl, which a GPU does not",
+        "--weight-format dense or tca_bme"}) {
+    EXPECT_NE(outcome.err.find(words), std::string::npos) << outcome.err;
+  }
+  EXPECT_EQ(std::count(outcome.err.begin(), outcome.err.end(), '\n'), 1);
+  EXPECT_EQ(table(json::parse(outcome.out), "weights").at(0).at("gpu"), "no");
+  EXPECT_EQ(table(json::parse(outcome.out), "layers").at(0).at("gpu"), "no");
+}
+
 TEST(ConvertCli, ForceReplacesAModel) {
   const TempDir directory;
   const std::string output = (directory.path() / "out").string();
@@ -177,7 +243,7 @@ TEST(ConvertCli, ForceReplacesAModel) {
   };
   ASSERT_EQ(with({"dense"}).exit_code, 0);
   const auto before = files_of(output);
-  expect_error(with({"tca_bme"}), 1, "out exists");
+  expect_error(with({"tca_bme"}), 1, "out exists; --force replaces it");
   EXPECT_EQ(files_of(output), before);
   EXPECT_EQ(with({"tca_bme", "--force"}).exit_code, 0);
   EXPECT_NE(files_of(output), before);
@@ -242,6 +308,8 @@ std::vector<BadUse> bad_uses() {
       {"SeedOfMagnitude", 2, "--seed is not for --prune magnitude",
        to_output({"--prune", "magnitude", "--sparsity", "0.5", "--seed", "1"})},
       {"Format", 2, "--format: csr", to_output({"--format", "csr"})},
+      {"DType", 2, "--dtype: f32", to_output({"--dtype", "f32"})},
+      {"EmptyDType", 2, "--dtype", to_output({"--dtype", ""})},
       {"Method", 2, "--prune: ", to_output({"--prune", "lottery"})},
       {"Groups", 2, "--prune: ", to_output({"--prune", "5:4"})},
       {"SparsityAboveOne", 2, "--sparsity",
@@ -424,7 +492,8 @@ TEST(ConvertFaults, AKilledRunLeavesNoModel) {
   const Outcome again = conversion.run();
   EXPECT_EQ(again.exit_code, 0) << again.err;
   EXPECT_EQ(entries(conversion.output()),
-            (std::set<std::string>{"config.json", "model.safetensors"}));
+            (std::set<std::string>{"README.md", "config.json", "model.safetensors",
+                                   "sparsellm_manifest.json"}));
   const auto good = files_of(conversion.output());
 
   // Nor does it touch an older one.
@@ -435,13 +504,16 @@ TEST(ConvertFaults, AKilledRunLeavesNoModel) {
 
 TEST(ConvertFaults, AnInterruptLeavesNothing) {
   const SlowConversion conversion;
-  for (const int microseconds : {0, 5'000, 20'000}) {
-    SCOPED_TRACE(microseconds);
-    const Outcome outcome = conversion.run_until(SIGINT, microseconds);
-    EXPECT_EQ(outcome.exit_code, 130) << outcome.err;
-    EXPECT_EQ(outcome.out, "");
-    EXPECT_EQ(conversion.left(), std::set<std::string>{});
-    conversion.expect_untouched_input();
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
+    for (const int microseconds : {0, 5'000, 20'000}) {
+      SCOPED_TRACE("signal " + std::to_string(signal) + ", " + std::to_string(microseconds) +
+                   " us");
+      const Outcome outcome = conversion.run_until(signal, microseconds);
+      EXPECT_EQ(outcome.exit_code, 128 + signal) << outcome.err;
+      EXPECT_EQ(outcome.out, "");
+      EXPECT_EQ(conversion.left(), std::set<std::string>{});
+      conversion.expect_untouched_input();
+    }
   }
 }
 

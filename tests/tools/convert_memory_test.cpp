@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
+#include <optional>
 #include <string>
 #include <thread>
 
@@ -75,6 +76,7 @@ struct MemoryCase {
   double sparsity;
   const char* format;
   bool verify;
+  std::optional<DType> dtype = {};
 };
 
 std::ostream& operator<<(std::ostream& stream, const MemoryCase& c) { return stream << c.name; }
@@ -89,7 +91,12 @@ INSTANTIATE_TEST_SUITE_P(
         MemoryCase{"NoneAutoVerify", 0.1, "none", 0.0, "auto", true},
         MemoryCase{"MagnitudeAuto", 1.0, "magnitude", 0.5, "auto", false},
         MemoryCase{"MagnitudeTiledCslVerify", 1.0, "magnitude", 0.5, "tiled_csl", true},
-        MemoryCase{"MagnitudeTcaBmeVerify", 1.0, "magnitude", 0.1, "tca_bme", true}),
+        MemoryCase{"MagnitudeTcaBmeVerify", 1.0, "magnitude", 0.1, "tca_bme", true},
+        MemoryCase{"NoneSmallest", 1.0, "none", 0.0, "smallest", false},
+        MemoryCase{"MagnitudeSmallestVerify", 1.0, "magnitude", 0.1, "smallest", true},
+        MemoryCase{"NoneToBf16TiledCslVerify", 1.0, "none", 0.0, "tiled_csl", true, DType::bf16},
+        MemoryCase{"MagnitudeToBf16TiledCslVerify", 1.0, "magnitude", 0.1, "tiled_csl", true,
+                   DType::bf16}),
     [](const auto& use) { return std::string(use.param.name); });
 
 TEST_P(ConvertMemory, StaysBelowFourOfTheLargestTensor) {
@@ -118,6 +125,7 @@ TEST_P(ConvertMemory, StaysBelowFourOfTheLargestTensor) {
                                                     .seed = 0,
                                                     .norms = {}},
                                                    c.format),
+                     .dtype = c.dtype,
                      .threads = 2,
                      .verify = c.verify});
   const int64_t grown = watch.peak() - before;

@@ -114,6 +114,7 @@ TEST_P(Convert, WithoutPruningTheModelIsTheSame) {
     expect_same_others(before, after);
     expect_same_files(input(), out(format));
     ASSERT_EQ(conversion.weights.size(), before.layers.size());
+    EXPECT_EQ(testing::formats_of_config(out(format)), conversion.sparse_formats());
     int64_t bytes = 0;
     for (size_t i = 0; i < before.layers.size(); ++i) {
       const ConvertedWeight& weight = conversion.weights[i];
@@ -165,6 +166,7 @@ TEST_P(Convert, ConvertsOnToEveryOtherFormatAndBack) {
       expect_same_weights(before, after);
       expect_same_others(before, after);
       expect_same_files(out(from), out(name));
+      EXPECT_EQ(testing::formats_of_config(out(name)), testing::formats_of_config(out(to)));
       if (to == from || (to == "tca_bme" && from == "tiled_csl")) {
         expect_same_bytes(out(to), out(name));
       }
@@ -309,9 +311,10 @@ TEST(Inspect, FiguresAreThoseOfAConversion) {
           .input = input, .output = {}, .plan = plan(method, sparsity, "auto"), .threads = 2};
       const std::vector<Inspection> inspections = inspect_model(options);
       EXPECT_EQ(entries(directory.path()), std::set<std::string>{});
-      ASSERT_EQ(inspections.size(), weight_formats().size() + 2);
+      ASSERT_EQ(inspections.size(), weight_formats().size() + 3);
       EXPECT_EQ(inspections[0].format, "planned");
       EXPECT_EQ(inspections[1].format, "auto");
+      EXPECT_EQ(inspections[2].format, "smallest");
       for (const Inspection& inspection : inspections) {
         SCOPED_TRACE(fmt::format("{} {} as {}, {}", method, sparsity, inspection.format,
                                  input.filename().string()));

@@ -5,9 +5,11 @@
 #include <algorithm>
 #include <cstring>
 #include <fstream>
+#include <nlohmann/json.hpp>
 #include <sstream>
 #include <utility>
 
+#include "models/model_manifest.h"
 #include "models/model_metadata.h"
 #include "tools/compare.h"
 
@@ -15,6 +17,12 @@ namespace sparsellm::testing {
 namespace {
 
 namespace fs = std::filesystem;
+
+nlohmann::json config_without_formats(const fs::path& directory) {
+  auto config = nlohmann::json::parse(contents(directory / "config.json"));
+  config.erase("quantization_config");
+  return config;
+}
 
 bool is_zero(uint16_t f16_bits) { return (f16_bits & 0x7fffu) == 0; }  // or a negative one
 
@@ -183,11 +191,26 @@ void expect_same_f16_bytes(const fs::path& a, const fs::path& b) {
   }
 }
 
+std::set<std::string> formats_of_config(const fs::path& directory) {
+  const auto config = nlohmann::json::parse(contents(directory / "config.json"));
+  if (!config.contains("quantization_config")) {
+    return {};
+  }
+  const nlohmann::json& form = config["quantization_config"];
+  EXPECT_EQ(form.size(), 3u) << form;
+  EXPECT_EQ(form["library"], "sparsellm");
+  EXPECT_EQ(form["version"], 1);
+  return form["formats"];
+}
+
 void expect_same_files(const fs::path& input, const fs::path& output) {
   const std::set<std::string> names = entries(output);
   EXPECT_TRUE(names.contains("config.json"));
+  EXPECT_TRUE(names.contains("README.md"));
+  EXPECT_EQ(config_without_formats(output), config_without_formats(input));
   for (const std::string& name : names) {
-    if (name.find("safetensors") == std::string::npos) {
+    if (name.find("safetensors") == std::string::npos && name != "README.md" &&
+        name != kManifestName && name != "config.json") {
       EXPECT_EQ(contents(output / name), contents(input / name)) << name;
     }
   }

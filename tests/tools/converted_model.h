@@ -67,7 +67,9 @@ void expect_same_bytes(const std::filesystem::path& a, const std::filesystem::pa
 // Those of a, which are f16 or bf16, are in b; but for the signs of zeros, which sparse formats do
 // not keep.
 void expect_same_f16_bytes(const std::filesystem::path& a, const std::filesystem::path& b);
-// Everything but the tensors, and what no program reads.
+// The sparse formats that config.json names; none if it names none.
+std::set<std::string> formats_of_config(const std::filesystem::path& directory);
+// Everything but the tensors, the formats, and what no program reads.
 void expect_same_files(const std::filesystem::path& input, const std::filesystem::path& output);
 
 // An engine with a short context, whose checksums are verified if it has some.

@@ -5,8 +5,10 @@
 
 #include <chrono>
 #include <filesystem>
+#include <span>
 #include <string>
 
+#include "models/crc32c.h"
 #include "tests/testing/temp_dir.h"
 #include "tests/testing/throws_error.h"
 
@@ -18,6 +20,22 @@ struct Expected {
   bool too_long = false;
   bool has_end = true;
 };
+
+TEST(LineReader, ChecksumOfWhatWasRead) {
+  std::string bytes = "one\r\n\n" + std::string(700000, 'x') + "\nlast";
+  const testing::TempDir directory;
+  LineReader reader(directory.write("file", bytes), 8);
+  for (int round = 0; round < 2; ++round) {
+    EXPECT_EQ(reader.checksum(), 0u);
+    LineReader::Line line;
+    while (reader.next(line)) {
+      const auto read = std::span(bytes).first(static_cast<size_t>(reader.offset()));
+      EXPECT_EQ(reader.checksum(), crc32c(std::as_bytes(read)));
+    }
+    EXPECT_EQ(reader.offset(), std::ssize(bytes));
+    reader.rewind();
+  }
+}
 
 TEST(LineReader, Lines) {
   struct Case {

@@ -98,6 +98,20 @@ TEST_F(PartialFileTest, PublishesOnlyItsOwnFile) {
   EXPECT_FALSE(fs::exists(output_));
 }
 
+TEST_F(PartialFileTest, PublishesOnlyWhatItHasWritten) {
+  for (const int64_t size : {0, 3, 5, 1000}) {
+    PartialFile file(output_);
+    file.truncate(0);
+    file.append("one");
+    fs::resize_file(partial_, static_cast<uintmax_t>(size));
+    EXPECT_TRUE(throws_error([&] { file.publish(Existing::replace); },
+                             "bytes, but 4 were written; somebody else has changed it"))
+        << size;
+    EXPECT_FALSE(fs::exists(output_));
+    EXPECT_EQ(fs::file_size(partial_), static_cast<uintmax_t>(size));
+  }
+}
+
 TEST_F(PartialFileTest, KeepsWhatAppearedMeanwhile) {
   PartialFile file(output_);
   file.append("one");

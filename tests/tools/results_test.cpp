@@ -108,14 +108,14 @@ TEST(Results, RequestOfAPrompt) {
   prompt.text = "ab";
   prompt.request.max_tokens = 3;
   prompt.request.log_probs = 1;
-  Request request = make_request(Letters(), prompt, false);
+  Request request = make_request(Letters(), prompt, false, 8);
   EXPECT_EQ(request.prompt, (std::vector<int32_t>{0, 'a', 'b'}));
   EXPECT_EQ(request.max_tokens, 3);
   EXPECT_FALSE(request.prompt_log_probs);
   prompt.echo = true;
   prompt.text.reset();
   prompt.request.prompt = {5};
-  request = make_request(Letters(), prompt, false);
+  request = make_request(Letters(), prompt, false, 8);
   EXPECT_EQ(request.prompt, std::vector<int32_t>{5});
   EXPECT_TRUE(request.prompt_log_probs);
 }

@@ -96,6 +96,22 @@ TEST(Convert, FindsTheFiniteNumberThatBecomesInfinite) {
   EXPECT_EQ(overflow(late, DType::f16), 70000.0f);
 }
 
+TEST(Convert, CountsTheFiniteNumbersThatBecomeInfinite) {
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  const std::vector<float> values{65519.0f,   65520.0f,   -1e30f, kInfinity,
+                                  -kInfinity, 3.4028e38f, 0.0f,   std::nanf("")};
+  std::vector<std::byte> source(values.size() * sizeof(float) + 1);  // not aligned
+  std::memcpy(source.data() + 1, values.data(), values.size() * sizeof(float));
+  const auto count = [&](DType to, int64_t some) {
+    return count_overflows(DType::f32, source.data() + 1, to, some);
+  };
+  EXPECT_EQ(count(DType::f16, 8), 3);
+  EXPECT_EQ(count(DType::f16, 2), 1);
+  EXPECT_EQ(count(DType::f16, 0), 0);
+  EXPECT_EQ(count(DType::bf16, 8), 1);
+  EXPECT_EQ(count(DType::f32, 8), 0);
+}
+
 TEST(Convert, RefusesIntegers) {
   std::byte bytes[4] = {};
   EXPECT_TRUE(throws_error([&] { convert(DType::i32, bytes, DType::f32, bytes, 1); }, "i32"));

@@ -1,6 +1,7 @@
 #include "kernels/base/mapped_file.h"
 
 #include <gtest/gtest.h>
+#include <signal.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -114,6 +115,97 @@ TEST(MappedFile, ReadsPartsWithoutTheMapping) {
   std::filesystem::resize_file(path, 5);
   EXPECT_TRUE(throws_error([&] { file.read(file.bytes().subspan(3, 4), copy); },
                            "data: it has become shorter"));
+}
+
+// Lost pages are survived in the life of this object.
+class SurviveLostPages {
+ public:
+  SurviveLostPages() {
+    ::sigaction(SIGBUS, nullptr, &before_);
+    survive_lost_pages();
+  }
+  ~SurviveLostPages() { ::sigaction(SIGBUS, &before_, nullptr); }
+
+ private:
+  struct sigaction before_ {};
+};
+
+int sum_of(std::span<const std::byte> bytes) {
+  int sum = 0;
+  for (std::byte byte : bytes) {
+    sum += static_cast<int>(byte);
+  }
+  return sum;
+}
+
+TEST(MappedFile, LostPagesReadAsZerosAndAreTold) {
+  const SurviveLostPages handler;
+  const TempDir folder;
+  const auto page = static_cast<size_t>(::sysconf(_SC_PAGE_SIZE));
+  for (size_t pages : {1u, 2u, 7u}) {
+    for (size_t kept = 0; kept < pages; ++kept) {
+      for (size_t touched : {kept, pages - 1}) {
+        const std::filesystem::path path =
+            folder.write("data", std::string(pages * page - 5, '\1'));
+        const std::filesystem::path whole = folder.write("whole", std::string(3 * page, '\2'));
+        MappedFile file(path);
+        const MappedFile other(whole);
+        EXPECT_NO_THROW(file.require_intact());
+        std::filesystem::resize_file(path, kept * page);
+        EXPECT_NO_THROW(file.require_intact()) << "nothing was read";
+        const MappedFile moved(std::move(file));
+        EXPECT_EQ(sum_of(moved.bytes().subspan(touched * page)), 0);
+        EXPECT_TRUE(throws_error([&] { moved.require_intact(); },
+                                 "data: it has become shorter, or its disk fails"));
+        EXPECT_EQ(sum_of(moved.bytes().first(kept * page)), static_cast<int>(kept * page));
+        EXPECT_EQ(sum_of(other.bytes()), static_cast<int>(6 * page));
+        EXPECT_NO_THROW(other.require_intact());
+      }
+    }
+  }
+}
+
+TEST(MappedFile, LostPagesAreThoseOfOneMapping) {
+  const SurviveLostPages handler;
+  const TempDir folder;
+  const std::filesystem::path path = folder.write("data", std::string(20000, '\1'));
+  for (int i = 0; i < 2 * PageGuard::kMaxGuards; ++i) {  // what is not used any more is used again
+    const MappedFile file(path);
+    ASSERT_NO_THROW(file.require_intact());
+  }
+  const MappedFile before(path);
+  std::filesystem::resize_file(path, 4096);
+  EXPECT_EQ(sum_of(before.bytes().last(100)), 0);
+  const MappedFile after(path);
+  EXPECT_THROW(before.require_intact(), Error);
+  EXPECT_NO_THROW(after.require_intact());
+}
+
+TEST(MappedFileDeathTest, OtherBusErrorsEndTheProgram) {
+  const TempDir folder;
+  const std::filesystem::path path = folder.write("data", std::string(20000, '\1'));
+  EXPECT_EXIT(
+      {
+        survive_lost_pages();
+        ::raise(SIGBUS);
+        ::raise(SIGBUS);
+      },
+      ::testing::KilledBySignal(SIGBUS), "");
+}
+
+TEST(IsThere, OnlyWhatHasNoNameIsNot) {
+  const TempDir folder;
+  EXPECT_FALSE(is_there(folder.path() / "none"));
+  EXPECT_FALSE(is_there(folder.path() / "none" / "below"));
+  EXPECT_TRUE(is_there(folder.write("file", "")));
+  EXPECT_TRUE(is_there(folder.path()));
+  std::filesystem::create_symlink("nowhere", folder.path() / "dangling");
+  std::filesystem::create_symlink("loop", folder.path() / "loop");
+  EXPECT_TRUE(is_there(folder.path() / "dangling"));
+  EXPECT_TRUE(is_there(folder.path() / "loop"));
+  EXPECT_TRUE(is_there(folder.path() / "loop" / "below")) << "ELOOP";
+  EXPECT_TRUE(is_there(folder.path() / "file" / "below")) << "ENOTDIR";
+  EXPECT_TRUE(is_there(folder.path() / std::string(300, 'x'))) << "ENAMETOOLONG";
 }
 
 TEST(ReadTextFile, ReturnsTheContents) {

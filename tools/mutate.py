@@ -1,26 +1,29 @@
 #!/usr/bin/env python3
-"""Mutation testing: makes small random changes in the CPU code, one at a time, and looks whether the
-tests see them.
+"""Mutation testing of the CPU code: makes small changes, one at a time, and looks whether a test fails.
 
-  tools/mutate.py                     judges 300 changes; exit code 0 if 95 % are seen
-  tools/mutate.py --count 20 --seed 7
-  tools/mutate.py --files 'engine/*' 'tools/batch.cpp'
-  tools/mutate.py --show              only prints the changes, as diffs
+  tools/mutate.py --count 300 --seed 1     takes many hours; for a nightly run, or by hand
+  tools/mutate.py --files 'engine/*'       only changes of these files
+  tools/mutate.py --again                  judges anew what no test saw, after tests were added
 
-A change is an operator, a condition or a part of it, a constant, a removed statement, std::min for std::max, break
-for continue, true for false. It is made in a copy of the sources, build/mutate/source; the tree
-itself is never touched. A change counts as seen if a test fails, crashes or takes too long. Not
-counted are changes that do not compile, that compile to the same machine code, and those that
-tests/equivalent_mutants.txt names because no test could see them.
+A change is another operator or constant, an inverted condition or one without a part, a removed
+statement, std::min for std::max, break for continue, true for false. Lines are drawn at random from
+engine, kernels, models, sparse, tokenizer and tools; which ones depends on the seed and the sources
+alone.
 
-The changes depend on the seed and the sources alone. Every verdict is written down at once: the same
-command goes on where it was interrupted, and --again judges anew what was not seen.
+All happens in a copy of the tree, build/mutate/source; the tree itself is only read. For each change
+the programs that contain the changed file are built and run: first the tests of that file, then
+those of its folder, then all others, the quick ones first. A change is seen if a test fails (twice,
+so that chance does not count) or takes six times as long as usual. Changes that do not compile, that
+give the same machine code, or that tests/equivalent_mutants.txt lists do not count.
+
+Verdicts are kept in build/mutate/verdicts.jsonl as they are found: the same command goes on where it
+was interrupted. The exit code is 0 if enough of the changes are seen.
 """
 
 import argparse
-import bisect
 import collections
 import difflib
+import fcntl
 import fnmatch
 import hashlib
 import json
@@ -39,14 +42,14 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 EQUIVALENT = "tests/equivalent_mutants.txt"
 FOLDERS = ("engine", "kernels", "models", "sparse", "tokenizer", "tools")
-# Host sources of the CUDA device, which no test of the CPU device runs.
-FOR_CUDA = ("*cuda*", "engine/device_tables.cpp", "sparse/expand_matmul.cpp", "tools/*ablation*",
-            "tools/bench_attention.cpp", "tools/bench_load.cpp", "tools/replay_timer.*",
-            "tools/verify_attention.cpp", "*_benchmark.cpp")
-MAX_HEADER_USERS = 12  # a header that more sources include takes too long to build
+# Host code of GPUs and of measurements, which tests on a CPU do not run.
+LEFT_OUT = ("*cuda*", "engine/device_tables.cpp", "sparse/expand_matmul.*", "tools/*ablation*",
+            "tools/bench_attention.*", "tools/bench_load.*", "tools/replay_timer.*",
+            "tools/verify_attention.*", "*_benchmark.cpp")
+MOST_USERS = 40  # of a header: what more objects include takes too long to build
 MEMORY_BYTES = 12 << 30  # of address space of a test program
-SHORTEST_LIMIT_S = 30.0  # for a run of a test program
-SLOWDOWN = 6.0  # that is no timeout yet
+SHORTEST_LIMIT_S = 20.0
+SLOWDOWN = 6.0  # of a test, that is no timeout yet
 
 
 def fail(message):
@@ -60,60 +63,49 @@ def fail(message):
 @dataclass(frozen=True)
 class Mutant:
     file: str
+    source: str
     begin: int
     end: int
     text: str  # in the place of [begin, end)
     kind: str
 
+    @property
+    def line(self):
+        return self.source.count("\n", 0, self.begin) + 1
+
+    @property
+    def changed(self):
+        return self.source[: self.begin] + self.text + self.source[self.end :]
+
+    @property
+    def key(self):
+        text = f"{self.file}:{self.begin}:{self.end}:{self.text}:{self.source}"
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+    def diff(self):
+        lines = self.source.splitlines(True), self.changed.splitlines(True)
+        return "".join(difflib.unified_diff(*lines, f"a/{self.file}", f"b/{self.file}", n=2))
+
+    def lines(self):
+        """What a diff takes out and puts in, without blanks around lines."""
+        diff = self.diff().split("\n")[2:]
+        return tuple("\n".join(line[1:].strip() for line in diff if line.startswith(sign))
+                     for sign in "-+")
+
 
 def blank_out(source):
-    """The source with comments, literals of text and preprocessor lines as blanks, at the same
-    offsets."""
-    pattern = re.compile(
-        r"//[^\n]*|/\*.*?\*/"
-        r'|R"(?P<mark>[^(\s]{0,16})\(.*?\)(?P=mark)"'
-        r'|"(?:\\.|[^"\\\n])*"'
-        r"|(?<![0-9A-Za-z_])'(?:\\.|[^'\\\n])+'"
-        r"|^[ \t]*#(?:\\\n|[^\n])*",
-        re.DOTALL | re.MULTILINE,
-    )
-    return pattern.sub(lambda m: re.sub(r"[^\n]", " ", m.group()), source)
-
-
-def closing(code, begin):
-    """Where the bracket at `begin` is closed; None if it is not."""
-    pairs = {"(": ")", "{": "}", "[": "]"}
-    open_, close = code[begin], pairs[code[begin]]
-    depth = 0
-    for m in re.compile(re.escape(open_) + "|" + re.escape(close)).finditer(code, begin):
-        depth += 1 if m.group() == open_ else -1
-        if depth == 0:
-            return m.start()
-    return None
-
-
-def conditions(code):
-    """(begin, end) inside the brackets of each if."""
-    for m in re.finditer(r"\bif (?:constexpr )?\(", code):
-        end = closing(code, m.end() - 1)
-        if end is not None and "constexpr" not in m.group():
-            yield m.end(), end
-
-
-def cuda_blocks(code):
-    """What runs on a GPU alone, which no test of the CPU device can see."""
-    for begin, end in conditions(code):
-        condition = code[begin:end]
-        if "is_cuda()" not in condition or "!" in condition or "||" in condition:
-            continue
-        brace = code.find("{", end)
-        if brace >= 0 and code[end + 1 : brace].strip() == "":
-            yield begin, closing(code, brace) or len(code)
-    for m in re.finditer(r"is_cuda\(\)[^;?]*\?", code):
-        # "is_cuda() ? A : B": A, up to the colon.
-        stop = re.compile(r"(?<!:):(?!:)").search(code, m.end())
-        if stop:
-            yield m.start(), stop.start()
+    """The source with comments, texts, preprocessor lines and what is for GPUs alone as blanks, at
+    the same offsets."""
+    blanks = lambda m: re.sub(r"[^\n]", " ", m.group())
+    code = re.sub(
+        r'//[^\n]*|/\*.*?\*/|R"(?P<mark>[^(\s]*)\(.*?\)(?P=mark)"|"(?:\\.|[^"\\\n])*"'
+        r"|(?<!\w)'(?:\\.|[^'\\\n])+'|^[ \t]*#(?:\\\n|[^\n])*",
+        blanks, source, flags=re.DOTALL | re.MULTILINE)
+    # A block ends where a line is indented as its first.
+    code = re.sub(r"^( *)if \([^!\n|]*is_cuda\(\)[^\n|]*\) \{\n.*?^\1\}", blanks, code,
+                  flags=re.DOTALL | re.MULTILINE)
+    return re.sub(r"^[^\n]*(?:cuda|\btemplate\b|\bstatic_assert\b)[^\n]*", blanks, code,
+                  flags=re.MULTILINE)
 
 
 SWAPS = {
@@ -121,517 +113,368 @@ SWAPS = {
     "logic": {"&&": "||", "||": "&&"},
     "arithmetic": {"+": "-", "-": "+", "*": "/", "/": "*", "%": "/", "+=": "-=", "-=": "+="},
 }
-STATEMENT = re.compile(
-    r"(?:\+\+|--|\*)?[A-Za-z_][\w:]*"
-    r"(?:(?:\.|->)\w+|\[[^\[\]]*\]|\((?:[^()]|\([^()]*\))*\)(?=\.|->))*"
-    r"\s*(?:[-+*/|&^]?=[^=].*|\(.*\)|)",
-    re.DOTALL,
-)
-KEYWORDS = re.compile(
-    r"(?:return|if|for|while|using|const|auto|static|constexpr|namespace|typedef|struct|class|enum|"
-    r"case|default|break|continue|throw|else|template|public|private|protected|goto|do|switch|"
-    r"friend|static_assert|assert|virtual|explicit|inline|try|catch|co_return)\b"
-)
+WORDS = {"std::min": "std::max", "std::max": "std::min", "break": "continue", "continue": "break",
+         "true": "false", "false": "true"}
 
 
-def statements(code):
-    """(begin, end) of statements that are calls or assignments."""
-    for m in re.finditer(r"[;{}]\s*(?=[A-Za-z_*+-])", code):
-        begin = m.end()
-        if KEYWORDS.match(code, begin):
-            continue
-        end = begin
-        while end < len(code) and code[end] not in ";{}":
-            end = (closing(code, end) or len(code)) if code[end] in "([" else end
-            end += 1
-        if end >= len(code) or code[end] != ";":
-            continue
-        text = code[begin:end]
-        # Two names side by side are a declaration.
-        if STATEMENT.fullmatch(text) and re.search(r"[(=]|\+\+|--", text):
-            yield begin, end + 1
-
-
-def trimmed(code, begin, end):
-    text = code[begin:end]
-    return begin + len(text) - len(text.lstrip()), begin + len(text.rstrip())
-
-
-def operands(code, begin, end):
-    """What stands before and behind the && or || at [begin, end), up to the next of them."""
-    depth, left = 0, begin
-    while left > 0:
-        c = code[left - 1]
-        depth += (c in ")]}") - (c in "([{")
+def operand(code, at, step):
+    """The end of what stands before (step -1) or behind (+1) the && or || at `at`."""
+    stops = (" && ", " || ", "&&\n", "||\n", " = ", " ? ", " : ")
+    depth = 0
+    while 0 < at < len(code):
+        c = code[at - 1 if step < 0 else at]
+        depth += step * ((c in "([{") - (c in ")]}"))
         if depth < 0 or depth == 0 and (
-            c in ";,?" or code.endswith(("&&", "||", " = ", "+= ", "-= ", " : ", "return "), 0, left)
-        ):
+                c in ";," or code.startswith(stops, at - 4 if step < 0 else at)
+                or step < 0 and (code.endswith(("return ", " = ", "&&\n", "||\n"), 0, at))):
             break
-        left -= 1
-    depth, right = 0, end
-    while right < len(code):
-        c = code[right]
-        depth += (c in "([{") - (c in ")]}")
-        if depth < 0 or depth == 0 and (
-            c in ";,?" or code.startswith(("&&", "||", " : "), right)
-        ):
-            break
-        right += 1
-    return trimmed(code, left, begin), trimmed(code, end, right)
+        at += step
+    return at
 
 
 def mutants_of(file, source):
     code = blank_out(source)
-    hidden = list(cuda_blocks(code))
     found = []
 
     def add(begin, end, text, kind):
-        if text != source[begin:end] and not any(b <= begin < e for b, e in hidden):
-            found.append(Mutant(file, begin, end, text, kind))
+        if source[begin:end].strip() not in ("", text):
+            found.append(Mutant(file, source, begin, end, text, kind))
 
     for kind, swaps in SWAPS.items():
-        operators = "|".join(re.escape(o) for o in sorted(swaps, key=len, reverse=True))
-        # clang-format puts blanks around binary operators, and none around those of templates and
-        # references. An operator may end a line.
-        for m in re.finditer(rf"(?<=[\w)\]}}]) ({operators})(?=\s)", code):
-            line = code[code.rfind("\n", 0, m.start()) + 1 : m.start()]
-            if "template" not in line and "operator" not in line:
-                add(m.start(1), m.end(1), swaps[m.group(1)], kind)
-                if kind == "logic":
-                    # Without one of its parts; the compiler warns of some mixtures of && and ||.
-                    neutral = "true" if m.group(1) == "&&" else "false"
-                    for part in operands(code, m.start(1), m.end(1)):
-                        add(*part, neutral, "part of a condition")
-    for begin, end in conditions(code):
-        condition = source[begin:end]
-        if ";" not in code[begin:end]:
-            add(begin, end, f"!({condition})", "condition")
+        # clang-format puts blanks around binary operators, and around no others.
+        operators = "|".join(re.escape(o) for o in swaps)
+        for m in re.finditer(rf"(?<=[\w)\]}}] )({operators})(?=\s)", code):
+            add(*m.span(), swaps[m.group()], kind)
+            if kind == "logic":  # also without one of its parts
+                neutral = "true" if m.group() == "&&" else "false"
+                add(operand(code, m.start() - 1, -1), m.start() - 1, neutral, "part of a condition")
+                add(m.end() + 1, operand(code, m.end() + 1, 1), neutral, "part of a condition")
+    for word, other in WORDS.items():
+        for m in re.finditer(rf"\b{word}\b", code):
+            add(*m.span(), other, word)
+    for m in re.finditer(r"\bif \(([^;\n]*)\) \{$", code, re.MULTILINE):
+        add(*m.span(1), f"!({source[m.start(1):m.end(1)]})", "condition")
     for m in re.finditer(r"(?<=[(\s])!(?=[\w(])", code):
-        add(m.start(), m.end(), "", "negation")
-    for a, b in (("min", "max"), ("max", "min")):
-        for m in re.finditer(rf"\bstd::{a}\b(?=[<(])", code):
-            add(m.start(), m.end(), f"std::{b}", "min and max")
-    for a, b in (("break", "continue"), ("continue", "break")):
-        for m in re.finditer(rf"\b{a};", code):
-            add(m.start(), m.end(), f"{b};", "break and continue")
-    for a, b in (("true", "false"), ("false", "true")):
-        for m in re.finditer(rf"\b{a}\b", code):
-            add(m.start(), m.end(), b, "true and false")
-    for m in re.finditer(r"(?<![\w.'])(\d[\d']*)(?![\w.'])", code):
-        value = int(m.group(1).replace("'", ""))
-        add(m.start(), m.end(), str(value + 1), "constant")
+        add(*m.span(), "", "negation")
+    for m in re.finditer(r"(?<![\w.'])\d[\d']*(?![\w.'])", code):
+        value = int(m.group().replace("'", ""))
+        add(*m.span(), str(value + 1), "constant")
         if value > 0:
-            add(m.start(), m.end(), str(value - 1), "constant")
-    for begin, end in statements(code):
-        # The lines stay, so that those of messages do.
-        add(begin, end, ";" + "\n" * source.count("\n", begin, end), "statement")
+            add(*m.span(), str(value - 1), "constant")
+    # A call or an assignment; two words side by side are a declaration, or begin with a keyword.
+    for m in re.finditer(r"(?<=[;{}:])\s*^ +((?:\+\+|--|\*)?[\w.:>\[\]-]+(?:\(| \W?\W?= |\+\+;|--;)"
+                         r"(?:[^;{}]*;)?)$", code, re.MULTILINE):
+        if m.group(1).endswith(";"):
+            add(*m.span(1), ";" + "\n" * m.group(1).count("\n"), "statement")
     return found
 
 
-def changed(source, mutant):
-    return source[: mutant.begin] + mutant.text + source[mutant.end :]
-
-
-def changed_lines(source, mutant):
-    """The lines that a change takes out and puts in, without the blanks around them."""
-    begin = source.rfind("\n", 0, mutant.begin) + 1
-    end = source.find("\n", mutant.end)
-    end = len(source) if end < 0 else end
-    out = source[begin:end]
-    in_ = source[begin : mutant.begin] + mutant.text + source[mutant.end : end]
-    return tuple(
-        "\n".join(line.strip() for line in text.split("\n") if line.strip(" ;"))
-        for text in (out, in_)
-    )
-
-
-def diff_of(source, mutant):
-    before, after = source.splitlines(True), changed(source, mutant).splitlines(True)
-    name = mutant.file
-    return "".join(difflib.unified_diff(before, after, f"a/{name}", f"b/{name}", n=2))
-
-
-def key_of(source, mutant):
-    text = f"{mutant.file}:{mutant.begin}:{mutant.end}:{mutant.text}"
-    return hashlib.sha256((text + source).encode()).hexdigest()[:16]
-
-
-# Kinds take turns at random: there are more constants than anything else.
 def in_random_order(mutants, seed):
+    """One change of each line, so that no line counts more than another."""
     chance = random.Random(seed)
-    kinds = collections.defaultdict(list)
+    lines = collections.defaultdict(list)
     for mutant in mutants:
-        kinds[mutant.kind].append(mutant)
-    for kind in sorted(kinds):
-        chance.shuffle(kinds[kind])
-    while kinds:
-        kind = chance.choice(sorted(kinds))
-        yield kinds[kind].pop()
-        if not kinds[kind]:
-            del kinds[kind]
+        lines[mutant.file, mutant.line].append(mutant)
+    order = sorted(lines)
+    chance.shuffle(order)
+    for line in order:
+        kind = chance.choice(sorted({m.kind for m in lines[line]}))
+        yield chance.choice([m for m in lines[line] if m.kind == kind])
 
 
-def read_equivalent(sources):
-    """{(file, lines out, lines in)} of the kept list; see its head for the format."""
-    path = ROOT / EQUIVALENT
+def read_equivalent():
+    """{(file, lines out, lines in)}; the head of the list has the format."""
     known = set()
-    for number, block in enumerate(re.split(r"\n\s*\n", path.read_text()), 1):
-        lines = [line for line in block.split("\n") if line.strip()]
-        if not lines or all(line.startswith("#") for line in lines):
+    for block in re.split(r"\n\s*\n", (ROOT / EQUIVALENT).read_text()):
+        lines = [line for line in block.split("\n") if line]
+        if all(line.startswith("#") for line in lines):
             continue
-        file = lines[0].strip()
-        out = "\n".join(line[1:].strip() for line in lines if line.startswith("-"))
-        in_ = "\n".join(line[1:].strip() for line in lines if line.startswith("+"))
-        if not out or not any(line.startswith("#") for line in lines):
-            fail(f"{EQUIVALENT}: block {number} needs a file, - and + lines and a reason after #")
-        text = "\n".join(line.strip() for line in sources.get(file, "").split("\n"))
-        if out not in text:
-            print(f"note: {EQUIVALENT}: {file} does not have {out!r} any more", file=sys.stderr)
-        known.add((file, out, in_))
+        out, in_ = ("\n".join(line[1:].strip() for line in lines if line.startswith(sign))
+                    for sign in "-+")
+        path = ROOT / lines[0]
+        text = path.read_text() if path.is_file() else ""
+        if not out or out not in "\n".join(line.strip() for line in text.split("\n")):
+            print(f"note: {EQUIVALENT}: {lines[0]} has no lines {out!r}", file=sys.stderr)
+        if not any(line.startswith("#") for line in lines):
+            fail(f"{EQUIVALENT}: no reason for the change of {out!r}")
+        known.add((lines[0], out, in_))
     return known
 
 
-# ---- The copy of the tree, and what is built of it.
+# ---- The copy of the tree, and its tests.
+
+
+@dataclass(frozen=True)
+class Unit:
+    """The tests of one source."""
+    program: str
+    source: str
+    gtest_filter: str
 
 
 class Copy:
     def __init__(self, folder, jobs):
-        self.source = folder / "source"
-        self.build = self.source / "build" / "cpu"  # as in the tree, so that ccache finds it
-        self.scratch = folder / "tmp"
+        self.folder = folder
         self.jobs = jobs
-        self.objects = {}  # of the sources as they are: hash by path
+        self.source = folder / "source"
+        self.build = self.source / "build" / "cpu"
+        self.scratch = folder / "tmp"  # of tests
 
     def synchronize(self):
-        """Takes over what is new in the tree, and takes back a change that was left behind."""
+        """Takes over what is new in the tree; takes back a change that an interrupt left behind."""
         names = subprocess.run(
             ["git", "-C", str(ROOT), "ls-files", "-z", "-c", "-o", "--exclude-standard"],
-            check=True, capture_output=True,
-        ).stdout.decode().split("\0")
-        wanted = {name for name in names if name and (ROOT / name).is_file()}
-        for name in wanted:
-            new, old = ROOT / name, self.source / name
-            data = new.read_bytes()
-            if not old.is_file() or old.read_bytes() != data:
-                old.parent.mkdir(parents=True, exist_ok=True)
-                old.write_bytes(data)
-            if old.stat().st_mode != new.stat().st_mode:
-                old.chmod(new.stat().st_mode)
-        for old in list(self.source.rglob("*")):
-            name = str(old.relative_to(self.source))
-            if not name.startswith("build/") and old.is_file() and name not in wanted:
-                old.unlink()
-
-    def configure(self):
-        subprocess.run(
-            ["cmake", "--preset", "cpu", "-DSPARSELLM_BENCHMARKS=OFF",
-             "-DSPARSELLM_TESTS=ON", "-DCMAKE_GTEST_DISCOVER_TESTS_DISCOVERY_MODE=PRE_TEST"],
-            cwd=self.source, check=True, stdout=subprocess.DEVNULL,
-        )
+            check=True, capture_output=True, text=True).stdout.split("\0")
+        names = {name for name in names if name and (ROOT / name).is_file()}
+        for name in names:
+            tree, copy = ROOT / name, self.source / name
+            if not copy.is_file() or copy.read_bytes() != tree.read_bytes():
+                copy.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy(tree, copy)
+        for path in list(self.source.rglob("*")):
+            name = str(path.relative_to(self.source))
+            if path.is_file() and not name.startswith("build/") and name not in names:
+                path.unlink()
+        # All that tests depend on, but for themselves.
+        digest = hashlib.sha256()
+        for name in sorted(names):
+            if name.endswith((".cpp", ".h", ".txt", ".json")) and not name.endswith("_test.cpp") \
+                    and name != EQUIVALENT:
+                digest.update((self.source / name).read_bytes())
+        self.stamp = digest.hexdigest()
 
     def ninja(self, *arguments):
-        return subprocess.run(
-            ["ninja", "-C", str(self.build), "-j", str(self.jobs), *arguments],
-            capture_output=True, text=True, errors="replace",
-        )
+        return subprocess.run(["ninja", "-C", str(self.build), "-j", str(self.jobs), *arguments],
+                              capture_output=True, text=True, errors="replace")
 
-    def build_all(self, tests):
-        result = self.ninja(*tests)
+    def prepare(self):
+        """Builds the tests as they are and measures them; all have to pass."""
+        self.synchronize()
+        subprocess.run(["cmake", "--preset", "cpu", "-DSPARSELLM_BENCHMARKS=OFF",
+                        "-DCMAKE_GTEST_DISCOVER_TESTS_DISCOVERY_MODE=PRE_TEST"],
+                       cwd=self.source, check=True, stdout=subprocess.DEVNULL)
+        commands = json.loads((self.build / "compile_commands.json").read_text())
+        self.compiled = {os.path.relpath(c["file"], self.source) for c in commands}
+        self.units = sorted({unit for c in commands for unit in self.units_of(c)},
+                            key=lambda unit: unit.source)
+        print("building the tests as they are", file=sys.stderr)
+        programs = sorted({unit.program for unit in self.units})
+        result = self.ninja(*programs)
         if result.returncode != 0:
             fail("the sources do not build as they are:\n" + result.stdout[-3000:])
-        self.objects = {p: self.hash_of(p) for p in self.build.rglob("*.o")}
+        self.binaries = {program: self.hash_of(program) for program in programs}
+        self.dependencies = self.ninja("-t", "deps").stdout
+        self.measure()
 
-    @staticmethod
-    def hash_of(path):
-        return hashlib.sha256(path.read_bytes()).hexdigest()
-
-    def commands(self):
-        return json.loads((self.build / "compile_commands.json").read_text())
-
-    def users(self):
-        """{file: objects that depend on it}, of the last build."""
-        users = collections.defaultdict(set)
-        target = None
-        for line in self.ninja("-t", "deps").stdout.split("\n"):
-            if line.startswith("    "):
-                path = os.path.normpath(self.build / line.strip())
-                if path.startswith(str(self.source) + "/"):
-                    users[os.path.relpath(path, self.source)].add(target)
-            elif line.endswith("(VALID)"):
-                target = line.split(": ")[0]
-        return users
-
-    def write(self, file, text):
-        (self.source / file).write_text(text)
-
-
-def test_programs(copy):
-    """{name: its sources} of the test programs."""
-    programs = collections.defaultdict(list)
-    for command in copy.commands():
-        match = re.search(r"CMakeFiles/(\w+_test)\.dir/", command.get("output", command["command"]))
-        if match:
-            programs[match.group(1)].append(os.path.relpath(command["file"], copy.source))
-    return dict(programs)
-
-
-class Tests:
-    def __init__(self, copy, programs):
-        self.copy = copy
-        self.programs = programs
-        self.seconds = {}  # that a program takes if all is well
-
-    def run(self, program, gtest_filter=None):
-        """"passed", "failed" or "timeout". As many parts of it at a time as there are jobs; the
-        first that fails ends it."""
-        # A filter leaves too little to share.
-        parts = 1 if gtest_filter else self.copy.jobs
-        limit = max(SHORTEST_LIMIT_S, SLOWDOWN * self.seconds.get(program, 600.0))
-        shutil.rmtree(self.copy.scratch, ignore_errors=True)
-        self.copy.scratch.mkdir(parents=True)
-        command = [str(self.copy.build / "bin" / program), "--gtest_fail_fast", "--gtest_brief=1"]
-        if gtest_filter:
-            command.append("--gtest_filter=" + gtest_filter)
-        running = []
-        log = open(self.copy.scratch.parent / "test.log", "wb")
-        try:
-            for part in range(parts):
-                environment = dict(
-                    os.environ, TMPDIR=str(self.copy.scratch), GTEST_TOTAL_SHARDS=str(parts),
-                    GTEST_SHARD_INDEX=str(part),
-                )
-                running.append(subprocess.Popen(
-                    command, cwd=self.copy.build, env=environment, stdout=log, stderr=log,
-                    stdin=subprocess.DEVNULL, start_new_session=True,
-                    preexec_fn=lambda: resource.setrlimit(
-                        resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES)),
-                ))
-            end = time.monotonic() + limit
-            while running:
-                if time.monotonic() > end:
-                    return "timeout"
-                for process in list(running):
-                    if process.poll() is not None:
-                        running.remove(process)
-                        if process.returncode != 0:
-                            return "failed"
-                time.sleep(0.01)
-            return "passed"
-        finally:
-            for process in running:
-                os.killpg(process.pid, signal.SIGKILL)  # it leads a group of its own
-                process.wait()
-            log.close()
-            shutil.rmtree(self.copy.scratch, ignore_errors=True)
-
-    def stamp(self, program):
-        """Of what a run of it depends on but for test data."""
-        names = [program]
-        if "tests/tools/run_program.cpp" in self.programs[program]:
-            names += sorted(p.name for p in (self.copy.build / "bin").glob("sparsellm-*"))
-        return " ".join(self.copy.hash_of(self.copy.build / "bin" / name) for name in names)
+    def units_of(self, command):
+        source = os.path.relpath(command["file"], self.source)
+        program = re.search(r"/CMakeFiles/(\w+_test)\.dir/", command["command"])
+        if program and source.endswith("_test.cpp"):
+            text = (self.source / source).read_text()
+            suites = sorted(set(re.findall(r"\bTEST(?:_[FP])?\((\w+),", text)))
+            yield Unit(program.group(1), source, ":".join(f"{s}.*:*/{s}.*" for s in suites))
 
     def measure(self):
-        """All of them have to pass before anything is changed. What has not been built anew since
-        has passed already."""
-        path = self.copy.source.parent / "seconds.json"
+        """Runs all tests that have changed, or depend on what has, since the last time."""
+        path = self.folder / "seconds.json"
         known = json.loads(path.read_text()) if path.is_file() else {}
-        for program in sorted(self.programs):
-            stamp = self.stamp(program)
-            if program not in known or known[program]["stamp"] != stamp:
-                start = time.monotonic()
-                if self.run(program) != "passed":
-                    log = (self.copy.source.parent / "test.log").read_text(errors="replace")
-                    fail(f"{program} fails without any change:\n{log[-3000:]}")
-                known[program] = {"stamp": stamp, "seconds": time.monotonic() - start}
-                print(f"  {program}: {known[program]['seconds']:.1f} s", file=sys.stderr)
-                path.write_text(json.dumps(known))
-            self.seconds[program] = known[program]["seconds"]
+        self.seconds = {}
 
-    def in_order(self, file):
-        """(program, filter): first the tests of this very file, then whole programs; the quick ones,
-        and those with tests of its folder, first."""
-        folder, stem = os.path.split(os.path.splitext(file)[0])
+        def stamp_of(unit):
+            text = self.stamp + (self.source / unit.source).read_text()
+            return hashlib.sha256(text.encode()).hexdigest()
+
+        def passed(unit, seconds):
+            print(f"  {unit.source}: {seconds:.1f} s", file=sys.stderr)
+            known[unit.source] = {"stamp": stamp_of(unit), "seconds": seconds}
+            path.write_text(json.dumps(known))
+
+        failed = self.run([unit for unit in self.units
+                           if known.get(unit.source, {}).get("stamp") != stamp_of(unit)], passed)
+        if failed:
+            fail(f"{failed[1].source} fails without any change:\n{self.log[-3000:]}")
+        self.seconds = {unit: known[unit.source]["seconds"] for unit in self.units}
+
+    def hash_of(self, program):
+        """Of a test, with the programs that it runs."""
+        paths = [self.build / "bin" / program]
+        if any("run_program.h" in (self.source / u.source).read_text()
+               for u in self.units if u.program == program):
+            paths += sorted((self.build / "bin").glob("sparsellm-*"))
+        return [hashlib.sha256(p.read_bytes()).hexdigest() for p in paths]
+
+    def run(self, units, passed=lambda unit, seconds: None):
+        """Runs these, `jobs` at a time; ("seen" or "timeout", unit) of the first that fails."""
+        waiting, running, tries = list(units), [], collections.Counter()
+        self.scratch.mkdir(parents=True, exist_ok=True)
+        try:
+            while waiting or running:
+                while waiting and len(running) < self.jobs:
+                    unit = waiting.pop(0)
+                    tries[unit] += 1
+                    running.append((unit, time.monotonic(), *self.start(unit, tries[unit])))
+                for one in list(running):
+                    unit, start, process, log = one
+                    limit = max(SHORTEST_LIMIT_S, SLOWDOWN * self.seconds.get(unit, 600.0))
+                    seconds = time.monotonic() - start
+                    if process.poll() is None and seconds < limit:
+                        continue
+                    self.log = log.read_text(errors="replace")
+                    if process.returncode is None:
+                        return "timeout", unit
+                    running.remove(one)
+                    if process.returncode == 0:
+                        passed(unit, seconds)
+                    elif tries[unit] == 2:
+                        return "seen", unit
+                    else:
+                        waiting.insert(0, unit)
+                time.sleep(0.01)
+            return None
+        finally:
+            for _, _, process, _ in running:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+            shutil.rmtree(self.scratch, ignore_errors=True)
+
+    def start(self, unit, number):
+        folder = self.scratch / f"{unit.source.replace('/', '-')}-{number}"
+        folder.mkdir()
+        log = folder.with_suffix(".log")
+        with open(log, "wb") as file:
+            process = subprocess.Popen(
+                [self.build / "bin" / unit.program, "--gtest_fail_fast", "--gtest_brief=1",
+                 "--gtest_filter=" + unit.gtest_filter],
+                cwd=self.build, env=dict(os.environ, TMPDIR=str(folder)), stdout=file, stderr=file,
+                stdin=subprocess.DEVNULL, start_new_session=True,
+                preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES,) * 2))
+        return process, log
+
+    def judge(self, mutant):
+        """Builds and tests a change: (verdict, source of the test that saw it)."""
+        folder, stem = os.path.split(os.path.splitext(mutant.file)[0])
         stem = re.sub(r"_(cpu|args|loader)$", "", stem)
-        first, rest = [], []
-        for program, sources in self.programs.items():
-            own = [s for s in sources if re.search(rf"/{re.escape(stem)}\w*_test\.cpp$", s)]
-            suites = set()
-            for source in own:
-                text = (self.copy.source / source).read_text()
-                suites |= set(re.findall(r"\bTEST(?:_[FP])?\((\w+),", text))
-            if suites:
-                patterns = ":".join(f"{s}.*:*/{s}.*" for s in sorted(suites))
-                first.append((self.seconds[program], program, patterns))
-            # A test of the same folder is worth a wait.
-            near = own or any(os.path.dirname(s) == "tests/" + folder for s in sources)
-            rest.append((self.seconds[program] * (0.1 if near else 1.0), program))
-        return [(p, f) for _, p, f in sorted(first)] + [(p, None) for _, p in sorted(rest)]
+        near = lambda u: os.path.dirname(u.source) == "tests/" + folder
+        own = lambda u: near(u) and os.path.basename(u.source).startswith(stem)
+        groups = ([u for u in self.units if own(u)],
+                  [u for u in self.units if near(u) and not own(u)],
+                  [u for u in self.units if not near(u)])
+        (self.source / mutant.file).write_text(mutant.changed)
+        try:
+            tested = False
+            for group in groups:
+                programs = sorted({unit.program for unit in group})
+                if programs and self.ninja(*programs).returncode != 0:
+                    return "does not compile", ""
+                differ = [p for p in programs if self.hash_of(p) != self.binaries[p]]
+                units = sorted((u for u in group if u.program in differ), key=self.seconds.get)
+                tested |= bool(units)
+                seen = self.run(units)
+                if seen:
+                    return seen[0], seen[1].source
+            return ("unseen" if tested else "same code"), ""
+        finally:
+            (self.source / mutant.file).write_text(mutant.source)
 
 
 # ---- Verdicts.
 
-COUNTED = ("seen", "timeout", "unseen")
+
+def read_verdicts(path):
+    """{key: verdict}; a later line replaces an earlier one."""
+    verdicts = {}
+    for line in path.read_text().split("\n") if path.is_file() else []:
+        try:
+            entry = json.loads(line)
+            verdicts[entry["key"]] = entry["verdict"]
+        except ValueError:
+            pass  # the end of a file that an interrupt has cut
+    return verdicts
 
 
-def judge(copy, tests, users, mutant, source):
-    """Builds and tests a change: (verdict, by which program)."""
-    copy.write(mutant.file, changed(source, mutant))
-    try:
-        objects = sorted(users[mutant.file])
-        if copy.ninja(*objects).returncode != 0:
-            return "does not compile", ""
-        paths = [copy.build / o for o in objects]
-        if all(copy.hash_of(p) == copy.objects.get(p) for p in paths):
-            return "same code", ""
-        built = set()
-        for program, gtest_filter in tests.in_order(mutant.file):
-            if program not in built:
-                plan = copy.ninja("-n", program).stdout
-                if not re.search(r"(?:Building|Linking) CXX", plan):
-                    continue  # does not depend on the file
-                if copy.ninja(program).returncode != 0:
-                    return "does not compile", ""
-                built.add(program)
-            result = tests.run(program, gtest_filter)
-            if result != "passed":
-                return "timeout" if result == "timeout" else "seen", program
-        return "unseen", ""
-    finally:
-        copy.write(mutant.file, source)
-
-
-class Verdicts:
-    """Kept in a file, a line each."""
-
-    def __init__(self, path):
-        self.path = path
-        self.of = {}
-        if path.is_file():
-            for line in path.read_text().split("\n"):
-                try:
-                    entry = json.loads(line)
-                    self.of[entry["key"]] = (entry["verdict"], entry["by"], entry["seconds"])
-                except (ValueError, KeyError):
-                    pass  # the end of a file that an interrupt has cut
-
-    def add(self, key, mutant, verdict, by, seconds):
-        self.of[key] = (verdict, by, seconds)
-        entry = {"key": key, "file": mutant.file, "kind": mutant.kind, "verdict": verdict,
-                 "by": by, "seconds": round(seconds, 1)}
-        with open(self.path, "a") as file:
-            file.write(json.dumps(entry) + "\n")
-
-
-def table(rows, title, of):
-    columns = ("seen", "timeout", "unseen", "does not compile", "same code", "equivalent")
-    groups = collections.defaultdict(collections.Counter)
-    for mutant, verdict in rows:
-        groups[of(mutant)][verdict] += 1
-        groups["all"][verdict] += 1
-    print(f"\n{title:20}" + "".join(f"{c:>18}" for c in columns) + f"{'share seen':>12}")
-    for name in sorted(groups, key=lambda n: (n == "all", n)):
-        counts = groups[name]
-        counted = sum(counts[c] for c in COUNTED)
-        share = f"{100 * (counted - counts['unseen']) / counted:.1f} %" if counted else "-"
-        print(f"{name:20}" + "".join(f"{counts[c]:18}" for c in columns) + f"{share:>12}")
+def print_table(rows):
+    columns = ("seen", "timeout", "unseen", "equivalent", "same code", "does not compile")
+    print(f"\n{'':10}" + "".join(f"{c:>18}" for c in columns))
+    for name in (*FOLDERS, "all"):
+        counts = collections.Counter(
+            verdict for mutant, verdict in rows if name in ("all", mutant.file.split("/")[0]))
+        print(f"{name:10}" + "".join(f"{counts[c]:18}" for c in columns))
 
 
 def main():
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--count", type=int, default=300, help="changes that count (300)")
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--files", nargs="+", default=["*"], metavar="GLOB",
-                        help="only in these files, e.g. 'engine/*'")
-    parser.add_argument("--threshold", type=float, default=95.0, metavar="PERCENT",
-                        help="that have to be seen for exit code 0 (95)")
-    parser.add_argument("--folder", type=Path, default=ROOT / "build" / "mutate",
-                        help="of copy and verdicts (build/mutate)")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count())
+    parser.add_argument("--seed", type=int, default=1, help="(1)")
+    parser.add_argument("--files", nargs="+", default=["*"], metavar="GLOB")
     parser.add_argument("--again", action="store_true", help="judges anew what was not seen")
-    parser.add_argument("--show", action="store_true", help="prints the changes, judges none")
+    parser.add_argument("--percent", type=float, default=95.0,
+                        help="that have to be seen for exit code 0 (95)")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count())
     options = parser.parse_args()
     if options.count < 1 or options.jobs < 1:
         fail("--count and --jobs are at least 1")
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(130))
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
 
-    copy = Copy(options.folder.resolve(), options.jobs)
+    equivalent = read_equivalent()
+    copy = Copy(ROOT / "build" / "mutate", options.jobs)
     copy.source.mkdir(parents=True, exist_ok=True)
-    copy.synchronize()
-    copy.configure()
-    compiled = {os.path.relpath(c["file"], copy.source) for c in copy.commands()}
-    names = [n for n in compiled if n.split("/")[0] in FOLDERS]
-    programs = test_programs(copy)
-    users = collections.defaultdict(set)
-    if not options.show:
-        print("building the sources as they are", file=sys.stderr)
-        copy.build_all(sorted(programs))
-        users = copy.users()
-        names = [n for n in users if n.split("/")[0] in FOLDERS
-                 and (n.endswith(".cpp") or len(users[n]) <= MAX_HEADER_USERS)]
+    folder = os.open(copy.folder, os.O_RDONLY)
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        fail(f"{copy.folder} is in use by another run")
+    copy.prepare()
+    headers = {str(p.relative_to(copy.source)) for f in FOLDERS
+               for p in (copy.source / f).rglob("*.h")}
+    headers = {h for h in headers if 0 < copy.dependencies.count(f"/{h}\n") <= MOST_USERS}
     matches = lambda name, globs: any(fnmatch.fnmatch(name, g) for g in globs)
-    names = sorted(n for n in names if matches(n, options.files) and not matches(n, FOR_CUDA))
-    sources = {n: (copy.source / n).read_text() for n in names}
-    equivalent = read_equivalent({str(p.relative_to(ROOT)): p.read_text() for f in FOLDERS
-                                  for p in (ROOT / f).rglob("*") if p.suffix in (".cpp", ".h")})
-    mutants = [m for n in names for m in mutants_of(n, sources[n])]
-    print(f"{len(mutants)} changes are possible in {len(names)} files", file=sys.stderr)
+    files = sorted(n for n in copy.compiled | headers
+                   if n.startswith(FOLDERS) and not matches(n, LEFT_OUT))
+    mutants = [m for n in files for m in mutants_of(n, (copy.source / n).read_text())]
+    print(f"{len(mutants)} changes are possible in {len(files)} files", file=sys.stderr)
 
-    if options.show:
-        for mutant in list(in_random_order(mutants, options.seed))[: options.count]:
-            print(diff_of(sources[mutant.file], mutant))
-        return 0
-
-    tests = Tests(copy, programs)
-    print("the tests without any change", file=sys.stderr)
-    tests.measure()
-    verdicts = Verdicts(options.folder / "verdicts.jsonl")
-    rows = []
-    counted = 0
-    interrupted = False
+    path = copy.folder / "verdicts.jsonl"
+    verdicts = read_verdicts(path)
+    rows, counted = [], 0
     try:
         for mutant in in_random_order(mutants, options.seed):
+            if not matches(mutant.file, options.files):
+                continue
             if counted == options.count:
                 break
-            source = sources[mutant.file]
-            key = key_of(source, mutant)
-            if (mutant.file, *changed_lines(source, mutant)) in equivalent:
-                rows.append((mutant, "equivalent"))
-                continue
-            if key not in verdicts.of or (options.again and verdicts.of[key][0] == "unseen"):
+            verdict, by = verdicts.get(mutant.key), ""
+            if (mutant.file, *mutant.lines()) in equivalent:
+                verdict = "equivalent"
+            elif verdict is None or verdict == "unseen" and options.again:
                 start = time.monotonic()
-                verdict, by = judge(copy, tests, users, mutant, source)
-                verdicts.add(key, mutant, verdict, by, time.monotonic() - start)
-            verdict, by, seconds = verdicts.of[key]
+                verdict, by = copy.judge(mutant)
+                entry = {"key": mutant.key, "file": mutant.file, "line": mutant.line,
+                         "kind": mutant.kind, "verdict": verdict, "by": by,
+                         "seconds": round(time.monotonic() - start), "diff": mutant.diff()}
+                with open(path, "a") as file:
+                    file.write(json.dumps(entry) + "\n")
             rows.append((mutant, verdict))
-            counted += verdict in COUNTED
-            line = bisect.bisect_left([m.start() for m in re.finditer("\n", source)],
-                                      mutant.begin) + 1
-            print(f"{counted:4} {mutant.file}:{line} {mutant.kind}: {verdict} {by} "
-                  f"({seconds:.1f} s)", file=sys.stderr)
-    except (KeyboardInterrupt, SystemExit):
-        interrupted = True
+            counted += verdict in ("seen", "timeout", "unseen")
+            print(f"{counted:4} {mutant.file}:{mutant.line} {mutant.kind}: {verdict} {by}",
+                  file=sys.stderr)
+    except KeyboardInterrupt:
         print("interrupted; the same command goes on", file=sys.stderr)
+        counted = 0
 
-    table(rows, "folder", lambda m: m.file.split("/")[0])
-    table(rows, "change", lambda m: m.kind)
-    unseen = [m for m, verdict in rows if verdict == "unseen"]
-    if unseen:
-        print(f"\nNot seen by any test ({EQUIVALENT} is for those that cannot be):\n")
-        for mutant in unseen:
-            print(diff_of(sources[mutant.file], mutant))
-    if interrupted:
+    unseen = [mutant for mutant, verdict in rows if verdict == "unseen"]
+    for mutant in unseen:
+        print(f"\nnot seen:\n{mutant.diff()}", end="")
+    print_table(rows)
+    if counted == 0:
         return 130
-    share = 100.0 * (counted - len(unseen)) / counted if counted else 100.0
-    print(f"{counted - len(unseen)} of {counted} seen: {share:.1f} %; at least "
-          f"{options.threshold:g} % are wanted")
-    return 0 if share >= options.threshold else 1
+    share = 100.0 * (counted - len(unseen)) / counted
+    print(f"\n{counted - len(unseen)} of {counted} seen: {share:.1f} %")
+    return 0 if share >= options.percent else 1
 
 
 if __name__ == "__main__":
     try:
         sys.exit(main())
     except KeyboardInterrupt:
-        print("interrupted; the same command goes on", file=sys.stderr)
         sys.exit(130)

@@ -17,6 +17,7 @@
 #include <sstream>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "kernels/base/error.h"
@@ -493,6 +494,94 @@ TEST(Engine, RefusesBadOptions) {
       EXPECT_NE(std::string(error.what()).find(c.expected), std::string::npos) << error.what();
     }
   }
+}
+
+using Change = std::function<void(EngineOptions&)>;
+
+// The lowest and the highest that is allowed, and what is one beyond.
+TEST(EngineOptions, LimitsOfTheScheduler) {
+  const std::vector<Change> good{
+      [](EngineOptions& o) { o.max_requests = o.step_tokens = 1; },
+      [](EngineOptions& o) { o.max_requests = o.step_tokens = 65536; },
+      [](EngineOptions& o) { o.step_tokens = 1048576; },
+      [](EngineOptions& o) { o.threads = 0; },
+      [](EngineOptions& o) { o.threads = 1024; },
+      [](EngineOptions& o) { o.steps_ahead = -1; },
+      [](EngineOptions& o) { o.steps_ahead = 1; },
+      [](EngineOptions& o) { o.kv_tokens = 1; },
+      [](EngineOptions& o) { o.kv_bytes = 1; },
+      [](EngineOptions& o) { o.gpu_memory_utilization = 1.0; },
+      [](EngineOptions& o) { o.gpu_memory_utilization = 1e-9; },
+      [](EngineOptions& o) { o.traces = true; },
+  };
+  for (const Change& change : good) {
+    EngineOptions options;
+    change(options);
+    EXPECT_NO_THROW(scheduler_limits(options)) << &change - good.data();
+    EXPECT_EQ(scheduler_limits(options).step_tokens, options.step_tokens);
+    EXPECT_EQ(scheduler_limits(options).max_requests, options.max_requests);
+  }
+  const std::vector<std::pair<std::string, Change>> bad{
+      {"-1 requests at once", [](EngineOptions& o) { o.max_requests = -1; }},
+      {"65537 requests at once", [](EngineOptions& o) { o.max_requests = o.step_tokens = 65537; }},
+      {"1048577 tokens per step", [](EngineOptions& o) { o.step_tokens = 1048577; }},
+      {"7 tokens per step; use 8",
+       [](EngineOptions& o) {
+         o.max_requests = 8;
+         o.step_tokens = 7;
+       }},
+      {"1025 threads", [](EngineOptions& o) { o.threads = 1025; }},
+      {"-2 steps ahead", [](EngineOptions& o) { o.steps_ahead = -2; }},
+      {"utilization of 0 is", [](EngineOptions& o) { o.gpu_memory_utilization = 0.0; }},
+      {"utilization of 1.01 is", [](EngineOptions& o) { o.gpu_memory_utilization = 1.01; }},
+      {"measured without steps ahead",
+       [](EngineOptions& o) {
+         o.traces = true;
+         o.steps_ahead = 1;
+       }},
+  };
+  for (const auto& [message, change] : bad) {
+    EngineOptions options;
+    change(options);
+    EXPECT_TRUE(testing::throws_error([&] { scheduler_limits(options); }, message));
+  }
+}
+
+TEST(EngineOptions, SizesOfContextAndKvCache) {
+  const ModelConfig config = read_model_config(testing::data("models/fable-llama-relu-8m"));
+  EngineOptions options;
+  EXPECT_EQ(choose_context_size(options, config), 1024);
+  for (int64_t size : {1, 1024}) {
+    options.context_size = size;
+    EXPECT_EQ(choose_context_size(options, config), size);
+  }
+  options.context_size = 1025;
+  EXPECT_TRUE(testing::throws_error([&] { choose_context_size(options, config); },
+                                    "a context of 1025 tokens is more than the 1024"));
+
+  const KvShape shape{.layers = 2, .kv_heads = 3, .head_dim = 8, .dtype = DType::f32};
+  const int64_t page = 16 * 2 * 2 * 3 * 8 * 4;  // tokens, layers, K and V, heads, head_dim, f32
+  const DeviceMemory memory{.total = 200 * page, .free = 150 * page};
+  const auto pages = [&](const Change& change) {
+    EngineOptions o;
+    o.max_requests = 4;
+    change(o);
+    return std::pair(most_kv_pages(o, 33, shape, memory), choose_kv_pages(o, 33, shape, memory));
+  };
+  using Pages = std::pair<int64_t, int64_t>;
+  // 3 pages a context, 4 contexts; half of the memory of the CPU.
+  EXPECT_EQ(pages([](EngineOptions&) {}), Pages(100, 12));
+  EXPECT_EQ(pages([](EngineOptions& o) { o.max_requests = 40; }), Pages(100, 100));
+  EXPECT_EQ(pages([](EngineOptions& o) { o.kv_tokens = 1; }), Pages(1, 1));
+  EXPECT_EQ(pages([](EngineOptions& o) { o.kv_tokens = 16; }), Pages(1, 1));
+  EXPECT_EQ(pages([](EngineOptions& o) { o.kv_tokens = 17; }), Pages(2, 2));
+  EXPECT_EQ(pages([&](EngineOptions& o) { o.kv_bytes = page; }), Pages(1, 1));
+  EXPECT_EQ(pages([&](EngineOptions& o) { o.kv_bytes = 20 * page - 1; }), Pages(19, 19));
+  EXPECT_TRUE(
+      testing::throws_error([&] { pages([&](EngineOptions& o) { o.kv_bytes = page - 1; }); },
+                            "is smaller than a page of 16 tokens"));
+  // One context, if there is room for less.
+  EXPECT_EQ(most_kv_pages(EngineOptions{}, 33, shape, {.total = page, .free = page}), 3);
 }
 
 // A device that cannot be used is found before anything is read.

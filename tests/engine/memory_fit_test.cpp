@@ -252,6 +252,44 @@ TEST(MemoryFit, OfAModelThatDoesNotFit) {
   EXPECT_EQ(fit.requests_of(100), 0);
 }
 
+TEST(MemoryFit, OfAKvCacheThatDoesNotFit) {
+  EngineOptions options;
+  const ModelConfig config = read_model_config(testing::data("models/fable-llama-relu-8m"));
+  options.kv_tokens = 1600;
+  const MemoryFit fits = fit_memory(config, DType::f16, options);
+  EXPECT_EQ(fits.kv_tokens, 1600);
+  // The machine has what the weights take, and less than twice its memory for the rest.
+  options.kv_tokens = 2 * fits.device.total / fits.kv_per_token;
+  const MemoryFit fit = fit_memory(config, DType::f16, options);
+  EXPECT_GT(fit.device.free, fit.weights);
+  EXPECT_EQ(fit.kv_tokens, 0);
+  EXPECT_EQ(fit.requests_of(1), 0);
+}
+
+// Random sparse weights count with about what an engine then takes for them.
+TEST(MemoryFit, OfRandomSparseWeights) {
+  const std::filesystem::path file = testing::data("models/fable-llama-relu-8m") / "config.json";
+  const ModelConfig config = read_model_config_file(file);
+  EngineOptions options;
+  options.with_tokenizer = false;
+  for (const char* format : {"tca_bme", "tiled_csl"}) {
+    std::vector<int64_t> bytes;
+    for (double density : {0.2, 0.5}) {
+      SCOPED_TRACE(fmt::format("{} {}", format, density));
+      options.weight_format = format;
+      const MemoryFit fit = fit_memory(config, DType::f16, options, {.density = density});
+      options.weight_format.clear();
+      const Engine engine =
+          Engine::load_random(file, {.sparsity = 1.0 - density, .format = format}, options);
+      const auto taken = static_cast<double>(engine.stats().weight_bytes);
+      EXPECT_NEAR(static_cast<double>(fit.weights), taken, 0.05 * taken);
+      EXPECT_EQ(fit.step, engine.stats().workspace_bytes);
+      bytes.push_back(fit.weights);
+    }
+    EXPECT_LT(bytes[0], bytes[1]);
+  }
+}
+
 // A GPU of 140 GiB, some of which its driver holds.
 constexpr int64_t kGiB = int64_t{1} << 30;
 constexpr DeviceMemory kGpuMemory{.total = 140 * kGiB, .free = 139 * kGiB};

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "engine/engine.h"
@@ -13,6 +14,7 @@
 #include "tests/testing/paths.h"
 #include "tests/testing/reference.h"
 #include "tests/testing/sanitized.h"
+#include "tests/testing/throws_error.h"
 
 namespace sparsellm {
 namespace {
@@ -278,6 +280,101 @@ TEST(Serving, RefusesWhatCannotBe) {
     EXPECT_NE(done.error.find(c.expected), std::string::npos) << done.error;
   }
   EXPECT_EQ(run(engine, story(engine, 4)).error, "");
+}
+
+// The lowest and the highest that is allowed, and what is one beyond.
+TEST(Serving, TakesWhatJustCanBe) {
+  EngineOptions options;
+  options.context_size = 64;
+  const Engine engine = Engine::load(testing::data(kLlama), options);
+  const auto vocab = static_cast<int32_t>(engine.config().vocab_size);
+  const auto on_logits = [](int64_t, std::span<const float>) {};
+  using Change = std::function<void(Request&)>;
+  const std::vector<Change> good{
+      [](Request& r) { r.max_tokens = -1; },
+      [](Request& r) { r.max_tokens = 0; },
+      [](Request& r) { r.samples = 1; },
+      [](Request& r) { r.samples = 1024; },
+      [](Request& r) { r.log_probs = 0; },
+      [](Request& r) { r.log_probs = 100; },
+      [&](Request& r) {
+        r.stop_token_ids = {0, vocab - 1};
+      },
+      [](Request& r) { r.stop_token_ids.assign(1024, 7); },
+      [&](Request& r) {
+        r.sampling.logit_bias = {{0, 1.0f}, {vocab - 1, 1.0f}};
+      },
+      [](Request& r) { r.stop.assign(64, "x"); },
+      [](Request& r) { r.stop = {std::string(1024, 'x')}; },
+      [&](Request& r) { r.on_logits = on_logits; },
+      [&](Request& r) {
+        r.on_logits = on_logits;
+        r.score_prompt = true;
+      },
+  };
+  for (const Change& change : good) {
+    Request request = story(engine, 4);
+    change(request);
+    EXPECT_NO_THROW(engine.check(request)) << &change - good.data();
+  }
+  const std::vector<std::pair<std::string, Change>> bad{
+      {"max_tokens -2", [](Request& r) { r.max_tokens = -2; }},
+      {"1025 samples", [](Request& r) { r.samples = 1025; }},
+      {"stop token id -1", [](Request& r) { r.stop_token_ids = {-1}; }},
+      {"stop token id 4096",
+       [&](Request& r) {
+         r.stop_token_ids = {0, vocab};
+       }},
+      {"1025 stop tokens", [](Request& r) { r.stop_token_ids.assign(1025, 7); }},
+      {"a logit bias 4096",
+       [&](Request& r) {
+         r.sampling.logit_bias = {{vocab, 1.0f}};
+       }},
+      {"65 stop texts", [](Request& r) { r.stop.assign(65, "x"); }},
+      {"a stop text has 1025 bytes",
+       [](Request& r) {
+         r.stop = {"x", std::string(1025, 'x')};
+       }},
+      {"score_prompt needs on_logits", [](Request& r) { r.score_prompt = true; }},
+  };
+  for (const auto& [message, change] : bad) {
+    Request request = story(engine, 4);
+    change(request);
+    EXPECT_TRUE(testing::throws_error([&] { engine.check(request); }, message));
+  }
+}
+
+// The lowest and the highest id, in prompts that just fit.
+TEST(Serving, TheFirstAndTheLastToken) {
+  EngineOptions options;
+  options.context_size = 33;
+  options.kv_tokens = 48;
+  Engine engine = Engine::load(testing::data(kLlama), options);
+  const auto vocab = static_cast<int32_t>(engine.config().vocab_size);
+  Request request = story(engine, 1);
+  request.prompt.assign(32, 0);
+  request.prompt.back() = vocab - 1;
+  request.sampling.temperature = 0.0f;
+  for (int32_t id : {0, vocab - 1}) {
+    request.sampling.logit_bias = {{id, 1e6f}};
+    const Completion done = run(engine, request);
+    EXPECT_EQ(done.error, "");
+    EXPECT_EQ(done.tokens, std::vector<int32_t>{id});
+  }
+  request.prompt.push_back(5);
+  EXPECT_NE(run(engine, request).error.find("the prompt has 33 tokens, but the context holds 33 "),
+            std::string::npos);
+  request.max_tokens = 0;
+  EXPECT_EQ(run(engine, request).error, "");
+  // As long as the KV cache, in a context that is longer.
+  options.context_size = 64;
+  Engine small = Engine::load(testing::data(kLlama), options);
+  request.prompt.assign(32, 5);
+  request.max_tokens = 16;
+  EXPECT_EQ(run(small, request).tokens.size(), 16u);
+  request.max_tokens = 17;
+  EXPECT_NE(run(small, request).error.find("up to 49 tokens does not fit the KV cache of 48"),
+            std::string::npos);
 }
 
 TEST(Serving, StopTextsNeedATokenizer) {

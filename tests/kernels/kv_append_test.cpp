@@ -263,5 +263,40 @@ TEST_F(KvAppendErrors, RopeRefusesWhatDoesNotFit) {
   EXPECT_TRUE(throws_error([&] { append(angles.view(), k_.view(), values.view()); }, "overlap"));
 }
 
+// Each two that may not overlap, alone; all of them are columns of one matrix.
+TEST_F(KvAppendErrors, RopeRefusesEachOverlap) {
+  const GuardedTensor matrix = Random(9).tensor(DType::f32, {5, 72});
+  struct Columns {
+    int64_t cos_sin = 0;
+    int64_t q = 8;
+    int64_t k = 40;
+    int64_t v = 56;
+  };
+  const auto append = [&](const Columns& at) {
+    const auto part = [&](int64_t first, int64_t count) {
+      return matrix.view().columns(first, count);
+    };
+    rope_kv_append(part(at.cos_sin, 8),
+                   {.q = part(at.q, 32), .k = part(at.k, 16), .v = part(at.v, 16)}, batch_,
+                   {.k = k_pages_, .v = v_pages_}, cpu_.exec);
+  };
+  EXPECT_NO_THROW(append({}));
+  struct Case {
+    Columns at;
+    const char* message;
+  };
+  const Case cases[] = {
+      {{.q = 9}, "rope_kv_append: q and k overlap"},
+      {{.q = 7}, "rope_kv_append: cos_sin and q overlap"},
+      {{.k = 56, .v = 39}, "rope_kv_append: q and v overlap"},
+      {{.k = 41}, "rope_kv_append: k and v overlap"},
+      {{.cos_sin = 0, .q = 40, .k = 7, .v = 23}, "rope_kv_append: cos_sin and k overlap"},
+  };
+  for (const Case& c : cases) {
+    EXPECT_TRUE(throws_error([&] { append(c.at); }, c.message));
+  }
+  EXPECT_TRUE(matrix.guards_intact());
+}
+
 }  // namespace
 }  // namespace sparsellm

@@ -134,6 +134,7 @@ TEST(SafetensorsFile, RefusesDamagedFiles) {
       {"seven bytes", "1234567", "7 bytes are too few"},
       {"no header", length_prefix(0), "invalid JSON"},
       {"header behind the end", length_prefix(3) + "{}", "the header has 3 bytes"},
+      {"as long as allowed", length_prefix(100'000'000) + "{}", "but the file only 10;"},
       {"header longer than allowed", length_prefix(100'000'001) + "{}", "at most 100000000"},
       {"length 2^64 - 1", length_prefix(UINT64_MAX) + "{}", "at most 100000000"},
       {"length 2^63", length_prefix(uint64_t{1} << 63) + "{}", "at most 100000000"},

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <list>
 #include <memory>
 #include <ostream>
@@ -21,6 +22,7 @@
 #include "tests/testing/random.h"
 #include "tests/testing/sanitized.h"
 #include "tests/testing/tensor_values.h"
+#include "tests/testing/throws_error.h"
 
 namespace sparsellm {
 namespace {
@@ -331,6 +333,30 @@ TEST_P(EachFormat, ExpandsAnyRows) {
       EXPECT_TRUE(dense.guards_intact());
     }
   });
+}
+
+TEST_P(EachFormat, RefusesToExpandWhatDoesNotFit) {
+  const OwnedTensor w = random_weight(DType::f16, {100, 64});
+  CpuContext cpu(2);
+  const std::unique_ptr<WeightMatrix> weight =
+      format().load(format().encode(w.view, cpu.threads), {});
+  const auto refuses = [&](const Range& rows, const Tensor& dense) {
+    return throws_error([&] { weight->expand(rows, dense, cpu.exec); }, "");
+  };
+  const Range rows{.begin = 30, .count = 40};
+  const GuardedTensor good(DType::f16, {40, 64});
+  EXPECT_NO_THROW(weight->expand(rows, good.view(), cpu.exec));
+  const GuardedTensor wider(DType::f16, {40, 65});
+  EXPECT_TRUE(refuses(rows, wider.view().columns(0, 64)));  // strided
+  EXPECT_TRUE(refuses(rows, wider.view().columns(1, 64)));
+  EXPECT_TRUE(refuses(rows, wider.view()));
+  EXPECT_TRUE(refuses(rows, GuardedTensor(DType::f16, {40, 63}).view()));
+  EXPECT_TRUE(refuses(rows, GuardedTensor(DType::f16, {39, 64}).view()));
+  EXPECT_TRUE(refuses(rows, GuardedTensor(DType::f16, {41, 64}).view()));
+  EXPECT_TRUE(refuses(rows, GuardedTensor(DType::bf16, {40, 64}).view()));
+  EXPECT_TRUE(refuses(rows, GuardedTensor(DType::f32, {40, 64}).view()));
+  EXPECT_TRUE(wider.guards_intact());
+  EXPECT_TRUE(std::ranges::all_of(values_of(wider.view()), [](double x) { return std::isnan(x); }));
 }
 
 TEST_P(EachFormat, SlicesAnyRange) {

@@ -113,6 +113,8 @@ TEST(AddedTokens, TakeWhiteSpaceAlong) {
       // Tokens of white space behind one that has taken it: as Hugging Face has it.
       {"<r>\n", {"#2:<r>\n", "#4:\n"}},
       {"<r>\t", {"#2:<r>\t"}},
+      {"<r>\t<l>", {"#2:<r>\t", "#1:<l>"}},
+      {"<r>\t a<b>", {"#2:<r>\t ", "a", "#3:<b>"}},
   };
   for (const Case& c : cases) {
     EXPECT_EQ(split(tokens, c.text, true), c.segments) << c.text;

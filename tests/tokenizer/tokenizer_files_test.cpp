@@ -242,13 +242,15 @@ TEST(TokenizerJson, PostProcessorAndConfig) {
       {bos, no_bos, {'a'}},
       {bos, asks_eos, {'a', 260}},
       {bos, empty_names, {259, 'a'}},
+      {bos, {{"bos_token", ""}, {"eos_token", "</s>"}, {"add_eos_token", true}}, {'a', 260}},
+      {nullptr, {{"eos_token", "</s>"}, {"add_eos_token", true}}, {'a', 260}},
   };
   for (const Case& c : cases) {
     const auto tokenizer =
         load_json(with(tokenizer_json(), "/post_processor", c.post_processor), c.config);
     EXPECT_EQ(tokenizer->encode("a", {}), c.ids) << c.post_processor << c.config;
     EXPECT_EQ(encode(*tokenizer, "a"), (Ids{'a'}));
-    if (c.config.contains("bos_token") && c.config != empty_names) {
+    if (c.config.contains("bos_token") && c.config["bos_token"] == "<s>") {
       EXPECT_EQ(tokenizer->bos_id(), 259);
       EXPECT_EQ(tokenizer->eos_id(), 260);
     }

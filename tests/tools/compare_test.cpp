@@ -477,6 +477,15 @@ TEST(Compare, RefusesWhatDoesNotFit) {
   EXPECT_TRUE(testing::throws_error([&] { compare(other, fewer_merges, text, {.context = 32}); },
                                     "the tokenizers do not fit: token "));
 
+  // Also where the tokens of the first windows are the same.
+  std::string same;
+  for (int i = 0; i < 100; ++i) {
+    same += " the";
+  }
+  EXPECT_TRUE(
+      testing::throws_error([&] { compare(other, fewer_merges, same + text, {.context = 32}); },
+                            "the tokenizers do not fit: token 1"));
+
   EXPECT_TRUE(testing::throws_error([&] { compare(model, model, "A king.", {.context = 32}); },
                                     "model A (one): the text has "));
 }

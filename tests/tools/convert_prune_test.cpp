@@ -265,6 +265,25 @@ TEST(ConvertPrune, GroupsOfNOfM) {
   }
 }
 
+// Its sequences are as long as the model's positions allow.
+TEST(ConvertPrune, MoreCalibrationThanPositions) {
+  const TempDir directory;
+  for (const fs::path& input : {opt_gelu(), llama3()}) {
+    const int64_t positions = read_model_config(input).max_positions;
+    ASSERT_LT(positions, 2048);
+    const auto file = [&](int64_t tokens) {
+      const fs::path output = directory.path() / input.filename() / std::to_string(tokens);
+      fs::create_directories(output.parent_path());
+      convert(input, output, plan("wanda", 0.5, "tca_bme"),
+              [&](ConvertOptions& options) { options.calibration = calibration(tokens); });
+      return contents(output / "model.safetensors");
+    };
+    const std::string all = file(positions);
+    EXPECT_NE(file(positions / 2), all);
+    EXPECT_NE(file(2 * positions + 1), all);
+  }
+}
+
 TEST(ConvertPrune, WandaNeedsAText) {
   const TempDir directory;
   const fs::path output = directory.path() / "out";

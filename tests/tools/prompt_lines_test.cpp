@@ -177,7 +177,9 @@ std::vector<BadLine> bad_lines() {
       {"{\"n\": 0, \"id\": 7, \"prompt\": \"a\"", kNoId, "invalid JSON"},
       {with("\"stop_token_ids\": [-1]"), i, "stop_token_ids holds -1"},
       {with("\"n\": 0"), i, "n is 0"},
+      {with("\"n\": 1025"), i, "n is 1025"},
       {with("\"n\": 1000000000"), i, "n is 1000000000"},
+      {with("\"logprobs\": -1"), i, "logprobs is -1"},
       {with("\"logprobs\": 101"), i, "logprobs is 101"},
       {with("\"logprobs\": true"), i, "logprobs is true"},
       {with("\"echo\": \"yes\""), i, "echo is \"yes\""},
@@ -186,6 +188,8 @@ std::vector<BadLine> bad_lines() {
       {with("\"logit_bias\": {\"-1\": 1}"), i, "the key \"-1\""},
       {with("\"logit_bias\": {\"2147483648\": 1}"), i, "the key \"2147483648\""},
       {with("\"logit_bias\": {\"\": 1}"), i, "the key \"\""},
+      {with("\"logit_bias\": {\"7x\": 1}"), i, "the key \"7x\""},
+      {with("\"logit_bias\": {\" 7\": 1}"), i, "the key \" 7\""},
       {with("\"logit_bias\": {\"1\": true}"), i, "logit_bias[\"1\"] is true"},
       {with("\"logit_bias\": {\"1\": 1, \"01\": 2}"), i, "1"},
   };
@@ -225,6 +229,56 @@ TEST(PromptLines, ListsTakeThePlaceOfDefaults) {
   EXPECT_EQ(line.prompt.request.stop, std::vector<std::string>{"z"});
   EXPECT_TRUE(line.prompt.request.stop_token_ids.empty());
   EXPECT_TRUE(line.prompt.request.sampling.logit_bias.empty());
+}
+
+TEST(PromptLines, TheLowestAndHighestValues) {
+  const PromptLine lowest = read(
+      R"({"id": -9223372036854775808, "prompt_ids": [0], "max_tokens": -1, "temperature": 0,
+          "top_k": 0, "top_p": 1e-30, "min_p": 0, "seed": 0, "repetition_penalty": 1e-30,
+          "logit_bias": {"0": -3}, "stop": [], "stop_token_ids": [0], "n": 1, "logprobs": 0})");
+  EXPECT_EQ(lowest.error, "");
+  EXPECT_EQ(lowest.id, "-9223372036854775808");
+  const Request& low = lowest.prompt.request;
+  EXPECT_EQ(low.prompt, std::vector<int32_t>{0});
+  EXPECT_EQ(low.max_tokens, -1);
+  EXPECT_EQ(low.sampling.temperature, 0.0f);
+  EXPECT_EQ(low.sampling.top_k, 0);
+  EXPECT_EQ(low.sampling.top_p, 1e-30f);
+  EXPECT_EQ(low.sampling.min_p, 0.0f);
+  EXPECT_EQ(low.seed, 0u);
+  ASSERT_EQ(low.sampling.logit_bias.size(), 1u);
+  EXPECT_EQ(low.sampling.logit_bias[0].token, 0);
+  EXPECT_EQ(low.sampling.logit_bias[0].bias, -3.0f);
+  EXPECT_TRUE(low.stop.empty());
+  EXPECT_EQ(low.stop_token_ids, std::vector<int32_t>{0});
+  EXPECT_EQ(low.samples, 1);
+  EXPECT_EQ(low.log_probs, 0);
+
+  const std::string id(256, 'x');
+  const PromptLine highest = read("{\"id\": \"" + id + R"(", "prompt_ids": [2147483647],
+          "top_k": 2147483647, "top_p": 1, "min_p": 1, "seed": 4611686018427387904,
+          "logit_bias": {"2147483647": 3}, "stop_token_ids": [2147483647], "n": 1024,
+          "logprobs": 100})");
+  EXPECT_EQ(highest.error, "");
+  EXPECT_EQ(highest.id, "\"" + id + "\"");
+  const Request& high = highest.prompt.request;
+  EXPECT_EQ(high.prompt, std::vector<int32_t>{2147483647});
+  EXPECT_EQ(high.sampling.top_k, 2147483647);
+  EXPECT_EQ(high.sampling.top_p, 1.0f);
+  EXPECT_EQ(high.sampling.min_p, 1.0f);
+  EXPECT_EQ(high.seed, 4611686018427387904u);
+  ASSERT_EQ(high.sampling.logit_bias.size(), 1u);
+  EXPECT_EQ(high.sampling.logit_bias[0].token, 2147483647);
+  EXPECT_EQ(high.stop_token_ids, std::vector<int32_t>{2147483647});
+  EXPECT_EQ(high.samples, 1024);
+  EXPECT_EQ(high.log_probs, 100);
+
+  // -1 is a seed that nobody knows, also where the default is another.
+  Prompt defaults;
+  defaults.request.seed = 8;
+  EXPECT_EQ(read_prompt_line(R"({"prompt": "a", "seed": -1})", 5, defaults).prompt.request.seed,
+            std::nullopt);
+  EXPECT_EQ(read_prompt_line(R"({"prompt": "", "max_tokens": 0})", 5, defaults).error, "");
 }
 
 TEST(PromptLines, Ids) {

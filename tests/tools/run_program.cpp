@@ -5,6 +5,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cstdio>
 #include <fstream>
 #include <sstream>
 
@@ -34,6 +35,7 @@ Outcome run_program(const char* program, const std::vector<std::string>& args,
   const std::filesystem::path out = directory.write("out", "");
   const std::filesystem::path err = directory.write("err", "");
   const std::string path = testing::program(program).string();
+  std::fflush(nullptr);  // or before_exec may write the test's own output once more
   const pid_t child = ::fork();
   if (child == 0) {
     ::dup2(::open(in.c_str(), O_RDONLY), STDIN_FILENO);

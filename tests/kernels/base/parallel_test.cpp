@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <ctime>
 #include <memory>
 #include <mutex>
 #include <numeric>
@@ -106,6 +107,20 @@ TEST_P(ThreadPoolTest, LoopsWithPausesBetween) {
     pool.parallel_for(100, 1, [&](int64_t begin, int64_t end) { sum += end - begin; });
     EXPECT_EQ(sum, 100);
     std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  }
+}
+
+// Workers sleep soon after the last loop, and before the first.
+TEST_P(ThreadPoolTest, IdleThreadsTakeNoTime) {
+  ThreadPool pool(GetParam());
+  for (int loops = 0; loops < 2; ++loops) {
+    if (loops > 0) {
+      pool.parallel_for(100, 1, [](int64_t, int64_t) {});
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(30));  // they go to sleep
+    const std::clock_t start = std::clock();                     // of the process
+    std::this_thread::sleep_for(std::chrono::milliseconds(60));
+    EXPECT_LT(std::clock() - start, CLOCKS_PER_SEC * 30 / 1000);
   }
 }
 

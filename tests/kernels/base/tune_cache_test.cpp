@@ -161,6 +161,21 @@ TEST(TuneCache, AnOversizedFileIsEmpty) {
   EXPECT_FALSE(cache.find("a"));
 }
 
+// Names that savers who crashed have left behind are passed over.
+TEST(TuneCache, SavesBesideWhatOthersLeft) {
+  const TempDir dir;
+  const fs::path path = dir.path() / "tuned.json";
+  for (int i = 0; i < 3; ++i) {
+    dir.write(fmt::format("tuned.json.{}-{}.partial", ::getpid(), i), "another's");
+  }
+  TuneCache cache(path);
+  cache.put("a", "1");
+  cache.save();
+  EXPECT_EQ(TuneCache(path).find("a"), "1");
+  EXPECT_EQ(files_in(dir.path()), 4);
+  EXPECT_EQ(text_of(dir.path() / fmt::format("tuned.json.{}-0.partial", ::getpid())), "another's");
+}
+
 TEST(TuneCache, AFolderIsNoCache) {
   const TempDir dir;
   TuneCache cache(dir.path());

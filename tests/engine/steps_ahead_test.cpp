@@ -1,0 +1,79 @@
+// How many steps the engine enqueues before it waits for one.
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "engine/engine.h"
+#include "engine/step_runner.h"
+#include "tests/testing/paths.h"
+
+namespace sparsellm {
+namespace {
+
+// Writes down what it is asked for: 'l' for launch(), 'f' for finish().
+class RecordingRunner : public StepRunner {
+ public:
+  RecordingRunner(std::unique_ptr<StepRunner> runner, std::string& calls)
+      : runner_(std::move(runner)), calls_(calls) {}
+
+  void launch(Step& step, const KvCache& kv) override {
+    calls_ += 'l';
+    runner_->launch(step, kv);
+  }
+  void finish(Step& step) override {
+    calls_ += 'f';
+    runner_->finish(step);
+  }
+  void warm_up(const KvCache& kv) override { runner_->warm_up(kv); }
+  ExecContext& exec() override { return runner_->exec(); }
+  int64_t memory_bytes() const override { return runner_->memory_bytes(); }
+  std::vector<std::pair<std::string, double>> decode_seconds() const override { return {}; }
+  int64_t waits() const override { return runner_->waits(); }
+
+ private:
+  std::unique_ptr<StepRunner> runner_;
+  std::string& calls_;
+};
+
+struct Outcome {
+  std::string calls;
+  std::vector<int32_t> tokens;
+};
+
+Outcome run(int steps_ahead, int64_t max_tokens) {
+  Outcome outcome;
+  EngineOptions options;
+  options.threads = 1;
+  options.with_tokenizer = false;
+  options.steps_ahead = steps_ahead;
+  options.wrap_runner = [&](std::unique_ptr<StepRunner> runner) {
+    return std::make_unique<RecordingRunner>(std::move(runner), outcome.calls);
+  };
+  Engine engine = Engine::load(testing::data("tiny/llama3"), options);
+  outcome.tokens = engine
+                   .generate({{.prompt = {1, 2, 3},
+                               .sampling = {.temperature = 0.0f},
+                               .max_tokens = max_tokens,
+                               .ignore_eos = true}})
+                   .front()
+                   .tokens;
+  return outcome;
+}
+
+TEST(StepsAhead, AreEnqueuedBeforeTheStepBeforeIsWaitedFor) {
+  const Outcome one = run(1, 4);
+  EXPECT_EQ(one.calls, "llflflff");
+  const Outcome none = run(0, 4);
+  EXPECT_EQ(none.calls, "lflflflf");
+  EXPECT_EQ(one.tokens.size(), 4u);
+  EXPECT_EQ(one.tokens, none.tokens);
+  EXPECT_EQ(run(1, 1).calls, "lf");
+  EXPECT_EQ(run(-1, 2).calls, "lflf");  // the CPU computes a step when it is launched
+}
+
+}  // namespace
+}  // namespace sparsellm

@@ -83,11 +83,14 @@ run_target() {
   local crashes="$build/crashes/$target"
   mkdir -p "$corpus" "$crashes" "$kept/$target"
   "$build/bin/replay_$target" "$build/seeds/$target"/* || return 1
-  # In large programs the bookkeeping of entropic schedules takes longer than the programs.
-  local entropic=1
-  case $target in convert | model_directory) entropic=0 ;; esac
-  exec "$build/bin/fuzz_$target" -max_total_time="$duration" -max_len="$max_len" -timeout=10 \
-    -rss_limit_mb=2048 -print_final_stats=1 -entropic="$entropic" \
+  local options=(-max_len="$max_len")
+  case $target in
+    # In large programs the bookkeeping of entropic schedules takes longer than the programs. A
+    # script begins with several lines.
+    convert | model_directory) options=(-entropic=0 -max_len=600 -len_control=0) ;;
+  esac
+  exec "$build/bin/fuzz_$target" -max_total_time="$duration" "${options[@]}" -timeout=10 \
+    -rss_limit_mb=2048 -print_final_stats=1 \
     -dict="$root/tests/fuzz/$target.dict" \
     -artifact_prefix="$crashes/" "$corpus" "$kept/$target" "$build/seeds/$target"
 }

@@ -29,6 +29,7 @@
 #include "tests/fuzz/expect.h"
 #include "tests/fuzz/fuzz_one.h"
 #include "tests/fuzz/model_edits.h"
+#include "tests/fuzz/random_edits.h"
 #include "tests/testing/temp_dir.h"
 #include "tools/convert.h"
 
@@ -256,6 +257,10 @@ ConvertOptions options_of(const Task& task, const fs::path& input, const fs::pat
 }
 
 }  // namespace
+
+const std::string_view kFirstLineWords =
+    "verify force dry calibrate shards matrix older_model older_foreign older_file magnitude "
+    "random wanda 2:4 3:5 0.5 0.9 f16 bf16 auto smallest dense tca_bme tiled_csl";
 
 void fuzz_one(std::string_view input) {
   static const testing::TempDir scratch;

@@ -22,6 +22,7 @@
 #include "tests/fuzz/expect.h"
 #include "tests/fuzz/fuzz_one.h"
 #include "tests/fuzz/model_edits.h"
+#include "tests/fuzz/random_edits.h"
 #include "tests/testing/temp_dir.h"
 
 namespace sparsellm::fuzz {
@@ -118,6 +119,8 @@ void verify(const OpenDirectory& directory) {
 }
 
 }  // namespace
+
+const std::string_view kFirstLineWords = "verify fit context tca_bme tiled_csl dense";
 
 void fuzz_one(std::string_view input) {
   static const testing::TempDir scratch;

@@ -300,8 +300,8 @@ def edits(first, *lines):
 
 def model_directory_seeds():
     """Models as tests/fuzz/model_files.cpp makes them, and edits that leave them what they are."""
-    for base in range(6):
-        yield f"base-{base}", edits(f"{base}{' verify' if base > 2 else ''}")
+    for base in range(7):
+        yield f"base-{base}", edits(f"{base}{' verify' if base in (3, 4, 5) else ''}")
         yield f"fit-{base}", edits(f"{base} fit")
     for encoding in ("dense", "tca_bme", "tiled_csl"):
         yield f"as-{encoding}", edits(f"0 {encoding}")
@@ -323,7 +323,7 @@ def model_directory_seeds():
 
 
 def convert_seeds():
-    for base in range(6):
+    for base in range(7):
         for encoding in ("auto", "smallest", "dense", "tca_bme", "tiled_csl"):
             dtype = "" if base != 2 else " f16"
             yield f"{base}-{encoding}", edits(f"{base} verify {encoding}{dtype}")

@@ -222,12 +222,51 @@ ModelFiles sharded_llama() {
   return files;
 }
 
+// As compressed-tensors stores the weights of linear layers.
+ModelFiles bitmasks() {
+  std::vector<TestTensor> tensors;
+  for (const TestTensor& dense : llama_tensors(DType::f16, true)) {
+    if (dense.shape.size() != 2 || !dense.name.starts_with("model.layers.")) {
+      tensors.push_back(dense);
+      continue;
+    }
+    const int64_t columns = dense.shape[1];
+    std::string mask(static_cast<size_t>(dense.shape[0] * (columns / 8)), '\0');
+    std::string values;
+    for (size_t i = 0; i < dense.bytes.size() / 2; ++i) {
+      const std::string value = dense.bytes.substr(2 * i, 2);
+      if (value != std::string(2, '\0')) {
+        values += value;
+        mask[i / 8] = static_cast<char>(mask[i / 8] | 1 << i % 8);
+      }
+    }
+    tensors.push_back({dense.name + ".shape", "I64", {2}, testing::bytes_of(dense.shape)});
+    tensors.push_back({dense.name + ".bitmask", "U8", {dense.shape[0], columns / 8}, mask});
+    tensors.push_back(
+        {dense.name + ".compressed", "F16", {static_cast<int64_t>(values.size() / 2)}, values});
+  }
+  ModelFiles files = llama(DType::f16, "float16", true);
+  json config = json::parse(files["config.json"]);
+  config["quantization_config"] = {{"quant_method", "compressed-tensors"},
+                                   {"sparsity_config", {{"format", "sparse-bitmask"}}}};
+  files["config.json"] = config.dump(1);
+  files["model.safetensors"] = testing::write_safetensors(tensors);
+  return files;
+}
+
+// The data begins at an odd place.
+std::string not_aligned(const std::vector<TestTensor>& tensors) {
+  const std::string file = testing::write_safetensors(tensors);
+  const bool is_odd = static_cast<unsigned char>(file.front()) % 2 == 1;  // bytes of the header
+  return is_odd ? file : testing::write_safetensors(tensors, {}, 1);
+}
+
 ModelFiles opt() {
   return {{"config.json", opt_config()},
           {"tokenizer.json", tokenizer_json()},
           {"tokenizer_config.json", kTokenizerConfig},
           {"LICENSE", "as you like it\n"},
-          {"model.safetensors", testing::write_safetensors(opt_tensors())}};
+          {"model.safetensors", not_aligned(opt_tensors())}};
 }
 
 ModelFiles converted(const ModelFiles& from, const std::string& format, int64_t max_shard_bytes) {
@@ -258,7 +297,8 @@ std::vector<ModelFiles> make_bases() {
           opt(),
           converted(sparse, "tca_bme", kOneFile),
           converted(sparse, "tca_bme", kShardBytes),
-          converted(sparse, "smallest", kOneFile)};
+          converted(sparse, "smallest", kOneFile),
+          bitmasks()};
 }
 
 }  // namespace

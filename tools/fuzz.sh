@@ -1,16 +1,21 @@
 #!/usr/bin/env bash
-# Runs the fuzz targets of tests/fuzz, by default all of them: tools/fuzz.sh SECONDS [TARGET ...]
-# Builds them with clang, makes seeds of the models of tests/data, and runs each target for SECONDS,
-# as many at a time as there are cores. What a run learns stays in build/fuzz/corpus for the next
-# one; inputs that break something are kept in build/fuzz/crashes. The exit code is 1 if there are
-# any; build/fuzz/bin/replay_TARGET FILE runs one again.
+# Runs the fuzz targets of tests/fuzz, by default all of them:
+#   tools/fuzz.sh SECONDS [TARGET ...]
+# Builds them with clang, and runs each target for SECONDS, as many at a time as there are cores.
+# They begin with what is kept in tests/fuzz/corpus, and with seeds that are made of the models of
+# tests/data. What a run learns stays in build/fuzz/corpus for the next one; inputs that break
+# something are kept in build/fuzz/crashes. The exit code is 1 if there are any;
+# build/fuzz/bin/replay_TARGET FILE runs one again.
+#   tools/fuzz.sh --minimise [TARGET ...]
+# makes tests/fuzz/corpus anew: of all inputs that are there, the smallest that reach every place in
+# the code that all of them together reach. The tests run them.
 set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
 # shellcheck source=tools/setup.sh
 . "$root/tools/setup.sh"
 
 usage() {
-  echo "usage: tools/fuzz.sh SECONDS [TARGET ...]; the targets are: ${all_targets[*]}" >&2
+  echo "usage: tools/fuzz.sh SECONDS|--minimise [TARGET ...]; the targets are: ${all_targets[*]}" >&2
   exit 2
 }
 
@@ -19,7 +24,7 @@ for source in "$root"/tests/fuzz/*_fuzz.cpp; do
   source=${source##*/}
   all_targets+=("${source%_fuzz.cpp}")
 done
-[[ "${1-}" =~ ^[1-9][0-9]{0,5}$ ]] || usage
+[[ "${1-}" =~ ^([1-9][0-9]{0,5}|--minimise)$ ]] || usage
 duration=$1
 shift
 targets=("$@")
@@ -34,6 +39,7 @@ command -v clang++ >/dev/null || packages+=(clang libclang-rt-dev)
 command -v python3 >/dev/null || packages+=(python3)
 install_packages
 build="$root/build/fuzz"
+kept="$root/tests/fuzz/corpus"
 if [ ! -f "$build/build.ninja" ]; then
   (cd "$root" && cmake --preset fuzz >&2)
 fi
@@ -66,17 +72,42 @@ python3 "$root/tests/fuzz/make_seeds.py" "$build/seeds"
 
 # A crash has to end the program; an allocation that cannot be had is a std::bad_alloc, as without
 # the sanitizers.
-export ASAN_OPTIONS=allocator_may_return_null=1:detect_leaks=1
+export ASAN_OPTIONS=allocator_may_return_null=1:detect_leaks=1:malloc_context_size=8
+
+# Of an input; what breaks something does so with less.
+max_len=16384
 
 run_target() {
   local target=$1
   local corpus="$build/corpus/$target"
   local crashes="$build/crashes/$target"
-  mkdir -p "$corpus" "$crashes"
+  mkdir -p "$corpus" "$crashes" "$kept/$target"
   "$build/bin/replay_$target" "$build/seeds/$target"/* || return 1
-  exec "$build/bin/fuzz_$target" -max_total_time="$duration" -max_len=16384 -timeout=10 \
-    -rss_limit_mb=2048 -print_final_stats=1 -dict="$root/tests/fuzz/$target.dict" \
-    -artifact_prefix="$crashes/" "$corpus" "$build/seeds/$target"
+  local options=(-max_len="$max_len")
+  case $target in
+    # In large programs the bookkeeping of entropic schedules takes longer than the programs. A
+    # script begins with several lines.
+    convert | model_directory) options=(-entropic=0 -max_len=600 -len_control=0) ;;
+  esac
+  exec "$build/bin/fuzz_$target" -max_total_time="$duration" "${options[@]}" -timeout=10 \
+    -rss_limit_mb=2048 -print_final_stats=1 \
+    -dict="$root/tests/fuzz/$target.dict" \
+    -artifact_prefix="$crashes/" "$corpus" "$kept/$target" "$build/seeds/$target"
+}
+
+# Without counters it does not matter how often a place is reached, which few inputs show.
+minimise_target() {
+  local target=$1
+  local result="$build/minimised/$target"
+  rm -rf "$result"
+  mkdir -p "$result" "$build/corpus/$target" "$kept/$target"
+  "$build/bin/fuzz_$target" -merge=1 -use_counters=0 -max_len="$max_len" -timeout=10 \
+    -rss_limit_mb=2048 "$result" "$kept/$target" "$build/corpus/$target" \
+    "$build/seeds/$target" >"$build/logs/$target" 2>&1
+  rm -rf "${kept:?}/$target"
+  cp -r "$result" "$kept/$target"
+  printf '%-18s %6s files %8s bytes\n' "$target" "$(find "$kept/$target" -type f | wc -l)" \
+    "$(find "$kept/$target" -type f -printf '%s\n' | awk '{ sum += $1 } END { print sum + 0 }')"
 }
 
 # The last number behind a word of a target's log.
@@ -101,7 +132,7 @@ report() {
     input=$(broken_input "$log")
     result="FAILED: ${input:-see $log}"
   fi
-  printf '%-16s %10s %7s %8s %7s %6s MB  %s\n' "$target" \
+  printf '%-18s %10s %7s %8s %7s %6s MB  %s\n' "$target" \
     "$(number_behind stat::number_of_executed_units "$log")" \
     "$(number_behind stat::average_exec_per_sec "$log")" "$(number_behind cov "$log")" \
     "$(number_behind corp "$log")" "$(number_behind stat::peak_rss_mb "$log")" "$result"
@@ -134,7 +165,13 @@ collect_one() {
 }
 
 mkdir -p "$build/logs"
-printf '%-16s %10s %7s %8s %7s %9s  %s\n' target executions exec/s coverage corpus "peak RSS" result
+if [ "$duration" = --minimise ]; then
+  for target in "${targets[@]}"; do
+    minimise_target "$target"
+  done
+  exit
+fi
+printf '%-18s %10s %7s %8s %7s %9s  %s\n' target executions exec/s coverage corpus "peak RSS" result
 for target in "${targets[@]}"; do
   while [ "$running" -ge "$(nproc)" ]; do
     collect_one

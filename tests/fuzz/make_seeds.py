@@ -294,12 +294,79 @@ def prompt_lines_seeds():
     yield "lines", "\n\n".join(json.dumps(line) for line in lines).encode() + b"\r\n"
 
 
+def edits(first, *lines):
+    return "\n".join([first, *lines]).encode()
+
+
+def model_directory_seeds():
+    """Models as tests/fuzz/model_files.cpp makes them, and edits that leave them what they are."""
+    for base in range(7):
+        yield f"base-{base}", edits(f"{base}{' verify' if base in (3, 4, 5) else ''}")
+        yield f"fit-{base}", edits(f"{base} fit")
+    for encoding in ("dense", "tca_bme", "tiled_csl"):
+        yield f"as-{encoding}", edits(f"0 {encoding}")
+    yield "config", edits("0", "J a /max_position_embeddings 100", "D a /torch_dtype")
+    yield "theta", edits("0 context", "J a /rope_theta 1e6", 'J a /eos_token_id [1,2]')
+    yield "generation", edits("0", "J b /top_p 0.9", "J b /min_p 0.1", "J b /top_k null")
+    yield "no-generation", edits("0", "U b")
+    yield "link", edits("0", 'W other.json {"bos_token":"<s>"}', "L f other.json")
+    yield "value", edits("0", "E c a 10 003c", "E c b -2 0080", "B c -1 3c")
+    yield "extra", edits("0", "W notes.txt of mine", "W folder", "M b")
+    yield "swapped", edits("0", "S c d m", "X c d m")
+    yield "added", edits("0", 'W added_tokens.json {"once": 38}')
+    yield "index", edits("1", "J e /metadata {}", "D e /weight_map/lm_head.weight")
+    yield "merges", edits("1", "T b #version: 0.2")
+    yield "checksums", edits("3 verify", "E d c 4 0102", "H d", "I")
+    yield "header", edits("4 verify", "H d", "H e", "H f", "I")
+    yield "no-manifest", edits("3 verify", "U e")
+    yield "no-card", edits("3", "U a")
+
+
+def convert_seeds():
+    for base in range(7):
+        for encoding in ("auto", "smallest", "dense", "tca_bme", "tiled_csl"):
+            dtype = "" if base != 2 else " f16"
+            yield f"{base}-{encoding}", edits(f"{base} verify {encoding}{dtype}")
+    yield "dry", edits("1 dry")
+    yield "magnitude", edits("0 verify magnitude 0.5 matrix")
+    yield "random", edits("1 shards random 0.7")
+    yield "wanda", edits("0 calibrate wanda 0.5")
+    yield "pairs", edits("2 bf16 2:4 calibrate")
+    yield "replaced", edits("3 older_model force f16 shards")
+    plan = {"rules": [{"tensors": "*.mlp.*", "prune": "magnitude", "sparsity": 0.7}]}
+    yield "plan", edits("0 " + dump(plan))
+    yield "companions", edits("0", "W LICENSE mine", "W notes.txt mine", "W chat_template.jinja {}")
+    yield "dtype", edits("0 bf16", "J a /dtype \"float16\"", "D a /torch_dtype")
+    yield "checksums", edits("3 verify", "E d c 4 0102", "H d", "I")
+
+
+def prune_plan_seeds():
+    for path in sorted((DATA.parent.parent / "configs" / "plans").glob("*.json")):
+        yield path.stem, dump(json.loads(read(path))).encode()
+    rule = {"tensors": "*.mlp.*", "prune": "magnitude", "scope": "row", "sparsity": 0.7}
+    one_each = [
+        {"default": {"prune": "none"}},
+        {"default": {"prune": "random", "sparsity": 0.5, "seed": 7, "format": "tca_bme"}},
+        {"description": "text", "rules": [rule], "default": {"prune": "2:4", "format": "smallest"}},
+        {"rules": [rule | {"layers": {"first": "1/1"}, "scope": "matrix", "format": "dense"}]},
+        {"rules": [rule | {"layers": {"last": 1}, "tensors": ["*.fc1", "*.mlp.down_?roj"]}]},
+        {"rules": [rule | {"layers": {"between": [0, "1/1"]}, "prune": "wanda"}]},
+        {"rules": [rule | {"layers": [0, 1]}, rule | {"layers": [-1, 0], "tensors": "*"}]},
+    ]
+    del one_each[5]["rules"][0]["scope"]
+    for i, plan in enumerate(one_each):
+        yield f"plan-{i}", dump(plan).encode()
+
+
 TARGETS = {
     "bitmask_weight": bitmask_weight_seeds,
     "config": config_seeds,
+    "convert": convert_seeds,
     "merges_vocab": merges_vocab_seeds,
+    "model_directory": model_directory_seeds,
     "model_file": model_file_seeds,
     "prompt_lines": prompt_lines_seeds,
+    "prune_plan": prune_plan_seeds,
     "safetensors": safetensors_seeds,
     "safetensors_index": safetensors_index_seeds,
     "sentencepiece": sentencepiece_seeds,

@@ -2,9 +2,13 @@
 
 #include <gtest/gtest.h>
 #include <spdlog/logger.h>
+#include <stdlib.h>
 
 #include <limits>
+#include <optional>
+#include <string>
 
+#include "tests/testing/paths.h"
 #include "tests/testing/throws_error.h"
 #include "tools/generation_args.h"
 
@@ -58,6 +62,113 @@ TEST(Args, Sizes) {
         "1P",       "MB",         "1,5G"}) {
     EXPECT_TRUE(throws_error([&] { parse_size("--kv-memory", text); }, "--kv-memory")) << text;
   }
+}
+
+ModelArgs parse_model_args(std::vector<std::string> words) {
+  CLI::App app("test");
+  ModelArgs args;
+  add_model_args(app, args);
+  std::reverse(words.begin(), words.end());
+  app.parse(words);
+  return args;
+}
+
+TEST(Args, OfAModel) {
+  const ModelArgs plain = parse_model_args({"-m", "folder"});
+  EXPECT_EQ(plain.model, "folder");
+  EXPECT_EQ(plain.device, "auto");
+  EXPECT_EQ(plain.weight_format, "stored");
+  EXPECT_TRUE(plain.tunes);
+  const ModelArgs all =
+      parse_model_args({"--model", "m", "--device", "cpu", "--dtype", "bf16", "--no-tune",
+                        "--weight-format", "tca_bme", "--verify", "-t", "1024", "-v"});
+  EXPECT_EQ(all.dtype, "bf16");
+  EXPECT_FALSE(all.tunes);
+  EXPECT_TRUE(all.verify && all.verbose);
+  EXPECT_EQ(all.threads, 1024);
+  EXPECT_EQ(parse_model_args({"-m", "m", "--tune-cache", "file"}).tune_cache, "file");
+  const std::vector<std::vector<std::string>> wrong{
+      {},
+      {"-m", ""},
+      {"-m", "m", "--dtype", "f32"},
+      {"-m", "m", "--weight-format", "csr"},
+      {"-m", "m", "-t", "1025"},
+      {"-m", "m", "-t", "-1"},
+      {"-m", "m", "--tune-cache", ""},
+      {"-m", "m", "--tune-cache", "file", "--no-tune"},
+      {"-m", "m", "--quiet", "--verbose"}};
+  for (const std::vector<std::string>& words : wrong) {
+    EXPECT_THROW(parse_model_args(words), CLI::ParseError) << words.size();
+  }
+}
+
+// Sets a variable of the environment, or takes it away, until the end of a scope.
+class Variable {
+ public:
+  Variable(const char* name, const char* value) : name_(name) {
+    if (const char* const before = ::getenv(name)) {
+      before_ = before;
+    }
+    set(value);
+  }
+  ~Variable() { set(before_ ? before_->c_str() : nullptr); }
+  Variable(const Variable&) = delete;
+  Variable& operator=(const Variable&) = delete;
+
+ private:
+  void set(const char* value) {
+    if (value != nullptr) {
+      ::setenv(name_, value, 1);
+    } else {
+      ::unsetenv(name_);
+    }
+  }
+
+  const char* name_;
+  std::optional<std::string> before_;
+};
+
+TEST(Args, BecomeOptionsOfTheEngine) {
+  ModelArgs args = parse_model_args({"-m", "m", "--device", "cpu", "--dtype", "f16"});
+  EXPECT_EQ(engine_options(args, {}).dtype, std::nullopt);  // which is of GPUs
+  EXPECT_EQ(engine_options(args, {}).weight_format, "");
+  EXPECT_EQ(engine_options(args, {}).tuning, Tuning::measured);
+  args.tunes = false;
+  args.weight_format = "dense";
+  EXPECT_EQ(engine_options(args, {}).weight_format, "dense");
+  EXPECT_EQ(engine_options(args, {}).tuning, Tuning::off);
+  {
+    const Variable cache("XDG_CACHE_HOME", "/cache");
+    EXPECT_EQ(engine_options(args, {}).tune_cache, "/cache/sparsellm/kernels.json");
+    args.tune_cache = "file";
+    EXPECT_EQ(engine_options(args, {}).tune_cache, "file");
+    args.tune_cache.clear();
+  }
+  const Variable cache("XDG_CACHE_HOME", "relative");  // which the specification has ignored
+  {
+    const Variable home("HOME", "/home/me");
+    EXPECT_EQ(engine_options(args, {}).tune_cache, "/home/me/.cache/sparsellm/kernels.json");
+  }
+  const Variable home("HOME", nullptr);
+  EXPECT_EQ(engine_options(args, {}).tune_cache, "");
+}
+
+TEST(Args, LoadAnEngine) {
+  ModelArgs args = parse_model_args(
+      {"-m", testing::data("tiny/llama3").string(), "--device", "cpu", "-t", "1", "--verbose"});
+  const auto log = make_log("tool", args);
+  ::testing::internal::CaptureStderr();
+  EngineOptions options;
+  options.context_size = 32;
+  const Engine engine = load_engine(args, options, *log);
+  warn_about_device("cpu", *log);  // that was asked for
+  const std::string text = ::testing::internal::GetCapturedStderr();
+  EXPECT_EQ(engine.context_size(), 32);
+  EXPECT_NE(text.find("LlamaForCausalLM, 2 layers"), std::string::npos) << text;
+  EXPECT_NE(text.find("device cpu, 1 threads; context of 32 tokens"), std::string::npos) << text;
+  EXPECT_EQ(text.find("warning"), std::string::npos) << text;
+  args.model = "none";
+  EXPECT_TRUE(throws_error([&] { load_engine(args, {}, *log); }, "none does not exist"));
 }
 
 TEST(Args, LogLevels) {

@@ -94,7 +94,8 @@ TEST(Configs, AreReadByTheEngine) {
   const std::set<std::string> refused{"qwen2-72b", "mixtral-8x7b"};
   for (const auto& [name, published] : kPublished) {
     if (refused.contains(name)) {
-      EXPECT_TRUE(throws_error([&] { read_model_config_file(config(name)); }, "architectures"));
+      EXPECT_TRUE(
+          throws_error([&file = name] { read_model_config_file(config(file)); }, "architectures"));
       continue;
     }
     const ModelConfig read = read_model_config_file(config(name));

@@ -3,8 +3,11 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <limits>
 #include <string>
+#include <vector>
 
 #include "tests/testing/temp_dir.h"
 #include "tests/testing/throws_error.h"
@@ -14,6 +17,11 @@ namespace {
 
 namespace fs = std::filesystem;
 using testing::throws_error;
+
+std::string text_of(const fs::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
 
 TEST(RunMark, IsReadAsItWasWritten) {
   const testing::TempDir directory;
@@ -54,6 +62,42 @@ TEST(RunMark, ReplacesWhatIsThere) {
   EXPECT_FALSE(fs::exists(file.new_path()));
   const RunMarkFile nowhere(directory.path() / "none" / "mark");
   EXPECT_TRUE(throws_error([&] { nowhere.write({}); }, "No such file or directory"));
+}
+
+TEST(RunMark, DamageIsAnError) {
+  const testing::TempDir directory;
+  const RunMarkFile file(directory.path() / "mark");
+  file.write({.checksum = 0xau, .run = {{"--temp", "0.7"}}});
+  const std::string good = text_of(file.path());
+  struct Case {
+    std::string from;
+    std::string to;
+    std::string error;
+  };
+  const std::vector<Case> cases{{"run mark", "run map", "expected \"sparsellm run mark\""},
+                                {"\"version\": 1", "\"version\": 2", "version is 2"},
+                                {"\"own\"", "\"newer\"", "expected older, own or complete"},
+                                {"0000000a", "0000000A", "expected 8 hexadecimal digits"},
+                                {"0000000a", "a", "expected 8 hexadecimal digits"},
+                                {"0000000a", "0000000ag", "expected 8 hexadecimal digits"},
+                                {"\"bytes\": 0", "\"bytes\": -1", "bytes is -1"},
+                                {"\"replaces\"", "\"replaced\"", "unknown key \"replaced\""},
+                                {"\"0.7\"", "0.7", "expected a string"},
+                                {"}", "", "JSON"}};
+  for (const Case& damage : cases) {
+    SCOPED_TRACE(damage.to);
+    std::string text = good;
+    const size_t at = text.find(damage.from);
+    ASSERT_NE(at, std::string::npos) << good;
+    text.replace(at, damage.from.size(), damage.to);
+    directory.write("mark", text);
+    EXPECT_TRUE(throws_error([&] { file.read(); }, damage.error));
+  }
+  directory.write("mark", good);
+  EXPECT_EQ(file.read()->checksum, 0xau);
+  fs::remove(file.path());
+  fs::create_directory(file.path());
+  EXPECT_TRUE(throws_error([&] { file.read(); }, "not a regular file"));
 }
 
 TEST(RunMark, NamesTheFirstDifference) {

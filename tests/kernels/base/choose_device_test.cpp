@@ -130,8 +130,9 @@ TEST(ChooseDevice, ByNameWithoutGpus) {
        "(the NVIDIA driver knows CUDA up to 12.2, this build is of CUDA 13.0)"},
       {cpu_only_build(), "device cuda:0 is not there: this build has the CPU device only"}};
   for (const auto& [facts, message] : cases) {
-    EXPECT_TRUE(throws_error([&] { choose_device("cuda", facts); }, message));
-    EXPECT_TRUE(throws_error([&] { choose_device("cuda:x", facts); }, "unknown device 'cuda:x'"));
+    EXPECT_TRUE(throws_error([&on = facts] { choose_device("cuda", on); }, message));
+    EXPECT_TRUE(
+        throws_error([&on = facts] { choose_device("cuda:x", on); }, "unknown device 'cuda:x'"));
   }
 }
 

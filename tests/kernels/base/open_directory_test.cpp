@@ -4,11 +4,13 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
+#include <chrono>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "kernels/base/mapped_file.h"
 #include "tests/testing/temp_dir.h"
@@ -89,6 +91,20 @@ TEST(OpenDirectory, KeepsTheModelThatItFound) {
   EXPECT_EQ(read_text_file(directory / "model.safetensors", kMaxBytes), "older weights");
   EXPECT_EQ(read_text_file(OpenDirectory(folder.path() / "model") / "config.json", kMaxBytes),
             "newer");
+}
+
+// Where a file system cannot exchange two directories in one step, there is none for a moment.
+TEST(OpenDirectory, WaitsForOneThatIsBeingReplaced) {
+  const TempDir folder;
+  const fs::path path = folder.path() / "model";
+  const fs::path aside = folder.path() / ".model.partial-0123abcd";
+  folder.write(".model.partial-0123abcd/config.json", "config");
+  std::thread other([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    fs::rename(aside, path);
+  });
+  EXPECT_EQ(OpenDirectory(path).names(), (std::vector<std::string>{"config.json"}));
+  other.join();
 }
 
 TEST(OpenDirectory, LinksAreFollowed) {

@@ -1,8 +1,10 @@
 #include "kernels/base/tune_cache.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
+#include <csignal>
 #include <fstream>
 #include <iterator>
 #include <string>
@@ -196,6 +198,30 @@ TEST(TuneCache, SavingWhereNothingCanBeWrittenIsAnError) {
   cache.put("a", "1");
   EXPECT_TRUE(throws_error([&] { cache.save(); }, path.string()));
   EXPECT_EQ(cache.find("a"), "1");
+}
+
+// Of a full disk there is half a file, which must not stay.
+TEST(TuneCache, WhatCannotBeWrittenWholeIsNotThere) {
+  const TempDir dir;
+  const fs::path path = dir.path() / "tuned.json";
+  TuneCache cache(path);
+  cache.put("a", "1");
+  cache.save();
+  const std::string before = text_of(path);
+  cache.put("b", std::string(10'000, 'b'));
+  struct rlimit old {};
+  ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &old), 0);
+  const auto handler = std::signal(SIGXFSZ, SIG_IGN);
+  const struct rlimit low { .rlim_cur = 1000, .rlim_max = old.rlim_max };
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &low), 0);
+  const bool failed = throws_error([&] { cache.save(); }, "File too large");
+  ::setrlimit(RLIMIT_FSIZE, &old);
+  std::signal(SIGXFSZ, handler);
+  EXPECT_TRUE(failed);
+  EXPECT_EQ(text_of(path), before);
+  EXPECT_EQ(files_in(dir.path()), 1);
+  cache.save();
+  EXPECT_EQ(TuneCache(path).find("b"), std::string(10'000, 'b'));
 }
 
 TEST(TuneCache, TextThatIsNotUtf8DoesNoHarm) {

@@ -129,7 +129,12 @@ std::shared_ptr<const DirectoryEntries> open_once(const fs::path& path, FileDesc
   return is_current() ? result : nullptr;
 }
 
-// Whether another program may be in the middle of replacing the directory by renaming it twice.
+bool is_now_directory(const fs::path& path) {
+  std::error_code ignored;
+  return fs::is_directory(path, ignored);
+}
+
+// Whether another program is in the middle of replacing the directory by renaming it twice.
 bool is_being_replaced(const fs::path& path) {
   std::error_code error;
   const fs::path real = fs::weakly_canonical(path, error);
@@ -158,7 +163,10 @@ OpenDirectory::OpenDirectory(const fs::path& path, int) {
         return;
       }
     }
-    const bool may_come = error == 0 || (error == ENOENT && (again || is_being_replaced(path)));
+    // A replacement that ended since the open above has left no trace but the new directory.
+    const bool may_come =
+        error == 0 ||
+        (error == ENOENT && (again || is_being_replaced(path) || is_now_directory(path)));
     if (!may_come || Clock::now() - begin > kPatience) {
       require(error != 0, "cannot read the model directory {}: it is replaced again and again",
               path.string());

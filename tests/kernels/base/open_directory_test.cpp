@@ -107,6 +107,22 @@ TEST(OpenDirectory, WaitsForOneThatIsBeingReplaced) {
   other.join();
 }
 
+// The directory is missing when it is opened, and back before the reader looks for a replacement.
+TEST(OpenDirectory, FindsOneThatWasMissingForAMoment) {
+  const TempDir folder;
+  const fs::path path = folder.path() / "model";
+  folder.write("model/config.json", "config");
+  std::jthread writer([&](const std::stop_token& stop) {
+    while (!stop.stop_requested()) {
+      fs::rename(path, folder.path() / ".model.partial-1");
+      fs::rename(folder.path() / ".model.partial-1", path);
+    }
+  });
+  for (int i = 0; i < 500; ++i) {
+    EXPECT_EQ(OpenDirectory(path).names(), (std::vector<std::string>{"config.json"}));
+  }
+}
+
 TEST(OpenDirectory, LinksAreFollowed) {
   const TempDir folder;
   folder.write("blobs/1", "config");

@@ -49,6 +49,31 @@ Files files_of(const fs::path& directory) {
   return files;
 }
 
+std::vector<std::string> lines_of(const std::string& text) {
+  std::istringstream stream(text);
+  std::vector<std::string> lines;
+  for (std::string line; std::getline(stream, line);) {
+    lines.push_back(line);
+  }
+  return lines;
+}
+
+// A request of a batch that there is no memory for has an error in the place of its result, and
+// stops nothing.
+bool is_good_but_for_memory(const Files& now, const Files& good, const std::string& err) {
+  if (!now.contains("out.jsonl") || now.size() != 1 || err.find("lines failed") == err.npos) {
+    return false;
+  }
+  const std::vector<std::string> lines = lines_of(now.at("out.jsonl"));
+  const std::vector<std::string> good_lines = lines_of(good.at("out.jsonl"));
+  bool same = lines.size() == good_lines.size();
+  for (size_t i = 0; same && i < lines.size(); ++i) {
+    same = lines[i] == good_lines[i] ||
+           lines[i].ends_with(fmt::format(R"("error":"line {}: out of memory"}})", i + 1));
+  }
+  return same;
+}
+
 struct Scenario {
   const char* name;
   const char* program;
@@ -195,7 +220,9 @@ class Integrity : public ::testing::TestWithParam<Scenario> {
     const Files now = files_of(directory.path());
     if (outcome.exit_code == 0) {
       EXPECT_EQ(outcome.out, good_text) << outcome.err;
-      EXPECT_TRUE(outputs(now) == outputs(good)) << "another result, with exit code 0";
+      EXPECT_TRUE(outputs(now) == outputs(good) ||
+                  is_good_but_for_memory(outputs(now), outputs(good), outcome.err))
+          << "another result, with exit code 0";
       return;
     }
     EXPECT_GT(outcome.exit_code, 0) << "signal " << -outcome.exit_code << ": " << outcome.err;

@@ -153,8 +153,11 @@ bool is_being_replaced(const fs::path& path) {
 OpenDirectory::OpenDirectory(const fs::path& path, int) {
   using Clock = std::chrono::steady_clock;
   constexpr std::chrono::seconds kPatience(5);
+  // A replacement that ends, or begins, between two looks may leave no trace in either of them.
+  constexpr int kLooks = 3;
   const Clock::time_point begin = Clock::now();
-  for (bool again = false;; again = true) {
+  bool is_replaced = false;
+  for (int look = 1;; ++look) {
     FileDescriptor directory(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
     const int error = directory.get() < 0 ? errno : 0;
     if (error == 0) {
@@ -163,10 +166,8 @@ OpenDirectory::OpenDirectory(const fs::path& path, int) {
         return;
       }
     }
-    // A replacement that ended since the open above has left no trace but the new directory.
-    const bool may_come =
-        error == 0 ||
-        (error == ENOENT && (again || is_being_replaced(path) || is_now_directory(path)));
+    is_replaced = is_replaced || error == 0 || is_being_replaced(path) || is_now_directory(path);
+    const bool may_come = error == 0 || (error == ENOENT && (is_replaced || look < kLooks));
     if (!may_come || Clock::now() - begin > kPatience) {
       require(error != 0, "cannot read the model directory {}: it is replaced again and again",
               path.string());

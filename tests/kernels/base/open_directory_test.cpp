@@ -116,9 +116,10 @@ TEST(OpenDirectory, FindsOneThatWasMissingForAMoment) {
     while (!stop.stop_requested()) {
       fs::rename(path, folder.path() / ".model.partial-1");
       fs::rename(folder.path() / ".model.partial-1", path);
+      std::this_thread::sleep_for(std::chrono::microseconds(100));
     }
   });
-  for (int i = 0; i < 500; ++i) {
+  for (int i = 0; i < 2000; ++i) {
     EXPECT_EQ(OpenDirectory(path).names(), (std::vector<std::string>{"config.json"}));
   }
 }

@@ -184,6 +184,26 @@ TEST(TcaBmeRecordDamage, EachFieldIsChecked) {
   expect_errors(good, cases);
 }
 
+// The first element of a lane's word is the first one outside.
+TEST(TcaBmeRecordDamage, ElementsJustOutside) {
+  using E = EncodedWeight;
+  for (const auto& [row, column] : {std::pair{80, 0}, {72, 5}, {3, 66}, {5, 80}}) {
+    SCOPED_TRACE(::testing::Message() << row << ", " << column);
+    const OwnedTensor w = make_weight(
+        {.dtype = DType::f16, .rows = std::max(row + 1, 70), .columns = std::max(column + 1, 67)},
+        0);
+    w.view.row<Half>(row)[column].bits = 1;
+    std::vector<Damage> cases;
+    if (row + 1 > 70) {
+      cases.push_back({"outside of the matrix", [row](E& e) { e.rows = row; }});
+    }
+    if (column + 1 >= 67) {
+      cases.push_back({"outside of the matrix", [column](E& e) { e.columns = column; }});
+    }
+    expect_errors(encode(w.view), cases);
+  }
+}
+
 TEST(TcaBmeRecordDamage, PairsAreChecked) {
   using E = EncodedWeight;
   // One record of 8 chunks: pairs of 1 and 2 at (0, 0), 3 and nothing at (3, 4), 4 and the end of

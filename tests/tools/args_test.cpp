@@ -78,6 +78,7 @@ TEST(Args, OfAModel) {
   EXPECT_EQ(plain.model, "folder");
   EXPECT_EQ(plain.device, "auto");
   EXPECT_EQ(plain.weight_format, "stored");
+  EXPECT_EQ(plain.threads, 0);  // all cores
   EXPECT_TRUE(plain.tunes);
   const ModelArgs all =
       parse_model_args({"--model", "m", "--device", "cpu", "--dtype", "bf16", "--no-tune",

@@ -1,8 +1,11 @@
 // sparsellm-bench as a user meets it.
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <csignal>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <sstream>
 #include <string>
@@ -91,6 +94,21 @@ TEST(Bench, Arrivals) {
   const json report = json::parse(outcome.out);
   EXPECT_EQ(report.at("tables")[0].at("rows")[0].at("requests"), 6);
   EXPECT_EQ(report.at("tables")[1].at("rows")[0].at("metric"), "time to first token");
+}
+
+TEST(Bench, AnInterruptEndsIt) {
+  for (const std::vector<std::string>& more :
+       {std::vector<std::string>{"--batch", "1", "--output", "900", "--repeat", "10000"},
+        {"--arrivals", "poisson:100", "--requests", "100000", "--output", "30"}}) {
+    std::vector<std::string> args{"throughput", "-m", llama(), "--device", "cpu", "--prompt", "4"};
+    args.insert(args.end(), more.begin(), more.end());
+    testing::RunOptions options;
+    options.meanwhile = [](pid_t child, const std::filesystem::path&) {
+      ::usleep(1'000'000);  // until it measures
+      ::kill(child, SIGINT);
+    };
+    EXPECT_EQ(testing::run_program("sparsellm-bench", args, options).exit_code, 130);
+  }
 }
 
 TEST(Bench, OutOfMemoryIsARow) {

@@ -517,6 +517,20 @@ TEST(ConvertFaults, AnInterruptLeavesNothing) {
   }
 }
 
+// Then the files of the model get the numbers of the standard streams.
+TEST(ConvertFaults, NoStandardInput) {
+  const TempDir directory;
+  RunOptions options;
+  options.before_exec = [] { ::close(STDIN_FILENO); };
+  const std::string output = (directory.path() / "out").string();
+  for (const std::vector<std::string>& more : {std::vector<std::string>{}, {"--force"}}) {
+    std::vector<std::string> args{"-m", tiny(), "--output", output, "--quiet"};
+    args.insert(args.end(), more.begin(), more.end());
+    const Outcome outcome = convert(args, options);
+    EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+  }
+}
+
 TEST(ConvertFaults, AFileThatMayNotGrow) {
   const SlowConversion conversion;
   RunOptions options;

@@ -609,14 +609,15 @@ TEST(KernelReport, SummaryOfSparseFormatsAlone) {
             "");
   EXPECT_EQ(csv_of([](ReportWriter& writer) {
               report_kernel_summary(
-                  std::vector{cell("tca_bme", 0.5, 0.5, 1.0), cell("tca_bme", 0.5, 2.0, 3.0)},
+                  std::vector{cell("tca_bme", 0.5, 0.5, 1.0), cell("tca_bme", 0.5, 2.0, 3.0),
+                              cell("tca_bme", 0.5, 2.0, 3.0), cell("tca_bme", 0.5, 2.0, 3.0)},
                   writer);
             }),
             "# table: summary\n"
             "format,sparsity,pattern,launches,cells,failed,faster,equal,percent_faster,"
             "worst_speedup,worst_cell\n"
-            "tca_bme,0.5,uniform,ordinary,2,0,1,0,50,0.5,\"64x32, 8 tokens, sparsity 0.5\"\n"
-            "tca_bme,0.5,uniform,overlapped,2,0,1,1,50,1,\"64x32, 8 tokens, sparsity 0.5\"\n");
+            "tca_bme,0.5,uniform,ordinary,4,0,3,0,75,0.5,\"64x32, 8 tokens, sparsity 0.5\"\n"
+            "tca_bme,0.5,uniform,overlapped,4,0,3,1,75,1,\"64x32, 8 tokens, sparsity 0.5\"\n");
 }
 
 }  // namespace

@@ -6,8 +6,10 @@
 #include <filesystem>
 #include <limits>
 #include <set>
+#include <span>
 #include <string>
 
+#include "models/crc32c.h"
 #include "models/model_metadata.h"
 #include "tests/testing/paths.h"
 #include "tests/testing/temp_dir.h"
@@ -83,6 +85,21 @@ TEST(RunEntries, WhatAFileSays) {
   EXPECT_FALSE(entries().contains("tokenizer.json"));
   fs::remove(directory.path() / "config.json");
   EXPECT_TRUE(testing::throws_error(entries, "config.json"));
+}
+
+// Files are read in blocks.
+TEST(RunEntries, AFileOfSeveralBlocks) {
+  const testing::TempDir directory;
+  directory.write("config.json", "{}");
+  directory.write("model.safetensors", safetensors_file("", "ab"));
+  std::string vocabulary((2 << 20) + 3, ' ');
+  for (size_t i = 0; i < vocabulary.size(); ++i) {
+    vocabulary[i] = static_cast<char>(i % 251);
+  }
+  directory.write("tokenizer.json", vocabulary);
+  const uint32_t checksum = crc32c(std::as_bytes(std::span(vocabulary)));
+  EXPECT_EQ(model_entries(Checkpoint(directory.path()))["tokenizer.json"],
+            "2097155 bytes, crc32c " + checksum_text(checksum));
 }
 
 TEST(RunEntries, EveryFieldOfAPromptCounts) {

@@ -9,10 +9,11 @@ cd "$(dirname "$0")/.."
 . tools/setup.sh
 
 parsers=(
-  kernels/base/json_reader.cpp kernels/base/lfs_pointer.cpp kernels/base/open_directory.cpp
+  kernels/base/json_events.cpp kernels/base/json_reader.cpp kernels/base/lfs_pointer.cpp kernels/base/open_directory.cpp
   kernels/base/tune_cache.cpp
   models/bitmask_weight.cpp models/config.cpp models/foreign_keys.cpp models/model_directory.cpp
   models/model_file.cpp models/model_manifest.cpp models/model_metadata.cpp models/safetensors.cpp
+  models/safetensors_header.cpp models/safetensors_index.cpp
   models/sparse_config.cpp models/weight_store.cpp
   sparse/prune/glob.cpp sparse/prune/layer_range.cpp sparse/prune/plan.cpp
   sparse/prune/plan_reader.cpp sparse/prune/prune_method.cpp sparse/tca_bme/paper_validate.cpp
@@ -55,7 +56,7 @@ covered() {
 if [ $# -gt 0 ]; then
   mapfile -t objects < <(covered)
   "$(tool llvm-cov)" show "${objects[@]}" -instr-profile "$build/merged.profdata" \
-    --name-regex='' "$build/$(realpath --relative-to="$build" "$1")" 2>/dev/null |
+    "$build/$(realpath --relative-to="$build" "$1")" 2>/dev/null |
     grep -E '^ +[0-9]+\| +0\|' || true
   exit
 fi

@@ -2,7 +2,9 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <cstdio>
@@ -68,6 +70,21 @@ TEST(OpenDirectory, OnlyWhatIsNotThereIsAbsent) {
     EXPECT_TRUE(is_there(folder.path() / name));
     EXPECT_TRUE(throws_error([&] { read_text_file(directory / name, kMaxBytes); }, name));
   }
+}
+
+TEST(OpenDirectory, NoMoreFileDescriptors) {
+  const TempDir folder;
+  folder.write("config.json", "config");
+  const int next = ::dup(STDERR_FILENO);
+  ASSERT_GE(next, 0);
+  ::close(next);
+  struct rlimit before {};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
+  struct rlimit one_more = before;
+  one_more.rlim_cur = static_cast<rlim_t>(next) + 1;
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &one_more), 0);
+  EXPECT_TRUE(throws_error([&] { OpenDirectory{folder.path()}; }, "Too many open files"));
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
 }
 
 TEST(OpenDirectory, NamedPipesDoNotBlock) {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cstdint>
 #include <cstring>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -120,14 +121,21 @@ struct Stored {
   size_t end = 0;
 };
 
+// The library converts any number, also those that no integer holds.
+size_t to_size(const json& value) {
+  return value.is_number_unsigned() ? value.get<size_t>() : SIZE_MAX;
+}
+
 // Throws json::exception for what is none.
 Stored read_tensor(const std::string& name, const json& entry) {
   Stored stored;
   stored.name = name;
   stored.tensor.dtype = entry.at("dtype").get<std::string>();
-  stored.tensor.shape = entry.at("shape").get<std::vector<int64_t>>();
-  stored.begin = entry.at("data_offsets").at(0).get<size_t>();
-  stored.end = entry.at("data_offsets").at(1).get<size_t>();
+  for (const json& size : entry.at("shape")) {
+    stored.tensor.shape.push_back(static_cast<int64_t>(to_size(size)));
+  }
+  stored.begin = to_size(entry.at("data_offsets").at(0));
+  stored.end = to_size(entry.at("data_offsets").at(1));
   return stored;
 }
 

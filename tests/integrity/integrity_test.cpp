@@ -315,7 +315,10 @@ TEST_P(Integrity, OfEveryCallThatFails) {
         expect_nothing_lost(files_of(directory.path()), before, good);
       } else {
         expect_integrity(outcome, good_text, directory, before, good);
-        EXPECT_TRUE(function != "flock" || outcome.exit_code != 0) << "a batch without a lock";
+        // The first lock is that of the results. The second is for removing the mark of a run whose
+        // output has its name; without it, the mark stays.
+        EXPECT_TRUE(!call.starts_with("flock:1:") || outcome.exit_code != 0)
+            << "a batch without a lock";
       }
       if (outcome.exit_code != 0) {
         const auto is_complete = [&] {

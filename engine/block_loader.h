@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "models/checkpoint_loader.h"
+#include "models/weights/checkpoint_loader.h"
 
 namespace sparsellm {
 

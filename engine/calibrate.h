@@ -10,7 +10,7 @@
 #include "kernels/base/buffer.h"
 #include "kernels/base/parallel.h"
 #include "models/config.h"
-#include "models/safetensors.h"
+#include "models/storage/safetensors.h"
 
 namespace sparsellm {
 

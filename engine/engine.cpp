@@ -12,11 +12,11 @@
 #include "engine/step_runner.h"
 #include "kernels/base/error.h"
 #include "kernels/base/token_buckets.h"
-#include "models/checkpoint_loader.h"
 #include "models/decoder.h"
-#include "models/model_file.h"
 #include "models/registry.h"
-#include "models/safetensors.h"
+#include "models/storage/model_file.h"
+#include "models/storage/safetensors.h"
+#include "models/weights/checkpoint_loader.h"
 #include "tokenizer/utf8.h"
 
 namespace sparsellm {

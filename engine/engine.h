@@ -14,7 +14,7 @@
 #include "engine/stats.h"
 #include "models/config.h"
 #include "models/format_sum.h"
-#include "models/random_loader.h"
+#include "models/weights/random_loader.h"
 #include "tokenizer/tokenizer.h"
 
 namespace sparsellm {

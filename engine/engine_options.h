@@ -11,9 +11,9 @@
 
 #include "engine/scheduler.h"
 #include "kernels/base/device.h"
-#include "models/checkpoint_loader.h"
 #include "models/config.h"
 #include "models/kv_cache.h"
+#include "models/weights/checkpoint_loader.h"
 
 namespace sparsellm {
 

@@ -7,7 +7,7 @@
 #include "kernels/base/error.h"
 #include "kernels/paged_kv.h"
 #include "models/registry.h"
-#include "models/shape_loader.h"
+#include "models/weights/shape_loader.h"
 
 namespace sparsellm {
 namespace {

@@ -9,8 +9,8 @@
 #include "kernels/base/dtype.h"
 #include "models/config.h"
 #include "models/format_sum.h"
-#include "models/weight_loader.h"
-#include "models/weight_store.h"
+#include "models/weights/weight_loader.h"
+#include "models/weights/weight_store.h"
 
 namespace sparsellm {
 

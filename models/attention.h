@@ -4,7 +4,7 @@
 
 #include "kernels/base/exec.h"
 #include "kernels/paged_kv.h"
-#include "models/linear.h"
+#include "models/weights/linear.h"
 
 namespace sparsellm {
 

@@ -5,9 +5,9 @@
 #include "models/config.h"
 #include "models/decoder_layer.h"
 #include "models/input_embedding.h"
-#include "models/linear.h"
 #include "models/norm.h"
-#include "models/weight_loader.h"
+#include "models/weights/linear.h"
+#include "models/weights/weight_loader.h"
 
 namespace sparsellm {
 

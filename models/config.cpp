@@ -12,7 +12,7 @@
 #include "kernels/base/error.h"
 #include "kernels/base/json_reader.h"
 #include "models/foreign_keys.h"
-#include "models/sparse_config.h"
+#include "models/storage/sparse_config.h"
 
 namespace sparsellm {
 namespace {

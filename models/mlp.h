@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "kernels/base/exec.h"
-#include "models/linear.h"
+#include "models/weights/linear.h"
 
 namespace sparsellm {
 

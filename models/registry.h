@@ -7,7 +7,7 @@
 #include "models/decoder.h"
 #include "models/decoder_layer.h"
 #include "models/input_embedding.h"
-#include "models/weight_loader.h"
+#include "models/weights/weight_loader.h"
 
 namespace sparsellm {
 

@@ -1,22 +1,18 @@
 #include "models/required_tensors.h"
 
-#include <spdlog/fmt/ranges.h>
-
+#include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "kernels/base/error.h"
 #include "kernels/base/json_reader.h"
 #include "models/registry.h"
-#include "models/shape_loader.h"
-#include "models/stored_names.h"
+#include "models/storage/required_tensor.h"
+#include "models/weights/shape_loader.h"
 #include "sparse/dense/dense.h"
 
 namespace sparsellm {
 namespace {
-
-std::string describe(const Checkpoint& checkpoint, std::string_view name) {
-  return fmt::format("{}: the tensor {}", checkpoint.directory().string(), quote(name));
-}
 
 // Looks for what the builder of a model asks for.
 class RequestedTensors : public ShapeLoader {
@@ -32,7 +28,8 @@ class RequestedTensors : public ShapeLoader {
         shape.push_back(wanted.columns);
       }
       required_tensor(*checkpoint_, part.name, shape)
-          .tensor->float_dtype(describe(*checkpoint_, part.name));
+          .tensor->float_dtype(fmt::format("{}: the tensor {}", checkpoint_->directory().string(),
+                                           quote(part.name)));
     }
     return ShapeLoader::load(wanted);
   }
@@ -44,22 +41,6 @@ class RequestedTensors : public ShapeLoader {
 };
 
 }  // namespace
-
-std::string shape_string(const std::vector<int64_t>& shape) {
-  return fmt::format("[{}]", fmt::join(shape, ", "));
-}
-
-NamedTensor required_tensor(const Checkpoint& checkpoint, std::string_view name,
-                            const std::vector<int64_t>& shape) {
-  for (std::string_view stored_name : stored_names(name)) {
-    if (const StoredTensor* tensor = checkpoint.find(stored_name)) {
-      require(tensor->shape == shape, "{} has shape {}, but the config asks for {}",
-              describe(checkpoint, name), shape_string(tensor->shape), shape_string(shape));
-      return {.name = stored_name, .tensor = tensor};
-    }
-  }
-  fail("{} is missing", describe(checkpoint, name));
-}
 
 void require_tensors(const Checkpoint& checkpoint, const ModelConfig& config) {
   RequestedTensors requested(checkpoint);

@@ -1,5 +1,5 @@
 #include "kernels/base/error.h"
-#include "sparse/tca_bme/record_weight_cuda.h"
+#include "sparse/tca_bme/cuda/record_weight_cuda.h"
 
 // Stands in for the CUDA side of the formats in a CPU-only build.
 namespace sparsellm::tca_bme {

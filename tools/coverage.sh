@@ -11,19 +11,19 @@ cd "$(dirname "$0")/.."
 parsers=(
   kernels/base/json_events.cpp kernels/base/json_reader.cpp kernels/base/lfs_pointer.cpp kernels/base/open_directory.cpp
   kernels/base/tune_cache.cpp
-  models/bitmask_weight.cpp models/config.cpp models/foreign_keys.cpp models/model_directory.cpp
-  models/model_file.cpp models/model_manifest.cpp models/model_metadata.cpp models/safetensors.cpp
-  models/safetensors_header.cpp models/safetensors_index.cpp
-  models/sparse_config.cpp models/weight_store.cpp
+  models/storage/bitmask_weight.cpp models/config.cpp models/foreign_keys.cpp models/storage/model_directory.cpp
+  models/storage/model_file.cpp models/storage/model_manifest.cpp models/storage/model_metadata.cpp models/storage/safetensors.cpp
+  models/storage/safetensors_header.cpp models/storage/safetensors_index.cpp
+  models/storage/sparse_config.cpp models/weights/weight_store.cpp
   sparse/prune/glob.cpp sparse/prune/layer_range.cpp sparse/prune/plan.cpp
-  sparse/prune/plan_reader.cpp sparse/prune/prune_method.cpp sparse/tca_bme/paper_validate.cpp
-  sparse/tca_bme/record_parts.cpp sparse/tca_bme/record_validate.cpp sparse/tiled_csl/validate.cpp
+  sparse/prune/plan_reader.cpp sparse/prune/prune_method.cpp sparse/tca_bme/v1/paper_validate.cpp
+  sparse/tca_bme/format/record_parts.cpp sparse/tca_bme/format/record_validate.cpp sparse/tiled_csl/validate.cpp
   tokenizer/added_tokens.cpp tokenizer/bpe.cpp tokenizer/oniguruma.cpp
   tokenizer/pretokenize.cpp tokenizer/sentencepiece.cpp tokenizer/sentencepiece_model.cpp
   tokenizer/token_table.cpp tokenizer/tokenizer.cpp tokenizer/tokenizer_config.cpp
   tokenizer/tokenizer_json.cpp tokenizer/utf8.cpp tokenizer/vocab_merges.cpp
-  tools/args.cpp tools/generation_args.cpp tools/line_reader.cpp tools/prompt_lines.cpp
-  tools/result_check.cpp tools/results.cpp tools/run_entries.cpp tools/run_mark.cpp
+  tools/cli/args.cpp tools/run/generation_args.cpp tools/run/line_reader.cpp tools/run/prompt_lines.cpp
+  tools/run/result_check.cpp tools/run/results.cpp tools/run/run_entries.cpp tools/run/run_mark.cpp
 )
 # Those of the tests that are about them.
 tests=(base_test models_test model_file_test record_pieces_test sparse_test tokenizer_test tools_test)

@@ -5,12 +5,12 @@
 #include "kernels/base/error.h"
 #include "sparse/count_nonzeros.h"
 #include "sparse/cpu/sparse_weight.h"
-#include "sparse/tca_bme/paper_layout.h"
-#include "sparse/tca_bme/paper_walker.h"
-#include "sparse/tca_bme/record_parts.h"
-#include "sparse/tca_bme/record_walker.h"
-#include "sparse/tca_bme/record_weight_cuda.h"
+#include "sparse/tca_bme/cuda/record_weight_cuda.h"
+#include "sparse/tca_bme/format/record_parts.h"
+#include "sparse/tca_bme/host/record_walker.h"
 #include "sparse/tca_bme/tca_bme.h"
+#include "sparse/tca_bme/v1/paper_layout.h"
+#include "sparse/tca_bme/v1/paper_walker.h"
 
 namespace sparsellm {
 namespace {

@@ -21,7 +21,7 @@
 #include "kernels/base/json_reader.h"
 #include "kernels/base/mapped_file.h"
 #include "models/config.h"
-#include "models/safetensors.h"
+#include "models/storage/safetensors.h"
 #include "tests/testing/paths.h"
 #include "tests/testing/sanitized.h"
 #include "tokenizer/tokenizer.h"

@@ -17,7 +17,7 @@
 #include <vector>
 
 #include "models/registry.h"
-#include "models/stored_names.h"
+#include "models/storage/stored_names.h"
 #include "sparse/dense/dense.h"
 #include "tests/testing/compare.h"
 #include "tests/testing/cpu_context.h"

@@ -20,7 +20,7 @@
 #include "tests/testing/paths.h"
 #include "tests/testing/temp_dir.h"
 #include "tests/testing/throws_error.h"
-#include "tools/batch.h"
+#include "tools/run/batch.h"
 
 namespace sparsellm {
 namespace {

@@ -14,7 +14,7 @@
 #include "tests/testing/paths.h"
 #include "tests/testing/reference.h"
 #include "tests/testing/sanitized.h"
-#include "tools/perplexity.h"
+#include "tools/eval/perplexity.h"
 
 namespace sparsellm {
 namespace {

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "engine/engine.h"
-#include "models/safetensors.h"
+#include "models/storage/safetensors.h"
 #include "tests/testing/paths.h"
 #include "tests/testing/temp_dir.h"
 

@@ -13,14 +13,14 @@
 #include "kernels/base/device_cuda.h"
 #include "kernels/paged_kv.h"
 #include "models/registry.h"
-#include "models/safetensors.h"
-#include "models/shape_loader.h"
-#include "sparse/tca_bme/record_layout.h"
+#include "models/storage/safetensors.h"
+#include "models/weights/shape_loader.h"
+#include "sparse/tca_bme/format/record_layout.h"
 #include "tests/testing/paths.h"
 #include "tests/testing/reference.h"
 #include "tests/testing/temp_dir.h"
 #include "tests/testing/throws_error.h"
-#include "tools/convert.h"
+#include "tools/convert/convert.h"
 
 namespace sparsellm {
 namespace {

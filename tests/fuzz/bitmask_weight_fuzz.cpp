@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-#include "models/bitmask_weight.h"
+#include "models/storage/bitmask_weight.h"
 #include "tests/fuzz/expect.h"
 #include "tests/fuzz/fuzz_one.h"
 #include "tests/fuzz/input_folder.h"

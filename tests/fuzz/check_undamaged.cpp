@@ -6,8 +6,8 @@
 #include <string_view>
 
 #include "kernels/base/mapped_file.h"
-#include "models/model_manifest.h"
-#include "models/model_metadata.h"
+#include "models/storage/model_manifest.h"
+#include "models/storage/model_metadata.h"
 #include "tests/fuzz/expect.h"
 #include "tests/fuzz/model_files.h"
 #include "tests/testing/temp_dir.h"

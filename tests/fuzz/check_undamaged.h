@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <filesystem>
 
-#include "models/safetensors.h"
+#include "models/storage/safetensors.h"
 
 namespace sparsellm::fuzz {
 

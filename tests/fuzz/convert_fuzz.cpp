@@ -19,11 +19,11 @@
 #include "kernels/base/mapped_file.h"
 #include "models/config.h"
 #include "models/linear_layers.h"
-#include "models/model_file.h"
-#include "models/model_manifest.h"
-#include "models/model_metadata.h"
 #include "models/required_tensors.h"
-#include "models/weight_store.h"
+#include "models/storage/model_file.h"
+#include "models/storage/model_manifest.h"
+#include "models/storage/model_metadata.h"
+#include "models/weights/weight_store.h"
 #include "sparse/registry.h"
 #include "tests/fuzz/check_undamaged.h"
 #include "tests/fuzz/expect.h"
@@ -31,7 +31,7 @@
 #include "tests/fuzz/model_edits.h"
 #include "tests/fuzz/random_edits.h"
 #include "tests/testing/temp_dir.h"
-#include "tools/convert.h"
+#include "tools/convert/convert.h"
 
 namespace sparsellm::fuzz {
 namespace {

@@ -14,9 +14,9 @@
 #include "kernels/base/error.h"
 #include "kernels/base/parallel.h"
 #include "kernels/base/tensor.h"
-#include "models/model_writer.h"
+#include "models/storage/model_writer.h"
 #include "sparse/registry.h"
-#include "sparse/tca_bme/paper_layout.h"
+#include "sparse/tca_bme/v1/paper_layout.h"
 #include "tests/fuzz/record_seeds.h"
 #include "tests/testing/temp_dir.h"
 

@@ -13,9 +13,9 @@
 
 #include "engine/engine.h"
 #include "engine/memory_fit.h"
-#include "models/model_directory.h"
-#include "models/model_file.h"
-#include "models/weight_store.h"
+#include "models/storage/model_directory.h"
+#include "models/storage/model_file.h"
+#include "models/weights/weight_store.h"
 #include "sparse/registry.h"
 #include "tests/fuzz/check_message.h"
 #include "tests/fuzz/check_undamaged.h"

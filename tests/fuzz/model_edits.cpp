@@ -14,10 +14,10 @@
 #include <vector>
 
 #include "kernels/base/error.h"
-#include "models/crc32c.h"
-#include "models/model_manifest.h"
-#include "models/model_metadata.h"
-#include "models/safetensors.h"
+#include "models/storage/crc32c.h"
+#include "models/storage/model_manifest.h"
+#include "models/storage/model_metadata.h"
+#include "models/storage/safetensors.h"
 
 namespace sparsellm::fuzz {
 namespace {

@@ -5,8 +5,8 @@
 #include <string_view>
 
 #include "kernels/base/parallel.h"
-#include "models/model_file.h"
-#include "models/weight_store.h"
+#include "models/storage/model_file.h"
+#include "models/weights/weight_store.h"
 #include "sparse/count_nonzeros.h"
 #include "sparse/registry.h"
 #include "tests/fuzz/check_message.h"

@@ -11,10 +11,10 @@
 
 #include "kernels/base/dtype.h"
 #include "kernels/base/mapped_file.h"
-#include "tests/models/write_safetensors.h"
+#include "tests/models/storage/write_safetensors.h"
 #include "tests/testing/temp_dir.h"
 #include "tokenizer/byte_alphabet.h"
-#include "tools/convert.h"
+#include "tools/convert/convert.h"
 
 namespace sparsellm::fuzz {
 namespace {

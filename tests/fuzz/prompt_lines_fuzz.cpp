@@ -11,9 +11,9 @@
 #include "tests/fuzz/expect.h"
 #include "tests/fuzz/fuzz_one.h"
 #include "tests/fuzz/input_folder.h"
-#include "tools/line_reader.h"
-#include "tools/prompt_lines.h"
-#include "tools/results.h"
+#include "tools/run/line_reader.h"
+#include "tools/run/prompt_lines.h"
+#include "tools/run/results.h"
 
 namespace sparsellm::fuzz {
 namespace {

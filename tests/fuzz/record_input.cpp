@@ -4,9 +4,9 @@
 #include <cstring>
 #include <utility>
 
-#include "sparse/tca_bme/paper_layout.h"
-#include "sparse/tca_bme/record_parts.h"
+#include "sparse/tca_bme/format/record_parts.h"
 #include "sparse/tca_bme/tca_bme.h"
+#include "sparse/tca_bme/v1/paper_layout.h"
 
 namespace sparsellm::fuzz {
 namespace {

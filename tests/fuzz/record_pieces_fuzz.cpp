@@ -10,13 +10,13 @@
 #include "kernels/base/parallel.h"
 #include "sparse/count_nonzeros.h"
 #include "sparse/format.h"
-#include "sparse/tca_bme/record_parts.h"
-#include "sparse/tca_bme/record_sizes.h"
+#include "sparse/tca_bme/format/record_parts.h"
+#include "sparse/tca_bme/format/record_sizes.h"
 #include "sparse/tca_bme/tca_bme.h"
 #include "tests/fuzz/expect.h"
 #include "tests/fuzz/fuzz_one.h"
 #include "tests/fuzz/record_input.h"
-#include "tests/sparse/check_in_pieces.h"
+#include "tests/sparse/tca_bme/check_in_pieces.h"
 
 namespace sparsellm::fuzz {
 namespace {

@@ -7,13 +7,13 @@
 #include <string_view>
 
 #include "kernels/base/error.h"
-#include "sparse/tca_bme/record_parts.h"
+#include "sparse/tca_bme/format/record_parts.h"
 #include "sparse/tca_bme/tca_bme.h"
 #include "tests/fuzz/check_message.h"
 #include "tests/fuzz/fuzz_one.h"
 #include "tests/fuzz/record_input.h"
 #include "tests/fuzz/record_seeds.h"
-#include "tests/sparse/check_in_pieces.h"
+#include "tests/sparse/tca_bme/check_in_pieces.h"
 #include "tests/testing/random.h"
 #include "tests/testing/throws_error.h"
 

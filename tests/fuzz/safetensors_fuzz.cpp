@@ -9,7 +9,7 @@
 #include "kernels/base/error.h"
 #include "kernels/base/json_reader.h"
 #include "kernels/base/mapped_file.h"
-#include "models/safetensors.h"
+#include "models/storage/safetensors.h"
 #include "tests/fuzz/check_message.h"
 #include "tests/fuzz/expect.h"
 #include "tests/fuzz/fuzz_one.h"

@@ -3,7 +3,7 @@
 #include <string>
 #include <string_view>
 
-#include "models/safetensors.h"
+#include "models/storage/safetensors.h"
 #include "tests/fuzz/expect.h"
 #include "tests/fuzz/fuzz_one.h"
 #include "tests/fuzz/input_folder.h"

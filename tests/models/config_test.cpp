@@ -12,7 +12,7 @@
 
 #include "kernels/base/error.h"
 #include "kernels/base/mapped_file.h"
-#include "models/safetensors.h"
+#include "models/storage/safetensors.h"
 #include "tests/models/expect_error.h"
 #include "tests/testing/paths.h"
 #include "tests/testing/temp_dir.h"

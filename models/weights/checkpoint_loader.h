@@ -1,0 +1,108 @@
+#pragma once
+
+#include <cstdint>
+#include <initializer_list>
+#include <list>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "kernels/base/cuda_context.h"
+#include "kernels/base/upload.h"
+#include "models/storage/safetensors.h"
+#include "models/weights/weight_loader.h"
+#include "models/weights/weight_store.h"
+#include "sparse/format.h"
+
+namespace sparsellm {
+
+// The dtype of the weights that a CheckpointLoader makes; on the CPU, where every tensor keeps its
+// own, the largest of them.
+DType weight_dtype(const Checkpoint& checkpoint, Device device, std::optional<DType> dtype);
+
+// In which format linear layers of decoder blocks are loaded.
+struct WeightEncoding {
+  // A name of sparse/registry.h, to which other weights are converted; empty: as each is stored,
+  // and what only other programs know, dense.
+  std::string format;
+  int threads = 0;  // that convert; 0: all cores
+};
+
+// Weights from a checkpoint. A name is looked up as given and with its leading "model." or
+// "model.decoder." missing. Every method throws Error for a tensor that is missing, has another
+// shape than asked for (both in the message) or is not f16, bf16 or f32. On the CPU the stored
+// dtype is kept; on CUDA all tensors get activation_dtype().
+class CheckpointLoader : public WeightLoader {
+ public:
+  // `dtype` is what a model on CUDA computes in; if absent, bf16 for a checkpoint with a bf16
+  // tensor, else f16. `progress` is called in finish(), on its thread. The checkpoint outlives this
+  // object. Throws Error for a dtype that the device does not compute in.
+  CheckpointLoader(const Checkpoint& checkpoint, Device device, std::optional<DType> dtype,
+                   LoadProgress progress, WeightEncoding encoding = {});
+
+  // For the CPU, where tensors keep the stored dtype: all but the weights of linear layers are
+  // rounded to this one, as if they were stored so.
+  void round_to(DType dtype) { rounded_to_ = dtype; }
+
+  void require_all_used(std::initializer_list<std::string_view> ignored) const override;
+  // Throws Error that names the tensor if a finite number is too large for activation_dtype(), and
+  // what `progress` throws; then nobody reads the checkpoint or writes to the tensors any more.
+  void finish() override;
+  std::unique_ptr<WeightLoader> shapes() const override;
+
+ private:
+  OwnedTensor load(const Wanted& wanted) override;
+  std::unique_ptr<WeightMatrix> load_weight(const Wanted& wanted) override;
+  OwnedTensor load_dense(const Wanted& wanted, std::span<const WeightStore::Stored> parts);
+  void fill_dense(const Wanted& wanted, std::span<const WeightStore::Stored> parts,
+                  const Tensor& dense);
+  std::unique_ptr<WeightMatrix> load_sparse(const Wanted& wanted,
+                                            std::span<const WeightStore::Stored> parts,
+                                            std::string_view format);
+  EncodedWeight load_encoded(const Wanted& wanted, std::span<const WeightStore::Stored> parts,
+                             const WeightFormat& to);
+  // The same on a CUDA device, without an encoder on the host; nothing where that cannot be.
+  std::unique_ptr<WeightMatrix> load_on_device(const Wanted& wanted,
+                                               std::span<const WeightStore::Stored> parts,
+                                               const WeightFormat& format);
+  std::unique_ptr<WeightMatrix> prepare_encoded(const Wanted& wanted,
+                                                std::span<const WeightStore::Stored> parts,
+                                                const WeightFormat& format);
+  struct NamedWeight {
+    std::string name;
+    const EncodedWeight* weight = nullptr;  // not validated
+  };
+  std::unique_ptr<WeightMatrix> prepare(std::span<const NamedWeight> parts,
+                                        const WeightFormat& format, std::vector<Upload>& copies);
+  std::unique_ptr<WeightMatrix> join_on_device(std::span<const NamedWeight> parts,
+                                               const WeightFormat& format);
+  const StoredTensor& get(const std::string& name, const std::vector<int64_t>& shape);
+  std::string describe(const std::string& name) const;
+  void report(int64_t more);  // bytes of the checkpoint that are loaded
+  // Returns when they are on the device. Whatever it throws, `progress` too, none is under way
+  // then.
+  void upload(std::vector<Upload> uploads, const Uploader::Progress& progress = {});
+  ThreadPool& threads();
+  ExecContext exec();
+
+  const Checkpoint* checkpoint_;
+  WeightStore store_;
+  WeightEncoding encoding_;
+  LoadProgress progress_;
+  std::optional<DType> rounded_to_;
+  int64_t done_ = 0;                         // of its bytes
+  int64_t other_uploads_ = 0;                // bytes that were, but are none of the checkpoint's
+  std::unique_ptr<ThreadPool> threads_;      // that convert weights, from their first use on
+  std::unique_ptr<CudaContext> cuda_;        // that encodes weights, from its first use on
+  std::unique_ptr<Workspace> workspace_;     // which that does not use
+  std::list<EncodedWeight> encoded_;         // what copies_ view
+  std::vector<Upload> copies_;               // for finish()
+  std::set<std::string, std::less<>> used_;  // names in the checkpoint
+  // To a CUDA device, from its first use on. The last, so that it goes before what it reads.
+  std::unique_ptr<Uploader> uploader_;
+};
+
+}  // namespace sparsellm

@@ -1,0 +1,108 @@
+#include "models/weights/random_loader.h"
+
+#include <cmath>
+
+#include "kernels/base/error.h"
+#include "kernels/fill_random.h"
+#include "models/weights/shape_loader.h"
+#include "sparse/dense/dense.h"
+#include "sparse/registry.h"
+
+namespace sparsellm {
+namespace {
+
+// Biases and embeddings, as models are initialised before they are trained.
+constexpr float kSmallDeviation = 0.02f;
+
+// Of a uniform distribution.
+float spread_of(float deviation) { return std::sqrt(3.0f) * deviation; }
+
+}  // namespace
+
+RandomLoader::RandomLoader(Device device, const RandomWeights& weights)
+    : WeightLoader(device, device.is_cuda() ? weights.dtype : DType::f32),
+      weights_(weights),
+      workspace_(device, 0),
+      threads_(device.is_cuda() ? 1 : 0),
+      cuda_(device.is_cuda() ? std::make_unique<CudaContext>(device) : nullptr),
+      exec_{.device = device, .workspace = workspace_, .threads = threads_, .cuda = cuda_.get()} {
+  require(weights.sparsity >= 0.0 && weights.sparsity <= 1.0,
+          "the sparsity of random weights is {}; it lies between 0 and 1", weights.sparsity);
+  const std::string reason = why_not(weights.pattern, weights.sparsity);
+  require(reason.empty(), "random weights have no pattern {}", reason);
+}
+
+OwnedTensor RandomLoader::load(const Wanted& wanted) {
+  OwnedTensor result = allocate(wanted, weights_.dtype);
+  try {
+    fill(wanted, result.view);
+    finish();  // nothing waits for the kernel if a builder throws and frees the tensor
+  } catch (...) {
+    if (cuda_) {
+      cuda_->wait();
+    }
+    throw;
+  }
+  return result;
+}
+
+void RandomLoader::fill(const Wanted& wanted, const Tensor& tensor) {
+  RandomFill fill{.spread = spread_of(kSmallDeviation)};
+  if (wanted.kind == Wanted::Kind::linear) {
+    fill.spread = spread_of(1.0f / std::sqrt(static_cast<float>(wanted.columns)));
+    fill.sparsity = weights_.sparsity;
+    fill.pattern = weights_.pattern;
+    fill.columns = wanted.columns;
+  } else if (wanted.parts.front().name.ends_with("norm.weight")) {
+    fill.centre = 1.0f;
+    fill.spread = 0.0f;
+  }
+  auto* destination = static_cast<std::byte*>(tensor.raw());
+  for (const Wanted::Rows& part : wanted.parts) {
+    const Tensor values(destination, weights_.dtype, {part.count * wanted.columns}, device());
+    fill.key = random_key(weights_.seed, part.name);
+    fill_random(fill, values, exec_);
+    destination += values.bytes();
+  }
+}
+
+std::unique_ptr<WeightMatrix> RandomLoader::load_weight(const Wanted& wanted) {
+  if (weights_.format.empty() || weights_.format == dense_format().name()) {
+    return WeightLoader::load_weight(wanted);
+  }
+  const WeightFormat& format = weight_format(weights_.format);
+  const OwnedTensor dense =
+      allocate_scratch(exec_, weights_.dtype, {rows_of(wanted), wanted.columns}, "random weights");
+  fill(wanted, dense.view);
+  std::unique_ptr<WeightMatrix> weight = encode(format, dense.view);
+  count_bytes(weight->bytes());
+  return weight;
+}
+
+std::unique_ptr<WeightMatrix> RandomLoader::encode(const WeightFormat& format,
+                                                   const Tensor& dense) {
+  if (device().is_cuda()) {
+    std::unique_ptr<WeightMatrix> weight = format.encode_on_device(dense, exec_);
+    require(weight != nullptr, "random weights in the format {} cannot be made on {}",
+            weights_.format, to_string(device()));
+    return weight;
+  }
+  const std::string reason = format.why_not(dense);
+  require(reason.empty(), "random weights cannot be in the format {}: {}", weights_.format, reason);
+  return format.load(format.encode(dense, threads_), device());
+}
+
+std::unique_ptr<WeightLoader> RandomLoader::shapes() const {
+  return std::make_unique<ShapeLoader>(
+      device(), weights_.dtype,
+      LinearShapes{
+          .store = nullptr, .format = weights_.format, .density = 1.0 - weights_.sparsity});
+}
+
+void RandomLoader::finish() {
+  if (cuda_) {
+    cuda_->synchronize();
+  }
+}
+
+}  // namespace sparsellm

@@ -1,0 +1,48 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "kernels/base/cuda_context.h"
+#include "kernels/base/exec.h"
+#include "kernels/zero_pattern.h"
+#include "models/weights/weight_loader.h"
+#include "sparse/format.h"
+
+namespace sparsellm {
+
+struct RandomWeights {
+  DType dtype = DType::f16;  // of all weights; on CUDA also what the model computes in
+  double sparsity = 0.0;     // in [0, 1]: the fraction of zeros in the weights of linear layers
+  ZeroPattern pattern = {};  // of these zeros, in each of the tensors that a layer joins by rows
+  uint64_t seed = 0;
+  std::string format = {};  // of linear layers, a name of sparse/registry.h; empty: dense
+};
+
+// Weights for benchmarks of any shape of model, made on the device: a tensor's values depend on the
+// seed, its name, its sizes, sparsity and pattern alone, and are the same on every device. Norms
+// change nothing but the scale (weight 1, bias near 0), linear layers keep the magnitude of their
+// input, so that activations stay in range through any number of layers.
+class RandomLoader : public WeightLoader {
+ public:
+  // Throws Error for a dtype that the device does not compute in, a sparsity out of range, and a
+  // pattern that cannot have it.
+  RandomLoader(Device device, const RandomWeights& weights);
+
+  std::unique_ptr<WeightLoader> shapes() const override;
+  void finish() override;
+
+ private:
+  OwnedTensor load(const Wanted& wanted) override;
+  void fill(const Wanted& wanted, const Tensor& tensor);
+  std::unique_ptr<WeightMatrix> encode(const WeightFormat& format, const Tensor& dense);
+  std::unique_ptr<WeightMatrix> load_weight(const Wanted& wanted) override;
+
+  RandomWeights weights_;
+  Workspace workspace_;
+  ThreadPool threads_;
+  std::unique_ptr<CudaContext> cuda_;  // on CUDA
+  ExecContext exec_;
+};
+
+}  // namespace sparsellm

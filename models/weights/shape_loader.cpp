@@ -1,0 +1,138 @@
+#include "models/weights/shape_loader.h"
+
+#include <cmath>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "kernels/base/error.h"
+#include "sparse/dense/dense.h"
+#include "sparse/registry.h"
+
+namespace sparsellm {
+
+namespace {
+
+// A weight in a sparse format that is never multiplied with.
+class WeightOfSize : public WeightMatrix {
+ public:
+  // `header`: of its encoding, without parts; `nonzeros`: those of the header, if they are known.
+  WeightOfSize(EncodedWeight header, std::optional<int64_t> nonzeros, Device device, int64_t bytes)
+      : header_(std::move(header)), nonzeros_(nonzeros), device_(device), bytes_(bytes) {}
+
+  std::string_view format() const override { return header_.format; }
+  int64_t out() const override { return header_.rows; }
+  int64_t in() const override { return header_.columns; }
+  DType dtype() const override { return header_.dtype; }
+  int64_t bytes() const override { return bytes_; }
+  std::optional<int64_t> nonzeros() const override { return nonzeros_; }
+  void matmul(const Tensor&, Tensor, const Epilogue&, ExecContext&) const override { refuse(); }
+  void expand(Range, Tensor, ExecContext&) const override { refuse(); }
+  int64_t workspace_bytes(int64_t tokens, Sums sums) const override {
+    return weight_format(header_.format).workspace_bytes(header_, device_, tokens, sums);
+  }
+  int64_t tune(const MatmulTuning&, TuneCache&, ExecContext&) const override { return 0; }
+
+ private:
+  [[noreturn]] void refuse() const {
+    fail("a weight without values in the format {}", header_.format);
+  }
+
+  EncodedWeight header_;
+  std::optional<int64_t> nonzeros_;
+  Device device_;
+  int64_t bytes_;
+};
+
+}  // namespace
+
+ShapeLoader::ShapeLoader(Device device, DType dtype, LinearShapes linears)
+    : WeightLoader(device, device.is_cuda() ? dtype : DType::f32),
+      dtype_(dtype),
+      linears_(std::move(linears)) {}
+
+std::unique_ptr<WeightMatrix> ShapeLoader::load_weight(const Wanted& wanted) {
+  EncodedWeight header{.format = linears_.format,
+                       .version = 0,
+                       .dtype = dtype_,
+                       .rows = rows_of(wanted),
+                       .columns = wanted.columns,
+                       .nonzeros = 0,
+                       .parts = {}};
+  std::vector<WeightStore::Stored> stored;
+  for (const Wanted::Rows& part : wanted.parts) {
+    if (linears_.store != nullptr) {
+      stored.push_back(linears_.store->get(part.name));
+    }
+  }
+  if (header.format.empty() && !stored.empty()) {
+    header.format = joined_format(stored);
+  }
+  if (header.format.empty() || header.format == dense_format().name()) {
+    return WeightLoader::load_weight(wanted);
+  }
+  require_multiplies_on(device(), weight_format(header.format));
+  int64_t bytes = 0;
+  bool counted = true;
+  for (size_t i = 0; i < wanted.parts.size(); ++i) {
+    const int64_t elements = wanted.parts[i].count * wanted.columns;
+    if (i < stored.size() && stored[i].format == header.format) {
+      bytes += stored[i].bytes;
+      header.nonzeros += stored[i].nonzeros;
+    } else if (linears_.format.empty()) {
+      bytes += elements * size_of(dtype_);
+      header.nonzeros += elements;
+      counted = false;
+    } else if (!linears_.density && i < stored.size()) {
+      const EncodedWeight part = encode(wanted.parts[i].name, stored[i]);
+      bytes += part.bytes();
+      header.nonzeros += part.nonzeros;
+    } else {
+      require(linears_.density.has_value(),
+              "what weights take as {} is known when they are encoded; a model that was converted "
+              "to it tells",
+              header.format);
+      const EncodedWeight part{
+          .format = header.format,
+          .version = 0,
+          .dtype = dtype_,
+          .rows = wanted.parts[i].count,
+          .columns = wanted.columns,
+          .nonzeros = std::llround(*linears_.density * static_cast<double>(elements)),
+          .parts = {}};
+      bytes += weight_format(part.format).expected_bytes(part);
+      header.nonzeros += part.nonzeros;
+    }
+  }
+  count_bytes(bytes);
+  const std::optional<int64_t> nonzeros = counted ? std::optional(header.nonzeros) : std::nullopt;
+  return std::make_unique<WeightOfSize>(std::move(header), nonzeros, device(), bytes);
+}
+
+EncodedWeight ShapeLoader::encode(const std::string& name, const WeightStore::Stored& stored) {
+  if (!threads_) {
+    threads_ = std::make_unique<ThreadPool>(linears_.threads);
+  }
+  EncodedWeight encoded = linears_.store->encode(
+      name, weight_format(linears_.format), device().is_cuda() ? dtype_ : stored.dtype, *threads_);
+  linears_.store->release(stored);
+  done_ += stored.bytes;
+  if (linears_.progress) {
+    linears_.progress(done_, linears_.store->checkpoint().bytes());
+  }
+  return encoded;
+}
+
+OwnedTensor ShapeLoader::constants(std::string_view, std::span<const float> values) {
+  return {.buffer = {}, .view = Tensor(nullptr, DType::f32, {std::ssize(values)}, device())};
+}
+
+OwnedTensor ShapeLoader::load(const Wanted& wanted) {
+  const int64_t rows = rows_of(wanted);
+  return {.buffer = {},
+          .view = wanted.kind == Wanted::Kind::vector
+                      ? Tensor(nullptr, dtype_, {rows}, device())
+                      : Tensor(nullptr, dtype_, {rows, wanted.columns}, device())};
+}
+
+}  // namespace sparsellm

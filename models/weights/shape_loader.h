@@ -1,0 +1,50 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "models/weights/weight_loader.h"
+#include "models/weights/weight_store.h"
+
+namespace sparsellm {
+
+// In which formats the linear layers of a ShapeLoader are.
+struct LinearShapes {
+  const WeightStore* store = nullptr;  // where weights come from, as they are stored there
+  std::string format = {};  // a name of sparse/registry.h, to which others are converted; or empty
+  std::optional<double> density = {};  // the share of nonzeros in weights that are converted
+  int threads = 0;                     // that encode what density says nothing of; 0: all cores
+  LoadProgress progress = {};          // of that
+};
+
+// Weights without memory, for a decoder that is asked what it needs and never run: loaded_bytes(),
+// and the decoder's kv_shape() and workspace_bytes(). The device need not be there.
+class ShapeLoader : public WeightLoader {
+ public:
+  // `dtype` is that of all weights; on CUDA also what the model computes in. Linear layers count
+  // with what they take in the store (joined ones may come to some bytes less), or can be expected
+  // to take in their format. Those that would be converted and whose density is not given are read
+  // from the store and encoded, one after the other, to see what they take, as by the converter;
+  // Error is thrown for what has no values or cannot be encoded. Throws Error for a dtype that the
+  // device does not compute in.
+  ShapeLoader(Device device, DType dtype, LinearShapes linears = {});
+
+  OwnedTensor constants(std::string_view what, std::span<const float> values) override;
+  void reserve(int64_t) override {}
+
+ protected:
+  OwnedTensor load(const Wanted& wanted) override;
+  std::unique_ptr<WeightMatrix> load_weight(const Wanted& wanted) override;
+
+ private:
+  EncodedWeight encode(const std::string& name, const WeightStore::Stored& stored);
+
+  DType dtype_;
+  LinearShapes linears_;
+  std::unique_ptr<ThreadPool> threads_;  // that encode, from their first use on
+  int64_t done_ = 0;                     // bytes of the store that were encoded
+};
+
+}  // namespace sparsellm

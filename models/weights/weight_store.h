@@ -1,0 +1,87 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <initializer_list>
+#include <set>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "kernels/base/buffer.h"
+#include "kernels/base/parallel.h"
+#include "models/storage/model_file.h"
+#include "models/storage/safetensors.h"
+#include "sparse/encoded_weight.h"
+#include "sparse/format.h"
+
+namespace sparsellm {
+
+// Bytes of the checkpoint that are loaded, and in all.
+using LoadProgress = std::function<void(int64_t done, int64_t total)>;
+
+// The matrices of a checkpoint, in whatever form each of them is stored: as a plain tensor, in one
+// of the formats of sparse/registry.h (models/storage/model_file.h), or as compressed-tensors
+// writes them (models/storage/bitmask_weight.h). A leading "model." or "model.decoder." of a name
+// may be missing in the checkpoint. Files may be hostile: every method throws Error that names
+// directory and tensor.
+class WeightStore {
+ public:
+  // The checkpoint outlives this object.
+  explicit WeightStore(const Checkpoint& checkpoint);
+
+  enum class Form : uint8_t { plain, encoded, bitmask };
+  struct Stored {
+    std::string name;  // in the checkpoint; of a bitmask as it was asked for
+    Form form = Form::plain;
+    std::string format;        // of an encoded one; of the others "dense", as which they are loaded
+    DType dtype = DType::f16;  // f32, f16 or bf16
+    int64_t rows = 0;
+    int64_t columns = 0;
+    int64_t nonzeros = 0;              // of an encoded one
+    int64_t bytes = 0;                 // in the file
+    std::vector<std::string> tensors;  // of the checkpoint, whose parts make up the matrix
+  };
+  // Looks at headers alone. Throws Error if the weight is missing or no matrix.
+  Stored get(std::string_view name) const;
+
+  // The matrix [rows, columns] in host memory, in its stored dtype: a view of the mapped file if it
+  // is stored plainly, and a copy of the bytes if they are not aligned there.
+  OwnedTensor dense(std::string_view name, ThreadPool& threads) const;
+
+  // Of an encoded one: checked, in memory of its own.
+  EncodedWeight encoded(std::string_view name, ThreadPool& threads) const;
+  // The same, of which WeightFormat::validate() has said nothing yet; it may view the mapped file.
+  EncodedWeight unchecked(std::string_view name) const;
+
+  // The matrix in another format than its own, its values in `dtype`. Throws Error if the format
+  // does not take it, and for values that are too large for the dtype.
+  EncodedWeight encode(std::string_view name, const WeightFormat& to, DType dtype,
+                       ThreadPool& threads) const;
+
+  // Takes the pages of a weight that were read out of memory.
+  void release(const Stored& stored) const;
+
+  // Throws Error unless all tensors of the checkpoint are among `used`, are parts of weights that
+  // are, or end with one of `ignored`.
+  void require_all_used(const std::set<std::string, std::less<>>& used,
+                        std::initializer_list<std::string_view> ignored) const;
+
+  const Checkpoint& checkpoint() const { return *checkpoint_; }
+  const ModelFile& file() const { return file_; }
+
+ private:
+  // The name under which a plain tensor is stored; empty if there is none.
+  std::string plain_name(std::string_view name) const;
+  std::string describe(std::string_view name) const;
+
+  const Checkpoint* checkpoint_;
+  ModelFile file_;
+};
+
+// The format of the weight that at least one part, one below the other, make: that of the part with
+// the most rows, as concat_rows() has it.
+std::string_view joined_format(std::span<const WeightStore::Stored> parts);
+
+}  // namespace sparsellm

@@ -1,0 +1,234 @@
+#include <cuda_pipeline.h>
+
+#include <algorithm>
+
+#include "kernels/async_copy.cuh"
+#include "kernels/base/cuda_state.cuh"
+#include "sparse/tca_bme/cuda/record_expand_cuda.h"
+#include "sparse/tca_bme/cuda/record_unit.cuh"
+#include "sparse/tca_bme/format/record_layout.h"
+#include "sparse/tca_bme/format/record_sizes.h"
+
+namespace sparsellm {
+namespace {
+
+using tca_bme::ceil_div;
+using tca_bme::kChunkColumns;
+using tca_bme::kRecordAlignment;
+using tca_bme::kRecordRows;
+using tca_bme::kUnitAlignment;
+using tca_bme::kUnitBytes;
+using tca_bme::kUnitChunks;
+using tca_bme::kUnitColumns;
+using tca_bme::kUnitRowBytes;
+using tca_bme::RecordDecoder;
+using tca_bme::RecordGrid;
+using tca_bme::RecordLayout;
+using tca_bme::RecordValues;
+
+constexpr int kSlots = 2;  // one record is copied while another is expanded; a large one has both
+constexpr int kLaneElements = 8;  // that a lane writes at once, 16 bytes
+constexpr int kLanesOfRow = kUnitColumns / kLaneElements;
+constexpr int kRowsAtOnce = 32 / kLanesOfRow;
+
+struct Parameters {
+  const uint8_t* records;
+  const uint32_t* starts;
+  uint16_t* dense;
+  uint32_t first_record, record_count;  // of whole row blocks
+  uint32_t record_columns;
+  int64_t first_block;  // of rows
+  int64_t begin_row;
+  int64_t end_row;
+  int64_t columns;
+  int slot_bytes;  // of shared memory, for a record
+  bool aligned;    // every row of `dense`, to 16 bytes
+};
+
+struct Span {
+  uint32_t start = 0, end = 0;  // in units of 16 bytes
+
+  // With the 2 bytes behind the values that loads reach.
+  __device__ bool fits(const Parameters& p) const {
+    return static_cast<int>(end - start) * kRecordAlignment + 2 <= p.slot_bytes;
+  }
+};
+__device__ Span span_of(const Parameters& p, uint32_t index) {
+  if (index >= p.record_count) {
+    return {};
+  }
+  const uint32_t* const entry = p.starts + p.first_record + index;
+  return {__ldg(entry), __ldg(entry + 1)};
+}
+
+__device__ void copy_record(const Parameters& p, const Span& span, uint8_t* to, int lane) {
+  const uint8_t* const from = p.records + int64_t{span.start} * kRecordAlignment;
+  const int bytes = static_cast<int>(span.end - span.start) * kRecordAlignment;
+  for (int i = lane * kRecordAlignment; i < bytes; i += 32 * kRecordAlignment) {
+    __pipeline_memcpy_async(to + i, from + i, kRecordAlignment);
+  }
+}
+
+// What of it is in the matrix and asked for.
+__device__ void store_eight(const Parameters& p, int64_t row, int64_t column, const uint4& values) {
+  if (row < p.begin_row || row >= p.end_row || column >= p.columns) {
+    return;
+  }
+  uint16_t* const to = p.dense + (row - p.begin_row) * p.columns + column;
+  if (p.aligned) {  // then the columns are a multiple of 8
+    *reinterpret_cast<uint4*>(to) = values;
+    return;
+  }
+  const uint32_t words[] = {values.x, values.y, values.z, values.w};
+#pragma unroll
+  for (int i = 0; i < kLaneElements; ++i) {
+    if (column + i < p.columns) {
+      to[i] = static_cast<uint16_t>(words[i / 2] >> 16 * (i % 2));
+    }
+  }
+}
+
+// Writes a unit, the first element of which is that of `row` and `column` of the matrix.
+__device__ void store_unit(const Parameters& p, const uint8_t* unit, int64_t row, int64_t column,
+                           int lane) {
+  const int r = lane / kLanesOfRow;
+  const int u = lane % kLanesOfRow;
+  const auto values = [&](int i) {
+    const int unit_row = i * kRowsAtOnce + r;
+    return *reinterpret_cast<const uint4*>(unit + unit_row * kUnitRowBytes +
+                                           (u ^ unit_row % 8) * 16);
+  };
+  if (p.aligned && row >= p.begin_row && row + kRecordRows <= p.end_row &&
+      column + kUnitColumns <= p.columns) {
+    uint16_t* const to = p.dense + (row - p.begin_row + r) * p.columns + column + u * kLaneElements;
+#pragma unroll
+    for (int i = 0; i < kRecordRows / kRowsAtOnce; ++i) {
+      *reinterpret_cast<uint4*>(to + i * kRowsAtOnce * p.columns) = values(i);
+    }
+    return;
+  }
+#pragma unroll 1
+  for (int i = 0; i < kRecordRows / kRowsAtOnce; ++i) {
+    store_eight(p, row + i * kRowsAtOnce + r, column + u * kLaneElements, values(i));
+  }
+}
+
+// Blocks of one warp, small enough to find room beside those of a product on another stream, expand
+// records a unit at a time in shared memory, decoded as for a product, and write whole rows of it,
+// 128 bytes. Blocks side by side have neighbours, and go on to those behind the last of them.
+template <int CH, bool PAIR, template <bool> class COUNTER>
+__global__ void __launch_bounds__(32) record_expand_kernel(const __grid_constant__ Parameters p) {
+  extern __shared__ __align__(kUnitAlignment) uint8_t shared[];
+  const int lane = threadIdx.x;
+  uint8_t* const unit = shared;
+  uint8_t* const slots = shared + kUnitBytes;
+  const RecordDecoder<CH, PAIR, COUNTER> decoder(lane);
+  const uint32_t to = shared_address(unit) + tca_bme::unit_lane_offset(lane);
+
+  const uint32_t step = gridDim.x;
+  uint32_t index = blockIdx.x;
+  Span record = span_of(p, index);
+  Span next = span_of(p, index + step);
+  copy_record(p, record, slots, lane);
+  __pipeline_commit();
+  uint32_t at = 0;  // of the record in the slots
+  for (; index < p.record_count; index += step) {
+    // Of two records that are neither large, each has a slot.
+    const bool together = record.fits(p) && next.fits(p);
+    const uint32_t next_at = together ? p.slot_bytes - at : 0;
+    if (together) {
+      copy_record(p, next, slots + next_at, lane);
+    }
+    __pipeline_commit();
+    const Span after_next = span_of(p, index + 2 * step);  // which is far away
+    __pipeline_wait_prior(1);
+    __syncwarp();
+    const uint32_t base = shared_address(slots + at);
+    const int64_t row = (p.first_block + index / p.record_columns) * kRecordRows;
+    const int64_t column = int64_t{index % p.record_columns} * CH * kChunkColumns;
+#pragma unroll 1
+    for (int first = 0; first < CH; first += kUnitChunks) {
+      tca_bme::expand_unit(to, base, first, decoder);
+      __syncwarp();
+      store_unit(p, unit, row, column + first * kChunkColumns, lane);
+      __syncwarp();  // before the unit, or the slot, is filled again
+    }
+    if (!together) {
+      copy_record(p, next, slots, lane);
+      __pipeline_commit();
+    }
+    record = next;
+    next = after_next;
+    at = next_at;
+  }
+}
+
+using Kernel = void (*)(Parameters);
+
+// A common record fits a slot, the largest all of them.
+int slot_bytes_for(uint32_t largest, uint32_t common) {
+  return static_cast<int>(
+      std::max(tca_bme::record_room(common), tca_bme::record_room(ceil_div(largest, kSlots))));
+}
+
+template <template <bool> class COUNTER>
+Kernel kernel_for(const RecordLayout& layout) {
+  return layout.pairs() ? &record_expand_kernel<8, true, COUNTER>
+         : layout.chunks == tca_bme::kFewChunks
+             ? &record_expand_kernel<tca_bme::kFewChunks, false, COUNTER>
+             : &record_expand_kernel<tca_bme::kManyChunks, false, COUNTER>;
+}
+
+}  // namespace
+
+void record_expand_cuda(const RecordMatrix& matrix, Range rows, void* dense, int multiprocessors,
+                        cudaStream_t stream) {
+  const RecordLayout layout{.chunks = matrix.chunks,
+                            .values = matrix.pair ? RecordValues::pair : RecordValues::single};
+  const RecordGrid grid = record_grid(matrix.rows, matrix.columns, layout);
+  const int64_t first_block = rows.begin / kRecordRows;
+  const int64_t end_block = ceil_div(rows.begin + rows.count, kRecordRows);
+  if (rows.count == 0 || grid.columns == 0) {
+    return;
+  }
+  // A record has several hundred bytes: what the memory of a device holds is far from 2^31.
+  const int64_t records = (end_block - first_block) * grid.columns;
+  require(grid.count() <= INT32_MAX, "expand: {} records of a {} x {} matrix", grid.count(),
+          matrix.rows, matrix.columns);
+  const uint32_t most = static_cast<uint32_t>(layout.most_record_bytes());
+  const bool known = matrix.largest_record != 0;
+  const int slot_bytes = known ? slot_bytes_for(matrix.largest_record, matrix.common_record)
+                               : slot_bytes_for(most, most);
+  const Parameters p{.records = matrix.records,
+                     .starts = matrix.starts,
+                     .dense = static_cast<uint16_t*>(dense),
+                     .first_record = static_cast<uint32_t>(first_block * grid.columns),
+                     .record_count = static_cast<uint32_t>(records),
+                     .record_columns = static_cast<uint32_t>(grid.columns),
+                     .first_block = first_block,
+                     .begin_row = rows.begin,
+                     .end_row = rows.begin + rows.count,
+                     .columns = matrix.columns,
+                     .slot_bytes = slot_bytes,
+                     .aligned = matrix.columns % kLaneElements == 0 &&
+                                reinterpret_cast<uintptr_t>(dense) % 16 == 0};
+  const Kernel kernel = matrix.multistage.byte_products ? kernel_for<tca_bme::ByteCounter>(layout)
+                                                        : kernel_for<tca_bme::BitCounter>(layout);
+  const int shared_bytes = kUnitBytes + kSlots * slot_bytes;
+  // The most that any matrix needs: launches may come from several threads.
+  const int most_shared_bytes = kUnitBytes + kSlots * slot_bytes_for(most, most);
+  check_cuda(cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
+                                  cudaFuncAttributeMaxDynamicSharedMemorySize, most_shared_bytes));
+  int blocks = 0;  // of a multiprocessor
+  check_cuda(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel, 32,
+                                                           static_cast<size_t>(shared_bytes)));
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(
+      static_cast<unsigned>(std::min(records, int64_t{std::max(blocks, 1)} * multiprocessors)));
+  config.blockDim = 32;
+  config.dynamicSmemBytes = static_cast<size_t>(shared_bytes);
+  config.stream = stream;
+  check_cuda(cudaLaunchKernelEx(&config, kernel, p));
+}
+
+}  // namespace sparsellm

@@ -1,0 +1,17 @@
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include "sparse/tca_bme/cuda/record_matmul_cuda.h"
+#include "sparse/weight_matrix.h"
+
+namespace sparsellm {
+
+// dense [rows.count, columns], contiguous and 2 bytes an element: these rows of the matrix.
+// Enqueues one kernel, with as many blocks as the multiprocessors of the device hold at once; may
+// be captured in a graph. Fastest if `dense` is aligned to 16 bytes and the columns are a multiple
+// of 8.
+void record_expand_cuda(const RecordMatrix& matrix, Range rows, void* dense, int multiprocessors,
+                        cudaStream_t stream);
+
+}  // namespace sparsellm

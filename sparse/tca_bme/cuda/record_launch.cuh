@@ -1,0 +1,25 @@
+#pragma once
+
+#include "sparse/tca_bme/cuda/record_matmul.cuh"
+#include "sparse/tca_bme/cuda/record_matmul_cuda.h"
+
+namespace sparsellm::tca_bme {
+
+// A record_matmul_kernel: of Parameters, or for uneven matrices of UnevenParameters.
+using RecordKernel = const void*;
+
+// Which kernel computes so many tiles of 8 tokens, 1, 2, 4 or 8. Throws Error if there is none.
+using RecordKernelFor = RecordKernel (*)(const RecordMatrix& matrix, int token_tiles, DType dtype);
+RecordKernel even_record_kernel(const RecordMatrix& matrix, int token_tiles, DType dtype);
+RecordKernel uneven_record_kernel(const RecordMatrix& matrix, int token_tiles, DType dtype);
+
+// record_matmul_cuda() by other kernels, which take the same parameters; nullptr: there is none.
+struct RecordKernels {
+  RecordKernelFor even = nullptr;
+  RecordKernelFor uneven = nullptr;
+};
+void record_matmul_by(const RecordKernels& kernels, const RecordMatrix& matrix,
+                      const RecordMatmulOperands& operands, const RecordMatmulConfig& config,
+                      cudaStream_t stream);
+
+}  // namespace sparsellm::tca_bme

@@ -1,0 +1,500 @@
+#pragma once
+
+#include <cstdint>
+#include <type_traits>
+
+#include "kernels/async_copy.cuh"
+#include "kernels/base/warp.cuh"
+#include "sparse/tca_bme/cuda/record_epilogue.cuh"
+#include "sparse/tca_bme/cuda/record_tile.cuh"
+
+namespace sparsellm::tca_bme {
+
+constexpr int kBarrierBytes = 1024;
+constexpr int kMaxWarps = 16;
+constexpr int kMaxSlots = 6;
+constexpr int kRingUnit = 128;                         // where a record of an uneven matrix begins
+constexpr int kMostRingUnits = 1023;                   // 10 bits for each of kMaxSlots begins
+constexpr int kMostClusters = 160;                     // of a launch
+constexpr int kPieces = 4;                             // in which x arrives
+constexpr int kXBarriers = kMaxWarps * kMaxSlots * 8;  // behind those of the slots
+constexpr int kInboxBarrier = kXBarriers + kPieces * 8;
+
+// y [tokens, rows] = x [tokens, columns] * W^T. Clusters of `split` blocks share the row blocks of
+// W: evenly or, if the matrix is uneven, by what they cost (record_shares()). Within a cluster the
+// record columns are cut into split * passes parts; block `rank` takes parts rank * passes, ...,
+// one after the other, and holds the columns of x that belong to one of them. Of each part, a warp
+// takes an equal share of the (row block, record column) pairs, columns fastest: warps never wait
+// for each other. When a warp leaves a row block, it sends its sums, a tile, to the blocks of the
+// cluster: each of them gets an equal share of every tile, and in the end adds what it got in the
+// order of the columns.
+//
+// Each warp has a ring in shared memory: of slots of one size, one for each record in flight, or,
+// if the matrix has records that are much larger than others (UNEVEN), of bytes, in which records
+// lie one after the other; the warp then keeps a queue of where they begin. A barrier belongs to
+// each record in flight, in turn.
+struct Parameters {
+  const uint8_t* records;
+  const uint32_t* starts;
+  const void* x;
+  void* y;
+  const void* bias;
+  float4* far_inbox;  // of all blocks, if it is in global memory, else null
+  int64_t x_stride, y_stride;
+  int rows, columns, tokens;
+  int record_columns;
+  int split, log_split, passes;
+  int log_warps;
+  int blocks_each, blocks_more;    // row blocks of a cluster; the first blocks_more have one more
+  int columns_each, columns_more;  // record columns of a part, likewise
+  uint32_t inverse[2];             // of columns_each and of columns_each + 1, times 2^32; 0 for one
+  int slots, slot_bytes;
+  int tiles;                                // at most, that the warps of a block send in a pass
+  int owners_at, inbox_at, x_at, slots_at;  // byte offsets in shared memory
+  bool relu;
+  bool x_aligned;          // to 16 bytes, each row
+  int early_records;       // that each warp asks for before x, which may not be there yet
+  int prefetched_records;  // of each warp, to the L2
+};
+struct UnevenParameters : Parameters {
+  int ring_units;                      // of kRingUnit bytes, of a warp
+  int first_block[kMostClusters + 1];  // of each cluster, and the number of row blocks
+};
+template <bool UNEVEN>
+using ParametersOf = std::conditional_t<UNEVEN, UnevenParameters, Parameters>;
+
+template <int NT>
+constexpr int kMaxThreads = NT <= 2   ? 512
+                            : NT == 4 ? 384
+                                      : 256;
+
+struct Span {
+  int first, count;
+};
+__device__ inline Span row_blocks_of(const UnevenParameters& p, int cluster) {
+  return {p.first_block[cluster], p.first_block[cluster + 1] - p.first_block[cluster]};
+}
+__device__ inline Span row_blocks_of(const Parameters& p, int cluster) {
+  return {cluster * p.blocks_each + min(cluster, p.blocks_more),
+          p.blocks_each + (cluster < p.blocks_more)};
+}
+__device__ inline Span columns_of(const Parameters& p, int part) {
+  return {part * p.columns_each + min(part, p.columns_more),
+          p.columns_each + (part < p.columns_more)};
+}
+// Of `items`, those of a warp.
+__device__ inline Span share_of(const Parameters& p, int items, int warp) {
+  const int first = (items * warp) >> p.log_warps;
+  return {first, ((items * (warp + 1)) >> p.log_warps) - first};
+}
+// item / columns, for the columns of a part
+__device__ inline int row_block_of(const Parameters& p, int item, int columns) {
+  const uint32_t inverse = p.inverse[columns - p.columns_each];
+  return inverse == 0 ? item : static_cast<int>(__umulhi(item, inverse));
+}
+// Where a warp begins with what it has of a part. Where x is large, all warps that have the begin
+// of a row block begin there, and so need the same piece of x first. The rest, up to there, comes
+// last.
+template <int NT>
+__device__ inline int middle_of(const Parameters& p, const Span& mine, int columns) {
+  if constexpr (NT == 1) {
+    return mine.first;
+  } else {
+    const int middle = row_block_of(p, mine.first + columns - 1, columns) * columns;
+    return middle < mine.first + mine.count ? middle : mine.first;
+  }
+}
+// The first and the last of the warps that have items of row block j: bits 0 to 7 and 8 to 15.
+__device__ inline uint32_t owners_of(const Parameters& p, int blocks, int columns, int j) {
+  const uint32_t items = blocks * columns;
+  const uint32_t first = (((j * columns + 1) << p.log_warps) - 1) / items;
+  const uint32_t last = ((((j + 1) * columns) << p.log_warps) - 1) / items;
+  return first | last << 8;
+}
+
+// NT: tiles of 8 tokens. CH: chunks of a record. PAIR: records have bits for pairs. UNEVEN: row
+// blocks may be shared unevenly, and records may have any size up to that of a warp's ring.
+// DECODER: what multiply_record() takes.
+template <class T, int NT, int CH, bool PAIR, bool UNEVEN, class DECODER = RecordDecoder<CH, PAIR>>
+__global__ void __launch_bounds__(kMaxThreads<NT>, 1)
+    record_matmul_kernel(const __grid_constant__ ParametersOf<UNEVEN> p) {
+#if __CUDA_ARCH__ >= 900
+  static_assert(!PAIR || CH == 8);
+  extern __shared__ __align__(1024) uint8_t shared[];
+  constexpr int kColumnBytes = CH * 32;        // of a record column, in a row of x
+  constexpr int kFragments = 4 * NT;           // of a tile: 16 rows x 8 tokens each
+  constexpr int kTileUnits = kFragments * 32;  // of 16 bytes
+  constexpr int kLogTileUnits = NT == 1 ? 7 : NT == 2 ? 8 : NT == 4 ? 9 : 10;
+  static_assert(1 << kLogTileUnits == kTileUnits);
+  const int lane = threadIdx.x & 31;
+  const int warp = uniform_warp();
+  const int warps = 1 << p.log_warps;
+  const int rank = p.split > 1 ? static_cast<int>(cluster_rank()) : 0;
+  const Span blocks = row_blocks_of(p, p.split > 1 ? static_cast<int>(cluster_id()) : blockIdx.x);
+
+  const uint32_t shared0 = shared_address(shared);
+  const uint32_t full = shared0 + warp * kMaxSlots * 8;
+  const uint32_t x_full = shared0 + kXBarriers;
+  const uint32_t inbox_full = shared0 + kInboxBarrier;
+  const uint32_t x0 = shared0 + p.x_at;
+  const uint32_t pitch = (p.columns_each + (p.columns_more != 0)) * kColumnBytes + 16;
+  uint32_t slot0 = shared0 + p.slots_at;
+  if constexpr (UNEVEN) {
+    slot0 += warp * p.ring_units * kRingUnit;
+  } else {
+    slot0 += warp * p.slots * p.slot_bytes;
+  }
+
+  // What is fetched next: each lane has the table entry of one of the next `loaded` records, and of
+  // one of those behind them, for the table is far away.
+  struct Entries {
+    uint32_t start = 0, end = 0;
+    int loaded = 0;
+  };
+  struct {
+    int pass = -1, next = 0, end = 0, used = 0;
+    Span rest{};  // of the pass, that comes last
+    Span columns{};
+    Entries now, then;
+  } fetch;
+  const auto load_table = [&] {
+    while (fetch.next == fetch.end && (fetch.rest.count != 0 || ++fetch.pass < p.passes)) {
+      Span mine = fetch.rest;
+      fetch.rest.count = 0;
+      if (mine.count == 0) {
+        fetch.columns = columns_of(p, rank * p.passes + fetch.pass);
+        mine = share_of(p, blocks.count * fetch.columns.count, warp);
+        const int middle = middle_of<NT>(p, mine, fetch.columns.count);
+        fetch.rest = {mine.first, middle - mine.first};
+        mine = {middle, mine.count - fetch.rest.count};
+      }
+      fetch.next = mine.first;
+      fetch.end = mine.first + mine.count;
+    }
+    Entries e;
+    e.loaded = min(fetch.end - fetch.next, 32);
+    if (lane < e.loaded) {
+      const int item = fetch.next + lane;
+      const int j = row_block_of(p, item, fetch.columns.count);
+      const uint32_t* const entry = p.starts +
+                                    static_cast<int64_t>(blocks.first + j) * p.record_columns +
+                                    fetch.columns.first + (item - j * fetch.columns.count);
+      e.start = __ldg(entry);
+      e.end = __ldg(entry + 1);
+    }
+    fetch.next += e.loaded;
+    return e;
+  };
+  fetch.now = load_table();
+  fetch.then = load_table();
+
+  uint16_t* const owners = reinterpret_cast<uint16_t*>(shared + p.owners_at);
+  for (int i = threadIdx.x; i < 2 * blocks.count; i += blockDim.x) {
+    owners[i] = owners_of(p, blocks.count, p.columns_each + (i & 1), i >> 1);
+  }
+  if (lane < p.slots) {
+    barrier_init(full + lane * 8, 1);
+  }
+  if (threadIdx.x < kPieces) {
+    barrier_init(x_full + threadIdx.x * 8, blockDim.x);
+  }
+  if (threadIdx.x == 0) {
+    barrier_init(inbox_full, p.split * warps);
+  }
+  barriers_ready();
+  __syncthreads();
+  cluster_started();
+  launch_dependents();
+
+  // x of a pass, piece by piece; columns behind the last as zeros. Tokens behind the last get no x:
+  // what is there instead has its own columns in every product. By all threads.
+  const auto load_x = [&](int pass) {
+    const Span part = columns_of(p, rank * p.passes + pass);
+    const int column0 = part.first * (CH * 16);
+    const int count = part.count * (CH * 16);
+    const int valid = min(max(p.columns - column0, 0), count);
+    const int length = (part.count + kPieces - 1) / kPieces * (CH * 16);
+    const int copied = p.x_aligned ? valid : 0;  // the rest by ordinary stores
+    const T* const source = static_cast<const T*>(p.x) + column0;
+    if (copied < count) {
+#pragma unroll 1
+      for (int token = warp; token < p.tokens; token += warps) {
+#pragma unroll 1
+        for (int i = copied + lane; i < count; i += 32) {
+          store_shared16(x0 + token * pitch + i * 2,
+                         i < valid ? source[token * p.x_stride + i] : T(0.f));
+        }
+      }
+      __syncthreads();
+    }
+#pragma unroll 1
+    for (int s = 0; s < kPieces; ++s) {
+      const int end = min((s + 1) * length, copied);
+#pragma unroll 1
+      for (int token = warp; token < p.tokens; token += warps) {
+        const T* const row = source + token * p.x_stride;
+        const uint32_t to = x0 + token * pitch;
+#pragma unroll 4
+        for (int i = s * length + lane * 8; i < end; i += 256) {
+          copy16(to + i * 2, row + i);
+        }
+      }
+      arrive_with_copies(x_full + s * 8);
+    }
+  };
+  const uint64_t policy = evict_first();
+  const auto ask = [&](int slot, uint32_t to) {  // by a whole warp, for the next record
+    if (lane == fetch.used) {
+      const uint32_t bytes = (fetch.now.end - fetch.now.start) * 16;
+      barrier_expect(full + slot * 8, bytes);
+      bulk_load(to, p.records + static_cast<uint64_t>(fetch.now.start) * 16, bytes, full + slot * 8,
+                policy);
+    }
+    if (++fetch.used == fetch.now.loaded) {
+      fetch.used = 0;
+      fetch.now = fetch.then;
+      fetch.then = load_table();
+    }
+  };
+  const auto ask_even = [&](int slot) { ask(slot, slot0 + slot * p.slot_bytes); };
+  // Where in the ring the records in flight begin, the oldest lowest, and where the newest ends.
+  constexpr int kBeginBits = 10;
+  static_assert(kMostRingUnits < 1 << kBeginBits && kMaxSlots * kBeginBits <= 64);
+  struct {
+    uint64_t begins = 0;
+    int in_flight = 0;
+    int slot = 0;  // the barrier of the next record
+    uint32_t end = 0;
+  } queue;
+  const auto oldest = [&] {
+    return static_cast<uint32_t>(queue.begins) & ((1u << kBeginBits) - 1);
+  };
+  const auto ask_uneven = [&] {  // false if there is no room for the next record
+    if constexpr (UNEVEN) {
+      if (queue.in_flight == p.slots) {
+        return false;
+      }
+      const uint32_t units = __shfl_sync(~0u, fetch.now.end - fetch.now.start, fetch.used);
+      const uint32_t room = (units * 16 + 2 + kRingUnit - 1) / kRingUnit;
+      uint32_t at = queue.end;
+      if (queue.in_flight == 0) {
+        at = 0;
+      } else if (at > oldest()) {
+        if (at + room > static_cast<uint32_t>(p.ring_units)) {
+          at = 0;
+          if (room > oldest()) {
+            return false;
+          }
+        }
+      } else if (at + room > oldest()) {
+        return false;
+      }
+      queue.begins |= static_cast<uint64_t>(at) << (kBeginBits * queue.in_flight);
+      ++queue.in_flight;
+      queue.end = at + room;
+      ask(queue.slot, slot0 + at * kRingUnit);
+      queue.slot = queue.slot + 1 == p.slots ? 0 : queue.slot + 1;
+    }
+    return true;
+  };
+  if (lane < min(p.prefetched_records, fetch.now.loaded)) {
+    bulk_prefetch(p.records + static_cast<uint64_t>(fetch.now.start) * 16,
+                  (fetch.now.end - fetch.now.start) * 16);
+  }
+  int asked = 0;
+#pragma unroll 1
+  for (int step = 0; step < 2; ++step) {
+    const int most = step == 0 ? p.early_records : p.slots;
+#pragma unroll 1
+    for (; asked < most && fetch.now.loaded != 0; ++asked) {
+      if constexpr (!UNEVEN) {
+        ask_even(asked);
+      } else if (!ask_uneven()) {
+        break;
+      }
+    }
+    if (step == 0) {
+      wait_for_launches_before();  // until here x may be written and y be read
+      load_x(0);
+    }
+  }
+
+  DECODER decoder(lane);
+  const uint32_t x_lane = x0 + x_lane_offset<NT>(lane, pitch);
+  const int log_share = kLogTileUnits - p.log_split;
+  const int share = 1 << log_share;        // units of a tile that a block gets
+  const int entries = p.passes * p.tiles;  // tiles that a block sends
+  const auto far_inbox_of = [&](int block) {
+    return p.far_inbox + (static_cast<int64_t>(blockIdx.x) - rank + block) * entries * kTileUnits;
+  };
+  cluster_wait();
+
+  float acc[4][NT][4];
+  int slot = 0;        // of the next record
+  uint32_t phase = 0;  // of its barrier
+  int sent = 0;
+#pragma unroll 1
+  for (int pass = 0; pass < p.passes; ++pass) {
+    if (pass > 0) {
+#pragma unroll 1
+      for (int s = 0; s < kPieces; ++s) {  // also those that nobody had to wait for
+        barrier_wait(x_full + s * 8, (pass - 1) & 1);
+      }
+      __syncthreads();
+      load_x(pass);
+    }
+    const int columns = columns_of(p, rank * p.passes + pass).count;
+    const Span mine = share_of(p, blocks.count * columns, warp);
+    const int piece = (columns + kPieces - 1) / kPieces;  // as in load_x()
+    uint32_t missing = (1u << kPieces) - 1;               // pieces of x that were not waited for
+    const int mine_end = mine.first + mine.count;
+    int item = middle_of<NT>(p, mine, columns);
+    int left = mine.count;
+#pragma unroll 1
+    while (left > 0) {
+      const int j = row_block_of(p, item, columns);
+      int k = item - j * columns;
+#pragma unroll
+      for (int m = 0; m < 4; ++m) {
+#pragma unroll
+        for (int n = 0; n < NT; ++n) {
+#pragma unroll
+          for (int c = 0; c < 4; ++c) {
+            acc[m][n][c] = 0.f;
+          }
+        }
+      }
+      const int end = min(columns, mine_end - j * columns);
+      left -= end - k;
+      item = j * columns + end == mine_end ? mine.first : j * columns + end;
+#pragma unroll 1
+      for (; k < end; ++k) {
+        if (missing != 0) {
+          const int s = k >= 2 * piece ? 2 + (k >= 3 * piece) : k >= piece;
+          if ((missing >> s & 1) != 0) {
+            barrier_wait(x_full + s * 8, pass & 1);
+            missing &= ~(1u << s);
+          }
+        }
+        barrier_wait(full + slot * 8, phase);
+        const uint32_t at = slot0 + (UNEVEN ? oldest() * kRingUnit : slot * p.slot_bytes);
+        multiply_record<T>(acc, at, x_lane + k * kColumnBytes, pitch, decoder);
+        __syncwarp();
+        if constexpr (UNEVEN) {
+          queue.begins >>= kBeginBits;
+          --queue.in_flight;
+          while (fetch.now.loaded != 0 && ask_uneven()) {
+          }
+        } else if (fetch.now.loaded != 0) {
+          ask_even(slot);
+        }
+        if (++slot == p.slots) {
+          slot = 0;
+          phase ^= 1;
+        }
+      }
+      const int entry = ((rank * p.passes + pass) * p.tiles + j + warp) * share;
+#pragma unroll
+      for (int f = 0; f < kFragments; ++f) {
+        const float(&v)[4] = acc[f / NT][f % NT];
+        const float4 a = make_float4(v[0], v[1], v[2], v[3]);
+        const int unit = f * 32 + lane;
+        const int to = unit >> log_share;
+        const int at = entry + (unit & (share - 1));
+        if (p.far_inbox != nullptr) {
+          far_inbox_of(to)[at] = a;
+        } else if (p.split > 1) {
+          send(shared0 + p.inbox_at + at * 16, inbox_full, to, a);
+        } else {
+          reinterpret_cast<float4*>(shared + p.inbox_at)[at] = a;
+        }
+      }
+      ++sent;
+    }
+  }
+  if (p.split == 1) {
+    __syncthreads();
+  } else if (p.far_inbox != nullptr) {
+    cluster_arrive();
+    cluster_wait();
+  } else {
+    __syncwarp();
+    if (lane < p.split) {
+      barrier_expect_remote(inbox_full, lane, sent * share * 16);
+    }
+    barrier_wait_cluster(inbox_full, 0);
+  }
+
+  // The tiles of a row block are added in the order of parts and warps.
+  const float4* const inbox =
+      p.far_inbox != nullptr ? far_inbox_of(rank) : reinterpret_cast<float4*>(shared + p.inbox_at);
+  const int parts = p.split * p.passes;
+  const int units = blocks.count * share;
+  // Units and parts of which tiles are read at the same time.
+  constexpr int kUnits = NT >= 4 ? 2 : 1;
+  constexpr int kParts = 4;
+#pragma unroll 1
+  for (int u0 = threadIdx.x; u0 < units; u0 += kUnits * blockDim.x) {
+    float4 sum[kUnits];
+#pragma unroll
+    for (int h = 0; h < kUnits; ++h) {
+      sum[h] = float4{0.f, 0.f, 0.f, 0.f};
+    }
+#pragma unroll 1
+    for (int q0 = 0; q0 < parts; q0 += kParts) {
+      float4 a[kUnits][kParts], b[kUnits][kParts];
+      uint32_t owner[kUnits][kParts];
+      const auto load = [&](int q, int u, int w) {
+        return load_tile(inbox + (q * p.tiles + (u >> log_share) + w) * share + (u & (share - 1)));
+      };
+#pragma unroll
+      for (int h = 0; h < kUnits; ++h) {
+        const int u = min(u0 + h * static_cast<int>(blockDim.x), units - 1);
+        const uint32_t owners_less = owners[2 * (u >> log_share)];
+        const uint32_t owners_more = owners[2 * (u >> log_share) + 1];
+#pragma unroll
+        for (int i = 0; i < kParts; ++i) {
+          const int q = q0 + i;
+          const uint32_t o = q < p.columns_more ? owners_more : owners_less;
+          owner[h][i] = o;
+          a[h][i] = b[h][i] = float4{0.f, 0.f, 0.f, 0.f};
+          if (q < parts) {
+            a[h][i] = load(q, u, o & 255);
+            if ((o & 255) != o >> 8) {
+              b[h][i] = load(q, u, o >> 8);
+            }
+          }
+        }
+      }
+#pragma unroll
+      for (int h = 0; h < kUnits; ++h) {
+        const int u = min(u0 + h * static_cast<int>(blockDim.x), units - 1);
+#pragma unroll
+        for (int i = 0; i < kParts; ++i) {
+          add(sum[h], a[h][i]);
+          if (q0 + i < parts) {
+            const uint32_t o = owner[h][i];
+#pragma unroll 4
+            for (uint32_t w = (o & 255) + 1; w < o >> 8; ++w) {
+              add(sum[h], load(q0 + i, u, w));
+            }
+          }
+          add(sum[h], b[h][i]);
+        }
+      }
+    }
+#pragma unroll
+    for (int h = 0; h < kUnits; ++h) {
+      const int u = u0 + h * blockDim.x;
+      if (u < units) {
+        const int unit = rank * share + (u & (share - 1));
+        const int f = unit >> 5;
+        store_fragment<T>(p, (blocks.first + (u >> log_share)) * 64 + f / NT * 16, f % NT * 8,
+                          unit & 31, sum[h]);
+      }
+    }
+  }
+#endif
+}
+
+}  // namespace sparsellm::tca_bme

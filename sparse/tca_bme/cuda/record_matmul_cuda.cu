@@ -1,0 +1,478 @@
+#include <algorithm>
+#include <bit>
+#include <limits>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+#include "kernels/base/cuda_state.cuh"
+#include "sparse/tca_bme/cuda/record_launch.cuh"
+#include "sparse/tca_bme/cuda/record_matmul.cuh"
+#include "sparse/tca_bme/cuda/record_matmul_cuda.h"
+#include "sparse/tca_bme/cuda/record_multistage_cuda.h"
+#include "sparse/tca_bme/format/record_layout.h"
+#include "sparse/tca_bme/format/record_sizes.h"
+
+namespace sparsellm {
+
+namespace {
+
+using tca_bme::ceil_div;
+using tca_bme::Parameters;
+using tca_bme::RecordKernel;
+using tca_bme::UnevenParameters;
+
+constexpr int kTokenTile = 64;        // of one launch
+constexpr int kSharedBytes = 232448;  // that a block may have; each has a multiprocessor of its own
+// More than half of a multiprocessor: were there room for two, clusters of a launch that begins
+// early would gather on those where the launch before ends first.
+constexpr int kLeastSharedBytes = 117 * 1024;
+constexpr int kSlotsWanted = 2;
+constexpr int kTileBytes = 2048;  // for 8 tokens
+
+// Of 8 tokens; the kernels are for powers of two.
+int token_tiles_for(int64_t tokens) {
+  const int64_t tiles = ceil_div(std::min<int64_t>(tokens, kTokenTile), 8);
+  return static_cast<int>(std::bit_ceil(static_cast<uint64_t>(tiles)));
+}
+int most_warps(int token_tiles) { return token_tiles <= 2 ? 16 : 8; }
+
+struct Plan {
+  UnevenParameters parameters{};
+  int clusters = 0;
+  int warps = 0;
+  bool uneven = false;  // by the kernel for uneven matrices
+  int shared_bytes = 0;
+  int64_t workspace_bytes = 0;
+};
+
+// Whether some records are much larger than the others.
+bool is_uneven(const RecordMatrix& matrix) { return matrix.common_record < matrix.largest_record; }
+
+int row_blocks_of(const RecordMatrix& matrix) {
+  return static_cast<int>(ceil_div(matrix.rows, tca_bme::kRecordRows));
+}
+int clusters_of(const RecordMatrix& matrix, int split) {
+  return std::min({matrix.clusters_of(split), row_blocks_of(matrix), tca_bme::kMostClusters});
+}
+// Row blocks that a cluster gets at most: if they are shared evenly, and if they are not.
+int even_blocks(int row_blocks, int clusters) {
+  return static_cast<int>(ceil_div(row_blocks, clusters));
+}
+int most_blocks(int row_blocks, int clusters) {
+  const int even = even_blocks(row_blocks, clusters);
+  return even + (even + 3) / 4;
+}
+
+struct BlockCounts {
+  int least = 0;
+  int most = 0;
+};
+
+BlockCounts share_row_blocks(const RecordMatrix& matrix, const Plan& plan, UnevenParameters& p) {
+  const int row_blocks = row_blocks_of(matrix);
+  p.blocks_each = row_blocks / plan.clusters;
+  p.blocks_more = row_blocks % plan.clusters;
+  const std::vector<int>* const shares = matrix.shares_of(p.split);
+  if (shares != nullptr) {
+    std::copy(shares->begin(), shares->end(), p.first_block);
+  } else {
+    for (int c = 0; c <= plan.clusters; ++c) {
+      p.first_block[c] = p.blocks_each * c + std::min(c, p.blocks_more);
+    }
+  }
+  BlockCounts counts{.least = row_blocks, .most = 0};
+  for (int c = 0; c < plan.clusters; ++c) {
+    const int count = p.first_block[c + 1] - p.first_block[c];
+    counts = {.least = std::min(counts.least, count), .most = std::max(counts.most, count)};
+  }
+  return counts;
+}
+
+// A ring of bytes costs a warp 5 to 10 % more instructions than slots of one size: those are taken,
+// even of the largest records, where there is room for enough.
+tca_bme::Ring ring_of(const RecordMatrix& matrix, int64_t room, int most_slots) {
+  constexpr int kManySlots = 4;
+  const tca_bme::Ring slots =
+      tca_bme::ring_for(matrix.largest_record, matrix.largest_record, room, most_slots);
+  return slots.count >= std::min(most_slots, kManySlots)
+             ? slots
+             : tca_bme::ring_for(matrix.largest_record, matrix.common_record, room, most_slots);
+}
+
+// Where things are in shared memory; nothing if there is not enough of it, or if the configuration
+// makes no sense for the matrix.
+std::optional<Plan> plan_for(const RecordMatrix& matrix, const RecordMatmulConfig& config,
+                             int token_tiles) {
+  Plan plan;
+  UnevenParameters& p = plan.parameters;
+  p.record_columns =
+      static_cast<int>(ceil_div(matrix.columns, matrix.chunks * tca_bme::kChunkColumns));
+  const int parts = config.split * config.passes;
+  plan.clusters = clusters_of(matrix, config.split);
+  if (plan.clusters == 0 || parts > p.record_columns || config.warps > most_warps(token_tiles)) {
+    return std::nullopt;
+  }
+  p.split = config.split;
+  p.log_split = std::countr_zero(static_cast<unsigned>(config.split));
+  p.passes = config.passes;
+  const BlockCounts blocks = share_row_blocks(matrix, plan, p);
+  p.columns_each = p.record_columns / parts;
+  p.columns_more = p.record_columns % parts;
+  const int columns = p.columns_each + (p.columns_more != 0);
+  // The kernel divides in 32 bits.
+  if (int64_t{blocks.most} * columns * std::max(columns, 2 * config.warps) > INT32_MAX) {
+    return std::nullopt;
+  }
+  for (int i = 0; i < 2; ++i) {
+    const uint64_t d = static_cast<uint64_t>(p.columns_each) + static_cast<uint64_t>(i);
+    p.inverse[i] = d < 2 ? 0 : static_cast<uint32_t>((uint64_t{1} << 32) / d + 1);
+  }
+  plan.warps = config.warps;
+  while (plan.warps > blocks.least * p.columns_each) {  // each has work
+    plan.warps /= 2;
+  }
+  p.log_warps = std::countr_zero(static_cast<unsigned>(plan.warps));
+  p.tiles = blocks.most + plan.warps - 1;
+
+  const int64_t inbox_bytes = int64_t{p.passes} * p.tiles * token_tiles * kTileBytes;
+  const int64_t x_bytes = int64_t{token_tiles} * 8 *
+                          (int64_t{columns} * matrix.chunks * tca_bme::kChunkColumns * 2 + 16);
+  const int most_slots =
+      config.slots != 0 ? std::min(config.slots, tca_bme::kMaxSlots) : tca_bme::kMaxSlots;
+  p.owners_at = tca_bme::kBarrierBytes;
+  p.inbox_at = static_cast<int>(p.owners_at + ceil_div(4 * blocks.most, 16) * 16);
+  for (const bool far : {false, true}) {
+    const int64_t x_at = p.inbox_at + (far ? 0 : inbox_bytes);
+    const int64_t room = std::max<int64_t>(kSharedBytes - x_at - x_bytes - 127, 0) / plan.warps;
+    const tca_bme::Ring ring = ring_of(matrix, room, most_slots);
+    if (ring.count < (far ? 1 : std::min(kSlotsWanted, most_slots)) ||
+        ring.bytes > tca_bme::kMostRingUnits * tca_bme::kRingUnit) {
+      continue;
+    }
+    p.x_at = static_cast<int>(x_at);
+    p.slots_at = static_cast<int>(ceil_div(x_at + x_bytes, 128) * 128);
+    p.slots = ring.count;
+    p.slot_bytes = ring.bytes / ring.count;
+    p.ring_units = ring.bytes / tca_bme::kRingUnit;
+    plan.uneven = ring.wide || matrix.shares_of(config.split) != nullptr;
+    // Gains 1 % of a large matrix, and would cost 5 % of a small one.
+    constexpr int kManyRecords = 24;  // of a warp
+    p.prefetched_records = blocks.most * columns * p.passes > kManyRecords * plan.warps ? 2 : 0;
+    plan.shared_bytes = std::max(p.slots_at + plan.warps * ring.bytes, kLeastSharedBytes);
+    plan.workspace_bytes = far ? inbox_bytes * plan.clusters * p.split : 0;
+    return plan;
+  }
+  return std::nullopt;
+}
+
+struct Choice {
+  RecordMatmulConfig config;
+  int64_t inbox_bytes = 0;       // of all blocks, if the row blocks are shared evenly,
+  int64_t most_inbox_bytes = 0;  // and however they are
+  bool crowded = false;          // more passes than x alone needs, for records that need the room
+};
+
+// What can be tried for a shape, whatever is in its records: x gets half of the shared memory, and
+// inboxes that would take too much memory are left out where there are smaller ones. One with more
+// passes follows that with fewer.
+std::vector<Choice> choices(const RecordMatrix& matrix, int token_tiles) {
+  constexpr int64_t kMostXBytes = 116 * 1024;
+  constexpr int64_t kMostInboxBytes = int64_t{64} << 20;
+  const int row_blocks = row_blocks_of(matrix);
+  const int64_t record_columns = ceil_div(matrix.columns, matrix.chunks * tca_bme::kChunkColumns);
+  std::vector<Choice> all;
+  int64_t smallest = std::numeric_limits<int64_t>::max();
+  for (const int warps : {8, 16}) {
+    for (int split = 1; split <= 16 && warps <= most_warps(token_tiles); split *= 2) {
+      const int clusters = clusters_of(matrix, split);
+      int64_t passes = 1;
+      while (ceil_div(record_columns, split * passes) * matrix.chunks * tca_bme::kChunkColumns *
+                 16 * token_tiles >
+             kMostXBytes) {
+        passes *= 2;
+      }
+      if (clusters == 0 || split * passes > record_columns) {
+        continue;
+      }
+      const auto bytes_for = [&](int blocks) {
+        return (blocks + warps - 1) * int64_t{token_tiles} * kTileBytes * clusters * split;
+      };
+      const int64_t bytes = bytes_for(even_blocks(row_blocks, clusters));
+      const int64_t most_bytes = bytes_for(most_blocks(row_blocks, clusters));
+      smallest = std::min(smallest, passes * bytes);
+      for (const int slots : {2, 0}) {
+        for (int64_t some = passes; some <= 4 * passes && split * some <= record_columns;
+             some *= 2) {
+          all.push_back({.config = {.split = split,
+                                    .warps = warps,
+                                    .passes = static_cast<int>(some),
+                                    .slots = slots},
+                         .inbox_bytes = some * bytes,
+                         .most_inbox_bytes = some * most_bytes,
+                         .crowded = some != passes});
+        }
+      }
+    }
+  }
+  std::erase_if(all, [&](const Choice& choice) {
+    return choice.inbox_bytes > std::max(kMostInboxBytes, smallest);
+  });
+  return all;
+}
+
+// Roughly how long a launch takes: by the records that a block computes, and what comes on top.
+double cost_of(const Plan& plan) {
+  const Parameters& p = plan.parameters;
+  const double blocks = p.blocks_each + (p.blocks_more != 0);  // of a mean record size
+  const double columns = p.columns_each + (p.columns_more != 0);
+  const double records = blocks * columns * p.passes;
+  // More than two records in flight for each warp help where there are few of them, and cost
+  // bandwidth where there are many.
+  constexpr double kManyRecords = 12;  // of a warp
+  const bool many = records > kManyRecords * plan.warps;
+  const double waiting = p.slots == 1 ? 1.5 : many == (p.slots == 2) ? 1.0 : 1.02;
+  return records * waiting + 4.0 * p.passes + 0.2 * p.tiles * p.passes + 0.5 * p.split;
+}
+
+void launch(const Plan& plan, RecordKernel kernel, bool early, cudaStream_t stream) {
+  check_cuda(
+      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kSharedBytes));
+  if (plan.parameters.split > 8) {
+    check_cuda(cudaFuncSetAttribute(kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1));
+  }
+  cudaLaunchAttribute attributes[2];
+  attributes[0].id = cudaLaunchAttributeClusterDimension;
+  attributes[0].val.clusterDim.x = static_cast<unsigned>(plan.parameters.split);
+  attributes[0].val.clusterDim.y = 1;
+  attributes[0].val.clusterDim.z = 1;
+  attributes[1].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attributes[1].val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(static_cast<unsigned>(plan.clusters * plan.parameters.split));
+  config.blockDim = dim3(static_cast<unsigned>(plan.warps * 32));
+  config.dynamicSmemBytes = static_cast<size_t>(plan.shared_bytes);
+  config.stream = stream;
+  config.attrs = attributes;
+  config.numAttrs = early ? 2 : 1;
+  // The parameters of the other kernel are the first of these.
+  void* parameters[] = {const_cast<UnevenParameters*>(&plan.parameters)};
+  check_cuda(cudaLaunchKernelExC(&config, kernel, parameters));
+}
+
+// On the present device, which is this.
+ClusterCounts count_clusters_now(int device) {
+  ClusterCounts counts{};
+  int major = 0;
+  check_cuda(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device));
+  constexpr int kHopper = 9;  // others have less shared memory, or no clusters
+  if (major != kHopper) {
+    return counts;
+  }
+  const RecordKernel kernel = tca_bme::even_record_kernel({.chunks = 4}, 1, DType::f16);
+  cudaFuncAttributes attributes{};
+  check_cuda(cudaFuncGetAttributes(&attributes, kernel));
+  constexpr int kClusters = 90;  // a build for earlier architectures has nothing in the kernel
+  if (attributes.ptxVersion < kClusters) {
+    return counts;
+  }
+  check_cuda(cudaDeviceGetAttribute(counts.data(), cudaDevAttrMultiProcessorCount, device));
+  check_cuda(
+      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kSharedBytes));
+  check_cuda(cudaFuncSetAttribute(kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1));
+  for (size_t i = 1; i < counts.size(); ++i) {
+    cudaLaunchAttribute attribute;
+    attribute.id = cudaLaunchAttributeClusterDimension;
+    attribute.val.clusterDim.x = 1U << i;
+    attribute.val.clusterDim.y = 1;
+    attribute.val.clusterDim.z = 1;
+    cudaLaunchConfig_t config{};
+    config.gridDim = dim3(1U << i);
+    config.blockDim = dim3(256);
+    config.dynamicSmemBytes = kSharedBytes;
+    config.attrs = &attribute;
+    config.numAttrs = 1;
+    if (cudaOccupancyMaxActiveClusters(&counts[i], kernel, &config) != cudaSuccess) {
+      cudaGetLastError();
+      counts[i] = 0;
+    }
+  }
+  return counts;
+}
+
+// Running totals of what row blocks cost a cluster. Decoding takes the same time for any record,
+// and bounds most products; bytes count less, for a multiprocessor can have more than its share of
+// the memory's bandwidth. Shares by bytes alone were 10 to 25 % slower where rows differ by half.
+std::vector<uint32_t> costs_of(std::span<const uint32_t> block_starts) {
+  const int64_t blocks = std::ssize(block_starts) - 1;
+  std::vector<uint32_t> costs(block_starts.size());
+  for (size_t i = 0; i < costs.size() && blocks > 0; ++i) {
+    const uint64_t bytes = block_starts[i] - block_starts.front();
+    const uint64_t even = static_cast<uint64_t>(block_starts.back() - block_starts.front()) * i /
+                          static_cast<uint64_t>(blocks);
+    costs[i] = static_cast<uint32_t>((bytes + 2 * even) / 4);
+  }
+  return costs;
+}
+
+}  // namespace
+
+ClusterCounts count_clusters(Device device) {
+  static std::mutex mutex;
+  static std::map<int, ClusterCounts> known;  // every weight of a model asks
+  check_cuda(cudaSetDevice(device.index));
+  const std::lock_guard lock(mutex);
+  const auto found = known.find(device.index);
+  return found != known.end()
+             ? found->second
+             : known.emplace(device.index, count_clusters_now(device.index)).first->second;
+}
+
+RecordShares record_shares(std::span<const uint32_t> block_starts, const ClusterCounts& clusters) {
+  RecordShares shares;
+  const int row_blocks = static_cast<int>(std::ssize(block_starts)) - 1;
+  const std::vector<uint32_t> costs = costs_of(block_starts);
+  for (size_t i = 0; i < shares.size() && row_blocks > 0; ++i) {
+    const int count = std::min({clusters[i], row_blocks, tca_bme::kMostClusters});
+    if (count == 0 || count == row_blocks) {
+      continue;
+    }
+    std::vector<int> begins = tca_bme::balanced_runs(costs, count, most_blocks(row_blocks, count));
+    const auto weight = [&](int begin, int end) {
+      return int64_t{costs[static_cast<size_t>(end)]} - costs[static_cast<size_t>(begin)];
+    };
+    int64_t heaviest = 0;
+    int64_t heaviest_even = 0;
+    for (int c = 0; c < count; ++c) {
+      const auto even_begin = [&](int cluster) {
+        return row_blocks / count * cluster + std::min(cluster, row_blocks % count);
+      };
+      const auto begin = begins.begin() + c;
+      heaviest = std::max(heaviest, weight(begin[0], begin[1]));
+      heaviest_even = std::max(heaviest_even, weight(even_begin(c), even_begin(c + 1)));
+    }
+    constexpr int64_t kLeastGain = 32;  // one of so many
+    if (heaviest_even - heaviest > heaviest / kLeastGain) {
+      shares[i] = std::move(begins);
+    }
+  }
+  return shares;
+}
+
+std::string record_matmul_name(const RecordMatmulConfig& config) {
+  if (config.multistage) {
+    return "multistage";
+  }
+  return fmt::format("split {}, {} warps, {} passes, {} slots", config.split, config.warps,
+                     config.passes, config.slots);
+}
+
+std::vector<RecordMatmulConfig> record_matmul_candidates(const RecordMatrix& matrix,
+                                                         int64_t tokens) {
+  if (matrix.clusters_of(1) == 0) {
+    return record_multistage_fits(matrix) ? std::vector<RecordMatmulConfig>{{.multistage = true}}
+                                          : std::vector<RecordMatmulConfig>();
+  }
+  const int token_tiles = token_tiles_for(tokens);
+  const std::vector<Choice> all = choices(matrix, token_tiles);
+  std::vector<std::pair<double, RecordMatmulConfig>> found;
+  const auto try_all = [&](bool crowded) {
+    bool missing = false;  // there was no room for the choice before
+    for (const Choice& choice : all) {
+      if (choice.crowded && !(missing && crowded)) {
+        continue;
+      }
+      const std::optional<Plan> plan = plan_for(matrix, choice.config, token_tiles);
+      missing = !plan.has_value();
+      if (plan) {
+        found.emplace_back(cost_of(*plan), choice.config);
+      }
+    }
+  };
+  try_all(is_uneven(matrix));
+  if (found.empty()) {
+    try_all(true);  // so many records are large that they are common
+  }
+  std::stable_sort(found.begin(), found.end(),
+                   [](const auto& a, const auto& b) { return a.first < b.first; });
+  std::vector<RecordMatmulConfig> configs;
+  for (const auto& [cost, config] : found) {
+    configs.push_back(config);
+  }
+  return configs;
+}
+
+bool record_matmul_fits(const RecordMatrix& matrix, const RecordMatmulConfig& config,
+                        int64_t tokens) {
+  if (config.multistage) {
+    return record_multistage_fits(matrix);
+  }
+  return plan_for(matrix, config, token_tiles_for(tokens)).has_value();
+}
+
+int64_t record_matmul_workspace_bytes(const RecordMatrix& matrix, int64_t tokens) {
+  int64_t bytes = 0;
+  for (int tiles = 1; tiles <= token_tiles_for(tokens); tiles *= 2) {
+    for (const int chosen_for : {tiles, kTokenTile / 8}) {
+      for (const Choice& choice : choices(matrix, chosen_for)) {
+        bytes = std::max(bytes, choice.most_inbox_bytes / chosen_for * tiles);
+      }
+    }
+  }
+  return bytes;
+}
+
+void tca_bme::record_matmul_by(const RecordKernels& kernels, const RecordMatrix& matrix,
+                               const RecordMatmulOperands& operands,
+                               const RecordMatmulConfig& config, cudaStream_t stream) {
+  if (matrix.rows == 0) {
+    return;
+  }
+  for (int64_t first = 0; first < operands.tokens; first += kTokenTile) {
+    const int64_t tokens = std::min<int64_t>(operands.tokens - first, kTokenTile);
+    const int token_tiles = token_tiles_for(tokens);
+    std::optional<Plan> plan = plan_for(matrix, config, token_tiles);
+    require(plan.has_value(), "no record kernel with {} fits {} tokens of a {} x {} matrix",
+            record_matmul_name(config), tokens, matrix.rows, matrix.columns);
+    Parameters& p = plan->parameters;
+    p.records = matrix.records;
+    p.starts = matrix.starts;
+    p.x = static_cast<const uint16_t*>(operands.x) + first * operands.x_stride;
+    p.y = static_cast<uint16_t*>(operands.y) + first * operands.y_stride;
+    p.bias = operands.bias;
+    p.relu = operands.relu;
+    // If x is there already, it is asked for as soon as the memory has something to do.
+    p.early_records = operands.early ? p.slots : 1;
+    p.x_stride = operands.x_stride;
+    p.y_stride = operands.y_stride;
+    constexpr int64_t kAligned = 8;  // elements of 16 bytes
+    p.x_aligned = reinterpret_cast<uintptr_t>(p.x) % 16 == 0 &&
+                  (tokens == 1 || operands.x_stride % kAligned == 0) &&
+                  matrix.columns % kAligned == 0;
+    p.rows = static_cast<int>(matrix.rows);
+    p.columns = static_cast<int>(matrix.columns);
+    p.tokens = static_cast<int>(tokens);
+    if (plan->workspace_bytes != 0) {
+      require(operands.workspace != nullptr, "a record kernel without its workspace of {} bytes",
+              plan->workspace_bytes);
+      p.far_inbox = static_cast<float4*>(operands.workspace);
+    }
+    const RecordKernelFor kernel_for = plan->uneven ? kernels.uneven : kernels.even;
+    require(kernel_for != nullptr, "there is no such kernel for an uneven matrix");
+    launch(*plan, kernel_for(matrix, token_tiles, operands.dtype), operands.early, stream);
+  }
+}
+
+void record_matmul_cuda(const RecordMatrix& matrix, const RecordMatmulOperands& operands,
+                        const RecordMatmulConfig& config, cudaStream_t stream) {
+  if (config.multistage) {
+    record_multistage_cuda(matrix, operands, stream);
+    return;
+  }
+  tca_bme::record_matmul_by(
+      {.even = tca_bme::even_record_kernel, .uneven = tca_bme::uneven_record_kernel}, matrix,
+      operands, config, stream);
+}
+
+}  // namespace sparsellm

@@ -1,0 +1,102 @@
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <array>
+#include <bit>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "kernels/base/dtype.h"
+#include "sparse/tca_bme/cuda/record_device.h"
+
+namespace sparsellm {
+
+// For each kind of ClusterCounts, with which row block (64 rows) each of them begins, and the
+// number of row blocks; none where they are shared evenly.
+using RecordShares = std::array<std::vector<int>, std::tuple_size_v<ClusterCounts>>;
+// By the number of records first and their bytes second; `block_starts` as in RecordSizes
+// (sparse/tca_bme/format/record_sizes.h).
+RecordShares record_shares(std::span<const uint32_t> block_starts, const ClusterCounts& clusters);
+
+// A matrix in the layout of tca_bme version 2 (sparse/tca_bme/format/record_layout.h), on the
+// device.
+struct RecordMatrix {
+  const uint8_t* records = nullptr;  // 16-byte aligned
+  const uint32_t* starts = nullptr;  // [R + 1], in units of 16 bytes
+  int64_t rows = 0;
+  int64_t columns = 0;
+  int chunks = 4;
+  bool pair = false;
+  uint32_t largest_record = 0;           // bytes
+  uint32_t common_record = 0;            // bytes, at most largest_record (RecordSizes)
+  ClusterCounts clusters{};              // of the device
+  MultistageDevice multistage{};         // likewise
+  const RecordShares* shares = nullptr;  // on the host; none: shared evenly
+
+  static size_t kind_of(int split) {
+    return static_cast<size_t>(std::countr_zero(static_cast<unsigned>(split)));
+  }
+  int clusters_of(int split) const { return clusters[kind_of(split)]; }
+  const std::vector<int>* shares_of(int split) const {  // nullptr: evenly
+    return shares == nullptr || (*shares)[kind_of(split)].empty() ? nullptr
+                                                                  : &(*shares)[kind_of(split)];
+  }
+};
+
+// How a launch is cut up.
+struct RecordMatmulConfig {
+  int split = 1;  // thread blocks of a cluster, which share the columns: 1, 2, 4, 8 or 16
+  int warps = 8;  // of a thread block: 1, 2, 4, 8 or 16
+  int passes =
+      1;          // parts of a thread block's columns, of which x is in shared memory one at a time
+  int slots = 0;  // records in flight for each warp; 0: as many as there is room for
+  // By the kernel for any compute capability from 8.0 on
+  // (sparse/tca_bme/cuda/record_multistage_cuda.h), which has nothing to choose.
+  bool multistage = false;
+
+  bool operator==(const RecordMatmulConfig&) const = default;
+};
+std::string record_matmul_name(const RecordMatmulConfig& config);
+
+// y [tokens, rows] = x [tokens, columns] * matrix^T + bias, or the greater of that and 0: f16 or
+// bf16, f32 sums. Nothing behind a row's `columns` elements of x is read. The order of the sums
+// depends on the matrix (its shape, and how many bytes its rows of records have) and the
+// configuration only, not on the number of tokens.
+struct RecordMatmulOperands {
+  const void* x = nullptr;
+  int64_t x_stride = 0;  // of rows, in elements, as y_stride
+  void* y = nullptr;
+  int64_t y_stride = 0;
+  const void* bias = nullptr;  // [rows] or null
+  bool relu = false;
+  int64_t tokens = 0;
+  DType dtype = DType::f16;
+  // Whether the launch may begin while the one before it still runs (programmatic dependent
+  // launch).
+  bool early = true;
+  void* workspace = nullptr;  // as large as the kernel says, aligned to 16 bytes
+};
+
+// A launch for every 64 tokens; allocates nothing and does not synchronise. Leaves nothing behind
+// in the workspace that a later launch takes for its own. Throws Error for what the device does not
+// hold.
+void record_matmul_cuda(const RecordMatrix& matrix, const RecordMatmulOperands& operands,
+                        const RecordMatmulConfig& config, cudaStream_t stream);
+
+// The configurations that may be the fastest for so many tokens, the best guess first; none if the
+// device cannot run a kernel (they take compute capability 8.0 and above). Those for 64 tokens are
+// possible for any number.
+std::vector<RecordMatmulConfig> record_matmul_candidates(const RecordMatrix& matrix,
+                                                         int64_t tokens);
+
+// Whether there is room for the records of the matrix in products of up to so many tokens.
+bool record_matmul_fits(const RecordMatrix& matrix, const RecordMatmulConfig& config,
+                        int64_t tokens);
+
+// Of any of the candidates, for so many tokens or fewer.
+int64_t record_matmul_workspace_bytes(const RecordMatrix& matrix, int64_t tokens);
+
+}  // namespace sparsellm

@@ -1,0 +1,283 @@
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/async_copy.cuh"
+#include "sparse/tca_bme/cuda/record_epilogue.cuh"
+#include "sparse/tca_bme/cuda/record_matmul_cuda.h"
+#include "sparse/tca_bme/cuda/record_tile.cuh"
+
+namespace sparsellm::tca_bme {
+
+constexpr int kMostStageWarps = 8;  // of a thread block
+constexpr int kMostStages = 4;      // of a warp's ring
+constexpr int kRoundUnits = 128;    // of 16 bytes: the sums of 64 rows x 8 tokens
+
+// y [tokens, rows] = x [tokens, columns] * W^T on compute capability 8.0 and above. A thread block
+// takes whole row blocks of W, every gridDim.x-th. The record columns are cut into `parts`
+// contiguous parts, the same for any number of tokens and warps; in pass q, warp w computes part
+// q * warps + w. Each warp has a ring of stages in shared memory, a record and the columns of x
+// that belong to it, which its own lanes fill ahead across the ends of parts and row blocks. The
+// warps meet at the end of a pass alone, where their sums are added in the order of the parts.
+//
+// Shared memory: tiles float4 [warps][128], what each warp has of a round's 8 tokens; if there are
+// several passes, sums float4 [token tiles][128], of the passes before; then the rings of the
+// warps.
+struct MultistageParameters {
+  const uint8_t* records;
+  const uint32_t* starts;
+  const void* x;
+  void* y;
+  const void* bias;
+  int64_t x_stride, y_stride;
+  int rows, columns, tokens;
+  int row_blocks, record_columns;
+  int log_parts, passes;
+  int stages, slot_bytes;
+  int rings_at;  // byte offset in shared memory
+  bool relu;
+  bool x_aligned;  // to 16 bytes, each row, and `columns` to as many
+};
+
+// Of x in a stage, with 16 bytes more, so that ldmatrix meets all banks.
+constexpr int stage_pitch(int chunks) { return chunks * 32 + 16; }
+constexpr int stage_bytes(int slot_bytes, int token_tiles, int chunks) {
+  return slot_bytes + token_tiles * 8 * stage_pitch(chunks);
+}
+
+// What copy16() has asked for since the last call becomes a group.
+__device__ inline void commit_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+template <int PENDING>
+__device__ inline void wait_for_copies() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(PENDING) : "memory");
+}
+// Waits for the oldest of as many groups as there are stages.
+__device__ inline void wait_for_oldest(int stages) {
+  static_assert(kMostStages == 4);
+  switch (stages) {
+    case 1:
+      return wait_for_copies<0>();
+    case 2:
+      return wait_for_copies<1>();
+    case 3:
+      return wait_for_copies<2>();
+    default:
+      return wait_for_copies<3>();
+  }
+}
+__device__ inline void store_zeros16(uint32_t to) {
+  asm volatile("st.shared.v4.u32 [%0], {%1, %1, %1, %1};" ::"r"(to), "r"(0) : "memory");
+}
+
+// NT: tiles of 8 tokens. CH: chunks of a record. PAIR: records have bits for pairs. COUNTER: as
+// RecordDecoder's.
+template <class T, int NT, int CH, bool PAIR, template <bool> class COUNTER>
+__global__ void __launch_bounds__(kMostStageWarps * 32, 1)
+    record_multistage_kernel(const __grid_constant__ MultistageParameters p) {
+  static_assert(!PAIR || CH == 8);
+  extern __shared__ __align__(128) uint8_t shared[];
+  constexpr int kPitch = stage_pitch(CH);
+  constexpr int kColumns = CH * 16;  // of a record
+  const int lane = threadIdx.x & 31;
+  const int warp = threadIdx.x >> 5;
+  const int warps = blockDim.x >> 5;
+  float4* const tiles = reinterpret_cast<float4*>(shared);
+  float4* const sums = tiles + warps * kRoundUnits;
+  const int stage_size = stage_bytes(p.slot_bytes, NT, CH);
+  const uint32_t ring = shared_address(shared) + p.rings_at + warp * p.stages * stage_size;
+
+  const auto first_column_of = [&](int part) { return (p.record_columns * part) >> p.log_parts; };
+
+  // What is fetched next: each lane has the table entry of one of the next `count` records of a
+  // part, and of one of those behind them, for the table is far away.
+  struct Entries {
+    uint32_t start = 0, end = 0;
+    int column = 0, count = 0;
+  };
+  struct {
+    int row_block, pass = 0, next = 0, end = 0;
+    const uint32_t* starts = nullptr;  // of the row block
+    int used = 0;                      // of `now`
+    Entries now, then;
+  } fetch;
+  fetch.row_block = blockIdx.x;
+  const auto load_table = [&] {
+    while (fetch.next == fetch.end && fetch.row_block < p.row_blocks) {
+      const int part = fetch.pass * warps + warp;
+      fetch.next = first_column_of(part);
+      fetch.end = first_column_of(part + 1);
+      fetch.starts = p.starts + static_cast<int64_t>(fetch.row_block) * p.record_columns;
+      if (++fetch.pass == p.passes) {
+        fetch.pass = 0;
+        fetch.row_block += gridDim.x;
+      }
+    }
+    Entries e;
+    e.column = fetch.next;
+    e.count = min(fetch.end - fetch.next, 32);
+    if (lane < e.count) {
+      e.start = __ldg(fetch.starts + fetch.next + lane);
+      e.end = __ldg(fetch.starts + fetch.next + lane + 1);
+    }
+    fetch.next += e.count;
+    return e;
+  };
+
+  // The columns of x from `column0` on that a record has, to shared memory; those behind the last
+  // as zeros. Tokens behind the last get no x: what is there instead has its own columns in every
+  // product.
+  const auto fetch_x = [&](uint32_t to, int column0) {
+    const T* const x = static_cast<const T*>(p.x) + column0;
+    if (p.x_aligned) {
+      constexpr int kUnits = kColumns / 8;  // of 16 bytes, in a row
+      constexpr int kRowsAtOnce = 32 / kUnits;
+      constexpr int kSteps = NT * 8 / kRowsAtOnce;
+      const int row = lane / kUnits;
+      const int column = lane % kUnits * 8;
+      const bool inside = column0 + column < p.columns;
+      const T* from = x + row * p.x_stride + column;
+      to += row * kPitch + column * 2;
+#pragma unroll(kSteps < 8 ? kSteps : 8)
+      for (int step = 0; step < kSteps; ++step) {
+        if (row + step * kRowsAtOnce < p.tokens) {
+          if (inside) {
+            copy16(to + step * kRowsAtOnce * kPitch, from);
+          } else {
+            store_zeros16(to + step * kRowsAtOnce * kPitch);
+          }
+        }
+        from += kRowsAtOnce * p.x_stride;
+      }
+    } else {
+      constexpr int kOfLane = kColumns / 32;
+#pragma unroll 1
+      for (int token = 0; token < p.tokens; ++token) {
+        T values[kOfLane];  // all are asked for before the first is stored
+#pragma unroll
+        for (int i = 0; i < kOfLane; ++i) {
+          const int column = lane + i * 32;
+          values[i] = column0 + column < p.columns ? x[token * p.x_stride + column] : T(0.f);
+        }
+#pragma unroll
+        for (int i = 0; i < kOfLane; ++i) {
+          store_shared16(to + token * kPitch + (lane + i * 32) * 2, values[i]);
+        }
+      }
+    }
+  };
+
+  // The next record to a stage that no lane reads any more, as one group of copies; an empty one
+  // behind the last record, so that their number tells which of them are there.
+  const auto fetch_into = [&](uint32_t stage) {
+    if (fetch.now.count != 0) {
+      const uint32_t start = __shfl_sync(~0u, fetch.now.start, fetch.used);
+      const int units = static_cast<int>(__shfl_sync(~0u, fetch.now.end, fetch.used) - start);
+      const uint8_t* from = p.records + (static_cast<uint64_t>(start) + lane) * 16;
+      uint32_t to = stage + lane * 16;
+      constexpr int kAtOnce = 4;
+#pragma unroll 1
+      for (int left = units; left > 0; left -= kAtOnce * 32) {
+#pragma unroll
+        for (int i = 0; i < kAtOnce; ++i) {
+          if (i * 32 + lane < left) {
+            copy16(to + i * 512, from + i * 512);
+          }
+        }
+        from += kAtOnce * 512;
+        to += kAtOnce * 512;
+      }
+      fetch_x(stage + p.slot_bytes, (fetch.now.column + fetch.used) * kColumns);
+      if (++fetch.used == fetch.now.count) {
+        fetch.used = 0;
+        fetch.now = fetch.then;
+        fetch.then = load_table();
+      }
+    }
+    commit_copies();
+  };
+
+  fetch.now = load_table();
+  fetch.then = load_table();
+#pragma unroll 1
+  for (int s = 0; s < p.stages; ++s) {
+    fetch_into(ring + s * stage_size);
+  }
+
+  RecordDecoder<CH, PAIR, COUNTER> decoder(lane);
+  const uint32_t x_lane = p.slot_bytes + x_lane_offset<NT>(lane, kPitch);
+  float acc[4][NT][4];
+  int stage = 0;
+  int turn = 0;  // of the warps that add
+#pragma unroll 1
+  for (int row_block = blockIdx.x; row_block < p.row_blocks; row_block += gridDim.x) {
+#pragma unroll 1
+    for (int pass = 0; pass < p.passes; ++pass) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+#pragma unroll
+        for (int n = 0; n < NT; ++n) {
+#pragma unroll
+          for (int c = 0; c < 4; ++c) {
+            acc[i][n][c] = 0.f;
+          }
+        }
+      }
+      const int part = pass * warps + warp;
+      const int count = first_column_of(part + 1) - first_column_of(part);
+#pragma unroll 1
+      for (int k = 0; k < count; ++k) {
+        const uint32_t at = ring + stage * stage_size;
+        wait_for_oldest(p.stages);
+        __syncwarp();  // the copies of all lanes are there
+        multiply_record<T>(acc, at, at + x_lane, kPitch, decoder);
+        __syncwarp();  // no lane reads the stage any more
+        fetch_into(at);
+        stage = stage + 1 == p.stages ? 0 : stage + 1;
+      }
+
+      const bool last = pass + 1 == p.passes;
+#pragma unroll 1
+      for (int round = 0; round * 8 < p.tokens; ++round) {
+        __syncthreads();  // no thread reads the tiles of the round before any more
+#pragma unroll
+        for (int n = 0; n < NT; ++n) {  // registers have no index
+          if (n == round) {
+#pragma unroll
+            for (int i = 0; i < 4; ++i) {
+              const float(&v)[4] = acc[i][n];
+              tiles[warp * kRoundUnits + i * 32 + lane] = make_float4(v[0], v[1], v[2], v[3]);
+            }
+          }
+        }
+        __syncthreads();
+#pragma unroll 1
+        for (int unit = (threadIdx.x + turn * kRoundUnits) & (blockDim.x - 1); unit < kRoundUnits;
+             unit += blockDim.x) {
+          float4 sum{0.f, 0.f, 0.f, 0.f};
+          if (pass > 0) {
+            sum = sums[round * kRoundUnits + unit];
+          }
+#pragma unroll 4
+          for (int w = 0; w < warps; ++w) {
+            add(sum, tiles[w * kRoundUnits + unit]);
+          }
+          if (last) {
+            store_fragment<T>(p, row_block * 64 + unit / 32 * 16, round * 8, lane, sum);
+          } else {
+            sums[round * kRoundUnits + unit] = sum;
+          }
+        }
+        ++turn;
+      }
+    }
+  }
+}
+
+using MultistageKernel = void (*)(MultistageParameters);
+
+// The kernels by 1-bit products and by byte products, each in a file of its own. Throw Error for a
+// layout that there is none for.
+MultistageKernel bit_multistage_kernel(const RecordMatrix& matrix, int token_tiles, DType dtype);
+MultistageKernel byte_multistage_kernel(const RecordMatrix& matrix, int token_tiles, DType dtype);
+
+}  // namespace sparsellm::tca_bme

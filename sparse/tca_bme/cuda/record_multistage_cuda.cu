@@ -1,0 +1,149 @@
+#include <algorithm>
+#include <bit>
+#include <optional>
+
+#include "kernels/base/cuda_state.cuh"
+#include "sparse/tca_bme/cuda/record_multistage.cuh"
+#include "sparse/tca_bme/cuda/record_multistage_cuda.h"
+#include "sparse/tca_bme/format/record_layout.h"
+
+namespace sparsellm {
+
+namespace {
+
+using tca_bme::ceil_div;
+using tca_bme::MultistageKernel;
+using tca_bme::MultistageParameters;
+
+constexpr int kTileTokens = 8;
+constexpr int kMostTokens = 64;  // of one launch
+constexpr int kRoundBytes = tca_bme::kRoundUnits * int{sizeof(float4)};
+
+struct Plan {
+  MultistageParameters parameters{};
+  int warps = 0;
+  int shared_bytes = 0;
+};
+
+// As many warps as have two stages each, or one where there are few of them; nothing if not even
+// one stage fits.
+std::optional<Plan> plan_for(const RecordMatrix& matrix, int token_tiles) {
+  constexpr int kFewWarps = 4;
+  const int64_t shared_bytes = matrix.multistage.shared_bytes;
+  Plan plan;
+  MultistageParameters& p = plan.parameters;
+  p.row_blocks = static_cast<int>(ceil_div(matrix.rows, tca_bme::kRecordRows));
+  p.record_columns =
+      static_cast<int>(ceil_div(matrix.columns, matrix.chunks * tca_bme::kChunkColumns));
+  // Loads reach 2 bytes behind the values.
+  p.slot_bytes = static_cast<int>(ceil_div(int64_t{matrix.largest_record} + 2, 16) * 16);
+  const int64_t stage_bytes = tca_bme::stage_bytes(p.slot_bytes, token_tiles, matrix.chunks);
+  // Whatever the number of tokens and the device: the parts are the order of the sums.
+  const int parts = static_cast<int>(std::bit_floor(
+      static_cast<unsigned>(std::clamp(p.record_columns, 1, tca_bme::kMostStageWarps))));
+  p.log_parts = std::countr_zero(static_cast<unsigned>(parts));
+  for (plan.warps = parts; plan.warps > 0; plan.warps /= 2) {
+    p.passes = parts / plan.warps;
+    p.rings_at = (plan.warps + (p.passes > 1 ? token_tiles : 0)) * kRoundBytes;
+    const int64_t ring_row = plan.warps * stage_bytes;  // a stage of each warp
+    const int64_t stages =
+        std::min<int64_t>((shared_bytes - p.rings_at) / ring_row, tca_bme::kMostStages);
+    if (stages >= (plan.warps > kFewWarps ? 2 : 1)) {
+      p.stages = static_cast<int>(stages);
+      plan.shared_bytes = static_cast<int>(p.rings_at + stages * ring_row);
+      return plan;
+    }
+  }
+  return std::nullopt;
+}
+
+// Of the present device, whatever of it a matrix may take.
+int most_shared_bytes() {
+  int device = 0;
+  int bytes = 0;
+  check_cuda(cudaGetDevice(&device));
+  check_cuda(cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device));
+  return bytes;
+}
+
+void launch(const Plan& plan, MultistageKernel kernel, int multiprocessors, cudaStream_t stream) {
+  const int threads = plan.warps * 32;
+  const auto shared_bytes = static_cast<size_t>(plan.shared_bytes);
+  // The same for all launches, which may come from several threads.
+  check_cuda(cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
+                                  cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                  most_shared_bytes()));
+  int blocks = 0;  // of a multiprocessor
+  check_cuda(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel, threads, shared_bytes));
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(static_cast<unsigned>(std::min<int64_t>(
+      plan.parameters.row_blocks, int64_t{multiprocessors} * std::max(blocks, 1))));
+  config.blockDim = dim3(static_cast<unsigned>(threads));
+  config.dynamicSmemBytes = shared_bytes;
+  config.stream = stream;
+  check_cuda(cudaLaunchKernelEx(&config, kernel, plan.parameters));
+}
+
+}  // namespace
+
+MultistageDevice multistage_device(Device on) {
+  constexpr int kAmpere = 8;      // those before have no copies to shared memory
+  constexpr int kBlackwell = 10;  // from here on 1-bit products are emulated
+  const int device = on.index;
+  int major = 0;
+  check_cuda(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device));
+  MultistageDevice found;
+  if (major >= kAmpere) {
+    check_cuda(
+        cudaDeviceGetAttribute(&found.multiprocessors, cudaDevAttrMultiProcessorCount, device));
+    check_cuda(cudaDeviceGetAttribute(&found.shared_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin,
+                                      device));
+    found.byte_products = major >= kBlackwell;
+  }
+  return found;
+}
+
+bool record_multistage_fits(const RecordMatrix& matrix) {
+  return matrix.multistage.multiprocessors > 0 &&
+         plan_for(matrix, kMostTokens / kTileTokens).has_value();
+}
+
+void record_multistage_cuda(const RecordMatrix& matrix, const RecordMatmulOperands& operands,
+                            cudaStream_t stream) {
+  const MultistageDevice& device = matrix.multistage;
+  require(record_multistage_fits(matrix),
+          "records of {} bytes do not fit the multistage kernel in {} bytes of shared memory on {} "
+          "multiprocessors",
+          matrix.largest_record, device.shared_bytes, device.multiprocessors);
+  if (matrix.rows == 0) {
+    return;
+  }
+  for (int64_t first = 0; first < operands.tokens; first += kMostTokens) {
+    const int64_t tokens = std::min<int64_t>(operands.tokens - first, kMostTokens);
+    const int token_tiles =
+        static_cast<int>(std::bit_ceil(static_cast<uint64_t>(ceil_div(tokens, kTileTokens))));
+    Plan plan = plan_for(matrix, token_tiles).value();
+    MultistageParameters& p = plan.parameters;
+    p.records = matrix.records;
+    p.starts = matrix.starts;
+    p.x = static_cast<const uint16_t*>(operands.x) + first * operands.x_stride;
+    p.y = static_cast<uint16_t*>(operands.y) + first * operands.y_stride;
+    p.bias = operands.bias;
+    p.relu = operands.relu;
+    p.x_stride = operands.x_stride;
+    p.y_stride = operands.y_stride;
+    constexpr int64_t kAligned = 8;  // elements of 16 bytes
+    p.x_aligned = reinterpret_cast<uintptr_t>(p.x) % 16 == 0 &&
+                  (tokens == 1 || operands.x_stride % kAligned == 0) &&
+                  matrix.columns % kAligned == 0;
+    p.rows = static_cast<int>(matrix.rows);
+    p.columns = static_cast<int>(matrix.columns);
+    p.tokens = static_cast<int>(tokens);
+    const MultistageKernel kernel =
+        (device.byte_products ? tca_bme::byte_multistage_kernel : tca_bme::bit_multistage_kernel)(
+            matrix, token_tiles, operands.dtype);
+    launch(plan, kernel, device.multiprocessors, stream);
+  }
+}
+
+}  // namespace sparsellm

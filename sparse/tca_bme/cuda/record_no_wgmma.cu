@@ -1,0 +1,31 @@
+#include "kernels/base/error.h"
+#include "sparse/tca_bme/cuda/record_wgmma_cuda.h"
+
+// Stands in for record_wgmma_cuda.cu in a build that has no code for compute capability 9.0.
+namespace sparsellm {
+namespace {
+
+[[noreturn]] void fail_without_wgmma() {
+  fail(
+      "products of records by warpgroups are for compute capability 9.0, which is not among the "
+      "GPU architectures of this build");
+}
+
+}  // namespace
+
+std::string record_wgmma_name(const RecordWgmmaConfig&) { fail_without_wgmma(); }
+
+void record_wgmma_cuda(const RecordMatrix&, const RecordMatmulOperands&, const RecordWgmmaConfig&,
+                       cudaStream_t) {
+  fail_without_wgmma();
+}
+
+bool record_wgmma_takes(const RecordMatmulOperands&) { return false; }
+
+bool record_wgmma_fits(const RecordMatrix&, const RecordWgmmaConfig&) { return false; }
+
+int64_t record_wgmma_workspace_bytes(const RecordMatrix&, const RecordWgmmaConfig&) { return 0; }
+
+std::vector<RecordWgmmaConfig> record_wgmma_candidates(const RecordMatrix&, int64_t) { return {}; }
+
+}  // namespace sparsellm

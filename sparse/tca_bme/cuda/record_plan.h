@@ -1,0 +1,33 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <variant>
+
+#include "sparse/tca_bme/cuda/record_matmul_cuda.h"
+#include "sparse/tca_bme/cuda/record_wgmma_cuda.h"
+
+namespace sparsellm::tca_bme {
+
+// Expanding so many rows at once (sparse/expand_matmul.h).
+struct RecordExpansion {
+  int64_t piece_rows = 0;
+  bool overlapped = true;
+
+  bool operator==(const RecordExpansion&) const = default;
+};
+
+// How a product is computed: by expansion, or by decoding records for 64 tokens at a time
+// (record_matmul_cuda()) or for the tiles of tokens of warpgroups (record_wgmma_cuda()).
+using RecordPlan = std::variant<RecordExpansion, RecordMatmulConfig, RecordWgmmaConfig>;
+
+// "expand <rows>", "decode <configuration>" or "warpgroups <configuration>", and back; nothing for
+// other text, as that of pieces which are not overlapped, and for what cannot be chosen for such a
+// product.
+std::string to_text(const RecordPlan& plan);
+std::optional<RecordPlan> plan_from(std::string_view text, const RecordMatrix& matrix,
+                                    int64_t tokens);
+
+}  // namespace sparsellm::tca_bme

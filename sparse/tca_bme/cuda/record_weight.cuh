@@ -1,0 +1,76 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "sparse/tca_bme/cuda/record_encode_cuda.h"
+#include "sparse/tca_bme/cuda/record_plans.cuh"
+#include "sparse/weight_matrix.h"
+
+namespace sparsellm::tca_bme {
+
+// More tokens are not decoded for by record_matmul_cuda() under Sums::fastest.
+inline constexpr int64_t kMostDecodedTokens = 128;
+
+// A weight of version 2 on a CUDA device.
+class CudaRecordWeight : public WeightMatrix {
+ public:
+  // The records may not have their values yet.
+  CudaRecordWeight(DeviceRecords parts, DType dtype, int64_t rows, int64_t columns);
+
+  std::string_view format() const override;
+  int64_t out() const override { return matrix_.rows; }
+  int64_t in() const override { return matrix_.columns; }
+  DType dtype() const override { return dtype_; }
+  int64_t bytes() const override { return starts_.bytes() + records_.bytes(); }
+  std::optional<int64_t> nonzeros() const override { return nonzeros_; }
+  void matmul(const Tensor& x, Tensor y, const Epilogue& epilogue, ExecContext& ctx) const override;
+  void expand(Range rows, Tensor dense, ExecContext& ctx) const override;
+  int64_t workspace_bytes(int64_t tokens, Sums sums) const override;
+  int64_t tune(const MatmulTuning& what, TuneCache& cache, ExecContext& ctx) const override;
+  std::string notice() const override;
+  std::unique_ptr<WeightMatrix> copy() const override;
+  std::string plan_text(DType y, int64_t tokens, const ExecContext& ctx) const override;
+
+  const RecordMatrix& matrix() const { return matrix_; }
+  RecordKey key(DType y, int64_t tokens, Launches launches) const;
+  // Whether pieces that overlap are a choice where the workspace is for so many tokens.
+  bool overlaps_pieces(int64_t most_tokens) const;
+  RecordExpansion single_pieces() const;                // which take less
+  RecordPlan rule_plan(DType y, int64_t tokens) const;  // unless measurements tell better
+  // The configurations for decoding records, the best guess first; none for a product that they are
+  // not decoded for, and of the second kind for one of few tokens, or of an x that, contiguous, has
+  // no aligned rows.
+  std::vector<RecordMatmulConfig> configs_for(DType y, int64_t tokens) const;
+  std::vector<RecordWgmmaConfig> wgmma_configs_for(DType y, int64_t tokens) const;
+  // Of matmul(): the tuned one if it fits, else the rule's.
+  RecordPlan plan_for(DType y, int64_t tokens, const ExecContext& ctx) const;
+  // Whether there is room for the records in products by the plan.
+  bool fits(const RecordPlan& plan, int64_t tokens) const;
+  // matmul() of checked operands by a plan for their number and dtypes that fits. Where x is not
+  // what warpgroups take, the rule's other choice takes its place.
+  void run(const RecordPlan& plan, const Tensor& x, const Tensor& y, const Epilogue& epilogue,
+           ExecContext& ctx) const;
+
+ private:
+  CudaRecordWeight(const CudaRecordWeight& other);  // with memory of its own
+
+  void point_to_own_memory();
+  void check(const Tensor& x, const Tensor& y, const Epilogue& epilogue,
+             const ExecContext& ctx) const;
+  RecordPlan rule_plan_for_any_x(DType y, int64_t tokens) const;  // not by warpgroups
+  RecordExpansion rule_expansion(int64_t tokens) const;
+  void decode(const RecordMatmulConfig& config, RecordMatmulOperands operands,
+              ExecContext& ctx) const;
+
+  DType dtype_;
+  Buffer starts_;
+  Buffer records_;
+  RecordShares shares_;
+  RecordMatrix matrix_;  // of these
+  int64_t nonzeros_;
+  int64_t percent_;  // of nonzeros
+};
+
+}  // namespace sparsellm::tca_bme

@@ -1,0 +1,371 @@
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "kernels/activation.h"
+#include "kernels/base/cuda_state.cuh"
+#include "kernels/base/token_buckets.h"
+#include "kernels/checks.h"
+#include "sparse/expand_matmul.h"
+#include "sparse/tca_bme/cuda/record_encode_cuda.h"
+#include "sparse/tca_bme/cuda/record_expand_cuda.h"
+#include "sparse/tca_bme/cuda/record_matmul_cuda.h"
+#include "sparse/tca_bme/cuda/record_multistage_cuda.h"
+#include "sparse/tca_bme/cuda/record_weight.cuh"
+#include "sparse/tca_bme/cuda/record_weight_cuda.h"
+#include "sparse/tca_bme/format/record_parts.h"
+#include "sparse/tca_bme/host/record_upload.h"
+#include "sparse/tca_bme/v1/paper_layout.h"
+
+namespace sparsellm::tca_bme {
+namespace {
+
+constexpr int64_t kTokensOfATile = 64;  // of one launch
+// From here on warpgroups may be worth their smallest tile, and between these they are, unless
+// measurements tell better.
+constexpr int64_t kLeastWgmmaTokens = 17;
+constexpr int64_t kMostWgmmaRuleTokens = 1024;
+constexpr int64_t kAligned = 8;  // elements of 16 bytes
+
+RecordMatrix matrix_of(const RecordLayout& layout, int64_t rows, int64_t columns, Device device) {
+  return {.records = nullptr,
+          .starts = nullptr,
+          .rows = rows,
+          .columns = columns,
+          .chunks = layout.chunks,
+          .pair = layout.pairs(),
+          .clusters = count_clusters(device),
+          .multistage = multistage_device(device)};
+}
+
+// Pieces that overlap take more memory than all else in a step of few tokens. Up to here
+// warpgroups do without.
+constexpr int64_t kMostTokensOfWarpgroupsAlone = 1024;
+
+// Whatever is in the records: shapes alone say what a step will need.
+bool overlaps_pieces_of(RecordMatrix matrix, int64_t most_tokens) {
+  matrix.largest_record = 0;
+  return most_tokens > kMostTokensOfWarpgroupsAlone || matrix.columns % kAligned != 0 ||
+         record_wgmma_candidates(matrix, kLeastWgmmaTokens).empty();
+}
+
+int64_t workspace_bytes_of(RecordMatrix matrix, int64_t tokens, Sums sums) {
+  int64_t bytes = expand_single_piece_workspace_bytes(matrix.rows, matrix.columns);
+  if (overlaps_pieces_of(matrix, tokens)) {
+    bytes = std::max(bytes, expand_matmul_workspace_bytes(matrix.rows, matrix.columns));
+  }
+  const auto add = [&](int64_t scratch) {
+    bytes = std::max(bytes, Workspace::tensor_bytes(DType::f32, {ceil_div(scratch, 4)}));
+  };
+  if (sums == Sums::batch_invariant || tokens <= kMostDecodedTokens) {
+    add(record_matmul_workspace_bytes(matrix, tokens));
+  }
+  if (sums != Sums::batch_invariant && tokens >= kLeastWgmmaTokens) {
+    matrix.largest_record = 0;
+    for (const RecordWgmmaConfig& config : record_wgmma_candidates(matrix, tokens)) {
+      add(record_wgmma_workspace_bytes(matrix, config));
+    }
+  }
+  return bytes;
+}
+
+DeviceRecords memory_for(const RecordLayout& layout, std::span<const uint32_t> starts,
+                         const RecordGrid& grid, Device device) {
+  DeviceRecords made{
+      .layout = layout,
+      .nonzeros = 0,
+      .sizes = record_sizes(starts, grid),
+      .starts = Buffer(device, std::ssize(starts) * int64_t{sizeof(uint32_t)}, "an encoded weight"),
+      .records = Buffer(device, int64_t{starts.back()} * kRecordAlignment, "an encoded weight")};
+  copy_bytes(device, made.starts.data(), {}, starts.data(), made.starts.bytes());
+  return made;
+}
+
+Buffer copy_of(const Buffer& buffer) {
+  Buffer copy(buffer.device(), buffer.bytes(), "a copy of an encoded weight");
+  copy_bytes(copy.device(), copy.data(), buffer.device(), buffer.data(), buffer.bytes());
+  return copy;
+}
+
+}  // namespace
+
+CudaRecordWeight::CudaRecordWeight(DeviceRecords parts, DType dtype, int64_t rows, int64_t columns)
+    : dtype_(dtype),
+      starts_(std::move(parts.starts)),
+      records_(std::move(parts.records)),
+      matrix_(matrix_of(parts.layout, rows, columns, records_.device())),
+      nonzeros_(parts.nonzeros),
+      percent_(std::llround(100.0 * static_cast<double>(parts.nonzeros) /
+                            static_cast<double>(std::max<int64_t>(rows * columns, 1)))) {
+  matrix_.largest_record = parts.sizes.largest;
+  matrix_.common_record = parts.sizes.common;
+  shares_ = record_shares(parts.sizes.block_starts, matrix_.clusters);
+  point_to_own_memory();
+}
+
+CudaRecordWeight::CudaRecordWeight(const CudaRecordWeight& other)
+    : dtype_(other.dtype_),
+      starts_(copy_of(other.starts_)),
+      records_(copy_of(other.records_)),
+      shares_(other.shares_),
+      matrix_(other.matrix_),
+      nonzeros_(other.nonzeros_),
+      percent_(other.percent_) {
+  point_to_own_memory();
+}
+
+void CudaRecordWeight::point_to_own_memory() {
+  matrix_.starts = static_cast<const uint32_t*>(starts_.data());
+  matrix_.records = static_cast<const uint8_t*>(records_.data());
+  matrix_.shares = &shares_;
+}
+
+std::unique_ptr<WeightMatrix> CudaRecordWeight::copy() const {
+  return std::unique_ptr<WeightMatrix>(new CudaRecordWeight(*this));
+}
+
+std::string_view CudaRecordWeight::format() const { return kName; }
+
+std::string CudaRecordWeight::notice() const {
+  const bool expanded = record_matmul_candidates(matrix_, 1).empty();
+  if (matrix_.clusters_of(1) != 0 && !expanded) {  // the kernels that are measured
+    return {};
+  }
+  const int device = records_.device().index;
+  int major = 0;
+  int minor = 0;
+  check_cuda(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device));
+  check_cuda(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device));
+  return expanded ? fmt::format(
+                        "no kernel for a GPU of compute capability {}.{} takes these {} weights: "
+                        "each product expands them, which --weight-format dense need not",
+                        major, minor, kName)
+                  : fmt::format(
+                        "{} weights were never measured on a GPU of compute capability {}.{}: "
+                        "compare with --weight-format dense",
+                        kName, major, minor);
+}
+
+RecordKey CudaRecordWeight::key(DType y, int64_t tokens, Launches launches) const {
+  constexpr int64_t kStep = 5;  // layers of a model differ by less
+  return {.rows = matrix_.rows,
+          .columns = matrix_.columns,
+          .chunks = matrix_.chunks,
+          .pair = matrix_.pair,
+          .percent = (percent_ + kStep / 2) / kStep * kStep,
+          .uneven = matrix_.common_record < matrix_.largest_record,
+          .dtype = dtype_,
+          .y = y,
+          .tokens = tokens,
+          .launches = launches};
+}
+
+void CudaRecordWeight::check(const Tensor& x, const Tensor& y, const Epilogue& epilogue,
+                             const ExecContext& ctx) const {
+  check_tensor({kName, "x"}, x, Elements::activation, {kAnySize, in()}, ctx);
+  check_tensor({kName, "y"}, y, y.dtype() == DType::f32 ? Elements::f32 : Elements::activation,
+               {x.size(0), out()}, ctx);
+  require(x.dtype() == dtype_ && (y.dtype() == dtype_ || y.dtype() == DType::f32),
+          "{}: x is {} and y {} for a weight of {}", kName, name_of(x.dtype()), name_of(y.dtype()),
+          name_of(dtype_));
+  check_disjoint({kName, "x and y"}, x, y);
+  if (!epilogue.bias.empty()) {
+    check_tensor({kName, "bias"}, epilogue.bias, Elements::activation, {out()}, ctx);
+    require(epilogue.bias.dtype() == dtype_ && y.dtype() == dtype_,
+            "{}: the bias is {} and y {} for a weight of {}", kName, name_of(epilogue.bias.dtype()),
+            name_of(y.dtype()), name_of(dtype_));
+  }
+  require(in() > 0, "{}: a weight without columns on CUDA", kName);
+}
+
+std::string CudaRecordWeight::plan_text(DType y, int64_t tokens, const ExecContext& ctx) const {
+  return to_text(plan_for(y, tokens, ctx));
+}
+
+RecordPlan CudaRecordWeight::plan_for(DType y, int64_t tokens, const ExecContext& ctx) const {
+  if (ctx.sums == Sums::batch_invariant) {
+    // The order of sums is that of the configuration. There is none for another dtype.
+    const std::vector<RecordMatmulConfig> configs = configs_for(y, kTokensOfATile);
+    return configs.empty() ? RecordPlan(rule_expansion(1)) : RecordPlan(configs.front());
+  }
+  const RecordPlan* const tuned =
+      RecordPlans::of(cuda_state(ctx)).find(key(y, token_bucket(tokens), ctx.launches));
+  return tuned != nullptr && fits(*tuned, tokens) ? *tuned : rule_plan(y, tokens);
+}
+
+bool CudaRecordWeight::fits(const RecordPlan& plan, int64_t tokens) const {
+  if (const auto* config = std::get_if<RecordMatmulConfig>(&plan)) {
+    return record_matmul_fits(matrix_, *config, tokens);
+  }
+  const auto* const config = std::get_if<RecordWgmmaConfig>(&plan);
+  return config == nullptr || record_wgmma_fits(matrix_, *config);
+}
+
+std::vector<RecordMatmulConfig> CudaRecordWeight::configs_for(DType y, int64_t tokens) const {
+  return y == dtype_ ? record_matmul_candidates(matrix_, tokens)
+                     : std::vector<RecordMatmulConfig>();
+}
+
+std::vector<RecordWgmmaConfig> CudaRecordWeight::wgmma_configs_for(DType y, int64_t tokens) const {
+  return y == dtype_ && tokens >= kLeastWgmmaTokens && in() % kAligned == 0
+             ? record_wgmma_candidates(matrix_, tokens)
+             : std::vector<RecordWgmmaConfig>();
+}
+
+RecordPlan CudaRecordWeight::rule_plan(DType y, int64_t tokens) const {
+  if (tokens >= kLeastWgmmaTokens && tokens <= kMostWgmmaRuleTokens) {
+    const std::vector<RecordWgmmaConfig> configs = wgmma_configs_for(y, tokens);
+    if (!configs.empty()) {
+      return configs.front();
+    }
+  }
+  return rule_plan_for_any_x(y, tokens);
+}
+
+RecordPlan CudaRecordWeight::rule_plan_for_any_x(DType y, int64_t tokens) const {
+  if (tokens <= kMostDecodedTokens) {
+    const std::vector<RecordMatmulConfig> configs = configs_for(y, tokens);
+    if (!configs.empty()) {
+      return configs.front();
+    }
+  }
+  return rule_expansion(tokens);
+}
+
+RecordExpansion CudaRecordWeight::rule_expansion(int64_t tokens) const {
+  return overlaps_pieces(tokens)
+             ? RecordExpansion{.piece_rows = expand_piece_rows(out(), in(), tokens)}
+             : single_pieces();
+}
+
+RecordExpansion CudaRecordWeight::single_pieces() const {
+  return {.piece_rows = expand_single_piece_rows(out(), in()), .overlapped = false};
+}
+
+bool CudaRecordWeight::overlaps_pieces(int64_t most_tokens) const {
+  return overlaps_pieces_of(matrix_, most_tokens);
+}
+
+void CudaRecordWeight::matmul(const Tensor& x, Tensor y, const Epilogue& epilogue,
+                              ExecContext& ctx) const {
+  check(x, y, epilogue, ctx);
+  if (y.element_count() > 0) {
+    run(plan_for(y.dtype(), x.size(0), ctx), x, y, epilogue, ctx);
+  }
+}
+
+void CudaRecordWeight::run(const RecordPlan& plan, const Tensor& x, const Tensor& y,
+                           const Epilogue& epilogue, ExecContext& ctx) const {
+  if (const auto* expansion = std::get_if<RecordExpansion>(&plan)) {
+    expand_matmul(
+        {.weight = *this, .piece_rows = expansion->piece_rows, .overlapped = expansion->overlapped},
+        x, y, epilogue, ctx);
+    return;
+  }
+  const Activation::Kind kind = epilogue.activation.kind;
+  RecordMatmulOperands operands{.x = x.raw(),
+                                .x_stride = x.row_stride(),
+                                .y = y.raw(),
+                                .y_stride = y.row_stride(),
+                                .bias = epilogue.bias.raw(),
+                                .relu = kind == Activation::Kind::relu,
+                                .tokens = x.size(0),
+                                .dtype = dtype_,
+                                .early = ctx.launches == Launches::overlapping};
+  if (const auto* config = std::get_if<RecordWgmmaConfig>(&plan)) {
+    if (!record_wgmma_takes(operands)) {
+      run(rule_plan_for_any_x(y.dtype(), x.size(0)), x, y, epilogue, ctx);
+      return;
+    }
+    auto scratch = ctx.workspace.scope();
+    const int64_t words = ceil_div(record_wgmma_workspace_bytes(matrix_, *config), 4);
+    operands.workspace = scratch.tensor(DType::f32, {words}).raw();
+    record_wgmma_cuda(matrix_, operands, *config, cuda_state(ctx).stream);
+  } else {
+    decode(std::get<RecordMatmulConfig>(plan), operands, ctx);
+  }
+  if (kind != Activation::Kind::none && kind != Activation::Kind::relu) {
+    activate(epilogue.activation, y, ctx);
+  }
+}
+
+void CudaRecordWeight::decode(const RecordMatmulConfig& config, RecordMatmulOperands operands,
+                              ExecContext& ctx) const {
+  auto scratch = ctx.workspace.scope();
+  const int64_t words = ceil_div(record_matmul_workspace_bytes(matrix_, operands.tokens), 4);
+  operands.workspace = scratch.tensor(DType::f32, {words}).raw();
+  record_matmul_cuda(matrix_, operands, config, cuda_state(ctx).stream);
+}
+
+void CudaRecordWeight::expand(Range rows, Tensor dense, ExecContext& ctx) const {
+  require(rows.begin >= 0 && rows.count >= 0 && rows.count <= out() - rows.begin,
+          "expand: {} rows from row {} of {}", rows.count, rows.begin, out());
+  check_tensor({"expand", "dense"}, dense, Elements::activation, {rows.count, in()}, ctx);
+  require(dense.dtype() == dtype_ && dense.contiguous(),
+          "expand: a {} tensor, or one with strided rows, for a weight of {}",
+          name_of(dense.dtype()), name_of(dtype_));
+  const CudaContext::State& cuda = cuda_state(ctx);
+  record_expand_cuda(matrix_, rows, dense.raw(), cuda.multiprocessors, cuda.stream);
+}
+
+int64_t CudaRecordWeight::workspace_bytes(int64_t tokens, Sums sums) const {
+  return workspace_bytes_of(matrix_, tokens, sums);
+}
+
+std::unique_ptr<WeightMatrix> prepare_records_cuda(std::span<const EncodedWeight* const> encoded,
+                                                   Device device, std::vector<Upload>& copies) {
+  const EncodedWeight& like = *encoded.front();
+  int64_t rows = 0;
+  int64_t nonzeros = 0;
+  std::vector<std::shared_ptr<RecordUpload>> parts;
+  std::vector<uint32_t> starts{0};
+  for (const EncodedWeight* e : encoded) {
+    const auto& part = parts.emplace_back(std::make_shared<RecordUpload>(*e));
+    const std::span<const uint32_t> added = part->checker().starts();
+    if (part->checker().layout() != parts.front()->checker().layout() || e->dtype != like.dtype ||
+        e->columns != like.columns || rows % kRecordRows != 0 ||
+        added.back() > UINT32_MAX - starts.back()) {
+      return nullptr;
+    }
+    rows += e->rows;
+    nonzeros += e->nonzeros;
+    const uint32_t first = starts.back();
+    std::transform(added.begin() + 1, added.end(), std::back_inserter(starts),
+                   [&](uint32_t start) { return first + start; });
+  }
+  const RecordLayout layout = parts.front()->checker().layout();
+  DeviceRecords made = memory_for(layout, starts, record_grid(rows, like.columns, layout), device);
+  made.nonzeros = nonzeros;
+  auto* destination = static_cast<std::byte*>(made.records.data());
+  for (const auto& part : parts) {
+    add_copies(part, Uploader::kPieceBytes, destination, copies);
+    destination += part->bytes();
+  }
+  return std::make_unique<CudaRecordWeight>(std::move(made), like.dtype, rows, like.columns);
+}
+
+std::unique_ptr<WeightMatrix> encode_weight_cuda(const Tensor& w, ExecContext& ctx) {
+  return std::make_unique<CudaRecordWeight>(encode_records_cuda(w, ctx), w.dtype(), w.size(0),
+                                            w.size(1));
+}
+
+std::unique_ptr<WeightMatrix> load_records_cuda(const EncodedWeight& e, Device device) {
+  const EncodedWeight* const part = &e;
+  std::vector<Upload> copies;
+  std::unique_ptr<WeightMatrix> weight = prepare_records_cuda({&part, 1}, device, copies);
+  for (const Upload& copy : copies) {
+    copy_bytes(device, copy.destination, {}, copy.source.data(), std::ssize(copy.source));
+  }
+  return weight;
+}
+
+int64_t records_workspace_bytes_cuda(const EncodedWeight& e, Device device, int64_t tokens,
+                                     Sums sums) {
+  const RecordLayout layout = record_layout_for(e.rows * e.columns, e.nonzeros);
+  return workspace_bytes_of(matrix_of(layout, e.rows, e.columns, device), tokens, sums);
+}
+
+}  // namespace sparsellm::tca_bme

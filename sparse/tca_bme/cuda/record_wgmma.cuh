@@ -1,0 +1,719 @@
+#pragma once
+
+#include <cuda.h>
+
+#include <cstdint>
+
+#include "kernels/async_copy.cuh"
+#include "kernels/base/warp.cuh"
+#include "kernels/wgmma.cuh"
+#include "sparse/tca_bme/cuda/record_epilogue.cuh"
+#include "sparse/tca_bme/cuda/record_unit.cuh"
+
+namespace sparsellm::tca_bme {
+
+constexpr int kMostStages = 32;  // of a ring
+// A stage of a ring has what a step takes: 8 chunks of W or two units of x. Of spans with an odd
+// number of units, the last step has one.
+constexpr int kStepUnits = 2;
+constexpr int kStepChunks = kStepUnits * kUnitChunks;
+constexpr int kMostTeams = 4;
+// Byte offsets of the barriers in shared memory: of each team, then of each stage.
+constexpr int kRingBarriers = kMostTeams * kMostStages * 8;
+constexpr int kRecordsFull = 0;
+constexpr int kRecordsEmpty = kRingBarriers;
+constexpr int kXFull = 2 * kRingBarriers;
+constexpr int kXEmpty = 3 * kRingBarriers;
+constexpr int kInboxFull = 4 * kRingBarriers;
+constexpr int kInboxFree = kInboxFull + kMostTeams * 8;
+// Of uneven matrices, where in the ring the record of each stage begins.
+constexpr int kStageWords = kInboxFree + kMostTeams * 8;
+constexpr int kTileBarrierBytes = 5 * 1024;
+static_assert(kStageWords + kMostTeams * kMostStages * 4 <= kTileBarrierBytes);
+
+// y [tokens, rows] = x [tokens, columns] * W^T for many tokens, by warpgroups that decode records
+// into the registers of their left operand; x is the right one, in shared memory.
+//
+// A tile of tokens has `lanes` clusters of `split` blocks, which share the row blocks of W. A block
+// has teams of 4 warps each: `heads` of them side by side take a row block each of the same record
+// columns and share what is loaded of x; the teams behind each other, and the blocks of the
+// cluster, have parts of the record columns. A cluster goes through its row blocks in rounds. In a
+// round, warp w of a team has rows 16 w to 16 w + 15 of the row block. After it, each of the parts
+// gets some of the fragments (16 rows x 8 tokens) of all and adds them in the order of the columns.
+// Warps of their own fetch what the teams read: records, and x in units of 64 columns.
+//
+// Records of an uneven matrix may have any size: they lie one after the other in a ring of bytes. A
+// stage is then a barrier for one record, and a word that says where it is.
+//
+// Clusters get whole row blocks, or, if these do not divide well, equal shares of all (group of
+// `heads` row blocks, record column), columns fastest. A cluster then begins and ends anywhere in a
+// group; what it has of one that it shares with others goes to global memory as partial sums, and
+// record_wgmma_combine_kernel adds those in the order of the columns.
+struct TileParameters {
+  const uint8_t* records;
+  const uint32_t* starts;
+  void* y;
+  const void* bias;  // or null
+  bool relu;
+  int64_t y_stride;
+  int rows, tokens;
+  int record_columns, row_blocks, groups;
+  int lanes, split, heads;
+  float4* partials;  // of clusters with equal shares, two for each cluster; else null
+  int x_stages, record_stages;
+  int slot_bytes;      // of a record, if those of the matrix are about as large
+  int ring_bytes;      // of the records of a team, whatever their sizes
+  int log_box_stride;  // of uneven matrices: of so many teams behind each other, one has an inbox
+  int inbox_at, x_at, slots_at;  // byte offsets in shared memory
+  bool x_stays;                  // there are stages for all steps: they are loaded once
+  int early_stages;  // of records, that are asked for before x, which may not be there yet
+};
+
+// As many as there are registers for; five of 80 registers were no faster than four.
+constexpr int teams_for(int token_tile) { return token_tile <= 64 ? 4 : token_tile == 128 ? 3 : 2; }
+// Behind them a warpgroup that fetches.
+constexpr int tile_threads(int token_tile) { return (teams_for(token_tile) + 1) * 128; }
+// Registers of a thread that computes, and of one that fetches: what the block was given when it
+// started, dealt anew.
+constexpr int team_registers(int teams) { return teams == 4 ? 104 : teams == 3 ? 152 : 224; }
+constexpr int fetcher_registers(int teams) { return teams == 4 ? 64 : 56; }
+
+template <int COUNT>
+__device__ inline void more_registers() {
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(COUNT));
+}
+template <int COUNT>
+__device__ inline void fewer_registers() {
+  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(COUNT));
+}
+
+// The compiler takes the registers of a product's left operand for free as soon as the product has
+// been issued, which reads them until its group has ended. Storing them, though it never happens,
+// keeps them until here.
+__device__ inline void keep_until_here(const uint32_t (&a)[4], bool never, uint32_t somewhere) {
+  if (never) {
+    asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(somewhere), "r"(a[0]), "r"(a[1]),
+                 "r"(a[2]), "r"(a[3])
+                 : "memory");
+  }
+}
+
+struct Round {
+  int first_block, heads;     // row blocks side by side
+  int first_column, columns;  // of records
+};
+
+// The rounds of a cluster: how its row blocks are cut up.
+struct Rounds {
+  const TileParameters& p;
+  int first, blocks;  // row blocks, or groups of them
+  int first_column;   // where the first round begins: of equal shares
+  int end_column;     // where the last one ends
+  int count;
+
+  __device__ Rounds(const TileParameters& parameters, int lane) : p(parameters) {
+    const bool shares = p.partials != nullptr;
+    const int64_t items = shares ? int64_t{p.groups} * p.record_columns : p.row_blocks;
+    const int64_t begin = items * lane / p.lanes;
+    const int64_t end = items * (lane + 1) / p.lanes;
+    if (shares) {
+      const int64_t last = (end - 1) / p.record_columns;
+      first = static_cast<int>(begin / p.record_columns);
+      first_column = static_cast<int>(begin - int64_t{first} * p.record_columns);
+      end_column = static_cast<int>(end - last * p.record_columns);
+      blocks = count = static_cast<int>(last) + 1 - first;
+    } else {
+      first = static_cast<int>(begin);
+      first_column = 0;
+      end_column = p.record_columns;
+      blocks = static_cast<int>(end - begin);
+      count = (blocks + p.heads - 1) / p.heads;
+    }
+  }
+  __device__ Round at(int r) const {
+    const int from = r == 0 ? first_column : 0;
+    const int columns = (r + 1 == count ? end_column : p.record_columns) - from;
+    if (p.partials != nullptr) {
+      const int block = (first + r) * p.heads;
+      return {block, min(p.heads, p.row_blocks - block), from, columns};
+    }
+    const int begin = blocks * r / count;
+    return {first + begin, blocks * (r + 1) / count - begin, from, columns};
+  }
+};
+
+// What a part has of a round.
+struct ColumnSpan {
+  int first, count;
+  __device__ ColumnSpan(const Round& round, int part, int parts)
+      : first(round.first_column + round.columns * part / parts),
+        count(round.first_column + round.columns * (part + 1) / parts - first) {}
+};
+
+// Of the partial sums of a cluster for the group that it begins in the middle of (0), or does not
+// end (1), those of a warp, fragment after fragment.
+__device__ inline float4* partials_of(const TileParameters& p, int fragments, int cluster,
+                                      int which, int head, int warp) {
+  return p.partials +
+         ((static_cast<int64_t>(cluster) * 2 + which) * p.heads + head) * 4 * fragments * 32 +
+         warp * fragments * 32;
+}
+
+// A place in a ring: the barrier of its stage, where the stage's data are, and how often the ring
+// was gone round, modulo 2.
+struct RingPlace {
+  uint32_t first, end, at;
+  uint32_t first_data, data, stage_bytes;
+  uint32_t parity = 0;
+  __device__ RingPlace(uint32_t barriers, int stages, uint32_t data_at, uint32_t bytes)
+      : first(barriers),
+        end(barriers + stages * 8),
+        at(barriers),
+        first_data(data_at),
+        data(data_at),
+        stage_bytes(bytes) {}
+  __device__ void advance() {
+    at += 8;
+    data += stage_bytes;
+    if (at == end) {
+      at = first;
+      data = first_data;
+      parity ^= 1;
+    }
+  }
+  __device__ void restart() {
+    at = first;
+    data = first_data;
+    parity = 0;
+  }
+};
+// Keeps the compiler from computing a value again wherever it is used.
+__device__ inline uint32_t kept(uint32_t v) {
+  asm volatile("" : "+r"(v));
+  return v;
+}
+
+// One warp fetches for one team; that of the first head, x for all heads beside it too.
+template <int N, int CH, bool UNEVEN>
+__device__ inline void fetch_for_team(const TileParameters& p, const CUtensorMap& x_map,
+                                      uint32_t shared0, int team, int part, int parts,
+                                      const Rounds& rounds, int first_token) {
+  constexpr int kRecords = kStepChunks / CH;  // of a step
+  constexpr int kStageRecords = UNEVEN ? 1 : kRecords;
+  constexpr int kUnits = CH / kUnitChunks;         // of a record
+  constexpr uint32_t kXBytes = N * kUnitRowBytes;  // of a unit
+  const int lane = threadIdx.x & 31;
+  const int head = team % p.heads;
+  const int x_ring = team / p.heads;
+  const uint64_t policy = evict_first();
+
+  // Each lane has the table entry of one of the next `loaded` records, and of one of those behind
+  // them, for the table is far away.
+  struct Entries {
+    uint32_t start = 0, end = 0;
+    int loaded = 0;
+  };
+  int round = 0, column = 0, used = 0;
+  const auto load_table = [&] {
+    Entries e;
+    while (round < rounds.count && e.loaded == 0) {
+      const Round r = rounds.at(round);
+      const ColumnSpan columns(r, part, parts);
+      if (head < r.heads) {
+        e.loaded = min(columns.count - column, 32);
+        if (lane < e.loaded) {
+          const uint32_t* const entry =
+              p.starts + static_cast<int64_t>(r.first_block + head) * p.record_columns +
+              columns.first + column + lane;
+          e.start = __ldg(entry);
+          e.end = __ldg(entry + 1);
+        }
+        column += e.loaded;
+      }
+      if (head >= r.heads || column == columns.count) {
+        ++round;
+        column = 0;
+      }
+    }
+    return e;
+  };
+  Entries now = load_table();
+  Entries then = load_table();
+  const uint32_t stage_bytes = kStageRecords * p.slot_bytes;
+  const uint32_t records0 = shared0 + p.slots_at + team * p.ring_bytes;
+  RingPlace record(shared0 + kRecordsFull + team * kMostStages * 8, p.record_stages, records0,
+                   stage_bytes);
+  const auto wait_for_stage = [&] {
+    barrier_wait(record.at + kRecordsEmpty - kRecordsFull, record.parity ^ 1);
+  };
+  // Of uneven records on their way or in use: the oldest, how many, where each begins, in the lane
+  // of its stage, and where the newest ends.
+  RingPlace oldest = record;
+  int in_flight = 0;
+  uint32_t begin_of_stage = 0, newest_end = 0;
+  const auto stage_of = [](const RingPlace& place) { return (place.at - place.first) / 8; };
+  // Where in the ring so many bytes are free; waits until some are, if it may.
+  constexpr uint32_t kNoRoom = ~0u;
+  const auto room_for = [&](uint32_t bytes, bool may_wait) {
+    while (in_flight != 0) {
+      const uint32_t used_from = __shfl_sync(~0u, begin_of_stage, stage_of(oldest));
+      if (in_flight < p.record_stages) {
+        const bool behind = newest_end > used_from;
+        if (newest_end + bytes <= (behind ? static_cast<uint32_t>(p.ring_bytes) : used_from)) {
+          return newest_end;
+        }
+        if (behind && bytes <= used_from) {
+          return 0u;
+        }
+      }
+      if (!may_wait) {
+        return kNoRoom;
+      }
+      barrier_wait(oldest.at + kRecordsEmpty - kRecordsFull, oldest.parity);
+      oldest.advance();
+      --in_flight;
+    }
+    return 0u;
+  };
+  // To the stage at hand. False if that would have to wait and may not.
+  const auto fetch_records = [&](bool may_wait) {
+    const int count = min(kStageRecords, now.loaded - used);
+    const uint32_t begin = __shfl_sync(~0u, now.start, used);
+    const uint32_t end = __shfl_sync(~0u, now.end, used + count - 1);
+    const int i = lane - used;
+    uint32_t data = record.data;
+    if constexpr (UNEVEN) {
+      constexpr uint32_t kAlignment = 128;  // as bulk copies like it
+      const uint32_t bytes = ((end - begin) * 16 + 2 + kAlignment - 1) / kAlignment * kAlignment;
+      const uint32_t at = room_for(bytes, may_wait);
+      if (at == kNoRoom) {
+        return false;
+      }
+      newest_end = at + bytes;
+      ++in_flight;
+      if (lane == static_cast<int>(stage_of(record))) {
+        begin_of_stage = at;
+      }
+      data = records0 + at;
+    } else {
+      wait_for_stage();
+    }
+    if (i == 0) {
+      if constexpr (UNEVEN) {
+        const uint32_t word = kStageWords + (record.at - shared0 - kRecordsFull) / 2;
+        asm volatile("st.shared.u32 [%0], %1;" ::"r"(shared0 + word), "r"(data) : "memory");
+      }
+      barrier_expect(record.at, (end - begin) * 16);
+    }
+    if (i >= 0 && i < count) {
+      bulk_load(data + i * p.slot_bytes, p.records + static_cast<uint64_t>(now.start) * 16,
+                (now.end - now.start) * 16, record.at, policy);
+    }
+    record.advance();
+    used += count;
+    if (used == now.loaded) {
+      used = 0;
+      now = then;
+      then = load_table();
+    }
+    return true;
+  };
+
+  constexpr uint32_t kXStageBytes = kStepUnits * kXBytes;
+  RingPlace x(shared0 + kXFull + x_ring * kMostStages * 8, p.x_stages,
+              shared0 + p.x_at + x_ring * p.x_stages * kXStageBytes, kXStageBytes);
+  const int x_rounds = head != 0 ? 0 : p.x_stays ? 1 : rounds.count;
+  int x_round = -1, x_unit = 0, x_end = 0;
+  const auto next_x = [&] {  // after the last of a round, the first of the next that has one
+    while (x_unit == x_end && x_round < x_rounds) {
+      if (++x_round < x_rounds) {
+        const ColumnSpan columns(rounds.at(x_round), part, parts);
+        x_unit = columns.first * kUnits;
+        x_end = x_unit + columns.count * kUnits;
+      }
+    }
+  };
+  const auto fetch_x = [&] {
+    const int count = min(kStepUnits, x_end - x_unit);
+    if (lane == 0) {
+      barrier_expect(x.at, count * kXBytes);
+    }
+    if (lane < count) {
+      bulk_load_box(x.data + lane * kXBytes, &x_map, (x_unit + lane) * kUnitColumns, first_token,
+                    x.at);
+    }
+    x.advance();
+    x_unit += count;
+    next_x();
+    return count;
+  };
+  next_x();
+
+  int filled = 0;  // stages of records
+  int units = 0;   // of x
+#pragma unroll 1
+  for (; filled < p.early_stages && now.loaded != 0 && fetch_records(false); ++filled) {
+  }
+  wait_for_launches_before();
+  // Both rings fill, where no wait takes long, before either goes on as its stages are used up.
+  // That of uneven records may be full with any number of them, which need their x to be used up.
+#pragma unroll 1
+  for (int s = 0; now.loaded != 0 || x_round < x_rounds; ++s) {
+    if (x_round < x_rounds) {
+      barrier_wait(x.at + kXEmpty - kXFull, x.parity ^ 1);
+      units += fetch_x();
+    }
+    if constexpr (UNEVEN) {
+      while (now.loaded != 0 && (filled * kUnits < units || x_round == x_rounds)) {
+        fetch_records(true);
+        ++filled;
+      }
+    } else if (now.loaded != 0 && (filled < p.record_stages || s + 1 >= p.x_stages)) {
+      fetch_records(true);
+      ++filled;
+    }
+  }
+}
+
+// N: tokens of a tile. CH: chunks of a record. PAIR: records have bits for pairs. UNEVEN: records
+// may have any size, if a ring has room for the largest.
+template <class T, int N, int CH, bool PAIR, bool UNEVEN>
+__global__ void __launch_bounds__(tile_threads(N), 1)
+    record_wgmma_kernel(const __grid_constant__ TileParameters p,
+                        const __grid_constant__ CUtensorMap x_map) {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+  static_assert(!PAIR || CH == 8);
+  extern __shared__ __align__(1024) uint8_t shared[];
+  constexpr int kTeams = teams_for(N);
+  constexpr int kProducts = N == 256 ? 2 : 1;  // of a chunk
+  constexpr int kProductTokens = N / kProducts;
+  constexpr int kFragments = N / 8;                // of a warp
+  constexpr uint32_t kXBytes = N * kUnitRowBytes;  // of a unit
+  constexpr int kRecords = kStepChunks / CH;       // of a step
+  const int lane = threadIdx.x & 31;
+  const int warp = uniform_warp();
+  const int team = warp >> 2;
+  const int rank = p.split > 1 ? static_cast<int>(cluster_rank()) : 0;
+  const int cluster = p.split > 1 ? static_cast<int>(cluster_id()) : blockIdx.x;
+  const Rounds rounds(p, cluster % p.lanes);
+  const int first_token = cluster / p.lanes * N;
+  const int depth = kTeams / p.heads;  // teams behind each other
+  const int parts = p.split * depth;
+  const uint32_t shared0 = kept(shared_address(shared));
+
+  // By one lane of each warp: the lanes of one would do it one after the other.
+  if (lane == 0) {
+    for (int i = warp; i < kTeams * p.record_stages; i += tile_threads(N) / 32) {
+      const int at = (i / p.record_stages * kMostStages + i % p.record_stages) * 8;
+      barrier_init(shared0 + kRecordsFull + at, 1);
+      barrier_init(shared0 + kRecordsEmpty + at, 4);
+    }
+    for (int i = warp; i < depth * p.x_stages; i += tile_threads(N) / 32) {
+      const int at = (i / p.x_stages * kMostStages + i % p.x_stages) * 8;
+      barrier_init(shared0 + kXFull + at, 1);
+      barrier_init(shared0 + kXEmpty + at, 4 * p.heads);
+    }
+    if (warp < kTeams) {
+      barrier_init(shared0 + kInboxFull + warp * 8, 4 * parts);
+      barrier_init(shared0 + kInboxFree + warp * 8, 4 * parts);
+    }
+    barriers_ready();
+  }
+  __syncthreads();
+  cluster_started();
+  launch_dependents();
+
+  if (team == kTeams) {
+    fewer_registers<fetcher_registers(kTeams)>();
+    const int for_team = warp & 3;
+    if (for_team < kTeams) {
+      fetch_for_team<N, CH, UNEVEN>(p, x_map, shared0, for_team, rank * depth + for_team / p.heads,
+                                    parts, rounds, first_token);
+    }
+    cluster_wait();
+  } else {
+    more_registers<team_registers(kTeams)>();
+    const int head = team % p.heads;
+    const int x_ring = team / p.heads;
+    const int part = rank * depth + x_ring;
+    const TileDecoder<CH, PAIR> decoder(lane, warp & 3);
+    const uint32_t slot_bytes = kept(p.slot_bytes);
+    // For even matrices not p.ring_bytes: the compiler would then keep x's addresses in other
+    // registers, and the main loop would take 5 % longer.
+    const uint32_t ring_bytes = UNEVEN ? p.ring_bytes : p.record_stages * kRecords * slot_bytes;
+    RingPlace record(kept(shared0 + kRecordsFull + team * kMostStages * 8), p.record_stages,
+                     kept(shared0 + p.slots_at + team * ring_bytes), kRecords * slot_bytes);
+    constexpr uint32_t kXStage = kStepUnits * kXBytes;
+    RingPlace x(kept(shared0 + kXFull + x_ring * kMostStages * 8), p.x_stages,
+                kept(swizzled_operand(shared0 + p.x_at + x_ring * p.x_stages * kXStage)),
+                kXStage / 16);
+    const bool never = p.split < 0;
+    float acc[kProducts][kProductTokens / 2];
+    int exchanges = 0;  // that the team took part in
+    cluster_wait();
+    wait_for_launches_before();  // until here y may be read
+
+#pragma unroll 1
+    for (int r = 0; r < rounds.count; ++r) {
+      const int records = ColumnSpan(rounds.at(r), part, parts).count;
+      const int steps = records / kRecords;  // whole ones
+      const bool odd = records % kRecords != 0;
+      if (p.x_stays) {
+        x.restart();
+      }
+      const auto release_x = [&](uint32_t barrier) {
+        if (!p.x_stays && lane == 0) {
+          barrier_arrive(barrier + kXEmpty - kXFull);
+        }
+      };
+      if (head >= rounds.at(r).heads) {
+#pragma unroll 1
+        for (int s = 0; s < steps + odd && !p.x_stays; ++s) {
+          barrier_wait(x.at, x.parity);
+          release_x(x.at);
+          x.advance();
+        }
+        continue;
+      }
+      // Half a unit is decoded while the half before is multiplied. The places in a unit are looked
+      // up with the last half of the one before; how that and its products mix is left to the
+      // compiler, which is faster than the one before the other.
+      constexpr int kHalfChunks = kUnitChunks / 2;
+      uint32_t a[2][kHalfChunks][4] = {};
+#pragma unroll
+      for (int i = 0; i < kProducts * kProductTokens / 2; ++i) {
+        acc[i * 2 / kProductTokens][i % (kProductTokens / 2)] = 0;
+      }
+      TilePlaces places;
+      uint32_t data = 0;  // of a record, if uneven
+      const auto locate = [&]<int UNIT>() {
+        if constexpr (CH == kStepChunks) {
+          locate_tiles(places, UNEVEN ? data : record.data, UNIT * kUnitChunks, decoder);
+        } else {
+          locate_tiles(places, UNEVEN ? data : record.data + UNIT * slot_bytes, 0, decoder);
+        }
+      };
+      const auto wait_for_records = [&] {
+        barrier_wait(record.at, record.parity);
+        if constexpr (UNEVEN) {
+          asm volatile("ld.shared.u32 %0, [%1];"
+                       : "=r"(data)
+                       : "r"(shared0 + kStageWords + (record.at - shared0 - kRecordsFull) / 2)
+                       : "memory");
+        }
+      };
+      const auto multiply_half = [&]<int H>(uint32_t b, auto ended, auto loaded) {
+        wgmma_wait<1>();
+        ended();
+#pragma unroll
+        for (int c = 0; c < kHalfChunks; ++c) {
+          keep_until_here(a[H][c], never, decoder.offsets_at);
+          load_values(a[H][c], places, kHalfChunks * H + c, decoder);
+        }
+        loaded();
+#pragma unroll
+        for (int i = 0; i < kHalfChunks * 4; ++i) {  // not to be computed between the products
+          asm volatile("" : "+r"(a[H][i / 4][i % 4]));
+        }
+        wgmma_fence();
+#pragma unroll
+        for (int c = 0; c < kHalfChunks; ++c) {
+#pragma unroll
+          for (int i = 0; i < kProducts; ++i) {
+            wgmma<T>(acc[i], a[H][c],
+                     b + (i * kProductTokens * 128 + (kHalfChunks * H + c) * 32) / 16);
+          }
+        }
+        wgmma_commit();
+      };
+      const auto nothing = [] {};
+      const auto wait_for_x = [&] { barrier_wait(x.at, x.parity); };
+      uint32_t x_before = 0;
+      const auto next_stage = [&] {
+        __syncwarp();
+        if (lane == 0) {
+          barrier_arrive(record.at + kRecordsEmpty - kRecordsFull);
+        }
+        record.advance();
+      };
+      wait_for_records();
+      locate.template operator()<0>();
+#pragma unroll 1
+      for (int s = 0; s < steps; ++s) {
+        const auto products_ended = [&] {
+          if (s > 0) {
+            release_x(x_before);
+          }
+        };
+        multiply_half.template operator()<0>(x.data, nothing, wait_for_x);
+        multiply_half.template operator()<1>(x.data, products_ended, [&] {
+          if constexpr (UNEVEN && kRecords > 1) {
+            next_stage();
+            wait_for_records();
+          }
+          locate.template operator()<1>();
+        });
+        multiply_half.template operator()<0>(x.data + kXBytes / 16, nothing, nothing);
+        multiply_half.template operator()<1>(x.data + kXBytes / 16, nothing, [&] {
+          next_stage();
+          if (odd || s + 1 < steps) {
+            wait_for_records();
+            locate.template operator()<0>();
+          }
+        });
+        x_before = x.at;
+        x.advance();
+      }
+      if (kRecords > 1 && odd) {
+        multiply_half.template operator()<0>(x.data, nothing, wait_for_x);
+        multiply_half.template operator()<1>(
+            x.data,
+            [&] {
+              if (steps > 0) {
+                release_x(x_before);
+              }
+            },
+            next_stage);
+        x_before = x.at;
+        x.advance();
+      }
+      wgmma_wait<0>();
+#pragma unroll
+      for (int c = 0; c < 2 * kHalfChunks; ++c) {
+        keep_until_here(a[c / kHalfChunks][c % kHalfChunks], never, decoder.offsets_at);
+      }
+      release_x(x_before);
+#pragma unroll
+      for (int i = 0; i < kProducts; ++i) {
+#pragma unroll
+        for (int j = 0; j < kProductTokens / 2; ++j) {
+          asm volatile("" : "+f"(acc[i][j]));
+        }
+      }
+
+      const Round round = rounds.at(static_cast<int>(kept(r)));  // not kept in the loop
+      const int first_row = (round.first_block + head) * 64 + (warp & 3) * 16;
+      const auto fragment = [&](int f) {
+        const float(&v)[kProductTokens / 2] = acc[f * 8 / kProductTokens];
+        const int i = f * 8 % kProductTokens / 2;
+        return make_float4(v[i], v[i + 1], v[i + 2], v[i + 3]);
+      };
+      if (round.columns != p.record_columns) {  // then there is one part
+        float4* const partials =
+            partials_of(p, kFragments, cluster, round.first_column == 0, head, warp & 3) + lane;
+#pragma unroll
+        for (int f = 0; f < kFragments; ++f) {
+          partials[f * 32] = fragment(f);
+        }
+        continue;
+      }
+      if (parts == 1) {
+#pragma unroll
+        for (int f = 0; f < kFragments; ++f) {
+          store_fragment<T>(p, first_row, first_token + f * 8, lane, fragment(f));
+        }
+        continue;
+      }
+      // Fragment f goes to part f * parts / kFragments; that one's lie side by side there, those of
+      // a part after those of the part before.
+      const auto owner = [&](int f) { return f * parts / kFragments; };
+      const auto first_of = [&](int o) { return (o * kFragments + parts - 1) / parts; };
+      const int most_owned = (kFragments + parts - 1) / parts;
+      const uint32_t inbox = p.inbox_at + (warp & 3) * 512 + lane * 16;
+      const int inbox_bytes = parts * most_owned * 2048;
+      const auto team_of = [&](int o) { return o % depth * p.heads + head; };
+      // Even matrices have room for an inbox of each team; finding it costs 2 % of the time.
+      const auto box_of = [&](int o) {
+        return UNEVEN ? (o % depth >> p.log_box_stride) * p.heads + head : team_of(o);
+      };
+      if (exchanges > 0) {
+        barrier_wait_cluster(shared0 + kInboxFree + team * 8, (exchanges - 1) & 1);
+      }
+      const bool alone = p.split == 1;  // then there is no other block to send to
+      const auto inbox_full = [&](int o) { return shared0 + kInboxFull + team_of(o) * 8; };
+      if (!alone && lane < parts) {
+        const int count = first_of(lane + 1) - first_of(lane);
+        barrier_expect_remote(inbox_full(lane), lane / depth, count * 512);
+      }
+      __syncwarp();
+#pragma unroll
+      for (int f = 0; f < kFragments; ++f) {
+        const int to = owner(f);
+        const int at = part * most_owned + f - first_of(to);
+        const uint32_t address = inbox + box_of(to) * inbox_bytes + at * 2048;
+        if (alone) {
+          *reinterpret_cast<float4*>(shared + address) = fragment(f);
+        } else {
+          send(shared0 + address, inbox_full(to), to / depth, fragment(f));
+        }
+      }
+      __syncwarp();
+      if (alone && lane < parts) {
+        barrier_arrive(inbox_full(lane));
+      }
+      barrier_wait_cluster(shared0 + kInboxFull + team * 8, exchanges & 1);
+      const int own = first_of(part + 1) - first_of(part);
+#pragma unroll 1
+      for (int i = 0; i < own; ++i) {
+        float4 sum{0.f, 0.f, 0.f, 0.f};
+#pragma unroll 4
+        for (int q = 0; q < parts; ++q) {
+          add(sum, load_tile(reinterpret_cast<const float4*>(
+                       shared + inbox + (UNEVEN ? box_of(part) : team) * inbox_bytes +
+                       (q * most_owned + i) * 2048)));
+        }
+        store_fragment<T>(p, first_row, first_token + (first_of(part) + i) * 8, lane, sum);
+      }
+      __syncwarp();
+      ++exchanges;
+      if (lane < parts) {
+        barrier_arrive_remote(shared0 + kInboxFree + team_of(lane) * 8, lane / depth);
+      }
+    }
+  }
+  if (parts > 1) {  // what is sent needs its receivers, be it in this block
+    cluster_arrive();
+    cluster_wait();
+  }
+#endif
+}
+
+constexpr int kCombineFragments = 4;  // of a block
+
+// Adds the partial sums of clusters with equal shares, of one tile of tokens. Blocks (boundary of
+// shares, head and some of the fragments), a warp for each tile of 16 rows; of the boundaries in a
+// group, the first has the work.
+template <class T, int N>
+__global__ void __launch_bounds__(128)
+    record_wgmma_combine_kernel(const __grid_constant__ TileParameters p) {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+  constexpr int kFragments = N / 8;
+  const int lane = threadIdx.x & 31;
+  const int warp = threadIdx.x >> 5;
+  const int head = blockIdx.y % p.heads;
+  const int first_fragment = blockIdx.y / p.heads * kCombineFragments;
+  launch_dependents();
+  wait_for_launches_before();  // what follows waits for this one alone, work or not
+  const auto boundary = [&](int share) {
+    return int64_t{p.groups} * p.record_columns * share / p.lanes;
+  };
+  const int share = blockIdx.x + 1;  // begins here
+  const int64_t group = boundary(share) / p.record_columns;
+  const int64_t begin = group * p.record_columns;
+  const int block = static_cast<int>(group) * p.heads + head;
+  if (boundary(share) == begin || boundary(share - 1) > begin || block >= p.row_blocks) {
+    return;
+  }
+#pragma unroll
+  for (int i = 0; i < kCombineFragments; ++i) {
+    const int f = first_fragment + i;
+    float4 sum{0.f, 0.f, 0.f, 0.f};
+    for (int s = share - 1; s < p.lanes && boundary(s) < begin + p.record_columns; ++s) {
+      add(sum, partials_of(p, kFragments, s, s == share - 1, head, warp)[f * 32 + lane]);
+    }
+    store_fragment<T>(p, block * 64 + warp * 16, f * 8, lane, sum);
+  }
+#endif
+}
+
+}  // namespace sparsellm::tca_bme

@@ -1,0 +1,312 @@
+#include <algorithm>
+#include <bit>
+#include <limits>
+#include <optional>
+
+#include "kernels/base/cuda_state.cuh"
+#include "kernels/tensor_map.h"
+#include "sparse/tca_bme/cuda/record_wgmma.cuh"
+#include "sparse/tca_bme/cuda/record_wgmma_cuda.h"
+#include "sparse/tca_bme/cuda/record_wgmma_kernels.cuh"
+#include "sparse/tca_bme/format/record_layout.h"
+#include "sparse/tca_bme/format/record_sizes.h"
+
+namespace sparsellm {
+
+namespace {
+
+using tca_bme::ceil_div;
+using tca_bme::kUnitColumns;
+using tca_bme::TileParameters;
+using tca_bme::WgmmaKernel;
+using CombineKernel = void (*)(TileParameters);
+
+constexpr int kSharedBytes = 232448;  // that a block may have
+
+constexpr int64_t kAligned = 8;  // elements of 16 bytes
+
+constexpr int kTiles[] = {32, 64, 128, 256};
+
+template <class T>
+CombineKernel combine_kernel_for(int tile) {
+  switch (tile) {
+    case 32:
+      return &tca_bme::record_wgmma_combine_kernel<T, 32>;
+    case 64:
+      return &tca_bme::record_wgmma_combine_kernel<T, 64>;
+    case 128:
+      return &tca_bme::record_wgmma_combine_kernel<T, 128>;
+    default:
+      return &tca_bme::record_wgmma_combine_kernel<T, 256>;
+  }
+}
+
+// Of clusters with equal shares.
+int64_t partials_bytes(int tile, int64_t clusters) {
+  constexpr int64_t kOfCluster = 2;
+  return clusters * kOfCluster * tca_bme::teams_for(tile) * tca_bme::kRecordRows * tile *
+         int64_t{sizeof(float)};
+}
+
+struct Plan {
+  TileParameters parameters{};
+  int token_tiles = 0;  // of a launch, at most
+  bool wide = false;    // some records are larger than a slot
+  int shared_bytes = 0;
+  int64_t workspace_bytes = 0;
+};
+
+// Nothing if there is not enough shared memory, or if the configuration makes no sense for the
+// matrix.
+std::optional<Plan> plan_for(const RecordMatrix& matrix, const RecordWgmmaConfig& config,
+                             int64_t tokens) {
+  Plan plan;
+  TileParameters& p = plan.parameters;
+  const int teams = tca_bme::teams_for(config.tile);
+  const int depth = teams / config.heads;
+  const int parts = config.split * depth;
+  const int fragments = config.tile / 8;
+  const int clusters = matrix.clusters_of(config.split);
+  p.record_columns =
+      static_cast<int>(ceil_div(matrix.columns, matrix.chunks * tca_bme::kChunkColumns));
+  p.row_blocks = static_cast<int>(ceil_div(matrix.rows, tca_bme::kRecordRows));
+  p.groups = static_cast<int>(ceil_div(p.row_blocks, config.heads));
+  constexpr int kMostParts = 32;  // a lane for each
+  if (matrix.rows == 0 || clusters == 0 || parts > std::min(p.record_columns, kMostParts) ||
+      config.heads * depth != teams || (config.shares && parts != 1)) {
+    return std::nullopt;
+  }
+  // A cluster cuts up to all of the row blocks into rounds, in 32 bits.
+  if (!config.shares && int64_t{p.row_blocks} * p.groups > INT32_MAX) {
+    return std::nullopt;
+  }
+  // Equal shares are worth the sums of their borders where a tile of tokens has all clusters.
+  const int64_t token_tiles =
+      config.shares ? 1 : ceil_div(std::max<int64_t>(tokens, 1), config.tile);
+  plan.token_tiles = static_cast<int>(std::min<int64_t>(token_tiles, clusters));
+  const int most_lanes = clusters / plan.token_tiles;
+  p.lanes =
+      config.shares
+          ? static_cast<int>(std::min<int64_t>(most_lanes, int64_t{p.groups} * p.record_columns))
+          : std::min(most_lanes, p.row_blocks);
+  if (config.shares) {
+    plan.workspace_bytes = partials_bytes(config.tile, p.lanes);
+  }
+  p.split = config.split;
+  p.heads = config.heads;
+  const int owned = static_cast<int>(ceil_div(fragments, parts));
+  // Of more parts than fragments, few get any: large records take the room of the others' inboxes.
+  const bool wide = matrix.common_record < matrix.largest_record;
+  const int stride =
+      wide && parts > fragments && parts % fragments == 0 ? std::min(depth, parts / fragments) : 1;
+  p.log_box_stride = std::countr_zero(static_cast<unsigned>(stride));
+  const int inbox_bytes = parts == 1 ? 0 : teams / stride * parts * owned * 2048;
+  p.inbox_at = tca_bme::kTileBarrierBytes;
+  p.x_at = static_cast<int>(ceil_div(p.inbox_at + inbox_bytes, 1024) * 1024);
+  const int64_t room = kSharedBytes - p.x_at;
+  constexpr int kStepColumns = tca_bme::kStepUnits * kUnitColumns;
+  const int step_records = tca_bme::kStepChunks / matrix.chunks;
+  const int64_t x_step = int64_t{depth} * config.tile * kStepColumns * 2;
+  const int64_t steps = ceil_div(ceil_div(p.record_columns, parts), step_records);
+  // The least stages of x, and those of records, the best first. Of uneven records, of which each
+  // has a stage, more fit as long as none of them is large.
+  constexpr int kUnevenStages = 8;
+  const int64_t large = tca_bme::record_room(matrix.largest_record);
+  const int64_t common = wide ? tca_bme::record_room(matrix.common_record) : large;
+  constexpr std::pair<int, int> kStages[] = {{3, 4}, {3, 3}, {3, 2}, {2, 3}, {2, 2}};
+  for (const auto& [least, stages] : kStages) {
+    for (const bool roomy : {true, false}) {  // the same where no record is large
+      // At least for one of the largest records; if there is room, for others beside it.
+      const int records = stages * step_records;
+      const int64_t least_bytes = std::max(large, records * common);
+      const int64_t most_bytes = large + (records - 1) * common;
+      const int64_t wanted = int64_t{teams} * (roomy ? most_bytes : least_bytes);
+      const int64_t x_stages =
+          std::min({(room - wanted) / x_step, steps, int64_t{tca_bme::kMostStages}});
+      if (x_stages < std::min<int64_t>(steps, least)) {
+        continue;
+      }
+      plan.wide = wide;
+      p.slot_bytes = static_cast<int>(common);
+      p.ring_bytes = static_cast<int>(
+          wide ? std::min(most_bytes, (room - x_stages * x_step) / teams / 128 * 128) : most_bytes);
+      p.record_stages = wide ? kUnevenStages : stages;
+      p.x_stages = static_cast<int>(x_stages);
+      p.x_stays = x_stages == steps && !config.shares;
+      p.slots_at = static_cast<int>(p.x_at + x_stages * x_step);
+      plan.shared_bytes = p.slots_at + teams * p.ring_bytes;
+      return plan;
+    }
+  }
+  return std::nullopt;
+}
+
+// How long the product takes, roughly, in microseconds as they were measured on an H200. What a
+// unit, 4 chunks, costs a team is bound by what all teams share, shared memory first of all: fewer
+// row blocks side by side take less.
+double cost_of(const Plan& plan, const RecordWgmmaConfig& config, const RecordMatrix& matrix,
+               int64_t tokens) {
+  const TileParameters& p = plan.parameters;
+  const double depth = tca_bme::teams_for(config.tile) / config.heads;
+  const double parts = config.split * depth;
+  const double units = p.record_columns / parts * matrix.chunks / tca_bme::kUnitChunks;
+  const double unit = (config.tile == 32 ? 0.74 : 0.88) * (matrix.pair ? 0.8 : 1.0);
+  const double start = 6.0 + 0.3 * config.split;
+  const double exchange = parts > 1 ? 1.5 : 0.5;
+  const auto launches =
+      static_cast<double>(ceil_div(ceil_div(tokens, config.tile), plan.token_tiles));
+  const double rounds = config.shares
+                            ? static_cast<double>(p.groups) / p.lanes
+                            : static_cast<double>(ceil_div(p.row_blocks, p.lanes)) / config.heads;
+  const double combining =
+      config.shares ? 5.0 + static_cast<double>(plan.workspace_bytes) / 2e6 : 0.0;
+  return launches * (start + rounds * (units * unit + exchange) + combining);
+}
+
+struct Launch {
+  WgmmaKernel kernel;
+  CombineKernel combine;
+  int tile, token_tiles;
+  bool early;
+  cudaStream_t stream;
+};
+
+void launch(const Plan& plan, const Launch& what, const CUtensorMap& x) {
+  const TileParameters& p = plan.parameters;
+  const void* const kernel = reinterpret_cast<const void*>(what.kernel);
+  check_cuda(
+      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kSharedBytes));
+  if (p.split > 8) {
+    check_cuda(cudaFuncSetAttribute(kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1));
+  }
+  cudaLaunchAttribute attributes[2];
+  attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attributes[0].val.programmaticStreamSerializationAllowed = what.early ? 1 : 0;
+  attributes[1].id = cudaLaunchAttributeClusterDimension;
+  attributes[1].val.clusterDim.x = static_cast<unsigned>(p.split);
+  attributes[1].val.clusterDim.y = 1;
+  attributes[1].val.clusterDim.z = 1;
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(static_cast<unsigned>(p.lanes * what.token_tiles * p.split));
+  config.blockDim = dim3(static_cast<unsigned>(tca_bme::tile_threads(what.tile)));
+  config.dynamicSmemBytes = static_cast<size_t>(plan.shared_bytes);
+  config.stream = what.stream;
+  config.attrs = attributes;
+  config.numAttrs = 2;
+  check_cuda(cudaLaunchKernelEx(&config, what.kernel, p, x));
+  if (p.partials != nullptr && p.lanes > 1) {
+    config.gridDim =
+        dim3(static_cast<unsigned>(p.lanes - 1),
+             static_cast<unsigned>(p.heads * (what.tile / 8 / tca_bme::kCombineFragments)));
+    config.blockDim = dim3(128);
+    config.dynamicSmemBytes = 0;
+    config.numAttrs = 1;
+    check_cuda(cudaLaunchKernelEx(&config, what.combine, p));
+  }
+}
+
+}  // namespace
+
+std::string record_wgmma_name(const RecordWgmmaConfig& config) {
+  return fmt::format("tiles of {} tokens, split {}, {} heads{}", config.tile, config.split,
+                     config.heads, config.shares ? ", equal shares" : "");
+}
+
+bool record_wgmma_takes(const RecordMatmulOperands& operands) {
+  return reinterpret_cast<uintptr_t>(operands.x) % 16 == 0 &&
+         (operands.tokens == 1 || operands.x_stride % kAligned == 0);
+}
+
+bool record_wgmma_fits(const RecordMatrix& matrix, const RecordWgmmaConfig& config) {
+  return plan_for(matrix, config, config.tile).has_value();
+}
+
+std::vector<RecordWgmmaConfig> record_wgmma_candidates(const RecordMatrix& matrix, int64_t tokens) {
+  std::vector<std::pair<double, RecordWgmmaConfig>> found;
+  for (const int tile : kTiles) {
+    const bool smallest = tile >= tokens;
+    for (int heads = 1; heads <= tca_bme::teams_for(tile); ++heads) {
+      for (const int split : {1, 2, 4, 8, 16}) {
+        for (const bool shares : {false, true}) {
+          if (shares && tokens > tile) {
+            continue;
+          }
+          const RecordWgmmaConfig config{
+              .tile = tile, .split = split, .heads = heads, .shares = shares};
+          if (const std::optional<Plan> plan = plan_for(matrix, config, tokens)) {
+            found.emplace_back(cost_of(*plan, config, matrix, tokens), config);
+          }
+        }
+      }
+    }
+    if (smallest) {
+      break;
+    }
+  }
+  std::stable_sort(found.begin(), found.end(),
+                   [](const auto& a, const auto& b) { return a.first < b.first; });
+  std::vector<RecordWgmmaConfig> configs;
+  for (const auto& [cost, config] : found) {
+    configs.push_back(config);
+  }
+  return configs;
+}
+
+void record_wgmma_cuda(const RecordMatrix& matrix, const RecordMatmulOperands& operands,
+                       const RecordWgmmaConfig& config, cudaStream_t stream) {
+  require(record_wgmma_takes(operands), "rows of x that are not aligned to 16 bytes");
+  require(operands.dtype == DType::f16 || operands.dtype == DType::bf16,
+          "a record kernel computes f16 or bf16, not {}", name_of(operands.dtype));
+  if (matrix.rows == 0 || operands.tokens == 0) {
+    return;
+  }
+  const std::optional<Plan> found = plan_for(matrix, config, operands.tokens);
+  require(found.has_value(), "no room for {} of records of a matrix of {} x {}",
+          record_wgmma_name(config), matrix.rows, matrix.columns);
+  Plan plan = *found;
+  const bool f16 = operands.dtype == DType::f16;
+  Launch what{.kernel = (plan.wide ? tca_bme::uneven_wgmma_kernel : tca_bme::even_wgmma_kernel)(
+                  matrix, config.tile, operands.dtype),
+              .combine = f16 ? combine_kernel_for<__half>(config.tile)
+                             : combine_kernel_for<__nv_bfloat16>(config.tile),
+              .tile = config.tile,
+              .token_tiles = 0,
+              .early = operands.early,
+              .stream = stream};
+  if (plan.workspace_bytes != 0) {
+    require(operands.workspace != nullptr, "a record kernel without its workspace of {} bytes",
+            plan.workspace_bytes);
+    plan.parameters.partials = static_cast<float4*>(operands.workspace);
+  }
+  const int64_t tokens_of_launch = int64_t{plan.token_tiles} * config.tile;
+  for (int64_t first = 0; first < operands.tokens; first += tokens_of_launch) {
+    const int64_t tokens = std::min(operands.tokens - first, tokens_of_launch);
+    TileParameters& p = plan.parameters;
+    p.records = matrix.records;
+    p.starts = matrix.starts;
+    p.y = static_cast<uint16_t*>(operands.y) + first * operands.y_stride;
+    p.y_stride = operands.y_stride;
+    p.bias = operands.bias;
+    // If x is there already, it is asked for as soon as the memory has something to do.
+    p.early_stages = operands.early ? p.record_stages : 1;
+    p.relu = operands.relu;
+    p.rows = static_cast<int>(matrix.rows);
+    p.tokens = static_cast<int>(tokens);
+    const int64_t stride =
+        tokens == 1 ? ceil_div(matrix.columns, kAligned) * kAligned : operands.x_stride;
+    const CUtensorMap x =
+        map_rows({.data = static_cast<const uint16_t*>(operands.x) + first * operands.x_stride,
+                  .rows = tokens,
+                  .columns = matrix.columns,
+                  .stride = stride},
+                 config.tile);
+    what.token_tiles = static_cast<int>(ceil_div(tokens, config.tile));
+    launch(plan, what, x);
+  }
+}
+
+int64_t record_wgmma_workspace_bytes(const RecordMatrix& matrix, const RecordWgmmaConfig& config) {
+  return config.shares ? partials_bytes(config.tile, matrix.clusters.front()) : 0;
+}
+
+}  // namespace sparsellm

@@ -1,0 +1,97 @@
+#include "sparse/tca_bme/format/record_parts.h"
+
+#include <algorithm>
+#include <array>
+#include <string>
+#include <utility>
+
+#include "kernels/base/error.h"
+
+namespace sparsellm::tca_bme {
+namespace {
+
+constexpr int64_t kMostRecordBytes = int64_t{UINT32_MAX} * kRecordAlignment;  // of all records
+
+// That starts reach wherever they are; negative if they do not reach that many headers.
+int64_t most_values(int64_t records, int64_t header_bytes, int64_t value_bytes) {
+  return (kMostRecordBytes - records * (header_bytes + kRecordAlignment - 1)) / value_bytes;
+}
+
+}  // namespace
+
+RecordLayout read_record_layout(const EncodedWeight& e) {
+  const EncodedPart& part = e.part(kLayout);
+  require(part.type == PartType::u32 && std::ssize(part.bytes) == kLayoutWords * 4,
+          "tca_bme: the part layout has {} bytes of {}, not {} of U32", part.bytes.size(),
+          safetensors_name(part.type), kLayoutWords * 4);
+  std::array<uint32_t, kLayoutWords> words;
+  std::memcpy(words.data(), part.bytes.data(), part.bytes.size());
+  const auto& [chunks, values] = words;
+  require(chunks == kFewChunks || chunks == kManyChunks,
+          "tca_bme: {} chunks in a record; there are {} or {}", chunks, kFewChunks, kManyChunks);
+  require(values <= 1, "tca_bme: values of the kind {}, which is neither 0 nor 1", values);
+  require(values == 0 || chunks == kManyChunks, "tca_bme: pairs in records of {} chunks, not {}",
+          chunks, kManyChunks);
+  return {.chunks = static_cast<int32_t>(chunks), .values = static_cast<RecordValues>(values)};
+}
+
+NewRecords::NewRecords(const RecordLayout& record_layout, int64_t count)
+    : layout(new_part<uint32_t>(std::string(kLayout), PartType::u32, kLayoutWords)),
+      starts(new_part<uint32_t>(std::string(kStarts), PartType::u32, count + 1)) {
+  const std::array<uint32_t, kLayoutWords> words = {static_cast<uint32_t>(record_layout.chunks),
+                                                    static_cast<uint32_t>(record_layout.values)};
+  std::copy(words.begin(), words.end(), layout.values.begin());
+}
+
+void NewRecords::allocate_records() {
+  records = new_part<std::byte>(std::string(kRecords), PartType::u8,
+                                int64_t{starts.values.back()} * kRecordAlignment);
+}
+
+EncodedWeight NewRecords::finish(const EncodedWeight& header) {
+  EncodedWeight e{.format = header.format,
+                  .version = kRecordVersion,
+                  .dtype = header.dtype,
+                  .rows = header.rows,
+                  .columns = header.columns,
+                  .nonzeros = header.nonzeros,
+                  .parts = {}};
+  e.parts.push_back(std::move(layout.part));
+  e.parts.push_back(std::move(starts.part));
+  e.parts.push_back(std::move(records.part));
+  return e;
+}
+
+bool starts_hold(int64_t rows, int64_t columns, int64_t nonzeros) {
+  const RecordLayout layout = record_layout_for(rows * columns, nonzeros);
+  return nonzeros <= most_values(record_grid(rows, columns, layout).count(), layout.header_bytes(),
+                                 layout.value_bytes());
+}
+
+int64_t expected_record_bytes(int64_t rows, int64_t columns, int64_t nonzeros) {
+  const RecordLayout layout = record_layout_for(rows * columns, nonzeros);
+  const double density = rows * columns == 0
+                             ? 0.0
+                             : static_cast<double>(nonzeros) / static_cast<double>(rows * columns);
+  // A pair is left out if both of its elements are zeros.
+  const double pairs = static_cast<double>(rows) * static_cast<double>(ceil_div(columns, 2)) *
+                       (1.0 - (1.0 - density) * (1.0 - density));
+  const double values =
+      (layout.pairs() ? pairs : static_cast<double>(nonzeros)) * layout.value_bytes();
+  constexpr double kMeanPadding = kRecordAlignment / 2.0 - 1.0;  // values have an even size
+  const int64_t count = record_grid(rows, columns, layout).count();
+  const double records = static_cast<double>(count) * (layout.header_bytes() + kMeanPadding);
+  return static_cast<int64_t>(values + records) +
+         (count + 1 + kLayoutWords) * int64_t{sizeof(uint32_t)};
+}
+
+bool starts_hold_any(int64_t rows, int64_t columns) {
+  // More records than with many chunks, headers larger than with few or with pairs, and values at
+  // least as many as those of pairs, which are for few nonzeros only.
+  constexpr RecordLayout kFew{.chunks = kFewChunks, .values = RecordValues::single};
+  constexpr RecordLayout kMany{.chunks = kManyChunks, .values = RecordValues::single};
+  return rows * columns <= most_values(record_grid(rows, columns, kFew).count(),
+                                       kMany.header_bytes(), kFew.value_bytes());
+}
+
+}  // namespace sparsellm::tca_bme

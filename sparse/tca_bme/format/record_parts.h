@@ -1,0 +1,126 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <optional>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "kernels/base/parallel.h"
+#include "kernels/base/tensor.h"
+#include "sparse/encoded_weight.h"
+#include "sparse/format.h"
+#include "sparse/tca_bme/format/record_layout.h"
+#include "sparse/weight_matrix.h"
+
+namespace sparsellm::tca_bme {
+
+// Encodings of version 2 (record_layout.h) on the host.
+inline constexpr std::string_view kLayout = "layout";
+inline constexpr int64_t kLayoutWords = 2;
+inline constexpr std::string_view kStarts = "starts";
+inline constexpr std::string_view kRecords = "records";
+
+// Bytes from a file are aligned to nothing.
+template <class T>
+T load_from(const std::byte* at) {
+  T value;
+  std::memcpy(&value, at, sizeof(value));
+  return value;
+}
+
+// The bits of the values of one i, par, t of a chunk, in the order of the values: that of an
+// element is 16 p + 2 g + e, that of a pair 8 p + g.
+inline uint32_t value_bits(const RecordLayout& layout, const std::byte* record, int32_t chunk,
+                           int32_t i, int32_t par, int32_t t) {
+  uint32_t bits = 0;
+  const std::byte* const words = record + mask_word(layout, chunk, 0, t, par) * 2;
+  for (int32_t g = 0; g < kLaneRows; ++g) {
+    const uint32_t word = static_cast<uint32_t>(load_from<uint16_t>(words + g * 16)) >> (2 * i);
+    if (layout.pairs()) {
+      const uint32_t two = word >> (8 * (chunk % 2));
+      bits |= ((two & 1) | (two & 2) << 7) << g;
+    } else {
+      bits |= ((word & 1) | (word >> 7 & 2) | (word & 2) << 15 | (word & 0x200) << 8) << (2 * g);
+    }
+  }
+  return bits;
+}
+
+// The layout in the part of that name; throws Error if it is none.
+RecordLayout read_record_layout(const EncodedWeight& e);
+
+// The parts of a valid encoding.
+struct RecordParts {
+  explicit RecordParts(const EncodedWeight& e)
+      : layout(read_record_layout(e)),
+        grid(record_grid(e.rows, e.columns, layout)),
+        starts(e.part(kStarts).values<uint32_t>()),
+        records(e.part(kRecords).bytes) {}
+
+  std::span<const std::byte> record(int64_t index) const { return run(index, 1); }
+  // Records that lie one behind the other.
+  std::span<const std::byte> run(int64_t first, int64_t count) const {
+    const size_t begin = size_t{starts[static_cast<size_t>(first)]} * kRecordAlignment;
+    const size_t end = size_t{starts[static_cast<size_t>(first + count)]} * kRecordAlignment;
+    return records.subspan(begin, end - begin);
+  }
+
+  RecordLayout layout;
+  RecordGrid grid;
+  std::span<const uint32_t> starts;
+  std::span<const std::byte> records;
+};
+
+// What a file may have wrong. Layout, starts and sizes, from which it follows that each record has
+// its masks and offsets, are checked at once; then the records, a few at a time, wherever their
+// bytes have been copied to.
+class RecordChecker {
+ public:
+  explicit RecordChecker(const EncodedWeight& e);  // throws Error; keeps no view of e
+
+  const RecordLayout& layout() const { return layout_; }
+  std::span<const uint32_t> starts() const { return starts_; }
+  // Throws Error if one of the `count` records from `first` on, which have these bytes, is wrong,
+  // or if these are not as many as the starts say. Returns how many nonzeros they have.
+  int64_t check(int64_t first, int64_t count, std::span<const std::byte> records) const;
+
+ private:
+  int64_t start(int64_t record) const { return starts_[static_cast<size_t>(record)]; }
+
+  int64_t rows_;
+  int64_t columns_;
+  RecordLayout layout_;
+  RecordGrid grid_;
+  std::vector<uint32_t> starts_;
+};
+
+// An encoding that is being made: `starts` are filled in, then `records`.
+struct NewRecords {
+  NewRecords(const RecordLayout& record_layout, int64_t count);
+  void allocate_records();                            // as many as `starts` say
+  EncodedWeight finish(const EncodedWeight& header);  // which has no parts; leaves nothing
+
+  NewPart<uint32_t> layout;
+  NewPart<uint32_t> starts;
+  NewPart<std::byte> records;
+};
+
+// Whether `starts` reach all records of any matrix of this size, and of one with so many nonzeros.
+bool starts_hold_any(int64_t rows, int64_t columns);
+bool starts_hold(int64_t rows, int64_t columns, int64_t nonzeros);
+
+// As the functions of WeightFormat, for encodings of this version.
+EncodedWeight encode_records(const Tensor& w, LayoutFor goal, ThreadPool& threads);  // f16 or bf16
+void validate_records(const EncodedWeight& e, ThreadPool& threads);
+// Throws Error unless a header tells as many nonzeros as the records have.
+void require_nonzeros(int64_t told, int64_t nonzeros);
+// Of a matrix whose nonzeros are anywhere.
+int64_t expected_record_bytes(int64_t rows, int64_t columns, int64_t nonzeros);
+std::optional<EncodedWeight> slice_rows_records(const EncodedWeight& e, Range rows);
+std::optional<EncodedWeight> slice_columns_records(const EncodedWeight& e, Range columns);
+std::optional<EncodedWeight> concat_rows_records(std::span<const EncodedWeight* const> parts);
+
+}  // namespace sparsellm::tca_bme

@@ -1,8 +1,0 @@
-#include "kernels/base/cuda_state.cuh"
-#include "tests/gpu/stream_of.h"
-
-namespace sparsellm::testing {
-
-cudaStream_t stream_of(const CudaContext& context) { return context.state().stream; }
-
-}  // namespace sparsellm::testing

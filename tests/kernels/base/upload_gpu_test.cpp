@@ -1,0 +1,463 @@
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "kernels/base/error.h"
+#include "kernels/base/mapped_file.h"
+#include "kernels/base/upload.h"
+#include "models/weights/checkpoint_loader.h"
+#include "tests/testing/gpu_context.h"
+#include "tests/testing/paths.h"
+#include "tests/testing/random.h"
+#include "tests/testing/reference.h"
+#include "tests/testing/temp_dir.h"
+#include "tests/testing/throws_error.h"
+
+namespace sparsellm {
+namespace {
+
+using namespace sparsellm::testing;
+
+constexpr int64_t kMiB = 1 << 20;
+constexpr std::byte kPoison{0xa5};
+
+// Cheap bytes whose 64-bit words all differ.
+std::vector<std::byte> pattern(int64_t bytes, uint64_t seed) {
+  std::vector<std::byte> result(static_cast<size_t>(bytes));
+  uint64_t word = seed;
+  for (size_t i = 0; i < result.size(); i += sizeof(word)) {
+    word = word * 6364136223846793005u + 1442695040888963407u;
+    std::memcpy(result.data() + i, &word, std::min(sizeof(word), result.size() - i));
+  }
+  return result;
+}
+
+bool same(std::span<const std::byte> a, std::span<const std::byte> b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end());
+}
+
+// Memory on the GPU between poisoned guards.
+class Target {
+ public:
+  explicit Target(int64_t bytes) : bytes_(bytes), buffer_(kGpu, bytes + 2 * kGuard, "a test") {
+    fill(kPoison);
+  }
+
+  std::byte* data() const { return static_cast<std::byte*>(buffer_.data()) + kGuard; }
+
+  void fill(std::byte value) {
+    const std::vector<std::byte> all(static_cast<size_t>(buffer_.bytes()), value);
+    copy_bytes(kGpu, buffer_.data(), {}, all.data(), buffer_.bytes());
+    // A copy of pageable memory may end after its call; one back waits for it.
+    std::byte first;
+    copy_bytes({}, &first, kGpu, buffer_.data(), 1);
+  }
+
+  // What is there now, the guards checked against `guard`.
+  std::vector<std::byte> read(std::byte guard = kPoison) const {
+    std::vector<std::byte> all(static_cast<size_t>(buffer_.bytes()));
+    copy_bytes({}, all.data(), kGpu, buffer_.data(), buffer_.bytes());
+    const auto is_guard = [&](std::byte b) { return b == guard; };
+    EXPECT_TRUE(std::all_of(all.begin(), all.begin() + kGuard, is_guard));
+    EXPECT_TRUE(std::all_of(all.end() - kGuard, all.end(), is_guard));
+    return {all.begin() + kGuard, all.begin() + kGuard + bytes_};
+  }
+
+ private:
+  static constexpr int64_t kGuard = 61;  // makes the destinations unaligned
+
+  int64_t bytes_;
+  Buffer buffer_;
+};
+
+Upload copy_of(std::span<const std::byte> source, void* destination) {
+  return {.what = "a test",
+          .source = source,
+          .from = DType::i32,
+          .destination = destination,
+          .to = DType::i32};
+}
+
+Upload conversion_of(std::span<const std::byte> source, DType from, void* destination, DType to) {
+  return {.what = "a test", .source = source, .from = from, .destination = destination, .to = to};
+}
+
+class GpuUpload : public GpuTest {};
+
+TEST_F(GpuUpload, AnySize) {
+  Uploader uploader(kGpu);
+  uploader.finish();  // nothing
+  for (int64_t bytes : {int64_t{0}, int64_t{2}, int64_t{6}, kMiB + 2, 8 * kMiB, 8 * kMiB + 2,
+                        16 * kMiB - 2, 100 * kMiB, 100 * kMiB + 6}) {
+    SCOPED_TRACE(bytes);
+    const std::vector<std::byte> source = pattern(bytes + 1, static_cast<uint64_t>(bytes));
+    const auto unaligned = std::span(source).subspan(1);
+    Target target(bytes);
+    uploader.submit(conversion_of(unaligned, DType::f16, target.data(), DType::f16));
+    int64_t done = 0;
+    uploader.finish([&](int64_t now) {
+      EXPECT_GE(now, done);
+      done = now;
+    });
+    EXPECT_TRUE(same(target.read(), unaligned));
+  }
+}
+
+TEST_F(GpuUpload, ReportsAllBytesAtTheEnd) {
+  Uploader uploader(kGpu);
+  Target target(20 * kMiB);
+  const std::vector<std::byte> source = pattern(40 * kMiB, 1);
+  int64_t done = -1;
+  const auto progress = [&](int64_t now) { done = now; };
+  uploader.finish(progress);
+  EXPECT_EQ(done, 0);
+  const std::vector<std::byte> zeros(source.size());
+  uploader.submit(conversion_of(zeros, DType::f32, target.data(), DType::bf16));
+  uploader.finish(progress);
+  EXPECT_EQ(done, 40 * kMiB);
+  uploader.submit(copy_of(std::span(source).first(4096), target.data()));
+  uploader.finish(progress);
+  EXPECT_EQ(done, 40 * kMiB + 4096);
+}
+
+TEST_F(GpuUpload, RefusesPartsOfNumbers) {
+  Uploader uploader(kGpu);
+  const std::vector<std::byte> source(7);
+  Target target(8);
+  EXPECT_TRUE(throws_error([&] { uploader.submit(copy_of(source, target.data())); }, "a test"));
+  EXPECT_TRUE(throws_error([] { Uploader on_cpu(Device{}); }, "cpu"));
+}
+
+// Every 16-bit number, or f32 of every kind; none that is finite and too large for `to`.
+std::vector<std::byte> numbers(DType from, DType to) {
+  std::vector<std::byte> bytes;
+  Random random(9);
+  for (int64_t i = 0; i < 1 << 16; ++i) {
+    const auto bits =
+        static_cast<uint32_t>(from == DType::f32 ? random.below(int64_t{1} << 32) : i);
+    visit_float(from, [&]<class From>(From value) {
+      std::memcpy(&value, &bits, sizeof(value));
+      bool fits = true;
+      visit_float(to, [&]<class To>(To) {
+        const float before = to_float(value);
+        fits = !std::isfinite(before) || std::isfinite(to_float(from_float<To>(before)));
+      });
+      if (fits) {
+        const auto* begin = reinterpret_cast<const std::byte*>(&value);
+        bytes.insert(bytes.end(), begin, begin + sizeof(value));
+      }
+    });
+  }
+  return bytes;
+}
+
+TEST_F(GpuUpload, ConvertsAsTheCpu) {
+  Uploader uploader(kGpu);
+  for (DType from : {DType::f32, DType::f16, DType::bf16}) {
+    for (DType to : {DType::f32, DType::f16, DType::bf16}) {
+      SCOPED_TRACE(fmt::format("{} to {}", name_of(from), name_of(to)));
+      const std::vector<std::byte> source = numbers(from, to);
+      const int64_t count = std::ssize(source) / size_of(from);
+      std::vector<std::byte> expected = source;  // NaNs too, if the dtype stays
+      expected.resize(static_cast<size_t>(count * size_of(to)));
+      visit_float(from, [&]<class From>(From value) {
+        visit_float(to, [&]<class To>(To) {
+          for (int64_t i = 0; from != to && i < count; ++i) {
+            std::memcpy(&value, source.data() + i * size_of(from), sizeof(value));
+            const To rounded = from_float<To>(to_float(value));
+            std::memcpy(expected.data() + i * size_of(to), &rounded, sizeof(rounded));
+          }
+        });
+      });
+      Target target(std::ssize(expected));
+      uploader.submit(conversion_of(source, from, target.data(), to));
+      uploader.finish();
+      EXPECT_TRUE(target.read() == expected);
+    }
+  }
+}
+
+TEST_F(GpuUpload, ConvertsAcrossPieces) {
+  constexpr int64_t kCount = 12 * kMiB + 5;
+  std::vector<std::byte> source(static_cast<size_t>(kCount) * sizeof(BFloat16));
+  for (int64_t i = 0; i < kCount; ++i) {
+    const BFloat16 value = to_bfloat16(static_cast<float>(i % 251));
+    std::memcpy(source.data() + i * 2, &value, sizeof(value));
+  }
+  Target target(kCount * size_of(DType::f32));
+  Uploader uploader(kGpu);
+  uploader.submit(conversion_of(source, DType::bf16, target.data(), DType::f32));
+  uploader.finish();
+  const std::vector<std::byte> result = target.read();
+  for (int64_t i = 0; i < kCount; ++i) {
+    float value = 0.0f;
+    std::memcpy(&value, result.data() + i * 4, sizeof(value));
+    ASSERT_EQ(value, static_cast<float>(i % 251)) << i;
+  }
+}
+
+TEST_F(GpuUpload, ManySmallOnesBetweenLargeOnes) {
+  constexpr int64_t kSmall = 2000;
+  const std::vector<std::byte> source = pattern(60 * kMiB, 3);
+  Target target(std::ssize(source));
+  Uploader uploader(kGpu);
+  for (int round = 0; round < 2; ++round) {
+    int64_t begin = 0;
+    const auto submit = [&](int64_t bytes) {
+      uploader.submit(
+          copy_of(std::span(source).subspan(static_cast<size_t>(begin), static_cast<size_t>(bytes)),
+                  target.data() + begin));
+      begin += bytes;
+    };
+    for (int64_t i = 0; i < kSmall; ++i) {
+      submit(4 * (i % 300));
+      if (i % 500 == 250) {
+        submit(9 * kMiB);
+      }
+    }
+    submit(std::ssize(source) - begin);
+    uploader.finish();
+    EXPECT_TRUE(target.read() == source);
+    target.fill(kPoison);
+  }
+}
+
+TEST_F(GpuUpload, ReadsMappedFiles) {
+  const TempDir folder;
+  const std::vector<std::byte> bytes = pattern(30 * kMiB + 4, 4);
+  const MappedFile file(folder.write(
+      "data", std::string_view(reinterpret_cast<const char*>(bytes.data()), bytes.size())));
+  Target target(std::ssize(bytes));
+  Uploader uploader(kGpu);
+  Upload upload = copy_of(file.bytes(), target.data());
+  upload.file = &file;
+  uploader.submit(upload);
+  uploader.finish();
+  EXPECT_TRUE(target.read() == bytes);
+  EXPECT_TRUE(same(file.bytes(), bytes));
+
+  std::filesystem::resize_file(file.path(), static_cast<uintmax_t>(20 * kMiB));
+  uploader.submit(upload);
+  EXPECT_TRUE(throws_error([&] { uploader.finish(); }, "it has become shorter"));
+}
+
+TEST_F(GpuUpload, AnErrorBreaksOffTheOthers) {
+  std::vector<float> values(static_cast<size_t>(30 * kMiB) / sizeof(float), 1.0f);
+  const auto source = std::as_bytes(std::span(values));
+  Target target(60 * kMiB);
+  Uploader uploader(kGpu);
+  for (size_t at : {size_t{0}, size_t{5'000'001}, values.size() - 1}) {
+    values[at] = -70000.0f;
+    Upload bad = conversion_of(source, DType::f32, target.data(), DType::f16);
+    bad.what = "model.layers.3.weight";
+    uploader.submit(bad);
+    uploader.submit(copy_of(source, target.data() + 15 * kMiB));
+    const std::string message = "model.layers.3.weight: the value -70000 is too large for f16";
+    EXPECT_TRUE(throws_error([&] { uploader.finish(); }, message));
+    target.fill(std::byte{1});
+    EXPECT_EQ(target.read(std::byte{1}), std::vector<std::byte>(60 * kMiB, std::byte{1}));
+    values[at] = 1.0f;
+  }
+  // It can be used again.
+  uploader.submit(copy_of(source, target.data()));
+  uploader.finish();
+  std::vector<std::byte> result = target.read(std::byte{1});
+  result.resize(source.size());
+  EXPECT_TRUE(same(result, source));
+}
+
+TEST_F(GpuUpload, ChecksWhatIsCopied) {
+  const std::vector<std::byte> source = pattern(9 * Uploader::kPieceBytes + 12, 8);
+  const auto piece_of = [&](int64_t begin) {
+    const int64_t bytes = std::min(Uploader::kPieceBytes, std::ssize(source) - begin);
+    return std::span(source).subspan(static_cast<size_t>(begin), static_cast<size_t>(bytes));
+  };
+  Target target(std::ssize(source));
+  Uploader uploader(kGpu);
+  std::atomic<int> checked{0};
+  const auto submit = [&](int64_t bad) {
+    for (int64_t begin = 0; begin < std::ssize(source); begin += Uploader::kPieceBytes) {
+      const auto piece = piece_of(begin);
+      Upload upload = copy_of(piece, target.data() + begin);
+      upload.what = fmt::format("piece {}", begin / Uploader::kPieceBytes);
+      upload.check = [&checked, piece, is_bad = begin == bad * Uploader::kPieceBytes](
+                         std::span<const std::byte> bytes) {
+        EXPECT_TRUE(same(bytes, piece));
+        ++checked;
+        require(!is_bad, "it is bad");
+      };
+      uploader.submit(std::move(upload));
+    }
+  };
+  submit(-1);
+  uploader.finish();
+  EXPECT_EQ(checked, 10);
+  EXPECT_TRUE(target.read() == source);
+  for (int64_t bad : {0, 5, 9}) {
+    target.fill(kPoison);
+    submit(bad);
+    EXPECT_TRUE(throws_error([&] { uploader.finish(); }, fmt::format("piece {}: it is bad", bad)));
+    const std::vector<std::byte> result = target.read();
+    const auto begin = result.begin() + bad * Uploader::kPieceBytes;
+    const auto bytes =
+        std::min(Uploader::kPieceBytes, std::ssize(source) - (begin - result.begin()));
+    EXPECT_TRUE(std::all_of(begin, begin + bytes, [](std::byte b) { return b == kPoison; }));
+  }
+
+  Upload upload = copy_of(source, target.data());
+  upload.check = [](std::span<const std::byte>) {};
+  EXPECT_TRUE(throws_error([&] { uploader.submit(upload); }, "more than a check takes"));
+  upload = conversion_of(piece_of(0), DType::f32, target.data(), DType::f16);
+  upload.check = [](std::span<const std::byte>) {};
+  EXPECT_TRUE(throws_error([&] { uploader.submit(upload); }, "or are converted"));
+}
+
+// Nothing to copy is something to check: somebody has counted on it.
+TEST_F(GpuUpload, ChecksNoBytes) {
+  Uploader uploader(kGpu);
+  std::atomic<int> checked{0};
+  const auto submit = [&](bool bad) {
+    Upload upload = copy_of({}, nullptr);
+    upload.what = "an empty piece";
+    upload.check = [&checked, bad](std::span<const std::byte> bytes) {
+      EXPECT_TRUE(bytes.empty());
+      ++checked;
+      require(!bad, "it is bad");
+    };
+    uploader.submit(std::move(upload));
+  };
+  submit(false);
+  uploader.finish();
+  EXPECT_EQ(checked, 1);
+  submit(true);
+  EXPECT_TRUE(throws_error([&] { uploader.finish(); }, "an empty piece: it is bad"));
+  EXPECT_EQ(checked, 2);
+
+  // Between others, which arrive.
+  const std::vector<std::byte> source = pattern(3 * Uploader::kPieceBytes, 9);
+  Target target(std::ssize(source));
+  uploader.submit(copy_of(source, target.data()));
+  submit(false);
+  uploader.submit(copy_of({}, nullptr));
+  uploader.finish();
+  EXPECT_EQ(checked, 3);
+  EXPECT_TRUE(target.read() == source);
+}
+
+TEST_F(GpuUpload, RefusesToConvertIntegers) {
+  const std::vector<std::byte> source(64);
+  Target target(64);
+  Uploader uploader(kGpu);
+  uploader.submit(conversion_of(source, DType::i32, target.data(), DType::f16));
+  EXPECT_TRUE(throws_error([&] { uploader.finish(); }, "i32"));
+}
+
+// What is broken off writes nothing any more once the uploader is gone.
+TEST_F(GpuUpload, DestructionInFlight) {
+  const std::vector<std::byte> source = pattern(60 * kMiB, 5);
+  Target target(std::ssize(source));
+  for (int round = 0; round < 3; ++round) {
+    {
+      Uploader uploader(kGpu);
+      for (int64_t begin = 0; begin < std::ssize(source); begin += 5 * kMiB) {
+        uploader.submit(copy_of(std::span(source).subspan(static_cast<size_t>(begin), 5 * kMiB),
+                                target.data() + begin));
+      }
+    }
+    target.fill(kPoison);
+    EXPECT_EQ(target.read(), std::vector<std::byte>(source.size(), kPoison));
+  }
+}
+
+TEST_F(GpuUpload, AnExceptionOfTheCaller) {
+  const std::vector<std::byte> source = pattern(100 * kMiB, 6);
+  Target target(std::ssize(source));
+  const auto upload = [&] {
+    Uploader uploader(kGpu);
+    uploader.submit(copy_of(source, target.data()));
+    uploader.finish([](int64_t) { fail("cancelled"); });
+  };
+  EXPECT_TRUE(throws_error(upload, "cancelled"));
+}
+
+// What is broken off writes nothing any more when finish() has thrown, and the uploader can be used
+// again.
+TEST_F(GpuUpload, AnExceptionOfProgressLeavesNothingUnderWay) {
+  struct Cancelled {};
+  const std::vector<std::byte> source = pattern(60 * kMiB, 7);
+  Target target(std::ssize(source));
+  Uploader uploader(kGpu);
+  for (int round = 0; round < 5; ++round) {
+    uploader.submit(copy_of(source, target.data()));
+    int64_t calls = 0;
+    const auto cancel = [&](int64_t) {
+      ++calls;
+      std::this_thread::sleep_for(std::chrono::milliseconds(round));
+      throw Cancelled();
+    };
+    EXPECT_THROW(uploader.finish(cancel), Cancelled);
+    EXPECT_EQ(calls, 1);
+    target.fill(kPoison);
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    EXPECT_EQ(target.read(), std::vector<std::byte>(source.size(), kPoison));
+  }
+  uploader.submit(copy_of(source, target.data()));
+  uploader.finish();
+  EXPECT_TRUE(target.read() == source);
+}
+
+std::string one_tensor(std::span<const float> values) {
+  const std::string header =
+      fmt::format(R"({{"w":{{"dtype":"F32","shape":[{}],"data_offsets":[0,{}]}}}})", values.size(),
+                  values.size_bytes());
+  const uint64_t length = header.size();
+  std::string file(reinterpret_cast<const char*>(&length), sizeof(length));
+  file += header;
+  file.append(reinterpret_cast<const char*>(values.data()), values.size_bytes());
+  return file;
+}
+
+TEST_F(GpuUpload, CheckpointsConvertToTheDTypeAskedFor) {
+  const TempDir folder;
+  const float values[] = {1.0f, 65519.0f, -1.0f / 3, 1e-7f};
+  folder.write("model.safetensors", one_tensor(values));
+  const Checkpoint checkpoint(folder.path());
+  for (DType dtype : {DType::f16, DType::bf16}) {
+    int64_t done = 0;
+    CheckpointLoader loader(checkpoint, kGpu, dtype, [&](int64_t now, int64_t total) {
+      EXPECT_EQ(total, 16);
+      done = now;
+    });
+    const OwnedTensor w = loader.vector("model.w", 4);
+    EXPECT_EQ(loader.loaded_bytes(), 8);
+    loader.finish();
+    EXPECT_EQ(done, 16);
+    GuardedTensor expected(dtype, {4});
+    set_values(expected.view(), std::vector<double>(std::begin(values), std::end(values)));
+    EXPECT_TRUE(same_bits(w.view, expected.view()));
+  }
+}
+
+TEST_F(GpuUpload, CheckpointsNameTheTensorThatIsTooLarge) {
+  const TempDir folder;
+  const float values[] = {1.0f, 65520.0f};
+  folder.write("model.safetensors", one_tensor(values));
+  const Checkpoint checkpoint(folder.path());
+  CheckpointLoader to_half(checkpoint, kGpu, std::nullopt, {});
+  const OwnedTensor half = to_half.vector("w", 2);
+  EXPECT_TRUE(throws_error([&] { to_half.finish(); },
+                           R"(the tensor "w": the value 65520 is too large for f16)"));
+  CheckpointLoader to_bfloat16(checkpoint, kGpu, DType::bf16, {});
+  const OwnedTensor bfloat16 = to_bfloat16.vector("w", 2);
+  to_bfloat16.finish();
+}
+
+}  // namespace
+}  // namespace sparsellm

@@ -1,0 +1,376 @@
+// The dense product on CUDA: against its CPU twin, tuned and not, and the bits of a row in batches.
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <fstream>
+#include <iterator>
+#include <string>
+#include <vector>
+
+#include "kernels/activation.h"
+#include "kernels/base/cuda_graph.h"
+#include "kernels/base/tune_cache.h"
+#include "kernels/gemm.h"
+#include "tests/testing/gpu_context.h"
+#include "tests/testing/random.h"
+#include "tests/testing/temp_dir.h"
+#include "tests/testing/throws_error.h"
+
+namespace sparsellm {
+namespace {
+
+using namespace sparsellm::testing;
+using Kind = Activation::Kind;
+
+constexpr Activation kActivations[] = {
+    {Kind::none, 0.0f},      {Kind::relu, 0.0f}, {Kind::gelu, 0.0f},
+    {Kind::gelu_tanh, 0.0f}, {Kind::silu, 0.0f}, {Kind::fatrelu, 0.25f},
+};
+
+bool is_fused(const Activation& activation) {
+  return activation.kind == Kind::none || activation.kind == Kind::relu;
+}
+
+double unit_of(DType dtype) {
+  return dtype == DType::f16 ? 0x1p-11 : dtype == DType::bf16 ? 0x1p-8 : 0x1p-24;
+}
+
+class Gemm : public GpuTest {
+ protected:
+  GuardedTensor on_gpu(std::initializer_list<int64_t> sizes, Layout layout = Layout::contiguous) {
+    return random.tensor(GetParam(), sizes, layout, -1.0, 1.0, kGpu);
+  }
+
+  // Aligned as the memory of a buffer is.
+  OwnedTensor bias_on_gpu(int64_t size) {
+    OwnedTensor bias = allocate_tensor(kGpu, GetParam(), {size}, "a bias");
+    random.fill(bias.view);
+    return bias;
+  }
+
+  // The sums with the bias, in f32 on the CPU.
+  GuardedTensor sums_of(const Tensor& x, const Tensor& w, const Tensor& bias) {
+    GuardedTensor sums(DType::f32, {x.size(0), w.size(0)});
+    const GuardedTensor bias_twin = bias.empty() ? GuardedTensor(DType::f32, {0}) : cpu_twin(bias);
+    gemm(cpu_twin(x).view(), cpu_twin(w).view(),
+         {.bias = bias.empty() ? Tensor() : bias_twin.view(), .activation = {}}, sums.view(),
+         cpu.exec);
+    return sums;
+  }
+
+  // `y` is the product within the errors of sums in f32 (of terms of at most 1) and of one
+  // rounding; of two where the activation is applied to a rounded sum.
+  void expect_right(const Tensor& x, const Tensor& w, const Epilogue& epilogue,
+                    const GuardedTensor& y) {
+    const GuardedTensor twin = sums_of(x, w, epilogue.bias);
+    const std::vector<double> sums = values_of(twin.view());
+    const std::vector<double> biases =
+        epilogue.bias.empty() ? std::vector<double>() : values_of(epilogue.bias);
+    activate(epilogue.activation, twin.view(), cpu.exec);
+    std::vector<double> expected = values_of(twin.view());
+    const std::vector<double> got = values_of(y.view());
+    const double unit = unit_of(y.view().dtype());
+    const double sum_error = 0x1p-22 * static_cast<double>(w.size(1) + 8);
+    constexpr double kMaxSlope = 1.13;
+    std::vector<double> tolerances;
+    for (size_t i = 0; i < sums.size(); ++i) {
+      // Sums may be rounded before the bias is added.
+      const double of_bias =
+          epilogue.bias.empty() ? 0.0 : unit * std::abs(sums[i] - biases[i % biases.size()]);
+      const double before = is_fused(epilogue.activation)
+                                ? sum_error + of_bias
+                                : kMaxSlope * (sum_error + of_bias + unit * std::abs(sums[i]));
+      tolerances.push_back(before + unit * std::abs(expected[i]) + 0x1p-25);
+      // fatrelu jumps: a sum that rounds to the other side of the threshold is right too.
+      if (epilogue.activation.kind == Kind::fatrelu &&
+          std::abs(sums[i] - double{epilogue.activation.threshold}) <= before) {
+        expected[i] = got[i] == 0.0 ? 0.0 : sums[i];
+      }
+    }
+    EXPECT_TRUE(all_close(y.view(), expected, tolerances));
+    EXPECT_TRUE(y.guards_intact());
+  }
+
+  void run_and_expect_right(const Tensor& x, const Tensor& w, const Epilogue& epilogue,
+                            const GuardedTensor& y) {
+    gemm(x, w, epilogue, y.view(), gpu->exec);
+    expect_right(x, w, epilogue, y);
+  }
+
+  // Every row of x [tokens, in] alone, and all numbers of rows at changing places.
+  void expect_invariant(const Tensor& x, const Tensor& w, const Epilogue& epilogue, DType y_dtype) {
+    const int64_t tokens = x.size(0);
+    const GuardedTensor alone(y_dtype, {tokens, w.size(0)}, Layout::contiguous, kGpu);
+    for (int64_t t = 0; t < tokens; ++t) {
+      gemm(x.rows(t, 1), w, epilogue, alone.view().rows(t, 1), gpu->exec);
+    }
+    const std::vector<std::byte> bits = bytes_of(alone.view());
+    const auto row_bytes = w.size(0) * size_of(y_dtype);
+    const GuardedTensor y(y_dtype, {tokens, w.size(0)}, Layout::contiguous, kGpu);
+    for (int64_t count = 1; count <= tokens; ++count) {
+      const int64_t begin = count * 7 % (tokens - count + 1);
+      const Tensor part = y.view().rows(0, count);
+      gemm(x.rows(begin, count), w, epilogue, part, gpu->exec);
+      const std::vector<std::byte> got = bytes_of(part);
+      ASSERT_EQ(std::memcmp(got.data(), bits.data() + begin * row_bytes, got.size()), 0)
+          << count << " rows from row " << begin;
+    }
+    EXPECT_TRUE(y.guards_intact());
+  }
+
+  Random random{78};
+};
+INSTANTIATE_TEST_SUITE_P(Gpu, Gemm, ::testing::Values(DType::f16, DType::bf16),
+                         [](const auto& test) { return std::string(name_of(test.param)); });
+
+TEST_P(Gemm, AnySizeAndStride) {
+  size_t combination = 0;
+  for (int64_t tokens : {0, 1, 3, 9, 12, 17, 24, 33, 48, 130}) {
+    for (int64_t in : {1, 8, 33, 40, 130, 256}) {
+      for (int64_t out : {1, 8, 33, 40, 130, 256}) {
+        ++combination;
+        const auto layout = [&](size_t period) {
+          return combination / period % 2 == 0 ? Layout::contiguous : Layout::strided;
+        };
+        const Activation activation = kActivations[combination % std::size(kActivations)];
+        const bool has_bias = combination / 6 % 2 == 0;
+        const DType y_dtype =
+            is_fused(activation) && !has_bias && combination % 4 == 0 ? DType::f32 : GetParam();
+        SCOPED_TRACE(fmt::format("{} tokens, {} x {}, {}, bias {}, {}, layouts {}", tokens, out, in,
+                                 name_of(activation.kind), has_bias, name_of(y_dtype),
+                                 combination % 8));
+        const GuardedTensor x = on_gpu({tokens, in}, layout(1));
+        const GuardedTensor w = on_gpu({out, in}, layout(2));
+        const OwnedTensor bias = bias_on_gpu(out);
+        const GuardedTensor y(y_dtype, {tokens, out}, layout(4), kGpu);
+        run_and_expect_right(x.view(), w.view(),
+                             {.bias = has_bias ? bias.view : Tensor(), .activation = activation},
+                             y);
+      }
+    }
+  }
+}
+
+TEST_P(Gemm, EveryActivationWithAndWithoutBias) {
+  const GuardedTensor w = on_gpu({72, 64});
+  const OwnedTensor bias = bias_on_gpu(72);
+  for (int64_t tokens : {1, 20}) {
+    const GuardedTensor x = on_gpu({tokens, 64});
+    for (const Activation& activation : kActivations) {
+      for (bool has_bias : {false, true}) {
+        SCOPED_TRACE(
+            fmt::format("{} tokens, {}, bias {}", tokens, name_of(activation.kind), has_bias));
+        const GuardedTensor y(GetParam(), {tokens, 72}, Layout::contiguous, kGpu);
+        run_and_expect_right(x.view(), w.view(),
+                             {.bias = has_bias ? bias.view : Tensor(), .activation = activation},
+                             y);
+      }
+    }
+  }
+}
+
+TEST_P(Gemm, RefusesWhatItCannotTake) {
+  const GuardedTensor x = on_gpu({3, 8});
+  const GuardedTensor w = on_gpu({8, 8});
+  const GuardedTensor w_f32(DType::f32, {8, 8}, Layout::contiguous, kGpu);
+  const GuardedTensor bias_f32(DType::f32, {8}, Layout::contiguous, kGpu);
+  const GuardedTensor no_columns(GetParam(), {8, 0}, Layout::contiguous, kGpu);
+  const GuardedTensor y(GetParam(), {3, 8}, Layout::contiguous, kGpu);
+  EXPECT_TRUE(throws_error([&] { gemm(x.view(), w_f32.view(), {}, y.view(), gpu->exec); }, "f32"));
+  EXPECT_TRUE(throws_error(
+      [&] {
+        gemm(x.view(), w.view(), {.bias = bias_f32.view(), .activation = {}}, y.view(), gpu->exec);
+      },
+      "the bias is f32"));
+  const GuardedTensor y_f32(DType::f32, {3, 8}, Layout::contiguous, kGpu);
+  const OwnedTensor bias = bias_on_gpu(9);
+  EXPECT_TRUE(throws_error(
+      [&] {
+        gemm(x.view(), w.view(), {.bias = bias.view.rows(0, 8), .activation = {}}, y_f32.view(),
+             gpu->exec);
+      },
+      "one dtype"));
+  EXPECT_TRUE(throws_error(
+      [&] {
+        gemm(x.view(), w.view(), {.bias = bias.view.rows(1, 8), .activation = {}}, y.view(),
+             gpu->exec);
+      },
+      "multiple of 16 bytes"));
+  EXPECT_TRUE(throws_error(
+      [&] { gemm(x.view().columns(0, 0), no_columns.view(), {}, y.view(), gpu->exec); },
+      "has columns"));
+}
+
+TEST_P(Gemm, TunedPlansAreRightForAnyNumberOfTokens) {
+  constexpr int64_t kTuned[] = {1, 16, 15, 130, 48};
+  for (const auto& [out, in] : {std::pair(512, 1024), std::pair(33, 40)}) {
+    for (bool has_bias : {false, true}) {
+      SCOPED_TRACE(fmt::format("{} x {}, bias {}", out, in, has_bias));
+      const GuardedTensor w = on_gpu({out, in});
+      const GuardedTensor w2 = on_gpu({out, in});
+      const OwnedTensor bias = bias_on_gpu(out);
+      const Tensor weights[] = {w.view(), w2.view()};
+      const Epilogue epilogue{.bias = has_bias ? bias.view : Tensor(),
+                              .activation = {has_bias ? Kind::relu : Kind::none, 0.0f}};
+      for (DType y_dtype : {GetParam(), DType::f32}) {
+        if (has_bias && y_dtype == DType::f32) {
+          continue;
+        }
+        TuneCache cache;
+        const GemmTuning tuning{
+            .weights = weights, .epilogue = epilogue, .y = y_dtype, .tokens = kTuned};
+        EXPECT_EQ(tune_gemm(tuning, cache, gpu->exec), 4);
+        EXPECT_EQ(tune_gemm(tuning, cache, gpu->exec), 0);
+        for (int64_t tokens : {1, 2, 3, 4, 9, 12, 13, 16, 17, 24, 33, 48, 130, 200}) {
+          for (Layout layout : {Layout::contiguous, Layout::strided}) {
+            SCOPED_TRACE(fmt::format("{} tokens", tokens));
+            const GuardedTensor x = on_gpu({tokens, in}, layout);
+            const GuardedTensor y(y_dtype, {tokens, out}, layout, kGpu);
+            run_and_expect_right(x.view(), w2.view(), epilogue, y);
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST_P(Gemm, AnotherContextTakesItsPlansFromTheFile) {
+  const TempDir dir;
+  const auto path = dir.path() / "tuned.json";
+  const GuardedTensor x = on_gpu({16, 256});
+  const GuardedTensor w = on_gpu({264, 256});
+  const OwnedTensor bias = bias_on_gpu(264);
+  const Tensor weights[] = {w.view()};
+  const int64_t tokens[] = {1, 16, 15, 9};
+  const Epilogue epilogue{.bias = bias.view, .activation = {Kind::silu, 0.0f}};
+  const GemmTuning tuning{
+      .weights = weights, .epilogue = epilogue, .y = GetParam(), .tokens = tokens};
+  TuneCache cache(path);
+  EXPECT_EQ(tune_gemm(tuning, cache, gpu->exec), 2);
+  gpu->exec.sums = Sums::batch_invariant;
+  EXPECT_EQ(tune_gemm(tuning, cache, gpu->exec), 1);
+  cache.save();
+  const GuardedTensor invariant(GetParam(), {16, 264}, Layout::contiguous, kGpu);
+  gemm(x.view(), w.view(), epilogue, invariant.view(), gpu->exec);
+
+  gpu = std::make_unique<GpuContext>();
+  TuneCache read(path);
+  EXPECT_EQ(read.problem(), "");
+  EXPECT_EQ(tune_gemm(tuning, read, gpu->exec), 0);
+  const GuardedTensor y(GetParam(), {16, 264}, Layout::contiguous, kGpu);
+  run_and_expect_right(x.view(), w.view(), epilogue, y);
+  gpu->exec.sums = Sums::batch_invariant;
+  EXPECT_EQ(tune_gemm(tuning, read, gpu->exec), 0);
+  const GuardedTensor same(GetParam(), {16, 264}, Layout::contiguous, kGpu);
+  gemm(x.view(), w.view(), epilogue, same.view(), gpu->exec);
+  EXPECT_TRUE(same_bits(same.view(), invariant.view()));
+
+  // Values that make no sense are measured again.
+  std::ifstream file(path);
+  std::string text{std::istreambuf_iterator<char>(file), {}};
+  for (const std::string calls : {"\"one ", "\"each "}) {
+    for (size_t at = text.find(calls); at != std::string::npos; at = text.find(calls, at)) {
+      text.replace(at, calls.size(), "\"zzz ");
+    }
+  }
+  TuneCache nonsense(dir.write("nonsense.json", text));
+  EXPECT_EQ(nonsense.problem(), "");
+  EXPECT_EQ(tune_gemm(tuning, nonsense, gpu->exec), 1);
+  gpu->exec.sums = Sums::fastest;
+  EXPECT_EQ(tune_gemm(tuning, nonsense, gpu->exec), 2);
+}
+
+TEST_P(Gemm, TunedCallsCanBeCaptured) {
+  const GuardedTensor w = on_gpu({192, 256});
+  const OwnedTensor bias = bias_on_gpu(192);
+  const Tensor weights[] = {w.view()};
+  const int64_t tokens[] = {16};
+  for (Sums sums : {Sums::fastest, Sums::batch_invariant}) {
+    gpu->exec.sums = sums;
+    for (Kind kind : {Kind::relu, Kind::gelu}) {
+      const Epilogue epilogue{.bias = bias.view, .activation = {kind, 0.0f}};
+      TuneCache cache;
+      tune_gemm({.weights = weights, .epilogue = epilogue, .y = GetParam(), .tokens = tokens},
+                cache, gpu->exec);
+      const GuardedTensor x = on_gpu({16, 256});
+      const GuardedTensor direct(GetParam(), {16, 192}, Layout::contiguous, kGpu);
+      const GuardedTensor y(GetParam(), {16, 192}, Layout::contiguous, kGpu);
+      gemm(x.view(), w.view(), epilogue, direct.view(), gpu->exec);
+      const CudaGraph graph(gpu->cuda,
+                            [&] { gemm(x.view(), w.view(), epilogue, y.view(), gpu->exec); });
+      graph.launch();
+      gpu->cuda.synchronize();
+      EXPECT_TRUE(same_bits(y.view(), direct.view()));
+      expect_right(x.view(), w.view(), epilogue, y);
+    }
+  }
+}
+
+TEST_P(Gemm, ACaptureCannotLookForABatchInvariantPlan) {
+  gpu->exec.sums = Sums::batch_invariant;
+  const GuardedTensor x = on_gpu({4, 64});
+  const GuardedTensor w = on_gpu({64, 64});
+  const GuardedTensor y(GetParam(), {4, 64}, Layout::contiguous, kGpu);
+  const Tensor weights[] = {w.view()};
+  const int64_t tokens[] = {4};
+  TuneCache cache;
+  EXPECT_TRUE(throws_error(
+      [&] { CudaGraph(gpu->cuda, [&] { gemm(x.view(), w.view(), {}, y.view(), gpu->exec); }); },
+      "batch-invariant"));
+  EXPECT_TRUE(throws_error(
+      [&] {
+        CudaGraph(gpu->cuda, [&] {
+          tune_gemm({.weights = weights, .epilogue = {}, .y = GetParam(), .tokens = tokens}, cache,
+                    gpu->exec);
+        });
+      },
+      "captured"));
+  gemm(x.view(), w.view(), {}, y.view(), gpu->exec);  // looks for one
+  const GuardedTensor captured(GetParam(), {4, 64}, Layout::contiguous, kGpu);
+  const CudaGraph graph(gpu->cuda,
+                        [&] { gemm(x.view(), w.view(), {}, captured.view(), gpu->exec); });
+  graph.launch();
+  gpu->cuda.synchronize();
+  EXPECT_TRUE(same_bits(captured.view(), y.view()));
+}
+
+TEST_P(Gemm, ARowHasTheSameBitsInAnyBatch) {
+  gpu->exec.sums = Sums::batch_invariant;
+  struct Case {
+    int64_t out;
+    int64_t in;
+    bool has_bias;
+    Kind activation;
+    bool f32_result;
+  };
+  for (const Case& c :
+       {Case{256, 640, true, Kind::relu, false}, Case{33, 130, true, Kind::none, false},
+        Case{130, 33, false, Kind::gelu, false}, Case{1000, 96, false, Kind::none, true}}) {
+    SCOPED_TRACE(fmt::format("{} x {}", c.out, c.in));
+    const GuardedTensor x = on_gpu({300, c.in});
+    const GuardedTensor w = on_gpu({c.out, c.in});
+    const OwnedTensor bias = bias_on_gpu(c.out);
+    const Epilogue epilogue{.bias = c.has_bias ? bias.view : Tensor(),
+                            .activation = {c.activation, 0.0f}};
+    const DType y_dtype = c.f32_result ? DType::f32 : GetParam();
+    const GuardedTensor y(y_dtype, {300, c.out}, Layout::contiguous, kGpu);
+    run_and_expect_right(x.view(), w.view(), epilogue, y);
+    expect_invariant(x.view(), w.view(), epilogue, y_dtype);
+  }
+}
+
+TEST_P(Gemm, ARowOfALargeProductHasTheSameBitsInAnyBatch) {
+  gpu->exec.sums = Sums::batch_invariant;
+  const GuardedTensor x = on_gpu({300, 4096});
+  const GuardedTensor w = on_gpu({4096, 4096});
+  const Tensor weights[] = {w.view()};
+  TuneCache cache;
+  EXPECT_EQ(tune_gemm({.weights = weights, .epilogue = {}, .y = GetParam(), .tokens = {}}, cache,
+                      gpu->exec),
+            1);
+  expect_invariant(x.view(), w.view(), {}, GetParam());
+}
+
+}  // namespace
+}  // namespace sparsellm

@@ -1,0 +1,310 @@
+// Every CUDA op against its CPU twin on the same values, in f16 and bf16, over odd sizes.
+
+#include <cmath>
+#include <vector>
+
+#include "kernels/activation.h"
+#include "kernels/add.h"
+#include "kernels/embedding.h"
+#include "kernels/kv_append.h"
+#include "kernels/norm.h"
+#include "kernels/rope.h"
+#include "kernels/take_chosen.h"
+#include "tests/testing/gpu_context.h"
+#include "tests/testing/paged_step.h"
+#include "tests/testing/random.h"
+
+namespace sparsellm {
+namespace {
+
+using namespace sparsellm::testing;
+
+constexpr int64_t kTokens[] = {0, 1, 3, 17, 130};
+constexpr int64_t kFeatures[] = {8, 33, 64, 257, 1000};
+
+class Ops : public GpuTest {
+ protected:
+  GuardedTensor random_tensor(std::initializer_list<int64_t> sizes, double low = -1.0,
+                              double high = 1.0) {
+    const Layout layout =
+        ++tensors_ % 2 == 0 && sizes.size() == 2 ? Layout::strided : Layout::contiguous;
+    return random.tensor(GetParam(), sizes, layout, low, high, kGpu);
+  }
+  // The residual stream.
+  GuardedTensor random_f32(std::initializer_list<int64_t> sizes, double low, double high) {
+    const Layout layout = ++tensors_ % 2 == 0 ? Layout::strided : Layout::contiguous;
+    return random.tensor(DType::f32, sizes, layout, low, high, kGpu);
+  }
+  GuardedTensor empty_tensor(std::initializer_list<int64_t> sizes) {
+    const Layout layout =
+        ++tensors_ % 3 == 0 && sizes.size() == 2 ? Layout::strided : Layout::contiguous;
+    return GuardedTensor(GetParam(), sizes, layout, kGpu);
+  }
+  // Compares with the twin's result; `spread` bounds what rounding errors are in proportion to.
+  static void expect_twin(const GuardedTensor& got, const Tensor& twin, double spread,
+                          double factor = 16.0) {
+    Expected expected{.values = values_of(twin), .magnitudes = {}};
+    for (double value : expected.values) {
+      expected.magnitudes.push_back(std::abs(value) + spread);
+    }
+    EXPECT_TRUE(all_close(got.view(), expected, factor));
+    EXPECT_TRUE(got.guards_intact());
+  }
+
+  Random random{77};
+
+ private:
+  int tensors_ = 0;
+};
+INSTANTIATE_TEST_SUITE_P(Gpu, Ops, ::testing::Values(DType::f16, DType::bf16),
+                         [](const auto& test) { return std::string(name_of(test.param)); });
+
+TEST_P(Ops, Add) {
+  for (int64_t tokens : kTokens) {
+    for (int64_t features : kFeatures) {
+      const GuardedTensor x = random_tensor({tokens, features});
+      const GuardedTensor y = random_f32({tokens, features}, -1.0, 1.0);
+      const GuardedTensor y_twin = cpu_twin(y.view());
+      add(cpu_twin(x.view()).view(), y_twin.view(), cpu.exec);
+      add(x.view(), y.view(), gpu->exec);
+      expect_twin(y, y_twin.view(), 0.0);
+    }
+  }
+}
+
+TEST_P(Ops, Norms) {
+  for (int64_t tokens : kTokens) {
+    for (int64_t features : {8, 33, 64, 257, 1000, 5120, 9000, 30000}) {
+      if (tokens * features > 1'000'000) {
+        continue;
+      }
+      for (bool centred : {false, true}) {
+        const GuardedTensor x = random_f32({tokens, features}, -2.0, 3.0);
+        const GuardedTensor weight = random_tensor({features});
+        const GuardedTensor bias = random_tensor({features});
+        const GuardedTensor y = empty_tensor({tokens, features});
+        const GuardedTensor x_twin = cpu_twin(x.view());
+        const GuardedTensor y_twin(DType::f32, {tokens, features});
+        const GuardedTensor w_twin = cpu_twin(weight.view());
+        if (centred) {
+          layer_norm(x_twin.view(), w_twin.view(), cpu_twin(bias.view()).view(), 1e-5f,
+                     y_twin.view(), cpu.exec);
+          layer_norm(x.view(), weight.view(), bias.view(), 1e-5f, y.view(), gpu->exec);
+        } else {
+          rms_norm(x_twin.view(), w_twin.view(), 1e-5f, y_twin.view(), cpu.exec);
+          rms_norm(x.view(), weight.view(), 1e-5f, y.view(), gpu->exec);
+        }
+        expect_twin(y, y_twin.view(), 2.0);
+        expect_twin(x, x_twin.view(), 0.0, 0.0);
+      }
+    }
+  }
+}
+
+TEST_P(Ops, AddNorms) {
+  for (int64_t tokens : kTokens) {
+    for (int64_t features : kFeatures) {
+      for (bool centred : {false, true}) {
+        const GuardedTensor delta = random_tensor({tokens, features});
+        const GuardedTensor x = random_f32({tokens, features}, -2.0, 3.0);
+        const GuardedTensor weight = random_tensor({features});
+        const GuardedTensor bias = random_tensor({features});
+        const GuardedTensor y = empty_tensor({tokens, features});
+        const GuardedTensor delta_twin = cpu_twin(delta.view());
+        const GuardedTensor x_twin = cpu_twin(x.view());
+        const GuardedTensor x_before = cpu_twin(x.view());
+        const GuardedTensor y_twin(DType::f32, {tokens, features});
+        const GuardedTensor w_twin = cpu_twin(weight.view());
+        const GuardedTensor b_twin = cpu_twin(bias.view());
+        const NormParams params{.weight = weight.view(), .bias = bias.view(), .epsilon = 1e-5f};
+        const NormParams rms{.weight = weight.view(), .bias = {}, .epsilon = 1e-5f};
+        const NormParams twins{.weight = w_twin.view(), .bias = b_twin.view(), .epsilon = 1e-5f};
+        if (centred) {
+          add_layer_norm(delta_twin.view(), x_twin.view(), twins, y_twin.view(), cpu.exec);
+          add_layer_norm(delta.view(), x.view(), params, y.view(), gpu->exec);
+        } else {
+          const NormParams rms_twin{.weight = w_twin.view(), .bias = {}, .epsilon = 1e-5f};
+          add_rms_norm(delta_twin.view(), x_twin.view(), rms_twin, y_twin.view(), cpu.exec);
+          add_rms_norm(delta.view(), x.view(), rms, y.view(), gpu->exec);
+        }
+        expect_twin(x, x_twin.view(), 0.0, 0.0);
+        expect_twin(y, y_twin.view(), 2.0);
+        // In the place of what is added.
+        set_values(x.view(), values_of(x_before.view()));
+        if (centred) {
+          add_layer_norm(delta.view(), x.view(), params, delta.view(), gpu->exec);
+        } else {
+          add_rms_norm(delta.view(), x.view(), rms, delta.view(), gpu->exec);
+        }
+        gpu->cuda.synchronize();
+        EXPECT_TRUE(same_bits(delta.view(), y.view()));
+        expect_twin(x, x_twin.view(), 0.0, 0.0);
+      }
+    }
+  }
+}
+
+TEST_P(Ops, Activations) {
+  using Kind = Activation::Kind;
+  for (Kind kind :
+       {Kind::none, Kind::relu, Kind::gelu, Kind::gelu_tanh, Kind::silu, Kind::fatrelu}) {
+    const Activation activation{.kind = kind, .threshold = 0.25f};
+    for (int64_t tokens : kTokens) {
+      for (int64_t features : kFeatures) {
+        const GuardedTensor x = random_tensor({tokens, 2 * features}, -8.0, 8.0);
+        const GuardedTensor x_twin = cpu_twin(x.view());
+        const GuardedTensor y = empty_tensor({tokens, features});
+        const GuardedTensor y_twin(DType::f32, {tokens, features});
+        activate_gated(activation, x_twin.view(), y_twin.view(), cpu.exec);
+        activate_gated(activation, x.view(), y.view(), gpu->exec);
+        expect_twin(y, y_twin.view(), 1.0);
+        activate(activation, x_twin.view(), cpu.exec);
+        activate(activation, x.view(), gpu->exec);
+        expect_twin(x, x_twin.view(), 0.1);
+      }
+    }
+  }
+}
+
+TEST_P(Ops, Embedding) {
+  for (int64_t tokens : kTokens) {
+    for (int64_t hidden : kFeatures) {
+      for (bool has_positions : {false, true}) {
+        const GuardedTensor table = random_tensor({50, hidden});
+        const GuardedTensor positions = random_tensor({140, hidden});
+        std::vector<int32_t> ids;
+        std::vector<int32_t> places;
+        for (int32_t i = 0; i < tokens; ++i) {
+          ids.push_back(static_cast<int32_t>(random.below(50)));
+          places.push_back(static_cast<int32_t>(random.below(138)));
+        }
+        const GuardedTensor y = random_f32({tokens, hidden}, -1.0, 1.0);
+        const GuardedTensor y_twin(DType::f32, {tokens, hidden});
+        const GuardedTensor table_twin = cpu_twin(table.view());
+        const GuardedTensor positions_twin = cpu_twin(positions.view());
+        const auto tables = [&](const Tensor& t, const Tensor& p) {
+          return EmbeddingTables{
+              .tokens = t, .positions = has_positions ? p : Tensor(), .position_offset = 2};
+        };
+        embedding(i32_tensor(ids).view(), i32_tensor(places).view(),
+                  tables(table_twin.view(), positions_twin.view()), y_twin.view(), cpu.exec);
+        const GuardedTensor gpu_ids = i32_tensor(ids, kGpu);
+        const GuardedTensor gpu_places = i32_tensor(places, kGpu);
+        embedding(gpu_ids.view(), gpu_places.view(), tables(table.view(), positions.view()),
+                  y.view(), gpu->exec);
+        expect_twin(y, y_twin.view(), 0.0);
+      }
+    }
+  }
+}
+
+TEST_P(Ops, RopeAngles) {
+  for (int64_t tokens : kTokens) {
+    for (int64_t head_dim : {8, 64, 80, 128}) {
+      const std::vector<float> frequencies = rope_frequencies(head_dim, 10000.0f, {});
+      std::vector<int32_t> positions;
+      for (int32_t i = 0; i < tokens; ++i) {
+        positions.push_back(static_cast<int32_t>(random.below(4096)));
+      }
+      const std::vector<double> values(frequencies.begin(), frequencies.end());
+      const GuardedTensor f_cpu(DType::f32, {head_dim / 2});
+      const GuardedTensor f_gpu(DType::f32, {head_dim / 2}, Layout::contiguous, kGpu);
+      set_values(f_cpu.view(), values);
+      set_values(f_gpu.view(), values);
+      const GuardedTensor angles_cpu(DType::f32, {tokens, head_dim});
+      const GuardedTensor angles_gpu(DType::f32, {tokens, head_dim}, Layout::contiguous, kGpu);
+      const GuardedTensor gpu_positions = i32_tensor(positions, kGpu);
+      rope_angles(i32_tensor(positions).view(), f_cpu.view(), angles_cpu.view(), cpu.exec);
+      rope_angles(gpu_positions.view(), f_gpu.view(), angles_gpu.view(), gpu->exec);
+      expect_twin(angles_gpu, angles_cpu.view(), 1.0);
+    }
+  }
+}
+
+TEST_P(Ops, KvAppend) {
+  for (int64_t head_dim : {8, 64, 80, 128, 254}) {
+    for (const auto& [heads, kv_heads] : {std::pair(4, 4), std::pair(6, 2), std::pair(8, 1)}) {
+      for (bool rotates : {false, true}) {
+        constexpr int32_t kPool = 60;
+        std::vector<StepRequest> requests{{.pages = {}, .kv_length = 1, .rows = 1},
+                                          {.pages = {}, .kv_length = 33, .rows = 33},
+                                          {.pages = {}, .kv_length = 17, .rows = 1},
+                                          {.pages = {}, .kv_length = 130, .rows = 45},
+                                          {.pages = {}, .kv_length = 300, .rows = 1}};
+        const std::vector<int32_t> order = random.permutation(kPool);
+        auto next = order.begin();
+        int64_t tokens = 0;
+        for (StepRequest& request : requests) {
+          const auto count = static_cast<std::ptrdiff_t>(pages_for(request.kv_length));
+          request.pages.assign(next, next + count);
+          next += count;
+          tokens += request.rows;
+        }
+        const PagedStep cpu_step(requests);
+        const PagedStep gpu_step(requests, kGpu);
+        const GuardedTensor k_pages = random_tensor({kPool, kv_heads, kPageSize, head_dim});
+        const GuardedTensor v_pages = random_tensor({kPool, kv_heads, kPageSize, head_dim});
+        const GuardedTensor k_twin_pages = cpu_twin(k_pages.view());
+        const GuardedTensor v_twin_pages = cpu_twin(v_pages.view());
+        const KvLayer gpu_kv{.k = k_pages.view(), .v = v_pages.view()};
+        const KvLayer cpu_kv{.k = k_twin_pages.view(), .v = v_twin_pages.view()};
+
+        const GuardedTensor q = random_tensor({tokens, heads * head_dim});
+        const GuardedTensor k = random_tensor({tokens, kv_heads * head_dim});
+        const GuardedTensor v = random_tensor({tokens, kv_heads * head_dim});
+        const GuardedTensor q_twin = cpu_twin(q.view());
+        const GuardedTensor k_twin = cpu_twin(k.view());
+        const GuardedTensor v_twin = cpu_twin(v.view());
+        const GuardedTensor angles = random_f32({tokens, head_dim}, -1.0, 1.0);
+        const GuardedTensor angles_twin = cpu_twin(angles.view());
+        if (rotates) {
+          rope_kv_append(angles_twin.view(),
+                         {.q = q_twin.view(), .k = k_twin.view(), .v = v_twin.view()},
+                         cpu_step.batch(), cpu_kv, cpu.exec);
+          rope_kv_append(angles.view(), {.q = q.view(), .k = k.view(), .v = v.view()},
+                         gpu_step.batch(), gpu_kv, gpu->exec);
+          expect_twin(q, q_twin.view(), 2.0);
+        } else {
+          kv_append(k_twin.view(), v_twin.view(), cpu_step.batch(), cpu_kv, cpu.exec);
+          kv_append(k.view(), v.view(), gpu_step.batch(), gpu_kv, gpu->exec);
+        }
+        expect_twin(k_pages, k_twin_pages.view(), rotates ? 2.0 : 0.0);
+        expect_twin(v_pages, v_twin_pages.view(), 0.0);
+      }
+    }
+  }
+}
+
+// Padding rows of a decode step touch nothing.
+TEST_P(Ops, KvAppendOfPadding) {
+  const GuardedTensor pages = random_tensor({4, 2, kPageSize, 64});
+  const std::vector<double> before = values_of(pages.view());
+  const GuardedTensor start = i32_tensor(std::vector<int32_t>{0, 1, 2}, kGpu);
+  const GuardedTensor lengths = i32_tensor(std::vector<int32_t>{0, 0}, kGpu);
+  const GuardedTensor positions = i32_tensor(std::vector<int32_t>{-1, -1}, kGpu);
+  const GuardedTensor table = i32_tensor(std::vector<int32_t>{-1, -1}, kGpu);
+  const PagedBatch batch{.query_start = start.view(),
+                         .kv_length = lengths.view(),
+                         .page_table = Tensor(table.view().raw(), DType::i32, {2, 1}, kGpu),
+                         .positions = positions.view(),
+                         .decode = true};
+  const GuardedTensor k = random_tensor({2, 128});
+  const GuardedTensor v = random_tensor({2, 128});
+  const Tensor half = pages.view();
+  kv_append(k.view(), v.view(), batch, {.k = half.rows(0, 2), .v = half.rows(2, 2)}, gpu->exec);
+  EXPECT_EQ(values_of(pages.view()), before);
+}
+
+TEST_P(Ops, TakeChosen) {
+  const GuardedTensor chosen = i32_tensor(std::vector<int32_t>{7, -1, 9}, kGpu);
+  const GuardedTensor ids = i32_tensor(std::vector<int32_t>{5, -3, -1, 0, -2}, kGpu);
+  take_chosen(chosen.view(), ids.view(), gpu->exec);
+  EXPECT_EQ(values_of(ids.view()), (std::vector<double>{5, 9, 7, 0, 0}));
+  const GuardedTensor cpu_ids = i32_tensor({5, -3, -1, 0, -2});
+  const GuardedTensor cpu_chosen = i32_tensor({7, -1, 9});
+  take_chosen(cpu_chosen.view(), cpu_ids.view(), cpu.exec);
+  EXPECT_EQ(values_of(cpu_ids.view()), values_of(ids.view()));
+}
+
+}  // namespace
+}  // namespace sparsellm

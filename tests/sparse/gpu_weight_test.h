@@ -1,0 +1,72 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "tests/sparse/product_reference.h"
+#include "tests/sparse/weight_patterns.h"
+#include "tests/testing/gpu_context.h"
+#include "tests/testing/random.h"
+
+namespace sparsellm::testing {
+
+struct Shape {
+  int64_t rows;
+  int64_t columns;
+};
+
+// Products of sparse weights on the first CUDA device, in the dtype of the test.
+class GpuWeightTest : public GpuTest {
+ protected:
+  static constexpr uint64_t kSeed = 72;
+
+  void SetUp() override {
+    GpuTest::SetUp();
+    if (!IsSkipped()) {
+      workspace = std::make_unique<Workspace>(kGpu, int64_t{96} << 20);
+      exec.emplace(ExecContext{
+          .device = kGpu, .workspace = *workspace, .threads = gpu->threads, .cuda = &gpu->cuda});
+    }
+  }
+
+  OwnedTensor weight(const Shape& shape, double density, Pattern pattern = Pattern::random) {
+    return make_weight({.dtype = GetParam(),
+                        .rows = shape.rows,
+                        .columns = shape.columns,
+                        .density = density,
+                        .pattern = pattern},
+                       kSeed);
+  }
+
+  // None of the numbers near 0.
+  std::vector<double> values(int64_t count) {
+    std::vector<double> all(static_cast<size_t>(count));
+    for (double& x : all) {
+      x = random.uniform(0.25, 1.0) * (random.below(2) == 0 ? 1.0 : -1.0);
+    }
+    return all;
+  }
+  GuardedTensor numbers(int64_t tokens, int64_t columns, Layout layout = Layout::contiguous) {
+    GuardedTensor x(GetParam(), {tokens, columns}, layout, kGpu);
+    set_values(x.view(), values(tokens * columns));
+    return x;
+  }
+
+  OwnedTensor bias_of(int64_t size) {
+    OwnedTensor bias = allocate_tensor(kGpu, GetParam(), {size}, "a bias");
+    random.fill(bias.view);
+    return bias;
+  }
+
+  Expected expected_of(const Tensor& x, const Tensor& w) {
+    return product(cpu_twin(x).view(), w, cpu.threads);
+  }
+
+  std::unique_ptr<Workspace> workspace;
+  std::optional<ExecContext> exec;
+  Random random{kSeed};
+};
+
+}  // namespace sparsellm::testing

@@ -1,0 +1,562 @@
+// Weights in the format tca_bme on CUDA, against the CPU's encodings and a product in double.
+
+#include <algorithm>
+#include <cstring>
+#include <exception>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "kernels/base/cuda_graph.h"
+#include "kernels/base/error.h"
+#include "kernels/base/token_buckets.h"
+#include "kernels/base/tune_cache.h"
+#include "sparse/expand_matmul.h"
+#include "sparse/tca_bme/cuda/record_encode_cuda.h"
+#include "sparse/tca_bme/format/record_parts.h"
+#include "sparse/tca_bme/tca_bme.h"
+#include "sparse/tca_bme/v1/paper_layout.h"
+#include "tests/sparse/encodings.h"
+#include "tests/sparse/gpu_weight_test.h"
+#include "tests/sparse/product_reference.h"
+#include "tests/sparse/weight_patterns.h"
+#include "tests/testing/random.h"
+#include "tests/testing/throws_error.h"
+#include "tests/testing/wait_for_device.h"
+
+namespace sparsellm {
+namespace {
+
+using namespace sparsellm::testing;
+
+// Epsilons of sum |w||x|.
+constexpr double kTolerance = 8.0;
+
+class GpuTcaBme : public GpuWeightTest {
+ protected:
+  std::unique_ptr<WeightMatrix> load(const Tensor& w, LayoutFor goal = LayoutFor::speed) {
+    return tca_bme_format().load(tca_bme_format().encode(w, goal, cpu.threads), kGpu);
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Gpu, GpuTcaBme, ::testing::Values(DType::f16, DType::bf16),
+                         [](const auto& test) { return std::string(name_of(test.param)); });
+
+// ------------------------------------------------------------------------------------- products
+
+TEST_P(GpuTcaBme, ProductsOfAllPatterns) {
+  constexpr int64_t kTokens[] = {1, 3, 8, 17, 33, 64, 65, 100, 130, 300};
+  for (const Shape& shape :
+       {Shape{1, 1}, Shape{16, 16}, Shape{64, 64}, Shape{127, 65}, Shape{256, 768}, {520, 130}}) {
+    const GuardedTensor x = numbers(300, shape.columns);
+    const GuardedTensor strided = numbers(300, shape.columns, Layout::strided);
+    const OwnedTensor bias = bias_of(shape.rows);
+    const std::vector<double> bias_values = values_of(bias.view);
+    size_t number = 0;
+    for (Pattern pattern : kPatterns) {
+      for (double density : {0.0, 0.001, 0.1, 0.3, 0.5, 1.0}) {
+        SCOPED_TRACE(fmt::format("[{}, {}], density {}, {}", shape.rows, shape.columns, density,
+                                 name_of(pattern)));
+        const OwnedTensor w = weight(shape, density, pattern);
+        ++number;
+        const std::unique_ptr<WeightMatrix> loaded =
+            load(w.view, number % 2 == 0 ? LayoutFor::size : LayoutFor::speed);
+        const Tensor& all_x = number % 2 == 0 ? strided.view() : x.view();
+        const Expected all = expected_of(all_x, w.view);
+        for (int64_t tokens : kTokens) {
+          ++number;
+          const Layout layout = number % 3 == 0 ? Layout::strided : Layout::contiguous;
+          SCOPED_TRACE(fmt::format("{} tokens", tokens));
+          // For many tokens there may be another rounding before the bias, and a NaN may pass.
+          const bool one_rounding = tokens <= 64;
+          const bool has_bias = one_rounding && number % 4 < 2;
+          const Activation activation{.kind = one_rounding && number % 5 == 0
+                                                  ? Activation::Kind::relu
+                                                  : Activation::Kind::none};
+          const GuardedTensor y(GetParam(), {tokens, shape.rows}, layout, kGpu);
+          loaded->matmul(all_x.rows(0, tokens), y.view(),
+                         {.bias = has_bias ? bias.view : Tensor(), .activation = activation},
+                         *exec);
+          gpu->cuda.synchronize();
+          ASSERT_TRUE(all_close(
+              y.view(),
+              with_epilogue(first_rows(all, tokens, shape.rows),
+                            has_bias ? bias_values : std::vector<double>(), activation.kind),
+              kTolerance));
+          ASSERT_TRUE(y.guards_intact());
+        }
+      }
+    }
+  }
+}
+
+// Ten thousand products with both dtypes.
+TEST_P(GpuTcaBme, RandomCases) {
+  constexpr int kWeights = 1000;
+  constexpr int kProducts = 5;  // of each
+  for (int round = 0; round < kWeights; ++round) {
+    const int64_t most = round % 10 == 0 ? 700 : 200;
+    const Shape shape{1 + random.below(most), 1 + random.below(most)};
+    const double density = random.uniform(0.0, 1.0) * random.uniform(0.0, 1.0);
+    const OwnedTensor w = weight(shape, density);
+    const std::unique_ptr<WeightMatrix> loaded =
+        load(w.view, round % 2 == 0 ? LayoutFor::size : LayoutFor::speed);
+    for (int product = 0; product < kProducts; ++product) {
+      const int64_t tokens = 1 + random.below(product == 0 ? 150 : 20);
+      SCOPED_TRACE(fmt::format("[{}, {}], density {}, {} tokens", shape.rows, shape.columns,
+                               density, tokens));
+      const GuardedTensor x =
+          numbers(tokens, shape.columns, product % 2 == 0 ? Layout::contiguous : Layout::strided);
+      const GuardedTensor y(GetParam(), {tokens, shape.rows},
+                            product % 3 == 0 ? Layout::strided : Layout::contiguous, kGpu);
+      loaded->matmul(x.view(), y.view(), {}, *exec);
+      ASSERT_TRUE(all_close(y.view(), expected_of(x.view(), w.view), kTolerance));
+      ASSERT_TRUE(y.guards_intact());
+    }
+  }
+}
+
+TEST_P(GpuTcaBme, OtherActivationsComeAfterTheProduct) {
+  const OwnedTensor w = weight({200, 136}, 0.4);
+  const std::unique_ptr<WeightMatrix> loaded = load(w.view);
+  const OwnedTensor bias = bias_of(200);
+  for (int64_t tokens : {5, 200}) {
+    const GuardedTensor x = numbers(tokens, 136);
+    for (Activation::Kind kind : {Activation::Kind::gelu, Activation::Kind::silu}) {
+      const GuardedTensor expected(GetParam(), {tokens, 200}, Layout::contiguous, kGpu);
+      loaded->matmul(x.view(), expected.view(), {.bias = bias.view, .activation = {}}, *exec);
+      activate({.kind = kind}, expected.view(), *exec);
+      const GuardedTensor y(GetParam(), {tokens, 200}, Layout::contiguous, kGpu);
+      loaded->matmul(x.view(), y.view(), {.bias = bias.view, .activation = {.kind = kind}}, *exec);
+      EXPECT_TRUE(same_bits(y.view(), expected.view()));
+    }
+  }
+}
+
+TEST_P(GpuTcaBme, ResultsInF32) {
+  const OwnedTensor w = weight({130, 200}, 0.4);
+  const std::unique_ptr<WeightMatrix> loaded = load(w.view);
+  for (int64_t tokens : {1, 7, 300}) {
+    const GuardedTensor x = numbers(tokens, 200);
+    const GuardedTensor y(DType::f32, {tokens, 130}, Layout::contiguous, kGpu);
+    loaded->matmul(x.view(), y.view(), {}, *exec);
+    EXPECT_TRUE(all_close(y.view(), expected_of(x.view(), w.view), 2.0 * kTolerance));
+    EXPECT_TRUE(y.guards_intact());
+  }
+}
+
+TEST_P(GpuTcaBme, ABatchInvariantRowHasTheSameBitsInAnyBatch) {
+  exec->sums = Sums::batch_invariant;
+  constexpr int64_t kTokens = 70;
+  for (double density : {0.5, 0.1}) {
+    const Shape shape{700, 520};
+    const std::unique_ptr<WeightMatrix> loaded = load(weight(shape, density).view);
+    const GuardedTensor x = numbers(600, shape.columns);
+    const GuardedTensor alone(GetParam(), {kTokens, shape.rows}, Layout::contiguous, kGpu);
+    for (int64_t t = 0; t < kTokens; ++t) {
+      loaded->matmul(x.view().rows(t, 1), alone.view().rows(t, 1), {}, *exec);
+    }
+    for (int64_t tokens : {2, 3, 8, 9, 16, 17, 31, 33, 64, 65, 70, 300, 600}) {
+      const int64_t begin = tokens < kTokens ? (kTokens - tokens) / 2 : 0;
+      const GuardedTensor y(GetParam(), {tokens, shape.rows}, Layout::contiguous, kGpu);
+      loaded->matmul(x.view().rows(begin, tokens), y.view(), {}, *exec);
+      const int64_t count = std::min(tokens, kTokens - begin);
+      EXPECT_TRUE(same_bits(y.view().rows(0, count), alone.view().rows(begin, count)))
+          << tokens << " tokens, density " << density;
+    }
+  }
+}
+
+TEST_P(GpuTcaBme, ExpandedPiecesGiveTheProduct) {
+  const Shape shape{2200, 264};
+  const OwnedTensor w = weight(shape, 0.4);
+  const std::unique_ptr<WeightMatrix> loaded = load(w.view);
+  const OwnedTensor bias = bias_of(shape.rows);
+  const GuardedTensor x = numbers(150, shape.columns);
+  const Expected expected = expected_of(x.view(), w.view);
+  for (int64_t piece_rows : {int64_t{512}, int64_t{1024}, int64_t{2048}, shape.rows}) {
+    for (bool overlapped : {true, false}) {
+      const GuardedTensor y(GetParam(), {150, shape.rows}, Layout::strided, kGpu);
+      expand_matmul({.weight = *loaded, .piece_rows = piece_rows, .overlapped = overlapped},
+                    x.view(), y.view(), {}, *exec);
+      gpu->cuda.synchronize();
+      EXPECT_TRUE(all_close(y.view(), expected, kTolerance)) << piece_rows;
+      EXPECT_TRUE(y.guards_intact());
+    }
+  }
+}
+
+// Both ways, at new values in the same places.
+TEST_P(GpuTcaBme, RunsInAGraph) {
+  const Shape shape{2200, 264};
+  const OwnedTensor w = weight(shape, 0.4);
+  const std::unique_ptr<WeightMatrix> loaded = load(w.view);
+  for (int64_t tokens : {4, 40, 400}) {
+    const GuardedTensor x = numbers(tokens, shape.columns);
+    const GuardedTensor y(GetParam(), {tokens, shape.rows}, Layout::contiguous, kGpu);
+    const auto run = [&] {
+      if (tokens == 400) {
+        expand_matmul({.weight = *loaded, .piece_rows = 512}, x.view(), y.view(), {}, *exec);
+      } else {
+        loaded->matmul(x.view(), y.view(), {}, *exec);
+      }
+    };
+    run();
+    CudaGraph graph(gpu->cuda, run);
+    for (int round = 0; round < 2; ++round) {
+      set_values(x.view(), values_of(numbers(tokens, shape.columns).view()));
+      graph.launch();
+      gpu->cuda.synchronize();
+      EXPECT_TRUE(all_close(y.view(), expected_of(x.view(), w.view), kTolerance));
+    }
+  }
+}
+
+TEST_P(GpuTcaBme, WorkspaceIsEnough) {
+  for (const Shape& shape : {Shape{700, 516}, Shape{1, 3}, Shape{600, 1024}}) {
+    const std::unique_ptr<WeightMatrix> loaded = load(weight(shape, 0.5).view);
+    for (int64_t most : {1, 40, 300, 700}) {
+      for (Sums sums : {Sums::fastest, Sums::batch_invariant}) {
+        Workspace exact(kGpu, loaded->workspace_bytes(most, sums));
+        ExecContext ctx{.device = kGpu,
+                        .workspace = exact,
+                        .threads = gpu->threads,
+                        .cuda = &gpu->cuda,
+                        .sums = sums};
+        for (Layout layout : {Layout::contiguous, Layout::strided}) {
+          const GuardedTensor x = numbers(most, shape.columns, layout);
+          const GuardedTensor y(GetParam(), {most, shape.rows}, layout, kGpu);
+          EXPECT_NO_THROW(loaded->matmul(x.view(), y.view(), {}, ctx));
+          gpu->cuda.synchronize();
+        }
+      }
+    }
+  }
+}
+
+// What is tuned, in a workspace for as many tokens as the tuning was told of.
+TEST_P(GpuTcaBme, WorkspaceIsEnoughForWhatIsTuned) {
+  for (const Shape& shape : {Shape{700, 516}, Shape{1100, 1024}}) {
+    const std::unique_ptr<WeightMatrix> loaded = load(weight(shape, 0.4).view);
+    const WeightMatrix* const alike = loaded.get();
+    for (int64_t most : {64, 1024, 2048}) {
+      const std::vector<int64_t> buckets = token_buckets_up_to(most);
+      int64_t bytes = 0;
+      for (int64_t tokens : buckets) {
+        bytes = std::max(bytes, loaded->workspace_bytes(tokens, Sums::fastest));
+      }
+      Workspace exact(kGpu, bytes);
+      CudaContext cuda(kGpu);
+      ExecContext ctx{.device = kGpu, .workspace = exact, .threads = gpu->threads, .cuda = &cuda};
+      const std::vector<int64_t> tuned{32, most};
+      TuneCache cache;
+      EXPECT_NO_THROW(loaded->tune({.alike = {&alike, 1},
+                                    .epilogue = {},
+                                    .y = GetParam(),
+                                    .tokens = tuned,
+                                    .most_tokens = most},
+                                   cache, ctx));
+      for (int64_t tokens : {int64_t{1}, int64_t{30}, most}) {
+        for (Layout layout : {Layout::contiguous, Layout::strided}) {
+          const GuardedTensor x = numbers(tokens, shape.columns, layout);
+          const GuardedTensor y(GetParam(), {tokens, shape.rows}, layout, kGpu);
+          EXPECT_NO_THROW(loaded->matmul(x.view(), y.view(), {}, ctx));
+          cuda.synchronize();
+        }
+      }
+    }
+  }
+}
+
+TEST_P(GpuTcaBme, RefusesOtherOperands) {
+  const std::unique_ptr<WeightMatrix> loaded = load(weight({64, 64}, 0.5).view);
+  const DType other = GetParam() == DType::f16 ? DType::bf16 : DType::f16;
+  const GuardedTensor x(GetParam(), {2, 64}, Layout::contiguous, kGpu);
+  const GuardedTensor y(GetParam(), {2, 64}, Layout::contiguous, kGpu);
+  const GuardedTensor other_x(other, {2, 64}, Layout::contiguous, kGpu);
+  const GuardedTensor narrow(GetParam(), {2, 63}, Layout::contiguous, kGpu);
+  EXPECT_THROW(loaded->matmul(other_x.view(), y.view(), {}, *exec), Error);
+  EXPECT_THROW(loaded->matmul(narrow.view(), y.view(), {}, *exec), Error);
+  EXPECT_THROW(loaded->matmul(x.view(), narrow.view(), {}, *exec), Error);
+  EXPECT_THROW(loaded->matmul(x.view(), x.view(), {}, *exec), Error);
+  EXPECT_THROW(loaded->expand({.begin = 60, .count = 5}, y.view(), *exec), Error);
+}
+
+// Choices are measured once, and all of them are right.
+TEST_P(GpuTcaBme, Tuning) {
+  const Shape shape{1100, 520};
+  constexpr int64_t kTokens[] = {1, 16, 64, 512};
+  for (double density : {0.4, 0.1}) {
+    const OwnedTensor w = weight(shape, density);
+    const std::unique_ptr<WeightMatrix> one = load(w.view);
+    const std::unique_ptr<WeightMatrix> other = load(w.view);
+    const std::vector<const WeightMatrix*> alike{one.get(), other.get()};
+    const OwnedTensor bias = bias_of(shape.rows);
+    const MatmulTuning what{.alike = alike,
+                            .epilogue = {.bias = bias.view, .activation = {}},
+                            .y = GetParam(),
+                            .tokens = kTokens};
+    TuneCache cache;
+    EXPECT_GE(one->tune(what, cache, *exec), std::ssize(kTokens));
+    EXPECT_EQ(other->tune(what, cache, *exec), 0);
+    // In another context the cache alone says what was chosen.
+    CudaContext cuda(kGpu);
+    ExecContext ctx{
+        .device = kGpu, .workspace = *workspace, .threads = gpu->threads, .cuda = &cuda};
+    EXPECT_EQ(one->tune(what, cache, ctx), 0);
+    const GuardedTensor x = numbers(512, shape.columns);
+    const Expected all = expected_of(x.view(), w.view);
+    for (ExecContext* context : {&*exec, &ctx}) {
+      for (int64_t tokens : {1, 9, 16, 50, 64, 300, 512}) {
+        const GuardedTensor y(GetParam(), {tokens, shape.rows}, Layout::contiguous, kGpu);
+        one->matmul(x.view().rows(0, tokens), y.view(), {}, *context);
+        context->cuda->synchronize();
+        EXPECT_TRUE(all_close(y.view(), first_rows(all, tokens, shape.rows), kTolerance))
+            << tokens << " tokens, density " << density;
+      }
+    }
+  }
+}
+
+// ------------------------------------------------------------------------------------- encodings
+
+TEST_P(GpuTcaBme, ExpandsAnyRows) {
+  for (const Shape& shape : {Shape{1, 1}, Shape{64, 64}, Shape{127, 65}, Shape{600, 136},
+                             Shape{1100, 130}, Shape{65, 40}}) {
+    for (double density : {0.0, 0.01, 0.1, 0.2, 0.4, 0.6, 1.0}) {
+      const OwnedTensor w = weight(shape, density, Pattern::negative_zeros);
+      const std::unique_ptr<WeightMatrix> loaded = load(w.view);
+      clear_negative_zeros(w.view);
+      for (const Range& range :
+           {Range{0, shape.rows}, Range{shape.rows - 1, 1}, Range{shape.rows, 0}, Range{3, 11},
+            Range{61, 66}, Range{63, 2}, Range{500, 100}, Range{512, 512}}) {
+        if (range.begin + range.count > shape.rows) {
+          continue;
+        }
+        const GuardedTensor dense(GetParam(), {range.count, shape.columns}, Layout::contiguous,
+                                  kGpu);
+        loaded->expand(range, dense.view(), *exec);
+        gpu->cuda.synchronize();
+        EXPECT_TRUE(same_bits(dense.view(), w.view.rows(range.begin, range.count)))
+            << fmt::format("[{}, {}], density {}: {} rows from {}", shape.rows, shape.columns,
+                           density, range.count, range.begin);
+        EXPECT_TRUE(dense.guards_intact());
+      }
+    }
+  }
+}
+
+// More records than a device expands at once.
+TEST_P(GpuTcaBme, ExpandsManyRecords) {
+  const Shape shape{3400, 4104};
+  for (double density : {1.0, 0.25, 0.13}) {
+    const OwnedTensor w = weight(shape, density);
+    const std::unique_ptr<WeightMatrix> loaded = load(w.view);
+    const GuardedTensor dense(GetParam(), {shape.rows, shape.columns}, Layout::contiguous, kGpu);
+    loaded->expand({.begin = 0, .count = shape.rows}, dense.view(), *exec);
+    gpu->cuda.synchronize();
+    EXPECT_TRUE(same_bits(dense.view(), w.view)) << "density " << density;
+    EXPECT_TRUE(dense.guards_intact());
+  }
+}
+
+std::vector<std::byte> bytes_of_buffer(const Buffer& buffer) {
+  std::vector<std::byte> bytes(static_cast<size_t>(buffer.bytes()));
+  wait_for_device(buffer.device());
+  copy_bytes({}, bytes.data(), buffer.device(), buffer.data(), buffer.bytes());
+  return bytes;
+}
+
+TEST_P(GpuTcaBme, EncodesAsTheCpuDoes) {
+  for (const Shape& shape : {Shape{1, 1}, Shape{64, 64}, Shape{63, 65}, Shape{600, 130},
+                             Shape{1100, 129}, Shape{130, 256}, Shape{65, 40}, Shape{1000, 1000}}) {
+    for (Pattern pattern : kPatterns) {
+      for (double density : {0.0, 0.001, 0.1, 0.14, 0.2, 0.36, 0.5, 1.0}) {
+        if (shape.rows >= 1000 && pattern != Pattern::random) {
+          continue;
+        }
+        SCOPED_TRACE(fmt::format("[{}, {}], density {}, {}", shape.rows, shape.columns, density,
+                                 name_of(pattern)));
+        const OwnedTensor w = weight(shape, density, pattern);
+        const EncodedWeight expected = tca_bme_format().encode(w.view, cpu.threads);
+        const tca_bme::RecordParts parts(expected);
+        for (Layout layout : {Layout::contiguous, Layout::strided}) {
+          const GuardedTensor on_gpu(GetParam(), {shape.rows, shape.columns}, layout, kGpu);
+          set_values(on_gpu.view(), values_of(w.view));
+          const tca_bme::DeviceRecords made = tca_bme::encode_records_cuda(on_gpu.view(), *exec);
+          ASSERT_EQ(made.nonzeros, expected.nonzeros);
+          ASSERT_TRUE(made.layout == parts.layout);
+          const std::vector<std::byte> starts = bytes_of_buffer(made.starts);
+          const std::vector<std::byte> records = bytes_of_buffer(made.records);
+          const std::span<const std::byte> expected_starts = std::as_bytes(parts.starts);
+          ASSERT_TRUE(std::equal(starts.begin(), starts.end(), expected_starts.begin(),
+                                 expected_starts.end()));
+          ASSERT_TRUE(std::equal(records.begin(), records.end(), parts.records.begin(),
+                                 parts.records.end()));
+          const tca_bme::RecordSizes sizes = tca_bme::record_sizes(parts.starts, parts.grid);
+          ASSERT_EQ(made.sizes.largest, sizes.largest);
+          ASSERT_EQ(made.sizes.common, sizes.common);
+          ASSERT_EQ(made.sizes.block_starts, sizes.block_starts);
+        }
+      }
+    }
+  }
+}
+
+// Weights of several densities are encoded at once where several engines load: a kernel's limits
+// are the same for all threads.
+TEST_P(GpuTcaBme, EncodesWithSeveralLayoutsAtOnce) {
+  constexpr int kRounds = 300;
+  const Shape shape{130, 256};
+  std::vector<std::string> problems(2);
+  std::vector<std::thread> threads;
+  for (size_t i = 0; i < problems.size(); ++i) {
+    const double density = i == 0 ? 0.3 : 0.5;  // 8 and 4 chunks in a record, of single values
+    const OwnedTensor w = weight(shape, density);
+    const EncodedWeight expected = tca_bme_format().encode(w.view, cpu.threads);
+    const tca_bme::RecordParts parts(expected);
+    EXPECT_FALSE(parts.layout.pairs());
+    EXPECT_EQ(parts.layout.chunks, i == 0 ? tca_bme::kManyChunks : tca_bme::kFewChunks);
+    std::vector<std::byte> records(parts.records.begin(), parts.records.end());
+    const std::vector<double> values = values_of(w.view);
+    threads.emplace_back([&problem = problems[i], dtype = GetParam(), values, records, shape] {
+      try {
+        GpuContext own;
+        const GuardedTensor on_gpu(dtype, {shape.rows, shape.columns}, Layout::contiguous, kGpu);
+        set_values(on_gpu.view(), values);
+        for (int round = 0; round < kRounds && problem.empty(); ++round) {
+          const tca_bme::DeviceRecords made = tca_bme::encode_records_cuda(on_gpu.view(), own.exec);
+          if (bytes_of_buffer(made.records) != records) {
+            problem = fmt::format("other records in round {}", round);
+          }
+        }
+      } catch (const std::exception& error) {
+        problem = error.what();
+      }
+    });
+  }
+  for (std::thread& thread : threads) {
+    thread.join();
+  }
+  EXPECT_EQ(problems[0], "");
+  EXPECT_EQ(problems[1], "");
+}
+
+TEST_P(GpuTcaBme, AnEncodingMadeOnTheDeviceMultiplies) {
+  const Shape shape{700, 520};
+  const OwnedTensor w = weight(shape, 0.4);
+  const OwnedTensor on_gpu = allocate_tensor(kGpu, GetParam(), {shape.rows, shape.columns}, "w");
+  copy_bytes(kGpu, on_gpu.view.raw(), {}, w.view.raw(), w.view.bytes());
+  const std::unique_ptr<WeightMatrix> made = tca_bme_format().encode_on_device(on_gpu.view, *exec);
+  const std::unique_ptr<WeightMatrix> loaded = load(w.view);
+  EXPECT_EQ(made->bytes(), loaded->bytes());
+  const GuardedTensor x = numbers(9, shape.columns);
+  const GuardedTensor y(GetParam(), {9, shape.rows}, Layout::contiguous, kGpu);
+  const GuardedTensor same(GetParam(), {9, shape.rows}, Layout::contiguous, kGpu);
+  made->matmul(x.view(), y.view(), {}, *exec);
+  loaded->matmul(x.view(), same.view(), {}, *exec);
+  EXPECT_TRUE(same_bits(y.view(), same.view()));
+}
+
+TEST_P(GpuTcaBme, JoinsRowsByCopies) {
+  const OwnedTensor w = weight({1300, 200}, 0.4);
+  const auto encode = [&](int64_t begin, int64_t count) {
+    return tca_bme_format().encode(w.view.rows(begin, count), cpu.threads);
+  };
+  const EncodedWeight first = encode(0, 448);
+  const EncodedWeight second = encode(448, 852);
+  const EncodedWeight odd = encode(0, 500);
+  const std::vector<const EncodedWeight*> fits{&first, &second};
+  const std::vector<const EncodedWeight*> does_not{&odd, &second};
+  std::vector<Upload> copies;
+  EXPECT_EQ(tca_bme_format().prepare(does_not, kGpu, copies), nullptr);
+  EXPECT_TRUE(copies.empty());
+  const std::unique_ptr<WeightMatrix> joined = tca_bme_format().prepare(fits, kGpu, copies);
+  ASSERT_NE(joined, nullptr);
+  for (const Upload& copy : copies) {
+    copy_bytes(kGpu, copy.destination, {}, copy.source.data(), std::ssize(copy.source));
+  }
+  const GuardedTensor dense(GetParam(), {1300, 200}, Layout::contiguous, kGpu);
+  joined->expand({.begin = 0, .count = 1300}, dense.view(), *exec);
+  EXPECT_TRUE(same_bits(dense.view(), w.view));
+}
+
+// Few nonzeros, of which pairs are the fastest: as a converter writes them, they stay single.
+TEST_P(GpuTcaBme, LayoutsForSizeRunAndAreJoinedAsTheyAre) {
+  for (const double density : {0.06, 0.1, 0.2}) {
+    const OwnedTensor w = weight({1408, 512}, density);
+    const EncodedWeight first =
+        tca_bme_format().encode(w.view.rows(0, 448), LayoutFor::size, cpu.threads);
+    const EncodedWeight second =
+        tca_bme_format().encode(w.view.rows(448, 960), LayoutFor::size, cpu.threads);
+    EXPECT_FALSE(tca_bme::RecordParts(first).layout.pairs());
+    const std::vector<const EncodedWeight*> parts{&first, &second};
+    std::vector<Upload> copies;
+    const std::unique_ptr<WeightMatrix> joined = tca_bme_format().prepare(parts, kGpu, copies);
+    ASSERT_NE(joined, nullptr);
+    for (const Upload& copy : copies) {
+      copy_bytes(kGpu, copy.destination, {}, copy.source.data(), std::ssize(copy.source));
+    }
+    EXPECT_LT(joined->bytes(), load(w.view)->bytes());
+    const GuardedTensor dense(GetParam(), {1408, 512}, Layout::contiguous, kGpu);
+    joined->expand({.begin = 0, .count = 1408}, dense.view(), *exec);
+    EXPECT_TRUE(same_bits(dense.view(), w.view));
+    for (const int64_t tokens : {1, 5, 16, 40, 130}) {
+      SCOPED_TRACE(fmt::format("density {}, {} tokens", density, tokens));
+      const GuardedTensor x = numbers(tokens, 512);
+      const GuardedTensor y(GetParam(), {tokens, 1408}, Layout::contiguous, kGpu);
+      joined->matmul(x.view(), y.view(), {}, *exec);
+      gpu->cuda.synchronize();
+      ASSERT_TRUE(all_close(y.view(), expected_of(x.view(), w.view), kTolerance));
+    }
+  }
+}
+
+// Before anything of them is used, and each record before it is copied.
+TEST_P(GpuTcaBme, DamagedPartsAreRefused) {
+  const OwnedTensor w = weight({3008, 1100}, 0.4);  // in several copies
+  const EncodedWeight good = tca_bme_format().encode(w.view, cpu.threads);
+  using E = EncodedWeight;
+  const auto upload = [&](auto&& damage) {
+    EncodedWeight second = copy_of(good);
+    damage(second);
+    std::vector<Upload> copies;
+    const std::vector<const EncodedWeight*> parts{&good, &second};
+    const std::unique_ptr<WeightMatrix> joined = tca_bme_format().prepare(parts, kGpu, copies);
+    EXPECT_GT(copies.size(), 2u);
+    Uploader uploader(kGpu);
+    for (Upload& copy : copies) {
+      uploader.submit(std::move(copy));
+    }
+    uploader.finish();
+  };
+  const auto flip = [](E& e, size_t part, int64_t byte) {
+    static_cast<std::byte*>(e.parts[part].memory.data())[byte] ^= std::byte{1};
+  };
+  EXPECT_NO_THROW(upload([](E&) {}));
+  EXPECT_TRUE(throws_error([&] { upload([](E& e) { --e.nonzeros; }); }, "are stored"));
+  EXPECT_TRUE(throws_error([&] { upload([](E& e) { e.version = 3; }); }, "version 3"));
+  EXPECT_TRUE(throws_error([&] { upload([](E& e) { e.rows += 64; }); }, "part starts"));
+  EXPECT_TRUE(throws_error([&] { upload([&](E& e) { flip(e, 0, 0); }); }, "5 chunks"));
+  EXPECT_TRUE(throws_error([&] { upload([&](E& e) { flip(e, 1, 0); }); }, "the first start is 1"));
+  const auto starts = good.part(tca_bme::kStarts).values<uint32_t>();
+  for (size_t record : {size_t{0}, size_t{7}, starts.size() - 2}) {
+    const int64_t byte = int64_t{starts[record]} * tca_bme::kRecordAlignment;
+    EXPECT_TRUE(throws_error([&] { upload([&](E& e) { flip(e, 2, byte); }); },
+                             fmt::format("record {} ", record)));
+  }
+}
+
+TEST_P(GpuTcaBme, LoadsThePapersVersionToo) {
+  const OwnedTensor w = weight({130, 200}, 0.4);
+  const std::unique_ptr<WeightMatrix> loaded =
+      tca_bme_format().load(tca_bme::encode_paper(w.view, cpu.threads), kGpu);
+  const GuardedTensor dense(GetParam(), {130, 200}, Layout::contiguous, kGpu);
+  loaded->expand({.begin = 0, .count = 130}, dense.view(), *exec);
+  EXPECT_TRUE(same_bits(dense.view(), w.view));
+  EXPECT_EQ(loaded->bytes(), load(w.view)->bytes());
+}
+
+}  // namespace
+}  // namespace sparsellm

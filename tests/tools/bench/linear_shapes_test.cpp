@@ -1,0 +1,191 @@
+// The files in configs/: every one has the number of parameters that was published.
+
+#include "tools/bench/linear_shapes.h"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <string>
+
+#include "tests/testing/paths.h"
+#include "tests/testing/temp_dir.h"
+#include "tests/testing/throws_error.h"
+
+namespace sparsellm {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+using testing::throws_error;
+
+fs::path config(const std::string& name) {
+  return testing::source_dir() / "configs" / (name + ".json");
+}
+
+// All of a model's parameters; biases and norms as Hugging Face's implementations have them.
+int64_t count_parameters(const fs::path& path) {
+  const json file = json::parse(std::ifstream(path));
+  const std::string type = file.at("model_type");
+  const bool opt = type == "opt";
+  const int64_t hidden = file.at("hidden_size");
+  const int64_t layers = file.at("num_hidden_layers");
+  const int64_t table = file.at("vocab_size").get<int64_t>() * hidden;
+  int64_t total = table;
+  for (const LinearShape& shape : linear_shapes(path)) {
+    const bool tied = shape.name == "head" && file.at("tie_word_embeddings").get<bool>();
+    const bool biased = opt ? shape.name != "head" : type == "qwen2" && shape.name == "qkv";
+    total += tied ? 0 : shape.out * shape.in * shape.count;
+    total += biased ? shape.out * shape.count : 0;
+  }
+  if (opt) {
+    // OPT's table of positions has two rows more than positions, and its norms have a bias.
+    total += (file.at("max_position_embeddings").get<int64_t>() + 2) * hidden;
+    total += (2 * layers + 1) * 2 * hidden;
+  } else {
+    total += (2 * layers + 1) * hidden;
+  }
+  return total;
+}
+
+// Parameters of the published checkpoints; of the two largest OPT models only as in their names.
+const std::map<std::string, int64_t> kPublished{
+    {"opt-125m", 125'239'296},         {"opt-1.3b", 1'315'758'080},
+    {"opt-6.7b", 6'658'473'984},       {"opt-13b", 12'853'473'280},
+    {"opt-30b", 29'974'540'288},       {"opt-66b", 66'000'000'000},
+    {"opt-175b", 175'000'000'000},     {"llama-65b", 65'285'660'672},
+    {"llama-2-7b", 6'738'415'616},     {"llama-2-13b", 13'015'864'320},
+    {"llama-2-70b", 68'976'648'192},   {"llama-3.1-8b", 8'030'261'248},
+    {"llama-3.1-70b", 70'553'706'496}, {"qwen2-72b", 72'706'203'648},
+    {"mixtral-8x7b", 46'702'792'704},
+};
+
+TEST(Configs, HaveThePublishedNumberOfParameters) {
+  for (const auto& [name, published] : kPublished) {
+    const int64_t counted = count_parameters(config(name));
+    if (published % 1'000'000'000 == 0) {
+      const auto nominal = static_cast<double>(published);
+      EXPECT_NEAR(static_cast<double>(counted), nominal, 0.01 * nominal) << name;
+    } else {
+      EXPECT_EQ(counted, published) << name;
+    }
+  }
+}
+
+TEST(Configs, AreAllTested) {
+  std::set<std::string> files;
+  for (const fs::directory_entry& entry :
+       fs::directory_iterator(testing::source_dir() / "configs")) {
+    if (entry.path().extension() == ".json") {
+      files.insert(entry.path().stem().string());
+    }
+  }
+  std::set<std::string> tested;
+  for (const auto& [name, published] : kPublished) {
+    tested.insert(name);
+  }
+  EXPECT_EQ(files, tested);
+}
+
+TEST(Configs, AreReadByTheEngine) {
+  const std::set<std::string> refused{"qwen2-72b", "mixtral-8x7b"};
+  for (const auto& [name, published] : kPublished) {
+    if (refused.contains(name)) {
+      EXPECT_TRUE(
+          throws_error([&file = name] { read_model_config_file(config(file)); }, "architectures"));
+      continue;
+    }
+    const ModelConfig read = read_model_config_file(config(name));
+    EXPECT_EQ(read.warning, "");
+    const bool opt = name.starts_with("opt");
+    EXPECT_EQ(read.architecture, opt ? "OPTForCausalLM" : "LlamaForCausalLM");
+    EXPECT_EQ(read.tied_head, opt);
+    EXPECT_EQ(read.head_dim, name == "opt-125m" || name == "opt-1.3b" ? 64 : 128) << name;
+    EXPECT_EQ(linear_shapes(read), linear_shapes(config(name)));
+  }
+  const ModelConfig llama = read_model_config_file(config("llama-3.1-70b"));
+  EXPECT_EQ(llama.num_kv_heads, 8);
+  EXPECT_EQ(llama.max_positions, 131072);
+  EXPECT_EQ(llama.rope_scaling.kind, RopeScaling::Kind::llama3);
+}
+
+TEST(LinearShapes, Opt) {
+  const std::vector<LinearShape> expected{
+      {.name = "qkv", .out = 21504, .in = 7168, .count = 48, .pruned = true},
+      {.name = "attention_out", .out = 7168, .in = 7168, .count = 48, .pruned = true},
+      {.name = "up", .out = 28672, .in = 7168, .count = 48, .pruned = true},
+      {.name = "down", .out = 7168, .in = 28672, .count = 48, .pruned = true},
+      {.name = "head", .out = 50272, .in = 7168, .count = 1, .pruned = false},
+  };
+  EXPECT_EQ(linear_shapes(config("opt-30b")), expected);
+}
+
+TEST(LinearShapes, GroupedQueries) {
+  const std::vector<LinearShape> shapes = linear_shapes(config("llama-3.1-8b"));
+  ASSERT_EQ(shapes.size(), 5u);
+  EXPECT_EQ(shapes[0].out, 4096 + 2 * 1024);
+  EXPECT_EQ(shapes[2].name, "gate_up");
+  EXPECT_EQ(shapes[2].out, 2 * 14336);
+  EXPECT_EQ(shapes[3].in, 14336);
+  EXPECT_EQ(linear_shapes(config("qwen2-72b"))[0].out, 8192 + 2 * 1024);
+}
+
+TEST(LinearShapes, Experts) {
+  const std::vector<LinearShape> shapes = linear_shapes(config("mixtral-8x7b"));
+  ASSERT_EQ(shapes.size(), 6u);
+  EXPECT_EQ(shapes[2],
+            (LinearShape{.name = "router", .out = 8, .in = 4096, .count = 32, .pruned = false}));
+  EXPECT_EQ(shapes[3],
+            (LinearShape{
+                .name = "expert_gate_up", .out = 28672, .in = 4096, .count = 256, .pruned = true}));
+  EXPECT_EQ(shapes[4].out, 4096);
+  EXPECT_EQ(shapes[4].in, 14336);
+}
+
+TEST(LinearShapes, Shards) {
+  EXPECT_EQ(linear_shard_shapes(config("opt-30b"), 1), linear_shapes(config("opt-30b")));
+  const std::vector<LinearShape> expected{
+      {.name = "qkv", .out = 5376, .in = 7168, .count = 48, .pruned = true},
+      {.name = "attention_out", .out = 7168, .in = 1792, .count = 48, .pruned = true},
+      {.name = "up", .out = 7168, .in = 7168, .count = 48, .pruned = true},
+      {.name = "down", .out = 7168, .in = 7168, .count = 48, .pruned = true},
+      {.name = "head", .out = 50272, .in = 7168, .count = 1, .pruned = false},
+  };
+  EXPECT_EQ(linear_shard_shapes(config("opt-30b"), 4), expected);
+  const std::vector<LinearShape> grouped = linear_shard_shapes(config("llama-3.1-8b"), 2);
+  EXPECT_EQ(grouped[0].out, 2048 + 2 * 512);
+  EXPECT_EQ(grouped[2].out, 2 * 7168);
+  const std::vector<LinearShape> experts = linear_shard_shapes(config("mixtral-8x7b"), 4);
+  EXPECT_EQ(experts[2].out, 8);
+  EXPECT_EQ(experts[3].out, 2 * 3584);
+  EXPECT_EQ(experts[3].count, 256);
+  EXPECT_EQ(experts[4].in, 3584);
+  for (const auto& [name, published] : kPublished) {
+    EXPECT_NO_THROW(linear_shard_shapes(config(name), 4)) << name;
+  }
+  EXPECT_TRUE(throws_error([] { linear_shard_shapes(config("opt-13b"), 3); },
+                           "3 GPUs cannot share 40 attention heads"));
+  EXPECT_TRUE(throws_error([] { linear_shard_shapes(config("llama-3.1-8b"), 16); },
+                           "16 GPUs cannot share 8 heads of keys and values"));
+  EXPECT_TRUE(throws_error([] { linear_shard_shapes(config("opt-13b"), 0); }, "0 GPUs"));
+}
+
+TEST(LinearShapes, Errors) {
+  const testing::TempDir directory;
+  const auto shapes_of = [&](const char* text) {
+    return linear_shapes(directory.write("config.json", text));
+  };
+  EXPECT_TRUE(throws_error([&] { linear_shapes(fs::path("/no/such/config.json")); }, "/no/such"));
+  EXPECT_TRUE(throws_error([&] { shapes_of("{"); }, "config.json"));
+  EXPECT_TRUE(throws_error([&] { shapes_of("{}"); }, "architectures"));
+  EXPECT_TRUE(throws_error([&] { shapes_of(R"({"architectures": ["MambaForCausalLM"]})"); },
+                           "MambaForCausalLM"));
+  EXPECT_TRUE(throws_error([&] { shapes_of(R"({"architectures": ["Qwen2ForCausalLM"]})"); },
+                           "num_attention_heads"));
+}
+
+}  // namespace
+}  // namespace sparsellm

@@ -1,0 +1,215 @@
+// Files where a system call is interrupted by a signal, moves only a part of what it was given, or
+// fails. A program of its own: it replaces the calls.
+
+#include <gtest/gtest.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <iterator>
+#include <span>
+#include <string>
+
+#include "kernels/base/mapped_file.h"
+#include "kernels/base/tune_cache.h"
+#include "models/storage/output_file.h"
+#include "tests/testing/temp_dir.h"
+#include "tests/testing/throws_error.h"
+#include "tools/run/line_reader.h"
+#include "tools/run/partial_file.h"
+
+namespace {
+
+// The replaced calls have no other way to be told.
+struct CallPlan {
+  bool armed = false;
+  size_t most_bytes = 0;  // of each call
+  int error = 0;          // of the call after `passing` others, and of all that follow
+  int64_t passing = 0;
+  int64_t calls = 0;  // interrupted ones too
+};
+constinit CallPlan plan;  // the tests have one thread
+
+// Every other call is interrupted. Returns the bytes that a call may move, or -1.
+ssize_t allowed(size_t bytes) {
+  if (!plan.armed) {
+    return static_cast<ssize_t>(bytes);
+  }
+  if (plan.calls++ % 2 == 0) {
+    errno = EINTR;
+    return -1;
+  }
+  if (plan.error != 0 && plan.passing-- <= 0) {
+    errno = plan.error;
+    return -1;
+  }
+  return static_cast<ssize_t>(std::min(bytes, plan.most_bytes));
+}
+
+}  // namespace
+
+extern "C" {
+
+ssize_t write(int file, const void* data, size_t bytes) {
+  const ssize_t count = allowed(bytes);
+  return count < 0 ? count : ::syscall(SYS_write, file, data, count);
+}
+ssize_t read(int file, void* data, size_t bytes) {
+  const ssize_t count = allowed(bytes);
+  return count < 0 ? count : ::syscall(SYS_read, file, data, count);
+}
+ssize_t pwrite(int file, const void* data, size_t bytes, off_t offset) {
+  const ssize_t count = allowed(bytes);
+  return count < 0 ? count : ::syscall(SYS_pwrite64, file, data, count, offset);
+}
+ssize_t pread(int file, void* data, size_t bytes, off_t offset) {
+  const ssize_t count = allowed(bytes);
+  return count < 0 ? count : ::syscall(SYS_pread64, file, data, count, offset);
+}
+
+}  // extern "C"
+
+namespace sparsellm {
+namespace {
+
+using testing::TempDir;
+using testing::throws_error;
+namespace fs = std::filesystem;
+
+class InterruptedCalls {
+ public:
+  explicit InterruptedCalls(size_t most_bytes, int error = 0, int64_t passing = 0) {
+    plan = {.armed = true, .most_bytes = most_bytes, .error = error, .passing = passing};
+  }
+  ~InterruptedCalls() { plan = {}; }
+  int64_t calls() const { return plan.calls; }
+};
+
+std::string text_of(const fs::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+std::string some_text(size_t bytes) {
+  std::string text;
+  for (size_t i = 0; text.size() < bytes; ++i) {
+    text += std::to_string(i) + (i % 7 == 0 ? "\n" : " ");
+  }
+  text.resize(bytes);
+  return text;
+}
+
+TEST(InterruptedCalls, TuneCache) {
+  const TempDir dir;
+  const fs::path path = dir.path() / "tuned.json";
+  TuneCache cache(path);
+  cache.put("key", some_text(1000));
+  {
+    const InterruptedCalls calls(7);
+    cache.save();
+    EXPECT_GT(calls.calls(), 200);
+  }
+  const TuneCache again(path);
+  EXPECT_EQ(again.problem(), "");
+  EXPECT_EQ(again.find("key"), some_text(1000));
+  // What fails in the end leaves the older file, and nothing beside it.
+  cache.put("key", "another");
+  {
+    const InterruptedCalls calls(7, ENOSPC, 3);
+    EXPECT_TRUE(throws_error([&] { cache.save(); }, "No space left on device"));
+  }
+  EXPECT_EQ(TuneCache(path).find("key"), some_text(1000));
+  EXPECT_EQ(std::distance(fs::directory_iterator(dir.path()), fs::directory_iterator()), 1);
+}
+
+TEST(InterruptedCalls, OutputFile) {
+  const TempDir dir;
+  const std::string text = some_text(500);
+  OutputFile file(dir.path() / "out");
+  {
+    const InterruptedCalls calls(13);
+    file.write(std::as_bytes(std::span(text)), 100);
+    file.move_up(100, 333, 500);
+    EXPECT_GT(calls.calls(), 200);
+  }
+  {
+    const InterruptedCalls calls(13, EIO, 4);
+    EXPECT_TRUE(
+        throws_error([&] { file.write(std::as_bytes(std::span(text)), 0); }, "Input/output error"));
+  }
+  {
+    const InterruptedCalls calls(13, EIO);
+    EXPECT_TRUE(throws_error([&] { file.move_up(0, 1, 100); }, "Input/output error"));
+  }
+  file.close();
+  const std::string all = text_of(dir.path() / "out");
+  EXPECT_EQ(all.size(), 833u);
+  EXPECT_EQ(all.substr(333), text);
+}
+
+TEST(InterruptedCalls, PartialFile) {
+  const TempDir dir;
+  PartialFile file(dir.path() / "out");
+  {
+    const InterruptedCalls calls(3);
+    file.append("the first line");
+    file.append("the second");
+    EXPECT_GT(calls.calls(), 16);
+  }
+  {
+    const InterruptedCalls calls(3, ENOSPC, 2);
+    EXPECT_TRUE(throws_error([&] { file.append("the third"); }, "No space left on device"));
+  }
+  file.append("the last");
+  file.publish(Existing::keep);
+  EXPECT_EQ(text_of(dir.path() / "out"), "the first line\nthe second\nthe last\n");
+}
+
+TEST(InterruptedCalls, LineReader) {
+  const TempDir dir;
+  const std::string text = some_text(1000);
+  LineReader reader(dir.write("in", text), 1 << 20);
+  std::string all;
+  {
+    const InterruptedCalls calls(11);
+    LineReader::Line line;
+    while (reader.next(line)) {
+      all += std::string(line.text) + (line.has_end ? "\n" : "");
+    }
+    EXPECT_GT(calls.calls(), 100);
+  }
+  EXPECT_EQ(all, text);
+  reader.rewind();
+  const InterruptedCalls calls(11, EIO, 5);
+  EXPECT_TRUE(throws_error(
+      [&] {
+        LineReader::Line line;
+        while (reader.next(line)) {
+        }
+      },
+      "Input/output error"));
+}
+
+TEST(InterruptedCalls, MappedFile) {
+  const TempDir dir;
+  const std::string text = some_text(1000);
+  const MappedFile file(dir.write("in", text));
+  std::string copy(600, '\0');
+  const auto read = [&] {
+    file.read(file.bytes().subspan(300, 600), reinterpret_cast<std::byte*>(copy.data()));
+  };
+  {
+    const InterruptedCalls calls(17);
+    read();
+    EXPECT_GT(calls.calls(), 60);
+  }
+  EXPECT_EQ(copy, text.substr(300, 600));
+  const InterruptedCalls calls(17, EIO, 5);
+  EXPECT_TRUE(throws_error(read, "Input/output error"));
+}
+
+}  // namespace
+}  // namespace sparsellm

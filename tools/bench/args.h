@@ -1,0 +1,43 @@
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "kernels/zero_pattern.h"
+#include "tools/bench/requests.h"
+#include "tools/cli/report.h"
+
+namespace sparsellm {
+
+// What --output and --format say. --output has two meanings, which its value tells apart: a number
+// is tokens, a word is the format of the report.
+struct OutputArgs {
+  std::optional<LengthRange> tokens;
+  std::optional<ReportFormat> format;
+};
+
+enum class OutputTokens : uint8_t { no, yes };
+void add_output_args(CLI::App& app, OutputArgs& args, OutputTokens tokens);
+
+// All throw UsageError that names `flag`.
+LengthRange parse_length_range(const std::string& flag, const std::string& text);  // 64, 32:512
+std::pair<int64_t, int64_t> parse_shape(const std::string& flag,
+                                        const std::string& text);  // OUTxIN
+ZeroPattern parse_pattern(const std::string& flag,
+                          const std::string& text);  // uniform, rows:0.5, ...
+// Of a matrix that cannot have both.
+void check_pattern(const std::string& flag, const ZeroPattern& pattern, double sparsity);
+double parse_poisson(const std::string& flag, const std::string& text);  // poisson:2.5
+
+// An option that takes a list such as 1,8,16 in one word.
+template <class T>
+CLI::Option* add_list(CLI::App& app, const std::string& name, std::vector<T>& values,
+                      const std::string& description) {
+  return app.add_option(name, values, description)->delimiter(',')->allow_extra_args(false);
+}
+
+}  // namespace sparsellm

@@ -1,0 +1,43 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "engine/engine.h"
+#include "tools/bench/requests.h"
+#include "tools/cli/report.h"
+
+namespace sparsellm {
+
+// Requests that come one by one, as those of many independent users do: a Poisson process.
+struct ArrivalOptions {
+  double rate = 1.0;  // requests per second on average
+  int64_t requests = 100;
+  LengthRange prompt{64, 64};    // random tokens
+  LengthRange output{512, 512};  // tokens generated for each, greedily, EOS excluded
+  uint64_t seed = 0;             // of times, lengths and prompts
+  int64_t gpus = 1;              // that the model is spread over
+  Device device;                 // of the engine
+  std::string pattern = {};      // of the zeros in random weights, for the report
+  // Called after every step with requests that are done and in all; what it throws ends the
+  // benchmark.
+  std::function<void(int64_t done, int64_t total)> progress;
+};
+
+// Seconds from the start at which `count` requests arrive, ascending: the gaps are exponential.
+std::vector<double> poisson_arrivals(double rate, int64_t count, uint64_t seed);
+
+// Adds two tables. "serving", one row:
+//   throughput    generated tokens / (seconds from the first arrival to the last token * GPUs),
+//                 in throughput_unit()
+//   requests/s    done in these seconds; as many as arrive, if the engine keeps up
+//   preemptions   requests that lost their KV cache pages to an older one and were computed again
+// "latency", a row for each of time to first token, time per output token (after the first) and
+// latency to the last token: mean and quantiles over the requests. Times count from when a request
+// arrived, not from when a step in progress allowed it to be submitted. Throws Error if the engine
+// refuses a request.
+void bench_arrivals(Engine& engine, const ArrivalOptions& options, ReportWriter& report);
+
+}  // namespace sparsellm

@@ -1,0 +1,216 @@
+#include <cublas_v2.h>
+
+#include <limits>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "kernels/base/buffer.h"
+#include "kernels/base/cuda_state.cuh"
+#include "kernels/gemm_tuning.cuh"
+#include "tools/bench/cold_cache.h"
+#include "tools/bench/library_contenders.h"
+#include "tools/bench/library_handle.h"
+
+namespace sparsellm {
+namespace {
+
+cudaDataType_t cuda_type(DType dtype) {
+  require(dtype == DType::f16 || dtype == DType::bf16,
+          "cuBLAS is benchmarked with f16 and bf16, not with {}", name_of(dtype));
+  return dtype == DType::f16 ? CUDA_R_16F : CUDA_R_16BF;
+}
+
+// The weight as it is, as often as the caches ask for.
+class DenseCopies {
+ public:
+  explicit DenseCopies(const ContenderInput& input)
+      : weight_(input.weight),
+        count_(cold_copies(weight_.bytes(), input.rotation_bytes)),
+        memory_(weight_.device(), checked_mul(pitch(), count_, "bytes of the weights"),
+                "the copies of the weight") {
+    for (int64_t copy = 0; copy < count_; ++copy) {
+      copy_bytes(weight_.device(), data(copy), weight_.device(), weight_.raw(), weight_.bytes());
+    }
+  }
+
+  int64_t count() const { return count_; }
+  int64_t bytes() const { return weight_.bytes(); }  // of one
+  cudaDataType_t type() const { return cuda_type(weight_.dtype()); }
+  int64_t out() const { return weight_.size(0); }
+  int64_t in() const { return weight_.size(1); }
+  void* data(int64_t copy) const {
+    return static_cast<std::byte*>(memory_.data()) + copy * pitch();
+  }
+  Tensor tensor(int64_t copy) const {
+    return {data(copy), weight_.dtype(), {out(), in()}, weight_.device()};
+  }
+
+ private:
+  // Aligned as an allocation of its own would be.
+  int64_t pitch() const { return (weight_.bytes() + 255) / 256 * 256; }
+
+  Tensor weight_;
+  int64_t count_;
+  Buffer memory_;
+};
+
+int int_size(int64_t size) {
+  require(size <= std::numeric_limits<int>::max(), "cuBLAS does not take a size of {}", size);
+  return static_cast<int>(size);
+}
+
+class CublasKernel : public BoundKernel {
+ public:
+  CublasKernel(cublasHandle_t handle, const DenseCopies& weights, const Tensor& x, const Tensor& y)
+      : handle_(handle), weights_(weights), x_(x), y_(y) {}
+
+  std::string algorithm(Launches) const override { return "cublasGemmEx"; }
+  void enqueue(int64_t copy, Launches) override {
+    const float one = 1.0f;
+    const float zero = 0.0f;
+    const int out = int_size(weights_.out());
+    const int in = int_size(weights_.in());
+    const int tokens = int_size(x_.size(0));
+    const cudaDataType_t type = weights_.type();
+    check_cublas(cublasGemmEx(handle_, CUBLAS_OP_T, CUBLAS_OP_N, out, tokens, in, &one,
+                              weights_.data(copy), type, in, x_.raw(), type, in, &zero, y_.raw(),
+                              type, out, CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT_TENSOR_OP));
+  }
+
+ private:
+  cublasHandle_t handle_;
+  const DenseCopies& weights_;
+  Tensor x_;
+  Tensor y_;
+};
+
+class CublasContender : public Contender {
+ public:
+  CublasContender(const ContenderInput& input, cublasMath_t math_mode)
+      : weights_(input),
+        handle_(make_handle<Handle>([](auto* handle) { check_cublas(cublasCreate(handle)); })) {
+    const CudaContext::State& cuda = cuda_state(input.ctx);
+    check_cublas(cublasSetStream(handle_.get(), cuda.stream));
+    check_cublas(cublasSetWorkspace(handle_.get(), cuda.blas_workspace,
+                                    static_cast<size_t>(CudaContext::kWorkspaceBytes)));
+    check_cublas(cublasSetMathMode(handle_.get(), math_mode));
+  }
+
+  int64_t copies() const override { return weights_.count(); }
+  int64_t bytes() const override { return weights_.bytes(); }
+  std::vector<std::unique_ptr<BoundKernel>> bind(const Tensor& x, const Tensor& y) override {
+    std::vector<std::unique_ptr<BoundKernel>> kernels;
+    kernels.push_back(std::make_unique<CublasKernel>(handle_.get(), weights_, x, y));
+    return kernels;
+  }
+
+ private:
+  using Handle = LibraryHandle<cublasHandle_t, cublasDestroy>;
+  DenseCopies weights_;
+  Handle handle_;
+};
+
+// A plan of cuBLASLt on the calls that are timed.
+class CublasLtKernel : public BoundKernel {
+ public:
+  CublasLtKernel(const DenseCopies& weights, const GemmOperands& operands, const GemmPlan& plan,
+                 ExecContext& ctx)
+      : weights_(weights), operands_(operands), plan_(plan), ctx_(ctx) {}
+
+  std::string algorithm(Launches) const override { return plan_text(plan_); }
+  void enqueue(int64_t copy, Launches) override {
+    operands_.w = weights_.tensor(copy);
+    check_cublas(enqueue_gemm(operands_, plan_, ctx_));
+  }
+
+ private:
+  const DenseCopies& weights_;
+  GemmOperands operands_;
+  GemmPlan plan_;
+  ExecContext& ctx_;
+};
+
+// Chosen among the plans that the engine's own dense products are chosen among.
+class CublasLtContender : public Contender {
+ public:
+  CublasLtContender(const ContenderInput& input, PartialSums partial_sums)
+      : weights_(input),
+        ctx_{.device = input.ctx.device,
+             .workspace = input.ctx.workspace,
+             .threads = input.ctx.threads,
+             .cuda = input.ctx.cuda,
+             .sums = Sums::fastest,
+             .launches = Launches::ordinary},
+        tune_cache_(input.tune_cache),
+        partial_sums_(partial_sums) {
+    cuda_type(input.weight.dtype());
+  }
+
+  int64_t copies() const override { return weights_.count(); }
+  int64_t bytes() const override { return weights_.bytes(); }
+  std::vector<std::unique_ptr<BoundKernel>> bind(const Tensor& x, const Tensor& y) override {
+    std::vector<Tensor> copies;
+    for (int64_t copy = 0; copy < weights_.count(); ++copy) {
+      copies.push_back(weights_.tensor(copy));
+    }
+    const GemmOperands operands{.x = x,
+                                .w = copies.front(),
+                                .bias = {},
+                                .y = y,
+                                .relu = false,
+                                .partial_sums = partial_sums_};
+    std::vector<std::unique_ptr<BoundKernel>> kernels;
+    kernels.push_back(std::make_unique<CublasLtKernel>(
+        weights_, operands, tuned_blas_plan(operands, copies, tune_cache_, ctx_), ctx_));
+    return kernels;
+  }
+
+ private:
+  DenseCopies weights_;
+  ExecContext ctx_;
+  TuneCache& tune_cache_;
+  PartialSums partial_sums_;
+};
+
+// The faster of both libraries with the settings of PyTorch, whose matrix products are
+// cublasGemmEx in CUBLAS_DEFAULT_MATH and cublasLtMatmul without a mask of reduction schemes.
+class ReducedCublasContender : public Contender {
+ public:
+  explicit ReducedCublasContender(const ContenderInput& input)
+      : cublas_(input, CUBLAS_DEFAULT_MATH),
+        cublaslt_(input, PartialSums::any),
+        dtype_(input.weight.dtype()) {}
+
+  int64_t copies() const override { return cublas_.copies(); }
+  int64_t bytes() const override { return cublas_.bytes(); }
+  // Sums of parts are rounded to y's dtype, which has 13 or 16 bits less than f32; in a sum that
+  // comes out small they may be large.
+  double error_limit() const override { return dtype_ == DType::f16 ? 32.0 : 256.0; }
+  std::vector<std::unique_ptr<BoundKernel>> bind(const Tensor& x, const Tensor& y) override {
+    std::vector<std::unique_ptr<BoundKernel>> kernels = cublas_.bind(x, y);
+    kernels.push_back(std::move(cublaslt_.bind(x, y).front()));
+    return kernels;
+  }
+
+ private:
+  CublasContender cublas_;
+  CublasLtContender cublaslt_;
+  DType dtype_;
+};
+
+}  // namespace
+
+std::unique_ptr<Contender> make_cublas_contender(const ContenderInput& input) {
+  return std::make_unique<CublasContender>(input, CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION);
+}
+
+std::unique_ptr<Contender> make_cublaslt_contender(const ContenderInput& input) {
+  return std::make_unique<CublasLtContender>(input, PartialSums::f32);
+}
+
+std::unique_ptr<Contender> make_reduced_cublas_contender(const ContenderInput& input) {
+  return std::make_unique<ReducedCublasContender>(input);
+}
+
+}  // namespace sparsellm

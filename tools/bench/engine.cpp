@@ -1,0 +1,106 @@
+#include "tools/bench/engine.h"
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "kernels/base/error.h"
+#include "models/storage/model_directory.h"
+#include "tools/bench/args.h"
+#include "tools/cli/interrupt.h"
+#include "tools/cli/tool_main.h"
+
+namespace sparsellm {
+
+void add_bench_model_args(CLI::App& app, BenchModelArgs& args) {
+  add_model_args(app, args.model);
+  CLI::Option* const model = app.get_option("--model")->required(false);
+  app.add_option("--config", args.config,
+                 "File in the format of config.json; the weights are random")
+      ->check(not_empty())
+      ->excludes(model);
+  app.add_option("--sparsity", args.sparsity, "Share of zeros in the random weights")
+      ->check(CLI::Range(0.0, 1.0))
+      ->capture_default_str();
+  app.add_option_function<std::string>(
+         "--pattern",
+         [&args](const std::string& text) { args.pattern = parse_pattern("--pattern", text); },
+         "Where these zeros are: uniform, rows:S, columns:S, outliers:F or dense-blocks:F "
+         "[uniform]")
+      ->type_name("PATTERN");
+  app.add_option("--seed", args.seed, "Seed of random weights, prompts and arrivals")
+      ->check(CLI::Range(uint64_t{0}, std::numeric_limits<uint64_t>::max()))
+      ->capture_default_str();
+  app.add_option_function<std::string>(
+         "--kv-memory",
+         [&args](const std::string& text) { args.kv_bytes = parse_size("--kv-memory", text); },
+         "Bytes of the KV cache, e.g. 512M or 8G (powers of 1024; MB of 1000) [the largest batch, "
+         "as far as memory goes]")
+      ->type_name("SIZE");
+  app.add_option("--gpu-memory-utilization", args.gpu_memory_utilization,
+                 "Share of the GPU's memory that weights, KV cache and workspace may take")
+      ->check(CLI::Range(0.01, 1.0));
+  app.add_flag("--deterministic", args.deterministic,
+               "The bits of a result do not depend on what else is computed");
+}
+
+void check_bench_model_args(const BenchModelArgs& args) {
+  if (args.config.empty() && args.model.model.empty()) {
+    throw UsageError("there is nothing to benchmark; give --config FILE or --model DIR");
+  }
+  if (args.config.empty() && args.sparsity != 0.0) {
+    throw UsageError(
+        fmt::format("--sparsity {} is for the random weights of --config", args.sparsity));
+  }
+  if (args.config.empty() && args.pattern != ZeroPattern()) {
+    throw UsageError(
+        fmt::format("--pattern {} is for the random weights of --config", to_string(args.pattern)));
+  }
+  check_pattern("--pattern", args.pattern, args.sparsity);
+}
+
+std::string pattern_name(const BenchModelArgs& args) {
+  return args.config.empty() ? "" : to_string(args.pattern);
+}
+
+ModelConfig read_bench_config(const BenchModelArgs& args) {
+  return args.config.empty() ? read_model_config(open_model_directory(args.model.model))
+                             : read_model_config_file(args.config);
+}
+
+Engine load_bench_engine(const BenchModelArgs& args, const BenchEngineSize& size,
+                         spdlog::logger& log) {
+  EngineOptions options;
+  options.max_requests = size.max_requests;
+  options.step_tokens = size.step_tokens;
+  if (size.prompt > 0) {
+    const int64_t prompts = checked_mul(size.max_requests, size.prompt, "tokens of all prompts");
+    options.step_tokens = std::min(options.step_tokens, prompts);
+  }
+  options.step_tokens = std::max(options.step_tokens, size.max_requests);
+  options.context_size = size.context_size;
+  options.traces = size.traces;
+  options.kv_bytes = args.kv_bytes;
+  options.gpu_memory_utilization =
+      args.gpu_memory_utilization.value_or(options.gpu_memory_utilization);
+  options.deterministic = args.deterministic;
+  options.warm_up = size.warm_up;
+  options.with_tokenizer = false;
+  if (args.config.empty()) {
+    return load_engine(args.model, options, log);
+  }
+  catch_interrupts();
+  options = engine_options(args.model, std::move(options));
+  options.log = &log;
+  return Engine::load_random(args.config, random_weights(args, options), options);
+}
+
+RandomWeights random_weights(const BenchModelArgs& args, const EngineOptions& options) {
+  return {.dtype = options.dtype.value_or(DType::f16),
+          .sparsity = args.sparsity,
+          .pattern = args.pattern,
+          .seed = args.seed,
+          .format = options.weight_format};
+}
+
+}  // namespace sparsellm

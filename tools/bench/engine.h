@@ -1,0 +1,52 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "kernels/zero_pattern.h"
+#include "tools/cli/args.h"
+
+namespace sparsellm {
+
+// The flags that say what is benchmarked: a model, or random weights in the shapes of a
+// config.json.
+struct BenchModelArgs {
+  ModelArgs model;
+  std::string config;  // empty: model.model is the directory of a model
+  double sparsity = 0.0;
+  ZeroPattern pattern = {};  // of the zeros in random weights
+  uint64_t seed = 0;
+  std::optional<double> gpu_memory_utilization;
+  int64_t kv_bytes = 0;
+  bool deterministic = false;
+};
+void add_bench_model_args(CLI::App& app, BenchModelArgs& args);
+
+// Throws UsageError unless one of --config and --model is there, for flags of the other, and for a
+// pattern that cannot have the sparsity.
+void check_bench_model_args(const BenchModelArgs& args);
+
+// Of zeros, for a report; empty for the model of a checkpoint, which has its own.
+std::string pattern_name(const BenchModelArgs& args);
+
+// The config of the model that load_bench_engine() makes.
+ModelConfig read_bench_config(const BenchModelArgs& args);
+
+// The random weights that it has with args.config.
+RandomWeights random_weights(const BenchModelArgs& args, const EngineOptions& options);
+
+struct BenchEngineSize {
+  int64_t max_requests = 0;  // at a time
+  int64_t prompt = 0;        // tokens of a request's, at most; 0: any number
+  int64_t step_tokens = EngineOptions().step_tokens;  // computed in one step, at most
+  int64_t context_size = 0;                           // tokens of a request
+  bool traces = false;                                // EngineOptions::traces
+  bool warm_up = false;                               // EngineOptions::warm_up
+};
+// Without a tokenizer. Its steps are no larger than what computes all prompts in one, and have room
+// for one token of each request.
+Engine load_bench_engine(const BenchModelArgs& args, const BenchEngineSize& size,
+                         spdlog::logger& log);
+
+}  // namespace sparsellm

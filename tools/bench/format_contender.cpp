@@ -1,0 +1,136 @@
+#include "tools/bench/format_contender.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "engine/engine_options.h"
+#include "kernels/base/buffer.h"
+#include "kernels/base/error.h"
+#include "kernels/base/token_buckets.h"
+#include "sparse/dense/dense.h"
+#include "sparse/registry.h"
+#include "tools/bench/cold_cache.h"
+
+namespace sparsellm {
+namespace {
+
+OwnedTensor copy_to(Device device, const Tensor& from) {
+  OwnedTensor to =
+      allocate_tensor(device, from.dtype(), {from.size(0), from.size(1)}, "a copy of the weight");
+  copy_bytes(device, to.view.raw(), from.device(), from.raw(), from.bytes());
+  return to;
+}
+
+std::unique_ptr<WeightMatrix> encode(std::string_view name, const Tensor& weight,
+                                     ExecContext& ctx) {
+  const WeightFormat& format = weight_format(name);
+  if (format.name() == dense_format().name()) {
+    return std::make_unique<DenseWeight>(copy_to(weight.device(), weight));
+  }
+  if (ctx.device.is_cuda()) {
+    if (std::unique_ptr<WeightMatrix> encoded = format.encode_on_device(weight, ctx)) {
+      return encoded;
+    }
+  }
+  const OwnedTensor host = copy_to({}, weight);
+  const std::string reason = format.why_not(host.view);
+  require(reason.empty(), "{}", reason);
+  return format.load(format.encode(host.view, ctx.threads), ctx.device);
+}
+
+// Of a workspace like that of an engine, for no fewer than its usual steps: what there is a choice
+// of depends on it.
+int64_t most_tokens(int64_t max_tokens) {
+  return token_bucket(std::max(max_tokens, EngineOptions().step_tokens));
+}
+
+// What matmul() takes, and tuning.
+int64_t workspace_for(const WeightMatrix& weight, int64_t max_tokens, Sums sums) {
+  int64_t bytes = 0;
+  for (int64_t tokens : token_buckets_up_to(most_tokens(max_tokens))) {
+    bytes = std::max(bytes, weight.workspace_bytes(tokens, sums));
+  }
+  return bytes;
+}
+
+class FormatKernel : public BoundKernel {
+ public:
+  FormatKernel(FormatContender& contender, const Tensor& x, const Tensor& y)
+      : contender_(contender), x_(x), y_(y) {}
+
+  std::string algorithm(Launches launches) const override {
+    ExecContext& ctx = contender_.context();
+    ctx.launches = launches;
+    return contender_.weight(0).plan_text(y_.dtype(), x_.size(0), ctx);
+  }
+  void enqueue(int64_t copy, Launches launches) override {
+    ExecContext& ctx = contender_.context();
+    ctx.launches = launches;
+    contender_.weight(copy).matmul(x_, y_, {}, ctx);
+  }
+
+ private:
+  FormatContender& contender_;
+  Tensor x_;
+  Tensor y_;
+};
+
+}  // namespace
+
+FormatContender::FormatContender(std::string_view format, const ContenderInput& input)
+    : FormatContender(encode(format, input.weight, input.ctx), nullptr, input) {}
+
+FormatContender::FormatContender(const WeightMatrix& weight, const ContenderInput& input)
+    : FormatContender(nullptr, &weight, input) {}
+
+FormatContender::FormatContender(std::unique_ptr<WeightMatrix> owned, const WeightMatrix* weight,
+                                 const ContenderInput& input)
+    : copies_{owned != nullptr ? owned.get() : weight},
+      workspace_(input.ctx.device,
+                 workspace_for(*copies_.front(), input.max_tokens, input.ctx.sums)),
+      ctx_{.device = input.ctx.device,
+           .workspace = workspace_,
+           .threads = input.ctx.threads,
+           .cuda = input.ctx.cuda,
+           .sums = input.ctx.sums},
+      tune_cache_(input.tune_cache) {
+  if (owned != nullptr) {
+    owned_.push_back(std::move(owned));
+  }
+  const WeightMatrix& first = *copies_.front();
+  const int64_t copies = cold_copies(bytes(), input.rotation_bytes);
+  while (std::ssize(copies_) < copies) {
+    std::unique_ptr<WeightMatrix> copy = first.copy();
+    owned_.push_back(copy != nullptr ? std::move(copy)
+                                     : encode(first.format(), input.weight, input.ctx));
+    copies_.push_back(owned_.back().get());
+  }
+}
+
+int64_t FormatContender::bytes() const { return std::max(copies_.front()->bytes(), int64_t{1}); }
+
+bool FormatContender::overlaps_launches() const { return ctx_.device.is_cuda(); }
+
+std::vector<std::unique_ptr<BoundKernel>> FormatContender::bind(const Tensor& x, const Tensor& y) {
+  // A dense weight is tuned once for both kinds of launches: for those of the engine.
+  if (overlaps_launches()) {
+    tune(y.dtype(), x.size(0), Launches::overlapping);
+  }
+  tune(y.dtype(), x.size(0), Launches::ordinary);
+  std::vector<std::unique_ptr<BoundKernel>> kernels;
+  kernels.push_back(std::make_unique<FormatKernel>(*this, x, y));
+  return kernels;
+}
+
+void FormatContender::tune(DType y, int64_t tokens, Launches launches) {
+  ctx_.launches = launches;
+  copies_.front()->tune({.alike = copies_,
+                         .epilogue = {},
+                         .y = y,
+                         .tokens = {&tokens, 1},
+                         .most_tokens = most_tokens(tokens)},
+                        tune_cache_, ctx_);
+}
+
+}  // namespace sparsellm

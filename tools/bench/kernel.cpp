@@ -1,0 +1,325 @@
+#include "tools/bench/kernel.h"
+
+#include <algorithm>
+#include <exception>
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "kernels/base/error.h"
+#include "kernels/fill_random.h"
+#include "sparse/dense/dense.h"
+#include "sparse/registry.h"
+#include "tools/bench/dense_baseline.h"
+#include "tools/bench/format_contender.h"
+#include "tools/bench/library_contenders.h"
+#include "tools/bench/product_meter.h"
+
+namespace sparsellm {
+namespace {
+
+constexpr std::string_view kCusparse = "cusparse";
+
+bool contains(const auto& names, std::string_view name) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+std::unique_ptr<Contender> make_contender(std::string_view format, const ContenderInput& input) {
+  return format == kCusparse ? make_cusparse_contender(input)
+                             : make_dense_or_format_contender(format, input);
+}
+
+class KernelBench {
+ public:
+  KernelBench(const KernelBenchOptions& options,
+              const std::function<void(const KernelResult&)>& on_result)
+      : options_(options), on_result_(on_result), meter_(options.device, options.repeat) {
+    meter_.set_profile(options.profile);
+    for (const std::string& format : options.formats) {
+      if (!contains(dense_contenders(options.device), format)) {
+        sparse_.push_back(format);
+      }
+    }
+    for (const ZeroPattern& pattern : options.patterns) {
+      for (const double sparsity : options.sparsities) {
+        zeros_.push_back({.sparsity = sparsity, .pattern = pattern});
+      }
+    }
+  }
+
+  std::vector<KernelResult> run() {
+    for (const auto& shape : options_.shapes) {
+      for (const Zeros& zeros : zeros_) {
+        bench_weight(shape, zeros);
+      }
+    }
+    return std::move(results_);
+  }
+
+ private:
+  using Shape = std::pair<int64_t, int64_t>;
+  using Results = std::vector<KernelResult>;  // of one format, by number of tokens
+
+  struct Zeros {
+    double sparsity = 0.0;
+    ZeroPattern pattern;
+  };
+
+  struct Weight {
+    OwnedTensor values;
+    ProductOperands operands;
+  };
+
+  static DenseTimes::Cell cell_of(const KernelResult& result) {
+    return {.out = result.out, .in = result.in, .tokens = result.tokens};
+  }
+
+  // What is dense on the first weight of a shape alone: the others take as long.
+  void bench_weight(const Shape& shape, const Zeros& zeros) {
+    const bool is_first = &zeros == &zeros_.front();
+    if (!is_first && sparse_.empty()) {
+      return;
+    }
+    std::string problem;
+    const std::unique_ptr<Weight> weight = make_weight(shape, zeros, problem);
+    if (is_first) {
+      bench_dense(shape, zeros, weight.get(), problem);
+    }
+    bench_sparse(shape, zeros, weight.get(), problem);
+  }
+
+  void bench_dense(const Shape& shape, const Zeros& zeros, const Weight* weight,
+                   const std::string& problem) {
+    std::vector<Results> dense;
+    for (const std::string_view format : dense_contenders(options_.device)) {
+      dense.push_back(bench(shape, zeros, format, weight, problem, nullptr));
+    }
+    for (Results& results : dense) {
+      for (KernelResult& result : results) {
+        compare_dense(result);
+      }
+      deliver(std::move(results));
+    }
+  }
+
+  void bench_sparse(const Shape& shape, const Zeros& zeros, const Weight* weight,
+                    const std::string& problem) {
+    std::unique_ptr<DenseOpponents> opponents;
+    if (weight != nullptr) {
+      opponents = std::make_unique<DenseOpponents>(dense_times_, meter_, weight->operands,
+                                                   options_.rotation_bytes);
+    }
+    for (const std::string& format : sparse_) {
+      deliver(bench(shape, zeros, format, weight, problem, opponents.get()));
+    }
+  }
+
+  // Nothing, and the reason, where it cannot be made.
+  std::unique_ptr<Weight> make_weight(const Shape& shape, const Zeros& zeros,
+                                      std::string& problem) {
+    try {
+      ExecContext& ctx = meter_.context();
+      OwnedTensor values = random_matrix({.rows = shape.first,
+                                          .columns = shape.second,
+                                          .dtype = options_.dtype,
+                                          .sparsity = zeros.sparsity,
+                                          .pattern = zeros.pattern,
+                                          .key = random_key(options_.seed, "weight")},
+                                         ctx);
+      ProductOperands operands(values.view,
+                               *std::max_element(options_.tokens.begin(), options_.tokens.end()),
+                               options_.seed, ctx);
+      return std::make_unique<Weight>(
+          Weight{.values = std::move(values), .operands = std::move(operands)});
+    } catch (const DeviceLost&) {
+      throw;
+    } catch (const std::exception& error) {
+      problem = error.what();
+      return nullptr;
+    }
+  }
+
+  // What is dense adds to dense_times_, and has no opponents.
+  Results bench(const Shape& shape, const Zeros& zeros, std::string_view format,
+                const Weight* weight, const std::string& problem, DenseOpponents* opponents) {
+    Results results;
+    for (const int64_t tokens : options_.tokens) {
+      KernelResult& result = results.emplace_back();
+      result.out = shape.first;
+      result.in = shape.second;
+      result.tokens = tokens;
+      result.sparsity = zeros.sparsity;
+      result.pattern = zeros.pattern;
+      result.format = format;
+      result.note = problem;
+    }
+    if (weight != nullptr) {
+      try {
+        const std::unique_ptr<Contender> contender =
+            make_contender(format, meter_.input(weight->operands, options_.rotation_bytes));
+        for (KernelResult& result : results) {
+          try {
+            bench_tokens(*contender, weight->operands, opponents, result);
+          } catch (const DeviceLost&) {
+            throw;
+          } catch (const std::exception& error) {
+            result.note = error.what();
+          }
+        }
+      } catch (const DeviceLost&) {
+        throw;  // nothing is measured any more
+      } catch (const std::exception& error) {
+        for (KernelResult& result : results) {
+          result.note = error.what();
+        }
+      }
+    }
+    return results;
+  }
+
+  void bench_tokens(Contender& contender, const ProductOperands& operands,
+                    DenseOpponents* opponents, KernelResult& result) {
+    result.encoded_bytes = contender.bytes();
+    result.fraction_of_dense =
+        static_cast<double>(contender.bytes()) / static_cast<double>(operands.weight().bytes());
+    const MeasuredProduct product =
+        meter_.measure(contender, operands, result.tokens,
+                       opponents != nullptr ? opponents->fastest(result.tokens) : Opponents{});
+    result.worst_error = product.worst_error;
+    result.note = product.note;
+    result.algorithm = product.algorithm;
+    if (!product.verified) {
+      return;
+    }
+    const double ceiling = meter_.read_ceiling(result.encoded_bytes);
+    result.verified = true;
+    if (!is_baseline(result.format)) {
+      result.note += fmt::format("{}for information: sums of parts may be rounded to {}",
+                                 result.note.empty() ? "" : "; ", name_of(options_.dtype));
+    }
+    result.us = product.us;
+    result.overlapped_us = product.overlapped;
+    if (opponents == nullptr) {
+      dense_times_.add(result.format, cell_of(result), product);
+    }
+    compare_turns(product, result);
+    const double seconds = product.us.median * 1e-6;
+    const double bytes_per_second = static_cast<double>(result.encoded_bytes) / seconds;
+    result.read_gb_per_s = bytes_per_second * 1e-9;
+    result.fraction_of_read_ceiling = bytes_per_second / ceiling;
+    result.tflops = 2.0 * static_cast<double>(result.out) * static_cast<double>(result.in) *
+                    static_cast<double>(result.tokens) / seconds * 1e-12;
+  }
+
+  void compare_turns(const MeasuredProduct& product, KernelResult& result) const {
+    const auto compare = [&](const std::optional<Turns>& turns, Launches launches,
+                             KernelComparison& compared) {
+      if (turns) {
+        compared.baseline = dense_times_.best(cell_of(result), launches)->contender;
+        compared.baseline_us = turns->baseline.median;
+        compared.speedup = turns->speedup();
+        compared.verdict = turns->verdict;
+      }
+    };
+    compare(product.turns, Launches::ordinary, result.compared);
+    compare(product.overlapped_turns, Launches::overlapping, result.overlapped_compared);
+  }
+
+  // What is dense is not measured again.
+  void compare_dense(KernelResult& result) const {
+    const auto compare = [&](const Spread& us, Launches launches, KernelComparison& compared) {
+      if (const std::optional<FastestDense> best = dense_times_.best(cell_of(result), launches)) {
+        compared.baseline = best->contender;
+        compared.baseline_us = best->us;
+        compared.speedup = best->us / us.median;
+      }
+    };
+    if (result.verified) {
+      compare(result.us, Launches::ordinary, result.compared);
+    }
+    if (result.overlapped_us) {
+      compare(*result.overlapped_us, Launches::overlapping, result.overlapped_compared);
+    }
+  }
+
+  void deliver(Results results) {
+    for (KernelResult& result : results) {
+      if (const auto library = dense_times_.best_library(cell_of(result))) {
+        result.library_us = library->us;
+      }
+      if (result.verified) {
+        result.compared.library_speedup = result.library_us / result.us.median;
+      }
+      if (result.overlapped_us) {
+        result.overlapped_compared.library_speedup =
+            result.library_us / result.overlapped_us->median;
+      }
+      on_result_(result);
+      results_.push_back(std::move(result));
+    }
+  }
+
+  const KernelBenchOptions& options_;
+  const std::function<void(const KernelResult&)>& on_result_;
+  ProductMeter meter_;
+  std::vector<std::string> sparse_;  // formats
+  std::vector<Zeros> zeros_;
+  DenseTimes dense_times_;  // of the first weight of each shape
+  std::vector<KernelResult> results_;
+};
+
+}  // namespace
+
+bool KernelResult::is_dense() const {
+  return contains(dense_contenders({.kind = Device::Kind::cuda}), format);
+}
+
+std::vector<std::string_view> kernel_bench_formats(Device device) {
+  std::vector<std::string_view> names = dense_contenders(device);
+  for (const WeightFormat* format : weight_formats()) {
+    if (format->name() != dense_format().name()) {
+      names.push_back(format->name());
+    }
+  }
+  if (device.is_cuda()) {
+    names.push_back(kCusparse);
+  }
+  return names;
+}
+
+void check_options(const KernelBenchOptions& options) {
+  require(options.dtype == DType::f16 || options.dtype == DType::bf16,
+          "kernels are benchmarked in f16 and bf16, not in {}", name_of(options.dtype));
+  require(options.repeat > 0, "{} replays have no median", options.repeat);
+  require(options.rotation_bytes >= 0, "{} bytes of copies", options.rotation_bytes);
+  for (const auto& [out, in] : options.shapes) {
+    require(out > 0 && in > 0, "a weight of the shape {}x{} is empty", out, in);
+  }
+  for (const int64_t tokens : options.tokens) {
+    require(tokens > 0, "a product with {} tokens", tokens);
+  }
+  for (const double sparsity : options.sparsities) {
+    require(sparsity >= 0.0 && sparsity <= 1.0, "a sparsity of {} is not between 0 and 1",
+            sparsity);
+    for (const ZeroPattern& pattern : options.patterns) {
+      const std::string reason = why_not(pattern, sparsity);
+      require(reason.empty(), "there is no pattern {}", reason);
+    }
+  }
+  const std::vector<std::string_view> known = kernel_bench_formats(options.device);
+  for (const std::string& format : options.formats) {
+    require(contains(known, format), "unknown format '{}'; on {} use {}", format,
+            to_string(options.device), fmt::join(known, ", "));
+  }
+}
+
+std::vector<KernelResult> bench_kernels(const KernelBenchOptions& options,
+                                        const std::function<void(const KernelResult&)>& on_result) {
+  check_options(options);
+  if (options.tokens.empty()) {
+    return {};
+  }
+  return KernelBench(options, on_result).run();
+}
+
+}  // namespace sparsellm

@@ -1,0 +1,53 @@
+#include "tools/bench/layer_source.h"
+
+#include <utility>
+
+#include "models/registry.h"
+#include "models/storage/model_file.h"
+#include "models/storage/safetensors.h"
+#include "models/weights/checkpoint_loader.h"
+#include "models/weights/random_loader.h"
+
+namespace sparsellm {
+
+LayerSource open_layers(const BenchModelArgs& args) {
+  const EngineOptions options = engine_options(args.model, {});
+  LayerSource source{.config = read_bench_config(args),
+                     .device = options.device,
+                     .pattern = pattern_name(args),
+                     .load = {}};
+  if (!args.config.empty()) {
+    const RandomWeights weights = random_weights(args, options);
+    source.load = [weights, config = source.config, device = source.device](int64_t block) {
+      RandomLoader loader(device, weights);
+      return build_layer(config, block, loader);
+    };
+    return source;
+  }
+  // std::function copies.
+  const std::shared_ptr<const Checkpoint> checkpoint =
+      std::make_shared<const Checkpoint>(args.model.model);
+  if (options.verify) {
+    ModelFile(*checkpoint).verify([](int64_t, int64_t) {});
+  }
+  source.load = [checkpoint, options, config = source.config](int64_t block) {
+    CheckpointLoader loader(*checkpoint, options.device, options.dtype, {},
+                            {.format = options.weight_format, .threads = options.threads});
+    return build_layer(config, block, loader);
+  };
+  return source;
+}
+
+bool may_be_sparse(const BenchModelArgs& args) {
+  const std::string& format = args.model.weight_format;
+  if (format != "stored") {
+    return format != "dense";
+  }
+  if (!args.config.empty()) {
+    return false;  // random weights are stored nowhere
+  }
+  const Checkpoint checkpoint(args.model.model);
+  return !ModelFile(checkpoint).weight_names().empty();
+}
+
+}  // namespace sparsellm

@@ -1,0 +1,43 @@
+#include "tools/bench/product_operands.h"
+
+#include "kernels/base/cuda_context.h"
+#include "kernels/fill_random.h"
+
+namespace sparsellm {
+namespace {
+
+DType activation_dtype(const Tensor& weight) {
+  return weight.device().is_cuda() ? weight.dtype() : DType::f32;
+}
+
+}  // namespace
+
+OwnedTensor random_matrix(const RandomMatrix& matrix, ExecContext& ctx) {
+  OwnedTensor made =
+      allocate_tensor(ctx.device, matrix.dtype, {matrix.rows, matrix.columns}, "a random matrix");
+  const Tensor flat(made.view.raw(), matrix.dtype, {made.view.element_count()}, ctx.device);
+  fill_random({.key = matrix.key,
+               .sparsity = matrix.sparsity,
+               .pattern = matrix.pattern,
+               .columns = matrix.columns},
+              flat, ctx);
+  if (ctx.cuda != nullptr) {
+    ctx.cuda->synchronize();  // copies of it are not ordered with the context
+  }
+  return made;
+}
+
+ProductOperands::ProductOperands(const Tensor& weight, int64_t max_tokens, uint64_t seed,
+                                 ExecContext& ctx)
+    : weight_(weight),
+      x_(random_matrix({.rows = max_tokens,
+                        .columns = weight.size(1),
+                        .dtype = activation_dtype(weight),
+                        .key = random_key(seed, "x")},
+                       ctx)),
+      y_(allocate_tensor(ctx.device, activation_dtype(weight), {max_tokens, weight.size(0)}, "y")),
+      other_y_(allocate_tensor(ctx.device, activation_dtype(weight), {max_tokens, weight.size(0)},
+                               "another y")),
+      reference_(x_.view, weight, ctx) {}
+
+}  // namespace sparsellm

@@ -1,0 +1,47 @@
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/base/buffer.h"
+#include "kernels/base/exec.h"
+#include "kernels/zero_pattern.h"
+#include "tools/bench/verify_product.h"
+
+namespace sparsellm {
+
+// Random values in [-1, 1) but for a share of zeros: [rows, columns] on the context's device.
+struct RandomMatrix {
+  int64_t rows = 0;
+  int64_t columns = 0;
+  DType dtype = DType::f16;
+  double sparsity = 0.0;
+  ZeroPattern pattern = {};  // of the zeros
+  uint64_t key = 0;
+};
+OwnedTensor random_matrix(const RandomMatrix& matrix, ExecContext& ctx);
+
+// What products by one weight are measured with: random inputs for as many tokens as are needed at
+// most, and the right result; fewer tokens are the first rows of all of them. They have the dtype
+// of activations: on the CPU f32, on CUDA that of the weight.
+class ProductOperands {
+ public:
+  // weight [out, in] is contiguous, on the context's device.
+  ProductOperands(const Tensor& weight, int64_t max_tokens, uint64_t seed, ExecContext& ctx);
+
+  const Tensor& weight() const { return weight_; }
+  int64_t max_tokens() const { return x_.view.size(0); }
+  Tensor x(int64_t tokens) const { return x_.view.rows(0, tokens); }
+  Tensor y(int64_t tokens) const { return y_.view.rows(0, tokens); }
+  // Of the product that takes turns with the one that y() is of.
+  Tensor other_y(int64_t tokens) const { return other_y_.view.rows(0, tokens); }
+  const ProductReference& reference() const { return reference_; }
+
+ private:
+  Tensor weight_;
+  OwnedTensor x_;
+  OwnedTensor y_;
+  OwnedTensor other_y_;
+  ProductReference reference_;
+};
+
+}  // namespace sparsellm

@@ -1,0 +1,685 @@
+// Measures speed: sparsellm-bench throughput --config FILE | --model DIR,
+//                 sparsellm-bench kernel --shape OUTxIN,... | --config FILE ...,
+//                 sparsellm-bench attention [--prefill] ...,
+//                 sparsellm-bench layers --config FILE | --model DIR,
+//                 sparsellm-bench load --model DIR,
+//                 sparsellm-bench tune --config FILE | --model DIR | --shape OUTxIN,...
+
+#include <spdlog/logger.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <functional>
+#include <iterator>
+#include <limits>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "kernels/attention.h"
+#include "kernels/base/device.h"
+#include "kernels/base/token_buckets.h"
+#include "tools/bench/ablation.h"
+#include "tools/bench/args.h"
+#include "tools/bench/arrivals.h"
+#include "tools/bench/attention.h"
+#include "tools/bench/engine.h"
+#include "tools/bench/environment.h"
+#include "tools/bench/kernel.h"
+#include "tools/bench/kernel_report.h"
+#include "tools/bench/layers.h"
+#include "tools/bench/linear_shapes.h"
+#include "tools/bench/load.h"
+#include "tools/bench/read_bandwidth.h"
+#include "tools/bench/throughput.h"
+#include "tools/bench/tune.h"
+#include "tools/bench/turns.h"
+#include "tools/cli/interrupt.h"
+#include "tools/cli/progress_bar.h"
+#include "tools/cli/tool_main.h"
+
+namespace sparsellm {
+namespace {
+
+constexpr char kTool[] = "sparsellm-bench";
+
+// Of the report by layer after a run: more than the caches of the cores, and no more than is copied
+// quickly.
+constexpr int64_t kCpuRotationBytes = int64_t{32} << 20;
+
+constexpr int64_t kAblationTokens[] = {1, 8, 16};
+
+// What is read to measure the read bandwidth: many times any last cache.
+constexpr int64_t kCpuReadBytes = int64_t{256} << 20;
+constexpr int64_t kGpuReadBytes = int64_t{2} << 30;
+
+const std::map<std::string, DType> kDTypes{{"f16", DType::f16}, {"bf16", DType::bf16}};
+
+struct ThroughputArgs {
+  BenchModelArgs model;
+  OutputArgs output;
+  std::vector<int64_t> batches = ThroughputOptions().batches;
+  LengthRange prompt{64, 64};
+  std::optional<int64_t> step_tokens;
+  int64_t repeats = ThroughputOptions().repeats;
+  bool breakdown = false;
+  bool warm_up = true;
+  std::optional<double> arrival_rate;
+  int64_t requests = ArrivalOptions().requests;
+  std::optional<bool> layers;
+};
+
+struct LayersArgs {
+  BenchModelArgs model;
+  OutputArgs output;
+  LayerBenchOptions options;
+  int64_t copies_mib = LayerBenchOptions().rotation_bytes >> 20;
+  bool all = false;
+};
+
+struct KernelArgs {
+  std::vector<std::string> shapes;
+  std::vector<std::string> configs;
+  std::vector<int64_t> degrees{1};
+  std::string device = "auto";
+  std::string dtype = "f16";
+  std::vector<int64_t> tokens;
+  std::vector<std::string> patterns{"uniform"};
+  OutputArgs output;
+  KernelBenchOptions options;
+  int64_t copies_mib = KernelBenchOptions().rotation_bytes >> 20;
+  bool ablation = false;
+};
+
+struct AttentionArgs {
+  std::string device = "auto";
+  std::string dtype = "f16";
+  OutputArgs output;
+  AttentionBenchOptions options;
+};
+
+struct TuneArgs {
+  BenchModelArgs model;
+  OutputArgs output;
+  std::vector<std::string> shapes;
+  std::vector<int64_t> tokens = KernelBenchOptions().tokens;
+  int64_t max_requests = 64;
+};
+
+struct LoadArgs {
+  ModelArgs model;
+  OutputArgs output;
+  int64_t repeats = 3;
+};
+
+CLI::Validator count() { return CLI::Range(int64_t{1}, int64_t{1} << 24); }
+
+void add_copies(CLI::App& command, int64_t& mib) {
+  command
+      .add_option("--copies-mib", mib,
+                  "MiB of copies of a weight that take turns, so that none stays in the cache")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 20))
+      ->capture_default_str();
+}
+
+void add_dtype(CLI::App& command, std::string& dtype, const char* description) {
+  command.add_option("--dtype", dtype, description)
+      ->check(CLI::IsMember({"f16", "bf16"}))
+      ->capture_default_str();
+}
+
+void add_seed(CLI::App& command, uint64_t& seed, const char* description) {
+  command.add_option("--seed", seed, description)
+      ->check(CLI::Range(uint64_t{0}, std::numeric_limits<uint64_t>::max()))
+      ->capture_default_str();
+}
+
+CLI::App* add_throughput(CLI::App& app, ThroughputArgs& args) {
+  CLI::App* const command = app.add_subcommand(
+      "throughput", "Tokens per GPU-second of a model, batch by batch or as requests arrive");
+  add_bench_model_args(*command, args.model);
+  CLI::Option* const batch =
+      add_list(*command, "--batch", args.batches,
+               "Requests that run together; with --arrivals the largest is the most at a time")
+          ->check(CLI::Range(int64_t{1}, int64_t{1} << 16))
+          ->capture_default_str();
+  batch->type_name("N,...");
+  command
+      ->add_option_function<std::string>(
+          "--prompt",
+          [&args](const std::string& text) { args.prompt = parse_length_range("--prompt", text); },
+          "Random tokens of a prompt; with --arrivals also a range, such as 32:512 [64]")
+      ->type_name("TOKENS");
+  command
+      ->add_option("--step-tokens", args.step_tokens,
+                   fmt::format("Tokens computed in one step at most, no less than requests; the "
+                               "prompts' come in chunks [{}]",
+                               ThroughputOptions().step_tokens))
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 20));
+  add_output_args(*command, args.output, OutputTokens::yes);
+  CLI::Option* const repeat =
+      command->add_option("--repeat", args.repeats, "Measured runs of a batch, after a warm-up")
+          ->check(count())
+          ->capture_default_str();
+  CLI::Option* const breakdown =
+      command->add_flag("--breakdown", args.breakdown,
+                        "Also the time of a step by group; then no step is enqueued ahead");
+  CLI::Option* const arrivals =
+      command
+          ->add_option_function<std::string>(
+              "--arrivals",
+              [&args](const std::string& text) {
+                args.arrival_rate = parse_poisson("--arrivals", text);
+              },
+              "Requests arrive one by one, RATE a second on average, and latencies are measured")
+          ->type_name("poisson:RATE")
+          ->excludes(repeat)
+          ->excludes(breakdown);
+  command->add_option("--requests", args.requests, "Requests that arrive")
+      ->check(count())
+      ->capture_default_str()
+      ->needs(arrivals);
+  command->add_flag(
+      "--warm-up,!--no-warm-up", args.warm_up,
+      "Capture the CUDA graphs of all batch sizes while the model is loaded; without, "
+      "each in the first step that needs it [yes]");
+  command->add_flag_function(
+      "--layers,!--no-layers", [&args](int64_t times) { args.layers = times > 0; },
+      "Then also the tables of `layers`, for the buckets of tokens that the batches are in [if "
+      "weights "
+      "are in a sparse format]");
+  return command;
+}
+
+CLI::App* add_layers(CLI::App& app, LayersArgs& args) {
+  CLI::App* const command =
+      app.add_subcommand("layers", "Time of each linear layer of a model, in its format and dense");
+  add_bench_model_args(*command, args.model);
+  add_list(*command, "--tokens", args.options.tokens, "Rows of the activations")
+      ->check(count())
+      ->capture_default_str();
+  command->add_flag("--all", args.all, "Every block; else the one in the middle stands for all");
+  command->add_option("--repeat", args.options.repeat, "Timed products of each")
+      ->check(count())
+      ->capture_default_str();
+  add_copies(*command, args.copies_mib);
+  add_output_args(*command, args.output, OutputTokens::no);
+  return command;
+}
+
+CLI::App* add_kernel(CLI::App& app, KernelArgs& args) {
+  CLI::App* const command =
+      app.add_subcommand("kernel", "Time of single linear layers by format, sparsity and tokens");
+  CLI::Option* const shape =
+      add_list(*command, "--shape", args.shapes, "Outputs x inputs of the layers to measure");
+  shape->type_name("OUTxIN,...");
+  CLI::Option* const config =
+      command
+          ->add_option("--config", args.configs,
+                       "Files in the format of config.json: their linear layers that are usually "
+                       "pruned, each shape once")
+          ->type_name("FILE ...")
+          ->check(not_empty())
+          ->excludes(shape);
+  add_list(*command, "--tensor-parallel", args.degrees,
+           "What one of so many GPUs has of these layers")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 10))
+      ->needs(config)
+      ->capture_default_str();
+  command->add_option("--device", args.device, "auto, cpu, cuda or cuda:N")->capture_default_str();
+  add_dtype(*command, args.dtype, "Of the weights: f16 or bf16");
+  add_output_args(*command, args.output, OutputTokens::no);
+  KernelBenchOptions& options = args.options;
+  add_list(*command, "--tokens", args.tokens,
+           fmt::format("Rows of the activations [{}; with --ablation {}]",
+                       fmt::join(options.tokens, ","), fmt::join(kAblationTokens, ",")))
+      ->check(count());
+  add_list(*command, "--sparsity", options.sparsities, "Shares of zeros in the random weights")
+      ->check(CLI::Range(0.0, 1.0))
+      ->capture_default_str();
+  CLI::Option* const pattern =
+      add_list(*command, "--pattern", args.patterns,
+               "Where these zeros are: uniform, rows:S, columns:S, outliers:F, dense-blocks:F")
+          ->capture_default_str();
+  pattern->type_name("PATTERN,...");
+  CLI::Option* const formats =
+      add_list(*command, "--formats", options.formats, "Formats of the weights")
+          ->check(not_empty())
+          ->capture_default_str();
+  CLI::Option* const profile =
+      command->add_flag("--profile", options.profile,
+                        "Then launch each kernel once more between cudaProfilerStart and Stop");
+  command
+      ->add_flag("--ablation", args.ablation,
+                 "The kernel of tca_bme for few tokens, whole and with a stage erased or replaced")
+      ->excludes(formats)
+      ->excludes(profile);
+  add_seed(*command, options.seed, "Seed of the random weights");
+  command->add_option("--repeat", args.options.repeat, "Timed products of each")
+      ->check(count())
+      ->capture_default_str();
+  add_copies(*command, args.copies_mib);
+  return command;
+}
+
+CLI::App* add_attention(CLI::App& app, AttentionArgs& args) {
+  CLI::App* const command =
+      app.add_subcommand("attention", "Time of attention over paged keys and values by itself");
+  AttentionBenchOptions& options = args.options;
+  command->add_flag("--prefill", options.prefill,
+                    "Rows for all tokens of the context; else the step that decodes the last one");
+  add_list(*command, "--requests", options.requests, "Requests of a call")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 16))
+      ->capture_default_str();
+  add_list(*command, "--context", options.contexts, "Tokens of each request")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 20))
+      ->capture_default_str();
+  const CLI::Range heads(int64_t{1}, int64_t{1} << 10);
+  command->add_option("--heads", options.heads, "Query heads")->check(heads)->capture_default_str();
+  command->add_option("--kv-heads", options.kv_heads, "Key/value heads, which query heads share")
+      ->check(heads)
+      ->capture_default_str();
+  command->add_option("--head-dim", options.head_dim, "Elements of a head")
+      ->check(CLI::Range(int64_t{8}, kMaxHeadDim))
+      ->capture_default_str();
+  command->add_option("--device", args.device, "auto, cuda or cuda:N")->capture_default_str();
+  add_dtype(*command, args.dtype, "Of queries, keys and values: f16 or bf16");
+  add_output_args(*command, args.output, OutputTokens::no);
+  add_seed(*command, options.seed, "Seed of the random operands");
+  command->add_option("--repeat", options.repeat, "Timed replays of each")
+      ->check(count())
+      ->capture_default_str();
+  return command;
+}
+
+CLI::App* add_tune(CLI::App& app, TuneArgs& args) {
+  CLI::App* const command =
+      app.add_subcommand("tune", "Measures which kernels are fastest, for later loads to use");
+  add_bench_model_args(*command, args.model);
+  CLI::Option* const shape = add_list(*command, "--shape", args.shapes,
+                                      "Outputs x inputs of single layers, without model");
+  shape->type_name("OUTxIN,...")->excludes("--model")->excludes("--config")->excludes("--pattern");
+  add_list(*command, "--tokens", args.tokens, "Rows of the activations of single layers")
+      ->check(count())
+      ->needs(shape)
+      ->capture_default_str();
+  command->add_option("--parallel", args.max_requests, "Requests that a model serves at a time")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 16))
+      ->capture_default_str();
+  add_output_args(*command, args.output, OutputTokens::no);
+  return command;
+}
+
+CLI::App* add_load(CLI::App& app, LoadArgs& args) {
+  CLI::App* const command =
+      app.add_subcommand("load", "How fast the weights of a checkpoint come to the GPU");
+  add_model_args(*command, args.model);
+  command->add_option("--repeat", args.repeats, "Measured loads")
+      ->check(count())
+      ->capture_default_str();
+  add_output_args(*command, args.output, OutputTokens::no);
+  return command;
+}
+
+using Shapes = std::vector<std::pair<int64_t, int64_t>>;
+
+void add_shape(std::pair<int64_t, int64_t> shape, Shapes& shapes) {
+  if (std::find(shapes.begin(), shapes.end(), shape) == shapes.end()) {
+    shapes.push_back(shape);
+  }
+}
+
+Shapes parse_shapes(const std::vector<std::string>& texts) {
+  Shapes shapes;
+  for (const std::string& text : texts) {
+    add_shape(parse_shape("--shape", text), shapes);
+  }
+  return shapes;
+}
+
+// Each of which is possible with each of the sparsities.
+std::vector<ZeroPattern> parse_patterns(const std::vector<std::string>& texts,
+                                        const std::vector<double>& sparsities) {
+  std::vector<ZeroPattern> patterns;
+  for (const std::string& text : texts) {
+    patterns.push_back(parse_pattern("--pattern", text));
+    for (const double sparsity : sparsities) {
+      check_pattern("--pattern", patterns.back(), sparsity);
+    }
+  }
+  return patterns;
+}
+
+// Of --shape, or of the layers in --config that are usually pruned; each shape once.
+Shapes layer_shapes(const KernelArgs& args) {
+  Shapes shapes = parse_shapes(args.shapes);
+  for (const std::string& config : args.configs) {
+    for (const int64_t degree : args.degrees) {
+      for (const LinearShape& layer : linear_shard_shapes(config, degree)) {
+        if (layer.pruned) {
+          add_shape({layer.out, layer.in}, shapes);
+        }
+      }
+    }
+  }
+  return shapes;
+}
+
+void write_stdout(std::string_view text) {
+  std::fwrite(text.data(), 1, text.size(), stdout);
+  std::fflush(stdout);  // a reader of lines sees each row when it is there
+}
+
+// Runs `body` with a report on stdout. What was measured before an error is written all the same.
+template <class Body>
+void with_report(const OutputArgs& output, Environment environment, Body&& body) {
+  ReportWriter report(output.format.value_or(ReportFormat::table), std::move(environment),
+                      write_stdout);
+  try {
+    body(report);
+  } catch (...) {
+    report.finish();
+    throw;
+  }
+  report.finish();
+}
+
+// Tokens that every request has.
+int64_t fixed_length(const char* flag, const LengthRange& range) {
+  if (!range.is_fixed()) {
+    throw UsageError(
+        fmt::format("{} {}:{} is a range, which needs --arrivals", flag, range.min, range.max));
+  }
+  return range.min;
+}
+
+class BenchProgress {
+ public:
+  BenchProgress(std::string label, std::string unit, bool enabled)
+      : bar_(std::move(label), enabled), unit_(std::move(unit)) {}
+
+  void operator()(int64_t done, int64_t total) {
+    throw_if_interrupted();
+    bar_.update(done, total, fmt::format("of {} {}", total, unit_));
+  }
+
+ private:
+  ProgressBar bar_;
+  std::string unit_;
+};
+
+// The time of the linear layers of a model that is not loaded.
+void measure_layers(const BenchModelArgs& model, LayerBenchOptions options, ReportWriter& report) {
+  options.seed = model.seed;
+  options.sums = model.deterministic ? Sums::batch_invariant : Sums::fastest;
+  BenchProgress progress("layers", "layers", !model.model.quiet);
+  options.progress = std::ref(progress);
+  report_layers(options, open_layers(model), report);
+}
+
+bool shows_layers(const ThroughputArgs& args) {
+  return args.layers ? *args.layers : may_be_sparse(args.model);
+}
+
+// After a run with these batches, if it is wanted; for the buckets of tokens that they decode in.
+void measure_layers_of_run(const ThroughputArgs& args, const std::vector<int64_t>& batches,
+                           ReportWriter& report) {
+  if (shows_layers(args)) {
+    std::set<int64_t> buckets;
+    for (const int64_t batch : batches) {
+      buckets.insert(token_bucket(batch));
+    }
+    LayerBenchOptions options;
+    options.tokens.assign(buckets.begin(), buckets.end());
+    if (!parse_device(args.model.model.device).is_cuda()) {
+      options.rotation_bytes = kCpuRotationBytes;
+    }
+    measure_layers(args.model, std::move(options), report);
+  }
+}
+
+Property read_bandwidth_property(double bytes_per_second) {
+  return {.key = "read_bandwidth_gb_per_s", .value = std::round(bytes_per_second * 1e-8) / 10.0};
+}
+
+// How a verdict is arrived at.
+Property verdict_property() { return {.key = "verdict", .value = std::string(verdict_rule())}; }
+
+void measure_batches(const ThroughputArgs& args, const LengthRange& output, Environment environment,
+                     spdlog::logger& log) {
+  ThroughputOptions options;
+  options.batches = args.batches;
+  options.prompt = fixed_length("--prompt", args.prompt);
+  options.output = fixed_length("--output", output);
+  options.step_tokens = args.step_tokens.value_or(options.step_tokens);
+  options.repeats = args.repeats;
+  options.seed = args.model.seed;
+  options.pattern = pattern_name(args.model);
+  const Device device = parse_device(args.model.model.device);
+  options.device = device;
+  if (args.breakdown) {
+    require(device.is_cuda(), "--breakdown: the parts of a step are measured on CUDA alone");
+    options.breakdown = [](const Engine& engine) { return engine.decode_seconds(); };
+  }
+  // Before the model takes the memory.
+  options.read_bandwidth =
+      measure_read_bandwidth(device, device.is_cuda() ? kGpuReadBytes : kCpuReadBytes);
+  environment.push_back(read_bandwidth_property(options.read_bandwidth));
+  const LoadEngine load = [&](int64_t max_requests) {
+    return load_bench_engine(args.model,
+                             {.max_requests = max_requests,
+                              .prompt = options.prompt,
+                              .step_tokens = options.step_tokens,
+                              .context_size = options.prompt + options.output,
+                              .traces = args.breakdown,
+                              .warm_up = args.warm_up},
+                             log);
+  };
+  with_report(args.output, std::move(environment), [&](ReportWriter& report) {
+    BenchProgress progress("measuring", "steps", !args.model.model.quiet);
+    options.progress = std::ref(progress);
+    bench_throughput(options, load, report);
+    measure_layers_of_run(args, args.batches, report);
+  });
+}
+
+void serve_arrivals(const ThroughputArgs& args, ArrivalOptions options, int64_t most,
+                    spdlog::logger& log, ReportWriter& report) {
+  const int64_t step_tokens = args.step_tokens.value_or(BenchEngineSize().step_tokens);
+  Engine engine = load_bench_engine(args.model,
+                                    {.max_requests = most,
+                                     .prompt = options.prompt.max,
+                                     .step_tokens = step_tokens,
+                                     .context_size = options.prompt.max + options.output.max,
+                                     .warm_up = args.warm_up},
+                                    log);
+  BenchProgress progress("serving", "requests", !args.model.model.quiet);
+  options.progress = std::ref(progress);
+  bench_arrivals(engine, options, report);
+}
+
+void measure_arrivals(const ThroughputArgs& args, const LengthRange& output,
+                      Environment environment, spdlog::logger& log) {
+  ArrivalOptions options;
+  options.rate = *args.arrival_rate;
+  options.requests = args.requests;
+  options.prompt = args.prompt;
+  options.output = output;
+  options.seed = args.model.seed;
+  options.pattern = pattern_name(args.model);
+  options.device = parse_device(args.model.model.device);
+  const int64_t most = *std::max_element(args.batches.begin(), args.batches.end());
+  with_report(args.output, std::move(environment), [&](ReportWriter& report) {
+    serve_arrivals(args, options, most, log, report);
+    measure_layers_of_run(args, {most}, report);
+  });
+}
+
+void throughput(const ThroughputArgs& args, const std::vector<std::string>& command_line) {
+  check_bench_model_args(args.model);
+  const int64_t most = *std::max_element(args.batches.begin(), args.batches.end());
+  if (args.step_tokens && *args.step_tokens < most) {
+    throw UsageError(
+        fmt::format("--step-tokens {} is less than --batch {}", *args.step_tokens, most));
+  }
+  read_bench_config(args.model);  // what can be refused is refused before anything is measured
+  const LengthRange output = args.output.tokens.value_or(
+      LengthRange{.min = ThroughputOptions().output, .max = ThroughputOptions().output});
+  const auto log = make_log(kTool, args.model.model);
+  warn_about_device(args.model.model.device, *log);
+  catch_interrupts();
+  Environment environment =
+      describe_environment(parse_device(args.model.model.device), command_line);
+  if (shows_layers(args)) {
+    environment.push_back(verdict_property());
+  }
+  if (args.arrival_rate) {
+    measure_arrivals(args, output, std::move(environment), *log);
+  } else {
+    measure_batches(args, output, std::move(environment), *log);
+  }
+}
+
+void kernel(const KernelArgs& args, const std::vector<std::string>& command_line) {
+  KernelBenchOptions options = args.options;
+  options.shapes = layer_shapes(args);
+  if (options.shapes.empty()) {
+    throw UsageError("there is nothing to benchmark; give --shape OUTxIN or --config FILE");
+  }
+  if (!args.tokens.empty()) {
+    options.tokens = args.tokens;
+  } else if (args.ablation) {
+    options.tokens.assign(std::begin(kAblationTokens), std::end(kAblationTokens));
+  }
+  options.patterns = parse_patterns(args.patterns, options.sparsities);
+  options.dtype = kDTypes.at(args.dtype);
+  warn_about_device(args.device, *make_log(kTool, {}));
+  options.device = parse_device(args.device);
+  options.rotation_bytes = args.copies_mib << 20;
+  catch_interrupts();
+  Environment environment = describe_environment(options.device, command_line);
+  if (!args.ablation) {
+    environment.push_back(verdict_property());
+  }
+  with_report(args.output, std::move(environment), [&](ReportWriter& report) {
+    args.ablation ? report_ablation(options, report) : report_kernels(options, report);
+  });
+}
+
+void attention_alone(const AttentionArgs& args, const std::vector<std::string>& command_line) {
+  AttentionBenchOptions options = args.options;
+  options.dtype = kDTypes.at(args.dtype);
+  check_options(options);  // what can be refused is refused before anything is measured
+  warn_about_device(args.device, *make_log(kTool, {}));
+  options.device = parse_device(args.device);
+  check_attention_device(options.device);
+  catch_interrupts();
+  Environment environment = describe_environment(options.device, command_line);
+  options.read_bandwidth = measure_read_bandwidth(options.device, kGpuReadBytes);
+  environment.push_back(read_bandwidth_property(options.read_bandwidth));
+  with_report(args.output, std::move(environment),
+              [&](ReportWriter& report) { report_attention(options, report); });
+}
+
+void layers(const LayersArgs& args, const std::vector<std::string>& command_line) {
+  check_bench_model_args(args.model);
+  read_bench_config(args.model);  // what can be refused is refused before anything is measured
+  warn_about_device(args.model.model.device, *make_log(kTool, args.model.model));
+  catch_interrupts();
+  LayerBenchOptions options = args.options;
+  options.rotation_bytes = args.copies_mib << 20;
+  options.blocks = args.all ? LayerBenchOptions::Blocks::all : LayerBenchOptions::Blocks::middle;
+  Environment environment =
+      describe_environment(parse_device(args.model.model.device), command_line);
+  environment.push_back(verdict_property());
+  with_report(args.output, std::move(environment),
+              [&](ReportWriter& report) { measure_layers(args.model, options, report); });
+}
+
+void load(const LoadArgs& args, const std::vector<std::string>& command_line) {
+  const auto log = make_log(kTool, args.model);
+  warn_about_device(args.model.device, *log);
+  with_report(args.output, describe_environment(parse_device(args.model.device), command_line),
+              [&](ReportWriter& report) { bench_load(args.model, args.repeats, *log, report); });
+}
+
+// What a load of the model measures, and keeps.
+void tune_model(const TuneArgs& args, spdlog::logger& log, ReportWriter& report) {
+  const int64_t context = std::min<int64_t>(read_bench_config(args.model).max_positions, 256);
+  const Engine engine = load_bench_engine(
+      args.model, {.max_requests = args.max_requests, .context_size = context}, log);
+  report.begin_table("tune", tune_columns());
+  report.add_row({args.model.config.empty() ? args.model.model.model : args.model.config,
+                  engine.stats().tuned_choices,
+                  engine.stats().load_seconds - engine.stats().weight_seconds});
+}
+
+void tune(const TuneArgs& args, const std::vector<std::string>& command_line) {
+  const Device device = parse_device(args.model.model.device);
+  const auto log = make_log(kTool, args.model.model);
+  warn_about_device(args.model.model.device, *log);
+  catch_interrupts();
+  if (args.shapes.empty()) {
+    check_bench_model_args(args.model);
+  }
+  require(device.is_cuda(), "there is nothing to tune on {}", to_string(device));
+  require(args.model.model.tunes && !engine_options(args.model.model, {}).tune_cache.empty(),
+          "there is no file to keep the choices in; give --tune-cache FILE");
+  with_report(args.output, describe_environment(device, command_line), [&](ReportWriter& report) {
+    if (args.shapes.empty()) {
+      tune_model(args, *log, report);
+      return;
+    }
+    const EngineOptions engine = engine_options(args.model.model, {});
+    tune_shapes({.shapes = parse_shapes(args.shapes),
+                 .tokens = args.tokens,
+                 .dtype = engine.dtype.value_or(DType::f16),
+                 .device = device,
+                 .cache = engine.tune_cache,
+                 .seed = args.model.seed},
+                report);
+  });
+}
+
+}  // namespace
+}  // namespace sparsellm
+
+int main(int argc, char** argv) {
+  CLI::App app("Measures the speed of language models and of their parts.", sparsellm::kTool);
+  app.require_subcommand(0, 1);  // a wrong one is named before it is said that one is missing
+  sparsellm::ThroughputArgs throughput_args;
+  sparsellm::KernelArgs kernel_args;
+  sparsellm::AttentionArgs attention_args;
+  sparsellm::LayersArgs layers_args;
+  sparsellm::LoadArgs load_args;
+  sparsellm::TuneArgs tune_args;
+  const CLI::App* throughput = sparsellm::add_throughput(app, throughput_args);
+  const CLI::App* kernel = sparsellm::add_kernel(app, kernel_args);
+  const CLI::App* attention = sparsellm::add_attention(app, attention_args);
+  const CLI::App* layers = sparsellm::add_layers(app, layers_args);
+  const CLI::App* load = sparsellm::add_load(app, load_args);
+  const CLI::App* tune = sparsellm::add_tune(app, tune_args);
+  const std::vector<std::string> command_line(argv, argv + argc);
+  return sparsellm::tool_main(app, argc, argv, [&] {
+    if (throughput->parsed()) {
+      sparsellm::throughput(throughput_args, command_line);
+    } else if (kernel->parsed()) {
+      sparsellm::kernel(kernel_args, command_line);
+    } else if (attention->parsed()) {
+      sparsellm::attention_alone(attention_args, command_line);
+    } else if (layers->parsed()) {
+      sparsellm::layers(layers_args, command_line);
+    } else if (load->parsed()) {
+      sparsellm::load(load_args, command_line);
+    } else if (tune->parsed()) {
+      sparsellm::tune(tune_args, command_line);
+    } else {
+      throw sparsellm::UsageError(
+          "a subcommand is missing: throughput, kernel, attention, layers, load or tune");
+    }
+  });
+}

@@ -1,0 +1,209 @@
+#include "tools/cli/args.h"
+
+#include <spdlog/logger.h>
+#include <spdlog/sinks/stdout_sinks.h>
+
+#include <algorithm>
+#include <cctype>
+#include <charconv>
+#include <cstdlib>
+#include <filesystem>
+#include <limits>
+#include <optional>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+#include "kernels/base/json_reader.h"
+#include "kernels/paged_kv.h"
+#include "models/storage/model_directory.h"
+#include "sparse/registry.h"
+#include "tools/cli/interrupt.h"
+#include "tools/cli/progress_bar.h"
+#include "tools/cli/tool_main.h"
+
+namespace sparsellm {
+namespace {
+
+void log_engine(const Engine& engine, const ModelArgs& args, spdlog::logger& log) {
+  const EngineStats& stats = engine.stats();
+  log.info("model {}: {}, {} layers, {:.1f} MiB of weights, loaded in {:.3f} s", quote(args.model),
+           engine.config().architecture, engine.config().num_layers, mib(stats.weight_bytes),
+           stats.load_seconds);
+  log.info(
+      "device {}, {} threads; context of {} tokens; KV cache of {} tokens, {:.1f} MiB",
+      to_string(parse_device(args.device)),
+      args.threads > 0 ? static_cast<unsigned>(args.threads) : std::thread::hardware_concurrency(),
+      engine.context_size(), engine.total_pages() * kPageSize, mib(stats.kv_bytes));
+}
+
+// Where the user keeps caches: the XDG base directory specification.
+std::filesystem::path default_tune_cache() {
+  std::filesystem::path folder;
+  if (const char* const cache = std::getenv("XDG_CACHE_HOME"); cache != nullptr && *cache == '/') {
+    folder = cache;
+  } else if (const char* const home = std::getenv("HOME"); home != nullptr && *home == '/') {
+    folder = std::filesystem::path(home) / ".cache";
+  } else {
+    return {};
+  }
+  return folder / "sparsellm" / "kernels.json";
+}
+
+}  // namespace
+
+CLI::Validator not_empty() {
+  return CLI::Validator(
+      [](const std::string& text) { return text.empty() ? "is empty" : std::string(); }, "");
+}
+
+void add_model_args(CLI::App& app, ModelArgs& args) {
+  app.add_option("-m,--model", args.model, "Model directory in Hugging Face format")
+      ->required()
+      ->check(not_empty());
+  app.add_option("--device", args.device, "auto, cpu, cuda or cuda:N")->capture_default_str();
+  app.add_option("--dtype", args.dtype,
+                 "What a GPU computes in: f16, bf16, or auto, that of the checkpoint")
+      ->check(CLI::IsMember({"auto", "f16", "bf16"}))
+      ->capture_default_str();
+  auto* const cache =
+      app.add_option("--tune-cache", args.tune_cache,
+                     "File that keeps which kernels were the fastest on this machine's GPU "
+                     "[sparsellm/kernels.json in the user's cache folder]")
+          ->check(not_empty());
+  app.add_flag("!--no-tune", args.tunes,
+               "Choose kernels by rules instead of measuring them while the model is loaded")
+      ->excludes(cache);
+  std::vector<std::string> formats{"stored"};
+  for (const WeightFormat* format : weight_formats()) {
+    formats.emplace_back(format->name());
+  }
+  app.add_option("--weight-format", args.weight_format,
+                 "Format of the linear layers' weights; others are converted while loading")
+      ->check(CLI::IsMember(formats))
+      ->capture_default_str();
+  app.add_flag("--verify", args.verify,
+               "Compare a converted model with its checksums before it is loaded");
+  app.add_option("-t,--threads", args.threads, "Threads of the CPU device; 0: all cores")
+      ->check(CLI::Range(0, 1024))
+      ->capture_default_str();
+  auto* const quiet = app.add_flag("--quiet", args.quiet, "Nothing on stderr but errors");
+  app.add_flag("-v,--verbose", args.verbose, "Say on stderr what is going on")->excludes(quiet);
+}
+
+std::unique_ptr<spdlog::logger> make_log(const std::string& tool, const ModelArgs& args) {
+  auto log =
+      std::make_unique<spdlog::logger>(tool, std::make_shared<spdlog::sinks::stderr_sink_mt>());
+  log->set_pattern("%n: %l: %v");
+  log->set_level(args.quiet     ? spdlog::level::err
+                 : args.verbose ? spdlog::level::debug
+                                : spdlog::level::warn);
+  return log;
+}
+
+void warn_about_device(const std::string& device, spdlog::logger& log) {
+  if (const std::string warning = choose_device(device).warning; !warning.empty()) {
+    log.warn("{}", warning);
+  }
+}
+
+EngineOptions engine_options(const ModelArgs& args, EngineOptions options) {
+  options.device = parse_device(args.device);
+  options.threads = args.threads;
+  if (args.dtype != "auto" && options.device.is_cuda()) {
+    options.dtype = args.dtype == "f16" ? DType::f16 : DType::bf16;
+  }
+  options.weight_format = args.weight_format == "stored" ? "" : args.weight_format;
+  options.verify = args.verify;
+  options.tuning = args.tunes ? Tuning::measured : Tuning::off;
+  options.tune_cache =
+      args.tune_cache.empty() ? default_tune_cache() : std::filesystem::path(args.tune_cache);
+  return options;
+}
+
+LoadProgress show_in(ProgressBar& bar) {
+  return [&bar](int64_t done, int64_t total) {
+    throw_if_interrupted();
+    bar.update(done, total, fmt::format("of {:.1f} MiB", mib(total)));
+  };
+}
+
+Engine load_engine(const ModelArgs& args, EngineOptions options, spdlog::logger& log) {
+  return load_engine(open_model_directory(args.model), args, std::move(options), log);
+}
+
+Engine load_engine(const OpenDirectory& directory, const ModelArgs& args, EngineOptions options,
+                   spdlog::logger& log) {
+  catch_interrupts();
+  options = engine_options(args, std::move(options));
+  options.log = &log;
+  ProgressBar bar("loading", !args.quiet);
+  options.progress = show_in(bar);
+  Engine engine = Engine::load(directory, options);
+  log_engine(engine, args, log);
+  return engine;
+}
+
+namespace {
+
+// 1 for "" and "B"; nothing for a unit that there is none of. As dd has them: M and MiB are powers
+// of 1024, MB of 1000.
+std::optional<int64_t> unit_factor(std::string_view unit) {
+  std::string letters;
+  for (char c : unit) {
+    letters += static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
+  }
+  if (letters.empty() || letters == "B") {
+    return 1;
+  }
+  const size_t power = std::string_view("KMGT").find(letters.front());
+  const std::string rest = letters.substr(1);
+  if (power == std::string_view::npos || (!rest.empty() && rest != "IB" && rest != "B")) {
+    return std::nullopt;
+  }
+  int64_t factor = 1;
+  for (size_t i = 0; i <= power; ++i) {
+    factor *= rest == "B" ? 1000 : 1024;
+  }
+  return factor;
+}
+
+// Whole bytes of "1.5" units; nothing if the number does not fit, or is none.
+std::optional<int64_t> scaled(std::string_view number, int64_t factor) {
+  const char* const end = number.data() + number.size();
+  int64_t whole = 0;
+  auto [rest, error] = std::from_chars(number.data(), end, whole);
+  if (error != std::errc() || whole > std::numeric_limits<int64_t>::max() / factor) {
+    return std::nullopt;
+  }
+  whole *= factor;
+  if (rest == end) {
+    return whole;
+  }
+  double part = 0.0;
+  const auto [last, part_error] = std::from_chars(rest, end, part, std::chars_format::fixed);
+  const bool good = *rest == '.' && end - rest > 1 && part_error == std::errc() && last == end;
+  const auto bytes = static_cast<int64_t>(part * static_cast<double>(factor));
+  if (!good || factor == 1 || whole > std::numeric_limits<int64_t>::max() - bytes) {
+    return std::nullopt;
+  }
+  return whole + bytes;
+}
+
+}  // namespace
+
+int64_t parse_size(const std::string& flag, const std::string& text) {
+  const size_t digits = std::min(text.find_first_not_of("0123456789."), text.size());
+  const std::optional<int64_t> factor = unit_factor(std::string_view(text).substr(digits));
+  const std::optional<int64_t> bytes =
+      factor ? scaled(std::string_view(text).substr(0, digits), *factor) : std::nullopt;
+  if (bytes.value_or(0) <= 0) {
+    throw UsageError(
+        fmt::format("{} {}; expected bytes, such as 512M, 1.5GiB (powers of 1024) or 512MB (of "
+                    "1000)",
+                    flag, quote(text)));
+  }
+  return *bytes;
+}
+
+}  // namespace sparsellm

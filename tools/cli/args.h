@@ -1,0 +1,58 @@
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "engine/engine.h"
+#include "tools/cli/progress_bar.h"
+
+namespace sparsellm {
+
+// The flags that say which model runs where; shared by all tools.
+struct ModelArgs {
+  std::string model;
+  std::string device = "auto";
+  std::string dtype = "auto";
+  std::string tune_cache;  // empty: where the user's caches are
+  bool tunes = true;
+  std::string weight_format = "stored";
+  bool verify = false;
+  int threads = 0;
+  bool quiet = false;
+  bool verbose = false;
+};
+// Checks that the text of an option is not empty.
+CLI::Validator not_empty();
+
+void add_model_args(CLI::App& app, ModelArgs& args);
+
+// Writes "<tool>: <level>: <message>" to stderr: errors with --quiet, warnings too without it,
+// everything with --verbose.
+std::unique_ptr<spdlog::logger> make_log(const std::string& tool, const ModelArgs& args);
+
+// Says why the device "auto" is the CPU where that is not to be expected; for each tool once.
+void warn_about_device(const std::string& device, spdlog::logger& log);
+
+// The options that the flags stand for.
+EngineOptions engine_options(const ModelArgs& args, EngineOptions options);
+
+// Draws in the bar, which has to outlive it, and throws Interrupted after Ctrl-C if that is caught.
+LoadProgress show_in(ProgressBar& bar);
+
+// Loads with a progress bar; `options` carries what is not in args. `log` has to outlive the
+// engine.
+Engine load_engine(const ModelArgs& args, EngineOptions options, spdlog::logger& log);
+// The same of a directory that is open already: that of `args`.
+Engine load_engine(const OpenDirectory& directory, const ModelArgs& args, EngineOptions options,
+                   spdlog::logger& log);
+
+inline double mib(int64_t bytes) { return static_cast<double>(bytes) / (1 << 20); }
+
+// Bytes of "512M": K, M, G, T (or KiB, ...) are powers of 1024, KB, MB, GB, TB of 1000, in any
+// case; "1.5G" is cut to whole bytes. Throws UsageError that names `flag` for anything else and for
+// less than 1.
+int64_t parse_size(const std::string& flag, const std::string& text);
+
+}  // namespace sparsellm

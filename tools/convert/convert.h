@@ -1,0 +1,85 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "models/linear_layers.h"
+#include "sparse/prune/plan.h"
+
+namespace sparsellm {
+
+// What Wanda's norms are measured on.
+struct CalibrationFile {
+  std::filesystem::path file;
+  int64_t tokens = 0;  // at most
+};
+
+// Bytes of the input that are done, and all; the tensor that is next.
+using ConvertProgress = std::function<void(int64_t done, int64_t total, std::string_view tensor)>;
+
+struct ConvertOptions {
+  std::filesystem::path input;   // a model directory
+  std::filesystem::path output;  // that is made; not used by inspect_model()
+  SparsityPlan plan;
+  // f16 or bf16: what all floating-point tensors are converted to, before they are pruned. Nothing:
+  // each keeps its own.
+  std::optional<DType> dtype = {};
+  // Without it, N:M pruning goes by magnitude, and Wanda is an Error.
+  std::optional<CalibrationFile> calibration = {};
+  int threads = 0;  // 0: all cores
+  bool replace = false;
+  bool verify = false;  // decode what was encoded, and read back what was written
+  int64_t max_shard_bytes = 5'000'000'000;
+  ConvertProgress progress = {};
+};
+
+// What became of the weight of a linear layer.
+struct ConvertedWeight {
+  LinearLayer layer;
+  std::string method;           // of pruning
+  std::string format;           // in which it is stored
+  std::string why_dense;        // of one that is dense though that was not asked for
+  int64_t stored_nonzeros = 0;  // of the input
+  int64_t nonzeros = 0;
+  int64_t dense_bytes = 0;
+  int64_t formula_bytes = 0;  // by the formula of the format's paper; may be more than `bytes`
+  int64_t bytes = 0;
+
+  int64_t elements() const { return layer.rows * layer.columns; }
+};
+
+struct Conversion {
+  std::vector<ConvertedWeight> weights;  // in the order of linear_layers()
+  int64_t other_bytes = 0;               // tensors that are copied, or only converted
+  bool has_tokenizer = true;
+
+  int64_t dense_bytes() const;  // of the linear layers
+  int64_t bytes() const;
+  std::set<std::string> sparse_formats() const;  // that some of the weights are stored in
+};
+
+// Reads the input tensor by tensor, and writes a model directory with the same tensors but for the
+// weights of the decoder blocks' linear layers, which are pruned and stored as the plan says; a
+// config.json that names the sparse formats in it (models/storage/sparse_config.h), and a
+// README.md. Besides what calibration takes (engine/calibrate.h) and the pruned weights of one
+// block with it, less than four times the largest tensor is in memory that is not the files' own.
+// If it throws, nothing is left of the output, and what was there before is as it was. Throws Error
+// for a weight that the format which the plan names does not hold, and for values that are too
+// large for `dtype` (with the tensor's name, and how many).
+Conversion convert_model(const ConvertOptions& options);
+
+// The same without an output, for each format that the weights could have: as "planned", "auto",
+// "smallest", and all of sparse/registry.h, where a weight that cannot be encoded stays dense.
+struct Inspection {
+  std::string format;
+  Conversion conversion;
+};
+std::vector<Inspection> inspect_model(const ConvertOptions& options);
+
+}  // namespace sparsellm

@@ -1,0 +1,280 @@
+#include "tools/convert/convert_report.h"
+
+#include <spdlog/fmt/ranges.h>
+
+#include <algorithm>
+#include <map>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "sparse/registry.h"
+#include "tools/cli/args.h"
+
+namespace sparsellm {
+namespace {
+
+double ratio(int64_t a, int64_t b) {
+  return b > 0 ? static_cast<double>(a) / static_cast<double>(b) : 0.0;
+}
+double percent_zeros(int64_t nonzeros, int64_t elements) {
+  return elements > 0 ? 100.0 - 100.0 * ratio(nonzeros, elements) : 0.0;
+}
+
+// Whether a GPU multiplies by weights in the format; "" stands for several formats.
+std::string for_gpu(const std::string& format) {
+  return format.empty()                                            ? ""
+         : weight_format(format).multiplies_on(Device::Kind::cuda) ? "yes"
+                                                                   : "no";
+}
+
+// What is summed up over layers.
+struct Sum {
+  std::string kind;
+  std::string method;
+  std::string format;
+  int64_t layers = 0;
+  int64_t elements = 0;
+  int64_t stored_nonzeros = 0;
+  int64_t nonzeros = 0;
+  int64_t dense_bytes = 0;
+  int64_t formula_bytes = 0;
+  int64_t bytes = 0;
+
+  void add(const ConvertedWeight& weight) {
+    layers += 1;
+    elements += weight.elements();
+    stored_nonzeros += weight.stored_nonzeros;
+    nonzeros += weight.nonzeros;
+    dense_bytes += weight.dense_bytes;
+    formula_bytes += weight.formula_bytes;
+    bytes += weight.bytes;
+  }
+};
+
+enum class Same : uint8_t { kind_and_method, kind_method_and_format };
+
+// In the order of their first layers.
+std::vector<Sum> groups_of(const Conversion& conversion, Same same) {
+  std::vector<Sum> groups;
+  for (const ConvertedWeight& weight : conversion.weights) {
+    const std::string kind = kind_of(weight.layer);
+    const std::string format = same == Same::kind_method_and_format ? weight.format : std::string();
+    auto group = std::find_if(groups.begin(), groups.end(), [&](const Sum& candidate) {
+      return candidate.kind == kind && candidate.method == weight.method &&
+             candidate.format == format;
+    });
+    if (group == groups.end()) {
+      group =
+          groups.insert(groups.end(), {.kind = kind, .method = weight.method, .format = format});
+    }
+    group->add(weight);
+  }
+  return groups;
+}
+
+Sum total_of(const Conversion& conversion) {
+  Sum total{.kind = "linear layers", .method = "", .format = ""};
+  for (const ConvertedWeight& weight : conversion.weights) {
+    total.add(weight);
+  }
+  return total;
+}
+
+std::vector<Column> group_columns() {
+  using Kind = Column::Kind;
+  return {{.key = "layers", .title = "linear layers", .kind = Kind::text},
+          {.key = "count", .title = "count"},
+          {.key = "prune", .title = "pruned by", .kind = Kind::text},
+          {.key = "format", .title = "format", .kind = Kind::text},
+          {.key = "gpu", .title = "for a GPU", .kind = Kind::text},
+          {.key = "input_zeros_percent", .title = "zeros before", .unit = "%", .decimals = 2},
+          {.key = "zeros_percent", .title = "zeros", .unit = "%", .decimals = 2},
+          {.key = "dense_mib", .title = "dense", .unit = "MiB", .decimals = 2},
+          {.key = "stored_mib", .title = "stored", .unit = "MiB", .decimals = 2},
+          {.key = "over_formula_percent", .title = "over formula", .unit = "%", .decimals = 2},
+          {.key = "compression", .title = "compression", .unit = "x", .decimals = 3},
+          {.key = "model_percent", .title = "of the model", .unit = "%", .decimals = 1}};
+}
+
+Row group_row(const Sum& sum, int64_t model_bytes) {
+  return {sum.kind,
+          sum.layers,
+          sum.method,
+          sum.format,
+          for_gpu(sum.format),
+          percent_zeros(sum.stored_nonzeros, sum.elements),
+          percent_zeros(sum.nonzeros, sum.elements),
+          mib(sum.dense_bytes),
+          mib(sum.bytes),
+          100.0 * ratio(sum.bytes - sum.formula_bytes, sum.formula_bytes),
+          ratio(sum.dense_bytes, sum.bytes),
+          100.0 * ratio(sum.bytes, model_bytes)};
+}
+
+int64_t model_bytes(const Conversion& conversion) {
+  return conversion.bytes() + conversion.other_bytes;
+}
+
+void add_groups(const Conversion& conversion, ReportWriter& report) {
+  for (const Sum& group : groups_of(conversion, Same::kind_method_and_format)) {
+    report.add_row(group_row(group, model_bytes(conversion)));
+  }
+  report.add_row(group_row(total_of(conversion), model_bytes(conversion)));
+}
+
+std::vector<Column> inspection_columns(std::span<const Inspection> inspections) {
+  using Kind = Column::Kind;
+  std::vector<Column> columns{
+      {.key = "layers", .title = "linear layers", .kind = Kind::text},
+      {.key = "count", .title = "count"},
+      {.key = "prune", .title = "pruned by", .kind = Kind::text},
+      {.key = "input_zeros_percent", .title = "zeros before", .unit = "%", .decimals = 2},
+      {.key = "zeros_percent", .title = "zeros", .unit = "%", .decimals = 2}};
+  for (const Inspection& inspection : inspections) {
+    columns.push_back({.key = inspection.format + "_mib",
+                       .title = inspection.format,
+                       .unit = "MiB",
+                       .decimals = 2});
+  }
+  return columns;
+}
+
+std::vector<Column> model_columns() {
+  return {{.key = "as", .title = "as", .kind = Column::Kind::text},
+          {.key = "linear_mib", .title = "linear layers", .unit = "MiB", .decimals = 2},
+          {.key = "other_mib", .title = "other tensors", .unit = "MiB", .decimals = 2},
+          {.key = "model_mib", .title = "model", .unit = "MiB", .decimals = 2},
+          {.key = "compression", .title = "compression", .unit = "x", .decimals = 3}};
+}
+
+Row model_row(const std::string& name, const Conversion& conversion) {
+  return {name, mib(conversion.bytes()), mib(conversion.other_bytes), mib(model_bytes(conversion)),
+          ratio(conversion.dense_bytes() + conversion.other_bytes, model_bytes(conversion))};
+}
+
+// Why weights are dense that could be expected not to be.
+void report_dense(const Conversion& conversion, ReportWriter& report) {
+  std::map<std::string, Sum> reasons;
+  for (const ConvertedWeight& weight : conversion.weights) {
+    if (!weight.why_dense.empty()) {
+      reasons[weight.why_dense].add(weight);
+    }
+  }
+  if (reasons.empty()) {
+    return;
+  }
+  report.begin_table("dense", {{.key = "why", .title = "why dense", .kind = Column::Kind::text},
+                               {.key = "count", .title = "linear layers"},
+                               {.key = "mib", .title = "stored", .unit = "MiB", .decimals = 2}});
+  for (const auto& [why, sum] : reasons) {
+    report.add_row({why, sum.layers, mib(sum.bytes)});
+  }
+}
+
+void report_weights(std::string_view name, const Conversion& conversion, ReportWriter& report) {
+  using Kind = Column::Kind;
+  report.begin_table(std::string(name),
+                     {{.key = "module", .title = "module", .kind = Kind::text},
+                      {.key = "out", .title = "out"},
+                      {.key = "in", .title = "in"},
+                      {.key = "prune", .title = "pruned by", .kind = Kind::text},
+                      {.key = "format", .title = "format", .kind = Kind::text},
+                      {.key = "input_nonzeros", .title = "nonzeros before"},
+                      {.key = "nonzeros", .title = "nonzeros"},
+                      {.key = "dense_bytes", .title = "dense", .unit = "bytes"},
+                      {.key = "formula_bytes", .title = "by formula", .unit = "bytes"},
+                      {.key = "stored_bytes", .title = "stored", .unit = "bytes"},
+                      {.key = "gpu", .title = "for a GPU", .kind = Kind::text},
+                      {.key = "why_dense", .title = "why dense", .kind = Kind::text}});
+  for (const ConvertedWeight& weight : conversion.weights) {
+    report.add_row({weight.layer.module, weight.layer.rows, weight.layer.columns, weight.method,
+                    weight.format, weight.stored_nonzeros, weight.nonzeros, weight.dense_bytes,
+                    weight.formula_bytes, weight.bytes, for_gpu(weight.format), weight.why_dense});
+  }
+}
+
+}  // namespace
+
+std::vector<std::string> conversion_warnings(const Conversion& conversion) {
+  std::map<std::string, int64_t> dense;                         // by the reason
+  std::map<std::string, std::vector<std::string>> not_for_gpu;  // kinds of layers by the format
+  std::map<std::string, int64_t> layers;                        // of these
+  for (const ConvertedWeight& weight : conversion.weights) {
+    if (!weight.why_dense.empty()) {
+      ++dense[weight.why_dense];
+    }
+    if (!weight_format(weight.format).multiplies_on(Device::Kind::cuda)) {
+      ++layers[weight.format];
+      std::vector<std::string>& kinds = not_for_gpu[weight.format];
+      const std::string kind = kind_of(weight.layer);
+      if (std::find(kinds.begin(), kinds.end(), kind) == kinds.end()) {
+        kinds.push_back(kind);
+      }
+    }
+  }
+  const size_t all = conversion.weights.size();
+  std::vector<std::string> warnings;
+  if (!conversion.has_tokenizer) {
+    warnings.emplace_back(
+        "the model has no tokenizer (tokenizer.model, tokenizer.json or vocab.json): what is "
+        "converted takes and gives token ids alone");
+  }
+  for (const auto& [why, count] : dense) {
+    warnings.push_back(fmt::format("{} of {} linear layers stay dense: {}", count, all, why));
+  }
+  std::vector<std::string_view> others;
+  for (const WeightFormat* format : portable_formats()) {
+    others.push_back(format->name());
+  }
+  for (const auto& [format, kinds] : not_for_gpu) {
+    warnings.push_back(fmt::format(
+        "{} of {} linear layers ({}) are in the format {}, which a GPU does not "
+        "multiply by: there, load the model with --weight-format {}",
+        layers[format], all, fmt::join(kinds, ", "), format, fmt::join(others, " or ")));
+  }
+  return warnings;
+}
+
+void report_conversion(const Conversion& conversion, Detail detail, ReportWriter& report) {
+  report.begin_table("layers", group_columns());
+  add_groups(conversion, report);
+  report.begin_table("model", model_columns());
+  report.add_row(model_row("stored", conversion));
+  report_dense(conversion, report);
+  if (detail == Detail::weights) {
+    report_weights("weights", conversion, report);
+  }
+}
+
+void report_inspection(std::span<const Inspection> inspections, Detail detail,
+                       ReportWriter& report) {
+  report.begin_table("layers", inspection_columns(inspections));
+  std::vector<std::vector<Sum>> groups;  // of each format; the same layers in all of them
+  for (const Inspection& inspection : inspections) {
+    groups.push_back(groups_of(inspection.conversion, Same::kind_and_method));
+    groups.back().push_back(total_of(inspection.conversion));
+  }
+  for (size_t i = 0; i < groups.front().size(); ++i) {
+    const Sum& group = groups.front()[i];
+    Row row{group.kind, group.layers, group.method,
+            percent_zeros(group.stored_nonzeros, group.elements),
+            percent_zeros(group.nonzeros, group.elements)};
+    for (const std::vector<Sum>& as : groups) {
+      row.emplace_back(mib(as[i].bytes));
+    }
+    report.add_row(std::move(row));
+  }
+  report.begin_table("model", model_columns());
+  for (const Inspection& inspection : inspections) {
+    report.add_row(model_row(inspection.format, inspection.conversion));
+  }
+  if (detail == Detail::weights) {
+    for (const Inspection& inspection : inspections) {
+      report_weights("weights as " + inspection.format, inspection.conversion, report);
+    }
+  }
+}
+
+}  // namespace sparsellm

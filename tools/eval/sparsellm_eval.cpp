@@ -1,0 +1,317 @@
+// Judges models: sparsellm-eval perplexity -m MODEL --text FILE,
+//                sparsellm-eval compare A B --text FILE.
+
+#include <spdlog/logger.h>
+
+#include <cstdio>
+#include <map>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "kernels/base/device.h"
+#include "kernels/base/json_writer.h"
+#include "kernels/base/mapped_file.h"
+#include "models/config.h"
+#include "models/storage/model_directory.h"
+#include "tools/cli/args.h"
+#include "tools/cli/interrupt.h"
+#include "tools/cli/printable.h"
+#include "tools/cli/progress_bar.h"
+#include "tools/cli/tool_main.h"
+#include "tools/eval/compare.h"
+#include "tools/eval/perplexity.h"
+
+namespace sparsellm {
+namespace {
+
+constexpr char kTool[] = "sparsellm-eval";
+
+constexpr int64_t kMaxTextBytes = 1 << 30;
+// Windows that are computed together; more gains nothing and takes KV cache.
+constexpr int64_t kWindowsAtOnce = 8;
+
+// What is scored, and how the result is printed.
+struct ScoringArgs {
+  std::string text;
+  int64_t context = 512;
+  std::string protocol = "windows";
+  bool json = false;
+};
+
+struct PerplexityArgs {
+  ModelArgs model;
+  ScoringArgs scoring;
+};
+
+// The settings of B are those of A, except for what an option with a name in -b says. settings_b()
+// is the one place where the two part.
+struct CompareArgs {
+  ModelArgs a;
+  std::string model_b;   // empty: that of A
+  std::string device_b;  // empty: that of A
+  ScoringArgs scoring;
+
+  ModelArgs settings_b() const {
+    ModelArgs b = a;
+    b.model = model_b.empty() ? a.model : model_b;
+    b.device = device_b.empty() ? a.device : device_b;
+    return b;
+  }
+};
+
+const std::map<std::string, PerplexityProtocol> kProtocols{
+    {"windows", PerplexityProtocol::windows}, {"llama.cpp", PerplexityProtocol::llama_cpp}};
+
+void add_scoring_args(CLI::App& command, ScoringArgs& args) {
+  command.add_option("--text", args.text, "Text file to score")->required()->check(not_empty());
+  command.add_option("--context", args.context, "Tokens of a window")
+      ->check(CLI::Range(int64_t{4}, int64_t{1} << 31))
+      ->capture_default_str();
+  command
+      .add_option("--protocol", args.protocol,
+                  "windows: BOS and context - 1 tokens, all scored; llama.cpp: context tokens, "
+                  "the second half scored")
+      ->check(CLI::IsMember({"windows", "llama.cpp"}))
+      ->capture_default_str();
+  command.add_flag("--json", args.json, "Print one JSON object");
+}
+
+CLI::App* add_perplexity(CLI::App& app, PerplexityArgs& args) {
+  CLI::App* command =
+      app.add_subcommand("perplexity", "Perplexity of a text with its standard error");
+  add_model_args(*command, args.model);
+  add_scoring_args(*command, args.scoring);
+  return command;
+}
+
+CLI::App* add_compare(CLI::App& app, CompareArgs& args) {
+  CLI::App* command = app.add_subcommand(
+      "compare", "How far model B is from the reference A, over the tokens of a text");
+  add_model_args(*command, args.a);
+  command->remove_option(command->get_option("--model"));  // the models are A and B here
+  command->add_option("A", args.a.model, "Model directory of the reference")
+      ->required()
+      ->check(not_empty());
+  command->add_option("B", args.model_b, "Model directory of the candidate; A again if left out")
+      ->check(not_empty());
+  command->add_option("--device-b", args.device_b, "Device of B; that of A if left out")
+      ->check(not_empty());
+  add_scoring_args(*command, args.scoring);
+  return command;
+}
+
+std::string read_text(const std::string& path) {
+  std::string text = read_text_file(path, kMaxTextBytes);
+  require(!text.empty(), "the text file {} is empty", path);
+  return text;
+}
+
+void print_json(JsonWriter report) { fmt::print("{}\n", std::move(report).text()); }
+
+void perplexity(const PerplexityArgs& args) {
+  const ScoringArgs& scoring = args.scoring;
+  const std::string text = read_text(scoring.text);
+  EngineOptions options;
+  options.max_requests = kWindowsAtOnce;
+  options.context_size = scoring.context;
+  const auto log = make_log(kTool, args.model);
+  warn_about_device(args.model.device, *log);
+  Engine engine = load_engine(args.model, options, *log);
+
+  Perplexity result;
+  {
+    ProgressBar bar("scoring", !args.model.quiet);
+    result = measure_perplexity(engine, text, scoring.context, kProtocols.at(scoring.protocol),
+                                [&bar](int64_t done, int64_t total) {
+                                  throw_if_interrupted();
+                                  bar.update(done, total, fmt::format("of {} windows", total));
+                                });
+  }
+  const double speed = static_cast<double>(result.tokens) / result.seconds;
+  if (scoring.json) {
+    JsonWriter report;
+    report.object()
+        .member("model", args.model.model)
+        .member("text", scoring.text)
+        .member("protocol", scoring.protocol)
+        .member("context", scoring.context)
+        .member("windows", result.windows)
+        .member("tokens", result.tokens)
+        .member("perplexity", result.perplexity)
+        .member("standard_error", result.standard_error)
+        .member("tokens_per_second", speed)
+        .end();
+    print_json(std::move(report));
+    return;
+  }
+  fmt::print("perplexity  {:.4f} +- {:.4f}\n", result.perplexity, result.standard_error);
+  fmt::print("protocol    {}, context {}\n", scoring.protocol, scoring.context);
+  fmt::print("scored      {} tokens in {} windows, {:.0f} tokens/s\n", result.tokens,
+             result.windows, speed);
+}
+
+Engine load_for_comparison(const std::string& name, const ModelArgs& args, int64_t context,
+                           spdlog::logger& log) {
+  return naming(name, [&] {
+    const ComparisonBatch batch =
+        comparison_batch(read_model_config(open_model_directory(args.model)).vocab_size, context);
+    EngineOptions options;
+    options.context_size = context;
+    options.max_requests = batch.windows;
+    options.step_tokens = batch.step_tokens;
+    return load_engine(args, options, log);
+  });
+}
+
+// "cpu" where the flag says "auto".
+std::string device_name(const ModelArgs& args) { return to_string(parse_device(args.device)); }
+
+void add_top(std::string_view key, const TokenProbability& token, JsonWriter& json) {
+  json.key(key)
+      .object()
+      .member("id", token.id)
+      .member("text", token.bytes)
+      .member("probability", token.probability)
+      .end();
+}
+
+void print_comparison_json(const CompareArgs& args, const Comparison& result) {
+  const ModelArgs b = args.settings_b();
+  const ComparedToken& worst = result.worst;
+  JsonWriter report;
+  report.object()
+      .member("model_a", args.a.model)
+      .member("model_b", b.model)
+      .member("device_a", device_name(args.a))
+      .member("device_b", device_name(b))
+      .member("text", args.scoring.text)
+      .member("protocol", args.scoring.protocol)
+      .member("context", args.scoring.context)
+      .member("windows", result.windows)
+      .member("tokens", result.tokens)
+      .member("kl_mean", result.kl.value)
+      .member("kl_standard_error", result.kl.standard_error)
+      .member("kl_median", result.kl_median)
+      .member("kl_p99", result.kl_99)
+      .member("kl_p999", result.kl_999)
+      .member("kl_max", result.kl_max)
+      .member("top1_agreement_percent", result.top1_agreement)
+      .member("top1_gap_max", result.top1_gap_max)
+      .member("perplexity_a", result.perplexity_a.value)
+      .member("perplexity_a_standard_error", result.perplexity_a.standard_error)
+      .member("perplexity_b", result.perplexity_b.value)
+      .member("perplexity_b_standard_error", result.perplexity_b.standard_error)
+      .member("perplexity_ratio", result.perplexity_ratio.value)
+      .member("perplexity_ratio_standard_error", result.perplexity_ratio.standard_error);
+  report.key("worst_token")
+      .object()
+      .member("kl", worst.kl)
+      .member("position", worst.position)
+      .member("context", worst.context)
+      .member("id", worst.id)
+      .member("text", worst.bytes)
+      .member("probability_a", worst.probability_a)
+      .member("probability_b", worst.probability_b);
+  add_top("top_a", worst.top_a, report);
+  add_top("top_b", worst.top_b, report);
+  report.end();
+  report.member("tokens_per_second", static_cast<double>(result.tokens) / result.seconds).end();
+  print_json(std::move(report));
+}
+
+void print_comparison(const CompareArgs& args, const Comparison& result) {
+  const ModelArgs b = args.settings_b();
+  const auto row = [](const char* name, const std::string& value) {
+    fmt::print("{:<16} {}\n", name, value);
+  };
+  const auto estimate = [](const Estimate& e, int digits) {
+    return fmt::format("{:.{}f} +- {:.{}f}", e.value, digits, e.standard_error, digits);
+  };
+  row("A", fmt::format("{} on {}", args.a.model, device_name(args.a)));
+  row("B", fmt::format("{} on {}", b.model, device_name(b)));
+  row("protocol", fmt::format("{}, context {}", args.scoring.protocol, args.scoring.context));
+  row("scored", fmt::format("{} tokens in {} windows, {:.0f} tokens/s", result.tokens,
+                            result.windows, static_cast<double>(result.tokens) / result.seconds));
+  fmt::print("\n");
+  row("KL(A || B)",
+      fmt::format("{:.4g} +- {:.2g} nats", result.kl.value, result.kl.standard_error));
+  row("  median", fmt::format("{:.4g}", result.kl_median));
+  row("  99 %", fmt::format("{:.4g}", result.kl_99));
+  row("  99.9 %", fmt::format("{:.4g}", result.kl_999));
+  row("  maximum", fmt::format("{:.4g}", result.kl_max));
+  row("top-1 agreement", fmt::format("{:.3f} %", result.top1_agreement));
+  row("  gap, maximum", fmt::format("{:.4g}", result.top1_gap_max));
+  row("perplexity A", estimate(result.perplexity_a, 4));
+  row("perplexity B", estimate(result.perplexity_b, 4));
+  row("B / A", estimate(result.perplexity_ratio, 6));
+  fmt::print("\n");
+
+  const ComparedToken& worst = result.worst;
+  const auto quoted = [](const std::string& bytes) { return "\"" + printable(bytes) + "\""; };
+  const auto top = [&](const TokenProbability& token) {
+    return fmt::format("{} with probability {:.4g}", quoted(token.bytes), token.probability);
+  };
+  row("worst token", fmt::format("number {} of the text, KL {:.4g}", worst.position, worst.kl));
+  row("  after", quoted(worst.context));
+  row("  the text has", fmt::format("{} with probability {:.4g} in A, {:.4g} in B",
+                                    quoted(worst.bytes), worst.probability_a, worst.probability_b));
+  row("  top-1 of A", top(worst.top_a));
+  row("  top-1 of B", top(worst.top_b));
+}
+
+void compare(const CompareArgs& args) {
+  const ScoringArgs& scoring = args.scoring;
+  const ModelArgs settings_b = args.settings_b();
+  const std::string text = read_text(scoring.text);
+  const std::string name_a = fmt::format("model A ({})", args.a.model);
+  const std::string name_b = fmt::format("model B ({})", settings_b.model);
+  const auto log = make_log(kTool, args.a);
+  warn_about_device(args.a.device, *log);
+  if (settings_b.device != args.a.device) {
+    warn_about_device(settings_b.device, *log);
+  }
+  Engine a = load_for_comparison(name_a, args.a, scoring.context, *log);
+  Engine b = load_for_comparison(name_b, settings_b, scoring.context, *log);
+
+  Comparison result;
+  {
+    ProgressBar bar("comparing", !args.a.quiet);
+    result = compare_models({.name = name_a, .engine = a}, {.name = name_b, .engine = b}, text,
+                            {.context = scoring.context,
+                             .protocol = kProtocols.at(scoring.protocol),
+                             .threads = args.a.threads,
+                             .progress = [&bar](int64_t done, int64_t total) {
+                               throw_if_interrupted();
+                               bar.update(done, total, fmt::format("of {} tokens", total));
+                             }});
+  }
+  if (scoring.json) {
+    print_comparison_json(args, result);
+  } else {
+    print_comparison(args, result);
+  }
+}
+
+}  // namespace
+}  // namespace sparsellm
+
+int main(int argc, char** argv) {
+  CLI::App app("Judges language models.", sparsellm::kTool);
+  app.require_subcommand(0, 1);  // a wrong one is named before it is said that one is missing
+  sparsellm::PerplexityArgs perplexity_args;
+  sparsellm::CompareArgs compare_args;
+  const CLI::App* perplexity = sparsellm::add_perplexity(app, perplexity_args);
+  const CLI::App* compare = sparsellm::add_compare(app, compare_args);
+  return sparsellm::tool_main(app, argc, argv, [&] {
+    if (perplexity->parsed()) {
+      sparsellm::perplexity(perplexity_args);
+    }
+    if (compare->parsed()) {
+      sparsellm::compare(compare_args);
+    }
+    if (!perplexity->parsed() && !compare->parsed()) {
+      throw sparsellm::UsageError("a subcommand is missing: perplexity or compare");
+    }
+  });
+}

@@ -1,0 +1,171 @@
+#!/usr/bin/env bash
+# Measures the tables of the README on a GPU: tools/gpu/bench.sh SECTION [BUILD [NAME ...] [ARGUMENT ...]]
+#   dense     decoding with dense weights: Llama-2-7B, -13B, 3.1-8B, OPT-13B, -30B; batches of 1 to 64
+#   large     OPT-66B, 1 and 8 requests, and 64 that do not fit
+#   attention attention alone, by requests and tokens
+#   breakdown where the time of a step goes, OPT-30B
+#   kernel    matrix products in OPT-30B's shapes, dense and with cuSPARSE
+#   tca_bme   the same by bitmap weights, in shapes of OPT and Llama, by sparsity and tokens; NAME is
+#             large, medium or small (all of them)
+#   patterns  what uneven zeros cost the bitmap kernel: the shapes of tca_bme (NAME likewise), rows of
+#             different densities, dense blocks and, at 60 % zeros, dense columns against even zeros;
+#             as csv, and after it the summary of pattern_report.py
+#   ablation  what the stages of the bitmap kernel cost
+#   shards    bitmap weights in the shapes of configs/NAME.json (of all of them: half an hour), of
+#             what a GPU has of them if there are 1, 2 or 4
+#   serving   requests that come and go against batches that stay together, Llama-2-7B
+#   load      a checkpoint of 26 GB in the page cache to the GPU, and converted to bitmaps (made in
+#             $TMPDIR, which needs 40 GB)
+#   trace     gaps between kernels in decode steps of OPT-30B, with CUPTI
+# Engines are measured three times, and products with few tokens also for numbers that are no powers
+# of two. Each takes some minutes, shards for each NAME. BUILD is a build folder with the tools (build/gpu by
+# default; made if it is not there). Further arguments, from the first with a dash on, go to
+# sparsellm-bench.
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+
+section=${1:-}
+build=${2:-build/gpu}
+shift || true
+shift || true
+names=()
+while [ $# -gt 0 ] && [ "${1#-}" = "$1" ]; do
+  names+=("$1")
+  shift
+done
+case $section in
+  tca_bme | patterns | shards) ;;
+  *)
+    if [ ${#names[@]} -gt 0 ]; then
+      echo "bench.sh: $section takes no names, such as ${names[0]}" >&2
+      exit 2
+    fi
+    ;;
+esac
+
+if ! command -v nvcc >/dev/null && [ -x /usr/local/cuda/bin/nvcc ]; then
+  PATH=$PATH:/usr/local/cuda/bin
+fi
+if [ ! -x "$build/bin/sparsellm-bench" ]; then
+  options=(-DSPARSELLM_CUDA=ON -DCMAKE_CUDA_ARCHITECTURES=native -DSPARSELLM_BENCHMARKS=OFF)
+  [ -e /usr/include/pcre2.h ] || options+=(-DSPARSELLM_PCRE2=OFF)
+  cmake -S . -B "$build" -G Ninja "${options[@]}" >&2
+  cmake --build "$build" --target sparsellm-bench sparsellm-convert >&2
+fi
+bench=$build/bin/sparsellm-bench
+few_tokens=1,8,9,12,16,17,24,32,33,48
+
+# Sets `shapes` to those of the groups in `names`.
+select_shapes() {
+  local -A groups=(
+    [large]=28672x7168,7168x28672,21504x7168,36864x9216,9216x36864
+    [medium]=11008x4096,4096x11008,14336x4096,13824x5120
+    [small]=4096x4096,5120x5120,7168x7168)
+  [ ${#names[@]} -gt 0 ] || names=(large medium small)
+  shapes=
+  local name
+  for name in "${names[@]}"; do
+    if [ -z "${groups[$name]:-}" ]; then
+      echo "bench.sh: no shapes are called $name; use large, medium or small" >&2
+      exit 2
+    fi
+    shapes+=${shapes:+,}${groups[$name]}
+  done
+}
+
+decode() {
+  local model=$1
+  shift
+  "$bench" throughput --config "configs/$model.json" --prompt 64 --output "${output:-512}" \
+    --repeat "${repeat:-3}" "$@"
+}
+
+case $section in
+  dense)
+    for model in llama-2-7b llama-3.1-8b llama-2-13b opt-13b opt-30b; do
+      decode "$model" --batch 1,8,16,32,64 "$@"
+    done
+    ;;
+  large)
+    decode opt-66b --batch 1,8 --gpu-memory-utilization 0.98 "$@"
+    decode opt-66b --batch 64 "$@"
+    ;;
+  attention)
+    "$bench" attention --requests 1,8,64 --context 128,512,2048,8192 "$@"
+    ;;
+  breakdown)
+    decode opt-30b --batch 1,8,64 --breakdown "$@"
+    ;;
+  kernel)
+    "$bench" kernel --config configs/opt-30b.json --tokens "$few_tokens,64,128,256,1024" \
+      --sparsity 0.5 --formats dense,cusparse "$@"
+    ;;
+  tca_bme)
+    select_shapes
+    "$bench" kernel --shape "$shapes" --tokens "$few_tokens" --sparsity 0.4,0.5,0.6,0.7,0.8,0.9 \
+      --formats tca_bme "$@"
+    "$bench" kernel --shape "$shapes" --tokens 64,128,256,1024,2048 --sparsity 0.6 \
+      --formats tca_bme "$@"
+    ;;
+  patterns)
+    select_shapes
+    reports=$(mktemp)
+    trap 'rm -f "$reports"' EXIT
+    uneven() {  # the same run measures a pattern and what it is compared with
+      "$bench" kernel --shape "$shapes" --tokens 1,8,32 --formats tca_bme --format csv "$@" |
+        tee -a "$reports"
+    }
+    uneven --sparsity 0.6 --pattern uniform,rows:0.5,dense-blocks:0.01,outliers:0.01 "$@"
+    uneven --sparsity 0.5,0.8 --pattern uniform,rows:0.5,dense-blocks:0.01 "$@"
+    python3 tools/gpu/pattern_report.py "$reports"
+    ;;
+  ablation)
+    "$bench" kernel --shape 28672x7168,11008x4096,4096x4096 --tokens 1,8,16 \
+      --sparsity 0.5,0.6,0.7,0.8,0.9 --ablation "$@"
+    ;;
+  shards)
+    configs=("${names[@]/%/.json}")
+    configs=("${configs[@]/#/configs/}")
+    [ ${#names[@]} -gt 0 ] || configs=(configs/*.json)
+    "$bench" kernel --config "${configs[@]}" --tensor-parallel 1,2,4 --tokens 1,8,16,32 \
+      --sparsity 0.5,0.6 --formats tca_bme "$@"
+    ;;
+  serving)
+    # 256 requests of other lengths, 32 at a time, against 32 that stay together; then the same in a
+    # KV cache of 10240 tokens, against the 20 requests that it holds. A token takes 512 KiB.
+    model=(--config configs/llama-2-7b.json)
+    together=(--prompt 256 --output 256 --repeat 3)
+    arriving=(--prompt 128:384 --output 128:384 --arrivals poisson:100000 --requests 256)
+    "$bench" throughput "${model[@]}" --batch 32 "${together[@]}" "$@"
+    "$bench" throughput "${model[@]}" --batch 32 "${arriving[@]}" "$@"
+    "$bench" throughput "${model[@]}" --batch 20 --kv-memory 5G "${together[@]}" "$@"
+    "$bench" throughput "${model[@]}" --batch 32 --kv-memory 5G "${arriving[@]}" "$@"
+    ;;
+  load)
+    folder=$(mktemp -d)
+    trap 'rm -rf "$folder"' EXIT
+    mkdir "$folder/plain"
+    python3 tools/gpu/make_checkpoint.py configs/opt-13b.json "$folder/plain"
+    "$bench" load --model "$folder/plain" "$@"
+    "$build/bin/sparsellm-convert" --model "$folder/plain" --output "$folder/sparse" \
+      --prune magnitude --sparsity 0.6 --format tca_bme --quiet >&2
+    rm -r "$folder/plain"
+    "$bench" load --model "$folder/sparse" "$@"
+    ;;
+  trace)
+    cuda=$(dirname "$(dirname "$(readlink -f "$(command -v nvcc)")")")
+    library=$(realpath "$build")/kernel_gaps.so
+    "$bench" tune --config configs/opt-30b.json >&2  # not under the trace
+    g++ -std=c++20 -O2 -shared -fPIC tools/gpu/kernel_gaps.cpp -o "$library" \
+      -I"$cuda/include" -I"$cuda/extras/CUPTI/include" -L"$cuda/lib64" -L"$cuda/lib" \
+      -L"$cuda/extras/CUPTI/lib64" -lcupti
+    export LD_LIBRARY_PATH=$cuda/lib64:$cuda/extras/CUPTI/lib64:${LD_LIBRARY_PATH:-}
+    for batch in 1 8 64; do
+      CUDA_INJECTION64_PATH=$library output=64 repeat=1 decode opt-30b --batch "$batch" --quiet "$@"
+    done
+    ;;
+  *)
+    echo "usage: tools/gpu/bench.sh dense|large|attention|breakdown|kernel|tca_bme|patterns|ablation|shards|serving|load|trace [BUILD [NAME ...] [ARGUMENT ...]]" >&2
+    exit 2
+    ;;
+esac

@@ -44,8 +44,8 @@ EQUIVALENT = "tests/equivalent_mutants.txt"
 FOLDERS = ("engine", "kernels", "models", "sparse", "tokenizer", "tools")
 # Host code of GPUs and of measurements, which tests on a CPU do not run.
 LEFT_OUT = ("*cuda*", "engine/device_tables.cpp", "sparse/expand_matmul.*", "tools/*ablation*",
-            "tools/bench_attention.*", "tools/bench_load.*", "tools/replay_timer.*",
-            "tools/verify_attention.*", "*_benchmark.cpp")
+            "tools/bench/attention.*", "tools/bench/load.*", "tools/bench/replay_timer.*",
+            "tools/bench/verify_attention.*", "*_benchmark.cpp")
 MOST_USERS = 40  # of a header: what more objects include takes too long to build
 MEMORY_BYTES = 12 << 30  # of address space of a test program
 SHORTEST_LIMIT_S = 20.0

@@ -114,7 +114,7 @@ class GpuUnevenRecords : public GpuWarpgroupTest {
 
   std::unique_ptr<WeightMatrix> load(const OwnedTensor& w) {
     return tca_bme_format().load(tca_bme::encode_records(w.view, LayoutFor::speed, cpu.threads),
-                                 kGpu);
+                                 load_context());
   }
 
   void check_product(const WeightMatrix& loaded, const OwnedTensor& w, int64_t tokens) {

@@ -19,7 +19,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The options of the compiler, but for defined macros, folders of headers and files.
+// The options of the compiler, except for defined macros, folders of headers and files.
 std::vector<std::string> options_of(const std::string& command) {
   std::istringstream words(command);
   std::vector<std::string> options;

@@ -15,10 +15,10 @@ namespace sparsellm {
 struct AddedToken {
   std::string content;
   int32_t id = 0;
-  bool special = false;     // a control token: text unless asked for, and not shown when decoded
+  bool special = false;     // a control token: text unless requested, and not shown when decoded
   bool normalized = false;  // looked for after all tokens that are not normalized
   bool lstrip = false;      // takes the white space in front of it along
-  bool rstrip = false;      // takes the white space behind it along
+  bool rstrip = false;      // takes the white space after it along
 };
 
 // Finds added tokens in a text: the leftmost first, and of those that begin at the same place the

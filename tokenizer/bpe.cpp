@@ -147,7 +147,7 @@ void BytePairEncoder::encode(std::string_view word, std::vector<int32_t>& ids,
   }
 }
 
-// At most `count` symbols, from the byte `begin` on; returns the byte behind them. A run of unknown
+// At most `count` symbols, from the byte `begin` on; returns the byte after them. A run of unknown
 // bytes that are one symbol counts as one.
 size_t BytePairEncoder::read_symbols(std::string_view word, size_t begin, int32_t count,
                                      std::vector<Symbol>& symbols) const {

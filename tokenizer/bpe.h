@@ -35,7 +35,7 @@ class BytePairEncoder {
   BytePairEncoder(const BpeModel& model, std::string_view source, int32_t window = 1 << 16);
 
   // Appends the ids of a word of at most 2^31 - 1 bytes, in O(n log n) and, with the merges of
-  // usual models, in the memory of a window; calls checkpoint() behind each and now and then
+  // usual models, in the memory of a window; calls checkpoint() after each and now and then
   // inside. Throws Error for a byte without a token if there is no unknown token.
   void encode(
       std::string_view word, std::vector<int32_t>& ids,

@@ -20,7 +20,7 @@ class Encoding {
   std::vector<int32_t> ids;
 
   // In front of a piece that is encoded at once: throws TooManyTokens if there are too many ids, or
-  // the piece has so many bytes that there will be.
+  // the piece has so many bytes that there are bound to be.
   void check_piece(size_t bytes) const;
   // Now and then: throws TooManyTokens if there are too many ids, and what EncodeOptions::poll
   // throws.

@@ -129,7 +129,7 @@ class Translator {
 
   void quantifier() {
     copy(1);
-    // Lazy and possessive; "+" behind it would be possessive in PCRE2 only.
+    // Lazy and possessive; "+" after it would be possessive in PCRE2 only.
     if (rest().starts_with('?') || rest().starts_with('+')) {
       copy(1);
     }

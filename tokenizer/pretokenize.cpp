@@ -36,7 +36,7 @@ void Pretokenizer::for_each_word(std::string_view text, const Visit& visit) cons
   for_each_word(text, limit, visit);
 }
 
-// A word that splits_[level] and those behind it have yet to cut.
+// A word that splits_[level] and those after it have yet to cut.
 void Pretokenizer::split_word(std::string_view word, size_t level, MatchLimit& limit,
                               const Visit& visit) const {
   if (level < splits_.size()) {

@@ -145,13 +145,13 @@ class Regex::Search {
     size_t end;  // both at the end of the text: there is none
   };
 
-  // The first match that begins at `from` or behind it.
+  // The first match that begins at `from` or after it.
   Match next(size_t from) {
     auto* const context = static_cast<pcre2_match_context*>(regex_.quick_context_.get());
     while (from < text_.size()) {
       const std::string_view rest = text_.substr(from);
       const std::string_view window = first_bytes(rest, kQuickBytes);
-      // If the expression looks at what is behind the window, that is a partial match.
+      // If the expression looks at what is after the window, that is a partial match.
       const bool is_cut = window.size() < rest.size();
       const int result = run(regex_.quick_, window, is_cut ? PCRE2_PARTIAL_HARD : 0, context);
       if (result > 0) {

@@ -22,7 +22,7 @@ class SentencePieceCuts {
   // them.
   bool possible() const { return possible_; }
 
-  // Where the first piece of the well-formed `text` ends: at the first such place behind
+  // Where the first piece of the well-formed `text` ends: at the first such place after
   // `min_bytes` bytes, or at the end of the text.
   size_t piece_end(std::string_view text, size_t min_bytes) const;
 

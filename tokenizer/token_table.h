@@ -14,7 +14,7 @@ class TokenTable {
   void set_special(int32_t id, bool special);  // control tokens; `id` must be there
 
   bool contains(int32_t id) const { return tokens_.count(id) > 0; }
-  // Empty for a special token unless asked for, and for an id that is not there.
+  // Empty for a special token unless requested, and for an id that is not there.
   std::string bytes(int32_t id, bool show_special) const;
   int64_t vocab_size() const { return vocab_size_; }  // the largest id + 1
 

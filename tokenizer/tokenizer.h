@@ -15,7 +15,7 @@
 namespace sparsellm {
 
 struct EncodeOptions {
-  bool add_special_tokens = true;  // BOS in front (and EOS behind), as the model's files say
+  bool add_special_tokens = true;  // BOS in front (and EOS after), as the model's files say
   bool parse_special = false;      // control tokens written in the text become ids, not text
   // A text of more tokens, special ones included, is refused as soon as that is certain.
   int64_t max_tokens = std::numeric_limits<int64_t>::max();
@@ -45,7 +45,7 @@ class Tokenizer {
                                       const EncodeOptions& options) const = 0;
 
   // The bytes that `id` stands for after other tokens (never stripped of a leading space); not
-  // always whole UTF-8 characters. Empty for a control token unless asked for, and for an id that
+  // always whole UTF-8 characters. Empty for a control token unless requested, and for an id that
   // no token has (negative, in a hole, beyond the end): models pad their vocabulary and may produce
   // it.
   virtual std::string token_bytes(int32_t id, bool show_special = false) const = 0;

@@ -26,7 +26,7 @@ struct TokenizerConfig {
   std::optional<bool> add_bos_token;
   std::optional<bool> add_eos_token;
   std::optional<bool> add_prefix_space;
-  bool legacy = false;  // of Llama: a dummy prefix behind every control token too
+  bool legacy = false;  // of Llama: a dummy prefix after every control token too
   std::optional<std::string> bos_token;
   std::optional<std::string> eos_token;
   // BOS, EOS and the other tokens that are named for a purpose, all special. They have no id here.
@@ -47,9 +47,9 @@ struct SpecialTokens {
   std::optional<int32_t> eos_id;
 };
 
-// `added` with the named tokens of the config: those that it has become special, those that only
-// the model has (its id, or nullopt) join, and those that nobody has are left out; for BOS and EOS
-// that is an Error.
+// `added` with the named tokens of the config: those in `added` become special, those that only the
+// model has (its id, or nullopt) are added, and those in neither are left out; for BOS and EOS that
+// is an Error.
 SpecialTokens resolve_special_tokens(
     std::vector<AddedToken> added, const TokenizerConfig& config,
     const std::function<std::optional<int32_t>(const std::string&)>& model_id);
@@ -60,7 +60,7 @@ struct Frame {
   std::vector<int32_t> suffix;
 };
 
-// BOS and EOS as add_bos_token and add_eos_token say. Throws Error for one that is asked for but
+// BOS and EOS as add_bos_token and add_eos_token say. Throws Error for one that is requested but
 // not there.
 Frame make_frame(const TokenizerConfig& config, bool add_bos_by_default,
                  std::optional<int32_t> bos_id, std::optional<int32_t> eos_id);

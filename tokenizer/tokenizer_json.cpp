@@ -110,7 +110,7 @@ PretokenizerOptions read_pretokenizer(const JsonValue& node) {
       part["type"].refuse(kUseSentencePiece);
     }
     if (has_byte_level) {
-      part["type"].refuse("nothing is supported behind \"ByteLevel\"");
+      part["type"].refuse("nothing is supported after \"ByteLevel\"");
     }
     if (type == "Split") {
       options.split_patterns.push_back(read_split_pattern(part));

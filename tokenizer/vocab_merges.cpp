@@ -23,7 +23,7 @@ std::unordered_map<std::string, int32_t> read_vocabulary(const InputFile& file) 
   return JsonValue(document, file.string()).integer_map(0, INT32_MAX);
 }
 
-// Lines of two tokens with a space between them, behind an optional "#version" line.
+// Lines of two tokens with a space between them, after an optional "#version" line.
 std::vector<std::pair<std::string, std::string>> read_merges(const InputFile& file) {
   const std::string text = read_text_file(file, kMaxTokenizerFileBytes);
   require_no_lfs_pointer(file.path(), text);

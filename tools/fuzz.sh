@@ -110,8 +110,8 @@ minimise_target() {
     "$(find "$kept/$target" -type f -printf '%s\n' | awk '{ sum += $1 } END { print sum + 0 }')"
 }
 
-# The last number behind a word of a target's log.
-number_behind() {
+# The last number after a word of a target's log.
+number_after() {
   local found
   found=$(grep -oE "$1:? +[0-9]+" "$2" | tail -n 1 | grep -oE '[0-9]+$') || found="-"
   echo "$found"
@@ -133,9 +133,9 @@ report() {
     result="FAILED: ${input:-see $log}"
   fi
   printf '%-18s %10s %7s %8s %7s %6s MB  %s\n' "$target" \
-    "$(number_behind stat::number_of_executed_units "$log")" \
-    "$(number_behind stat::average_exec_per_sec "$log")" "$(number_behind cov "$log")" \
-    "$(number_behind corp "$log")" "$(number_behind stat::peak_rss_mb "$log")" "$result"
+    "$(number_after stat::number_of_executed_units "$log")" \
+    "$(number_after stat::average_exec_per_sec "$log")" "$(number_after cov "$log")" \
+    "$(number_after corp "$log")" "$(number_after stat::peak_rss_mb "$log")" "$result"
 }
 
 # What went wrong, and the input, so that they can be had from a log of CI, too.

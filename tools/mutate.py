@@ -118,7 +118,7 @@ WORDS = {"std::min": "std::max", "std::max": "std::min", "break": "continue", "c
 
 
 def operand(code, at, step):
-    """The end of what stands before (step -1) or behind (+1) the && or || at `at`."""
+    """The end of what stands before (step -1) or after (+1) the && or || at `at`."""
     stops = (" && ", " || ", "&&\n", "||\n", " = ", " ? ", " : ")
     depth = 0
     while 0 < at < len(code):

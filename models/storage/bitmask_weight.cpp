@@ -162,7 +162,7 @@ OwnedTensor BitmaskWeight::dense() const {
     const auto mask = bitmask_.tensor->bytes.subspan(static_cast<size_t>(row * mask_bytes),
                                                      static_cast<size_t>(mask_bytes));
     require(std::to_integer<int>(mask.back()) >> (8 - padding_bits) == 0,
-            "{} has a bit behind the last column in row {}", describe(bitmask_), row);
+            "{} has a bit after the last column in row {}", describe(bitmask_), row);
     if (row_offsets_.tensor != nullptr) {
       const int64_t offset = load_i64(row_offsets_.tensor->bytes, row);
       require(offset == done, "{} is {} in row {}, but the rows above have {} values",

@@ -15,7 +15,7 @@ namespace sparsellm {
 // "sparse-bitmask" and "sparse-24-bitmask", as four tensors of a checkpoint:
 //   <base>.shape        I64 [2]: rows, columns
 //   <base>.bitmask      U8 [rows, ceil(columns / 8)]: bit i of byte j is set where the value of
-//                       column 8 * j + i is stored; no bits are set behind the last column
+//                       column 8 * j + i is stored; no bits are set after the last column
 //   <base>.compressed   f32, f16 or bf16: the stored values, row by row
 //   <base>.row_offsets  I64 [rows]: which of these is the first of each row; the second format
 //   lacks

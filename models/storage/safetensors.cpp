@@ -58,7 +58,7 @@ void check_coverage(const StoredTensors& tensors, std::span<const std::byte> dat
     covered = extent.begin + extent.bytes;
   }
   const std::byte* end = data.data() + data.size();
-  require(covered == end, "{}: {} bytes behind the last tensor belong to no tensor", source,
+  require(covered == end, "{}: {} bytes after the last tensor belong to no tensor", source,
           end - covered);
 }
 

@@ -11,17 +11,17 @@ template <class One>
 bool matches(std::string_view pattern, std::string_view text, One&& one) {
   size_t p = 0;
   size_t t = 0;
-  size_t behind_star = std::string_view::npos;  // in the pattern
-  size_t star_end = 0;                          // of what the last star has taken of the text
+  size_t after_star = std::string_view::npos;  // in the pattern
+  size_t star_end = 0;                         // of what the last star has taken of the text
   while (t < text.size()) {
     if (p < pattern.size() && pattern[p] == '*') {
-      behind_star = ++p;
+      after_star = ++p;
       star_end = t;
     } else if (p < pattern.size() && (pattern[p] == '?' ? one(text[t]) : pattern[p] == text[t])) {
       ++p;
       ++t;
-    } else if (behind_star != std::string_view::npos) {
-      p = behind_star;
+    } else if (after_star != std::string_view::npos) {
+      p = after_star;
       t = ++star_end;
     } else {
       return false;

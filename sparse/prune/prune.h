@@ -54,9 +54,9 @@ struct PruneSettings {
 // With a sparsity S exactly round(S * n) elements become zero (halves up), where n is the number of
 // columns, in each row, or with PruneScope::matrix the number of all elements. Elements that are 0
 // or -0 count, and are the first to be chosen: a matrix that is as sparse already does not change
-// (but for the sign of zeros). After them the lowest scores are chosen, and of equal scores those
-// that come first in row-major order, so that the result depends neither on the number of threads
-// nor on the machine.
+// (except for the sign of zeros). After them the lowest scores are chosen, and of equal scores
+// those that come first in row-major order, so that the result depends neither on the number of
+// threads nor on the machine.
 //
 // N:M keeps at most N of the elements [i * M, (i + 1) * M) of a row: of equal scores the later
 // ones. Of a last group with fewer than M elements it keeps at most N as well, since the row

@@ -7,7 +7,7 @@
 #include "kernels/base/dtype.h"
 #include "kernels/counter_random.h"
 
-// The scores by which pruning chooses: a key of so many bits for each element, ordered like its
+// The scores by which pruning chooses: a key of this many bits for each element, ordered like its
 // score. A key is 0 for an element that is 0 or -0 and for no other. Elements that have no score
 // are found beforehand by has_score().
 namespace sparsellm {
@@ -33,7 +33,7 @@ struct MagnitudeScore {
 };
 
 // A random number of 31 bits for each position. Ranking them draws exactly as many elements as are
-// wanted, and all subsets are equally likely but for the rare ties.
+// wanted, and all subsets are equally likely except for the rare ties.
 template <class T>
 struct RandomScore {
   static constexpr int kBits = 32;
@@ -48,7 +48,7 @@ struct RandomScore {
 };
 
 // |w| * norm in f32, as its authors compute it. The score of a zero weight is 0 whatever the norm.
-// One step up keeps weights whose score is 0, for the norm or by underflow, behind zero weights.
+// One step up keeps weights whose score is 0, for the norm or by underflow, after zero weights.
 template <class T>
 struct WandaScore {
   static constexpr int kBits = 32;

@@ -40,7 +40,7 @@ class LowestElements {
   static constexpr int64_t kBlockElements = 16384;
   using Histogram = std::array<int64_t, 1 << kDigitBits>;
 
-  // What is chosen: all elements with a lower key, and the first so many with this one.
+  // The chosen elements: all with a lower key, and the first `ties` with this one.
   struct Threshold {
     uint32_t key = 0;
     int64_t ties = 0;

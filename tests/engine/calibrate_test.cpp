@@ -73,7 +73,7 @@ LinearWeights pruned(const Checkpoint& checkpoint) {
   return [&checkpoint](const std::string& name) { return pruned_weight(checkpoint, name); };
 }
 
-// The original weights, but for one element of the weight of `module`.
+// The original weights, except for one element of the weight of `module`.
 LinearWeights spoilt(const Checkpoint& checkpoint, const std::string& module, float value) {
   return [&checkpoint, module, value](const std::string& name) {
     OwnedTensor weight = stored_weight(checkpoint, name);
@@ -378,7 +378,7 @@ TEST_P(TinyCalibration, GoesThroughTheBlocksInOrder) {
                                          block)));
     EXPECT_TRUE(throws_error([&] { calibrator.advance(block, weights); }, "which is block 0"));
   }
-  calibrator.advance(0, weights);  // nobody has to ask for norms
+  calibrator.advance(0, weights);  // norms need not be requested
   EXPECT_TRUE(throws_error([&] { calibrator.norms(0, weights); }, "which is block 1"));
   for (int64_t block = 1; block < config_.num_layers; ++block) {
     calibrator.advance(block, weights);

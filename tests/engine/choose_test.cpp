@@ -52,7 +52,7 @@ TEST_P(Choose, OthersGoOnWhereOneHasEnded) {
   for (Sequence& sequence : sequences) {
     rows.push_back({.sequence = &sequence, .position = 2, .choice = std::ssize(rows)});
   }
-  rows[3].position = 1;  // in the prompt: nothing is chosen behind it
+  rows[3].position = 1;  // in the prompt: nothing is chosen after it
   rows[3].choice.reset();
   std::vector<Choice> choices(5, Choice{.token = kUntouched, .log_probs = {}, .error = {}});
   choose(rows, values.view(), {}, threads, choices);

@@ -224,8 +224,8 @@ TEST_P(GpuEngine, TakesTheMemoryOfTheFit) {
   }
 }
 
-// Steps take no memory: all of it is there before the first, but for the graphs of the first pass
-// of each size.
+// Steps take no memory: all of it is there before the first, except for the graphs of the first
+// pass of each size.
 TEST_P(GpuEngine, StepsTakeNoMemory) {
   EngineOptions options = on_gpu();
   options.context_size = 140;
@@ -270,7 +270,7 @@ TEST_P(GpuEngine, OutOfMemoryIsALine) {
   Engine::load(GetParam(), on_gpu());  // the device is as good as before
 }
 
-// Weights and the cache that is asked for count as well, and nothing is loaded that will not fit.
+// Weights and the cache that is requested count as well, and nothing is loaded that will not fit.
 TEST_P(GpuEngine, TheShareOfTheMemoryIsKept) {
   EngineOptions options = on_gpu();
   options.progress = [](int64_t, int64_t) { ADD_FAILURE() << "weights were read"; };

@@ -125,7 +125,7 @@ TEST(MemoryFit, OfWeightsThatAreConverted) {
   }
 }
 
-// The GPU is asked for shapes only, so it need not be there.
+// Only shapes are requested, so the GPU need not be there.
 constexpr Device kCuda{Device::Kind::cuda, 0};
 
 FormatSum only_format(const ModelConfig& config, ShapeLoader& shapes) {
@@ -353,7 +353,7 @@ TEST(RequireFit, SizesThatOverflowAreRefused) {
       "does not fit 64 bits"));
 }
 
-// By the shapes of a model that nobody has to have: 122 GiB of weights, 4.5 GiB a context.
+// By the shapes of a model that need not be there: 122 GiB of weights, 4.5 GiB a context.
 TEST(RequireModelFits, BeforeAnythingIsLoaded) {
   if (cuda_facts().runtime_version == 0) {
     GTEST_SKIP() << "what a step takes on a GPU is known to a build with its kernels";
@@ -414,7 +414,7 @@ TEST(FittingKvPages, WithinTheShare) {
   EXPECT_EQ(pages(options), pages_for(100));
   options.kv_tokens = 4096;
   EXPECT_TRUE(testing::throws_error([&] { pages(options); }, "KV cache 9"));
-  options.device = {};  // which lends what nobody touches
+  options.device = {};  // which lends what is never touched
   EXPECT_EQ(pages(options), pages_for(4096));
 }
 

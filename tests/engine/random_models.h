@@ -14,8 +14,8 @@ namespace sparsellm::testing {
 enum class BlockZeros : uint8_t {
   even,          // spread evenly
   mostly_even,   // in most layers
-  dense_block,   // but for 64 x 128 elements of each layer, which are all nonzeros
-  dense_blocks,  // but for one or more such blocks
+  dense_block,   // except for 64 x 128 elements of each layer, which are all nonzeros
+  dense_blocks,  // except for one or more such blocks
   any,           // rows, columns or blocks differ, or they are spread evenly
 };
 

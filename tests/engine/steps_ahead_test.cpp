@@ -14,7 +14,7 @@
 namespace sparsellm {
 namespace {
 
-// Writes down what it is asked for: 'l' for launch(), 'f' for finish().
+// Writes down which calls it gets: 'l' for launch(), 'f' for finish().
 class RecordingRunner : public StepRunner {
  public:
   RecordingRunner(std::unique_ptr<StepRunner> runner, std::string& calls)
@@ -55,12 +55,12 @@ Outcome run(int steps_ahead, int64_t max_tokens) {
   };
   Engine engine = Engine::load(testing::data("tiny/llama3"), options);
   outcome.tokens = engine
-                   .generate({{.prompt = {1, 2, 3},
-                               .sampling = {.temperature = 0.0f},
-                               .max_tokens = max_tokens,
-                               .ignore_eos = true}})
-                   .front()
-                   .tokens;
+                       .generate({{.prompt = {1, 2, 3},
+                                   .sampling = {.temperature = 0.0f},
+                                   .max_tokens = max_tokens,
+                                   .ignore_eos = true}})
+                       .front()
+                       .tokens;
   return outcome;
 }
 

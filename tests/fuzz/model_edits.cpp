@@ -58,7 +58,7 @@ std::string from_hex(std::string_view digits) {
   return bytes;
 }
 
-// A place in so many bytes.
+// A place in this many bytes.
 std::optional<size_t> place(int64_t at, size_t bytes) {
   const int64_t from_begin = at < 0 ? at + static_cast<int64_t>(bytes) : at;
   return from_begin >= 0 && from_begin < static_cast<int64_t>(bytes)

@@ -25,7 +25,7 @@ using EditedModel = std::map<std::string, EditedEntry, std::less<>>;
 // script: what makes no sense in it is passed over. FILE is a letter, a for the first of the files
 // in their order, and so are tensors I and J of a safetensors file, in the order of their names.
 //   B FILE AT HEX        bytes from AT on (from the end, if negative) become those in HEX
-//   R FILE SIZE          the file has this many bytes (so many fewer, if negative)
+//   R FILE SIZE          the file has this many bytes (this many fewer, if negative)
 //   J FILE PATH JSON     the member that a JSON pointer names, of a document or of the header of a
 //                        safetensors file, gets this value (the text itself if it is not JSON)
 //   N FILE KEY PATH JSON the same of a document in the text KEY of the metadata

@@ -67,7 +67,7 @@ void fuzz_one(std::string_view input) {
       expect(dense.view.dtype() == header.dtype && dense.view.size(0) == header.rows &&
                  dense.view.size(1) == header.columns,
              "the matrix that the header describes");
-      // Of a dense weight nobody counts them before the values are used.
+      // Of a dense weight they are not counted before the values are used.
       expect(header.format == weight_formats().front()->name() ||
                  count_nonzeros(dense.view, threads) == header.nonzeros,
              "its nonzeros");

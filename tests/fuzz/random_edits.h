@@ -18,7 +18,7 @@ class RandomEdits {
   // A first line with some of `words`, and a few edits; of every third checksums and manifest
   // become right.
   std::string script(std::string_view words);
-  // The script with a line more, less or changed, of at most so many bytes.
+  // The script with a line more, less or changed, of at most this many bytes.
   std::string changed(std::string_view script, size_t max_bytes);
 
  private:

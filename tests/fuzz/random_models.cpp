@@ -1,7 +1,7 @@
 // Runs a target whose inputs are edits on random ones, without a fuzzer, which makes many more of
 // them in the same time: random_TARGET COUNT [SEED]
 // Prints how many were refused, or the input that broke something. One that ends the program is
-// printed with --verbose behind SEED: all are, before they run.
+// printed with --verbose after SEED: all are, before they run.
 
 #include <cstdio>
 #include <cstdlib>

@@ -8,7 +8,7 @@
 
 namespace sparsellm::fuzz {
 
-// An input of the target record_pieces: an encoding in tca_bme version 2 that nobody has checked,
+// An input of the target record_pieces: an encoding in tca_bme version 2 that has not been checked,
 // and in what pieces it is. Little-endian:
 //   i64 rows, i64 columns, i64 nonzeros
 //   u32 bytes of a piece, at most

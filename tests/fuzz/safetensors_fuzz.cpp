@@ -18,7 +18,7 @@
 namespace sparsellm::fuzz {
 namespace {
 
-std::string_view data_behind_header(std::string_view file) {
+std::string_view data_after_header(std::string_view file) {
   uint64_t header_bytes = 0;
   expect(file.size() >= sizeof(header_bytes), "the length of the header");
   std::memcpy(&header_bytes, file.data(), sizeof(header_bytes));
@@ -58,8 +58,8 @@ void fuzz_one(std::string_view input) {
                                               : a->bytes.size() < b->bytes.size();
   });
 
-  // One behind the other they are the data, also when their pages have to be read again.
-  std::string_view rest = data_behind_header(input);
+  // One after the other they are the data, also when their pages have to be read again.
+  std::string_view rest = data_after_header(input);
   expect(checkpoint.bytes() == std::ssize(rest), "the bytes of all tensors");
   for (const StoredTensor* tensor : tensors) {
     release_pages(tensor->bytes);

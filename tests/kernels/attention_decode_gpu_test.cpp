@@ -23,7 +23,7 @@ struct Heads {
 };
 
 // Pages on both devices. Requests may share them: the first kFullPages are full, page
-// kFullPages + n - 1 ends a request with n tokens in its last page, and holds NaN behind them.
+// kFullPages + n - 1 ends a request with n tokens in its last page, and holds NaN after them.
 class Pool {
  public:
   static constexpr int64_t kFullPages = 24;

@@ -248,7 +248,7 @@ TEST_P(AttentionPrefill, ManyRequests) {
   }
 }
 
-// A prompt in chunks, in other pages, with the rows of others before, between and behind.
+// A prompt in chunks, in other pages, with the rows of others before, between and after.
 TEST_P(AttentionPrefill, ARowDependsOnItsOwnRequestAlone) {
   constexpr int64_t kTokens = 130;
   for (const Heads& shape : {Heads{3, 3}, Heads{6, 2}}) {

@@ -194,7 +194,7 @@ TEST_F(ZeroPatterns, KeepTheSparsityOfTheWholeMatrix) {
   }
 }
 
-// What a device compares with adds up to the share of zeros, but for rounding.
+// What a device compares with adds up to the share of zeros, except for rounding.
 TEST_F(ZeroPatterns, HaveTheExpectedTotal) {
   for (const char* text : kPatterns) {
     const ZeroPattern pattern = parse_zero_pattern(text).value();

@@ -39,7 +39,7 @@ struct Heads {
 };
 
 // Requests with so many tokens, or padding, that get one more in each step. Their pages lie in any
-// order in a pool, some of which belong to nobody.
+// order in a pool, some of which belong to no request.
 class Requests {
  public:
   Requests(std::vector<int64_t> lengths, int64_t steps, Random& random)
@@ -95,7 +95,7 @@ struct Cache {
   GuardedTensor v;
 };
 
-// Of rows with keys, and values behind them.
+// Of rows with keys, and values after them.
 void append(const Tensor& kv, const PagedBatch& batch, const KvLayer& to, ExecContext& exec) {
   const int64_t features = kv.size(1) / 2;
   kv_append(kv.columns(0, features), kv.columns(features, features), batch, to, exec);
@@ -205,7 +205,7 @@ TEST_P(OverlappingChain, LayersGiveTheSameBits) {
       rms_norm(x.view(), norm.weight, norm.epsilon, normed.view(), exec);
       called(exec);
       for (int layer = 0; layer < kLayers; ++layer) {
-        // By turns attention is right behind the appended token, right behind a product, and
+        // By turns attention is right after the appended token, right after a product, and
         // appends by itself.
         const int order = layer % 3;
         if (order != 1) {
@@ -248,7 +248,7 @@ TEST_P(OverlappingChain, LayersGiveTheSameBits) {
 }
 
 // Attention may read all pages of keys but the last before kv_append has ended, which itself waits
-// long here. Slots without a token hold NaN, and so do pages that belong to nobody.
+// long here. Slots without a token hold NaN, and so do pages that belong to no request.
 TEST_P(OverlappingChain, AppendedTokensAreSeen) {
   constexpr int64_t kSteps = 36;  // every request begins at least two pages
   constexpr int kRuns = 5;

@@ -73,7 +73,7 @@ std::string describe(const Call& call) {
                      call.activation == Activation::Kind::none ? "" : ", relu");
 }
 
-// Calls of the weights of one shape. x is the same in all, but for its number of tokens.
+// Calls of the weights of one shape. x is the same in all, except for its number of tokens.
 class Calls {
  public:
   Calls(const Shape& shape, std::initializer_list<int64_t> tokens) : shape_(shape) {

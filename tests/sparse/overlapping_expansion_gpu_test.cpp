@@ -1,4 +1,4 @@
-// Products that expand their weight, with kernels behind them that begin early.
+// Products that expand their weight, with kernels after them that begin early.
 
 #include <algorithm>
 #include <cmath>

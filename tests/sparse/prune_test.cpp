@@ -108,7 +108,7 @@ void zero_lowest(std::vector<double>& w, const std::vector<double>& scores, int6
   }
 }
 
-// In groups of so many elements of a row, which all have a share or a number of zeros.
+// In groups of this many elements of a row, which all have a share or a number of zeros.
 std::vector<double> pruned_by_rows(std::vector<double> w, Shape shape, double sparsity,
                                    const std::vector<double>& norms = {}) {
   const std::vector<double> scores = scores_of(w, norms);

@@ -80,7 +80,7 @@ OwnedTensor uneven_weight(uint64_t seed) {
   const DType dtype = random.below(2) == 0 ? DType::f16 : DType::bf16;
   const double density =
       random.below(8) == 0 ? static_cast<double>(random.below(2)) : random.uniform(0.0, 1.0);
-  // Those of many records are often even but for a full block.
+  // Those of many records are often even except for a full block.
   const bool even = many_records && random.below(3) != 0;
   const auto factors_of = [&](int64_t count) {
     return even ? std::vector<double>(static_cast<size_t>(count), 1.0) : factors(count, random);

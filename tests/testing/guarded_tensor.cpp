@@ -9,7 +9,7 @@
 namespace sparsellm::testing {
 namespace {
 
-constexpr int64_t kGuard = 64;  // elements before and behind a contiguous tensor
+constexpr int64_t kGuard = 64;  // elements before and after a contiguous tensor
 constexpr int64_t kLeft = 3;    // columns and rows around a strided one
 constexpr int64_t kRight = 6;
 constexpr uint64_t kPoison32 = 0x7fc0dead;

@@ -110,7 +110,7 @@ TEST(AddedTokens, TakeWhiteSpaceAlong) {
       {"\u00e9 <l>", {"\u00e9", "#1: <l>"}},
       {"<r>  <l>", {"#2:<r>  ", "#1:<l>"}},
       {"<l><l>", {"#1:<l>", "#1:<l>"}},
-      // Tokens of white space behind one that has taken it: as Hugging Face has it.
+      // Tokens of white space after one that has taken it: as Hugging Face has it.
       {"<r>\n", {"#2:<r>\n", "#4:\n"}},
       {"<r>\t", {"#2:<r>\t"}},
       {"<r>\t<l>", {"#2:<r>\t", "#1:<l>"}},

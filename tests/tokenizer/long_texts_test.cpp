@@ -227,7 +227,7 @@ TEST(LongTexts, CutsAreWhereNoPieceReaches) {
   EXPECT_EQ(end("ab", 5), 2u);
   EXPECT_EQ(end("ab ab ab", 0), 8u);  // all of it may be joined
   EXPECT_EQ(end("abaab", 0), 2u);     // b|a
-  EXPECT_EQ(end("abaab", 2), 3u);     // never in front of what is asked for
+  EXPECT_EQ(end("abaab", 2), 3u);     // never in front of what is requested
   EXPECT_EQ(end("ab ax", 0), 4u);     // a|x
   EXPECT_EQ(end("ab<unk>", 0), 2u);   // no text becomes a control token
   EXPECT_EQ(end("\u00e9a", 1), 2u);   // never inside a character

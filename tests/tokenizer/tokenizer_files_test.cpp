@@ -392,7 +392,7 @@ TEST(TokenizerJson, Refused) {
       {pre(sequence(7)), "pre_tokenizer.pretokenizers is 7; expected an array"},
       {pre(sequence(json::array({split({{"Regex", "a"}}, "Isolated")}))), R"(has no "ByteLevel")"},
       {pre(sequence(json::array({byte_level(), split({{"Regex", "a"}}, "Isolated")}))),
-       R"(pretokenizers[1].type is "Split"; nothing is supported behind "ByteLevel")"},
+       R"(pretokenizers[1].type is "Split"; nothing is supported after "ByteLevel")"},
       {pre(sequence(json::array({split({{"Regex", "a"}}, "Removed"), byte_level()}))),
        R"(pre_tokenizer.pretokenizers[0].behavior is "Removed"; only "Isolated" is supported)"},
       {pre(sequence(json::array({split({{"String", "a"}}, "Isolated"), byte_level()}))),

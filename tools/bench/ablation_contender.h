@@ -21,7 +21,8 @@ enum class Ablation : uint8_t {
 inline constexpr int64_t kMostAblationTokens = 16;
 
 // A weight in tca_bme, multiplied by its kernel for encoded records with the configuration that the
-// engine chooses for so many tokens or, where it would expand the weight, the kernel's best guess.
+// engine chooses for this many tokens or, where it would expand the weight, the kernel's best
+// guess.
 class AblationContender : public Contender {
  public:
   // Of what is bound from now on; bytes() is what that reads.

@@ -61,7 +61,7 @@ struct PaperDecoder {
   __device__ explicit PaperDecoder(int lane)
       : shift(2 * lane), below((uint64_t{1} << (2 * lane)) - 1) {}
 
-  // values: where those of the bitmap begin; moves on behind them.
+  // values: where those of the bitmap begin; moves on after them.
   __device__ uint32_t decode(uint64_t bitmap, uint32_t& values) const {
     const uint32_t bits = static_cast<uint32_t>(bitmap >> shift);
     const uint32_t at = values + 2 * __popcll(bitmap & below);

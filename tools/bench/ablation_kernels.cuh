@@ -10,7 +10,7 @@ namespace sparsellm {
 // encode_records_as_paper() makes, no_decode or stream_only. For f16 and up to kMostAblationTokens.
 tca_bme::RecordKernelFor ablation_kernels(Ablation ablation);
 
-// w [out, in] in records of so many chunks, 4 or 8, with a bit for each element, of the size that
+// w [out, in] in records of this many chunks, 4 or 8, with a bit for each element, of the size that
 // tca_bme gives them, but inside in the order of SpInfer's format (Fan et al. 2025, section 4.2):
 //   masks    chunk after chunk, tile of 16 x 16 after tile: u64 [4], the bitmaps of 8 x 8 elements
 //            in the order of the registers of A, rows first

@@ -64,7 +64,7 @@ class DenseTimes {
   std::map<Key, FastestDense> least_;
 };
 
-// The fastest dense contenders by those times for one weight, each made when it is first asked for.
+// The fastest dense contenders by those times for one weight, each made when it is first requested.
 class DenseOpponents {
  public:
   // All outlive this object.

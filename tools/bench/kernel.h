@@ -61,7 +61,7 @@ struct KernelResult {
   int64_t encoded_bytes = 0;            // of the weight that a product reads
   double fraction_of_dense = 0.0;       // encoded_bytes / 2 * out * in
   double read_gb_per_s = 0.0;           // encoded_bytes / median, in 10^9 bytes
-  double fraction_of_read_ceiling = 0.0;  // of measure_read_bandwidth for so many bytes, same run
+  double fraction_of_read_ceiling = 0.0;  // of measure_read_bandwidth for this many bytes, same run
   double tflops = 0.0;                    // 2 * out * in * tokens / median: zeros count
   // With ordinary launches, and with overlapping ones where they may differ.
   KernelComparison compared;

@@ -23,7 +23,7 @@ struct LayerSource {
 // Throws Error.
 LayerSource open_layers(const BenchModelArgs& args);
 
-// Whether such a model may have weights in a sparse format: in the one asked for, or as stored.
+// Whether such a model may have weights in a sparse format: in the requested one, or as stored.
 // Throws Error.
 bool may_be_sparse(const BenchModelArgs& args);
 

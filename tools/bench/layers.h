@@ -30,7 +30,7 @@ struct LayerBenchOptions {
 };
 
 // A linear layer of a block for some number of tokens, as the engine computes it, with overlapping
-// launches, but for bias and activation.
+// launches, except for bias and activation.
 struct LayerResult {
   int64_t block = 0;
   std::string name;   // "qkv", "attention_out", "gate_up" or "up", "down"

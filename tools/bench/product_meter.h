@@ -72,7 +72,8 @@ class ProductMeter {
   MeasuredProduct time_unverified(Contender& contender, const ProductOperands& operands,
                                   int64_t tokens);
 
-  // Bytes per second: measure_read_bandwidth() of so many bytes, on the CPU of many times a cache.
+  // Bytes per second: measure_read_bandwidth() of this many bytes, on the CPU of many times a
+  // cache.
   double read_ceiling(int64_t bytes);
 
  private:

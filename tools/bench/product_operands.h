@@ -9,7 +9,7 @@
 
 namespace sparsellm {
 
-// Random values in [-1, 1) but for a share of zeros: [rows, columns] on the context's device.
+// Random values in [-1, 1) except for a share of zeros: [rows, columns] on the context's device.
 struct RandomMatrix {
   int64_t rows = 0;
   int64_t columns = 0;

@@ -66,7 +66,7 @@ std::vector<std::vector<double>> replay(const CudaContext& cuda, std::vector<Rep
   return seconds;
 }
 
-// Pieces `begin` to `end`, which begin anew behind the last.
+// Pieces `begin` to `end`, which begin anew after the last.
 Pieces capture(const CudaContext& cuda, const TimedWork& work, int64_t begin, int64_t end) {
   return {.graph = CudaGraph(cuda,
                              [&] {

@@ -226,7 +226,7 @@ CLI::App* add_kernel(CLI::App& app, KernelArgs& args) {
           ->check(not_empty())
           ->excludes(shape);
   add_list(*command, "--tensor-parallel", args.degrees,
-           "What one of so many GPUs has of these layers")
+           "The shapes that one of this many GPUs has of these layers")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 10))
       ->needs(config)
       ->capture_default_str();

@@ -56,13 +56,13 @@ struct Run {
   double seconds = 0.0;
   double prefill_seconds = 0.0;
   std::vector<double> decode_steps;       // seconds of the full ones
-  std::vector<StepBreakdown> breakdowns;  // of these, if asked for
+  std::vector<StepBreakdown> breakdowns;  // of these, if requested
   int64_t peak_pages = 0;
 };
 
 // What is done once at the first steps of a batch size is done before anything is measured: all of
 // its requests are in the decode phase at a time, while a step has room for one token of each and,
-// behind those that are in it already, for prompts.
+// after those that are in it already, for prompts.
 int64_t warm_up_tokens(const ThroughputOptions& options, int64_t batch) {
   const int64_t room = std::max(options.step_tokens, batch) - batch + 1;
   const int64_t prefill_steps = batch * options.prompt / room + 1;
@@ -144,7 +144,7 @@ Run run_batch(Engine& engine, const ThroughputOptions& options, int64_t batch, i
     counter.step();
     before = now;
   }
-  require(events.tokens == batch * output, "{} tokens were generated, but {} were asked for",
+  require(events.tokens == batch * output, "{} tokens were generated, but {} were requested",
           events.tokens, batch * output);
   run.seconds = before;
   run.peak_pages = events.peak_pages;

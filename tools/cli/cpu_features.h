@@ -30,7 +30,7 @@ extern const char* const kRequiredCpuFeatures[];
 extern const char kCpuArch[];
 
 // Writes into `text`, which has `size` bytes, the names of those that are missing, "AVX2, FMA" and
-// a zero behind them, as many as fit; returns how many are missing. A name that is not known counts
+// a zero after them, as many as fit; returns how many are missing. A name that is not known counts
 // as missing.
 int missing_cpu_features(const char* const* required, const CpuWords& cpu, char* text, size_t size);
 

@@ -264,7 +264,7 @@ bool takes_number(const CLI::Option& option) {
   return type.starts_with("INT") || type.starts_with("UINT") || type.starts_with("FLOAT");
 }
 
-// "-n100", "-vt8": whether these are letters of flags, with a value behind the last. If that value
+// "-n100", "-vt8": whether these are letters of flags, with a value after the last. If that value
 // is the next argument, `option` is whose it is.
 bool is_bundle(const CLI::App& app, std::string_view arg, const CLI::Option*& option) {
   for (size_t i = 1; i < arg.size(); ++i) {

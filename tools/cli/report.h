@@ -49,7 +49,7 @@ struct Property {
 };
 using Environment = std::vector<Property>;
 
-// Writes tables one after the other behind an environment. Rows of csv and jsonl go out as they
+// Writes an environment, then tables one after the other. Rows of csv and jsonl go out as they
 // come, so that a run that is ended from outside leaves them behind; the other formats wait for the
 // end of the table. Nothing is written before the first row.
 class ReportWriter {

@@ -25,7 +25,7 @@ struct BatchOptions {
   // What is to be done about an output, or a partial one, that is there already: without either it
   // is an Error.
   bool force = false;   // replace it; with `resume` only the output
-  bool resume = false;  // go on behind the last whole line
+  bool resume = false;  // go on after the last whole line
   bool parse_special = false;
 };
 
@@ -49,9 +49,9 @@ struct BatchProgress {
 class Batch {
  public:
   // All that can be known without a model: reads the prompts once, opens the output; what is there
-  // already stays as it is, but for a mark that a partial file is to be replaced. Throws Error for
-  // a file that cannot be read or written, for an id that is there twice, and for an output in the
-  // way.
+  // already stays as it is, except for a mark that a partial file is to be replaced. Throws Error
+  // for a file that cannot be read or written, for an id that is there twice, and for an output in
+  // the way.
   explicit Batch(const BatchOptions& options);
   ~Batch();
 
@@ -72,9 +72,9 @@ class Batch {
 
   // `defaults` is for the fields that a line does not have; `parallel` the engine's max_requests.
   // A line that fails has an error for a result; an Error is thrown if nothing more can be written,
-  // a step of the engine failed, its device was lost, or somebody has changed the prompts. Also
-  // after that, and after Ctrl-C (throws Interrupted), the partial file holds the results of the
-  // first lines. After start().
+  // a step of the engine failed, its device was lost, or another program has changed the prompts.
+  // Also after that, and after Ctrl-C (throws Interrupted), the partial file holds the results of
+  // the first lines. After start().
   void run(Engine& engine, const Prompt& defaults, int64_t parallel,
            const std::function<void(const BatchProgress&)>& report);
 
@@ -107,7 +107,7 @@ class Batch {
   RunMarkFile mark_file_;
   std::optional<RunMark> found_;   // the mark of the run that this one goes on with
   RunMark mark_;                   // of this run
-  std::filesystem::path results_;  // of an earlier run, to go on behind; empty if there are none
+  std::filesystem::path results_;  // of an earlier run, to go on after; empty if there are none
   int64_t kept_bytes_ = 0;         // of the partial file: the results of an earlier run
   uint32_t checksum_ = 0;          // of all lines in the partial file
   bool complete_ = false;

@@ -11,7 +11,7 @@ struct ContinuationOptions {
 };
 
 // Continues a prompt on stdout until its end or Ctrl-C. Several samples are printed one after the
-// other, each behind a line "--- sample 1 of 4 ---". Throws Error for what is wrong with the
+// other, each after a line "--- sample 1 of 4 ---". Throws Error for what is wrong with the
 // request, and if stdout cannot be written.
 void continue_prompt(Engine& engine, const Prompt& prompt, const ContinuationOptions& options);
 

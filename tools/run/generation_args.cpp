@@ -77,7 +77,7 @@ void add_generation_args(CLI::App& app, GenerationArgs& args) {
   add_sampling_args(app, args);
   app.add_option("--samples", args.samples,
                  "Continuations of the prompt; more than one are printed one after the other, "
-                 "each behind a line \"--- sample 1 of 4 ---\"")
+                 "each after a line \"--- sample 1 of 4 ---\"")
       ->check(CLI::Range(int32_t{1}, kMaxSamples))
       ->capture_default_str();
   app.add_option("--logprobs", args.log_probs,

@@ -16,7 +16,7 @@ namespace {
 
 constexpr size_t kBlockBytes = 1 << 18;
 
-// Without O_NONBLOCK the opening of a named pipe waits for somebody to write.
+// Without O_NONBLOCK the opening of a named pipe waits for another program to write.
 int open_regular(const std::filesystem::path& path, struct stat& info) {
   const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   require(file >= 0, "cannot open {}: {}", path.string(), std::strerror(errno));

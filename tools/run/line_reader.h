@@ -29,13 +29,13 @@ class LineReader {
 
   // False at the end of the file.
   bool next(Line& line);
-  int64_t offset() const { return offset_; }       // of the byte behind the last line
+  int64_t offset() const { return offset_; }       // of the byte after the last line
   uint32_t checksum() const { return checksum_; }  // CRC-32C of the bytes in front of it
   void rewind();
 
   // Whether `path` is a name of the file that is read, or a link to it.
   bool is_file(const std::filesystem::path& path) const;
-  // Whether somebody has written to the file since it was opened: by its size and time.
+  // Whether another program has written to the file since it was opened: by its size and time.
   bool has_changed() const;
 
  private:

@@ -14,7 +14,8 @@ namespace sparsellm {
 // how many zeros. `linears` is a part of `weight_bytes`.
 std::string weight_rows(std::span<const FormatSum> linears, int64_t weight_bytes);
 
-// What --fit says, as a table and as one line of JSON. `options` is what the fit was asked for.
+// What --fit says, as a table and as one line of JSON. `options` are those that it was computed
+// for.
 std::string fit_table(const ModelConfig& config, const EngineOptions& options,
                       const MemoryFit& fit);
 std::string fit_json(const ModelConfig& config, const EngineOptions& options, const MemoryFit& fit);

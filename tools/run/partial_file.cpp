@@ -178,7 +178,7 @@ void PartialFile::publish(Existing existing) {
   done = ::fstat(file_, &info) == 0;
   require(done, "{}: {}", failure, std::strerror(errno));
   require(info.st_size == size_,
-          "{}: it has {} bytes, but {} were written; somebody else has changed it", failure,
+          "{}: it has {} bytes, but {} were written; another program has changed it", failure,
           info.st_size, size_);
   if (existing == Existing::replace && ::stat(path_.c_str(), &info) == 0) {
     done = ::fchmod(file_, info.st_mode & 0777) == 0;

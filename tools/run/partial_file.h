@@ -26,7 +26,7 @@ class PartialFile {
   const std::filesystem::path& partial_path() const { return partial_path_; }
   int64_t size() const { return size_; }  // bytes of the partial file
 
-  // Drops what is behind the first `size` bytes.
+  // Drops what is after the first `size` bytes.
   void truncate(int64_t size);
   // Adds a line. After an Error (disk full) the file is as it was before.
   void append(std::string_view line);
@@ -34,7 +34,7 @@ class PartialFile {
   void sync();
   // Makes the lines durable and gives the file its name, with the mode of an older one that it
   // replaces. Throws Error, and leaves everything as it is, if the partial file was removed or
-  // replaced, if somebody else has cut it off or added to it, or if there is a file to keep.
+  // replaced, if another program has cut it off or added to it, or if there is a file to keep.
   void publish(Existing existing);
 
  private:

@@ -65,7 +65,7 @@ class Cursor {
     } while (take(","));
     expect("]");
   }
-  void expect_end() { require(at_ == line_.size(), "it goes on behind byte {}", at_); }
+  void expect_end() { require(at_ == line_.size(), "it continues after byte {}", at_); }
 
  private:
   std::string_view line_;
@@ -226,7 +226,7 @@ class Replay {
     sequence.tokens = submission_->request.prompt;
     sequence.max_length = sequence.prompt_length() + std::ssize(sample.tokens);
     for (size_t i = 0; i < sample.tokens.size(); ++i) {
-      require(!sequence.finish, "it goes on behind the end of its text");
+      require(!sequence.finish, "it continues after the end of its text");
       Choice choice{.token = sample.tokens[i], .log_probs = {}, .error = {}};
       if (!sample.log_probs.empty()) {
         choice.log_probs = sample.log_probs[i];

@@ -34,7 +34,7 @@ class Results {
 //   id            JSON; left out if empty; null for a line whose id cannot be read
 //   prompt        (or prompt_ids) with `echo`
 //   prompt_logprobs, logprobs
-//                 if asked for, an array: of the prompt's tokens from the second on, of the
+//                 if requested, an array: of the prompt's tokens from the second on, of the
 //                 generated ones: {"id": 7, "token": " a", "logprob": -0.5, "top_logprobs": [...]}
 //   samples       with several of them instead of text to logprobs: an array of objects with these
 std::string result_json(std::string_view id, const Tokenizer& tokenizer, const Prompt& prompt,

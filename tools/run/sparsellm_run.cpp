@@ -236,8 +236,9 @@ void print_fit(const RunArgs& args) {
   require(std::cout.good(), "cannot write to standard output");
 }
 
-// All that the results of a batch depend on, but for the prompts. How many requests are computed at
-// once and where kernels come from is not: a run that ended for want of memory goes on with less.
+// All that the results of a batch depend on, except for the prompts. How many requests are computed
+// at once and where kernels come from is not: a run that ended for want of memory goes on with
+// less.
 RunEntries run_entries(const OpenDirectory& directory, const RunArgs& args, const Prompt& defaults,
                        int64_t context_size) {
   const EngineOptions options = engine_options(args.model, options_of(args));

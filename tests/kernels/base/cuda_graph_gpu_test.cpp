@@ -25,7 +25,7 @@ void break_capture() {
     try {
       wait_for_device(kGpu);
     } catch (const Error&) {
-      // It may not wait while somebody captures.
+      // It may not wait while another thread captures.
     }
   }).join();
 }

@@ -126,7 +126,7 @@ TEST(F32x8, LoadsEvery16BitValue) {
 
 TEST(F32x8, PartialLoadsAndStoresStayInside) {
   for (int64_t count = 0; count < 8; ++count) {
-    const std::vector<float> exact(static_cast<size_t>(count), 3.0f);  // nothing behind it
+    const std::vector<float> exact(static_cast<size_t>(count), 3.0f);  // nothing after it
     const std::vector<Half> exact_halves(static_cast<size_t>(count), to_half(3.0f));
     const std::vector<BFloat16> exact_bfloats(static_cast<size_t>(count), to_bfloat16(3.0f));
     Floats expected{};

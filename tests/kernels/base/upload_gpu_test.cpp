@@ -319,7 +319,7 @@ TEST_F(GpuUpload, ChecksWhatIsCopied) {
   EXPECT_TRUE(throws_error([&] { uploader.submit(upload); }, "or are converted"));
 }
 
-// Nothing to copy is something to check: somebody has counted on it.
+// An upload of no bytes is still checked: its caller counts on it.
 TEST_F(GpuUpload, ChecksNoBytes) {
   Uploader uploader(kGpu);
   std::atomic<int> checked{0};

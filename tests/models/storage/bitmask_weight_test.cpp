@@ -168,7 +168,7 @@ TEST(BitmaskWeight, RefusesWhatDoesNotFit) {
       {[](Tensors& t) { set_shape(t, 4, 11); }, "has 48 values, but the weight 4 x 11"},
       {[](Tensors& t) { t[1].dtype = "I8"; }, "is I8 [4, 2], but expected is U8 [4, 2]"},
       {[](Tensors& t) { t[1].shape = {8}; }, "is U8 [8]"},
-      {[](Tensors& t) { t[1].bytes[7] = '\x1f'; }, "behind the last column in row 3"},
+      {[](Tensors& t) { t[1].bytes[7] = '\x1f'; }, "after the last column in row 3"},
       {[](Tensors& t) { t[1].bytes[7] = '\x07'; }, "has 48 values, but the bitmask 47 bits"},
       {[](Tensors& t) {
          t[2].shape = {47};

@@ -344,7 +344,7 @@ TEST(ModelFile, EveryDamageIsFound) {
   }
   ASSERT_EQ(verify_error(dir, good), "");
 
-  // Spaces behind the header may become other white space, which means the same.
+  // Spaces after the header may become other white space, which means the same.
   const size_t header_end = good.rfind('}', good.find(std::string(8, ' ')));
   ASSERT_NE(header_end, std::string::npos);
   testing::Random random(11);

@@ -278,7 +278,7 @@ TEST(ModelWriter, LeavesNothingWithoutFinish) {
   EXPECT_EQ(entries(dir.path()), std::set<std::string>{});
 }
 
-// Steps of a run; the process ends after so many of them.
+// Steps of a run; the process ends after this many of them.
 void run_and_die(const fs::path& output, int steps, Existing existing) {
   const pid_t child = ::fork();
   ASSERT_GE(child, 0);

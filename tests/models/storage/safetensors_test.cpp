@@ -133,15 +133,15 @@ TEST(SafetensorsFile, RefusesDamagedFiles) {
       {"empty file", "", "0 bytes are too few"},
       {"seven bytes", "1234567", "7 bytes are too few"},
       {"no header", length_prefix(0), "invalid JSON"},
-      {"header behind the end", length_prefix(3) + "{}", "the header has 3 bytes"},
+      {"header beyond the end", length_prefix(3) + "{}", "the header has 3 bytes"},
       {"as long as allowed", length_prefix(100'000'000) + "{}", "but the file only 10;"},
       {"header longer than allowed", length_prefix(100'000'001) + "{}", "at most 100000000"},
       {"length 2^64 - 1", length_prefix(UINT64_MAX) + "{}", "at most 100000000"},
       {"length 2^63", length_prefix(uint64_t{1} << 63) + "{}", "at most 100000000"},
       {"header cut off", good.substr(0, 40), "cut off or damaged"},
       {"data cut off", good.substr(0, good.size() - 1), "cut off or damaged"},
-      {"byte behind the data", good + "x", "1 bytes behind the last tensor"},
-      {"data without tensors", safetensors("{}", "x"), "1 bytes behind the last tensor"},
+      {"byte after the data", good + "x", "1 bytes after the last tensor"},
+      {"data without tensors", safetensors("{}", "x"), "1 bytes after the last tensor"},
       {"another format", "PK\x03\x04 zip archive....", "is it a safetensors file?"},
   };
   for (const Case& c : cases) {
@@ -210,8 +210,7 @@ TEST(SafetensorsFile, RefusesBadHeaders) {
        "ends at byte 9223372036854775807"},
       {R"({"a":{"dtype":"U8","shape":[7],"data_offsets":[1,8]}})",
        R"(1 bytes in front of tensor "a")"},
-      {R"({"a":{"dtype":"U8","shape":[7],"data_offsets":[0,7]}})",
-       "1 bytes behind the last tensor"},
+      {R"({"a":{"dtype":"U8","shape":[7],"data_offsets":[0,7]}})", "1 bytes after the last tensor"},
       {R"({"a":{"dtype":"U8","shape":[3],"data_offsets":[0,3]},)"
        R"("b":{"dtype":"U8","shape":[4],"data_offsets":[4,8]}})",
        R"(1 bytes in front of tensor "b")"},

@@ -1,4 +1,4 @@
-// What all sources of weights have in common, and what each does with the names it is asked for.
+// What all sources of weights have in common, and what each does with the requested names.
 
 #include "models/weights/weight_loader.h"
 
@@ -31,7 +31,8 @@ namespace {
 using namespace sparsellm::testing;
 using Bias = WeightLoader::Bias;
 
-constexpr Device kCuda{Device::Kind::cuda, 0};  // asked for shapes only, so it need not be there
+constexpr Device kCuda{Device::Kind::cuda,
+                       0};  // only shapes are requested, so it need not be there
 
 // The dtype of all tensors of a test checkpoint.
 DType stored_dtype(const Checkpoint& checkpoint) {

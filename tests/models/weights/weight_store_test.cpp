@@ -72,7 +72,7 @@ TEST(WeightStore, ReadsBitmasks) {
                  "is not stored in a sparse format");
 }
 
-// With 0 to 3 spaces behind the header the data is aligned once.
+// With 0 to 3 spaces after the header the data is aligned once.
 TEST(WeightStore, CopiesWhatIsNotAligned) {
   const std::vector<float> values{1.5f, -2.0f, 0.0f, 1e30f};
   for (size_t spaces = 0; spaces < 4; ++spaces) {

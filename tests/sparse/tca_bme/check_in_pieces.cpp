@@ -26,7 +26,7 @@ bool check_in_pieces(const EncodedWeight& e, int64_t most_bytes, uint64_t seed) 
   }
   size_t copied = 0;
   for (const Upload& copy : copies) {
-    // Of exactly this size, so that a sanitizer sees what is read behind it.
+    // Of exactly this size, so that a sanitizer sees what is read after it.
     const std::vector<std::byte> staging(copy.source.begin(), copy.source.end());
     copy.check(staging);
     std::copy(staging.begin(), staging.end(), static_cast<std::byte*>(copy.destination));

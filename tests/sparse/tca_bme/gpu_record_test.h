@@ -29,7 +29,7 @@ inline constexpr Mix kMixes[] = {
     {kWide, 1, 0.25, 0.25}, {kWide, 4, 1.0, 0.0},    {kWide, 4, 0.5, 0.15},  {kPairs, 1, 0.0, 0.0},
     {kPairs, 1, 0.1, 0.1},  {kPairs, 1, 0.01, 0.01}, {kPairs, 8, 1.0, 0.0}};
 
-// An encoding on the GPU, for a device of so many clusters.
+// An encoding on the GPU, for a device of this many clusters.
 class DeviceMatrix {
  public:
   explicit DeviceMatrix(const EncodedWeight& e, const ClusterCounts& clusters = {}) {

@@ -438,9 +438,9 @@ TEST_P(GpuRecordWgmma, WhatIsNotFiniteStaysInItsToken) {
         set_values(x.view(), changed);
         const GuardedTensor y = product_of(kMostTokens);
         EXPECT_TRUE(same_bits(y.view().rows(0, token), finite.view().rows(0, token)));
-        const int64_t behind = kMostTokens - token - 1;
+        const int64_t after = kMostTokens - token - 1;
         EXPECT_TRUE(
-            same_bits(y.view().rows(token + 1, behind), finite.view().rows(token + 1, behind)));
+            same_bits(y.view().rows(token + 1, after), finite.view().rows(token + 1, after)));
         const std::vector<double> outputs = values_of(y.view().rows(token, 1));
         for (int64_t row = 0; row < shape.rows; ++row) {
           if (weights[static_cast<size_t>(row * shape.columns + kColumn)] != 0.0) {

@@ -243,8 +243,8 @@ TEST(TcaBmeDamage, EachFieldIsChecked) {
       {"27 bytes", [](E& e) { part(e, kOffsets).bytes = part(e, kOffsets).bytes.first(27); }},
       {"3064 bytes", [](E& e) { part(e, kBitmaps).bytes = part(e, kBitmaps).bytes.first(3064); }},
       {"47 bytes", [](E& e) { part(e, kValues).bytes = part(e, kValues).bytes.first(47); }},
-      {"behind 20 values", [](E& e) { part(e, kValues).bytes = part(e, kValues).bytes.first(40); }},
-      {"behind 0 values", [](E& e) { part(e, kValues).bytes = {}; }},
+      {"after 20 values", [](E& e) { part(e, kValues).bytes = part(e, kValues).bytes.first(40); }},
+      {"after 0 values", [](E& e) { part(e, kValues).bytes = {}; }},
       {"not aligned",
        [](E& e) {
          EncodedPart& bitmaps = part(e, kBitmaps);

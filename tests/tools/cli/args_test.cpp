@@ -162,7 +162,7 @@ TEST(Args, LoadAnEngine) {
   EngineOptions options;
   options.context_size = 32;
   const Engine engine = load_engine(args, options, *log);
-  warn_about_device("cpu", *log);  // that was asked for
+  warn_about_device("cpu", *log);  // that was requested
   const std::string text = ::testing::internal::GetCapturedStderr();
   EXPECT_EQ(engine.context_size(), 32);
   EXPECT_NE(text.find("LlamaForCausalLM, 2 layers"), std::string::npos) << text;

@@ -339,7 +339,7 @@ class Terminal {
   void type(std::string_view text) const {
     EXPECT_EQ(::write(user_, text.data(), text.size()), std::ssize(text));
   }
-  // Until the tool has shown `text` so many times, or is done.
+  // Until the tool has shown `text` this many times, or is done.
   void wait_for(std::string_view text, int times, pid_t child) {
     for (bool runs = true; count(text) < times && runs;) {
       runs = testing::is_running(child);  // before what it has shown is read
@@ -435,7 +435,7 @@ TEST(Run, EndOfInputAtThePrompt) {
   EXPECT_EQ(outcome.exit_code, 0);
 }
 
-// What the tool writes to a terminal of so many columns.
+// What the tool writes to a terminal of this many columns.
 std::string on_a_terminal(const std::vector<std::string>& args, unsigned short columns) {
   const int terminal = ::posix_openpt(O_RDWR | O_NOCTTY | O_NONBLOCK);
   EXPECT_GE(terminal, 0);

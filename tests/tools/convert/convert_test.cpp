@@ -366,7 +366,7 @@ TEST(ConvertErrors, AWrongShapeNamesTheTensor) {
   EXPECT_EQ(entries(output.path()), std::set<std::string>{});
 }
 
-// A weight of a block that the config does not count is in nobody's list.
+// A weight of a block that the config does not count is in no list.
 TEST(ConvertErrors, EncodedWeightsThatNoLayerAsksFor) {
   const TempDir directory;
   convert(opt(), directory.path() / "in", plan("none", 0, "tca_bme"));

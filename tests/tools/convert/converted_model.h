@@ -56,16 +56,16 @@ int64_t zeros(const Tensor& w);
 
 // Every element of `now` is that of `before`, or zero; returns how many became zero.
 int64_t expect_pruned_values(const Tensor& before, const Tensor& now);
-// All linear layers, in whatever form they are stored, but for the signs of zeros.
+// All linear layers, in whatever form they are stored, except for the signs of zeros.
 void expect_same_weights(const Model& a, const Model& b);
 // Embeddings, norms, biases and the head, byte by byte, and nothing more.
 void expect_same_others(const Model& a, const Model& b);
 void expect_same_tensor(const StoredTensor& a, const StoredTensor* b, const std::string& name);
 
-// The same tensors with the same bytes, but for padding.
+// The same tensors with the same bytes, except for padding.
 void expect_same_bytes(const std::filesystem::path& a, const std::filesystem::path& b);
-// Those of a, which are f16 or bf16, are in b; but for the signs of zeros, which sparse formats do
-// not keep.
+// Those of a, which are f16 or bf16, are in b; except for the signs of zeros, which sparse formats
+// do not keep.
 void expect_same_f16_bytes(const std::filesystem::path& a, const std::filesystem::path& b);
 // The sparse formats that config.json names; none if it names none.
 std::set<std::string> formats_of_config(const std::filesystem::path& directory);

@@ -52,7 +52,7 @@ std::string slow_prompt();
 void expect_error(const Outcome& outcome, int exit_code, std::string_view message);
 
 void kill_in_mid_batch(const BatchFolder& folder, int signal, pid_t child);
-// What becomes of a batch when somebody meddles with its files behind the first result.
+// What becomes of a batch when another program changes its files after the first result.
 Outcome with_meddling(const BatchFolder& folder, const std::function<void()>& meddle,
                       const std::vector<std::string>& more = {});
 

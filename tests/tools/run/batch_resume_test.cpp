@@ -381,7 +381,7 @@ TEST(BatchResume, APartialFileThatSomebodyElseChangesIsNotPublished) {
   for (const auto& change : changes) {
     const Folder folder(prompts);
     const Outcome outcome = with_meddling(folder, [&] { change(folder.partial()); });
-    expect_error(outcome, 1, "were written; somebody else has changed it; 6 of 6 lines are done");
+    expect_error(outcome, 1, "were written; another program has changed it; 6 of 6 lines are done");
     EXPECT_FALSE(fs::exists(folder.output()));
     expect_error(folder.batch({"--resume"}), 1, kBeginAnew);
   }
@@ -416,7 +416,7 @@ std::vector<NamedDamage> structured_damages() {
       {"joined", [](auto& l) { l[0] += l[1], l.erase(l.begin() + 1); }},
       {"nothing but an id", [](auto& l) { l[0] = R"({"id":"a"})"; }},
       {"an id and a brace", [](auto& l) { l[0] = R"({"id":"a",})"; }},
-      {"rubbish behind the id", [](auto& l) { l[0] = R"({"id":"a",rubbish}})"; }},
+      {"rubbish after the id", [](auto& l) { l[0] = R"({"id":"a",rubbish}})"; }},
       {"an error of nothing", [](auto& l) { l[0] = R"({"id":"a","error":""})"; }},
       {"an error that is a number", [](auto& l) { l[0] = R"({"id":"a","error":7})"; }},
       {"an error of another line", [](auto& l) { l[0] = R"({"id":"a","error":"line 2: x"})"; }},

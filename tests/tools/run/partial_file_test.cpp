@@ -105,7 +105,7 @@ TEST_F(PartialFileTest, PublishesOnlyWhatItHasWritten) {
     file.append("one");
     fs::resize_file(partial_, static_cast<uintmax_t>(size));
     EXPECT_TRUE(throws_error([&] { file.publish(Existing::replace); },
-                             "bytes, but 4 were written; somebody else has changed it"))
+                             "bytes, but 4 were written; another program has changed it"))
         << size;
     EXPECT_FALSE(fs::exists(output_));
     EXPECT_EQ(fs::file_size(partial_), static_cast<uintmax_t>(size));

@@ -168,7 +168,7 @@ std::vector<BadLine> bad_lines() {
       {with("\"prompt_ids\": [[1]]"), i, "prompt_ids holds an array"},
       {with("\"logit_bias\": {\"1\": {\"2\": 3}}"), i, "logit_bias[\"1\"] is an object"},
       {with("\"logit_bias\": {\"1\": 1, \"1\": 2}"), i, "logit_bias has token 1 twice"},
-      // Of several errors in fields the first is told; an id behind them is read all the same.
+      // Of several errors in fields the first is told; an id after them is read all the same.
       {"{\"n\": 0, \"stop\": [1], \"id\": \"i\", \"prompt\": \"a\"}", i, "n is 0"},
       {"{\"x\": {\"id\": 3, \"prompt\": [{}]}, \"id\": \"i\"}", i, "unknown field \"x\""},
       {"{\"n\": 0, \"id\": [], \"prompt\": \"a\"}", kNoId, "line 5: id is an array"},
@@ -273,7 +273,7 @@ TEST(PromptLines, TheLowestAndHighestValues) {
   EXPECT_EQ(high.samples, 1024);
   EXPECT_EQ(high.log_probs, 100);
 
-  // -1 is a seed that nobody knows, also where the default is another.
+  // -1 is a seed that is not known, also where the default is another.
   Prompt defaults;
   defaults.request.seed = 8;
   EXPECT_EQ(read_prompt_line(R"({"prompt": "a", "seed": -1})", 5, defaults).prompt.request.seed,

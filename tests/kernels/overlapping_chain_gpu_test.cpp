@@ -134,8 +134,8 @@ class OverlappingChain : public GpuTest {
   }
   // Of both streams.
   void expect_counters_of_zero() const {
-    constexpr int64_t kCounters = 2 * CudaContext::State::kCounters;
-    const Tensor counters(gpu->cuda.state().counter_memory.data(), DType::i32, {kCounters}, kGpu);
+    constexpr int64_t kCounters = 2 * CudaQueue::kCounters;
+    const Tensor counters(gpu->cuda.state().counters.data(), DType::i32, {kCounters}, kGpu);
     EXPECT_EQ(values_of(counters), std::vector<double>(kCounters, 0.0));
   }
 

@@ -10,7 +10,6 @@
 #include "sparse/tca_bme/cuda/record_multistage_cuda.h"
 #include "sparse/tca_bme/format/record_parts.h"
 #include "tests/sparse/tca_bme/gpu_record_test.h"
-#include "tests/testing/stream_of.h"
 
 namespace sparsellm {
 namespace {
@@ -60,7 +59,7 @@ class GpuRecordMultistage : public GpuRecordTest {
                             .relu = epilogue.activation.kind == Activation::Kind::relu,
                             .tokens = x.size(0),
                             .dtype = x.dtype()},
-                           stream_of(gpu->cuda));
+                           *exec);
   }
 
   static RecordMatrix on(RecordMatrix matrix, const MultistageDevice& device) {
@@ -236,7 +235,7 @@ TEST_P(GpuRecordMultistage, Expands) {
         const GuardedTensor dense(GetParam(), {shape.rows, shape.columns}, Layout::contiguous,
                                   kGpu);
         record_expand_cuda(on(loaded.matrix, device), {.begin = 0, .count = shape.rows},
-                           dense.view().raw(), device.multiprocessors, stream_of(gpu->cuda));
+                           dense.view().raw(), device.multiprocessors, *exec);
         gpu->cuda.synchronize();
         EXPECT_TRUE(same_bits(dense.view(), w.view));
         EXPECT_TRUE(dense.guards_intact());
@@ -284,7 +283,7 @@ TEST_P(GpuRecordMultistage, IsChosenOnDevicesBeforeHopper) {
                       .y_stride = out.row_stride(),
                       .tokens = 9,
                       .dtype = GetParam()},
-                     configs.front(), stream_of(gpu->cuda));
+                     configs.front(), *exec);
   gpu->cuda.synchronize();
   EXPECT_TRUE(all_close(y.view(), expected_of(x.view(), w.view), kTolerance));
 }

@@ -12,7 +12,6 @@
 #include "sparse/tca_bme/cuda/record_plan.h"
 #include "sparse/tca_bme/tca_bme.h"
 #include "tests/sparse/tca_bme/gpu_record_test.h"
-#include "tests/testing/stream_of.h"
 
 namespace sparsellm {
 namespace {
@@ -172,7 +171,7 @@ TEST_P(GpuRecordPlan, AProductIsComputedAsPlanned) {
     const int64_t words = record_wgmma_workspace_bytes(loaded.matrix.matrix, configs.front()) / 4;
     RecordMatmulOperands operands = operands_of(x.view(), expected.view());
     operands.workspace = scratch.tensor(DType::f32, {words}).raw();
-    record_wgmma_cuda(loaded.matrix.matrix, operands, configs.front(), stream_of(gpu->cuda));
+    record_wgmma_cuda(loaded.matrix.matrix, operands, configs.front(), *exec);
     gpu->cuda.synchronize();
     EXPECT_TRUE(same_bits(y.view(), expected.view())) << tokens << " tokens";
     EXPECT_TRUE(all_close(y.view(), expected_of(x.view(), w.view), kTolerance));
@@ -224,8 +223,7 @@ TEST_P(GpuRecordPlan, UnalignedRowsAreDecodedOrExpanded) {
       const int64_t words = record_matmul_workspace_bytes(matrix, tokens) / 4 + 1;
       RecordMatmulOperands operands = operands_of(rows, expected.view());
       operands.workspace = scratch.tensor(DType::f32, {words}).raw();
-      record_matmul_cuda(matrix, operands, record_matmul_candidates(matrix, tokens).front(),
-                         stream_of(gpu->cuda));
+      record_matmul_cuda(matrix, operands, record_matmul_candidates(matrix, tokens).front(), *exec);
     } else {
       expand_matmul({.weight = *loaded.weight,
                      .piece_rows = expand_single_piece_rows(shape.rows, shape.columns),

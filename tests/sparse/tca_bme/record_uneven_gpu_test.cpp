@@ -11,7 +11,6 @@
 #include "sparse/tca_bme/cuda/record_plan.h"
 #include "sparse/tca_bme/tca_bme.h"
 #include "tests/sparse/tca_bme/gpu_record_test.h"
-#include "tests/testing/stream_of.h"
 
 namespace sparsellm {
 namespace {
@@ -88,7 +87,6 @@ class GpuUnevenRecords : public GpuWarpgroupTest {
             .y_stride = y.view().row_stride(),
             .tokens = tokens,
             .dtype = some.dtype(),
-            .early = tokens % 2 == 0,
             .workspace = scratch.tensor(DType::f32, {bytes / 4 + 1}).raw()};
         multiply(operands);
         gpu->cuda.synchronize();
@@ -99,14 +97,14 @@ class GpuUnevenRecords : public GpuWarpgroupTest {
         ASSERT_TRUE(record_matmul_fits(matrix, config, tokens));
         check(record_matmul_name(config), record_matmul_workspace_bytes(matrix, tokens),
               [&](const RecordMatmulOperands& operands) {
-                record_matmul_cuda(matrix, operands, config, stream_of(gpu->cuda));
+                record_matmul_cuda(matrix, operands, config, with_pdl(tokens % 2 == 0));
               });
       }
       for (const RecordWgmmaConfig& config : record_wgmma_candidates(matrix, tokens)) {
         ASSERT_TRUE(record_wgmma_fits(matrix, config));
         check(record_wgmma_name(config), record_wgmma_workspace_bytes(matrix, config),
               [&](const RecordMatmulOperands& operands) {
-                record_wgmma_cuda(matrix, operands, config, stream_of(gpu->cuda));
+                record_wgmma_cuda(matrix, operands, config, with_pdl(tokens % 2 == 0));
               });
       }
     }

@@ -100,12 +100,12 @@ class GpuRecordWgmma : public GpuWarpgroupTest {
   struct How {
     RecordWgmmaConfig config;
     Epilogue epilogue;
-    bool early = false;
+    bool pdl = false;
   };
   // With a workspace that is NaN everywhere, unless the launch is to begin while one before runs.
   void multiply(const RecordMatrix& matrix, const Tensor& x, const Tensor& y, const How& how) {
     const Tensor scratch = partials->view;
-    if (!how.early) {
+    if (!how.pdl) {
       EXPECT_EQ(cudaMemsetAsync(scratch.raw(), 0xff, static_cast<size_t>(scratch.bytes()),
                                 stream_of(gpu->cuda)),
                 cudaSuccess);
@@ -119,9 +119,8 @@ class GpuRecordWgmma : public GpuWarpgroupTest {
                        .relu = how.epilogue.activation.kind == Activation::Kind::relu,
                        .tokens = x.size(0),
                        .dtype = x.dtype(),
-                       .early = how.early,
                        .workspace = scratch.raw()},
-                      how.config, stream_of(gpu->cuda));
+                      how.config, with_pdl(how.pdl));
   }
 
   // The configurations that `takes` takes, with few tokens and with more by turns.
@@ -142,7 +141,7 @@ class GpuRecordWgmma : public GpuWarpgroupTest {
           fmt::format("density {}, {}, {} tokens", density, record_wgmma_name(config), tokens));
       const GuardedTensor y(GetParam(), {tokens, shape.rows}, Layout::contiguous, kGpu);
       multiply(on_a_small_device(loaded.matrix), x.view().rows(0, tokens), y.view(),
-               {.config = config, .epilogue = {}, .early = few});
+               {.config = config, .epilogue = {}, .pdl = few});
       gpu->cuda.synchronize();
       EXPECT_TRUE(all_close(y.view(), first_rows(all, tokens, shape.rows), kTolerance));
       EXPECT_TRUE(y.guards_intact());
@@ -254,7 +253,7 @@ TEST_P(GpuRecordWgmma, ProductsOfAllLayouts) {
         multiply(loaded.matrix, x.rows(0, tokens), y.view(),
                  {.config = config,
                   .epilogue = {.bias = has_bias ? bias.view : Tensor(), .activation = activation},
-                  .early = number % 3 == 0});
+                  .pdl = number % 3 == 0});
         gpu->cuda.synchronize();
         ASSERT_TRUE(all_close(
             y.view(),
@@ -284,7 +283,7 @@ TEST_P(GpuRecordWgmma, ProductsOfAllConfigurations) {
           const GuardedTensor y(GetParam(), {tokens, shape.rows}, Layout::contiguous, kGpu);
           multiply(small ? on_a_small_device(loaded.matrix) : loaded.matrix,
                    x.view().rows(0, tokens), y.view(),
-                   {.config = config, .epilogue = {}, .early = true});
+                   {.config = config, .epilogue = {}, .pdl = true});
           gpu->cuda.synchronize();
           ASSERT_TRUE(all_close(y.view(), first_rows(all, tokens, shape.rows), kTolerance));
           ASSERT_TRUE(y.guards_intact());
@@ -329,7 +328,7 @@ TEST_P(GpuRecordWgmma, ManyPatternsOfWeights) {
                                    density, name_of(pattern), describe(config, tokens)));
           const GuardedTensor y(GetParam(), {tokens, shape.rows}, Layout::contiguous, kGpu);
           multiply(loaded.matrix, x.view.rows(0, tokens), y.view(),
-                   {.config = config, .epilogue = {}, .early = number % 2 == 0});
+                   {.config = config, .epilogue = {}, .pdl = number % 2 == 0});
           gpu->cuda.synchronize();
           ASSERT_TRUE(all_close(y.view(), first_rows(all, tokens, shape.rows), kTolerance));
           ASSERT_TRUE(y.guards_intact());
@@ -360,7 +359,7 @@ TEST_P(GpuRecordWgmma, RandomCases) {
       const GuardedTensor y(GetParam(), {tokens, shape.rows},
                             product % 3 == 0 ? Layout::strided : Layout::contiguous, kGpu);
       multiply(loaded.matrix, x.view, y.view(),
-               {.config = config, .epilogue = {}, .early = product % 2 == 0});
+               {.config = config, .epilogue = {}, .pdl = product % 2 == 0});
       gpu->cuda.synchronize();
       ASSERT_TRUE(all_close(y.view(), expected_of(x.view, w.view), kTolerance));
       ASSERT_TRUE(y.guards_intact());
@@ -380,8 +379,7 @@ TEST_P(GpuRecordWgmma, ManyColumns) {
     for (const RecordWgmmaConfig& config : some_configs_of(loaded.matrix)) {
       SCOPED_TRACE(fmt::format("density {}, {}", density, describe(config, kTokensOfAll)));
       const GuardedTensor y(GetParam(), {kTokensOfAll, shape.rows}, Layout::contiguous, kGpu);
-      multiply(loaded.matrix, x.view(), y.view(),
-               {.config = config, .epilogue = {}, .early = true});
+      multiply(loaded.matrix, x.view(), y.view(), {.config = config, .epilogue = {}, .pdl = true});
       gpu->cuda.synchronize();
       EXPECT_TRUE(all_close(y.view(), expected, kTolerance));
       EXPECT_TRUE(y.guards_intact());
@@ -402,7 +400,7 @@ TEST_P(GpuRecordWgmma, ManyTokens) {
       SCOPED_TRACE(fmt::format("density {}, {}", density, describe(config, kMany)));
       const GuardedTensor y(GetParam(), {kMany, shape.rows}, Layout::contiguous, kGpu);
       multiply(on_a_small_device(loaded.matrix), x.view(), y.view(),
-               {.config = config, .epilogue = {}, .early = true});
+               {.config = config, .epilogue = {}, .pdl = true});
       gpu->cuda.synchronize();
       EXPECT_TRUE(all_close(y.view(), expected, kTolerance));
       EXPECT_TRUE(y.guards_intact());
@@ -456,8 +454,8 @@ TEST_P(GpuRecordWgmma, WhatIsNotFiniteStaysInItsToken) {
   }
 }
 
-// With the same configuration, in any batch, run after run, early or not; without equal shares, on
-// any device.
+// With the same configuration, in any batch, run after run, with PDL or not; without equal shares,
+// on any device.
 TEST_P(GpuRecordWgmma, ARowHasTheSameBitsAlways) {
   for (const Shape& shape : {Shape{518, 1040}, Shape{700, 328}}) {
     for (double density : kDensities) {
@@ -467,14 +465,14 @@ TEST_P(GpuRecordWgmma, ARowHasTheSameBitsAlways) {
       for (const RecordWgmmaConfig& config : some_configs_of(loaded.matrix)) {
         const GuardedTensor all(GetParam(), {kMostTokens, shape.rows}, Layout::contiguous, kGpu);
         multiply(loaded.matrix, x.view(), all.view(), {.config = config, .epilogue = {}});
-        bool early = false;
+        bool pdl = false;
         for (int64_t tokens : {1, 1, 17, 33, 64, 130, 130, 257, 300, 300}) {
-          early = !early;
-          const bool on_small = !config.shares && tokens % 2 == 0 && early;
+          pdl = !pdl;
+          const bool on_small = !config.shares && tokens % 2 == 0 && pdl;
           const int64_t begin = (kMostTokens - tokens) / 2;
           const GuardedTensor y(GetParam(), {tokens, shape.rows}, Layout::contiguous, kGpu);
           multiply(on_small ? small : loaded.matrix, x.view().rows(begin, tokens), y.view(),
-                   {.config = config, .epilogue = {}, .early = early});
+                   {.config = config, .epilogue = {}, .pdl = pdl});
           gpu->cuda.synchronize();
           EXPECT_TRUE(same_bits(y.view(), all.view().rows(begin, tokens)))
               << fmt::format("[{}, {}], density {}, {}", shape.rows, shape.columns, density,
@@ -496,11 +494,11 @@ TEST_P(GpuRecordWgmma, EarlyLaunchesWaitForEachOther) {
     for (const RecordWgmmaConfig& config : some_configs_of(loaded.matrix)) {
       const GuardedTensor odd(GetParam(), {tokens, kSize}, Layout::contiguous, kGpu);
       const GuardedTensor even(GetParam(), {tokens, kSize}, Layout::contiguous, kGpu);
-      const auto chain = [&](bool early) {
+      const auto chain = [&](bool pdl) {
         Tensor from = x.view();
         for (int i = 0; i < kProducts; ++i) {
           const Tensor to = i % 2 == 0 ? even.view() : odd.view();
-          multiply(loaded.matrix, from, to, {.config = config, .epilogue = {}, .early = early});
+          multiply(loaded.matrix, from, to, {.config = config, .epilogue = {}, .pdl = pdl});
           from = to;
         }
       };
@@ -530,7 +528,7 @@ TEST_P(GpuRecordWgmma, RunsInAGraph) {
     const GuardedTensor y(GetParam(), {tokens, shape.rows}, Layout::contiguous, kGpu);
     CudaGraph graph(gpu->cuda, [&] {
       multiply(loaded.matrix, x.view(), y.view(),
-               {.config = config, .epilogue = {}, .early = tokens == 40});
+               {.config = config, .epilogue = {}, .pdl = tokens == 40});
     });
     for (int round = 0; round < 2; ++round) {
       set_values(x.view(), values(tokens * shape.columns));

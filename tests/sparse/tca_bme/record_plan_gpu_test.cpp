@@ -21,9 +21,6 @@ using tca_bme::plan_from;
 using tca_bme::RecordExpansion;
 using tca_bme::RecordPlan;
 
-// Epsilons of sum |w||x|.
-constexpr double kTolerance = 8.0;
-
 // A matrix of records half full on a device as large as an H100.
 RecordMatrix matrix_on_hopper(int64_t rows, int64_t columns) {
   return {.records = nullptr,

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "engine/conversion/convert.h"
 #include "engine/engine.h"
 #include "kernels/base/device_cuda.h"
 #include "kernels/paged_kv.h"
@@ -20,7 +21,6 @@
 #include "tests/testing/reference.h"
 #include "tests/testing/temp_dir.h"
 #include "tests/testing/throws_error.h"
-#include "tools/convert/convert.h"
 
 namespace sparsellm {
 namespace {

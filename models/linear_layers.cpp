@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "kernels/base/error.h"
-#include "models/registry.h"
+#include "models/build_decoder.h"
 #include "models/weights/shape_loader.h"
 
 namespace sparsellm {

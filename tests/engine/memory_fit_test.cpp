@@ -13,7 +13,7 @@
 #include "engine/engine.h"
 #include "kernels/base/device_cuda.h"
 #include "kernels/paged_kv.h"
-#include "models/registry.h"
+#include "models/build_decoder.h"
 #include "models/storage/safetensors.h"
 #include "models/weights/shape_loader.h"
 #include "sparse/tca_bme/format/record_layout.h"

@@ -6,7 +6,7 @@
 #include "engine/step_runner.h"
 #include "kernels/base/error.h"
 #include "kernels/paged_kv.h"
-#include "models/registry.h"
+#include "models/build_decoder.h"
 #include "models/weights/shape_loader.h"
 
 namespace sparsellm {

@@ -7,6 +7,7 @@
 #include <random>
 #include <sstream>
 
+#include "engine/conversion/convert.h"
 #include "engine/engine.h"
 #include "engine/memory_fit.h"
 #include "kernels/paged_kv.h"
@@ -18,7 +19,6 @@
 #include "tests/testing/reference.h"
 #include "tests/testing/temp_dir.h"
 #include "tests/testing/throws_error.h"
-#include "tools/convert/convert.h"
 #include "tools/eval/perplexity.h"
 
 namespace sparsellm {

@@ -9,10 +9,11 @@
 #include <utility>
 #include <vector>
 
+#include "engine/conversion/convert.h"
 #include "engine/engine.h"
 #include "kernels/base/device_cuda.h"
 #include "kernels/paged_kv.h"
-#include "models/registry.h"
+#include "models/build_decoder.h"
 #include "models/storage/safetensors.h"
 #include "models/weights/shape_loader.h"
 #include "sparse/tca_bme/format/record_layout.h"
@@ -20,7 +21,6 @@
 #include "tests/testing/reference.h"
 #include "tests/testing/temp_dir.h"
 #include "tests/testing/throws_error.h"
-#include "tools/convert/convert.h"
 
 namespace sparsellm {
 namespace {

@@ -1,6 +1,6 @@
 // Checkpoints that become f16 or bf16 on the way.
 
-#include "tools/convert/convert_dtype.h"
+#include "engine/conversion/convert_dtype.h"
 
 #include <gtest/gtest.h>
 
@@ -19,11 +19,11 @@
 
 #include "kernels/base/convert.h"
 #include "sparse/registry.h"
+#include "tests/engine/conversion/converted_model.h"
 #include "tests/models/storage/write_safetensors.h"
 #include "tests/testing/paths.h"
 #include "tests/testing/temp_dir.h"
 #include "tests/testing/throws_error.h"
-#include "tests/tools/convert/converted_model.h"
 
 namespace sparsellm {
 namespace {

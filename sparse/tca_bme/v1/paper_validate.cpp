@@ -59,7 +59,7 @@ void validate_paper(const EncodedWeight& e) {
             "tca_bme: offsets {} to {} of GroupTile {} are not those of {} nonzeros", begin, end,
             group, count);
     require(end <= std::ssize(parts.values),
-            "tca_bme: offset {} of GroupTile {} is behind {} values", end, group,
+            "tca_bme: offset {} of GroupTile {} is after {} values", end, group,
             parts.values.size());
     const auto values = parts.values.subspan(static_cast<size_t>(begin));
     int64_t zeros = 0;

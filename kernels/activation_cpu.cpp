@@ -1,5 +1,6 @@
 #include "kernels/activation_device.h"
 #include "kernels/cpu_loops.h"
+#include "kernels/device/activate_values.h"
 
 namespace sparsellm {
 namespace {

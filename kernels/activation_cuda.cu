@@ -1,15 +1,16 @@
 #include "kernels/activation_cuda.cuh"
 #include "kernels/activation_device.h"
-#include "kernels/cuda_types.cuh"
-#include "kernels/elementwise.cuh"
+#include "kernels/base/pdl.cuh"
+#include "kernels/device/cuda_types.cuh"
+#include "kernels/device/elementwise.cuh"
 
 namespace sparsellm {
 namespace {
 
 template <class T>
 __global__ void activate_kernel(Activation activation, T* x, int64_t stride, int columns) {
-  let_next_begin();
-  wait_for_previous();
+  launch_dependents();
+  wait_on_dependencies();
   T* row = x + blockIdx.x * stride;
   for (int i = elementwise_first(); i < columns; i += elementwise_step()) {
     row[i] = from_f32<T>(activated(activation.kind, activation.threshold, f32_of(row[i])));
@@ -19,8 +20,8 @@ __global__ void activate_kernel(Activation activation, T* x, int64_t stride, int
 template <class T>
 __global__ void activate_gated_kernel(Activation activation, const T* gate_up, int64_t in_stride,
                                       T* y, int64_t y_stride, int columns) {
-  let_next_begin();
-  wait_for_previous();
+  launch_dependents();
+  wait_on_dependencies();
   const T* gate = gate_up + blockIdx.x * in_stride;
   const T* up = gate + columns;
   for (int i = elementwise_first(); i < columns; i += elementwise_step()) {

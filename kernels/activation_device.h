@@ -12,8 +12,4 @@ void activate_gated_cpu(const Activation& activation, const Tensor& gate_up, Ten
 void activate_gated_cuda(const Activation& activation, const Tensor& gate_up, Tensor y,
                          ExecContext& ctx);
 
-// `count` consecutive values in place, for the epilogues of other CPU ops. A value's result does
-// not depend on where it stands.
-void activate_values(const Activation& activation, float* values, int64_t count);
-
 }  // namespace sparsellm

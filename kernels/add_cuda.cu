@@ -1,14 +1,15 @@
 #include "kernels/add_device.h"
-#include "kernels/cuda_types.cuh"
-#include "kernels/elementwise.cuh"
+#include "kernels/base/pdl.cuh"
+#include "kernels/device/cuda_types.cuh"
+#include "kernels/device/elementwise.cuh"
 
 namespace sparsellm {
 namespace {
 
 template <class T>
 __global__ void add_kernel(const T* x, int64_t x_stride, float* y, int64_t y_stride, int columns) {
-  let_next_begin();
-  wait_for_previous();
+  launch_dependents();
+  wait_on_dependencies();
   const T* from = x + blockIdx.x * x_stride;
   float* to = y + blockIdx.x * y_stride;
   for (int i = elementwise_first(); i < columns; i += elementwise_step()) {

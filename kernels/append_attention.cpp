@@ -1,6 +1,5 @@
 #include "kernels/append_attention.h"
 
-#include "kernels/append_attention_device.h"
 #include "kernels/attention_device.h"
 #include "kernels/checks.h"
 #include "kernels/kv_append_device.h"

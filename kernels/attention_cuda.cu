@@ -1,4 +1,3 @@
-#include "kernels/append_attention_device.h"
 #include "kernels/attention_cuda.cuh"
 
 namespace sparsellm {

@@ -1,11 +1,12 @@
 #include <algorithm>
 
 #include "kernels/attention_cuda.cuh"
+#include "kernels/attention_warp.cuh"
 #include "kernels/base/launch.cuh"
+#include "kernels/base/pdl.cuh"
 #include "kernels/base/warp.cuh"
-#include "kernels/cuda_types.cuh"
-#include "kernels/rope.cuh"
-#include "kernels/warp_attention.cuh"
+#include "kernels/device/cuda_types.cuh"
+#include "kernels/device/rotation.cuh"
 
 namespace sparsellm {
 namespace {
@@ -171,7 +172,7 @@ __device__ T rotated(const T* head, int dim, const float* angles, int head_dim) 
 template <class T, int kTiles, bool kAppends>
 __global__ void __launch_bounds__(kThreads, blocks_per_multiprocessor(kTiles))
     attention_decode_kernel(Operands<T> in, Appended<T> appended, Partials partials, Shape shape) {
-  let_next_begin();
+  launch_dependents();
   constexpr int kDims = kTiles * kTileDims;
   constexpr int kQStride = kDims + 32;     // the quads of a quarter-warp read different banks
   constexpr int kValueStride = kDims + 8;  // two-way conflicts, the least for rows of float4
@@ -200,7 +201,7 @@ __global__ void __launch_bounds__(kThreads, blocks_per_multiprocessor(kTiles))
   const int begin = blockIdx.y * pages.per_split;
   const int end = min(begin + pages.per_split, pages.total);
   if (blockIdx.y > 0 && begin >= end) {
-    wait_for_previous();
+    wait_on_dependencies();
     return;  // the others know
   }
   const int used_splits = max(pages.used_splits(), 1);
@@ -219,7 +220,7 @@ __global__ void __launch_bounds__(kThreads, blocks_per_multiprocessor(kTiles))
   const bool has_new = kAppends && begin < end && end == pages.total;
   const int new_page = has_new ? table[pages.total - 1] : 0;
   const int last_slot = (kv_length - 1) % kTokens;
-  const bool begins_early = kAppends || begin + warp + 1 < pages.total;
+  const bool reads_before_wait = kAppends || begin + warp + 1 < pages.total;
   if (has_page) {
     page = table[begin + warp];
   }
@@ -232,11 +233,11 @@ __global__ void __launch_bounds__(kThreads, blocks_per_multiprocessor(kTiles))
       attention.load_values(in.v_pages + offset(page), tokens_of(begin + warp), head_dim);
     }
   };
-  if (has_page && begins_early) {
+  if (has_page && reads_before_wait) {
     load_first_page();
   }
-  wait_for_previous();
-  if (has_page && !begins_early) {
+  wait_on_dependencies();
+  if (has_page && !reads_before_wait) {
     load_first_page();
   }
   const float* const angles = !kAppends || appended.cos_sin == nullptr
@@ -379,8 +380,8 @@ void start(const Operands<T>& in, const Appended<T>& appended, int64_t rows, con
         scratch.tensor(DType::f32, {parts, shape.heads, shape.head_dim}).data<float>();
     partials.stats =
         static_cast<float2*>(scratch.tensor(DType::f32, {parts, shape.heads, 2}).raw());
-    partials.left = cuda_state(ctx).counters;
-    static_assert(kMaxBlocks / 2 <= CudaContext::State::kCounters);  // with two splits or more
+    partials.left = cuda_queue(ctx).counters;
+    static_assert(kMaxBlocks / 2 <= CudaQueue::kCounters);  // with two splits or more
   }
   launch(ctx,
          appended.k == nullptr ? attention_decode_kernel<T, kTiles, false>
@@ -388,7 +389,7 @@ void start(const Operands<T>& in, const Appended<T>& appended, int64_t rows, con
          {.blocks = dim3(static_cast<unsigned>(blocks), static_cast<unsigned>(splits)),
           .threads = kThreads,
           .shared_bytes = 0,
-          .early = true},
+          .pdl = true},
          in, appended, partials, shape);
 }
 

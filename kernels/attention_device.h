@@ -1,5 +1,6 @@
 #pragma once
 
+#include "kernels/append_attention.h"
 #include "kernels/attention.h"
 
 namespace sparsellm {
@@ -14,5 +15,10 @@ void attention_cpu(const Tensor& q, const KvLayer& kv, const PagedBatch& batch, 
 int64_t attention_workspace_bytes_cuda(int64_t heads, int64_t kv_heads, int64_t head_dim);
 void attention_cuda(const Tensor& q, const KvLayer& kv, const PagedBatch& batch, float scale,
                     Tensor y, ExecContext& ctx);
+
+// append_attention() in one kernel, of checked arguments. Returns false, and has done nothing,
+// where two are faster or sums are to be batch invariant.
+bool append_attention_cuda(const Tensor& cos_sin, const QkvRows& rows, const PagedBatch& batch,
+                           const KvLayer& kv, float scale, Tensor y, ExecContext& ctx);
 
 }  // namespace sparsellm

@@ -4,8 +4,8 @@
 #include "kernels/attention_cuda.cuh"
 #include "kernels/base/launch.cuh"
 #include "kernels/base/warp.cuh"
-#include "kernels/cuda_types.cuh"
-#include "kernels/mma.cuh"
+#include "kernels/device/cuda_types.cuh"
+#include "kernels/device/mma.cuh"
 
 namespace sparsellm {
 namespace {

@@ -1,5 +1,5 @@
-#include "kernels/cuda_types.cuh"
-#include "kernels/elementwise.cuh"
+#include "kernels/device/cuda_types.cuh"
+#include "kernels/device/elementwise.cuh"
 #include "kernels/embedding_device.h"
 
 namespace sparsellm {

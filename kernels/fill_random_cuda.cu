@@ -2,7 +2,7 @@
 
 #include "kernels/base/buffer.h"
 #include "kernels/base/launch.cuh"
-#include "kernels/cuda_types.cuh"
+#include "kernels/device/cuda_types.cuh"
 #include "kernels/fill_random_device.h"
 
 namespace sparsellm {
@@ -40,7 +40,7 @@ void fill_random_cuda(const RandomFill& fill, const ZeroThresholds& thresholds, 
     const auto bytes = static_cast<int64_t>(thresholds.zeros.size() * sizeof(uint64_t));
     cell_zeros = Buffer::scratch(ctx, bytes, "the densities of a random matrix");
     // The thresholds outlive the copy, since this function waits for it.
-    ctx.cuda->copy_async(cell_zeros.data(), thresholds.zeros.data(), bytes);
+    ctx.cuda->copy_async(cell_zeros.data(), thresholds.zeros.data(), bytes, ctx.queue);
   }
   const RandomFillSteps steps =
       steps_of(fill, thresholds.grid, static_cast<const uint64_t*>(cell_zeros.data()));

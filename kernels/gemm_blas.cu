@@ -244,15 +244,15 @@ cublasStatus_t enqueue_gemm(const GemmOperands& operands, const GemmPlan& plan, 
     }
     return status;
   }
-  const CudaContext::State& cuda = cuda_state(ctx);
+  const CudaQueue& queue = cuda_queue(ctx);
   Description description(operands);
   const float alpha = 1.0f;
   const float beta = 0.0f;
-  return cublasLtMatmul(cuda.blas, description.operation(), &alpha, operands.w.raw(),
+  return cublasLtMatmul(cuda_state(ctx).blas, description.operation(), &alpha, operands.w.raw(),
                         description.w(), operands.x.raw(), description.x(), &beta, operands.y.raw(),
                         description.y(), operands.y.raw(), description.y(), &plan.algorithm,
-                        cuda.blas_workspace, static_cast<size_t>(CudaContext::kWorkspaceBytes),
-                        cuda.stream);
+                        queue.workspace, static_cast<size_t>(CudaContext::kWorkspaceBytes),
+                        queue.stream);
 }
 
 }  // namespace sparsellm

@@ -1,8 +1,8 @@
 #include <algorithm>
 #include <vector>
 
-#include "kernels/activation_device.h"
 #include "kernels/base/simd.h"
+#include "kernels/device/activate_values.h"
 #include "kernels/gemm_device.h"
 
 namespace sparsellm {

@@ -15,7 +15,7 @@ void gemm_cuda(const Tensor& x, const Tensor& w, const Epilogue& epilogue, Tenso
   if (y.element_count() == 0) {
     return;
   }
-  const GemmPlan plan = GemmPlans::of(cuda_state(ctx)).plan_for(operands, ctx);
+  const GemmPlan plan = cuda_state(ctx).op_states.of<GemmPlans>().plan_for(operands, ctx);
   // What was tested is what is run.
   const int64_t most = ctx.sums == Sums::batch_invariant ? kInvariantTokens : x.size(0);
   for (int64_t begin = 0; begin < x.size(0); begin += most) {

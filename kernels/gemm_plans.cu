@@ -1,5 +1,3 @@
-#include <memory>
-
 #include "kernels/base/token_buckets.h"
 #include "kernels/gemm_plans.cuh"
 #include "kernels/gemm_tuning.cuh"
@@ -61,13 +59,6 @@ size_t GemmPlans::Hash::operator()(const GemmKey& key) const {
   return hash;
 }
 
-GemmPlans& GemmPlans::of(CudaContext::State& cuda) {
-  if (cuda.gemm_plans == nullptr) {
-    cuda.gemm_plans = std::make_unique<GemmPlans>();
-  }
-  return static_cast<GemmPlans&>(*cuda.gemm_plans);
-}
-
 GemmPlan GemmPlans::plan_for(const GemmOperands& operands, ExecContext& ctx) {
   const CudaContext::State& cuda = cuda_state(ctx);
   if (ctx.sums == Sums::batch_invariant) {
@@ -75,7 +66,7 @@ GemmPlan GemmPlans::plan_for(const GemmOperands& operands, ExecContext& ctx) {
     if (found != invariant_.end()) {
       return found->second;
     }
-    require(!is_capturing(cuda),
+    require(!is_capturing(ctx),
             "gemm: a graph is captured before a batch-invariant algorithm was found for {}",
             GemmKey::any_stride(operands, 0).text());
     const GemmPlan plan = measure_invariant_plan(operands, {&operands.w, 1}, ctx).plan;

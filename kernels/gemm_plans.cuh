@@ -34,10 +34,8 @@ struct GemmKey {
 };
 
 // The algorithms of one device's products; they live as long as its CudaContext.
-class GemmPlans : public OpState {
+class GemmPlans {
  public:
-  static GemmPlans& of(CudaContext::State& cuda);
-
   // The algorithm for these operands. Under Sums::fastest it is found in a map but for the first
   // time: then it is the tuned one of the bucket, if that can run, or cuBLASLt's first guess. Under
   // Sums::batch_invariant it is what gemm() says.

@@ -4,9 +4,10 @@
 
 #include <cstdint>
 
-#include "kernels/async_copy.cuh"
-#include "kernels/cuda_types.cuh"
-#include "kernels/wgmma.cuh"
+#include "kernels/base/pdl.cuh"
+#include "kernels/device/async_copy.cuh"
+#include "kernels/device/cuda_types.cuh"
+#include "kernels/device/wgmma.cuh"
 
 // Products of few tokens, whose time is that of reading w once. Compiled for sm_90a alone.
 namespace sparsellm::gemm_stream {
@@ -157,7 +158,7 @@ struct Stream {
     const int part = lane % kRowParts;
     const T* const x = static_cast<const T*>(p.x) + lane / kRowParts * p.x_stride;
     Ring ring{p.slots, 1};
-    wait_for_launches_before();
+    wait_on_dependencies();
     for_segments([&](const Segment& segment) {
       for (int step = segment.begin; step < segment.end; ++step) {
         barrier_wait(empty(ring.slot), ring.parity);

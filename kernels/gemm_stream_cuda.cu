@@ -1,9 +1,9 @@
 #include <algorithm>
 
 #include "kernels/base/launch.cuh"
+#include "kernels/device/tensor_map.h"
 #include "kernels/gemm_stream.cuh"
 #include "kernels/gemm_stream_cuda.h"
-#include "kernels/tensor_map.h"
 
 namespace sparsellm {
 namespace {
@@ -32,7 +32,7 @@ struct Tile {
 template <class T, class Y, int N, int M, int K>
 Tile tile() {
   using S = Stream<T, Y, N, M, K>;
-  static_assert(CudaContext::State::kCounters * S::kPartial * int64_t{sizeof(float)} <=
+  static_assert(CudaQueue::kCounters * S::kPartial * int64_t{sizeof(float)} <=
                 CudaContext::kWorkspaceBytes);  // the parts of all thread blocks
   return {.kernel = &gemm_stream::gemm_stream_kernel<T, Y, N, M, K>,
           .tokens = N,
@@ -69,6 +69,7 @@ bool gemm_stream_takes(const CudaContext::State& cuda, const GemmOperands& opera
 
 void gemm_stream_cuda(const GemmOperands& operands, StreamMemory memory, const ExecContext& ctx) {
   const CudaContext::State& cuda = cuda_state(ctx);
+  const CudaQueue& queue = cuda_queue(ctx);
   require(gemm_stream_takes(cuda, operands), "gemm: {} tokens and a weight {} are not streamed",
           operands.x.size(0), operands.w.shape_string());
   const Tensor& w = operands.w;
@@ -80,9 +81,8 @@ void gemm_stream_cuda(const GemmOperands& operands, StreamMemory memory, const E
   const int64_t all_steps = steps * ((w.size(0) + tile.rows - 1) / tile.rows);
   require(all_steps <= INT32_MAX, "gemm: a weight {} is too large to be streamed",
           w.shape_string());
-  const int64_t blocks =
-      std::clamp<int64_t>(all_steps / kLeastSteps, 1,
-                          std::min<int64_t>(cuda.multiprocessors, CudaContext::State::kCounters));
+  const int64_t blocks = std::clamp<int64_t>(
+      all_steps / kLeastSteps, 1, std::min<int64_t>(cuda.multiprocessors, CudaQueue::kCounters));
 
   const int blocks_at_once = memory == StreamMemory::half ? 2 : 1;
   const int ring_bytes = kMultiprocessorBytes / blocks_at_once - kReservedBytes - kStaticBytes -
@@ -93,8 +93,8 @@ void gemm_stream_cuda(const GemmOperands& operands, StreamMemory memory, const E
                      .y = operands.y.raw(),
                      .y_stride = operands.y.row_stride(),
                      .bias = operands.bias.raw(),
-                     .partials = static_cast<float*>(cuda.blas_workspace),
-                     .arrivals = cuda.counters,
+                     .partials = static_cast<float*>(queue.workspace),
+                     .arrivals = queue.counters,
                      .rows = static_cast<int>(w.size(0)),
                      .columns = static_cast<int>(w.size(1)),
                      .tokens = static_cast<int>(tokens),
@@ -113,7 +113,7 @@ void gemm_stream_cuda(const GemmOperands& operands, StreamMemory memory, const E
          {.blocks = static_cast<unsigned>(blocks),
           .threads = gemm_stream::kThreads,
           .shared_bytes = static_cast<size_t>(shared_bytes),
-          .early = true},
+          .pdl = true},
          p, map);
 }
 

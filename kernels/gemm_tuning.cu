@@ -5,9 +5,9 @@
 
 #include "kernels/base/buffer.h"
 #include "kernels/gemm_candidates.cuh"
-#include "kernels/gemm_measure.cuh"
 #include "kernels/gemm_stream_cuda.h"
 #include "kernels/gemm_tuning.cuh"
+#include "kernels/tune/measure.cuh"
 
 namespace sparsellm {
 namespace {
@@ -62,7 +62,7 @@ class Trial {
     // All ones are NaN in every dtype: what a plan leaves unwritten is found.
     check_cuda(cudaMemset2DAsync(y.raw(), static_cast<size_t>(y.row_stride()) * element, 0xff,
                                  static_cast<size_t>(y.size(1)) * element,
-                                 static_cast<size_t>(y.size(0)), cuda_state(ctx_).stream));
+                                 static_cast<size_t>(y.size(0)), cuda_queue(ctx_).stream));
     try {
       if (enqueue_gemm(operands_, plan, ctx_) != CUBLAS_STATUS_SUCCESS) {
         return false;

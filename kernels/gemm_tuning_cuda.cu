@@ -9,10 +9,10 @@
 #include "kernels/base/tune_cache.h"
 #include "kernels/gemm_candidates.cuh"
 #include "kernels/gemm_device.h"
-#include "kernels/gemm_measure.cuh"
 #include "kernels/gemm_plans.cuh"
 #include "kernels/gemm_stream_cuda.h"
 #include "kernels/gemm_tuning.cuh"
+#include "kernels/tune/measure.cuh"
 
 namespace sparsellm {
 namespace {
@@ -121,7 +121,7 @@ class Tuning {
       : ctx_(ctx),
         cache_(cache),
         weights_(what.weights),
-        plans_(GemmPlans::of(cuda_state(ctx))),
+        plans_(cuda_state(ctx).op_states.of<GemmPlans>()),
         place_(library_and_device(cuda_state(ctx))) {
     const Tensor& w = what.weights.front();
     x_ = allocate_scratch(ctx, w.dtype(), {tokens, w.size(1)}, "tuning of gemm");
@@ -196,7 +196,7 @@ GemmPlan tuned_blas_plan(const GemmOperands& operands, std::span<const Tensor> w
 }
 
 int64_t tune_gemm_cuda(const GemmTuning& what, TuneCache& cache, ExecContext& ctx) {
-  require(!is_capturing(cuda_state(ctx)), "tune_gemm: called while a graph is captured");
+  require(!is_capturing(ctx), "tune_gemm: called while a graph is captured");
   for (const Tensor& w : what.weights) {
     require(row_alignment(w) == row_alignment(what.weights.front()),
             "tune_gemm: the rows of two weights are aligned to {} and {} bytes",

@@ -1,8 +1,8 @@
 #include <algorithm>
 
 #include "kernels/cpu_loops.h"
+#include "kernels/device/rotate_cpu.h"
 #include "kernels/kv_append_device.h"
-#include "kernels/rope_device.h"
 
 namespace sparsellm {
 namespace {

@@ -1,10 +1,11 @@
 #include <cstdint>
 
-#include "kernels/cuda_types.cuh"
-#include "kernels/elementwise.cuh"
+#include "kernels/base/pdl.cuh"
+#include "kernels/device/cuda_types.cuh"
+#include "kernels/device/elementwise.cuh"
+#include "kernels/device/paged_kv.cuh"
+#include "kernels/device/rotation.cuh"
 #include "kernels/kv_append_device.h"
-#include "kernels/paged_kv.cuh"
-#include "kernels/rope.cuh"
 
 namespace sparsellm {
 namespace {
@@ -71,8 +72,8 @@ __device__ void rotate_pair(Pair<kVector>& pair, const float* cosines, int half)
 // vectors, which the threads along y share out.
 template <int kVector, class T>
 __global__ void rope_kv_append_kernel(Step<T> step) {
-  let_next_begin();
-  wait_for_previous();
+  launch_dependents();
+  wait_on_dependencies();
   const int64_t row = blockIdx.x;
   const int position = step.positions[row];
   if (position < 0) {

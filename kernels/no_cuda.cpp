@@ -2,7 +2,6 @@
 
 #include "kernels/activation_device.h"
 #include "kernels/add_device.h"
-#include "kernels/append_attention_device.h"
 #include "kernels/attention_device.h"
 #include "kernels/base/error.h"
 #include "kernels/embedding_device.h"

@@ -2,8 +2,9 @@
 #include <cstdint>
 
 #include "kernels/base/launch.cuh"
+#include "kernels/base/pdl.cuh"
 #include "kernels/base/warp.cuh"
-#include "kernels/cuda_types.cuh"
+#include "kernels/device/cuda_types.cuh"
 #include "kernels/norm_device.h"
 
 namespace sparsellm {
@@ -46,7 +47,7 @@ __device__ float sum_over_block(float x, float* shared) {
 // i < kParts, in registers, so that the row is read from memory once.
 template <bool kCentred, int kParts, int kWidth, class T>
 __global__ void __launch_bounds__(kMaxThreads) norm_kernel(Norm<T> norm) {
-  let_next_begin();
+  launch_dependents();
   __shared__ float sums[2][kMaxWarps];
   float* x = norm.x + blockIdx.x * norm.x_stride;
   const int first = static_cast<int>(threadIdx.x) * kWidth;
@@ -69,7 +70,7 @@ __global__ void __launch_bounds__(kMaxThreads) norm_kernel(Norm<T> norm) {
   for (int i = 0; i < kEarly; ++i) {
     load_parameters(i);
   }
-  wait_for_previous();
+  wait_on_dependencies();
   float values[kParts][kWidth];
   float sum = 0.0f;
 #pragma unroll
@@ -132,7 +133,7 @@ void start(const Norm<T>& norm, int64_t rows, int64_t vector, ExecContext& ctx) 
   const LaunchShape shape{.blocks = static_cast<unsigned>(rows),
                           .threads = static_cast<unsigned>(threads),
                           .shared_bytes = 0,
-                          .early = true};
+                          .pdl = true};
   const int64_t parts = (vectors + threads - 1) / threads;
   if (vector == 1) {
     require(parts <= 32, "norm: {} features are more than {}", norm.features, 32 * kMaxThreads);

@@ -1,6 +1,7 @@
 #include <cmath>
 
 #include "kernels/cpu_loops.h"
+#include "kernels/device/rotate_cpu.h"
 #include "kernels/rope_device.h"
 
 namespace sparsellm {

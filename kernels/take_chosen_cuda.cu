@@ -1,4 +1,4 @@
-#include "kernels/elementwise.cuh"
+#include "kernels/device/elementwise.cuh"
 #include "kernels/take_chosen_device.h"
 
 namespace sparsellm {

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <optional>
 
 #include "kernels/base/cuda_context.h"
 #include "kernels/gemm.h"
@@ -88,35 +87,36 @@ void expand_matmul(const ExpandMatmul& how, const Tensor& x, Tensor y, const Epi
   const bool overlapped = how.overlapped && how.piece_rows < out;
   const int64_t streams = overlapped ? kStreams : 1;
   const std::array<Tensor, kStreams> buffers{buffer(), overlapped ? buffer() : Tensor()};
-  void* const side_workspace =
-      overlapped ? scratch.tensor(DType::f32, {kBlasWords}).raw() : nullptr;
-  // What is expanded is not to be read before that has ended.
-  ExecContext behind = ctx;
-  behind.launches = Launches::ordinary;
+  const CudaQueue side = overlapped
+                             ? ctx.cuda->side_queue(scratch.tensor(DType::f32, {kBlasWords}).raw())
+                             : CudaQueue();
   StreamFence begun(*ctx.cuda);  // the workspace is free, and x there
   StreamFence done(*ctx.cuda);
-  begun.set();
+  begun.set(ctx.queue);
   for (int64_t begin = 0; begin < out; begin += how.piece_rows) {
     const int64_t piece = begin / how.piece_rows;
-    std::optional<OnSideStream> side;
-    if (piece % streams == 1) {
-      side.emplace(*ctx.cuda, side_workspace);
-    }
-    if (side && piece == 1) {
-      begun.wait();
+    const bool on_side = piece % streams == 1;
+    ExecContext piece_ctx = ctx;
+    if (on_side) {
+      piece_ctx.queue = &side;
+      if (piece == 1) {
+        begun.wait(&side);
+      }
     }
     const int64_t count = std::min(how.piece_rows, out - begin);
     const Tensor dense = buffers[static_cast<size_t>(piece % streams)].rows(0, count);
-    how.weight.expand({.begin = begin, .count = count}, dense, ctx);
+    how.weight.expand({.begin = begin, .count = count}, dense, piece_ctx);
+    // What is expanded is not to be read before that has ended.
+    piece_ctx.launches = Launches::ordinary;
     const Tensor bias = epilogue.bias.empty() ? Tensor() : epilogue.bias.rows(begin, count);
     gemm(x, dense, {.bias = bias, .activation = epilogue.activation}, y.columns(begin, count),
-         behind);
-    if (side) {
-      done.set();  // the last time counts
+         piece_ctx);
+    if (on_side) {
+      done.set(&side);  // the last time counts
     }
   }
   if (overlapped) {
-    done.wait();
+    done.wait(ctx.queue);
   }
 }
 

@@ -70,7 +70,8 @@ std::unique_ptr<WeightMatrix> WeightFormat::encode_on_device(const Tensor& w,
   if (w.device().is_cuda()) {
     require(w.contiguous(), "a weight with strided rows");
     host = allocate_tensor({}, w.dtype(), {w.size(0), w.size(1)}, "a weight to be encoded");
-    ctx.exec().cuda->copy(host.view.raw(), w.raw(), w.bytes());
+    const ExecContext& exec = ctx.exec();
+    exec.cuda->copy(host.view.raw(), w.raw(), w.bytes(), exec.queue);
   }
   const std::string reason = why_not(host.view);
   require(reason.empty(), "{}", reason);

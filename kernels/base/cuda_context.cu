@@ -1,5 +1,3 @@
-#include <utility>
-
 #include "kernels/base/cuda_context.h"
 #include "kernels/base/cuda_state.cuh"
 
@@ -9,23 +7,27 @@ namespace {
 // Stands for all kernels of a build.
 __global__ void any_kernel() {}
 
+cudaStream_t stream_of(const CudaContext& context, const CudaQueue* queue) {
+  return queue != nullptr ? queue->stream : context.state().main.stream;
+}
+
 }  // namespace
 
 CudaContext::CudaContext(Device device) : state_(std::make_unique<State>()) {
   require(device.is_cuda(), "a CUDA context on {}", to_string(device));
   state_->device = device;
   check_cuda(cudaSetDevice(device.index));
-  check_cuda(cudaStreamCreateWithFlags(&state_->stream, cudaStreamNonBlocking));
-  check_cuda(cudaStreamCreateWithFlags(&state_->other_stream, cudaStreamNonBlocking));
+  check_cuda(cudaStreamCreateWithFlags(&state_->main.stream, cudaStreamNonBlocking));
+  check_cuda(cudaStreamCreateWithFlags(&state_->side.stream, cudaStreamNonBlocking));
   check_cublas(cublasLtCreate(&state_->blas));
-  state_->blas_memory = Buffer(device, kWorkspaceBytes, "the workspace of cuBLAS");
-  state_->blas_workspace = state_->blas_memory.data();
-  constexpr int64_t kCounterBytes = State::kCounters * int64_t{sizeof(uint32_t)};
-  state_->counter_memory = Buffer(device, 2 * kCounterBytes, "counters");
-  check_cuda(cudaMemsetAsync(state_->counter_memory.data(), 0, 2 * kCounterBytes, state_->stream));
-  check_cuda(cudaStreamSynchronize(state_->stream));
-  state_->counters = reinterpret_cast<uint32_t*>(state_->counter_memory.data());
-  state_->other_counters = state_->counters + State::kCounters;
+  state_->main_workspace = Buffer(device, kWorkspaceBytes, "the workspace of cuBLAS");
+  state_->main.workspace = state_->main_workspace.data();
+  constexpr int64_t kCounterBytes = CudaQueue::kCounters * int64_t{sizeof(uint32_t)};
+  state_->counters = Buffer(device, 2 * kCounterBytes, "counters");
+  check_cuda(cudaMemsetAsync(state_->counters.data(), 0, 2 * kCounterBytes, state_->main.stream));
+  check_cuda(cudaStreamSynchronize(state_->main.stream));
+  state_->main.counters = static_cast<uint32_t*>(state_->counters.data());
+  state_->side.counters = state_->main.counters + CudaQueue::kCounters;
   check_cuda(cudaDeviceGetAttribute(&state_->multiprocessors, cudaDevAttrMultiProcessorCount,
                                     device.index));
   int major = 0;
@@ -36,12 +38,12 @@ CudaContext::CudaContext(Device device) : state_(std::make_unique<State>()) {
   cudaFuncAttributes code{};
   check_cuda(cudaFuncGetAttributes(&code, reinterpret_cast<const void*>(&any_kernel)));
   constexpr int kWaits = 90;  // code for earlier architectures does not, wherever it runs
-  state_->begins_early = code.ptxVersion >= kWaits;
+  state_->has_pdl = code.ptxVersion >= kWaits;
 }
 
 CudaContext::State::~State() {
   cudaSetDevice(device.index);
-  for (cudaStream_t one : {stream, other_stream}) {
+  for (cudaStream_t one : {main.stream, side.stream}) {
     if (one != nullptr) {
       cudaStreamSynchronize(one);
       cudaStreamDestroy(one);
@@ -57,46 +59,43 @@ CudaContext::~CudaContext() = default;
 void CudaContext::make_current() const { check_cuda(cudaSetDevice(state_->device.index)); }
 
 void CudaContext::synchronize() const {
-  check_cuda(cudaStreamSynchronize(state_->stream));
-  check_cuda(cudaStreamSynchronize(state_->other_stream));
+  check_cuda(cudaStreamSynchronize(state_->main.stream));
+  check_cuda(cudaStreamSynchronize(state_->side.stream));
 }
 
 void CudaContext::wait() const noexcept {
-  for (cudaStream_t one : {state_->stream, state_->other_stream}) {
+  for (cudaStream_t one : {state_->main.stream, state_->side.stream}) {
     if (cudaStreamSynchronize(one) != cudaSuccess) {
       cudaGetLastError();
     }
   }
 }
 
-void CudaContext::copy(void* destination, const void* source, int64_t bytes) const {
+CudaQueue CudaContext::side_queue(void* workspace) const {
+  CudaQueue queue = state_->side;
+  queue.workspace = workspace;
+  return queue;
+}
+
+void CudaContext::copy(void* destination, const void* source, int64_t bytes,
+                       const CudaQueue* queue) const {
   if (bytes > 0) {
-    copy_async(destination, source, bytes);
-    check_cuda(cudaStreamSynchronize(state_->stream));
+    copy_async(destination, source, bytes, queue);
+    check_cuda(cudaStreamSynchronize(stream_of(*this, queue)));
   }
 }
 
-void CudaContext::copy_async(void* destination, const void* source, int64_t bytes) const {
+void CudaContext::copy_async(void* destination, const void* source, int64_t bytes,
+                             const CudaQueue* queue) const {
   check_cuda(cudaMemcpyAsync(destination, source, static_cast<size_t>(bytes), cudaMemcpyDefault,
-                             state_->stream));
+                             stream_of(*this, queue)));
 }
 
 void CudaContext::copy_rows_async(void* destination, int64_t destination_pitch, const void* source,
                                   int64_t source_pitch, int64_t width, int64_t rows) const {
   check_cuda(cudaMemcpy2DAsync(destination, static_cast<size_t>(destination_pitch), source,
                                static_cast<size_t>(source_pitch), static_cast<size_t>(width),
-                               static_cast<size_t>(rows), cudaMemcpyDefault, state_->stream));
-}
-
-OnSideStream::OnSideStream(const CudaContext& context, void* workspace)
-    : context_(context), own_workspace_(std::exchange(context.state().blas_workspace, workspace)) {
-  std::swap(context.state().stream, context.state().other_stream);
-  std::swap(context.state().counters, context.state().other_counters);
-}
-OnSideStream::~OnSideStream() {
-  std::swap(context_.state().stream, context_.state().other_stream);
-  std::swap(context_.state().counters, context_.state().other_counters);
-  context_.state().blas_workspace = own_workspace_;
+                               static_cast<size_t>(rows), cudaMemcpyDefault, state_->main.stream));
 }
 
 struct StreamFence::State {
@@ -110,11 +109,11 @@ StreamFence::StreamFence(const CudaContext& context)
 }
 StreamFence::~StreamFence() { cudaEventDestroy(state_->event); }
 
-void StreamFence::set() {
-  check_cuda(cudaEventRecord(state_->event, state_->context.state().stream));
+void StreamFence::set(const CudaQueue* queue) {
+  check_cuda(cudaEventRecord(state_->event, stream_of(state_->context, queue)));
 }
-void StreamFence::wait() const {
-  check_cuda(cudaStreamWaitEvent(state_->context.state().stream, state_->event));
+void StreamFence::wait(const CudaQueue* queue) const {
+  check_cuda(cudaStreamWaitEvent(stream_of(state_->context, queue), state_->event));
 }
 
 struct CudaEvent::State {
@@ -128,9 +127,9 @@ struct CudaEvent::State {
   }
 };
 
-CudaEvent::CudaEvent(const CudaContext& context, Timing timing)
+CudaEvent::CudaEvent(const CudaContext& context, Timing timing, const CudaQueue* queue)
     : state_(std::make_unique<State>()) {
-  state_->stream = context.state().stream;
+  state_->stream = stream_of(context, queue);
   check_cuda(cudaSetDevice(context.state().device.index));
   check_cuda(cudaEventCreateWithFlags(
       &state_->event, timing == Timing::yes ? cudaEventDefault : cudaEventDisableTiming));

@@ -20,7 +20,7 @@ struct CudaGraph::State {
 
 CudaGraph::CudaGraph(const CudaContext& context, const std::function<void()>& work)
     : state_(std::make_unique<State>()) {
-  state_->stream = context.state().stream;
+  state_->stream = context.state().main.stream;
   check_cuda(cudaSetDevice(context.state().device.index));
   check_cuda(cudaStreamBeginCapture(state_->stream, cudaStreamCaptureModeThreadLocal));
   try {

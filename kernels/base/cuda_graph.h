@@ -20,14 +20,15 @@ class CaptureFailed : public Error {
 // at the addresses is not.
 class CudaGraph {
  public:
-  // Captures what `work` enqueues on the context's stream, without running it. `work` neither
-  // synchronises nor allocates. Throws what it throws, and CaptureFailed.
+  // Captures what `work` enqueues in the context's main queue, and in its side queue between fences
+  // (StreamFence), without running it. `work` neither synchronises nor allocates. Throws what it
+  // throws, and CaptureFailed.
   CudaGraph(const CudaContext& context, const std::function<void()>& work);
   ~CudaGraph();
   CudaGraph(CudaGraph&& other) noexcept;
   CudaGraph& operator=(CudaGraph&& other) noexcept;
 
-  void launch() const;  // on the context's stream
+  void launch() const;  // in the context's main queue
 
  private:
   struct State;

@@ -3,42 +3,32 @@
 #include <cublasLt.h>
 #include <cuda_runtime.h>
 
-#include <memory>
 #include <source_location>
 #include <string>
 
 #include "kernels/base/buffer.h"
 #include "kernels/base/cuda_context.h"
 #include "kernels/base/cuda_graph.h"
+#include "kernels/base/cuda_queue.h"
 #include "kernels/base/cuda_status.cuh"
 #include "kernels/base/error.h"
 #include "kernels/base/exec.h"
+#include "kernels/base/op_states.h"
 #include "kernels/base/source_path.h"
 
 namespace sparsellm {
 
-// What an op keeps from call to call. The op alone knows the type behind it.
-struct OpState {
-  virtual ~OpState() = default;
-};
-
 struct CudaContext::State {
   Device device;
-  cudaStream_t stream = nullptr;  // where everything is enqueued
+  CudaQueue main;
+  CudaQueue side;  // without a workspace, which side_queue() is given
   cublasLtHandle_t blas = nullptr;
-  Buffer blas_memory;              // of kWorkspaceBytes
-  void* blas_workspace = nullptr;  // as large; of what is enqueued: blas_memory or OnSideStream's
-  cudaStream_t other_stream = nullptr;  // what OnSideStream puts in the place of stream, and back
-  // u32 [kCounters], 0 between kernels, which leave them so; one array for each stream.
-  static constexpr int64_t kCounters = 1024;
-  Buffer counter_memory;
-  uint32_t* counters = nullptr;
-  uint32_t* other_counters = nullptr;
+  Buffer main_workspace;
+  Buffer counters;  // of both queues
   int multiprocessors = 0;
   int compute_capability = 0;  // 10 * major + minor
-  bool begins_early = false;   // whether the kernels of this build can, on this device
-  std::unique_ptr<OpState> gemm_plans;
-  std::unique_ptr<OpState> record_plans;
+  bool has_pdl = false;        // whether kernels of this build can be launched so on this device
+  OpStates op_states;
 
   State() = default;
   ~State();  // waits for what was enqueued
@@ -92,16 +82,22 @@ inline void check_cublas(cublasStatus_t status,
   }
 }
 
-// Whether a graph is being captured: then nothing may allocate or synchronise.
-inline bool is_capturing(const CudaContext::State& cuda) {
-  cudaStreamCaptureStatus status{};
-  check_cuda(cudaStreamIsCapturing(cuda.stream, &status));
-  return status != cudaStreamCaptureStatusNone;
-}
-
 inline CudaContext::State& cuda_state(const ExecContext& ctx) {
   require(ctx.cuda != nullptr, "a CUDA op was called without a CUDA context");
   return ctx.cuda->state();
+}
+
+// Where an op enqueues.
+inline const CudaQueue& cuda_queue(const ExecContext& ctx) {
+  const CudaContext::State& cuda = cuda_state(ctx);
+  return ctx.queue != nullptr ? *ctx.queue : cuda.main;
+}
+
+// Whether a graph is being captured: then nothing may allocate or synchronise.
+inline bool is_capturing(const ExecContext& ctx) {
+  cudaStreamCaptureStatus status{};
+  check_cuda(cudaStreamIsCapturing(cuda_queue(ctx).stream, &status));
+  return status != cudaStreamCaptureStatusNone;
 }
 
 }  // namespace sparsellm

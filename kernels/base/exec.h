@@ -9,6 +9,7 @@
 namespace sparsellm {
 
 class CudaContext;  // kernels/base/cuda_context.h
+struct CudaQueue;   // kernels/base/cuda_queue.h
 class StepTrace;    // kernels/base/step_trace.h
 
 // Whether the bits of a row of a result may depend on the other rows of a call.
@@ -26,12 +27,13 @@ enum class Launches : uint8_t {
 };
 
 // What an op needs to run, passed down as the last argument: the device, scratch memory, and the
-// threads of the CPU device, or the stream of a CUDA device.
+// threads of the CPU device, or a queue of a CUDA device.
 struct ExecContext {
   Device device;
   Workspace& workspace;
   ThreadPool& threads;
   CudaContext* cuda = nullptr;
+  const CudaQueue* queue = nullptr;  // of `cuda`, where ops enqueue; nullptr: its main one
   Sums sums = Sums::fastest;
   Launches launches = Launches::overlapping;
   StepTrace* trace = nullptr;  // measures the parts of a step; on CUDA, if asked for

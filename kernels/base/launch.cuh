@@ -2,54 +2,63 @@
 
 #include <utility>
 
+#include "kernels/base/cuda_queue.h"
 #include "kernels/base/cuda_state.cuh"
 
 namespace sparsellm {
 
-// A kernel that was launched to begin early may do so from here on (programmatic dependent launch);
-// it waits for the results of this one by itself.
-__device__ inline void let_next_begin() {
-#if __CUDA_ARCH__ >= 900
-  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
-#endif
-}
-
-// Waits for the results of the kernels before. Each block of a kernel that is launched to begin
-// early does so, whatever it has to do, before it writes anything or reads what they write: who
-// waits for one kernel of a chain has then waited for all before it.
-__device__ inline void wait_for_previous() {
-#if __CUDA_ARCH__ >= 900
-  asm volatile("griddepcontrol.wait;" ::: "memory");
-#endif
-}
-
 struct LaunchShape {
   dim3 blocks;
   dim3 threads;
-  size_t shared_bytes = 0;
-  bool early = false;  // the kernel waits for the previous one by itself
+  size_t shared_bytes = 0;  // dynamic; the caller has allowed the kernel more than 48 KiB
+  // By programmatic dependent launch (kernels/base/pdl.cuh), where the context has it and its ops
+  // overlap: the kernel calls wait_on_dependencies().
+  bool pdl = false;
+  // Thread blocks of a cluster, along x; 0: no clusters. More than 8 are not portable to every
+  // device that has clusters.
+  int cluster = 0;
 };
 
-// The one way to start a kernel: on the context's stream, with its error checked. Nothing is
-// started if there are no blocks.
-template <class... Parameters, class... Arguments>
-void launch(const ExecContext& ctx, void (*kernel)(Parameters...), const LaunchShape& shape,
-            Arguments&&... arguments) {
+// The one way to start a kernel: in the queue of `ctx`, with its error checked. Nothing is started
+// if there are no blocks. `parameters` point to the kernel's.
+inline void launch(const ExecContext& ctx, const void* kernel, const LaunchShape& shape,
+                   void** parameters) {
   if (shape.blocks.x == 0 || shape.blocks.y == 0 || shape.blocks.z == 0) {
     return;
   }
+  cudaLaunchAttribute attributes[2];
   cudaLaunchConfig_t config{};
   config.gridDim = shape.blocks;
   config.blockDim = shape.threads;
   config.dynamicSmemBytes = shape.shared_bytes;
-  config.stream = cuda_state(ctx).stream;
-  cudaLaunchAttribute early{};
-  early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  early.val.programmaticStreamSerializationAllowed = 1;
-  config.attrs = &early;
-  config.numAttrs =
-      shape.early && cuda_state(ctx).begins_early && ctx.launches == Launches::overlapping ? 1 : 0;
-  check_cuda(cudaLaunchKernelEx(&config, kernel, std::forward<Arguments>(arguments)...));
+  config.stream = cuda_queue(ctx).stream;
+  config.attrs = attributes;
+  if (shape.cluster > 0) {
+    constexpr int kPortable = 8;
+    if (shape.cluster > kPortable) {
+      check_cuda(cudaFuncSetAttribute(kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1));
+    }
+    cudaLaunchAttribute& cluster = attributes[config.numAttrs++];
+    cluster.id = cudaLaunchAttributeClusterDimension;
+    cluster.val.clusterDim.x = static_cast<unsigned>(shape.cluster);
+    cluster.val.clusterDim.y = 1;
+    cluster.val.clusterDim.z = 1;
+  }
+  if (shape.pdl && cuda_state(ctx).has_pdl && ctx.launches == Launches::overlapping) {
+    cudaLaunchAttribute& pdl = attributes[config.numAttrs++];
+    pdl.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    pdl.val.programmaticStreamSerializationAllowed = 1;
+  }
+  check_cuda(cudaLaunchKernelExC(&config, kernel, parameters));
+}
+
+template <class... Parameters, class... Arguments>
+void launch(const ExecContext& ctx, void (*kernel)(Parameters...), const LaunchShape& shape,
+            Arguments&&... arguments) {
+  [&](Parameters... converted) {
+    void* parameters[] = {&converted..., nullptr};
+    launch(ctx, reinterpret_cast<const void*>(kernel), shape, parameters);
+  }(std::forward<Arguments>(arguments)...);
 }
 
 }  // namespace sparsellm

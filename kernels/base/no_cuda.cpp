@@ -35,24 +35,21 @@ CudaContext::~CudaContext() = default;
 void CudaContext::make_current() const {}
 void CudaContext::synchronize() const {}
 void CudaContext::wait() const noexcept {}
-void CudaContext::copy(void*, const void*, int64_t) const {}
-void CudaContext::copy_async(void*, const void*, int64_t) const {}
+CudaQueue CudaContext::side_queue(void*) const { return {}; }
+void CudaContext::copy(void*, const void*, int64_t, const CudaQueue*) const {}
+void CudaContext::copy_async(void*, const void*, int64_t, const CudaQueue*) const {}
 void CudaContext::copy_rows_async(void*, int64_t, const void*, int64_t, int64_t, int64_t) const {}
-
-OnSideStream::OnSideStream(const CudaContext& context, void* workspace)
-    : context_(context), own_workspace_(workspace) {}
-OnSideStream::~OnSideStream() = default;
 
 struct StreamFence::State {};
 
 StreamFence::StreamFence(const CudaContext&) {}
 StreamFence::~StreamFence() = default;
-void StreamFence::set() {}
-void StreamFence::wait() const {}
+void StreamFence::set(const CudaQueue*) {}
+void StreamFence::wait(const CudaQueue*) const {}
 
 struct CudaEvent::State {};
 
-CudaEvent::CudaEvent(const CudaContext&, Timing) {}
+CudaEvent::CudaEvent(const CudaContext&, Timing, const CudaQueue*) {}
 CudaEvent::~CudaEvent() = default;
 CudaEvent::CudaEvent(CudaEvent&&) noexcept = default;
 CudaEvent& CudaEvent::operator=(CudaEvent&&) noexcept = default;

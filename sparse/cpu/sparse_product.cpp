@@ -1,8 +1,8 @@
 #include "sparse/cpu/sparse_product.h"
 
-#include "kernels/activation_device.h"
 #include "kernels/base/workspace.h"
 #include "kernels/checks.h"
+#include "kernels/device/activate_values.h"
 
 namespace sparsellm {
 

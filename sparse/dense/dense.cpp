@@ -29,7 +29,7 @@ void DenseWeight::expand(Range rows, Tensor dense, ExecContext& ctx) const {
   const Tensor from = weight_.view.rows(rows.begin, rows.count);
   require(from.contiguous() && dense.contiguous(), "expand: strided rows");
   if (ctx.device.is_cuda()) {
-    ctx.cuda->copy_async(dense.raw(), from.raw(), from.bytes());
+    ctx.cuda->copy_async(dense.raw(), from.raw(), from.bytes(), ctx.queue);
   } else {
     copy_bytes(ctx.device, dense.raw(), ctx.device, from.raw(), from.bytes());
   }

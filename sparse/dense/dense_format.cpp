@@ -60,7 +60,8 @@ class DenseFormat : public WeightFormat {
     OwnedTensor copy =
         allocate_tensor(w.device(), w.dtype(), {w.size(0), w.size(1)}, "a dense weight");
     if (w.device().is_cuda()) {
-      ctx.exec().cuda->copy(copy.view.raw(), w.raw(), w.bytes());
+      const ExecContext& exec = ctx.exec();
+      exec.cuda->copy(copy.view.raw(), w.raw(), w.bytes(), exec.queue);
     } else {
       copy_bytes({}, copy.view.raw(), {}, w.raw(), w.bytes());
     }

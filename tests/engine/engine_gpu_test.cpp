@@ -10,6 +10,7 @@
 #include "engine/engine.h"
 #include "engine/memory_fit.h"
 #include "kernels/paged_kv.h"
+#include "tests/engine/engine_gpu_fixture.h"
 #include "tests/engine/infinite_logits.h"
 #include "tests/engine/soak.h"
 #include "tests/testing/gpu_context.h"
@@ -23,30 +24,15 @@
 namespace sparsellm {
 namespace {
 
+using testing::expect_same;
+using testing::GpuEngine;
+using testing::on_gpu;
+using testing::requests_of;
+
 constexpr double kTolerance = 0.02;
 
-class GpuEngine : public ::testing::TestWithParam<std::filesystem::path> {
- protected:
-  void SetUp() override {
-    if (cuda_device_count() == 0) {
-      GTEST_SKIP() << "there is no CUDA device";
-    }
-  }
-};
 INSTANTIATE_TEST_SUITE_P(Checkpoints, GpuEngine, ::testing::ValuesIn(testing::all_checkpoints()),
-                         [](const auto& test) {
-                           std::string name = test.param.filename().string();
-                           std::replace(name.begin(), name.end(), '-', '_');
-                           return name;
-                         });
-
-EngineOptions on_gpu() {
-  EngineOptions options;
-  options.device = testing::kGpu;
-  options.max_requests = 8;
-  options.with_tokenizer = false;
-  return options;
-}
+                         testing::checkpoint_name);
 
 // Logits and tokens of the reference, teacher-forced: its continuation is scored as a prompt.
 void expect_reference(Engine& engine, const std::filesystem::path& directory, double tolerance) {
@@ -124,37 +110,6 @@ TEST_P(GpuEngine, Perplexity) {
               *reference.perplexity, static_cast<double>(result.tokens) / result.seconds);
 }
 
-std::vector<Request> requests_of(const Engine& engine, int64_t count) {
-  std::mt19937 random(7);
-  std::vector<Request> requests(static_cast<size_t>(count));
-  for (size_t i = 0; i < requests.size(); ++i) {
-    Request& request = requests[i];
-    const int64_t length = 1 + static_cast<int64_t>(random() % 70);
-    for (int64_t j = 0; j < length; ++j) {
-      request.prompt.push_back(
-          static_cast<int32_t>(random() % static_cast<unsigned>(engine.config().vocab_size)));
-    }
-    request.max_tokens = 20 + static_cast<int64_t>(random() % 30);
-    request.seed = i;
-    request.ignore_eos = i % 3 != 0;
-    if (i % 2 == 1) {
-      request.sampling = {.temperature = 0.9f, .top_k = 40, .top_p = 0.95f};
-    }
-    request.log_probs = i % 5 == 4 ? std::optional<int32_t>(2) : std::nullopt;
-  }
-  return requests;
-}
-
-void expect_same(const Completion& got, const Completion& expected) {
-  EXPECT_EQ(got.error, "");
-  EXPECT_EQ(got.tokens, expected.tokens);
-  EXPECT_EQ(got.finish, expected.finish);
-  ASSERT_EQ(got.log_probs.size(), expected.log_probs.size());
-  for (size_t i = 0; i < got.log_probs.size(); ++i) {
-    EXPECT_EQ(got.log_probs[i].token.log_prob, expected.log_probs[i].token.log_prob);
-  }
-}
-
 // Alone or together, with steps ahead or not, in small chunks, with preemptions: the same bits.
 TEST_P(GpuEngine, DeterministicInAnyCompany) {
   for (DType dtype : {DType::f16, DType::bf16}) {
@@ -190,20 +145,6 @@ TEST_P(GpuEngine, DeterministicInAnyCompany) {
       EXPECT_EQ(crowded.stats().preemptions > 0, setting.kv_tokens > 0);
       EXPECT_EQ(crowded.free_pages(), crowded.total_pages());
     }
-  }
-}
-
-// A request whose logits the host looks at gets the tokens that the device samples.
-TEST_P(GpuEngine, HostAndDeviceSampleTheSame) {
-  EngineOptions options = on_gpu();
-  options.deterministic = true;
-  options.context_size = 140;
-  Engine engine = Engine::load(GetParam(), options);
-  for (Request request : requests_of(engine, 12)) {
-    request.log_probs.reset();
-    const Completion on_device = engine.generate({request}).front();
-    request.on_logits = [](int64_t, std::span<const float>) {};
-    expect_same(engine.generate({request}).front(), on_device);
   }
 }
 

@@ -6,7 +6,7 @@
 #include <limits>
 #include <numbers>
 
-#include "kernels/activation_device.h"
+#include "kernels/device/activate_values.h"
 #include "tests/testing/compare.h"
 #include "tests/testing/cpu_context.h"
 #include "tests/testing/random.h"

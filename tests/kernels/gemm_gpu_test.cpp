@@ -1,19 +1,12 @@
-// The dense product on CUDA: against its CPU twin, tuned and not, and the bits of a row in batches.
-
-#include <algorithm>
-#include <cmath>
-#include <cstring>
 #include <fstream>
 #include <iterator>
+#include <memory>
 #include <string>
 #include <vector>
 
-#include "kernels/activation.h"
 #include "kernels/base/cuda_graph.h"
 #include "kernels/base/tune_cache.h"
-#include "kernels/gemm.h"
-#include "tests/testing/gpu_context.h"
-#include "tests/testing/random.h"
+#include "tests/kernels/gemm_gpu_fixture.h"
 #include "tests/testing/temp_dir.h"
 #include "tests/testing/throws_error.h"
 
@@ -21,106 +14,7 @@ namespace sparsellm {
 namespace {
 
 using namespace sparsellm::testing;
-using Kind = Activation::Kind;
 
-constexpr Activation kActivations[] = {
-    {Kind::none, 0.0f},      {Kind::relu, 0.0f}, {Kind::gelu, 0.0f},
-    {Kind::gelu_tanh, 0.0f}, {Kind::silu, 0.0f}, {Kind::fatrelu, 0.25f},
-};
-
-bool is_fused(const Activation& activation) {
-  return activation.kind == Kind::none || activation.kind == Kind::relu;
-}
-
-double unit_of(DType dtype) {
-  return dtype == DType::f16 ? 0x1p-11 : dtype == DType::bf16 ? 0x1p-8 : 0x1p-24;
-}
-
-class Gemm : public GpuTest {
- protected:
-  GuardedTensor on_gpu(std::initializer_list<int64_t> sizes, Layout layout = Layout::contiguous) {
-    return random.tensor(GetParam(), sizes, layout, -1.0, 1.0, kGpu);
-  }
-
-  // Aligned as the memory of a buffer is.
-  OwnedTensor bias_on_gpu(int64_t size) {
-    OwnedTensor bias = allocate_tensor(kGpu, GetParam(), {size}, "a bias");
-    random.fill(bias.view);
-    return bias;
-  }
-
-  // The sums with the bias, in f32 on the CPU.
-  GuardedTensor sums_of(const Tensor& x, const Tensor& w, const Tensor& bias) {
-    GuardedTensor sums(DType::f32, {x.size(0), w.size(0)});
-    const GuardedTensor bias_twin = bias.empty() ? GuardedTensor(DType::f32, {0}) : cpu_twin(bias);
-    gemm(cpu_twin(x).view(), cpu_twin(w).view(),
-         {.bias = bias.empty() ? Tensor() : bias_twin.view(), .activation = {}}, sums.view(),
-         cpu.exec);
-    return sums;
-  }
-
-  // `y` is the product within the errors of sums in f32 (of terms of at most 1) and of one
-  // rounding; of two where the activation is applied to a rounded sum.
-  void expect_right(const Tensor& x, const Tensor& w, const Epilogue& epilogue,
-                    const GuardedTensor& y) {
-    const GuardedTensor twin = sums_of(x, w, epilogue.bias);
-    const std::vector<double> sums = values_of(twin.view());
-    const std::vector<double> biases =
-        epilogue.bias.empty() ? std::vector<double>() : values_of(epilogue.bias);
-    activate(epilogue.activation, twin.view(), cpu.exec);
-    std::vector<double> expected = values_of(twin.view());
-    const std::vector<double> got = values_of(y.view());
-    const double unit = unit_of(y.view().dtype());
-    const double sum_error = 0x1p-22 * static_cast<double>(w.size(1) + 8);
-    constexpr double kMaxSlope = 1.13;
-    std::vector<double> tolerances;
-    for (size_t i = 0; i < sums.size(); ++i) {
-      // Sums may be rounded before the bias is added.
-      const double of_bias =
-          epilogue.bias.empty() ? 0.0 : unit * std::abs(sums[i] - biases[i % biases.size()]);
-      const double before = is_fused(epilogue.activation)
-                                ? sum_error + of_bias
-                                : kMaxSlope * (sum_error + of_bias + unit * std::abs(sums[i]));
-      tolerances.push_back(before + unit * std::abs(expected[i]) + 0x1p-25);
-      // fatrelu jumps: a sum that rounds to the other side of the threshold is right too.
-      if (epilogue.activation.kind == Kind::fatrelu &&
-          std::abs(sums[i] - double{epilogue.activation.threshold}) <= before) {
-        expected[i] = got[i] == 0.0 ? 0.0 : sums[i];
-      }
-    }
-    EXPECT_TRUE(all_close(y.view(), expected, tolerances));
-    EXPECT_TRUE(y.guards_intact());
-  }
-
-  void run_and_expect_right(const Tensor& x, const Tensor& w, const Epilogue& epilogue,
-                            const GuardedTensor& y) {
-    gemm(x, w, epilogue, y.view(), gpu->exec);
-    expect_right(x, w, epilogue, y);
-  }
-
-  // Every row of x [tokens, in] alone, and all numbers of rows at changing places.
-  void expect_invariant(const Tensor& x, const Tensor& w, const Epilogue& epilogue, DType y_dtype) {
-    const int64_t tokens = x.size(0);
-    const GuardedTensor alone(y_dtype, {tokens, w.size(0)}, Layout::contiguous, kGpu);
-    for (int64_t t = 0; t < tokens; ++t) {
-      gemm(x.rows(t, 1), w, epilogue, alone.view().rows(t, 1), gpu->exec);
-    }
-    const std::vector<std::byte> bits = bytes_of(alone.view());
-    const auto row_bytes = w.size(0) * size_of(y_dtype);
-    const GuardedTensor y(y_dtype, {tokens, w.size(0)}, Layout::contiguous, kGpu);
-    for (int64_t count = 1; count <= tokens; ++count) {
-      const int64_t begin = count * 7 % (tokens - count + 1);
-      const Tensor part = y.view().rows(0, count);
-      gemm(x.rows(begin, count), w, epilogue, part, gpu->exec);
-      const std::vector<std::byte> got = bytes_of(part);
-      ASSERT_EQ(std::memcmp(got.data(), bits.data() + begin * row_bytes, got.size()), 0)
-          << count << " rows from row " << begin;
-    }
-    EXPECT_TRUE(y.guards_intact());
-  }
-
-  Random random{78};
-};
 INSTANTIATE_TEST_SUITE_P(Gpu, Gemm, ::testing::Values(DType::f16, DType::bf16),
                          [](const auto& test) { return std::string(name_of(test.param)); });
 
@@ -144,24 +38,6 @@ TEST_P(Gemm, AnySizeAndStride) {
         const GuardedTensor w = on_gpu({out, in}, layout(2));
         const OwnedTensor bias = bias_on_gpu(out);
         const GuardedTensor y(y_dtype, {tokens, out}, layout(4), kGpu);
-        run_and_expect_right(x.view(), w.view(),
-                             {.bias = has_bias ? bias.view : Tensor(), .activation = activation},
-                             y);
-      }
-    }
-  }
-}
-
-TEST_P(Gemm, EveryActivationWithAndWithoutBias) {
-  const GuardedTensor w = on_gpu({72, 64});
-  const OwnedTensor bias = bias_on_gpu(72);
-  for (int64_t tokens : {1, 20}) {
-    const GuardedTensor x = on_gpu({tokens, 64});
-    for (const Activation& activation : kActivations) {
-      for (bool has_bias : {false, true}) {
-        SCOPED_TRACE(
-            fmt::format("{} tokens, {}, bias {}", tokens, name_of(activation.kind), has_bias));
-        const GuardedTensor y(GetParam(), {tokens, 72}, Layout::contiguous, kGpu);
         run_and_expect_right(x.view(), w.view(),
                              {.bias = has_bias ? bias.view : Tensor(), .activation = activation},
                              y);
@@ -279,32 +155,6 @@ TEST_P(Gemm, AnotherContextTakesItsPlansFromTheFile) {
   EXPECT_EQ(tune_gemm(tuning, nonsense, gpu->exec), 1);
   gpu->exec.sums = Sums::fastest;
   EXPECT_EQ(tune_gemm(tuning, nonsense, gpu->exec), 2);
-}
-
-TEST_P(Gemm, TunedCallsCanBeCaptured) {
-  const GuardedTensor w = on_gpu({192, 256});
-  const OwnedTensor bias = bias_on_gpu(192);
-  const Tensor weights[] = {w.view()};
-  const int64_t tokens[] = {16};
-  for (Sums sums : {Sums::fastest, Sums::batch_invariant}) {
-    gpu->exec.sums = sums;
-    for (Kind kind : {Kind::relu, Kind::gelu}) {
-      const Epilogue epilogue{.bias = bias.view, .activation = {kind, 0.0f}};
-      TuneCache cache;
-      tune_gemm({.weights = weights, .epilogue = epilogue, .y = GetParam(), .tokens = tokens},
-                cache, gpu->exec);
-      const GuardedTensor x = on_gpu({16, 256});
-      const GuardedTensor direct(GetParam(), {16, 192}, Layout::contiguous, kGpu);
-      const GuardedTensor y(GetParam(), {16, 192}, Layout::contiguous, kGpu);
-      gemm(x.view(), w.view(), epilogue, direct.view(), gpu->exec);
-      const CudaGraph graph(gpu->cuda,
-                            [&] { gemm(x.view(), w.view(), epilogue, y.view(), gpu->exec); });
-      graph.launch();
-      gpu->cuda.synchronize();
-      EXPECT_TRUE(same_bits(y.view(), direct.view()));
-      expect_right(x.view(), w.view(), epilogue, y);
-    }
-  }
 }
 
 TEST_P(Gemm, ACaptureCannotLookForABatchInvariantPlan) {

@@ -4,7 +4,7 @@
 
 #include <cmath>
 
-#include "kernels/rope_device.h"
+#include "kernels/device/rotate_cpu.h"
 #include "tests/testing/compare.h"
 #include "tests/testing/cpu_context.h"
 #include "tests/testing/paged_step.h"

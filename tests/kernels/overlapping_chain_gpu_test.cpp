@@ -1,11 +1,6 @@
-// Calls whose kernels begin early, as those of a decode step do, against the same calls one by one.
-
-#include <algorithm>
-#include <cmath>
 #include <cstddef>
+#include <cstdint>
 #include <numeric>
-#include <string>
-#include <utility>
 #include <vector>
 
 #include "kernels/activation.h"
@@ -14,133 +9,14 @@
 #include "kernels/base/cuda_graph.h"
 #include "kernels/embedding.h"
 #include "kernels/gemm_stream_cuda.h"
-#include "kernels/kv_append.h"
 #include "kernels/norm.h"
-#include "tests/testing/gpu_context.h"
-#include "tests/testing/paged_step.h"
-#include "tests/testing/random.h"
+#include "tests/kernels/overlapping_chain_gpu_fixture.h"
 
 namespace sparsellm {
 namespace {
 
 using namespace sparsellm::testing;
 
-constexpr int64_t kPadding = -1;  // in the place of a number of tokens
-
-struct Heads {
-  int64_t query;
-  int64_t kv;
-  int64_t dim;
-
-  constexpr int64_t query_features() const { return query * dim; }
-  constexpr int64_t kv_features() const { return kv * dim; }
-  int64_t workspace_bytes() const { return attention_workspace_bytes(kGpu, query, kv, dim); }
-  float scale() const { return 1.0f / std::sqrt(static_cast<float>(dim)); }
-};
-
-// Requests with so many tokens, or padding, that get one more in each step. Their pages lie in any
-// order in a pool, some of which belong to no request.
-class Requests {
- public:
-  Requests(std::vector<int64_t> lengths, int64_t steps, Random& random)
-      : lengths_(std::move(lengths)),
-        most_pages_(pages_for(*std::max_element(lengths_.begin(), lengths_.end()) + steps)) {
-    constexpr int64_t kOthers = 5;
-    const int64_t pages = std::ssize(lengths_) * most_pages_ + kOthers;
-    pages_ = random.permutation(static_cast<int32_t>(pages));
-  }
-
-  int64_t pool_pages() const { return std::ssize(pages_); }
-
-  // What they have before the first step.
-  std::vector<StepRequest> prompts() const {
-    std::vector<StepRequest> all;
-    for (int64_t i = 0; i < std::ssize(lengths_); ++i) {
-      const int64_t length = std::max<int64_t>(length_of(i), 0);
-      all.push_back({.pages = pages_of(i, length), .kv_length = length, .rows = length});
-    }
-    return all;
-  }
-  // Steps count from 0.
-  std::vector<StepRequest> step(int64_t number) const {
-    std::vector<StepRequest> all;
-    for (int64_t i = 0; i < std::ssize(lengths_); ++i) {
-      const int64_t length = length_of(i) == kPadding ? 0 : length_of(i) + number + 1;
-      all.push_back({.pages = pages_of(i, length), .kv_length = length, .rows = 1});
-    }
-    return all;
-  }
-
- private:
-  int64_t length_of(int64_t request) const { return lengths_[static_cast<size_t>(request)]; }
-  std::vector<int32_t> pages_of(int64_t request, int64_t length) const {
-    const auto first = pages_.begin() + request * most_pages_;
-    return {first, first + pages_for(length)};
-  }
-
-  std::vector<int64_t> lengths_;
-  int64_t most_pages_;  // of a request
-  std::vector<int32_t> pages_;
-};
-
-// All of it NaN at first.
-struct Cache {
-  Cache(DType dtype, int64_t pages, const Heads& heads)
-      : k(dtype, {pages, heads.kv, kPageSize, heads.dim}, Layout::contiguous, kGpu),
-        v(dtype, {pages, heads.kv, kPageSize, heads.dim}, Layout::contiguous, kGpu) {}
-
-  KvLayer layer() const { return {.k = k.view(), .v = v.view()}; }
-
-  GuardedTensor k;
-  GuardedTensor v;
-};
-
-// Of rows with keys, and values after them.
-void append(const Tensor& kv, const PagedBatch& batch, const KvLayer& to, ExecContext& exec) {
-  const int64_t features = kv.size(1) / 2;
-  kv_append(kv.columns(0, features), kv.columns(features, features), batch, to, exec);
-}
-
-PagedBatch decode_batch(const PagedStep& step) {
-  PagedBatch batch = step.batch();
-  batch.decode = true;
-  return batch;
-}
-
-bool has_nan(const Tensor& x) {
-  return std::ranges::any_of(values_of(x), [](double value) { return std::isnan(value); });
-}
-
-class OverlappingChain : public GpuTest {
- protected:
-  GuardedTensor on_gpu(std::initializer_list<int64_t> sizes, double most = 1.0) {
-    return random.tensor(GetParam(), sizes, Layout::contiguous, -most, most, kGpu);
-  }
-  GuardedTensor result(DType dtype, int64_t rows, int64_t columns) {
-    return {dtype, {rows, columns}, Layout::contiguous, kGpu};
-  }
-  ExecContext context(Workspace& workspace, Launches launches) {
-    return {.device = kGpu,
-            .workspace = workspace,
-            .threads = gpu->threads,
-            .cuda = &gpu->cuda,
-            .launches = launches};
-  }
-  // Behind every call: ordinary launches are those that overlapping ones are compared with.
-  void called(const ExecContext& exec) const {
-    if (exec.launches == Launches::ordinary) {
-      gpu->cuda.synchronize();
-    }
-  }
-  // Of both streams.
-  void expect_counters_of_zero() const {
-    constexpr int64_t kCounters = 2 * CudaContext::State::kCounters;
-    const Tensor counters(gpu->cuda.state().counter_memory.data(), DType::i32, {kCounters}, kGpu);
-    EXPECT_EQ(values_of(counters), std::vector<double>(kCounters, 0.0));
-  }
-
-  Random random{83};
-};
 INSTANTIATE_TEST_SUITE_P(Gpu, OverlappingChain, ::testing::Values(DType::f16, DType::bf16),
                          [](const auto& test) { return std::string(name_of(test.param)); });
 
@@ -300,119 +176,6 @@ TEST_P(OverlappingChain, AppendedTokensAreSeen) {
     }
     expect_counters_of_zero();
   }
-}
-
-struct AppendingCase {
-  Heads heads;
-  bool rotates = false;
-  std::vector<int64_t> lengths;
-  int64_t steps = 0;
-};
-
-// Decode rows by one op, step after step, as in a layer: their q, k and v come from a kernel that
-// itself waits long and lets the next begin at once, where NaN was before. Slots without a token
-// hold NaN too.
-class AppendingRows : public OverlappingChain {
- protected:
-  void expect_same_as_two_ops(const AppendingCase& c) {
-    SCOPED_TRACE(fmt::format("{} heads, {} key/value heads, head_dim {}, {} requests{}",
-                             c.heads.query, c.heads.kv, c.heads.dim, c.lengths.size(),
-                             c.rotates ? ", rotated" : ""));
-    const int64_t rows = std::ssize(c.lengths);
-    const int64_t features = c.heads.query_features() + 2 * c.heads.kv_features();
-    const Requests requests(c.lengths, c.steps, random);
-    const PagedStep prompts(requests.prompts(), kGpu);
-    std::vector<PagedStep> steps;
-    for (int64_t i = 0; i < c.steps; ++i) {
-      steps.emplace_back(requests.step(i), kGpu);
-    }
-    const GuardedTensor prompts_kv =
-        on_gpu({std::max<int64_t>(prompts.batch().tokens(), 1), 2 * c.heads.kv_features()});
-    const GuardedTensor x =
-        random.tensor(DType::f32, {c.steps * rows, features}, Layout::contiguous, -1.0, 1.0, kGpu);
-    const GuardedTensor norm_weight = on_gpu({features}, 3.0);
-    const GuardedTensor angles = random.tensor(DType::f32, {c.steps * rows, c.heads.dim + 8},
-                                               Layout::contiguous, -1.0, 1.0, kGpu);
-    const GuardedTensor slow = result(GetParam(), 2, 1 << 20);
-    Workspace workspace(kGpu, c.heads.workspace_bytes());
-    ExecContext ordinary = context(workspace, Launches::ordinary);
-
-    const auto decode = [&](const Cache& cache, bool in_one) {
-      GuardedTensor y = result(GetParam(), c.steps * rows, c.heads.query_features());
-      // NaN, until the norm writes it.
-      const GuardedTensor joined = result(GetParam(), c.steps * rows, features);
-      append(prompts_kv.view().rows(0, prompts.batch().tokens()), prompts.batch(), cache.layer(),
-             ordinary);
-      ExecContext exec = context(workspace, in_one ? Launches::overlapping : Launches::ordinary);
-      for (int64_t i = 0; i < c.steps; ++i) {
-        const auto of_step = [&](const Tensor& all) { return all.rows(i * rows, rows); };
-        const PagedBatch batch = decode_batch(steps[static_cast<size_t>(i)]);
-        const Tensor cos_sin =
-            c.rotates ? of_step(angles.view()).columns(0, c.heads.dim) : Tensor();
-        const Tensor row = of_step(joined.view());
-        const QkvRows qkv{
-            .q = row.columns(0, c.heads.query_features()),
-            .k = row.columns(c.heads.query_features(), c.heads.kv_features()),
-            .v = row.columns(features - c.heads.kv_features(), c.heads.kv_features())};
-        activate({.kind = Activation::Kind::relu}, slow.view(), ordinary);
-        called(exec);
-        rms_norm(of_step(x.view()), norm_weight.view(), 1e-5f, row, exec);
-        called(exec);
-        if (in_one) {
-          append_attention(cos_sin, qkv, batch, cache.layer(), c.heads.scale(), of_step(y.view()),
-                           exec);
-          continue;
-        }
-        if (c.rotates) {
-          rope_kv_append(cos_sin, qkv, batch, cache.layer(), exec);
-        } else {
-          kv_append(qkv.k, qkv.v, batch, cache.layer(), exec);
-        }
-        called(exec);
-        attention(qkv.q, cache.layer(), batch, c.heads.scale(), of_step(y.view()), exec);
-        called(exec);
-      }
-      gpu->cuda.synchronize();
-      return y;
-    };
-    const Cache expected_cache(GetParam(), requests.pool_pages(), c.heads);
-    const Cache cache(GetParam(), requests.pool_pages(), c.heads);
-    const GuardedTensor expected = decode(expected_cache, false);
-    const GuardedTensor y = decode(cache, true);
-    ASSERT_FALSE(has_nan(expected.view()));
-    EXPECT_TRUE(same_bits(y.view(), expected.view()));
-    EXPECT_EQ(bytes_of(cache.k.view()), bytes_of(expected_cache.k.view()));
-    EXPECT_EQ(bytes_of(cache.v.view()), bytes_of(expected_cache.v.view()));
-    EXPECT_TRUE(y.guards_intact());
-    expect_counters_of_zero();
-  }
-};
-INSTANTIATE_TEST_SUITE_P(Gpu, AppendingRows, ::testing::Values(DType::f16, DType::bf16),
-                         [](const auto& test) { return std::string(name_of(test.param)); });
-
-TEST_P(AppendingRows, OfAFewRequests) {
-  constexpr int64_t kSteps = 20;  // every request begins a page
-  for (const Heads& heads : {Heads{4, 2, 40}, Heads{4, 4, 64}, Heads{6, 2, 80}, Heads{4, 4, 128},
-                             Heads{20, 2, 128}, Heads{2, 1, 256}}) {
-    for (const bool rotates : {false, true}) {
-      expect_same_as_two_ops({heads, rotates, {1000}, kSteps});
-      expect_same_as_two_ops({heads, rotates, {0, 14, kPadding, 15, 16, 333, 1000}, kSteps});
-    }
-  }
-}
-
-// So many that two kernels are faster, on any GPU.
-TEST_P(AppendingRows, OfManyRequests) {
-  std::vector<int64_t> lengths;
-  for (int64_t i = 0; i < 300; ++i) {
-    lengths.push_back(i % 40);
-  }
-  expect_same_as_two_ops({{8, 8, 64}, true, lengths, 2});
-}
-
-// For tools that take long with each launch.
-TEST_P(AppendingRows, InFewSteps) {
-  expect_same_as_two_ops({{4, 2, 128}, true, {15, kPadding, 200}, 2});
 }
 
 }  // namespace

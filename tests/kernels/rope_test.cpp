@@ -6,7 +6,7 @@
 #include <limits>
 #include <numbers>
 
-#include "kernels/rope_device.h"
+#include "kernels/device/rotate_cpu.h"
 #include "tests/testing/compare.h"
 #include "tests/testing/cpu_context.h"
 #include "tests/testing/random.h"

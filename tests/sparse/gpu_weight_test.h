@@ -24,6 +24,7 @@ struct Shape {
 class GpuWeightTest : public GpuTest {
  protected:
   static constexpr uint64_t kSeed = 72;
+  static constexpr double kTolerance = 8.0;  // epsilons of sum |w||x|
 
   void SetUp() override {
     GpuTest::SetUp();

@@ -3,6 +3,6 @@
 
 namespace sparsellm::testing {
 
-cudaStream_t stream_of(const CudaContext& context) { return context.state().stream; }
+cudaStream_t stream_of(const CudaContext& context) { return context.state().main.stream; }
 
 }  // namespace sparsellm::testing

@@ -6,7 +6,7 @@
 
 namespace sparsellm::testing {
 
-// Where the context enqueues; for what takes a stream and no context.
+// Of the main queue; for what takes a stream and no context.
 cudaStream_t stream_of(const CudaContext& context);
 
 }  // namespace sparsellm::testing

@@ -2,7 +2,6 @@
 #include <variant>
 #include <vector>
 
-#include "kernels/base/cuda_state.cuh"
 #include "kernels/base/error.h"
 #include "sparse/tca_bme/cuda/record_weight.cuh"
 #include "tools/bench/ablation_contender.h"
@@ -39,14 +38,14 @@ class AblationKernel : public BoundKernel {
                                         .y_stride = y.row_stride(),
                                         .tokens = x.size(0),
                                         .dtype = x.dtype(),
-                                        .early = launches == Launches::overlapping,
                                         .workspace = scratch.tensor(DType::f32, {words}).raw()};
-    const cudaStream_t stream = cuda_state(ctx_).stream;
+    ExecContext ctx = ctx_;
+    ctx.launches = launches;
     if (ablation == Ablation::none || ablation == Ablation::one_slot) {
-      record_matmul_cuda(matrix, operands, config, stream);
+      record_matmul_cuda(matrix, operands, config, ctx);
     } else {
       tca_bme::record_matmul_by({.even = ablation_kernels(ablation)}, matrix, operands, config,
-                                stream);
+                                ctx);
     }
   }
 

@@ -1,7 +1,7 @@
 #include "kernels/base/error.h"
 #include "kernels/base/launch.cuh"
 #include "kernels/checks.h"
-#include "kernels/mma.cuh"
+#include "kernels/device/mma.cuh"
 #include "tools/bench/ablation_kernels.cuh"
 
 namespace sparsellm {

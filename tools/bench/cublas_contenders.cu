@@ -90,9 +90,9 @@ class CublasContender : public Contender {
   CublasContender(const ContenderInput& input, cublasMath_t math_mode)
       : weights_(input),
         handle_(make_handle<Handle>([](auto* handle) { check_cublas(cublasCreate(handle)); })) {
-    const CudaContext::State& cuda = cuda_state(input.ctx);
-    check_cublas(cublasSetStream(handle_.get(), cuda.stream));
-    check_cublas(cublasSetWorkspace(handle_.get(), cuda.blas_workspace,
+    const CudaQueue& queue = cuda_queue(input.ctx);
+    check_cublas(cublasSetStream(handle_.get(), queue.stream));
+    check_cublas(cublasSetWorkspace(handle_.get(), queue.workspace,
                                     static_cast<size_t>(CudaContext::kWorkspaceBytes)));
     check_cublas(cublasSetMathMode(handle_.get(), math_mode));
   }

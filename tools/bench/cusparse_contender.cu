@@ -190,7 +190,7 @@ class CusparseContender : public Contender {
  public:
   explicit CusparseContender(const ContenderInput& input)
       : handle_(make_handle<Handle>([](auto* handle) { check_cusparse(cusparseCreate(handle)); })) {
-    check_cusparse(cusparseSetStream(handle_.get(), cuda_state(input.ctx).stream));
+    check_cusparse(cusparseSetStream(handle_.get(), cuda_queue(input.ctx).stream));
     weights_.push_back(to_csr(input.weight, handle_.get(), *input.ctx.cuda));
     const int64_t copies = cold_copies(bytes(), input.rotation_bytes);
     while (std::ssize(weights_) < copies) {

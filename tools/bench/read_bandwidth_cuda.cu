@@ -101,7 +101,8 @@ double read_bandwidth_cuda(int64_t bytes, ExecContext& ctx) {
   const Buffer memory =
       Buffer::scratch(ctx, checked_mul(bytes, copies, "bytes to read"), "the bytes to read");
   const auto* data = static_cast<const uint4*>(memory.data());
-  check_cuda(cudaMemsetAsync(memory.data(), 1, static_cast<size_t>(memory.bytes()), cuda.stream));
+  check_cuda(cudaMemsetAsync(memory.data(), 1, static_cast<size_t>(memory.bytes()),
+                             cuda_queue(ctx).stream));
 
   const auto time_shape = [&](const ReadShape& shape, int64_t repeat) {
     const Buffer warp_sums = Buffer::scratch(

@@ -3,7 +3,7 @@
 
 #include "kernels/base/launch.cuh"
 #include "kernels/base/warp.cuh"
-#include "kernels/cuda_types.cuh"
+#include "kernels/device/cuda_types.cuh"
 #include "tools/bench/verify_product.h"
 #include "tools/bench/verify_product_device.h"
 
@@ -132,7 +132,7 @@ void product_reference_cuda(const Tensor& x, const Tensor& w, const ProductSums&
 double product_error_cuda(const Tensor& y, const ProductSums& sums, const Tensor& worst,
                           ExecContext& ctx) {
   auto* const most = worst.data<float>();
-  check_cuda(cudaMemsetAsync(most, 0, sizeof(float), cuda_state(ctx).stream));
+  check_cuda(cudaMemsetAsync(most, 0, sizeof(float), cuda_queue(ctx).stream));
   const int64_t count = y.element_count();
   visit_activation(y.dtype(), [&]<class T>(T) {
     launch(ctx, product_error_kernel<T>,
@@ -149,7 +149,7 @@ double product_error_cuda(const Tensor& y, const ProductSums& sums, const Tensor
 
 void poison_cuda(const Tensor& y, ExecContext& ctx) {
   check_cuda(
-      cudaMemsetAsync(y.raw(), kPoison, static_cast<size_t>(y.bytes()), cuda_state(ctx).stream));
+      cudaMemsetAsync(y.raw(), kPoison, static_cast<size_t>(y.bytes()), cuda_queue(ctx).stream));
 }
 
 }  // namespace sparsellm

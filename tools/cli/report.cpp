@@ -26,7 +26,7 @@ constexpr std::array kFormatNames{
 
 constexpr std::string_view kNothing = "-";  // in tables
 
-bool is_nothing(const Cell& cell) { return std::holds_alternative<std::monostate>(cell); }
+bool is_nothing(const Cell& cell) { return std::holds_alternative<NoValue>(cell); }
 
 bool fits(const Cell& cell, Column::Kind kind) {
   switch (kind) {

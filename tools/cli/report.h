@@ -25,8 +25,17 @@ enum class ReportFormat : uint8_t { table, md, csv, json, jsonl };
 // "table", "md", "csv", "json" or "jsonl". Throws UsageError that names `flag`.
 ReportFormat parse_report_format(std::string_view flag, std::string_view text);
 
-// Nothing stands for a value that is not known; a number that is not finite is written as one.
-using Cell = std::variant<std::monostate, int64_t, double, Spread, std::string>;
+// A value that is not known. Its copy is not trivial on purpose: libstdc++ 12 takes a variant of
+// strings and trivial types for one that always has a value, and when a string cannot be copied for
+// want of memory, destroys the copy that was not made.
+struct NoValue {
+  NoValue() = default;
+  NoValue(const NoValue&) noexcept {}
+  NoValue& operator=(const NoValue&) noexcept { return *this; }
+};
+
+// A number that is not finite is written as NoValue is.
+using Cell = std::variant<NoValue, int64_t, double, Spread, std::string>;
 using Row = std::vector<Cell>;
 
 // Of a figure that is 0 where it does not exist.

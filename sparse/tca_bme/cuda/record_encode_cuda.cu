@@ -224,7 +224,7 @@ LaunchShape warps_for(int64_t count, size_t shared_bytes = 0) {
 // What has been enqueued is waited for.
 template <class T>
 void read(std::span<T> values, const void* from, const ExecContext& ctx) {
-  ctx.cuda->copy(values.data(), from, static_cast<int64_t>(values.size_bytes()));
+  ctx.cuda->copy(values.data(), from, static_cast<int64_t>(values.size_bytes()), ctx.queue);
 }
 
 // In place: each number becomes the sum of all up to it.
@@ -232,7 +232,7 @@ void add_up(uint32_t* numbers, int64_t count, const ExecContext& ctx) {
   if (count == 0) {
     return;
   }
-  const cudaStream_t stream = cuda_state(ctx).stream;
+  const cudaStream_t stream = cuda_queue(ctx).stream;
   size_t bytes = 0;
   check_cuda(cub::DeviceScan::InclusiveSum(nullptr, bytes, numbers, numbers, count, stream));
   const Buffer scratch = Buffer::scratch(ctx, static_cast<int64_t>(bytes), "an encoder");
@@ -263,7 +263,7 @@ DeviceRecords encode_records_cuda(const Tensor& w, ExecContext& ctx,
   const int64_t rows = w.size(0);
   const int64_t columns = w.size(1);
   const Source source = source_of(w);
-  const CudaContext::State& cuda = cuda_state(ctx);
+  const cudaStream_t stream = cuda_queue(ctx).stream;
   const RecordGrid tiles = record_grid(rows, columns, kTile);
   // Freed after the scratch memory, whose destructors wait for the kernels that use both.
   DeviceRecords made;
@@ -271,7 +271,7 @@ DeviceRecords encode_records_cuda(const Tensor& w, ExecContext& ctx,
       Buffer::scratch(ctx, tiles.count() * int64_t{sizeof(TileCounts)}, "an encoder");
   unsigned long long nonzeros = 0;
   const Buffer total = Buffer::scratch(ctx, sizeof(nonzeros), "an encoder");
-  check_cuda(cudaMemsetAsync(total.data(), 0, sizeof(nonzeros), cuda.stream));
+  check_cuda(cudaMemsetAsync(total.data(), 0, sizeof(nonzeros), stream));
   launch(ctx, record_count_kernel, warps_for(tiles.count()), source, tiles,
          static_cast<TileCounts*>(counts.data()), static_cast<unsigned long long*>(total.data()));
 
@@ -284,7 +284,7 @@ DeviceRecords encode_records_cuda(const Tensor& w, ExecContext& ctx,
   made.starts =
       Buffer(ctx.device, (grid.count() + 1) * int64_t{sizeof(uint32_t)}, "an encoded weight");
   auto* const starts = static_cast<uint32_t*>(made.starts.data());
-  check_cuda(cudaMemsetAsync(starts, 0, sizeof(uint32_t), cuda.stream));
+  check_cuda(cudaMemsetAsync(starts, 0, sizeof(uint32_t), stream));
   constexpr int64_t kThreads = 256;
   launch(ctx, record_size_kernel,
          {.blocks = dim3(static_cast<unsigned>(ceil_div(grid.count(), kThreads))),

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "kernels/async_copy.cuh"
-#include "kernels/base/cuda_state.cuh"
+#include "kernels/base/launch.cuh"
+#include "kernels/device/async_copy.cuh"
 #include "sparse/tca_bme/cuda/record_expand_cuda.h"
 #include "sparse/tca_bme/cuda/record_unit.cuh"
 #include "sparse/tca_bme/format/record_layout.h"
@@ -182,7 +182,7 @@ Kernel kernel_for(const RecordLayout& layout) {
 }  // namespace
 
 void record_expand_cuda(const RecordMatrix& matrix, Range rows, void* dense, int multiprocessors,
-                        cudaStream_t stream) {
+                        const ExecContext& ctx) {
   const RecordLayout layout{.chunks = matrix.chunks,
                             .values = matrix.pair ? RecordValues::pair : RecordValues::single};
   const RecordGrid grid = record_grid(matrix.rows, matrix.columns, layout);
@@ -222,13 +222,12 @@ void record_expand_cuda(const RecordMatrix& matrix, Range rows, void* dense, int
   int blocks = 0;  // of a multiprocessor
   check_cuda(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel, 32,
                                                            static_cast<size_t>(shared_bytes)));
-  cudaLaunchConfig_t config{};
-  config.gridDim = dim3(
-      static_cast<unsigned>(std::min(records, int64_t{std::max(blocks, 1)} * multiprocessors)));
-  config.blockDim = 32;
-  config.dynamicSmemBytes = static_cast<size_t>(shared_bytes);
-  config.stream = stream;
-  check_cuda(cudaLaunchKernelEx(&config, kernel, p));
+  const int64_t most_blocks = int64_t{std::max(blocks, 1)} * multiprocessors;
+  launch(ctx, kernel,
+         {.blocks = static_cast<unsigned>(std::min(records, most_blocks)),
+          .threads = 32,
+          .shared_bytes = static_cast<size_t>(shared_bytes)},
+         p);
 }
 
 }  // namespace sparsellm

@@ -1,7 +1,5 @@
 #pragma once
 
-#include <cuda_runtime_api.h>
-
 #include "sparse/tca_bme/cuda/record_matmul_cuda.h"
 #include "sparse/weight_matrix.h"
 
@@ -12,6 +10,6 @@ namespace sparsellm {
 // be captured in a graph. Fastest if `dense` is aligned to 16 bytes and the columns are a multiple
 // of 8.
 void record_expand_cuda(const RecordMatrix& matrix, Range rows, void* dense, int multiprocessors,
-                        cudaStream_t stream);
+                        const ExecContext& ctx);
 
 }  // namespace sparsellm

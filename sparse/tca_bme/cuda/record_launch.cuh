@@ -20,6 +20,6 @@ struct RecordKernels {
 };
 void record_matmul_by(const RecordKernels& kernels, const RecordMatrix& matrix,
                       const RecordMatmulOperands& operands, const RecordMatmulConfig& config,
-                      cudaStream_t stream);
+                      const ExecContext& ctx);
 
 }  // namespace sparsellm::tca_bme

@@ -3,8 +3,9 @@
 #include <cstdint>
 #include <type_traits>
 
-#include "kernels/async_copy.cuh"
+#include "kernels/base/pdl.cuh"
 #include "kernels/base/warp.cuh"
+#include "kernels/device/async_copy.cuh"
 #include "sparse/tca_bme/cuda/record_epilogue.cuh"
 #include "sparse/tca_bme/cuda/record_tile.cuh"
 
@@ -52,9 +53,9 @@ struct Parameters {
   int tiles;                                // at most, that the warps of a block send in a pass
   int owners_at, inbox_at, x_at, slots_at;  // byte offsets in shared memory
   bool relu;
-  bool x_aligned;          // to 16 bytes, each row
-  int early_records;       // that each warp asks for before x, which may not be there yet
-  int prefetched_records;  // of each warp, to the L2
+  bool x_aligned;           // to 16 bytes, each row
+  int records_before_wait;  // that each warp asks for before x, which may not be there yet
+  int prefetched_records;   // of each warp, to the L2
 };
 struct UnevenParameters : Parameters {
   int ring_units;                      // of kRingUnit bytes, of a warp
@@ -304,7 +305,7 @@ __global__ void __launch_bounds__(kMaxThreads<NT>, 1)
   int asked = 0;
 #pragma unroll 1
   for (int step = 0; step < 2; ++step) {
-    const int most = step == 0 ? p.early_records : p.slots;
+    const int most = step == 0 ? p.records_before_wait : p.slots;
 #pragma unroll 1
     for (; asked < most && fetch.now.loaded != 0; ++asked) {
       if constexpr (!UNEVEN) {
@@ -314,7 +315,7 @@ __global__ void __launch_bounds__(kMaxThreads<NT>, 1)
       }
     }
     if (step == 0) {
-      wait_for_launches_before();  // until here x may be written and y be read
+      wait_on_dependencies();  // until here x may be written and y be read
       load_x(0);
     }
   }

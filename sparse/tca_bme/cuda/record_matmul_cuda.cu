@@ -6,7 +6,7 @@
 #include <optional>
 #include <vector>
 
-#include "kernels/base/cuda_state.cuh"
+#include "kernels/base/launch.cuh"
 #include "sparse/tca_bme/cuda/record_launch.cuh"
 #include "sparse/tca_bme/cuda/record_matmul.cuh"
 #include "sparse/tca_bme/cuda/record_matmul_cuda.h"
@@ -236,29 +236,18 @@ double cost_of(const Plan& plan) {
   return records * waiting + 4.0 * p.passes + 0.2 * p.tiles * p.passes + 0.5 * p.split;
 }
 
-void launch(const Plan& plan, RecordKernel kernel, bool early, cudaStream_t stream) {
+void launch_plan(const Plan& plan, RecordKernel kernel, const ExecContext& ctx) {
   check_cuda(
       cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kSharedBytes));
-  if (plan.parameters.split > 8) {
-    check_cuda(cudaFuncSetAttribute(kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1));
-  }
-  cudaLaunchAttribute attributes[2];
-  attributes[0].id = cudaLaunchAttributeClusterDimension;
-  attributes[0].val.clusterDim.x = static_cast<unsigned>(plan.parameters.split);
-  attributes[0].val.clusterDim.y = 1;
-  attributes[0].val.clusterDim.z = 1;
-  attributes[1].id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  attributes[1].val.programmaticStreamSerializationAllowed = 1;
-  cudaLaunchConfig_t config{};
-  config.gridDim = dim3(static_cast<unsigned>(plan.clusters * plan.parameters.split));
-  config.blockDim = dim3(static_cast<unsigned>(plan.warps * 32));
-  config.dynamicSmemBytes = static_cast<size_t>(plan.shared_bytes);
-  config.stream = stream;
-  config.attrs = attributes;
-  config.numAttrs = early ? 2 : 1;
   // The parameters of the other kernel are the first of these.
   void* parameters[] = {const_cast<UnevenParameters*>(&plan.parameters)};
-  check_cuda(cudaLaunchKernelExC(&config, kernel, parameters));
+  launch(ctx, kernel,
+         {.blocks = static_cast<unsigned>(plan.clusters * plan.parameters.split),
+          .threads = static_cast<unsigned>(plan.warps * 32),
+          .shared_bytes = static_cast<size_t>(plan.shared_bytes),
+          .pdl = true,
+          .cluster = plan.parameters.split},
+         parameters);
 }
 
 // On the present device, which is this.
@@ -425,7 +414,7 @@ int64_t record_matmul_workspace_bytes(const RecordMatrix& matrix, int64_t tokens
 
 void tca_bme::record_matmul_by(const RecordKernels& kernels, const RecordMatrix& matrix,
                                const RecordMatmulOperands& operands,
-                               const RecordMatmulConfig& config, cudaStream_t stream) {
+                               const RecordMatmulConfig& config, const ExecContext& ctx) {
   if (matrix.rows == 0) {
     return;
   }
@@ -443,7 +432,7 @@ void tca_bme::record_matmul_by(const RecordKernels& kernels, const RecordMatrix&
     p.bias = operands.bias;
     p.relu = operands.relu;
     // If x is there already, it is asked for as soon as the memory has something to do.
-    p.early_records = operands.early ? p.slots : 1;
+    p.records_before_wait = ctx.launches == Launches::overlapping ? p.slots : 1;
     p.x_stride = operands.x_stride;
     p.y_stride = operands.y_stride;
     constexpr int64_t kAligned = 8;  // elements of 16 bytes
@@ -460,19 +449,19 @@ void tca_bme::record_matmul_by(const RecordKernels& kernels, const RecordMatrix&
     }
     const RecordKernelFor kernel_for = plan->uneven ? kernels.uneven : kernels.even;
     require(kernel_for != nullptr, "there is no such kernel for an uneven matrix");
-    launch(*plan, kernel_for(matrix, token_tiles, operands.dtype), operands.early, stream);
+    launch_plan(*plan, kernel_for(matrix, token_tiles, operands.dtype), ctx);
   }
 }
 
 void record_matmul_cuda(const RecordMatrix& matrix, const RecordMatmulOperands& operands,
-                        const RecordMatmulConfig& config, cudaStream_t stream) {
+                        const RecordMatmulConfig& config, const ExecContext& ctx) {
   if (config.multistage) {
-    record_multistage_cuda(matrix, operands, stream);
+    record_multistage_cuda(matrix, operands, ctx);
     return;
   }
   tca_bme::record_matmul_by(
       {.even = tca_bme::even_record_kernel, .uneven = tca_bme::uneven_record_kernel}, matrix,
-      operands, config, stream);
+      operands, config, ctx);
 }
 
 }  // namespace sparsellm

@@ -1,7 +1,5 @@
 #pragma once
 
-#include <cuda_runtime_api.h>
-
 #include <array>
 #include <bit>
 #include <cstdint>
@@ -10,6 +8,7 @@
 #include <vector>
 
 #include "kernels/base/dtype.h"
+#include "kernels/base/exec.h"
 #include "sparse/tca_bme/cuda/record_device.h"
 
 namespace sparsellm {
@@ -74,17 +73,14 @@ struct RecordMatmulOperands {
   bool relu = false;
   int64_t tokens = 0;
   DType dtype = DType::f16;
-  // Whether the launch may begin while the one before it still runs (programmatic dependent
-  // launch).
-  bool early = true;
   void* workspace = nullptr;  // as large as the kernel says, aligned to 16 bytes
 };
 
 // A launch for every 64 tokens; allocates nothing and does not synchronise. Leaves nothing behind
-// in the workspace that a later launch takes for its own. Throws Error for what the device does not
-// hold.
+// in the workspace that a later launch takes for its own. With Launches::overlapping, records are
+// read before what was enqueued before has ended. Throws Error for what the device does not hold.
 void record_matmul_cuda(const RecordMatrix& matrix, const RecordMatmulOperands& operands,
-                        const RecordMatmulConfig& config, cudaStream_t stream);
+                        const RecordMatmulConfig& config, const ExecContext& ctx);
 
 // The configurations that may be the fastest for so many tokens, the best guess first; none if the
 // device cannot run a kernel (they take compute capability 8.0 and above). Those for 64 tokens are

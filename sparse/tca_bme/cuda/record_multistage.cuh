@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-#include "kernels/async_copy.cuh"
+#include "kernels/device/async_copy.cuh"
 #include "sparse/tca_bme/cuda/record_epilogue.cuh"
 #include "sparse/tca_bme/cuda/record_matmul_cuda.h"
 #include "sparse/tca_bme/cuda/record_tile.cuh"

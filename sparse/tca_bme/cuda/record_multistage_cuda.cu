@@ -2,7 +2,7 @@
 #include <bit>
 #include <optional>
 
-#include "kernels/base/cuda_state.cuh"
+#include "kernels/base/launch.cuh"
 #include "sparse/tca_bme/cuda/record_multistage.cuh"
 #include "sparse/tca_bme/cuda/record_multistage_cuda.h"
 #include "sparse/tca_bme/format/record_layout.h"
@@ -66,7 +66,8 @@ int most_shared_bytes() {
   return bytes;
 }
 
-void launch(const Plan& plan, MultistageKernel kernel, int multiprocessors, cudaStream_t stream) {
+void launch_plan(const Plan& plan, MultistageKernel kernel, int multiprocessors,
+                 const ExecContext& ctx) {
   const int threads = plan.warps * 32;
   const auto shared_bytes = static_cast<size_t>(plan.shared_bytes);
   // The same for all launches, which may come from several threads.
@@ -75,13 +76,13 @@ void launch(const Plan& plan, MultistageKernel kernel, int multiprocessors, cuda
                                   most_shared_bytes()));
   int blocks = 0;  // of a multiprocessor
   check_cuda(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel, threads, shared_bytes));
-  cudaLaunchConfig_t config{};
-  config.gridDim = dim3(static_cast<unsigned>(std::min<int64_t>(
-      plan.parameters.row_blocks, int64_t{multiprocessors} * std::max(blocks, 1))));
-  config.blockDim = dim3(static_cast<unsigned>(threads));
-  config.dynamicSmemBytes = shared_bytes;
-  config.stream = stream;
-  check_cuda(cudaLaunchKernelEx(&config, kernel, plan.parameters));
+  const int64_t most_blocks = int64_t{multiprocessors} * std::max(blocks, 1);
+  launch(
+      ctx, kernel,
+      {.blocks = static_cast<unsigned>(std::min<int64_t>(plan.parameters.row_blocks, most_blocks)),
+       .threads = static_cast<unsigned>(threads),
+       .shared_bytes = shared_bytes},
+      plan.parameters);
 }
 
 }  // namespace
@@ -109,7 +110,7 @@ bool record_multistage_fits(const RecordMatrix& matrix) {
 }
 
 void record_multistage_cuda(const RecordMatrix& matrix, const RecordMatmulOperands& operands,
-                            cudaStream_t stream) {
+                            const ExecContext& ctx) {
   const MultistageDevice& device = matrix.multistage;
   require(record_multistage_fits(matrix),
           "records of {} bytes do not fit the multistage kernel in {} bytes of shared memory on {} "
@@ -142,7 +143,7 @@ void record_multistage_cuda(const RecordMatrix& matrix, const RecordMatmulOperan
     const MultistageKernel kernel =
         (device.byte_products ? tca_bme::byte_multistage_kernel : tca_bme::bit_multistage_kernel)(
             matrix, token_tiles, operands.dtype);
-    launch(plan, kernel, device.multiprocessors, stream);
+    launch_plan(plan, kernel, device.multiprocessors, ctx);
   }
 }
 

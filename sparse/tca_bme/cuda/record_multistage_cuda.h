@@ -1,7 +1,5 @@
 #pragma once
 
-#include <cuda_runtime_api.h>
-
 #include <cstdint>
 
 #include "sparse/tca_bme/cuda/record_matmul_cuda.h"
@@ -13,10 +11,10 @@ namespace sparsellm {
 bool record_multistage_fits(const RecordMatrix& matrix);
 
 // As record_matmul_cuda(), by copies and barriers that compute capability 8.0 has already;
-// `workspace` and `early` are not needed: the launch begins when the one before it has ended. The
+// `workspace` is not needed, and the launch always begins when the one before it has ended. The
 // order of the sums depends on the shape of the matrix and its layout alone, neither on the number
 // of tokens nor on the device. Throws Error for what does not fit.
 void record_multistage_cuda(const RecordMatrix& matrix, const RecordMatmulOperands& operands,
-                            cudaStream_t stream);
+                            const ExecContext& ctx);
 
 }  // namespace sparsellm

@@ -16,7 +16,7 @@ namespace {
 std::string record_wgmma_name(const RecordWgmmaConfig&) { fail_without_wgmma(); }
 
 void record_wgmma_cuda(const RecordMatrix&, const RecordMatmulOperands&, const RecordWgmmaConfig&,
-                       cudaStream_t) {
+                       const ExecContext&) {
   fail_without_wgmma();
 }
 

@@ -1,5 +1,3 @@
-#include <memory>
-
 #include "sparse/tca_bme/cuda/record_plans.cuh"
 
 namespace sparsellm::tca_bme {
@@ -9,13 +7,6 @@ std::string RecordKey::text() const {
                      chunks, pair ? "pairs" : "single values", percent, uneven ? " uneven" : "",
                      name_of(dtype), name_of(y), tokens,
                      launches == Launches::ordinary ? ", ordinary launches" : "");
-}
-
-RecordPlans& RecordPlans::of(CudaContext::State& cuda) {
-  if (cuda.record_plans == nullptr) {
-    cuda.record_plans = std::make_unique<RecordPlans>();
-  }
-  return static_cast<RecordPlans&>(*cuda.record_plans);
 }
 
 const RecordPlan* RecordPlans::find(const RecordKey& key) const {

@@ -29,10 +29,8 @@ struct RecordKey {
 };
 
 // The plans that tuning has chosen on one device; they live as long as its CudaContext.
-class RecordPlans : public OpState {
+class RecordPlans {
  public:
-  static RecordPlans& of(CudaContext::State& cuda);
-
   const RecordPlan* find(const RecordKey& key) const;  // nullptr if there is none
   void set(const RecordKey& key, const RecordPlan& plan) { plans_.insert_or_assign(key, plan); }
 

@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-#include "kernels/mma.cuh"
+#include "kernels/device/mma.cuh"
 
 // The product of one record (sparse/tca_bme/format/record_layout.h) by a warp. Where in the record
 // the values of a lane are comes from the tensor cores: a 1-bit product (mma.m16n8k128, AND and

@@ -8,7 +8,7 @@
 
 #include "kernels/base/token_buckets.h"
 #include "kernels/gemm.h"
-#include "kernels/gemm_measure.cuh"
+#include "kernels/tune/measure.cuh"
 #include "sparse/expand_matmul.h"
 #include "sparse/tca_bme/cuda/record_weight.cuh"
 #include "sparse/tca_bme/v1/paper_layout.h"
@@ -85,7 +85,7 @@ class Tuning {
       plan = measure(tokens);
       cache_.put(text, to_text(*plan));
     }
-    RecordPlans::of(cuda_state(ctx_)).set(key, *plan);
+    cuda_state(ctx_).op_states.of<RecordPlans>().set(key, *plan);
     return measured;
   }
 
@@ -159,7 +159,7 @@ class Tuning {
     const Tensor y = y_.view.rows(0, tokens);
     // All ones are NaN in every dtype: what a plan leaves unwritten is found.
     check_cuda(
-        cudaMemsetAsync(y.raw(), 0xff, static_cast<size_t>(y.bytes()), cuda_state(ctx_).stream));
+        cudaMemsetAsync(y.raw(), 0xff, static_cast<size_t>(y.bytes()), cuda_queue(ctx_).stream));
     try {
       first_.run(plan, x, y, epilogue_, ctx_);
     } catch (const OutOfMemory&) {
@@ -205,7 +205,7 @@ class Tuning {
 }  // namespace
 
 int64_t CudaRecordWeight::tune(const MatmulTuning& what, TuneCache& cache, ExecContext& ctx) const {
-  require(!is_capturing(cuda_state(ctx)), "{}: tuned while a graph is captured", kName);
+  require(!is_capturing(ctx), "{}: tuned while a graph is captured", kName);
   std::set<int64_t> buckets;
   for (int64_t tokens : what.tokens) {
     buckets.insert(token_bucket(tokens));

@@ -192,7 +192,7 @@ RecordPlan CudaRecordWeight::plan_for(DType y, int64_t tokens, const ExecContext
     return configs.empty() ? RecordPlan(rule_expansion(1)) : RecordPlan(configs.front());
   }
   const RecordPlan* const tuned =
-      RecordPlans::of(cuda_state(ctx)).find(key(y, token_bucket(tokens), ctx.launches));
+      cuda_state(ctx).op_states.of<RecordPlans>().find(key(y, token_bucket(tokens), ctx.launches));
   return tuned != nullptr && fits(*tuned, tokens) ? *tuned : rule_plan(y, tokens);
 }
 
@@ -273,8 +273,7 @@ void CudaRecordWeight::run(const RecordPlan& plan, const Tensor& x, const Tensor
                                 .bias = epilogue.bias.raw(),
                                 .relu = kind == Activation::Kind::relu,
                                 .tokens = x.size(0),
-                                .dtype = dtype_,
-                                .early = ctx.launches == Launches::overlapping};
+                                .dtype = dtype_};
   if (const auto* config = std::get_if<RecordWgmmaConfig>(&plan)) {
     if (!record_wgmma_takes(operands)) {
       run(rule_plan_for_any_x(y.dtype(), x.size(0)), x, y, epilogue, ctx);
@@ -283,7 +282,7 @@ void CudaRecordWeight::run(const RecordPlan& plan, const Tensor& x, const Tensor
     auto scratch = ctx.workspace.scope();
     const int64_t words = ceil_div(record_wgmma_workspace_bytes(matrix_, *config), 4);
     operands.workspace = scratch.tensor(DType::f32, {words}).raw();
-    record_wgmma_cuda(matrix_, operands, *config, cuda_state(ctx).stream);
+    record_wgmma_cuda(matrix_, operands, *config, ctx);
   } else {
     decode(std::get<RecordMatmulConfig>(plan), operands, ctx);
   }
@@ -297,7 +296,7 @@ void CudaRecordWeight::decode(const RecordMatmulConfig& config, RecordMatmulOper
   auto scratch = ctx.workspace.scope();
   const int64_t words = ceil_div(record_matmul_workspace_bytes(matrix_, operands.tokens), 4);
   operands.workspace = scratch.tensor(DType::f32, {words}).raw();
-  record_matmul_cuda(matrix_, operands, config, cuda_state(ctx).stream);
+  record_matmul_cuda(matrix_, operands, config, ctx);
 }
 
 void CudaRecordWeight::expand(Range rows, Tensor dense, ExecContext& ctx) const {
@@ -307,8 +306,7 @@ void CudaRecordWeight::expand(Range rows, Tensor dense, ExecContext& ctx) const 
   require(dense.dtype() == dtype_ && dense.contiguous(),
           "expand: a {} tensor, or one with strided rows, for a weight of {}",
           name_of(dense.dtype()), name_of(dtype_));
-  const CudaContext::State& cuda = cuda_state(ctx);
-  record_expand_cuda(matrix_, rows, dense.raw(), cuda.multiprocessors, cuda.stream);
+  record_expand_cuda(matrix_, rows, dense.raw(), cuda_state(ctx).multiprocessors, ctx);
 }
 
 int64_t CudaRecordWeight::workspace_bytes(int64_t tokens, Sums sums) const {

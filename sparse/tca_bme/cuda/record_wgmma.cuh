@@ -4,9 +4,10 @@
 
 #include <cstdint>
 
-#include "kernels/async_copy.cuh"
+#include "kernels/base/pdl.cuh"
 #include "kernels/base/warp.cuh"
-#include "kernels/wgmma.cuh"
+#include "kernels/device/async_copy.cuh"
+#include "kernels/device/wgmma.cuh"
 #include "sparse/tca_bme/cuda/record_epilogue.cuh"
 #include "sparse/tca_bme/cuda/record_unit.cuh"
 
@@ -66,7 +67,7 @@ struct TileParameters {
   int log_box_stride;  // of uneven matrices: of so many teams behind each other, one has an inbox
   int inbox_at, x_at, slots_at;  // byte offsets in shared memory
   bool x_stays;                  // there are stages for all steps: they are loaded once
-  int early_stages;  // of records, that are asked for before x, which may not be there yet
+  int stages_before_wait;  // of records, that are asked for before x, which may not be there yet
 };
 
 // As many as there are registers for; five of 80 registers were no faster than four.
@@ -352,9 +353,9 @@ __device__ inline void fetch_for_team(const TileParameters& p, const CUtensorMap
   int filled = 0;  // stages of records
   int units = 0;   // of x
 #pragma unroll 1
-  for (; filled < p.early_stages && now.loaded != 0 && fetch_records(false); ++filled) {
+  for (; filled < p.stages_before_wait && now.loaded != 0 && fetch_records(false); ++filled) {
   }
-  wait_for_launches_before();
+  wait_on_dependencies();
   // Both rings fill, where no wait takes long, before either goes on as its stages are used up.
   // That of uneven records may be full with any number of them, which need their x to be used up.
 #pragma unroll 1
@@ -451,7 +452,7 @@ __global__ void __launch_bounds__(tile_threads(N), 1)
     float acc[kProducts][kProductTokens / 2];
     int exchanges = 0;  // that the team took part in
     cluster_wait();
-    wait_for_launches_before();  // until here y may be read
+    wait_on_dependencies();  // until here y may be read
 
 #pragma unroll 1
     for (int r = 0; r < rounds.count; ++r) {
@@ -693,7 +694,7 @@ __global__ void __launch_bounds__(128)
   const int head = blockIdx.y % p.heads;
   const int first_fragment = blockIdx.y / p.heads * kCombineFragments;
   launch_dependents();
-  wait_for_launches_before();  // what follows waits for this one alone, work or not
+  wait_on_dependencies();  // what follows waits for this one alone, work or not
   const auto boundary = [&](int share) {
     return int64_t{p.groups} * p.record_columns * share / p.lanes;
   };

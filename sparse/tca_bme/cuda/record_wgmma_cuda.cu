@@ -3,8 +3,8 @@
 #include <limits>
 #include <optional>
 
-#include "kernels/base/cuda_state.cuh"
-#include "kernels/tensor_map.h"
+#include "kernels/base/launch.cuh"
+#include "kernels/device/tensor_map.h"
 #include "sparse/tca_bme/cuda/record_wgmma.cuh"
 #include "sparse/tca_bme/cuda/record_wgmma_cuda.h"
 #include "sparse/tca_bme/cuda/record_wgmma_kernels.cuh"
@@ -167,41 +167,28 @@ struct Launch {
   WgmmaKernel kernel;
   CombineKernel combine;
   int tile, token_tiles;
-  bool early;
-  cudaStream_t stream;
 };
 
-void launch(const Plan& plan, const Launch& what, const CUtensorMap& x) {
+void launch_plan(const Plan& plan, const Launch& what, const CUtensorMap& x,
+                 const ExecContext& ctx) {
   const TileParameters& p = plan.parameters;
   const void* const kernel = reinterpret_cast<const void*>(what.kernel);
   check_cuda(
       cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kSharedBytes));
-  if (p.split > 8) {
-    check_cuda(cudaFuncSetAttribute(kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1));
-  }
-  cudaLaunchAttribute attributes[2];
-  attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  attributes[0].val.programmaticStreamSerializationAllowed = what.early ? 1 : 0;
-  attributes[1].id = cudaLaunchAttributeClusterDimension;
-  attributes[1].val.clusterDim.x = static_cast<unsigned>(p.split);
-  attributes[1].val.clusterDim.y = 1;
-  attributes[1].val.clusterDim.z = 1;
-  cudaLaunchConfig_t config{};
-  config.gridDim = dim3(static_cast<unsigned>(p.lanes * what.token_tiles * p.split));
-  config.blockDim = dim3(static_cast<unsigned>(tca_bme::tile_threads(what.tile)));
-  config.dynamicSmemBytes = static_cast<size_t>(plan.shared_bytes);
-  config.stream = what.stream;
-  config.attrs = attributes;
-  config.numAttrs = 2;
-  check_cuda(cudaLaunchKernelEx(&config, what.kernel, p, x));
+  launch(ctx, what.kernel,
+         {.blocks = static_cast<unsigned>(p.lanes * what.token_tiles * p.split),
+          .threads = static_cast<unsigned>(tca_bme::tile_threads(what.tile)),
+          .shared_bytes = static_cast<size_t>(plan.shared_bytes),
+          .pdl = true,
+          .cluster = p.split},
+         p, x);
   if (p.partials != nullptr && p.lanes > 1) {
-    config.gridDim =
-        dim3(static_cast<unsigned>(p.lanes - 1),
-             static_cast<unsigned>(p.heads * (what.tile / 8 / tca_bme::kCombineFragments)));
-    config.blockDim = dim3(128);
-    config.dynamicSmemBytes = 0;
-    config.numAttrs = 1;
-    check_cuda(cudaLaunchKernelEx(&config, what.combine, p));
+    const int parts = p.heads * (what.tile / 8 / tca_bme::kCombineFragments);
+    launch(ctx, what.combine,
+           {.blocks = dim3(static_cast<unsigned>(p.lanes - 1), static_cast<unsigned>(parts)),
+            .threads = 128,
+            .pdl = true},
+           p);
   }
 }
 
@@ -253,7 +240,7 @@ std::vector<RecordWgmmaConfig> record_wgmma_candidates(const RecordMatrix& matri
 }
 
 void record_wgmma_cuda(const RecordMatrix& matrix, const RecordMatmulOperands& operands,
-                       const RecordWgmmaConfig& config, cudaStream_t stream) {
+                       const RecordWgmmaConfig& config, const ExecContext& ctx) {
   require(record_wgmma_takes(operands), "rows of x that are not aligned to 16 bytes");
   require(operands.dtype == DType::f16 || operands.dtype == DType::bf16,
           "a record kernel computes f16 or bf16, not {}", name_of(operands.dtype));
@@ -270,9 +257,7 @@ void record_wgmma_cuda(const RecordMatrix& matrix, const RecordMatmulOperands& o
               .combine = f16 ? combine_kernel_for<__half>(config.tile)
                              : combine_kernel_for<__nv_bfloat16>(config.tile),
               .tile = config.tile,
-              .token_tiles = 0,
-              .early = operands.early,
-              .stream = stream};
+              .token_tiles = 0};
   if (plan.workspace_bytes != 0) {
     require(operands.workspace != nullptr, "a record kernel without its workspace of {} bytes",
             plan.workspace_bytes);
@@ -288,7 +273,7 @@ void record_wgmma_cuda(const RecordMatrix& matrix, const RecordMatmulOperands& o
     p.y_stride = operands.y_stride;
     p.bias = operands.bias;
     // If x is there already, it is asked for as soon as the memory has something to do.
-    p.early_stages = operands.early ? p.record_stages : 1;
+    p.stages_before_wait = ctx.launches == Launches::overlapping ? p.record_stages : 1;
     p.relu = operands.relu;
     p.rows = static_cast<int>(matrix.rows);
     p.tokens = static_cast<int>(tokens);
@@ -301,7 +286,7 @@ void record_wgmma_cuda(const RecordMatrix& matrix, const RecordMatmulOperands& o
                   .stride = stride},
                  config.tile);
     what.token_tiles = static_cast<int>(ceil_div(tokens, config.tile));
-    launch(plan, what, x);
+    launch_plan(plan, what, x, ctx);
   }
 }
 

@@ -1,7 +1,5 @@
 #pragma once
 
-#include <cuda_runtime_api.h>
-
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -30,7 +28,7 @@ std::string record_wgmma_name(const RecordWgmmaConfig& config);
 // not on the number of tokens. No tokens and no rows are nothing to do. Throws Error for what
 // record_wgmma_takes() or record_wgmma_fits() refuses.
 void record_wgmma_cuda(const RecordMatrix& matrix, const RecordMatmulOperands& operands,
-                       const RecordWgmmaConfig& config, cudaStream_t stream);
+                       const RecordWgmmaConfig& config, const ExecContext& ctx);
 
 // Whether the rows of x are aligned to 16 bytes. Columns of a width that is not a multiple of that
 // are taken where the stride is.

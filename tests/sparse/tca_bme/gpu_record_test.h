@@ -67,6 +67,13 @@ class DeviceMatrix {
 // Products of records by one kernel.
 class GpuRecordTest : public GpuWeightTest {
  protected:
+  // The context, with or without programmatic dependent launch.
+  ExecContext with_pdl(bool pdl) const {
+    ExecContext ctx = *exec;
+    ctx.launches = pdl ? Launches::overlapping : Launches::ordinary;
+    return ctx;
+  }
+
   OwnedTensor mixed_weight(const Shape& shape, const Mix& mix) {
     OwnedTensor w = weight(shape, mix.density);
     const OwnedTensor between = weight(shape, mix.between);

@@ -1,10 +1,6 @@
-// Weights in the format tca_bme on CUDA, against the CPU's encodings and a product in double.
-
 #include <algorithm>
-#include <cstring>
 #include <exception>
 #include <memory>
-#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -16,90 +12,20 @@
 #include "sparse/expand_matmul.h"
 #include "sparse/tca_bme/cuda/record_encode_cuda.h"
 #include "sparse/tca_bme/format/record_parts.h"
-#include "sparse/tca_bme/tca_bme.h"
 #include "sparse/tca_bme/v1/paper_layout.h"
 #include "tests/sparse/encodings.h"
-#include "tests/sparse/gpu_weight_test.h"
-#include "tests/sparse/product_reference.h"
-#include "tests/sparse/weight_patterns.h"
-#include "tests/testing/random.h"
+#include "tests/sparse/tca_bme/tca_bme_gpu_fixture.h"
 #include "tests/testing/throws_error.h"
-#include "tests/testing/wait_for_device.h"
 
 namespace sparsellm {
 namespace {
 
 using namespace sparsellm::testing;
 
-// Epsilons of sum |w||x|.
-constexpr double kTolerance = 8.0;
-
-class GpuTcaBme : public GpuWeightTest {
- protected:
-  std::unique_ptr<WeightMatrix> load(const Tensor& w, LayoutFor goal = LayoutFor::speed) {
-    return tca_bme_format().load(tca_bme_format().encode(w, goal, cpu.threads), load_context());
-  }
-  std::unique_ptr<WeightMatrix> join(std::span<EncodedWeight> parts) {
-    return GpuWeightTest::load(tca_bme_format(), parts);
-  }
-
-  // All of its rows.
-  void expect_expands_to(const WeightMatrix& weight, const Tensor& w) {
-    const GuardedTensor dense(GetParam(), {w.size(0), w.size(1)}, Layout::contiguous, kGpu);
-    weight.expand({.begin = 0, .count = w.size(0)}, dense.view(), *exec);
-    EXPECT_TRUE(same_bits(dense.view(), w));
-  }
-};
 INSTANTIATE_TEST_SUITE_P(Gpu, GpuTcaBme, ::testing::Values(DType::f16, DType::bf16),
                          [](const auto& test) { return std::string(name_of(test.param)); });
 
 // ------------------------------------------------------------------------------------- products
-
-TEST_P(GpuTcaBme, ProductsOfAllPatterns) {
-  constexpr int64_t kTokens[] = {1, 3, 8, 17, 33, 64, 65, 100, 130, 300};
-  for (const Shape& shape :
-       {Shape{1, 1}, Shape{16, 16}, Shape{64, 64}, Shape{127, 65}, Shape{256, 768}, {520, 130}}) {
-    const GuardedTensor x = numbers(300, shape.columns);
-    const GuardedTensor strided = numbers(300, shape.columns, Layout::strided);
-    const OwnedTensor bias = bias_of(shape.rows);
-    const std::vector<double> bias_values = values_of(bias.view);
-    size_t number = 0;
-    for (Pattern pattern : kPatterns) {
-      for (double density : {0.0, 0.001, 0.1, 0.3, 0.5, 1.0}) {
-        SCOPED_TRACE(fmt::format("[{}, {}], density {}, {}", shape.rows, shape.columns, density,
-                                 name_of(pattern)));
-        const OwnedTensor w = weight(shape, density, pattern);
-        ++number;
-        const std::unique_ptr<WeightMatrix> loaded =
-            load(w.view, number % 2 == 0 ? LayoutFor::size : LayoutFor::speed);
-        const Tensor& all_x = number % 2 == 0 ? strided.view() : x.view();
-        const Expected all = expected_of(all_x, w.view);
-        for (int64_t tokens : kTokens) {
-          ++number;
-          const Layout layout = number % 3 == 0 ? Layout::strided : Layout::contiguous;
-          SCOPED_TRACE(fmt::format("{} tokens", tokens));
-          // For many tokens there may be another rounding before the bias, and a NaN may pass.
-          const bool one_rounding = tokens <= 64;
-          const bool has_bias = one_rounding && number % 4 < 2;
-          const Activation activation{.kind = one_rounding && number % 5 == 0
-                                                  ? Activation::Kind::relu
-                                                  : Activation::Kind::none};
-          const GuardedTensor y(GetParam(), {tokens, shape.rows}, layout, kGpu);
-          loaded->matmul(all_x.rows(0, tokens), y.view(),
-                         {.bias = has_bias ? bias.view : Tensor(), .activation = activation},
-                         *exec);
-          gpu->cuda.synchronize();
-          ASSERT_TRUE(all_close(
-              y.view(),
-              with_epilogue(first_rows(all, tokens, shape.rows),
-                            has_bias ? bias_values : std::vector<double>(), activation.kind),
-              kTolerance));
-          ASSERT_TRUE(y.guards_intact());
-        }
-      }
-    }
-  }
-}
 
 // Ten thousand products with both dtypes.
 TEST_P(GpuTcaBme, RandomCases) {
@@ -153,28 +79,6 @@ TEST_P(GpuTcaBme, ResultsInF32) {
     loaded->matmul(x.view(), y.view(), {}, *exec);
     EXPECT_TRUE(all_close(y.view(), expected_of(x.view(), w.view), 2.0 * kTolerance));
     EXPECT_TRUE(y.guards_intact());
-  }
-}
-
-TEST_P(GpuTcaBme, ABatchInvariantRowHasTheSameBitsInAnyBatch) {
-  exec->sums = Sums::batch_invariant;
-  constexpr int64_t kTokens = 70;
-  for (double density : {0.5, 0.1}) {
-    const Shape shape{700, 520};
-    const std::unique_ptr<WeightMatrix> loaded = load(weight(shape, density).view);
-    const GuardedTensor x = numbers(600, shape.columns);
-    const GuardedTensor alone(GetParam(), {kTokens, shape.rows}, Layout::contiguous, kGpu);
-    for (int64_t t = 0; t < kTokens; ++t) {
-      loaded->matmul(x.view().rows(t, 1), alone.view().rows(t, 1), {}, *exec);
-    }
-    for (int64_t tokens : {2, 3, 8, 9, 16, 17, 31, 33, 64, 65, 70, 300, 600}) {
-      const int64_t begin = tokens < kTokens ? (kTokens - tokens) / 2 : 0;
-      const GuardedTensor y(GetParam(), {tokens, shape.rows}, Layout::contiguous, kGpu);
-      loaded->matmul(x.view().rows(begin, tokens), y.view(), {}, *exec);
-      const int64_t count = std::min(tokens, kTokens - begin);
-      EXPECT_TRUE(same_bits(y.view().rows(0, count), alone.view().rows(begin, count)))
-          << tokens << " tokens, density " << density;
-    }
   }
 }
 
@@ -331,32 +235,6 @@ TEST_P(GpuTcaBme, Tuning) {
 
 // ------------------------------------------------------------------------------------- encodings
 
-TEST_P(GpuTcaBme, ExpandsAnyRows) {
-  for (const Shape& shape : {Shape{1, 1}, Shape{64, 64}, Shape{127, 65}, Shape{600, 136},
-                             Shape{1100, 130}, Shape{65, 40}}) {
-    for (double density : {0.0, 0.01, 0.1, 0.2, 0.4, 0.6, 1.0}) {
-      const OwnedTensor w = weight(shape, density, Pattern::negative_zeros);
-      const std::unique_ptr<WeightMatrix> loaded = load(w.view);
-      clear_negative_zeros(w.view);
-      for (const Range& range :
-           {Range{0, shape.rows}, Range{shape.rows - 1, 1}, Range{shape.rows, 0}, Range{3, 11},
-            Range{61, 66}, Range{63, 2}, Range{500, 100}, Range{512, 512}}) {
-        if (range.begin + range.count > shape.rows) {
-          continue;
-        }
-        const GuardedTensor dense(GetParam(), {range.count, shape.columns}, Layout::contiguous,
-                                  kGpu);
-        loaded->expand(range, dense.view(), *exec);
-        gpu->cuda.synchronize();
-        EXPECT_TRUE(same_bits(dense.view(), w.view.rows(range.begin, range.count)))
-            << fmt::format("[{}, {}], density {}: {} rows from {}", shape.rows, shape.columns,
-                           density, range.count, range.begin);
-        EXPECT_TRUE(dense.guards_intact());
-      }
-    }
-  }
-}
-
 // More records than a device expands at once.
 TEST_P(GpuTcaBme, ExpandsManyRecords) {
   const Shape shape{3400, 4104};
@@ -368,49 +246,6 @@ TEST_P(GpuTcaBme, ExpandsManyRecords) {
     gpu->cuda.synchronize();
     EXPECT_TRUE(same_bits(dense.view(), w.view)) << "density " << density;
     EXPECT_TRUE(dense.guards_intact());
-  }
-}
-
-std::vector<std::byte> bytes_of_buffer(const Buffer& buffer) {
-  std::vector<std::byte> bytes(static_cast<size_t>(buffer.bytes()));
-  wait_for_device(buffer.device());
-  copy_bytes({}, bytes.data(), buffer.device(), buffer.data(), buffer.bytes());
-  return bytes;
-}
-
-TEST_P(GpuTcaBme, EncodesAsTheCpuDoes) {
-  for (const Shape& shape : {Shape{1, 1}, Shape{64, 64}, Shape{63, 65}, Shape{600, 130},
-                             Shape{1100, 129}, Shape{130, 256}, Shape{65, 40}, Shape{1000, 1000}}) {
-    for (Pattern pattern : kPatterns) {
-      for (double density : {0.0, 0.001, 0.1, 0.14, 0.2, 0.36, 0.5, 1.0}) {
-        if (shape.rows >= 1000 && pattern != Pattern::random) {
-          continue;
-        }
-        SCOPED_TRACE(fmt::format("[{}, {}], density {}, {}", shape.rows, shape.columns, density,
-                                 name_of(pattern)));
-        const OwnedTensor w = weight(shape, density, pattern);
-        const EncodedWeight expected = tca_bme_format().encode(w.view, cpu.threads);
-        const tca_bme::RecordParts parts(expected);
-        for (Layout layout : {Layout::contiguous, Layout::strided}) {
-          const GuardedTensor on_gpu(GetParam(), {shape.rows, shape.columns}, layout, kGpu);
-          set_values(on_gpu.view(), values_of(w.view));
-          const tca_bme::DeviceRecords made = tca_bme::encode_records_cuda(on_gpu.view(), *exec);
-          ASSERT_EQ(made.nonzeros, expected.nonzeros);
-          ASSERT_TRUE(made.layout == parts.layout);
-          const std::vector<std::byte> starts = bytes_of_buffer(made.starts);
-          const std::vector<std::byte> records = bytes_of_buffer(made.records);
-          const std::span<const std::byte> expected_starts = std::as_bytes(parts.starts);
-          ASSERT_TRUE(std::equal(starts.begin(), starts.end(), expected_starts.begin(),
-                                 expected_starts.end()));
-          ASSERT_TRUE(std::equal(records.begin(), records.end(), parts.records.begin(),
-                                 parts.records.end()));
-          const tca_bme::RecordSizes sizes = tca_bme::record_sizes(parts.starts, parts.grid);
-          ASSERT_EQ(made.sizes.largest, sizes.largest);
-          ASSERT_EQ(made.sizes.common, sizes.common);
-          ASSERT_EQ(made.sizes.block_starts, sizes.block_starts);
-        }
-      }
-    }
   }
 }
 

@@ -1,16 +1,11 @@
-// The multistage kernel over tca_bme records, against a product in double.
-
 #include <algorithm>
 #include <string>
 #include <vector>
 
-#include "kernels/base/cuda_graph.h"
 #include "kernels/base/error.h"
 #include "sparse/tca_bme/cuda/record_expand_cuda.h"
-#include "sparse/tca_bme/cuda/record_multistage_cuda.h"
 #include "sparse/tca_bme/format/record_parts.h"
-#include "tests/sparse/tca_bme/gpu_record_test.h"
-#include "tests/testing/stream_of.h"
+#include "tests/sparse/tca_bme/record_multistage_gpu_fixture.h"
 
 namespace sparsellm {
 namespace {
@@ -19,57 +14,6 @@ using namespace sparsellm::testing;
 using tca_bme::ceil_div;
 using tca_bme::RecordParts;
 
-// Epsilons of sum |w||x|.
-constexpr double kTolerance = 8.0;
-
-class GpuRecordMultistage : public GpuRecordTest {
- protected:
-  void SetUp() override {
-    GpuRecordTest::SetUp();
-    if (IsSkipped()) {
-      return;
-    }
-    const MultistageDevice whole = multistage_device(kGpu);
-    if (whole.multiprocessors == 0) {
-      GTEST_SKIP() << "the device has no compute capability 8.0";
-    }
-    // Other shares of shared memory have other numbers of warps, stages and passes; and both kinds
-    // of products that count bits run on every device.
-    for (const bool byte_products : {false, true}) {
-      const auto part = [&](int multiprocessors, int shared_kib) {
-        return MultistageDevice{.multiprocessors = multiprocessors,
-                                .shared_bytes = std::min(whole.shared_bytes, shared_kib << 10),
-                                .byte_products = byte_products};
-      };
-      for (const MultistageDevice& device :
-           {part(whole.multiprocessors, whole.shared_bytes >> 10), part(108, 163), part(1, 163),
-            part(84, 99), part(1, 99), part(2, 64)}) {
-        devices.push_back(device);
-      }
-    }
-  }
-
-  void multiply(const RecordMatrix& matrix, const Tensor& x, const Tensor& y,
-                const MultistageDevice& device, const Epilogue& epilogue = {}) {
-    record_multistage_cuda(on(matrix, device),
-                           {.x = x.raw(),
-                            .x_stride = x.row_stride(),
-                            .y = y.raw(),
-                            .y_stride = y.row_stride(),
-                            .bias = epilogue.bias.raw(),
-                            .relu = epilogue.activation.kind == Activation::Kind::relu,
-                            .tokens = x.size(0),
-                            .dtype = x.dtype()},
-                           stream_of(gpu->cuda));
-  }
-
-  static RecordMatrix on(RecordMatrix matrix, const MultistageDevice& device) {
-    matrix.multistage = device;
-    return matrix;
-  }
-
-  std::vector<MultistageDevice> devices;
-};
 INSTANTIATE_TEST_SUITE_P(Gpu, GpuRecordMultistage, ::testing::Values(DType::f16, DType::bf16),
                          [](const auto& test) { return std::string(name_of(test.param)); });
 
@@ -116,31 +60,6 @@ TEST_P(GpuRecordMultistage, ProductsOfAllLayouts) {
               with_epilogue(first_rows(all, tokens, shape.rows),
                             has_bias ? bias_values : std::vector<double>(), activation.kind),
               kTolerance));
-          ASSERT_TRUE(y.guards_intact());
-        }
-      }
-    }
-  }
-}
-
-TEST_P(GpuRecordMultistage, ProductsOfAllPatterns) {
-  size_t number = 0;
-  for (const Shape& shape :
-       {Shape{1, 1}, Shape{16, 16}, Shape{64, 64}, Shape{65, 8}, Shape{127, 65}, Shape{256, 768}}) {
-    const GuardedTensor x = numbers(33, shape.columns);
-    for (Pattern pattern : kPatterns) {
-      for (double density : {0.0, 0.001, 0.1, 0.3, 0.5, 1.0}) {
-        const OwnedTensor w = weight(shape, density, pattern);
-        const DeviceMatrix loaded(tca_bme::encode_records(w.view, LayoutFor::speed, cpu.threads));
-        const Expected all = expected_of(x.view(), w.view);
-        for (int64_t tokens : {1, 9, 33}) {
-          SCOPED_TRACE(fmt::format("[{}, {}], density {}, {}, {} tokens", shape.rows, shape.columns,
-                                   density, name_of(pattern), tokens));
-          const GuardedTensor y(GetParam(), {tokens, shape.rows}, Layout::contiguous, kGpu);
-          multiply(loaded.matrix, x.view().rows(0, tokens), y.view(),
-                   devices[++number % devices.size()]);
-          gpu->cuda.synchronize();
-          ASSERT_TRUE(all_close(y.view(), first_rows(all, tokens, shape.rows), kTolerance));
           ASSERT_TRUE(y.guards_intact());
         }
       }
@@ -236,30 +155,11 @@ TEST_P(GpuRecordMultistage, Expands) {
         const GuardedTensor dense(GetParam(), {shape.rows, shape.columns}, Layout::contiguous,
                                   kGpu);
         record_expand_cuda(on(loaded.matrix, device), {.begin = 0, .count = shape.rows},
-                           dense.view().raw(), device.multiprocessors, stream_of(gpu->cuda));
+                           dense.view().raw(), device.multiprocessors, *exec);
         gpu->cuda.synchronize();
         EXPECT_TRUE(same_bits(dense.view(), w.view));
         EXPECT_TRUE(dense.guards_intact());
       }
-    }
-  }
-}
-
-// At new values in the same places.
-TEST_P(GpuRecordMultistage, RunsInAGraph) {
-  const Shape shape{700, 264};
-  const OwnedTensor w = weight(shape, 0.4);
-  const DeviceMatrix loaded(tca_bme::encode_records(w.view, LayoutFor::speed, cpu.threads));
-  for (int64_t tokens : {4, 100}) {
-    const GuardedTensor x = numbers(tokens, shape.columns);
-    const GuardedTensor y(GetParam(), {tokens, shape.rows}, Layout::contiguous, kGpu);
-    CudaGraph graph(gpu->cuda,
-                    [&] { multiply(loaded.matrix, x.view(), y.view(), devices.front()); });
-    for (int round = 0; round < 2; ++round) {
-      set_values(x.view(), values(tokens * shape.columns));
-      graph.launch();
-      gpu->cuda.synchronize();
-      EXPECT_TRUE(all_close(y.view(), expected_of(x.view(), w.view), kTolerance));
     }
   }
 }
@@ -284,7 +184,7 @@ TEST_P(GpuRecordMultistage, IsChosenOnDevicesBeforeHopper) {
                       .y_stride = out.row_stride(),
                       .tokens = 9,
                       .dtype = GetParam()},
-                     configs.front(), stream_of(gpu->cuda));
+                     configs.front(), *exec);
   gpu->cuda.synchronize();
   EXPECT_TRUE(all_close(y.view(), expected_of(x.view(), w.view), kTolerance));
 }

@@ -12,7 +12,6 @@
 #include "sparse/tca_bme/cuda/record_plan.h"
 #include "sparse/tca_bme/tca_bme.h"
 #include "tests/sparse/tca_bme/gpu_record_test.h"
-#include "tests/testing/stream_of.h"
 
 namespace sparsellm {
 namespace {
@@ -21,9 +20,6 @@ using namespace sparsellm::testing;
 using tca_bme::plan_from;
 using tca_bme::RecordExpansion;
 using tca_bme::RecordPlan;
-
-// Epsilons of sum |w||x|.
-constexpr double kTolerance = 8.0;
 
 // A matrix of records half full on a device as large as an H100.
 RecordMatrix matrix_on_hopper(int64_t rows, int64_t columns) {
@@ -173,7 +169,7 @@ TEST_P(GpuRecordPlan, AProductIsComputedAsPlanned) {
     const int64_t words = record_wgmma_workspace_bytes(loaded.matrix.matrix, configs.front()) / 4;
     RecordMatmulOperands operands = operands_of(x.view(), expected.view());
     operands.workspace = scratch.tensor(DType::f32, {words}).raw();
-    record_wgmma_cuda(loaded.matrix.matrix, operands, configs.front(), stream_of(gpu->cuda));
+    record_wgmma_cuda(loaded.matrix.matrix, operands, configs.front(), *exec);
     gpu->cuda.synchronize();
     EXPECT_TRUE(same_bits(y.view(), expected.view())) << tokens << " tokens";
     EXPECT_TRUE(all_close(y.view(), expected_of(x.view(), w.view), kTolerance));
@@ -225,8 +221,7 @@ TEST_P(GpuRecordPlan, UnalignedRowsAreDecodedOrExpanded) {
       const int64_t words = record_matmul_workspace_bytes(matrix, tokens) / 4 + 1;
       RecordMatmulOperands operands = operands_of(rows, expected.view());
       operands.workspace = scratch.tensor(DType::f32, {words}).raw();
-      record_matmul_cuda(matrix, operands, record_matmul_candidates(matrix, tokens).front(),
-                         stream_of(gpu->cuda));
+      record_matmul_cuda(matrix, operands, record_matmul_candidates(matrix, tokens).front(), *exec);
     } else {
       expand_matmul({.weight = *loaded.weight,
                      .piece_rows = expand_single_piece_rows(shape.rows, shape.columns),

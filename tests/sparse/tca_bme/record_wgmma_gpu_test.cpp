@@ -1,170 +1,23 @@
-// The products of warpgroups over tca_bme records, against a product in double.
-
-#include <algorithm>
 #include <cmath>
 #include <limits>
-#include <optional>
 #include <set>
 #include <string>
-#include <tuple>
-#include <utility>
 #include <vector>
 
-#include "kernels/base/buffer.h"
 #include "kernels/base/cuda_graph.h"
 #include "kernels/base/error.h"
-#include "sparse/tca_bme/cuda/record_wgmma_cuda.h"
 #include "sparse/tca_bme/format/record_parts.h"
-#include "tests/sparse/tca_bme/gpu_record_test.h"
-#include "tests/testing/stream_of.h"
+#include "tests/sparse/tca_bme/record_wgmma_gpu_fixture.h"
 
 namespace sparsellm {
 namespace {
 
 using namespace sparsellm::testing;
-using tca_bme::ceil_div;
 using tca_bme::RecordParts;
 
-// Epsilons of sum |w||x|.
-constexpr double kTolerance = 8.0;
-constexpr int kTiles[] = {32, 64, 128, 256};
-// On both sides of the borders of tiles.
-constexpr int64_t kTokens[] = {1, 17, 31, 32, 33, 64, 65, 130, 256, 257, 300};
 constexpr int64_t kMostTokens = 300;
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
-// A density for each layout of records.
-constexpr double kDensities[] = {0.5, 0.25, 0.1};
-
-class GpuRecordWgmma : public GpuWarpgroupTest {
- protected:
-  void SetUp() override {
-    GpuWarpgroupTest::SetUp();
-    if (IsSkipped()) {
-      return;
-    }
-    const RecordMatrix any{.rows = 1024, .columns = 1024, .clusters = clusters};
-    int64_t bytes = 0;
-    for (int tile : kTiles) {
-      bytes = std::max(bytes, record_wgmma_workspace_bytes(any, {.tile = tile, .shares = true}));
-    }
-    const int64_t words = bytes / int64_t{sizeof(float)};
-    partials = allocate_tensor(kGpu, DType::f32, {words}, "a test");
-  }
-
-  DeviceMatrix load(const Tensor& w) {
-    return DeviceMatrix(tca_bme::encode_records(w, LayoutFor::speed, cpu.threads), clusters);
-  }
-
-  // Those for any number of tokens, the tiles by turns.
-  static std::vector<RecordWgmmaConfig> configs_of(const RecordMatrix& matrix) {
-    std::vector<RecordWgmmaConfig> all;
-    for (int64_t tokens : kTokens) {
-      for (const RecordWgmmaConfig& config : record_wgmma_candidates(matrix, tokens)) {
-        if (std::find(all.begin(), all.end(), config) == all.end()) {
-          all.push_back(config);
-        }
-      }
-    }
-    std::vector<RecordWgmmaConfig> by_turns;
-    for (size_t rank = 0; by_turns.size() < all.size(); ++rank) {
-      for (int tile : kTiles) {
-        size_t of_tile = 0;
-        for (const RecordWgmmaConfig& config : all) {
-          if (config.tile == tile && of_tile++ == rank) {
-            by_turns.push_back(config);
-          }
-        }
-      }
-    }
-    return by_turns;
-  }
-
-  // The best guess of each tile and way to share the columns out.
-  static std::vector<RecordWgmmaConfig> some_configs_of(const RecordMatrix& matrix) {
-    std::vector<RecordWgmmaConfig> configs = configs_of(matrix);
-    std::set<std::tuple<int, bool, bool, bool>> kinds;
-    std::erase_if(configs, [&](const RecordWgmmaConfig& config) {
-      return !kinds.insert({config.tile, config.shares, config.split > 1, config.heads > 1}).second;
-    });
-    return configs;
-  }
-
-  // As on a device that holds few blocks at once: clusters go through several rounds, and a product
-  // may be several launches.
-  static RecordMatrix on_a_small_device(RecordMatrix matrix) {
-    matrix.clusters = {6, 3, 2, 1, 1};
-    return matrix;
-  }
-
-  struct How {
-    RecordWgmmaConfig config;
-    Epilogue epilogue;
-    bool early = false;
-  };
-  // With a workspace that is NaN everywhere, unless the launch is to begin while one before runs.
-  void multiply(const RecordMatrix& matrix, const Tensor& x, const Tensor& y, const How& how) {
-    const Tensor scratch = partials->view;
-    if (!how.early) {
-      EXPECT_EQ(cudaMemsetAsync(scratch.raw(), 0xff, static_cast<size_t>(scratch.bytes()),
-                                stream_of(gpu->cuda)),
-                cudaSuccess);
-    }
-    record_wgmma_cuda(matrix,
-                      {.x = x.raw(),
-                       .x_stride = x.row_stride(),
-                       .y = y.raw(),
-                       .y_stride = y.row_stride(),
-                       .bias = how.epilogue.bias.raw(),
-                       .relu = how.epilogue.activation.kind == Activation::Kind::relu,
-                       .tokens = x.size(0),
-                       .dtype = x.dtype(),
-                       .early = how.early,
-                       .workspace = scratch.raw()},
-                      how.config, stream_of(gpu->cuda));
-  }
-
-  // The configurations that `takes` takes, with few tokens and with more by turns.
-  template <class Takes>
-  void multiply_small(const Shape& shape, double density, Takes takes) {
-    const GuardedTensor x = numbers(70, shape.columns);
-    const OwnedTensor w = weight(shape, density);
-    const DeviceMatrix loaded = load(w.view);
-    const Expected all = expected_of(x.view(), w.view);
-    bool few = false;
-    for (const RecordWgmmaConfig& config : some_configs_of(loaded.matrix)) {
-      if (!takes(config)) {
-        continue;
-      }
-      few = !few;
-      const int64_t tokens = few ? 31 : 70;
-      SCOPED_TRACE(
-          fmt::format("density {}, {}, {} tokens", density, record_wgmma_name(config), tokens));
-      const GuardedTensor y(GetParam(), {tokens, shape.rows}, Layout::contiguous, kGpu);
-      multiply(on_a_small_device(loaded.matrix), x.view().rows(0, tokens), y.view(),
-               {.config = config, .epilogue = {}, .early = few});
-      gpu->cuda.synchronize();
-      EXPECT_TRUE(all_close(y.view(), first_rows(all, tokens, shape.rows), kTolerance));
-      EXPECT_TRUE(y.guards_intact());
-    }
-  }
-
-  // Rows aligned to 16 bytes, with NaN beside them.
-  struct PaddedTensor {
-    PaddedTensor(DType dtype, int64_t tokens, int64_t columns)
-        : memory(dtype, {tokens, ceil_div(columns + 16, 8) * 8}, Layout::contiguous, kGpu),
-          view(memory.view().columns(8, columns)) {}
-    GuardedTensor memory;
-    Tensor view;
-  };
-  PaddedTensor padded_numbers(int64_t tokens, int64_t columns) {
-    PaddedTensor x(GetParam(), tokens, columns);
-    set_values(x.view, values(tokens * columns));
-    return x;
-  }
-
-  std::optional<OwnedTensor> partials;
-};
 INSTANTIATE_TEST_SUITE_P(Gpu, GpuRecordWgmma, ::testing::Values(DType::f16, DType::bf16),
                          [](const auto& test) { return std::string(name_of(test.param)); });
 
@@ -254,7 +107,7 @@ TEST_P(GpuRecordWgmma, ProductsOfAllLayouts) {
         multiply(loaded.matrix, x.rows(0, tokens), y.view(),
                  {.config = config,
                   .epilogue = {.bias = has_bias ? bias.view : Tensor(), .activation = activation},
-                  .early = number % 3 == 0});
+                  .pdl = number % 3 == 0});
         gpu->cuda.synchronize();
         ASSERT_TRUE(all_close(
             y.view(),
@@ -284,30 +137,13 @@ TEST_P(GpuRecordWgmma, ProductsOfAllConfigurations) {
           const GuardedTensor y(GetParam(), {tokens, shape.rows}, Layout::contiguous, kGpu);
           multiply(small ? on_a_small_device(loaded.matrix) : loaded.matrix,
                    x.view().rows(0, tokens), y.view(),
-                   {.config = config, .epilogue = {}, .early = true});
+                   {.config = config, .epilogue = {}, .pdl = true});
           gpu->cuda.synchronize();
           ASSERT_TRUE(all_close(y.view(), first_rows(all, tokens, shape.rows), kTolerance));
           ASSERT_TRUE(y.guards_intact());
         }
       }
     }
-  }
-}
-
-// Few enough for compute-sanitizer's memcheck and synccheck.
-TEST_P(GpuRecordWgmma, SmallProducts) {
-  for (double density : kDensities) {
-    multiply_small({330, 264}, density, [](const RecordWgmmaConfig&) { return true; });
-  }
-}
-
-// And for its racecheck.
-TEST_P(GpuRecordWgmma, FewSmallProducts) {
-  for (double density : {0.05, 0.4}) {
-    std::set<std::tuple<int, bool, bool>> kinds;
-    multiply_small({130, 136}, density, [&](const RecordWgmmaConfig& config) {
-      return kinds.insert({config.tile, config.shares, config.split > 1}).second;
-    });
   }
 }
 
@@ -329,7 +165,7 @@ TEST_P(GpuRecordWgmma, ManyPatternsOfWeights) {
                                    density, name_of(pattern), describe(config, tokens)));
           const GuardedTensor y(GetParam(), {tokens, shape.rows}, Layout::contiguous, kGpu);
           multiply(loaded.matrix, x.view.rows(0, tokens), y.view(),
-                   {.config = config, .epilogue = {}, .early = number % 2 == 0});
+                   {.config = config, .epilogue = {}, .pdl = number % 2 == 0});
           gpu->cuda.synchronize();
           ASSERT_TRUE(all_close(y.view(), first_rows(all, tokens, shape.rows), kTolerance));
           ASSERT_TRUE(y.guards_intact());
@@ -360,7 +196,7 @@ TEST_P(GpuRecordWgmma, RandomCases) {
       const GuardedTensor y(GetParam(), {tokens, shape.rows},
                             product % 3 == 0 ? Layout::strided : Layout::contiguous, kGpu);
       multiply(loaded.matrix, x.view, y.view(),
-               {.config = config, .epilogue = {}, .early = product % 2 == 0});
+               {.config = config, .epilogue = {}, .pdl = product % 2 == 0});
       gpu->cuda.synchronize();
       ASSERT_TRUE(all_close(y.view(), expected_of(x.view, w.view), kTolerance));
       ASSERT_TRUE(y.guards_intact());
@@ -380,8 +216,7 @@ TEST_P(GpuRecordWgmma, ManyColumns) {
     for (const RecordWgmmaConfig& config : some_configs_of(loaded.matrix)) {
       SCOPED_TRACE(fmt::format("density {}, {}", density, describe(config, kTokensOfAll)));
       const GuardedTensor y(GetParam(), {kTokensOfAll, shape.rows}, Layout::contiguous, kGpu);
-      multiply(loaded.matrix, x.view(), y.view(),
-               {.config = config, .epilogue = {}, .early = true});
+      multiply(loaded.matrix, x.view(), y.view(), {.config = config, .epilogue = {}, .pdl = true});
       gpu->cuda.synchronize();
       EXPECT_TRUE(all_close(y.view(), expected, kTolerance));
       EXPECT_TRUE(y.guards_intact());
@@ -402,7 +237,7 @@ TEST_P(GpuRecordWgmma, ManyTokens) {
       SCOPED_TRACE(fmt::format("density {}, {}", density, describe(config, kMany)));
       const GuardedTensor y(GetParam(), {kMany, shape.rows}, Layout::contiguous, kGpu);
       multiply(on_a_small_device(loaded.matrix), x.view(), y.view(),
-               {.config = config, .epilogue = {}, .early = true});
+               {.config = config, .epilogue = {}, .pdl = true});
       gpu->cuda.synchronize();
       EXPECT_TRUE(all_close(y.view(), expected, kTolerance));
       EXPECT_TRUE(y.guards_intact());
@@ -456,8 +291,8 @@ TEST_P(GpuRecordWgmma, WhatIsNotFiniteStaysInItsToken) {
   }
 }
 
-// With the same configuration, in any batch, run after run, early or not; without equal shares, on
-// any device.
+// With the same configuration, in any batch, run after run, with PDL or not; without equal shares,
+// on any device.
 TEST_P(GpuRecordWgmma, ARowHasTheSameBitsAlways) {
   for (const Shape& shape : {Shape{518, 1040}, Shape{700, 328}}) {
     for (double density : kDensities) {
@@ -467,14 +302,14 @@ TEST_P(GpuRecordWgmma, ARowHasTheSameBitsAlways) {
       for (const RecordWgmmaConfig& config : some_configs_of(loaded.matrix)) {
         const GuardedTensor all(GetParam(), {kMostTokens, shape.rows}, Layout::contiguous, kGpu);
         multiply(loaded.matrix, x.view(), all.view(), {.config = config, .epilogue = {}});
-        bool early = false;
+        bool pdl = false;
         for (int64_t tokens : {1, 1, 17, 33, 64, 130, 130, 257, 300, 300}) {
-          early = !early;
-          const bool on_small = !config.shares && tokens % 2 == 0 && early;
+          pdl = !pdl;
+          const bool on_small = !config.shares && tokens % 2 == 0 && pdl;
           const int64_t begin = (kMostTokens - tokens) / 2;
           const GuardedTensor y(GetParam(), {tokens, shape.rows}, Layout::contiguous, kGpu);
           multiply(on_small ? small : loaded.matrix, x.view().rows(begin, tokens), y.view(),
-                   {.config = config, .epilogue = {}, .early = early});
+                   {.config = config, .epilogue = {}, .pdl = pdl});
           gpu->cuda.synchronize();
           EXPECT_TRUE(same_bits(y.view(), all.view().rows(begin, tokens)))
               << fmt::format("[{}, {}], density {}, {}", shape.rows, shape.columns, density,
@@ -496,11 +331,11 @@ TEST_P(GpuRecordWgmma, EarlyLaunchesWaitForEachOther) {
     for (const RecordWgmmaConfig& config : some_configs_of(loaded.matrix)) {
       const GuardedTensor odd(GetParam(), {tokens, kSize}, Layout::contiguous, kGpu);
       const GuardedTensor even(GetParam(), {tokens, kSize}, Layout::contiguous, kGpu);
-      const auto chain = [&](bool early) {
+      const auto chain = [&](bool pdl) {
         Tensor from = x.view();
         for (int i = 0; i < kProducts; ++i) {
           const Tensor to = i % 2 == 0 ? even.view() : odd.view();
-          multiply(loaded.matrix, from, to, {.config = config, .epilogue = {}, .early = early});
+          multiply(loaded.matrix, from, to, {.config = config, .epilogue = {}, .pdl = pdl});
           from = to;
         }
       };
@@ -530,7 +365,7 @@ TEST_P(GpuRecordWgmma, RunsInAGraph) {
     const GuardedTensor y(GetParam(), {tokens, shape.rows}, Layout::contiguous, kGpu);
     CudaGraph graph(gpu->cuda, [&] {
       multiply(loaded.matrix, x.view(), y.view(),
-               {.config = config, .epilogue = {}, .early = tokens == 40});
+               {.config = config, .epilogue = {}, .pdl = tokens == 40});
     });
     for (int round = 0; round < 2; ++round) {
       set_values(x.view(), values(tokens * shape.columns));

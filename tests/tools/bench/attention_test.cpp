@@ -208,7 +208,7 @@ TEST(BenchAttention, Rows) {
   EXPECT_EQ(std::get<std::string>(cell(result, "phase")), "decode");
   EXPECT_EQ(std::get<int64_t>(cell(result, "kv_bytes")), 2 * 3 * 37 * 2 * 16 * 4);
   for (const char* key : {"time_us", "read_gb_per_s", "tflops", "worst_error"}) {
-    EXPECT_TRUE(std::holds_alternative<std::monostate>(cell(result, key))) << key;
+    EXPECT_TRUE(std::holds_alternative<NoValue>(cell(result, key))) << key;
   }
   EXPECT_EQ(std::get<std::string>(cell(result, "note")), "out of memory");
   result.measured = true;

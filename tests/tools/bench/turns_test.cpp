@@ -85,7 +85,7 @@ TEST(Turns, VerdictsHaveNames) {
   EXPECT_EQ(name_of(Verdict::equal), "equal");
   EXPECT_EQ(name_of(Verdict::faster), "faster");
   EXPECT_EQ(std::get<std::string>(verdict_cell(Verdict::equal)), "equal");
-  EXPECT_TRUE(std::holds_alternative<std::monostate>(verdict_cell({})));
+  EXPECT_TRUE(std::holds_alternative<NoValue>(verdict_cell({})));
 }
 
 TEST(CallTimer, WorksTakeTurns) {

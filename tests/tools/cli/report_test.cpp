@@ -2,11 +2,15 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <limits>
+#include <new>
 #include <nlohmann/json.hpp>
 #include <sstream>
 #include <string>
 
+#include "tests/testing/memory_limit.h"
+#include "tests/testing/sanitized.h"
 #include "tests/testing/throws_error.h"
 #include "tools/bench/environment.h"
 #include "tools/cli/tool_main.h"
@@ -47,6 +51,22 @@ std::string report_as(ReportFormat format, const std::vector<Row>& rows = kRows)
   writer.finish();
   writer.finish();  // does nothing
   return text;
+}
+
+TEST(CellDeathTest, ACopyWithoutMemoryThrows) {
+  if (testing::kSanitized) {
+    GTEST_SKIP() << "a sanitizer reserves more memory than the limit";
+  }
+  const auto copy_a_cell = [] {
+    const Cell cell(std::string(40 << 20, 'x'));
+    try {
+      const Cell copy(cell);
+    } catch (const std::bad_alloc&) {
+      return;
+    }
+    std::exit(4);
+  };
+  EXPECT_EXIT(testing::exit_with_memory(64, copy_a_cell), ::testing::ExitedWithCode(0), "");
 }
 
 TEST(BenchReport, Table) {

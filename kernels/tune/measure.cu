@@ -3,9 +3,9 @@
 
 #include "kernels/base/launch.cuh"
 #include "kernels/counter_random.h"
-#include "kernels/cuda_types.cuh"
-#include "kernels/gemm_measure.cuh"
+#include "kernels/device/cuda_types.cuh"
 #include "kernels/norm.h"
+#include "kernels/tune/measure.cuh"
 
 namespace sparsellm {
 namespace {
@@ -26,7 +26,7 @@ __device__ int64_t first_element() { return int64_t{blockIdx.x} * blockDim.x + t
 __device__ int64_t element_step() { return int64_t{gridDim.x} * blockDim.x; }
 
 template <class T>
-__global__ void gemm_random_kernel(T* x, int64_t n) {
+__global__ void tune_random_kernel(T* x, int64_t n) {
   for (int64_t i = first_element(); i < n; i += element_step()) {
     const uint64_t bits = mix_bits(static_cast<uint64_t>(i + 1) * kRandomStep);
     x[i] = from_f32<T>(static_cast<float>(bits >> 40) * 0x1p-23f - 1.0f);
@@ -43,7 +43,7 @@ struct Rows {
 // and its first lane those of the device. The bits of f32 that are not negative are ordered as
 // their values, with NaN on top.
 template <class T>
-__global__ void gemm_compare_kernel(Rows<T> a, Rows<T> b, int64_t columns, int64_t n,
+__global__ void tune_compare_kernel(Rows<T> a, Rows<T> b, int64_t columns, int64_t n,
                                     unsigned* largest) {
   unsigned difference = 0;
   unsigned value = 0;
@@ -85,7 +85,7 @@ double rounding_tolerance(DType y) {
 
 void fill_operand(const Tensor& x, ExecContext& ctx) {
   visit_activation(x.dtype(), [&]<class T>(T) {
-    launch(ctx, gemm_random_kernel<T>, shape_for(x.element_count()), static_cast<T*>(x.raw()),
+    launch(ctx, tune_random_kernel<T>, shape_for(x.element_count()), static_cast<T*>(x.raw()),
            x.element_count());
   });
 }
@@ -97,21 +97,21 @@ Comparison::Comparison(ExecContext& ctx)
 
 void Comparison::reset() {
   check_cuda(cudaMemsetAsync(result_.data(), 0, static_cast<size_t>(result_.bytes()),
-                             cuda_state(ctx_).stream));
+                             cuda_queue(ctx_).stream));
 }
 
 void Comparison::add(const Tensor& a, const Tensor& b) {
   visit_floating(a.dtype(), [&]<class T>(T) {
     const Rows<T> a_rows{static_cast<const T*>(a.raw()), a.row_stride()};
     const Rows<T> b_rows{static_cast<const T*>(b.raw()), b.row_stride()};
-    launch(ctx_, gemm_compare_kernel<T>, shape_for(a.element_count()), a_rows, b_rows, a.size(1),
+    launch(ctx_, tune_compare_kernel<T>, shape_for(a.element_count()), a_rows, b_rows, a.size(1),
            a.element_count(), static_cast<unsigned*>(result_.data()));
   });
 }
 
 Comparison::Largest Comparison::take() {
   unsigned bits[2];
-  ctx_.cuda->copy(bits, result_.data(), sizeof(bits));
+  ctx_.cuda->copy(bits, result_.data(), sizeof(bits), ctx_.queue);
   reset();
   return {.difference = std::bit_cast<float>(bits[0]), .value = std::bit_cast<float>(bits[1])};
 }
@@ -124,14 +124,14 @@ CallTimer::CallTimer(int64_t bytes_in_turn, ExecContext& ctx)
       norm_weight_(allocate_scratch(ctx, DType::f16, {kFeatures}, "a norm")),
       normalized_(allocate_scratch(ctx, DType::f16, {1, kFeatures}, "a norm")) {
   for (int i = 0; i < kRepetitions; ++i) {
-    before_.emplace_back(*ctx.cuda, CudaEvent::Timing::yes);
-    after_.emplace_back(*ctx.cuda, CudaEvent::Timing::yes);
+    before_.emplace_back(*ctx.cuda, CudaEvent::Timing::yes, ctx.queue);
+    after_.emplace_back(*ctx.cuda, CudaEvent::Timing::yes, ctx.queue);
   }
 }
 
 void CallTimer::flush() {
   check_cuda(cudaMemsetAsync(flushed_.data(), 0, static_cast<size_t>(flushed_.bytes()),
-                             cuda_state(ctx_).stream));
+                             cuda_queue(ctx_).stream));
 }
 
 std::optional<double> CallTimer::median(const std::function<void()>& call, double best) {

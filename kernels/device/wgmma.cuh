@@ -39,7 +39,7 @@ constexpr uint32_t kSwizzledBlocks = 1u << 30 | 1024 / 16;
   }
 
 // d [64, N] += a [64, 16] * b [N, 16]^T by a warpgroup; f32 sums; N is twice the size of d. Warp w
-// has rows 16 w to 16 w + 15 of a and d, in the registers of mma.m16n8k16 (kernels/mma.cuh).
+// has rows 16 w to 16 w + 15 of a and d, in the registers of mma.m16n8k16 (kernels/device/mma.cuh).
 // Registers are not to be touched until the group of the product has ended.
 template <class T>
 __device__ inline void wgmma(float (&d)[16], const uint32_t (&a)[4], uint32_t b) {

@@ -2,8 +2,8 @@
 
 #include <cstdint>
 
-#include "kernels/cuda_types.cuh"
-#include "kernels/mma.cuh"
+#include "kernels/device/cuda_types.cuh"
+#include "kernels/device/mma.cuh"
 #include "kernels/paged_kv.h"
 
 // What a warp does of the attention of decode rows (kernels/attention_decode_cuda.cu).

@@ -1,7 +1,7 @@
 #include <cuda_runtime.h>
 
 #include "kernels/base/cuda_state.cuh"
-#include "kernels/tensor_map.h"
+#include "kernels/device/tensor_map.h"
 
 namespace sparsellm {
 

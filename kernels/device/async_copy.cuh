@@ -93,12 +93,6 @@ __device__ inline void barriers_ready() {
 __device__ inline void shared_stores_done() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
-__device__ inline void launch_dependents() {
-  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
-}
-__device__ inline void wait_for_launches_before() {
-  asm volatile("griddepcontrol.wait;" ::: "memory");
-}
 // By whole warps.
 __device__ inline void cluster_started() {
   asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");

@@ -1,0 +1,22 @@
+#pragma once
+
+#include <cstdint>
+
+struct CUstream_st;  // cudaStream_t is a pointer to it
+
+namespace sparsellm {
+
+// Where kernels and calls of libraries are enqueued, to run in order. CudaContext makes queues;
+// copies of one are the same queue.
+struct CudaQueue {
+  static constexpr int64_t kCounters = 1024;
+
+  CUstream_st* stream = nullptr;
+  // Scratch memory of cuBLAS and of kernels that add up partial sums: CudaContext::kWorkspaceBytes,
+  // aligned to 256 bytes. What is enqueued uses it in turn.
+  void* workspace = nullptr;
+  // u32 [kCounters], 0 between kernels, which leave them so.
+  uint32_t* counters = nullptr;
+};
+
+}  // namespace sparsellm

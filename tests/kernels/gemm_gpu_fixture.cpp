@@ -1,0 +1,98 @@
+#include "tests/kernels/gemm_gpu_fixture.h"
+
+#include <cmath>
+#include <cstddef>
+#include <cstring>
+#include <vector>
+
+namespace sparsellm::testing {
+namespace {
+
+double unit_of(DType dtype) {
+  return dtype == DType::f16 ? 0x1p-11 : dtype == DType::bf16 ? 0x1p-8 : 0x1p-24;
+}
+
+}  // namespace
+
+bool Gemm::is_fused(const Activation& activation) {
+  return activation.kind == Kind::none || activation.kind == Kind::relu;
+}
+
+GuardedTensor Gemm::on_gpu(std::initializer_list<int64_t> sizes, Layout layout) {
+  return random.tensor(GetParam(), sizes, layout, -1.0, 1.0, kGpu);
+}
+
+OwnedTensor Gemm::bias_on_gpu(int64_t size) {
+  OwnedTensor bias = allocate_tensor(kGpu, GetParam(), {size}, "a bias");
+  random.fill(bias.view);
+  return bias;
+}
+
+GuardedTensor Gemm::sums_of(const Tensor& x, const Tensor& w, const Tensor& bias) {
+  GuardedTensor sums(DType::f32, {x.size(0), w.size(0)});
+  const GuardedTensor bias_twin = bias.empty() ? GuardedTensor(DType::f32, {0}) : cpu_twin(bias);
+  gemm(cpu_twin(x).view(), cpu_twin(w).view(),
+       {.bias = bias.empty() ? Tensor() : bias_twin.view(), .activation = {}}, sums.view(),
+       cpu.exec);
+  return sums;
+}
+
+void Gemm::expect_right(const Tensor& x, const Tensor& w, const Epilogue& epilogue,
+                        const GuardedTensor& y) {
+  const GuardedTensor twin = sums_of(x, w, epilogue.bias);
+  const std::vector<double> sums = values_of(twin.view());
+  const std::vector<double> biases =
+      epilogue.bias.empty() ? std::vector<double>() : values_of(epilogue.bias);
+  activate(epilogue.activation, twin.view(), cpu.exec);
+  std::vector<double> expected = values_of(twin.view());
+  const std::vector<double> got = values_of(y.view());
+  const double unit = unit_of(y.view().dtype());
+  const double sum_error = 0x1p-22 * static_cast<double>(w.size(1) + 8);
+  constexpr double kMaxSlope = 1.13;
+  std::vector<double> tolerances;
+  for (size_t i = 0; i < sums.size(); ++i) {
+    // Sums may be rounded before the bias is added.
+    const double of_bias =
+        epilogue.bias.empty() ? 0.0 : unit * std::abs(sums[i] - biases[i % biases.size()]);
+    const double before = is_fused(epilogue.activation)
+                              ? sum_error + of_bias
+                              : kMaxSlope * (sum_error + of_bias + unit * std::abs(sums[i]));
+    tolerances.push_back(before + unit * std::abs(expected[i]) + 0x1p-25);
+    // fatrelu jumps: a sum that rounds to the other side of the threshold is right too.
+    if (epilogue.activation.kind == Kind::fatrelu &&
+        std::abs(sums[i] - double{epilogue.activation.threshold}) <= before) {
+      expected[i] = got[i] == 0.0 ? 0.0 : sums[i];
+    }
+  }
+  EXPECT_TRUE(all_close(y.view(), expected, tolerances));
+  EXPECT_TRUE(y.guards_intact());
+}
+
+void Gemm::run_and_expect_right(const Tensor& x, const Tensor& w, const Epilogue& epilogue,
+                                const GuardedTensor& y) {
+  gemm(x, w, epilogue, y.view(), gpu->exec);
+  expect_right(x, w, epilogue, y);
+}
+
+void Gemm::expect_invariant(const Tensor& x, const Tensor& w, const Epilogue& epilogue,
+                            DType y_dtype) {
+  const int64_t tokens = x.size(0);
+  const GuardedTensor alone(y_dtype, {tokens, w.size(0)}, Layout::contiguous, kGpu);
+  for (int64_t t = 0; t < tokens; ++t) {
+    gemm(x.rows(t, 1), w, epilogue, alone.view().rows(t, 1), gpu->exec);
+  }
+  const std::vector<std::byte> bits = bytes_of(alone.view());
+  const auto row_bytes = w.size(0) * size_of(y_dtype);
+  const GuardedTensor y(y_dtype, {tokens, w.size(0)}, Layout::contiguous, kGpu);
+  for (int64_t count = 1; count <= tokens; ++count) {
+    const int64_t begin = count * 7 % (tokens - count + 1);
+    const Tensor part = y.view().rows(0, count);
+    gemm(x.rows(begin, count), w, epilogue, part, gpu->exec);
+    const std::vector<std::byte> got = bytes_of(part);
+    ASSERT_EQ(std::memcmp(got.data(), bits.data() + begin * row_bytes, got.size()), 0)
+        << count << " rows from row " << begin;
+  }
+  EXPECT_TRUE(y.guards_intact());
+}
+
+}  // namespace sparsellm::testing

@@ -1,0 +1,46 @@
+#pragma once
+
+#include <cstdint>
+#include <initializer_list>
+
+#include "kernels/activation.h"
+#include "kernels/gemm.h"
+#include "tests/testing/gpu_context.h"
+#include "tests/testing/random.h"
+
+namespace sparsellm::testing {
+
+// The dense product on CUDA against its CPU twin.
+class Gemm : public GpuTest {
+ protected:
+  using Kind = Activation::Kind;
+
+  static constexpr Activation kActivations[] = {
+      {Kind::none, 0.0f},      {Kind::relu, 0.0f}, {Kind::gelu, 0.0f},
+      {Kind::gelu_tanh, 0.0f}, {Kind::silu, 0.0f}, {Kind::fatrelu, 0.25f},
+  };
+  static bool is_fused(const Activation& activation);
+
+  GuardedTensor on_gpu(std::initializer_list<int64_t> sizes, Layout layout = Layout::contiguous);
+
+  // Aligned as the memory of a buffer is.
+  OwnedTensor bias_on_gpu(int64_t size);
+
+  // `y` is the product within the errors of sums in f32 (of terms of at most 1) and of one
+  // rounding; of two where the activation is applied to a rounded sum.
+  void expect_right(const Tensor& x, const Tensor& w, const Epilogue& epilogue,
+                    const GuardedTensor& y);
+  void run_and_expect_right(const Tensor& x, const Tensor& w, const Epilogue& epilogue,
+                            const GuardedTensor& y);
+
+  // Every row of x [tokens, in] alone, and all numbers of rows at changing places.
+  void expect_invariant(const Tensor& x, const Tensor& w, const Epilogue& epilogue, DType y_dtype);
+
+  Random random{78};
+
+ private:
+  // The sums with the bias, in f32 on the CPU.
+  GuardedTensor sums_of(const Tensor& x, const Tensor& w, const Tensor& bias);
+};
+
+}  // namespace sparsellm::testing

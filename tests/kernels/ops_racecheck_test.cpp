@@ -1,0 +1,85 @@
+#include "kernels/norm.h"
+#include "tests/kernels/ops_gpu_fixture.h"
+
+namespace sparsellm {
+namespace {
+
+using namespace sparsellm::testing;
+
+INSTANTIATE_TEST_SUITE_P(Gpu, Ops, ::testing::Values(DType::f16, DType::bf16),
+                         [](const auto& test) { return std::string(name_of(test.param)); });
+
+TEST_P(Ops, Norms) {
+  for (int64_t tokens : kTokens) {
+    for (int64_t features : {8, 33, 64, 257, 1000, 5120, 9000, 30000}) {
+      if (tokens * features > 1'000'000) {
+        continue;
+      }
+      for (bool centred : {false, true}) {
+        const GuardedTensor x = random_f32({tokens, features}, -2.0, 3.0);
+        const GuardedTensor weight = random_tensor({features});
+        const GuardedTensor bias = random_tensor({features});
+        const GuardedTensor y = empty_tensor({tokens, features});
+        const GuardedTensor x_twin = cpu_twin(x.view());
+        const GuardedTensor y_twin(DType::f32, {tokens, features});
+        const GuardedTensor w_twin = cpu_twin(weight.view());
+        if (centred) {
+          layer_norm(x_twin.view(), w_twin.view(), cpu_twin(bias.view()).view(), 1e-5f,
+                     y_twin.view(), cpu.exec);
+          layer_norm(x.view(), weight.view(), bias.view(), 1e-5f, y.view(), gpu->exec);
+        } else {
+          rms_norm(x_twin.view(), w_twin.view(), 1e-5f, y_twin.view(), cpu.exec);
+          rms_norm(x.view(), weight.view(), 1e-5f, y.view(), gpu->exec);
+        }
+        expect_twin(y, y_twin.view(), 2.0);
+        expect_twin(x, x_twin.view(), 0.0, 0.0);
+      }
+    }
+  }
+}
+
+TEST_P(Ops, AddNorms) {
+  for (int64_t tokens : kTokens) {
+    for (int64_t features : kFeatures) {
+      for (bool centred : {false, true}) {
+        const GuardedTensor delta = random_tensor({tokens, features});
+        const GuardedTensor x = random_f32({tokens, features}, -2.0, 3.0);
+        const GuardedTensor weight = random_tensor({features});
+        const GuardedTensor bias = random_tensor({features});
+        const GuardedTensor y = empty_tensor({tokens, features});
+        const GuardedTensor delta_twin = cpu_twin(delta.view());
+        const GuardedTensor x_twin = cpu_twin(x.view());
+        const GuardedTensor x_before = cpu_twin(x.view());
+        const GuardedTensor y_twin(DType::f32, {tokens, features});
+        const GuardedTensor w_twin = cpu_twin(weight.view());
+        const GuardedTensor b_twin = cpu_twin(bias.view());
+        const NormParams params{.weight = weight.view(), .bias = bias.view(), .epsilon = 1e-5f};
+        const NormParams rms{.weight = weight.view(), .bias = {}, .epsilon = 1e-5f};
+        const NormParams twins{.weight = w_twin.view(), .bias = b_twin.view(), .epsilon = 1e-5f};
+        if (centred) {
+          add_layer_norm(delta_twin.view(), x_twin.view(), twins, y_twin.view(), cpu.exec);
+          add_layer_norm(delta.view(), x.view(), params, y.view(), gpu->exec);
+        } else {
+          const NormParams rms_twin{.weight = w_twin.view(), .bias = {}, .epsilon = 1e-5f};
+          add_rms_norm(delta_twin.view(), x_twin.view(), rms_twin, y_twin.view(), cpu.exec);
+          add_rms_norm(delta.view(), x.view(), rms, y.view(), gpu->exec);
+        }
+        expect_twin(x, x_twin.view(), 0.0, 0.0);
+        expect_twin(y, y_twin.view(), 2.0);
+        // In the place of what is added.
+        set_values(x.view(), values_of(x_before.view()));
+        if (centred) {
+          add_layer_norm(delta.view(), x.view(), params, delta.view(), gpu->exec);
+        } else {
+          add_rms_norm(delta.view(), x.view(), rms, delta.view(), gpu->exec);
+        }
+        gpu->cuda.synchronize();
+        EXPECT_TRUE(same_bits(delta.view(), y.view()));
+        expect_twin(x, x_twin.view(), 0.0, 0.0);
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace sparsellm

@@ -1,0 +1,39 @@
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "sparse/tca_bme/tca_bme.h"
+#include "tests/sparse/gpu_weight_test.h"
+#include "tests/testing/wait_for_device.h"
+
+namespace sparsellm::testing {
+
+// Weights in the format tca_bme on CUDA, against the CPU's encodings and a product in double.
+class GpuTcaBme : public GpuWeightTest {
+ protected:
+  std::unique_ptr<WeightMatrix> load(const Tensor& w, LayoutFor goal = LayoutFor::speed) {
+    return tca_bme_format().load(tca_bme_format().encode(w, goal, cpu.threads), load_context());
+  }
+  std::unique_ptr<WeightMatrix> join(std::span<EncodedWeight> parts) {
+    return GpuWeightTest::load(tca_bme_format(), parts);
+  }
+
+  // All of its rows.
+  void expect_expands_to(const WeightMatrix& weight, const Tensor& w) {
+    const GuardedTensor dense(GetParam(), {w.size(0), w.size(1)}, Layout::contiguous, kGpu);
+    weight.expand({.begin = 0, .count = w.size(0)}, dense.view(), *exec);
+    EXPECT_TRUE(same_bits(dense.view(), w));
+  }
+
+  static std::vector<std::byte> bytes_of_buffer(const Buffer& buffer) {
+    std::vector<std::byte> bytes(static_cast<size_t>(buffer.bytes()));
+    wait_for_device(buffer.device());
+    copy_bytes({}, bytes.data(), buffer.device(), buffer.data(), buffer.bytes());
+    return bytes;
+  }
+};
+
+}  // namespace sparsellm::testing

@@ -4,8 +4,12 @@
 #include <cstring>
 #include <utility>
 
+#include "kernels/base/cuda_context.h"
 #include "kernels/base/error.h"
+#include "kernels/base/mapped_file.h"
+#include "kernels/base/upload.h"
 #include "sparse/cpu/sparse_product.h"
+#include "sparse/join_parts.h"
 #include "sparse/registry.h"
 
 namespace sparsellm {
@@ -23,13 +27,62 @@ int64_t WeightFormat::workspace_bytes(const EncodedWeight& e, Device, int64_t, S
   return sparse_product_workspace_bytes(e.columns);
 }
 
-std::unique_ptr<WeightMatrix> WeightFormat::prepare(std::span<const EncodedWeight* const>, Device,
-                                                    std::vector<Upload>&) const {
-  return nullptr;
+std::unique_ptr<WeightMatrix> WeightFormat::load(std::span<const WeightPart> parts,
+                                                 const LoadContext& ctx) const {
+  require(!parts.empty(), "no weights to join");
+  for (const WeightPart& part : parts) {
+    naming_errors(part.name, [&] {
+      require_runs_on(ctx.device, *this);
+      require_header(*part.weight, *this);
+      require(!ctx.device.is_cuda() || part.weight->dtype == ctx.compute,
+              "its values are {}, but products on {} compute in {}", name_of(part.weight->dtype),
+              to_string(ctx.device), name_of(ctx.compute));
+    });
+  }
+  naming_errors(parts.front().name, [&] { joined_rows(weights_of(parts)); });
+  if (!ctx.device.is_cuda()) {
+    return load_on_cpu(join_on_host(parts, ctx.threads));
+  }
+  const int64_t held = ctx.uploads->held();
+  try {
+    return load_on_cuda(parts, ctx);
+  } catch (...) {
+    ctx.uploads->drop(held);  // whose destinations have gone
+    throw;
+  }
 }
 
-std::unique_ptr<WeightMatrix> WeightFormat::encode_on_device(const Tensor&, ExecContext&) const {
-  return nullptr;
+std::unique_ptr<WeightMatrix> WeightFormat::load(EncodedWeight e, const LoadContext& ctx) const {
+  const WeightPart part{.weight = &e};
+  if (!ctx.device.is_cuda()) {
+    return load({&part, 1}, ctx);
+  }
+  const int64_t held = ctx.uploads->held();
+  std::unique_ptr<WeightMatrix> weight = load({&part, 1}, ctx);
+  ctx.uploads->flush(held);
+  return weight;
+}
+
+std::unique_ptr<WeightMatrix> WeightFormat::encode_on_device(const Tensor& w,
+                                                             const LoadContext& ctx) const {
+  require_runs_on(ctx.device, *this);
+  OwnedTensor host{.buffer = {}, .view = w};
+  if (w.device().is_cuda()) {
+    require(w.contiguous(), "a weight with strided rows");
+    host = allocate_tensor({}, w.dtype(), {w.size(0), w.size(1)}, "a weight to be encoded");
+    const ExecContext& exec = ctx.exec();
+    exec.cuda->copy(host.view.raw(), w.raw(), w.bytes(), exec.queue);
+  }
+  const std::string reason = why_not(host.view);
+  require(reason.empty(), "{}", reason);
+  EncodedWeight e = encode(host.view, ctx.threads);
+  host = {};
+  return load(std::move(e), ctx);
+}
+
+std::unique_ptr<WeightMatrix> WeightFormat::load_on_cuda(std::span<const WeightPart>,
+                                                         const LoadContext& ctx) const {
+  fail("the weight format {} has no kernels for {}", name(), to_string(ctx.device));
 }
 
 std::optional<EncodedWeight> WeightFormat::slice(const EncodedWeight&, Axis, Range) const {
@@ -68,17 +121,12 @@ EncodedWeight slice(const EncodedWeight& e, Axis axis, Range range, ThreadPool& 
 }
 
 EncodedWeight concat_rows(std::span<const EncodedWeight* const> parts, ThreadPool& threads) {
-  require(!parts.empty(), "no weights to join");
+  const int64_t rows = joined_rows(parts);
   const EncodedWeight* largest = parts.front();
   bool same_format = true;
-  int64_t rows = 0;
   for (const EncodedWeight* part : parts) {
-    require(part->columns == largest->columns && part->dtype == largest->dtype,
-            "a weight of {} columns of {} cannot be joined with one of {} columns of {}",
-            part->columns, name_of(part->dtype), largest->columns, name_of(largest->dtype));
     same_format =
         same_format && part->format == largest->format && part->version == largest->version;
-    rows = checked_add(rows, part->rows, "rows of a joined weight");
     largest = part->rows > largest->rows ? part : largest;
   }
   const WeightFormat& format = weight_format(largest->format);
@@ -112,8 +160,21 @@ void require_header(const EncodedWeight& e, const WeightFormat& format) {
           e.nonzeros, e.rows, e.columns);
 }
 
-void require_multiplies_on(Device device, const WeightFormat& format) {
-  require(format.multiplies_on(device.kind),
+int64_t joined_rows(std::span<const EncodedWeight* const> parts) {
+  require(!parts.empty(), "no weights to join");
+  const EncodedWeight& first = *parts.front();
+  int64_t rows = 0;
+  for (const EncodedWeight* part : parts) {
+    require(part->columns == first.columns && part->dtype == first.dtype,
+            "a weight of {} columns of {} cannot be joined with one of {} columns of {}",
+            part->columns, name_of(part->dtype), first.columns, name_of(first.dtype));
+    rows = checked_add(rows, part->rows, "rows of a joined weight");
+  }
+  return rows;
+}
+
+void require_runs_on(const Device& device, const WeightFormat& format) {
+  require(format.runs_on(device),
           "the weight format {} has no kernels for {}; converted to dense, weights run there",
           format.name(), to_string(device));
 }
@@ -132,14 +193,23 @@ EncodedWeight view_of(const EncodedWeight& e) {
   return view;
 }
 
+void take_into_memory(EncodedPart& part, const MappedFile* file) {
+  if (part.memory.data() != nullptr || part.bytes.empty()) {
+    return;
+  }
+  Buffer memory(Device{}, std::ssize(part.bytes), "an encoded weight");
+  if (file != nullptr) {
+    file->read(part.bytes, static_cast<std::byte*>(memory.data()));
+  } else {
+    std::memcpy(memory.data(), part.bytes.data(), part.bytes.size());
+  }
+  part.bytes = {static_cast<const std::byte*>(memory.data()), part.bytes.size()};
+  part.memory = std::move(memory);
+}
+
 EncodedWeight with_own_memory(EncodedWeight e) {
   for (EncodedPart& part : e.parts) {
-    if (part.memory.data() == nullptr && !part.bytes.empty()) {
-      Buffer memory(Device{}, std::ssize(part.bytes), "an encoded weight");
-      std::memcpy(memory.data(), part.bytes.data(), part.bytes.size());
-      part.bytes = {static_cast<const std::byte*>(memory.data()), part.bytes.size()};
-      part.memory = std::move(memory);
-    }
+    take_into_memory(part);
   }
   return e;
 }

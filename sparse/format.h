@@ -11,8 +11,8 @@
 #include "kernels/base/device.h"
 #include "kernels/base/parallel.h"
 #include "kernels/base/tensor.h"
-#include "kernels/base/upload.h"
 #include "sparse/encoded_weight.h"
+#include "sparse/load_context.h"
 #include "sparse/weight_matrix.h"
 
 namespace sparsellm {
@@ -35,9 +35,9 @@ class WeightFormat {
   virtual std::string_view name() const = 0;  // key in model files and on command lines
   virtual int32_t version() const = 0;        // of the layout that encode() makes
 
-  // Whether devices of a kind multiply by what is encoded as it is, if the build has code for them;
-  // load() throws Error for those that do not.
-  virtual bool multiplies_on(Device::Kind kind) const = 0;
+  // Whether the device multiplies by what is encoded as it is, if the build has code for it. The
+  // device need not be there.
+  virtual bool runs_on(const Device& device) const = 0;
 
   virtual bool holds(DType dtype) const = 0;
   // Why the matrix cannot be encoded; empty if it can.
@@ -71,18 +71,31 @@ class WeightFormat {
   virtual std::optional<EncodedWeight> concat_rows(
       std::span<const EncodedWeight* const> parts) const;
 
-  // Takes the encoding to a device; parts that are views are copied. Throws Error for a device that
-  // the format has no kernels for.
-  virtual std::unique_ptr<WeightMatrix> load(EncodedWeight e, Device device) const = 0;
-  // Matrices one below the other on a CUDA device, without values until what is added to `copies`,
-  // whose sources are views of the parts, has been uploaded. Nothing where that takes more than
-  // copies. The parts need not be valid: what validate() checks is checked here, or by a copy of
-  // what goes to the device. Throws Error.
-  virtual std::unique_ptr<WeightMatrix> prepare(std::span<const EncodedWeight* const> parts,
-                                                Device device, std::vector<Upload>& copies) const;
-  // What load() makes of encode(w), of w on the CUDA device of ctx, without the host. Takes little
-  // memory but for what it returns; synchronises. Nothing where the format has no such encoder.
-  virtual std::unique_ptr<WeightMatrix> encode_on_device(const Tensor& w, ExecContext& ctx) const;
+  // The one way of a weight to a device. Joins the parts, one below the other: at least one, all in
+  // this format, with equally many columns and one dtype. What comes from a file is validated
+  // before it is copied, or while it is; memory may be moved out of the parts. On a CUDA device the
+  // weight has its values when ctx.uploads->finish() has returned, and is not destroyed earlier;
+  // parts that cannot be joined as they are encoded are expanded there, one after the other, and
+  // encoded. Never null. Throws Error that begins with the name of a part, also for a device that
+  // the format does not run on; then nothing was submitted.
+  std::unique_ptr<WeightMatrix> load(std::span<const WeightPart> parts,
+                                     const LoadContext& ctx) const;
+  // A valid encoding that nobody else keeps; the weight has its values on return.
+  std::unique_ptr<WeightMatrix> load(EncodedWeight e, const LoadContext& ctx) const;
+  // What load() makes of encode(w), with its values on return. w is contiguous and on the device of
+  // ctx; on a CUDA device it is what it becomes by all that was enqueued in ctx.exec(). This one
+  // encodes on the host, formats with an encoder for the device do better. Throws Error without a
+  // name, as for what why_not() says.
+  virtual std::unique_ptr<WeightMatrix> encode_on_device(const Tensor& w,
+                                                         const LoadContext& ctx) const;
+
+ private:
+  // load() of a valid encoding, which may view memory that the weight outlives.
+  virtual std::unique_ptr<WeightMatrix> load_on_cpu(EncodedWeight e) const = 0;
+  // load() for formats that run on CUDA devices. The parts' headers fit each other, and the dtype
+  // is ctx.compute. sparse/join_parts.h helps with parts that are not alike.
+  virtual std::unique_ptr<WeightMatrix> load_on_cuda(std::span<const WeightPart> parts,
+                                                     const LoadContext& ctx) const;
 };
 
 // The same for any range of any encoding, decoding and encoding again, for speed, where that has to
@@ -95,11 +108,19 @@ EncodedWeight concat_rows(std::span<const EncodedWeight* const> parts, ThreadPoo
 // Throws Error unless the fields of `e` but its parts make sense, and are those of the format.
 void require_header(const EncodedWeight& e, const WeightFormat& format);
 
-// Throws Error for a device that does not multiply by weights in the format.
-void require_multiplies_on(Device device, const WeightFormat& format);
+// Throws Error for a device that the format does not run on.
+void require_runs_on(const Device& device, const WeightFormat& format);
+
+// The rows of all parts together. Throws Error if there are none, and unless all have equally many
+// columns and one dtype.
+int64_t joined_rows(std::span<const EncodedWeight* const> parts);
 
 // The same encoding without memory of its own.
 EncodedWeight view_of(const EncodedWeight& e);
+
+// Copies what a part views into memory of its own; a part with a file is a view of it, and is read
+// from there instead of through the mapping. What becomes of the view later changes nothing.
+void take_into_memory(EncodedPart& part, const MappedFile* file = nullptr);
 
 // e with every part in memory of its own, for encodings that outlive what they view.
 EncodedWeight with_own_memory(EncodedWeight e);

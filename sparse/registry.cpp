@@ -20,8 +20,8 @@ std::vector<const WeightFormat*> portable_formats() {
   std::vector<const WeightFormat*> portable;
   std::ranges::copy_if(weight_formats(), std::back_inserter(portable),
                        [](const WeightFormat* format) {
-                         return format->multiplies_on(Device::Kind::cpu) &&
-                                format->multiplies_on(Device::Kind::cuda);
+                         return format->runs_on({.kind = Device::Kind::cpu}) &&
+                                format->runs_on({.kind = Device::Kind::cuda});
                        });
   return portable;
 }

@@ -73,6 +73,11 @@ struct Uploader::State {};
 Uploader::Uploader(Device) { fail("{}", kCpuOnlyBuild); }
 Uploader::~Uploader() = default;
 void Uploader::submit(Upload) {}
+int64_t Uploader::held() const { return 0; }
+void Uploader::drop(int64_t) noexcept {}
 void Uploader::finish(const Progress&) {}
+void Uploader::flush(int64_t) {}
+Uploader::Bytes Uploader::bytes() const { return {}; }
+Uploader::Bytes Uploader::file_bytes() const { return {}; }
 
 }  // namespace sparsellm

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <deque>
 #include <exception>
+#include <iterator>
 #include <mutex>
 #include <optional>
 #include <system_error>
@@ -29,6 +30,21 @@ constexpr unsigned kMaxThreads = 12;
 constexpr int64_t kBytesPerThread = 16 * Uploader::kPieceBytes;
 constexpr std::chrono::milliseconds kProgressInterval{50};
 
+// Bytes of sources, of all threads.
+class ByteCount {
+ public:
+  void add(int64_t bytes, bool of_file) {
+    all_ += bytes;
+    of_files_ += of_file ? bytes : 0;
+  }
+  int64_t all() const { return all_.load(); }
+  int64_t of_files() const { return of_files_.load(); }
+
+ private:
+  std::atomic<int64_t> all_{0};
+  std::atomic<int64_t> of_files_{0};
+};
+
 // A page-locked buffer and the copy out of it that is under way.
 class StagingBuffer {
  public:
@@ -39,12 +55,12 @@ class StagingBuffer {
   StagingBuffer(const StagingBuffer&) = delete;
   StagingBuffer& operator=(const StagingBuffer&) = delete;
 
-  // Waits until the buffer may be filled again. Returns the bytes of the source that were in it.
-  int64_t wait() {
+  // Waits until the buffer may be filled again; what was in it is done.
+  void wait(ByteCount& done) {
     if (source_bytes_ > 0) {
       check_cuda(cudaEventSynchronize(copied_));
+      done.add(std::exchange(source_bytes_, 0), of_file_);
     }
-    return std::exchange(source_bytes_, 0);
   }
 
   // `piece` fits the buffer, which nobody reads.
@@ -70,6 +86,7 @@ class StagingBuffer {
                                cudaMemcpyHostToDevice, stream));
     check_cuda(cudaEventRecord(copied_, stream));
     source_bytes_ = std::ssize(piece.source);
+    of_file_ = piece.file != nullptr;
   }
 
  private:
@@ -98,12 +115,13 @@ class StagingBuffer {
   PinnedBuffer memory_;
   cudaEvent_t copied_ = nullptr;
   int64_t source_bytes_ = 0;  // whose copy may be under way
+  bool of_file_ = false;
 };
 
 // What one thread works with: a stream, and a buffer to fill while the other is copied.
 class Lane {
  public:
-  Lane(Device device, std::atomic<int64_t>& bytes_done) : bytes_done_(bytes_done) {
+  Lane(Device device, ByteCount& done) : done_(done) {
     check_cuda(cudaSetDevice(device.index));
     check_cuda(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
   }
@@ -121,20 +139,20 @@ class Lane {
     if (!buffer) {
       buffer.emplace(Uploader::kPieceBytes);
     }
-    bytes_done_ += buffer->wait();
+    buffer->wait(done_);
     buffer->copy(piece, stream_);
   }
 
   void drain() {
     for (std::optional<StagingBuffer>& buffer : buffers_) {
       if (buffer) {
-        bytes_done_ += buffer->wait();
+        buffer->wait(done_);
       }
     }
   }
 
  private:
-  std::atomic<int64_t>& bytes_done_;
+  ByteCount& done_;
   cudaStream_t stream_ = nullptr;
   std::array<std::optional<StagingBuffer>, 2> buffers_;
   size_t next_ = 0;
@@ -144,8 +162,10 @@ class Lane {
 
 struct Uploader::State {
   Device device;
+  std::vector<Upload> held;
   int64_t submitted_bytes = 0;
-  std::atomic<int64_t> bytes_done{0};
+  int64_t submitted_file_bytes = 0;
+  ByteCount done;
   std::vector<std::thread> threads;
 
   std::mutex mutex;  // of what follows
@@ -157,6 +177,10 @@ struct Uploader::State {
   std::exception_ptr error;
 
   bool is_idle() const { return queue.empty() && busy == 0; }
+  void copy(std::vector<Upload> uploads, const Progress& progress);
+  void enqueue(std::vector<Upload> uploads);
+  void start_threads();
+  void wait(const Progress& progress);
   void break_off() noexcept;
   Upload take();
   void copy_queue(std::optional<Lane>& lane, std::unique_lock<std::mutex>& lock);
@@ -185,7 +209,7 @@ Upload Uploader::State::take() {
 void Uploader::State::copy_queue(std::optional<Lane>& lane, std::unique_lock<std::mutex>& lock) {
   lock.unlock();
   if (!lane) {
-    lane.emplace(device, bytes_done);
+    lane.emplace(device, done);
   }
   lock.lock();
   while (!queue.empty()) {
@@ -214,7 +238,7 @@ void Uploader::State::run_thread() {
       if (lock.owns_lock()) {
         lock.unlock();
       }
-      lane.reset();  // its copies are done before finish() throws
+      lane.reset();  // its copies are done before the caller hears of the error
       lock.lock();
       if (!error) {
         error = std::current_exception();
@@ -228,12 +252,70 @@ void Uploader::State::run_thread() {
   }
 }
 
+void Uploader::State::copy(std::vector<Upload> uploads, const Progress& progress) {
+  std::sort(uploads.begin(), uploads.end(), is_read_before);
+  try {
+    enqueue(std::move(uploads));
+    wait(progress);
+  } catch (...) {
+    break_off();
+    throw;
+  }
+}
+
+void Uploader::State::enqueue(std::vector<Upload> uploads) {
+  if (uploads.empty()) {
+    return;
+  }
+  {
+    const std::lock_guard lock(mutex);
+    std::move(uploads.begin(), uploads.end(), std::back_inserter(queue));
+  }
+  start_threads();
+  work.notify_all();
+}
+
+void Uploader::State::start_threads() {
+  const int64_t most = std::clamp(std::thread::hardware_concurrency(), 1u, kMaxThreads);
+  const int64_t wanted = std::min(most, submitted_bytes / kBytesPerThread + 1);
+  try {
+    while (std::ssize(threads) < wanted) {
+      threads.emplace_back([this] { run_thread(); });
+    }
+  } catch (const std::system_error& failure) {
+    fail("cannot start {} threads for an upload: {}", wanted, failure.what());
+  }
+}
+
+void Uploader::State::wait(const Progress& progress) {
+  const auto report = [&] {
+    if (progress) {
+      progress();
+    }
+  };
+  report();
+  std::unique_lock lock(mutex);
+  while (!idle.wait_for(lock, kProgressInterval, [&] { return is_idle(); })) {
+    lock.unlock();
+    report();
+    lock.lock();
+  }
+  if (error) {
+    std::rethrow_exception(std::exchange(error, nullptr));
+  }
+  lock.unlock();
+  report();
+}
+
 // Waits for the copies that are under way.
 void Uploader::State::break_off() noexcept {
   std::unique_lock lock(mutex);
   queue.clear();
   idle.wait(lock, [&] { return is_idle(); });
   error = nullptr;
+  held.clear();
+  submitted_bytes = done.all();
+  submitted_file_bytes = done.of_files();
 }
 
 Uploader::Uploader(Device device) : state_(std::make_unique<State>()) {
@@ -245,7 +327,6 @@ Uploader::~Uploader() {
   {
     const std::lock_guard lock(state_->mutex);
     state_->stop = true;
-    state_->queue.clear();
   }
   state_->work.notify_all();
   for (std::thread& thread : state_->threads) {
@@ -264,50 +345,44 @@ void Uploader::submit(Upload upload) {
   if (bytes == 0 && !upload.check) {
     return;
   }
-  {
-    const std::lock_guard lock(state.mutex);
-    state.queue.push_back(std::move(upload));
-  }
-  state.work.notify_all();  // an upload may be work for all of them
-
+  const bool of_file = upload.file != nullptr;
+  state.held.push_back(std::move(upload));
   state.submitted_bytes += bytes;
-  const int64_t most = std::clamp(std::thread::hardware_concurrency(), 1u, kMaxThreads);
-  const int64_t wanted = std::min(most, state.submitted_bytes / kBytesPerThread + 1);
-  try {
-    while (std::ssize(state.threads) < wanted) {
-      state.threads.emplace_back([&state] { state.run_thread(); });
-    }
-  } catch (const std::system_error& error) {
-    state.break_off();
-    fail("cannot start {} threads for an upload: {}", wanted, error.what());
+  state.submitted_file_bytes += of_file ? bytes : 0;
+}
+
+int64_t Uploader::held() const { return std::ssize(state_->held); }
+
+void Uploader::drop(int64_t first) noexcept {
+  State& state = *state_;
+  while (std::ssize(state.held) > first) {
+    const Upload& last = state.held.back();
+    state.submitted_bytes -= std::ssize(last.source);
+    state.submitted_file_bytes -= last.file != nullptr ? std::ssize(last.source) : 0;
+    state.held.pop_back();
   }
 }
 
 void Uploader::finish(const Progress& progress) {
-  State& state = *state_;
-  const auto report = [&] {
-    if (!progress) {
-      return;
-    }
-    try {
-      progress(state.bytes_done.load());
-    } catch (...) {
-      state.break_off();
-      throw;
-    }
-  };
-  report();
-  std::unique_lock lock(state.mutex);
-  while (!state.idle.wait_for(lock, kProgressInterval, [&] { return state.is_idle(); })) {
-    lock.unlock();
-    report();
-    lock.lock();
-  }
-  if (state.error) {
-    std::rethrow_exception(std::exchange(state.error, nullptr));
-  }
-  lock.unlock();
-  report();
+  state_->copy(std::exchange(state_->held, {}), progress);
+}
+
+void Uploader::flush(int64_t first) {
+  std::vector<Upload>& held = state_->held;
+  require(first >= 0 && first <= std::ssize(held), "{} uploads of {} were held", first,
+          held.size());
+  const auto begin = held.begin() + first;
+  std::vector<Upload> now(std::make_move_iterator(begin), std::make_move_iterator(held.end()));
+  held.erase(begin, held.end());
+  state_->copy(std::move(now), {});
+}
+
+Uploader::Bytes Uploader::bytes() const {
+  return {.submitted = state_->submitted_bytes, .done = state_->done.all()};
+}
+
+Uploader::Bytes Uploader::file_bytes() const {
+  return {.submitted = state_->submitted_file_bytes, .done = state_->done.of_files()};
 }
 
 }  // namespace sparsellm

@@ -26,36 +26,58 @@ struct Upload {
   std::function<void(std::span<const std::byte>)> check = {};
 };
 
+// Whether a's source comes before b's: a file that is not in the page cache is read from its begin
+// to its end.
+inline bool is_read_before(const Upload& a, const Upload& b) {
+  return std::less<>()(a.source.data(), b.source.data());
+}
+
 // Copies large amounts of memory to a CUDA device: several threads fill page-locked buffers, each
 // one buffer while its other one is on its way, so that neither page faults and conversions nor the
-// driver's own staging hold up the bus. Threads and buffers are made as they are needed and live as
-// long as the object. Not thread-safe. In a CPU-only build the constructor throws.
+// driver's own staging hold up the bus. Uploads are held until they are copied together, in the
+// order of their sources. Threads and buffers are made as they are needed and live as long as the
+// object. Not thread-safe. In a CPU-only build the constructor throws.
 class Uploader {
  public:
-  using Progress = std::function<void(int64_t bytes_done)>;
+  using Progress = std::function<void()>;
+
+  // Of sources, since the object was made; what was dropped or broken off does not count.
+  struct Bytes {
+    int64_t submitted = 0;
+    int64_t done = 0;  // that are on the device
+  };
 
   // What is copied at once: large enough that the fixed cost of a copy (some 10 us) does not show,
   // small enough that the buffers of all threads are quickly page-locked.
   static constexpr int64_t kPieceBytes = 2 << 20;
 
   explicit Uploader(Device device);  // throws Error
-  // Uploads that are not finished are broken off; afterwards nobody reads a source or writes to a
-  // destination.
+  // Uploads that are held are dropped.
   ~Uploader();
   Uploader(const Uploader&) = delete;
   Uploader& operator=(const Uploader&) = delete;
 
-  // Returns at once; source and destination stay as they are until finish() or the destructor. If
-  // it throws for want of threads, all uploads are broken off.
+  // Holds the upload; source and destination stay as they are until it has been copied, or this
+  // object is gone. Throws Error for a source that is no whole number of elements, and for a check
+  // of too many bytes or of converted ones.
   void submit(Upload upload);
+  int64_t held() const;  // uploads
+  // Drops all that is held except the first ones: for destinations that go without values.
+  void drop(int64_t first) noexcept;
 
-  // Returns when all uploads are on the device, for every stream. Throws the first Error of an
-  // upload: CUDA's, its check's, or that a finite number is too large for its new dtype; then the
-  // others are broken off, and new ones may be submitted. `progress` is called at once, now and
-  // then, and at the end, on the calling thread, with the bytes of all sources that are on the
-  // device; what it throws is thrown on in the same way. Whatever is thrown, nobody reads a source
-  // or writes to a destination any more.
+  // Copies all that is held, and returns when it is on the device, for every stream. Throws the
+  // first Error of an upload: CUDA's, its check's, that a finite number is too large for its new
+  // dtype, or that there are no threads. `progress` is called at once, now and then, and at the
+  // end, on the calling thread; what it throws is thrown on. Whatever is thrown, all that was
+  // submitted is broken off, nobody reads a source or writes to a destination any more, and new
+  // uploads may be submitted.
   void finish(const Progress& progress = {});
+  // The same for all except the `first` uploads that are held, which stay so: for values that are
+  // needed before the others.
+  void flush(int64_t first);
+
+  Bytes bytes() const;
+  Bytes file_bytes() const;  // of these, of uploads with a file
 
  private:
   struct State;

@@ -11,6 +11,7 @@
 #include "kernels/base/mapped_file.h"
 #include "models/storage/crc32c.h"
 #include "models/storage/stored_names.h"
+#include "sparse/join_parts.h"
 #include "sparse/registry.h"
 
 namespace sparsellm {
@@ -97,8 +98,8 @@ ModelFile::ModelFile(const Checkpoint& checkpoint)
   }
 }
 
-std::string ModelFile::describe(std::string_view weight_name) const {
-  return fmt::format("{}: the weight {}", checkpoint_->directory().string(), quote(weight_name));
+std::string ModelFile::describe(std::string_view stored_name) const {
+  return fmt::format("{}: the weight {}", checkpoint_->directory().string(), quote(stored_name));
 }
 
 void ModelFile::read_weights(const SafetensorsFile& file) {
@@ -108,6 +109,7 @@ void ModelFile::read_weights(const SafetensorsFile& file) {
     }
     StoredWeight stored;
     stored.weight.header = parse_encoded_header(text, describe(name));
+    stored.weight.file = &file.file();
     const std::string& format = stored.weight.header.format;
     require(is_known_format(format), "{} has the unknown format {}; known are {}", describe(name),
             quote(format), weight_format_names());
@@ -191,26 +193,11 @@ std::optional<EncodedWeight> ModelFile::encoded(std::string_view weight_name,
                                                 ThreadPool& threads) const {
   std::optional<EncodedWeight> weight = unchecked(weight_name);
   if (weight.has_value()) {
-    for (EncodedPart& part : weight->parts) {
-      read_into_memory(part);  // what is checked is what is used, whatever becomes of the file
-    }
-    try {
-      weight_format(weight->format).validate(*weight, threads);
-    } catch (const Error& error) {
-      fail("{}: {}", describe(lookup(weight_name)->first), error.what());
-    }
+    const auto& [name, stored] = *lookup(weight_name);
+    read_and_validate({.weight = &*weight, .name = describe(name), .file = stored.weight.file},
+                      threads);
   }
   return weight;
-}
-
-void ModelFile::read_into_memory(EncodedPart& part) const {
-  if (part.memory.data() != nullptr || part.bytes.empty()) {
-    return;
-  }
-  Buffer memory(Device{}, std::ssize(part.bytes), "a part of a weight");
-  checkpoint_->file_of(part.bytes).read(part.bytes, static_cast<std::byte*>(memory.data()));
-  part.bytes = {static_cast<const std::byte*>(memory.data()), part.bytes.size()};
-  part.memory = std::move(memory);
 }
 
 std::optional<EncodedWeight> ModelFile::unchecked(std::string_view weight_name) const {
@@ -236,7 +223,7 @@ std::optional<EncodedWeight> ModelFile::unchecked(std::string_view weight_name) 
     EncodedPart part{
         .name = std::string(part_name), .type = *type, .bytes = tensor->bytes, .memory = {}};
     if (!is_aligned(tensor->bytes, size_of(*type))) {
-      read_into_memory(part);
+      take_into_memory(part, stored.weight.file);
     }
     weight.parts.push_back(std::move(part));
   }

@@ -32,6 +32,7 @@ class ModelFile {
     EncodedHeader header;
     int64_t bytes = 0;                 // of all parts
     std::vector<std::string> tensors;  // that are its parts
+    const MappedFile* file = nullptr;  // that has them
   };
 
   // Reads the metadata alone, not the weights. The checkpoint outlives this object. Throws Error
@@ -47,12 +48,14 @@ class ModelFile {
   const Weight* find(std::string_view weight_name) const;
   // The name under which an encoded weight is stored; empty if there is no such weight.
   std::string stored_name(std::string_view weight_name) const;
+  // Directory and stored name, for messages.
+  std::string describe(std::string_view stored_name) const;
   // Checked in full, so that its format can use it, in memory of its own. Throws Error for missing,
   // additional and wrong parts.
   std::optional<EncodedWeight> encoded(std::string_view weight_name) const;
   std::optional<EncodedWeight> encoded(std::string_view weight_name, ThreadPool& threads) const;
   // The same, of which WeightFormat::validate() has said nothing yet; parts that are aligned in the
-  // mapped file are views of it.
+  // mapped file are views of it. sparse/load_context.h has what formats load it by.
   std::optional<EncodedWeight> unchecked(std::string_view weight_name) const;
 
   // Whether a tensor of the checkpoint is a part of an encoding, or padding between tensors, and so
@@ -89,8 +92,6 @@ class ModelFile {
   void read_weights(const SafetensorsFile& file);
   void check_names(const SafetensorsFile& file) const;
   const Weights::value_type* lookup(std::string_view weight_name) const;
-  std::string describe(std::string_view weight_name) const;
-  void read_into_memory(EncodedPart& part) const;
 
   const Checkpoint* checkpoint_;
   std::optional<ModelManifest> manifest_;

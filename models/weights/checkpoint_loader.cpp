@@ -31,20 +31,6 @@ DType default_dtype(const Checkpoint& checkpoint, Device device) {
   return has_tensor_of(checkpoint, "BF16") ? DType::bf16 : DType::f16;
 }
 
-// f(), the Error of which says nothing of the weight.
-template <class F>
-std::unique_ptr<WeightMatrix> naming(const std::string& weight, F&& f) {
-  try {
-    return f();
-  } catch (const OutOfMemory&) {
-    throw;
-  } catch (const DeviceLost&) {
-    throw;
-  } catch (const Error& error) {
-    fail("{}: {}", weight, error.what());
-  }
-}
-
 }  // namespace
 
 DType weight_dtype(const Checkpoint& checkpoint, Device device, std::optional<DType> dtype) {
@@ -104,21 +90,27 @@ OwnedTensor CheckpointLoader::load(const Wanted& wanted) {
   auto* destination = static_cast<std::byte*>(result.view.raw());
   for (size_t i = 0; i < stored.size(); ++i) {
     const std::span<const std::byte> source = stored[i]->bytes;
-    copies_.push_back({.what = describe(wanted.parts[i].name),
-                       .source = source,
-                       .from = stored_dtype,
-                       .destination = destination,
-                       .to = result.view.dtype(),
-                       .file = &checkpoint_->file_of(source)});
+    Upload copy{.what = describe(wanted.parts[i].name),
+                .source = source,
+                .from = stored_dtype,
+                .destination = destination,
+                .to = result.view.dtype(),
+                .file = &checkpoint_->file_of(source)};
+    if (device().is_cuda()) {
+      uploads().submit(std::move(copy));
+      loaded_ += std::ssize(source);
+    } else {
+      copies_.push_back(std::move(copy));
+    }
     destination += std::ssize(source) / size_of(stored_dtype) * size_of(result.view.dtype());
   }
   return result;
 }
 
-std::unique_ptr<WeightMatrix> CheckpointLoader::load_weight(const Wanted& wanted) {
-  std::vector<WeightStore::Stored> parts;
+std::vector<WeightStore::Stored> CheckpointLoader::find(const Wanted& wanted) {
+  std::vector<Stored> parts;
   for (const Wanted::Rows& part : wanted.parts) {
-    const WeightStore::Stored& stored = parts.emplace_back(store_.get(part.name));
+    const Stored& stored = parts.emplace_back(store_.get(part.name));
     require(stored.rows == part.count && stored.columns == wanted.columns,
             "{} has shape {}, but the config asks for {}", describe(part.name),
             shape_string({stored.rows, stored.columns}),
@@ -129,28 +121,83 @@ std::unique_ptr<WeightMatrix> CheckpointLoader::load_weight(const Wanted& wanted
             wanted.parts.front().name, safetensors_name(part_type(parts.front().dtype)));
     used_.insert(stored.tensors.begin(), stored.tensors.end());
   }
-  const std::string_view format =
-      encoding_.format.empty() ? joined_format(parts) : std::string_view(encoding_.format);
-  if (format != dense_format().name()) {
-    return load_sparse(wanted, parts, format);
-  }
-  const bool plain = std::all_of(parts.begin(), parts.end(), [](const auto& stored) {
-    return stored.form == WeightStore::Form::plain;
-  });
-  return std::make_unique<DenseWeight>(count(plain ? load(wanted) : load_dense(wanted, parts)));
+  return parts;
 }
 
-OwnedTensor CheckpointLoader::load_dense(const Wanted& wanted,
-                                         std::span<const WeightStore::Stored> parts) {
-  OwnedTensor result =
+std::unique_ptr<WeightMatrix> CheckpointLoader::load_weight(const Wanted& wanted) {
+  const std::vector<Stored> parts = find(wanted);
+  const WeightFormat& format =
+      weight_format(encoding_.format.empty() ? joined_format(parts) : encoding_.format);
+  if (format.name() == dense_format().name()) {
+    return load_dense(wanted, parts);
+  }
+  const std::string name = describe(wanted.parts.front().name);
+  naming_errors(name, [&] { require_runs_on(device(), format); });
+  const bool as_stored = std::ranges::all_of(parts, [&](const Stored& stored) {
+    return stored.form == WeightStore::Form::encoded && stored.format == format.name() &&
+           stored.dtype == activation_dtype();
+  });
+  std::unique_ptr<WeightMatrix> weight = device().is_cuda() && !as_stored
+                                             ? encode_on_device(wanted, parts, format)
+                                             : load_encoded(wanted, parts, format);
+  count_bytes(weight->bytes());
+  return weight;
+}
+
+std::unique_ptr<WeightMatrix> CheckpointLoader::load_dense(const Wanted& wanted,
+                                                           std::span<const Stored> parts) {
+  const bool plain = std::ranges::all_of(
+      parts, [](const Stored& stored) { return stored.form == WeightStore::Form::plain; });
+  if (plain) {
+    return std::make_unique<DenseWeight>(count(load(wanted)));
+  }
+  OwnedTensor dense =
       allocate(wanted, device().is_cuda() ? activation_dtype() : parts.front().dtype);
-  fill_dense(wanted, parts, result.view);
-  return result;
+  fill(wanted, parts, dense.view);
+  return std::make_unique<DenseWeight>(count(std::move(dense)));
+}
+
+std::unique_ptr<WeightMatrix> CheckpointLoader::load_encoded(const Wanted& wanted,
+                                                             std::span<const Stored> stored,
+                                                             const WeightFormat& format) {
+  std::vector<WeightPart> parts;
+  for (size_t i = 0; i < stored.size(); ++i) {
+    const std::string& name = wanted.parts[i].name;
+    if (stored[i].form == WeightStore::Form::encoded && stored[i].format == format.name()) {
+      parts.push_back({.weight = &encoded_.emplace_back(store_.unchecked(name)),
+                       .name = store_.file().describe(stored[i].name),
+                       .file = stored[i].file});
+    } else {
+      EncodedWeight encoded = store_.encode(name, format, stored[i].dtype, threads());
+      store_.release(stored[i]);
+      parts.push_back(
+          {.weight = &encoded_.emplace_back(std::move(encoded)), .name = describe(name)});
+    }
+  }
+  std::unique_ptr<WeightMatrix> weight = format.load(parts, context());
+  if (!device().is_cuda()) {
+    encoded_.clear();
+  }
+  for (const Stored& part : stored) {
+    store_.release(part);  // copies read the file
+  }
+  count_loaded(stored);
+  return weight;
+}
+
+std::unique_ptr<WeightMatrix> CheckpointLoader::encode_on_device(const Wanted& wanted,
+                                                                 std::span<const Stored> parts,
+                                                                 const WeightFormat& format) {
+  const OwnedTensor dense = allocate_scratch(
+      exec(), activation_dtype(), {rows_of(wanted), wanted.columns}, wanted.parts.front().name);
+  fill(wanted, parts, dense.view);
+  return naming_errors(describe(wanted.parts.front().name),
+                       [&] { return format.encode_on_device(dense.view, context()); });
 }
 
 // One part after the other, so that no more than one of them is in memory twice.
-void CheckpointLoader::fill_dense(const Wanted& wanted, std::span<const WeightStore::Stored> parts,
-                                  const Tensor& dense) {
+void CheckpointLoader::fill(const Wanted& wanted, std::span<const Stored> parts,
+                            const Tensor& dense) {
   auto* destination = static_cast<std::byte*>(dense.raw());
   for (size_t i = 0; i < parts.size(); ++i) {
     const std::string& name = wanted.parts[i].name;
@@ -158,200 +205,43 @@ void CheckpointLoader::fill_dense(const Wanted& wanted, std::span<const WeightSt
     const std::span source(static_cast<const std::byte*>(part.view.raw()),
                            static_cast<size_t>(part.view.bytes()));
     if (device().is_cuda()) {
-      upload({{.what = describe(name),
-               .source = source,
-               .from = parts[i].dtype,
-               .destination = destination,
-               .to = dense.dtype(),
-               .file = checkpoint_->find_file(source)}});
-      other_uploads_ += std::ssize(source);
+      const int64_t held = uploads().held();
+      uploads().submit({.what = describe(name),
+                        .source = source,
+                        .from = parts[i].dtype,
+                        .destination = destination,
+                        .to = dense.dtype(),
+                        .file = checkpoint_->find_file(source)});
+      uploads().flush(held);
     } else {
       copy_bytes({}, destination, {}, source.data(), std::ssize(source));
     }
     destination += part.view.element_count() * size_of(dense.dtype());
     store_.release(parts[i]);
-    report(parts[i].bytes);
+    count_loaded(parts.subspan(i, 1));
   }
 }
 
-std::unique_ptr<WeightMatrix> CheckpointLoader::load_sparse(
-    const Wanted& wanted, std::span<const WeightStore::Stored> parts, std::string_view format) {
-  const WeightFormat& to = weight_format(format);
-  std::unique_ptr<WeightMatrix> result =
-      device().is_cuda() ? load_on_device(wanted, parts, to) : nullptr;
-  if (result == nullptr) {
-    EncodedWeight encoded = load_encoded(wanted, parts, to);
-    result = naming(describe(wanted.parts.front().name),
-                    [&] { return to.load(std::move(encoded), device()); });
+void CheckpointLoader::count_loaded(std::span<const Stored> parts) {
+  for (const Stored& part : parts) {
+    loaded_ += part.bytes;
   }
-  count_bytes(result->bytes());
-  return result;
+  report();
 }
 
-EncodedWeight CheckpointLoader::load_encoded(const Wanted& wanted,
-                                             std::span<const WeightStore::Stored> parts,
-                                             const WeightFormat& to) {
-  std::vector<EncodedWeight> encoded;
-  for (size_t i = 0; i < parts.size(); ++i) {
-    const std::string& name = wanted.parts[i].name;
-    if (parts[i].form == WeightStore::Form::encoded && parts[i].format == to.name()) {
-      encoded.push_back(store_.encoded(name, threads()));
-    } else {
-      encoded.push_back(store_.encode(name, to, parts[i].dtype, threads()));
-    }
-    store_.release(parts[i]);
-    report(parts[i].bytes);
-  }
-  if (encoded.size() > 1) {
-    std::vector<const EncodedWeight*> pointers;
-    for (const EncodedWeight& part : encoded) {
-      pointers.push_back(&part);
-    }
-    encoded.front() = concat_rows(pointers, threads());
-  }
-  return std::move(encoded.front());
-}
-
-std::unique_ptr<WeightMatrix> CheckpointLoader::load_on_device(
-    const Wanted& wanted, std::span<const WeightStore::Stored> parts, const WeightFormat& format) {
-  const bool encoded = std::all_of(parts.begin(), parts.end(), [&](const auto& stored) {
-    return stored.form == WeightStore::Form::encoded && stored.format == format.name() &&
-           stored.dtype == activation_dtype();
-  });
-  if (encoded) {
-    return prepare_encoded(wanted, parts, format);
-  }
-  ExecContext ctx = exec();
-  const OwnedTensor dense = allocate_scratch(
-      ctx, activation_dtype(), {rows_of(wanted), wanted.columns}, wanted.parts.front().name);
-  fill_dense(wanted, parts, dense.view);
-  return naming(describe(wanted.parts.front().name),
-                [&] { return format.encode_on_device(dense.view, ctx); });
-}
-
-std::unique_ptr<WeightMatrix> CheckpointLoader::prepare_encoded(
-    const Wanted& wanted, std::span<const WeightStore::Stored> parts, const WeightFormat& format) {
-  std::vector<NamedWeight> encoded;
-  int64_t done = 0;  // all but what finish() copies
-  for (size_t i = 0; i < parts.size(); ++i) {
-    const std::string& name = wanted.parts[i].name;
-    encoded.push_back({.name = name, .weight = &encoded_.emplace_back(store_.unchecked(name))});
-    done += parts[i].bytes;
-  }
-  std::vector<Upload> copies;
-  std::unique_ptr<WeightMatrix> weight = prepare(encoded, format, copies);
-  if (weight == nullptr) {
-    weight = join_on_device(encoded, format);
-  }
-  for (const WeightStore::Stored& part : parts) {
-    store_.release(part);  // copies read the file
-  }
-  for (Upload& copy : copies) {
-    done -= std::ssize(copy.source);
-    copies_.push_back(std::move(copy));
-  }
-  if (weight != nullptr) {
-    report(done);
-  }
-  return weight;
-}
-
-// As WeightFormat::prepare(), with the copies' names and files.
-std::unique_ptr<WeightMatrix> CheckpointLoader::prepare(std::span<const NamedWeight> parts,
-                                                        const WeightFormat& format,
-                                                        std::vector<Upload>& copies) {
-  std::vector<const EncodedWeight*> weights;
-  for (const NamedWeight& part : parts) {
-    weights.push_back(part.weight);
-  }
-  std::unique_ptr<WeightMatrix> weight;
-  try {
-    weight = format.prepare(weights, device(), copies);
-  } catch (const OutOfMemory&) {
-    throw;
-  } catch (const DeviceLost&) {
-    throw;
-  } catch (const Error&) {
-    for (const NamedWeight& part : parts) {
-      store_.encoded(part.name, threads());  // throws an Error that names the part
-    }
-    throw;
-  }
-  for (Upload& copy : copies) {
-    const auto owner = std::find_if(parts.begin(), parts.end(), [&](const NamedWeight& part) {
-      return std::any_of(part.weight->parts.begin(), part.weight->parts.end(),
-                         [&](const EncodedPart& p) { return is_inside(copy.source, p.bytes); });
-    });
-    copy.what = describe(owner->name);
-    copy.file = checkpoint_->find_file(copy.source);
-  }
-  return weight;
-}
-
-// Expands one after the other.
-std::unique_ptr<WeightMatrix> CheckpointLoader::join_on_device(std::span<const NamedWeight> parts,
-                                                               const WeightFormat& format) {
-  int64_t rows = 0;
-  for (const NamedWeight& part : parts) {
-    rows += part.weight->rows;
-  }
-  ExecContext ctx = exec();
-  const OwnedTensor dense = allocate_scratch(
-      ctx, activation_dtype(), {rows, parts.front().weight->columns}, "a joined weight");
-  int64_t row = 0;
-  for (const NamedWeight& part : parts) {
-    std::vector<Upload> copies;
-    const std::unique_ptr<WeightMatrix> weight = prepare({&part, 1}, format, copies);
-    if (weight == nullptr) {
-      return nullptr;
-    }
-    for (const Upload& copy : copies) {
-      other_uploads_ += std::ssize(copy.source);
-    }
-    upload(std::move(copies));
-    const int64_t part_rows = part.weight->rows;
-    weight->expand({.begin = 0, .count = part_rows}, dense.view.rows(row, part_rows), ctx);
-    cuda_->synchronize();
-    row += part_rows;
-  }
-  return format.encode_on_device(dense.view, ctx);
-}
-
-ExecContext CheckpointLoader::exec() {
-  if (!cuda_) {
-    cuda_ = std::make_unique<CudaContext>(device());
-    workspace_ = std::make_unique<Workspace>(device(), 0);
-  }
-  cuda_->make_current();
-  return {.device = device(), .workspace = *workspace_, .threads = threads(), .cuda = cuda_.get()};
-}
-
-std::unique_ptr<WeightLoader> CheckpointLoader::shapes() const {
-  return std::make_unique<ShapeLoader>(
-      device(), activation_dtype(),
-      LinearShapes{.store = &store_, .format = encoding_.format, .density = 0.0});
-}
-
-void CheckpointLoader::report(int64_t more) {
-  done_ += more;
+void CheckpointLoader::report() {
   if (progress_) {
-    progress_(done_, checkpoint_->bytes());
+    const Uploader::Bytes copies = uploads_ ? uploads_->file_bytes() : Uploader::Bytes();
+    progress_(loaded_ - (copies.submitted - copies.done), checkpoint_->bytes());
   }
 }
 
-void CheckpointLoader::upload(std::vector<Upload> uploads, const Uploader::Progress& progress) {
-  if (!uploader_) {
-    uploader_ = std::make_unique<Uploader>(device());
-  }
-  try {
-    for (Upload& one : uploads) {
-      uploader_->submit(std::move(one));
-    }
-    uploader_->finish(progress);
-  } catch (...) {
-    uploader_.reset();  // waits: those that were submitted use memory that is about to go
-    throw;
-  }
+LoadContext CheckpointLoader::context() {
+  return {.device = device(),
+          .compute = activation_dtype(),
+          .threads = threads(),
+          .exec = [this]() -> ExecContext& { return exec(); },
+          .uploads = device().is_cuda() ? &uploads() : nullptr};
 }
 
 ThreadPool& CheckpointLoader::threads() {
@@ -361,22 +251,42 @@ ThreadPool& CheckpointLoader::threads() {
   return *threads_;
 }
 
+ExecContext& CheckpointLoader::exec() {
+  if (!exec_) {
+    cuda_ = std::make_unique<CudaContext>(device());
+    workspace_ = std::make_unique<Workspace>(device(), 0);
+    exec_.emplace(ExecContext{
+        .device = device(), .workspace = *workspace_, .threads = threads(), .cuda = cuda_.get()});
+  }
+  cuda_->make_current();
+  return *exec_;
+}
+
+Uploader& CheckpointLoader::uploads() {
+  if (!uploads_) {
+    uploads_ = std::make_unique<Uploader>(device());
+  }
+  return *uploads_;
+}
+
+std::unique_ptr<WeightLoader> CheckpointLoader::shapes() const {
+  return std::make_unique<ShapeLoader>(
+      device(), activation_dtype(),
+      LinearShapes{.store = &store_, .format = encoding_.format, .density = 0.0});
+}
+
 void CheckpointLoader::finish() {
-  std::vector<Upload> copies = std::exchange(copies_, {});
-  // A file that is not in the page cache is read from its begin to its end.
-  std::sort(copies.begin(), copies.end(), [](const Upload& a, const Upload& b) {
-    return std::less<>()(a.source.data(), b.source.data());
-  });
   if (device().is_cuda()) {
-    const int64_t before = done_;
-    upload(std::move(copies),
-           [&](int64_t bytes) { report(before + bytes - other_uploads_ - done_); });
-    uploader_.reset();  // its threads and buffers are not needed any more
+    uploads().finish([&] { report(); });
+    uploads_.reset();  // its threads and buffers are not needed any more
+    exec_.reset();
     cuda_.reset();
     encoded_.clear();
     checkpoint_->require_intact();
     return;
   }
+  std::vector<Upload> copies = std::exchange(copies_, {});
+  std::sort(copies.begin(), copies.end(), is_read_before);
   for (const Upload& copy : copies) {
     if (copy.from == copy.to) {
       copy.file->read(copy.source, static_cast<std::byte*>(copy.destination));
@@ -388,7 +298,8 @@ void CheckpointLoader::finish() {
               name_of(copy.to));
       release_pages(copy.source);
     }
-    report(std::ssize(copy.source));
+    loaded_ += std::ssize(copy.source);
+    report();
   }
   checkpoint_->require_intact();
 }

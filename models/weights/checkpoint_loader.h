@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <set>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -54,55 +55,49 @@ class CheckpointLoader : public WeightLoader {
   std::unique_ptr<WeightLoader> shapes() const override;
 
  private:
+  using Stored = WeightStore::Stored;
+
+  // Plainly stored tensors, which are copied in finish().
   OwnedTensor load(const Wanted& wanted) override;
+  // A linear layer takes one of three routes: it stays dense; its parts are stored in the wanted
+  // format, or encoded on the host, and loaded; or it is encoded on a CUDA device.
   std::unique_ptr<WeightMatrix> load_weight(const Wanted& wanted) override;
-  OwnedTensor load_dense(const Wanted& wanted, std::span<const WeightStore::Stored> parts);
-  void fill_dense(const Wanted& wanted, std::span<const WeightStore::Stored> parts,
-                  const Tensor& dense);
-  std::unique_ptr<WeightMatrix> load_sparse(const Wanted& wanted,
-                                            std::span<const WeightStore::Stored> parts,
-                                            std::string_view format);
-  EncodedWeight load_encoded(const Wanted& wanted, std::span<const WeightStore::Stored> parts,
-                             const WeightFormat& to);
-  // The same on a CUDA device, without an encoder on the host; nothing where that cannot be.
-  std::unique_ptr<WeightMatrix> load_on_device(const Wanted& wanted,
-                                               std::span<const WeightStore::Stored> parts,
-                                               const WeightFormat& format);
-  std::unique_ptr<WeightMatrix> prepare_encoded(const Wanted& wanted,
-                                                std::span<const WeightStore::Stored> parts,
-                                                const WeightFormat& format);
-  struct NamedWeight {
-    std::string name;
-    const EncodedWeight* weight = nullptr;  // not validated
-  };
-  std::unique_ptr<WeightMatrix> prepare(std::span<const NamedWeight> parts,
-                                        const WeightFormat& format, std::vector<Upload>& copies);
-  std::unique_ptr<WeightMatrix> join_on_device(std::span<const NamedWeight> parts,
-                                               const WeightFormat& format);
+  std::unique_ptr<WeightMatrix> load_dense(const Wanted& wanted, std::span<const Stored> parts);
+  std::unique_ptr<WeightMatrix> load_encoded(const Wanted& wanted, std::span<const Stored> parts,
+                                             const WeightFormat& format);
+  std::unique_ptr<WeightMatrix> encode_on_device(const Wanted& wanted,
+                                                 std::span<const Stored> parts,
+                                                 const WeightFormat& format);
+
+  // Throws Error unless they are stored as asked for.
+  std::vector<Stored> find(const Wanted& wanted);
   const StoredTensor& get(const std::string& name, const std::vector<int64_t>& shape);
+  // Decodes the parts, one below the other, into `dense`, which has its values on return.
+  void fill(const Wanted& wanted, std::span<const Stored> parts, const Tensor& dense);
   std::string describe(const std::string& name) const;
-  void report(int64_t more);  // bytes of the checkpoint that are loaded
-  // Returns when they are on the device. Whatever it throws, `progress` too, none is under way
-  // then.
-  void upload(std::vector<Upload> uploads, const Uploader::Progress& progress = {});
+  // Counts the bytes of parts that have been read or submitted, and reports.
+  void count_loaded(std::span<const Stored> parts);
+  void report();  // the bytes of the checkpoint that are loaded, to progress_
+  LoadContext context();
   ThreadPool& threads();
-  ExecContext exec();
+  ExecContext& exec();
+  Uploader& uploads();
 
   const Checkpoint* checkpoint_;
   WeightStore store_;
   WeightEncoding encoding_;
   LoadProgress progress_;
   std::optional<DType> rounded_to_;
-  int64_t done_ = 0;                         // of its bytes
-  int64_t other_uploads_ = 0;                // bytes that were, but are none of the checkpoint's
+  int64_t loaded_ = 0;                       // bytes of the checkpoint, with those submitted
   std::unique_ptr<ThreadPool> threads_;      // that convert weights, from their first use on
   std::unique_ptr<CudaContext> cuda_;        // that encodes weights, from its first use on
   std::unique_ptr<Workspace> workspace_;     // which that does not use
-  std::list<EncodedWeight> encoded_;         // what copies_ view
-  std::vector<Upload> copies_;               // for finish()
+  std::optional<ExecContext> exec_;          // of both
+  std::list<EncodedWeight> encoded_;         // that uploads_ copies from
+  std::vector<Upload> copies_;               // for finish(), on the CPU
   std::set<std::string, std::less<>> used_;  // names in the checkpoint
   // To a CUDA device, from its first use on. The last, so that it goes before what it reads.
-  std::unique_ptr<Uploader> uploader_;
+  std::unique_ptr<Uploader> uploads_;
 };
 
 }  // namespace sparsellm

@@ -25,7 +25,8 @@ RandomLoader::RandomLoader(Device device, const RandomWeights& weights)
       workspace_(device, 0),
       threads_(device.is_cuda() ? 1 : 0),
       cuda_(device.is_cuda() ? std::make_unique<CudaContext>(device) : nullptr),
-      exec_{.device = device, .workspace = workspace_, .threads = threads_, .cuda = cuda_.get()} {
+      exec_{.device = device, .workspace = workspace_, .threads = threads_, .cuda = cuda_.get()},
+      uploads_(device.is_cuda() ? std::make_unique<Uploader>(device) : nullptr) {
   require(weights.sparsity >= 0.0 && weights.sparsity <= 1.0,
           "the sparsity of random weights is {}; it lies between 0 and 1", weights.sparsity);
   const std::string reason = why_not(weights.pattern, weights.sparsity);
@@ -71,25 +72,21 @@ std::unique_ptr<WeightMatrix> RandomLoader::load_weight(const Wanted& wanted) {
     return WeightLoader::load_weight(wanted);
   }
   const WeightFormat& format = weight_format(weights_.format);
+  require(format.runs_on(device()), "random weights in the format {} cannot be made on {}",
+          weights_.format, to_string(device()));
   const OwnedTensor dense =
       allocate_scratch(exec_, weights_.dtype, {rows_of(wanted), wanted.columns}, "random weights");
   fill(wanted, dense.view);
-  std::unique_ptr<WeightMatrix> weight = encode(format, dense.view);
+  const LoadContext context{.device = device(),
+                            .compute = weights_.dtype,
+                            .threads = threads_,
+                            .exec = [this]() -> ExecContext& { return exec_; },
+                            .uploads = uploads_.get()};
+  std::unique_ptr<WeightMatrix> weight =
+      naming_errors(fmt::format("random weights cannot be in the format {}", weights_.format),
+                    [&] { return format.encode_on_device(dense.view, context); });
   count_bytes(weight->bytes());
   return weight;
-}
-
-std::unique_ptr<WeightMatrix> RandomLoader::encode(const WeightFormat& format,
-                                                   const Tensor& dense) {
-  if (device().is_cuda()) {
-    std::unique_ptr<WeightMatrix> weight = format.encode_on_device(dense, exec_);
-    require(weight != nullptr, "random weights in the format {} cannot be made on {}",
-            weights_.format, to_string(device()));
-    return weight;
-  }
-  const std::string reason = format.why_not(dense);
-  require(reason.empty(), "random weights cannot be in the format {}: {}", weights_.format, reason);
-  return format.load(format.encode(dense, threads_), device());
 }
 
 std::unique_ptr<WeightLoader> RandomLoader::shapes() const {

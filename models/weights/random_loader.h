@@ -5,6 +5,7 @@
 
 #include "kernels/base/cuda_context.h"
 #include "kernels/base/exec.h"
+#include "kernels/base/upload.h"
 #include "kernels/zero_pattern.h"
 #include "models/weights/weight_loader.h"
 #include "sparse/format.h"
@@ -35,7 +36,6 @@ class RandomLoader : public WeightLoader {
  private:
   OwnedTensor load(const Wanted& wanted) override;
   void fill(const Wanted& wanted, const Tensor& tensor);
-  std::unique_ptr<WeightMatrix> encode(const WeightFormat& format, const Tensor& dense);
   std::unique_ptr<WeightMatrix> load_weight(const Wanted& wanted) override;
 
   RandomWeights weights_;
@@ -43,6 +43,7 @@ class RandomLoader : public WeightLoader {
   ThreadPool threads_;
   std::unique_ptr<CudaContext> cuda_;  // on CUDA
   ExecContext exec_;
+  std::unique_ptr<Uploader> uploads_;  // on CUDA; of formats that are encoded on the host
 };
 
 }  // namespace sparsellm

@@ -71,7 +71,7 @@ std::unique_ptr<WeightMatrix> ShapeLoader::load_weight(const Wanted& wanted) {
   if (header.format.empty() || header.format == dense_format().name()) {
     return WeightLoader::load_weight(wanted);
   }
-  require_multiplies_on(device(), weight_format(header.format));
+  require_runs_on(device(), weight_format(header.format));
   int64_t bytes = 0;
   bool counted = true;
   for (size_t i = 0; i < wanted.parts.size(); ++i) {

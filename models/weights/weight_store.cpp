@@ -45,6 +45,7 @@ WeightStore::Stored WeightStore::get(std::string_view name) const {
             .rows = weight->header.rows,
             .columns = weight->header.columns,
             .nonzeros = weight->header.nonzeros,
+            .file = weight->file,
             .bytes = weight->bytes,
             .tensors = weight->tensors};
   }
@@ -56,6 +57,7 @@ WeightStore::Stored WeightStore::get(std::string_view name) const {
             .rows = weight->rows(),
             .columns = weight->columns(),
             .nonzeros = 0,
+            .file = nullptr,
             .bytes = weight->bytes(),
             .tensors = weight->tensor_names()};
   }
@@ -70,6 +72,7 @@ WeightStore::Stored WeightStore::get(std::string_view name) const {
           .rows = tensor.shape[0],
           .columns = tensor.shape[1],
           .nonzeros = 0,
+          .file = nullptr,
           .bytes = std::ssize(tensor.bytes),
           .tensors = {plain}};
 }

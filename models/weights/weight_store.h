@@ -40,6 +40,7 @@ class WeightStore {
     int64_t rows = 0;
     int64_t columns = 0;
     int64_t nonzeros = 0;              // of an encoded one
+    const MappedFile* file = nullptr;  // that an encoded one is in
     int64_t bytes = 0;                 // in the file
     std::vector<std::string> tensors;  // of the checkpoint, whose parts make up the matrix
   };

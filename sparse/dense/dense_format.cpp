@@ -1,9 +1,12 @@
 #include <cstring>
 #include <utility>
 
+#include "kernels/base/cuda_context.h"
 #include "kernels/base/error.h"
+#include "kernels/base/upload.h"
 #include "sparse/count_nonzeros.h"
 #include "sparse/dense/dense.h"
+#include "sparse/join_parts.h"
 
 namespace sparsellm {
 namespace {
@@ -15,7 +18,7 @@ class DenseFormat : public WeightFormat {
   std::string_view name() const override { return "dense"; }
   int32_t version() const override { return 1; }
 
-  bool multiplies_on(Device::Kind) const override { return true; }
+  bool runs_on(const Device&) const override { return true; }
 
   bool holds(DType dtype) const override { return dtype != DType::i32; }
 
@@ -52,13 +55,47 @@ class DenseFormat : public WeightFormat {
     return e.rows * e.columns * size_of(e.dtype);
   }
 
-  std::unique_ptr<WeightMatrix> load(EncodedWeight e, Device device) const override {
-    OwnedTensor weight = allocate_tensor(device, e.dtype, {e.rows, e.columns}, "a dense weight");
-    copy_bytes(device, weight.view.raw(), {}, e.part(kValues).bytes.data(), weight.view.bytes());
-    return std::make_unique<DenseWeight>(std::move(weight));
+  std::unique_ptr<WeightMatrix> encode_on_device(const Tensor& w,
+                                                 const LoadContext& ctx) const override {
+    OwnedTensor copy =
+        allocate_tensor(w.device(), w.dtype(), {w.size(0), w.size(1)}, "a dense weight");
+    if (w.device().is_cuda()) {
+      const ExecContext& exec = ctx.exec();
+      exec.cuda->copy(copy.view.raw(), w.raw(), w.bytes(), exec.queue);
+    } else {
+      copy_bytes({}, copy.view.raw(), {}, w.raw(), w.bytes());
+    }
+    return std::make_unique<DenseWeight>(std::move(copy));
   }
 
  private:
+  std::unique_ptr<WeightMatrix> load_on_cpu(EncodedWeight e) const override {
+    OwnedTensor weight = allocate_tensor({}, e.dtype, {e.rows, e.columns}, "a dense weight");
+    copy_bytes({}, weight.view.raw(), {}, e.part(kValues).bytes.data(), weight.view.bytes());
+    return std::make_unique<DenseWeight>(std::move(weight));
+  }
+
+  std::unique_ptr<WeightMatrix> load_on_cuda(std::span<const WeightPart> parts,
+                                             const LoadContext& ctx) const override {
+    const std::vector<const EncodedWeight*> weights = weights_of(parts);
+    OwnedTensor joined =
+        allocate_tensor(ctx.device, ctx.compute, {joined_rows(weights), weights.front()->columns},
+                        "a dense weight");
+    auto* destination = static_cast<std::byte*>(joined.view.raw());
+    for (const WeightPart& part : parts) {
+      naming_errors(part.name, [&] { validate(*part.weight, ctx.threads); });
+      const std::span<const std::byte> values = part.weight->part(kValues).bytes;
+      ctx.uploads->submit({.what = part.name,
+                           .source = values,
+                           .from = ctx.compute,
+                           .destination = destination,
+                           .to = ctx.compute,
+                           .file = part.file_of(values)});
+      destination += values.size();
+    }
+    return std::make_unique<DenseWeight>(std::move(joined));
+  }
+
   static EncodedPart part_of(Buffer memory, DType dtype) {
     EncodedPart part{.name = std::string(kValues),
                      .type = part_type(dtype),

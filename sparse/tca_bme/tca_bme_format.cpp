@@ -5,8 +5,10 @@
 #include "kernels/base/error.h"
 #include "sparse/count_nonzeros.h"
 #include "sparse/cpu/sparse_weight.h"
+#include "sparse/join_parts.h"
 #include "sparse/tca_bme/cuda/record_weight_cuda.h"
 #include "sparse/tca_bme/format/record_parts.h"
+#include "sparse/tca_bme/host/record_upload.h"
 #include "sparse/tca_bme/host/record_walker.h"
 #include "sparse/tca_bme/tca_bme.h"
 #include "sparse/tca_bme/v1/paper_layout.h"
@@ -25,7 +27,7 @@ class TcaBmeFormat : public WeightFormat {
   std::string_view name() const override { return tca_bme::kName; }
   int32_t version() const override { return tca_bme::kRecordVersion; }
 
-  bool multiplies_on(Device::Kind) const override { return true; }
+  bool runs_on(const Device&) const override { return true; }
 
   bool holds(DType dtype) const override { return dtype == DType::f16 || dtype == DType::bf16; }
 
@@ -89,28 +91,10 @@ class TcaBmeFormat : public WeightFormat {
                                     : tca_bme::concat_rows_records(parts);
   }
 
-  std::unique_ptr<WeightMatrix> load(EncodedWeight e, Device device) const override {
-    if (device.is_cuda()) {
-      return tca_bme::load_records_cuda(is_paper(e) ? as_records(e) : std::move(e), device);
-    }
-    if (is_paper(e)) {
-      return std::make_unique<CpuSparseWeight<PaperWalker>>(std::move(e));
-    }
-    return std::make_unique<CpuSparseWeight<RecordWalker>>(std::move(e));
-  }
-
-  std::unique_ptr<WeightMatrix> prepare(std::span<const EncodedWeight* const> parts, Device device,
-                                        std::vector<Upload>& copies) const override {
-    for (const EncodedWeight* e : parts) {
-      check_header(*e);
-    }
-    return std::any_of(parts.begin(), parts.end(), [](const auto* e) { return is_paper(*e); })
-               ? nullptr
-               : tca_bme::prepare_records_cuda(parts, device, copies);
-  }
-
-  std::unique_ptr<WeightMatrix> encode_on_device(const Tensor& w, ExecContext& ctx) const override {
-    return tca_bme::encode_weight_cuda(w, ctx);
+  std::unique_ptr<WeightMatrix> encode_on_device(const Tensor& w,
+                                                 const LoadContext& ctx) const override {
+    return ctx.device.is_cuda() ? tca_bme::encode_weight_cuda(w, ctx.exec())
+                                : WeightFormat::encode_on_device(w, ctx);
   }
 
  private:
@@ -120,10 +104,31 @@ class TcaBmeFormat : public WeightFormat {
             "version {} of the format {} is not known", e.version, name());
   }
 
+  std::unique_ptr<WeightMatrix> load_on_cpu(EncodedWeight e) const override {
+    if (is_paper(e)) {
+      return std::make_unique<CpuSparseWeight<PaperWalker>>(std::move(e));
+    }
+    return std::make_unique<CpuSparseWeight<RecordWalker>>(std::move(e));
+  }
+
+  std::unique_ptr<WeightMatrix> load_on_cuda(std::span<const WeightPart> parts,
+                                             const LoadContext& ctx) const override {
+    for (const WeightPart& part : parts) {
+      naming_errors(part.name, [&] { check_header(*part.weight); });
+    }
+    if (std::ranges::any_of(parts, [](const auto& part) { return is_paper(*part.weight); })) {
+      return load(as_records(join_on_host(parts, ctx.threads), ctx.threads), ctx);
+    }
+    const tca_bme::RecordUploads uploads = tca_bme::record_uploads(parts);
+    return tca_bme::can_be_joined(uploads) ? tca_bme::load_records_cuda(uploads, ctx)
+                                           : join_on_device(*this, parts, ctx);
+  }
+
   // There are kernels for version 2 alone.
-  EncodedWeight as_records(const EncodedWeight& e) const {
-    ThreadPool threads;
-    return tca_bme::encode_records(decode(e, threads).view, LayoutFor::speed, threads);
+  static EncodedWeight as_records(EncodedWeight e, ThreadPool& threads) {
+    return is_paper(e) ? tca_bme::encode_records(decode_walk<PaperWalker>(e, threads).view,
+                                                 LayoutFor::speed, threads)
+                       : std::move(e);
   }
 };
 

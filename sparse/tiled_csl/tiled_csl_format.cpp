@@ -58,7 +58,7 @@ class TiledCslFormat : public WeightFormat {
   std::string_view name() const override { return "tiled_csl"; }
   int32_t version() const override { return 1; }
 
-  bool multiplies_on(Device::Kind kind) const override { return kind == Device::Kind::cpu; }
+  bool runs_on(const Device& device) const override { return !device.is_cuda(); }
 
   bool holds(DType dtype) const override { return dtype == DType::f16 || dtype == DType::bf16; }
 
@@ -159,12 +159,11 @@ class TiledCslFormat : public WeightFormat {
     return joined;
   }
 
-  std::unique_ptr<WeightMatrix> load(EncodedWeight e, Device device) const override {
-    require_multiplies_on(device, *this);
+ private:
+  std::unique_ptr<WeightMatrix> load_on_cpu(EncodedWeight e) const override {
     return std::make_unique<CpuSparseWeight<Walker>>(std::move(e));
   }
 
- private:
   EncodedWeight header_of(DType dtype, int64_t rows, int64_t columns) const {
     return {.format = std::string(name()),
             .version = version(),

@@ -25,7 +25,7 @@ Linear linear(std::string_view format, int64_t out, int64_t in, Activation activ
   const GuardedTensor dense = Random(7).tensor(DType::f16, {out, in});
   CpuContext cpu;
   return {.weight = weight_format(format).load(
-              weight_format(format).encode(dense.view(), cpu.threads), {}),
+              weight_format(format).encode(dense.view(), cpu.threads), {.threads = cpu.threads}),
           .bias = {},
           .activation = activation};
 }

@@ -3,8 +3,11 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <vector>
 
+#include "kernels/base/upload.h"
+#include "sparse/format.h"
 #include "tests/sparse/product_reference.h"
 #include "tests/sparse/weight_patterns.h"
 #include "tests/testing/gpu_context.h"
@@ -29,7 +32,27 @@ class GpuWeightTest : public GpuTest {
       workspace = std::make_unique<Workspace>(kGpu, int64_t{96} << 20);
       exec.emplace(ExecContext{
           .device = kGpu, .workspace = *workspace, .threads = gpu->threads, .cuda = &gpu->cuda});
+      uploads = std::make_unique<Uploader>(kGpu);
     }
+  }
+
+  LoadContext load_context() {
+    return {.device = kGpu,
+            .compute = GetParam(),
+            .threads = cpu.threads,
+            .exec = [this]() -> ExecContext& { return *exec; },
+            .uploads = uploads.get()};
+  }
+
+  // One below the other; the values are there.
+  std::unique_ptr<WeightMatrix> load(const WeightFormat& format, std::span<EncodedWeight> parts) {
+    std::vector<WeightPart> named;
+    for (EncodedWeight& part : parts) {
+      named.push_back({.weight = &part});
+    }
+    std::unique_ptr<WeightMatrix> weight = format.load(named, load_context());
+    uploads->finish();
+    return weight;
   }
 
   OwnedTensor weight(const Shape& shape, double density, Pattern pattern = Pattern::random) {
@@ -67,6 +90,7 @@ class GpuWeightTest : public GpuTest {
 
   std::unique_ptr<Workspace> workspace;
   std::optional<ExecContext> exec;
+  std::unique_ptr<Uploader> uploads;
   Random random{kSeed};
 };
 

@@ -36,7 +36,7 @@ TEST_P(OverlappingExpansion, ANormReadsAllPieces) {
   constexpr int kLayers = 4;
   constexpr int kRuns = 10;
   const std::unique_ptr<WeightMatrix> loaded = tca_bme_format().load(
-      tca_bme_format().encode(weight({kSize, kSize}, 0.4).view, cpu.threads), kGpu);
+      tca_bme_format().encode(weight({kSize, kSize}, 0.4).view, cpu.threads), load_context());
   const OwnedTensor scale = bias_of(kSize);
   const GuardedTensor x = numbers(kTokens, kSize);
   const GuardedTensor y(DType::f32, {kTokens, kSize}, Layout::contiguous, kGpu);

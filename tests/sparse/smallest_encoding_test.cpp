@@ -58,8 +58,8 @@ TEST_F(SmallestEncoding, HasTheFewestBytesOfAllLayouts) {
       const int64_t bytes = e ? e->bytes() : w.view.bytes();
       EXPECT_LE(bytes, w.view.bytes());
       for (const WeightFormat* format : weight_formats()) {
-        if (all || (format->multiplies_on(Device::Kind::cpu) &&
-                    format->multiplies_on(Device::Kind::cuda))) {
+        if (all || (format->runs_on({.kind = Device::Kind::cpu}) &&
+                    format->runs_on({.kind = Device::Kind::cuda}))) {
           for (LayoutFor goal : {LayoutFor::speed, LayoutFor::size}) {
             EXPECT_LE(bytes, format->encode(w.view, goal, threads_).bytes()) << format->name();
           }
@@ -68,7 +68,7 @@ TEST_F(SmallestEncoding, HasTheFewestBytesOfAllLayouts) {
       if (e) {
         const WeightFormat& format = weight_format(e->format);
         ASSERT_NO_THROW(format.validate(*e));
-        EXPECT_TRUE(all || format.multiplies_on(Device::Kind::cuda));
+        EXPECT_TRUE(all || format.runs_on({.kind = Device::Kind::cuda}));
         const OwnedTensor decoded = format.decode(*e, threads_);
         const OwnedTensor exact = testing::copy_of(w.view);
         clear_negative_zeros(decoded.view);
@@ -108,12 +108,12 @@ TEST(Registry, PortableFormatsAreThoseOfAllDevices) {
   std::vector<std::string> names;
   for (const WeightFormat* format : portable_formats()) {
     names.emplace_back(format->name());
-    EXPECT_TRUE(format->multiplies_on(Device::Kind::cpu));
-    EXPECT_TRUE(format->multiplies_on(Device::Kind::cuda));
+    EXPECT_TRUE(format->runs_on({.kind = Device::Kind::cpu}));
+    EXPECT_TRUE(format->runs_on({.kind = Device::Kind::cuda}));
   }
   EXPECT_EQ(names, (std::vector<std::string>{"dense", "tca_bme"}));
   for (const WeightFormat* format : weight_formats()) {
-    EXPECT_TRUE(format->multiplies_on(Device::Kind::cpu)) << format->name();
+    EXPECT_TRUE(format->runs_on({.kind = Device::Kind::cpu})) << format->name();
     for (DType dtype : {DType::f16, DType::bf16, DType::f32}) {
       const OwnedTensor w = allocate_tensor({}, dtype, {1, 1}, "a test");
       EXPECT_EQ(format->holds(dtype), format->why_not(w.view).empty()) << format->name();

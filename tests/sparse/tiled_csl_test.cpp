@@ -612,7 +612,8 @@ TEST_F(TiledCsl, ProductsAndExpandedRows) {
   for (const Shape& shape : {Shape{1, 1}, Shape{128, 64}, Shape{129, 65}, Shape{300, 200}}) {
     for (const DType dtype : {DType::f16, DType::bf16}) {
       const GuardedTensor w = random_weight(dtype, shape.rows, shape.columns, 0.6, 20);
-      const std::unique_ptr<WeightMatrix> weight = format().load(encode(w.view()), {});
+      const std::unique_ptr<WeightMatrix> weight =
+          format().load(encode(w.view()), {.threads = cpu.threads});
       EXPECT_EQ(weight->format(), "tiled_csl");
       for (const int64_t tokens : {1, 3, 17, 40}) {
         const GuardedTensor x = random.tensor(DType::f32, {tokens, shape.columns});
@@ -640,7 +641,9 @@ TEST_F(TiledCsl, PaddingIsNoTermOfAProduct) {
   x.view().data<float>()[0] = INFINITY;
   x.view().data<float>()[1] = 2.0f;
   const GuardedTensor y(DType::f32, {1, 2});
-  format().load(encode(w.view()), {})->matmul(x.view(), y.view(), {}, cpu.exec);
+  format()
+      .load(encode(w.view()), {.threads = cpu.threads})
+      ->matmul(x.view(), y.view(), {}, cpu.exec);
   EXPECT_EQ(values_of(y.view()), (std::vector<double>{0.0, 2.0}));
 }
 

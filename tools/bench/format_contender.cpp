@@ -1,42 +1,31 @@
 #include "tools/bench/format_contender.h"
 
 #include <algorithm>
+#include <optional>
 #include <string>
 #include <utility>
 
 #include "engine/engine_options.h"
-#include "kernels/base/buffer.h"
-#include "kernels/base/error.h"
 #include "kernels/base/token_buckets.h"
-#include "sparse/dense/dense.h"
+#include "kernels/base/upload.h"
 #include "sparse/registry.h"
 #include "tools/bench/cold_cache.h"
 
 namespace sparsellm {
 namespace {
 
-OwnedTensor copy_to(Device device, const Tensor& from) {
-  OwnedTensor to =
-      allocate_tensor(device, from.dtype(), {from.size(0), from.size(1)}, "a copy of the weight");
-  copy_bytes(device, to.view.raw(), from.device(), from.raw(), from.bytes());
-  return to;
-}
-
-std::unique_ptr<WeightMatrix> encode(std::string_view name, const Tensor& weight,
+std::unique_ptr<WeightMatrix> encode(std::string_view format, const Tensor& weight,
                                      ExecContext& ctx) {
-  const WeightFormat& format = weight_format(name);
-  if (format.name() == dense_format().name()) {
-    return std::make_unique<DenseWeight>(copy_to(weight.device(), weight));
-  }
+  std::optional<Uploader> uploads;
   if (ctx.device.is_cuda()) {
-    if (std::unique_ptr<WeightMatrix> encoded = format.encode_on_device(weight, ctx)) {
-      return encoded;
-    }
+    uploads.emplace(ctx.device);
   }
-  const OwnedTensor host = copy_to({}, weight);
-  const std::string reason = format.why_not(host.view);
-  require(reason.empty(), "{}", reason);
-  return format.load(format.encode(host.view, ctx.threads), ctx.device);
+  return weight_format(format).encode_on_device(weight,
+                                                {.device = ctx.device,
+                                                 .compute = weight.dtype(),
+                                                 .threads = ctx.threads,
+                                                 .exec = [&ctx]() -> ExecContext& { return ctx; },
+                                                 .uploads = uploads ? &*uploads : nullptr});
 }
 
 // Of a workspace like that of an engine, for no fewer than its usual steps: what there is a choice

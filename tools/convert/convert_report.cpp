@@ -24,9 +24,9 @@ double percent_zeros(int64_t nonzeros, int64_t elements) {
 
 // Whether a GPU multiplies by weights in the format; "" stands for several formats.
 std::string for_gpu(const std::string& format) {
-  return format.empty()                                            ? ""
-         : weight_format(format).multiplies_on(Device::Kind::cuda) ? "yes"
-                                                                   : "no";
+  return format.empty()                                                ? ""
+         : weight_format(format).runs_on({.kind = Device::Kind::cuda}) ? "yes"
+                                                                       : "no";
 }
 
 // What is summed up over layers.
@@ -205,7 +205,7 @@ std::vector<std::string> conversion_warnings(const Conversion& conversion) {
     if (!weight.why_dense.empty()) {
       ++dense[weight.why_dense];
     }
-    if (!weight_format(weight.format).multiplies_on(Device::Kind::cuda)) {
+    if (!weight_format(weight.format).runs_on({.kind = Device::Kind::cuda})) {
       ++layers[weight.format];
       std::vector<std::string>& kinds = not_for_gpu[weight.format];
       const std::string kind = kind_of(weight.layer);

@@ -313,51 +313,34 @@ int64_t CudaRecordWeight::workspace_bytes(int64_t tokens, Sums sums) const {
   return workspace_bytes_of(matrix_, tokens, sums);
 }
 
-std::unique_ptr<WeightMatrix> prepare_records_cuda(std::span<const EncodedWeight* const> encoded,
-                                                   Device device, std::vector<Upload>& copies) {
-  const EncodedWeight& like = *encoded.front();
+std::unique_ptr<WeightMatrix> load_records_cuda(const RecordUploads& parts,
+                                                const LoadContext& ctx) {
+  const RecordLayout layout = parts.front()->checker().layout();
+  const int64_t columns = parts.front()->columns();
   int64_t rows = 0;
   int64_t nonzeros = 0;
-  std::vector<std::shared_ptr<RecordUpload>> parts;
-  std::vector<uint32_t> starts{0};
-  for (const EncodedWeight* e : encoded) {
-    const auto& part = parts.emplace_back(std::make_shared<RecordUpload>(*e));
-    const std::span<const uint32_t> added = part->checker().starts();
-    if (part->checker().layout() != parts.front()->checker().layout() || e->dtype != like.dtype ||
-        e->columns != like.columns || rows % kRecordRows != 0 ||
-        added.back() > UINT32_MAX - starts.back()) {
-      return nullptr;
-    }
-    rows += e->rows;
-    nonzeros += e->nonzeros;
-    const uint32_t first = starts.back();
-    std::transform(added.begin() + 1, added.end(), std::back_inserter(starts),
-                   [&](uint32_t start) { return first + start; });
+  for (const auto& part : parts) {
+    rows += part->rows();
+    nonzeros += part->told_nonzeros();
   }
-  const RecordLayout layout = parts.front()->checker().layout();
-  DeviceRecords made = memory_for(layout, starts, record_grid(rows, like.columns, layout), device);
+  DeviceRecords made =
+      memory_for(layout, joined_starts(parts), record_grid(rows, columns, layout), ctx.device);
   made.nonzeros = nonzeros;
   auto* destination = static_cast<std::byte*>(made.records.data());
+  std::vector<Upload> copies;
   for (const auto& part : parts) {
     add_copies(part, Uploader::kPieceBytes, destination, copies);
     destination += part->bytes();
   }
-  return std::make_unique<CudaRecordWeight>(std::move(made), like.dtype, rows, like.columns);
+  for (Upload& copy : copies) {
+    ctx.uploads->submit(std::move(copy));
+  }
+  return std::make_unique<CudaRecordWeight>(std::move(made), parts.front()->dtype(), rows, columns);
 }
 
 std::unique_ptr<WeightMatrix> encode_weight_cuda(const Tensor& w, ExecContext& ctx) {
   return std::make_unique<CudaRecordWeight>(encode_records_cuda(w, ctx), w.dtype(), w.size(0),
                                             w.size(1));
-}
-
-std::unique_ptr<WeightMatrix> load_records_cuda(const EncodedWeight& e, Device device) {
-  const EncodedWeight* const part = &e;
-  std::vector<Upload> copies;
-  std::unique_ptr<WeightMatrix> weight = prepare_records_cuda({&part, 1}, device, copies);
-  for (const Upload& copy : copies) {
-    copy_bytes(device, copy.destination, {}, copy.source.data(), std::ssize(copy.source));
-  }
-  return weight;
 }
 
 int64_t records_workspace_bytes_cuda(const EncodedWeight& e, Device device, int64_t tokens,

@@ -1,11 +1,9 @@
 #pragma once
 
 #include <memory>
-#include <span>
-#include <vector>
 
-#include "kernels/base/upload.h"
-#include "sparse/encoded_weight.h"
+#include "sparse/load_context.h"
+#include "sparse/tca_bme/host/record_upload.h"
 #include "sparse/weight_matrix.h"
 
 namespace sparsellm::tca_bme {
@@ -14,13 +12,8 @@ namespace sparsellm::tca_bme {
 // does so for tiles of them where there are products of warpgroups, and for many the records are
 // expanded (record_plan.h). In a CPU-only build all throw Error.
 
-// Of a valid encoding.
-std::unique_ptr<WeightMatrix> load_records_cuda(const EncodedWeight& e, Device device);
-
-// As WeightFormat::prepare(): nothing if the layouts differ, or the rows of a part but the last are
-// no multiple of 64.
-std::unique_ptr<WeightMatrix> prepare_records_cuda(std::span<const EncodedWeight* const> parts,
-                                                   Device device, std::vector<Upload>& copies);
+// Of parts that can_be_joined(): their records are copied, and checked, by ctx.uploads.
+std::unique_ptr<WeightMatrix> load_records_cuda(const RecordUploads& parts, const LoadContext& ctx);
 
 // Encodes w, which lies on the device of ctx, there (record_encode_cuda.h).
 std::unique_ptr<WeightMatrix> encode_weight_cuda(const Tensor& w, ExecContext& ctx);

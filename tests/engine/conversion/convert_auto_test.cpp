@@ -78,13 +78,13 @@ TEST(ConvertAuto, IsNeverLargerThanAFormatThatBothDevicesTakeNorSmallestThanAny)
       const std::vector<ConvertedWeight> as = weights_as(format->name());
       for (size_t i = 0; i < as.size(); ++i) {
         EXPECT_LE(smallest[i].bytes, as[i].bytes) << format->name() << " " << sparsity;
-        if (format->multiplies_on(Device::Kind::cuda)) {
+        if (format->runs_on({.kind = Device::Kind::cuda})) {
           EXPECT_LE(automatic[i].bytes, as[i].bytes) << format->name() << " " << sparsity;
         }
       }
     }
     for (const ConvertedWeight& weight : automatic) {
-      EXPECT_TRUE(weight_format(weight.format).multiplies_on(Device::Kind::cuda));
+      EXPECT_TRUE(weight_format(weight.format).runs_on({.kind = Device::Kind::cuda}));
     }
     EXPECT_EQ(inspections.front().conversion.bytes(), inspections[2].conversion.bytes());
   }

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <filesystem>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
@@ -99,29 +100,131 @@ TEST_F(GpuUpload, AnySize) {
     Target target(bytes);
     uploader.submit(conversion_of(unaligned, DType::f16, target.data(), DType::f16));
     int64_t done = 0;
-    uploader.finish([&](int64_t now) {
-      EXPECT_GE(now, done);
-      done = now;
+    uploader.finish([&] {
+      EXPECT_GE(uploader.bytes().done, done);
+      done = uploader.bytes().done;
     });
     EXPECT_TRUE(same(target.read(), unaligned));
   }
 }
 
-TEST_F(GpuUpload, ReportsAllBytesAtTheEnd) {
+TEST_F(GpuUpload, CountsTheBytesOfSources) {
   Uploader uploader(kGpu);
+  const auto expect_bytes = [&](int64_t submitted, int64_t done) {
+    EXPECT_EQ(uploader.bytes().submitted, submitted);
+    EXPECT_EQ(uploader.bytes().done, done);
+  };
   Target target(20 * kMiB);
   const std::vector<std::byte> source = pattern(40 * kMiB, 1);
-  int64_t done = -1;
-  const auto progress = [&](int64_t now) { done = now; };
+  int calls = 0;
+  int64_t last = -1;
+  const auto progress = [&] {
+    ++calls;
+    last = uploader.bytes().done;
+  };
   uploader.finish(progress);
-  EXPECT_EQ(done, 0);
+  EXPECT_EQ(calls, 2);
+  EXPECT_EQ(last, 0);
   const std::vector<std::byte> zeros(source.size());
   uploader.submit(conversion_of(zeros, DType::f32, target.data(), DType::bf16));
+  expect_bytes(40 * kMiB, 0);
   uploader.finish(progress);
-  EXPECT_EQ(done, 40 * kMiB);
+  EXPECT_EQ(last, 40 * kMiB);
+  expect_bytes(40 * kMiB, 40 * kMiB);
   uploader.submit(copy_of(std::span(source).first(4096), target.data()));
   uploader.finish(progress);
-  EXPECT_EQ(done, 40 * kMiB + 4096);
+  expect_bytes(40 * kMiB + 4096, 40 * kMiB + 4096);
+  EXPECT_EQ(last, 40 * kMiB + 4096);
+  EXPECT_EQ(uploader.file_bytes().submitted, 0);
+
+  // What is broken off does not count.
+  uploader.submit(copy_of(source, target.data()));
+  EXPECT_THROW(uploader.finish([] { fail("cancelled"); }), Error);
+  EXPECT_EQ(uploader.bytes().submitted, uploader.bytes().done);
+}
+
+TEST_F(GpuUpload, CountsTheBytesOfFiles) {
+  const TempDir folder;
+  const MappedFile file(folder.write("data", std::string(4096, 'a')));
+  const std::vector<std::byte> source = pattern(1024, 1);
+  Target target(4096);
+  Uploader uploader(kGpu);
+  Upload of_file = copy_of(file.bytes(), target.data());
+  of_file.file = &file;
+  uploader.submit(of_file);
+  uploader.submit(copy_of(source, target.data()));
+  EXPECT_EQ(uploader.bytes().submitted, 5120);
+  EXPECT_EQ(uploader.file_bytes().submitted, 4096);
+  EXPECT_EQ(uploader.file_bytes().done, 0);
+  uploader.flush(1);
+  EXPECT_EQ(uploader.bytes().done, 1024);
+  EXPECT_EQ(uploader.file_bytes().done, 0);
+  uploader.finish();
+  EXPECT_EQ(uploader.bytes().done, 5120);
+  EXPECT_EQ(uploader.file_bytes().done, 4096);
+}
+
+// All goes at the end, in the order of the sources; what is needed before, at once and alone.
+TEST_F(GpuUpload, HoldsUploads) {
+  constexpr int64_t kPiece = 4096;
+  constexpr size_t kPieces = 6;
+  const std::vector<std::byte> source = pattern(kPieces * kPiece, 2);
+  const std::vector<std::byte> nothing(static_cast<size_t>(kPiece), kPoison);
+  const auto piece = [&](const std::vector<std::byte>& of, size_t i) {
+    return std::span(of).subspan(i * kPiece, kPiece);
+  };
+  Target target(kPieces * kPiece);
+  Uploader uploader(kGpu);
+  std::mutex mutex;
+  std::vector<size_t> copied;
+  const auto submit = [&](size_t i) {
+    Upload upload = copy_of(piece(source, i), target.data() + static_cast<int64_t>(i) * kPiece);
+    upload.check = [&, i](std::span<const std::byte>) {
+      const std::lock_guard lock(mutex);
+      copied.push_back(i);
+    };
+    uploader.submit(std::move(upload));
+  };
+  const auto expect_there = [&](const std::vector<size_t>& there) {
+    const std::vector<std::byte> now = target.read();
+    for (size_t i = 0; i < kPieces; ++i) {
+      const bool is_there = std::find(there.begin(), there.end(), i) != there.end();
+      EXPECT_TRUE(same(piece(now, i), is_there ? piece(source, i) : std::span(nothing))) << i;
+    }
+  };
+  submit(5);
+  submit(0);
+  submit(3);
+  EXPECT_EQ(uploader.held(), 3);
+  expect_there({});
+  submit(4);
+  submit(1);
+  uploader.flush(3);
+  EXPECT_EQ(uploader.held(), 3);
+  EXPECT_EQ(copied, (std::vector<size_t>{1, 4}));
+  expect_there({1, 4});
+  uploader.flush(3);  // nothing
+  submit(2);
+  uploader.finish();
+  EXPECT_EQ(uploader.held(), 0);
+  EXPECT_EQ(copied, (std::vector<size_t>{1, 4, 0, 2, 3, 5}));
+  expect_there({0, 1, 2, 3, 4, 5});
+  EXPECT_THROW(uploader.flush(1), Error);
+}
+
+TEST_F(GpuUpload, AnErrorBreaksOffWhatIsHeld) {
+  const std::vector<std::byte> source = pattern(4096, 2);
+  Target target(4096);
+  Uploader uploader(kGpu);
+  uploader.submit(copy_of(source, target.data()));
+  Upload bad = copy_of(source, target.data());
+  bad.check = [](std::span<const std::byte>) { fail("it is bad"); };
+  uploader.submit(bad);
+  EXPECT_TRUE(throws_error([&] { uploader.flush(1); }, "a test: it is bad"));
+  EXPECT_EQ(uploader.held(), 0);
+  EXPECT_EQ(uploader.bytes().submitted, 0);
+  uploader.finish();
+  EXPECT_EQ(target.read(), std::vector<std::byte>(4096, kPoison));
 }
 
 TEST_F(GpuUpload, RefusesPartsOfNumbers) {
@@ -356,19 +459,35 @@ TEST_F(GpuUpload, RefusesToConvertIntegers) {
   EXPECT_TRUE(throws_error([&] { uploader.finish(); }, "i32"));
 }
 
-// What is broken off writes nothing any more once the uploader is gone.
-TEST_F(GpuUpload, DestructionInFlight) {
+TEST_F(GpuUpload, DropsUploads) {
+  const std::vector<std::byte> source = pattern(8192, 2);
+  const auto first = std::span(source).first(4096);
+  Target target(8192);
+  Uploader uploader(kGpu);
+  uploader.submit(copy_of(first, target.data()));
+  uploader.submit(copy_of(source, target.data()));
+  uploader.drop(2);
+  EXPECT_EQ(uploader.held(), 2);
+  uploader.drop(1);
+  EXPECT_EQ(uploader.held(), 1);
+  EXPECT_EQ(uploader.bytes().submitted, 4096);
+  uploader.finish();
+  const std::vector<std::byte> result = target.read();
+  EXPECT_TRUE(same(std::span(result).first(4096), first));
+  EXPECT_EQ(std::vector<std::byte>(result.begin() + 4096, result.end()),
+            std::vector<std::byte>(4096, kPoison));
+}
+
+TEST_F(GpuUpload, DropsWhatIsHeldWithTheUploader) {
   const std::vector<std::byte> source = pattern(60 * kMiB, 5);
   Target target(std::ssize(source));
   for (int round = 0; round < 3; ++round) {
     {
       Uploader uploader(kGpu);
-      for (int64_t begin = 0; begin < std::ssize(source); begin += 5 * kMiB) {
-        uploader.submit(copy_of(std::span(source).subspan(static_cast<size_t>(begin), 5 * kMiB),
-                                target.data() + begin));
-      }
+      uploader.submit(copy_of(source, target.data()));
+      uploader.submit(copy_of({}, nullptr));
+      uploader.flush(1);
     }
-    target.fill(kPoison);
     EXPECT_EQ(target.read(), std::vector<std::byte>(source.size(), kPoison));
   }
 }
@@ -379,7 +498,7 @@ TEST_F(GpuUpload, AnExceptionOfTheCaller) {
   const auto upload = [&] {
     Uploader uploader(kGpu);
     uploader.submit(copy_of(source, target.data()));
-    uploader.finish([](int64_t) { fail("cancelled"); });
+    uploader.finish([] { fail("cancelled"); });
   };
   EXPECT_TRUE(throws_error(upload, "cancelled"));
 }
@@ -394,7 +513,7 @@ TEST_F(GpuUpload, AnExceptionOfProgressLeavesNothingUnderWay) {
   for (int round = 0; round < 5; ++round) {
     uploader.submit(copy_of(source, target.data()));
     int64_t calls = 0;
-    const auto cancel = [&](int64_t) {
+    const auto cancel = [&] {
       ++calls;
       std::this_thread::sleep_for(std::chrono::milliseconds(round));
       throw Cancelled();

@@ -16,7 +16,8 @@ namespace sparsellm::testing {
 
 bool check_in_pieces(const EncodedWeight& e, int64_t most_bytes, uint64_t seed) {
   require_header(e, tca_bme_format());
-  const auto part = std::make_shared<tca_bme::RecordUpload>(e);
+  EncodedWeight view = view_of(e);
+  const auto part = std::make_shared<tca_bme::RecordUpload>(WeightPart{.weight = &view});
   std::vector<std::byte> device(static_cast<size_t>(part->bytes()), std::byte{0xa5});
   std::vector<Upload> copies;
   tca_bme::add_copies(part, most_bytes, device.data(), copies);

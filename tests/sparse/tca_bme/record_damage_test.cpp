@@ -304,7 +304,9 @@ void use_if_valid(const EncodedWeight& e) {
   }
   const GuardedTensor x = Random(88).tensor(DType::f32, {2, e.columns});
   const GuardedTensor y(DType::f32, {2, e.rows});
-  format().load(testing::copy_of(e), {})->matmul(x.view(), y.view(), {}, cpu.exec);
+  format()
+      .load(testing::copy_of(e), {.threads = cpu.threads})
+      ->matmul(x.view(), y.view(), {}, cpu.exec);
   EXPECT_TRUE(y.guards_intact());
 }
 

@@ -293,7 +293,8 @@ TEST_P(GpuTcaBme, AnEncodingMadeOnTheDeviceMultiplies) {
   const OwnedTensor w = weight(shape, 0.4);
   const OwnedTensor on_gpu = allocate_tensor(kGpu, GetParam(), {shape.rows, shape.columns}, "w");
   copy_bytes(kGpu, on_gpu.view.raw(), {}, w.view.raw(), w.view.bytes());
-  const std::unique_ptr<WeightMatrix> made = tca_bme_format().encode_on_device(on_gpu.view, *exec);
+  const std::unique_ptr<WeightMatrix> made =
+      tca_bme_format().encode_on_device(on_gpu.view, load_context());
   const std::unique_ptr<WeightMatrix> loaded = load(w.view);
   EXPECT_EQ(made->bytes(), loaded->bytes());
   const GuardedTensor x = numbers(9, shape.columns);
@@ -304,49 +305,51 @@ TEST_P(GpuTcaBme, AnEncodingMadeOnTheDeviceMultiplies) {
   EXPECT_TRUE(same_bits(y.view(), same.view()));
 }
 
-TEST_P(GpuTcaBme, JoinsRowsByCopies) {
+// By copies alone where the parts fit together, else encoded anew: the same bytes.
+TEST_P(GpuTcaBme, JoinsRows) {
   const OwnedTensor w = weight({1300, 200}, 0.4);
-  const auto encode = [&](int64_t begin, int64_t count) {
-    return tca_bme_format().encode(w.view.rows(begin, count), cpu.threads);
-  };
-  const EncodedWeight first = encode(0, 448);
-  const EncodedWeight second = encode(448, 852);
-  const EncodedWeight odd = encode(0, 500);
-  const std::vector<const EncodedWeight*> fits{&first, &second};
-  const std::vector<const EncodedWeight*> does_not{&odd, &second};
-  std::vector<Upload> copies;
-  EXPECT_EQ(tca_bme_format().prepare(does_not, kGpu, copies), nullptr);
-  EXPECT_TRUE(copies.empty());
-  const std::unique_ptr<WeightMatrix> joined = tca_bme_format().prepare(fits, kGpu, copies);
-  ASSERT_NE(joined, nullptr);
-  for (const Upload& copy : copies) {
-    copy_bytes(kGpu, copy.destination, {}, copy.source.data(), std::ssize(copy.source));
+  const std::unique_ptr<WeightMatrix> whole = load(w.view);
+  for (int64_t first_rows : {448, 500}) {
+    std::vector<EncodedWeight> parts;
+    parts.push_back(tca_bme_format().encode(w.view.rows(0, first_rows), cpu.threads));
+    parts.push_back(
+        tca_bme_format().encode(w.view.rows(first_rows, 1300 - first_rows), cpu.threads));
+    const std::unique_ptr<WeightMatrix> joined = join(parts);
+    EXPECT_EQ(joined->bytes(), whole->bytes());
+    EXPECT_EQ(joined->nonzeros(), whole->nonzeros());
+    expect_expands_to(*joined, w.view);
   }
-  const GuardedTensor dense(GetParam(), {1300, 200}, Layout::contiguous, kGpu);
-  joined->expand({.begin = 0, .count = 1300}, dense.view(), *exec);
-  EXPECT_TRUE(same_bits(dense.view(), w.view));
+}
+
+// Parts that are encoded anew do not wait for copies that are held, nor take them along.
+TEST_P(GpuTcaBme, JoiningUnlikePartsLeavesWhatIsHeld) {
+  const OwnedTensor w = weight({1300, 200}, 0.4);
+  EncodedWeight other = tca_bme_format().encode(w.view, cpu.threads);
+  const WeightPart held{.weight = &other};
+  const std::unique_ptr<WeightMatrix> later = tca_bme_format().load({&held, 1}, load_context());
+  const int64_t count = uploads->held();
+  EXPECT_GT(count, 0);
+  EncodedWeight first = tca_bme_format().encode(w.view.rows(0, 500), cpu.threads);
+  EncodedWeight second = tca_bme_format().encode(w.view.rows(500, 800), cpu.threads);
+  const std::vector<WeightPart> parts{{.weight = &first}, {.weight = &second}};
+  const std::unique_ptr<WeightMatrix> joined = tca_bme_format().load(parts, load_context());
+  EXPECT_EQ(uploads->held(), count);
+  expect_expands_to(*joined, w.view);
+  uploads->finish();
+  expect_expands_to(*later, w.view);
 }
 
 // Few nonzeros, of which pairs are the fastest: as a converter writes them, they stay single.
 TEST_P(GpuTcaBme, LayoutsForSizeRunAndAreJoinedAsTheyAre) {
   for (const double density : {0.06, 0.1, 0.2}) {
     const OwnedTensor w = weight({1408, 512}, density);
-    const EncodedWeight first =
-        tca_bme_format().encode(w.view.rows(0, 448), LayoutFor::size, cpu.threads);
-    const EncodedWeight second =
-        tca_bme_format().encode(w.view.rows(448, 960), LayoutFor::size, cpu.threads);
-    EXPECT_FALSE(tca_bme::RecordParts(first).layout.pairs());
-    const std::vector<const EncodedWeight*> parts{&first, &second};
-    std::vector<Upload> copies;
-    const std::unique_ptr<WeightMatrix> joined = tca_bme_format().prepare(parts, kGpu, copies);
-    ASSERT_NE(joined, nullptr);
-    for (const Upload& copy : copies) {
-      copy_bytes(kGpu, copy.destination, {}, copy.source.data(), std::ssize(copy.source));
-    }
+    std::vector<EncodedWeight> parts;
+    parts.push_back(tca_bme_format().encode(w.view.rows(0, 448), LayoutFor::size, cpu.threads));
+    parts.push_back(tca_bme_format().encode(w.view.rows(448, 960), LayoutFor::size, cpu.threads));
+    EXPECT_FALSE(tca_bme::RecordParts(parts.front()).layout.pairs());
+    const std::unique_ptr<WeightMatrix> joined = join(parts);
     EXPECT_LT(joined->bytes(), load(w.view)->bytes());
-    const GuardedTensor dense(GetParam(), {1408, 512}, Layout::contiguous, kGpu);
-    joined->expand({.begin = 0, .count = 1408}, dense.view(), *exec);
-    EXPECT_TRUE(same_bits(dense.view(), w.view));
+    expect_expands_to(*joined, w.view);
     for (const int64_t tokens : {1, 5, 16, 40, 130}) {
       SCOPED_TRACE(fmt::format("density {}, {} tokens", density, tokens));
       const GuardedTensor x = numbers(tokens, 512);
@@ -364,24 +367,21 @@ TEST_P(GpuTcaBme, DamagedPartsAreRefused) {
   const EncodedWeight good = tca_bme_format().encode(w.view, cpu.threads);
   using E = EncodedWeight;
   const auto upload = [&](auto&& damage) {
+    EncodedWeight first = copy_of(good);
     EncodedWeight second = copy_of(good);
     damage(second);
-    std::vector<Upload> copies;
-    const std::vector<const EncodedWeight*> parts{&good, &second};
-    const std::unique_ptr<WeightMatrix> joined = tca_bme_format().prepare(parts, kGpu, copies);
-    EXPECT_GT(copies.size(), 2u);
-    Uploader uploader(kGpu);
-    for (Upload& copy : copies) {
-      uploader.submit(std::move(copy));
-    }
-    uploader.finish();
+    const std::vector<WeightPart> parts{{.weight = &first, .name = "first"},
+                                        {.weight = &second, .name = "second"}};
+    const std::unique_ptr<WeightMatrix> joined = tca_bme_format().load(parts, load_context());
+    EXPECT_GT(uploads->held(), 2);
+    uploads->finish();
   };
   const auto flip = [](E& e, size_t part, int64_t byte) {
     static_cast<std::byte*>(e.parts[part].memory.data())[byte] ^= std::byte{1};
   };
   EXPECT_NO_THROW(upload([](E&) {}));
-  EXPECT_TRUE(throws_error([&] { upload([](E& e) { --e.nonzeros; }); }, "are stored"));
-  EXPECT_TRUE(throws_error([&] { upload([](E& e) { e.version = 3; }); }, "version 3"));
+  EXPECT_TRUE(throws_error([&] { upload([](E& e) { --e.nonzeros; }); }, "second: tca_bme: "));
+  EXPECT_TRUE(throws_error([&] { upload([](E& e) { e.version = 3; }); }, "second: version 3"));
   EXPECT_TRUE(throws_error([&] { upload([](E& e) { e.rows += 64; }); }, "part starts"));
   EXPECT_TRUE(throws_error([&] { upload([&](E& e) { flip(e, 0, 0); }); }, "5 chunks"));
   EXPECT_TRUE(throws_error([&] { upload([&](E& e) { flip(e, 1, 0); }); }, "the first start is 1"));
@@ -393,14 +393,26 @@ TEST_P(GpuTcaBme, DamagedPartsAreRefused) {
   }
 }
 
+// Alone, joined, and joined with the other version: as records.
 TEST_P(GpuTcaBme, LoadsThePapersVersionToo) {
-  const OwnedTensor w = weight({130, 200}, 0.4);
-  const std::unique_ptr<WeightMatrix> loaded =
-      tca_bme_format().load(tca_bme::encode_paper(w.view, cpu.threads), kGpu);
-  const GuardedTensor dense(GetParam(), {130, 200}, Layout::contiguous, kGpu);
-  loaded->expand({.begin = 0, .count = 130}, dense.view(), *exec);
-  EXPECT_TRUE(same_bits(dense.view(), w.view));
-  EXPECT_EQ(loaded->bytes(), load(w.view)->bytes());
+  const OwnedTensor w = weight({192, 200}, 0.4);
+  const int64_t bytes = load(w.view)->bytes();
+  const auto paper = [&](int64_t begin, int64_t rows) {
+    return tca_bme::encode_paper(w.view.rows(begin, rows), cpu.threads);
+  };
+  const auto expect_whole = [&](const WeightMatrix& loaded) {
+    expect_expands_to(loaded, w.view);
+    EXPECT_EQ(loaded.bytes(), bytes);
+  };
+  expect_whole(*tca_bme_format().load(paper(0, 192), load_context()));
+  std::vector<EncodedWeight> parts;
+  parts.push_back(paper(0, 64));
+  parts.push_back(paper(64, 128));
+  expect_whole(*join(parts));
+  parts.clear();
+  parts.push_back(paper(0, 64));
+  parts.push_back(tca_bme_format().encode(w.view.rows(64, 128), cpu.threads));
+  expect_whole(*join(parts));
 }
 
 }  // namespace

@@ -112,7 +112,8 @@ class GpuRecordPlan : public GpuWarpgroupTest {
   Loaded load(const Tensor& w) {
     EncodedWeight encoded = tca_bme::encode_records(w, LayoutFor::speed, cpu.threads);
     DeviceMatrix matrix(encoded, clusters);
-    return {.weight = tca_bme_format().load(std::move(encoded), kGpu), .matrix = std::move(matrix)};
+    return {.weight = tca_bme_format().load(std::move(encoded), load_context()),
+            .matrix = std::move(matrix)};
   }
 
   std::string plan_of(const WeightMatrix& loaded, DType y, int64_t tokens) {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "sparse/tca_bme/format/record_parts.h"
+#include "sparse/tca_bme/host/record_upload.h"
 #include "sparse/tca_bme/tca_bme.h"
 #include "sparse/tca_bme/v1/paper_layout.h"
 #include "tests/sparse/encodings.h"
@@ -347,12 +348,57 @@ TEST(TcaBmeRecord, BothVersionsHoldTheSameMatrix) {
   const EncodedWeight record = encode(w.view);
   for (const EncodedWeight* e : {&paper, &record}) {
     const GuardedTensor dense(DType::f16, {70, 130});
-    format().load(testing::copy_of(*e), {})->expand({0, 70}, dense.view(), cpu.exec);
+    format()
+        .load(testing::copy_of(*e), {.threads = cpu.threads})
+        ->expand({0, 70}, dense.view(), cpu.exec);
     EXPECT_TRUE(same_matrix(dense.view(), w.view));
   }
 }
 
 // -------------------------------------------------------------------------------- slice and join
+
+TEST(TcaBmeRecord, PartsOfWholeRecordsAreJoinedByCopies) {
+  const auto uploads_of = [](std::span<EncodedWeight> encoded) {
+    std::vector<WeightPart> parts;
+    for (EncodedWeight& e : encoded) {
+      parts.push_back({.weight = &e});
+    }
+    return tca_bme::record_uploads(parts);
+  };
+  for (const auto& [layout, density] : kLayouts) {
+    const OwnedTensor w =
+        make_weight({.dtype = DType::f16, .rows = 600, .columns = 710, .density = density}, 86);
+    const EncodedWeight whole = encode(w.view);
+    const auto encode_rows = [&](const std::vector<int64_t>& counts) {
+      std::vector<EncodedWeight> parts;
+      int64_t row = 0;
+      for (int64_t count : counts) {
+        parts.push_back(encode(w.view.rows(row, count)));
+        row += count;
+      }
+      return parts;
+    };
+    for (const std::vector<int64_t>& counts :
+         std::vector<std::vector<int64_t>>{{600}, {64, 536}, {128, 192, 280}}) {
+      std::vector<EncodedWeight> parts = encode_rows(counts);
+      const tca_bme::RecordUploads uploads = uploads_of(parts);
+      EXPECT_TRUE(tca_bme::can_be_joined(uploads));
+      EXPECT_EQ(tca_bme::joined_starts(uploads), part_values<uint32_t>(whole, kStarts));
+    }
+    for (const std::vector<int64_t>& counts :
+         std::vector<std::vector<int64_t>>{{100, 500}, {64, 65, 471}}) {
+      std::vector<EncodedWeight> parts = encode_rows(counts);
+      EXPECT_FALSE(tca_bme::can_be_joined(uploads_of(parts)));
+    }
+  }
+  std::vector<EncodedWeight> unlike;
+  for (const auto& [layout, density] : kLayouts) {
+    unlike.push_back(encode(
+        make_weight({.dtype = DType::f16, .rows = 64, .columns = 710, .density = density}, 87)
+            .view));
+  }
+  EXPECT_FALSE(tca_bme::can_be_joined(uploads_of(unlike)));
+}
 
 TEST(TcaBmeRecord, SlicesAtBordersWithoutDecoding) {
   for (const auto& [layout, density] : kLayouts) {

@@ -47,7 +47,7 @@ std::vector<OwnedTensor> GpuUnevenRecords::uneven_weights(double density) {
 
 std::unique_ptr<WeightMatrix> GpuUnevenRecords::load(const OwnedTensor& w) {
   return tca_bme_format().load(tca_bme::encode_records(w.view, LayoutFor::speed, cpu.threads),
-                               kGpu);
+                               load_context());
 }
 
 void GpuUnevenRecords::check_all_configs(const OwnedTensor& w, const ClusterCounts& device) {

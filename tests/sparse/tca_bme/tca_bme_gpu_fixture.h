@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "sparse/tca_bme/tca_bme.h"
@@ -14,7 +15,17 @@ namespace sparsellm::testing {
 class GpuTcaBme : public GpuWeightTest {
  protected:
   std::unique_ptr<WeightMatrix> load(const Tensor& w, LayoutFor goal = LayoutFor::speed) {
-    return tca_bme_format().load(tca_bme_format().encode(w, goal, cpu.threads), kGpu);
+    return tca_bme_format().load(tca_bme_format().encode(w, goal, cpu.threads), load_context());
+  }
+  std::unique_ptr<WeightMatrix> join(std::span<EncodedWeight> parts) {
+    return GpuWeightTest::load(tca_bme_format(), parts);
+  }
+
+  // All of its rows.
+  void expect_expands_to(const WeightMatrix& weight, const Tensor& w) {
+    const GuardedTensor dense(GetParam(), {w.size(0), w.size(1)}, Layout::contiguous, kGpu);
+    weight.expand({.begin = 0, .count = w.size(0)}, dense.view(), *exec);
+    EXPECT_TRUE(same_bits(dense.view(), w));
   }
 
   static std::vector<std::byte> bytes_of_buffer(const Buffer& buffer) {

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "kernels/base/error.h"
+#include "kernels/base/upload.h"
 #include "sparse/registry.h"
 #include "sparse/tca_bme/tca_bme.h"
 #include "sparse/tca_bme/v1/paper_layout.h"
@@ -309,7 +310,9 @@ void use_if_valid(const EncodedWeight& e) {
   EXPECT_TRUE(same_encoding(encode(w.view), e));
   const GuardedTensor x = Random(63).tensor(DType::f32, {2, e.columns});
   const GuardedTensor y(DType::f32, {2, e.rows});
-  format().load(testing::copy_of(e), {})->matmul(x.view(), y.view(), {}, cpu.exec);
+  format()
+      .load(testing::copy_of(e), {.threads = cpu.threads})
+      ->matmul(x.view(), y.view(), {}, cpu.exec);
   EXPECT_TRUE(y.guards_intact());
 }
 
@@ -444,7 +447,14 @@ TEST(TcaBme, ExpectsTheBytesOfRandomWeights) {
 TEST(TcaBme, IsRefusedForADeviceThatIsNotThere) {
   const OwnedTensor w = hand_written();
   const Device none{.kind = Device::Kind::cuda, .index = cuda_device_count()};
-  EXPECT_THROW(format().load(encode(w.view), none), Error);
+  const auto load = [&] {
+    ThreadPool threads(1);
+    Uploader uploads(none);
+    format().load(
+        encode(w.view),
+        {.device = none, .compute = w.view.dtype(), .threads = threads, .uploads = &uploads});
+  };
+  EXPECT_THROW(load(), Error);
 }
 
 }  // namespace

@@ -1,7 +1,7 @@
 #include "kernels/base/error.h"
 #include "sparse/tca_bme/cuda/record_weight_cuda.h"
 
-// Stands in for the CUDA side of the formats in a CPU-only build.
+// Stands in for the CUDA side of the format in a CPU-only build.
 namespace sparsellm::tca_bme {
 namespace {
 
@@ -11,12 +11,7 @@ namespace {
 
 }  // namespace
 
-std::unique_ptr<WeightMatrix> load_records_cuda(const EncodedWeight&, Device) {
-  fail_without_cuda();
-}
-
-std::unique_ptr<WeightMatrix> prepare_records_cuda(std::span<const EncodedWeight* const>, Device,
-                                                   std::vector<Upload>&) {
+std::unique_ptr<WeightMatrix> load_records_cuda(const RecordUploads&, const LoadContext&) {
   fail_without_cuda();
 }
 

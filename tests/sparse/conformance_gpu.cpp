@@ -1,0 +1,7 @@
+#include "tests/sparse/device_under_test.h"
+
+namespace sparsellm::testing {
+
+Device device_to_test() { return {.kind = Device::Kind::cuda, .index = 0}; }
+
+}  // namespace sparsellm::testing

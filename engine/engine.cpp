@@ -9,6 +9,7 @@
 
 #include "engine/delivery.h"
 #include "engine/memory_fit.h"
+#include "engine/resolve_options.h"
 #include "engine/step_runner.h"
 #include "kernels/base/error.h"
 #include "kernels/base/token_buckets.h"
@@ -17,6 +18,7 @@
 #include "models/storage/model_file.h"
 #include "models/storage/safetensors.h"
 #include "models/weights/checkpoint_loader.h"
+#include "models/weights/random_loader.h"
 #include "tokenizer/utf8.h"
 
 namespace sparsellm {

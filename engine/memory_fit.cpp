@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <memory>
 
+#include "engine/resolve_options.h"
 #include "engine/step_runner.h"
 #include "kernels/base/error.h"
 #include "kernels/paged_kv.h"

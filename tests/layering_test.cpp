@@ -226,6 +226,32 @@ TEST(Layering, KernelsAreStartedByLaunch) {
       [](const std::string& source, std::istream& text) { return other_launches(source, text); });
 }
 
+// The headers of the project that `header` includes, directly and through others.
+std::set<std::string> reached_headers(const std::string& header) {
+  std::set<std::string> seen{header};
+  std::vector<std::string> open{header};
+  while (!open.empty()) {
+    std::ifstream text(testing::source_dir() / open.back());
+    EXPECT_TRUE(text.good()) << open.back();
+    open.pop_back();
+    for (const testing::Include& include : testing::read_includes(text)) {
+      if (!include.angled && seen.insert(include.target).second) {
+        open.push_back(include.target);
+      }
+    }
+  }
+  seen.erase(header);
+  return seen;
+}
+
+// Every program compiles what the engine's header includes.
+TEST(Layering, TheEnginesHeaderPullsInFewOthers) {
+  const std::set<std::string> headers = reached_headers("engine/engine.h");
+  EXPECT_TRUE(headers.contains("engine/request.h"));
+  EXPECT_TRUE(headers.contains("kernels/base/error.h"));  // through others
+  EXPECT_LE(headers.size(), 17u) << ::testing::PrintToString(headers);
+}
+
 TEST(Layering, FindsWrongIncludes) {
   const std::vector<std::pair<std::string, std::string>> cases{
       {"kernels/base/tensor.h", "#include \"kernels/gemm.h\""},

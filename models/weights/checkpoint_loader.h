@@ -14,6 +14,7 @@
 #include "kernels/base/cuda_context.h"
 #include "kernels/base/upload.h"
 #include "models/storage/safetensors.h"
+#include "models/weights/load_progress.h"
 #include "models/weights/weight_loader.h"
 #include "models/weights/weight_store.h"
 #include "sparse/format.h"

@@ -20,7 +20,9 @@
 #include <utility>
 #include <vector>
 
+#include "engine/resolve_options.h"
 #include "kernels/base/error.h"
+#include "models/weights/random_weights.h"
 #include "tests/testing/paths.h"
 #include "tests/testing/reference.h"
 #include "tests/testing/sanitized.h"

@@ -15,6 +15,8 @@
 #include "kernels/paged_kv.h"
 #include "models/build_decoder.h"
 #include "models/storage/safetensors.h"
+#include "models/weights/checkpoint_loader.h"
+#include "models/weights/random_weights.h"
 #include "models/weights/shape_loader.h"
 #include "sparse/tca_bme/format/record_layout.h"
 #include "tests/testing/paths.h"

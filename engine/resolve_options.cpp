@@ -1,4 +1,4 @@
-#include "engine/engine_options.h"
+#include "engine/resolve_options.h"
 
 #include <algorithm>
 

@@ -125,8 +125,8 @@ std::unique_ptr<WeightMatrix> CheckpointLoader::load_weight(const Wanted& wanted
             shape_string({part.count, wanted.columns}));
     require(stored.dtype == parts.front().dtype,
             "{}: {} is {}, but {} is {}; joined tensors need one dtype",
-            checkpoint_->directory().string(), part.name, safetensors_name(part_type(stored.dtype)),
-            wanted.parts.front().name, safetensors_name(part_type(parts.front().dtype)));
+            checkpoint_->directory().string(), part.name, safetensors_name(stored.dtype),
+            wanted.parts.front().name, safetensors_name(parts.front().dtype));
     used_.insert(stored.tensors.begin(), stored.tensors.end());
   }
   const std::string_view format =

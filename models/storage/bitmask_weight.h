@@ -15,7 +15,7 @@ namespace sparsellm {
 // "sparse-bitmask" and "sparse-24-bitmask", as four tensors of a checkpoint:
 //   <base>.shape        I64 [2]: rows, columns
 //   <base>.bitmask      U8 [rows, ceil(columns / 8)]: bit i of byte j is set where the value of
-//                       column 8 * j + i is stored; no bits are set behind the last column
+//                       column 8 * j + i is stored; no bits are set after the last column
 //   <base>.compressed   f32, f16 or bf16: the stored values, row by row
 //   <base>.row_offsets  I64 [rows]: which of these is the first of each row; the second format
 //   lacks
@@ -37,7 +37,7 @@ class BitmaskWeight {
   int64_t stored_values() const { return values_; }
   int64_t bytes() const;  // of all its tensors
 
-  // The names of its tensors, so that nobody takes them for forgotten ones.
+  // The names of its tensors, so that they do not count as unused.
   std::vector<std::string> tensor_names() const;
 
   // The matrix, in host memory, in its stored dtype. Throws Error if bitmask, offsets and values do

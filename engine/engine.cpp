@@ -63,7 +63,7 @@ void Completion::add(const TokenEvent& event) {
   }
   prompt_log_probs.insert(prompt_log_probs.end(), event.prompt_log_probs.begin(),
                           event.prompt_log_probs.end());
-  // Behind all that may throw: what has not taken its last event whole has not finished.
+  // After all that may throw: what has not taken its last event whole has not finished.
   if (event.finish) {
     finish = *event.finish;
   }
@@ -276,7 +276,7 @@ void Engine::State::fail_in_flight(std::string_view error) {
   in_flight.clear();  // which keeps its memory
 }
 
-// In a handler; before listeners hear of it, who may submit something.
+// In a handler; before listeners, which may submit something, are called.
 void Engine::State::note_loss() {
   try {
     throw;

@@ -55,8 +55,8 @@ MemoryFit fit_memory(const ModelConfig& config, DType weight_dtype, const Engine
     return kv_cache_bytes(pages, shape) <= takeable(left, options) ? pages * kPageSize : 0;
   };
   fit.run_kv_tokens = tokens_if_they_fit(choose_kv_pages(options, fit.context_size, shape, left));
-  fit.kv_tokens = std::max(
-      tokens_if_they_fit(most_kv_pages(options, fit.context_size, shape, left)), fit.run_kv_tokens);
+  fit.kv_tokens = std::max(tokens_if_they_fit(max_kv_pages(options, fit.context_size, shape, left)),
+                           fit.run_kv_tokens);
   return fit;
 }
 

@@ -17,8 +17,8 @@ int64_t choose_context_size(const EngineOptions& options, const ModelConfig& con
 // and what it could take for any number of requests.
 int64_t choose_kv_pages(const EngineOptions& options, int64_t context_size, const KvShape& shape,
                         const DeviceMemory& memory);
-int64_t most_kv_pages(const EngineOptions& options, int64_t context_size, const KvShape& shape,
-                      const DeviceMemory& memory);
+int64_t max_kv_pages(const EngineOptions& options, int64_t context_size, const KvShape& shape,
+                     const DeviceMemory& memory);
 // Of a GPU's memory, what gpu_memory_utilization leaves to others.
 int64_t kept_bytes(const EngineOptions& options, const DeviceMemory& memory);
 

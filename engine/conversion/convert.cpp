@@ -56,7 +56,7 @@ ConvertedWeight add_weight(const PlannedWeight& weight, const ConvertOptions& op
   } else {
     require(encoding.why_dense.empty() || format == kAutoFormat || format == kSmallestFormat,
             "{} cannot be stored as {}: {}", input.describe(name), format, encoding.why_dense);
-    writer.add(name, {.dtype = std::string(safetensors_name(part_type(weight.values.dtype()))),
+    writer.add(name, {.dtype = std::string(safetensors_name(weight.values.dtype())),
                       .shape = {weight.layer.rows, weight.layer.columns},
                       .bytes = {static_cast<const std::byte*>(weight.values.raw()),
                                 static_cast<size_t>(weight.values.bytes())}});
@@ -75,7 +75,7 @@ int64_t add_other(const std::string& name, ConversionInput& input, std::optional
   }
   const Buffer values =
       convert_values(*from, stored.bytes, *dtype, input.describe(name), input.threads());
-  writer.add(name, {.dtype = std::string(safetensors_name(part_type(*dtype))),
+  writer.add(name, {.dtype = std::string(safetensors_name(*dtype)),
                     .shape = stored.shape,
                     .bytes = {static_cast<const std::byte*>(values.data()),
                               static_cast<size_t>(values.bytes())}});

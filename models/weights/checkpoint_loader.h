@@ -51,7 +51,7 @@ class CheckpointLoader : public WeightLoader {
 
   void require_all_used(std::initializer_list<std::string_view> ignored) const override;
   // Throws Error that names the tensor if a finite number is too large for activation_dtype(), and
-  // what `progress` throws; then nobody reads the checkpoint or writes to the tensors any more.
+  // what `progress` throws; then nothing reads the checkpoint or writes to the tensors any more.
   void finish() override;
   std::unique_ptr<WeightLoader> shapes() const override;
 

@@ -65,8 +65,7 @@ void write_as(const fs::path& input, const fs::path& output, DType dtype,
     const int64_t count = std::ssize(stored.bytes) / size_of(from);
     std::string bytes(static_cast<size_t>(count * size_of(dtype)), '\0');
     convert(from, stored.bytes.data(), dtype, reinterpret_cast<std::byte*>(bytes.data()), count);
-    tensors.push_back(
-        {name, std::string(safetensors_name(part_type(dtype))), stored.shape, std::move(bytes)});
+    tensors.push_back({name, std::string(safetensors_name(dtype)), stored.shape, std::move(bytes)});
   }
   if (change) {
     change(tensors);

@@ -35,7 +35,7 @@ OwnedTensor BlockLoader::get(const Wanted::Rows& part, int64_t columns) const {
       !view.empty() && view.rank() == 2 && view.size(0) == part.count && view.size(1) == columns,
       "{} for calibration has shape {}, but the config asks for [{}, {}]", part.name,
       view.shape_string(), part.count, columns);
-  require(view.dtype() != DType::i32 && view.contiguous() && !view.device().is_cuda(),
+  require(is_floating(view.dtype()) && view.contiguous() && !view.device().is_cuda(),
           "{} for calibration is no contiguous matrix of floating-point numbers in host memory",
           part.name);
   return weight;

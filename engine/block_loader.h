@@ -12,7 +12,7 @@
 namespace sparsellm {
 
 // The weight "<module>.weight" [out, in] of a linear layer: f16, bf16 or f32, contiguous, in host
-// memory. It may be a view of memory that somebody else owns, and that stays until the call that
+// memory. It may be a view of memory that the caller owns, and that stays until the call that
 // asked for it is over.
 using LinearWeights = std::function<OwnedTensor(const std::string& weight_name)>;
 

@@ -8,8 +8,8 @@
 
 #include "kernels/add.h"
 #include "kernels/base/error.h"
+#include "models/build_decoder.h"
 #include "models/kv_cache.h"
-#include "models/registry.h"
 
 namespace sparsellm {
 namespace {

@@ -11,7 +11,8 @@ bool contains(std::span<const int32_t> ids, int32_t id) {
   return std::find(ids.begin(), ids.end(), id) != ids.end();
 }
 
-// To a listener that has thrown at the last event. An exception has nobody left to hear of it.
+// To a listener that has thrown at the last event. No listener is left for an exception of this
+// call.
 void emit_error(const Sequence& sequence, std::string_view error) {
   try {
     sequence.submission->on_token({.request = sequence.submission->id,

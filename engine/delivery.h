@@ -18,7 +18,7 @@ struct Choice {
   std::string error;  // why there is no token; empty if there is
 };
 
-// What a request's listener hears. A listener that throws ends its own request.
+// Calls of a request's listener. A listener that throws ends its own request.
 
 // The next token, or the end of a sequence whose token could not be chosen. Sets `finish` if the
 // token is one of `eos`, or meets another condition to stop.

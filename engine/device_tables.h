@@ -28,8 +28,8 @@ class DeviceTables {
     Tensor logit_rows;   // i32 [logit rows]
     Tensor sample_rows;  // i32 [logit rows, kSampleRowWords]
   };
-  // Enqueues the copy. sample_rows: one for each of tables.logits, or for padded decode rows, whose
-  // logit_rows nobody reads, one for each of the rows.
+  // Enqueues the copy. sample_rows: one for each of tables.logits, or, for padded decode rows,
+  // whose logit_rows are not read, one for each of the rows.
   Views send(const StepTables& tables, std::span<const SampleRow> sample_rows, int slot,
              const CudaContext& cuda);
 
@@ -44,7 +44,7 @@ class DeviceTables {
   Views views(int64_t rows, int64_t requests, int64_t logit_rows) const;
 
   Device device_;
-  OwnedTensor words_;       // all tables but one, one behind the other
+  OwnedTensor words_;       // all tables but one, one after the other
   OwnedTensor page_table_;  // [max_requests, pages_per_request]
   std::array<PinnedBuffer, kSlots> staged_words_;
   std::array<PinnedBuffer, kSlots> staged_pages_;

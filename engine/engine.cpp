@@ -9,14 +9,16 @@
 
 #include "engine/delivery.h"
 #include "engine/memory_fit.h"
+#include "engine/resolve_options.h"
 #include "engine/step_runner.h"
 #include "kernels/base/error.h"
 #include "kernels/base/token_buckets.h"
+#include "models/build_decoder.h"
 #include "models/decoder.h"
-#include "models/registry.h"
 #include "models/storage/model_file.h"
 #include "models/storage/safetensors.h"
 #include "models/weights/checkpoint_loader.h"
+#include "models/weights/random_loader.h"
 #include "tokenizer/utf8.h"
 
 namespace sparsellm {
@@ -26,38 +28,6 @@ using Clock = std::chrono::steady_clock;
 
 double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
-}
-
-// On CUDA, for every number of rows that a step may have.
-int64_t tune_kernels(const EngineOptions& options, const ModelConfig& config,
-                     const Decoder& decoder, StepRunner& runner) {
-  // What is deterministic has to be found out, also by rules, and before the KV cache takes the
-  // memory that this needs.
-  const bool measures = options.tuning == Tuning::measured;
-  if (!options.device.is_cuda() || (!measures && !options.deterministic)) {
-    return 0;
-  }
-  const StepRows rows = step_rows(runner_options(options, config));
-  TuneCache cache(measures ? options.tune_cache : std::filesystem::path());
-  if (options.log != nullptr && !cache.problem().empty()) {
-    options.log->warn("{}", cache.problem());
-  }
-  const int64_t measured = decoder.tune(token_buckets_up_to(rows.hidden),
-                                        token_buckets_up_to(rows.logits), cache, runner.exec());
-  try {
-    cache.save();
-  } catch (const Error& error) {
-    if (options.log != nullptr) {
-      options.log->warn("{}", error.what());  // the next load measures again
-    }
-  }
-  return measured;
-}
-
-std::unique_ptr<StepRunner> engine_runner(const Decoder& decoder, const EngineOptions& options,
-                                          const ModelConfig& config) {
-  std::unique_ptr<StepRunner> runner = make_runner(decoder, runner_options(options, config));
-  return options.wrap_runner ? options.wrap_runner(std::move(runner)) : std::move(runner);
 }
 
 std::mt19937_64 unpredictable_seeds() {
@@ -93,7 +63,7 @@ void Completion::add(const TokenEvent& event) {
   }
   prompt_log_probs.insert(prompt_log_probs.end(), event.prompt_log_probs.begin(),
                           event.prompt_log_probs.end());
-  // Behind all that may throw: what has not taken its last event whole has not finished.
+  // After all that may throw: what has not taken its last event whole has not finished.
   if (event.finish) {
     finish = *event.finish;
   }
@@ -101,23 +71,21 @@ void Completion::add(const TokenEvent& event) {
 
 struct Engine::State {
   State(const EngineOptions& engine_options, ModelConfig model_config,
-        std::unique_ptr<Decoder> model_decoder, int64_t weight_bytes)
+        std::unique_ptr<Decoder> model_decoder)
       : options(engine_options),
         config(std::move(model_config)),
         decoder(std::move(model_decoder)),
         context(choose_context_size(options, config)),
-        runner(engine_runner(*decoder, options, config)),
-        tuned(tune_kernels(options, config, *decoder, *runner)),
-        kv(options.device, decoder->kv_shape(),
-           fitting_kv_pages(
-               {.weights = weight_bytes, .step = runner->memory_bytes(), .context_size = context},
-               decoder->kv_shape(), options, device_memory(options.device))),
-        scheduler(scheduler_limits(options), kv.pages()),
         steps_ahead(choose_steps_ahead(options)),
         fresh_seeds(unpredictable_seeds()) {
     in_flight.reserve(static_cast<size_t>(steps_ahead) + 1);
   }
-  ~State() { runner.reset(); }  // waits for what uses the weights and the KV cache
+
+  // The rest is made in these three steps, in this order: a step takes device memory that those
+  // before it leave, and the KV cache takes all of it.
+  void make_runner();
+  void tune_kernels();
+  void make_kv_cache(int64_t weight_bytes);
 
   void check(const Request& request) const;
   void check_prompt(const Request& request) const;
@@ -137,11 +105,9 @@ struct Engine::State {
   std::unique_ptr<Tokenizer> tokenizer;
   std::unique_ptr<Decoder> decoder;
   int64_t context;
-  std::unique_ptr<StepRunner> runner;
-  int64_t tuned;  // choices of kernels that were measured
-  KvCache kv;     // takes of the memory what all the others leave
-  Scheduler scheduler;
   int steps_ahead;
+  std::optional<KvCache> kv;           // of make_kv_cache()
+  std::optional<Scheduler> scheduler;  // of its pages
   EngineStats stats;
   std::vector<Step> in_flight;  // oldest first; at most steps_ahead between two calls
   std::mt19937_64 fresh_seeds;
@@ -150,6 +116,8 @@ struct Engine::State {
   int calls = 0;              // of step() and cancel() that are under way; callbacks may call back
   bool has_finished = false;  // sequences that are to be retired
   std::optional<std::string> failed;
+  // The last, so that it is destroyed first: it waits for what uses the weights and the KV cache.
+  std::unique_ptr<StepRunner> runner;
 };
 
 // While a call is under way no sequence is destroyed: a callback of it may be running.
@@ -159,7 +127,7 @@ class Engine::CallScope {
   ~CallScope() {
     if (--state_.calls == 0 && state_.has_finished) {
       state_.has_finished = false;
-      const Scheduler::Sequences done = state_.scheduler.retire_finished();
+      const Scheduler::Sequences done = state_.scheduler->retire_finished();
     }
   }
   CallScope(const CallScope&) = delete;
@@ -168,6 +136,48 @@ class Engine::CallScope {
  private:
   State& state_;
 };
+
+void Engine::State::make_runner() {
+  runner = sparsellm::make_runner(*decoder, runner_options(options, config));
+  if (options.wrap_runner) {
+    runner = options.wrap_runner(std::move(runner));
+  }
+}
+
+// On CUDA, for every number of rows that a step may have.
+void Engine::State::tune_kernels() {
+  // What is deterministic has to be found out, also by rules, and before the KV cache takes the
+  // memory that this needs.
+  const bool measures = options.tuning == Tuning::measured;
+  if (!options.device.is_cuda() || (!measures && !options.deterministic)) {
+    return;
+  }
+  const StepRows rows = step_rows(runner_options(options, config));
+  TuneCache cache(measures ? options.tune_cache : std::filesystem::path());
+  if (options.log != nullptr && !cache.problem().empty()) {
+    options.log->warn("{}", cache.problem());
+  }
+  stats.tuned_choices = decoder->tune(token_buckets_up_to(rows.hidden),
+                                      token_buckets_up_to(rows.logits), cache, runner->exec());
+  try {
+    cache.save();
+  } catch (const Error& error) {
+    if (options.log != nullptr) {
+      options.log->warn("{}", error.what());  // the next load measures again
+    }
+  }
+}
+
+void Engine::State::make_kv_cache(int64_t weight_bytes) {
+  const MemoryNeed others{
+      .weights = weight_bytes, .step = runner->memory_bytes(), .context_size = context};
+  kv.emplace(options.device, decoder->kv_shape(),
+             fitting_kv_pages(others, decoder->kv_shape(), options, device_memory(options.device)));
+  scheduler.emplace(scheduler_limits(options), kv->pages());
+  stats.weight_bytes = weight_bytes;
+  stats.kv_bytes = kv->bytes();
+  stats.workspace_bytes = runner->memory_bytes();
+}
 
 void Engine::State::check_id(int32_t id, std::string_view what) const {
   require(id >= 0 && id < config.vocab_size, "{} {} is outside the vocabulary of {}", what, id,
@@ -188,14 +198,14 @@ void Engine::State::check_prompt(const Request& request) const {
 
 // Of prompt and continuation.
 int64_t Engine::State::max_length(const Request& request, int64_t prompt_length) const {
-  const int64_t pool = kv.pages() * kPageSize;
+  const int64_t pool = kv->pages() * kPageSize;
   // Without a limit the continuation takes what there is, but has room for a token.
   const int64_t most =
       request.max_tokens < 0 ? std::max(std::min(context, pool), prompt_length + 1) : context;
   const int64_t room = most - prompt_length;
   const int64_t length =
       prompt_length + (request.max_tokens < 0 ? room : std::min(request.max_tokens, room));
-  require(pages_for(length) <= kv.pages(),
+  require(pages_for(length) <= kv->pages(),
           "a request of up to {} tokens does not fit the KV cache of {} tokens", length, pool);
   return length;
 }
@@ -233,7 +243,7 @@ void Engine::State::check(const Request& request) const {
 }
 
 void Engine::State::deliver_step(const Step& step) {
-  scheduler.end_step(step.plan);
+  scheduler->end_step(step.plan);
   for (const Scheduler::Chunk& chunk : step.plan.chunks) {
     Sequence& sequence = *chunk.sequence;
     // A callback or the step before may have ended it.
@@ -252,7 +262,7 @@ void Engine::State::deliver_step(const Step& step) {
 
 // Half a step cannot be taken back: its requests end, the others go on.
 void Engine::State::fail_step(const Step& step, std::string_view error) {
-  scheduler.end_step(step.plan);
+  scheduler->end_step(step.plan);
   has_finished = true;
   for (const Scheduler::Chunk& chunk : step.plan.chunks) {
     finish(*chunk.sequence, FinishReason::error, error);
@@ -266,7 +276,7 @@ void Engine::State::fail_in_flight(std::string_view error) {
   in_flight.clear();  // which keeps its memory
 }
 
-// In a handler; before listeners hear of it, who may submit something.
+// In a handler; before listeners, which may submit something, are called.
 void Engine::State::note_loss() {
   try {
     throw;
@@ -307,7 +317,7 @@ void Engine::State::note_preemptions(const Scheduler::Plan& plan) {
           level,
           "the KV cache of {} tokens is full: request {} gives way after {} tokens and "
           "is computed again later",
-          kv.pages() * kPageSize, sequence->submission->id, sequence->known_length());
+          kv->pages() * kPageSize, sequence->submission->id, sequence->known_length());
     }
   }
 }
@@ -369,20 +379,19 @@ Engine Engine::build(ModelConfig config, WeightLoader& weights, const EngineOpti
       options.log->warn("{}", notice);
     }
   }
-  auto state = std::make_unique<State>(options, std::move(config), std::move(decoder),
-                                       weights.loaded_bytes());
+  auto state = std::make_unique<State>(options, std::move(config), std::move(decoder));
+  state->make_runner();
+  state->tune_kernels();
+  state->make_kv_cache(weights.loaded_bytes());
   if (options.warm_up) {
-    state->runner->warm_up(state->kv);
+    state->runner->warm_up(*state->kv);
   }
-  state->stats.weight_bytes = weights.loaded_bytes();
-  state->stats.kv_bytes = state->kv.bytes();
-  state->stats.workspace_bytes = state->runner->memory_bytes();
-  state->stats.weight_seconds = weight_seconds;
-  state->stats.tuned_choices = state->tuned;
-  state->stats.load_seconds = seconds_since(start);
-  if (options.log != nullptr && state->tuned > 0) {
-    options.log->info("{} choices of kernels measured; loaded in {:.1f} s", state->tuned,
-                      state->stats.load_seconds);
+  EngineStats& stats = state->stats;
+  stats.weight_seconds = weight_seconds;
+  stats.load_seconds = seconds_since(start);
+  if (options.log != nullptr && stats.tuned_choices > 0) {
+    options.log->info("{} choices of kernels measured; loaded in {:.1f} s", stats.tuned_choices,
+                      stats.load_seconds);
   }
   return Engine(std::move(state));
 }
@@ -413,7 +422,7 @@ int64_t Engine::submit(Request request, OnToken on_token) {
     sequence->stops = StopMatcher(submission->request.stop);
     sequences.push_back(std::move(sequence));
   }
-  state.scheduler.add(std::move(sequences));
+  state.scheduler->add(std::move(sequences));
   return id;
 }
 
@@ -429,7 +438,7 @@ bool Engine::step() {
   state.require_device();
   const Clock::time_point start = Clock::now();
   const CallScope scope(state);
-  Step next{.plan = state.scheduler.plan(), .choices = {}};
+  Step next{.plan = state.scheduler->plan(), .choices = {}};
   const bool launched = !next.plan.empty();
   if (!launched && state.in_flight.empty()) {
     return false;
@@ -443,7 +452,7 @@ bool Engine::step() {
       all_rows += chunk.count;
     }
     try {
-      state.runner->launch(next, state.kv);
+      state.runner->launch(next, *state.kv);
     } catch (...) {
       state.note_loss();
       if (state.failed) {
@@ -474,7 +483,7 @@ bool Engine::step() {
 void Engine::cancel(int64_t id) {
   State& state = *state_;
   const CallScope scope(state);
-  while (Sequence* sequence = state.scheduler.find(id)) {
+  while (Sequence* sequence = state.scheduler->find(id)) {
     state.has_finished = true;
     finish(*sequence, FinishReason::cancelled);
   }
@@ -546,8 +555,8 @@ std::vector<std::pair<std::string, double>> Engine::decode_seconds() const {
   return state_->runner->decode_seconds();
 }
 
-int64_t Engine::free_pages() const { return state_->scheduler.pages().free_pages(); }
+int64_t Engine::free_pages() const { return state_->scheduler->pages().free_pages(); }
 
-int64_t Engine::total_pages() const { return state_->scheduler.pages().total_pages(); }
+int64_t Engine::total_pages() const { return state_->scheduler->pages().total_pages(); }
 
 }  // namespace sparsellm

@@ -12,12 +12,15 @@
 #include "engine/engine_options.h"
 #include "engine/request.h"
 #include "engine/stats.h"
+#include "kernels/base/open_directory.h"
 #include "models/config.h"
 #include "models/format_sum.h"
-#include "models/weights/random_loader.h"
 #include "tokenizer/tokenizer.h"
 
 namespace sparsellm {
+
+struct RandomWeights;  // models/weights/random_weights.h
+class WeightLoader;
 
 // A model, its KV cache and the requests that it is working on. Not thread-safe. Destroying it
 // drops its requests without another event; callbacks must neither destroy nor move it.
@@ -31,8 +34,8 @@ class Engine {
   // Throws Error for anything that is wrong with the directory or the options.
   static Engine load(const OpenDirectory& directory, const EngineOptions& options);
 
-  // Weights without sense, made on the device, in the shapes of a file in the format of
-  // config.json; without a tokenizer. For benchmarks.
+  // Random weights with the shapes of a config.json, made on the device; without a tokenizer. For
+  // benchmarks.
   static Engine load_random(const std::filesystem::path& config_file, const RandomWeights& weights,
                             const EngineOptions& options);
 

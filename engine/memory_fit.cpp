@@ -3,10 +3,11 @@
 #include <algorithm>
 #include <memory>
 
+#include "engine/resolve_options.h"
 #include "engine/step_runner.h"
 #include "kernels/base/error.h"
 #include "kernels/paged_kv.h"
-#include "models/registry.h"
+#include "models/build_decoder.h"
 #include "models/weights/shape_loader.h"
 
 namespace sparsellm {
@@ -54,8 +55,8 @@ MemoryFit fit_memory(const ModelConfig& config, DType weight_dtype, const Engine
     return kv_cache_bytes(pages, shape) <= takeable(left, options) ? pages * kPageSize : 0;
   };
   fit.run_kv_tokens = tokens_if_they_fit(choose_kv_pages(options, fit.context_size, shape, left));
-  fit.kv_tokens = std::max(
-      tokens_if_they_fit(most_kv_pages(options, fit.context_size, shape, left)), fit.run_kv_tokens);
+  fit.kv_tokens = std::max(tokens_if_they_fit(max_kv_pages(options, fit.context_size, shape, left)),
+                           fit.run_kv_tokens);
   return fit;
 }
 

@@ -9,6 +9,7 @@
 #include "kernels/base/dtype.h"
 #include "models/config.h"
 #include "models/format_sum.h"
+#include "models/kv_cache.h"
 #include "models/weights/weight_loader.h"
 #include "models/weights/weight_store.h"
 

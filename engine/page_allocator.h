@@ -16,7 +16,7 @@ class PageAllocator {
 
   // Appends `count` pages, which must be free.
   void take(int64_t count, std::vector<int32_t>& pages);
-  // One more holder for each of `pages`, which somebody holds.
+  // One more holder for each of `pages`, which have one already.
   void share(std::span<const int32_t> pages);
   // A page is free when its last holder gave it back. Leaves `pages` empty.
   void give_back(std::vector<int32_t>& pages);

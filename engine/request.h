@@ -61,7 +61,7 @@ std::string_view name_of(FinishReason reason);
 
 // A step forward in one sample of a request. The last event of a sample carries `finish`; it may
 // be without a token. A listener that throws ends its sample with FinishReason::error. If it throws
-// at the last event, which may be lost then, it hears one more, with that error, and what it throws
+// at the last event, which may be lost then, it gets one more, with that error, and what it throws
 // at this one is dropped.
 struct TokenEvent {
   int64_t request = 0;

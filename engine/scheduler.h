@@ -23,7 +23,7 @@ struct SchedulerLimits {
 // are and there are pages for its tokens, with one to spare for each running sequence that still
 // grows. It takes further pages as it grows; when none is free, the youngest running sequence gives
 // all of its own back and is computed again later. So the oldest sequence always makes progress,
-// and nobody waits for ever. All running sequences are older than all that wait.
+// and no sequence waits for ever. All running sequences are older than all that wait.
 //
 // plan() may be called while earlier steps are in flight, if the device executes steps in order:
 // pages that change hands are written by the new holder after the old one's last access.
@@ -36,7 +36,7 @@ class Scheduler {
     int64_t count = 0;
     // Where the step before this one chooses the chunk's last token, if it is not known yet.
     std::optional<int64_t> token_from;
-    // Where this step chooses the token behind the chunk, if it does.
+    // Where this step chooses the token after the chunk, if it does.
     std::optional<int64_t> choice;
     bool decode = false;
   };
@@ -57,7 +57,7 @@ class Scheduler {
   // In ascending `order`, also to those that came before. None may need more pages than there are.
   void add(Sequences sequences);
 
-  // Takes the rows that it plans for done: whoever asks has to enqueue the step. Preemption may
+  // Takes the rows that it plans for done: the caller has to enqueue the step. Preemption may
   // leave a plan without chunks only while steps are in flight. If it throws (out of memory), no
   // row is planned.
   Plan plan();

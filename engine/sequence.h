@@ -41,7 +41,7 @@ struct Sequence {
   std::vector<int32_t> pages;   // of the KV cache, in the order of the positions
   int64_t planned = 0;          // positions whose keys and values are computed or enqueued
   int64_t planned_before = 0;   // the most that `planned` has been: what lies below is recomputed
-  int64_t pending = 0;          // tokens behind `tokens` that steps in flight choose
+  int64_t pending = 0;          // tokens after `tokens` that steps in flight choose
   int64_t choice = 0;           // where the latest of these steps has the last of these tokens
   int64_t steps_in_flight = 0;  // that have rows of this sequence
 

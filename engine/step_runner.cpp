@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "engine/device_tables.h"
+#include "engine/resolve_options.h"
 #include "kernels/base/token_buckets.h"
 #include "kernels/paged_kv.h"
 

@@ -15,7 +15,7 @@
 
 namespace sparsellm {
 
-// A step that was enqueued and whose tokens nobody has heard of yet.
+// An enqueued step whose tokens have not been delivered.
 struct Step {
   Scheduler::Plan plan;
   std::vector<Choice> choices;  // of the plan

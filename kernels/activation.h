@@ -3,10 +3,10 @@
 #include <cstdint>
 #include <string_view>
 
-#include "kernels/base/exec.h"
-#include "kernels/base/tensor.h"
-
 namespace sparsellm {
+
+struct ExecContext;  // kernels/base/exec.h
+class Tensor;        // kernels/base/tensor.h
 
 // An element-wise non-linearity. NaN stays NaN; at -infinity all but `none` are 0, their limit.
 struct Activation {

@@ -13,7 +13,7 @@ bool dtype_fits(DType dtype, Elements elements, Device device) {
     case Elements::activation:
       return device.is_cuda() ? dtype == DType::f16 || dtype == DType::bf16 : dtype == DType::f32;
     case Elements::floating:
-      return dtype != DType::i32;
+      return is_floating(dtype);
     case Elements::f32:
       return dtype == DType::f32;
     case Elements::i32:

@@ -38,11 +38,12 @@ struct GemmTuning {
 
 // Chooses the algorithms of later calls of gemm() in this context: under Sums::fastest one for each
 // bucket of tokens, under Sums::batch_invariant one for all. Takes the choices from `cache`, or
-// measures, with random x, and puts them there (saving is the caller's). The weights are read in
-// turn, so that each call of a measurement finds its own outside the L2; if there are too few for
-// that, the L2 is flushed. While it runs, it takes device memory for x and two y of the largest
-// bucket (for all tokens: an x of 2,000 tokens and a y of 1,000); it synchronises. Returns how many
-// choices it measured. On the CPU there is no choice.
+// measures, with random x, the best of them once more by turns, and puts them there with their
+// times (saving is the caller's). The weights are read in turn, so that each call of a measurement
+// finds its own outside the L2; if there are too few for that, the L2 is flushed. While it runs, it
+// takes device memory for x and two y of the largest bucket (for all tokens: an x of 2,000 tokens
+// and a y of 1,000); it synchronises. Returns how many choices it measured. On the CPU there is no
+// choice.
 int64_t tune_gemm(const GemmTuning& what, TuneCache& cache, ExecContext& ctx);
 
 }  // namespace sparsellm

@@ -3,7 +3,6 @@
 #include <optional>
 
 #include "kernels/gemm_blas.cuh"
-#include "kernels/gemm_stream_cuda.h"
 
 namespace sparsellm {
 namespace {
@@ -130,7 +129,7 @@ void check_gemm_operands(const GemmOperands& operands) {
           operands.w.shape_string());
 }
 
-std::vector<GemmPlan> heuristic_plans(const CudaContext::State& cuda, const GemmOperands& operands,
+std::vector<BlasPlan> heuristic_plans(const CudaContext::State& cuda, const GemmOperands& operands,
                                       int count) {
   Description description(operands);
   Preference preference;
@@ -153,30 +152,27 @@ std::vector<GemmPlan> heuristic_plans(const CudaContext::State& cuda, const Gemm
   const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(
       cuda.blas, description.operation(), description.w(), description.x(), description.y(),
       description.y(), preference.get(), std::min(count, kMostProposals), results.data(), &found);
-  std::vector<GemmPlan> plans;
+  std::vector<BlasPlan> plans;
   if (status != CUBLAS_STATUS_SUCCESS) {
     return plans;
   }
   for (int i = 0; i < found; ++i) {
     if (results[i].state == CUBLAS_STATUS_SUCCESS) {
-      plans.push_back({.stream = {}, .algorithm = results[i].algo});
+      plans.push_back({.algorithm = results[i].algo});
     }
   }
   return plans;
 }
 
-GemmPlan heuristic_plan(const CudaContext::State& cuda, const GemmOperands& operands) {
-  const std::vector<GemmPlan> plans = heuristic_plans(cuda, operands, 1);
+BlasPlan heuristic_plan(const CudaContext::State& cuda, const GemmOperands& operands) {
+  const std::vector<BlasPlan> plans = heuristic_plans(cuda, operands, 1);
   require(!plans.empty(), "gemm: cuBLAS has no algorithm for {} tokens and a weight {} of {}",
           operands.x.size(0), operands.w.shape_string(), name_of(operands.w.dtype()));
   return plans.front();
 }
 
 bool is_possible(const CudaContext::State& cuda, const GemmOperands& operands,
-                 const GemmPlan& plan) {
-  if (plan.stream) {
-    return gemm_stream_takes(cuda, operands);
-  }
+                 const BlasPlan& plan) {
   Description description(operands);
   cublasLtMatmulHeuristicResult_t result{};
   const cublasStatus_t status =
@@ -194,11 +190,11 @@ bool is_possible(const CudaContext::State& cuda, const GemmOperands& operands,
          scheme == CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
 }
 
-int32_t k_splits(const GemmPlan& plan) {
+int32_t k_splits(const BlasPlan& plan) {
   return setting<int32_t>(plan.algorithm, CUBLASLT_ALGO_CONFIG_SPLITK_NUM);
 }
 
-std::optional<GemmPlan> with_k_splits(GemmPlan plan, int32_t splits,
+std::optional<BlasPlan> with_k_splits(BlasPlan plan, int32_t splits,
                                       cublasLtReductionScheme_t scheme) {
   const uint32_t reduction = splits == 1 ? CUBLASLT_REDUCTION_SCHEME_NONE : scheme;
   const auto set = [&plan](auto attribute, const auto& value) {
@@ -211,7 +207,7 @@ std::optional<GemmPlan> with_k_splits(GemmPlan plan, int32_t splits,
              : std::nullopt;
 }
 
-std::string plan_text(const GemmPlan& plan) {
+std::string description_of(const BlasPlan& plan) {
   // Not every algorithm has every setting.
   const auto text_of = [&plan](cublasLtMatmulAlgoConfigAttributes_t attribute) {
     uint32_t value = 0;
@@ -229,21 +225,8 @@ std::string plan_text(const GemmPlan& plan) {
   return text;
 }
 
-cublasStatus_t enqueue_gemm(const GemmOperands& operands, const GemmPlan& plan, ExecContext& ctx) {
-  if (plan.stream) {
-    gemm_stream_cuda(operands, *plan.stream, ctx);
-    return CUBLAS_STATUS_SUCCESS;
-  }
-  const int64_t tokens = operands.x.size(0);
-  if (plan.calls == TokenCalls::each && tokens > 1) {
-    GemmPlan plan_of_one = plan;
-    plan_of_one.calls = TokenCalls::one;
-    cublasStatus_t status = CUBLAS_STATUS_SUCCESS;
-    for (int64_t t = 0; t < tokens && status == CUBLAS_STATUS_SUCCESS; ++t) {
-      status = enqueue_gemm(operands.tokens(t, 1), plan_of_one, ctx);
-    }
-    return status;
-  }
+cublasStatus_t enqueue_gemm(const GemmOperands& operands, const BlasPlan& plan,
+                            const ExecContext& ctx) {
   const CudaQueue& queue = cuda_queue(ctx);
   Description description(operands);
   const float alpha = 1.0f;

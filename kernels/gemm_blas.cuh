@@ -33,15 +33,9 @@ struct GemmOperands {
   GemmOperands tokens(int64_t begin, int64_t count) const;
 };
 
-// Whether one call computes all tokens, or one call each.
-enum class TokenCalls : uint8_t { one, each };
-
-enum class StreamMemory : uint8_t;  // kernels/gemm_stream_cuda.h
-
-struct GemmPlan {
-  std::optional<StreamMemory> stream;  // by gemm_stream_cuda() instead of cuBLASLt
+// An algorithm of cuBLASLt.
+struct BlasPlan {
   cublasLtMatmulAlgo_t algorithm{};
-  TokenCalls calls = TokenCalls::one;
 };
 
 // What the rows of a matrix are aligned to, in bytes; at most as much as cuBLASLt makes use of.
@@ -55,28 +49,29 @@ void check_gemm_operands(const GemmOperands& operands);
 // Up to kMostProposals plans, what cuBLASLt believes to be the fastest first, with such partial
 // sums as the operands allow. Nothing runs: may be called while a graph is captured.
 inline constexpr int kMostProposals = 64;
-std::vector<GemmPlan> heuristic_plans(const CudaContext::State& cuda, const GemmOperands& operands,
+std::vector<BlasPlan> heuristic_plans(const CudaContext::State& cuda, const GemmOperands& operands,
                                       int count);
 
 // The first of them. Throws Error if there is none.
-GemmPlan heuristic_plan(const CudaContext::State& cuda, const GemmOperands& operands);
+BlasPlan heuristic_plan(const CudaContext::State& cuda, const GemmOperands& operands);
 
 // Whether the plan can run on these operands: cuBLASLt in its workspace, with such partial sums as
 // the operands allow.
 bool is_possible(const CudaContext::State& cuda, const GemmOperands& operands,
-                 const GemmPlan& plan);
+                 const BlasPlan& plan);
 
 // The number of parts that K is split into is one of the settings of an algorithm of cuBLASLt; not
 // every algorithm has it.
-int32_t k_splits(const GemmPlan& plan);
-std::optional<GemmPlan> with_k_splits(
-    GemmPlan plan, int32_t splits,
+int32_t k_splits(const BlasPlan& plan);
+std::optional<BlasPlan> with_k_splits(
+    BlasPlan plan, int32_t splits,
     cublasLtReductionScheme_t scheme = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE);
 
-// A plan of cuBLASLt in one line, for reports: "algorithm 66, tile 20, stages 35, 2 splits of K".
-std::string plan_text(const GemmPlan& plan);
+// The plan in one line, for reports: "algorithm 66, tile 20, stages 35, 2 splits of K".
+std::string description_of(const BlasPlan& plan);
 
 // Enqueues the product. After anything but success the contents of y are undefined.
-cublasStatus_t enqueue_gemm(const GemmOperands& operands, const GemmPlan& plan, ExecContext& ctx);
+cublasStatus_t enqueue_gemm(const GemmOperands& operands, const BlasPlan& plan,
+                            const ExecContext& ctx);
 
 }  // namespace sparsellm

@@ -10,7 +10,7 @@ namespace {
 
 // What cuBLASLt proposes for more tokens may be faster than what it proposes for so many.
 void add_proposals_for(int64_t tokens, const CudaContext::State& cuda, const GemmOperands& operands,
-                       std::vector<GemmPlan>& plans) {
+                       std::vector<BlasPlan>& plans) {
   if (tokens <= operands.x.size(0)) {
     return;
   }
@@ -20,7 +20,7 @@ void add_proposals_for(int64_t tokens, const CudaContext::State& cuda, const Gem
   GemmOperands more = operands;
   more.x = rows_of(operands.x);
   more.y = rows_of(operands.y);
-  for (const GemmPlan& plan : heuristic_plans(cuda, more, kMostProposals)) {
+  for (const BlasPlan& plan : heuristic_plans(cuda, more, kMostProposals)) {
     if (is_possible(cuda, operands, plan)) {
       add_new_plan(plan, plans);
     }
@@ -30,20 +30,20 @@ void add_proposals_for(int64_t tokens, const CudaContext::State& cuda, const Gem
 // For few tokens there are too few tiles to fill the device: the best proposals with other splits
 // of K.
 void add_splits(const CudaContext::State& cuda, const GemmOperands& operands,
-                std::vector<GemmPlan>& plans) {
+                std::vector<BlasPlan>& plans) {
   constexpr int64_t kMaxTokens = 128;
   constexpr size_t kBases = 4;
   if (operands.x.size(0) > kMaxTokens) {
     return;
   }
-  const std::vector<GemmPlan> bases(
+  const std::vector<BlasPlan> bases(
       plans.begin(), plans.begin() + static_cast<int64_t>(std::min(kBases, plans.size())));
-  const auto add = [&](const std::optional<GemmPlan>& plan) {
+  const auto add = [&](const std::optional<BlasPlan>& plan) {
     if (plan && is_possible(cuda, operands, *plan)) {
       add_new_plan(*plan, plans);
     }
   };
-  for (const GemmPlan& base : bases) {
+  for (const BlasPlan& base : bases) {
     for (int32_t splits : {2, 4, 8}) {
       add(with_k_splits(base, splits));
       if (operands.partial_sums == PartialSums::any) {
@@ -55,8 +55,8 @@ void add_splits(const CudaContext::State& cuda, const GemmOperands& operands,
 
 }  // namespace
 
-void add_new_plan(const GemmPlan& plan, std::vector<GemmPlan>& plans) {
-  const auto same = [&](const GemmPlan& other) {
+void add_new_plan(const BlasPlan& plan, std::vector<BlasPlan>& plans) {
+  const auto same = [&](const BlasPlan& other) {
     return std::memcmp(&plan.algorithm, &other.algorithm, sizeof(plan.algorithm)) == 0;
   };
   if (std::none_of(plans.begin(), plans.end(), same)) {
@@ -64,11 +64,11 @@ void add_new_plan(const GemmPlan& plan, std::vector<GemmPlan>& plans) {
   }
 }
 
-std::vector<GemmPlan> blas_candidates(const CudaContext::State& cuda,
+std::vector<BlasPlan> blas_candidates(const CudaContext::State& cuda,
                                       const GemmOperands& operands) {
   constexpr int64_t kFewTokens = 8;
-  std::vector<GemmPlan> plans;
-  for (const GemmPlan& plan : heuristic_plans(cuda, operands, kMostProposals)) {
+  std::vector<BlasPlan> plans;
+  for (const BlasPlan& plan : heuristic_plans(cuda, operands, kMostProposals)) {
     add_new_plan(plan, plans);
   }
   add_proposals_for(kFewTokens, cuda, operands, plans);

@@ -13,9 +13,9 @@ namespace sparsellm {
 //   - its proposals for 8 tokens, if there are fewer, and for the token bucket (token_buckets.h),
 //   - for up to 128 tokens the first of all these with K split into 2, 4 and 8 parts.
 // Nothing runs.
-std::vector<GemmPlan> blas_candidates(const CudaContext::State& cuda, const GemmOperands& operands);
+std::vector<BlasPlan> blas_candidates(const CudaContext::State& cuda, const GemmOperands& operands);
 
 // Adds the plan if its algorithm is none of theirs.
-void add_new_plan(const GemmPlan& plan, std::vector<GemmPlan>& plans);
+void add_new_plan(const BlasPlan& plan, std::vector<BlasPlan>& plans);
 
 }  // namespace sparsellm

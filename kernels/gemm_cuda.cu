@@ -2,8 +2,8 @@
 
 #include "kernels/activation.h"
 #include "kernels/gemm_device.h"
+#include "kernels/gemm_invariance.cuh"
 #include "kernels/gemm_plans.cuh"
-#include "kernels/gemm_tuning.cuh"
 
 namespace sparsellm {
 

@@ -69,7 +69,8 @@ GemmPlan GemmPlans::plan_for(const GemmOperands& operands, ExecContext& ctx) {
     require(!is_capturing(ctx),
             "gemm: a graph is captured before a batch-invariant algorithm was found for {}",
             GemmKey::any_stride(operands, 0).text());
-    const GemmPlan plan = measure_invariant_plan(operands, {&operands.w, 1}, ctx).plan;
+    TuneCache cache;  // of this call alone
+    const GemmPlan plan = tuned_invariant_plan(operands, {&operands.w, 1}, cache, ctx).plan;
     set_invariant(operands, plan);
     return plan;
   }

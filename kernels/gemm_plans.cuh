@@ -5,7 +5,7 @@
 #include <string>
 #include <unordered_map>
 
-#include "kernels/gemm_blas.cuh"
+#include "kernels/gemm_plan.cuh"
 
 namespace sparsellm {
 

@@ -1,247 +1,224 @@
-#include <algorithm>
-#include <limits>
-#include <optional>
+#include <iterator>
+#include <set>
+#include <string>
+#include <utility>
+#include <variant>
 #include <vector>
 
 #include "kernels/base/buffer.h"
+#include "kernels/base/token_buckets.h"
 #include "kernels/gemm_candidates.cuh"
-#include "kernels/gemm_stream_cuda.h"
+#include "kernels/gemm_device.h"
+#include "kernels/gemm_invariance.cuh"
+#include "kernels/gemm_plans.cuh"
 #include "kernels/gemm_tuning.cuh"
-#include "kernels/tune/measure.cuh"
+#include "kernels/tune/cuda_meter.cuh"
 
 namespace sparsellm {
 namespace {
 
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
+// Rises when a choice of an earlier version of this code may no longer be right.
+constexpr int kCodeVersion = 10;
 
-// Of which a batch-invariant plan is looked for, in their order.
-constexpr int kInvariantProposals = 16;
+std::string gemm_key(const GemmKey& key, std::string_view what) {
+  return fmt::format("dense gemm {}, {}, {}", kCodeVersion, key.text(), what);
+}
 
-// Tries plans on the same operands.
-class Trial {
+// Products of these operands, by the plans of cuBLASLt and by our own kernels.
+class GemmTunable : public Tunable<GemmPlan> {
  public:
-  Trial(const GemmOperands& operands, std::span<const Tensor> weights, ExecContext& ctx)
-      : ctx_(ctx),
-        operands_(operands),
-        weights_(weights),
-        expected_(allocate_scratch(ctx, operands.y.dtype(),
-                                   {operands.y.size(0), operands.y.size(1)}, "tuning of gemm")),
-        comparison_(ctx),
-        timer_(total_bytes(weights), ctx) {
-    GemmOperands expected = operands_;
-    expected.y = expected_.view;
-    expected.partial_sums = PartialSums::f32;
-    check_cublas(enqueue_gemm(expected, heuristic_plan(cuda_state(ctx), expected), ctx));
-  }
+  GemmTunable(const GemmOperands& operands, std::span<const Tensor> weights, ExecContext& ctx)
+      : operands_(operands), weights_(weights), ctx_(ctx) {}
 
-  // Seconds of one call; nothing if the plan cannot run, is wrong, or is far slower than `best`.
-  std::optional<double> measure(const GemmPlan& plan, double best) {
-    if (!is_right(plan)) {
-      return std::nullopt;
+  std::string key() const override {
+    return gemm_key(GemmKey::any_stride(operands_, operands_.x.size(0)), "fastest");
+  }
+  std::vector<GemmPlan> candidates() const override {
+    std::vector<GemmPlan> plans = blas_plans();
+    for (const StreamMemory memory : {StreamMemory::half, StreamMemory::whole}) {
+      const StreamPlan plan{memory};
+      if (is_possible(cuda_state(ctx_), operands_, plan)) {
+        plans.emplace_back(plan);
+      }
     }
-    const auto call = [&] {
-      GemmOperands operands = operands_;
-      operands.w = weights_[next_weight_++ % weights_.size()];
-      check_cublas(enqueue_gemm(operands, plan, ctx_));
-    };
-    return timer_.median(call, best);
+    return plans;
   }
+  bool fits_all(const GemmPlan& plan) const override {
+    return !std::holds_alternative<TokenwiseBlasPlan>(plan) &&
+           is_possible(cuda_state(ctx_), operands_, plan);
+  }
+  GemmPlan fallback() const override { return heuristic_plan(cuda_state(ctx_), operands_); }
 
- private:
-  static int64_t total_bytes(std::span<const Tensor> weights) {
+  Tensor result() const override { return operands_.y; }
+  void run_reference(const Tensor& expected) override {
+    GemmOperands operands = operands_;
+    operands.y = expected;
+    operands.partial_sums = PartialSums::f32;
+    check_cublas(enqueue_gemm(operands, heuristic_plan(cuda_state(ctx_), operands), ctx_));
+  }
+  void run(const GemmPlan& plan, int64_t turn) override {
+    GemmOperands operands = operands_;
+    operands.w = weights_[static_cast<size_t>(turn) % weights_.size()];
+    check_cublas(enqueue_gemm(operands, plan, ctx_));
+  }
+  int64_t bytes_in_turn() const override {
     int64_t bytes = 0;
-    for (const Tensor& w : weights) {
+    for (const Tensor& w : weights_) {
       bytes += w.bytes();
     }
     return bytes;
   }
 
-  bool is_right(const GemmPlan& plan) {
-    const Tensor& y = operands_.y;
-    const auto element = static_cast<size_t>(size_of(y.dtype()));
-    // All ones are NaN in every dtype: what a plan leaves unwritten is found.
-    check_cuda(cudaMemset2DAsync(y.raw(), static_cast<size_t>(y.row_stride()) * element, 0xff,
-                                 static_cast<size_t>(y.size(1)) * element,
-                                 static_cast<size_t>(y.size(0)), cuda_queue(ctx_).stream));
-    try {
-      if (enqueue_gemm(operands_, plan, ctx_) != CUBLAS_STATUS_SUCCESS) {
-        return false;
-      }
-    } catch (const OutOfMemory&) {
-      throw;
-    } catch (const DeviceLost&) {
-      throw;
-    } catch (const Error&) {
-      return false;  // a launch that the device or its driver does not take
-    }
-    comparison_.add(expected_.view, y);
-    const Comparison::Largest largest = comparison_.take();
-    return static_cast<double>(largest.difference) <=
-           rounding_tolerance(y.dtype()) * static_cast<double>(largest.value);
+  std::string to_text(const GemmPlan& plan) const override { return sparsellm::to_text(plan); }
+  std::optional<GemmPlan> plan_from(std::string_view text) const override {
+    return gemm_plan_from(text);
   }
 
-  ExecContext& ctx_;
+ protected:
+  std::vector<GemmPlan> blas_plans() const {
+    const std::vector<BlasPlan> plans = blas_candidates(cuda_state(ctx_), operands_);
+    return {plans.begin(), plans.end()};
+  }
+  const GemmOperands& operands() const { return operands_; }
+
+ private:
   GemmOperands operands_;
   std::span<const Tensor> weights_;
-  size_t next_weight_ = 0;
-  OwnedTensor expected_;
-  Comparison comparison_;
-  CallTimer timer_;
+  ExecContext& ctx_;
 };
 
-// Rows aligned exactly as those of `example`: a part of wider rows in `memory`.
-struct AlignedRows {
-  OwnedTensor memory;
-  Tensor view;
-
-  AlignedRows(const Tensor& example, int64_t rows, ExecContext& ctx) {
-    const int64_t columns = example.size(1);
-    const int64_t alignment = row_alignment(example) / size_of(example.dtype());  // in elements
-    // A Buffer is aligned to the most; one step off its rows are aligned to one step.
-    const int64_t first = row_alignment(example) < kMostAlignment ? alignment : 0;
-    const int64_t stride = (first + columns + alignment - 1) / alignment * alignment;
-    memory = allocate_scratch(ctx, example.dtype(), {rows, stride}, "tuning of gemm");
-    view = memory.view.columns(first, columns);
-  }
-};
-
-// Looks for a plan that gives a row the same bits in any batch.
-class InvarianceTest {
+// The same by cuBLASLt alone.
+class BlasTunable : public GemmTunable {
  public:
-  InvarianceTest(const GemmOperands& example, ExecContext& ctx)
-      : ctx_(ctx),
-        example_(example),
-        x_(example.x, 2 * kMostTokens + kProbes, ctx),
-        y_(example.y, kMostTokens, ctx),
-        alone_(example.y, kProbes, ctx),
-        comparison_(ctx) {
-    fill_operand(x_.memory.view, ctx);
-  }
+  using GemmTunable::GemmTunable;
 
-  // Operands with random x.
-  GemmOperands operands(int64_t first, int64_t tokens) const {
-    GemmOperands operands = example_;
-    operands.x = x_.view.rows(first, tokens);
-    operands.y = y_.view.rows(0, tokens);
-    return operands;
+  std::string key() const override {
+    const bool reduced = operands().partial_sums == PartialSums::any;
+    return gemm_key(GemmKey::exact(operands()),
+                    reduced ? "cuBLASLt alone, any partial sums" : "cuBLASLt alone");
   }
+  std::vector<GemmPlan> candidates() const override { return blas_plans(); }
+  bool fits_all(const GemmPlan& plan) const override {
+    return std::holds_alternative<BlasPlan>(plan) && GemmTunable::fits_all(plan);
+  }
+};
 
-  // Plans that never split K and can run for every number of tokens of the test.
-  std::vector<GemmPlan> candidates() const {
-    const CudaContext::State& cuda = cuda_state(ctx_);
-    std::vector<GemmPlan> plans;
-    for (int64_t tokens : {16, 128, 512}) {
-      for (GemmPlan plan : heuristic_plans(cuda, operands(0, tokens), kInvariantProposals)) {
-        plan = k_splits(plan) == 1 ? plan : with_k_splits(plan, 1).value_or(plan);
-        if (k_splits(plan) == 1 && is_possible(cuda, operands(0, 1), plan) &&
-            std::all_of(std::begin(kTokens), std::end(kTokens), [&](int64_t count) {
-              return is_possible(cuda, operands(0, count), plan);
-            })) {
-          add_new_plan(plan, plans);
-        }
-      }
-    }
+// By plans for any number of tokens, of which the first that passes the test is wanted.
+class InvariantTunable : public GemmTunable {
+ public:
+  InvariantTunable(const GemmOperands& example, std::span<const Tensor> weights,
+                   GemmInvariance& test, ExecContext& ctx)
+      : GemmTunable(test.operands(0, kMeasuredTokens), weights, ctx),
+        key_(gemm_key(GemmKey::any_stride(example, 0), "batch invariant")),
+        test_(test) {}
+
+  std::string key() const override { return key_; }
+  std::vector<GemmPlan> candidates() const override {
+    const std::vector<BlasPlan> proposals = test_.candidates();
+    std::vector<GemmPlan> plans(proposals.begin(), proposals.end());
+    plans.emplace_back(test_.tokenwise_plan());
     return plans;
   }
+  bool fits_all(const GemmPlan& plan) const override { return test_.passes(plan); }
+  GemmPlan fallback() const override { return test_.tokenwise_plan(); }
 
-  // Computes some rows alone, and at several places of calls for more tokens.
-  bool passes(const GemmPlan& plan) {
-    for (int64_t probe = 0; probe < kProbes; ++probe) {
-      GemmOperands one = operands(kMostTokens + probe, 1);
-      one.y = alone_.view.rows(probe, 1);
-      if (enqueue_gemm(one, plan, ctx_) != CUBLAS_STATUS_SUCCESS) {
-        return false;
-      }
-    }
-    return std::all_of(std::begin(kTokens), std::end(kTokens),
-                       [&](int64_t tokens) { return same_bits(plan, tokens); });
+ private:
+  static constexpr int64_t kMeasuredTokens = 16;
+
+  std::string key_;
+  GemmInvariance& test_;
+};
+
+// One tuning: x and y of the most tokens that it needs.
+class Tuning {
+ public:
+  Tuning(const GemmTuning& what, int64_t tokens, TuneCache& cache, ExecContext& ctx)
+      : ctx_(ctx),
+        cache_(cache),
+        weights_(what.weights),
+        plans_(cuda_state(ctx).op_states.of<GemmPlans>()),
+        meter_(ctx) {
+    const Tensor& w = what.weights.front();
+    x_ = allocate_scratch(ctx, w.dtype(), {tokens, w.size(1)}, "tuning of gemm");
+    y_ = allocate_scratch(ctx, what.y, {tokens, w.size(0)}, "tuning of gemm");
+    operands_ = {.x = x_.view,
+                 .w = w,
+                 .bias = what.epilogue.bias,
+                 .y = y_.view,
+                 .relu = what.epilogue.activation.kind == Activation::Kind::relu};
+    check_gemm_operands(operands_);
+    fill_operand(x_.view, ctx);
+  }
+
+  // Both return whether there was something to measure.
+  bool tune_bucket(int64_t tokens) {
+    const GemmOperands operands = operands_.tokens(0, tokens);
+    GemmTunable tunable(operands, weights_, ctx_);
+    const Tuned<GemmPlan> tuned = Tuner(meter_, cache_, ctx_).fastest(tunable);
+    plans_.set_tuned(operands, tuned.plan);
+    return tuned.measured;
+  }
+
+  bool tune_invariant() {
+    const Tuned<GemmPlan> tuned = tuned_invariant_plan(operands_, weights_, cache_, ctx_);
+    plans_.set_invariant(operands_, tuned.plan);
+    return tuned.measured;
   }
 
  private:
-  static constexpr int64_t kTokens[] = {2, 3, 8, 16, 17, 64, 100, 128, 200, 1000, kInvariantTokens};
-  static constexpr int64_t kMostTokens = kInvariantTokens;
-  static constexpr int64_t kProbes = 4;
-
-  bool same_bits(const GemmPlan& plan, int64_t tokens) {
-    for (int64_t probe = 0; probe < kProbes; ++probe) {
-      for (int64_t place : {int64_t{0}, tokens / 2, tokens - 1}) {
-        const GemmOperands call = operands(kMostTokens + probe - place, tokens);
-        if (enqueue_gemm(call, plan, ctx_) != CUBLAS_STATUS_SUCCESS) {
-          return false;
-        }
-        comparison_.add(alone_.view.rows(probe, 1), call.y.rows(place, 1));
-      }
-    }
-    return comparison_.take().difference == 0.0f;
-  }
-
   ExecContext& ctx_;
-  GemmOperands example_;
-  AlignedRows x_;
-  AlignedRows y_;
-  AlignedRows alone_;
-  Comparison comparison_;
+  TuneCache& cache_;
+  std::span<const Tensor> weights_;
+  GemmPlans& plans_;
+  CudaMeter meter_;
+  OwnedTensor x_;
+  OwnedTensor y_;
+  GemmOperands operands_;
 };
 
 }  // namespace
 
-MeasuredGemm measure_fastest_plan(const GemmOperands& operands, std::span<const Tensor> weights,
-                                  ExecContext& ctx) {
-  const CudaContext::State& cuda = cuda_state(ctx);
-  std::vector<GemmPlan> plans = blas_candidates(cuda, operands);
-  for (const StreamMemory memory : {StreamMemory::half, StreamMemory::whole}) {
-    GemmPlan plan;
-    plan.stream = memory;
-    if (is_possible(cuda, operands, plan)) {
-      plans.push_back(plan);
-    }
-  }
-  return measure_fastest_of(plans, operands, weights, ctx);
+BlasPlan tuned_blas_plan(const GemmOperands& operands, std::span<const Tensor> weights,
+                         TuneCache& cache, ExecContext& ctx) {
+  CudaMeter meter(ctx);
+  BlasTunable tunable(operands, weights, ctx);
+  return std::get<BlasPlan>(Tuner(meter, cache, ctx).fastest(tunable).plan);
 }
 
-MeasuredGemm measure_fastest_of(std::span<const GemmPlan> plans, const GemmOperands& operands,
-                                std::span<const Tensor> weights, ExecContext& ctx) {
-  Trial trial(operands, weights, ctx);
-  MeasuredGemm best{.plan = heuristic_plan(cuda_state(ctx), operands)};
-  double best_seconds = kInfinity;
-  for (const GemmPlan& plan : plans) {
-    const std::optional<double> seconds = trial.measure(plan, best_seconds);
-    if (seconds && *seconds < best_seconds) {
-      best_seconds = *seconds;
-      best = {.plan = plan, .seconds = *seconds};
-    }
-  }
-  return best;
+Tuned<GemmPlan> tuned_invariant_plan(const GemmOperands& example, std::span<const Tensor> weights,
+                                     TuneCache& cache, ExecContext& ctx) {
+  CudaMeter meter(ctx);
+  GemmInvariance test(example, ctx);
+  InvariantTunable tunable(example, weights, test, ctx);
+  return Tuner(meter, cache, ctx).first_right(tunable);
 }
 
-MeasuredGemm measure_invariant_plan(const GemmOperands& example, std::span<const Tensor> weights,
-                                    ExecContext& ctx) {
-  constexpr int64_t kMeasuredTokens = 16;
-  InvarianceTest test(example, ctx);
-  Trial trial(test.operands(0, kMeasuredTokens), weights, ctx);
-  for (const GemmPlan& plan : test.candidates()) {
-    const std::optional<double> seconds = trial.measure(plan, kInfinity);
-    if (seconds && test.passes(plan)) {
-      return {.plan = plan, .seconds = *seconds};
-    }
+int64_t tune_gemm_cuda(const GemmTuning& what, TuneCache& cache, ExecContext& ctx) {
+  require(!is_capturing(ctx), "tune_gemm: called while a graph is captured");
+  for (const Tensor& w : what.weights) {
+    require(row_alignment(w) == row_alignment(what.weights.front()),
+            "tune_gemm: the rows of two weights are aligned to {} and {} bytes",
+            row_alignment(what.weights.front()), row_alignment(w));
   }
-  // A row that is always computed alone has the same bits too.
-  GemmPlan alone = heuristic_plan(cuda_state(ctx), test.operands(0, 1));
-  alone.calls = TokenCalls::each;
-  return {.plan = alone, .seconds = trial.measure(alone, kInfinity).value_or(0.0)};
-}
-
-bool is_invariant(const GemmPlan& plan, const GemmOperands& example, ExecContext& ctx) {
-  InvarianceTest test(example, ctx);
-  const CudaContext::State& cuda = cuda_state(ctx);
-  if (plan.stream) {
-    return false;
+  if (what.weights.front().element_count() == 0) {
+    return 0;
   }
-  if (plan.calls == TokenCalls::each) {
-    return is_possible(cuda, test.operands(0, 1), plan);
+  if (ctx.sums == Sums::batch_invariant) {
+    return Tuning(what, 1, cache, ctx).tune_invariant() ? 1 : 0;
   }
-  return k_splits(plan) == 1 && is_possible(cuda, test.operands(0, 1), plan) &&
-         is_possible(cuda, test.operands(0, kInvariantTokens), plan) && test.passes(plan);
+  std::set<int64_t> buckets;
+  for (int64_t tokens : what.tokens) {
+    buckets.insert(token_bucket(tokens));
+  }
+  if (buckets.empty()) {
+    return 0;
+  }
+  Tuning tuning(what, *buckets.rbegin(), cache, ctx);
+  int64_t measured = 0;
+  for (int64_t tokens : buckets) {
+    measured += tuning.tune_bucket(tokens) ? 1 : 0;
+  }
+  return measured;
 }
 
 }  // namespace sparsellm

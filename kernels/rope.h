@@ -3,10 +3,10 @@
 #include <cstdint>
 #include <vector>
 
-#include "kernels/base/exec.h"
-#include "kernels/base/tensor.h"
-
 namespace sparsellm {
+
+struct ExecContext;  // kernels/base/exec.h
+class Tensor;        // kernels/base/tensor.h
 
 // Rotary position embedding (Su et al. 2021) in Llama's half-split layout: element i of a head is
 // rotated together with element i + head_dim / 2.

@@ -11,7 +11,7 @@
 
 namespace sparsellm {
 
-// In what the families of architectures differ, for the registry.
+// In what the families of architectures differ: one builder each, for models/architectures.cpp.
 struct ArchitectureBuilder {
   InputEmbedding (*embedding)(const ModelConfig& config, WeightLoader& weights);
   DecoderLayer (*layer)(const ModelConfig& config, int64_t index, WeightLoader& weights);

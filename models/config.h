@@ -30,7 +30,7 @@ struct ModelConfig {
   enum class Norm : uint8_t { layer_norm, rms_norm };
   enum class Positions : uint8_t { learned, rope };
 
-  std::string architecture;  // architectures[0], a key of models/registry.h
+  std::string architecture;  // architectures[0], a name of models/architectures.h
 
   // All positive, and small enough that the product of any two fits int64_t with room to spare.
   int64_t vocab_size = 0;

@@ -16,7 +16,7 @@
 
 namespace sparsellm {
 
-// A decoder-only language model on one device, built by models/registry.h.
+// A decoder-only language model on one device, built by models/build_decoder.h.
 class Decoder {
  public:
   struct Parts {

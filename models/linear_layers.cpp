@@ -1,12 +1,14 @@
 #include "models/linear_layers.h"
 
+#include <algorithm>
 #include <charconv>
+#include <iterator>
 #include <memory>
 #include <string_view>
 #include <utility>
 
 #include "kernels/base/error.h"
-#include "models/registry.h"
+#include "models/build_decoder.h"
 #include "models/weights/shape_loader.h"
 
 namespace sparsellm {
@@ -21,13 +23,17 @@ std::pair<size_t, size_t> block_number(std::string_view module) {
   return {begin, module.find('.', begin)};
 }
 
+// Notes what the builder of a model asks for.
 class Recorder : public ShapeLoader {
  public:
-  explicit Recorder(std::vector<LinearLayer>& layers)
+  explicit Recorder(std::vector<JoinedLinear>& layers)
       : ShapeLoader({}, DType::f32), layers_(layers) {}
 
  private:
   std::unique_ptr<WeightMatrix> load_weight(const Wanted& wanted) override {
+    JoinedLinear& joined = layers_.emplace_back();
+    joined.rows = rows_of(wanted);
+    joined.columns = wanted.columns;
     for (const Wanted::Rows& part : wanted.parts) {
       LinearLayer layer{.module = part.name.substr(0, part.name.size() - kWeight.size()),
                         .block = 0,
@@ -35,20 +41,28 @@ class Recorder : public ShapeLoader {
                         .columns = wanted.columns};
       const auto [begin, end] = block_number(layer.module);
       std::from_chars(layer.module.data() + begin, layer.module.data() + end, layer.block);
-      layers_.push_back(std::move(layer));
+      joined.parts.push_back(std::move(layer));
     }
     return ShapeLoader::load_weight(wanted);
   }
 
-  std::vector<LinearLayer>& layers_;
+  std::vector<JoinedLinear>& layers_;
 };
 
 }  // namespace
 
-std::vector<LinearLayer> linear_layers(const ModelConfig& config) {
-  std::vector<LinearLayer> layers;
+std::vector<JoinedLinear> joined_linear_layers(const ModelConfig& config) {
+  std::vector<JoinedLinear> layers;
   Recorder recorder(layers);
   build_decoder(config, recorder);
+  return layers;
+}
+
+std::vector<LinearLayer> linear_layers(const ModelConfig& config) {
+  std::vector<LinearLayer> layers;
+  for (JoinedLinear& joined : joined_linear_layers(config)) {
+    std::move(joined.parts.begin(), joined.parts.end(), std::back_inserter(layers));
+  }
   return layers;
 }
 

@@ -20,6 +20,17 @@ struct LinearLayer {
 // All of a model, block by block, in the order in which a block's builder asks for them.
 std::vector<LinearLayer> linear_layers(const ModelConfig& config);
 
+// Layers with the same input that the engine joins by rows, so that one product computes all of
+// them: q, k and v; gate and up. Most are alone.
+struct JoinedLinear {
+  std::vector<LinearLayer> parts;  // at least one
+  int64_t rows = 0;                // of all parts
+  int64_t columns = 0;
+};
+
+// The same layers as they are joined, in the same order.
+std::vector<JoinedLinear> joined_linear_layers(const ModelConfig& config);
+
 // "mlp.up_proj", what the layers of all blocks have in common.
 std::string kind_of(const LinearLayer& layer);
 

@@ -28,15 +28,17 @@ InputEmbedding load_embedding(const ModelConfig& config, WeightLoader& weights) 
 DecoderLayer load_layer(const ModelConfig& config, int64_t index, WeightLoader& weights) {
   using Bias = WeightLoader::Bias;
   const int64_t hidden = config.hidden_size;
+  const int64_t q_size = config.num_heads * config.head_dim;
+  const int64_t kv_size = config.num_kv_heads * config.head_dim;
   const std::string module = fmt::format("model.decoder.layers.{}", index);
   const std::string attention = module + ".self_attn.";
 
   SelfAttention self_attention{
-      .qkv = weights.linear({{attention + "q_proj", hidden},
-                             {attention + "k_proj", hidden},
-                             {attention + "v_proj", hidden}},
+      .qkv = weights.linear({{attention + "q_proj", q_size},
+                             {attention + "k_proj", kv_size},
+                             {attention + "v_proj", kv_size}},
                             hidden, Bias::yes),
-      .out = weights.linear({{attention + "out_proj", hidden}}, hidden, Bias::yes),
+      .out = weights.linear({{attention + "out_proj", hidden}}, q_size, Bias::yes),
       .heads = config.num_heads,
       .kv_heads = config.num_kv_heads,
       .head_dim = config.head_dim};

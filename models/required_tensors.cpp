@@ -6,7 +6,7 @@
 
 #include "kernels/base/error.h"
 #include "kernels/base/json_reader.h"
-#include "models/registry.h"
+#include "models/build_decoder.h"
 #include "models/storage/required_tensor.h"
 #include "models/weights/shape_loader.h"
 #include "sparse/dense/dense.h"

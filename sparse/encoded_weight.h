@@ -12,21 +12,14 @@
 
 namespace sparsellm {
 
-// What the elements of a part are; each has its name in safetensors files.
-enum class PartType : uint8_t { u8, u16, u32, u64, f16, bf16, f32 };
-
-int64_t size_of(PartType type);
-std::string_view safetensors_name(PartType type);  // "U32", "F16", ...
-PartType part_type(DType dtype);                   // of values: f16, bf16 or f32
-
 // One of the arrays that make up an encoding.
 struct EncodedPart {
   std::string name;
-  PartType type = PartType::u8;
+  DType dtype = DType::u8;
   std::span<const std::byte> bytes;  // aligned to the elements; little-endian
   Buffer memory;                     // that `bytes` views; empty if it is somebody else's
 
-  int64_t count() const { return std::ssize(bytes) / size_of(type); }
+  int64_t count() const { return std::ssize(bytes) / size_of(dtype); }
   template <class T>
   std::span<const T> values() const {
     return {reinterpret_cast<const T*>(bytes.data()), bytes.size() / sizeof(T)};
@@ -40,10 +33,10 @@ struct NewPart {
   std::span<T> values;
 };
 template <class T>
-NewPart<T> new_part(std::string name, PartType type, int64_t count) {
+NewPart<T> new_part(std::string name, DType dtype, int64_t count) {
   NewPart<T> result;
   result.part.name = std::move(name);
-  result.part.type = type;
+  result.part.dtype = dtype;
   const int64_t bytes = checked_mul(count, int64_t{sizeof(T)}, "bytes of an encoding");
   result.part.memory = Buffer(Device{}, bytes, "an encoded weight");
   auto* const data = static_cast<std::byte*>(result.part.memory.data());
@@ -70,7 +63,7 @@ struct EncodedWeight {
 // What a part has to be; for the validation of encodings from files.
 struct ExpectedPart {
   std::string_view name;
-  PartType type = PartType::u8;
+  DType dtype = DType::u8;
   int64_t count = 0;
 };
 // Throws Error that names the part unless `weight` has exactly these parts, aligned.

@@ -188,7 +188,8 @@ EncodedWeight view_of(const EncodedWeight& e) {
                      .nonzeros = e.nonzeros,
                      .parts = {}};
   for (const EncodedPart& part : e.parts) {
-    view.parts.push_back({.name = part.name, .type = part.type, .bytes = part.bytes, .memory = {}});
+    view.parts.push_back(
+        {.name = part.name, .dtype = part.dtype, .bytes = part.bytes, .memory = {}});
   }
   return view;
 }

@@ -45,14 +45,16 @@ const std::map<std::string, Rooms> kAllowed{
     {"models", with({"models/weights", "models/storage"}, kSparse)},
     {"tokenizer", {"kernels/base"}},
     {"engine", kEngine},
+    {"engine/conversion", kEngine},
     {"tools/cli", kEngine},
     {"tools/run", with({"tools/cli"}, kEngine)},
-    {"tools/convert", with({"tools/cli"}, kEngine)},
+    {"tools/convert", with({"engine/conversion", "tools/cli"}, kEngine)},
     {"tools/eval", with({"tools/cli"}, kEngine)},
     {"tools/bench", with({"tools/cli"}, kEngine)},
     {"tools", {}},
-    {"tests",
-     with({"tools/cli", "tools/run", "tools/convert", "tools/eval", "tools/bench"}, kEngine)},
+    {"tests", with({"engine/conversion", "tools/cli", "tools/run", "tools/convert", "tools/eval",
+                    "tools/bench"},
+                   kEngine)},
 };
 
 // "kernels/base/error.h" -> "kernels/base", "sparse/dense/dense.h" -> "sparse"; empty if the path
@@ -224,6 +226,32 @@ TEST(Layering, KernelsAreStartedByLaunch) {
       [](const std::string& source, std::istream& text) { return other_launches(source, text); });
 }
 
+// The headers of the project that `header` includes, directly and through others.
+std::set<std::string> reached_headers(const std::string& header) {
+  std::set<std::string> seen{header};
+  std::vector<std::string> open{header};
+  while (!open.empty()) {
+    std::ifstream text(testing::source_dir() / open.back());
+    EXPECT_TRUE(text.good()) << open.back();
+    open.pop_back();
+    for (const testing::Include& include : testing::read_includes(text)) {
+      if (!include.angled && seen.insert(include.target).second) {
+        open.push_back(include.target);
+      }
+    }
+  }
+  seen.erase(header);
+  return seen;
+}
+
+// Every program compiles what the engine's header includes.
+TEST(Layering, TheEnginesHeaderPullsInFewOthers) {
+  const std::set<std::string> headers = reached_headers("engine/engine.h");
+  EXPECT_TRUE(headers.contains("engine/request.h"));
+  EXPECT_TRUE(headers.contains("kernels/base/error.h"));  // through others
+  EXPECT_LE(headers.size(), 17u) << ::testing::PrintToString(headers);
+}
+
 TEST(Layering, FindsWrongIncludes) {
   const std::vector<std::pair<std::string, std::string>> cases{
       {"kernels/base/tensor.h", "#include \"kernels/gemm.h\""},
@@ -233,6 +261,8 @@ TEST(Layering, FindsWrongIncludes) {
       {"models/decoder.cpp", "#include \"tokenizer/tokenizer.h\""},
       {"tokenizer/bpe.cpp", "#include \"kernels/gemm.h\""},
       {"engine/engine.cpp", "#include \"tools/cli/args.h\""},
+      {"engine/engine.cpp", "#include \"engine/conversion/convert.h\""},
+      {"engine/conversion/convert.cpp", "#include \"tools/cli/interrupt.h\""},
       {"tools/cli/args.cpp", "#include \"tests/testing/paths.h\""},
       {"models/decoder.cpp", "#include \"decoder.h\""},  // not from the root
       {"models/decoder.cpp", "#include <engine/engine.h>"},

@@ -11,7 +11,8 @@ cd "$(dirname "$0")/.."
 parsers=(
   kernels/base/json_events.cpp kernels/base/json_reader.cpp kernels/base/lfs_pointer.cpp kernels/base/open_directory.cpp
   kernels/base/tune_cache.cpp
-  models/storage/bitmask_weight.cpp models/config.cpp models/foreign_keys.cpp models/storage/model_directory.cpp
+  models/config.cpp models/config_readers.cpp models/foreign_keys.cpp models/llama_config.cpp
+  models/opt_config.cpp models/storage/bitmask_weight.cpp models/storage/model_directory.cpp
   models/storage/model_file.cpp models/storage/model_manifest.cpp models/storage/model_metadata.cpp models/storage/safetensors.cpp
   models/storage/safetensors_header.cpp models/storage/safetensors_index.cpp
   models/storage/sparse_config.cpp models/weights/weight_store.cpp

@@ -2,16 +2,38 @@
 
 #include <bit>
 #include <cstdint>
+#include <initializer_list>
+#include <optional>
 #include <string_view>
 
 #include "kernels/base/error.h"
 
 namespace sparsellm {
 
-enum class DType : uint8_t { f32, f16, bf16, i32 };
+// What elements are: of tensors that ops compute with (f32, f16, bf16, i32), and of the parts of
+// encoded weights.
+enum class DType : uint8_t { f32, f16, bf16, i32, u8, u16, u32, u64 };
+
+constexpr bool is_floating(DType dtype) {
+  return dtype == DType::f32 || dtype == DType::f16 || dtype == DType::bf16;
+}
 
 constexpr int64_t size_of(DType dtype) {
-  return dtype == DType::f16 || dtype == DType::bf16 ? 2 : 4;
+  switch (dtype) {
+    case DType::u8:
+      return 1;
+    case DType::f16:
+    case DType::bf16:
+    case DType::u16:
+      return 2;
+    case DType::f32:
+    case DType::i32:
+    case DType::u32:
+      return 4;
+    case DType::u64:
+      return 8;
+  }
+  return 1;
 }
 
 constexpr std::string_view name_of(DType dtype) {
@@ -24,8 +46,50 @@ constexpr std::string_view name_of(DType dtype) {
       return "bf16";
     case DType::i32:
       return "i32";
+    case DType::u8:
+      return "u8";
+    case DType::u16:
+      return "u16";
+    case DType::u32:
+      return "u32";
+    case DType::u64:
+      return "u64";
   }
   return "?";
+}
+
+// As files in the safetensors format name it.
+constexpr std::string_view safetensors_name(DType dtype) {
+  switch (dtype) {
+    case DType::f32:
+      return "F32";
+    case DType::f16:
+      return "F16";
+    case DType::bf16:
+      return "BF16";
+    case DType::i32:
+      return "I32";
+    case DType::u8:
+      return "U8";
+    case DType::u16:
+      return "U16";
+    case DType::u32:
+      return "U32";
+    case DType::u64:
+      return "U64";
+  }
+  return "?";
+}
+
+// Nothing for a name that safetensors does not have, or for a dtype that is only copied.
+constexpr std::optional<DType> dtype_of_safetensors(std::string_view name) {
+  for (DType dtype : {DType::f32, DType::f16, DType::bf16, DType::i32, DType::u8, DType::u16,
+                      DType::u32, DType::u64}) {
+    if (safetensors_name(dtype) == name) {
+      return dtype;
+    }
+  }
+  return std::nullopt;
 }
 
 // IEEE binary16 and bfloat16 as stored; arithmetic is done in f32.

@@ -72,17 +72,6 @@ int64_t l2_bytes(int index) {
 
 }  // namespace
 
-double rounding_tolerance(DType y) {
-  switch (y) {
-    case DType::f16:
-      return 0x1p-9;
-    case DType::bf16:
-      return 0x1p-6;
-    default:
-      return 0x1p-11;
-  }
-}
-
 void fill_operand(const Tensor& x, ExecContext& ctx) {
   visit_activation(x.dtype(), [&]<class T>(T) {
     launch(ctx, tune_random_kernel<T>, shape_for(x.element_count()), static_cast<T*>(x.raw()),
@@ -109,17 +98,16 @@ void Comparison::add(const Tensor& a, const Tensor& b) {
   });
 }
 
-Comparison::Largest Comparison::take() {
+TuneMeter::Largest Comparison::take() {
   unsigned bits[2];
   ctx_.cuda->copy(bits, result_.data(), sizeof(bits), ctx_.queue);
   reset();
   return {.difference = std::bit_cast<float>(bits[0]), .value = std::bit_cast<float>(bits[1])};
 }
 
-CallTimer::CallTimer(int64_t bytes_in_turn, ExecContext& ctx)
+CallTimer::CallTimer(ExecContext& ctx)
     : ctx_(ctx),
       flushed_(Buffer::scratch(ctx, 2 * l2_bytes(ctx.device.index), "the flush of the L2")),
-      flush_always_(bytes_in_turn < 3 * l2_bytes(ctx.device.index)),
       residual_(allocate_scratch(ctx, DType::f32, {1, kFeatures}, "a norm")),
       norm_weight_(allocate_scratch(ctx, DType::f16, {kFeatures}, "a norm")),
       normalized_(allocate_scratch(ctx, DType::f16, {1, kFeatures}, "a norm")) {
@@ -134,11 +122,13 @@ void CallTimer::flush() {
                              cuda_queue(ctx_).stream));
 }
 
-std::optional<double> CallTimer::median(const std::function<void()>& call, double best) {
+std::optional<double> CallTimer::median(const std::function<void()>& call, int64_t bytes_in_turn,
+                                        double best) {
   constexpr double kHopeless = 1.5;
+  const bool flush_always = bytes_in_turn < 3 * l2_bytes(ctx_.device.index);
   // Several in a row, as in a step: what a kernel does at its begin may overlap the end of the one
   // before. Flushes would stand between them.
-  const int calls = flush_always_ ? 1 : 4;
+  const int calls = flush_always ? 1 : 4;
   const auto enqueue = [&](int index, int count) {
     before_[index].record();
     for (int i = 0; i < count; ++i) {
@@ -162,7 +152,7 @@ std::optional<double> CallTimer::median(const std::function<void()>& call, doubl
   }
   flush();
   for (int i = 0; i < kRepetitions; ++i) {
-    if (flush_always_ && i > 0) {
+    if (flush_always && i > 0) {
       flush();
     }
     enqueue(i, calls);

@@ -7,19 +7,16 @@
 
 #include "kernels/base/buffer.h"
 #include "kernels/base/cuda_context.h"
-#include "kernels/base/dtype.h"
 #include "kernels/base/exec.h"
 #include "kernels/base/tensor.h"
+#include "kernels/tune/tune_meter.h"
 
 namespace sparsellm {
 
-// The tools of tuning.
+// The tools of tuning on CUDA.
 
 // Values of [-1, 1) that look random; x is contiguous, in a dtype of activations.
 void fill_operand(const Tensor& x, ExecContext& ctx);
-
-// What two right results may differ by, in parts of the largest element: each is rounded to y.
-double rounding_tolerance(DType y);
 
 // Compares matrices of one shape and dtype on the device.
 class Comparison {
@@ -29,11 +26,7 @@ class Comparison {
   // Takes a pair into account; does not synchronise.
   void add(const Tensor& a, const Tensor& b);
 
-  struct Largest {
-    float difference = 0.0f;  // |a - b|; NaN if there was one
-    float value = 0.0f;       // |a|
-  };
-  Largest take();  // over all pairs since the last time; synchronises
+  TuneMeter::Largest take();  // over all pairs since the last time; synchronises
 
  private:
   void reset();
@@ -45,22 +38,22 @@ class Comparison {
 // The time that the device needs for a call, in seconds.
 class CallTimer {
  public:
-  // `bytes_in_turn` are what calls read before one reads the same again: unless that is a multiple
-  // of the L2 by itself, the L2 is flushed before each call.
-  CallTimer(int64_t bytes_in_turn, ExecContext& ctx);
+  explicit CallTimer(ExecContext& ctx);
 
   // The median over several runs of calls, each enqueued by `call`; nothing if the first call shows
-  // that it is far above `best`. Synchronises. With Launches::overlapping a norm stands behind each
-  // call, for whatever small kernel does in a step, and its time is counted: a product that lets it
-  // begin early saves some microseconds of it.
-  std::optional<double> median(const std::function<void()>& call, double best);
+  // that it is far above `best`. `bytes_in_turn` are what calls read before one reads the same
+  // again: unless that is a multiple of the L2 by itself, the L2 is flushed before each call.
+  // Synchronises. With Launches::overlapping a norm follows each call, as a small kernel does in a
+  // step, and its time is counted: a product whose dependents are launched early saves some
+  // microseconds of it.
+  std::optional<double> median(const std::function<void()>& call, int64_t bytes_in_turn,
+                               double best);
 
  private:
   void flush();
 
   ExecContext& ctx_;
   Buffer flushed_;
-  bool flush_always_;
   OwnedTensor residual_;  // of the norm
   OwnedTensor norm_weight_;
   OwnedTensor normalized_;

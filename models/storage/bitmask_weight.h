@@ -37,7 +37,7 @@ class BitmaskWeight {
   int64_t stored_values() const { return values_; }
   int64_t bytes() const;  // of all its tensors
 
-  // The names of its tensors, so that nobody takes them for forgotten ones.
+  // The names of its tensors, so that they do not count as unused.
   std::vector<std::string> tensor_names() const;
 
   // The matrix, in host memory, in its stored dtype. Throws Error if bitmask, offsets and values do

@@ -17,16 +17,6 @@
 namespace sparsellm {
 namespace {
 
-std::optional<PartType> part_type_of(std::string_view stored) {
-  for (PartType type : {PartType::u8, PartType::u16, PartType::u32, PartType::u64, PartType::f16,
-                        PartType::bf16, PartType::f32}) {
-    if (safetensors_name(type) == stored) {
-      return type;
-    }
-  }
-  return std::nullopt;
-}
-
 bool is_known_format(std::string_view name) {
   const auto formats = weight_formats();
   return std::any_of(formats.begin(), formats.end(),
@@ -215,14 +205,14 @@ std::optional<EncodedWeight> ModelFile::unchecked(std::string_view weight_name) 
                        .nonzeros = header.nonzeros,
                        .parts = {}};
   for (const auto& [part_name, tensor] : stored.parts) {
-    const std::optional<PartType> type = part_type_of(tensor->dtype);
-    require(type.has_value(), "{}: the part {} is {}", describe(name), quote(part_name),
+    const std::optional<DType> dtype = dtype_of_safetensors(tensor->dtype);
+    require(dtype.has_value(), "{}: the part {} is {}", describe(name), quote(part_name),
             tensor->dtype);
     require(tensor->shape.size() == 1, "{}: the part {} has {} dimensions; expected 1",
             describe(name), quote(part_name), tensor->shape.size());
     EncodedPart part{
-        .name = std::string(part_name), .type = *type, .bytes = tensor->bytes, .memory = {}};
-    if (!is_aligned(tensor->bytes, size_of(*type))) {
+        .name = std::string(part_name), .dtype = *dtype, .bytes = tensor->bytes, .memory = {}};
+    if (!is_aligned(tensor->bytes, size_of(*dtype))) {
       take_into_memory(part, stored.weight.file);
     }
     weight.parts.push_back(std::move(part));

@@ -17,12 +17,11 @@ namespace sparsellm {
 namespace {
 
 DType parse_dtype(const JsonValue& value) {
-  for (DType dtype : {DType::f16, DType::bf16, DType::f32}) {
-    if (value.string() == safetensors_name(part_type(dtype))) {
-      return dtype;
-    }
+  const std::optional<DType> dtype = dtype_of_safetensors(value.string());
+  if (!dtype || !is_floating(*dtype)) {
+    value.refuse("expected F16, BF16 or F32");
   }
-  value.refuse("expected F16, BF16 or F32");
+  return *dtype;
 }
 
 }  // namespace
@@ -32,7 +31,7 @@ std::string to_json(const EncodedHeader& header) {
   json.object()
       .member("format", header.format)
       .member("version", header.version)
-      .member("dtype", safetensors_name(part_type(header.dtype)));
+      .member("dtype", safetensors_name(header.dtype));
   json.key("shape").array().value(header.rows).value(header.columns).end();
   json.member("nnz", header.nonzeros).end();
   return std::move(json).text();

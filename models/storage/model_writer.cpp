@@ -117,12 +117,12 @@ void ModelWriter::add(const std::string& weight_name, const EncodedWeight& weigh
   writing([&] {
     std::vector<Piece> pieces;
     for (const EncodedPart& part : weight.parts) {
-      pieces.push_back({.item_bytes = size_of(part.type), .bytes = std::ssize(part.bytes)});
+      pieces.push_back({.item_bytes = size_of(part.dtype), .bytes = std::ssize(part.bytes)});
     }
     ShardWriter& shard = shard_for(pieces);
     for (const EncodedPart& part : weight.parts) {
       claim(prefix + part.name);
-      shard.add(prefix + part.name, {.dtype = std::string(safetensors_name(part.type)),
+      shard.add(prefix + part.name, {.dtype = std::string(safetensors_name(part.dtype)),
                                      .shape = {part.count()},
                                      .bytes = part.bytes});
     }

@@ -7,7 +7,7 @@ namespace sparsellm {
 
 // A model directory that appears only when it is complete: until then its files are in a hidden
 // directory beside it, ".<name>.partial-XXXXXXXX", which goes away with this object. A process that
-// is killed leaves it behind; nothing ever uses or removes it.
+// is killed leaves it there; nothing ever uses or removes it.
 class OutputDirectory {
  public:
   // What is to happen to an older directory of the same name.
@@ -37,7 +37,7 @@ class OutputDirectory {
   // step), and is removed then. Throws Error, and leaves the older one as it is, if that fails.
   void publish();
 
-  // What another run left behind beside the directory, since on a full disk one wants to know;
+  // What another run left beside the directory, since on a full disk one wants to know;
   // empty if there is nothing.
   std::filesystem::path left_over() const;
 

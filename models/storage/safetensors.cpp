@@ -22,16 +22,13 @@ struct StoredType {
   int64_t bits;
 };
 
-// All types of the format (safetensors 0.8).
-constexpr std::array kStoredTypes{
-    StoredType{"BOOL", 8},        StoredType{"F4", 4},          StoredType{"F6_E2M3", 6},
-    StoredType{"F6_E3M2", 6},     StoredType{"U8", 8},          StoredType{"I8", 8},
-    StoredType{"F8_E5M2", 8},     StoredType{"F8_E4M3", 8},     StoredType{"F8_E8M0", 8},
-    StoredType{"F8_E4M3FNUZ", 8}, StoredType{"F8_E5M2FNUZ", 8}, StoredType{"I16", 16},
-    StoredType{"U16", 16},        StoredType{"F16", 16},        StoredType{"BF16", 16},
-    StoredType{"I32", 32},        StoredType{"U32", 32},        StoredType{"F32", 32},
-    StoredType{"C64", 64},        StoredType{"F64", 64},        StoredType{"I64", 64},
-    StoredType{"U64", 64},
+// The types of the format (safetensors 0.8) that have no DType: no op and no encoding has them.
+constexpr std::array kOtherTypes{
+    StoredType{"BOOL", 8},        StoredType{"F4", 4},      StoredType{"F6_E2M3", 6},
+    StoredType{"F6_E3M2", 6},     StoredType{"I8", 8},      StoredType{"F8_E5M2", 8},
+    StoredType{"F8_E4M3", 8},     StoredType{"F8_E8M0", 8}, StoredType{"F8_E4M3FNUZ", 8},
+    StoredType{"F8_E5M2FNUZ", 8}, StoredType{"I16", 16},    StoredType{"C64", 64},
+    StoredType{"F64", 64},        StoredType{"I64", 64},
 };
 
 // The tensors must cover `data` exactly.
@@ -72,22 +69,19 @@ bool has_pytorch_weights(const OpenDirectory& directory) {
 }  // namespace
 
 std::optional<int64_t> stored_item_bits(std::string_view dtype) {
-  const auto* type = std::find_if(kStoredTypes.begin(), kStoredTypes.end(),
+  if (const std::optional<DType> known = dtype_of_safetensors(dtype)) {
+    return 8 * size_of(*known);
+  }
+  const auto* type = std::find_if(kOtherTypes.begin(), kOtherTypes.end(),
                                   [&](const StoredType& t) { return t.name == dtype; });
-  return type == kStoredTypes.end() ? std::nullopt : std::optional(type->bits);
+  return type == kOtherTypes.end() ? std::nullopt : std::optional(type->bits);
 }
 
 DType StoredTensor::float_dtype(std::string_view what) const {
-  if (dtype == "F32") {
-    return DType::f32;
-  }
-  if (dtype == "F16") {
-    return DType::f16;
-  }
-  if (dtype == "BF16") {
-    return DType::bf16;
-  }
-  fail("{} has the dtype {}; supported are F32, F16 and BF16", what, dtype);
+  const std::optional<DType> known = dtype_of_safetensors(dtype);
+  require(known && is_floating(*known), "{} has the dtype {}; supported are F32, F16 and BF16",
+          what, dtype);
+  return *known;
 }
 
 SafetensorsFile::SafetensorsFile(const InputFile& file) : file_(file) {

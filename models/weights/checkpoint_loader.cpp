@@ -117,8 +117,8 @@ std::vector<WeightStore::Stored> CheckpointLoader::find(const Wanted& wanted) {
             shape_string({part.count, wanted.columns}));
     require(stored.dtype == parts.front().dtype,
             "{}: {} is {}, but {} is {}; joined tensors need one dtype",
-            checkpoint_->directory().string(), part.name, safetensors_name(part_type(stored.dtype)),
-            wanted.parts.front().name, safetensors_name(part_type(parts.front().dtype)));
+            checkpoint_->directory().string(), part.name, safetensors_name(stored.dtype),
+            wanted.parts.front().name, safetensors_name(parts.front().dtype));
     used_.insert(stored.tensors.begin(), stored.tensors.end());
   }
   return parts;

@@ -14,6 +14,7 @@
 #include "kernels/base/cuda_context.h"
 #include "kernels/base/upload.h"
 #include "models/storage/safetensors.h"
+#include "models/weights/load_progress.h"
 #include "models/weights/weight_loader.h"
 #include "models/weights/weight_store.h"
 #include "sparse/format.h"
@@ -50,7 +51,7 @@ class CheckpointLoader : public WeightLoader {
 
   void require_all_used(std::initializer_list<std::string_view> ignored) const override;
   // Throws Error that names the tensor if a finite number is too large for activation_dtype(), and
-  // what `progress` throws; then nobody reads the checkpoint or writes to the tensors any more.
+  // what `progress` throws; then nothing reads the checkpoint or writes to the tensors any more.
   void finish() override;
   std::unique_ptr<WeightLoader> shapes() const override;
 

@@ -6,19 +6,11 @@
 #include "kernels/base/cuda_context.h"
 #include "kernels/base/exec.h"
 #include "kernels/base/upload.h"
-#include "kernels/zero_pattern.h"
+#include "models/weights/random_weights.h"
 #include "models/weights/weight_loader.h"
 #include "sparse/format.h"
 
 namespace sparsellm {
-
-struct RandomWeights {
-  DType dtype = DType::f16;  // of all weights; on CUDA also what the model computes in
-  double sparsity = 0.0;     // in [0, 1]: the fraction of zeros in the weights of linear layers
-  ZeroPattern pattern = {};  // of these zeros, in each of the tensors that a layer joins by rows
-  uint64_t seed = 0;
-  std::string format = {};  // of linear layers, a name of sparse/registry.h; empty: dense
-};
 
 // Weights for benchmarks of any shape of model, made on the device: a tensor's values depend on the
 // seed, its name, its sizes, sparsity and pattern alone, and are the same on every device. Norms

@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 
+#include "models/weights/load_progress.h"
 #include "models/weights/weight_loader.h"
 #include "models/weights/weight_store.h"
 

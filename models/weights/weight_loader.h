@@ -44,11 +44,11 @@ class WeightLoader {
   // Takes the memory of what is asked for from now on in one piece, since many pieces of a GPU's
   // memory take long. `bytes` is the footprint() of shapes() that has been asked for the same.
   virtual void reserve(int64_t bytes);
-  // The piece, for whoever owns the tensors.
+  // The piece, for the owner of the tensors.
   Buffer take_memory();
 
-  // Throws Error if there are weights that nobody asked for: a bias or a projection that the config
-  // denies would be lost in silence. Tensors that end with one of `ignored` may stay.
+  // Throws Error if there are weights that were not asked for: a bias or a projection that the
+  // config denies would be lost in silence. Tensors that end with one of `ignored` may stay.
   virtual void require_all_used(
       [[maybe_unused]] std::initializer_list<std::string_view> ignored) const {}
 

@@ -18,9 +18,6 @@
 
 namespace sparsellm {
 
-// Bytes of the checkpoint that are loaded, and in all.
-using LoadProgress = std::function<void(int64_t done, int64_t total)>;
-
 // The matrices of a checkpoint, in whatever form each of them is stored: as a plain tensor, in one
 // of the formats of sparse/registry.h (models/storage/model_file.h), or as compressed-tensors
 // writes them (models/storage/bitmask_weight.h). A leading "model." or "model.decoder." of a name

@@ -20,7 +20,7 @@ class DenseFormat : public WeightFormat {
 
   bool runs_on(const Device&) const override { return true; }
 
-  bool holds(DType dtype) const override { return dtype != DType::i32; }
+  bool holds(DType dtype) const override { return is_floating(dtype); }
 
   std::string why_not(const Tensor&) const override { return {}; }
 
@@ -42,7 +42,8 @@ class DenseFormat : public WeightFormat {
   void validate(const EncodedWeight& e, ThreadPool&) const override {
     require_header(e, *this);
     require(e.version == version(), "version {} of the format {} is not known", e.version, name());
-    require_parts(e, {{kValues, part_type(e.dtype), e.rows * e.columns}});
+    require(holds(e.dtype), "a weight of {} values", name_of(e.dtype));
+    require_parts(e, {{kValues, e.dtype, e.rows * e.columns}});
   }
 
   OwnedTensor decode(const EncodedWeight& e, ThreadPool&) const override {
@@ -97,10 +98,8 @@ class DenseFormat : public WeightFormat {
   }
 
   static EncodedPart part_of(Buffer memory, DType dtype) {
-    EncodedPart part{.name = std::string(kValues),
-                     .type = part_type(dtype),
-                     .bytes = {},
-                     .memory = std::move(memory)};
+    EncodedPart part{
+        .name = std::string(kValues), .dtype = dtype, .bytes = {}, .memory = std::move(memory)};
     part.bytes = {static_cast<const std::byte*>(part.memory.data()),
                   static_cast<size_t>(part.memory.bytes())};
     return part;

@@ -44,7 +44,7 @@ int64_t count_words(const Tensor& w) {
 
 void encode_parts(const Tensor& w, EncodedWeight& e, ThreadPool& threads) {
   const int64_t tiles = tile_grid(w.size(0), w.size(1)).count();
-  auto offsets = new_part<uint32_t>(std::string(kTileOffsets), PartType::u32, tiles + 1);
+  auto offsets = new_part<uint32_t>(std::string(kTileOffsets), DType::u32, tiles + 1);
   std::atomic<int64_t> nonzeros = 0;
   threads.parallel_for(tiles, kTilesPerRange, [&](int64_t begin, int64_t end) {
     for (int64_t tile = begin; tile < end; ++tile) {
@@ -64,7 +64,7 @@ void encode_parts(const Tensor& w, EncodedWeight& e, ThreadPool& threads) {
   const std::string too_many = why_too_many(words_end);
   require(too_many.empty(), "a weight cannot be encoded: {}", too_many);
 
-  auto words = new_part<uint32_t>(std::string(kWords), PartType::u32, words_end);
+  auto words = new_part<uint32_t>(std::string(kWords), DType::u32, words_end);
   threads.parallel_for(tiles, kTilesPerRange, [&](int64_t begin, int64_t end) {
     const auto encoder = std::make_unique<TileEncoder>();
     for (int64_t tile = begin; tile < end; ++tile) {

@@ -28,8 +28,8 @@ std::optional<Range> tiles_of(Range range, int64_t size, int64_t tile) {
 class Appender {
  public:
   Appender(int64_t tiles, int64_t words)
-      : offsets_(new_part<uint32_t>(std::string(kTileOffsets), PartType::u32, tiles + 1)),
-        words_(new_part<uint32_t>(std::string(kWords), PartType::u32, words)) {
+      : offsets_(new_part<uint32_t>(std::string(kTileOffsets), DType::u32, tiles + 1)),
+        words_(new_part<uint32_t>(std::string(kWords), DType::u32, words)) {
     offsets_.values[0] = 0;
   }
 

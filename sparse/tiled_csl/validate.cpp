@@ -39,8 +39,8 @@ int64_t validate_tile(const Tile& tile, std::span<const uint32_t> words) {
 
 void validate_parts(const EncodedWeight& e) {
   const TileGrid grid = tile_grid(e.rows, e.columns);
-  require_parts(e, {{kTileOffsets, PartType::u32, grid.count() + 1},
-                    {kWords, PartType::u32, e.part(kWords).count()}});
+  require_parts(e, {{kTileOffsets, DType::u32, grid.count() + 1},
+                    {kWords, DType::u32, e.part(kWords).count()}});
   const auto offsets = e.part(kTileOffsets).values<uint32_t>();
   const auto words = e.part(kWords).values<uint32_t>();
   require(offsets.front() == 0 && offsets.back() == words.size(),

@@ -1,7 +1,7 @@
 #include <cstdio>
 
+#include "engine/conversion/convert.h"
 #include "engine/engine.h"
-#include "tools/convert/convert.h"
 
 int main() {
   const sparsellm::EngineOptions options;

@@ -16,7 +16,7 @@
 #include <utility>
 #include <vector>
 
-#include "models/registry.h"
+#include "models/build_decoder.h"
 #include "models/storage/stored_names.h"
 #include "sparse/dense/dense.h"
 #include "tests/testing/compare.h"

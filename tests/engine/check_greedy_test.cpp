@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "models/weights/random_weights.h"
 #include "tests/testing/temp_dir.h"
 
 namespace sparsellm::testing {

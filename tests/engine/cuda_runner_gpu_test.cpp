@@ -8,7 +8,7 @@
 #include "engine/step_runner.h"
 #include "kernels/base/error.h"
 #include "kernels/paged_kv.h"
-#include "models/registry.h"
+#include "models/build_decoder.h"
 #include "models/storage/safetensors.h"
 #include "models/weights/checkpoint_loader.h"
 #include "tests/testing/gpu_context.h"

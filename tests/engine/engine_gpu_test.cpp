@@ -7,9 +7,11 @@
 #include <random>
 #include <sstream>
 
+#include "engine/conversion/convert.h"
 #include "engine/engine.h"
 #include "engine/memory_fit.h"
 #include "kernels/paged_kv.h"
+#include "models/weights/random_weights.h"
 #include "tests/engine/engine_gpu_fixture.h"
 #include "tests/engine/infinite_logits.h"
 #include "tests/engine/soak.h"
@@ -18,7 +20,6 @@
 #include "tests/testing/reference.h"
 #include "tests/testing/temp_dir.h"
 #include "tests/testing/throws_error.h"
-#include "tools/convert/convert.h"
 #include "tools/eval/perplexity.h"
 
 namespace sparsellm {

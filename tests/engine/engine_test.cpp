@@ -20,7 +20,9 @@
 #include <utility>
 #include <vector>
 
+#include "engine/resolve_options.h"
 #include "kernels/base/error.h"
+#include "models/weights/random_weights.h"
 #include "tests/testing/paths.h"
 #include "tests/testing/reference.h"
 #include "tests/testing/sanitized.h"
@@ -566,7 +568,7 @@ TEST(EngineOptions, SizesOfContextAndKvCache) {
     EngineOptions o;
     o.max_requests = 4;
     change(o);
-    return std::pair(most_kv_pages(o, 33, shape, memory), choose_kv_pages(o, 33, shape, memory));
+    return std::pair(max_kv_pages(o, 33, shape, memory), choose_kv_pages(o, 33, shape, memory));
   };
   using Pages = std::pair<int64_t, int64_t>;
   // 3 pages a context, 4 contexts; half of the memory of the CPU.
@@ -581,7 +583,7 @@ TEST(EngineOptions, SizesOfContextAndKvCache) {
       testing::throws_error([&] { pages([&](EngineOptions& o) { o.kv_bytes = page - 1; }); },
                             "is smaller than a page of 16 tokens"));
   // One context, if there is room for less.
-  EXPECT_EQ(most_kv_pages(EngineOptions{}, 33, shape, {.total = page, .free = page}), 3);
+  EXPECT_EQ(max_kv_pages(EngineOptions{}, 33, shape, {.total = page, .free = page}), 3);
 }
 
 // A device that cannot be used is found before anything is read.

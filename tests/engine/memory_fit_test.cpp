@@ -9,18 +9,20 @@
 #include <utility>
 #include <vector>
 
+#include "engine/conversion/convert.h"
 #include "engine/engine.h"
 #include "kernels/base/device_cuda.h"
 #include "kernels/paged_kv.h"
-#include "models/registry.h"
+#include "models/build_decoder.h"
 #include "models/storage/safetensors.h"
+#include "models/weights/checkpoint_loader.h"
+#include "models/weights/random_weights.h"
 #include "models/weights/shape_loader.h"
 #include "sparse/tca_bme/format/record_layout.h"
 #include "tests/testing/paths.h"
 #include "tests/testing/reference.h"
 #include "tests/testing/temp_dir.h"
 #include "tests/testing/throws_error.h"
-#include "tools/convert/convert.h"
 
 namespace sparsellm {
 namespace {

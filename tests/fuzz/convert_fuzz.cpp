@@ -16,6 +16,7 @@
 #include <string_view>
 #include <utility>
 
+#include "engine/conversion/convert.h"
 #include "kernels/base/mapped_file.h"
 #include "models/config.h"
 #include "models/linear_layers.h"
@@ -31,7 +32,6 @@
 #include "tests/fuzz/model_edits.h"
 #include "tests/fuzz/random_edits.h"
 #include "tests/testing/temp_dir.h"
-#include "tools/convert/convert.h"
 
 namespace sparsellm::fuzz {
 namespace {

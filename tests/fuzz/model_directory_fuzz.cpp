@@ -15,6 +15,7 @@
 #include "engine/memory_fit.h"
 #include "models/storage/model_directory.h"
 #include "models/storage/model_file.h"
+#include "models/weights/checkpoint_loader.h"
 #include "models/weights/weight_store.h"
 #include "sparse/registry.h"
 #include "tests/fuzz/check_message.h"

@@ -9,12 +9,12 @@
 #include <span>
 #include <utility>
 
+#include "engine/conversion/convert.h"
 #include "kernels/base/dtype.h"
 #include "kernels/base/mapped_file.h"
 #include "tests/models/storage/write_safetensors.h"
 #include "tests/testing/temp_dir.h"
 #include "tokenizer/byte_alphabet.h"
-#include "tools/convert/convert.h"
 
 namespace sparsellm::fuzz {
 namespace {

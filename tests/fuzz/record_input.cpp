@@ -37,8 +37,7 @@ void take(std::string_view& input, void* to, size_t bytes) {
 }
 
 template <class T>
-EncodedPart take_part(std::string_view& input, std::string_view name, PartType type,
-                      int64_t count) {
+EncodedPart take_part(std::string_view& input, std::string_view name, DType type, int64_t count) {
   NewPart<T> part = new_part<T>(std::string(name), type, count);
   take(input, part.values.data(), part.values.size_bytes());
   return std::move(part.part);
@@ -61,10 +60,10 @@ RecordInput read_record_input(std::string_view input) {
                      .most_bytes = head.most_bytes,
                      .seed = head.seed};
   std::vector<EncodedPart>& parts = result.weight.parts;
-  parts.push_back(take_part<uint32_t>(input, tca_bme::kLayout, PartType::u32, kLayoutWords));
-  parts.push_back(take_part<uint32_t>(input, tca_bme::kStarts, PartType::u32, head.starts));
+  parts.push_back(take_part<uint32_t>(input, tca_bme::kLayout, DType::u32, kLayoutWords));
+  parts.push_back(take_part<uint32_t>(input, tca_bme::kStarts, DType::u32, head.starts));
   const auto left = static_cast<int64_t>(input.size());
-  parts.push_back(take_part<std::byte>(input, tca_bme::kRecords, PartType::u8, left));
+  parts.push_back(take_part<std::byte>(input, tca_bme::kRecords, DType::u8, left));
   return result;
 }
 

@@ -131,6 +131,8 @@ TEST_F(EmbeddingErrors, RefusesWhatDoesNotFit) {
   tables_ = good;
   tables_.tokens = GuardedTensor(DType::i32, {kVocabulary, 9}).view();
   EXPECT_TRUE(throws_error([&] { embed(ids.view(), ids.view()); }, "table is i32"));
+  tables_.tokens = Tensor(table_.view().raw(), DType::u16, {kVocabulary, 9}, Device{});
+  EXPECT_TRUE(throws_error([&] { embed(ids.view(), ids.view()); }, "table is u16"));
   tables_ = good;
   const GuardedTensor half(DType::f16, {3, 9});
   EXPECT_TRUE(throws_error(

@@ -20,11 +20,11 @@ namespace sparsellm::testing {
   for (size_t i = 0; i < got.parts.size(); ++i) {
     const EncodedPart& a = got.parts[i];
     const EncodedPart& b = expected.parts[i];
-    if (a.name != b.name || a.type != b.type || a.bytes.size() != b.bytes.size()) {
+    if (a.name != b.name || a.dtype != b.dtype || a.bytes.size() != b.bytes.size()) {
       return ::testing::AssertionFailure()
              << "got the part " << a.name << " of " << a.bytes.size() << " bytes of "
-             << safetensors_name(a.type) << ", not " << b.name << " of " << b.bytes.size()
-             << " bytes of " << safetensors_name(b.type);
+             << safetensors_name(a.dtype) << ", not " << b.name << " of " << b.bytes.size()
+             << " bytes of " << safetensors_name(b.dtype);
     }
     const auto differ = std::mismatch(a.bytes.begin(), a.bytes.end(), b.bytes.begin()).first;
     if (differ != a.bytes.end()) {

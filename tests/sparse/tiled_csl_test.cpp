@@ -67,7 +67,7 @@ GuardedTensor random_weight(DType dtype, int64_t rows, int64_t columns, double s
   for (size_t i = 0; i < a.parts.size(); ++i) {
     const EncodedPart& p = a.parts[i];
     const EncodedPart& q = b.parts[i];
-    if (p.name != q.name || p.type != q.type || !std::ranges::equal(p.bytes, q.bytes)) {
+    if (p.name != q.name || p.dtype != q.dtype || !std::ranges::equal(p.bytes, q.bytes)) {
       return ::testing::AssertionFailure() << "the part " << p.name << " differs";
     }
   }
@@ -483,8 +483,8 @@ TEST_F(DamagedTiledCsl, Parts) {
   EXPECT_TRUE(refused([](EncodedWeight& e) { e.parts.clear(); }, "no part"));
   EXPECT_TRUE(refused([](EncodedWeight& e) { e.parts.pop_back(); }, "no part words"));
   EXPECT_TRUE(refused([](EncodedWeight& e) { e.parts[0].name = "words"; }, "tile_offsets"));
-  EXPECT_TRUE(refused([](EncodedWeight& e) { e.parts[0].type = PartType::f32; }, "F32"));
-  EXPECT_TRUE(refused([](EncodedWeight& e) { e.parts[1].type = PartType::u8; }, "U8"));
+  EXPECT_TRUE(refused([](EncodedWeight& e) { e.parts[0].dtype = DType::f32; }, "F32"));
+  EXPECT_TRUE(refused([](EncodedWeight& e) { e.parts[1].dtype = DType::u8; }, "U8"));
   EXPECT_TRUE(refused([](EncodedWeight& e) { e.parts.emplace_back().name = "more"; }, "3 parts"));
   for (const size_t bytes : {1, 2, 3, 4, 16}) {
     EXPECT_TRUE(refused([&](EncodedWeight& e) { shorten(e, 0, bytes); }, "tile_offsets"));
@@ -532,7 +532,7 @@ TEST_F(DamagedTiledCsl, Padding) {
   // Four of it are a tile too long.
   EncodedWeight e = encode(random_weight(DType::f16, 3, 3, 1.0, 1).view());
   EncodedPart& words = e.parts[1];
-  words = std::move(new_part<uint32_t>("words", PartType::u32, 4).part);
+  words = std::move(new_part<uint32_t>("words", DType::u32, 4).part);
   std::ranges::fill(writable(e, kWords), 0u);
   writable(e, kTileOffsets)[1] = 4;
   EXPECT_TRUE(throws_error([&] { format().validate(e); }, "4 words for 0 nonzeros"));

@@ -124,8 +124,8 @@ void bench_ablation(const KernelBenchOptions& options,
   require(options.dtype == DType::f16, "the stages of a kernel are erased in f16, not in {}",
           name_of(options.dtype));
   for (const int64_t tokens : options.tokens) {
-    require(tokens <= kMostAblationTokens,
-            "the stages of a kernel are erased for up to {} tokens, not {}", kMostAblationTokens,
+    require(tokens <= kMaxAblationTokens,
+            "the stages of a kernel are erased for up to {} tokens, not {}", kMaxAblationTokens,
             tokens);
   }
   if (!options.tokens.empty()) {

@@ -18,7 +18,7 @@ enum class Ablation : uint8_t {
   one_slot,      // each warp has one record in flight
 };
 
-inline constexpr int64_t kMostAblationTokens = 16;
+inline constexpr int64_t kMaxAblationTokens = 16;
 
 // A weight in tca_bme, multiplied by its kernel for encoded records with the configuration that the
 // engine chooses for this many tokens or, where it would expand the weight, the kernel's best
@@ -29,7 +29,7 @@ class AblationContender : public Contender {
   virtual void choose(Ablation ablation) = 0;
 };
 
-// On CUDA, for f16 and up to kMostAblationTokens. Throws Error, also for a device that the kernel
+// On CUDA, for f16 and up to kMaxAblationTokens. Throws Error, also for a device that the kernel
 // does not run on.
 std::unique_ptr<AblationContender> make_ablation_contender(const ContenderInput& input);
 

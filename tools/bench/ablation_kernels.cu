@@ -146,7 +146,7 @@ RecordKernel kernel_for(const RecordMatrix& matrix, int token_tiles, DType dtype
   require(dtype == DType::f16, "the stages of a kernel are erased in f16, not in {}",
           name_of(dtype));
   require(token_tiles <= 2, "the stages of a kernel are erased for up to {} tokens, not {}",
-          kMostAblationTokens, 8 * token_tiles);
+          kMaxAblationTokens, 8 * token_tiles);
   return token_tiles == 1 ? kernel_of<DECODER, 1>(matrix) : kernel_of<DECODER, 2>(matrix);
 }
 

@@ -7,7 +7,7 @@
 namespace sparsellm {
 
 // The kernels of tca_bme with a stage replaced or erased: paper_decode, which takes what
-// encode_records_as_paper() makes, no_decode or stream_only. For f16 and up to kMostAblationTokens.
+// encode_records_as_paper() makes, no_decode or stream_only. For f16 and up to kMaxAblationTokens.
 tca_bme::RecordKernelFor ablation_kernels(Ablation ablation);
 
 // w [out, in] in records of this many chunks, 4 or 8, with a bit for each element, of the size that

@@ -52,9 +52,9 @@ std::vector<Arrival> make_arrivals(const ArrivalOptions& options, int64_t vocab_
 
 // What is done once for a number of requests is done before anything is measured.
 void warm_up(Engine& engine, const ArrivalOptions& options) {
-  constexpr int64_t kMostRequests = 256;
+  constexpr int64_t kMaxRequests = 256;
   BenchRandom random(options.seed);
-  for (int64_t count = 1; count <= std::min(2 * options.requests, kMostRequests); count *= 2) {
+  for (int64_t count = 1; count <= std::min(2 * options.requests, kMaxRequests); count *= 2) {
     std::vector<Request> requests;
     for (int64_t i = 0; i < count; ++i) {
       requests.push_back(random_request(random, engine.config().vocab_size, options.prompt.min,

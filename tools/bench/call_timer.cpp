@@ -14,7 +14,7 @@ using Clock = std::chrono::steady_clock;
 
 // The clock's steps are well below.
 constexpr double kStretchSeconds = 1e-3;
-constexpr int64_t kMostCalls = 8192;
+constexpr int64_t kMaxCalls = 8192;
 
 double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
@@ -30,7 +30,7 @@ class Stretches {
     }
     const double each = seconds_since(first) / static_cast<double>(work_.pieces);
     calls_ = static_cast<int64_t>(std::clamp(std::ceil(kStretchSeconds / std::max(each, 1e-9)), 1.0,
-                                             static_cast<double>(kMostCalls)));
+                                             static_cast<double>(kMaxCalls)));
   }
 
   // Seconds of a piece.

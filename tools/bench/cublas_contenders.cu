@@ -114,11 +114,11 @@ class CublasContender : public Contender {
 // A plan of cuBLASLt on the calls that are timed.
 class CublasLtKernel : public BoundKernel {
  public:
-  CublasLtKernel(const DenseCopies& weights, const GemmOperands& operands, const GemmPlan& plan,
+  CublasLtKernel(const DenseCopies& weights, const GemmOperands& operands, const BlasPlan& plan,
                  ExecContext& ctx)
       : weights_(weights), operands_(operands), plan_(plan), ctx_(ctx) {}
 
-  std::string algorithm(Launches) const override { return plan_text(plan_); }
+  std::string algorithm(Launches) const override { return description_of(plan_); }
   void enqueue(int64_t copy, Launches) override {
     operands_.w = weights_.tensor(copy);
     check_cublas(enqueue_gemm(operands_, plan_, ctx_));
@@ -127,7 +127,7 @@ class CublasLtKernel : public BoundKernel {
  private:
   const DenseCopies& weights_;
   GemmOperands operands_;
-  GemmPlan plan_;
+  BlasPlan plan_;
   ExecContext& ctx_;
 };
 

@@ -12,9 +12,9 @@ namespace sparsellm {
 class DeviceRest {
  public:
   void rest() {
-    constexpr std::chrono::milliseconds kMost{100};
+    constexpr std::chrono::milliseconds kMax{100};
     const auto busy = std::chrono::steady_clock::now() - rested_;
-    std::this_thread::sleep_for(std::min<std::chrono::nanoseconds>(busy, kMost));
+    std::this_thread::sleep_for(std::min<std::chrono::nanoseconds>(busy, kMax));
     rested_ = std::chrono::steady_clock::now();
   }
 

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "kernels/zero_pattern.h"
+#include "models/weights/random_weights.h"
 #include "tools/cli/args.h"
 
 namespace sparsellm {

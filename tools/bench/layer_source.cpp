@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "models/registry.h"
+#include "models/build_decoder.h"
 #include "models/storage/model_file.h"
 #include "models/storage/safetensors.h"
 #include "models/weights/checkpoint_loader.h"

@@ -9,9 +9,10 @@
 
 namespace sparsellm {
 
-// A kind of linear layer of a model, joined as the engine joins them: q, k and v, gate and up.
+// A kind of linear layer of a model, joined as the engine joins them (models/linear_layers.h).
 struct LinearShape {
-  std::string name;  // qkv, attention_out, up, gate_up, down, expert_..., router, head
+  // "head", "router", or kind_of() the first of the joined layers: "self_attn.q_proj".
+  std::string name;
   int64_t out = 0;
   int64_t in = 0;
   int64_t count = 0;    // in the model
@@ -28,9 +29,9 @@ std::vector<LinearShape> linear_shapes(const ModelConfig& config);
 std::vector<LinearShape> linear_shapes(const std::filesystem::path& config_file);
 
 // What one of `degree` GPUs has of these layers under tensor parallelism (Shoeybi et al.,
-// Megatron-LM, 2019, section 3): q, k, v, gate and up are split by rows, at heads, attention_out
-// and down by columns; routers and the head stay whole. Throws Error unless the degree divides the
-// heads, those of keys and values, and the intermediate size.
+// Megatron-LM, 2019, section 3): q, k, v, gate and up are split by rows, at heads, the output of
+// attention and down by columns; routers and the head stay whole. Throws Error unless the degree
+// divides the heads, those of keys and values, and the intermediate size.
 std::vector<LinearShape> linear_shard_shapes(const std::filesystem::path& config_file,
                                              int64_t degree);
 

@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
+#include "engine/conversion/convert.h"
 #include "tools/cli/report.h"
-#include "tools/convert/convert.h"
 
 namespace sparsellm {
 

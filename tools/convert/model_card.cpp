@@ -85,7 +85,8 @@ std::string hub_id(const fs::path& model) {
   return is_hub_name(owner) && is_hub_name(name) ? fmt::format("{}/{}", owner, name) : "";
 }
 
-std::string model_card(const ConvertOptions& options, const Conversion& conversion) {
+std::string model_card(const fs::path& input, const fs::path& output,
+                       const Conversion& conversion) {
   std::set<std::string> methods;
   int64_t elements = 0;
   int64_t nonzeros = 0;
@@ -99,8 +100,8 @@ std::string model_card(const ConvertOptions& options, const Conversion& conversi
   const double zeros =
       100.0 - 100.0 * static_cast<double>(nonzeros) / static_cast<double>(elements);
 
-  std::string text = front_matter(hub_id(options.input), formats, !methods.empty());
-  text += fmt::format("\n# {}\n\n", escaped(real_path(options.output).filename().string()));
+  std::string text = front_matter(hub_id(input), formats, !methods.empty());
+  text += fmt::format("\n# {}\n\n", escaped(real_path(output).filename().string()));
   text += fmt::format("{:.2f} % of the elements of the linear layers are zero; {}.\n", zeros,
                       methods.empty() ? "sparsellm-convert has pruned nothing"
                                       : fmt::format("pruned by {}", fmt::join(methods, " and ")));

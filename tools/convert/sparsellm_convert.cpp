@@ -14,14 +14,15 @@
 #include <utility>
 #include <vector>
 
+#include "engine/conversion/convert.h"
 #include "sparse/registry.h"
 #include "tools/cli/args.h"
 #include "tools/cli/interrupt.h"
 #include "tools/cli/printable.h"
 #include "tools/cli/progress_bar.h"
 #include "tools/cli/tool_main.h"
-#include "tools/convert/convert.h"
 #include "tools/convert/convert_report.h"
+#include "tools/convert/model_card.h"
 
 namespace sparsellm {
 namespace {
@@ -181,6 +182,11 @@ ConvertOptions options_of(const ConvertArgs& args) {
   options.replace = args.force;
   options.verify = args.verify;
   options.max_shard_bytes = args.max_shard_bytes;
+  options.poll = throw_if_interrupted;
+  options.model_card = [input = options.input,
+                        output = options.output](const Conversion& conversion) {
+    return model_card(input, output, conversion);
+  };
   return options;
 }
 
@@ -214,7 +220,6 @@ void convert(const ConvertArgs& args) {
     ProgressBar bar(args.dry_run ? "reading" : "converting", !args.quiet);
     const auto start = std::chrono::steady_clock::now();
     options.progress = [&](int64_t done, int64_t total, std::string_view tensor) {
-      throw_if_interrupted();
       const double seconds =
           std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
       bar.update(done, total,

@@ -198,8 +198,8 @@ void check_place(const TokenLogProbs& place, int32_t token, int64_t top, int64_t
       has_token = true;
     }
   }
-  constexpr double kMostProbability = 1.001;
-  require(sum <= kMostProbability, "probabilities add up to {}", sum);
+  constexpr double kMaxProbability = 1.001;
+  require(sum <= kMaxProbability, "probabilities add up to {}", sum);
   require(place.top.empty() || has_token || place.token.log_prob <= before,
           "a likely token is not among the likeliest");
 }

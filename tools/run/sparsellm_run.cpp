@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "engine/memory_fit.h"
+#include "engine/resolve_options.h"
 #include "kernels/base/json_reader.h"
 #include "kernels/base/mapped_file.h"
 #include "models/storage/model_directory.h"

@@ -10,6 +10,7 @@ namespace sparsellm::tca_bme {
 namespace {
 
 constexpr std::string_view kExpand = "expand ";
+constexpr std::string_view kOneByOne = ", one after the other";
 constexpr std::string_view kDecode = "decode ";
 constexpr std::string_view kWarpgroups = "warpgroups ";
 
@@ -22,11 +23,18 @@ std::optional<RecordPlan> named(const std::vector<Config>& configs,
   return found == configs.end() ? std::nullopt : std::optional<RecordPlan>(*found);
 }
 
-std::optional<RecordPlan> expansion_of(std::string_view number,
-                                       const std::vector<int64_t>& possible) {
+std::optional<RecordPlan> expansion_of(std::string_view number, const RecordMatrix& matrix,
+                                       int64_t tokens) {
   RecordExpansion expansion;
+  if (number.ends_with(kOneByOne)) {
+    expansion.overlapped = false;
+    number.remove_suffix(kOneByOne.size());
+  }
   const char* const end = number.data() + number.size();
   const auto [stopped, error] = std::from_chars(number.data(), end, expansion.piece_rows);
+  const std::vector<int64_t> possible =
+      expansion.overlapped ? expand_piece_choices(matrix.rows, matrix.columns, tokens)
+                           : std::vector{expand_single_piece_rows(matrix.rows, matrix.columns)};
   return error == std::errc() && stopped == end &&
                  std::find(possible.begin(), possible.end(), expansion.piece_rows) != possible.end()
              ? std::optional<RecordPlan>(expansion)
@@ -38,7 +46,7 @@ std::optional<RecordPlan> expansion_of(std::string_view number,
 std::string to_text(const RecordPlan& plan) {
   if (const auto* expansion = std::get_if<RecordExpansion>(&plan)) {
     return fmt::format("{}{}{}", kExpand, expansion->piece_rows,
-                       expansion->overlapped ? "" : ", one after the other");
+                       expansion->overlapped ? std::string_view() : kOneByOne);
   }
   if (const auto* config = std::get_if<RecordWgmmaConfig>(&plan)) {
     return fmt::format("{}{}", kWarpgroups, record_wgmma_name(*config));
@@ -49,8 +57,7 @@ std::string to_text(const RecordPlan& plan) {
 std::optional<RecordPlan> plan_from(std::string_view text, const RecordMatrix& matrix,
                                     int64_t tokens) {
   if (text.starts_with(kExpand)) {
-    return expansion_of(text.substr(kExpand.size()),
-                        expand_piece_choices(matrix.rows, matrix.columns, tokens));
+    return expansion_of(text.substr(kExpand.size()), matrix, tokens);
   }
   if (text.starts_with(kDecode)) {
     return named(record_matmul_candidates(matrix, tokens), record_matmul_name,

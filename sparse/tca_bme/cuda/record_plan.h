@@ -23,9 +23,9 @@ struct RecordExpansion {
 // (record_matmul_cuda()) or for the tiles of tokens of warpgroups (record_wgmma_cuda()).
 using RecordPlan = std::variant<RecordExpansion, RecordMatmulConfig, RecordWgmmaConfig>;
 
-// "expand <rows>", "decode <configuration>" or "warpgroups <configuration>", and back; nothing for
-// other text, as that of pieces which are not overlapped, and for what cannot be chosen for such a
-// product.
+// "expand <rows>", with ", one after the other" for pieces that are not overlapped, "decode
+// <configuration>" or "warpgroups <configuration>", and back; nothing for other text, and for what
+// cannot be chosen for such a product.
 std::string to_text(const RecordPlan& plan);
 std::optional<RecordPlan> plan_from(std::string_view text, const RecordMatrix& matrix,
                                     int64_t tokens);

@@ -21,9 +21,9 @@ int64_t most_values(int64_t records, int64_t header_bytes, int64_t value_bytes) 
 
 RecordLayout read_record_layout(const EncodedWeight& e) {
   const EncodedPart& part = e.part(kLayout);
-  require(part.type == PartType::u32 && std::ssize(part.bytes) == kLayoutWords * 4,
+  require(part.dtype == DType::u32 && std::ssize(part.bytes) == kLayoutWords * 4,
           "tca_bme: the part layout has {} bytes of {}, not {} of U32", part.bytes.size(),
-          safetensors_name(part.type), kLayoutWords * 4);
+          safetensors_name(part.dtype), kLayoutWords * 4);
   std::array<uint32_t, kLayoutWords> words;
   std::memcpy(words.data(), part.bytes.data(), part.bytes.size());
   const auto& [chunks, values] = words;
@@ -36,15 +36,15 @@ RecordLayout read_record_layout(const EncodedWeight& e) {
 }
 
 NewRecords::NewRecords(const RecordLayout& record_layout, int64_t count)
-    : layout(new_part<uint32_t>(std::string(kLayout), PartType::u32, kLayoutWords)),
-      starts(new_part<uint32_t>(std::string(kStarts), PartType::u32, count + 1)) {
+    : layout(new_part<uint32_t>(std::string(kLayout), DType::u32, kLayoutWords)),
+      starts(new_part<uint32_t>(std::string(kStarts), DType::u32, count + 1)) {
   const std::array<uint32_t, kLayoutWords> words = {static_cast<uint32_t>(record_layout.chunks),
                                                     static_cast<uint32_t>(record_layout.values)};
   std::copy(words.begin(), words.end(), layout.values.begin());
 }
 
 void NewRecords::allocate_records() {
-  records = new_part<std::byte>(std::string(kRecords), PartType::u8,
+  records = new_part<std::byte>(std::string(kRecords), DType::u8,
                                 int64_t{starts.values.back()} * kRecordAlignment);
 }
 

@@ -188,9 +188,9 @@ RecordChecker::RecordChecker(const EncodedWeight& e)
       grid_(record_grid(e.rows, e.columns, layout_)) {
   require(e.dtype == DType::f16 || e.dtype == DType::bf16, "a tca_bme weight of {} values",
           name_of(e.dtype));
-  require_parts(e, {{kLayout, PartType::u32, e.part(kLayout).count()},
-                    {kStarts, PartType::u32, grid_.count() + 1},
-                    {kRecords, PartType::u8, e.part(kRecords).count()}});
+  require_parts(e, {{kLayout, DType::u32, e.part(kLayout).count()},
+                    {kStarts, DType::u32, grid_.count() + 1},
+                    {kRecords, DType::u8, e.part(kRecords).count()}});
   const auto starts = e.part(kStarts).values<uint32_t>();
   starts_.assign(starts.begin(), starts.end());
   require(starts_.front() == 0, "tca_bme: the first start is {}, not 0", starts_.front());

@@ -89,9 +89,8 @@ int64_t compact(const GroupElements& elements, const uint64_t* bitmaps, GroupEle
 
 EncodedWeight encode_paper(const Tensor& w, ThreadPool& threads) {
   const int64_t groups = group_grid(w.size(0), w.size(1)).count();
-  NewPart offsets = new_part<uint32_t>(std::string(kOffsets), PartType::u32, groups + 1);
-  NewPart bitmaps =
-      new_part<uint64_t>(std::string(kBitmaps), PartType::u64, groups * kGroupBitmaps);
+  NewPart offsets = new_part<uint32_t>(std::string(kOffsets), DType::u32, groups + 1);
+  NewPart bitmaps = new_part<uint64_t>(std::string(kBitmaps), DType::u64, groups * kGroupBitmaps);
 
   std::atomic<int64_t> nonzeros = 0;
   threads.parallel_for(groups, kGroupsPerRange, [&](int64_t begin, int64_t end) {
@@ -117,8 +116,8 @@ EncodedWeight encode_paper(const Tensor& w, ThreadPool& threads) {
     offsets.values[group + 1] += offsets.values[group];
   }
 
-  NewPart values = new_part<uint16_t>(std::string(kValues), part_type(w.dtype()),
-                                      int64_t{offsets.values.back()});
+  NewPart values =
+      new_part<uint16_t>(std::string(kValues), w.dtype(), int64_t{offsets.values.back()});
   threads.parallel_for(groups, kGroupsPerRange, [&](int64_t begin, int64_t end) {
     GroupElements elements;
     GroupElements group_values;

@@ -31,10 +31,9 @@ std::optional<EncodedWeight> join_runs(std::span<const Run> runs, const EncodedW
   if (value_count > int64_t{UINT32_MAX}) {
     return std::nullopt;
   }
-  NewPart offsets = new_part<uint32_t>(std::string(kOffsets), PartType::u32, groups + 1);
-  NewPart bitmaps =
-      new_part<uint64_t>(std::string(kBitmaps), PartType::u64, groups * kGroupBitmaps);
-  NewPart values = new_part<uint16_t>(std::string(kValues), part_type(like.dtype), value_count);
+  NewPart offsets = new_part<uint32_t>(std::string(kOffsets), DType::u32, groups + 1);
+  NewPart bitmaps = new_part<uint64_t>(std::string(kBitmaps), DType::u64, groups * kGroupBitmaps);
+  NewPart values = new_part<uint16_t>(std::string(kValues), like.dtype, value_count);
 
   offsets.values[0] = 0;
   auto next_offset = offsets.values.begin() + 1;

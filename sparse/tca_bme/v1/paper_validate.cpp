@@ -42,9 +42,9 @@ void validate_paper(const EncodedWeight& e) {
   require(e.dtype == DType::f16 || e.dtype == DType::bf16, "a tca_bme weight of {} values",
           name_of(e.dtype));
   const GroupGrid grid = group_grid(e.rows, e.columns);
-  require_parts(e, {{kOffsets, PartType::u32, grid.count() + 1},
-                    {kBitmaps, PartType::u64, grid.count() * kGroupBitmaps},
-                    {kValues, part_type(e.dtype), e.part(kValues).count()}});
+  require_parts(e, {{kOffsets, DType::u32, grid.count() + 1},
+                    {kBitmaps, DType::u64, grid.count() * kGroupBitmaps},
+                    {kValues, e.dtype, e.part(kValues).count()}});
   const PaperParts parts(e);
   require(parts.offsets[0] == 0, "tca_bme: the first offset is {}, not 0", parts.offsets[0]);
 
@@ -59,7 +59,7 @@ void validate_paper(const EncodedWeight& e) {
             "tca_bme: offsets {} to {} of GroupTile {} are not those of {} nonzeros", begin, end,
             group, count);
     require(end <= std::ssize(parts.values),
-            "tca_bme: offset {} of GroupTile {} is behind {} values", end, group,
+            "tca_bme: offset {} of GroupTile {} is after {} values", end, group,
             parts.values.size());
     const auto values = parts.values.subspan(static_cast<size_t>(begin));
     int64_t zeros = 0;

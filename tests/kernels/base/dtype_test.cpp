@@ -2,11 +2,13 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstdint>
 #include <limits>
 #include <string>
+#include <string_view>
 
 #include "tests/testing/random.h"
 #include "tests/testing/throws_error.h"
@@ -18,6 +20,7 @@ using namespace sparsellm::testing;
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+constexpr DType kIntegers[]{DType::i32, DType::u8, DType::u16, DType::u32, DType::u64};
 
 // A 16-bit format by its definition: sign, exponent, mantissa.
 struct Format {
@@ -160,7 +163,36 @@ TEST(DType, VisitFloatPassesTheElementType) {
   for (DType dtype : {DType::f32, DType::f16, DType::bf16}) {
     EXPECT_EQ(type_of(dtype), dtype);
   }
-  EXPECT_TRUE(throws_error([&] { type_of(DType::i32); }, "expected a floating dtype, got i32"));
+  for (DType dtype : kIntegers) {
+    EXPECT_TRUE(throws_error([&] { type_of(dtype); },
+                             fmt::format("expected a floating dtype, got {}", name_of(dtype))));
+  }
+}
+
+TEST(DType, NamesAndSizes) {
+  struct Expected {
+    DType dtype;
+    int64_t bytes;
+    std::string_view name;
+    std::string_view in_files;
+  };
+  for (const auto& [dtype, bytes, name, in_files] : {Expected{DType::f32, 4, "f32", "F32"},
+                                                     {DType::f16, 2, "f16", "F16"},
+                                                     {DType::bf16, 2, "bf16", "BF16"},
+                                                     {DType::i32, 4, "i32", "I32"},
+                                                     {DType::u8, 1, "u8", "U8"},
+                                                     {DType::u16, 2, "u16", "U16"},
+                                                     {DType::u32, 4, "u32", "U32"},
+                                                     {DType::u64, 8, "u64", "U64"}}) {
+    EXPECT_EQ(size_of(dtype), bytes);
+    EXPECT_EQ(name_of(dtype), name);
+    EXPECT_EQ(safetensors_name(dtype), in_files);
+    EXPECT_EQ(dtype_of_safetensors(in_files), dtype);
+    EXPECT_EQ(is_floating(dtype), std::ranges::find(kIntegers, dtype) == std::end(kIntegers));
+  }
+  for (const char* other : {"", "f32", "F64", "BOOL", "F8_E4M3", "I64"}) {
+    EXPECT_EQ(dtype_of_safetensors(other), std::nullopt) << other;
+  }
 }
 
 TEST(DType, ToFloatOfAFloatIsTheFloat) {

@@ -57,10 +57,10 @@ EncodedWeight toy_weight(int64_t odd) {
                        .columns = 7,
                        .nonzeros = 9,
                        .parts = {}};
-  auto bytes = new_part<uint8_t>("marks", PartType::u8, odd);
-  auto words = new_part<uint64_t>("bitmaps", PartType::u64, odd + 1);
-  auto values = new_part<uint16_t>("values", PartType::bf16, odd + 2);
-  auto offsets = new_part<uint32_t>("offsets", PartType::u32, odd);
+  auto bytes = new_part<uint8_t>("marks", DType::u8, odd);
+  auto words = new_part<uint64_t>("bitmaps", DType::u64, odd + 1);
+  auto values = new_part<uint16_t>("values", DType::bf16, odd + 2);
+  auto offsets = new_part<uint32_t>("offsets", DType::u32, odd);
   const auto fill = [](auto span, unsigned first) {
     for (auto& value : span) {
       value = static_cast<std::remove_reference_t<decltype(value)>>(first += 77);
@@ -166,7 +166,7 @@ TEST(ModelWriter, WritesTensorsEncodingsAndFiles) {
       const std::string part_name = std::string(name) + ".toy." + part.name;
       expect_tensor(checkpoint, part_name, part.bytes);
       EXPECT_EQ(checkpoint.find(part_name)->shape, std::vector<int64_t>{part.count()});
-      EXPECT_EQ(checkpoint.find(part_name)->dtype, safetensors_name(part.type));
+      EXPECT_EQ(checkpoint.find(part_name)->dtype, safetensors_name(part.dtype));
     }
   }
   expect_aligned(checkpoint);

@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
+#include "models/build_decoder.h"
 #include "models/config.h"
-#include "models/registry.h"
 #include "models/weights/checkpoint_loader.h"
 #include "models/weights/random_loader.h"
 #include "models/weights/shape_loader.h"

@@ -42,6 +42,8 @@ TEST(RecordPlan, TextSaysWhatItWas) {
       for (int64_t piece_rows : expand_piece_choices(rows, columns, tokens)) {
         plans.emplace_back(RecordExpansion{.piece_rows = piece_rows});
       }
+      plans.emplace_back(RecordExpansion{.piece_rows = expand_single_piece_rows(rows, columns),
+                                         .overlapped = false});
       for (const RecordMatmulConfig& config : record_matmul_candidates(matrix, tokens)) {
         plans.emplace_back(config);
       }
@@ -63,8 +65,8 @@ TEST(RecordPlan, RefusesWhatIsNoChoice) {
   for (const char* text :
        {"", "warpgroups", "warpgroups ", "warpgroups tiles of 48 tokens, split 1, 1 heads",
         "warpgroups multistage", "decode multistage", "decode", "expand",
-        "expand 512, one after the other", "expand 1", "expand -512", "expand 512 ", "expand 512x",
-        "dense"}) {
+        "expand 512, one after the other", "expand 2048, one after the other ", "expand 1",
+        "expand -512", "expand 512 ", "expand 512x", "dense"}) {
     EXPECT_FALSE(plan_from(text, matrix, 256).has_value()) << text;
   }
   for (const RecordWgmmaConfig& config : record_wgmma_candidates(matrix, 256)) {

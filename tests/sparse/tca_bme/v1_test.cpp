@@ -95,9 +95,9 @@ TEST(TcaBme, LaysTilesOutAsThePaper) {
   EXPECT_EQ(part_values<uint16_t>(e, kValues), (std::vector<uint16_t>{1, 2, 3, 4, 5, 6, 7, 0,  //
                                                                       8, 0, 0, 0, 0, 0, 0, 0,  //
                                                                       9, 0, 0, 0, 0, 0, 0, 0}));
-  EXPECT_EQ(e.part(kOffsets).type, PartType::u32);
-  EXPECT_EQ(e.part(kBitmaps).type, PartType::u64);
-  EXPECT_EQ(e.part(kValues).type, PartType::f16);
+  EXPECT_EQ(e.part(kOffsets).dtype, DType::u32);
+  EXPECT_EQ(e.part(kBitmaps).dtype, DType::u64);
+  EXPECT_EQ(e.part(kValues).dtype, DType::f16);
 }
 
 TEST(TcaBme, CountsBytesAsThePaper) {
@@ -237,9 +237,9 @@ TEST(TcaBmeDamage, EachFieldIsChecked) {
       {"no part values", [](E& e) { e.parts.pop_back(); }},
       {"4 parts", [](E& e) { e.parts.emplace_back().name = "more"; }},
       {"no part bitmaps", [](E& e) { part(e, kBitmaps).name = "bitmap"; }},
-      {"is F32, not U32", [](E& e) { part(e, kOffsets).type = PartType::f32; }},
-      {"is U32, not U64", [](E& e) { part(e, kBitmaps).type = PartType::u32; }},
-      {"is BF16, not F16", [](E& e) { part(e, kValues).type = PartType::bf16; }},
+      {"is F32, not U32", [](E& e) { part(e, kOffsets).dtype = DType::f32; }},
+      {"is U32, not U64", [](E& e) { part(e, kBitmaps).dtype = DType::u32; }},
+      {"is BF16, not F16", [](E& e) { part(e, kValues).dtype = DType::bf16; }},
       {"gtile_offsets", [](E& e) { part(e, kOffsets).bytes = {}; }},
       {"27 bytes", [](E& e) { part(e, kOffsets).bytes = part(e, kOffsets).bytes.first(27); }},
       {"3064 bytes", [](E& e) { part(e, kBitmaps).bytes = part(e, kBitmaps).bytes.first(3064); }},

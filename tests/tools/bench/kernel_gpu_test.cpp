@@ -418,20 +418,19 @@ TEST_P(BenchKernel, CandidatesAreAllProposalsAndNoneTwice) {
   for (const int64_t tokens : {1, 7, 8, 9, 12, 17, 24, 33, 48, 130}) {
     for (const PartialSums sums : {PartialSums::f32, PartialSums::any}) {
       const GemmOperands operands = operands_of(tokens, sums);
-      const std::vector<GemmPlan> candidates = blas_candidates(cuda, operands);
+      const std::vector<BlasPlan> candidates = blas_candidates(cuda, operands);
       SCOPED_TRACE(fmt::format("{} tokens, {} candidates", tokens, candidates.size()));
       EXPECT_FALSE(candidates.empty());
-      std::vector<GemmPlan> known;
-      for (const GemmPlan& plan : candidates) {
-        EXPECT_FALSE(plan.stream);
+      std::vector<BlasPlan> known;
+      for (const BlasPlan& plan : candidates) {
         EXPECT_TRUE(is_possible(cuda, operands, plan));
-        EXPECT_NE(plan_text(plan), "");
+        EXPECT_NE(description_of(plan), "");
         add_new_plan(plan, known);
       }
       EXPECT_EQ(known.size(), candidates.size()) << "one comes twice";
       // For the calls themselves, for the bucket that the engine tunes, and for 8.
       for (const int64_t more : {tokens, token_bucket(tokens), std::max<int64_t>(tokens, 8)}) {
-        for (const GemmPlan& plan :
+        for (const BlasPlan& plan :
              heuristic_plans(cuda, operands_of(more, sums), kMostProposals)) {
           if (is_possible(cuda, operands, plan)) {
             add_new_plan(plan, known);
@@ -450,8 +449,7 @@ TEST_P(BenchKernel, TheChoiceOfCublasLtIsKept) {
   GemmOperands operands{.x = x.view(), .w = w.view(), .bias = {}, .y = y.view()};
   const Tensor weights[] = {w.view()};
   TuneCache cache;
-  const GemmPlan plan = tuned_blas_plan(operands, weights, cache, gpu->exec);
-  EXPECT_FALSE(plan.stream);
+  const BlasPlan plan = tuned_blas_plan(operands, weights, cache, gpu->exec);
   // Choices of the engine, or without these, do not take its place.
   const int64_t tokens[] = {12};
   EXPECT_EQ(tune_gemm({.weights = weights, .epilogue = {}, .y = GetParam(), .tokens = tokens},
@@ -460,8 +458,8 @@ TEST_P(BenchKernel, TheChoiceOfCublasLtIsKept) {
   operands.partial_sums = PartialSums::any;
   tuned_blas_plan(operands, weights, cache, gpu->exec);
   operands.partial_sums = PartialSums::f32;
-  const GemmPlan again = tuned_blas_plan(operands, weights, cache, gpu->exec);
-  std::vector<GemmPlan> plans{plan};
+  const BlasPlan again = tuned_blas_plan(operands, weights, cache, gpu->exec);
+  std::vector<BlasPlan> plans{plan};
   add_new_plan(again, plans);
   EXPECT_EQ(plans.size(), 1u);
 }

@@ -1,5 +1,7 @@
 // sparsellm-bench kernel on the CPU: the measuring of products, their summary and their tables.
 
+#include "tools/bench/kernel.h"
+
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -17,7 +19,6 @@
 #include "tools/bench/call_timer.h"
 #include "tools/bench/dense_baseline.h"
 #include "tools/bench/format_contender.h"
-#include "tools/bench/kernel.h"
 #include "tools/bench/kernel_report.h"
 #include "tools/bench/kernel_summary.h"
 #include "tools/bench/product_meter.h"

@@ -37,7 +37,8 @@ int64_t count_parameters(const fs::path& path) {
   int64_t total = table;
   for (const LinearShape& shape : linear_shapes(path)) {
     const bool tied = shape.name == "head" && file.at("tie_word_embeddings").get<bool>();
-    const bool biased = opt ? shape.name != "head" : type == "qwen2" && shape.name == "qkv";
+    const bool biased =
+        opt ? shape.name != "head" : type == "qwen2" && shape.name == "self_attn.q_proj";
     total += tied ? 0 : shape.out * shape.in * shape.count;
     total += biased ? shape.out * shape.count : 0;
   }
@@ -114,10 +115,10 @@ TEST(Configs, AreReadByTheEngine) {
 
 TEST(LinearShapes, Opt) {
   const std::vector<LinearShape> expected{
-      {.name = "qkv", .out = 21504, .in = 7168, .count = 48, .pruned = true},
-      {.name = "attention_out", .out = 7168, .in = 7168, .count = 48, .pruned = true},
-      {.name = "up", .out = 28672, .in = 7168, .count = 48, .pruned = true},
-      {.name = "down", .out = 7168, .in = 28672, .count = 48, .pruned = true},
+      {.name = "self_attn.q_proj", .out = 21504, .in = 7168, .count = 48, .pruned = true},
+      {.name = "self_attn.out_proj", .out = 7168, .in = 7168, .count = 48, .pruned = true},
+      {.name = "fc1", .out = 28672, .in = 7168, .count = 48, .pruned = true},
+      {.name = "fc2", .out = 7168, .in = 28672, .count = 48, .pruned = true},
       {.name = "head", .out = 50272, .in = 7168, .count = 1, .pruned = false},
   };
   EXPECT_EQ(linear_shapes(config("opt-30b")), expected);
@@ -127,7 +128,7 @@ TEST(LinearShapes, GroupedQueries) {
   const std::vector<LinearShape> shapes = linear_shapes(config("llama-3.1-8b"));
   ASSERT_EQ(shapes.size(), 5u);
   EXPECT_EQ(shapes[0].out, 4096 + 2 * 1024);
-  EXPECT_EQ(shapes[2].name, "gate_up");
+  EXPECT_EQ(shapes[2].name, "mlp.gate_proj");
   EXPECT_EQ(shapes[2].out, 2 * 14336);
   EXPECT_EQ(shapes[3].in, 14336);
   EXPECT_EQ(linear_shapes(config("qwen2-72b"))[0].out, 8192 + 2 * 1024);
@@ -136,22 +137,24 @@ TEST(LinearShapes, GroupedQueries) {
 TEST(LinearShapes, Experts) {
   const std::vector<LinearShape> shapes = linear_shapes(config("mixtral-8x7b"));
   ASSERT_EQ(shapes.size(), 6u);
+  EXPECT_EQ(shapes[1].count, 32);
   EXPECT_EQ(shapes[2],
-            (LinearShape{.name = "router", .out = 8, .in = 4096, .count = 32, .pruned = false}));
+            (LinearShape{
+                .name = "mlp.gate_proj", .out = 28672, .in = 4096, .count = 256, .pruned = true}));
   EXPECT_EQ(shapes[3],
             (LinearShape{
-                .name = "expert_gate_up", .out = 28672, .in = 4096, .count = 256, .pruned = true}));
-  EXPECT_EQ(shapes[4].out, 4096);
-  EXPECT_EQ(shapes[4].in, 14336);
+                .name = "mlp.down_proj", .out = 4096, .in = 14336, .count = 256, .pruned = true}));
+  EXPECT_EQ(shapes[4],
+            (LinearShape{.name = "router", .out = 8, .in = 4096, .count = 32, .pruned = false}));
 }
 
 TEST(LinearShapes, Shards) {
   EXPECT_EQ(linear_shard_shapes(config("opt-30b"), 1), linear_shapes(config("opt-30b")));
   const std::vector<LinearShape> expected{
-      {.name = "qkv", .out = 5376, .in = 7168, .count = 48, .pruned = true},
-      {.name = "attention_out", .out = 7168, .in = 1792, .count = 48, .pruned = true},
-      {.name = "up", .out = 7168, .in = 7168, .count = 48, .pruned = true},
-      {.name = "down", .out = 7168, .in = 7168, .count = 48, .pruned = true},
+      {.name = "self_attn.q_proj", .out = 5376, .in = 7168, .count = 48, .pruned = true},
+      {.name = "self_attn.out_proj", .out = 7168, .in = 1792, .count = 48, .pruned = true},
+      {.name = "fc1", .out = 7168, .in = 7168, .count = 48, .pruned = true},
+      {.name = "fc2", .out = 7168, .in = 7168, .count = 48, .pruned = true},
       {.name = "head", .out = 50272, .in = 7168, .count = 1, .pruned = false},
   };
   EXPECT_EQ(linear_shard_shapes(config("opt-30b"), 4), expected);
@@ -159,10 +162,10 @@ TEST(LinearShapes, Shards) {
   EXPECT_EQ(grouped[0].out, 2048 + 2 * 512);
   EXPECT_EQ(grouped[2].out, 2 * 7168);
   const std::vector<LinearShape> experts = linear_shard_shapes(config("mixtral-8x7b"), 4);
-  EXPECT_EQ(experts[2].out, 8);
-  EXPECT_EQ(experts[3].out, 2 * 3584);
-  EXPECT_EQ(experts[3].count, 256);
-  EXPECT_EQ(experts[4].in, 3584);
+  EXPECT_EQ(experts[2].out, 2 * 3584);
+  EXPECT_EQ(experts[2].count, 256);
+  EXPECT_EQ(experts[3].in, 3584);
+  EXPECT_EQ(experts[4].out, 8);
   for (const auto& [name, published] : kPublished) {
     EXPECT_NO_THROW(linear_shard_shapes(config(name), 4)) << name;
   }

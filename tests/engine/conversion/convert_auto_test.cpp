@@ -10,9 +10,9 @@
 #include <vector>
 
 #include "sparse/registry.h"
+#include "tests/engine/conversion/converted_model.h"
 #include "tests/testing/paths.h"
 #include "tests/testing/temp_dir.h"
-#include "tests/tools/convert/converted_model.h"
 #include "tests/tools/synthetic_model.h"
 
 namespace sparsellm {

@@ -10,10 +10,10 @@
 #include <string>
 #include <vector>
 
+#include "tests/engine/conversion/converted_model.h"
 #include "tests/models/storage/write_safetensors.h"
 #include "tests/testing/paths.h"
 #include "tests/testing/temp_dir.h"
-#include "tests/tools/convert/converted_model.h"
 
 namespace sparsellm {
 namespace {

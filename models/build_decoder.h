@@ -12,10 +12,10 @@
 namespace sparsellm {
 
 // Builds the decoder that config.architecture names, with the activations' dtype of the loader's
-// device. Throws Error for an unknown architecture, naming the supported ones.
+// device. Throws Error for an architecture that is not one of models/architectures.h.
 std::unique_ptr<Decoder> build_decoder(const ModelConfig& config, WeightLoader& weights);
 
-// Pieces of that decoder, for whoever has no room for all of it: what comes before the layers, and
+// Pieces of that decoder, for callers without room for all of it: what comes before the layers, and
 // the layer `index`, in [0, config.num_layers). The loader has finished when they return.
 struct DecoderInput {
   InputEmbedding embedding;

@@ -1,28 +1,17 @@
-#include "models/registry.h"
+#include "models/build_decoder.h"
 
-#include <array>
 #include <string_view>
 #include <utility>
 
 #include "kernels/base/error.h"
+#include "models/architectures.h"
 #include "models/builders.h"
 
 namespace sparsellm {
 namespace {
 
-struct Architecture {
-  std::string_view name;
-  ArchitectureBuilder (*builder)();
-};
-
-constexpr std::array kArchitectures{
-    Architecture{"LlamaForCausalLM", llama_builder},
-    Architecture{"OPTForCausalLM", opt_builder},
-    Architecture{"SparseLlamaForCausalLM", llama_builder},
-};
-
 ArchitectureBuilder builder_of(const ModelConfig& config) {
-  for (const Architecture& architecture : kArchitectures) {
+  for (const Architecture& architecture : architectures()) {
     if (architecture.name == config.architecture) {
       return architecture.builder();
     }

@@ -1,6 +1,6 @@
 // What the converter writes, tensor by tensor, and what the engine makes of it.
 
-#include "tools/convert/convert.h"
+#include "engine/conversion/convert.h"
 
 #include <gtest/gtest.h>
 
@@ -15,12 +15,12 @@
 #include "models/storage/model_writer.h"
 #include "sparse/registry.h"
 #include "sparse/tca_bme/v1/paper_layout.h"
+#include "tests/engine/conversion/converted_model.h"
 #include "tests/testing/paths.h"
 #include "tests/testing/reference.h"
 #include "tests/testing/sanitized.h"
 #include "tests/testing/temp_dir.h"
 #include "tests/testing/throws_error.h"
-#include "tests/tools/convert/converted_model.h"
 #include "tools/eval/compare.h"
 
 namespace sparsellm {
@@ -411,6 +411,42 @@ TEST(ConvertErrors, ProgressMayThrow) {
         "enough"));
     EXPECT_EQ(entries(directory.path()), std::set<std::string>{});
   }
+}
+
+TEST(ConvertErrors, PollMayThrowAnything) {
+  struct Stopped {};
+  const TempDir directory;
+  int calls = 0;
+  convert(llama3(), directory.path() / "all", plan("none", 0, "auto"),
+          [&](ConvertOptions& options) { options.poll = [&] { ++calls; }; });
+  EXPECT_GT(calls, 10);
+  fs::remove_all(directory.path() / "all");
+  for (const int last : {1, calls / 2, calls}) {
+    int left = last;
+    EXPECT_THROW(convert(llama3(), directory.path() / "out", plan("none", 0, "auto"),
+                         [&](ConvertOptions& options) {
+                           options.poll = [&] {
+                             if (--left == 0) {
+                               throw Stopped{};
+                             }
+                           };
+                         }),
+                 Stopped);
+    EXPECT_EQ(entries(directory.path()), std::set<std::string>{});
+  }
+}
+
+TEST(ConvertModelCard, IsWhatTheCallbackReturns) {
+  const TempDir directory;
+  const fs::path output = directory.path() / "out";
+  convert(llama3(), output, plan("magnitude", 0.5, "tca_bme"), [&](ConvertOptions& options) {
+    options.model_card = [&](const Conversion& conversion) {
+      EXPECT_FALSE(fs::exists(output));
+      return fmt::format("{} layers\n", conversion.weights.size());
+    };
+  });
+  EXPECT_EQ(contents(output / "README.md"),
+            fmt::format("{} layers\n", Model(llama3()).layers.size()));
 }
 
 TEST(ConvertProgress, EndsWithEverything) {

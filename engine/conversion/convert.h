@@ -20,9 +20,13 @@ struct CalibrationFile {
   int64_t tokens = 0;  // at most
 };
 
+struct Conversion;
+
 // Bytes of the input that are done, and all; the tensor that is next.
 using ConvertProgress = std::function<void(int64_t done, int64_t total, std::string_view tensor)>;
 
+// The callbacks are called on the caller's thread. What they throw ends the conversion as an Error
+// does, and is thrown on.
 struct ConvertOptions {
   std::filesystem::path input;   // a model directory
   std::filesystem::path output;  // that is made; not used by inspect_model()
@@ -37,6 +41,11 @@ struct ConvertOptions {
   bool verify = false;  // decode what was encoded, and read back what was written
   int64_t max_shard_bytes = 5'000'000'000;
   ConvertProgress progress = {};
+  // Called with every step of `progress`, and now and then while a text for calibration is
+  // tokenized: throw here to stop.
+  std::function<void()> poll = {};
+  // The text of the output's README.md. Without it there is none. Not used by inspect_model().
+  std::function<std::string(const Conversion& conversion)> model_card = {};
 };
 
 // What became of the weight of a linear layer.
@@ -66,12 +75,12 @@ struct Conversion {
 
 // Reads the input tensor by tensor, and writes a model directory with the same tensors but for the
 // weights of the decoder blocks' linear layers, which are pruned and stored as the plan says; a
-// config.json that names the sparse formats in it (models/storage/sparse_config.h), and a
-// README.md. Besides what calibration takes (engine/calibrate.h) and the pruned weights of one
-// block with it, less than four times the largest tensor is in memory that is not the files' own.
-// If it throws, nothing is left of the output, and what was there before is as it was. Throws Error
-// for a weight that the format which the plan names does not hold, and for values that are too
-// large for `dtype` (with the tensor's name, and how many).
+// config.json that names the sparse formats in it (models/storage/sparse_config.h), and the model
+// card. Besides what calibration takes (engine/calibrate.h) and the pruned weights of one block
+// with it, less than four times the largest tensor is in memory that is not the files' own. If it
+// throws, nothing is left of the output, and what was there before is as it was. Throws Error for a
+// weight that the format which the plan names does not hold, and for values that are too large for
+// `dtype` (with the tensor's name, and how many).
 Conversion convert_model(const ConvertOptions& options);
 
 // The same without an output, for each format that the weights could have: as "planned", "auto",

@@ -12,11 +12,11 @@
 #include <string>
 #include <vector>
 
+#include "tests/engine/conversion/converted_model.h"
 #include "tests/testing/paths.h"
 #include "tests/testing/sanitized.h"
 #include "tests/testing/temp_dir.h"
 #include "tests/testing/throws_error.h"
-#include "tests/tools/convert/converted_model.h"
 
 namespace sparsellm {
 namespace {

@@ -14,10 +14,10 @@
 #include <string>
 #include <thread>
 
+#include "engine/conversion/convert.h"
 #include "tests/testing/sanitized.h"
 #include "tests/testing/temp_dir.h"
 #include "tests/tools/synthetic_model.h"
-#include "tools/convert/convert.h"
 
 namespace sparsellm {
 namespace {

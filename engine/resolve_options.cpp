@@ -1,4 +1,4 @@
-#include "engine/engine_options.h"
+#include "engine/resolve_options.h"
 
 #include <algorithm>
 
@@ -63,8 +63,8 @@ int64_t choose_context_size(const EngineOptions& options, const ModelConfig& con
   return options.context_size > 0 ? options.context_size : config.max_positions;
 }
 
-int64_t most_kv_pages(const EngineOptions& options, int64_t context_size, const KvShape& shape,
-                      const DeviceMemory& memory) {
+int64_t max_kv_pages(const EngineOptions& options, int64_t context_size, const KvShape& shape,
+                     const DeviceMemory& memory) {
   if (options.kv_tokens > 0) {
     return pages_for(options.kv_tokens);
   }
@@ -80,7 +80,7 @@ int64_t most_kv_pages(const EngineOptions& options, int64_t context_size, const 
 
 int64_t choose_kv_pages(const EngineOptions& options, int64_t context_size, const KvShape& shape,
                         const DeviceMemory& memory) {
-  const int64_t most = most_kv_pages(options, context_size, shape, memory);
+  const int64_t most = max_kv_pages(options, context_size, shape, memory);
   if (options.kv_tokens > 0 || options.kv_bytes > 0) {
     return most;
   }

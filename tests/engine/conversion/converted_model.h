@@ -8,11 +8,11 @@
 #include <string_view>
 #include <vector>
 
+#include "engine/conversion/convert.h"
 #include "engine/engine.h"
 #include "models/config.h"
 #include "models/linear_layers.h"
 #include "models/weights/weight_store.h"
-#include "tools/convert/convert.h"
 
 // Conversions as tests make them, and what is to be true of a model before and after one.
 namespace sparsellm::testing {

@@ -1,6 +1,6 @@
 // Checkpoints that become f16 or bf16 on the way.
 
-#include "tools/convert/convert_dtype.h"
+#include "engine/conversion/convert_dtype.h"
 
 #include <gtest/gtest.h>
 
@@ -19,11 +19,11 @@
 
 #include "kernels/base/convert.h"
 #include "sparse/registry.h"
+#include "tests/engine/conversion/converted_model.h"
 #include "tests/models/storage/write_safetensors.h"
 #include "tests/testing/paths.h"
 #include "tests/testing/temp_dir.h"
 #include "tests/testing/throws_error.h"
-#include "tests/tools/convert/converted_model.h"
 
 namespace sparsellm {
 namespace {
@@ -65,8 +65,7 @@ void write_as(const fs::path& input, const fs::path& output, DType dtype,
     const int64_t count = std::ssize(stored.bytes) / size_of(from);
     std::string bytes(static_cast<size_t>(count * size_of(dtype)), '\0');
     convert(from, stored.bytes.data(), dtype, reinterpret_cast<std::byte*>(bytes.data()), count);
-    tensors.push_back(
-        {name, std::string(safetensors_name(part_type(dtype))), stored.shape, std::move(bytes)});
+    tensors.push_back({name, std::string(safetensors_name(dtype)), stored.shape, std::move(bytes)});
   }
   if (change) {
     change(tensors);

@@ -1,4 +1,4 @@
-#include "tools/convert/convert_dtype.h"
+#include "engine/conversion/convert_dtype.h"
 
 #include <algorithm>
 #include <atomic>

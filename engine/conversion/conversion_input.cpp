@@ -1,0 +1,229 @@
+#include "engine/conversion/conversion_input.h"
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <utility>
+
+#include "engine/calibration_sequences.h"
+#include "engine/conversion/convert_dtype.h"
+#include "kernels/base/error.h"
+#include "kernels/base/json_reader.h"
+#include "kernels/base/mapped_file.h"
+#include "models/required_tensors.h"
+#include "models/storage/model_directory.h"
+#include "sparse/count_nonzeros.h"
+#include "tokenizer/tokenizer.h"
+
+namespace sparsellm {
+namespace {
+
+constexpr int64_t kMaxTextBytes = int64_t{1} << 30;
+constexpr int64_t kSequenceTokens = 2048;  // of calibration, if the model takes as many
+
+std::string weight_name(const LinearLayer& layer) { return layer.module + ".weight"; }
+
+OwnedTensor copy_of(const Tensor& w) {
+  OwnedTensor copy = allocate_tensor({}, w.dtype(), {w.size(0), w.size(1)}, "a weight to prune");
+  std::memcpy(copy.view.raw(), w.raw(), static_cast<size_t>(w.bytes()));
+  return copy;
+}
+
+}  // namespace
+
+ConversionInput::ConversionInput(const ConvertOptions& options)
+    : options_(options),
+      directory_(open_model_directory(options.input)),
+      config_(read_model_config(directory_)),
+      checkpoint_(directory_),
+      store_(checkpoint_),
+      layers_(linear_layers(config_)),
+      threads_(options.threads) {
+  std::vector<std::string> modules;
+  std::vector<int64_t> blocks;
+  for (const LinearLayer& layer : layers_) {
+    modules.push_back(layer.module);
+    blocks.push_back(layer.block);
+    const WeightStore::Stored stored = store_.get(weight_name(layer));
+    require(stored.rows == layer.rows && stored.columns == layer.columns,
+            "{}: the tensor {} has shape [{}, {}], but the config asks for [{}, {}]",
+            options.input.string(), quote(stored.name), stored.rows, stored.columns, layer.rows,
+            layer.columns);
+    plans_.push_back(options.plan.for_tensor(layer.module, layer.block, config_.num_layers));
+    stored_.push_back(stored);
+    taken_.insert(stored.tensors.begin(), stored.tensors.end());
+  }
+  require_tensors(checkpoint_, config_);
+  store_.file().require_undamaged_headers();
+  options.plan.require_rules_used(modules, blocks);
+  require(
+      !options.calibration || std::any_of(plans_.begin(), plans_.end(),
+                                          [&](const LayerPlan& plan) { return wants_norms(plan); }),
+      "the text {} for calibration is of no use: no layer is pruned by Wanda or N:M",
+      options.calibration ? options.calibration->file.string() : "");
+}
+
+std::string ConversionInput::describe(const std::string& tensor) const {
+  return fmt::format("{}: the tensor {}", options_.input.string(), quote(tensor));
+}
+
+std::vector<std::string> ConversionInput::other_tensors() const {
+  std::vector<std::string> names;
+  for (const std::string& name : checkpoint_.names()) {
+    if (taken_.contains(name) || store_.file().is_padding(name)) {
+      continue;
+    }
+    require(!store_.file().is_part(name),
+            "{}: the tensor {} is a part of a weight that is no linear layer of a decoder block",
+            options_.input.string(), quote(name));
+    names.push_back(name);
+  }
+  return names;
+}
+
+std::optional<DType> ConversionInput::dtype_to_convert(const std::string& name) const {
+  return options_.dtype
+             ? sparsellm::dtype_to_convert(*checkpoint_.find(name), *options_.dtype, describe(name))
+             : std::nullopt;
+}
+
+void ConversionInput::require_convertible(const std::string& name) {
+  if (const std::optional<DType> from = dtype_to_convert(name)) {
+    require_in_range(*from, checkpoint_.find(name)->bytes, *options_.dtype, describe(name),
+                     threads_);
+  }
+}
+
+void ConversionInput::require_undamaged(const std::string& tensor) const {
+  store_.file().require_undamaged(tensor);
+}
+
+bool ConversionInput::has_bitmasks() const {
+  return std::any_of(stored_.begin(), stored_.end(), [](const WeightStore::Stored& stored) {
+    return stored.form == WeightStore::Form::bitmask;
+  });
+}
+
+void ConversionInput::for_each_weight(const std::function<void(const PlannedWeight&)>& body) {
+  const std::unique_ptr<Calibrator> calibrator = make_calibrator();
+  for (size_t first = 0; first < layers_.size();) {
+    size_t end = first;
+    while (end < layers_.size() && layers_[end].block == layers_[first].block) {
+      ++end;
+    }
+    run_block(first, end, calibrator.get(), body);
+    first = end;
+  }
+}
+
+void ConversionInput::report(int64_t bytes, std::string_view next) {
+  done_ += bytes;
+  if (options_.poll) {
+    options_.poll();
+  }
+  if (options_.progress) {
+    options_.progress(done_, checkpoint_.bytes(), next);
+  }
+}
+
+bool ConversionInput::wants_norms(const LayerPlan& plan) const {
+  using Kind = PruneMethod::Kind;
+  const Kind kind = plan.prune.method.kind;
+  return kind == Kind::wanda || (kind == Kind::n_m && options_.calibration.has_value());
+}
+
+// Nothing if no layer's pruning asks for norms.
+std::unique_ptr<Calibrator> ConversionInput::make_calibrator() {
+  if (std::none_of(plans_.begin(), plans_.end(),
+                   [&](const LayerPlan& plan) { return wants_norms(plan); })) {
+    return nullptr;
+  }
+  require(options_.calibration.has_value(), "pruning by Wanda needs a text for calibration");
+  for (const std::string& name : other_tensors()) {  // else calibration would find them
+    require_convertible(name);
+  }
+  const std::unique_ptr<Tokenizer> tokenizer = load_tokenizer(directory_);
+  const std::string text = read_text_file(options_.calibration->file, kMaxTextBytes);
+  return std::make_unique<Calibrator>(
+      config_, checkpoint_,
+      calibration_sequences(*tokenizer, {.text = text,
+                                         .tokens = options_.calibration->tokens,
+                                         .length = std::min(config_.max_positions, kSequenceTokens),
+                                         .poll = options_.poll}),
+      threads_, options_.dtype);
+}
+
+// A weight in the dtype that is asked for.
+OwnedTensor ConversionInput::in_dtype(OwnedTensor stored, const std::string& name) {
+  const Tensor& view = stored.view;
+  if (!options_.dtype || view.dtype() == *options_.dtype) {
+    return stored;
+  }
+  Buffer converted = convert_values(
+      view.dtype(), {static_cast<const std::byte*>(view.raw()), static_cast<size_t>(view.bytes())},
+      *options_.dtype, describe(name), threads_);
+  const Tensor of_buffer(converted.data(), *options_.dtype, {view.size(0), view.size(1)}, {});
+  return {.buffer = std::move(converted), .view = of_buffer};
+}
+
+void ConversionInput::run_block(size_t first, size_t end, Calibrator* calibrator,
+                                const std::function<void(const PlannedWeight&)>& body) {
+  const int64_t block = layers_[first].block;
+  Calibrator::Norms norms;
+  if (calibrator != nullptr) {
+    norms = calibrator->norms(block, [&](const std::string& name) {
+      return in_dtype(store_.dense(name, threads_), store_.get(name).name);
+    });
+  }
+  std::map<std::string, OwnedTensor> pruned;  // for the calibration of the next block
+  for (size_t i = first; i < end; ++i) {
+    const LinearLayer& layer = layers_[i];
+    LayerPlan& plan = plans_[i];
+    const std::string name = weight_name(layer);
+    report(0, name);
+    for (const std::string& tensor : stored_[i].tensors) {
+      require_undamaged(tensor);
+    }
+    OwnedTensor values = store_.dense(name, threads_);
+    const int64_t nonzeros = count_nonzeros(values.view, threads_);
+    values = in_dtype(std::move(values), stored_[i].name);
+    const bool prunes = plan.prune.method.kind != PruneMethod::Kind::none;
+    if (prunes) {
+      if (values.buffer.bytes() == 0) {
+        values = copy_of(values.view);
+      }
+      if (wants_norms(plan)) {
+        std::vector<float>& of_layer = norms.at(layer.module);
+        plan.prune.norms = Tensor(of_layer.data(), DType::f32, {std::ssize(of_layer)}, Device{});
+      }
+      try {
+        prune(values.view, plan.prune, threads_);
+      } catch (const Error& error) {
+        fail("{}: {}", describe(name), error.what());
+      }
+    }
+    body(PlannedWeight{.layer = layer,
+                       .plan = plan,
+                       .stored = stored_[i],
+                       .values = values.view,
+                       .stored_nonzeros = nonzeros,
+                       .changed = prunes || values.view.dtype() != stored_[i].dtype});
+    plan.prune.norms = {};
+    if (calibrator == nullptr) {
+      store_.release(stored_[i]);
+    } else {
+      pruned.emplace(name, std::move(values));
+    }
+    report(stored_[i].bytes, name);
+  }
+  if (calibrator != nullptr) {
+    calibrator->advance(block, [&](const std::string& name) -> OwnedTensor {
+      return {.buffer = {}, .view = pruned.at(name).view};
+    });
+    for (size_t i = first; i < end; ++i) {
+      store_.release(stored_[i]);
+    }
+  }
+}
+
+}  // namespace sparsellm

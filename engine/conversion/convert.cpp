@@ -1,0 +1,223 @@
+#include "engine/conversion/convert.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "engine/conversion/conversion_input.h"
+#include "engine/conversion/convert_dtype.h"
+#include "engine/conversion/encode_planned.h"
+#include "engine/conversion/output_config.h"
+#include "kernels/base/error.h"
+#include "kernels/base/mapped_file.h"
+#include "models/storage/model_files.h"
+#include "models/storage/model_manifest.h"
+#include "models/storage/model_writer.h"
+#include "sparse/count_nonzeros.h"
+#include "sparse/dense/dense.h"
+#include "sparse/registry.h"
+#include "tokenizer/tokenizer.h"
+
+namespace sparsellm {
+namespace {
+
+namespace fs = std::filesystem;
+
+int64_t nonzeros_of(const PlannedWeight& weight, ConversionInput& input) {
+  return weight.changed ? count_nonzeros(weight.values, input.threads()) : weight.stored_nonzeros;
+}
+
+ConvertedWeight converted(const PlannedWeight& weight, int64_t nonzeros,
+                          const PlannedEncoding& encoding) {
+  const std::optional<EncodedWeight>& encoded = encoding.encoded;
+  return {.layer = weight.layer,
+          .method = to_string(weight.plan.prune.method),
+          .format = encoded ? encoded->format : std::string(dense_format().name()),
+          .why_dense = encoding.why_dense,
+          .stored_nonzeros = weight.stored_nonzeros,
+          .nonzeros = nonzeros,
+          .dense_bytes = weight.values.bytes(),
+          .formula_bytes = encoded ? weight_format(encoded->format).formula_bytes(*encoded)
+                                   : weight.values.bytes(),
+          .bytes = encoded ? encoded->bytes() : weight.values.bytes()};
+}
+
+// Writes the weight of a linear layer.
+ConvertedWeight add_weight(const PlannedWeight& weight, const ConvertOptions& options,
+                           ConversionInput& input, ModelWriter& writer) {
+  const std::string& name = weight.stored.name;
+  const int64_t nonzeros = nonzeros_of(weight, input);
+  const std::string& format = weight.plan.format;
+  const PlannedEncoding encoding = encode_planned(weight.values, format, input.threads());
+  if (encoding.encoded) {
+    if (options.verify) {
+      require_decodes(*encoding.encoded, weight.values, name, input.threads());
+    }
+    writer.add(name, *encoding.encoded);
+  } else {
+    require(encoding.why_dense.empty() || format == kAutoFormat || format == kSmallestFormat,
+            "{} cannot be stored as {}: {}", input.describe(name), format, encoding.why_dense);
+    writer.add(name, {.dtype = std::string(safetensors_name(weight.values.dtype())),
+                      .shape = {weight.layer.rows, weight.layer.columns},
+                      .bytes = {static_cast<const std::byte*>(weight.values.raw()),
+                                static_cast<size_t>(weight.values.bytes())}});
+  }
+  return converted(weight, nonzeros, encoding);
+}
+
+// Writes a tensor that belongs to no linear layer; returns its bytes there.
+int64_t add_other(const std::string& name, ConversionInput& input, std::optional<DType> dtype,
+                  ModelWriter& writer) {
+  const StoredTensor& stored = *input.checkpoint().find(name);
+  const std::optional<DType> from = input.dtype_to_convert(name);
+  if (!from) {
+    writer.add(name, stored);
+    return std::ssize(stored.bytes);
+  }
+  const Buffer values =
+      convert_values(*from, stored.bytes, *dtype, input.describe(name), input.threads());
+  writer.add(name, {.dtype = std::string(safetensors_name(*dtype)),
+                    .shape = stored.shape,
+                    .bytes = {static_cast<const std::byte*>(values.data()),
+                              static_cast<size_t>(values.bytes())}});
+  return values.bytes();
+}
+
+// config.json, the tokenizer, the licence.
+void copy_companions(const ConversionInput& input, const ConvertOptions& options,
+                     const std::set<std::string>& formats, ModelWriter& writer) {
+  for (const std::string& name : input.directory().names()) {
+    if (!is_companion_file(name)) {
+      continue;
+    }
+    const InputFile file = input.directory() / name;
+    const std::optional<std::string> config =
+        name == "config.json" ? output_config(file, {.had_bitmasks = input.has_bitmasks(),
+                                                     .dtype = options.dtype,
+                                                     .formats = formats})
+                              : std::nullopt;
+    if (config) {
+      writer.write_text(name, *config);
+    } else {
+      writer.copy_file(file);
+    }
+  }
+}
+
+// Room for the header of a file: names of tensors and metadata, and some more.
+int64_t header_bytes(const Checkpoint& checkpoint) {
+  constexpr int64_t kOfATensor = 600;  // that becomes three parts, with the name in each
+  int64_t bytes = 4096;
+  for (const std::string& name : checkpoint.names()) {
+    bytes += kOfATensor + 6 * std::ssize(name);
+  }
+  return std::min(bytes, SafetensorsFile::kMaxHeaderBytes);
+}
+
+void read_back(const fs::path& written, const ConvertOptions& options) {
+  ModelFile(Checkpoint(written)).verify([&](int64_t done, int64_t total) {
+    if (options.poll) {
+      options.poll();
+    }
+    if (options.progress) {
+      options.progress(done, total, "(reading back)");
+    }
+  });
+}
+
+}  // namespace
+
+int64_t Conversion::dense_bytes() const {
+  int64_t sum = 0;
+  for (const ConvertedWeight& weight : weights) {
+    sum += weight.dense_bytes;
+  }
+  return sum;
+}
+
+int64_t Conversion::bytes() const {
+  int64_t sum = 0;
+  for (const ConvertedWeight& weight : weights) {
+    sum += weight.bytes;
+  }
+  return sum;
+}
+
+std::set<std::string> Conversion::sparse_formats() const {
+  std::set<std::string> formats;
+  for (const ConvertedWeight& weight : weights) {
+    formats.insert(weight.format);
+  }
+  formats.erase(std::string(dense_format().name()));
+  return formats;
+}
+
+Conversion convert_model(const ConvertOptions& options) {
+  ConversionInput input(options);
+  const std::vector<std::string> others = input.other_tensors();
+  ModelWriter writer(options.output,
+                     {.existing = options.replace ? OutputDirectory::Existing::replace
+                                                  : OutputDirectory::Existing::refuse,
+                      .input = options.input,
+                      .max_shard_bytes = options.max_shard_bytes,
+                      .header_bytes = header_bytes(input.checkpoint())});
+  Conversion result;
+  result.has_tokenizer = has_tokenizer(input.directory());
+  input.for_each_weight([&](const PlannedWeight& weight) {
+    result.weights.push_back(add_weight(weight, options, input, writer));
+  });
+  for (const std::string& name : others) {
+    input.report(0, name);
+    const StoredTensor& tensor = *input.checkpoint().find(name);
+    input.require_undamaged(name);
+    result.other_bytes += add_other(name, input, options.dtype, writer);
+    release_pages(tensor.bytes);
+    input.report(std::ssize(tensor.bytes), name);
+  }
+  copy_companions(input, options, result.sparse_formats(), writer);
+  if (options.model_card) {
+    writer.write_text(std::string(kModelCardName), options.model_card(result));
+  }
+  input.checkpoint().require_intact();
+  writer.finish([&](const fs::path& complete) {
+    if (options.verify) {
+      read_back(complete, options);
+    }
+  });
+  return result;
+}
+
+std::vector<Inspection> inspect_model(const ConvertOptions& options) {
+  ConversionInput input(options);
+  std::vector<std::string> formats{std::string(kAutoFormat), std::string(kSmallestFormat)};
+  for (const WeightFormat* format : weight_formats()) {
+    formats.emplace_back(format->name());
+  }
+  Conversion planned;
+  planned.has_tokenizer = has_tokenizer(input.directory());
+  std::vector<Conversion> conversions(formats.size());
+  input.for_each_weight([&](const PlannedWeight& weight) {
+    const int64_t nonzeros = nonzeros_of(weight, input);
+    for (size_t i = 0; i < formats.size(); ++i) {
+      const ConvertedWeight& as = conversions[i].weights.emplace_back(
+          converted(weight, nonzeros, encode_planned(weight.values, formats[i], input.threads())));
+      if (formats[i] == weight.plan.format) {
+        planned.weights.push_back(as);
+      }
+    }
+  });
+  for (const std::string& name : input.other_tensors()) {
+    const StoredTensor& tensor = *input.checkpoint().find(name);
+    input.require_convertible(name);
+    const std::optional<DType> from = input.dtype_to_convert(name);
+    const int64_t bytes = std::ssize(tensor.bytes);
+    planned.other_bytes += from ? bytes / size_of(*from) * size_of(*options.dtype) : bytes;
+  }
+  std::vector<Inspection> result{{.format = "planned", .conversion = std::move(planned)}};
+  for (size_t i = 0; i < formats.size(); ++i) {
+    conversions[i].other_bytes = result.front().conversion.other_bytes;
+    result.push_back({.format = formats[i], .conversion = std::move(conversions[i])});
+  }
+  return result;
+}
+
+}  // namespace sparsellm

@@ -1,0 +1,108 @@
+#include "engine/conversion/encode_planned.h"
+
+#include <spdlog/fmt/ranges.h>
+
+#include <algorithm>
+#include <cstring>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "kernels/base/error.h"
+#include "kernels/base/json_reader.h"
+#include "sparse/dense/dense.h"
+#include "sparse/prune/plan.h"
+#include "sparse/registry.h"
+#include "sparse/smallest_encoding.h"
+
+namespace sparsellm {
+namespace {
+
+constexpr std::string_view kDTypeHint = "pass --dtype f16 or bf16";
+
+// Of a weight for which encode_smallest() finds nothing.
+std::string why_dense(const Tensor& w, std::span<const WeightFormat* const> formats) {
+  std::vector<std::string_view> names;
+  bool holds = false;
+  std::optional<std::string> reason;  // of the first
+  bool takes = false;
+  for (const WeightFormat* format : formats) {
+    if (format != &dense_format()) {
+      names.push_back(format->name());
+      holds = holds || format->holds(w.dtype());
+      const std::string why_not = format->why_not(w);
+      takes = takes || why_not.empty();
+      reason = reason ? reason : why_not;
+    }
+  }
+  if (!holds) {
+    return fmt::format("stored as {}, which {} {} not hold: {}", name_of(w.dtype()),
+                       fmt::join(names, " and "), names.size() == 1 ? "does" : "do", kDTypeHint);
+  }
+  return takes ? fmt::format("no smaller as {}", fmt::join(names, " or ")) : *reason;
+}
+
+bool same_values(const Tensor& a, const Tensor& b) {
+  bool same = a.dtype() == b.dtype() && a.size(0) == b.size(0) && a.size(1) == b.size(1);
+  visit_float(a.dtype(), [&]<class T>(T) {
+    constexpr size_t kPiece = 4096;
+    const auto* x = static_cast<const T*>(a.raw());
+    const auto* y = static_cast<const T*>(b.raw());
+    for (auto left = static_cast<size_t>(a.element_count()); same && left > 0;) {
+      const size_t count = std::min(left, kPiece);
+      if (std::memcmp(x, y, count * sizeof(T)) != 0) {
+        for (size_t i = 0; i < count; ++i) {
+          const bool equal = std::memcmp(x + i, y + i, sizeof(T)) == 0 ||
+                             (to_float(x[i]) == 0.0f && to_float(y[i]) == 0.0f);
+          same = same && equal;
+        }
+      }
+      x += count;
+      y += count;
+      left -= count;
+    }
+  });
+  return same;
+}
+
+}  // namespace
+
+PlannedEncoding encode_planned(const Tensor& values, std::string_view format, ThreadPool& threads) {
+  if (format == kAutoFormat || format == kSmallestFormat) {
+    const std::vector<const WeightFormat*> portable = portable_formats();
+    const std::span<const WeightFormat* const> formats =
+        format == kAutoFormat ? std::span(portable) : weight_formats();
+    PlannedEncoding result{.encoded = encode_smallest(values, formats, threads)};
+    if (!result.encoded) {
+      result.why_dense = why_dense(values, formats);
+    }
+    return result;
+  }
+  const WeightFormat& to = weight_format(format);
+  if (&to == &dense_format()) {
+    return {};
+  }
+  if (std::string reason = to.why_not(values); !reason.empty()) {
+    return {.why_dense = to.holds(values.dtype()) ? std::move(reason)
+                                                  : fmt::format("{}: {}", reason, kDTypeHint)};
+  }
+  return {.encoded = to.encode(values, threads)};
+}
+
+// A few rows at a time, since the matrix and its encoding are in memory already.
+void require_decodes(const EncodedWeight& encoded, const Tensor& values, std::string_view name,
+                     ThreadPool& threads) {
+  constexpr int64_t kRows = 256;  // at borders of tiles, so that nothing is decoded to be sliced
+  const WeightFormat& format = weight_format(encoded.format);
+  format.validate(encoded);
+  for (int64_t row = 0; row < encoded.rows; row += kRows) {
+    const Range rows{.begin = row, .count = std::min(kRows, encoded.rows - row)};
+    const EncodedWeight strip = slice(encoded, Axis::rows, rows, threads);
+    const OwnedTensor decoded = format.decode(strip, threads);
+    require(same_values(decoded.view, values.rows(rows.begin, rows.count)),
+            "the tensor {} in the format {} does not decode to the same values", quote(name),
+            encoded.format);
+  }
+}
+
+}  // namespace sparsellm

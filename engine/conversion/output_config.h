@@ -1,0 +1,24 @@
+#pragma once
+
+#include <optional>
+#include <set>
+#include <string>
+
+#include "kernels/base/dtype.h"
+#include "kernels/base/open_directory.h"
+
+namespace sparsellm {
+
+// What has become of a model's weights, as far as its config.json says it.
+struct OutputWeights {
+  bool had_bitmasks = false;      // compressed-tensors described the input
+  std::optional<DType> dtype;     // f16 or bf16, if all were converted
+  std::set<std::string> formats;  // the sparse ones of the output
+};
+
+// The text of the output's config.json: the input's with what is no longer true replaced, of how
+// the weights are stored and in which dtype. Nothing if the input's is true as it is. Throws Error
+// for a file that cannot be read.
+std::optional<std::string> output_config(const InputFile& input, const OutputWeights& weights);
+
+}  // namespace sparsellm

@@ -1,0 +1,25 @@
+#pragma once
+
+#include <cstdint>
+
+#include "engine/engine_options.h"
+#include "engine/scheduler.h"
+#include "models/config.h"
+#include "models/kv_cache.h"
+
+namespace sparsellm {
+
+// What the options come to. All throw Error for an option that is out of range.
+SchedulerLimits scheduler_limits(const EngineOptions& options);
+int choose_steps_ahead(const EngineOptions& options);
+int64_t choose_context_size(const EngineOptions& options, const ModelConfig& config);
+// `memory` is what the device has left when all but the KV cache is there. What an engine takes,
+// and what it could take for any number of requests.
+int64_t choose_kv_pages(const EngineOptions& options, int64_t context_size, const KvShape& shape,
+                        const DeviceMemory& memory);
+int64_t max_kv_pages(const EngineOptions& options, int64_t context_size, const KvShape& shape,
+                     const DeviceMemory& memory);
+// Of a GPU's memory, what gpu_memory_utilization leaves to others.
+int64_t kept_bytes(const EngineOptions& options, const DeviceMemory& memory);
+
+}  // namespace sparsellm

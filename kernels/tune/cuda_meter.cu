@@ -1,0 +1,45 @@
+#include <cublasLt.h>
+
+#include "kernels/base/cuda_state.cuh"
+#include "kernels/tune/cuda_meter.cuh"
+
+namespace sparsellm {
+
+std::string CudaMeter::device_key() {
+  if (!device_key_.empty()) {
+    return device_key_;
+  }
+  cudaDeviceProp properties{};
+  int runtime = 0;
+  check_cuda(cudaGetDeviceProperties(&properties, cuda_state(ctx_).device.index));
+  check_cuda(cudaRuntimeGetVersion(&runtime));
+  device_key_ =
+      fmt::format("{}, CUDA {}, cuBLASLt {}", properties.name, runtime, cublasLtGetVersion());
+  return device_key_;
+}
+
+void CudaMeter::poison(const Tensor& y) {
+  constexpr int kOnes = 0xff;  // all ones are NaN in every dtype
+  const auto element = static_cast<size_t>(size_of(y.dtype()));
+  check_cuda(cudaMemset2DAsync(y.raw(), static_cast<size_t>(y.row_stride()) * element, kOnes,
+                               static_cast<size_t>(y.size(1)) * element,
+                               static_cast<size_t>(y.size(0)), cuda_queue(ctx_).stream));
+}
+
+TuneMeter::Largest CudaMeter::compare(const Tensor& a, const Tensor& b) {
+  if (!comparison_) {
+    comparison_.emplace(ctx_);
+  }
+  comparison_->add(a, b);
+  return comparison_->take();
+}
+
+std::optional<double> CudaMeter::seconds(const std::function<void()>& call, int64_t bytes_in_turn,
+                                         double best) {
+  if (!timer_) {
+    timer_.emplace(ctx_);
+  }
+  return timer_->median(call, bytes_in_turn, best);
+}
+
+}  // namespace sparsellm

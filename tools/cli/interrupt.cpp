@@ -20,9 +20,6 @@ bool is_ignored(int signal) {
 }  // namespace
 
 void catch_interrupts() {
-  if (interrupt_mark == SIGINT) {
-    interrupt_mark = 0;
-  }
   for (int signal : {SIGINT, SIGTERM, SIGHUP}) {
     const bool ends_already = interrupt_mark == signal;
     if (!is_ignored(signal) && !ends_already) {
@@ -32,6 +29,13 @@ void catch_interrupts() {
       sigaction(signal, &action, nullptr);
     }
   }
+}
+
+void forget_interrupt() {
+  if (interrupt_mark == SIGINT) {
+    interrupt_mark = 0;
+  }
+  catch_interrupts();
 }
 
 bool interrupted() { return interrupt_mark != 0; }

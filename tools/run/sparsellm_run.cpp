@@ -359,7 +359,7 @@ void read_prompts(Engine& engine, const RunArgs& args, Prompt& prompt,
     } catch (const Error& error) {
       report_error(kTool, error.what());  // the next prompt may do better
     }
-    catch_interrupts();
+    forget_interrupt();
   }
 }
 

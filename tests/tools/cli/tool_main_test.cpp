@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <csignal>
+#include <cstdlib>
 #include <new>
 #include <string>
 
@@ -45,6 +47,22 @@ TEST(ToolMain, ExitCodes) {
     EXPECT_EQ(ended.exit_code, c.exit_code);
     EXPECT_EQ(ended.err, c.err);
   }
+}
+
+// A program that catches interrupts in several places ends by one that came between them.
+TEST(InterruptDeathTest, CountsUntilItIsForgotten) {
+  const auto interrupt_twice = [] {
+    std::signal(SIGINT, SIG_DFL);
+    catch_interrupts();
+    std::raise(SIGINT);
+    catch_interrupts();
+    const bool counts = interrupted();
+    forget_interrupt();
+    const bool is_forgotten = !interrupted();
+    std::raise(SIGINT);
+    std::exit(counts && is_forgotten && interrupting_signal() == SIGINT ? 0 : 1);
+  };
+  EXPECT_EXIT(interrupt_twice(), ::testing::ExitedWithCode(0), "");
 }
 
 TEST(ToolMain, MessagesAreOneLineThatATerminalCanShow) {

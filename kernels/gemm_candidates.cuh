@@ -7,7 +7,7 @@
 namespace sparsellm {
 
 // The plans of cuBLASLt that are worth timing on these operands, no two alike, and all can run on
-// them. Whoever compares with cuBLASLt and whoever tunes its own products takes these, so that
+// them. Comparisons with cuBLASLt and the tuning of our own products take these, so that
 // neither finds what the other was not offered:
 //   - kMostProposals of cuBLASLt for these operands, what it believes to be the fastest first,
 //   - its proposals for 8 tokens, if there are fewer, and for the token bucket (token_buckets.h),

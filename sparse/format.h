@@ -50,7 +50,7 @@ class WeightFormat {
   // What follows takes it for granted.
   virtual void validate(const EncodedWeight& e, ThreadPool& threads) const = 0;
   void validate(const EncodedWeight& e) const;
-  // The matrix, bit by bit but for negative zeros.
+  // The matrix, bit by bit except for negative zeros.
   virtual OwnedTensor decode(const EncodedWeight& e, ThreadPool& threads) const = 0;
   // Bytes by the formula of the format's paper, which takes rows, columns, dtype and nonzeros
   // alone: e may have no parts. bytes() has padding and what the layout spends on its kernel's
@@ -80,7 +80,7 @@ class WeightFormat {
   // the format does not run on; then nothing was submitted.
   std::unique_ptr<WeightMatrix> load(std::span<const WeightPart> parts,
                                      const LoadContext& ctx) const;
-  // A valid encoding that nobody else keeps; the weight has its values on return.
+  // A valid encoding, which is moved; the weight has its values on return.
   std::unique_ptr<WeightMatrix> load(EncodedWeight e, const LoadContext& ctx) const;
   // What load() makes of encode(w), with its values on return. w is contiguous and on the device of
   // ctx; on a CUDA device it is what it becomes by all that was enqueued in ctx.exec(). This one

@@ -37,7 +37,7 @@ struct WeightPart {
   EncodedWeight* weight = nullptr;
   std::string name = "an encoded weight";  // in errors
   // The file that the weight comes from: its arrays are views of the mapping, or have memory of
-  // their own, and nobody has validated it. None: a valid weight in memory.
+  // their own, and it has not been validated. None: a valid weight in memory.
   const MappedFile* file = nullptr;
 
   // `file`, if these bytes are a view of it.

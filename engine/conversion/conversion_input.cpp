@@ -153,7 +153,7 @@ std::unique_ptr<Calibrator> ConversionInput::make_calibrator() {
       threads_, options_.dtype);
 }
 
-// A weight in the dtype that is asked for.
+// A weight in the requested dtype.
 OwnedTensor ConversionInput::in_dtype(OwnedTensor stored, const std::string& name) {
   const Tensor& view = stored.view;
   if (!options_.dtype || view.dtype() == *options_.dtype) {

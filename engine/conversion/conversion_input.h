@@ -25,7 +25,7 @@ struct PlannedWeight {
   const LinearLayer& layer;
   const LayerPlan& plan;
   const WeightStore::Stored& stored;  // in the input
-  const Tensor& values;               // pruned, in the dtype that is asked for
+  const Tensor& values;               // pruned, in the requested dtype
   int64_t stored_nonzeros;            // of the input
   bool changed;                       // by pruning, or by another dtype; else it is as in the input
 };

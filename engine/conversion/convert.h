@@ -53,7 +53,7 @@ struct ConvertedWeight {
   LinearLayer layer;
   std::string method;           // of pruning
   std::string format;           // in which it is stored
-  std::string why_dense;        // of one that is dense though that was not asked for
+  std::string why_dense;        // of one that is dense though the plan says otherwise
   int64_t stored_nonzeros = 0;  // of the input
   int64_t nonzeros = 0;
   int64_t dense_bytes = 0;
@@ -73,8 +73,8 @@ struct Conversion {
   std::set<std::string> sparse_formats() const;  // that some of the weights are stored in
 };
 
-// Reads the input tensor by tensor, and writes a model directory with the same tensors but for the
-// weights of the decoder blocks' linear layers, which are pruned and stored as the plan says; a
+// Reads the input tensor by tensor, and writes a model directory with the same tensors except for
+// the weights of the decoder blocks' linear layers, which are pruned and stored as the plan says; a
 // config.json that names the sparse formats in it (models/storage/sparse_config.h), and the model
 // card. Besides what calibration takes (engine/calibrate.h) and the pruned weights of one block
 // with it, less than four times the largest tensor is in memory that is not the files' own. If it

@@ -21,7 +21,7 @@ struct PlannedEncoding {
 PlannedEncoding encode_planned(const Tensor& values, std::string_view format, ThreadPool& threads);
 
 // Throws Error that names the weight unless the encoding is valid and decodes to the same values,
-// but for the signs of zeros.
+// except for the signs of zeros.
 void require_decodes(const EncodedWeight& encoded, const Tensor& values, std::string_view name,
                      ThreadPool& threads);
 

@@ -10,7 +10,7 @@
 namespace sparsellm {
 
 // What ops need of a CUDA device besides memory: the libraries' handles, and two queues, the main
-// one in which all ops run in order but for those that are given the other (ExecContext::queue).
+// one in which all ops run in order except for those that are given the other (ExecContext::queue).
 // Their streams are not ordered with any other stream, not even the legacy stream
 // (cudaStreamNonBlocking): several contexts of a device, each used by one thread at a time, neither
 // wait for each other nor break each other's captures. Ops see what is in it through
@@ -32,8 +32,8 @@ class CudaContext {
   // Makes the device the calling thread's, which everything that is enqueued needs.
   void make_current() const;
 
-  // The second queue, with this workspace (CudaQueue::workspace). It overlaps the main one, but for
-  // what a StreamFence orders.
+  // The second queue, with this workspace (CudaQueue::workspace). It overlaps the main one, except
+  // for what a StreamFence orders.
   CudaQueue side_queue(void* workspace) const;
 
   // Waits until all that was enqueued is done, in both queues. Throws Error for a kernel that

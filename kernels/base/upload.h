@@ -69,7 +69,7 @@ class Uploader {
   // first Error of an upload: CUDA's, its check's, that a finite number is too large for its new
   // dtype, or that there are no threads. `progress` is called at once, now and then, and at the
   // end, on the calling thread; what it throws is thrown on. Whatever is thrown, all that was
-  // submitted is broken off, nobody reads a source or writes to a destination any more, and new
+  // submitted is broken off, no source is read and no destination written to any more, and new
   // uploads may be submitted.
   void finish(const Progress& progress = {});
   // The same for all except the `first` uploads that are held, which stay so: for values that are

@@ -142,7 +142,7 @@ class Totals {
     result.kl_median = quantile(all_kl_, 0.5);
     result.kl_99 = quantile(all_kl_, 0.99);
     result.kl_999 = quantile(all_kl_, 0.999);
-    result.kl_max = quantile(all_kl_, 1.0);
+    result.kl_max = worst_.kl;
     result.top1_agreement =
         100.0 * static_cast<double>(agreements_) / static_cast<double>(tokens());
     result.top1_gap_max = top1_gap_max_;

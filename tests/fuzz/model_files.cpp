@@ -279,7 +279,8 @@ ModelFiles converted(const ModelFiles& from, const std::string& format, int64_t 
                  .output = output,
                  .plan = SparsityPlan::uniform({}, format),
                  .threads = 1,
-                 .max_shard_bytes = max_shard_bytes});
+                 .max_shard_bytes = max_shard_bytes,
+                 .model_card = [](const Conversion&) { return std::string("# A model\n"); }});
   ModelFiles files;
   for (const auto& entry : fs::directory_iterator(output)) {
     files[entry.path().filename().string()] =

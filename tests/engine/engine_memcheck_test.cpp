@@ -22,7 +22,7 @@ TEST_P(GpuEngine, HostAndDeviceSampleTheSame) {
   options.deterministic = true;
   options.context_size = 140;
   Engine engine = Engine::load(GetParam(), options);
-  for (Request request : requests_of(engine, 12)) {
+  for (Request request : requests_of(engine, 6)) {
     request.log_probs.reset();
     const Completion on_device = engine.generate({request}).front();
     request.on_logits = [](int64_t, std::span<const float>) {};

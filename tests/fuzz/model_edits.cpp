@@ -230,8 +230,26 @@ json value_of(std::string_view text) {
   return value.is_discarded() ? json(std::string(text)) : value;
 }
 
+// Whether a member at this path would be in an array that json fills up to a large index.
+bool makes_long_array(const json& document, json::json_pointer pointer) {
+  constexpr size_t kMaxDigits = 5;  // of an index
+  for (; !pointer.empty(); pointer.pop_back()) {
+    const std::string& index = pointer.back();
+    const json::json_pointer parent = pointer.parent_pointer();
+    const bool in_object = document.contains(parent) && document.at(parent).is_object();
+    if (!in_object && index.size() > kMaxDigits &&
+        index.find_first_not_of("0123456789") == std::string::npos) {
+      return true;
+    }
+  }
+  return false;
+}
+
 void set_member(json& document, std::string_view path, std::string_view value) {
-  document[json::json_pointer(std::string(path))] = value_of(value);
+  const json::json_pointer pointer{std::string(path)};
+  if (!makes_long_array(document, pointer)) {
+    document[pointer] = value_of(value);
+  }
 }
 
 void remove_member(json& document, std::string_view path) {

@@ -12,7 +12,7 @@ INSTANTIATE_TEST_SUITE_P(Gpu, Ops, ::testing::Values(DType::f16, DType::bf16),
 TEST_P(Ops, Norms) {
   for (int64_t tokens : kTokens) {
     for (int64_t features : {8, 33, 64, 257, 1000, 5120, 9000, 30000}) {
-      if (tokens * features > 1'000'000) {
+      if (tokens * features > 160'000) {  // the host's part takes seconds under a sanitizer
         continue;
       }
       for (bool centred : {false, true}) {

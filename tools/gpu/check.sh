@@ -65,7 +65,10 @@ for program in $(programs_with gpu); do
 done
 for tool in memcheck racecheck synccheck; do
   options=(--tool "$tool" --error-exitcode 1)
-  [ $tool != memcheck ] || options+=(--leak-check full)
+  case $tool in
+    memcheck) options+=(--leak-check full) ;;
+    synccheck) options+=(--num-cuda-barriers 65536) ;;  # of all blocks together, in shared memory
+  esac
   for program in $(programs_with $tool); do
     step "$tool of $program" compute-sanitizer "${options[@]}" "$build/bin/$program" --gtest_brief=1
   done

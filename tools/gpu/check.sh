@@ -67,7 +67,8 @@ for tool in memcheck racecheck synccheck; do
   options=(--tool "$tool" --error-exitcode 1)
   case $tool in
     memcheck) options+=(--leak-check full) ;;
-    synccheck) options+=(--num-cuda-barriers 65536) ;;  # of all blocks together, in shared memory
+    # Of all blocks of a launch together: with fewer, the tool ends the launch with an error.
+    synccheck) options+=(--num-cuda-barriers 65536) ;;
   esac
   for program in $(programs_with $tool); do
     step "$tool of $program" compute-sanitizer "${options[@]}" "$build/bin/$program" --gtest_brief=1

@@ -18,7 +18,7 @@ namespace sparsellm {
 namespace {
 
 // Rises when a choice of an earlier version of this code may no longer be right.
-constexpr int kCodeVersion = 10;
+constexpr int kCodeVersion = 11;
 
 std::string gemm_key(const GemmKey& key, std::string_view what) {
   return fmt::format("dense gemm {}, {}, {}", kCodeVersion, key.text(), what);

@@ -34,12 +34,11 @@ TuneMeter::Largest CudaMeter::compare(const Tensor& a, const Tensor& b) {
   return comparison_->take();
 }
 
-std::optional<double> CudaMeter::seconds(const std::function<void()>& call, int64_t bytes_in_turn,
-                                         double best) {
+std::optional<double> CudaMeter::seconds(const Call& call, double best) {
   if (!timer_) {
     timer_.emplace(ctx_);
   }
-  return timer_->median(call, bytes_in_turn, best);
+  return timer_->median(call, best);
 }
 
 }  // namespace sparsellm

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <functional>
 #include <optional>
 #include <string>
 
@@ -18,8 +17,7 @@ class CudaMeter : public TuneMeter {
   std::string device_key() override;  // the GPU, and the versions of CUDA and cuBLASLt
   void poison(const Tensor& y) override;
   Largest compare(const Tensor& a, const Tensor& b) override;
-  std::optional<double> seconds(const std::function<void()>& call, int64_t bytes_in_turn,
-                                double best) override;
+  std::optional<double> seconds(const Call& call, double best) override;
 
  private:
   ExecContext& ctx_;

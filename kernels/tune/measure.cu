@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <bit>
 
+#include "kernels/base/cuda_graph.h"
 #include "kernels/base/launch.cuh"
 #include "kernels/counter_random.h"
 #include "kernels/device/cuda_types.cuh"
@@ -12,7 +13,10 @@ namespace {
 
 constexpr int kThreads = 256;
 constexpr int kRepetitions = 7;
-constexpr int64_t kFeatures = 4096;  // of the norm between two calls
+// Of the norms between calls: a thread block takes each row.
+constexpr int64_t kShortFeatures = 4096;
+constexpr int64_t kLongFeatures = 32768;
+constexpr int64_t kMaxNormTokens = 32;
 
 // Enough blocks for any device; the kernels below go over n elements in strides of the grid.
 LaunchShape shape_for(int64_t n) {
@@ -108,9 +112,9 @@ TuneMeter::Largest Comparison::take() {
 CallTimer::CallTimer(ExecContext& ctx)
     : ctx_(ctx),
       flushed_(Buffer::scratch(ctx, 2 * l2_bytes(ctx.device.index), "the flush of the L2")),
-      residual_(allocate_scratch(ctx, DType::f32, {1, kFeatures}, "a norm")),
-      norm_weight_(allocate_scratch(ctx, DType::f16, {kFeatures}, "a norm")),
-      normalized_(allocate_scratch(ctx, DType::f16, {1, kFeatures}, "a norm")) {
+      residual_(allocate_scratch(ctx, DType::f32, {kMaxNormTokens, kLongFeatures}, "a norm")),
+      norm_weight_(allocate_scratch(ctx, DType::f16, {kLongFeatures}, "a norm")),
+      normalized_(allocate_scratch(ctx, DType::f16, {kMaxNormTokens, kLongFeatures}, "a norm")) {
   for (int i = 0; i < kRepetitions; ++i) {
     before_.emplace_back(*ctx.cuda, CudaEvent::Timing::yes, ctx.queue);
     after_.emplace_back(*ctx.cuda, CudaEvent::Timing::yes, ctx.queue);
@@ -122,41 +126,58 @@ void CallTimer::flush() {
                              cuda_queue(ctx_).stream));
 }
 
-std::optional<double> CallTimer::median(const std::function<void()>& call, int64_t bytes_in_turn,
-                                        double best) {
+void CallTimer::norm(int64_t tokens, int64_t features) {
+  const int64_t rows = std::min(tokens, kMaxNormTokens);
+  rms_norm(residual_.view.rows(0, rows).columns(0, features), norm_weight_.view.rows(0, features),
+           1.0f, normalized_.view.rows(0, rows).columns(0, features), ctx_);
+}
+
+void CallTimer::run(const std::function<void()>& work) {
+  try {
+    const CudaGraph graph(*ctx_.cuda, work);
+    graph.launch();
+    ctx_.cuda->synchronize();  // before the graph is destroyed
+  } catch (const CaptureFailed&) {
+    work();
+  }
+}
+
+std::optional<double> CallTimer::median(const TuneMeter::Call& call, double best) {
   constexpr double kHopeless = 1.5;
-  const bool flush_always = bytes_in_turn < 3 * l2_bytes(ctx_.device.index);
-  // Several in a row, as in a step: what a kernel does at its begin may overlap the end of the one
-  // before. Flushes would stand between them.
-  const int calls = flush_always ? 1 : 4;
-  const auto enqueue = [&](int index, int count) {
-    before_[index].record();
-    for (int i = 0; i < count; ++i) {
-      call();
-      if (ctx_.launches == Launches::overlapping) {
-        rms_norm(residual_.view, norm_weight_.view, 1.0f, normalized_.view, ctx_);
-      }
-    }
-    after_[index].record();
-  };
   const auto seconds = [&](int index) {
     after_[index].synchronize();
     return after_[index].seconds_since(before_[index]);
   };
-  // While the device is busy with a flush, the host enqueues what comes behind it: no measurement
-  // holds the time of a launch.
   flush();
-  enqueue(0, 1);
+  before_[0].record();
+  call.enqueue();
+  after_[0].record();
   if (seconds(0) > kHopeless * best) {
     return std::nullopt;
   }
-  flush();
-  for (int i = 0; i < kRepetitions; ++i) {
-    if (flush_always && i > 0) {
-      flush();
+  const bool flush_always = call.bytes_in_turn < 3 * l2_bytes(ctx_.device.index);
+  // Several in a row, as in a step. Flushes would stand between them.
+  const int calls = flush_always ? 1 : 4;
+  const bool among_norms = ctx_.launches == Launches::overlapping;
+  run([&] {
+    flush();
+    for (int i = 0; i < kRepetitions; ++i) {
+      if (flush_always && i > 0) {
+        flush();
+      }
+      before_[i].record();
+      for (int j = 0; j < calls; ++j) {
+        if (among_norms) {
+          norm(call.tokens, j % 2 == 0 ? kLongFeatures : kShortFeatures);
+        }
+        call.enqueue();
+      }
+      if (among_norms) {
+        norm(call.tokens, kShortFeatures);
+      }
+      after_[i].record();
     }
-    enqueue(i, calls);
-  }
+  });
   std::vector<double> times;
   for (int i = 0; i < kRepetitions; ++i) {
     times.push_back(seconds(i) / calls);

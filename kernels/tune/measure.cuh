@@ -40,21 +40,26 @@ class CallTimer {
  public:
   explicit CallTimer(ExecContext& ctx);
 
-  // The median over several runs of calls, each enqueued by `call`; nothing if the first call shows
-  // that it is far above `best`. `bytes_in_turn` are what calls read before one reads the same
-  // again: unless that is a multiple of the L2 by itself, the L2 is flushed before each call.
-  // Synchronises. With Launches::overlapping a norm follows each call, as a small kernel does in a
-  // step, and its time is counted: a product whose dependents are launched early saves some
-  // microseconds of it.
-  std::optional<double> median(const std::function<void()>& call, int64_t bytes_in_turn,
-                               double best);
+  // The median over several runs of calls; nothing if the first call shows that it is far above
+  // `best`. They run in a captured graph, as in a step: the time that the host takes for a launch,
+  // which differs by machine and by kernel, is no part of it. Unless the calls of a turn read a
+  // multiple of the L2, it is flushed before each. Synchronises.
+  //
+  // With Launches::overlapping the calls follow norms, a long one (about as long as attention) and
+  // a short one by turns, and a norm follows the last: a product of a step stands between such
+  // kernels. Their time is counted, since with PDL a product saves time of its neighbours: one that
+  // reads weights while the kernel before runs gains the more, the longer that takes.
+  std::optional<double> median(const TuneMeter::Call& call, double best);
 
  private:
   void flush();
+  void norm(int64_t tokens, int64_t features);
+  // Runs `work` in a graph, or without one where another thread's work breaks the capture.
+  void run(const std::function<void()>& work);
 
   ExecContext& ctx_;
   Buffer flushed_;
-  OwnedTensor residual_;  // of the norm
+  OwnedTensor residual_;  // of a norm
   OwnedTensor norm_weight_;
   OwnedTensor normalized_;
   std::vector<CudaEvent> before_;

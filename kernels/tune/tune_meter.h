@@ -27,10 +27,13 @@ class TuneMeter {
   // Over the elements of two matrices of one shape and dtype, after what was enqueued.
   virtual Largest compare(const Tensor& a, const Tensor& b) = 0;
 
-  // The median of several calls, each enqueued by `call`, which read so many bytes before one reads
-  // the same again; nothing if the first shows that they are far slower than `best`.
-  virtual std::optional<double> seconds(const std::function<void()>& call, int64_t bytes_in_turn,
-                                        double best) = 0;
+  struct Call {
+    std::function<void()> enqueue;  // neither synchronises nor allocates
+    int64_t tokens = 0;             // rows of its result
+    int64_t bytes_in_turn = 0;      // that calls read before one reads the same again
+  };
+  // The median of several calls; nothing if the first shows that they are far slower than `best`.
+  virtual std::optional<double> seconds(const Call& call, double best) = 0;
 };
 
 }  // namespace sparsellm

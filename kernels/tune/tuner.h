@@ -105,7 +105,10 @@ class Tuner::Trial {
   }
 
   std::optional<double> seconds(const Plan& plan, double best) {
-    return meter_.seconds([&] { what_.run(plan, turn_++); }, what_.bytes_in_turn(), best);
+    return meter_.seconds({.enqueue = [&] { what_.run(plan, turn_++); },
+                           .tokens = what_.result().size(0),
+                           .bytes_in_turn = what_.bytes_in_turn()},
+                          best);
   }
 
  private:

@@ -19,7 +19,7 @@ namespace sparsellm::tca_bme {
 namespace {
 
 // Rises when a choice of an earlier version of this code may no longer be right.
-constexpr int kCodeVersion = 10;
+constexpr int kCodeVersion = 11;
 
 // Between these numbers of tokens either way may be the faster one; warpgroups may be for any of
 // theirs.

@@ -148,10 +148,10 @@ class Meter : public TuneMeter {
     }
     return largest;
   }
-  std::optional<double> seconds(const std::function<void()>& call, int64_t bytes_in_turn,
-                                double best) override {
-    EXPECT_EQ(bytes_in_turn, 1234);
-    call();
+  std::optional<double> seconds(const Call& call, double best) override {
+    EXPECT_EQ(call.tokens, kRows);
+    EXPECT_EQ(call.bytes_in_turn, 1234);
+    call.enqueue();
     order.push_back(calls_.last);
     const double seconds = calls_.next_seconds();
     return seconds > 1.5 * best ? std::nullopt : std::optional(seconds);

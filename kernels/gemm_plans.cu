@@ -4,7 +4,7 @@
 
 namespace sparsellm {
 
-GemmKey GemmKey::any_stride(const GemmOperands& operands, int64_t tokens) {
+GemmKey GemmKey::any_stride(const GemmOperands& operands, int64_t tokens, Launches launches) {
   return {.out = operands.w.size(0),
           .in = operands.w.size(1),
           .tokens = tokens,
@@ -14,11 +14,16 @@ GemmKey GemmKey::any_stride(const GemmOperands& operands, int64_t tokens) {
           .relu = operands.relu,
           .w_alignment = static_cast<int16_t>(row_alignment(operands.w)),
           .x_alignment = static_cast<int16_t>(row_alignment(operands.x)),
-          .y_alignment = static_cast<int16_t>(row_alignment(operands.y))};
+          .y_alignment = static_cast<int16_t>(row_alignment(operands.y)),
+          .launches = launches};
 }
 
-GemmKey GemmKey::exact(const GemmOperands& operands) {
-  GemmKey key = any_stride(operands, operands.x.size(0));
+GemmKey GemmKey::batch_invariant(const GemmOperands& operands) {
+  return any_stride(operands, 0, Launches::overlapping);
+}
+
+GemmKey GemmKey::exact(const GemmOperands& operands, Launches launches) {
+  GemmKey key = any_stride(operands, operands.x.size(0), launches);
   key.w_stride = operands.w.row_stride();
   key.x_stride = operands.x.row_stride();
   key.y_stride = operands.y.row_stride();
@@ -37,6 +42,9 @@ std::string GemmKey::text() const {
   if (tokens > 0) {
     text += fmt::format(", {} tokens", tokens);
   }
+  if (launches == Launches::ordinary) {
+    text += ", ordinary launches";
+  }
   return text;
 }
 
@@ -53,28 +61,28 @@ size_t GemmPlans::Hash::operator()(const GemmKey& key) const {
   mix(key.x_stride);
   mix(key.y_stride);
   const auto byte = [](auto value, int place) { return static_cast<int64_t>(value) << 8 * place; };
-  const int flags = (key.has_bias ? 1 : 0) + (key.relu ? 2 : 0);
+  const int flags =
+      (key.has_bias ? 1 : 0) + (key.relu ? 2 : 0) + (key.launches == Launches::overlapping ? 4 : 0);
   mix(byte(key.x, 0) | byte(key.y, 1) | byte(flags, 2));
   mix(byte(key.w_alignment, 0) | byte(key.x_alignment, 2) | byte(key.y_alignment, 4));
   return hash;
 }
 
 GemmPlan GemmPlans::plan_for(const GemmOperands& operands, ExecContext& ctx) {
-  const CudaContext::State& cuda = cuda_state(ctx);
   if (ctx.sums == Sums::batch_invariant) {
-    const auto found = invariant_.find(GemmKey::any_stride(operands, 0));
+    const auto found = invariant_.find(GemmKey::batch_invariant(operands));
     if (found != invariant_.end()) {
       return found->second;
     }
     require(!is_capturing(ctx),
             "gemm: a graph is captured before a batch-invariant algorithm was found for {}",
-            GemmKey::any_stride(operands, 0).text());
+            GemmKey::batch_invariant(operands).text());
     TuneCache cache;  // of this call alone
     const GemmPlan plan = tuned_invariant_plan(operands, {&operands.w, 1}, cache, ctx).plan;
     set_invariant(operands, plan);
     return plan;
   }
-  const GemmKey key = GemmKey::exact(operands);
+  const GemmKey key = GemmKey::exact(operands, ctx.launches);
   const auto found = used_.find(key);
   if (found != used_.end()) {
     return found->second;
@@ -83,28 +91,28 @@ GemmPlan GemmPlans::plan_for(const GemmOperands& operands, ExecContext& ctx) {
   if (used_.size() == kMostUsed) {
     used_.clear();
   }
-  const GemmPlan plan = fastest_plan(cuda, operands);
+  const GemmPlan plan = fastest_plan(operands, ctx);
   used_.emplace(key, plan);
   return plan;
 }
 
-GemmPlan GemmPlans::fastest_plan(const CudaContext::State& cuda,
-                                 const GemmOperands& operands) const {
+GemmPlan GemmPlans::fastest_plan(const GemmOperands& operands, const ExecContext& ctx) const {
+  const CudaContext::State& cuda = cuda_state(ctx);
   const int64_t bucket = token_bucket(operands.x.size(0));
-  const auto tuned = tuned_.find(GemmKey::any_stride(operands, bucket));
+  const auto tuned = tuned_.find(GemmKey::any_stride(operands, bucket, ctx.launches));
   return tuned != tuned_.end() && is_possible(cuda, operands, tuned->second)
              ? tuned->second
              : heuristic_plan(cuda, operands);
 }
 
-void GemmPlans::set_tuned(const GemmOperands& operands, const GemmPlan& plan) {
+void GemmPlans::set_tuned(const GemmOperands& operands, Launches launches, const GemmPlan& plan) {
   const int64_t bucket = token_bucket(operands.x.size(0));
-  tuned_.insert_or_assign(GemmKey::any_stride(operands, bucket), plan);
+  tuned_.insert_or_assign(GemmKey::any_stride(operands, bucket, launches), plan);
   used_.clear();  // some are of this bucket; all are found again quickly
 }
 
 void GemmPlans::set_invariant(const GemmOperands& operands, const GemmPlan& plan) {
-  invariant_.insert_or_assign(GemmKey::any_stride(operands, 0), plan);
+  invariant_.insert_or_assign(GemmKey::batch_invariant(operands), plan);
 }
 
 }  // namespace sparsellm

@@ -25,9 +25,12 @@ struct GemmKey {
   int16_t w_alignment = 0;
   int16_t x_alignment = 0;
   int16_t y_alignment = 0;
+  Launches launches = Launches::overlapping;
 
-  static GemmKey exact(const GemmOperands& operands);
-  static GemmKey any_stride(const GemmOperands& operands, int64_t tokens);
+  static GemmKey exact(const GemmOperands& operands, Launches launches);
+  static GemmKey any_stride(const GemmOperands& operands, int64_t tokens, Launches launches);
+  // For any number of tokens and kind of launches.
+  static GemmKey batch_invariant(const GemmOperands& operands);
 
   std::string text() const;  // without what is 0 for any; for messages and files
   bool operator==(const GemmKey&) const = default;
@@ -41,8 +44,8 @@ class GemmPlans {
   // Sums::batch_invariant it is what gemm() says.
   GemmPlan plan_for(const GemmOperands& operands, ExecContext& ctx);
 
-  // What tuning found, for the number of tokens of `operands` and its bucket, and for any number.
-  void set_tuned(const GemmOperands& operands, const GemmPlan& plan);
+  // What tuning found: for these launches and the bucket of the tokens of `operands`, and for any.
+  void set_tuned(const GemmOperands& operands, Launches launches, const GemmPlan& plan);
   void set_invariant(const GemmOperands& operands, const GemmPlan& plan);
 
  private:
@@ -51,7 +54,7 @@ class GemmPlans {
   };
   using Map = std::unordered_map<GemmKey, GemmPlan, Hash>;
 
-  GemmPlan fastest_plan(const CudaContext::State& cuda, const GemmOperands& operands) const;
+  GemmPlan fastest_plan(const GemmOperands& operands, const ExecContext& ctx) const;
 
   Map used_;       // by exact shape
   Map tuned_;      // by bucket, for any strides

@@ -31,7 +31,7 @@ class GemmTunable : public Tunable<GemmPlan> {
       : operands_(operands), weights_(weights), ctx_(ctx) {}
 
   std::string key() const override {
-    return gemm_key(GemmKey::any_stride(operands_, operands_.x.size(0)), "fastest");
+    return gemm_key(GemmKey::any_stride(operands_, operands_.x.size(0), ctx_.launches), "fastest");
   }
   std::vector<GemmPlan> candidates() const override {
     std::vector<GemmPlan> plans = blas_plans();
@@ -80,6 +80,7 @@ class GemmTunable : public Tunable<GemmPlan> {
     return {plans.begin(), plans.end()};
   }
   const GemmOperands& operands() const { return operands_; }
+  Launches launches() const { return ctx_.launches; }
 
  private:
   GemmOperands operands_;
@@ -94,7 +95,7 @@ class BlasTunable : public GemmTunable {
 
   std::string key() const override {
     const bool reduced = operands().partial_sums == PartialSums::any;
-    return gemm_key(GemmKey::exact(operands()),
+    return gemm_key(GemmKey::exact(operands(), launches()),
                     reduced ? "cuBLASLt alone, any partial sums" : "cuBLASLt alone");
   }
   std::vector<GemmPlan> candidates() const override { return blas_plans(); }
@@ -109,7 +110,7 @@ class InvariantTunable : public GemmTunable {
   InvariantTunable(const GemmOperands& example, std::span<const Tensor> weights,
                    GemmInvariance& test, ExecContext& ctx)
       : GemmTunable(test.operands(0, kMeasuredTokens), weights, ctx),
-        key_(gemm_key(GemmKey::any_stride(example, 0), "batch invariant")),
+        key_(gemm_key(GemmKey::batch_invariant(example), "batch invariant")),
         test_(test) {}
 
   std::string key() const override { return key_; }
@@ -155,7 +156,7 @@ class Tuning {
     const GemmOperands operands = operands_.tokens(0, tokens);
     GemmTunable tunable(operands, weights_, ctx_);
     const Tuned<GemmPlan> tuned = Tuner(meter_, cache_, ctx_).fastest(tunable);
-    plans_.set_tuned(operands, tuned.plan);
+    plans_.set_tuned(operands, ctx_.launches, tuned.plan);
     return tuned.measured;
   }
 

@@ -102,7 +102,6 @@ int64_t FormatContender::bytes() const { return std::max(copies_.front()->bytes(
 bool FormatContender::overlaps_launches() const { return ctx_.device.is_cuda(); }
 
 std::vector<std::unique_ptr<BoundKernel>> FormatContender::bind(const Tensor& x, const Tensor& y) {
-  // A dense weight is tuned once for both kinds of launches: for those of the engine.
   if (overlaps_launches()) {
     tune(y.dtype(), x.size(0), Launches::overlapping);
   }

@@ -4,7 +4,7 @@
 
 namespace sparsellm {
 
-// The implementations behind activate() and activate_gated(), which have checked their arguments.
+// The implementations of activate() and activate_gated(), which have checked their arguments.
 void activate_cpu(const Activation& activation, Tensor x, ExecContext& ctx);
 void activate_cuda(const Activation& activation, Tensor x, ExecContext& ctx);
 void activate_gated_cpu(const Activation& activation, const Tensor& gate_up, Tensor y,

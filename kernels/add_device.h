@@ -4,7 +4,7 @@
 
 namespace sparsellm {
 
-// The implementations behind add(), which has checked their arguments.
+// The implementations of add(), which has checked their arguments.
 void add_cpu(const Tensor& x, Tensor y, ExecContext& ctx);
 void add_cuda(const Tensor& x, Tensor y, ExecContext& ctx);
 

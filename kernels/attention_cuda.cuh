@@ -4,7 +4,7 @@
 
 namespace sparsellm {
 
-// The two kernels behind attention_cuda(). Both take what attention() takes.
+// The two kernels of attention_cuda(). Both take what attention() takes.
 
 // Keys and values of a step that are not in their pages yet, as append_attention() takes them;
 // none: they are there.

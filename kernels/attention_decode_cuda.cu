@@ -243,7 +243,7 @@ __global__ void __launch_bounds__(kThreads, blocks_per_multiprocessor(kTiles))
   const float* const angles = !kAppends || appended.cos_sin == nullptr
                                   ? nullptr
                                   : appended.cos_sin + row * appended.cos_sin_stride;
-  // Of the appended token; asked for before q is waited for.
+  // Of the appended token; loaded before the wait for q.
   constexpr int kNewDims = (kDims + kThreads - 1) / kThreads;  // a thread's
   T new_key[kNewDims];
   T new_value[kNewDims];

@@ -9,7 +9,7 @@ namespace sparsellm {
 void check_attention(const Tensor& q, const KvLayer& kv, const PagedBatch& batch, float scale,
                      const Tensor& y, const ExecContext& ctx);
 
-// The implementations behind attention(), which has checked their arguments.
+// The implementations of attention(), which has checked their arguments.
 void attention_cpu(const Tensor& q, const KvLayer& kv, const PagedBatch& batch, float scale,
                    Tensor y, ExecContext& ctx);
 int64_t attention_workspace_bytes_cuda(int64_t heads, int64_t kv_heads, int64_t head_dim);

@@ -142,7 +142,7 @@ __device__ int first_slot(const Problem<typename C::T>& problem, int request) {
   return problem.query_start[request] * problem.group / C::kItems + request;
 }
 
-// The last request whose first slot is not behind `slot`. Each step the lanes divide the range by
+// The last request whose first slot is not after `slot`. Each step the lanes divide the range by
 // 32.
 template <class C>
 __device__ int request_of_slot(const Problem<typename C::T>& problem, int slot) {
@@ -152,8 +152,8 @@ __device__ int request_of_slot(const Problem<typename C::T>& problem, int slot) 
   while (high - low > 1) {
     const int step = (high - low + kWarpSize - 1) / kWarpSize;
     const int probe = low + lane * step;
-    const bool not_behind = probe < high && first_slot<C>(problem, probe) <= slot;
-    low += (__popc(__ballot_sync(kAllLanes, not_behind)) - 1) * step;
+    const bool not_after = probe < high && first_slot<C>(problem, probe) <= slot;
+    low += (__popc(__ballot_sync(kAllLanes, not_after)) - 1) * step;
     high = min(high, low + step);
   }
   return low;
@@ -317,7 +317,7 @@ __device__ void multiply_values(const uint32_t (&shares)[C::kFragments][kKeys / 
 }
 
 // A lane has parts of two items of each fragment of its warp: of 16 * f + lane / 4 and of the item
-// 8 behind it.
+// 8 after it.
 template <class C>
 __device__ int item_of_lane(const Tile& tile, int fragment, int half) {
   const int warp = threadIdx.x / kWarpSize;
@@ -325,7 +325,7 @@ __device__ int item_of_lane(const Tile& tile, int fragment, int half) {
   return tile.first_item + warp * C::kWarpItems + fragment * 16 + half * 8 + lane / 4;
 }
 
-// The scores of keys behind an item's own position become -infinity.
+// The scores of keys after an item's own position become -infinity.
 template <class C>
 __device__ void mask_scores(const Tile& tile, int group, int first_token,
                             float (&scores)[C::kFragments][kKeys / 8][4]) {
@@ -359,8 +359,8 @@ struct RunningSums {
 // Turns scores into weights and rescales the sums. Keys that are masked change nothing, bit for
 // bit: the largest score stays, the factor is 1 and the weights are 0. The product of difference
 // and scale, not the difference of products, keeps weights at or below 1 for any score. Additions
-// behind multiplications are kept apart, as fusing them is the compiler's choice and could differ
-// between configurations.
+// after multiplications are not fused with them, which would be the compiler's choice and could
+// differ between configurations.
 template <class C>
 __device__ void soften(float exponent_scale, float (&scores)[C::kFragments][kKeys / 8][4],
                        RunningSums<C>& sums) {
@@ -468,7 +468,7 @@ __device__ void add_not_finite(const Tile& tile, int group, int first_token,
         uint32_t pair = 0;
 #pragma unroll
         for (int n = 0; n < kKeys / 8; ++n) {
-          // A choice behind the exchange: an index would force the shares out of the registers.
+          // A selection after the exchange: an index would force the shares out of the registers.
           const uint32_t share = __shfl_sync(kAllLanes, shares[f][n / 2][n % 2 * 2 + half], owner);
           pair = n == key / 8 ? share : pair;
         }

@@ -78,7 +78,7 @@ class WarpAttention {
  public:
   __device__ explicit WarpAttention(int lane) : g_(lane / 4), c_(lane % 4) {}
 
-  // `page` is the 16 tokens of one head. Slots behind a request's last token are multiplied like
+  // `page` is the 16 tokens of one head. Slots after a request's last token are multiplied like
   // the others; their scores are replaced.
   __device__ void load_keys(const T* page, int head_dim) {
 #pragma unroll

@@ -65,7 +65,7 @@ std::string describe(const Tensor& x) {
                                      to_string(x.device()));
 }
 
-// The bytes from a tensor's first to behind its last element, and between its rows.
+// The bytes from a tensor's first to past its last element, and between its rows.
 struct Extent {
   const std::byte* begin;
   const std::byte* end;
@@ -94,7 +94,7 @@ bool overlap(const Tensor& a, const Tensor& b) {
   if (p.stride_bytes != q.stride_bytes) {
     return true;
   }
-  // Both are columns of one matrix; `shift` is where b's begin behind a's, modulo a row.
+  // Both are columns of one matrix; `shift` is where b's begin after a's, modulo a row.
   const int64_t stride = p.stride_bytes;
   const int64_t shift = ((q.begin - p.begin) % stride + stride) % stride;
   return shift < p.row_bytes || shift + q.row_bytes > stride;

@@ -4,7 +4,7 @@
 
 namespace sparsellm {
 
-// The implementations behind embedding(), which has checked their arguments; the values of the
+// The implementations of embedding(), which has checked their arguments; the values of the
 // indices are theirs to check.
 void embedding_cpu(const Tensor& ids, const Tensor& positions, const EmbeddingTables& tables,
                    Tensor y, ExecContext& ctx);

@@ -13,9 +13,9 @@ struct RandomFill {
   uint64_t key = 0;          // the same key gives the same numbers
   float centre = 0.0f;       // of the values,
   float spread = 1.0f;       // which lie between centre - spread and centre + spread, uniformly
-  double sparsity = 0.0;     // in [0, 1]: the fraction that is 0 instead, at random places,
-  ZeroPattern pattern = {};  // which lie so,
-  int64_t columns = 1;       // in a matrix with so many, row after row; no matter to a uniform one
+  double sparsity = 0.0;     // in [0, 1]: the fraction that is 0 instead, at random places
+  ZeroPattern pattern = {};  // where these places are
+  int64_t columns = 1;       // of the matrix that x holds; a uniform pattern does not depend on it
 };
 
 // A key for the tensor of this name.

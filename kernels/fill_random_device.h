@@ -30,7 +30,7 @@ constexpr uint64_t zeros_at(const RandomFillSteps& steps, int64_t index) {
   return steps.cell_zeros == nullptr ? steps.zeros : steps.cell_zeros[steps.grid.cell_of(index)];
 }
 
-// The implementations behind fill_random(), which has checked their arguments. There are no
+// The implementations of fill_random(), which has checked their arguments. There are no
 // thresholds if the pattern is uniform.
 void fill_random_cpu(const RandomFill& fill, const ZeroThresholds& thresholds, Tensor x,
                      ExecContext& ctx);

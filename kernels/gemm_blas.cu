@@ -93,7 +93,7 @@ Value setting(const cublasLtMatmulAlgo_t& algorithm,
 
 int64_t alignment_of(uint64_t address_and_stride) {
   const auto lowest_bit = static_cast<int64_t>(address_and_stride & (~address_and_stride + 1));
-  return lowest_bit == 0 ? kMostAlignment : std::min(lowest_bit, kMostAlignment);
+  return lowest_bit == 0 ? kMaxAlignment : std::min(lowest_bit, kMaxAlignment);
 }
 
 }  // namespace
@@ -147,11 +147,11 @@ std::vector<BlasPlan> heuristic_plans(const CudaContext::State& cuda, const Gemm
   preference.set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, y_alignment);
   preference.set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
                  static_cast<uint64_t>(CudaContext::kWorkspaceBytes));
-  std::array<cublasLtMatmulHeuristicResult_t, kMostProposals> results{};
+  std::array<cublasLtMatmulHeuristicResult_t, kMaxProposals> results{};
   int found = 0;
   const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(
       cuda.blas, description.operation(), description.w(), description.x(), description.y(),
-      description.y(), preference.get(), std::min(count, kMostProposals), results.data(), &found);
+      description.y(), preference.get(), std::min(count, kMaxProposals), results.data(), &found);
   std::vector<BlasPlan> plans;
   if (status != CUBLAS_STATUS_SUCCESS) {
     return plans;

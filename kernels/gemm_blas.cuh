@@ -40,15 +40,15 @@ struct BlasPlan {
 
 // What the rows of a matrix are aligned to, in bytes; at most as much as cuBLASLt makes use of.
 // Equal for any rows of a matrix that begins at a multiple of that.
-inline constexpr int64_t kMostAlignment = 256;
+inline constexpr int64_t kMaxAlignment = 256;
 int64_t row_alignment(const Tensor& x);
 
 // Throws Error unless gemm() takes these on CUDA, whatever the sizes.
 void check_gemm_operands(const GemmOperands& operands);
 
-// Up to kMostProposals plans, what cuBLASLt believes to be the fastest first, with such partial
+// Up to kMaxProposals plans, what cuBLASLt believes to be the fastest first, with such partial
 // sums as the operands allow. Nothing runs: may be called while a graph is captured.
-inline constexpr int kMostProposals = 64;
+inline constexpr int kMaxProposals = 64;
 std::vector<BlasPlan> heuristic_plans(const CudaContext::State& cuda, const GemmOperands& operands,
                                       int count);
 

@@ -14,13 +14,13 @@ void add_proposals_for(int64_t tokens, const CudaContext::State& cuda, const Gem
   if (tokens <= operands.x.size(0)) {
     return;
   }
-  const auto rows_of = [tokens](const Tensor& x) {  // which nobody reads
+  const auto rows_of = [tokens](const Tensor& x) {  // whose values are not read
     return Tensor(x.raw(), x.dtype(), {tokens, x.row_stride()}, x.device()).columns(0, x.size(1));
   };
   GemmOperands more = operands;
   more.x = rows_of(operands.x);
   more.y = rows_of(operands.y);
-  for (const BlasPlan& plan : heuristic_plans(cuda, more, kMostProposals)) {
+  for (const BlasPlan& plan : heuristic_plans(cuda, more, kMaxProposals)) {
     if (is_possible(cuda, operands, plan)) {
       add_new_plan(plan, plans);
     }
@@ -68,7 +68,7 @@ std::vector<BlasPlan> blas_candidates(const CudaContext::State& cuda,
                                       const GemmOperands& operands) {
   constexpr int64_t kFewTokens = 8;
   std::vector<BlasPlan> plans;
-  for (const BlasPlan& plan : heuristic_plans(cuda, operands, kMostProposals)) {
+  for (const BlasPlan& plan : heuristic_plans(cuda, operands, kMaxProposals)) {
     add_new_plan(plan, plans);
   }
   add_proposals_for(kFewTokens, cuda, operands, plans);

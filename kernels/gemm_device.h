@@ -4,7 +4,7 @@
 
 namespace sparsellm {
 
-// The implementations behind gemm() and tune_gemm(), which have checked their arguments.
+// The implementations of gemm() and tune_gemm(), which have checked their arguments.
 void gemm_cpu(const Tensor& x, const Tensor& w, const Epilogue& epilogue, Tensor y,
               ExecContext& ctx);
 void gemm_cuda(const Tensor& x, const Tensor& w, const Epilogue& epilogue, Tensor y,

@@ -17,7 +17,7 @@ GemmInvariance::AlignedRows::AlignedRows(const Tensor& example, int64_t rows, Ex
   const int64_t columns = example.size(1);
   const int64_t alignment = row_alignment(example) / size_of(example.dtype());  // in elements
   // A Buffer is aligned to the most; one step off its rows are aligned to one step.
-  const int64_t first = row_alignment(example) < kMostAlignment ? alignment : 0;
+  const int64_t first = row_alignment(example) < kMaxAlignment ? alignment : 0;
   const int64_t stride = (first + columns + alignment - 1) / alignment * alignment;
   memory = allocate_scratch(ctx, example.dtype(), {rows, stride}, "tuning of gemm");
   view = memory.view.columns(first, columns);

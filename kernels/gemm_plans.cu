@@ -87,8 +87,8 @@ GemmPlan GemmPlans::plan_for(const GemmOperands& operands, ExecContext& ctx) {
   if (found != used_.end()) {
     return found->second;
   }
-  constexpr size_t kMostUsed = 4096;  // prompts come in many lengths
-  if (used_.size() == kMostUsed) {
+  constexpr size_t kMaxUsed = 4096;  // prompts come in many lengths
+  if (used_.size() == kMaxUsed) {
     used_.clear();
   }
   const GemmPlan plan = fastest_plan(operands, ctx);

@@ -17,10 +17,10 @@ constexpr int kBoxColumns = 64;      // 128 bytes, a row of a swizzled box
 constexpr int kBoxAlignment = 1024;  // in shared memory
 constexpr int kComputeWarps = 4;     // a warpgroup
 constexpr int kComputeThreads = kComputeWarps * 32;
-constexpr int kWeightWarp = kComputeWarps;     // asks for w
-constexpr int kTokenWarp = kComputeWarps + 1;  // asks for x
+constexpr int kWeightWarp = kComputeWarps;     // loads w
+constexpr int kTokenWarp = kComputeWarps + 1;  // loads x
 constexpr int kThreads = kComputeThreads + 64;
-constexpr int kMostSlots = 32;
+constexpr int kMaxStages = 32;
 
 // w is cut into row blocks, and these into steps of kRows x kColumns. Of the steps, one row block
 // after the other, thread blocks have equal shares (Stream-K, Osama et al. 2023). What two or more
@@ -40,7 +40,7 @@ struct Parameters {
   int tokens;
   int steps;      // of a row block
   int all_steps;  // of all row blocks
-  int slots;      // steps in shared memory
+  int stages;     // steps in shared memory
   bool relu;
 };
 
@@ -67,23 +67,23 @@ struct Segment {
   int end;
 };
 
-// The slots of shared memory, in turn.
+// The stages of shared memory, in turn.
 struct Ring {
-  int slots;
+  int stages;
   uint32_t parity;
-  int slot = 0;
+  int stage = 0;
 
   __device__ void advance() {
-    if (++slot == slots) {
-      slot = 0;
+    if (++stage == stages) {
+      stage = 0;
       parity ^= 1;
     }
   }
 };
 
 struct Barriers {
-  uint64_t full[kMostSlots];
-  uint64_t empty[kMostSlots];
+  uint64_t full[kMaxStages];
+  uint64_t empty[kMaxStages];
 };
 
 // N tokens; steps of 64 M rows and 64 K columns.
@@ -94,23 +94,23 @@ struct Stream {
   static constexpr int kColumns = K * kBoxColumns;
   static constexpr uint32_t kWeightBox = kRows * kBoxColumns * 2;
   static constexpr uint32_t kTokenBox = N * kBoxColumns * 2;
-  static constexpr uint32_t kSlotBytes = K * (kWeightBox + kTokenBox);
+  static constexpr uint32_t kStageBytes = K * (kWeightBox + kTokenBox);
   static constexpr int kPartial = kRows * N;
   static_assert(kTokenBox % kBoxAlignment == 0);
   using Sums = float[M][kSums];
 
   const Parameters& p;
   Barriers& barriers;
-  uint32_t slots0;
+  uint32_t stages0;
 
-  __device__ uint32_t weights_of(int slot) const { return slots0 + slot * kSlotBytes; }
-  __device__ uint32_t tokens_of(int slot) const { return weights_of(slot) + K * kWeightBox; }
-  __device__ uint32_t full(int slot) const { return shared_address(&barriers.full[slot]); }
-  __device__ uint32_t empty(int slot) const { return shared_address(&barriers.empty[slot]); }
+  __device__ uint32_t weights_of(int stage) const { return stages0 + stage * kStageBytes; }
+  __device__ uint32_t tokens_of(int stage) const { return weights_of(stage) + K * kWeightBox; }
+  __device__ uint32_t full(int stage) const { return shared_address(&barriers.full[stage]); }
+  __device__ uint32_t empty(int stage) const { return shared_address(&barriers.empty[stage]); }
 
   __device__ void initialize() const {
-    for (int i = 0; i < p.slots; ++i) {
-      barrier_init(full(i), 1 + 32);  // who asks for w, and the warp that asks for x
+    for (int i = 0; i < p.stages; ++i) {
+      barrier_init(full(i), 1 + 32);  // the thread that loads w, and the warp that loads x
       barrier_init(empty(i), kComputeWarps);
     }
     barriers_ready();
@@ -132,24 +132,24 @@ struct Stream {
   // By one thread. w does not depend on the launch before.
   __device__ void load_weights(const CUtensorMap& map) const {
     const uint64_t policy = evict_first();
-    Ring ring{p.slots, 1};
+    Ring ring{p.stages, 1};
     for_segments([&](const Segment& segment) {
       for (int step = segment.begin; step < segment.end; ++step) {
-        barrier_wait(empty(ring.slot), ring.parity);
-        barrier_expect(full(ring.slot), K * kWeightBox);
+        barrier_wait(empty(ring.stage), ring.parity);
+        barrier_expect(full(ring.stage), K * kWeightBox);
 #pragma unroll
         for (int k = 0; k < K; ++k) {
-          bulk_load_box(weights_of(ring.slot) + k * kWeightBox, &map,
+          bulk_load_box(weights_of(ring.stage) + k * kWeightBox, &map,
                         step * kColumns + k * kBoxColumns, segment.row_block * kRows,
-                        full(ring.slot), policy);
+                        full(ring.stage), policy);
         }
         ring.advance();
       }
     });
   }
 
-  // By a warp, and not behind the weights in the queue of bulk copies. Tokens behind the last get
-  // no x: what is there instead has columns of its own in every product.
+  // By a warp, and not through the queue of bulk copies, where they would come after the weights.
+  // Tokens after the last get no x: what is there instead has columns of its own in every product.
   __device__ void load_tokens() const {
     constexpr int kElements = 8;  // of 16 bytes
     constexpr int kRowParts = kBoxColumns / kElements;
@@ -157,11 +157,11 @@ struct Stream {
     const int lane = threadIdx.x % 32;
     const int part = lane % kRowParts;
     const T* const x = static_cast<const T*>(p.x) + lane / kRowParts * p.x_stride;
-    Ring ring{p.slots, 1};
+    Ring ring{p.stages, 1};
     wait_on_dependencies();
     for_segments([&](const Segment& segment) {
       for (int step = segment.begin; step < segment.end; ++step) {
-        barrier_wait(empty(ring.slot), ring.parity);
+        barrier_wait(empty(ring.stage), ring.parity);
 #pragma unroll
         for (int k = 0; k < K; ++k) {
           const int at = step * kColumns + k * kBoxColumns + part * kElements;
@@ -171,27 +171,27 @@ struct Stream {
           for (int t = 0; t < N; t += kTokensAtOnce) {
             const int token = t + lane / kRowParts;
             if (token < p.tokens) {
-              copy16(tokens_of(ring.slot) + k * kTokenBox + token * (kBoxColumns * 2) +
+              copy16(tokens_of(ring.stage) + k * kTokenBox + token * (kBoxColumns * 2) +
                          ((part ^ token % 8) << 4),
                      from + t * p.x_stride, bytes);
             }
           }
         }
-        arrive_with_copies(full(ring.slot));
+        arrive_with_copies(full(ring.stage));
         ring.advance();
       }
     });
   }
 
-  __device__ void multiply(Sums& sums, int slot) const {
+  __device__ void multiply(Sums& sums, int stage) const {
     wgmma_fence();
 #pragma unroll
     for (int k = 0; k < K; ++k) {
 #pragma unroll
       for (int m = 0; m < M; ++m) {
-        const uint32_t a =
-            swizzled_operand(weights_of(slot) + k * kWeightBox + m * (kTileRows * kBoxColumns * 2));
-        const uint32_t b = swizzled_operand(tokens_of(slot) + k * kTokenBox);
+        const uint32_t a = swizzled_operand(weights_of(stage) + k * kWeightBox +
+                                            m * (kTileRows * kBoxColumns * 2));
+        const uint32_t b = swizzled_operand(tokens_of(stage) + k * kTokenBox);
 #pragma unroll
         for (int part = 0; part < kBoxColumns / 16; ++part) {
           wgmma<T>(sums[m], a + 2 * part, b + 2 * part);
@@ -203,8 +203,8 @@ struct Stream {
 
   // By the warpgroup, as what follows.
   __device__ void compute() const {
-    Ring ring{p.slots, 0};
-    int before = -1;  // the slot whose products may still run
+    Ring ring{p.stages, 0};
+    int before = -1;  // the stage whose products may still run
     const auto release = [&] {
       if (before >= 0 && threadIdx.x % 32 == 0) {
         barrier_arrive(empty(before));
@@ -215,12 +215,12 @@ struct Stream {
       for_all(sums, [](float& sum, int) { sum = 0.0f; });
 #pragma unroll 1
       for (int step = segment.begin; step < segment.end; ++step) {
-        barrier_wait(full(ring.slot), ring.parity);
+        barrier_wait(full(ring.stage), ring.parity);
         shared_stores_done();
-        multiply(sums, ring.slot);
+        multiply(sums, ring.stage);
         wgmma_wait<1>();
         release();
-        before = ring.slot;
+        before = ring.stage;
         ring.advance();
       }
       wgmma_wait<0>();
@@ -306,10 +306,10 @@ template <class T, class Y, int N, int M, int K>
 __global__ void __launch_bounds__(kThreads)
     gemm_stream_kernel(const __grid_constant__ Parameters p,
                        const __grid_constant__ CUtensorMap w) {
-  extern __shared__ uint8_t slots[];
+  extern __shared__ uint8_t stages[];
   __shared__ Barriers barriers;
   const Stream<T, Y, N, M, K> stream{
-      p, barriers, (shared_address(slots) + kBoxAlignment - 1) / kBoxAlignment * kBoxAlignment};
+      p, barriers, (shared_address(stages) + kBoxAlignment - 1) / kBoxAlignment * kBoxAlignment};
   const int warp = threadIdx.x / 32;
   if (threadIdx.x == kWeightWarp * 32) {
     prefetch_map(&w);

@@ -12,20 +12,20 @@ using gemm_stream::Parameters;
 using gemm_stream::Stream;
 using Kernel = void (*)(Parameters, CUtensorMap);
 
-constexpr int64_t kMostTokens = 32;
+constexpr int64_t kMaxTokens = 32;
 // That a multiprocessor has, and what it keeps for itself of each thread block.
 constexpr int kMultiprocessorBytes = 228 * 1024;
 constexpr int kReservedBytes = 1024;
 constexpr int kStaticBytes = 1024;  // at most
 static_assert(sizeof(gemm_stream::Barriers) <= kStaticBytes);
-constexpr int64_t kLeastSteps = 4;  // of a thread block: fewer are not worth adding its part
+constexpr int64_t kMinSteps = 4;  // of a thread block: fewer are not worth adding its part
 
 struct Tile {
   Kernel kernel;
   int tokens;
   int rows;
   int columns;
-  int slot_bytes;
+  int stage_bytes;
 };
 
 // More rows at once where x would be too much beside w.
@@ -38,7 +38,7 @@ Tile tile() {
           .tokens = N,
           .rows = S::kRows,
           .columns = S::kColumns,
-          .slot_bytes = static_cast<int>(S::kSlotBytes)};
+          .stage_bytes = static_cast<int>(S::kStageBytes)};
 }
 template <class T, class Y>
 Tile tile_for(int64_t tokens) {
@@ -61,7 +61,7 @@ bool rows_are_mapped(const Tensor& x) {
 bool gemm_stream_takes(const CudaContext::State& cuda, const GemmOperands& operands) {
   constexpr int kCapability = 90;
   const int64_t tokens = operands.x.size(0);
-  return cuda.compute_capability == kCapability && tokens > 0 && tokens <= kMostTokens &&
+  return cuda.compute_capability == kCapability && tokens > 0 && tokens <= kMaxTokens &&
          operands.w.size(0) > 0 && operands.w.size(0) <= INT32_MAX / 2 &&
          operands.w.size(1) <= INT32_MAX / 2 && rows_are_mapped(operands.w) &&
          rows_are_mapped(operands.x) && operands.w.size(1) % 8 == 0;
@@ -82,12 +82,12 @@ void gemm_stream_cuda(const GemmOperands& operands, StreamMemory memory, const E
   require(all_steps <= INT32_MAX, "gemm: a weight {} is too large to be streamed",
           w.shape_string());
   const int64_t blocks = std::clamp<int64_t>(
-      all_steps / kLeastSteps, 1, std::min<int64_t>(cuda.multiprocessors, CudaQueue::kCounters));
+      all_steps / kMinSteps, 1, std::min<int64_t>(cuda.multiprocessors, CudaQueue::kCounters));
 
   const int blocks_at_once = memory == StreamMemory::half ? 2 : 1;
   const int ring_bytes = kMultiprocessorBytes / blocks_at_once - kReservedBytes - kStaticBytes -
                          gemm_stream::kBoxAlignment;
-  const int slots = std::min(ring_bytes / tile.slot_bytes, gemm_stream::kMostSlots);
+  const int stages = std::min(ring_bytes / tile.stage_bytes, gemm_stream::kMaxStages);
   const Parameters p{.x = operands.x.raw(),
                      .x_stride = operands.x.row_stride(),
                      .y = operands.y.raw(),
@@ -100,9 +100,9 @@ void gemm_stream_cuda(const GemmOperands& operands, StreamMemory memory, const E
                      .tokens = static_cast<int>(tokens),
                      .steps = static_cast<int>(steps),
                      .all_steps = static_cast<int>(all_steps),
-                     .slots = slots,
+                     .stages = stages,
                      .relu = operands.relu};
-  const int shared_bytes = slots * tile.slot_bytes + gemm_stream::kBoxAlignment;
+  const int shared_bytes = stages * tile.stage_bytes + gemm_stream::kBoxAlignment;
   check_cuda(cudaFuncSetAttribute(reinterpret_cast<const void*>(tile.kernel),
                                   cudaFuncAttributeMaxDynamicSharedMemorySize,
                                   kMultiprocessorBytes - kReservedBytes - kStaticBytes));

@@ -6,8 +6,8 @@
 namespace sparsellm {
 
 // Products of few tokens by a kernel that streams w through shared memory to the tensor cores
-// (kernels/gemm_stream.cuh), on compute capability 9.0. Launches overlap: the next one asks for its
-// weights while the one before ends, so that the memory has always something to do.
+// (kernels/gemm_stream.cuh), on compute capability 9.0. Launches overlap: the next one loads its
+// weights while the one before ends, so that the memory is always busy.
 
 // Of what shared memory a thread block takes: all of a multiprocessor's, or half of it, with which
 // the next launch begins beside it.

@@ -9,7 +9,7 @@ namespace sparsellm {
 void check_kv_append(const Tensor& cos_sin, const QkvRows& rows, const PagedBatch& batch,
                      const KvLayer& kv, const ExecContext& ctx);
 
-// The implementations behind the ops of kv_append.h, which have checked their arguments.
+// The implementations of the ops of kv_append.h, which have checked their arguments.
 void kv_append_cpu(const Tensor& k, const Tensor& v, const PagedBatch& batch, const KvLayer& kv,
                    ExecContext& ctx);
 void kv_append_cuda(const Tensor& k, const Tensor& v, const PagedBatch& batch, const KvLayer& kv,

@@ -4,7 +4,7 @@
 
 namespace sparsellm {
 
-// The implementations behind the ops of norm.h, which have checked their arguments. Without a delta
+// The implementations of the ops of norm.h, which have checked their arguments. Without a delta
 // x is not written.
 void layer_norm_cpu(const Tensor& delta, const Tensor& x, const NormParams& params, const Tensor& y,
                     ExecContext& ctx);

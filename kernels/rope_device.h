@@ -4,7 +4,7 @@
 
 namespace sparsellm {
 
-// The implementations behind rope_angles(), which has checked their arguments.
+// The implementations of rope_angles(), which has checked their arguments.
 void rope_angles_cpu(const Tensor& positions, const Tensor& frequencies, Tensor cos_sin,
                      ExecContext& ctx);
 void rope_angles_cuda(const Tensor& positions, const Tensor& frequencies, Tensor cos_sin,

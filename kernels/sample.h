@@ -8,7 +8,7 @@
 namespace sparsellm {
 
 // How a row of logits becomes a token; the fields mean what engine/sampler.h says, and have the
-// ranges that validate() asks for there. Sampling that needs more than this (penalties, biases) is
+// ranges that validate() requires there. Sampling that needs more than this (penalties, biases) is
 // done there, on the host.
 struct SampleRow {
   int32_t slot = -1;         // where in `tokens` the result goes; -1: the row is passed over

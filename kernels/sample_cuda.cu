@@ -73,7 +73,7 @@ struct LogitRow {
   }
 
   // visit(id, logit) for what the thread owns of the range: of the 16-byte vectors one in
-  // `threads`, and at most one logit before and one behind them (rows of an odd vocabulary begin
+  // `threads`, and at most one logit before and one after them (rows of an odd vocabulary begin
   // anywhere). The ids ascend. Loads go two by two, to have enough of them under way.
   template <class Visit>
   __device__ void for_each(IdRange range, int thread, int threads, Visit visit) const {

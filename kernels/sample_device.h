@@ -4,7 +4,7 @@
 
 namespace sparsellm {
 
-// The implementation behind sample(), which has checked its arguments.
+// The implementation of sample(), which has checked its arguments.
 void sample_cuda(const Tensor& logits, const Tensor& rows, const Tensor& banned, Tensor tokens,
                  ExecContext& ctx);
 

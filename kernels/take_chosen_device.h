@@ -4,7 +4,7 @@
 
 namespace sparsellm {
 
-// The implementations behind take_chosen(), which has checked their arguments.
+// The implementations of take_chosen(), which has checked their arguments.
 void take_chosen_cpu(const Tensor& chosen, Tensor ids);
 void take_chosen_cuda(const Tensor& chosen, Tensor ids, ExecContext& ctx);
 

@@ -34,9 +34,9 @@ std::string why_none(const CudaFacts& facts) {
 std::string why_not(const CudaFacts& facts, size_t index) {
   const GpuFacts& gpu = facts.gpus[index];
   std::string reason;
-  if (gpu.compute_capability < kLeastComputeCapability) {
-    reason = fmt::format("at least {}.{} is needed", kLeastComputeCapability / 10,
-                         kLeastComputeCapability % 10);
+  if (gpu.compute_capability < kMinComputeCapability) {
+    reason = fmt::format("at least {}.{} is needed", kMinComputeCapability / 10,
+                         kMinComputeCapability % 10);
   } else {
     reason = facts.why_no_code(static_cast<int>(index));
   }

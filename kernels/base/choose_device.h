@@ -10,7 +10,7 @@
 namespace sparsellm {
 
 // The oldest GPUs that the kernels are for: 10 * major + minor of the compute capability.
-inline constexpr int kLeastComputeCapability = 80;
+inline constexpr int kMinComputeCapability = 80;
 
 inline constexpr std::string_view kCpuOnlyBuild = "this build has the CPU device only";
 

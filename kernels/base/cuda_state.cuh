@@ -64,7 +64,7 @@ inline void check_cuda(cudaError_t status,
 
 // Why a call of a library failed. cuBLASLt has a CUDA runtime of its own, whose errors are not
 // known to ours; but a lost device makes every call fail, so any cheap call tells.
-inline cudaError_t error_behind_library() {
+inline cudaError_t cause_of_library_error() {
   const cudaError_t told = cudaPeekAtLastError();
   const cudaError_t found = told != cudaSuccess ? told : cudaStreamQuery(cudaStreamPerThread);
   return found == cudaErrorNotReady ? cudaSuccess : found;
@@ -73,7 +73,7 @@ inline cudaError_t error_behind_library() {
 inline void check_cublas(cublasStatus_t status,
                          std::source_location where = std::source_location::current()) {
   if (status != CUBLAS_STATUS_SUCCESS) [[unlikely]] {
-    const cudaError_t cause = error_behind_library();
+    const cudaError_t cause = cause_of_library_error();
     if (is_device_lost(cause)) {
       fail_cuda("cuBLAS", cudaGetErrorString(cause), cause, where);
     }

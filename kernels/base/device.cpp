@@ -25,7 +25,7 @@ bool is_large(int64_t bytes) { return bytes >= 2 * kHugePage; }
 
 int64_t whole_pages(int64_t bytes) { return (bytes + kHugePage - 1) / kHugePage * kHugePage; }
 
-// Aligned to kHugePage: more than that is asked for, and what is too much at both ends is given
+// Aligned to kHugePage: more than that is allocated, and what is too much at both ends is given
 // back.
 void* map_memory(int64_t bytes) {
   if (bytes > std::numeric_limits<int64_t>::max() - 2 * kHugePage) {

@@ -40,7 +40,8 @@ void check_device(Device device);
 // driver that is new enough.
 int cuda_device_count();
 
-// In bytes. On the CPU all of it counts as free, since the system lends what nobody touches.
+// In bytes. On the CPU all of it counts as free, since the system provides pages when they are
+// first touched.
 struct DeviceMemory {
   int64_t total = 0;
   int64_t free = 0;

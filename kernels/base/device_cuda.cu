@@ -129,7 +129,7 @@ void* allocate_bytes_cuda(int index, int64_t bytes) {
 }
 
 void free_bytes_cuda(int index, void* data) noexcept {
-  // A device that is lost has lost the memory too, and nobody is there to be told.
+  // A device that is lost has lost the memory too, and a destructor has no way to report it.
   if (cudaSetDevice(index) != cudaSuccess ||
       cudaFreeAsync(data, cudaStreamPerThread) != cudaSuccess) {
     cudaGetLastError();

@@ -36,7 +36,7 @@ struct ExecContext {
   const CudaQueue* queue = nullptr;  // of `cuda`, where ops enqueue; nullptr: its main one
   Sums sums = Sums::fastest;
   Launches launches = Launches::overlapping;
-  StepTrace* trace = nullptr;  // measures the parts of a step; on CUDA, if asked for
+  StepTrace* trace = nullptr;  // measures the parts of a step; on CUDA, if requested
 };
 
 }  // namespace sparsellm

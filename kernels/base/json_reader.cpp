@@ -82,7 +82,7 @@ class DocumentBuilder final : public JsonEvents {
 
   json& root_;
   std::vector<json*> open_;  // the objects and arrays around the next value
-  json* member_ = nullptr;   // of the innermost object, for the value behind a key
+  json* member_ = nullptr;   // of the innermost object, for the value after a key
 };
 
 }  // namespace

@@ -12,7 +12,7 @@ namespace sparsellm {
 using nlohmann::json;
 
 JsonWriter& JsonWriter::end() {
-  assert(!levels_.empty() && !behind_key_);
+  assert(!levels_.empty() && !after_key_);
   const Level level = levels_.back();
   levels_.pop_back();
   if (!level.empty) {
@@ -23,10 +23,10 @@ JsonWriter& JsonWriter::end() {
 }
 
 JsonWriter& JsonWriter::key(std::string_view name) {
-  assert(!levels_.empty() && levels_.back().end == '}' && !behind_key_);
+  assert(!levels_.empty() && levels_.back().end == '}' && !after_key_);
   begin_item();
   text_.append(quoted(name)).append(indent_ < 0 ? ":" : ": ");
-  behind_key_ = true;
+  after_key_ = true;
   return *this;
 }
 
@@ -41,7 +41,7 @@ JsonWriter& JsonWriter::open(char begin, char end) {
 }
 
 JsonWriter& JsonWriter::add(std::string_view token) {
-  if (!std::exchange(behind_key_, false) && !levels_.empty()) {
+  if (!std::exchange(after_key_, false) && !levels_.empty()) {
     begin_item();
   }
   text_ += token;

@@ -65,7 +65,7 @@ class JsonWriter {
   InvalidUtf8 invalid_utf8_;
   std::string text_;
   std::vector<Level> levels_;
-  bool behind_key_ = false;
+  bool after_key_ = false;
 };
 
 }  // namespace sparsellm

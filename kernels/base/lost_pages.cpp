@@ -25,7 +25,7 @@ static_assert(std::atomic<uintptr_t>::is_always_lock_free &&
 std::array<Slot, PageGuard::kMaxGuards> slots;
 std::mutex slots_mutex;  // of those who take one
 
-// All behind the page is replaced: what follows the end of a file that was cut is lost as well, and
+// All after the page is replaced: what follows the end of a file that was cut is lost as well, and
 // what is not lost is of no use any more.
 bool replace_from(uintptr_t address, Slot& slot) {
   const auto page_size = static_cast<uintptr_t>(::sysconf(_SC_PAGE_SIZE));

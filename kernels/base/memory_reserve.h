@@ -18,7 +18,7 @@ class MemoryReserve {
   MemoryReserve(const MemoryReserve&) = delete;
   MemoryReserve& operator=(const MemoryReserve&) = delete;
 
-  // Behind the calls: throws std::bad_alloc if the reserve was needed. The bound is not exact, and
+  // After the calls: throws std::bad_alloc if the reserve was needed. The bound is not exact, and
   // the next call may need as much.
   void require_unused() const;
 

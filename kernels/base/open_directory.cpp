@@ -39,11 +39,11 @@ namespace {
 // Without O_NONBLOCK the opening of a named pipe waits for somebody to write.
 constexpr int kReadOnly = O_RDONLY | O_CLOEXEC | O_NONBLOCK;
 
-constexpr int kMostOthers = 64;
+constexpr int kMaxOthers = 64;
 
 // What a model is loaded from, in whatever order: opened before the directory can go away. Of the
 // others (the model card and licences, which --verify compares, and files of other programs) there
-// may be too many to keep all open: kMostOthers are.
+// may be too many to keep all open: kMaxOthers are.
 bool is_loaded(std::string_view name) {
   constexpr std::array<std::string_view, 11> kNames{"added_tokens.json",
                                                     "config.json",
@@ -120,7 +120,7 @@ std::shared_ptr<const DirectoryEntries> open_once(const fs::path& path, FileDesc
   }
   int others = 0;
   for (auto& [name, entry] : result->entries) {
-    if (is_loaded(name) || ++others <= kMostOthers) {
+    if (is_loaded(name) || ++others <= kMaxOthers) {
       const int file = ::openat(fd, name.c_str(), kReadOnly);
       entry.error = file < 0 ? errno : 0;
       entry.file = file < 0 ? nullptr : std::make_shared<const FileDescriptor>(file);

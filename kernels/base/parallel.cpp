@@ -48,7 +48,8 @@ ThreadPool::~ThreadPool() { stop(); }
 
 void ThreadPool::stop() {
   stop_ = true;
-  state_ += uint64_t{1} << kEpochShift;  // a closed job: wakes the sleepers, lets nobody in
+  state_ +=
+      uint64_t{1} << kEpochShift;  // a closed job: wakes the waiting threads, which do not join it
   state_.notify_all();
   for (std::thread& worker : workers_) {
     worker.join();

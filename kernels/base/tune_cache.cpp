@@ -84,7 +84,7 @@ class Replacement {
   }
 
   void commit() {
-    check(::fsync(fd_) == 0);  // or a crash could leave the new name with nothing behind it
+    check(::fsync(fd_) == 0);  // or a crash could leave an empty file under the new name
     check(::rename(path_.c_str(), target_.c_str()) == 0);
     ::close(std::exchange(fd_, -1));
   }

@@ -63,7 +63,7 @@ class StagingBuffer {
     }
   }
 
-  // `piece` fits the buffer, which nobody reads.
+  // `piece` fits the buffer, which is not being read.
   void copy(const Upload& piece, cudaStream_t stream) {
     const int64_t count = std::ssize(piece.source) / size_of(piece.from);
     if (count == 0) {
@@ -103,7 +103,7 @@ class StagingBuffer {
     }
   }
 
-  // What is in the buffer, which nobody else writes to, whatever becomes of the source.
+  // What is in the buffer, which only this thread writes, whatever becomes of the source.
   void check(const Upload& piece) const {
     try {
       piece.check({memory_.data(), piece.source.size()});

@@ -25,7 +25,7 @@ Tensor Workspace::Scope::tensor(DType dtype, std::initializer_list<int64_t> size
   Workspace& arena = workspace_;
   const int64_t bytes = tensor_bytes(dtype, sizes);
   require(bytes <= arena.bytes() - arena.used_,
-          "the workspace of {} bytes is too small: {} in use, {} asked for", arena.bytes(),
+          "the workspace of {} bytes is too small: {} in use, {} requested", arena.bytes(),
           arena.used_, bytes);
   void* data = static_cast<std::byte*>(arena.buffer_.data()) + arena.used_;
   arena.used_ += bytes;

@@ -66,7 +66,7 @@ __device__ inline void bulk_load_box(uint32_t to, const CUtensorMap* tensor, int
 __device__ inline void prefetch_map(const CUtensorMap* tensor) {
   asm volatile("prefetch.tensormap [%0];" ::"l"(tensor) : "memory");
 }
-// 16 bytes to shared memory, not behind the bulk copies.
+// 16 bytes to shared memory, not in the queue of the bulk copies.
 __device__ inline void copy16(uint32_t to, const void* from) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
 }

@@ -22,7 +22,7 @@ __device__ inline void wgmma_wait() {
 
 // Of the operand b in shared memory at `address`, a multiple of 1024: rows of 128 bytes along k,
 // eight of them a swizzled block as tensor maps write it (CU_TENSOR_MAP_SWIZZLE_128B), one block
-// behind the other. 16 columns further, 2 are added.
+// after the other. 16 columns further, 2 are added.
 __device__ inline uint32_t swizzled_operand(uint32_t address) {
   return 1u << 16 | (address >> 4 & 0x3fff);
 }

@@ -64,7 +64,7 @@ TEST(Workspace, RefusesWhatDoesNotFitAndStaysUsable) {
   auto scratch = arena.scope();
   scratch.tensor(DType::f32, {65});  // takes 512
   EXPECT_TRUE(throws_error([&] { scratch.tensor(DType::f32, {129}); },
-                           "the workspace of 1024 bytes is too small: 512 in use, 768 asked for"));
+                           "the workspace of 1024 bytes is too small: 512 in use, 768 requested"));
   EXPECT_NO_THROW(scratch.tensor(DType::f32, {128}));
   EXPECT_TRUE(throws_error([&] { scratch.tensor(DType::f32, {1}); }, "1024 in use"));
   EXPECT_TRUE(throws_error([&] { scratch.tensor(DType::f32, {kHuge, kHuge}); }, "does not fit"));

@@ -89,6 +89,7 @@ bool GemmInvariance::has_same_bits(const BlasPlan& plan, int64_t tokens) {
     for (int64_t place : {int64_t{0}, tokens / 2, tokens - 1}) {
       const GemmOperands call = operands(kInvariantTokens + probe - place, tokens);
       if (enqueue_gemm(call, plan, ctx_) != CUBLAS_STATUS_SUCCESS) {
+        comparison_.take();  // it begins anew with the next plan
         return false;
       }
       comparison_.add(alone_.view.rows(probe, 1), call.y.rows(place, 1));

@@ -90,7 +90,7 @@ TEST(CalibrationSequences, TakeAShortTextAsAWhole) {
   EXPECT_EQ(cut(Frame::bos, 3, 1'000'000, 3), (Sequences{{kBos, 0, 1}, {kBos, 2}}));
 }
 
-TEST(CalibrationSequences, RefuseWhatMakesNoSense) {
+TEST(CalibrationSequences, RefuseInvalidArguments) {
   EXPECT_TRUE(throws_error([] { cut(Frame::bos, 0, 10, 5); }, "no tokens"));
   EXPECT_TRUE(throws_error([] { cut(Frame::bos, 5, 1, 5); }, "1 tokens are too few"));
   EXPECT_TRUE(throws_error([] { cut(Frame::bos, 5, -3, 5); }, "-3 tokens"));

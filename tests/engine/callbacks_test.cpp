@@ -367,7 +367,7 @@ TEST(Callbacks, MayCancelOthersOfTheSameStep) {
   }
 }
 
-TEST(Callbacks, OnLogitsGetsThePromptOnlyIfAskedFor) {
+TEST(Callbacks, OnLogitsGetsThePromptOnlyIfRequested) {
   struct Case {
     bool prompt_log_probs;
     bool score_prompt;
@@ -402,7 +402,7 @@ TEST(Callbacks, OnLogitsGetsThePromptOnlyIfAskedFor) {
   }
 }
 
-TEST(Callbacks, RefusesWhatNobodyWouldHear) {
+TEST(Callbacks, RefusesCallbacksThatWouldNeverBeCalled) {
   Engine engine = load_tiny();
   Request request = story(engine, 3);
   request.score_prompt = true;

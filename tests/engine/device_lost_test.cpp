@@ -193,7 +193,7 @@ TEST(DeviceLost, GenerateDoesNotTakeItForTheFaultOfARequest) {
   }
 }
 
-TEST(DeviceLost, WhoHearsOfItCannotSubmitAnew) {
+TEST(DeviceLost, ListenersCannotSubmitAfterIt) {
   Failure failure{.where = Where::finish, .after = 1};
   Engine engine = load_tiny(failing_options(failure));
   std::string refused;

@@ -277,7 +277,7 @@ TEST(Scheduler, TheYoungestGivesWay) {
   }
 }
 
-TEST(Scheduler, NobodyWaitsBehindAStreamOfShorterOnes) {
+TEST(Scheduler, ALongRequestIsNotStarvedByShorterOnes) {
   FakeDevice device({.step_tokens = 64, .max_requests = 4}, 10, 0);
   for (int i = 0; i < 3; ++i) {
     device.submit(prompt_of(10), 20);

@@ -246,7 +246,7 @@ TEST(ActivateGated, NanComesThroughFromBothHalves) {
   }
 }
 
-TEST(Activation, RefusesWhatDoesNotFit) {
+TEST(Activation, RefusesMismatchedOperands) {
   CpuContext cpu;
   const Activation relu{Kind::relu, 0.0f};
   const auto activate_x = [&](DType dtype, std::initializer_list<int64_t> sizes) {

@@ -66,7 +66,7 @@ TEST(Add, NanAndInfinityStayInTheirElement) {
   }
 }
 
-TEST(Add, RefusesWhatDoesNotFit) {
+TEST(Add, RefusesMismatchedOperands) {
   CpuContext cpu;
   const GuardedTensor y(DType::f32, {3, 8});
   const auto add_to_y = [&](const Tensor& x) { add(x, y.view(), cpu.exec); };

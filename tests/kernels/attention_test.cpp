@@ -304,7 +304,7 @@ class AttentionErrors : public ::testing::Test {
   GuardedTensor y_{DType::f32, {5, 32}};
 };
 
-TEST_F(AttentionErrors, RefusesWhatDoesNotFit) {
+TEST_F(AttentionErrors, RefusesMismatchedOperands) {
   EXPECT_NO_THROW(attend(q_.view(), y_.view()));
   const GuardedTensor four_rows(DType::f32, {4, 32});
   const GuardedTensor three_heads(DType::f32, {5, 24});

@@ -112,7 +112,7 @@ TEST_F(EmbeddingErrors, AnIndexOutsideItsTableIsNamed) {
   EXPECT_TRUE(y_.guards_intact());
 }
 
-TEST_F(EmbeddingErrors, RefusesWhatDoesNotFit) {
+TEST_F(EmbeddingErrors, RefusesMismatchedOperands) {
   const GuardedTensor ids = i32_tensor({0, 1, 2});
   const GuardedTensor four = i32_tensor({0, 1, 2, 3});
   EXPECT_TRUE(throws_error([&] { embed(four.view(), ids.view()); }, "ids is i32 [4]"));

@@ -218,7 +218,7 @@ TEST(Gemm, NanAndInfinityReachWhatTheyTakePartIn) {
   }
 }
 
-TEST(Gemm, RefusesWhatDoesNotFit) {
+TEST(Gemm, RefusesMismatchedOperands) {
   CpuContext cpu;
   const GuardedTensor x(DType::f32, {3, 8});
   const GuardedTensor w(DType::f16, {5, 8});

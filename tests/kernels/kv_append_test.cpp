@@ -216,7 +216,7 @@ TEST_F(KvAppendErrors, TheTablesMustAgreeAndStayInRange) {
   EXPECT_TRUE(page_memory_.guards_intact());
 }
 
-TEST_F(KvAppendErrors, RefusesWhatDoesNotFit) {
+TEST_F(KvAppendErrors, RefusesMismatchedOperands) {
   const GuardedTensor half(DType::f16, {4, 2, kPageSize, 8});
   const GuardedTensor small_page(DType::f32, {4, 2, kPageSize / 2, 8});
   const GuardedTensor more_pages(DType::f32, {5, 2, kPageSize, 8});

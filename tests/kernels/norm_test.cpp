@@ -182,7 +182,7 @@ TEST_P(NormTest, NanFillsItsRowOnly) {
   }
 }
 
-TEST_P(NormTest, RefusesWhatDoesNotFit) {
+TEST_P(NormTest, RefusesMismatchedOperands) {
   CpuContext cpu;
   const GuardedTensor x(DType::f32, {3, 8});
   const GuardedTensor weight(DType::f32, {8});

@@ -79,7 +79,7 @@ TEST(RopeFrequencies, Llama3ScalingKeepsShortAndStretchesLongWavelengths) {
   EXPECT_EQ(stretched, 29);
 }
 
-TEST(RopeFrequencies, RefusesNumbersThatMakeNoSense) {
+TEST(RopeFrequencies, RefusesInvalidNumbers) {
   constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
   for (int64_t head_dim : {int64_t{0}, int64_t{-2}, int64_t{63}, int64_t{1} << 40}) {
@@ -198,7 +198,7 @@ TEST(Rope, PositionZeroChangesNothing) {
   EXPECT_TRUE(same_bits(x.view(), before.view()));
 }
 
-TEST(Rope, RefusesWhatDoesNotFit) {
+TEST(Rope, RefusesMismatchedOperands) {
   CpuContext cpu;
   const GuardedTensor positions = i32_tensor({0, 1, 2});
   const GuardedTensor frequencies(DType::f32, {4});

@@ -375,7 +375,7 @@ std::vector<ForeignCase> foreign_cases() {
   };
 }
 
-TEST(ModelConfig, KeysOfOtherFamiliesAreRefusedOrToldOf) {
+TEST(ModelConfig, KeysOfOtherFamiliesAreRefusedOrReported) {
   const std::string llama = patched(kLlama, R"({"num_hidden_layers": 5})");
   const std::string opt = patched(kOpt, R"({"num_hidden_layers": 5})");
   for (const ForeignCase& c : foreign_cases()) {

@@ -53,7 +53,7 @@ TEST(AddedTokens, LeftmostThenLongest) {
   }
 }
 
-TEST(AddedTokens, SpecialTokensAreTextUnlessAskedFor) {
+TEST(AddedTokens, SpecialTokensAreTextUnlessRequested) {
   const std::vector<AddedToken> tokens = {
       {.content = "<s>", .id = 1, .special = true},
       {.content = "s>b", .id = 2},

@@ -50,7 +50,7 @@ struct PruneCase {
   const char* format = "auto";
 };
 
-TEST(ConvertPrune, ExactlyTheShareThatIsAskedFor) {
+TEST(ConvertPrune, PrunesExactlyTheRequestedShare) {
   for (const PruneCase& c : {PruneCase{"magnitude", 0.5},
                              {"magnitude", 0.9, PruneScope::row, "tiled_csl"},
                              {"magnitude", 0.37, PruneScope::matrix, "tca_bme"},

@@ -51,7 +51,7 @@ TEST(JsonWriter, WritesEveryKindOfValue) {
             "\"nothing\":null,\"empty\":[],\"list\":[1,{},[\"x\"]]}");
 }
 
-TEST(JsonWriter, RefusesInvalidUtf8IfToldSo) {
+TEST(JsonWriter, RefusesInvalidUtf8IfRequested) {
   JsonWriter json(/*indent=*/-1, InvalidUtf8::refused);
   json.object();
   const std::string good("\u00e9\0", 3);

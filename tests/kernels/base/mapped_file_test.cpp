@@ -138,7 +138,7 @@ int sum_of(std::span<const std::byte> bytes) {
   return sum;
 }
 
-TEST(MappedFile, LostPagesReadAsZerosAndAreTold) {
+TEST(MappedFile, LostPagesReadAsZerosAndAreReported) {
   const SurviveLostPages handler;
   const TempDir folder;
   const auto page = static_cast<size_t>(::sysconf(_SC_PAGE_SIZE));

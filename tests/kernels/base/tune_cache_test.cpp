@@ -68,7 +68,7 @@ TEST(TuneCache, InMemoryNothingIsWritten) {
   EXPECT_EQ(no_path.find("a"), "1");
 }
 
-TEST(TuneCache, WithoutNewsTheFileStaysAsItIs) {
+TEST(TuneCache, AnUnchangedCacheIsNotWritten) {
   const TempDir dir;
   const fs::path path = dir.path() / "tuned.json";
   TuneCache(path).save();

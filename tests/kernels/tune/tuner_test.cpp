@@ -235,7 +235,7 @@ TEST_F(TunerTest, WhatDoesNotFitAllWeightsIsNeverRun) {
   EXPECT_EQ(fastest(calls).plan.number, 1);
 }
 
-TEST_F(TunerTest, WantOfMemoryAndALostDeviceAreTold) {
+TEST_F(TunerTest, OutOfMemoryAndALostDeviceAreErrors) {
   Calls no_memory{{.result = Result::no_memory}, {}};
   EXPECT_THROW(fastest(no_memory), OutOfMemory);
   Calls lost{{.result = Result::device_lost}, {}};

@@ -145,7 +145,7 @@ void set_shape(Tensors& tensors, int64_t rows, int64_t columns) {
   tensors[0].bytes = bytes_of(std::vector<int64_t>{rows, columns});
 }
 
-TEST(BitmaskWeight, RefusesWhatDoesNotFit) {
+TEST(BitmaskWeight, RefusesMismatchedOperands) {
   struct Case {
     std::function<void(Tensors&)> change;
     const char* fragment;

@@ -31,7 +31,7 @@ std::string one_tensor(std::span<const float> values) {
   return file;
 }
 
-TEST_F(GpuCheckpointLoader, ConvertsToTheDTypeAskedFor) {
+TEST_F(GpuCheckpointLoader, ConvertsToTheRequestedDType) {
   const TempDir folder;
   const float values[] = {1.0f, 65519.0f, -1.0f / 3, 1e-7f};
   folder.write("model.safetensors", one_tensor(values));

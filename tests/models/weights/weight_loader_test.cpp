@@ -43,7 +43,7 @@ DType stored_dtype(const Checkpoint& checkpoint) {
   return checkpoint.find(names.front())->float_dtype(names.front());
 }
 
-TEST(ShapeLoader, TellsWhatACheckpointTakes) {
+TEST(ShapeLoader, ReportsTheMemoryOfACheckpoint) {
   for (const std::filesystem::path& directory : all_checkpoints()) {
     SCOPED_TRACE(directory.string());
     const ModelConfig config = read_model_config(directory);
@@ -225,7 +225,7 @@ TEST_F(SmallCheckpoint, NamesWhatIsWrong) {
   EXPECT_TRUE(throws_error([&] { weights.vector("i.weight", 1); }, "i.weight"));
 }
 
-TEST_F(SmallCheckpoint, NamesWhatNobodyAskedFor) {
+TEST_F(SmallCheckpoint, NamesTensorsThatAreNotUsed) {
   CheckpointLoader weights = loader();
   const OwnedTensor a = weights.matrix("model.a.weight", 2, 3);
   const OwnedTensor b = weights.matrix("b.weight", 1, 3);

@@ -189,7 +189,7 @@ TEST_P(GpuRecordMultistage, IsChosenOnDevicesBeforeHopper) {
   EXPECT_TRUE(all_close(y.view(), expected_of(x.view(), w.view), kTolerance));
 }
 
-TEST_P(GpuRecordMultistage, RefusesWhatDoesNotFit) {
+TEST_P(GpuRecordMultistage, RefusesMismatchedOperands) {
   const DeviceMatrix loaded(
       tca_bme::encode_records(weight({64, 64}, 1.0).view, LayoutFor::speed, cpu.threads));
   const GuardedTensor x = numbers(2, 64);

@@ -173,7 +173,7 @@ TEST(BenchAttention, WrongTokensAreFound) {
   EXPECT_GT(worst_error(), 1.0);
 }
 
-TEST(BenchAttention, OptionsThatMakeNoSense) {
+TEST(BenchAttention, InvalidOptionsAreRefused) {
   const auto refused = [](AttentionBenchOptions options, const char* message) {
     return throws_error([&] { check_options(options); }, message);
   };

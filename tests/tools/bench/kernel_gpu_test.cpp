@@ -519,7 +519,7 @@ TEST_P(BenchKernel, WantOfMemoryIsAResult) {
   }
 }
 
-TEST_P(BenchKernel, SenselessOptionsAreRefused) {
+TEST_P(BenchKernel, InvalidOptionsAreRefused) {
   KernelBenchOptions good;
   good.shapes = {{8, 8}};
   good.tokens = {1};

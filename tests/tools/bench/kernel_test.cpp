@@ -150,7 +150,7 @@ TEST(ProductOperands, MatricesHaveTheirPattern) {
   EXPECT_EQ(dense, 16);
 }
 
-TEST(KernelBench, SenselessOptionsAreRefused) {
+TEST(KernelBench, InvalidOptionsAreRefused) {
   const auto refused = [&](auto&& change, std::string_view part) {
     KernelBenchOptions options = small_options();
     change(options);
@@ -526,7 +526,7 @@ TEST(KernelSummary, CountsCellsThatBeatDense) {
   EXPECT_TRUE(summarize_kernels({}).empty());
 }
 
-TEST(KernelSummary, TellsPatternsApart) {
+TEST(KernelSummary, SummarisesEachPatternAlone) {
   std::vector<KernelResult> results{cell("tca_bme", 0.5, 1.5, 0.0), cell("tca_bme", 0.5, 0.5, 0.0),
                                     cell("tca_bme", 0.6, 2.0, 0.0)};
   results[1].pattern = {.kind = ZeroPattern::Kind::rows, .amount = 0.5};

@@ -134,7 +134,7 @@ TEST(BenchLayers, PatternsKeepTheDensity) {
   EXPECT_EQ(run(options, model("fable-opt-8m", "stored")).front().pattern, "");
 }
 
-TEST(BenchLayers, SenselessOptionsAreRefused) {
+TEST(BenchLayers, InvalidOptionsAreRefused) {
   const BenchModelArgs args = model("fable-opt-8m", "stored");
   LayerBenchOptions options = small_options();
   options.tokens = {};

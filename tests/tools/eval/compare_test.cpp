@@ -445,7 +445,7 @@ TEST(Compare, AnExceptionLeavesTheEnginesUsable) {
   EXPECT_EQ(compare(a, b, text, {.context = 64}).kl.value, 0.0);
 }
 
-TEST(Compare, RefusesWhatDoesNotFit) {
+TEST(Compare, RefusesMismatchedOperands) {
   const std::string text = beginning(1000);
   Engine model = load(llama(), 32);
 

@@ -455,7 +455,7 @@ TEST(BatchRun, ForceReplaces) {
   EXPECT_FALSE(fs::exists(folder.path("elsewhere.jsonl.partial")));
 }
 
-TEST(BatchRun, AnIdThatCannotBeReadIsNobodysElse) {
+TEST(BatchRun, UnreadableIdIsNotReused) {
   const Folder folder(
       "{\"id\": 2, \"prompt\": \"x\", \"max_tokens\": 1}\n"
       "{\"prompt\": \n"

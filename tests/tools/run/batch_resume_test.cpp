@@ -370,7 +370,7 @@ TEST(BatchResume, TheMarkIsNotThePrompts) {
   }
 }
 
-TEST(BatchResume, APartialFileThatSomebodyElseChangesIsNotPublished) {
+TEST(BatchResume, APartialFileThatAnotherProcessChangesIsNotPublished) {
   const std::string prompts = many_prompts(5) + slow_prompt();
   const std::vector<std::function<void(const fs::path&)>> changes{
       [](const fs::path& path) { fs::resize_file(path, 0); },

@@ -48,8 +48,8 @@ ThreadPool::~ThreadPool() { stop(); }
 
 void ThreadPool::stop() {
   stop_ = true;
-  state_ +=
-      uint64_t{1} << kEpochShift;  // a closed job: wakes the waiting threads, which do not join it
+  // A closed job: it wakes the waiting threads, which do not join it.
+  state_ += uint64_t{1} << kEpochShift;
   state_.notify_all();
   for (std::thread& worker : workers_) {
     worker.join();

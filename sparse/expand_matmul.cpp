@@ -16,11 +16,11 @@ constexpr int64_t kBlasWords = CudaContext::kWorkspaceBytes / size_of(DType::f32
 
 int64_t row_bytes_of(int64_t in) { return std::max<int64_t>(in, 1) * size_of(DType::f16); }
 
-int64_t most_piece_rows(int64_t out, int64_t in) {
+int64_t max_piece_rows(int64_t out, int64_t in) {
   // Products of larger pieces waste less of their last round, which is worth more than the L2.
-  constexpr int64_t kMostBytes = 64 << 20;
-  constexpr int64_t kMostLongRows = 2048;  // fewer leave a device half empty
-  return std::min(std::max(kMostBytes / row_bytes_of(in) / kPieceStep * kPieceStep, kMostLongRows),
+  constexpr int64_t kMaxBytes = 64 << 20;
+  constexpr int64_t kMaxLongRows = 2048;  // fewer leave a device half empty
+  return std::min(std::max(kMaxBytes / row_bytes_of(in) / kPieceStep * kPieceStep, kMaxLongRows),
                   out);
 }
 
@@ -40,11 +40,11 @@ int64_t expand_piece_rows(int64_t out, int64_t in, int64_t tokens) {
   const auto rounds_of_pieces = [&](int64_t rows) {
     return out / rows * rounds(rows) + rounds(out % rows);
   };
-  const int64_t most = most_piece_rows(out, in);
+  const int64_t most = max_piece_rows(out, in);
   int64_t best = most;
   // Smaller pieces are nearer to the multiprocessors, but take more launches.
-  constexpr int64_t kLeastBytes = 16 << 20;
-  const int64_t least = std::max(kLeastBytes / row_bytes_of(in), int64_t{1});
+  constexpr int64_t kMinBytes = 16 << 20;
+  const int64_t least = std::max(kMinBytes / row_bytes_of(in), int64_t{1});
   for (int64_t rows = most / kPieceStep * kPieceStep; rows >= least; rows -= kPieceStep) {
     best = rounds_of_pieces(rows) <= rounds_of_pieces(best) ? rows : best;
   }
@@ -56,7 +56,7 @@ std::vector<int64_t> expand_piece_choices(int64_t out, int64_t in, int64_t token
   const int64_t rule = expand_piece_rows(out, in, tokens);
   std::vector<int64_t> choices{rule};
   for (const int64_t rows : {2 * rule, rule / 2, rule / 4}) {
-    if (rows <= most_piece_rows(out, in) && rows >= kPieceStep && rows % kPieceStep == 0) {
+    if (rows <= max_piece_rows(out, in) && rows >= kPieceStep && rows % kPieceStep == 0) {
       choices.push_back(rows);
     }
   }
@@ -64,14 +64,14 @@ std::vector<int64_t> expand_piece_choices(int64_t out, int64_t in, int64_t token
 }
 
 int64_t expand_matmul_workspace_bytes(int64_t out, int64_t in) {
-  return kStreams * Workspace::tensor_bytes(DType::f16, {most_piece_rows(out, in), in}) +
+  return kStreams * Workspace::tensor_bytes(DType::f16, {max_piece_rows(out, in), in}) +
          Workspace::tensor_bytes(DType::f32, {kBlasWords});
 }
 
 int64_t expand_single_piece_rows(int64_t out, int64_t in) {
-  constexpr int64_t kMostBytes = 16 << 20;
+  constexpr int64_t kMaxBytes = 16 << 20;
   constexpr int64_t kStep = 64;  // where whole records begin
-  const int64_t rows = std::max(kMostBytes / row_bytes_of(in), int64_t{1});
+  const int64_t rows = std::max(kMaxBytes / row_bytes_of(in), int64_t{1});
   return std::min(rows < kStep ? rows : rows / kStep * kStep, out);
 }
 

@@ -195,7 +195,7 @@ void record_expand_cuda(const RecordMatrix& matrix, Range rows, void* dense, int
   const int64_t records = (end_block - first_block) * grid.columns;
   require(grid.count() <= INT32_MAX, "expand: {} records of a {} x {} matrix", grid.count(),
           matrix.rows, matrix.columns);
-  const uint32_t most = static_cast<uint32_t>(layout.most_record_bytes());
+  const uint32_t most = static_cast<uint32_t>(layout.max_record_bytes());
   const bool known = matrix.largest_record != 0;
   const int slot_bytes = known ? slot_bytes_for(matrix.largest_record, matrix.common_record)
                                : slot_bytes_for(most, most);
@@ -216,15 +216,15 @@ void record_expand_cuda(const RecordMatrix& matrix, Range rows, void* dense, int
                                                         : kernel_for<tca_bme::BitCounter>(layout);
   const int shared_bytes = kUnitBytes + kSlots * slot_bytes;
   // The most that any matrix needs: launches may come from several threads.
-  const int most_shared_bytes = kUnitBytes + kSlots * slot_bytes_for(most, most);
+  const int max_shared_bytes = kUnitBytes + kSlots * slot_bytes_for(most, most);
   check_cuda(cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
-                                  cudaFuncAttributeMaxDynamicSharedMemorySize, most_shared_bytes));
+                                  cudaFuncAttributeMaxDynamicSharedMemorySize, max_shared_bytes));
   int blocks = 0;  // of a multiprocessor
   check_cuda(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel, 32,
                                                            static_cast<size_t>(shared_bytes)));
-  const int64_t most_blocks = int64_t{std::max(blocks, 1)} * multiprocessors;
+  const int64_t max_blocks = int64_t{std::max(blocks, 1)} * multiprocessors;
   launch(ctx, kernel,
-         {.blocks = static_cast<unsigned>(std::min(records, most_blocks)),
+         {.blocks = static_cast<unsigned>(std::min(records, max_blocks)),
           .threads = 32,
           .shared_bytes = static_cast<size_t>(shared_bytes)},
          p);

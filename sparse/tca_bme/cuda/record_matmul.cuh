@@ -15,8 +15,8 @@ constexpr int kBarrierBytes = 1024;
 constexpr int kMaxWarps = 16;
 constexpr int kMaxSlots = 6;
 constexpr int kRingUnit = 128;                         // where a record of an uneven matrix begins
-constexpr int kMostRingUnits = 1023;                   // 10 bits for each of kMaxSlots begins
-constexpr int kMostClusters = 160;                     // of a launch
+constexpr int kMaxRingUnits = 1023;                    // 10 bits for each of kMaxSlots begins
+constexpr int kMaxClusters = 160;                      // of a launch
 constexpr int kPieces = 4;                             // in which x arrives
 constexpr int kXBarriers = kMaxWarps * kMaxSlots * 8;  // behind those of the slots
 constexpr int kInboxBarrier = kXBarriers + kPieces * 8;
@@ -58,8 +58,8 @@ struct Parameters {
   int prefetched_records;   // of each warp, to the L2
 };
 struct UnevenParameters : Parameters {
-  int ring_units;                      // of kRingUnit bytes, of a warp
-  int first_block[kMostClusters + 1];  // of each cluster, and the number of row blocks
+  int ring_units;                     // of kRingUnit bytes, of a warp
+  int first_block[kMaxClusters + 1];  // of each cluster, and the number of row blocks
 };
 template <bool UNEVEN>
 using ParametersOf = std::conditional_t<UNEVEN, UnevenParameters, Parameters>;
@@ -260,7 +260,7 @@ __global__ void __launch_bounds__(kMaxThreads<NT>, 1)
   const auto ask_even = [&](int slot) { ask(slot, slot0 + slot * p.slot_bytes); };
   // Where in the ring the records in flight begin, the oldest lowest, and where the newest ends.
   constexpr int kBeginBits = 10;
-  static_assert(kMostRingUnits < 1 << kBeginBits && kMaxSlots * kBeginBits <= 64);
+  static_assert(kMaxRingUnits < 1 << kBeginBits && kMaxSlots * kBeginBits <= 64);
   struct {
     uint64_t begins = 0;
     int in_flight = 0;

@@ -27,7 +27,7 @@ constexpr int kTokenTile = 64;        // of one launch
 constexpr int kSharedBytes = 232448;  // that a block may have; each has a multiprocessor of its own
 // More than half of a multiprocessor: were there room for two, clusters of a launch that begins
 // early would gather on those where the launch before ends first.
-constexpr int kLeastSharedBytes = 117 * 1024;
+constexpr int kMinSharedBytes = 117 * 1024;
 constexpr int kSlotsWanted = 2;
 constexpr int kTileBytes = 2048;  // for 8 tokens
 
@@ -36,7 +36,7 @@ int token_tiles_for(int64_t tokens) {
   const int64_t tiles = ceil_div(std::min<int64_t>(tokens, kTokenTile), 8);
   return static_cast<int>(std::bit_ceil(static_cast<uint64_t>(tiles)));
 }
-int most_warps(int token_tiles) { return token_tiles <= 2 ? 16 : 8; }
+int max_warps(int token_tiles) { return token_tiles <= 2 ? 16 : 8; }
 
 struct Plan {
   UnevenParameters parameters{};
@@ -54,13 +54,13 @@ int row_blocks_of(const RecordMatrix& matrix) {
   return static_cast<int>(ceil_div(matrix.rows, tca_bme::kRecordRows));
 }
 int clusters_of(const RecordMatrix& matrix, int split) {
-  return std::min({matrix.clusters_of(split), row_blocks_of(matrix), tca_bme::kMostClusters});
+  return std::min({matrix.clusters_of(split), row_blocks_of(matrix), tca_bme::kMaxClusters});
 }
 // Row blocks that a cluster gets at most: if they are shared evenly, and if they are not.
 int even_blocks(int row_blocks, int clusters) {
   return static_cast<int>(ceil_div(row_blocks, clusters));
 }
-int most_blocks(int row_blocks, int clusters) {
+int max_blocks(int row_blocks, int clusters) {
   const int even = even_blocks(row_blocks, clusters);
   return even + (even + 3) / 4;
 }
@@ -111,7 +111,7 @@ std::optional<Plan> plan_for(const RecordMatrix& matrix, const RecordMatmulConfi
       static_cast<int>(ceil_div(matrix.columns, matrix.chunks * tca_bme::kChunkColumns));
   const int parts = config.split * config.passes;
   plan.clusters = clusters_of(matrix, config.split);
-  if (plan.clusters == 0 || parts > p.record_columns || config.warps > most_warps(token_tiles)) {
+  if (plan.clusters == 0 || parts > p.record_columns || config.warps > max_warps(token_tiles)) {
     return std::nullopt;
   }
   p.split = config.split;
@@ -148,7 +148,7 @@ std::optional<Plan> plan_for(const RecordMatrix& matrix, const RecordMatmulConfi
     const int64_t room = std::max<int64_t>(kSharedBytes - x_at - x_bytes - 127, 0) / plan.warps;
     const tca_bme::Ring ring = ring_of(matrix, room, most_slots);
     if (ring.count < (far ? 1 : std::min(kSlotsWanted, most_slots)) ||
-        ring.bytes > tca_bme::kMostRingUnits * tca_bme::kRingUnit) {
+        ring.bytes > tca_bme::kMaxRingUnits * tca_bme::kRingUnit) {
       continue;
     }
     p.x_at = static_cast<int>(x_at);
@@ -160,7 +160,7 @@ std::optional<Plan> plan_for(const RecordMatrix& matrix, const RecordMatmulConfi
     // Gains 1 % of a large matrix, and would cost 5 % of a small one.
     constexpr int kManyRecords = 24;  // of a warp
     p.prefetched_records = blocks.most * columns * p.passes > kManyRecords * plan.warps ? 2 : 0;
-    plan.shared_bytes = std::max(p.slots_at + plan.warps * ring.bytes, kLeastSharedBytes);
+    plan.shared_bytes = std::max(p.slots_at + plan.warps * ring.bytes, kMinSharedBytes);
     plan.workspace_bytes = far ? inbox_bytes * plan.clusters * p.split : 0;
     return plan;
   }
@@ -178,19 +178,19 @@ struct Choice {
 // inboxes that would take too much memory are left out where there are smaller ones. One with more
 // passes follows that with fewer.
 std::vector<Choice> choices(const RecordMatrix& matrix, int token_tiles) {
-  constexpr int64_t kMostXBytes = 116 * 1024;
-  constexpr int64_t kMostInboxBytes = int64_t{64} << 20;
+  constexpr int64_t kMaxXBytes = 116 * 1024;
+  constexpr int64_t kMaxReductionBytes = int64_t{64} << 20;
   const int row_blocks = row_blocks_of(matrix);
   const int64_t record_columns = ceil_div(matrix.columns, matrix.chunks * tca_bme::kChunkColumns);
   std::vector<Choice> all;
   int64_t smallest = std::numeric_limits<int64_t>::max();
   for (const int warps : {8, 16}) {
-    for (int split = 1; split <= 16 && warps <= most_warps(token_tiles); split *= 2) {
+    for (int split = 1; split <= 16 && warps <= max_warps(token_tiles); split *= 2) {
       const int clusters = clusters_of(matrix, split);
       int64_t passes = 1;
       while (ceil_div(record_columns, split * passes) * matrix.chunks * tca_bme::kChunkColumns *
                  16 * token_tiles >
-             kMostXBytes) {
+             kMaxXBytes) {
         passes *= 2;
       }
       if (clusters == 0 || split * passes > record_columns) {
@@ -200,7 +200,7 @@ std::vector<Choice> choices(const RecordMatrix& matrix, int token_tiles) {
         return (blocks + warps - 1) * int64_t{token_tiles} * kTileBytes * clusters * split;
       };
       const int64_t bytes = bytes_for(even_blocks(row_blocks, clusters));
-      const int64_t most_bytes = bytes_for(most_blocks(row_blocks, clusters));
+      const int64_t max_bytes = bytes_for(max_blocks(row_blocks, clusters));
       smallest = std::min(smallest, passes * bytes);
       for (const int slots : {2, 0}) {
         for (int64_t some = passes; some <= 4 * passes && split * some <= record_columns;
@@ -210,14 +210,14 @@ std::vector<Choice> choices(const RecordMatrix& matrix, int token_tiles) {
                                     .passes = static_cast<int>(some),
                                     .slots = slots},
                          .inbox_bytes = some * bytes,
-                         .most_inbox_bytes = some * most_bytes,
+                         .most_inbox_bytes = some * max_bytes,
                          .crowded = some != passes});
         }
       }
     }
   }
   std::erase_if(all, [&](const Choice& choice) {
-    return choice.inbox_bytes > std::max(kMostInboxBytes, smallest);
+    return choice.inbox_bytes > std::max(kMaxReductionBytes, smallest);
   });
   return all;
 }
@@ -323,11 +323,11 @@ RecordShares record_shares(std::span<const uint32_t> block_starts, const Cluster
   const int row_blocks = static_cast<int>(std::ssize(block_starts)) - 1;
   const std::vector<uint32_t> costs = costs_of(block_starts);
   for (size_t i = 0; i < shares.size() && row_blocks > 0; ++i) {
-    const int count = std::min({clusters[i], row_blocks, tca_bme::kMostClusters});
+    const int count = std::min({clusters[i], row_blocks, tca_bme::kMaxClusters});
     if (count == 0 || count == row_blocks) {
       continue;
     }
-    std::vector<int> begins = tca_bme::balanced_runs(costs, count, most_blocks(row_blocks, count));
+    std::vector<int> begins = tca_bme::balanced_runs(costs, count, max_blocks(row_blocks, count));
     const auto weight = [&](int begin, int end) {
       return int64_t{costs[static_cast<size_t>(end)]} - costs[static_cast<size_t>(begin)];
     };
@@ -341,8 +341,8 @@ RecordShares record_shares(std::span<const uint32_t> block_starts, const Cluster
       heaviest = std::max(heaviest, weight(begin[0], begin[1]));
       heaviest_even = std::max(heaviest_even, weight(even_begin(c), even_begin(c + 1)));
     }
-    constexpr int64_t kLeastGain = 32;  // one of so many
-    if (heaviest_even - heaviest > heaviest / kLeastGain) {
+    constexpr int64_t kMinGain = 32;  // one of so many
+    if (heaviest_even - heaviest > heaviest / kMinGain) {
       shares[i] = std::move(begins);
     }
   }

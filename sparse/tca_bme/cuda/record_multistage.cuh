@@ -9,9 +9,9 @@
 
 namespace sparsellm::tca_bme {
 
-constexpr int kMostStageWarps = 8;  // of a thread block
-constexpr int kMostStages = 4;      // of a warp's ring
-constexpr int kRoundUnits = 128;    // of 16 bytes: the sums of 64 rows x 8 tokens
+constexpr int kMaxStageWarps = 8;  // of a thread block
+constexpr int kMaxStages = 4;      // of a warp's ring
+constexpr int kRoundUnits = 128;   // of 16 bytes: the sums of 64 rows x 8 tokens
 
 // y [tokens, rows] = x [tokens, columns] * W^T on compute capability 8.0 and above. A thread block
 // takes whole row blocks of W, every gridDim.x-th. The record columns are cut into `parts`
@@ -53,7 +53,7 @@ __device__ inline void wait_for_copies() {
 }
 // Waits for the oldest of as many groups as there are stages.
 __device__ inline void wait_for_oldest(int stages) {
-  static_assert(kMostStages == 4);
+  static_assert(kMaxStages == 4);
   switch (stages) {
     case 1:
       return wait_for_copies<0>();
@@ -72,7 +72,7 @@ __device__ inline void store_zeros16(uint32_t to) {
 // NT: tiles of 8 tokens. CH: chunks of a record. PAIR: records have bits for pairs. COUNTER: as
 // RecordDecoder's.
 template <class T, int NT, int CH, bool PAIR, template <bool> class COUNTER>
-__global__ void __launch_bounds__(kMostStageWarps * 32, 1)
+__global__ void __launch_bounds__(kMaxStageWarps * 32, 1)
     record_multistage_kernel(const __grid_constant__ MultistageParameters p) {
   static_assert(!PAIR || CH == 8);
   extern __shared__ __align__(128) uint8_t shared[];

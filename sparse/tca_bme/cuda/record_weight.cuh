@@ -11,7 +11,7 @@
 namespace sparsellm::tca_bme {
 
 // More tokens are not decoded for by record_matmul_cuda() under Sums::fastest.
-inline constexpr int64_t kMostDecodedTokens = 128;
+inline constexpr int64_t kMaxDecodedTokens = 128;
 
 // A weight of version 2 on a CUDA device.
 class CudaRecordWeight : public WeightMatrix {
@@ -36,7 +36,7 @@ class CudaRecordWeight : public WeightMatrix {
   const RecordMatrix& matrix() const { return matrix_; }
   RecordKey key(DType y, int64_t tokens, Launches launches) const;
   // Whether pieces that overlap are a choice where the workspace is for so many tokens.
-  bool overlaps_pieces(int64_t most_tokens) const;
+  bool overlaps_pieces(int64_t max_tokens) const;
   RecordExpansion single_pieces() const;                // which take less
   RecordPlan rule_plan(DType y, int64_t tokens) const;  // unless measurements tell better
   // The configurations for decoding records, the best guess first; none for a product that they are

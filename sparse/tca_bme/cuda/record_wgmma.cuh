@@ -13,24 +13,24 @@
 
 namespace sparsellm::tca_bme {
 
-constexpr int kMostStages = 32;  // of a ring
+constexpr int kMaxStages = 32;  // of a ring
 // A stage of a ring has what a step takes: 8 chunks of W or two units of x. Of spans with an odd
 // number of units, the last step has one.
 constexpr int kStepUnits = 2;
 constexpr int kStepChunks = kStepUnits * kUnitChunks;
-constexpr int kMostTeams = 4;
+constexpr int kMaxConsumers = 4;
 // Byte offsets of the barriers in shared memory: of each team, then of each stage.
-constexpr int kRingBarriers = kMostTeams * kMostStages * 8;
+constexpr int kRingBarriers = kMaxConsumers * kMaxStages * 8;
 constexpr int kRecordsFull = 0;
 constexpr int kRecordsEmpty = kRingBarriers;
 constexpr int kXFull = 2 * kRingBarriers;
 constexpr int kXEmpty = 3 * kRingBarriers;
 constexpr int kInboxFull = 4 * kRingBarriers;
-constexpr int kInboxFree = kInboxFull + kMostTeams * 8;
+constexpr int kInboxFree = kInboxFull + kMaxConsumers * 8;
 // Of uneven matrices, where in the ring the record of each stage begins.
-constexpr int kStageWords = kInboxFree + kMostTeams * 8;
+constexpr int kStageWords = kInboxFree + kMaxConsumers * 8;
 constexpr int kTileBarrierBytes = 5 * 1024;
-static_assert(kStageWords + kMostTeams * kMostStages * 4 <= kTileBarrierBytes);
+static_assert(kStageWords + kMaxConsumers * kMaxStages * 4 <= kTileBarrierBytes);
 
 // y [tokens, rows] = x [tokens, columns] * W^T for many tokens, by warpgroups that decode records
 // into the registers of their left operand; x is the right one, in shared memory.
@@ -242,7 +242,7 @@ __device__ inline void fetch_for_team(const TileParameters& p, const CUtensorMap
   Entries then = load_table();
   const uint32_t stage_bytes = kStageRecords * p.slot_bytes;
   const uint32_t records0 = shared0 + p.slots_at + team * p.ring_bytes;
-  RingPlace record(shared0 + kRecordsFull + team * kMostStages * 8, p.record_stages, records0,
+  RingPlace record(shared0 + kRecordsFull + team * kMaxStages * 8, p.record_stages, records0,
                    stage_bytes);
   const auto wait_for_stage = [&] {
     barrier_wait(record.at + kRecordsEmpty - kRecordsFull, record.parity ^ 1);
@@ -321,7 +321,7 @@ __device__ inline void fetch_for_team(const TileParameters& p, const CUtensorMap
   };
 
   constexpr uint32_t kXStageBytes = kStepUnits * kXBytes;
-  RingPlace x(shared0 + kXFull + x_ring * kMostStages * 8, p.x_stages,
+  RingPlace x(shared0 + kXFull + x_ring * kMaxStages * 8, p.x_stages,
               shared0 + p.x_at + x_ring * p.x_stages * kXStageBytes, kXStageBytes);
   const int x_rounds = head != 0 ? 0 : p.x_stays ? 1 : rounds.count;
   int x_round = -1, x_unit = 0, x_end = 0;
@@ -405,12 +405,12 @@ __global__ void __launch_bounds__(tile_threads(N), 1)
   // By one lane of each warp: the lanes of one would do it one after the other.
   if (lane == 0) {
     for (int i = warp; i < kTeams * p.record_stages; i += tile_threads(N) / 32) {
-      const int at = (i / p.record_stages * kMostStages + i % p.record_stages) * 8;
+      const int at = (i / p.record_stages * kMaxStages + i % p.record_stages) * 8;
       barrier_init(shared0 + kRecordsFull + at, 1);
       barrier_init(shared0 + kRecordsEmpty + at, 4);
     }
     for (int i = warp; i < depth * p.x_stages; i += tile_threads(N) / 32) {
-      const int at = (i / p.x_stages * kMostStages + i % p.x_stages) * 8;
+      const int at = (i / p.x_stages * kMaxStages + i % p.x_stages) * 8;
       barrier_init(shared0 + kXFull + at, 1);
       barrier_init(shared0 + kXEmpty + at, 4 * p.heads);
     }
@@ -442,10 +442,10 @@ __global__ void __launch_bounds__(tile_threads(N), 1)
     // For even matrices not p.ring_bytes: the compiler would then keep x's addresses in other
     // registers, and the main loop would take 5 % longer.
     const uint32_t ring_bytes = UNEVEN ? p.ring_bytes : p.record_stages * kRecords * slot_bytes;
-    RingPlace record(kept(shared0 + kRecordsFull + team * kMostStages * 8), p.record_stages,
+    RingPlace record(kept(shared0 + kRecordsFull + team * kMaxStages * 8), p.record_stages,
                      kept(shared0 + p.slots_at + team * ring_bytes), kRecords * slot_bytes);
     constexpr uint32_t kXStage = kStepUnits * kXBytes;
-    RingPlace x(kept(shared0 + kXFull + x_ring * kMostStages * 8), p.x_stages,
+    RingPlace x(kept(shared0 + kXFull + x_ring * kMaxStages * 8), p.x_stages,
                 kept(swizzled_operand(shared0 + p.x_at + x_ring * p.x_stages * kXStage)),
                 kXStage / 16);
     const bool never = p.split < 0;
@@ -619,9 +619,9 @@ __global__ void __launch_bounds__(tile_threads(N), 1)
       // a part after those of the part before.
       const auto owner = [&](int f) { return f * parts / kFragments; };
       const auto first_of = [&](int o) { return (o * kFragments + parts - 1) / parts; };
-      const int most_owned = (kFragments + parts - 1) / parts;
+      const int max_owned = (kFragments + parts - 1) / parts;
       const uint32_t inbox = p.inbox_at + (warp & 3) * 512 + lane * 16;
-      const int inbox_bytes = parts * most_owned * 2048;
+      const int inbox_bytes = parts * max_owned * 2048;
       const auto team_of = [&](int o) { return o % depth * p.heads + head; };
       // Even matrices have room for an inbox of each team; finding it costs 2 % of the time.
       const auto box_of = [&](int o) {
@@ -640,7 +640,7 @@ __global__ void __launch_bounds__(tile_threads(N), 1)
 #pragma unroll
       for (int f = 0; f < kFragments; ++f) {
         const int to = owner(f);
-        const int at = part * most_owned + f - first_of(to);
+        const int at = part * max_owned + f - first_of(to);
         const uint32_t address = inbox + box_of(to) * inbox_bytes + at * 2048;
         if (alone) {
           *reinterpret_cast<float4*>(shared + address) = fragment(f);
@@ -661,7 +661,7 @@ __global__ void __launch_bounds__(tile_threads(N), 1)
         for (int q = 0; q < parts; ++q) {
           add(sum, load_tile(reinterpret_cast<const float4*>(
                        shared + inbox + (UNEVEN ? box_of(part) : team) * inbox_bytes +
-                       (q * most_owned + i) * 2048)));
+                       (q * max_owned + i) * 2048)));
         }
         store_fragment<T>(p, first_row, first_token + (first_of(part) + i) * 8, lane, sum);
       }

@@ -71,8 +71,8 @@ std::optional<Plan> plan_for(const RecordMatrix& matrix, const RecordWgmmaConfig
       static_cast<int>(ceil_div(matrix.columns, matrix.chunks * tca_bme::kChunkColumns));
   p.row_blocks = static_cast<int>(ceil_div(matrix.rows, tca_bme::kRecordRows));
   p.groups = static_cast<int>(ceil_div(p.row_blocks, config.heads));
-  constexpr int kMostParts = 32;  // a lane for each
-  if (matrix.rows == 0 || clusters == 0 || parts > std::min(p.record_columns, kMostParts) ||
+  constexpr int kMaxParts = 32;  // a lane for each
+  if (matrix.rows == 0 || clusters == 0 || parts > std::min(p.record_columns, kMaxParts) ||
       config.heads * depth != teams || (config.shares && parts != 1)) {
     return std::nullopt;
   }
@@ -118,18 +118,18 @@ std::optional<Plan> plan_for(const RecordMatrix& matrix, const RecordWgmmaConfig
     for (const bool roomy : {true, false}) {  // the same where no record is large
       // At least for one of the largest records; if there is room, for others beside it.
       const int records = stages * step_records;
-      const int64_t least_bytes = std::max(large, records * common);
-      const int64_t most_bytes = large + (records - 1) * common;
-      const int64_t wanted = int64_t{teams} * (roomy ? most_bytes : least_bytes);
+      const int64_t min_bytes = std::max(large, records * common);
+      const int64_t max_bytes = large + (records - 1) * common;
+      const int64_t wanted = int64_t{teams} * (roomy ? max_bytes : min_bytes);
       const int64_t x_stages =
-          std::min({(room - wanted) / x_step, steps, int64_t{tca_bme::kMostStages}});
+          std::min({(room - wanted) / x_step, steps, int64_t{tca_bme::kMaxStages}});
       if (x_stages < std::min<int64_t>(steps, least)) {
         continue;
       }
       plan.wide = wide;
       p.slot_bytes = static_cast<int>(common);
       p.ring_bytes = static_cast<int>(
-          wide ? std::min(most_bytes, (room - x_stages * x_step) / teams / 128 * 128) : most_bytes);
+          wide ? std::min(max_bytes, (room - x_stages * x_step) / teams / 128 * 128) : max_bytes);
       p.record_stages = wide ? kUnevenStages : stages;
       p.x_stages = static_cast<int>(x_stages);
       p.x_stays = x_stages == steps && !config.shares;

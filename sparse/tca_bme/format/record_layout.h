@@ -39,7 +39,7 @@ namespace sparsellm::tca_bme {
 //
 // What a kernel may rely on once an encoding is validated:
 //   - Records neither overlap nor leave gaps. Each has header_bytes() and a value for each bit, up
-//     to most_record_bytes(); how large the largest is, the differences of `starts` say.
+//     to max_record_bytes(); how large the largest is, the differences of `starts` say.
 //   - No bit is set for an element outside of the matrix, nor, for `pair`, for a pair without a
 //     nonzero; the second element of a pair is 0 if it is outside.
 //   - An offset is where the values of the bits before those of its i, par, t end. From the masks
@@ -86,12 +86,12 @@ struct RecordLayout {
     const int32_t bytes = header_bytes() + bits * value_bytes();
     return (bytes + kRecordAlignment - 1) / kRecordAlignment * kRecordAlignment;
   }
-  constexpr int32_t most_record_bytes() const {
+  constexpr int32_t max_record_bytes() const {
     return record_bytes(chunks * kChunkElements / (pairs() ? 2 : 1));
   }
 };
-static_assert(RecordLayout{kManyChunks, RecordValues::single}.most_record_bytes() <= UINT16_MAX &&
-                  RecordLayout{kManyChunks, RecordValues::pair}.most_record_bytes() <= UINT16_MAX,
+static_assert(RecordLayout{kManyChunks, RecordValues::single}.max_record_bytes() <= UINT16_MAX &&
+                  RecordLayout{kManyChunks, RecordValues::pair}.max_record_bytes() <= UINT16_MAX,
               "offsets are of 16 bits");
 
 // The layout that is the fastest for a matrix of so many elements: more chunks in a record when

@@ -205,7 +205,7 @@ RecordChecker::RecordChecker(const EncodedWeight& e)
     require((end - begin) * kRecordAlignment >= layout_.header_bytes(),
             "tca_bme: record {} has {} bytes, fewer than masks and offsets take", r,
             (end - begin) * kRecordAlignment);
-    require((end - begin) * kRecordAlignment <= layout_.most_record_bytes(),
+    require((end - begin) * kRecordAlignment <= layout_.max_record_bytes(),
             "tca_bme: record {} has {} bytes, more than any of its layout", r,
             (end - begin) * kRecordAlignment);
   }
@@ -215,9 +215,9 @@ RecordChecker::RecordChecker(const EncodedWeight& e)
 
 int64_t RecordChecker::check(int64_t first, int64_t count,
                              std::span<const std::byte> records) const {
-  const int64_t told = (start(first + count) - start(first)) * kRecordAlignment;
-  require(std::ssize(records) == told, "tca_bme: {} bytes of the {} records from {} on, not {}",
-          records.size(), count, first, told);
+  const int64_t stated = (start(first + count) - start(first)) * kRecordAlignment;
+  require(std::ssize(records) == stated, "tca_bme: {} bytes of the {} records from {} on, not {}",
+          records.size(), count, first, stated);
   int64_t nonzeros = 0;
   for (int64_t r = first; r < first + count; ++r) {
     const auto begin = static_cast<size_t>((start(r) - start(first)) * kRecordAlignment);
@@ -231,8 +231,8 @@ int64_t RecordChecker::check(int64_t first, int64_t count,
   return nonzeros;
 }
 
-void require_nonzeros(int64_t told, int64_t nonzeros) {
-  require(nonzeros == told, "tca_bme: {} nonzeros, but {} are stored", told, nonzeros);
+void require_nonzeros(int64_t stated, int64_t nonzeros) {
+  require(nonzeros == stated, "tca_bme: {} nonzeros, but {} are stored", stated, nonzeros);
 }
 
 void validate_records(const EncodedWeight& e, ThreadPool& threads) {

@@ -17,10 +17,10 @@ static_assert(std::endian::native == std::endian::little, "the parts are little-
 
 constexpr int64_t kRecordsPerRange = 8;
 constexpr RecordLayout kTile{.chunks = kFewChunks, .values = RecordValues::single};
-constexpr int32_t kMostColumns = kManyChunks * kChunkColumns;
+constexpr int32_t kMaxColumns = kManyChunks * kChunkColumns;
 
 // The elements of a record, row by row, as bits; 0 outside of the matrix.
-using RecordElements = std::array<uint16_t, kRecordRows * kMostColumns>;
+using RecordElements = std::array<uint16_t, kRecordRows * kMaxColumns>;
 
 // Of 64 x 64 elements: the smallest record that there is.
 struct TileCounts {

@@ -25,7 +25,7 @@ class RecordUpload {
   DType dtype() const { return dtype_; }
   int64_t rows() const { return rows_; }
   int64_t columns() const { return columns_; }
-  int64_t told_nonzeros() const { return told_nonzeros_; }  // by the header
+  int64_t stated_nonzeros() const { return stated_nonzeros_; }  // by the header
   const std::string& name() const { return name_; }
   const MappedFile* file() const { return file_; }  // that the records are mapped from, or none
 
@@ -45,7 +45,7 @@ class RecordUpload {
   DType dtype_;
   int64_t rows_;
   int64_t columns_;
-  int64_t told_nonzeros_;
+  int64_t stated_nonzeros_;
   std::string name_;
   const MappedFile* file_;
   std::atomic<int64_t> nonzeros_{0};  // in the records that have been checked
@@ -63,9 +63,9 @@ bool can_be_joined(const RecordUploads& parts);
 // The starts of the records of the joined weight.
 std::vector<uint32_t> joined_starts(const RecordUploads& parts);
 
-// Adds copies to `destination`, each of as many records as have at most `most_bytes`, or of one,
+// Adds copies to `destination`, each of as many records as have at most `max_bytes`, or of one,
 // with their checks, which keep `part`.
-void add_copies(const std::shared_ptr<RecordUpload>& part, int64_t most_bytes,
+void add_copies(const std::shared_ptr<RecordUpload>& part, int64_t max_bytes,
                 std::byte* destination, std::vector<Upload>& copies);
 
 }  // namespace sparsellm::tca_bme

@@ -36,7 +36,7 @@ class RecordUpload {
 
   // Of the `some` records from `first` on, which have these bytes where they have been copied to.
   // Throws Error if one is wrong, and with the last records of all if the header of the weight
-  // tells another number of nonzeros.
+  // states another number of nonzeros.
   void check(int64_t first, int64_t some, std::span<const std::byte> bytes);
 
  private:
@@ -56,7 +56,7 @@ class RecordUpload {
 using RecordUploads = std::vector<std::shared_ptr<RecordUpload>>;
 RecordUploads record_uploads(std::span<const WeightPart> parts);  // throws Error with a part's name
 
-// Whether their records, one part's behind the other's, are those of the joined weight: not if
+// Whether their records, one part's after the other's, are those of the joined weight: not if
 // layouts differ, or the rows of a part but the last are no multiple of 64.
 bool can_be_joined(const RecordUploads& parts);
 

@@ -26,7 +26,7 @@ constexpr Variant kVariants[] = {
     {Ablation::paper_decode, "two-phase popcount decode", true},
     {Ablation::no_decode, "no decode: stream and multiply", false},
     {Ablation::stream_only, "stream only", false},
-    {Ablation::one_slot, "one pipeline stage", true},
+    {Ablation::one_stage, "one pipeline stage", true},
 };
 
 class AblationBench {

@@ -41,7 +41,7 @@ class AblationKernel : public BoundKernel {
                                         .workspace = scratch.tensor(DType::f32, {words}).raw()};
     ExecContext ctx = ctx_;
     ctx.launches = launches;
-    if (ablation == Ablation::none || ablation == Ablation::one_slot) {
+    if (ablation == Ablation::none || ablation == Ablation::one_stage) {
       record_matmul_cuda(matrix, operands, config, ctx);
     } else {
       tca_bme::record_matmul_by({.even = ablation_kernels(ablation)}, matrix, operands, config,
@@ -100,8 +100,8 @@ class RecordAblation : public AblationContender {
       require(!candidates.empty(), "this GPU does not run the kernel of tca_bme");
       config = candidates.front();
     }
-    if (ablation_ == Ablation::one_slot) {
-      config.slots = 1;
+    if (ablation_ == Ablation::one_stage) {
+      config.stages = 1;
     }
     return config;
   }

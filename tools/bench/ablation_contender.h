@@ -15,7 +15,7 @@ enum class Ablation : uint8_t {
   paper_decode,  // SpInfer's two-phase decoding with popcounts, of bitmaps in its own order
   no_decode,     // what was fetched goes into the multiplication as it is
   stream_only,   // records are fetched, and nothing else
-  one_slot,      // each warp has one record in flight
+  one_stage,     // each warp has one record in flight
 };
 
 inline constexpr int64_t kMaxAblationTokens = 16;

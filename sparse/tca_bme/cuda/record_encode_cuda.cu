@@ -221,7 +221,7 @@ LaunchShape warps_for(int64_t count, size_t shared_bytes = 0) {
           .shared_bytes = shared_bytes};
 }
 
-// What has been enqueued is waited for.
+// Waits for all that has been enqueued.
 template <class T>
 void read(std::span<T> values, const void* from, const ExecContext& ctx) {
   ctx.cuda->copy(values.data(), from, static_cast<int64_t>(values.size_bytes()), ctx.queue);

@@ -35,9 +35,9 @@ std::optional<Plan> plan_for(const RecordMatrix& matrix, int token_tiles) {
   p.row_blocks = static_cast<int>(ceil_div(matrix.rows, tca_bme::kRecordRows));
   p.record_columns =
       static_cast<int>(ceil_div(matrix.columns, matrix.chunks * tca_bme::kChunkColumns));
-  // Loads reach 2 bytes behind the values.
-  p.slot_bytes = static_cast<int>(ceil_div(int64_t{matrix.largest_record} + 2, 16) * 16);
-  const int64_t stage_bytes = tca_bme::stage_bytes(p.slot_bytes, token_tiles, matrix.chunks);
+  // Loads reach 2 bytes past the values.
+  p.record_bytes = static_cast<int>(ceil_div(int64_t{matrix.largest_record} + 2, 16) * 16);
+  const int64_t stage_bytes = tca_bme::stage_bytes(p.record_bytes, token_tiles, matrix.chunks);
   // Whatever the number of tokens and the device: the parts are the order of the sums.
   const int parts = static_cast<int>(std::bit_floor(
       static_cast<unsigned>(std::clamp(p.record_columns, 1, tca_bme::kMaxStageWarps))));
@@ -87,7 +87,7 @@ void launch_plan(const Plan& plan, MultistageKernel kernel, int multiprocessors,
 }  // namespace
 
 MultistageDevice multistage_device(Device on) {
-  constexpr int kAmpere = 8;      // those before have no copies to shared memory
+  constexpr int kAmpere = 8;      // those before have no asynchronous copies to shared memory
   constexpr int kBlackwell = 10;  // from here on 1-bit products are emulated
   const int device = on.index;
   int major = 0;

@@ -269,7 +269,7 @@ __device__ inline void decode_chunk(uint32_t base, uint32_t offsets, uint32_t ow
   tile.template operator()<3>();
 }
 
-// acc += record (shared memory at base) * x (shared memory at xa: x_lane_offset() behind its first
+// acc += record (shared memory at base) * x (shared memory at xa: x_lane_offset() after its first
 // row, rows pitch bytes apart).
 template <class T, int NT, int CH, bool PAIR, template <bool> class COUNTER>
 __device__ inline void multiply_record(float (&acc)[4][NT][4], uint32_t base, uint32_t xa,

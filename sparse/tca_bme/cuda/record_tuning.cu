@@ -19,10 +19,10 @@ namespace sparsellm::tca_bme {
 namespace {
 
 // Rises when a choice of an earlier version of this code may no longer be right.
-constexpr int kCodeVersion = 11;
+constexpr int kCodeVersion = 12;
 
-// Between these numbers of tokens either way may be the faster one; warpgroups may be for any of
-// theirs.
+// From here on an expansion may be faster than decoding, up to kMaxDecodedTokens; warpgroups may be
+// for any number of tokens that they take.
 constexpr int64_t kMinExpandedTokens = 32;
 constexpr size_t kMaxWgmmaConfigs = 12;  // the best guesses are among them
 
@@ -98,7 +98,7 @@ class RecordTunable : public Tunable<RecordPlan> {
  private:
   int64_t tokens() const { return product_.x.size(0); }
 
-  // Up to so many that fit all weights.
+  // Up to `most` that fit all weights.
   template <class Config>
   void add_fitting(const std::vector<Config>& configs, size_t most,
                    std::vector<RecordPlan>& plans) const {
@@ -167,7 +167,7 @@ int64_t CudaRecordWeight::tune(const MatmulTuning& what, TuneCache& cache, ExecC
   for (int64_t tokens : what.tokens) {
     buckets.insert(token_bucket(tokens));
   }
-  // What is batch invariant has one configuration.
+  // Batch-invariant products have one configuration.
   if (ctx.sums == Sums::batch_invariant || buckets.empty() || out() == 0 || in() == 0) {
     return 0;
   }

@@ -24,8 +24,8 @@ namespace sparsellm::tca_bme {
 namespace {
 
 constexpr int64_t kTokensOfATile = 64;  // of one launch
-// From here on warpgroups may be worth their smallest tile, and between these they are, unless
-// measurements tell better.
+// From here on warpgroups may be worth their smallest tile; between these two they are taken where
+// nothing was measured.
 constexpr int64_t kMinWgmmaTokens = 17;
 constexpr int64_t kMaxWgmmaRuleTokens = 1024;
 constexpr int64_t kAligned = 8;  // elements of 16 bytes

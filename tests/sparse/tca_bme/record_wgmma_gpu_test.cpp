@@ -51,7 +51,7 @@ TEST_P(GpuRecordWgmma, CandidatesFit) {
       other = loaded.matrix;
       other.rows = int64_t{1} << 30;  // too many row blocks to go through in rounds
       for (const RecordWgmmaConfig& config : record_wgmma_candidates(other, 64)) {
-        EXPECT_TRUE(config.shares) << describe(config, 64);
+        EXPECT_TRUE(config.stream_k) << describe(config, 64);
       }
       EXPECT_FALSE(record_wgmma_candidates(loaded.matrix, 0).empty());
     }
@@ -62,12 +62,12 @@ TEST_P(GpuRecordWgmma, EveryTileIsACandidate) {
   for (double density : kDensities) {
     const DeviceMatrix loaded = load(weight({1024, 1040}, density).view);
     std::set<int> tiles;
-    std::set<int> tiles_of_shares;
+    std::set<int> stream_k_tiles;
     for (const RecordWgmmaConfig& config : configs_of(loaded.matrix)) {
-      (config.shares ? tiles_of_shares : tiles).insert(config.tile);
+      (config.stream_k ? stream_k_tiles : tiles).insert(config.tile);
     }
     EXPECT_EQ(tiles, std::set<int>(std::begin(kTiles), std::end(kTiles)));
-    EXPECT_EQ(tiles_of_shares, tiles);
+    EXPECT_EQ(stream_k_tiles, tiles);
   }
 }
 
@@ -291,7 +291,7 @@ TEST_P(GpuRecordWgmma, WhatIsNotFiniteStaysInItsToken) {
   }
 }
 
-// With the same configuration, in any batch, run after run, with PDL or not; without equal shares,
+// With the same configuration, in any batch, run after run, with PDL or not; without Stream-K,
 // on any device.
 TEST_P(GpuRecordWgmma, ARowHasTheSameBitsAlways) {
   for (const Shape& shape : {Shape{518, 1040}, Shape{700, 328}}) {
@@ -305,7 +305,7 @@ TEST_P(GpuRecordWgmma, ARowHasTheSameBitsAlways) {
         bool pdl = false;
         for (int64_t tokens : {1, 1, 17, 33, 64, 130, 130, 257, 300, 300}) {
           pdl = !pdl;
-          const bool on_small = !config.shares && tokens % 2 == 0 && pdl;
+          const bool on_small = !config.stream_k && tokens % 2 == 0 && pdl;
           const int64_t begin = (kMaxTokens - tokens) / 2;
           const GuardedTensor y(GetParam(), {tokens, shape.rows}, Layout::contiguous, kGpu);
           multiply(on_small ? small : loaded.matrix, x.view().rows(begin, tokens), y.view(),

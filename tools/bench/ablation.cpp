@@ -16,6 +16,9 @@
 namespace sparsellm {
 namespace {
 
+using tca_bme::Ablation;
+using tca_bme::kMaxAblationTokens;
+
 struct Variant {
   Ablation ablation;
   const char* name;

@@ -157,7 +157,7 @@ __global__ void __launch_bounds__(kMaxThreads<NT>, 1)
     int pass = -1, next = 0, end = 0, used = 0;
     Span rest{};  // of the pass, that comes last
     Span columns{};
-    Entries now, then;
+    Entries current, ahead;
   } fetch;
   const auto load_table = [&] {
     while (fetch.next == fetch.end && (fetch.rest.count != 0 || ++fetch.pass < p.passes)) {
@@ -187,8 +187,8 @@ __global__ void __launch_bounds__(kMaxThreads<NT>, 1)
     fetch.next += e.loaded;
     return e;
   };
-  fetch.now = load_table();
-  fetch.then = load_table();
+  fetch.current = load_table();
+  fetch.ahead = load_table();
 
   uint16_t* const owners = reinterpret_cast<uint16_t*>(shared + p.owners_at);
   for (int i = threadIdx.x; i < 2 * blocks.count; i += blockDim.x) {
@@ -248,15 +248,15 @@ __global__ void __launch_bounds__(kMaxThreads<NT>, 1)
   const uint64_t policy = evict_first();
   const auto fetch_record = [&](int stage, uint32_t to) {  // by a whole warp, for the next record
     if (lane == fetch.used) {
-      const uint32_t bytes = (fetch.now.end - fetch.now.start) * 16;
+      const uint32_t bytes = (fetch.current.end - fetch.current.start) * 16;
       barrier_expect(full + stage * 8, bytes);
-      bulk_load(to, p.records + static_cast<uint64_t>(fetch.now.start) * 16, bytes,
+      bulk_load(to, p.records + static_cast<uint64_t>(fetch.current.start) * 16, bytes,
                 full + stage * 8, policy);
     }
-    if (++fetch.used == fetch.now.loaded) {
+    if (++fetch.used == fetch.current.loaded) {
       fetch.used = 0;
-      fetch.now = fetch.then;
-      fetch.then = load_table();
+      fetch.current = fetch.ahead;
+      fetch.ahead = load_table();
     }
   };
   const auto fetch_even = [&](int stage) { fetch_record(stage, ring0 + stage * p.stage_bytes); };
@@ -277,7 +277,7 @@ __global__ void __launch_bounds__(kMaxThreads<NT>, 1)
       if (queue.in_flight == p.stages) {
         return false;
       }
-      const uint32_t units = __shfl_sync(~0u, fetch.now.end - fetch.now.start, fetch.used);
+      const uint32_t units = __shfl_sync(~0u, fetch.current.end - fetch.current.start, fetch.used);
       const uint32_t room = (units * 16 + 2 + kRingUnit - 1) / kRingUnit;
       uint32_t at = queue.end;
       if (queue.in_flight == 0) {
@@ -300,16 +300,16 @@ __global__ void __launch_bounds__(kMaxThreads<NT>, 1)
     }
     return true;
   };
-  if (lane < min(p.prefetched_records, fetch.now.loaded)) {
-    bulk_prefetch(p.records + static_cast<uint64_t>(fetch.now.start) * 16,
-                  (fetch.now.end - fetch.now.start) * 16);
+  if (lane < min(p.prefetched_records, fetch.current.loaded)) {
+    bulk_prefetch(p.records + static_cast<uint64_t>(fetch.current.start) * 16,
+                  (fetch.current.end - fetch.current.start) * 16);
   }
   int requested = 0;
 #pragma unroll 1
   for (int step = 0; step < 2; ++step) {
     const int limit = step == 0 ? p.records_before_wait : p.stages;
 #pragma unroll 1
-    for (; requested < limit && fetch.now.loaded != 0; ++requested) {
+    for (; requested < limit && fetch.current.loaded != 0; ++requested) {
       if constexpr (!UNEVEN) {
         fetch_even(requested);
       } else if (!fetch_uneven()) {
@@ -387,9 +387,9 @@ __global__ void __launch_bounds__(kMaxThreads<NT>, 1)
         if constexpr (UNEVEN) {
           queue.begins >>= kBeginBits;
           --queue.in_flight;
-          while (fetch.now.loaded != 0 && fetch_uneven()) {
+          while (fetch.current.loaded != 0 && fetch_uneven()) {
           }
-        } else if (fetch.now.loaded != 0) {
+        } else if (fetch.current.loaded != 0) {
           fetch_even(stage);
         }
         if (++stage == p.stages) {

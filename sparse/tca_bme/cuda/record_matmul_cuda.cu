@@ -381,7 +381,7 @@ std::vector<RecordMatmulConfig> record_matmul_candidates(const RecordMatrix& mat
   };
   try_all(is_uneven(matrix));
   if (found.empty()) {
-    try_all(true);  // so many records are large that they are common
+    try_all(true);  // large records are common in this matrix
   }
   std::stable_sort(found.begin(), found.end(),
                    [](const auto& a, const auto& b) { return a.first < b.first; });

@@ -40,7 +40,7 @@ struct MultistageParameters {
   bool x_aligned;  // to 16 bytes, each row, and `columns` to as many
 };
 
-// Of x in a stage, with 16 bytes more, so that ldmatrix meets all banks.
+// Of x in a stage, with 16 bytes more, so that ldmatrix has no bank conflicts.
 constexpr int stage_pitch(int chunks) { return chunks * 32 + 16; }
 constexpr int stage_bytes(int record_bytes, int token_tiles, int chunks) {
   return record_bytes + token_tiles * 8 * stage_pitch(chunks);
@@ -98,8 +98,8 @@ __global__ void __launch_bounds__(kMaxStageWarps * 32, 1)
   struct {
     int row_block, pass = 0, next = 0, end = 0;
     const uint32_t* starts = nullptr;  // of the row block
-    int used = 0;                      // of `now`
-    Entries now, then;
+    int used = 0;                      // of `current`
+    Entries current, ahead;
   } fetch;
   fetch.row_block = blockIdx.x;
   const auto load_table = [&] {
@@ -170,9 +170,9 @@ __global__ void __launch_bounds__(kMaxStageWarps * 32, 1)
   // The next record to a stage that no lane reads any more, as one group of copies; an empty one
   // after the last record, so that the number of groups says which records are there.
   const auto fetch_into = [&](uint32_t stage) {
-    if (fetch.now.count != 0) {
-      const uint32_t start = __shfl_sync(~0u, fetch.now.start, fetch.used);
-      const int units = static_cast<int>(__shfl_sync(~0u, fetch.now.end, fetch.used) - start);
+    if (fetch.current.count != 0) {
+      const uint32_t start = __shfl_sync(~0u, fetch.current.start, fetch.used);
+      const int units = static_cast<int>(__shfl_sync(~0u, fetch.current.end, fetch.used) - start);
       const uint8_t* from = p.records + (static_cast<uint64_t>(start) + lane) * 16;
       uint32_t to = stage + lane * 16;
       constexpr int kAtOnce = 4;
@@ -187,18 +187,18 @@ __global__ void __launch_bounds__(kMaxStageWarps * 32, 1)
         from += kAtOnce * 512;
         to += kAtOnce * 512;
       }
-      fetch_x(stage + p.record_bytes, (fetch.now.column + fetch.used) * kColumns);
-      if (++fetch.used == fetch.now.count) {
+      fetch_x(stage + p.record_bytes, (fetch.current.column + fetch.used) * kColumns);
+      if (++fetch.used == fetch.current.count) {
         fetch.used = 0;
-        fetch.now = fetch.then;
-        fetch.then = load_table();
+        fetch.current = fetch.ahead;
+        fetch.ahead = load_table();
       }
     }
     commit_copies();
   };
 
-  fetch.now = load_table();
-  fetch.then = load_table();
+  fetch.current = load_table();
+  fetch.ahead = load_table();
 #pragma unroll 1
   for (int s = 0; s < p.stages; ++s) {
     fetch_into(ring + s * stage_size);

@@ -38,7 +38,7 @@ std::optional<Plan> plan_for(const RecordMatrix& matrix, int token_tiles) {
   // Loads reach 2 bytes past the values.
   p.record_bytes = static_cast<int>(ceil_div(int64_t{matrix.largest_record} + 2, 16) * 16);
   const int64_t stage_bytes = tca_bme::stage_bytes(p.record_bytes, token_tiles, matrix.chunks);
-  // Whatever the number of tokens and the device: the parts are the order of the sums.
+  // The same for any number of tokens and any device: the parts are the order of the sums.
   const int parts = static_cast<int>(std::bit_floor(
       static_cast<unsigned>(std::clamp(p.record_columns, 1, tca_bme::kMaxStageWarps))));
   p.log_parts = std::countr_zero(static_cast<unsigned>(parts));
@@ -57,7 +57,7 @@ std::optional<Plan> plan_for(const RecordMatrix& matrix, int token_tiles) {
   return std::nullopt;
 }
 
-// Of the present device, whatever of it a matrix may take.
+// That the present device has for a thread block, though a matrix may be given less.
 int max_shared_bytes() {
   int device = 0;
   int bytes = 0;

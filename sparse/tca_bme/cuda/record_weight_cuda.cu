@@ -45,7 +45,7 @@ RecordMatrix matrix_of(const RecordLayout& layout, int64_t rows, int64_t columns
 // warpgroups do without.
 constexpr int64_t kMaxWgmmaOnlyTokens = 1024;
 
-// Whatever is in the records: shapes alone say what a step will need.
+// Independent of the records: what a step needs has to follow from shapes alone.
 bool overlaps_pieces_of(RecordMatrix matrix, int64_t max_tokens) {
   matrix.largest_record = 0;
   return max_tokens > kMaxWgmmaOnlyTokens || matrix.columns % kAligned != 0 ||

@@ -70,7 +70,7 @@ struct TileParameters {
   int ring_bytes;         // of the records of a consumer warpgroup, whatever their sizes
   int log_buffer_stride;  // of uneven matrices: one slice of this many has a reduction buffer
   int reduction_at, x_at, rings_at;  // byte offsets in shared memory
-  bool x_stays;                      // there are stages for all steps: they are loaded once
+  bool x_resident;                   // there are stages for all steps: they are loaded once
   int stages_before_wait;  // of records, requested before x, which with PDL may not be there yet
 };
 
@@ -170,8 +170,8 @@ __device__ inline float4* partials_of(const TileParameters& p, int fragments, in
          warp * fragments * 32;
 }
 
-// A place in a ring: the barrier of its stage, where the stage's data are, and how often the ring
-// was gone round, modulo 2.
+// A place in a ring: the barrier of its stage, where the stage's data are, and the phase of the
+// ring, the parity of how often it was gone round.
 struct RingPlace {
   uint32_t first, end, at;
   uint32_t first_data, data, stage_bytes;
@@ -205,7 +205,7 @@ __device__ inline uint32_t kept(uint32_t v) {
 }
 
 // One warp of the producer fetches for one consumer warpgroup; that of the first row block of a
-// group also fetches x, for all of them.
+// group also fetches x, for all consumers of its slice.
 template <int N, int CH, bool UNEVEN>
 __device__ inline void fetch_for_consumer(const TileParameters& p, const CUtensorMap& x_map,
                                           uint32_t shared0, int consumer, int part, int parts,
@@ -249,8 +249,8 @@ __device__ inline void fetch_for_consumer(const TileParameters& p, const CUtenso
     }
     return e;
   };
-  Entries now = load_table();
-  Entries then = load_table();
+  Entries current = load_table();
+  Entries ahead = load_table();
   const uint32_t stage_bytes = kStageRecords * p.record_bytes;
   const uint32_t records0 = shared0 + p.rings_at + consumer * p.ring_bytes;
   RingPlace record(shared0 + kRecordsFull + consumer * kMaxStages * 8, p.record_stages, records0,
@@ -289,9 +289,9 @@ __device__ inline void fetch_for_consumer(const TileParameters& p, const CUtenso
   };
   // To the current stage. False if that would have to wait and may not.
   const auto fetch_records = [&](bool may_wait) {
-    const int count = min(kStageRecords, now.loaded - used);
-    const uint32_t begin = __shfl_sync(~0u, now.start, used);
-    const uint32_t end = __shfl_sync(~0u, now.end, used + count - 1);
+    const int count = min(kStageRecords, current.loaded - used);
+    const uint32_t begin = __shfl_sync(~0u, current.start, used);
+    const uint32_t end = __shfl_sync(~0u, current.end, used + count - 1);
     const int i = lane - used;
     uint32_t data = record.data;
     if constexpr (UNEVEN) {
@@ -318,15 +318,15 @@ __device__ inline void fetch_for_consumer(const TileParameters& p, const CUtenso
       barrier_expect(record.at, (end - begin) * 16);
     }
     if (i >= 0 && i < count) {
-      bulk_load(data + i * p.record_bytes, p.records + static_cast<uint64_t>(now.start) * 16,
-                (now.end - now.start) * 16, record.at, policy);
+      bulk_load(data + i * p.record_bytes, p.records + static_cast<uint64_t>(current.start) * 16,
+                (current.end - current.start) * 16, record.at, policy);
     }
     record.advance();
     used += count;
-    if (used == now.loaded) {
+    if (used == current.loaded) {
       used = 0;
-      now = then;
-      then = load_table();
+      current = ahead;
+      ahead = load_table();
     }
     return true;
   };
@@ -334,7 +334,7 @@ __device__ inline void fetch_for_consumer(const TileParameters& p, const CUtenso
   constexpr uint32_t kXStageBytes = kStepUnits * kXBytes;
   RingPlace x(shared0 + kXFull + slice * kMaxStages * 8, p.x_stages,
               shared0 + p.x_at + slice * p.x_stages * kXStageBytes, kXStageBytes);
-  const int x_rounds = block_in_group != 0 ? 0 : p.x_stays ? 1 : rounds.count;
+  const int x_rounds = block_in_group != 0 ? 0 : p.x_resident ? 1 : rounds.count;
   int x_round = -1, x_unit = 0, x_end = 0;
   const auto next_x = [&] {  // after the last of a round, the first of the next that has one
     while (x_unit == x_end && x_round < x_rounds) {
@@ -364,23 +364,23 @@ __device__ inline void fetch_for_consumer(const TileParameters& p, const CUtenso
   int filled = 0;  // stages of records
   int units = 0;   // of x
 #pragma unroll 1
-  for (; filled < p.stages_before_wait && now.loaded != 0 && fetch_records(false); ++filled) {
+  for (; filled < p.stages_before_wait && current.loaded != 0 && fetch_records(false); ++filled) {
   }
   wait_on_dependencies();
   // Both rings fill, where no wait takes long, before either goes on as its stages are used up.
   // That of uneven records may be full with any number of them, which need their x to be used up.
 #pragma unroll 1
-  for (int s = 0; now.loaded != 0 || x_round < x_rounds; ++s) {
+  for (int s = 0; current.loaded != 0 || x_round < x_rounds; ++s) {
     if (x_round < x_rounds) {
       barrier_wait(x.at + kXEmpty - kXFull, x.parity ^ 1);
       units += fetch_x();
     }
     if constexpr (UNEVEN) {
-      while (now.loaded != 0 && (filled * kUnits < units || x_round == x_rounds)) {
+      while (current.loaded != 0 && (filled * kUnits < units || x_round == x_rounds)) {
         fetch_records(true);
         ++filled;
       }
-    } else if (now.loaded != 0 && (filled < p.record_stages || s + 1 >= p.x_stages)) {
+    } else if (current.loaded != 0 && (filled < p.record_stages || s + 1 >= p.x_stages)) {
       fetch_records(true);
       ++filled;
     }
@@ -471,17 +471,17 @@ __global__ void __launch_bounds__(tile_threads(N), 1)
       const int records = ColumnSpan(rounds.at(r), part, parts).count;
       const int steps = records / kRecords;  // whole ones
       const bool odd = records % kRecords != 0;
-      if (p.x_stays) {
+      if (p.x_resident) {
         x.restart();
       }
       const auto release_x = [&](uint32_t barrier) {
-        if (!p.x_stays && lane == 0) {
+        if (!p.x_resident && lane == 0) {
           barrier_arrive(barrier + kXEmpty - kXFull);
         }
       };
       if (block_in_group >= rounds.at(r).blocks) {
 #pragma unroll 1
-        for (int s = 0; s < steps + odd && !p.x_stays; ++s) {
+        for (int s = 0; s < steps + odd && !p.x_resident; ++s) {
           barrier_wait(x.at, x.parity);
           release_x(x.at);
           x.advance();
@@ -690,7 +690,7 @@ __global__ void __launch_bounds__(tile_threads(N), 1)
       }
     }
   }
-  if (parts > 1) {  // what is sent needs its receivers, be it in this block
+  if (parts > 1) {  // a block stays until what others send to it, or it to them, has arrived
     cluster_arrive();
     cluster_wait();
   }

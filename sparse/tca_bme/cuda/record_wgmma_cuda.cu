@@ -133,7 +133,7 @@ std::optional<Plan> plan_for(const RecordMatrix& matrix, const RecordWgmmaConfig
                : max_bytes);
       p.record_stages = wide ? kUnevenStages : stages;
       p.x_stages = static_cast<int>(x_stages);
-      p.x_stays = x_stages == steps && !config.stream_k;
+      p.x_resident = x_stages == steps && !config.stream_k;
       p.rings_at = static_cast<int>(p.x_at + x_stages * x_step);
       plan.shared_bytes = p.rings_at + consumers * p.ring_bytes;
       return plan;

@@ -51,9 +51,9 @@ class WeightMatrix {
   // dense [rows.count, in], contiguous, in the dtype of the weight: these rows.
   virtual void expand(Range rows, Tensor dense, ExecContext& ctx) const = 0;
 
-  // What matmul() of so many tokens takes from the workspace at most, and of fewer in the same
+  // What matmul() of this many tokens takes from the workspace at most, and of fewer in the same
   // bucket (kernels/base/token_buckets.h). Other buckets may take more; what is tuned may take as
-  // much as that of the most tokens which the tuning was told of.
+  // much as that of the most tokens that the tuning was given.
   virtual int64_t workspace_bytes(int64_t tokens, Sums sums) const = 0;
 
   // Chooses kernels for such calls of all weights alike in this context, with its kind of launches:
@@ -69,7 +69,7 @@ class WeightMatrix {
 
   // The same weight in memory of its own on the same device; nothing where a class has no copies.
   virtual std::unique_ptr<WeightMatrix> copy() const { return nullptr; }
-  // How matmul() of so many tokens computes a y of this dtype in this context; empty where there
+  // How matmul() of this many tokens computes a y of this dtype in this context; empty where there
   // is no choice, or none that is known.
   virtual std::string plan_text([[maybe_unused]] DType y, [[maybe_unused]] int64_t tokens,
                                 [[maybe_unused]] const ExecContext& ctx) const {

@@ -7,7 +7,7 @@
 namespace sparsellm {
 namespace {
 
-// "12.345 us: decode split 4, 8 warps, 1 passes, 0 slots"
+// "12.345 us: decode split-K 4, 8 warps, 1 passes, 0 stages"
 constexpr std::string_view kUnit = " us: ";
 constexpr double kMicroseconds = 1e6;
 

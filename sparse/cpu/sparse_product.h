@@ -20,7 +20,7 @@ namespace sparsellm {
 // of its row, in the order in which the format walks over them, so that its bits do not depend on
 // the other tokens of the call.
 
-// Tokens that a nonzero meets at once, at most.
+// Tokens that a nonzero is multiplied with at a time, at most.
 inline constexpr int64_t kProductTokens = 32;
 
 // What sparse_product() takes from the workspace.

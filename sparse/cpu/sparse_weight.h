@@ -15,8 +15,7 @@ namespace sparsellm {
 //     static constexpr int64_t kBlockRows;
 //     explicit Walker(const EncodedWeight& e);  // valid; outlives the walker
 //     // f(row in the block, column, T value) for every nonzero of rows [block * kBlockRows, ...),
-//     in
-//     // a fixed order; never outside of the matrix.
+//     // in a fixed order; never outside of the matrix.
 //     template <class F> void walk(int64_t block, F&& f) const;
 //   };
 

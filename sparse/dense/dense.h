@@ -29,7 +29,7 @@ class DenseWeight : public WeightMatrix {
 };
 
 // Its encoding has one part, "values", which is the matrix. What it says of nonzeros is not
-// checked: nothing rests on it.
+// checked: nothing depends on it.
 const WeightFormat& dense_format();
 
 }  // namespace sparsellm

@@ -24,7 +24,7 @@ struct LayerPlan {
 };
 
 // Which linear layers of a model's decoder blocks are pruned how, and in which format they are
-// stored. Plans do not speak of embeddings, norms and the head. As a JSON file:
+// stored. Plans do not cover embeddings, norms and the head. As a JSON file:
 //
 //   {"description": "...",
 //    "rules": [{"tensors": "*.mlp.*", "layers": {"ends": "1/8"},

@@ -26,7 +26,7 @@ double read_fraction(const json& raw, const JsonValue& value) {
   return raw.get<double>();
 }
 
-// What body() returns; its Error gets the name in front.
+// What body() returns; its Error begins with the name.
 template <class Body>
 auto with_name(const std::string& name, Body&& body) {
   try {

@@ -38,7 +38,7 @@ class EncodedTiles {
   std::span<const uint32_t> words_;
 };
 
-// Why the offsets cannot count so many words; empty if they can.
+// Why the offsets cannot count this many words; empty if they can.
 std::string why_too_many(int64_t words);
 
 // Words of the encoding of w [rows, columns], f16 or bf16.

@@ -62,7 +62,7 @@ void TileEncoder::fill_buckets(const TileSource& tile) {
   }
 }
 
-// By insertion: the order is almost that of the time before.
+// By insertion: the banks are almost sorted since the last call.
 void TileEncoder::sort_banks() {
   for (size_t i = 1; i < banks_.size(); ++i) {
     const uint32_t bank = banks_[i];

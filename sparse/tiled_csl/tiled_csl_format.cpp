@@ -12,7 +12,7 @@ namespace {
 
 using namespace tiled_csl;
 
-constexpr int64_t kMostTiles = (int64_t{1} << 32) / kTileElements - 1;  // whose words always count
+constexpr int64_t kMaxTiles = (int64_t{1} << 32) / kTileElements - 1;  // whose words always count
 
 // The tiles that make up a range of a matrix; none if it cuts through a tile.
 std::optional<Range> tiles_of(Range range, int64_t size, int64_t tile) {
@@ -69,7 +69,7 @@ class TiledCslFormat : public WeightFormat {
     if (!holds(w.dtype())) {
       return fmt::format("its values are {}, not f16 or bf16", name_of(w.dtype()));
     }
-    const bool small = tile_grid(w.size(0), w.size(1)).count() <= kMostTiles;
+    const bool small = tile_grid(w.size(0), w.size(1)).count() <= kMaxTiles;
     return small ? std::string() : why_too_many(count_words(w));
   }
 

@@ -34,7 +34,7 @@ bool is_valid(const EncodedWeight& e) {
 void use(const EncodedWeight& e) {
   const tca_bme::RecordParts parts(e);
   const tca_bme::RecordSizes sizes = tca_bme::record_sizes(parts.starts, parts.grid);
-  expect(static_cast<int32_t>(sizes.largest) <= parts.layout.most_record_bytes() &&
+  expect(static_cast<int32_t>(sizes.largest) <= parts.layout.max_record_bytes() &&
              sizes.common <= sizes.largest,
          "records no larger than any of their layout");
   for (int64_t r = 0; r < parts.grid.count(); ++r) {

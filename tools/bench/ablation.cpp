@@ -16,6 +16,9 @@
 namespace sparsellm {
 namespace {
 
+using tca_bme::Ablation;
+using tca_bme::kMaxAblationTokens;
+
 struct Variant {
   Ablation ablation;
   const char* name;
@@ -26,7 +29,7 @@ constexpr Variant kVariants[] = {
     {Ablation::paper_decode, "two-phase popcount decode", true},
     {Ablation::no_decode, "no decode: stream and multiply", false},
     {Ablation::stream_only, "stream only", false},
-    {Ablation::one_slot, "one pipeline stage", true},
+    {Ablation::one_stage, "one pipeline stage", true},
 };
 
 class AblationBench {

@@ -1,6 +1,5 @@
 #include "kernels/base/choose_device.h"
 #include "kernels/base/error.h"
-#include "tools/bench/ablation_contender.h"
 #include "tools/bench/library_contenders.h"
 #include "tools/bench/profile_device.h"
 #include "tools/bench/read_bandwidth_device.h"
@@ -27,9 +26,6 @@ std::unique_ptr<Contender> make_cublaslt_contender(const ContenderInput&) {
   fail("{}", kCpuOnlyBuild);
 }
 std::unique_ptr<Contender> make_reduced_cublas_contender(const ContenderInput&) {
-  fail("{}", kCpuOnlyBuild);
-}
-std::unique_ptr<AblationContender> make_ablation_contender(const ContenderInput&) {
   fail("{}", kCpuOnlyBuild);
 }
 std::unique_ptr<Contender> make_cusparse_contender(const ContenderInput&) {

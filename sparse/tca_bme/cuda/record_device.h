@@ -4,7 +4,7 @@
 
 #include "kernels/base/device.h"
 
-// What the kernels over records of tca_bme ask of a CUDA device.
+// What the kernels over records of tca_bme have to know of a CUDA device.
 namespace sparsellm {
 
 // How many clusters of 1, 2, 4, 8 and 16 thread blocks, each on a multiprocessor of its own, a CUDA

@@ -221,7 +221,7 @@ LaunchShape warps_for(int64_t count, size_t shared_bytes = 0) {
           .shared_bytes = shared_bytes};
 }
 
-// What has been enqueued is waited for.
+// Waits for all that has been enqueued.
 template <class T>
 void read(std::span<T> values, const void* from, const ExecContext& ctx) {
   ctx.cuda->copy(values.data(), from, static_cast<int64_t>(values.size_bytes()), ctx.queue);
@@ -246,10 +246,10 @@ void emit(const Source& source, const RecordGrid& grid, const DeviceRecords& mad
   const auto shared_bytes =
       static_cast<size_t>(kWarps * tile_words(made.layout)) * sizeof(uint32_t);
   // The most that any layout needs: launches may come from several threads.
-  constexpr int kMostSharedBytes =
+  constexpr int kMaxSharedBytes =
       kWarps * tile_words({.chunks = kManyChunks}) * int{sizeof(uint32_t)};
   check_cuda(cudaFuncSetAttribute(reinterpret_cast<const void*>(record_emit_kernel<kPairs>),
-                                  cudaFuncAttributeMaxDynamicSharedMemorySize, kMostSharedBytes));
+                                  cudaFuncAttributeMaxDynamicSharedMemorySize, kMaxSharedBytes));
   launch(ctx, record_emit_kernel<kPairs>, warps_for(grid.count(), shared_bytes), source,
          made.layout, grid, static_cast<const uint32_t*>(made.starts.data()),
          static_cast<uint8_t*>(made.records.data()));

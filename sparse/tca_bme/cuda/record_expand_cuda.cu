@@ -26,7 +26,8 @@ using tca_bme::RecordGrid;
 using tca_bme::RecordLayout;
 using tca_bme::RecordValues;
 
-constexpr int kSlots = 2;  // one record is copied while another is expanded; a large one has both
+constexpr int kStages =
+    2;  // one record is copied while another is expanded; a large one takes both
 constexpr int kLaneElements = 8;  // that a lane writes at once, 16 bytes
 constexpr int kLanesOfRow = kUnitColumns / kLaneElements;
 constexpr int kRowsAtOnce = 32 / kLanesOfRow;
@@ -41,16 +42,16 @@ struct Parameters {
   int64_t begin_row;
   int64_t end_row;
   int64_t columns;
-  int slot_bytes;  // of shared memory, for a record
-  bool aligned;    // every row of `dense`, to 16 bytes
+  int stage_bytes;  // of shared memory, for a record
+  bool aligned;     // every row of `dense`, to 16 bytes
 };
 
 struct Span {
   uint32_t start = 0, end = 0;  // in units of 16 bytes
 
-  // With the 2 bytes behind the values that loads reach.
+  // With the 2 bytes past the values that loads reach.
   __device__ bool fits(const Parameters& p) const {
-    return static_cast<int>(end - start) * kRecordAlignment + 2 <= p.slot_bytes;
+    return static_cast<int>(end - start) * kRecordAlignment + 2 <= p.stage_bytes;
   }
 };
 __device__ Span span_of(const Parameters& p, uint32_t index) {
@@ -69,7 +70,7 @@ __device__ void copy_record(const Parameters& p, const Span& span, uint8_t* to, 
   }
 }
 
-// What of it is in the matrix and asked for.
+// What of it is in the matrix and was requested.
 __device__ void store_eight(const Parameters& p, int64_t row, int64_t column, const uint4& values) {
   if (row < p.begin_row || row >= p.end_row || column >= p.columns) {
     return;
@@ -115,13 +116,14 @@ __device__ void store_unit(const Parameters& p, const uint8_t* unit, int64_t row
 
 // Blocks of one warp, small enough to find room beside those of a product on another stream, expand
 // records a unit at a time in shared memory, decoded as for a product, and write whole rows of it,
-// 128 bytes. Blocks side by side have neighbours, and go on to those behind the last of them.
+// 128 bytes. Neighbouring blocks begin with neighbouring records, and each goes on gridDim.x
+// records further.
 template <int CH, bool PAIR, template <bool> class COUNTER>
 __global__ void __launch_bounds__(32) record_expand_kernel(const __grid_constant__ Parameters p) {
   extern __shared__ __align__(kUnitAlignment) uint8_t shared[];
   const int lane = threadIdx.x;
   uint8_t* const unit = shared;
-  uint8_t* const slots = shared + kUnitBytes;
+  uint8_t* const stages = shared + kUnitBytes;
   const RecordDecoder<CH, PAIR, COUNTER> decoder(lane);
   const uint32_t to = shared_address(unit) + tca_bme::unit_lane_offset(lane);
 
@@ -129,21 +131,22 @@ __global__ void __launch_bounds__(32) record_expand_kernel(const __grid_constant
   uint32_t index = blockIdx.x;
   Span record = span_of(p, index);
   Span next = span_of(p, index + step);
-  copy_record(p, record, slots, lane);
+  copy_record(p, record, stages, lane);
   __pipeline_commit();
-  uint32_t at = 0;  // of the record in the slots
+  uint32_t at = 0;  // of the record in the stages
   for (; index < p.record_count; index += step) {
-    // Of two records that are neither large, each has a slot.
+    // Where neither of two records is large, each has a stage.
     const bool together = record.fits(p) && next.fits(p);
-    const uint32_t next_at = together ? p.slot_bytes - at : 0;
+    const uint32_t next_at = together ? p.stage_bytes - at : 0;
     if (together) {
-      copy_record(p, next, slots + next_at, lane);
+      copy_record(p, next, stages + next_at, lane);
     }
     __pipeline_commit();
-    const Span after_next = span_of(p, index + 2 * step);  // which is far away
+    const Span after_next =
+        span_of(p, index + 2 * step);  // early, to hide the latency of the table
     __pipeline_wait_prior(1);
     __syncwarp();
-    const uint32_t base = shared_address(slots + at);
+    const uint32_t base = shared_address(stages + at);
     const int64_t row = (p.first_block + index / p.record_columns) * kRecordRows;
     const int64_t column = int64_t{index % p.record_columns} * CH * kChunkColumns;
 #pragma unroll 1
@@ -151,10 +154,10 @@ __global__ void __launch_bounds__(32) record_expand_kernel(const __grid_constant
       tca_bme::expand_unit(to, base, first, decoder);
       __syncwarp();
       store_unit(p, unit, row, column + first * kChunkColumns, lane);
-      __syncwarp();  // before the unit, or the slot, is filled again
+      __syncwarp();  // before the unit, or the stage, is filled again
     }
     if (!together) {
-      copy_record(p, next, slots, lane);
+      copy_record(p, next, stages, lane);
       __pipeline_commit();
     }
     record = next;
@@ -165,10 +168,10 @@ __global__ void __launch_bounds__(32) record_expand_kernel(const __grid_constant
 
 using Kernel = void (*)(Parameters);
 
-// A common record fits a slot, the largest all of them.
-int slot_bytes_for(uint32_t largest, uint32_t common) {
+// A common record fits a stage, the largest all of them.
+int stage_bytes_for(uint32_t largest, uint32_t common) {
   return static_cast<int>(
-      std::max(tca_bme::record_room(common), tca_bme::record_room(ceil_div(largest, kSlots))));
+      std::max(tca_bme::record_room(common), tca_bme::record_room(ceil_div(largest, kStages))));
 }
 
 template <template <bool> class COUNTER>
@@ -195,10 +198,10 @@ void record_expand_cuda(const RecordMatrix& matrix, Range rows, void* dense, int
   const int64_t records = (end_block - first_block) * grid.columns;
   require(grid.count() <= INT32_MAX, "expand: {} records of a {} x {} matrix", grid.count(),
           matrix.rows, matrix.columns);
-  const uint32_t most = static_cast<uint32_t>(layout.most_record_bytes());
+  const uint32_t most = static_cast<uint32_t>(layout.max_record_bytes());
   const bool known = matrix.largest_record != 0;
-  const int slot_bytes = known ? slot_bytes_for(matrix.largest_record, matrix.common_record)
-                               : slot_bytes_for(most, most);
+  const int stage_bytes = known ? stage_bytes_for(matrix.largest_record, matrix.common_record)
+                                : stage_bytes_for(most, most);
   const Parameters p{.records = matrix.records,
                      .starts = matrix.starts,
                      .dense = static_cast<uint16_t*>(dense),
@@ -209,22 +212,22 @@ void record_expand_cuda(const RecordMatrix& matrix, Range rows, void* dense, int
                      .begin_row = rows.begin,
                      .end_row = rows.begin + rows.count,
                      .columns = matrix.columns,
-                     .slot_bytes = slot_bytes,
+                     .stage_bytes = stage_bytes,
                      .aligned = matrix.columns % kLaneElements == 0 &&
                                 reinterpret_cast<uintptr_t>(dense) % 16 == 0};
   const Kernel kernel = matrix.multistage.byte_products ? kernel_for<tca_bme::ByteCounter>(layout)
                                                         : kernel_for<tca_bme::BitCounter>(layout);
-  const int shared_bytes = kUnitBytes + kSlots * slot_bytes;
+  const int shared_bytes = kUnitBytes + kStages * stage_bytes;
   // The most that any matrix needs: launches may come from several threads.
-  const int most_shared_bytes = kUnitBytes + kSlots * slot_bytes_for(most, most);
+  const int max_shared_bytes = kUnitBytes + kStages * stage_bytes_for(most, most);
   check_cuda(cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
-                                  cudaFuncAttributeMaxDynamicSharedMemorySize, most_shared_bytes));
+                                  cudaFuncAttributeMaxDynamicSharedMemorySize, max_shared_bytes));
   int blocks = 0;  // of a multiprocessor
   check_cuda(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel, 32,
                                                            static_cast<size_t>(shared_bytes)));
-  const int64_t most_blocks = int64_t{std::max(blocks, 1)} * multiprocessors;
+  const int64_t max_blocks = int64_t{std::max(blocks, 1)} * multiprocessors;
   launch(ctx, kernel,
-         {.blocks = static_cast<unsigned>(std::min(records, most_blocks)),
+         {.blocks = static_cast<unsigned>(std::min(records, max_blocks)),
           .threads = 32,
           .shared_bytes = static_cast<size_t>(shared_bytes)},
          p);

@@ -8,7 +8,7 @@
 
 namespace sparsellm::tca_bme {
 
-// choose.operator()<T, NT, CH, PAIR>() for the kernel that computes so many tiles of 8 tokens: 1,
+// choose.operator()<T, NT, CH, PAIR>() for the kernel that computes this many tiles of 8 tokens: 1,
 // 2, 4 or else 8. Throws Error for a layout that there is no kernel for.
 template <class Choose>
 auto choose_record_kernel(const RecordMatrix& matrix, int token_tiles, DType dtype,

@@ -8,7 +8,7 @@ namespace sparsellm::tca_bme {
 // A record_matmul_kernel: of Parameters, or for uneven matrices of UnevenParameters.
 using RecordKernel = const void*;
 
-// Which kernel computes so many tiles of 8 tokens, 1, 2, 4 or 8. Throws Error if there is none.
+// Which kernel computes this many tiles of 8 tokens, 1, 2, 4 or 8. Throws Error if there is none.
 using RecordKernelFor = RecordKernel (*)(const RecordMatrix& matrix, int token_tiles, DType dtype);
 RecordKernel even_record_kernel(const RecordMatrix& matrix, int token_tiles, DType dtype);
 RecordKernel uneven_record_kernel(const RecordMatrix& matrix, int token_tiles, DType dtype);

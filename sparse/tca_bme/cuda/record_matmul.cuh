@@ -13,34 +13,35 @@ namespace sparsellm::tca_bme {
 
 constexpr int kBarrierBytes = 1024;
 constexpr int kMaxWarps = 16;
-constexpr int kMaxSlots = 6;
-constexpr int kRingUnit = 128;                         // where a record of an uneven matrix begins
-constexpr int kMostRingUnits = 1023;                   // 10 bits for each of kMaxSlots begins
-constexpr int kMostClusters = 160;                     // of a launch
-constexpr int kPieces = 4;                             // in which x arrives
-constexpr int kXBarriers = kMaxWarps * kMaxSlots * 8;  // behind those of the slots
-constexpr int kInboxBarrier = kXBarriers + kPieces * 8;
+constexpr int kMaxStages = 6;
+constexpr int kRingUnit = 128;                          // where a record of an uneven matrix begins
+constexpr int kMaxRingUnits = 1023;                     // 10 bits for each of kMaxStages begins
+constexpr int kMaxClusters = 160;                       // of a launch
+constexpr int kPieces = 4;                              // in which x arrives
+constexpr int kXBarriers = kMaxWarps * kMaxStages * 8;  // after those of the stages
+constexpr int kReductionBarrier = kXBarriers + kPieces * 8;
 
 // y [tokens, rows] = x [tokens, columns] * W^T. Clusters of `split` blocks share the row blocks of
 // W: evenly or, if the matrix is uneven, by what they cost (record_shares()). Within a cluster the
-// record columns are cut into split * passes parts; block `rank` takes parts rank * passes, ...,
-// one after the other, and holds the columns of x that belong to one of them. Of each part, a warp
-// takes an equal share of the (row block, record column) pairs, columns fastest: warps never wait
-// for each other. When a warp leaves a row block, it sends its sums, a tile, to the blocks of the
-// cluster: each of them gets an equal share of every tile, and in the end adds what it got in the
-// order of the columns.
+// record columns, K, are cut into split * passes parts (split-K); block `rank` takes parts rank *
+// passes, ..., one after the other, and holds the columns of x that belong to one of them. Of each
+// part, a warp takes an equal share of the (row block, record column) pairs, columns fastest
+// (Stream-K within a block): warps never wait for each other. When a warp leaves a row block, it
+// sends its partial sums, a tile, to the reduction buffers of the blocks of the cluster: each of
+// them gets an equal share of every tile, and in the end adds what it got in the order of the
+// columns.
 //
-// Each warp has a ring in shared memory: of slots of one size, one for each record in flight, or,
-// if the matrix has records that are much larger than others (UNEVEN), of bytes, in which records
-// lie one after the other; the warp then keeps a queue of where they begin. A barrier belongs to
-// each record in flight, in turn.
+// Each warp is its own producer and consumer, with a ring in shared memory: of stages of one size,
+// one for each record in flight, or, if the matrix has records that are much larger than others
+// (UNEVEN), of bytes, in which records lie one after the other; the warp then keeps a queue of
+// where they begin. A barrier belongs to each record in flight, in turn.
 struct Parameters {
   const uint8_t* records;
   const uint32_t* starts;
   const void* x;
   void* y;
   const void* bias;
-  float4* far_inbox;  // of all blocks, if it is in global memory, else null
+  float4* global_reduction;  // buffers of all blocks, if they are in global memory, else null
   int64_t x_stride, y_stride;
   int rows, columns, tokens;
   int record_columns;
@@ -49,17 +50,17 @@ struct Parameters {
   int blocks_each, blocks_more;    // row blocks of a cluster; the first blocks_more have one more
   int columns_each, columns_more;  // record columns of a part, likewise
   uint32_t inverse[2];             // of columns_each and of columns_each + 1, times 2^32; 0 for one
-  int slots, slot_bytes;
-  int tiles;                                // at most, that the warps of a block send in a pass
-  int owners_at, inbox_at, x_at, slots_at;  // byte offsets in shared memory
+  int stages, stage_bytes;
+  int tiles;                                    // at most, that the warps of a block send in a pass
+  int owners_at, reduction_at, x_at, rings_at;  // byte offsets in shared memory
   bool relu;
   bool x_aligned;           // to 16 bytes, each row
-  int records_before_wait;  // that each warp asks for before x, which may not be there yet
+  int records_before_wait;  // that each warp requests before x, which with PDL may not be there yet
   int prefetched_records;   // of each warp, to the L2
 };
 struct UnevenParameters : Parameters {
-  int ring_units;                      // of kRingUnit bytes, of a warp
-  int first_block[kMostClusters + 1];  // of each cluster, and the number of row blocks
+  int ring_units;                     // of kRingUnit bytes, of a warp
+  int first_block[kMaxClusters + 1];  // of each cluster, and the number of row blocks
 };
 template <bool UNEVEN>
 using ParametersOf = std::conditional_t<UNEVEN, UnevenParameters, Parameters>;
@@ -134,20 +135,20 @@ __global__ void __launch_bounds__(kMaxThreads<NT>, 1)
   const Span blocks = row_blocks_of(p, p.split > 1 ? static_cast<int>(cluster_id()) : blockIdx.x);
 
   const uint32_t shared0 = shared_address(shared);
-  const uint32_t full = shared0 + warp * kMaxSlots * 8;
+  const uint32_t full = shared0 + warp * kMaxStages * 8;
   const uint32_t x_full = shared0 + kXBarriers;
-  const uint32_t inbox_full = shared0 + kInboxBarrier;
+  const uint32_t reduction_full = shared0 + kReductionBarrier;
   const uint32_t x0 = shared0 + p.x_at;
   const uint32_t pitch = (p.columns_each + (p.columns_more != 0)) * kColumnBytes + 16;
-  uint32_t slot0 = shared0 + p.slots_at;
+  uint32_t ring0 = shared0 + p.rings_at;
   if constexpr (UNEVEN) {
-    slot0 += warp * p.ring_units * kRingUnit;
+    ring0 += warp * p.ring_units * kRingUnit;
   } else {
-    slot0 += warp * p.slots * p.slot_bytes;
+    ring0 += warp * p.stages * p.stage_bytes;
   }
 
   // What is fetched next: each lane has the table entry of one of the next `loaded` records, and of
-  // one of those behind them, for the table is far away.
+  // one of those after them, to hide the latency of the table.
   struct Entries {
     uint32_t start = 0, end = 0;
     int loaded = 0;
@@ -156,7 +157,7 @@ __global__ void __launch_bounds__(kMaxThreads<NT>, 1)
     int pass = -1, next = 0, end = 0, used = 0;
     Span rest{};  // of the pass, that comes last
     Span columns{};
-    Entries now, then;
+    Entries current, ahead;
   } fetch;
   const auto load_table = [&] {
     while (fetch.next == fetch.end && (fetch.rest.count != 0 || ++fetch.pass < p.passes)) {
@@ -186,29 +187,30 @@ __global__ void __launch_bounds__(kMaxThreads<NT>, 1)
     fetch.next += e.loaded;
     return e;
   };
-  fetch.now = load_table();
-  fetch.then = load_table();
+  fetch.current = load_table();
+  fetch.ahead = load_table();
 
   uint16_t* const owners = reinterpret_cast<uint16_t*>(shared + p.owners_at);
   for (int i = threadIdx.x; i < 2 * blocks.count; i += blockDim.x) {
     owners[i] = owners_of(p, blocks.count, p.columns_each + (i & 1), i >> 1);
   }
-  if (lane < p.slots) {
+  if (lane < p.stages) {
     barrier_init(full + lane * 8, 1);
   }
   if (threadIdx.x < kPieces) {
     barrier_init(x_full + threadIdx.x * 8, blockDim.x);
   }
   if (threadIdx.x == 0) {
-    barrier_init(inbox_full, p.split * warps);
+    barrier_init(reduction_full, p.split * warps);
   }
   barriers_ready();
   __syncthreads();
   cluster_started();
   launch_dependents();
 
-  // x of a pass, piece by piece; columns behind the last as zeros. Tokens behind the last get no x:
-  // what is there instead has its own columns in every product. By all threads.
+  // x of a pass, piece by piece; columns after the last as zeros. Tokens after the last get no x:
+  // whatever is in their place reaches only columns of the product that are not stored. By all
+  // threads.
   const auto load_x = [&](int pass) {
     const Span part = columns_of(p, rank * p.passes + pass);
     const int column0 = part.first * (CH * 16);
@@ -244,38 +246,38 @@ __global__ void __launch_bounds__(kMaxThreads<NT>, 1)
     }
   };
   const uint64_t policy = evict_first();
-  const auto ask = [&](int slot, uint32_t to) {  // by a whole warp, for the next record
+  const auto fetch_record = [&](int stage, uint32_t to) {  // by a whole warp, for the next record
     if (lane == fetch.used) {
-      const uint32_t bytes = (fetch.now.end - fetch.now.start) * 16;
-      barrier_expect(full + slot * 8, bytes);
-      bulk_load(to, p.records + static_cast<uint64_t>(fetch.now.start) * 16, bytes, full + slot * 8,
-                policy);
+      const uint32_t bytes = (fetch.current.end - fetch.current.start) * 16;
+      barrier_expect(full + stage * 8, bytes);
+      bulk_load(to, p.records + static_cast<uint64_t>(fetch.current.start) * 16, bytes,
+                full + stage * 8, policy);
     }
-    if (++fetch.used == fetch.now.loaded) {
+    if (++fetch.used == fetch.current.loaded) {
       fetch.used = 0;
-      fetch.now = fetch.then;
-      fetch.then = load_table();
+      fetch.current = fetch.ahead;
+      fetch.ahead = load_table();
     }
   };
-  const auto ask_even = [&](int slot) { ask(slot, slot0 + slot * p.slot_bytes); };
+  const auto fetch_even = [&](int stage) { fetch_record(stage, ring0 + stage * p.stage_bytes); };
   // Where in the ring the records in flight begin, the oldest lowest, and where the newest ends.
   constexpr int kBeginBits = 10;
-  static_assert(kMostRingUnits < 1 << kBeginBits && kMaxSlots * kBeginBits <= 64);
+  static_assert(kMaxRingUnits < 1 << kBeginBits && kMaxStages * kBeginBits <= 64);
   struct {
     uint64_t begins = 0;
     int in_flight = 0;
-    int slot = 0;  // the barrier of the next record
+    int stage = 0;  // whose barrier the next record gets
     uint32_t end = 0;
   } queue;
   const auto oldest = [&] {
     return static_cast<uint32_t>(queue.begins) & ((1u << kBeginBits) - 1);
   };
-  const auto ask_uneven = [&] {  // false if there is no room for the next record
+  const auto fetch_uneven = [&] {  // false if there is no room for the next record
     if constexpr (UNEVEN) {
-      if (queue.in_flight == p.slots) {
+      if (queue.in_flight == p.stages) {
         return false;
       }
-      const uint32_t units = __shfl_sync(~0u, fetch.now.end - fetch.now.start, fetch.used);
+      const uint32_t units = __shfl_sync(~0u, fetch.current.end - fetch.current.start, fetch.used);
       const uint32_t room = (units * 16 + 2 + kRingUnit - 1) / kRingUnit;
       uint32_t at = queue.end;
       if (queue.in_flight == 0) {
@@ -293,24 +295,24 @@ __global__ void __launch_bounds__(kMaxThreads<NT>, 1)
       queue.begins |= static_cast<uint64_t>(at) << (kBeginBits * queue.in_flight);
       ++queue.in_flight;
       queue.end = at + room;
-      ask(queue.slot, slot0 + at * kRingUnit);
-      queue.slot = queue.slot + 1 == p.slots ? 0 : queue.slot + 1;
+      fetch_record(queue.stage, ring0 + at * kRingUnit);
+      queue.stage = queue.stage + 1 == p.stages ? 0 : queue.stage + 1;
     }
     return true;
   };
-  if (lane < min(p.prefetched_records, fetch.now.loaded)) {
-    bulk_prefetch(p.records + static_cast<uint64_t>(fetch.now.start) * 16,
-                  (fetch.now.end - fetch.now.start) * 16);
+  if (lane < min(p.prefetched_records, fetch.current.loaded)) {
+    bulk_prefetch(p.records + static_cast<uint64_t>(fetch.current.start) * 16,
+                  (fetch.current.end - fetch.current.start) * 16);
   }
-  int asked = 0;
+  int requested = 0;
 #pragma unroll 1
   for (int step = 0; step < 2; ++step) {
-    const int most = step == 0 ? p.records_before_wait : p.slots;
+    const int limit = step == 0 ? p.records_before_wait : p.stages;
 #pragma unroll 1
-    for (; asked < most && fetch.now.loaded != 0; ++asked) {
+    for (; requested < limit && fetch.current.loaded != 0; ++requested) {
       if constexpr (!UNEVEN) {
-        ask_even(asked);
-      } else if (!ask_uneven()) {
+        fetch_even(requested);
+      } else if (!fetch_uneven()) {
         break;
       }
     }
@@ -325,20 +327,21 @@ __global__ void __launch_bounds__(kMaxThreads<NT>, 1)
   const int log_share = kLogTileUnits - p.log_split;
   const int share = 1 << log_share;        // units of a tile that a block gets
   const int entries = p.passes * p.tiles;  // tiles that a block sends
-  const auto far_inbox_of = [&](int block) {
-    return p.far_inbox + (static_cast<int64_t>(blockIdx.x) - rank + block) * entries * kTileUnits;
+  const auto global_reduction_of = [&](int block) {
+    return p.global_reduction +
+           (static_cast<int64_t>(blockIdx.x) - rank + block) * entries * kTileUnits;
   };
   cluster_wait();
 
   float acc[4][NT][4];
-  int slot = 0;        // of the next record
+  int stage = 0;       // of the next record
   uint32_t phase = 0;  // of its barrier
   int sent = 0;
 #pragma unroll 1
   for (int pass = 0; pass < p.passes; ++pass) {
     if (pass > 0) {
 #pragma unroll 1
-      for (int s = 0; s < kPieces; ++s) {  // also those that nobody had to wait for
+      for (int s = 0; s < kPieces; ++s) {  // also those that no record needed
         barrier_wait(x_full + s * 8, (pass - 1) & 1);
       }
       __syncthreads();
@@ -377,20 +380,20 @@ __global__ void __launch_bounds__(kMaxThreads<NT>, 1)
             missing &= ~(1u << s);
           }
         }
-        barrier_wait(full + slot * 8, phase);
-        const uint32_t at = slot0 + (UNEVEN ? oldest() * kRingUnit : slot * p.slot_bytes);
+        barrier_wait(full + stage * 8, phase);
+        const uint32_t at = ring0 + (UNEVEN ? oldest() * kRingUnit : stage * p.stage_bytes);
         multiply_record<T>(acc, at, x_lane + k * kColumnBytes, pitch, decoder);
         __syncwarp();
         if constexpr (UNEVEN) {
           queue.begins >>= kBeginBits;
           --queue.in_flight;
-          while (fetch.now.loaded != 0 && ask_uneven()) {
+          while (fetch.current.loaded != 0 && fetch_uneven()) {
           }
-        } else if (fetch.now.loaded != 0) {
-          ask_even(slot);
+        } else if (fetch.current.loaded != 0) {
+          fetch_even(stage);
         }
-        if (++slot == p.slots) {
-          slot = 0;
+        if (++stage == p.stages) {
+          stage = 0;
           phase ^= 1;
         }
       }
@@ -402,12 +405,12 @@ __global__ void __launch_bounds__(kMaxThreads<NT>, 1)
         const int unit = f * 32 + lane;
         const int to = unit >> log_share;
         const int at = entry + (unit & (share - 1));
-        if (p.far_inbox != nullptr) {
-          far_inbox_of(to)[at] = a;
+        if (p.global_reduction != nullptr) {
+          global_reduction_of(to)[at] = a;
         } else if (p.split > 1) {
-          send(shared0 + p.inbox_at + at * 16, inbox_full, to, a);
+          send(shared0 + p.reduction_at + at * 16, reduction_full, to, a);
         } else {
-          reinterpret_cast<float4*>(shared + p.inbox_at)[at] = a;
+          reinterpret_cast<float4*>(shared + p.reduction_at)[at] = a;
         }
       }
       ++sent;
@@ -415,20 +418,21 @@ __global__ void __launch_bounds__(kMaxThreads<NT>, 1)
   }
   if (p.split == 1) {
     __syncthreads();
-  } else if (p.far_inbox != nullptr) {
+  } else if (p.global_reduction != nullptr) {
     cluster_arrive();
     cluster_wait();
   } else {
     __syncwarp();
     if (lane < p.split) {
-      barrier_expect_remote(inbox_full, lane, sent * share * 16);
+      barrier_expect_remote(reduction_full, lane, sent * share * 16);
     }
-    barrier_wait_cluster(inbox_full, 0);
+    barrier_wait_cluster(reduction_full, 0);
   }
 
-  // The tiles of a row block are added in the order of parts and warps.
-  const float4* const inbox =
-      p.far_inbox != nullptr ? far_inbox_of(rank) : reinterpret_cast<float4*>(shared + p.inbox_at);
+  // The reduction: the tiles of a row block are added in the order of parts and warps.
+  const float4* const reduction = p.global_reduction != nullptr
+                                      ? global_reduction_of(rank)
+                                      : reinterpret_cast<float4*>(shared + p.reduction_at);
   const int parts = p.split * p.passes;
   const int units = blocks.count * share;
   // Units and parts of which tiles are read at the same time.
@@ -446,7 +450,8 @@ __global__ void __launch_bounds__(kMaxThreads<NT>, 1)
       float4 a[kUnits][kParts], b[kUnits][kParts];
       uint32_t owner[kUnits][kParts];
       const auto load = [&](int q, int u, int w) {
-        return load_tile(inbox + (q * p.tiles + (u >> log_share) + w) * share + (u & (share - 1)));
+        return load_tile(reduction + (q * p.tiles + (u >> log_share) + w) * share +
+                         (u & (share - 1)));
       };
 #pragma unroll
       for (int h = 0; h < kUnits; ++h) {

@@ -26,9 +26,9 @@ using tca_bme::UnevenParameters;
 constexpr int kTokenTile = 64;        // of one launch
 constexpr int kSharedBytes = 232448;  // that a block may have; each has a multiprocessor of its own
 // More than half of a multiprocessor: were there room for two, clusters of a launch that begins
-// early would gather on those where the launch before ends first.
-constexpr int kLeastSharedBytes = 117 * 1024;
-constexpr int kSlotsWanted = 2;
+// early (PDL) would gather on those where the launch before ends first.
+constexpr int kMinSharedBytes = 117 * 1024;
+constexpr int kWantedStages = 2;
 constexpr int kTileBytes = 2048;  // for 8 tokens
 
 // Of 8 tokens; the kernels are for powers of two.
@@ -36,7 +36,7 @@ int token_tiles_for(int64_t tokens) {
   const int64_t tiles = ceil_div(std::min<int64_t>(tokens, kTokenTile), 8);
   return static_cast<int>(std::bit_ceil(static_cast<uint64_t>(tiles)));
 }
-int most_warps(int token_tiles) { return token_tiles <= 2 ? 16 : 8; }
+int max_warps(int token_tiles) { return token_tiles <= 2 ? 16 : 8; }
 
 struct Plan {
   UnevenParameters parameters{};
@@ -54,13 +54,13 @@ int row_blocks_of(const RecordMatrix& matrix) {
   return static_cast<int>(ceil_div(matrix.rows, tca_bme::kRecordRows));
 }
 int clusters_of(const RecordMatrix& matrix, int split) {
-  return std::min({matrix.clusters_of(split), row_blocks_of(matrix), tca_bme::kMostClusters});
+  return std::min({matrix.clusters_of(split), row_blocks_of(matrix), tca_bme::kMaxClusters});
 }
 // Row blocks that a cluster gets at most: if they are shared evenly, and if they are not.
 int even_blocks(int row_blocks, int clusters) {
   return static_cast<int>(ceil_div(row_blocks, clusters));
 }
-int most_blocks(int row_blocks, int clusters) {
+int max_blocks(int row_blocks, int clusters) {
   const int even = even_blocks(row_blocks, clusters);
   return even + (even + 3) / 4;
 }
@@ -90,15 +90,15 @@ BlockCounts share_row_blocks(const RecordMatrix& matrix, const Plan& plan, Uneve
   return counts;
 }
 
-// A ring of bytes costs a warp 5 to 10 % more instructions than slots of one size: those are taken,
-// even of the largest records, where there is room for enough.
-tca_bme::Ring ring_of(const RecordMatrix& matrix, int64_t room, int most_slots) {
-  constexpr int kManySlots = 4;
-  const tca_bme::Ring slots =
-      tca_bme::ring_for(matrix.largest_record, matrix.largest_record, room, most_slots);
-  return slots.count >= std::min(most_slots, kManySlots)
-             ? slots
-             : tca_bme::ring_for(matrix.largest_record, matrix.common_record, room, most_slots);
+// A ring of bytes costs a warp 5 to 10 % more instructions than stages of one size: those are
+// taken, even of the largest records, where there is room for enough.
+tca_bme::Ring ring_of(const RecordMatrix& matrix, int64_t room, int max_stages) {
+  constexpr int kManyStages = 4;
+  const tca_bme::Ring even =
+      tca_bme::ring_for(matrix.largest_record, matrix.largest_record, room, max_stages);
+  return even.count >= std::min(max_stages, kManyStages)
+             ? even
+             : tca_bme::ring_for(matrix.largest_record, matrix.common_record, room, max_stages);
 }
 
 // Where things are in shared memory; nothing if there is not enough of it, or if the configuration
@@ -111,7 +111,7 @@ std::optional<Plan> plan_for(const RecordMatrix& matrix, const RecordMatmulConfi
       static_cast<int>(ceil_div(matrix.columns, matrix.chunks * tca_bme::kChunkColumns));
   const int parts = config.split * config.passes;
   plan.clusters = clusters_of(matrix, config.split);
-  if (plan.clusters == 0 || parts > p.record_columns || config.warps > most_warps(token_tiles)) {
+  if (plan.clusters == 0 || parts > p.record_columns || config.warps > max_warps(token_tiles)) {
     return std::nullopt;
   }
   p.split = config.split;
@@ -136,32 +136,32 @@ std::optional<Plan> plan_for(const RecordMatrix& matrix, const RecordMatmulConfi
   p.log_warps = std::countr_zero(static_cast<unsigned>(plan.warps));
   p.tiles = blocks.most + plan.warps - 1;
 
-  const int64_t inbox_bytes = int64_t{p.passes} * p.tiles * token_tiles * kTileBytes;
+  const int64_t reduction_bytes = int64_t{p.passes} * p.tiles * token_tiles * kTileBytes;
   const int64_t x_bytes = int64_t{token_tiles} * 8 *
                           (int64_t{columns} * matrix.chunks * tca_bme::kChunkColumns * 2 + 16);
-  const int most_slots =
-      config.slots != 0 ? std::min(config.slots, tca_bme::kMaxSlots) : tca_bme::kMaxSlots;
+  const int max_stages =
+      config.stages != 0 ? std::min(config.stages, tca_bme::kMaxStages) : tca_bme::kMaxStages;
   p.owners_at = tca_bme::kBarrierBytes;
-  p.inbox_at = static_cast<int>(p.owners_at + ceil_div(4 * blocks.most, 16) * 16);
-  for (const bool far : {false, true}) {
-    const int64_t x_at = p.inbox_at + (far ? 0 : inbox_bytes);
+  p.reduction_at = static_cast<int>(p.owners_at + ceil_div(4 * blocks.most, 16) * 16);
+  for (const bool in_global : {false, true}) {
+    const int64_t x_at = p.reduction_at + (in_global ? 0 : reduction_bytes);
     const int64_t room = std::max<int64_t>(kSharedBytes - x_at - x_bytes - 127, 0) / plan.warps;
-    const tca_bme::Ring ring = ring_of(matrix, room, most_slots);
-    if (ring.count < (far ? 1 : std::min(kSlotsWanted, most_slots)) ||
-        ring.bytes > tca_bme::kMostRingUnits * tca_bme::kRingUnit) {
+    const tca_bme::Ring ring = ring_of(matrix, room, max_stages);
+    if (ring.count < (in_global ? 1 : std::min(kWantedStages, max_stages)) ||
+        ring.bytes > tca_bme::kMaxRingUnits * tca_bme::kRingUnit) {
       continue;
     }
     p.x_at = static_cast<int>(x_at);
-    p.slots_at = static_cast<int>(ceil_div(x_at + x_bytes, 128) * 128);
-    p.slots = ring.count;
-    p.slot_bytes = ring.bytes / ring.count;
+    p.rings_at = static_cast<int>(ceil_div(x_at + x_bytes, 128) * 128);
+    p.stages = ring.count;
+    p.stage_bytes = ring.bytes / ring.count;
     p.ring_units = ring.bytes / tca_bme::kRingUnit;
     plan.uneven = ring.wide || matrix.shares_of(config.split) != nullptr;
     // Gains 1 % of a large matrix, and would cost 5 % of a small one.
     constexpr int kManyRecords = 24;  // of a warp
     p.prefetched_records = blocks.most * columns * p.passes > kManyRecords * plan.warps ? 2 : 0;
-    plan.shared_bytes = std::max(p.slots_at + plan.warps * ring.bytes, kLeastSharedBytes);
-    plan.workspace_bytes = far ? inbox_bytes * plan.clusters * p.split : 0;
+    plan.shared_bytes = std::max(p.rings_at + plan.warps * ring.bytes, kMinSharedBytes);
+    plan.workspace_bytes = in_global ? reduction_bytes * plan.clusters * p.split : 0;
     return plan;
   }
   return std::nullopt;
@@ -169,28 +169,28 @@ std::optional<Plan> plan_for(const RecordMatrix& matrix, const RecordMatmulConfi
 
 struct Choice {
   RecordMatmulConfig config;
-  int64_t inbox_bytes = 0;       // of all blocks, if the row blocks are shared evenly,
-  int64_t most_inbox_bytes = 0;  // and however they are
-  bool crowded = false;          // more passes than x alone needs, for records that need the room
+  int64_t reduction_bytes = 0;      // of all blocks, if the row blocks are shared evenly,
+  int64_t max_reduction_bytes = 0;  // and however they are
+  bool crowded = false;  // more passes than x alone needs, for records that need the room
 };
 
 // What can be tried for a shape, whatever is in its records: x gets half of the shared memory, and
-// inboxes that would take too much memory are left out where there are smaller ones. One with more
-// passes follows that with fewer.
+// reduction buffers that would take too much memory are left out where there are smaller ones. A
+// choice with more passes follows that with fewer.
 std::vector<Choice> choices(const RecordMatrix& matrix, int token_tiles) {
-  constexpr int64_t kMostXBytes = 116 * 1024;
-  constexpr int64_t kMostInboxBytes = int64_t{64} << 20;
+  constexpr int64_t kMaxXBytes = 116 * 1024;
+  constexpr int64_t kMaxReductionBytes = int64_t{64} << 20;
   const int row_blocks = row_blocks_of(matrix);
   const int64_t record_columns = ceil_div(matrix.columns, matrix.chunks * tca_bme::kChunkColumns);
   std::vector<Choice> all;
   int64_t smallest = std::numeric_limits<int64_t>::max();
   for (const int warps : {8, 16}) {
-    for (int split = 1; split <= 16 && warps <= most_warps(token_tiles); split *= 2) {
+    for (int split = 1; split <= 16 && warps <= max_warps(token_tiles); split *= 2) {
       const int clusters = clusters_of(matrix, split);
       int64_t passes = 1;
       while (ceil_div(record_columns, split * passes) * matrix.chunks * tca_bme::kChunkColumns *
                  16 * token_tiles >
-             kMostXBytes) {
+             kMaxXBytes) {
         passes *= 2;
       }
       if (clusters == 0 || split * passes > record_columns) {
@@ -200,29 +200,29 @@ std::vector<Choice> choices(const RecordMatrix& matrix, int token_tiles) {
         return (blocks + warps - 1) * int64_t{token_tiles} * kTileBytes * clusters * split;
       };
       const int64_t bytes = bytes_for(even_blocks(row_blocks, clusters));
-      const int64_t most_bytes = bytes_for(most_blocks(row_blocks, clusters));
+      const int64_t max_bytes = bytes_for(max_blocks(row_blocks, clusters));
       smallest = std::min(smallest, passes * bytes);
-      for (const int slots : {2, 0}) {
+      for (const int stages : {2, 0}) {
         for (int64_t some = passes; some <= 4 * passes && split * some <= record_columns;
              some *= 2) {
           all.push_back({.config = {.split = split,
                                     .warps = warps,
                                     .passes = static_cast<int>(some),
-                                    .slots = slots},
-                         .inbox_bytes = some * bytes,
-                         .most_inbox_bytes = some * most_bytes,
+                                    .stages = stages},
+                         .reduction_bytes = some * bytes,
+                         .max_reduction_bytes = some * max_bytes,
                          .crowded = some != passes});
         }
       }
     }
   }
   std::erase_if(all, [&](const Choice& choice) {
-    return choice.inbox_bytes > std::max(kMostInboxBytes, smallest);
+    return choice.reduction_bytes > std::max(kMaxReductionBytes, smallest);
   });
   return all;
 }
 
-// Roughly how long a launch takes: by the records that a block computes, and what comes on top.
+// Roughly how long a launch takes: by the records that a block computes, and the overhead.
 double cost_of(const Plan& plan) {
   const Parameters& p = plan.parameters;
   const double blocks = p.blocks_each + (p.blocks_more != 0);  // of a mean record size
@@ -232,7 +232,7 @@ double cost_of(const Plan& plan) {
   // bandwidth where there are many.
   constexpr double kManyRecords = 12;  // of a warp
   const bool many = records > kManyRecords * plan.warps;
-  const double waiting = p.slots == 1 ? 1.5 : many == (p.slots == 2) ? 1.0 : 1.02;
+  const double waiting = p.stages == 1 ? 1.5 : many == (p.stages == 2) ? 1.0 : 1.02;
   return records * waiting + 4.0 * p.passes + 0.2 * p.tiles * p.passes + 0.5 * p.split;
 }
 
@@ -309,7 +309,7 @@ std::vector<uint32_t> costs_of(std::span<const uint32_t> block_starts) {
 
 ClusterCounts count_clusters(Device device) {
   static std::mutex mutex;
-  static std::map<int, ClusterCounts> known;  // every weight of a model asks
+  static std::map<int, ClusterCounts> known;  // the same for every weight of a model
   check_cuda(cudaSetDevice(device.index));
   const std::lock_guard lock(mutex);
   const auto found = known.find(device.index);
@@ -323,11 +323,11 @@ RecordShares record_shares(std::span<const uint32_t> block_starts, const Cluster
   const int row_blocks = static_cast<int>(std::ssize(block_starts)) - 1;
   const std::vector<uint32_t> costs = costs_of(block_starts);
   for (size_t i = 0; i < shares.size() && row_blocks > 0; ++i) {
-    const int count = std::min({clusters[i], row_blocks, tca_bme::kMostClusters});
+    const int count = std::min({clusters[i], row_blocks, tca_bme::kMaxClusters});
     if (count == 0 || count == row_blocks) {
       continue;
     }
-    std::vector<int> begins = tca_bme::balanced_runs(costs, count, most_blocks(row_blocks, count));
+    std::vector<int> begins = tca_bme::balanced_runs(costs, count, max_blocks(row_blocks, count));
     const auto weight = [&](int begin, int end) {
       return int64_t{costs[static_cast<size_t>(end)]} - costs[static_cast<size_t>(begin)];
     };
@@ -341,8 +341,8 @@ RecordShares record_shares(std::span<const uint32_t> block_starts, const Cluster
       heaviest = std::max(heaviest, weight(begin[0], begin[1]));
       heaviest_even = std::max(heaviest_even, weight(even_begin(c), even_begin(c + 1)));
     }
-    constexpr int64_t kLeastGain = 32;  // one of so many
-    if (heaviest_even - heaviest > heaviest / kLeastGain) {
+    constexpr int64_t kMinGainDivisor = 32;
+    if (heaviest_even - heaviest > heaviest / kMinGainDivisor) {
       shares[i] = std::move(begins);
     }
   }
@@ -353,8 +353,8 @@ std::string record_matmul_name(const RecordMatmulConfig& config) {
   if (config.multistage) {
     return "multistage";
   }
-  return fmt::format("split {}, {} warps, {} passes, {} slots", config.split, config.warps,
-                     config.passes, config.slots);
+  return fmt::format("split-K {}, {} warps, {} passes, {} stages", config.split, config.warps,
+                     config.passes, config.stages);
 }
 
 std::vector<RecordMatmulConfig> record_matmul_candidates(const RecordMatrix& matrix,
@@ -381,7 +381,7 @@ std::vector<RecordMatmulConfig> record_matmul_candidates(const RecordMatrix& mat
   };
   try_all(is_uneven(matrix));
   if (found.empty()) {
-    try_all(true);  // so many records are large that they are common
+    try_all(true);  // large records are common in this matrix
   }
   std::stable_sort(found.begin(), found.end(),
                    [](const auto& a, const auto& b) { return a.first < b.first; });
@@ -405,7 +405,7 @@ int64_t record_matmul_workspace_bytes(const RecordMatrix& matrix, int64_t tokens
   for (int tiles = 1; tiles <= token_tiles_for(tokens); tiles *= 2) {
     for (const int chosen_for : {tiles, kTokenTile / 8}) {
       for (const Choice& choice : choices(matrix, chosen_for)) {
-        bytes = std::max(bytes, choice.most_inbox_bytes / chosen_for * tiles);
+        bytes = std::max(bytes, choice.max_reduction_bytes / chosen_for * tiles);
       }
     }
   }
@@ -431,8 +431,8 @@ void tca_bme::record_matmul_by(const RecordKernels& kernels, const RecordMatrix&
     p.y = static_cast<uint16_t*>(operands.y) + first * operands.y_stride;
     p.bias = operands.bias;
     p.relu = operands.relu;
-    // If x is there already, it is asked for as soon as the memory has something to do.
-    p.records_before_wait = ctx.launches == Launches::overlapping ? p.slots : 1;
+    // With ordinary launches x is there already: it is requested as soon as the memory is busy.
+    p.records_before_wait = ctx.launches == Launches::overlapping ? p.stages : 1;
     p.x_stride = operands.x_stride;
     p.y_stride = operands.y_stride;
     constexpr int64_t kAligned = 8;  // elements of 16 bytes
@@ -445,7 +445,7 @@ void tca_bme::record_matmul_by(const RecordKernels& kernels, const RecordMatrix&
     if (plan->workspace_bytes != 0) {
       require(operands.workspace != nullptr, "a record kernel without its workspace of {} bytes",
               plan->workspace_bytes);
-      p.far_inbox = static_cast<float4*>(operands.workspace);
+      p.global_reduction = static_cast<float4*>(operands.workspace);
     }
     const RecordKernelFor kernel_for = plan->uneven ? kernels.uneven : kernels.even;
     require(kernel_for != nullptr, "there is no such kernel for an uneven matrix");

@@ -47,11 +47,10 @@ struct RecordMatrix {
 
 // How a launch is cut up.
 struct RecordMatmulConfig {
-  int split = 1;  // thread blocks of a cluster, which share the columns: 1, 2, 4, 8 or 16
-  int warps = 8;  // of a thread block: 1, 2, 4, 8 or 16
-  int passes =
-      1;          // parts of a thread block's columns, of which x is in shared memory one at a time
-  int slots = 0;  // records in flight for each warp; 0: as many as there is room for
+  int split = 1;   // thread blocks of a cluster, which share K (split-K): 1, 2, 4, 8 or 16
+  int warps = 8;   // of a thread block: 1, 2, 4, 8 or 16
+  int passes = 1;  // parts of a thread block's columns; x of one at a time is in shared memory
+  int stages = 0;  // records in flight for each warp; 0: as many as there is room for
   // By the kernel for any compute capability from 8.0 on
   // (sparse/tca_bme/cuda/record_multistage_cuda.h), which has nothing to choose.
   bool multistage = false;
@@ -61,9 +60,9 @@ struct RecordMatmulConfig {
 std::string record_matmul_name(const RecordMatmulConfig& config);
 
 // y [tokens, rows] = x [tokens, columns] * matrix^T + bias, or the greater of that and 0: f16 or
-// bf16, f32 sums. Nothing behind a row's `columns` elements of x is read. The order of the sums
+// bf16, f32 sums. Nothing after a row's `columns` elements of x is read. The order of the sums
 // depends on the matrix (its shape, and how many bytes its rows of records have) and the
-// configuration only, not on the number of tokens.
+// configuration only, not on the number of tokens: a configuration is batch-invariant.
 struct RecordMatmulOperands {
   const void* x = nullptr;
   int64_t x_stride = 0;  // of rows, in elements, as y_stride
@@ -76,23 +75,24 @@ struct RecordMatmulOperands {
   void* workspace = nullptr;  // as large as the kernel says, aligned to 16 bytes
 };
 
-// A launch for every 64 tokens; allocates nothing and does not synchronise. Leaves nothing behind
-// in the workspace that a later launch takes for its own. With Launches::overlapping, records are
-// read before what was enqueued before has ended. Throws Error for what the device does not hold.
+// A launch for every 64 tokens; allocates nothing and does not synchronise. Leaves nothing in
+// the workspace that a later launch could take for its own. With Launches::overlapping (PDL),
+// records are read before what was enqueued before has ended. Throws Error for what the device does
+// not hold.
 void record_matmul_cuda(const RecordMatrix& matrix, const RecordMatmulOperands& operands,
                         const RecordMatmulConfig& config, const ExecContext& ctx);
 
-// The configurations that may be the fastest for so many tokens, the best guess first; none if the
-// device cannot run a kernel (they take compute capability 8.0 and above). Those for 64 tokens are
-// possible for any number.
+// The configurations that may be the fastest for this many tokens, the best guess first; none if
+// the device cannot run a kernel (they take compute capability 8.0 and above). Those for 64 tokens
+// are possible for any number.
 std::vector<RecordMatmulConfig> record_matmul_candidates(const RecordMatrix& matrix,
                                                          int64_t tokens);
 
-// Whether there is room for the records of the matrix in products of up to so many tokens.
+// Whether there is room for the records of the matrix in products of up to this many tokens.
 bool record_matmul_fits(const RecordMatrix& matrix, const RecordMatmulConfig& config,
                         int64_t tokens);
 
-// Of any of the candidates, for so many tokens or fewer.
+// Of any of the candidates, for this many tokens or fewer.
 int64_t record_matmul_workspace_bytes(const RecordMatrix& matrix, int64_t tokens);
 
 }  // namespace sparsellm

@@ -9,16 +9,17 @@
 
 namespace sparsellm::tca_bme {
 
-constexpr int kMostStageWarps = 8;  // of a thread block
-constexpr int kMostStages = 4;      // of a warp's ring
-constexpr int kRoundUnits = 128;    // of 16 bytes: the sums of 64 rows x 8 tokens
+constexpr int kMaxStageWarps = 8;  // of a thread block
+constexpr int kMaxStages = 4;      // of a warp's ring
+constexpr int kRoundUnits = 128;   // of 16 bytes: the sums of 64 rows x 8 tokens
 
 // y [tokens, rows] = x [tokens, columns] * W^T on compute capability 8.0 and above. A thread block
-// takes whole row blocks of W, every gridDim.x-th. The record columns are cut into `parts`
-// contiguous parts, the same for any number of tokens and warps; in pass q, warp w computes part
-// q * warps + w. Each warp has a ring of stages in shared memory, a record and the columns of x
-// that belong to it, which its own lanes fill ahead across the ends of parts and row blocks. The
-// warps meet at the end of a pass alone, where their sums are added in the order of the parts.
+// takes whole row blocks of W, every gridDim.x-th. The record columns, K, are cut into `parts`
+// contiguous parts (sliced-K), the same for any number of tokens and warps, so that results are
+// batch-invariant; in pass q, warp w computes part q * warps + w. Each warp has a ring of stages in
+// shared memory, a record and the columns of x that belong to it, which its own lanes fill ahead
+// across the ends of parts and row blocks. The warps synchronise only at the end of a pass, where
+// their sums are added in the order of the parts.
 //
 // Shared memory: tiles float4 [warps][128], what each warp has of a round's 8 tokens; if there are
 // several passes, sums float4 [token tiles][128], of the passes before; then the rings of the
@@ -33,19 +34,19 @@ struct MultistageParameters {
   int rows, columns, tokens;
   int row_blocks, record_columns;
   int log_parts, passes;
-  int stages, slot_bytes;
-  int rings_at;  // byte offset in shared memory
+  int stages, record_bytes;  // of a record in a stage
+  int rings_at;              // byte offset in shared memory
   bool relu;
   bool x_aligned;  // to 16 bytes, each row, and `columns` to as many
 };
 
-// Of x in a stage, with 16 bytes more, so that ldmatrix meets all banks.
+// Of x in a stage, with 16 bytes more, so that ldmatrix has no bank conflicts.
 constexpr int stage_pitch(int chunks) { return chunks * 32 + 16; }
-constexpr int stage_bytes(int slot_bytes, int token_tiles, int chunks) {
-  return slot_bytes + token_tiles * 8 * stage_pitch(chunks);
+constexpr int stage_bytes(int record_bytes, int token_tiles, int chunks) {
+  return record_bytes + token_tiles * 8 * stage_pitch(chunks);
 }
 
-// What copy16() has asked for since the last call becomes a group.
+// The copies that copy16() has started since the last call become a group.
 __device__ inline void commit_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 template <int PENDING>
 __device__ inline void wait_for_copies() {
@@ -53,7 +54,7 @@ __device__ inline void wait_for_copies() {
 }
 // Waits for the oldest of as many groups as there are stages.
 __device__ inline void wait_for_oldest(int stages) {
-  static_assert(kMostStages == 4);
+  static_assert(kMaxStages == 4);
   switch (stages) {
     case 1:
       return wait_for_copies<0>();
@@ -72,7 +73,7 @@ __device__ inline void store_zeros16(uint32_t to) {
 // NT: tiles of 8 tokens. CH: chunks of a record. PAIR: records have bits for pairs. COUNTER: as
 // RecordDecoder's.
 template <class T, int NT, int CH, bool PAIR, template <bool> class COUNTER>
-__global__ void __launch_bounds__(kMostStageWarps * 32, 1)
+__global__ void __launch_bounds__(kMaxStageWarps * 32, 1)
     record_multistage_kernel(const __grid_constant__ MultistageParameters p) {
   static_assert(!PAIR || CH == 8);
   extern __shared__ __align__(128) uint8_t shared[];
@@ -83,13 +84,13 @@ __global__ void __launch_bounds__(kMostStageWarps * 32, 1)
   const int warps = blockDim.x >> 5;
   float4* const tiles = reinterpret_cast<float4*>(shared);
   float4* const sums = tiles + warps * kRoundUnits;
-  const int stage_size = stage_bytes(p.slot_bytes, NT, CH);
+  const int stage_size = stage_bytes(p.record_bytes, NT, CH);
   const uint32_t ring = shared_address(shared) + p.rings_at + warp * p.stages * stage_size;
 
   const auto first_column_of = [&](int part) { return (p.record_columns * part) >> p.log_parts; };
 
   // What is fetched next: each lane has the table entry of one of the next `count` records of a
-  // part, and of one of those behind them, for the table is far away.
+  // part, and of one of those after them, to hide the latency of the table.
   struct Entries {
     uint32_t start = 0, end = 0;
     int column = 0, count = 0;
@@ -97,8 +98,8 @@ __global__ void __launch_bounds__(kMostStageWarps * 32, 1)
   struct {
     int row_block, pass = 0, next = 0, end = 0;
     const uint32_t* starts = nullptr;  // of the row block
-    int used = 0;                      // of `now`
-    Entries now, then;
+    int used = 0;                      // of `current`
+    Entries current, ahead;
   } fetch;
   fetch.row_block = blockIdx.x;
   const auto load_table = [&] {
@@ -123,9 +124,9 @@ __global__ void __launch_bounds__(kMostStageWarps * 32, 1)
     return e;
   };
 
-  // The columns of x from `column0` on that a record has, to shared memory; those behind the last
-  // as zeros. Tokens behind the last get no x: what is there instead has its own columns in every
-  // product.
+  // The columns of x from `column0` on that a record has, to shared memory; those after the last
+  // as zeros. Tokens after the last get no x: whatever is in their place reaches only columns of
+  // the product that are not stored.
   const auto fetch_x = [&](uint32_t to, int column0) {
     const T* const x = static_cast<const T*>(p.x) + column0;
     if (p.x_aligned) {
@@ -152,7 +153,7 @@ __global__ void __launch_bounds__(kMostStageWarps * 32, 1)
       constexpr int kOfLane = kColumns / 32;
 #pragma unroll 1
       for (int token = 0; token < p.tokens; ++token) {
-        T values[kOfLane];  // all are asked for before the first is stored
+        T values[kOfLane];  // all are loaded before the first is stored
 #pragma unroll
         for (int i = 0; i < kOfLane; ++i) {
           const int column = lane + i * 32;
@@ -167,11 +168,11 @@ __global__ void __launch_bounds__(kMostStageWarps * 32, 1)
   };
 
   // The next record to a stage that no lane reads any more, as one group of copies; an empty one
-  // behind the last record, so that their number tells which of them are there.
+  // after the last record, so that the number of groups says which records are there.
   const auto fetch_into = [&](uint32_t stage) {
-    if (fetch.now.count != 0) {
-      const uint32_t start = __shfl_sync(~0u, fetch.now.start, fetch.used);
-      const int units = static_cast<int>(__shfl_sync(~0u, fetch.now.end, fetch.used) - start);
+    if (fetch.current.count != 0) {
+      const uint32_t start = __shfl_sync(~0u, fetch.current.start, fetch.used);
+      const int units = static_cast<int>(__shfl_sync(~0u, fetch.current.end, fetch.used) - start);
       const uint8_t* from = p.records + (static_cast<uint64_t>(start) + lane) * 16;
       uint32_t to = stage + lane * 16;
       constexpr int kAtOnce = 4;
@@ -186,25 +187,25 @@ __global__ void __launch_bounds__(kMostStageWarps * 32, 1)
         from += kAtOnce * 512;
         to += kAtOnce * 512;
       }
-      fetch_x(stage + p.slot_bytes, (fetch.now.column + fetch.used) * kColumns);
-      if (++fetch.used == fetch.now.count) {
+      fetch_x(stage + p.record_bytes, (fetch.current.column + fetch.used) * kColumns);
+      if (++fetch.used == fetch.current.count) {
         fetch.used = 0;
-        fetch.now = fetch.then;
-        fetch.then = load_table();
+        fetch.current = fetch.ahead;
+        fetch.ahead = load_table();
       }
     }
     commit_copies();
   };
 
-  fetch.now = load_table();
-  fetch.then = load_table();
+  fetch.current = load_table();
+  fetch.ahead = load_table();
 #pragma unroll 1
   for (int s = 0; s < p.stages; ++s) {
     fetch_into(ring + s * stage_size);
   }
 
   RecordDecoder<CH, PAIR, COUNTER> decoder(lane);
-  const uint32_t x_lane = p.slot_bytes + x_lane_offset<NT>(lane, kPitch);
+  const uint32_t x_lane = p.record_bytes + x_lane_offset<NT>(lane, kPitch);
   float acc[4][NT][4];
   int stage = 0;
   int turn = 0;  // of the warps that add

@@ -16,7 +16,7 @@ using tca_bme::MultistageKernel;
 using tca_bme::MultistageParameters;
 
 constexpr int kTileTokens = 8;
-constexpr int kMostTokens = 64;  // of one launch
+constexpr int kMaxTokens = 64;  // of one launch
 constexpr int kRoundBytes = tca_bme::kRoundUnits * int{sizeof(float4)};
 
 struct Plan {
@@ -35,19 +35,19 @@ std::optional<Plan> plan_for(const RecordMatrix& matrix, int token_tiles) {
   p.row_blocks = static_cast<int>(ceil_div(matrix.rows, tca_bme::kRecordRows));
   p.record_columns =
       static_cast<int>(ceil_div(matrix.columns, matrix.chunks * tca_bme::kChunkColumns));
-  // Loads reach 2 bytes behind the values.
-  p.slot_bytes = static_cast<int>(ceil_div(int64_t{matrix.largest_record} + 2, 16) * 16);
-  const int64_t stage_bytes = tca_bme::stage_bytes(p.slot_bytes, token_tiles, matrix.chunks);
-  // Whatever the number of tokens and the device: the parts are the order of the sums.
+  // Loads reach 2 bytes past the values.
+  p.record_bytes = static_cast<int>(ceil_div(int64_t{matrix.largest_record} + 2, 16) * 16);
+  const int64_t stage_bytes = tca_bme::stage_bytes(p.record_bytes, token_tiles, matrix.chunks);
+  // The same for any number of tokens and any device: the parts are the order of the sums.
   const int parts = static_cast<int>(std::bit_floor(
-      static_cast<unsigned>(std::clamp(p.record_columns, 1, tca_bme::kMostStageWarps))));
+      static_cast<unsigned>(std::clamp(p.record_columns, 1, tca_bme::kMaxStageWarps))));
   p.log_parts = std::countr_zero(static_cast<unsigned>(parts));
   for (plan.warps = parts; plan.warps > 0; plan.warps /= 2) {
     p.passes = parts / plan.warps;
     p.rings_at = (plan.warps + (p.passes > 1 ? token_tiles : 0)) * kRoundBytes;
     const int64_t ring_row = plan.warps * stage_bytes;  // a stage of each warp
     const int64_t stages =
-        std::min<int64_t>((shared_bytes - p.rings_at) / ring_row, tca_bme::kMostStages);
+        std::min<int64_t>((shared_bytes - p.rings_at) / ring_row, tca_bme::kMaxStages);
     if (stages >= (plan.warps > kFewWarps ? 2 : 1)) {
       p.stages = static_cast<int>(stages);
       plan.shared_bytes = static_cast<int>(p.rings_at + stages * ring_row);
@@ -57,8 +57,8 @@ std::optional<Plan> plan_for(const RecordMatrix& matrix, int token_tiles) {
   return std::nullopt;
 }
 
-// Of the present device, whatever of it a matrix may take.
-int most_shared_bytes() {
+// That the present device has for a thread block, though a matrix may be given less.
+int max_shared_bytes() {
   int device = 0;
   int bytes = 0;
   check_cuda(cudaGetDevice(&device));
@@ -72,14 +72,13 @@ void launch_plan(const Plan& plan, MultistageKernel kernel, int multiprocessors,
   const auto shared_bytes = static_cast<size_t>(plan.shared_bytes);
   // The same for all launches, which may come from several threads.
   check_cuda(cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
-                                  cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                  most_shared_bytes()));
+                                  cudaFuncAttributeMaxDynamicSharedMemorySize, max_shared_bytes()));
   int blocks = 0;  // of a multiprocessor
   check_cuda(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel, threads, shared_bytes));
-  const int64_t most_blocks = int64_t{multiprocessors} * std::max(blocks, 1);
+  const int64_t max_blocks = int64_t{multiprocessors} * std::max(blocks, 1);
   launch(
       ctx, kernel,
-      {.blocks = static_cast<unsigned>(std::min<int64_t>(plan.parameters.row_blocks, most_blocks)),
+      {.blocks = static_cast<unsigned>(std::min<int64_t>(plan.parameters.row_blocks, max_blocks)),
        .threads = static_cast<unsigned>(threads),
        .shared_bytes = shared_bytes},
       plan.parameters);
@@ -88,7 +87,7 @@ void launch_plan(const Plan& plan, MultistageKernel kernel, int multiprocessors,
 }  // namespace
 
 MultistageDevice multistage_device(Device on) {
-  constexpr int kAmpere = 8;      // those before have no copies to shared memory
+  constexpr int kAmpere = 8;      // those before have no asynchronous copies to shared memory
   constexpr int kBlackwell = 10;  // from here on 1-bit products are emulated
   const int device = on.index;
   int major = 0;
@@ -106,7 +105,7 @@ MultistageDevice multistage_device(Device on) {
 
 bool record_multistage_fits(const RecordMatrix& matrix) {
   return matrix.multistage.multiprocessors > 0 &&
-         plan_for(matrix, kMostTokens / kTileTokens).has_value();
+         plan_for(matrix, kMaxTokens / kTileTokens).has_value();
 }
 
 void record_multistage_cuda(const RecordMatrix& matrix, const RecordMatmulOperands& operands,
@@ -119,8 +118,8 @@ void record_multistage_cuda(const RecordMatrix& matrix, const RecordMatmulOperan
   if (matrix.rows == 0) {
     return;
   }
-  for (int64_t first = 0; first < operands.tokens; first += kMostTokens) {
-    const int64_t tokens = std::min<int64_t>(operands.tokens - first, kMostTokens);
+  for (int64_t first = 0; first < operands.tokens; first += kMaxTokens) {
+    const int64_t tokens = std::min<int64_t>(operands.tokens - first, kMaxTokens);
     const int token_tiles =
         static_cast<int>(std::bit_ceil(static_cast<uint64_t>(ceil_div(tokens, kTileTokens))));
     Plan plan = plan_for(matrix, token_tiles).value();

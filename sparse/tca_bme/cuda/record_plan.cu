@@ -12,7 +12,7 @@ namespace {
 constexpr std::string_view kExpand = "expand ";
 constexpr std::string_view kOneByOne = ", one after the other";
 constexpr std::string_view kDecode = "decode ";
-constexpr std::string_view kWarpgroups = "warpgroups ";
+constexpr std::string_view kWgmma = "wgmma ";
 
 // The one of these configurations that has the name.
 template <class Config>
@@ -49,7 +49,7 @@ std::string to_text(const RecordPlan& plan) {
                        expansion->overlapped ? std::string_view() : kOneByOne);
   }
   if (const auto* config = std::get_if<RecordWgmmaConfig>(&plan)) {
-    return fmt::format("{}{}", kWarpgroups, record_wgmma_name(*config));
+    return fmt::format("{}{}", kWgmma, record_wgmma_name(*config));
   }
   return fmt::format("{}{}", kDecode, record_matmul_name(std::get<RecordMatmulConfig>(plan)));
 }
@@ -63,9 +63,9 @@ std::optional<RecordPlan> plan_from(std::string_view text, const RecordMatrix& m
     return named(record_matmul_candidates(matrix, tokens), record_matmul_name,
                  text.substr(kDecode.size()));
   }
-  if (text.starts_with(kWarpgroups)) {
+  if (text.starts_with(kWgmma)) {
     return named(record_wgmma_candidates(matrix, tokens), record_wgmma_name,
-                 text.substr(kWarpgroups.size()));
+                 text.substr(kWgmma.size()));
   }
   return std::nullopt;
 }

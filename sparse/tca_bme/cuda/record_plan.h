@@ -11,7 +11,7 @@
 
 namespace sparsellm::tca_bme {
 
-// Expanding so many rows at once (sparse/expand_matmul.h).
+// Expanding this many rows at once (sparse/expand_matmul.h).
 struct RecordExpansion {
   int64_t piece_rows = 0;
   bool overlapped = true;
@@ -20,11 +20,11 @@ struct RecordExpansion {
 };
 
 // How a product is computed: by expansion, or by decoding records for 64 tokens at a time
-// (record_matmul_cuda()) or for the tiles of tokens of warpgroups (record_wgmma_cuda()).
+// (record_matmul_cuda()) or for larger tiles of tokens by warpgroups (record_wgmma_cuda()).
 using RecordPlan = std::variant<RecordExpansion, RecordMatmulConfig, RecordWgmmaConfig>;
 
 // "expand <rows>", with ", one after the other" for pieces that are not overlapped, "decode
-// <configuration>" or "warpgroups <configuration>", and back; nothing for other text, and for what
+// <configuration>" or "wgmma <configuration>", and back; nothing for other text, and for what
 // cannot be chosen for such a product.
 std::string to_text(const RecordPlan& plan);
 std::optional<RecordPlan> plan_from(std::string_view text, const RecordMatrix& matrix,

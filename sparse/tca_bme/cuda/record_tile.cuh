@@ -242,7 +242,7 @@ __device__ inline uint32_t x_lane_offset(int lane, uint32_t pitch) {
 }
 
 // Decodes a chunk, 16 columns, of the record at base; `offsets`: where the lane's of it are. own
-// and turned: the words of the masks that ldmatrix hands a lane for it, as they are and transposed,
+// and turned: the words of the masks that ldmatrix gives a lane for it, as they are and transposed,
 // with the bits of the chunk at the bottom if there are those of another above. Calls
 // take.operator()<I>(a) for tiles I = 0..3, 16 rows each, with the registers that mma.m16n8k16
 // takes.
@@ -269,7 +269,7 @@ __device__ inline void decode_chunk(uint32_t base, uint32_t offsets, uint32_t ow
   tile.template operator()<3>();
 }
 
-// acc += record (shared memory at base) * x (shared memory at xa: x_lane_offset() behind its first
+// acc += record (shared memory at base) * x (shared memory at xa: x_lane_offset() after its first
 // row, rows pitch bytes apart).
 template <class T, int NT, int CH, bool PAIR, template <bool> class COUNTER>
 __device__ inline void multiply_record(float (&acc)[4][NT][4], uint32_t base, uint32_t xa,

@@ -19,12 +19,12 @@ namespace sparsellm::tca_bme {
 namespace {
 
 // Rises when a choice of an earlier version of this code may no longer be right.
-constexpr int kCodeVersion = 11;
+constexpr int kCodeVersion = 12;
 
-// Between these numbers of tokens either way may be the faster one; warpgroups may be for any of
-// theirs.
-constexpr int64_t kLeastExpandedTokens = 32;
-constexpr size_t kMostWgmmaConfigs = 12;  // the best guesses are among them
+// From here on an expansion may be faster than decoding, up to kMaxDecodedTokens; warpgroups may be
+// for any number of tokens that they take.
+constexpr int64_t kMinExpandedTokens = 32;
+constexpr size_t kMaxWgmmaConfigs = 12;  // the best guesses are among them
 
 using Weights = std::vector<const CudaRecordWeight*>;
 
@@ -42,7 +42,7 @@ class RecordTunable : public Tunable<RecordPlan> {
       : product_(product), first_(*product.weights.front()), ctx_(ctx) {}
 
   std::string key() const override {
-    const bool fewer_choices = !product_.overlaps_pieces && tokens() >= kLeastExpandedTokens;
+    const bool fewer_choices = !product_.overlaps_pieces && tokens() >= kMinExpandedTokens;
     return fmt::format("tca_bme matmul {}, {}{}", kCodeVersion,
                        first_.key(product_.y.dtype(), tokens(), ctx_.launches).text(),
                        fewer_choices ? ", not expanded" : "");
@@ -51,11 +51,11 @@ class RecordTunable : public Tunable<RecordPlan> {
   std::vector<RecordPlan> candidates() const override {
     const DType y = product_.y.dtype();
     std::vector<RecordPlan> plans;
-    if (tokens() <= kMostDecodedTokens) {
+    if (tokens() <= kMaxDecodedTokens) {
       add_fitting(first_.configs_for(y, tokens()), SIZE_MAX, plans);
     }
-    add_fitting(first_.wgmma_configs_for(y, tokens()), kMostWgmmaConfigs, plans);
-    if (product_.overlaps_pieces && (tokens() >= kLeastExpandedTokens || plans.empty())) {
+    add_fitting(first_.wgmma_configs_for(y, tokens()), kMaxWgmmaConfigs, plans);
+    if (product_.overlaps_pieces && (tokens() >= kMinExpandedTokens || plans.empty())) {
       for (int64_t rows : expand_piece_choices(first_.out(), first_.in(), tokens())) {
         plans.emplace_back(RecordExpansion{.piece_rows = rows});
       }
@@ -98,7 +98,7 @@ class RecordTunable : public Tunable<RecordPlan> {
  private:
   int64_t tokens() const { return product_.x.size(0); }
 
-  // Up to so many that fit all weights.
+  // Up to `most` that fit all weights.
   template <class Config>
   void add_fitting(const std::vector<Config>& configs, size_t most,
                    std::vector<RecordPlan>& plans) const {
@@ -167,7 +167,7 @@ int64_t CudaRecordWeight::tune(const MatmulTuning& what, TuneCache& cache, ExecC
   for (int64_t tokens : what.tokens) {
     buckets.insert(token_bucket(tokens));
   }
-  // What is batch invariant has one configuration.
+  // Batch-invariant products have one configuration.
   if (ctx.sums == Sums::batch_invariant || buckets.empty() || out() == 0 || in() == 0) {
     return 0;
   }

@@ -28,12 +28,12 @@ __device__ inline void store_shared(uint32_t to, uint32_t v) {
 }
 
 // Expands a unit, the chunks of the record at `base` from `first`, 0 or 4, on; `to` is
-// unit_lane_offset() behind the unit's address.
+// unit_lane_offset() after the unit's address.
 template <int CH, bool PAIR, template <bool> class COUNTER>
 __device__ inline void expand_unit(uint32_t to, uint32_t base, int first,
                                    const RecordDecoder<CH, PAIR, COUNTER>& decoder) {
   constexpr int kChunkMaskBytes = PAIR ? 64 : 128;
-  // Of pairs, a half of what is loaded: what is behind the masks is not used.
+  // Of pairs, a half of what is loaded: what comes after the masks is not used.
   uint32_t own[4], turned[4];
   const uint32_t masks = base + decoder.lane16 + first * kChunkMaskBytes;
   load_transposed(turned, masks);
@@ -43,7 +43,7 @@ __device__ inline void expand_unit(uint32_t to, uint32_t base, int first,
   for (int c = 0; c < kUnitChunks; ++c) {
     const int word = PAIR ? c / 2 : c;
     const int shift = PAIR ? 8 * (c % 2) : 0;
-    // Register r has the 8 columns r / 2 of the chunk, and of tile I the rows behind 8 * (r % 2).
+    // Register r has the 8 columns r / 2 of the chunk, and of tile I the rows from 8 * (r % 2) on.
     const auto store = [&]<int I>(const uint32_t(&a)[4]) {
 #pragma unroll
       for (int r = 0; r < 4; ++r) {

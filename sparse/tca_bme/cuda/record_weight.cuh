@@ -10,8 +10,8 @@
 
 namespace sparsellm::tca_bme {
 
-// More tokens are not decoded for by record_matmul_cuda() under Sums::fastest.
-inline constexpr int64_t kMostDecodedTokens = 128;
+// Under Sums::fastest record_matmul_cuda() is not used for more tokens.
+inline constexpr int64_t kMaxDecodedTokens = 128;
 
 // A weight of version 2 on a CUDA device.
 class CudaRecordWeight : public WeightMatrix {
@@ -35,10 +35,10 @@ class CudaRecordWeight : public WeightMatrix {
 
   const RecordMatrix& matrix() const { return matrix_; }
   RecordKey key(DType y, int64_t tokens, Launches launches) const;
-  // Whether pieces that overlap are a choice where the workspace is for so many tokens.
-  bool overlaps_pieces(int64_t most_tokens) const;
+  // Whether pieces that overlap are a choice where the workspace is for this many tokens.
+  bool overlaps_pieces(int64_t max_tokens) const;
   RecordExpansion single_pieces() const;                // which take less
-  RecordPlan rule_plan(DType y, int64_t tokens) const;  // unless measurements tell better
+  RecordPlan rule_plan(DType y, int64_t tokens) const;  // where nothing was measured
   // The configurations for decoding records, the best guess first; none for a product that they are
   // not decoded for, and of the second kind for one of few tokens, or of an x that, contiguous, has
   // no aligned rows.

@@ -24,10 +24,10 @@ namespace sparsellm::tca_bme {
 namespace {
 
 constexpr int64_t kTokensOfATile = 64;  // of one launch
-// From here on warpgroups may be worth their smallest tile, and between these they are, unless
-// measurements tell better.
-constexpr int64_t kLeastWgmmaTokens = 17;
-constexpr int64_t kMostWgmmaRuleTokens = 1024;
+// From here on warpgroups may be worth their smallest tile; between these two they are taken where
+// nothing was measured.
+constexpr int64_t kMinWgmmaTokens = 17;
+constexpr int64_t kMaxWgmmaRuleTokens = 1024;
 constexpr int64_t kAligned = 8;  // elements of 16 bytes
 
 RecordMatrix matrix_of(const RecordLayout& layout, int64_t rows, int64_t columns, Device device) {
@@ -43,13 +43,13 @@ RecordMatrix matrix_of(const RecordLayout& layout, int64_t rows, int64_t columns
 
 // Pieces that overlap take more memory than all else in a step of few tokens. Up to here
 // warpgroups do without.
-constexpr int64_t kMostTokensOfWarpgroupsAlone = 1024;
+constexpr int64_t kMaxWgmmaOnlyTokens = 1024;
 
-// Whatever is in the records: shapes alone say what a step will need.
-bool overlaps_pieces_of(RecordMatrix matrix, int64_t most_tokens) {
+// Independent of the records: what a step needs has to follow from shapes alone.
+bool overlaps_pieces_of(RecordMatrix matrix, int64_t max_tokens) {
   matrix.largest_record = 0;
-  return most_tokens > kMostTokensOfWarpgroupsAlone || matrix.columns % kAligned != 0 ||
-         record_wgmma_candidates(matrix, kLeastWgmmaTokens).empty();
+  return max_tokens > kMaxWgmmaOnlyTokens || matrix.columns % kAligned != 0 ||
+         record_wgmma_candidates(matrix, kMinWgmmaTokens).empty();
 }
 
 int64_t workspace_bytes_of(RecordMatrix matrix, int64_t tokens, Sums sums) {
@@ -60,10 +60,10 @@ int64_t workspace_bytes_of(RecordMatrix matrix, int64_t tokens, Sums sums) {
   const auto add = [&](int64_t scratch) {
     bytes = std::max(bytes, Workspace::tensor_bytes(DType::f32, {ceil_div(scratch, 4)}));
   };
-  if (sums == Sums::batch_invariant || tokens <= kMostDecodedTokens) {
+  if (sums == Sums::batch_invariant || tokens <= kMaxDecodedTokens) {
     add(record_matmul_workspace_bytes(matrix, tokens));
   }
-  if (sums != Sums::batch_invariant && tokens >= kLeastWgmmaTokens) {
+  if (sums != Sums::batch_invariant && tokens >= kMinWgmmaTokens) {
     matrix.largest_record = 0;
     for (const RecordWgmmaConfig& config : record_wgmma_candidates(matrix, tokens)) {
       add(record_wgmma_workspace_bytes(matrix, config));
@@ -210,13 +210,13 @@ std::vector<RecordMatmulConfig> CudaRecordWeight::configs_for(DType y, int64_t t
 }
 
 std::vector<RecordWgmmaConfig> CudaRecordWeight::wgmma_configs_for(DType y, int64_t tokens) const {
-  return y == dtype_ && tokens >= kLeastWgmmaTokens && in() % kAligned == 0
+  return y == dtype_ && tokens >= kMinWgmmaTokens && in() % kAligned == 0
              ? record_wgmma_candidates(matrix_, tokens)
              : std::vector<RecordWgmmaConfig>();
 }
 
 RecordPlan CudaRecordWeight::rule_plan(DType y, int64_t tokens) const {
-  if (tokens >= kLeastWgmmaTokens && tokens <= kMostWgmmaRuleTokens) {
+  if (tokens >= kMinWgmmaTokens && tokens <= kMaxWgmmaRuleTokens) {
     const std::vector<RecordWgmmaConfig> configs = wgmma_configs_for(y, tokens);
     if (!configs.empty()) {
       return configs.front();
@@ -226,7 +226,7 @@ RecordPlan CudaRecordWeight::rule_plan(DType y, int64_t tokens) const {
 }
 
 RecordPlan CudaRecordWeight::rule_plan_for_any_x(DType y, int64_t tokens) const {
-  if (tokens <= kMostDecodedTokens) {
+  if (tokens <= kMaxDecodedTokens) {
     const std::vector<RecordMatmulConfig> configs = configs_for(y, tokens);
     if (!configs.empty()) {
       return configs.front();
@@ -245,8 +245,8 @@ RecordExpansion CudaRecordWeight::single_pieces() const {
   return {.piece_rows = expand_single_piece_rows(out(), in()), .overlapped = false};
 }
 
-bool CudaRecordWeight::overlaps_pieces(int64_t most_tokens) const {
-  return overlaps_pieces_of(matrix_, most_tokens);
+bool CudaRecordWeight::overlaps_pieces(int64_t max_tokens) const {
+  return overlaps_pieces_of(matrix_, max_tokens);
 }
 
 void CudaRecordWeight::matmul(const Tensor& x, Tensor y, const Epilogue& epilogue,
@@ -321,7 +321,7 @@ std::unique_ptr<WeightMatrix> load_records_cuda(const RecordUploads& parts,
   int64_t nonzeros = 0;
   for (const auto& part : parts) {
     rows += part->rows();
-    nonzeros += part->told_nonzeros();
+    nonzeros += part->stated_nonzeros();
   }
   DeviceRecords made =
       memory_for(layout, joined_starts(parts), record_grid(rows, columns, layout), ctx.device);

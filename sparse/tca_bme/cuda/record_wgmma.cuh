@@ -13,43 +13,47 @@
 
 namespace sparsellm::tca_bme {
 
-constexpr int kMostStages = 32;  // of a ring
-// A stage of a ring has what a step takes: 8 chunks of W or two units of x. Of spans with an odd
+constexpr int kMaxStages = 32;  // of a ring
+// A stage of a ring holds what a step takes: 8 chunks of W or two units of x. Of spans with an odd
 // number of units, the last step has one.
 constexpr int kStepUnits = 2;
 constexpr int kStepChunks = kStepUnits * kUnitChunks;
-constexpr int kMostTeams = 4;
-// Byte offsets of the barriers in shared memory: of each team, then of each stage.
-constexpr int kRingBarriers = kMostTeams * kMostStages * 8;
+constexpr int kMaxConsumers = 4;
+// Byte offsets of the barriers in shared memory: for each consumer warpgroup, one of each stage.
+constexpr int kRingBarriers = kMaxConsumers * kMaxStages * 8;
 constexpr int kRecordsFull = 0;
 constexpr int kRecordsEmpty = kRingBarriers;
 constexpr int kXFull = 2 * kRingBarriers;
 constexpr int kXEmpty = 3 * kRingBarriers;
-constexpr int kInboxFull = 4 * kRingBarriers;
-constexpr int kInboxFree = kInboxFull + kMostTeams * 8;
+constexpr int kReductionFull = 4 * kRingBarriers;
+constexpr int kReductionEmpty = kReductionFull + kMaxConsumers * 8;
 // Of uneven matrices, where in the ring the record of each stage begins.
-constexpr int kStageWords = kInboxFree + kMostTeams * 8;
+constexpr int kStageWords = kReductionEmpty + kMaxConsumers * 8;
 constexpr int kTileBarrierBytes = 5 * 1024;
-static_assert(kStageWords + kMostTeams * kMostStages * 4 <= kTileBarrierBytes);
+static_assert(kStageWords + kMaxConsumers * kMaxStages * 4 <= kTileBarrierBytes);
 
 // y [tokens, rows] = x [tokens, columns] * W^T for many tokens, by warpgroups that decode records
 // into the registers of their left operand; x is the right one, in shared memory.
 //
-// A tile of tokens has `lanes` clusters of `split` blocks, which share the row blocks of W. A block
-// has teams of 4 warps each: `heads` of them side by side take a row block each of the same record
-// columns and share what is loaded of x; the teams behind each other, and the blocks of the
-// cluster, have parts of the record columns. A cluster goes through its row blocks in rounds. In a
-// round, warp w of a team has rows 16 w to 16 w + 15 of the row block. After it, each of the parts
-// gets some of the fragments (16 rows x 8 tokens) of all and adds them in the order of the columns.
-// Warps of their own fetch what the teams read: records, and x in units of 64 columns.
+// Thread blocks are warp-specialised: one producer warpgroup fetches what the consumer warpgroups
+// read, records and x in units of 64 columns, into rings of stages in shared memory.
+//
+// A tile of tokens has `tile_clusters` clusters of `split` blocks, which share the row blocks of W.
+// A cluster works on a group of up to `group_blocks` row blocks at a time, which is a round: as
+// many consumer warpgroups of each block take a row block each, of the same record columns, and
+// share what is loaded of x. The record columns, K, are cut into `parts`: for the blocks of the
+// cluster (split-K), and in a block for `slices` sets of consumer warpgroups (sliced-K). In a
+// round, warp w of a warpgroup has rows 16 w to 16 w + 15 of the row block. After it, the parts are
+// reduced: each of them gets some of the fragments (16 rows x 8 tokens) of all in its reduction
+// buffer in shared memory and adds them in the order of the columns.
 //
 // Records of an uneven matrix may have any size: they lie one after the other in a ring of bytes. A
 // stage is then a barrier for one record, and a word that says where it is.
 //
-// Clusters get whole row blocks, or, if these do not divide well, equal shares of all (group of
-// `heads` row blocks, record column), columns fastest. A cluster then begins and ends anywhere in a
-// group; what it has of one that it shares with others goes to global memory as partial sums, and
-// record_wgmma_combine_kernel adds those in the order of the columns.
+// Clusters get whole row blocks, or, if these do not divide well, equal shares of all pairs (group,
+// record column), columns fastest: Stream-K (Osama et al., 2023). A cluster then begins and ends
+// anywhere in a group; the partial sums of a group that several clusters share go to global memory,
+// and record_wgmma_combine_kernel adds them in the order of the columns.
 struct TileParameters {
   const uint8_t* records;
   const uint32_t* starts;
@@ -59,32 +63,37 @@ struct TileParameters {
   int64_t y_stride;
   int rows, tokens;
   int record_columns, row_blocks, groups;
-  int lanes, split, heads;
-  float4* partials;  // of clusters with equal shares, two for each cluster; else null
+  int tile_clusters, split, group_blocks;
+  float4* partials;  // with Stream-K: two for each cluster; else null
   int x_stages, record_stages;
-  int slot_bytes;      // of a record, if those of the matrix are about as large
-  int ring_bytes;      // of the records of a team, whatever their sizes
-  int log_box_stride;  // of uneven matrices: of so many teams behind each other, one has an inbox
-  int inbox_at, x_at, slots_at;  // byte offsets in shared memory
-  bool x_stays;                  // there are stages for all steps: they are loaded once
-  int stages_before_wait;  // of records, that are asked for before x, which may not be there yet
+  int record_bytes;       // that a record has in a stage, unless the matrix is uneven
+  int ring_bytes;         // of the records of a consumer warpgroup, whatever their sizes
+  int log_buffer_stride;  // of uneven matrices: one slice of this many has a reduction buffer
+  int reduction_at, x_at, rings_at;  // byte offsets in shared memory
+  bool x_resident;                   // there are stages for all steps: they are loaded once
+  int stages_before_wait;  // of records, requested before x, which with PDL may not be there yet
 };
 
-// As many as there are registers for; five of 80 registers were no faster than four.
-constexpr int teams_for(int token_tile) { return token_tile <= 64 ? 4 : token_tile == 128 ? 3 : 2; }
-// Behind them a warpgroup that fetches.
-constexpr int tile_threads(int token_tile) { return (teams_for(token_tile) + 1) * 128; }
-// Registers of a thread that computes, and of one that fetches: what the block was given when it
-// started, dealt anew.
-constexpr int team_registers(int teams) { return teams == 4 ? 104 : teams == 3 ? 152 : 224; }
-constexpr int fetcher_registers(int teams) { return teams == 4 ? 64 : 56; }
+// Consumer warpgroups of a block: as many as there are registers for. Five of 80 registers were no
+// faster than four.
+constexpr int consumers_for(int token_tile) {
+  return token_tile <= 64 ? 4 : token_tile == 128 ? 3 : 2;
+}
+// With the producer warpgroup, which is the last.
+constexpr int tile_threads(int token_tile) { return (consumers_for(token_tile) + 1) * 128; }
+// Registers of the threads of consumers and of the producer: those that the block got when it
+// started, redistributed.
+constexpr int consumer_registers(int consumers) {
+  return consumers == 4 ? 104 : consumers == 3 ? 152 : 224;
+}
+constexpr int producer_registers(int consumers) { return consumers == 4 ? 64 : 56; }
 
 template <int COUNT>
-__device__ inline void more_registers() {
+__device__ inline void increase_registers() {
   asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(COUNT));
 }
 template <int COUNT>
-__device__ inline void fewer_registers() {
+__device__ inline void decrease_registers() {
   asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(COUNT));
 }
 
@@ -100,24 +109,24 @@ __device__ inline void keep_until_here(const uint32_t (&a)[4], bool never, uint3
 }
 
 struct Round {
-  int first_block, heads;     // row blocks side by side
+  int first_block, blocks;    // row blocks of the group
   int first_column, columns;  // of records
 };
 
-// The rounds of a cluster: how its row blocks are cut up.
+// The rounds of a cluster: how its row blocks are cut into groups.
 struct Rounds {
   const TileParameters& p;
-  int first, blocks;  // row blocks, or groups of them
-  int first_column;   // where the first round begins: of equal shares
+  int first, blocks;  // row blocks; with Stream-K, groups
+  int first_column;   // where the first round begins: with Stream-K
   int end_column;     // where the last one ends
   int count;
 
-  __device__ Rounds(const TileParameters& parameters, int lane) : p(parameters) {
-    const bool shares = p.partials != nullptr;
-    const int64_t items = shares ? int64_t{p.groups} * p.record_columns : p.row_blocks;
-    const int64_t begin = items * lane / p.lanes;
-    const int64_t end = items * (lane + 1) / p.lanes;
-    if (shares) {
+  __device__ Rounds(const TileParameters& parameters, int cluster) : p(parameters) {
+    const bool stream_k = p.partials != nullptr;
+    const int64_t items = stream_k ? int64_t{p.groups} * p.record_columns : p.row_blocks;
+    const int64_t begin = items * cluster / p.tile_clusters;
+    const int64_t end = items * (cluster + 1) / p.tile_clusters;
+    if (stream_k) {
       const int64_t last = (end - 1) / p.record_columns;
       first = static_cast<int>(begin / p.record_columns);
       first_column = static_cast<int>(begin - int64_t{first} * p.record_columns);
@@ -128,15 +137,15 @@ struct Rounds {
       first_column = 0;
       end_column = p.record_columns;
       blocks = static_cast<int>(end - begin);
-      count = (blocks + p.heads - 1) / p.heads;
+      count = (blocks + p.group_blocks - 1) / p.group_blocks;
     }
   }
   __device__ Round at(int r) const {
     const int from = r == 0 ? first_column : 0;
     const int columns = (r + 1 == count ? end_column : p.record_columns) - from;
     if (p.partials != nullptr) {
-      const int block = (first + r) * p.heads;
-      return {block, min(p.heads, p.row_blocks - block), from, columns};
+      const int block = (first + r) * p.group_blocks;
+      return {block, min(p.group_blocks, p.row_blocks - block), from, columns};
     }
     const int begin = blocks * r / count;
     return {first + begin, blocks * (r + 1) / count - begin, from, columns};
@@ -154,14 +163,15 @@ struct ColumnSpan {
 // Of the partial sums of a cluster for the group that it begins in the middle of (0), or does not
 // end (1), those of a warp, fragment after fragment.
 __device__ inline float4* partials_of(const TileParameters& p, int fragments, int cluster,
-                                      int which, int head, int warp) {
+                                      int which, int block_in_group, int warp) {
   return p.partials +
-         ((static_cast<int64_t>(cluster) * 2 + which) * p.heads + head) * 4 * fragments * 32 +
+         ((static_cast<int64_t>(cluster) * 2 + which) * p.group_blocks + block_in_group) * 4 *
+             fragments * 32 +
          warp * fragments * 32;
 }
 
-// A place in a ring: the barrier of its stage, where the stage's data are, and how often the ring
-// was gone round, modulo 2.
+// A place in a ring: the barrier of its stage, where the stage's data are, and the phase of the
+// ring, the parity of how often it was gone round.
 struct RingPlace {
   uint32_t first, end, at;
   uint32_t first_data, data, stage_bytes;
@@ -194,22 +204,23 @@ __device__ inline uint32_t kept(uint32_t v) {
   return v;
 }
 
-// One warp fetches for one team; that of the first head, x for all heads beside it too.
+// One warp of the producer fetches for one consumer warpgroup; that of the first row block of a
+// group also fetches x, for all consumers of its slice.
 template <int N, int CH, bool UNEVEN>
-__device__ inline void fetch_for_team(const TileParameters& p, const CUtensorMap& x_map,
-                                      uint32_t shared0, int team, int part, int parts,
-                                      const Rounds& rounds, int first_token) {
+__device__ inline void fetch_for_consumer(const TileParameters& p, const CUtensorMap& x_map,
+                                          uint32_t shared0, int consumer, int part, int parts,
+                                          const Rounds& rounds, int first_token) {
   constexpr int kRecords = kStepChunks / CH;  // of a step
   constexpr int kStageRecords = UNEVEN ? 1 : kRecords;
   constexpr int kUnits = CH / kUnitChunks;         // of a record
   constexpr uint32_t kXBytes = N * kUnitRowBytes;  // of a unit
   const int lane = threadIdx.x & 31;
-  const int head = team % p.heads;
-  const int x_ring = team / p.heads;
+  const int block_in_group = consumer % p.group_blocks;
+  const int slice = consumer / p.group_blocks;
   const uint64_t policy = evict_first();
 
-  // Each lane has the table entry of one of the next `loaded` records, and of one of those behind
-  // them, for the table is far away.
+  // Each lane has the table entry of one of the next `loaded` records, and of one of those after
+  // them, to hide the latency of the table.
   struct Entries {
     uint32_t start = 0, end = 0;
     int loaded = 0;
@@ -220,50 +231,50 @@ __device__ inline void fetch_for_team(const TileParameters& p, const CUtensorMap
     while (round < rounds.count && e.loaded == 0) {
       const Round r = rounds.at(round);
       const ColumnSpan columns(r, part, parts);
-      if (head < r.heads) {
+      if (block_in_group < r.blocks) {
         e.loaded = min(columns.count - column, 32);
         if (lane < e.loaded) {
           const uint32_t* const entry =
-              p.starts + static_cast<int64_t>(r.first_block + head) * p.record_columns +
+              p.starts + static_cast<int64_t>(r.first_block + block_in_group) * p.record_columns +
               columns.first + column + lane;
           e.start = __ldg(entry);
           e.end = __ldg(entry + 1);
         }
         column += e.loaded;
       }
-      if (head >= r.heads || column == columns.count) {
+      if (block_in_group >= r.blocks || column == columns.count) {
         ++round;
         column = 0;
       }
     }
     return e;
   };
-  Entries now = load_table();
-  Entries then = load_table();
-  const uint32_t stage_bytes = kStageRecords * p.slot_bytes;
-  const uint32_t records0 = shared0 + p.slots_at + team * p.ring_bytes;
-  RingPlace record(shared0 + kRecordsFull + team * kMostStages * 8, p.record_stages, records0,
+  Entries current = load_table();
+  Entries ahead = load_table();
+  const uint32_t stage_bytes = kStageRecords * p.record_bytes;
+  const uint32_t records0 = shared0 + p.rings_at + consumer * p.ring_bytes;
+  RingPlace record(shared0 + kRecordsFull + consumer * kMaxStages * 8, p.record_stages, records0,
                    stage_bytes);
   const auto wait_for_stage = [&] {
     barrier_wait(record.at + kRecordsEmpty - kRecordsFull, record.parity ^ 1);
   };
-  // Of uneven records on their way or in use: the oldest, how many, where each begins, in the lane
-  // of its stage, and where the newest ends.
+  // Of uneven records in flight or in use: the oldest, how many, where each begins, in the lane of
+  // its stage, and where the newest ends.
   RingPlace oldest = record;
   int in_flight = 0;
   uint32_t begin_of_stage = 0, newest_end = 0;
   const auto stage_of = [](const RingPlace& place) { return (place.at - place.first) / 8; };
-  // Where in the ring so many bytes are free; waits until some are, if it may.
+  // Where in the ring this many bytes are free; waits until some are, if it may.
   constexpr uint32_t kNoRoom = ~0u;
   const auto room_for = [&](uint32_t bytes, bool may_wait) {
     while (in_flight != 0) {
       const uint32_t used_from = __shfl_sync(~0u, begin_of_stage, stage_of(oldest));
       if (in_flight < p.record_stages) {
-        const bool behind = newest_end > used_from;
-        if (newest_end + bytes <= (behind ? static_cast<uint32_t>(p.ring_bytes) : used_from)) {
+        const bool after = newest_end > used_from;
+        if (newest_end + bytes <= (after ? static_cast<uint32_t>(p.ring_bytes) : used_from)) {
           return newest_end;
         }
-        if (behind && bytes <= used_from) {
+        if (after && bytes <= used_from) {
           return 0u;
         }
       }
@@ -276,15 +287,15 @@ __device__ inline void fetch_for_team(const TileParameters& p, const CUtensorMap
     }
     return 0u;
   };
-  // To the stage at hand. False if that would have to wait and may not.
+  // To the current stage. False if that would have to wait and may not.
   const auto fetch_records = [&](bool may_wait) {
-    const int count = min(kStageRecords, now.loaded - used);
-    const uint32_t begin = __shfl_sync(~0u, now.start, used);
-    const uint32_t end = __shfl_sync(~0u, now.end, used + count - 1);
+    const int count = min(kStageRecords, current.loaded - used);
+    const uint32_t begin = __shfl_sync(~0u, current.start, used);
+    const uint32_t end = __shfl_sync(~0u, current.end, used + count - 1);
     const int i = lane - used;
     uint32_t data = record.data;
     if constexpr (UNEVEN) {
-      constexpr uint32_t kAlignment = 128;  // as bulk copies like it
+      constexpr uint32_t kAlignment = 128;  // at which bulk copies are the fastest
       const uint32_t bytes = ((end - begin) * 16 + 2 + kAlignment - 1) / kAlignment * kAlignment;
       const uint32_t at = room_for(bytes, may_wait);
       if (at == kNoRoom) {
@@ -307,23 +318,23 @@ __device__ inline void fetch_for_team(const TileParameters& p, const CUtensorMap
       barrier_expect(record.at, (end - begin) * 16);
     }
     if (i >= 0 && i < count) {
-      bulk_load(data + i * p.slot_bytes, p.records + static_cast<uint64_t>(now.start) * 16,
-                (now.end - now.start) * 16, record.at, policy);
+      bulk_load(data + i * p.record_bytes, p.records + static_cast<uint64_t>(current.start) * 16,
+                (current.end - current.start) * 16, record.at, policy);
     }
     record.advance();
     used += count;
-    if (used == now.loaded) {
+    if (used == current.loaded) {
       used = 0;
-      now = then;
-      then = load_table();
+      current = ahead;
+      ahead = load_table();
     }
     return true;
   };
 
   constexpr uint32_t kXStageBytes = kStepUnits * kXBytes;
-  RingPlace x(shared0 + kXFull + x_ring * kMostStages * 8, p.x_stages,
-              shared0 + p.x_at + x_ring * p.x_stages * kXStageBytes, kXStageBytes);
-  const int x_rounds = head != 0 ? 0 : p.x_stays ? 1 : rounds.count;
+  RingPlace x(shared0 + kXFull + slice * kMaxStages * 8, p.x_stages,
+              shared0 + p.x_at + slice * p.x_stages * kXStageBytes, kXStageBytes);
+  const int x_rounds = block_in_group != 0 ? 0 : p.x_resident ? 1 : rounds.count;
   int x_round = -1, x_unit = 0, x_end = 0;
   const auto next_x = [&] {  // after the last of a round, the first of the next that has one
     while (x_unit == x_end && x_round < x_rounds) {
@@ -353,23 +364,23 @@ __device__ inline void fetch_for_team(const TileParameters& p, const CUtensorMap
   int filled = 0;  // stages of records
   int units = 0;   // of x
 #pragma unroll 1
-  for (; filled < p.stages_before_wait && now.loaded != 0 && fetch_records(false); ++filled) {
+  for (; filled < p.stages_before_wait && current.loaded != 0 && fetch_records(false); ++filled) {
   }
   wait_on_dependencies();
   // Both rings fill, where no wait takes long, before either goes on as its stages are used up.
   // That of uneven records may be full with any number of them, which need their x to be used up.
 #pragma unroll 1
-  for (int s = 0; now.loaded != 0 || x_round < x_rounds; ++s) {
+  for (int s = 0; current.loaded != 0 || x_round < x_rounds; ++s) {
     if (x_round < x_rounds) {
       barrier_wait(x.at + kXEmpty - kXFull, x.parity ^ 1);
       units += fetch_x();
     }
     if constexpr (UNEVEN) {
-      while (now.loaded != 0 && (filled * kUnits < units || x_round == x_rounds)) {
+      while (current.loaded != 0 && (filled * kUnits < units || x_round == x_rounds)) {
         fetch_records(true);
         ++filled;
       }
-    } else if (now.loaded != 0 && (filled < p.record_stages || s + 1 >= p.x_stages)) {
+    } else if (current.loaded != 0 && (filled < p.record_stages || s + 1 >= p.x_stages)) {
       fetch_records(true);
       ++filled;
     }
@@ -385,7 +396,7 @@ __global__ void __launch_bounds__(tile_threads(N), 1)
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
   static_assert(!PAIR || CH == 8);
   extern __shared__ __align__(1024) uint8_t shared[];
-  constexpr int kTeams = teams_for(N);
+  constexpr int kConsumers = consumers_for(N);
   constexpr int kProducts = N == 256 ? 2 : 1;  // of a chunk
   constexpr int kProductTokens = N / kProducts;
   constexpr int kFragments = N / 8;                // of a warp
@@ -393,30 +404,30 @@ __global__ void __launch_bounds__(tile_threads(N), 1)
   constexpr int kRecords = kStepChunks / CH;       // of a step
   const int lane = threadIdx.x & 31;
   const int warp = uniform_warp();
-  const int team = warp >> 2;
+  const int warpgroup = warp >> 2;
   const int rank = p.split > 1 ? static_cast<int>(cluster_rank()) : 0;
   const int cluster = p.split > 1 ? static_cast<int>(cluster_id()) : blockIdx.x;
-  const Rounds rounds(p, cluster % p.lanes);
-  const int first_token = cluster / p.lanes * N;
-  const int depth = kTeams / p.heads;  // teams behind each other
-  const int parts = p.split * depth;
+  const Rounds rounds(p, cluster % p.tile_clusters);
+  const int first_token = cluster / p.tile_clusters * N;
+  const int slices = kConsumers / p.group_blocks;
+  const int parts = p.split * slices;
   const uint32_t shared0 = kept(shared_address(shared));
 
-  // By one lane of each warp: the lanes of one would do it one after the other.
+  // By one lane of each warp: the lanes of one warp would be serialised.
   if (lane == 0) {
-    for (int i = warp; i < kTeams * p.record_stages; i += tile_threads(N) / 32) {
-      const int at = (i / p.record_stages * kMostStages + i % p.record_stages) * 8;
+    for (int i = warp; i < kConsumers * p.record_stages; i += tile_threads(N) / 32) {
+      const int at = (i / p.record_stages * kMaxStages + i % p.record_stages) * 8;
       barrier_init(shared0 + kRecordsFull + at, 1);
       barrier_init(shared0 + kRecordsEmpty + at, 4);
     }
-    for (int i = warp; i < depth * p.x_stages; i += tile_threads(N) / 32) {
-      const int at = (i / p.x_stages * kMostStages + i % p.x_stages) * 8;
+    for (int i = warp; i < slices * p.x_stages; i += tile_threads(N) / 32) {
+      const int at = (i / p.x_stages * kMaxStages + i % p.x_stages) * 8;
       barrier_init(shared0 + kXFull + at, 1);
-      barrier_init(shared0 + kXEmpty + at, 4 * p.heads);
+      barrier_init(shared0 + kXEmpty + at, 4 * p.group_blocks);
     }
-    if (warp < kTeams) {
-      barrier_init(shared0 + kInboxFull + warp * 8, 4 * parts);
-      barrier_init(shared0 + kInboxFree + warp * 8, 4 * parts);
+    if (warp < kConsumers) {
+      barrier_init(shared0 + kReductionFull + warp * 8, 4 * parts);
+      barrier_init(shared0 + kReductionEmpty + warp * 8, 4 * parts);
     }
     barriers_ready();
   }
@@ -424,33 +435,34 @@ __global__ void __launch_bounds__(tile_threads(N), 1)
   cluster_started();
   launch_dependents();
 
-  if (team == kTeams) {
-    fewer_registers<fetcher_registers(kTeams)>();
-    const int for_team = warp & 3;
-    if (for_team < kTeams) {
-      fetch_for_team<N, CH, UNEVEN>(p, x_map, shared0, for_team, rank * depth + for_team / p.heads,
-                                    parts, rounds, first_token);
+  if (warpgroup == kConsumers) {
+    decrease_registers<producer_registers(kConsumers)>();
+    const int consumer = warp & 3;
+    if (consumer < kConsumers) {
+      fetch_for_consumer<N, CH, UNEVEN>(p, x_map, shared0, consumer,
+                                        rank * slices + consumer / p.group_blocks, parts, rounds,
+                                        first_token);
     }
     cluster_wait();
   } else {
-    more_registers<team_registers(kTeams)>();
-    const int head = team % p.heads;
-    const int x_ring = team / p.heads;
-    const int part = rank * depth + x_ring;
+    increase_registers<consumer_registers(kConsumers)>();
+    const int block_in_group = warpgroup % p.group_blocks;
+    const int slice = warpgroup / p.group_blocks;
+    const int part = rank * slices + slice;
     const TileDecoder<CH, PAIR> decoder(lane, warp & 3);
-    const uint32_t slot_bytes = kept(p.slot_bytes);
+    const uint32_t record_bytes = kept(p.record_bytes);
     // For even matrices not p.ring_bytes: the compiler would then keep x's addresses in other
     // registers, and the main loop would take 5 % longer.
-    const uint32_t ring_bytes = UNEVEN ? p.ring_bytes : p.record_stages * kRecords * slot_bytes;
-    RingPlace record(kept(shared0 + kRecordsFull + team * kMostStages * 8), p.record_stages,
-                     kept(shared0 + p.slots_at + team * ring_bytes), kRecords * slot_bytes);
+    const uint32_t ring_bytes = UNEVEN ? p.ring_bytes : p.record_stages * kRecords * record_bytes;
+    RingPlace record(kept(shared0 + kRecordsFull + warpgroup * kMaxStages * 8), p.record_stages,
+                     kept(shared0 + p.rings_at + warpgroup * ring_bytes), kRecords * record_bytes);
     constexpr uint32_t kXStage = kStepUnits * kXBytes;
-    RingPlace x(kept(shared0 + kXFull + x_ring * kMostStages * 8), p.x_stages,
-                kept(swizzled_operand(shared0 + p.x_at + x_ring * p.x_stages * kXStage)),
+    RingPlace x(kept(shared0 + kXFull + slice * kMaxStages * 8), p.x_stages,
+                kept(swizzled_operand(shared0 + p.x_at + slice * p.x_stages * kXStage)),
                 kXStage / 16);
     const bool never = p.split < 0;
     float acc[kProducts][kProductTokens / 2];
-    int exchanges = 0;  // that the team took part in
+    int reductions = 0;  // that the warpgroup took part in
     cluster_wait();
     wait_on_dependencies();  // until here y may be read
 
@@ -459,17 +471,17 @@ __global__ void __launch_bounds__(tile_threads(N), 1)
       const int records = ColumnSpan(rounds.at(r), part, parts).count;
       const int steps = records / kRecords;  // whole ones
       const bool odd = records % kRecords != 0;
-      if (p.x_stays) {
+      if (p.x_resident) {
         x.restart();
       }
       const auto release_x = [&](uint32_t barrier) {
-        if (!p.x_stays && lane == 0) {
+        if (!p.x_resident && lane == 0) {
           barrier_arrive(barrier + kXEmpty - kXFull);
         }
       };
-      if (head >= rounds.at(r).heads) {
+      if (block_in_group >= rounds.at(r).blocks) {
 #pragma unroll 1
-        for (int s = 0; s < steps + odd && !p.x_stays; ++s) {
+        for (int s = 0; s < steps + odd && !p.x_resident; ++s) {
           barrier_wait(x.at, x.parity);
           release_x(x.at);
           x.advance();
@@ -477,8 +489,8 @@ __global__ void __launch_bounds__(tile_threads(N), 1)
         continue;
       }
       // Half a unit is decoded while the half before is multiplied. The places in a unit are looked
-      // up with the last half of the one before; how that and its products mix is left to the
-      // compiler, which is faster than the one before the other.
+      // up with the last half of the one before; how that and its products interleave is left to
+      // the compiler, which is faster than either order.
       constexpr int kHalfChunks = kUnitChunks / 2;
       uint32_t a[2][kHalfChunks][4] = {};
 #pragma unroll
@@ -491,7 +503,7 @@ __global__ void __launch_bounds__(tile_threads(N), 1)
         if constexpr (CH == kStepChunks) {
           locate_tiles(places, UNEVEN ? data : record.data, UNIT * kUnitChunks, decoder);
         } else {
-          locate_tiles(places, UNEVEN ? data : record.data + UNIT * slot_bytes, 0, decoder);
+          locate_tiles(places, UNEVEN ? data : record.data + UNIT * record_bytes, 0, decoder);
         }
       };
       const auto wait_for_records = [&] {
@@ -593,7 +605,7 @@ __global__ void __launch_bounds__(tile_threads(N), 1)
       }
 
       const Round round = rounds.at(static_cast<int>(kept(r)));  // not kept in the loop
-      const int first_row = (round.first_block + head) * 64 + (warp & 3) * 16;
+      const int first_row = (round.first_block + block_in_group) * 64 + (warp & 3) * 16;
       const auto fragment = [&](int f) {
         const float(&v)[kProductTokens / 2] = acc[f * 8 / kProductTokens];
         const int i = f * 8 % kProductTokens / 2;
@@ -601,7 +613,8 @@ __global__ void __launch_bounds__(tile_threads(N), 1)
       };
       if (round.columns != p.record_columns) {  // then there is one part
         float4* const partials =
-            partials_of(p, kFragments, cluster, round.first_column == 0, head, warp & 3) + lane;
+            partials_of(p, kFragments, cluster, round.first_column == 0, block_in_group, warp & 3) +
+            lane;
 #pragma unroll
         for (int f = 0; f < kFragments; ++f) {
           partials[f * 32] = fragment(f);
@@ -619,60 +632,65 @@ __global__ void __launch_bounds__(tile_threads(N), 1)
       // a part after those of the part before.
       const auto owner = [&](int f) { return f * parts / kFragments; };
       const auto first_of = [&](int o) { return (o * kFragments + parts - 1) / parts; };
-      const int most_owned = (kFragments + parts - 1) / parts;
-      const uint32_t inbox = p.inbox_at + (warp & 3) * 512 + lane * 16;
-      const int inbox_bytes = parts * most_owned * 2048;
-      const auto team_of = [&](int o) { return o % depth * p.heads + head; };
-      // Even matrices have room for an inbox of each team; finding it costs 2 % of the time.
-      const auto box_of = [&](int o) {
-        return UNEVEN ? (o % depth >> p.log_box_stride) * p.heads + head : team_of(o);
+      const int max_owned = (kFragments + parts - 1) / parts;
+      const uint32_t reduction = p.reduction_at + (warp & 3) * 512 + lane * 16;
+      const int reduction_bytes = parts * max_owned * 2048;
+      const auto consumer_of = [&](int o) { return o % slices * p.group_blocks + block_in_group; };
+      // Of even matrices each consumer warpgroup has a reduction buffer; looking for it would cost
+      // 2 % of the time.
+      const auto buffer_of = [&](int o) {
+        return UNEVEN ? (o % slices >> p.log_buffer_stride) * p.group_blocks + block_in_group
+                      : consumer_of(o);
       };
-      if (exchanges > 0) {
-        barrier_wait_cluster(shared0 + kInboxFree + team * 8, (exchanges - 1) & 1);
+      if (reductions > 0) {
+        barrier_wait_cluster(shared0 + kReductionEmpty + warpgroup * 8, (reductions - 1) & 1);
       }
-      const bool alone = p.split == 1;  // then there is no other block to send to
-      const auto inbox_full = [&](int o) { return shared0 + kInboxFull + team_of(o) * 8; };
+      const bool alone = p.split == 1;  // then all parts are in this block
+      const auto reduction_full = [&](int o) {
+        return shared0 + kReductionFull + consumer_of(o) * 8;
+      };
       if (!alone && lane < parts) {
         const int count = first_of(lane + 1) - first_of(lane);
-        barrier_expect_remote(inbox_full(lane), lane / depth, count * 512);
+        barrier_expect_remote(reduction_full(lane), lane / slices, count * 512);
       }
       __syncwarp();
 #pragma unroll
       for (int f = 0; f < kFragments; ++f) {
         const int to = owner(f);
-        const int at = part * most_owned + f - first_of(to);
-        const uint32_t address = inbox + box_of(to) * inbox_bytes + at * 2048;
+        const int at = part * max_owned + f - first_of(to);
+        const uint32_t address = reduction + buffer_of(to) * reduction_bytes + at * 2048;
         if (alone) {
           *reinterpret_cast<float4*>(shared + address) = fragment(f);
         } else {
-          send(shared0 + address, inbox_full(to), to / depth, fragment(f));
+          send(shared0 + address, reduction_full(to), to / slices, fragment(f));
         }
       }
       __syncwarp();
       if (alone && lane < parts) {
-        barrier_arrive(inbox_full(lane));
+        barrier_arrive(reduction_full(lane));
       }
-      barrier_wait_cluster(shared0 + kInboxFull + team * 8, exchanges & 1);
+      barrier_wait_cluster(shared0 + kReductionFull + warpgroup * 8, reductions & 1);
       const int own = first_of(part + 1) - first_of(part);
 #pragma unroll 1
       for (int i = 0; i < own; ++i) {
         float4 sum{0.f, 0.f, 0.f, 0.f};
 #pragma unroll 4
         for (int q = 0; q < parts; ++q) {
-          add(sum, load_tile(reinterpret_cast<const float4*>(
-                       shared + inbox + (UNEVEN ? box_of(part) : team) * inbox_bytes +
-                       (q * most_owned + i) * 2048)));
+          add(sum,
+              load_tile(reinterpret_cast<const float4*>(
+                  shared + reduction + (UNEVEN ? buffer_of(part) : warpgroup) * reduction_bytes +
+                  (q * max_owned + i) * 2048)));
         }
         store_fragment<T>(p, first_row, first_token + (first_of(part) + i) * 8, lane, sum);
       }
       __syncwarp();
-      ++exchanges;
+      ++reductions;
       if (lane < parts) {
-        barrier_arrive_remote(shared0 + kInboxFree + team_of(lane) * 8, lane / depth);
+        barrier_arrive_remote(shared0 + kReductionEmpty + consumer_of(lane) * 8, lane / slices);
       }
     }
   }
-  if (parts > 1) {  // what is sent needs its receivers, be it in this block
+  if (parts > 1) {  // a block stays until what others send to it, or it to them, has arrived
     cluster_arrive();
     cluster_wait();
   }
@@ -681,9 +699,9 @@ __global__ void __launch_bounds__(tile_threads(N), 1)
 
 constexpr int kCombineFragments = 4;  // of a block
 
-// Adds the partial sums of clusters with equal shares, of one tile of tokens. Blocks (boundary of
-// shares, head and some of the fragments), a warp for each tile of 16 rows; of the boundaries in a
-// group, the first has the work.
+// The fix-up of Stream-K: adds the partial sums of clusters, of one tile of tokens. Thread blocks
+// (boundary of shares, row block of a group and some of the fragments), a warp for each tile of 16
+// rows; of the boundaries in a group, the first has the work.
 template <class T, int N>
 __global__ void __launch_bounds__(128)
     record_wgmma_combine_kernel(const __grid_constant__ TileParameters p) {
@@ -691,17 +709,17 @@ __global__ void __launch_bounds__(128)
   constexpr int kFragments = N / 8;
   const int lane = threadIdx.x & 31;
   const int warp = threadIdx.x >> 5;
-  const int head = blockIdx.y % p.heads;
-  const int first_fragment = blockIdx.y / p.heads * kCombineFragments;
+  const int block_in_group = blockIdx.y % p.group_blocks;
+  const int first_fragment = blockIdx.y / p.group_blocks * kCombineFragments;
   launch_dependents();
-  wait_on_dependencies();  // what follows waits for this one alone, work or not
+  wait_on_dependencies();  // the next kernel waits for this one only, so every block waits
   const auto boundary = [&](int share) {
-    return int64_t{p.groups} * p.record_columns * share / p.lanes;
+    return int64_t{p.groups} * p.record_columns * share / p.tile_clusters;
   };
   const int share = blockIdx.x + 1;  // begins here
   const int64_t group = boundary(share) / p.record_columns;
   const int64_t begin = group * p.record_columns;
-  const int block = static_cast<int>(group) * p.heads + head;
+  const int block = static_cast<int>(group) * p.group_blocks + block_in_group;
   if (boundary(share) == begin || boundary(share - 1) > begin || block >= p.row_blocks) {
     return;
   }
@@ -709,8 +727,8 @@ __global__ void __launch_bounds__(128)
   for (int i = 0; i < kCombineFragments; ++i) {
     const int f = first_fragment + i;
     float4 sum{0.f, 0.f, 0.f, 0.f};
-    for (int s = share - 1; s < p.lanes && boundary(s) < begin + p.record_columns; ++s) {
-      add(sum, partials_of(p, kFragments, s, s == share - 1, head, warp)[f * 32 + lane]);
+    for (int s = share - 1; s < p.tile_clusters && boundary(s) < begin + p.record_columns; ++s) {
+      add(sum, partials_of(p, kFragments, s, s == share - 1, block_in_group, warp)[f * 32 + lane]);
     }
     store_fragment<T>(p, block * 64 + warp * 16, f * 8, lane, sum);
   }

@@ -41,17 +41,17 @@ CombineKernel combine_kernel_for(int tile) {
   }
 }
 
-// Of clusters with equal shares.
+// Of the partial sums of clusters with Stream-K.
 int64_t partials_bytes(int tile, int64_t clusters) {
   constexpr int64_t kOfCluster = 2;
-  return clusters * kOfCluster * tca_bme::teams_for(tile) * tca_bme::kRecordRows * tile *
+  return clusters * kOfCluster * tca_bme::consumers_for(tile) * tca_bme::kRecordRows * tile *
          int64_t{sizeof(float)};
 }
 
 struct Plan {
   TileParameters parameters{};
   int token_tiles = 0;  // of a launch, at most
-  bool wide = false;    // some records are larger than a slot
+  bool wide = false;    // some records are larger than record_bytes
   int shared_bytes = 0;
   int64_t workspace_bytes = 0;
 };
@@ -62,79 +62,80 @@ std::optional<Plan> plan_for(const RecordMatrix& matrix, const RecordWgmmaConfig
                              int64_t tokens) {
   Plan plan;
   TileParameters& p = plan.parameters;
-  const int teams = tca_bme::teams_for(config.tile);
-  const int depth = teams / config.heads;
-  const int parts = config.split * depth;
+  const int consumers = tca_bme::consumers_for(config.tile);
+  const int slices = consumers / config.row_blocks;
+  const int parts = config.split * slices;
   const int fragments = config.tile / 8;
   const int clusters = matrix.clusters_of(config.split);
   p.record_columns =
       static_cast<int>(ceil_div(matrix.columns, matrix.chunks * tca_bme::kChunkColumns));
   p.row_blocks = static_cast<int>(ceil_div(matrix.rows, tca_bme::kRecordRows));
-  p.groups = static_cast<int>(ceil_div(p.row_blocks, config.heads));
-  constexpr int kMostParts = 32;  // a lane for each
-  if (matrix.rows == 0 || clusters == 0 || parts > std::min(p.record_columns, kMostParts) ||
-      config.heads * depth != teams || (config.shares && parts != 1)) {
+  p.groups = static_cast<int>(ceil_div(p.row_blocks, config.row_blocks));
+  constexpr int kMaxParts = 32;  // a lane for each
+  if (matrix.rows == 0 || clusters == 0 || parts > std::min(p.record_columns, kMaxParts) ||
+      config.row_blocks * slices != consumers || (config.stream_k && parts != 1)) {
     return std::nullopt;
   }
   // A cluster cuts up to all of the row blocks into rounds, in 32 bits.
-  if (!config.shares && int64_t{p.row_blocks} * p.groups > INT32_MAX) {
+  if (!config.stream_k && int64_t{p.row_blocks} * p.groups > INT32_MAX) {
     return std::nullopt;
   }
-  // Equal shares are worth the sums of their borders where a tile of tokens has all clusters.
+  // Stream-K is worth its fix-up where one tile of tokens has all clusters.
   const int64_t token_tiles =
-      config.shares ? 1 : ceil_div(std::max<int64_t>(tokens, 1), config.tile);
+      config.stream_k ? 1 : ceil_div(std::max<int64_t>(tokens, 1), config.tile);
   plan.token_tiles = static_cast<int>(std::min<int64_t>(token_tiles, clusters));
-  const int most_lanes = clusters / plan.token_tiles;
-  p.lanes =
-      config.shares
-          ? static_cast<int>(std::min<int64_t>(most_lanes, int64_t{p.groups} * p.record_columns))
-          : std::min(most_lanes, p.row_blocks);
-  if (config.shares) {
-    plan.workspace_bytes = partials_bytes(config.tile, p.lanes);
+  const int max_tile_clusters = clusters / plan.token_tiles;
+  p.tile_clusters = config.stream_k ? static_cast<int>(std::min<int64_t>(
+                                          max_tile_clusters, int64_t{p.groups} * p.record_columns))
+                                    : std::min(max_tile_clusters, p.row_blocks);
+  if (config.stream_k) {
+    plan.workspace_bytes = partials_bytes(config.tile, p.tile_clusters);
   }
   p.split = config.split;
-  p.heads = config.heads;
+  p.group_blocks = config.row_blocks;
   const int owned = static_cast<int>(ceil_div(fragments, parts));
-  // Of more parts than fragments, few get any: large records take the room of the others' inboxes.
+  // Of more parts than fragments, few get any: large records take the room of the others' reduction
+  // buffers.
   const bool wide = matrix.common_record < matrix.largest_record;
   const int stride =
-      wide && parts > fragments && parts % fragments == 0 ? std::min(depth, parts / fragments) : 1;
-  p.log_box_stride = std::countr_zero(static_cast<unsigned>(stride));
-  const int inbox_bytes = parts == 1 ? 0 : teams / stride * parts * owned * 2048;
-  p.inbox_at = tca_bme::kTileBarrierBytes;
-  p.x_at = static_cast<int>(ceil_div(p.inbox_at + inbox_bytes, 1024) * 1024);
+      wide && parts > fragments && parts % fragments == 0 ? std::min(slices, parts / fragments) : 1;
+  p.log_buffer_stride = std::countr_zero(static_cast<unsigned>(stride));
+  const int reduction_bytes = parts == 1 ? 0 : consumers / stride * parts * owned * 2048;
+  p.reduction_at = tca_bme::kTileBarrierBytes;
+  p.x_at = static_cast<int>(ceil_div(p.reduction_at + reduction_bytes, 1024) * 1024);
   const int64_t room = kSharedBytes - p.x_at;
   constexpr int kStepColumns = tca_bme::kStepUnits * kUnitColumns;
   const int step_records = tca_bme::kStepChunks / matrix.chunks;
-  const int64_t x_step = int64_t{depth} * config.tile * kStepColumns * 2;
+  const int64_t x_step = int64_t{slices} * config.tile * kStepColumns * 2;
   const int64_t steps = ceil_div(ceil_div(p.record_columns, parts), step_records);
-  // The least stages of x, and those of records, the best first. Of uneven records, of which each
+  // The fewest stages of x, and those of records, the best first. Of uneven records, of which each
   // has a stage, more fit as long as none of them is large.
   constexpr int kUnevenStages = 8;
   const int64_t large = tca_bme::record_room(matrix.largest_record);
   const int64_t common = wide ? tca_bme::record_room(matrix.common_record) : large;
   constexpr std::pair<int, int> kStages[] = {{3, 4}, {3, 3}, {3, 2}, {2, 3}, {2, 2}};
-  for (const auto& [least, stages] : kStages) {
+  for (const auto& [min_x_stages, stages] : kStages) {
     for (const bool roomy : {true, false}) {  // the same where no record is large
       // At least for one of the largest records; if there is room, for others beside it.
       const int records = stages * step_records;
-      const int64_t least_bytes = std::max(large, records * common);
-      const int64_t most_bytes = large + (records - 1) * common;
-      const int64_t wanted = int64_t{teams} * (roomy ? most_bytes : least_bytes);
+      const int64_t min_bytes = std::max(large, records * common);
+      const int64_t max_bytes = large + (records - 1) * common;
+      const int64_t wanted = int64_t{consumers} * (roomy ? max_bytes : min_bytes);
       const int64_t x_stages =
-          std::min({(room - wanted) / x_step, steps, int64_t{tca_bme::kMostStages}});
-      if (x_stages < std::min<int64_t>(steps, least)) {
+          std::min({(room - wanted) / x_step, steps, int64_t{tca_bme::kMaxStages}});
+      if (x_stages < std::min<int64_t>(steps, min_x_stages)) {
         continue;
       }
       plan.wide = wide;
-      p.slot_bytes = static_cast<int>(common);
+      p.record_bytes = static_cast<int>(common);
       p.ring_bytes = static_cast<int>(
-          wide ? std::min(most_bytes, (room - x_stages * x_step) / teams / 128 * 128) : most_bytes);
+          wide ? std::min(max_bytes, (room - x_stages * x_step) / consumers / 128 * 128)
+               : max_bytes);
       p.record_stages = wide ? kUnevenStages : stages;
       p.x_stages = static_cast<int>(x_stages);
-      p.x_stays = x_stages == steps && !config.shares;
-      p.slots_at = static_cast<int>(p.x_at + x_stages * x_step);
-      plan.shared_bytes = p.slots_at + teams * p.ring_bytes;
+      p.x_resident = x_stages == steps && !config.stream_k;
+      p.rings_at = static_cast<int>(p.x_at + x_stages * x_step);
+      plan.shared_bytes = p.rings_at + consumers * p.ring_bytes;
       return plan;
     }
   }
@@ -142,24 +143,25 @@ std::optional<Plan> plan_for(const RecordMatrix& matrix, const RecordWgmmaConfig
 }
 
 // How long the product takes, roughly, in microseconds as they were measured on an H200. What a
-// unit, 4 chunks, costs a team is bound by what all teams share, shared memory first of all: fewer
-// row blocks side by side take less.
+// unit, 4 chunks, costs a consumer warpgroup is bound by what all of them share, shared memory
+// first of all: fewer row blocks at a time take less.
 double cost_of(const Plan& plan, const RecordWgmmaConfig& config, const RecordMatrix& matrix,
                int64_t tokens) {
   const TileParameters& p = plan.parameters;
-  const double depth = tca_bme::teams_for(config.tile) / config.heads;
-  const double parts = config.split * depth;
+  const double slices = tca_bme::consumers_for(config.tile) / config.row_blocks;
+  const double parts = config.split * slices;
   const double units = p.record_columns / parts * matrix.chunks / tca_bme::kUnitChunks;
   const double unit = (config.tile == 32 ? 0.74 : 0.88) * (matrix.pair ? 0.8 : 1.0);
   const double start = 6.0 + 0.3 * config.split;
   const double exchange = parts > 1 ? 1.5 : 0.5;
   const auto launches =
       static_cast<double>(ceil_div(ceil_div(tokens, config.tile), plan.token_tiles));
-  const double rounds = config.shares
-                            ? static_cast<double>(p.groups) / p.lanes
-                            : static_cast<double>(ceil_div(p.row_blocks, p.lanes)) / config.heads;
+  const double rounds =
+      config.stream_k
+          ? static_cast<double>(p.groups) / p.tile_clusters
+          : static_cast<double>(ceil_div(p.row_blocks, p.tile_clusters)) / config.row_blocks;
   const double combining =
-      config.shares ? 5.0 + static_cast<double>(plan.workspace_bytes) / 2e6 : 0.0;
+      config.stream_k ? 5.0 + static_cast<double>(plan.workspace_bytes) / 2e6 : 0.0;
   return launches * (start + rounds * (units * unit + exchange) + combining);
 }
 
@@ -176,27 +178,28 @@ void launch_plan(const Plan& plan, const Launch& what, const CUtensorMap& x,
   check_cuda(
       cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kSharedBytes));
   launch(ctx, what.kernel,
-         {.blocks = static_cast<unsigned>(p.lanes * what.token_tiles * p.split),
+         {.blocks = static_cast<unsigned>(p.tile_clusters * what.token_tiles * p.split),
           .threads = static_cast<unsigned>(tca_bme::tile_threads(what.tile)),
           .shared_bytes = static_cast<size_t>(plan.shared_bytes),
           .pdl = true,
           .cluster = p.split},
          p, x);
-  if (p.partials != nullptr && p.lanes > 1) {
-    const int parts = p.heads * (what.tile / 8 / tca_bme::kCombineFragments);
-    launch(ctx, what.combine,
-           {.blocks = dim3(static_cast<unsigned>(p.lanes - 1), static_cast<unsigned>(parts)),
-            .threads = 128,
-            .pdl = true},
-           p);
+  if (p.partials != nullptr && p.tile_clusters > 1) {
+    const int parts = p.group_blocks * (what.tile / 8 / tca_bme::kCombineFragments);
+    launch(
+        ctx, what.combine,
+        {.blocks = dim3(static_cast<unsigned>(p.tile_clusters - 1), static_cast<unsigned>(parts)),
+         .threads = 128,
+         .pdl = true},
+        p);
   }
 }
 
 }  // namespace
 
 std::string record_wgmma_name(const RecordWgmmaConfig& config) {
-  return fmt::format("tiles of {} tokens, split {}, {} heads{}", config.tile, config.split,
-                     config.heads, config.shares ? ", equal shares" : "");
+  return fmt::format("tiles of {} tokens, split-K {}, {} row blocks{}", config.tile, config.split,
+                     config.row_blocks, config.stream_k ? ", stream-K" : "");
 }
 
 bool record_wgmma_takes(const RecordMatmulOperands& operands) {
@@ -212,14 +215,14 @@ std::vector<RecordWgmmaConfig> record_wgmma_candidates(const RecordMatrix& matri
   std::vector<std::pair<double, RecordWgmmaConfig>> found;
   for (const int tile : kTiles) {
     const bool smallest = tile >= tokens;
-    for (int heads = 1; heads <= tca_bme::teams_for(tile); ++heads) {
+    for (int row_blocks = 1; row_blocks <= tca_bme::consumers_for(tile); ++row_blocks) {
       for (const int split : {1, 2, 4, 8, 16}) {
-        for (const bool shares : {false, true}) {
-          if (shares && tokens > tile) {
+        for (const bool stream_k : {false, true}) {
+          if (stream_k && tokens > tile) {
             continue;
           }
           const RecordWgmmaConfig config{
-              .tile = tile, .split = split, .heads = heads, .shares = shares};
+              .tile = tile, .split = split, .row_blocks = row_blocks, .stream_k = stream_k};
           if (const std::optional<Plan> plan = plan_for(matrix, config, tokens)) {
             found.emplace_back(cost_of(*plan, config, matrix, tokens), config);
           }
@@ -272,7 +275,7 @@ void record_wgmma_cuda(const RecordMatrix& matrix, const RecordMatmulOperands& o
     p.y = static_cast<uint16_t*>(operands.y) + first * operands.y_stride;
     p.y_stride = operands.y_stride;
     p.bias = operands.bias;
-    // If x is there already, it is asked for as soon as the memory has something to do.
+    // With ordinary launches x is there already: it is requested as soon as the memory is busy.
     p.stages_before_wait = ctx.launches == Launches::overlapping ? p.record_stages : 1;
     p.relu = operands.relu;
     p.rows = static_cast<int>(matrix.rows);
@@ -291,7 +294,7 @@ void record_wgmma_cuda(const RecordMatrix& matrix, const RecordMatmulOperands& o
 }
 
 int64_t record_wgmma_workspace_bytes(const RecordMatrix& matrix, const RecordWgmmaConfig& config) {
-  return config.shares ? partials_bytes(config.tile, matrix.clusters.front()) : 0;
+  return config.stream_k ? partials_bytes(config.tile, matrix.clusters.front()) : 0;
 }
 
 }  // namespace sparsellm

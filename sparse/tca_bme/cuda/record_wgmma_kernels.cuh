@@ -8,8 +8,8 @@ namespace sparsellm::tca_bme {
 
 using WgmmaKernel = void (*)(TileParameters, CUtensorMap);
 
-// Which kernel computes tiles of 32, 64, 128 or 256 tokens: for matrices all of whose records fit a
-// slot, and for those with some that do not. Throws Error for a layout that there is no kernel for.
+// Which kernel computes tiles of 32, 64, 128 or 256 tokens: for matrices whose records are
+// about as large, and for uneven ones. Throws Error for a layout that there is no kernel for.
 WgmmaKernel even_wgmma_kernel(const RecordMatrix& matrix, int tile, DType dtype);
 WgmmaKernel uneven_wgmma_kernel(const RecordMatrix& matrix, int tile, DType dtype);
 

@@ -5,7 +5,8 @@
 namespace sparsellm::tca_bme {
 
 // Version 2 of tca_bme: the bitmaps and nonzeros of SpInfer (Fan et al., EuroSys 2025, section 4.2)
-// in the order in which the lanes of a warp want them. Constants and arithmetic alone, for kernels
+// in the order in which the lanes of a warp want them. A record takes the place of the paper's
+// GroupTile, a chunk that of a column of its TCTiles. Constants and arithmetic alone, for kernels
 // too.
 //
 // The matrix, filled up with zeros to multiples of 64 rows and of 16 * chunks columns, is cut into
@@ -39,14 +40,14 @@ namespace sparsellm::tca_bme {
 //
 // What a kernel may rely on once an encoding is validated:
 //   - Records neither overlap nor leave gaps. Each has header_bytes() and a value for each bit, up
-//     to most_record_bytes(); how large the largest is, the differences of `starts` say.
+//     to max_record_bytes(); how large the largest is, the differences of `starts` say.
 //   - No bit is set for an element outside of the matrix, nor, for `pair`, for a pair without a
 //     nonzero; the second element of a pair is 0 if it is outside.
 //   - An offset is where the values of the bits before those of its i, par, t end. From the masks
 //     and offsets alone the places of all values follow, and they are inside of the record.
-//   - Where the values fill the last 16 bytes, nothing is behind them. A kernel that loads both
+//   - Where the values fill the last 16 bytes, nothing follows them. A kernel that loads both
 //     elements of every `single` pair, set or not, reads from 2 bytes before the first value, which
-//     are offsets, to 2 bytes behind the last one: its slots need 2 bytes more than the record.
+//     are offsets, to 2 bytes past the last one: its buffers need 2 bytes more than the record.
 inline constexpr int32_t kRecordVersion = 2;
 
 inline constexpr int32_t kRecordRows = 64;
@@ -81,20 +82,20 @@ struct RecordLayout {
   }
   // Of a set bit.
   constexpr int32_t value_bytes() const { return (pairs() ? 2 : 1) * int32_t{sizeof(uint16_t)}; }
-  // Of a record with so many bits set.
+  // Of a record with this many bits set.
   constexpr int32_t record_bytes(int32_t bits) const {
     const int32_t bytes = header_bytes() + bits * value_bytes();
     return (bytes + kRecordAlignment - 1) / kRecordAlignment * kRecordAlignment;
   }
-  constexpr int32_t most_record_bytes() const {
+  constexpr int32_t max_record_bytes() const {
     return record_bytes(chunks * kChunkElements / (pairs() ? 2 : 1));
   }
 };
-static_assert(RecordLayout{kManyChunks, RecordValues::single}.most_record_bytes() <= UINT16_MAX &&
-                  RecordLayout{kManyChunks, RecordValues::pair}.most_record_bytes() <= UINT16_MAX,
+static_assert(RecordLayout{kManyChunks, RecordValues::single}.max_record_bytes() <= UINT16_MAX &&
+                  RecordLayout{kManyChunks, RecordValues::pair}.max_record_bytes() <= UINT16_MAX,
               "offsets are of 16 bits");
 
-// The layout that is the fastest for a matrix of so many elements: more chunks in a record when
+// The layout that is the fastest for a matrix of this many elements: more chunks in a record when
 // there are fewer nonzeros in each; pairs, half as many to load for a third more bytes, when loads
 // from shared memory take longer than the stream.
 constexpr RecordLayout record_layout_for(int64_t elements, int64_t nonzeros) {

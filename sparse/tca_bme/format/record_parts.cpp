@@ -10,11 +10,11 @@
 namespace sparsellm::tca_bme {
 namespace {
 
-constexpr int64_t kMostRecordBytes = int64_t{UINT32_MAX} * kRecordAlignment;  // of all records
+constexpr int64_t kMaxRecordBytes = int64_t{UINT32_MAX} * kRecordAlignment;  // of all records
 
 // That starts reach wherever they are; negative if they do not reach that many headers.
-int64_t most_values(int64_t records, int64_t header_bytes, int64_t value_bytes) {
-  return (kMostRecordBytes - records * (header_bytes + kRecordAlignment - 1)) / value_bytes;
+int64_t max_values(int64_t records, int64_t header_bytes, int64_t value_bytes) {
+  return (kMaxRecordBytes - records * (header_bytes + kRecordAlignment - 1)) / value_bytes;
 }
 
 }  // namespace
@@ -64,8 +64,8 @@ EncodedWeight NewRecords::finish(const EncodedWeight& header) {
 
 bool starts_hold(int64_t rows, int64_t columns, int64_t nonzeros) {
   const RecordLayout layout = record_layout_for(rows * columns, nonzeros);
-  return nonzeros <= most_values(record_grid(rows, columns, layout).count(), layout.header_bytes(),
-                                 layout.value_bytes());
+  return nonzeros <= max_values(record_grid(rows, columns, layout).count(), layout.header_bytes(),
+                                layout.value_bytes());
 }
 
 int64_t expected_record_bytes(int64_t rows, int64_t columns, int64_t nonzeros) {
@@ -90,8 +90,8 @@ bool starts_hold_any(int64_t rows, int64_t columns) {
   // least as many as those of pairs, which are for few nonzeros only.
   constexpr RecordLayout kFew{.chunks = kFewChunks, .values = RecordValues::single};
   constexpr RecordLayout kMany{.chunks = kManyChunks, .values = RecordValues::single};
-  return rows * columns <= most_values(record_grid(rows, columns, kFew).count(),
-                                       kMany.header_bytes(), kFew.value_bytes());
+  return rows * columns <= max_values(record_grid(rows, columns, kFew).count(),
+                                      kMany.header_bytes(), kFew.value_bytes());
 }
 
 }  // namespace sparsellm::tca_bme

@@ -61,7 +61,7 @@ struct RecordParts {
         records(e.part(kRecords).bytes) {}
 
   std::span<const std::byte> record(int64_t index) const { return run(index, 1); }
-  // Records that lie one behind the other.
+  // Consecutive records.
   std::span<const std::byte> run(int64_t first, int64_t count) const {
     const size_t begin = size_t{starts[static_cast<size_t>(first)]} * kRecordAlignment;
     const size_t end = size_t{starts[static_cast<size_t>(first + count)]} * kRecordAlignment;
@@ -108,15 +108,16 @@ struct NewRecords {
   NewPart<std::byte> records;
 };
 
-// Whether `starts` reach all records of any matrix of this size, and of one with so many nonzeros.
+// Whether `starts` reach all records of any matrix of this size, and of one with this many
+// nonzeros.
 bool starts_hold_any(int64_t rows, int64_t columns);
 bool starts_hold(int64_t rows, int64_t columns, int64_t nonzeros);
 
 // As the functions of WeightFormat, for encodings of this version.
 EncodedWeight encode_records(const Tensor& w, LayoutFor goal, ThreadPool& threads);  // f16 or bf16
 void validate_records(const EncodedWeight& e, ThreadPool& threads);
-// Throws Error unless a header tells as many nonzeros as the records have.
-void require_nonzeros(int64_t told, int64_t nonzeros);
+// Throws Error unless a header states as many nonzeros as the records have.
+void require_nonzeros(int64_t stated, int64_t nonzeros);
 // Of a matrix whose nonzeros are anywhere.
 int64_t expected_record_bytes(int64_t rows, int64_t columns, int64_t nonzeros);
 std::optional<EncodedWeight> slice_rows_records(const EncodedWeight& e, Range rows);

@@ -7,15 +7,15 @@
 namespace sparsellm::tca_bme {
 namespace {
 
-// In as many records, one that is larger than a slot costs little. Those of a matrix whose zeros
-// are spread evenly differ by less than an eighth.
+// Of as many records, one that is larger than the common size costs little. Those of a matrix whose
+// zeros are spread evenly differ by less than an eighth.
 constexpr int64_t kRecordsForALarger = 64;
 constexpr uint32_t kMuchLarger = 8;
 // By less, 64 rows differ from their mean where zeros are spread evenly.
 constexpr int64_t kEvenPercent = 2;
 
-constexpr int64_t kAlignment = 128;   // of records in shared memory
-constexpr int64_t kBehindValues = 2;  // bytes
+constexpr int64_t kAlignment = 128;  // of records in shared memory
+constexpr int64_t kPastValues = 2;   // bytes that loads reach
 
 // The first run takes as many items as it may have within the limit, and so on.
 bool fill_runs(std::span<const uint32_t> starts, int most, uint64_t limit,
@@ -75,20 +75,20 @@ RecordSizes record_sizes(std::span<const uint32_t> starts, const RecordGrid& gri
 }
 
 int64_t record_room(int64_t bytes) {
-  return ceil_div(bytes + kBehindValues, kAlignment) * kAlignment;
+  return ceil_div(bytes + kPastValues, kAlignment) * kAlignment;
 }
 
 Ring ring_for(uint32_t largest, uint32_t common, int64_t room, int most) {
-  const int64_t slot = record_room(std::min(common, largest));
+  const int64_t common_room = record_room(std::min(common, largest));
   const int64_t large = record_room(largest);
   room = room / kAlignment * kAlignment;
   if (room < large) {
     return {};
   }
-  const int64_t count = std::min<int64_t>(room / slot, most);
+  const int64_t count = std::min<int64_t>(room / common_room, most);
   return {.count = static_cast<int>(count),
-          .bytes = static_cast<int>(std::min(room, large + (count - 1) * slot)),
-          .wide = large > slot};
+          .bytes = static_cast<int>(std::min(room, large + (count - 1) * common_room)),
+          .wide = large > common_room};
 }
 
 std::vector<int> balanced_runs(std::span<const uint32_t> starts, int parts, int most) {

@@ -12,8 +12,8 @@ namespace sparsellm::tca_bme {
 // density may have records of very different sizes.
 struct RecordSizes {
   uint32_t largest = 0;  // bytes
-  // Bytes that all records but a few have at most. Kernels make room for so many records of this
-  // size, and have fewer on the way while one is larger; `largest` where that is not much more.
+  // Bytes that all records but a few have at most. Kernels make room for a number of records of
+  // this size, and have fewer in flight while one is larger; `largest` where that is not much more.
   uint32_t common = 0;
   // Where the records of each 64 rows begin, and where the last end, in units of
   // kRecordAlignment; empty if no 64 rows have many more bytes than others.
@@ -23,19 +23,19 @@ struct RecordSizes {
 // `starts` as in the layout, [grid.count() + 1].
 RecordSizes record_sizes(std::span<const uint32_t> starts, const RecordGrid& grid);
 
-// What a record of so many bytes takes of shared memory: a multiple of 128, which makes bulk copies
-// faster, with the 2 bytes behind the values that kernels load.
+// What a record of this many bytes takes of shared memory: a multiple of 128, which makes bulk
+// copies faster, with the 2 bytes past the values that kernels load.
 int64_t record_room(int64_t bytes);
 
 // A ring of shared memory in which records lie one after the other, each from a multiple of 128
 // bytes on.
 struct Ring {
-  int count = 0;      // records on their way or in use, at most
+  int count = 0;      // records in flight or in use, at most
   int bytes = 0;      // of the ring, a multiple of 128
   bool wide = false;  // records may have more than 1 / count of it
 };
 
-// For `most` records, or fewer if there is no room for so many common ones; a large record among
+// For `most` records, or fewer if there is no room for that many common ones; a large record among
 // them takes the room of no other as long as `room` suffices. None if the largest record does not
 // fit.
 Ring ring_for(uint32_t largest, uint32_t common, int64_t room, int most);

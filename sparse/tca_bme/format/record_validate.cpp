@@ -17,7 +17,7 @@ struct Place {
 };
 
 // The bits of value_bits() whose elements, or the first elements of whose pairs, are in a matrix
-// that goes on for so many rows and columns from the first element of these i, par, t.
+// that goes on for this many rows and columns from the first element of these i, par, t.
 uint32_t bits_inside(bool pairs, int64_t rows, int64_t columns) {
   uint32_t inside = 0;
   const int elements = pairs ? 1 : 2;  // of a bit's row in 8 columns
@@ -125,8 +125,8 @@ void check_edges(const RecordLayout& layout, const Place& place, const std::byte
   }
 }
 
-// How many of so many values are zeros. All counts of a record fit 16 bits, and as wide as a value
-// they make vectors of the loop.
+// How many of `count` values are zeros. All counts of a record fit 16 bits; as wide as a value,
+// they let the compiler vectorise the loop.
 int32_t count_zeros(const std::byte* values, int32_t count) {
   uint16_t zeros = 0;
   for (int32_t i = 0; i < count; ++i) {
@@ -135,7 +135,7 @@ int32_t count_zeros(const std::byte* values, int32_t count) {
   return zeros;
 }
 
-// How many of so many pairs are without a nonzero or have a negative zero.
+// How many of `count` pairs are without a nonzero or have a negative zero.
 int32_t count_wrong_pairs(const std::byte* pairs, int32_t count) {
   uint32_t wrong = 0;
   for (int32_t i = 0; i < count; ++i) {
@@ -205,7 +205,7 @@ RecordChecker::RecordChecker(const EncodedWeight& e)
     require((end - begin) * kRecordAlignment >= layout_.header_bytes(),
             "tca_bme: record {} has {} bytes, fewer than masks and offsets take", r,
             (end - begin) * kRecordAlignment);
-    require((end - begin) * kRecordAlignment <= layout_.most_record_bytes(),
+    require((end - begin) * kRecordAlignment <= layout_.max_record_bytes(),
             "tca_bme: record {} has {} bytes, more than any of its layout", r,
             (end - begin) * kRecordAlignment);
   }
@@ -215,9 +215,9 @@ RecordChecker::RecordChecker(const EncodedWeight& e)
 
 int64_t RecordChecker::check(int64_t first, int64_t count,
                              std::span<const std::byte> records) const {
-  const int64_t told = (start(first + count) - start(first)) * kRecordAlignment;
-  require(std::ssize(records) == told, "tca_bme: {} bytes of the {} records from {} on, not {}",
-          records.size(), count, first, told);
+  const int64_t stated = (start(first + count) - start(first)) * kRecordAlignment;
+  require(std::ssize(records) == stated, "tca_bme: {} bytes of the {} records from {} on, not {}",
+          records.size(), count, first, stated);
   int64_t nonzeros = 0;
   for (int64_t r = first; r < first + count; ++r) {
     const auto begin = static_cast<size_t>((start(r) - start(first)) * kRecordAlignment);
@@ -231,8 +231,8 @@ int64_t RecordChecker::check(int64_t first, int64_t count,
   return nonzeros;
 }
 
-void require_nonzeros(int64_t told, int64_t nonzeros) {
-  require(nonzeros == told, "tca_bme: {} nonzeros, but {} are stored", told, nonzeros);
+void require_nonzeros(int64_t stated, int64_t nonzeros) {
+  require(nonzeros == stated, "tca_bme: {} nonzeros, but {} are stored", stated, nonzeros);
 }
 
 void validate_records(const EncodedWeight& e, ThreadPool& threads) {

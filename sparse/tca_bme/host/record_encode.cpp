@@ -17,10 +17,10 @@ static_assert(std::endian::native == std::endian::little, "the parts are little-
 
 constexpr int64_t kRecordsPerRange = 8;
 constexpr RecordLayout kTile{.chunks = kFewChunks, .values = RecordValues::single};
-constexpr int32_t kMostColumns = kManyChunks * kChunkColumns;
+constexpr int32_t kMaxColumns = kManyChunks * kChunkColumns;
 
 // The elements of a record, row by row, as bits; 0 outside of the matrix.
-using RecordElements = std::array<uint16_t, kRecordRows * kMostColumns>;
+using RecordElements = std::array<uint16_t, kRecordRows * kMaxColumns>;
 
 // Of 64 x 64 elements: the smallest record that there is.
 struct TileCounts {
@@ -173,12 +173,12 @@ int64_t encoded_bytes(std::span<const TileCounts> counts, const RecordLayout& la
   return bytes;
 }
 
-// The fastest layout for so many nonzeros, or for LayoutFor::size the first of those after it that
-// takes noticeably less. Not for less: few chunks in a record instead of many, and the other way
-// round, are some 0.15 % of a large matrix, and many of a narrow one.
+// The fastest layout for this many nonzeros, or for LayoutFor::size the first of those after it
+// that takes noticeably less. Not for less: few chunks in a record instead of many, and the other
+// way round, are some 0.15 % of a large matrix, and many of a narrow one.
 RecordLayout choose_layout(LayoutFor goal, std::span<const TileCounts> counts, int64_t rows,
                            int64_t columns, int64_t nonzeros) {
-  constexpr int64_t kNoticeable = 256;  // one in so many bytes
+  constexpr int64_t kNoticeable = 256;  // one byte in this many
   constexpr RecordLayout kOthers[] = {{.chunks = kManyChunks, .values = RecordValues::single},
                                       {.chunks = kFewChunks, .values = RecordValues::single},
                                       {.chunks = kManyChunks, .values = RecordValues::pair}};

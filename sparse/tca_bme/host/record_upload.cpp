@@ -12,7 +12,7 @@ RecordUpload::RecordUpload(const WeightPart& part)
       dtype_(part.weight->dtype),
       rows_(part.weight->rows),
       columns_(part.weight->columns),
-      told_nonzeros_(part.weight->nonzeros),
+      stated_nonzeros_(part.weight->nonzeros),
       name_(part.name),
       file_(part.file_of(records_)) {}
 
@@ -30,7 +30,7 @@ std::span<const std::byte> RecordUpload::source(int64_t begin, int64_t end) cons
 void RecordUpload::check(int64_t first, int64_t some, std::span<const std::byte> bytes) {
   nonzeros_ += checker_.check(first, some, bytes);
   if ((checked_ += some) == count()) {
-    require_nonzeros(told_nonzeros_, nonzeros_);
+    require_nonzeros(stated_nonzeros_, nonzeros_);
   }
 }
 
@@ -67,12 +67,12 @@ std::vector<uint32_t> joined_starts(const RecordUploads& parts) {
   return starts;
 }
 
-void add_copies(const std::shared_ptr<RecordUpload>& part, int64_t most_bytes,
+void add_copies(const std::shared_ptr<RecordUpload>& part, int64_t max_bytes,
                 std::byte* destination, std::vector<Upload>& copies) {
   int64_t end = 0;
   while (end < part->count()) {
     const int64_t first = end++;
-    while (end < part->count() && part->bytes(first, end + 1) <= most_bytes) {
+    while (end < part->count() && part->bytes(first, end + 1) <= max_bytes) {
       ++end;
     }
     copies.push_back({.what = part->name(),

@@ -25,7 +25,7 @@ class RecordUpload {
   DType dtype() const { return dtype_; }
   int64_t rows() const { return rows_; }
   int64_t columns() const { return columns_; }
-  int64_t told_nonzeros() const { return told_nonzeros_; }  // by the header
+  int64_t stated_nonzeros() const { return stated_nonzeros_; }  // by the header
   const std::string& name() const { return name_; }
   const MappedFile* file() const { return file_; }  // that the records are mapped from, or none
 
@@ -36,7 +36,7 @@ class RecordUpload {
 
   // Of the `some` records from `first` on, which have these bytes where they have been copied to.
   // Throws Error if one is wrong, and with the last records of all if the header of the weight
-  // tells another number of nonzeros.
+  // states another number of nonzeros.
   void check(int64_t first, int64_t some, std::span<const std::byte> bytes);
 
  private:
@@ -45,7 +45,7 @@ class RecordUpload {
   DType dtype_;
   int64_t rows_;
   int64_t columns_;
-  int64_t told_nonzeros_;
+  int64_t stated_nonzeros_;
   std::string name_;
   const MappedFile* file_;
   std::atomic<int64_t> nonzeros_{0};  // in the records that have been checked
@@ -56,16 +56,16 @@ class RecordUpload {
 using RecordUploads = std::vector<std::shared_ptr<RecordUpload>>;
 RecordUploads record_uploads(std::span<const WeightPart> parts);  // throws Error with a part's name
 
-// Whether their records, one part's behind the other's, are those of the joined weight: not if
+// Whether their records, one part's after the other's, are those of the joined weight: not if
 // layouts differ, or the rows of a part but the last are no multiple of 64.
 bool can_be_joined(const RecordUploads& parts);
 
 // The starts of the records of the joined weight.
 std::vector<uint32_t> joined_starts(const RecordUploads& parts);
 
-// Adds copies to `destination`, each of as many records as have at most `most_bytes`, or of one,
+// Adds copies to `destination`, each of as many records as have at most `max_bytes`, or of one,
 // with their checks, which keep `part`.
-void add_copies(const std::shared_ptr<RecordUpload>& part, int64_t most_bytes,
+void add_copies(const std::shared_ptr<RecordUpload>& part, int64_t max_bytes,
                 std::byte* destination, std::vector<Upload>& copies);
 
 }  // namespace sparsellm::tca_bme

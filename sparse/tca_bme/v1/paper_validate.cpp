@@ -7,7 +7,7 @@
 namespace sparsellm::tca_bme {
 namespace {
 
-// The bits of an 8 x 8 bitmap whose elements are in a matrix that goes on for so many rows and
+// The bits of an 8 x 8 bitmap whose elements are in a matrix that goes on for this many rows and
 // columns from the BitmapTile's first.
 uint64_t bits_inside(int64_t rows, int64_t columns) {
   const int64_t r = std::clamp<int64_t>(rows, 0, kBitmapTile);
@@ -19,7 +19,7 @@ uint64_t bits_inside(int64_t rows, int64_t columns) {
   return bits;
 }
 
-// Returns the nonzeros of a GroupTile of a matrix that goes on for so many rows and columns.
+// Returns the nonzeros of a GroupTile of a matrix that goes on for this many rows and columns.
 int64_t checked_nonzeros(std::span<const uint64_t> bitmaps, int64_t group, int64_t rows,
                          int64_t columns) {
   const bool whole = rows >= kGroupTile && columns >= kGroupTile;

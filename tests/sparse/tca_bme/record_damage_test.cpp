@@ -264,7 +264,7 @@ void expect_values_inside(const EncodedWeight& e) {
   const RecordLayout& layout = parts.layout;
   for (int64_t r = 0; r < parts.grid.count(); ++r) {
     const std::span<const std::byte> record = parts.record(r);
-    ASSERT_LE(std::ssize(record), layout.most_record_bytes());
+    ASSERT_LE(std::ssize(record), layout.max_record_bytes());
     int64_t end = layout.header_bytes();
     for (int chunk = 0; chunk < layout.chunks; ++chunk) {
       for (int tile = 0; tile < 8; ++tile) {  // 2 i + par

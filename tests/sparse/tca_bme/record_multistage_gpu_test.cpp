@@ -20,16 +20,16 @@ INSTANTIATE_TEST_SUITE_P(Gpu, GpuRecordMultistage, ::testing::Values(DType::f16,
 // Enough row blocks for the densities to come out as they should, and for blocks that take several.
 TEST_P(GpuRecordMultistage, ProductsOfAllLayouts) {
   constexpr int64_t kTokens[] = {1, 3, 8, 9, 16, 17, 32, 33, 57, 64, 65, 130};
-  constexpr int64_t kMostTokens = 130;
+  constexpr int64_t kMaxTokens = 130;
   size_t number = 0;
   for (const Shape& shape : {Shape{1024, 520}, Shape{1022, 777}}) {
-    const GuardedTensor contiguous = numbers(kMostTokens, shape.columns);
-    const GuardedTensor strided = numbers(kMostTokens, shape.columns, Layout::strided);
+    const GuardedTensor contiguous = numbers(kMaxTokens, shape.columns);
+    const GuardedTensor strided = numbers(kMaxTokens, shape.columns, Layout::strided);
     // Rows aligned to 16 bytes, with NaN beside them.
-    const GuardedTensor wide(GetParam(), {kMostTokens, ceil_div(shape.columns + 16, 8) * 8},
+    const GuardedTensor wide(GetParam(), {kMaxTokens, ceil_div(shape.columns + 16, 8) * 8},
                              Layout::contiguous, kGpu);
     const Tensor inner = wide.view().columns(8, shape.columns);
-    set_values(inner, values(kMostTokens * shape.columns));
+    set_values(inner, values(kMaxTokens * shape.columns));
     const OwnedTensor bias = bias_of(shape.rows);
     const std::vector<double> bias_values = values_of(bias.view);
     for (const Mix& mix : kMixes) {

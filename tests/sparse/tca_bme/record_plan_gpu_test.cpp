@@ -63,15 +63,15 @@ TEST(RecordPlan, TextSaysWhatItWas) {
 TEST(RecordPlan, RefusesWhatIsNoChoice) {
   const RecordMatrix matrix = matrix_on_hopper(4096, 4096);
   for (const char* text :
-       {"", "warpgroups", "warpgroups ", "warpgroups tiles of 48 tokens, split 1, 1 heads",
-        "warpgroups multistage", "decode multistage", "decode", "expand",
+       {"", "wgmma", "wgmma ", "wgmma tiles of 48 tokens, split-K 1, 1 row blocks",
+        "wgmma multistage", "decode multistage", "decode", "expand",
         "expand 512, one after the other", "expand 2048, one after the other ", "expand 1",
         "expand -512", "expand 512 ", "expand 512x", "dense"}) {
     EXPECT_FALSE(plan_from(text, matrix, 256).has_value()) << text;
   }
   for (const RecordWgmmaConfig& config : record_wgmma_candidates(matrix, 256)) {
     const std::string text = to_text(RecordPlan(config));
-    EXPECT_TRUE(text.starts_with("warpgroups ")) << text;
+    EXPECT_TRUE(text.starts_with("wgmma ")) << text;
     EXPECT_FALSE(plan_from(text + " ", matrix, 256).has_value()) << text;
     EXPECT_FALSE(plan_from("decode " + record_wgmma_name(config), matrix, 256).has_value());
     RecordMatrix before = matrix;

@@ -32,8 +32,8 @@ using tca_bme::RecordLayout;
 using tca_bme::RecordPlan;
 using tca_bme::RecordSizes;
 
-constexpr int64_t kMostTokens = 64;
-constexpr int kMostClusters = 160;
+constexpr int64_t kMaxTokens = 64;
+constexpr int kMaxClusters = 160;
 
 // An H200 or H100 with 132 multiprocessors, an H100 of the PCIe kind with 114, one that has lost
 // its large clusters, and a part of one. Each has 227 KiB of shared memory for a block.
@@ -69,7 +69,7 @@ void check_shares(const RecordMatrix& matrix) {
     if (begins == nullptr) {
       continue;
     }
-    const int clusters = std::min({matrix.clusters_of(split), row_blocks, kMostClusters});
+    const int clusters = std::min({matrix.clusters_of(split), row_blocks, kMaxClusters});
     ASSERT_EQ(std::ssize(*begins), clusters + 1);
     ASSERT_EQ(begins->front(), 0);
     ASSERT_EQ(begins->back(), row_blocks);
@@ -90,14 +90,14 @@ void check_text(const RecordPlan& plan, const RecordMatrix& matrix, int64_t toke
 // much memory: no configuration is a candidate, which is an expansion unless warpgroups take them.
 // Counts the buckets of which that is so.
 void check_hopper_plans(const RecordMatrix& matrix, int& expanded) {
-  for (const int64_t tokens : token_buckets_up_to(kMostTokens)) {
+  for (const int64_t tokens : token_buckets_up_to(kMaxTokens)) {
     SCOPED_TRACE(fmt::format("{} tokens, {} chunks, records of {} to {} bytes", tokens,
                              matrix.chunks, matrix.common_record, matrix.largest_record));
     const std::vector<RecordMatmulConfig> configs = record_matmul_candidates(matrix, tokens);
     const std::vector<RecordWgmmaConfig> tiles = record_wgmma_candidates(matrix, tokens);
     if (configs.empty()) {
       ++expanded;
-      ASSERT_EQ(tokens, kMostTokens);
+      ASSERT_EQ(tokens, kMaxTokens);
       ASSERT_GT(matrix.common_record, 16u * 1024);
       ASSERT_GT(matrix.rows, 1024);
     } else {

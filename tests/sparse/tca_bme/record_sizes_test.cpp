@@ -1,4 +1,4 @@
-// What kernels know of the sizes of records, and the shares and slots that come of it.
+// What kernels know of the sizes of records, and the shares and rings that come of it.
 
 #include "sparse/tca_bme/format/record_sizes.h"
 

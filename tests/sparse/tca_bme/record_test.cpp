@@ -246,9 +246,9 @@ TEST(TcaBmeRecord, LayoutsForSizeAreJoinedAsTheyAre) {
 }
 
 TEST(TcaBmeRecord, OffsetsFit16Bits) {
-  EXPECT_EQ(kSingle4.most_record_bytes(), 4 * (192 + 2048));
-  EXPECT_EQ(kSingle8.most_record_bytes(), 8 * (192 + 2048));
-  EXPECT_EQ(kPair8.most_record_bytes(), 8 * (128 + 2048));
+  EXPECT_EQ(kSingle4.max_record_bytes(), 4 * (192 + 2048));
+  EXPECT_EQ(kSingle8.max_record_bytes(), 8 * (192 + 2048));
+  EXPECT_EQ(kPair8.max_record_bytes(), 8 * (128 + 2048));
 }
 
 TEST(TcaBmeRecord, StartsHoldLessThan64GiB) {

@@ -17,7 +17,7 @@ void GpuRecordWgmma::SetUp() {
   const RecordMatrix any{.rows = 1024, .columns = 1024, .clusters = clusters};
   int64_t bytes = 0;
   for (int tile : kTiles) {
-    bytes = std::max(bytes, record_wgmma_workspace_bytes(any, {.tile = tile, .shares = true}));
+    bytes = std::max(bytes, record_wgmma_workspace_bytes(any, {.tile = tile, .stream_k = true}));
   }
   const int64_t words = bytes / int64_t{sizeof(float)};
   partials = allocate_tensor(kGpu, DType::f32, {words}, "a test");
@@ -54,7 +54,8 @@ std::vector<RecordWgmmaConfig> GpuRecordWgmma::some_configs_of(const RecordMatri
   std::vector<RecordWgmmaConfig> configs = configs_of(matrix);
   std::set<std::tuple<int, bool, bool, bool>> kinds;
   std::erase_if(configs, [&](const RecordWgmmaConfig& config) {
-    return !kinds.insert({config.tile, config.shares, config.split > 1, config.heads > 1}).second;
+    return !kinds.insert({config.tile, config.stream_k, config.split > 1, config.row_blocks > 1})
+                .second;
   });
   return configs;
 }

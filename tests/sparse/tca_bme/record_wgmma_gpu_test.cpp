@@ -15,7 +15,7 @@ namespace {
 using namespace sparsellm::testing;
 using tca_bme::RecordParts;
 
-constexpr int64_t kMostTokens = 300;
+constexpr int64_t kMaxTokens = 300;
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
 INSTANTIATE_TEST_SUITE_P(Gpu, GpuRecordWgmma, ::testing::Values(DType::f16, DType::bf16),
@@ -51,7 +51,7 @@ TEST_P(GpuRecordWgmma, CandidatesFit) {
       other = loaded.matrix;
       other.rows = int64_t{1} << 30;  // too many row blocks to go through in rounds
       for (const RecordWgmmaConfig& config : record_wgmma_candidates(other, 64)) {
-        EXPECT_TRUE(config.shares) << describe(config, 64);
+        EXPECT_TRUE(config.stream_k) << describe(config, 64);
       }
       EXPECT_FALSE(record_wgmma_candidates(loaded.matrix, 0).empty());
     }
@@ -62,12 +62,12 @@ TEST_P(GpuRecordWgmma, EveryTileIsACandidate) {
   for (double density : kDensities) {
     const DeviceMatrix loaded = load(weight({1024, 1040}, density).view);
     std::set<int> tiles;
-    std::set<int> tiles_of_shares;
+    std::set<int> stream_k_tiles;
     for (const RecordWgmmaConfig& config : configs_of(loaded.matrix)) {
-      (config.shares ? tiles_of_shares : tiles).insert(config.tile);
+      (config.stream_k ? stream_k_tiles : tiles).insert(config.tile);
     }
     EXPECT_EQ(tiles, std::set<int>(std::begin(kTiles), std::end(kTiles)));
-    EXPECT_EQ(tiles_of_shares, tiles);
+    EXPECT_EQ(stream_k_tiles, tiles);
   }
 }
 
@@ -75,8 +75,8 @@ TEST_P(GpuRecordWgmma, EveryTileIsACandidate) {
 TEST_P(GpuRecordWgmma, ProductsOfAllLayouts) {
   size_t number = 0;
   for (const Shape& shape : {Shape{1024, 520}, Shape{1022, 777}}) {
-    const GuardedTensor contiguous = numbers(kMostTokens, shape.columns);
-    const PaddedTensor padded = padded_numbers(kMostTokens, shape.columns);
+    const GuardedTensor contiguous = numbers(kMaxTokens, shape.columns);
+    const PaddedTensor padded = padded_numbers(kMaxTokens, shape.columns);
     std::vector<Tensor> xs{padded.view};
     if (shape.columns % 8 == 0) {
       xs.push_back(contiguous.view());
@@ -124,14 +124,14 @@ TEST_P(GpuRecordWgmma, ProductsOfAllLayouts) {
 TEST_P(GpuRecordWgmma, ProductsOfAllConfigurations) {
   size_t number = 0;
   for (const Shape& shape : {Shape{518, 1040}, Shape{130, 2056}}) {
-    const GuardedTensor x = numbers(kMostTokens, shape.columns);
+    const GuardedTensor x = numbers(kMaxTokens, shape.columns);
     for (double density : kDensities) {
       const OwnedTensor w = weight(shape, density);
       const DeviceMatrix loaded = load(w.view);
       const Expected all = expected_of(x.view(), w.view);
       for (const RecordWgmmaConfig& config : configs_of(loaded.matrix)) {
         for (bool small : {false, true}) {
-          const int64_t tokens = ++number % 3 == 0 ? kMostTokens : config.tile - 3;
+          const int64_t tokens = ++number % 3 == 0 ? kMaxTokens : config.tile - 3;
           SCOPED_TRACE(fmt::format("[{}, {}], density {}, {}, {} device", shape.rows, shape.columns,
                                    density, describe(config, tokens), small ? "small" : "large"));
           const GuardedTensor y(GetParam(), {tokens, shape.rows}, Layout::contiguous, kGpu);
@@ -254,7 +254,7 @@ TEST_P(GpuRecordWgmma, WhatIsNotFiniteStaysInItsToken) {
     const OwnedTensor w = weight(shape, density);
     const std::vector<double> weights = values_of(w.view);
     const DeviceMatrix loaded = load(w.view);
-    const GuardedTensor x = numbers(kMostTokens, shape.columns);
+    const GuardedTensor x = numbers(kMaxTokens, shape.columns);
     const std::vector<double> numbers_of_x = values_of(x.view());
     for (const RecordWgmmaConfig& config : some_configs_of(loaded.matrix)) {
       const auto product_of = [&](int64_t tokens) {
@@ -265,17 +265,17 @@ TEST_P(GpuRecordWgmma, WhatIsNotFiniteStaysInItsToken) {
         return y;
       };
       set_values(x.view(), numbers_of_x);
-      const GuardedTensor finite = product_of(kMostTokens);
+      const GuardedTensor finite = product_of(kMaxTokens);
       for (int64_t token : {1, 63, 64, 298}) {
         const double bad = ++number % 2 == 0 ? kNan : std::numeric_limits<double>::infinity();
         SCOPED_TRACE(fmt::format("density {}, {} in token {}, {}", density, bad, token,
-                                 describe(config, kMostTokens)));
+                                 describe(config, kMaxTokens)));
         std::vector<double> changed = numbers_of_x;
         changed[static_cast<size_t>(token * shape.columns + kColumn)] = bad;
         set_values(x.view(), changed);
-        const GuardedTensor y = product_of(kMostTokens);
+        const GuardedTensor y = product_of(kMaxTokens);
         EXPECT_TRUE(same_bits(y.view().rows(0, token), finite.view().rows(0, token)));
-        const int64_t after = kMostTokens - token - 1;
+        const int64_t after = kMaxTokens - token - 1;
         EXPECT_TRUE(
             same_bits(y.view().rows(token + 1, after), finite.view().rows(token + 1, after)));
         const std::vector<double> outputs = values_of(y.view().rows(token, 1));
@@ -291,22 +291,22 @@ TEST_P(GpuRecordWgmma, WhatIsNotFiniteStaysInItsToken) {
   }
 }
 
-// With the same configuration, in any batch, run after run, with PDL or not; without equal shares,
+// With the same configuration, in any batch, run after run, with PDL or not; without Stream-K,
 // on any device.
 TEST_P(GpuRecordWgmma, ARowHasTheSameBitsAlways) {
   for (const Shape& shape : {Shape{518, 1040}, Shape{700, 328}}) {
     for (double density : kDensities) {
       const DeviceMatrix loaded = load(weight(shape, density).view);
       const RecordMatrix small = on_a_small_device(loaded.matrix);
-      const GuardedTensor x = numbers(kMostTokens, shape.columns);
+      const GuardedTensor x = numbers(kMaxTokens, shape.columns);
       for (const RecordWgmmaConfig& config : some_configs_of(loaded.matrix)) {
-        const GuardedTensor all(GetParam(), {kMostTokens, shape.rows}, Layout::contiguous, kGpu);
+        const GuardedTensor all(GetParam(), {kMaxTokens, shape.rows}, Layout::contiguous, kGpu);
         multiply(loaded.matrix, x.view(), all.view(), {.config = config, .epilogue = {}});
         bool pdl = false;
         for (int64_t tokens : {1, 1, 17, 33, 64, 130, 130, 257, 300, 300}) {
           pdl = !pdl;
-          const bool on_small = !config.shares && tokens % 2 == 0 && pdl;
-          const int64_t begin = (kMostTokens - tokens) / 2;
+          const bool on_small = !config.stream_k && tokens % 2 == 0 && pdl;
+          const int64_t begin = (kMaxTokens - tokens) / 2;
           const GuardedTensor y(GetParam(), {tokens, shape.rows}, Layout::contiguous, kGpu);
           multiply(on_small ? small : loaded.matrix, x.view().rows(begin, tokens), y.view(),
                    {.config = config, .epilogue = {}, .pdl = pdl});

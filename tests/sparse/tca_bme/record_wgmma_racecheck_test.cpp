@@ -13,7 +13,7 @@ TEST_P(GpuRecordWgmma, FewSmallProducts) {
   for (double density : {0.05, 0.4}) {
     std::set<std::tuple<int, bool, bool>> kinds;
     multiply_small({130, 136}, density, [&](const RecordWgmmaConfig& config) {
-      return kinds.insert({config.tile, config.shares, config.split > 1}).second;
+      return kinds.insert({config.tile, config.stream_k, config.split > 1}).second;
     });
   }
 }

@@ -330,7 +330,7 @@ TEST_P(BenchKernel, EveryFormatIsVerified) {
     if (ours) {
       EXPECT_TRUE(result.algorithm.starts_with("decode ") ||
                   result.algorithm.starts_with("expand ") ||
-                  result.algorithm.starts_with("warpgroups "));
+                  result.algorithm.starts_with("wgmma "));
     }
     if (result.is_dense()) {
       EXPECT_EQ(result.fraction_of_dense, 1.0);

@@ -2,16 +2,10 @@
 #include "kernels/base/launch.cuh"
 #include "kernels/checks.h"
 #include "kernels/device/mma.cuh"
-#include "tools/bench/ablation_kernels.cuh"
+#include "sparse/tca_bme/ablation/ablation_kernels.cuh"
 
-namespace sparsellm {
+namespace sparsellm::tca_bme {
 namespace {
-
-using tca_bme::DeviceRecords;
-using tca_bme::RecordGrid;
-using tca_bme::RecordKernel;
-using tca_bme::RecordKernelFor;
-using tca_bme::RecordLayout;
 
 constexpr unsigned kAllLanes = 0xffffffffu;
 constexpr int kLanes = 32;
@@ -34,7 +28,7 @@ __device__ void multiply_fragments(float (&acc)[4][NT][4], uint32_t xa, uint32_t
     if (NT > 1 || (c & 1) == 0) {
 #pragma unroll
       for (int n = 0; n < (NT + 1) / 2; ++n) {
-        tca_bme::load_matrices(b[n], xa + n * 16 * pitch + c * 32);
+        load_matrices(b[n], xa + n * 16 * pitch + c * 32);
       }
     }
 #pragma unroll
@@ -67,10 +61,10 @@ struct PaperDecoder {
     const uint32_t at = values + 2 * __popcll(bitmap & below);
     uint32_t pair = 0;
     if ((bits & 1) != 0) {
-      pair = tca_bme::load_half<0>(at);
+      pair = load_half<0>(at);
     }
     if ((bits & 2) != 0) {
-      pair |= tca_bme::load_half<0>(at + 2 * (bits & 1)) << 16;
+      pair |= load_half<0>(at + 2 * (bits & 1)) << 16;
     }
     values += 2 * __popcll(bitmap);
     return pair;
@@ -89,7 +83,7 @@ __device__ void multiply_record(float (&acc)[4][NT][4], uint32_t base, uint32_t 
   uint32_t values = 0;
   multiply_fragments<T, NT, CH>(acc, xa, pitch, [&](int c, int i, uint32_t(&a)[4]) {
     if (i == 0) {
-      values = base + tca_bme::load_half<0>(base + CH * kMaskBytes + c * kOffsetBytes);
+      values = base + load_half<0>(base + CH * kMaskBytes + c * kOffsetBytes);
     }
     const uint32_t bitmaps = base + c * kMaskBytes + i * (kMaskBytes / kTilesInChunk);
 #pragma unroll
@@ -112,7 +106,7 @@ __device__ void multiply_record(float (&acc)[4][NT][4], uint32_t base, uint32_t 
   uint32_t own[4];
   multiply_fragments<T, NT, CH>(acc, xa, pitch, [&](int c, int i, uint32_t(&a)[4]) {
     if (i == 0 && c % kMasksOfFragment == 0) {
-      tca_bme::load_matrices(own, base + decoder.lane16 + c * kMaskBytes);
+      load_matrices(own, base + decoder.lane16 + c * kMaskBytes);
     }
 #pragma unroll
     for (int q = 0; q < 4; ++q) {
@@ -134,11 +128,10 @@ __device__ void multiply_record(float (&)[4][NT][4], uint32_t, uint32_t, uint32_
 // Of records, only how wide they are matters to kernels that do not decode them.
 template <template <int> class DECODER, int NT>
 RecordKernel kernel_of(const RecordMatrix& matrix) {
-  return matrix.chunks == 4
-             ? reinterpret_cast<RecordKernel>(
-                   &tca_bme::record_matmul_kernel<__half, NT, 4, false, false, DECODER<4>>)
-             : reinterpret_cast<RecordKernel>(
-                   &tca_bme::record_matmul_kernel<__half, NT, 8, false, false, DECODER<8>>);
+  return matrix.chunks == 4 ? reinterpret_cast<RecordKernel>(
+                                  &record_matmul_kernel<__half, NT, 4, false, false, DECODER<4>>)
+                            : reinterpret_cast<RecordKernel>(
+                                  &record_matmul_kernel<__half, NT, 8, false, false, DECODER<8>>);
 }
 
 template <template <int> class DECODER>
@@ -156,19 +149,19 @@ __global__ void __launch_bounds__(kLanes)
                        RecordGrid grid, const uint32_t* starts, uint8_t* records) {
   const int lane = threadIdx.x;
   const int64_t r = blockIdx.x;
-  const int64_t first_row = grid.row_block(r) * tca_bme::kRecordRows + lane / 4;
+  const int64_t first_row = grid.row_block(r) * kRecordRows + lane / 4;
   const int64_t first_column = grid.column(r) * layout.columns() + 2 * (lane % 4);
-  uint8_t* const record = records + int64_t{starts[r]} * tca_bme::kRecordAlignment;
+  uint8_t* const record = records + int64_t{starts[r]} * kRecordAlignment;
   auto* bitmap_at = reinterpret_cast<uint64_t*>(record);
   auto* const offsets = reinterpret_cast<uint16_t*>(record + layout.mask_bytes());
   int end = layout.header_bytes();  // of the values
   for (int chunk = 0; chunk < layout.chunks; ++chunk) {
     if (lane == 0) {
-      offsets[tca_bme::offset_index(chunk, 0, 0, 0)] = static_cast<uint16_t>(end);
+      offsets[offset_index(chunk, 0, 0, 0)] = static_cast<uint16_t>(end);
     }
     for (int q = 0; q < kTilesInChunk * kBitmapsInTile; ++q) {
       const int64_t row = first_row + 8 * (q / kBitmapsInTile * 2 + q % 2);
-      const int64_t column = first_column + chunk * tca_bme::kChunkColumns + q / 2 % 2 * 8;
+      const int64_t column = first_column + chunk * kChunkColumns + q / 2 % 2 * 8;
       uint16_t values[2];
       uint32_t bits = 0;
       for (int e = 0; e < 2; ++e) {
@@ -213,9 +206,9 @@ DeviceRecords encode_records_as_paper(const Tensor& w, int32_t chunks, ExecConte
   check_tensor({"encode as paper", "w"}, w, Elements::activation, {kAnySize, kAnySize}, ctx);
   require(w.dtype() == DType::f16 && w.contiguous(), "records as in the paper of {} {}",
           name_of(w.dtype()), w.shape_string());
-  DeviceRecords made = tca_bme::encode_records_cuda(
-      w, ctx, RecordLayout{.chunks = chunks, .values = tca_bme::RecordValues::single});
-  const RecordGrid grid = tca_bme::record_grid(w.size(0), w.size(1), made.layout);
+  DeviceRecords made =
+      encode_records_cuda(w, ctx, RecordLayout{.chunks = chunks, .values = RecordValues::single});
+  const RecordGrid grid = record_grid(w.size(0), w.size(1), made.layout);
   launch(ctx, paper_order_kernel,
          {.blocks = dim3(static_cast<unsigned>(grid.count())), .threads = kLanes},
          static_cast<const uint16_t*>(w.raw()), w.size(0), w.size(1), made.layout, grid,
@@ -225,4 +218,4 @@ DeviceRecords encode_records_as_paper(const Tensor& w, int32_t chunks, ExecConte
   return made;
 }
 
-}  // namespace sparsellm
+}  // namespace sparsellm::tca_bme

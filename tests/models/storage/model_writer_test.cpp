@@ -263,6 +263,13 @@ TEST(ModelWriter, LeavesNothingWithoutFinish) {
     EXPECT_EQ(entries(dir.path()).size(), 1u);
   }
   EXPECT_EQ(entries(dir.path()), std::set<std::string>{});
+  {
+    ModelWriter writer(dir.path() / "out", {});
+    for (int i = 0; i < 300; ++i) {  // more than are listed at once
+      writer.write_text(fmt::format("{:0200}", i), "");
+    }
+  }
+  EXPECT_EQ(entries(dir.path()), std::set<std::string>{});
   expect_message(error_of([&] {
                    ModelWriter writer(dir.path() / "out", {});
                    add_bytes(writer, "a", large);

@@ -64,8 +64,10 @@ void require_replaceable(const fs::path& path) {
   const OpenDirectory directory(path);
   const std::optional<ModelManifest> manifest = read_manifest(directory);
   for (const std::string& name : directory.names()) {
-    require(manifest ? manifest->files.contains(name) || name == kManifestName
-                     : is_converted_file(name),
+    const bool is_known = manifest ? manifest->files.contains(name) || name == kManifestName
+                                   : is_converted_file(name);
+    std::error_code ignored;
+    require(is_known && !fs::is_directory(fs::symlink_status(path / name, ignored)),
             "{} is not replaced: it has {}, which no conversion wrote; move that away first",
             path.string(), quote(name));
   }

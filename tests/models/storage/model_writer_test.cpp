@@ -370,7 +370,10 @@ TEST(ModelWriter, ReplacesNothingThatIsNoModel) {
   dir.write("weights/model.safetensors", "{}");
   dir.write("folders/model.safetensors", "{}");
   dir.write("folders/config.json/x", "{}");
-  for (const char* name : {"empty", "home", "package", "weights", "folders"}) {
+  dir.write("inner/config.json", "{}");
+  dir.write("inner/model.safetensors", "");
+  dir.write("inner/LICENSE/letter.txt", "dear");
+  for (const char* name : {"empty", "home", "package", "weights", "folders", "inner"}) {
     const fs::path path = dir.path() / name;
     expect_message(error_of([&] { ModelWriter writer(path, options); }),
                    path.string() + " is not replaced");

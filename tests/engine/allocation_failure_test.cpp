@@ -17,6 +17,7 @@
 #include "kernels/base/error.h"
 #include "kernels/base/json_reader.h"
 #include "kernels/base/mapped_file.h"
+#include "kernels/base/parallel.h"
 #include "models/config.h"
 #include "models/storage/safetensors.h"
 #include "tests/testing/failing_allocations.h"
@@ -319,6 +320,7 @@ TEST(AllocationFailureInReaders, AnErrorIsThrown) {
       {"the defaults", 1, [&] { read_generation_defaults(model); }},
       {"the weights' headers", 1, [&] { Checkpoint checkpoint(model); }},
       {"the tokenizer", 7, [&] { load_tokenizer(model); }},
+      {"threads", 1, [] { ThreadPool pool(4); }},
   };
   for (const Reader& reader : readers) {
     SCOPED_TRACE(reader.name);

@@ -9,6 +9,7 @@
 #include <map>
 #include <new>
 #include <ostream>
+#include <sstream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -24,6 +25,7 @@
 #include "tests/testing/paths.h"
 #include "tests/testing/sanitized.h"
 #include "tokenizer/tokenizer.h"
+#include "tools/run/prompt.h"
 
 namespace sparsellm {
 namespace {
@@ -305,6 +307,12 @@ TEST(AllocationFailureInGenerate, NoRequestIsLeftBehind) {
   }
 }
 
+bool is_read(const std::string& text) {
+  std::istringstream stream(text);
+  std::string line;
+  return read_line(stream, line);
+}
+
 // In destructors, too, where an exception would end the program.
 TEST(AllocationFailureInReaders, AnErrorIsThrown) {
   const std::filesystem::path model = testing::data("tiny/llama3");
@@ -321,6 +329,7 @@ TEST(AllocationFailureInReaders, AnErrorIsThrown) {
       {"the weights' headers", 1, [&] { Checkpoint checkpoint(model); }},
       {"the tokenizer", 7, [&] { load_tokenizer(model); }},
       {"threads", 1, [] { ThreadPool pool(4); }},
+      {"a line", 1, [] { EXPECT_TRUE(is_read(std::string(100, 'x'))); }},
   };
   for (const Reader& reader : readers) {
     SCOPED_TRACE(reader.name);

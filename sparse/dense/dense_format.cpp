@@ -56,6 +56,8 @@ class DenseFormat : public WeightFormat {
     return e.rows * e.columns * size_of(e.dtype);
   }
 
+  int64_t bytes_on_cpu(const EncodedWeight& e) const override { return formula_bytes(e); }
+
   std::unique_ptr<WeightMatrix> encode_on_device(const Tensor& w,
                                                  const LoadContext& ctx) const override {
     OwnedTensor copy =
@@ -70,7 +72,7 @@ class DenseFormat : public WeightFormat {
   }
 
  private:
-  std::unique_ptr<WeightMatrix> load_on_cpu(EncodedWeight e) const override {
+  std::unique_ptr<WeightMatrix> load_on_cpu(EncodedWeight e, ThreadPool&) const override {
     OwnedTensor weight = allocate_tensor({}, e.dtype, {e.rows, e.columns}, "a dense weight");
     copy_bytes({}, weight.view.raw(), {}, e.part(kValues).bytes.data(), weight.view.bytes());
     return std::make_unique<DenseWeight>(std::move(weight));

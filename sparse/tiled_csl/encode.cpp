@@ -27,10 +27,9 @@ TileSource tile_of(const Tensor& w, int64_t tile) {
 
 std::string why_too_many(int64_t words) {
   constexpr int64_t kMax = std::numeric_limits<uint32_t>::max();
-  return words <= kMax
-             ? std::string()
-             : fmt::format("it has {} nonzeros with padding; offsets of 32 bits count {}", words,
-                           kMax);
+  return words <= kMax ? std::string()
+                       : fmt::format("it has {} nonzeros with padding; offsets of 32 bits count {}",
+                                     words, kMax);
 }
 
 int64_t count_words(const Tensor& w) {

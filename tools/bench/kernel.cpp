@@ -33,7 +33,10 @@ class KernelBench {
  public:
   KernelBench(const KernelBenchOptions& options,
               const std::function<void(const KernelResult&)>& on_result)
-      : options_(options), on_result_(on_result), meter_(options.device, options.repeat) {
+      : options_(options),
+        on_result_(on_result),
+        meter_(options.device, options.repeat, Sums::fastest, options.threads) {
+    meter_.context().isa = options.cpu_isa;
     meter_.set_profile(options.profile);
     for (const std::string& format : options.formats) {
       if (!contains(dense_contenders(options.device), format)) {

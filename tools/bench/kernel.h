@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/base/cpu_isa.h"
 #include "kernels/base/device.h"
 #include "kernels/base/dtype.h"
 #include "kernels/zero_pattern.h"
@@ -29,6 +30,8 @@ struct KernelBenchOptions {
   int64_t repeat = 20;                      // replays that the median is taken over
   int64_t rotation_bytes = kRotationBytes;  // that the copies of a weight have together, at least
   Device device;
+  int threads = 0;                  // of the CPU device; 0: all cores
+  CpuIsa cpu_isa = best_cpu_isa();  // of products of sparse weights there
   uint64_t seed = 1;
   bool profile = false;  // one more launch of each kernel in profile_cuda(), on CUDA
 };

@@ -92,6 +92,7 @@ struct KernelArgs {
   OutputArgs output;
   KernelBenchOptions options;
   int64_t copies_mib = KernelBenchOptions().rotation_bytes >> 20;
+  std::string cpu_isa = "auto";
   bool ablation = false;
 };
 
@@ -262,6 +263,11 @@ CLI::App* add_kernel(CLI::App& app, KernelArgs& args) {
   command->add_option("--repeat", args.options.repeat, "Timed products of each")
       ->check(count())
       ->capture_default_str();
+  command
+      ->add_option("-t,--threads", args.options.threads, "Threads of the CPU device; 0: all cores")
+      ->check(CLI::Range(0, ThreadPool::kMaxThreads))
+      ->capture_default_str();
+  add_cpu_isa_arg(*command, args.cpu_isa);
   add_copies(*command, args.copies_mib);
   return command;
 }
@@ -559,6 +565,7 @@ void kernel(const KernelArgs& args, const std::vector<std::string>& command_line
   options.dtype = kDTypes.at(args.dtype);
   warn_about_device(args.device, *make_log(kTool, {}));
   options.device = parse_device(args.device);
+  options.cpu_isa = parse_cpu_isa(args.cpu_isa);
   options.rotation_bytes = args.copies_mib << 20;
   catch_interrupts();
   Environment environment = describe_environment(options.device, command_line);

@@ -31,9 +31,12 @@ void log_engine(const Engine& engine, const ModelArgs& args, spdlog::logger& log
            engine.config().architecture, engine.config().num_layers, mib(stats.weight_bytes),
            stats.load_seconds);
   log.info(
-      "device {}, {} threads; context of {} tokens; KV cache of {} tokens, {:.1f} MiB",
+      "device {}, {} threads{}; context of {} tokens; KV cache of {} tokens, {:.1f} MiB",
       to_string(parse_device(args.device)),
       args.threads > 0 ? static_cast<unsigned>(args.threads) : std::thread::hardware_concurrency(),
+      parse_device(args.device).is_cuda()
+          ? std::string()
+          : fmt::format(", {} for sparse weights", name_of(parse_cpu_isa(args.cpu_isa))),
       engine.context_size(), engine.total_pages() * kPageSize, mib(stats.kv_bytes));
 }
 
@@ -55,6 +58,15 @@ std::filesystem::path default_tune_cache() {
 CLI::Validator not_empty() {
   return CLI::Validator(
       [](const std::string& text) { return text.empty() ? "is empty" : std::string(); }, "");
+}
+
+void add_cpu_isa_arg(CLI::App& app, std::string& isa) {
+  app.add_option("--cpu-isa", isa,
+                 "Instruction set of the kernels of sparse weights on the CPU: auto, the best that "
+                 "it has, portable, avx2 or avx512; results are the same")
+      ->check(CLI::IsMember({"auto", "portable", "avx2", "avx512"}))
+      ->type_name("ISA")
+      ->capture_default_str();
 }
 
 void add_model_args(CLI::App& app, ModelArgs& args) {
@@ -87,6 +99,7 @@ void add_model_args(CLI::App& app, ModelArgs& args) {
   app.add_option("-t,--threads", args.threads, "Threads of the CPU device; 0: all cores")
       ->check(CLI::Range(0, 1024))
       ->capture_default_str();
+  add_cpu_isa_arg(app, args.cpu_isa);
   auto* const quiet = app.add_flag("--quiet", args.quiet, "Nothing on stderr but errors");
   app.add_flag("-v,--verbose", args.verbose, "Say on stderr what is going on")->excludes(quiet);
 }
@@ -110,6 +123,7 @@ void warn_about_device(const std::string& device, spdlog::logger& log) {
 EngineOptions engine_options(const ModelArgs& args, EngineOptions options) {
   options.device = parse_device(args.device);
   options.threads = args.threads;
+  options.cpu_isa = parse_cpu_isa(args.cpu_isa);
   if (args.dtype != "auto" && options.device.is_cuda()) {
     options.dtype = args.dtype == "f16" ? DType::f16 : DType::bf16;
   }

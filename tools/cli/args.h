@@ -20,12 +20,15 @@ struct ModelArgs {
   std::string weight_format = "stored";
   bool verify = false;
   int threads = 0;
+  std::string cpu_isa = "auto";
   bool quiet = false;
   bool verbose = false;
 };
 // Checks that the text of an option is not empty.
 CLI::Validator not_empty();
 
+// --cpu-isa, for parse_cpu_isa().
+void add_cpu_isa_arg(CLI::App& app, std::string& isa);
 void add_model_args(CLI::App& app, ModelArgs& args);
 
 // Writes "<tool>: <level>: <message>" to stderr: errors with --quiet, warnings too without it,

@@ -6,6 +6,7 @@
 #include <array>
 #include <cstdint>
 #include <exception>
+#include <new>
 #include <utility>
 
 #include "kernels/base/error.h"
@@ -44,9 +45,18 @@ std::string pcre2_message(int code) {
   return reinterpret_cast<const char*>(buffer.data());
 }
 
+// What PCRE2 has made; nullptr for want of memory, which is no fault of an expression or a text: an
+// Error would blame one.
+template <class T>
+T* require_memory(T* made) {
+  if (made == nullptr) {
+    throw std::bad_alloc();
+  }
+  return made;
+}
+
 MatchContext make_context(uint32_t steps) {
-  MatchContext context(pcre2_match_context_create(nullptr));
-  require(context != nullptr, "no memory to match regular expressions");
+  MatchContext context(require_memory(pcre2_match_context_create(nullptr)));
   pcre2_set_match_limit(context.get(), steps);
   pcre2_set_heap_limit(context.get(), kMatchHeapKib);
   return context;
@@ -105,8 +115,7 @@ Regex::Regex(std::string_view pattern) : pattern_(quote(pattern)) {
           pattern.size(), kMaxPatternBytes);
   const std::string translated = pcre2_from_oniguruma(pattern);
 
-  const CompileContext context(pcre2_compile_context_create(nullptr));
-  require(context != nullptr, "no memory for the regular expression {}", pattern_);
+  const CompileContext context(require_memory(pcre2_compile_context_create(nullptr)));
   pcre2_set_newline(context.get(), PCRE2_NEWLINE_LF);  // what "." does not match
   pcre2_set_parens_nest_limit(context.get(), kMaxNesting);
   const auto compile = [&](uint32_t options, uint32_t jit_options) {
@@ -115,6 +124,9 @@ Regex::Regex(std::string_view pattern) : pattern_(quote(pattern)) {
     auto* code =
         pcre2_compile(code_units(translated), translated.size(), PCRE2_UTF | PCRE2_UCP | options,
                       &error, &error_offset, context.get());
+    if (error == PCRE2_ERROR_HEAP_FAILED) {
+      throw std::bad_alloc();
+    }
     require(code != nullptr, "the regular expression {} does not compile: {}", pattern_,
             pcre2_message(error));
     Code result(code);
@@ -136,9 +148,10 @@ Regex::Regex(std::string_view pattern) : pattern_(quote(pattern)) {
 class Regex::Search {
  public:
   Search(const Regex& regex, std::string_view text, MatchLimit& limit)
-      : regex_(regex), text_(text), limit_(limit), data_(pcre2_match_data_create(1, nullptr)) {
-    require(data_ != nullptr, "no memory to match the regular expression {}", regex.pattern_);
-  }
+      : regex_(regex),
+        text_(text),
+        limit_(limit),
+        data_(require_memory(pcre2_match_data_create(1, nullptr))) {}
 
   struct Match {
     size_t begin;
@@ -186,6 +199,9 @@ class Regex::Search {
     }
     if (result == PCRE2_ERROR_NOMATCH) {
       return {text_.size(), text_.size()};
+    }
+    if (result == PCRE2_ERROR_NOMEMORY) {
+      throw std::bad_alloc();
     }
     if (result < 0) {
       fail("the regular expression {} failed on a text of {} bytes: {}", regex_.pattern_,

@@ -34,7 +34,9 @@ template <class... Args>
 }
 
 // For everything that comes from outside: files, flags, requests, and the contracts of ops. Checked
-// in release builds too; `assert` is for invariants only.
+// in release builds too; `assert` is for invariants only. The arguments are evaluated in any case:
+// where an exception for want of memory would hide what has been done (a file made, a directory
+// renamed) they may take none. A path's native() takes none, its string() does.
 template <class... Args>
 void require(bool condition, fmt::format_string<Args...> format, Args&&... args) {
   if (!condition) [[unlikely]] {

@@ -41,6 +41,9 @@ ThreadPool::ThreadPool(int threads) {
     const int started = size();
     stop();
     fail("cannot start {} threads: {} after {}", total, error.what(), started);
+  } catch (...) {
+    stop();  // no thread may outlive its object, and the destructor does not run
+    throw;
   }
 }
 

@@ -91,7 +91,7 @@ class Replacement {
 
  private:
   void check(bool good) const {
-    require(good, "cannot write {}: {}", target_.string(), std::strerror(errno));
+    require(good, "cannot write {}: {}", target_.native(), std::strerror(errno));
   }
 
   fs::path target_;

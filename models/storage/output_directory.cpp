@@ -1,10 +1,14 @@
 #include "models/storage/output_directory.h"
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
+#include <cstddef>
 #include <cstdio>
 #include <cstring>
 #include <optional>
@@ -13,6 +17,7 @@
 #include <system_error>
 
 #include "kernels/base/error.h"
+#include "kernels/base/file_descriptor.h"
 #include "kernels/base/json_reader.h"
 #include "kernels/base/open_directory.h"
 #include "models/storage/model_files.h"
@@ -59,8 +64,10 @@ void require_replaceable(const fs::path& path) {
   const OpenDirectory directory(path);
   const std::optional<ModelManifest> manifest = read_manifest(directory);
   for (const std::string& name : directory.names()) {
-    require(manifest ? manifest->files.contains(name) || name == kManifestName
-                     : is_converted_file(name),
+    const bool is_known = manifest ? manifest->files.contains(name) || name == kManifestName
+                                   : is_converted_file(name);
+    std::error_code ignored;
+    require(is_known && !fs::is_directory(fs::symlink_status(path / name, ignored)),
             "{} is not replaced: it has {}, which no conversion wrote; move that away first",
             path.string(), quote(name));
   }
@@ -95,7 +102,7 @@ fs::path make_partial(const fs::path& path) {
 
 void rename_path(const fs::path& from, const fs::path& to) {
   const bool done = std::rename(from.c_str(), to.c_str()) == 0;  // before strerror is evaluated
-  require(done, "cannot rename {} to {}: {}", from.string(), to.string(), std::strerror(errno));
+  require(done, "cannot rename {} to {}: {}", from.native(), to.native(), std::strerror(errno));
 }
 
 // Whether the last call of renameat2 failed since the file system, or the kernel, cannot do it.
@@ -103,13 +110,44 @@ bool is_unsupported() { return errno == EINVAL || errno == ENOSYS; }
 
 // An empty directory of that name would be replaced in silence by a plain rename.
 void rename_to_new(const fs::path& from, const fs::path& to) {
-  bool done = ::renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_NOREPLACE) == 0;
+  const bool done =
+      ::renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_NOREPLACE) == 0;
   if (!done && is_unsupported()) {
     require(!is_there(to), "cannot rename {} to {}: it exists", from.string(), to.string());
     rename_path(from, to);
     return;
   }
-  require(done, "cannot rename {} to {}: {}", from.string(), to.string(), std::strerror(errno));
+  require(done, "cannot rename {} to {}: {}", from.native(), to.native(), std::strerror(errno));
+}
+
+// Removes a directory and the files in it; 0, or the errno. Where something has failed for want of
+// memory there may still be none: unlike fs::remove_all() it takes none.
+int remove_directory(const fs::path& path) noexcept {
+  const FileDescriptor directory(
+      ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+  if (directory.get() < 0) {
+    return errno;
+  }
+  alignas(dirent64) std::array<std::byte, 1 << 15> entries;
+  while (true) {
+    const ssize_t bytes = ::getdents64(directory.get(), entries.data(), entries.size());
+    if (bytes < 0) {
+      return errno;
+    }
+    if (bytes == 0) {
+      return ::rmdir(path.c_str()) == 0 ? 0 : errno;
+    }
+    for (ssize_t at = 0; at < bytes;) {
+      const auto* const entry =
+          reinterpret_cast<const dirent64*>(&entries[static_cast<size_t>(at)]);
+      at += entry->d_reclen;
+      const std::string_view name = entry->d_name;
+      if (name != "." && name != ".." &&
+          ::unlinkat(directory.get(), entry->d_name, /*flags=*/0) != 0) {
+        return errno;
+      }
+    }
+  }
 }
 
 }  // namespace
@@ -127,7 +165,7 @@ void exchange_directories(const fs::path& a, const fs::path& b, ExchangeBy how) 
   rename_path(b, aside);
   try {
     rename_path(a, b);
-  } catch (const Error&) {
+  } catch (...) {
     rename_path(aside, b);
     throw;
   }
@@ -162,13 +200,13 @@ OutputDirectory::OutputDirectory(const fs::path& path, Existing existing, const 
 
 OutputDirectory::~OutputDirectory() {
   if (!published_) {
-    std::error_code ignored;
-    fs::remove_all(partial_path_, ignored);
+    remove_directory(partial_path_);
   }
 }
 
 void OutputDirectory::publish() {
   sync_directory(partial_path_);
+  const fs::path parent = path_.parent_path();
   const bool replaces = existing_ == Existing::replace && is_there(path_);
   if (replaces) {
     require_replaceable(path_);
@@ -181,9 +219,9 @@ void OutputDirectory::publish() {
   } else {
     rename_to_new(partial_path_, path_);
   }
-  published_ = true;
+  published_ = true;  // from here on only messages need memory
   try {
-    sync_directory(path_.parent_path());
+    sync_directory(parent);
   } catch (const Error& error) {
     // Without power now, the name might mean the older one again: it has to stay.
     require(!replaces, "{} is written, but may not be on disk yet ({}); the older one stays in {}",
@@ -191,10 +229,9 @@ void OutputDirectory::publish() {
     throw;
   }
   if (replaces) {
-    std::error_code error;
-    fs::remove_all(partial_path_, error);
-    require(!error, "{} is written, but the older one, now {}, cannot be removed: {}",
-            path_.string(), partial_path_.string(), error.message());
+    const int error = remove_directory(partial_path_);
+    require(error == 0, "{} is written, but the older one, now {}, cannot be removed: {}",
+            path_.native(), partial_path_.native(), std::strerror(error));
   }
 }
 

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <string>
 #include <utility>
 #include <vector>
 
@@ -18,7 +17,7 @@ OutputFile::OutputFile(const std::filesystem::path& path, Kind kind)
     : path_(path),
       file_(::open(path.c_str(),
                    O_RDWR | O_CLOEXEC | (kind == Kind::created ? O_CREAT | O_EXCL : 0), 0666)) {
-  require(file_ >= 0, "cannot write {}: {}", path.string(), std::strerror(errno));
+  require(file_ >= 0, "cannot write {}: {}", path.native(), std::strerror(errno));
 }
 
 OutputFile::~OutputFile() {
@@ -36,8 +35,8 @@ void OutputFile::write(std::span<const std::byte> bytes, int64_t offset) {
     if (count < 0 && errno == EINTR) {
       continue;
     }
-    const std::string reason = count < 0 ? std::strerror(errno) : "nothing was written";
-    require(count > 0, "cannot write {}: {}", path_.string(), reason);
+    const char* const reason = count < 0 ? std::strerror(errno) : "nothing was written";
+    require(count > 0, "cannot write {}: {}", path_.native(), reason);
     bytes = bytes.subspan(static_cast<size_t>(count));
     offset += count;
   }
@@ -49,8 +48,8 @@ void OutputFile::read(std::span<std::byte> bytes, int64_t offset) const {
     if (count < 0 && errno == EINTR) {
       continue;
     }
-    const std::string reason = count < 0 ? std::strerror(errno) : "it has become shorter";
-    require(count > 0, "cannot read {}: {}", path_.string(), reason);
+    const char* const reason = count < 0 ? std::strerror(errno) : "it has become shorter";
+    require(count > 0, "cannot read {}: {}", path_.native(), reason);
     bytes = bytes.subspan(static_cast<size_t>(count));
     offset += count;
   }
@@ -71,10 +70,10 @@ void OutputFile::move_up(int64_t from, int64_t to, int64_t bytes) {
 
 void OutputFile::close() {
   bool done = ::fsync(file_) == 0;  // before strerror is evaluated
-  require(done, "cannot write {}: {}", path_.string(), std::strerror(errno));
+  require(done, "cannot write {}: {}", path_.native(), std::strerror(errno));
   // Some network file systems report a full disk only here.
   done = ::close(std::exchange(file_, -1)) == 0;
-  require(done, "cannot write {}: {}", path_.string(), std::strerror(errno));
+  require(done, "cannot write {}: {}", path_.native(), std::strerror(errno));
 }
 
 void overwrite(const std::filesystem::path& path, std::span<const std::byte> bytes,
@@ -86,12 +85,12 @@ void overwrite(const std::filesystem::path& path, std::span<const std::byte> byt
 
 void sync_directory(const std::filesystem::path& directory) {
   const int file = ::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  require(file >= 0, "cannot open {}: {}", directory.string(), std::strerror(errno));
+  require(file >= 0, "cannot open {}: {}", directory.native(), std::strerror(errno));
   const int result = ::fsync(file);
   const int error = errno;
   ::close(file);
   // EINVAL: the file system has no such thing.
-  require(result == 0 || error == EINVAL, "cannot write {}: {}", directory.string(),
+  require(result == 0 || error == EINVAL, "cannot write {}: {}", directory.native(),
           std::strerror(error));
 }
 

@@ -1,17 +1,15 @@
-// The engine when memory runs out at any moment. A program of its own: it replaces the operators
-// new and delete, so that an allocation can be made to fail.
+// The engine when memory runs out at any moment.
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cstddef>
 #include <cstdint>
-#include <cstdlib>
 #include <filesystem>
 #include <functional>
 #include <map>
 #include <new>
 #include <ostream>
+#include <sstream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -20,89 +18,21 @@
 #include "kernels/base/error.h"
 #include "kernels/base/json_reader.h"
 #include "kernels/base/mapped_file.h"
+#include "kernels/base/parallel.h"
 #include "models/config.h"
 #include "models/storage/safetensors.h"
+#include "tests/testing/failing_allocations.h"
 #include "tests/testing/paths.h"
 #include "tests/testing/sanitized.h"
 #include "tokenizer/tokenizer.h"
-
-namespace {
-
-// The replaced operators have no other way to be told.
-struct FailurePlan {
-  bool armed = false;
-  int64_t passing = 0;   // allocations that succeed before
-  int64_t failing = 0;   // those that fail
-  int64_t failures = 0;  // that have happened
-};
-constinit FailurePlan plan;  // the engines of this program have one thread
-
-bool fails_now() {
-  if (!plan.armed) {
-    return false;
-  }
-  if (plan.passing > 0) {
-    --plan.passing;
-    return false;
-  }
-  if (plan.failing == 0) {
-    return false;
-  }
-  --plan.failing;
-  ++plan.failures;
-  return true;
-}
-
-[[gnu::noinline]] void* allocate(size_t bytes) noexcept {
-  return fails_now() ? nullptr : std::malloc(bytes > 0 ? bytes : 1);
-}
-
-[[gnu::noinline]] void* allocate_or_throw(size_t bytes) {
-  void* memory = allocate(bytes);
-  if (memory == nullptr) {
-    throw std::bad_alloc();
-  }
-  return memory;
-}
-
-[[gnu::noinline]] void release(void* memory) noexcept { std::free(memory); }
-
-}  // namespace
-
-void* operator new(size_t bytes) { return allocate_or_throw(bytes); }
-void* operator new[](size_t bytes) { return allocate_or_throw(bytes); }
-void* operator new(size_t bytes, const std::nothrow_t&) noexcept { return allocate(bytes); }
-void* operator new[](size_t bytes, const std::nothrow_t&) noexcept { return allocate(bytes); }
-void operator delete(void* memory) noexcept { release(memory); }
-void operator delete[](void* memory) noexcept { release(memory); }
-void operator delete(void* memory, size_t) noexcept { release(memory); }
-void operator delete[](void* memory, size_t) noexcept { release(memory); }
-void operator delete(void* memory, const std::nothrow_t&) noexcept { release(memory); }
-void operator delete[](void* memory, const std::nothrow_t&) noexcept { release(memory); }
+#include "tools/run/prompt.h"
 
 namespace sparsellm {
 namespace {
 
-// Allocations may fail in its scope.
-class Armed {
- public:
-  Armed() { plan.armed = true; }
-  ~Armed() { plan.armed = false; }
-  Armed(const Armed&) = delete;
-  Armed& operator=(const Armed&) = delete;
-};
-
-// Those of the test itself never do.
-class Disarmed {
- public:
-  Disarmed() { plan.armed = false; }
-  ~Disarmed() { plan.armed = armed_before_; }
-  Disarmed(const Disarmed&) = delete;
-  Disarmed& operator=(const Disarmed&) = delete;
-
- private:
-  bool armed_before_ = plan.armed;
-};
+using testing::Armed;
+using testing::Disarmed;
+using testing::plan;
 
 // What was heard of a sample.
 struct Heard {
@@ -240,7 +170,7 @@ void check(const Outcome& outcome, const std::vector<Outcome>& undisturbed) {
   }
 }
 
-constexpr int64_t kAll = int64_t{1} << 40;
+constexpr int64_t kAll = testing::kAllAllocations;
 
 struct Case {
   const char* name;
@@ -377,6 +307,12 @@ TEST(AllocationFailureInGenerate, NoRequestIsLeftBehind) {
   }
 }
 
+bool is_read(const std::string& text) {
+  std::istringstream stream(text);
+  std::string line;
+  return read_line(stream, line);
+}
+
 // In destructors, too, where an exception would end the program.
 TEST(AllocationFailureInReaders, AnErrorIsThrown) {
   const std::filesystem::path model = testing::data("tiny/llama3");
@@ -392,6 +328,8 @@ TEST(AllocationFailureInReaders, AnErrorIsThrown) {
       {"the defaults", 1, [&] { read_generation_defaults(model); }},
       {"the weights' headers", 1, [&] { Checkpoint checkpoint(model); }},
       {"the tokenizer", 7, [&] { load_tokenizer(model); }},
+      {"threads", 1, [] { ThreadPool pool(4); }},
+      {"a line", 1, [] { EXPECT_TRUE(is_read(std::string(100, 'x'))); }},
   };
   for (const Reader& reader : readers) {
     SCOPED_TRACE(reader.name);

@@ -50,20 +50,23 @@ enum Function : int {
   kRename,
   kRenameat2,
   kUnlink,
+  kUnlinkat,
+  kRmdir,
   kMkdir,
   kChmod,
   kClose,
   kFtruncate,
   kFdopendir,
   kReaddir,
+  kGetdents64,
   kFlock,
   kFunctions
 };
 constexpr std::array<const char*, kFunctions> kNames{
-    "malloc",    "open",      "openat",    "fopen",  "read",  "pread", "write",
-    "pwrite",    "fwrite",    "fflush",    "fsync",  "mmap",  "stat",  "lstat",
-    "fstat",     "rename",    "renameat2", "unlink", "mkdir", "chmod", "close",
-    "ftruncate", "fdopendir", "readdir",   "flock"};
+    "malloc", "open",   "openat",    "fopen",     "read",     "pread",      "write",
+    "pwrite", "fwrite", "fflush",    "fsync",     "mmap",     "stat",       "lstat",
+    "fstat",  "rename", "renameat2", "unlink",    "unlinkat", "rmdir",      "mkdir",
+    "chmod",  "close",  "ftruncate", "fdopendir", "readdir",  "getdents64", "flock"};
 
 std::array<std::atomic<long>, kFunctions> counts;
 std::atomic<bool> counting = false;
@@ -247,6 +250,14 @@ int unlink(const char* path) {
   REAL(unlink);
   return fails(kUnlink) ? -1 : real_unlink(path);
 }
+int unlinkat(int directory, const char* path, int flags) {
+  REAL(unlinkat);
+  return fails(kUnlinkat) ? -1 : real_unlinkat(directory, path, flags);
+}
+int rmdir(const char* path) {
+  REAL(rmdir);
+  return fails(kRmdir) ? -1 : real_rmdir(path);
+}
 int mkdir(const char* path, mode_t mode) {
   REAL(mkdir);
   return fails(kMkdir) ? -1 : real_mkdir(path, mode);
@@ -273,6 +284,10 @@ DIR* fdopendir(int file) {
 struct dirent* readdir(DIR* directory) {
   REAL(readdir);
   return fails(kReaddir) ? nullptr : real_readdir(directory);
+}
+ssize_t getdents64(int directory, void* entries, size_t size) {
+  REAL(getdents64);
+  return fails(kGetdents64) ? -1 : real_getdents64(directory, entries, size);
 }
 int flock(int file, int operation) {
   REAL(flock);

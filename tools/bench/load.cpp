@@ -79,7 +79,7 @@ double parallel_read_seconds(const std::vector<Block>& blocks) {
   std::atomic<size_t> next{0};
   std::atomic<bool> failed{false};
   const Clock::time_point start = Clock::now();
-  std::vector<std::thread> readers;
+  std::vector<std::jthread> readers;  // which are waited for also where one cannot be started
   for (size_t i = 0; i < threads; ++i) {
     readers.emplace_back([&, i] {
       try {
@@ -91,9 +91,7 @@ double parallel_read_seconds(const std::vector<Block>& blocks) {
       }
     });
   }
-  for (std::thread& reader : readers) {
-    reader.join();
-  }
+  readers.clear();
   require(!failed, "a file of the checkpoint cannot be read");
   return seconds_since(start);
 }

@@ -69,12 +69,12 @@ bool rename_file(const fs::path& from, const fs::path& to, Existing existing) {
 // The name of a file is durable when its folder is.
 void sync_folder(const fs::path& folder) {
   const int file = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  require(file >= 0, "cannot open {}: {}", folder.string(), std::strerror(errno));
+  require(file >= 0, "cannot open {}: {}", folder.native(), std::strerror(errno));
   const int result = ::fsync(file);
   const int error = errno;
   ::close(file);
   // EINVAL: the file system has no such thing.
-  require(result == 0 || error == EINVAL, "cannot write {}: {}", folder.string(),
+  require(result == 0 || error == EINVAL, "cannot write {}: {}", folder.native(),
           std::strerror(error));
 }
 
@@ -85,9 +85,7 @@ PartialFile::PartialFile(const fs::path& path) : path_(resolve(path)), partial_p
   try {
     open_locked();
   } catch (...) {
-    if (file_ >= 0) {
-      ::close(file_);
-    }
+    close();
     throw;
   }
 }
@@ -107,34 +105,39 @@ void PartialFile::open_locked() {
         continue;  // removed in between
       }
       require(file_ >= 0 || errno != ELOOP, "cannot write {}: a symbolic link",
-              partial_path_.string());
+              partial_path_.native());
     }
-    require(file_ >= 0, "cannot write {}: {}", partial_path_.string(), std::strerror(errno));
+    require(file_ >= 0, "cannot write {}: {}", partial_path_.native(), std::strerror(errno));
     struct stat info {};
     require(::fstat(file_, &info) == 0 && S_ISREG(info.st_mode),
-            "cannot write {}: not a regular file", partial_path_.string());
+            "cannot write {}: not a regular file", partial_path_.native());
     if (::flock(file_, LOCK_EX | LOCK_NB) != 0) {
-      require(errno != EWOULDBLOCK, "another process is writing {}", partial_path_.string());
-      fail("cannot lock {}: {}", partial_path_.string(), std::strerror(errno));
+      created_ = created_ && errno != EWOULDBLOCK;  // else it is that process's by now
+      require(errno != EWOULDBLOCK, "another process is writing {}", partial_path_.native());
+      fail("cannot lock {}: {}", partial_path_.native(), std::strerror(errno));
     }
     // Another process may have published or removed it just before it gave up the lock.
   } while (!is_same_file(file_, partial_path_));
   struct stat info {};
   const bool known = ::fstat(file_, &info) == 0;  // before strerror is evaluated
-  require(known, "cannot read {}: {}", partial_path_.string(), std::strerror(errno));
+  require(known, "cannot read {}: {}", partial_path_.native(), std::strerror(errno));
   size_ = info.st_size;
 }
 
-PartialFile::~PartialFile() {
+PartialFile::~PartialFile() { close(); }
+
+void PartialFile::close() {
   if (created_ && !published_ && size_ == 0 && is_same_file(file_, partial_path_)) {
     ::unlink(partial_path_.c_str());
   }
-  ::close(file_);
+  if (file_ >= 0) {
+    ::close(file_);
+  }
 }
 
 void PartialFile::truncate(int64_t size) {
   const bool done = ::ftruncate(file_, size) == 0;  // before strerror is evaluated
-  require(done, "cannot write {}: {}", partial_path_.string(), std::strerror(errno));
+  require(done, "cannot write {}: {}", partial_path_.native(), std::strerror(errno));
   size_ = size;
 }
 
@@ -144,7 +147,7 @@ void PartialFile::write_all(std::string_view bytes) {
     if (count < 0 && errno == EINTR) {
       continue;
     }
-    require(count >= 0, "cannot write {}: {}", partial_path_.string(), std::strerror(errno));
+    require(count >= 0, "cannot write {}: {}", partial_path_.native(), std::strerror(errno));
     bytes.remove_prefix(static_cast<size_t>(count));
   }
 }
@@ -163,7 +166,7 @@ void PartialFile::append(std::string_view line) {
 
 void PartialFile::sync() {
   const bool done = ::fsync(file_) == 0;  // before strerror is evaluated
-  require(done, "cannot write {}: {}", partial_path_.string(), std::strerror(errno));
+  require(done, "cannot write {}: {}", partial_path_.native(), std::strerror(errno));
 }
 
 void PartialFile::publish(Existing existing) {

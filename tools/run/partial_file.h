@@ -39,6 +39,7 @@ class PartialFile {
 
  private:
   void open_locked();
+  void close();
   void write_all(std::string_view bytes);
 
   std::filesystem::path path_;

@@ -49,6 +49,11 @@ std::string prompt_of_file(std::string text) {
   return text;
 }
 
+bool read_line(std::istream& terminal, std::string& line) {
+  terminal.exceptions(std::ios::badbit);
+  return static_cast<bool>(std::getline(terminal, line));
+}
+
 Request make_request(const Tokenizer& tokenizer, const Prompt& prompt, bool parse_special,
                      int64_t context) {
   Request request = prompt.request;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <istream>
 #include <optional>
 #include <string>
 
@@ -27,6 +28,10 @@ struct Prompt {
 // The text of a file as a prompt: without the byte order mark in front, and without one newline at
 // its end, LF or CRLF, which editors put there.
 std::string prompt_of_file(std::string text);
+
+// The next line of a terminal, without its end; false if there is none. One that there is no memory
+// for is std::bad_alloc, where std::getline would take it for the end.
+bool read_line(std::istream& terminal, std::string& line);
 
 // What goes to the engine: the text as token ids; with `echo` and log-probabilities also those of
 // the prompt. Throws the errors of Tokenizer::encode; for a text that cannot fit `context` tokens

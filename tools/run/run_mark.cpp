@@ -208,7 +208,7 @@ void RunMarkFile::write(const RunMark& mark) const {
     file.write(std::as_bytes(std::span(text)), 0);
     file.close();
     const bool done = std::rename(new_path_.c_str(), path_.c_str()) == 0;  // before strerror
-    require(done, "cannot replace {}: {}; remove it", path_.string(), std::strerror(errno));
+    require(done, "cannot replace {}: {}; remove it", path_.native(), std::strerror(errno));
   } catch (...) {
     ::unlink(new_path_.c_str());
     throw;
@@ -218,7 +218,7 @@ void RunMarkFile::write(const RunMark& mark) const {
 
 void RunMarkFile::remove() const {
   const bool done = ::unlink(path_.c_str()) == 0 || errno == ENOENT;
-  require(done, "cannot remove {}: {}", path_.string(), std::strerror(errno));
+  require(done, "cannot remove {}: {}", path_.native(), std::strerror(errno));
 }
 
 }  // namespace sparsellm

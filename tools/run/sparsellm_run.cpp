@@ -344,7 +344,7 @@ void read_prompts(Engine& engine, const RunArgs& args, Prompt& prompt,
   std::string line;
   while (!interrupted()) {
     show("> ");
-    if (!std::getline(std::cin, line)) {
+    if (!read_line(std::cin, line)) {
       show("\n");
       return;
     }

@@ -263,6 +263,13 @@ TEST(ModelWriter, LeavesNothingWithoutFinish) {
     EXPECT_EQ(entries(dir.path()).size(), 1u);
   }
   EXPECT_EQ(entries(dir.path()), std::set<std::string>{});
+  {
+    ModelWriter writer(dir.path() / "out", {});
+    for (int i = 0; i < 300; ++i) {  // more than are listed at once
+      writer.write_text(fmt::format("{:0200}", i), "");
+    }
+  }
+  EXPECT_EQ(entries(dir.path()), std::set<std::string>{});
   expect_message(error_of([&] {
                    ModelWriter writer(dir.path() / "out", {});
                    add_bytes(writer, "a", large);
@@ -363,7 +370,10 @@ TEST(ModelWriter, ReplacesNothingThatIsNoModel) {
   dir.write("weights/model.safetensors", "{}");
   dir.write("folders/model.safetensors", "{}");
   dir.write("folders/config.json/x", "{}");
-  for (const char* name : {"empty", "home", "package", "weights", "folders"}) {
+  dir.write("inner/config.json", "{}");
+  dir.write("inner/model.safetensors", "");
+  dir.write("inner/LICENSE/letter.txt", "dear");
+  for (const char* name : {"empty", "home", "package", "weights", "folders", "inner"}) {
     const fs::path path = dir.path() / name;
     expect_message(error_of([&] { ModelWriter writer(path, options); }),
                    path.string() + " is not replaced");

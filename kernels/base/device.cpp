@@ -25,8 +25,8 @@ bool is_large(int64_t bytes) { return bytes >= 2 * kHugePage; }
 
 int64_t whole_pages(int64_t bytes) { return (bytes + kHugePage - 1) / kHugePage * kHugePage; }
 
-// Aligned to kHugePage: more than that is allocated, and what is too much at both ends is given
-// back.
+// Aligned to kHugePage: that much more is mapped, and what lies before and after the aligned part
+// is unmapped.
 void* map_memory(int64_t bytes) {
   if (bytes > std::numeric_limits<int64_t>::max() - 2 * kHugePage) {
     return nullptr;

@@ -67,8 +67,9 @@ for tool in memcheck racecheck synccheck; do
   options=(--tool "$tool" --error-exitcode 1)
   case $tool in
     memcheck) options+=(--leak-check full) ;;
-    # Of all blocks of a launch together: with fewer, the tool ends the launch with an error.
-    synccheck) options+=(--num-cuda-barriers 65536) ;;
+    # Of all blocks of a launch together. With fewer than they have the tool ends the launch with an
+    # error, and since it sets memory for them aside at each launch, with many more it runs out of it.
+    synccheck) options+=(--num-cuda-barriers 16384) ;;
   esac
   for program in $(programs_with $tool); do
     step "$tool of $program" compute-sanitizer "${options[@]}" "$build/bin/$program" --gtest_brief=1

@@ -430,8 +430,7 @@ TEST_P(BenchKernel, CandidatesAreAllProposalsAndNoneTwice) {
       EXPECT_EQ(known.size(), candidates.size()) << "one comes twice";
       // For the calls themselves, for the bucket that the engine tunes, and for 8.
       for (const int64_t more : {tokens, token_bucket(tokens), std::max<int64_t>(tokens, 8)}) {
-        for (const BlasPlan& plan :
-             heuristic_plans(cuda, operands_of(more, sums), kMaxProposals)) {
+        for (const BlasPlan& plan : heuristic_plans(cuda, operands_of(more, sums), kMaxProposals)) {
           if (is_possible(cuda, operands, plan)) {
             add_new_plan(plan, known);
           }

@@ -4,6 +4,7 @@
 #include "kernels/base/cuda_context.h"
 #include "kernels/base/error.h"
 #include "kernels/base/upload.h"
+#include "kernels/gemm.h"
 #include "sparse/count_nonzeros.h"
 #include "sparse/dense/dense.h"
 #include "sparse/join_parts.h"
@@ -57,6 +58,11 @@ class DenseFormat : public WeightFormat {
   }
 
   int64_t bytes_on_cpu(const EncodedWeight& e) const override { return formula_bytes(e); }
+
+  int64_t workspace_bytes(const EncodedWeight& e, Device device, int64_t tokens,
+                          Sums) const override {
+    return gemm_workspace_bytes(device, e.columns, tokens);
+  }
 
   std::unique_ptr<WeightMatrix> encode_on_device(const Tensor& w,
                                                  const LoadContext& ctx) const override {

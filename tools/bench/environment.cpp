@@ -6,7 +6,6 @@
 #include <fstream>
 #include <thread>
 
-#include "kernels/base/cpu_isa.h"
 #include "kernels/base/device_info.h"
 #include "kernels/base/error.h"
 #include "sparsellm_version.h"
@@ -78,7 +77,8 @@ void add_gpu(Environment& environment, const GpuInfo& gpu) {
 
 }  // namespace
 
-Environment describe_environment(Device device, const std::vector<std::string>& command_line) {
+Environment describe_environment(Device device, const std::vector<std::string>& command_line,
+                                 CpuIsa isa) {
   Environment environment{
       {.key = "version", .value = kVersion},
       {.key = "commit", .value = kCommit},
@@ -91,7 +91,7 @@ Environment describe_environment(Device device, const std::vector<std::string>& 
   }
   environment.push_back(
       {.key = "cpu_threads", .value = static_cast<int64_t>(std::thread::hardware_concurrency())});
-  environment.push_back({.key = "cpu_isa", .value = std::string(name_of(best_cpu_isa()))});
+  environment.push_back({.key = "cpu_isa", .value = std::string(name_of(isa))});
   if (device.is_cuda()) {
     add_gpu(environment, query_gpu(device.index));
   }

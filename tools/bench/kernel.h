@@ -31,7 +31,7 @@ struct KernelBenchOptions {
   int64_t rotation_bytes = kRotationBytes;  // that the copies of a weight have together, at least
   Device device;
   int threads = 0;                  // of the CPU device; 0: all cores
-  CpuIsa cpu_isa = best_cpu_isa();  // of products of sparse weights there
+  CpuIsa cpu_isa = best_cpu_isa();  // of the CPU device
   uint64_t seed = 1;
   bool profile = false;  // one more launch of each kernel in profile_cuda(), on CUDA
 };

@@ -538,8 +538,8 @@ void throughput(const ThroughputArgs& args, const std::vector<std::string>& comm
   const auto log = make_log(kTool, args.model.model);
   warn_about_device(args.model.model.device, *log);
   catch_interrupts();
-  Environment environment =
-      describe_environment(parse_device(args.model.model.device), command_line);
+  Environment environment = describe_environment(
+      parse_device(args.model.model.device), command_line, parse_cpu_isa(args.model.model.cpu_isa));
   if (shows_layers(args)) {
     environment.push_back(verdict_property());
   }
@@ -568,7 +568,7 @@ void kernel(const KernelArgs& args, const std::vector<std::string>& command_line
   options.cpu_isa = parse_cpu_isa(args.cpu_isa);
   options.rotation_bytes = args.copies_mib << 20;
   catch_interrupts();
-  Environment environment = describe_environment(options.device, command_line);
+  Environment environment = describe_environment(options.device, command_line, options.cpu_isa);
   if (!args.ablation) {
     environment.push_back(verdict_property());
   }

@@ -36,7 +36,7 @@ void log_engine(const Engine& engine, const ModelArgs& args, spdlog::logger& log
       args.threads > 0 ? static_cast<unsigned>(args.threads) : std::thread::hardware_concurrency(),
       parse_device(args.device).is_cuda()
           ? std::string()
-          : fmt::format(", {} for sparse weights", name_of(parse_cpu_isa(args.cpu_isa))),
+          : fmt::format(", {}", name_of(parse_cpu_isa(args.cpu_isa))),
       engine.context_size(), engine.total_pages() * kPageSize, mib(stats.kv_bytes));
 }
 

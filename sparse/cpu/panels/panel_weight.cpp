@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "kernels/base/workspace.h"
-#include "kernels/device/activate_values.h"
+#include "kernels/cpu/store_sums.h"
 #include "sparse/cpu/product_checks.h"
 
 namespace sparsellm {
@@ -30,26 +30,6 @@ void gather_tokens(const Tensor& x, int64_t first_token, const Tensor& gathered,
       }
     }
   });
-}
-
-// sums [tokens][64] of the rows from `first_row` on, with the epilogue, into y from `first_token`
-// on.
-void store(const float* sums, int64_t first_row, int64_t first_token, int64_t tokens,
-           const Epilogue& epilogue, const Tensor& y) {
-  const int64_t rows = std::min(kRows, y.size(1) - first_row);
-  for (int64_t t = 0; t < tokens; ++t) {
-    float* const out = y.row<float>(first_token + t) + first_row;
-    std::copy_n(sums + t * kRows, rows, out);
-    if (!epilogue.bias.empty()) {
-      visit_float(epilogue.bias.dtype(), [&]<class B>(B) {
-        const B* const bias = epilogue.bias.data<B>() + first_row;
-        for (int64_t r = 0; r < rows; ++r) {
-          out[r] += to_float(bias[r]);
-        }
-      });
-    }
-    activate_values(epilogue.activation, out, rows);
-  }
 }
 
 }  // namespace
@@ -81,7 +61,8 @@ void PanelWeight::matmul(const Tensor& x, Tensor y, const Epilogue& epilogue,
       alignas(64) float sums[kMaxTokens * kRows];
       for (int64_t i = begin; i < end; ++i) {
         multiply(panels_.panel(i), in(), xs, tokens, sums);
-        store(sums, i * kRows, first, tokens, epilogue, y);
+        store_sums(sums, kRows, first, tokens, i * kRows, std::min(kRows, out() - i * kRows),
+                   epilogue, y);
       }
     });
   }

@@ -16,9 +16,9 @@ class TuneCache;  // kernels/base/tune_cache.h
 // Sums are taken in f32. On CUDA they may be rounded to y's dtype before the bias is added, and are
 // before an activation other than relu.
 //
-// On the CPU w and the bias have any floating dtype. The order of the sums goes by the numbers of the
-// columns alone (kernels/cpu/gemm_kernels.h): y has the same bits in any batch, with any number of
-// threads and by any instruction set. Takes gemm_workspace_bytes() from the workspace.
+// On the CPU w and the bias have any floating dtype. The order of the sums goes by the numbers of
+// the columns alone (kernels/cpu/gemm_kernels.h): y has the same bits in any batch, with any number
+// of threads and by any instruction set. Takes gemm_workspace_bytes() from the workspace.
 //
 // On CUDA w has the dtype of x; in > 0; with a bias, which has the same dtype and starts at a
 // multiple of 16 bytes, or an activation other than none and relu, y has it too. A NaN may become 0

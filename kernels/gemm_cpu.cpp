@@ -78,8 +78,8 @@ int64_t gemm_workspace_bytes_cpu(int64_t in, int64_t tokens) {
   const int64_t blocks = (in + kBlockColumns - 1) / kBlockColumns;
   return tokens < kMinTokensToPack
              ? 0
-             : Workspace::tensor_bytes(
-                   DType::f32, {blocks * std::min(tokens, kMaxTokens), kBlockColumns});
+             : Workspace::tensor_bytes(DType::f32,
+                                       {blocks * std::min(tokens, kMaxTokens), kBlockColumns});
 }
 
 void gemm_cpu(const Tensor& x, const Tensor& w, const Epilogue& epilogue, Tensor y,

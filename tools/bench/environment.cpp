@@ -4,10 +4,10 @@
 #include <cmath>
 #include <ctime>
 #include <fstream>
-#include <thread>
 
 #include "kernels/base/device_info.h"
 #include "kernels/base/error.h"
+#include "kernels/base/usable_cores.h"
 #include "sparsellm_version.h"
 
 namespace sparsellm {
@@ -89,8 +89,7 @@ Environment describe_environment(Device device, const std::vector<std::string>& 
   if (const std::string cpu = cpu_name(); !cpu.empty()) {
     environment.push_back({.key = "cpu", .value = cpu});
   }
-  environment.push_back(
-      {.key = "cpu_threads", .value = static_cast<int64_t>(std::thread::hardware_concurrency())});
+  environment.push_back({.key = "cpu_threads", .value = static_cast<int64_t>(usable_cores())});
   environment.push_back({.key = "cpu_isa", .value = std::string(name_of(isa))});
   if (device.is_cuda()) {
     add_gpu(environment, query_gpu(device.index));

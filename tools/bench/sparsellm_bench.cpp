@@ -264,7 +264,8 @@ CLI::App* add_kernel(CLI::App& app, KernelArgs& args) {
       ->check(count())
       ->capture_default_str();
   command
-      ->add_option("-t,--threads", args.options.threads, "Threads of the CPU device; 0: all cores")
+      ->add_option("-t,--threads", args.options.threads,
+                   "Threads of the CPU device; 0: one for each core that it may use")
       ->check(CLI::Range(0, ThreadPool::kMaxThreads))
       ->capture_default_str();
   add_cpu_isa_arg(*command, args.cpu_isa);

@@ -103,6 +103,9 @@ TEST(Fit, IsOfTheRunThatTheFlagsAskFor) {
   EXPECT_TRUE(one.at("linear_weights")[0].at("nonzeros").is_null());
   EXPECT_EQ(fit_of(llama(), {"--parallel", "4"}).at("kv_tokens"), 4 * 1024);
   EXPECT_EQ(fit_of(llama(), {"--samples", "3", "-c", "160"}).at("kv_tokens"), 3 * 160);
+  const nlohmann::json half = fit_of(llama(), {"--kv-dtype", "f16"});
+  EXPECT_EQ(half.at("kv_tokens"), 1024);
+  EXPECT_EQ(half.at("kv_bytes"), 8 << 20);
   const nlohmann::json given = fit_of(llama(), {"--kv-memory", "2MiB"});
   EXPECT_EQ(given.at("kv_bytes"), 2 << 20);
   EXPECT_EQ(given.at("most_kv_bytes"), 2 << 20);
@@ -521,10 +524,19 @@ TEST(Run, Verbose) {
   EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
   for (const char* part :
        {"sparsellm-run: info: model \"", "LlamaForCausalLM, 8 layers", "device ", ", 1 threads, ",
-        " for sparse weights; context of 1024 tokens; KV cache of 1024 tokens, "}) {
+        "; context of 1024 tokens; KV cache of 1024 tokens, "}) {
     EXPECT_NE(outcome.err.find(part), std::string::npos) << outcome.err;
   }
   EXPECT_EQ(outcome.out, ", and the youngest was the youngest of the other two,\n");
+}
+
+TEST(Run, KvCacheOfF16) {
+  const Outcome wide = run("sparsellm-run", greedy(llama(), {}));
+  const Outcome outcome = run("sparsellm-run", greedy(llama(), {"--kv-dtype", "f16"}));
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_EQ(outcome.out, wide.out);
+  EXPECT_NE(outcome.err.find("KV cache of up to 8.0 MiB"), std::string::npos) << outcome.err;
+  EXPECT_NE(run("sparsellm-run", greedy(llama(), {"--kv-dtype", "bf16"})).exit_code, 0);
 }
 
 TEST(Run, VersionAndHelp) {

@@ -9,6 +9,7 @@
 #include "kernels/base/error.h"
 #include "kernels/base/usable_cores.h"
 #include "sparsellm_version.h"
+#include "tools/bench/cpu_clock.h"
 
 namespace sparsellm {
 namespace {
@@ -91,6 +92,9 @@ Environment describe_environment(Device device, const std::vector<std::string>& 
   }
   environment.push_back({.key = "cpu_threads", .value = static_cast<int64_t>(usable_cores())});
   environment.push_back({.key = "cpu_isa", .value = std::string(name_of(isa))});
+  if (const double clock = measure_cpu_clock(); clock > 0.0) {
+    environment.push_back({.key = "cpu_clock_mhz", .value = std::round(clock * 1e-6)});
+  }
   if (device.is_cuda()) {
     add_gpu(environment, query_gpu(device.index));
   }

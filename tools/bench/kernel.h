@@ -66,6 +66,8 @@ struct KernelResult {
   double read_gb_per_s = 0.0;           // encoded_bytes / median, in 10^9 bytes
   double fraction_of_read_ceiling = 0.0;  // of measure_read_bandwidth for this many bytes, same run
   double tflops = 0.0;                    // 2 * out * in * tokens / median: zeros count
+  // On the CPU: cycles of all threads / (out * in), by measure_cpu_clock() after the measurement.
+  double cycles_per_element = 0.0;
   // With ordinary launches, and with overlapping ones where they may differ.
   KernelComparison compared;
   KernelComparison overlapped_compared;

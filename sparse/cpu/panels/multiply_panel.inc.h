@@ -79,11 +79,25 @@ void multiply_in_registers(const uint8_t* panel, int64_t columns, const float* x
   }
 }
 
+// What is decoded after a piece is fetched while this meets its tokens, so many lines of it.
+struct Ahead {
+  const uint8_t* from;
+  int64_t lines;
+};
+
+constexpr int64_t kLineBytes = 64;
+
+// The share of a tile among several.
+inline Ahead share_of(const Ahead& ahead, int64_t tile, int64_t tiles) {
+  const int64_t begin = ahead.lines * tile / tiles;
+  return {ahead.from + begin * kLineBytes, ahead.lines * (tile + 1) / tiles - begin};
+}
+
 // A piece of so many columns, decoded, for some tokens: sums += piece * x, with x
 // [columns][stride].
 template <int kTokens>
 void multiply_piece(const float* piece, int64_t columns, const float* x, int64_t stride,
-                    float* sums) {
+                    float* sums, Ahead ahead) {
   for (int block = 0; block < kVectors; block += kTileVectors) {
     float* const out = sums + block * Vec::kWidth;
     Vec all[kTileVectors][kTokens];
@@ -97,6 +111,11 @@ void multiply_piece(const float* piece, int64_t columns, const float* x, int64_t
     const float* w = piece + block * Vec::kWidth;
     const float* at = x;
     for (int64_t c = 0; c < columns; ++c, w += kRows, at += stride) {
+      if (ahead.lines > 0) {
+        __builtin_prefetch(ahead.from);
+        ahead.from += kLineBytes;
+        --ahead.lines;
+      }
       Vec ws[kTileVectors];
 #pragma GCC unroll 8
       for (int i = 0; i < kTileVectors; ++i) {
@@ -121,15 +140,15 @@ void multiply_piece(const float* piece, int64_t columns, const float* x, int64_t
   }
 }
 
-// multiply_piece() for any number of tokens.
+// multiply_piece() for up to kTokens tokens.
 template <int kTokens>
-void multiply_rest(int64_t tokens, const float* piece, int64_t columns, const float* x,
-                   int64_t stride, float* sums) {
+void multiply_few(int64_t tokens, const float* piece, int64_t columns, const float* x,
+                  int64_t stride, float* sums, const Ahead& ahead) {
   if constexpr (kTokens > 0) {
     if (tokens == kTokens) {
-      multiply_piece<kTokens>(piece, columns, x, stride, sums);
+      multiply_piece<kTokens>(piece, columns, x, stride, sums, ahead);
     } else {
-      multiply_rest<kTokens - 1>(tokens, piece, columns, x, stride, sums);
+      multiply_few<kTokens - 1>(tokens, piece, columns, x, stride, sums, ahead);
     }
   }
 }
@@ -140,23 +159,28 @@ void multiply_by_pieces(const uint8_t* panel, int64_t columns, const float* x, i
                         float* sums) {
   alignas(64) float piece[kGroupColumns * kRows];
   __builtin_memset(sums, 0, sizeof(float) * static_cast<size_t>(tokens * kRows));
-  for_each_group(
-      panel, columns,
-      [&](int64_t first, int64_t count, const uint8_t* masks, const uint8_t* values) {
-        for (int64_t c = 0; c < count; ++c) {
-          prefetch(values);
-          float* const to = piece + c * kRows;
-          values = Decoder::column(mask_of(masks, c), values,
-                                   [&]<int I>(Index<I>, Vec w) { w.store(to + I * Vec::kWidth); });
-        }
-        const float* const at = x + first * tokens;
-        int64_t t = 0;
-        for (; t + kTileTokens <= tokens; t += kTileTokens) {
-          multiply_piece<kTileTokens>(piece, count, at + t, tokens, sums + t * kRows);
-        }
-        multiply_rest<kTileTokens - 1>(tokens - t, piece, count, at + t, tokens, sums + t * kRows);
-        return values;
-      });
+  const int64_t tiles = (tokens + kTileTokens - 1) / kTileTokens;
+  for (int64_t first = 0; first < columns; first += kGroupColumns) {
+    const int64_t count = columns - first < kGroupColumns ? columns - first : kGroupColumns;
+    const uint8_t* const masks = panel;
+    const uint8_t* values = panel + count * 8;
+    for (int64_t c = 0; c < count; ++c) {
+      float* const to = piece + c * kRows;
+      values = Decoder::column(mask_of(masks, c), values,
+                               [&]<int I>(Index<I>, Vec w) { w.store(to + I * Vec::kWidth); });
+    }
+    // The next group has about as many values.
+    const Ahead ahead{values, (values - panel) / kLineBytes + 1};
+    panel = values;
+    const float* const at = x + first * tokens;
+    int64_t t = 0;
+    for (int64_t tile = 0; tile < tiles; ++tile) {
+      const int64_t end = tokens * (tile + 1) / tiles;
+      multiply_few<kTileTokens>(end - t, piece, count, at + t, tokens, sums + t * kRows,
+                                share_of(ahead, tile, tiles));
+      t = end;
+    }
+  }
 }
 
 template <class Decoder, int kTokens = Decoder::kTokensInRegisters>

@@ -24,7 +24,7 @@ class CpuRunner : public StepRunner {
         workspace_(
             {}, decoder.workspace_bytes(options.limits.step_tokens, kLogitRows, {}, options.sums)),
         threads_(options.threads),
-        exec_{.device = {}, .workspace = workspace_, .threads = threads_},
+        exec_{.device = {}, .workspace = workspace_, .threads = threads_, .isa = options.cpu_isa},
         chosen_(static_cast<size_t>(options.limits.max_requests)) {}
 
   void launch(Step& step, const KvCache& kv) override {

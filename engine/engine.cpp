@@ -171,8 +171,9 @@ void Engine::State::tune_kernels() {
 void Engine::State::make_kv_cache(int64_t weight_bytes) {
   const MemoryNeed others{
       .weights = weight_bytes, .step = runner->memory_bytes(), .context_size = context};
-  kv.emplace(options.device, decoder->kv_shape(),
-             fitting_kv_pages(others, decoder->kv_shape(), options, device_memory(options.device)));
+  const KvShape shape = choose_kv_shape(options, *decoder);
+  kv.emplace(options.device, shape,
+             fitting_kv_pages(others, shape, options, device_memory(options.device)));
   scheduler.emplace(scheduler_limits(options), kv->pages());
   stats.weight_bytes = weight_bytes;
   stats.kv_bytes = kv->bytes();

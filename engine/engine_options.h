@@ -9,6 +9,7 @@
 #include <optional>
 #include <string>
 
+#include "kernels/base/cpu_isa.h"
 #include "kernels/base/device.h"
 #include "kernels/base/dtype.h"
 #include "models/weights/load_progress.h"
@@ -49,6 +50,11 @@ struct EngineOptions {
   // each in the first step that needs it.
   bool warm_up = false;
   int threads = 0;  // of the CPU device; 0: all cores
+  // Of the kernels of products on the CPU device, which has it; results are the same bits.
+  CpuIsa cpu_isa = best_cpu_isa();
+  // What the KV cache of the CPU device holds: f32, the default, or f16, which takes half of the
+  // memory. On CUDA it has the dtype that the model computes in, and this is an Error.
+  std::optional<DType> kv_dtype;
   // What a model on CUDA computes in, f16 or bf16, and what its weights become; by default bf16 if
   // the checkpoint has bf16, else f16.
   std::optional<DType> dtype;

@@ -39,7 +39,7 @@ MemoryFit fit_memory(const ModelConfig& config, DType weight_dtype, const Engine
                       .threads = options.threads,
                       .progress = options.progress});
   const std::unique_ptr<Decoder> decoder = build_decoder(config, shapes);
-  const KvShape shape = decoder->kv_shape();
+  const KvShape shape = choose_kv_shape(options, *decoder);
   MemoryFit fit{.device = device_memory(options.device),
                 .dtype = decoder->activation_dtype(),
                 .weights = shapes.loaded_bytes(),
@@ -86,7 +86,7 @@ void require_fit(const MemoryNeed& need, const DeviceMemory& memory, Held held,
 void require_model_fits(const ModelConfig& config, WeightLoader& shapes,
                         const EngineOptions& options, const DeviceMemory& memory) {
   const std::unique_ptr<Decoder> decoder = build_decoder(config, shapes);
-  const KvShape shape = decoder->kv_shape();
+  const KvShape shape = choose_kv_shape(options, *decoder);
   MemoryNeed need{.weights = shapes.loaded_bytes(),
                   .step = runner_memory_bytes(*decoder, runner_options(options, config)),
                   .context_size = choose_context_size(options, config),

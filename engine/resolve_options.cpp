@@ -5,6 +5,7 @@
 #include "kernels/base/error.h"
 #include "kernels/base/parallel.h"
 #include "kernels/paged_kv.h"
+#include "models/decoder.h"
 
 namespace sparsellm {
 namespace {
@@ -32,6 +33,13 @@ SchedulerLimits scheduler_limits(const EngineOptions& options) {
   require(options.kv_tokens == 0 || options.kv_bytes == 0,
           "the KV cache is given in tokens ({}) and in bytes ({}); give one", options.kv_tokens,
           options.kv_bytes);
+  if (options.kv_dtype) {
+    require(!options.device.is_cuda(),
+            "a KV cache of {} on {}: there it has the dtype that the model computes in",
+            name_of(*options.kv_dtype), to_string(options.device));
+    require(*options.kv_dtype == DType::f32 || *options.kv_dtype == DType::f16,
+            "a KV cache of {}; use f32 or f16", name_of(*options.kv_dtype));
+  }
   require(options.threads >= 0 && options.threads <= ThreadPool::kMaxThreads,
           "{} threads; use 0 (all cores) to {}", options.threads, ThreadPool::kMaxThreads);
   require(options.steps_ahead >= -1 && options.steps_ahead <= 1, "{} steps ahead; use 0 or 1",
@@ -53,6 +61,12 @@ int choose_steps_ahead(const EngineOptions& options) {
     return options.steps_ahead;
   }
   return options.device.is_cuda() && !options.traces ? 1 : 0;
+}
+
+KvShape choose_kv_shape(const EngineOptions& options, const Decoder& decoder) {
+  KvShape shape = decoder.kv_shape();
+  shape.dtype = options.kv_dtype.value_or(shape.dtype);
+  return shape;
 }
 
 int64_t choose_context_size(const EngineOptions& options, const ModelConfig& config) {

@@ -9,9 +9,12 @@
 
 namespace sparsellm {
 
+class Decoder;  // models/decoder.h
+
 // What the options come to. All throw Error for an option that is out of range.
 SchedulerLimits scheduler_limits(const EngineOptions& options);
 int choose_steps_ahead(const EngineOptions& options);
+KvShape choose_kv_shape(const EngineOptions& options, const Decoder& decoder);
 int64_t choose_context_size(const EngineOptions& options, const ModelConfig& config);
 // `memory` is what the device has left when all but the KV cache is there. What an engine takes,
 // and what it could take for any number of requests.

@@ -12,6 +12,7 @@ namespace sparsellm {
 RunnerOptions runner_options(const EngineOptions& options, const ModelConfig& config) {
   return {.device = options.device,
           .threads = options.threads,
+          .cpu_isa = options.cpu_isa,
           .sums = options.deterministic ? Sums::batch_invariant : Sums::fastest,
           .limits = scheduler_limits(options),
           .pages_per_request = pages_for(choose_context_size(options, config)),

@@ -9,6 +9,7 @@
 #include "engine/delivery.h"
 #include "engine/engine_options.h"
 #include "engine/scheduler.h"
+#include "kernels/base/cpu_isa.h"
 #include "kernels/base/parallel.h"
 #include "models/decoder.h"
 #include "models/kv_cache.h"
@@ -52,6 +53,7 @@ class StepRunner {
 struct RunnerOptions {
   Device device;
   int threads = 0;
+  CpuIsa cpu_isa = best_cpu_isa();
   Sums sums = Sums::fastest;
   SchedulerLimits limits;
   int64_t pages_per_request = 0;

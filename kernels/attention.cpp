@@ -12,7 +12,7 @@ void check_attention(const Tensor& q, const KvLayer& kv, const PagedBatch& batch
   check_tensor({"attention", "q"}, q, Elements::activation, {batch.tokens(), kAnySize}, ctx);
   check_tensor({"attention", "y"}, y, Elements::activation, {batch.tokens(), q.size(1)}, ctx);
   check_same_dtype({"attention", "q and y"}, q, y);
-  check_same_dtype({"attention", "q and the pages"}, q, kv.k);
+  check_kv_dtype({"attention", "q and the pages"}, q, kv, ctx);
   check_disjoint({"attention", "q and y"}, q, y);
   const int64_t kv_heads = kv.k.size(1);
   const int64_t head_dim = kv.k.size(3);

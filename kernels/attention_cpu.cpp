@@ -22,11 +22,12 @@ struct RunningSum {
 };
 
 // Scores of the first `count` tokens of a page; the rest become -infinity.
-void page_scores(const float* q, const float* keys, int64_t head_dim, int64_t count, float scale,
+template <class T>
+void page_scores(const float* q, const T* keys, int64_t head_dim, int64_t count, float scale,
                  float (&scores)[kPageSize]) {
   for (int64_t j = 0; j < count; j += 4) {
     // Rows beyond `count` may hold anything; their scores are replaced below.
-    const float* rows = keys + j * head_dim;
+    const T* rows = keys + j * head_dim;
     F32x8 sums[4] = {F32x8::zero(), F32x8::zero(), F32x8::zero(), F32x8::zero()};
     for (int64_t i = 0; i < head_dim; i += F32x8::kWidth) {
       const F32x8 qs = F32x8::load(q + i);
@@ -41,16 +42,19 @@ void page_scores(const float* q, const float* keys, int64_t head_dim, int64_t co
   }
 }
 
-// A page of one head is 4 KiB or more: the hardware does not prefetch across its border.
-void prefetch_page(const float* page, int64_t head_dim) {
-  constexpr int64_t kLine = 64 / sizeof(float);
+// A page of one head is 2 KiB or more, and the next one is elsewhere: the hardware does not
+// prefetch across its border.
+template <class T>
+void prefetch_page(const T* page, int64_t head_dim) {
+  constexpr int64_t kLine = 64 / sizeof(T);
   for (int64_t i = 0; i < kPageSize * head_dim; i += kLine) {
     __builtin_prefetch(page + i);
   }
 }
 
-void add_page(const float* q, const float* keys, const float* values, int64_t head_dim,
-              int64_t count, float scale, RunningSum& sum) {
+template <class T>
+void add_page(const float* q, const T* keys, const T* values, int64_t head_dim, int64_t count,
+              float scale, RunningSum& sum) {
   float scores[kPageSize];
   page_scores(q, keys, head_dim, count, scale, scores);
 
@@ -85,6 +89,7 @@ void add_page(const float* q, const float* keys, const float* values, int64_t he
 
 // One row and one query head: `pages` names the request's pages, `kv_length` how many tokens the
 // row sees.
+template <class T>
 void attend(const float* q, const KvLayer& kv, const int32_t* pages, int64_t kv_head,
             int64_t kv_length, float scale, float* y) {
   const int64_t head_dim = kv.k.size(3);
@@ -95,10 +100,10 @@ void attend(const float* q, const KvLayer& kv, const int32_t* pages, int64_t kv_
     const int64_t page = pages[first / kPageSize];
     if (first + kPageSize < kv_length) {
       const int64_t next = pages[first / kPageSize + 1];
-      prefetch_page(kv.k.row<float>(next) + head_offset, head_dim);
-      prefetch_page(kv.v.row<float>(next) + head_offset, head_dim);
+      prefetch_page(kv.k.row<T>(next) + head_offset, head_dim);
+      prefetch_page(kv.v.row<T>(next) + head_offset, head_dim);
     }
-    add_page(q, kv.k.row<float>(page) + head_offset, kv.v.row<float>(page) + head_offset, head_dim,
+    add_page(q, kv.k.row<T>(page) + head_offset, kv.v.row<T>(page) + head_offset, head_dim,
              std::min(kPageSize, kv_length - first), scale, sum);
   }
   const F32x8 weight = F32x8::all(sum.weight);
@@ -126,14 +131,17 @@ void attention_cpu(const Tensor& q, const KvLayer& kv, const PagedBatch& batch, 
   const int32_t* kv_lengths = batch.kv_length.data<int32_t>();
   const int64_t longest = *std::max_element(kv_lengths, kv_lengths + batch.requests());
   const int64_t grain = kMinWorkPerRange / std::max<int64_t>(longest * head_dim, 1) + 1;
-  ctx.threads.parallel_for(batch.tokens() * heads, grain, [&](int64_t begin, int64_t end) {
-    for (int64_t item = begin; item < end; ++item) {
-      const int64_t row = item / heads;
-      const int64_t head = item % heads;
-      attend(q.row<float>(row) + head * head_dim, kv,
-             batch.page_table.row<int32_t>(request_of_row(batch, row)), head / queries_per_kv_head,
-             positions[row] + 1, scale, y.row<float>(row) + head * head_dim);
-    }
+  visit_float(kv.k.dtype(), [&]<class T>(T) {
+    ctx.threads.parallel_for(batch.tokens() * heads, grain, [&](int64_t begin, int64_t end) {
+      for (int64_t item = begin; item < end; ++item) {
+        const int64_t row = item / heads;
+        const int64_t head = item % heads;
+        attend<T>(q.row<float>(row) + head * head_dim, kv,
+                  batch.page_table.row<int32_t>(request_of_row(batch, row)),
+                  head / queries_per_kv_head, positions[row] + 1, scale,
+                  y.row<float>(row) + head * head_dim);
+      }
+    });
   });
 }
 

@@ -159,11 +159,18 @@ void check_same_or_disjoint(const Operand& what, const Tensor& a, const Tensor& 
   }
 }
 
+void check_kv_dtype(const Operand& what, const Tensor& activations, const KvLayer& kv,
+                    const ExecContext& ctx) {
+  if (ctx.device.is_cuda() || kv.k.dtype() != DType::f16) {
+    check_same_dtype(what, activations, kv.k);
+  }
+}
+
 void check_paged_batch(std::string_view op, const PagedBatch& batch, const KvLayer& kv,
                        const ExecContext& ctx) {
-  check_tensor({op, "pages of k"}, kv.k, Elements::activation,
-               {kAnySize, kAnySize, kPageSize, kAnySize}, ctx);
-  check_tensor({op, "pages of v"}, kv.v, Elements::activation,
+  const Elements elements = ctx.device.is_cuda() ? Elements::activation : Elements::floating;
+  check_tensor({op, "pages of k"}, kv.k, elements, {kAnySize, kAnySize, kPageSize, kAnySize}, ctx);
+  check_tensor({op, "pages of v"}, kv.v, elements,
                {kv.k.size(0), kv.k.size(1), kPageSize, kv.k.size(3)}, ctx);
   check_same_dtype({op, "pages of k and v"}, kv.k, kv.v);
   check_tensor({op, "positions"}, batch.positions, Elements::i32, {kAnySize}, ctx);

@@ -39,6 +39,10 @@ void check_disjoint(const Operand& what, const Tensor& a, const Tensor& b);
 // The same tensor, or disjoint: an element is written at the place where it was read or elsewhere.
 void check_same_or_disjoint(const Operand& what, const Tensor& a, const Tensor& b);
 
+// The pages hold the dtype of the activations; on the CPU they may hold f16.
+void check_kv_dtype(const Operand& what, const Tensor& activations, const KvLayer& kv,
+                    const ExecContext& ctx);
+
 // The shapes of a step's rows and of the pages that they use; on the CPU device also that every
 // number in the tables is in range and that `positions` says the same as `kv_length`.
 void check_paged_batch(std::string_view op, const PagedBatch& batch, const KvLayer& kv,

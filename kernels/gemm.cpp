@@ -26,6 +26,10 @@ void gemm(const Tensor& x, const Tensor& w, const Epilogue& epilogue, Tensor y, 
   }
 }
 
+int64_t gemm_workspace_bytes(Device device, int64_t in, int64_t tokens) {
+  return device.is_cuda() ? 0 : gemm_workspace_bytes_cpu(in, tokens);
+}
+
 int64_t tune_gemm(const GemmTuning& what, TuneCache& cache, ExecContext& ctx) {
   require(!what.weights.empty(), "tune_gemm: there are no weights");
   const Tensor& first = what.weights.front();

@@ -16,8 +16,9 @@ class TuneCache;  // kernels/base/tune_cache.h
 // Sums are taken in f32. On CUDA they may be rounded to y's dtype before the bias is added, and are
 // before an activation other than relu.
 //
-// On the CPU w and the bias have any floating dtype, and the order of the sums depends on `in`
-// alone: a row of y has the same bits in any batch.
+// On the CPU w and the bias have any floating dtype. The order of the sums goes by the numbers of
+// the columns alone (kernels/cpu/gemm_kernels.h): y has the same bits in any batch, with any number
+// of threads and by any instruction set. Takes gemm_workspace_bytes() from the workspace.
 //
 // On CUDA w has the dtype of x; in > 0; with a bias, which has the same dtype and starts at a
 // multiple of 16 bytes, or an activation other than none and relu, y has it too. A NaN may become 0
@@ -27,6 +28,7 @@ class TuneCache;  // kernels/base/tune_cache.h
 // was enqueued before has ended: it is not what that writes. (The shape is w's, with the dtypes,
 // the epilogue and the alignment of the rows.)
 void gemm(const Tensor& x, const Tensor& w, const Epilogue& epilogue, Tensor y, ExecContext& ctx);
+int64_t gemm_workspace_bytes(Device device, int64_t in, int64_t tokens);
 
 // What gemm() will be called with: as much of it as matters for its speed.
 struct GemmTuning {

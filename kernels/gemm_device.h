@@ -7,6 +7,7 @@ namespace sparsellm {
 // The implementations of gemm() and tune_gemm(), which have checked their arguments.
 void gemm_cpu(const Tensor& x, const Tensor& w, const Epilogue& epilogue, Tensor y,
               ExecContext& ctx);
+int64_t gemm_workspace_bytes_cpu(int64_t in, int64_t tokens);
 void gemm_cuda(const Tensor& x, const Tensor& w, const Epilogue& epilogue, Tensor y,
                ExecContext& ctx);
 int64_t tune_gemm_cuda(const GemmTuning& what, TuneCache& cache, ExecContext& ctx);

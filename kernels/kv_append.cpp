@@ -12,8 +12,8 @@ void check(std::string_view op, const Tensor& k, const Tensor& v, const PagedBat
   const int64_t features = kv.k.size(1) * kv.k.size(3);
   check_tensor({op, "k"}, k, Elements::activation, {batch.tokens(), features}, ctx);
   check_tensor({op, "v"}, v, Elements::activation, {batch.tokens(), features}, ctx);
-  check_same_dtype({op, "k and its pages"}, k, kv.k);
-  check_same_dtype({op, "v and its pages"}, v, kv.v);
+  check_same_dtype({op, "k and v"}, k, v);
+  check_kv_dtype({op, "k and its pages"}, k, kv, ctx);
 }
 
 }  // namespace

@@ -1,5 +1,8 @@
-#include <algorithm>
+#include <cstddef>
+#include <optional>
 
+#include "kernels/base/convert.h"
+#include "kernels/base/error.h"
 #include "kernels/cpu_loops.h"
 #include "kernels/device/rotate_cpu.h"
 #include "kernels/kv_append_device.h"
@@ -10,9 +13,14 @@ namespace {
 // One token's vectors of all heads, to its slot in a page.
 void store_token(const float* from, const Tensor& pages, int64_t page, int64_t slot) {
   const int64_t head_dim = pages.size(3);
+  const int64_t bytes = head_dim * size_of(pages.dtype());
+  auto* const first = static_cast<std::byte*>(pages.rows(page, 1).raw()) + slot * bytes;
   for (int64_t head = 0; head < pages.size(1); ++head) {
-    std::copy_n(from + head * head_dim, head_dim,
-                pages.row<float>(page) + (head * kPageSize + slot) * head_dim);
+    const std::optional<float> overflow =
+        convert(DType::f32, reinterpret_cast<const std::byte*>(from + head * head_dim),
+                pages.dtype(), first + head * kPageSize * bytes, head_dim);
+    require(!overflow, "a key or value of {} is beyond {}, in which the KV cache holds it",
+            overflow.value_or(0.0f), name_of(pages.dtype()));
   }
 }
 

@@ -13,8 +13,8 @@ constexpr int64_t pages_for(int64_t tokens) {
   return tokens / kPageSize + (tokens % kPageSize != 0);
 }
 
-// One layer's keys and values: pages of a pool, in the dtype of the activations. A page holds, head
-// after head, the vectors of kPageSize consecutive tokens of one request.
+// One layer's keys and values: pages of a pool, in the dtype of the activations, or on the CPU in
+// f16. A page holds, head after head, the vectors of kPageSize consecutive tokens of one request.
 struct KvLayer {
   Tensor k;  // [pages, kv_heads, kPageSize, head_dim]
   Tensor v;  // the same shape

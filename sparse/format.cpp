@@ -8,7 +8,7 @@
 #include "kernels/base/error.h"
 #include "kernels/base/mapped_file.h"
 #include "kernels/base/upload.h"
-#include "sparse/cpu/sparse_product.h"
+#include "sparse/cpu/panels/panel_weight.h"
 #include "sparse/join_parts.h"
 #include "sparse/registry.h"
 
@@ -23,8 +23,12 @@ void WeightFormat::validate(const EncodedWeight& e) const {
   validate(e, caller);
 }
 
-int64_t WeightFormat::workspace_bytes(const EncodedWeight& e, Device, int64_t, Sums) const {
-  return sparse_product_workspace_bytes(e.columns);
+int64_t WeightFormat::workspace_bytes(const EncodedWeight& e, Device, int64_t tokens, Sums) const {
+  return panel_workspace_bytes(e.columns, tokens);
+}
+
+int64_t WeightFormat::bytes_on_cpu(const EncodedWeight& e) const {
+  return panels::panels_bytes(e.rows, e.columns, e.nonzeros);
 }
 
 std::unique_ptr<WeightMatrix> WeightFormat::load(std::span<const WeightPart> parts,
@@ -41,7 +45,7 @@ std::unique_ptr<WeightMatrix> WeightFormat::load(std::span<const WeightPart> par
   }
   naming_errors(parts.front().name, [&] { joined_rows(weights_of(parts)); });
   if (!ctx.device.is_cuda()) {
-    return load_on_cpu(join_on_host(parts, ctx.threads));
+    return load_on_cpu(join_on_host(parts, ctx.threads), ctx.threads);
   }
   const int64_t held = ctx.uploads->held();
   try {

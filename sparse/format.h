@@ -60,6 +60,8 @@ class WeightFormat {
   // Bytes that a weight can be expected to take whose nonzeros are anywhere, by the fields of `e`
   // but its parts.
   virtual int64_t expected_bytes(const EncodedWeight& e) const { return formula_bytes(e); }
+  // Bytes of the loaded weight on the CPU, by the same fields: of panels, whatever the format.
+  virtual int64_t bytes_on_cpu(const EncodedWeight& e) const;
   // What WeightMatrix::workspace_bytes() says of such a weight on a device.
   virtual int64_t workspace_bytes(const EncodedWeight& e, Device device, int64_t tokens,
                                   Sums sums) const;
@@ -90,8 +92,9 @@ class WeightFormat {
                                                          const LoadContext& ctx) const;
 
  private:
-  // load() of a valid encoding, which may view memory that the weight outlives.
-  virtual std::unique_ptr<WeightMatrix> load_on_cpu(EncodedWeight e) const = 0;
+  // load() of a valid encoding, which may view memory that the weight outlives. Sparse formats make
+  // panels of it (sparse/cpu/panels/panel_weight.h).
+  virtual std::unique_ptr<WeightMatrix> load_on_cpu(EncodedWeight e, ThreadPool& threads) const = 0;
   // load() for formats that run on CUDA devices. The parts' headers fit each other, and the dtype
   // is ctx.compute. sparse/join_parts.h helps with parts that are not alike.
   virtual std::unique_ptr<WeightMatrix> load_on_cuda(std::span<const WeightPart> parts,

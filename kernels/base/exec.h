@@ -2,6 +2,7 @@
 
 #include <cstdint>
 
+#include "kernels/base/cpu_isa.h"
 #include "kernels/base/device.h"
 #include "kernels/base/parallel.h"
 #include "kernels/base/workspace.h"
@@ -32,6 +33,7 @@ struct ExecContext {
   Device device;
   Workspace& workspace;
   ThreadPool& threads;
+  CpuIsa isa = best_cpu_isa();  // of the kernels on the CPU
   CudaContext* cuda = nullptr;
   const CudaQueue* queue = nullptr;  // of `cuda`, where ops enqueue; nullptr: its main one
   Sums sums = Sums::fastest;

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "kernels/base/error.h"
+#include "kernels/base/usable_cores.h"
 
 namespace sparsellm {
 namespace {
@@ -30,8 +31,7 @@ void pause() {
 ThreadPool::ThreadPool(int threads) {
   require(threads >= 0 && threads <= kMaxThreads, "{} threads; use 0 (all cores) to {}", threads,
           kMaxThreads);
-  const int total =
-      threads > 0 ? threads : std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  const int total = threads > 0 ? threads : std::min(usable_cores(), kMaxThreads);
   workers_.reserve(static_cast<size_t>(total) - 1);  // so that only the start of a thread can fail
   try {
     for (int i = 1; i < total; ++i) {

@@ -18,8 +18,8 @@ class ThreadPool {
  public:
   static constexpr int kMaxThreads = 1024;
 
-  // `threads` counts the calling thread; 0 means one per hardware thread. Throws Error for more
-  // than 1024, or more than the system gives.
+  // `threads` counts the calling thread; 0 means usable_cores(). Throws Error for more than 1024, or
+  // more than the system gives.
   explicit ThreadPool(int threads = 0);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;

@@ -104,6 +104,9 @@ std::unique_ptr<WeightMatrix> ShapeLoader::load_weight(const Wanted& wanted) {
       header.nonzeros += part.nonzeros;
     }
   }
+  if (!device().is_cuda()) {
+    bytes = weight_format(header.format).bytes_on_cpu(header);
+  }
   count_bytes(bytes);
   const std::optional<int64_t> nonzeros = counted ? std::optional(header.nonzeros) : std::nullopt;
   return std::make_unique<WeightOfSize>(std::move(header), nonzeros, device(), bytes);

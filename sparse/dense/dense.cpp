@@ -35,6 +35,10 @@ void DenseWeight::expand(Range rows, Tensor dense, ExecContext& ctx) const {
   }
 }
 
+int64_t DenseWeight::workspace_bytes(int64_t tokens, Sums) const {
+  return gemm_workspace_bytes(weight_.view.device(), in(), tokens);
+}
+
 int64_t DenseWeight::tune(const MatmulTuning& what, TuneCache& cache, ExecContext& ctx) const {
   std::vector<Tensor> weights;
   for (const WeightMatrix* weight : what.alike) {

@@ -4,6 +4,7 @@
 #include "kernels/base/cuda_context.h"
 #include "kernels/base/error.h"
 #include "kernels/base/upload.h"
+#include "kernels/gemm.h"
 #include "sparse/count_nonzeros.h"
 #include "sparse/dense/dense.h"
 #include "sparse/join_parts.h"
@@ -56,6 +57,13 @@ class DenseFormat : public WeightFormat {
     return e.rows * e.columns * size_of(e.dtype);
   }
 
+  int64_t bytes_on_cpu(const EncodedWeight& e) const override { return formula_bytes(e); }
+
+  int64_t workspace_bytes(const EncodedWeight& e, Device device, int64_t tokens,
+                          Sums) const override {
+    return gemm_workspace_bytes(device, e.columns, tokens);
+  }
+
   std::unique_ptr<WeightMatrix> encode_on_device(const Tensor& w,
                                                  const LoadContext& ctx) const override {
     OwnedTensor copy =
@@ -70,7 +78,7 @@ class DenseFormat : public WeightFormat {
   }
 
  private:
-  std::unique_ptr<WeightMatrix> load_on_cpu(EncodedWeight e) const override {
+  std::unique_ptr<WeightMatrix> load_on_cpu(EncodedWeight e, ThreadPool&) const override {
     OwnedTensor weight = allocate_tensor({}, e.dtype, {e.rows, e.columns}, "a dense weight");
     copy_bytes({}, weight.view.raw(), {}, e.part(kValues).bytes.data(), weight.view.bytes());
     return std::make_unique<DenseWeight>(std::move(weight));

@@ -4,7 +4,7 @@
 
 #include "kernels/base/error.h"
 #include "sparse/count_nonzeros.h"
-#include "sparse/cpu/sparse_weight.h"
+#include "sparse/cpu/panels/panel_weight.h"
 #include "sparse/join_parts.h"
 #include "sparse/tca_bme/cuda/record_weight_cuda.h"
 #include "sparse/tca_bme/format/record_parts.h"
@@ -104,11 +104,9 @@ class TcaBmeFormat : public WeightFormat {
             "version {} of the format {} is not known", e.version, name());
   }
 
-  std::unique_ptr<WeightMatrix> load_on_cpu(EncodedWeight e) const override {
-    if (is_paper(e)) {
-      return std::make_unique<CpuSparseWeight<PaperWalker>>(std::move(e));
-    }
-    return std::make_unique<CpuSparseWeight<RecordWalker>>(std::move(e));
+  std::unique_ptr<WeightMatrix> load_on_cpu(EncodedWeight e, ThreadPool& threads) const override {
+    return is_paper(e) ? make_panel_weight<PaperWalker>(std::move(e), threads)
+                       : make_panel_weight<RecordWalker>(std::move(e), threads);
   }
 
   std::unique_ptr<WeightMatrix> load_on_cuda(std::span<const WeightPart> parts,

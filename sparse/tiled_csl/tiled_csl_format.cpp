@@ -2,7 +2,7 @@
 #include <utility>
 
 #include "kernels/base/error.h"
-#include "sparse/cpu/sparse_weight.h"
+#include "sparse/cpu/panels/panel_weight.h"
 #include "sparse/tiled_csl/encoding.h"
 #include "sparse/tiled_csl/tiled_csl.h"
 #include "sparse/tiled_csl/walker.h"
@@ -160,8 +160,8 @@ class TiledCslFormat : public WeightFormat {
   }
 
  private:
-  std::unique_ptr<WeightMatrix> load_on_cpu(EncodedWeight e) const override {
-    return std::make_unique<CpuSparseWeight<Walker>>(std::move(e));
+  std::unique_ptr<WeightMatrix> load_on_cpu(EncodedWeight e, ThreadPool& threads) const override {
+    return make_panel_weight<Walker>(std::move(e), threads);
   }
 
   EncodedWeight header_of(DType dtype, int64_t rows, int64_t columns) const {

@@ -4,7 +4,7 @@
 
 namespace sparsellm::tiled_csl {
 
-// For sparse/cpu/sparse_weight.h.
+// For sparse/cpu/walk.h.
 template <class T>
 class Walker {
  public:

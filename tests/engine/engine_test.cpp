@@ -510,6 +510,8 @@ TEST(EngineOptions, LimitsOfTheScheduler) {
       [](EngineOptions& o) { o.threads = 1024; },
       [](EngineOptions& o) { o.steps_ahead = -1; },
       [](EngineOptions& o) { o.steps_ahead = 1; },
+      [](EngineOptions& o) { o.kv_dtype = DType::f16; },
+      [](EngineOptions& o) { o.kv_dtype = DType::f32; },
       [](EngineOptions& o) { o.kv_tokens = 1; },
       [](EngineOptions& o) { o.kv_bytes = 1; },
       [](EngineOptions& o) { o.gpu_memory_utilization = 1.0; },
@@ -533,6 +535,12 @@ TEST(EngineOptions, LimitsOfTheScheduler) {
          o.step_tokens = 7;
        }},
       {"1025 threads", [](EngineOptions& o) { o.threads = 1025; }},
+      {"a KV cache of bf16; use f32 or f16", [](EngineOptions& o) { o.kv_dtype = DType::bf16; }},
+      {"a KV cache of f16 on cuda:1: there it has the dtype",
+       [](EngineOptions& o) {
+         o.device = {.kind = Device::Kind::cuda, .index = 1};
+         o.kv_dtype = DType::f16;
+       }},
       {"-2 steps ahead", [](EngineOptions& o) { o.steps_ahead = -2; }},
       {"utilization of 0 is", [](EngineOptions& o) { o.gpu_memory_utilization = 0.0; }},
       {"utilization of 1.01 is", [](EngineOptions& o) { o.gpu_memory_utilization = 1.01; }},

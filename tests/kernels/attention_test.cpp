@@ -176,6 +176,37 @@ TEST(Attention, PrefillAndDecodeOfSeveralRequests) {
   }
 }
 
+// Pages of f16 give what those of f32 with the same values give, bit by bit.
+TEST(Attention, PagesOfF16) {
+  Random random(68);
+  for (int64_t head_dim : {8, 64, 80, 256}) {
+    CpuContext cpu(2);
+    Pool pool(8, 2, head_dim, random);
+    const int64_t features = 2 * head_dim;
+    const GuardedTensor k = random.tensor(DType::f16, {50, features});
+    const GuardedTensor v = random.tensor(DType::f16, {50, features});
+    GuardedTensor wide_k(DType::f32, {50, features});
+    GuardedTensor wide_v(DType::f32, {50, features});
+    set_values(wide_k.view(), values_of(k.view()));
+    set_values(wide_v.view(), values_of(v.view()));
+    const Sequence sequence = pool.add(std::move(wide_k), std::move(wide_v));
+    const KvLayer wide = pool.layer();
+    const std::initializer_list<int64_t> sizes = {wide.k.size(0), 2, kPageSize, head_dim};
+    const GuardedTensor k_pages(DType::f16, sizes);
+    const GuardedTensor v_pages(DType::f16, sizes);
+    set_values(k_pages.view(), values_of(wide.k));
+    set_values(v_pages.view(), values_of(wide.v));
+    const PagedStep step({sequence.request(50, 50)});
+    const GuardedTensor q = random.tensor(DType::f32, {50, 2 * features}, Layout::strided);
+    const GuardedTensor expected(DType::f32, {50, 2 * features});
+    const GuardedTensor y(DType::f32, {50, 2 * features}, Layout::strided);
+    attention(q.view(), wide, step.batch(), 0.1f, expected.view(), cpu.exec);
+    attention(q.view(), {.k = k_pages.view(), .v = v_pages.view()}, step.batch(), 0.1f, y.view(),
+              cpu.exec);
+    EXPECT_TRUE(same_bits(y.view(), expected.view())) << head_dim;
+  }
+}
+
 // A prompt of 75 tokens in chunks, in other pages, in company, with more threads: the same bits.
 TEST(Attention, ARowDependsOnItsOwnRequestAlone) {
   Random random(62);
@@ -326,9 +357,10 @@ TEST_F(AttentionErrors, RefusesMismatchedOperands) {
     EXPECT_TRUE(
         throws_error([&] { attend(q.view(), y.view()); }, fmt::format("head_dim {}", head_dim)));
   }
-  const GuardedTensor half_pages(DType::f16, {4, 2, kPageSize, 8});
-  k_pages_ = half_pages.view();
-  EXPECT_TRUE(throws_error([&] { attend(q_.view(), y_.view()); }, "f16"));
+  const GuardedTensor bf16_pages(DType::bf16, {4, 2, kPageSize, 8});
+  k_pages_ = bf16_pages.view();
+  EXPECT_TRUE(
+      throws_error([&] { attend(q_.view(), y_.view()); }, "q and the pages are f32 and bf16"));
   k_pages_ = Tensor();
   EXPECT_TRUE(throws_error([&] { attend(q_.view(), y_.view()); }, "attention"));
 }

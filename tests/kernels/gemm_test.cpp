@@ -155,8 +155,8 @@ TEST(Gemm, EveryActivationWithEveryBias) {
 // take part.
 TEST(Gemm, ARowHasTheSameBitsInAnyBatch) {
   Random random(53);
-  CpuContext one(1);
-  CpuContext five(5);
+  CpuContext one(1, 8 << 20);
+  CpuContext five(5, 8 << 20);
   for (DType dtype : kFloats) {
     for (const Shape& shape : {Shape{3, 7}, Shape{97, 257}, Shape{70, 1100}}) {
       const int64_t tokens = 150;

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <limits>
 
 #include "kernels/device/rotate_cpu.h"
 #include "tests/testing/compare.h"
@@ -88,6 +89,50 @@ TEST(KvAppend, StoresPrefillChunksAndDecodeRowsInTheirPages) {
         }
       }
     }
+  }
+}
+
+class KvAppendF16 : public ::testing::Test {
+ protected:
+  void append(const Tensor& k, const Tensor& v) {
+    kv_append(k, v, step_.batch(), {.k = k_pages_.view(), .v = v_pages_.view()}, cpu_.exec);
+  }
+
+  CpuContext cpu_{2};
+  std::vector<StepRequest> requests_{{.pages = {2, 0}, .kv_length = 20, .rows = 20}};
+  PagedStep step_{requests_};
+  GuardedTensor k_pages_{DType::f16, {3, 2, kPageSize, 8}};
+  GuardedTensor v_pages_{DType::f16, {3, 2, kPageSize, 8}};
+};
+
+TEST_F(KvAppendF16, RoundsToNearest) {
+  Random random(48);
+  const GuardedTensor k = random.tensor(DType::f32, {20, 16});
+  const GuardedTensor v = random.tensor(DType::f32, {20, 16}, Layout::strided);
+  append(k.view(), v.view());
+  for (const auto& [rows, pages] : {std::pair(&k, &k_pages_), std::pair(&v, &v_pages_)}) {
+    const GuardedTensor rounded(DType::f16, {20, 16});
+    set_values(rounded.view(), values_of(rows->view()));
+    const std::vector<double> expected = expected_pages(requests_, rounded.view(), pages->view());
+    EXPECT_TRUE(all_close(pages->view(), expected, std::vector(expected.size(), 0.0)));
+    EXPECT_TRUE(pages->guards_intact());
+  }
+}
+
+TEST_F(KvAppendF16, RefusesWhatIsBeyondIt) {
+  Random random(49);
+  const GuardedTensor fine = random.tensor(DType::f32, {20, 16});
+  for (float value : {65519.0f, std::numeric_limits<float>::infinity(),
+                      std::numeric_limits<float>::quiet_NaN()}) {
+    const GuardedTensor k = random.tensor(DType::f32, {20, 16});
+    k.view().row<float>(19)[15] = value;
+    EXPECT_NO_THROW(append(k.view(), fine.view())) << value;
+  }
+  for (float value : {65520.0f, -1e30f}) {
+    const GuardedTensor v = random.tensor(DType::f32, {20, 16});
+    v.view().row<float>(7)[3] = value;
+    EXPECT_TRUE(throws_error([&] { append(fine.view(), v.view()); },
+                             fmt::format("{} is beyond f16, in which the KV cache", value)));
   }
 }
 
@@ -222,9 +267,9 @@ TEST_F(KvAppendErrors, RefusesMismatchedOperands) {
   const GuardedTensor more_pages(DType::f32, {5, 2, kPageSize, 8});
   const GuardedTensor more_heads(DType::f32, {4, 4, kPageSize, 8});
   k_pages_ = half.view();
-  EXPECT_TRUE(throws_error([&] { append(); }, "kv_append: pages of k is f16"));
+  EXPECT_TRUE(throws_error([&] { append(); }, "kv_append: pages of k and v are f16 and f32"));
   k_pages_ = small_page.view();
-  EXPECT_TRUE(throws_error([&] { append(); }, "expected f32 [*, *, 16, *]"));
+  EXPECT_TRUE(throws_error([&] { append(); }, "[*, *, 16, *] on cpu"));
   k_pages_ = more_pages.view();
   EXPECT_TRUE(throws_error([&] { append(); }, "pages of v is f32 [4, 2, 16, 8]"));
   k_pages_ = v_pages_ = more_heads.view();

@@ -4,11 +4,12 @@
 #include <cmath>
 #include <ctime>
 #include <fstream>
-#include <thread>
 
 #include "kernels/base/device_info.h"
 #include "kernels/base/error.h"
+#include "kernels/base/usable_cores.h"
 #include "sparsellm_version.h"
+#include "tools/bench/cpu_clock.h"
 
 namespace sparsellm {
 namespace {
@@ -77,7 +78,8 @@ void add_gpu(Environment& environment, const GpuInfo& gpu) {
 
 }  // namespace
 
-Environment describe_environment(Device device, const std::vector<std::string>& command_line) {
+Environment describe_environment(Device device, const std::vector<std::string>& command_line,
+                                 CpuIsa isa) {
   Environment environment{
       {.key = "version", .value = kVersion},
       {.key = "commit", .value = kCommit},
@@ -88,8 +90,11 @@ Environment describe_environment(Device device, const std::vector<std::string>& 
   if (const std::string cpu = cpu_name(); !cpu.empty()) {
     environment.push_back({.key = "cpu", .value = cpu});
   }
-  environment.push_back(
-      {.key = "cpu_threads", .value = static_cast<int64_t>(std::thread::hardware_concurrency())});
+  environment.push_back({.key = "cpu_threads", .value = static_cast<int64_t>(usable_cores())});
+  environment.push_back({.key = "cpu_isa", .value = std::string(name_of(isa))});
+  if (const double clock = measure_cpu_clock(); clock > 0.0) {
+    environment.push_back({.key = "cpu_clock_mhz", .value = std::round(clock * 1e-6)});
+  }
   if (device.is_cuda()) {
     add_gpu(environment, query_gpu(device.index));
   }

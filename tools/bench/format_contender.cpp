@@ -81,6 +81,7 @@ FormatContender::FormatContender(std::unique_ptr<WeightMatrix> owned, const Weig
       ctx_{.device = input.ctx.device,
            .workspace = workspace_,
            .threads = input.ctx.threads,
+           .isa = input.ctx.isa,
            .cuda = input.ctx.cuda,
            .sums = input.ctx.sums},
       tune_cache_(input.tune_cache) {

@@ -10,6 +10,7 @@
 #include "kernels/fill_random.h"
 #include "sparse/dense/dense.h"
 #include "sparse/registry.h"
+#include "tools/bench/cpu_clock.h"
 #include "tools/bench/dense_baseline.h"
 #include "tools/bench/format_contender.h"
 #include "tools/bench/library_contenders.h"
@@ -33,7 +34,10 @@ class KernelBench {
  public:
   KernelBench(const KernelBenchOptions& options,
               const std::function<void(const KernelResult&)>& on_result)
-      : options_(options), on_result_(on_result), meter_(options.device, options.repeat) {
+      : options_(options),
+        on_result_(on_result),
+        meter_(options.device, options.repeat, Sums::fastest, options.threads) {
+    meter_.context().isa = options.cpu_isa;
     meter_.set_profile(options.profile);
     for (const std::string& format : options.formats) {
       if (!contains(dense_contenders(options.device), format)) {
@@ -209,6 +213,11 @@ class KernelBench {
     result.fraction_of_read_ceiling = bytes_per_second / ceiling;
     result.tflops = 2.0 * static_cast<double>(result.out) * static_cast<double>(result.in) *
                     static_cast<double>(result.tokens) / seconds * 1e-12;
+    if (!options_.device.is_cuda()) {
+      result.cycles_per_element =
+          seconds * measure_cpu_clock() * meter_.context().threads.size() /
+          (static_cast<double>(result.out) * static_cast<double>(result.in));
+    }
   }
 
   void compare_turns(const MeasuredProduct& product, KernelResult& result) const {

@@ -61,6 +61,7 @@ std::vector<Column> kernel_columns() {
       {.key = "percent_of_dense", .title = "of dense", .unit = "%", .decimals = 1},
       {.key = "read_gb_per_s", .title = "read", .unit = "GB/s"},
       {.key = "percent_of_ceiling", .title = "of ceiling", .unit = "%", .decimals = 1},
+      {.key = "cycles_per_element", .title = "cycles", .unit = "per element", .decimals = 3},
       {.key = "tflops", .title = "rate", .unit = "TFLOP/s", .decimals = 1},
       {.key = "worst_error", .title = "error", .unit = "of tolerance", .decimals = 2},
       {.key = "algorithm", .title = "algorithm", .kind = Kind::text},
@@ -82,9 +83,10 @@ Row kernel_row(const KernelResult& result) {
     add({overlapped.baseline, known_cell(overlapped.baseline_us), known_cell(overlapped.speedup),
          verdict_cell(overlapped.verdict), known_cell(overlapped.library_speedup)});
     add({result.encoded_bytes, 100.0 * result.fraction_of_dense, result.read_gb_per_s,
-         100.0 * result.fraction_of_read_ceiling, result.tflops});
+         100.0 * result.fraction_of_read_ceiling, known_cell(result.cycles_per_element),
+         result.tflops});
   } else {
-    row.resize(row.size() + 18);
+    row.resize(row.size() + 19);
   }
   // An error of 0 is a finding only where there was a result.
   add({result.verified ? Cell(result.worst_error) : known_cell(result.worst_error),

@@ -41,11 +41,11 @@ TimedWork work_of(const Contender& contender, BoundKernel& kernel, Launches laun
 
 }  // namespace
 
-ProductMeter::ProductMeter(Device device, int64_t repeat, Sums sums)
+ProductMeter::ProductMeter(Device device, int64_t repeat, Sums sums, int threads)
     : repeat_(repeat),
       cuda_(device.is_cuda() ? std::make_unique<CudaContext>(device) : nullptr),
       workspace_(device, 0),
-      threads_(device.is_cuda() ? 1 : 0),
+      threads_(device.is_cuda() ? 1 : threads),
       ctx_{.device = device,
            .workspace = workspace_,
            .threads = threads_,

@@ -46,7 +46,8 @@ struct Opponents {
 class ProductMeter {
  public:
   // Of `repeat` replays the median is taken. Throws Error.
-  ProductMeter(Device device, int64_t repeat, Sums sums = Sums::fastest);
+  // `threads` of the CPU device; 0: all cores.
+  ProductMeter(Device device, int64_t repeat, Sums sums = Sums::fastest, int threads = 0);
 
   // Whether measure() ends, on CUDA, with an ordinary launch of the kernel in profile_cuda().
   void set_profile(bool profile) { profile_ = profile; }

@@ -92,6 +92,7 @@ struct KernelArgs {
   OutputArgs output;
   KernelBenchOptions options;
   int64_t copies_mib = KernelBenchOptions().rotation_bytes >> 20;
+  std::string cpu_isa = "auto";
   bool ablation = false;
 };
 
@@ -262,6 +263,12 @@ CLI::App* add_kernel(CLI::App& app, KernelArgs& args) {
   command->add_option("--repeat", args.options.repeat, "Timed products of each")
       ->check(count())
       ->capture_default_str();
+  command
+      ->add_option("-t,--threads", args.options.threads,
+                   "Threads of the CPU device; 0: one for each core that it may use")
+      ->check(CLI::Range(0, ThreadPool::kMaxThreads))
+      ->capture_default_str();
+  add_cpu_isa_arg(*command, args.cpu_isa);
   add_copies(*command, args.copies_mib);
   return command;
 }
@@ -532,8 +539,8 @@ void throughput(const ThroughputArgs& args, const std::vector<std::string>& comm
   const auto log = make_log(kTool, args.model.model);
   warn_about_device(args.model.model.device, *log);
   catch_interrupts();
-  Environment environment =
-      describe_environment(parse_device(args.model.model.device), command_line);
+  Environment environment = describe_environment(
+      parse_device(args.model.model.device), command_line, parse_cpu_isa(args.model.model.cpu_isa));
   if (shows_layers(args)) {
     environment.push_back(verdict_property());
   }
@@ -559,9 +566,10 @@ void kernel(const KernelArgs& args, const std::vector<std::string>& command_line
   options.dtype = kDTypes.at(args.dtype);
   warn_about_device(args.device, *make_log(kTool, {}));
   options.device = parse_device(args.device);
+  options.cpu_isa = parse_cpu_isa(args.cpu_isa);
   options.rotation_bytes = args.copies_mib << 20;
   catch_interrupts();
-  Environment environment = describe_environment(options.device, command_line);
+  Environment environment = describe_environment(options.device, command_line, options.cpu_isa);
   if (!args.ablation) {
     environment.push_back(verdict_property());
   }

@@ -11,10 +11,10 @@
 #include <limits>
 #include <optional>
 #include <string_view>
-#include <thread>
 #include <vector>
 
 #include "kernels/base/json_reader.h"
+#include "kernels/base/usable_cores.h"
 #include "kernels/paged_kv.h"
 #include "models/storage/model_directory.h"
 #include "sparse/registry.h"
@@ -30,11 +30,12 @@ void log_engine(const Engine& engine, const ModelArgs& args, spdlog::logger& log
   log.info("model {}: {}, {} layers, {:.1f} MiB of weights, loaded in {:.3f} s", quote(args.model),
            engine.config().architecture, engine.config().num_layers, mib(stats.weight_bytes),
            stats.load_seconds);
-  log.info(
-      "device {}, {} threads; context of {} tokens; KV cache of {} tokens, {:.1f} MiB",
-      to_string(parse_device(args.device)),
-      args.threads > 0 ? static_cast<unsigned>(args.threads) : std::thread::hardware_concurrency(),
-      engine.context_size(), engine.total_pages() * kPageSize, mib(stats.kv_bytes));
+  log.info("device {}, {} threads{}; context of {} tokens; KV cache of {} tokens, {:.1f} MiB",
+           to_string(parse_device(args.device)), args.threads > 0 ? args.threads : usable_cores(),
+           parse_device(args.device).is_cuda()
+               ? std::string()
+               : fmt::format(", {}", name_of(parse_cpu_isa(args.cpu_isa))),
+           engine.context_size(), engine.total_pages() * kPageSize, mib(stats.kv_bytes));
 }
 
 // Where the user keeps caches: the XDG base directory specification.
@@ -57,6 +58,16 @@ CLI::Validator not_empty() {
       [](const std::string& text) { return text.empty() ? "is empty" : std::string(); }, "");
 }
 
+void add_cpu_isa_arg(CLI::App& app, std::string& isa) {
+  app.add_option(
+         "--cpu-isa", isa,
+         "Instruction set of the products on the CPU: auto, the best that it has, portable, "
+         "avx2 or avx512; results are the same")
+      ->check(CLI::IsMember({"auto", "portable", "avx2", "avx512"}))
+      ->type_name("ISA")
+      ->capture_default_str();
+}
+
 void add_model_args(CLI::App& app, ModelArgs& args) {
   app.add_option("-m,--model", args.model, "Model directory in Hugging Face format")
       ->required()
@@ -66,6 +77,10 @@ void add_model_args(CLI::App& app, ModelArgs& args) {
                  "What a GPU computes in: f16, bf16, or auto, that of the checkpoint")
       ->check(CLI::IsMember({"auto", "f16", "bf16"}))
       ->capture_default_str();
+  app.add_option("--kv-dtype", args.kv_dtype,
+                 "What the KV cache holds on the CPU: f32, or f16, which takes half of the memory; "
+                 "on a GPU it has the dtype that this computes in [f32]")
+      ->check(CLI::IsMember({"f32", "f16"}));
   auto* const cache =
       app.add_option("--tune-cache", args.tune_cache,
                      "File that keeps which kernels were the fastest on this machine's GPU "
@@ -84,9 +99,11 @@ void add_model_args(CLI::App& app, ModelArgs& args) {
       ->capture_default_str();
   app.add_flag("--verify", args.verify,
                "Compare a converted model with its checksums before it is loaded");
-  app.add_option("-t,--threads", args.threads, "Threads of the CPU device; 0: all cores")
+  app.add_option("-t,--threads", args.threads,
+                 "Threads of the CPU device; 0: one for each core that it may use")
       ->check(CLI::Range(0, 1024))
       ->capture_default_str();
+  add_cpu_isa_arg(app, args.cpu_isa);
   auto* const quiet = app.add_flag("--quiet", args.quiet, "Nothing on stderr but errors");
   app.add_flag("-v,--verbose", args.verbose, "Say on stderr what is going on")->excludes(quiet);
 }
@@ -110,8 +127,12 @@ void warn_about_device(const std::string& device, spdlog::logger& log) {
 EngineOptions engine_options(const ModelArgs& args, EngineOptions options) {
   options.device = parse_device(args.device);
   options.threads = args.threads;
+  options.cpu_isa = parse_cpu_isa(args.cpu_isa);
   if (args.dtype != "auto" && options.device.is_cuda()) {
     options.dtype = args.dtype == "f16" ? DType::f16 : DType::bf16;
+  }
+  if (!args.kv_dtype.empty()) {
+    options.kv_dtype = args.kv_dtype == "f16" ? DType::f16 : DType::f32;
   }
   options.weight_format = args.weight_format == "stored" ? "" : args.weight_format;
   options.verify = args.verify;

@@ -15,17 +15,21 @@ struct ModelArgs {
   std::string model;
   std::string device = "auto";
   std::string dtype = "auto";
+  std::string kv_dtype;  // empty: f32 on the CPU
   std::string tune_cache;  // empty: where the user's caches are
   bool tunes = true;
   std::string weight_format = "stored";
   bool verify = false;
   int threads = 0;
+  std::string cpu_isa = "auto";
   bool quiet = false;
   bool verbose = false;
 };
 // Checks that the text of an option is not empty.
 CLI::Validator not_empty();
 
+// --cpu-isa, for parse_cpu_isa().
+void add_cpu_isa_arg(CLI::App& app, std::string& isa);
 void add_model_args(CLI::App& app, ModelArgs& args);
 
 // Writes "<tool>: <level>: <message>" to stderr: errors with --quiet, warnings too without it,

@@ -6,7 +6,8 @@
 #include <cerrno>
 #include <cstddef>
 
-#include "tools/cli/cpu_features.h"
+#include "kernels/base/cpu_features.h"
+#include "tools/cli/cpu_requirements.h"
 
 namespace sparsellm {
 namespace {

@@ -1,6 +1,6 @@
 // The one file of the check that is compiled as the rest of the program: it holds no code.
 
-#include "tools/cli/cpu_features.h"
+#include "tools/cli/cpu_requirements.h"
 
 namespace sparsellm {
 

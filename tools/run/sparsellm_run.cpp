@@ -252,6 +252,9 @@ RunEntries run_entries(const OpenDirectory& directory, const RunArgs& args, cons
       {"--deterministic", fmt::format("{}", args.deterministic)},
       {"--parse-special", fmt::format("{}", args.parse_special)},
   };
+  if (options.kv_dtype == DType::f16) {
+    entries.emplace("--kv-dtype", "f16");  // runs of versions without the flag have f32
+  }
   entries.merge(generation_entries(defaults));
   entries.merge(model_entries(checkpoint));
   return entries;

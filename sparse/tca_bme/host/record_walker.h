@@ -8,7 +8,7 @@
 
 namespace sparsellm::tca_bme {
 
-// The nonzeros of a block of 64 rows, for sparse/cpu/sparse_weight.h, in the order of the values.
+// The nonzeros of a block of 64 rows, for sparse/cpu/walk.h, in the order of the values.
 template <class T>
 class RecordWalker {
  public:

@@ -9,7 +9,7 @@
 
 namespace sparsellm::tca_bme {
 
-// The nonzeros of a row of GroupTiles, for sparse/cpu/sparse_weight.h; those of one row of the
+// The nonzeros of a row of GroupTiles, for sparse/cpu/walk.h; those of one row of the
 // matrix come from left to right.
 template <class T>
 class PaperWalker {

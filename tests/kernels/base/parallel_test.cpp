@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "kernels/base/error.h"
+#include "kernels/base/usable_cores.h"
 #include "tests/testing/throws_error.h"
 
 namespace sparsellm {
@@ -223,10 +224,9 @@ TEST_P(ThreadPoolTest, TakesConstAndMoveOnlyBodies) {
   EXPECT_EQ(sum, 20);
 }
 
-TEST(ThreadPool, ZeroMeansOnePerHardwareThread) {
-  const auto hardware = static_cast<int>(std::thread::hardware_concurrency());
-  EXPECT_EQ(ThreadPool(0).size(), std::max(1, hardware));
-  EXPECT_EQ(ThreadPool().size(), std::max(1, hardware));
+TEST(ThreadPool, ZeroMeansOnePerUsableCore) {
+  EXPECT_EQ(ThreadPool(0).size(), usable_cores());
+  EXPECT_EQ(ThreadPool().size(), usable_cores());
 }
 
 TEST(ThreadPool, RefusesImpossibleCounts) {

@@ -573,6 +573,7 @@ TEST(KernelReport, Rows) {
   result.pattern = {.kind = ZeroPattern::Kind::dense_blocks, .amount = 0.01};
   result.fraction_of_dense = 0.625;
   result.algorithm = "decode";
+  result.cycles_per_element = 0.25;
   const std::string text = csv_of([&](ReportWriter& writer) {
     writer.begin_table("kernel", kernel_columns());
     writer.add_row(kernel_row(result));
@@ -587,20 +588,21 @@ TEST(KernelReport, Rows) {
     result.note = "wrong";
     writer.add_row(kernel_row(result));
   });
-  EXPECT_EQ(text,
-            "# table: kernel\n"
-            "out,in,tokens,sparsity,pattern,format,time_us,time_us_min,time_us_max,overlapped_us,"
-            "overlapped_us_min,overlapped_us_max,baseline,baseline_us,speedup,verdict,library_us,"
-            "library_speedup,overlapped_baseline,overlapped_baseline_us,overlapped_speedup,"
-            "overlapped_verdict,overlapped_library_speedup,encoded_bytes,percent_of_dense,"
-            "read_gb_per_s,percent_of_ceiling,tflops,worst_error,algorithm,note\n"
-            "64,32,8,0.5,dense-blocks:0.01,tca_bme,10,9,11,7.5,7,8,cublaslt,15,1.5,faster,15.5,"
-            "1.55,dense,7.5,1,equal,2,2560,62.5,0,0,0,0,decode,\n"
-            "64,32,8,0.5,uniform,cublas,10,9,11,,,,dense,,0.96,,,,,,,,,0,0,0,0,0,0,,\n"
-            "64,32,8,0.5,dense-blocks:0.01,tca_bme,,,,,,,,,,,,,,,,,,,,,,,,decode,"
-            "NOT VERIFIED: no memory\n"
-            "64,32,8,0.5,dense-blocks:0.01,tca_bme,,,,,,,,,,,,,,,,,,,,,,,2.5,decode,"
-            "NOT VERIFIED: wrong\n");
+  EXPECT_EQ(
+      text,
+      "# table: kernel\n"
+      "out,in,tokens,sparsity,pattern,format,time_us,time_us_min,time_us_max,overlapped_us,"
+      "overlapped_us_min,overlapped_us_max,baseline,baseline_us,speedup,verdict,library_us,"
+      "library_speedup,overlapped_baseline,overlapped_baseline_us,overlapped_speedup,"
+      "overlapped_verdict,overlapped_library_speedup,encoded_bytes,percent_of_dense,"
+      "read_gb_per_s,percent_of_ceiling,cycles_per_element,tflops,worst_error,algorithm,note\n"
+      "64,32,8,0.5,dense-blocks:0.01,tca_bme,10,9,11,7.5,7,8,cublaslt,15,1.5,faster,15.5,"
+      "1.55,dense,7.5,1,equal,2,2560,62.5,0,0,0.25,0,0,decode,\n"
+      "64,32,8,0.5,uniform,cublas,10,9,11,,,,dense,,0.96,,,,,,,,,0,0,0,0,,0,0,,\n"
+      "64,32,8,0.5,dense-blocks:0.01,tca_bme,,,,,,,,,,,,,,,,,,,,,,,,,decode,"
+      "NOT VERIFIED: no memory\n"
+      "64,32,8,0.5,dense-blocks:0.01,tca_bme,,,,,,,,,,,,,,,,,,,,,,,,2.5,decode,"
+      "NOT VERIFIED: wrong\n");
 }
 
 TEST(KernelReport, SummaryOfSparseFormatsAlone) {

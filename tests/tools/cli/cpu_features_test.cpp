@@ -1,6 +1,6 @@
 // CPUs that have not what a build needs.
 
-#include "tools/cli/cpu_features.h"
+#include "kernels/base/cpu_features.h"
 
 #include <gtest/gtest.h>
 
@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "tests/tools/run_program.h"
+#include "tools/cli/cpu_requirements.h"
 
 namespace sparsellm {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <cstdio>
 
-#include "tools/cli/cpu_features.h"
+#include "kernels/base/cpu_features.h"
 
 namespace sparsellm {
 

@@ -160,6 +160,7 @@ TEST(BatchResume, RefusesOtherFlags) {
       {{"--deterministic"}, "--deterministic was false, is true; "},
       {{"--parse-special"}, "--parse-special was false, is true; "},
       {{"--weight-format", "tca_bme"}, "--weight-format was stored, is tca_bme; "},
+      {{"--kv-dtype", "f16"}, "--kv-dtype was not set, is f16; "},
   };
   const std::string prompts = many_prompts(8) + slow_prompt();
   const std::string expected = output_of(Folder(prompts), {});
@@ -176,9 +177,10 @@ TEST(BatchResume, RefusesOtherFlags) {
   EXPECT_EQ(read_file(folder.partial()), partial);
   EXPECT_EQ(read_file(folder.mark()), mark);
   // What a run that had too little memory is given; and what comes to the same.
-  EXPECT_EQ(output_of(folder, {"--resume", "--parallel", "3", "-b", "64", "--kv-memory", "20M",
-                               "--no-tune", "--ctx-size", "1024", "--temp", "0.8"}),
-            expected);
+  EXPECT_EQ(
+      output_of(folder, {"--resume", "--parallel", "3", "-b", "64", "--kv-memory", "20M",
+                         "--no-tune", "--ctx-size", "1024", "--temp", "0.8", "--kv-dtype", "f32"}),
+      expected);
 }
 
 TEST(BatchResume, RefusesOtherPromptsAndModels) {

@@ -1,4 +1,4 @@
-#include "tools/cli/cpu_features.h"
+#include "kernels/base/cpu_features.h"
 
 namespace sparsellm {
 namespace {

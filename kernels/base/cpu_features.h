@@ -3,10 +3,9 @@
 #include <cstddef>
 #include <cstdint>
 
-// What a CPU has, and what the code of this build takes for granted. All of it runs before the rest
-// of a program, compiled for any CPU of the kind: nothing here may call an inline function of a
-// header, of which the linker could take another file's copy. x86-64 alone; elsewhere nothing is
-// required.
+// What a CPU has. It is asked before the rest of a program runs, by code for any CPU of the kind:
+// nothing here may call an inline function of a header, of which the linker could take another
+// file's copy. x86-64 alone; elsewhere a CPU has nothing.
 namespace sparsellm {
 
 // Words of the CPU's own description, by the instructions cpuid and xgetbv.
@@ -22,12 +21,6 @@ struct CpuWords {
 
 // Of the CPU that runs this.
 CpuWords read_cpu_words();
-
-// Names of the instruction sets that the compiler was allowed to use, such as "AVX2"; ends with a
-// nullptr.
-extern const char* const kRequiredCpuFeatures[];
-// What was said to it: the -march of the build; empty: nothing.
-extern const char kCpuArch[];
 
 // Writes into `text`, which has `size` bytes, the names of those that are missing, "AVX2, FMA" and
 // a zero after them, as many as fit; returns how many are missing. A name that is not known counts

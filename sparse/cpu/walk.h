@@ -4,7 +4,6 @@
 #include <cstring>
 #include <utility>
 
-#include "sparse/cpu/sparse_product.h"
 #include "sparse/format.h"
 
 namespace sparsellm {
@@ -12,7 +11,7 @@ namespace sparsellm {
 // What the sparse formats share on the CPU. A format brings a
 //   template <class T> class Walker {  // T: Half or BFloat16
 //    public:
-//     static constexpr int64_t kBlockRows;
+//     static constexpr int64_t kBlockRows;  // a multiple of 64
 //     explicit Walker(const EncodedWeight& e);  // valid; outlives the walker
 //     // f(row in the block, column, T value) for every nonzero of rows [block * kBlockRows, ...),
 //     // in a fixed order; never outside of the matrix.
@@ -66,51 +65,5 @@ OwnedTensor decode_walk(const EncodedWeight& e, ThreadPool& threads) {
   }
   return dense;
 }
-
-// An encoded weight in the memory of the CPU.
-template <template <class> class Walker>
-class CpuSparseWeight : public WeightMatrix {
- public:
-  explicit CpuSparseWeight(EncodedWeight e) : e_(with_own_memory(std::move(e))) {}
-
-  std::string_view format() const override { return e_.format; }
-  int64_t out() const override { return e_.rows; }
-  int64_t in() const override { return e_.columns; }
-  DType dtype() const override { return e_.dtype; }
-  int64_t bytes() const override { return e_.bytes(); }
-  std::optional<int64_t> nonzeros() const override { return e_.nonzeros; }
-
-  void matmul(const Tensor& x, Tensor y, const Epilogue& epilogue,
-              ExecContext& ctx) const override {
-    check_product(e_.format, {.out = e_.rows, .in = e_.columns}, x, y, epilogue, ctx);
-    visit_half(e_.dtype, [&]<class T>(T) {
-      const Walker<T> walker(e_);
-      sparse_product(x, y, epilogue, Walker<T>::kBlockRows, ctx, [&](int64_t block, auto&& f) {
-        walker.walk(block,
-                    [&](int64_t row, int64_t column, T value) { f(row, column, to_float(value)); });
-      });
-    });
-  }
-
-  void expand(Range rows, Tensor dense, ExecContext& ctx) const override {
-    check_expand(e_, rows, dense, ctx);
-    if (dense.bytes() > 0) {
-      expand_rows<Walker>(e_, rows, dense, ctx.threads);
-    }
-  }
-
-  int64_t workspace_bytes(int64_t, Sums) const override {
-    return sparse_product_workspace_bytes(e_.columns);
-  }
-
-  int64_t tune(const MatmulTuning&, TuneCache&, ExecContext&) const override { return 0; }
-
-  std::unique_ptr<WeightMatrix> copy() const override {
-    return std::make_unique<CpuSparseWeight>(view_of(e_));
-  }
-
- private:
-  EncodedWeight e_;
-};
 
 }  // namespace sparsellm

@@ -1,0 +1,47 @@
+#pragma once
+
+#include <cstdint>
+
+// The kernels of gemm() on the CPU. Their files are compiled for instruction sets that not every
+// CPU has, and the linker may take any file's copy of an inline function for the whole program:
+// this header has none, and neither do those that the files include besides it.
+namespace sparsellm::gemm_cpu_kernels {
+
+// A sum is taken in blocks of kBlockColumns columns, which begin at multiples of it. In a block
+// there are kLanes partial sums, chains of fused multiply-adds from 0 on: column c belongs to
+// number c % kLanes. They are added up by halves (l and l + 8, then + 4, + 2, + 1), and the sums of
+// the blocks one after the other. So the order goes by a column's number alone: it is the same by
+// every kernel, with any number of tokens and threads, and a column whose x is 0 may be left out (a
+// weight that is infinite or NaN there is left out with it).
+inline constexpr int64_t kBlockColumns = 1024;
+inline constexpr int kLanes = 16;
+
+// sums [tokens][sums_stride] = x [tokens, columns] times w [rows, columns], transposed; strides in
+// elements. The blocks of a row of x are `x_block` elements apart. Part of a product if `add`:
+// columns that begin at a block, after those whose sums are there already.
+struct Product {
+  const void* w;
+  int64_t w_stride;
+  int64_t rows;
+  const float* x;
+  int64_t x_stride;
+  int64_t x_block;
+  int64_t tokens;
+  int64_t columns;
+  float* sums;
+  int64_t sums_stride;
+  bool add;
+};
+using Multiply = void (*)(const Product&);
+
+struct Kernels {  // by the dtype of w
+  Multiply f32;
+  Multiply f16;
+  Multiply bf16;
+};
+
+extern const Kernels kPortableKernels;
+extern const Kernels kAvx2Kernels;
+extern const Kernels kAvx512Kernels;  // F, BW, DQ and VL
+
+}  // namespace sparsellm::gemm_cpu_kernels

@@ -30,8 +30,8 @@ bool has_prompt_log_probs(const LogitRow& row) {
          row.position + 1 < sequence.prompt_length();
 }
 
-Choice choose_next(const LogitRow& row, std::span<const float> logits,
-                   std::span<const int32_t> eos) {
+Choice choose_next(const LogitRow& row, std::span<const float> logits, std::span<const int32_t> eos,
+                   std::string_view not_finite) {
   const Sequence& sequence = *row.sequence;
   const Request& request = sequence.request();
   Choice choice;
@@ -45,6 +45,9 @@ Choice choose_next(const LogitRow& row, std::span<const float> logits,
     }
   } catch (...) {
     choice.error = current_error();
+    if (choice.error == kLogitsNotFinite) {
+      choice.error = not_finite;
+    }
   }
   return choice;
 }
@@ -59,7 +62,7 @@ TokenLogProbs prompt_log_probs(const LogitRow& row, std::span<const float> logit
 }  // namespace
 
 void choose(std::span<const LogitRow> rows, const Tensor& values, std::span<const int32_t> eos,
-            ThreadPool& threads, std::span<Choice> choices) {
+            ThreadPool& threads, std::span<Choice> choices, std::string_view not_finite) {
   const auto logits = [&](size_t i) {
     return std::span<const float>(values.row<float>(static_cast<int64_t>(i)),
                                   static_cast<size_t>(values.size(1)));
@@ -78,7 +81,7 @@ void choose(std::span<const LogitRow> rows, const Tensor& values, std::span<cons
       continue;
     }
     if (unusable[i] != 0) {
-      finish(sequence, FinishReason::error, kLogitsNotFinite);
+      finish(sequence, FinishReason::error, std::string(not_finite));
     } else if (shows_logits(rows[i])) {
       show_logits(rows[i], logits(i));
     }
@@ -90,7 +93,8 @@ void choose(std::span<const LogitRow> rows, const Tensor& values, std::span<cons
         continue;
       }
       if (rows[i].choice) {
-        choices[static_cast<size_t>(*rows[i].choice)] = choose_next(rows[i], logits(i), eos);
+        choices[static_cast<size_t>(*rows[i].choice)] =
+            choose_next(rows[i], logits(i), eos, not_finite);
       }
       if (has_prompt_log_probs(rows[i])) {
         of_prompt[i] = prompt_log_probs(rows[i], logits(i));

@@ -13,6 +13,10 @@ Tensor view_of(std::vector<int32_t>& values) {
   return Tensor(values.data(), DType::i32, {std::ssize(values)}, Device{});
 }
 
+constexpr std::string_view kOfF16 =
+    "the model's logits contain NaN or infinity; a key or value may be beyond f16, in which the KV "
+    "cache holds it: --kv-dtype f32 has no such limit";
+
 // Decode rows and prefill rows are one pass; a step is computed when launch() returns.
 class CpuRunner : public StepRunner {
  public:
@@ -49,7 +53,8 @@ class CpuRunner : public StepRunner {
       const Tensor values = scratch.tensor(DType::f32, {count, decoder_.vocab_size()});
       decoder_.logits(hidden, row_indices.rows(first, count), values, exec_);
       choose(rows.subspan(static_cast<size_t>(first), static_cast<size_t>(count)), values, eos_,
-             threads_, step.choices);
+             threads_, step.choices,
+             kv.layer(0).k.dtype() == DType::f16 ? kOfF16 : kLogitsNotFinite);
     }
     std::transform(step.choices.begin(), step.choices.end(), chosen_.begin(),
                    [](const Choice& choice) { return choice.token; });

@@ -49,7 +49,7 @@ struct EngineOptions {
   // On CUDA, captures the graphs of decode rows for every token bucket while loading, instead of
   // each in the first step that needs it.
   bool warm_up = false;
-  int threads = 0;  // of the CPU device; 0: all cores
+  int threads = 0;  // of the CPU device; 0: usable_cores()
   // Of the kernels of products on the CPU device, which has it; results are the same bits.
   CpuIsa cpu_isa = best_cpu_isa();
   // What the KV cache of the CPU device holds: f32, the default, or f16, which takes half of the

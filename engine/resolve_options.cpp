@@ -41,7 +41,9 @@ SchedulerLimits scheduler_limits(const EngineOptions& options) {
             "a KV cache of {}; use f32 or f16", name_of(*options.kv_dtype));
   }
   require(options.threads >= 0 && options.threads <= ThreadPool::kMaxThreads,
-          "{} threads; use 0 (all cores) to {}", options.threads, ThreadPool::kMaxThreads);
+          "{} threads; use 0 (one for each core) to {}", options.threads, ThreadPool::kMaxThreads);
+  require(options.device.is_cuda() || options.cpu_isa <= best_cpu_isa(), "this CPU has no {}",
+          name_of(options.cpu_isa));
   require(options.steps_ahead >= -1 && options.steps_ahead <= 1, "{} steps ahead; use 0 or 1",
           options.steps_ahead);
   require(!options.traces || choose_steps_ahead(options) == 0,

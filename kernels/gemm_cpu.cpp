@@ -16,7 +16,7 @@ using gemm_cpu_kernels::Multiply;
 // time.
 constexpr int64_t kMaxRows = 96;
 constexpr int64_t kRowsStep = 24;
-constexpr int64_t kMaxTokens = 256;
+constexpr int64_t kMaxTokens = 128;
 constexpr int64_t kMinTokensToPack = 7;
 // Of x, so much stays in the L2 while rows of w pass by.
 constexpr int64_t kMaxBytesOfX = 512 << 10;

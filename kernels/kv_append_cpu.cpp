@@ -1,8 +1,7 @@
-#include <cstddef>
-#include <optional>
+#include <algorithm>
+#include <cmath>
 
-#include "kernels/base/convert.h"
-#include "kernels/base/error.h"
+#include "kernels/base/dtype.h"
 #include "kernels/cpu_loops.h"
 #include "kernels/device/rotate_cpu.h"
 #include "kernels/kv_append_device.h"
@@ -10,24 +9,28 @@
 namespace sparsellm {
 namespace {
 
+// A finite value that would become infinite becomes NaN: an infinite score may be of no weight, and
+// the loss go unnoticed, but a NaN reaches the logits of its request, and of no other.
+Half to_page(float value, Half) {
+  const Half half = to_half(value);
+  return std::isinf(to_float(half)) && !std::isinf(value) ? Half{0x7e00} : half;
+}
+float to_page(float value, float) { return value; }
+
 // One token's vectors of all heads, to its slot in a page.
+template <class T>
 void store_token(const float* from, const Tensor& pages, int64_t page, int64_t slot) {
   const int64_t head_dim = pages.size(3);
-  const int64_t bytes = head_dim * size_of(pages.dtype());
-  auto* const first = static_cast<std::byte*>(pages.rows(page, 1).raw()) + slot * bytes;
   for (int64_t head = 0; head < pages.size(1); ++head) {
-    const std::optional<float> overflow =
-        convert(DType::f32, reinterpret_cast<const std::byte*>(from + head * head_dim),
-                pages.dtype(), first + head * kPageSize * bytes, head_dim);
-    require(!overflow, "a key or value of {} is beyond {}, in which the KV cache holds it",
-            overflow.value_or(0.0f), name_of(pages.dtype()));
+    std::transform(from + head * head_dim, from + (head + 1) * head_dim,
+                   pages.row<T>(page) + (head * kPageSize + slot) * head_dim,
+                   [](float value) { return to_page(value, T{}); });
   }
 }
 
-}  // namespace
-
-void kv_append_cpu(const Tensor& k, const Tensor& v, const PagedBatch& batch, const KvLayer& kv,
-                   ExecContext& ctx) {
+template <class T>
+void append(const Tensor& k, const Tensor& v, const PagedBatch& batch, const KvLayer& kv,
+            ExecContext& ctx) {
   const int32_t* query_start = batch.query_start.data<int32_t>();
   const int32_t* positions = batch.positions.data<int32_t>();
   for (int64_t request = 0; request < batch.requests(); ++request) {
@@ -37,10 +40,18 @@ void kv_append_cpu(const Tensor& k, const Tensor& v, const PagedBatch& batch, co
       const int64_t row = first + i;
       const int64_t page = pages[positions[row] / kPageSize];
       const int64_t slot = positions[row] % kPageSize;
-      store_token(k.row<float>(row), kv.k, page, slot);
-      store_token(v.row<float>(row), kv.v, page, slot);
+      store_token<T>(k.row<float>(row), kv.k, page, slot);
+      store_token<T>(v.row<float>(row), kv.v, page, slot);
     });
   }
+}
+
+}  // namespace
+
+void kv_append_cpu(const Tensor& k, const Tensor& v, const PagedBatch& batch, const KvLayer& kv,
+                   ExecContext& ctx) {
+  kv.k.dtype() == DType::f16 ? append<Half>(k, v, batch, kv, ctx)
+                             : append<float>(k, v, batch, kv, ctx);
 }
 
 void rope_kv_append_cpu(const Tensor& cos_sin, const QkvRows& rows, const PagedBatch& batch,

@@ -36,7 +36,7 @@ struct ConvertOptions {
   std::optional<DType> dtype = {};
   // Without it, N:M pruning goes by magnitude, and Wanda is an Error.
   std::optional<CalibrationFile> calibration = {};
-  int threads = 0;  // 0: all cores
+  int threads = 0;  // 0: usable_cores()
   bool replace = false;
   bool verify = false;  // decode what was encoded, and read back what was written
   int64_t max_shard_bytes = 5'000'000'000;

@@ -29,13 +29,14 @@ void pause() {
 }  // namespace
 
 ThreadPool::ThreadPool(int threads) {
-  require(threads >= 0 && threads <= kMaxThreads, "{} threads; use 0 (all cores) to {}", threads,
-          kMaxThreads);
+  require(threads >= 0 && threads <= kMaxThreads, "{} threads; use 0 (one for each core) to {}",
+          threads, kMaxThreads);
   const int total = threads > 0 ? threads : std::min(usable_cores(), kMaxThreads);
+  shares_ = std::vector<Share>(static_cast<size_t>(total));
   workers_.reserve(static_cast<size_t>(total) - 1);  // so that only the start of a thread can fail
   try {
-    for (int i = 1; i < total; ++i) {
-      workers_.emplace_back([this] { worker_loop(); });
+    for (size_t i = 1; i < shares_.size(); ++i) {
+      workers_.emplace_back([this, i] { worker_loop(i); });
     }
   } catch (const std::system_error& error) {
     const int started = size();
@@ -75,12 +76,18 @@ void ThreadPool::run(int64_t count, int64_t grain, void* context, Call call) {
   // No worker is inside: the job before was closed and drained below.
   running_.store(true, std::memory_order_relaxed);
   job_ = {.call = call, .context = context, .count = count, .range = range};
-  next_.store(0, std::memory_order_relaxed);
+  const int64_t ranges = (count + range - 1) / range;
+  const int64_t threads = size();
+  for (int64_t i = 0; i < threads; ++i) {
+    Share& share = shares_[static_cast<size_t>(i)];
+    share.next.store(ranges * i / threads, std::memory_order_relaxed);
+    share.end = ranges * (i + 1) / threads;
+  }
   const uint64_t epoch = (state_.load(std::memory_order_relaxed) >> kEpochShift) + 1;
   state_.store(epoch << kEpochShift | kOpen, std::memory_order_release);
   state_.notify_all();
 
-  take_ranges(job_);
+  take_ranges(job_, 0);
   // Workers that have not come by now are not waited for.
   state_.fetch_and(~kOpen, std::memory_order_acq_rel);
   for (int i = 0; (state_.load(std::memory_order_acquire) & kActiveMask) != 0; ++i) {
@@ -96,17 +103,23 @@ void ThreadPool::run(int64_t count, int64_t grain, void* context, Call call) {
   }
 }
 
-void ThreadPool::take_ranges(const Job& job) {
+void ThreadPool::take_ranges(const Job& job, size_t thread) {
   try {
-    while (true) {
-      const int64_t begin = next_.fetch_add(job.range, std::memory_order_relaxed);
-      if (begin >= job.count) {
-        return;
+    for (size_t i = 0; i < shares_.size(); ++i) {  // its own, then those of the threads after it
+      Share& share = shares_[(thread + i) % shares_.size()];
+      while (true) {
+        const int64_t range = share.next.fetch_add(1, std::memory_order_relaxed);
+        if (range >= share.end) {
+          break;
+        }
+        const int64_t begin = range * job.range;
+        job.call(job.context, begin, std::min(begin + job.range, job.count));
       }
-      job.call(job.context, begin, std::min(begin + job.range, job.count));
     }
   } catch (...) {
-    next_.store(job.count, std::memory_order_relaxed);  // the others stop soon
+    for (Share& share : shares_) {  // the others stop soon
+      share.next.store(share.end, std::memory_order_relaxed);
+    }
     const std::lock_guard lock(error_mutex_);
     if (!error_) {
       error_ = std::current_exception();
@@ -132,7 +145,7 @@ uint64_t ThreadPool::wait_for_job(uint64_t seen_epoch) {
   }
 }
 
-void ThreadPool::worker_loop() {
+void ThreadPool::worker_loop(size_t thread) {
   uint64_t seen_epoch = 0;
   while (true) {
     uint64_t state = wait_for_job(seen_epoch);
@@ -144,7 +157,7 @@ void ThreadPool::worker_loop() {
     while ((state & kOpen) != 0 && state >> kEpochShift == seen_epoch) {
       if (state_.compare_exchange_weak(state, state + 1, std::memory_order_acq_rel,
                                        std::memory_order_acquire)) {
-        take_ranges(job_);
+        take_ranges(job_, thread);
         state_.fetch_sub(1, std::memory_order_acq_rel);
         break;
       }

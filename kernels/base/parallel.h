@@ -18,8 +18,8 @@ class ThreadPool {
  public:
   static constexpr int kMaxThreads = 1024;
 
-  // `threads` counts the calling thread; 0 means usable_cores(). Throws Error for more than 1024, or
-  // more than the system gives.
+  // `threads` counts the calling thread; 0 means usable_cores(). Throws Error for more than 1024,
+  // or more than the system gives.
   explicit ThreadPool(int threads = 0);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
@@ -31,6 +31,11 @@ class ThreadPool {
   // returns when all are done. Ranges start at multiples of `grain` and hold at least `grain`
   // items (the last may be shorter). The first exception thrown by a body is thrown again here,
   // after all ranges that had started are done.
+  //
+  // Each thread has a share of the ranges of its own, which depends on `count` and `grain` alone,
+  // and takes those of others only when it has done with it. So memory that is written for the
+  // first time by a call, and read by later ones of the same count and grain, lies where the thread
+  // that reads it runs (first touch), also on a machine of several NUMA nodes.
   template <class Body>
   void parallel_for(int64_t count, int64_t grain, Body&& body) {
     using BodyType = std::remove_reference_t<Body>;
@@ -48,15 +53,20 @@ class ThreadPool {
     int64_t count = 0;
     int64_t range = 0;  // items taken at a time
   };
+  // What is left of a thread's share, in ranges.
+  struct alignas(64) Share {
+    std::atomic<int64_t> next{0};
+    int64_t end = 0;
+  };
 
   void run(int64_t count, int64_t grain, void* context, Call call);
-  void take_ranges(const Job& job);
-  void worker_loop();
+  void take_ranges(const Job& job, size_t thread);
+  void worker_loop(size_t thread);
   void stop();
   uint64_t wait_for_job(uint64_t seen_epoch);
 
   Job job_;
-  std::atomic<int64_t> next_{0};
+  std::vector<Share> shares_;  // the calling thread's is the first
   // Bits 0-15: workers inside the job; bit 16: the job takes workers; bits 17 and up: its number.
   std::atomic<uint64_t> state_{0};
   std::atomic<bool> running_{false};  // a call that finds it set comes from inside a body

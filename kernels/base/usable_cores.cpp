@@ -9,9 +9,7 @@
 #include <optional>
 #include <set>
 #include <string>
-#include <string_view>
 #include <thread>
-#include <utility>
 #include <vector>
 
 namespace sparsellm {
@@ -25,6 +23,13 @@ std::optional<int64_t> number_in(const fs::path& path) {
   std::ifstream file(path);
   int64_t number = 0;
   return file >> number ? std::optional(number) : std::nullopt;
+}
+
+std::string line_of(const fs::path& path) {
+  std::ifstream file(path);
+  std::string line;
+  std::getline(file, line);
+  return line;
 }
 
 // Cores of a quota of microseconds in each period, rounded up.
@@ -57,17 +62,6 @@ int64_t smallest_quota(const fs::path& mount, const std::string& group, Quota qu
   }
 }
 
-bool has_controller(std::string_view list, std::string_view name) {
-  while (!list.empty()) {
-    const size_t comma = std::min(list.find(','), list.size());
-    if (list.substr(0, comma) == name) {
-      return true;
-    }
-    list.remove_prefix(std::min(comma + 1, list.size()));
-  }
-  return false;
-}
-
 // Lines of /proc/self/cgroup: "number:controllers:group", without controllers for v2.
 int64_t cores_of_quota(const fs::path& root) {
   std::ifstream file(root / "proc/self/cgroup");
@@ -83,7 +77,7 @@ int64_t cores_of_quota(const fs::path& root) {
     const fs::path mount = root / "sys/fs/cgroup";
     if (controllers.empty()) {
       smallest = std::min(smallest, smallest_quota(mount, group, quota_v2));
-    } else if (has_controller(controllers, "cpu")) {
+    } else if (("," + controllers + ",").find(",cpu,") != std::string::npos) {
       for (const std::string& folder : {std::string("cpu"), controllers}) {
         smallest = std::min(smallest, smallest_quota(mount / folder, group, quota_v1));
       }
@@ -100,7 +94,7 @@ std::vector<int> cpus_of_this_process() {
     std::vector<cpu_set_t> set(CPU_ALLOC_SIZE(count) / sizeof(cpu_set_t) + 1);
     const size_t bytes = set.size() * sizeof(cpu_set_t);
     if (::sched_getaffinity(0, bytes, set.data()) == 0) {
-      for (int cpu = 0; cpu < count; ++cpu) {
+      for (int cpu = 0; cpu < static_cast<int>(bytes * 8); ++cpu) {
         if (CPU_ISSET_S(static_cast<size_t>(cpu), bytes, set.data())) {
           cpus.push_back(cpu);
         }
@@ -114,14 +108,17 @@ std::vector<int> cpus_of_this_process() {
 }  // namespace
 
 int usable_cores(const fs::path& root, std::span<const int> cpus) {
-  std::set<std::pair<int64_t, int64_t>> cores;  // package and core
+  // By the hardware threads of a core, since numbers of cores occur twice, in two packages and in
+  // two clusters of one.
+  std::set<std::string> cores;
   for (const int cpu : cpus) {
-    const fs::path topology =
-        root / "sys/devices/system/cpu" / ("cpu" + std::to_string(cpu)) / "topology";
-    const auto package = number_in(topology / "physical_package_id");
-    const auto core = number_in(topology / "core_id");
-    cores.insert(package && core ? std::pair(*package, *core)
-                                 : std::pair(int64_t{-1}, int64_t{cpu}));
+    const std::string name = std::to_string(cpu);
+    const fs::path topology = root / "sys/devices/system/cpu" / ("cpu" + name) / "topology";
+    std::string threads = line_of(topology / "core_cpus_list");
+    if (threads.empty()) {
+      threads = line_of(topology / "thread_siblings_list");  // of older kernels
+    }
+    cores.insert(threads.empty() ? name : threads);
   }
   return static_cast<int>(std::clamp<int64_t>(std::ssize(cores), 1, cores_of_quota(root)));
 }

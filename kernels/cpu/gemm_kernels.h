@@ -11,8 +11,8 @@ namespace sparsellm::gemm_cpu_kernels {
 // there are kLanes partial sums, chains of fused multiply-adds from 0 on: column c belongs to
 // number c % kLanes. They are added up by halves (l and l + 8, then + 4, + 2, + 1), and the sums of
 // the blocks one after the other. So the order goes by a column's number alone: it is the same by
-// every kernel, with any number of tokens and threads, and a column whose x is 0 may be left out (a
-// weight that is infinite or NaN there is left out with it).
+// every kernel, with any number of tokens and threads, and leaving out a column whose x is 0, which
+// these kernels do not do, would change no more than the sign of a zero, for finite weights.
 inline constexpr int64_t kBlockColumns = 1024;
 inline constexpr int kLanes = 16;
 

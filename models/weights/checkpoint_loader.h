@@ -30,7 +30,7 @@ struct WeightEncoding {
   // A name of sparse/registry.h, to which other weights are converted; empty: as each is stored,
   // and what only other programs know, dense.
   std::string format;
-  int threads = 0;  // that convert; 0: all cores
+  int threads = 0;  // that convert; 0: usable_cores()
 };
 
 // Weights from a checkpoint. A name is looked up as given and with its leading "model." or

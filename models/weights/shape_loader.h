@@ -16,8 +16,8 @@ struct LinearShapes {
   const WeightStore* store = nullptr;  // where weights come from, as they are stored there
   std::string format = {};  // a name of sparse/registry.h, to which others are converted; or empty
   std::optional<double> density = {};  // the share of nonzeros in weights that are converted
-  int threads = 0;                     // that encode what density says nothing of; 0: all cores
-  LoadProgress progress = {};          // of that
+  int threads = 0;             // that encode what density says nothing of; 0: usable_cores()
+  LoadProgress progress = {};  // of that
 };
 
 // Weights without memory, for a decoder that is asked what it needs and never run: loaded_bytes(),

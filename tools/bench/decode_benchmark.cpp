@@ -121,7 +121,7 @@ void register_decode() {
 
 int main(int argc, char** argv) {
   benchmark::Initialize(&argc, argv);
-  if (argc > 1) {
+  if (argc > 1 && argv[1][0] != '-') {
     sparsellm::model = argv[1];
     argv[1] = argv[0];
     ++argv;

@@ -90,7 +90,7 @@ Environment describe_environment(Device device, const std::vector<std::string>& 
   if (const std::string cpu = cpu_name(); !cpu.empty()) {
     environment.push_back({.key = "cpu", .value = cpu});
   }
-  environment.push_back({.key = "cpu_threads", .value = static_cast<int64_t>(usable_cores())});
+  environment.push_back({.key = "cpu_cores", .value = static_cast<int64_t>(usable_cores())});
   environment.push_back({.key = "cpu_isa", .value = std::string(name_of(isa))});
   if (const double clock = measure_cpu_clock(); clock > 0.0) {
     environment.push_back({.key = "cpu_clock_mhz", .value = std::round(clock * 1e-6)});

@@ -30,7 +30,7 @@ struct KernelBenchOptions {
   int64_t repeat = 20;                      // replays that the median is taken over
   int64_t rotation_bytes = kRotationBytes;  // that the copies of a weight have together, at least
   Device device;
-  int threads = 0;                  // of the CPU device; 0: all cores
+  int threads = 0;                  // of the CPU device; 0: usable_cores()
   CpuIsa cpu_isa = best_cpu_isa();  // of the CPU device
   uint64_t seed = 1;
   bool profile = false;  // one more launch of each kernel in profile_cuda(), on CUDA
@@ -66,7 +66,8 @@ struct KernelResult {
   double read_gb_per_s = 0.0;           // encoded_bytes / median, in 10^9 bytes
   double fraction_of_read_ceiling = 0.0;  // of measure_read_bandwidth for this many bytes, same run
   double tflops = 0.0;                    // 2 * out * in * tokens / median: zeros count
-  // On the CPU: cycles of all threads / (out * in), by measure_cpu_clock() after the measurement.
+  // On the CPU: seconds * threads * measure_cpu_clock() / (out * in). With wide vectors on all
+  // cores the clock may be lower than that, and so the cycles.
   double cycles_per_element = 0.0;
   // With ordinary launches, and with overlapping ones where they may differ.
   KernelComparison compared;

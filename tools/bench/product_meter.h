@@ -46,7 +46,7 @@ struct Opponents {
 class ProductMeter {
  public:
   // Of `repeat` replays the median is taken. Throws Error.
-  // `threads` of the CPU device; 0: all cores.
+  // `threads` of the CPU device; 0: usable_cores().
   ProductMeter(Device device, int64_t repeat, Sums sums = Sums::fastest, int threads = 0);
 
   // Whether measure() ends, on CUDA, with an ordinary launch of the kernel in profile_cuda().

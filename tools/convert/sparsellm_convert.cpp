@@ -122,7 +122,7 @@ void add_convert_args(CLI::App& app, ConvertArgs& args) {
                "Decode every weight that was encoded, and read back what was written")
       ->needs(output);
   app.add_flag("--json", args.json, "The closing table as JSON, with a row for every weight");
-  app.add_option("-t,--threads", args.threads, "Threads; 0: all cores")
+  app.add_option("-t,--threads", args.threads, "Threads; 0: one for each core that it may use")
       ->check(CLI::Range(0, 1024))
       ->capture_default_str();
   app.add_flag("--quiet", args.quiet, "Nothing on stderr but errors");

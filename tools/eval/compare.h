@@ -14,7 +14,7 @@ namespace sparsellm {
 struct ComparisonOptions {
   int64_t context = 512;
   PerplexityProtocol protocol = PerplexityProtocol::windows;
-  int threads = 0;  // that compute divergences; 0: all cores
+  int threads = 0;  // that compute divergences; 0: usable_cores()
   // Called between steps with the tokens scored by both models, and all that will be.
   std::function<void(int64_t, int64_t)> progress = [](int64_t, int64_t) {};
 };

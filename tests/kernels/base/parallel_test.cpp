@@ -6,9 +6,11 @@
 #include <atomic>
 #include <chrono>
 #include <ctime>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <numeric>
+#include <set>
 #include <stdexcept>
 #include <thread>
 #include <utility>
@@ -222,6 +224,35 @@ TEST_P(ThreadPoolTest, TakesConstAndMoveOnlyBodies) {
     sum += (end - begin) * *one;
   });
   EXPECT_EQ(sum, 20);
+}
+
+// All threads are in the call before any of them goes on; each then has begun with its own share.
+TEST_P(ThreadPoolTest, ThreadsBeginWithTheSameShareInEachCall) {
+  ThreadPool pool(GetParam());
+  const auto threads = static_cast<size_t>(pool.size());
+  std::map<std::thread::id, int64_t> firsts[2];
+  for (std::map<std::thread::id, int64_t>& first : firsts) {
+    std::mutex mutex;
+    std::atomic<size_t> inside = 0;
+    pool.parallel_for(40 * pool.size(), 1, [&](int64_t begin, int64_t) {
+      {
+        const std::lock_guard lock(mutex);
+        inside += first.try_emplace(std::this_thread::get_id(), begin).second ? 1 : 0;
+      }
+      while (inside < threads) {
+        std::this_thread::yield();
+      }
+    });
+    EXPECT_EQ(first.size(), threads);
+    std::set<int64_t> begins;
+    for (const auto& [thread, begin] : first) {
+      begins.insert(begin);
+    }
+    EXPECT_EQ(begins.size(), threads);
+    EXPECT_EQ(*begins.begin(), 0);
+    EXPECT_EQ(*begins.rbegin(), 40 * (pool.size() - 1));
+  }
+  EXPECT_EQ(firsts[0], firsts[1]);
 }
 
 TEST(ThreadPool, ZeroMeansOnePerUsableCore) {

@@ -22,10 +22,8 @@ class UsableCores : public ::testing::Test {
     fs::create_directories(path.parent_path());
     std::ofstream(path) << text << "\n";
   }
-  void cpu(int number, int package, int core) const {
-    const std::string folder = "sys/devices/system/cpu/cpu" + std::to_string(number) + "/topology/";
-    write(folder + "physical_package_id", std::to_string(package));
-    write(folder + "core_id", std::to_string(core));
+  void cpu(int number, const std::string& threads, const char* file = "core_cpus_list") const {
+    write("sys/devices/system/cpu/cpu" + std::to_string(number) + "/topology/" + file, threads);
   }
   int count(const std::vector<int>& cpus) const { return usable_cores(root_.path(), cpus); }
 
@@ -33,19 +31,16 @@ class UsableCores : public ::testing::Test {
 };
 
 TEST_F(UsableCores, HardwareThreadsOfACoreAreOne) {
-  for (int i = 0; i < 4; ++i) {
-    cpu(i, 0, i);
-    cpu(4 + i, 0, i);
+  for (const char* file : {"thread_siblings_list", "core_cpus_list"}) {
+    for (int i = 0; i < 4; ++i) {
+      const std::string threads = std::to_string(i) + "," + std::to_string(4 + i);
+      cpu(i, threads, file);
+      cpu(4 + i, threads, file);
+    }
+    EXPECT_EQ(count({0, 1, 2, 3, 4, 5, 6, 7}), 4);
+    EXPECT_EQ(count({1, 5}), 1);
+    EXPECT_EQ(count({1, 6}), 2);
   }
-  EXPECT_EQ(count({0, 1, 2, 3, 4, 5, 6, 7}), 4);
-  EXPECT_EQ(count({1, 5}), 1);
-  EXPECT_EQ(count({1, 6}), 2);
-}
-
-TEST_F(UsableCores, CoresOfTwoPackagesHaveTheSameNumbers) {
-  cpu(0, 0, 0);
-  cpu(1, 1, 0);
-  EXPECT_EQ(count({0, 1}), 2);
 }
 
 TEST_F(UsableCores, WithoutATopologyEachCpuIsACore) {

@@ -42,7 +42,8 @@ Multiply multiply_of(const Kernels& kernels, DType dtype) {
   return dtype == DType::f32 ? kernels.f32 : dtype == DType::f16 ? kernels.f16 : kernels.bf16;
 }
 
-// Columns of x that stay in the L2 for so many tokens: whole blocks.
+// How many columns of x, in whole blocks, are multiplied before the next ones: those of all
+// `tokens` stay in the L2.
 int64_t columns_at_once(int64_t tokens) {
   const int64_t blocks =
       kMaxBytesOfX / (tokens * kBlockColumns * static_cast<int64_t>(sizeof(float)));

@@ -29,7 +29,8 @@ inline Tokens tokens_from(const Tokens& tokens, int64_t first) {
   return from;
 }
 
-// What comes after a block is fetched meanwhile: so many lines of each row, `stride` bytes apart.
+// To prefetch while a block is multiplied: `lines` cache lines from the beginning of each row of
+// the block that comes next; rows are `stride` bytes apart.
 struct Ahead {
   const char* from;
   int64_t stride;
@@ -61,6 +62,7 @@ inline void multiply_tile(const Rows<W>& rows, const Tokens& tokens, Ahead ahead
   constexpr int kAtOnce = kTokens == 1 ? kVectors : 1;
   constexpr int64_t kStep = kTokens == 1 ? 2 * kLanes : kLanes;
   constexpr int64_t kLines = (kStep * sizeof(typename W::Stored) + kLineBytes - 1) / kLineBytes;
+  // The lines are fetched at equal distances over all passes.
   constexpr int64_t kPasses = kVectors / kAtOnce;
   const int64_t fetch_step = ahead.lines > 0 ? kPasses * tokens.columns * kLines / ahead.lines : 0;
   int64_t fetch_at = ahead.lines > 0 ? 0 : kPasses * tokens.columns;

@@ -119,7 +119,7 @@ TEST_F(KvAppendF16, RoundsToNearest) {
   }
 }
 
-// An infinite score could get no weight, and nobody would notice.
+// An infinity could get a weight of 0 in the softmax, and the loss would go unnoticed.
 TEST_F(KvAppendF16, AValueBeyondItIsNan) {
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
   constexpr float kNan = std::numeric_limits<float>::quiet_NaN();

@@ -15,7 +15,7 @@ struct ModelArgs {
   std::string model;
   std::string device = "auto";
   std::string dtype = "auto";
-  std::string kv_dtype;  // empty: f32 on the CPU
+  std::string kv_dtype;    // empty: f32 on the CPU
   std::string tune_cache;  // empty: where the user's caches are
   bool tunes = true;
   std::string weight_format = "stored";

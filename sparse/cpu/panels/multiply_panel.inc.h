@@ -79,7 +79,7 @@ void multiply_in_registers(const uint8_t* panel, int64_t columns, const float* x
   }
 }
 
-// What is decoded after a piece is fetched while this meets its tokens, so many lines of it.
+// To prefetch while a piece is multiplied: `lines` cache lines of what is decoded after it.
 struct Ahead {
   const uint8_t* from;
   int64_t lines;

@@ -1,6 +1,7 @@
 // The programs as a user meets them: output, exit codes, and one clear line for every bad input.
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -609,7 +610,7 @@ TEST(Run, AStderrThatCannotBeWrittenIsNoError) {
   }
 }
 
-TEST(Eval, PerplexityAsJson) {
+TEST(Eval, PerplexityAsJsonAndAsATable) {
   const testing::TempDir directory;
   const std::string text =
       read(testing::data("text/peter_pan.txt")).substr(0, testing::kSanitized ? 4000 : 12000);
@@ -626,6 +627,13 @@ TEST(Eval, PerplexityAsJson) {
     EXPECT_GT(report.at("perplexity").get<double>(), 20.0);
     EXPECT_LT(report.at("perplexity").get<double>(), 120.0);
     EXPECT_GT(report.at("standard_error").get<double>(), 0.0);
+    const Outcome table = run("sparsellm-eval", {"perplexity", "-m", llama(), "--text", file,
+                                                 "--context", "128", "--protocol", protocol});
+    EXPECT_TRUE(table.out.starts_with(fmt::format(
+        "perplexity  {:.4f} +- {:.4f}\nprotocol    {}, context 128\nscored      {} tokens",
+        report.at("perplexity").get<double>(), report.at("standard_error").get<double>(), protocol,
+        report.at("tokens").get<int64_t>())))
+        << table.out;
   }
 }
 

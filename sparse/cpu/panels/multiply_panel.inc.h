@@ -79,7 +79,7 @@ void multiply_in_registers(const uint8_t* panel, int64_t columns, const float* x
   }
 }
 
-// To prefetch while a piece is multiplied: `lines` cache lines of what is decoded after it.
+// The cache lines to prefetch while a piece is multiplied: those that are decoded next.
 struct Ahead {
   const uint8_t* from;
   int64_t lines;

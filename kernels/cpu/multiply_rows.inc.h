@@ -10,6 +10,8 @@
 //   constexpr int kTileRows, kTileTokens;  // whose partial sums stay in registers
 //   constexpr int kTileRowsOfOneToken;
 
+#include "kernels/cpu/prefetch.inc.h"
+
 constexpr int kVectors = kLanes / Vec::kWidth;
 
 // The tokens that rows are multiplied by, in one block of columns.
@@ -27,23 +29,6 @@ inline Tokens tokens_from(const Tokens& tokens, int64_t first) {
   from.x += first * tokens.x_stride;
   from.sums += first * tokens.sums_stride;
   return from;
-}
-
-// To prefetch while a block is multiplied: `lines` cache lines from the beginning of each row of
-// the block that comes next; rows are `stride` bytes apart.
-struct Ahead {
-  const char* from;
-  int64_t stride;
-  int64_t lines;
-};
-
-constexpr int64_t kLineBytes = 64;
-
-// The share of a tile among several.
-inline Ahead share_of(const Ahead& ahead, int64_t tile, int64_t tiles) {
-  const int64_t begin = ahead.lines * tile / tiles;
-  const int64_t end = ahead.lines * (tile + 1) / tiles;
-  return {ahead.from + begin * kLineBytes, ahead.stride, end - begin};
 }
 
 // Rows of w, from the block's first column on.
@@ -207,7 +192,7 @@ void multiply_rows(const Product& p, int64_t row) {
     const int64_t end = first + kBlockColumns < p.columns ? first + kBlockColumns : p.columns;
     const auto* const next = end < p.columns ? w + end : is_last ? w : w + kRows * p.w_stride;
     const int64_t stored = sizeof(Stored);
-    const Ahead ahead{reinterpret_cast<const char*>(next), p.w_stride * stored,
+    const Ahead ahead{reinterpret_cast<const uint8_t*>(next), p.w_stride * stored,
                       (end - first) * stored / kLineBytes};
     const Tokens tokens{
         x, p.x_stride, end - first, p.sums + row, p.sums_stride, p.add || first > 0};

@@ -4,14 +4,13 @@
 
 #include <cstdint>
 #include <filesystem>
-#include <fstream>
 #include <limits>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "engine/engine.h"
-#include "models/storage/safetensors.h"
+#include "tests/engine/changed_model.h"
 #include "tests/testing/paths.h"
 #include "tests/testing/temp_dir.h"
 
@@ -24,22 +23,12 @@ constexpr uint16_t kHalfInfinity = 0x7c00;
 constexpr uint16_t kHalfNan = 0x7e00;
 constexpr int64_t kToken = 357;  // not in the prompt
 
-// A copy of a model in f16 with an element of kToken's row of lm_head replaced: its logit becomes
-// NaN or an infinity, and no other one does.
+// A model with an element of kToken's row of lm_head replaced: its logit becomes NaN or an
+// infinity, and no other one does.
 fs::path damaged_model(const TempDir& folder, uint16_t value, int64_t column) {
-  const fs::path source = data("tiny/llama_gelu_tanh");
-  const fs::path model = folder.path() / "model";
-  fs::copy(source, model);
-  const SafetensorsFile file(source / "model.safetensors");
-  const StoredTensor& head = file.tensors().at("lm_head.weight");
-  const int64_t offset =
-      head.bytes.data() - file.file().bytes().data() + 2 * (kToken * head.shape[1] + column);
-  std::fstream weights(model / "model.safetensors",
-                       std::ios::in | std::ios::out | std::ios::binary);
-  weights.seekp(offset);
-  weights.write(reinterpret_cast<const char*>(&value), sizeof(value));
-  EXPECT_TRUE(weights.flush().good());
-  return model;
+  constexpr int64_t kHidden = 24;
+  return changed_model(folder, data("tiny/llama_gelu_tanh"), "lm_head.weight",
+                       kToken * kHidden + column, {&value, 1});
 }
 
 Request request_of(float temperature) {

@@ -9,6 +9,8 @@
 //   static const uint8_t* column(uint64_t mask, const uint8_t* values, F&& f);
 //     // Calls f(Index<i>, Vec) for each vector of a column's 64 rows; returns the values' end.
 
+#include "kernels/cpu/prefetch.inc.h"
+
 constexpr int kVectors = kRows / Vec::kWidth;
 
 // The place of a vector, known at compile time: sums are arrays in registers.
@@ -77,20 +79,6 @@ void multiply_in_registers(const uint8_t* panel, int64_t columns, const float* x
       all[i][t].store(sums + t * kRows + i * Vec::kWidth);
     }
   }
-}
-
-// The cache lines to prefetch while a piece is multiplied: those that are decoded next.
-struct Ahead {
-  const uint8_t* from;
-  int64_t lines;
-};
-
-constexpr int64_t kLineBytes = 64;
-
-// The share of a tile among several.
-inline Ahead share_of(const Ahead& ahead, int64_t tile, int64_t tiles) {
-  const int64_t begin = ahead.lines * tile / tiles;
-  return {ahead.from + begin * kLineBytes, ahead.lines * (tile + 1) / tiles - begin};
 }
 
 // A piece of so many columns, decoded, for some tokens: sums += piece * x, with x
@@ -170,7 +158,7 @@ void multiply_by_pieces(const uint8_t* panel, int64_t columns, const float* x, i
                                [&]<int I>(Index<I>, Vec w) { w.store(to + I * Vec::kWidth); });
     }
     // The next group has about as many values.
-    const Ahead ahead{values, (values - panel) / kLineBytes + 1};
+    const Ahead ahead{values, 0, (values - panel) / kLineBytes + 1};
     panel = values;
     const float* const at = x + first * tokens;
     int64_t t = 0;

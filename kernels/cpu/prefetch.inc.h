@@ -1,0 +1,19 @@
+// What products of one instruction set prefetch while they compute; included inside the unnamed
+// namespace of each file, as multiply_rows.inc.h is.
+
+constexpr int64_t kLineBytes = 64;
+
+// `lines` cache lines from the beginning of each row of what is read next; rows are `stride` bytes
+// apart.
+struct Ahead {
+  const uint8_t* from;
+  int64_t stride;
+  int64_t lines;
+};
+
+// The share of a tile among several.
+inline Ahead share_of(const Ahead& ahead, int64_t tile, int64_t tiles) {
+  const int64_t begin = ahead.lines * tile / tiles;
+  const int64_t end = ahead.lines * (tile + 1) / tiles;
+  return {ahead.from + begin * kLineBytes, ahead.stride, end - begin};
+}

@@ -1,0 +1,18 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <span>
+#include <string_view>
+
+#include "tests/testing/temp_dir.h"
+
+namespace sparsellm::testing {
+
+// A copy in `folder` of a model whose weights are f16 in one file, with the elements of a tensor
+// from `first` on replaced by these bits.
+std::filesystem::path changed_model(const TempDir& folder, const std::filesystem::path& source,
+                                    std::string_view tensor, int64_t first,
+                                    std::span<const uint16_t> bits);
+
+}  // namespace sparsellm::testing

@@ -184,8 +184,9 @@ class Reader {
   bool in_table_ = false;
 };
 
+template <class Iterator>
 void add_pages(const fs::path& folder, std::vector<fs::path>& pages) {
-  for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
+  for (const fs::directory_entry& entry : Iterator(folder)) {
     if (entry.is_regular_file() && entry.path().extension() == ".md") {
       pages.push_back(entry.path());
     }
@@ -223,9 +224,9 @@ Page read_page(const fs::path& path) {
 std::vector<fs::path> all_pages() {
   const fs::path root = source_dir();
   std::vector<fs::path> pages;
-  for (const fs::path& folder : {root, root / "docs", root / "docs/notes", root / "tests/data"}) {
-    add_pages(folder, pages);
-  }
+  add_pages<fs::directory_iterator>(root, pages);
+  add_pages<fs::recursive_directory_iterator>(root / "docs", pages);
+  add_pages<fs::directory_iterator>(root / "tests/data", pages);
   std::ranges::sort(pages);
   return pages;
 }
@@ -233,7 +234,7 @@ std::vector<fs::path> all_pages() {
 std::vector<fs::path> manual_pages() {
   const fs::path root = source_dir();
   std::vector<fs::path> pages{root / "README.md"};
-  add_pages(root / "docs", pages);
+  add_pages<fs::directory_iterator>(root / "docs", pages);
   std::ranges::sort(pages);
   return pages;
 }

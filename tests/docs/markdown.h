@@ -45,7 +45,7 @@ Page read_page(const std::filesystem::path& path);
 // The texts between single or several backticks in a line.
 std::vector<std::string> code_spans(std::string_view line);
 
-// README.md, what else is beside it, and all pages of docs and of tests/data.
+// README.md and what is beside it, all pages below docs, and those of tests/data.
 std::vector<std::filesystem::path> all_pages();
 // Of these, README.md and the pages directly in docs: without notes.
 std::vector<std::filesystem::path> manual_pages();

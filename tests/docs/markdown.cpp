@@ -152,11 +152,15 @@ class Reader {
 
   void add_table_row(std::string_view text) {
     if (!in_table_) {
-      page_.tables.push_back({.comment = std::exchange(comment_, {}), .rows = {}, .line = line_});
+      page_.tables.push_back(
+          {.comment = std::exchange(comment_, {}), .rows = {}, .has_head = false, .line = line_});
       in_table_ = true;
     }
-    if (!is_rule(text)) {
-      page_.tables.back().rows.push_back(cells_of(text));
+    Table& table = page_.tables.back();
+    if (is_rule(text)) {
+      table.has_head = table.rows.size() == 1;
+    } else {
+      table.rows.push_back(cells_of(text));
     }
   }
 

@@ -21,6 +21,7 @@ struct Table {
   // between the two, but for blank lines, takes the comment away.
   std::string comment;
   std::vector<std::vector<std::string>> rows;  // cells; the first row is the head
+  bool has_head = false;                       // and a rule below it; else GitHub shows no table
   int line = 0;
 };
 

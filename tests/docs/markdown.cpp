@@ -94,7 +94,8 @@ std::vector<std::string> cells_of(std::string_view line) {
 }
 
 bool is_rule(std::string_view line) {  // below the head of a table
-  return line.find_first_not_of("|-: ") == std::string_view::npos;
+  return line.find_first_not_of("|-: ") == std::string_view::npos &&
+         line.find('-') != std::string_view::npos;
 }
 
 // As GitHub makes it of a heading: small letters, blanks as dashes, without punctuation.

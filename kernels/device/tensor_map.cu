@@ -22,7 +22,7 @@ CUtensorMap map_rows(const MappedRows& rows, int box_rows) {
   const cuuint32_t box[2] = {kTensorBoxColumns, static_cast<cuuint32_t>(box_rows)};
   const cuuint32_t step[2] = {1, 1};
   // No promotion: where each row of a box asks the memory for 256 bytes, half of them for another
-  // box, a stream of weights is 8 % slower (README, How fast the GPU device is).
+  // box, a stream of weights is 8 % slower (docs/notes/dense.md).
   const CUresult status =
       encode(&map, CU_TENSOR_MAP_DATA_TYPE_UINT16, 2, const_cast<void*>(rows.data), size, stride,
              box, step, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,

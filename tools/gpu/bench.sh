@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Measures the tables of the README on a GPU: tools/gpu/bench.sh SECTION [BUILD [NAME ...] [ARGUMENT ...]]
+# Measures the tables of docs/performance.md and docs/notes on a GPU:
+#   tools/gpu/bench.sh SECTION [BUILD [NAME ...] [ARGUMENT ...]]
 #   dense     decoding with dense weights: Llama-2-7B, -13B, 3.1-8B, OPT-13B, -30B; batches of 1 to 64
 #   large     OPT-66B, 1 and 8 requests, and 64 that do not fit
 #   attention attention alone, by requests and tokens

@@ -1,4 +1,5 @@
-// Loads that are broken off by what `progress` throws, as after Ctrl-C.
+// What `progress` hears of a load, and loads that are broken off by what it throws, as after
+// Ctrl-C.
 
 #include <gtest/gtest.h>
 
@@ -40,6 +41,25 @@ TEST(CancelledLoad, ThrowsOnWhatProgressThrewWhereverItDid) {
       EXPECT_EQ(calls, last);
     }
     EXPECT_EQ(load().generate({request}).front().tokens, expected.tokens);
+  }
+}
+
+TEST(LoadProgress, RisesToAllBytes) {
+  for (const char* format : {"", "dense", "tiled_csl", "tca_bme"}) {
+    EngineOptions options;
+    options.weight_format = format;
+    options.with_tokenizer = false;
+    int64_t before = -1;
+    int64_t done = 0;
+    int64_t total = 0;
+    options.progress = [&](int64_t now, int64_t all) {
+      EXPECT_GE(now, before);
+      before = done = now;
+      total = all;
+    };
+    Engine::load(testing::data("models/fable-llama-relu-8m"), options);
+    EXPECT_EQ(done, total) << format;
+    EXPECT_GT(total, 0);
   }
 }
 

@@ -570,6 +570,7 @@ void kernel(const KernelArgs& args, const std::vector<std::string>& command_line
   options.rotation_bytes = args.copies_mib << 20;
   catch_interrupts();
   Environment environment = describe_environment(options.device, command_line, options.cpu_isa);
+  environment.push_back({.key = "dtype", .value = std::string(name_of(options.dtype))});
   if (!args.ablation) {
     environment.push_back(verdict_property());
   }

@@ -96,6 +96,30 @@ TEST(Bench, Arrivals) {
   EXPECT_EQ(report.at("tables")[1].at("rows")[0].at("metric"), "time to first token");
 }
 
+// Of one request: its first token, the others at equal distances, its last.
+TEST(Bench, LatenciesOfARequestAddUp) {
+  constexpr int kTokens = 9;
+  const Outcome outcome = bench({"throughput", "-m", llama(), "--device", "cpu", "--batch", "1",
+                                 "--prompt", "4", "--output", std::to_string(kTokens), "--format",
+                                 "json", "--arrivals", "poisson:200", "--requests", "1"});
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  const json rows = json::parse(outcome.out).at("tables")[1].at("rows");
+  const auto mean = [&](size_t row) { return rows.at(row).at("mean_ms").get<double>(); };
+  ASSERT_EQ(rows.at(1).at("metric"), "time per output token");
+  EXPECT_GT(mean(1), 0.0);
+  EXPECT_NEAR(mean(0) + (kTokens - 1) * mean(1), mean(2), 1e-6 * mean(2));
+}
+
+TEST(Bench, KernelsAreOfTheRequestedDType) {
+  for (const char* dtype : {"f16", "bf16"}) {
+    const Outcome outcome =
+        bench({"kernel", "--device", "cpu", "--shape", "64x64", "--tokens", "1", "--sparsity",
+               "0.5", "--repeat", "1", "--copies-mib", "1", "--dtype", dtype, "--format", "json"});
+    ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+    EXPECT_EQ(json::parse(outcome.out).at("environment").at("dtype"), dtype);
+  }
+}
+
 TEST(Bench, AnInterruptEndsIt) {
   for (const std::vector<std::string>& more :
        {std::vector<std::string>{"--batch", "1", "--output", "900", "--repeat", "10000"},

@@ -1,0 +1,14 @@
+# PCRE2::8BIT, in PCRE2_ROOT or where the system has it: the CMake package of PCRE2 is not in
+# Debian's. For the build, and for find_package(SparseLLM), beside whose config this lies.
+find_path(PCRE2_INCLUDE_DIR pcre2.h HINTS ${PCRE2_ROOT} PATH_SUFFIXES include)
+find_library(PCRE2_8_LIBRARY pcre2-8 HINTS ${PCRE2_ROOT} PATH_SUFFIXES lib)
+include(FindPackageHandleStandardArgs)
+find_package_handle_standard_args(PCRE2
+  REQUIRED_VARS PCRE2_8_LIBRARY PCRE2_INCLUDE_DIR
+  REASON_FAILURE_MESSAGE "install libpcre2-dev or set PCRE2_ROOT")
+if(PCRE2_FOUND AND NOT TARGET PCRE2::8BIT)
+  add_library(PCRE2::8BIT UNKNOWN IMPORTED GLOBAL)
+  set_target_properties(PCRE2::8BIT PROPERTIES
+    IMPORTED_LOCATION "${PCRE2_8_LIBRARY}"
+    INTERFACE_INCLUDE_DIRECTORIES "${PCRE2_INCLUDE_DIR}")
+endif()

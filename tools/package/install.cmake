@@ -1,4 +1,4 @@
-# What cmake --install copies and cpack packs: the programs (component "programs"), and for
+# What cmake --install copies and cpack packs (cpack.cmake): the programs (component "programs"), and for
 # find_package(SparseLLM) the libraries with the headers of what they promise ("development").
 
 set(libraries headers cpu base kernels sparse tokenizer models engine)

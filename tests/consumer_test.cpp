@@ -1,5 +1,5 @@
 // What a project gets that adds this one with add_subdirectory(): the headers, the libraries, and
-// none of the flags that they are compiled with.
+// none of the flags that they are compiled with. And what one gets that finds it installed.
 
 #include <gtest/gtest.h>
 
@@ -7,12 +7,15 @@
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <sstream>
 #include <string>
 #include <vector>
 
+#include "tests/testing/includes.h"
 #include "tests/testing/paths.h"
 #include "tests/testing/temp_dir.h"
+#include "tests/tools/run_program.h"
 
 namespace sparsellm {
 namespace {
@@ -36,15 +39,23 @@ bool is_in(const fs::path& file, const fs::path& directory) {
   return fs::weakly_canonical(file).native().starts_with(directory.native() + "/");
 }
 
-// Words of a shell's command.
-std::string quoted(const std::string& word) { return "'" + word + "' "; }
+// Must succeed.
+void run_cmake(const std::vector<std::string>& args) {
+  const testing::Outcome outcome = testing::run_program(SPARSELLM_CMAKE, args);
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.out << outcome.err;
+}
 
-int run_cmake(const std::vector<std::string>& args, const fs::path& log) {
-  std::string command = quoted(SPARSELLM_CMAKE);
-  for (const std::string& arg : args) {
-    command += quoted(arg);
-  }
-  return std::system((command + "> " + quoted(log.string()) + "2>&1").c_str());
+// For a project that is configured by the compiler of this build.
+std::vector<std::string> configure(const fs::path& source, const fs::path& build) {
+  return {"-S",
+          source.string(),
+          "-B",
+          build.string(),
+          "-G",
+          SPARSELLM_GENERATOR,
+          "-DCMAKE_CXX_COMPILER=" SPARSELLM_COMPILER,
+          "-DPCRE2_ROOT=" SPARSELLM_PCRE2_ROOT,
+          "-DSENTENCEPIECE_ROOT=" SPARSELLM_SENTENCEPIECE_ROOT};
 }
 
 TEST(Consumer, GetsHeadersAndNoFlags) {
@@ -53,22 +64,11 @@ TEST(Consumer, GetsHeadersAndNoFlags) {
   fs::create_directory(folder);
   fs::create_directory_symlink(testing::source_dir(), folder / "source");
   const fs::path build = folder / "build";
-  const fs::path log = directory.path() / "log";
-  const auto output = [&log] {
-    std::stringstream text;
-    text << std::ifstream(log).rdbuf();
-    return text.str();
-  };
   const fs::path consumer = testing::source_dir() / "tests" / "consumer";
-  ASSERT_EQ(
-      run_cmake({"-S", consumer.string(), "-B", build.string(), "-G", SPARSELLM_GENERATOR,
-                 "-DSPARSELLM_SOURCE_DIR=" + (folder / "source").string(),
-                 "-DCMAKE_CXX_COMPILER=" SPARSELLM_COMPILER, "-DSPARSELLM_CUDA=OFF",
-                 "-DSPARSELLM_PCRE2=" SPARSELLM_USE_PCRE2, "-DPCRE2_ROOT=" SPARSELLM_PCRE2_ROOT,
-                 "-DSENTENCEPIECE_ROOT=" SPARSELLM_SENTENCEPIECE_ROOT},
-                log),
-      0)
-      << output();
+  std::vector<std::string> args = configure(consumer, build);
+  args.insert(args.end(), {"-DSPARSELLM_SOURCE_DIR=" + (folder / "source").string(),
+                           "-DSPARSELLM_CUDA=OFF", "-DSPARSELLM_PCRE2=" SPARSELLM_USE_PCRE2});
+  ASSERT_NO_FATAL_FAILURE(run_cmake(args));
 
   std::ifstream file(build / "compile_commands.json");
   const nlohmann::json commands = nlohmann::json::parse(file);
@@ -98,8 +98,67 @@ TEST(Consumer, GetsHeadersAndNoFlags) {
 
   // A target of Ninja and of Make.
   const std::string object = "CMakeFiles/consumer.dir/main.cpp.o";
-  EXPECT_EQ(run_cmake({"--build", build.string(), "--target", object}, log), 0) << output();
+  run_cmake({"--build", build.string(), "--target", object});
 }
+
+#ifdef SPARSELLM_INSTALLS
+// Headers below `root`, by what stands in #include.
+std::set<std::string> headers_in(const fs::path& root) {
+  std::set<std::string> headers;
+  for (const fs::directory_entry& entry : fs::recursive_directory_iterator(root)) {
+    if (entry.is_regular_file()) {
+      headers.insert(fs::relative(entry.path(), root).generic_string());
+    }
+  }
+  return headers;
+}
+
+// What is installed is enough for the example of docs, wherever it is moved to.
+TEST(Installed, ExampleStreamsText) {
+  const testing::TempDir directory;
+  ASSERT_NO_FATAL_FAILURE(run_cmake(
+      {"--install", SPARSELLM_BUILD_DIR, "--prefix", (directory.path() / "installed").string()}));
+  const fs::path folder = directory.path() / "a (b) c";
+  const fs::path prefix = folder / "prefix";
+  fs::create_directory(folder);
+  fs::rename(directory.path() / "installed", prefix);
+
+  const std::set<std::string> headers = headers_in(prefix / "include" / "sparsellm");
+  constexpr size_t kMostHeaders = 20;  // a promise is kept small
+  EXPECT_LE(headers.size(), kMostHeaders) << ::testing::PrintToString(headers);
+  for (const char* header : {"engine/engine.h", "engine/engine_options.h", "engine/request.h",
+                             "kernels/base/error.h", "tokenizer/tokenizer.h"}) {
+    EXPECT_TRUE(headers.contains(header)) << header;
+  }
+  for (const std::string& header : headers) {
+    std::ifstream text(prefix / "include" / "sparsellm" / header);
+    for (const testing::Include& include : testing::read_includes(text)) {
+      EXPECT_TRUE(include.angled || headers.contains(include.target))
+          << header << " includes " << include.target << ", which is not installed";
+    }
+  }
+
+  const fs::path build = folder / "build";
+  std::vector<std::string> args = configure(testing::source_dir() / "docs" / "example", build);
+  args.push_back("-DCMAKE_PREFIX_PATH=" + prefix.string());
+  ASSERT_NO_FATAL_FAILURE(run_cmake(args));
+  ASSERT_NO_FATAL_FAILURE(run_cmake({"--build", build.string()}));
+
+  const std::string model = testing::data("models/fable-llama-relu-8m").string();
+  const std::string text = "Once upon a time there was";
+  const testing::RunOptions no_gpu{
+      .input = {}, .before_exec = [] { ::setenv("CUDA_VISIBLE_DEVICES", "", 1); }, .meanwhile = {}};
+  const testing::Outcome streamed =
+      testing::run_program((build / "stream").c_str(), {model, text}, no_gpu);
+  EXPECT_EQ(streamed.exit_code, 0) << streamed.err;
+  const testing::Outcome run = testing::run_program(
+      (prefix / "bin" / "sparsellm-run").c_str(),
+      {"-m", model, "-p", text, "-n", "100", "--temp", "0", "--repeat-penalty", "1"}, no_gpu);
+  EXPECT_EQ(run.exit_code, 0) << run.err;
+  EXPECT_GT(run.out.size(), 200u);
+  EXPECT_EQ(streamed.out, run.out);
+}
+#endif
 
 }  // namespace
 }  // namespace sparsellm

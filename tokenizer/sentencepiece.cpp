@@ -61,7 +61,7 @@ constexpr size_t kMoreBytes = 1 << 18;
 void load(Processor& processor, std::string_view model, const std::string& source) {
   try {
     const MemoryReserve reserve(kMoreBytes + kLoadedBytesPerByte * model.size());
-    const auto status = processor.LoadFromSerializedProto(model);
+    const auto status = processor.LoadFromSerializedProto({model.data(), model.size()});
     reserve.require_unused();
     require(status.ok(), "{}: not a usable SentencePiece model: {}", source,
             quote(status.message()));
@@ -223,7 +223,7 @@ class SentencePieceTokenizer : public Tokenizer {
       encoding.check_piece(piece.size());
       const Processor& processor = dummy_prefix && done == 0 ? with_prefix_ : without_prefix_;
       const MemoryReserve reserve(kMoreBytes + kEncodedBytesPerByte * piece.size());
-      const auto status = processor.Encode(piece, &ids);
+      const auto status = processor.Encode({piece.data(), piece.size()}, &ids);
       reserve.require_unused();
       require(status.ok(), "SentencePiece cannot encode a text of {} bytes: {}", text.size(),
               quote(status.message()));

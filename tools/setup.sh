@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# Sourced by demo.sh and test.sh: installs the packages that the build needs, if any is missing
+# Sourced by the scripts that build: installs the packages that the build needs, if any is missing
 # (Debian 12 or Ubuntu 24.04; through sudo when not root).
 
 packages=(
@@ -7,6 +7,15 @@ packages=(
   libbenchmark-dev libcli11-dev libgtest-dev libpcre2-dev libsentencepiece-dev libspdlog-dev
   nlohmann-json3-dev
 )
+
+# cuda where there is a compiler for it, as CMakeLists.txt looks for one; else cpu.
+default_preset() {
+  if [ -n "${CUDACXX:-}" ] || command -v nvcc >/dev/null || [ -x /usr/local/cuda/bin/nvcc ]; then
+    echo cuda
+  else
+    echo cpu
+  fi
+}
 
 as_root() {
   if [ "$(id -u)" -eq 0 ]; then

@@ -1,22 +1,16 @@
 #!/usr/bin/env bash
 # Builds everything and runs the tests: tools/test.sh [PRESET] [-DVARIABLE=VALUE ...]
-# PRESET is cpu, cuda, asan or tsan; by default cuda where nvcc is found, else cpu.
+# PRESET is cpu, cuda, asan or tsan; by default cuda where there is nvcc, else cpu.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 # shellcheck source=tools/setup.sh
 . tools/setup.sh
 
-preset=""
 if [ $# -gt 0 ] && [ "${1#-}" = "$1" ]; then
   preset=$1
   shift
-fi
-if [ -z "$preset" ]; then
-  if command -v nvcc >/dev/null || [ -x /usr/local/cuda/bin/nvcc ]; then
-    preset=cuda
-  else
-    preset=cpu
-  fi
+else
+  preset=$(default_preset)
 fi
 
 install_packages

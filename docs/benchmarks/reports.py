@@ -88,8 +88,10 @@ class Reports:
             self._runs[name] = read_runs(self._folder / f"{name}.jsonl")
         return self._runs[name]
 
-    def has(self, name):
-        return (self._folder / f"{name}.jsonl").exists()
+    def unused(self):
+        """The files that were not read."""
+        files = {path.relative_to(self._folder) for path in self._folder.rglob("*.jsonl")}
+        return sorted(files - {pathlib.Path(f"{name}.jsonl") for name in self._runs})
 
     def kernels(self, name, form):
         """The rows of single products of one format, by (out, in), tokens and zeros."""

@@ -464,6 +464,8 @@ def main():
             for page in changed:
                 page.write_text(new[page], encoding="utf-8")
         changed += pictures.update(reports, arguments.root / "docs/images", arguments.check)
+        if unused := reports.unused():
+            raise ReportError(f"nothing is made from {unused[0]}")  # it would grow old unseen
     except ReportError as error:
         sys.exit(f"tables.py: {error}")
     except (KeyError, TypeError) as error:

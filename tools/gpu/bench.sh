@@ -123,7 +123,7 @@ case $section in
       report kernel_many_tokens kernel --shape "$some" --tokens 64,128,256,512,1024,2048,4096 \
         --sparsity 0.6 --formats tca_bme "$@"
       report kernel_dense kernel --shape 28672x7168,7168x28672,21504x7168,7168x7168 \
-        --tokens 1,8,64,1024 --sparsity 0.5 --formats dense "$@"
+        --tokens 1,8,64,1024 --sparsity 0 --formats dense "$@"
       for model in llama-3.1-8b llama-2-13b; do
         report "throughput_${model}_dense" throughput --config "configs/$model.json" \
           "${engine[@]}" "$@"

@@ -157,8 +157,9 @@ def throughput_file(gpu, model, form):
 
 def model_title(name):
     """"opt-30b" as its makers write it."""
-    upper = lambda part: part.upper() if part == "opt" or part[0].isdigit() else part.capitalize()
-    return "-".join(map(upper, name.split("-")))
+    words = name.split("-")
+    return "-".join(word.upper() if word == "opt" or word[0].isdigit() else word.capitalize()
+                    for word in words)
 
 
 def shape_title(shape):

@@ -41,7 +41,9 @@ def percent(share):
 
 def table(head, rows, first=1):
     """Lines of a table. Of the `first` columns a cell that repeats the one above stays empty."""
-    line = lambda cells: "|" + "".join(f" {cell} |" if cell else " |" for cell in cells)
+    def line(cells):
+        return "|" + "".join(f" {cell} |" if cell else " |" for cell in cells)
+
     lines = [line(head), "|" + "---|" * len(head)]
     above = [None] * first
     for row in rows:
@@ -268,7 +270,9 @@ def weight_sizes(reports):
     zeros = sorted({share for _, share in shares})
     rows = [[title] + [f"{mean(shares[title, share].values()):.1f} %" for share in zeros]
             for title in files]
-    return table(["of the dense bytes, on"] + list(map(percent, zeros)), rows)
+    return with_origin(table(["of the dense bytes, on"] + list(map(percent, zeros)), rows),
+                       [run for name in files.values() for run in reports.runs(name)],
+                       show_commands=False)
 
 
 # Tables of whole models

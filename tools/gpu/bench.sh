@@ -95,8 +95,14 @@ case $section in
   docs)
     gpu=${names[0]:-}
     case $gpu in
-      h200) tokens=1,8,16,32 zeros=0.5,0.6,0.7,0.8,0.9 models=(llama-2-7b opt-13b opt-30b) ;;
-      h100) tokens=1,8,32 zeros=0.5,0.6,0.8 models=(llama-2-7b opt-30b) ;;
+      h200)
+        tokens=1,8,16,32 zeros=0.5,0.6,0.7,0.8,0.9
+        batches=1,8,16,32,64 models=(llama-2-7b opt-13b opt-30b)
+        ;;
+      h100)
+        tokens=1,8,32 zeros=0.5,0.6,0.8
+        batches=1,8,16,32 models=(llama-2-7b opt-30b)
+        ;;
       *)
         echo "usage: tools/gpu/bench.sh docs BUILD h200|h100 [ARGUMENT ...]" >&2
         exit 2
@@ -107,7 +113,7 @@ case $section in
     names=()
     select_shapes
     bitmaps=(--weight-format tca_bme --sparsity 0.6)
-    engine=(--batch "1,8,16,32,64" --prompt 64 --output 128 --repeat 3 --no-layers)
+    engine=(--batch "$batches" --prompt 64 --output 128 --repeat 3 --no-layers)
     report kernel_means kernel --shape "$shapes" --tokens "$tokens" --sparsity "$zeros" \
       --formats tca_bme "$@"
     for model in "${models[@]}"; do

@@ -257,6 +257,19 @@ def kernel_patterns(reports, gpu):
     return with_origin(table(["pattern"] + list(map(percent, zeros)), rows), runs)
 
 
+def attention(reports, gpu):
+    """A decode step by requests and context."""
+    runs = reports.runs(f"{gpu}/attention")
+    cells = {(row["requests"], row["context"]): row
+             for run in runs for row in run.rows["attention"] if row["phase"] == "decode"}
+    contexts = sorted({context for _, context in cells})
+    rows = [[str(requests)] + ["{time_us:,.1f} ({percent_of_bandwidth:.0f} %)".format(
+        **cells[requests, context]) for context in contexts]
+        for requests in sorted({requests for requests, _ in cells})]
+    return with_origin(table(["requests, context"] + [f"{context:,}" for context in contexts],
+                             rows), runs)
+
+
 def weight_sizes(reports):
     """Bytes of a weight as a share of the dense ones, mean of the shapes."""
     files = {"a GPU": "h200/kernel_means", "the CPU": "xeon-avx512/kernel_zeros"}
@@ -404,6 +417,7 @@ TABLES = {
     "kernel-few-tokens-h200": lambda reports: kernel_by_tokens(reports, "h200/kernel_few_tokens"),
     "kernel-many-tokens-h200": lambda reports: kernel_by_tokens(reports, "h200/kernel_many_tokens"),
     "kernel-dense-h200": lambda reports: kernel_dense(reports, "h200"),
+    "attention-h200": lambda reports: attention(reports, "h200"),
     "kernel-patterns-h200": lambda reports: kernel_patterns(reports, "h200"),
     "kernel-cpu-zeros": kernel_cpu_zeros,
     "kernel-cpu-tokens": kernel_cpu_tokens,

@@ -130,6 +130,14 @@ case $section in
         --sparsity 0.6 --formats tca_bme "$@"
       report kernel_dense kernel --shape 28672x7168,7168x28672,21504x7168,7168x7168 \
         --tokens 1,8,64,1024 --sparsity 0 --formats dense "$@"
+      few=(kernel --shape "$shapes" --tokens "1,8,32" --formats tca_bme)
+      report patterns "${few[@]}" --sparsity 0.6 \
+        --pattern uniform,rows:0.5,dense-blocks:0.01,outliers:0.01 "$@"
+      report patterns_more "${few[@]}" --sparsity 0.5,0.8 \
+        --pattern uniform,rows:0.5,dense-blocks:0.01 "$@"
+      cat "$folder/patterns_more.jsonl" >>"$folder/patterns.jsonl"
+      rm "$folder/patterns_more.jsonl"
+      report attention attention --requests 1,8,64 --context 128,512,2048,8192 "$@"
       for model in llama-3.1-8b llama-2-13b; do
         report "throughput_${model}_dense" throughput --config "configs/$model.json" \
           "${engine[@]}" "$@"

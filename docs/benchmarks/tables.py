@@ -270,22 +270,16 @@ def attention(reports, gpu):
                              rows), runs)
 
 
-def weight_sizes(reports):
+def weight_sizes(reports, gpu):
     """Bytes of a weight as a share of the dense ones, mean of the shapes."""
-    files = {"a GPU": "h200/kernel_means", "the CPU": "xeon-avx512/kernel_zeros"}
+    runs = reports.runs(f"{gpu}/kernel_means")
     shares = {}
-    for title, name in files.items():
-        for run in reports.runs(name):
-            for row in run.rows["kernel"]:
-                if row["format"] == "tca_bme":  # the same bytes for any number of tokens
-                    group = shares.setdefault((title, round(row["sparsity"], 3)), {})
-                    group[row["out"], row["in"]] = row["percent_of_dense"]
-    zeros = sorted({share for _, share in shares})
-    rows = [[title] + [f"{mean(shares[title, share].values()):.1f} %" for share in zeros]
-            for title in files]
-    return with_origin(table(["of the dense bytes, on"] + list(map(percent, zeros)), rows),
-                       [run for name in files.values() for run in reports.runs(name)],
-                       show_commands=False)
+    for (shape, _, zeros), row in reports.bitmaps(f"{gpu}/kernel_means").items():
+        shares.setdefault(zeros, {})[shape] = row["percent_of_dense"]  # with any number of tokens
+    zeros = sorted(shares)
+    row = [f"{mean(shares[share].values()):.1f} %" for share in zeros]
+    return with_origin(table(["zeros"] + list(map(percent, zeros)), [["of the dense bytes"] + row]),
+                       runs, show_commands=False)
 
 
 # Tables of whole models
@@ -421,7 +415,7 @@ TABLES = {
     "kernel-patterns-h200": lambda reports: kernel_patterns(reports, "h200"),
     "kernel-cpu-zeros": kernel_cpu_zeros,
     "kernel-cpu-tokens": kernel_cpu_tokens,
-    "weight-sizes": weight_sizes,
+    "weight-sizes": lambda reports: weight_sizes(reports, "h200"),
 }
 
 

@@ -82,7 +82,7 @@ TEST_F(DocsTables, TypedFiguresAreFoundAndMadeAnew) {
 TEST_F(DocsTables, ReportsThatAreMissingOrNotVerifiedAreErrors) {
   const TempDir folder;
   copy_pages(folder.path());
-  const fs::path report = folder.path() / "docs/benchmarks/xeon-avx512/kernel_tokens.jsonl";
+  const fs::path report = folder.path() / "docs/benchmarks/h200/kernel_means.jsonl";
   const std::string text = testing::read_file(report);
   const auto expect_error = [&](const std::string& what) {
     const Outcome outcome = run_tables(folder.path(), {});

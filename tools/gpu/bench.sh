@@ -1,6 +1,8 @@
 #!/usr/bin/env bash
 # Measures the tables of docs/performance.md and docs/notes on a GPU:
 #   tools/gpu/bench.sh SECTION [BUILD [NAME ...] [ARGUMENT ...]]
+#   docs      all that docs/benchmarks/tables.py needs of a GPU, as docs/benchmarks/NAME/*.jsonl; NAME is
+#             h200 or h100, for which less is measured
 #   dense     decoding with dense weights: Llama-2-7B, -13B, 3.1-8B, OPT-13B, -30B; batches of 1 to 64
 #   large     OPT-66B, 1 and 8 requests, and 64 that do not fit
 #   attention attention alone, by requests and tokens
@@ -35,7 +37,7 @@ while [ $# -gt 0 ] && [ "${1#-}" = "$1" ]; do
   shift
 done
 case $section in
-  tca_bme | patterns | shards) ;;
+  docs | tca_bme | patterns | shards) ;;
   *)
     if [ ${#names[@]} -gt 0 ]; then
       echo "bench.sh: $section takes no names, such as ${names[0]}" >&2
@@ -81,7 +83,67 @@ decode() {
     --repeat "${repeat:-3}" "$@"
 }
 
+# Runs sparsellm-bench with the arguments after FILE, whose report goes to $folder/FILE.jsonl.
+report() {
+  local file=$folder/$1.jsonl
+  shift
+  "$bench" "$@" --output jsonl >"$file.part"
+  mv "$file.part" "$file"
+}
+
 case $section in
+  docs)
+    gpu=${names[0]:-}
+    case $gpu in
+      h200)
+        tokens=1,8,16,32 zeros=0.5,0.6,0.7,0.8,0.9
+        batches=1,8,16,32,64 models=(llama-2-7b opt-13b opt-30b)
+        ;;
+      h100)
+        tokens=1,8,32 zeros=0.5,0.6,0.8
+        batches=1,8,16,32 models=(llama-2-7b opt-30b)
+        ;;
+      *)
+        echo "usage: tools/gpu/bench.sh docs BUILD h200|h100 [ARGUMENT ...]" >&2
+        exit 2
+        ;;
+    esac
+    folder=docs/benchmarks/$gpu
+    mkdir -p "$folder"
+    names=()
+    select_shapes
+    bitmaps=(--weight-format tca_bme --sparsity 0.6)
+    engine=(--batch "$batches" --prompt 64 --output 128 --repeat 3 --no-layers)
+    report kernel_means kernel --shape "$shapes" --tokens "$tokens" --sparsity "$zeros" \
+      --formats tca_bme "$@"
+    for model in "${models[@]}"; do
+      config=(--config "configs/$model.json")
+      report "throughput_${model}_dense" throughput "${config[@]}" "${engine[@]}" "$@"
+      report "throughput_${model}_tca_bme" throughput "${config[@]}" "${engine[@]}" \
+        "${bitmaps[@]}" "$@"
+    done
+    if [ "$gpu" = h200 ]; then
+      some=28672x7168,7168x28672,11008x4096,4096x4096
+      report kernel_few_tokens kernel --shape "$some" --tokens 9,12,17,24,33,48 --sparsity 0.6 \
+        --formats tca_bme "$@"
+      report kernel_many_tokens kernel --shape "$some" --tokens 64,128,256,512,1024,2048,4096 \
+        --sparsity 0.6 --formats tca_bme "$@"
+      report kernel_dense kernel --shape 28672x7168,7168x28672,21504x7168,7168x7168 \
+        --tokens 1,8,64,1024 --sparsity 0 --formats dense "$@"
+      few=(kernel --shape "$shapes" --tokens "1,8,32" --formats tca_bme)
+      report patterns "${few[@]}" --sparsity 0.6 \
+        --pattern uniform,rows:0.5,dense-blocks:0.01,outliers:0.01 "$@"
+      report patterns_more "${few[@]}" --sparsity 0.5,0.8 \
+        --pattern uniform,rows:0.5,dense-blocks:0.01 "$@"
+      cat "$folder/patterns_more.jsonl" >>"$folder/patterns.jsonl"
+      rm "$folder/patterns_more.jsonl"
+      report attention attention --requests 1,8,64 --context 128,512,2048,8192 "$@"
+      for model in llama-3.1-8b llama-2-13b; do
+        report "throughput_${model}_dense" throughput --config "configs/$model.json" \
+          "${engine[@]}" "$@"
+      done
+    fi
+    ;;
   dense)
     for model in llama-2-7b llama-3.1-8b llama-2-13b opt-13b opt-30b; do
       decode "$model" --batch 1,8,16,32,64 "$@"
@@ -166,7 +228,7 @@ case $section in
     done
     ;;
   *)
-    echo "usage: tools/gpu/bench.sh dense|large|attention|breakdown|kernel|tca_bme|patterns|ablation|shards|serving|load|trace [BUILD [NAME ...] [ARGUMENT ...]]" >&2
+    echo "usage: tools/gpu/bench.sh docs|dense|large|attention|breakdown|kernel|tca_bme|patterns|ablation|shards|serving|load|trace [BUILD [NAME ...] [ARGUMENT ...]]" >&2
     exit 2
     ;;
 esac

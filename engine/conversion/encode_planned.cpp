@@ -52,6 +52,7 @@ bool same_values(const Tensor& a, const Tensor& b) {
       const size_t count = std::min(left, kPiece);
       if (std::memcmp(x, y, count * sizeof(T)) != 0) {
         for (size_t i = 0; i < count; ++i) {
+          // NOLINTNEXTLINE(bugprone-suspicious-memory-comparison): bits, for the sake of NaN
           const bool equal = std::memcmp(x + i, y + i, sizeof(T)) == 0 ||
                              (to_float(x[i]) == 0.0f && to_float(y[i]) == 0.0f);
           same = same && equal;

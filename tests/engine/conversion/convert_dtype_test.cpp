@@ -353,7 +353,7 @@ TEST_P(ConvertDType, InfinitiesAndNanStayAndSmallValuesBecomeSubnormalsAndZeros)
 
 TEST_P(ConvertDType, OtherTypesOfTensors) {
   const auto with = [&](const std::string& name, const std::string& dtype, std::string bytes) {
-    const fs::path input = out("in" + dtype);
+    fs::path input = out("in" + dtype);
     write_as(out("llama3"), input, DType::f32, [&](std::vector<TestTensor>& tensors) {
       tensors.push_back({name, dtype, {2}, std::move(bytes)});
     });

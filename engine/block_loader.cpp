@@ -49,8 +49,9 @@ OwnedTensor BlockLoader::join(const Wanted& wanted) {
   OwnedTensor joined = allocate(wanted, first.view.dtype());
   int64_t row = 0;
   for (const Wanted::Rows& part : wanted.parts) {
-    const OwnedTensor weight =
-        row == 0 ? std::move(first) : get(part, wanted.columns);  // one part in memory at a time
+    // One part in memory at a time; `first` is moved from once.
+    const OwnedTensor weight = row == 0 ? std::move(first)  // NOLINT(bugprone-use-after-move)
+                                        : get(part, wanted.columns);
     require(weight.view.dtype() == joined.view.dtype(),
             "{} is {}, but {} is {}; joined weights need one dtype", part.name,
             name_of(weight.view.dtype()), wanted.parts.front().name, name_of(joined.view.dtype()));

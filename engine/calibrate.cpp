@@ -14,7 +14,7 @@
 namespace sparsellm {
 namespace {
 
-Tensor view_of(std::vector<int32_t>& values) {
+Tensor tensor_of(std::vector<int32_t>& values) {
   return Tensor(values.data(), DType::i32, {std::ssize(values)}, Device{});
 }
 
@@ -31,10 +31,10 @@ class PrefillTables {
   PagedBatch batch(int64_t tokens) {
     query_start_ = {0, static_cast<int32_t>(tokens)};
     kv_length_ = {static_cast<int32_t>(tokens)};
-    return {.query_start = view_of(query_start_),
-            .kv_length = view_of(kv_length_),
+    return {.query_start = tensor_of(query_start_),
+            .kv_length = tensor_of(kv_length_),
             .page_table = Tensor(pages_.data(), DType::i32, {1, std::ssize(pages_)}, Device{}),
-            .positions = view_of(positions_).rows(0, tokens)};
+            .positions = tensor_of(positions_).rows(0, tokens)};
   }
 
  private:
@@ -122,7 +122,7 @@ void Calibrator::embed(std::vector<std::vector<int32_t>>& sequences) {
   int64_t row = 0;
   for (std::vector<int32_t>& ids : sequences) {
     const int64_t length = std::ssize(ids);
-    input.embedding.forward({.token_ids = view_of(ids), .batch = tables.batch(length)},
+    input.embedding.forward({.token_ids = tensor_of(ids), .batch = tables.batch(length)},
                             hidden_.view.rows(row, length), exec);
     row += length;
   }

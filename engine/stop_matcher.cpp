@@ -32,7 +32,7 @@ std::string StopMatcher::add(std::string_view piece) {
       }
     }
   }
-  const std::string shown = held_.substr(0, held_.size() - kept);
+  std::string shown = held_.substr(0, held_.size() - kept);
   held_.erase(0, shown.size());
   return shown;
 }

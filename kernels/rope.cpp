@@ -9,7 +9,7 @@
 namespace sparsellm {
 namespace {
 
-constexpr int64_t kMaxHeadDim = 1024;  // four times that of any known model
+constexpr int64_t kMaxRotatedDim = 1024;  // four times that of any known model
 
 bool positive(float x) { return std::isfinite(x) && x > 0.0f; }
 
@@ -46,8 +46,8 @@ void check_scaling(const RopeScaling& scaling) {
 }  // namespace
 
 std::vector<float> rope_frequencies(int64_t head_dim, float theta, const RopeScaling& scaling) {
-  require(head_dim > 0 && head_dim <= kMaxHeadDim && head_dim % 2 == 0,
-          "rope: head_dim {} is not an even number up to {}", head_dim, kMaxHeadDim);
+  require(head_dim > 0 && head_dim <= kMaxRotatedDim && head_dim % 2 == 0,
+          "rope: head_dim {} is not an even number up to {}", head_dim, kMaxRotatedDim);
   require(positive(theta), "rope: theta is {}", theta);
   check_scaling(scaling);
   std::vector<float> frequencies(static_cast<size_t>(head_dim / 2));

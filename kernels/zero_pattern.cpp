@@ -20,7 +20,7 @@ constexpr KindName kKinds[] = {
     {Kind::dense_blocks, "dense-blocks"},
 };
 
-constexpr double kRounding = 1e-9;  // of a share that is 1 minus another
+constexpr double kShareRounding = 1e-9;  // of a share that is 1 minus another
 
 bool is_share(Kind kind) { return kind == Kind::outliers || kind == Kind::dense_blocks; }
 
@@ -76,7 +76,7 @@ std::string why_not(const ZeroPattern& pattern, double sparsity) {
   if (!in_range(pattern)) {
     return fmt::format("{}: expected {}", to_string(pattern), kZeroPatternSyntax);
   }
-  if (is_share(pattern.kind) && pattern.amount > 1.0 - sparsity + kRounding) {
+  if (is_share(pattern.kind) && pattern.amount > 1.0 - sparsity + kShareRounding) {
     return fmt::format("{}: a share of {} is dense, more than all nonzeros of a sparsity of {}",
                        to_string(pattern), pattern.amount, sparsity);
   }

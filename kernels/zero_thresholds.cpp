@@ -16,7 +16,7 @@ namespace {
 using Kind = ZeroPattern::Kind;
 using Densities = std::vector<double>;  // by cell
 
-constexpr double kRounding = 1e-6;  // of numbers of elements
+constexpr double kCountRounding = 1e-6;  // of numbers of elements
 
 double standard_normal(uint64_t seed, int64_t index) {  // Box and Muller's
   const double radius = std::sqrt(-2.0 * std::log(1.0 - uniform(seed, 2 * index)));
@@ -70,7 +70,7 @@ Densities partly_dense(const std::vector<int64_t>& sizes, double share, double d
   for (int64_t i = 0; i < dense_cells; ++i) {
     const size_t cell = order[static_cast<size_t>(i)].second;
     const auto size = static_cast<double>(sizes[cell]);
-    if (size <= nonzeros + kRounding) {
+    if (size <= nonzeros + kCountRounding) {
       densities[cell] = 1.0;
       elements -= size;
       nonzeros -= size;

@@ -6,6 +6,7 @@
 #include <array>
 #include <utility>
 
+#include "kernels/attention.h"
 #include "kernels/base/error.h"
 #include "kernels/base/json_reader.h"
 #include "models/storage/sparse_config.h"
@@ -14,7 +15,6 @@ namespace sparsellm {
 namespace {
 
 constexpr int64_t kMaxLayers = 10'000;
-constexpr int64_t kMaxHeadDim = 256;
 constexpr int64_t kHeadDimUnit = 8;
 constexpr int64_t kMinInt32 = std::numeric_limits<int32_t>::min();
 

@@ -33,9 +33,9 @@ struct NewPart {
   std::span<T> values;
 };
 template <class T>
-NewPart<T> new_part(std::string name, DType dtype, int64_t count) {
+NewPart<T> new_part(std::string_view name, DType dtype, int64_t count) {
   NewPart<T> result;
-  result.part.name = std::move(name);
+  result.part.name = name;
   result.part.dtype = dtype;
   const int64_t bytes = checked_mul(count, int64_t{sizeof(T)}, "bytes of an encoding");
   result.part.memory = Buffer(Device{}, bytes, "an encoded weight");

@@ -247,7 +247,11 @@ int32_t BytePairEncoder::merge_all(std::vector<Symbol>& symbols, std::string_vie
     offer(candidate.position, left.next);
   }
   give_up_before(kNoRank);
-  return last == kNone ? 0 : symbols[last].next == kNone ? std::ssize(symbols) : symbols[last].next;
+  if (last == kNone) {
+    return 0;
+  }
+  const auto behind_all = static_cast<int32_t>(std::ssize(symbols));
+  return symbols[last].next == kNone ? behind_all : symbols[last].next;
 }
 
 }  // namespace sparsellm

@@ -45,13 +45,14 @@ std::string why_dense(const Tensor& w, std::span<const WeightFormat* const> form
 bool same_values(const Tensor& a, const Tensor& b) {
   bool same = a.dtype() == b.dtype() && a.size(0) == b.size(0) && a.size(1) == b.size(1);
   visit_float(a.dtype(), [&]<class T>(T) {
-    constexpr size_t kPiece = 4096;
+    constexpr size_t kElements = 4096;
     const auto* x = static_cast<const T*>(a.raw());
     const auto* y = static_cast<const T*>(b.raw());
     for (auto left = static_cast<size_t>(a.element_count()); same && left > 0;) {
-      const size_t count = std::min(left, kPiece);
+      const size_t count = std::min(left, kElements);
       if (std::memcmp(x, y, count * sizeof(T)) != 0) {
         for (size_t i = 0; i < count; ++i) {
+          // NOLINTNEXTLINE(bugprone-suspicious-memory-comparison): bits, for the sake of NaN
           const bool equal = std::memcmp(x + i, y + i, sizeof(T)) == 0 ||
                              (to_float(x[i]) == 0.0f && to_float(y[i]) == 0.0f);
           same = same && equal;

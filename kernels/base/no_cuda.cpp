@@ -72,7 +72,7 @@ struct Uploader::State {};
 
 Uploader::Uploader(Device) { fail("{}", kCpuOnlyBuild); }
 Uploader::~Uploader() = default;
-void Uploader::submit(Upload) {}
+void Uploader::submit(Upload) {}  // NOLINT(performance-unnecessary-value-param)
 int64_t Uploader::held() const { return 0; }
 void Uploader::drop(int64_t) noexcept {}
 void Uploader::finish(const Progress&) {}

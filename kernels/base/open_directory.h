@@ -20,7 +20,9 @@ class InputFile {
  public:
   template <class Path>
   requires(std::convertible_to<Path, std::filesystem::path> &&
-           !std::same_as<std::remove_cvref_t<Path>, InputFile>) InputFile(Path&& path)
+           !std::same_as<std::remove_cvref_t<Path>, InputFile>)
+      // NOLINTNEXTLINE(bugprone-forwarding-reference-overload): not for another InputFile
+      InputFile(Path&& path)
       : path_(std::forward<Path>(path)) {}
 
   const std::filesystem::path& path() const { return path_; }

@@ -13,7 +13,7 @@ class PinnedBuffer {
  public:
   PinnedBuffer() = default;
   PinnedBuffer(int64_t bytes, std::string_view purpose);  // throws Error
-  ~PinnedBuffer();
+  ~PinnedBuffer();  // NOLINT(performance-trivially-destructible): with CUDA it is not
   PinnedBuffer(PinnedBuffer&& other) noexcept { swap(other); }
   PinnedBuffer& operator=(PinnedBuffer&& other) noexcept {
     PinnedBuffer(std::move(other)).swap(*this);

@@ -50,7 +50,7 @@ uint64_t load_word(const std::byte* p) {
 // A linear map of checksums: the image of each bit.
 using BitMap = std::array<uint32_t, 32>;
 
-constexpr uint32_t apply(const BitMap& map, uint32_t crc) {
+constexpr uint32_t product(const BitMap& map, uint32_t crc) {
   uint32_t result = 0;
   for (size_t bit = 0; bit < 32; ++bit) {
     result ^= (crc >> bit & 1u) != 0 ? map[bit] : 0u;
@@ -72,14 +72,14 @@ constexpr std::array<ByteTable, 4> make_stream_tables() {
   for (size_t bytes = 1; bytes < kStreamBytes; bytes *= 2) {
     BitMap twice{};
     for (size_t bit = 0; bit < 32; ++bit) {
-      twice[bit] = apply(map, map[bit]);
+      twice[bit] = product(map, map[bit]);
     }
     map = twice;
   }
   std::array<ByteTable, 4> tables{};
   for (size_t i = 0; i < tables.size(); ++i) {
     for (uint32_t byte = 0; byte < 256; ++byte) {
-      tables[i][byte] = apply(map, byte << (8 * i));
+      tables[i][byte] = product(map, byte << (8 * i));
     }
   }
   return tables;

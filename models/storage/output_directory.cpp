@@ -34,7 +34,7 @@ fs::path resolve(const fs::path& path) {
   require(!path.empty(), "the output has no name");
   std::error_code error;
   if (is_there(path)) {
-    const fs::path real = fs::canonical(path, error);
+    fs::path real = fs::canonical(path, error);
     require(!error, "cannot write {}: {}", path.string(), error.message());
     return real;
   }

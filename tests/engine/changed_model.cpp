@@ -12,7 +12,7 @@ namespace fs = std::filesystem;
 
 fs::path changed_model(const TempDir& folder, const fs::path& source, std::string_view tensor,
                        int64_t first, std::span<const uint16_t> bits) {
-  const fs::path model = folder.path() / "model";
+  fs::path model = folder.path() / "model";
   fs::copy(source, model);
   const SafetensorsFile file(source / "model.safetensors");
   const StoredTensor& stored = file.tensors().find(tensor)->second;
@@ -21,7 +21,8 @@ fs::path changed_model(const TempDir& folder, const fs::path& source, std::strin
   std::fstream weights(model / "model.safetensors",
                        std::ios::in | std::ios::out | std::ios::binary);
   weights.seekp(begin + first * std::streamoff{sizeof(uint16_t)});
-  weights.write(reinterpret_cast<const char*>(bits.data()), std::ssize(bits) * sizeof(uint16_t));
+  weights.write(reinterpret_cast<const char*>(bits.data()),
+                static_cast<std::streamsize>(bits.size_bytes()));
   EXPECT_TRUE(weights.flush().good());
   return model;
 }

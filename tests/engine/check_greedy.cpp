@@ -62,7 +62,7 @@ std::string check_greedy(Engine& reference, const Request& request, std::span<co
                           logit, largest - logit);
     }
   };
-  const std::string error = reference.generate({scored}).front().error;
+  std::string error = reference.generate({scored}).front().error;
   if (!error.empty()) {
     return error;
   }

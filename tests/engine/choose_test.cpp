@@ -49,6 +49,7 @@ TEST_P(Choose, OthersGoOnWhereOneHasEnded) {
   }
   sequences[1].finish = FinishReason::cancelled;
   std::vector<LogitRow> rows;
+  rows.reserve(sequences.size());
   for (Sequence& sequence : sequences) {
     rows.push_back({.sequence = &sequence, .position = 2, .choice = std::ssize(rows)});
   }
@@ -77,11 +78,13 @@ TEST_P(Choose, OneThatCannotBeChosenIsAnErrorOfItsOwn) {
   ThreadPool threads(GetParam());
   const testing::GuardedTensor values = testing::Random(6).tensor(DType::f32, {3, kVocabulary});
   std::vector<Sequence> sequences;
+  sequences.reserve(3);
   for (int i = 0; i < 3; ++i) {
     sequences.push_back(sequence_of({.prompt = {4}}));
   }
   values.view().row<float>(0)[9] = std::numeric_limits<float>::quiet_NaN();
   std::vector<LogitRow> rows;
+  rows.reserve(sequences.size());
   for (Sequence& sequence : sequences) {
     rows.push_back({.sequence = &sequence, .position = 0, .choice = 2 - std::ssize(rows)});
   }

@@ -130,6 +130,7 @@ TEST(DeviceLost, EveryCallFromThenOnSaysTheSame) {
         {
           Engine engine = load_tiny(options);
           std::vector<int64_t> ids;
+          ids.reserve(heard.size());
           for (Heard& one : heard) {
             ids.push_back(engine.submit(request_of(20), one.listener()));
           }

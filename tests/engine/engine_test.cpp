@@ -446,7 +446,7 @@ TEST(Engine, WarnsOnceOfKeysThatAreIgnored) {
     options.with_tokenizer = false;
     options.log = &log;
     Engine::load(model, options);
-    const std::string loaded = text.str();
+    std::string loaded = text.str();
     text.str("");
     Engine::load_random(model / "config.json", {}, options);
     EXPECT_EQ(text.str(), loaded);

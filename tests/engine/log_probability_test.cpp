@@ -58,6 +58,7 @@ std::vector<float> normal_logits(size_t size, float grid) {
 
 std::vector<int32_t> tokens_of(const std::vector<TokenLogProb>& entries) {
   std::vector<int32_t> tokens;
+  tokens.reserve(entries.size());
   for (const TokenLogProb& entry : entries) {
     tokens.push_back(entry.token);
   }

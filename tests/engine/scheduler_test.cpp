@@ -31,7 +31,7 @@ class FakeDevice {
         scheduler(limits, pages),
         memory_(static_cast<size_t>(pages * kPageSize)) {}
 
-  int64_t submit(std::vector<int32_t> prompt, int64_t max_tokens, int32_t samples = 1,
+  int64_t submit(const std::vector<int32_t>& prompt, int64_t max_tokens, int32_t samples = 1,
                  bool looks_ahead = true) {
     const int64_t id = next_id_++;
     const auto submission = std::make_shared<const Submission>(

@@ -180,7 +180,7 @@ TEST(Serving, SamplesAreIndependentAndShareThePrompt) {
     ASSERT_EQ(done.size(), 6u);
     EXPECT_EQ(engine.stats().shared_tokens, 3 * 64);
     for (int32_t sample = 0; sample < 4; ++sample) {
-      const Completion& own = done[static_cast<size_t>(1 + sample)];
+      const Completion& own = done[1 + static_cast<size_t>(sample)];
       EXPECT_EQ(own.request, 1u);
       EXPECT_EQ(own.sample, sample);
       Request solo = request;

@@ -190,6 +190,7 @@ bool same_values(const Tensor& a, const Tensor& b) {
     for (int64_t i = 0; same && i < a.element_count(); ++i) {
       const T x = static_cast<const T*>(a.raw())[i];
       const T y = static_cast<const T*>(b.raw())[i];
+      // NOLINTNEXTLINE(bugprone-suspicious-memory-comparison): bits, for the sake of NaN
       same = std::memcmp(&x, &y, sizeof(T)) == 0 || (to_float(x) == 0.0f && to_float(y) == 0.0f);
     }
   });

@@ -56,9 +56,11 @@ TEST(FuzzRecordPieces, SurvivesRandomChanges) {
         // Half of them in the head, the layout and the first starts.
         const int64_t at = random.below(random.below(2) == 0 ? std::min<int64_t>(size, 64) : size);
         switch (random.below(4)) {
-          case 0:
-            input[static_cast<size_t>(at)] ^= static_cast<char>(1 << random.below(8));
+          case 0: {
+            char& byte = input[static_cast<size_t>(at)];
+            byte = static_cast<char>(byte ^ (1 << random.below(8)));
             break;
+          }
           case 1:
             input[static_cast<size_t>(at)] = static_cast<char>(random.below(256));
             break;

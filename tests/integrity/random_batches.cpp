@@ -111,7 +111,7 @@ void damage(std::string& text, Random& random) {
       text.insert(at, text.substr(at, static_cast<size_t>(random.below(40))));
       break;
     default:
-      text[at] ^= static_cast<char>(1 << random.below(8));
+      text[at] = static_cast<char>(text[at] ^ (1 << random.below(8)));
   }
 }
 

@@ -150,6 +150,7 @@ TEST(Attention, PrefillAndDecodeOfSeveralRequests) {
         parts.push_back({pool.add(100), 100, 1});  // decode
 
         std::vector<StepRequest> requests;
+        requests.reserve(parts.size());
         for (const Part& part : parts) {
           requests.push_back(part.sequence.request(part.kv_length, part.rows));
         }

@@ -184,6 +184,7 @@ EncodedWeight join(const Tensor& w, const std::vector<int64_t>& row_counts,
     row += row_counts[i];
   }
   std::vector<const EncodedWeight*> pointers;
+  pointers.reserve(parts.size());
   for (const EncodedWeight& part : parts) {
     pointers.push_back(&part);
   }

@@ -226,7 +226,8 @@ TEST(PanelWeights, HaveTheSameBitsWhateverTheyWereReadFrom) {
         for (const int threads : {1, 2, 3, 8}) {
           ThreadPool pool(threads);
           EncodedWeight e = with_own_memory(view_of(encoding));
-          const auto weight = weight_format(e.format).load(std::move(e), {.threads = pool});
+          const WeightFormat& format = weight_format(e.format);
+          const auto weight = format.load(std::move(e), {.threads = pool});
           EXPECT_EQ(weight->bytes(), panels_bytes(kOut, kIn, *weight->nonzeros()));
           Workspace workspace({}, weight->workspace_bytes(tokens, Sums::fastest));
           for (const CpuIsa isa :

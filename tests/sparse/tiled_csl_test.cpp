@@ -382,6 +382,7 @@ TEST_F(TiledCsl, PartsOfWholeTilesAreJoined) {
       parts.push_back(encode(w.view().rows(first, count)));
       first += count;
     }
+    pointers.reserve(parts.size());
     for (const EncodedWeight& part : parts) {
       pointers.push_back(&part);
     }

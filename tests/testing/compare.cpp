@@ -14,7 +14,7 @@ namespace {
 std::string index_string(const Tensor& x, int64_t index) {
   std::string text;
   for (int dimension = x.rank() - 1; dimension >= 0; --dimension) {
-    text = std::to_string(index % x.size(dimension)) + (text.empty() ? "" : ", " + text);
+    text.insert(0, std::to_string(index % x.size(dimension)) + (text.empty() ? "" : ", "));
     index /= x.size(dimension);
   }
   return "[" + text + "]";

@@ -1,5 +1,6 @@
 #include "tools/bench/args.h"
 
+#include <CLI/CLI.hpp>
 #include <charconv>
 #include <cmath>
 #include <string_view>

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -9,6 +8,7 @@
 
 #include "kernels/zero_pattern.h"
 #include "tools/bench/requests.h"
+#include "tools/cli/cli_fwd.h"
 #include "tools/cli/report.h"
 
 namespace sparsellm {
@@ -32,12 +32,5 @@ ZeroPattern parse_pattern(const std::string& flag,
 // Of a matrix that cannot have both.
 void check_pattern(const std::string& flag, const ZeroPattern& pattern, double sparsity);
 double parse_poisson(const std::string& flag, const std::string& text);  // poisson:2.5
-
-// An option that takes a list such as 1,8,16 in one word.
-template <class T>
-CLI::Option* add_list(CLI::App& app, const std::string& name, std::vector<T>& values,
-                      const std::string& description) {
-  return app.add_option(name, values, description)->delimiter(',')->allow_extra_args(false);
-}
 
 }  // namespace sparsellm

@@ -1,5 +1,6 @@
 #include "tools/bench/engine.h"
 
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <limits>
 #include <utility>

@@ -7,6 +7,7 @@
 #include "kernels/zero_pattern.h"
 #include "models/weights/random_weights.h"
 #include "tools/cli/args.h"
+#include "tools/cli/cli_fwd.h"
 
 namespace sparsellm {
 

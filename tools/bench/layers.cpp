@@ -212,6 +212,7 @@ std::vector<LayerTotals> total_layers(const std::vector<LayerResult>& results) {
     }
   }
   std::vector<LayerTotals> rows;
+  rows.reserve(totals.size());
   for (const auto& [tokens, total] : totals) {
     rows.push_back(total);
   }

@@ -11,7 +11,7 @@ namespace sparsellm {
 namespace {
 
 constexpr int64_t kMaxFileBytes = 1 << 20;
-constexpr int kMaxDepth = 32;
+constexpr int kConfigDepth = 32;
 constexpr int64_t kMaxSize = 1 << 24;
 constexpr int64_t kMaxCount = 1 << 14;  // of layers, heads and experts
 
@@ -38,7 +38,7 @@ ModelConfig read_llama_shapes(const JsonValue& json) {
 }
 
 Layout read_layout(const std::filesystem::path& config_file) {
-  const JsonDocument document = read_json_file(config_file, kMaxFileBytes, kMaxDepth);
+  const JsonDocument document = read_json_file(config_file, kMaxFileBytes, kConfigDepth);
   const JsonValue json(document, config_file.string());
   const std::string architecture(json["architectures"].element(0).string());
   if (architecture == "Qwen2ForCausalLM") {

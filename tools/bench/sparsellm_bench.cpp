@@ -7,6 +7,7 @@
 
 #include <spdlog/logger.h>
 
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -33,6 +34,7 @@
 #include "tools/bench/kernel_report.h"
 #include "tools/bench/layers.h"
 #include "tools/bench/linear_shapes.h"
+#include "tools/bench/list_option.h"
 #include "tools/bench/load.h"
 #include "tools/bench/read_bandwidth.h"
 #include "tools/bench/throughput.h"

@@ -157,6 +157,7 @@ Run run_batch(Engine& engine, const ThroughputOptions& options, int64_t batch, i
 template <class Value>
 std::vector<double> over(const std::vector<Run>& runs, Value&& value) {
   std::vector<double> values;
+  values.reserve(runs.size());
   for (const Run& run : runs) {
     values.push_back(value(run));
   }
@@ -222,8 +223,9 @@ Row throughput_row(const Engine& engine, const ThroughputOptions& options, int64
       static_cast<double>(stats.kv_bytes) / static_cast<double>(engine.total_pages());
   const auto weights_read =
       static_cast<double>(weight_bytes_per_step(engine.config(), stats.weight_bytes));
+  const int64_t mean_context = options.prompt + options.output / 2;
   const double kv_read = page_bytes / static_cast<double>(kPageSize) * static_cast<double>(batch) *
-                         static_cast<double>(options.prompt + options.output / 2);
+                         static_cast<double>(mean_context);
   const double tokens = static_cast<double>(batch * options.output);
   const auto gpus = static_cast<double>(options.gpus);
 

@@ -1,11 +1,11 @@
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <cstdint>
 #include <memory>
 #include <string>
 
 #include "engine/engine.h"
+#include "tools/cli/cli_fwd.h"
 #include "tools/cli/progress_bar.h"
 
 namespace sparsellm {

@@ -1,5 +1,6 @@
 #include "tools/cli/known_flags.h"
 
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <array>
 #include <cctype>

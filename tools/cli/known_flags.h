@@ -1,8 +1,9 @@
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <span>
 #include <string>
+
+#include "tools/cli/cli_fwd.h"
 
 namespace sparsellm {
 

@@ -1,11 +1,11 @@
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <functional>
 #include <string>
 #include <string_view>
 
 #include "kernels/base/error.h"
+#include "tools/cli/cli_fwd.h"
 
 namespace sparsellm {
 

@@ -3,6 +3,7 @@
 
 #include <spdlog/logger.h>
 
+#include <CLI/CLI.hpp>
 #include <cstdio>
 #include <map>
 #include <string>

@@ -61,9 +61,9 @@ few_tokens=1,8,9,12,16,17,24,32,33,48
 # Sets `shapes` to those of the groups in `names`.
 select_shapes() {
   local -A groups=(
-    [large]=28672x7168,7168x28672,21504x7168,36864x9216,9216x36864
-    [medium]=11008x4096,4096x11008,14336x4096,13824x5120
-    [small]=4096x4096,5120x5120,7168x7168)
+    [large]="28672x7168,7168x28672,21504x7168,36864x9216,9216x36864"
+    [medium]="11008x4096,4096x11008,14336x4096,13824x5120"
+    [small]="4096x4096,5120x5120,7168x7168")
   [ ${#names[@]} -gt 0 ] || names=(large medium small)
   shapes=
   local name

@@ -1,5 +1,6 @@
 #include "tools/run/generation_args.h"
 
+#include <CLI/CLI.hpp>
 #include <charconv>
 #include <limits>
 

@@ -1,12 +1,12 @@
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "models/config.h"
+#include "tools/cli/cli_fwd.h"
 #include "tools/run/prompt.h"
 
 namespace sparsellm {

@@ -19,7 +19,7 @@ using nlohmann::json;
 
 constexpr std::string_view kText = "prompt";
 constexpr std::string_view kIds = "prompt_ids";
-constexpr int kMaxDepth = 4;
+constexpr int kPromptDepth = 4;
 // More than there are tokens in any vocabulary.
 constexpr size_t kMaxLogitBiases = 1 << 20;
 constexpr int32_t kMaxToken = std::numeric_limits<int32_t>::max();
@@ -180,7 +180,10 @@ class LineEvents final : private JsonEvents {
  public:
   // Without a `prompt` only the id is read.
   LineEvents(const std::string& source, int64_t number, Prompt* prompt)
-      : JsonEvents(source, kMaxDepth), number_(number), line_(object_, source), prompt_(prompt) {}
+      : JsonEvents(source, kPromptDepth),
+        number_(number),
+        line_(object_, source),
+        prompt_(prompt) {}
 
   // Throws the Error of a text that is not one JSON object, or of the id.
   std::string read(std::string_view text) {

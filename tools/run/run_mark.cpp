@@ -30,7 +30,7 @@ namespace fs = std::filesystem;
 constexpr std::string_view kFormat = "sparsellm run mark";
 constexpr int64_t kVersion = 1;
 constexpr size_t kMaxBytes = 16 << 20;  // flags may be some megabytes
-constexpr int kMaxDepth = 2;
+constexpr int kMarkDepth = 2;
 
 constexpr std::array kPartials{std::pair{"older", RunMark::Partial::older},
                                std::pair{"own", RunMark::Partial::own},
@@ -62,7 +62,7 @@ uint32_t read_checksum(const JsonValue& value) {
 }
 
 RunMark parse(std::string_view text, const std::string& source) {
-  const JsonDocument document = parse_json(text, source, kMaxDepth);
+  const JsonDocument document = parse_json(text, source, kMarkDepth);
   const JsonValue file(document, source);
   if (file["format"].string() != kFormat) {
     file["format"].refuse("expected " + quote(kFormat));

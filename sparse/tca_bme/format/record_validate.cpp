@@ -172,8 +172,8 @@ int64_t check_record(const RecordLayout& layout, const Place& place,
   if (place.rows < kRecordRows || place.columns < layout.columns()) {
     check_edges(layout, place, record.data());
   }
-  const auto padding =
-      record.subspan(static_cast<size_t>(layout.header_bytes() + bits * layout.value_bytes()));
+  const int used = layout.header_bytes() + bits * layout.value_bytes();
+  const auto padding = record.subspan(static_cast<size_t>(used));
   require(std::ranges::all_of(padding, [](std::byte byte) { return byte == std::byte{0}; }),
           "tca_bme: the padding of record {} is not 0", place.record);
   return check_values(layout, place, record.data() + layout.header_bytes(), bits);

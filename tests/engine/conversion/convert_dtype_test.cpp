@@ -275,21 +275,25 @@ TEST_P(ConvertDType, TheConfigSaysSo) {
 constexpr char kLinear[] = "model.layers.1.mlp.up_proj.weight";
 
 // The largest f32 that is finite in the type, and the next one.
-std::pair<float, float> border_of(DType dtype) {
+struct Border {
+  float last;
+  float first_infinite;
+};
+Border border_of(DType dtype) {
   const float last = std::bit_cast<float>(dtype == DType::f16 ? 0x477fefffu : 0x7f7f7fffu);
   return {last, std::nextafter(last, std::numeric_limits<float>::infinity())};
 }
 
 TEST_P(ConvertDType, WhatIsTooLargeIsAnErrorWithTheTensorAndHowMany) {
-  const auto [last, first_infinite] = border_of(GetParam());
+  const Border border = border_of(GetParam());
   for (const std::string tensor : {kLinear, "model.embed_tokens.weight", "model.norm.weight",
                                    "model.layers.0.input_layernorm.weight"}) {
     SCOPED_TRACE(tensor);
     const fs::path input = out("in-" + tensor);
     write_as(out("llama3"), input, DType::f32, [&](std::vector<TestTensor>& tensors) {
       TestTensor& changed = find(tensors, tensor);
-      set_f32(changed, 0, first_infinite);
-      set_f32(changed, 3, last);
+      set_f32(changed, 0, border.first_infinite);
+      set_f32(changed, 3, border.last);
       set_f32(changed, changed.bytes.size() / 4 - 1, -3.4028e38f);
     });
     for (const std::string method : {"none", "magnitude", "wanda"}) {
@@ -353,7 +357,7 @@ TEST_P(ConvertDType, InfinitiesAndNanStayAndSmallValuesBecomeSubnormalsAndZeros)
 
 TEST_P(ConvertDType, OtherTypesOfTensors) {
   const auto with = [&](const std::string& name, const std::string& dtype, std::string bytes) {
-    const fs::path input = out("in" + dtype);
+    fs::path input = out("in" + dtype);
     write_as(out("llama3"), input, DType::f32, [&](std::vector<TestTensor>& tensors) {
       tensors.push_back({name, dtype, {2}, std::move(bytes)});
     });

@@ -123,6 +123,7 @@ int64_t expect_pruned_values(const Tensor& before, const Tensor& now) {
         if (to_float(b) == 0.0f) {
           changed += to_float(a) != 0.0f ? 1 : 0;
         } else {
+          // NOLINTNEXTLINE(bugprone-suspicious-memory-comparison): bits, for the sake of NaN
           wrong += std::memcmp(&a, &b, sizeof(T)) != 0 ? 1 : 0;
         }
       }

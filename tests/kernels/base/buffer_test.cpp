@@ -40,7 +40,7 @@ TEST(Buffer, MovesItsMemory) {
   Buffer b(std::move(a));
   EXPECT_EQ(b.data(), data);
   EXPECT_EQ(b.bytes(), 100);
-  EXPECT_EQ(a.data(), nullptr);
+  EXPECT_EQ(a.data(), nullptr);  // NOLINT(bugprone-use-after-move): is empty
   EXPECT_EQ(a.bytes(), 0);
   Buffer c({}, 50, "a test");
   c = std::move(b);

@@ -48,7 +48,7 @@ TEST(MappedFile, StaysAtItsAddressWhenMoved) {
   const MappedFile b(std::move(a));
   EXPECT_EQ(b.bytes().data(), address);
   EXPECT_EQ(text_of(b), "hello");
-  EXPECT_EQ(a.size(), 0);
+  EXPECT_EQ(a.size(), 0);  // NOLINT(bugprone-use-after-move): is empty
   EXPECT_TRUE(a.bytes().empty());
 }
 

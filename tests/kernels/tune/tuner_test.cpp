@@ -45,6 +45,7 @@ class Calls : public Tunable<Plan> {
   std::vector<Plan> candidates() const override {
     ++asked_for_candidates;
     std::vector<Plan> plans;
+    plans.reserve(behaviours.size());
     for (int i = 0; i < std::ssize(behaviours); ++i) {
       plans.push_back({i});
     }

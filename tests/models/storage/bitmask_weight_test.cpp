@@ -132,7 +132,7 @@ std::string error_after(const std::function<void(Tensors&)>& change) {
   const TempDir dir;
   dir.write("model.safetensors", write_safetensors(tensors));
   const Checkpoint checkpoint(dir.path());
-  const std::string error = error_of([&] {
+  std::string error = error_of([&] {
     if (const auto weight = BitmaskWeight::find(checkpoint, "m.weight")) {
       weight->dense();
     }

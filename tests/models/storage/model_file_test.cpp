@@ -196,7 +196,7 @@ std::string model_error(const std::vector<TestTensor>& tensors,
   const TempDir dir;
   dir.write("model.safetensors", write_safetensors(tensors, metadata));
   const Checkpoint checkpoint(dir.path());
-  const std::string error = error_of([&] {
+  std::string error = error_of([&] {
     const ModelFile model(checkpoint);
     for (const std::string& name : model.weight_names()) {
       model.encoded(name);

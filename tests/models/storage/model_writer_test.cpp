@@ -335,7 +335,7 @@ TEST(ModelWriter, RefusesAnOutputThatExists) {
   write_small_model(dir.path() / "model");
   const auto refusal = [&](const char* name, Existing existing) {
     const auto before = entries(dir.path());
-    const std::string error =
+    std::string error =
         error_of([&] { ModelWriter writer(dir.path() / name, {.existing = existing}); });
     EXPECT_EQ(entries(dir.path()), before);
     return error;

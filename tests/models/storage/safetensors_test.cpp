@@ -43,7 +43,7 @@ std::string one_tensor(const std::string& name, int count) {
 std::string file_error(std::string_view bytes) {
   const TempDir dir;
   const fs::path path = dir.write("model.safetensors", bytes);
-  const std::string error = error_of([&] { SafetensorsFile file(path); });
+  std::string error = error_of([&] { SafetensorsFile file(path); });
   if (!error.empty()) {
     expect_message(error, path.string());
   }
@@ -341,7 +341,7 @@ TEST(SafetensorsFile, SurvivesRandomMutations) {
 }
 
 std::string checkpoint_error(const fs::path& directory) {
-  const std::string error = error_of([&] { Checkpoint checkpoint(directory); });
+  std::string error = error_of([&] { Checkpoint checkpoint(directory); });
   expect_message(error, directory.string());
   return error;
 }

@@ -195,10 +195,10 @@ TEST(TcaBmeRecordDamage, ElementsJustOutside) {
     w.view.row<Half>(row)[column].bits = 1;
     std::vector<Damage> cases;
     if (row + 1 > 70) {
-      cases.push_back({"outside of the matrix", [row](E& e) { e.rows = row; }});
+      cases.push_back({"outside of the matrix", [row = row](E& e) { e.rows = row; }});
     }
     if (column + 1 >= 67) {
-      cases.push_back({"outside of the matrix", [column](E& e) { e.columns = column; }});
+      cases.push_back({"outside of the matrix", [column = column](E& e) { e.columns = column; }});
     }
     expect_errors(encode(w.view), cases);
   }

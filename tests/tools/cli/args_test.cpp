@@ -4,6 +4,7 @@
 #include <spdlog/logger.h>
 #include <stdlib.h>
 
+#include <CLI/CLI.hpp>
 #include <limits>
 #include <optional>
 #include <string>

@@ -60,7 +60,7 @@ TEST(CellDeathTest, ACopyWithoutMemoryThrows) {
   const auto copy_a_cell = [] {
     const Cell cell(std::string(40 << 20, 'x'));
     try {
-      const Cell copy(cell);
+      const Cell copy(cell);  // NOLINT(performance-unnecessary-copy-initialization)
     } catch (const std::bad_alloc&) {
       return;
     }

@@ -43,6 +43,7 @@ std::vector<double> log_softmax(const std::vector<float>& logits) {
     total += std::exp(logit - largest);
   }
   std::vector<double> result;
+  result.reserve(logits.size());
   for (float logit : logits) {
     result.push_back(logit - largest - std::log(total));
   }

@@ -29,7 +29,7 @@ Outcome at_terminal(std::string_view keys, const std::vector<std::string>& more)
   std::vector<std::string> args{
       "-m", testing::data("models/fable-llama-relu-8m").string(), "-n", "5", "--temp", "0"};
   args.insert(args.end(), more.begin(), more.end());
-  const Outcome outcome = testing::run_program(
+  Outcome outcome = testing::run_program(
       "sparsellm-run", args,
       {.input = {},
        .before_exec = [&] { ::dup2(::open(terminal.c_str(), O_RDWR | O_NOCTTY), STDIN_FILENO); },

@@ -250,8 +250,8 @@ int32_t BytePairEncoder::merge_all(std::vector<Symbol>& symbols, std::string_vie
   if (last == kNone) {
     return 0;
   }
-  const auto behind_all = static_cast<int32_t>(std::ssize(symbols));
-  return symbols[last].next == kNone ? behind_all : symbols[last].next;
+  const auto all = static_cast<int32_t>(std::ssize(symbols));
+  return symbols[last].next == kNone ? all : symbols[last].next;
 }
 
 }  // namespace sparsellm

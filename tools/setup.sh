@@ -1,6 +1,6 @@
 # shellcheck shell=bash
 # Sourced by the scripts that build: installs the packages that the build needs, if any is missing
-# (Debian 12 or Ubuntu 24.04; through sudo when not root).
+# (Debian 12, Ubuntu 22.04 or 24.04; through sudo when not root).
 
 packages=(
   build-essential ca-certificates ccache cmake git ninja-build pkg-config

@@ -3,7 +3,7 @@
 
 constexpr int64_t kLineBytes = 64;
 
-// `lines` cache lines from the beginning of each row of what is read next; rows are `stride` bytes
+// The first `lines` cache lines of each of the rows that are read next, which are `stride` bytes
 // apart.
 struct Ahead {
   const uint8_t* from;

@@ -59,10 +59,10 @@ double naive_kl(const std::vector<double>& log_p, const std::vector<double>& log
 }
 
 std::vector<float> random_logits(size_t size, float spread, std::mt19937& random) {
-  std::normal_distribution<float> normal(0.0f, spread);
+  std::normal_distribution<float> normal;  // whose deviation may not be 0
   std::vector<float> logits(size);
   for (float& logit : logits) {
-    logit = normal(random);
+    logit = spread * normal(random);
   }
   return logits;
 }

@@ -7,16 +7,11 @@ cd "$(dirname "$0")/.."
 # shellcheck source=tools/setup.sh
 . tools/setup.sh
 
-if [ $# -gt 0 ] && [ "${1#-}" = "$1" ]; then
-  preset=$1
-  shift
-else
-  preset=$(default_preset)
-fi
+take_preset "$@"
 build=build/$preset-package
 
 packages+=(file)  # which cpack asks what a program is
 install_packages
-cmake --preset "$preset" -B "$build" -DSPARSELLM_TESTS=OFF -DSPARSELLM_BENCHMARKS=OFF "$@"
+cmake --preset "$preset" -B "$build" -DSPARSELLM_TESTS=OFF -DSPARSELLM_BENCHMARKS=OFF "${options[@]}"
 cmake --build "$build"
 cpack --config "$build/CPackConfig.cmake" -B "$PWD/build/packages"

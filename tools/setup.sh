@@ -17,6 +17,17 @@ default_preset() {
   fi
 }
 
+# Sets `preset` and `options` from a script's arguments: [PRESET] [-DVARIABLE=VALUE ...].
+# shellcheck disable=SC2034  # the scripts use them
+take_preset() {
+  preset=$(default_preset)
+  options=("$@")
+  if [ $# -gt 0 ] && [ "${1#-}" = "$1" ]; then
+    preset=$1
+    options=("${@:2}")
+  fi
+}
+
 as_root() {
   if [ "$(id -u)" -eq 0 ]; then
     "$@"

@@ -6,14 +6,9 @@ cd "$(dirname "$0")/.."
 # shellcheck source=tools/setup.sh
 . tools/setup.sh
 
-if [ $# -gt 0 ] && [ "${1#-}" = "$1" ]; then
-  preset=$1
-  shift
-else
-  preset=$(default_preset)
-fi
+take_preset "$@"
 
 install_packages
-cmake --preset "$preset" "$@"
+cmake --preset "$preset" "${options[@]}"
 cmake --build --preset "$preset"
 exec ctest --preset "$preset" --parallel "$(nproc)" --no-tests=error

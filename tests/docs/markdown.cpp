@@ -31,7 +31,7 @@ size_t ticks_at(std::string_view line, size_t at) {
   return std::min(line.find_first_not_of('`', at), line.size()) - at;
 }
 
-// Where the code span ends that begins at `at`: behind as many backticks; npos if it does not.
+// Where the code span ends that begins at `at`: after as many backticks; npos if it does not.
 size_t end_of_span(std::string_view line, size_t at) {
   const size_t ticks = ticks_at(line, at);
   for (size_t end = line.find('`', at + ticks); end != std::string_view::npos;

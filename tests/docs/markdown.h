@@ -17,8 +17,8 @@ struct CodeBlock {
 };
 
 struct Table {
-  // Of the HTML comment before it, from its first word on; empty if there is none: what stands
-  // between the two, but for blank lines, takes the comment away.
+  // The HTML comment before it, from its first word on; empty if there is none, or if anything but
+  // blank lines stands between the two.
   std::string comment;
   std::vector<std::vector<std::string>> rows;  // cells; the first row is the head
   bool has_head = false;                       // and a rule below it; else GitHub shows no table
@@ -46,7 +46,7 @@ Page read_page(const std::filesystem::path& path);
 // The texts between single or several backticks in a line.
 std::vector<std::string> code_spans(std::string_view line);
 
-// README.md and what is beside it, all pages below docs, and those of tests/data.
+// README.md and the pages in its folder, all pages below docs, and those of tests/data.
 std::vector<std::filesystem::path> all_pages();
 // Of these, README.md and the pages directly in docs: without notes.
 std::vector<std::filesystem::path> manual_pages();

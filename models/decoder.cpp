@@ -25,6 +25,7 @@ LinearKind kind_of(const Linear& linear) {
 int64_t tune_alike(const std::vector<const Linear*>& linears, DType y,
                    std::span<const int64_t> tokens, TuneCache& cache, ExecContext& ctx) {
   std::vector<const WeightMatrix*> weights;
+  weights.reserve(linears.size());
   for (const Linear* linear : linears) {
     weights.push_back(linear->weight.get());
   }
@@ -105,6 +106,7 @@ std::vector<FormatSum> Decoder::linear_weights() const {
     sum.dense_bytes += elements * size_of(weight.dtype());
   }
   std::vector<FormatSum> all;
+  all.reserve(sums.size());
   for (const auto& [format, sum] : sums) {
     all.push_back(sum);
   }

@@ -67,8 +67,9 @@ tidy() {
   cmake --build --preset cpu --target sparsellm_version >&2
   local paths=()
   local path
+  # The library that clang 14 reads has no std::source_location.
   for path in "${@:-.}"; do
-    paths+=("^$(realpath "$path")(/|$)")
+    paths+=("^(?!.*/source_path_test)$(realpath "$path")(/|$)")
   done
   "$run" -quiet -p build/cpu "${paths[@]}" || failed=1
 }

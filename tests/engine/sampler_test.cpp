@@ -136,6 +136,7 @@ TEST(Sampler, ADrawDependsOnSeedAndIndexAlone) {
 // A seed's text stays the same from version to version.
 TEST(Sampler, DrawsOfASeedStay) {
   std::vector<float> logits;
+  logits.reserve(200);
   for (int i = 0; i < 200; ++i) {
     logits.push_back(0.0625f * static_cast<float>(i * 37 % 101));
   }
@@ -168,6 +169,7 @@ TEST(Sampler, GreedyIsTheFirstOfTheLargestAllowedOnes) {
         logit = round == 0 ? -kMax : static_cast<float>(random() % 6) - 4.0f;
       }
       std::vector<int32_t> banned;  // with repetitions and ids outside the vocabulary
+      banned.reserve(static_cast<size_t>(round));
       for (int i = 0; i < round; ++i) {
         banned.push_back(static_cast<int32_t>(random() % (size + 4)) - 2);
       }

@@ -123,6 +123,7 @@ TEST(AddedTokens, TakeWhiteSpaceAlong) {
 
 TEST(AddedTokens, ManyTokensWithACommonPrefix) {
   std::vector<AddedToken> tokens;
+  tokens.reserve(300);
   for (int i = 0; i < 300; ++i) {
     tokens.push_back({.content = "<|reserved_" + std::to_string(i) + "|>", .id = i});
   }

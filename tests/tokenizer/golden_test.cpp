@@ -95,6 +95,7 @@ TEST(TokenizerGolden, ThreadsShareATokenizer) {
     }
     std::vector<std::vector<Ids>> results(4);
     std::vector<std::thread> threads;
+    threads.reserve(results.size());
     for (std::vector<Ids>& result : results) {
       threads.emplace_back([&] {
         for (const Reference::TokenizerSample& sample : reference.tokenizer_samples) {

@@ -24,7 +24,6 @@ using testing::number_field;
 using testing::piece;
 using testing::TempDir;
 using testing::throws_error;
-using testing::varint;
 using PieceType = SentencePieceModel::PieceType;
 using Ids = std::vector<int32_t>;
 

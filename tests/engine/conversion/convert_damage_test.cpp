@@ -25,7 +25,6 @@ namespace {
 namespace fs = std::filesystem;
 using testing::contents;
 using testing::convert;
-using testing::load;
 using testing::plan;
 using testing::TempDir;
 using testing::throws_error;

@@ -22,7 +22,6 @@
 namespace sparsellm {
 namespace {
 
-namespace fs = std::filesystem;
 using testing::SyntheticModel;
 
 // Bytes of this process that no file backs; nothing where the system does not say.

@@ -22,8 +22,6 @@
 namespace sparsellm {
 namespace {
 
-namespace fs = std::filesystem;
-
 // In its second step the choices at these places are errors.
 class FailingChoices : public StepRunner {
  public:

@@ -6,7 +6,7 @@
 # formats them.
 #   tools/lint.sh tidy [PATH ...]
 # has clang-tidy 14 look at the sources of the CPU build, or those in some folders; the checks are in
-# .clang-tidy. All take a quarter of an hour on four cores.
+# .clang-tidy. All take twenty minutes on two cores.
 # What is not installed is skipped with a note.
 set -euo pipefail
 cd "$(dirname "$0")/.."

@@ -8,6 +8,7 @@
 #include "kernels/device/async_copy.cuh"
 #include "kernels/device/cuda_types.cuh"
 #include "kernels/device/wgmma.cuh"
+#include "kernels/pipeline/arrivals.cuh"
 
 // Products of few tokens, whose time is that of reading w once. Compiled for sm_90a alone.
 namespace sparsellm::gemm_stream {
@@ -51,15 +52,7 @@ __device__ inline int first_step(const Parameters& p, int block) {
 __device__ inline void compute_threads_meet() {
   asm volatile("bar.sync 1, %0;" ::"n"(kComputeThreads) : "memory");
 }
-__device__ inline void set_arrived(uint32_t* p) {
-  asm volatile("st.release.gpu.global.u32 [%0], 1;" ::"l"(p) : "memory");
-}
-__device__ inline void wait_arrived(const uint32_t* p) {
-  uint32_t value = 0;
-  do {
-    asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(value) : "l"(p) : "memory");
-  } while (value == 0);
-}
+
 // Steps [begin, end) of a row block.
 struct Segment {
   int row_block;

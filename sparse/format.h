@@ -39,6 +39,10 @@ class WeightFormat {
   // device need not be there.
   virtual bool runs_on(const Device& device) const = 0;
 
+  // Whether `auto` may choose the format: any device multiplies by it, and where it has the fewest
+  // bytes it is not slower than the others.
+  virtual bool for_auto() const { return true; }
+
   virtual bool holds(DType dtype) const = 0;
   // Why the matrix cannot be encoded; empty if it can.
   virtual std::string why_not(const Tensor& w) const = 0;

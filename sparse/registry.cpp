@@ -16,14 +16,11 @@ std::span<const WeightFormat* const> weight_formats() {
   return formats;
 }
 
-std::vector<const WeightFormat*> portable_formats() {
-  std::vector<const WeightFormat*> portable;
-  std::ranges::copy_if(weight_formats(), std::back_inserter(portable),
-                       [](const WeightFormat* format) {
-                         return format->runs_on({.kind = Device::Kind::cpu}) &&
-                                format->runs_on({.kind = Device::Kind::cuda});
-                       });
-  return portable;
+std::vector<const WeightFormat*> auto_formats() {
+  std::vector<const WeightFormat*> formats;
+  std::ranges::copy_if(weight_formats(), std::back_inserter(formats),
+                       [](const WeightFormat* format) { return format->for_auto(); });
+  return formats;
 }
 
 const WeightFormat& weight_format(std::string_view name) {

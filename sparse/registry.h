@@ -12,9 +12,8 @@ namespace sparsellm {
 // All formats; the first is the dense one.
 std::span<const WeightFormat* const> weight_formats();
 
-// Those whose weights devices of all kinds multiply by as they are stored; the first is the dense
-// one.
-std::vector<const WeightFormat*> portable_formats();
+// Those that `auto` chooses from (WeightFormat::for_auto()); the first is the dense one.
+std::vector<const WeightFormat*> auto_formats();
 
 // Throws Error that lists the names for one that is not among them.
 const WeightFormat& weight_format(std::string_view name);

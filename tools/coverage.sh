@@ -18,7 +18,8 @@ parsers=(
   models/storage/sparse_config.cpp models/weights/weight_store.cpp
   sparse/prune/glob.cpp sparse/prune/layer_range.cpp sparse/prune/plan.cpp
   sparse/prune/plan_reader.cpp sparse/prune/prune_method.cpp sparse/tca_bme/v1/paper_validate.cpp
-  sparse/tca_bme/format/record_parts.cpp sparse/tca_bme/format/record_validate.cpp sparse/tiled_csl/validate.cpp
+  sparse/tca_bme/format/record_parts.cpp sparse/tca_bme/format/record_validate.cpp sparse/tiled_csl/host/record_check.cpp
+  sparse/tiled_csl/v1/paper_validate.cpp
   tokenizer/added_tokens.cpp tokenizer/bpe.cpp tokenizer/oniguruma.cpp
   tokenizer/pretokenize.cpp tokenizer/sentencepiece.cpp tokenizer/sentencepiece_model.cpp
   tokenizer/token_table.cpp tokenizer/tokenizer.cpp tokenizer/tokenizer_config.cpp

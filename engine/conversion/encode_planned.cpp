@@ -70,9 +70,9 @@ bool same_values(const Tensor& a, const Tensor& b) {
 
 PlannedEncoding encode_planned(const Tensor& values, std::string_view format, ThreadPool& threads) {
   if (format == kAutoFormat || format == kSmallestFormat) {
-    const std::vector<const WeightFormat*> portable = portable_formats();
+    const std::vector<const WeightFormat*> fast = auto_formats();
     const std::span<const WeightFormat* const> formats =
-        format == kAutoFormat ? std::span(portable) : weight_formats();
+        format == kAutoFormat ? std::span(fast) : weight_formats();
     PlannedEncoding result{.encoded = encode_smallest(values, formats, threads)};
     if (!result.encoded) {
       result.why_dense = why_dense(values, formats);

@@ -13,7 +13,7 @@
 namespace sparsellm {
 
 // Formats that depend on what is in a weight: in which it takes the fewest bytes
-// (encode_smallest()) of portable_formats(), and of weight_formats().
+// (encode_smallest()) of auto_formats(), and of weight_formats().
 inline constexpr std::string_view kAutoFormat = "auto";
 inline constexpr std::string_view kSmallestFormat = "smallest";
 

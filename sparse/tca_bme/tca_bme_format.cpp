@@ -8,7 +8,7 @@
 #include "sparse/join_parts.h"
 #include "sparse/tca_bme/cuda/record_weight_cuda.h"
 #include "sparse/tca_bme/format/record_parts.h"
-#include "sparse/tca_bme/host/record_upload.h"
+#include "sparse/tca_bme/host/record_uploads.h"
 #include "sparse/tca_bme/host/record_walker.h"
 #include "sparse/tca_bme/tca_bme.h"
 #include "sparse/tca_bme/v1/paper_layout.h"
@@ -117,7 +117,7 @@ class TcaBmeFormat : public WeightFormat {
     if (std::ranges::any_of(parts, [](const auto& part) { return is_paper(*part.weight); })) {
       return load(as_records(join_on_host(parts, ctx.threads), ctx.threads), ctx);
     }
-    const tca_bme::RecordUploads uploads = tca_bme::record_uploads(parts);
+    const tca_bme::RecordUploads uploads = record_uploads<tca_bme::RecordChecker>(parts);
     return tca_bme::can_be_joined(uploads) ? tca_bme::load_records_cuda(uploads, ctx)
                                            : join_on_device(*this, parts, ctx);
   }

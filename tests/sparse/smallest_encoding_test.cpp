@@ -22,8 +22,8 @@ using namespace sparsellm::testing;
 
 class SmallestEncoding : public ::testing::Test {
  protected:
-  std::optional<EncodedWeight> portable(const Tensor& w) {
-    return encode_smallest(w, portable_formats(), threads_);
+  std::optional<EncodedWeight> automatic(const Tensor& w) {
+    return encode_smallest(w, auto_formats(), threads_);
   }
   std::optional<EncodedWeight> of_all(const Tensor& w) {
     return encode_smallest(w, weight_formats(), threads_);
@@ -54,12 +54,11 @@ TEST_F(SmallestEncoding, HasTheFewestBytesOfAllLayouts) {
                              name_of(spec.pattern)));
     const OwnedTensor w = make_weight(spec, 101);
     for (const bool all : {false, true}) {
-      const std::optional<EncodedWeight> e = all ? of_all(w.view) : portable(w.view);
+      const std::optional<EncodedWeight> e = all ? of_all(w.view) : automatic(w.view);
       const int64_t bytes = e ? e->bytes() : w.view.bytes();
       EXPECT_LE(bytes, w.view.bytes());
       for (const WeightFormat* format : weight_formats()) {
-        if (all || (format->runs_on({.kind = Device::Kind::cpu}) &&
-                    format->runs_on({.kind = Device::Kind::cuda}))) {
+        if (all || format->for_auto()) {
           for (LayoutFor goal : {LayoutFor::speed, LayoutFor::size}) {
             EXPECT_LE(bytes, format->encode(w.view, goal, threads_).bytes()) << format->name();
           }
@@ -68,7 +67,7 @@ TEST_F(SmallestEncoding, HasTheFewestBytesOfAllLayouts) {
       if (e) {
         const WeightFormat& format = weight_format(e->format);
         ASSERT_NO_THROW(format.validate(*e));
-        EXPECT_TRUE(all || format.runs_on({.kind = Device::Kind::cuda}));
+        EXPECT_TRUE(all || format.for_auto());
         const OwnedTensor decoded = format.decode(*e, threads_);
         const OwnedTensor exact = testing::copy_of(w.view);
         clear_negative_zeros(decoded.view);
@@ -83,18 +82,18 @@ TEST_F(SmallestEncoding, HasTheFewestBytesOfAllLayouts) {
 TEST_F(SmallestEncoding, IsNotInTheFastestLayout) {
   const OwnedTensor w =
       make_weight({.dtype = DType::f16, .rows = 512, .columns = 512, .density = 0.1}, 101);
-  const std::optional<EncodedWeight> e = portable(w.view);
+  const std::optional<EncodedWeight> e = automatic(w.view);
   ASSERT_TRUE(e.has_value());
   EXPECT_EQ(e->format, "tca_bme");
   EXPECT_LT(5 * e->bytes(), 4 * tca_bme_format().encode(w.view, threads_).bytes());
 }
 
-TEST_F(SmallestEncoding, OfAllMayBeInAFormatForTheCpuAlone) {
+TEST_F(SmallestEncoding, OfAllMayBeInAFormatThatIsNotForAuto) {
   const OwnedTensor w =
       make_weight({.dtype = DType::f16, .rows = 512, .columns = 512, .density = 0.02}, 101);
-  EXPECT_EQ(portable(w.view)->format, "tca_bme");
+  EXPECT_EQ(automatic(w.view)->format, "tca_bme");
   EXPECT_EQ(of_all(w.view)->format, "tiled_csl");
-  EXPECT_LT(of_all(w.view)->bytes(), portable(w.view)->bytes());
+  EXPECT_LT(of_all(w.view)->bytes(), automatic(w.view)->bytes());
 }
 
 TEST_F(SmallestEncoding, IsInAFormatThatTakesTheMatrix) {
@@ -103,10 +102,9 @@ TEST_F(SmallestEncoding, IsInAFormatThatTakesTheMatrix) {
   EXPECT_FALSE(of_all(f32.view).has_value());
 }
 
-// Where that a format runs on is said once, by itself; loading goes by it.
-TEST(Registry, PortableFormatsAreThoseOfAllDevices) {
+TEST(Registry, FormatsForAutoRunOnAllDevices) {
   std::vector<std::string> names;
-  for (const WeightFormat* format : portable_formats()) {
+  for (const WeightFormat* format : auto_formats()) {
     names.emplace_back(format->name());
     EXPECT_TRUE(format->runs_on({.kind = Device::Kind::cpu}));
     EXPECT_TRUE(format->runs_on({.kind = Device::Kind::cuda}));

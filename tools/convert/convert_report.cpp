@@ -225,7 +225,7 @@ std::vector<std::string> conversion_warnings(const Conversion& conversion) {
     warnings.push_back(fmt::format("{} of {} linear layers stay dense: {}", count, all, why));
   }
   std::vector<std::string_view> others;
-  for (const WeightFormat* format : portable_formats()) {
+  for (const WeightFormat* format : auto_formats()) {
     others.push_back(format->name());
   }
   for (const auto& [format, kinds] : not_for_gpu) {

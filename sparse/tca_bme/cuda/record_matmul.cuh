@@ -6,7 +6,7 @@
 #include "kernels/base/pdl.cuh"
 #include "kernels/base/warp.cuh"
 #include "kernels/device/async_copy.cuh"
-#include "sparse/tca_bme/cuda/record_epilogue.cuh"
+#include "kernels/pipeline/fragment_store.cuh"
 #include "sparse/tca_bme/cuda/record_tile.cuh"
 
 namespace sparsellm::tca_bme {

@@ -3,7 +3,7 @@
 #include <cstdint>
 
 #include "kernels/device/async_copy.cuh"
-#include "sparse/tca_bme/cuda/record_epilogue.cuh"
+#include "kernels/pipeline/fragment_store.cuh"
 #include "sparse/tca_bme/cuda/record_matmul_cuda.h"
 #include "sparse/tca_bme/cuda/record_tile.cuh"
 

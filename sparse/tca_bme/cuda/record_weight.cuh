@@ -57,8 +57,6 @@ class CudaRecordWeight : public WeightMatrix {
   CudaRecordWeight(const CudaRecordWeight& other);  // with memory of its own
 
   void point_to_own_memory();
-  void check(const Tensor& x, const Tensor& y, const Epilogue& epilogue,
-             const ExecContext& ctx) const;
   RecordPlan rule_plan_for_any_x(DType y, int64_t tokens) const;  // not by warpgroups
   RecordExpansion rule_expansion(int64_t tokens) const;
   void decode(const RecordMatmulConfig& config, RecordMatmulOperands operands,

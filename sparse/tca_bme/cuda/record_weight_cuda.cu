@@ -8,7 +8,7 @@
 #include "kernels/activation.h"
 #include "kernels/base/cuda_state.cuh"
 #include "kernels/base/token_buckets.h"
-#include "kernels/checks.h"
+#include "sparse/cuda_product_checks.h"
 #include "sparse/expand_matmul.h"
 #include "sparse/tca_bme/cuda/record_encode_cuda.h"
 #include "sparse/tca_bme/cuda/record_expand_cuda.h"
@@ -17,7 +17,6 @@
 #include "sparse/tca_bme/cuda/record_weight.cuh"
 #include "sparse/tca_bme/cuda/record_weight_cuda.h"
 #include "sparse/tca_bme/format/record_parts.h"
-#include "sparse/tca_bme/host/record_upload.h"
 #include "sparse/tca_bme/v1/paper_layout.h"
 
 namespace sparsellm::tca_bme {
@@ -163,24 +162,6 @@ RecordKey CudaRecordWeight::key(DType y, int64_t tokens, Launches launches) cons
           .launches = launches};
 }
 
-void CudaRecordWeight::check(const Tensor& x, const Tensor& y, const Epilogue& epilogue,
-                             const ExecContext& ctx) const {
-  check_tensor({kName, "x"}, x, Elements::activation, {kAnySize, in()}, ctx);
-  check_tensor({kName, "y"}, y, y.dtype() == DType::f32 ? Elements::f32 : Elements::activation,
-               {x.size(0), out()}, ctx);
-  require(x.dtype() == dtype_ && (y.dtype() == dtype_ || y.dtype() == DType::f32),
-          "{}: x is {} and y {} for a weight of {}", kName, name_of(x.dtype()), name_of(y.dtype()),
-          name_of(dtype_));
-  check_disjoint({kName, "x and y"}, x, y);
-  if (!epilogue.bias.empty()) {
-    check_tensor({kName, "bias"}, epilogue.bias, Elements::activation, {out()}, ctx);
-    require(epilogue.bias.dtype() == dtype_ && y.dtype() == dtype_,
-            "{}: the bias is {} and y {} for a weight of {}", kName, name_of(epilogue.bias.dtype()),
-            name_of(y.dtype()), name_of(dtype_));
-  }
-  require(in() > 0, "{}: a weight without columns on CUDA", kName);
-}
-
 std::string CudaRecordWeight::plan_text(DType y, int64_t tokens, const ExecContext& ctx) const {
   return to_text(plan_for(y, tokens, ctx));
 }
@@ -251,7 +232,7 @@ bool CudaRecordWeight::overlaps_pieces(int64_t max_tokens) const {
 
 void CudaRecordWeight::matmul(const Tensor& x, Tensor y, const Epilogue& epilogue,
                               ExecContext& ctx) const {
-  check(x, y, epilogue, ctx);
+  check_cuda_product(*this, x, y, epilogue, ctx);
   if (y.element_count() > 0) {
     run(plan_for(y.dtype(), x.size(0), ctx), x, y, epilogue, ctx);
   }
@@ -300,12 +281,7 @@ void CudaRecordWeight::decode(const RecordMatmulConfig& config, RecordMatmulOper
 }
 
 void CudaRecordWeight::expand(Range rows, Tensor dense, ExecContext& ctx) const {
-  require(rows.begin >= 0 && rows.count >= 0 && rows.count <= out() - rows.begin,
-          "expand: {} rows from row {} of {}", rows.count, rows.begin, out());
-  check_tensor({"expand", "dense"}, dense, Elements::activation, {rows.count, in()}, ctx);
-  require(dense.dtype() == dtype_ && dense.contiguous(),
-          "expand: a {} tensor, or one with strided rows, for a weight of {}",
-          name_of(dense.dtype()), name_of(dtype_));
+  check_cuda_expansion(*this, rows, dense, ctx);
   record_expand_cuda(matrix_, rows, dense.raw(), cuda_state(ctx).multiprocessors, ctx);
 }
 
@@ -326,15 +302,7 @@ std::unique_ptr<WeightMatrix> load_records_cuda(const RecordUploads& parts,
   DeviceRecords made =
       memory_for(layout, joined_starts(parts), record_grid(rows, columns, layout), ctx.device);
   made.nonzeros = nonzeros;
-  auto* destination = static_cast<std::byte*>(made.records.data());
-  std::vector<Upload> copies;
-  for (const auto& part : parts) {
-    add_copies(part, Uploader::kPieceBytes, destination, copies);
-    destination += part->bytes();
-  }
-  for (Upload& copy : copies) {
-    ctx.uploads->submit(std::move(copy));
-  }
+  submit_records(parts, static_cast<std::byte*>(made.records.data()), *ctx.uploads);
   return std::make_unique<CudaRecordWeight>(std::move(made), parts.front()->dtype(), rows, columns);
 }
 

@@ -3,7 +3,7 @@
 #include <memory>
 
 #include "sparse/load_context.h"
-#include "sparse/tca_bme/host/record_upload.h"
+#include "sparse/tca_bme/host/record_uploads.h"
 #include "sparse/weight_matrix.h"
 
 namespace sparsellm::tca_bme {

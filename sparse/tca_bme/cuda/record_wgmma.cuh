@@ -8,7 +8,7 @@
 #include "kernels/base/warp.cuh"
 #include "kernels/device/async_copy.cuh"
 #include "kernels/device/wgmma.cuh"
-#include "sparse/tca_bme/cuda/record_epilogue.cuh"
+#include "kernels/pipeline/fragment_store.cuh"
 #include "sparse/tca_bme/cuda/record_unit.cuh"
 
 namespace sparsellm::tca_bme {

@@ -116,8 +116,6 @@ bool starts_hold(int64_t rows, int64_t columns, int64_t nonzeros);
 // As the functions of WeightFormat, for encodings of this version.
 EncodedWeight encode_records(const Tensor& w, LayoutFor goal, ThreadPool& threads);  // f16 or bf16
 void validate_records(const EncodedWeight& e, ThreadPool& threads);
-// Throws Error unless a header states as many nonzeros as the records have.
-void require_nonzeros(int64_t stated, int64_t nonzeros);
 // Of a matrix whose nonzeros are anywhere.
 int64_t expected_record_bytes(int64_t rows, int64_t columns, int64_t nonzeros);
 std::optional<EncodedWeight> slice_rows_records(const EncodedWeight& e, Range rows);

@@ -231,10 +231,6 @@ int64_t RecordChecker::check(int64_t first, int64_t count,
   return nonzeros;
 }
 
-void require_nonzeros(int64_t stated, int64_t nonzeros) {
-  require(nonzeros == stated, "tca_bme: {} nonzeros, but {} are stored", stated, nonzeros);
-}
-
 void validate_records(const EncodedWeight& e, ThreadPool& threads) {
   const RecordChecker checker(e);
   const RecordParts parts(e);
@@ -243,7 +239,8 @@ void validate_records(const EncodedWeight& e, ThreadPool& threads) {
   threads.parallel_for(parts.grid.count(), kRecordsPerRange, [&](int64_t begin, int64_t end) {
     nonzeros += checker.check(begin, end - begin, parts.run(begin, end - begin));
   });
-  require_nonzeros(e.nonzeros, nonzeros);
+  require(nonzeros == e.nonzeros, "tca_bme: {} nonzeros, but {} are stored", e.nonzeros,
+          nonzeros.load());
 }
 
 }  // namespace sparsellm::tca_bme

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "sparse/format.h"
-#include "sparse/tca_bme/host/record_upload.h"
+#include "sparse/tca_bme/host/record_uploads.h"
 #include "sparse/tca_bme/tca_bme.h"
 
 namespace sparsellm::testing {
@@ -17,10 +17,11 @@ namespace sparsellm::testing {
 bool check_in_pieces(const EncodedWeight& e, int64_t most_bytes, uint64_t seed) {
   require_header(e, tca_bme_format());
   EncodedWeight view = view_of(e);
-  const auto part = std::make_shared<tca_bme::RecordUpload>(WeightPart{.weight = &view});
+  const auto part =
+      std::make_shared<RecordUpload<tca_bme::RecordChecker>>(WeightPart{.weight = &view});
   std::vector<std::byte> device(static_cast<size_t>(part->bytes()), std::byte{0xa5});
   std::vector<Upload> copies;
-  tca_bme::add_copies(part, most_bytes, device.data(), copies);
+  add_copies(part, most_bytes, device.data(), copies);
   std::mt19937_64 random(seed);
   for (size_t i = copies.size(); i > 1; --i) {
     std::swap(copies[i - 1], copies[random() % i]);

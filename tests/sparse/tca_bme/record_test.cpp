@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "sparse/tca_bme/format/record_parts.h"
-#include "sparse/tca_bme/host/record_upload.h"
+#include "sparse/tca_bme/host/record_uploads.h"
 #include "sparse/tca_bme/tca_bme.h"
 #include "sparse/tca_bme/v1/paper_layout.h"
 #include "tests/sparse/encodings.h"
@@ -363,7 +363,7 @@ TEST(TcaBmeRecord, PartsOfWholeRecordsAreJoinedByCopies) {
     for (EncodedWeight& e : encoded) {
       parts.push_back({.weight = &e});
     }
-    return tca_bme::record_uploads(parts);
+    return record_uploads<tca_bme::RecordChecker>(parts);
   };
   for (const auto& [layout, density] : kLayouts) {
     const OwnedTensor w =
@@ -383,7 +383,7 @@ TEST(TcaBmeRecord, PartsOfWholeRecordsAreJoinedByCopies) {
       std::vector<EncodedWeight> parts = encode_rows(counts);
       const tca_bme::RecordUploads uploads = uploads_of(parts);
       EXPECT_TRUE(tca_bme::can_be_joined(uploads));
-      EXPECT_EQ(tca_bme::joined_starts(uploads), part_values<uint32_t>(whole, kStarts));
+      EXPECT_EQ(joined_starts(uploads), part_values<uint32_t>(whole, kStarts));
     }
     for (const std::vector<int64_t>& counts :
          std::vector<std::vector<int64_t>>{{100, 500}, {64, 65, 471}}) {

@@ -1,10 +1,10 @@
-#include "sparse/tiled_csl/tile_encoder.h"
+#include "sparse/tiled_csl/v1/paper_tile_encoder.h"
 
 #include <algorithm>
 #include <cstring>
 #include <numeric>
 
-#include "sparse/tiled_csl/location_set.h"
+#include "sparse/tiled_csl/format/location_set.h"
 
 namespace sparsellm::tiled_csl {
 namespace {
@@ -18,20 +18,7 @@ int64_t nonzero_halves(uint32_t values) {
 
 }  // namespace
 
-int64_t count_nonzeros(const TileSource& tile) {
-  int64_t count = 0;
-  for (int64_t row = 0; row < tile.rows; ++row) {
-    const uint16_t* const values = tile.values + row * tile.row_stride;
-    uint16_t in_row = 0;
-    for (int64_t column = 0; column < tile.columns; ++column) {
-      in_row = static_cast<uint16_t>(in_row + (is_nonzero(values[column]) ? 1 : 0));
-    }
-    count += in_row;
-  }
-  return count;
-}
-
-std::span<const uint32_t> TileEncoder::encode(const TileSource& tile) {
+std::span<const uint32_t> PaperTileEncoder::encode(const TileSource& tile) {
   fill_buckets(tile);
   std::iota(banks_.begin(), banks_.end(), 0u);
   count_ = 0;
@@ -43,7 +30,7 @@ std::span<const uint32_t> TileEncoder::encode(const TileSource& tile) {
 
 // Without a branch that depends on a value, which could not be predicted at the usual densities:
 // what is no nonzero is overwritten by the next one.
-void TileEncoder::fill_buckets(const TileSource& tile) {
+void PaperTileEncoder::fill_buckets(const TileSource& tile) {
   left_.fill(0);
   std::array<uint16_t, kTileColumns> padded{};
   for (int64_t row = 0; row < tile.rows; ++row) {
@@ -63,7 +50,7 @@ void TileEncoder::fill_buckets(const TileSource& tile) {
 }
 
 // By insertion: the banks are almost sorted since the last call.
-void TileEncoder::sort_banks() {
+void PaperTileEncoder::sort_banks() {
   for (size_t i = 1; i < banks_.size(); ++i) {
     const uint32_t bank = banks_[i];
     size_t place = i;
@@ -75,7 +62,7 @@ void TileEncoder::sort_banks() {
 }
 
 // Returns whether there was anything left to take.
-bool TileEncoder::take_wavefront() {
+bool PaperTileEncoder::take_wavefront() {
   sort_banks();
   const int64_t group_end = (count_ / kWarp + 1) * kWarp;
   // If only whole pairs are left for the last place of a group, one of them lies across its end.
@@ -85,7 +72,7 @@ bool TileEncoder::take_wavefront() {
 // Takes at most one pair from each bucket as long as the words end at `end` or before. Returns
 // whether it took any. A half that is zero is written and not counted; there is room for it, as
 // there are fewer nonzeros than elements then.
-bool TileEncoder::take_pairs(int64_t end) {
+bool PaperTileEncoder::take_pairs(int64_t end) {
   const int64_t before = count_;
   for (const uint32_t bank : banks_) {
     if (count_ == end || left_[bank] == 0) {
@@ -104,7 +91,7 @@ bool TileEncoder::take_pairs(int64_t end) {
   return count_ > before;
 }
 
-void TileEncoder::fill_up() {
+void PaperTileEncoder::fill_up() {
   const int64_t end = aligned_words(count_);
   if (count_ == end) {
     return;

@@ -1,6 +1,6 @@
 #include "kernels/base/error.h"
-#include "sparse/tiled_csl/encoding.h"
-#include "sparse/tiled_csl/location_set.h"
+#include "sparse/tiled_csl/format/location_set.h"
+#include "sparse/tiled_csl/v1/paper_parts.h"
 
 namespace sparsellm::tiled_csl {
 namespace {
@@ -37,7 +37,7 @@ int64_t validate_tile(const Tile& tile, std::span<const uint32_t> words) {
 
 }  // namespace
 
-void validate_parts(const EncodedWeight& e) {
+void validate_paper(const EncodedWeight& e) {
   const TileGrid grid = tile_grid(e.rows, e.columns);
   require_parts(e, {{kTileOffsets, DType::u32, grid.count() + 1},
                     {kWords, DType::u32, e.part(kWords).count()}});

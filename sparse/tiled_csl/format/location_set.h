@@ -5,7 +5,7 @@
 #include <cassert>
 #include <cstdint>
 
-#include "sparse/tiled_csl/tile_layout.h"
+#include "sparse/tiled_csl/format/tile_layout.h"
 
 namespace sparsellm::tiled_csl {
 
@@ -19,6 +19,10 @@ class LocationSet {
     const bool is_new = (bits & bit) == 0;
     bits |= bit;
     return is_new;
+  }
+
+  bool contains(uint32_t location) const {
+    return (bits_[location / 64] >> location % 64 & 1) != 0;
   }
 
   // Not all may be in the set.

@@ -1,16 +1,16 @@
 #pragma once
 
-#include "sparse/tiled_csl/encoding.h"
+#include "sparse/tiled_csl/v1/paper_parts.h"
 
 namespace sparsellm::tiled_csl {
 
 // For sparse/cpu/walk.h.
 template <class T>
-class Walker {
+class PaperWalker {
  public:
   static constexpr int64_t kBlockRows = kTileRows;
 
-  explicit Walker(const EncodedWeight& e) : tiles_(e) {}
+  explicit PaperWalker(const EncodedWeight& e) : tiles_(e) {}
 
   template <class F>
   void walk(int64_t block, F&& f) const {

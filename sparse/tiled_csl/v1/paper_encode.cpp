@@ -5,23 +5,15 @@
 #include <utility>
 
 #include "kernels/base/error.h"
-#include "sparse/tiled_csl/encoding.h"
-#include "sparse/tiled_csl/tile_encoder.h"
+#include "sparse/tiled_csl/format/tile_source.h"
+#include "sparse/tiled_csl/tiled_csl.h"
+#include "sparse/tiled_csl/v1/paper_parts.h"
+#include "sparse/tiled_csl/v1/paper_tile_encoder.h"
 
 namespace sparsellm::tiled_csl {
 namespace {
 
 constexpr int64_t kTilesPerRange = 8;
-
-TileSource tile_of(const Tensor& w, int64_t tile) {
-  const TileGrid grid = tile_grid(w.size(0), w.size(1));
-  const int64_t row = tile / grid.columns * kTileRows;
-  const int64_t column = tile % grid.columns * kTileColumns;
-  return {.values = static_cast<const uint16_t*>(w.raw()) + row * w.row_stride() + column,
-          .row_stride = w.row_stride(),
-          .rows = std::min<int64_t>(kTileRows, w.size(0) - row),
-          .columns = std::min<int64_t>(kTileColumns, w.size(1) - column)};
-}
 
 }  // namespace
 
@@ -41,7 +33,8 @@ int64_t count_words(const Tensor& w) {
   return words;
 }
 
-void encode_parts(const Tensor& w, EncodedWeight& e, ThreadPool& threads) {
+EncodedWeight encode_paper(const Tensor& w, ThreadPool& threads) {
+  EncodedWeight e = header_of(kPaperVersion, w.dtype(), w.size(0), w.size(1));
   const int64_t tiles = tile_grid(w.size(0), w.size(1)).count();
   auto offsets = new_part<uint32_t>(std::string(kTileOffsets), DType::u32, tiles + 1);
   std::atomic<int64_t> nonzeros = 0;
@@ -65,7 +58,7 @@ void encode_parts(const Tensor& w, EncodedWeight& e, ThreadPool& threads) {
 
   auto words = new_part<uint32_t>(std::string(kWords), DType::u32, words_end);
   threads.parallel_for(tiles, kTilesPerRange, [&](int64_t begin, int64_t end) {
-    const auto encoder = std::make_unique<TileEncoder>();
+    const auto encoder = std::make_unique<PaperTileEncoder>();
     for (int64_t tile = begin; tile < end; ++tile) {
       const std::span<const uint32_t> encoded = encoder->encode(tile_of(w, tile));
       std::copy(encoded.begin(), encoded.end(),
@@ -74,6 +67,7 @@ void encode_parts(const Tensor& w, EncodedWeight& e, ThreadPool& threads) {
   });
   e.parts.push_back(std::move(offsets.part));
   e.parts.push_back(std::move(words.part));
+  return e;
 }
 
 }  // namespace sparsellm::tiled_csl

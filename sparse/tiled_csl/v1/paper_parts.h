@@ -7,9 +7,9 @@
 
 #include "sparse/encoded_weight.h"
 #include "sparse/format.h"
-#include "sparse/tiled_csl/tile_layout.h"
+#include "sparse/tiled_csl/v1/paper_layout.h"
 
-// Between the sources of this folder.
+// Encodings of version 1 (paper_layout.h).
 namespace sparsellm::tiled_csl {
 
 inline constexpr std::string_view kTileOffsets = "tile_offsets";
@@ -44,10 +44,8 @@ std::string why_too_many(int64_t words);
 // Words of the encoding of w [rows, columns], f16 or bf16.
 int64_t count_words(const Tensor& w);
 
-// Fills in the parts and `nonzeros`. Throws Error if there are too many.
-void encode_parts(const Tensor& w, EncodedWeight& e, ThreadPool& threads);
-
-// Throws Error unless the parts fit the fields of `e`, which make sense, and each other.
-void validate_parts(const EncodedWeight& e);
+// As the functions of WeightFormat, for encodings of this version.
+EncodedWeight encode_paper(const Tensor& w, ThreadPool& threads);
+void validate_paper(const EncodedWeight& e);
 
 }  // namespace sparsellm::tiled_csl

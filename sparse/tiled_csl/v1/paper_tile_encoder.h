@@ -4,19 +4,10 @@
 #include <cstdint>
 #include <span>
 
-#include "sparse/tiled_csl/tile_layout.h"
+#include "sparse/tiled_csl/format/tile_source.h"
+#include "sparse/tiled_csl/v1/paper_layout.h"
 
 namespace sparsellm::tiled_csl {
-
-// What lies in the matrix of a tile.
-struct TileSource {
-  const uint16_t* values = nullptr;  // its first element
-  int64_t row_stride = 0;            // elements
-  int64_t rows = 0;                  // at most 128
-  int64_t columns = 0;               // at most 64
-};
-
-int64_t count_nonzeros(const TileSource& tile);
 
 // Puts the nonzeros of a tile into the order of the encoding (Flash-LLM, section 4.3, algorithm 3).
 // There are as many buckets as banks, and each group of 32 words, which a warp stores at once, is
@@ -26,7 +17,7 @@ int64_t count_nonzeros(const TileSource& tile);
 // 90 %, where the fullest bank has more than its share; in random order 3.5.
 //
 // About 65 KB; one object serves many tiles, one after the other.
-class TileEncoder {
+class PaperTileEncoder {
  public:
   // The words of the tile, filled up; valid until the next call.
   std::span<const uint32_t> encode(const TileSource& tile);

@@ -1,23 +1,12 @@
 #pragma once
 
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
-
 #include <cmath>
 #include <cstdint>
-#include <type_traits>
 
-// What becomes of the sums of a product of records, lane by lane as mma.m16n8k16 leaves them.
-namespace sparsellm::tca_bme {
+#include "kernels/device/cuda_types.cuh"
 
-template <class T>
-__device__ inline T from_float(float v) {
-  if constexpr (std::is_same_v<T, __half>) {
-    return __float2half(v);
-  } else {
-    return __float2bfloat16(v);
-  }
-}
+// What becomes of the sums of a product with a weight, lane by lane as mma.m16n8k16 leaves them.
+namespace sparsellm {
 
 __device__ inline void add(float4& sum, float4 v) {
   sum.x += v.x;
@@ -38,19 +27,19 @@ __device__ inline void store_fragment(const Parameters& p, int first_row, int fi
   for (int h = 0; h < 2; ++h) {
     const int r = row + 8 * h;
     if (r < p.rows) {
-      const float add = bias != nullptr ? static_cast<float>(bias[r]) : 0.f;
+      const float add = bias != nullptr ? f32_of(bias[r]) : 0.f;
       const float low = p.relu ? 0.f : -INFINITY;
       T* const y = static_cast<T*>(p.y) + token * p.y_stride + r;
       const float a = (h ? v.z : v.x) + add;
       const float b = (h ? v.w : v.y) + add;
       if (token < p.tokens) {
-        y[0] = from_float<T>(a < low ? low : a);
+        y[0] = from_f32<T>(a < low ? low : a);
       }
       if (token + 1 < p.tokens) {
-        y[p.y_stride] = from_float<T>(b < low ? low : b);
+        y[p.y_stride] = from_f32<T>(b < low ? low : b);
       }
     }
   }
 }
 
-}  // namespace sparsellm::tca_bme
+}  // namespace sparsellm

@@ -1,0 +1,20 @@
+#include "kernels/base/error.h"
+#include "sparse/tiled_csl/cuda/tile_weight_cuda.h"
+
+// Stands in for the CUDA side of the format in a CPU-only build.
+namespace sparsellm::tiled_csl {
+namespace {
+
+[[noreturn]] void fail_without_cuda() {
+  fail("the weight format tiled_csl has no kernels for GPUs in this build");
+}
+
+}  // namespace
+
+std::unique_ptr<WeightMatrix> load_tiles_cuda(const RecordUploads&, const LoadContext&) {
+  fail_without_cuda();
+}
+
+int64_t tiles_workspace_bytes_cuda(const EncodedWeight&, int64_t) { fail_without_cuda(); }
+
+}  // namespace sparsellm::tiled_csl

@@ -1,0 +1,59 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "kernels/base/dtype.h"
+#include "kernels/base/exec.h"
+
+namespace sparsellm {
+
+// A matrix in the layout of tiled_csl version 2 (sparse/tiled_csl/format/tile_record.h), on the
+// device.
+struct TileMatrix {
+  const uint8_t* records = nullptr;  // 16-byte aligned
+  const uint32_t* starts = nullptr;  // [tiles + 1], in units of 16 bytes
+  int64_t rows = 0;
+  int64_t columns = 0;
+  int64_t largest_record = 0;  // bytes
+  int multiprocessors = 0;     // of the device; 0 if it cannot run tile_matmul_kernel
+};
+
+// How many multiprocessors a device has, if tile_matmul_kernel runs on it: it takes compute
+// capability 9.0. Makes the device the current one.
+int tile_matmul_multiprocessors(Device device);
+
+struct TileMatmulConfig {
+  int warps = 8;  // of a thread block
+
+  bool operator==(const TileMatmulConfig&) const = default;
+};
+std::string tile_matmul_name(const TileMatmulConfig& config);
+
+// y [tokens, rows] = x [tokens, columns] * matrix^T + bias, or the greater of that and 0: f16 or
+// bf16, f32 sums. Nothing after a row's `columns` elements of x is read. The order of the sums
+// depends on the matrix's shape and the configuration only, not on the number of tokens: a
+// configuration is batch-invariant.
+struct TileMatmulOperands {
+  const void* x = nullptr;
+  int64_t x_stride = 0;  // of rows, in elements, as y_stride
+  void* y = nullptr;
+  int64_t y_stride = 0;
+  const void* bias = nullptr;  // [rows] or null
+  bool relu = false;
+  int64_t tokens = 0;
+  DType dtype = DType::f16;
+};
+
+// A launch for every 32 tokens; uses the queue's workspace and counters, allocates nothing and does
+// not synchronise. With Launches::overlapping (PDL), records are read before what was enqueued
+// before has ended. Throws Error for what the device does not run.
+void tile_matmul_cuda(const TileMatrix& matrix, const TileMatmulOperands& operands,
+                      const TileMatmulConfig& config, const ExecContext& ctx);
+
+// The configurations that may be the fastest for this many tokens, the best guess first; none if
+// the device cannot run the kernel.
+std::vector<TileMatmulConfig> tile_matmul_candidates(const TileMatrix& matrix, int64_t tokens);
+
+}  // namespace sparsellm

@@ -1,0 +1,23 @@
+#pragma once
+
+#include <memory>
+
+#include "sparse/load_context.h"
+#include "sparse/record_upload.h"
+#include "sparse/tiled_csl/host/tile_records.h"
+#include "sparse/weight_matrix.h"
+
+namespace sparsellm::tiled_csl {
+
+// Weights of version 2 on a CUDA device: products of few tokens are those of tile_matmul_cuda.h,
+// for many the weight is expanded (sparse/expand_matmul.h). In a CPU-only build all throw Error.
+
+using RecordUploads = RecordUploadsOf<RecordChecker>;
+
+// Of parts whose records follow each other: they are copied, and checked, by ctx.uploads.
+std::unique_ptr<WeightMatrix> load_tiles_cuda(const RecordUploads& parts, const LoadContext& ctx);
+
+// By the fields of e but its parts.
+int64_t tiles_workspace_bytes_cuda(const EncodedWeight& e, int64_t tokens);
+
+}  // namespace sparsellm::tiled_csl

@@ -4,11 +4,11 @@
 
 #include "kernels/base/pdl.cuh"
 #include "kernels/base/warp.cuh"
-#include "kernels/device/async_copy.cuh"
 #include "kernels/device/mma.cuh"
 #include "kernels/pipeline/arrivals.cuh"
 #include "kernels/pipeline/fragment_store.cuh"
 #include "sparse/tiled_csl/cuda/tile_extractor.cuh"
+#include "sparse/tiled_csl/cuda/tile_pipeline.cuh"
 
 // Products of few tokens with a weight in the layout of tile_record.h: load as sparse, compute as
 // dense (Flash-LLM, Xia et al., VLDB 2024, section 4), with a pipeline of its own for each warp.
@@ -25,158 +25,6 @@
 // block through shared memory, and then between blocks, by the one that has the row's end, through
 // global memory. The order of all sums depends on the shape and the number of warps alone.
 namespace sparsellm::tiled_csl {
-
-constexpr int kTileBytes = kTileElements * 2;
-constexpr int kMaxSlots = 4;  // of a warp
-constexpr int kMaxWarps = 12;
-
-struct TileParameters {
-  const uint8_t* records;
-  const uint32_t* starts;
-  const void* x;
-  int64_t x_stride;
-  void* y;
-  int64_t y_stride;
-  const void* bias;    // null: none
-  float4* partials;    // [blocks][warps + 1] fragments of a row of tiles
-  uint32_t* arrivals;  // [blocks]; 0 before and after
-  int rows;
-  int columns;
-  int tokens;
-  int row_tiles;  // of a row of tiles
-  int share;      // tiles of a warp; the first `longer` warps have one more
-  int longer;
-  int slots;  // of a warp
-  int slot_bytes;
-  bool relu;
-  bool x_aligned;  // rows of x begin at multiples of 16 bytes
-};
-
-struct TileRange {
-  int first = 0;
-  int end = 0;
-};
-__device__ inline int first_tile_of(const TileParameters& p, int warp) {
-  return warp * p.share + min(warp, p.longer);
-}
-__device__ inline TileRange tiles_of_block(const TileParameters& p, int block, int warps) {
-  return {first_tile_of(p, block * warps), first_tile_of(p, (block + 1) * warps)};
-}
-
-// The tiles of a range, in rows of tiles: the last row first, its tiles in their order.
-class TileCursor {
- public:
-  __device__ TileCursor(TileRange range, int row_tiles)
-      : row_tiles_(row_tiles), first_(range.first), end_(range.end) {
-    row_begin_ = done() ? 0 : (end_ - 1) / row_tiles * row_tiles;
-    tile_ = max(first_, row_begin_);
-  }
-  __device__ bool done() const { return end_ <= first_; }
-  __device__ int tile() const { return tile_; }
-  __device__ int column() const { return tile_ - row_begin_; }
-  __device__ int row_begin() const {
-    return row_begin_;
-  }  // the first tile of the row, whoever has it
-  __device__ bool has_whole_row() const {
-    return tile_ == row_begin_ && end_ == row_begin_ + row_tiles_;
-  }
-  __device__ void advance() {
-    if (++tile_ == end_) {
-      end_ = max(first_, row_begin_);
-      row_begin_ -= row_tiles_;
-      tile_ = max(first_, row_begin_);
-    }
-  }
-
- private:
-  int row_tiles_;
-  int first_;
-  int end_;  // of what is left
-  int row_begin_;
-  int tile_;
-};
-
-// Copies the pieces of a warp's records into its slots, in turn. By the whole warp.
-class PieceQueue {
- public:
-  __device__ PieceQueue(const TileParameters& p, TileRange range, uint32_t slots, uint32_t barriers)
-      : p_(p),
-        cursor_(range, p.row_tiles),
-        slots_(slots),
-        barriers_(barriers),
-        policy_(evict_first()),
-        piece_(slots),
-        barrier_(barriers) {
-    look_up();
-    for (int i = 0; i < p.slots; ++i) {
-      request(slots + i * p.slot_bytes, barriers + i * 8);
-    }
-  }
-
-  // The shared address of the next piece, which is there.
-  __device__ uint32_t wait() const {
-    barrier_wait(barrier_, parity_);
-    return piece_;
-  }
-  // Nothing reads the piece any more.
-  __device__ void release() {
-    request(piece_, barrier_);
-    piece_ += p_.slot_bytes;
-    barrier_ += 8;
-    if (++slot_ == p_.slots) {
-      slot_ = 0;
-      parity_ ^= 1;
-      piece_ = slots_;
-      barrier_ = barriers_;
-    }
-  }
-
- private:
-  // Starts are loaded long before they are used.
-  __device__ void look_up() {
-    if (!cursor_.done()) {
-      next_start_ = __ldg(p_.starts + cursor_.tile());
-      next_end_ = __ldg(p_.starts + cursor_.tile() + 1);
-    }
-  }
-  __device__ void request(uint32_t slot, uint32_t barrier) {
-    if (start_ == end_) {
-      if (cursor_.done()) {
-        return;
-      }
-      start_ = __shfl_sync(~0u, next_start_, 0);
-      end_ = __shfl_sync(~0u, next_end_, 0);
-      cursor_.advance();
-      look_up();
-    }
-    constexpr uint32_t kPieceUnits = kPieceBytes / kRecordAlignment;
-    const uint32_t units = min(end_ - start_, kPieceUnits);
-    // One thread, chosen by the instruction that lets the compiler see that it is one.
-    asm volatile(
-        "{\n.reg .pred p;\nelect.sync _|p, 0xffffffff;\n"
-        "@p mbarrier.arrive.expect_tx.shared.b64 _, [%3], %2;\n"
-        "@p cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], "
-        "[%1], %2, [%3], %4;\n}" ::"r"(slot),
-        "l"(p_.records + uint64_t{start_} * kRecordAlignment), "r"(units * kRecordAlignment),
-        "r"(barrier), "l"(policy_)
-        : "memory");
-    start_ += units;
-  }
-
-  const TileParameters& p_;
-  TileCursor cursor_;  // of what is requested next
-  uint32_t slots_;
-  uint32_t barriers_;
-  uint64_t policy_;
-  uint32_t piece_;  // that comes next
-  uint32_t barrier_;
-  uint32_t parity_ = 0;
-  int slot_ = 0;
-  uint32_t start_ = 0;  // of what is not yet requested of a record, in units of its alignment
-  uint32_t end_ = 0;
-  uint32_t next_start_ = 0;
-  uint32_t next_end_ = 0;
-};
 
 // x of a tile's columns for N tokens, as B of mma.m16n8k16 in four steps over K. Lane 4 g + t has
 // 16 columns from 16 t on of tokens g, g + 8, ...: tile_record.h puts the columns of a tile in the
@@ -217,8 +65,8 @@ class TileTokens {
           registers_[t][6] = b.z;
           registers_[t][7] = b.w;
         } else {
-          load_some(registers_[t], reinterpret_cast<const uint16_t*>(from),
-                    p_.columns - column - first_column_);
+          load_some_columns(registers_[t], reinterpret_cast<const uint16_t*>(from),
+                            p_.columns - column - first_column_);
         }
       }
     }
@@ -228,16 +76,6 @@ class TileTokens {
   }
 
  private:
-  // The first `count` of 16; zeros after them.
-  static __device__ void load_some(uint32_t (&to)[8], const uint16_t* from, int count) {
-#pragma unroll
-    for (int i = 0; i < 8; ++i) {
-      const uint32_t low = 2 * i < count ? from[2 * i] : 0;
-      const uint32_t high = 2 * i + 1 < count ? from[2 * i + 1] : 0;
-      to[i] = low | high << 16;
-    }
-  }
-
   const TileParameters& p_;
   int first_token_;
   int first_column_;
@@ -338,7 +176,10 @@ __device__ void add_up_shared_rows(const TileParameters& p, uint32_t tiles,
   using Sums = TileSums<T, N>;
   const int warps = blockDim.x / kWarp;
   const int block = blockIdx.x;
-  const TileRange own = tiles_of_block(p, block, warps);
+  const auto tiles_of = [&](int of_block) {
+    return TileRange{first_tile_of(p, of_block * warps), first_tile_of(p, (of_block + 1) * warps)};
+  };
+  const TileRange own = tiles_of(block);
   if (own.end <= own.first) {
     return;
   }
@@ -361,7 +202,7 @@ __device__ void add_up_shared_rows(const TileParameters& p, uint32_t tiles,
     const auto for_each_before = [&](auto&& body) {
       int missing = leaves ? 0 : own.first - row_begin;
       for (int before = block - 1; missing > 0; --before) {
-        const TileRange range = tiles_of_block(p, before, warps);
+        const TileRange range = tiles_of(before);
         missing -= range.end - range.first;
         body(before);
       }
@@ -431,7 +272,8 @@ __global__ void __launch_bounds__(kThreads)
   const int index = blockIdx.x * warps + warp;
   const TileRange range{first_tile_of(p, index), first_tile_of(p, index + 1)};
   // The records do not depend on the launch before.
-  PieceQueue pieces(p, range, tiles + warps * kTileBytes + warp * p.slots * p.slot_bytes,
+  const TileCursor all_tiles(range, p.row_tiles, 0, 1);
+  PieceQueue pieces(p, all_tiles, tiles + warps * kTileBytes + warp * p.slots * p.slot_bytes,
                     first_barrier);
   launch_dependents();
   TileExtractor extractor(tile, lane);
@@ -444,14 +286,14 @@ __global__ void __launch_bounds__(kThreads)
   }
   wait_on_dependencies();
   TileTokens<T, N> x(p, lane);
-  TileCursor cursor(range, p.row_tiles);
+  TileCursor cursor = all_tiles;
   if (!cursor.done()) {
     x.load(cursor.column());
   }
   __syncwarp();
   while (!cursor.done()) {
     const int row_begin = cursor.row_begin();
-    const bool whole_row = cursor.has_whole_row();
+    const TileRange of_row = cursor.row_range();
     Sums sums;
     sums.clear();
 #pragma unroll 1
@@ -481,7 +323,7 @@ __global__ void __launch_bounds__(kThreads)
     } while (cursor.row_begin() == row_begin && !cursor.done());
 
     const int row = row_begin / p.row_tiles;
-    if (whole_row) {
+    if (of_row.first == row_begin && of_row.end == row_begin + p.row_tiles) {
       sums.for_each([&](int fragment, float4 v) { Sums::store(p, row, fragment, lane, v); });
     } else if (cursor.done()) {
       sums.for_each([&](int fragment, float4 v) {

@@ -4,25 +4,29 @@
 #include "kernels/base/launch.cuh"
 #include "sparse/tiled_csl/cuda/tile_matmul.cuh"
 #include "sparse/tiled_csl/cuda/tile_matmul_cuda.h"
+#include "sparse/tiled_csl/cuda/tile_wgmma_kernels.cuh"
 
 namespace sparsellm {
 namespace {
 
+using tiled_csl::TileKernel;
 using tiled_csl::TileParameters;
-using Kernel = void (*)(TileParameters);
 
-constexpr int64_t kTokensOfALaunch = 32;
 constexpr int kSharedBytes = 227 * 1024;  // of a thread block
 constexpr int kStaticBytes = 1024;        // barriers and the like, at most
+constexpr int kDynamicBytes = kSharedBytes - kStaticBytes;
 constexpr int kTileAlignment = 1024;
-static_assert(sizeof(uint64_t) * tiled_csl::kMaxWarps * tiled_csl::kMaxSlots +
+static_assert(sizeof(uint64_t) * tiled_csl::kMaxWarps * (tiled_csl::kMaxSlots + 2) +
                   sizeof(tiled_csl::SharedRows) <=
               kStaticBytes);
+constexpr int64_t kTokensOfAWarp = 32;
+constexpr int64_t kTokensOfAGroup = 64;
+constexpr int64_t kFewTokens = 32;  // more are faster by warpgroups
 constexpr int kWarpsForAnyTokens = 8;
 constexpr int kMostWarps = 11;
 
 struct Variant {
-  Kernel kernel;
+  TileKernel kernel;
   int tokens;
   int most_warps;
 };
@@ -40,7 +44,12 @@ Variant variant_for(int64_t tokens) {
          : tokens <= 16 ? variant<T, 16, kMostWarps>()
                         : variant<T, 32, kWarpsForAnyTokens>();
 }
-Variant variant_for(DType dtype, int64_t tokens) {
+Variant variant_for(DType dtype, int groups, bool fast, int64_t tokens) {
+  if (groups > 0) {
+    return {.kernel = tiled_csl::tile_wgmma_kernel_for(dtype, groups, fast),
+            .tokens = static_cast<int>(groups * kTokensOfAGroup),
+            .most_warps = tiled_csl::kMostExtractors};
+  }
   return dtype == DType::f16 ? variant_for<__half>(tokens) : variant_for<__nv_bfloat16>(tokens);
 }
 
@@ -52,10 +61,15 @@ int64_t slot_bytes_of(const TileMatrix& matrix) {
 
 // Of a warp; 0 if that many warps have no room.
 int slots_for(const TileMatrix& matrix, int warps) {
-  const int64_t room =
-      (kSharedBytes - kStaticBytes - kTileAlignment) / warps - tiled_csl::kTileBytes;
+  const int64_t room = (kDynamicBytes - kTileAlignment) / warps - tiled_csl::kTileBytes;
   return static_cast<int>(
       std::clamp<int64_t>(room / slot_bytes_of(matrix), 0, tiled_csl::kMaxSlots));
+}
+
+// Of float, for a thread block.
+int64_t partial_sums(const TileMatmulConfig& config, int tokens) {
+  const int64_t parts = config.groups > 0 ? 1 : config.warps + 1;
+  return parts * tiled_csl::kTileRows * tokens;
 }
 
 }  // namespace
@@ -79,19 +93,26 @@ int tile_matmul_multiprocessors(Device device) {
 }
 
 std::string tile_matmul_name(const TileMatmulConfig& config) {
-  return fmt::format("{} warps", config.warps);
+  return config.groups == 0 ? fmt::format("{} warps", config.warps)
+                            : fmt::format("{} warps, {} warpgroup{}", config.warps, config.groups,
+                                          config.groups == 1 ? "" : "s");
 }
+
+TileMatmulConfig tile_matmul_for_any_tokens() { return {.warps = kWarpsForAnyTokens}; }
 
 std::vector<TileMatmulConfig> tile_matmul_candidates(const TileMatrix& matrix, int64_t tokens) {
   if (matrix.multiprocessors == 0) {
     return {};
   }
-  const int most = variant_for(DType::f16, std::min(tokens, kTokensOfALaunch)).most_warps;
+  const bool by_groups =
+      tokens > kFewTokens && tiled_csl::tile_wgmma_kernel_for(DType::f16, 1, true) != nullptr;
+  const int groups = by_groups ? (tokens <= kTokensOfAGroup ? 1 : 2) : 0;
+  const int most = variant_for(DType::f16, groups, true, tokens).most_warps;
   std::vector<TileMatmulConfig> configs;
   // With two pieces under way for each, more warps are faster.
   for (const int slots : {2, 1}) {
-    for (const int warps : {kMostWarps, 10, kWarpsForAnyTokens}) {
-      const TileMatmulConfig config{.warps = warps};
+    for (const int warps : {kMostWarps, 10, 9, kWarpsForAnyTokens}) {
+      const TileMatmulConfig config{.warps = warps, .groups = groups};
       if (warps <= most && slots_for(matrix, warps) >= slots &&
           std::ranges::find(configs, config) == configs.end()) {
         configs.push_back(config);
@@ -112,18 +133,24 @@ void tile_matmul_cuda(const TileMatrix& matrix, const TileMatmulOperands& operan
               matrix.columns <= INT32_MAX / 2,
           "a tiled_csl product with a {} x {} matrix", matrix.rows, matrix.columns);
   const CudaQueue& queue = cuda_queue(ctx);
-  const int warps = config.warps;
-  const int slots = slots_for(matrix, warps);
-  const int64_t blocks = std::min({tiled_csl::ceil_div(grid.count(), warps),
+  const int slots = slots_for(matrix, config.warps);
+  const int64_t blocks = std::min({tiled_csl::ceil_div(grid.count(), config.warps),
                                    int64_t{matrix.multiprocessors}, CudaQueue::kCounters});
-  const int64_t all_warps = blocks * warps;
-  for (int64_t first = 0; first < operands.tokens; first += kTokensOfALaunch) {
-    const int64_t tokens = std::min(operands.tokens - first, kTokensOfALaunch);
-    const Variant variant = variant_for(operands.dtype, tokens);
-    require(warps <= variant.most_warps && slots > 0,
-            "no tiled_csl kernel of {} warps for {} tokens", warps, tokens);
+  const int64_t shares = config.groups > 0 ? blocks : blocks * config.warps;
+  // Of tiles, for warpgroups that take two at a time.
+  const bool in_pairs = config.groups > 0 && matrix.columns % (2 * tiled_csl::kTileColumns) == 0;
+  const int step = in_pairs ? 2 : 1;
+  const bool x_aligned = reinterpret_cast<uintptr_t>(operands.x) % 16 == 0 &&
+                         (operands.tokens == 1 || operands.x_stride % 8 == 0);
+  const int64_t at_once = config.groups > 0 ? config.groups * kTokensOfAGroup : kTokensOfAWarp;
+  for (int64_t first = 0; first < operands.tokens; first += at_once) {
+    const int64_t tokens = std::min(operands.tokens - first, at_once);
+    const Variant variant =
+        variant_for(operands.dtype, config.groups, x_aligned && in_pairs, tokens);
+    require(variant.kernel != nullptr && config.warps <= variant.most_warps && slots > 0,
+            "no tiled_csl kernel of {} for {} tokens", tile_matmul_name(config), tokens);
     const int64_t partial_bytes =
-        blocks * (warps + 1) * tiled_csl::kTileRows * variant.tokens * int64_t{sizeof(float)};
+        blocks * partial_sums(config, variant.tokens) * int64_t{sizeof(float)};
     require(partial_bytes <= CudaContext::kWorkspaceBytes, "{} bytes of partial sums",
             partial_bytes);
     const TileParameters p{
@@ -140,19 +167,18 @@ void tile_matmul_cuda(const TileMatrix& matrix, const TileMatmulOperands& operan
         .columns = static_cast<int>(matrix.columns),
         .tokens = static_cast<int>(tokens),
         .row_tiles = static_cast<int>(grid.columns),
-        .share = static_cast<int>(grid.count() / all_warps),
-        .longer = static_cast<int>(grid.count() % all_warps),
+        .share = static_cast<int>(grid.count() / step / shares * step),
+        .longer = static_cast<int>(grid.count() / step % shares),
+        .longer_by = step,
         .slots = slots,
         .slot_bytes = static_cast<int>(slot_bytes_of(matrix)),
         .relu = operands.relu,
-        .x_aligned = reinterpret_cast<uintptr_t>(operands.x) % 16 == 0 &&
-                     (operands.tokens == 1 || operands.x_stride % 8 == 0)};
-    constexpr int kDynamicBytes = kSharedBytes - kStaticBytes;
+        .x_aligned = x_aligned};
     check_cuda(cudaFuncSetAttribute(reinterpret_cast<const void*>(variant.kernel),
                                     cudaFuncAttributeMaxDynamicSharedMemorySize, kDynamicBytes));
     launch(ctx, variant.kernel,
            {.blocks = static_cast<unsigned>(blocks),
-            .threads = static_cast<unsigned>(warps * tiled_csl::kWarp),
+            .threads = static_cast<unsigned>(config.groups * 128 + config.warps * tiled_csl::kWarp),
             // All of it: two blocks on a multiprocessor would leave another without one.
             .shared_bytes = kDynamicBytes,
             .pdl = true},

@@ -17,15 +17,19 @@ struct TileMatrix {
   int64_t rows = 0;
   int64_t columns = 0;
   int64_t largest_record = 0;  // bytes
-  int multiprocessors = 0;     // of the device; 0 if it cannot run tile_matmul_kernel
+  int multiprocessors = 0;     // of the device; 0 if it cannot run these kernels
 };
 
-// How many multiprocessors a device has, if tile_matmul_kernel runs on it: it takes compute
+// How many multiprocessors a device has, if these kernels run on it: they take compute
 // capability 9.0. Makes the device the current one.
 int tile_matmul_multiprocessors(Device device);
 
+// Who does what in a thread block.
 struct TileMatmulConfig {
-  int warps = 8;  // of a thread block
+  int warps = 8;  // that extract tiles
+  // Warpgroups that multiply, each by 64 tokens (tile_wgmma.cuh); 0: each warp multiplies the tiles
+  // that it has extracted, by 8, 16 or 32 tokens (tile_matmul.cuh).
+  int groups = 0;
 
   bool operator==(const TileMatmulConfig&) const = default;
 };
@@ -46,14 +50,17 @@ struct TileMatmulOperands {
   DType dtype = DType::f16;
 };
 
-// A launch for every 32 tokens; uses the queue's workspace and counters, allocates nothing and does
-// not synchronise. With Launches::overlapping (PDL), records are read before what was enqueued
-// before has ended. Throws Error for what the device does not run.
+// A launch for as many tokens as the configuration takes at once, up to 32 without warpgroups; uses
+// the queue's workspace and counters, allocates nothing and does not synchronise. With
+// Launches::overlapping (PDL), records are read before what was enqueued before has ended. Throws
+// Error for what the device does not run.
 void tile_matmul_cuda(const TileMatrix& matrix, const TileMatmulOperands& operands,
                       const TileMatmulConfig& config, const ExecContext& ctx);
 
 // The configurations that may be the fastest for this many tokens, the best guess first; none if
-// the device cannot run the kernel.
+// the device cannot run the kernels.
 std::vector<TileMatmulConfig> tile_matmul_candidates(const TileMatrix& matrix, int64_t tokens);
+// The one for products whose bits do not depend on the number of tokens.
+TileMatmulConfig tile_matmul_for_any_tokens();
 
 }  // namespace sparsellm

@@ -16,8 +16,8 @@
 namespace sparsellm::tiled_csl {
 namespace {
 
-// More tokens are not worth extracting the tiles again for every 32 of them.
-constexpr int64_t kMaxExtractedTokens = 64;
+// More tokens are not worth extracting the tiles again for every 128 of them.
+constexpr int64_t kMaxExtractedTokens = 128;
 // Pieces that overlap take more memory than all else in a step of few tokens.
 constexpr int64_t kMaxSinglePieceTokens = 1024;
 
@@ -124,10 +124,12 @@ class CudaTileWeight : public WeightMatrix {
     if (y != dtype_ || (!invariant && tokens > kMaxExtractedTokens)) {
       return std::nullopt;
     }
-    // The order of sums is that of the configuration: one that takes any number of tokens.
-    const std::vector<TileMatmulConfig> configs =
-        tile_matmul_candidates(matrix_, invariant ? kMaxExtractedTokens : tokens);
-    return configs.empty() ? std::nullopt : std::optional(configs.front());
+    const std::vector<TileMatmulConfig> configs = tile_matmul_candidates(matrix_, tokens);
+    if (configs.empty()) {
+      return std::nullopt;
+    }
+    // The order of sums is that of the configuration.
+    return invariant ? tile_matmul_for_any_tokens() : configs.front();
   }
   ExpandMatmul expansion_for(int64_t tokens) const {
     return tokens <= kMaxSinglePieceTokens

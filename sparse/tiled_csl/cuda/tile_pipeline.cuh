@@ -1,0 +1,183 @@
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/device/async_copy.cuh"
+#include "sparse/tiled_csl/format/tile_record.h"
+
+// What the kernels over tiles (tile_matmul.cuh, tile_wgmma.cuh) share: which tiles a warp or a
+// thread block has, and how their records come to shared memory.
+namespace sparsellm::tiled_csl {
+
+constexpr int kTileBytes = kTileElements * 2;
+constexpr int kMaxSlots = 4;   // of a warp
+constexpr int kMaxWarps = 12;  // with a tile
+
+struct TileParameters {
+  const uint8_t* records;
+  const uint32_t* starts;
+  const void* x;
+  int64_t x_stride;
+  void* y;
+  int64_t y_stride;
+  const void* bias;    // null: none
+  float4* partials;    // sums of rows of tiles that several blocks or warps share
+  uint32_t* arrivals;  // [blocks]; 0 before and after
+  int rows;
+  int columns;
+  int tokens;
+  int row_tiles;  // of a row of tiles
+  int share;      // tiles of a warp, or block
+  int longer;     // the first ones, which have more:
+  int longer_by;  // 1 or 2
+  int slots;      // of a warp with a tile
+  int slot_bytes;
+  bool relu;
+  bool x_aligned;  // rows of x begin at multiples of 16 bytes
+};
+
+struct TileRange {
+  int first = 0;
+  int end = 0;
+};
+__device__ inline int first_tile_of(const TileParameters& p, int index) {
+  return index * p.share + min(index, p.longer) * p.longer_by;
+}
+
+// Every `stride`-th tile of a range, from number `from` on. Rows of tiles come from the last to the
+// first, the tiles of each in their order.
+class TileCursor {
+ public:
+  __device__ TileCursor(TileRange range, int row_tiles, int from, int stride)
+      : row_tiles_(row_tiles), stride_(stride), first_(range.first), end_(range.end) {
+    row_begin_ = done() ? 0 : (end_ - 1) / row_tiles * row_tiles;
+    tile_ = max(first_, row_begin_) + from;
+    settle();
+  }
+  __device__ bool done() const { return end_ <= first_; }
+  __device__ int tile() const { return tile_; }
+  __device__ int column() const { return tile_ - row_begin_; }
+  // The first tile of the row, and the tiles of it that are in the range, whoever has them.
+  __device__ int row_begin() const { return row_begin_; }
+  __device__ TileRange row_range() const { return {max(first_, row_begin_), end_}; }
+  __device__ void advance() {  // nothing once it is done
+    tile_ += stride_;
+    settle();
+  }
+  __device__ void skip_row() {  // of a cursor over all tiles
+    tile_ = end_;
+    settle();
+  }
+
+ private:
+  __device__ void settle() {
+    while (tile_ >= end_ && !done()) {
+      const int past = tile_ - end_;
+      end_ = max(first_, row_begin_);
+      row_begin_ -= row_tiles_;
+      tile_ = max(first_, row_begin_) + past;
+    }
+  }
+
+  int row_tiles_;
+  int stride_;
+  int first_;
+  int end_;  // of what is left
+  int row_begin_;
+  int tile_;
+};
+
+// Pairs of the first `count` of 16 elements; zeros after them.
+__device__ inline void load_some_columns(uint32_t (&to)[8], const uint16_t* from, int count) {
+#pragma unroll
+  for (int i = 0; i < 8; ++i) {
+    const uint32_t low = 2 * i < count ? from[2 * i] : 0;
+    const uint32_t high = 2 * i + 1 < count ? from[2 * i + 1] : 0;
+    to[i] = low | high << 16;
+  }
+}
+
+// Copies the pieces of a warp's records into its slots, in turn. By the whole warp.
+class PieceQueue {
+ public:
+  __device__ PieceQueue(const TileParameters& p, const TileCursor& tiles, uint32_t slots,
+                        uint32_t barriers)
+      : p_(p),
+        cursor_(tiles),
+        slots_(slots),
+        barriers_(barriers),
+        policy_(evict_first()),
+        piece_(slots),
+        barrier_(barriers) {
+    look_up();
+    for (int i = 0; i < p.slots; ++i) {
+      request(slots + i * p.slot_bytes, barriers + i * 8);
+    }
+  }
+
+  // The shared address of the next piece, which is there.
+  __device__ uint32_t wait() const {
+    barrier_wait(barrier_, parity_);
+    return piece_;
+  }
+  // Nothing reads the piece any more.
+  __device__ void release() {
+    request(piece_, barrier_);
+    piece_ += p_.slot_bytes;
+    barrier_ += 8;
+    if (++slot_ == p_.slots) {
+      slot_ = 0;
+      parity_ ^= 1;
+      piece_ = slots_;
+      barrier_ = barriers_;
+    }
+  }
+
+ private:
+  // Starts are loaded long before they are used.
+  __device__ void look_up() {
+    if (!cursor_.done()) {
+      next_start_ = __ldg(p_.starts + cursor_.tile());
+      next_end_ = __ldg(p_.starts + cursor_.tile() + 1);
+    }
+  }
+  __device__ void request(uint32_t slot, uint32_t barrier) {
+    if (start_ == end_) {
+      if (cursor_.done()) {
+        return;
+      }
+      start_ = __shfl_sync(~0u, next_start_, 0);
+      end_ = __shfl_sync(~0u, next_end_, 0);
+      cursor_.advance();
+      look_up();
+    }
+    constexpr uint32_t kPieceUnits = kPieceBytes / kRecordAlignment;
+    const uint32_t units = min(end_ - start_, kPieceUnits);
+    // One thread, chosen by the instruction that lets the compiler see that it is one.
+    asm volatile(
+        "{\n.reg .pred p;\nelect.sync _|p, 0xffffffff;\n"
+        "@p mbarrier.arrive.expect_tx.shared.b64 _, [%3], %2;\n"
+        "@p cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], "
+        "[%1], %2, [%3], %4;\n}" ::"r"(slot),
+        "l"(p_.records + uint64_t{start_} * kRecordAlignment), "r"(units * kRecordAlignment),
+        "r"(barrier), "l"(policy_)
+        : "memory");
+    start_ += units;
+  }
+
+  const TileParameters& p_;
+  TileCursor cursor_;  // of what is requested next
+  uint32_t slots_;
+  uint32_t barriers_;
+  uint64_t policy_;
+  uint32_t piece_;  // that comes next
+  uint32_t barrier_;
+  uint32_t parity_ = 0;
+  int slot_ = 0;
+  uint32_t start_ = 0;  // of what is not yet requested of a record, in units of its alignment
+  uint32_t end_ = 0;
+  uint32_t next_start_ = 0;
+  uint32_t next_end_ = 0;
+};
+
+}  // namespace sparsellm::tiled_csl

@@ -101,6 +101,8 @@ def blank_out(source):
         r'//[^\n]*|/\*.*?\*/|R"(?P<mark>[^(\s]*)\(.*?\)(?P=mark)"|"(?:\\.|[^"\\\n])*"'
         r"|(?<!\w)'(?:\\.|[^'\\\n])+'|^[ \t]*#(?:\\\n|[^\n])*",
         blanks, source, flags=re.DOTALL | re.MULTILINE)
+    # How many digits a report shows is a matter of taste.
+    code = re.sub(r"\.decimals = \d+", blanks, code)
     # A block ends where a line is indented as its first.
     code = re.sub(r"^( *)if \([^!\n|]*is_cuda\(\)[^\n|]*\) \{\n.*?^\1\}", blanks, code,
                   flags=re.DOTALL | re.MULTILINE)

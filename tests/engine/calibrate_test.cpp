@@ -16,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "engine/observed_weight.h"
 #include "models/build_decoder.h"
 #include "models/storage/stored_names.h"
 #include "sparse/dense/dense.h"
@@ -443,6 +444,20 @@ TEST_F(Faults, IsOfNoMoreUseAfterOutputsThatAreNotFinite) {
                            "the calibration has failed before"));
   EXPECT_TRUE(throws_error([&] { calibrator_.norms(0, original(checkpoint_)); },
                            "the calibration has failed before"));
+}
+
+TEST(ObservedWeight, HasASumForEachInput) {
+  CpuContext cpu;
+  const OwnedTensor w = allocate_tensor({}, DType::f32, {2, 4}, "a weight");
+  std::memset(w.view.raw(), 0, static_cast<size_t>(w.view.bytes()));
+  std::vector<double> squares(3);
+  EXPECT_TRUE(throws_error(
+      [&] {
+        ObservedWeight(dense_format().load(dense_format().encode(w.view, cpu.threads),
+                                           {.threads = cpu.threads}),
+                       squares);
+      },
+      "3 sums of the inputs of a weight with 4 columns"));
 }
 
 TEST_F(Faults, NamesAWeightThatDoesNotFit) {

@@ -105,6 +105,7 @@ TEST(RopeFrequencies, RefusesInvalidNumbers) {
   EXPECT_TRUE(throws_error([&] { llama3(0.0f, 4.0f, 8192); }, "frequency factors"));
   EXPECT_TRUE(throws_error([&] { llama3(1.0f, kNan, 8192); }, "frequency factors"));
   EXPECT_TRUE(throws_error([&] { llama3(1.0f, 4.0f, 0); }, "original positions"));
+  EXPECT_NO_THROW(llama3(1.0f, 4.0f, 1));
 }
 
 TEST(RopeAngles, CosinesThenSines) {

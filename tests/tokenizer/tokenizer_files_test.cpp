@@ -275,6 +275,15 @@ TEST(TokenizerJson, AddedTokens) {
   EXPECT_EQ(tokenizer->token_bytes('x'), "");
 }
 
+// A token that says nothing of them takes no white space along.
+TEST(TokenizerJson, AddedTokensHaveDefaults) {
+  json document = tokenizer_json();
+  for (const char* key : {"lstrip", "rstrip", "normalized", "single_word"}) {
+    document = without(std::move(document), "/added_tokens/0", key);
+  }
+  EXPECT_EQ(encode(*load_json(document), "b <s> b", true), (Ids{'b', ' ', 259, ' ', 'b'}));
+}
+
 TEST(TokenizerJson, UnknownTokenAndHoles) {
   json document = without(tokenizer_json(), "/model/vocab", "z");
   EXPECT_TRUE(throws_error([&] { encode(*load_json(document), "az"); },

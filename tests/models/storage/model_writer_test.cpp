@@ -180,6 +180,30 @@ TEST(ModelWriter, WritesTensorsEncodingsAndFiles) {
   EXPECT_EQ(metadata.at("crc32c:scalar"), "f63af4ee");
 }
 
+// Before it has its name, and only if the check has nothing against it.
+TEST(ModelWriter, TheCompleteModelIsChecked) {
+  const TempDir dir;
+  for (const bool good : {false, true}) {
+    ModelWriter writer(dir.path() / "out", {});
+    writer.write_text("config.json", "{}");
+    add_bytes(writer, "a", "abc");
+    int checks = 0;
+    const std::string error = error_of([&] {
+      writer.finish([&](const fs::path& complete) {
+        ++checks;
+        EXPECT_FALSE(fs::exists(dir.path() / "out"));
+        expect_tensor(Checkpoint(complete), "a", bytes_of("abc"));
+        if (!good) {
+          throw Error("it is no good");
+        }
+      });
+    });
+    EXPECT_EQ(checks, 1);
+    EXPECT_EQ(error, good ? "" : "it is no good");
+    EXPECT_EQ(fs::exists(dir.path() / "out"), good);
+  }
+}
+
 TEST(ModelWriter, SplitsTheModelIntoShards) {
   const TempDir dir;
   const fs::path output = dir.path() / "out";
@@ -497,8 +521,9 @@ TEST(ModelWriter, RefusesNames) {
   for (const char* name : {"", ".", "..", "a/b", "/a"}) {
     expect_message(error_of([&] { writer.write_text(name, ""); }), "is not the name of a file");
   }
-  for (const char* name :
-       {"model.safetensors", "x.safetensors", "shard-00001", "model.safetensors.index.json"}) {
+  for (const std::string& name :
+       std::vector<std::string>{"model.safetensors", "x.safetensors", "shard-00001",
+                                "model.safetensors.index.json", std::string(kManifestName)}) {
     expect_message(error_of([&] { writer.write_text(name, ""); }), "would be taken for");
   }
   expect_message(error_of([&] { writer.write_text("config.json", ""); }), "File exists");

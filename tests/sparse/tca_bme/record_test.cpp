@@ -258,6 +258,10 @@ TEST(TcaBmeRecord, StartsHoldLessThan64GiB) {
   EXPECT_FALSE(tca_bme::starts_hold_any(2 * rows, rows));
   EXPECT_FALSE(tca_bme::starts_hold(2 * rows, rows, 2 * rows * rows));
   EXPECT_TRUE(tca_bme::starts_hold(2 * rows, rows, rows * rows / 2));
+  const int64_t records = record_grid(2 * rows, rows, kSingle4).count();
+  const int64_t most = (int64_t{UINT32_MAX} * 16 - records * (kSingle4.header_bytes() + 15)) / 2;
+  EXPECT_TRUE(tca_bme::starts_hold(2 * rows, rows, most));
+  EXPECT_FALSE(tca_bme::starts_hold(2 * rows, rows, most + 1));
   const int64_t large = int64_t{1} << 31;
   for (const auto& [long_rows, long_columns] : {std::pair{large, int64_t{1}}, {1, large}}) {
     EXPECT_TRUE(tca_bme::starts_hold_any(long_rows, long_columns));

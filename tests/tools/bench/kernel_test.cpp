@@ -17,6 +17,8 @@
 #include "tests/testing/tensor_values.h"
 #include "tests/testing/throws_error.h"
 #include "tools/bench/call_timer.h"
+#include "tools/bench/cpu_clock.h"
+#include "tools/bench/cpu_clock.h"
 #include "tools/bench/dense_baseline.h"
 #include "tools/bench/format_contender.h"
 #include "tools/bench/kernel_report.h"
@@ -85,6 +87,20 @@ TEST(KernelBench, EveryFormatIsVerified) {
       EXPECT_EQ(result.overlapped_compared.speedup, 0.0);
     }
   }
+}
+
+TEST(KernelBench, ErrorsAndCyclesAreReported) {
+  KernelBenchOptions options = small_options();
+  options.threads = 2;
+  double worst_error = 0.0;
+  for (const KernelResult& result : bench_kernels(options, [](const KernelResult&) {})) {
+    worst_error = std::max(worst_error, result.worst_error);
+    const double elements = static_cast<double>(result.out * result.in);
+    const double cycles = result.us.median * 1e-6 * 2 * measure_cpu_clock();
+    EXPECT_GT(result.cycles_per_element * elements, 0.4 * cycles);
+    EXPECT_LT(result.cycles_per_element * elements, 2.5 * cycles);
+  }
+  EXPECT_GT(worst_error, 0.0);
 }
 
 TEST(KernelBench, TokenCountsThatAreNoPowersOfTwo) {

@@ -88,6 +88,11 @@ TEST(BenchThroughput, ARowForEveryBatch) {
       EXPECT_LE(row.at(std::string(key) + "_min"), middle);
       EXPECT_GE(row.at(std::string(key) + "_max"), middle);
     }
+    const double seconds =
+        1e-3 * (row.at("prefill_ms").get<double>() + 5 * row.at("decode_ms").get<double>());
+    const double tokens_per_second = static_cast<double>(batches[i]) * 6 / seconds;
+    EXPECT_GT(row.at("tokens_per_gpu_second"), 0.2 * tokens_per_second);
+    EXPECT_LT(row.at("tokens_per_gpu_second"), 5 * tokens_per_second);
     for (const char* key : {"decode_first_ms", "decode_last_ms"}) {
       EXPECT_GE(row.at(key), row.at("decode_ms_min"));
       EXPECT_LE(row.at(key), row.at("decode_ms_max"));

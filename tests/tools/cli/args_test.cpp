@@ -210,6 +210,8 @@ TEST(GenerationArgs, Defaults) {
   EXPECT_EQ(make_prompt(parse({}), defaults).request.sampling.temperature, 0.0f);
   EXPECT_EQ(make_prompt(parse({}), defaults).request.sampling.top_k, 7);
   EXPECT_EQ(make_prompt(parse({"--top-k", "9"}), defaults).request.sampling.top_k, 9);
+  defaults.do_sample = true;
+  EXPECT_EQ(make_prompt(parse({}), defaults).request.sampling.temperature, 0.8f);
 }
 
 TEST(GenerationArgs, AllFlags) {

@@ -192,6 +192,7 @@ std::vector<BadLine> bad_lines() {
       {with("\"logit_bias\": {\" 7\": 1}"), i, "the key \" 7\""},
       {with("\"logit_bias\": {\"1\": true}"), i, "logit_bias[\"1\"] is true"},
       {with("\"logit_bias\": {\"1\": 1, \"01\": 2}"), i, "1"},
+      {with("\"logit_bias\": {\"1\": 1}, \"zzz\": [1, 2]"), i, "unknown field \"zzz\""},
   };
 }
 

@@ -303,7 +303,7 @@ TEST_P(Integrity, OfEveryCallThatFails) {
   testing::Random random(1);
   for (const auto& [function, errors] : failures()) {
     const int64_t count = counts.at(function);
-    const int64_t some = function == "malloc" ? 25 : 4;  // of thousands, all over the program
+    const int64_t some = function == "malloc" ? 10 : 2;  // of thousands, all over the program
     std::vector<std::string> failing;
     for (int64_t call : sample(count, some, random)) {
       for (int error : errors) {

@@ -186,13 +186,12 @@ __device__ void add_up_shared_rows(const TileParameters& p, uint32_t tiles,
   const auto early_of = [&](int of_block, int warp) {
     return p.partials + (int64_t{of_block} * (warps + 1) + warp) * Sums::kUnits;
   };
+  const int lane = threadIdx.x % kWarp;
+  const int late_row = lane < warps ? rows.late[lane] : -1;
+  const int early_row = lane < warps ? rows.early[lane] : -1;
   for (int row = (own.end - 1) / p.row_tiles; row >= own.first / p.row_tiles; --row) {
-    uint32_t late = 0;
-    int early = -1;
-    for (int w = 0; w < warps; ++w) {
-      late |= static_cast<uint32_t>(rows.late[w] == row) << w;
-      early = rows.early[w] == row ? w : early;
-    }
+    const uint32_t late = __ballot_sync(~0u, late_row == row);
+    const int early = __ffs(__ballot_sync(~0u, early_row == row)) - 1;
     if (late == 0 && early < 0) {
       continue;  // one warp has all of it
     }
@@ -207,13 +206,15 @@ __device__ void add_up_shared_rows(const TileParameters& p, uint32_t tiles,
         body(before);
       }
     };
-    if (threadIdx.x == 0) {
-      for_each_before([&](int before) {
-        wait_arrived(p.arrivals + before);
-        p.arrivals[before] = 0;
-      });
+    if (!leaves && own.first > row_begin) {
+      if (threadIdx.x == 0) {
+        for_each_before([&](int before) {
+          wait_arrived(p.arrivals + before);
+          p.arrivals[before] = 0;
+        });
+      }
+      __syncthreads();
     }
-    __syncthreads();
     for (int unit = threadIdx.x; unit < Sums::kUnits; unit += blockDim.x) {
       float4 sum{0.f, 0.f, 0.f, 0.f};
       // Of all that is loaded this takes the longest.

@@ -60,8 +60,8 @@ class TileCursor {
   // The first tile of the row, and the tiles of it that are in the range, whoever has them.
   __device__ int row_begin() const { return row_begin_; }
   __device__ TileRange row_range() const { return {max(first_, row_begin_), end_}; }
-  __device__ void advance() {  // nothing once it is done
-    tile_ += stride_;
+  __device__ void advance(int tiles = 1) {  // nothing once it is done
+    tile_ += tiles * stride_;
     settle();
   }
   __device__ void skip_row() {  // of a cursor over all tiles
@@ -103,6 +103,7 @@ class PieceQueue {
   __device__ PieceQueue(const TileParameters& p, const TileCursor& tiles, uint32_t slots,
                         uint32_t barriers)
       : p_(p),
+        lane_(threadIdx.x % kWarp),
         cursor_(tiles),
         slots_(slots),
         barriers_(barriers),
@@ -134,22 +135,26 @@ class PieceQueue {
   }
 
  private:
-  // Starts are loaded long before they are used.
+  // Where the records of the next 32 tiles lie, one for each lane; nowhere after the last.
   __device__ void look_up() {
-    if (!cursor_.done()) {
-      next_start_ = __ldg(p_.starts + cursor_.tile());
-      next_end_ = __ldg(p_.starts + cursor_.tile() + 1);
-    }
+    TileCursor mine = cursor_;
+    mine.advance(lane_);
+    starts_ = mine.done() ? 0 : __ldg(p_.starts + mine.tile());
+    ends_ = mine.done() ? 0 : __ldg(p_.starts + mine.tile() + 1);
+    cursor_.advance(kWarp);
+    next_ = 0;
   }
   __device__ void request(uint32_t slot, uint32_t barrier) {
     if (start_ == end_) {
-      if (cursor_.done()) {
-        return;
+      if (next_ == kWarp) {
+        look_up();
       }
-      start_ = __shfl_sync(~0u, next_start_, 0);
-      end_ = __shfl_sync(~0u, next_end_, 0);
-      cursor_.advance();
-      look_up();
+      start_ = __shfl_sync(~0u, starts_, next_);
+      end_ = __shfl_sync(~0u, ends_, next_);
+      if (start_ == end_) {
+        return;  // there are no more
+      }
+      ++next_;
     }
     constexpr uint32_t kPieceUnits = kPieceBytes / kRecordAlignment;
     const uint32_t units = min(end_ - start_, kPieceUnits);
@@ -166,7 +171,8 @@ class PieceQueue {
   }
 
   const TileParameters& p_;
-  TileCursor cursor_;  // of what is requested next
+  int lane_;
+  TileCursor cursor_;  // of what is looked up next
   uint32_t slots_;
   uint32_t barriers_;
   uint64_t policy_;
@@ -176,8 +182,9 @@ class PieceQueue {
   int slot_ = 0;
   uint32_t start_ = 0;  // of what is not yet requested of a record, in units of its alignment
   uint32_t end_ = 0;
-  uint32_t next_start_ = 0;
-  uint32_t next_end_ = 0;
+  uint32_t starts_;  // of the records that were looked up
+  uint32_t ends_;
+  int next_;  // of them
 };
 
 }  // namespace sparsellm::tiled_csl

@@ -18,7 +18,6 @@
 #include "tests/testing/throws_error.h"
 #include "tools/bench/call_timer.h"
 #include "tools/bench/cpu_clock.h"
-#include "tools/bench/cpu_clock.h"
 #include "tools/bench/dense_baseline.h"
 #include "tools/bench/format_contender.h"
 #include "tools/bench/kernel_report.h"

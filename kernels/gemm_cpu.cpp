@@ -47,8 +47,9 @@ Multiply multiply_of(const Kernels& kernels, DType dtype) {
 int64_t columns_at_once(int64_t tokens) {
   const int64_t blocks =
       kMaxBytesOfX / (tokens * kBlockColumns * static_cast<int64_t>(sizeof(float)));
-  return std::max<int64_t>(blocks, 1) * kBlockColumns;
+  return blocks * kBlockColumns;
 }
+static_assert(kMaxTokens * kBlockColumns * int64_t{sizeof(float)} <= kMaxBytesOfX);
 
 // x of some tokens: the blocks of a row are `block` elements apart, rows of a block `stride`.
 struct Blocks {

@@ -34,6 +34,12 @@ std::string random_text(Random& random, std::string_view letters) {
   return text;
 }
 
+TEST(Glob, APatternEndsWhereItsViewDoes) {
+  constexpr std::string_view kLonger = "ab*";
+  EXPECT_FALSE(glob_matches(kLonger.substr(0, 2), "abc"));
+  EXPECT_TRUE(glob_matches(kLonger, "abc"));
+}
+
 TEST(Glob, ModuleNames) {
   EXPECT_TRUE(glob_matches("*.mlp.*", "model.layers.3.mlp.up_proj"));
   EXPECT_FALSE(glob_matches("*.mlp.*", "model.layers.3.self_attn.q_proj"));

@@ -53,6 +53,7 @@ struct Heard {
     prompt_log_probs += event.prompt_log_probs.size();
     if (event.finish) {
       finish.push_back(*event.finish);
+      EXPECT_EQ(event.error.empty(), *event.finish != FinishReason::error);
     }
   }
 };

@@ -10,6 +10,7 @@
 #include <memory>
 #include <optional>
 #include <sstream>
+#include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
@@ -182,6 +183,36 @@ TEST(DeviceLost, AnyOtherErrorOfAStepEndsItsRequestsAlone) {
     const Completion next = engine.generate({request_of(9)}).front();
     EXPECT_EQ(next.error, "");
     EXPECT_EQ(next.tokens.size(), 9u);
+  }
+}
+
+// The engine keeps nothing of requests that ended with a step that failed.
+TEST(DeviceLost, RequestsOfAFailedStepAreDestroyed) {
+  for (int steps_ahead : {0, 1}) {
+    for (int64_t after = 0; after < 4; ++after) {
+      Failure failure{.after = after, .fail = [] { throw std::runtime_error("a bad step"); }};
+      EngineOptions options = failing_options(failure);
+      options.steps_ahead = steps_ahead;
+      Engine engine = load_tiny(options);
+      std::vector<FinishReason> finish;
+      auto held = std::make_shared<int>();
+      const std::weak_ptr<int> observer = held;
+      engine.submit(request_of(9), [&finish, held = std::move(held)](const TokenEvent& event) {
+        if (event.finish) {
+          finish.push_back(*event.finish);
+        }
+      });
+      EXPECT_THROW(
+          {
+            while (engine.step()) {
+            }
+          },
+          std::runtime_error);
+      while (engine.step()) {
+      }
+      EXPECT_EQ(finish, std::vector{FinishReason::error});
+      EXPECT_TRUE(observer.expired()) << steps_ahead << ' ' << after;
+    }
   }
 }
 

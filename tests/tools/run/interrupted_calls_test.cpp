@@ -31,7 +31,8 @@ struct CallPlan {
   int64_t passing = 0;
   int64_t calls = 0;  // interrupted ones too
 };
-constinit CallPlan plan;  // the tests have one thread
+constinit CallPlan plan;                   // the tests have one thread
+constinit int exclusive_rename_error = 0;  // of renameat2(), if not 0
 
 // Every other call is interrupted. Returns the bytes that a call may move, or -1.
 ssize_t allowed(size_t bytes) {
@@ -68,6 +69,14 @@ ssize_t pwrite(int file, const void* data, size_t bytes, off_t offset) {
 ssize_t pread(int file, void* data, size_t bytes, off_t offset) {
   const ssize_t count = allowed(bytes);
   return count < 0 ? count : ::syscall(SYS_pread64, file, data, count, offset);
+}
+int renameat2(int from_folder, const char* from, int to_folder, const char* to,
+              unsigned int flags) {
+  if (exclusive_rename_error != 0) {
+    errno = exclusive_rename_error;
+    return -1;
+  }
+  return static_cast<int>(::syscall(SYS_renameat2, from_folder, from, to_folder, to, flags));
 }
 
 }  // extern "C"
@@ -166,6 +175,28 @@ TEST(InterruptedCalls, PartialFile) {
   file.append("the last");
   file.publish(Existing::keep);
   EXPECT_EQ(text_of(dir.path() / "out"), "the first line\nthe second\nthe last\n");
+}
+
+// Some file systems cannot rename a file only where the new name is free.
+TEST(InterruptedCalls, PartialFileWithoutExclusiveRename) {
+  const TempDir dir;
+  PartialFile file(dir.path() / "out");
+  file.append("one");
+  dir.write("out", "another's");
+  for (const int error : {EINVAL, ENOSYS}) {
+    exclusive_rename_error = error;
+    EXPECT_TRUE(throws_error([&] { file.publish(Existing::keep); }, "out: File exists"));
+    EXPECT_EQ(text_of(dir.path() / "out"), "another's");
+  }
+  fs::remove(dir.path() / "out");
+  // Any other error is one.
+  exclusive_rename_error = EACCES;
+  EXPECT_TRUE(throws_error([&] { file.publish(Existing::keep); }, "out: Permission denied"));
+  EXPECT_FALSE(fs::exists(dir.path() / "out"));
+  exclusive_rename_error = EINVAL;
+  file.publish(Existing::keep);
+  exclusive_rename_error = 0;
+  EXPECT_EQ(text_of(dir.path() / "out"), "one\n");
 }
 
 TEST(InterruptedCalls, LineReader) {

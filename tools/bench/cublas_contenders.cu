@@ -11,15 +11,10 @@
 #include "tools/bench/cold_cache.h"
 #include "tools/bench/library_contenders.h"
 #include "tools/bench/library_handle.h"
+#include "tools/bench/library_type.cuh"
 
 namespace sparsellm {
 namespace {
-
-cudaDataType_t cuda_type(DType dtype) {
-  require(dtype == DType::f16 || dtype == DType::bf16,
-          "cuBLAS is benchmarked with f16 and bf16, not with {}", name_of(dtype));
-  return dtype == DType::f16 ? CUDA_R_16F : CUDA_R_16BF;
-}
 
 // The weight as it is, as often as the caches ask for.
 class DenseCopies {
@@ -36,7 +31,7 @@ class DenseCopies {
 
   int64_t count() const { return count_; }
   int64_t bytes() const { return weight_.bytes(); }  // of one
-  cudaDataType_t type() const { return cuda_type(weight_.dtype()); }
+  cudaDataType_t type() const { return library_type(weight_.dtype(), "cuBLAS"); }
   int64_t out() const { return weight_.size(0); }
   int64_t in() const { return weight_.size(1); }
   void* data(int64_t copy) const {
@@ -144,7 +139,7 @@ class CublasLtContender : public Contender {
              .launches = Launches::ordinary},
         tune_cache_(input.tune_cache),
         partial_sums_(partial_sums) {
-    cuda_type(input.weight.dtype());
+    library_type(input.weight.dtype(), "cuBLAS");
   }
 
   int64_t copies() const override { return weights_.count(); }

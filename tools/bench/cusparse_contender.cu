@@ -13,6 +13,7 @@
 #include "tools/bench/cold_cache.h"
 #include "tools/bench/library_contenders.h"
 #include "tools/bench/library_handle.h"
+#include "tools/bench/library_type.cuh"
 
 namespace sparsellm {
 namespace {
@@ -27,18 +28,13 @@ using Handle = LibraryHandle<cusparseHandle_t, cusparseDestroy>;
 using SparseMatrix = LibraryHandle<cusparseSpMatDescr_t, cusparseDestroySpMat>;
 using DenseMatrix = LibraryHandle<cusparseDnMatDescr_t, cusparseDestroyDnMat>;
 
-cudaDataType_t cuda_type(DType dtype) {
-  require(dtype == DType::f16 || dtype == DType::bf16,
-          "cuSPARSE is benchmarked with f16 and bf16, not with {}", name_of(dtype));
-  return dtype == DType::f16 ? CUDA_R_16F : CUDA_R_16BF;
-}
-
 DenseMatrix describe(const Tensor& x, cusparseOrder_t order) {
   // A row-major [rows, columns] is a column-major [columns, rows].
   const bool by_rows = order == CUSPARSE_ORDER_ROW;
   return make_handle<DenseMatrix>([&](auto* matrix) {
     check_cusparse(cusparseCreateDnMat(matrix, x.size(by_rows ? 0 : 1), x.size(by_rows ? 1 : 0),
-                                       x.size(1), x.raw(), cuda_type(x.dtype()), order));
+                                       x.size(1), x.raw(), library_type(x.dtype(), "cuSPARSE"),
+                                       order));
   });
 }
 
@@ -77,10 +73,10 @@ void allocate_nonzeros(Csr& csr, int64_t nonzeros) {
 
 SparseMatrix describe(const Csr& csr) {
   return make_handle<SparseMatrix>([&](auto* matrix) {
-    check_cusparse(cusparseCreateCsr(matrix, csr.rows, csr.columns, csr.nonzeros,
-                                     csr.row_offsets.data(), csr.column_indices.data(),
-                                     csr.values.data(), CUSPARSE_INDEX_32I, CUSPARSE_INDEX_32I,
-                                     CUSPARSE_INDEX_BASE_ZERO, cuda_type(csr.dtype)));
+    check_cusparse(cusparseCreateCsr(
+        matrix, csr.rows, csr.columns, csr.nonzeros, csr.row_offsets.data(),
+        csr.column_indices.data(), csr.values.data(), CUSPARSE_INDEX_32I, CUSPARSE_INDEX_32I,
+        CUSPARSE_INDEX_BASE_ZERO, library_type(csr.dtype, "cuSPARSE")));
   });
 }
 

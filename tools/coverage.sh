@@ -28,7 +28,7 @@ parsers=(
   tools/run/result_check.cpp tools/run/results.cpp tools/run/run_entries.cpp tools/run/run_mark.cpp
 )
 # Those of the tests that are about them.
-tests=(base_test models_test model_file_test record_pieces_test sparse_test tokenizer_test tools_test)
+tests=(base_test models_test model_file_test record_pieces_test sparse_test tiled_csl_test tokenizer_test tools_test)
 for target in tests/fuzz/*_fuzz.cpp; do
   target=${target##*/}
   corpora+=("${target%_fuzz.cpp}")

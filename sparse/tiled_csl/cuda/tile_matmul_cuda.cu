@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <optional>
 
 #include "kernels/base/cuda_context.h"
 #include "kernels/base/launch.cuh"
@@ -100,26 +101,23 @@ std::string tile_matmul_name(const TileMatmulConfig& config) {
 
 TileMatmulConfig tile_matmul_for_any_tokens() { return {.warps = kWarpsForAnyTokens}; }
 
-std::vector<TileMatmulConfig> tile_matmul_candidates(const TileMatrix& matrix, int64_t tokens) {
+std::optional<TileMatmulConfig> tile_matmul_rule(const TileMatrix& matrix, int64_t tokens) {
   if (matrix.multiprocessors == 0) {
-    return {};
+    return std::nullopt;
   }
   const bool by_groups =
       tokens > kFewTokens && tiled_csl::tile_wgmma_kernel_for(DType::f16, 1, true) != nullptr;
   const int groups = by_groups ? (tokens <= kTokensOfAGroup ? 1 : 2) : 0;
   const int most = variant_for(DType::f16, groups, true, tokens).most_warps;
-  std::vector<TileMatmulConfig> configs;
   // With two pieces under way for each, more warps are faster.
   for (const int slots : {2, 1}) {
-    for (const int warps : {kMostWarps, 10, 9, kWarpsForAnyTokens}) {
-      const TileMatmulConfig config{.warps = warps, .groups = groups};
-      if (warps <= most && slots_for(matrix, warps) >= slots &&
-          std::ranges::find(configs, config) == configs.end()) {
-        configs.push_back(config);
+    for (int warps = most; warps >= kWarpsForAnyTokens; --warps) {
+      if (slots_for(matrix, warps) >= slots) {
+        return TileMatmulConfig{.warps = warps, .groups = groups};
       }
     }
   }
-  return configs;
+  return std::nullopt;
 }
 
 void tile_matmul_cuda(const TileMatrix& matrix, const TileMatmulOperands& operands,

@@ -1,8 +1,8 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
-#include <vector>
 
 #include "kernels/base/dtype.h"
 #include "kernels/base/exec.h"
@@ -57,9 +57,9 @@ struct TileMatmulOperands {
 void tile_matmul_cuda(const TileMatrix& matrix, const TileMatmulOperands& operands,
                       const TileMatmulConfig& config, const ExecContext& ctx);
 
-// The configurations that may be the fastest for this many tokens, the best guess first; none if
-// the device cannot run the kernels.
-std::vector<TileMatmulConfig> tile_matmul_candidates(const TileMatrix& matrix, int64_t tokens);
+// The configuration that is expected to be the fastest for this many tokens; none if the device
+// cannot run the kernels.
+std::optional<TileMatmulConfig> tile_matmul_rule(const TileMatrix& matrix, int64_t tokens);
 // The one for products whose bits do not depend on the number of tokens.
 TileMatmulConfig tile_matmul_for_any_tokens();
 

@@ -82,7 +82,7 @@ class TileCursor {
   int row_tiles_;
   int stride_;
   int first_;
-  int end_;  // of what is left
+  int end_;  // of the tiles that are left
   int row_begin_;
   int tile_;
 };
@@ -172,7 +172,7 @@ class PieceQueue {
 
   const TileParameters& p_;
   int lane_;
-  TileCursor cursor_;  // of what is looked up next
+  TileCursor cursor_;  // at the tiles that are looked up next
   uint32_t slots_;
   uint32_t barriers_;
   uint64_t policy_;
@@ -180,7 +180,7 @@ class PieceQueue {
   uint32_t barrier_;
   uint32_t parity_ = 0;
   int slot_ = 0;
-  uint32_t start_ = 0;  // of what is not yet requested of a record, in units of its alignment
+  uint32_t start_ = 0;  // of the part of a record that is not yet requested, in units of 16 bytes
   uint32_t end_ = 0;
   uint32_t starts_;  // of the records that were looked up
   uint32_t ends_;

@@ -124,12 +124,9 @@ class CudaTileWeight : public WeightMatrix {
     if (y != dtype_ || (!invariant && tokens > kMaxExtractedTokens)) {
       return std::nullopt;
     }
-    const std::vector<TileMatmulConfig> configs = tile_matmul_candidates(matrix_, tokens);
-    if (configs.empty()) {
-      return std::nullopt;
-    }
+    const std::optional<TileMatmulConfig> fastest = tile_matmul_rule(matrix_, tokens);
     // The order of sums is that of the configuration.
-    return invariant ? tile_matmul_for_any_tokens() : configs.front();
+    return fastest && invariant ? tile_matmul_for_any_tokens() : fastest;
   }
   ExpandMatmul expansion_for(int64_t tokens) const {
     return tokens <= kMaxSinglePieceTokens

@@ -28,10 +28,10 @@ namespace sparsellm::tiled_csl {
 // A record is cut into pieces, which lie kPieceBytes from each other; the last one is as long as it
 // has to be. A piece, little-endian:
 //   groups     u8, 0 to kPieceGroups
-//   flags      u8; kLastPiece: the last of its record. kHasHosts: the first of a record with
-//   groups. words      u16, their number hosts      u8 [32] of the first piece if its record has
-//   groups: for lane l, from slot h % 8 of
-//              group 0 on its values go to bank h / 8; l itself where it stores none of others
+//   flags      u8: kLastPiece, the last of its record; kHasHosts, the first of one with groups
+//   words      u16, their number
+//   hosts      u8 [32], with kHasHosts: h of lane l says that from slot h % 8 of group 0 on its
+//              values go to bank h / 8; 8 l where it stores none of other banks
 //   words      u32 [words]: a value in the low half, its place in bytes in the high one
 //   zeros      up to a multiple of 16 bytes
 //   values     u16 [groups][32 lanes][8 slots]
@@ -114,7 +114,7 @@ constexpr int record_bytes(int groups, int words) {
     }
   }
 }
-// The most that a file may have: no encoder makes so many groups and words at once.
+// The limit for files. The encoder stays far below: a tile that has all words needs no groups.
 inline constexpr int kMaxRecordBytes = record_bytes(kMaxGroups, kTileElements);
 
 }  // namespace sparsellm::tiled_csl

@@ -52,7 +52,7 @@ BankCounts count_banks(const TileSource& tile) {
 }
 
 // Without a branch that depends on a value, which could not be predicted at the usual densities:
-// what is no nonzero is overwritten by the next one.
+// zeros are written too, and the next value overwrites them.
 void RecordEncoder::gather(const TileSource& tile) {
   counts_.fill(0);
   for_each_element(tile, [&](uint16_t value, uint32_t bank, uint8_t location) {

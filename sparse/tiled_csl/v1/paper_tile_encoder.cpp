@@ -29,7 +29,7 @@ std::span<const uint32_t> PaperTileEncoder::encode(const TileSource& tile) {
 }
 
 // Without a branch that depends on a value, which could not be predicted at the usual densities:
-// what is no nonzero is overwritten by the next one.
+// zeros are written too, and the next value overwrites them.
 void PaperTileEncoder::fill_buckets(const TileSource& tile) {
   left_.fill(0);
   std::array<uint16_t, kTileColumns> padded{};

@@ -500,7 +500,7 @@ TEST_F(DamagedTiledCslRecord, PlacesAndValues) {
       "in the place of a nonzero"));
 }
 
-// Whatever the damage: it is refused, or what is left is the encoding of some other matrix.
+// Damaged bytes are refused, or are a valid encoding of another matrix.
 TEST_F(DamagedTiledCslRecord, AnyByte) {
   Random random(6);
   int64_t refusals = 0;

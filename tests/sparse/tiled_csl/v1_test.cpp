@@ -530,7 +530,7 @@ TEST_F(DamagedTiledCslPaper, Padding) {
   EXPECT_TRUE(throws_error([&] { format().validate(e); }, "4 words for 0 nonzeros"));
 }
 
-// Whatever the damage: it is refused, or what is left is the encoding of some other matrix.
+// Damaged bytes are refused, or are a valid encoding of another matrix.
 TEST_F(DamagedTiledCslPaper, AnyByte) {
   Random random(17);
   int64_t refusals = 0;

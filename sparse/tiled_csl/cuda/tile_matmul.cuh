@@ -7,7 +7,6 @@
 #include "kernels/device/mma.cuh"
 #include "kernels/pipeline/arrivals.cuh"
 #include "kernels/pipeline/fragment_store.cuh"
-#include "sparse/tiled_csl/cuda/tile_extractor.cuh"
 #include "sparse/tiled_csl/cuda/tile_pipeline.cuh"
 
 // Products of few tokens with a weight in the layout of tile_record.h: load as sparse, compute as
@@ -54,16 +53,7 @@ class TileTokens {
       if (t * 8 + first_token_ < p_.tokens) {
         const T* const from = x_ + t * 8 * p_.x_stride + column;
         if (whole) {
-          const uint4 a = __ldg(reinterpret_cast<const uint4*>(from));
-          const uint4 b = __ldg(reinterpret_cast<const uint4*>(from) + 1);
-          registers_[t][0] = a.x;
-          registers_[t][1] = a.y;
-          registers_[t][2] = a.z;
-          registers_[t][3] = a.w;
-          registers_[t][4] = b.x;
-          registers_[t][5] = b.y;
-          registers_[t][6] = b.z;
-          registers_[t][7] = b.w;
+          load_columns(registers_[t], from);
         } else {
           load_some_columns(registers_[t], reinterpret_cast<const uint16_t*>(from),
                             p_.columns - column - first_column_);
@@ -299,23 +289,14 @@ __global__ void __launch_bounds__(kThreads)
     sums.clear();
 #pragma unroll 1
     do {
-      bool whole = true;  // the record is one piece
-      TileExtractor::Extracted extracted = extractor.extract(pieces.wait());
-      __syncwarp();
-      pieces.release();
-      while (!extracted.last) {
-        whole = false;
-        extracted = extractor.extract(pieces.wait());
-        __syncwarp();
-        pieces.release();
-      }
+      const bool kept = extract_record(extractor, pieces);
       cursor.advance();
       sums.multiply(chunks, x);
       if (!cursor.done()) {
         x.load(cursor.column());
       }
       __syncwarp();
-      if (whole && extracted.kept) {
+      if (kept) {
         extractor.clear_places();
       } else {
         extractor.clear_tile();

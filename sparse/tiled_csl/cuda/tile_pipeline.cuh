@@ -3,6 +3,7 @@
 #include <cstdint>
 
 #include "kernels/device/async_copy.cuh"
+#include "sparse/tiled_csl/cuda/tile_extractor.cuh"
 #include "sparse/tiled_csl/format/tile_record.h"
 
 // What the kernels over tiles (tile_matmul.cuh, tile_wgmma.cuh) share: which tiles a warp or a
@@ -87,6 +88,19 @@ class TileCursor {
   int tile_;
 };
 
+// Pairs of 16 elements, from a multiple of 16 bytes on.
+__device__ inline void load_columns(uint32_t (&to)[8], const void* from) {
+  const uint4 a = __ldg(static_cast<const uint4*>(from));
+  const uint4 b = __ldg(static_cast<const uint4*>(from) + 1);
+  to[0] = a.x;
+  to[1] = a.y;
+  to[2] = a.z;
+  to[3] = a.w;
+  to[4] = b.x;
+  to[5] = b.y;
+  to[6] = b.z;
+  to[7] = b.w;
+}
 // Pairs of the first `count` of 16 elements; zeros after them.
 __device__ inline void load_some_columns(uint32_t (&to)[8], const uint16_t* from, int count) {
 #pragma unroll
@@ -186,5 +200,20 @@ class PieceQueue {
   uint32_t ends_;
   int next_;  // of them
 };
+
+// Stores the nonzeros of the next record. Returns whether extractor.clear_places() clears them all.
+__device__ inline bool extract_record(TileExtractor& extractor, PieceQueue& pieces) {
+  bool one_piece = true;
+  TileExtractor::Extracted extracted = extractor.extract(pieces.wait());
+  __syncwarp();
+  pieces.release();
+  while (!extracted.last) {
+    one_piece = false;
+    extracted = extractor.extract(pieces.wait());
+    __syncwarp();
+    pieces.release();
+  }
+  return one_piece && extracted.kept;
+}
 
 }  // namespace sparsellm::tiled_csl

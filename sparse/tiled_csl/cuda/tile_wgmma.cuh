@@ -8,7 +8,6 @@
 #include "kernels/device/cuda_types.cuh"
 #include "kernels/device/wgmma.cuh"
 #include "kernels/pipeline/arrivals.cuh"
-#include "sparse/tiled_csl/cuda/tile_extractor.cuh"
 #include "sparse/tiled_csl/cuda/tile_pipeline.cuh"
 
 // Products of more tokens with a weight in the layout of tile_record.h, each tile extracted once
@@ -160,16 +159,7 @@ class TileGroup {
     for (int t = 0; t < 2; ++t) {
       const T* const from = x_[t] + column;
       if constexpr (kFast) {
-        const uint4 a = __ldg(reinterpret_cast<const uint4*>(from));
-        const uint4 b = __ldg(reinterpret_cast<const uint4*>(from) + 1);
-        x[t][0] = a.x;
-        x[t][1] = a.y;
-        x[t][2] = a.z;
-        x[t][3] = a.w;
-        x[t][4] = b.x;
-        x[t][5] = b.y;
-        x[t][6] = b.z;
-        x[t][7] = b.w;
+        load_columns(x[t], from);
       } else {
         load_some_columns(x[t], reinterpret_cast<const uint16_t*>(from),
                           p_.columns - column - lane_ % 4 * 16);
@@ -289,16 +279,7 @@ __global__ void __launch_bounds__(kThreads)
   __syncwarp();
   uint32_t parity = 0;
   while (!cursor.done()) {
-    bool whole = true;  // the record is one piece
-    TileExtractor::Extracted extracted = extractor.extract(pieces.wait());
-    __syncwarp();
-    pieces.release();
-    while (!extracted.last) {
-      whole = false;
-      extracted = extractor.extract(pieces.wait());
-      __syncwarp();
-      pieces.release();
-    }
+    const bool kept = extract_record(extractor, pieces);
     shared_stores_done();
     __syncwarp();
     if (lane == 0) {
@@ -310,7 +291,7 @@ __global__ void __launch_bounds__(kThreads)
     }
     barrier_wait(empty, parity);
     parity ^= 1;
-    if (whole && extracted.kept) {
+    if (kept) {
       extractor.clear_places();
     } else {
       extractor.clear_tile();

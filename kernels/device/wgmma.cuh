@@ -20,6 +20,27 @@ __device__ inline void wgmma_wait() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(PENDING) : "memory");
 }
 
+// By all warps of a warpgroup: registers of a thread, of those that the block got when it started.
+template <int COUNT>
+__device__ inline void increase_registers() {
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(COUNT));
+}
+template <int COUNT>
+__device__ inline void decrease_registers() {
+  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(COUNT));
+}
+
+// The compiler takes the registers of a product's left operand for free as soon as the product has
+// been issued, which reads them until its group has ended. Storing them, though it never happens,
+// keeps them until here.
+__device__ inline void keep_until_here(const uint32_t (&a)[4], bool never, uint32_t somewhere) {
+  if (never) {
+    asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(somewhere), "r"(a[0]), "r"(a[1]),
+                 "r"(a[2]), "r"(a[3])
+                 : "memory");
+  }
+}
+
 // Of the operand b in shared memory at `address`, a multiple of 1024: rows of 128 bytes along k,
 // eight of them a swizzled block as tensor maps write it (CU_TENSOR_MAP_SWIZZLE_128B), one block
 // after the other. 16 columns further, 2 are added.

@@ -88,26 +88,6 @@ constexpr int consumer_registers(int consumers) {
 }
 constexpr int producer_registers(int consumers) { return consumers == 4 ? 64 : 56; }
 
-template <int COUNT>
-__device__ inline void increase_registers() {
-  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(COUNT));
-}
-template <int COUNT>
-__device__ inline void decrease_registers() {
-  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(COUNT));
-}
-
-// The compiler takes the registers of a product's left operand for free as soon as the product has
-// been issued, which reads them until its group has ended. Storing them, though it never happens,
-// keeps them until here.
-__device__ inline void keep_until_here(const uint32_t (&a)[4], bool never, uint32_t somewhere) {
-  if (never) {
-    asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(somewhere), "r"(a[0]), "r"(a[1]),
-                 "r"(a[2]), "r"(a[3])
-                 : "memory");
-  }
-}
-
 struct Round {
   int first_block, blocks;    // row blocks of the group
   int first_column, columns;  // of records

@@ -26,6 +26,13 @@ __device__ inline uint32_t computed_once(uint32_t v) {
   return d;
 }
 
+template <class T>
+__device__ const T* computed_once(const T* v) {
+  const T* d;
+  asm volatile("mov.u64 %0, %1;" : "=l"(d) : "l"(v));
+  return d;
+}
+
 __device__ inline uint32_t load_shared8(uint32_t a) {
   uint32_t v;
   asm volatile("ld.shared.u8 %0, [%1];" : "=r"(v) : "r"(a) : "memory");
@@ -94,13 +101,16 @@ struct FourPlaces {
   }
 };
 
-// One warp's, for one tile of 16 KiB that begins as dense zeros.
+// Of kParts warps that share a tile, one's; for one tile of 16 KiB that begins as dense zeros.
+// kKeeps: it remembers where it stored, to clear the tile with fewer stores.
+template <int kParts, bool kKeeps>
 class TileExtractor {
  public:
-  __device__ TileExtractor(uint32_t tile, int lane)
+  __device__ TileExtractor(uint32_t tile, int lane, int part = 0)
       : tile_(tile),
-        lane_(lane),
-        lane4_(computed_once(lane * 4)),
+        part_(part),
+        lane_(part * kWarp + lane),
+        lane4_(computed_once(lane_ * 4)),
         lane8_(computed_once(lane * 8)),
         lane16_(computed_once(lane * 16)),
         bank_(computed_once(lane * 0x04040404u)) {}
@@ -119,40 +129,45 @@ class TileExtractor {
     const uint32_t host_bytes = has_hosts * (kWarp / kHasHosts);
     const uint32_t head = (kPieceHeader + host_bytes + words_ * kWordBytes + kRecordAlignment - 1) &
                           ~static_cast<uint32_t>(kRecordAlignment - 1);
-    take_hosts(has_hosts, piece + kPieceHeader);
+    take_hosts(has_hosts && part_ == 0, piece + kPieceHeader);
     store_words(piece + kPieceHeader + host_bytes);
     store_groups(piece + head, piece + head + groups_ * kGroupValueBytes);
-    return {.last = (header >> 8 & kLastPiece) != 0, .kept = words_ <= kKeptWords * kWarp};
+    return {.last = (header >> 8 & kLastPiece) != 0,
+            .kept = kKeeps && words_ <= kKeptWords * kLanes};
   }
 
   // Zeros in all places of the last piece, if they are kept.
   __device__ void clear_places() const {
+    static_assert(kKeeps);
     const int mine = static_cast<int>(words_) - lane_;
 #pragma unroll
     for (int i = 0; i < kKeptWords; i += 2) {
-      if (i * kWarp < words_) {
-        store_low16_if(mine > i * kWarp, tile_ + (places_[i / 2] & 0xffff), 0);
-        store_low16_if(mine > (i + 1) * kWarp, tile_ + (places_[i / 2] >> 16), 0);
+      if (i * kLanes < words_) {
+        store_low16_if(mine > i * kLanes, tile_ + (places_[i / 2] & 0xffff), 0);
+        store_low16_if(mine > (i + 1) * kLanes, tile_ + (places_[i / 2] >> 16), 0);
       }
     }
 #pragma unroll
-    for (int g = 0; g < kPieceGroups; ++g) {
-      if (g < groups_) {
-        put_four(locations_[g].x, 0, 0, g == 0 ? low_banks_ : bank_);
-        put_four(locations_[g].y, 0, 0, g == 0 ? high_banks_ : bank_);
+    for (int i = 0; i < kGroups; ++i) {
+      if (part_ + i * kParts < groups_) {
+        put_four(locations_[i].x, 0, 0, i == 0 ? low_banks_ : bank_);
+        put_four(locations_[i].y, 0, 0, i == 0 ? high_banks_ : bank_);
       }
     }
   }
 
   __device__ void clear_tile() const {
 #pragma unroll
-    for (int i = 0; i < kTileElements * 2; i += 16 * kWarp) {
+    for (int i = part_ * 16 * kWarp; i < kTileElements * 2; i += 16 * kLanes) {
       store_zeros128(tile_ + lane16_ + i);
     }
   }
 
  private:
-  static constexpr int kKeptWords = 8;  // of a lane
+  static constexpr int kLanes = kParts * kWarp;
+  static constexpr int kGroups = kPieceGroups / kParts;  // of a part
+  static constexpr int kKeptWords = 8 / kParts;          // of a lane
+  static_assert(kPieceGroups % (2 * kParts) == 0);
 
   // From slot h % 8 of group 0 on, values go to bank h / 8.
   __device__ void take_hosts(bool has_hosts, uint32_t hosts) {
@@ -173,43 +188,43 @@ class TileExtractor {
     words += lane4_;
 #pragma unroll
     for (int i = 0; i < kKeptWords; i += 2) {
-      if (i * kWarp < words_) {
-        const bool first = mine > i * kWarp;
-        const bool second = mine > (i + 1) * kWarp;
-        const uint32_t a = load_shared32_if(first, words + i * (kWarp * kWordBytes));
-        const uint32_t b = load_shared32_if(second, words + (i + 1) * (kWarp * kWordBytes));
+      if (i * kLanes < words_) {
+        const bool first = mine > i * kLanes;
+        const bool second = mine > (i + 1) * kLanes;
+        const uint32_t a = load_shared32_if(first, words + i * (kLanes * kWordBytes));
+        const uint32_t b = load_shared32_if(second, words + (i + 1) * (kLanes * kWordBytes));
         store_low16_if(first, tile_ + (a >> 16), a);
         store_low16_if(second, tile_ + (b >> 16), b);
         places_[i / 2] = permute_bytes(a, b, 0x7632);
       }
     }
 #pragma unroll 1
-    for (int i = kKeptWords * kWarp; i < mine; i += kWarp) {
+    for (int i = kKeptWords * kLanes; i < mine; i += kLanes) {
       const uint32_t word = load_shared32(words + i * kWordBytes);
       store_low16(tile_ + (word >> 16), word);
     }
   }
 
   __device__ void store_groups(uint32_t values, uint32_t locations) {
-    values += lane16_;
-    locations += lane8_;
+    values += lane16_ + part_ * kGroupValueBytes;
+    locations += lane8_ + part_ * (kWarp * kSlots);
 #pragma unroll
-    for (int g = 0; g < kPieceGroups; g += 2) {
-      if (g < groups_) {
+    for (int i = 0; i < kGroups; i += 2) {
+      if (part_ + i * kParts < groups_) {
         // Both are loaded before either is stored.
-        const bool second = g + 1 < groups_;
+        const bool second = part_ + (i + 1) * kParts < groups_;
         uint4 v[2];
-        v[0] = load_shared128(values + g * kGroupValueBytes);
-        locations_[g] = load_shared64(locations + g * (kWarp * kSlots));
+        v[0] = load_shared128(values + i * (kParts * kGroupValueBytes));
+        locations_[i] = load_shared64(locations + i * (kParts * kWarp * kSlots));
         if (second) {
-          v[1] = load_shared128(values + (g + 1) * kGroupValueBytes);
-          locations_[g + 1] = load_shared64(locations + (g + 1) * (kWarp * kSlots));
+          v[1] = load_shared128(values + (i + 1) * (kParts * kGroupValueBytes));
+          locations_[i + 1] = load_shared64(locations + (i + 1) * (kParts * kWarp * kSlots));
         }
-        put_four(locations_[g].x, v[0].x, v[0].y, g == 0 ? low_banks_ : bank_);
-        put_four(locations_[g].y, v[0].z, v[0].w, g == 0 ? high_banks_ : bank_);
+        put_four(locations_[i].x, v[0].x, v[0].y, i == 0 ? low_banks_ : bank_);
+        put_four(locations_[i].y, v[0].z, v[0].w, i == 0 ? high_banks_ : bank_);
         if (second) {
-          put_four(locations_[g + 1].x, v[1].x, v[1].y, bank_);
-          put_four(locations_[g + 1].y, v[1].z, v[1].w, bank_);
+          put_four(locations_[i + 1].x, v[1].x, v[1].y, bank_);
+          put_four(locations_[i + 1].y, v[1].z, v[1].w, bank_);
         }
       }
     }
@@ -217,24 +232,25 @@ class TileExtractor {
 
   __device__ void put_four(uint32_t locations, uint32_t a, uint32_t b, uint32_t banks) const {
     const FourPlaces places(locations, banks);
-    store_low16(tile_ + places.place<0>(), a);
-    store_high16(tile_ + places.place<1>(), a);
-    store_low16(tile_ + places.place<2>(), b);
-    store_high16(tile_ + places.place<3>(), b);
+    store_low16(tile_ + places.template place<0>(), a);
+    store_high16(tile_ + places.template place<1>(), a);
+    store_low16(tile_ + places.template place<2>(), b);
+    store_high16(tile_ + places.template place<3>(), b);
   }
 
   uint32_t tile_;
-  int lane_;
+  int part_;
+  int lane_;  // among those of all parts
   uint32_t lane4_;
   uint32_t lane8_;
   uint32_t lane16_;
-  uint32_t bank_;  // 4 times the lane, in each byte
+  uint32_t bank_;  // 4 times the lane of the warp, in each byte
   // Of the last piece.
   uint32_t groups_ = 0;
   uint32_t words_ = 0;
   uint32_t low_banks_ = 0;  // of the slots of group 0
   uint32_t high_banks_ = 0;
-  uint2 locations_[kPieceGroups];
+  uint2 locations_[kGroups];
   uint32_t places_[kKeptWords / 2];  // of words, two in each
 };
 

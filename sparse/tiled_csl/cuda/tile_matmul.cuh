@@ -267,7 +267,7 @@ __global__ void __launch_bounds__(kThreads)
   PieceQueue pieces(p, all_tiles, tiles + warps * kTileBytes + warp * p.slots * p.slot_bytes,
                     first_barrier);
   launch_dependents();
-  TileExtractor extractor(tile, lane);
+  TileExtractor<1, true> extractor(tile, lane);
   extractor.clear_tile();
   uint32_t chunks[4];
 #pragma unroll
@@ -289,7 +289,8 @@ __global__ void __launch_bounds__(kThreads)
     sums.clear();
 #pragma unroll 1
     do {
-      const bool kept = extract_record(extractor, pieces);
+      const bool kept = extract_record(
+          extractor, pieces, [] { __syncwarp(); }, [] {});
       cursor.advance();
       sums.multiply(chunks, x);
       if (!cursor.done()) {

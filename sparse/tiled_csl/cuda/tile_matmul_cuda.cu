@@ -21,35 +21,34 @@ static_assert(sizeof(uint64_t) * tiled_csl::kMaxWarps * (tiled_csl::kMaxSlots + 
                   sizeof(tiled_csl::SharedRows) <=
               kStaticBytes);
 constexpr int64_t kTokensOfAWarp = 32;
-constexpr int64_t kTokensOfAGroup = 64;
-constexpr int64_t kFewTokens = 32;  // more are faster by warpgroups
-constexpr int kWarpsForAnyTokens = 8;
-constexpr int kMostWarps = 11;
+constexpr int64_t kFewTokens = 16;  // more are faster by warpgroups
+constexpr int kTilesForAnyTokens = 8;
+constexpr int kMostTiles = 11;
 
 struct Variant {
   TileKernel kernel;
   int tokens;
-  int most_warps;
+  int most_tiles;
 };
 template <class T, int N, int kWarps>
 Variant variant() {
   static_assert(kWarps <= tiled_csl::kMaxWarps);
   return {.kernel = &tiled_csl::tile_matmul_kernel<T, N, kWarps * tiled_csl::kWarp>,
           .tokens = N,
-          .most_warps = kWarps};
+          .most_tiles = kWarps};
 }
 // More sums leave registers for fewer warps.
 template <class T>
 Variant variant_for(int64_t tokens) {
-  return tokens <= 8    ? variant<T, 8, kMostWarps>()
-         : tokens <= 16 ? variant<T, 16, kMostWarps>()
-                        : variant<T, 32, kWarpsForAnyTokens>();
+  return tokens <= 8    ? variant<T, 8, kMostTiles>()
+         : tokens <= 16 ? variant<T, 16, kMostTiles>()
+                        : variant<T, 32, kTilesForAnyTokens>();
 }
 Variant variant_for(DType dtype, int groups, bool fast, int64_t tokens) {
   if (groups > 0) {
     return {.kernel = tiled_csl::tile_wgmma_kernel_for(dtype, groups, fast),
-            .tokens = static_cast<int>(groups * kTokensOfAGroup),
-            .most_warps = tiled_csl::kMostExtractors};
+            .tokens = groups * tiled_csl::kGroupTokens,
+            .most_tiles = tiled_csl::kWgmmaTiles};
   }
   return dtype == DType::f16 ? variant_for<__half>(tokens) : variant_for<__nv_bfloat16>(tokens);
 }
@@ -60,17 +59,17 @@ int64_t slot_bytes_of(const TileMatrix& matrix) {
                            tiled_csl::kPieceBytes);
 }
 
-// Of a warp; 0 if that many warps have no room.
-int slots_for(const TileMatrix& matrix, int warps) {
-  const int64_t room = (kDynamicBytes - kTileAlignment) / warps - tiled_csl::kTileBytes;
+// Of a tile; 0 if that many tiles have no room.
+int slots_for(const TileMatrix& matrix, int tiles) {
+  const int64_t room = (kDynamicBytes - kTileAlignment) / tiles - tiled_csl::kTileBytes;
   return static_cast<int>(
       std::clamp<int64_t>(room / slot_bytes_of(matrix), 0, tiled_csl::kMaxSlots));
 }
 
 // Of float, for a thread block.
 int64_t partial_sums(const TileMatmulConfig& config, int tokens) {
-  const int64_t parts = config.groups > 0 ? 1 : config.warps + 1;
-  return parts * tiled_csl::kTileRows * tokens;
+  const int64_t tiles = config.groups > 0 ? tiled_csl::kStepTiles : config.tiles + 1;
+  return tiles * tiled_csl::kTileRows * tokens;
 }
 
 }  // namespace
@@ -94,12 +93,12 @@ int tile_matmul_multiprocessors(Device device) {
 }
 
 std::string tile_matmul_name(const TileMatmulConfig& config) {
-  return config.groups == 0 ? fmt::format("{} warps", config.warps)
-                            : fmt::format("{} warps, {} warpgroup{}", config.warps, config.groups,
+  return config.groups == 0 ? fmt::format("{} tiles", config.tiles)
+                            : fmt::format("{} tiles, {} warpgroup{}", config.tiles, config.groups,
                                           config.groups == 1 ? "" : "s");
 }
 
-TileMatmulConfig tile_matmul_for_any_tokens() { return {.warps = kWarpsForAnyTokens}; }
+TileMatmulConfig tile_matmul_for_any_tokens() { return {.tiles = kTilesForAnyTokens}; }
 
 std::optional<TileMatmulConfig> tile_matmul_rule(const TileMatrix& matrix, int64_t tokens) {
   if (matrix.multiprocessors == 0) {
@@ -107,13 +106,13 @@ std::optional<TileMatmulConfig> tile_matmul_rule(const TileMatrix& matrix, int64
   }
   const bool by_groups =
       tokens > kFewTokens && tiled_csl::tile_wgmma_kernel_for(DType::f16, 1, true) != nullptr;
-  const int groups = by_groups ? (tokens <= kTokensOfAGroup ? 1 : 2) : 0;
-  const int most = variant_for(DType::f16, groups, true, tokens).most_warps;
-  // With two pieces under way for each, more warps are faster.
+  const int groups = by_groups ? (tokens <= tiled_csl::kGroupTokens ? 1 : 2) : 0;
+  const int most = variant_for(DType::f16, groups, true, tokens).most_tiles;
+  // With two pieces under way for each, more tiles are faster.
   for (const int slots : {2, 1}) {
-    for (int warps = most; warps >= kWarpsForAnyTokens; --warps) {
-      if (slots_for(matrix, warps) >= slots) {
-        return TileMatmulConfig{.warps = warps, .groups = groups};
+    for (int tiles = most; tiles >= kTilesForAnyTokens; --tiles) {
+      if (slots_for(matrix, tiles) >= slots) {
+        return TileMatmulConfig{.tiles = tiles, .groups = groups};
       }
     }
   }
@@ -131,21 +130,23 @@ void tile_matmul_cuda(const TileMatrix& matrix, const TileMatmulOperands& operan
               matrix.columns <= INT32_MAX / 2,
           "a tiled_csl product with a {} x {} matrix", matrix.rows, matrix.columns);
   const CudaQueue& queue = cuda_queue(ctx);
-  const int slots = slots_for(matrix, config.warps);
-  const int64_t blocks = std::min({tiled_csl::ceil_div(grid.count(), config.warps),
+  const bool by_groups = config.groups > 0;
+  const int slots = slots_for(matrix, config.tiles);
+  const int64_t blocks = std::min({tiled_csl::ceil_div(grid.count(), config.tiles),
                                    int64_t{matrix.multiprocessors}, CudaQueue::kCounters});
-  const int64_t shares = config.groups > 0 ? blocks : blocks * config.warps;
-  // Of tiles, for warpgroups that take two at a time.
-  const bool in_pairs = config.groups > 0 && matrix.columns % (2 * tiled_csl::kTileColumns) == 0;
-  const int step = in_pairs ? 2 : 1;
+  const int64_t tiles =  // that are shared out, or steps
+      by_groups ? tiled_csl::ceil_div(grid.rows, tiled_csl::kStepTiles) * grid.columns
+                : grid.count();
+  const int64_t shares = by_groups ? blocks : blocks * config.tiles;
   const bool x_aligned = reinterpret_cast<uintptr_t>(operands.x) % 16 == 0 &&
                          (operands.tokens == 1 || operands.x_stride % 8 == 0);
-  const int64_t at_once = config.groups > 0 ? config.groups * kTokensOfAGroup : kTokensOfAWarp;
+  const bool whole_tiles = matrix.columns % tiled_csl::kTileColumns == 0;
+  const int64_t at_once = by_groups ? config.groups * tiled_csl::kGroupTokens : kTokensOfAWarp;
   for (int64_t first = 0; first < operands.tokens; first += at_once) {
     const int64_t tokens = std::min(operands.tokens - first, at_once);
     const Variant variant =
-        variant_for(operands.dtype, config.groups, x_aligned && in_pairs, tokens);
-    require(variant.kernel != nullptr && config.warps <= variant.most_warps && slots > 0,
+        variant_for(operands.dtype, config.groups, x_aligned && whole_tiles, tokens);
+    require(variant.kernel != nullptr && config.tiles <= variant.most_tiles && slots > 0,
             "no tiled_csl kernel of {} for {} tokens", tile_matmul_name(config), tokens);
     const int64_t partial_bytes =
         blocks * partial_sums(config, variant.tokens) * int64_t{sizeof(float)};
@@ -165,18 +166,20 @@ void tile_matmul_cuda(const TileMatrix& matrix, const TileMatmulOperands& operan
         .columns = static_cast<int>(matrix.columns),
         .tokens = static_cast<int>(tokens),
         .row_tiles = static_cast<int>(grid.columns),
-        .share = static_cast<int>(grid.count() / step / shares * step),
-        .longer = static_cast<int>(grid.count() / step % shares),
-        .longer_by = step,
+        .share = static_cast<int>(tiles / shares),
+        .longer = static_cast<int>(tiles % shares),
         .slots = slots,
         .slot_bytes = static_cast<int>(slot_bytes_of(matrix)),
         .relu = operands.relu,
+        .y_in_pairs = reinterpret_cast<uintptr_t>(operands.y) % 4 == 0 &&
+                      (operands.tokens == 1 || operands.y_stride % 2 == 0),
         .x_aligned = x_aligned};
     check_cuda(cudaFuncSetAttribute(reinterpret_cast<const void*>(variant.kernel),
                                     cudaFuncAttributeMaxDynamicSharedMemorySize, kDynamicBytes));
     launch(ctx, variant.kernel,
            {.blocks = static_cast<unsigned>(blocks),
-            .threads = static_cast<unsigned>(config.groups * 128 + config.warps * tiled_csl::kWarp),
+            .threads = static_cast<unsigned>(by_groups ? tiled_csl::wgmma_threads(config.groups)
+                                                       : config.tiles * tiled_csl::kWarp),
             // All of it: two blocks on a multiprocessor would leave another without one.
             .shared_bytes = kDynamicBytes,
             .pdl = true},

@@ -26,9 +26,9 @@ int tile_matmul_multiprocessors(Device device);
 
 // Who does what in a thread block.
 struct TileMatmulConfig {
-  int warps = 8;  // that extract tiles
-  // Warpgroups that multiply, each by 64 tokens (tile_wgmma.cuh); 0: each warp multiplies the tiles
-  // that it has extracted, by 8, 16 or 32 tokens (tile_matmul.cuh).
+  int tiles = 8;  // at once
+  // Warpgroups that multiply them, each by 64 tokens (tile_wgmma.cuh), 1 or 2; 0: each tile has a
+  // warp that extracts and multiplies it, by 8, 16 or 32 tokens (tile_matmul.cuh).
   int groups = 0;
 
   bool operator==(const TileMatmulConfig&) const = default;

@@ -28,13 +28,13 @@ struct TileParameters {
   int columns;
   int tokens;
   int row_tiles;  // of a row of tiles
-  int share;      // tiles of a warp, or block
-  int longer;     // the first ones, which have more:
-  int longer_by;  // 1 or 2
+  int share;      // tiles of a warp, or steps of a block
+  int longer;     // the first ones, which have one more
   int slots;      // of a warp with a tile
   int slot_bytes;
   bool relu;
-  bool x_aligned;  // rows of x begin at multiples of 16 bytes
+  bool y_in_pairs;  // two elements of a row, from an even one on, are 4-byte aligned
+  bool x_aligned;   // rows of x begin where the kernel's loads take several elements
 };
 
 struct TileRange {
@@ -42,7 +42,7 @@ struct TileRange {
   int end = 0;
 };
 __device__ inline int first_tile_of(const TileParameters& p, int index) {
-  return index * p.share + min(index, p.longer) * p.longer_by;
+  return index * p.share + min(index, p.longer);
 }
 
 // Every `stride`-th tile of a range, from number `from` on. Rows of tiles come from the last to the
@@ -90,16 +90,12 @@ class TileCursor {
 
 // Pairs of 16 elements, from a multiple of 16 bytes on.
 __device__ inline void load_columns(uint32_t (&to)[8], const void* from) {
-  const uint4 a = __ldg(static_cast<const uint4*>(from));
-  const uint4 b = __ldg(static_cast<const uint4*>(from) + 1);
-  to[0] = a.x;
-  to[1] = a.y;
-  to[2] = a.z;
-  to[3] = a.w;
-  to[4] = b.x;
-  to[5] = b.y;
-  to[6] = b.z;
-  to[7] = b.w;
+  asm volatile("ld.global.nc.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+               : "l"(from));
+  asm volatile("ld.global.nc.v4.u32 {%0, %1, %2, %3}, [%4 + 16];"
+               : "=r"(to[4]), "=r"(to[5]), "=r"(to[6]), "=r"(to[7])
+               : "l"(from));
 }
 // Pairs of the first `count` of 16 elements; zeros after them.
 __device__ inline void load_some_columns(uint32_t (&to)[8], const uint16_t* from, int count) {
@@ -111,12 +107,15 @@ __device__ inline void load_some_columns(uint32_t (&to)[8], const uint16_t* from
   }
 }
 
-// Copies the pieces of a warp's records into its slots, in turn. By the whole warp.
+// Copies the pieces of a warp's records into its slots, in turn. By the whole warp. Tiles says
+// which tiles: done(), tile(), advance() as of TileCursor.
+template <class Tiles>
 class PieceQueue {
  public:
-  __device__ PieceQueue(const TileParameters& p, const TileCursor& tiles, uint32_t slots,
-                        uint32_t barriers)
+  __device__ PieceQueue(const TileParameters& p, const Tiles& tiles, uint32_t slots,
+                        uint32_t barriers, bool requests = true)
       : p_(p),
+        requests_(requests),
         lane_(threadIdx.x % kWarp),
         cursor_(tiles),
         slots_(slots),
@@ -151,7 +150,7 @@ class PieceQueue {
  private:
   // Where the records of the next 32 tiles lie, one for each lane; nowhere after the last.
   __device__ void look_up() {
-    TileCursor mine = cursor_;
+    Tiles mine = cursor_;
     mine.advance(lane_);
     starts_ = mine.done() ? 0 : __ldg(p_.starts + mine.tile());
     ends_ = mine.done() ? 0 : __ldg(p_.starts + mine.tile() + 1);
@@ -159,6 +158,9 @@ class PieceQueue {
     next_ = 0;
   }
   __device__ void request(uint32_t slot, uint32_t barrier) {
+    if (!requests_) {
+      return;
+    }
     if (start_ == end_) {
       if (next_ == kWarp) {
         look_up();
@@ -185,8 +187,9 @@ class PieceQueue {
   }
 
   const TileParameters& p_;
+  bool requests_;
   int lane_;
-  TileCursor cursor_;  // at the tiles that are looked up next
+  Tiles cursor_;  // at the tiles that are looked up next
   uint32_t slots_;
   uint32_t barriers_;
   uint64_t policy_;
@@ -202,17 +205,19 @@ class PieceQueue {
 };
 
 // Stores the nonzeros of the next record. Returns whether extractor.clear_places() clears them all.
-__device__ inline bool extract_record(TileExtractor& extractor, PieceQueue& pieces) {
-  bool one_piece = true;
-  TileExtractor::Extracted extracted = extractor.extract(pieces.wait());
-  __syncwarp();
-  pieces.release();
+// meet(): all warps that share the tile have come so far. done(): all has been stored.
+template <class Extractor, class Pieces, class Meet, class Done>
+__device__ bool extract_record(Extractor& extractor, Pieces& pieces, Meet&& meet, Done&& done) {
+  auto extracted = extractor.extract(pieces.wait());
+  const bool one_piece = extracted.last;
+  meet();
   while (!extracted.last) {
-    one_piece = false;
-    extracted = extractor.extract(pieces.wait());
-    __syncwarp();
     pieces.release();
+    extracted = extractor.extract(pieces.wait());
+    meet();
   }
+  done();
+  pieces.release();
   return one_piece && extracted.kept;
 }
 

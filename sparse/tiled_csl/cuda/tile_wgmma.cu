@@ -4,15 +4,14 @@
 namespace sparsellm::tiled_csl {
 namespace {
 
-template <class T, int kGroups>
-TileKernel kernel_for(bool fast) {
-  constexpr int kThreads = kGroups * kGroupThreads + kMostExtractors * kWarp;
-  return fast ? &tile_wgmma_kernel<T, kGroups, true, kThreads>
-              : &tile_wgmma_kernel<T, kGroups, false, kThreads>;
-}
+template <class T, int kGroups, bool kFast>
+constexpr TileKernel kKernel = &tile_wgmma_kernel<T, kGroups, kFast, wgmma_threads(kGroups)>;
 template <class T>
 TileKernel kernel_for(int groups, bool fast) {
-  return groups == 1 ? kernel_for<T, 1>(fast) : kernel_for<T, 2>(fast);
+  if (groups == 1) {
+    return fast ? kKernel<T, 1, true> : kKernel<T, 1, false>;
+  }
+  return fast ? kKernel<T, 2, true> : kKernel<T, 2, false>;
 }
 
 }  // namespace

@@ -1,4 +1,3 @@
-#include <algorithm>
 #include <string>
 
 #include "kernels/base/launch.cuh"

@@ -83,6 +83,12 @@ class TiledCslFormat : public WeightFormat {
     return tiled_csl::concat_rows_of_tiles(parts);
   }
 
+  std::unique_ptr<WeightMatrix> encode_on_device(const Tensor& w,
+                                                 const LoadContext& ctx) const override {
+    return ctx.device.is_cuda() ? tiled_csl::encode_weight_cuda(w, ctx.exec())
+                                : WeightFormat::encode_on_device(w, ctx);
+  }
+
  private:
   void check_header(const EncodedWeight& e) const {
     require_header(e, *this);

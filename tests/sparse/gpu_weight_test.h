@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -12,6 +13,7 @@
 #include "tests/sparse/weight_patterns.h"
 #include "tests/testing/gpu_context.h"
 #include "tests/testing/random.h"
+#include "tests/testing/wait_for_device.h"
 
 namespace sparsellm::testing {
 
@@ -86,6 +88,13 @@ class GpuWeightTest : public GpuTest {
 
   Expected expected_of(const Tensor& x, const Tensor& w) {
     return product(cpu_twin(x).view(), w, cpu.threads);
+  }
+
+  static std::vector<std::byte> bytes_of_buffer(const Buffer& buffer) {
+    std::vector<std::byte> bytes(static_cast<size_t>(buffer.bytes()));
+    wait_for_device(buffer.device());
+    copy_bytes({}, bytes.data(), buffer.device(), buffer.data(), buffer.bytes());
+    return bytes;
   }
 
   std::unique_ptr<Workspace> workspace;

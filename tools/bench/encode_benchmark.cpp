@@ -1,5 +1,5 @@
-// Speed of encoding and decoding a weight in every format, on one thread, in bytes of the dense
-// matrix per second.
+// Speed of encoding and decoding a weight in every format, on one thread and, where there is a GPU,
+// of encoding one there, in bytes of the dense matrix per second.
 
 #include <benchmark/benchmark.h>
 
@@ -8,6 +8,10 @@
 #include <string>
 
 #include "kernels/base/buffer.h"
+#include "kernels/base/cuda_context.h"
+#include "kernels/base/exec.h"
+#include "kernels/base/upload.h"
+#include "kernels/fill_random.h"
 #include "sparse/registry.h"
 
 namespace sparsellm {
@@ -28,9 +32,9 @@ OwnedTensor random_weight(int64_t sparsity) {
   return w;
 }
 
-void report(benchmark::State& state) {
+void report(benchmark::State& state, int64_t bytes = kSize * kSize * 2) {
   state.counters["dense_bytes"] = benchmark::Counter(
-      static_cast<double>(kSize * kSize * 2 * state.iterations()), benchmark::Counter::kIsRate);
+      static_cast<double>(bytes * state.iterations()), benchmark::Counter::kIsRate);
 }
 
 void encode(benchmark::State& state, const WeightFormat* format) {
@@ -52,11 +56,36 @@ void decode(benchmark::State& state, const WeightFormat* format) {
   report(state);
 }
 
+// Of the largest matrix of OPT-30B, with the allocations that loading takes.
+void encode_on_device(benchmark::State& state, const WeightFormat* format) {
+  constexpr int64_t kRows = 28672;
+  constexpr int64_t kColumns = 7168;
+  const Device device{.kind = Device::Kind::cuda, .index = 0};
+  Workspace workspace(device, 1 << 20);
+  ThreadPool threads(0);  // of formats that are encoded on the host
+  CudaContext cuda(device);
+  ExecContext exec{.device = device, .workspace = workspace, .threads = threads, .cuda = &cuda};
+  Uploader uploads(device);
+  const OwnedTensor w = allocate_tensor(device, DType::f16, {kRows, kColumns}, "a weight");
+  fill_random({.key = 1, .sparsity = static_cast<double>(state.range(0)) / 100.0},
+              Tensor(w.view.raw(), DType::f16, {kRows * kColumns}, device), exec);
+  for (auto _ : state) {
+    benchmark::DoNotOptimize(
+        format->encode_on_device(w.view, {.device = device,
+                                          .compute = DType::f16,
+                                          .threads = threads,
+                                          .exec = [&]() -> ExecContext& { return exec; },
+                                          .uploads = &uploads}));
+  }
+  report(state, w.view.bytes());
+}
+
 void register_benchmarks() {
   for (const WeightFormat* format : weight_formats()) {
     const auto add = [&](const char* what, auto function) {
       benchmark::RegisterBenchmark((std::string(what) + "/" + std::string(format->name())).c_str(),
                                    function, format)
+          ->UseRealTime()
           ->ArgName("sparsity")
           ->Arg(50)
           ->Arg(60)
@@ -66,6 +95,9 @@ void register_benchmarks() {
     };
     add("encode", encode);
     add("decode", decode);
+    if (cuda_device_count() > 0) {
+      add("encode_on_device", encode_on_device);
+    }
   }
 }
 

@@ -1,10 +1,11 @@
 #include <algorithm>
-#include <cub/device/device_scan.cuh>
 #include <span>
 #include <vector>
 
 #include "kernels/base/launch.cuh"
 #include "kernels/checks.h"
+#include "sparse/dense_source.cuh"
+#include "sparse/running_totals_cuda.h"
 #include "sparse/tca_bme/cuda/record_encode_cuda.h"
 #include "sparse/tca_bme/format/record_parts.h"
 
@@ -16,33 +17,6 @@ constexpr int kLanes = 32;
 constexpr int kWarps = 4;  // of a block, of all kernels whose warps work alone
 constexpr RecordLayout kTile{.chunks = kFewChunks, .values = RecordValues::single};
 
-struct Source {
-  const uint16_t* data;
-  int64_t stride;
-  int64_t rows;
-  int64_t columns;
-  bool aligned;  // pairs of elements, to 4 bytes
-};
-
-// The elements of a row from an even column on, as their bits; 0 outside of the matrix.
-__device__ uint32_t load_two(const Source& w, int64_t row, int64_t column) {
-  if (row >= w.rows || column >= w.columns) {
-    return 0;
-  }
-  const uint16_t* const first = w.data + row * w.stride + column;
-  if (column + 1 == w.columns) {
-    return *first;
-  }
-  return w.aligned ? *reinterpret_cast<const uint32_t*>(first) : first[0] | first[1] << 16;
-}
-
-// Bit 0: the first element of a pair is neither 0 nor -0; bit 16: the second is not.
-__device__ uint32_t nonzero_bits(uint32_t pair) {
-  constexpr uint32_t kMagnitudes = 0x7fff7fffu;
-  // The sum carries into the top bit of an element unless its magnitude is 0, and no further.
-  return ((pair & kMagnitudes) + kMagnitudes) >> 15 & 0x00010001u;
-}
-
 // Of 64 x 64 elements, the smallest record that there is.
 struct TileCounts {
   uint16_t nonzeros;
@@ -51,7 +25,7 @@ struct TileCounts {
 
 // A warp counts a tile; lane l has the pair of columns 2 l and 2 l + 1 of every row.
 __global__ void __launch_bounds__(kWarps* kLanes)
-    record_count_kernel(Source w, RecordGrid tiles, TileCounts* counts,
+    record_count_kernel(DenseSource w, RecordGrid tiles, TileCounts* counts,
                         unsigned long long* all_nonzeros) {
   const int lane = threadIdx.x % kLanes;
   const int64_t tile = int64_t{blockIdx.x} * kWarps + threadIdx.x / kLanes;
@@ -106,7 +80,7 @@ __host__ __device__ constexpr int tile_words(const RecordLayout& layout) {
 // lanes follow each other as their values do.
 template <bool kPairs>
 __global__ void __launch_bounds__(kWarps* kLanes)
-    record_emit_kernel(Source w, RecordLayout layout, RecordGrid grid, const uint32_t* starts,
+    record_emit_kernel(DenseSource w, RecordLayout layout, RecordGrid grid, const uint32_t* starts,
                        uint8_t* records) {
   extern __shared__ uint32_t shared[];
   const int lane = threadIdx.x % kLanes;
@@ -207,14 +181,6 @@ __global__ void __launch_bounds__(kWarps* kLanes)
   }
 }
 
-Source source_of(const Tensor& w) {
-  return {.data = static_cast<const uint16_t*>(w.raw()),
-          .stride = w.row_stride(),
-          .rows = w.size(0),
-          .columns = w.size(1),
-          .aligned = reinterpret_cast<uintptr_t>(w.raw()) % 4 == 0 && w.row_stride() % 2 == 0};
-}
-
 LaunchShape warps_for(int64_t count, size_t shared_bytes = 0) {
   return {.blocks = dim3(static_cast<unsigned>(ceil_div(count, kWarps))),
           .threads = kWarps * kLanes,
@@ -227,21 +193,8 @@ void read(std::span<T> values, const void* from, const ExecContext& ctx) {
   ctx.cuda->copy(values.data(), from, static_cast<int64_t>(values.size_bytes()), ctx.queue);
 }
 
-// In place: each number becomes the sum of all up to it.
-void add_up(uint32_t* numbers, int64_t count, const ExecContext& ctx) {
-  if (count == 0) {
-    return;
-  }
-  const cudaStream_t stream = cuda_queue(ctx).stream;
-  size_t bytes = 0;
-  check_cuda(cub::DeviceScan::InclusiveSum(nullptr, bytes, numbers, numbers, count, stream));
-  const Buffer scratch = Buffer::scratch(ctx, static_cast<int64_t>(bytes), "an encoder");
-  check_cuda(cub::DeviceScan::InclusiveSum(scratch.data(), bytes, numbers, numbers, count, stream));
-  ctx.cuda->synchronize();
-}
-
 template <bool kPairs>
-void emit(const Source& source, const RecordGrid& grid, const DeviceRecords& made,
+void emit(const DenseSource& source, const RecordGrid& grid, const DeviceRecords& made,
           const ExecContext& ctx) {
   const auto shared_bytes =
       static_cast<size_t>(kWarps * tile_words(made.layout)) * sizeof(uint32_t);
@@ -262,7 +215,7 @@ DeviceRecords encode_records_cuda(const Tensor& w, ExecContext& ctx,
   check_tensor({"encode", "w"}, w, Elements::activation, {kAnySize, kAnySize}, ctx);
   const int64_t rows = w.size(0);
   const int64_t columns = w.size(1);
-  const Source source = source_of(w);
+  const DenseSource source = dense_source(w);
   const cudaStream_t stream = cuda_queue(ctx).stream;
   const RecordGrid tiles = record_grid(rows, columns, kTile);
   // Freed after the scratch memory, whose destructors wait for the kernels that use both.
@@ -290,7 +243,7 @@ DeviceRecords encode_records_cuda(const Tensor& w, ExecContext& ctx,
          {.blocks = dim3(static_cast<unsigned>(ceil_div(grid.count(), kThreads))),
           .threads = kThreads},
          made.layout, grid, tiles, static_cast<const TileCounts*>(counts.data()), starts + 1);
-  add_up(starts + 1, grid.count(), ctx);
+  running_totals_cuda(starts + 1, grid.count(), ctx);
 
   std::vector<uint32_t> all_starts(static_cast<size_t>(grid.count()) + 1);
   read(std::span(all_starts), starts, ctx);

@@ -15,6 +15,10 @@ std::unique_ptr<WeightMatrix> load_tiles_cuda(const RecordUploads&, const LoadCo
   fail_without_cuda();
 }
 
+std::unique_ptr<WeightMatrix> encode_weight_cuda(const Tensor&, ExecContext&) {
+  fail_without_cuda();
+}
+
 int64_t tiles_workspace_bytes_cuda(const EncodedWeight&, int64_t) { fail_without_cuda(); }
 
 }  // namespace sparsellm::tiled_csl

@@ -8,6 +8,7 @@
 #include "kernels/base/cuda_state.cuh"
 #include "sparse/cuda_product_checks.h"
 #include "sparse/expand_matmul.h"
+#include "sparse/tiled_csl/cuda/tile_encode_cuda.h"
 #include "sparse/tiled_csl/cuda/tile_expand_cuda.h"
 #include "sparse/tiled_csl/cuda/tile_matmul_cuda.h"
 #include "sparse/tiled_csl/cuda/tile_weight_cuda.h"
@@ -28,25 +29,25 @@ int64_t workspace_bytes_of(int64_t rows, int64_t columns, int64_t tokens) {
              : std::max(single, expand_matmul_workspace_bytes(rows, columns));
 }
 
-struct DeviceTiles {
-  Buffer starts;
-  Buffer records;
-};
-
 class CudaTileWeight : public WeightMatrix {
  public:
   // The records may not have their values yet.
-  CudaTileWeight(DeviceTiles parts, TileMatrix matrix, DType dtype, int64_t nonzeros)
-      : dtype_(dtype), parts_(std::move(parts)), matrix_(matrix), nonzeros_(nonzeros) {
-    point_to_own_memory();
-  }
+  CudaTileWeight(DeviceTiles parts, DType dtype, int64_t rows, int64_t columns)
+      : dtype_(dtype),
+        parts_(std::move(parts)),
+        matrix_{.records = static_cast<const uint8_t*>(parts_.records.data()),
+                .starts = static_cast<const uint32_t*>(parts_.starts.data()),
+                .rows = rows,
+                .columns = columns,
+                .largest_record = parts_.largest_record,
+                .multiprocessors = tile_matmul_multiprocessors(parts_.starts.device())} {}
 
   std::string_view format() const override { return kName; }
   int64_t out() const override { return matrix_.rows; }
   int64_t in() const override { return matrix_.columns; }
   DType dtype() const override { return dtype_; }
   int64_t bytes() const override { return parts_.starts.bytes() + parts_.records.bytes(); }
-  std::optional<int64_t> nonzeros() const override { return nonzeros_; }
+  std::optional<int64_t> nonzeros() const override { return parts_.nonzeros; }
 
   void matmul(const Tensor& x, Tensor y, const Epilogue& epilogue,
               ExecContext& ctx) const override {
@@ -101,9 +102,11 @@ class CudaTileWeight : public WeightMatrix {
       copy_bytes(to.device(), to.data(), from.device(), from.data(), from.bytes());
       return to;
     };
-    return std::make_unique<CudaTileWeight>(
-        DeviceTiles{.starts = copy_of(parts_.starts), .records = copy_of(parts_.records)}, matrix_,
-        dtype_, nonzeros_);
+    return std::make_unique<CudaTileWeight>(DeviceTiles{.nonzeros = parts_.nonzeros,
+                                                        .largest_record = parts_.largest_record,
+                                                        .starts = copy_of(parts_.starts),
+                                                        .records = copy_of(parts_.records)},
+                                            dtype_, out(), in());
   }
 
   std::string plan_text(DType y, int64_t tokens, const ExecContext& ctx) const override {
@@ -113,11 +116,6 @@ class CudaTileWeight : public WeightMatrix {
   }
 
  private:
-  void point_to_own_memory() {
-    matrix_.starts = static_cast<const uint32_t*>(parts_.starts.data());
-    matrix_.records = static_cast<const uint8_t*>(parts_.records.data());
-  }
-
   // None: the weight is expanded.
   std::optional<TileMatmulConfig> config_for(DType y, int64_t tokens, Sums sums) const {
     const bool invariant = sums == Sums::batch_invariant;
@@ -140,32 +138,34 @@ class CudaTileWeight : public WeightMatrix {
   DType dtype_;
   DeviceTiles parts_;
   TileMatrix matrix_;  // of these
-  int64_t nonzeros_;
 };
 
 }  // namespace
 
 std::unique_ptr<WeightMatrix> load_tiles_cuda(const RecordUploads& parts, const LoadContext& ctx) {
-  TileMatrix matrix{.columns = parts.front()->columns(),
-                    .multiprocessors = tile_matmul_multiprocessors(ctx.device)};
-  int64_t nonzeros = 0;
+  int64_t rows = 0;
+  DeviceTiles made;
   for (const auto& part : parts) {
-    matrix.rows += part->rows();
-    nonzeros += part->stated_nonzeros();
+    rows += part->rows();
+    made.nonzeros += part->stated_nonzeros();
   }
   const std::vector<uint32_t> starts = joined_starts(parts);
   for (size_t i = 0; i + 1 < starts.size(); ++i) {
-    matrix.largest_record =
-        std::max(matrix.largest_record, int64_t{starts[i + 1] - starts[i]} * kRecordAlignment);
+    made.largest_record =
+        std::max(made.largest_record, int64_t{starts[i + 1] - starts[i]} * kRecordAlignment);
   }
-  DeviceTiles made{.starts = Buffer(ctx.device, std::ssize(starts) * int64_t{sizeof(uint32_t)},
-                                    "an encoded weight"),
-                   .records = Buffer(ctx.device, int64_t{starts.back()} * kRecordAlignment,
-                                     "an encoded weight")};
+  made.starts =
+      Buffer(ctx.device, std::ssize(starts) * int64_t{sizeof(uint32_t)}, "an encoded weight");
+  made.records = Buffer(ctx.device, int64_t{starts.back()} * kRecordAlignment, "an encoded weight");
   copy_bytes(ctx.device, made.starts.data(), {}, starts.data(), made.starts.bytes());
   submit_records(parts, static_cast<std::byte*>(made.records.data()), *ctx.uploads);
-  return std::make_unique<CudaTileWeight>(std::move(made), matrix, parts.front()->dtype(),
-                                          nonzeros);
+  return std::make_unique<CudaTileWeight>(std::move(made), parts.front()->dtype(), rows,
+                                          parts.front()->columns());
+}
+
+std::unique_ptr<WeightMatrix> encode_weight_cuda(const Tensor& w, ExecContext& ctx) {
+  return std::make_unique<CudaTileWeight>(encode_tiles_cuda(w, ctx), w.dtype(), w.size(0),
+                                          w.size(1));
 }
 
 int64_t tiles_workspace_bytes_cuda(const EncodedWeight& e, int64_t tokens) {

@@ -17,6 +17,9 @@ using RecordUploads = RecordUploadsOf<RecordChecker>;
 // Of parts whose records follow each other: they are copied, and checked, by ctx.uploads.
 std::unique_ptr<WeightMatrix> load_tiles_cuda(const RecordUploads& parts, const LoadContext& ctx);
 
+// Encodes w, which lies on the device of ctx, there (tile_encode_cuda.h).
+std::unique_ptr<WeightMatrix> encode_weight_cuda(const Tensor& w, ExecContext& ctx);
+
 // By the fields of e but its parts.
 int64_t tiles_workspace_bytes_cuda(const EncodedWeight& e, int64_t tokens);
 

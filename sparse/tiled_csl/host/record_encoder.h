@@ -5,9 +5,9 @@
 #include <cstdint>
 #include <span>
 
+#include "sparse/tiled_csl/format/record_plan.h"
 #include "sparse/tiled_csl/format/tile_record.h"
 #include "sparse/tiled_csl/format/tile_source.h"
-#include "sparse/tiled_csl/host/record_plan.h"
 
 namespace sparsellm::tiled_csl {
 

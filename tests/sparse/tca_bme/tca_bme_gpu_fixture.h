@@ -1,13 +1,10 @@
 #pragma once
 
-#include <cstddef>
 #include <memory>
 #include <span>
-#include <vector>
 
 #include "sparse/tca_bme/tca_bme.h"
 #include "tests/sparse/gpu_weight_test.h"
-#include "tests/testing/wait_for_device.h"
 
 namespace sparsellm::testing {
 
@@ -26,13 +23,6 @@ class GpuTcaBme : public GpuWeightTest {
     const GuardedTensor dense(GetParam(), {w.size(0), w.size(1)}, Layout::contiguous, kGpu);
     weight.expand({.begin = 0, .count = w.size(0)}, dense.view(), *exec);
     EXPECT_TRUE(same_bits(dense.view(), w));
-  }
-
-  static std::vector<std::byte> bytes_of_buffer(const Buffer& buffer) {
-    std::vector<std::byte> bytes(static_cast<size_t>(buffer.bytes()));
-    wait_for_device(buffer.device());
-    copy_bytes({}, bytes.data(), buffer.device(), buffer.data(), buffer.bytes());
-    return bytes;
   }
 };
 

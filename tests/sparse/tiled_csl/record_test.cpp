@@ -14,8 +14,8 @@
 #include <vector>
 
 #include "sparse/registry.h"
+#include "sparse/tiled_csl/format/record_plan.h"
 #include "sparse/tiled_csl/host/record_encoder.h"
-#include "sparse/tiled_csl/host/record_plan.h"
 #include "sparse/tiled_csl/host/tile_records.h"
 #include "sparse/tiled_csl/tiled_csl.h"
 #include "sparse/tiled_csl/v1/paper_parts.h"
@@ -135,6 +135,8 @@ TEST(TiledCslRecordLayout, PiecesHaveRoomForAllOfTheRecord) {
 }
 
 // --- What a record consists of --------------------------------------------------------------
+
+static_assert(plan_record({}).bytes() == 16, "kernels plan records by the same code");
 
 int nonzeros_of(const BankCounts& counts) {
   return std::accumulate(counts.begin(), counts.end(), 0);

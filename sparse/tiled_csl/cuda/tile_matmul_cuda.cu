@@ -22,7 +22,8 @@ static_assert(sizeof(uint64_t) * tiled_csl::kMaxWarps * (tiled_csl::kMaxSlots + 
               kStaticBytes);
 constexpr int64_t kTokensOfAWarp = 32;
 constexpr int64_t kTokensOfAGroup = 64;
-constexpr int64_t kFewTokens = 32;  // more are faster by warpgroups
+constexpr int64_t kFewTokens = 32;         // more are faster by warpgroups
+constexpr int64_t kMultistageTokens = 64;  // more are not worth extracting the tiles for every 32
 constexpr int kWarpsForAnyTokens = 8;
 constexpr int kMostWarps = 11;
 
@@ -94,16 +95,25 @@ int tile_matmul_multiprocessors(Device device) {
 }
 
 std::string tile_matmul_name(const TileMatmulConfig& config) {
+  if (config.multistage) {
+    return "multistage";
+  }
   return config.groups == 0 ? fmt::format("{} warps", config.warps)
                             : fmt::format("{} warps, {} warpgroup{}", config.warps, config.groups,
                                           config.groups == 1 ? "" : "s");
 }
 
-TileMatmulConfig tile_matmul_for_any_tokens() { return {.warps = kWarpsForAnyTokens}; }
+std::optional<TileMatmulConfig> tile_matmul_for_any_tokens(const TileMatrix& matrix) {
+  if (matrix.multiprocessors == 0) {
+    return tile_multistage_fits(matrix) ? std::optional<TileMatmulConfig>({.multistage = true})
+                                        : std::nullopt;
+  }
+  return TileMatmulConfig{.warps = kWarpsForAnyTokens};
+}
 
 std::optional<TileMatmulConfig> tile_matmul_rule(const TileMatrix& matrix, int64_t tokens) {
   if (matrix.multiprocessors == 0) {
-    return std::nullopt;
+    return tokens <= kMultistageTokens ? tile_matmul_for_any_tokens(matrix) : std::nullopt;
   }
   const bool by_groups =
       tokens > kFewTokens && tiled_csl::tile_wgmma_kernel_for(DType::f16, 1, true) != nullptr;
@@ -122,6 +132,10 @@ std::optional<TileMatmulConfig> tile_matmul_rule(const TileMatrix& matrix, int64
 
 void tile_matmul_cuda(const TileMatrix& matrix, const TileMatmulOperands& operands,
                       const TileMatmulConfig& config, const ExecContext& ctx) {
+  if (config.multistage) {
+    tile_multistage_cuda(matrix, operands, ctx);
+    return;
+  }
   const tiled_csl::TileGrid grid = tiled_csl::tile_grid(matrix.rows, matrix.columns);
   if (grid.count() == 0) {
     return;

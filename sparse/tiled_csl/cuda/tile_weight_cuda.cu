@@ -6,6 +6,7 @@
 
 #include "kernels/activation.h"
 #include "kernels/base/cuda_state.cuh"
+#include "sparse/cuda_notices.h"
 #include "sparse/cuda_product_checks.h"
 #include "sparse/expand_matmul.h"
 #include "sparse/tiled_csl/cuda/tile_expand_cuda.h"
@@ -87,12 +88,12 @@ class CudaTileWeight : public WeightMatrix {
   int64_t tune(const MatmulTuning&, TuneCache&, ExecContext&) const override { return 0; }
 
   std::string notice() const override {
-    return matrix_.multiprocessors != 0
-               ? std::string()
-               : fmt::format(
-                     "no kernel for this GPU takes {} weights: each product expands them, "
-                     "which --weight-format dense need not",
-                     kName);
+    if (matrix_.multiprocessors != 0) {  // the kernels that are measured
+      return {};
+    }
+    const Device device = parts_.records.device();
+    return tile_multistage_fits(matrix_) ? unmeasured_notice(kName, device)
+                                         : expansion_notice(kName, device);
   }
 
   std::unique_ptr<WeightMatrix> copy() const override {
@@ -120,13 +121,13 @@ class CudaTileWeight : public WeightMatrix {
 
   // None: the weight is expanded.
   std::optional<TileMatmulConfig> config_for(DType y, int64_t tokens, Sums sums) const {
-    const bool invariant = sums == Sums::batch_invariant;
-    if (y != dtype_ || (!invariant && tokens > kMaxExtractedTokens)) {
+    if (y != dtype_) {
       return std::nullopt;
     }
-    const std::optional<TileMatmulConfig> fastest = tile_matmul_rule(matrix_, tokens);
-    // The order of sums is that of the configuration.
-    return fastest && invariant ? tile_matmul_for_any_tokens() : fastest;
+    if (sums == Sums::batch_invariant) {  // the order of sums is that of the configuration
+      return tile_matmul_for_any_tokens(matrix_);
+    }
+    return tokens <= kMaxExtractedTokens ? tile_matmul_rule(matrix_, tokens) : std::nullopt;
   }
   ExpandMatmul expansion_for(int64_t tokens) const {
     return tokens <= kMaxSinglePieceTokens
@@ -147,7 +148,8 @@ class CudaTileWeight : public WeightMatrix {
 
 std::unique_ptr<WeightMatrix> load_tiles_cuda(const RecordUploads& parts, const LoadContext& ctx) {
   TileMatrix matrix{.columns = parts.front()->columns(),
-                    .multiprocessors = tile_matmul_multiprocessors(ctx.device)};
+                    .multiprocessors = tile_matmul_multiprocessors(ctx.device),
+                    .multistage = tile_multistage_device(ctx.device)};
   int64_t nonzeros = 0;
   for (const auto& part : parts) {
     matrix.rows += part->rows();

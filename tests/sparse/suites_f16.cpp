@@ -8,6 +8,7 @@
 #include "tests/sparse/tca_bme/tca_bme_gpu_fixture.h"
 #include "tests/sparse/tiled_csl/tile_encode_gpu_fixture.h"
 #include "tests/sparse/tiled_csl/tile_gpu_fixture.h"
+#include "tests/sparse/tiled_csl/tile_multistage_gpu_fixture.h"
 
 namespace sparsellm::testing {
 
@@ -18,6 +19,8 @@ INSTANTIATE_TEST_SUITE_P(Gpu, GpuRecordMultistage, ::testing::Values(DType::f16)
 INSTANTIATE_TEST_SUITE_P(Gpu, GpuRecordWgmma, ::testing::Values(DType::f16),
                          [](const auto& test) { return std::string(name_of(test.param)); });
 INSTANTIATE_TEST_SUITE_P(Gpu, GpuUnevenRecords, ::testing::Values(DType::f16),
+                         [](const auto& test) { return std::string(name_of(test.param)); });
+INSTANTIATE_TEST_SUITE_P(Gpu, GpuTiledCslMultistage, ::testing::Values(DType::f16),
                          [](const auto& test) { return std::string(name_of(test.param)); });
 INSTANTIATE_TEST_SUITE_P(Gpu, GpuTiledCsl, ::testing::Values(DType::f16),
                          [](const auto& test) { return std::string(name_of(test.param)); });

@@ -3,15 +3,16 @@
 #include <cstdint>
 
 #include "kernels/device/async_copy.cuh"
+#include "kernels/device/copy_groups.cuh"
 #include "kernels/pipeline/fragment_store.cuh"
 #include "sparse/tca_bme/cuda/record_matmul_cuda.h"
 #include "sparse/tca_bme/cuda/record_tile.cuh"
 
 namespace sparsellm::tca_bme {
 
-constexpr int kMaxStageWarps = 8;  // of a thread block
-constexpr int kMaxStages = 4;      // of a warp's ring
-constexpr int kRoundUnits = 128;   // of 16 bytes: the sums of 64 rows x 8 tokens
+constexpr int kMaxStageWarps = 8;           // of a thread block
+constexpr int kMaxStages = kMaxCopyGroups;  // of a warp's ring
+constexpr int kRoundUnits = 128;            // of 16 bytes: the sums of 64 rows x 8 tokens
 
 // y [tokens, rows] = x [tokens, columns] * W^T on compute capability 8.0 and above. A thread block
 // takes whole row blocks of W, every gridDim.x-th. The record columns, K, are cut into `parts`
@@ -46,26 +47,6 @@ constexpr int stage_bytes(int record_bytes, int token_tiles, int chunks) {
   return record_bytes + token_tiles * 8 * stage_pitch(chunks);
 }
 
-// The copies that copy16() has started since the last call become a group.
-__device__ inline void commit_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
-template <int PENDING>
-__device__ inline void wait_for_copies() {
-  asm volatile("cp.async.wait_group %0;" ::"n"(PENDING) : "memory");
-}
-// Waits for the oldest of as many groups as there are stages.
-__device__ inline void wait_for_oldest(int stages) {
-  static_assert(kMaxStages == 4);
-  switch (stages) {
-    case 1:
-      return wait_for_copies<0>();
-    case 2:
-      return wait_for_copies<1>();
-    case 3:
-      return wait_for_copies<2>();
-    default:
-      return wait_for_copies<3>();
-  }
-}
 __device__ inline void store_zeros16(uint32_t to) {
   asm volatile("st.shared.v4.u32 [%0], {%1, %1, %1, %1};" ::"r"(to), "r"(0) : "memory");
 }
@@ -228,7 +209,7 @@ __global__ void __launch_bounds__(kMaxStageWarps * 32, 1)
 #pragma unroll 1
       for (int k = 0; k < count; ++k) {
         const uint32_t at = ring + stage * stage_size;
-        wait_for_oldest(p.stages);
+        wait_for_oldest_copies(p.stages);
         __syncwarp();  // the copies of all lanes are there
         multiply_record<T>(acc, at, at + x_lane, kPitch, decoder);
         __syncwarp();  // no lane reads the stage any more

@@ -8,6 +8,7 @@
 #include "kernels/activation.h"
 #include "kernels/base/cuda_state.cuh"
 #include "kernels/base/token_buckets.h"
+#include "sparse/cuda_notices.h"
 #include "sparse/cuda_product_checks.h"
 #include "sparse/expand_matmul.h"
 #include "sparse/tca_bme/cuda/record_encode_cuda.h"
@@ -133,19 +134,8 @@ std::string CudaRecordWeight::notice() const {
   if (matrix_.clusters_of(1) != 0 && !expanded) {  // the kernels that are measured
     return {};
   }
-  const int device = records_.device().index;
-  int major = 0;
-  int minor = 0;
-  check_cuda(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device));
-  check_cuda(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device));
-  return expanded ? fmt::format(
-                        "no kernel for a GPU of compute capability {}.{} takes these {} weights: "
-                        "each product expands them, which --weight-format dense need not",
-                        major, minor, kName)
-                  : fmt::format(
-                        "{} weights were never measured on a GPU of compute capability {}.{}: "
-                        "compare with --weight-format dense",
-                        kName, major, minor);
+  return expanded ? expansion_notice(kName, records_.device())
+                  : unmeasured_notice(kName, records_.device());
 }
 
 RecordKey CudaRecordWeight::key(DType y, int64_t tokens, Launches launches) const {

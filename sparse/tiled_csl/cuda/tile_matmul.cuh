@@ -235,38 +235,13 @@ __device__ void add_up_shared_rows(const TileParameters& p, uint32_t tiles,
   }
 }
 
-// One block on a multiprocessor. Shared memory, from a multiple of 1,024 bytes on: a tile of each
-// warp, then the slots of each.
-template <class T, int N, int kThreads>
-__global__ void __launch_bounds__(kThreads)
-    tile_matmul_kernel(const __grid_constant__ TileParameters p) {
-#if __CUDA_ARCH__ >= 900
+// A warp's share of the tiles: stores the rows of tiles that it has all of, and leaves the sums of
+// the others for add_up_shared_rows(). tile: its own, in shared memory.
+template <class T, int N, class Pieces>
+__device__ void multiply_share(const TileParameters& p, TileCursor cursor, Pieces& pieces,
+                               uint32_t tile, int warp, int lane, SharedRows& shared_rows) {
   using Sums = TileSums<T, N>;
   static_assert(Sums::kUnits * 16 <= kTileBytes, "sums are left in the tile");
-  extern __shared__ uint8_t memory[];
-  __shared__ uint64_t barriers[kMaxWarps * kMaxSlots];
-  __shared__ SharedRows shared_rows;
-  const int warps = blockDim.x / kWarp;
-  const int warp = uniform_warp();
-  const int lane = computed_once(threadIdx.x % kWarp);
-  const uint32_t tiles = (shared_address(memory) + 1023) / 1024 * 1024;
-  const uint32_t tile = tiles + warp * kTileBytes;
-  const uint32_t first_barrier = shared_address(barriers + warp * p.slots);
-  if (lane < p.slots) {
-    barrier_init(first_barrier + lane * 8, 1);
-  }
-  shared_rows.early[warp] = -1;
-  shared_rows.late[warp] = -1;
-  barriers_ready();
-  __syncwarp();
-
-  const int index = blockIdx.x * warps + warp;
-  const TileRange range{first_tile_of(p, index), first_tile_of(p, index + 1)};
-  // The records do not depend on the launch before.
-  const TileCursor all_tiles(range, p.row_tiles, 0, 1);
-  PieceQueue pieces(p, all_tiles, tiles + warps * kTileBytes + warp * p.slots * p.slot_bytes,
-                    first_barrier);
-  launch_dependents();
   TileExtractor<1, true> extractor(tile, lane);
   extractor.clear_tile();
   uint32_t chunks[4];
@@ -277,7 +252,6 @@ __global__ void __launch_bounds__(kThreads)
   }
   wait_on_dependencies();
   TileTokens<T, N> x(p, lane);
-  TileCursor cursor = all_tiles;
   if (!cursor.done()) {
     x.load(cursor.column());
   }
@@ -317,12 +291,46 @@ __global__ void __launch_bounds__(kThreads)
       });
       shared_rows.late[warp] = row;
     } else {
+      const int warps = blockDim.x / kWarp;
       float4* const to =
           p.partials + (int64_t{blockIdx.x} * (warps + 1) + warp) * Sums::kUnits + lane;
       sums.for_each([&](int fragment, float4 v) { __stcg(to + fragment * kWarp, v); });
       shared_rows.early[warp] = row;
     }
   }
+}
+
+// One block on a multiprocessor. Shared memory, from a multiple of 1,024 bytes on: a tile of each
+// warp, then the slots of each.
+template <class T, int N, int kThreads>
+__global__ void __launch_bounds__(kThreads)
+    tile_matmul_kernel(const __grid_constant__ TileParameters p) {
+#if __CUDA_ARCH__ >= 900
+  extern __shared__ uint8_t memory[];
+  __shared__ uint64_t barriers[kMaxWarps * kMaxSlots];
+  __shared__ SharedRows shared_rows;
+  const int warps = blockDim.x / kWarp;
+  const int warp = uniform_warp();
+  const int lane = computed_once(threadIdx.x % kWarp);
+  const uint32_t tiles = (shared_address(memory) + 1023) / 1024 * 1024;
+  const uint32_t tile = tiles + warp * kTileBytes;
+  const uint32_t first_barrier = shared_address(barriers + warp * p.slots);
+  if (lane < p.slots) {
+    barrier_init(first_barrier + lane * 8, 1);
+  }
+  shared_rows.early[warp] = -1;
+  shared_rows.late[warp] = -1;
+  barriers_ready();
+  __syncwarp();
+
+  const int index = blockIdx.x * warps + warp;
+  const TileRange range{first_tile_of(p, index), first_tile_of(p, index + 1)};
+  // The records do not depend on the launch before.
+  const TileCursor all_tiles(range, p.row_tiles, 0, 1);
+  PieceQueue pieces(p, all_tiles, tiles + warps * kTileBytes + warp * p.slots * p.slot_bytes,
+                    first_barrier);
+  launch_dependents();
+  multiply_share<T, N>(p, all_tiles, pieces, tile, warp, lane, shared_rows);
   __syncthreads();
   add_up_shared_rows<T, N>(p, tiles, shared_rows);
 #endif

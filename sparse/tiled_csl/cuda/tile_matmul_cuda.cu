@@ -21,7 +21,8 @@ static_assert(sizeof(uint64_t) * tiled_csl::kMaxWarps * (tiled_csl::kMaxSlots + 
                   sizeof(tiled_csl::SharedRows) <=
               kStaticBytes);
 constexpr int64_t kTokensOfAWarp = 32;
-constexpr int64_t kFewTokens = 16;  // more are faster by warpgroups
+constexpr int64_t kFewTokens = 16;         // more are faster by warpgroups
+constexpr int64_t kMultistageTokens = 64;  // more are not worth extracting the tiles for every 32
 constexpr int kTilesForAnyTokens = 8;
 constexpr int kMostTiles = 11;
 
@@ -93,16 +94,25 @@ int tile_matmul_multiprocessors(Device device) {
 }
 
 std::string tile_matmul_name(const TileMatmulConfig& config) {
+  if (config.multistage) {
+    return "multistage";
+  }
   return config.groups == 0 ? fmt::format("{} tiles", config.tiles)
                             : fmt::format("{} tiles, {} warpgroup{}", config.tiles, config.groups,
                                           config.groups == 1 ? "" : "s");
 }
 
-TileMatmulConfig tile_matmul_for_any_tokens() { return {.tiles = kTilesForAnyTokens}; }
+std::optional<TileMatmulConfig> tile_matmul_for_any_tokens(const TileMatrix& matrix) {
+  if (matrix.multiprocessors == 0) {
+    return tile_multistage_fits(matrix) ? std::optional<TileMatmulConfig>({.multistage = true})
+                                        : std::nullopt;
+  }
+  return TileMatmulConfig{.tiles = kTilesForAnyTokens};
+}
 
 std::optional<TileMatmulConfig> tile_matmul_rule(const TileMatrix& matrix, int64_t tokens) {
   if (matrix.multiprocessors == 0) {
-    return std::nullopt;
+    return tokens <= kMultistageTokens ? tile_matmul_for_any_tokens(matrix) : std::nullopt;
   }
   const bool by_groups =
       tokens > kFewTokens && tiled_csl::tile_wgmma_kernel_for(DType::f16, 1, true) != nullptr;
@@ -121,6 +131,10 @@ std::optional<TileMatmulConfig> tile_matmul_rule(const TileMatrix& matrix, int64
 
 void tile_matmul_cuda(const TileMatrix& matrix, const TileMatmulOperands& operands,
                       const TileMatmulConfig& config, const ExecContext& ctx) {
+  if (config.multistage) {
+    tile_multistage_cuda(matrix, operands, ctx);
+    return;
+  }
   const tiled_csl::TileGrid grid = tiled_csl::tile_grid(matrix.rows, matrix.columns);
   if (grid.count() == 0) {
     return;

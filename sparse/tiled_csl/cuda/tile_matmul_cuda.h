@@ -6,6 +6,7 @@
 
 #include "kernels/base/dtype.h"
 #include "kernels/base/exec.h"
+#include "sparse/tiled_csl/cuda/tile_multistage_cuda.h"
 
 namespace sparsellm {
 
@@ -16,12 +17,13 @@ struct TileMatrix {
   const uint32_t* starts = nullptr;  // [tiles + 1], in units of 16 bytes
   int64_t rows = 0;
   int64_t columns = 0;
-  int64_t largest_record = 0;  // bytes
-  int multiprocessors = 0;     // of the device; 0 if it cannot run these kernels
+  int64_t largest_record = 0;         // bytes
+  int multiprocessors = 0;            // of the device; 0 if it cannot run the kernels for 9.0
+  TileMultistageDevice multistage{};  // likewise, of the kernel for 8.0 and above
 };
 
-// How many multiprocessors a device has, if these kernels run on it: they take compute
-// capability 9.0. Makes the device the current one.
+// How many multiprocessors a device has, if the kernels for compute capability 9.0 run on it, else
+// 0. Makes the device the current one.
 int tile_matmul_multiprocessors(Device device);
 
 // Who does what in a thread block.
@@ -30,6 +32,9 @@ struct TileMatmulConfig {
   // Warpgroups that multiply them, each by 64 tokens (tile_wgmma.cuh), 1 or 2; 0: each tile has a
   // warp that extracts and multiplies it, by 8, 16 or 32 tokens (tile_matmul.cuh).
   int groups = 0;
+  // By the kernel for any compute capability from 8.0 on (tile_multistage_cuda.h), which has
+  // nothing to choose.
+  bool multistage = false;
 
   bool operator==(const TileMatmulConfig&) const = default;
 };
@@ -57,10 +62,11 @@ struct TileMatmulOperands {
 void tile_matmul_cuda(const TileMatrix& matrix, const TileMatmulOperands& operands,
                       const TileMatmulConfig& config, const ExecContext& ctx);
 
-// The configuration that is expected to be the fastest for this many tokens; none if the device
-// cannot run the kernels.
+// The configuration that is expected to be the fastest for this many tokens, up to 128; none if
+// the device cannot run the kernels, or the one that it runs is not for so many.
 std::optional<TileMatmulConfig> tile_matmul_rule(const TileMatrix& matrix, int64_t tokens);
-// The one for products whose bits do not depend on the number of tokens.
-TileMatmulConfig tile_matmul_for_any_tokens();
+// The one for products whose bits do not depend on the number of tokens; none if the device cannot
+// run the kernels.
+std::optional<TileMatmulConfig> tile_matmul_for_any_tokens(const TileMatrix& matrix);
 
 }  // namespace sparsellm

@@ -6,8 +6,8 @@
 #include "sparse/tiled_csl/cuda/tile_extractor.cuh"
 #include "sparse/tiled_csl/format/tile_record.h"
 
-// What the kernels over tiles (tile_matmul.cuh, tile_wgmma.cuh) share: which tiles a warp or a
-// thread block has, and how their records come to shared memory.
+// What the kernels over tiles (tile_matmul.cuh, tile_wgmma.cuh, tile_multistage.cuh) share: which
+// tiles a warp or a thread block has, and how their records come to shared memory.
 namespace sparsellm::tiled_csl {
 
 constexpr int kTileBytes = kTileElements * 2;
@@ -107,8 +107,60 @@ __device__ inline void load_some_columns(uint32_t (&to)[8], const uint16_t* from
   }
 }
 
-// Copies the pieces of a warp's records into its slots, in turn. By the whole warp. Tiles says
-// which tiles: done(), tile(), advance() as of TileCursor.
+// Finds the pieces of a warp's records, one after the other. By the whole warp. Tiles says which
+// tiles: done(), tile(), advance() as of TileCursor.
+template <class Tiles>
+class PieceFinder {
+ public:
+  __device__ PieceFinder(const TileParameters& p, const Tiles& tiles)
+      : p_(p), lane_(threadIdx.x % kWarp), cursor_(tiles) {
+    look_up();
+  }
+
+  // use(its first byte, how many), both in units of 16 bytes, for the next piece; not called after
+  // the last.
+  template <class Use>
+  __device__ void next(Use&& use) {
+    if (start_ == end_) {
+      if (next_ == kWarp) {
+        look_up();
+      }
+      start_ = __shfl_sync(~0u, starts_, next_);
+      end_ = __shfl_sync(~0u, ends_, next_);
+      if (start_ == end_) {
+        return;
+      }
+      ++next_;
+    }
+    constexpr uint32_t kPieceUnits = kPieceBytes / kRecordAlignment;
+    const uint32_t units = min(end_ - start_, kPieceUnits);
+    use(start_, units);
+    start_ += units;
+  }
+
+ private:
+  // Where the records of the next 32 tiles lie, one for each lane; nowhere after the last.
+  __device__ void look_up() {
+    Tiles mine = cursor_;
+    mine.advance(lane_);
+    starts_ = mine.done() ? 0 : __ldg(p_.starts + mine.tile());
+    ends_ = mine.done() ? 0 : __ldg(p_.starts + mine.tile() + 1);
+    cursor_.advance(kWarp);
+    next_ = 0;
+  }
+
+  const TileParameters& p_;
+  int lane_;
+  Tiles cursor_;        // at the tiles that are looked up next
+  uint32_t start_ = 0;  // of the part of a record that was not yet used
+  uint32_t end_ = 0;
+  uint32_t starts_;  // of the records that were looked up
+  uint32_t ends_;
+  int next_;  // of them
+};
+
+// Copies the pieces of a warp's records into its slots, in turn: bulk copies, which take compute
+// capability 9.0. By the whole warp; if warps share them, the one that `requests`.
 template <class Tiles>
 class PieceQueue {
  public:
@@ -116,14 +168,12 @@ class PieceQueue {
                         uint32_t barriers, bool requests = true)
       : p_(p),
         requests_(requests),
-        lane_(threadIdx.x % kWarp),
-        cursor_(tiles),
         slots_(slots),
         barriers_(barriers),
         policy_(evict_first()),
         piece_(slots),
-        barrier_(barriers) {
-    look_up();
+        barrier_(barriers),
+        finder_(p, tiles) {
     for (int i = 0; i < p.slots; ++i) {
       request(slots + i * p.slot_bytes, barriers + i * 8);
     }
@@ -148,48 +198,25 @@ class PieceQueue {
   }
 
  private:
-  // Where the records of the next 32 tiles lie, one for each lane; nowhere after the last.
-  __device__ void look_up() {
-    Tiles mine = cursor_;
-    mine.advance(lane_);
-    starts_ = mine.done() ? 0 : __ldg(p_.starts + mine.tile());
-    ends_ = mine.done() ? 0 : __ldg(p_.starts + mine.tile() + 1);
-    cursor_.advance(kWarp);
-    next_ = 0;
-  }
   __device__ void request(uint32_t slot, uint32_t barrier) {
     if (!requests_) {
       return;
     }
-    if (start_ == end_) {
-      if (next_ == kWarp) {
-        look_up();
-      }
-      start_ = __shfl_sync(~0u, starts_, next_);
-      end_ = __shfl_sync(~0u, ends_, next_);
-      if (start_ == end_) {
-        return;  // there are no more
-      }
-      ++next_;
-    }
-    constexpr uint32_t kPieceUnits = kPieceBytes / kRecordAlignment;
-    const uint32_t units = min(end_ - start_, kPieceUnits);
-    // One thread, chosen by the instruction that lets the compiler see that it is one.
-    asm volatile(
-        "{\n.reg .pred p;\nelect.sync _|p, 0xffffffff;\n"
-        "@p mbarrier.arrive.expect_tx.shared.b64 _, [%3], %2;\n"
-        "@p cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], "
-        "[%1], %2, [%3], %4;\n}" ::"r"(slot),
-        "l"(p_.records + uint64_t{start_} * kRecordAlignment), "r"(units * kRecordAlignment),
-        "r"(barrier), "l"(policy_)
-        : "memory");
-    start_ += units;
+    finder_.next([&](uint32_t start, uint32_t units) {
+      // One thread, chosen by the instruction that lets the compiler see that it is one.
+      asm volatile(
+          "{\n.reg .pred p;\nelect.sync _|p, 0xffffffff;\n"
+          "@p mbarrier.arrive.expect_tx.shared.b64 _, [%3], %2;\n"
+          "@p cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint "
+          "[%0], [%1], %2, [%3], %4;\n}" ::"r"(slot),
+          "l"(p_.records + uint64_t{start} * kRecordAlignment), "r"(units * kRecordAlignment),
+          "r"(barrier), "l"(policy_)
+          : "memory");
+    });
   }
 
   const TileParameters& p_;
   bool requests_;
-  int lane_;
-  Tiles cursor_;  // at the tiles that are looked up next
   uint32_t slots_;
   uint32_t barriers_;
   uint64_t policy_;
@@ -197,11 +224,7 @@ class PieceQueue {
   uint32_t barrier_;
   uint32_t parity_ = 0;
   int slot_ = 0;
-  uint32_t start_ = 0;  // of the part of a record that is not yet requested, in units of 16 bytes
-  uint32_t end_ = 0;
-  uint32_t starts_;  // of the records that were looked up
-  uint32_t ends_;
-  int next_;  // of them
+  PieceFinder<Tiles> finder_;
 };
 
 // Stores the nonzeros of the next record. Returns whether extractor.clear_places() clears them all.

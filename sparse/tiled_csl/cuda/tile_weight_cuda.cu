@@ -6,6 +6,7 @@
 
 #include "kernels/activation.h"
 #include "kernels/base/cuda_state.cuh"
+#include "sparse/cuda_notices.h"
 #include "sparse/cuda_product_checks.h"
 #include "sparse/expand_matmul.h"
 #include "sparse/tiled_csl/cuda/tile_encode_cuda.h"
@@ -40,7 +41,8 @@ class CudaTileWeight : public WeightMatrix {
                 .rows = rows,
                 .columns = columns,
                 .largest_record = parts_.largest_record,
-                .multiprocessors = tile_matmul_multiprocessors(parts_.starts.device())} {}
+                .multiprocessors = tile_matmul_multiprocessors(parts_.starts.device()),
+                .multistage = tile_multistage_device(parts_.starts.device())} {}
 
   std::string_view format() const override { return kName; }
   int64_t out() const override { return matrix_.rows; }
@@ -88,12 +90,12 @@ class CudaTileWeight : public WeightMatrix {
   int64_t tune(const MatmulTuning&, TuneCache&, ExecContext&) const override { return 0; }
 
   std::string notice() const override {
-    return matrix_.multiprocessors != 0
-               ? std::string()
-               : fmt::format(
-                     "no kernel for this GPU takes {} weights: each product expands them, "
-                     "which --weight-format dense need not",
-                     kName);
+    if (matrix_.multiprocessors != 0) {  // the kernels that are measured
+      return {};
+    }
+    const Device device = parts_.records.device();
+    return tile_multistage_fits(matrix_) ? unmeasured_notice(kName, device)
+                                         : expansion_notice(kName, device);
   }
 
   std::unique_ptr<WeightMatrix> copy() const override {
@@ -118,13 +120,13 @@ class CudaTileWeight : public WeightMatrix {
  private:
   // None: the weight is expanded.
   std::optional<TileMatmulConfig> config_for(DType y, int64_t tokens, Sums sums) const {
-    const bool invariant = sums == Sums::batch_invariant;
-    if (y != dtype_ || (!invariant && tokens > kMaxExtractedTokens)) {
+    if (y != dtype_) {
       return std::nullopt;
     }
-    const std::optional<TileMatmulConfig> fastest = tile_matmul_rule(matrix_, tokens);
-    // The order of sums is that of the configuration.
-    return fastest && invariant ? tile_matmul_for_any_tokens() : fastest;
+    if (sums == Sums::batch_invariant) {  // the order of sums is that of the configuration
+      return tile_matmul_for_any_tokens(matrix_);
+    }
+    return tokens <= kMaxExtractedTokens ? tile_matmul_rule(matrix_, tokens) : std::nullopt;
   }
   ExpandMatmul expansion_for(int64_t tokens) const {
     return tokens <= kMaxSinglePieceTokens

@@ -47,19 +47,7 @@ TEST_P(GpuTiledCsl, ProductsOfAllPatterns) {
 // Of rows of tiles that several warps and blocks share, and of full tiles beside empty ones.
 TEST_P(GpuTiledCsl, ProductsOfUnevenTiles) {
   for (const Shape& shape : {Shape{128, 9000}, Shape{900, 1024}, Shape{3000, 320}}) {
-    const OwnedTensor w = weight(shape, 0.15);
-    const OwnedTensor full = weight(shape, 1.0);
-    auto* const to = static_cast<uint16_t*>(w.view.raw());
-    const auto* const from = static_cast<const uint16_t*>(full.view.raw());
-    for (int64_t row = 0; row < shape.rows; ++row) {
-      for (int64_t column = 0; column < shape.columns; ++column) {
-        const int64_t tile = row / 128 * 7 + column / 64;
-        if (tile % 5 < 2) {
-          to[row * shape.columns + column] =
-              tile % 5 == 0 ? from[row * shape.columns + column] : uint16_t{0};
-        }
-      }
-    }
+    const OwnedTensor w = uneven_weight(shape);
     const std::unique_ptr<WeightMatrix> loaded = load(w.view);
     const GuardedTensor x = numbers(130, shape.columns);
     const Expected all = expected_of(x.view(), w.view);

@@ -173,6 +173,11 @@ bool is_killing_place(const std::string& function) {
 
 class Integrity : public ::testing::TestWithParam<Scenario> {
  protected:
+  // The dynamic linker takes a space in LD_PRELOAD for the end of a path.
+  void SetUp() override {
+    fs::create_symlink(SPARSELLM_FAILING_CALLS, library_.path() / "failing_calls.so");
+  }
+
   // In a directory that is prepared anew each time.
   Outcome run(const TempDir& directory, std::vector<std::string> args,
               const std::string& failing_call, const std::string& counts = {}) {
@@ -181,9 +186,10 @@ class Integrity : public ::testing::TestWithParam<Scenario> {
         arg.replace(at, 3, directory.path().string());
       }
     }
+    const std::string library = (library_.path() / "failing_calls.so").string();
     testing::RunOptions options;
     options.before_exec = [&] {
-      ::setenv("LD_PRELOAD", SPARSELLM_FAILING_CALLS, 1);
+      ::setenv("LD_PRELOAD", library.c_str(), 1);
       ::setenv("FAILING_CALL", failing_call.c_str(), 1);
       ::setenv("CALL_COUNTS", counts.c_str(), 1);
       ::alarm(kHangSeconds);
@@ -261,6 +267,9 @@ class Integrity : public ::testing::TestWithParam<Scenario> {
     }
     return some;
   }
+
+ private:
+  const TempDir library_;
 };
 INSTANTIATE_TEST_SUITE_P(Programs, Integrity, ::testing::ValuesIn(scenarios()),
                          [](const auto& use) { return std::string(use.param.name); });

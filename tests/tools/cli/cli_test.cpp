@@ -40,6 +40,16 @@ Outcome run(const char* program, const std::vector<std::string>& args,
 std::string llama() { return testing::data("models/fable-llama-relu-8m").string(); }
 std::string opt() { return testing::data("models/fable-opt-8m").string(); }
 
+// For a shell.
+std::string quoted(const std::string& text) {
+  std::string result = "'";
+  for (const char c : text) {
+    result += c == '\'' ? "'\\''" : std::string(1, c);
+  }
+  return result + "'";
+}
+std::string quoted_program(const char* name) { return quoted(testing::program(name).string()); }
+
 const std::string kPrompt = "Once upon a time there was a king who had three daughters";
 
 std::vector<std::string> greedy(const std::string& model, const std::vector<std::string>& more) {
@@ -583,7 +593,7 @@ TEST(Run, SigtermEndsTheProgramWhileATextIsMade) {
 }
 
 TEST(Run, ReportsAFullDisk) {
-  const std::string command = testing::program("sparsellm-run").string() + " -m " + llama() +
+  const std::string command = quoted_program("sparsellm-run") + " -m " + quoted(llama()) +
                               " -p king -n 5 >/dev/full 2>/dev/null";
   EXPECT_EQ(WEXITSTATUS(std::system(command.c_str())), 1);
 }
@@ -592,20 +602,21 @@ TEST(Tools, AnswersThatCannotBeWrittenAreErrors) {
   for (const char* tool :
        {"sparsellm-run", "sparsellm-eval", "sparsellm-bench", "sparsellm-convert"}) {
     for (const char* flag : {"--help", "--version"}) {
-      const std::string command = testing::program(tool).string() + " " + flag + " >/dev/full";
+      const std::string command = quoted_program(tool) + " " + flag + " >/dev/full";
       EXPECT_EQ(WEXITSTATUS(std::system((command + " 2>/dev/null").c_str())), 1) << command;
     }
   }
 }
 
 TEST(Run, AStderrThatCannotBeWrittenIsNoError) {
-  const std::string run = testing::program("sparsellm-run").string();
+  const std::string run = quoted_program("sparsellm-run");
   const auto exit_code = [](const std::string& command) {
     const int status = std::system(command.c_str());
     return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
   };
   for (const char* redirection : {"2>/dev/full", "2>&-"}) {
-    EXPECT_EQ(exit_code(run + " -m " + llama() + " -p king -n 3 >/dev/null " + redirection), 0);
+    EXPECT_EQ(exit_code(run + " -m " + quoted(llama()) + " -p king -n 3 >/dev/null " + redirection),
+              0);
     EXPECT_EQ(exit_code(run + " -m /no/such/model -p king >/dev/null " + redirection), 1);
   }
 }

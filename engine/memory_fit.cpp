@@ -3,12 +3,14 @@
 #include <algorithm>
 #include <memory>
 
+#include "engine/format_selection.h"
 #include "engine/resolve_options.h"
 #include "engine/step_runner.h"
 #include "kernels/base/error.h"
 #include "kernels/paged_kv.h"
 #include "models/build_decoder.h"
 #include "models/weights/shape_loader.h"
+#include "sparse/registry.h"
 
 namespace sparsellm {
 namespace {
@@ -17,6 +19,15 @@ double mib(int64_t bytes) { return static_cast<double>(bytes) / (1 << 20); }
 
 int64_t kv_cache_bytes(int64_t pages, const KvShape& shape) {
   return checked_mul(pages, kPageSize * shape.bytes_per_token(), "bytes of the KV cache");
+}
+
+WeightOrigin origin_of(const FitWeights& weights, DType dtype, Device device) {
+  return weights.store != nullptr
+             ? stored_origin(*weights.store, dtype, device)
+             : WeightOrigin{.dtype = dtype, .weight_of = [&weights, dtype](const JoinedLinear&) {
+                              return LayerWeight{.density = weights.density.value_or(1.0),
+                                                 .dtype = dtype};
+                            }};
 }
 
 // What may still be taken; negative if others hold more than they leave.
@@ -32,9 +43,14 @@ int64_t MemoryFit::requests_of(int64_t tokens) const {
 
 MemoryFit fit_memory(const ModelConfig& config, DType weight_dtype, const EngineOptions& options,
                      const FitWeights& weights) {
+  std::vector<FormatChoice> formats;
+  if (options.weight_format == kAutoFormat) {
+    formats = select_formats(config, origin_of(weights, weight_dtype, options.device), options);
+  }
   ShapeLoader shapes(options.device, weight_dtype,
                      {.store = weights.store,
-                      .format = options.weight_format,
+                      .format = formats.empty() ? options.weight_format : std::string(),
+                      .layers = layer_formats(formats),
                       .density = weights.density,
                       .threads = options.threads,
                       .progress = options.progress});
@@ -48,7 +64,8 @@ MemoryFit fit_memory(const ModelConfig& config, DType weight_dtype, const Engine
                 .kv_tokens = 0,
                 .run_kv_tokens = 0,
                 .context_size = choose_context_size(options, config),
-                .linear_weights = decoder->linear_weights()};
+                .linear_weights = decoder->linear_weights(),
+                .formats = std::move(formats)};
   const DeviceMemory left{.total = fit.device.total,
                           .free = fit.device.free - fit.weights - fit.step};
   const auto tokens_if_they_fit = [&](int64_t pages) {
@@ -96,6 +113,21 @@ void require_model_fits(const ModelConfig& config, WeightLoader& shapes,
   need.context = kv_cache_bytes(pages_for(need.context_size), shape);
   need.kv = kv_cache_bytes(choose_kv_pages(options, need.context_size, shape, left), shape);
   require_fit(need, memory, Held::nothing, options);
+}
+
+int64_t room_for_linear_layers(const ModelConfig& config, WeightLoader& shapes,
+                               const EngineOptions& options, const DeviceMemory& memory) {
+  const std::unique_ptr<Decoder> decoder = build_decoder(config, shapes);
+  int64_t others = shapes.loaded_bytes();
+  for (const FormatSum& sum : decoder->linear_weights()) {
+    others -= sum.bytes;
+  }
+  const KvShape shape = choose_kv_shape(options, *decoder);
+  const DeviceMemory full{.total = memory.total, .free = 0};
+  const int64_t pages = choose_kv_pages(options, choose_context_size(options, config), shape, full);
+  return takeable(memory, options) - others -
+         runner_memory_bytes(*decoder, runner_options(options, config)) -
+         kv_cache_bytes(pages, shape);
 }
 
 int64_t fitting_kv_pages(const MemoryNeed& others, const KvShape& shape,

@@ -8,6 +8,7 @@
 #include "kernels/base/device.h"
 #include "kernels/base/dtype.h"
 #include "models/config.h"
+#include "models/format_choice.h"
 #include "models/format_sum.h"
 #include "models/kv_cache.h"
 #include "models/weights/weight_loader.h"
@@ -26,6 +27,7 @@ struct MemoryFit {
   int64_t run_kv_tokens = 0;  // of the KV cache of an engine with these options; 0 the same
   int64_t context_size = 0;
   std::vector<FormatSum> linear_weights;  // part of `weights`
+  std::vector<FormatChoice> formats = {};  // of the weight format "auto"
 
   // That fit at once, if each has `tokens` tokens of prompt and continuation.
   int64_t requests_of(int64_t tokens) const;
@@ -69,6 +71,12 @@ void require_fit(const MemoryNeed& need, const DeviceMemory& memory, Held held,
 // memory is not lent but taken.
 void require_model_fits(const ModelConfig& config, WeightLoader& shapes,
                         const EngineOptions& options, const DeviceMemory& memory);
+
+// What a CUDA device has left for the weights of linear layers, in bytes, when all else is there:
+// other weights, the tensors of a step with the formats of `shapes`, and the KV cache that was
+// asked for, or one context. May be negative.
+int64_t room_for_linear_layers(const ModelConfig& config, WeightLoader& shapes,
+                               const EngineOptions& options, const DeviceMemory& memory);
 
 // Pages of the KV cache when weights and the tensors of a step are there: choose_kv_pages(), if it
 // fits by require_fit().

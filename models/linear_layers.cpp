@@ -34,6 +34,8 @@ class Recorder : public ShapeLoader {
     JoinedLinear& joined = layers_.emplace_back();
     joined.rows = rows_of(wanted);
     joined.columns = wanted.columns;
+    joined.has_bias = wanted.bias == Bias::yes;
+    joined.activation = wanted.activation;
     for (const Wanted::Rows& part : wanted.parts) {
       LinearLayer layer{.module = part.name.substr(0, part.name.size() - kWeight.size()),
                         .block = 0,

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/activation.h"
 #include "models/config.h"
 
 namespace sparsellm {
@@ -26,6 +27,11 @@ struct JoinedLinear {
   std::vector<LinearLayer> parts;  // at least one
   int64_t rows = 0;                // of all parts
   int64_t columns = 0;
+  bool has_bias = false;
+  Activation activation;  // of the result
+
+  // Of its first part: what LayerFormats goes by.
+  std::string first_weight() const { return parts.front().module + ".weight"; }
 };
 
 // The same layers as they are joined, in the same order.

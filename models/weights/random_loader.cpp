@@ -68,12 +68,13 @@ void RandomLoader::fill(const Wanted& wanted, const Tensor& tensor) {
 }
 
 std::unique_ptr<WeightMatrix> RandomLoader::load_weight(const Wanted& wanted) {
-  if (weights_.format.empty() || weights_.format == dense_format().name()) {
+  const std::string& name = format_of(weights_.layers, wanted.parts.front().name, weights_.format);
+  if (name.empty() || name == dense_format().name()) {
     return WeightLoader::load_weight(wanted);
   }
-  const WeightFormat& format = weight_format(weights_.format);
-  require(format.runs_on(device()), "random weights in the format {} cannot be made on {}",
-          weights_.format, to_string(device()));
+  const WeightFormat& format = weight_format(name);
+  require(format.runs_on(device()), "random weights in the format {} cannot be made on {}", name,
+          to_string(device()));
   const OwnedTensor dense =
       allocate_scratch(exec_, weights_.dtype, {rows_of(wanted), wanted.columns}, "random weights");
   fill(wanted, dense.view);
@@ -83,17 +84,18 @@ std::unique_ptr<WeightMatrix> RandomLoader::load_weight(const Wanted& wanted) {
                             .exec = [this]() -> ExecContext& { return exec_; },
                             .uploads = uploads_.get()};
   std::unique_ptr<WeightMatrix> weight =
-      naming_errors(fmt::format("random weights cannot be in the format {}", weights_.format),
+      naming_errors(fmt::format("random weights cannot be in the format {}", name),
                     [&] { return format.encode_on_device(dense.view, context); });
   count_bytes(weight->bytes());
   return weight;
 }
 
 std::unique_ptr<WeightLoader> RandomLoader::shapes() const {
-  return std::make_unique<ShapeLoader>(
-      device(), weights_.dtype,
-      LinearShapes{
-          .store = nullptr, .format = weights_.format, .density = 1.0 - weights_.sparsity});
+  return std::make_unique<ShapeLoader>(device(), weights_.dtype,
+                                       LinearShapes{.store = nullptr,
+                                                    .format = weights_.format,
+                                                    .layers = weights_.layers,
+                                                    .density = 1.0 - weights_.sparsity});
 }
 
 void RandomLoader::finish() {

@@ -5,6 +5,7 @@
 
 #include "kernels/base/dtype.h"
 #include "kernels/zero_pattern.h"
+#include "models/weights/layer_formats.h"
 
 namespace sparsellm {
 
@@ -14,7 +15,8 @@ struct RandomWeights {
   double sparsity = 0.0;     // in [0, 1]: the fraction of zeros in the weights of linear layers
   ZeroPattern pattern = {};  // of these zeros, in each of the tensors that a layer joins by rows
   uint64_t seed = 0;
-  std::string format = {};  // of linear layers, a name of sparse/registry.h; empty: dense
+  std::string format = {};   // of linear layers, a name of sparse/registry.h; empty: dense
+  LayerFormats layers = {};  // of these `format` says nothing
 };
 
 }  // namespace sparsellm

@@ -52,7 +52,9 @@ ShapeLoader::ShapeLoader(Device device, DType dtype, LinearShapes linears)
       linears_(std::move(linears)) {}
 
 std::unique_ptr<WeightMatrix> ShapeLoader::load_weight(const Wanted& wanted) {
-  EncodedWeight header{.format = linears_.format,
+  const std::string& requested =
+      format_of(linears_.layers, wanted.parts.front().name, linears_.format);
+  EncodedWeight header{.format = requested,
                        .version = 0,
                        .dtype = dtype_,
                        .rows = rows_of(wanted),
@@ -79,12 +81,13 @@ std::unique_ptr<WeightMatrix> ShapeLoader::load_weight(const Wanted& wanted) {
     if (i < stored.size() && stored[i].format == header.format) {
       bytes += stored[i].bytes;
       header.nonzeros += stored[i].nonzeros;
-    } else if (linears_.format.empty()) {
+    } else if (requested.empty()) {
       bytes += elements * size_of(dtype_);
       header.nonzeros += elements;
       counted = false;
     } else if (!linears_.density && i < stored.size()) {
-      const EncodedWeight part = encode(wanted.parts[i].name, stored[i]);
+      const EncodedWeight part =
+          encode(wanted.parts[i].name, stored[i], weight_format(header.format));
       bytes += part.bytes();
       header.nonzeros += part.nonzeros;
     } else {
@@ -112,12 +115,13 @@ std::unique_ptr<WeightMatrix> ShapeLoader::load_weight(const Wanted& wanted) {
   return std::make_unique<WeightOfSize>(std::move(header), nonzeros, device(), bytes);
 }
 
-EncodedWeight ShapeLoader::encode(const std::string& name, const WeightStore::Stored& stored) {
+EncodedWeight ShapeLoader::encode(const std::string& name, const WeightStore::Stored& stored,
+                                  const WeightFormat& format) {
   if (!threads_) {
     threads_ = std::make_unique<ThreadPool>(linears_.threads);
   }
-  EncodedWeight encoded = linears_.store->encode(
-      name, weight_format(linears_.format), device().is_cuda() ? dtype_ : stored.dtype, *threads_);
+  EncodedWeight encoded =
+      linears_.store->encode(name, format, device().is_cuda() ? dtype_ : stored.dtype, *threads_);
   linears_.store->release(stored);
   done_ += stored.bytes;
   if (linears_.progress) {

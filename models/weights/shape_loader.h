@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 
+#include "models/weights/layer_formats.h"
 #include "models/weights/load_progress.h"
 #include "models/weights/weight_loader.h"
 #include "models/weights/weight_store.h"
@@ -14,7 +15,8 @@ namespace sparsellm {
 // In which formats the linear layers of a ShapeLoader are.
 struct LinearShapes {
   const WeightStore* store = nullptr;  // where weights come from, as they are stored there
-  std::string format = {};  // a name of sparse/registry.h, to which others are converted; or empty
+  std::string format = {};   // a name of sparse/registry.h, to which others are converted; or empty
+  LayerFormats layers = {};  // of these `format` says nothing
   std::optional<double> density = {};  // the share of nonzeros in weights that are converted
   int threads = 0;             // that encode what density says nothing of; 0: usable_cores()
   LoadProgress progress = {};  // of that
@@ -40,7 +42,8 @@ class ShapeLoader : public WeightLoader {
   std::unique_ptr<WeightMatrix> load_weight(const Wanted& wanted) override;
 
  private:
-  EncodedWeight encode(const std::string& name, const WeightStore::Stored& stored);
+  EncodedWeight encode(const std::string& name, const WeightStore::Stored& stored,
+                       const WeightFormat& format);
 
   DType dtype_;
   LinearShapes linears_;

@@ -332,7 +332,7 @@ std::vector<int32_t> some_prompt(int64_t length) {
 TEST_F(GpuConvertedModel, HasTheLogitsOfTheCpu) {
   for (const char* model : {"fable-opt-8m", "fable-llama-relu-8m"}) {
     for (const auto& [format, sparsity] :
-         {std::pair{"tca_bme", 0.5}, {"tca_bme", 0.9}, {"auto", 0.5}, {"auto", 0.9}}) {
+         {std::pair{"tca_bme", 0.5}, {"tca_bme", 0.9}, {"smallest", 0.5}, {"smallest", 0.9}}) {
       const std::filesystem::path converted = convert(model, format, sparsity);
       EngineOptions options;
       options.with_tokenizer = false;

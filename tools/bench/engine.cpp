@@ -86,6 +86,7 @@ Engine load_bench_engine(const BenchModelArgs& args, const BenchEngineSize& size
       args.gpu_memory_utilization.value_or(options.gpu_memory_utilization);
   options.deterministic = args.deterministic;
   options.warm_up = size.warm_up;
+  options.decode_tokens = size.decode_tokens;
   options.with_tokenizer = false;
   if (args.config.empty()) {
     return load_engine(args.model, options, log);

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "kernels/zero_pattern.h"
 #include "models/weights/random_weights.h"
@@ -45,6 +46,7 @@ struct BenchEngineSize {
   int64_t context_size = 0;                           // tokens of a request
   bool traces = false;                                // EngineOptions::traces
   bool warm_up = false;                               // EngineOptions::warm_up
+  std::vector<int64_t> decode_tokens = {};            // EngineOptions::decode_tokens
 };
 // Without a tokenizer. Its steps are no larger than what computes all prompts in one, and have room
 // for one token of each request.

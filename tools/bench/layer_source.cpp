@@ -2,22 +2,34 @@
 
 #include <utility>
 
+#include "engine/format_selection.h"
 #include "models/build_decoder.h"
 #include "models/storage/model_file.h"
 #include "models/storage/safetensors.h"
 #include "models/weights/checkpoint_loader.h"
 #include "models/weights/random_loader.h"
+#include "sparse/registry.h"
 
 namespace sparsellm {
 
-LayerSource open_layers(const BenchModelArgs& args) {
-  const EngineOptions options = engine_options(args.model, {});
+LayerSource open_layers(const BenchModelArgs& args, std::vector<int64_t> tokens,
+                        spdlog::logger* log) {
+  EngineOptions options = engine_options(args.model, {});
+  options.decode_tokens = std::move(tokens);
+  options.deterministic = args.deterministic;
+  options.log = log;
+  const bool chooses = options.weight_format == kAutoFormat;
   LayerSource source{.config = read_bench_config(args),
                      .device = options.device,
                      .pattern = pattern_name(args),
                      .load = {}};
   if (!args.config.empty()) {
-    const RandomWeights weights = random_weights(args, options);
+    RandomWeights weights = random_weights(args, options);
+    if (chooses) {
+      source.choices = select_formats(source.config, weights, options);
+      weights.format.clear();
+      weights.layers = layer_formats(source.choices);
+    }
     source.load = [weights, config = source.config, device = source.device](int64_t block) {
       RandomLoader loader(device, weights);
       return build_layer(config, block, loader);
@@ -30,9 +42,14 @@ LayerSource open_layers(const BenchModelArgs& args) {
   if (options.verify) {
     ModelFile(*checkpoint).verify([](int64_t, int64_t) {});
   }
-  source.load = [checkpoint, options, config = source.config](int64_t block) {
-    CheckpointLoader loader(*checkpoint, options.device, options.dtype, {},
-                            {.format = options.weight_format, .threads = options.threads});
+  WeightEncoding encoding{.format = options.weight_format, .threads = options.threads};
+  if (chooses) {
+    source.choices = select_formats(source.config, *checkpoint, options);
+    encoding.format.clear();
+    encoding.layers = layer_formats(source.choices);
+  }
+  source.load = [checkpoint, encoding, options, config = source.config](int64_t block) {
+    CheckpointLoader loader(*checkpoint, options.device, options.dtype, {}, encoding);
     return build_layer(config, block, loader);
   };
   return source;

@@ -171,7 +171,7 @@ TEST(ConvertCli, ADryRunWritesNothingAndIsRight) {
 TEST(ConvertCli, WhatStaysDenseSaysWhy) {
   const TempDir directory;
   const std::string output = (directory.path() / "out").string();
-  const std::string why = "stored as f32, which tca_bme does not hold: pass --dtype f16 or bf16";
+  const std::string why = "tca_bme holds f16 and bf16 values, not f32: pass --dtype f16 or bf16";
   const std::string no_tokenizer =
       "sparsellm-convert: warning: the model has no tokenizer (tokenizer.model, tokenizer.json or "
       "vocab.json): what is converted takes and gives token ids alone\n";

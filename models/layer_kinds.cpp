@@ -1,0 +1,55 @@
+#include "models/layer_kinds.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace sparsellm {
+namespace {
+
+struct Candidate {
+  const JoinedLinear* layer;
+  LayerWeight weight;
+};
+
+bool same_but_density(const Candidate& a, const Candidate& b) {
+  return a.layer->rows == b.layer->rows && a.layer->columns == b.layer->columns &&
+         a.layer->has_bias == b.layer->has_bias && a.layer->activation == b.layer->activation &&
+         a.weight.stored == b.weight.stored && a.weight.dtype == b.weight.dtype;
+}
+
+// Of at least one, by density.
+LayerKind kind_of(std::span<const Candidate> alike) {
+  const Candidate& median = alike[alike.size() / 2];
+  LayerKind kind{.layer = *median.layer, .weight = median.weight, .first_weights = {}};
+  for (const Candidate& each : alike) {
+    kind.first_weights.push_back(each.layer->first_weight());
+  }
+  return kind;
+}
+
+}  // namespace
+
+std::vector<LayerKind> layer_kinds(std::span<const JoinedLinear> layers,
+                                   const WeightOfLayer& weight_of) {
+  std::vector<std::vector<Candidate>> shapes;
+  for (const JoinedLinear& layer : layers) {
+    Candidate candidate{.layer = &layer, .weight = weight_of(layer)};
+    const auto shape = std::ranges::find_if(
+        shapes, [&](const auto& alike) { return same_but_density(alike.front(), candidate); });
+    (shape == shapes.end() ? shapes.emplace_back() : *shape).push_back(std::move(candidate));
+  }
+  std::vector<LayerKind> kinds;
+  for (std::vector<Candidate>& shape : shapes) {
+    const auto density = [](const Candidate& candidate) { return candidate.weight.density; };
+    std::ranges::stable_sort(shape, {}, density);
+    for (auto first = shape.begin(); first != shape.end();) {
+      const auto last = std::ranges::upper_bound(first, shape.end(),
+                                                 density(*first) + kDensitySpread, {}, density);
+      kinds.push_back(kind_of({first, last}));
+      first = last;
+    }
+  }
+  return kinds;
+}
+
+}  // namespace sparsellm

@@ -215,6 +215,9 @@ void convert(const ConvertArgs& args) {
   if (args.output == "-") {
     throw UsageError("--output - is no directory; give a name, ./- if it is to be that");
   }
+  if (args.format_rules && !args.plan && !args.dry_run && args.format != kAutoFormat) {
+    throw UsageError(fmt::format("--format-rules is not for --format {}", args.format));
+  }
   catch_interrupts();
   ConvertOptions options = options_of(args);
   Environment environment{{.key = "model", .value = args.model}};

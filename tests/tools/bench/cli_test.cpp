@@ -258,6 +258,34 @@ TEST(Bench, Layers) {
             both);
 }
 
+TEST(Bench, ChoicesOfFormats) {
+  const auto rows_of = [](const char* sparsity) {
+    const Outcome outcome =
+        bench({"layers", "--config", config("opt-125m.json"), "--device", "cpu", "--sparsity",
+               sparsity, "--weight-format", "auto", "--choices", "--format", "json"});
+    EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+    const json report = json::parse(outcome.out);
+    EXPECT_EQ(report.at("tables").size(), 1u);
+    EXPECT_EQ(report.at("tables").at(0).at("name"), "format choices");
+    return report.at("tables").at(0).at("rows");
+  };
+  const json sparse = rows_of("0.7");
+  ASSERT_EQ(sparse.size(), 4u);
+  for (const json& row : sparse) {
+    EXPECT_EQ(row.at("layers"), 12);
+    EXPECT_EQ(row.at("format"), "tca_bme");
+    EXPECT_EQ(row.at("taken"), "yes");
+    EXPECT_EQ(row.at("by"), "rules");
+    EXPECT_TRUE(row.at("time_us").is_null());
+    EXPECT_NEAR(row.at("density_percent").get<double>(), 30.0, 0.01);
+  }
+  EXPECT_EQ(sparse.at(0).at("out"), 3 * 768);
+  EXPECT_EQ(rows_of("0.2").at(0).at("format"), "dense");
+  EXPECT_EQ(tables_of({"throughput", "-m", llama(), "--batch", "1", "--prompt", "4", "--output",
+                       "2", "--weight-format", "auto", "--no-layers"}),
+            (std::vector<std::string>{"throughput", "format choices"}));
+}
+
 TEST(Bench, LayersAfterARun) {
   const auto tables = [](std::vector<std::string> more) {
     std::vector<std::string> args{"throughput", "-m", llama(),    "--batch", "1",
@@ -373,6 +401,7 @@ TEST(BenchBadInput, OneClearLine) {
       {1, "unknown device 'tpu'", {"attention", "--device", "tpu"}},
       {2, "--config FILE or --model DIR", {"layers"}},
       {2, "--tokens", {"layers", "-m", llama(), "--tokens", "0"}},
+      {2, "--choices is for --weight-format auto", {"layers", "-m", llama(), "--choices"}},
       {1, "Qwen2ForCausalLM", {"layers", "--config", config("qwen2-72b.json")}},
       {2, "--config FILE or --model DIR", {"tune"}},
       {2, "--model", {"tune", "--shape", "64x64", "--model", llama()}},

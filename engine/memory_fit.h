@@ -26,7 +26,7 @@ struct MemoryFit {
   int64_t kv_tokens = 0;      // that a KV cache has room for; 0 if the model does not fit
   int64_t run_kv_tokens = 0;  // of the KV cache of an engine with these options; 0 the same
   int64_t context_size = 0;
-  std::vector<FormatSum> linear_weights;  // part of `weights`
+  std::vector<FormatSum> linear_weights;   // part of `weights`
   std::vector<FormatChoice> formats = {};  // of the weight format "auto"
 
   // That fit at once, if each has `tokens` tokens of prompt and continuation.

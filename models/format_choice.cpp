@@ -3,8 +3,7 @@
 #include <spdlog/fmt/ranges.h>
 
 #include <algorithm>
-#include <charconv>
-#include <cmath>
+#include <limits>
 #include <utility>
 
 #include "kernels/base/error.h"
@@ -14,13 +13,10 @@
 namespace sparsellm {
 namespace {
 
-// Rises when times of an earlier version of the code may no longer be right.
-constexpr int kVersion = 1;
-
 // Formats that differ by less are equally fast: it is what measurements differ by.
 constexpr double kEquallyFast = 1.02;
 
-constexpr double kMicro = 1e6;
+constexpr double kMicroseconds = 1e6;
 constexpr double kNever = std::numeric_limits<double>::infinity();
 
 bool is_candidate(const WeightFormat& format, const LayerKind& kind, const Device& device) {
@@ -48,92 +44,6 @@ const FormatTime& fastest(const std::vector<FormatTime>& times) {
   }
   return best != nullptr ? *best : times.front();  // dense, which all weights can be
 }
-
-// ---- The cache.
-
-std::string cache_key(const LayerKind& kind, std::span<const WeightFormat* const> candidates,
-                      const ChoiceOptions& options, std::string_view device_key) {
-  std::vector<std::string> formats;
-  for (const WeightFormat* format : candidates) {
-    formats.push_back(fmt::format("{} {}{}", format->name(), format->version(),
-                                  format->name() == kind.weight.stored ? " stored" : ""));
-  }
-  return fmt::format("weight formats {}, {}, {}x{} {}, {:.0f} % nonzeros, {}{}, tokens {}, {}",
-                     kVersion, fmt::join(formats, ", "), kind.layer.rows, kind.layer.columns,
-                     name_of(kind.weight.dtype), 100.0 * kind.weight.density,
-                     kind.layer.has_bias ? "bias, " : "", name_of(kind.layer.activation.kind),
-                     fmt::join(options.tokens, " "), device_key);
-}
-
-// "dense 97.123 us 411041792 bytes; tiled_csl none"
-std::string to_text(const std::vector<FormatTime>& times) {
-  std::vector<std::string> texts;
-  for (const FormatTime& time : times) {
-    texts.push_back(time.seconds ? fmt::format("{} {:.3f} us {} bytes", time.format,
-                                               *time.seconds * kMicro, time.bytes)
-                                 : fmt::format("{} none", time.format));
-  }
-  return fmt::format("{}", fmt::join(texts, "; "));
-}
-
-// A cache may hold anything.
-bool skip(std::string_view& text, std::string_view what) {
-  const bool found = text.starts_with(what);
-  text.remove_prefix(found ? what.size() : 0);
-  return found;
-}
-
-template <class T>
-std::optional<T> take_number(std::string_view& text) {
-  T value{};
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc()) {
-    return std::nullopt;
-  }
-  text.remove_prefix(static_cast<size_t>(end - text.data()));
-  return value;
-}
-
-std::optional<FormatTime> time_from(std::string_view& text, std::string_view format) {
-  if (!skip(text, format) || !skip(text, " ")) {
-    return std::nullopt;
-  }
-  FormatTime time{.format = std::string(format)};
-  if (skip(text, "none")) {
-    return time;
-  }
-  const std::optional<double> microseconds = take_number<double>(text);
-  if (!microseconds || !std::isfinite(*microseconds) || *microseconds <= 0.0 ||
-      !skip(text, " us ")) {
-    return std::nullopt;
-  }
-  const std::optional<int64_t> bytes = take_number<int64_t>(text);
-  if (!bytes || *bytes < 0 || !skip(text, " bytes")) {
-    return std::nullopt;
-  }
-  time.seconds = *microseconds / kMicro;
-  time.bytes = *bytes;
-  return time;
-}
-
-// Empty for any other text than that of these candidates, which is possible.
-std::vector<FormatTime> times_from(std::string_view text, const LayerKind& kind,
-                                   std::span<const WeightFormat* const> candidates) {
-  std::vector<FormatTime> times;
-  for (const WeightFormat* format : candidates) {
-    if (!times.empty() && !skip(text, "; ")) {
-      return {};
-    }
-    const std::optional<FormatTime> time = time_from(text, format->name());
-    if (!time || time->bytes > 2 * kind.dense_bytes()) {
-      return {};
-    }
-    times.push_back(*time);
-  }
-  return text.empty() ? times : std::vector<FormatTime>();
-}
-
-// ---- Measurement.
 
 // Throws OutOfMemory.
 std::vector<FormatTime> measure(const LayerKind& kind,
@@ -204,9 +114,10 @@ FormatChoice choose_by_time(const LayerKind& kind, const FormatRules& rules,
             .format = std::string(dense_format().name()),
             .by = FormatChoice::By::no_other};
   }
-  const std::string key = cache_key(kind, candidates, options, device_key);
+  const std::string key = format_times_key(kind, candidates, options.tokens, device_key);
   if (const std::optional<std::string> text = cache.find(key)) {
-    if (std::vector<FormatTime> times = times_from(*text, kind, candidates); !times.empty()) {
+    if (std::vector<FormatTime> times = format_times_from(*text, kind, candidates);
+        !times.empty()) {
       return choose(kind, std::move(times), FormatChoice::By::cache);
     }
   }
@@ -304,7 +215,7 @@ std::string to_string(const FormatChoice& choice, const FormatRules& rules) {
   std::vector<std::string> times;
   for (const FormatTime& time : choice.times) {
     times.push_back(time.seconds ? fmt::format("{} {:.1f} us, {:.1f} MiB", time.format,
-                                               *time.seconds * kMicro,
+                                               *time.seconds * kMicroseconds,
                                                static_cast<double>(time.bytes) / (1 << 20))
                                  : fmt::format("{} not possible", time.format));
   }

@@ -1,8 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <limits>
-#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -10,20 +8,12 @@
 
 #include "kernels/base/device.h"
 #include "kernels/base/tune_cache.h"
+#include "models/format_times.h"
 #include "models/layer_kinds.h"
 #include "models/weights/layer_formats.h"
 #include "sparse/choice/format_rules.h"
 
 namespace sparsellm {
-
-// What one layer of a kind takes in a format.
-struct FormatTime {
-  std::string format;
-  int64_t bytes = 0;  // on the device
-  // Of products of all the numbers of tokens together, each of which counts the same; nothing where
-  // there is no weight in this format or no product.
-  std::optional<double> seconds = {};
-};
 
 // Measures layers on a device.
 class FormatMeter {

@@ -18,7 +18,7 @@ bool same_but_density(const Candidate& a, const Candidate& b) {
 }
 
 // Of at least one, by density.
-LayerKind kind_of(std::span<const Candidate> alike) {
+LayerKind kind_from(std::span<const Candidate> alike) {
   const Candidate& median = alike[alike.size() / 2];
   LayerKind kind{.layer = *median.layer, .weight = median.weight, .first_weights = {}};
   for (const Candidate& each : alike) {
@@ -45,7 +45,7 @@ std::vector<LayerKind> layer_kinds(std::span<const JoinedLinear> layers,
     for (auto first = shape.begin(); first != shape.end();) {
       const auto last = std::ranges::upper_bound(first, shape.end(),
                                                  density(*first) + kDensitySpread, {}, density);
-      kinds.push_back(kind_of({first, last}));
+      kinds.push_back(kind_from({first, last}));
       first = last;
     }
   }

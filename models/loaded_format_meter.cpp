@@ -16,7 +16,7 @@ namespace {
 // Some times any L2.
 constexpr int64_t kColdBytes = 256 << 20;
 
-int64_t workspace_bytes(const WeightMatrix& weight, int64_t most_tokens) {
+int64_t largest_workspace(const WeightMatrix& weight, int64_t most_tokens) {
   int64_t bytes = 0;
   for (const int64_t tokens : token_buckets_up_to(most_tokens)) {
     bytes = std::max(bytes, weight.workspace_bytes(tokens, Sums::fastest));
@@ -71,7 +71,7 @@ FormatMeter::Measured LoadedFormatMeter::measure(const LayerKind& kind, const We
 
   const int64_t most = *std::ranges::max_element(tokens);
   const int64_t most_in_step = std::max(most, options_.most_tokens);
-  Workspace workspace(options_.device, workspace_bytes(*linear.weight, most_in_step));
+  Workspace workspace(options_.device, largest_workspace(*linear.weight, most_in_step));
   ExecContext ctx{
       .device = options_.device, .workspace = workspace, .threads = threads_, .cuda = &cuda_};
   const DType dtype = kind.weight.dtype;

@@ -15,9 +15,9 @@
 namespace sparsellm {
 namespace {
 
-constexpr int64_t kMaxFileBytes = 1 << 16;
-constexpr int kMaxDepth = 4;
-constexpr int64_t kMaxRules = 1000;
+constexpr int64_t kMaxRulesBytes = 1 << 16;
+constexpr int kMaxRulesDepth = 4;
+constexpr int64_t kMaxFormatRules = 1000;
 constexpr size_t kMaxGpuName = 100;
 constexpr int64_t kMostElements = int64_t{1} << 60;
 constexpr int64_t kMostTokens = int64_t{1} << 40;
@@ -74,7 +74,8 @@ FormatRules FormatRules::parse(const JsonDocument& document, const std::string& 
     file["gpu"].refuse(fmt::format("expected 1 to {} printable characters", kMaxGpuName));
   }
   const int64_t count = file["rules"].size();
-  require(count <= kMaxRules, "{} has {} rules; expected at most {}", name, count, kMaxRules);
+  require(count <= kMaxFormatRules, "{} has {} rules; expected at most {}", name, count,
+          kMaxFormatRules);
   for (int64_t i = 0; i < count; ++i) {
     const JsonValue rule = file["rules"].element(i).named(fmt::format("{}: rule {}", name, i + 1));
     rule.allow_only({"density", "elements", "tokens", "format"});
@@ -94,12 +95,13 @@ FormatRules FormatRules::parse(const JsonDocument& document, const std::string& 
 }
 
 FormatRules FormatRules::read(const std::filesystem::path& path) {
-  return parse(read_json_file(path, kMaxFileBytes, kMaxDepth), path.string());
+  return parse(read_json_file(path, kMaxRulesBytes, kMaxRulesDepth), path.string());
 }
 
 const FormatRules& FormatRules::built_in() {
   constexpr const char* kName = "the rules of this build";
-  static const FormatRules rules = parse(parse_json(kFormatRulesText, kName, kMaxDepth), kName);
+  static const FormatRules rules =
+      parse(parse_json(kFormatRulesText, kName, kMaxRulesDepth), kName);
   return rules;
 }
 

@@ -7,7 +7,7 @@
 namespace sparsellm {
 namespace {
 
-constexpr double kMicro = 1e6;
+constexpr double kMicroseconds = 1e6;
 
 std::vector<Column> choice_columns() {
   using Kind = Column::Kind;
@@ -33,7 +33,7 @@ Row row_of(const FormatChoice& choice, const FormatTime& time) {
   return {kind.count(),         kind.layer.rows,
           kind.layer.columns,   100.0 * kind.weight.density,
           kind.weight.stored,   time.format,
-          time.bytes,           time.seconds ? Cell(*time.seconds * kMicro) : Cell(),
+          time.bytes,           time.seconds ? Cell(*time.seconds * kMicroseconds) : Cell(),
           taken ? "yes" : "no", std::move(by)};
 }
 

@@ -17,6 +17,9 @@ LayerSource open_layers(const BenchModelArgs& args, std::vector<int64_t> tokens,
   EngineOptions options = engine_options(args.model, {});
   options.decode_tokens = std::move(tokens);
   options.deterministic = args.deterministic;
+  options.kv_bytes = args.kv_bytes;
+  options.gpu_memory_utilization =
+      args.gpu_memory_utilization.value_or(options.gpu_memory_utilization);
   options.log = log;
   const bool chooses = options.weight_format == kAutoFormat;
   LayerSource source{.config = read_bench_config(args),

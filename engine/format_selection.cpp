@@ -31,8 +31,7 @@ std::vector<int64_t> decode_buckets(const EngineOptions& options) {
     return token_buckets_up_to(options.max_requests);
   }
   std::ranges::sort(buckets);
-  const auto rest = std::ranges::unique(buckets);
-  buckets.erase(rest.begin(), rest.end());
+  buckets.erase(std::unique(buckets.begin(), buckets.end()), buckets.end());
   return buckets;
 }
 

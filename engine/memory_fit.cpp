@@ -35,7 +35,7 @@ MemoryFit fit_memory(const ModelConfig& config, DType weight_dtype, const Engine
   ShapeLoader shapes(options.device, weight_dtype,
                      {.store = weights.store,
                       .format = options.weight_format,
-                      .density = weights.density,
+                      .random = weights.random,
                       .threads = options.threads,
                       .progress = options.progress});
   const std::unique_ptr<Decoder> decoder = build_decoder(config, shapes);

@@ -1,12 +1,27 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <map>
 #include <string>
+#include <string_view>
 
 #include "kernels/base/dtype.h"
 #include "kernels/zero_pattern.h"
 
 namespace sparsellm {
+
+// The weight of a linear layer in RandomWeights.
+struct RandomLinear {
+  double sparsity = 0.0;     // in [0, 1]: the fraction of zeros
+  ZeroPattern pattern = {};  // of these zeros
+  std::string format = {};   // a name of sparse/registry.h; empty: dense
+
+  bool operator==(const RandomLinear&) const = default;
+};
+
+// By the names of modules ("model.layers.3.mlp.up_proj").
+using RandomLinears = std::map<std::string, RandomLinear, std::less<>>;
 
 // What RandomLoader makes.
 struct RandomWeights {
@@ -15,6 +30,15 @@ struct RandomWeights {
   ZeroPattern pattern = {};  // of these zeros, in each of the tensors that a layer joins by rows
   uint64_t seed = 0;
   std::string format = {};  // of linear layers, a name of sparse/registry.h; empty: dense
+  // Layers with a sparsity, pattern and format of their own, as plan_random_linears() has them.
+  // Where several are joined by rows, their weight has the format of the first.
+  RandomLinears planned = {};
+
+  // Of the layer whose weight has this name ("model.layers.3.mlp.up_proj.weight").
+  RandomLinear linear(std::string_view weight) const;
 };
+
+// Throws Error for a sparsity out of range, and for a pattern that cannot have it.
+void require_possible(const RandomWeights& weights);
 
 }  // namespace sparsellm

@@ -4,6 +4,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "models/config.h"
 #include "models/decoder_layer.h"
@@ -11,11 +12,21 @@
 
 namespace sparsellm {
 
+// Blocks of a model whose layers have the same shapes, formats and shares of zeros: one of them
+// stands for all.
+struct AlikeBlocks {
+  int64_t block = 0;  // the one in their middle
+  int64_t count = 0;
+};
+
 // The decoder blocks of a model on its device, one at a time.
 struct LayerSource {
   ModelConfig config;
   Device device;
-  std::string pattern;                              // of zeros, pattern_name()
+  std::string pattern;  // of zeros, pattern_name()
+  // All blocks; those of a checkpoint count as alike, and those of random weights are so unless a
+  // plan says otherwise.
+  std::vector<AlikeBlocks> alike;
   std::function<DecoderLayer(int64_t block)> load;  // throws Error
 };
 

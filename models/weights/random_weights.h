@@ -30,7 +30,7 @@ struct RandomWeights {
   ZeroPattern pattern = {};  // of these zeros, in each of the tensors that a layer joins by rows
   uint64_t seed = 0;
   std::string format = {};  // of linear layers, a name of sparse/registry.h; empty: dense
-  // Layers with a sparsity, pattern and format of their own, as plan_random_linears() has them.
+  // Layers with a sparsity, pattern and format of their own, as models/random_plan.h has them.
   // Where several are joined by rows, their weight has the format of the first.
   RandomLinears planned = {};
 

@@ -11,7 +11,7 @@
 #include "engine/engine.h"
 #include "engine/memory_fit.h"
 #include "kernels/paged_kv.h"
-#include "models/weights/random_plan.h"
+#include "models/random_plan.h"
 #include "models/weights/random_weights.h"
 #include "tests/engine/engine_gpu_fixture.h"
 #include "tests/engine/infinite_logits.h"

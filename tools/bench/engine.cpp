@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "kernels/base/error.h"
+#include "models/random_plan.h"
 #include "models/storage/model_directory.h"
-#include "models/weights/random_plan.h"
 #include "tools/bench/args.h"
 #include "tools/cli/interrupt.h"
 #include "tools/cli/tool_main.h"

@@ -1,4 +1,4 @@
-#include "models/weights/random_plan.h"
+#include "models/random_plan.h"
 
 #include <algorithm>
 #include <cmath>

@@ -372,14 +372,8 @@ Engine Engine::load_random(const std::filesystem::path& config_file, const Rando
   ModelConfig config = read_model_config_file(config_file);
   choose_context_size(options, config);
   scheduler_limits(options);
-  RandomWeights encoded = weights;
-  std::vector<FormatChoice> choices;
-  if (weights.format == kAutoFormat) {
-    choices = select_formats(config, weights, options);
-    encoded.format.clear();
-    encoded.layers = layer_formats(choices);
-  }
-  RandomLoader loader(options.device, encoded);
+  std::vector<FormatChoice> choices = select_formats(config, weights, options);
+  RandomLoader loader(options.device, in_formats(weights, layer_formats(choices)));
   Engine engine = build(std::move(config), loader, options, start);
   engine.state_->format_choices = std::move(choices);
   return engine;

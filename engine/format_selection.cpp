@@ -17,6 +17,8 @@
 #include "models/weights/checkpoint_loader.h"
 #include "models/weights/random_loader.h"
 #include "models/weights/shape_loader.h"
+#include "sparse/dense/dense.h"
+#include "sparse/registry.h"
 
 namespace sparsellm {
 namespace {
@@ -92,21 +94,37 @@ std::vector<FormatChoice> choose_by_time(const ModelConfig& config, const Weight
 WeightOrigin stored_origin(const WeightStore& store, DType dtype, Device device) {
   return {.dtype = dtype, .weight_of = [&store, dtype, device](const JoinedLinear& layer) {
             std::vector<WeightStore::Stored> parts;
-            double nonzero_rows = 0.0;
             for (const LinearLayer& part : layer.parts) {
-              const std::string name = part.module + ".weight";
-              parts.push_back(store.get(name));
-              nonzero_rows += static_cast<double>(part.rows) * store.density(name);
+              parts.push_back(store.get(part.module + ".weight"));
             }
-            return LayerWeight{.density = nonzero_rows / static_cast<double>(layer.rows),
+            return LayerWeight{.density = layer.density([&](const LinearLayer& part) {
+                                 return store.density(part.module + ".weight");
+                               }),
                                .stored = stored_format(parts, dtype, device),
                                .dtype = device.is_cuda() ? dtype : parts.front().dtype};
+          }};
+}
+
+WeightOrigin random_origin(const RandomWeights& weights) {
+  require_possible(weights);
+  return {.dtype = weights.dtype, .weight_of = [&weights](const JoinedLinear& layer) {
+            const std::string format = weights.linear(layer.first_weight()).format;
+            return LayerWeight{.density = layer.density([&](const LinearLayer& part) {
+                                 return 1.0 - weights.linear(part.module + ".weight").sparsity;
+                               }),
+                               .planned = format == kAutoFormat ? std::string()
+                                          : format.empty()      ? std::string(dense_format().name())
+                                                                : format,
+                               .dtype = weights.dtype};
           }};
 }
 
 std::vector<FormatChoice> select_formats(const ModelConfig& config, const WeightOrigin& origin,
                                          const EngineOptions& options) {
   const std::vector<LayerKind> kinds = layer_kinds(joined_linear_layers(config), origin.weight_of);
+  if (std::ranges::none_of(kinds, [](const LayerKind& k) { return k.weight.planned.empty(); })) {
+    return {};
+  }
   const ChoiceOptions how{.device = options.device, .tokens = decode_buckets(options)};
   const bool measures =
       options.device.is_cuda() && options.tuning == Tuning::measured && !options.deterministic;
@@ -144,20 +162,11 @@ std::vector<FormatChoice> select_formats(const ModelConfig& config, const Checkp
 
 std::vector<FormatChoice> select_formats(const ModelConfig& config, const RandomWeights& weights,
                                          const EngineOptions& options) {
-  return select_formats(config,
-                        {.dtype = weights.dtype,
-                         .weight_of =
-                             [&](const JoinedLinear&) {
-                               return LayerWeight{.density = 1.0 - weights.sparsity,
-                                                  .stored = {},
-                                                  .dtype = weights.dtype};
-                             },
-                         .loader = [&](const std::string& format) -> std::unique_ptr<WeightLoader> {
-                           RandomWeights in_format = weights;
-                           in_format.format = format;
-                           return std::make_unique<RandomLoader>(options.device, in_format);
-                         }},
-                        options);
+  WeightOrigin origin = random_origin(weights);
+  origin.loader = [&](const std::string& format) -> std::unique_ptr<WeightLoader> {
+    return std::make_unique<RandomLoader>(options.device, in_format(weights, format));
+  };
+  return select_formats(config, origin, options);
 }
 
 }  // namespace sparsellm

@@ -28,10 +28,14 @@ struct WeightOrigin {
 // Of weights of a checkpoint: looks at headers, and at some rows of plain weights. `dtype` is that
 // of the activations. The store outlives the origin. Without a loader.
 WeightOrigin stored_origin(const WeightStore& store, DType dtype, Device device);
+// Of random weights, which outlive the origin, too. Without a loader. Throws Error as
+// require_possible() does.
+WeightOrigin random_origin(const RandomWeights& weights);
 
-// What "auto" as EngineOptions::weight_format comes to for a model: the choice of each kind of
-// linear layers (models/format_choice.h), in the token buckets of decode steps, each of which
-// counts the same.
+// What "auto" as the format of a model's weights comes to: the choice of each kind of linear layers
+// (models/format_choice.h), in the token buckets of decode steps, each of which counts the same.
+// Layers whose format is planned keep it, and are among the choices; where all of them are, there
+// is nothing to choose, and the result is empty.
 //
 // On CUDA with Tuning::measured times decide, from the cache file or from a trial, before anything
 // else of the model is on the device; what does not fit beside all other weights, the tensors of a

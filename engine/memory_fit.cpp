@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <memory>
+#include <utility>
+#include <vector>
 
 #include "engine/format_selection.h"
 #include "engine/resolve_options.h"
@@ -21,15 +23,6 @@ int64_t kv_cache_bytes(int64_t pages, const KvShape& shape) {
   return checked_mul(pages, kPageSize * shape.bytes_per_token(), "bytes of the KV cache");
 }
 
-WeightOrigin origin_of(const FitWeights& weights, DType dtype, Device device) {
-  return weights.store != nullptr
-             ? stored_origin(*weights.store, dtype, device)
-             : WeightOrigin{.dtype = dtype, .weight_of = [&weights, dtype](const JoinedLinear&) {
-                              return LayerWeight{.density = weights.density.value_or(1.0),
-                                                 .dtype = dtype};
-                            }};
-}
-
 // What may still be taken; negative if others hold more than they leave.
 int64_t takeable(const DeviceMemory& memory, const EngineOptions& options) {
   return memory.free - (options.device.is_cuda() ? kept_bytes(options, memory) : 0);
@@ -43,17 +36,23 @@ int64_t MemoryFit::requests_of(int64_t tokens) const {
 
 MemoryFit fit_memory(const ModelConfig& config, DType weight_dtype, const EngineOptions& options,
                      const FitWeights& weights) {
+  LinearShapes linears{.store = weights.store,
+                       .format = options.weight_format,
+                       .random = weights.random,
+                       .threads = options.threads,
+                       .progress = options.progress};
   std::vector<FormatChoice> formats;
-  if (options.weight_format == kAutoFormat) {
-    formats = select_formats(config, origin_of(weights, weight_dtype, options.device), options);
+  if (weights.random) {
+    formats = select_formats(config, random_origin(*weights.random), options);
+    linears.random = in_formats(*weights.random, layer_formats(formats));
+  } else if (options.weight_format == kAutoFormat) {
+    require(weights.store != nullptr, "the fastest formats of a model are those of its weights");
+    formats = select_formats(config, stored_origin(*weights.store, weight_dtype, options.device),
+                             options);
+    linears.format.clear();
+    linears.layers = layer_formats(formats);
   }
-  ShapeLoader shapes(options.device, weight_dtype,
-                     {.store = weights.store,
-                      .format = formats.empty() ? options.weight_format : std::string(),
-                      .layers = layer_formats(formats),
-                      .density = weights.density,
-                      .threads = options.threads,
-                      .progress = options.progress});
+  ShapeLoader shapes(options.device, weight_dtype, std::move(linears));
   const std::unique_ptr<Decoder> decoder = build_decoder(config, shapes);
   const KvShape shape = choose_kv_shape(options, *decoder);
   MemoryFit fit{.device = device_memory(options.device),

@@ -11,6 +11,7 @@
 #include "models/format_choice.h"
 #include "models/format_sum.h"
 #include "models/kv_cache.h"
+#include "models/weights/random_weights.h"
 #include "models/weights/weight_loader.h"
 #include "models/weights/weight_store.h"
 
@@ -37,14 +38,14 @@ struct MemoryFit {
 // or, if they are random, can be expected to take.
 struct FitWeights {
   const WeightStore* store = nullptr;
-  std::optional<double> density = {};  // the share of nonzeros in random weights
+  std::optional<RandomWeights> random = {};  // of Engine::load_random(), instead of a store
 };
 
 // Looks at shapes alone, but reads and encodes weights of a store that would be converted while
-// loading, if their density is not given (options.progress): nothing is loaded. weight_dtype is
-// that of the weights in memory; on CUDA activations have it too. Throws Error for options that are
-// out of range, and for a weight format that cannot be made of the weights, or without a store of
-// ones with an unknown density.
+// loading (options.progress): nothing is loaded. weight_dtype is that of the weights in memory; on
+// CUDA activations have it too. Random weights have formats of their own, whatever the options say.
+// Throws Error for options that are out of range, for a weight format that cannot be made of the
+// weights, and for a sparse one or "auto" without a store or random weights.
 MemoryFit fit_memory(const ModelConfig& config, DType weight_dtype, const EngineOptions& options,
                      const FitWeights& weights = {});
 

@@ -69,6 +69,10 @@ std::vector<FormatTime> measure(const LayerKind& kind,
   return times;
 }
 
+FormatChoice as_planned(const LayerKind& kind) {
+  return {.kind = kind, .format = kind.weight.planned, .by = FormatChoice::By::plan};
+}
+
 FormatChoice choose(const LayerKind& kind, std::vector<FormatTime> times, FormatChoice::By by) {
   return {.kind = kind, .format = fastest(times).format, .by = by, .times = std::move(times)};
 }
@@ -96,6 +100,9 @@ std::vector<const WeightFormat*> format_candidates(const LayerKind& kind, const 
 
 FormatChoice choose_by_rules(const LayerKind& kind, const FormatRules& rules,
                              const ChoiceOptions& options) {
+  if (!kind.weight.planned.empty()) {
+    return as_planned(kind);
+  }
   const WeightFormat& rule = rules.choose(kind.size(), options.tokens);
   const bool sparse = &rule != &dense_format() && rule.runs_on(options.device) &&
                       saves_bytes(rule, kind.size(), kind.weight.dtype);
@@ -108,6 +115,9 @@ FormatChoice choose_by_rules(const LayerKind& kind, const FormatRules& rules,
 FormatChoice choose_by_time(const LayerKind& kind, const FormatRules& rules,
                             const ChoiceOptions& options, FormatMeter* meter, TuneCache& cache,
                             std::string_view device_key) {
+  if (!kind.weight.planned.empty()) {
+    return as_planned(kind);
+  }
   const std::vector<const WeightFormat*> candidates = format_candidates(kind, options.device);
   if (candidates.size() == 1) {
     return {.kind = kind,
@@ -197,6 +207,8 @@ std::string_view name_of(FormatChoice::By by) {
       return "cache";
     case FormatChoice::By::measurement:
       return "measurement";
+    case FormatChoice::By::plan:
+      return "plan";
   }
   return "?";
 }
@@ -208,6 +220,9 @@ std::string to_string(const FormatChoice& choice, const FormatRules& rules) {
                   kind.layer.columns, 100.0 * kind.weight.density, choice.format);
   if (choice.by == FormatChoice::By::no_other) {
     return text + "in which no format saves bytes";
+  }
+  if (choice.by == FormatChoice::By::plan) {
+    return text + "by the plan";
   }
   if (choice.times.empty()) {
     return text + fmt::format("by the rules of {}", rules.gpu());

@@ -39,6 +39,7 @@ struct FormatChoice {
     no_other,     // candidate than dense
     cache,        // what an earlier load measured
     measurement,  // now
+    plan,         // LayerWeight::planned
   };
 
   LayerKind kind;
@@ -61,16 +62,18 @@ struct ChoiceOptions {
 // is stored in.
 std::vector<const WeightFormat*> format_candidates(const LayerKind& kind, const Device& device);
 
-// By rules alone: the same for the same model on every GPU. Where a rule's format is no
-// candidate, dense. On the CPU, where all sparse formats are loaded into the same panels, a weight
-// that is not to be dense stays in the format that it is stored in.
+// That of the plan, where there is one; else by rules alone: the same for the same model on every
+// GPU. Where a rule's format is no candidate, dense. On the CPU, where all sparse formats are
+// loaded into the same panels, a weight that is not to be dense stays in the format that it is
+// stored in.
 FormatChoice choose_by_rules(const LayerKind& kind, const FormatRules& rules,
                              const ChoiceOptions& options);
 
-// By measurement: the fastest candidate, and of those that are no more than 2 % slower the one with
-// the fewest bytes. Times come from the cache, where they are kept under candidates and their
-// versions, shape, density in percent, dtype, tokens and `device_key` (TuneMeter::device_key()), or
-// from `meter`, and then go into the cache. Without a meter, and for want of memory, rules choose.
+// That of the plan, where there is one; else by measurement: the fastest candidate, and of those
+// that are no more than 2 % slower the one with the fewest bytes. Times come from the cache, where
+// they are kept under candidates and their versions, shape, density in percent, dtype, tokens and
+// `device_key` (TuneMeter::device_key()), or from `meter`, and then go into the cache. Without a
+// meter, and for want of memory, rules choose.
 FormatChoice choose_by_time(const LayerKind& kind, const FormatRules& rules,
                             const ChoiceOptions& options, FormatMeter* meter, TuneCache& cache,
                             std::string_view device_key);

@@ -1,6 +1,6 @@
 #pragma once
 
-#include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <span>
 #include <string>
@@ -18,13 +18,14 @@ struct LayerWeight {
   // The format that all its parts are stored in and can be loaded in as they are; empty: there is
   // none, and another format than dense is made of the decoded weight.
   std::string stored = {};
+  std::string planned = {};  // the format that it has whatever is faster; empty: it is chosen
   DType dtype = DType::f16;  // that it has on its device
 };
 using WeightOfLayer = std::function<LayerWeight(const JoinedLinear& layer)>;
 
 // Linear layers that are alike: what is measured of one of them holds for all, and all have one
-// format. They agree in shape, bias, activation, stored format and dtype, and their densities
-// differ by no more than kDensitySpread.
+// format. They agree in shape, bias, activation, dtype, and stored and planned format, and their
+// densities differ by no more than a spread.
 struct LayerKind {
   JoinedLinear layer;                      // that stands for all: the one with the median density
   LayerWeight weight;                      // its
@@ -43,6 +44,17 @@ inline constexpr double kDensitySpread = 0.05;
 
 // In the order of their first layers; those of one shape by density.
 std::vector<LayerKind> layer_kinds(std::span<const JoinedLinear> layers,
-                                   const WeightOfLayer& weight_of);
+                                   const WeightOfLayer& weight_of, double spread = kDensitySpread);
+
+// Blocks with layers of the same kinds: one of them stands for all.
+struct AlikeBlocks {
+  int64_t block = 0;  // the one in their middle
+  int64_t count = 0;
+};
+
+// Of a model with these layers, all of which are of these kinds; in the order of their first
+// blocks.
+std::vector<AlikeBlocks> alike_blocks(std::span<const JoinedLinear> layers,
+                                      std::span<const LayerKind> kinds);
 
 }  // namespace sparsellm

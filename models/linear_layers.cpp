@@ -53,6 +53,15 @@ class Recorder : public ShapeLoader {
 
 }  // namespace
 
+double JoinedLinear::density(
+    const std::function<double(const LinearLayer& part)>& density_of) const {
+  double nonzero_rows = 0.0;  // as many elements as nonzeros
+  for (const LinearLayer& part : parts) {
+    nonzero_rows += static_cast<double>(part.rows) * density_of(part);
+  }
+  return nonzero_rows / static_cast<double>(rows);
+}
+
 std::vector<JoinedLinear> joined_linear_layers(const ModelConfig& config) {
   std::vector<JoinedLinear> layers;
   Recorder recorder(layers);

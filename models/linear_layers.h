@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -32,6 +33,8 @@ struct JoinedLinear {
 
   // Of its first part: what LayerFormats goes by.
   std::string first_weight() const { return parts.front().module + ".weight"; }
+  // Of the whole, whose parts have these densities: shares of nonzeros.
+  double density(const std::function<double(const LinearLayer& part)>& density_of) const;
 };
 
 // The same layers as they are joined, in the same order.

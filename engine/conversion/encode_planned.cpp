@@ -20,9 +20,6 @@ namespace {
 
 constexpr std::string_view kDTypeHint = "pass --dtype f16 or bf16";
 
-// What "auto" of a model that is only stored is for: a few requests that generate.
-constexpr int64_t kDecodedTokens = 8;
-
 std::string no_smaller(std::string_view formats) {
   return fmt::format("no smaller as {}", formats);
 }

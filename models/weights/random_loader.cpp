@@ -27,10 +27,7 @@ RandomLoader::RandomLoader(Device device, const RandomWeights& weights)
       cuda_(device.is_cuda() ? std::make_unique<CudaContext>(device) : nullptr),
       exec_{.device = device, .workspace = workspace_, .threads = threads_, .cuda = cuda_.get()},
       uploads_(device.is_cuda() ? std::make_unique<Uploader>(device) : nullptr) {
-  require(weights.sparsity >= 0.0 && weights.sparsity <= 1.0,
-          "the sparsity of random weights is {}; it lies between 0 and 1", weights.sparsity);
-  const std::string reason = why_not(weights.pattern, weights.sparsity);
-  require(reason.empty(), "random weights have no pattern {}", reason);
+  require_possible(weights);
 }
 
 OwnedTensor RandomLoader::load(const Wanted& wanted) {
@@ -51,8 +48,6 @@ void RandomLoader::fill(const Wanted& wanted, const Tensor& tensor) {
   RandomFill fill{.spread = spread_of(kSmallDeviation)};
   if (wanted.kind == Wanted::Kind::linear) {
     fill.spread = spread_of(1.0f / std::sqrt(static_cast<float>(wanted.columns)));
-    fill.sparsity = weights_.sparsity;
-    fill.pattern = weights_.pattern;
     fill.columns = wanted.columns;
   } else if (wanted.parts.front().name.ends_with("norm.weight")) {
     fill.centre = 1.0f;
@@ -62,13 +57,18 @@ void RandomLoader::fill(const Wanted& wanted, const Tensor& tensor) {
   for (const Wanted::Rows& part : wanted.parts) {
     const Tensor values(destination, weights_.dtype, {part.count * wanted.columns}, device());
     fill.key = random_key(weights_.seed, part.name);
+    if (wanted.kind == Wanted::Kind::linear) {
+      const RandomLinear linear = weights_.linear(part.name);
+      fill.sparsity = linear.sparsity;
+      fill.pattern = linear.pattern;
+    }
     fill_random(fill, values, exec_);
     destination += values.bytes();
   }
 }
 
 std::unique_ptr<WeightMatrix> RandomLoader::load_weight(const Wanted& wanted) {
-  const std::string& name = format_of(weights_.layers, wanted.parts.front().name, weights_.format);
+  const std::string name = weights_.linear(wanted.parts.front().name).format;
   if (name.empty() || name == dense_format().name()) {
     return WeightLoader::load_weight(wanted);
   }
@@ -92,10 +92,7 @@ std::unique_ptr<WeightMatrix> RandomLoader::load_weight(const Wanted& wanted) {
 
 std::unique_ptr<WeightLoader> RandomLoader::shapes() const {
   return std::make_unique<ShapeLoader>(device(), weights_.dtype,
-                                       LinearShapes{.store = nullptr,
-                                                    .format = weights_.format,
-                                                    .layers = weights_.layers,
-                                                    .density = 1.0 - weights_.sparsity});
+                                       LinearShapes{.store = nullptr, .random = weights_});
 }
 
 void RandomLoader::finish() {

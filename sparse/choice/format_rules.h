@@ -20,6 +20,10 @@ struct WeightSize {
   double density = 1.0;  // the share of nonzeros
 };
 
+// What "auto" is for where it is not known what a model will be used for: a few requests that
+// generate.
+inline constexpr int64_t kDecodedTokens = 8;
+
 // Which format of a linear layer's weight is the fastest, as it was measured on some GPU: for where
 // nothing can be measured. As a JSON file:
 //

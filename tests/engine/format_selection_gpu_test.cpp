@@ -16,6 +16,7 @@
 #include "kernels/base/device_info.h"
 #include "models/linear_layers.h"
 #include "models/loaded_format_meter.h"
+#include "models/random_plan.h"
 #include "models/storage/safetensors.h"
 #include "models/weights/checkpoint_loader.h"
 #include "models/weights/random_loader.h"
@@ -114,6 +115,51 @@ TEST_F(GpuFormatSelection, OfRandomWeightsIsMeasuredOnceAndKept) {
     for (const Completion& completion : engine.generate(testing::requests_of(engine, 3))) {
       EXPECT_EQ(completion.error, "");
     }
+  }
+}
+
+// Kinds that a plan makes are tried apart, each with its zeros; what it names is kept.
+TEST_F(GpuFormatSelection, OfPlannedRandomWeights) {
+  const fs::path file = testing::source_dir() / "configs" / "opt-125m.json";
+  const ModelConfig config = read_model_config_file(file);
+  const SparsityPlan plan = SparsityPlan::read(folder_.write("plan.json", R"({"rules": [
+      {"tensors": "*.out_proj", "prune": "none", "format": "dense"},
+      {"tensors": "*", "layers": {"ends": "1/6"}, "prune": "random", "sparsity": 0.5}],
+      "default": {"prune": "random", "sparsity": 0.8}})"));
+  EngineOptions options = automatic();
+  const RandomWeights weights{
+      .format = "auto",
+      .planned = plan_random_linears(plan, config, {.device = kGpu, .format = "auto"})};
+  Engine engine = Engine::load_random(file, weights, options);
+  const std::vector<FormatChoice>& choices = engine.format_choices();
+  ASSERT_EQ(choices.size(), 3u * 2u + 1u);
+  int64_t bytes = 0;
+  for (const FormatChoice& choice : choices) {
+    const double density = choice.kind.weight.density;
+    bytes += choice.bytes() * choice.kind.count();
+    if (choice.by == By::plan) {
+      EXPECT_EQ(choice.format, "dense");
+      EXPECT_EQ(choice.kind.count(), 12);
+      EXPECT_EQ(density, 1.0);
+      continue;
+    }
+    EXPECT_EQ(choice.by, By::measurement);
+    expect_fastest(choice);
+    EXPECT_EQ(choice.kind.count(), density > 0.4 ? 4 : 8);
+    EXPECT_NEAR(density, density > 0.4 ? 0.5 : 0.2, 1e-12);
+  }
+  int64_t loaded = 0;
+  for (const FormatSum& sum : engine.linear_weights()) {
+    loaded += sum.bytes;
+  }
+  EXPECT_NEAR(static_cast<double>(loaded), static_cast<double>(bytes),
+              0.01 * static_cast<double>(bytes));
+  for (const FormatChoice& choice :
+       fit_memory(config, DType::f16, options, {.random = weights}).formats) {
+    EXPECT_TRUE(choice.by == By::cache || choice.by == By::plan);
+  }
+  for (const Completion& completion : engine.generate(testing::requests_of(engine, 3))) {
+    EXPECT_EQ(completion.error, "");
   }
 }
 

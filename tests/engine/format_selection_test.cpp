@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -13,6 +14,7 @@
 #include "engine/memory_fit.h"
 #include "models/build_decoder.h"
 #include "models/linear_layers.h"
+#include "models/random_plan.h"
 #include "models/storage/safetensors.h"
 #include "models/weights/checkpoint_loader.h"
 #include "models/weights/shape_loader.h"
@@ -115,6 +117,55 @@ TEST(FormatSelection, OfRandomWeights) {
   };
   EXPECT_EQ(formats(0.2), Formats(4, "dense"));
   EXPECT_EQ(formats(0.8), Formats(4, "tca_bme"));
+}
+
+// Each layer has the density of its plan, and the format if that names one.
+TEST(FormatSelection, OfPlannedRandomWeights) {
+  const fs::path file = llama() / "config.json";
+  const ModelConfig config = read_model_config_file(file);
+  const TempDir dir;
+  const SparsityPlan plan = SparsityPlan::read(dir.write("plan.json", R"({"rules": [
+      {"tensors": "*.o_proj", "prune": "none", "format": "tca_bme"},
+      {"tensors": "*.down_proj", "layers": [0, 2], "prune": "magnitude", "sparsity": 0.2},
+      {"tensors": "*.gate_proj", "prune": "magnitude", "sparsity": 0.9}],
+      "default": {"prune": "magnitude", "sparsity": 0.7}})"));
+  const RandomWeights weights{.format = "auto",
+                              .planned = plan_random_linears(plan, config, {.format = "auto"})};
+  const Engine engine = Engine::load_random(file, weights, automatic());
+  const std::vector<FormatChoice>& choices = engine.format_choices();
+  ASSERT_EQ(choices.size(), 5u);
+  const auto expect = [&](size_t i, const char* format, FormatChoice::By by, double density,
+                          int64_t count) {
+    SCOPED_TRACE(i);
+    EXPECT_EQ(choices[i].format, format);
+    EXPECT_EQ(choices[i].by, by);
+    EXPECT_NEAR(choices[i].kind.weight.density, density, 1e-12);
+    EXPECT_EQ(choices[i].kind.count(), count);
+  };
+  using By = FormatChoice::By;
+  expect(0, "tca_bme", By::rules, 0.3, 8);  // q, k, v
+  expect(1, "tca_bme", By::plan, 1.0, 8);
+  expect(2, "tca_bme", By::rules, 0.2, 8);  // gate, up
+  expect(3, "tca_bme", By::rules, 0.3, 6);
+  expect(4, "dense", By::rules, 0.8, 2);
+  const MemoryFit fit = fit_memory(config, DType::f16, automatic(), {.random = weights});
+  EXPECT_EQ(fit.formats.size(), choices.size());
+  EXPECT_NEAR(static_cast<double>(fit.weights), static_cast<double>(engine.stats().weight_bytes),
+              0.05 * static_cast<double>(fit.weights));
+  ASSERT_EQ(engine.linear_weights().size(), 2u);
+  ASSERT_EQ(fit.linear_weights.size(), 2u);
+  for (size_t i = 0; i < 2; ++i) {
+    EXPECT_EQ(fit.linear_weights[i].format, engine.linear_weights()[i].format);
+    EXPECT_EQ(fit.linear_weights[i].elements, engine.linear_weights()[i].elements);
+  }
+  // Where all formats are named there is nothing to choose.
+  EXPECT_TRUE(select_formats(config, in_format(weights, "dense"), automatic()).empty());
+  RandomWeights impossible = weights;
+  impossible.planned.begin()->second.sparsity = std::nan("");
+  EXPECT_TRUE(testing::throws_error([&] { select_formats(config, impossible, automatic()); },
+                                    ": the sparsity of random weights is nan"));
+  EXPECT_TRUE(testing::throws_error([&] { fit_memory(config, DType::f16, automatic()); },
+                                    "the fastest formats of a model are those of its weights"));
 }
 
 // Where nothing may be measured the choice depends on the model alone: not on what memory is free.

@@ -316,70 +316,31 @@ TEST(FitInto, WhatCostsNoTimeComesFirst) {
   EXPECT_EQ(choices[1].format, "tca_bme");
 }
 
+TEST(FormatChoice, APlannedFormatIsKept) {
+  LayerKind kind = kind_of(512, 256, 0.3, 2);
+  kind.weight.planned = "tiled_csl";
+  const ChoiceOptions options{.device = kCuda, .tokens = {1}};
+  FakeMeter meter({});
+  TuneCache cache;
+  const FormatRules& rules = FormatRules::built_in();
+  for (const FormatChoice& choice : {choose_by_rules(kind, rules, options),
+                                     choose_by_time(kind, rules, options, &meter, cache, "GPU")}) {
+    EXPECT_EQ(choice.format, "tiled_csl");
+    EXPECT_EQ(choice.by, By::plan);
+    EXPECT_GT(choice.bytes(), 0);
+    EXPECT_LT(choice.bytes(), kind.dense_bytes());
+    EXPECT_EQ(to_string(choice, rules),
+              "2 layers of 512 x 256, 30.0 % nonzeros: tiled_csl, by the plan");
+  }
+  EXPECT_TRUE(meter.calls.empty());
+}
+
 TEST(LayerFormats, HaveAllLayersOfAKind) {
   const std::vector<FormatChoice> choices{measured(2, {}, "tca_bme"),
                                           {.kind = kind_of(8, 8, 1.0), .format = "dense"}};
   EXPECT_EQ(layer_formats(choices), (LayerFormats{{"64x64.0.weight", "tca_bme"},
                                                   {"64x64.1.weight", "tca_bme"},
                                                   {"8x8.0.weight", "dense"}}));
-}
-
-// ---- Kinds of layers.
-
-JoinedLinear layer_of(int64_t block, int64_t rows, bool bias = false) {
-  return {.parts = {{.module = fmt::format("layers.{}.{}", block, rows),
-                     .block = block,
-                     .rows = rows,
-                     .columns = 64}},
-          .rows = rows,
-          .columns = 64,
-          .has_bias = bias,
-          .activation = {}};
-}
-
-TEST(LayerKinds, AreLayersOfOneShapeAndNearlyOneDensity) {
-  std::vector<JoinedLinear> layers;
-  for (int64_t block = 0; block < 6; ++block) {
-    layers.push_back(layer_of(block, 128));
-    layers.push_back(layer_of(block, 256));
-  }
-  const std::vector<double> densities{0.42, 0.4, 0.44, 0.9, 0.41, 0.43};
-  const std::vector<LayerKind> kinds = layer_kinds(layers, [&](const JoinedLinear& layer) {
-    return LayerWeight{
-        .density = layer.rows == 128 ? densities[static_cast<size_t>(layer.parts[0].block)] : 0.5};
-  });
-  ASSERT_EQ(kinds.size(), 3u);
-  EXPECT_EQ(kinds[0].count(), 5);
-  EXPECT_EQ(kinds[0].weight.density, 0.42);  // the median
-  EXPECT_EQ(kinds[0].layer.first_weight(), "layers.0.128.weight");
-  EXPECT_EQ(kinds[1].first_weights, std::vector<std::string>{"layers.3.128.weight"});
-  EXPECT_EQ(kinds[2].count(), 6);
-  EXPECT_EQ(kinds[2].layer.rows, 256);
-}
-
-TEST(LayerKinds, DoNotSpreadOverDensitiesThatFollowEachOther) {
-  std::vector<JoinedLinear> layers;
-  for (int64_t block = 0; block < 100; ++block) {
-    layers.push_back(layer_of(block, 128));
-  }
-  const std::vector<LayerKind> kinds = layer_kinds(layers, [&](const JoinedLinear& layer) {
-    return LayerWeight{.density = 0.01 * static_cast<double>(layer.parts[0].block)};
-  });
-  EXPECT_GE(kinds.size(), 16u);
-  EXPECT_LE(kinds.size(), 20u);
-}
-
-TEST(LayerKinds, DifferInAllThatATimeDependsOn) {
-  std::vector<JoinedLinear> layers{layer_of(0, 128), layer_of(1, 128, true), layer_of(2, 128),
-                                   layer_of(3, 128), layer_of(4, 128)};
-  layers[2].activation.kind = Activation::Kind::relu;
-  const std::vector<LayerKind> kinds = layer_kinds(layers, [&](const JoinedLinear& layer) {
-    LayerWeight weight{.density = 0.5};
-    weight.stored = layer.parts[0].block == 3 ? "tca_bme" : "";
-    weight.dtype = layer.parts[0].block == 4 ? DType::bf16 : DType::f16;
-    return weight;
-  });
-  EXPECT_EQ(kinds.size(), 5u);
 }
 
 }  // namespace

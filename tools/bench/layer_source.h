@@ -11,6 +11,7 @@
 #include "models/config.h"
 #include "models/decoder_layer.h"
 #include "models/format_choice.h"
+#include "models/layer_kinds.h"
 #include "tools/bench/engine.h"
 
 namespace sparsellm {
@@ -19,7 +20,10 @@ namespace sparsellm {
 struct LayerSource {
   ModelConfig config;
   Device device;
-  std::string pattern;                              // of zeros, pattern_name()
+  std::string pattern;  // of zeros, pattern_name()
+  // All blocks. Random weights that are alike have the same densities; those of a checkpoint count
+  // as alike, unless "auto" has chosen different formats for them, or may have.
+  std::vector<AlikeBlocks> alike;
   std::function<DecoderLayer(int64_t block)> load;  // throws Error
   std::vector<FormatChoice> choices = {};           // of the weight format "auto"
 };

@@ -208,7 +208,8 @@ CLI::App* add_layers(CLI::App& app, LayersArgs& args) {
   add_list(*command, "--tokens", args.options.tokens, "Rows of the activations")
       ->check(count())
       ->capture_default_str();
-  command->add_flag("--all", args.all, "Every block; else the one in the middle stands for all");
+  command->add_flag("--all", args.all,
+                    "Every block; else the one in the middle stands for all that are alike");
   command->add_flag("--choices", args.choices,
                     "Only which format --weight-format auto takes for each kind of layers, and the "
                     "times that decide");
@@ -317,7 +318,11 @@ CLI::App* add_tune(CLI::App& app, TuneArgs& args) {
   add_bench_model_args(*command, args.model);
   CLI::Option* const shape = add_list(*command, "--shape", args.shapes,
                                       "Outputs x inputs of single layers, without model");
-  shape->type_name("OUTxIN,...")->excludes("--model")->excludes("--config")->excludes("--pattern");
+  shape->type_name("OUTxIN,...")
+      ->excludes("--model")
+      ->excludes("--config")
+      ->excludes("--plan")
+      ->excludes("--pattern");
   add_list(*command, "--tokens", args.tokens, "Rows of the activations of single layers")
       ->check(count())
       ->needs(shape)
@@ -426,6 +431,16 @@ class BenchProgress {
   ProgressBar bar_;
   std::string unit_;
 };
+
+Environment describe_model_environment(const BenchModelArgs& args,
+                                       const std::vector<std::string>& command_line) {
+  Environment environment = describe_environment(parse_device(args.model.device), command_line,
+                                                 parse_cpu_isa(args.model.cpu_isa));
+  if (!args.plan.empty()) {
+    environment.push_back({.key = "plan", .value = args.plan});
+  }
+  return environment;
+}
 
 // The time of the linear layers of a model that is not loaded.
 void measure_layers(const BenchModelArgs& model, LayerBenchOptions options, spdlog::logger& log,
@@ -555,14 +570,13 @@ void throughput(const ThroughputArgs& args, const std::vector<std::string>& comm
     throw UsageError(
         fmt::format("--step-tokens {} is less than --batch {}", *args.step_tokens, most));
   }
-  read_bench_config(args.model);  // what can be refused is refused before anything is measured
+  check_bench_model(args.model);  // what can be refused is refused before anything is measured
   const LengthRange output = args.output.tokens.value_or(
       LengthRange{.min = ThroughputOptions().output, .max = ThroughputOptions().output});
   const auto log = make_log(kTool, args.model.model);
   warn_about_device(args.model.model.device, *log);
   catch_interrupts();
-  Environment environment = describe_environment(
-      parse_device(args.model.model.device), command_line, parse_cpu_isa(args.model.model.cpu_isa));
+  Environment environment = describe_model_environment(args.model, command_line);
   if (shows_layers(args)) {
     environment.push_back(verdict_property());
   }
@@ -618,7 +632,7 @@ void attention_alone(const AttentionArgs& args, const std::vector<std::string>& 
 
 void layers(const LayersArgs& args, const std::vector<std::string>& command_line) {
   check_bench_model_args(args.model);
-  read_bench_config(args.model);  // what can be refused is refused before anything is measured
+  check_bench_model(args.model);  // what can be refused is refused before anything is measured
   if (args.choices && args.model.model.weight_format != kAutoFormat) {
     throw UsageError("--choices is for --weight-format auto");
   }
@@ -627,9 +641,8 @@ void layers(const LayersArgs& args, const std::vector<std::string>& command_line
   catch_interrupts();
   LayerBenchOptions options = args.options;
   options.rotation_bytes = args.copies_mib << 20;
-  options.blocks = args.all ? LayerBenchOptions::Blocks::all : LayerBenchOptions::Blocks::middle;
-  Environment environment =
-      describe_environment(parse_device(args.model.model.device), command_line);
+  options.blocks = args.all ? LayerBenchOptions::Blocks::all : LayerBenchOptions::Blocks::alike;
+  Environment environment = describe_model_environment(args.model, command_line);
   environment.push_back(verdict_property());
   with_report(args.output, std::move(environment), [&](ReportWriter& report) {
     if (args.choices) {
@@ -669,7 +682,8 @@ void tune(const TuneArgs& args, const std::vector<std::string>& command_line) {
   require(device.is_cuda(), "there is nothing to tune on {}", to_string(device));
   require(args.model.model.tunes && !engine_options(args.model.model, {}).tune_cache.empty(),
           "there is no file to keep the choices in; give --tune-cache FILE");
-  with_report(args.output, describe_environment(device, command_line), [&](ReportWriter& report) {
+  Environment environment = describe_model_environment(args.model, command_line);
+  with_report(args.output, std::move(environment), [&](ReportWriter& report) {
     if (args.shapes.empty()) {
       tune_model(args, *log, report);
       return;

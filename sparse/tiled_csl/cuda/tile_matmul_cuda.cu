@@ -120,7 +120,7 @@ std::optional<TileMatmulConfig> tile_matmul_rule(const TileMatrix& matrix, int64
   return std::nullopt;
 }
 
-void tile_matmul_cuda(const TileMatrix& matrix, const TileMatmulOperands& operands,
+void tile_matmul_cuda(const TileMatrix& matrix, const CudaProductOperands& operands,
                       const TileMatmulConfig& config, const ExecContext& ctx) {
   const tiled_csl::TileGrid grid = tiled_csl::tile_grid(matrix.rows, matrix.columns);
   if (grid.count() == 0) {

@@ -108,6 +108,7 @@ TEST(Registry, CandidatesOfAutoRunOnAllDevices) {
   const std::vector<const WeightFormat*> candidates = auto_formats();
   EXPECT_EQ(candidates.front(), &dense_format());
   EXPECT_NE(std::ranges::find(candidates, &tca_bme_format()), candidates.end());
+  EXPECT_NE(std::ranges::find(candidates, &tiled_csl_format()), candidates.end());
   for (const WeightFormat* format : candidates) {
     EXPECT_TRUE(format->runs_on({.kind = Device::Kind::cpu}));
     EXPECT_TRUE(format->runs_on({.kind = Device::Kind::cuda}));

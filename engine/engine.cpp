@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "engine/delivery.h"
+#include "engine/format_selection.h"
 #include "engine/memory_fit.h"
 #include "engine/resolve_options.h"
 #include "engine/step_runner.h"
@@ -19,6 +20,7 @@
 #include "models/storage/safetensors.h"
 #include "models/weights/checkpoint_loader.h"
 #include "models/weights/random_loader.h"
+#include "sparse/registry.h"
 #include "tokenizer/utf8.h"
 
 namespace sparsellm {
@@ -102,6 +104,7 @@ struct Engine::State {
   EngineOptions options;
   ModelConfig config;
   GenerationDefaults defaults;
+  std::vector<FormatChoice> format_choices;
   std::unique_ptr<Tokenizer> tokenizer;
   std::unique_ptr<Decoder> decoder;
   int64_t context;
@@ -346,9 +349,17 @@ Engine Engine::load(const OpenDirectory& directory, const EngineOptions& options
       options.log->warn("{}", not_compared);
     }
   }
+  WeightEncoding encoding{.format = options.weight_format, .threads = options.threads};
+  std::vector<FormatChoice> choices;
+  if (options.weight_format == kAutoFormat) {
+    choices = select_formats(config, checkpoint, options);
+    encoding.format.clear();
+    encoding.layers = layer_formats(choices);
+  }
   CheckpointLoader weights(checkpoint, options.device, options.dtype, options.progress,
-                           {.format = options.weight_format, .threads = options.threads});
+                           std::move(encoding));
   Engine engine = build(std::move(config), weights, options, start);
+  engine.state_->format_choices = std::move(choices);
   engine.state_->defaults = defaults;
   engine.state_->tokenizer = std::move(tokenizer);
   return engine;
@@ -361,8 +372,11 @@ Engine Engine::load_random(const std::filesystem::path& config_file, const Rando
   ModelConfig config = read_model_config_file(config_file);
   choose_context_size(options, config);
   scheduler_limits(options);
-  RandomLoader loader(options.device, weights);
-  return build(std::move(config), loader, options, start);
+  std::vector<FormatChoice> choices = select_formats(config, weights, options);
+  RandomLoader loader(options.device, in_formats(weights, layer_formats(choices)));
+  Engine engine = build(std::move(config), loader, options, start);
+  engine.state_->format_choices = std::move(choices);
+  return engine;
 }
 
 Engine Engine::build(ModelConfig config, WeightLoader& weights, const EngineOptions& options,
@@ -549,6 +563,7 @@ const Tokenizer& Engine::tokenizer() const {
 int64_t Engine::context_size() const { return state_->context; }
 
 std::vector<FormatSum> Engine::linear_weights() const { return state_->decoder->linear_weights(); }
+const std::vector<FormatChoice>& Engine::format_choices() const { return state_->format_choices; }
 const EngineStats& Engine::stats() const { return state_->stats; }
 
 std::vector<std::pair<std::string, double>> Engine::decode_seconds() const {

@@ -19,6 +19,7 @@
 
 namespace sparsellm {
 
+struct FormatChoice;   // models/format_choice.h
 struct RandomWeights;  // models/weights/random_weights.h
 class WeightLoader;
 
@@ -75,6 +76,8 @@ class Engine {
   int64_t context_size() const;
   const EngineStats& stats() const;
   std::vector<FormatSum> linear_weights() const;  // Decoder::linear_weights()
+  // What the weight format "auto" came to; empty with any other.
+  const std::vector<FormatChoice>& format_choices() const;
   // Seconds by group of the decode rows of the latest step, with EngineOptions::traces.
   std::vector<std::pair<std::string, double>> decode_seconds() const;
   int64_t free_pages() const;

@@ -8,6 +8,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "kernels/base/cpu_isa.h"
 #include "kernels/base/device.h"
@@ -59,8 +60,11 @@ struct EngineOptions {
   // the checkpoint has bf16, else f16.
   std::optional<DType> dtype;
   // The format of the linear layers' weights, a name of sparse/registry.h; empty: as each is
-  // stored. Others are converted while loading.
+  // stored. Others are converted while loading. "auto": for each kind of layers the fastest
+  // (engine/format_selection.h).
   std::string weight_format;
+  // Rows of decode steps that "auto" is to be fast for; empty: all up to max_requests.
+  std::vector<int64_t> decode_tokens;
   bool verify = false;  // all checksums of a converted model before it is loaded
   Tuning tuning = Tuning::off;
   std::filesystem::path tune_cache;  // file that keeps what was measured; empty: nothing is kept

@@ -2,13 +2,17 @@
 
 #include <algorithm>
 #include <memory>
+#include <utility>
+#include <vector>
 
+#include "engine/format_selection.h"
 #include "engine/resolve_options.h"
 #include "engine/step_runner.h"
 #include "kernels/base/error.h"
 #include "kernels/paged_kv.h"
 #include "models/build_decoder.h"
 #include "models/weights/shape_loader.h"
+#include "sparse/registry.h"
 
 namespace sparsellm {
 namespace {
@@ -32,12 +36,23 @@ int64_t MemoryFit::requests_of(int64_t tokens) const {
 
 MemoryFit fit_memory(const ModelConfig& config, DType weight_dtype, const EngineOptions& options,
                      const FitWeights& weights) {
-  ShapeLoader shapes(options.device, weight_dtype,
-                     {.store = weights.store,
-                      .format = options.weight_format,
-                      .density = weights.density,
-                      .threads = options.threads,
-                      .progress = options.progress});
+  LinearShapes linears{.store = weights.store,
+                       .format = options.weight_format,
+                       .random = weights.random,
+                       .threads = options.threads,
+                       .progress = options.progress};
+  std::vector<FormatChoice> formats;
+  if (weights.random) {
+    formats = select_formats(config, random_origin(*weights.random), options);
+    linears.random = in_formats(*weights.random, layer_formats(formats));
+  } else if (options.weight_format == kAutoFormat) {
+    require(weights.store != nullptr, "the fastest formats of a model are those of its weights");
+    formats = select_formats(config, stored_origin(*weights.store, weight_dtype, options.device),
+                             options);
+    linears.format.clear();
+    linears.layers = layer_formats(formats);
+  }
+  ShapeLoader shapes(options.device, weight_dtype, std::move(linears));
   const std::unique_ptr<Decoder> decoder = build_decoder(config, shapes);
   const KvShape shape = choose_kv_shape(options, *decoder);
   MemoryFit fit{.device = device_memory(options.device),
@@ -48,7 +63,8 @@ MemoryFit fit_memory(const ModelConfig& config, DType weight_dtype, const Engine
                 .kv_tokens = 0,
                 .run_kv_tokens = 0,
                 .context_size = choose_context_size(options, config),
-                .linear_weights = decoder->linear_weights()};
+                .linear_weights = decoder->linear_weights(),
+                .formats = std::move(formats)};
   const DeviceMemory left{.total = fit.device.total,
                           .free = fit.device.free - fit.weights - fit.step};
   const auto tokens_if_they_fit = [&](int64_t pages) {
@@ -96,6 +112,21 @@ void require_model_fits(const ModelConfig& config, WeightLoader& shapes,
   need.context = kv_cache_bytes(pages_for(need.context_size), shape);
   need.kv = kv_cache_bytes(choose_kv_pages(options, need.context_size, shape, left), shape);
   require_fit(need, memory, Held::nothing, options);
+}
+
+int64_t room_for_linear_layers(const ModelConfig& config, WeightLoader& shapes,
+                               const EngineOptions& options, const DeviceMemory& memory) {
+  const std::unique_ptr<Decoder> decoder = build_decoder(config, shapes);
+  int64_t others = shapes.loaded_bytes();
+  for (const FormatSum& sum : decoder->linear_weights()) {
+    others -= sum.bytes;
+  }
+  const KvShape shape = choose_kv_shape(options, *decoder);
+  const DeviceMemory full{.total = memory.total, .free = 0};
+  const int64_t pages = choose_kv_pages(options, choose_context_size(options, config), shape, full);
+  return takeable(memory, options) - others -
+         runner_memory_bytes(*decoder, runner_options(options, config)) -
+         kv_cache_bytes(pages, shape);
 }
 
 int64_t fitting_kv_pages(const MemoryNeed& others, const KvShape& shape,

@@ -8,8 +8,10 @@
 #include "kernels/base/device.h"
 #include "kernels/base/dtype.h"
 #include "models/config.h"
+#include "models/format_choice.h"
 #include "models/format_sum.h"
 #include "models/kv_cache.h"
+#include "models/weights/random_weights.h"
 #include "models/weights/weight_loader.h"
 #include "models/weights/weight_store.h"
 
@@ -25,7 +27,8 @@ struct MemoryFit {
   int64_t kv_tokens = 0;      // that a KV cache has room for; 0 if the model does not fit
   int64_t run_kv_tokens = 0;  // of the KV cache of an engine with these options; 0 the same
   int64_t context_size = 0;
-  std::vector<FormatSum> linear_weights;  // part of `weights`
+  std::vector<FormatSum> linear_weights;   // part of `weights`
+  std::vector<FormatChoice> formats = {};  // of the weight format "auto"
 
   // That fit at once, if each has `tokens` tokens of prompt and continuation.
   int64_t requests_of(int64_t tokens) const;
@@ -35,14 +38,14 @@ struct MemoryFit {
 // or, if they are random, can be expected to take.
 struct FitWeights {
   const WeightStore* store = nullptr;
-  std::optional<double> density = {};  // the share of nonzeros in random weights
+  std::optional<RandomWeights> random = {};  // of Engine::load_random(), instead of a store
 };
 
 // Looks at shapes alone, but reads and encodes weights of a store that would be converted while
-// loading, if their density is not given (options.progress): nothing is loaded. weight_dtype is
-// that of the weights in memory; on CUDA activations have it too. Throws Error for options that are
-// out of range, and for a weight format that cannot be made of the weights, or without a store of
-// ones with an unknown density.
+// loading (options.progress): nothing is loaded. weight_dtype is that of the weights in memory; on
+// CUDA activations have it too. Random weights have formats of their own, whatever the options say.
+// Throws Error for options that are out of range, for a weight format that cannot be made of the
+// weights, and for a sparse one or "auto" without a store or random weights.
 MemoryFit fit_memory(const ModelConfig& config, DType weight_dtype, const EngineOptions& options,
                      const FitWeights& weights = {});
 
@@ -69,6 +72,12 @@ void require_fit(const MemoryNeed& need, const DeviceMemory& memory, Held held,
 // memory is not lent but taken.
 void require_model_fits(const ModelConfig& config, WeightLoader& shapes,
                         const EngineOptions& options, const DeviceMemory& memory);
+
+// What a CUDA device has left for the weights of linear layers, in bytes, when all else is there:
+// other weights, the tensors of a step with the formats of `shapes`, and the KV cache that was
+// asked for, or one context. May be negative.
+int64_t room_for_linear_layers(const ModelConfig& config, WeightLoader& shapes,
+                               const EngineOptions& options, const DeviceMemory& memory);
 
 // Pages of the KV cache when weights and the tensors of a step are there: choose_kv_pages(), if it
 // fits by require_fit().

@@ -16,13 +16,15 @@ uint64_t random_key(uint64_t seed, std::string_view name) {
   return key;
 }
 
-RandomFillSteps steps_of(const RandomFill& fill, const ZeroGrid& grid, const uint64_t* cell_zeros) {
+RandomFillSteps steps_of(const RandomFill& fill, const ZeroThresholds& thresholds,
+                         const uint64_t* cell_zeros) {
   return {.key = fill.key,
           .zeros = static_cast<uint64_t>(std::llround(fill.sparsity * 0x1p32)),
           .centre = fill.centre,
           .step = fill.spread * 0x1p-16f,
-          .grid = grid,
-          .cell_zeros = cell_zeros};
+          .grid = thresholds.grid,
+          .cell_zeros = cell_zeros,
+          .row_order = thresholds.counted ? random_order(thresholds.grid.columns) : RandomOrder()};
 }
 
 void fill_random(const RandomFill& fill, Tensor x, ExecContext& ctx) {

@@ -7,7 +7,7 @@ namespace {
 float random_value(const RandomFillSteps& steps, int64_t index) {
   const uint64_t bits = random_bits(steps.key, index);
   const auto odd = static_cast<float>(2 * static_cast<int>(bits & 0xffffu) - 65535);
-  return bits >> 32 < zeros_at(steps, index) ? 0.0f : steps.centre + odd * steps.step;
+  return is_zero(steps, bits, index) ? 0.0f : steps.centre + odd * steps.step;
 }
 
 }  // namespace
@@ -15,7 +15,7 @@ float random_value(const RandomFillSteps& steps, int64_t index) {
 void fill_random_cpu(const RandomFill& fill, const ZeroThresholds& thresholds, Tensor x,
                      ExecContext& ctx) {
   const RandomFillSteps steps =
-      steps_of(fill, thresholds.grid, thresholds.zeros.empty() ? nullptr : thresholds.zeros.data());
+      steps_of(fill, thresholds, thresholds.zeros.empty() ? nullptr : thresholds.zeros.data());
   visit_float(x.dtype(), [&]<class T>(T) {
     T* values = x.data<T>();
     ctx.threads.parallel_for(x.size(0), kMinElementsPerRange, [&](int64_t begin, int64_t end) {

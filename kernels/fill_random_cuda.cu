@@ -15,8 +15,7 @@ constexpr int64_t kMaxBlocks = 1 << 14;  // some rounds on every GPU; the thread
 __device__ float random_value(const RandomFillSteps& steps, int64_t index) {
   const uint64_t bits = random_bits(steps.key, index);
   const float odd = static_cast<float>(2 * static_cast<int>(bits & 0xffffu) - 65535);
-  return bits >> 32 < zeros_at(steps, index) ? 0.0f
-                                             : __fadd_rn(steps.centre, __fmul_rn(odd, steps.step));
+  return is_zero(steps, bits, index) ? 0.0f : __fadd_rn(steps.centre, __fmul_rn(odd, steps.step));
 }
 
 // A thread makes every (number of all threads)-th element. No shared memory; any n is right.
@@ -43,7 +42,7 @@ void fill_random_cuda(const RandomFill& fill, const ZeroThresholds& thresholds, 
     ctx.cuda->copy_async(cell_zeros.data(), thresholds.zeros.data(), bytes, ctx.queue);
   }
   const RandomFillSteps steps =
-      steps_of(fill, thresholds.grid, static_cast<const uint64_t*>(cell_zeros.data()));
+      steps_of(fill, thresholds, static_cast<const uint64_t*>(cell_zeros.data()));
   visit_floating(x.dtype(), [&]<class T>(T) {
     launch(ctx, fill_random_kernel<T>,
            {.blocks = dim3(static_cast<unsigned>(blocks)), .threads = kThreads}, steps,

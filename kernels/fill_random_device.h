@@ -4,14 +4,15 @@
 
 #include "kernels/counter_random.h"
 #include "kernels/fill_random.h"
+#include "kernels/random_order.h"
 #include "kernels/zero_thresholds.h"
 
 namespace sparsellm {
 
 // A fill in the terms of the implementations. Of the 64 random bits of an element the high 32 say
-// that it is 0 where they are below `zeros`, or that of its cell; else the low 16 are its value k,
-// and the element is centre + (2 k + 1 - 65536) * step. The sum and the product are rounded to f32
-// each.
+// that it is 0 where they are below `zeros`, or that of its cell; in a row whose zeros are counted
+// its place in a random order of the row says so instead. Else the low 16 are its value k, and the
+// element is centre + (2 k + 1 - 65536) * step. The sum and the product are rounded to f32 each.
 struct RandomFillSteps {
   uint64_t key;
   uint64_t zeros;  // of 2^32
@@ -19,15 +20,28 @@ struct RandomFillSteps {
   float step;
   ZeroGrid grid;
   const uint64_t* cell_zeros;  // of the grid, on the device; null: `zeros` for all
+  RandomOrder row_order;       // of the elements of a row whose zeros are counted; else of none
 };
-RandomFillSteps steps_of(const RandomFill& fill, const ZeroGrid& grid, const uint64_t* cell_zeros);
+// `cell_zeros`: those of the thresholds, on the device.
+RandomFillSteps steps_of(const RandomFill& fill, const ZeroThresholds& thresholds,
+                         const uint64_t* cell_zeros);
 
 constexpr uint64_t random_bits(uint64_t key, int64_t index) {
   return mix_bits(key + (static_cast<uint64_t>(index) + 1) * kRandomStep);
 }
 
-constexpr uint64_t zeros_at(const RandomFillSteps& steps, int64_t index) {
-  return steps.cell_zeros == nullptr ? steps.zeros : steps.cell_zeros[steps.grid.cell_of(index)];
+// `bits`: random_bits() of the element.
+constexpr bool is_zero(const RandomFillSteps& steps, uint64_t bits, int64_t index) {
+  if (steps.cell_zeros == nullptr) {
+    return bits >> 32 < steps.zeros;
+  }
+  const uint64_t zeros = steps.cell_zeros[steps.grid.cell_of(index)];
+  if (steps.row_order.count == 0) {
+    return bits >> 32 < zeros;
+  }
+  const uint64_t seed = uniform_bits(~steps.key, index / steps.grid.columns);
+  const auto column = static_cast<uint64_t>(index % steps.grid.columns);
+  return place_in(steps.row_order, seed, column) < zeros;
 }
 
 // The implementations of fill_random(), which has checked their arguments. There are no

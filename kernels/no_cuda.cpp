@@ -12,6 +12,7 @@
 #include "kernels/rope_device.h"
 #include "kernels/sample_device.h"
 #include "kernels/take_chosen_device.h"
+#include "kernels/tune/make_meter.h"
 
 // Stands in for every CUDA op that a build does not have, so that the ops need no #ifdef.
 namespace sparsellm {
@@ -84,6 +85,10 @@ void rope_kv_append_cuda(const Tensor&, const QkvRows&, const PagedBatch&, const
 void sample_cuda(const Tensor&, const Tensor&, const Tensor&, Tensor, ExecContext&) {
   fail_without_cuda("sample");
 }
+
+std::unique_ptr<TuneMeter> make_cuda_meter(ExecContext&) { fail_without_cuda("a meter"); }
+
+std::string cuda_device_key(Device) { fail_without_cuda("a meter"); }
 
 void take_chosen_cuda(const Tensor&, Tensor, ExecContext&) { fail_without_cuda("take_chosen"); }
 

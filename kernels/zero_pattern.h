@@ -11,9 +11,12 @@ namespace sparsellm {
 // pruned models; always with the same expected share of zeros in the whole matrix.
 struct ZeroPattern {
   enum class Kind : uint8_t {
-    uniform,
-    rows,          // the densities of rows are log-normal, clipped at 1
-    columns,       // the same of columns
+    uniform,  // chance alone decides
+    // The densities of rows are log-normal, clipped at 1. Each row has exactly its share of zeros,
+    // rounded up or down at random: with an amount of 0 all have equally many, as they do when a
+    // weight is pruned row by row.
+    rows,
+    columns,       // the same of columns, whose shares are expected ones
     outliers,      // some columns are dense
     dense_blocks,  // some blocks of 64 x 128 are dense
   };

@@ -114,17 +114,30 @@ Densities densities_of(const ZeroPattern& pattern, double density, uint64_t key,
              : partly_dense(sizes, pattern.amount, density, key);
 }
 
+// `zeros` rounded up or down, so that the expected number is the same.
+uint64_t whole_number(double zeros, uint64_t key, int64_t row) {
+  const double below = std::floor(zeros + kCountRounding);
+  const double above = zeros - below;
+  const bool up = above > kCountRounding && uniform(mix_bits(~key), row) < above;
+  return static_cast<uint64_t>(below) + (up ? 1 : 0);
+}
+
 }  // namespace
 
 ZeroThresholds zero_thresholds(const ZeroPattern& pattern, double sparsity, uint64_t key,
                                int64_t rows, int64_t columns) {
   assert(pattern.kind != Kind::uniform && why_not(pattern, sparsity).empty());
   assert(rows > 0 && columns > 0);
-  ZeroThresholds thresholds{.grid = grid_of(pattern.kind, rows, columns), .zeros = {}};
+  ZeroThresholds thresholds{.grid = grid_of(pattern.kind, rows, columns),
+                            .counted = pattern.kind == Kind::rows,
+                            .zeros = {}};
   for (const double density :
        densities_of(pattern, 1.0 - sparsity, key, cell_sizes(thresholds.grid, rows))) {
     const double zeros = std::clamp(1.0 - density, 0.0, 1.0);
-    thresholds.zeros.push_back(static_cast<uint64_t>(std::llround(zeros * 0x1p32)));
+    thresholds.zeros.push_back(
+        thresholds.counted
+            ? whole_number(zeros * static_cast<double>(columns), key, std::ssize(thresholds.zeros))
+            : static_cast<uint64_t>(std::llround(zeros * 0x1p32)));
   }
   return thresholds;
 }

@@ -19,17 +19,19 @@ struct ZeroGrid {
   }
 };
 
-// How many of 2^32 equally probable numbers make an element 0, for each cell of a grid.
+// For each cell of a grid how many of 2^32 equally probable numbers make an element 0, or, where
+// `counted`, how many of its elements are 0. Cells that are counted are rows.
 struct ZeroThresholds {
   ZeroGrid grid;
+  bool counted = false;
   std::vector<uint64_t> zeros;
 };
 
 // Of a matrix [rows, columns] with at least one element, whose expected share of zeros is
 // `sparsity`. Which cells are how dense depends on `key` and the other arguments alone. Of equal
 // columns, or blocks, round(share * number) are dense, or as many fewer as the nonzeros suffice
-// for; the others share the rest of the nonzeros evenly. The pattern is not uniform, and one that
-// why_not() has nothing against.
+// for; the others share the rest of the nonzeros evenly. Rows are counted. The pattern is not
+// uniform, and one that why_not() has nothing against.
 ZeroThresholds zero_thresholds(const ZeroPattern& pattern, double sparsity, uint64_t key,
                                int64_t rows, int64_t columns);
 

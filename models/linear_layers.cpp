@@ -34,6 +34,8 @@ class Recorder : public ShapeLoader {
     JoinedLinear& joined = layers_.emplace_back();
     joined.rows = rows_of(wanted);
     joined.columns = wanted.columns;
+    joined.has_bias = wanted.bias == Bias::yes;
+    joined.activation = wanted.activation;
     for (const Wanted::Rows& part : wanted.parts) {
       LinearLayer layer{.module = part.name.substr(0, part.name.size() - kWeight.size()),
                         .block = 0,
@@ -50,6 +52,15 @@ class Recorder : public ShapeLoader {
 };
 
 }  // namespace
+
+double JoinedLinear::density(
+    const std::function<double(const LinearLayer& part)>& density_of) const {
+  double nonzero_rows = 0.0;  // as many elements as nonzeros
+  for (const LinearLayer& part : parts) {
+    nonzero_rows += static_cast<double>(part.rows) * density_of(part);
+  }
+  return nonzero_rows / static_cast<double>(rows);
+}
 
 std::vector<JoinedLinear> joined_linear_layers(const ModelConfig& config) {
   std::vector<JoinedLinear> layers;

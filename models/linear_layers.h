@@ -1,9 +1,11 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
+#include "kernels/activation.h"
 #include "models/config.h"
 
 namespace sparsellm {
@@ -26,6 +28,13 @@ struct JoinedLinear {
   std::vector<LinearLayer> parts;  // at least one
   int64_t rows = 0;                // of all parts
   int64_t columns = 0;
+  bool has_bias = false;
+  Activation activation;  // of the result
+
+  // Of its first part: what LayerFormats goes by.
+  std::string first_weight() const { return parts.front().module + ".weight"; }
+  // Of the whole, whose parts have these densities: shares of nonzeros.
+  double density(const std::function<double(const LinearLayer& part)>& density_of) const;
 };
 
 // The same layers as they are joined, in the same order.

@@ -39,8 +39,8 @@ class WeightFormat {
   // device need not be there.
   virtual bool runs_on(const Device& device) const = 0;
 
-  // Whether `auto` may choose the format: any device multiplies by it, and where it has the fewest
-  // bytes it is not slower than the others.
+  // Whether the format is a candidate of `auto`, which takes what is the fastest: one for any
+  // weight, and not for a purpose that a user has to ask for.
   virtual bool for_auto() const { return true; }
 
   virtual bool holds(DType dtype) const = 0;

@@ -44,6 +44,16 @@ EncodedWeight join_on_host(std::span<const WeightPart> parts, ThreadPool& thread
   return joined;
 }
 
+void expand_part(const WeightFormat& format, const WeightPart& part, const Tensor& dense,
+                 const LoadContext& ctx) {
+  ExecContext& exec = ctx.exec();
+  const int64_t held = ctx.uploads->held();
+  const std::unique_ptr<WeightMatrix> weight = format.load({&part, 1}, ctx);
+  ctx.uploads->flush(held);
+  weight->expand({.begin = 0, .count = dense.size(0)}, dense, exec);
+  exec.cuda->synchronize();  // the weight's memory goes
+}
+
 std::unique_ptr<WeightMatrix> join_on_device(const WeightFormat& format,
                                              std::span<const WeightPart> parts,
                                              const LoadContext& ctx) {
@@ -53,13 +63,8 @@ std::unique_ptr<WeightMatrix> join_on_device(const WeightFormat& format,
       exec, ctx.compute, {joined_rows(weights), weights.front()->columns}, "a joined weight");
   int64_t row = 0;
   for (const WeightPart& part : parts) {
-    const int64_t rows = part.weight->rows;
-    const int64_t held = ctx.uploads->held();
-    const std::unique_ptr<WeightMatrix> weight = format.load({&part, 1}, ctx);
-    ctx.uploads->flush(held);
-    weight->expand({.begin = 0, .count = rows}, dense.view.rows(row, rows), exec);
-    exec.cuda->synchronize();  // its memory goes
-    row += rows;
+    expand_part(format, part, dense.view.rows(row, part.weight->rows), ctx);
+    row += part.weight->rows;
   }
   return naming_errors(parts.front().name,
                        [&] { return format.encode_on_device(dense.view, ctx); });

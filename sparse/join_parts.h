@@ -20,6 +20,11 @@ void read_and_validate(const WeightPart& part, ThreadPool& threads);
 // empty. Throws Error that begins with the name of a part.
 EncodedWeight join_on_host(std::span<const WeightPart> parts, ThreadPool& threads);
 
+// On a CUDA device, into a dense matrix there, in the dtype of the part, which has its values on
+// return. Throws Error that begins with the part's name.
+void expand_part(const WeightFormat& format, const WeightPart& part, const Tensor& dense,
+                 const LoadContext& ctx);
+
 // On a CUDA device, for parts that format.load() takes one by one, but not as they are together:
 // loads and expands one after the other into a dense matrix there, which is encoded. The weight has
 // its values on return; what ctx.uploads held before is still held.

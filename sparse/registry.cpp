@@ -23,11 +23,15 @@ std::vector<const WeightFormat*> auto_formats() {
   return formats;
 }
 
+const WeightFormat* find_weight_format(std::string_view name) {
+  const std::span<const WeightFormat* const> formats = weight_formats();
+  const auto found = std::ranges::find(formats, name, &WeightFormat::name);
+  return found == formats.end() ? nullptr : *found;
+}
+
 const WeightFormat& weight_format(std::string_view name) {
-  for (const WeightFormat* format : weight_formats()) {
-    if (format->name() == name) {
-      return *format;
-    }
+  if (const WeightFormat* const format = find_weight_format(name)) {
+    return *format;
   }
   fail("the weight format {} is not known; use one of {}", name, weight_format_names());
 }

@@ -12,8 +12,17 @@ namespace sparsellm {
 // All formats; the first is the dense one.
 std::span<const WeightFormat* const> weight_formats();
 
-// Those that `auto` chooses from (WeightFormat::for_auto()); the first is the dense one.
+// The candidates of `auto` (WeightFormat::for_auto()); the first is the dense one.
 std::vector<const WeightFormat*> auto_formats();
+
+// What stands for formats that depend on what is in a weight: the fastest, by measurement
+// (models/format_choice.h) or by rules (sparse/choice/format_rules.h); and that of weight_formats()
+// in which it takes the fewest bytes (encode_smallest()).
+inline constexpr std::string_view kAutoFormat = "auto";
+inline constexpr std::string_view kSmallestFormat = "smallest";
+
+// nullptr for a name that is not among them.
+const WeightFormat* find_weight_format(std::string_view name);
 
 // Throws Error that lists the names for one that is not among them.
 const WeightFormat& weight_format(std::string_view name);

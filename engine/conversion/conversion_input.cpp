@@ -23,6 +23,22 @@ constexpr int64_t kSequenceTokens = 2048;  // of calibration, if the model takes
 
 std::string weight_name(const LinearLayer& layer) { return layer.module + ".weight"; }
 
+// The share of nonzeros that pruning leaves, at most.
+double most_density(const PruneSettings& prune) {
+  using Kind = PruneMethod::Kind;
+  switch (prune.method.kind) {
+    case Kind::none:
+      return 1.0;
+    case Kind::n_m:
+      return static_cast<double>(prune.method.kept) / prune.method.group;
+    case Kind::magnitude:
+    case Kind::random:
+    case Kind::wanda:
+      return 1.0 - prune.sparsity;
+  }
+  return 1.0;
+}
+
 OwnedTensor copy_of(const Tensor& w) {
   OwnedTensor copy = allocate_tensor({}, w.dtype(), {w.size(0), w.size(1)}, "a weight to prune");
   std::memcpy(copy.view.raw(), w.raw(), static_cast<size_t>(w.bytes()));
@@ -53,6 +69,10 @@ ConversionInput::ConversionInput(const ConvertOptions& options)
     stored_.push_back(stored);
     taken_.insert(stored.tensors.begin(), stored.tensors.end());
   }
+  for (const JoinedLinear& joined : joined_linear_layers(config_)) {
+    joined_parts_.push_back(joined.parts.size());
+    joined_parts_.resize(joined_parts_.size() + joined.parts.size() - 1, 0);
+  }
   require_tensors(checkpoint_, config_);
   store_.file().require_undamaged_headers();
   options.plan.require_rules_used(modules, blocks);
@@ -61,6 +81,19 @@ ConversionInput::ConversionInput(const ConvertOptions& options)
                                           [&](const LayerPlan& plan) { return wants_norms(plan); }),
       "the text {} for calibration is of no use: no layer is pruned by Wanda or N:M",
       options.calibration ? options.calibration->file.string() : "");
+}
+
+WeightSize ConversionInput::joined_size(size_t first) const {
+  WeightSize size{.rows = 0, .columns = layers_[first].columns};
+  double nonzero_rows = 0.0;  // as many elements as nonzeros
+  for (size_t i = first; i < first + joined_parts_[first]; ++i) {
+    size.rows += layers_[i].rows;
+    nonzero_rows +=
+        static_cast<double>(layers_[i].rows) *
+        std::min(store_.density(weight_name(layers_[i])), most_density(plans_[i].prune));
+  }
+  size.density = nonzero_rows / static_cast<double>(size.rows);
+  return size;
 }
 
 std::string ConversionInput::describe(const std::string& tensor) const {
@@ -176,11 +209,15 @@ void ConversionInput::run_block(size_t first, size_t end, Calibrator* calibrator
     });
   }
   std::map<std::string, OwnedTensor> pruned;  // for the calibration of the next block
+  WeightSize joined;
   for (size_t i = first; i < end; ++i) {
     const LinearLayer& layer = layers_[i];
     LayerPlan& plan = plans_[i];
     const std::string name = weight_name(layer);
     report(0, name);
+    if (joined_parts_[i] > 0) {
+      joined = joined_size(i);
+    }
     for (const std::string& tensor : stored_[i].tensors) {
       require_undamaged(tensor);
     }
@@ -207,7 +244,8 @@ void ConversionInput::run_block(size_t first, size_t end, Calibrator* calibrator
                        .stored = stored_[i],
                        .values = values.view,
                        .stored_nonzeros = nonzeros,
-                       .changed = prunes || values.view.dtype() != stored_[i].dtype});
+                       .changed = prunes || values.view.dtype() != stored_[i].dtype,
+                       .joined = joined});
     plan.prune.norms = {};
     if (calibrator == nullptr) {
       store_.release(stored_[i]);

@@ -28,6 +28,8 @@ struct PlannedWeight {
   const Tensor& values;               // pruned, in the requested dtype
   int64_t stored_nonzeros;            // of the input
   bool changed;                       // by pruning, or by another dtype; else it is as in the input
+  // The layer that it is a part of, with the density that pruning can be expected to leave.
+  const WeightSize& joined;
 };
 
 // The model that is converted, read layer by layer: its linear layers are calibrated, converted to
@@ -63,6 +65,8 @@ class ConversionInput {
 
  private:
   bool wants_norms(const LayerPlan& plan) const;
+  // Of the joined layer whose first part is the layer `first`.
+  WeightSize joined_size(size_t first) const;
   std::unique_ptr<Calibrator> make_calibrator();
   OwnedTensor in_dtype(OwnedTensor stored, const std::string& name);
   // The layers [first, end), those of a block.
@@ -75,6 +79,7 @@ class ConversionInput {
   Checkpoint checkpoint_;
   WeightStore store_;
   std::vector<LinearLayer> layers_;
+  std::vector<size_t> joined_parts_;          // from each of the layers on; 0: it is no first part
   std::vector<LayerPlan> plans_;              // of the layers
   std::vector<WeightStore::Stored> stored_;   // of the layers
   std::set<std::string, std::less<>> taken_;  // tensors of the layers

@@ -47,7 +47,8 @@ ConvertedWeight add_weight(const PlannedWeight& weight, const ConvertOptions& op
   const std::string& name = weight.stored.name;
   const int64_t nonzeros = nonzeros_of(weight, input);
   const std::string& format = weight.plan.format;
-  const PlannedEncoding encoding = encode_planned(weight.values, format, input.threads());
+  const PlannedEncoding encoding = encode_planned(
+      weight.values, format, {.rules = options.rules, .joined = weight.joined}, input.threads());
   if (encoding.encoded) {
     if (options.verify) {
       require_decodes(*encoding.encoded, weight.values, name, input.threads());
@@ -198,8 +199,10 @@ std::vector<Inspection> inspect_model(const ConvertOptions& options) {
   input.for_each_weight([&](const PlannedWeight& weight) {
     const int64_t nonzeros = nonzeros_of(weight, input);
     for (size_t i = 0; i < formats.size(); ++i) {
-      const ConvertedWeight& as = conversions[i].weights.emplace_back(
-          converted(weight, nonzeros, encode_planned(weight.values, formats[i], input.threads())));
+      const ConvertedWeight& as = conversions[i].weights.emplace_back(converted(
+          weight, nonzeros,
+          encode_planned(weight.values, formats[i],
+                         {.rules = options.rules, .joined = weight.joined}, input.threads())));
       if (formats[i] == weight.plan.format) {
         planned.weights.push_back(as);
       }

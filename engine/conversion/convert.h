@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "models/linear_layers.h"
+#include "sparse/choice/format_rules.h"
 #include "sparse/prune/plan.h"
 
 namespace sparsellm {
@@ -31,6 +32,7 @@ struct ConvertOptions {
   std::filesystem::path input;   // a model directory
   std::filesystem::path output;  // that is made; not used by inspect_model()
   SparsityPlan plan;
+  FormatRules rules = FormatRules::built_in();  // that "auto" of the plan goes by
   // f16 or bf16: what all floating-point tensors are converted to, before they are pruned. Nothing:
   // each keeps its own.
   std::optional<DType> dtype = {};

@@ -20,6 +20,10 @@ namespace {
 
 constexpr std::string_view kDTypeHint = "pass --dtype f16 or bf16";
 
+std::string no_smaller(std::string_view formats) {
+  return fmt::format("no smaller as {}", formats);
+}
+
 // Of a weight for which encode_smallest() finds nothing.
 std::string why_dense(const Tensor& w, std::span<const WeightFormat* const> formats) {
   std::vector<std::string_view> names;
@@ -39,7 +43,28 @@ std::string why_dense(const Tensor& w, std::span<const WeightFormat* const> form
     return fmt::format("stored as {}, which {} {} not hold: {}", name_of(w.dtype()),
                        fmt::join(names, " and "), names.size() == 1 ? "does" : "do", kDTypeHint);
   }
-  return takes ? fmt::format("no smaller as {}", fmt::join(names, " or ")) : *reason;
+  return takes ? no_smaller(fmt::format("{}", fmt::join(names, " or "))) : *reason;
+}
+
+PlannedEncoding encode_in(const WeightFormat& format, const Tensor& values, ThreadPool& threads) {
+  if (std::string reason = format.why_not(values); !reason.empty()) {
+    return {.why_dense = format.holds(values.dtype()) ? std::move(reason)
+                                                      : fmt::format("{}: {}", reason, kDTypeHint)};
+  }
+  return {.encoded = format.encode(values, threads)};
+}
+
+PlannedEncoding encode_by_rules(const Tensor& values, const PlannedFor& what, ThreadPool& threads) {
+  const WeightFormat& format = what.rules.choose(what.joined, kDecodedTokens);
+  if (&format == &dense_format()) {
+    return {.why_dense = fmt::format("faster dense on {}, by the rules for {} tokens",
+                                     what.rules.gpu(), kDecodedTokens)};
+  }
+  PlannedEncoding result = encode_in(format, values, threads);
+  if (result.encoded && result.encoded->bytes() >= values.bytes()) {
+    return {.why_dense = no_smaller(format.name())};
+  }
+  return result;
 }
 
 bool same_values(const Tensor& a, const Tensor& b) {
@@ -68,26 +93,20 @@ bool same_values(const Tensor& a, const Tensor& b) {
 
 }  // namespace
 
-PlannedEncoding encode_planned(const Tensor& values, std::string_view format, ThreadPool& threads) {
-  if (format == kAutoFormat || format == kSmallestFormat) {
-    const std::vector<const WeightFormat*> fast = auto_formats();
-    const std::span<const WeightFormat* const> formats =
-        format == kAutoFormat ? std::span(fast) : weight_formats();
-    PlannedEncoding result{.encoded = encode_smallest(values, formats, threads)};
+PlannedEncoding encode_planned(const Tensor& values, std::string_view format,
+                               const PlannedFor& what, ThreadPool& threads) {
+  if (format == kAutoFormat) {
+    return encode_by_rules(values, what, threads);
+  }
+  if (format == kSmallestFormat) {
+    PlannedEncoding result{.encoded = encode_smallest(values, weight_formats(), threads)};
     if (!result.encoded) {
-      result.why_dense = why_dense(values, formats);
+      result.why_dense = why_dense(values, weight_formats());
     }
     return result;
   }
   const WeightFormat& to = weight_format(format);
-  if (&to == &dense_format()) {
-    return {};
-  }
-  if (std::string reason = to.why_not(values); !reason.empty()) {
-    return {.why_dense = to.holds(values.dtype()) ? std::move(reason)
-                                                  : fmt::format("{}: {}", reason, kDTypeHint)};
-  }
-  return {.encoded = to.encode(values, threads)};
+  return &to == &dense_format() ? PlannedEncoding{} : encode_in(to, values, threads);
 }
 
 // A few rows at a time, since the matrix and its encoding are in memory already.

@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "kernels/base/parallel.h"
+#include "sparse/choice/format_rules.h"
 #include "sparse/encoded_weight.h"
 
 namespace sparsellm {
@@ -15,10 +16,18 @@ struct PlannedEncoding {
   std::string why_dense = {};                 // empty if the plan says dense
 };
 
+// What "auto" goes by: `joined` is the layer that the engine multiplies by as one, the weight and
+// those that it is joined with, which so come to one format.
+struct PlannedFor {
+  const FormatRules& rules;
+  WeightSize joined;
+};
+
 // values [rows, columns], f32, f16 or bf16, in host memory. `format` is a name of
 // sparse/registry.h, kAutoFormat or kSmallestFormat; a format that does not hold the values leaves
-// them dense.
-PlannedEncoding encode_planned(const Tensor& values, std::string_view format, ThreadPool& threads);
+// them dense, and so does one of "auto" in which they take no fewer bytes.
+PlannedEncoding encode_planned(const Tensor& values, std::string_view format,
+                               const PlannedFor& what, ThreadPool& threads);
 
 // Throws Error that names the weight unless the encoding is valid and decodes to the same values,
 // except for the signs of zeros.

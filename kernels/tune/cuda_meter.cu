@@ -2,19 +2,26 @@
 
 #include "kernels/base/cuda_state.cuh"
 #include "kernels/tune/cuda_meter.cuh"
+#include "kernels/tune/make_meter.h"
 
 namespace sparsellm {
 
-std::string CudaMeter::device_key() {
-  if (!device_key_.empty()) {
-    return device_key_;
-  }
+std::unique_ptr<TuneMeter> make_cuda_meter(ExecContext& ctx) {
+  return std::make_unique<CudaMeter>(ctx);
+}
+
+std::string cuda_device_key(Device device) {
   cudaDeviceProp properties{};
   int runtime = 0;
-  check_cuda(cudaGetDeviceProperties(&properties, cuda_state(ctx_).device.index));
+  check_cuda(cudaGetDeviceProperties(&properties, device.index));
   check_cuda(cudaRuntimeGetVersion(&runtime));
-  device_key_ =
-      fmt::format("{}, CUDA {}, cuBLASLt {}", properties.name, runtime, cublasLtGetVersion());
+  return fmt::format("{}, CUDA {}, cuBLASLt {}", properties.name, runtime, cublasLtGetVersion());
+}
+
+std::string CudaMeter::device_key() {
+  if (device_key_.empty()) {
+    device_key_ = cuda_device_key(cuda_state(ctx_).device);
+  }
   return device_key_;
 }
 

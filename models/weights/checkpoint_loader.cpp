@@ -12,6 +12,7 @@
 #include "models/storage/required_tensor.h"
 #include "models/weights/shape_loader.h"
 #include "sparse/dense/dense.h"
+#include "sparse/join_parts.h"
 #include "sparse/registry.h"
 
 namespace sparsellm {
@@ -22,6 +23,11 @@ bool has_tensor_of(const Checkpoint& checkpoint, std::string_view dtype) {
   return std::any_of(names.begin(), names.end(), [&](const std::string& name) {
     return checkpoint.find(name)->dtype == dtype;
   });
+}
+
+bool is_encoded_for(const WeightStore::Stored& stored, Device device, DType compute) {
+  return stored.form == WeightStore::Form::encoded && stored.dtype == compute &&
+         weight_format(stored.format).runs_on(device);
 }
 
 DType default_dtype(const Checkpoint& checkpoint, Device device) {
@@ -52,6 +58,9 @@ CheckpointLoader::CheckpointLoader(const Checkpoint& checkpoint, Device device,
       progress_(std::move(progress)) {
   if (!encoding_.format.empty()) {
     weight_format(encoding_.format);
+  }
+  for (const auto& [weight, format] : encoding_.layers) {
+    weight_format(format);
   }
 }
 
@@ -126,8 +135,9 @@ std::vector<WeightStore::Stored> CheckpointLoader::find(const Wanted& wanted) {
 
 std::unique_ptr<WeightMatrix> CheckpointLoader::load_weight(const Wanted& wanted) {
   const std::vector<Stored> parts = find(wanted);
-  const WeightFormat& format =
-      weight_format(encoding_.format.empty() ? joined_format(parts) : encoding_.format);
+  const std::string& requested =
+      format_of(encoding_.layers, wanted.parts.front().name, encoding_.format);
+  const WeightFormat& format = weight_format(requested.empty() ? joined_format(parts) : requested);
   if (format.name() == dense_format().name()) {
     return load_dense(wanted, parts);
   }
@@ -198,28 +208,46 @@ std::unique_ptr<WeightMatrix> CheckpointLoader::encode_on_device(const Wanted& w
 // One part after the other, so that no more than one of them is in memory twice.
 void CheckpointLoader::fill(const Wanted& wanted, std::span<const Stored> parts,
                             const Tensor& dense) {
-  auto* destination = static_cast<std::byte*>(dense.raw());
+  int64_t row = 0;
   for (size_t i = 0; i < parts.size(); ++i) {
-    const std::string& name = wanted.parts[i].name;
-    const OwnedTensor part = store_.dense(name, threads());
-    const std::span source(static_cast<const std::byte*>(part.view.raw()),
-                           static_cast<size_t>(part.view.bytes()));
-    if (device().is_cuda()) {
-      const int64_t held = uploads().held();
-      uploads().submit({.what = describe(name),
-                        .source = source,
-                        .from = parts[i].dtype,
-                        .destination = destination,
-                        .to = dense.dtype(),
-                        .file = checkpoint_->find_file(source)});
-      uploads().flush(held);
+    const Tensor rows = dense.rows(row, parts[i].rows);
+    if (device().is_cuda() && is_encoded_for(parts[i], device(), activation_dtype())) {
+      expand_part(wanted.parts[i].name, parts[i], rows);
     } else {
-      copy_bytes({}, destination, {}, source.data(), std::ssize(source));
+      decode_part(wanted.parts[i].name, parts[i], rows);
     }
-    destination += part.view.element_count() * size_of(dense.dtype());
+    row += parts[i].rows;
     store_.release(parts[i]);
     count_loaded(parts.subspan(i, 1));
   }
+}
+
+// On a CUDA device, from an encoding that it multiplies by.
+void CheckpointLoader::expand_part(const std::string& name, const Stored& stored,
+                                   const Tensor& dense) {
+  EncodedWeight encoded = store_.unchecked(name);
+  const WeightPart part{
+      .weight = &encoded, .name = store_.file().describe(stored.name), .file = stored.file};
+  sparsellm::expand_part(weight_format(stored.format), part, dense, context());
+}
+
+void CheckpointLoader::decode_part(const std::string& name, const Stored& stored,
+                                   const Tensor& dense) {
+  const OwnedTensor part = store_.dense(name, threads());
+  const std::span source(static_cast<const std::byte*>(part.view.raw()),
+                         static_cast<size_t>(part.view.bytes()));
+  if (!device().is_cuda()) {
+    copy_bytes({}, dense.raw(), {}, source.data(), std::ssize(source));
+    return;
+  }
+  const int64_t held = uploads().held();
+  uploads().submit({.what = describe(name),
+                    .source = source,
+                    .from = stored.dtype,
+                    .destination = dense.raw(),
+                    .to = dense.dtype(),
+                    .file = checkpoint_->find_file(source)});
+  uploads().flush(held);
 }
 
 void CheckpointLoader::count_loaded(std::span<const Stored> parts) {
@@ -270,9 +298,11 @@ Uploader& CheckpointLoader::uploads() {
 }
 
 std::unique_ptr<WeightLoader> CheckpointLoader::shapes() const {
-  return std::make_unique<ShapeLoader>(
-      device(), activation_dtype(),
-      LinearShapes{.store = &store_, .format = encoding_.format, .density = 0.0});
+  return std::make_unique<ShapeLoader>(device(), activation_dtype(),
+                                       LinearShapes{.store = &store_,
+                                                    .format = encoding_.format,
+                                                    .layers = encoding_.layers,
+                                                    .density = 0.0});
 }
 
 void CheckpointLoader::finish() {

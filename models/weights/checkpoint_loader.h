@@ -14,6 +14,7 @@
 #include "kernels/base/cuda_context.h"
 #include "kernels/base/upload.h"
 #include "models/storage/safetensors.h"
+#include "models/weights/layer_formats.h"
 #include "models/weights/load_progress.h"
 #include "models/weights/weight_loader.h"
 #include "models/weights/weight_store.h"
@@ -30,7 +31,8 @@ struct WeightEncoding {
   // A name of sparse/registry.h, to which other weights are converted; empty: as each is stored,
   // and what only other programs know, dense.
   std::string format;
-  int threads = 0;  // that convert; 0: usable_cores()
+  int threads = 0;           // that convert; 0: usable_cores()
+  LayerFormats layers = {};  // of these `format` says nothing
 };
 
 // Weights from a checkpoint. A name is looked up as given and with its leading "model." or
@@ -75,6 +77,8 @@ class CheckpointLoader : public WeightLoader {
   const StoredTensor& get(const std::string& name, const std::vector<int64_t>& shape);
   // Decodes the parts, one below the other, into `dense`, which has its values on return.
   void fill(const Wanted& wanted, std::span<const Stored> parts, const Tensor& dense);
+  void expand_part(const std::string& name, const Stored& stored, const Tensor& dense);
+  void decode_part(const std::string& name, const Stored& stored, const Tensor& dense);
   std::string describe(const std::string& name) const;
   // Counts the bytes of parts that have been read or submitted, and reports.
   void count_loaded(std::span<const Stored> parts);

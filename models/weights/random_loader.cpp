@@ -27,10 +27,7 @@ RandomLoader::RandomLoader(Device device, const RandomWeights& weights)
       cuda_(device.is_cuda() ? std::make_unique<CudaContext>(device) : nullptr),
       exec_{.device = device, .workspace = workspace_, .threads = threads_, .cuda = cuda_.get()},
       uploads_(device.is_cuda() ? std::make_unique<Uploader>(device) : nullptr) {
-  require(weights.sparsity >= 0.0 && weights.sparsity <= 1.0,
-          "the sparsity of random weights is {}; it lies between 0 and 1", weights.sparsity);
-  const std::string reason = why_not(weights.pattern, weights.sparsity);
-  require(reason.empty(), "random weights have no pattern {}", reason);
+  require_possible(weights);
 }
 
 OwnedTensor RandomLoader::load(const Wanted& wanted) {
@@ -51,8 +48,6 @@ void RandomLoader::fill(const Wanted& wanted, const Tensor& tensor) {
   RandomFill fill{.spread = spread_of(kSmallDeviation)};
   if (wanted.kind == Wanted::Kind::linear) {
     fill.spread = spread_of(1.0f / std::sqrt(static_cast<float>(wanted.columns)));
-    fill.sparsity = weights_.sparsity;
-    fill.pattern = weights_.pattern;
     fill.columns = wanted.columns;
   } else if (wanted.parts.front().name.ends_with("norm.weight")) {
     fill.centre = 1.0f;
@@ -62,18 +57,24 @@ void RandomLoader::fill(const Wanted& wanted, const Tensor& tensor) {
   for (const Wanted::Rows& part : wanted.parts) {
     const Tensor values(destination, weights_.dtype, {part.count * wanted.columns}, device());
     fill.key = random_key(weights_.seed, part.name);
+    if (wanted.kind == Wanted::Kind::linear) {
+      const RandomLinear linear = weights_.linear(part.name);
+      fill.sparsity = linear.sparsity;
+      fill.pattern = linear.pattern;
+    }
     fill_random(fill, values, exec_);
     destination += values.bytes();
   }
 }
 
 std::unique_ptr<WeightMatrix> RandomLoader::load_weight(const Wanted& wanted) {
-  if (weights_.format.empty() || weights_.format == dense_format().name()) {
+  const std::string name = weights_.linear(wanted.parts.front().name).format;
+  if (name.empty() || name == dense_format().name()) {
     return WeightLoader::load_weight(wanted);
   }
-  const WeightFormat& format = weight_format(weights_.format);
-  require(format.runs_on(device()), "random weights in the format {} cannot be made on {}",
-          weights_.format, to_string(device()));
+  const WeightFormat& format = weight_format(name);
+  require(format.runs_on(device()), "random weights in the format {} cannot be made on {}", name,
+          to_string(device()));
   const OwnedTensor dense =
       allocate_scratch(exec_, weights_.dtype, {rows_of(wanted), wanted.columns}, "random weights");
   fill(wanted, dense.view);
@@ -83,17 +84,15 @@ std::unique_ptr<WeightMatrix> RandomLoader::load_weight(const Wanted& wanted) {
                             .exec = [this]() -> ExecContext& { return exec_; },
                             .uploads = uploads_.get()};
   std::unique_ptr<WeightMatrix> weight =
-      naming_errors(fmt::format("random weights cannot be in the format {}", weights_.format),
+      naming_errors(fmt::format("random weights cannot be in the format {}", name),
                     [&] { return format.encode_on_device(dense.view, context); });
   count_bytes(weight->bytes());
   return weight;
 }
 
 std::unique_ptr<WeightLoader> RandomLoader::shapes() const {
-  return std::make_unique<ShapeLoader>(
-      device(), weights_.dtype,
-      LinearShapes{
-          .store = nullptr, .format = weights_.format, .density = 1.0 - weights_.sparsity});
+  return std::make_unique<ShapeLoader>(device(), weights_.dtype,
+                                       LinearShapes{.store = nullptr, .random = weights_});
 }
 
 void RandomLoader::finish() {

@@ -18,8 +18,7 @@ namespace sparsellm {
 // input, so that activations stay in range through any number of layers.
 class RandomLoader : public WeightLoader {
  public:
-  // Throws Error for a dtype that the device does not compute in, a sparsity out of range, and a
-  // pattern that cannot have it.
+  // Throws Error for a dtype that the device does not compute in, and as require_possible() does.
   RandomLoader(Device device, const RandomWeights& weights);
 
   std::unique_ptr<WeightLoader> shapes() const override;

@@ -49,10 +49,23 @@ class WeightOfSize : public WeightMatrix {
 ShapeLoader::ShapeLoader(Device device, DType dtype, LinearShapes linears)
     : WeightLoader(device, device.is_cuda() ? dtype : DType::f32),
       dtype_(dtype),
-      linears_(std::move(linears)) {}
+      linears_(std::move(linears)) {
+  if (linears_.random) {
+    require_possible(*linears_.random);
+    linears_.store = nullptr;
+  }
+}
+
+std::optional<double> ShapeLoader::density_of(const std::string& weight) const {
+  return linears_.random ? 1.0 - linears_.random->linear(weight).sparsity : linears_.density;
+}
 
 std::unique_ptr<WeightMatrix> ShapeLoader::load_weight(const Wanted& wanted) {
-  EncodedWeight header{.format = linears_.format,
+  const std::string& first = wanted.parts.front().name;
+  const std::string requested = linears_.random
+                                    ? linears_.random->linear(first).format
+                                    : format_of(linears_.layers, first, linears_.format);
+  EncodedWeight header{.format = requested,
                        .version = 0,
                        .dtype = dtype_,
                        .rows = rows_of(wanted),
@@ -79,27 +92,28 @@ std::unique_ptr<WeightMatrix> ShapeLoader::load_weight(const Wanted& wanted) {
     if (i < stored.size() && stored[i].format == header.format) {
       bytes += stored[i].bytes;
       header.nonzeros += stored[i].nonzeros;
-    } else if (linears_.format.empty()) {
+    } else if (requested.empty()) {
       bytes += elements * size_of(dtype_);
       header.nonzeros += elements;
       counted = false;
-    } else if (!linears_.density && i < stored.size()) {
-      const EncodedWeight part = encode(wanted.parts[i].name, stored[i]);
+    } else if (!density_of(wanted.parts[i].name) && i < stored.size()) {
+      const EncodedWeight part =
+          encode(wanted.parts[i].name, stored[i], weight_format(header.format));
       bytes += part.bytes();
       header.nonzeros += part.nonzeros;
     } else {
-      require(linears_.density.has_value(),
+      const std::optional<double> density = density_of(wanted.parts[i].name);
+      require(density.has_value(),
               "what weights take as {} is known when they are encoded; a model that was converted "
               "to it tells",
               header.format);
-      const EncodedWeight part{
-          .format = header.format,
-          .version = 0,
-          .dtype = dtype_,
-          .rows = wanted.parts[i].count,
-          .columns = wanted.columns,
-          .nonzeros = std::llround(*linears_.density * static_cast<double>(elements)),
-          .parts = {}};
+      const EncodedWeight part{.format = header.format,
+                               .version = 0,
+                               .dtype = dtype_,
+                               .rows = wanted.parts[i].count,
+                               .columns = wanted.columns,
+                               .nonzeros = std::llround(*density * static_cast<double>(elements)),
+                               .parts = {}};
       bytes += weight_format(part.format).expected_bytes(part);
       header.nonzeros += part.nonzeros;
     }
@@ -112,12 +126,13 @@ std::unique_ptr<WeightMatrix> ShapeLoader::load_weight(const Wanted& wanted) {
   return std::make_unique<WeightOfSize>(std::move(header), nonzeros, device(), bytes);
 }
 
-EncodedWeight ShapeLoader::encode(const std::string& name, const WeightStore::Stored& stored) {
+EncodedWeight ShapeLoader::encode(const std::string& name, const WeightStore::Stored& stored,
+                                  const WeightFormat& format) {
   if (!threads_) {
     threads_ = std::make_unique<ThreadPool>(linears_.threads);
   }
-  EncodedWeight encoded = linears_.store->encode(
-      name, weight_format(linears_.format), device().is_cuda() ? dtype_ : stored.dtype, *threads_);
+  EncodedWeight encoded =
+      linears_.store->encode(name, format, device().is_cuda() ? dtype_ : stored.dtype, *threads_);
   linears_.store->release(stored);
   done_ += stored.bytes;
   if (linears_.progress) {

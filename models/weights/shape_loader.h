@@ -5,7 +5,9 @@
 #include <optional>
 #include <string>
 
+#include "models/weights/layer_formats.h"
 #include "models/weights/load_progress.h"
+#include "models/weights/random_weights.h"
 #include "models/weights/weight_loader.h"
 #include "models/weights/weight_store.h"
 
@@ -14,8 +16,12 @@ namespace sparsellm {
 // In which formats the linear layers of a ShapeLoader are.
 struct LinearShapes {
   const WeightStore* store = nullptr;  // where weights come from, as they are stored there
-  std::string format = {};  // a name of sparse/registry.h, to which others are converted; or empty
+  std::string format = {};   // a name of sparse/registry.h, to which others are converted; or empty
+  LayerFormats layers = {};  // of these `format` says nothing
   std::optional<double> density = {};  // the share of nonzeros in weights that are converted
+  // Weights that a RandomLoader makes, in formats and with zeros of their own; then nothing above
+  // is looked at.
+  std::optional<RandomWeights> random = {};
   int threads = 0;             // that encode what density says nothing of; 0: usable_cores()
   LoadProgress progress = {};  // of that
 };
@@ -29,7 +35,7 @@ class ShapeLoader : public WeightLoader {
   // to take in their format. Those that would be converted and whose density is not given are read
   // from the store and encoded, one after the other, to see what they take, as by the converter;
   // Error is thrown for what has no values or cannot be encoded. Throws Error for a dtype that the
-  // device does not compute in.
+  // device does not compute in, and for random weights that cannot be.
   ShapeLoader(Device device, DType dtype, LinearShapes linears = {});
 
   OwnedTensor constants(std::string_view what, std::span<const float> values) override;
@@ -40,7 +46,10 @@ class ShapeLoader : public WeightLoader {
   std::unique_ptr<WeightMatrix> load_weight(const Wanted& wanted) override;
 
  private:
-  EncodedWeight encode(const std::string& name, const WeightStore::Stored& stored);
+  // The share of nonzeros of a weight that is not stored as it will be; nothing if it is not known.
+  std::optional<double> density_of(const std::string& weight) const;
+  EncodedWeight encode(const std::string& name, const WeightStore::Stored& stored,
+                       const WeightFormat& format);
 
   DType dtype_;
   LinearShapes linears_;

@@ -66,9 +66,10 @@ Linear WeightLoader::linear(const std::vector<Part>& parts, int64_t in, Bias bia
     }
     return wanted;
   };
-  Linear result{.weight = load_weight(joined(Wanted::Kind::linear, ".weight", in)),
-                .bias = {},
-                .activation = activation};
+  Wanted weight = joined(Wanted::Kind::linear, ".weight", in);
+  weight.bias = bias;
+  weight.activation = activation;
+  Linear result{.weight = load_weight(weight), .bias = {}, .activation = activation};
   if (bias == Bias::yes) {
     result.bias = count(load(joined(Wanted::Kind::vector, ".bias", 1)));
   }

@@ -78,6 +78,9 @@ class WeightLoader {
     Kind kind = Kind::vector;
     std::vector<Rows> parts;  // at least one
     int64_t columns = 1;      // 1 for a vector
+    // Of a linear layer: what its products end with.
+    Bias bias = Bias::no;
+    Activation activation = {};
   };
 
   // Throws Error for activations that the device does not compute in.

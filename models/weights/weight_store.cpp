@@ -12,6 +12,7 @@
 #include "kernels/base/mapped_file.h"
 #include "models/storage/bitmask_weight.h"
 #include "models/storage/stored_names.h"
+#include "sparse/count_nonzeros.h"
 #include "sparse/dense/dense.h"
 #include "sparse/registry.h"
 
@@ -56,7 +57,7 @@ WeightStore::Stored WeightStore::get(std::string_view name) const {
             .dtype = weight->dtype(),
             .rows = weight->rows(),
             .columns = weight->columns(),
-            .nonzeros = 0,
+            .nonzeros = weight->stored_values(),
             .file = nullptr,
             .bytes = weight->bytes(),
             .tensors = weight->tensor_names()};
@@ -75,6 +76,32 @@ WeightStore::Stored WeightStore::get(std::string_view name) const {
           .file = nullptr,
           .bytes = std::ssize(tensor.bytes),
           .tensors = {plain}};
+}
+
+double WeightStore::density(std::string_view name) const {
+  const Stored stored = get(name);
+  const double elements = static_cast<double>(stored.rows) * static_cast<double>(stored.columns);
+  if (elements == 0.0) {
+    return 1.0;
+  }
+  if (stored.form != Form::plain) {
+    return static_cast<double>(stored.nonzeros) / elements;
+  }
+  // Spread over the whole matrix: rows may differ.
+  constexpr int64_t kRows = 64;
+  const std::span<const std::byte> bytes = checkpoint_->find(stored.tensors.front())->bytes;
+  const MappedFile& file = checkpoint_->file_of(bytes);
+  const int64_t row_bytes = stored.columns * size_of(stored.dtype);
+  const int64_t rows = std::min(kRows, stored.rows);
+  const OwnedTensor sample = allocate_tensor({}, stored.dtype, {rows, stored.columns}, name);
+  for (int64_t i = 0; i < rows; ++i) {
+    const int64_t row = i * stored.rows / rows;
+    file.read(bytes.subspan(static_cast<size_t>(row * row_bytes), static_cast<size_t>(row_bytes)),
+              static_cast<std::byte*>(sample.view.raw()) + i * row_bytes);
+  }
+  ThreadPool caller(1);
+  return static_cast<double>(count_nonzeros(sample.view, caller)) /
+         static_cast<double>(sample.view.element_count());
 }
 
 OwnedTensor WeightStore::dense(std::string_view name, ThreadPool& threads) const {

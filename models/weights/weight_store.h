@@ -36,13 +36,17 @@ class WeightStore {
     DType dtype = DType::f16;  // f32, f16 or bf16
     int64_t rows = 0;
     int64_t columns = 0;
-    int64_t nonzeros = 0;              // of an encoded one
+    int64_t nonzeros = 0;              // of an encoded one; the stored values of a bitmask
     const MappedFile* file = nullptr;  // that an encoded one is in
     int64_t bytes = 0;                 // in the file
     std::vector<std::string> tensors;  // of the checkpoint, whose parts make up the matrix
   };
   // Looks at headers alone. Throws Error if the weight is missing or no matrix.
   Stored get(std::string_view name) const;
+
+  // The share of nonzeros in the matrix. That of a plain one is estimated from some of its rows,
+  // the same ones every time, which are read.
+  double density(std::string_view name) const;
 
   // The matrix [rows, columns] in host memory, in its stored dtype: a view of the mapped file if it
   // is stored plainly, and a copy of the bytes if they are not aligned there.

@@ -9,13 +9,9 @@
 
 #include "sparse/prune/layer_range.h"
 #include "sparse/prune/prune.h"
+#include "sparse/registry.h"
 
 namespace sparsellm {
-
-// Formats that depend on what is in a weight: in which it takes the fewest bytes
-// (encode_smallest()) of auto_formats(), and of weight_formats().
-inline constexpr std::string_view kAutoFormat = "auto";
-inline constexpr std::string_view kSmallestFormat = "smallest";
 
 // What happens to the weight of one linear layer.
 struct LayerPlan {

@@ -26,8 +26,6 @@ class TiledCslFormat : public WeightFormat {
   int32_t version() const override { return tiled_csl::kRecordVersion; }
 
   bool runs_on(const Device&) const override { return true; }
-  // Where it is smaller than tca_bme it is slower on GPUs.
-  bool for_auto() const override { return false; }
 
   bool holds(DType dtype) const override { return dtype == DType::f16 || dtype == DType::bf16; }
 

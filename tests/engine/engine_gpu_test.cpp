@@ -11,6 +11,7 @@
 #include "engine/engine.h"
 #include "engine/memory_fit.h"
 #include "kernels/paged_kv.h"
+#include "models/random_plan.h"
 #include "models/weights/random_weights.h"
 #include "tests/engine/engine_gpu_fixture.h"
 #include "tests/engine/infinite_logits.h"
@@ -332,7 +333,7 @@ std::vector<int32_t> some_prompt(int64_t length) {
 TEST_F(GpuConvertedModel, HasTheLogitsOfTheCpu) {
   for (const char* model : {"fable-opt-8m", "fable-llama-relu-8m"}) {
     for (const auto& [format, sparsity] :
-         {std::pair{"tca_bme", 0.5}, {"tca_bme", 0.9}, {"auto", 0.5}, {"auto", 0.9}}) {
+         {std::pair{"tca_bme", 0.5}, {"tca_bme", 0.9}, {"smallest", 0.5}, {"smallest", 0.9}}) {
       const std::filesystem::path converted = convert(model, format, sparsity);
       EngineOptions options;
       options.with_tokenizer = false;
@@ -435,20 +436,51 @@ TEST_F(GpuConvertedModel, OfRandomWeights) {
     EngineOptions options = on_gpu();
     options.deterministic = true;
     options.weight_format = "tca_bme";
-    Engine sparse = Engine::load_random(
-        config, {.dtype = DType::f16, .sparsity = sparsity, .seed = 3, .format = "tca_bme"},
-        options);
-    const MemoryFit fit = fit_memory(read_model_config_file(config), DType::f16, options,
-                                     {.store = nullptr, .density = 1.0 - sparsity});
+    RandomWeights weights{
+        .dtype = DType::f16, .sparsity = sparsity, .seed = 3, .format = "tca_bme"};
+    Engine sparse = Engine::load_random(config, weights, options);
+    const MemoryFit fit =
+        fit_memory(read_model_config_file(config), DType::f16, options, {.random = weights});
     EXPECT_NEAR(static_cast<double>(fit.weights), static_cast<double>(sparse.stats().weight_bytes),
                 0.02 * static_cast<double>(fit.weights));
     EXPECT_EQ(fit.step, sparse.stats().workspace_bytes);
     options.weight_format = "dense";
-    Engine dense = Engine::load_random(
-        config, {.dtype = DType::f16, .sparsity = sparsity, .seed = 3, .format = "dense"}, options);
+    weights.format = "dense";
+    Engine dense = Engine::load_random(config, weights, options);
     expect_close(logits_of(sparse, some_prompt(30)), logits_of(dense, some_prompt(30)),
                  2.0 * kTolerance);
   }
+}
+
+// Layers of different formats and shares of zeros, some of which are joined.
+TEST_F(GpuConvertedModel, OfPlannedRandomWeights) {
+  const std::filesystem::path file = testing::data("models/fable-llama-relu-8m") / "config.json";
+  const ModelConfig config = read_model_config_file(file);
+  const testing::TempDir dir;
+  const SparsityPlan plan = SparsityPlan::read(dir.write("plan.json", R"({"rules": [
+      {"tensors": "*", "layers": {"ends": "1/8"}, "prune": "none"},
+      {"tensors": "*.k_proj", "prune": "2:4", "format": "dense"},
+      {"tensors": "*.gate_proj", "prune": "random", "scope": "matrix", "sparsity": 0.9,
+       "format": "tiled_csl"}],
+      "default": {"prune": "magnitude", "sparsity": 0.6}})"));
+  EngineOptions options = on_gpu();
+  options.deterministic = true;
+  RandomWeights weights{.dtype = DType::f16, .seed = 3};
+  weights.planned =
+      plan_random_linears(plan, config, {.device = options.device, .dtype = weights.dtype});
+  Engine sparse = Engine::load_random(file, weights, options);
+  const MemoryFit fit = fit_memory(config, DType::f16, options, {.random = weights});
+  EXPECT_NEAR(static_cast<double>(fit.weights), static_cast<double>(sparse.stats().weight_bytes),
+              0.05 * static_cast<double>(fit.weights));
+  EXPECT_EQ(fit.step, sparse.stats().workspace_bytes);
+  ASSERT_EQ(fit.linear_weights.size(), 3u);
+  for (auto& [module, linear] : weights.planned) {
+    linear.format = "dense";
+  }
+  Engine dense = Engine::load_random(file, weights, options);
+  EXPECT_LT(sparse.stats().weight_bytes, dense.stats().weight_bytes);
+  expect_close(logits_of(sparse, some_prompt(30)), logits_of(dense, some_prompt(30)),
+               2.0 * kTolerance);
 }
 
 TEST_F(GpuConvertedModel, OfUnevenRandomWeights) {

@@ -14,6 +14,7 @@
 #include "kernels/base/device_cuda.h"
 #include "kernels/paged_kv.h"
 #include "models/build_decoder.h"
+#include "models/random_plan.h"
 #include "models/storage/safetensors.h"
 #include "models/weights/checkpoint_loader.h"
 #include "models/weights/random_weights.h"
@@ -278,11 +279,9 @@ TEST(MemoryFit, OfRandomSparseWeights) {
     std::vector<int64_t> bytes;
     for (double density : {0.2, 0.5}) {
       SCOPED_TRACE(fmt::format("{} {}", format, density));
-      options.weight_format = format;
-      const MemoryFit fit = fit_memory(config, DType::f16, options, {.density = density});
-      options.weight_format.clear();
-      const Engine engine =
-          Engine::load_random(file, {.sparsity = 1.0 - density, .format = format}, options);
+      const RandomWeights weights{.sparsity = 1.0 - density, .format = format};
+      const MemoryFit fit = fit_memory(config, DType::f16, options, {.random = weights});
+      const Engine engine = Engine::load_random(file, weights, options);
       const auto taken = static_cast<double>(engine.stats().weight_bytes);
       EXPECT_NEAR(static_cast<double>(fit.weights), taken, 0.05 * taken);
       EXPECT_EQ(fit.step, engine.stats().workspace_bytes);
@@ -290,6 +289,41 @@ TEST(MemoryFit, OfRandomSparseWeights) {
     }
     EXPECT_LT(bytes[0], bytes[1]);
   }
+}
+
+// Layers with shares of zeros and formats of their own.
+TEST(MemoryFit, OfPlannedRandomWeights) {
+  const std::filesystem::path file = testing::data("models/fable-llama-relu-8m") / "config.json";
+  const ModelConfig config = read_model_config_file(file);
+  EngineOptions options;
+  options.with_tokenizer = false;
+  const SparsityPlan plan =
+      SparsityPlan::read(testing::source_dir() / "configs/plans/flash-llm.json");
+  const RandomWeights weights{.planned = plan_random_linears(plan, config, {})};
+  const MemoryFit fit = fit_memory(config, DType::f16, options, {.random = weights});
+  const Engine engine = Engine::load_random(file, weights, options);
+  const auto taken = static_cast<double>(engine.stats().weight_bytes);
+  EXPECT_NEAR(static_cast<double>(fit.weights), taken, 0.05 * taken);
+  EXPECT_EQ(fit.step, engine.stats().workspace_bytes);
+  // gate_proj and up_proj of two blocks at each end are dense.
+  ASSERT_EQ(fit.linear_weights.size(), 2u);
+  int64_t sparse_elements = 0;
+  for (const FormatSum& sum : fit.linear_weights) {
+    if (sum.format == "dense") {
+      EXPECT_EQ(sum.elements, 4 * 2 * config.intermediate_size * config.hidden_size);
+    } else {
+      EXPECT_EQ(sum.format, "tca_bme");
+      sparse_elements = sum.elements;
+      EXPECT_NEAR(static_cast<double>(*sum.nonzeros), 0.2 * static_cast<double>(sum.elements),
+                  1e-3 * static_cast<double>(sum.elements));
+    }
+  }
+  EXPECT_GT(sparse_elements, 0);
+  RandomWeights impossible = weights;
+  impossible.planned.at("model.layers.3.mlp.up_proj").sparsity = 1.5;
+  EXPECT_TRUE(testing::throws_error(
+      [&] { fit_memory(config, DType::f16, options, {.random = impossible}); },
+      "model.layers.3.mlp.up_proj: the sparsity of random weights is 1.5"));
 }
 
 // A GPU of 140 GiB, some of which its driver holds.

@@ -17,6 +17,9 @@
 #include "models/storage/model_writer.h"
 #include "sparse/registry.h"
 #include "sparse/tca_bme/v1/paper_layout.h"
+#include "sparse/tiled_csl/format/tile_layout.h"
+#include "sparse/tiled_csl/tiled_csl.h"
+#include "sparse/tiled_csl/v1/paper_parts.h"
 #include "tests/fuzz/record_seeds.h"
 #include "tests/testing/temp_dir.h"
 
@@ -63,9 +66,14 @@ void write_model_files(const fs::path& folder) {
       if (dtype != DType::f32) {
         write(folder / fmt::format("tca_bme_paper-{}-{}", name_of(dtype), name),
               tca_bme::encode_paper(weight.view, threads));
+        write(folder / fmt::format("tiled_csl_paper-{}-{}", name_of(dtype), name),
+              tiled_csl::encode_paper(weight.view, threads));
       }
     }
   }
+  // More groups of values than a piece of a tile's record has, and words with places of their own.
+  const OwnedTensor tile = weight_of(DType::f16, tiled_csl::kTileRows, tiled_csl::kTileColumns, 3);
+  write(folder / "tiled_csl-f16-pieces", tiled_csl_format().encode(tile.view, threads));
 }
 
 void write_records(const fs::path& folder) {

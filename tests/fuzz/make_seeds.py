@@ -358,10 +358,20 @@ def prune_plan_seeds():
         yield f"plan-{i}", dump(plan).encode()
 
 
+def format_rules_seeds():
+    for path in sorted((DATA.parent.parent / "configs" / "format-rules").glob("*.json")):
+        yield path.stem, dump(json.loads(read(path))).encode()
+    rule = {"density": [0, 0.5], "elements": [0, 1000], "tokens": [1, 8], "format": "tca_bme"}
+    yield "one", dump({"description": "text", "gpu": "GPU", "rules": [rule]}).encode()
+    yield "any", dump({"gpu": "GPU", "rules": [{"format": "tiled_csl"}, rule]}).encode()
+    yield "none", dump({"gpu": "GPU", "rules": []}).encode()
+
+
 TARGETS = {
     "bitmask_weight": bitmask_weight_seeds,
     "config": config_seeds,
     "convert": convert_seeds,
+    "format_rules": format_rules_seeds,
     "merges_vocab": merges_vocab_seeds,
     "model_directory": model_directory_seeds,
     "model_file": model_file_seeds,

@@ -43,8 +43,8 @@ TEST_P(GpuFillRandom, SameBitsAsTheCpu) {
 }
 
 TEST_P(GpuFillRandom, SameBitsAsTheCpuWithEveryPattern) {
-  for (const char* pattern : {"rows:0.5", "rows:3", "columns:0.5", "outliers:0.01", "outliers:0.2",
-                              "dense-blocks:0.01", "dense-blocks:0.2"}) {
+  for (const char* pattern : {"rows:0", "rows:0.5", "rows:3", "columns:0.5", "outliers:0.01",
+                              "outliers:0.2", "dense-blocks:0.01", "dense-blocks:0.2"}) {
     SCOPED_TRACE(pattern);
     for (const auto& [rows, columns] : {std::pair<int64_t, int64_t>{1, 1},
                                         {1, 300},

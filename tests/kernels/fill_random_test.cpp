@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "kernels/base/error.h"
+#include "kernels/random_order.h"
 #include "kernels/zero_pattern.h"
 #include "kernels/zero_thresholds.h"
 #include "tests/testing/compare.h"
@@ -194,7 +195,8 @@ TEST_F(ZeroPatterns, KeepTheSparsityOfTheWholeMatrix) {
   }
 }
 
-// What a device compares with adds up to the share of zeros, except for rounding.
+// What a device compares with adds up to the share of zeros, except for rounding: of numbers that
+// are drawn to 2^32, of zeros that are counted to one more or less in a row, by chance.
 TEST_F(ZeroPatterns, HaveTheExpectedTotal) {
   for (const char* text : kPatterns) {
     const ZeroPattern pattern = parse_zero_pattern(text).value();
@@ -206,6 +208,16 @@ TEST_F(ZeroPatterns, HaveTheExpectedTotal) {
         SCOPED_TRACE(fmt::format("{}, {} zeros, {}x{}", text, sparsity, rows, columns));
         const ZeroThresholds thresholds = zero_thresholds(pattern, sparsity, 3, rows, columns);
         double zeros = 0.0;
+        if (thresholds.counted) {
+          ASSERT_EQ(std::ssize(thresholds.zeros), rows);
+          for (const uint64_t count : thresholds.zeros) {
+            ASSERT_LE(count, static_cast<uint64_t>(columns));
+            zeros += static_cast<double>(count);
+          }
+          EXPECT_NEAR(zeros / static_cast<double>(rows), sparsity * static_cast<double>(columns),
+                      2.5 / std::sqrt(static_cast<double>(rows)));
+          continue;
+        }
         for (int64_t i = 0; i < rows * columns; ++i) {
           const uint64_t threshold =
               thresholds.zeros.at(static_cast<size_t>(thresholds.grid.cell_of(i)));
@@ -249,12 +261,13 @@ TEST_F(ZeroPatterns, RowsAndColumnsDeviateByS) {
       of_rows.push_back(std::log(rows.density(i, 1, 0, kLength)));
       of_columns.push_back(std::log(columns.density(0, kLength, i, 1)));
     }
-    // A density p of n elements scatters by sqrt((1 - p) / (p n)) of itself.
-    const double counted = std::sqrt(0.9 / (0.1 * kLength));
-    const double expected = std::hypot(deviation, counted);
+    // A density p of n elements scatters by sqrt((1 - p) / (p n)) of itself. Those of rows are
+    // counted.
+    const double scatter = std::sqrt(0.9 / (0.1 * kLength));
     for (const std::vector<double>* logs : {&of_rows, &of_columns}) {
       const Moments moments = moments_of(*logs);
-      EXPECT_NEAR(moments.deviation, expected, 0.1 * expected);
+      const double expected = std::hypot(deviation, logs == &of_columns ? scatter : 0.0);
+      EXPECT_NEAR(moments.deviation, expected, 0.1 * expected + 1e-12);
       // The mean of a log-normal density is 0.1.
       EXPECT_NEAR(moments.mean, std::log(0.1) - deviation * deviation / 2.0, 0.05);
     }
@@ -264,6 +277,75 @@ TEST_F(ZeroPatterns, RowsAndColumnsDeviateByS) {
       across.push_back(rows.density(0, kCount, i, 1));
     }
     EXPECT_LT(moments_of(across).deviation, 1.3 * std::sqrt(0.1 * 0.9 / kCount));
+  }
+}
+
+// Whole numbers of zeros are the same in all rows, others are rounded up or down.
+TEST_F(ZeroPatterns, RowsHaveExactlyTheirShare) {
+  for (const double sparsity : {0.0, 0.25, 0.3, 0.8, 1.0}) {
+    for (const Shape& shape : {Shape{400, 1}, Shape{400, 5}, Shape{400, 77}, Shape{50, 1000}}) {
+      SCOPED_TRACE(fmt::format("{} zeros, {}x{}", sparsity, shape.first, shape.second));
+      const Places places = fill("rows:0", sparsity, shape, 3);
+      const double share = sparsity * static_cast<double>(shape.second);
+      std::set<int64_t> counts;
+      for (int64_t row = 0; row < places.rows; ++row) {
+        const double density = places.density(row, 1, 0, places.columns);
+        counts.insert(std::llround((1.0 - density) * static_cast<double>(places.columns)));
+      }
+      EXPECT_GE(static_cast<double>(*counts.begin()), std::floor(share + 1e-9));
+      EXPECT_LE(static_cast<double>(*counts.rbegin()), std::ceil(share - 1e-9));
+      EXPECT_EQ(counts.size(), std::abs(share - std::round(share)) < 1e-9 ? 1u : 2u);
+    }
+  }
+}
+
+// Each of them is zero as often as chance makes it, and so are two neighbours, or elements that lie
+// as the lanes and tiles of kernels do.
+TEST_F(ZeroPatterns, PlacesInRowsAreRandom) {
+  constexpr int64_t kRows = 600;
+  constexpr int64_t kColumns = 520;
+  constexpr double kSparsity = 0.7;
+  const Places places = fill("rows:0", kSparsity, {kRows, kColumns}, 9);
+  const double variance = kSparsity * (1.0 - kSparsity);
+  double squares = 0.0;
+  for (int64_t column = 0; column < kColumns; ++column) {
+    const double off = places.density(0, kRows, column, 1) - (1.0 - kSparsity);
+    squares += off * off * kRows / variance / kColumns;
+  }
+  EXPECT_NEAR(squares, 1.0, 5.0 * std::sqrt(2.0 / kColumns));
+  for (const int64_t distance : {1, 2, 8, 16, 32, 64, 128, 256}) {
+    SCOPED_TRACE(distance);
+    double of_rows = 0.0;  // squares of a row's correlation, in units of what chance makes it
+    for (int64_t row = 0; row < kRows; ++row) {
+      double sum = 0.0;
+      for (int64_t column = 0; column + distance < kColumns; ++column) {
+        const auto i = static_cast<size_t>(row * kColumns + column);
+        const double first = places.values[i] != 0.0 ? kSparsity : kSparsity - 1.0;
+        const double second =
+            places.values[i + static_cast<size_t>(distance)] != 0.0 ? kSparsity : kSparsity - 1.0;
+        sum += first * second / variance;
+      }
+      of_rows += sum * sum / static_cast<double>(kColumns - distance) / kRows;
+    }
+    EXPECT_NEAR(of_rows, 1.0, 0.35);
+  }
+}
+
+TEST(RandomOrder, HasEveryPlaceOnce) {
+  for (const int64_t count : {1, 2, 3, 4, 5, 31, 32, 33, 1000, 4096, 4097}) {
+    std::set<std::vector<uint64_t>> orders;
+    for (const uint64_t seed : {0u, 1u, 12345u}) {
+      std::vector<uint64_t> places;
+      std::vector<bool> taken(static_cast<size_t>(count));
+      for (int64_t i = 0; i < count; ++i) {
+        places.push_back(place_in(random_order(count), seed, static_cast<uint64_t>(i)));
+        ASSERT_LT(places.back(), static_cast<uint64_t>(count));
+        EXPECT_FALSE(taken[places.back()]);
+        taken[places.back()] = true;
+      }
+      orders.insert(places);
+    }
+    EXPECT_EQ(orders.size(), count < 5 ? orders.size() : 3u) << count;
   }
 }
 

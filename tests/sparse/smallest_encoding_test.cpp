@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "sparse/dense/dense.h"
 #include "sparse/registry.h"
 #include "sparse/tca_bme/tca_bme.h"
 #include "sparse/tiled_csl/tiled_csl.h"
@@ -22,8 +23,9 @@ using namespace sparsellm::testing;
 
 class SmallestEncoding : public ::testing::Test {
  protected:
-  std::optional<EncodedWeight> automatic(const Tensor& w) {
-    return encode_smallest(w, auto_formats(), threads_);
+  std::optional<EncodedWeight> of_bitmaps(const Tensor& w) {
+    const WeightFormat* const formats[] = {&dense_format(), &tca_bme_format()};
+    return encode_smallest(w, formats, threads_);
   }
   std::optional<EncodedWeight> of_all(const Tensor& w) {
     return encode_smallest(w, weight_formats(), threads_);
@@ -54,11 +56,11 @@ TEST_F(SmallestEncoding, HasTheFewestBytesOfAllLayouts) {
                              name_of(spec.pattern)));
     const OwnedTensor w = make_weight(spec, 101);
     for (const bool all : {false, true}) {
-      const std::optional<EncodedWeight> e = all ? of_all(w.view) : automatic(w.view);
+      const std::optional<EncodedWeight> e = all ? of_all(w.view) : of_bitmaps(w.view);
       const int64_t bytes = e ? e->bytes() : w.view.bytes();
       EXPECT_LE(bytes, w.view.bytes());
       for (const WeightFormat* format : weight_formats()) {
-        if (all || format->for_auto()) {
+        if (all || format == &tca_bme_format()) {
           for (LayoutFor goal : {LayoutFor::speed, LayoutFor::size}) {
             EXPECT_LE(bytes, format->encode(w.view, goal, threads_).bytes()) << format->name();
           }
@@ -67,7 +69,7 @@ TEST_F(SmallestEncoding, HasTheFewestBytesOfAllLayouts) {
       if (e) {
         const WeightFormat& format = weight_format(e->format);
         ASSERT_NO_THROW(format.validate(*e));
-        EXPECT_TRUE(all || format.for_auto());
+        EXPECT_TRUE(all || &format == &tca_bme_format());
         const OwnedTensor decoded = format.decode(*e, threads_);
         const OwnedTensor exact = testing::copy_of(w.view);
         clear_negative_zeros(decoded.view);
@@ -82,18 +84,18 @@ TEST_F(SmallestEncoding, HasTheFewestBytesOfAllLayouts) {
 TEST_F(SmallestEncoding, IsNotInTheFastestLayout) {
   const OwnedTensor w =
       make_weight({.dtype = DType::f16, .rows = 512, .columns = 512, .density = 0.1}, 101);
-  const std::optional<EncodedWeight> e = automatic(w.view);
+  const std::optional<EncodedWeight> e = of_bitmaps(w.view);
   ASSERT_TRUE(e.has_value());
   EXPECT_EQ(e->format, "tca_bme");
   EXPECT_LT(5 * e->bytes(), 4 * tca_bme_format().encode(w.view, threads_).bytes());
 }
 
-TEST_F(SmallestEncoding, OfAllMayBeInAFormatThatIsNotForAuto) {
+TEST_F(SmallestEncoding, IsOneOfTheFormatsThatAreGiven) {
   const OwnedTensor w =
       make_weight({.dtype = DType::f16, .rows = 512, .columns = 512, .density = 0.02}, 101);
-  EXPECT_EQ(automatic(w.view)->format, "tca_bme");
+  EXPECT_EQ(of_bitmaps(w.view)->format, "tca_bme");
   EXPECT_EQ(of_all(w.view)->format, "tiled_csl");
-  EXPECT_LT(of_all(w.view)->bytes(), automatic(w.view)->bytes());
+  EXPECT_LT(of_all(w.view)->bytes(), of_bitmaps(w.view)->bytes());
 }
 
 TEST_F(SmallestEncoding, IsInAFormatThatTakesTheMatrix) {
@@ -102,14 +104,15 @@ TEST_F(SmallestEncoding, IsInAFormatThatTakesTheMatrix) {
   EXPECT_FALSE(of_all(f32.view).has_value());
 }
 
-TEST(Registry, FormatsForAutoRunOnAllDevices) {
-  std::vector<std::string> names;
-  for (const WeightFormat* format : auto_formats()) {
-    names.emplace_back(format->name());
+TEST(Registry, CandidatesOfAutoRunOnAllDevices) {
+  const std::vector<const WeightFormat*> candidates = auto_formats();
+  EXPECT_EQ(candidates.front(), &dense_format());
+  EXPECT_NE(std::ranges::find(candidates, &tca_bme_format()), candidates.end());
+  EXPECT_NE(std::ranges::find(candidates, &tiled_csl_format()), candidates.end());
+  for (const WeightFormat* format : candidates) {
     EXPECT_TRUE(format->runs_on({.kind = Device::Kind::cpu}));
     EXPECT_TRUE(format->runs_on({.kind = Device::Kind::cuda}));
   }
-  EXPECT_EQ(names, (std::vector<std::string>{"dense", "tca_bme"}));
   for (const WeightFormat* format : weight_formats()) {
     EXPECT_TRUE(format->runs_on({.kind = Device::Kind::cpu})) << format->name();
     for (DType dtype : {DType::f16, DType::bf16, DType::f32}) {

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "kernels/base/error.h"
+#include "models/random_plan.h"
 #include "models/storage/model_directory.h"
 #include "tools/bench/args.h"
 #include "tools/cli/interrupt.h"
@@ -20,14 +21,21 @@ void add_bench_model_args(CLI::App& app, BenchModelArgs& args) {
                  "File in the format of config.json; the weights are random")
       ->check(not_empty())
       ->excludes(model);
-  app.add_option("--sparsity", args.sparsity, "Share of zeros in the random weights")
-      ->check(CLI::Range(0.0, 1.0))
-      ->capture_default_str();
+  CLI::Option* const sparsity =
+      app.add_option("--sparsity", args.sparsity, "Share of zeros in the random weights")
+          ->check(CLI::Range(0.0, 1.0))
+          ->capture_default_str();
+  app.add_option("--plan", args.plan,
+                 "File with a plan, as of sparsellm-convert: the zeros and the format of each "
+                 "layer's random weights")
+      ->type_name("FILE")
+      ->check(not_empty())
+      ->excludes(sparsity);
   app.add_option_function<std::string>(
          "--pattern",
          [&args](const std::string& text) { args.pattern = parse_pattern("--pattern", text); },
          "Where these zeros are: uniform, rows:S, columns:S, outliers:F or dense-blocks:F "
-         "[uniform]")
+         "[uniform; by the scopes of a plan]")
       ->type_name("PATTERN");
   app.add_option("--seed", args.seed, "Seed of random weights, prompts and arrivals")
       ->check(CLI::Range(uint64_t{0}, std::numeric_limits<uint64_t>::max()))
@@ -53,15 +61,31 @@ void check_bench_model_args(const BenchModelArgs& args) {
     throw UsageError(
         fmt::format("--sparsity {} is for the random weights of --config", args.sparsity));
   }
-  if (args.config.empty() && args.pattern != ZeroPattern()) {
-    throw UsageError(
-        fmt::format("--pattern {} is for the random weights of --config", to_string(args.pattern)));
+  if (args.config.empty() && !args.plan.empty()) {
+    throw UsageError(fmt::format("--plan {} is for the random weights of --config", args.plan));
   }
-  check_pattern("--pattern", args.pattern, args.sparsity);
+  if (args.config.empty() && args.pattern) {
+    throw UsageError(fmt::format("--pattern {} is for the random weights of --config",
+                                 to_string(*args.pattern)));
+  }
+  if (args.pattern && args.plan.empty()) {
+    check_pattern("--pattern", *args.pattern, args.sparsity);
+  }
+}
+
+void check_bench_model(const BenchModelArgs& args) {
+  read_bench_config(args);
+  if (!args.plan.empty()) {
+    require_possible(random_weights(args, engine_options(args.model, {})));
+  }
 }
 
 std::string pattern_name(const BenchModelArgs& args) {
-  return args.config.empty() ? "" : to_string(args.pattern);
+  if (args.config.empty()) {
+    return "";
+  }
+  return args.plan.empty() || args.pattern ? to_string(args.pattern.value_or(ZeroPattern()))
+                                           : "by plan";
 }
 
 ModelConfig read_bench_config(const BenchModelArgs& args) {
@@ -86,6 +110,7 @@ Engine load_bench_engine(const BenchModelArgs& args, const BenchEngineSize& size
       args.gpu_memory_utilization.value_or(options.gpu_memory_utilization);
   options.deterministic = args.deterministic;
   options.warm_up = size.warm_up;
+  options.decode_tokens = size.decode_tokens;
   options.with_tokenizer = false;
   if (args.config.empty()) {
     return load_engine(args.model, options, log);
@@ -97,11 +122,19 @@ Engine load_bench_engine(const BenchModelArgs& args, const BenchEngineSize& size
 }
 
 RandomWeights random_weights(const BenchModelArgs& args, const EngineOptions& options) {
-  return {.dtype = options.dtype.value_or(DType::f16),
-          .sparsity = args.sparsity,
-          .pattern = args.pattern,
-          .seed = args.seed,
-          .format = options.weight_format};
+  RandomWeights weights{.dtype = options.dtype.value_or(DType::f16),
+                        .sparsity = args.sparsity,
+                        .pattern = args.pattern.value_or(ZeroPattern()),
+                        .seed = args.seed,
+                        .format = options.weight_format};
+  if (!args.plan.empty()) {
+    weights.planned = plan_random_linears(SparsityPlan::read(args.plan), read_bench_config(args),
+                                          {.device = options.device,
+                                           .dtype = weights.dtype,
+                                           .pattern = args.pattern,
+                                           .format = options.weight_format});
+  }
+  return weights;
 }
 
 }  // namespace sparsellm

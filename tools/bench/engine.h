@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "kernels/zero_pattern.h"
 #include "models/weights/random_weights.h"
@@ -17,7 +18,8 @@ struct BenchModelArgs {
   ModelArgs model;
   std::string config;  // empty: model.model is the directory of a model
   double sparsity = 0.0;
-  ZeroPattern pattern = {};  // of the zeros in random weights
+  std::string plan;                         // file of a SparsityPlan, instead of a sparsity
+  std::optional<ZeroPattern> pattern = {};  // of the zeros in random weights
   uint64_t seed = 0;
   std::optional<double> gpu_memory_utilization;
   int64_t kv_bytes = 0;
@@ -29,13 +31,18 @@ void add_bench_model_args(CLI::App& app, BenchModelArgs& args);
 // pattern that cannot have the sparsity.
 void check_bench_model_args(const BenchModelArgs& args);
 
-// Of zeros, for a report; empty for the model of a checkpoint, which has its own.
+// Throws Error for a config, and for a plan, that is refused. Nothing is loaded.
+void check_bench_model(const BenchModelArgs& args);
+
+// Of zeros, for a report: "by plan" where the scopes of a plan say it; empty for the model of a
+// checkpoint, which has its own.
 std::string pattern_name(const BenchModelArgs& args);
 
 // The config of the model that load_bench_engine() makes.
 ModelConfig read_bench_config(const BenchModelArgs& args);
 
-// The random weights that it has with args.config.
+// The random weights that it has with args.config. A format of the options is that of all linear
+// layers, else those of the plan hold. Throws Error, also for a plan that does not fit the config.
 RandomWeights random_weights(const BenchModelArgs& args, const EngineOptions& options);
 
 struct BenchEngineSize {
@@ -45,6 +52,7 @@ struct BenchEngineSize {
   int64_t context_size = 0;                           // tokens of a request
   bool traces = false;                                // EngineOptions::traces
   bool warm_up = false;                               // EngineOptions::warm_up
+  std::vector<int64_t> decode_tokens = {};            // EngineOptions::decode_tokens
 };
 // Without a tokenizer. Its steps are no larger than what computes all prompts in one, and have room
 // for one token of each request.

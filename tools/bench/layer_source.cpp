@@ -1,23 +1,52 @@
 #include "tools/bench/layer_source.h"
 
+#include <algorithm>
 #include <utility>
 
+#include "engine/format_selection.h"
 #include "models/build_decoder.h"
+#include "models/linear_layers.h"
 #include "models/storage/model_file.h"
 #include "models/storage/safetensors.h"
 #include "models/weights/checkpoint_loader.h"
 #include "models/weights/random_loader.h"
+#include "sparse/registry.h"
 
 namespace sparsellm {
+namespace {
 
-LayerSource open_layers(const BenchModelArgs& args) {
-  const EngineOptions options = engine_options(args.model, {});
+// Kinds of layers that have formats.
+std::vector<AlikeBlocks> alike_by_choices(const ModelConfig& config,
+                                          const std::vector<FormatChoice>& choices) {
+  std::vector<LayerKind> kinds;
+  for (const FormatChoice& choice : choices) {
+    kinds.push_back(choice.kind);
+  }
+  return alike_blocks(joined_linear_layers(config), kinds);
+}
+
+}  // namespace
+
+LayerSource open_layers(const BenchModelArgs& args, std::vector<int64_t> tokens,
+                        spdlog::logger* log) {
+  EngineOptions options = engine_options(args.model, {});
+  options.decode_tokens = std::move(tokens);
+  options.deterministic = args.deterministic;
+  options.kv_bytes = args.kv_bytes;
+  options.gpu_memory_utilization =
+      args.gpu_memory_utilization.value_or(options.gpu_memory_utilization);
+  options.log = log;
   LayerSource source{.config = read_bench_config(args),
                      .device = options.device,
                      .pattern = pattern_name(args),
+                     .alike = {},
                      .load = {}};
   if (!args.config.empty()) {
-    const RandomWeights weights = random_weights(args, options);
+    RandomWeights weights = random_weights(args, options);
+    source.choices = select_formats(source.config, weights, options);
+    weights = in_formats(std::move(weights), layer_formats(source.choices));
+    const std::vector<JoinedLinear> layers = joined_linear_layers(source.config);
+    source.alike = alike_blocks(layers, layer_kinds(layers, random_origin(weights).weight_of, 0.0));
     source.load = [weights, config = source.config, device = source.device](int64_t block) {
       RandomLoader loader(device, weights);
       return build_layer(config, block, loader);
@@ -30,9 +59,17 @@ LayerSource open_layers(const BenchModelArgs& args) {
   if (options.verify) {
     ModelFile(*checkpoint).verify([](int64_t, int64_t) {});
   }
-  source.load = [checkpoint, options, config = source.config](int64_t block) {
-    CheckpointLoader loader(*checkpoint, options.device, options.dtype, {},
-                            {.format = options.weight_format, .threads = options.threads});
+  WeightEncoding encoding{.format = options.weight_format, .threads = options.threads};
+  const int64_t blocks = source.config.num_layers;
+  source.alike = {{.block = blocks / 2, .count = blocks}};
+  if (encoding.format == kAutoFormat) {
+    source.choices = select_formats(source.config, *checkpoint, options);
+    source.alike = alike_by_choices(source.config, source.choices);
+    encoding.format.clear();
+    encoding.layers = layer_formats(source.choices);
+  }
+  source.load = [checkpoint, encoding, options, config = source.config](int64_t block) {
+    CheckpointLoader loader(*checkpoint, options.device, options.dtype, {}, encoding);
     return build_layer(config, block, loader);
   };
   return source;
@@ -43,8 +80,10 @@ bool may_be_sparse(const BenchModelArgs& args) {
   if (format != "stored") {
     return format != "dense";
   }
-  if (!args.config.empty()) {
-    return false;  // random weights are stored nowhere
+  if (!args.config.empty()) {  // random weights are stored nowhere
+    const RandomLinears planned = random_weights(args, engine_options(args.model, {})).planned;
+    return std::any_of(planned.begin(), planned.end(),
+                       [](const auto& linear) { return linear.second.format != "dense"; });
   }
   const Checkpoint checkpoint(args.model.model);
   return !ModelFile(checkpoint).weight_names().empty();

@@ -1,12 +1,17 @@
 #pragma once
 
+#include <spdlog/fwd.h>
+
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "models/config.h"
 #include "models/decoder_layer.h"
+#include "models/format_choice.h"
+#include "models/layer_kinds.h"
 #include "tools/bench/engine.h"
 
 namespace sparsellm {
@@ -15,13 +20,18 @@ namespace sparsellm {
 struct LayerSource {
   ModelConfig config;
   Device device;
-  std::string pattern;                              // of zeros, pattern_name()
+  std::string pattern;  // of zeros, pattern_name()
+  // All blocks. Random weights that are alike have the same densities; those of a checkpoint count
+  // as alike, unless "auto" has chosen different formats for them, or may have.
+  std::vector<AlikeBlocks> alike;
   std::function<DecoderLayer(int64_t block)> load;  // throws Error
+  std::vector<FormatChoice> choices = {};           // of the weight format "auto"
 };
 
 // With the weights that load_bench_engine() would load: those of a checkpoint, or random ones.
-// Throws Error.
-LayerSource open_layers(const BenchModelArgs& args);
+// `tokens`: of decode steps, for the weight format "auto". Throws Error.
+LayerSource open_layers(const BenchModelArgs& args, std::vector<int64_t> tokens = {},
+                        spdlog::logger* log = nullptr);
 
 // Whether such a model may have weights in a sparse format: in the requested one, or as stored.
 // Throws Error.

@@ -47,11 +47,12 @@ class LayerBench {
         baseline_(meter_, options.rotation_bytes) {}
 
   std::vector<LayerResult> run() {
-    const int64_t blocks = source_.config.num_layers;
-    if (options_.blocks == LayerBenchOptions::Blocks::middle) {
-      bench_block(blocks / 2, blocks);
+    if (options_.blocks == LayerBenchOptions::Blocks::alike) {
+      for (const AlikeBlocks& alike : source_.alike) {
+        bench_block(alike.block, alike.count);
+      }
     } else {
-      for (int64_t block = 0; block < blocks; ++block) {
+      for (int64_t block = 0; block < source_.config.num_layers; ++block) {
         bench_block(block, 1);
       }
     }
@@ -78,7 +79,8 @@ class LayerBench {
   void show_progress() {
     const bool all = options_.blocks == LayerBenchOptions::Blocks::all;
     if (options_.progress) {
-      options_.progress(done_, kLayersOfABlock * (all ? source_.config.num_layers : 1));
+      options_.progress(
+          done_, kLayersOfABlock * (all ? source_.config.num_layers : std::ssize(source_.alike)));
     }
   }
 

@@ -17,9 +17,9 @@ namespace sparsellm {
 
 struct LayerBenchOptions {
   std::vector<int64_t> tokens{1, 8, 16, 32};
-  // Every block, or the one in the middle, which stands for all.
-  enum class Blocks : uint8_t { middle, all };
-  Blocks blocks = Blocks::middle;
+  // Every block, or one of those that are alike (LayerSource::alike).
+  enum class Blocks : uint8_t { alike, all };
+  Blocks blocks = Blocks::alike;
   int64_t repeat = 20;
   int64_t rotation_bytes = kRotationBytes;
   Sums sums = Sums::fastest;

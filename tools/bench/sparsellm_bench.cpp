@@ -24,10 +24,12 @@
 #include "kernels/attention.h"
 #include "kernels/base/device.h"
 #include "kernels/base/token_buckets.h"
+#include "sparse/registry.h"
 #include "tools/bench/ablation.h"
 #include "tools/bench/args.h"
 #include "tools/bench/arrivals.h"
 #include "tools/bench/attention.h"
+#include "tools/bench/choices.h"
 #include "tools/bench/engine.h"
 #include "tools/bench/environment.h"
 #include "tools/bench/kernel.h"
@@ -81,6 +83,7 @@ struct LayersArgs {
   LayerBenchOptions options;
   int64_t copies_mib = LayerBenchOptions().rotation_bytes >> 20;
   bool all = false;
+  bool choices = false;
 };
 
 struct KernelArgs {
@@ -205,7 +208,11 @@ CLI::App* add_layers(CLI::App& app, LayersArgs& args) {
   add_list(*command, "--tokens", args.options.tokens, "Rows of the activations")
       ->check(count())
       ->capture_default_str();
-  command->add_flag("--all", args.all, "Every block; else the one in the middle stands for all");
+  command->add_flag("--all", args.all,
+                    "Every block; else the one in the middle stands for all that are alike");
+  command->add_flag("--choices", args.choices,
+                    "Only which format --weight-format auto takes for each kind of layers, and the "
+                    "times that decide");
   command->add_option("--repeat", args.options.repeat, "Timed products of each")
       ->check(count())
       ->capture_default_str();
@@ -311,7 +318,11 @@ CLI::App* add_tune(CLI::App& app, TuneArgs& args) {
   add_bench_model_args(*command, args.model);
   CLI::Option* const shape = add_list(*command, "--shape", args.shapes,
                                       "Outputs x inputs of single layers, without model");
-  shape->type_name("OUTxIN,...")->excludes("--model")->excludes("--config")->excludes("--pattern");
+  shape->type_name("OUTxIN,...")
+      ->excludes("--model")
+      ->excludes("--config")
+      ->excludes("--plan")
+      ->excludes("--pattern");
   add_list(*command, "--tokens", args.tokens, "Rows of the activations of single layers")
       ->check(count())
       ->needs(shape)
@@ -421,13 +432,24 @@ class BenchProgress {
   std::string unit_;
 };
 
+Environment describe_model_environment(const BenchModelArgs& args,
+                                       const std::vector<std::string>& command_line) {
+  Environment environment = describe_environment(parse_device(args.model.device), command_line,
+                                                 parse_cpu_isa(args.model.cpu_isa));
+  if (!args.plan.empty()) {
+    environment.push_back({.key = "plan", .value = args.plan});
+  }
+  return environment;
+}
+
 // The time of the linear layers of a model that is not loaded.
-void measure_layers(const BenchModelArgs& model, LayerBenchOptions options, ReportWriter& report) {
+void measure_layers(const BenchModelArgs& model, LayerBenchOptions options, spdlog::logger& log,
+                    ReportWriter& report) {
   options.seed = model.seed;
   options.sums = model.deterministic ? Sums::batch_invariant : Sums::fastest;
   BenchProgress progress("layers", "layers", !model.model.quiet);
   options.progress = std::ref(progress);
-  report_layers(options, open_layers(model), report);
+  report_layers(options, open_layers(model, options.tokens, &log), report);
 }
 
 bool shows_layers(const ThroughputArgs& args) {
@@ -436,7 +458,7 @@ bool shows_layers(const ThroughputArgs& args) {
 
 // After a run with these batches, if it is wanted; for the buckets of tokens that they decode in.
 void measure_layers_of_run(const ThroughputArgs& args, const std::vector<int64_t>& batches,
-                           ReportWriter& report) {
+                           spdlog::logger& log, ReportWriter& report) {
   if (shows_layers(args)) {
     std::set<int64_t> buckets;
     for (const int64_t batch : batches) {
@@ -447,7 +469,13 @@ void measure_layers_of_run(const ThroughputArgs& args, const std::vector<int64_t
     if (!parse_device(args.model.model.device).is_cuda()) {
       options.rotation_bytes = kCpuRotationBytes;
     }
-    measure_layers(args.model, std::move(options), report);
+    measure_layers(args.model, std::move(options), log, report);
+  }
+}
+
+void report_choices_of_run(const std::vector<FormatChoice>& choices, ReportWriter& report) {
+  if (!choices.empty()) {
+    report_choices(choices, report);
   }
 }
 
@@ -478,21 +506,26 @@ void measure_batches(const ThroughputArgs& args, const LengthRange& output, Envi
   options.read_bandwidth =
       measure_read_bandwidth(device, device.is_cuda() ? kGpuReadBytes : kCpuReadBytes);
   environment.push_back(read_bandwidth_property(options.read_bandwidth));
+  std::vector<FormatChoice> choices;
   const LoadEngine load = [&](int64_t max_requests) {
-    return load_bench_engine(args.model,
-                             {.max_requests = max_requests,
-                              .prompt = options.prompt,
-                              .step_tokens = options.step_tokens,
-                              .context_size = options.prompt + options.output,
-                              .traces = args.breakdown,
-                              .warm_up = args.warm_up},
-                             log);
+    Engine engine = load_bench_engine(args.model,
+                                      {.max_requests = max_requests,
+                                       .prompt = options.prompt,
+                                       .step_tokens = options.step_tokens,
+                                       .context_size = options.prompt + options.output,
+                                       .traces = args.breakdown,
+                                       .warm_up = args.warm_up,
+                                       .decode_tokens = args.batches},
+                                      log);
+    choices = engine.format_choices();
+    return engine;
   };
   with_report(args.output, std::move(environment), [&](ReportWriter& report) {
     BenchProgress progress("measuring", "steps", !args.model.model.quiet);
     options.progress = std::ref(progress);
     bench_throughput(options, load, report);
-    measure_layers_of_run(args, args.batches, report);
+    report_choices_of_run(choices, report);
+    measure_layers_of_run(args, args.batches, log, report);
   });
 }
 
@@ -504,11 +537,13 @@ void serve_arrivals(const ThroughputArgs& args, ArrivalOptions options, int64_t 
                                      .prompt = options.prompt.max,
                                      .step_tokens = step_tokens,
                                      .context_size = options.prompt.max + options.output.max,
-                                     .warm_up = args.warm_up},
+                                     .warm_up = args.warm_up,
+                                     .decode_tokens = {}},
                                     log);
   BenchProgress progress("serving", "requests", !args.model.model.quiet);
   options.progress = std::ref(progress);
   bench_arrivals(engine, options, report);
+  report_choices_of_run(engine.format_choices(), report);
 }
 
 void measure_arrivals(const ThroughputArgs& args, const LengthRange& output,
@@ -524,7 +559,7 @@ void measure_arrivals(const ThroughputArgs& args, const LengthRange& output,
   const int64_t most = *std::max_element(args.batches.begin(), args.batches.end());
   with_report(args.output, std::move(environment), [&](ReportWriter& report) {
     serve_arrivals(args, options, most, log, report);
-    measure_layers_of_run(args, {most}, report);
+    measure_layers_of_run(args, {most}, log, report);
   });
 }
 
@@ -535,14 +570,13 @@ void throughput(const ThroughputArgs& args, const std::vector<std::string>& comm
     throw UsageError(
         fmt::format("--step-tokens {} is less than --batch {}", *args.step_tokens, most));
   }
-  read_bench_config(args.model);  // what can be refused is refused before anything is measured
+  check_bench_model(args.model);  // what can be refused is refused before anything is measured
   const LengthRange output = args.output.tokens.value_or(
       LengthRange{.min = ThroughputOptions().output, .max = ThroughputOptions().output});
   const auto log = make_log(kTool, args.model.model);
   warn_about_device(args.model.model.device, *log);
   catch_interrupts();
-  Environment environment = describe_environment(
-      parse_device(args.model.model.device), command_line, parse_cpu_isa(args.model.model.cpu_isa));
+  Environment environment = describe_model_environment(args.model, command_line);
   if (shows_layers(args)) {
     environment.push_back(verdict_property());
   }
@@ -598,17 +632,25 @@ void attention_alone(const AttentionArgs& args, const std::vector<std::string>& 
 
 void layers(const LayersArgs& args, const std::vector<std::string>& command_line) {
   check_bench_model_args(args.model);
-  read_bench_config(args.model);  // what can be refused is refused before anything is measured
-  warn_about_device(args.model.model.device, *make_log(kTool, args.model.model));
+  check_bench_model(args.model);  // what can be refused is refused before anything is measured
+  if (args.choices && args.model.model.weight_format != kAutoFormat) {
+    throw UsageError("--choices is for --weight-format auto");
+  }
+  const auto log = make_log(kTool, args.model.model);
+  warn_about_device(args.model.model.device, *log);
   catch_interrupts();
   LayerBenchOptions options = args.options;
   options.rotation_bytes = args.copies_mib << 20;
-  options.blocks = args.all ? LayerBenchOptions::Blocks::all : LayerBenchOptions::Blocks::middle;
-  Environment environment =
-      describe_environment(parse_device(args.model.model.device), command_line);
+  options.blocks = args.all ? LayerBenchOptions::Blocks::all : LayerBenchOptions::Blocks::alike;
+  Environment environment = describe_model_environment(args.model, command_line);
   environment.push_back(verdict_property());
-  with_report(args.output, std::move(environment),
-              [&](ReportWriter& report) { measure_layers(args.model, options, report); });
+  with_report(args.output, std::move(environment), [&](ReportWriter& report) {
+    if (args.choices) {
+      report_choices(open_layers(args.model, options.tokens, log.get()).choices, report);
+    } else {
+      measure_layers(args.model, options, *log, report);
+    }
+  });
 }
 
 void load(const LoadArgs& args, const std::vector<std::string>& command_line) {
@@ -640,7 +682,8 @@ void tune(const TuneArgs& args, const std::vector<std::string>& command_line) {
   require(device.is_cuda(), "there is nothing to tune on {}", to_string(device));
   require(args.model.model.tunes && !engine_options(args.model.model, {}).tune_cache.empty(),
           "there is no file to keep the choices in; give --tune-cache FILE");
-  with_report(args.output, describe_environment(device, command_line), [&](ReportWriter& report) {
+  Environment environment = describe_model_environment(args.model, command_line);
+  with_report(args.output, std::move(environment), [&](ReportWriter& report) {
     if (args.shapes.empty()) {
       tune_model(args, *log, report);
       return;

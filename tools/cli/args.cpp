@@ -90,12 +90,13 @@ void add_model_args(CLI::App& app, ModelArgs& args) {
   app.add_flag("!--no-tune", args.tunes,
                "Choose kernels by rules instead of measuring them while the model is loaded")
       ->excludes(cache);
-  std::vector<std::string> formats{"stored"};
+  std::vector<std::string> formats{"stored", std::string(kAutoFormat)};
   for (const WeightFormat* format : weight_formats()) {
     formats.emplace_back(format->name());
   }
   app.add_option("--weight-format", args.weight_format,
-                 "Format of the linear layers' weights; others are converted while loading")
+                 "Format of the linear layers' weights; others are converted while loading; auto: "
+                 "for each kind of layers the fastest, which a GPU tries once")
       ->check(CLI::IsMember(formats))
       ->capture_default_str();
   app.add_flag("--verify", args.verify,

@@ -35,6 +35,7 @@ struct ConvertArgs {
   std::string output;
   std::optional<std::string> dtype;
   std::string format = std::string(kAutoFormat);
+  std::optional<std::string> format_rules;
   std::string prune = "none";
   std::optional<double> sparsity;
   std::optional<std::string> scope;
@@ -61,12 +62,18 @@ void add_prune_args(CLI::App& app, ConvertArgs& args) {
   for (const WeightFormat* format : weight_formats()) {
     formats.emplace_back(format->name());
   }
-  app.add_option("--format", args.format,
-                 "Of the linear layers' weights; auto: for each that in which it takes the fewest "
-                 "bytes, of those that the CPU and a GPU both multiply by; smallest: of all")
+  app.add_option(
+         "--format", args.format,
+         "Of the linear layers' weights; auto: for each the fastest on a GPU, by rules that "
+         "were measured; smallest: that in which it takes the fewest bytes")
       ->check(CLI::IsMember(formats))
       ->excludes(plan)
       ->capture_default_str();
+  app.add_option("--format-rules", args.format_rules,
+                 "JSON file of the rules that auto goes by, such as those in configs/format-rules "
+                 "[those of configs/format-rules/h200.json]")
+      ->type_name("FILE")
+      ->check(not_empty());
   app.add_option("--prune", args.prune,
                  "none keeps the weights as they are; magnitude, random, wanda, or N:M such as 2:4 "
                  "sets some to zero")
@@ -176,6 +183,9 @@ ConvertOptions options_of(const ConvertArgs& args) {
     options.calibration = CalibrationFile{.file = *args.calibration,
                                           .tokens = args.calibration_tokens.value_or(kTokens)};
   }
+  if (args.format_rules) {
+    options.rules = FormatRules::read(*args.format_rules);
+  }
   if (args.dtype) {
     options.dtype = *args.dtype == "f16" ? DType::f16 : DType::bf16;
   }
@@ -204,6 +214,9 @@ void convert(const ConvertArgs& args) {
   }
   if (args.output == "-") {
     throw UsageError("--output - is no directory; give a name, ./- if it is to be that");
+  }
+  if (args.format_rules && !args.plan && !args.dry_run && args.format != kAutoFormat) {
+    throw UsageError(fmt::format("--format-rules is not for --format {}", args.format));
   }
   catch_interrupts();
   ConvertOptions options = options_of(args);

@@ -66,6 +66,9 @@ std::string fit_table(const ModelConfig& config, const EngineOptions& options,
               ? fmt::format(", of which {:.1f} are free\n", mib(fit.device.free))
               : "\n";
   text += weight_rows(fit.linear_weights, fit.weights);
+  for (const FormatChoice& choice : fit.formats) {
+    text += fmt::format("auto     {}\n", to_string(choice, FormatRules::built_in()));
+  }
   text += fmt::format("step     {:10.1f} MiB for {} tokens of {} requests\n", mib(fit.step),
                       options.step_tokens, options.max_requests);
   if (fit.run_kv_tokens == 0) {
@@ -108,6 +111,16 @@ std::string fit_json(const ModelConfig& config, const EngineOptions& options,
         .key("nonzeros");
     sum.nonzeros ? json.value(*sum.nonzeros) : json.null();
     json.end();
+  }
+  json.end().key("format_choices").array();
+  for (const FormatChoice& choice : fit.formats) {
+    json.object()
+        .member("layers", choice.kind.count())
+        .member("out", choice.kind.layer.rows)
+        .member("in", choice.kind.layer.columns)
+        .member("format", choice.format)
+        .member("by", name_of(choice.by))
+        .end();
   }
   json.end()
       .member("step_bytes", fit.step)

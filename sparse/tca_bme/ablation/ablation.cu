@@ -27,13 +27,13 @@ class RecordProduct : public AblatedProduct {
     const RecordMatrix& matrix = copies[static_cast<size_t>(copy)];
     auto scratch = ctx.workspace.scope();
     const int64_t words = (record_matmul_workspace_bytes(matrix, x.size(0)) + 3) / 4;
-    const RecordMatmulOperands operands{.x = x.raw(),
-                                        .x_stride = x.row_stride(),
-                                        .y = y.raw(),
-                                        .y_stride = y.row_stride(),
-                                        .tokens = x.size(0),
-                                        .dtype = x.dtype(),
-                                        .workspace = scratch.tensor(DType::f32, {words}).raw()};
+    const CudaProductOperands operands{.x = x.raw(),
+                                       .x_stride = x.row_stride(),
+                                       .y = y.raw(),
+                                       .y_stride = y.row_stride(),
+                                       .tokens = x.size(0),
+                                       .dtype = x.dtype(),
+                                       .workspace = scratch.tensor(DType::f32, {words}).raw()};
     if (ablation == Ablation::none || ablation == Ablation::one_stage) {
       record_matmul_cuda(matrix, operands, config, ctx);
     } else {

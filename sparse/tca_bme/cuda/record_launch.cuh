@@ -19,7 +19,7 @@ struct RecordKernels {
   RecordKernelFor uneven = nullptr;
 };
 void record_matmul_by(const RecordKernels& kernels, const RecordMatrix& matrix,
-                      const RecordMatmulOperands& operands, const RecordMatmulConfig& config,
+                      const CudaProductOperands& operands, const RecordMatmulConfig& config,
                       const ExecContext& ctx);
 
 }  // namespace sparsellm::tca_bme

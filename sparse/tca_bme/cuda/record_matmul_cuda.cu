@@ -413,7 +413,7 @@ int64_t record_matmul_workspace_bytes(const RecordMatrix& matrix, int64_t tokens
 }
 
 void tca_bme::record_matmul_by(const RecordKernels& kernels, const RecordMatrix& matrix,
-                               const RecordMatmulOperands& operands,
+                               const CudaProductOperands& operands,
                                const RecordMatmulConfig& config, const ExecContext& ctx) {
   if (matrix.rows == 0) {
     return;
@@ -453,7 +453,7 @@ void tca_bme::record_matmul_by(const RecordKernels& kernels, const RecordMatrix&
   }
 }
 
-void record_matmul_cuda(const RecordMatrix& matrix, const RecordMatmulOperands& operands,
+void record_matmul_cuda(const RecordMatrix& matrix, const CudaProductOperands& operands,
                         const RecordMatmulConfig& config, const ExecContext& ctx) {
   if (config.multistage) {
     record_multistage_cuda(matrix, operands, ctx);

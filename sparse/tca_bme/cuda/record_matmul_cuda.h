@@ -9,6 +9,7 @@
 
 #include "kernels/base/dtype.h"
 #include "kernels/base/exec.h"
+#include "sparse/cuda_product_operands.h"
 #include "sparse/tca_bme/cuda/record_device.h"
 
 namespace sparsellm {
@@ -59,27 +60,13 @@ struct RecordMatmulConfig {
 };
 std::string record_matmul_name(const RecordMatmulConfig& config);
 
-// y [tokens, rows] = x [tokens, columns] * matrix^T + bias, or the greater of that and 0: f16 or
-// bf16, f32 sums. Nothing after a row's `columns` elements of x is read. The order of the sums
-// depends on the matrix (its shape, and how many bytes its rows of records have) and the
-// configuration only, not on the number of tokens: a configuration is batch-invariant.
-struct RecordMatmulOperands {
-  const void* x = nullptr;
-  int64_t x_stride = 0;  // of rows, in elements, as y_stride
-  void* y = nullptr;
-  int64_t y_stride = 0;
-  const void* bias = nullptr;  // [rows] or null
-  bool relu = false;
-  int64_t tokens = 0;
-  DType dtype = DType::f16;
-  void* workspace = nullptr;  // as large as the kernel says, aligned to 16 bytes
-};
-
-// A launch for every 64 tokens; allocates nothing and does not synchronise. Leaves nothing in
-// the workspace that a later launch could take for its own. With Launches::overlapping (PDL),
-// records are read before what was enqueued before has ended. Throws Error for what the device does
-// not hold.
-void record_matmul_cuda(const RecordMatrix& matrix, const RecordMatmulOperands& operands,
+// The product. The order of the sums depends on the matrix (its shape, and how many bytes its rows
+// of records have) and the configuration only, not on the number of tokens: a configuration is
+// batch-invariant. A launch for every 64 tokens; allocates nothing and does not synchronise. Leaves
+// nothing in the workspace that a later launch could take for its own. With Launches::overlapping
+// (PDL), records are read before what was enqueued before has ended. Throws Error for what the
+// device does not hold.
+void record_matmul_cuda(const RecordMatrix& matrix, const CudaProductOperands& operands,
                         const RecordMatmulConfig& config, const ExecContext& ctx);
 
 // The configurations that may be the fastest for this many tokens, the best guess first; none if

@@ -108,7 +108,7 @@ bool record_multistage_fits(const RecordMatrix& matrix) {
          plan_for(matrix, kMaxTokens / kTileTokens).has_value();
 }
 
-void record_multistage_cuda(const RecordMatrix& matrix, const RecordMatmulOperands& operands,
+void record_multistage_cuda(const RecordMatrix& matrix, const CudaProductOperands& operands,
                             const ExecContext& ctx) {
   const MultistageDevice& device = matrix.multistage;
   require(record_multistage_fits(matrix),

@@ -14,7 +14,7 @@ bool record_multistage_fits(const RecordMatrix& matrix);
 // `workspace` is not needed, and the launch always begins when the one before it has ended. The
 // order of the sums depends on the shape of the matrix and its layout alone, neither on the number
 // of tokens nor on the device. Throws Error for what does not fit.
-void record_multistage_cuda(const RecordMatrix& matrix, const RecordMatmulOperands& operands,
+void record_multistage_cuda(const RecordMatrix& matrix, const CudaProductOperands& operands,
                             const ExecContext& ctx);
 
 }  // namespace sparsellm

@@ -15,12 +15,12 @@ namespace {
 
 std::string record_wgmma_name(const RecordWgmmaConfig&) { fail_without_wgmma(); }
 
-void record_wgmma_cuda(const RecordMatrix&, const RecordMatmulOperands&, const RecordWgmmaConfig&,
+void record_wgmma_cuda(const RecordMatrix&, const CudaProductOperands&, const RecordWgmmaConfig&,
                        const ExecContext&) {
   fail_without_wgmma();
 }
 
-bool record_wgmma_takes(const RecordMatmulOperands&) { return false; }
+bool record_wgmma_takes(const CudaProductOperands&) { return false; }
 
 bool record_wgmma_fits(const RecordMatrix&, const RecordWgmmaConfig&) { return false; }
 

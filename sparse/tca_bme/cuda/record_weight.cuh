@@ -59,7 +59,7 @@ class CudaRecordWeight : public WeightMatrix {
   void point_to_own_memory();
   RecordPlan rule_plan_for_any_x(DType y, int64_t tokens) const;  // not by warpgroups
   RecordExpansion rule_expansion(int64_t tokens) const;
-  void decode(const RecordMatmulConfig& config, RecordMatmulOperands operands,
+  void decode(const RecordMatmulConfig& config, CudaProductOperands operands,
               ExecContext& ctx) const;
 
   DType dtype_;

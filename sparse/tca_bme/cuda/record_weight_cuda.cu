@@ -8,6 +8,7 @@
 #include "kernels/activation.h"
 #include "kernels/base/cuda_state.cuh"
 #include "kernels/base/token_buckets.h"
+#include "sparse/copy_buffer.h"
 #include "sparse/cuda_notices.h"
 #include "sparse/cuda_product_checks.h"
 #include "sparse/expand_matmul.h"
@@ -82,12 +83,6 @@ DeviceRecords memory_for(const RecordLayout& layout, std::span<const uint32_t> s
       .records = Buffer(device, int64_t{starts.back()} * kRecordAlignment, "an encoded weight")};
   copy_bytes(device, made.starts.data(), {}, starts.data(), made.starts.bytes());
   return made;
-}
-
-Buffer copy_of(const Buffer& buffer) {
-  Buffer copy(buffer.device(), buffer.bytes(), "a copy of an encoded weight");
-  copy_bytes(copy.device(), copy.data(), buffer.device(), buffer.data(), buffer.bytes());
-  return copy;
 }
 
 }  // namespace
@@ -237,14 +232,14 @@ void CudaRecordWeight::run(const RecordPlan& plan, const Tensor& x, const Tensor
     return;
   }
   const Activation::Kind kind = epilogue.activation.kind;
-  RecordMatmulOperands operands{.x = x.raw(),
-                                .x_stride = x.row_stride(),
-                                .y = y.raw(),
-                                .y_stride = y.row_stride(),
-                                .bias = epilogue.bias.raw(),
-                                .relu = kind == Activation::Kind::relu,
-                                .tokens = x.size(0),
-                                .dtype = dtype_};
+  CudaProductOperands operands{.x = x.raw(),
+                               .x_stride = x.row_stride(),
+                               .y = y.raw(),
+                               .y_stride = y.row_stride(),
+                               .bias = epilogue.bias.raw(),
+                               .relu = kind == Activation::Kind::relu,
+                               .tokens = x.size(0),
+                               .dtype = dtype_};
   if (const auto* config = std::get_if<RecordWgmmaConfig>(&plan)) {
     if (!record_wgmma_takes(operands)) {
       run(rule_plan_for_any_x(y.dtype(), x.size(0)), x, y, epilogue, ctx);
@@ -262,7 +257,7 @@ void CudaRecordWeight::run(const RecordPlan& plan, const Tensor& x, const Tensor
   }
 }
 
-void CudaRecordWeight::decode(const RecordMatmulConfig& config, RecordMatmulOperands operands,
+void CudaRecordWeight::decode(const RecordMatmulConfig& config, CudaProductOperands operands,
                               ExecContext& ctx) const {
   auto scratch = ctx.workspace.scope();
   const int64_t words = ceil_div(record_matmul_workspace_bytes(matrix_, operands.tokens), 4);

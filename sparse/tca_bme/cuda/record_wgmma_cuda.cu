@@ -202,7 +202,7 @@ std::string record_wgmma_name(const RecordWgmmaConfig& config) {
                      config.row_blocks, config.stream_k ? ", stream-K" : "");
 }
 
-bool record_wgmma_takes(const RecordMatmulOperands& operands) {
+bool record_wgmma_takes(const CudaProductOperands& operands) {
   return reinterpret_cast<uintptr_t>(operands.x) % 16 == 0 &&
          (operands.tokens == 1 || operands.x_stride % kAligned == 0);
 }
@@ -242,7 +242,7 @@ std::vector<RecordWgmmaConfig> record_wgmma_candidates(const RecordMatrix& matri
   return configs;
 }
 
-void record_wgmma_cuda(const RecordMatrix& matrix, const RecordMatmulOperands& operands,
+void record_wgmma_cuda(const RecordMatrix& matrix, const CudaProductOperands& operands,
                        const RecordWgmmaConfig& config, const ExecContext& ctx) {
   require(record_wgmma_takes(operands), "rows of x that are not aligned to 16 bytes");
   require(operands.dtype == DType::f16 || operands.dtype == DType::bf16,

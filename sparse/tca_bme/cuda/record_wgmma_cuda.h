@@ -27,12 +27,12 @@ std::string record_wgmma_name(const RecordWgmmaConfig& config);
 // shape and the layout of the matrix and the configuration, and with Stream-K on the device, not on
 // the number of tokens: a configuration is batch-invariant. No tokens and no rows are nothing to
 // do. Throws Error for what record_wgmma_takes() or record_wgmma_fits() refuses.
-void record_wgmma_cuda(const RecordMatrix& matrix, const RecordMatmulOperands& operands,
+void record_wgmma_cuda(const RecordMatrix& matrix, const CudaProductOperands& operands,
                        const RecordWgmmaConfig& config, const ExecContext& ctx);
 
 // Whether the rows of x are aligned to 16 bytes. Columns of a width that is not a multiple of that
 // are taken where the stride is.
-bool record_wgmma_takes(const RecordMatmulOperands& operands);
+bool record_wgmma_takes(const CudaProductOperands& operands);
 
 // Whether there is room for the records of the matrix, by the largest of them.
 bool record_wgmma_fits(const RecordMatrix& matrix, const RecordWgmmaConfig& config);

@@ -129,7 +129,7 @@ std::optional<TileMatmulConfig> tile_matmul_rule(const TileMatrix& matrix, int64
   return std::nullopt;
 }
 
-void tile_matmul_cuda(const TileMatrix& matrix, const TileMatmulOperands& operands,
+void tile_matmul_cuda(const TileMatrix& matrix, const CudaProductOperands& operands,
                       const TileMatmulConfig& config, const ExecContext& ctx) {
   if (config.multistage) {
     tile_multistage_cuda(matrix, operands, ctx);

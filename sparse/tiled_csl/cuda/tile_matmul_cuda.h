@@ -6,6 +6,7 @@
 
 #include "kernels/base/dtype.h"
 #include "kernels/base/exec.h"
+#include "sparse/cuda_product_operands.h"
 #include "sparse/tiled_csl/cuda/tile_multistage_cuda.h"
 
 namespace sparsellm {
@@ -40,26 +41,13 @@ struct TileMatmulConfig {
 };
 std::string tile_matmul_name(const TileMatmulConfig& config);
 
-// y [tokens, rows] = x [tokens, columns] * matrix^T + bias, or the greater of that and 0: f16 or
-// bf16, f32 sums. Nothing after a row's `columns` elements of x is read. The order of the sums
-// depends on the matrix's shape and the configuration only, not on the number of tokens: a
-// configuration is batch-invariant.
-struct TileMatmulOperands {
-  const void* x = nullptr;
-  int64_t x_stride = 0;  // of rows, in elements, as y_stride
-  void* y = nullptr;
-  int64_t y_stride = 0;
-  const void* bias = nullptr;  // [rows] or null
-  bool relu = false;
-  int64_t tokens = 0;
-  DType dtype = DType::f16;
-};
-
-// A launch for as many tokens as the configuration takes at once, up to 32 without warpgroups; uses
-// the queue's workspace and counters, allocates nothing and does not synchronise. With
-// Launches::overlapping (PDL), records are read before what was enqueued before has ended. Throws
-// Error for what the device does not run.
-void tile_matmul_cuda(const TileMatrix& matrix, const TileMatmulOperands& operands,
+// The product; the operands' workspace is not used. The order of the sums depends on the matrix's
+// shape and the configuration only, not on the number of tokens: a configuration is
+// batch-invariant. A launch for as many tokens as the configuration takes at once, up to 32 without
+// warpgroups; uses the queue's workspace and counters, allocates nothing and does not synchronise.
+// With Launches::overlapping (PDL), records are read before what was enqueued before has ended.
+// Throws Error for what the device does not run.
+void tile_matmul_cuda(const TileMatrix& matrix, const CudaProductOperands& operands,
                       const TileMatmulConfig& config, const ExecContext& ctx);
 
 // The configuration that is expected to be the fastest for this many tokens, up to 128; none if

@@ -75,7 +75,7 @@ bool tile_multistage_fits(const TileMatrix& matrix) {
   return matrix.multistage.multiprocessors > 0 && multistage_plan_for(matrix).has_value();
 }
 
-void tile_multistage_cuda(const TileMatrix& matrix, const TileMatmulOperands& operands,
+void tile_multistage_cuda(const TileMatrix& matrix, const CudaProductOperands& operands,
                           const ExecContext& ctx) {
   const tiled_csl::TileGrid grid = tiled_csl::tile_grid(matrix.rows, matrix.columns);
   if (grid.count() == 0) {

@@ -8,7 +8,7 @@
 namespace sparsellm {
 
 struct TileMatrix;
-struct TileMatmulOperands;
+struct CudaProductOperands;
 
 // What the multistage kernel may take of a CUDA device; all 0 if the device cannot run it (it takes
 // compute capability 8.0 and above).
@@ -25,7 +25,7 @@ bool tile_multistage_fits(const TileMatrix& matrix);
 // As tile_matmul_cuda(), by copies and barriers that compute capability 8.0 has already, with a
 // launch for every 32 tokens. The order of the sums depends on the shape of the matrix, its largest
 // record and the device alone, not on the number of tokens. Throws Error for what does not fit.
-void tile_multistage_cuda(const TileMatrix& matrix, const TileMatmulOperands& operands,
+void tile_multistage_cuda(const TileMatrix& matrix, const CudaProductOperands& operands,
                           const ExecContext& ctx);
 
 }  // namespace sparsellm

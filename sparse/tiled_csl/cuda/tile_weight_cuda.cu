@@ -6,6 +6,7 @@
 
 #include "kernels/activation.h"
 #include "kernels/base/cuda_state.cuh"
+#include "sparse/copy_buffer.h"
 #include "sparse/cuda_notices.h"
 #include "sparse/cuda_product_checks.h"
 #include "sparse/expand_matmul.h"
@@ -99,11 +100,6 @@ class CudaTileWeight : public WeightMatrix {
   }
 
   std::unique_ptr<WeightMatrix> copy() const override {
-    const auto copy_of = [](const Buffer& from) {
-      Buffer to(from.device(), from.bytes(), "a copy of an encoded weight");
-      copy_bytes(to.device(), to.data(), from.device(), from.data(), from.bytes());
-      return to;
-    };
     return std::make_unique<CudaTileWeight>(DeviceTiles{.nonzeros = parts_.nonzeros,
                                                         .largest_record = parts_.largest_record,
                                                         .starts = copy_of(parts_.starts),

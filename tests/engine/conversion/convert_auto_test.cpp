@@ -6,7 +6,11 @@
 #include <cstdint>
 #include <filesystem>
 #include <limits>
+#include <map>
+#include <set>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "sparse/registry.h"
@@ -32,32 +36,30 @@ int64_t model_bytes(const Conversion& conversion) {
 }
 
 // Widths that fill records of 128 columns, and those that do not.
-TEST(ConvertAuto, NoModelIsLargerThanOneWithFewerZeros) {
+TEST(ConvertSmallest, NoModelIsLargerThanOneWithFewerZeros) {
   for (const auto& [hidden, intermediate] : {std::pair{256, 384}, {64, 192}, {100, 130}}) {
     SCOPED_TRACE(hidden);
     const TempDir directory;
     testing::write_synthetic_model(directory.path() / "in",
                                    {.hidden = hidden, .intermediate = intermediate, .blocks = 1});
-    for (const std::string format : {"auto", "smallest"}) {
-      for (const PruneScope scope : {PruneScope::row, PruneScope::matrix}) {
-        int64_t bytes = std::numeric_limits<int64_t>::max();
-        uintmax_t file = std::numeric_limits<uintmax_t>::max();
-        for (int percent = 50; percent <= 95; percent += 3) {
-          const fs::path output = directory.path() / "out";
-          const Conversion conversion = convert(
-              directory.path() / "in", output, plan("magnitude", percent / 100.0, format, scope),
-              [](ConvertOptions& options) { options.replace = true; });
-          EXPECT_LE(model_bytes(conversion), bytes) << percent << " % as " << format;
-          EXPECT_LE(fs::file_size(output / "model.safetensors"), file) << percent << " %";
-          bytes = model_bytes(conversion);
-          file = fs::file_size(output / "model.safetensors");
-        }
+    for (const PruneScope scope : {PruneScope::row, PruneScope::matrix}) {
+      int64_t bytes = std::numeric_limits<int64_t>::max();
+      uintmax_t file = std::numeric_limits<uintmax_t>::max();
+      for (int percent = 50; percent <= 95; percent += 3) {
+        const fs::path output = directory.path() / "out";
+        const Conversion conversion = convert(
+            directory.path() / "in", output, plan("magnitude", percent / 100.0, "smallest", scope),
+            [](ConvertOptions& options) { options.replace = true; });
+        EXPECT_LE(model_bytes(conversion), bytes) << percent << " %";
+        EXPECT_LE(fs::file_size(output / "model.safetensors"), file) << percent << " %";
+        bytes = model_bytes(conversion);
+        file = fs::file_size(output / "model.safetensors");
       }
     }
   }
 }
 
-TEST(ConvertAuto, IsNeverLargerThanAFormatForItNorSmallestThanAny) {
+TEST(ConvertSmallest, IsNeverLargerThanAnyFormat) {
   const TempDir directory;
   testing::write_synthetic_model(directory.path() / "in",
                                  {.hidden = 256, .intermediate = 384, .blocks = 1});
@@ -72,26 +74,19 @@ TEST(ConvertAuto, IsNeverLargerThanAFormatForItNorSmallestThanAny) {
                           [&](const Inspection& as) { return as.format == format; })
           ->conversion.weights;
     };
-    const std::vector<ConvertedWeight> automatic = weights_as("auto");
     const std::vector<ConvertedWeight> smallest = weights_as("smallest");
     for (const WeightFormat* format : weight_formats()) {
       const std::vector<ConvertedWeight> as = weights_as(format->name());
       for (size_t i = 0; i < as.size(); ++i) {
         EXPECT_LE(smallest[i].bytes, as[i].bytes) << format->name() << " " << sparsity;
-        if (format->for_auto()) {
-          EXPECT_LE(automatic[i].bytes, as[i].bytes) << format->name() << " " << sparsity;
-        }
       }
-    }
-    for (const ConvertedWeight& weight : automatic) {
-      EXPECT_TRUE(weight_format(weight.format).for_auto());
     }
     EXPECT_EQ(inspections.front().conversion.bytes(), inspections[2].conversion.bytes());
   }
 }
 
 // In other layouts than those which are the fastest, the model is the same.
-TEST(ConvertAuto, TheModelIsTheSame) {
+TEST(ConvertSmallest, TheModelIsTheSame) {
   const fs::path input = testing::data("models/fable-llama-relu-8m");
   const TempDir directory;
   const auto out = [&](const std::string& name) { return directory.path() / name; };
@@ -119,14 +114,100 @@ TEST(ConvertAuto, TheModelIsTheSame) {
     const auto bytes = [&](const std::string& format) {
       return fs::file_size(out(format) / "model.safetensors");
     };
-    EXPECT_LT(bytes("auto"), bytes("tca_bme"));
+    EXPECT_LT(bytes("smallest"), bytes("tca_bme"));
+    testing::expect_same_bytes(out("auto"), out("tca_bme"));  // the fastest layout
     // The layout is a choice of each conversion, whatever the one before chose.
-    for (const auto& [from, format] : {std::pair{"auto", "tca_bme"}, {"tca_bme", "auto"}}) {
+    for (const auto& [from, format] : {std::pair{"smallest", "tca_bme"}, {"tca_bme", "smallest"}}) {
       convert(out(from), out("on"), plan("none", 0, format),
               [](ConvertOptions& options) { options.replace = true; });
       testing::expect_same_bytes(out(format), out("on"));
     }
   }
+}
+
+class ConvertAuto : public ::testing::Test {
+ protected:
+  // A block with matrices of which a 70th is zeros.
+  void SetUp() override {
+    testing::write_synthetic_model(
+        input(), {.hidden = 256, .intermediate = 320, .blocks = 1, .density = 0.985});
+  }
+  fs::path input() const { return directory_.path() / "in"; }
+  fs::path rules(std::string_view text) const { return directory_.write("rules.json", text); }
+
+  // Formats and reasons by the last part of the module's name.
+  std::map<std::string, std::string> formats(SparsityPlan plan, const std::string& rules = {}) {
+    const Conversion conversion =
+        convert(input(), directory_.path() / "out", std::move(plan), [&](ConvertOptions& options) {
+          options.replace = true;
+          if (!rules.empty()) {
+            options.rules = FormatRules::read(rules);
+          }
+        });
+    std::map<std::string, std::string> found;
+    for (const ConvertedWeight& weight : conversion.weights) {
+      const std::string kind = kind_of(weight.layer);
+      found[kind.substr(kind.find('.') + 1)] =
+          weight.why_dense.empty() ? weight.format : weight.format + ": " + weight.why_dense;
+    }
+    return found;
+  }
+  std::set<std::string> all_formats(SparsityPlan plan, const std::string& rules = {}) {
+    std::set<std::string> all;
+    for (const auto& [module, format] : formats(std::move(plan), rules)) {
+      all.insert(format);
+    }
+    return all;
+  }
+
+ private:
+  TempDir directory_;
+};
+
+TEST_F(ConvertAuto, TakesWhatTheRulesSayOfTheDensityThatPruningLeaves) {
+  using Found = std::set<std::string>;
+  const Found dense{"dense: faster dense on NVIDIA H200, by the rules for 8 tokens"};
+  EXPECT_EQ(all_formats(plan("none", 0, "auto")), dense);
+  EXPECT_EQ(all_formats(plan("magnitude", 0.3, "auto")), dense);
+  EXPECT_EQ(all_formats(plan("magnitude", 0.6, "auto")), Found{"tca_bme"});
+  EXPECT_EQ(all_formats(plan("2:4", 0, "auto")), Found{"tca_bme"});
+  EXPECT_EQ(all_formats(plan("1:1", 0, "auto")), dense);
+}
+
+TEST_F(ConvertAuto, RulesAreReplaced) {
+  const std::string file = rules(R"({"gpu": "Some GPU", "rules": [
+    {"density": [0.45, 1], "format": "tca_bme"}, {"tokens": [8, 8], "format": "tiled_csl"}]})");
+  using Found = std::set<std::string>;
+  EXPECT_EQ(all_formats(plan("magnitude", 0.6, "auto"), file), Found{"tiled_csl"});
+  EXPECT_EQ(all_formats(plan("magnitude", 0.5, "auto"), file), Found{"tca_bme"});
+  // Rules that are wrong make nothing larger.
+  EXPECT_EQ(all_formats(plan("none", 0, "auto"), file), Found{"dense: no smaller as tca_bme"});
+}
+
+// q has 128 x 256 elements, k and v half as many, gate and up 320 x 256 each: it is the joined size
+// that counts.
+TEST_F(ConvertAuto, JoinedLayersHaveOneFormat) {
+  const std::string by_size = rules(R"({"gpu": "G", "rules": [
+    {"elements": [50000, 70000], "format": "tca_bme"},
+    {"elements": [100000, 1000000], "format": "tca_bme"}]})");
+  const std::map<std::string, std::string> found = formats(plan("magnitude", 0.6, "auto"), by_size);
+  const std::string dense = "dense: faster dense on G, by the rules for 8 tokens";
+  EXPECT_EQ(found, (std::map<std::string, std::string>{{"q_proj", "tca_bme"},
+                                                       {"k_proj", "tca_bme"},
+                                                       {"v_proj", "tca_bme"},
+                                                       {"o_proj", dense},
+                                                       {"gate_proj", "tca_bme"},
+                                                       {"up_proj", "tca_bme"},
+                                                       {"down_proj", dense}}));
+  // 60 and 90 % zeros in k and v, on average less than half.
+  const std::string plan_file = rules(R"({"rules": [
+    {"tensors": "*.k_proj", "prune": "magnitude", "sparsity": 0.6},
+    {"tensors": "*.v_proj", "prune": "magnitude", "sparsity": 0.9, "format": "tca_bme"}]})");
+  const std::map<std::string, std::string> mixed = formats(SparsityPlan::read(plan_file));
+  const std::string dense_h200 = "dense: faster dense on NVIDIA H200, by the rules for 8 tokens";
+  EXPECT_EQ(mixed.at("q_proj"), mixed.at("k_proj"));
+  EXPECT_EQ(mixed.at("v_proj"), "tca_bme");  // as the plan says
+  EXPECT_EQ(mixed.at("o_proj"), dense_h200);
 }
 
 }  // namespace

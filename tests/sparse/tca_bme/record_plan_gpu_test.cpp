@@ -120,7 +120,7 @@ class GpuRecordPlan : public GpuWarpgroupTest {
     return loaded.plan_text(y, tokens, *exec);
   }
 
-  RecordMatmulOperands operands_of(const Tensor& x, const Tensor& y) {
+  CudaProductOperands operands_of(const Tensor& x, const Tensor& y) {
     return {.x = x.raw(),
             .x_stride = x.row_stride(),
             .y = y.raw(),
@@ -169,7 +169,7 @@ TEST_P(GpuRecordPlan, AProductIsComputedAsPlanned) {
     loaded.weight->matmul(x.view(), y.view(), {}, *exec);
     auto scratch = exec->workspace.scope();
     const int64_t words = record_wgmma_workspace_bytes(loaded.matrix.matrix, configs.front()) / 4;
-    RecordMatmulOperands operands = operands_of(x.view(), expected.view());
+    CudaProductOperands operands = operands_of(x.view(), expected.view());
     operands.workspace = scratch.tensor(DType::f32, {words}).raw();
     record_wgmma_cuda(loaded.matrix.matrix, operands, configs.front(), *exec);
     gpu->cuda.synchronize();
@@ -221,7 +221,7 @@ TEST_P(GpuRecordPlan, UnalignedRowsAreDecodedOrExpanded) {
       const RecordMatrix& matrix = loaded.matrix.matrix;
       auto scratch = exec->workspace.scope();
       const int64_t words = record_matmul_workspace_bytes(matrix, tokens) / 4 + 1;
-      RecordMatmulOperands operands = operands_of(rows, expected.view());
+      CudaProductOperands operands = operands_of(rows, expected.view());
       operands.workspace = scratch.tensor(DType::f32, {words}).raw();
       record_matmul_cuda(matrix, operands, record_matmul_candidates(matrix, tokens).front(), *exec);
     } else {

@@ -62,13 +62,13 @@ void GpuUnevenRecords::check_all_configs(const OwnedTensor& w, const ClusterCoun
       SCOPED_TRACE(fmt::format("{}, {} tokens", name, tokens));
       const GuardedTensor y(GetParam(), {tokens, kShape.rows}, Layout::contiguous, kGpu);
       auto scratch = exec->workspace.scope();
-      RecordMatmulOperands operands{.x = some.raw(),
-                                    .x_stride = some.row_stride(),
-                                    .y = y.view().raw(),
-                                    .y_stride = y.view().row_stride(),
-                                    .tokens = tokens,
-                                    .dtype = some.dtype(),
-                                    .workspace = scratch.tensor(DType::f32, {bytes / 4 + 1}).raw()};
+      CudaProductOperands operands{.x = some.raw(),
+                                   .x_stride = some.row_stride(),
+                                   .y = y.view().raw(),
+                                   .y_stride = y.view().row_stride(),
+                                   .tokens = tokens,
+                                   .dtype = some.dtype(),
+                                   .workspace = scratch.tensor(DType::f32, {bytes / 4 + 1}).raw()};
       multiply(operands);
       gpu->cuda.synchronize();
       ASSERT_TRUE(all_close(y.view(), first_rows(all, tokens, kShape.rows), kTolerance));
@@ -77,14 +77,14 @@ void GpuUnevenRecords::check_all_configs(const OwnedTensor& w, const ClusterCoun
     for (const RecordMatmulConfig& config : record_matmul_candidates(matrix, tokens)) {
       ASSERT_TRUE(record_matmul_fits(matrix, config, tokens));
       check(record_matmul_name(config), record_matmul_workspace_bytes(matrix, tokens),
-            [&](const RecordMatmulOperands& operands) {
+            [&](const CudaProductOperands& operands) {
               record_matmul_cuda(matrix, operands, config, with_pdl(tokens % 2 == 0));
             });
     }
     for (const RecordWgmmaConfig& config : record_wgmma_candidates(matrix, tokens)) {
       ASSERT_TRUE(record_wgmma_fits(matrix, config));
       check(record_wgmma_name(config), record_wgmma_workspace_bytes(matrix, config),
-            [&](const RecordMatmulOperands& operands) {
+            [&](const CudaProductOperands& operands) {
               record_wgmma_cuda(matrix, operands, config, with_pdl(tokens % 2 == 0));
             });
     }

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "tests/testing/paths.h"
+#include "tests/testing/temp_dir.h"
 #include "tests/tools/run_program.h"
 
 namespace sparsellm {
@@ -225,6 +226,91 @@ TEST(Bench, ThroughputAndLayersOfAPattern) {
             std::vector<std::string>(5, pattern));
 }
 
+// Of the layers that follow a run, too: there are sparse ones without --weight-format.
+TEST(Bench, ThroughputAndLayersOfAPlan) {
+  const testing::TempDir dir;
+  const std::string plan = dir.write("plan.json", R"({"rules": [
+      {"tensors": "*.o_proj", "prune": "none"},
+      {"tensors": "*.down_proj", "prune": "2:4", "format": "tiled_csl"}],
+      "default": {"prune": "wanda", "sparsity": 0.75, "format": "tca_bme"}})");
+  const auto report = [&](std::vector<std::string> more) {
+    std::vector<std::string> args{"throughput",
+                                  "--batch",
+                                  "1",
+                                  "--prompt",
+                                  "2",
+                                  "--output",
+                                  "2",
+                                  "--repeat",
+                                  "1",
+                                  "--device",
+                                  "cpu",
+                                  "--plan",
+                                  plan,
+                                  "--format",
+                                  "jsonl",
+                                  "--config",
+                                  testing::data("tiny/llama3/config.json").string()};
+    args.insert(args.end(), more.begin(), more.end());
+    const Outcome outcome = bench(args);
+    EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+    std::vector<json> rows;
+    std::istringstream lines(outcome.out);
+    for (std::string line; std::getline(lines, line);) {
+      rows.push_back(json::parse(line));
+    }
+    return rows;
+  };
+  const std::vector<json> rows = report({});
+  ASSERT_EQ(rows.size(), 1u + 1u + 4u + 1u);
+  EXPECT_EQ(rows[0].at("plan"), plan);
+  EXPECT_EQ(rows[1].at("pattern"), "by plan");
+  const std::vector<std::string> formats{"tca_bme", "dense", "tca_bme", "tiled_csl"};
+  const std::vector<double> densities{25.0, 100.0, 25.0, 50.0};
+  for (size_t i = 0; i < formats.size(); ++i) {
+    EXPECT_EQ(rows[2 + i].at("format"), formats[i]);
+    EXPECT_EQ(rows[2 + i].at("density_percent"), densities[i]);
+    EXPECT_EQ(rows[2 + i].at("layers"), 2);
+  }
+  // What is given goes before it.
+  const std::vector<json> given = report({"--weight-format", "tca_bme", "--pattern", "uniform"});
+  ASSERT_EQ(given.size(), rows.size());
+  EXPECT_EQ(given[1].at("pattern"), "uniform");
+  for (size_t i = 0; i < formats.size(); ++i) {
+    EXPECT_EQ(given[2 + i].at("format"), "tca_bme");
+  }
+  EXPECT_EQ(report({"--weight-format", "dense"}).size(), 2u);
+  const Outcome table =
+      bench({"layers", "--device", "cpu", "--tokens", "1", "--repeat", "1", "--copies-mib", "1",
+             "--plan", plan, "--config", testing::data("tiny/llama3/config.json").string()});
+  EXPECT_EQ(table.exit_code, 0) << table.err;
+  EXPECT_NE(table.out.find(plan), std::string::npos) << table.out;
+}
+
+// A given "auto" chooses what the plan does not name.
+TEST(Bench, ChoicesOfFormatsWithAPlan) {
+  const testing::TempDir dir;
+  const std::string plan = dir.write("plan.json", R"({"rules": [
+      {"tensors": "*.out_proj", "prune": "magnitude", "sparsity": 0.6, "format": "tiled_csl"},
+      {"tensors": "*.fc1", "layers": {"ends": "1/4"}, "prune": "none"}],
+      "default": {"prune": "magnitude", "sparsity": 0.8}})");
+  const Outcome outcome =
+      bench({"layers", "--config", config("opt-125m.json"), "--device", "cpu", "--plan", plan,
+             "--weight-format", "auto", "--choices", "--format", "json"});
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  const json report = json::parse(outcome.out);
+  const json& rows = report.at("tables").at(0).at("rows");
+  ASSERT_EQ(rows.size(), 5u);
+  const std::vector<std::string> formats{"tca_bme", "tiled_csl", "tca_bme", "dense", "tca_bme"};
+  const std::vector<int64_t> layers{12, 12, 6, 6, 12};
+  for (size_t i = 0; i < rows.size(); ++i) {
+    SCOPED_TRACE(i);
+    EXPECT_EQ(rows.at(i).at("format"), formats[i]);
+    EXPECT_EQ(rows.at(i).at("layers"), layers[i]);
+    EXPECT_EQ(rows.at(i).at("by"), i == 1 ? "plan" : "rules");
+  }
+}
+
 // Shapes that configs and degrees have in common are measured once.
 TEST(Bench, KernelOfManyConfigs) {
   const Outcome outcome =
@@ -258,6 +344,34 @@ TEST(Bench, Layers) {
             both);
 }
 
+TEST(Bench, ChoicesOfFormats) {
+  const auto rows_of = [](const char* sparsity) {
+    const Outcome outcome =
+        bench({"layers", "--config", config("opt-125m.json"), "--device", "cpu", "--sparsity",
+               sparsity, "--weight-format", "auto", "--choices", "--format", "json"});
+    EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+    const json report = json::parse(outcome.out);
+    EXPECT_EQ(report.at("tables").size(), 1u);
+    EXPECT_EQ(report.at("tables").at(0).at("name"), "format choices");
+    return report.at("tables").at(0).at("rows");
+  };
+  const json sparse = rows_of("0.7");
+  ASSERT_EQ(sparse.size(), 4u);
+  for (const json& row : sparse) {
+    EXPECT_EQ(row.at("layers"), 12);
+    EXPECT_EQ(row.at("format"), "tca_bme");
+    EXPECT_EQ(row.at("taken"), "yes");
+    EXPECT_EQ(row.at("by"), "rules");
+    EXPECT_TRUE(row.at("time_us").is_null());
+    EXPECT_NEAR(row.at("density_percent").get<double>(), 30.0, 0.01);
+  }
+  EXPECT_EQ(sparse.at(0).at("out"), 3 * 768);
+  EXPECT_EQ(rows_of("0.2").at(0).at("format"), "dense");
+  EXPECT_EQ(tables_of({"throughput", "-m", llama(), "--batch", "1", "--prompt", "4", "--output",
+                       "2", "--weight-format", "auto", "--no-layers"}),
+            (std::vector<std::string>{"throughput", "format choices"}));
+}
+
 TEST(Bench, LayersAfterARun) {
   const auto tables = [](std::vector<std::string> more) {
     std::vector<std::string> args{"throughput", "-m", llama(),    "--batch", "1",
@@ -284,6 +398,15 @@ TEST(BenchBadInput, OneClearLine) {
   };
   const auto throughput = [](std::vector<std::string> more) {
     std::vector<std::string> args{"throughput", "-m", llama(), "--device", "cpu"};
+    args.insert(args.end(), more.begin(), more.end());
+    return args;
+  };
+  const testing::TempDir dir;
+  int plans = 0;
+  const auto with_plan = [&](std::string_view plan, const std::vector<std::string>& more = {}) {
+    const std::string file = dir.write(fmt::format("{}.json", plans++), plan).string();
+    std::vector<std::string> args{
+        "throughput", "--device", "cpu", "--config", config("opt-125m.json"), "--plan", file};
     args.insert(args.end(), more.begin(), more.end());
     return args;
   };
@@ -317,7 +440,23 @@ TEST(BenchBadInput, OneClearLine) {
        "--pattern \"dense-blocks:2\"",
        {"layers", "--config", config("opt-125m.json"), "--pattern", "dense-blocks:2"}},
       {2, "--pattern rows:1 is for", {"layers", "-m", llama(), "--pattern", "rows:1"}},
+      {2, "--pattern uniform is for", {"layers", "-m", llama(), "--pattern", "uniform"}},
       {2, "--pattern", {"tune", "--shape", "64x64", "--pattern", "rows:1"}},
+      {2, "--plan p.json is for", throughput({"--plan", "p.json"})},
+      {2, "--plan", {"tune", "--shape", "64x64", "--plan", "p.json"}},
+      {2,
+       "--sparsity excludes --plan",
+       {"layers", "--config", config("opt-125m.json"), "--plan", "p.json", "--sparsity", "0.5"}},
+      {1,
+       "/no/such/plan",
+       {"layers", "--config", config("opt-125m.json"), "--plan", "/no/such/plan"}},
+      {1, "rule 1: the layers [12, 13] of a model with 12 layers", with_plan(R"({"rules": [
+          {"tensors": "*", "layers": [12, 13], "prune": "none"}]})")},
+      {1, "rule 1: the pattern \"*.up_proj\" matches none of the model's 72 linear layers",
+       with_plan(R"({"rules": [{"tensors": "*.up_proj", "prune": "none"}]})")},
+      {1, "layers.0.fc1: random weights have no pattern outliers:0.5",
+       with_plan(R"({"rules": [{"tensors": "*.fc1", "prune": "2:8"}]})",
+                 {"--pattern", "outliers:0.5"})},
       {2, "--pattern \"rows:-1\"", {"kernel", "--shape", "64x64", "--pattern", "rows:-1"}},
       {2, "--pattern \"rows:nan\"", {"kernel", "--shape", "64x64", "--pattern", "rows:nan"}},
       {2, "--pattern \"rows:\"", {"kernel", "--shape", "64x64", "--pattern", "uniform,rows:"}},
@@ -373,6 +512,7 @@ TEST(BenchBadInput, OneClearLine) {
       {1, "unknown device 'tpu'", {"attention", "--device", "tpu"}},
       {2, "--config FILE or --model DIR", {"layers"}},
       {2, "--tokens", {"layers", "-m", llama(), "--tokens", "0"}},
+      {2, "--choices is for --weight-format auto", {"layers", "-m", llama(), "--choices"}},
       {1, "Qwen2ForCausalLM", {"layers", "--config", config("qwen2-72b.json")}},
       {2, "--config FILE or --model DIR", {"tune"}},
       {2, "--model", {"tune", "--shape", "64x64", "--model", llama()}},

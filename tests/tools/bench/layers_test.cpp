@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "tests/testing/paths.h"
+#include "tests/testing/temp_dir.h"
 #include "tests/testing/throws_error.h"
 #include "tools/bench/ablation.h"
 
@@ -132,6 +133,33 @@ TEST(BenchLayers, PatternsKeepTheDensity) {
     uniform_bytes = uniform_bytes == 0 ? bytes : uniform_bytes;
   }
   EXPECT_EQ(run(options, model("fable-opt-8m", "stored")).front().pattern, "");
+}
+
+// Blocks that a plan treats alike are measured once.
+TEST(BenchLayers, OneOfTheBlocksThatAPlanMakesAlike) {
+  const testing::TempDir dir;
+  BenchModelArgs args = random_model(0.0, "stored");
+  args.plan = dir.write("plan.json", R"({"rules": [
+      {"tensors": "*", "layers": {"ends": "1/6"}, "prune": "magnitude", "sparsity": 0.5},
+      {"tensors": "*.fc2", "prune": "none"}],
+      "default": {"prune": "magnitude", "sparsity": 0.75}})");
+  LayerBenchOptions options = small_options();
+  options.tokens = {1};
+  options.progress = [](int64_t, int64_t total) { EXPECT_EQ(total, 2 * 4); };
+  const std::vector<LayerResult> results = run(options, args);
+  ASSERT_EQ(results.size(), 2u * 4u);  // blocks 0, 1, 10, 11, and 2 to 9
+  for (size_t i = 0; i < results.size(); ++i) {
+    const LayerResult& result = results[i];
+    SCOPED_TRACE(result.name + ": " + result.note);
+    const bool dense = i == 7;
+    EXPECT_EQ(result.block, i < 4 ? 10 : 6);
+    EXPECT_EQ(result.count, i < 4 ? 4 : 8);
+    EXPECT_EQ(result.pattern, "by plan");
+    EXPECT_EQ(result.format, dense ? "dense" : "tca_bme");
+    EXPECT_EQ(result.density, dense ? 1.0 : i < 4 ? 0.5 : 0.25);
+    EXPECT_TRUE(result.verified);
+  }
+  EXPECT_EQ(total_layers(results).front().layers, 4 * 12);
 }
 
 TEST(BenchLayers, InvalidOptionsAreRefused) {

@@ -128,6 +128,24 @@ TEST(Fit, IsOfTheRunThatTheFlagsAskFor) {
       << table.out;
 }
 
+TEST(Fit, SaysWhichFormatsAutoTakes) {
+  const nlohmann::json fit = fit_of(llama(), {"--weight-format", "auto"});
+  ASSERT_EQ(fit.at("format_choices").size(), 4u);
+  EXPECT_EQ(fit.at("format_choices")[0].at("layers"), 8);
+  EXPECT_EQ(fit.at("format_choices")[0].at("format"), "dense");
+  EXPECT_EQ(fit.at("format_choices")[0].at("by"), "rules");
+  EXPECT_TRUE(fit_of(llama(), {}).at("format_choices").empty());
+  const Outcome table =
+      run("sparsellm-run", {"-m", llama(), "--device", "cpu", "--fit", "--weight-format", "auto"});
+  EXPECT_EQ(table.exit_code, 0) << table.err;
+  EXPECT_NE(table.out.find("% nonzeros: dense, by the rules of NVIDIA H200\n"), std::string::npos)
+      << table.out;
+  const Outcome text = run("sparsellm-run", {"-m", llama(), "--device", "cpu", "-p", "The king",
+                                             "-n", "1", "--weight-format", "auto", "-v"});
+  EXPECT_EQ(text.exit_code, 0) << text.err;
+  EXPECT_NE(text.err.find("sparsellm-run: info: 8 layers of "), std::string::npos) << text.err;
+}
+
 // Dense weights take what a dry run of the converter says; sparse ones are in panels on the CPU,
 // which take the same whatever the format of the file.
 TEST(Fit, KnowsWhatWeightsTakeThatAreConverted) {

@@ -171,7 +171,7 @@ TEST(ConvertCli, ADryRunWritesNothingAndIsRight) {
 TEST(ConvertCli, WhatStaysDenseSaysWhy) {
   const TempDir directory;
   const std::string output = (directory.path() / "out").string();
-  const std::string why = "stored as f32, which tca_bme does not hold: pass --dtype f16 or bf16";
+  const std::string why = "tca_bme holds f16 and bf16 values, not f32: pass --dtype f16 or bf16";
   const std::string no_tokenizer =
       "sparsellm-convert: warning: the model has no tokenizer (tokenizer.model, tokenizer.json or "
       "vocab.json): what is converted takes and gives token ids alone\n";
@@ -198,12 +198,13 @@ TEST(ConvertCli, WhatStaysDenseSaysWhy) {
   EXPECT_EQ(table(report, "dense").at(0).at("count"), 14);
   EXPECT_EQ(table(report, "weights").at(0).at("why_dense"), why);
 
-  const Outcome sparse = with({"--output", output, "--force", "--json", "--dtype", "bf16"});
+  const Outcome sparse =
+      with({"--output", output, "--force", "--json", "--dtype", "bf16", "--format", "smallest"});
   EXPECT_EQ(sparse.exit_code, 0);
   EXPECT_EQ(sparse.err, no_tokenizer);
   const json sparse_report = json::parse(sparse.out);
   for (const json& weight : table(sparse_report, "weights")) {
-    EXPECT_EQ(weight.at("format"), "tca_bme");
+    EXPECT_NE(weight.at("format"), "dense");
     EXPECT_EQ(weight.at("why_dense"), "");
     EXPECT_EQ(weight.at("gpu"), "yes");
   }
@@ -226,6 +227,24 @@ TEST(ConvertCli, SmallestIsForAGpuToo) {
   const json weights = table(json::parse(outcome.out), "weights");
   EXPECT_EQ(weights.at(0).at("format"), "tiled_csl");
   EXPECT_EQ(weights.at(0).at("gpu"), "yes");
+}
+
+TEST(ConvertCli, OtherRulesMakeOtherFormats) {
+  const TempDir directory;
+  const std::string rules =
+      directory.write("rules.json", R"({"gpu": "G", "rules": [{"format": "tiled_csl"}]})").string();
+  const auto format_with = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> args{
+        "-m",      llama(),     "--output",   (directory.path() / "out").string(),
+        "--prune", "magnitude", "--sparsity", "0.8",
+        "--json",  "--force",   "--quiet"};
+    args.insert(args.end(), more.begin(), more.end());
+    const Outcome outcome = convert(args);
+    EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+    return table(json::parse(outcome.out), "weights").at(0).at("format").get<std::string>();
+  };
+  EXPECT_EQ(format_with({}), "tca_bme");
+  EXPECT_EQ(format_with({"--format-rules", rules}), "tiled_csl");
 }
 
 TEST(ConvertCli, ForceReplacesAModel) {
@@ -333,6 +352,15 @@ std::vector<BadUse> bad_uses() {
          return to_output({"--prune", "wanda", "--sparsity", "0.5", "--calibration",
                            directory.write("text", "king \xff\xfe").string()})(directory);
        }},
+      {"NoRules", 1, "/no/such/rules", to_output({"--format-rules", "/no/such/rules"})},
+      {"RulesAreWrong", 1, "rules.json: rule 1",
+       [](const TempDir& directory) {
+         directory.write("rules.json", R"({"gpu": "G", "rules": [{"format": "csr"}]})");
+         return to_output({"--format-rules", (directory.path() / "rules.json").string()})(
+             directory);
+       }},
+      {"RulesOfNoUse", 2, "--format-rules is not for --format dense",
+       to_output({"--format-rules", "x", "--format", "dense"})},
       {"NoPlan", 1, "/no/such/plan", to_output({"--plan", "/no/such/plan"})},
       {"PlanIsNotJson", 1, "plan.json", with_plan("{")},
       {"PlanWithUnknownPattern", 1, "*.fc1",

@@ -1,0 +1,172 @@
+#include "engine/format_selection.h"
+
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "engine/memory_fit.h"
+#include "engine/resolve_options.h"
+#include "kernels/base/error.h"
+#include "kernels/base/token_buckets.h"
+#include "kernels/base/tune_cache.h"
+#include "kernels/tune/make_meter.h"
+#include "models/linear_layers.h"
+#include "models/loaded_format_meter.h"
+#include "models/weights/checkpoint_loader.h"
+#include "models/weights/random_loader.h"
+#include "models/weights/shape_loader.h"
+#include "sparse/dense/dense.h"
+#include "sparse/registry.h"
+
+namespace sparsellm {
+namespace {
+
+// Decode steps alone: prompts are computed densely, or nearly so, in any format.
+std::vector<int64_t> decode_buckets(const EngineOptions& options) {
+  std::vector<int64_t> buckets;
+  for (const int64_t tokens : options.decode_tokens) {
+    buckets.push_back(token_bucket(tokens));
+  }
+  if (buckets.empty()) {
+    return token_buckets_up_to(options.max_requests);
+  }
+  std::ranges::sort(buckets);
+  buckets.erase(std::unique(buckets.begin(), buckets.end()), buckets.end());
+  return buckets;
+}
+
+// That all parts are stored in and are loaded in as they are.
+std::string stored_format(const std::vector<WeightStore::Stored>& parts, DType dtype,
+                          Device device) {
+  const WeightStore::Stored& first = parts.front();
+  const bool alike = std::ranges::all_of(parts, [&](const WeightStore::Stored& part) {
+    return part.form == WeightStore::Form::encoded && part.format == first.format &&
+           (!device.is_cuda() || part.dtype == dtype);
+  });
+  return alike ? first.format : std::string();
+}
+
+void fit_choices(const ModelConfig& config, const WeightOrigin& origin,
+                 const EngineOptions& options, std::vector<FormatChoice>& choices) {
+  // Which formats there are changes a little of what a step takes: a second round sees that.
+  constexpr int kRounds = 2;
+  for (int round = 0; round < kRounds; ++round) {
+    ShapeLoader shapes(options.device, origin.dtype,
+                       {.layers = layer_formats(choices), .density = 0.0});
+    fit_into(room_for_linear_layers(config, shapes, options, device_memory(options.device)),
+             choices);
+  }
+}
+
+std::vector<FormatChoice> choose_by_time(const ModelConfig& config, const WeightOrigin& origin,
+                                         const std::vector<LayerKind>& kinds,
+                                         const ChoiceOptions& how, const EngineOptions& options) {
+  TuneCache cache(options.tune_cache);
+  const std::string device_key = cuda_device_key(options.device);
+  std::optional<LoadedFormatMeter> meter;
+  if (origin.loader) {
+    meter.emplace(
+        LoadedFormatMeter::Options{
+            .device = options.device, .loader = origin.loader, .most_tokens = options.step_tokens},
+        cache);
+  }
+  std::vector<FormatChoice> choices;
+  for (const LayerKind& kind : kinds) {
+    choices.push_back(choose_by_time(kind, FormatRules::built_in(), how, meter ? &*meter : nullptr,
+                                     cache, device_key));
+  }
+  meter.reset();  // what it holds of the device is not in the way of the model
+  try {
+    cache.save();
+  } catch (const Error& error) {
+    if (options.log != nullptr) {
+      options.log->warn("{}", error.what());  // the next load measures again
+    }
+  }
+  fit_choices(config, origin, options, choices);
+  return choices;
+}
+
+}  // namespace
+
+WeightOrigin stored_origin(const WeightStore& store, DType dtype, Device device) {
+  return {.dtype = dtype, .weight_of = [&store, dtype, device](const JoinedLinear& layer) {
+            std::vector<WeightStore::Stored> parts;
+            for (const LinearLayer& part : layer.parts) {
+              parts.push_back(store.get(part.module + ".weight"));
+            }
+            return LayerWeight{.density = layer.density([&](const LinearLayer& part) {
+                                 return store.density(part.module + ".weight");
+                               }),
+                               .stored = stored_format(parts, dtype, device),
+                               .dtype = device.is_cuda() ? dtype : parts.front().dtype};
+          }};
+}
+
+WeightOrigin random_origin(const RandomWeights& weights) {
+  require_possible(weights);
+  return {.dtype = weights.dtype, .weight_of = [&weights](const JoinedLinear& layer) {
+            const std::string format = weights.linear(layer.first_weight()).format;
+            return LayerWeight{.density = layer.density([&](const LinearLayer& part) {
+                                 return 1.0 - weights.linear(part.module + ".weight").sparsity;
+                               }),
+                               .planned = format == kAutoFormat ? std::string()
+                                          : format.empty()      ? std::string(dense_format().name())
+                                                                : format,
+                               .dtype = weights.dtype};
+          }};
+}
+
+std::vector<FormatChoice> select_formats(const ModelConfig& config, const WeightOrigin& origin,
+                                         const EngineOptions& options) {
+  const std::vector<LayerKind> kinds = layer_kinds(joined_linear_layers(config), origin.weight_of);
+  if (std::ranges::none_of(kinds, [](const LayerKind& k) { return k.weight.planned.empty(); })) {
+    return {};
+  }
+  const ChoiceOptions how{.device = options.device, .tokens = decode_buckets(options)};
+  const bool measures =
+      options.device.is_cuda() && options.tuning == Tuning::measured && !options.deterministic;
+  std::vector<FormatChoice> choices;
+  if (measures) {
+    choices = choose_by_time(config, origin, kinds, how, options);
+  } else {
+    for (const LayerKind& kind : kinds) {
+      choices.push_back(choose_by_rules(kind, FormatRules::built_in(), how));
+    }
+  }
+  if (options.log != nullptr) {
+    for (const FormatChoice& choice : choices) {
+      options.log->info("{}", to_string(choice, FormatRules::built_in()));
+    }
+  }
+  return choices;
+}
+
+std::vector<FormatChoice> select_formats(const ModelConfig& config, const Checkpoint& checkpoint,
+                                         const EngineOptions& options) {
+  const WeightStore store(checkpoint);
+  WeightOrigin origin =
+      stored_origin(store, weight_dtype(checkpoint, options.device, options.dtype), options.device);
+  origin.loader = [&](const std::string& format) -> std::unique_ptr<WeightLoader> {
+    if (options.progress) {
+      options.progress(0, checkpoint.bytes());  // which may throw
+    }
+    return std::make_unique<CheckpointLoader>(
+        checkpoint, options.device, options.dtype, LoadProgress(),
+        WeightEncoding{.format = format, .threads = options.threads});
+  };
+  return select_formats(config, origin, options);
+}
+
+std::vector<FormatChoice> select_formats(const ModelConfig& config, const RandomWeights& weights,
+                                         const EngineOptions& options) {
+  WeightOrigin origin = random_origin(weights);
+  origin.loader = [&](const std::string& format) -> std::unique_ptr<WeightLoader> {
+    return std::make_unique<RandomLoader>(options.device, in_format(weights, format));
+  };
+  return select_formats(config, origin, options);
+}
+
+}  // namespace sparsellm

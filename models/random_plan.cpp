@@ -1,0 +1,115 @@
+#include "models/random_plan.h"
+
+#include <cstdint>
+#include <vector>
+
+#include "models/format_choice.h"
+#include "models/layer_kinds.h"
+#include "models/linear_layers.h"
+#include "sparse/choice/format_rules.h"
+#include "sparse/dense/dense.h"
+#include "sparse/registry.h"
+
+namespace sparsellm {
+namespace {
+
+double sparsity_of(const PruneSettings& prune) {
+  using Kind = PruneMethod::Kind;
+  switch (prune.method.kind) {
+    case Kind::none:
+      return 0.0;
+    case Kind::n_m:
+      return 1.0 - static_cast<double>(prune.method.kept) / prune.method.group;
+    default:
+      return prune.sparsity;
+  }
+}
+
+ZeroPattern pattern_of(const PruneSettings& prune, double sparsity,
+                       const std::optional<ZeroPattern>& instead) {
+  if (sparsity == 0.0) {
+    return {};
+  }
+  if (instead) {
+    return *instead;
+  }
+  return {.kind = prune.scope == PruneScope::row ? ZeroPattern::Kind::rows
+                                                 : ZeroPattern::Kind::uniform};
+}
+
+const WeightFormat& expected_smallest(const WeightSize& size, const RandomPlanOptions& options) {
+  const auto bytes = [&](const WeightFormat& format) {
+    return format.expected_bytes(weight_header(format, size, options.dtype));
+  };
+  const WeightFormat* smallest = &dense_format();
+  for (const WeightFormat* format : weight_formats()) {
+    if (format->holds(options.dtype) && format->runs_on(options.device) &&
+        bytes(*format) < bytes(*smallest)) {
+      smallest = format;
+    }
+  }
+  return *smallest;
+}
+
+// Of a layer with this density, for which the plan says `planned`.
+std::string decide_format(const std::string& planned, const JoinedLinear& layer, double density,
+                          const RandomPlanOptions& options) {
+  if (!options.format.empty() && options.format != kAutoFormat) {
+    return options.format;
+  }
+  const LayerKind kind{
+      .layer = layer, .weight = {.density = density, .dtype = options.dtype}, .first_weights = {}};
+  if (planned == kSmallestFormat) {
+    return std::string(expected_smallest(kind.size(), options).name());
+  }
+  if (planned != kAutoFormat || options.format == kAutoFormat) {
+    return planned;
+  }
+  return choose_by_rules(kind, FormatRules::built_in(),
+                         {.device = options.device, .tokens = {kDecodedTokens}})
+      .format;
+}
+
+// Adds the parts of a layer.
+void add_planned(const SparsityPlan& plan, const JoinedLinear& joined, int64_t blocks,
+                 const RandomPlanOptions& options, RandomLinears& result) {
+  std::string planned;
+  int64_t most_rows = 0;
+  for (const LinearLayer& layer : joined.parts) {
+    const LayerPlan of_layer = plan.for_tensor(layer.module, layer.block, blocks);
+    const double sparsity = sparsity_of(of_layer.prune);
+    result.emplace(layer.module,
+                   RandomLinear{.sparsity = sparsity,
+                                .pattern = pattern_of(of_layer.prune, sparsity, options.pattern),
+                                .format = {}});
+    if (layer.rows > most_rows) {
+      most_rows = layer.rows;
+      planned = of_layer.format;
+    }
+  }
+  const double density = joined.density(
+      [&](const LinearLayer& layer) { return 1.0 - result.at(layer.module).sparsity; });
+  for (const LinearLayer& layer : joined.parts) {
+    result.at(layer.module).format = decide_format(planned, joined, density, options);
+  }
+}
+
+}  // namespace
+
+RandomLinears plan_random_linears(const SparsityPlan& plan, const ModelConfig& config,
+                                  const RandomPlanOptions& options) {
+  std::vector<std::string> modules;
+  std::vector<int64_t> blocks;
+  RandomLinears result;
+  for (const JoinedLinear& joined : joined_linear_layers(config)) {
+    for (const LinearLayer& layer : joined.parts) {
+      modules.push_back(layer.module);
+      blocks.push_back(layer.block);
+    }
+    add_planned(plan, joined, config.num_layers, options, result);
+  }
+  plan.require_rules_used(modules, blocks);
+  return result;
+}
+
+}  // namespace sparsellm

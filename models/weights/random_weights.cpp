@@ -1,0 +1,51 @@
+#include "models/weights/random_weights.h"
+
+#include <utility>
+
+#include "kernels/base/error.h"
+
+namespace sparsellm {
+namespace {
+
+// `prefix`: of messages.
+void require_zeros(const std::string& prefix, double sparsity, const ZeroPattern& pattern) {
+  require(sparsity >= 0.0 && sparsity <= 1.0,
+          "{}the sparsity of random weights is {}; it lies between 0 and 1", prefix, sparsity);
+  const std::string reason = why_not(pattern, sparsity);
+  require(reason.empty(), "{}random weights have no pattern {}", prefix, reason);
+}
+
+std::string_view module_of(std::string_view weight) { return weight.substr(0, weight.rfind('.')); }
+
+}  // namespace
+
+RandomLinear RandomWeights::linear(std::string_view weight) const {
+  const auto own = planned.find(module_of(weight));
+  return own != planned.end() ? own->second : RandomLinear{sparsity, pattern, format};
+}
+
+void require_possible(const RandomWeights& weights) {
+  require_zeros("", weights.sparsity, weights.pattern);
+  for (const auto& [module, linear] : weights.planned) {
+    require_zeros(module + ": ", linear.sparsity, linear.pattern);
+  }
+}
+
+RandomWeights in_format(RandomWeights weights, const std::string& format) {
+  weights.format = format;
+  for (auto& [module, linear] : weights.planned) {
+    linear.format = format;
+  }
+  return weights;
+}
+
+RandomWeights in_formats(RandomWeights weights, const LayerFormats& formats) {
+  for (const auto& [weight, format] : formats) {
+    RandomLinear linear = weights.linear(weight);
+    linear.format = format;
+    weights.planned.insert_or_assign(std::string(module_of(weight)), std::move(linear));
+  }
+  return weights;
+}
+
+}  // namespace sparsellm

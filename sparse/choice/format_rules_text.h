@@ -1,0 +1,9 @@
+#pragma once
+
+namespace sparsellm {
+
+// The text of the rules that a build has in it, configs/format-rules/h200.json; its source is made
+// by embed_rules.cmake.
+extern const char* const kFormatRulesText;
+
+}  // namespace sparsellm

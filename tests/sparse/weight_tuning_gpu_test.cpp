@@ -21,7 +21,7 @@ using namespace sparsellm::testing;
 class GpuWeightTuning : public GpuWeightTest {
  protected:
   static std::vector<const WeightFormat*> formats() {
-    return {&tca_bme_format()};
+    return {&tca_bme_format(), &tiled_csl_format()};
   }
 
   std::unique_ptr<WeightMatrix> load(const WeightFormat& format, const Tensor& w) {
@@ -147,6 +147,7 @@ TEST_P(GpuWeightTuning, RefusesAWeightOfAnotherFormat) {
   const MatmulTuning what{.alike = alike, .epilogue = {}, .y = GetParam(), .tokens = kTokens};
   TuneCache cache;
   EXPECT_THROW(bitmaps->tune(what, cache, *exec), Error);
+  EXPECT_THROW(tiles->tune(what, cache, *exec), Error);
 }
 
 }  // namespace

@@ -1,11 +1,14 @@
 #pragma once
 
+#include <functional>
 #include <memory>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "sparse/tca_bme/cuda/record_encode_cuda.h"
-#include "sparse/tca_bme/cuda/record_plans.cuh"
+#include "sparse/tca_bme/cuda/record_plan.h"
 #include "sparse/weight_matrix.h"
 
 namespace sparsellm::tca_bme {
@@ -13,9 +16,14 @@ namespace sparsellm::tca_bme {
 // Under Sums::fastest record_matmul_cuda() is not used for more tokens.
 inline constexpr int64_t kMaxDecodedTokens = 128;
 
-// A weight of version 2 on a CUDA device.
+// A weight of version 2 on a CUDA device. sparse/weight_tuning.cuh says what tuning needs of it.
 class CudaRecordWeight : public WeightMatrix {
  public:
+  using Plan = RecordPlan;
+  using Key = RecordKey;
+  static constexpr int kTuningVersion = 12;
+  static constexpr std::string_view kWithoutOverlap = ", not expanded";
+
   // The records may not have their values yet.
   CudaRecordWeight(DeviceRecords parts, DType dtype, int64_t rows, int64_t columns);
 
@@ -37,8 +45,13 @@ class CudaRecordWeight : public WeightMatrix {
   RecordKey key(DType y, int64_t tokens, Launches launches) const;
   // Whether pieces that overlap are a choice where the workspace is for this many tokens.
   bool overlaps_pieces(int64_t max_tokens) const;
-  RecordExpansion single_pieces() const;                // which take less
   RecordPlan rule_plan(DType y, int64_t tokens) const;  // where nothing was measured
+  std::vector<RecordPlan> candidates(const PlannedProduct& product,
+                                     const std::function<bool(const RecordPlan&)>& fits_all) const;
+  std::string text_of(const RecordPlan& plan) const { return to_text(plan); }
+  std::optional<RecordPlan> plan_from(std::string_view text, int64_t tokens) const {
+    return tca_bme::plan_from(text, matrix_, tokens);
+  }
   // The configurations for decoding records, the best guess first; none for a product that they are
   // not decoded for, and of the second kind for one of few tokens, or of an x that, contiguous, has
   // no aligned rows.
@@ -58,7 +71,7 @@ class CudaRecordWeight : public WeightMatrix {
 
   void point_to_own_memory();
   RecordPlan rule_plan_for_any_x(DType y, int64_t tokens) const;  // not by warpgroups
-  RecordExpansion rule_expansion(int64_t tokens) const;
+  Expansion rule_expansion(int64_t tokens) const;
   void decode(const RecordMatmulConfig& config, CudaProductOperands operands,
               ExecContext& ctx) const;
 
@@ -68,7 +81,7 @@ class CudaRecordWeight : public WeightMatrix {
   RecordShares shares_;
   RecordMatrix matrix_;  // of these
   int64_t nonzeros_;
-  int64_t percent_;  // of nonzeros
+  int64_t percent_;  // of nonzeros, as keys have it
 };
 
 }  // namespace sparsellm::tca_bme

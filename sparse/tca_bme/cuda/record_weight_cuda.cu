@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <cmath>
 #include <memory>
 #include <utility>
 #include <variant>
@@ -7,7 +6,6 @@
 
 #include "kernels/activation.h"
 #include "kernels/base/cuda_state.cuh"
-#include "kernels/base/token_buckets.h"
 #include "sparse/copy_buffer.h"
 #include "sparse/cuda_notices.h"
 #include "sparse/cuda_product_checks.h"
@@ -20,6 +18,7 @@
 #include "sparse/tca_bme/cuda/record_weight_cuda.h"
 #include "sparse/tca_bme/format/record_parts.h"
 #include "sparse/tca_bme/v1/paper_layout.h"
+#include "sparse/tuned_plans.cuh"
 
 namespace sparsellm::tca_bme {
 namespace {
@@ -93,8 +92,7 @@ CudaRecordWeight::CudaRecordWeight(DeviceRecords parts, DType dtype, int64_t row
       records_(std::move(parts.records)),
       matrix_(matrix_of(parts.layout, rows, columns, records_.device())),
       nonzeros_(parts.nonzeros),
-      percent_(std::llround(100.0 * static_cast<double>(parts.nonzeros) /
-                            static_cast<double>(std::max<int64_t>(rows * columns, 1)))) {
+      percent_(percent_for_key(parts.nonzeros, rows * columns)) {
   matrix_.largest_record = parts.sizes.largest;
   matrix_.common_record = parts.sizes.common;
   shares_ = record_shares(parts.sizes.block_starts, matrix_.clusters);
@@ -134,12 +132,11 @@ std::string CudaRecordWeight::notice() const {
 }
 
 RecordKey CudaRecordWeight::key(DType y, int64_t tokens, Launches launches) const {
-  constexpr int64_t kStep = 5;  // layers of a model differ by less
   return {.rows = matrix_.rows,
           .columns = matrix_.columns,
           .chunks = matrix_.chunks,
           .pair = matrix_.pair,
-          .percent = (percent_ + kStep / 2) / kStep * kStep,
+          .percent = percent_,
           .uneven = matrix_.common_record < matrix_.largest_record,
           .dtype = dtype_,
           .y = y,
@@ -157,9 +154,8 @@ RecordPlan CudaRecordWeight::plan_for(DType y, int64_t tokens, const ExecContext
     const std::vector<RecordMatmulConfig> configs = configs_for(y, kTokensOfATile);
     return configs.empty() ? RecordPlan(rule_expansion(1)) : RecordPlan(configs.front());
   }
-  const RecordPlan* const tuned =
-      cuda_state(ctx).op_states.of<RecordPlans>().find(key(y, token_bucket(tokens), ctx.launches));
-  return tuned != nullptr && fits(*tuned, tokens) ? *tuned : rule_plan(y, tokens);
+  const RecordPlan* const tuned = tuned_plan(*this, y, tokens, ctx);
+  return tuned != nullptr ? *tuned : rule_plan(y, tokens);
 }
 
 bool CudaRecordWeight::fits(const RecordPlan& plan, int64_t tokens) const {
@@ -201,14 +197,9 @@ RecordPlan CudaRecordWeight::rule_plan_for_any_x(DType y, int64_t tokens) const 
   return rule_expansion(tokens);
 }
 
-RecordExpansion CudaRecordWeight::rule_expansion(int64_t tokens) const {
-  return overlaps_pieces(tokens)
-             ? RecordExpansion{.piece_rows = expand_piece_rows(out(), in(), tokens)}
-             : single_pieces();
-}
-
-RecordExpansion CudaRecordWeight::single_pieces() const {
-  return {.piece_rows = expand_single_piece_rows(out(), in()), .overlapped = false};
+Expansion CudaRecordWeight::rule_expansion(int64_t tokens) const {
+  return overlaps_pieces(tokens) ? Expansion{.piece_rows = expand_piece_rows(out(), in(), tokens)}
+                                 : single_piece_expansion(out(), in());
 }
 
 bool CudaRecordWeight::overlaps_pieces(int64_t max_tokens) const {
@@ -225,7 +216,7 @@ void CudaRecordWeight::matmul(const Tensor& x, Tensor y, const Epilogue& epilogu
 
 void CudaRecordWeight::run(const RecordPlan& plan, const Tensor& x, const Tensor& y,
                            const Epilogue& epilogue, ExecContext& ctx) const {
-  if (const auto* expansion = std::get_if<RecordExpansion>(&plan)) {
+  if (const auto* expansion = std::get_if<Expansion>(&plan)) {
     expand_matmul(
         {.weight = *this, .piece_rows = expansion->piece_rows, .overlapped = expansion->overlapped},
         x, y, epilogue, ctx);

@@ -21,8 +21,13 @@ static_assert(sizeof(uint64_t) * tiled_csl::kMaxWarps * (tiled_csl::kMaxSlots + 
                   sizeof(tiled_csl::SharedRows) <=
               kStaticBytes);
 constexpr int64_t kTokensOfAWarp = 32;
-constexpr int64_t kFewTokens = 16;         // more are faster by warpgroups
-constexpr int64_t kMultistageTokens = 64;  // more are not worth extracting the tiles for every 32
+constexpr int64_t kFewTokens = 16;  // more are faster by warpgroups
+// More are not worth extracting the tiles once more for every 128 or, multistage, 32 of them, as
+// far as rules know; what is measured may be twice or four times as many.
+constexpr int64_t kMaxRuleTokens = 128;
+constexpr int64_t kMaxMultistageRuleTokens = 64;
+constexpr int64_t kMaxMeasuredTokens = 4 * kMaxRuleTokens;
+constexpr int64_t kMaxMultistageMeasuredTokens = 2 * kMaxMultistageRuleTokens;
 constexpr int kTilesForAnyTokens = 8;
 constexpr int kMostTiles = 11;
 
@@ -56,8 +61,8 @@ Variant variant_for(DType dtype, int groups, bool fast, int64_t tokens) {
 
 int64_t slot_bytes_of(const TileMatrix& matrix) {
   constexpr int64_t kStep = 128;  // bulk copies are the fastest to multiples of it
-  return std::min<int64_t>(tiled_csl::ceil_div(matrix.largest_record, kStep) * kStep,
-                           tiled_csl::kPieceBytes);
+  return std::clamp<int64_t>(tiled_csl::ceil_div(matrix.largest_record, kStep) * kStep, kStep,
+                             tiled_csl::kPieceBytes);
 }
 
 // Of a tile; 0 if that many tiles have no room.
@@ -67,10 +72,19 @@ int slots_for(const TileMatrix& matrix, int tiles) {
       std::clamp<int64_t>(room / slot_bytes_of(matrix), 0, tiled_csl::kMaxSlots));
 }
 
-// Of float, for a thread block.
-int64_t partial_sums(const TileMatmulConfig& config, int tokens) {
-  const int64_t tiles = config.groups > 0 ? tiled_csl::kStepTiles : config.tiles + 1;
-  return tiles * tiled_csl::kTileRows * tokens;
+int64_t blocks_for(const TileMatrix& matrix, const TileMatmulConfig& config) {
+  const tiled_csl::TileGrid grid = tiled_csl::tile_grid(matrix.rows, matrix.columns);
+  return std::min({tiled_csl::ceil_div(grid.count(), config.tiles), int64_t{matrix.multiprocessors},
+                   CudaQueue::kCounters});
+}
+int64_t partial_bytes_for(const TileMatrix& matrix, const TileMatmulConfig& config, int tokens) {
+  const int64_t tiles = config.groups > 0 ? tiled_csl::kStepTiles : config.tiles + 1;  // of a block
+  return blocks_for(matrix, config) * tiles * tiled_csl::kTileRows * tokens *
+         int64_t{sizeof(float)};
+}
+// Of a launch.
+int64_t most_tokens_of(const TileMatmulConfig& config) {
+  return config.groups > 0 ? config.groups * tiled_csl::kGroupTokens : kTokensOfAWarp;
 }
 
 }  // namespace
@@ -110,9 +124,26 @@ std::optional<TileMatmulConfig> tile_matmul_for_any_tokens(const TileMatrix& mat
   return TileMatmulConfig{.tiles = kTilesForAnyTokens};
 }
 
+bool tile_matmul_fits(const TileMatrix& matrix, const TileMatmulConfig& config, int64_t tokens) {
+  if (config.multistage) {
+    return tile_multistage_fits(matrix);
+  }
+  const int64_t at_once = std::min(tokens, most_tokens_of(config));
+  const Variant variant = variant_for(DType::f16, config.groups, true, at_once);
+  const bool enough_tiles =
+      config.groups == 0 || config.tiles == variant.most_tiles;  // of which each has a warp
+  return matrix.multiprocessors > 0 && variant.kernel != nullptr && config.tiles > 0 &&
+         config.tiles <= variant.most_tiles && enough_tiles &&
+         slots_for(matrix, config.tiles) > 0 &&
+         partial_bytes_for(matrix, config, variant.tokens) <= CudaContext::kWorkspaceBytes;
+}
+
 std::optional<TileMatmulConfig> tile_matmul_rule(const TileMatrix& matrix, int64_t tokens) {
   if (matrix.multiprocessors == 0) {
-    return tokens <= kMultistageTokens ? tile_matmul_for_any_tokens(matrix) : std::nullopt;
+    return tokens <= kMaxMultistageRuleTokens ? tile_matmul_for_any_tokens(matrix) : std::nullopt;
+  }
+  if (tokens > kMaxRuleTokens) {
+    return std::nullopt;
   }
   const bool by_groups =
       tokens > kFewTokens && tiled_csl::tile_wgmma_kernel_for(DType::f16, 1, true) != nullptr;
@@ -129,6 +160,38 @@ std::optional<TileMatmulConfig> tile_matmul_rule(const TileMatrix& matrix, int64
   return std::nullopt;
 }
 
+std::vector<TileMatmulConfig> tile_matmul_candidates(const TileMatrix& matrix, int64_t tokens) {
+  std::vector<TileMatmulConfig> configs;
+  const auto add = [&](const TileMatmulConfig& config) {
+    if (tile_matmul_fits(matrix, config, tokens) &&
+        std::find(configs.begin(), configs.end(), config) == configs.end()) {
+      configs.push_back(config);
+    }
+  };
+  if (const std::optional<TileMatmulConfig> rule = tile_matmul_rule(matrix, tokens)) {
+    add(*rule);
+  }
+  if (matrix.multiprocessors == 0) {
+    if (tokens <= kMaxMultistageMeasuredTokens) {
+      add({.multistage = true});
+    }
+    return configs;
+  }
+  if (tokens <= 2 * kTokensOfAWarp) {
+    for (int tiles = kMostTiles; tiles >= kTilesForAnyTokens; --tiles) {
+      add({.tiles = tiles});
+    }
+  }
+  // Warpgroups multiply by 64 tokens whether there are as many or not.
+  if (tokens > kFewTokens / 2 && tokens <= tiled_csl::kGroupTokens) {
+    add({.tiles = tiled_csl::kWgmmaTiles, .groups = 1});
+  }
+  if (tokens > tiled_csl::kGroupTokens && tokens <= kMaxMeasuredTokens) {
+    add({.tiles = tiled_csl::kWgmmaTiles, .groups = 2});
+  }
+  return configs;
+}
+
 void tile_matmul_cuda(const TileMatrix& matrix, const CudaProductOperands& operands,
                       const TileMatmulConfig& config, const ExecContext& ctx) {
   if (config.multistage) {
@@ -139,15 +202,16 @@ void tile_matmul_cuda(const TileMatrix& matrix, const CudaProductOperands& opera
   if (grid.count() == 0) {
     return;
   }
-  require(matrix.multiprocessors > 0, "no tiled_csl kernel runs on this device");
+  require(tile_matmul_fits(matrix, config, operands.tokens),
+          "no tiled_csl kernel of {} for {} tokens on {} multiprocessors", tile_matmul_name(config),
+          operands.tokens, matrix.multiprocessors);
   require(grid.count() < INT32_MAX / 2 && matrix.rows <= INT32_MAX / 2 &&
               matrix.columns <= INT32_MAX / 2,
           "a tiled_csl product with a {} x {} matrix", matrix.rows, matrix.columns);
   const CudaQueue& queue = cuda_queue(ctx);
   const bool by_groups = config.groups > 0;
   const int slots = slots_for(matrix, config.tiles);
-  const int64_t blocks = std::min({tiled_csl::ceil_div(grid.count(), config.tiles),
-                                   int64_t{matrix.multiprocessors}, CudaQueue::kCounters});
+  const int64_t blocks = blocks_for(matrix, config);
   const int64_t tiles =  // that are shared out, or steps
       by_groups ? tiled_csl::ceil_div(grid.rows, tiled_csl::kStepTiles) * grid.columns
                 : grid.count();
@@ -155,17 +219,11 @@ void tile_matmul_cuda(const TileMatrix& matrix, const CudaProductOperands& opera
   const bool x_aligned = reinterpret_cast<uintptr_t>(operands.x) % 16 == 0 &&
                          (operands.tokens == 1 || operands.x_stride % 8 == 0);
   const bool whole_tiles = matrix.columns % tiled_csl::kTileColumns == 0;
-  const int64_t at_once = by_groups ? config.groups * tiled_csl::kGroupTokens : kTokensOfAWarp;
+  const int64_t at_once = most_tokens_of(config);
   for (int64_t first = 0; first < operands.tokens; first += at_once) {
     const int64_t tokens = std::min(operands.tokens - first, at_once);
     const Variant variant =
         variant_for(operands.dtype, config.groups, x_aligned && whole_tiles, tokens);
-    require(variant.kernel != nullptr && config.tiles <= variant.most_tiles && slots > 0,
-            "no tiled_csl kernel of {} for {} tokens", tile_matmul_name(config), tokens);
-    const int64_t partial_bytes =
-        blocks * partial_sums(config, variant.tokens) * int64_t{sizeof(float)};
-    require(partial_bytes <= CudaContext::kWorkspaceBytes, "{} bytes of partial sums",
-            partial_bytes);
     const TileParameters p{
         .records = matrix.records,
         .starts = matrix.starts,

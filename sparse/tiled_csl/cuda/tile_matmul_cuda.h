@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "kernels/base/dtype.h"
 #include "kernels/base/exec.h"
@@ -46,13 +47,18 @@ std::string tile_matmul_name(const TileMatmulConfig& config);
 // batch-invariant. A launch for as many tokens as the configuration takes at once, up to 32 without
 // warpgroups; uses the queue's workspace and counters, allocates nothing and does not synchronise.
 // With Launches::overlapping (PDL), records are read before what was enqueued before has ended.
-// Throws Error for what the device does not run.
+// Throws Error for what does not fit.
 void tile_matmul_cuda(const TileMatrix& matrix, const CudaProductOperands& operands,
                       const TileMatmulConfig& config, const ExecContext& ctx);
 
-// The configuration that is expected to be the fastest for this many tokens, up to 128; none if
-// the device cannot run the kernels, or the one that it runs is not for so many.
+// Whether the device, and the build, run the configuration for such a matrix and this many tokens:
+// then also for fewer.
+bool tile_matmul_fits(const TileMatrix& matrix, const TileMatmulConfig& config, int64_t tokens);
+// The configuration that is expected to be the fastest for this many tokens; none for more than
+// 128, and if the device cannot run the kernels or the one that it runs is not for so many.
 std::optional<TileMatmulConfig> tile_matmul_rule(const TileMatrix& matrix, int64_t tokens);
+// Those that fit and are worth measuring for this many tokens, up to 512, that one first.
+std::vector<TileMatmulConfig> tile_matmul_candidates(const TileMatrix& matrix, int64_t tokens);
 // The one for products whose bits do not depend on the number of tokens; none if the device cannot
 // run the kernels.
 std::optional<TileMatmulConfig> tile_matmul_for_any_tokens(const TileMatrix& matrix);

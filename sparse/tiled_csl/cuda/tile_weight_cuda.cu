@@ -5,22 +5,19 @@
 #include <vector>
 
 #include "kernels/activation.h"
-#include "kernels/base/cuda_state.cuh"
 #include "sparse/copy_buffer.h"
 #include "sparse/cuda_notices.h"
 #include "sparse/cuda_product_checks.h"
 #include "sparse/expand_matmul.h"
-#include "sparse/tiled_csl/cuda/tile_encode_cuda.h"
 #include "sparse/tiled_csl/cuda/tile_expand_cuda.h"
-#include "sparse/tiled_csl/cuda/tile_matmul_cuda.h"
+#include "sparse/tiled_csl/cuda/tile_weight.cuh"
 #include "sparse/tiled_csl/cuda/tile_weight_cuda.h"
 #include "sparse/tiled_csl/tiled_csl.h"
+#include "sparse/tuned_plans.cuh"
 
 namespace sparsellm::tiled_csl {
 namespace {
 
-// More tokens are not worth extracting the tiles again for every 128 of them.
-constexpr int64_t kMaxExtractedTokens = 128;
 // Pieces that overlap take more memory than all else in a step of few tokens.
 constexpr int64_t kMaxSinglePieceTokens = 1024;
 
@@ -31,114 +28,130 @@ int64_t workspace_bytes_of(int64_t rows, int64_t columns, int64_t tokens) {
              : std::max(single, expand_matmul_workspace_bytes(rows, columns));
 }
 
-class CudaTileWeight : public WeightMatrix {
- public:
-  // The records may not have their values yet.
-  CudaTileWeight(DeviceTiles parts, DType dtype, int64_t rows, int64_t columns)
-      : dtype_(dtype),
-        parts_(std::move(parts)),
-        matrix_{.records = static_cast<const uint8_t*>(parts_.records.data()),
-                .starts = static_cast<const uint32_t*>(parts_.starts.data()),
-                .rows = rows,
-                .columns = columns,
-                .largest_record = parts_.largest_record,
-                .multiprocessors = tile_matmul_multiprocessors(parts_.starts.device()),
-                .multistage = tile_multistage_device(parts_.starts.device())} {}
-
-  std::string_view format() const override { return kName; }
-  int64_t out() const override { return matrix_.rows; }
-  int64_t in() const override { return matrix_.columns; }
-  DType dtype() const override { return dtype_; }
-  int64_t bytes() const override { return parts_.starts.bytes() + parts_.records.bytes(); }
-  std::optional<int64_t> nonzeros() const override { return parts_.nonzeros; }
-
-  void matmul(const Tensor& x, Tensor y, const Epilogue& epilogue,
-              ExecContext& ctx) const override {
-    check_cuda_product(*this, x, y, epilogue, ctx);
-    if (y.element_count() == 0) {
-      return;
-    }
-    const std::optional<TileMatmulConfig> config = config_for(y.dtype(), x.size(0), ctx.sums);
-    if (!config) {
-      expand_matmul(expansion_for(x.size(0)), x, y, epilogue, ctx);
-      return;
-    }
-    const Activation::Kind kind = epilogue.activation.kind;
-    tile_matmul_cuda(matrix_,
-                     {.x = x.raw(),
-                      .x_stride = x.row_stride(),
-                      .y = y.raw(),
-                      .y_stride = y.row_stride(),
-                      .bias = epilogue.bias.raw(),
-                      .relu = kind == Activation::Kind::relu,
-                      .tokens = x.size(0),
-                      .dtype = dtype_},
-                     *config, ctx);
-    if (kind != Activation::Kind::none && kind != Activation::Kind::relu) {
-      activate(epilogue.activation, y, ctx);
-    }
-  }
-
-  void expand(Range rows, Tensor dense, ExecContext& ctx) const override {
-    check_cuda_expansion(*this, rows, dense, ctx);
-    tile_expand_cuda(matrix_, rows, dense.raw(), ctx);
-  }
-
-  int64_t workspace_bytes(int64_t tokens, Sums) const override {
-    return workspace_bytes_of(out(), in(), tokens);
-  }
-
-  int64_t tune(const MatmulTuning&, TuneCache&, ExecContext&) const override { return 0; }
-
-  std::string notice() const override {
-    if (matrix_.multiprocessors != 0) {  // the kernels that are measured
-      return {};
-    }
-    const Device device = parts_.records.device();
-    return tile_multistage_fits(matrix_) ? unmeasured_notice(kName, device)
-                                         : expansion_notice(kName, device);
-  }
-
-  std::unique_ptr<WeightMatrix> copy() const override {
-    return std::make_unique<CudaTileWeight>(DeviceTiles{.nonzeros = parts_.nonzeros,
-                                                        .largest_record = parts_.largest_record,
-                                                        .starts = copy_of(parts_.starts),
-                                                        .records = copy_of(parts_.records)},
-                                            dtype_, out(), in());
-  }
-
-  std::string plan_text(DType y, int64_t tokens, const ExecContext& ctx) const override {
-    const std::optional<TileMatmulConfig> config = config_for(y, tokens, ctx.sums);
-    return config ? fmt::format("extract {}", tile_matmul_name(*config))
-                  : fmt::format("expand {}", expansion_for(tokens).piece_rows);
-  }
-
- private:
-  // None: the weight is expanded.
-  std::optional<TileMatmulConfig> config_for(DType y, int64_t tokens, Sums sums) const {
-    if (y != dtype_) {
-      return std::nullopt;
-    }
-    if (sums == Sums::batch_invariant) {  // the order of sums is that of the configuration
-      return tile_matmul_for_any_tokens(matrix_);
-    }
-    return tokens <= kMaxExtractedTokens ? tile_matmul_rule(matrix_, tokens) : std::nullopt;
-  }
-  ExpandMatmul expansion_for(int64_t tokens) const {
-    return tokens <= kMaxSinglePieceTokens
-               ? ExpandMatmul{.weight = *this,
-                              .piece_rows = expand_single_piece_rows(out(), in()),
-                              .overlapped = false}
-               : ExpandMatmul{.weight = *this,
-                              .piece_rows = expand_piece_rows(out(), in(), tokens)};
-  }
-
-  DType dtype_;
-  DeviceTiles parts_;
-  TileMatrix matrix_;  // of these
-};
+int tiles_for_key(const TileMatrix& matrix) {
+  const std::optional<TileMatmulConfig> rule = tile_matmul_rule(matrix, 1);
+  return rule ? rule->tiles : 0;
+}
 
 }  // namespace
+
+CudaTileWeight::CudaTileWeight(DeviceTiles parts, DType dtype, int64_t rows, int64_t columns)
+    : dtype_(dtype),
+      parts_(std::move(parts)),
+      matrix_{.records = static_cast<const uint8_t*>(parts_.records.data()),
+              .starts = static_cast<const uint32_t*>(parts_.starts.data()),
+              .rows = rows,
+              .columns = columns,
+              .largest_record = parts_.largest_record,
+              .multiprocessors = tile_matmul_multiprocessors(parts_.starts.device()),
+              .multistage = tile_multistage_device(parts_.starts.device())},
+      percent_(percent_for_key(parts_.nonzeros, rows * columns)),
+      tiles_(tiles_for_key(matrix_)) {}
+
+std::string_view CudaTileWeight::format() const { return kName; }
+
+void CudaTileWeight::matmul(const Tensor& x, Tensor y, const Epilogue& epilogue,
+                            ExecContext& ctx) const {
+  check_cuda_product(*this, x, y, epilogue, ctx);
+  if (y.element_count() > 0) {
+    run(plan_for(y.dtype(), x.size(0), ctx), x, y, epilogue, ctx);
+  }
+}
+
+void CudaTileWeight::run(const TilePlan& plan, const Tensor& x, const Tensor& y,
+                         const Epilogue& epilogue, ExecContext& ctx) const {
+  if (const auto* expansion = std::get_if<Expansion>(&plan)) {
+    expand_matmul(
+        {.weight = *this, .piece_rows = expansion->piece_rows, .overlapped = expansion->overlapped},
+        x, y, epilogue, ctx);
+    return;
+  }
+  const Activation::Kind kind = epilogue.activation.kind;
+  tile_matmul_cuda(matrix_,
+                   {.x = x.raw(),
+                    .x_stride = x.row_stride(),
+                    .y = y.raw(),
+                    .y_stride = y.row_stride(),
+                    .bias = epilogue.bias.raw(),
+                    .relu = kind == Activation::Kind::relu,
+                    .tokens = x.size(0),
+                    .dtype = dtype_},
+                   std::get<TileMatmulConfig>(plan), ctx);
+  if (kind != Activation::Kind::none && kind != Activation::Kind::relu) {
+    activate(epilogue.activation, y, ctx);
+  }
+}
+
+void CudaTileWeight::expand(Range rows, Tensor dense, ExecContext& ctx) const {
+  check_cuda_expansion(*this, rows, dense, ctx);
+  tile_expand_cuda(matrix_, rows, dense.raw(), ctx);
+}
+
+int64_t CudaTileWeight::workspace_bytes(int64_t tokens, Sums) const {
+  return workspace_bytes_of(out(), in(), tokens);
+}
+
+std::string CudaTileWeight::notice() const {
+  if (matrix_.multiprocessors != 0) {  // the kernels that are measured
+    return {};
+  }
+  const Device device = parts_.records.device();
+  return tile_multistage_fits(matrix_) ? unmeasured_notice(kName, device)
+                                       : expansion_notice(kName, device);
+}
+
+std::unique_ptr<WeightMatrix> CudaTileWeight::copy() const {
+  return std::make_unique<CudaTileWeight>(DeviceTiles{.nonzeros = parts_.nonzeros,
+                                                      .largest_record = parts_.largest_record,
+                                                      .starts = copy_of(parts_.starts),
+                                                      .records = copy_of(parts_.records)},
+                                          dtype_, out(), in());
+}
+
+std::string CudaTileWeight::plan_text(DType y, int64_t tokens, const ExecContext& ctx) const {
+  return to_text(plan_for(y, tokens, ctx));
+}
+
+TileKey CudaTileWeight::key(DType y, int64_t tokens, Launches launches) const {
+  return {.rows = matrix_.rows,
+          .columns = matrix_.columns,
+          .percent = percent_,
+          .tiles = tiles_,
+          .dtype = dtype_,
+          .y = y,
+          .tokens = tokens,
+          .launches = launches};
+}
+
+TilePlan CudaTileWeight::plan_for(DType y, int64_t tokens, const ExecContext& ctx) const {
+  if (ctx.sums == Sums::batch_invariant) {
+    // The order of sums is that of the configuration. There is none for another dtype.
+    const std::optional<TileMatmulConfig> config =
+        y == dtype_ ? tile_matmul_for_any_tokens(matrix_) : std::nullopt;
+    return config ? TilePlan(*config) : TilePlan(single_piece_expansion(out(), in()));
+  }
+  const TilePlan* const tuned = tuned_plan(*this, y, tokens, ctx);
+  return tuned != nullptr ? *tuned : rule_plan(y, tokens);
+}
+
+TilePlan CudaTileWeight::rule_plan(DType y, int64_t tokens) const {
+  if (y == dtype_) {
+    if (const std::optional<TileMatmulConfig> config = tile_matmul_rule(matrix_, tokens)) {
+      return *config;
+    }
+  }
+  return overlaps_pieces(tokens) ? Expansion{.piece_rows = expand_piece_rows(out(), in(), tokens)}
+                                 : single_piece_expansion(out(), in());
+}
+
+bool CudaTileWeight::overlaps_pieces(int64_t max_tokens) const {
+  return max_tokens > kMaxSinglePieceTokens;
+}
+
+bool CudaTileWeight::fits(const TilePlan& plan, int64_t tokens) const {
+  const auto* const config = std::get_if<TileMatmulConfig>(&plan);
+  return config == nullptr || tile_matmul_fits(matrix_, *config, tokens);
+}
 
 std::unique_ptr<WeightMatrix> load_tiles_cuda(const RecordUploads& parts, const LoadContext& ctx) {
   int64_t rows = 0;

@@ -7,8 +7,6 @@
 
 #include "kernels/base/cuda_graph.h"
 #include "kernels/base/error.h"
-#include "kernels/base/token_buckets.h"
-#include "kernels/base/tune_cache.h"
 #include "sparse/expand_matmul.h"
 #include "sparse/tca_bme/cuda/record_encode_cuda.h"
 #include "sparse/tca_bme/format/record_parts.h"
@@ -149,40 +147,6 @@ TEST_P(GpuTcaBme, WorkspaceIsEnough) {
   }
 }
 
-// What is tuned, in a workspace for as many tokens as the tuning was told of.
-TEST_P(GpuTcaBme, WorkspaceIsEnoughForWhatIsTuned) {
-  for (const Shape& shape : {Shape{700, 516}, Shape{1100, 1024}}) {
-    const std::unique_ptr<WeightMatrix> loaded = load(weight(shape, 0.4).view);
-    const WeightMatrix* const alike = loaded.get();
-    for (int64_t most : {64, 1024, 2048}) {
-      const std::vector<int64_t> buckets = token_buckets_up_to(most);
-      int64_t bytes = 0;
-      for (int64_t tokens : buckets) {
-        bytes = std::max(bytes, loaded->workspace_bytes(tokens, Sums::fastest));
-      }
-      Workspace exact(kGpu, bytes);
-      CudaContext cuda(kGpu);
-      ExecContext ctx{.device = kGpu, .workspace = exact, .threads = gpu->threads, .cuda = &cuda};
-      const std::vector<int64_t> tuned{32, most};
-      TuneCache cache;
-      EXPECT_NO_THROW(loaded->tune({.alike = {&alike, 1},
-                                    .epilogue = {},
-                                    .y = GetParam(),
-                                    .tokens = tuned,
-                                    .most_tokens = most},
-                                   cache, ctx));
-      for (int64_t tokens : {int64_t{1}, int64_t{30}, most}) {
-        for (Layout layout : {Layout::contiguous, Layout::strided}) {
-          const GuardedTensor x = numbers(tokens, shape.columns, layout);
-          const GuardedTensor y(GetParam(), {tokens, shape.rows}, layout, kGpu);
-          EXPECT_NO_THROW(loaded->matmul(x.view(), y.view(), {}, ctx));
-          cuda.synchronize();
-        }
-      }
-    }
-  }
-}
-
 TEST_P(GpuTcaBme, RefusesOtherOperands) {
   const std::unique_ptr<WeightMatrix> loaded = load(weight({64, 64}, 0.5).view);
   const DType other = GetParam() == DType::f16 ? DType::bf16 : DType::f16;
@@ -195,42 +159,6 @@ TEST_P(GpuTcaBme, RefusesOtherOperands) {
   EXPECT_THROW(loaded->matmul(x.view(), narrow.view(), {}, *exec), Error);
   EXPECT_THROW(loaded->matmul(x.view(), x.view(), {}, *exec), Error);
   EXPECT_THROW(loaded->expand({.begin = 60, .count = 5}, y.view(), *exec), Error);
-}
-
-// Choices are measured once, and all of them are right.
-TEST_P(GpuTcaBme, Tuning) {
-  const Shape shape{1100, 520};
-  constexpr int64_t kTokens[] = {1, 16, 64, 512};
-  for (double density : {0.4, 0.1}) {
-    const OwnedTensor w = weight(shape, density);
-    const std::unique_ptr<WeightMatrix> one = load(w.view);
-    const std::unique_ptr<WeightMatrix> other = load(w.view);
-    const std::vector<const WeightMatrix*> alike{one.get(), other.get()};
-    const OwnedTensor bias = bias_of(shape.rows);
-    const MatmulTuning what{.alike = alike,
-                            .epilogue = {.bias = bias.view, .activation = {}},
-                            .y = GetParam(),
-                            .tokens = kTokens};
-    TuneCache cache;
-    EXPECT_GE(one->tune(what, cache, *exec), std::ssize(kTokens));
-    EXPECT_EQ(other->tune(what, cache, *exec), 0);
-    // In another context the cache alone says what was chosen.
-    CudaContext cuda(kGpu);
-    ExecContext ctx{
-        .device = kGpu, .workspace = *workspace, .threads = gpu->threads, .cuda = &cuda};
-    EXPECT_EQ(one->tune(what, cache, ctx), 0);
-    const GuardedTensor x = numbers(512, shape.columns);
-    const Expected all = expected_of(x.view(), w.view);
-    for (ExecContext* context : {&*exec, &ctx}) {
-      for (int64_t tokens : {1, 9, 16, 50, 64, 300, 512}) {
-        const GuardedTensor y(GetParam(), {tokens, shape.rows}, Layout::contiguous, kGpu);
-        one->matmul(x.view().rows(0, tokens), y.view(), {}, *context);
-        context->cuda->synchronize();
-        EXPECT_TRUE(all_close(y.view(), first_rows(all, tokens, shape.rows), kTolerance))
-            << tokens << " tokens, density " << density;
-      }
-    }
-  }
 }
 
 // ------------------------------------------------------------------------------------- encodings

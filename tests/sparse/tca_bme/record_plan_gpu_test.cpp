@@ -18,8 +18,8 @@ namespace {
 
 using namespace sparsellm::testing;
 using tca_bme::plan_from;
-using tca_bme::RecordExpansion;
 using tca_bme::RecordPlan;
+using tca_bme::to_text;
 
 // A matrix of records half full on a device as large as an H100.
 RecordMatrix matrix_on_hopper(int64_t rows, int64_t columns) {
@@ -39,11 +39,10 @@ TEST(RecordPlan, TextSaysWhatItWas) {
     const RecordMatrix matrix = matrix_on_hopper(rows, columns);
     for (int64_t tokens : {1, 16, 32, 64, 256, 2048}) {
       std::vector<RecordPlan> plans;
-      for (int64_t piece_rows : expand_piece_choices(rows, columns, tokens)) {
-        plans.emplace_back(RecordExpansion{.piece_rows = piece_rows});
+      for (const Expansion& expansion : overlapped_expansions(rows, columns, tokens)) {
+        plans.emplace_back(expansion);
       }
-      plans.emplace_back(RecordExpansion{.piece_rows = expand_single_piece_rows(rows, columns),
-                                         .overlapped = false});
+      plans.emplace_back(single_piece_expansion(rows, columns));
       for (const RecordMatmulConfig& config : record_matmul_candidates(matrix, tokens)) {
         plans.emplace_back(config);
       }

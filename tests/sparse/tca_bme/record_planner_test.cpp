@@ -31,6 +31,7 @@ using tca_bme::RecordGrid;
 using tca_bme::RecordLayout;
 using tca_bme::RecordPlan;
 using tca_bme::RecordSizes;
+using tca_bme::to_text;
 
 constexpr int64_t kMaxTokens = 64;
 constexpr int kMaxClusters = 160;

@@ -3,15 +3,17 @@
 
 #include "kernels/base/cuda_context.h"
 #include "kernels/base/launch.cuh"
-#include "sparse/tiled_csl/cuda/tile_matmul.cuh"
+#include "sparse/tiled_csl/cuda/tile_launch.cuh"
 #include "sparse/tiled_csl/cuda/tile_matmul_cuda.h"
 #include "sparse/tiled_csl/cuda/tile_wgmma_kernels.cuh"
 
 namespace sparsellm {
 namespace {
 
-using tiled_csl::TileKernel;
+using tiled_csl::kMostTiles;
+using tiled_csl::tile_variant;
 using tiled_csl::TileParameters;
+using tiled_csl::TileVariant;
 
 constexpr int kSharedBytes = 227 * 1024;  // of a thread block
 constexpr int kStaticBytes = 1024;        // barriers and the like, at most
@@ -24,28 +26,15 @@ constexpr int64_t kTokensOfAWarp = 32;
 constexpr int64_t kFewTokens = 16;         // more are faster by warpgroups
 constexpr int64_t kMultistageTokens = 64;  // more are not worth extracting the tiles for every 32
 constexpr int kTilesForAnyTokens = 8;
-constexpr int kMostTiles = 11;
 
-struct Variant {
-  TileKernel kernel;
-  int tokens;
-  int most_tiles;
-};
-template <class T, int N, int kWarps>
-Variant variant() {
-  static_assert(kWarps <= tiled_csl::kMaxWarps);
-  return {.kernel = &tiled_csl::tile_matmul_kernel<T, N, kWarps * tiled_csl::kWarp>,
-          .tokens = N,
-          .most_tiles = kWarps};
-}
 // More sums leave registers for fewer warps.
 template <class T>
-Variant variant_for(int64_t tokens) {
-  return tokens <= 8    ? variant<T, 8, kMostTiles>()
-         : tokens <= 16 ? variant<T, 16, kMostTiles>()
-                        : variant<T, 32, kTilesForAnyTokens>();
+TileVariant variant_for(int64_t tokens) {
+  return tokens <= 8    ? tile_variant<T, 8, kMostTiles>()
+         : tokens <= 16 ? tile_variant<T, 16, kMostTiles>()
+                        : tile_variant<T, 32, kTilesForAnyTokens>();
 }
-Variant variant_for(DType dtype, int groups, bool fast, int64_t tokens) {
+TileVariant variant_for(DType dtype, int groups, bool fast, int64_t tokens) {
   if (groups > 0) {
     return {.kernel = tiled_csl::tile_wgmma_kernel_for(dtype, groups, fast),
             .tokens = groups * tiled_csl::kGroupTokens,
@@ -135,6 +124,12 @@ void tile_matmul_cuda(const TileMatrix& matrix, const TileMatmulOperands& operan
     tile_multistage_cuda(matrix, operands, ctx);
     return;
   }
+  tiled_csl::tile_matmul_by({.variant_for = &variant_for}, matrix, operands, config, ctx);
+}
+
+void tiled_csl::tile_matmul_by(const TileVariants& variants, const TileMatrix& matrix,
+                               const TileMatmulOperands& operands, const TileMatmulConfig& config,
+                               const ExecContext& ctx) {
   const tiled_csl::TileGrid grid = tiled_csl::tile_grid(matrix.rows, matrix.columns);
   if (grid.count() == 0) {
     return;
@@ -158,8 +153,8 @@ void tile_matmul_cuda(const TileMatrix& matrix, const TileMatmulOperands& operan
   const int64_t at_once = by_groups ? config.groups * tiled_csl::kGroupTokens : kTokensOfAWarp;
   for (int64_t first = 0; first < operands.tokens; first += at_once) {
     const int64_t tokens = std::min(operands.tokens - first, at_once);
-    const Variant variant =
-        variant_for(operands.dtype, config.groups, x_aligned && whole_tiles, tokens);
+    const TileVariant variant =
+        variants.variant_for(operands.dtype, config.groups, x_aligned && whole_tiles, tokens);
     require(variant.kernel != nullptr && config.tiles <= variant.most_tiles && slots > 0,
             "no tiled_csl kernel of {} for {} tokens", tile_matmul_name(config), tokens);
     const int64_t partial_bytes =
@@ -182,7 +177,7 @@ void tile_matmul_cuda(const TileMatrix& matrix, const TileMatmulOperands& operan
         .row_tiles = static_cast<int>(grid.columns),
         .share = static_cast<int>(tiles / shares),
         .longer = static_cast<int>(tiles % shares),
-        .slots = slots,
+        .slots = std::min(slots, variants.most_slots),
         .slot_bytes = static_cast<int>(slot_bytes_of(matrix)),
         .relu = operands.relu,
         .y_in_pairs = reinterpret_cast<uintptr_t>(operands.y) % 4 == 0 &&

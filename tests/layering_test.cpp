@@ -36,11 +36,17 @@ Rooms with(Rooms rooms, const Rooms& more) {
   return rooms;
 }
 
+const Rooms kAblation = with({"sparse/ablation"}, kSparse);
+const Rooms kAblations{"sparse/ablation", "sparse/tca_bme/ablation", "sparse/tiled_csl/ablation"};
+
 const std::map<std::string, Rooms> kAllowed{
     {"kernels/base", {}},
     {"kernels", {"kernels/base"}},
     {"sparse", kKernels},
-    {"sparse/tca_bme/ablation", kSparse},  // for measurements: a layer of its own above the formats
+    // For measurements: layers of their own above the formats.
+    {"sparse/ablation", kSparse},
+    {"sparse/tca_bme/ablation", kAblation},
+    {"sparse/tiled_csl/ablation", kAblation},
     {"models/storage", kSparse},
     {"models/weights", with({"models/storage"}, kSparse)},
     {"models", with({"models/weights", "models/storage"}, kSparse)},
@@ -51,11 +57,11 @@ const std::map<std::string, Rooms> kAllowed{
     {"tools/run", with({"tools/cli"}, kEngine)},
     {"tools/convert", with({"engine/conversion", "tools/cli"}, kEngine)},
     {"tools/eval", with({"tools/cli"}, kEngine)},
-    {"tools/bench", with({"tools/cli", "sparse/tca_bme/ablation"}, kEngine)},
+    {"tools/bench", with({"tools/cli"}, with(kAblations, kEngine))},
     {"tools", {}},
     {"tests", with({"engine/conversion", "tools/cli", "tools/run", "tools/convert", "tools/eval",
-                    "tools/bench", "sparse/tca_bme/ablation"},
-                   kEngine)},
+                    "tools/bench"},
+                   with(kAblations, kEngine))},
 };
 
 // "kernels/base/error.h" -> "kernels/base", "sparse/dense/dense.h" -> "sparse"; empty if the path
@@ -264,6 +270,8 @@ TEST(Layering, FindsWrongIncludes) {
       {"sparse/tca_bme/tca_bme_format.cpp", "#include \"sparse/tca_bme/ablation/ablation.h\""},
       {"sparse/tca_bme/ablation/ablation.cu", "#include \"tools/bench/contender.h\""},
       {"models/decoder.cpp", "#include \"sparse/tca_bme/ablation/ablation.h\""},
+      {"sparse/tiled_csl/tiled_csl_format.cpp", "#include \"sparse/ablation/ablated_weight.h\""},
+      {"engine/engine.cpp", "#include \"sparse/tiled_csl/ablation/ablation.h\""},
       {"engine/engine.cpp", "#include \"tools/cli/args.h\""},
       {"engine/engine.cpp", "#include \"engine/conversion/convert.h\""},
       {"engine/conversion/convert.cpp", "#include \"tools/cli/interrupt.h\""},

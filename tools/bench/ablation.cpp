@@ -16,22 +16,6 @@
 namespace sparsellm {
 namespace {
 
-using tca_bme::Ablation;
-using tca_bme::kMaxAblationTokens;
-
-struct Variant {
-  Ablation ablation;
-  const char* name;
-  bool computes_product;
-};
-constexpr Variant kVariants[] = {
-    {Ablation::none, "ours", true},
-    {Ablation::paper_decode, "two-phase popcount decode", true},
-    {Ablation::no_decode, "no decode: stream and multiply", false},
-    {Ablation::stream_only, "stream only", false},
-    {Ablation::one_stage, "one pipeline stage", true},
-};
-
 class AblationBench {
  public:
   AblationBench(const KernelBenchOptions& options,
@@ -68,11 +52,11 @@ class AblationBench {
     if (!baseline_.measured(matrix.rows, matrix.columns)) {  // takes as long with other zeros
       baseline_.measure(operands, options_.tokens);
     }
-    const std::unique_ptr<AblationContender> contender =
-        make_ablation_contender(meter_.input(operands, options_.rotation_bytes));
+    const std::unique_ptr<AblationContender> contender = make_ablation_contender(
+        options_.formats.front(), meter_.input(operands, options_.rotation_bytes));
     for (const int64_t tokens : options_.tokens) {
       double ours = 0.0;
-      for (const Variant& variant : kVariants) {
+      for (size_t variant = 0; variant < contender->variants().size(); ++variant) {
         AblationResult result;
         result.out = matrix.rows;
         result.in = matrix.columns;
@@ -80,16 +64,17 @@ class AblationBench {
         result.sparsity = matrix.sparsity;
         result.pattern = matrix.pattern;
         bench_variant(*contender, variant, operands, result);
-        ours = variant.ablation == Ablation::none ? result.us.median : ours;
+        ours = variant == 0 ? result.us.median : ours;
         result.fraction_of_ours = ours > 0.0 ? result.us.median / ours : 0.0;
         on_result_(result);
       }
     }
   }
 
-  void bench_variant(AblationContender& contender, const Variant& variant,
-                     const ProductOperands& operands, AblationResult& result) {
-    contender.choose(variant.ablation);
+  void bench_variant(AblationContender& contender, size_t index, const ProductOperands& operands,
+                     AblationResult& result) {
+    const AblationVariant& variant = contender.variants()[index];
+    contender.choose(index);
     MeasuredProduct product = variant.computes_product
                                   ? meter_.measure(contender, operands, result.tokens)
                                   : meter_.time_unverified(contender, operands, result.tokens);
@@ -119,6 +104,13 @@ class AblationBench {
 
 }  // namespace
 
+void check_ablation_formats(const std::vector<std::string>& formats) {
+  const auto known = ablation_formats();
+  require(formats.size() == 1 && std::ranges::find(known, formats.front()) != known.end(),
+          "--ablation takes the kernel of one of --formats {} apart, not of {}",
+          fmt::join(known, " or "), fmt::join(formats, ","));
+}
+
 void bench_ablation(const KernelBenchOptions& options,
                     const std::function<void(const AblationResult&)>& on_result) {
   check_options(options);
@@ -126,6 +118,7 @@ void bench_ablation(const KernelBenchOptions& options,
           to_string(options.device));
   require(options.dtype == DType::f16, "the stages of a kernel are erased in f16, not in {}",
           name_of(options.dtype));
+  check_ablation_formats(options.formats);
   for (const int64_t tokens : options.tokens) {
     require(tokens <= kMaxAblationTokens,
             "the stages of a kernel are erased for up to {} tokens, not {}", kMaxAblationTokens,
@@ -136,7 +129,7 @@ void bench_ablation(const KernelBenchOptions& options,
   }
 }
 
-std::vector<Column> ablation_columns() {
+std::vector<Column> ablation_columns(std::string_view format) {
   using Kind = Column::Kind;
   return {
       {.key = "out", .title = "out"},
@@ -144,7 +137,7 @@ std::vector<Column> ablation_columns() {
       {.key = "tokens", .title = "tokens"},
       {.key = "sparsity", .title = "sparsity", .decimals = 2},
       {.key = "pattern", .title = "pattern", .kind = Kind::text},
-      {.key = "variant", .title = "tca_bme", .kind = Kind::text},
+      {.key = "variant", .title = std::string(format), .kind = Kind::text},
       {.key = "time_us", .title = "time", .unit = "us", .kind = Kind::spread, .decimals = 1},
       {.key = "encoded_bytes", .title = "encoded", .unit = "bytes"},
       {.key = "read_gb_per_s", .title = "read", .unit = "GB/s"},
@@ -176,7 +169,8 @@ Row ablation_row(const AblationResult& result) {
 }
 
 void report_ablation(const KernelBenchOptions& options, ReportWriter& report) {
-  report.begin_table("ablation", ablation_columns());
+  check_ablation_formats(options.formats);
+  report.begin_table("ablation", ablation_columns(options.formats.front()));
   bench_ablation(options, [&](const AblationResult& result) {
     throw_if_interrupted();
     report.add_row(ablation_row(result));

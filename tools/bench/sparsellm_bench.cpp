@@ -26,6 +26,7 @@
 #include "kernels/base/token_buckets.h"
 #include "sparse/registry.h"
 #include "tools/bench/ablation.h"
+#include "tools/bench/ablation_contender.h"
 #include "tools/bench/args.h"
 #include "tools/bench/arrivals.h"
 #include "tools/bench/attention.h"
@@ -94,6 +95,7 @@ struct KernelArgs {
   std::string dtype = "f16";
   std::vector<int64_t> tokens;
   std::vector<std::string> patterns{"uniform"};
+  std::vector<std::string> formats;
   OutputArgs output;
   KernelBenchOptions options;
   int64_t copies_mib = KernelBenchOptions().rotation_bytes >> 20;
@@ -256,17 +258,16 @@ CLI::App* add_kernel(CLI::App& app, KernelArgs& args) {
                "Where these zeros are: uniform, rows:S, columns:S, outliers:F, dense-blocks:F")
           ->capture_default_str();
   pattern->type_name("PATTERN,...");
-  CLI::Option* const formats =
-      add_list(*command, "--formats", options.formats, "Formats of the weights")
-          ->check(not_empty())
-          ->capture_default_str();
+  add_list(*command, "--formats", args.formats,
+           fmt::format("Formats of the weights [{}; with --ablation {}]",
+                       fmt::join(options.formats, ","), ablation_formats().front()))
+      ->check(not_empty());
   CLI::Option* const profile =
       command->add_flag("--profile", options.profile,
                         "Then launch each kernel once more between cudaProfilerStart and Stop");
   command
       ->add_flag("--ablation", args.ablation,
-                 "The kernel of tca_bme for few tokens, whole and with a stage erased or replaced")
-      ->excludes(formats)
+                 "The kernel of a format for few tokens, whole and with a stage erased or replaced")
       ->excludes(profile);
   add_seed(*command, options.seed, "Seed of the random weights");
   command->add_option("--repeat", args.options.repeat, "Timed products of each")
@@ -597,6 +598,14 @@ void kernel(const KernelArgs& args, const std::vector<std::string>& command_line
     options.tokens = args.tokens;
   } else if (args.ablation) {
     options.tokens.assign(std::begin(kAblationTokens), std::end(kAblationTokens));
+  }
+  if (!args.formats.empty()) {
+    options.formats = args.formats;
+  } else if (args.ablation) {
+    options.formats = {std::string(ablation_formats().front())};
+  }
+  if (args.ablation) {
+    check_ablation_formats(options.formats);
   }
   options.patterns = parse_patterns(args.patterns, options.sparsities);
   options.dtype = kDTypes.at(args.dtype);

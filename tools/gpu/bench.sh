@@ -13,7 +13,7 @@
 #   patterns  what uneven zeros cost the bitmap kernel: the shapes of tca_bme (NAME likewise), rows of
 #             different densities, dense blocks and, at 60 % zeros, dense columns against even zeros;
 #             as csv, and after it the summary of pattern_report.py
-#   ablation  what the stages of the bitmap kernel cost
+#   ablation  what the stages of the bitmap kernel cost; --formats tiled_csl: of the one of Tiled-CSL
 #   shards    bitmap weights in the shapes of configs/NAME.json (of all of them: half an hour), of
 #             what a GPU has of them if there are 1, 2 or 4
 #   serving   requests that come and go against batches that stay together, Llama-2-7B

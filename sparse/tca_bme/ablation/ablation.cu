@@ -10,6 +10,15 @@
 namespace sparsellm::tca_bme {
 namespace {
 
+constexpr AblationVariant kVariants[] = {
+    // In the order of Ablation.
+    {"ours", true},
+    {"two-phase popcount decode", true},
+    {"no decode: stream and multiply", false},
+    {"stream only", false},
+    {"one pipeline stage", true},
+};
+
 class RecordProduct : public AblatedProduct {
  public:
   struct Parts {
@@ -59,14 +68,17 @@ class RecordAblation : public AblatedWeight {
     }
   }
 
-  int64_t bytes(Ablation ablation) const override {
-    return ablation == Ablation::paper_decode && !as_paper_.empty()
+  std::span<const AblationVariant> variants() const override { return kVariants; }
+  int64_t copies() const override { return std::ssize(copies_); }
+  int64_t bytes(size_t variant) const override {
+    return static_cast<Ablation>(variant) == Ablation::paper_decode && !as_paper_.empty()
                ? as_paper_.front().starts.bytes() + as_paper_.front().records.bytes()
                : copies_.front()->bytes();
   }
 
-  std::unique_ptr<AblatedProduct> bind(Ablation ablation, const Tensor& x, const Tensor& y,
+  std::unique_ptr<AblatedProduct> bind(size_t variant, const Tensor& x, const Tensor& y,
                                        ExecContext& ctx) override {
+    const auto ablation = static_cast<Ablation>(variant);
     return std::make_unique<RecordProduct>(
         RecordProduct::Parts{.ablation = ablation,
                              .copies = matrices(ablation, ctx),

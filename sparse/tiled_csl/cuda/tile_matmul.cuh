@@ -235,9 +235,25 @@ __device__ void add_up_shared_rows(const TileParameters& p, uint32_t tiles,
   }
 }
 
+// What multiply_share() does for each tile of a warp: everything. Of another type, which an
+// ablation has (sparse/tiled_csl/ablation), stages are left out.
+struct AllStages {
+  static constexpr bool kExtracts = true;    // and then clears what was extracted
+  static constexpr bool kMultiplies = true;  // by x
+  static constexpr bool kXAhead = true;      // x of the next tile is loaded before it is needed
+
+  __device__ AllStages(const TileParameters&, const TileCursor&) {}
+  // Takes the next record. Returns whether extractor.clear_places() clears what it stored.
+  template <class Extractor, class Pieces>
+  __device__ bool extract(Extractor& extractor, Pieces& pieces) {
+    return extract_record(
+        extractor, pieces, [] { __syncwarp(); }, [] {});
+  }
+};
+
 // A warp's share of the tiles: stores the rows of tiles that it has all of, and leaves the sums of
 // the others for add_up_shared_rows(). tile: its own, in shared memory.
-template <class T, int N, class Pieces>
+template <class T, int N, class Stages = AllStages, class Pieces>
 __device__ void multiply_share(const TileParameters& p, TileCursor cursor, Pieces& pieces,
                                uint32_t tile, int warp, int lane, SharedRows& shared_rows) {
   using Sums = TileSums<T, N>;
@@ -252,7 +268,9 @@ __device__ void multiply_share(const TileParameters& p, TileCursor cursor, Piece
   }
   wait_on_dependencies();
   TileTokens<T, N> x(p, lane);
-  if (!cursor.done()) {
+  Stages stages(p, cursor);
+  constexpr bool kXAhead = Stages::kMultiplies && Stages::kXAhead;
+  if (kXAhead && !cursor.done()) {
     x.load(cursor.column());
   }
   __syncwarp();
@@ -263,20 +281,26 @@ __device__ void multiply_share(const TileParameters& p, TileCursor cursor, Piece
     sums.clear();
 #pragma unroll 1
     do {
-      const bool kept = extract_record(
-          extractor, pieces, [] { __syncwarp(); }, [] {});
+      const bool kept = stages.extract(extractor, pieces);
+      if constexpr (Stages::kMultiplies && !kXAhead) {
+        x.load(cursor.column());
+      }
       cursor.advance();
-      sums.multiply(chunks, x);
-      if (!cursor.done()) {
+      if constexpr (Stages::kMultiplies) {
+        sums.multiply(chunks, x);
+      }
+      if (kXAhead && !cursor.done()) {
         x.load(cursor.column());
       }
       __syncwarp();
-      if (kept) {
-        extractor.clear_places();
-      } else {
-        extractor.clear_tile();
+      if constexpr (Stages::kExtracts) {
+        if (kept) {
+          extractor.clear_places();
+        } else {
+          extractor.clear_tile();
+        }
+        __syncwarp();
       }
-      __syncwarp();
     } while (cursor.row_begin() == row_begin && !cursor.done());
 
     const int row = row_begin / p.row_tiles;
@@ -302,13 +326,14 @@ __device__ void multiply_share(const TileParameters& p, TileCursor cursor, Piece
 
 // One block on a multiprocessor. Shared memory, from a multiple of 1,024 bytes on: a tile of each
 // warp, then the slots of each.
-template <class T, int N, int kThreads>
+template <class T, int N, int kThreads, class Stages = AllStages>
 __global__ void __launch_bounds__(kThreads)
     tile_matmul_kernel(const __grid_constant__ TileParameters p) {
 #if __CUDA_ARCH__ >= 900
   extern __shared__ uint8_t memory[];
   __shared__ uint64_t barriers[kMaxWarps * kMaxSlots];
   __shared__ SharedRows shared_rows;
+  static_assert(sizeof(barriers) + sizeof(shared_rows) == kStaticBytes);
   const int warps = blockDim.x / kWarp;
   const int warp = uniform_warp();
   const int lane = computed_once(threadIdx.x % kWarp);
@@ -330,7 +355,7 @@ __global__ void __launch_bounds__(kThreads)
   PieceQueue pieces(p, all_tiles, tiles + warps * kTileBytes + warp * p.slots * p.slot_bytes,
                     first_barrier);
   launch_dependents();
-  multiply_share<T, N>(p, all_tiles, pieces, tile, warp, lane, shared_rows);
+  multiply_share<T, N, Stages>(p, all_tiles, pieces, tile, warp, lane, shared_rows);
   __syncthreads();
   add_up_shared_rows<T, N>(p, tiles, shared_rows);
 #endif

@@ -3,23 +3,23 @@
 
 #include "kernels/base/cuda_context.h"
 #include "kernels/base/launch.cuh"
-#include "sparse/tiled_csl/cuda/tile_matmul.cuh"
+#include "sparse/tiled_csl/cuda/tile_launch.cuh"
 #include "sparse/tiled_csl/cuda/tile_matmul_cuda.h"
 #include "sparse/tiled_csl/cuda/tile_wgmma_kernels.cuh"
 
 namespace sparsellm {
 namespace {
 
-using tiled_csl::TileKernel;
+using tiled_csl::kMostTiles;
+using tiled_csl::tile_variant;
 using tiled_csl::TileParameters;
+using tiled_csl::TileVariant;
 
 constexpr int kSharedBytes = 227 * 1024;  // of a thread block
-constexpr int kStaticBytes = 1024;        // barriers and the like, at most
-constexpr int kDynamicBytes = kSharedBytes - kStaticBytes;
+constexpr int kDynamicBytes = kSharedBytes - tiled_csl::kStaticBytes;
+// Tiles begin at the first multiple of it after what is static.
 constexpr int kTileAlignment = 1024;
-static_assert(sizeof(uint64_t) * tiled_csl::kMaxWarps * (tiled_csl::kMaxSlots + 2) +
-                  sizeof(tiled_csl::SharedRows) <=
-              kStaticBytes);
+static_assert(tiled_csl::kStaticBytes <= kTileAlignment);
 constexpr int64_t kTokensOfAWarp = 32;
 constexpr int64_t kFewTokens = 16;  // more are faster by warpgroups
 // More are not worth extracting the tiles once more for every 128 or, multistage, 32 of them, as
@@ -29,28 +29,15 @@ constexpr int64_t kMaxMultistageRuleTokens = 64;
 constexpr int64_t kMaxMeasuredTokens = 4 * kMaxRuleTokens;
 constexpr int64_t kMaxMultistageMeasuredTokens = 2 * kMaxMultistageRuleTokens;
 constexpr int kTilesForAnyTokens = 8;
-constexpr int kMostTiles = 11;
 
-struct Variant {
-  TileKernel kernel;
-  int tokens;
-  int most_tiles;
-};
-template <class T, int N, int kWarps>
-Variant variant() {
-  static_assert(kWarps <= tiled_csl::kMaxWarps);
-  return {.kernel = &tiled_csl::tile_matmul_kernel<T, N, kWarps * tiled_csl::kWarp>,
-          .tokens = N,
-          .most_tiles = kWarps};
-}
 // More sums leave registers for fewer warps.
 template <class T>
-Variant variant_for(int64_t tokens) {
-  return tokens <= 8    ? variant<T, 8, kMostTiles>()
-         : tokens <= 16 ? variant<T, 16, kMostTiles>()
-                        : variant<T, 32, kTilesForAnyTokens>();
+TileVariant variant_for(int64_t tokens) {
+  return tokens <= 8    ? tile_variant<T, 8, kMostTiles>()
+         : tokens <= 16 ? tile_variant<T, 16, kMostTiles>()
+                        : tile_variant<T, 32, kTilesForAnyTokens>();
 }
-Variant variant_for(DType dtype, int groups, bool fast, int64_t tokens) {
+TileVariant variant_for(DType dtype, int groups, bool fast, int64_t tokens) {
   if (groups > 0) {
     return {.kernel = tiled_csl::tile_wgmma_kernel_for(dtype, groups, fast),
             .tokens = groups * tiled_csl::kGroupTokens,
@@ -67,7 +54,7 @@ int64_t slot_bytes_of(const TileMatrix& matrix) {
 
 // Of a tile; 0 if that many tiles have no room.
 int slots_for(const TileMatrix& matrix, int tiles) {
-  const int64_t room = (kDynamicBytes - kTileAlignment) / tiles - tiled_csl::kTileBytes;
+  const int64_t room = (kSharedBytes - kTileAlignment) / tiles - tiled_csl::kTileBytes;
   return static_cast<int>(
       std::clamp<int64_t>(room / slot_bytes_of(matrix), 0, tiled_csl::kMaxSlots));
 }
@@ -129,7 +116,7 @@ bool tile_matmul_fits(const TileMatrix& matrix, const TileMatmulConfig& config, 
     return tile_multistage_fits(matrix);
   }
   const int64_t at_once = std::min(tokens, most_tokens_of(config));
-  const Variant variant = variant_for(DType::f16, config.groups, true, at_once);
+  const TileVariant variant = variant_for(DType::f16, config.groups, true, at_once);
   const bool enough_tiles =
       config.groups == 0 || config.tiles == variant.most_tiles;  // of which each has a warp
   return matrix.multiprocessors > 0 && variant.kernel != nullptr && config.tiles > 0 &&
@@ -198,6 +185,12 @@ void tile_matmul_cuda(const TileMatrix& matrix, const CudaProductOperands& opera
     tile_multistage_cuda(matrix, operands, ctx);
     return;
   }
+  tiled_csl::tile_matmul_by({.variant_for = &variant_for}, matrix, operands, config, ctx);
+}
+
+void tiled_csl::tile_matmul_by(const TileVariants& variants, const TileMatrix& matrix,
+                               const CudaProductOperands& operands, const TileMatmulConfig& config,
+                               const ExecContext& ctx) {
   const tiled_csl::TileGrid grid = tiled_csl::tile_grid(matrix.rows, matrix.columns);
   if (grid.count() == 0) {
     return;
@@ -222,8 +215,8 @@ void tile_matmul_cuda(const TileMatrix& matrix, const CudaProductOperands& opera
   const int64_t at_once = most_tokens_of(config);
   for (int64_t first = 0; first < operands.tokens; first += at_once) {
     const int64_t tokens = std::min(operands.tokens - first, at_once);
-    const Variant variant =
-        variant_for(operands.dtype, config.groups, x_aligned && whole_tiles, tokens);
+    const TileVariant variant =
+        variants.variant_for(operands.dtype, config.groups, x_aligned && whole_tiles, tokens);
     const TileParameters p{
         .records = matrix.records,
         .starts = matrix.starts,
@@ -240,7 +233,7 @@ void tile_matmul_cuda(const TileMatrix& matrix, const CudaProductOperands& opera
         .row_tiles = static_cast<int>(grid.columns),
         .share = static_cast<int>(tiles / shares),
         .longer = static_cast<int>(tiles % shares),
-        .slots = slots,
+        .slots = std::min(slots, variants.most_slots),
         .slot_bytes = static_cast<int>(slot_bytes_of(matrix)),
         .relu = operands.relu,
         .y_in_pairs = reinterpret_cast<uintptr_t>(operands.y) % 4 == 0 &&

@@ -14,6 +14,10 @@ constexpr int kTileBytes = kTileElements * 2;
 constexpr int kMaxSlots = 4;   // of a warp
 constexpr int kMaxWarps = 12;  // with a tile
 
+// What kernels have in shared memory beside tiles and slots: barriers, and for each warp 8 bytes
+// more. All that is left is needed for two slots of 8 tiles.
+constexpr int kStaticBytes = 8 * kMaxWarps * (kMaxSlots + 1);
+
 struct TileParameters {
   const uint8_t* records;
   const uint32_t* starts;

@@ -32,6 +32,8 @@ struct WgmmaBarriers {
   uint64_t empty[kMaxStages];  // no warpgroup needs them any more
 };
 
+static_assert(sizeof(WgmmaBarriers) == kStaticBytes);
+
 // One tile of every stride-th step of a range of steps, from number `from` on. Where there is no
 // second row of tiles the first stands in, whose products nobody stores.
 class StepTiles {

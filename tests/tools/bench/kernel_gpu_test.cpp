@@ -548,6 +548,7 @@ TEST(BenchAblation, WhatComputesAProductIsVerified) {
     GTEST_SKIP() << "there is no CUDA device";
   }
   KernelBenchOptions options = small_options(DType::f16);
+  options.formats = {"tca_bme"};
   options.shapes = {{320, 512}, {203, 387}};
   options.tokens = {1, 8, 11, 16};
   options.sparsities = {0.0, 0.6, 0.7, 0.9, 1.0};
@@ -573,13 +574,53 @@ TEST(BenchAblation, WhatComputesAProductIsVerified) {
   }
 }
 
+// Records of one and of several pieces, rows of x that no load of several elements fits, edges
+// within a tile, several rows of tiles for a warp and several warps for a row; one and two tiles of
+// tokens.
+TEST(BenchAblation, WhatComputesAProductByTilesIsVerified) {
+  if (cuda_device_count() == 0) {
+    GTEST_SKIP() << "there is no CUDA device";
+  }
+  KernelBenchOptions options = small_options(DType::f16);
+  options.formats = {"tiled_csl"};
+  options.shapes = {{320, 512}, {203, 387}, {4096, 2048}};
+  options.tokens = {1, 8, 11, 16};
+  options.sparsities = {0.0, 0.6, 0.9, 1.0};
+  std::vector<AblationResult> results;
+  bench_ablation(options, [&](const AblationResult& result) { results.push_back(result); });
+  const std::vector<bool> computes_product{true, false, false, false, true, true, true};
+  const size_t variants = computes_product.size();
+  ASSERT_EQ(results.size(), 3u * 4u * 4u * variants);
+  for (size_t i = 0; i < results.size(); ++i) {
+    const AblationResult& result = results[i];
+    const AblationResult& ours = results[i / variants * variants];
+    SCOPED_TRACE(fmt::format("{} x {}, {} zeros, {} tokens, {}: {}", result.out, result.in,
+                             result.sparsity, result.tokens, result.variant, result.note));
+    EXPECT_TRUE(result.measured);
+    EXPECT_EQ(result.computes_product, computes_product[i % variants]);
+    EXPECT_GT(result.us.min, 0.0);
+    EXPECT_GT(result.speedup, 0.0);
+    EXPECT_DOUBLE_EQ(result.fraction_of_ours, result.us.median / ours.us.median);
+    const bool words = i % variants >= 5;
+    if (!words) {
+      EXPECT_EQ(result.encoded_bytes, ours.encoded_bytes);
+    } else if (result.sparsity == 0.6) {
+      EXPECT_GT(result.encoded_bytes, ours.encoded_bytes);
+    }
+  }
+}
+
 TEST(BenchAblation, WhatItHasNoKernelsForIsRefused) {
   const auto refused = [](const KernelBenchOptions& options, const char* why) {
     return throws_error([&] { bench_ablation(options, [](const AblationResult&) {}); }, why);
   };
   KernelBenchOptions options = small_options(DType::f16);
   options.tokens = {1, 17};
-  EXPECT_TRUE(refused(options, "for up to 16 tokens, not 17"));
+  for (const char* format : {"tca_bme", "tiled_csl"}) {
+    options.formats = {format};
+    EXPECT_TRUE(refused(options, "for up to 16 tokens, not 17"));
+  }
+  EXPECT_TRUE(refused(small_options(DType::f16), "not of tca_bme,cusparse"));
   EXPECT_TRUE(refused(small_options(DType::bf16), "in f16, not in bf16"));
 }
 

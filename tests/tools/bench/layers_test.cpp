@@ -268,7 +268,7 @@ TEST(BenchAblation, Rows) {
   result.fraction_of_ours = 0.5;
   result.measured = true;
   const std::string text = csv_of([&](ReportWriter& writer) {
-    writer.begin_table("ablation", ablation_columns());
+    writer.begin_table("ablation", ablation_columns("tca_bme"));
     writer.add_row(ablation_row(result));
     result.computes_product = true;
     writer.add_row(ablation_row(result));
@@ -291,6 +291,17 @@ TEST(BenchAblation, Rows) {
 TEST(BenchAblation, IsForCuda) {
   EXPECT_TRUE(throws_error([] { bench_ablation({}, [](const AblationResult&) {}); },
                            "on CUDA alone, not on cpu"));
+}
+
+TEST(BenchAblation, IsOfOneFormatThatHasVariants) {
+  check_ablation_formats({"tca_bme"});
+  check_ablation_formats({"tiled_csl"});
+  for (const std::vector<std::string>& formats : std::vector<std::vector<std::string>>{
+           {}, {"dense"}, {"cusparse"}, {"tca_bme", "tiled_csl"}}) {
+    EXPECT_TRUE(throws_error([&] { check_ablation_formats(formats); },
+                             "one of --formats tca_bme or tiled_csl apart, not of"));
+  }
+  EXPECT_EQ(ablation_columns("tiled_csl")[5].title, "tiled_csl");
 }
 
 }  // namespace

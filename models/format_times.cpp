@@ -5,6 +5,8 @@
 #include <charconv>
 #include <cmath>
 
+#include "sparse/dense/dense.h"
+
 namespace sparsellm {
 namespace {
 
@@ -87,7 +89,8 @@ std::vector<FormatTime> format_times_from(std::string_view text, const LayerKind
       return {};
     }
     const std::optional<FormatTime> time = time_from(text, format->name());
-    if (!time || time->bytes > 2 * kind.dense_bytes()) {
+    const bool must_have_one = format == &dense_format();  // which all weights can be
+    if (!time || time->bytes > 2 * kind.dense_bytes() || (must_have_one && !time->seconds)) {
       return {};
     }
     times.push_back(*time);

@@ -34,7 +34,7 @@ const typename Weight::Plan* tuned_plan(const Weight& weight, DType y, int64_t t
                                         const ExecContext& ctx) {
   const auto& plans = cuda_state(ctx).op_states.template of<TunedPlansOf<Weight>>();
   const auto* const plan = plans.find(weight.key(y, token_bucket(tokens), ctx.launches));
-  return plan != nullptr && weight.fits(*plan, tokens) ? plan : nullptr;
+  return plan != nullptr && weight.fits(*plan, y, tokens) ? plan : nullptr;
 }
 
 }  // namespace sparsellm

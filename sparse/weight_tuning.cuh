@@ -41,7 +41,7 @@ concept TunableWeight = std::derived_from<Weight, WeightMatrix> &&
   { Weight::kWithoutOverlap } -> std::convertible_to<std::string_view>;
   { weight.key(DType::f16, tokens, Launches::ordinary) } -> std::same_as<typename Weight::Key>;
   { weight.candidates(product, fits_all) } -> std::same_as<std::vector<typename Weight::Plan>>;
-  { weight.fits(plan, tokens) } -> std::same_as<bool>;
+  { weight.fits(plan, DType::f16, tokens) } -> std::same_as<bool>;
   { weight.rule_plan(DType::f16, tokens) } -> std::same_as<typename Weight::Plan>;
   { weight.overlaps_pieces(tokens) } -> std::same_as<bool>;
   { weight.text_of(plan) } -> std::same_as<std::string>;
@@ -81,8 +81,9 @@ class WeightTunable : public Tunable<typename Weight::Plan> {
     if (expansion != nullptr && expansion->overlapped && !product_.overlaps_pieces) {
       return false;  // chosen where the workspace was larger
     }
-    return std::all_of(product_.weights.begin(), product_.weights.end(),
-                       [&](const Weight* weight) { return weight->fits(plan, tokens()); });
+    return std::all_of(product_.weights.begin(), product_.weights.end(), [&](const Weight* weight) {
+      return weight->fits(plan, product_.y.dtype(), tokens());
+    });
   }
   Plan fallback() const override { return first_.rule_plan(product_.y.dtype(), tokens()); }
 

@@ -61,7 +61,10 @@ PlannedEncoding encode_by_rules(const Tensor& values, const PlannedFor& what, Th
                                      what.rules.gpu(), kDecodedTokens)};
   }
   PlannedEncoding result = encode_in(format, values, threads);
-  if (result.encoded && result.encoded->bytes() >= values.bytes()) {
+  // A part of a joined layer is in the format that the layer gains by.
+  const bool is_part = what.joined.rows != values.size(0);
+  if (result.encoded && result.encoded->bytes() >= values.bytes() &&
+      !(is_part && saves_bytes(format, what.joined, values.dtype()))) {
     return {.why_dense = no_smaller(format.name())};
   }
   return result;

@@ -5,6 +5,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <vector>
 
 #include "sparse/format.h"
@@ -28,7 +29,7 @@ inline constexpr int64_t kDecodedTokens = 8;
 // nothing can be measured. As a JSON file:
 //
 //   {"description": "...", "gpu": "NVIDIA H200",
-//    "rules": [{"density": [0, 0.5], "elements": [0, 1e9], "tokens": [1, 32],
+//    "rules": [{"density": [0, 0.5], "elements": [0, 1000000000], "tokens": [1, 32],
 //               "format": "tca_bme"}, ...]}
 //
 // The first rule that matches is the one that holds; what none matches is dense. A rule has
@@ -57,7 +58,9 @@ class FormatRules {
   struct Between {
     T least;
     T most;
-    bool contains(T value) const { return least <= value && value <= most; }
+    // 1 - 0.7 is 0.3, too.
+    static constexpr T kRounding = static_cast<T>(std::is_floating_point_v<T> ? 1e-9 : 0);
+    bool contains(T value) const { return least - kRounding <= value && value <= most + kRounding; }
   };
   struct Rule {
     Between<double> density;

@@ -175,6 +175,7 @@ TEST_F(ChooseByTime, WhatTheCacheCannotMeanIsMeasured) {
         "dense 0 us 900 bytes; tiled_csl 20 us 500 bytes; tca_bme 10 us 400 bytes",
         "dense 30 us -900 bytes; tiled_csl 20 us 500 bytes; tca_bme 10 us 400 bytes",
         "dense 30 us 9223372036854775807 bytes; tiled_csl none; tca_bme none",
+        "dense none; tiled_csl none; tca_bme none",
         "dense 30 us 99999999999999999999 bytes; tiled_csl none; tca_bme none"}) {
     EXPECT_EQ(by(text), By::measurement) << text;
   }

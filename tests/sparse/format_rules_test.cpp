@@ -55,6 +55,16 @@ TEST(FormatRules, TheFirstThatMatchesHolds) {
   EXPECT_EQ(name_of_choice(rules, {.rows = 0, .columns = 40, .density = 1.0}, 8), "dense");
 }
 
+TEST(FormatRules, TheEndOfARangeIsThatOfASparsityToo) {
+  const FormatRules rules = with_rule(R"("density": [0.3, 0.42], "format": "tca_bme")");
+  for (const double sparsity : {0.7, 0.58}) {
+    const WeightSize weight{.rows = 10, .columns = 10, .density = 1.0 - sparsity};
+    EXPECT_EQ(name_of_choice(rules, weight, 8), "tca_bme") << sparsity;
+  }
+  EXPECT_EQ(name_of_choice(rules, {.rows = 1, .columns = 1, .density = 0.4201}, 8), "dense");
+  EXPECT_EQ(name_of_choice(rules, {.rows = 1, .columns = 1, .density = 0.2999}, 8), "dense");
+}
+
 TEST(FormatRules, OfSeveralNumbersOfTokensMostDecide) {
   const FormatRules rules = with_rule(R"("tokens": [1, 4], "format": "tca_bme")");
   const WeightSize weight{.rows = 10, .columns = 10, .density = 0.5};

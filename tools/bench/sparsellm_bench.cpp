@@ -539,7 +539,7 @@ void serve_arrivals(const ThroughputArgs& args, ArrivalOptions options, int64_t 
                                      .step_tokens = step_tokens,
                                      .context_size = options.prompt.max + options.output.max,
                                      .warm_up = args.warm_up,
-                                     .decode_tokens = {}},
+                                     .decode_tokens = {most}},
                                     log);
   BenchProgress progress("serving", "requests", !args.model.model.quiet);
   options.progress = std::ref(progress);

@@ -60,7 +60,7 @@ class CudaRecordWeight : public WeightMatrix {
   // Of matmul(): the tuned one if it fits, else the rule's.
   RecordPlan plan_for(DType y, int64_t tokens, const ExecContext& ctx) const;
   // Whether there is room for the records in products by the plan.
-  bool fits(const RecordPlan& plan, int64_t tokens) const;
+  bool fits(const RecordPlan& plan, DType y, int64_t tokens) const;
   // matmul() of checked operands by a plan for their number and dtypes that fits. Where x is not
   // what warpgroups take, the rule's other choice takes its place.
   void run(const RecordPlan& plan, const Tensor& x, const Tensor& y, const Epilogue& epilogue,

@@ -158,7 +158,10 @@ RecordPlan CudaRecordWeight::plan_for(DType y, int64_t tokens, const ExecContext
   return tuned != nullptr ? *tuned : rule_plan(y, tokens);
 }
 
-bool CudaRecordWeight::fits(const RecordPlan& plan, int64_t tokens) const {
+bool CudaRecordWeight::fits(const RecordPlan& plan, DType y, int64_t tokens) const {
+  if (y != dtype_) {
+    return std::holds_alternative<Expansion>(plan);
+  }
   if (const auto* config = std::get_if<RecordMatmulConfig>(&plan)) {
     return record_matmul_fits(matrix_, *config, tokens);
   }

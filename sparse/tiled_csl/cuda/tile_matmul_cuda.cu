@@ -23,7 +23,7 @@ static_assert(tiled_csl::kStaticBytes <= kTileAlignment);
 constexpr int64_t kTokensOfAWarp = 32;
 constexpr int64_t kFewTokens = 16;  // more are faster by warpgroups
 // More are not worth extracting the tiles once more for every 128 or, multistage, 32 of them, as
-// far as rules know; what is measured may be twice or four times as many.
+// far as rules know; what is measured may be four times as many, multistage twice.
 constexpr int64_t kMaxRuleTokens = 128;
 constexpr int64_t kMaxMultistageRuleTokens = 64;
 constexpr int64_t kMaxMeasuredTokens = 4 * kMaxRuleTokens;

@@ -11,11 +11,12 @@
 namespace sparsellm::tiled_csl {
 
 constexpr int kTileBytes = kTileElements * 2;
-constexpr int kMaxSlots = 4;   // of a warp
-constexpr int kMaxWarps = 12;  // with a tile
+constexpr int kMaxSlots = 4;   // of a tile
+constexpr int kMaxWarps = 12;  // tiles of a thread block, with a warp each or two
 
 // What kernels have in shared memory beside tiles and slots: barriers, and for each warp 8 bytes
-// more. All that is left is needed for two slots of 8 tiles.
+// more. Tiles begin at the next multiple of 1,024 bytes; two slots of 8 tiles need all that is
+// left.
 constexpr int kStaticBytes = 8 * kMaxWarps * (kMaxSlots + 1);
 
 struct TileParameters {
@@ -34,7 +35,7 @@ struct TileParameters {
   int row_tiles;  // of a row of tiles
   int share;      // tiles of a warp, or steps of a block
   int longer;     // the first ones, which have one more
-  int slots;      // of a warp with a tile
+  int slots;      // of a tile
   int slot_bytes;
   bool relu;
   bool y_in_pairs;  // two elements of a row, from an even one on, are 4-byte aligned
@@ -92,14 +93,17 @@ class TileCursor {
   int tile_;
 };
 
-// Pairs of 16 elements, from a multiple of 16 bytes on.
+// Pairs of 16 elements, from a multiple of 16 bytes on. Not by loads for memory that nobody writes
+// (ld.global.nc): the kernel before may write x while this one has begun.
 __device__ inline void load_columns(uint32_t (&to)[8], const void* from) {
-  asm volatile("ld.global.nc.v4.u32 {%0, %1, %2, %3}, [%4];"
+  asm volatile("ld.global.v4.u32 {%0, %1, %2, %3}, [%4];"
                : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
-               : "l"(from));
-  asm volatile("ld.global.nc.v4.u32 {%0, %1, %2, %3}, [%4 + 16];"
+               : "l"(from)
+               : "memory");
+  asm volatile("ld.global.v4.u32 {%0, %1, %2, %3}, [%4 + 16];"
                : "=r"(to[4]), "=r"(to[5]), "=r"(to[6]), "=r"(to[7])
-               : "l"(from));
+               : "l"(from)
+               : "memory");
 }
 // Pairs of the first `count` of 16 elements; zeros after them.
 __device__ inline void load_some_columns(uint32_t (&to)[8], const uint16_t* from, int count) {

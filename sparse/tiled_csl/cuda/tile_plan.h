@@ -26,7 +26,7 @@ std::optional<TilePlan> plan_from(std::string_view text, const TileMatrix& matri
 struct TileKey {
   int64_t rows = 0;
   int64_t columns = 0;
-  int64_t percent = 0;  // of nonzeros, rounded
+  int64_t percent = 0;  // of nonzeros, to a multiple of 5
   int tiles = 0;        // that the rule takes at once for one token, by the largest record
   DType dtype = DType::f16;
   DType y = DType::f16;

@@ -51,7 +51,7 @@ class CudaTileWeight : public WeightMatrix {
   // Of matmul(): the tuned one if it fits, else the rule's.
   TilePlan plan_for(DType y, int64_t tokens, const ExecContext& ctx) const;
   // Whether there is room for the records in products by the plan.
-  bool fits(const TilePlan& plan, int64_t tokens) const;
+  bool fits(const TilePlan& plan, DType y, int64_t tokens) const;
   // matmul() of checked operands by a plan for their number and dtypes that fits.
   void run(const TilePlan& plan, const Tensor& x, const Tensor& y, const Epilogue& epilogue,
            ExecContext& ctx) const;

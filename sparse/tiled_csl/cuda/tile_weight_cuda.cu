@@ -148,9 +148,9 @@ bool CudaTileWeight::overlaps_pieces(int64_t max_tokens) const {
   return max_tokens > kMaxSinglePieceTokens;
 }
 
-bool CudaTileWeight::fits(const TilePlan& plan, int64_t tokens) const {
+bool CudaTileWeight::fits(const TilePlan& plan, DType y, int64_t tokens) const {
   const auto* const config = std::get_if<TileMatmulConfig>(&plan);
-  return config == nullptr || tile_matmul_fits(matrix_, *config, tokens);
+  return config == nullptr || (y == dtype_ && tile_matmul_fits(matrix_, *config, tokens));
 }
 
 std::unique_ptr<WeightMatrix> load_tiles_cuda(const RecordUploads& parts, const LoadContext& ctx) {

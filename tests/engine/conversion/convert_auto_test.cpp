@@ -208,6 +208,16 @@ TEST_F(ConvertAuto, JoinedLayersHaveOneFormat) {
   EXPECT_EQ(mixed.at("q_proj"), mixed.at("k_proj"));
   EXPECT_EQ(mixed.at("v_proj"), "tca_bme");  // as the plan says
   EXPECT_EQ(mixed.at("o_proj"), dense_h200);
+  // The gate, which has no zeros, is in the format of both: with "up" they gain by it.
+  const SparsityPlan one_is_full = SparsityPlan::read(rules(R"({"rules": [
+    {"tensors": "*.gate_proj", "prune": "none"},
+    {"tensors": "*.up_proj", "prune": "magnitude", "sparsity": 0.99}]})"));
+  const std::map<std::string, std::string> gated =
+      formats(one_is_full, rules(R"({"gpu": "G", "rules": [
+        {"density": [0, 0.6], "format": "tca_bme"}]})"));
+  EXPECT_EQ(gated.at("gate_proj"), "tca_bme");
+  EXPECT_EQ(gated.at("up_proj"), "tca_bme");
+  EXPECT_EQ(gated.at("q_proj"), "dense: faster dense on G, by the rules for 8 tokens");
 }
 
 }  // namespace

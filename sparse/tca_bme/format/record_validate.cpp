@@ -235,8 +235,8 @@ void validate_records(const EncodedWeight& e, ThreadPool& threads) {
   const RecordChecker checker(e);
   const RecordParts parts(e);
   std::atomic<int64_t> nonzeros = 0;
-  constexpr int64_t kRecordsPerRange = 16;
-  threads.parallel_for(parts.grid.count(), kRecordsPerRange, [&](int64_t begin, int64_t end) {
+  constexpr int64_t kCheckedAtOnce = 16;
+  threads.parallel_for(parts.grid.count(), kCheckedAtOnce, [&](int64_t begin, int64_t end) {
     nonzeros += checker.check(begin, end - begin, parts.run(begin, end - begin));
   });
   require(nonzeros == e.nonzeros, "tca_bme: {} nonzeros, but {} are stored", e.nonzeros,

@@ -144,8 +144,8 @@ void validate_records(const EncodedWeight& e, ThreadPool& threads) {
   const RecordChecker checker(e);
   const TileRecords records(e);
   std::atomic<int64_t> nonzeros = 0;
-  constexpr int64_t kTilesPerRange = 8;
-  threads.parallel_for(records.grid.count(), kTilesPerRange, [&](int64_t begin, int64_t end) {
+  constexpr int64_t kCheckedAtOnce = 8;
+  threads.parallel_for(records.grid.count(), kCheckedAtOnce, [&](int64_t begin, int64_t end) {
     nonzeros += checker.check(begin, end - begin, records.run(begin, end - begin));
   });
   require(nonzeros == e.nonzeros, "{}: {} nonzeros, but {} are stored", e.format, e.nonzeros,

@@ -13,7 +13,7 @@
 namespace sparsellm::tiled_csl {
 namespace {
 
-constexpr int64_t kTilesPerRange = 8;
+constexpr int64_t kPaperTilesPerRange = 8;
 
 }  // namespace
 
@@ -38,7 +38,7 @@ EncodedWeight encode_paper(const Tensor& w, ThreadPool& threads) {
   const int64_t tiles = tile_grid(w.size(0), w.size(1)).count();
   auto offsets = new_part<uint32_t>(std::string(kTileOffsets), DType::u32, tiles + 1);
   std::atomic<int64_t> nonzeros = 0;
-  threads.parallel_for(tiles, kTilesPerRange, [&](int64_t begin, int64_t end) {
+  threads.parallel_for(tiles, kPaperTilesPerRange, [&](int64_t begin, int64_t end) {
     for (int64_t tile = begin; tile < end; ++tile) {
       const int64_t count = count_nonzeros(tile_of(w, tile));
       nonzeros += count;
@@ -57,7 +57,7 @@ EncodedWeight encode_paper(const Tensor& w, ThreadPool& threads) {
   require(too_many.empty(), "a weight cannot be encoded: {}", too_many);
 
   auto words = new_part<uint32_t>(std::string(kWords), DType::u32, words_end);
-  threads.parallel_for(tiles, kTilesPerRange, [&](int64_t begin, int64_t end) {
+  threads.parallel_for(tiles, kPaperTilesPerRange, [&](int64_t begin, int64_t end) {
     const auto encoder = std::make_unique<PaperTileEncoder>();
     for (int64_t tile = begin; tile < end; ++tile) {
       const std::span<const uint32_t> encoded = encoder->encode(tile_of(w, tile));

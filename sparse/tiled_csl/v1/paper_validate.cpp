@@ -6,14 +6,14 @@ namespace sparsellm::tiled_csl {
 namespace {
 
 // A tile's place in its matrix.
-struct Tile {
+struct PaperTile {
   int64_t index = 0;
   int64_t rows = 0;  // of the matrix, from the tile's first on
   int64_t columns = 0;
 };
 
 // Returns how many nonzeros the tile has.
-int64_t validate_tile(const Tile& tile, std::span<const uint32_t> words) {
+int64_t validate_tile(const PaperTile& tile, std::span<const uint32_t> words) {
   const std::span<const uint32_t> nonzeros = without_padding(words);
   LocationSet locations;
   for (const uint32_t word : nonzeros) {

@@ -62,7 +62,7 @@ void write_record(std::span<const uint32_t> words, std::span<std::byte> record) 
     const uint32_t header = (words.empty() ? kLastPiece : 0) << 8 | static_cast<uint32_t>(count)
                                                                         << 16;
     std::memcpy(piece, &header, kPieceHeader);
-    std::memcpy(piece + kPieceHeader, here.data(), here.size_bytes());
+    std::ranges::copy(std::as_bytes(here), piece + kPieceHeader);
     if (words.empty()) {
       return;
     }

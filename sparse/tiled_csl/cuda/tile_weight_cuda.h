@@ -9,9 +9,9 @@
 
 namespace sparsellm::tiled_csl {
 
-// Weights of version 2 on a CUDA device: products are those of tile_matmul_cuda.h as far as a plan of
-// tile_plan.h says, else the weight is expanded (sparse/expand_matmul.h). In a CPU-only build all
-// throw Error.
+// Weights of version 2 on a CUDA device: products are those of tile_matmul_cuda.h as far as a plan
+// of tile_plan.h says, else the weight is expanded (sparse/expand_matmul.h). In a CPU-only build
+// all throw Error.
 
 using RecordUploads = RecordUploadsOf<RecordChecker>;
 

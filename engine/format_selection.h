@@ -39,7 +39,7 @@ WeightOrigin random_origin(const RandomWeights& weights);
 //
 // On CUDA with Tuning::measured times decide, from the cache file or from a trial, before anything
 // else of the model is on the device; what does not fit beside all other weights, the tensors of a
-// step and the KV cache that was asked for, or one context, is made smaller. Rules decide without
+// step and the requested KV cache, or else one context, is made smaller. Rules decide without
 // it, with EngineOptions::deterministic, whose results must not depend on a measurement, and on the
 // CPU. Writes the choices to the log. Throws Error.
 std::vector<FormatChoice> select_formats(const ModelConfig& config, const WeightOrigin& origin,

@@ -74,8 +74,8 @@ void require_model_fits(const ModelConfig& config, WeightLoader& shapes,
                         const EngineOptions& options, const DeviceMemory& memory);
 
 // What a CUDA device has left for the weights of linear layers, in bytes, when all else is there:
-// other weights, the tensors of a step with the formats of `shapes`, and the KV cache that was
-// asked for, or one context. May be negative.
+// other weights, the tensors of a step with the formats of `shapes`, and the requested KV cache,
+// or else one context. May be negative.
 int64_t room_for_linear_layers(const ModelConfig& config, WeightLoader& shapes,
                                const EngineOptions& options, const DeviceMemory& memory);
 

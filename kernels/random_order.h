@@ -18,11 +18,11 @@ constexpr RandomOrder random_order(int64_t count) {
   return {.count = number, .bits = static_cast<int>(std::bit_width(number - 1))};
 }
 
-// The place of the index-th, in [0, count). Each round turns every number of that many bits into
-// another: an odd factor, and what is shifted out of the upper bits, can be undone. A number that
-// is none of the places goes through them again, until it is one (cycle walking: Black and Rogaway,
-// "Ciphers with arbitrary finite domains", CT-RSA 2002, section 3). With fewer than five rounds
-// places that are a power of two apart are alike more often than chance makes them.
+// The place of the index-th, in [0, count). Each round is a permutation of the numbers of that many
+// bits: a product with an odd factor and an exclusive or with the number's upper bits both have an
+// inverse. A result that is not less than count goes through the rounds again (cycle walking: Black
+// and Rogaway, "Ciphers with arbitrary finite domains", CT-RSA 2002, section 3). With fewer than
+// five rounds places that are a power of two apart are alike more often than chance makes them.
 constexpr uint64_t place_in(const RandomOrder& order, uint64_t seed, uint64_t index) {
   constexpr int kRounds = 5;
   const uint64_t mask = (uint64_t{1} << order.bits) - 1;

@@ -74,7 +74,8 @@ FormatChoice as_planned(const LayerKind& kind) {
 }
 
 FormatChoice choose(const LayerKind& kind, std::vector<FormatTime> times, FormatChoice::By by) {
-  return {.kind = kind, .format = fastest(times).format, .by = by, .times = std::move(times)};
+  std::string format = fastest(times).format;
+  return {.kind = kind, .format = std::move(format), .by = by, .times = std::move(times)};
 }
 
 }  // namespace

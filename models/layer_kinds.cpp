@@ -74,6 +74,7 @@ std::vector<AlikeBlocks> alike_blocks(std::span<const JoinedLinear> layers,
     (group == groups.end() ? groups.emplace_back() : *group).push_back(block);
   }
   std::vector<AlikeBlocks> alike;
+  alike.reserve(groups.size());
   for (const std::vector<int64_t>& blocks : groups) {
     alike.push_back({.block = blocks[blocks.size() / 2], .count = std::ssize(blocks)});
   }

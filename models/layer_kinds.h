@@ -23,9 +23,9 @@ struct LayerWeight {
 };
 using WeightOfLayer = std::function<LayerWeight(const JoinedLinear& layer)>;
 
-// Linear layers that are alike: what is measured of one of them holds for all, and all have one
-// format. They agree in shape, bias, activation, dtype, and stored and planned format, and their
-// densities differ by no more than a spread.
+// Linear layers that are alike: one of them is measured for all, and all get the same format. They
+// agree in shape, bias, activation, dtype, and stored and planned format, and their densities
+// differ by no more than a spread.
 struct LayerKind {
   JoinedLinear layer;                      // that stands for all: the one with the median density
   LayerWeight weight;                      // its

@@ -8,9 +8,9 @@
 // One line each of what an encoded weight has to say about a CUDA device (WeightMatrix::notice()).
 namespace sparsellm {
 
-// It has a kernel there, whose speed nobody knows.
+// The device has a kernel for the format, but its speed was never measured there.
 std::string unmeasured_notice(std::string_view format, Device device);
-// It has none.
+// The device has no kernel for the format: weights are expanded.
 std::string expansion_notice(std::string_view format, Device device);
 
 }  // namespace sparsellm

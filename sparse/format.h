@@ -39,8 +39,8 @@ class WeightFormat {
   // device need not be there.
   virtual bool runs_on(const Device& device) const = 0;
 
-  // Whether the format is a candidate of `auto`, which takes what is the fastest: one for any
-  // weight, and not for a purpose that a user has to ask for.
+  // Whether `auto`, which takes the fastest format, may choose it: not if it serves one purpose,
+  // for which users name it.
   virtual bool for_auto() const { return true; }
 
   virtual bool holds(DType dtype) const = 0;

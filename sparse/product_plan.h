@@ -28,8 +28,8 @@ struct Expansion {
   bool operator==(const Expansion&) const = default;
 };
 
-// From this many tokens on an expansion may be faster than a kernel that reads what is encoded: it
-// writes a dense weight, and reads it.
+// From this many tokens on, expanding the weight and multiplying the dense copy may be faster than
+// a kernel that reads the encoded weight.
 inline constexpr int64_t kMinExpandedTokens = 32;
 
 // Of a weight [out, in]: the one that takes the least from the workspace, and those that overlap,
@@ -37,8 +37,8 @@ inline constexpr int64_t kMinExpandedTokens = 32;
 Expansion single_piece_expansion(int64_t out, int64_t in);
 std::vector<Expansion> overlapped_expansions(int64_t out, int64_t in, int64_t tokens);
 
-// "expand <rows>", with ", one after the other" for pieces that are not overlapped, and back;
-// nothing for other text, and for what is none of the above for such a product.
+// "expand <rows>", with ", one after the other" for pieces that are not overlapped, and back.
+// Nothing for text that is not one of the expansions above for such a product.
 std::string to_text(const Expansion& expansion);
 std::optional<Expansion> expansion_from(std::string_view text, int64_t out, int64_t in,
                                         int64_t tokens);

@@ -42,7 +42,7 @@ EngineOptions automatic() {
 }
 
 fs::path pruned(const TempDir& folder, double sparsity, const std::string& format) {
-  const fs::path output = folder.path() / fmt::format("{}-{}", format, sparsity);
+  fs::path output = folder.path() / fmt::format("{}-{}", format, sparsity);
   convert_model({.input = llama(),
                  .output = output,
                  .plan = SparsityPlan::uniform(

@@ -91,7 +91,8 @@ TEST(RandomPlan, GeneralSparse) {
     }
     const int64_t of_block = std::ssize(linears) / config.num_layers;
     EXPECT_EQ(at_ends % of_block, 0);
-    EXPECT_NEAR(static_cast<double>(at_ends / of_block), 2.0 * ends, 1.0) << name;
+    const int64_t blocks = at_ends / of_block;
+    EXPECT_NEAR(static_cast<double>(blocks), 2.0 * ends, 1.0) << name;
   }
 }
 

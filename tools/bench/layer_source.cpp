@@ -19,6 +19,7 @@ namespace {
 std::vector<AlikeBlocks> alike_by_choices(const ModelConfig& config,
                                           const std::vector<FormatChoice>& choices) {
   std::vector<LayerKind> kinds;
+  kinds.reserve(choices.size());
   for (const FormatChoice& choice : choices) {
     kinds.push_back(choice.kind);
   }

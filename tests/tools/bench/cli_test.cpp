@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/base/error.h"
 #include "tests/testing/paths.h"
 #include "tests/testing/temp_dir.h"
 #include "tests/tools/run_program.h"

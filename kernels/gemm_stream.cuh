@@ -249,7 +249,6 @@ struct Stream {
   __device__ void leave(Sums& sums) const {
     float* const to = partial_of(blockIdx.x);
     for_all(sums, [&](float& sum, int at) { __stcg(to + at, sum); });
-    __threadfence();
     compute_threads_meet();
     if (threadIdx.x == 0) {
       set_arrived(p.arrivals + blockIdx.x);

@@ -6,7 +6,8 @@
 // word that is 0 before (PTX ISA, "ld.acquire", "st.release").
 namespace sparsellm {
 
-// By one thread, after those of the block that wrote have fenced (__threadfence()) and met.
+// By one thread, after it has met those of the block that wrote: the release is cumulative (PTX
+// ISA, "Memory Consistency Model"), so they need no fence of their own.
 __device__ inline void set_arrived(uint32_t* arrival) {
   asm volatile("st.release.gpu.global.u32 [%0], 1;" ::"l"(arrival) : "memory");
 }

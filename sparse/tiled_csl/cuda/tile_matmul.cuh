@@ -226,7 +226,6 @@ __device__ void add_up_shared_rows(const TileParameters& p, uint32_t tiles,
       }
     }
     if (leaves) {
-      __threadfence();
       __syncthreads();
       if (threadIdx.x == 0) {
         set_arrived(p.arrivals + block);

@@ -236,8 +236,8 @@ void tiled_csl::tile_matmul_by(const TileVariants& variants, const TileMatrix& m
         .slots = std::min(slots, variants.most_slots),
         .slot_bytes = static_cast<int>(slot_bytes_of(matrix)),
         .relu = operands.relu,
-        .y_in_pairs = reinterpret_cast<uintptr_t>(operands.y) % 4 == 0 &&
-                      (operands.tokens == 1 || operands.y_stride % 2 == 0),
+        .y_in_lines = reinterpret_cast<uintptr_t>(operands.y) % 16 == 0 &&
+                      (operands.tokens == 1 || operands.y_stride % 8 == 0),
         .x_aligned = x_aligned};
     check_cuda(cudaFuncSetAttribute(reinterpret_cast<const void*>(variant.kernel),
                                     cudaFuncAttributeMaxDynamicSharedMemorySize, kDynamicBytes));

@@ -38,7 +38,7 @@ struct TileParameters {
   int slots;      // of a tile
   int slot_bytes;
   bool relu;
-  bool y_in_pairs;  // two elements of a row, from an even one on, are 4-byte aligned
+  bool y_in_lines;  // eight rows of a token, from a multiple of 8 on, are 16-byte aligned
   bool x_aligned;   // rows of x begin where the kernel's loads take several elements
 };
 

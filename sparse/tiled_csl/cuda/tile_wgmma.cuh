@@ -9,6 +9,7 @@
 #include "kernels/device/wgmma.cuh"
 #include "kernels/pipeline/arrivals.cuh"
 #include "sparse/tiled_csl/cuda/tile_pipeline.cuh"
+#include "sparse/tiled_csl/cuda/tile_step_sums.cuh"
 #include "sparse/tiled_csl/cuda/tile_wgmma_kernels.cuh"
 
 // Products of more tokens with a weight in the layout of tile_record.h, each tile extracted once
@@ -59,8 +60,11 @@ class StepTiles {
 
 // The warpgroup of 64 tokens. kFast: rows of x begin at multiples of 16 bytes, and end with a tile.
 //
-// Between the products of two steps the tensor cores are idle, and one warp of a scheduler has
-// instructions for them: what can be computed once, or while products are under way, is.
+// One warp of a scheduler has all instructions between the products of two steps: what can be
+// computed once, or while products are under way, is. With one warpgroup the first products of a
+// step are issued before those of the step before have ended, whose tiles are given back right
+// after; if the step is not there yet, they are given back at once. Two warpgroups, which have no
+// registers for that, keep the tensor cores busy by turns.
 template <class T, int kGroups, bool kFast>
 class TileGroup {
  public:
@@ -71,12 +75,12 @@ class TileGroup {
         tiles_(computed_once(swizzled_operand(tiles))),
         stages_(stages),
         lane_(threadIdx.x % kWarp),
-        first_token_(threadIdx.x / kWarp * 16 + lane_ / 4),
         zero_(computed_once(static_cast<uint32_t>(p.tokens) >> 31)) {
+    const int first_token = static_cast<int>(threadIdx.x) / kWarp * 16 + lane_ / 4;
 #pragma unroll
     for (int t = 0; t < 2; ++t) {
       x_[t] = computed_once(static_cast<const T*>(p.x) +
-                            min(first_token_ + 8 * t, p.tokens - 1) * p.x_stride + lane_ % 4 * 16);
+                            min(first_token + 8 * t, p.tokens - 1) * p.x_stride + lane_ % 4 * 16);
     }
   }
 
@@ -91,6 +95,7 @@ class TileGroup {
       for (int i = 0; i < kAhead; ++i) {
         load(x[i], column + i, end);
       }
+      Operand a[kAhead]{};
       Sums sums;
 #pragma unroll
       for (auto& of_tile : sums) {
@@ -104,11 +109,17 @@ class TileGroup {
 #pragma unroll
         for (int i = 0; i < kAhead; ++i) {
           if (i == 0 || column < end) {
-            multiply(sums, x[i], column + kAhead, end, stage);
+            multiply(sums, a[i], a[(i + 1) % kAhead], x[i], column + kAhead, end, stage);
             ++column;
           }
         }
       }
+      wgmma_wait<0>();
+#pragma unroll
+      for (const Operand& last : a) {
+        done_with(last);
+      }
+      release();
       finish(cursor.row_begin(), of_row, sums);
     }
   }
@@ -119,6 +130,7 @@ class TileGroup {
   static constexpr int kAhead = kGroups == 1 ? 2 : 1;  // by the registers
 
   using Columns = uint32_t[2][8];  // of two tokens, in pairs
+  using Operand = uint32_t[4][4];
   using Sums = float[kStepTiles][kSums];
 
   struct Stage {
@@ -126,12 +138,13 @@ class TileGroup {
     uint32_t parity = 0;
   };
 
-  // By x; after that x is that of tile column `next`, if that is before the end.
-  __device__ void multiply(Sums& sums, Columns& x, int next, int end, Stage& stage) const {
+  // By x; after that x is that of tile column `next`, if that is before the end. a: x as the first
+  // operand, which products read until they have ended; `before`: that of the step before.
+  __device__ void multiply(Sums& sums, Operand& a, const Operand& before, Columns& x, int next,
+                           int end, Stage& stage) {
     // A product takes four registers in a row, two of each token. Were these copies, the compiler
     // would make them where x is loaded, and wait for it there. All come before the first product:
     // registers that change between two of them part them.
-    uint32_t a[4][4];
 #pragma unroll
     for (int k = 0; k < 4; ++k) {
 #pragma unroll
@@ -142,30 +155,76 @@ class TileGroup {
       }
     }
     const uint32_t tile = tiles_ + stage.index * (kStepTiles * kTileBytes / 16);
-    const uint32_t empty = empty_ + stage.index * 8;
-    barrier_wait(full_ + stage.index * 8, stage.parity);
+    const uint32_t full = full_ + stage.index * 8;
+    if constexpr (kAhead > 1) {
+      if (!has_arrived(full, stage.parity)) {
+        wgmma_wait<0>();
+        done_with(before);
+        release();
+        barrier_wait(full, stage.parity);
+      }
+    } else {
+      barrier_wait(full, stage.parity);
+    }
     wgmma_fence();
-#pragma unroll
-    for (int k = 0; k < 4; ++k) {
+    const auto step_of_16 = [&](int k) {
 #pragma unroll
       for (int i = 0; i < kStepTiles; ++i) {
         wgmma<T>(sums[i], a[k], tile + i * (kTileBytes / 16) + 2 * k);
       }
+    };
+    if constexpr (kAhead == 1) {
+#pragma unroll
+      for (int k = 0; k < 4; ++k) {
+        step_of_16(k);
+      }
+      wgmma_commit();
+      load(x, next, end);
+      to_release_ = empty_ + stage.index * 8;
+      wgmma_wait<0>();
+      done_with(a);
+      release();
+    } else {
+      step_of_16(0);
+      wgmma_commit();
+      wgmma_wait<1>();
+      done_with(before);
+      release();
+#pragma unroll
+      for (int k = 1; k < 4; ++k) {
+        step_of_16(k);
+      }
+      wgmma_commit();
+      load(x, next, end);
+      to_release_ = empty_ + stage.index * 8;
     }
-    wgmma_commit();
-    load(x, next, end);
     if (++stage.index == stages_) {
       stage.index = 0;
       stage.parity ^= 1;
     }
-    wgmma_wait<0>();
+  }
+  __device__ void done_with(const Operand& a) const {
 #pragma unroll
     for (int k = 0; k < 4; ++k) {
       keep_until_here(a[k], zero_ != 0, full_ + 16 * k);
     }
-    if (lane_ == 0) {
-      barrier_arrive(empty);
+  }
+  // The stage whose products were the last to end, unless that has been said.
+  __device__ void release() {
+    if (to_release_ != 0 && lane_ == 0) {
+      barrier_arrive(to_release_);
     }
+    to_release_ = 0;
+  }
+  static __device__ bool has_arrived(uint32_t b, uint32_t parity) {
+    uint32_t there;
+    asm volatile(
+        "{\n.reg .pred p;\nmbarrier.test_wait.parity.shared::cta.b64 p, [%1], %2;\n"
+        "selp.u32 %0, 1, 0, p;\n}"
+        : "=r"(there)
+        : "r"(b), "r"(parity)
+        : "memory");
+    return __all_sync(~0u, there);
   }
 
   // 16 columns of two tokens, 8 apart (tile_record.h): for a warp, the first operand of four steps
@@ -186,108 +245,50 @@ class TileGroup {
     }
   }
 
-  __device__ void threads_meet() const {
-    asm volatile("bar.sync 1, %0;" ::"n"(kThreads) : "memory");
-  }
-  __device__ float4* partial_of(int block) const {
-    return p_.partials + int64_t{block} * (kStepTiles * kSums / 4 * kThreads) + threadIdx.x;
-  }
-  // body(number of four sums of this thread, the first of them)
-  template <class Body>
-  __device__ static void for_each_four(Sums& sums, Body&& body) {
-#pragma unroll
-    for (int i = 0; i < kStepTiles; ++i) {
-#pragma unroll
-      for (int j = 0; j < kSums; j += 4) {
-        body((i * kSums + j) / 4, &sums[i][j]);
-      }
-    }
+  __device__ static float4 unit_of(const Sums& sums, int unit) {
+    const float* const sum = &sums[unit * 4 / kSums][unit * 4 % kSums];
+    return {sum[0], sum[1], sum[2], sum[3]};
   }
 
-  // While sums are stored nothing is multiplied: it takes few instructions.
-  __device__ void finish(int row_begin, TileRange of_row, Sums& sums) const {
+  // Sums of a row whose end is another block's are left for it; those of a row whose beginning is
+  // another's are left in the tiles, for add_up_shared_row(); the rest is stored.
+  __device__ void finish(int row_begin, TileRange of_row, const Sums& sums) const {
+    const int thread = threadIdx.x;
+    const int threads = threads_with_tokens(p_);
     if (of_row.end < row_begin + p_.row_tiles) {
-      leave(sums);
-      return;
-    }
-    for (int missing = of_row.first - row_begin, block = static_cast<int>(blockIdx.x) - 1;
-         missing > 0; --block) {
-      missing -= first_tile_of(p_, block + 1) - first_tile_of(p_, block);
-      if (threadIdx.x == 0) {
-        wait_arrived(p_.arrivals + block);
-        p_.arrivals[block] = 0;
-      }
-      threads_meet();
-      add_to(sums, partial_of(block));
-    }
-    store(row_begin / p_.row_tiles * (kStepTiles * kTileRows), sums);
-  }
-  // As many loads are under way as there are registers.
-  __device__ void add_to(Sums& sums, const float4* from) const {
-    constexpr int kAtOnce = 8;
-    float* const sum = &sums[0][0];
+      if (thread < threads) {
+        float4* const to = partial_units_of(p_, blockIdx.x, kThreads) + thread;
 #pragma unroll
-    for (int first = 0; first < kStepTiles * kSums / 4; first += kAtOnce) {
-      float4 v[kAtOnce];
+        for (int i = 0; i < kThreadUnits; ++i) {
+          __stcg(to + i * threads, unit_of(sums, i));
+        }
+      }
+      asm volatile("bar.sync 1, %0;" ::"n"(kThreads) : "memory");
+      if (thread == 0) {
+        set_arrived(p_.arrivals + blockIdx.x);
+      }
+    } else if (of_row.first > row_begin) {
+      __syncthreads();  // all tiles have been multiplied
+      const uint32_t tiles = (tiles_ & 0x3fff) << 4;
+      if (thread < threads) {
 #pragma unroll
-      for (int i = 0; i < kAtOnce; ++i) {
-        v[i] = __ldcg(from + (first + i) * kThreads);
+        for (int i = 0; i < kThreadUnits; ++i) {
+          store_shared128(tiles + (i * threads + thread) * 16, unit_of(sums, i));
+        }
       }
+    } else if (thread < threads) {
+      const UnitStore<T> store(p_, row_begin / p_.row_tiles * kStepRows, thread);
 #pragma unroll
-      for (int i = 0; i < kAtOnce; ++i) {
-        sum[(first + i) * 4] += v[i].x;
-        sum[(first + i) * 4 + 1] += v[i].y;
-        sum[(first + i) * 4 + 2] += v[i].z;
-        sum[(first + i) * 4 + 3] += v[i].w;
-      }
-    }
-  }
-  __device__ void leave(Sums& sums) const {
-    float4* const to = partial_of(blockIdx.x);
-    for_each_four(sums, [&](int i, const float* sum) {
-      __stcg(to + i * kThreads, float4{sum[0], sum[1], sum[2], sum[3]});
-    });
-    __threadfence();
-    threads_meet();
-    if (threadIdx.x == 0) {
-      set_arrived(p_.arrivals + blockIdx.x);
-    }
-  }
-
-  // Four sums are those of two rows, for two tokens.
-  __device__ void store(int first_row, Sums& sums) const {
-    first_row += lane_ % 4 * 2;
+      for (int i = 0; i < kThreadUnits; i += 4) {
+        float4 v[4];
 #pragma unroll
-    for (int t = 0; t < 2; ++t) {
-      const int token = first_token_ + 8 * t;
-      if (token < p_.tokens) {
-        T* const y = static_cast<T*>(p_.y) + token * p_.y_stride + first_row;
-        for_each_four(sums, [&](int i, const float* sum) {
-          store_pair(y + i * 8, first_row + i * 8, sum[2 * t], sum[2 * t + 1]);
-        });
+        for (int j = 0; j < 4; ++j) {
+          v[j] = unit_of(sums, i + j);
+        }
+        store(i, v);
       }
     }
   }
-  __device__ void store_pair(T* y, int row, float a, float b) const {
-    const T low = value_of(a, row);
-    const T high = value_of(b, row + 1);
-    if (p_.y_in_pairs && row + 1 < p_.rows) {
-      *reinterpret_cast<uint32_t*>(y) = static_cast<uint32_t>(bits_of(high)) << 16 | bits_of(low);
-    } else {
-      if (row < p_.rows) {
-        y[0] = low;
-      }
-      if (row + 1 < p_.rows) {
-        y[1] = high;
-      }
-    }
-  }
-  __device__ T value_of(float sum, int row) const {
-    const T* const bias = static_cast<const T*>(p_.bias);
-    const float v = sum + (bias == nullptr || row >= p_.rows ? 0.f : f32_of(bias[row]));
-    return from_f32<T>(p_.relu && v < 0.f ? 0.f : v);  // NaN stays
-  }
-  __device__ static uint16_t bits_of(T v) { return reinterpret_cast<const uint16_t&>(v); }
 
   const TileParameters& p_;
   uint32_t full_;
@@ -295,9 +296,9 @@ class TileGroup {
   uint32_t tiles_;
   int stages_;
   int lane_;
-  int first_token_;
-  uint32_t zero_;  // which the compiler does not know
-  const T* x_[2];  // of the two tokens
+  uint32_t zero_;            // which the compiler does not know
+  const T* x_[2];            // of the two tokens
+  uint32_t to_release_ = 0;  // barrier of the stage before, 0: none
 };
 
 // Extracts one tile of every step of a stage, by kParts warps.
@@ -379,11 +380,15 @@ __global__ void __launch_bounds__(kThreads)
   __syncthreads();
   launch_dependents();
   const TileRange range{first_tile_of(p, blockIdx.x), first_tile_of(p, blockIdx.x + 1)};
+  const SharedRow shared_row(p, range);
   // Sums and x take more registers than places of nonzeros do.
   if (warp < kGroupWarps) {
     increase_registers<group_registers(kGroups)>();
     wait_on_dependencies();
     TileGroup<T, kGroups, kFast>(p, barriers, tiles, stages).run(range);
+    if (shared_row.missing > 0) {
+      add_up_shared_row<T>(p, shared_row, tiles, kGroups * kGroupThreads);
+    }
     return;
   }
   decrease_registers<kExtractorRegisters>();
@@ -392,6 +397,10 @@ __global__ void __launch_bounds__(kThreads)
   extract_tiles<kParts, kGroups == 1>(
       p, barriers, tiles, tiles + in_flight * kTileBytes + mine * p.slots * p.slot_bytes, mine,
       part, stages, range);
+  if (shared_row.missing > 0) {
+    __syncthreads();
+    add_up_shared_row<T>(p, shared_row, tiles, kGroups * kGroupThreads);
+  }
 #endif
 }
 

@@ -21,7 +21,7 @@ constexpr int wgmma_threads(int groups) {
 
 // Of the threads of warpgroups that multiply, and of others: those that the block got when it
 // started, redistributed.
-constexpr int group_registers(int groups) { return groups == 1 ? 208 : 192; }
+constexpr int group_registers(int groups) { return groups == 1 ? 224 : 192; }
 constexpr int kExtractorRegisters = 64;
 
 // tile_wgmma_kernel for 1 or 2 warpgroups that multiply; the fast one takes x whose rows begin at

@@ -1,75 +1,96 @@
 #include <algorithm>
 
 #include "kernels/base/launch.cuh"
+#include "kernels/base/warp.cuh"
 #include "sparse/tiled_csl/cuda/tile_expand_cuda.h"
-#include "sparse/tiled_csl/format/tile_record.h"
+#include "sparse/tiled_csl/cuda/tile_matmul_cuda.h"
+#include "sparse/tiled_csl/cuda/tile_multistage.cuh"
+#include "sparse/tiled_csl/cuda/tile_room.h"
 
 namespace sparsellm {
 namespace {
 
 using namespace tiled_csl;
 
-constexpr int kThreads = 128;
+constexpr int kLaneElements = 8;  // that a lane writes at once, 16 bytes
+constexpr int kLanesOfRow = kTileColumns / kLaneElements;
+constexpr int kRowsAtOnce = kWarp / kLanesOfRow;
 
 struct Parameters {
-  const uint8_t* records;
-  const uint32_t* starts;
+  TileParameters tiles;
+  int first_tile;
   uint16_t* dense;
-  int64_t first_tile;
-  int64_t row_tiles;
   int64_t begin_row;
   int64_t end_row;
   int64_t columns;
+  bool aligned;  // every row of `dense`, to 16 bytes
 };
 
-// A block for each tile: it stores the nonzeros in shared memory as the product does, and then
-// copies the rows to where they belong, in the order of the columns.
-__global__ void __launch_bounds__(kThreads) tile_expand_kernel(Parameters p) {
-  __shared__ uint16_t tile[kTileElements];
-  const int64_t index = p.first_tile + blockIdx.x;
-  for (int i = threadIdx.x; i < kTileElements / 2; i += kThreads) {
-    reinterpret_cast<uint32_t*>(tile)[i] = 0;
-  }
-  __syncthreads();
-  const uint8_t* piece = p.records + int64_t{p.starts[index]} * kRecordAlignment;
-  for (bool last = false; !last; piece += kPieceBytes) {
-    const auto header = *reinterpret_cast<const uint32_t*>(piece);
-    const int groups = static_cast<int>(header & 0xff);
-    const bool hosts = (header >> 8 & kHasHosts) != 0;
-    const int words = static_cast<int>(header >> 16);
-    last = (header >> 8 & kLastPiece) != 0;
-    const uint8_t* const first_word = piece + kPieceHeader + (hosts ? kWarp : 0);
-    for (int i = threadIdx.x; i < words; i += kThreads) {
-      const uint32_t word = reinterpret_cast<const uint32_t*>(first_word)[i];
-      tile[(word >> 16) / 2] = static_cast<uint16_t>(word);
-    }
-    const auto* const values = reinterpret_cast<const uint16_t*>(piece + head_bytes(hosts, words));
-    const auto* const locations =
-        reinterpret_cast<const uint8_t*>(values) + groups * kGroupValueBytes;
-    for (int i = threadIdx.x; i < groups * kWarp * kSlots; i += kThreads) {
-      const uint32_t lane = i / kSlots % kWarp;
-      const uint32_t slot = i % kSlots;
-      const uint32_t host =
-          hosts && i < kWarp * kSlots ? piece[kPieceHeader + lane] : lane * kSlots;
-      const uint32_t bank = slot >= host % kSlots ? host / kSlots : lane;
-      if (values[i] != 0) {
-        tile[location_in(bank, locations[i])] = values[i];
-      }
-    }
-  }
-  __syncthreads();
-  const int64_t first_row = index / p.row_tiles * kTileRows;
-  const int64_t first_column = index % p.row_tiles * kTileColumns;
-  const uint32_t column = threadIdx.x % kTileColumns;
-  if (first_column + column >= p.columns) {
+// What of it is in the matrix and was requested.
+__device__ void store_eight(const Parameters& p, int64_t row, int64_t column, const uint4& values) {
+  if (row < p.begin_row || row >= p.end_row || column >= p.columns) {
     return;
   }
-  for (int64_t row = first_row + threadIdx.x / kTileColumns;
-       row < min(first_row + kTileRows, p.end_row); row += kThreads / kTileColumns) {
-    if (row >= p.begin_row) {
-      p.dense[(row - p.begin_row) * p.columns + first_column + column] =
-          tile[swizzled(static_cast<uint32_t>(row - first_row), record_position(column))];
+  uint16_t* const to = p.dense + (row - p.begin_row) * p.columns + column;
+  if (p.aligned) {  // then the columns are a multiple of 8
+    *reinterpret_cast<uint4*>(to) = values;
+    return;
+  }
+  const uint32_t words[] = {values.x, values.y, values.z, values.w};
+#pragma unroll
+  for (int i = 0; i < kLaneElements; ++i) {
+    if (column + i < p.columns) {
+      to[i] = static_cast<uint16_t>(words[i / 2] >> 16 * (i % 2));
     }
+  }
+}
+
+// Writes a tile, the first element of which is that of `row` and `column` of the matrix. Eight
+// columns of a row are words of four chunks (tile_record.h); the lanes of a warp read a word of
+// each bank.
+__device__ void store_tile(const Parameters& p, uint32_t tile, int64_t row, int64_t column,
+                           int lane) {
+  const int part = lane % kLanesOfRow;
+#pragma unroll 4
+  for (int i = 0; i < kTileRows; i += kRowsAtOnce) {
+    const int r = i + lane / kLanesOfRow;
+    const uint32_t words = tile + r * (kTileColumns * 2) + part / 2 * 4;
+    uint32_t v[4];
+#pragma unroll
+    for (int k = 0; k < 4; ++k) {
+      v[k] = load_shared32(words + (((part % 2 * 4 + k) ^ r % 8) << 4));
+    }
+    store_eight(p, row + r, column + part * kLaneElements, uint4{v[0], v[1], v[2], v[3]});
+  }
+}
+
+// Blocks of one warp, small enough to find room beside those of a product on another stream, each
+// with an equal share of the tiles, which it extracts in shared memory as a product does.
+__global__ void __launch_bounds__(kWarp) tile_expand_kernel(const __grid_constant__ Parameters p) {
+  extern __shared__ __align__(128) uint8_t shared[];
+  const int lane = computed_once(threadIdx.x);
+  const uint32_t tile = shared_address(shared);
+  const int block = static_cast<int>(blockIdx.x);
+  TileCursor cursor({p.first_tile + first_tile_of(p.tiles, block),
+                     p.first_tile + first_tile_of(p.tiles, block + 1)},
+                    p.tiles.row_tiles, 0, 1);
+  StagedPieces pieces(p.tiles, cursor, tile + kTileBytes, lane);
+  TileExtractor<1, true> extractor(tile, lane);
+  extractor.clear_tile();
+  __syncwarp();
+  while (!cursor.done()) {
+    const bool kept = extract_record(
+        extractor, pieces, [] { __syncwarp(); }, [] {});
+    store_tile(p, tile, int64_t{cursor.row_begin() / p.tiles.row_tiles} * kTileRows,
+               int64_t{cursor.column()} * kTileColumns, lane);
+    cursor.advance();
+    __syncwarp();
+    if (kept) {
+      extractor.clear_places();
+    } else {
+      extractor.clear_tile();
+    }
+    __syncwarp();
   }
 }
 
@@ -83,17 +104,35 @@ void tile_expand_cuda(const TileMatrix& matrix, Range rows, void* dense, const E
   const int64_t first_row = rows.begin / kTileRows;
   const int64_t end_row = ceil_div(rows.begin + rows.count, kTileRows);
   const int64_t tiles = (end_row - first_row) * grid.columns;
-  require(tiles <= INT32_MAX, "expand: {} tiles of a {} x {} matrix", tiles, matrix.rows,
-          matrix.columns);
-  launch(ctx, tile_expand_kernel, {.blocks = static_cast<unsigned>(tiles), .threads = kThreads},
-         Parameters{.records = matrix.records,
-                    .starts = matrix.starts,
+  require(grid.count() <= INT32_MAX / 2, "expand: {} tiles of a {} x {} matrix", grid.count(),
+          matrix.rows, matrix.columns);
+  // One piece: what follows it is copied while the tile is written.
+  const int slot_bytes = slot_bytes_for(matrix.largest_record);
+  const size_t shared_bytes = kTileBytes + static_cast<size_t>(slot_bytes);
+  int of_multiprocessor = 0;
+  check_cuda(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&of_multiprocessor, tile_expand_kernel,
+                                                           kWarp, shared_bytes));
+  const int64_t blocks =
+      std::min(tiles, int64_t{std::max(of_multiprocessor, 1)} *
+                          std::max(matrix.multiprocessors, matrix.multistage.multiprocessors));
+  launch(ctx, tile_expand_kernel,
+         {.blocks = static_cast<unsigned>(std::max<int64_t>(blocks, 1)),
+          .threads = kWarp,
+          .shared_bytes = shared_bytes},
+         Parameters{.tiles = {.records = matrix.records,
+                              .starts = matrix.starts,
+                              .row_tiles = static_cast<int>(grid.columns),
+                              .share = static_cast<int>(tiles / std::max<int64_t>(blocks, 1)),
+                              .longer = static_cast<int>(tiles % std::max<int64_t>(blocks, 1)),
+                              .slots = 1,
+                              .slot_bytes = slot_bytes},
+                    .first_tile = static_cast<int>(first_row * grid.columns),
                     .dense = static_cast<uint16_t*>(dense),
-                    .first_tile = first_row * grid.columns,
-                    .row_tiles = grid.columns,
                     .begin_row = rows.begin,
                     .end_row = rows.begin + rows.count,
-                    .columns = matrix.columns});
+                    .columns = matrix.columns,
+                    .aligned = matrix.columns % kLaneElements == 0 &&
+                               reinterpret_cast<uintptr_t>(dense) % 16 == 0});
 }
 
 }  // namespace sparsellm

@@ -5,6 +5,7 @@
 #include "kernels/base/launch.cuh"
 #include "sparse/tiled_csl/cuda/tile_launch.cuh"
 #include "sparse/tiled_csl/cuda/tile_matmul_cuda.h"
+#include "sparse/tiled_csl/cuda/tile_room.h"
 #include "sparse/tiled_csl/cuda/tile_wgmma_kernels.cuh"
 
 namespace sparsellm {
@@ -15,11 +16,6 @@ using tiled_csl::tile_variant;
 using tiled_csl::TileParameters;
 using tiled_csl::TileVariant;
 
-constexpr int kSharedBytes = 227 * 1024;  // of a thread block
-constexpr int kDynamicBytes = kSharedBytes - tiled_csl::kStaticBytes;
-// Tiles begin at the first multiple of it after what is static.
-constexpr int kTileAlignment = 1024;
-static_assert(tiled_csl::kStaticBytes <= kTileAlignment);
 constexpr int64_t kTokensOfAWarp = 32;
 constexpr int64_t kFewTokens = 16;  // more are faster by warpgroups
 // More are not worth extracting the tiles once more for every 128 or, multistage, 32 of them, as
@@ -46,17 +42,9 @@ TileVariant variant_for(DType dtype, int groups, bool fast, int64_t tokens) {
   return dtype == DType::f16 ? variant_for<__half>(tokens) : variant_for<__nv_bfloat16>(tokens);
 }
 
-int64_t slot_bytes_of(const TileMatrix& matrix) {
-  constexpr int64_t kStep = 128;  // bulk copies are the fastest to multiples of it
-  return std::clamp<int64_t>(tiled_csl::ceil_div(matrix.largest_record, kStep) * kStep, kStep,
-                             tiled_csl::kPieceBytes);
-}
-
 // Of a tile; 0 if that many tiles have no room.
-int slots_for(const TileMatrix& matrix, int tiles) {
-  const int64_t room = (kSharedBytes - kTileAlignment) / tiles - tiled_csl::kTileBytes;
-  return static_cast<int>(
-      std::clamp<int64_t>(room / slot_bytes_of(matrix), 0, tiled_csl::kMaxSlots));
+int slots_of(const TileMatrix& matrix, int tiles) {
+  return tiled_csl::slots_for(matrix.largest_record, tiles, tiled_csl::kTileBytes);
 }
 
 int64_t blocks_for(const TileMatrix& matrix, const TileMatmulConfig& config) {
@@ -98,6 +86,9 @@ std::string tile_matmul_name(const TileMatmulConfig& config) {
   if (config.multistage) {
     return "multistage";
   }
+  if (config.gemm) {
+    return "256 tokens at a time";
+  }
   return config.groups == 0 ? fmt::format("{} tiles", config.tiles)
                             : fmt::format("{} tiles, {} warpgroup{}", config.tiles, config.groups,
                                           config.groups == 1 ? "" : "s");
@@ -115,13 +106,15 @@ bool tile_matmul_fits(const TileMatrix& matrix, const TileMatmulConfig& config, 
   if (config.multistage) {
     return tile_multistage_fits(matrix);
   }
+  if (config.gemm) {
+    return tile_gemm_fits(matrix);
+  }
   const int64_t at_once = std::min(tokens, most_tokens_of(config));
   const TileVariant variant = variant_for(DType::f16, config.groups, true, at_once);
   const bool enough_tiles =
       config.groups == 0 || config.tiles == variant.most_tiles;  // of which each has a warp
   return matrix.multiprocessors > 0 && variant.kernel != nullptr && config.tiles > 0 &&
-         config.tiles <= variant.most_tiles && enough_tiles &&
-         slots_for(matrix, config.tiles) > 0 &&
+         config.tiles <= variant.most_tiles && enough_tiles && slots_of(matrix, config.tiles) > 0 &&
          partial_bytes_for(matrix, config, variant.tokens) <= CudaContext::kWorkspaceBytes;
 }
 
@@ -139,7 +132,7 @@ std::optional<TileMatmulConfig> tile_matmul_rule(const TileMatrix& matrix, int64
   // With two pieces under way for each, more tiles are faster.
   for (const int slots : {2, 1}) {
     for (int tiles = most; tiles >= kTilesForAnyTokens; --tiles) {
-      if (slots_for(matrix, tiles) >= slots) {
+      if (slots_of(matrix, tiles) >= slots) {
         return TileMatmulConfig{.tiles = tiles, .groups = groups};
       }
     }
@@ -176,6 +169,9 @@ std::vector<TileMatmulConfig> tile_matmul_candidates(const TileMatrix& matrix, i
   if (tokens > tiled_csl::kGroupTokens && tokens <= kMaxMeasuredTokens) {
     add({.tiles = tiled_csl::kWgmmaTiles, .groups = 2});
   }
+  if (tokens > tiled_csl::kGroupTokens) {
+    add({.gemm = true});
+  }
   return configs;
 }
 
@@ -183,6 +179,10 @@ void tile_matmul_cuda(const TileMatrix& matrix, const CudaProductOperands& opera
                       const TileMatmulConfig& config, const ExecContext& ctx) {
   if (config.multistage) {
     tile_multistage_cuda(matrix, operands, ctx);
+    return;
+  }
+  if (config.gemm) {
+    tile_gemm_cuda(matrix, operands, ctx);
     return;
   }
   tiled_csl::tile_matmul_by({.variant_for = &variant_for}, matrix, operands, config, ctx);
@@ -203,7 +203,7 @@ void tiled_csl::tile_matmul_by(const TileVariants& variants, const TileMatrix& m
           "a tiled_csl product with a {} x {} matrix", matrix.rows, matrix.columns);
   const CudaQueue& queue = cuda_queue(ctx);
   const bool by_groups = config.groups > 0;
-  const int slots = slots_for(matrix, config.tiles);
+  const int slots = slots_of(matrix, config.tiles);
   const int64_t blocks = blocks_for(matrix, config);
   const int64_t tiles =  // that are shared out, or steps
       by_groups ? tiled_csl::ceil_div(grid.rows, tiled_csl::kStepTiles) * grid.columns
@@ -234,19 +234,20 @@ void tiled_csl::tile_matmul_by(const TileVariants& variants, const TileMatrix& m
         .share = static_cast<int>(tiles / shares),
         .longer = static_cast<int>(tiles % shares),
         .slots = std::min(slots, variants.most_slots),
-        .slot_bytes = static_cast<int>(slot_bytes_of(matrix)),
+        .slot_bytes = tiled_csl::slot_bytes_for(matrix.largest_record),
         .relu = operands.relu,
         .y_in_lines = reinterpret_cast<uintptr_t>(operands.y) % 16 == 0 &&
                       (operands.tokens == 1 || operands.y_stride % 8 == 0),
         .x_aligned = x_aligned};
     check_cuda(cudaFuncSetAttribute(reinterpret_cast<const void*>(variant.kernel),
-                                    cudaFuncAttributeMaxDynamicSharedMemorySize, kDynamicBytes));
+                                    cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                    tiled_csl::kDynamicBytes));
     launch(ctx, variant.kernel,
            {.blocks = static_cast<unsigned>(blocks),
             .threads = static_cast<unsigned>(by_groups ? tiled_csl::wgmma_threads(config.groups)
                                                        : config.tiles * tiled_csl::kWarp),
             // All of it: two blocks on a multiprocessor would leave another without one.
-            .shared_bytes = kDynamicBytes,
+            .shared_bytes = tiled_csl::kDynamicBytes,
             .pdl = true},
            p);
   }

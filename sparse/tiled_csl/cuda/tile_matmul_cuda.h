@@ -8,6 +8,7 @@
 #include "kernels/base/dtype.h"
 #include "kernels/base/exec.h"
 #include "sparse/cuda_product_operands.h"
+#include "sparse/tiled_csl/cuda/tile_gemm_cuda.h"
 #include "sparse/tiled_csl/cuda/tile_multistage_cuda.h"
 
 namespace sparsellm {
@@ -37,15 +38,17 @@ struct TileMatmulConfig {
   // By the kernel for any compute capability from 8.0 on (tile_multistage_cuda.h), which has
   // nothing to choose.
   bool multistage = false;
+  // By the kernel for 256 tokens at a time (tile_gemm_cuda.h), which has nothing to choose either.
+  bool gemm = false;
 
   bool operator==(const TileMatmulConfig&) const = default;
 };
 std::string tile_matmul_name(const TileMatmulConfig& config);
 
-// The product; the operands' workspace is not used. The order of the sums depends on the matrix's
-// shape, the configuration and the device, multistage also on the largest record, but not on the
-// number of tokens: a configuration is batch-invariant. A launch for as many tokens as the
-// configuration takes at once, up to 32 without warpgroups; uses the queue's workspace and
+// The product; the operands' workspace is that of tile_gemm_cuda(). The order of the sums depends
+// on the matrix's shape, the configuration and the device, multistage also on the largest record,
+// but not on the number of tokens: a configuration is batch-invariant. A launch for as many tokens
+// as the configuration takes at once, up to 32 without warpgroups; uses the queue's workspace and
 // counters, allocates nothing and does not synchronise. With Launches::overlapping (PDL), records
 // are read before what was enqueued before has ended. Throws Error for what does not fit.
 void tile_matmul_cuda(const TileMatrix& matrix, const CudaProductOperands& operands,

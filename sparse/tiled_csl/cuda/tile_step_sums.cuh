@@ -2,13 +2,13 @@
 
 #include <cmath>
 #include <cstdint>
-#include <type_traits>
 
 #include "kernels/base/warp.cuh"
 #include "kernels/device/cuda_types.cuh"
-#include "kernels/pipeline/arrivals.cuh"
 #include "kernels/pipeline/fragment_store.cuh"
+#include "sparse/tiled_csl/cuda/tile_pair.cuh"
 #include "sparse/tiled_csl/cuda/tile_pipeline.cuh"
+#include "sparse/tiled_csl/cuda/tile_shared_row.cuh"
 #include "sparse/tiled_csl/cuda/tile_wgmma_kernels.cuh"
 
 // What becomes of the sums of tile_wgmma.cuh. Thread t of the warpgroups has kThreadUnits units of
@@ -16,34 +16,14 @@
 // t % 32 / 4 and 8 more: {first row, second row} of the one, then of the other.
 namespace sparsellm::tiled_csl {
 
-__device__ inline void store_shared128(uint32_t a, float4 v) {
-  asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(a), "f"(v.x), "f"(v.y), "f"(v.z),
-               "f"(v.w)
-               : "memory");
-}
-
-__device__ inline float4 load_shared_units(uint32_t a) {
-  const uint4 v = load_shared128(a);
-  return {__uint_as_float(v.x), __uint_as_float(v.y), __uint_as_float(v.z), __uint_as_float(v.w)};
-}
-
 constexpr int kStepRows = kStepTiles * kTileRows;
 constexpr int kThreadUnits = kStepRows / 8;
 
-// Threads with sums of tokens that there are: those of the first warps.
-__device__ inline int threads_with_tokens(const TileParameters& p) {
-  return (p.tokens + 15) / 16 * kWarp;
-}
-
-template <class T>
-using PairOf = std::conditional_t<std::is_same_v<T, __half>, __half2, __nv_bfloat162>;
-template <class T>
-__device__ PairOf<T> pair_of(float first, float second) {
-  if constexpr (std::is_same_v<T, __half>) {
-    return __floats2half2_rn(first, second);
-  } else {
-    return __floats2bfloat162_rn(first, second);
-  }
+// Of tokens that there are, which the first warps have.
+__device__ inline RowUnits step_units(const TileParameters& p, int group_threads) {
+  return {.units = kThreadUnits,
+          .threads = (p.tokens + 15) / 16 * kWarp,
+          .most = kThreadUnits * group_threads};
 }
 
 // Lane q of four gets what all have at index q, in the order of the lanes. By the whole warp.
@@ -98,9 +78,7 @@ class UnitStore {
     return row < p_.rows ? f32_of(static_cast<const T*>(p_.bias)[row]) : 0.f;
   }
   __device__ uint32_t pair(float first, float second) const {
-    const float least = p_.relu ? 0.f : -INFINITY;
-    const PairOf<T> v = __hmax2_nan(pair_of<T>(first, second), pair_of<T>(least, least));
-    return reinterpret_cast<const uint32_t&>(v);
+    return bits_of_pair<T>(first, second, p_.relu ? 0.f : -INFINITY);
   }
   __device__ void store(int unit, int token, FourPairs pairs) const {
     T* y = static_cast<T*>(p_.y) + token * p_.y_stride + row_ + unit * 8;
@@ -132,74 +110,5 @@ class UnitStore {
   int token_;
   bool by_lines_;
 };
-
-// The row of steps that a block ends while blocks before it have its beginning. Steps of a block
-// are those of rows from the last to the first, so it comes last.
-struct SharedRow {
-  __device__ SharedRow(const TileParameters& p, TileRange steps)
-      : begin(steps.first / p.row_tiles * p.row_tiles),
-        missing(steps.end < begin + p.row_tiles ? 0 : steps.first - begin) {}
-
-  int begin;    // its first step
-  int missing;  // steps of other blocks; 0: there is no such row
-};
-
-__device__ inline float4* partial_units_of(const TileParameters& p, int block, int group_threads) {
-  return p.partials + int64_t{block} * (kThreadUnits * group_threads);
-}
-
-// Adds up and stores such a row. By all threads of the block, after they have met: what it has
-// itself is at `own` in shared memory by then, unit i of thread t number i * threads + t.
-template <class T>
-__device__ void add_up_shared_row(const TileParameters& p, const SharedRow& row, uint32_t own,
-                                  int group_threads) {
-  int first_block = blockIdx.x;
-  for (int missing = row.missing; missing > 0;) {
-    --first_block;
-    missing -= first_tile_of(p, first_block + 1) - first_tile_of(p, first_block);
-    if (threadIdx.x == (blockIdx.x - first_block) % blockDim.x) {
-      wait_arrived(p.arrivals + first_block);
-      p.arrivals[first_block] = 0;
-    }
-  }
-  __syncthreads();
-  // As many warps for each warp's units as there are.
-  const int threads = threads_with_tokens(p);
-  const int thread = threadIdx.x % threads;
-  const int of_units = threadIdx.x / threads;
-  const int warps_of_units = blockDim.x / threads;
-  constexpr int kAtOnce = 2;  // blocks whose units are being loaded
-  const UnitStore<T> store(p, row.begin / p.row_tiles * kStepRows, thread);
-  for (int unit = of_units < warps_of_units ? of_units * 4 : kThreadUnits; unit < kThreadUnits;
-       unit += warps_of_units * 4) {
-    float4 sums[4];
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      sums[i] = load_shared_units(own + ((unit + i) * threads + thread) * 16);
-    }
-    for (int block = blockIdx.x - 1; block >= first_block; block -= kAtOnce) {
-      float4 v[kAtOnce][4];
-#pragma unroll
-      for (int b = 0; b < kAtOnce; ++b) {
-        const float4* const from =
-            partial_units_of(p, max(block - b, first_block), group_threads) + thread;
-#pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          v[b][i] = __ldcg(from + (unit + i) * threads);
-        }
-      }
-#pragma unroll
-      for (int b = 0; b < kAtOnce; ++b) {
-#pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          if (block - b >= first_block) {
-            add(sums[i], v[b][i]);
-          }
-        }
-      }
-    }
-    store(unit, sums);
-  }
-}
 
 }  // namespace sparsellm::tiled_csl

@@ -18,7 +18,7 @@ class CudaTileWeight : public WeightMatrix {
  public:
   using Plan = TilePlan;
   using Key = TileKey;
-  static constexpr int kTuningVersion = 1;
+  static constexpr int kTuningVersion = 2;
   static constexpr std::string_view kWithoutOverlap = ", pieces one after the other";
 
   // The records may not have their values yet.

@@ -22,7 +22,8 @@ namespace {
 constexpr int64_t kMaxSinglePieceTokens = 1024;
 
 int64_t workspace_bytes_of(int64_t rows, int64_t columns, int64_t tokens) {
-  const int64_t single = expand_single_piece_workspace_bytes(rows, columns);
+  const int64_t single = std::max(expand_single_piece_workspace_bytes(rows, columns),
+                                  tile_gemm_workspace_bytes(columns, tokens));
   return tokens <= kMaxSinglePieceTokens
              ? single
              : std::max(single, expand_matmul_workspace_bytes(rows, columns));
@@ -67,6 +68,13 @@ void CudaTileWeight::run(const TilePlan& plan, const Tensor& x, const Tensor& y,
     return;
   }
   const Activation::Kind kind = epilogue.activation.kind;
+  const auto& config = std::get<TileMatmulConfig>(plan);
+  auto scratch = ctx.workspace.scope();
+  void* workspace = nullptr;
+  if (config.gemm) {
+    const int64_t bytes = tile_gemm_workspace_bytes(in(), x.size(0));
+    workspace = scratch.tensor(DType::f32, {bytes / size_of(DType::f32)}).raw();
+  }
   tile_matmul_cuda(matrix_,
                    {.x = x.raw(),
                     .x_stride = x.row_stride(),
@@ -75,8 +83,9 @@ void CudaTileWeight::run(const TilePlan& plan, const Tensor& x, const Tensor& y,
                     .bias = epilogue.bias.raw(),
                     .relu = kind == Activation::Kind::relu,
                     .tokens = x.size(0),
-                    .dtype = dtype_},
-                   std::get<TileMatmulConfig>(plan), ctx);
+                    .dtype = dtype_,
+                    .workspace = workspace},
+                   config, ctx);
   if (kind != Activation::Kind::none && kind != Activation::Kind::relu) {
     activate(epilogue.activation, y, ctx);
   }

@@ -9,6 +9,7 @@
 #include "kernels/device/wgmma.cuh"
 #include "kernels/pipeline/arrivals.cuh"
 #include "sparse/tiled_csl/cuda/tile_pipeline.cuh"
+#include "sparse/tiled_csl/cuda/tile_stages.cuh"
 #include "sparse/tiled_csl/cuda/tile_step_sums.cuh"
 #include "sparse/tiled_csl/cuda/tile_wgmma_kernels.cuh"
 
@@ -245,49 +246,14 @@ class TileGroup {
     }
   }
 
-  __device__ static float4 unit_of(const Sums& sums, int unit) {
-    const float* const sum = &sums[unit * 4 / kSums][unit * 4 % kSums];
-    return {sum[0], sum[1], sum[2], sum[3]};
-  }
-
-  // Sums of a row whose end is another block's are left for it; those of a row whose beginning is
-  // another's are left in the tiles, for add_up_shared_row(); the rest is stored.
   __device__ void finish(int row_begin, TileRange of_row, const Sums& sums) const {
-    const int thread = threadIdx.x;
-    const int threads = threads_with_tokens(p_);
-    if (of_row.end < row_begin + p_.row_tiles) {
-      if (thread < threads) {
-        float4* const to = partial_units_of(p_, blockIdx.x, kThreads) + thread;
-#pragma unroll
-        for (int i = 0; i < kThreadUnits; ++i) {
-          __stcg(to + i * threads, unit_of(sums, i));
-        }
-      }
-      asm volatile("bar.sync 1, %0;" ::"n"(kThreads) : "memory");
-      if (thread == 0) {
-        set_arrived(p_.arrivals + blockIdx.x);
-      }
-    } else if (of_row.first > row_begin) {
-      __syncthreads();  // all tiles have been multiplied
-      const uint32_t tiles = (tiles_ & 0x3fff) << 4;
-      if (thread < threads) {
-#pragma unroll
-        for (int i = 0; i < kThreadUnits; ++i) {
-          store_shared128(tiles + (i * threads + thread) * 16, unit_of(sums, i));
-        }
-      }
-    } else if (thread < threads) {
-      const UnitStore<T> store(p_, row_begin / p_.row_tiles * kStepRows, thread);
-#pragma unroll
-      for (int i = 0; i < kThreadUnits; i += 4) {
-        float4 v[4];
-#pragma unroll
-        for (int j = 0; j < 4; ++j) {
-          v[j] = unit_of(sums, i + j);
-        }
-        store(i, v);
-      }
-    }
+    finish_row<kThreads, kThreadUnits>(
+        p_, row_begin, of_row, (tiles_ & 0x3fff) << 4, step_units(p_, kThreads),
+        [&](int unit) {
+          const float* const sum = &sums[unit * 4 / kSums][unit * 4 % kSums];
+          return float4{sum[0], sum[1], sum[2], sum[3]};
+        },
+        [&](int thread) { return UnitStore<T>(p_, row_begin / p_.row_tiles * kStepRows, thread); });
   }
 
   const TileParameters& p_;
@@ -300,58 +266,6 @@ class TileGroup {
   const T* x_[2];            // of the two tokens
   uint32_t to_release_ = 0;  // barrier of the stage before, 0: none
 };
-
-// Extracts one tile of every step of a stage, by kParts warps.
-template <int kParts, bool kKeeps>
-__device__ void extract_tiles(const TileParameters& p, WgmmaBarriers& barriers, uint32_t tiles,
-                              uint32_t slots, int mine, int part, int stages, TileRange range) {
-  const int lane = computed_once(threadIdx.x % kWarp);
-  const int stage = mine / kStepTiles;
-  StepTiles own(p, range, stage, stages, mine % kStepTiles);
-  PieceQueue pieces(p, own, slots, shared_address(barriers.pieces + mine * p.slots), part == 0);
-  TileExtractor<kParts, kKeeps> extractor(tiles + mine * kTileBytes, lane, part);
-  const uint32_t full = shared_address(barriers.full + stage);
-  const uint32_t empty = shared_address(barriers.empty + stage);
-  const auto meet = [&] {
-    if constexpr (kParts == 1) {
-      __syncwarp();
-    } else {
-      asm volatile("bar.sync %0, %1;" ::"r"(mine + 2), "n"(kParts * kWarp) : "memory");
-    }
-  };
-  extractor.clear_tile();
-  meet();
-  uint32_t parity = 0;
-  while (!own.done()) {
-    const bool kept = extract_record(
-        extractor, pieces,
-        [&] {
-          shared_stores_done();
-          meet();
-        },
-        [&] {
-          if (part == 0 && lane == 0) {
-            barrier_arrive(full);
-          }
-        });
-    own.advance();
-    if (own.done()) {
-      break;
-    }
-    barrier_wait(empty, parity);
-    parity ^= 1;
-    if constexpr (kKeeps) {
-      if (kept) {
-        extractor.clear_places();
-      } else {
-        extractor.clear_tile();
-      }
-    } else {
-      extractor.clear_tile();
-    }
-    meet();
-  }
-}
 
 // One block on a multiprocessor. Shared memory, from a multiple of 1,024 bytes on: the tiles, then
 // the slots of each.
@@ -381,25 +295,38 @@ __global__ void __launch_bounds__(kThreads)
   launch_dependents();
   const TileRange range{first_tile_of(p, blockIdx.x), first_tile_of(p, blockIdx.x + 1)};
   const SharedRow shared_row(p, range);
+  const auto add_up = [&] {
+    add_up_shared_row(p, shared_row, tiles, step_units(p, kGroups * kGroupThreads),
+                      [&](int thread) {
+                        return UnitStore<T>(p, shared_row.begin / p.row_tiles * kStepRows, thread);
+                      });
+  };
   // Sums and x take more registers than places of nonzeros do.
   if (warp < kGroupWarps) {
     increase_registers<group_registers(kGroups)>();
     wait_on_dependencies();
     TileGroup<T, kGroups, kFast>(p, barriers, tiles, stages).run(range);
     if (shared_row.missing > 0) {
-      add_up_shared_row<T>(p, shared_row, tiles, kGroups * kGroupThreads);
+      add_up();
     }
     return;
   }
   decrease_registers<kExtractorRegisters>();
   const int mine = (warp - kGroupWarps) / kParts;
-  const int part = (warp - kGroupWarps) % kParts;
+  const int stage = mine / kStepTiles;
   extract_tiles<kParts, kGroups == 1>(
-      p, barriers, tiles, tiles + in_flight * kTileBytes + mine * p.slots * p.slot_bytes, mine,
-      part, stages, range);
+      p, StepTiles(p, range, stage, stages, mine % kStepTiles),
+      {.tile = tiles + mine * kTileBytes,
+       .slots = tiles + in_flight * kTileBytes + mine * p.slots * p.slot_bytes,
+       .pieces = shared_address(barriers.pieces + mine * p.slots),
+       .full = shared_address(barriers.full + stage),
+       .empty = shared_address(barriers.empty + stage),
+       .part = (warp - kGroupWarps) % kParts,
+       .meeting = mine + 2},
+      [](const StepTiles&) {});
   if (shared_row.missing > 0) {
     __syncthreads();
-    add_up_shared_row<T>(p, shared_row, tiles, kGroups * kGroupThreads);
+    add_up();
   }
 #endif
 }

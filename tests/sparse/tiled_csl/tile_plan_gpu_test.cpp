@@ -28,6 +28,7 @@ class GpuTilePlan : public GpuTiledCsl {
 
   void multiply(const TileMatrix& matrix, const TileMatmulConfig& config, const Tensor& x,
                 const Tensor& y, const Epilogue& epilogue = {}) {
+    Buffer ordered(kGpu, tile_gemm_workspace_bytes(x.size(1), x.size(0)), "x in order");
     tile_matmul_cuda(matrix,
                      {.x = x.raw(),
                       .x_stride = x.row_stride(),
@@ -36,8 +37,10 @@ class GpuTilePlan : public GpuTiledCsl {
                       .bias = epilogue.bias.raw(),
                       .relu = epilogue.activation.kind == Activation::Kind::relu,
                       .tokens = x.size(0),
-                      .dtype = x.dtype()},
+                      .dtype = x.dtype(),
+                      .workspace = ordered.data()},
                      config, *exec);
+    gpu->cuda.synchronize();
   }
 };
 INSTANTIATE_TEST_SUITE_P(Gpu, GpuTilePlan, ::testing::Values(DType::f16, DType::bf16),
@@ -63,6 +66,33 @@ TEST_P(GpuTilePlan, EveryCandidateIsRight) {
                 << fmt::format("[{}, {}], density {}, {} tokens, {}", shape.rows, shape.columns,
                                density, tokens, tile_matmul_name(config));
           }
+        }
+      }
+    }
+  }
+}
+
+// More than a launch takes, rows of x and y that are not aligned, biases, ReLU.
+TEST_P(GpuTilePlan, ManyTokensAreRight) {
+  for (const Shape& shape : {Shape{300, 200}, Shape{1, 70}, Shape{515, 1}, Shape{2050, 129}}) {
+    const OwnedTensor w = uneven_weight(shape);
+    const DeviceTileMatrix encoded(tiled_csl_format().encode(w.view, cpu.threads));
+    const TileMatrix matrix = on_this_device(encoded);
+    if (!tile_gemm_fits(matrix)) {
+      GTEST_SKIP() << "the device does not run the kernel for many tokens";
+    }
+    for (Layout layout : {Layout::contiguous, Layout::strided}) {
+      const GuardedTensor x = numbers(1300, shape.columns, layout);
+      const Expected all = expected_of(x.view(), w.view);
+      for (int64_t tokens : {1, 65, 255, 256, 257, 700, 1024, 1300}) {
+        for (const Activation::Kind kind : {Activation::Kind::none, Activation::Kind::relu}) {
+          ASSERT_TRUE(gives(tokens, shape.rows, first_rows(all, tokens, shape.rows),
+                            {.layout = layout, .has_bias = tokens % 2 == 0, .activation = kind},
+                            [&](const Tensor& y, const Epilogue& epilogue) {
+                              multiply(matrix, {.gemm = true}, x.view().rows(0, tokens), y,
+                                       epilogue);
+                            }))
+              << fmt::format("[{}, {}], {} tokens", shape.rows, shape.columns, tokens);
         }
       }
     }

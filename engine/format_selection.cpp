@@ -86,6 +86,7 @@ std::vector<FormatChoice> choose_by_time(const ModelConfig& config, const Weight
         cache);
   }
   std::vector<FormatChoice> choices;
+  choices.reserve(kinds.size());
   for (const LayerKind& kind : kinds) {
     choices.push_back(choose_by_time(kind, FormatRules::built_in(), how, meter ? &*meter : nullptr,
                                      cache, device_key));

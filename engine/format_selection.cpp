@@ -1,5 +1,6 @@
 #include "engine/format_selection.h"
 
+#include <spdlog/fmt/ranges.h>
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
@@ -48,6 +49,18 @@ std::string stored_format(const std::vector<WeightStore::Stored>& parts, DType d
   return alike ? first.format : std::string();
 }
 
+// LayerWeight::zeros.
+std::string places_of_zeros(const RandomWeights& weights, const JoinedLinear& layer) {
+  std::vector<std::string> patterns;
+  for (const LinearLayer& part : layer.parts) {
+    std::string pattern = to_string(weights.linear(part.module + ".weight").pattern);
+    if (std::ranges::find(patterns, pattern) == patterns.end()) {
+      patterns.push_back(std::move(pattern));
+    }
+  }
+  return fmt::format("{}", fmt::join(patterns, " "));
+}
+
 void fit_choices(const ModelConfig& config, const WeightOrigin& origin,
                  const EngineOptions& options, std::vector<FormatChoice>& choices) {
   // Which formats there are changes a little of what a step takes: a second round sees that.
@@ -69,10 +82,11 @@ std::vector<FormatChoice> choose_by_time(const ModelConfig& config, const Weight
   if (origin.loader) {
     meter.emplace(
         LoadedFormatMeter::Options{
-            .device = options.device, .loader = origin.loader, .most_tokens = options.step_tokens},
+            .device = options.device, .loader = origin.loader, .most_tokens = how.most_tokens},
         cache);
   }
   std::vector<FormatChoice> choices;
+  choices.reserve(kinds.size());
   for (const LayerKind& kind : kinds) {
     choices.push_back(choose_by_time(kind, FormatRules::built_in(), how, meter ? &*meter : nullptr,
                                      cache, device_key));
@@ -97,11 +111,15 @@ WeightOrigin stored_origin(const WeightStore& store, DType dtype, Device device)
             for (const LinearLayer& part : layer.parts) {
               parts.push_back(store.get(part.module + ".weight"));
             }
-            return LayerWeight{.density = layer.density([&](const LinearLayer& part) {
+            LayerWeight weight{.density = layer.density([&](const LinearLayer& part) {
                                  return store.density(part.module + ".weight");
                                }),
                                .stored = stored_format(parts, dtype, device),
                                .dtype = device.is_cuda() ? dtype : parts.front().dtype};
+            for (const WeightStore::Stored& part : parts) {
+              weight.stored_bytes += weight.stored.empty() ? 0 : part.bytes;
+            }
+            return weight;
           }};
 }
 
@@ -115,7 +133,8 @@ WeightOrigin random_origin(const RandomWeights& weights) {
                                .planned = format == kAutoFormat ? std::string()
                                           : format.empty()      ? std::string(dense_format().name())
                                                                 : format,
-                               .dtype = weights.dtype};
+                               .dtype = weights.dtype,
+                               .zeros = places_of_zeros(weights, layer)};
           }};
 }
 
@@ -125,7 +144,10 @@ std::vector<FormatChoice> select_formats(const ModelConfig& config, const Weight
   if (std::ranges::none_of(kinds, [](const LayerKind& k) { return k.weight.planned.empty(); })) {
     return {};
   }
-  const ChoiceOptions how{.device = options.device, .tokens = decode_buckets(options)};
+  const std::vector<int64_t> tokens = decode_buckets(options);
+  const int64_t largest = std::max(options.step_tokens, tokens.back());
+  const ChoiceOptions how{
+      .device = options.device, .tokens = tokens, .most_tokens = token_bucket(largest)};
   const bool measures =
       options.device.is_cuda() && options.tuning == Tuning::measured && !options.deterministic;
   std::vector<FormatChoice> choices;

@@ -3,6 +3,7 @@
 #include <spdlog/fmt/ranges.h>
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <utility>
 
@@ -19,20 +20,10 @@ constexpr double kEquallyFast = 1.02;
 constexpr double kMicroseconds = 1e6;
 constexpr double kNever = std::numeric_limits<double>::infinity();
 
-bool is_candidate(const WeightFormat& format, const LayerKind& kind, const Device& device) {
-  if (&format == &dense_format()) {
-    return true;
-  }
-  if (!format.runs_on(device) || !format.holds(kind.weight.dtype)) {
-    return false;
-  }
-  return format.name() == kind.weight.stored ||
-         (format.for_auto() && saves_bytes(format, kind.size(), kind.weight.dtype));
-}
-
 double seconds_of(const FormatTime& time) { return time.seconds.value_or(kNever); }
 
-const FormatTime& fastest(const std::vector<FormatTime>& times) {
+// nullptr if none was measured.
+const FormatTime* fastest(const std::vector<FormatTime>& times) {
   const double limit = kEquallyFast * seconds_of(*std::ranges::min_element(times, {}, seconds_of));
   const FormatTime* best = nullptr;
   for (const FormatTime& time : times) {
@@ -42,57 +33,79 @@ const FormatTime& fastest(const std::vector<FormatTime>& times) {
       best = &time;
     }
   }
-  return best != nullptr ? *best : times.front();  // dense, which all weights can be
+  return best;
 }
 
-// Throws OutOfMemory.
-std::vector<FormatTime> measure(const LayerKind& kind,
-                                std::span<const WeightFormat* const> candidates,
-                                const ChoiceOptions& options, FormatMeter& meter) {
-  std::vector<FormatTime> times;
-  for (const WeightFormat* format : candidates) {
-    FormatTime& time = times.emplace_back(FormatTime{.format = std::string(format->name())});
-    try {
-      const FormatMeter::Measured measured = meter.measure(kind, *format, options.tokens);
-      time.bytes = measured.bytes;
-      time.seconds = measured.seconds;
-    } catch (const OutOfMemory&) {
-      throw;
-    } catch (const DeviceLost&) {
-      throw;
-    } catch (const Error&) {
-      if (format == &dense_format()) {
-        throw;  // the weight itself cannot be read
-      }
-    }
+FormatChoice as_planned(const LayerKind& kind, const ChoiceOptions& options) {
+  return {.kind = kind,
+          .format = kind.weight.planned,
+          .by = FormatChoice::By::plan,
+          .device = options.device};
+}
+
+std::string reason_of(const FormatChoice& choice, const FormatRules& rules) {
+  const std::string for_memory = choice.for_memory ? ", for its size" : "";
+  switch (choice.by) {
+    case FormatChoice::By::rules:
+      return fmt::format("by the rules of {}", rules.gpu());
+    case FormatChoice::By::no_other:
+      return "for want of another candidate";
+    case FormatChoice::By::cache:
+      return "as measured before" + for_memory;
+    case FormatChoice::By::measurement:
+      return "by measurement" + for_memory;
+    case FormatChoice::By::plan:
+      return "by the plan";
   }
-  return times;
-}
-
-FormatChoice as_planned(const LayerKind& kind) {
-  return {.kind = kind, .format = kind.weight.planned, .by = FormatChoice::By::plan};
-}
-
-FormatChoice choose(const LayerKind& kind, std::vector<FormatTime> times, FormatChoice::By by) {
-  std::string format = fastest(times).format;
-  return {.kind = kind, .format = std::move(format), .by = by, .times = std::move(times)};
+  return "?";
 }
 
 }  // namespace
 
-int64_t FormatChoice::bytes() const {
-  const auto time = std::ranges::find(times, format, &FormatTime::format);
-  if (time != times.end()) {
-    return time->bytes;
+int64_t FormatChoice::bytes(std::string_view in) const {
+  const auto time = std::ranges::find(times, in, &FormatTime::format);
+  return time != times.end() && time->seconds
+             ? time->bytes
+             : expected_bytes(kind, kind.weight, weight_format(in), device);
+}
+
+int64_t FormatChoice::bytes_of_all(std::string_view in) const {
+  const WeightFormat& other = weight_format(in);
+  const auto expected = static_cast<double>(expected_bytes(kind, kind.weight, other, device));
+  const auto known = static_cast<double>(bytes(in));
+  int64_t sum = 0;
+  for (const LayerWeight& weight : kind.weights) {
+    const auto own = static_cast<double>(expected_bytes(kind, weight, other, device));
+    sum += std::llround(expected > 0.0 ? known * (own / expected) : known);
   }
-  const WeightFormat& chosen = weight_format(format);
-  return chosen.expected_bytes(weight_header(chosen, kind.size(), kind.weight.dtype));
+  return sum;
+}
+
+std::string why_no_candidate(const WeightFormat& format, const LayerKind& kind,
+                             const Device& device) {
+  if (&format == &dense_format()) {
+    return {};
+  }
+  if (!format.runs_on(device)) {
+    return fmt::format("it does not run on {}", to_string(device));
+  }
+  if (!format.holds(kind.weight.dtype)) {
+    return fmt::format("it does not hold {}", name_of(kind.weight.dtype));
+  }
+  if (format.name() == kind.weight.stored) {
+    return {};
+  }
+  if (!format.for_auto()) {
+    return "it is taken only where it is named";
+  }
+  return saves_bytes(format, kind.size(), kind.weight.dtype) ? std::string()
+                                                             : "it takes no fewer bytes than dense";
 }
 
 std::vector<const WeightFormat*> format_candidates(const LayerKind& kind, const Device& device) {
   std::vector<const WeightFormat*> candidates;
   for (const WeightFormat* format : weight_formats()) {
-    if (is_candidate(*format, kind, device)) {
+    if (why_no_candidate(*format, kind, device).empty()) {
       candidates.push_back(format);
     }
   }
@@ -102,7 +115,7 @@ std::vector<const WeightFormat*> format_candidates(const LayerKind& kind, const 
 FormatChoice choose_by_rules(const LayerKind& kind, const FormatRules& rules,
                              const ChoiceOptions& options) {
   if (!kind.weight.planned.empty()) {
-    return as_planned(kind);
+    return as_planned(kind, options);
   }
   const WeightFormat& rule = rules.choose(kind.size(), options.tokens);
   const bool sparse = &rule != &dense_format() && rule.runs_on(options.device) &&
@@ -110,44 +123,56 @@ FormatChoice choose_by_rules(const LayerKind& kind, const FormatRules& rules,
   const bool as_stored = sparse && !options.device.is_cuda() && !kind.weight.stored.empty();
   return {.kind = kind,
           .format = as_stored ? kind.weight.stored
-                              : std::string(sparse ? rule.name() : dense_format().name())};
+                              : std::string(sparse ? rule.name() : dense_format().name()),
+          .device = options.device};
 }
 
 FormatChoice choose_by_time(const LayerKind& kind, const FormatRules& rules,
                             const ChoiceOptions& options, FormatMeter* meter, TuneCache& cache,
                             std::string_view device_key) {
   if (!kind.weight.planned.empty()) {
-    return as_planned(kind);
+    return as_planned(kind, options);
+  }
+  FormatChoice choice{.kind = kind,
+                      .format = std::string(dense_format().name()),
+                      .by = FormatChoice::By::no_other,
+                      .device = options.device};
+  for (const WeightFormat* format : weight_formats()) {
+    if (std::string why = why_no_candidate(*format, kind, options.device); !why.empty()) {
+      choice.not_tried.push_back({.format = std::string(format->name()), .why = std::move(why)});
+    }
   }
   const std::vector<const WeightFormat*> candidates = format_candidates(kind, options.device);
   if (candidates.size() == 1) {
-    return {.kind = kind,
-            .format = std::string(dense_format().name()),
-            .by = FormatChoice::By::no_other};
+    return choice;
   }
-  const std::string key = format_times_key(kind, candidates, options.tokens, device_key);
-  if (const std::optional<std::string> text = cache.find(key)) {
-    if (std::vector<FormatTime> times = format_times_from(*text, kind, candidates);
-        !times.empty()) {
-      return choose(kind, std::move(times), FormatChoice::By::cache);
+  TimeSource source{.device = options.device,
+                    .tokens = options.tokens,
+                    .most_tokens = options.most_tokens,
+                    .device_key = device_key,
+                    .cache = cache,
+                    .meter = meter};
+  for (const WeightFormat* format : candidates) {
+    choice.times.push_back(time_of(kind, *format, source));
+    const FormatTime& time = choice.times.back();
+    if (!time.seconds && time.why_not.empty()) {
+      return choose_by_rules(kind, rules, options);  // nothing was ever tried
     }
   }
-  if (meter == nullptr) {
-    return choose_by_rules(kind, rules, options);
+  if (const FormatTime* const best = fastest(choice.times)) {
+    choice.format = best->format;
+    choice.by = source.measured ? FormatChoice::By::measurement : FormatChoice::By::cache;
+  } else {
+    choice.format = choose_by_rules(kind, rules, options).format;
+    choice.by = FormatChoice::By::rules;
   }
-  try {
-    std::vector<FormatTime> times = measure(kind, candidates, options, *meter);
-    cache.put(key, to_text(times));
-    return choose(kind, std::move(times), FormatChoice::By::measurement);
-  } catch (const OutOfMemory&) {
-    return choose_by_rules(kind, rules, options);
-  }
+  return choice;
 }
 
 int64_t total_bytes(std::span<const FormatChoice> choices) {
   int64_t bytes = 0;
   for (const FormatChoice& choice : choices) {
-    bytes += choice.bytes() * choice.kind.count();
+    bytes += choice.bytes_of_all();
   }
   return bytes;
 }
@@ -156,8 +181,8 @@ void fit_into(int64_t bytes, std::span<FormatChoice> choices) {
   struct Change {
     FormatChoice* choice = nullptr;
     std::string format;
-    double saved = 0.0;    // bytes of one layer
-    double seconds = 0.0;  // that one layer takes longer
+    double saved = 0.0;    // bytes of all layers of its kind
+    double seconds = 0.0;  // that they take longer
     // Products instead of quotients: what costs nothing comes first.
     bool is_better_than(const Change& other) const {
       const double mine = saved * other.seconds;
@@ -170,13 +195,15 @@ void fit_into(int64_t bytes, std::span<FormatChoice> choices) {
     for (FormatChoice& choice : choices) {
       const auto now = std::ranges::find(choice.times, choice.format, &FormatTime::format);
       for (const FormatTime& time : choice.times) {
-        if (!time.seconds || time.bytes >= now->bytes) {
+        const int64_t saved = choice.bytes_of_all() - choice.bytes_of_all(time.format);
+        if (!time.seconds || saved <= 0) {
           continue;
         }
+        const double longer = std::max(0.0, *time.seconds - seconds_of(*now));
         const Change change{.choice = &choice,
                             .format = time.format,
-                            .saved = static_cast<double>(now->bytes - time.bytes),
-                            .seconds = std::max(0.0, *time.seconds - seconds_of(*now))};
+                            .saved = static_cast<double>(saved),
+                            .seconds = static_cast<double>(choice.kind.count()) * longer};
         best = change.is_better_than(best) ? change : best;
       }
     }
@@ -219,25 +246,18 @@ std::string to_string(const FormatChoice& choice, const FormatRules& rules) {
   std::string text =
       fmt::format("{} layers of {} x {}, {:.1f} % nonzeros: {}, ", kind.count(), kind.layer.rows,
                   kind.layer.columns, 100.0 * kind.weight.density, choice.format);
-  if (choice.by == FormatChoice::By::no_other) {
-    return text + "in which no format saves bytes";
-  }
-  if (choice.by == FormatChoice::By::plan) {
-    return text + "by the plan";
-  }
-  if (choice.times.empty()) {
-    return text + fmt::format("by the rules of {}", rules.gpu());
-  }
-  std::vector<std::string> times;
+  text += reason_of(choice, rules);
+  std::vector<std::string> details;
   for (const FormatTime& time : choice.times) {
-    times.push_back(time.seconds ? fmt::format("{} {:.1f} us, {:.1f} MiB", time.format,
-                                               *time.seconds * kMicroseconds,
-                                               static_cast<double>(time.bytes) / (1 << 20))
-                                 : fmt::format("{} not possible", time.format));
+    details.push_back(time.seconds ? fmt::format("{} {:.1f} us, {:.1f} MiB", time.format,
+                                                 *time.seconds * kMicroseconds,
+                                                 static_cast<double>(time.bytes) / (1 << 20))
+                                   : fmt::format("{} not measured: {}", time.format, time.why_not));
   }
-  text += choice.by == FormatChoice::By::cache ? "as measured before" : "by measurement";
-  return fmt::format("{}{} ({})", text, choice.for_memory ? ", for its size" : "",
-                     fmt::join(times, "; "));
+  for (const FormatChoice::NotTried& other : choice.not_tried) {
+    details.push_back(fmt::format("{} not tried: {}", other.format, other.why));
+  }
+  return details.empty() ? text : fmt::format("{} ({})", text, fmt::join(details, "; "));
 }
 
 }  // namespace sparsellm

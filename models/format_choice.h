@@ -15,23 +15,6 @@
 
 namespace sparsellm {
 
-// Measures layers on a device.
-class FormatMeter {
- public:
-  virtual ~FormatMeter() = default;
-
-  struct Measured {
-    int64_t bytes = 0;
-    double seconds = 0.0;  // of a product of each number of tokens, together
-  };
-  // The layer that stands for the kind, in this format: as it is stored where it is stored so, else
-  // encoded on the device, and with tuned kernels. Takes the memory of the layer and of what it is
-  // made from. Throws OutOfMemory where there is not so much, and Error for a weight that the
-  // format does not take.
-  virtual Measured measure(const LayerKind& kind, const WeightFormat& format,
-                           std::span<const int64_t> tokens) = 0;
-};
-
 // The format of all layers of a kind, and why.
 struct FormatChoice {
   enum class By : uint8_t {
@@ -41,26 +24,42 @@ struct FormatChoice {
     measurement,  // now
     plan,         // LayerWeight::planned
   };
+  struct NotTried {
+    std::string format;
+    std::string why;  // why_no_candidate()
+  };
 
   LayerKind kind;
   std::string format;
   By by = By::rules;
-  // Of the candidates, dense first; none unless they were measured.
+  // Of the candidates, dense first; none unless they were tried.
   std::vector<FormatTime> times = {};
-  bool for_memory = false;  // not the fastest, which would not have fitted
+  std::vector<NotTried> not_tried = {};  // all others, where there was a choice by time
+  bool for_memory = false;               // not the fastest, which would not have fitted
+  Device device = {};
 
-  int64_t bytes() const;  // of one layer; what can be expected where nothing was measured
+  // In the format that was chosen, or another one: of the layer that stands for all, as measured,
+  // or else as it can be expected or is stored; and of all layers together, whose sizes differ from
+  // its as can be expected of their densities, or as they do where they are stored in this format.
+  int64_t bytes() const { return bytes(format); }
+  int64_t bytes(std::string_view in) const;
+  int64_t bytes_of_all() const { return bytes_of_all(format); }
+  int64_t bytes_of_all(std::string_view in) const;
 };
 
 struct ChoiceOptions {
   Device device;
   std::vector<int64_t> tokens;  // token buckets (kernels/base/token_buckets.h); at least one
+  int64_t most_tokens = 0;      // the bucket of the largest step, for whose workspace is measured
 };
 
 // What is tried for a kind: dense; the formats of auto_formats() that run on the device, hold the
 // dtype and can be expected to take fewer bytes than dense; and, if it runs there, the one that it
 // is stored in.
 std::vector<const WeightFormat*> format_candidates(const LayerKind& kind, const Device& device);
+// Why a format is not among them, in a few words; empty if it is.
+std::string why_no_candidate(const WeightFormat& format, const LayerKind& kind,
+                             const Device& device);
 
 // That of the plan, where there is one; else by rules alone: the same for the same model on every
 // GPU. Where a rule's format is no candidate, dense. On the CPU, where all sparse formats are
@@ -70,10 +69,11 @@ FormatChoice choose_by_rules(const LayerKind& kind, const FormatRules& rules,
                              const ChoiceOptions& options);
 
 // That of the plan, where there is one; else by measurement: the fastest candidate, and of those
-// that are no more than 2 % slower the one with the fewest bytes. Times come from the cache, where
-// they are kept under candidates and their versions, shape, density in percent, dtype, tokens and
-// `device_key` (TuneMeter::device_key()), or from `meter`, and then go into the cache. Without a
-// meter, and for want of memory, rules choose.
+// that are no more than 2 % slower the one with the fewest bytes. Times come from the cache, which
+// has one for each format and number of tokens (format_time_key()), or from `meter`, and then go
+// into the cache. A candidate for which there is not enough memory, or which does not take the
+// weight, is out, and tried again where there is a meter; dense has to take it. Where a time is
+// missing and there is no meter, and where no candidate could be measured, rules choose.
 FormatChoice choose_by_time(const LayerKind& kind, const FormatRules& rules,
                             const ChoiceOptions& options, FormatMeter* meter, TuneCache& cache,
                             std::string_view device_key);

@@ -16,7 +16,7 @@ bool same_but_density(const Candidate& a, const Candidate& b) {
   return a.layer->rows == b.layer->rows && a.layer->columns == b.layer->columns &&
          a.layer->has_bias == b.layer->has_bias && a.layer->activation == b.layer->activation &&
          a.weight.stored == b.weight.stored && a.weight.planned == b.weight.planned &&
-         a.weight.dtype == b.weight.dtype;
+         a.weight.dtype == b.weight.dtype && a.weight.zeros == b.weight.zeros;
 }
 
 // Of at least one, by density.
@@ -25,11 +25,23 @@ LayerKind kind_from(std::span<const Candidate> alike) {
   LayerKind kind{.layer = *median.layer, .weight = median.weight, .first_weights = {}};
   for (const Candidate& each : alike) {
     kind.first_weights.push_back(each.layer->first_weight());
+    kind.weights.push_back(each.weight);
   }
   return kind;
 }
 
 }  // namespace
+
+int64_t expected_bytes(const LayerKind& kind, const LayerWeight& weight, const WeightFormat& format,
+                       const Device& device) {
+  if (device.is_cuda() && format.name() == weight.stored && weight.stored_bytes > 0) {
+    return weight.stored_bytes;
+  }
+  const EncodedWeight header = weight_header(
+      format, {.rows = kind.layer.rows, .columns = kind.layer.columns, .density = weight.density},
+      weight.dtype);
+  return device.is_cuda() ? format.expected_bytes(header) : format.bytes_on_cpu(header);
+}
 
 std::vector<LayerKind> layer_kinds(std::span<const JoinedLinear> layers,
                                    const WeightOfLayer& weight_of, double spread) {

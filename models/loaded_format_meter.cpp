@@ -99,7 +99,8 @@ FormatMeter::Measured LoadedFormatMeter::measure(const LayerKind& kind, const We
                                    },
                                .tokens = rows,
                                .bytes_in_turn = bytes * std::ssize(alike)};
-    measured.seconds += meter->seconds(call, std::numeric_limits<double>::infinity()).value();
+    measured.seconds.push_back(
+        meter->seconds(call, std::numeric_limits<double>::infinity()).value());
   }
   return measured;
 }

@@ -7,7 +7,7 @@
 
 #include "kernels/base/cuda_context.h"
 #include "kernels/base/parallel.h"
-#include "models/format_choice.h"
+#include "models/format_times.h"
 #include "models/weights/weight_loader.h"
 
 namespace sparsellm {

@@ -10,6 +10,7 @@
 #include "kernels/base/error.h"
 #include "kernels/base/json_reader.h"
 #include "kernels/base/mapped_file.h"
+#include "kernels/counter_random.h"
 #include "models/storage/bitmask_weight.h"
 #include "models/storage/stored_names.h"
 #include "sparse/count_nonzeros.h"
@@ -87,15 +88,20 @@ double WeightStore::density(std::string_view name) const {
   if (stored.form != Form::plain) {
     return static_cast<double>(stored.nonzeros) / elements;
   }
-  // Spread over the whole matrix: rows may differ.
-  constexpr int64_t kRows = 64;
+  // Spread over the whole matrix, one row at random out of each of as many equally large pieces: at
+  // equal distances all might be alike in a matrix whose rows repeat, as those of heads may.
+  constexpr int64_t kRows = 256;
+  constexpr uint64_t kSeed = 1;
   const std::span<const std::byte> bytes = checkpoint_->find(stored.tensors.front())->bytes;
   const MappedFile& file = checkpoint_->file_of(bytes);
   const int64_t row_bytes = stored.columns * size_of(stored.dtype);
   const int64_t rows = std::min(kRows, stored.rows);
   const OwnedTensor sample = allocate_tensor({}, stored.dtype, {rows, stored.columns}, name);
   for (int64_t i = 0; i < rows; ++i) {
-    const int64_t row = i * stored.rows / rows;
+    const int64_t first = i * stored.rows / rows;
+    const int64_t piece = (i + 1) * stored.rows / rows - first;
+    const int64_t row =
+        first + static_cast<int64_t>(uniform(kSeed, i) * static_cast<double>(piece));
     file.read(bytes.subspan(static_cast<size_t>(row * row_bytes), static_cast<size_t>(row_bytes)),
               static_cast<std::byte*>(sample.view.raw()) + i * row_bytes);
   }

@@ -186,6 +186,50 @@ TEST(FormatSelection, WithoutMeasurementsRulesChooseForAGpu) {
             Formats(4, "dense"));
 }
 
+// Layers of one kind that differ a little: what they take is what is stored.
+TEST(FormatSelection, AKindTakesTheBytesOfItsLayers) {
+  const TempDir folder;
+  const fs::path model = folder.path() / "pruned";
+  convert_model({.input = llama(),
+                 .output = model,
+                 .plan = SparsityPlan::read(folder.write("plan.json", R"({"rules": [
+                     {"tensors": "*", "layers": [0, 3], "prune": "magnitude", "sparsity": 0.74}],
+                     "default": {"prune": "magnitude", "sparsity": 0.7, "format": "tca_bme"}})"))});
+  const ModelConfig config = read_model_config(model);
+  const Checkpoint checkpoint(model);
+  const WeightStore store(checkpoint);
+  EngineOptions options = automatic();
+  options.device = kCuda;
+  const std::vector<FormatChoice> choices = select_formats(config, checkpoint, options);
+  EXPECT_EQ(formats_of(choices), Formats(4, "tca_bme"));
+  int64_t of_medians = 0;
+  for (const FormatChoice& choice : choices) {
+    EXPECT_EQ(choice.kind.count(), 8);
+    of_medians += 8 * choice.bytes();
+  }
+  ShapeLoader shapes(kCuda, DType::f16, {.store = &store, .layers = layer_formats(choices)});
+  const std::vector<FormatSum> sums = build_decoder(config, shapes)->linear_weights();
+  ASSERT_EQ(sums.size(), 1u);
+  EXPECT_EQ(total_bytes(choices), sums[0].bytes);
+  EXPECT_NE(of_medians, sums[0].bytes);
+}
+
+TEST(FormatSelection, RandomZerosHaveTheirPlaces) {
+  const std::vector<JoinedLinear> layers = joined_linear_layers(read_model_config(llama()));
+  const JoinedLinear& qkv = layers.front();
+  ASSERT_EQ(qkv.parts.size(), 3u);
+  constexpr ZeroPattern kRows{.kind = ZeroPattern::Kind::rows};
+  const RandomWeights weights{
+      .sparsity = 0.5,
+      .planned = {{qkv.parts[1].module, {.sparsity = 0.5, .pattern = kRows}},
+                  {qkv.parts[2].module, {.sparsity = 0.5, .pattern = kRows}}}};
+  EXPECT_EQ(random_origin(weights).weight_of(qkv).zeros, "uniform rows:0");
+  EXPECT_EQ(random_origin(weights).weight_of(layers[1]).zeros, "uniform");
+  const Checkpoint checkpoint(llama());
+  const WeightStore store(checkpoint);
+  EXPECT_EQ(stored_origin(store, DType::f16, {}).weight_of(qkv).zeros, "");
+}
+
 // Formats of single layers: what the arena of dense tensors is sized for is what is then there.
 TEST(FormatSelection, ALayersFormatIsTheLoadersAndTheShapes) {
   const TempDir folder;

@@ -4,11 +4,13 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <functional>
 #include <iterator>
 #include <map>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -34,13 +36,20 @@ LayerKind kind_of(int64_t rows, int64_t columns, double density, int64_t count =
       .first_weights = {}};
   for (int64_t i = 0; i < count; ++i) {
     kind.first_weights.push_back(fmt::format("{}x{}.{}.weight", rows, columns, i));
+    kind.weights.push_back(kind.weight);
   }
   return kind;
 }
 
+// Of a product of any number of tokens.
+struct Figures {
+  int64_t bytes = 0;
+  double seconds = 0.0;
+};
+
 class FakeMeter : public FormatMeter {
  public:
-  explicit FakeMeter(std::map<std::string, Measured> figures) : figures_(std::move(figures)) {}
+  explicit FakeMeter(std::map<std::string, Figures> figures) : figures_(std::move(figures)) {}
 
   Measured measure(const LayerKind&, const WeightFormat& format,
                    std::span<const int64_t> tokens) override {
@@ -49,7 +58,8 @@ class FakeMeter : public FormatMeter {
     if (on_measure) {
       on_measure(format.name());
     }
-    return figures_.at(std::string(format.name()));
+    const Figures figures = figures_.at(std::string(format.name()));
+    return {.bytes = figures.bytes, .seconds = std::vector<double>(tokens.size(), figures.seconds)};
   }
 
   std::vector<std::string> calls;
@@ -57,7 +67,7 @@ class FakeMeter : public FormatMeter {
   std::function<void(std::string_view format)> on_measure;
 
  private:
-  std::map<std::string, Measured> figures_;
+  std::map<std::string, Figures> figures_;
 };
 
 // A kind that has all three formats as candidates.
@@ -67,10 +77,9 @@ class ChooseByTime : public ::testing::Test {
     return choose_by_time(kind, FormatRules::built_in(), options_, meter, cache_, key);
   }
   // With these microseconds and bytes.
-  std::string choice(FormatMeter::Measured dense, FormatMeter::Measured tiled,
-                     FormatMeter::Measured bitmap) {
-    const auto micro = [](FormatMeter::Measured figures) {
-      return FormatMeter::Measured{.bytes = figures.bytes, .seconds = figures.seconds * kMicro};
+  std::string choice(Figures dense, Figures tiled, Figures bitmap) {
+    const auto micro = [](Figures figures) {
+      return Figures{.bytes = figures.bytes, .seconds = figures.seconds * kMicro};
     };
     FakeMeter meter(
         {{"dense", micro(dense)}, {"tiled_csl", micro(tiled)}, {"tca_bme", micro(bitmap)}});
@@ -79,8 +88,9 @@ class ChooseByTime : public ::testing::Test {
   }
 
   LayerKind kind_ = kind_of(512, 256, 0.3, 1, "tiled_csl");
-  ChoiceOptions options_{.device = kCuda, .tokens = {1, 2, 4}};
+  ChoiceOptions options_{.device = kCuda, .tokens = {1, 2, 4}, .most_tokens = 2048};
   TuneCache cache_;
+  FakeMeter meter_{{{"dense", {900, 3e-5}}, {"tiled_csl", {500, 2e-5}}, {"tca_bme", {400, 1e-5}}}};
 };
 
 TEST_F(ChooseByTime, TheFastest) {
@@ -97,37 +107,37 @@ TEST_F(ChooseByTime, OfThoseAsFastTheSmallest) {
 }
 
 TEST_F(ChooseByTime, MeasuresEachCandidateOnce) {
-  FakeMeter meter({{"dense", {900, 3e-5}}, {"tiled_csl", {500, 2e-5}}, {"tca_bme", {400, 1e-5}}});
-  const FormatChoice first = choose(kind_, &meter);
+  const FormatChoice first = choose(kind_, &meter_);
   EXPECT_EQ(first.by, By::measurement);
   EXPECT_EQ(first.bytes(), 400);
-  EXPECT_EQ(meter.calls, (std::vector<std::string>{"dense", "tiled_csl", "tca_bme"}));
-  EXPECT_EQ(meter.seen, options_.tokens);
+  EXPECT_EQ(meter_.calls, (std::vector<std::string>{"dense", "tiled_csl", "tca_bme"}));
+  EXPECT_EQ(meter_.seen, options_.tokens);
   ASSERT_EQ(first.times.size(), 3u);
   EXPECT_EQ(first.times[1].bytes, 500);
-  EXPECT_NEAR(*first.times[1].seconds, 2e-5, 1e-12);
+  EXPECT_NEAR(*first.times[1].seconds, 3 * 2e-5, 1e-12);
 
-  const FormatChoice second = choose(kind_, &meter);
+  const FormatChoice second = choose(kind_, &meter_);
   EXPECT_EQ(second.by, By::cache);
   EXPECT_EQ(second.format, "tca_bme");
   EXPECT_EQ(second.bytes(), 400);
-  EXPECT_NEAR(*second.times[2].seconds, 1e-5, 1e-9);
+  EXPECT_NEAR(*second.times[2].seconds, 3 * 1e-5, 1e-9);
   EXPECT_EQ(choose(kind_, nullptr).by, By::cache);
-  EXPECT_EQ(meter.calls.size(), 3u);
+  EXPECT_EQ(meter_.calls.size(), 3u);
 }
 
 TEST_F(ChooseByTime, MeasuresAgainForAnythingElse) {
-  FakeMeter meter({{"dense", {900, 3e-5}}, {"tiled_csl", {500, 2e-5}}, {"tca_bme", {400, 1e-5}}});
-  choose(kind_, &meter);
+  choose(kind_, &meter_);
   const auto is_new = [&](const std::function<void(LayerKind&)>& change,
                           std::string_view key = "GPU 1") {
     LayerKind kind = kind_;
     change(kind);
-    return choose(kind, &meter, key).by == By::measurement;
+    return choose(kind, &meter_, key).by == By::measurement;
   };
   EXPECT_FALSE(is_new([](LayerKind& kind) { kind.weight.density = 0.304; }));  // of one percent
   EXPECT_FALSE(is_new([](LayerKind& kind) { kind.first_weights.emplace_back("another"); }));
   EXPECT_TRUE(is_new([](LayerKind& kind) { kind.weight.density = 0.31; }));
+  EXPECT_TRUE(is_new([](LayerKind& kind) { kind.weight.zeros = "uniform"; }));
+  EXPECT_TRUE(is_new([](LayerKind& kind) { kind.weight.zeros = "rows:0"; }));
   EXPECT_TRUE(is_new([](LayerKind& kind) { kind.layer.rows = 511; }));
   EXPECT_TRUE(is_new([](LayerKind& kind) { kind.layer.columns = 128; }));
   EXPECT_TRUE(is_new([](LayerKind& kind) { kind.layer.has_bias = false; }));
@@ -135,25 +145,61 @@ TEST_F(ChooseByTime, MeasuresAgainForAnythingElse) {
   EXPECT_TRUE(is_new([](LayerKind& kind) { kind.weight.dtype = DType::bf16; }));
   EXPECT_TRUE(is_new([](LayerKind& kind) { kind.weight.stored = "tca_bme"; }));
   EXPECT_TRUE(is_new([](LayerKind&) {}, "GPU 2"));
-  options_.tokens = {1, 2};
+  options_.most_tokens = 512;
   EXPECT_TRUE(is_new([](LayerKind&) {}));
+}
+
+// Other numbers of requests have some of their token buckets in common.
+TEST_F(ChooseByTime, MeasuresTokensThatAreNew) {
+  choose(kind_, &meter_);
+  options_.tokens = {1, 2};
+  const FormatChoice fewer = choose(kind_, &meter_);
+  EXPECT_EQ(fewer.by, By::cache);
+  EXPECT_NEAR(*fewer.times[0].seconds, 2 * 3e-5, 1e-9);
+  EXPECT_EQ(meter_.calls.size(), 3u);
+  options_.tokens = {2, 4, 8, 16};
+  EXPECT_EQ(choose(kind_, nullptr).by, By::rules);
+  const FormatChoice more = choose(kind_, &meter_);
+  EXPECT_EQ(more.by, By::measurement);
+  EXPECT_NEAR(*more.times[0].seconds, 4 * 3e-5, 1e-9);
+  EXPECT_EQ(meter_.calls.size(), 6u);
+  EXPECT_EQ(meter_.seen, (std::vector<int64_t>{8, 16}));
+  options_.tokens = {1, 2, 4, 8, 16};
+  EXPECT_EQ(choose(kind_, nullptr).by, By::cache);
+}
+
+// Layers of one percent share times; each has the bytes of its own nonzeros.
+TEST_F(ChooseByTime, BytesAreThoseOfTheLayer) {
+  const LayerKind measured = kind_of(4096, 4096, 0.096);
+  const LayerKind other = kind_of(4096, 4096, 0.104);
+  choose(measured, &meter_);
+  const FormatChoice choice = choose(other, nullptr);
+  EXPECT_EQ(choice.by, By::cache);
+  EXPECT_EQ(choice.bytes("dense"), 900);
+  const auto expected = [](const LayerKind& kind) {
+    return static_cast<double>(
+        expected_bytes(kind, kind.weight, weight_format("tiled_csl"), kCuda));
+  };
+  EXPECT_EQ(choice.bytes("tiled_csl"), std::llround(500.0 * expected(other) / expected(measured)));
+  EXPECT_GT(choice.bytes("tiled_csl"), 530);
 }
 
 // What is in the cache may be anything.
 TEST_F(ChooseByTime, WhatTheCacheCannotMeanIsMeasured) {
   const testing::TempDir folder;
   const std::filesystem::path path = folder.path() / "cache.json";
-  FakeMeter meter({{"dense", {900, 3e-5}}, {"tiled_csl", {500, 2e-5}}, {"tca_bme", {400, 1e-5}}});
+  options_.tokens = {1};
   cache_ = TuneCache(path);
-  choose(kind_, &meter);
+  choose(kind_, &meter_);
   cache_.save();
-  const std::string good =
-      "dense 30.000 us 900 bytes; tiled_csl 20.000 us 500 bytes; tca_bme 10.000 us 400 bytes";
   std::string file;
   {
     std::ifstream stream(path);
     file.assign(std::istreambuf_iterator<char>(stream), {});
   }
+  const WeightFormat& tca_bme = weight_format("tca_bme");
+  const int64_t expected = expected_bytes(kind_, kind_.weight, tca_bme, kCuda);
+  const std::string good = fmt::format("10.000 us, 400 bytes of {} expected", expected);
   const size_t at = file.find(good);
   ASSERT_NE(at, std::string::npos) << file;
   const auto by = [&](const std::string& text) {
@@ -161,64 +207,155 @@ TEST_F(ChooseByTime, WhatTheCacheCannotMeanIsMeasured) {
     changed.replace(at, good.size(), text);
     cache_ = TuneCache(folder.write("changed.json", changed));
     EXPECT_EQ(cache_.problem(), "");
-    return choose(kind_, &meter).by;
+    return choose(kind_, &meter_).by;
   };
   EXPECT_EQ(by(good), By::cache);
-  EXPECT_EQ(by("dense 30 us 900 bytes; tiled_csl none; tca_bme 10 us 400 bytes"), By::cache);
+  EXPECT_EQ(by("10 us, 0 bytes of 1 expected"), By::cache);
   for (const char* text :
-       {"", "dense", "dense 30 us 900 bytes",
-        "dense 30 us 900 bytes; tca_bme 10 us 400 bytes; tiled_csl 20 us 500 bytes",
-        "dense 30 us 900 bytes; tiled_csl 20 us 500 bytes; tca_bme 10 us 400 bytes; x",
-        "dense nan us 900 bytes; tiled_csl 20 us 500 bytes; tca_bme 10 us 400 bytes",
-        "dense inf us 900 bytes; tiled_csl 20 us 500 bytes; tca_bme 10 us 400 bytes",
-        "dense -1 us 900 bytes; tiled_csl 20 us 500 bytes; tca_bme 10 us 400 bytes",
-        "dense 0 us 900 bytes; tiled_csl 20 us 500 bytes; tca_bme 10 us 400 bytes",
-        "dense 30 us -900 bytes; tiled_csl 20 us 500 bytes; tca_bme 10 us 400 bytes",
-        "dense 30 us 9223372036854775807 bytes; tiled_csl none; tca_bme none",
-        "dense none; tiled_csl none; tca_bme none",
-        "dense 30 us 99999999999999999999 bytes; tiled_csl none; tca_bme none"}) {
+       {"", "none", "none: ", R"(none: \u001b[2J)", "10", "10 us", "10 us, 400 bytes",
+        "10 us, 400 bytes of 400", "10 us, 400 bytes of 400 expected; x",
+        "nan us, 400 bytes of 400 expected", "inf us, 400 bytes of 400 expected",
+        "-1 us, 400 bytes of 400 expected", "0 us, 400 bytes of 400 expected",
+        "10 us, -400 bytes of 400 expected", "10 us, 400 bytes of -400 expected",
+        "10 us, 400 bytes of 0 expected", "10 us, 9223372036854775807 bytes of 400 expected",
+        "10 us, 99999999999999999999 bytes of 400 expected"}) {
     EXPECT_EQ(by(text), By::measurement) << text;
   }
+  EXPECT_EQ(by("none: " + std::string(1001, 'x')), By::measurement);
 }
 
 TEST_F(ChooseByTime, AFormatThatDoesNotTakeTheWeightIsLeftOut) {
-  FakeMeter meter({{"dense", {900, 3e-5}}, {"tiled_csl", {500, 2e-5}}, {"tca_bme", {400, 1e-5}}});
-  meter.on_measure = [](std::string_view format) {
+  meter_.on_measure = [](std::string_view format) {
     require(format != "tca_bme", "too many nonzeros");
   };
-  const FormatChoice first = choose(kind_, &meter);
+  const FormatChoice first = choose(kind_, &meter_);
   EXPECT_EQ(first.format, "tiled_csl");
+  EXPECT_EQ(first.by, By::measurement);
   EXPECT_FALSE(first.times[2].seconds.has_value());
-  const FormatChoice again = choose(kind_, &meter);
-  EXPECT_EQ(again.by, By::cache);
-  EXPECT_EQ(again.format, "tiled_csl");
-  EXPECT_EQ(to_string(again, FormatRules::built_in()),
-            "1 layers of 512 x 256, 30.0 % nonzeros: tiled_csl, as measured before (dense 30.0 us, "
-            "0.0 MiB; tiled_csl 20.0 us, 0.0 MiB; tca_bme not possible)");
+  EXPECT_EQ(first.times[2].why_not, "too many nonzeros");
+  const FormatChoice unmeasured = choose(kind_, nullptr);
+  EXPECT_EQ(unmeasured.by, By::cache);
+  EXPECT_EQ(unmeasured.format, "tiled_csl");
+  EXPECT_EQ(to_string(unmeasured, FormatRules::built_in()),
+            "1 layers of 512 x 256, 30.0 % nonzeros: tiled_csl, as measured before (dense 90.0 us, "
+            "0.0 MiB; tiled_csl 60.0 us, 0.0 MiB; tca_bme not measured: too many nonzeros)");
+  // The reason may have been another weight's.
+  EXPECT_EQ(choose(kind_, &meter_).by, By::cache);
+  EXPECT_EQ(meter_.calls.back(), "tca_bme");
+  meter_.on_measure = {};
+  EXPECT_EQ(choose(kind_, &meter_).format, "tca_bme");
+  EXPECT_EQ(choose(kind_, nullptr).format, "tca_bme");
   // The weight itself.
-  meter.on_measure = [](std::string_view) { fail("model.safetensors: cannot be read"); };
-  EXPECT_TRUE(testing::throws_error([&] { choose(kind_of(64, 64, 0.2), &meter); },
+  meter_.on_measure = [](std::string_view) { fail("model.safetensors: cannot be read"); };
+  EXPECT_TRUE(testing::throws_error([&] { choose(kind_of(64, 64, 0.2), &meter_); },
                                     "model.safetensors: cannot be read"));
+  meter_.on_measure = [](std::string_view format) {
+    if (format != "dense") {
+      throw DeviceLost("the device is lost");
+    }
+  };
+  EXPECT_THROW(choose(kind_of(64, 64, 0.2), &meter_), DeviceLost);
 }
 
-TEST_F(ChooseByTime, ForWantOfMemoryRulesChoose) {
-  FakeMeter meter({});
-  meter.on_measure = [](std::string_view) { throw OutOfMemory("no memory"); };
-  const FormatChoice choice = choose(kind_, &meter);
+// The others count, also if it is dense.
+TEST_F(ChooseByTime, WhatThereIsNoMemoryForIsLeftOut) {
+  const auto without = [&](std::string_view name) {
+    meter_.on_measure = [name](std::string_view format) {
+      if (format == name) {
+        throw OutOfMemory("no memory");
+      }
+    };
+    cache_ = TuneCache();
+    const FormatChoice choice = choose(kind_, &meter_);
+    EXPECT_EQ(choice.by, By::measurement);
+    for (const FormatTime& time : choice.times) {
+      EXPECT_EQ(time.seconds.has_value(), time.format != name);
+      EXPECT_EQ(time.why_not, time.format == name ? "no memory" : "");
+    }
+    const FormatChoice unmeasured = choose(kind_, nullptr);
+    EXPECT_EQ(unmeasured.by, By::cache);
+    EXPECT_EQ(unmeasured.format, choice.format);
+    return choice.format;
+  };
+  EXPECT_EQ(without("dense"), "tca_bme");
+  EXPECT_EQ(without("tiled_csl"), "tca_bme");
+  EXPECT_EQ(without("tca_bme"), "tiled_csl");
+  // It is tried again, alone.
+  meter_.calls.clear();
+  meter_.on_measure = {};
+  EXPECT_EQ(choose(kind_, &meter_).format, "tca_bme");
+  EXPECT_EQ(meter_.calls, std::vector<std::string>{"tca_bme"});
+}
+
+TEST_F(ChooseByTime, ForWantOfMemoryForAllRulesChoose) {
+  meter_.on_measure = [](std::string_view) { throw OutOfMemory("no memory"); };
+  const FormatChoice choice = choose(kind_, &meter_);
+  EXPECT_EQ(meter_.calls.size(), 3u);
+  EXPECT_EQ(choice.by, By::rules);
+  EXPECT_EQ(choice.format, "tca_bme");
+  EXPECT_NE(to_string(choice, FormatRules::built_in())
+                .find("tca_bme, by the rules of NVIDIA H200 (dense not measured: no memory; "),
+            std::string::npos);
+  EXPECT_GT(choice.bytes(), 0);
+  std::vector<FormatChoice> choices{choice};
+  fit_into(0, choices);  // there is no time to go by
+  EXPECT_EQ(choices[0].format, "tca_bme");
+}
+
+TEST_F(ChooseByTime, WithoutAMeterRulesChoose) {
+  const FormatChoice choice = choose(kind_, nullptr);
   EXPECT_EQ(choice.by, By::rules);
   EXPECT_EQ(choice.format, "tca_bme");
   EXPECT_TRUE(choice.times.empty());
-  EXPECT_EQ(choose(kind_, nullptr).by, By::rules);
   EXPECT_EQ(choose(kind_of(512, 256, 0.8), nullptr).format, "dense");
 }
 
 TEST_F(ChooseByTime, WhatIsLargerThanDenseIsNotTried) {
-  FakeMeter meter({});
-  const FormatChoice choice = choose(kind_of(512, 256, 1.0), &meter);
+  const FormatChoice choice = choose(kind_of(512, 256, 1.0), &meter_);
   EXPECT_EQ(choice.format, "dense");
   EXPECT_EQ(choice.by, By::no_other);
   EXPECT_EQ(choice.bytes(), 512 * 256 * 2);
-  EXPECT_TRUE(meter.calls.empty());
+  EXPECT_TRUE(meter_.calls.empty());
+  EXPECT_EQ(to_string(choice, FormatRules::built_in()),
+            "1 layers of 512 x 256, 100.0 % nonzeros: dense, for want of another candidate "
+            "(tiled_csl not tried: it takes no fewer bytes than dense; tca_bme not tried: it takes "
+            "no fewer bytes than dense)");
+  const FormatChoice two = choose(kind_of(4096, 4096, 0.8), &meter_);
+  ASSERT_EQ(two.not_tried.size(), 1u);
+  EXPECT_EQ(two.not_tried[0].format, "tiled_csl");
+  EXPECT_EQ(meter_.calls, (std::vector<std::string>{"dense", "tca_bme"}));
+}
+
+// One that users name for its purpose, for weights like those of another.
+class FormatForOnePurpose : public WeightFormat {
+ public:
+  std::string_view name() const override { return "one_purpose"; }
+  int32_t version() const override { return 1; }
+  bool runs_on(const Device& device) const override { return device.is_cuda(); }
+  bool for_auto() const override { return false; }
+  bool holds(DType dtype) const override { return dtype == DType::f16; }
+  std::string why_not(const Tensor&) const override { return {}; }
+  EncodedWeight encode(const Tensor&, LayoutFor, ThreadPool&) const override { fail("no encoder"); }
+  void validate(const EncodedWeight&, ThreadPool&) const override {}
+  OwnedTensor decode(const EncodedWeight&, ThreadPool&) const override { fail("no decoder"); }
+  int64_t formula_bytes(const EncodedWeight&) const override { return 1; }
+
+ private:
+  std::unique_ptr<WeightMatrix> load_on_cpu(EncodedWeight, ThreadPool&) const override {
+    fail("no kernels");
+  }
+};
+
+TEST(FormatCandidates, OneForOnePurposeIsTakenWhereItIsStored) {
+  const FormatForOnePurpose format;
+  EXPECT_EQ(why_no_candidate(format, kind_of(512, 256, 0.3), kCuda),
+            "it is taken only where it is named");
+  EXPECT_EQ(why_no_candidate(format, kind_of(512, 256, 0.3, 1, "one_purpose"), kCuda), "");
+  EXPECT_EQ(why_no_candidate(format, kind_of(512, 256, 0.3, 1, "one_purpose"), {}),
+            "it does not run on cpu");
+  LayerKind bf16 = kind_of(512, 256, 0.3, 1, "one_purpose");
+  bf16.weight.dtype = DType::bf16;
+  EXPECT_EQ(why_no_candidate(format, bf16, kCuda), "it does not hold bf16");
 }
 
 TEST(FormatCandidates, AreThoseThatSaveBytesAndTheStoredOne) {
@@ -266,7 +403,8 @@ FormatChoice measured(int64_t count, std::vector<FormatTime> times, std::string 
   return {.kind = kind_of(64, 64, 0.5, count),
           .format = std::move(format),
           .by = By::measurement,
-          .times = std::move(times)};
+          .times = std::move(times),
+          .device = kCuda};
 }
 
 TEST(FitInto, TakesWhatSavesMostBytesForTheLeastTime) {
@@ -311,6 +449,49 @@ TEST(FitInto, WhatCostsNoTimeComesFirst) {
   fit_into(199, choices);
   EXPECT_EQ(choices[0].format, "dense");
   EXPECT_EQ(choices[1].format, "tca_bme");
+}
+
+// The layer in the middle is measured; its sizes are not those of the others.
+TEST(FormatChoice, BytesOfAllAreThoseOfEachLayer) {
+  LayerKind kind = kind_of(1024, 1024, 0.3, 3, "tca_bme");
+  kind.weights[0] = {.density = 0.26, .stored = "tca_bme", .stored_bytes = 800'000};
+  kind.weights[1] = {.density = 0.30, .stored = "tca_bme", .stored_bytes = 850'000};
+  kind.weights[2] = {.density = 0.31, .stored = "tca_bme", .stored_bytes = 900'000};
+  kind.weight = kind.weights[1];
+  FormatChoice choice{.kind = kind, .format = "tca_bme", .device = kCuda};
+  EXPECT_EQ(choice.bytes(), 850'000);
+  EXPECT_EQ(choice.bytes_of_all(), 800'000 + 850'000 + 900'000);
+  EXPECT_EQ(choice.bytes_of_all("dense"), 3 * 1024 * 1024 * 2);
+  choice.times = {{"dense", 1024 * 1024 * 2, 2.0}, {"tiled_csl", 1'000'000, 3.0}};
+  choice.format = "tiled_csl";
+  EXPECT_EQ(choice.bytes(), 1'000'000);
+  EXPECT_NEAR(static_cast<double>(choice.bytes_of_all()), 1e6 * (0.26 + 0.3 + 0.31) / 0.3, 2e4);
+  EXPECT_LT(choice.bytes_of_all(), 2'950'000);
+  // Which decides what fits.
+  std::vector<FormatChoice> choices{choice};
+  choices[0].format = "dense";
+  fit_into(3 * 1024 * 1024 * 2 - 1, choices);
+  EXPECT_EQ(choices[0].format, "tiled_csl");
+  EXPECT_EQ(total_bytes(choices), choice.bytes_of_all());
+}
+
+// Where all sparse formats are loaded into the same panels.
+TEST(FormatChoice, BytesOnTheCpuAreThoseOfPanels) {
+  const LayerKind kind = kind_of(512, 256, 0.3, 2);
+  const auto chosen = [&](const char* format, const Device& device) {
+    return FormatChoice{.kind = kind, .format = format, .device = device};
+  };
+  const WeightFormat& tca_bme = weight_format("tca_bme");
+  const EncodedWeight header = weight_header(tca_bme, kind.size(), DType::f16);
+  EXPECT_EQ(chosen("tca_bme", {}).bytes(), tca_bme.bytes_on_cpu(header));
+  EXPECT_EQ(chosen("tiled_csl", {}).bytes(), tca_bme.bytes_on_cpu(header));
+  EXPECT_EQ(chosen("tca_bme", {}).bytes_of_all(), 2 * tca_bme.bytes_on_cpu(header));
+  EXPECT_EQ(chosen("tca_bme", kCuda).bytes(), tca_bme.expected_bytes(header));
+  EXPECT_NE(tca_bme.bytes_on_cpu(header), tca_bme.expected_bytes(header));
+  const ChoiceOptions on_cpu{.device = {}, .tokens = {1}};
+  const FormatChoice by_rules = choose_by_rules(kind, FormatRules::built_in(), on_cpu);
+  EXPECT_EQ(by_rules.format, "tca_bme");
+  EXPECT_EQ(by_rules.bytes(), tca_bme.bytes_on_cpu(header));
 }
 
 TEST(FormatChoice, APlannedFormatIsKept) {

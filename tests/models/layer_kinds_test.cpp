@@ -35,6 +35,11 @@ TEST(LayerKinds, AreLayersOfOneShapeAndNearlyOneDensity) {
   EXPECT_EQ(kinds[0].count(), 5);
   EXPECT_EQ(kinds[0].weight.density, 0.42);  // the median
   EXPECT_EQ(kinds[0].layer.first_weight(), "layers.0.128.weight");
+  ASSERT_EQ(kinds[0].weights.size(), 5u);
+  for (size_t i = 0; i < 5; ++i) {
+    EXPECT_DOUBLE_EQ(kinds[0].weights[i].density, 0.40 + 0.01 * static_cast<double>(i));
+  }
+  EXPECT_EQ(kinds[0].first_weights.front(), "layers.1.128.weight");
   EXPECT_EQ(kinds[1].first_weights, std::vector<std::string>{"layers.3.128.weight"});
   EXPECT_EQ(kinds[2].count(), 6);
   EXPECT_EQ(kinds[2].layer.rows, 256);
@@ -70,16 +75,19 @@ TEST(LayerKinds, DoNotSpreadOverDensitiesThatFollowEachOther) {
 
 TEST(LayerKinds, DifferInAllThatATimeDependsOn) {
   std::vector<JoinedLinear> layers{layer_of(0, 128), layer_of(1, 128, true), layer_of(2, 128),
-                                   layer_of(3, 128), layer_of(4, 128),       layer_of(5, 128)};
+                                   layer_of(3, 128), layer_of(4, 128),       layer_of(5, 128),
+                                   layer_of(6, 128), layer_of(7, 128)};
   layers[2].activation.kind = Activation::Kind::relu;
   const std::vector<LayerKind> kinds = layer_kinds(layers, [&](const JoinedLinear& layer) {
     LayerWeight weight{.density = 0.5};
     weight.stored = layer.parts[0].block == 3 ? "tca_bme" : "";
     weight.planned = layer.parts[0].block == 5 ? "tca_bme" : "";
     weight.dtype = layer.parts[0].block == 4 ? DType::bf16 : DType::f16;
+    weight.zeros = layer.parts[0].block >= 6 ? "rows:0" : "uniform";
     return weight;
   });
-  EXPECT_EQ(kinds.size(), 6u);
+  EXPECT_EQ(kinds.size(), 7u);
+  EXPECT_EQ(kinds.back().count(), 2);
 }
 
 TEST(AlikeBlocks, HaveLayersOfTheSameKinds) {

@@ -20,9 +20,11 @@ std::vector<Column> choice_columns() {
           {.key = "bytes", .title = "of a layer", .unit = "bytes"},
           {.key = "time_us", .title = "time", .unit = "us", .decimals = 1},
           {.key = "taken", .title = "taken", .kind = Kind::text},
-          {.key = "by", .title = "by", .kind = Kind::text}};
+          {.key = "by", .title = "by", .kind = Kind::text},
+          {.key = "note", .title = "note", .kind = Kind::text}};
 }
 
+// Of a format that was tried, or is taken.
 Row row_of(const FormatChoice& choice, const FormatTime& time) {
   const LayerKind& kind = choice.kind;
   const bool taken = time.format == choice.format;
@@ -30,11 +32,32 @@ Row row_of(const FormatChoice& choice, const FormatTime& time) {
   if (taken && choice.for_memory) {
     by += ", for its size";
   }
-  return {kind.count(),         kind.layer.rows,
-          kind.layer.columns,   100.0 * kind.weight.density,
-          kind.weight.stored,   time.format,
-          time.bytes,           time.seconds ? Cell(*time.seconds * kMicroseconds) : Cell(),
-          taken ? "yes" : "no", std::move(by)};
+  return {kind.count(),
+          kind.layer.rows,
+          kind.layer.columns,
+          100.0 * kind.weight.density,
+          kind.weight.stored,
+          time.format,
+          choice.bytes(time.format),
+          time.seconds ? Cell(*time.seconds * kMicroseconds) : Cell(),
+          taken ? "yes" : "no",
+          std::move(by),
+          time.why_not.empty() ? std::string() : "not measured: " + time.why_not};
+}
+
+Row row_of(const FormatChoice& choice, const FormatChoice::NotTried& other) {
+  const LayerKind& kind = choice.kind;
+  return {kind.count(),
+          kind.layer.rows,
+          kind.layer.columns,
+          100.0 * kind.weight.density,
+          kind.weight.stored,
+          other.format,
+          Cell(),
+          Cell(),
+          "no",
+          "",
+          "not tried: " + other.why};
 }
 
 }  // namespace
@@ -46,7 +69,10 @@ void report_choices(std::span<const FormatChoice> choices, ReportWriter& report)
       report.add_row(row_of(choice, time));
     }
     if (choice.times.empty()) {
-      report.add_row(row_of(choice, {.format = choice.format, .bytes = choice.bytes()}));
+      report.add_row(row_of(choice, FormatTime{.format = choice.format}));
+    }
+    for (const FormatChoice::NotTried& other : choice.not_tried) {
+      report.add_row(row_of(choice, other));
     }
   }
 }

@@ -93,8 +93,7 @@ ModelConfig read_bench_config(const BenchModelArgs& args) {
                              : read_model_config_file(args.config);
 }
 
-Engine load_bench_engine(const BenchModelArgs& args, const BenchEngineSize& size,
-                         spdlog::logger& log) {
+EngineOptions bench_engine_options(const BenchModelArgs& args, const BenchEngineSize& size) {
   EngineOptions options;
   options.max_requests = size.max_requests;
   options.step_tokens = size.step_tokens;
@@ -112,11 +111,16 @@ Engine load_bench_engine(const BenchModelArgs& args, const BenchEngineSize& size
   options.warm_up = size.warm_up;
   options.decode_tokens = size.decode_tokens;
   options.with_tokenizer = false;
+  return engine_options(args.model, std::move(options));
+}
+
+Engine load_bench_engine(const BenchModelArgs& args, const BenchEngineSize& size,
+                         spdlog::logger& log) {
+  EngineOptions options = bench_engine_options(args, size);
   if (args.config.empty()) {
     return load_engine(args.model, options, log);
   }
   catch_interrupts();
-  options = engine_options(args.model, std::move(options));
   options.log = &log;
   return Engine::load_random(args.config, random_weights(args, options), options);
 }

@@ -54,8 +54,11 @@ struct BenchEngineSize {
   bool warm_up = false;                               // EngineOptions::warm_up
   std::vector<int64_t> decode_tokens = {};            // EngineOptions::decode_tokens
 };
-// Without a tokenizer. Its steps are no larger than what computes all prompts in one, and have room
-// for one token of each request.
+// Of an engine for these flags. Its steps are no larger than what computes all prompts in one, and
+// have room for one token of each request. Throws Error for sizes that overflow.
+EngineOptions bench_engine_options(const BenchModelArgs& args, const BenchEngineSize& size);
+
+// With these options, without a tokenizer.
 Engine load_bench_engine(const BenchModelArgs& args, const BenchEngineSize& size,
                          spdlog::logger& log);
 

@@ -28,14 +28,9 @@ std::vector<AlikeBlocks> alike_by_choices(const ModelConfig& config,
 
 }  // namespace
 
-LayerSource open_layers(const BenchModelArgs& args, std::vector<int64_t> tokens,
+LayerSource open_layers(const BenchModelArgs& args, const BenchEngineSize& size,
                         spdlog::logger* log) {
-  EngineOptions options = engine_options(args.model, {});
-  options.decode_tokens = std::move(tokens);
-  options.deterministic = args.deterministic;
-  options.kv_bytes = args.kv_bytes;
-  options.gpu_memory_utilization =
-      args.gpu_memory_utilization.value_or(options.gpu_memory_utilization);
+  EngineOptions options = bench_engine_options(args, size);
   options.log = log;
   LayerSource source{.config = read_bench_config(args),
                      .device = options.device,

@@ -28,9 +28,9 @@ struct LayerSource {
   std::vector<FormatChoice> choices = {};           // of the weight format "auto"
 };
 
-// With the weights that load_bench_engine() would load: those of a checkpoint, or random ones.
-// `tokens`: of decode steps, for the weight format "auto". Throws Error.
-LayerSource open_layers(const BenchModelArgs& args, std::vector<int64_t> tokens = {},
+// With the weights that load_bench_engine() would load: those of a checkpoint, or random ones. The
+// weight format "auto" is that of an engine of this size. Throws Error.
+LayerSource open_layers(const BenchModelArgs& args, const BenchEngineSize& size,
                         spdlog::logger* log = nullptr);
 
 // Whether such a model may have weights in a sparse format: in the requested one, or as stored.

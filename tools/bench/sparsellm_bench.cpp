@@ -443,26 +443,27 @@ Environment describe_model_environment(const BenchModelArgs& args,
   return environment;
 }
 
-// The time of the linear layers of a model that is not loaded.
-void measure_layers(const BenchModelArgs& model, LayerBenchOptions options, spdlog::logger& log,
-                    ReportWriter& report) {
+// The time of the linear layers of a model that is not loaded, as in an engine of this size.
+void measure_layers(const BenchModelArgs& model, LayerBenchOptions options,
+                    const BenchEngineSize& size, spdlog::logger& log, ReportWriter& report) {
   options.seed = model.seed;
   options.sums = model.deterministic ? Sums::batch_invariant : Sums::fastest;
   BenchProgress progress("layers", "layers", !model.model.quiet);
   options.progress = std::ref(progress);
-  report_layers(options, open_layers(model, options.tokens, &log), report);
+  report_layers(options, open_layers(model, size, &log), report);
 }
 
 bool shows_layers(const ThroughputArgs& args) {
   return args.layers ? *args.layers : may_be_sparse(args.model);
 }
 
-// After a run with these batches, if it is wanted; for the buckets of tokens that they decode in.
-void measure_layers_of_run(const ThroughputArgs& args, const std::vector<int64_t>& batches,
+// After a run of an engine of this size, if it is wanted; for the buckets of tokens that it decodes
+// in.
+void measure_layers_of_run(const ThroughputArgs& args, const BenchEngineSize& size,
                            spdlog::logger& log, ReportWriter& report) {
   if (shows_layers(args)) {
     std::set<int64_t> buckets;
-    for (const int64_t batch : batches) {
+    for (const int64_t batch : size.decode_tokens) {
       buckets.insert(token_bucket(batch));
     }
     LayerBenchOptions options;
@@ -470,7 +471,7 @@ void measure_layers_of_run(const ThroughputArgs& args, const std::vector<int64_t
     if (!parse_device(args.model.model.device).is_cuda()) {
       options.rotation_bytes = kCpuRotationBytes;
     }
-    measure_layers(args.model, std::move(options), log, report);
+    measure_layers(args.model, std::move(options), size, log, report);
   }
 }
 
@@ -508,16 +509,16 @@ void measure_batches(const ThroughputArgs& args, const LengthRange& output, Envi
       measure_read_bandwidth(device, device.is_cuda() ? kGpuReadBytes : kCpuReadBytes);
   environment.push_back(read_bandwidth_property(options.read_bandwidth));
   std::vector<FormatChoice> choices;
+  BenchEngineSize size{.max_requests = 0,
+                       .prompt = options.prompt,
+                       .step_tokens = options.step_tokens,
+                       .context_size = options.prompt + options.output,
+                       .traces = args.breakdown,
+                       .warm_up = args.warm_up,
+                       .decode_tokens = args.batches};
   const LoadEngine load = [&](int64_t max_requests) {
-    Engine engine = load_bench_engine(args.model,
-                                      {.max_requests = max_requests,
-                                       .prompt = options.prompt,
-                                       .step_tokens = options.step_tokens,
-                                       .context_size = options.prompt + options.output,
-                                       .traces = args.breakdown,
-                                       .warm_up = args.warm_up,
-                                       .decode_tokens = args.batches},
-                                      log);
+    size.max_requests = max_requests;
+    Engine engine = load_bench_engine(args.model, size, log);
     choices = engine.format_choices();
     return engine;
   };
@@ -526,21 +527,13 @@ void measure_batches(const ThroughputArgs& args, const LengthRange& output, Envi
     options.progress = std::ref(progress);
     bench_throughput(options, load, report);
     report_choices_of_run(choices, report);
-    measure_layers_of_run(args, args.batches, log, report);
+    measure_layers_of_run(args, size, log, report);
   });
 }
 
-void serve_arrivals(const ThroughputArgs& args, ArrivalOptions options, int64_t most,
+void serve_arrivals(const ThroughputArgs& args, ArrivalOptions options, const BenchEngineSize& size,
                     spdlog::logger& log, ReportWriter& report) {
-  const int64_t step_tokens = args.step_tokens.value_or(BenchEngineSize().step_tokens);
-  Engine engine = load_bench_engine(args.model,
-                                    {.max_requests = most,
-                                     .prompt = options.prompt.max,
-                                     .step_tokens = step_tokens,
-                                     .context_size = options.prompt.max + options.output.max,
-                                     .warm_up = args.warm_up,
-                                     .decode_tokens = {most}},
-                                    log);
+  Engine engine = load_bench_engine(args.model, size, log);
   BenchProgress progress("serving", "requests", !args.model.model.quiet);
   options.progress = std::ref(progress);
   bench_arrivals(engine, options, report);
@@ -558,9 +551,16 @@ void measure_arrivals(const ThroughputArgs& args, const LengthRange& output,
   options.pattern = pattern_name(args.model);
   options.device = parse_device(args.model.model.device);
   const int64_t most = *std::max_element(args.batches.begin(), args.batches.end());
+  const BenchEngineSize size{
+      .max_requests = most,
+      .prompt = options.prompt.max,
+      .step_tokens = args.step_tokens.value_or(BenchEngineSize().step_tokens),
+      .context_size = options.prompt.max + options.output.max,
+      .warm_up = args.warm_up,
+      .decode_tokens = {most}};
   with_report(args.output, std::move(environment), [&](ReportWriter& report) {
-    serve_arrivals(args, options, most, log, report);
-    measure_layers_of_run(args, {most}, log, report);
+    serve_arrivals(args, options, size, log, report);
+    measure_layers_of_run(args, size, log, report);
   });
 }
 
@@ -651,13 +651,17 @@ void layers(const LayersArgs& args, const std::vector<std::string>& command_line
   LayerBenchOptions options = args.options;
   options.rotation_bytes = args.copies_mib << 20;
   options.blocks = args.all ? LayerBenchOptions::Blocks::all : LayerBenchOptions::Blocks::alike;
+  // An engine whose decode steps have these numbers of tokens, one of each request.
+  const BenchEngineSize size{
+      .max_requests = *std::max_element(options.tokens.begin(), options.tokens.end()),
+      .decode_tokens = options.tokens};
   Environment environment = describe_model_environment(args.model, command_line);
   environment.push_back(verdict_property());
   with_report(args.output, std::move(environment), [&](ReportWriter& report) {
     if (args.choices) {
-      report_choices(open_layers(args.model, options.tokens, log.get()).choices, report);
+      report_choices(open_layers(args.model, size, log.get()).choices, report);
     } else {
-      measure_layers(args.model, options, *log, report);
+      measure_layers(args.model, options, size, *log, report);
     }
   });
 }

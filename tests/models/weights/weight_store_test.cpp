@@ -88,6 +88,26 @@ TEST(WeightStore, CopiesWhatIsNotAligned) {
   }
 }
 
+// Rows that repeat, as those of heads may: half of each period has nonzeros.
+TEST(WeightStore, NoPeriodOfRowsFoolsTheDensity) {
+  constexpr int64_t kRows = 8192;
+  for (int64_t period = 2; period <= kRows; period *= 2) {
+    SCOPED_TRACE(period);
+    std::vector<float> values;
+    for (int64_t row = 0; row < kRows; ++row) {
+      values.insert(values.end(), 2, row % period < period / 2 ? 0.0f : 1.0f);
+    }
+    const TempDir folder;
+    folder.write("model.safetensors", write_safetensors(std::vector<TestTensor>{
+                                          {"w.weight", "F32", {kRows, 2}, bytes_of(values)}}));
+    const Checkpoint checkpoint(folder.path());
+    const WeightStore store(checkpoint);
+    const double density = store.density("w.weight");
+    EXPECT_NEAR(density, 0.5, 0.08);
+    EXPECT_EQ(store.density("w.weight"), density);
+  }
+}
+
 TEST(WeightStore, EncodesInAnotherDType) {
   const TempDir folder;
   folder.write("model.safetensors",

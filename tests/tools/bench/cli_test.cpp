@@ -302,8 +302,8 @@ TEST(Bench, ChoicesOfFormatsWithAPlan) {
   const json report = json::parse(outcome.out);
   const json& rows = report.at("tables").at(0).at("rows");
   ASSERT_EQ(rows.size(), 5u);
-  const std::vector<std::string> formats{"tca_bme", "tiled_csl", "tca_bme", "dense", "tca_bme"};
-  const std::vector<int64_t> layers{12, 12, 6, 6, 12};
+  const std::vector<std::string> formats{"tca_bme", "tiled_csl", "dense", "tca_bme", "tca_bme"};
+  const std::vector<int64_t> layers{12, 12, 6, 12, 6};
   for (size_t i = 0; i < rows.size(); ++i) {
     SCOPED_TRACE(i);
     EXPECT_EQ(rows.at(i).at("format"), formats[i]);

@@ -11,6 +11,7 @@
 #include "tests/testing/temp_dir.h"
 #include "tests/testing/throws_error.h"
 #include "tools/bench/ablation.h"
+#include "tools/bench/choices.h"
 
 namespace sparsellm {
 namespace {
@@ -43,7 +44,7 @@ LayerBenchOptions small_options() {
 }
 
 std::vector<LayerResult> run(const LayerBenchOptions& options, const BenchModelArgs& args) {
-  return bench_layers(options, open_layers(args), [](const LayerResult&) {});
+  return bench_layers(options, open_layers(args, {.max_requests = 3}), [](const LayerResult&) {});
 }
 
 TEST(BenchLayers, TheMiddleStandsForAll) {
@@ -83,7 +84,7 @@ TEST(BenchLayers, EveryBlock) {
   };
   std::vector<int64_t> blocks;
   const std::vector<LayerResult> results =
-      bench_layers(options, open_layers(model("fable-opt-8m", "tca_bme")),
+      bench_layers(options, open_layers(model("fable-opt-8m", "tca_bme"), {.max_requests = 3}),
                    [&](const LayerResult& result) { blocks.push_back(result.block); });
   ASSERT_EQ(results.size(), 4u * 8u);
   for (size_t i = 0; i < results.size(); ++i) {
@@ -162,6 +163,52 @@ TEST(BenchLayers, OneOfTheBlocksThatAPlanMakesAlike) {
   EXPECT_EQ(total_layers(results).front().layers, 4 * 12);
 }
 
+// Equally many zeros, once in each row, and once anywhere.
+TEST(BenchLayers, PlansThatDifferInTheScopeAreNotAlike) {
+  const testing::TempDir dir;
+  BenchModelArgs args = random_model(0.0, "stored");
+  args.plan = dir.write("plan.json", R"({"rules": [
+      {"tensors": "*", "layers": [0, 3], "prune": "magnitude", "sparsity": 0.75,
+       "scope": "matrix"}],
+      "default": {"prune": "magnitude", "sparsity": 0.75, "scope": "row"}})");
+  const std::vector<AlikeBlocks> alike = open_layers(args, {.max_requests = 1}).alike;
+  ASSERT_EQ(alike.size(), 2u);
+  EXPECT_EQ(alike[0].count, 3);
+  EXPECT_EQ(alike[1].count, 9);
+}
+
+// The formats of "auto" are those that an engine for the flags would have.
+TEST(BenchLayers, AutoIsForAnEngineOfThatSize) {
+  BenchModelArgs args = random_model(0.6, "auto");
+  const auto formats = [&](const BenchEngineSize& size) {
+    std::string all;
+    for (const FormatChoice& choice : open_layers(args, size).choices) {
+      all += choice.format + " ";
+    }
+    return all;
+  };
+  EXPECT_EQ(formats({.max_requests = 2}), "tca_bme tca_bme tca_bme tca_bme ");
+  EXPECT_EQ(formats({.max_requests = 2, .decode_tokens = {64, 128}}), "dense dense dense dense ");
+  // Most of its token buckets are more than rules take bitmaps for.
+  EXPECT_EQ(formats({.max_requests = 1 << 14}), "dense dense dense dense ");
+  args.kv_bytes = 5 << 20;
+  args.gpu_memory_utilization = 0.5;
+  args.deterministic = true;
+  const EngineOptions options = bench_engine_options(args, {.max_requests = 3,
+                                                            .prompt = 100,
+                                                            .step_tokens = 512,
+                                                            .context_size = 128,
+                                                            .decode_tokens = {1, 3}});
+  EXPECT_EQ(options.max_requests, 3);
+  EXPECT_EQ(options.step_tokens, 300);
+  EXPECT_EQ(options.context_size, 128);
+  EXPECT_EQ(options.kv_bytes, 5 << 20);
+  EXPECT_EQ(options.gpu_memory_utilization, 0.5);
+  EXPECT_TRUE(options.deterministic);
+  EXPECT_EQ(options.decode_tokens, (std::vector<int64_t>{1, 3}));
+  EXPECT_EQ(options.weight_format, "auto");
+}
+
 TEST(BenchLayers, InvalidOptionsAreRefused) {
   const BenchModelArgs args = model("fable-opt-8m", "stored");
   LayerBenchOptions options = small_options();
@@ -221,6 +268,31 @@ std::string csv_of(const std::function<void(ReportWriter&)>& body) {
   body(writer);
   writer.finish();
   return text;
+}
+
+// Why formats have no time stands beside them.
+TEST(ReportChoices, SaysWhyFormatsAreNotMeasured) {
+  const LayerWeight weight{.density = 0.3};
+  const LayerKind kind{.layer = {.parts = {}, .rows = 512, .columns = 256, .activation = {}},
+                       .weight = weight,
+                       .first_weights = {"a", "b"},
+                       .weights = {weight, weight}};
+  const std::vector<FormatChoice> choices{
+      {.kind = kind,
+       .format = "dense",
+       .by = FormatChoice::By::measurement,
+       .times = {{.format = "dense", .bytes = 262144, .seconds = 2e-5},
+                 {.format = "tca_bme", .bytes = 0, .why_not = "no memory"}},
+       .not_tried = {{.format = "tiled_csl", .why = "it is large"}},
+       .device = {Device::Kind::cuda, 0}},
+      {.kind = kind, .format = "dense"}};
+  const std::string text = csv_of([&](ReportWriter& writer) { report_choices(choices, writer); });
+  EXPECT_NE(text.find("2,512,256,30,,dense,262144,20,yes,measurement,\n"), std::string::npos)
+      << text;
+  EXPECT_NE(text.find(",no,,not measured: no memory\n"), std::string::npos) << text;
+  EXPECT_NE(text.find("2,512,256,30,,tiled_csl,,,no,,not tried: it is large\n"), std::string::npos)
+      << text;
+  EXPECT_NE(text.find("2,512,256,30,,dense,262144,,yes,rules,\n"), std::string::npos) << text;
 }
 
 TEST(BenchLayers, Rows) {

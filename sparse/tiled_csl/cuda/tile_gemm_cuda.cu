@@ -74,13 +74,15 @@ int64_t tile_gemm_workspace_bytes(int64_t columns, int64_t tokens) {
 bool tile_gemm_fits(const TileMatrix& matrix) {
   return matrix.multiprocessors > 0 && tiled_csl::tile_gemm_kernel_for(DType::f16) != nullptr &&
          room_for(matrix).slots > 0 &&
+         tiled_csl::countable(matrix.rows, matrix.columns, kTileGemmMostTokens / kGemmTokens) &&
          blocks_for(matrix) * kPartialBytes <= CudaContext::kWorkspaceBytes;
 }
 
 void tile_gemm_cuda(const TileMatrix& matrix, const CudaProductOperands& operands,
                     const ExecContext& ctx) {
-  require(tile_gemm_fits(matrix), "no tiled_csl kernel for many tokens on {} multiprocessors",
-          matrix.multiprocessors);
+  require(tile_gemm_fits(matrix),
+          "no tiled_csl kernel for many tokens with a {} x {} matrix on {} multiprocessors",
+          matrix.rows, matrix.columns, matrix.multiprocessors);
   require(operands.workspace != nullptr, "a tiled_csl kernel without its workspace of {} bytes",
           tile_gemm_workspace_bytes(matrix.columns, operands.tokens));
   const CudaQueue& queue = cuda_queue(ctx);

@@ -123,7 +123,9 @@ std::optional<TileMatmulConfig> tile_matmul_rule(const TileMatrix& matrix, int64
     return tokens <= kMaxMultistageRuleTokens ? tile_matmul_for_any_tokens(matrix) : std::nullopt;
   }
   if (tokens > kMaxRuleTokens) {
-    return std::nullopt;
+    return tokens <= kTileGemmMostTokens && tile_gemm_fits(matrix)
+               ? std::optional<TileMatmulConfig>({.gemm = true})
+               : std::nullopt;
   }
   const bool by_groups =
       tokens > kFewTokens && tiled_csl::tile_wgmma_kernel_for(DType::f16, 1, true) != nullptr;
@@ -196,11 +198,9 @@ void tiled_csl::tile_matmul_by(const TileVariants& variants, const TileMatrix& m
     return;
   }
   require(tile_matmul_fits(matrix, config, operands.tokens),
-          "no tiled_csl kernel of {} for {} tokens on {} multiprocessors", tile_matmul_name(config),
-          operands.tokens, matrix.multiprocessors);
-  require(grid.count() < INT32_MAX / 2 && matrix.rows <= INT32_MAX / 2 &&
-              matrix.columns <= INT32_MAX / 2,
-          "a tiled_csl product with a {} x {} matrix", matrix.rows, matrix.columns);
+          "no tiled_csl kernel of {} for {} tokens with a {} x {} matrix on {} multiprocessors",
+          tile_matmul_name(config), operands.tokens, matrix.rows, matrix.columns,
+          matrix.multiprocessors);
   const CudaQueue& queue = cuda_queue(ctx);
   const bool by_groups = config.groups > 0;
   const int slots = slots_of(matrix, config.tiles);
@@ -235,6 +235,8 @@ void tiled_csl::tile_matmul_by(const TileVariants& variants, const TileMatrix& m
         .longer = static_cast<int>(tiles % shares),
         .slots = std::min(slots, variants.most_slots),
         .slot_bytes = tiled_csl::slot_bytes_for(matrix.largest_record),
+        // Records of several pieces take long.
+        .stage_ahead = matrix.largest_record <= tiled_csl::kPieceBytes,
         .relu = operands.relu,
         .y_in_lines = reinterpret_cast<uintptr_t>(operands.y) % 16 == 0 &&
                       (operands.tokens == 1 || operands.y_stride % 8 == 0),

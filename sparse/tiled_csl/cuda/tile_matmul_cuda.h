@@ -47,10 +47,11 @@ std::string tile_matmul_name(const TileMatmulConfig& config);
 
 // The product; the operands' workspace is that of tile_gemm_cuda(). The order of the sums depends
 // on the matrix's shape, the configuration and the device, multistage also on the largest record,
-// but not on the number of tokens: a configuration is batch-invariant. A launch for as many tokens
-// as the configuration takes at once, up to 32 without warpgroups; uses the queue's workspace and
-// counters, allocates nothing and does not synchronise. With Launches::overlapping (PDL), records
-// are read before what was enqueued before has ended. Throws Error for what does not fit.
+// but not on the number of tokens, except by tile_gemm_cuda(): others are batch-invariant. A launch
+// for as many tokens as the configuration takes at once, up to 32 without warpgroups; uses the
+// queue's workspace and counters, allocates nothing and does not synchronise. With
+// Launches::overlapping (PDL), records are read before what was enqueued before has ended. Throws
+// Error for what does not fit.
 void tile_matmul_cuda(const TileMatrix& matrix, const CudaProductOperands& operands,
                       const TileMatmulConfig& config, const ExecContext& ctx);
 
@@ -58,10 +59,10 @@ void tile_matmul_cuda(const TileMatrix& matrix, const CudaProductOperands& opera
 // then also for fewer.
 bool tile_matmul_fits(const TileMatrix& matrix, const TileMatmulConfig& config, int64_t tokens);
 // The configuration that is expected to be the fastest for this many tokens; none for more than
-// 128, and if the device cannot run the kernels or the one that it runs is not for so many.
+// 1,024, and if the device cannot run the kernels or the one that it runs is not for so many.
 std::optional<TileMatmulConfig> tile_matmul_rule(const TileMatrix& matrix, int64_t tokens);
-// Those that fit and are worth measuring for this many tokens, up to 512 (multistage 128), that one
-// first.
+// Those that fit and are worth measuring for this many tokens, that one first. By warpgroups with
+// x in registers up to 512, multistage up to 128.
 std::vector<TileMatmulConfig> tile_matmul_candidates(const TileMatrix& matrix, int64_t tokens);
 // The one for products whose bits do not depend on the number of tokens; none if the device cannot
 // run the kernels.

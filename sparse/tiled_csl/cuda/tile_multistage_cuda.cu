@@ -6,6 +6,7 @@
 #include "sparse/tiled_csl/cuda/tile_matmul_cuda.h"
 #include "sparse/tiled_csl/cuda/tile_multistage.cuh"
 #include "sparse/tiled_csl/cuda/tile_multistage_cuda.h"
+#include "sparse/tiled_csl/cuda/tile_room.h"
 
 namespace sparsellm {
 namespace {
@@ -72,7 +73,8 @@ TileMultistageDevice tile_multistage_device(Device on) {
 }
 
 bool tile_multistage_fits(const TileMatrix& matrix) {
-  return matrix.multistage.multiprocessors > 0 && multistage_plan_for(matrix).has_value();
+  return matrix.multistage.multiprocessors > 0 && multistage_plan_for(matrix).has_value() &&
+         tiled_csl::countable(matrix.rows, matrix.columns);
 }
 
 void tile_multistage_cuda(const TileMatrix& matrix, const CudaProductOperands& operands,
@@ -83,14 +85,11 @@ void tile_multistage_cuda(const TileMatrix& matrix, const CudaProductOperands& o
   }
   const TileMultistageDevice& device = matrix.multistage;
   require(tile_multistage_fits(matrix),
-          "the multistage kernel of tiled_csl does not fit in {} bytes of shared memory on {} "
-          "multiprocessors",
-          device.shared_bytes, device.multiprocessors);
+          "the multistage kernel of tiled_csl does not take a {} x {} matrix in {} bytes of shared "
+          "memory on {} multiprocessors",
+          matrix.rows, matrix.columns, device.shared_bytes, device.multiprocessors);
   require(operands.dtype == DType::f16 || operands.dtype == DType::bf16,
           "a tiled_csl product of {} values", name_of(operands.dtype));
-  require(grid.count() < INT32_MAX / 2 && matrix.rows <= INT32_MAX / 2 &&
-              matrix.columns <= INT32_MAX / 2,
-          "a tiled_csl product with a {} x {} matrix", matrix.rows, matrix.columns);
   const MultistagePlan plan = multistage_plan_for(matrix).value();
   const CudaQueue& queue = cuda_queue(ctx);
   constexpr int64_t kWarpBytes =

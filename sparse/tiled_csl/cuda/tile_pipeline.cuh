@@ -37,6 +37,7 @@ struct TileParameters {
   int longer;     // the first ones, which have one more
   int slots;      // of a tile
   int slot_bytes;
+  bool stage_ahead;  // the next step's products are issued before those of a step have ended
   bool relu;
   bool y_in_lines;  // eight rows of a token, from a multiple of 8 on, are 16-byte aligned
   bool x_aligned;   // rows of x begin where the kernel's loads take several elements

@@ -25,4 +25,11 @@ inline int slots_for(int64_t largest_record, int tiles, int64_t bytes) {
   return static_cast<int>(std::clamp<int64_t>(room / slot_bytes_for(largest_record), 0, kMaxSlots));
 }
 
+// Whether kernels can count the steps, so many for each tile, in 32 bits.
+inline bool countable(int64_t rows, int64_t columns, int64_t steps_of_tile = 1) {
+  constexpr int64_t kMost = INT32_MAX / 2;
+  return rows <= kMost && columns <= kMost &&
+         tile_grid(rows, columns).count() <= kMost / steps_of_tile;
+}
+
 }  // namespace sparsellm::tiled_csl

@@ -63,9 +63,10 @@ class StepTiles {
 //
 // One warp of a scheduler has all instructions between the products of two steps: what can be
 // computed once, or while products are under way, is. With one warpgroup the first products of a
-// step are issued before those of the step before have ended, whose tiles are given back right
-// after; if the step is not there yet, they are given back at once. Two warpgroups, which have no
-// registers for that, keep the tensor cores busy by turns.
+// step may be issued before those of the step before have ended, whose tiles are given back right
+// after; if the step is not there yet, they are given back at once. It costs more than it saves
+// where extraction takes longer than products. Two warpgroups, which have no registers for it, keep
+// the tensor cores busy by turns.
 template <class T, int kGroups, bool kFast>
 class TileGroup {
  public:
@@ -198,6 +199,11 @@ class TileGroup {
       wgmma_commit();
       load(x, next, end);
       to_release_ = empty_ + stage.index * 8;
+      if (!p_.stage_ahead) {
+        wgmma_wait<0>();
+        done_with(a);
+        release();
+      }
     }
     if (++stage.index == stages_) {
       stage.index = 0;

@@ -118,7 +118,7 @@ TEST_P(GpuTilePlan, RuleIsToExtractForFewTokens) {
     EXPECT_TRUE(loaded->plan_text(DType::f32, tokens, *exec).starts_with("expand ")) << tokens;
   }
   for (int64_t tokens : {129, 1024}) {
-    EXPECT_EQ(loaded->plan_text(GetParam(), tokens, *exec), "expand 700, one after the other");
+    EXPECT_EQ(loaded->plan_text(GetParam(), tokens, *exec), "extract 256 tokens at a time");
   }
   EXPECT_EQ(loaded->plan_text(GetParam(), 1025, *exec), "expand 700");
 }

@@ -115,6 +115,7 @@ bool tile_matmul_fits(const TileMatrix& matrix, const TileMatmulConfig& config, 
       config.groups == 0 || config.tiles == variant.most_tiles;  // of which each has a warp
   return matrix.multiprocessors > 0 && variant.kernel != nullptr && config.tiles > 0 &&
          config.tiles <= variant.most_tiles && enough_tiles && slots_of(matrix, config.tiles) > 0 &&
+         tiled_csl::countable(matrix.rows, matrix.columns) &&
          partial_bytes_for(matrix, config, variant.tokens) <= CudaContext::kWorkspaceBytes;
 }
 

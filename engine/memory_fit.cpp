@@ -60,8 +60,6 @@ MemoryFit fit_memory(const ModelConfig& config, DType weight_dtype, const Engine
                 .weights = shapes.loaded_bytes(),
                 .step = runner_memory_bytes(*decoder, runner_options(options, config)),
                 .kv_per_token = shape.bytes_per_token(),
-                .kv_tokens = 0,
-                .run_kv_tokens = 0,
                 .context_size = choose_context_size(options, config),
                 .linear_weights = decoder->linear_weights(),
                 .formats = std::move(formats)};
@@ -105,9 +103,7 @@ void require_model_fits(const ModelConfig& config, WeightLoader& shapes,
   const KvShape shape = choose_kv_shape(options, *decoder);
   MemoryNeed need{.weights = shapes.loaded_bytes(),
                   .step = runner_memory_bytes(*decoder, runner_options(options, config)),
-                  .context_size = choose_context_size(options, config),
-                  .context = 0,
-                  .kv = 0};
+                  .context_size = choose_context_size(options, config)};
   const DeviceMemory left{.total = memory.total, .free = memory.free - need.weights - need.step};
   need.context = kv_cache_bytes(pages_for(need.context_size), shape);
   need.kv = kv_cache_bytes(choose_kv_pages(options, need.context_size, shape, left), shape);

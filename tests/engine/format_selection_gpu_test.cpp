@@ -215,6 +215,24 @@ TEST_F(GpuFormatSelection, DeterministicMeasuresNothing) {
   }
 }
 
+// Measuring reads weights of which nothing stays. What is thrown then ends it.
+TEST_F(GpuFormatSelection, MeasuringReportsThatNothingIsLoadedYet) {
+  struct Cancelled {};
+  const fs::path model = pruned("fable-llama-relu-8m", "dense", 0.7);
+  const Checkpoint checkpoint(model);
+  EngineOptions options = automatic();
+  int calls = 0;
+  options.progress = [&](int64_t done, int64_t total) {
+    EXPECT_EQ(done, 0);
+    EXPECT_EQ(total, checkpoint.bytes());
+    if (++calls == 3) {
+      throw Cancelled();
+    }
+  };
+  EXPECT_THROW(select_formats(read_model_config(model), checkpoint, options), Cancelled);
+  EXPECT_EQ(calls, 3);
+}
+
 TEST_F(GpuFormatSelection, WhatDoesNotFitBecomesSmaller) {
   const fs::path model = pruned("fable-llama-relu-8m", "dense", 0.7);
   const Checkpoint checkpoint(model);

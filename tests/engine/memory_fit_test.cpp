@@ -389,6 +389,86 @@ TEST(RequireFit, SizesThatOverflowAreRefused) {
       "does not fit 64 bits"));
 }
 
+// On the CPU everything that is free may be taken.
+class MemoryOnTheCpu : public ::testing::Test {
+ protected:
+  MemoryOnTheCpu() {
+    options_.max_requests = 3;
+    options_.context_size = 100;
+    fit_ = fit_memory(config_, DType::f16, options_);
+  }
+  int64_t kv_bytes(int64_t pages) const { return pages * kPageSize * fit_.kv_per_token; }
+
+  const ModelConfig config_ = read_model_config(testing::data("models/fable-llama-relu-8m"));
+  EngineOptions options_;
+  MemoryFit fit_;
+};
+
+TEST_F(MemoryOnTheCpu, RequireModelFitsIsExact) {
+  const int64_t others = fit_.weights + fit_.step;
+  const auto require_fits = [&](const DeviceMemory& memory) {
+    ShapeLoader shapes({}, DType::f16);
+    require_model_fits(config_, shapes, options_, memory);
+  };
+  const auto expect_edge = [&](int64_t total, int64_t need, const std::string& message) {
+    SCOPED_TRACE(message);
+    EXPECT_NO_THROW(require_fits({.total = total, .free = need}));
+    EXPECT_THROW(require_fits({.total = total, .free = need - 1}), OutOfMemory);
+    EXPECT_TRUE(
+        testing::throws_error([&] { require_fits({.total = total, .free = need - 1}); }, message));
+  };
+  const auto mib = [](int64_t bytes) {
+    return fmt::format("{:.1f} MiB", static_cast<double>(bytes) / (1 << 20));
+  };
+  const std::string parts = fmt::format(
+      "the model does not fit on cpu with a GPU memory utilization of 0.95: weights {}, "
+      "step {}, one context of 100 tokens {}, KV cache ",
+      mib(fit_.weights), mib(fit_.step), mib(kv_bytes(7)));
+  const int64_t all = others + kv_bytes(21);  // three contexts
+  expect_edge(kGiB, all,
+              fmt::format("{}{}; the share is 1024.0 MiB, of which others hold {}; {} are free",
+                          parts, mib(kv_bytes(21)), mib(kGiB - all + 1), mib(all - 1)));
+  expect_edge(4 * kv_bytes(10), others + kv_bytes(20), parts + mib(kv_bytes(20)));  // half of all
+  expect_edge(0, others + kv_bytes(7), parts + mib(kv_bytes(7)));  // one context at least
+  options_.kv_tokens = 40;
+  expect_edge(kGiB, others + kv_bytes(3), parts + mib(kv_bytes(3)));
+}
+
+TEST_F(MemoryOnTheCpu, LinearLayersHaveWhatAllElseLeaves) {
+  ASSERT_EQ(fit_.linear_weights.size(), 1u);
+  const int64_t others = fit_.weights - fit_.linear_weights[0].bytes + fit_.step;
+  EXPECT_GT(fit_.weights, fit_.linear_weights[0].bytes);
+  const auto room = [&](const DeviceMemory& memory) {
+    ShapeLoader shapes({}, DType::f16);
+    return room_for_linear_layers(config_, shapes, options_, memory);
+  };
+  EXPECT_EQ(room({.total = 0, .free = kGiB}), kGiB - others - kv_bytes(7));  // one context
+  EXPECT_EQ(room({.total = 0, .free = 0}), -others - kv_bytes(7));
+  options_.kv_tokens = 40;
+  EXPECT_EQ(room({.total = kGiB, .free = kGiB}), kGiB - others - kv_bytes(3));
+}
+
+// With a cache of one context, however much is free.
+TEST(RoomForLinearLayers, OnAGpu) {
+  if (cuda_facts().runtime_version == 0) {
+    GTEST_SKIP() << "what a step takes on a GPU is known to a build with its kernels";
+  }
+  const ModelConfig config =
+      read_model_config_file(testing::source_dir() / "configs" / "opt-66b.json");
+  const auto room = [&](const EngineOptions& options) {
+    ShapeLoader shapes(options.device, DType::f16);
+    return room_for_linear_layers(config, shapes, options, kGpuMemory);
+  };
+  EngineOptions options = on_made_up_gpu(1.0);
+  const int64_t most = room(options);
+  EXPECT_LT(most, kGpuMemory.free - 9 * kGiB / 2);
+  EXPECT_GT(most, kGpuMemory.free - 10 * kGiB);  // embeddings, step and cache
+  options.gpu_memory_utilization = 0.5;
+  EXPECT_EQ(room(options), most - 70 * kGiB);
+  options.kv_tokens = 1024;  // half of one context
+  EXPECT_EQ(room(options), most - 70 * kGiB + 9 * kGiB / 4);
+}
+
 // By the shapes of a model that need not be there: 122 GiB of weights, 4.5 GiB a context.
 TEST(RequireModelFits, BeforeAnythingIsLoaded) {
   if (cuda_facts().runtime_version == 0) {

@@ -138,6 +138,24 @@ TEST(Gemm, ManyTokens) {
   EXPECT_TRUE(y.guards_intact());
 }
 
+TEST(Gemm, TakesTheWorkspaceThatItSays) {
+  Random random(53);
+  for (int64_t in : {1, 70, 1025}) {
+    const GuardedTensor w = random.tensor(DType::f16, {3, in});
+    for (int64_t tokens : {1, 6, 7, 127, 128, 129, 300}) {
+      SCOPED_TRACE(fmt::format("{} tokens, [3, {}]", tokens, in));
+      const int64_t bytes = gemm_workspace_bytes({}, in, tokens);
+      CpuContext cpu(1, bytes);
+      const GuardedTensor x = random.tensor(DType::f32, {tokens, in});
+      const GuardedTensor y(DType::f32, {tokens, 3});
+      gemm(x.view(), w.view(), {}, y.view(), cpu.exec);
+      EXPECT_EQ(cpu.workspace.peak_bytes(), bytes);
+      EXPECT_TRUE(all_close(y.view(), reference(x.view(), w.view(), {}), 70.0));
+    }
+  }
+  EXPECT_EQ(gemm_workspace_bytes({Device::Kind::cuda, 0}, 1025, 300), 0);
+}
+
 TEST(Gemm, EveryActivationWithEveryBias) {
   Random random(52);
   CpuContext cpu(2);
@@ -284,8 +302,12 @@ TEST(TuneGemm, OnTheCpuThereIsNoChoice) {
   TuneCache cache;
   const GuardedTensor w(DType::f16, {5, 8});
   const GuardedTensor other(DType::f16, {5, 9});
+  const GuardedTensor taller(DType::f16, {6, 8});
+  const Tensor strided = other.view().columns(0, 8);
   const GuardedTensor f32(DType::f32, {5, 8});
-  const GuardedTensor bias(DType::f32, {6});
+  const GuardedTensor ints(DType::i32, {5, 8});
+  const GuardedTensor bias(DType::f32, {5});
+  const GuardedTensor long_bias(DType::f32, {6});
   const auto tune = [&](std::vector<Tensor> weights, Tensor b, std::vector<int64_t> tokens) {
     return tune_gemm({.weights = weights,
                       .epilogue = {.bias = b, .activation = {}},
@@ -294,11 +316,34 @@ TEST(TuneGemm, OnTheCpuThereIsNoChoice) {
                      cache, cpu.exec);
   };
   EXPECT_EQ(tune({w.view(), w.view()}, {}, {1, 16}), 0);
-  EXPECT_TRUE(throws_error([&] { tune({}, {}, {1}); }, "no weights"));
-  EXPECT_TRUE(throws_error([&] { tune({w.view(), other.view()}, {}, {1}); }, "[5, 9]"));
-  EXPECT_TRUE(throws_error([&] { tune({w.view(), f32.view()}, {}, {1}); }, "f32"));
-  EXPECT_TRUE(throws_error([&] { tune({w.view()}, bias.view(), {1}); }, "[6]"));
-  EXPECT_TRUE(throws_error([&] { tune({w.view()}, {}, {1, 0}); }, "0 tokens"));
+  EXPECT_EQ(tune({w.view()}, bias.view(), {1 << 20}), 0);
+  struct Case {
+    std::vector<Tensor> weights;
+    Tensor bias;
+    std::vector<int64_t> tokens;
+    const char* message;
+  };
+  const Case cases[] = {
+      {{}, {}, {1}, "tune_gemm: there are no weights"},
+      {{ints.view()}, {}, {1}, "i32"},
+      {{w.view(), f32.view()}, {}, {1}, "f32"},
+      {{w.view(), other.view()},
+       {},
+       {1},
+       "tune_gemm: weights [5, 8] and [5, 9] with row strides 8 and 9"},
+      {{w.view(), w.view(), taller.view()},
+       {},
+       {1},
+       "weights [5, 8] and [6, 8] with row strides 8 and 8"},
+      {{w.view(), strided}, {}, {1}, "weights [5, 8] and [5, 8] with row strides 8 and 9"},
+      {{w.view()}, long_bias.view(), {1}, "[6]"},
+      {{w.view()}, {}, {1, 0}, "tune_gemm: 0 tokens; expected 1 to 1048576"},
+      {{w.view()}, {}, {1, (1 << 20) + 1}, "1048577 tokens"},
+  };
+  for (size_t i = 0; i < std::size(cases); ++i) {
+    const Case& c = cases[i];
+    EXPECT_TRUE(throws_error([&] { tune(c.weights, c.bias, c.tokens); }, c.message)) << i;
+  }
 }
 
 }  // namespace

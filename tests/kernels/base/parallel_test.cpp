@@ -1,11 +1,15 @@
 #include "kernels/base/parallel.h"
 
 #include <gtest/gtest.h>
+#include <pthread.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <ctime>
+#include <fstream>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -18,6 +22,7 @@
 
 #include "kernels/base/error.h"
 #include "kernels/base/usable_cores.h"
+#include "tests/testing/sanitized.h"
 #include "tests/testing/throws_error.h"
 
 namespace sparsellm {
@@ -262,7 +267,56 @@ TEST(ThreadPool, ZeroMeansOnePerUsableCore) {
 
 TEST(ThreadPool, RefusesImpossibleCounts) {
   EXPECT_TRUE(throws_error([] { ThreadPool(-1); }, "-1 threads"));
-  EXPECT_TRUE(throws_error([] { ThreadPool(100000); }, "100000 threads"));
+  EXPECT_TRUE(
+      throws_error([] { ThreadPool(1025); }, "1025 threads; use 0 (one for each core) to 1024"));
+}
+
+// While it lives, the process has addresses for a few more threads.
+class RoomForThreads {
+ public:
+  explicit RoomForThreads(rlim_t threads) {
+    constexpr rlim_t kStackBytes = rlim_t{256} << 20;
+    pthread_attr_t attributes;
+    EXPECT_EQ(pthread_attr_init(&attributes), 0);
+    EXPECT_EQ(pthread_getattr_default_np(&old_attributes_), 0);
+    EXPECT_EQ(pthread_attr_setstacksize(&attributes, kStackBytes), 0);
+    EXPECT_EQ(pthread_setattr_default_np(&attributes), 0);
+    rlim_t pages = 0;
+    std::ifstream("/proc/self/statm") >> pages;
+    EXPECT_EQ(::getrlimit(RLIMIT_AS, &old_limit_), 0);
+    const auto page_bytes = static_cast<rlim_t>(::sysconf(_SC_PAGESIZE));
+    const rlimit limit{.rlim_cur = pages * page_bytes + threads * kStackBytes + kStackBytes / 2,
+                       .rlim_max = old_limit_.rlim_max};
+    EXPECT_EQ(::setrlimit(RLIMIT_AS, &limit), 0);
+  }
+  ~RoomForThreads() {
+    ::setrlimit(RLIMIT_AS, &old_limit_);
+    pthread_setattr_default_np(&old_attributes_);
+  }
+  RoomForThreads(const RoomForThreads&) = delete;
+  RoomForThreads& operator=(const RoomForThreads&) = delete;
+
+ private:
+  pthread_attr_t old_attributes_{};
+  rlimit old_limit_{};
+};
+
+// Those that have started end, or the process would.
+TEST(ThreadPool, NamesTheThreadsThatTheSystemDoesNotGive) {
+  if (kSanitized) {
+    GTEST_SKIP() << "sanitizers need memory for a thread's stack";
+  }
+  {
+    const RoomForThreads room(2);
+    for (int threads : {4, 1024}) {
+      EXPECT_TRUE(throws_error(
+          [&] { ThreadPool pool(threads); },
+          fmt::format("cannot start {} threads: Resource temporarily unavailable after 3",
+                      threads)));
+    }
+    EXPECT_EQ(ThreadPool(3).size(), 3);
+  }
+  EXPECT_EQ(ThreadPool(4).size(), 4);
 }
 
 TEST(ThreadPool, TwoPoolsAtATime) {

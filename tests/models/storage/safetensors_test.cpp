@@ -439,6 +439,14 @@ TEST(Checkpoint, ExplainsDirectoriesWithoutSafetensors) {
   expect_message(checkpoint_error(dir.path() / "none"), "does not exist");
   expect_message(checkpoint_error(dir.path()), "has no weights");
   expect_message(checkpoint_error(dir.write("file", "")), "is a file");
+  for (const char* name : {"training_args.bin", "pytorch_model.bin.index.json"}) {
+    dir.write(name, "");  // which is not weights
+    expect_message(
+        checkpoint_error(dir.path()),
+        dir.path().string() +
+            " has no weights: neither model.safetensors nor model.safetensors.index.json "
+            "is there");
+  }
   for (const char* name : {"pytorch_model.bin", "pytorch_model-00001-of-00002.bin"}) {
     const TempDir old;
     old.write(name, "");

@@ -15,6 +15,7 @@
 #include "models/weights/checkpoint_loader.h"
 #include "models/weights/random_loader.h"
 #include "models/weights/shape_loader.h"
+#include "tests/models/storage/write_safetensors.h"
 #include "tests/testing/compare.h"
 #include "tests/testing/cpu_context.h"
 #include "tests/testing/guarded_tensor.h"
@@ -231,6 +232,74 @@ TEST_F(SmallCheckpoint, NamesTensorsThatAreNotUsed) {
   const OwnedTensor b = weights.matrix("b.weight", 1, 3);
   EXPECT_TRUE(throws_error([&] { weights.require_all_used({"h.weight", "i.weight"}); }, "b.bias"));
   weights.require_all_used({".bias", "h.weight", "i.weight"});
+}
+
+// Layers that are converted while they are loaded, of several dtypes.
+class MixedCheckpoint : public ::testing::Test {
+ protected:
+  MixedCheckpoint() {
+    const std::vector<Half> halves{to_half(0), to_half(1), to_half(2),
+                                   to_half(3), to_half(0), to_half(5)};
+    const std::vector<BFloat16> brains{to_bfloat16(6), to_bfloat16(0), to_bfloat16(8)};
+    const std::vector<Half> bias{to_half(9), to_half(10)};
+    folder_.write("model.safetensors", write_safetensors(std::vector<TestTensor>{
+                                           {"a.weight", "F16", {2, 3}, bytes_of(halves)},
+                                           {"a.bias", "F16", {2}, bytes_of(bias)},
+                                           {"b.weight", "BF16", {1, 3}, bytes_of(brains)},
+                                           {"c.weight", "F16", {2, 3}, bytes_of(halves)},
+                                           {"c.bias", "F32", {2}, std::string(8, '\0')}}));
+    checkpoint_ = std::make_unique<Checkpoint>(folder_.path());
+  }
+
+  CheckpointLoader loader(LoadProgress progress = {}) {
+    return CheckpointLoader(*checkpoint_, {}, std::nullopt, std::move(progress),
+                            {.format = "tca_bme", .threads = 1});
+  }
+
+  TempDir folder_;
+  std::unique_ptr<Checkpoint> checkpoint_;
+};
+
+TEST_F(MixedCheckpoint, IsConverted) {
+  std::vector<int64_t> reports;
+  CheckpointLoader weights = loader([&](int64_t done, int64_t total) {
+    EXPECT_EQ(total, 12 + 4 + 6 + 12 + 8);
+    reports.push_back(done);
+  });
+  const Linear a = weights.linear({{"a", 2}}, 3, Bias::yes);
+  const Linear both = weights.linear({{"c", 2}, {"a", 2}}, 3, Bias::no);
+  EXPECT_EQ(reports, (std::vector<int64_t>{12, 36}));
+  weights.finish();
+  EXPECT_EQ(reports, (std::vector<int64_t>{12, 36, 40}));  // with the bias
+  EXPECT_EQ(a.weight->format(), "tca_bme");
+  EXPECT_EQ(weight_of(a), (std::vector<double>{0, 1, 2, 3, 0, 5}));
+  EXPECT_EQ(values_of(a.bias.view), (std::vector<double>{9, 10}));
+  EXPECT_EQ(weight_of(both), (std::vector<double>{0, 1, 2, 3, 0, 5, 0, 1, 2, 3, 0, 5}));
+}
+
+TEST_F(MixedCheckpoint, NamesWhatIsWrong) {
+  CheckpointLoader weights = loader();
+  const std::string folder = folder_.path().string();
+  EXPECT_TRUE(throws_error(
+      [&] {
+        weights.linear({{"a", 2}, {"b", 1}}, 3, Bias::no);
+      },
+      folder + ": b.weight is BF16, but a.weight is F16; joined tensors need one dtype"));
+  EXPECT_TRUE(throws_error(
+      [&] {
+        weights.linear({{"a", 2}, {"c", 2}}, 3, Bias::yes);
+      },
+      folder + ": c.bias is F32, but a.bias is F16; joined tensors need one dtype"));
+  EXPECT_TRUE(throws_error(
+      [&] {
+        weights.linear({{"a", 2}, {"c", 1}}, 3, Bias::no);
+      },
+      folder + R"(: the tensor "c.weight" has shape [2, 3], but the config asks for [1, 3])"));
+  EXPECT_TRUE(throws_error(
+      [&] {
+        weights.linear({{"a", 2}}, 4, Bias::no);
+      },
+      R"("a.weight" has shape [2, 3], but the config asks for [2, 4])"));
 }
 
 RandomLoader random_loader(uint64_t seed, double sparsity = 0.0, DType dtype = DType::f32) {

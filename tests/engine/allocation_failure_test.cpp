@@ -7,14 +7,19 @@
 #include <filesystem>
 #include <functional>
 #include <map>
+#include <memory>
 #include <new>
 #include <ostream>
 #include <sstream>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
+#include "engine/delivery.h"
 #include "engine/engine.h"
+#include "engine/sequence.h"
+#include "engine/stop_matcher.h"
 #include "kernels/base/error.h"
 #include "kernels/base/json_reader.h"
 #include "kernels/base/mapped_file.h"
@@ -305,6 +310,56 @@ TEST(AllocationFailureInGenerate, NoRequestIsLeftBehind) {
         EXPECT_EQ(engine.free_pages(), engine.total_pages());
       }
     }
+  }
+}
+
+// The end of a sample is heard of even so, but as that of one that is not whole.
+TEST(AllocationFailureAtTheEnd, OfTheTextThatIsHeldBack) {
+  struct End {
+    FinishReason reason;
+    std::string text;
+    std::string error;
+  };
+  const std::unique_ptr<Tokenizer> tokenizer = load_tokenizer(testing::data("tiny/llama3"));
+  const std::string held_back = "longer than a string without memory";
+  const auto end = [&](FinishReason reason, std::string_view error, int64_t failing) {
+    std::vector<End> heard;
+    const auto submission = std::make_shared<Submission>();
+    submission->request.prompt = {1};
+    submission->request.stop = {held_back + ", and more"};
+    submission->on_token = [&heard](const TokenEvent& event) {
+      const Disarmed disarmed;
+      heard.push_back({event.finish.value(), std::string(event.text), std::string(event.error)});
+    };
+    Sequence sequence;
+    sequence.submission = submission;
+    sequence.text.emplace(*tokenizer, /*continues=*/true);
+    sequence.stops = StopMatcher(submission->request.stop);
+    EXPECT_EQ(sequence.stops.add(held_back), "");
+    plan = {.armed = false, .passing = 0, .failing = failing, .failures = 0};
+    {
+      const Armed armed;
+      finish(sequence, reason, error);
+      finish(sequence, FinishReason::stop);  // it has ended
+    }
+    EXPECT_EQ(plan.failures, failing == 0 ? 0 : 1);
+    EXPECT_EQ(heard.size(), 1u);
+    EXPECT_EQ(sequence.finish, heard.at(0).reason);
+    return heard.at(0);
+  };
+  const End whole = end(FinishReason::cancelled, "", 0);
+  EXPECT_EQ(whole.reason, FinishReason::cancelled);
+  EXPECT_EQ(whole.text, held_back);
+  EXPECT_EQ(whole.error, "");
+  for (const int64_t failing : {int64_t{1}, kAll}) {
+    const End cut = end(FinishReason::cancelled, "", failing);
+    EXPECT_EQ(cut.reason, FinishReason::error);
+    EXPECT_EQ(cut.text, "");
+    EXPECT_EQ(cut.error, "out of memory");
+    // What went wrong first counts.
+    const End failed = end(FinishReason::error, "the logits are NaN", failing);
+    EXPECT_EQ(failed.reason, FinishReason::error);
+    EXPECT_EQ(failed.error, "the logits are NaN");
   }
 }
 

@@ -1,7 +1,5 @@
 #include "tools/convert/convert_report.h"
 
-#include <spdlog/fmt/ranges.h>
-
 #include <algorithm>
 #include <map>
 #include <string>
@@ -198,20 +196,10 @@ void report_weights(std::string_view name, const Conversion& conversion, ReportW
 }  // namespace
 
 std::vector<std::string> conversion_warnings(const Conversion& conversion) {
-  std::map<std::string, int64_t> dense;                         // by the reason
-  std::map<std::string, std::vector<std::string>> not_for_gpu;  // kinds of layers by the format
-  std::map<std::string, int64_t> layers;                        // of these
+  std::map<std::string, int64_t> dense;  // by the reason
   for (const ConvertedWeight& weight : conversion.weights) {
     if (!weight.why_dense.empty()) {
       ++dense[weight.why_dense];
-    }
-    if (!weight_format(weight.format).runs_on({.kind = Device::Kind::cuda})) {
-      ++layers[weight.format];
-      std::vector<std::string>& kinds = not_for_gpu[weight.format];
-      const std::string kind = kind_of(weight.layer);
-      if (std::find(kinds.begin(), kinds.end(), kind) == kinds.end()) {
-        kinds.push_back(kind);
-      }
     }
   }
   const size_t all = conversion.weights.size();
@@ -223,16 +211,6 @@ std::vector<std::string> conversion_warnings(const Conversion& conversion) {
   }
   for (const auto& [why, count] : dense) {
     warnings.push_back(fmt::format("{} of {} linear layers stay dense: {}", count, all, why));
-  }
-  std::vector<std::string_view> others;
-  for (const WeightFormat* format : auto_formats()) {
-    others.push_back(format->name());
-  }
-  for (const auto& [format, kinds] : not_for_gpu) {
-    warnings.push_back(fmt::format(
-        "{} of {} linear layers ({}) are in the format {}, which a GPU does not "
-        "multiply by: there, load the model with --weight-format {}",
-        layers[format], all, fmt::join(kinds, ", "), format, fmt::join(others, " or ")));
   }
   return warnings;
 }

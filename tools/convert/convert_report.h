@@ -14,8 +14,8 @@ namespace sparsellm {
 enum class Detail : uint8_t { groups, weights };
 void report_conversion(const Conversion& conversion, Detail detail, ReportWriter& report);
 
-// What a user would want to know of a conversion, a line each: how many weights stay dense, and
-// why; which are in formats that a GPU does not multiply by.
+// What a user would want to know of a conversion, a line each: that it has no tokenizer; how many
+// weights stay dense, and why.
 std::vector<std::string> conversion_warnings(const Conversion& conversion);
 
 // What the groups, and the model, would take in each format.

@@ -411,8 +411,6 @@ void Batch::cancel_all(Engine& engine) {
   for (const auto& job : jobs_) {
     engine.cancel(job->request);  // its callback refers to the job
   }
-  jobs_.clear();
-  finished_.clear();
 }
 
 }  // namespace sparsellm

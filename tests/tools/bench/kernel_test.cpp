@@ -6,12 +6,14 @@
 
 #include <cmath>
 #include <limits>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "kernels/base/error.h"
 #include "sparse/dense/dense.h"
 #include "tests/testing/compare.h"
 #include "tests/testing/tensor_values.h"
@@ -251,7 +253,107 @@ TEST(ProductMeter, NothingButARightResultPasses) {
   product = meter.time_unverified(contender, operands, 3);
   EXPECT_FALSE(product.verified);
   EXPECT_GT(product.us.median, 0.0);
+  EXPECT_EQ(product.algorithm, "broken");
   EXPECT_EQ(product.note, "");
+  BrokenContender failing(BrokenKernel::Fault::fails, meter.input(operands, 0));
+  product = meter.time_unverified(failing, operands, 3);
+  EXPECT_FALSE(product.verified);
+  EXPECT_EQ(product.us.median, 0.0);
+  EXPECT_EQ(product.note, "no such kernel");
+}
+
+// Nothing is measured on a device that is lost, and there is no note in place of a time.
+class LostContender : public BrokenContender {
+ public:
+  explicit LostContender(const ContenderInput& input)
+      : BrokenContender(BrokenKernel::Fault::wrong, input) {}
+  std::vector<std::unique_ptr<BoundKernel>> bind(const Tensor&, const Tensor&) override {
+    throw DeviceLost("the device is lost");
+  }
+};
+
+TEST(ProductMeter, ALostDeviceIsNoNote) {
+  ProductMeter meter({}, 1);
+  const OwnedTensor weight =
+      random_matrix({.rows = 33, .columns = 65, .dtype = DType::bf16, .sparsity = 0.5, .key = 4},
+                    meter.context());
+  const ProductOperands operands(weight.view, 5, 1, meter.context());
+  LostContender lost(meter.input(operands, 0));
+  EXPECT_THROW(meter.measure(lost, operands, 5), DeviceLost);
+  EXPECT_THROW(meter.time_unverified(lost, operands, 5), DeviceLost);
+  FormatContender dense("dense", meter.input(operands, 0));
+  EXPECT_THROW(meter.measure(dense, operands, 5, {.ordinary = &lost, .overlapping = nullptr}),
+               DeviceLost);
+}
+
+// One of several algorithms: the product, `times` times over; 0 fails.
+class SlowKernel : public BoundKernel {
+ public:
+  SlowKernel(std::string algorithm, int times, const Tensor& weight, const Tensor& x,
+             const Tensor& y, ExecContext& ctx)
+      : algorithm_(std::move(algorithm)), times_(times), weight_(weight), x_(x), y_(y), ctx_(ctx) {}
+  std::string algorithm(Launches) const override { return algorithm_; }
+  void enqueue(int64_t, Launches) override {
+    require(times_ > 0, "not for this shape");
+    for (int i = 0; i < times_; ++i) {
+      weight_.matmul(x_, y_, {}, ctx_);
+    }
+  }
+
+ private:
+  std::string algorithm_;
+  int times_;
+  DenseWeight weight_;
+  Tensor x_;
+  Tensor y_;
+  ExecContext& ctx_;
+};
+
+class SeveralKernels : public Contender {
+ public:
+  using Algorithms = std::vector<std::pair<const char*, int>>;
+  SeveralKernels(Algorithms algorithms, const ContenderInput& input)
+      : algorithms_(std::move(algorithms)), weight_(input.weight), ctx_(input.ctx) {}
+  int64_t copies() const override { return 1; }
+  int64_t bytes() const override { return weight_.bytes(); }
+  std::vector<std::unique_ptr<BoundKernel>> bind(const Tensor& x, const Tensor& y) override {
+    std::vector<std::unique_ptr<BoundKernel>> kernels;
+    for (const auto& [name, times] : algorithms_) {
+      kernels.push_back(std::make_unique<SlowKernel>(name, times, weight_, x, y, ctx_));
+    }
+    return kernels;
+  }
+
+ private:
+  Algorithms algorithms_;
+  Tensor weight_;
+  ExecContext& ctx_;
+};
+
+TEST(ProductMeter, TakesTheFastestAlgorithmThatIsRight) {
+  ProductMeter meter({}, 1);
+  const OwnedTensor weight =
+      random_matrix({.rows = 33, .columns = 65, .dtype = DType::bf16, .sparsity = 0.5, .key = 4},
+                    meter.context());
+  const ProductOperands operands(weight.view, 5, 1, meter.context());
+  const auto measure = [&](const SeveralKernels::Algorithms& algorithms) {
+    SeveralKernels contender(algorithms, meter.input(operands, 0));
+    return meter.measure(contender, operands, 5);
+  };
+  using Algorithms = SeveralKernels::Algorithms;
+  for (const Algorithms& algorithms :
+       {Algorithms{{"slow", 40}, {"none", 0}, {"fast", 1}, {"slower", 50}},
+        Algorithms{{"none", 0}, {"fast", 1}, {"slow", 40}}}) {
+    const MeasuredProduct product = measure(algorithms);
+    EXPECT_TRUE(product.verified) << product.note;
+    EXPECT_EQ(product.algorithm, "fast");
+    EXPECT_EQ(product.overlapped_algorithm, "");
+    EXPECT_EQ(product.note, "none: not for this shape");
+    EXPECT_LE(product.worst_error, 1.0);
+  }
+  const MeasuredProduct none = measure({{"one", 0}, {"", 0}});
+  EXPECT_FALSE(none.verified);
+  EXPECT_EQ(none.note, "one: not for this shape; not for this shape");
 }
 
 // One kernel for ordinary launches, and another for overlapping ones, which is right or not.

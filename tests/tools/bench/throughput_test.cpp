@@ -160,6 +160,27 @@ TEST(BenchThroughput, OneTokenHasNoDecodeStep) {
   EXPECT_TRUE(row.at("bandwidth_percent").is_null());
 }
 
+// Of 64 that there are not: times that vary cannot hide such a factor.
+TEST(BenchThroughput, FiguresAreOfOneGpu) {
+  ThroughputOptions options = small({2});
+  options.gpus = 64;
+  options.pattern = "rows:0.5";
+  Report report;
+  bench_throughput(
+      options, [&](int64_t most) { return Engine::load(model(), engine_options(most)); },
+      report.writer());
+  const json row = report.table("throughput")[0];
+  EXPECT_EQ(row.at("pattern"), "rows:0.5");
+  const double seconds =
+      1e-3 * (row.at("prefill_ms").get<double>() + 5 * row.at("decode_ms").get<double>());
+  EXPECT_GT(row.at("tokens_per_gpu_second"), 0.2 * 2 * 6 / seconds / 64);
+  EXPECT_LT(row.at("tokens_per_gpu_second"), 5 * 2 * 6 / seconds / 64);
+  const double moved =
+      (row.at("weights_read_gib").get<double>() + row.at("kv_read_gib").get<double>()) * (1 << 30);
+  EXPECT_NEAR(row.at("bandwidth_percent"),
+              100.0 * moved / (row.at("decode_ms").get<double>() * 1e-3 * 1e10 * 64), 1e-6);
+}
+
 TEST(BenchThroughput, UnknownBandwidth) {
   ThroughputOptions options = small({1});
   options.read_bandwidth = 0.0;
@@ -392,6 +413,63 @@ TEST(BenchArrivals, ServesAll) {
     EXPECT_LE(row.at("mean_ms"), row.at("max_ms"));
   }
   EXPECT_LE(latency[0].at("max_ms"), latency[2].at("max_ms"));
+}
+
+TEST(BenchArrivals, FiguresFitTogether) {
+  Engine engine = Engine::load(model(), engine_options(3));
+  ArrivalOptions options;
+  options.rate = 300.0;
+  options.requests = 7;
+  options.prompt = {.min = 3, .max = 3};
+  options.output = {.min = 5, .max = 5};
+  options.seed = 11;
+  options.gpus = 4;
+  options.pattern = "rows:0.5";
+  Report report;
+  bench_arrivals(engine, options, report.writer());
+  const json serving = report.table("serving")[0];
+  EXPECT_EQ(serving.at("pattern"), "rows:0.5");
+  EXPECT_EQ(serving.at("rate"), 300.0);
+  EXPECT_EQ(serving.at("tokens"), 7 * 5);
+  const double seconds = serving.at("seconds");
+  EXPECT_DOUBLE_EQ(serving.at("tokens_per_gpu_second"), 7 * 5 / (seconds * 4));
+  EXPECT_DOUBLE_EQ(serving.at("requests_per_second"), 7 / seconds);
+  const json latency = report.table("latency");
+  ASSERT_EQ(latency.size(), 3u);
+  const std::vector<std::string> metrics{"time to first token", "time per output token", "latency"};
+  for (size_t i = 0; i < 3; ++i) {
+    EXPECT_EQ(latency[i].at("metric"), metrics[i]);
+    EXPECT_EQ(latency[i].at("pattern"), "rows:0.5");
+  }
+  const auto ms = [&](size_t i, const char* key) { return latency[i].at(key).get<double>(); };
+  EXPECT_NEAR(ms(1, "mean_ms") * 4, ms(2, "mean_ms") - ms(0, "mean_ms"), 1e-9 * ms(2, "mean_ms"));
+  // The last request comes before the last token, and no request is there before it comes.
+  const std::vector<double> times = poisson_arrivals(300.0, 7, 11);
+  const double arriving = times.back() - times.front();
+  EXPECT_GT(seconds, arriving);
+  EXPECT_LE(seconds, arriving + 1e-3 * ms(2, "max_ms") * (1 + 1e-9));
+  EXPECT_GE(seconds * (1 + 1e-9), 1e-3 * ms(2, "max_ms"));
+}
+
+// Of this measurement alone, not of the requests before it.
+TEST(BenchArrivals, PreemptionsAreCounted) {
+  EngineOptions small_cache = engine_options(4);
+  small_cache.kv_tokens = 5 * 16;
+  Engine engine = Engine::load(model(), small_cache);
+  ArrivalOptions options;
+  options.rate = 1e6;
+  options.requests = 4;
+  options.prompt = {.min = 15, .max = 15};
+  options.output = {.min = 20, .max = 20};
+  int64_t counted = 0;
+  for (int i = 0; i < 2; ++i) {
+    Report report;
+    bench_arrivals(engine, options, report.writer());
+    const int64_t preemptions = report.table("serving")[0].at("preemptions");
+    EXPECT_GT(preemptions, 0);
+    counted += preemptions;
+  }
+  EXPECT_LE(counted, engine.stats().preemptions);
 }
 
 TEST(BenchArrivals, OneTokenHasNoTimePerOutputToken) {

@@ -14,8 +14,10 @@
 #include <filesystem>
 #include <functional>
 #include <nlohmann/json.hpp>
+#include <regex>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "tests/testing/paths.h"
@@ -650,7 +652,11 @@ TEST(Eval, PerplexityAsJsonAndAsATable) {
                                "--protocol", protocol, "--json"});
     ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
     const nlohmann::json report = nlohmann::json::parse(outcome.out);
+    EXPECT_EQ(report.at("model"), llama());
+    EXPECT_EQ(report.at("text"), file);
     EXPECT_EQ(report.at("protocol"), protocol);
+    EXPECT_EQ(report.at("context"), 128);
+    EXPECT_GT(report.at("tokens_per_second"), 0.0);
     EXPECT_EQ(report.at("tokens").get<int64_t>(),
               report.at("windows").get<int64_t>() * (protocol == "windows" ? 127 : 63));
     EXPECT_GT(report.at("perplexity").get<double>(), 20.0);
@@ -686,18 +692,91 @@ TEST(Eval, CompareAsJson) {
   EXPECT_EQ(report.at("worst_token").at("top_a"), report.at("worst_token").at("top_b"));
 }
 
+// As tools/cli/printable.h has it of texts that are UTF-8.
+std::string quoted_line(const nlohmann::json& text) {
+  std::string line = "\"";
+  for (const char c : text.get<std::string>()) {
+    line += c == '\n' ? "\\n" : c == '\r' ? "\\r" : std::string(1, c);
+  }
+  return line + "\"";
+}
+
+// What sparsellm-eval compare prints of the figures in a report, but for the speed.
+std::string table_of(const nlohmann::json& report) {
+  const auto number = [&](const char* key) { return report.at(key).get<double>(); };
+  const auto text = [&](const char* key) { return report.at(key).get<std::string>(); };
+  const auto estimate = [&](const std::string& key, int digits) {
+    return fmt::format("{:.{}f} +- {:.{}f}", number(key.c_str()), digits,
+                       number((key + "_standard_error").c_str()), digits);
+  };
+  const nlohmann::json& worst = report.at("worst_token");
+  const auto top = [&](const char* key) {
+    return fmt::format("{} with probability {:.4g}", quoted_line(worst.at(key).at("text")),
+                       worst.at(key).at("probability").get<double>());
+  };
+  const std::vector<std::pair<const char*, std::string>> rows{
+      {"A", fmt::format("{} on {}", text("model_a"), text("device_a"))},
+      {"B", fmt::format("{} on {}", text("model_b"), text("device_b"))},
+      {"protocol", fmt::format("{}, context {}", text("protocol"), number("context"))},
+      {"scored", fmt::format("{} tokens in {} windows\n", number("tokens"), number("windows"))},
+      {"KL(A || B)",
+       fmt::format("{:.4g} +- {:.2g} nats", number("kl_mean"), number("kl_standard_error"))},
+      {"  median", fmt::format("{:.4g}", number("kl_median"))},
+      {"  99 %", fmt::format("{:.4g}", number("kl_p99"))},
+      {"  99.9 %", fmt::format("{:.4g}", number("kl_p999"))},
+      {"  maximum", fmt::format("{:.4g}", number("kl_max"))},
+      {"top-1 agreement", fmt::format("{:.3f} %", number("top1_agreement_percent"))},
+      {"  gap, maximum", fmt::format("{:.4g}", number("top1_gap_max"))},
+      {"perplexity A", estimate("perplexity_a", 4)},
+      {"perplexity B", estimate("perplexity_b", 4)},
+      {"B / A", estimate("perplexity_ratio", 6) + "\n"},
+      {"worst token", fmt::format("number {} of the text, KL {:.4g}",
+                                  worst.at("position").get<int64_t>(), number("kl_max"))},
+      {"  after", quoted_line(worst.at("context"))},
+      {"  the text has",
+       fmt::format("{} with probability {:.4g} in A, {:.4g} in B", quoted_line(worst.at("text")),
+                   worst.at("probability_a").get<double>(),
+                   worst.at("probability_b").get<double>())},
+      {"  top-1 of A", top("top_a")},
+      {"  top-1 of B", top("top_b")}};
+  std::string table;
+  for (const auto& [name, value] : rows) {
+    table += fmt::format("{:<16} {}\n", name, value);
+  }
+  return table;
+}
+
 TEST(Eval, CompareAsTable) {
   const testing::TempDir directory;
   const std::string text = read(testing::data("text/peter_pan.txt")).substr(0, 1000);
   const std::string file = directory.write("text.txt", text).string();
-  const Outcome outcome =
-      run("sparsellm-eval", {"compare", llama(), "--text", file, "--context", "64"});
+  const std::string pruned = (directory.path() / "pruned").string();
+  ASSERT_EQ(run("sparsellm-convert", {"-m", llama(), "--output", pruned, "--prune", "magnitude",
+                                      "--sparsity", "0.5", "--quiet"})
+                .exit_code,
+            0);
+  std::vector<std::string> args{"compare",   llama(), pruned,     "--text", file,
+                                "--context", "64",    "--device", "cpu"};
+  const Outcome outcome = run("sparsellm-eval", args);
   EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
-  for (const char* part :
-       {"KL(A || B)       0 +- 0 nats", "top-1 agreement  100.000 %", "  gap, maximum   0\n",
-        "B / A            1.000000 +- 0.000000", "worst token"}) {
-    EXPECT_NE(outcome.out.find(part), std::string::npos) << outcome.out;
+  args.push_back("--json");
+  const nlohmann::json report = nlohmann::json::parse(run("sparsellm-eval", args).out);
+  EXPECT_EQ(report.at("model_a"), llama());
+  EXPECT_EQ(report.at("model_b"), pruned);
+  EXPECT_EQ(report.at("text"), file);
+  EXPECT_GT(report.at("tokens_per_second"), 0.0);
+  for (const char* key : {"kl_mean", "kl_standard_error", "top1_gap_max"}) {
+    EXPECT_GT(report.at(key), 0.0) << key;
   }
+  EXPECT_LT(report.at("perplexity_a"), report.at("perplexity_b"));
+  EXPECT_EQ(report.at("worst_token").at("kl"), report.at("kl_max"));
+  EXPECT_EQ(
+      std::regex_replace(outcome.out, std::regex(" windows, [0-9]+ tokens/s\n"), " windows\n"),
+      table_of(report));
+  // A model with itself, if there is no other.
+  const Outcome alone =
+      run("sparsellm-eval", {"compare", llama(), "--text", file, "--context", "64"});
+  EXPECT_NE(alone.out.find("KL(A || B)       0 +- 0 nats"), std::string::npos) << alone.out;
 }
 
 // A copy of the llama model (links, except for what is changed).

@@ -490,6 +490,26 @@ TEST(Compare, RefusesMismatchedOperands) {
       testing::throws_error([&] { compare(other, fewer_merges, same + text, {.context = 32}); },
                             "the tokenizers do not fit: token 1"));
 
+  // And where all that fill windows are, but the rest makes one more of them.
+  const std::string rest = text.substr(0, text.find('.'));
+  const auto tokens = [](const Engine& engine, const std::string& part) {
+    return std::ssize(engine.tokenizer().encode(part, {.add_special_tokens = false}));
+  };
+  std::string filling;
+  for (int64_t left = 2 * 31 - 1 - tokens(other, " " + rest); left > 0; --left) {
+    filling += " the";
+  }
+  const std::string longer = filling + " " + rest;
+  ASSERT_EQ(tokens(other, longer), 2 * 31 - 1);
+  ASSERT_GE(tokens(fewer_merges, longer), 2 * 31);
+  ASSERT_GE(tokens(other, filling), 31);
+  EXPECT_TRUE(testing::throws_error([&] { compare(other, fewer_merges, longer, {.context = 32}); },
+                                    "the tokenizers do not fit: the text has 1 windows in model A "
+                                    "(one), but 2 in model B (two)"));
+  EXPECT_TRUE(testing::throws_error([&] { compare(fewer_merges, other, longer, {.context = 32}); },
+                                    "the tokenizers do not fit: the text has 2 windows in model A "
+                                    "(one), but 1 in model B (two)"));
+
   EXPECT_TRUE(testing::throws_error([&] { compare(model, model, "A king.", {.context = 32}); },
                                     "model A (one): the text has "));
 }

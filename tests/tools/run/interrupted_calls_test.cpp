@@ -1,7 +1,8 @@
 // Files where a system call is interrupted by a signal, moves only a part of what it was given, or
-// fails. A program of its own: it replaces the calls.
+// fails; and what is on disk when. A program of its own: it replaces the calls.
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -10,16 +11,20 @@
 #include <cstring>
 #include <fstream>
 #include <iterator>
+#include <set>
 #include <span>
 #include <string>
+#include <utility>
 
 #include "kernels/base/mapped_file.h"
 #include "kernels/base/tune_cache.h"
+#include "models/storage/model_writer.h"
 #include "models/storage/output_file.h"
 #include "tests/testing/temp_dir.h"
 #include "tests/testing/throws_error.h"
 #include "tools/run/line_reader.h"
 #include "tools/run/partial_file.h"
+#include "tools/run/run_mark.h"
 
 namespace {
 
@@ -33,6 +38,41 @@ struct CallPlan {
 };
 constinit CallPlan plan;                   // the tests have one thread
 constinit int exclusive_rename_error = 0;  // of renameat2(), if not 0
+constinit int close_error = 0;             // likewise
+constinit int64_t passing_syncs = -1;      // fsync() fails after these, if not -1
+
+// Which files, by their inodes, are on disk and which are not.
+struct DiskWatch {
+  std::set<ino_t> unsynced;  // written to since
+  std::set<ino_t> synced;    // since the latest renaming
+  size_t written = 0;        // times
+  int64_t syncs = 0;
+  // When a file or a directory was renamed, the latest time.
+  std::set<ino_t> unsynced_at_rename;
+  std::set<ino_t> synced_at_rename;
+};
+constinit DiskWatch* watch = nullptr;
+
+ino_t inode_of(int file) {
+  struct stat info {};
+  return ::fstat(file, &info) == 0 ? info.st_ino : 0;
+}
+
+ssize_t note_write(int file, ssize_t count) {
+  if (watch != nullptr && count > 0) {
+    watch->unsynced.insert(inode_of(file));
+    ++watch->written;
+  }
+  return count;
+}
+
+int note_rename(int result) {
+  if (watch != nullptr && result == 0) {
+    watch->unsynced_at_rename = watch->unsynced;
+    watch->synced_at_rename = std::exchange(watch->synced, {});
+  }
+  return result;
+}
 
 // Every other call is interrupted. Returns the bytes that a call may move, or -1.
 ssize_t allowed(size_t bytes) {
@@ -56,7 +96,7 @@ extern "C" {
 
 ssize_t write(int file, const void* data, size_t bytes) {
   const ssize_t count = allowed(bytes);
-  return count < 0 ? count : ::syscall(SYS_write, file, data, count);
+  return count < 0 ? count : note_write(file, ::syscall(SYS_write, file, data, count));
 }
 ssize_t read(int file, void* data, size_t bytes) {
   const ssize_t count = allowed(bytes);
@@ -64,7 +104,7 @@ ssize_t read(int file, void* data, size_t bytes) {
 }
 ssize_t pwrite(int file, const void* data, size_t bytes, off_t offset) {
   const ssize_t count = allowed(bytes);
-  return count < 0 ? count : ::syscall(SYS_pwrite64, file, data, count, offset);
+  return count < 0 ? count : note_write(file, ::syscall(SYS_pwrite64, file, data, count, offset));
 }
 ssize_t pread(int file, void* data, size_t bytes, off_t offset) {
   const ssize_t count = allowed(bytes);
@@ -76,7 +116,31 @@ int renameat2(int from_folder, const char* from, int to_folder, const char* to,
     errno = exclusive_rename_error;
     return -1;
   }
-  return static_cast<int>(::syscall(SYS_renameat2, from_folder, from, to_folder, to, flags));
+  return note_rename(
+      static_cast<int>(::syscall(SYS_renameat2, from_folder, from, to_folder, to, flags)));
+}
+int rename(const char* from, const char* to) {
+  return note_rename(static_cast<int>(::syscall(SYS_rename, from, to)));
+}
+int fsync(int file) {
+  if (passing_syncs >= 0 && passing_syncs-- == 0) {
+    errno = EIO;
+    return -1;
+  }
+  if (watch != nullptr) {
+    watch->unsynced.erase(inode_of(file));
+    watch->synced.insert(inode_of(file));
+    ++watch->syncs;
+  }
+  return static_cast<int>(::syscall(SYS_fsync, file));
+}
+int close(int file) {
+  const auto result = static_cast<int>(::syscall(SYS_close, file));
+  if (close_error != 0) {
+    errno = close_error;
+    return -1;
+  }
+  return result;
 }
 
 }  // extern "C"
@@ -197,6 +261,97 @@ TEST(InterruptedCalls, PartialFileWithoutExclusiveRename) {
   file.publish(Existing::keep);
   exclusive_rename_error = 0;
   EXPECT_EQ(text_of(dir.path() / "out"), "one\n");
+}
+
+class WatchedDisk {
+ public:
+  WatchedDisk() { watch = &seen_; }
+  ~WatchedDisk() { watch = nullptr; }
+  WatchedDisk(const WatchedDisk&) = delete;
+  WatchedDisk& operator=(const WatchedDisk&) = delete;
+  const DiskWatch& seen() const { return seen_; }
+
+ private:
+  DiskWatch seen_;
+};
+
+ino_t inode_of_path(const fs::path& path) {
+  struct stat info {};
+  EXPECT_EQ(::stat(path.c_str(), &info), 0) << path;
+  return info.st_ino;
+}
+
+// In two files of tensors.
+void write_model(const fs::path& output, const fs::path& tokenizer) {
+  ModelWriter writer(output, {.max_shard_bytes = 4});
+  writer.write_text("config.json", "{}");
+  writer.copy_file(InputFile(tokenizer));
+  const std::string bytes = "abc";
+  for (const char* name : {"a", "b"}) {
+    writer.add(name,
+               StoredTensor{.dtype = "U8", .shape = {3}, .bytes = std::as_bytes(std::span(bytes))});
+  }
+  writer.finish();
+}
+
+// Or after a crash the name could stand for files without contents.
+TEST(Durability, AModelIsOnDiskBeforeItHasItsName) {
+  const TempDir dir;
+  const fs::path output = dir.path() / "out";
+  const fs::path tokenizer = dir.write("tokenizer.json", "tokens");
+  int64_t syncs = 0;
+  {
+    const WatchedDisk disk;
+    write_model(output, tokenizer);
+    syncs = disk.seen().syncs;
+    EXPECT_GE(disk.seen().written, 6u);
+    EXPECT_TRUE(disk.seen().unsynced_at_rename.empty());
+    EXPECT_TRUE(disk.seen().synced_at_rename.contains(inode_of_path(output)));
+    EXPECT_TRUE(disk.seen().synced.contains(inode_of_path(dir.path())));  // has the name
+  }
+  EXPECT_EQ(std::distance(fs::directory_iterator(output), fs::directory_iterator()), 6);
+  fs::remove_all(output);
+  for (int64_t passing = 0; passing < syncs; ++passing) {
+    SCOPED_TRACE(passing);
+    passing_syncs = passing;
+    EXPECT_TRUE(throws_error([&] { write_model(output, tokenizer); }, "Input/output error"));
+    passing_syncs = -1;
+    const bool is_last = passing + 1 == syncs;
+    EXPECT_EQ(fs::exists(output), is_last);
+    EXPECT_EQ(std::distance(fs::directory_iterator(dir.path()), fs::directory_iterator()),
+              is_last ? 2 : 1);
+  }
+}
+
+TEST(Durability, ResultsAreOnDiskBeforeTheyHaveTheirName) {
+  const TempDir dir;
+  PartialFile file(dir.path() / "out");
+  const WatchedDisk disk;
+  file.append("one");
+  file.publish(Existing::keep);
+  EXPECT_GE(disk.seen().written, 1u);
+  EXPECT_TRUE(disk.seen().unsynced_at_rename.empty());
+  EXPECT_TRUE(disk.seen().synced.contains(inode_of_path(dir.path())));
+}
+
+TEST(Durability, AMarkIsOnDisk) {
+  const TempDir dir;
+  const RunMarkFile file(dir.path() / "mark");
+  const WatchedDisk disk;
+  file.write({.run = {{"--temp", "0.7"}}});
+  EXPECT_GE(disk.seen().written, 1u);
+  EXPECT_TRUE(disk.seen().unsynced_at_rename.empty());
+  EXPECT_TRUE(disk.seen().synced.contains(inode_of_path(dir.path())));
+}
+
+// Some network file systems report a full disk only when a file is closed.
+TEST(Durability, AFileThatCannotBeClosedIsAnError) {
+  const TempDir dir;
+  OutputFile file(dir.path() / "out");
+  close_error = EDQUOT;
+  const auto failed = throws_error([&] { file.close(); }, "out: Disk quota exceeded");
+  close_error = 0;
+  EXPECT_TRUE(failed);
 }
 
 TEST(InterruptedCalls, LineReader) {

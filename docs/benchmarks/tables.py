@@ -257,6 +257,32 @@ def kernel_patterns(reports, gpu):
     return with_origin(table(["pattern"] + list(map(percent, zeros)), rows), runs)
 
 
+# Of elements, from the largest matrices on.
+SIZES = [("100 million and more", 100e6), ("40 to 100 million", 40e6), ("fewer than 40 million", 0)]
+
+
+def kernel_formats(reports, gpu):
+    """Geometric means of both formats' speed-ups over dense; the faster one, if it is faster."""
+    name = f"{gpu}/kernel_formats"
+    forms = [reports.kernels(name, form) for form in ("tca_bme", "tiled_csl")]
+    zeros = sorted({share for _, _, share in forms[0]})
+    cells = {}
+    for (shape, tokens, share), bitmaps in forms[0].items():
+        size = next(size for size in SIZES if shape[0] * shape[1] >= size[1])
+        cells.setdefault((SIZES.index(size), tokens, share), []).append(
+            (bitmaps["speedup"], forms[1][shape, tokens, share]["speedup"]))
+    rows = []
+    for size, tokens in sorted({(size, tokens) for size, tokens, _ in cells}):
+        rows.append([SIZES[size][0], f"{tokens:,}"])
+        for share in zeros:
+            means = [mean(of) for of in zip(*cells.get((size, tokens, share), []))]
+            best = max(means, default=0)
+            rows[-1].append(" / ".join(f"**{of:.2f}**" if of == best and of > 1 else f"{of:.2f}"
+                                       for of in means))
+    return with_origin(table(["elements", "tokens"] + list(map(percent, zeros)), rows),
+                       reports.runs(name))
+
+
 def attention(reports, gpu):
     """A decode step by requests and context."""
     runs = reports.runs(f"{gpu}/attention")
@@ -413,6 +439,7 @@ TABLES = {
     "kernel-dense-h200": lambda reports: kernel_dense(reports, "h200"),
     "attention-h200": lambda reports: attention(reports, "h200"),
     "kernel-patterns-h200": lambda reports: kernel_patterns(reports, "h200"),
+    "kernel-formats-h200": lambda reports: kernel_formats(reports, "h200"),
     "kernel-cpu-zeros": kernel_cpu_zeros,
     "kernel-cpu-tokens": kernel_cpu_tokens,
     "weight-sizes": lambda reports: weight_sizes(reports, "h200"),

@@ -57,16 +57,19 @@ std::vector<double> elements_of(const WeightMatrix& weight) {
 TEST(RandomPlan, FlashLlm) {
   const RandomLinears opt = plan_random_linears(shipped("flash-llm"), shape("opt-30b"), {});
   EXPECT_EQ(opt.size(), 48u * 6u);
+  // By the rules of the build: of a large layer, and of others.
+  const RandomLinear large{.sparsity = 0.8, .pattern = kByRow, .format = "tiled_csl"};
   const RandomLinear sparse{.sparsity = 0.8, .pattern = kByRow, .format = "tca_bme"};
   const RandomLinear dense{.sparsity = 0.0, .pattern = {}, .format = "dense"};
   for (int64_t block = 0; block < 48; ++block) {
     SCOPED_TRACE(block);
     const std::string module = fmt::format("model.decoder.layers.{}.", block);
-    EXPECT_EQ(opt.at(module + "fc1"), block < 12 || block >= 36 ? dense : sparse);
-    for (const char* linear : {"self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj",
-                               "self_attn.out_proj", "fc2"}) {
-      EXPECT_EQ(opt.at(module + linear), sparse);
+    EXPECT_EQ(opt.at(module + "fc1"), block < 12 || block >= 36 ? dense : large);
+    // q, k and v are joined.
+    for (const char* linear : {"self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "fc2"}) {
+      EXPECT_EQ(opt.at(module + linear), large) << linear;
     }
+    EXPECT_EQ(opt.at(module + "self_attn.out_proj"), sparse);
   }
   const RandomLinears of_llama = plan_random_linears(shipped("flash-llm"), shape("llama-2-7b"), {});
   EXPECT_EQ(of_llama.size(), 32u * 7u);

@@ -96,20 +96,31 @@ TEST(FormatRules, ThoseOfTheBuildAreThoseOfTheFile) {
 
 TEST(FormatRules, OfTheBuildSayWhatWasMeasured) {
   const FormatRules& rules = FormatRules::built_in();
-  for (const auto& [rows, columns] : {std::pair<int64_t, int64_t>{28672, 7168}, {4096, 4096}}) {
-    for (const double density : {0.05, 0.1, 0.2, 0.4, 0.5}) {
-      for (const int64_t tokens : {1, 8, 32}) {
-        EXPECT_EQ(name_of_choice(rules, {rows, columns, density}, tokens), "tca_bme")
-            << rows << " " << density << " " << tokens;
-      }
-    }
-    for (const int64_t tokens : {1, 8, 32, 64, 128}) {
-      EXPECT_EQ(name_of_choice(rules, {rows, columns, 0.6}, tokens), "dense");
+  struct Case {
+    int64_t rows, columns;
+    double density;
+    std::vector<std::string_view> formats;  // for 1, 16, 32, 64, 128 and 256 tokens
+  };
+  constexpr int64_t kTokens[] = {1, 16, 32, 64, 128, 256};
+  constexpr std::string_view kBitmaps = "tca_bme", kTiles = "tiled_csl", kDense = "dense";
+  const std::vector<Case> cases{
+      {28672, 7168, 0.05, {kBitmaps, kBitmaps, kTiles, kTiles, kTiles, kDense}},
+      {28672, 7168, 0.1, {kBitmaps, kBitmaps, kTiles, kTiles, kTiles, kDense}},
+      {28672, 7168, 0.2, {kTiles, kTiles, kBitmaps, kTiles, kTiles, kDense}},
+      {28672, 7168, 0.3, {kBitmaps, kBitmaps, kBitmaps, kTiles, kDense, kDense}},
+      {28672, 7168, 0.4, {kBitmaps, kBitmaps, kBitmaps, kTiles, kDense, kDense}},
+      {28672, 7168, 0.5, {kBitmaps, kBitmaps, kBitmaps, kDense, kDense, kDense}},
+      {14336, 4096, 0.2, {kBitmaps, kBitmaps, kBitmaps, kBitmaps, kDense, kDense}},
+      {14336, 4096, 0.4, {kBitmaps, kBitmaps, kBitmaps, kDense, kDense, kDense}},
+      {4096, 4096, 0.05, {kBitmaps, kBitmaps, kBitmaps, kDense, kDense, kDense}},
+      {28672, 7168, 0.6, {kDense, kDense, kDense, kDense, kDense, kDense}}};
+  for (const Case& of : cases) {
+    for (size_t i = 0; i < of.formats.size(); ++i) {
+      EXPECT_EQ(name_of_choice(rules, {of.rows, of.columns, of.density}, kTokens[i]), of.formats[i])
+          << of.rows << " x " << of.columns << ", density " << of.density << ", " << kTokens[i]
+          << " tokens";
     }
   }
-  EXPECT_EQ(name_of_choice(rules, {28672, 7168, 0.4}, 64), "tca_bme");
-  EXPECT_EQ(name_of_choice(rules, {4096, 4096, 0.4}, 64), "dense");
-  EXPECT_EQ(name_of_choice(rules, {28672, 7168, 0.4}, 4096), "dense");
 }
 
 // Every message begins with the file's name, and is one line.

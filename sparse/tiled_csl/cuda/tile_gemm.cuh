@@ -287,7 +287,7 @@ __global__ void __launch_bounds__(kGemmThreads)
     copy_x();
   }
   if (shared_row.missing > 0) {
-    __syncthreads();
+    block_meets();
     add_up();
   }
 #endif

@@ -22,6 +22,11 @@ __device__ inline float4 load_shared_unit(uint32_t a) {
   return {__uint_as_float(v.x), __uint_as_float(v.y), __uint_as_float(v.z), __uint_as_float(v.w)};
 }
 
+// Threads of the block that have come so far, by different ways: all of them.
+__device__ inline void block_meets() {
+  asm volatile("barrier.sync 0, %0;" ::"r"(blockDim.x) : "memory");
+}
+
 // The row of steps that a block ends while blocks before it have its beginning. Steps of a block
 // are those of rows from the last to the first, so it comes last.
 struct SharedRow {
@@ -59,7 +64,7 @@ __device__ void add_up_shared_row(const TileParameters& p, const SharedRow& row,
       p.arrivals[first_block] = 0;
     }
   }
-  __syncthreads();
+  block_meets();
   // As many warps for each warp's units as there are.
   const int threads = units.threads;
   const int thread = threadIdx.x % threads;
@@ -122,7 +127,7 @@ __device__ void finish_row(const TileParameters& p, int row_begin, TileRange of_
       set_arrived(p.arrivals + blockIdx.x);
     }
   } else if (of_row.first > row_begin) {
-    __syncthreads();  // nothing in shared memory is needed any more
+    block_meets();  // nothing in shared memory is needed any more
     if (has_units) {
 #pragma unroll
       for (int i = 0; i < kUnits; ++i) {

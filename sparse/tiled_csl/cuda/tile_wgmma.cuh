@@ -331,7 +331,7 @@ __global__ void __launch_bounds__(kThreads)
        .meeting = mine + 2},
       [](const StepTiles&) {});
   if (shared_row.missing > 0) {
-    __syncthreads();
+    block_meets();
     add_up();
   }
 #endif

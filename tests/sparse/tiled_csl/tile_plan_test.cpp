@@ -73,8 +73,14 @@ TEST(TiledCslPlan, HopperHasKernelsOfItsOwn) {
       ASSERT_TRUE(config.has_value()) << tokens << " tokens";
       EXPECT_FALSE(config->multistage) << tokens << " tokens";
     }
-    EXPECT_FALSE(tile_matmul_rule(matrix, 129).has_value()) << "they are expanded";
+    for (const int64_t tokens : {129, 1024}) {
+      const std::optional<TileMatmulConfig> config = tile_matmul_rule(matrix, tokens);
+      ASSERT_EQ(config.has_value(), has_warpgroups()) << tokens << " tokens";
+      EXPECT_TRUE(!config.has_value() || config->gemm) << tokens << " tokens";
+    }
+    EXPECT_FALSE(tile_matmul_rule(matrix, 1025).has_value()) << "they are expanded";
     EXPECT_FALSE(tile_matmul_for_any_tokens(matrix)->multistage);
+    EXPECT_FALSE(tile_matmul_for_any_tokens(matrix)->gemm) << "its sums depend on the tokens";
   }
 }
 
@@ -108,11 +114,17 @@ TEST(TiledCslPlan, CandidatesAreForTheirNumberOfTokens) {
               (Names{"8 tiles, 1 warpgroup", "8 tiles"}))
         << tokens;
   }
-  for (const int64_t tokens : {128, 256, 512}) {
-    EXPECT_EQ(names_of(tile_matmul_candidates(matrix, tokens)), Names{"8 tiles, 2 warpgroups"})
+  EXPECT_EQ(names_of(tile_matmul_candidates(matrix, 128)),
+            (Names{"8 tiles, 2 warpgroups", "256 tokens at a time"}));
+  for (const int64_t tokens : {256, 512}) {
+    EXPECT_EQ(names_of(tile_matmul_candidates(matrix, tokens)),
+              (Names{"256 tokens at a time", "8 tiles, 2 warpgroups"}))
         << tokens;
   }
-  EXPECT_TRUE(tile_matmul_candidates(matrix, 1024).empty());
+  for (const int64_t tokens : {1024, 4096}) {
+    EXPECT_EQ(names_of(tile_matmul_candidates(matrix, tokens)), Names{"256 tokens at a time"})
+        << tokens;
+  }
 }
 
 TEST(TiledCslPlan, MultistageCandidates) {
@@ -154,6 +166,16 @@ TEST(TiledCslPlan, WhatDoesNotFit) {
   EXPECT_FALSE(tile_matmul_fits(matrix, {.tiles = 12}, 1));
   EXPECT_FALSE(tile_matmul_fits(matrix, {.tiles = 0}, 1));
   EXPECT_FALSE(tile_matmul_fits(matrix, {.tiles = 7, .groups = 1}, 64));
+  // Steps are counted in 32 bits, four times as many of a launch for 1,024 tokens.
+  const TileMatrix large = matrix_on_hopper(int64_t{1} << 20, int64_t{1} << 20, 16);
+  EXPECT_TRUE(tile_matmul_fits(large, {.tiles = 8}, 1));
+  EXPECT_EQ(tile_matmul_fits(large, {.gemm = true}, 256), has_warpgroups());
+  const TileMatrix larger = matrix_on_hopper(int64_t{1} << 20, int64_t{1} << 21, 16);
+  EXPECT_TRUE(tile_matmul_fits(larger, {.tiles = 8}, 1));
+  EXPECT_FALSE(tile_matmul_fits(larger, {.gemm = true}, 256));
+  const TileMatrix too_large = matrix_on_hopper(int64_t{1} << 23, int64_t{1} << 23, 16);
+  EXPECT_FALSE(tile_matmul_fits(too_large, {.tiles = 8}, 1));
+  EXPECT_FALSE(tile_matmul_fits(too_large, {.multistage = true}, 1));
   TileMatrix before = matrix;
   before.multiprocessors = 0;
   EXPECT_FALSE(tile_matmul_fits(before, {.tiles = 8}, 1));

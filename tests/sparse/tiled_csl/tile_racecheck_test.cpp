@@ -41,7 +41,7 @@ TEST_P(GpuTiledCsl, ProductsOneAfterTheOther) {
   const std::unique_ptr<WeightMatrix> loaded = load(w.view);
   for (const Launches launches : {Launches::ordinary, Launches::overlapping}) {
     exec->launches = launches;
-    for (int64_t tokens : {1, 8, 16, 32, 64, 100}) {
+    for (int64_t tokens : {1, 8, 16, 32, 64, 100, 300}) {
       const GuardedTensor x = numbers(tokens, shape.columns);
       const GuardedTensor first(GetParam(), {tokens, shape.rows}, Layout::contiguous, kGpu);
       const GuardedTensor second(GetParam(), {tokens, shape.rows}, Layout::contiguous, kGpu);

@@ -109,7 +109,7 @@ TEST(FormatRules, OfTheBuildSayWhatWasMeasured) {
       {28672, 7168, 0.2, {kTiles, kTiles, kBitmaps, kTiles, kTiles, kDense}},
       {28672, 7168, 0.3, {kBitmaps, kBitmaps, kBitmaps, kTiles, kDense, kDense}},
       {28672, 7168, 0.4, {kBitmaps, kBitmaps, kBitmaps, kTiles, kDense, kDense}},
-      {28672, 7168, 0.5, {kBitmaps, kBitmaps, kBitmaps, kDense, kDense, kDense}},
+      {28672, 7168, 0.5, {kBitmaps, kBitmaps, kBitmaps, kBitmaps, kDense, kDense}},
       {14336, 4096, 0.2, {kBitmaps, kBitmaps, kBitmaps, kBitmaps, kDense, kDense}},
       {14336, 4096, 0.4, {kBitmaps, kBitmaps, kBitmaps, kDense, kDense, kDense}},
       {4096, 4096, 0.05, {kBitmaps, kBitmaps, kBitmaps, kDense, kDense, kDense}},

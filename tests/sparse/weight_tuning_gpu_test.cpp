@@ -79,12 +79,12 @@ TEST_P(GpuWeightTuning, MeasuresOnce) {
 // were made where there was more.
 TEST_P(GpuWeightTuning, WorkspaceIsEnough) {
   for (const WeightFormat* format : formats()) {
-    for (const Shape& shape : {Shape{700, 516}, Shape{1100, 1024}}) {
+    for (const Shape& shape : {Shape{700, 516}, Shape{1100, 1024}, Shape{70, 60}}) {
       SCOPED_TRACE(fmt::format("{}, [{}, {}]", format->name(), shape.rows, shape.columns));
       const std::unique_ptr<WeightMatrix> loaded = load(*format, weight(shape, 0.4).view);
       const WeightMatrix* const alike = loaded.get();
       TuneCache cache;
-      for (int64_t most : {2048, 1024, 64}) {
+      for (int64_t most : {2048, 1024, 131, 64}) {
         int64_t bytes = 0;
         for (int64_t tokens : token_buckets_up_to(most)) {
           bytes = std::max(bytes, loaded->workspace_bytes(tokens, Sums::fastest));

@@ -131,7 +131,7 @@ case $section in
       report kernel_dense kernel --shape 28672x7168,7168x28672,21504x7168,7168x7168 \
         --tokens 1,8,64,1024 --sparsity 0 --formats dense "$@"
       # Both formats: the large shapes, the others, and many tokens.
-      both=(--formats tiled_csl,tca_bme)
+      both=(--formats "tiled_csl,tca_bme")
       large=28672x7168,7168x28672,21504x7168,36864x9216,9216x36864
       others=11008x4096,4096x11008,14336x4096,13824x5120,4096x4096,5120x5120,7168x7168
       report kernel_formats kernel --shape "$large" --tokens 1,8,16,32,64,128 \

@@ -7,7 +7,7 @@
 #include "sparse/tiled_csl/cuda/tile_gemm_cuda.h"
 #include "sparse/tiled_csl/cuda/tile_gemm_kernels.cuh"
 #include "sparse/tiled_csl/cuda/tile_matmul_cuda.h"
-#include "sparse/tiled_csl/cuda/tile_room.h"
+#include "sparse/tiled_csl/cuda/tile_room.cuh"
 
 namespace sparsellm {
 namespace {

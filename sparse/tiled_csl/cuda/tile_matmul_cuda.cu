@@ -5,7 +5,7 @@
 #include "kernels/base/launch.cuh"
 #include "sparse/tiled_csl/cuda/tile_launch.cuh"
 #include "sparse/tiled_csl/cuda/tile_matmul_cuda.h"
-#include "sparse/tiled_csl/cuda/tile_room.h"
+#include "sparse/tiled_csl/cuda/tile_room.cuh"
 #include "sparse/tiled_csl/cuda/tile_wgmma_kernels.cuh"
 
 namespace sparsellm {

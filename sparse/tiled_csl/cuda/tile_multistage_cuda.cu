@@ -6,7 +6,7 @@
 #include "sparse/tiled_csl/cuda/tile_matmul_cuda.h"
 #include "sparse/tiled_csl/cuda/tile_multistage.cuh"
 #include "sparse/tiled_csl/cuda/tile_multistage_cuda.h"
-#include "sparse/tiled_csl/cuda/tile_room.h"
+#include "sparse/tiled_csl/cuda/tile_room.cuh"
 
 namespace sparsellm {
 namespace {

@@ -45,9 +45,9 @@ __device__ inline void transpose_by_four_lanes(uint32_t (&v)[4]) {
 // Stores units of a row of steps, with the bias and ReLU, by fours: where y is aligned, as lines of
 // 16 bytes. By whole warps.
 template <class T>
-class UnitStore {
+class StepStore {
  public:
-  __device__ UnitStore(const TileParameters& p, int first_row, int thread)
+  __device__ StepStore(const TileParameters& p, int first_row, int thread)
       : p_(p),
         row_(first_row + thread % 4 * 2),
         token_(thread / kWarp * 16 + thread % kWarp / 4),

@@ -21,9 +21,15 @@ namespace {
 // Pieces that overlap take more memory than all else in a step of few tokens.
 constexpr int64_t kMaxSinglePieceTokens = 1024;
 
+// Of x, as tile_gemm_cuda() takes it.
+int64_t words_in_order(int64_t columns, int64_t tokens) {
+  return tile_gemm_workspace_bytes(columns, tokens) / size_of(DType::f32);
+}
+
 int64_t workspace_bytes_of(int64_t rows, int64_t columns, int64_t tokens) {
-  const int64_t single = std::max(expand_single_piece_workspace_bytes(rows, columns),
-                                  tile_gemm_workspace_bytes(columns, tokens));
+  const int64_t single =
+      std::max(expand_single_piece_workspace_bytes(rows, columns),
+               Workspace::tensor_bytes(DType::f32, {words_in_order(columns, tokens)}));
   return tokens <= kMaxSinglePieceTokens
              ? single
              : std::max(single, expand_matmul_workspace_bytes(rows, columns));
@@ -72,8 +78,7 @@ void CudaTileWeight::run(const TilePlan& plan, const Tensor& x, const Tensor& y,
   auto scratch = ctx.workspace.scope();
   void* workspace = nullptr;
   if (config.gemm) {
-    const int64_t bytes = tile_gemm_workspace_bytes(in(), x.size(0));
-    workspace = scratch.tensor(DType::f32, {bytes / size_of(DType::f32)}).raw();
+    workspace = scratch.tensor(DType::f32, {words_in_order(in(), x.size(0))}).raw();
   }
   tile_matmul_cuda(matrix_,
                    {.x = x.raw(),

@@ -259,7 +259,7 @@ class TileGroup {
           const float* const sum = &sums[unit * 4 / kSums][unit * 4 % kSums];
           return float4{sum[0], sum[1], sum[2], sum[3]};
         },
-        [&](int thread) { return UnitStore<T>(p_, row_begin / p_.row_tiles * kStepRows, thread); });
+        [&](int thread) { return StepStore<T>(p_, row_begin / p_.row_tiles * kStepRows, thread); });
   }
 
   const TileParameters& p_;
@@ -304,7 +304,7 @@ __global__ void __launch_bounds__(kThreads)
   const auto add_up = [&] {
     add_up_shared_row(p, shared_row, tiles, step_units(p, kGroups * kGroupThreads),
                       [&](int thread) {
-                        return UnitStore<T>(p, shared_row.begin / p.row_tiles * kStepRows, thread);
+                        return StepStore<T>(p, shared_row.begin / p.row_tiles * kStepRows, thread);
                       });
   };
   // Sums and x take more registers than places of nonzeros do.

@@ -33,7 +33,7 @@ struct GemmBarriers {
   uint64_t x[kGemmStages];      // x of a step is there
   uint64_t empty[kGemmStages];  // the step has been multiplied
 };
-static_assert(sizeof(GemmBarriers) <= kStaticBytes);
+static_assert(sizeof(GemmBarriers) == kGemmStaticBytes);
 
 // Every stride-th step of a range, from number `from` on.
 class GemmSteps {

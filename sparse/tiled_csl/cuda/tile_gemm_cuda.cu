@@ -17,6 +17,8 @@ using tiled_csl::kGemmStages;
 using tiled_csl::kGemmTokens;
 using tiled_csl::kTileColumns;
 
+constexpr int kDynamicBytes = tiled_csl::kSharedBytes - tiled_csl::kGemmStaticBytes;
+static_assert(tiled_csl::kGemmStaticBytes <= tiled_csl::kTileAlignment);
 constexpr int64_t kPartialBytes =  // of a block
     int64_t{tiled_csl::kTileRows} * kGemmTokens * int64_t{sizeof(float)};
 
@@ -85,14 +87,16 @@ void tile_gemm_cuda(const TileMatrix& matrix, const CudaProductOperands& operand
           matrix.rows, matrix.columns, matrix.multiprocessors);
   require(operands.workspace != nullptr, "a tiled_csl kernel without its workspace of {} bytes",
           tile_gemm_workspace_bytes(matrix.columns, operands.tokens));
-  const CudaQueue& queue = cuda_queue(ctx);
   const tiled_csl::TileGrid grid = tiled_csl::tile_grid(matrix.rows, matrix.columns);
+  if (grid.count() == 0) {
+    return;
+  }
+  const CudaQueue& queue = cuda_queue(ctx);
   const int64_t blocks = blocks_for(matrix);
   const Room room = room_for(matrix);
   const tiled_csl::GemmKernel kernel = tiled_csl::tile_gemm_kernel_for(operands.dtype);
   check_cuda(cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
-                                  cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                  tiled_csl::kDynamicBytes));
+                                  cudaFuncAttributeMaxDynamicSharedMemorySize, kDynamicBytes));
   for (int64_t first = 0; first < operands.tokens; first += kTileGemmMostTokens) {
     const int64_t tokens = std::min(operands.tokens - first, kTileGemmMostTokens);
     const int64_t token_tiles = ceil_div(tokens, kGemmTokens);
@@ -138,7 +142,7 @@ void tile_gemm_cuda(const TileMatrix& matrix, const CudaProductOperands& operand
     launch(ctx, kernel,
            {.blocks = static_cast<unsigned>(blocks),
             .threads = tiled_csl::kGemmThreads,
-            .shared_bytes = tiled_csl::kDynamicBytes,
+            .shared_bytes = kDynamicBytes,
             .pdl = true},
            p, x);
   }

@@ -20,6 +20,9 @@ constexpr int kGemmThreads = kGemmGroupThreads + kGemmStages * kWarp;
 constexpr int kGemmGroupRegisters = 200;
 constexpr int kGemmExtractorRegisters = 104;
 
+// In shared memory beside tiles, x and slots: barriers.
+constexpr int kGemmStaticBytes = 8 * kGemmStages * (kMaxSlots + 3);
+
 struct GemmParameters {
   TileParameters tile;  // share and longer: of steps; x is not used
   int token_tiles;      // of 256

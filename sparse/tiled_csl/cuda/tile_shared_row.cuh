@@ -24,7 +24,9 @@ __device__ inline float4 load_shared_unit(uint32_t a) {
 
 // Threads of the block that have come so far, by different ways: all of them.
 __device__ inline void block_meets() {
+  __syncwarp();
   asm volatile("barrier.sync 0, %0;" ::"r"(blockDim.x) : "memory");
+  __syncwarp();
 }
 
 // The row of steps that a block ends while blocks before it have its beginning. Steps of a block

@@ -159,15 +159,13 @@ class TileGroup {
     const uint32_t tile = tiles_ + stage.index * (kStepTiles * kTileBytes / 16);
     const uint32_t full = full_ + stage.index * 8;
     if constexpr (kAhead > 1) {
-      if (!has_arrived(full, stage.parity)) {
+      if (p_.stage_ahead && !has_arrived(full, stage.parity)) {
         wgmma_wait<0>();
         done_with(before);
         release();
-        barrier_wait(full, stage.parity);
       }
-    } else {
-      barrier_wait(full, stage.parity);
     }
+    barrier_wait(full, stage.parity);
     wgmma_fence();
     const auto step_of_16 = [&](int k) {
 #pragma unroll
@@ -223,15 +221,18 @@ class TileGroup {
     }
     to_release_ = 0;
   }
+  // For all warps of the group alike: what waits for products is for all of them.
   static __device__ bool has_arrived(uint32_t b, uint32_t parity) {
-    uint32_t there;
+    uint32_t all;
     asm volatile(
-        "{\n.reg .pred p;\nmbarrier.test_wait.parity.shared::cta.b64 p, [%1], %2;\n"
-        "selp.u32 %0, 1, 0, p;\n}"
-        : "=r"(there)
-        : "r"(b), "r"(parity)
+        "{\n.reg .pred p, q;\n"
+        "mbarrier.test_wait.parity.shared::cta.b64 p, [%1], %2;\n"
+        "bar.red.and.pred q, 1, %3, p;\n"
+        "selp.u32 %0, 1, 0, q;\n}"
+        : "=r"(all)
+        : "r"(b), "r"(parity), "n"(kThreads)
         : "memory");
-    return __all_sync(~0u, there);
+    return all != 0;
   }
 
   // 16 columns of two tokens, 8 apart (tile_record.h): for a warp, the first operand of four steps

@@ -44,6 +44,22 @@ TEST_P(GpuTiledCsl, ProductsOfAllPatterns) {
   }
 }
 
+// Records of many lengths: what is left of the shared memory is cut into slots by the largest.
+TEST_P(GpuTiledCsl, ProductsOfAllDensities) {
+  const Shape shape{256, 704};
+  const GuardedTensor x = numbers(256, shape.columns);
+  for (int percent = 1; percent <= 40; ++percent) {
+    const OwnedTensor w = weight(shape, percent / 100.0);
+    const std::unique_ptr<WeightMatrix> loaded = load(w.view);
+    const Expected all = expected_of(x.view(), w.view);
+    for (int64_t tokens : {8, 40, 100, 256}) {
+      ASSERT_TRUE(is_right(*loaded, x.view().rows(0, tokens), first_rows(all, tokens, shape.rows),
+                           {.has_bias = true}))
+          << percent << " % nonzeros, " << tokens << " tokens";
+    }
+  }
+}
+
 // Of rows of tiles that several warps and blocks share, and of full tiles beside empty ones.
 TEST_P(GpuTiledCsl, ProductsOfUnevenTiles) {
   for (const Shape& shape : {Shape{128, 9000}, Shape{900, 1024}, Shape{3000, 320}}) {

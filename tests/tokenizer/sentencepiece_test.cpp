@@ -130,6 +130,16 @@ TEST(SentencePiece, BosAndEos) {
   EXPECT_EQ(tokenizer->encode("a", {}), (Ids{2, 262}));
   EXPECT_EQ(tokenizer->eos_id(), 1);
 
+  // Either may be number 0.
+  const std::string unknown = piece("<unk>", 0, PieceType::unknown);
+  const std::string bos = piece("<s>", 0, PieceType::control);
+  const std::string eos = piece("</s>", 0, PieceType::control);
+  const std::string rest =
+      piece("\u2581a", -1) + bytes_field(2, number_field(3, 2)) + kLlamaNormalizer;
+  EXPECT_EQ(load(bos + eos + unknown + rest)->bos_id(), 0);
+  EXPECT_EQ(load(bos + eos + unknown + rest)->encode("a", {}), (Ids{0, 3}));
+  EXPECT_EQ(load(eos + bos + unknown + rest)->eos_id(), 0);
+
   const std::string no_control = piece("<unk>", 0, PieceType::unknown) + piece("\u2581a", -1) +
                                  bytes_field(2, number_field(3, 2)) + kLlamaNormalizer;
   EXPECT_EQ(load(no_control)->bos_id(), std::nullopt);

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <chrono>
 #include <limits>
 #include <vector>
 
@@ -113,6 +114,18 @@ TEST(CallTimer, WorksTakeTurns) {
   // Warm-up of each, then four rounds.
   EXPECT_EQ(order, (std::vector<int64_t>{0, 1, 0, 1, 0, 1, 0, 1, 0, 1}));
   EXPECT_TRUE(throws_error([&] { time_calls_by_turns(works, 0); }, "0 stretches"));
+}
+
+// One that takes longer than a stretch is called once in each, and its time is that of a call.
+TEST(CallTimer, ALongCallIsAStretch) {
+  int calls = 0;
+  const TimedWork work{.pieces = 1, .run = [&](int64_t) {
+                         ++calls;
+                         std::this_thread::sleep_for(std::chrono::milliseconds(5));
+                       }};
+  const std::vector<double> seconds = time_calls_by_turns({&work, 1}, 3).front();
+  EXPECT_EQ(calls, 1 + 3) << "a warm-up, and three stretches";
+  EXPECT_GE(*std::min_element(seconds.begin(), seconds.end()), 5e-3);
 }
 
 }  // namespace

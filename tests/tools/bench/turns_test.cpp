@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <chrono>
 #include <limits>
+#include <thread>
 #include <vector>
 
 #include "tests/testing/throws_error.h"

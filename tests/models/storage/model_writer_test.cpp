@@ -19,6 +19,7 @@
 #include "tests/testing/random.h"
 #include "tests/testing/small_disk.h"
 #include "tests/testing/temp_dir.h"
+#include "tests/testing/throws_error.h"
 
 namespace sparsellm {
 namespace {
@@ -178,6 +179,23 @@ TEST(ModelWriter, WritesTensorsEncodingsAndFiles) {
             R"({"format":"toy","version":3,"dtype":"BF16","shape":[5,7],"nnz":9})");
   EXPECT_EQ(metadata.at("crc32c:none"), "00000000");
   EXPECT_EQ(metadata.at("crc32c:scalar"), "f63af4ee");
+}
+
+// Files beside the tensors are not taken for some of them, whether they are written or copied.
+TEST(ModelWriter, NamesOfTensorFilesAreRefused) {
+  const TempDir dir;
+  ModelWriter writer(dir.path() / "out", {});
+  for (const char* name : {"model.safetensors", "a.safetensors", "b.safetensors.index.json"}) {
+    const InputFile file(dir.write(name, "x"));
+    const std::string expected = fmt::format("the file \"{}\" would be taken for one", name);
+    EXPECT_TRUE(testing::throws_error([&] { writer.copy_file(file); }, expected)) << name;
+    EXPECT_TRUE(testing::throws_error([&] { writer.write_text(name, "x"); }, expected)) << name;
+  }
+  for (const char* name : {"", ".", "..", "a/b"}) {
+    EXPECT_TRUE(
+        testing::throws_error([&] { writer.write_text(name, "x"); }, "is not the name of a file"))
+        << name;
+  }
 }
 
 // Before it has its name, and only if the check has nothing against it.

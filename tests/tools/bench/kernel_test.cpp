@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -16,6 +17,8 @@
 #include "kernels/base/error.h"
 #include "sparse/dense/dense.h"
 #include "tests/testing/compare.h"
+#include "tests/testing/cpu_context.h"
+#include "tests/testing/guarded_tensor.h"
 #include "tests/testing/tensor_values.h"
 #include "tests/testing/throws_error.h"
 #include "tools/bench/call_timer.h"
@@ -25,6 +28,7 @@
 #include "tools/bench/kernel_report.h"
 #include "tools/bench/kernel_summary.h"
 #include "tools/bench/product_meter.h"
+#include "tools/bench/verify_product.h"
 
 namespace sparsellm {
 namespace {
@@ -557,6 +561,28 @@ TEST(FormatContender, CopiesAreEqual) {
       }
     }
   }
+}
+
+TEST(ProductReference, TakesWhatItIsFor) {
+  CpuContext ctx(1);
+  const GuardedTensor x(DType::f32, {2, 3}), w(DType::f32, {4, 3}), y(DType::f32, {2, 4});
+  for (const Tensor& each : {x.view(), w.view(), y.view()}) {
+    std::memset(each.raw(), 0, static_cast<size_t>(each.bytes()));
+  }
+  const ProductReference reference(x.view(), w.view(), ctx.exec);
+  EXPECT_EQ(reference.worst_error(y.view(), ctx.exec), 0.0);
+  EXPECT_EQ(reference.worst_error(y.view().rows(0, 1), ctx.exec), 0.0);
+  const GuardedTensor strided(DType::f32, {2, 4}, Layout::strided);
+  EXPECT_TRUE(throws_error([&] { reference.worst_error(strided.view(), ctx.exec); },
+                           "the reference of a product: y is"));
+  EXPECT_TRUE(throws_error([&] { reference.worst_error(x.view(), ctx.exec); },
+                           "the reference of a product is [2, 4], y is [2, 3]"));
+  const GuardedTensor more(DType::f32, {3, 4});
+  EXPECT_TRUE(throws_error([&] { reference.worst_error(more.view(), ctx.exec); }, "y is [3, 4]"));
+  EXPECT_TRUE(throws_error([&] { ProductReference(strided.view(), w.view(), ctx.exec); },
+                           "the reference of a product: x is"));
+  EXPECT_TRUE(throws_error([&] { ProductReference(x.view(), y.view(), ctx.exec); },
+                           "the reference of a product of"));
 }
 
 TEST(CallTimer, CallsEveryPieceInTurn) {

@@ -379,6 +379,21 @@ TEST(Compare, RoundedToBf16MatchesNumpy) {
   EXPECT_EQ(worst.top_a.bytes, a.tokenizer().token_bytes(worst.top_a.id));
 }
 
+// Of e^ of more than a double holds.
+TEST(Compare, APerplexityThatIsNotFiniteIsAnError) {
+  const std::string text = beginning(1500);
+  const testing::TempDir directory;
+  link_model(tiny(), directory);
+  rewrite_weights(tiny(), directory, "F16", [](const std::string& name, size_t, Half value) {
+    return name.find("norm") == std::string::npos ? value.bits
+                                                  : to_half(1000.0f * to_float(value)).bits;
+  });
+  Engine a = load(tiny(), 32);
+  Engine b = load(directory.path(), 32);
+  EXPECT_TRUE(
+      testing::throws_error([&] { compare(a, b, text, {.context = 32}); }, "the perplexity of"));
+}
+
 // How the engines split the work changes nothing.
 TEST(Compare, EnginesMayDifferInTheirLimits) {
   const std::string text = beginning(1500);

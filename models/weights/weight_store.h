@@ -44,8 +44,8 @@ class WeightStore {
   // Looks at headers alone. Throws Error if the weight is missing or no matrix.
   Stored get(std::string_view name) const;
 
-  // The share of nonzeros in the matrix. That of a plain one with more than 256 rows is estimated
-  // from so many of them, drawn at random, the same ones every time, which are read.
+  // The share of nonzeros in the matrix. Of a plain one with more than 256 rows it is estimated:
+  // 256 random rows are read, the same ones every time.
   double density(std::string_view name) const;
 
   // The matrix [rows, columns] in host memory, in its stored dtype: a view of the mapped file if it

@@ -186,7 +186,7 @@ TEST(FormatSelection, WithoutMeasurementsRulesChooseForAGpu) {
             Formats(4, "dense"));
 }
 
-// Layers of one kind that differ a little: what they take is what is stored.
+// Layers of one kind whose stored sizes differ: their bytes are the sum of the stored ones.
 TEST(FormatSelection, AKindTakesTheBytesOfItsLayers) {
   const TempDir folder;
   const fs::path model = folder.path() / "pruned";

@@ -4,6 +4,7 @@
 
 #include "kernels/base/launch.cuh"
 #include "kernels/device/async_copy.cuh"
+#include "sparse/dense_rows.cuh"
 #include "sparse/tca_bme/cuda/record_expand_cuda.h"
 #include "sparse/tca_bme/cuda/record_unit.cuh"
 #include "sparse/tca_bme/format/record_layout.h"
@@ -28,22 +29,17 @@ using tca_bme::RecordValues;
 
 constexpr int kStages =
     2;  // one record is copied while another is expanded; a large one takes both
-constexpr int kLaneElements = 8;  // that a lane writes at once, 16 bytes
 constexpr int kLanesOfRow = kUnitColumns / kLaneElements;
 constexpr int kRowsAtOnce = 32 / kLanesOfRow;
 
 struct Parameters {
   const uint8_t* records;
   const uint32_t* starts;
-  uint16_t* dense;
   uint32_t first_record, record_count;  // of whole row blocks
   uint32_t record_columns;
   int64_t first_block;  // of rows
-  int64_t begin_row;
-  int64_t end_row;
-  int64_t columns;
+  DenseRows rows;
   int stage_bytes;  // of shared memory, for a record
-  bool aligned;     // every row of `dense`, to 16 bytes
 };
 
 struct Span {
@@ -70,25 +66,6 @@ __device__ void copy_record(const Parameters& p, const Span& span, uint8_t* to, 
   }
 }
 
-// What of it is in the matrix and was requested.
-__device__ void store_eight(const Parameters& p, int64_t row, int64_t column, const uint4& values) {
-  if (row < p.begin_row || row >= p.end_row || column >= p.columns) {
-    return;
-  }
-  uint16_t* const to = p.dense + (row - p.begin_row) * p.columns + column;
-  if (p.aligned) {  // then the columns are a multiple of 8
-    *reinterpret_cast<uint4*>(to) = values;
-    return;
-  }
-  const uint32_t words[] = {values.x, values.y, values.z, values.w};
-#pragma unroll
-  for (int i = 0; i < kLaneElements; ++i) {
-    if (column + i < p.columns) {
-      to[i] = static_cast<uint16_t>(words[i / 2] >> 16 * (i % 2));
-    }
-  }
-}
-
 // Writes a unit, the first element of which is that of `row` and `column` of the matrix.
 __device__ void store_unit(const Parameters& p, const uint8_t* unit, int64_t row, int64_t column,
                            int lane) {
@@ -99,18 +76,19 @@ __device__ void store_unit(const Parameters& p, const uint8_t* unit, int64_t row
     return *reinterpret_cast<const uint4*>(unit + unit_row * kUnitRowBytes +
                                            (u ^ unit_row % 8) * 16);
   };
-  if (p.aligned && row >= p.begin_row && row + kRecordRows <= p.end_row &&
-      column + kUnitColumns <= p.columns) {
-    uint16_t* const to = p.dense + (row - p.begin_row + r) * p.columns + column + u * kLaneElements;
+  if (p.rows.aligned && row >= p.rows.begin_row && row + kRecordRows <= p.rows.end_row &&
+      column + kUnitColumns <= p.rows.columns) {
+    uint16_t* const to =
+        p.rows.dense + (row - p.rows.begin_row + r) * p.rows.columns + column + u * kLaneElements;
 #pragma unroll
     for (int i = 0; i < kRecordRows / kRowsAtOnce; ++i) {
-      *reinterpret_cast<uint4*>(to + i * kRowsAtOnce * p.columns) = values(i);
+      *reinterpret_cast<uint4*>(to + i * kRowsAtOnce * p.rows.columns) = values(i);
     }
     return;
   }
 #pragma unroll 1
   for (int i = 0; i < kRecordRows / kRowsAtOnce; ++i) {
-    store_eight(p, row + i * kRowsAtOnce + r, column + u * kLaneElements, values(i));
+    store_eight(p.rows, row + i * kRowsAtOnce + r, column + u * kLaneElements, values(i));
   }
 }
 
@@ -204,17 +182,12 @@ void record_expand_cuda(const RecordMatrix& matrix, Range rows, void* dense, int
                                 : stage_bytes_for(most, most);
   const Parameters p{.records = matrix.records,
                      .starts = matrix.starts,
-                     .dense = static_cast<uint16_t*>(dense),
                      .first_record = static_cast<uint32_t>(first_block * grid.columns),
                      .record_count = static_cast<uint32_t>(records),
                      .record_columns = static_cast<uint32_t>(grid.columns),
                      .first_block = first_block,
-                     .begin_row = rows.begin,
-                     .end_row = rows.begin + rows.count,
-                     .columns = matrix.columns,
-                     .stage_bytes = stage_bytes,
-                     .aligned = matrix.columns % kLaneElements == 0 &&
-                                reinterpret_cast<uintptr_t>(dense) % 16 == 0};
+                     .rows = dense_rows(dense, rows.begin, rows.count, matrix.columns),
+                     .stage_bytes = stage_bytes};
   const Kernel kernel = matrix.multistage.byte_products ? kernel_for<tca_bme::ByteCounter>(layout)
                                                         : kernel_for<tca_bme::BitCounter>(layout);
   const int shared_bytes = kUnitBytes + kStages * stage_bytes;

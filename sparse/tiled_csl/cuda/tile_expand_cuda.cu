@@ -2,6 +2,7 @@
 
 #include "kernels/base/launch.cuh"
 #include "kernels/base/warp.cuh"
+#include "sparse/dense_rows.cuh"
 #include "sparse/tiled_csl/cuda/tile_expand_cuda.h"
 #include "sparse/tiled_csl/cuda/tile_matmul_cuda.h"
 #include "sparse/tiled_csl/cuda/tile_multistage.cuh"
@@ -12,38 +13,14 @@ namespace {
 
 using namespace tiled_csl;
 
-constexpr int kLaneElements = 8;  // that a lane writes at once, 16 bytes
 constexpr int kLanesOfRow = kTileColumns / kLaneElements;
 constexpr int kRowsAtOnce = kWarp / kLanesOfRow;
 
 struct Parameters {
   TileParameters tiles;
   int first_tile;
-  uint16_t* dense;
-  int64_t begin_row;
-  int64_t end_row;
-  int64_t columns;
-  bool aligned;  // every row of `dense`, to 16 bytes
+  DenseRows rows;
 };
-
-// What of it is in the matrix and was requested.
-__device__ void store_eight(const Parameters& p, int64_t row, int64_t column, const uint4& values) {
-  if (row < p.begin_row || row >= p.end_row || column >= p.columns) {
-    return;
-  }
-  uint16_t* const to = p.dense + (row - p.begin_row) * p.columns + column;
-  if (p.aligned) {  // then the columns are a multiple of 8
-    *reinterpret_cast<uint4*>(to) = values;
-    return;
-  }
-  const uint32_t words[] = {values.x, values.y, values.z, values.w};
-#pragma unroll
-  for (int i = 0; i < kLaneElements; ++i) {
-    if (column + i < p.columns) {
-      to[i] = static_cast<uint16_t>(words[i / 2] >> 16 * (i % 2));
-    }
-  }
-}
 
 // Writes a tile, the first element of which is that of `row` and `column` of the matrix. Eight
 // columns of a row are words of four chunks (tile_record.h); the lanes of a warp read a word of
@@ -60,7 +37,7 @@ __device__ void store_tile(const Parameters& p, uint32_t tile, int64_t row, int6
     for (int k = 0; k < 4; ++k) {
       v[k] = load_shared32(words + (((part % 2 * 4 + k) ^ r % 8) << 4));
     }
-    store_eight(p, row + r, column + part * kLaneElements, uint4{v[0], v[1], v[2], v[3]});
+    store_eight(p.rows, row + r, column + part * kLaneElements, uint4{v[0], v[1], v[2], v[3]});
   }
 }
 
@@ -127,12 +104,7 @@ void tile_expand_cuda(const TileMatrix& matrix, Range rows, void* dense, const E
                               .slots = 1,
                               .slot_bytes = slot_bytes},
                     .first_tile = static_cast<int>(first_row * grid.columns),
-                    .dense = static_cast<uint16_t*>(dense),
-                    .begin_row = rows.begin,
-                    .end_row = rows.begin + rows.count,
-                    .columns = matrix.columns,
-                    .aligned = matrix.columns % kLaneElements == 0 &&
-                               reinterpret_cast<uintptr_t>(dense) % 16 == 0});
+                    .rows = dense_rows(dense, rows.begin, rows.count, matrix.columns)});
 }
 
 }  // namespace sparsellm

@@ -267,7 +267,7 @@ __global__ void __launch_bounds__(kGemmThreads)
                               .pieces = shared_address(barriers.pieces + stage * p.tile.slots),
                               .full = shared_address(barriers.full + stage),
                               .empty = empty},
-                             [&](const GemmSteps&) {
+                             [&] {
                                if (first) {
                                  first = false;
                                  wait_on_dependencies();  // x is put in order by the launch before
@@ -275,7 +275,7 @@ __global__ void __launch_bounds__(kGemmThreads)
                                    copy_x();
                                  }
                                  x_step = GemmSteps(p, range, stage + p.x_stages, kGemmStages);
-                                 x_stage = (stage + p.x_stages) % p.x_stages;
+                                 x_stage = stage % p.x_stages;
                                  return;
                                }
                                copy_x();

@@ -7,6 +7,7 @@
 #include "sparse/tiled_csl/cuda/tile_gemm_cuda.h"
 #include "sparse/tiled_csl/cuda/tile_gemm_kernels.cuh"
 #include "sparse/tiled_csl/cuda/tile_matmul_cuda.h"
+#include "sparse/tiled_csl/cuda/tile_parameters.cuh"
 #include "sparse/tiled_csl/cuda/tile_room.cuh"
 
 namespace sparsellm {
@@ -101,9 +102,6 @@ void tile_gemm_cuda(const TileMatrix& matrix, const CudaProductOperands& operand
     const int64_t tokens = std::min(operands.tokens - first, kTileGemmMostTokens);
     const int64_t token_tiles = ceil_div(tokens, kGemmTokens);
     const int64_t steps = grid.count() * token_tiles;
-    require(
-        steps < INT32_MAX / 2 && matrix.rows <= INT32_MAX / 2 && matrix.columns <= INT32_MAX / 2,
-        "a tiled_csl product with a {} x {} matrix", matrix.rows, matrix.columns);
     constexpr int64_t kOrderThreads = 256;
     const int64_t parts = grid.columns * (kTileColumns / 8) * tokens;
     launch(ctx, &order_columns_kernel,
@@ -118,27 +116,12 @@ void tile_gemm_cuda(const TileMatrix& matrix, const CudaProductOperands& operand
                                     .columns = grid.columns * kTileColumns,
                                     .stride = grid.columns * kTileColumns},
                                    kGemmTokens);
-    const tiled_csl::GemmParameters p{
-        .tile = {.records = matrix.records,
-                 .starts = matrix.starts,
-                 .y = static_cast<uint16_t*>(operands.y) + first * operands.y_stride,
-                 .y_stride = operands.y_stride,
-                 .bias = operands.bias,
-                 .partials = static_cast<float4*>(queue.workspace),
-                 .arrivals = queue.counters,
-                 .rows = static_cast<int>(matrix.rows),
-                 .columns = static_cast<int>(matrix.columns),
-                 .tokens = static_cast<int>(tokens),
-                 .row_tiles = static_cast<int>(grid.columns),
-                 .share = static_cast<int>(steps / blocks),
-                 .longer = static_cast<int>(steps % blocks),
-                 .slots = room.slots,
-                 .slot_bytes = tiled_csl::slot_bytes_for(matrix.largest_record),
-                 .relu = operands.relu,
-                 .y_in_lines = reinterpret_cast<uintptr_t>(operands.y) % 16 == 0 &&
-                               operands.y_stride % 8 == 0},
+    tiled_csl::GemmParameters p{
+        .tile = tiled_csl::tile_parameters(matrix, operands, first, tokens, steps, blocks, queue),
         .token_tiles = static_cast<int>(token_tiles),
         .x_stages = room.x_stages};
+    p.tile.slots = room.slots;
+    p.tile.slot_bytes = tiled_csl::slot_bytes_for(matrix.largest_record);
     launch(ctx, kernel,
            {.blocks = static_cast<unsigned>(blocks),
             .threads = tiled_csl::kGemmThreads,

@@ -10,7 +10,7 @@ namespace sparsellm::tiled_csl {
 
 constexpr int kMostTiles = 11;  // of a thread block, for up to 16 tokens, by the registers
 
-// A kernel for so many tokens at once, whose thread blocks have up to so many tiles.
+// A kernel, the tokens that it takes at once, and the most tiles that a thread block of it has.
 struct TileVariant {
   TileKernel kernel;
   int tokens;

@@ -5,6 +5,7 @@
 #include "kernels/base/launch.cuh"
 #include "sparse/tiled_csl/cuda/tile_launch.cuh"
 #include "sparse/tiled_csl/cuda/tile_matmul_cuda.h"
+#include "sparse/tiled_csl/cuda/tile_parameters.cuh"
 #include "sparse/tiled_csl/cuda/tile_room.cuh"
 #include "sparse/tiled_csl/cuda/tile_wgmma_kernels.cuh"
 
@@ -18,8 +19,8 @@ using tiled_csl::TileVariant;
 
 constexpr int64_t kTokensOfAWarp = 32;
 constexpr int64_t kFewTokens = 16;  // more are faster by warpgroups
-// More are not worth extracting the tiles once more for every 128 or, multistage, 32 of them, as
-// far as rules know; what is measured may be four times as many, multistage twice.
+// Without measuring, no more tokens than these: tiles are extracted once more for every 128 of them
+// (32 by the multistage kernel). Tuning tries up to four times as many (twice).
 constexpr int64_t kMaxRuleTokens = 128;
 constexpr int64_t kMaxMultistageRuleTokens = 64;
 constexpr int64_t kMaxMeasuredTokens = 4 * kMaxRuleTokens;
@@ -210,38 +211,18 @@ void tiled_csl::tile_matmul_by(const TileVariants& variants, const TileMatrix& m
       by_groups ? tiled_csl::ceil_div(grid.rows, tiled_csl::kStepTiles) * grid.columns
                 : grid.count();
   const int64_t shares = by_groups ? blocks : blocks * config.tiles;
-  const bool x_aligned = reinterpret_cast<uintptr_t>(operands.x) % 16 == 0 &&
-                         (operands.tokens == 1 || operands.x_stride % 8 == 0);
   const bool whole_tiles = matrix.columns % tiled_csl::kTileColumns == 0;
   const int64_t at_once = most_tokens_of(config);
   for (int64_t first = 0; first < operands.tokens; first += at_once) {
     const int64_t tokens = std::min(operands.tokens - first, at_once);
+    TileParameters p =
+        tiled_csl::tile_parameters(matrix, operands, first, tokens, tiles, shares, queue);
+    p.slots = std::min(slots, variants.most_slots);
+    p.slot_bytes = tiled_csl::slot_bytes_for(matrix.largest_record);
+    // Extraction takes longer than products where records have several pieces.
+    p.stage_ahead = matrix.largest_record <= tiled_csl::kPieceBytes;
     const TileVariant variant =
-        variants.variant_for(operands.dtype, config.groups, x_aligned && whole_tiles, tokens);
-    const TileParameters p{
-        .records = matrix.records,
-        .starts = matrix.starts,
-        .x = static_cast<const uint16_t*>(operands.x) + first * operands.x_stride,
-        .x_stride = operands.x_stride,
-        .y = static_cast<uint16_t*>(operands.y) + first * operands.y_stride,
-        .y_stride = operands.y_stride,
-        .bias = operands.bias,
-        .partials = static_cast<float4*>(queue.workspace),
-        .arrivals = queue.counters,
-        .rows = static_cast<int>(matrix.rows),
-        .columns = static_cast<int>(matrix.columns),
-        .tokens = static_cast<int>(tokens),
-        .row_tiles = static_cast<int>(grid.columns),
-        .share = static_cast<int>(tiles / shares),
-        .longer = static_cast<int>(tiles % shares),
-        .slots = std::min(slots, variants.most_slots),
-        .slot_bytes = tiled_csl::slot_bytes_for(matrix.largest_record),
-        // Records of several pieces take long.
-        .stage_ahead = matrix.largest_record <= tiled_csl::kPieceBytes,
-        .relu = operands.relu,
-        .y_in_lines = reinterpret_cast<uintptr_t>(operands.y) % 16 == 0 &&
-                      (operands.tokens == 1 || operands.y_stride % 8 == 0),
-        .x_aligned = x_aligned};
+        variants.variant_for(operands.dtype, config.groups, p.x_aligned && whole_tiles, tokens);
     check_cuda(cudaFuncSetAttribute(reinterpret_cast<const void*>(variant.kernel),
                                     cudaFuncAttributeMaxDynamicSharedMemorySize,
                                     tiled_csl::kDynamicBytes));

@@ -58,8 +58,8 @@ void tile_matmul_cuda(const TileMatrix& matrix, const CudaProductOperands& opera
 // Whether the device, and the build, run the configuration for such a matrix and this many tokens:
 // then also for fewer.
 bool tile_matmul_fits(const TileMatrix& matrix, const TileMatmulConfig& config, int64_t tokens);
-// The configuration that is expected to be the fastest for this many tokens; none for more than
-// 1,024, and if the device cannot run the kernels or the one that it runs is not for so many.
+// The configuration that is expected to be the fastest for this many tokens. None if expansion is:
+// for more than 1,024 tokens, or more than 64 where only the multistage kernel runs.
 std::optional<TileMatmulConfig> tile_matmul_rule(const TileMatrix& matrix, int64_t tokens);
 // Those that fit and are worth measuring for this many tokens, that one first. By warpgroups with
 // x in registers up to 512, multistage up to 128.

@@ -6,6 +6,7 @@
 #include "sparse/tiled_csl/cuda/tile_matmul_cuda.h"
 #include "sparse/tiled_csl/cuda/tile_multistage.cuh"
 #include "sparse/tiled_csl/cuda/tile_multistage_cuda.h"
+#include "sparse/tiled_csl/cuda/tile_parameters.cuh"
 #include "sparse/tiled_csl/cuda/tile_room.cuh"
 
 namespace sparsellm {
@@ -102,27 +103,10 @@ void tile_multistage_cuda(const TileMatrix& matrix, const CudaProductOperands& o
   const int64_t shares = blocks * plan.warps;
   for (int64_t first = 0; first < operands.tokens; first += kTokensOfALaunch) {
     const int64_t tokens = std::min<int64_t>(operands.tokens - first, kTokensOfALaunch);
-    const TileParameters p{
-        .records = matrix.records,
-        .starts = matrix.starts,
-        .x = static_cast<const uint16_t*>(operands.x) + first * operands.x_stride,
-        .x_stride = operands.x_stride,
-        .y = static_cast<uint16_t*>(operands.y) + first * operands.y_stride,
-        .y_stride = operands.y_stride,
-        .bias = operands.bias,
-        .partials = static_cast<float4*>(queue.workspace),
-        .arrivals = queue.counters,
-        .rows = static_cast<int>(matrix.rows),
-        .columns = static_cast<int>(matrix.columns),
-        .tokens = static_cast<int>(tokens),
-        .row_tiles = static_cast<int>(grid.columns),
-        .share = static_cast<int>(grid.count() / shares),
-        .longer = static_cast<int>(grid.count() % shares),
-        .slots = plan.slots,
-        .slot_bytes = static_cast<int>(plan.slot_bytes),
-        .relu = operands.relu,
-        .x_aligned = reinterpret_cast<uintptr_t>(operands.x) % 16 == 0 &&
-                     (operands.tokens == 1 || operands.x_stride % tiled_csl::kChunk == 0)};
+    TileParameters p =
+        tiled_csl::tile_parameters(matrix, operands, first, tokens, grid.count(), shares, queue);
+    p.slots = plan.slots;
+    p.slot_bytes = static_cast<int>(plan.slot_bytes);
     const MultistageTileKernel kernel = operands.dtype == DType::f16
                                             ? multistage_kernel_for<__half>(tokens)
                                             : multistage_kernel_for<__nv_bfloat16>(tokens);

@@ -94,8 +94,9 @@ class TileCursor {
   int tile_;
 };
 
-// Pairs of 16 elements, from a multiple of 16 bytes on. Not by loads for memory that nobody writes
-// (ld.global.nc): the kernel before may write x while this one has begun.
+// Sixteen elements as pairs, from an address that is a multiple of 16 bytes. By ordinary loads:
+// those for constant memory (ld.global.nc) may not be used, since the kernel before may still write
+// x.
 __device__ inline void load_columns(uint32_t (&to)[8], const void* from) {
   asm volatile("ld.global.v4.u32 {%0, %1, %2, %3}, [%4];"
                : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])

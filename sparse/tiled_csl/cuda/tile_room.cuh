@@ -10,7 +10,7 @@ namespace sparsellm::tiled_csl {
 
 constexpr int kSharedBytes = 227 * 1024;
 constexpr int kDynamicBytes = kSharedBytes - kStaticBytes;
-// Tiles begin at the first multiple of it after what is static.
+// Of the first tile, which comes after the static variables.
 constexpr int kTileAlignment = 1024;
 static_assert(kStaticBytes <= kTileAlignment);
 
@@ -25,7 +25,7 @@ inline int slots_for(int64_t largest_record, int tiles, int64_t bytes) {
   return static_cast<int>(std::clamp<int64_t>(room / slot_bytes_for(largest_record), 0, kMaxSlots));
 }
 
-// Whether kernels can count the steps, so many for each tile, in 32 bits.
+// Whether 32 bits are enough to count the steps of a launch, of which each tile has this many.
 inline bool countable(int64_t rows, int64_t columns, int64_t steps_of_tile = 1) {
   constexpr int64_t kMost = INT32_MAX / 2;
   return rows <= kMost && columns <= kMost &&

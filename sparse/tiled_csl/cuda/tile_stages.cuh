@@ -20,8 +20,8 @@ struct ExtractorPlace {
   int meeting = 0;  // the number of the barrier at which they meet, if there are two
 };
 
-// Extracts a tile of every step of a stage, by kParts warps. begin(tiles): the stage is free for
-// the next one. Returns the parity of `empty` that follows the last one.
+// Extracts a tile of every step of a stage, by kParts warps. begin(): the stage is free for the
+// next one. Returns the parity of `empty` that follows the last one.
 template <int kParts, bool kKeeps, class Tiles, class Begin>
 __device__ uint32_t extract_tiles(const TileParameters& p, Tiles own, const ExtractorPlace& at,
                                   Begin&& begin) {
@@ -37,7 +37,7 @@ __device__ uint32_t extract_tiles(const TileParameters& p, Tiles own, const Extr
   };
   extractor.clear_tile();
   if (!own.done()) {
-    begin(own);
+    begin();
   }
   meet();
   uint32_t parity = 0;
@@ -59,7 +59,7 @@ __device__ uint32_t extract_tiles(const TileParameters& p, Tiles own, const Extr
     }
     barrier_wait(at.empty, parity);
     parity ^= 1;
-    begin(own);
+    begin();
     if constexpr (kKeeps) {
       if (kept) {
         extractor.clear_places();

@@ -330,7 +330,7 @@ __global__ void __launch_bounds__(kThreads)
        .empty = shared_address(barriers.empty + stage),
        .part = (warp - kGroupWarps) % kParts,
        .meeting = mine + 2},
-      [](const StepTiles&) {});
+      [] {});
   if (shared_row.missing > 0) {
     block_meets();
     add_up();

@@ -231,64 +231,57 @@ __global__ void __launch_bounds__(kGemmThreads)
   __syncthreads();
   launch_dependents();
   const TileRange range{first_tile_of(p.tile, blockIdx.x), first_tile_of(p.tile, blockIdx.x + 1)};
-  const SharedRow shared_row(p.tile, range);
-  const auto add_up = [&] {
-    const int row_of_steps = shared_row.begin / p.tile.row_tiles;
-    add_up_shared_row(p.tile, shared_row, tiles, gemm_units(p, row_of_steps),
-                      [&](int thread) { return GemmStore<T>(p, row_of_steps, thread); });
-  };
   if (warp < kGemmGroupThreads / kWarp) {
     increase_registers<kGemmGroupRegisters>();
     wait_on_dependencies();
     multiply_tiles<T>(p, barriers, tiles, x_stages, range);
-    if (shared_row.missing > 0) {
-      add_up();
+  } else {
+    decrease_registers<kGemmExtractorRegisters>();
+    const int stage = warp - kGemmGroupThreads / kWarp;
+    const uint32_t empty = shared_address(barriers.empty + stage);
+    GemmSteps x_step(p, range, stage, kGemmStages);
+    int x_stage = stage;
+    const auto copy_x = [&] {
+      if (!x_step.done() && threadIdx.x % kWarp == 0) {
+        const uint32_t there = shared_address(barriers.x + x_stage);
+        barrier_expect(there, kGemmTokenBytes);
+        bulk_load_box(x_stages + x_stage * kGemmTokenBytes, &x, x_step.column() * kTileColumns,
+                      x_step.first_token(), there);
+      }
+    };
+    bool first = true;
+    const uint32_t parity = extract_tiles<1, true>(
+        p.tile, GemmSteps(p, range, stage, kGemmStages),
+        {.tile = tiles + stage * kTileBytes,
+         .slots = slots + stage * p.tile.slots * p.tile.slot_bytes,
+         .pieces = shared_address(barriers.pieces + stage * p.tile.slots),
+         .full = shared_address(barriers.full + stage),
+         .empty = empty},
+        [&] {
+          if (first) {
+            first = false;
+            wait_on_dependencies();  // x is put in order by the launch before
+            if (stage < p.x_stages) {
+              copy_x();
+            }
+            x_step = GemmSteps(p, range, stage + p.x_stages, kGemmStages);
+            x_stage = stage % p.x_stages;
+            return;
+          }
+          copy_x();
+          x_step.advance();
+          x_stage = (x_stage + kGemmStages) % p.x_stages;
+        });
+    if (!first && !x_step.done()) {
+      barrier_wait(empty, parity);
+      copy_x();
     }
-    return;
   }
-  decrease_registers<kGemmExtractorRegisters>();
-  const int stage = warp - kGemmGroupThreads / kWarp;
-  const uint32_t empty = shared_address(barriers.empty + stage);
-  GemmSteps x_step(p, range, stage, kGemmStages);
-  int x_stage = stage;
-  const auto copy_x = [&] {
-    if (!x_step.done() && threadIdx.x % kWarp == 0) {
-      const uint32_t there = shared_address(barriers.x + x_stage);
-      barrier_expect(there, kGemmTokenBytes);
-      bulk_load_box(x_stages + x_stage * kGemmTokenBytes, &x, x_step.column() * kTileColumns,
-                    x_step.first_token(), there);
-    }
-  };
-  bool first = true;
-  const uint32_t parity =
-      extract_tiles<1, true>(p.tile, GemmSteps(p, range, stage, kGemmStages),
-                             {.tile = tiles + stage * kTileBytes,
-                              .slots = slots + stage * p.tile.slots * p.tile.slot_bytes,
-                              .pieces = shared_address(barriers.pieces + stage * p.tile.slots),
-                              .full = shared_address(barriers.full + stage),
-                              .empty = empty},
-                             [&] {
-                               if (first) {
-                                 first = false;
-                                 wait_on_dependencies();  // x is put in order by the launch before
-                                 if (stage < p.x_stages) {
-                                   copy_x();
-                                 }
-                                 x_step = GemmSteps(p, range, stage + p.x_stages, kGemmStages);
-                                 x_stage = stage % p.x_stages;
-                                 return;
-                               }
-                               copy_x();
-                               x_step.advance();
-                               x_stage = (x_stage + kGemmStages) % p.x_stages;
-                             });
-  if (!first && !x_step.done()) {
-    barrier_wait(empty, parity);
-    copy_x();
-  }
+  const SharedRow shared_row(p.tile, range);
   if (shared_row.missing > 0) {
-    block_meets();
-    add_up();
+    const int row_of_steps = shared_row.begin / p.tile.row_tiles;
+    add_up_shared_row(p.tile, shared_row, tiles, gemm_units(p, row_of_steps),
+                      [&](int thread) { return GemmStore<T>(p, row_of_steps, thread); });
   }
 #endif
 }

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 
+#include "kernels/base/pdl.cuh"
 #include "kernels/base/warp.cuh"
 #include "kernels/pipeline/arrivals.cuh"
 #include "kernels/pipeline/fragment_store.cuh"
@@ -20,13 +21,6 @@ __device__ inline void store_shared128(uint32_t a, float4 v) {
 __device__ inline float4 load_shared_unit(uint32_t a) {
   const uint4 v = load_shared128(a);
   return {__uint_as_float(v.x), __uint_as_float(v.y), __uint_as_float(v.z), __uint_as_float(v.w)};
-}
-
-// Threads of the block that have come so far, by different ways: all of them.
-__device__ inline void block_meets() {
-  __syncwarp();
-  asm volatile("barrier.sync 0, %0;" ::"r"(blockDim.x) : "memory");
-  __syncwarp();
 }
 
 // The row of steps that a block ends while blocks before it have its beginning. Steps of a block
@@ -53,20 +47,23 @@ struct RowUnits {
 };
 
 // Adds up such a row and has store(unit, its sums and those of three more) store it. By all threads
-// of the block, after they have met: what it has itself is at `own` in shared memory by then.
+// of the block, after finish_row(): what the block has itself is at `own` in shared memory.
 template <class MakeStore>
 __device__ void add_up_shared_row(const TileParameters& p, const SharedRow& row, uint32_t own,
                                   const RowUnits& units, MakeStore&& make_store) {
+  wait_on_dependencies();  // arrivals are the launch before's until it ends
   int first_block = blockIdx.x;
   for (int missing = row.missing; missing > 0;) {
     --first_block;
     missing -= first_tile_of(p, first_block + 1) - first_tile_of(p, first_block);
-    if (threadIdx.x == (blockIdx.x - first_block) % blockDim.x) {
+    // Threads that do not multiply, as long as there are any: they are here before the others.
+    if (threadIdx.x == blockDim.x - 1 - (blockIdx.x - first_block) % blockDim.x) {
       wait_arrived(p.arrivals + first_block);
       p.arrivals[first_block] = 0;
     }
   }
-  block_meets();
+  __syncthreads();
+  __syncthreads();  // racecheck misses the first where warps come to it long before others
   // As many warps for each warp's units as there are.
   const int threads = units.threads;
   const int thread = threadIdx.x % threads;
@@ -108,12 +105,14 @@ __device__ void add_up_shared_row(const TileParameters& p, const SharedRow& row,
 // What the threads that multiply do with the sums of a row: those of a row whose end is another
 // block's are left for it; those of a row whose beginning is another's go to `own` in shared
 // memory, for add_up_shared_row(); the rest is stored. unit_of(i): unit i of this thread. A barrier
-// of the kThreads that multiply is number 1.
+// of the kThreads that multiply is number 1. What lies at `own` is theirs: nothing else writes
+// there after the last step has its tiles.
 template <int kThreads, int kUnits, class UnitOf, class MakeStore>
 __device__ void finish_row(const TileParameters& p, int row_begin, TileRange of_row, uint32_t own,
                            const RowUnits& units, UnitOf&& unit_of, MakeStore&& make_store) {
   const int thread = threadIdx.x;
   const bool has_units = thread < units.threads;
+  const auto threads_meet = [] { asm volatile("bar.sync 1, %0;" ::"n"(kThreads) : "memory"); };
   if (of_row.end < row_begin + p.row_tiles) {
     if (has_units) {
       float4* const to = units.of_block(p, blockIdx.x) + thread;
@@ -124,12 +123,12 @@ __device__ void finish_row(const TileParameters& p, int row_begin, TileRange of_
         }
       }
     }
-    asm volatile("bar.sync 1, %0;" ::"n"(kThreads) : "memory");
+    threads_meet();
     if (thread == 0) {
       set_arrived(p.arrivals + blockIdx.x);
     }
   } else if (of_row.first > row_begin) {
-    block_meets();  // nothing in shared memory is needed any more
+    threads_meet();  // the products that read shared memory have ended
     if (has_units) {
 #pragma unroll
       for (int i = 0; i < kUnits; ++i) {

@@ -35,13 +35,14 @@ __device__ uint32_t extract_tiles(const TileParameters& p, Tiles own, const Extr
       asm volatile("bar.sync %0, %1;" ::"r"(at.meeting), "n"(kParts * kWarp) : "memory");
     }
   };
-  extractor.clear_tile();
-  if (!own.done()) {
-    begin();
-  }
-  meet();
   uint32_t parity = 0;
-  while (!own.done()) {
+  if (own.done()) {
+    return parity;
+  }
+  extractor.clear_tile();
+  begin();
+  meet();
+  while (true) {
     const bool kept = extract_record(
         extractor, pieces,
         [&] {

@@ -301,39 +301,32 @@ __global__ void __launch_bounds__(kThreads)
   __syncthreads();
   launch_dependents();
   const TileRange range{first_tile_of(p, blockIdx.x), first_tile_of(p, blockIdx.x + 1)};
-  const SharedRow shared_row(p, range);
-  const auto add_up = [&] {
-    add_up_shared_row(p, shared_row, tiles, step_units(p, kGroups * kGroupThreads),
-                      [&](int thread) {
-                        return StepStore<T>(p, shared_row.begin / p.row_tiles * kStepRows, thread);
-                      });
-  };
   // Sums and x take more registers than places of nonzeros do.
   if (warp < kGroupWarps) {
     increase_registers<group_registers(kGroups)>();
     wait_on_dependencies();
     TileGroup<T, kGroups, kFast>(p, barriers, tiles, stages).run(range);
-    if (shared_row.missing > 0) {
-      add_up();
-    }
-    return;
+  } else {
+    decrease_registers<kExtractorRegisters>();
+    const int mine = (warp - kGroupWarps) / kParts;
+    const int stage = mine / kStepTiles;
+    extract_tiles<kParts, kGroups == 1>(
+        p, StepTiles(p, range, stage, stages, mine % kStepTiles),
+        {.tile = tiles + mine * kTileBytes,
+         .slots = tiles + in_flight * kTileBytes + mine * p.slots * p.slot_bytes,
+         .pieces = shared_address(barriers.pieces + mine * p.slots),
+         .full = shared_address(barriers.full + stage),
+         .empty = shared_address(barriers.empty + stage),
+         .part = (warp - kGroupWarps) % kParts,
+         .meeting = mine + 2},
+        [] {});
   }
-  decrease_registers<kExtractorRegisters>();
-  const int mine = (warp - kGroupWarps) / kParts;
-  const int stage = mine / kStepTiles;
-  extract_tiles<kParts, kGroups == 1>(
-      p, StepTiles(p, range, stage, stages, mine % kStepTiles),
-      {.tile = tiles + mine * kTileBytes,
-       .slots = tiles + in_flight * kTileBytes + mine * p.slots * p.slot_bytes,
-       .pieces = shared_address(barriers.pieces + mine * p.slots),
-       .full = shared_address(barriers.full + stage),
-       .empty = shared_address(barriers.empty + stage),
-       .part = (warp - kGroupWarps) % kParts,
-       .meeting = mine + 2},
-      [] {});
+  const SharedRow shared_row(p, range);
   if (shared_row.missing > 0) {
-    block_meets();
-    add_up();
+    add_up_shared_row(p, shared_row, tiles, step_units(p, kGroups * kGroupThreads),
+                      [&](int thread) {
+                        return StepStore<T>(p, shared_row.begin / p.row_tiles * kStepRows, thread);
+                      });
   }
 #endif
 }

@@ -99,6 +99,26 @@ TEST_P(GpuTilePlan, ManyTokensAreRight) {
   }
 }
 
+// The block with the end of the row waits for all others, while the next launch has begun.
+TEST_P(GpuTilePlan, ARowThatAllBlocksShare) {
+  const Shape shape{130, 28672};
+  const OwnedTensor w = weight(shape, 0.1);
+  const std::unique_ptr<WeightMatrix> loaded = load(w.view);
+  exec->launches = Launches::overlapping;
+  for (int64_t tokens : {8, 40, 100, 300}) {
+    const GuardedTensor x = numbers(tokens, shape.columns);
+    const GuardedTensor first(GetParam(), {tokens, shape.rows}, Layout::contiguous, kGpu);
+    const GuardedTensor last(GetParam(), {tokens, shape.rows}, Layout::contiguous, kGpu);
+    loaded->matmul(x.view(), first.view(), {}, *exec);
+    for (int i = 0; i < 20; ++i) {
+      loaded->matmul(x.view(), last.view(), {}, *exec);
+    }
+    gpu->cuda.synchronize();
+    EXPECT_TRUE(all_close(first.view(), expected_of(x.view(), w.view), kTolerance)) << tokens;
+    EXPECT_TRUE(same_bits(first.view(), last.view())) << tokens;
+  }
+}
+
 TEST_P(GpuTilePlan, RefusesWhatDoesNotFit) {
   const OwnedTensor w = weight({128, 64}, 0.2);
   const DeviceTileMatrix encoded(tiled_csl_format().encode(w.view, cpu.threads));

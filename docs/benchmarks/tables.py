@@ -440,6 +440,7 @@ TABLES = {
     "attention-h200": lambda reports: attention(reports, "h200"),
     "kernel-patterns-h200": lambda reports: kernel_patterns(reports, "h200"),
     "kernel-formats-h200": lambda reports: kernel_formats(reports, "h200"),
+    "kernel-formats-h100": lambda reports: kernel_formats(reports, "h100"),
     "kernel-cpu-zeros": kernel_cpu_zeros,
     "kernel-cpu-tokens": kernel_cpu_tokens,
     "weight-sizes": lambda reports: weight_sizes(reports, "h200"),

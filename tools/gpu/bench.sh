@@ -122,6 +122,22 @@ case $section in
       report "throughput_${model}_tca_bme" throughput "${config[@]}" "${engine[@]}" \
         "${bitmaps[@]}" "$@"
     done
+    # Both formats: the large shapes, the others, and many tokens.
+    both=(--formats "tiled_csl,tca_bme")
+    large=28672x7168,7168x28672,21504x7168,36864x9216,9216x36864
+    others=11008x4096,4096x11008,14336x4096,13824x5120,4096x4096,5120x5120,7168x7168
+    report kernel_formats kernel --shape "$large" --tokens 1,8,16,32,64,128 \
+      --sparsity 0.5,0.6,0.7,0.8,0.9,0.95 "${both[@]}" "$@"
+    report kernel_formats_more kernel --shape "$others" --tokens 1,8,32 \
+      --sparsity 0.6,0.8,0.9,0.95 "${both[@]}" "$@"
+    if [ "$gpu" = h200 ]; then
+      report kernel_formats_many kernel --shape 28672x7168,7168x28672 --tokens 256,1024,4096 \
+        --sparsity 0.6,0.7,0.8,0.9,0.95 "${both[@]}" "$@"
+      cat "$folder/kernel_formats_many.jsonl" >>"$folder/kernel_formats_more.jsonl"
+      rm "$folder/kernel_formats_many.jsonl"
+    fi
+    cat "$folder/kernel_formats_more.jsonl" >>"$folder/kernel_formats.jsonl"
+    rm "$folder/kernel_formats_more.jsonl"
     if [ "$gpu" = h200 ]; then
       some=28672x7168,7168x28672,11008x4096,4096x4096
       report kernel_few_tokens kernel --shape "$some" --tokens 9,12,17,24,33,48 --sparsity 0.6 \
@@ -130,18 +146,6 @@ case $section in
         --sparsity 0.6 --formats tca_bme "$@"
       report kernel_dense kernel --shape 28672x7168,7168x28672,21504x7168,7168x7168 \
         --tokens 1,8,64,1024 --sparsity 0 --formats dense "$@"
-      # Both formats: the large shapes, the others, and many tokens.
-      both=(--formats "tiled_csl,tca_bme")
-      large=28672x7168,7168x28672,21504x7168,36864x9216,9216x36864
-      others=11008x4096,4096x11008,14336x4096,13824x5120,4096x4096,5120x5120,7168x7168
-      report kernel_formats kernel --shape "$large" --tokens 1,8,16,32,64,128 \
-        --sparsity 0.5,0.6,0.7,0.8,0.9,0.95 "${both[@]}" "$@"
-      report kernel_formats_more kernel --shape "$others" --tokens 1,8,32 \
-        --sparsity 0.6,0.8,0.9,0.95 "${both[@]}" "$@"
-      report kernel_formats_many kernel --shape 28672x7168,7168x28672 --tokens 256,1024,4096 \
-        --sparsity 0.6,0.7,0.8,0.9,0.95 "${both[@]}" "$@"
-      cat "$folder"/kernel_formats_{more,many}.jsonl >>"$folder/kernel_formats.jsonl"
-      rm "$folder"/kernel_formats_{more,many}.jsonl
       few=(kernel --shape "$shapes" --tokens "1,8,32" --formats tca_bme)
       report patterns "${few[@]}" --sparsity 0.6 \
         --pattern uniform,rows:0.5,dense-blocks:0.01,outliers:0.01 "$@"

@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# Looks into one launch of the kernel of tca_bme with Nsight Compute:
+# Looks into one launch of the kernel of a sparse format with Nsight Compute:
 #   tools/gpu/profile.sh [OUTxIN [SPARSITY [TOKENS [BUILD [ARGUMENT ...]]]]]
 # By default 28672x7168, 0.6, 8 and build/gpu; further arguments go to `sparsellm-bench kernel`.
-# KERNEL is a regular expression for the name of the kernel [record_matmul]. Clocks are left as they
-# are, the caches are flushed before each pass. Prints - for what this GPU does not count.
+# FORMAT is the format [tca_bme], KERNEL a regular expression for the name of the kernel
+# [record_matmul; tiled_csl: tile_]. Clocks are left as they are, the caches are flushed before each
+# pass. Prints - for what this GPU does not count.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
@@ -16,6 +17,9 @@ shape=${1:-28672x7168}
 sparsity=${2:-0.6}
 tokens=${3:-8}
 build=${4:-build/gpu}
+format=${FORMAT:-tca_bme}
+kernel=record_matmul
+[ "$format" != tiled_csl ] || kernel=tile_
 shift $(($# < 4 ? $# : 4))
 
 ncu=$(command -v ncu || true)
@@ -34,10 +38,10 @@ trap 'rm -rf "$folder"' EXIT
 metrics=$(python3 "$report" metrics "$folder/known")
 status=0
 "$ncu" --clock-control none --profile-from-start off \
-  --kernel-name "regex:${KERNEL:-record_matmul}" --launch-count 1 \
+  --kernel-name "regex:${KERNEL:-$kernel}" --launch-count 1 \
   --metrics "$metrics" --page raw --csv --print-units base --log-file "$folder/ncu" \
   "$bench" kernel --profile --shape "$shape" --sparsity "$sparsity" --tokens "$tokens" \
-  --formats tca_bme --repeat 3 --format jsonl "$@" \
+  --formats "$format" --repeat 3 --format jsonl "$@" \
   >"$folder/bench" 2>"$folder/errors" || status=$?
 touch "$folder/ncu"
 if grep -qs ERR_NVGPUCTRPERM "$folder"/{ncu,bench,errors}; then
@@ -47,4 +51,4 @@ fi
 if [ "$status" -ne 0 ]; then
   fail "ncu ended with $status: $(grep -h . "$folder"/{errors,ncu} | tail -n 1)"
 fi
-python3 "$report" report "$folder/ncu" "$folder/bench"
+python3 "$report" report "$folder/ncu" "$folder/bench" "$format"

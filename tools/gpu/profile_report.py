@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
 """The two halves of profile.sh that are not ncu's.
 
-profile_report.py metrics KNOWN             which metrics to ask for; KNOWN is what --query-metrics printed
-profile_report.py report NCU_CSV BENCH      what they say; BENCH is the report of the benchmark, as jsonl
+profile_report.py metrics KNOWN
+    Which metrics to ask for; KNOWN is what --query-metrics printed.
+profile_report.py report NCU_CSV BENCH FORMAT
+    What they say of FORMAT's kernel; BENCH is the report of the benchmark, as jsonl.
 """
 
 import csv
@@ -24,9 +26,12 @@ CONFLICTS = "l1tex__data_bank_conflicts_pipe_lsu_mem_shared.sum"
 WAVEFRONTS = "l1tex__data_pipe_lsu_wavefronts_mem_shared.sum"
 INSTRUCTIONS = "smsp__inst_executed.sum"
 IPC = "smsp__inst_executed.avg.per_cycle_active"
-TENSOR_USE = "sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_elapsed"
+OF_PEAK = ".avg.pct_of_peak_sustained_elapsed"
+TENSOR_USE = "sm__pipe_tensor_cycles_active" + OF_PEAK
+SHARED_USE = "l1tex__data_pipe_lsu_wavefronts_mem_shared" + OF_PEAK
+L2_USE = "lts__throughput" + OF_PEAK
 FIXED = [REGISTERS, TIME, DRAM_READ, DRAM_WRITE, DRAM_USE, CONFLICTS, WAVEFRONTS, INSTRUCTIONS, IPC,
-         TENSOR_USE]
+         TENSOR_USE, SHARED_USE, L2_USE]
 
 # To bytes and seconds, by the names that different versions have for them.
 SCALES = {
@@ -69,8 +74,8 @@ def read_ncu(path):
     return values, dict(zip(names, launch)).get("Kernel Name", "")
 
 
-def read_bench(path):
-    """The environment, and the row of tca_bme."""
+def read_bench(path, form):
+    """The environment, and the row of the format."""
     environment, row = {}, None
     with open(path, encoding="utf-8", errors="replace") as file:
         for line in file:
@@ -78,7 +83,7 @@ def read_bench(path):
                 table = json.loads(line)
                 if table["table"] == "environment":
                     environment = table
-                elif table["table"] == "kernel" and table["format"] == "tca_bme":
+                elif table["table"] == "kernel" and table["format"] == form:
                     row = table
     if row is None:
         sys.exit("profile.sh: the benchmark has measured nothing")
@@ -104,8 +109,8 @@ def pipes_of(values):
     return pipes
 
 
-def report(ncu_path, bench_path):
-    environment, row = read_bench(bench_path)
+def report(ncu_path, bench_path, form):
+    environment, row = read_bench(bench_path, form)
     values, kernel = read_ncu(ncu_path)
     thousands = row["out"] * row["in"] / 1024
 
@@ -128,6 +133,8 @@ def report(ncu_path, bench_path):
         ("bytes of the encoding", row["encoded_bytes"], 0, "bytes"),
         ("DRAM read bandwidth", bandwidth, 0, "GB/s"),
         ("DRAM throughput", values.get(DRAM_USE), 1, "% of the peak"),
+        ("L2 throughput", values.get(L2_USE), 1, "% of the peak"),
+        ("shared memory, by ordinary loads", values.get(SHARED_USE), 1, "% of the peak"),
         ("instructions per cycle and scheduler", values.get(IPC), 2, ""),
         ("tensor cores active", values.get(TENSOR_USE), 1, "% of the time"),
     ]
@@ -147,8 +154,8 @@ def report(ncu_path, bench_path):
 def main():
     if len(sys.argv) == 3 and sys.argv[1] == "metrics":
         print(",".join(metrics_to_ask(known_metrics(sys.argv[2]))))
-    elif len(sys.argv) == 4 and sys.argv[1] == "report":
-        report(sys.argv[2], sys.argv[3])
+    elif len(sys.argv) == 5 and sys.argv[1] == "report":
+        report(sys.argv[2], sys.argv[3], sys.argv[4])
     else:
         sys.exit(__doc__)
 

@@ -83,8 +83,20 @@ class Mutant:
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     def diff(self):
-        lines = self.source.splitlines(True), self.changed.splitlines(True)
-        return "".join(difflib.unified_diff(*lines, f"a/{self.file}", f"b/{self.file}", n=2))
+        """As difflib.unified_diff() has it of files below 200 lines: in longer ones that takes lines
+        which are frequent for changed ones."""
+        before, after = self.source.splitlines(True), self.changed.splitlines(True)
+        matcher = difflib.SequenceMatcher(None, before, after, autojunk=False)
+        diff = [f"--- a/{self.file}\n", f"+++ b/{self.file}\n"]
+        for hunk in matcher.get_grouped_opcodes(n=2):
+            first, last = hunk[0], hunk[-1]
+            diff.append(f"@@ -{first[1] + 1},{last[2] - first[1]} +{first[3] + 1},"
+                        f"{last[4] - first[3]} @@\n")
+            for tag, i, i_end, j, j_end in hunk:
+                equal = tag == "equal"
+                diff += [(" " if equal else "-") + line for line in before[i:i_end]]
+                diff += ["+" + line for line in after[j:j_end] if not equal]
+        return "".join(diff)
 
     def lines(self):
         """What a diff takes out and puts in, without blanks around lines."""

@@ -1,8 +1,10 @@
 // The manuals and --help: the tables of flags that are said to be of a command have together
-// exactly the flags that it prints, and no page speaks of a flag that no command has.
+// exactly the flags that it prints, with its defaults where they give any, and no page speaks of a
+// flag that no command has.
 // A table of flags has the comment <!-- flags: PROGRAM [SUBCOMMAND ...] --> before it.
 
 #include <gtest/gtest.h>
+#include <spdlog/fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
@@ -10,10 +12,13 @@
 #include <filesystem>
 #include <iterator>
 #include <map>
+#include <optional>
+#include <regex>
 #include <set>
 #include <sstream>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "tests/docs/markdown.h"
@@ -51,8 +56,16 @@ std::vector<std::string> words_of(const std::string& text) {
 // What a command prints for --help.
 struct Help {
   Flags flags;
+  std::map<std::string, std::string> defaults;  // by flag; of those that have one there
   std::vector<std::string> subcommands;
 };
+
+// "0.5,0.6" of "--sparsity FLOAT:FLOAT in [0 - 1]=[0.5,0.6] ...".
+std::string default_in(const std::string& line) {
+  static const std::regex kDefault(R"(^  \S+ [^\s=]+(?: in \[[^\]]*\])?=\[?([^\s\]]+))");
+  std::smatch match;
+  return std::regex_search(line, match, kDefault) ? match[1].str() : std::string();
+}
 
 Help parse_help(const std::string& text) {
   Help help;
@@ -73,7 +86,11 @@ Help parse_help(const std::string& text) {
     }
     std::istringstream names(first);
     for (std::string name; std::getline(names, name, ',');) {
-      help.flags.insert(name.substr(0, name.find('{')));
+      name.erase(std::min(name.find('{'), name.size()));
+      help.flags.insert(name);
+      if (const std::string value = default_in(line); !value.empty()) {
+        help.defaults[name] = value;
+      }
     }
   }
   return help;
@@ -87,14 +104,14 @@ Help help_of(const char* program, std::vector<std::string> args) {
 }
 
 // By command: "sparsellm-run", "sparsellm-bench kernel".
-std::map<std::string, Flags> help_by_command(const char* program) {
+std::map<std::string, Help> help_by_command(const char* program) {
   const Help help = help_of(program, {});
-  std::map<std::string, Flags> commands;
+  std::map<std::string, Help> commands;
   for (const std::string& subcommand : help.subcommands) {
-    commands[program + (" " + subcommand)] = help_of(program, {subcommand}).flags;
+    commands[program + (" " + subcommand)] = help_of(program, {subcommand});
   }
   if (commands.empty()) {
-    commands[program] = help.flags;
+    commands[program] = help;
   }
   return commands;
 }
@@ -111,42 +128,94 @@ std::string flag_in(const std::string& word) {
   return word.substr(0, end);
 }
 
-Flags flags_of(const Table& table) {
+// A row of a table of flags.
+struct Row {
+  std::vector<std::string> flags;
+  std::optional<std::string> defaults;  // the cell, if the table has a column of them
+  std::string place;                    // "docs/run.md:56"
+};
+
+Flags flags_of(const std::vector<Row>& rows) {
   Flags flags;
-  for (const std::vector<std::string>& row : table.rows) {
-    for (const std::string& span : testing::code_spans(row.empty() ? std::string() : row.front())) {
-      if (const std::string flag = flag_in(span); !flag.empty()) {
-        flags.insert(flag);
-      }
-    }
+  for (const Row& row : rows) {
+    flags.insert(row.flags.begin(), row.flags.end());
   }
   return flags;
 }
 
-// The flags in a page's tables, by command.
-std::map<std::string, Flags> documented(const Page& page) {
+std::vector<Row> rows_of(const Table& table, const std::string& place) {
+  const std::vector<std::string>& head = table.rows.front();
+  const bool has_defaults = head.size() > 1 && head[1] == "default";
+  std::vector<Row> rows;
+  for (const std::vector<std::string>& cells : table.rows) {
+    Row row{.flags = {}, .defaults = {}, .place = place};
+    for (const std::string& span : testing::code_spans(cells.empty() ? std::string() : cells[0])) {
+      if (const std::string flag = flag_in(span); !flag.empty()) {
+        row.flags.push_back(flag);
+      }
+    }
+    if (has_defaults && cells.size() > 1) {
+      row.defaults = cells[1];
+    }
+    rows.push_back(std::move(row));
+  }
+  return rows;
+}
+
+// The rows of a page's tables, by command.
+std::map<std::string, std::vector<Row>> documented(const Page& page) {
   constexpr std::string_view kMark = "flags:";
-  std::map<std::string, Flags> commands;
+  std::map<std::string, std::vector<Row>> commands;
   for (const Table& table : page.tables) {
+    const std::string place = fmt::format("{}:{}", page.path.string(), table.line);
     const bool marked = table.comment.starts_with(kMark);
     const bool has_flags = !table.rows.empty() && !table.rows.front().empty() &&
                            table.rows.front().front().starts_with("flag");
     EXPECT_EQ(marked, has_flags)
-        << page.path.string() << ":" << table.line
-        << ": a table whose head begins with flag, and no other, has the comment flags: PROGRAM";
-    if (!marked) {
+        << place << ": a table whose head begins with flag, and no other, has the comment flags: "
+        << "PROGRAM";
+    if (!marked || !has_flags) {
       continue;
     }
     std::vector<std::string> words = words_of(table.comment.substr(kMark.size()));
     const std::string program = words.empty() ? std::string() : words.front();
-    if (words.size() == 1) {
-      commands[program].merge(flags_of(table));
+    words.erase(words.begin(), words.begin() + (words.empty() ? 0 : 1));
+    if (words.empty()) {
+      words.emplace_back();
     }
-    for (size_t i = 1; i < words.size(); ++i) {
-      commands[program + " " + words[i]].merge(flags_of(table));
+    for (const std::string& subcommand : words) {
+      std::vector<Row>& rows = commands[program + (subcommand.empty() ? "" : " ") + subcommand];
+      std::ranges::move(rows_of(table, place), std::back_inserter(rows));
     }
   }
   return commands;
+}
+
+// "40, 128" for "40, 40, 128": aliases have one default, and flags beside each other may.
+std::string without_repetitions(std::vector<std::string> values) {
+  std::erase(values, "");
+  values.erase(std::unique(values.begin(), values.end()), values.end());
+  return fmt::format("{}", fmt::join(values, ", "));
+}
+
+std::string defaults_in(std::string cell) {
+  std::erase(cell, '`');
+  std::vector<std::string> values;
+  for (size_t begin = 0; begin <= cell.size();) {
+    const size_t end = std::min(cell.find(", ", begin), cell.size());
+    values.push_back(cell.substr(begin, end - begin));
+    begin = end + 2;
+  }
+  return without_repetitions(std::move(values));
+}
+
+std::string printed_defaults(const Help& help, const Row& row) {
+  std::vector<std::string> values;
+  for (const std::string& flag : row.flags) {
+    const auto found = help.defaults.find(flag);
+    values.push_back(found == help.defaults.end() ? std::string() : found->second);
+  }
+  return without_repetitions(std::move(values));
 }
 
 Flags without(const Flags& flags, const Flags& others) {
@@ -157,18 +226,27 @@ Flags without(const Flags& flags, const Flags& others) {
 
 TEST(DocsFlags, TablesHaveWhatHelpPrints) {
   for (const auto& [program, file] : kManuals) {
-    const std::map<std::string, Flags> printed = help_by_command(program);
-    const std::map<std::string, Flags> tables =
+    const std::map<std::string, Help> printed = help_by_command(program);
+    const std::map<std::string, std::vector<Row>> tables =
         documented(testing::read_page(testing::source_dir() / file));
-    for (const auto& [command, flags] : printed) {
+    for (const auto& [command, help] : printed) {
       const auto found = tables.find(command);
-      const Flags has = found == tables.end() ? Flags() : found->second;
+      const std::vector<Row> rows = found == tables.end() ? std::vector<Row>() : found->second;
+      const Flags& flags = help.flags;
+      const Flags has = flags_of(rows);
       EXPECT_EQ(without(without(flags, kEverywhere), has), Flags())
           << command << ": these flags are in no table of " << file;
       EXPECT_EQ(without(without(has, kEverywhere), flags), Flags())
           << command << ": a table of " << file << " has flags that there are none of";
+      for (const Row& row : rows) {
+        const std::string defaults = printed_defaults(help, row);
+        const std::string has_defaults = defaults_in(row.defaults.value_or(""));
+        EXPECT_TRUE(defaults.empty() || has_defaults.empty() || has_defaults == defaults)
+            << row.place << ": the default of " << row.flags.front() << " of " << command << " is "
+            << defaults << ", not " << has_defaults;
+      }
     }
-    for (const auto& [command, flags] : tables) {
+    for (const auto& [command, rows] : tables) {
       EXPECT_TRUE(printed.contains(command)) << file << " has a table of flags of " << command;
     }
   }
@@ -178,8 +256,8 @@ TEST(DocsFlags, PagesNameNoOthers) {
   Flags known = kOthers;
   for (const auto& [program, file] : kManuals) {
     known.merge(help_of(program, {}).flags);
-    for (auto& [command, flags] : help_by_command(program)) {
-      known.merge(flags);
+    for (auto& [command, help] : help_by_command(program)) {
+      known.merge(help.flags);
     }
   }
   for (const fs::path& path : testing::manual_pages()) {
@@ -203,18 +281,36 @@ TEST(DocsFlags, HelpAndTablesAreReadRight) {
       "What it does\nUsage: x [OPTIONS]\n\nOptions:\n"
       "  -n,--predict,--max-tokens INT=-1\n"
       "                              --text that goes on\n"
+      "  --sparsity FLOAT:FLOAT in [0 - 1]=[0.5,0.6] ... Excludes: --plan\n"
+      "  --dtype TEXT:{f16,bf16}=f16 Of the weights\n"
+      "  --stop TEXT ...             One that begins with a dash: --stop=-\n"
       "  --warm-up,--no-warm-up{false}\n\nSubcommands:\n  kernel                Time\n");
-  EXPECT_EQ(help.flags, (Flags{"-n", "--predict", "--max-tokens", "--warm-up", "--no-warm-up"}));
+  EXPECT_EQ(help.flags, (Flags{"-n", "--predict", "--max-tokens", "--sparsity", "--dtype", "--stop",
+                               "--warm-up", "--no-warm-up"}));
+  const std::map<std::string, std::string> defaults{{"-n", "-1"},
+                                                    {"--predict", "-1"},
+                                                    {"--max-tokens", "-1"},
+                                                    {"--sparsity", "0.5,0.6"},
+                                                    {"--dtype", "f16"}};
+  EXPECT_EQ(help.defaults, defaults);
   EXPECT_EQ(help.subcommands, std::vector<std::string>{"kernel"});
 
   const Page page = testing::parse_page(
       "page.md",
       "<!-- flags: x kernel -->\n\n| flag | default |\n|---|---|\n"
-      "| `-n`, `--bias ID(+\\|-)B` | `--other` |\n\n"
+      "| `-n`, `--stop`, `--bias ID(+\\|-)B`, `--dtype` | -1, `--other`, f16 |\n\n"
       "<!-- flags: x kernel tune -->\n| flag of both | |\n|---|---|\n| `--warm-up` | |\n");
-  const std::map<std::string, Flags> expected{{"x kernel", {"-n", "--bias", "--warm-up"}},
-                                              {"x tune", {"--warm-up"}}};
-  EXPECT_EQ(documented(page), expected);
+  const std::map<std::string, std::vector<Row>> tables = documented(page);
+  ASSERT_EQ(tables.size(), 2u);
+  const std::vector<Row>& rows = tables.at("x kernel");
+  EXPECT_EQ(flags_of(rows), (Flags{"-n", "--stop", "--bias", "--dtype", "--warm-up"}));
+  EXPECT_EQ(flags_of(tables.at("x tune")), Flags{"--warm-up"});
+  ASSERT_EQ(rows.size(), 4u);
+  EXPECT_EQ(defaults_in(rows[1].defaults.value()), "-1, --other, f16");
+  EXPECT_EQ(printed_defaults(help, rows[1]), "-1, f16");
+  EXPECT_FALSE(rows[3].defaults);
+  EXPECT_EQ(defaults_in(", 100"), "100");
+  EXPECT_EQ(defaults_in("`f16`, `f16`, 40"), "f16, 40");
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include <map>
 #include <memory>
 #include <new>
+#include <nlohmann/json.hpp>
 #include <ostream>
 #include <sstream>
 #include <string>
@@ -408,6 +409,22 @@ TEST(AllocationFailureInReaders, AnErrorIsThrown) {
     }
     EXPECT_GT(failed, 0);
   }
+}
+
+// Nor does what is taken out of a document need any memory.
+TEST(AllocationFailureInReaders, MembersAreRemovedWithoutAllocations) {
+  JsonDocument document = parse_json(
+      R"({"old": {"a": [[1, "a string that is long"], {"b": {}}]}, "new": 1})", "text", 8);
+  const std::string key = "old";
+  constexpr int64_t kMany = 1000;
+  plan = {.armed = false, .passing = kMany, .failing = 0, .failures = 0};
+  {
+    const Armed armed;
+    remove_member(document.root(), key);
+    remove_member(document.root(), key);  // which is not there any more
+  }
+  EXPECT_EQ(plan.passing, kMany);
+  EXPECT_EQ(document.root().dump(), R"({"new":1})");
 }
 
 }  // namespace

@@ -469,6 +469,11 @@ TEST(SparsityPlanErrors, PatternsThatCanMatchNothing) {
   EXPECT_NO_THROW(read(fmt::format(kBehind, "[0, 5]")));
   EXPECT_NO_THROW(read(fmt::format(kBehind, "null")));
   expect_error(fmt::format(kBehind, "[0, 4]"), ": rule 2", "the pattern \"*.fc1\" matches nothing");
+  // A rule for other layers hides none that stand between it and this one.
+  expect_error(R"({"rules": [{"tensors": "*", "layers": [0, 4], "prune": "none"},
+                             {"tensors": "*.fc1", "prune": "none"},
+                             {"tensors": "*.fc1", "layers": [0, 5], "prune": "none"}]})",
+               ": rule 3", "the pattern \"*.fc1\" matches nothing that \"*.fc1\" of an earlier");
 }
 
 }  // namespace

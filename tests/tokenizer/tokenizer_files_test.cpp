@@ -601,6 +601,13 @@ TEST(VocabMerges, AddedTokenFiles) {
   EXPECT_TRUE(throws_error([&] { load_files(files); }, R"(added_tokens.json: dragon is "x")"));
 }
 
+// They are looked for in what tokens that are not normalized have left of the text.
+TEST(VocabMerges, TokensOfAddedTokensFilesAreNormalized) {
+  Files files = opt_files(opt_vocabulary(), kMerges, {{"pad_token", "<pad>"}});
+  files.emplace_back("added_tokens.json", R"({"a<pad": 300})");
+  EXPECT_EQ(encode(*load_files(files), "a<pad>a<pad", true), (Ids{'a', 261, 300}));
+}
+
 TEST(VocabMerges, Refused) {
   const std::string vocab = opt_vocabulary().dump();
   struct Case {

@@ -2,7 +2,6 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <limits>
 #include <utility>
 
 #include "kernels/base/error.h"
@@ -38,7 +37,7 @@ void add_bench_model_args(CLI::App& app, BenchModelArgs& args) {
          "[uniform; by the scopes of a plan]")
       ->type_name("PATTERN");
   app.add_option("--seed", args.seed, "Seed of random weights, prompts and arrivals")
-      ->check(CLI::Range(uint64_t{0}, std::numeric_limits<uint64_t>::max()))
+      ->check(is_seed())
       ->capture_default_str();
   app.add_option_function<std::string>(
          "--kv-memory",

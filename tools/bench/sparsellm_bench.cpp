@@ -13,7 +13,6 @@
 #include <cstdio>
 #include <functional>
 #include <iterator>
-#include <limits>
 #include <map>
 #include <optional>
 #include <set>
@@ -141,9 +140,7 @@ void add_dtype(CLI::App& command, std::string& dtype, const char* description) {
 }
 
 void add_seed(CLI::App& command, uint64_t& seed, const char* description) {
-  command.add_option("--seed", seed, description)
-      ->check(CLI::Range(uint64_t{0}, std::numeric_limits<uint64_t>::max()))
-      ->capture_default_str();
+  command.add_option("--seed", seed, description)->check(is_seed())->capture_default_str();
 }
 
 CLI::App* add_throughput(CLI::App& app, ThroughputArgs& args) {

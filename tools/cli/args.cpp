@@ -59,6 +59,8 @@ CLI::Validator not_empty() {
       [](const std::string& text) { return text.empty() ? "is empty" : std::string(); }, "");
 }
 
+CLI::Validator is_seed() { return CLI::Range(int64_t{0}, int64_t{1} << 62); }
+
 void add_cpu_isa_arg(CLI::App& app, std::string& isa) {
   app.add_option(
          "--cpu-isa", isa,

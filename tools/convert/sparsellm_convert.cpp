@@ -8,7 +8,6 @@
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
-#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
@@ -90,9 +89,7 @@ void add_prune_args(CLI::App& app, ConvertArgs& args) {
                  "matrix [row]")
       ->check(CLI::IsMember({"row", "matrix"}))
       ->excludes(plan);
-  app.add_option("--seed", args.seed, "Of random [0]")
-      ->check(CLI::Range(uint64_t{0}, std::numeric_limits<uint64_t>::max()))
-      ->excludes(plan);
+  app.add_option("--seed", args.seed, "Of random [0]")->check(is_seed())->excludes(plan);
   auto* const calibration =
       app.add_option("--calibration", args.calibration,
                      "Text on which wanda, and N:M if it is there, measures the inputs of layers")

@@ -177,6 +177,9 @@ TEST(JsonValue, NamesArePaths) {
   EXPECT_EQ(root["a"]["\n\u00e9"].name(), R"(file.json: a["\n\u00e9"])");
   EXPECT_EQ(root["<s>"].name(), R"(file.json: ["<s>"])");
   EXPECT_EQ(root["list"].element(3).name(), "file.json: list[3]");
+  const std::string word(80, 'x');
+  EXPECT_EQ(root[word].name(), "file.json: " + word);
+  EXPECT_EQ(root[word + "x"].name(), "file.json: [\"" + word + "x\"]");
   EXPECT_LT(root[std::string(100'000, 'x')].name().size(), 200u);
 
   const json list = json::array({json::array({1})});

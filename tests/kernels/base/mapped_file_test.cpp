@@ -10,6 +10,7 @@
 #include <string>
 #include <utility>
 
+#include "tests/testing/resident_pages.h"
 #include "tests/testing/temp_dir.h"
 #include "tests/testing/throws_error.h"
 
@@ -136,6 +137,29 @@ int sum_of(std::span<const std::byte> bytes) {
     sum += static_cast<int>(byte);
   }
   return sum;
+}
+
+TEST(MappedFile, WholePagesOfAPartAreReleased) {
+  const TempDir folder;
+  const auto page = static_cast<size_t>(::sysconf(_SC_PAGE_SIZE));
+  const MappedFile file(folder.write("data", std::string(8 * page, '\1')));
+  const std::span<const std::byte> all = file.bytes();
+  const auto left_after = [&](std::span<const std::byte> part) {
+    EXPECT_EQ(sum_of(all), std::ssize(all));  // all pages are there again
+    EXPECT_EQ(resident_pages(all), 8);
+    release_pages(part);
+    return resident_pages(all);
+  };
+  if (!resident_pages(all)) {
+    GTEST_SKIP() << "the system does not say which pages are in memory";
+  }
+  EXPECT_EQ(left_after(all), 0);
+  EXPECT_EQ(left_after(all.subspan(page, 3 * page)), 5);
+  EXPECT_EQ(left_after(all.subspan(page - 1, 3 * page + 2)), 5);
+  EXPECT_EQ(left_after(all.subspan(page + 1, 3 * page - 1)), 6);
+  EXPECT_EQ(left_after(all.subspan(page, 3 * page - 1)), 6);
+  EXPECT_EQ(left_after(all.subspan(page + 1, page)), 8);
+  EXPECT_EQ(left_after(all.first(0)), 8);
 }
 
 TEST(MappedFile, LostPagesReadAsZerosAndAreReported) {

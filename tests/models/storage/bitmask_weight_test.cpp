@@ -10,6 +10,7 @@
 #include "tests/models/expect_error.h"
 #include "tests/models/storage/write_safetensors.h"
 #include "tests/testing/random.h"
+#include "tests/testing/resident_pages.h"
 #include "tests/testing/temp_dir.h"
 
 namespace sparsellm {
@@ -18,6 +19,7 @@ namespace {
 using testing::bytes_of;
 using testing::error_of;
 using testing::expect_message;
+using testing::resident_pages;
 using testing::TempDir;
 using testing::TestTensor;
 using testing::write_safetensors;
@@ -122,6 +124,23 @@ TEST(BitmaskWeight, ReadsOtherSpellings) {
   ASSERT_TRUE(weight.has_value());
   EXPECT_EQ(weight->tensor_names().size(), 3u);
   expect_equal(weight->dense(), dense);
+}
+
+TEST(BitmaskWeight, NoPagesOfTheFileStayInMemory) {
+  const auto dense = random_matrix<uint16_t>(1024, 256, 0.5, 6);
+  const TempDir dir;
+  dir.write("model.safetensors", write_safetensors(compress(dense, 256, "F16", "m.weight")));
+  const Checkpoint checkpoint(dir.path());
+  const auto resident = [&](const char* part) {
+    return resident_pages(checkpoint.find(std::string("m.weight.") + part)->bytes);
+  };
+  if (!resident("bitmask")) {
+    GTEST_SKIP() << "the system does not say which pages are in memory";
+  }
+  expect_equal(BitmaskWeight::find(checkpoint, "m.weight")->dense(), dense);
+  for (const char* part : {"bitmask", "compressed", "row_offsets"}) {
+    EXPECT_EQ(resident(part), 0) << part;
+  }
 }
 
 using Tensors = std::vector<TestTensor>;

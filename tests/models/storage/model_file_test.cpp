@@ -376,6 +376,25 @@ TEST(ModelFile, EveryDamageIsFound) {
   expect_message(verify_error(dir, bad), "is damaged: its header");
 }
 
+// Tensors without elements lie at the same place.
+TEST(ModelFile, VerifiesManyEmptyTensors) {
+  const TempDir dir;
+  const std::string bytes = "norm12";
+  ModelWriter writer(dir.path() / "out", {});
+  writer.write_text("config.json", "{}");
+  for (int i = 0; i < 200; ++i) {
+    writer.add(fmt::format("empty.{}", i), StoredTensor{.dtype = "F16", .shape = {0}, .bytes = {}});
+  }
+  writer.add("norm.weight",
+             StoredTensor{.dtype = "F16", .shape = {3}, .bytes = std::as_bytes(std::span(bytes))});
+  writer.finish();
+  const Checkpoint checkpoint(dir.path() / "out");
+  const ModelFile model(checkpoint);
+  int64_t tensors = 0;
+  EXPECT_EQ(model.verify([&](int64_t, int64_t) { ++tensors; }), "");
+  EXPECT_EQ(tensors, 201);
+}
+
 TEST(ModelFile, AFileThatBecomesShorterIsAnError) {
   ThreadPool threads(1);
   const TempDir dir;

@@ -22,6 +22,7 @@
 #include "tests/testing/paged_step.h"
 #include "tests/testing/paths.h"
 #include "tests/testing/reference.h"
+#include "tests/testing/resident_pages.h"
 #include "tests/testing/temp_dir.h"
 #include "tests/testing/tensor_values.h"
 #include "tests/testing/throws_error.h"
@@ -275,6 +276,45 @@ TEST_F(MixedCheckpoint, IsConverted) {
   EXPECT_EQ(weight_of(a), (std::vector<double>{0, 1, 2, 3, 0, 5}));
   EXPECT_EQ(values_of(a.bias.view), (std::vector<double>{9, 10}));
   EXPECT_EQ(weight_of(both), (std::vector<double>{0, 1, 2, 3, 0, 5, 0, 1, 2, 3, 0, 5}));
+}
+
+// Weights are in memory once: pages of the file that were read are released, or never taken.
+TEST(CheckpointLoader, NoPagesOfTheFileStayInMemory) {
+  const TempDir folder;
+  constexpr int64_t kRows = 256;
+  constexpr int64_t kColumns = 256;
+  const std::vector<Half> values(kRows * kColumns, to_half(0.5f));
+  folder.write("model.safetensors", write_safetensors(std::vector<TestTensor>{
+                                        {"a.weight", "F16", {kRows, kColumns}, bytes_of(values)}}));
+  const Checkpoint checkpoint(folder.path());
+  const std::span<const std::byte> stored = checkpoint.find("a.weight")->bytes;
+  if (!resident_pages(stored)) {
+    GTEST_SKIP() << "the system does not say which pages are in memory";
+  }
+  const auto read_all = [&] {
+    EXPECT_EQ(std::memcmp(stored.data(), values.data(), stored.size()), 0);
+    EXPECT_GT(resident_pages(stored), 8);
+  };
+  read_all();
+  CheckpointLoader rounding(checkpoint, {}, std::nullopt, {});
+  rounding.round_to(DType::bf16);
+  const OwnedTensor rounded = rounding.matrix("a.weight", kRows, kColumns);
+  rounding.finish();
+  EXPECT_EQ(resident_pages(stored), 0);
+  EXPECT_EQ(values_of(rounded.view), std::vector<double>(kRows * kColumns, 0.5));
+
+  CheckpointLoader copying(checkpoint, {}, std::nullopt, {});
+  const OwnedTensor copied = copying.matrix("a.weight", kRows, kColumns);
+  copying.finish();
+  EXPECT_EQ(resident_pages(stored), 0);
+  EXPECT_EQ(values_of(copied.view), std::vector<double>(kRows * kColumns, 0.5));
+
+  read_all();
+  CheckpointLoader encoding(checkpoint, {}, std::nullopt, {}, {.format = "tca_bme", .threads = 1});
+  const Linear encoded = encoding.linear({{"a", kRows}}, kColumns, WeightLoader::Bias::no);
+  encoding.finish();
+  EXPECT_EQ(encoded.weight->format(), "tca_bme");
+  EXPECT_EQ(resident_pages(stored), 0);
 }
 
 TEST_F(MixedCheckpoint, NamesWhatIsWrong) {

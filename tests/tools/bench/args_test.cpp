@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "tests/testing/throws_error.h"
+#include "tools/bench/engine.h"
 #include "tools/cli/tool_main.h"
 
 namespace sparsellm {
@@ -64,6 +65,38 @@ TEST(BenchArgs, Shapes) {
   EXPECT_EQ(parse_shape("--shape", "28672x7168"), (std::pair<int64_t, int64_t>(28672, 7168)));
   for (const char* text : {"", "1", "x", "1x", "x1", "0x1", "1x2x3", "1X2", "-1x2"}) {
     EXPECT_THROW(parse_shape("--shape", text), UsageError) << text;
+  }
+}
+
+BenchModelArgs parse_model_args(std::vector<std::string> words) {
+  CLI::App app("test");
+  BenchModelArgs args;
+  add_bench_model_args(app, args);
+  std::reverse(words.begin(), words.end());
+  app.parse(words);
+  return args;
+}
+
+TEST(BenchArgs, SharesAndSeedsFromTheFirstToTheLast) {
+  for (const char* seed : {"0", "4611686018427387904"}) {
+    EXPECT_EQ(std::to_string(parse_model_args({"--seed", seed}).seed), seed);
+  }
+  for (const char* share : {"0", "1"}) {
+    EXPECT_EQ(parse_model_args({"--sparsity", share}).sparsity, std::stod(share));
+  }
+  for (const char* share : {"0.01", "1"}) {
+    EXPECT_EQ(parse_model_args({"--gpu-memory-utilization", share}).gpu_memory_utilization,
+              std::stod(share));
+  }
+  for (const std::vector<std::string>& words :
+       std::vector<std::vector<std::string>>{{"--seed=-1"},
+                                             {"--seed", "4611686018427387905"},
+                                             {"--seed", "18446744073709551616"},
+                                             {"--sparsity=-0.001"},
+                                             {"--sparsity", "1.001"},
+                                             {"--gpu-memory-utilization", "0.009"},
+                                             {"--gpu-memory-utilization", "1.001"}}) {
+    EXPECT_THROW(parse_model_args(words), CLI::ParseError) << words.front();
   }
 }
 

@@ -114,9 +114,9 @@ TEST(Bench, LatenciesOfARequestAddUp) {
 
 TEST(Bench, KernelsAreOfTheRequestedDType) {
   for (const char* dtype : {"f16", "bf16"}) {
-    const Outcome outcome =
-        bench({"kernel", "--device", "cpu", "--shape", "64x64", "--tokens", "1", "--sparsity",
-               "0.5", "--repeat", "1", "--copies-mib", "1", "--dtype", dtype, "--format", "json"});
+    const Outcome outcome = bench({"kernel", "--device", "cpu", "--shape", "64x64", "--tokens", "1",
+                                   "--sparsity", "0.5", "--repeat", "1", "--copies-mib", "1",
+                                   "--dtype", dtype, "--seed", "0", "--format", "json"});
     ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
     EXPECT_EQ(json::parse(outcome.out).at("environment").at("dtype"), dtype);
   }
@@ -483,6 +483,7 @@ TEST(BenchBadInput, OneClearLine) {
       {2, "--sparsity", {"kernel", "--shape", "64x64", "--sparsity", "2"}},
       {2, "--dtype", {"kernel", "--shape", "64x64", "--dtype", "f8"}},
       {2, "--copies-mib", {"kernel", "--shape", "64x64", "--copies-mib", "0"}},
+      {2, "--seed", {"kernel", "--shape", "64x64", "--seed=-1"}},
       {1, "/no/such/config", {"kernel", "--config", "/no/such/config"}},
       {2, "--tensor-parallel", {"kernel", "--shape", "64x64", "--tensor-parallel", "2"}},
       {2,

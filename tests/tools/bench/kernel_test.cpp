@@ -421,6 +421,7 @@ TEST(ProductMeter, EachKindOfLaunchesHasItsKernel) {
   product = meter.measure(wrong, operands, 5);
   EXPECT_FALSE(product.verified);
   EXPECT_GT(product.worst_error, 1.0);
+  EXPECT_TRUE(product.note.starts_with("wrong result: the worst error is ")) << product.note;
 }
 
 TEST(ProductMeter, TakesTurnsWithTheOpponentOfSuchLaunches) {

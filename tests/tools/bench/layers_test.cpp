@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "models/weights/shape_loader.h"
 #include "tests/testing/paths.h"
 #include "tests/testing/temp_dir.h"
 #include "tests/testing/throws_error.h"
@@ -207,6 +208,36 @@ TEST(BenchLayers, AutoIsForAnEngineOfThatSize) {
   EXPECT_TRUE(options.deterministic);
   EXPECT_EQ(options.decode_tokens, (std::vector<int64_t>{1, 3}));
   EXPECT_EQ(options.weight_format, "auto");
+}
+
+// There is a row for each number of tokens, and what comes after is measured.
+TEST(BenchLayers, AWeightThatDoesNotFitIsRowsWithANote) {
+  LayerSource source = open_layers(model("fable-opt-8m", "stored"), {.max_requests = 3});
+  source.load = [load = source.load](int64_t block) {
+    DecoderLayer layer = load(block);
+    layer.attention.out =
+        ShapeLoader({}, DType::f16)
+            .linear({{"large", int64_t{1} << 29}}, int64_t{1} << 30, WeightLoader::Bias::no);
+    return layer;
+  };
+  std::vector<std::string> heard;
+  const std::vector<LayerResult> results = bench_layers(
+      small_options(), source, [&](const LayerResult& result) { heard.push_back(result.name); });
+  EXPECT_EQ(heard, (std::vector<std::string>{"qkv", "qkv", "attention_out", "attention_out", "up",
+                                             "up", "down", "down"}));
+  ASSERT_EQ(results.size(), heard.size());
+  for (size_t i = 0; i < results.size(); ++i) {
+    const LayerResult& result = results[i];
+    SCOPED_TRACE(result.name + ": " + result.note);
+    const bool fits = result.name != "attention_out";
+    EXPECT_EQ(result.name, heard[i]);
+    EXPECT_EQ(result.tokens, i % 2 == 0 ? 1 : 3);
+    EXPECT_EQ(result.verified, fits);
+    EXPECT_EQ(result.us.median > 0.0, fits);
+    EXPECT_EQ(result.note.find("the elements of a weight") == std::string::npos, fits);
+    EXPECT_EQ(result.dense_bytes, result.out * result.in * 2);
+  }
+  EXPECT_EQ(total_layers(results).front().failed, 8);  // of as many blocks
 }
 
 TEST(BenchLayers, InvalidOptionsAreRefused) {

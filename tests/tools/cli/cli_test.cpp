@@ -663,12 +663,15 @@ TEST(Eval, PerplexityAsJsonAndAsATable) {
     EXPECT_LT(report.at("perplexity").get<double>(), 120.0);
     EXPECT_GT(report.at("standard_error").get<double>(), 0.0);
     const Outcome table = run("sparsellm-eval", {"perplexity", "-m", llama(), "--text", file,
-                                                 "--context", "128", "--protocol", protocol});
+                                                 "--context", "128", "--protocol", protocol, "-v"});
     EXPECT_TRUE(table.out.starts_with(fmt::format(
         "perplexity  {:.4f} +- {:.4f}\nprotocol    {}, context 128\nscored      {} tokens",
         report.at("perplexity").get<double>(), report.at("standard_error").get<double>(), protocol,
         report.at("tokens").get<int64_t>())))
         << table.out;
+    // Eight windows are computed together.
+    EXPECT_NE(table.err.find("context of 128 tokens; KV cache of 1024 tokens"), std::string::npos)
+        << table.err;
   }
 }
 
@@ -775,8 +778,14 @@ TEST(Eval, CompareAsTable) {
       table_of(report));
   // A model with itself, if there is no other.
   const Outcome alone =
-      run("sparsellm-eval", {"compare", llama(), "--text", file, "--context", "64"});
+      run("sparsellm-eval", {"compare", llama(), "--text", file, "--context", "128", "-v"});
   EXPECT_NE(alone.out.find("KL(A || B)       0 +- 0 nats"), std::string::npos) << alone.out;
+  // Both hold the windows of a step, which has 2,048 tokens for vocabularies of this size.
+  const size_t first = alone.err.find("context of 128 tokens; KV cache of 2048 tokens");
+  EXPECT_NE(first, std::string::npos) << alone.err;
+  EXPECT_NE(alone.err.find("context of 128 tokens; KV cache of 2048 tokens", first + 1),
+            std::string::npos)
+      << alone.err;
 }
 
 // A copy of the llama model (links, except for what is changed).

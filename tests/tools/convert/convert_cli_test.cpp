@@ -322,6 +322,8 @@ std::vector<BadUse> bad_uses() {
        to_output({"--prune", "2:4", "--scope", "matrix"})},
       {"SeedOfMagnitude", 2, "--seed is not for --prune magnitude",
        to_output({"--prune", "magnitude", "--sparsity", "0.5", "--seed", "1"})},
+      {"SeedBelowZero", 2, "--seed",
+       to_output({"--prune", "random", "--sparsity", "0.5", "--seed=-1"})},
       {"Format", 2, "--format: csr", to_output({"--format", "csr"})},
       {"DType", 2, "--dtype: f32", to_output({"--dtype", "f32"})},
       {"EmptyDType", 2, "--dtype", to_output({"--dtype", ""})},

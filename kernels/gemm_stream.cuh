@@ -9,6 +9,7 @@
 #include "kernels/device/cuda_types.cuh"
 #include "kernels/device/wgmma.cuh"
 #include "kernels/pipeline/arrivals.cuh"
+#include "kernels/pipeline/ring.cuh"
 
 // Products of few tokens, whose time is that of reading w once. Compiled for sm_90a alone.
 namespace sparsellm::gemm_stream {
@@ -58,20 +59,6 @@ struct Segment {
   int row_block;
   int begin;
   int end;
-};
-
-// The stages of shared memory, in turn.
-struct Ring {
-  int stages;
-  uint32_t parity;
-  int stage = 0;
-
-  __device__ void advance() {
-    if (++stage == stages) {
-      stage = 0;
-      parity ^= 1;
-    }
-  }
 };
 
 struct Barriers {

@@ -10,6 +10,7 @@
 #include "kernels/device/async_copy.cuh"
 #include "kernels/device/cuda_types.cuh"
 #include "kernels/device/wgmma.cuh"
+#include "kernels/pipeline/ring.cuh"
 #include "sparse/tiled_csl/cuda/tile_gemm_kernels.cuh"
 #include "sparse/tiled_csl/cuda/tile_pair.cuh"
 #include "sparse/tiled_csl/cuda/tile_pipeline.cuh"
@@ -154,10 +155,8 @@ __device__ void multiply_tiles(const GemmParameters& p, GemmBarriers& barriers, 
   const uint32_t a = swizzled_operand(tiles + group * (kTileBytes / 2));
   const uint32_t b = swizzled_operand(x);
   const uint32_t x_there = shared_address(barriers.x);
-  int stage = 0;
-  uint32_t parity = 0;
-  int x_stage = 0;
-  uint32_t x_parity = 0;
+  Ring ring{kGemmStages, 0};
+  Ring x_ring{p.x_stages, 0};
   for (TileCursor cursor(steps, p.tile.row_tiles, 0, 1); !cursor.done(); cursor.skip_row()) {
     const TileRange of_row = cursor.row_range();
     float sums[kGemmTokens / 2];
@@ -173,26 +172,20 @@ __device__ void multiply_tiles(const GemmParameters& p, GemmBarriers& barriers, 
     };
 #pragma unroll 1
     for (int step = of_row.first; step < of_row.end; ++step) {
-      barrier_wait(x_there + x_stage * 8, x_parity);
-      barrier_wait(full + stage * 8, parity);
+      barrier_wait(x_there + x_ring.stage * 8, x_ring.parity);
+      barrier_wait(full + ring.stage * 8, ring.parity);
       wgmma_fence();
 #pragma unroll
       for (int k = 0; k < kTileColumns / 16; ++k) {
-        wgmma<T>(sums, a + stage * (kTileBytes / 16) + 2 * k,
-                 b + x_stage * (kGemmTokenBytes / 16) + 2 * k);
+        wgmma<T>(sums, a + ring.stage * (kTileBytes / 16) + 2 * k,
+                 b + x_ring.stage * (kGemmTokenBytes / 16) + 2 * k);
       }
       wgmma_commit();
       wgmma_wait<1>();
       release();
-      before = stage;
-      if (++stage == kGemmStages) {
-        stage = 0;
-        parity ^= 1;
-      }
-      if (++x_stage == p.x_stages) {
-        x_stage = 0;
-        x_parity ^= 1;
-      }
+      before = ring.stage;
+      ring.advance();
+      x_ring.advance();
     }
     wgmma_wait<0>();
     release();

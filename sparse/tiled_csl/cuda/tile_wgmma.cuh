@@ -7,7 +7,7 @@
 #include "kernels/device/async_copy.cuh"
 #include "kernels/device/cuda_types.cuh"
 #include "kernels/device/wgmma.cuh"
-#include "kernels/pipeline/arrivals.cuh"
+#include "kernels/pipeline/ring.cuh"
 #include "sparse/tiled_csl/cuda/tile_pipeline.cuh"
 #include "sparse/tiled_csl/cuda/tile_stages.cuh"
 #include "sparse/tiled_csl/cuda/tile_step_sums.cuh"
@@ -87,7 +87,7 @@ class TileGroup {
   }
 
   __device__ void run(TileRange steps) {
-    Stage stage;
+    Ring ring{stages_, 0};
     for (TileCursor cursor(steps, p_.row_tiles, 0, 1); !cursor.done(); cursor.skip_row()) {
       const TileRange of_row = cursor.row_range();
       int column = of_row.first - cursor.row_begin();
@@ -111,7 +111,7 @@ class TileGroup {
 #pragma unroll
         for (int i = 0; i < kAhead; ++i) {
           if (i == 0 || column < end) {
-            multiply(sums, a[i], a[(i + 1) % kAhead], x[i], column + kAhead, end, stage);
+            multiply(sums, a[i], a[(i + 1) % kAhead], x[i], column + kAhead, end, ring);
             ++column;
           }
         }
@@ -135,15 +135,10 @@ class TileGroup {
   using Operand = uint32_t[4][4];
   using Sums = float[kStepTiles][kSums];
 
-  struct Stage {
-    int index = 0;
-    uint32_t parity = 0;
-  };
-
   // By x; after that x is that of tile column `next`, if that is before the end. a: x as the first
   // operand, which products read until they have ended; `before`: that of the step before.
   __device__ void multiply(Sums& sums, Operand& a, const Operand& before, Columns& x, int next,
-                           int end, Stage& stage) {
+                           int end, Ring& ring) {
     // A product takes four registers in a row, two of each token. Were these copies, the compiler
     // would make them where x is loaded, and wait for it there. All come before the first product:
     // registers that change between two of them part them.
@@ -156,16 +151,16 @@ class TileGroup {
                      : "r"(x[r % 2][2 * k + r / 2]), "r"(zero_));
       }
     }
-    const uint32_t tile = tiles_ + stage.index * (kStepTiles * kTileBytes / 16);
-    const uint32_t full = full_ + stage.index * 8;
+    const uint32_t tile = tiles_ + ring.stage * (kStepTiles * kTileBytes / 16);
+    const uint32_t full = full_ + ring.stage * 8;
     if constexpr (kAhead > 1) {
-      if (p_.stage_ahead && !has_arrived(full, stage.parity)) {
+      if (p_.stage_ahead && !has_arrived(full, ring.parity)) {
         wgmma_wait<0>();
         done_with(before);
         release();
       }
     }
-    barrier_wait(full, stage.parity);
+    barrier_wait(full, ring.parity);
     wgmma_fence();
     const auto step_of_16 = [&](int k) {
 #pragma unroll
@@ -180,7 +175,7 @@ class TileGroup {
       }
       wgmma_commit();
       load(x, next, end);
-      to_release_ = empty_ + stage.index * 8;
+      to_release_ = empty_ + ring.stage * 8;
       wgmma_wait<0>();
       done_with(a);
       release();
@@ -196,17 +191,14 @@ class TileGroup {
       }
       wgmma_commit();
       load(x, next, end);
-      to_release_ = empty_ + stage.index * 8;
+      to_release_ = empty_ + ring.stage * 8;
       if (!p_.stage_ahead) {
         wgmma_wait<0>();
         done_with(a);
         release();
       }
     }
-    if (++stage.index == stages_) {
-      stage.index = 0;
-      stage.parity ^= 1;
-    }
+    ring.advance();
   }
   __device__ void done_with(const Operand& a) const {
 #pragma unroll

@@ -35,9 +35,9 @@ struct PagedBatch {
   // (Before the kernels before them have ended, both read the tables; attention() all keys but
   // those of a request's last page, append_attention() keys and values of any page.)
   bool decode = false;
-  // The first rows, whose tokens come after their prompts (Request::decode_from); all others are of
-  // prompts. With `decode` it is all rows, padding included: what distinguishes them has to pass
-  // over rows of position -1.
+  // Rows at the front whose tokens come after their prompts; all others are of prompts. With
+  // `decode` these are all rows, padding included: who treats them in a way of their own passes
+  // over rows of position -1, which belong to no token.
   int64_t generated = 0;
 
   int64_t tokens() const { return positions.size(0); }

@@ -4,9 +4,14 @@
 
 #include <algorithm>
 #include <bit>
+#include <cstdint>
+#include <filesystem>
+#include <iterator>
 #include <map>
 #include <memory>
+#include <optional>
 #include <random>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -201,6 +206,14 @@ TEST(GeneratedRows, AreTheSameAfterPreemption) {
       for (size_t i = 0; i < got.size(); ++i) {
         EXPECT_EQ(got[i].tokens, expected[i].tokens);
         EXPECT_TRUE(got[i].logits == expected[i].logits) << i;
+      }
+      // Without listeners, rows are planned whose tokens are not known yet.
+      const int64_t before = crowded.engine().stats().preemptions;
+      const std::vector<Completion> silent = crowded.engine().generate(crowd());
+      EXPECT_GT(crowded.engine().stats().preemptions, before);
+      expect_generated_from(kPrompt, crowded.passes());
+      for (size_t i = 0; i < silent.size(); ++i) {
+        EXPECT_EQ(silent[i].tokens, expected[i].tokens);
       }
     }
   }

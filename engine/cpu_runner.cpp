@@ -39,7 +39,8 @@ class CpuRunner : public StepRunner {
                   .kv_length = view_of(tables.kv_length),
                   .page_table = Tensor(tables.page_table.data(), DType::i32,
                                        {tables.requests(), tables.page_stride}, Device{}),
-                  .positions = view_of(tables.positions)}};
+                  .positions = view_of(tables.positions),
+                  .generated = tables.generated}};
     take_chosen(view_of(chosen_), inputs.token_ids, exec_);
     const Tensor hidden = hidden_.view.rows(0, tables.rows());
     decoder_.forward(inputs, kv, hidden, exec_);

@@ -89,12 +89,15 @@ DeviceTables::Views DeviceTables::send(const StepTables& tables,
     cuda.copy_rows_async(page_table_.view.raw(), page_table_.view.row_stride() * kWord, pages,
                          tables.page_stride * kWord, tables.page_stride * kWord, tables.requests());
   }
-  return views(tables.rows(), tables.requests(), logit_rows);
+  Views result = views(tables.rows(), tables.requests(), logit_rows);
+  result.inputs.batch.generated = tables.generated;
+  return result;
 }
 
 DeviceTables::Views DeviceTables::decode_views(int64_t rows) const {
   Views result = views(rows, rows, rows);
   result.inputs.batch.decode = true;
+  result.inputs.batch.generated = rows;
   return result;
 }
 

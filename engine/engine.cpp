@@ -91,6 +91,7 @@ struct Engine::State {
 
   void check(const Request& request) const;
   void check_prompt(const Request& request) const;
+  int64_t longest_prompt(const Request& request) const;
   int64_t max_length(const Request& request, int64_t prompt_length) const;
   void check_id(int32_t id, std::string_view what) const;
   void deliver_step(const Step& step);
@@ -188,13 +189,19 @@ void Engine::State::check_id(int32_t id, std::string_view what) const {
           config.vocab_size);
 }
 
+// With nothing to generate it may fill the context.
+int64_t Engine::State::longest_prompt(const Request& request) const {
+  return request.max_tokens == 0 ? context : context - 1;
+}
+
 void Engine::State::check_prompt(const Request& request) const {
   const auto length = static_cast<int64_t>(request.prompt.size());
   require(length > 0, "the prompt is empty");
-  // With nothing to generate the prompt may fill the context.
-  const int64_t longest = request.max_tokens == 0 ? context : context - 1;
-  require(length <= longest, "the prompt has {} tokens, but the context holds {}{}", length,
-          context, request.max_tokens == 0 ? "" : " with at least one to generate");
+  require(length <= longest_prompt(request), "the prompt has {} tokens, but the context holds {}{}",
+          length, context, request.max_tokens == 0 ? "" : " with at least one to generate");
+  require(request.decode_from.value_or(length) <= length,
+          "decode_from {}; use 1 to the length of the prompt, which is {}",
+          request.decode_from.value_or(0), length);
   for (int32_t id : request.prompt) {
     check_id(id, "token id");
   }
@@ -244,6 +251,10 @@ void Engine::State::check(const Request& request) const {
           log_probs, kMaxTopLogProbs);
   require(request.log_probs || !request.prompt_log_probs,
           "log-probabilities of the prompt alone; set log_probs too");
+  require(!request.decode_from ||
+              (*request.decode_from >= 1 && *request.decode_from <= longest_prompt(request)),
+          "decode_from {}; use 1 to the length of the prompt, which is at most {}",
+          request.decode_from.value_or(0), longest_prompt(request));
 }
 
 void Engine::State::deliver_step(const Step& step) {
@@ -444,7 +455,7 @@ int64_t Engine::submit(Request request, OnToken on_token) {
 void Engine::check(const Request& request) const {
   state_->require_device();
   state_->check(request);
-  state_->max_length(request, 1);
+  state_->max_length(request, request.decode_from.value_or(1));
 }
 
 bool Engine::step() {

@@ -49,6 +49,10 @@ struct Request {
   // last position is reported, unless score_prompt is set. Only with samples = 1.
   std::function<void(int64_t position, std::span<const float> logits)> on_logits = {};
   bool score_prompt = false;  // only with on_logits
+
+  // Teacher forcing, in [1, length of the prompt]: tokens of the prompt from this index on are
+  // computed as if they had been generated, one a step, and samples do not share them.
+  std::optional<int64_t> decode_from = {};
 };
 
 enum class FinishReason : uint8_t {

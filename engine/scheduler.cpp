@@ -14,21 +14,27 @@ namespace {
 
 int64_t page_count(const Sequence& sequence) { return static_cast<int64_t>(sequence.pages.size()); }
 
-// The whole pages in front of the prompt's last token, which every sample computes for itself.
+// The whole pages in front of the last token that is not generated, which every sample computes for
+// itself.
 int64_t shareable_pages(const Sequence& sequence) {
-  return (sequence.prompt_length() - 1) / kPageSize;
+  return (sequence.first_generated() - 1) / kPageSize;
 }
 
 bool grows(const Sequence& sequence) {
   return page_count(sequence) < pages_for(sequence.max_length);
 }
 
-// Rows that can be planned now.
+// Rows that can be planned now: those of the prompt, or generated ones, of which several only where
+// they are recomputed.
 int64_t rows_left(const Sequence& sequence) {
   if (sequence.pending > 0 && !sequence.looks_ahead) {
     return 0;
   }
-  return sequence.goal() - sequence.planned;
+  const int64_t prompt_end = sequence.first_generated();
+  const int64_t end = sequence.planned < prompt_end
+                          ? prompt_end
+                          : std::max(sequence.planned_before, sequence.planned + 1);
+  return std::min(end, sequence.goal()) - sequence.planned;
 }
 
 }  // namespace
@@ -144,6 +150,8 @@ Scheduler::Plan Scheduler::plan() {
     plan_rows(sequence, budget, plan);
     budget -= sequence.planned - first;
   };
+  // In order of arrival, so generated rows come before prompts: no sequence was through its prompt
+  // before all older ones were.
   for (const auto& sequence : running_) {
     if (!sequence->in_decode()) {
       prefill(*sequence);

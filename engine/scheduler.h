@@ -29,7 +29,8 @@ struct SchedulerLimits {
 // pages that change hands are written by the new holder after the old one's last access.
 class Scheduler {
  public:
-  // Positions [first, first + count) of a sequence.
+  // Positions [first, first + count) of a sequence: all of them generated (Request::decode_from),
+  // or none.
   struct Chunk {
     Sequence* sequence = nullptr;
     int64_t first = 0;
@@ -38,13 +39,17 @@ class Scheduler {
     std::optional<int64_t> token_from;
     // Where this step chooses the token after the chunk, if it does.
     std::optional<int64_t> choice;
-    bool decode = false;
+    bool decode = false;  // a generated row that is not recomputed; such chunks have one row
+
+    bool generated() const { return first >= sequence->first_generated(); }
   };
   struct Plan {
-    std::vector<Chunk> chunks;  // decode rows first, then prefill; within limits.step_tokens rows
-    int64_t choices = 0;        // tokens that the step chooses
-    int64_t recomputed = 0;     // rows that were computed before a preemption
-    int64_t shared = 0;         // positions that newly admitted sequences found in others' pages
+    // Within limits.step_tokens rows, one chunk for a sequence: decode rows, then generated rows
+    // that are recomputed, then prompts.
+    std::vector<Chunk> chunks;
+    int64_t choices = 0;     // tokens that the step chooses
+    int64_t recomputed = 0;  // rows that were computed before a preemption
+    int64_t shared = 0;      // positions that newly admitted sequences found in others' pages
     std::vector<const Sequence*> preempted;
 
     bool empty() const { return chunks.empty(); }

@@ -57,13 +57,17 @@ struct Sequence {
     return tokens.empty() ? prompt_length() : static_cast<int64_t>(tokens.size());
   }
   int64_t length() const { return known_length() + pending; }
+  // Tokens from this position on count as generated, in whatever pass they are computed.
+  int64_t first_generated() const { return request().decode_from.value_or(prompt_length()); }
 
   // Positions whose keys and values are wanted; the last token of all needs none.
   int64_t goal() const {
     return length() == max_length && length() > prompt_length() ? length() - 1 : length();
   }
-  // Nothing but the row that the next token is chosen from is left to plan.
-  bool in_decode() const { return planned >= prompt_length() && goal() - planned == 1; }
+  // The next row is of a generated token and was not computed before: it is planned alone.
+  bool in_decode() const {
+    return planned >= first_generated() && planned >= planned_before && planned < goal();
+  }
   bool wants_prompt_logits() const {
     const bool log_probs = request().prompt_log_probs && sample == 0;
     return (request().score_prompt || log_probs) && reported < prompt_length();

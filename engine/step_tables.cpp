@@ -1,6 +1,7 @@
 #include "engine/step_tables.h"
 
 #include <algorithm>
+#include <cassert>
 
 namespace sparsellm {
 namespace {
@@ -21,6 +22,10 @@ StepTables step_tables(std::span<const Scheduler::Chunk> chunks) {
   for (const Scheduler::Chunk& chunk : chunks) {
     Sequence& sequence = *chunk.sequence;
     const int64_t end = chunk.first + chunk.count;
+    if (chunk.generated()) {
+      assert(tables.generated == tables.rows());
+      tables.generated += chunk.count;
+    }
     for (int64_t position = chunk.first; position < end; ++position) {
       const bool chooses = chunk.choice.has_value() && position == end - 1;
       if (chooses || wants_logits(sequence, position)) {
@@ -58,6 +63,7 @@ void pad_decode_rows(StepTables& tables, int64_t rows) {
     tables.query_start.push_back(static_cast<int32_t>(tables.rows()));
   }
   tables.page_table.resize(static_cast<size_t>(rows * tables.page_stride), -1);
+  tables.generated = tables.rows();
 }
 
 }  // namespace sparsellm

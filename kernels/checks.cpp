@@ -178,6 +178,10 @@ void check_paged_batch(std::string_view op, const PagedBatch& batch, const KvLay
   check_tensor({op, "query_start"}, batch.query_start, Elements::i32, {batch.requests() + 1}, ctx);
   check_tensor({op, "page_table"}, batch.page_table, Elements::i32, {batch.requests(), kAnySize},
                ctx);
+  require(
+      batch.generated >= (batch.decode ? batch.tokens() : 0) && batch.generated <= batch.tokens(),
+      "{}: {} of {} rows are generated{}", op, batch.generated, batch.tokens(),
+      batch.decode ? ", but all are decode rows" : "");
   if (!ctx.device.is_cuda()) {
     check_tables(op, batch, kv.k.size(0));
   }

@@ -35,6 +35,10 @@ struct PagedBatch {
   // (Before the kernels before them have ended, both read the tables; attention() all keys but
   // those of a request's last page, append_attention() keys and values of any page.)
   bool decode = false;
+  // Rows at the front whose tokens come after their prompts; all others are of prompts. With
+  // `decode` these are all rows, padding included: who treats them in a way of their own passes
+  // over rows of position -1, which belong to no token.
+  int64_t generated = 0;
 
   int64_t tokens() const { return positions.size(0); }
   int64_t requests() const { return kv_length.size(0); }

@@ -32,7 +32,7 @@ void DecoderLayer::forward(Tensor x, const LayerInputs& inputs, const KvLayer& k
   }
   attention.forward(delta, inputs.batch, inputs.cos_sin, kv, delta, ctx);
   mlp_norm.add_forward(delta, x, delta, ctx);
-  mlp->forward(delta, delta, ctx);
+  mlp->forward(delta, inputs.batch, delta, ctx);
 }
 
 int64_t DecoderLayer::workspace_bytes(int64_t tokens, DType dtype, Device device, Sums sums) const {

@@ -7,7 +7,7 @@ namespace sparsellm {
 
 PlainMlp::PlainMlp(Linear up, Linear down) : up_(std::move(up)), down_(std::move(down)) {}
 
-void PlainMlp::forward(const Tensor& x, Tensor y, ExecContext& ctx) const {
+void PlainMlp::forward(const Tensor& x, const PagedBatch&, Tensor y, ExecContext& ctx) const {
   auto scratch = ctx.workspace.scope();
   Tensor hidden = scratch.tensor(x.dtype(), {x.size(0), up_.weight->out()});
   up_.forward(x, hidden, ctx);
@@ -22,7 +22,7 @@ int64_t PlainMlp::workspace_bytes(int64_t tokens, DType dtype, Sums sums) const 
 GatedMlp::GatedMlp(Linear gate_up, Activation activation, Linear down)
     : gate_up_(std::move(gate_up)), activation_(activation), down_(std::move(down)) {}
 
-void GatedMlp::forward(const Tensor& x, Tensor y, ExecContext& ctx) const {
+void GatedMlp::forward(const Tensor& x, const PagedBatch&, Tensor y, ExecContext& ctx) const {
   auto scratch = ctx.workspace.scope();
   Tensor joined = scratch.tensor(x.dtype(), {x.size(0), gate_up_.weight->out()});
   Tensor hidden = scratch.tensor(x.dtype(), {x.size(0), down_.weight->in()});

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "kernels/base/exec.h"
+#include "kernels/paged_kv.h"
 #include "models/weights/linear.h"
 
 namespace sparsellm {
@@ -12,8 +13,9 @@ namespace sparsellm {
 class Mlp {
  public:
   virtual ~Mlp() = default;
-  // x, y [tokens, hidden]; y may be x
-  virtual void forward(const Tensor& x, Tensor y, ExecContext& ctx) const = 0;
+  // x, y [tokens, hidden]; y may be x. The batch says which rows are generated and which padding.
+  virtual void forward(const Tensor& x, const PagedBatch& batch, Tensor y,
+                       ExecContext& ctx) const = 0;
   virtual int64_t workspace_bytes(int64_t tokens, DType dtype, Sums sums) const = 0;
   virtual std::vector<const Linear*> linears() const = 0;
 };
@@ -22,7 +24,7 @@ class Mlp {
 class PlainMlp : public Mlp {
  public:
   PlainMlp(Linear up, Linear down);
-  void forward(const Tensor& x, Tensor y, ExecContext& ctx) const override;
+  void forward(const Tensor& x, const PagedBatch& batch, Tensor y, ExecContext& ctx) const override;
   int64_t workspace_bytes(int64_t tokens, DType dtype, Sums sums) const override;
   std::vector<const Linear*> linears() const override { return {&up_, &down_}; }
 
@@ -35,7 +37,7 @@ class PlainMlp : public Mlp {
 class GatedMlp : public Mlp {
  public:
   GatedMlp(Linear gate_up, Activation activation, Linear down);
-  void forward(const Tensor& x, Tensor y, ExecContext& ctx) const override;
+  void forward(const Tensor& x, const PagedBatch& batch, Tensor y, ExecContext& ctx) const override;
   int64_t workspace_bytes(int64_t tokens, DType dtype, Sums sums) const override;
   std::vector<const Linear*> linears() const override { return {&gate_up_, &down_}; }
 

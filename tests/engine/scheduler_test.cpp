@@ -6,6 +6,7 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <optional>
 #include <random>
 #include <utility>
 #include <vector>
@@ -32,10 +33,12 @@ class FakeDevice {
         memory_(static_cast<size_t>(pages * kPageSize)) {}
 
   int64_t submit(const std::vector<int32_t>& prompt, int64_t max_tokens, int32_t samples = 1,
-                 bool looks_ahead = true) {
+                 bool looks_ahead = true, std::optional<int64_t> decode_from = {}) {
     const int64_t id = next_id_++;
     const auto submission = std::make_shared<const Submission>(
-        Submission{.id = id, .request = {.prompt = prompt, .samples = samples}, .on_token = {}});
+        Submission{.id = id,
+                   .request = {.prompt = prompt, .samples = samples, .decode_from = decode_from},
+                   .on_token = {}});
     Scheduler::Sequences sequences;
     for (int32_t sample = 0; sample < samples; ++sample) {
       auto sequence = std::make_unique<Sequence>();
@@ -113,17 +116,33 @@ class FakeDevice {
     return memory_.at(static_cast<size_t>(page * kPageSize + position % kPageSize));
   }
 
+  // Decode rows, generated rows that are recomputed, rows of prompts: in this order.
+  static int kind_of(const Scheduler::Chunk& chunk) {
+    return chunk.decode ? 0 : chunk.generated() ? 1 : 2;
+  }
+
   void check_shape(const Scheduler::Plan& plan) {
     int64_t rows = 0;
-    bool prefill = false;
+    int kind = 0;
     std::map<const Sequence*, int> seen;
     for (const Scheduler::Chunk& chunk : plan.chunks) {
+      const Sequence& sequence = *chunk.sequence;
+      const int64_t end = chunk.first + chunk.count;
       EXPECT_EQ(++seen[chunk.sequence], 1);
-      EXPECT_FALSE(chunk.sequence->finish.has_value());
+      EXPECT_FALSE(sequence.finish.has_value());
       EXPECT_GE(chunk.count, 1);
-      EXPECT_FALSE(chunk.decode && prefill) << "decode rows come first";
-      EXPECT_TRUE(!chunk.decode || chunk.count == 1);
-      prefill = prefill || !chunk.decode;
+      EXPECT_GE(kind_of(chunk), kind);
+      kind = kind_of(chunk);
+      EXPECT_EQ(chunk.generated(), end > sequence.first_generated()) << "rows of both kinds";
+      int64_t& computed = computed_[sequence.order];
+      if (chunk.decode) {
+        EXPECT_EQ(chunk.count, 1);
+        EXPECT_TRUE(chunk.generated());
+        EXPECT_EQ(chunk.first, computed);
+      } else if (chunk.generated()) {
+        EXPECT_LE(end, computed);
+      }
+      computed = std::max(computed, end);
       rows += chunk.count;
     }
     EXPECT_LE(rows, limits_.step_tokens);
@@ -132,6 +151,10 @@ class FakeDevice {
 
   Step launch(Scheduler::Plan plan) {
     check_shape(plan);
+    layouts.emplace_back();
+    for (const Scheduler::Chunk& chunk : plan.chunks) {
+      layouts.back().push_back({chunk.sequence->order, chunk.first, chunk.count});
+    }
     Step step{.plan = std::move(plan), .choices = {}};
     step.choices.resize(static_cast<size_t>(step.plan.choices), -1);
     std::map<const Sequence*, std::vector<int32_t>> tokens;
@@ -198,6 +221,14 @@ class FakeDevice {
   Scheduler scheduler;
   std::map<std::pair<int64_t, int32_t>, std::vector<int32_t>> finished;
   std::vector<int64_t> finish_order;
+  struct Rows {
+    int64_t order;  // of the sequence
+    int64_t first;
+    int64_t count;
+
+    friend bool operator==(const Rows&, const Rows&) = default;
+  };
+  std::vector<std::vector<Rows>> layouts;  // of the chunks of each step
   int64_t preemptions = 0;
   int64_t recomputed = 0;
   int64_t shared = 0;
@@ -206,6 +237,7 @@ class FakeDevice {
   std::vector<uint64_t> memory_;  // [pages * kPageSize]
   std::vector<int32_t> chosen_;   // by the latest step
   std::deque<Step> in_flight_;
+  std::map<int64_t, int64_t> computed_;  // by order of the sequence: the end of its rows
   int64_t next_id_ = 1;
   int64_t next_order_ = 1;
 };
@@ -217,6 +249,8 @@ std::vector<int32_t> prompt_of(int64_t length, int32_t first = 1) {
   }
   return prompt;
 }
+
+using Layouts = std::vector<std::vector<FakeDevice::Rows>>;
 
 void expect_whole_pool(const FakeDevice& device) {
   EXPECT_EQ(device.scheduler.pages().free_pages(), device.scheduler.pages().total_pages());
@@ -277,6 +311,35 @@ TEST(Scheduler, TheYoungestGivesWay) {
   }
 }
 
+// A preempted sequence is computed again: its prompt, then what it had generated in chunks in front
+// of prompts, then one row a step.
+TEST(Scheduler, RecomputesThePromptApart) {
+  for (int steps_ahead : {0, 1}) {
+    FakeDevice device({.step_tokens = 8, .max_requests = 3}, 4, steps_ahead);
+    device.submit(prompt_of(15), 19);
+    device.submit(prompt_of(14), 20);
+    device.submit(prompt_of(12), 4);
+    while (device.step()) {
+    }
+    EXPECT_EQ(device.preemptions, 1);
+    EXPECT_EQ(device.recomputed, 29);
+    const auto again =
+        std::find_if(device.layouts.rbegin(), device.layouts.rend(), [](const auto& rows) {
+          return rows.front() == FakeDevice::Rows{2, 0, 8};
+        });
+    ASSERT_NE(again, device.layouts.rend());
+    EXPECT_EQ(Layouts(again.base() - 1, device.layouts.end()), (Layouts{{{2, 0, 8}},
+                                                                        {{2, 8, 6}, {3, 0, 2}},
+                                                                        {{2, 14, 8}},
+                                                                        {{2, 22, 7}, {3, 2, 1}},
+                                                                        {{2, 29, 1}, {3, 3, 7}},
+                                                                        {{2, 30, 1}, {3, 10, 2}},
+                                                                        {{2, 31, 1}, {3, 12, 1}},
+                                                                        {{2, 32, 1}, {3, 13, 1}},
+                                                                        {{3, 14, 1}}}));
+  }
+}
+
 TEST(Scheduler, ALongRequestIsNotStarvedByShorterOnes) {
   FakeDevice device({.step_tokens = 64, .max_requests = 4}, 10, 0);
   for (int i = 0; i < 3; ++i) {
@@ -307,6 +370,55 @@ TEST(Scheduler, SamplesShareThePagesOfTheirPrompt) {
     EXPECT_EQ((device.finished[{1, sample}]), FakeDevice::expected(prompt_of(100), 20, 1, sample));
   }
   expect_whole_pool(device);
+}
+
+TEST(Scheduler, SamplesShareWhatComesBeforeDecodeFrom) {
+  for (int64_t decode_from : {1, 16, 17, 50, 99, 100}) {
+    FakeDevice device({.step_tokens = 64, .max_requests = 8}, 40, 1);
+    device.submit(prompt_of(100), 20, 5, /*looks_ahead=*/true, decode_from);
+    while (device.step()) {
+    }
+    EXPECT_EQ(device.shared, 4 * ((decode_from - 1) / 16 * 16)) << decode_from;
+    for (int32_t sample = 0; sample < 5; ++sample) {
+      EXPECT_EQ((device.finished[{1, sample}]),
+                FakeDevice::expected(prompt_of(100), 20, 1, sample));
+    }
+    expect_whole_pool(device);
+  }
+}
+
+TEST(Scheduler, FromDecodeFromOnAPromptHasOneRowAStep) {
+  FakeDevice device({.step_tokens = 6, .max_requests = 3}, 40, 0);
+  device.submit(prompt_of(10), 2, 1, /*looks_ahead=*/true, /*decode_from=*/7);
+  device.submit(prompt_of(4), 1, 1, /*looks_ahead=*/true, /*decode_from=*/1);
+  device.submit(prompt_of(9), 0, 1, /*looks_ahead=*/false, /*decode_from=*/8);
+  while (device.step()) {
+  }
+  EXPECT_EQ(device.layouts, (Layouts{{{1, 0, 6}},
+                                     {{1, 6, 1}, {2, 0, 1}, {3, 0, 4}},
+                                     {{1, 7, 1}, {2, 1, 1}, {3, 4, 4}},
+                                     {{1, 8, 1}, {2, 2, 1}, {3, 8, 1}},
+                                     {{1, 9, 1}, {2, 3, 1}},
+                                     {{1, 10, 1}}}));
+  EXPECT_EQ((device.finished[{1, 0}]), FakeDevice::expected(prompt_of(10), 2, 1, 0));
+  EXPECT_EQ((device.finished[{2, 0}]), FakeDevice::expected(prompt_of(4), 1, 2, 0));
+  EXPECT_EQ((device.finished[{3, 0}]), prompt_of(9));
+}
+
+// At the end of the prompt it makes no difference.
+TEST(Scheduler, DecodeFromTheEndOfThePrompt) {
+  Layouts layouts[2];
+  for (Layouts& of_run : layouts) {
+    FakeDevice device({.step_tokens = 6, .max_requests = 3}, 40, 0);
+    for (int64_t length : {1, 7, 16, 33}) {
+      device.submit(prompt_of(length), 5, 2, /*looks_ahead=*/true,
+                    &of_run == layouts ? std::optional<int64_t>() : length);
+    }
+    while (device.step()) {
+    }
+    of_run = device.layouts;
+  }
+  EXPECT_EQ(layouts[0], layouts[1]);
 }
 
 TEST(Scheduler, OnlyOneThatLooksAheadHasRowsInTwoSteps) {
@@ -353,7 +465,10 @@ TEST(Scheduler, RandomTraffic) {
         Sent one{.prompt = prompt_of(length, static_cast<int32_t>(below(500))),
                  .max_tokens = max_tokens,
                  .samples = samples};
-        const int64_t id = device.submit(one.prompt, max_tokens, samples, below(4) != 0);
+        const std::optional<int64_t> decode_from =
+            below(4) == 0 ? std::optional(1 + below(length)) : std::nullopt;
+        const int64_t id =
+            device.submit(one.prompt, max_tokens, samples, below(4) != 0, decode_from);
         sent.emplace(id, std::move(one));
       }
       if (below(20) == 0 && !sent.empty()) {

@@ -50,6 +50,7 @@ TEST(StepTables, HaveARowForEachToken) {
       chunk_of(known, 4, 1, 0), chunk_of(unknown, 17, 1, 1, 6), chunk_of(prompt, 15, 3)};
   const StepTables tables = step_tables(chunks);
   EXPECT_EQ(tables.rows(), 5);
+  EXPECT_EQ(tables.generated, 2);
   EXPECT_EQ(tables.requests(), 3);
   EXPECT_EQ(tables.token_ids, (Ints{104, -7, 115, 116, 117}));
   EXPECT_EQ(tables.positions, (Ints{4, 17, 15, 16, 17}));
@@ -66,13 +67,33 @@ TEST(StepTables, HaveARowForEachToken) {
   EXPECT_EQ(tables.logits[1].sequence, unknown.get());
   EXPECT_EQ(tables.logits[1].position, 17);
   EXPECT_EQ(tables.logits[1].choice, 1);
-  EXPECT_FALSE(step_tables(std::span(chunks).subspan(2)).has_unknown_ids);
+  const StepTables of_prompt = step_tables(std::span(chunks).subspan(2));
+  EXPECT_FALSE(of_prompt.has_unknown_ids);
+  EXPECT_EQ(of_prompt.generated, 0);
+}
+
+// By their positions: decode rows, those that are recomputed, and tokens of a prompt from
+// decode_from on.
+TEST(StepTables, CountGeneratedRows) {
+  const auto decoding = sequence_of({}, 3, 5, 10);
+  const auto recomputed = sequence_of({}, 6, 11, 20);
+  const auto forced = sequence_of({.prompt = {}, .decode_from = 4}, 9, 9, 20);
+  const auto prompt = sequence_of({.prompt = {}, .decode_from = 4}, 9, 9, 20);
+  const std::vector<Scheduler::Chunk> chunks{chunk_of(decoding, 4, 1), chunk_of(recomputed, 6, 3),
+                                             chunk_of(forced, 4, 2), chunk_of(prompt, 0, 4)};
+  const StepTables tables = step_tables(chunks);
+  EXPECT_EQ(tables.positions, (Ints{4, 6, 7, 8, 4, 5, 0, 1, 2, 3}));
+  EXPECT_EQ(tables.generated, 6);
+  EXPECT_EQ(step_tables(std::span(chunks).subspan(1, 2)).generated, 5);
+  EXPECT_EQ(step_tables(std::span(chunks).subspan(2)).generated, 2);
+  EXPECT_EQ(step_tables(std::span(chunks).subspan(3)).generated, 0);
 }
 
 TEST(StepTables, OfNoChunks) {
   const StepTables tables = step_tables({});
   EXPECT_EQ(tables.rows(), 0);
   EXPECT_EQ(tables.requests(), 0);
+  EXPECT_EQ(tables.generated, 0);
   EXPECT_EQ(tables.query_start, Ints{0});
   EXPECT_EQ(tables.page_stride, 0);
   EXPECT_TRUE(tables.page_table.empty());
@@ -136,11 +157,32 @@ TEST(StepTables, RecomputedTokensHaveNoLogits) {
   const auto sequence = sequence_of(
       {.prompt = {}, .on_logits = [](int64_t, std::span<const float>) {}, .score_prompt = true}, 2,
       6, 5);
-  const Scheduler::Chunk chunk = chunk_of(sequence, 0, 5);
+  const Scheduler::Chunk prompt = chunk_of(sequence, 0, 2);
+  const Scheduler::Chunk generated = chunk_of(sequence, 2, 3);
   sequence->reported = 1;
-  EXPECT_EQ(step_tables({&chunk, 1}).logit_rows, Ints{1});
+  EXPECT_EQ(step_tables({&prompt, 1}).logit_rows, Ints{1});
+  EXPECT_TRUE(step_tables({&generated, 1}).logits.empty());
   sequence->reported = 2;
-  EXPECT_TRUE(step_tables({&chunk, 1}).logits.empty());
+  EXPECT_TRUE(step_tables({&prompt, 1}).logits.empty());
+}
+
+// Decode rows of a prompt (decode_from) choose nothing but at its end.
+TEST(StepTables, DecodeRowsOfAPromptHaveLogitsIfAskedFor) {
+  const auto silent = sequence_of({.prompt = {}, .decode_from = 2}, 6, 6, 9);
+  const auto scored = sequence_of({.prompt = {},
+                                   .on_logits = [](int64_t, std::span<const float>) {},
+                                   .score_prompt = true,
+                                   .decode_from = 2},
+                                  6, 6, 9);
+  const auto last = sequence_of({.prompt = {}, .decode_from = 2}, 6, 6, 9);
+  const std::vector<Scheduler::Chunk> chunks{chunk_of(silent, 3, 1), chunk_of(scored, 3, 1),
+                                             chunk_of(last, 5, 1, 0)};
+  const StepTables tables = step_tables(chunks);
+  EXPECT_EQ(tables.generated, 3);
+  EXPECT_EQ(tables.token_ids, (Ints{103, 103, 105}));
+  EXPECT_EQ(tables.logit_rows, (Ints{1, 2}));
+  EXPECT_FALSE(tables.logits.at(0).choice.has_value());
+  EXPECT_EQ(tables.logits.at(1).choice, 0);
 }
 
 // What kernels see of padding (PagedBatch::decode).
@@ -152,7 +194,9 @@ TEST(StepTables, DecodeRowsArePadded) {
   pad_decode_rows(tables, 2);  // as many as there are
   EXPECT_EQ(tables.token_ids, (Ints{104, 117}));
   EXPECT_EQ(tables.page_table, (Ints{7, -1, 4, 0}));
+  EXPECT_EQ(tables.generated, 2);
   pad_decode_rows(tables, 4);
+  EXPECT_EQ(tables.generated, 4);
   EXPECT_EQ(tables.rows(), 4);
   EXPECT_EQ(tables.requests(), 4);
   EXPECT_EQ(tables.token_ids, (Ints{104, 117, 0, 0}));

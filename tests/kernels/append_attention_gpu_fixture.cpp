@@ -42,7 +42,7 @@ void AppendingRows::expect_same_as_two_ops(const AppendingCase& c) {
     ExecContext exec = context(workspace, in_one ? Launches::overlapping : Launches::ordinary);
     for (int64_t i = 0; i < c.steps; ++i) {
       const auto of_step = [&](const Tensor& all) { return all.rows(i * rows, rows); };
-      const PagedBatch batch = decode_batch(steps[static_cast<size_t>(i)]);
+      const PagedBatch batch = steps[static_cast<size_t>(i)].decode_batch();
       const Tensor cos_sin = c.rotates ? of_step(angles.view()).columns(0, c.heads.dim) : Tensor();
       const Tensor row = of_step(joined.view());
       const QkvRows qkv{.q = row.columns(0, c.heads.query_features()),

@@ -60,8 +60,7 @@ void AttentionDecode::decode(const Tensor& q, const KvLayer& kv,
                              const std::vector<StepRequest>& requests, float scale,
                              const Tensor& y) {
   const PagedStep step(requests, kGpu);
-  PagedBatch batch = step.batch();
-  batch.decode = true;
+  const PagedBatch batch = step.decode_batch();
   const int64_t head_dim = kv.k.size(3);
   Workspace workspace(
       kGpu, attention_workspace_bytes(kGpu, q.size(1) / head_dim, kv.k.size(1), head_dim));

@@ -157,8 +157,7 @@ TEST_P(AttentionPrefill, DecodeWithPadding) {
       queries.insert(queries.end(), from, from + features);
     }
     const PagedStep step(requests, kGpu);
-    PagedBatch batch = step.batch();
-    batch.decode = true;
+    const PagedBatch batch = step.decode_batch();
     const GuardedTensor k = cache.k.upload(GetParam());
     const GuardedTensor v = cache.v.upload(GetParam());
     const GuardedTensor q = on_gpu(rows, features, queries);

@@ -262,6 +262,15 @@ TEST_F(KvAppendErrors, TheTablesMustAgreeAndStayInRange) {
   EXPECT_TRUE(throws_error([&] { append(); }, "20 tokens, its page table 1 pages"));
   batch_.page_table = step_.batch().page_table.rows(0, 1);
   EXPECT_TRUE(throws_error([&] { append(); }, "page_table is i32 [1, 4]"));
+  batch_ = step_.batch();
+  for (int64_t generated : {-1, 6}) {
+    batch_.generated = generated;
+    EXPECT_TRUE(throws_error([&] { append(); }, fmt::format("{} of 5 rows are", generated)));
+  }
+  batch_.generated = 4;
+  EXPECT_NO_THROW(append());
+  batch_.decode = true;
+  EXPECT_TRUE(throws_error([&] { append(); }, "4 of 5 rows are generated, but all are decode"));
   EXPECT_TRUE(page_memory_.guards_intact());
 }
 

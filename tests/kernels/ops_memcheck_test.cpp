@@ -175,7 +175,8 @@ TEST_P(Ops, KvAppendOfPadding) {
                          .kv_length = lengths.view(),
                          .page_table = Tensor(table.view().raw(), DType::i32, {2, 1}, kGpu),
                          .positions = positions.view(),
-                         .decode = true};
+                         .decode = true,
+                         .generated = 2};
   const GuardedTensor k = random_tensor({2, 128});
   const GuardedTensor v = random_tensor({2, 128});
   const Tensor half = pages.view();

@@ -47,12 +47,6 @@ void OverlappingChain::append(const Tensor& kv, const PagedBatch& batch, const K
   kv_append(kv.columns(0, features), kv.columns(features, features), batch, to, exec);
 }
 
-PagedBatch OverlappingChain::decode_batch(const PagedStep& step) {
-  PagedBatch batch = step.batch();
-  batch.decode = true;
-  return batch;
-}
-
 bool OverlappingChain::has_nan(const Tensor& x) {
   return std::ranges::any_of(values_of(x), [](double value) { return std::isnan(value); });
 }

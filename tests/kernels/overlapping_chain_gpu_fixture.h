@@ -67,7 +67,6 @@ class OverlappingChain : public GpuTest {
   // Of rows with keys, and values after them.
   static void append(const Tensor& kv, const PagedBatch& batch, const KvLayer& to,
                      ExecContext& exec);
-  static PagedBatch decode_batch(const PagedStep& step);
   static bool has_nan(const Tensor& x);
 
   GuardedTensor on_gpu(std::initializer_list<int64_t> sizes, double most = 1.0);

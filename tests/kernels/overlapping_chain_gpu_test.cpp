@@ -52,7 +52,7 @@ TEST_P(OverlappingChain, LayersGiveTheSameBits) {
     append(prompts_kv.view(), prompts.batch(), cache.layer(), ordinary);
 
     const PagedStep step(requests.step(0), kGpu);
-    const PagedBatch batch = decode_batch(step);
+    const PagedBatch batch = step.decode_batch();
     std::vector<int32_t> ids(static_cast<size_t>(rows));
     std::iota(ids.begin(), ids.end(), 0);
     const GuardedTensor gpu_ids = i32_tensor(ids, kGpu);
@@ -154,7 +154,7 @@ TEST_P(OverlappingChain, AppendedTokensAreSeen) {
       ExecContext exec = context(workspace, launches);
       append(prompts_kv.view(), prompts.batch(), cache.layer(), ordinary);
       for (int64_t i = 0; i < kSteps; ++i) {
-        const PagedBatch batch = decode_batch(steps[static_cast<size_t>(i)]);
+        const PagedBatch batch = steps[static_cast<size_t>(i)].decode_batch();
         const auto of_step = [&](const GuardedTensor& all) {
           return all.view().rows(i * rows, rows);
         };

@@ -62,9 +62,11 @@ TEST(Workspaces, OfMlps) {
             linear(format, size.hidden, size.intermediate));
         const GuardedTensor x = Random(8).tensor(DType::f32, {tokens, size.hidden});
         const GuardedTensor y(DType::f32, {tokens, size.hidden});
+        const PagedStep step({{.pages = {}, .kv_length = tokens, .rows = tokens}});
         for (const Mlp* mlp : std::initializer_list<const Mlp*>{&gated, &plain}) {
-          expect_uses_exactly(mlp->workspace_bytes(tokens, DType::f32, Sums::fastest),
-                              [&](ExecContext& ctx) { mlp->forward(x.view(), y.view(), ctx); });
+          expect_uses_exactly(
+              mlp->workspace_bytes(tokens, DType::f32, Sums::fastest),
+              [&](ExecContext& ctx) { mlp->forward(x.view(), step.batch(), y.view(), ctx); });
         }
       }
     }

@@ -44,4 +44,11 @@ PagedStep::PagedStep(const std::vector<StepRequest>& requests, Device device) {
             .positions = memory_[2].view()};
 }
 
+PagedBatch PagedStep::decode_batch() const {
+  PagedBatch batch = batch_;
+  batch.decode = true;
+  batch.generated = batch.tokens();
+  return batch;
+}
+
 }  // namespace sparsellm::testing

@@ -21,6 +21,7 @@ class PagedStep {
   explicit PagedStep(const std::vector<StepRequest>& requests, Device device = {});
 
   const PagedBatch& batch() const { return batch_; }
+  PagedBatch decode_batch() const;  // where each request has one row
 
  private:
   std::vector<GuardedTensor> memory_;

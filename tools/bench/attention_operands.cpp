@@ -95,7 +95,8 @@ PagedBatch AttentionOperands::batch(int64_t copy) const {
           .kv_length = kv_length_.view,
           .page_table = page_table_.view.rows(copy * shape_.requests, shape_.requests),
           .positions = positions_.view,
-          .decode = !shape_.prefill};
+          .decode = !shape_.prefill,
+          .generated = shape_.prefill ? 0 : shape_.requests};
 }
 
 }  // namespace sparsellm

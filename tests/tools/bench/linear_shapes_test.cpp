@@ -54,14 +54,23 @@ int64_t count_parameters(const fs::path& path) {
 
 // Parameters of the published checkpoints; of the two largest OPT models only as in their names.
 const std::map<std::string, int64_t> kPublished{
-    {"opt-125m", 125'239'296},         {"opt-1.3b", 1'315'758'080},
-    {"opt-6.7b", 6'658'473'984},       {"opt-13b", 12'853'473'280},
-    {"opt-30b", 29'974'540'288},       {"opt-66b", 66'000'000'000},
-    {"opt-175b", 175'000'000'000},     {"llama-65b", 65'285'660'672},
-    {"llama-2-7b", 6'738'415'616},     {"llama-2-13b", 13'015'864'320},
-    {"llama-2-70b", 68'976'648'192},   {"llama-3.1-8b", 8'030'261'248},
-    {"llama-3.1-70b", 70'553'706'496}, {"qwen2-72b", 72'706'203'648},
+    {"opt-125m", 125'239'296},
+    {"opt-1.3b", 1'315'758'080},
+    {"opt-6.7b", 6'658'473'984},
+    {"opt-13b", 12'853'473'280},
+    {"opt-30b", 29'974'540'288},
+    {"opt-66b", 66'000'000'000},
+    {"opt-175b", 175'000'000'000},
+    {"llama-65b", 65'285'660'672},
+    {"llama-2-7b", 6'738'415'616},
+    {"llama-2-13b", 13'015'864'320},
+    {"llama-2-70b", 68'976'648'192},
+    {"llama-3.1-8b", 8'030'261'248},
+    {"llama-3.1-70b", 70'553'706'496},
+    {"qwen2-72b", 72'706'203'648},
     {"mixtral-8x7b", 46'702'792'704},
+    {"prosparse-llama-2-7b", 6'738'415'616},
+    {"prosparse-llama-2-13b", 13'015'864'320},
 };
 
 TEST(Configs, HaveThePublishedNumberOfParameters) {

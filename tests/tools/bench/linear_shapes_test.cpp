@@ -111,7 +111,11 @@ TEST(Configs, AreReadByTheEngine) {
     const ModelConfig read = read_model_config_file(config(name));
     EXPECT_EQ(read.warning, "");
     const bool opt = name.starts_with("opt");
-    EXPECT_EQ(read.architecture, opt ? "OPTForCausalLM" : "LlamaForCausalLM");
+    const bool sparse = name.starts_with("prosparse");
+    EXPECT_EQ(read.architecture, opt      ? "OPTForCausalLM"
+                                 : sparse ? "SparseLlamaForCausalLM"
+                                          : "LlamaForCausalLM");
+    EXPECT_EQ(read.activation.threshold, sparse ? 0.01f : 0.0f);
     EXPECT_EQ(read.tied_head, opt);
     EXPECT_EQ(read.head_dim, name == "opt-125m" || name == "opt-1.3b" ? 64 : 128) << name;
     EXPECT_EQ(linear_shapes(read), linear_shapes(config(name)));

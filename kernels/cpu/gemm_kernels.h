@@ -59,12 +59,12 @@ struct WeightedRows {
   int64_t columns;
   float* sums;
 };
-using AddListed = void (*)(const WeightedRows&);
+using SumListed = void (*)(const WeightedRows&);
 
 struct DenseKernels {
   Multiply multiply;
   MultiplyListed multiply_listed;
-  AddListed add_listed;
+  SumListed sum_listed;
 };
 
 struct Kernels {  // by the dtype of w

@@ -77,7 +77,7 @@ void multiply_listed(const ListedProduct& p) {
 // Rows first, ..., first + kRows - 1 of the list, one after the other, on top of the sums of those
 // before.
 template <class W, int kRows>
-void add_listed_rows(const WeightedRows& p, int64_t first) {
+void sum_listed_rows(const WeightedRows& p, int64_t first) {
   using Stored = typename W::Stored;
   const Stored* rows[kRows];
   const uint8_t* ahead[kRows];
@@ -125,18 +125,18 @@ void add_listed_rows(const WeightedRows& p, int64_t first) {
 }
 
 template <class W, int kRows>
-void add_few_listed(const WeightedRows& p, int64_t first) {
+void sum_few_listed(const WeightedRows& p, int64_t first) {
   if constexpr (kRows > 0) {
     if (p.count - first == kRows) {
-      add_listed_rows<W, kRows>(p, first);
+      sum_listed_rows<W, kRows>(p, first);
     } else {
-      add_few_listed<W, kRows - 1>(p, first);
+      sum_few_listed<W, kRows - 1>(p, first);
     }
   }
 }
 
 template <class W>
-void add_listed(const WeightedRows& p) {
+void sum_listed(const WeightedRows& p) {
   if (p.count == 0) {
     for (int64_t c = 0; c < p.columns; ++c) {
       p.sums[c] = 0.0F;
@@ -145,13 +145,13 @@ void add_listed(const WeightedRows& p) {
   }
   int64_t first = 0;
   for (; first + kListedRows <= p.count; first += kListedRows) {
-    add_listed_rows<W, kListedRows>(p, first);
+    sum_listed_rows<W, kListedRows>(p, first);
   }
-  add_few_listed<W, kListedRows - 1>(p, first);
+  sum_few_listed<W, kListedRows - 1>(p, first);
 }
 
 template <class W>
 constexpr DenseKernels dense_kernels() {
   return {
-      .multiply = multiply<W>, .multiply_listed = multiply_listed<W>, .add_listed = add_listed<W>};
+      .multiply = multiply<W>, .multiply_listed = multiply_listed<W>, .sum_listed = sum_listed<W>};
 }

@@ -21,7 +21,7 @@ using gemm_cpu_kernels::kLanes;
 constexpr std::array<int, kLanes> kLaneOrder = {0, 8, 4, 12, 2, 10, 6, 14,
                                                 1, 9, 5, 13, 3, 11, 7, 15};
 constexpr int kDepth = std::bit_width(unsigned{kLanes});
-constexpr int64_t kColumns = 512;  // whose partial sums stay in the L1
+constexpr int64_t kColumns = 1024;  // whose partial sums stay in the L1
 // Whose lists and sums of blocks are in the workspace at a time.
 constexpr int64_t kTokens = 16;
 

@@ -24,7 +24,7 @@ void DenseRows::multiply(std::span<const int32_t> rows, const float* x, float* s
 
 void DenseRows::sum(const Terms& terms, Range columns, float* sums, CpuIsa isa) const {
   dense_kernels_for(isa, weight_.dtype())
-      .add_listed({.w = weight_.columns(columns.begin, columns.count).raw(),
+      .sum_listed({.w = weight_.columns(columns.begin, columns.count).raw(),
                    .w_stride = weight_.row_stride(),
                    .rows = terms.rows.data(),
                    .factors = terms.factors,

@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <array>
-#include <vector>
 
 #include "kernels/base/workspace.h"
 #include "sparse/activation/sign_predictor_device.h"

@@ -28,6 +28,8 @@ inline void count_words(const TokenVotes& token, int64_t word, const uint32_t* s
   negative.add(differ, planes.of);
 }
 
+constexpr int64_t kAhead = 1024;  // words that are fetched ahead: some rows
+
 template <int kPlanes, bool kHasZeros>
 void count_rows(const TokenVotes& token, const SignRows& w, int32_t* negative, int32_t* total) {
   for (int64_t row = 0; row < w.rows; ++row) {
@@ -37,6 +39,10 @@ void count_rows(const TokenVotes& token, const SignRows& w, int32_t* negative, i
     Counter<kPlanes> all = Counter<kPlanes>::zero();
     int64_t word = 0;
     for (; word + Vec::kWords <= w.words; word += Vec::kWords) {
+      __builtin_prefetch(signs + word + kAhead);
+      if constexpr (kHasZeros) {
+        __builtin_prefetch(nonzero + word + kAhead);
+      }
       count_words<kPlanes, kHasZeros>(
           token, word, signs, nonzero, [](const uint32_t* p) { return Vec::load(p); }, differing,
           all);

@@ -18,6 +18,10 @@ bool dtype_fits(DType dtype, Elements elements, Device device) {
       return dtype == DType::f32;
     case Elements::i32:
       return dtype == DType::i32;
+    case Elements::u8:
+      return dtype == DType::u8;
+    case Elements::u32:
+      return dtype == DType::u32;
   }
   return false;
 }
@@ -32,6 +36,10 @@ std::string_view dtypes_of(Elements elements, Device device) {
       return "f32";
     case Elements::i32:
       return "i32";
+    case Elements::u8:
+      return "u8";
+    case Elements::u32:
+      return "u32";
   }
   return "?";
 }
@@ -157,6 +165,10 @@ void check_same_or_disjoint(const Operand& what, const Tensor& a, const Tensor& 
   if (a.raw() != b.raw() || a.row_stride() != b.row_stride() || a.dtype() != b.dtype()) {
     check_disjoint(what, a, b);
   }
+}
+
+void check_on_cpu(std::string_view op, const ExecContext& ctx) {
+  require(!ctx.device.is_cuda(), "{} is not on CUDA yet", op);
 }
 
 void check_kv_dtype(const Operand& what, const Tensor& activations, const KvLayer& kv,

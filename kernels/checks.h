@@ -23,6 +23,8 @@ enum class Elements : uint8_t {
   floating,    // any floating dtype: weights
   f32,
   i32,
+  u8,
+  u32,
 };
 
 inline constexpr int64_t kAnySize = -1;
@@ -38,6 +40,9 @@ void check_disjoint(const Operand& what, const Tensor& a, const Tensor& b);
 
 // The same tensor, or disjoint: an element is written at the place where it was read or elsewhere.
 void check_same_or_disjoint(const Operand& what, const Tensor& a, const Tensor& b);
+
+// For ops that are not there for CUDA yet.
+void check_on_cpu(std::string_view op, const ExecContext& ctx);
 
 // The pages hold the dtype of the activations; on the CPU they may hold f16.
 void check_kv_dtype(const Operand& what, const Tensor& activations, const KvLayer& kv,

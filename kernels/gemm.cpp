@@ -5,25 +5,46 @@
 #include "kernels/gemm_device.h"
 
 namespace sparsellm {
+namespace {
+
+struct GemmSizes {
+  int64_t out;
+  int64_t in;
+};
+
+void check_activations(std::string_view op, const GemmSizes& sizes, const Tensor& x,
+                       const Tensor& y, const Epilogue& epilogue, const ExecContext& ctx) {
+  check_tensor({op, "x"}, x, Elements::activation, {kAnySize, sizes.in}, ctx);
+  const bool f32_result = y.dtype() == DType::f32;
+  check_tensor({op, "y"}, y, f32_result ? Elements::f32 : Elements::activation,
+               {x.size(0), sizes.out}, ctx);
+  if (!f32_result) {
+    check_same_dtype({op, "x and y"}, x, y);
+  }
+  check_disjoint({op, "x and y"}, x, y);
+  if (!epilogue.bias.empty()) {
+    check_tensor({op, "bias"}, epilogue.bias, Elements::floating, {sizes.out}, ctx);
+  }
+}
+
+}  // namespace
 
 void gemm(const Tensor& x, const Tensor& w, const Epilogue& epilogue, Tensor y, ExecContext& ctx) {
   check_tensor({"gemm", "w"}, w, Elements::floating, {kAnySize, kAnySize}, ctx);
-  check_tensor({"gemm", "x"}, x, Elements::activation, {kAnySize, w.size(1)}, ctx);
-  const bool f32_result = y.dtype() == DType::f32;
-  check_tensor({"gemm", "y"}, y, f32_result ? Elements::f32 : Elements::activation,
-               {x.size(0), w.size(0)}, ctx);
-  if (!f32_result) {
-    check_same_dtype({"gemm", "x and y"}, x, y);
-  }
-  check_disjoint({"gemm", "x and y"}, x, y);
-  if (!epilogue.bias.empty()) {
-    check_tensor({"gemm", "bias"}, epilogue.bias, Elements::floating, {w.size(0)}, ctx);
-  }
+  check_activations("gemm", {.out = w.size(0), .in = w.size(1)}, x, y, epilogue, ctx);
   if (ctx.device.is_cuda()) {
     gemm_cuda(x, w, epilogue, y, ctx);
   } else {
     gemm_cpu(x, w, epilogue, y, ctx);
   }
+}
+
+void gemm_transposed(const Tensor& x, const Tensor& wt, const Epilogue& epilogue, Tensor y,
+                     ExecContext& ctx) {
+  check_tensor({"gemm_transposed", "wt"}, wt, Elements::floating, {kAnySize, kAnySize}, ctx);
+  check_activations("gemm_transposed", {.out = wt.size(1), .in = wt.size(0)}, x, y, epilogue, ctx);
+  check_on_cpu("gemm_transposed", ctx);
+  gemm_transposed_cpu(x, wt, epilogue, y, ctx);
 }
 
 int64_t gemm_workspace_bytes(Device device, int64_t in, int64_t tokens) {

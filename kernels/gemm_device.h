@@ -4,9 +4,12 @@
 
 namespace sparsellm {
 
-// The implementations of gemm() and tune_gemm(), which have checked their arguments.
+// The implementations of gemm(), gemm_transposed() and tune_gemm(), which have checked their
+// arguments.
 void gemm_cpu(const Tensor& x, const Tensor& w, const Epilogue& epilogue, Tensor y,
               ExecContext& ctx);
+void gemm_transposed_cpu(const Tensor& x, const Tensor& wt, const Epilogue& epilogue, Tensor y,
+                         ExecContext& ctx);
 int64_t gemm_workspace_bytes_cpu(int64_t in, int64_t tokens);
 void gemm_cuda(const Tensor& x, const Tensor& w, const Epilogue& epilogue, Tensor y,
                ExecContext& ctx);

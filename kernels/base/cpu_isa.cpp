@@ -14,7 +14,7 @@ CpuIsa find_best() {
   static constexpr const char* kAvx2[] = {"AVX2", "FMA",   "F16C",   "BMI1",
                                           "BMI2", "LZCNT", "POPCNT", nullptr};
   static constexpr const char* kAvx512[] = {"AVX512F", "AVX512BW", "AVX512DQ", "AVX512VL", nullptr};
-  static constexpr const char* kVbmi2[] = {"AVX512VBMI", "AVX512VBMI2", nullptr};
+  static constexpr const char* kVbmi2[] = {"AVX512VBMI", "AVX512VBMI2", "AVX512VPOPCNTDQ", nullptr};
   if (!has_all(kAvx2)) {
     return CpuIsa::portable;
   }

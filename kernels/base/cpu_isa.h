@@ -12,7 +12,7 @@ enum class CpuIsa : uint8_t {
   portable,      // C++ alone, as the compiler makes it
   avx2,          // AVX2, FMA, F16C
   avx512,        // AVX-512 F, BW, DQ, VL
-  avx512_vbmi2,  // and VBMI2
+  avx512_vbmi2,  // and VBMI2 and VPOPCNTDQ, which come together
 };
 
 // The last one that this CPU, and the system on it, has.

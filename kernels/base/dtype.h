@@ -180,6 +180,14 @@ template <>
 struct DTypeOf<int32_t> {
   static constexpr DType value = DType::i32;
 };
+template <>
+struct DTypeOf<uint8_t> {
+  static constexpr DType value = DType::u8;
+};
+template <>
+struct DTypeOf<uint32_t> {
+  static constexpr DType value = DType::u32;
+};
 
 // Calls body(T{}) with the element type of a floating dtype.
 template <class Body>

@@ -2,9 +2,10 @@
 
 #include <cstdint>
 
-// The kernels of gemm() on the CPU. Their files are compiled for instruction sets that not every
-// CPU has, and the linker may take any file's copy of an inline function for the whole program:
-// this header has none, and neither do those that the files include besides it.
+// The kernels of gemm() on the CPU, and of single rows of dense weights. Their files are compiled
+// for instruction sets that not every CPU has, and the linker may take any file's copy of an inline
+// function for the whole program: this header has none, and neither do those that the files include
+// besides it.
 namespace sparsellm::gemm_cpu_kernels {
 
 // A sum is taken in blocks of kBlockColumns columns, which begin at multiples of it. In a block
@@ -34,10 +35,42 @@ struct Product {
 };
 using Multiply = void (*)(const Product&);
 
+// sums [count]: rows[k] of w times one token x [columns]; w as in a Product.
+struct ListedProduct {
+  const void* w;
+  int64_t w_stride;
+  const int32_t* rows;
+  int64_t count;
+  const float* x;
+  int64_t columns;
+  float* sums;
+};
+using MultiplyListed = void (*)(const ListedProduct&);
+
+// sums [columns]: factors[k] times rows[k] of w, k = 0, ..., count - 1, for each column one chain
+// of fused multiply-adds from 0 on. Behind these rows stand `next` more, which the next call reads.
+struct WeightedRows {
+  const void* w;
+  int64_t w_stride;
+  const int32_t* rows;
+  const float* factors;
+  int64_t count;
+  int64_t next;
+  int64_t columns;
+  float* sums;
+};
+using SumListed = void (*)(const WeightedRows&);
+
+struct DenseKernels {
+  Multiply multiply;
+  MultiplyListed multiply_listed;
+  SumListed sum_listed;
+};
+
 struct Kernels {  // by the dtype of w
-  Multiply f32;
-  Multiply f16;
-  Multiply bf16;
+  DenseKernels f32;
+  DenseKernels f16;
+  DenseKernels bf16;
 };
 
 extern const Kernels kPortableKernels;

@@ -14,6 +14,7 @@ struct Vec {
   __m256 v;
 
   static Vec zero() { return {_mm256_setzero_ps()}; }
+  static Vec all(float x) { return {_mm256_set1_ps(x)}; }
   void store(float* p) const { _mm256_storeu_ps(p, v); }
 };
 inline Vec fma(Vec a, Vec b, Vec c) { return {_mm256_fmadd_ps(a.v, b.v, c.v)}; }
@@ -88,9 +89,12 @@ constexpr int kTileTokens = 4;
 constexpr int kTileRowsOfOneToken = 4;
 
 #include "kernels/cpu/multiply_rows.inc.h"
+//
+#include "kernels/cpu/listed_rows.inc.h"
 
 }  // namespace
 
-const Kernels kAvx2Kernels = {.f32 = multiply<F32>, .f16 = multiply<F16>, .bf16 = multiply<Bf16>};
+const Kernels kAvx2Kernels = {
+    .f32 = dense_kernels<F32>(), .f16 = dense_kernels<F16>(), .bf16 = dense_kernels<Bf16>()};
 
 }  // namespace sparsellm::gemm_cpu_kernels

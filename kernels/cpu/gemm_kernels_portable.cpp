@@ -16,6 +16,11 @@ struct Vec {
   float v[kLanes];
 
   static Vec zero() { return {}; }
+  static Vec all(float x) {
+    Vec result;
+    std::fill_n(result.v, kLanes, x);
+    return result;
+  }
   void store(float* p) const { std::copy_n(v, kLanes, p); }
 };
 inline Vec fma(const Vec& a, const Vec& b, const Vec& c) {
@@ -74,10 +79,12 @@ constexpr int kTileTokens = 2;
 constexpr int kTileRowsOfOneToken = 4;
 
 #include "kernels/cpu/multiply_rows.inc.h"
+//
+#include "kernels/cpu/listed_rows.inc.h"
 
 }  // namespace
 
 const Kernels kPortableKernels = {
-    .f32 = multiply<F32>, .f16 = multiply<F16>, .bf16 = multiply<Bf16>};
+    .f32 = dense_kernels<F32>(), .f16 = dense_kernels<F16>(), .bf16 = dense_kernels<Bf16>()};
 
 }  // namespace sparsellm::gemm_cpu_kernels

@@ -36,12 +36,15 @@ template <class W>
 struct Rows {
   const typename W::Stored* w;
   int64_t stride;
+
+  const typename W::Stored* row(int r) const { return w + r * stride; }
 };
 
 // The partial sums of kVectors vectors of lanes are taken one vector after the other, so that those
 // of more rows and tokens stay in registers; of one token all at once, since w is read from memory.
-template <class W, int kRows, int kTokens>
-inline void multiply_tile(const Rows<W>& rows, const Tokens& tokens, Ahead ahead) {
+// `rows` and what is read ahead have row(r): Rows and Ahead, or those of a list.
+template <class W, int kRows, int kTokens, class RowsOf, class AheadOf>
+inline void multiply_tile(const RowsOf& rows, const Tokens& tokens, AheadOf ahead) {
   constexpr int kSums = kRows * kTokens;
   constexpr int kPadded = (kSums + 3) / 4 * 4;
   constexpr int kAtOnce = kTokens == 1 ? kVectors : 1;
@@ -66,7 +69,7 @@ inline void multiply_tile(const Rows<W>& rows, const Tokens& tokens, Ahead ahead
       Vec ws[kRows];
 #pragma GCC unroll 8
       for (int r = 0; r < kRows; ++r) {
-        ws[r] = load_w(rows.w + r * rows.stride);
+        ws[r] = load_w(rows.row(r));
       }
 #pragma GCC unroll 8
       for (int t = 0; t < kTokens; ++t) {
@@ -86,10 +89,10 @@ inline void multiply_tile(const Rows<W>& rows, const Tokens& tokens, Ahead ahead
         for (int64_t line = 0; line < kLines; ++line) {
 #pragma GCC unroll 8
           for (int r = 0; r < kRows; ++r) {
-            __builtin_prefetch(ahead.from + r * ahead.stride + line * kLineBytes);
+            __builtin_prefetch(ahead.row(r) + line * kLineBytes);
           }
         }
-        ahead.from += kLines * kLineBytes;
+        ahead.advance(kLines * kLineBytes);
         fetch_at += fetch_step;
       }
 #pragma GCC unroll 2

@@ -9,6 +9,9 @@ struct Ahead {
   const uint8_t* from;
   int64_t stride;
   int64_t lines;
+
+  const uint8_t* row(int r) const { return from + r * stride; }
+  void advance(int64_t bytes) { from += bytes; }
 };
 
 // The share of a tile among several.

@@ -1,6 +1,7 @@
 #include "tests/testing/tensor_values.h"
 
 #include <cstring>
+#include <type_traits>
 
 #include "kernels/base/error.h"
 #include "tests/testing/wait_for_device.h"
@@ -10,25 +11,33 @@ namespace {
 
 template <class T>
 T from_double(double value) {
-  if constexpr (std::is_same_v<T, int32_t>) {
-    return static_cast<int32_t>(value);
+  if constexpr (std::is_integral_v<T>) {
+    return static_cast<T>(value);
   } else {
     return from_float<T>(static_cast<float>(value));
   }
 }
 
-double as_double(int32_t value) { return value; }
 template <class T>
 double as_double(T value) {
-  return to_float(value);
+  if constexpr (std::is_integral_v<T>) {
+    return static_cast<double>(value);
+  } else {
+    return to_float(value);
+  }
 }
 
 template <class Body>
 void visit_any(DType dtype, Body&& body) {
-  if (dtype == DType::i32) {
-    body(int32_t{});
-  } else {
-    visit_float(dtype, body);
+  switch (dtype) {
+    case DType::i32:
+      return body(int32_t{});
+    case DType::u8:
+      return body(uint8_t{});
+    case DType::u32:
+      return body(uint32_t{});
+    default:
+      return visit_float(dtype, body);
   }
 }
 

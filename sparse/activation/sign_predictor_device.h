@@ -1,0 +1,14 @@
+#pragma once
+
+#include "sparse/activation/sign_predictor.h"
+
+namespace sparsellm {
+
+// The implementations of the ops of sign_predictor.h, which have checked their arguments.
+void predict_active_cpu(const Tensor& x, const SignWords& w, const SignPrediction& how,
+                        Tensor active, ExecContext& ctx);
+void count_votes_cpu(const Tensor& x, const SignWords& w, Votes votes, Tensor negative,
+                     Tensor positive, ExecContext& ctx);
+int64_t sign_predictor_workspace_bytes_cpu(int64_t columns, int64_t tokens);
+
+}  // namespace sparsellm

@@ -48,7 +48,7 @@ struct ListedProduct {
 using MultiplyListed = void (*)(const ListedProduct&);
 
 // sums [columns]: factors[k] times rows[k] of w, k = 0, ..., count - 1, for each column one chain
-// of fused multiply-adds from 0 on. Behind these rows stand `next` more, which the next call reads.
+// of fused multiply-adds from 0 on. The list goes on with `next` more rows, which are prefetched.
 struct WeightedRows {
   const void* w;
   int64_t w_stride;

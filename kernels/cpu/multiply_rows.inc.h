@@ -42,7 +42,8 @@ struct Rows {
 
 // The partial sums of kVectors vectors of lanes are taken one vector after the other, so that those
 // of more rows and tokens stay in registers; of one token all at once, since w is read from memory.
-// `rows` and what is read ahead have row(r): Rows and Ahead, or those of a list.
+// row(r) says where a row is, and where its prefetching begins: of rows at equal distances (Rows,
+// Ahead) or of rows in a list (listed_rows.inc.h).
 template <class W, int kRows, int kTokens, class RowsOf, class AheadOf>
 inline void multiply_tile(const RowsOf& rows, const Tokens& tokens, AheadOf ahead) {
   constexpr int kSums = kRows * kTokens;

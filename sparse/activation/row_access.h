@@ -27,8 +27,8 @@ class RowAccess {
   virtual void multiply(std::span<const int32_t> rows, const float* x, float* sums,
                         CpuIsa isa) const = 0;
 
-  // Some rows, each times its factor. Behind those in the list stand `next` more, which are wanted
-  // soon.
+  // Some rows, each times its factor. The list goes on with `next` more rows, for the next calls:
+  // they may be prefetched.
   struct Terms {
     std::span<const int32_t> rows;
     const float* factors = nullptr;  // [rows.size()]

@@ -24,7 +24,7 @@ enum class Votes : uint8_t {
 //   s = the sum of the squares x_j * x_j, in pairs of neighbours: elements 2k and 2k + 1 are added
 //       up, then such sums, until one is left; beyond the last element there are zeros
 //   c = 5 / sqrt(s / columns)
-// Unless 0 < c < infinity nobody votes, weighted or not, and so no neuron is skipped: where x is
+// If c is not finite and above 0, there are no votes of either kind, and no neuron is skipped: x is
 // all zeros (or smaller than about 1e-23), or has a NaN, an infinity or squares beyond f32.
 struct SignPrediction {
   Votes votes = Votes::weighted;

@@ -411,7 +411,7 @@ TEST(AllocationFailureInReaders, AnErrorIsThrown) {
   }
 }
 
-// Nor does what is taken out of a document need any memory.
+// Removing a member frees all of its values, however deep, without allocating.
 TEST(AllocationFailureInReaders, MembersAreRemovedWithoutAllocations) {
   JsonDocument document = parse_json(
       R"({"old": {"a": [[1, "a string that is long"], {"b": {}}]}, "new": 1})", "text", 8);

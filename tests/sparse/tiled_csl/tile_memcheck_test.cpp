@@ -44,7 +44,7 @@ TEST_P(GpuTiledCsl, ProductsOfAllPatterns) {
   }
 }
 
-// Records of many lengths: what is left of the shared memory is cut into slots by the largest.
+// Records of many lengths: the largest decides how large the slots in shared memory are.
 TEST_P(GpuTiledCsl, ProductsOfAllDensities) {
   const Shape shape{256, 704};
   const GuardedTensor x = numbers(256, shape.columns);

@@ -116,6 +116,9 @@ TEST_P(GpuEngine, DecodeFromHasTheLogitsOfAPrompt) {
   EngineOptions options = on_gpu();
   options.dtype = DType::f16;
   Engine engine = Engine::load(GetParam(), options);
+  // FATReLU jumps at its threshold, of which a value is on the other side with other roundings.
+  const bool jumps = engine.config().activation.kind == Activation::Kind::fatrelu;
+  const double tolerance = jumps ? 0.5 : 0.04;
   const int64_t decoded = engine.stats().decode_tokens;
   const std::vector<Scores> all = scores_of(engine, some_text(engine), 4, {{}, 1, 30});
   EXPECT_EQ(engine.stats().decode_tokens - decoded, 74 + 45 + 3 * 3);
@@ -131,7 +134,7 @@ TEST_P(GpuEngine, DecodeFromHasTheLogitsOfAPrompt) {
         worst = std::max(worst, std::abs(double{got[i]} - double{expected[i]}));
       }
     }
-    EXPECT_LE(worst, 0.04);
+    EXPECT_LE(worst, tolerance);
   }
 }
 

@@ -32,7 +32,7 @@ struct Place {
 // Drives one of the two engines, and keeps its logits until the other's are there too.
 class Scorer {
  public:
-  explicit Scorer(const ComparedModel& model) : model_(model) {}
+  Scorer(const ComparedModel& model, ScoredRows rows) : model_(model), rows_(rows) {}
   // The callbacks of requests that have not ended, because of an exception, refer to this object.
   ~Scorer() {
     for (int64_t id : std::vector<int64_t>(requests_)) {  // each takes itself out
@@ -44,25 +44,18 @@ class Scorer {
 
   // `window` has to live until it is scored.
   void submit(size_t number, const TextWindow& window) {
-    Request request;
-    request.prompt = window.tokens;
-    request.max_tokens = 0;
-    request.score_prompt = true;
-    request.on_logits = [this, number, &window](int64_t position, std::span<const float> values) {
-      const auto next = static_cast<size_t>(position) + 1;
-      if (!window.is_scored(next)) {
-        return;
-      }
-      logits[{number, next}].assign(values.begin(), values.end());
+    const auto on_scored = [this, number](size_t index, std::span<const float> values) {
+      logits[{number, index}].assign(values.begin(), values.end());
     };
-    requests_.push_back(model_.engine.submit(std::move(request), [this](const TokenEvent& event) {
+    const auto on_token = [this](const TokenEvent& event) {
       if (event.finish) {
         std::erase(requests_, event.request);
       }
       if (!event.error.empty() && error_.empty()) {
         error_ = event.error;
       }
-    }));
+    };
+    requests_.push_back(model_.engine.submit(scored_request(window, rows_, on_scored), on_token));
   }
 
   // False when all windows are scored.
@@ -76,6 +69,7 @@ class Scorer {
 
  private:
   const ComparedModel& model_;
+  const ScoredRows rows_;
   std::vector<int64_t> requests_;
   std::string error_;
 };
@@ -113,46 +107,71 @@ std::vector<TextWindow> cut_alike(const ComparedModel& a, const ComparedModel& b
   return windows;
 }
 
-// Adds up what is known of the tokens so far.
+// Collects what is known of the tokens so far, and adds it up in the order of the text: it comes in
+// that of the steps.
 class Totals {
  public:
+  explicit Totals(const std::vector<TextWindow>& windows)
+      : windows_(windows), scores_(windows.size() * windows.front().scored()) {}
+
   void add(const Place& place, const Divergence& d) {
-    kl_.add(d.kl);
-    nll_a_.add(-d.p.log_prob);
-    nll_b_.add(-d.q.log_prob);
-    log_ratio_.add(d.p.log_prob - d.q.log_prob);
+    const TextWindow& window = windows_[place.window];
+    scores_[place.window * window.scored() + place.index - window.first_scored] = {
+        .kl = d.kl, .log_prob_a = d.p.log_prob, .log_prob_b = d.q.log_prob};
     agreements_ += d.p.top == d.q.top ? 1 : 0;
     top1_gap_max_ = std::max(top1_gap_max_, d.top1_gap);
-    if (all_kl_.empty() || d.kl > worst_.kl || (d.kl == worst_.kl && place < worst_place_)) {
+    if (tokens_ == 0 || d.kl > worst_.kl || (d.kl == worst_.kl && place < worst_place_)) {
       worst_ = d;
       worst_place_ = place;
     }
-    all_kl_.push_back(d.kl);
+    ++tokens_;
   }
 
-  int64_t tokens() const { return kl_.count(); }
+  int64_t tokens() const { return tokens_; }
+  int64_t to_score() const { return std::ssize(scores_); }
   const Divergence& worst() const { return worst_; }
   const Place& worst_place() const { return worst_place_; }
 
-  // All but the worst token, the windows and the time.
-  Comparison summary(const ComparedModel& a, const ComparedModel& b) {
+  // Of all tokens: all but the worst one, the windows and the time.
+  Comparison summary(const ComparedModel& a, const ComparedModel& b) const {
+    require(tokens_ == to_score(), "{} of {} tokens were scored by both models", tokens_,
+            to_score());
+    SampleMean kl;
+    SampleMean nll_a;  // negative log-likelihood
+    SampleMean nll_b;
+    SampleMean log_ratio;
+    std::vector<double> all_kl;
+    all_kl.reserve(scores_.size());
+    for (const Scores& token : scores_) {
+      kl.add(token.kl);
+      nll_a.add(-token.log_prob_a);
+      nll_b.add(-token.log_prob_b);
+      log_ratio.add(token.log_prob_a - token.log_prob_b);
+      all_kl.push_back(token.kl);
+    }
     Comparison result;
     result.tokens = tokens();
-    result.kl = kl_.mean();
-    result.kl_median = quantile(all_kl_, 0.5);
-    result.kl_99 = quantile(all_kl_, 0.99);
-    result.kl_999 = quantile(all_kl_, 0.999);
+    result.kl = kl.mean();
+    result.kl_median = quantile(all_kl, 0.5);
+    result.kl_99 = quantile(all_kl, 0.99);
+    result.kl_999 = quantile(all_kl, 0.999);
     result.kl_max = worst_.kl;
     result.top1_agreement =
         100.0 * static_cast<double>(agreements_) / static_cast<double>(tokens());
     result.top1_gap_max = top1_gap_max_;
-    result.perplexity_a = finite_exp(nll_a_, "the perplexity of " + a.name);
-    result.perplexity_b = finite_exp(nll_b_, "the perplexity of " + b.name);
-    result.perplexity_ratio = finite_exp(log_ratio_, "the ratio of the perplexities");
+    result.perplexity_a = finite_exp(nll_a, "the perplexity of " + a.name);
+    result.perplexity_b = finite_exp(nll_b, "the perplexity of " + b.name);
+    result.perplexity_ratio = finite_exp(log_ratio, "the ratio of the perplexities");
     return result;
   }
 
  private:
+  struct Scores {
+    double kl = 0.0;
+    double log_prob_a = 0.0;  // of the text's token
+    double log_prob_b = 0.0;
+  };
+
   static Estimate finite_exp(const SampleMean& exponent, const std::string& what) {
     const Estimate estimate = exponent.exp_of_mean();
     require(std::isfinite(estimate.value) && std::isfinite(estimate.standard_error),
@@ -160,11 +179,9 @@ class Totals {
     return estimate;
   }
 
-  SampleMean kl_;
-  SampleMean nll_a_;  // negative log-likelihood
-  SampleMean nll_b_;
-  SampleMean log_ratio_;
-  std::vector<double> all_kl_;
+  const std::vector<TextWindow>& windows_;
+  std::vector<Scores> scores_;
+  int64_t tokens_ = 0;
   int64_t agreements_ = 0;
   double top1_gap_max_ = 0.0;
   Divergence worst_;
@@ -238,29 +255,27 @@ ComparedToken describe(const Divergence& d, const TextWindow& window, size_t ind
 
 }  // namespace
 
-ComparisonBatch comparison_batch(int64_t vocab_size, int64_t context) {
+ComparisonBatch comparison_batch(int64_t vocab_size, int64_t context, ScoredRows rows) {
   const int64_t bytes =
       checked_mul(2 * static_cast<int64_t>(sizeof(float)), vocab_size, "the logits of a token");
   const int64_t step_tokens = std::clamp(kMaxLogitBytes / bytes, int64_t{1}, kMaxStepTokens);
-  return {.step_tokens = step_tokens, .windows = std::max(int64_t{1}, step_tokens / context)};
+  const int64_t windows = rows == ScoredRows::decode ? std::min(step_tokens, kDecodedWindows)
+                                                     : std::max(int64_t{1}, step_tokens / context);
+  return {.step_tokens = step_tokens, .windows = windows};
 }
 
 Comparison compare_models(const ComparedModel& a, const ComparedModel& b, const std::string& text,
                           const ComparisonOptions& options) {
   const std::vector<TextWindow> windows = cut_alike(a, b, text, options);
-  int64_t to_score = 0;
-  for (const TextWindow& window : windows) {
-    to_score += static_cast<int64_t>(window.scored());
-  }
   const auto start = std::chrono::steady_clock::now();
   ThreadPool threads(options.threads);
-  Totals totals;
+  Totals totals(windows);
   // With the same windows and limits both engines compute the same tokens in a step, so that the
   // logits of a step find their partners at once.
-  Scorer scorer_a(a);
-  Scorer scorer_b(b);
-  const auto batch =
-      static_cast<size_t>(comparison_batch(a.engine.config().vocab_size, options.context).windows);
+  Scorer scorer_a(a, options.rows);
+  Scorer scorer_b(b, options.rows);
+  const auto batch = static_cast<size_t>(
+      comparison_batch(a.engine.config().vocab_size, options.context, options.rows).windows);
   for (size_t first = 0; first < windows.size(); first += batch) {
     for (size_t i = first; i < std::min(first + batch, windows.size()); ++i) {
       scorer_a.submit(i, windows[i]);
@@ -271,11 +286,9 @@ Comparison compare_models(const ComparedModel& a, const ComparedModel& b, const 
       const bool b_works = scorer_b.step();
       working = a_works || b_works;
       compare_rows(scorer_a, scorer_b, windows, threads, totals);
-      options.progress(totals.tokens(), to_score);
+      options.progress(totals.tokens(), totals.to_score());
     }
   }
-  require(totals.tokens() == to_score, "{} of {} tokens were scored by both models",
-          totals.tokens(), to_score);
 
   Comparison result = totals.summary(a, b);
   result.windows = std::ssize(windows);

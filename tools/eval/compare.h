@@ -7,6 +7,7 @@
 #include "engine/engine.h"
 #include "kernels/base/error.h"
 #include "tools/eval/estimate.h"
+#include "tools/eval/scored_request.h"
 #include "tools/eval/text_windows.h"
 
 namespace sparsellm {
@@ -14,6 +15,7 @@ namespace sparsellm {
 struct ComparisonOptions {
   int64_t context = 512;
   PerplexityProtocol protocol = PerplexityProtocol::windows;
+  ScoredRows rows = ScoredRows::prefill;
   int threads = 0;  // that compute divergences; 0: usable_cores()
   // Called between steps with the tokens scored by both models, and all that will be.
   std::function<void(int64_t, int64_t)> progress = [](int64_t, int64_t) {};
@@ -69,10 +71,12 @@ struct ComparisonBatch {
   int64_t step_tokens = 0;
   int64_t windows = 0;
 };
-ComparisonBatch comparison_batch(int64_t vocab_size, int64_t context);
+ComparisonBatch comparison_batch(int64_t vocab_size, int64_t context,
+                                 ScoredRows rows = ScoredRows::prefill);
 
 // Scores the same windows of `text` with both models, step by step, and compares their
-// distributions of every scored token. Holds the logits of a step of each. Throws Error if the
+// distributions of every scored token. Sums are taken in the order of the text: the same logits
+// give the same bits, whatever the steps. Holds the logits of a step of each. Throws Error if the
 // vocabularies differ in size or the tokenizers in the ids of this text, if the text is shorter
 // than one window, and for logits that are not finite.
 Comparison compare_models(const ComparedModel& a, const ComparedModel& b, const std::string& text,

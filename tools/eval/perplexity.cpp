@@ -2,6 +2,8 @@
 
 #include <chrono>
 #include <cmath>
+#include <iterator>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -13,24 +15,23 @@ namespace sparsellm {
 
 Perplexity measure_perplexity(Engine& engine, const std::string& text, int64_t context,
                               PerplexityProtocol protocol,
-                              const std::function<void(int64_t, int64_t)>& progress) {
+                              const std::function<void(int64_t, int64_t)>& progress,
+                              ScoredRows rows) {
   const std::vector<TextWindow> windows = cut_windows(engine.tokenizer(), text, context, protocol);
   const auto start = std::chrono::steady_clock::now();
-  SampleMean nll;  // negative log-likelihood of a token
+  // Added up in the order of the text, whatever the order in which steps score it.
+  std::vector<double> log_probs(windows.size() * windows.front().scored());
   Perplexity result;
   std::string error;
+  size_t first = 0;  // among log_probs, of the window
   for (const TextWindow& window : windows) {
-    Request request;
-    request.prompt = window.tokens;
-    request.max_tokens = 0;
-    request.score_prompt = true;
-    request.on_logits = [&](int64_t position, std::span<const float> logits) {
-      const auto next = static_cast<size_t>(position) + 1;
-      if (window.is_scored(next)) {
-        nll.add(-log_probability(logits, window.tokens[next]));
-      }
+    const auto on_scored = [&, first](size_t index, std::span<const float> logits) {
+      log_probs[first + index - window.first_scored] =
+          log_probability(logits, window.tokens[index]);
+      ++result.tokens;
     };
-    engine.submit(std::move(request), [&](const TokenEvent& event) {
+    first += window.scored();
+    engine.submit(scored_request(window, rows, on_scored), [&](const TokenEvent& event) {
       if (event.finish) {
         ++result.windows;
       }
@@ -40,16 +41,21 @@ Perplexity measure_perplexity(Engine& engine, const std::string& text, int64_t c
     });
   }
   while (error.empty() && engine.step()) {
-    progress(result.windows, static_cast<int64_t>(windows.size()));
+    progress(result.tokens, std::ssize(log_probs));
   }
   require(error.empty(), "{}", error);
+  require(result.tokens == std::ssize(log_probs), "{} of {} tokens were scored", result.tokens,
+          log_probs.size());
 
+  SampleMean nll;  // negative log-likelihood of a token
+  for (double log_prob : log_probs) {
+    nll.add(-log_prob);
+  }
   const Estimate estimate = nll.exp_of_mean();
   require(std::isfinite(estimate.value) && std::isfinite(estimate.standard_error),
           "the perplexity is not finite: the mean negative log-likelihood is {}", nll.mean().value);
   result.perplexity = estimate.value;
   result.standard_error = estimate.standard_error;
-  result.tokens = nll.count();
   result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return result;
 }

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "engine/engine.h"
+#include "tools/eval/scored_request.h"
 #include "tools/eval/text_windows.h"
 
 namespace sparsellm {
@@ -17,9 +18,11 @@ struct Perplexity {
   double seconds = 0.0;
 };
 
-// Throws Error if the text is shorter than one window. `progress` gets windows done and in all.
+// Throws Error if the text is shorter than one window. `progress` gets tokens scored and in all.
+// Sums are taken in the order of the text: the same logits give the same bits, whatever the steps.
 Perplexity measure_perplexity(Engine& engine, const std::string& text, int64_t context,
                               PerplexityProtocol protocol,
-                              const std::function<void(int64_t, int64_t)>& progress);
+                              const std::function<void(int64_t, int64_t)>& progress,
+                              ScoredRows rows = ScoredRows::prefill);
 
 }  // namespace sparsellm

@@ -29,7 +29,7 @@ namespace {
 constexpr char kTool[] = "sparsellm-eval";
 
 constexpr int64_t kMaxTextBytes = 1 << 30;
-// Windows that are computed together; more gains nothing and takes KV cache.
+// Windows that are prefilled together; more gains nothing and takes KV cache.
 constexpr int64_t kWindowsAtOnce = 8;
 
 // What is scored, and how the result is printed.
@@ -37,7 +37,10 @@ struct ScoringArgs {
   std::string text;
   int64_t context = 512;
   std::string protocol = "windows";
+  bool decode = false;
   bool json = false;
+
+  ScoredRows rows() const { return decode ? ScoredRows::decode : ScoredRows::prefill; }
 };
 
 struct PerplexityArgs {
@@ -75,6 +78,8 @@ void add_scoring_args(CLI::App& command, ScoringArgs& args) {
                   "the second half scored")
       ->check(CLI::IsMember({"windows", "llama.cpp"}))
       ->capture_default_str();
+  command.add_flag("--decode", args.decode,
+                   "Compute one row of each window a step, as if the model had written the text");
   command.add_flag("--json", args.json, "Print one JSON object");
 }
 
@@ -108,13 +113,18 @@ std::string read_text(const std::string& path) {
   return text;
 }
 
+std::string describe(const ScoringArgs& args) {
+  return fmt::format("{}, context {}{}", args.protocol, args.context,
+                     args.decode ? ", decode steps" : "");
+}
+
 void print_json(JsonWriter report) { fmt::print("{}\n", std::move(report).text()); }
 
 void perplexity(const PerplexityArgs& args) {
   const ScoringArgs& scoring = args.scoring;
   const std::string text = read_text(scoring.text);
   EngineOptions options;
-  options.max_requests = kWindowsAtOnce;
+  options.max_requests = scoring.decode ? kDecodedWindows : kWindowsAtOnce;
   options.context_size = scoring.context;
   const auto log = make_log(kTool, args.model);
   warn_about_device(args.model.device, *log);
@@ -123,11 +133,13 @@ void perplexity(const PerplexityArgs& args) {
   Perplexity result;
   {
     ProgressBar bar("scoring", !args.model.quiet);
-    result = measure_perplexity(engine, text, scoring.context, kProtocols.at(scoring.protocol),
-                                [&bar](int64_t done, int64_t total) {
-                                  throw_if_interrupted();
-                                  bar.update(done, total, fmt::format("of {} windows", total));
-                                });
+    result = measure_perplexity(
+        engine, text, scoring.context, kProtocols.at(scoring.protocol),
+        [&bar](int64_t done, int64_t total) {
+          throw_if_interrupted();
+          bar.update(done, total, fmt::format("of {} tokens", total));
+        },
+        scoring.rows());
   }
   const double speed = static_cast<double>(result.tokens) / result.seconds;
   if (scoring.json) {
@@ -137,6 +149,7 @@ void perplexity(const PerplexityArgs& args) {
         .member("text", scoring.text)
         .member("protocol", scoring.protocol)
         .member("context", scoring.context)
+        .member("decode", scoring.decode)
         .member("windows", result.windows)
         .member("tokens", result.tokens)
         .member("perplexity", result.perplexity)
@@ -147,18 +160,18 @@ void perplexity(const PerplexityArgs& args) {
     return;
   }
   fmt::print("perplexity  {:.4f} +- {:.4f}\n", result.perplexity, result.standard_error);
-  fmt::print("protocol    {}, context {}\n", scoring.protocol, scoring.context);
+  fmt::print("protocol    {}\n", describe(scoring));
   fmt::print("scored      {} tokens in {} windows, {:.0f} tokens/s\n", result.tokens,
              result.windows, speed);
 }
 
-Engine load_for_comparison(const std::string& name, const ModelArgs& args, int64_t context,
-                           spdlog::logger& log) {
+Engine load_for_comparison(const std::string& name, const ModelArgs& args,
+                           const ScoringArgs& scoring, spdlog::logger& log) {
   return naming(name, [&] {
-    const ComparisonBatch batch =
-        comparison_batch(read_model_config(open_model_directory(args.model)).vocab_size, context);
+    const int64_t vocab_size = read_model_config(open_model_directory(args.model)).vocab_size;
+    const ComparisonBatch batch = comparison_batch(vocab_size, scoring.context, scoring.rows());
     EngineOptions options;
-    options.context_size = context;
+    options.context_size = scoring.context;
     options.max_requests = batch.windows;
     options.step_tokens = batch.step_tokens;
     return load_engine(args, options, log);
@@ -189,6 +202,7 @@ void print_comparison_json(const CompareArgs& args, const Comparison& result) {
       .member("text", args.scoring.text)
       .member("protocol", args.scoring.protocol)
       .member("context", args.scoring.context)
+      .member("decode", args.scoring.decode)
       .member("windows", result.windows)
       .member("tokens", result.tokens)
       .member("kl_mean", result.kl.value)
@@ -231,7 +245,7 @@ void print_comparison(const CompareArgs& args, const Comparison& result) {
   };
   row("A", fmt::format("{} on {}", args.a.model, device_name(args.a)));
   row("B", fmt::format("{} on {}", b.model, device_name(b)));
-  row("protocol", fmt::format("{}, context {}", args.scoring.protocol, args.scoring.context));
+  row("protocol", describe(args.scoring));
   row("scored", fmt::format("{} tokens in {} windows, {:.0f} tokens/s", result.tokens,
                             result.windows, static_cast<double>(result.tokens) / result.seconds));
   fmt::print("\n");
@@ -272,8 +286,8 @@ void compare(const CompareArgs& args) {
   if (settings_b.device != args.a.device) {
     warn_about_device(settings_b.device, *log);
   }
-  Engine a = load_for_comparison(name_a, args.a, scoring.context, *log);
-  Engine b = load_for_comparison(name_b, settings_b, scoring.context, *log);
+  Engine a = load_for_comparison(name_a, args.a, scoring, *log);
+  Engine b = load_for_comparison(name_b, settings_b, scoring, *log);
 
   Comparison result;
   {
@@ -281,6 +295,7 @@ void compare(const CompareArgs& args) {
     result = compare_models({.name = name_a, .engine = a}, {.name = name_b, .engine = b}, text,
                             {.context = scoring.context,
                              .protocol = kProtocols.at(scoring.protocol),
+                             .rows = scoring.rows(),
                              .threads = args.a.threads,
                              .progress = [&bar](int64_t done, int64_t total) {
                                throw_if_interrupted();

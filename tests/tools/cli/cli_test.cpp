@@ -675,6 +675,39 @@ TEST(Eval, PerplexityAsJsonAndAsATable) {
   }
 }
 
+// Decode steps have the figures of prompts on the CPU, and say that they are decode steps.
+TEST(Eval, DecodeSteps) {
+  const testing::TempDir directory;
+  const std::string text = read(testing::data("text/peter_pan.txt")).substr(0, 700);
+  const std::string file = directory.write("text.txt", text).string();
+  const std::vector<std::vector<std::string>> commands{{"perplexity", "-m", llama()},
+                                                       {"compare", llama()}};
+  for (const std::vector<std::string>& command : commands) {
+    const auto outcome_of = [&](const std::vector<std::string>& more) {
+      std::vector<std::string> args = command;
+      args.insert(args.end(), {"--device", "cpu", "--text", file, "--context", "64"});
+      args.insert(args.end(), more.begin(), more.end());
+      Outcome outcome = run("sparsellm-eval", args);
+      EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+      return outcome;
+    };
+    nlohmann::json prompts = nlohmann::json::parse(outcome_of({"--json"}).out);
+    nlohmann::json steps = nlohmann::json::parse(outcome_of({"--json", "--decode"}).out);
+    EXPECT_EQ(prompts.at("decode"), false);
+    EXPECT_EQ(steps.at("decode"), true);
+    for (nlohmann::json* report : {&prompts, &steps}) {
+      report->erase("decode");
+      report->erase("tokens_per_second");
+    }
+    EXPECT_EQ(steps, prompts);
+    const Outcome table = outcome_of({"--decode", "-v"});
+    EXPECT_NE(table.out.find("windows, context 64, decode steps\n"), std::string::npos)
+        << table.out;
+    EXPECT_NE(table.err.find("context of 64 tokens; KV cache of 2048 tokens"), std::string::npos)
+        << table.err;
+  }
+}
+
 TEST(Eval, CompareAsJson) {
   const testing::TempDir directory;
   const std::string text = read(testing::data("text/peter_pan.txt")).substr(0, 2000);

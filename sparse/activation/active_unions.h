@@ -19,7 +19,8 @@ struct ActiveUnions {
 
     double share() const;  // active / neurons; 0 without any
   };
-  std::array<Group, kSizes> groups{{{1}, {2}, {4}, {8}, {16}, {32}}};
+  std::array<Group, kSizes> groups{
+      {{.tokens = 1}, {.tokens = 2}, {.tokens = 4}, {.tokens = 8}, {.tokens = 16}, {.tokens = 32}}};
 
   void add(const ActiveUnions& other);
 };

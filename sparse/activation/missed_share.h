@@ -11,7 +11,7 @@ namespace sparsellm {
 struct MissedShareSearch {
   double max_loss = 0.005;  // finite, at least 0
   int evaluations = 10;     // at most so many, at least 1; each may be expensive
-  // Shares are tried between these, by halves of their ratio; 0 < smallest < largest <= 1. Ten
+  // The range that is searched, 0 < smallest < largest <= 1. It is cut at its geometric mean: ten
   // evaluations tell shares apart that differ by 0.9 %.
   double smallest = 1e-4;
   double largest = 1.0;

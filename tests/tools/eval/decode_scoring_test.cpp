@@ -108,9 +108,8 @@ TEST(DecodeScoring, ComparisonsHaveTheBitsOfPrompts) {
     rounded.kv_dtype = DType::f16;
     Engine a = load(model, {.max_requests = batch.windows, .step_tokens = batch.step_tokens});
     Engine b = load(model, rounded);
-    const Comparison result =
-        compare_models({.name = "a", .engine = a}, {.name = "b", .engine = b}, text,
-                       {.context = kContext, .rows = rows, .threads = 2});
+    Comparison result = compare_models({.name = "a", .engine = a}, {.name = "b", .engine = b}, text,
+                                       {.context = kContext, .rows = rows, .threads = 2});
     const bool decodes = rows == ScoredRows::decode;
     for (const Engine* engine : {&a, &b}) {
       EXPECT_EQ(engine->stats().decode_tokens, decodes ? result.windows * (kContext - 1) : 0);

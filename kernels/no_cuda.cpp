@@ -53,7 +53,7 @@ void fill_random_cuda(const RandomFill&, const ZeroThresholds&, Tensor, ExecCont
   fail_without_cuda("fill_random");
 }
 
-void gemm_cuda(const Tensor&, const Tensor&, const Epilogue&, Tensor, ExecContext&) {
+void gemm_cuda(const Tensor&, const Tensor&, WeightOrder, const Epilogue&, Tensor, ExecContext&) {
   fail_without_cuda("gemm");
 }
 

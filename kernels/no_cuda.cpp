@@ -12,6 +12,7 @@
 #include "kernels/rope_device.h"
 #include "kernels/sample_device.h"
 #include "kernels/take_chosen_device.h"
+#include "kernels/transpose_device.h"
 #include "kernels/tune/make_meter.h"
 
 // Stands in for every CUDA op that a build does not have, so that the ops need no #ifdef.
@@ -91,5 +92,7 @@ std::unique_ptr<TuneMeter> make_cuda_meter(ExecContext&) { fail_without_cuda("a 
 std::string cuda_device_key(Device) { fail_without_cuda("a meter"); }
 
 void take_chosen_cuda(const Tensor&, Tensor, ExecContext&) { fail_without_cuda("take_chosen"); }
+
+void transpose_cuda(const Tensor&, Tensor, ExecContext&) { fail_without_cuda("transpose"); }
 
 }  // namespace sparsellm

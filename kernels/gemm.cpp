@@ -7,11 +7,6 @@
 namespace sparsellm {
 namespace {
 
-struct GemmSizes {
-  int64_t out;
-  int64_t in;
-};
-
 void check_activations(std::string_view op, const GemmSizes& sizes, const Tensor& x,
                        const Tensor& y, const Epilogue& epilogue, const ExecContext& ctx) {
   check_tensor({op, "x"}, x, Elements::activation, {kAnySize, sizes.in}, ctx);
@@ -31,9 +26,9 @@ void check_activations(std::string_view op, const GemmSizes& sizes, const Tensor
 
 void gemm(const Tensor& x, const Tensor& w, const Epilogue& epilogue, Tensor y, ExecContext& ctx) {
   check_tensor({"gemm", "w"}, w, Elements::floating, {kAnySize, kAnySize}, ctx);
-  check_activations("gemm", {.out = w.size(0), .in = w.size(1)}, x, y, epilogue, ctx);
+  check_activations("gemm", gemm_sizes(w, WeightOrder::out_in), x, y, epilogue, ctx);
   if (ctx.device.is_cuda()) {
-    gemm_cuda(x, w, epilogue, y, ctx);
+    gemm_cuda(x, w, WeightOrder::out_in, epilogue, y, ctx);
   } else {
     gemm_cpu(x, w, epilogue, y, ctx);
   }
@@ -42,9 +37,12 @@ void gemm(const Tensor& x, const Tensor& w, const Epilogue& epilogue, Tensor y, 
 void gemm_transposed(const Tensor& x, const Tensor& wt, const Epilogue& epilogue, Tensor y,
                      ExecContext& ctx) {
   check_tensor({"gemm_transposed", "wt"}, wt, Elements::floating, {kAnySize, kAnySize}, ctx);
-  check_activations("gemm_transposed", {.out = wt.size(1), .in = wt.size(0)}, x, y, epilogue, ctx);
-  check_on_cpu("gemm_transposed", ctx);
-  gemm_transposed_cpu(x, wt, epilogue, y, ctx);
+  check_activations("gemm_transposed", gemm_sizes(wt, WeightOrder::in_out), x, y, epilogue, ctx);
+  if (ctx.device.is_cuda()) {
+    gemm_cuda(x, wt, WeightOrder::in_out, epilogue, y, ctx);
+  } else {
+    gemm_transposed_cpu(x, wt, epilogue, y, ctx);
+  }
 }
 
 int64_t gemm_workspace_bytes(Device device, int64_t in, int64_t tokens) {
@@ -64,8 +62,8 @@ int64_t tune_gemm(const GemmTuning& what, TuneCache& cache, ExecContext& ctx) {
     }
   }
   if (!what.epilogue.bias.empty()) {
-    check_tensor({"tune_gemm", "bias"}, what.epilogue.bias, Elements::floating, {first.size(0)},
-                 ctx);
+    check_tensor({"tune_gemm", "bias"}, what.epilogue.bias, Elements::floating,
+                 {gemm_sizes(first, what.order).out}, ctx);
   }
   for (int64_t tokens : what.tokens) {
     constexpr int64_t kMaxTokens = 1 << 20;

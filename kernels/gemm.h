@@ -30,29 +30,36 @@ class TuneCache;  // kernels/base/tune_cache.h
 void gemm(const Tensor& x, const Tensor& w, const Epilogue& epilogue, Tensor y, ExecContext& ctx);
 int64_t gemm_workspace_bytes(Device device, int64_t in, int64_t tokens);
 
-// The same by a weight that is stored as its transpose, wt [in, out]: y = epilogue(x * wt). On the
-// CPU y has the bits of gemm() on the weight itself, and as much is taken from the workspace. It is
-// for many tokens: with 128 it takes a fifth longer than gemm(), with 32 more than half. Not on
-// CUDA yet (an Error).
+// The same by a weight that is stored as its transpose, wt [in, out]: y = epilogue(x * wt), with
+// all that gemm() takes and says. On the CPU y has the bits of gemm() on the weight itself, and as
+// much is taken from the workspace. It is for many tokens there: with 128 it takes a fifth longer
+// than gemm(), with 32 more than half. On CUDA the order of the sums may be another than gemm()'s.
 void gemm_transposed(const Tensor& x, const Tensor& wt, const Epilogue& epilogue, Tensor y,
                      ExecContext& ctx);
 
-// What gemm() will be called with: as much of it as matters for its speed.
+// How a weight is stored.
+enum class WeightOrder : uint8_t {
+  out_in,  // [out, in]: for gemm()
+  in_out,  // [in, out], its transpose: for gemm_transposed()
+};
+
+// What gemm() or gemm_transposed() will be called with: as much of it as matters for its speed.
 struct GemmTuning {
-  std::span<const Tensor> weights;  // [out, in], of one shape, dtype and alignment; with values
+  std::span<const Tensor> weights;  // as stored, of one shape, dtype and alignment; with values
+  WeightOrder order = WeightOrder::out_in;
   Epilogue epilogue;
   DType y = DType::f16;
   std::span<const int64_t> tokens;  // stand for their buckets (kernels/base/token_buckets.h)
 };
 
-// Chooses the algorithms of later calls of gemm() in this context: under Sums::fastest one for each
-// bucket of tokens, under Sums::batch_invariant one for all. Takes the choices from `cache`, or
-// measures, with random x, the best of them once more by turns, and puts them there with their
-// times (saving is the caller's). The weights are read in turn, so that each call of a measurement
-// finds its own outside the L2; if there are too few for that, the L2 is flushed. While it runs, it
-// takes device memory for x and two y of the largest bucket (for all tokens: an x of 2,000 tokens
-// and a y of 1,000); it synchronises. Returns how many choices it measured. On the CPU there is no
-// choice.
+// Chooses the algorithms of later calls of that function in this context: under Sums::fastest one
+// for each bucket of tokens, under Sums::batch_invariant one for all. Takes the choices from
+// `cache`, or measures, with random x, the best of them once more by turns, and puts them there
+// with their times (saving is the caller's). The weights are read in turn, so that each call of a
+// measurement finds its own outside the L2; if there are too few for that, the L2 is flushed. While
+// it runs, it takes device memory for x and two y of the largest bucket (for all tokens: an x of
+// 2,000 tokens and a y of 1,000); it synchronises. Returns how many choices it measured. On the CPU
+// there is no choice.
 int64_t tune_gemm(const GemmTuning& what, TuneCache& cache, ExecContext& ctx);
 
 }  // namespace sparsellm

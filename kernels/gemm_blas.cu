@@ -34,7 +34,8 @@ class Description {
  public:
   explicit Description(const GemmOperands& operands) {
     check_cublas(cublasLtMatmulDescInit(&operation_, CUBLAS_COMPUTE_32F, CUDA_R_32F));
-    set(CUBLASLT_MATMUL_DESC_TRANSA, CUBLAS_OP_T);
+    const bool is_transposed = operands.order == WeightOrder::in_out;
+    set(CUBLASLT_MATMUL_DESC_TRANSA, is_transposed ? CUBLAS_OP_N : CUBLAS_OP_T);
     const bool has_bias = !operands.bias.empty();
     if (has_bias) {
       set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, operands.bias.raw());
@@ -125,8 +126,7 @@ void check_gemm_operands(const GemmOperands& operands) {
     require(reinterpret_cast<uintptr_t>(operands.bias.raw()) % kBiasAlignment == 0,
             "gemm: the bias does not start at a multiple of {} bytes", kBiasAlignment);
   }
-  require(operands.w.size(1) > 0, "gemm: w is {}; on CUDA it has columns",
-          operands.w.shape_string());
+  require(operands.in() > 0, "gemm: x is {}; on CUDA it has columns", operands.x.shape_string());
 }
 
 std::vector<BlasPlan> heuristic_plans(const CudaContext::State& cuda, const GemmOperands& operands,

@@ -10,6 +10,7 @@
 #include "kernels/base/cuda_state.cuh"
 #include "kernels/base/exec.h"
 #include "kernels/base/tensor.h"
+#include "kernels/gemm.h"
 
 namespace sparsellm {
 
@@ -19,16 +20,21 @@ enum class PartialSums : uint8_t {
   any,  // also to y's dtype, which PyTorch allows unless it is told otherwise
 };
 
-// gemm() in the terms of cuBLASLt: y^T [out, tokens] = w [out, in] * x^T [in, tokens] + bias, all
-// column-major.
+// gemm() and gemm_transposed() in the terms of cuBLASLt, which counts in columns: y^T [out, tokens]
+// = w [out, in] * x^T [in, tokens] + bias. A weight that is stored as [in, out], row by row, is
+// that w column by column; one that is stored as [out, in] is its transpose, and cuBLASLt
+// transposes it.
 struct GemmOperands {
   Tensor x;
-  Tensor w;
+  Tensor w;  // as stored
+  WeightOrder order = WeightOrder::out_in;
   Tensor bias;  // [out] or empty
   Tensor y;
   bool relu = false;
   PartialSums partial_sums = PartialSums::f32;  // gemm() never takes another
 
+  int64_t out() const { return y.size(1); }
+  int64_t in() const { return x.size(1); }
   // The same for tokens [begin, begin + count).
   GemmOperands tokens(int64_t begin, int64_t count) const;
 };
@@ -43,7 +49,7 @@ struct BlasPlan {
 inline constexpr int64_t kMaxAlignment = 256;
 int64_t row_alignment(const Tensor& x);
 
-// Throws Error unless gemm() takes these on CUDA, whatever the sizes.
+// Throws Error unless the product takes these on CUDA, whatever the sizes.
 void check_gemm_operands(const GemmOperands& operands);
 
 // Up to kMaxProposals plans, what cuBLASLt believes to be the fastest first, with such partial

@@ -7,10 +7,11 @@
 
 namespace sparsellm {
 
-void gemm_cuda(const Tensor& x, const Tensor& w, const Epilogue& epilogue, Tensor y,
-               ExecContext& ctx) {
+void gemm_cuda(const Tensor& x, const Tensor& w, WeightOrder order, const Epilogue& epilogue,
+               Tensor y, ExecContext& ctx) {
   const bool relu = epilogue.activation.kind == Activation::Kind::relu;
-  const GemmOperands operands{.x = x, .w = w, .bias = epilogue.bias, .y = y, .relu = relu};
+  const GemmOperands operands{
+      .x = x, .w = w, .order = order, .bias = epilogue.bias, .y = y, .relu = relu};
   check_gemm_operands(operands);
   if (y.element_count() == 0) {
     return;

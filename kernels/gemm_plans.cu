@@ -5,8 +5,9 @@
 namespace sparsellm {
 
 GemmKey GemmKey::any_stride(const GemmOperands& operands, int64_t tokens, Launches launches) {
-  return {.out = operands.w.size(0),
-          .in = operands.w.size(1),
+  return {.out = operands.out(),
+          .in = operands.in(),
+          .order = operands.order,
           .tokens = tokens,
           .x = operands.x.dtype(),
           .y = operands.y.dtype(),
@@ -32,6 +33,9 @@ GemmKey GemmKey::exact(const GemmOperands& operands, Launches launches) {
 
 std::string GemmKey::text() const {
   std::string text = fmt::format("{} x {}, {} to {}", out, in, name_of(x), name_of(y));
+  if (order == WeightOrder::in_out) {
+    text += ", transposed";
+  }
   if (has_bias) {
     text += ", bias";
   }
@@ -61,8 +65,9 @@ size_t GemmPlans::Hash::operator()(const GemmKey& key) const {
   mix(key.x_stride);
   mix(key.y_stride);
   const auto byte = [](auto value, int place) { return static_cast<int64_t>(value) << 8 * place; };
-  const int flags =
-      (key.has_bias ? 1 : 0) + (key.relu ? 2 : 0) + (key.launches == Launches::overlapping ? 4 : 0);
+  const int flags = (key.has_bias ? 1 : 0) + (key.relu ? 2 : 0) +
+                    (key.launches == Launches::overlapping ? 4 : 0) +
+                    (key.order == WeightOrder::in_out ? 8 : 0);
   mix(byte(key.x, 0) | byte(key.y, 1) | byte(flags, 2));
   mix(byte(key.w_alignment, 0) | byte(key.x_alignment, 2) | byte(key.y_alignment, 4));
   return hash;

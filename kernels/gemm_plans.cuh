@@ -14,6 +14,7 @@ namespace sparsellm {
 struct GemmKey {
   int64_t out = 0;
   int64_t in = 0;
+  WeightOrder order = WeightOrder::out_in;
   int64_t tokens = 0;
   int64_t w_stride = 0;
   int64_t x_stride = 0;

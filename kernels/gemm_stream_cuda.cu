@@ -61,10 +61,10 @@ bool rows_are_mapped(const Tensor& x) {
 bool gemm_stream_takes(const CudaContext::State& cuda, const GemmOperands& operands) {
   constexpr int kCapability = 90;
   const int64_t tokens = operands.x.size(0);
-  return cuda.compute_capability == kCapability && tokens > 0 && tokens <= kMaxTokens &&
-         operands.w.size(0) > 0 && operands.w.size(0) <= INT32_MAX / 2 &&
-         operands.w.size(1) <= INT32_MAX / 2 && rows_are_mapped(operands.w) &&
-         rows_are_mapped(operands.x) && operands.w.size(1) % 8 == 0;
+  return operands.order == WeightOrder::out_in && cuda.compute_capability == kCapability &&
+         tokens > 0 && tokens <= kMaxTokens && operands.w.size(0) > 0 &&
+         operands.w.size(0) <= INT32_MAX / 2 && operands.w.size(1) <= INT32_MAX / 2 &&
+         rows_are_mapped(operands.w) && rows_are_mapped(operands.x) && operands.w.size(1) % 8 == 0;
 }
 
 void gemm_stream_cuda(const GemmOperands& operands, StreamMemory memory, const ExecContext& ctx) {

@@ -13,7 +13,7 @@ namespace sparsellm {
 // the next launch begins beside it.
 enum class StreamMemory : uint8_t { half, whole };
 
-// Whether the kernel takes these operands, with whatever memory.
+// Whether the kernel takes these operands, with whatever memory: no transposed weight, for one.
 bool gemm_stream_takes(const CudaContext::State& cuda, const GemmOperands& operands);
 
 // Throws Error for what it does not take. Sums are taken in f32, in an order that depends on the

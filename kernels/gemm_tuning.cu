@@ -140,10 +140,12 @@ class Tuning {
         plans_(cuda_state(ctx).op_states.of<GemmPlans>()),
         meter_(ctx) {
     const Tensor& w = what.weights.front();
-    x_ = allocate_scratch(ctx, w.dtype(), {tokens, w.size(1)}, "tuning of gemm");
-    y_ = allocate_scratch(ctx, what.y, {tokens, w.size(0)}, "tuning of gemm");
+    const GemmSizes sizes = gemm_sizes(w, what.order);
+    x_ = allocate_scratch(ctx, w.dtype(), {tokens, sizes.in}, "tuning of gemm");
+    y_ = allocate_scratch(ctx, what.y, {tokens, sizes.out}, "tuning of gemm");
     operands_ = {.x = x_.view,
                  .w = w,
+                 .order = what.order,
                  .bias = what.epilogue.bias,
                  .y = y_.view,
                  .relu = what.epilogue.activation.kind == Activation::Kind::relu};

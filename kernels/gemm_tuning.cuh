@@ -8,8 +8,9 @@
 
 namespace sparsellm {
 
-// Choices of plans for gemm() by kernels/tune/tuner.h, which says what they take and where they are
-// kept. All operands have values; y is overwritten. `weights` take turns in the place of w.
+// Choices of plans for gemm() and gemm_transposed() by kernels/tune/tuner.h, which says what they
+// take and where they are kept. All operands have values; y is overwritten. `weights` take turns in
+// the place of w.
 
 // The fastest of blas_candidates() alone, for exactly so many tokens: what a program gets that
 // tries them all on the calls that it makes.

@@ -12,6 +12,7 @@
 #include "kernels/rope_device.h"
 #include "kernels/sample_device.h"
 #include "kernels/take_chosen_device.h"
+#include "kernels/transpose_device.h"
 #include "kernels/tune/make_meter.h"
 
 // Stands in for every CUDA op that a build does not have, so that the ops need no #ifdef.
@@ -53,7 +54,7 @@ void fill_random_cuda(const RandomFill&, const ZeroThresholds&, Tensor, ExecCont
   fail_without_cuda("fill_random");
 }
 
-void gemm_cuda(const Tensor&, const Tensor&, const Epilogue&, Tensor, ExecContext&) {
+void gemm_cuda(const Tensor&, const Tensor&, WeightOrder, const Epilogue&, Tensor, ExecContext&) {
   fail_without_cuda("gemm");
 }
 
@@ -91,5 +92,7 @@ std::unique_ptr<TuneMeter> make_cuda_meter(ExecContext&) { fail_without_cuda("a 
 std::string cuda_device_key(Device) { fail_without_cuda("a meter"); }
 
 void take_chosen_cuda(const Tensor&, Tensor, ExecContext&) { fail_without_cuda("take_chosen"); }
+
+void transpose_cuda(const Tensor&, Tensor, ExecContext&) { fail_without_cuda("transpose"); }
 
 }  // namespace sparsellm

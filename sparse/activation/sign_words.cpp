@@ -6,6 +6,8 @@
 #include <utility>
 
 #include "kernels/base/error.h"
+#include "kernels/checks.h"
+#include "sparse/activation/sign_words_device.h"
 
 namespace sparsellm {
 namespace {
@@ -125,6 +127,11 @@ OwnedSignWords pack_sign_words(const Tensor& w, ThreadPool& threads) {
   SignPacker packer(w.size(0), w.size(1));
   packer.pack(w, 0, threads);
   return std::move(packer).finish();
+}
+
+OwnedSignWords pack_sign_words(const Tensor& w, ExecContext& ctx) {
+  check_tensor({"sign words", "w"}, w, Elements::floating, {kAnySize, kAnySize}, ctx);
+  return ctx.device.is_cuda() ? pack_sign_words_cuda(w, ctx) : pack_sign_words(w, ctx.threads);
 }
 
 }  // namespace sparsellm

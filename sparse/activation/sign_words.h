@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "kernels/base/buffer.h"
+#include "kernels/base/exec.h"
 #include "kernels/base/parallel.h"
 #include "kernels/base/tensor.h"
 #include "sparse/weight_matrix.h"
@@ -58,7 +59,12 @@ class SignPacker {
   std::atomic<bool> has_zeros_ = false;
 };
 
-// A whole weight.
+// A whole weight on the CPU.
 OwnedSignWords pack_sign_words(const Tensor& w, ThreadPool& threads);
+
+// A whole weight on the device of ctx, where its words will lie too. w [rows, columns], f16, bf16
+// or f32; its rows may be strided, as those of a half of a joined weight are. On CUDA it
+// synchronises, and while it runs it takes the memory of `nonzero` in any case.
+OwnedSignWords pack_sign_words(const Tensor& w, ExecContext& ctx);
 
 }  // namespace sparsellm

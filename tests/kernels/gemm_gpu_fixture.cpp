@@ -22,24 +22,33 @@ GuardedTensor Gemm::on_gpu(std::initializer_list<int64_t> sizes, Layout layout) 
   return random.tensor(GetParam(), sizes, layout, -1.0, 1.0, kGpu);
 }
 
+GuardedTensor Gemm::weight_on_gpu(int64_t out, int64_t in, Layout layout) {
+  return order == WeightOrder::out_in ? on_gpu({out, in}, layout) : on_gpu({in, out}, layout);
+}
+
 OwnedTensor Gemm::bias_on_gpu(int64_t size) {
   OwnedTensor bias = allocate_tensor(kGpu, GetParam(), {size}, "a bias");
   random.fill(bias.view);
   return bias;
 }
 
-GuardedTensor Gemm::sums_of(const Tensor& x, const Tensor& w, const Tensor& bias) {
-  GuardedTensor sums(DType::f32, {x.size(0), w.size(0)});
+void Gemm::multiply(const Tensor& x, const Tensor& w, const Epilogue& epilogue, const Tensor& y,
+                    ExecContext& ctx) const {
+  (order == WeightOrder::out_in ? gemm : gemm_transposed)(x, w, epilogue, y, ctx);
+}
+
+GuardedTensor Gemm::sums_of(const Tensor& x, const Tensor& w, const Tensor& bias, int64_t out) {
+  GuardedTensor sums(DType::f32, {x.size(0), out});
   const GuardedTensor bias_twin = bias.empty() ? GuardedTensor(DType::f32, {0}) : cpu_twin(bias);
-  gemm(cpu_twin(x).view(), cpu_twin(w).view(),
-       {.bias = bias.empty() ? Tensor() : bias_twin.view(), .activation = {}}, sums.view(),
-       cpu.exec);
+  multiply(cpu_twin(x).view(), cpu_twin(w).view(),
+           {.bias = bias.empty() ? Tensor() : bias_twin.view(), .activation = {}}, sums.view(),
+           cpu.exec);
   return sums;
 }
 
 void Gemm::expect_right(const Tensor& x, const Tensor& w, const Epilogue& epilogue,
                         const GuardedTensor& y) {
-  const GuardedTensor twin = sums_of(x, w, epilogue.bias);
+  const GuardedTensor twin = sums_of(x, w, epilogue.bias, y.view().size(1));
   const std::vector<double> sums = values_of(twin.view());
   const std::vector<double> biases =
       epilogue.bias.empty() ? std::vector<double>() : values_of(epilogue.bias);
@@ -47,7 +56,7 @@ void Gemm::expect_right(const Tensor& x, const Tensor& w, const Epilogue& epilog
   std::vector<double> expected = values_of(twin.view());
   const std::vector<double> got = values_of(y.view());
   const double unit = unit_of(y.view().dtype());
-  const double sum_error = 0x1p-22 * static_cast<double>(w.size(1) + 8);
+  const double sum_error = 0x1p-22 * static_cast<double>(x.size(1) + 8);
   constexpr double kMaxSlope = 1.13;
   std::vector<double> tolerances;
   for (size_t i = 0; i < sums.size(); ++i) {
@@ -70,24 +79,25 @@ void Gemm::expect_right(const Tensor& x, const Tensor& w, const Epilogue& epilog
 
 void Gemm::run_and_expect_right(const Tensor& x, const Tensor& w, const Epilogue& epilogue,
                                 const GuardedTensor& y) {
-  gemm(x, w, epilogue, y.view(), gpu->exec);
+  multiply(x, w, epilogue, y.view(), gpu->exec);
   expect_right(x, w, epilogue, y);
 }
 
 void Gemm::expect_invariant(const Tensor& x, const Tensor& w, const Epilogue& epilogue,
                             DType y_dtype) {
   const int64_t tokens = x.size(0);
-  const GuardedTensor alone(y_dtype, {tokens, w.size(0)}, Layout::contiguous, kGpu);
+  const int64_t out = w.size(order == WeightOrder::out_in ? 0 : 1);
+  const GuardedTensor alone(y_dtype, {tokens, out}, Layout::contiguous, kGpu);
   for (int64_t t = 0; t < tokens; ++t) {
-    gemm(x.rows(t, 1), w, epilogue, alone.view().rows(t, 1), gpu->exec);
+    multiply(x.rows(t, 1), w, epilogue, alone.view().rows(t, 1), gpu->exec);
   }
   const std::vector<std::byte> bits = bytes_of(alone.view());
-  const auto row_bytes = w.size(0) * size_of(y_dtype);
-  const GuardedTensor y(y_dtype, {tokens, w.size(0)}, Layout::contiguous, kGpu);
+  const auto row_bytes = out * size_of(y_dtype);
+  const GuardedTensor y(y_dtype, {tokens, out}, Layout::contiguous, kGpu);
   for (int64_t count = 1; count <= tokens; ++count) {
     const int64_t begin = count * 7 % (tokens - count + 1);
     const Tensor part = y.view().rows(0, count);
-    gemm(x.rows(begin, count), w, epilogue, part, gpu->exec);
+    multiply(x.rows(begin, count), w, epilogue, part, gpu->exec);
     const std::vector<std::byte> got = bytes_of(part);
     ASSERT_EQ(std::memcmp(got.data(), bits.data() + begin * row_bytes, got.size()), 0)
         << count << " rows from row " << begin;

@@ -10,9 +10,11 @@
 
 namespace sparsellm::testing {
 
-// The dense product on CUDA against its CPU twin.
+// The dense product on CUDA against its CPU twin. Weights are given as stored.
 class Gemm : public GpuTest {
  protected:
+  explicit Gemm(WeightOrder w_order = WeightOrder::out_in) : order(w_order) {}
+
   using Kind = Activation::Kind;
 
   static constexpr Activation kActivations[] = {
@@ -23,8 +25,14 @@ class Gemm : public GpuTest {
 
   GuardedTensor on_gpu(std::initializer_list<int64_t> sizes, Layout layout = Layout::contiguous);
 
+  GuardedTensor weight_on_gpu(int64_t out, int64_t in, Layout layout = Layout::contiguous);
+
   // Aligned as the memory of a buffer is.
   OwnedTensor bias_on_gpu(int64_t size);
+
+  // gemm() or gemm_transposed().
+  void multiply(const Tensor& x, const Tensor& w, const Epilogue& epilogue, const Tensor& y,
+                ExecContext& ctx) const;
 
   // `y` is the product within the errors of sums in f32 (of terms of at most 1) and of one
   // rounding; of two where the activation is applied to a rounded sum.
@@ -36,11 +44,18 @@ class Gemm : public GpuTest {
   // Every row of x [tokens, in] alone, and all numbers of rows at changing places.
   void expect_invariant(const Tensor& x, const Tensor& w, const Epilogue& epilogue, DType y_dtype);
 
+  const WeightOrder order;
   Random random{78};
 
  private:
   // The sums with the bias, in f32 on the CPU.
-  GuardedTensor sums_of(const Tensor& x, const Tensor& w, const Tensor& bias);
+  GuardedTensor sums_of(const Tensor& x, const Tensor& w, const Tensor& bias, int64_t out);
+};
+
+// The same by weights that are stored as their transposes.
+class TransposedGemm : public Gemm {
+ protected:
+  TransposedGemm() : Gemm(WeightOrder::in_out) {}
 };
 
 }  // namespace sparsellm::testing

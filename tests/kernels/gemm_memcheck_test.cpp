@@ -1,4 +1,5 @@
 #include <cstdint>
+#include <utility>
 
 #include "kernels/base/cuda_graph.h"
 #include "kernels/base/tune_cache.h"
@@ -25,6 +26,25 @@ TEST_P(Gemm, EveryActivationWithAndWithoutBias) {
         run_and_expect_right(x.view(), w.view(),
                              {.bias = has_bias ? bias.view : Tensor(), .activation = activation},
                              y);
+      }
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Gpu, TransposedGemm, ::testing::Values(DType::f16, DType::bf16),
+                         [](const auto& test) { return std::string(name_of(test.param)); });
+
+TEST_P(TransposedGemm, SmallAndOddSizes) {
+  for (const auto& [out, in] : {std::pair(72, 64), std::pair(33, 40), std::pair(7, 1)}) {
+    const OwnedTensor bias = bias_on_gpu(out);
+    for (int64_t tokens : {1, 20}) {
+      for (Layout layout : {Layout::contiguous, Layout::strided}) {
+        SCOPED_TRACE(fmt::format("{} tokens, {} x {}", tokens, out, in));
+        const GuardedTensor x = on_gpu({tokens, in}, layout);
+        const GuardedTensor w = weight_on_gpu(out, in, layout);
+        const GuardedTensor y(GetParam(), {tokens, out}, layout, kGpu);
+        run_and_expect_right(x.view(), w.view(),
+                             {.bias = bias.view, .activation = {Kind::relu, 0.0f}}, y);
       }
     }
   }

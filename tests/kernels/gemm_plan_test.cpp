@@ -1,4 +1,4 @@
-// The text of plans, which needs no GPU.
+// The text of plans and the keys of choices, which need no GPU.
 
 #include "kernels/gemm_plan.cuh"
 
@@ -8,6 +8,8 @@
 #include <iterator>
 #include <string>
 #include <variant>
+
+#include "kernels/gemm_plans.cuh"
 
 namespace sparsellm {
 namespace {
@@ -58,6 +60,29 @@ TEST(GemmPlan, OtherTextIsNoPlan) {
         std::string("cublaslt each token"), std::string("cublaslt each token 12")}) {
     EXPECT_FALSE(gemm_plan_from(other)) << other;
   }
+}
+
+// A square weight and its transpose take different algorithms.
+TEST(GemmKey, SaysHowTheWeightIsStored) {
+  const Device cuda{Device::Kind::cuda, 0};
+  float memory[8];
+  GemmOperands operands{.x = {memory, DType::f16, {1, 2}, cuda},
+                        .w = {memory + 2, DType::f16, {2, 3}, cuda},
+                        .order = WeightOrder::in_out,
+                        .bias = {},
+                        .y = {memory + 6, DType::f16, {1, 3}, cuda}};
+  const GemmKey transposed = GemmKey::exact(operands, Launches::overlapping);
+  EXPECT_EQ(transposed.out, 3);
+  EXPECT_EQ(transposed.in, 2);
+  EXPECT_EQ(transposed.w_stride, 3);
+  EXPECT_TRUE(transposed.text().starts_with("3 x 2, f16 to f16, transposed, aligned"))
+      << transposed.text();
+  EXPECT_EQ(GemmKey::batch_invariant(operands).order, WeightOrder::in_out);
+
+  GemmKey stored = transposed;
+  stored.order = WeightOrder::out_in;
+  EXPECT_FALSE(stored == transposed);
+  EXPECT_TRUE(stored.text().starts_with("3 x 2, f16 to f16, aligned")) << stored.text();
 }
 
 }  // namespace

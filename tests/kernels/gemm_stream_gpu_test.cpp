@@ -90,6 +90,16 @@ TEST_P(GemmStream, RefusesWhatItDoesNotTake) {
       throws_error([&] { stream(one.columns(0, 64), w.view().columns(4, 64)); }, "not streamed"));
   EXPECT_TRUE(
       throws_error([&] { stream(one.columns(0, 12), w.view().columns(0, 12)); }, "not streamed"));
+  EXPECT_TRUE(throws_error(
+      [&] {
+        gemm_stream_cuda({.x = one.columns(0, 64),
+                          .w = w.view().columns(0, 64),
+                          .order = WeightOrder::in_out,
+                          .bias = {},
+                          .y = y.view().rows(0, 1)},
+                         StreamMemory::half, gpu->exec);
+      },
+      "not streamed"));
 }
 
 }  // namespace

@@ -317,6 +317,18 @@ TEST(TuneGemm, OnTheCpuThereIsNoChoice) {
   };
   EXPECT_EQ(tune({w.view(), w.view()}, {}, {1, 16}), 0);
   EXPECT_EQ(tune({w.view()}, bias.view(), {1 << 20}), 0);
+  const Tensor weights[] = {w.view()};
+  const auto tune_transposed = [&](const Tensor& b) {
+    return tune_gemm({.weights = weights,
+                      .order = WeightOrder::in_out,
+                      .epilogue = {.bias = b, .activation = {}},
+                      .y = DType::f32,
+                      .tokens = {}},
+                     cache, cpu.exec);
+  };
+  const GuardedTensor bias_of_eight(DType::f32, {8});
+  EXPECT_EQ(tune_transposed(bias_of_eight.view()), 0);
+  EXPECT_TRUE(throws_error([&] { tune_transposed(bias.view()); }, "bias is f32 [5] on cpu"));
   struct Case {
     std::vector<Tensor> weights;
     Tensor bias;

@@ -139,18 +139,6 @@ TEST(GemmTransposedErrors, NameWhatDoesNotFit) {
                            "gemm_transposed: bias is f32 [8] on cpu"));
 }
 
-TEST(GemmTransposedErrors, NotOnCuda) {
-  CpuContext cpu;
-  const Device cuda{Device::Kind::cuda, 0};
-  cpu.exec.device = cuda;
-  float memory[8];
-  const Tensor x(memory, DType::f16, {1, 2}, cuda);
-  const Tensor wt(memory + 2, DType::f16, {2, 2}, cuda);
-  const Tensor y(memory + 6, DType::f16, {1, 2}, cuda);
-  EXPECT_TRUE(throws_error([&] { gemm_transposed(x, wt, {}, y, cpu.exec); },
-                           "gemm_transposed is not on CUDA yet"));
-}
-
 TEST(Transpose, AnySizeAndStride) {
   Random random(84);
   ThreadPool threads(3);

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "tests/testing/cpu_context.h"
 #include "tests/testing/random.h"
 #include "tests/testing/tensor_values.h"
 #include "tests/testing/throws_error.h"
@@ -131,14 +132,28 @@ TEST(SignWords, InPiecesAndSlices) {
   EXPECT_EQ(values_of(slice.nonzero), values_of(half.view().nonzero));
 }
 
+TEST(SignWords, OfAWeightOnTheDeviceOfAContext) {
+  Random random(14);
+  CpuContext cpu(2);
+  const GuardedTensor w = pruned(random, DType::bf16, 17, 70, Layout::strided);
+  const OwnedSignWords expected = pack_sign_words(w.view(), cpu.threads);
+  const OwnedSignWords words = pack_sign_words(w.view(), cpu.exec);
+  EXPECT_EQ(words.columns, 70);
+  EXPECT_EQ(values_of(words.view().signs), values_of(expected.view().signs));
+  EXPECT_EQ(values_of(words.view().nonzero), values_of(expected.view().nonzero));
+}
+
 TEST(SignWords, ErrorsNameWhatDoesNotFit) {
   ThreadPool threads(1);
+  CpuContext cpu;
   const GuardedTensor w(DType::f16, {3, 40});
   const GuardedTensor numbers(DType::i32, {3, 40});
   EXPECT_TRUE(throws_error([] { SignPacker(-1, 3); }, "sign words of a weight [-1, 3]"));
   EXPECT_TRUE(throws_error([&] { pack_sign_words(numbers.view(), threads); },
                            "sign words of i32 [3, 40] on cpu; expected a floating dtype"));
   EXPECT_TRUE(throws_error([&] { pack_sign_words({}, threads); }, "sign words of a tensor []"));
+  EXPECT_TRUE(throws_error([&] { pack_sign_words(numbers.view(), cpu.exec); },
+                           "sign words: w is i32 [3, 40] on cpu; expected f32, f16 or bf16"));
   EXPECT_TRUE(throws_error([&] { SignPacker(3, 41).pack(w.view(), 0, threads); },
                            "expected a floating dtype and 41 columns"));
   EXPECT_TRUE(throws_error([&] { SignPacker(4, 40).pack(w.view(), 2, threads); }, "3 rows"));

@@ -25,7 +25,12 @@ CudaContext::CudaContext(Device device) : state_(std::make_unique<State>()) {
   constexpr int64_t kCounterBytes = CudaQueue::kCounters * int64_t{sizeof(uint32_t)};
   state_->counters = Buffer(device, 2 * kCounterBytes, "counters");
   check_cuda(cudaMemsetAsync(state_->counters.data(), 0, 2 * kCounterBytes, state_->main.stream));
+  constexpr int64_t kTaggedBytes = (1 + CudaQueue::kTagged) * int64_t{sizeof(uint64_t)};
+  state_->tagged = Buffer(device, 2 * kTaggedBytes, "words of thread blocks");
+  check_cuda(cudaMemsetAsync(state_->tagged.data(), 0, 2 * kTaggedBytes, state_->main.stream));
   check_cuda(cudaStreamSynchronize(state_->main.stream));
+  state_->main.tagged = static_cast<uint64_t*>(state_->tagged.data());
+  state_->side.tagged = state_->main.tagged + 1 + CudaQueue::kTagged;
   state_->main.counters = static_cast<uint32_t*>(state_->counters.data());
   state_->side.counters = state_->main.counters + CudaQueue::kCounters;
   check_cuda(cudaDeviceGetAttribute(&state_->multiprocessors, cudaDevAttrMultiProcessorCount,

@@ -10,6 +10,7 @@ namespace sparsellm {
 // copies of one are the same queue.
 struct CudaQueue {
   static constexpr int64_t kCounters = 1024;
+  static constexpr int64_t kTagged = 8 * 4096;
 
   CUstream_st* stream = nullptr;
   // Scratch memory of cuBLAS and of kernels that add up partial sums: CudaContext::kWorkspaceBytes,
@@ -17,6 +18,10 @@ struct CudaQueue {
   void* workspace = nullptr;
   // u32 [kCounters], 0 between kernels, which leave them so.
   uint32_t* counters = nullptr;
+  // u64: how many kernels have used what follows, [kTagged] words by which thread blocks tell each
+  // other something. Words of another kernel are there still: a word says in its upper bits whose
+  // it is.
+  uint64_t* tagged = nullptr;
 };
 
 }  // namespace sparsellm

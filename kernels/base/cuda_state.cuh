@@ -25,6 +25,7 @@ struct CudaContext::State {
   cublasLtHandle_t blas = nullptr;
   Buffer main_workspace;
   Buffer counters;  // of both queues
+  Buffer tagged;    // of both queues
   int multiprocessors = 0;
   int compute_capability = 0;  // 10 * major + minor
   bool has_pdl = false;        // whether kernels of this build can be launched so on this device

@@ -1,0 +1,210 @@
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/device/async_copy.cuh"
+#include "kernels/device/copy_groups.cuh"
+#include "kernels/device/cuda_types.cuh"
+#include "kernels/device/mma.cuh"
+#include "sparse/activation/cuda/fused_list.cuh"
+#include "sparse/activation/cuda/fused_parameters.cuh"
+
+// y = h * rows of down, of the neurons of a half and the columns of a pair of blocks: warps have
+// equal ranges of units, whose active rows pass through a ring of stages of their own.
+namespace sparsellm::fused {
+
+template <class T, int kTiles>
+class FusedDown {
+ public:
+  __device__ FusedDown(const FusedParameters& p, const FusedBlock& b, const FusedList& list,
+                       uint8_t* memory)
+      : p_(p),
+        b_(b),
+        first_column_(b.block / 2 * kColumns),
+        first_(list.begin_of(b.units_of_half * b.warp / kWarpsOfBlock)),
+        count_(list.begin_of(b.units_of_half * (b.warp + 1) / kWarpsOfBlock) - first_),
+        stages_((count_ + kRowsOfStage - 1) / kRowsOfStage),
+        entries_(list.entries() + first_),
+        ring_(shared_address(memory + p.at.ring) + b.warp * p.at.stages * kStageBytes),
+        sums_(reinterpret_cast<float*>(memory + p.at.parts)),
+        exchange_(reinterpret_cast<float*>(memory + p.at.exchange)) {}
+
+  // The first rows, which need not wait for h.
+  __device__ void begin() const {
+#pragma unroll 1
+    for (int stage = 0; stage < p_.at.stages; ++stage) {
+      copy_rows(stage, stage);
+      commit_copies();
+    }
+  }
+
+  // When all h are there. By all threads.
+  __device__ void run() {
+#pragma unroll 1
+    for (int stage = 0; stage < p_.at.stages; ++stage) {
+      copy_h(stage, stage);
+    }
+    commit_copies();
+    wait_for_copies<0>();
+    __syncwarp();
+    int slot = 0;
+#pragma unroll 1
+    for (int stage = 0; stage < stages_; ++stage) {
+      if (stage >= p_.at.stages) {
+        wait_for_oldest_copies(p_.at.stages);
+        __syncwarp();
+      }
+      multiply(ring_ + slot * kStageBytes);
+      __syncwarp();
+      copy_rows(stage + p_.at.stages, slot);
+      copy_h(stage + p_.at.stages, slot);
+      commit_copies();
+      slot = slot + 1 == p_.at.stages ? 0 : slot + 1;
+    }
+    wait_for_copies<0>();
+    add_up();
+  }
+
+ private:
+  static constexpr int kColumns = kTiles * 8;
+  static constexpr int kPitch = kColumns * 2 + 16;  // bytes; eight rows in different banks
+  static constexpr int kStageBytes = kRowsOfStage * (kPitch + kMostTokens * 2);
+  static constexpr int kVectors = kRowsOfStage * kTiles;
+
+  __device__ int neuron_of(int entry) const {
+    return b_.first_of_half * kUnit + (entries_[entry] & ~kIdle);
+  }
+
+  __device__ void copy_rows(int stage, int slot) const {
+    if (stage >= stages_) {
+      return;
+    }
+    const uint32_t to = ring_ + slot * kStageBytes;
+#pragma unroll
+    for (int i = 0; i < (kVectors + kWarp - 1) / kWarp; ++i) {
+      const int vector = i * kWarp + b_.lane;
+      const int row = vector / kTiles;
+      const int column = vector % kTiles * 8;
+      const int entry = stage * kRowsOfStage + row;
+      const bool there =
+          entry < count_ && (entries_[entry] & kIdle) == 0 && first_column_ + column < p_.shape.out;
+      const T* const from =
+          static_cast<const T*>(p_.down) +
+          (there ? neuron_of(entry) * p_.down_stride + first_column_ + column : 0);
+      if (vector < kVectors) {
+        copy16_or_zeros(to + row * kPitch + column * 2, from, there);
+      }
+    }
+  }
+  __device__ void copy_h(int stage, int slot) const {
+    if (stage >= stages_ || b_.lane >= kRowsOfStage) {
+      return;
+    }
+    const int entry = stage * kRowsOfStage + b_.lane;
+    const bool there = entry < count_ && (entries_[entry] & kIdle) == 0;
+    const T* const from =
+        static_cast<const T*>(p_.h) + (there ? int64_t{neuron_of(entry)} * kMostTokens : 0);
+    copy16_or_zeros(ring_ + slot * kStageBytes + kRowsOfStage * kPitch + b_.lane * kMostTokens * 2,
+                    from, there);
+  }
+  static __device__ void copy16_or_zeros(uint32_t to, const void* from, bool there) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from),
+                 "r"(there ? 16 : 0)
+                 : "memory");
+  }
+
+  __device__ void multiply(uint32_t at) {
+    uint32_t a[4] = {};  // h, rows are tokens
+    {
+      const uint32_t from = at + kRowsOfStage * kPitch + b_.group * 2;
+      uint16_t h[4];
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const int neuron = 2 * b_.quad + i % 2 + i / 2 * 8;
+        asm volatile("ld.shared.u16 %0, [%1];" : "=h"(h[i]) : "r"(from + neuron * kMostTokens * 2));
+      }
+      a[0] = h[0] | static_cast<uint32_t>(h[1]) << 16;
+      a[2] = h[2] | static_cast<uint32_t>(h[3]) << 16;
+    }
+    const uint32_t rows = at + b_.lane % 16 * kPitch + b_.lane / 16 * 16;
+#pragma unroll
+    for (int i = 0; i < kTiles; i += 2) {
+      uint32_t w[4];
+      asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+                   : "=r"(w[0]), "=r"(w[1]), "=r"(w[2]), "=r"(w[3])
+                   : "r"(rows + i * 16)
+                   : "memory");
+      mma<T>(y_[i], a, w[0], w[1]);
+      mma<T>(y_[i + 1], a, w[2], w[3]);
+    }
+  }
+
+  // The sums of the warps, then of the two blocks, in order.
+  __device__ void add_up() {
+    constexpr int kSumPitch = kColumns + 4;
+    const int tokens = p_.shape.tokens;
+    __syncthreads();  // no warp reads its ring any more
+    if (b_.group < tokens) {
+#pragma unroll
+      for (int i = 0; i < kTiles; ++i) {
+        *reinterpret_cast<float2*>(sums_ + (b_.warp * tokens + b_.group) * kSumPitch + i * 8 +
+                                   2 * b_.quad) = float2{y_[i][0], y_[i][1]};
+      }
+    }
+    __syncthreads();
+    constexpr int kParts = 8;
+    float* const own = sums_ + kWarpsOfBlock * tokens * kSumPitch;
+    const int items = tokens * kColumns;
+#pragma unroll 1
+    for (int i = threadIdx.x; i < items * kParts; i += kThreads) {  // whole warps
+      const int part = i % kParts;
+      const int item = i / kParts;
+      const int t = item / kColumns;
+      const float* const from = sums_ + t * kSumPitch + item % kColumns;
+      float sum = from[part * tokens * kSumPitch] + from[(part + kParts) * tokens * kSumPitch];
+#pragma unroll
+      for (int d = 1; d < kParts; d *= 2) {
+        sum += __shfl_xor_sync(~0u, sum, d);
+      }
+      if (part == 0 && b_.half == 0) {
+        own[item] = sum;
+      } else if (part == 0) {
+        asm volatile(
+            "{\n.reg .b32 a;\nmapa.shared::cluster.u32 a, %0, 0;\n"
+            "st.shared::cluster.f32 [a], %1;\n}" ::"r"(shared_address(exchange_ + item)),
+            "f"(sum)
+            : "memory");
+      }
+    }
+    cluster_arrive();
+    cluster_wait();
+    if (b_.half == 0) {
+#pragma unroll 1
+      for (int item = threadIdx.x; item < items; item += kThreads) {
+        const int t = item / kColumns;
+        const int column = first_column_ + item % kColumns;
+        if (column < p_.shape.out) {
+          float sum = own[item] + exchange_[item];
+          if (p_.down_bias != nullptr) {
+            sum += f32_of(static_cast<const T*>(p_.down_bias)[column]);
+          }
+          static_cast<T*>(p_.y)[t * p_.y_stride + column] = from_f32<T>(sum);
+        }
+      }
+    }
+  }
+
+  const FusedParameters& p_;
+  const FusedBlock& b_;
+  int first_column_;
+  int first_;
+  int count_;   // entries of this warp
+  int stages_;  // of 16 of them
+  const uint16_t* entries_;
+  uint32_t ring_;
+  float* sums_;
+  float* exchange_;
+  float y_[kTiles][4] = {};
+};
+
+}  // namespace sparsellm::fused

@@ -1,0 +1,28 @@
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include "sparse/activation/cuda/fused_mlp.cuh"
+
+namespace sparsellm::fused {
+
+// As many loads as divide the steps of a model whose inputs are as many as its outputs.
+template <class T>
+FusedKernel fused_gated_kernel(int tiles) {
+  switch (tiles) {
+    case 8:
+      return &fused_mlp_kernel<T, 2, 8, 8>;
+    case 10:
+      return &fused_mlp_kernel<T, 2, 10, 5>;
+    case 14:
+      return &fused_mlp_kernel<T, 2, 14, 7>;
+    case 18:
+      return &fused_mlp_kernel<T, 2, 18, 6>;
+    default:
+      return nullptr;
+  }
+}
+
+template FusedKernel fused_gated_kernel<__half>(int tiles);
+template FusedKernel fused_gated_kernel<__nv_bfloat16>(int tiles);
+
+}  // namespace sparsellm::fused

@@ -1,0 +1,112 @@
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <optional>
+
+// How the blocks of fused_mlp() share the work, and what is where in their shared memory.
+//
+// Blocks come in pairs, a cluster each. A pair has some columns of y, each block of it half of the
+// neurons; for votes and for the products of gate and up each block has an equal share of them all.
+namespace sparsellm::fused {
+
+constexpr int kUnit = 16;         // neurons whose bits are one word between blocks
+constexpr int kRowsOfStage = 16;  // of down, that a warp multiplies at once
+constexpr int kWarpsOfBlock = 16;
+constexpr int kMostTokens = 8;
+constexpr int kMostUnits = 64;   // of a block
+constexpr int kMostShare = 512;  // neurons of gate and up of a block
+constexpr int kMostShared = 227 * 1024;
+constexpr int kStaticShared = 6 * 1024;  // at most
+
+constexpr int64_t up_to(int64_t x, int64_t multiple) {
+  return (x + multiple - 1) / multiple * multiple;
+}
+
+struct FusedShape {
+  int tokens = 0;
+  int in = 0;
+  int out = 0;
+  int neurons = 0;
+  int kinds = 0;  // of rows that a neuron has: 2 with a gate
+  int tiles = 0;  // of 8 columns, of a pair of blocks
+
+  constexpr int units() const { return (neurons + kUnit - 1) / kUnit; }
+  constexpr int words() const { return in / 32; }
+  constexpr int segments() const { return (words() + 15) / 16; }  // of 512 columns
+  constexpr int columns() const { return tiles * 8; }
+  constexpr int pairs() const { return (out + columns() - 1) / columns(); }
+  constexpr int blocks() const { return 2 * pairs(); }
+  constexpr int own_units() const { return (units() + blocks() - 1) / blocks(); }  // at most
+  constexpr int half_units() const { return (units() + 1) / 2; }                   // at most
+  constexpr int stage_bytes() const {
+    return kRowsOfStage * (columns() * 2 + 16 + kMostTokens * 2);
+  }
+};
+
+// Offsets in bytes.
+struct FusedLayout {
+  int exchange = 0;  // f32 [tokens, columns]: of the other block of the pair
+  // Until votes are counted:
+  int votes = 0;     // s8 [tokens, segments * 512]: the signed weights of votes
+  int negative = 0;  // i32 [own units * 16, tokens]
+  int signs = 0;     // u32 [resident units * 16, words]
+  int resident = 0;  // units whose signs are there
+  // After that, from `votes` on:
+  int bits = 0;    // u16 [tokens, units]
+  int before = 0;  // u16 [half_units + 1]: neurons of the list before a unit
+  int list = 0;    // u16 [half_units * 16]: active neurons of this block's half
+  int parts = 0;   // f32 [round, kinds, warps, 8, tokens]: sums of gate and up
+  int round = 0;   // groups of 8 neurons between two barriers
+  int ring = 0;    // [warps, stages, stage_bytes]
+  int stages = 0;
+  bool keeps_x = false;  // [tokens, in], from 0 on
+  int bytes = 0;
+};
+
+// Nothing if it does not fit.
+inline std::optional<FusedLayout> fused_layout(const FusedShape& s) {
+  const int room = kMostShared - kStaticShared;
+  struct Choice {
+    bool keeps_x;
+    int stages;
+    int round;
+  };
+  // A barrier between rounds costs more than a stage fewer.
+  constexpr Choice kChoices[] = {{true, 4, 8},  {true, 3, 8},  {true, 2, 8},  {true, 2, 4},
+                                 {false, 3, 8}, {false, 2, 8}, {false, 2, 4}, {false, 2, 2}};
+  for (const Choice& choice : kChoices) {
+    FusedLayout at;
+    at.keeps_x = choice.keeps_x;
+    at.stages = choice.stages;
+    at.round = choice.round;
+    int64_t end = choice.keeps_x ? int64_t{s.tokens} * s.in * 2 : 0;
+    at.exchange = static_cast<int>(end);
+    end = up_to(end + int64_t{s.tokens} * s.columns() * 4, 128);
+    at.votes = static_cast<int>(end);
+    int64_t voting = end + int64_t{s.tokens} * s.segments() * 512;
+    at.negative = static_cast<int>(voting);
+    voting = up_to(voting + int64_t{s.own_units()} * kUnit * s.tokens * 4, 128);
+    at.signs = static_cast<int>(voting);
+    at.bits = at.votes;
+    end += int64_t{s.tokens} * s.units() * 2;
+    at.before = static_cast<int>(end);
+    end += (s.half_units() + 1) * 2;
+    at.list = static_cast<int>(end);
+    end = up_to(end + s.half_units() * kUnit * 2, 128);
+    at.parts = static_cast<int>(end);
+    const int64_t sums = int64_t{kWarpsOfBlock + 1} * s.tokens * (s.columns() + 4) * 4;
+    const int64_t ring = end + int64_t{choice.round} * s.kinds * kWarpsOfBlock * 8 * s.tokens * 4;
+    at.ring = static_cast<int>(ring);
+    end = std::max(end + sums, ring + int64_t{kWarpsOfBlock} * choice.stages * s.stage_bytes());
+    if (std::max(end, voting) <= room) {
+      const int64_t of_unit = int64_t{kUnit} * s.words() * 4;
+      at.resident = static_cast<int>(std::min<int64_t>(s.own_units(), (room - voting) / of_unit));
+      at.bytes = static_cast<int>(std::max(end, voting + at.resident * of_unit));
+      return at;
+    }
+  }
+  return {};
+}
+
+}  // namespace sparsellm::fused

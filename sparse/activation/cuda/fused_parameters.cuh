@@ -1,0 +1,95 @@
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/base/warp.cuh"
+#include "sparse/activation/cuda/fused_layout.h"
+
+namespace sparsellm::fused {
+
+constexpr int kWarp = kWarpSize;
+constexpr int kThreads = kWarpsOfBlock * kWarp;
+constexpr int kPublishers = 2;  // warps that tell the other blocks what was counted
+constexpr int kVoters = kWarpsOfBlock - kPublishers;
+constexpr int kMostSquares = 128;
+
+struct FusedParameters {
+  FusedShape shape;
+  FusedLayout at;
+  const void* x;         // [tokens, in]
+  int64_t x_stride;      // elements
+  const int* positions;  // or null
+  const uint32_t* signs;
+  const void* gate;  // null where kinds is 1
+  const void* up;
+  const void* down;
+  int64_t gate_stride;
+  int64_t up_stride;
+  int64_t down_stride;
+  const void* gate_bias;
+  const void* up_bias;
+  const void* down_bias;
+  void* y;
+  int64_t y_stride;
+  float alpha;
+  float threshold;
+  bool weighted;      // votes
+  bool whole_units;   // the list has all neurons of a unit, so that places follow from numbers
+  uint64_t* tagged;   // CudaQueue
+  uint32_t* arrived;  // blocks whose h is there
+  uint32_t* left;     // blocks that need `arrived` no more
+  void* h;            // [neurons, kMostTokens]
+};
+
+// What all threads of a block know.
+struct FusedBlock {
+  int warp;
+  int lane;
+  int group;  // lane / 4
+  int quad;   // lane % 4
+  int block;
+  int units;       // of all blocks
+  int first_unit;  // whose votes this block counts
+  int own_units;
+  int half;           // of the pair
+  int first_of_half;  // unit
+  int units_of_half;
+
+  __device__ explicit FusedBlock(const FusedShape& s)
+      : warp(uniform_warp()),
+        lane(threadIdx.x % kWarp),
+        group(lane / 4),
+        quad(lane % 4),
+        block(blockIdx.x),
+        units(s.units()),
+        first_unit(units * block / static_cast<int>(gridDim.x)),
+        own_units(units * (block + 1) / static_cast<int>(gridDim.x) - first_unit),
+        half(block % 2),
+        first_of_half(units * half / 2),
+        units_of_half(units * (half + 1) / 2 - first_of_half) {}
+};
+
+struct FusedShared {
+  uint16_t list[kMostShare];  // neurons of gate and up
+  uint8_t flags[kMostShare];  // their tokens
+  int active_of_warp[kWarpsOfBlock];
+  uint32_t counted[kMostUnits];                          // segments of 512 columns
+  int count;                                             // of `list`
+  int half_start;                                        // active neurons before this block's half
+  alignas(16) float squares[kMostTokens][kMostSquares];  // sums of 128 elements each
+  int total[kMostTokens];                                // of |q|
+  int balance[kMostTokens];                              // of q
+  alignas(8) uint64_t signs_there;
+};
+static_assert(sizeof(FusedShared) <= kStaticShared);
+
+// 16 bytes that are read once.
+__device__ inline uint4 load_once(const void* from) {
+  uint4 v;
+  asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+               : "l"(from));
+  return v;
+}
+
+}  // namespace sparsellm::fused

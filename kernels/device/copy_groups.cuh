@@ -5,7 +5,7 @@
 // thread waits for its own copies only.
 namespace sparsellm {
 
-inline constexpr int kMaxCopyGroups = 4;  // that wait_for_oldest_copies() tells apart
+inline constexpr int kMaxCopyGroups = 8;  // that wait_for_oldest_copies() tells apart
 
 // The copies that this thread has started since the last call become a group; there may be none.
 __device__ inline void commit_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
@@ -18,7 +18,7 @@ __device__ inline void wait_for_copies() {
 
 // Waits for the oldest of the latest `groups`, at least 1 and at most kMaxCopyGroups.
 __device__ inline void wait_for_oldest_copies(int groups) {
-  static_assert(kMaxCopyGroups == 4);
+  static_assert(kMaxCopyGroups == 8);
   switch (groups) {
     case 1:
       return wait_for_copies<0>();
@@ -26,8 +26,16 @@ __device__ inline void wait_for_oldest_copies(int groups) {
       return wait_for_copies<1>();
     case 3:
       return wait_for_copies<2>();
-    default:
+    case 4:
       return wait_for_copies<3>();
+    case 5:
+      return wait_for_copies<4>();
+    case 6:
+      return wait_for_copies<5>();
+    case 7:
+      return wait_for_copies<6>();
+    default:
+      return wait_for_copies<7>();
   }
 }
 

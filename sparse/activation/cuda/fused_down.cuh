@@ -25,14 +25,14 @@ class FusedDown {
         count_(list.begin_of(b.units_of_half * (b.warp + 1) / kWarpsOfBlock) - first_),
         stages_((count_ + kRowsOfStage - 1) / kRowsOfStage),
         entries_(list.entries() + first_),
-        ring_(shared_address(memory + p.at.ring) + b.warp * p.at.stages * kStageBytes),
+        ring_(shared_address(memory + p.at.ring) + b.warp * p.at.ring_bytes),
         sums_(reinterpret_cast<float*>(memory + p.at.parts)),
         exchange_(reinterpret_cast<float*>(memory + p.at.exchange)) {}
 
   // The first rows, which need not wait for h.
   __device__ void begin() const {
 #pragma unroll 1
-    for (int stage = 0; stage < p_.at.stages; ++stage) {
+    for (int stage = 0; stage < p_.at.down_stages; ++stage) {
       copy_rows(stage, stage);
       commit_copies();
     }
@@ -41,7 +41,7 @@ class FusedDown {
   // When all h are there. By all threads.
   __device__ void run() {
 #pragma unroll 1
-    for (int stage = 0; stage < p_.at.stages; ++stage) {
+    for (int stage = 0; stage < p_.at.down_stages; ++stage) {
       copy_h(stage, stage);
     }
     commit_copies();
@@ -50,16 +50,16 @@ class FusedDown {
     int slot = 0;
 #pragma unroll 1
     for (int stage = 0; stage < stages_; ++stage) {
-      if (stage >= p_.at.stages) {
-        wait_for_oldest_copies(p_.at.stages);
+      if (stage >= p_.at.down_stages) {
+        wait_for_oldest_copies(p_.at.down_stages);
         __syncwarp();
       }
       multiply(ring_ + slot * kStageBytes);
       __syncwarp();
-      copy_rows(stage + p_.at.stages, slot);
-      copy_h(stage + p_.at.stages, slot);
+      copy_rows(stage + p_.at.down_stages, slot);
+      copy_h(stage + p_.at.down_stages, slot);
       commit_copies();
-      slot = slot + 1 == p_.at.stages ? 0 : slot + 1;
+      slot = slot + 1 == p_.at.down_stages ? 0 : slot + 1;
     }
     wait_for_copies<0>();
     add_up();
@@ -107,12 +107,6 @@ class FusedDown {
     copy16_or_zeros(ring_ + slot * kStageBytes + kRowsOfStage * kPitch + b_.lane * kMostTokens * 2,
                     from, there);
   }
-  static __device__ void copy16_or_zeros(uint32_t to, const void* from, bool there) {
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from),
-                 "r"(there ? 16 : 0)
-                 : "memory");
-  }
-
   __device__ void multiply(uint32_t at) {
     uint32_t a[4] = {};  // h, rows are tokens
     {

@@ -5,18 +5,17 @@
 
 namespace sparsellm::fused {
 
-// As many loads as divide the steps of a model whose inputs are as many as its outputs.
 template <class T>
 FusedKernel fused_gated_kernel(int tiles) {
   switch (tiles) {
     case 8:
-      return &fused_mlp_kernel<T, 2, 8, 8>;
+      return &fused_mlp_kernel<T, 2, 8>;
     case 10:
-      return &fused_mlp_kernel<T, 2, 10, 5>;
+      return &fused_mlp_kernel<T, 2, 10>;
     case 14:
-      return &fused_mlp_kernel<T, 2, 14, 7>;
+      return &fused_mlp_kernel<T, 2, 14>;
     case 18:
-      return &fused_mlp_kernel<T, 2, 18, 6>;
+      return &fused_mlp_kernel<T, 2, 18>;
     default:
       return nullptr;
   }

@@ -12,6 +12,8 @@ namespace sparsellm::fused {
 
 constexpr int kUnit = 16;         // neurons whose bits are one word between blocks
 constexpr int kRowsOfStage = 16;  // of down, that a warp multiplies at once
+constexpr int kStepColumns = 64;  // of gate and up, that a warp multiplies at once
+constexpr int kMostStages = 8;
 constexpr int kWarpsOfBlock = 16;
 constexpr int kMostTokens = 8;
 constexpr int kMostUnits = 64;   // of a block
@@ -39,9 +41,9 @@ struct FusedShape {
   constexpr int blocks() const { return 2 * pairs(); }
   constexpr int own_units() const { return (units() + blocks() - 1) / blocks(); }  // at most
   constexpr int half_units() const { return (units() + 1) / 2; }                   // at most
-  constexpr int stage_bytes() const {
-    return kRowsOfStage * (columns() * 2 + 16 + kMostTokens * 2);
-  }
+  // Of a warp: 16 rows of down with their h; 64 columns of eight neurons.
+  constexpr int down_stage() const { return kRowsOfStage * (columns() * 2 + 16 + kMostTokens * 2); }
+  constexpr int neuron_stage() const { return kinds * 8 * (kStepColumns * 2 + 16); }
 };
 
 // Offsets in bytes.
@@ -58,8 +60,10 @@ struct FusedLayout {
   int list = 0;    // u16 [half_units * 16]: active neurons of this block's half
   int parts = 0;   // f32 [round, kinds, warps, 8, tokens]: sums of gate and up
   int round = 0;   // groups of 8 neurons between two barriers
-  int ring = 0;    // [warps, stages, stage_bytes]
-  int stages = 0;
+  int ring = 0;    // [warps, ring_bytes]: stages of gate and up, then of down
+  int ring_bytes = 0;
+  int neuron_stages = 0;
+  int down_stages = 0;
   bool keeps_x = false;  // [tokens, in], from 0 on
   int bytes = 0;
 };
@@ -67,42 +71,49 @@ struct FusedLayout {
 // Nothing if it does not fit.
 inline std::optional<FusedLayout> fused_layout(const FusedShape& s) {
   const int room = kMostShared - kStaticShared;
+  const int least = std::max(2 * s.down_stage(), 3 * s.neuron_stage());
   struct Choice {
     bool keeps_x;
-    int stages;
     int round;
   };
-  // A barrier between rounds costs more than a stage fewer.
-  constexpr Choice kChoices[] = {{true, 4, 8},  {true, 3, 8},  {true, 2, 8},  {true, 2, 4},
-                                 {false, 3, 8}, {false, 2, 8}, {false, 2, 4}, {false, 2, 2}};
-  for (const Choice& choice : kChoices) {
-    FusedLayout at;
-    at.keeps_x = choice.keeps_x;
-    at.stages = choice.stages;
-    at.round = choice.round;
-    int64_t end = choice.keeps_x ? int64_t{s.tokens} * s.in * 2 : 0;
-    at.exchange = static_cast<int>(end);
-    end = up_to(end + int64_t{s.tokens} * s.columns() * 4, 128);
-    at.votes = static_cast<int>(end);
-    int64_t voting = end + int64_t{s.tokens} * s.segments() * 512;
-    at.negative = static_cast<int>(voting);
-    voting = up_to(voting + int64_t{s.own_units()} * kUnit * s.tokens * 4, 128);
-    at.signs = static_cast<int>(voting);
-    at.bits = at.votes;
-    end += int64_t{s.tokens} * s.units() * 2;
-    at.before = static_cast<int>(end);
-    end += (s.half_units() + 1) * 2;
-    at.list = static_cast<int>(end);
-    end = up_to(end + s.half_units() * kUnit * 2, 128);
-    at.parts = static_cast<int>(end);
-    const int64_t sums = int64_t{kWarpsOfBlock + 1} * s.tokens * (s.columns() + 4) * 4;
-    const int64_t ring = end + int64_t{choice.round} * s.kinds * kWarpsOfBlock * 8 * s.tokens * 4;
-    at.ring = static_cast<int>(ring);
-    end = std::max(end + sums, ring + int64_t{kWarpsOfBlock} * choice.stages * s.stage_bytes());
-    if (std::max(end, voting) <= room) {
+  constexpr Choice kChoices[] = {{true, 8},  {true, 4},  {true, 2},
+                                 {false, 8}, {false, 4}, {false, 2}};
+  for (const int wanted : {8 * 1024, 6 * 1024, 0}) {  // of a ring
+    for (const Choice& choice : kChoices) {
+      FusedLayout at;
+      at.keeps_x = choice.keeps_x;
+      at.round = choice.round;
+      int64_t end = choice.keeps_x ? int64_t{s.tokens} * s.in * 2 : 0;
+      at.exchange = static_cast<int>(end);
+      end = up_to(end + int64_t{s.tokens} * s.columns() * 4, 128);
+      at.votes = static_cast<int>(end);
+      int64_t voting = end + int64_t{s.tokens} * s.segments() * 512;
+      at.negative = static_cast<int>(voting);
+      voting = up_to(voting + int64_t{s.own_units()} * kUnit * s.tokens * 4, 128);
+      at.signs = static_cast<int>(voting);
+      at.bits = at.votes;
+      end += int64_t{s.tokens} * s.units() * 2;
+      at.before = static_cast<int>(end);
+      end += (s.half_units() + 1) * 2;
+      at.list = static_cast<int>(end);
+      end = up_to(end + s.half_units() * kUnit * 2, 128);
+      at.parts = static_cast<int>(end);
+      const int64_t sums = int64_t{kWarpsOfBlock + 1} * s.tokens * (s.columns() + 4) * 4;
+      const int64_t ring =
+          up_to(end + int64_t{choice.round} * s.kinds * kWarpsOfBlock * 8 * s.tokens * 4, 128);
+      at.ring = static_cast<int>(ring);
+      const int most = kMostStages * std::max(s.down_stage(), s.neuron_stage());
+      at.ring_bytes =
+          static_cast<int>(std::min<int64_t>((room - ring) / kWarpsOfBlock, most) / 128 * 128);
+      if (at.ring_bytes < std::max(least, wanted) || end + sums > room || voting > room) {
+        continue;
+      }
+      at.neuron_stages = std::min(kMostStages, at.ring_bytes / s.neuron_stage());
+      at.down_stages = std::min(kMostStages, at.ring_bytes / s.down_stage());
       const int64_t of_unit = int64_t{kUnit} * s.words() * 4;
       at.resident = static_cast<int>(std::min<int64_t>(s.own_units(), (room - voting) / of_unit));
-      at.bytes = static_cast<int>(std::max(end, voting + at.resident * of_unit));
+      at.bytes = static_cast<int>(std::max({ring + int64_t{kWarpsOfBlock} * at.ring_bytes,
+                                            end + sums, voting + at.resident * of_unit}));
       return at;
     }
   }

@@ -35,7 +35,7 @@ __device__ inline void meet(const FusedParameters& p) {
   __syncthreads();
 }
 
-template <class T, int kKinds, int kTiles, int kLoads>
+template <class T, int kKinds, int kTiles>
 __global__ void __launch_bounds__(kThreads, 1)
     fused_mlp_kernel(const __grid_constant__ FusedParameters p) {
 #if __CUDA_ARCH__ >= 900
@@ -59,7 +59,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   const FusedList list(p, block, shared, memory);
   list.read(generation);
   FusedDown<T, kTiles> down(p, block, list, memory);
-  FusedNeurons<T, kKinds, kLoads>(p, block, shared, memory).run([&] { down.begin(); });
+  FusedNeurons<T, kKinds>(p, block, shared, memory).run([&] { down.begin(); });
   meet(p);
   down.run();
 #endif

@@ -2,17 +2,18 @@
 
 #include <cstdint>
 
+#include "kernels/device/async_copy.cuh"
+#include "kernels/device/copy_groups.cuh"
 #include "kernels/device/cuda_types.cuh"
 #include "kernels/device/mma.cuh"
 #include "sparse/activation/cuda/fused_parameters.cuh"
 
 // h of a block's share of the active neurons. The warps have the columns of x between them; eight
-// neurons at a time, and up to eight tokens, are a product on the tensor cores, with loads of the
-// next eight under way.
+// neurons at a time, and up to eight tokens, are a product on the tensor cores. Their rows pass, 64
+// columns at a time, through a ring of stages that each warp has for itself.
 namespace sparsellm::fused {
 
-// kLoads: of a row, of 32 columns each, under way.
-template <class T, int kKinds, int kLoads>
+template <class T, int kKinds>
 class FusedNeurons {
  public:
   __device__ FusedNeurons(const FusedParameters& p, const FusedBlock& b, const FusedShared& shared,
@@ -23,10 +24,11 @@ class FusedNeurons {
         parts_(reinterpret_cast<float*>(memory + p.at.parts)),
         x_(p.at.keeps_x ? reinterpret_cast<const T*>(memory) : static_cast<const T*>(p.x)),
         x_stride_(p.at.keeps_x ? p.shape.in : p.x_stride),
-        steps_((p.shape.in / 32 + kWarpsOfBlock - 1) / kWarpsOfBlock),
-        first_step_(b.warp * steps_) {}
+        ring_(shared_address(memory + p.at.ring) + b.warp * p.at.ring_bytes),
+        steps_((p.shape.in / kStepColumns + kWarpsOfBlock - 1) / kWarpsOfBlock),
+        first_column_(b.warp * steps_ * kStepColumns) {}
 
-  // All threads. between(): after the last loads of the first round.
+  // All threads. between(): when a warp needs its ring no more.
   template <class Between>
   __device__ void run(Between&& between) {
     const int count = shared_.count;
@@ -36,7 +38,7 @@ class FusedNeurons {
     do {
       const int neurons = min(count - first, at_once);
       multiply(first, neurons);
-      if (first == 0) {
+      if (first + at_once >= count) {
         between();
       }
       __syncthreads();
@@ -47,73 +49,97 @@ class FusedNeurons {
   }
 
  private:
-  // Rows of a group of eight neurons, of which a lane has one.
-  struct Rows {
-    const T* gate;
-    const T* up;
-    bool there;
-  };
-  __device__ Rows rows_of(int first, int neurons, int group) const {
-    const int i = group * 8 + b_.group;
-    const bool there = i < neurons;
-    const int64_t neuron = there ? shared_.list[first + i] : 0;
-    const int column = first_step_ * 32 + b_.quad * 8;
-    return {static_cast<const T*>(p_.gate) + neuron * p_.gate_stride + column,
-            static_cast<const T*>(p_.up) + neuron * p_.up_stride + column, there};
-  }
+  static constexpr int kPitch = kStepColumns * 2 + 16;  // bytes; eight rows in different banks
+  static constexpr int kStageBytes = kKinds * 8 * kPitch;
 
-  __device__ void load(uint4 (&w)[kKinds], const Rows& rows, int step) const {
-    const bool there = rows.there && step < steps_ && (first_step_ + step) * 32 < p_.shape.in;
-    if constexpr (kKinds == 2) {
-      w[0] = there ? load_once(rows.gate + step * 32) : uint4{};
+  // What is copied next: the columns of eight neurons step by step, then those of the next eight. A
+  // lane copies 16 bytes of two of the neurons.
+  struct Cursor {
+    int group = -1;
+    int step = 0;
+    const T* rows[2][kKinds];
+    bool there[2];
+  };
+  __device__ void advance(Cursor& cursor, int first, int neurons) const {
+    if (cursor.group >= 0 && ++cursor.step < steps_) {
+      return;
     }
-    w[kKinds - 1] = there ? load_once(rows.up + step * 32) : uint4{};
+    cursor.step = 0;
+    ++cursor.group;
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const int n = cursor.group * 8 + i * 4 + b_.lane / 8;
+      cursor.there[i] = n < neurons;
+      const int64_t neuron = n < neurons ? shared_.list[first + n] : 0;
+      cursor.rows[i][0] = static_cast<const T*>(p_.gate) + neuron * p_.gate_stride;
+      cursor.rows[i][kKinds - 1] = static_cast<const T*>(p_.up) + neuron * p_.up_stride;
+    }
+  }
+  __device__ void copy(const Cursor& cursor, int slot) const {
+    const int column = first_column_ + cursor.step * kStepColumns + b_.lane % 8 * 8;
+    const uint32_t to = ring_ + slot * kStageBytes + b_.lane / 8 * kPitch + b_.lane % 8 * 16;
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const bool there = cursor.there[i] && column < p_.shape.in;
+#pragma unroll
+      for (int kind = 0; kind < kKinds; ++kind) {
+        copy16_or_zeros(to + (kind * 8 + i * 4) * kPitch,
+                        there ? cursor.rows[i][kind] + column : p_.up, there);
+      }
+    }
   }
 
   __device__ void multiply(int first, int neurons) {
     const int groups = (neurons + 7) / 8;
-    if (groups == 0) {
-      return;
-    }
-    uint4 w[kLoads][kKinds];
-    Rows rows = rows_of(first, neurons, 0);
-#pragma unroll
-    for (int i = 0; i < kLoads; ++i) {
-      load(w[i], rows, i);
-    }
-    int next_group = 0;
-    int next_step = 0;
-    const auto advance = [&] {
-      next_step += kLoads;
-      if (next_step >= steps_) {
-        next_step = 0;
-        rows = rows_of(first, neurons, ++next_group);
+    const int all = groups * steps_;
+    Cursor cursor;
+#pragma unroll 1
+    for (int stage = 0; stage < p_.at.neuron_stages; ++stage) {
+      if (stage < all) {
+        advance(cursor, first, neurons);
+        copy(cursor, stage);
       }
-    };
-    advance();
+      commit_copies();
+    }
     float sums[kKinds][2][4] = {};
+    int slot = 0;
     int step = 0;
     int group = 0;
 #pragma unroll 1
-    while (group < groups) {
-#pragma unroll
-      for (int i = 0; i < kLoads; ++i) {
-        const int column = (first_step_ + step + i) * 32 + b_.quad * 8;
-        const uint4 x = b_.group < p_.shape.tokens && step + i < steps_ && column < p_.shape.in
-                            ? *reinterpret_cast<const uint4*>(x_ + b_.group * x_stride_ + column)
-                            : uint4{};
-#pragma unroll
-        for (int kind = 0; kind < kKinds; ++kind) {
-          mma<T>(sums[kind][0], {x.x, 0, x.y, 0}, w[i][kind].x, w[i][kind].y);
-          mma<T>(sums[kind][1], {x.z, 0, x.w, 0}, w[i][kind].z, w[i][kind].w);
-        }
-        load(w[i], rows, next_step + i);
+    for (int stage = 0; stage < all; ++stage) {
+      wait_for_oldest_copies(p_.at.neuron_stages);
+      __syncwarp();
+      multiply_stage(sums, ring_ + slot * kStageBytes, step);
+      __syncwarp();
+      if (stage + p_.at.neuron_stages < all) {
+        advance(cursor, first, neurons);
+        copy(cursor, slot);
       }
-      advance();
-      step += kLoads;
-      if (step >= steps_) {
+      commit_copies();
+      slot = slot + 1 == p_.at.neuron_stages ? 0 : slot + 1;
+      if (++step == steps_) {
         step = 0;
         leave(sums, group++);
+      }
+    }
+  }
+
+  __device__ void multiply_stage(float (&sums)[kKinds][2][4], uint32_t at, int step) const {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int column = first_column_ + step * kStepColumns + half * 32 + b_.quad * 8;
+      const uint4 x = b_.group < p_.shape.tokens && column < p_.shape.in
+                          ? *reinterpret_cast<const uint4*>(x_ + b_.group * x_stride_ + column)
+                          : uint4{};
+#pragma unroll
+      for (int kind = 0; kind < kKinds; ++kind) {
+        uint4 w;
+        asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
+                     : "=r"(w.x), "=r"(w.y), "=r"(w.z), "=r"(w.w)
+                     : "r"(at + (kind * 8 + b_.group) * kPitch + half * 64 + b_.quad * 16)
+                     : "memory");
+        mma<T>(sums[kind][0], {x.x, 0, x.y, 0}, w.x, w.y);
+        mma<T>(sums[kind][1], {x.z, 0, x.w, 0}, w.z, w.w);
       }
     }
   }
@@ -191,8 +217,9 @@ class FusedNeurons {
   float* parts_;
   const T* x_;
   int64_t x_stride_;
-  int steps_;  // of a warp, of 32 columns
-  int first_step_;
+  uint32_t ring_;
+  int steps_;  // of a warp, of 64 columns
+  int first_column_;
 };
 
 }  // namespace sparsellm::fused

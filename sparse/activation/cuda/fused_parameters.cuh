@@ -83,13 +83,11 @@ struct FusedShared {
 };
 static_assert(sizeof(FusedShared) <= kStaticShared);
 
-// 16 bytes that are read once.
-__device__ inline uint4 load_once(const void* from) {
-  uint4 v;
-  asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
-               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
-               : "l"(from));
-  return v;
+// 16 bytes to shared memory, or zeros.
+__device__ inline void copy16_or_zeros(uint32_t to, const void* from, bool there) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from),
+               "r"(there ? 16 : 0)
+               : "memory");
 }
 
 }  // namespace sparsellm::fused

@@ -5,18 +5,17 @@
 
 namespace sparsellm::fused {
 
-// As many loads as divide the steps of a model whose inputs are as many as its outputs.
 template <class T>
 FusedKernel fused_plain_kernel(int tiles) {
   switch (tiles) {
     case 8:
-      return &fused_mlp_kernel<T, 1, 8, 8>;
+      return &fused_mlp_kernel<T, 1, 8>;
     case 10:
-      return &fused_mlp_kernel<T, 1, 10, 10>;
+      return &fused_mlp_kernel<T, 1, 10>;
     case 14:
-      return &fused_mlp_kernel<T, 1, 14, 7>;
+      return &fused_mlp_kernel<T, 1, 14>;
     case 18:
-      return &fused_mlp_kernel<T, 1, 18, 9>;
+      return &fused_mlp_kernel<T, 1, 18>;
     default:
       return nullptr;
   }

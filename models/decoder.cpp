@@ -4,6 +4,7 @@
 #include <map>
 #include <string_view>
 #include <tuple>
+#include <typeindex>
 #include <utility>
 
 #include "kernels/add.h"
@@ -15,11 +16,13 @@ namespace sparsellm {
 namespace {
 
 // Linear layers for which the same kernels are best.
-using LinearKind = std::tuple<std::string_view, int64_t, int64_t, bool, Activation::Kind>;
+using LinearKind =
+    std::tuple<std::string_view, std::type_index, int64_t, int64_t, bool, Activation::Kind>;
 
 LinearKind kind_of(const Linear& linear) {
-  return {linear.weight->format(), linear.weight->out(), linear.weight->in(),
-          linear.bias.view.empty(), linear.activation.kind};
+  const WeightMatrix& weight = *linear.weight;
+  return {weight.format(), std::type_index(typeid(weight)), weight.out(),
+          weight.in(),     linear.bias.view.empty(),        linear.activation.kind};
 }
 
 int64_t tune_alike(const std::vector<const Linear*>& linears, DType y,
@@ -111,6 +114,15 @@ std::vector<FormatSum> Decoder::linear_weights() const {
     all.push_back(sum);
   }
   return all;
+}
+
+std::vector<NeuronCounts> Decoder::neuron_counts() const {
+  std::vector<NeuronCounts> counts;
+  counts.reserve(parts_.layers.size());
+  for (const DecoderLayer& layer : parts_.layers) {
+    counts.push_back(layer.mlp->neuron_counts());
+  }
+  return counts;
 }
 
 int64_t Decoder::tune(std::span<const int64_t> tokens, std::span<const int64_t> logit_tokens,

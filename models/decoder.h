@@ -54,6 +54,9 @@ class Decoder {
   // Of all linear layers of blocks, in the order of names of formats.
   std::vector<FormatSum> linear_weights() const;
 
+  // What each layer's MLP has counted.
+  std::vector<NeuronCounts> neuron_counts() const;
+
   // What a workspace has to have for forward() of any number of rows up to `tokens`, and then for a
   // tensor of logits of `logit_rows` rows and logits() into it.
   int64_t workspace_bytes(int64_t tokens, int64_t logit_rows, Device device, Sums sums) const;

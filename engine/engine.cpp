@@ -296,10 +296,7 @@ void Engine::State::deliver_step(const Step& step) {
 void Engine::State::count_neurons() {
   stats.neurons = {};
   for (const NeuronCounts& layer : decoder->neuron_counts()) {
-    stats.neurons.rows += layer.rows;
-    stats.neurons.neurons += layer.neurons;
-    stats.neurons.skipped += layer.skipped;
-    stats.neurons.active += layer.active;
+    stats.neurons += layer;
   }
 }
 

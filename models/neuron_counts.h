@@ -11,6 +11,17 @@ struct NeuronCounts {
   int64_t skipped = 0;  // of these: predicted to be zero
   int64_t active = 0;   // of these: not zero
 
+  NeuronCounts& operator+=(const NeuronCounts& more) {
+    rows += more.rows;
+    neurons += more.neurons;
+    skipped += more.skipped;
+    active += more.active;
+    return *this;
+  }
+  NeuronCounts& operator-=(const NeuronCounts& less) {
+    return *this += {-less.rows, -less.neurons, -less.skipped, -less.active};
+  }
+
   double skipped_share() const { return share(skipped); }
   double active_share() const { return share(active); }
 

@@ -38,14 +38,13 @@ std::mt19937_64 unpredictable_seeds() {
   return std::mt19937_64(words);
 }
 
-double mib(int64_t bytes) { return static_cast<double>(bytes) / (1 << 20); }
-
 void log_activation_sparsity(const ActivationSparsity& sparsity, const WeightLoader& weights,
                              spdlog::logger& log) {
   if (sparsity.mode == ActivationSparsity::Mode::off) {
     return;
   }
   log.info("activation sparsity: {}", describe(sparsity));
+  const auto mib = [](int64_t bytes) { return static_cast<double>(bytes) / (1 << 20); };
   if (const WeightLoader::Decoded& decoded = weights.decoded(); decoded.bytes > 0) {
     log.info(
         "activation sparsity: MLPs that are stored in a sparse format are dense here, {:.1f} MiB "
@@ -295,8 +294,8 @@ void Engine::State::deliver_step(const Step& step) {
 // Of all layers and steps.
 void Engine::State::count_neurons() {
   stats.neurons = {};
-  for (const NeuronCounts& layer : decoder->neuron_counts()) {
-    stats.neurons += layer;
+  for (int64_t layer = 0; layer < decoder->layers(); ++layer) {
+    stats.neurons += decoder->neuron_counts(layer);
   }
 }
 
@@ -600,7 +599,13 @@ const Tokenizer& Engine::tokenizer() const {
 
 int64_t Engine::context_size() const { return state_->context; }
 
-std::vector<NeuronCounts> Engine::neuron_counts() const { return state_->decoder->neuron_counts(); }
+std::vector<NeuronCounts> Engine::neuron_counts() const {
+  std::vector<NeuronCounts> counts;
+  for (int64_t layer = 0; layer < state_->decoder->layers(); ++layer) {
+    counts.push_back(state_->decoder->neuron_counts(layer));
+  }
+  return counts;
+}
 
 std::vector<FormatSum> Engine::linear_weights() const { return state_->decoder->linear_weights(); }
 const std::vector<FormatChoice>& Engine::format_choices() const { return state_->format_choices; }

@@ -77,7 +77,7 @@ class Engine {
   int64_t context_size() const;
   const EngineStats& stats() const;
   std::vector<FormatSum> linear_weights() const;    // Decoder::linear_weights()
-  std::vector<NeuronCounts> neuron_counts() const;  // of each layer; with activation sparsity
+  std::vector<NeuronCounts> neuron_counts() const;  // of each layer
   // What the weight format "auto" came to; empty with any other.
   const std::vector<FormatChoice>& format_choices() const;
   // Seconds by group of the decode rows of the latest step, with EngineOptions::traces.

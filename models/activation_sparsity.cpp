@@ -16,7 +16,7 @@ namespace {
 
 using Mode = ActivationSparsity::Mode;
 
-constexpr int64_t kVersion = 1;
+constexpr int64_t kSparsityVersion = 1;
 
 // Why an activation has no neurons to skip; empty if it has some.
 std::string why_without_zeros(const Activation& activation) {
@@ -91,8 +91,9 @@ ActivationSparsity read_activation_sparsity(const JsonValue& value, int64_t laye
     return sparsity;
   }
   const JsonValue version = value["version"];
-  if (version.integer(1, std::numeric_limits<int64_t>::max()) > kVersion) {
-    version.refuse(fmt::format("this build reads versions up to {}; use a newer one", kVersion));
+  if (version.integer(1, std::numeric_limits<int64_t>::max()) > kSparsityVersion) {
+    version.refuse(
+        fmt::format("this build reads versions up to {}; use a newer one", kSparsityVersion));
   }
   value.allow_only(
       {"version", "activation_sparsity", "votes", "alphas", "skipped", "perplexity_loss"});
@@ -119,8 +120,8 @@ ActivationSparsity read_activation_sparsity(const JsonValue& value, int64_t laye
 }
 
 std::string to_json(const ActivationSparsity& sparsity) {
-  std::string text =
-      fmt::format(R"({{"version":{},"activation_sparsity":"{}")", kVersion, name_of(sparsity.mode));
+  std::string text = fmt::format(R"({{"version":{},"activation_sparsity":"{}")", kSparsityVersion,
+                                 name_of(sparsity.mode));
   if (sparsity.mode == Mode::predict) {
     text += fmt::format(R"(,"votes":"{}","alphas":[{}])", name_of(sparsity.votes),
                         fmt::join(sparsity.alphas, ","));

@@ -116,13 +116,8 @@ std::vector<FormatSum> Decoder::linear_weights() const {
   return all;
 }
 
-std::vector<NeuronCounts> Decoder::neuron_counts() const {
-  std::vector<NeuronCounts> counts;
-  counts.reserve(parts_.layers.size());
-  for (const DecoderLayer& layer : parts_.layers) {
-    counts.push_back(layer.mlp->neuron_counts());
-  }
-  return counts;
+NeuronCounts Decoder::neuron_counts(int64_t layer) const {
+  return parts_.layers.at(static_cast<size_t>(layer)).mlp->neuron_counts();
 }
 
 int64_t Decoder::tune(std::span<const int64_t> tokens, std::span<const int64_t> logit_tokens,
@@ -140,7 +135,7 @@ int64_t Decoder::tune(std::span<const int64_t> tokens, std::span<const int64_t> 
 
 KvShape Decoder::kv_shape() const {
   const SelfAttention& attention = parts_.layers.front().attention;
-  return {.layers = static_cast<int64_t>(parts_.layers.size()),
+  return {.layers = layers(),
           .kv_heads = attention.kv_heads,
           .head_dim = attention.head_dim,
           .dtype = activation_dtype_};

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "kernels/base/error.h"
+#include "kernels/base/step_trace.h"
 #include "sparse/activation/active_rows.h"
 #include "sparse/dense/dense.h"
 #include "sparse/dense/transposed.h"
@@ -17,9 +18,10 @@ Linear view_of(std::unique_ptr<WeightMatrix> weight, const Tensor& bias,
       .weight = std::move(weight), .bias = {.buffer = {}, .view = bias}, .activation = activation};
 }
 
-// Rows [begin, begin + count) of a bias that may be missing.
-Tensor part_of(const Tensor& bias, int64_t begin, int64_t count) {
-  return bias.rank() == 0 ? Tensor() : bias.rows(begin, count);
+// Rows [begin, begin + count) of a matrix or of a bias, which may be missing. Where shapes alone
+// are known, there is no memory behind them.
+Tensor part_of(const Tensor& whole, int64_t begin, int64_t count) {
+  return whole.rank() == 0 ? Tensor() : whole.rows(whole.empty() ? 0 : begin, count);
 }
 
 int64_t count_nonzero(const Tensor& h) {
@@ -41,9 +43,9 @@ SparseMlp::SparseMlp(Parts parts) : parts_(std::move(parts)) {
   const int64_t first_up = gated() ? count : 0;
   gate_bias_ = part_of(bias, 0, count);
   up_bias_ = part_of(bias, first_up, count);
-  const Tensor gate = up.rows(0, count);
+  const Tensor gate = part_of(up, 0, count);
   gate_rows_ = std::make_unique<DenseRows>(gate);
-  up_rows_ = std::make_unique<DenseRows>(up.rows(first_up, count));
+  up_rows_ = std::make_unique<DenseRows>(part_of(up, first_up, count));
   down_rows_ = std::make_unique<DenseRows>(down);
   const Activation of_gate = gated() ? Activation() : parts_.activation;
   gate_ = view_of(std::make_unique<DenseWeight>(gate), gate_bias_, of_gate);
@@ -61,7 +63,7 @@ void SparseMlp::forward(const Tensor& x, const PagedBatch& batch, Tensor y,
                         ExecContext& ctx) const {
   const int64_t generated = batch.generated;
   const int64_t rest = x.size(0) - generated;
-  if (rest > 0) {
+  if (rest > 0) {  // the dense MLP does not look at the batch
     dense_->forward(x.rows(generated, rest), batch, y.rows(generated, rest), ctx);
   }
   if (generated > 0) {
@@ -70,6 +72,7 @@ void SparseMlp::forward(const Tensor& x, const PagedBatch& batch, Tensor y,
 }
 
 void SparseMlp::forward_generated(const Tensor& x, Tensor y, ExecContext& ctx) const {
+  const TraceScope traced(ctx, "MLP rows");
   auto scratch = ctx.workspace.scope();
   const Tensor h = scratch.tensor(x.dtype(), {x.size(0), neurons()});
   const int64_t skipped = parts_.signs ? compute_predicted(x, h, ctx) : compute_exact(x, h, ctx);
@@ -90,7 +93,10 @@ int64_t SparseMlp::compute_exact(const Tensor& x, Tensor h, ExecContext& ctx) co
 int64_t SparseMlp::compute_predicted(const Tensor& x, Tensor h, ExecContext& ctx) const {
   auto scratch = ctx.workspace.scope();
   const Tensor active = scratch.tensor(DType::u8, {x.size(0), neurons()});
-  predict_active(x, parts_.signs->view(), parts_.prediction, active, ctx);
+  {
+    const TraceScope traced(ctx, "MLP predictor");
+    predict_active(x, parts_.signs->view(), parts_.prediction, active, ctx);
+  }
   if (gated()) {
     gated_rows(x,
                {.gate = *gate_rows_,

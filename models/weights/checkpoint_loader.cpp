@@ -241,8 +241,8 @@ void CheckpointLoader::fill(const Wanted& wanted, std::span<const Stored> parts,
     } else {
       decode_part(name, parts[i], part);
     }
-    if (i == 0) {
-      pack_signs(wanted.signs, part, threads());
+    if (i == 0 && wanted.signs != nullptr) {
+      pack_signs(part, *wanted.signs, threads());
     }
     row += parts[i].rows;
     store_.release(parts[i]);
@@ -365,7 +365,9 @@ void CheckpointLoader::finish() {
     if (each.transposes) {
       transpose(weight.view, each.to, threads());
     }
-    pack_signs(each.signs, each.to, threads());
+    if (each.signs != nullptr) {
+      pack_signs(each.to, *each.signs, threads());
+    }
     loaded_ += std::ssize(copy.source);
     report();
   }

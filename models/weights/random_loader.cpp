@@ -41,7 +41,9 @@ OwnedTensor RandomLoader::load(const Wanted& wanted) {
       transpose(weight.view, result.view, threads_);
     } else {
       fill(wanted, result.view);
-      pack_signs(wanted.signs, result.view.rows(0, wanted.parts.front().count), threads_);
+      if (wanted.signs != nullptr) {
+        pack_signs(result.view.rows(0, wanted.parts.front().count), *wanted.signs, threads_);
+      }
     }
     finish();  // nothing waits for the kernel if a builder throws and frees the tensor
   } catch (...) {

@@ -119,11 +119,9 @@ std::pair<int64_t, int64_t> WeightLoader::shape_of(const Wanted& wanted) {
                                      : std::pair(wanted.columns, rows_of(wanted));
 }
 
-void WeightLoader::pack_signs(OwnedSignWords* signs, const Tensor& weight, ThreadPool& threads) {
-  if (signs != nullptr) {
-    *signs = pack_sign_words(weight, threads);
-    count_bytes(signs->bytes());
-  }
+void WeightLoader::pack_signs(const Tensor& weight, OwnedSignWords& signs, ThreadPool& threads) {
+  signs = pack_sign_words(weight, threads);
+  count_bytes(signs.bytes());
 }
 
 void WeightLoader::count_decoded(const Decoded& more) {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "kernels/activation.h"
-#include "sparse/activation/sign_predictor.h"
+#include "sparse/activation/votes.h"
 
 namespace sparsellm {
 

@@ -95,6 +95,7 @@ Calibrator::Calibrator(const ModelConfig& config, const Checkpoint& checkpoint,
                        std::vector<std::vector<int32_t>> sequences, ThreadPool& threads,
                        std::optional<DType> dtype)
     : config_(config), checkpoint_(&checkpoint), threads_(&threads), dtype_(dtype) {
+  config_.activation_sparsity = {};  // all rows are those of prompts
   check_sequences(config, sequences);
   int64_t tokens = 0;
   for (const std::vector<int32_t>& ids : sequences) {

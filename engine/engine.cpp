@@ -38,6 +38,21 @@ std::mt19937_64 unpredictable_seeds() {
   return std::mt19937_64(words);
 }
 
+void log_activation_sparsity(const ActivationSparsity& sparsity, const WeightLoader& weights,
+                             spdlog::logger& log) {
+  if (sparsity.mode == ActivationSparsity::Mode::off) {
+    return;
+  }
+  log.info("activation sparsity: {}", describe(sparsity));
+  const auto mib = [](int64_t bytes) { return static_cast<double>(bytes) / (1 << 20); };
+  if (const WeightLoader::Decoded& decoded = weights.decoded(); decoded.bytes > 0) {
+    log.info(
+        "activation sparsity: MLPs that are stored in a sparse format are dense here, {:.1f} MiB "
+        "instead of {:.1f}",
+        mib(decoded.bytes), mib(decoded.stored_bytes));
+  }
+}
+
 }  // namespace
 
 std::string_view name_of(FinishReason reason) {
@@ -100,6 +115,7 @@ struct Engine::State {
   void fail_in_flight(std::string_view error);
   void note_loss();
   void require_device() const;
+  void count_neurons();
   void note_preemptions(const Scheduler::Plan& plan);
 
   EngineOptions options;
@@ -275,6 +291,14 @@ void Engine::State::deliver_step(const Step& step) {
   }
 }
 
+// Of all layers and steps.
+void Engine::State::count_neurons() {
+  stats.neurons = {};
+  for (int64_t layer = 0; layer < decoder->layers(); ++layer) {
+    stats.neurons += decoder->neuron_counts(layer);
+  }
+}
+
 // Half a step cannot be taken back: its requests end, the others go on.
 void Engine::State::fail_step(const Step& step, std::string_view error) {
   scheduler->end_step(step.plan);
@@ -345,7 +369,7 @@ Engine::~Engine() = default;
 Engine Engine::load(const OpenDirectory& directory, const EngineOptions& options) {
   const Clock::time_point start = Clock::now();
   check_device(options.device);
-  ModelConfig config = read_model_config(directory);
+  ModelConfig config = config_to_run(read_model_config(directory), options);
   choose_context_size(options, config);  // what can be refused is refused before weights load
   scheduler_limits(options);
   const GenerationDefaults defaults = read_generation_defaults(directory);
@@ -380,7 +404,7 @@ Engine Engine::load_random(const std::filesystem::path& config_file, const Rando
                            const EngineOptions& options) {
   const Clock::time_point start = Clock::now();
   check_device(options.device);
-  ModelConfig config = read_model_config_file(config_file);
+  ModelConfig config = config_to_run(read_model_config_file(config_file), options);
   choose_context_size(options, config);
   scheduler_limits(options);
   std::vector<FormatChoice> choices = select_formats(config, weights, options);
@@ -404,6 +428,7 @@ Engine Engine::build(ModelConfig config, WeightLoader& weights, const EngineOpti
     for (const std::string& notice : decoder->notices()) {
       options.log->warn("{}", notice);
     }
+    log_activation_sparsity(config.activation_sparsity, weights, *options.log);
   }
   auto state = std::make_unique<State>(options, std::move(config), std::move(decoder));
   state->make_runner();
@@ -498,6 +523,7 @@ bool Engine::step() {
     state.finish_oldest();
   }
   state.stats.waits = state.runner->waits();
+  state.count_neurons();
   const double seconds = seconds_since(start);
   const double decode_share =
       launched ? static_cast<double>(decode_rows) / static_cast<double>(all_rows) : 1.0;
@@ -572,6 +598,14 @@ const Tokenizer& Engine::tokenizer() const {
 }
 
 int64_t Engine::context_size() const { return state_->context; }
+
+std::vector<NeuronCounts> Engine::neuron_counts() const {
+  std::vector<NeuronCounts> counts;
+  for (int64_t layer = 0; layer < state_->decoder->layers(); ++layer) {
+    counts.push_back(state_->decoder->neuron_counts(layer));
+  }
+  return counts;
+}
 
 std::vector<FormatSum> Engine::linear_weights() const { return state_->decoder->linear_weights(); }
 const std::vector<FormatChoice>& Engine::format_choices() const { return state_->format_choices; }

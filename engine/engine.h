@@ -15,6 +15,7 @@
 #include "kernels/base/open_directory.h"
 #include "models/config.h"
 #include "models/format_sum.h"
+#include "models/neuron_counts.h"
 #include "tokenizer/tokenizer.h"
 
 namespace sparsellm {
@@ -75,7 +76,8 @@ class Engine {
   const Tokenizer& tokenizer() const;  // throws Error if the engine was loaded without
   int64_t context_size() const;
   const EngineStats& stats() const;
-  std::vector<FormatSum> linear_weights() const;  // Decoder::linear_weights()
+  std::vector<FormatSum> linear_weights() const;    // Decoder::linear_weights()
+  std::vector<NeuronCounts> neuron_counts() const;  // of each layer
   // What the weight format "auto" came to; empty with any other.
   const std::vector<FormatChoice>& format_choices() const;
   // Seconds by group of the decode rows of the latest step, with EngineOptions::traces.

@@ -13,6 +13,7 @@
 #include "kernels/base/cpu_isa.h"
 #include "kernels/base/device.h"
 #include "kernels/base/dtype.h"
+#include "models/activation_sparsity.h"
 #include "models/weights/load_progress.h"
 
 namespace sparsellm {
@@ -63,6 +64,9 @@ struct EngineOptions {
   // stored. Others are converted while loading. "auto": for each kind of layers the fastest
   // (engine/format_selection.h).
   std::string weight_format;
+  // What the MLPs of models with relu or fatrelu skip; by default what the model has stored. With
+  // `exact` and `predict` they are dense, whatever weight_format says. Not on CUDA yet (an Error).
+  ActivationSparsityRequest activation_sparsity;
   // Rows of decode steps that "auto" is to be fast for; empty: all up to max_requests.
   std::vector<int64_t> decode_tokens;
   bool verify = false;  // all checksums of a converted model before it is loaded

@@ -49,6 +49,10 @@ std::string stored_format(const std::vector<WeightStore::Stored>& parts, DType d
   return alike ? first.format : std::string();
 }
 
+std::string planned_format(const JoinedLinear& layer, std::string other) {
+  return layer.always_dense ? std::string(dense_format().name()) : std::move(other);
+}
+
 // LayerWeight::zeros.
 std::string places_of_zeros(const RandomWeights& weights, const JoinedLinear& layer) {
   std::vector<std::string> patterns;
@@ -115,6 +119,7 @@ WeightOrigin stored_origin(const WeightStore& store, DType dtype, Device device)
                                  return store.density(part.module + ".weight");
                                }),
                                .stored = stored_format(parts, dtype, device),
+                               .planned = planned_format(layer, {}),
                                .dtype = device.is_cuda() ? dtype : parts.front().dtype};
             for (const WeightStore::Stored& part : parts) {
               weight.stored_bytes += weight.stored.empty() ? 0 : part.bytes;
@@ -126,7 +131,8 @@ WeightOrigin stored_origin(const WeightStore& store, DType dtype, Device device)
 WeightOrigin random_origin(const RandomWeights& weights) {
   require_possible(weights);
   return {.dtype = weights.dtype, .weight_of = [&weights](const JoinedLinear& layer) {
-            const std::string format = weights.linear(layer.first_weight()).format;
+            const std::string format =
+                planned_format(layer, weights.linear(layer.first_weight()).format);
             return LayerWeight{.density = layer.density([&](const LinearLayer& part) {
                                  return 1.0 - weights.linear(part.module + ".weight").sparsity;
                                }),

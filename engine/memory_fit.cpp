@@ -34,8 +34,9 @@ int64_t MemoryFit::requests_of(int64_t tokens) const {
   return kv_tokens / kPageSize / pages_for(tokens);
 }
 
-MemoryFit fit_memory(const ModelConfig& config, DType weight_dtype, const EngineOptions& options,
+MemoryFit fit_memory(const ModelConfig& model, DType weight_dtype, const EngineOptions& options,
                      const FitWeights& weights) {
+  const ModelConfig config = config_to_run(model, options);
   LinearShapes linears{.store = weights.store,
                        .format = options.weight_format,
                        .random = weights.random,

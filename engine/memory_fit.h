@@ -46,7 +46,7 @@ struct FitWeights {
 // CUDA activations have it too. Random weights have formats of their own, whatever the options say.
 // Throws Error for options that are out of range, for a weight format that cannot be made of the
 // weights, and for a sparse one or "auto" without a store or random weights.
-MemoryFit fit_memory(const ModelConfig& config, DType weight_dtype, const EngineOptions& options,
+MemoryFit fit_memory(const ModelConfig& model, DType weight_dtype, const EngineOptions& options,
                      const FitWeights& weights = {});
 
 // What an engine holds of a device, in bytes.

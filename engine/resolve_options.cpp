@@ -79,6 +79,11 @@ int64_t choose_context_size(const EngineOptions& options, const ModelConfig& con
   return options.context_size > 0 ? options.context_size : config.max_positions;
 }
 
+ModelConfig config_to_run(ModelConfig config, const EngineOptions& options) {
+  config.activation_sparsity = activation_sparsity_for(config, options.activation_sparsity);
+  return config;
+}
+
 int64_t max_kv_pages(const EngineOptions& options, int64_t context_size, const KvShape& shape,
                      const DeviceMemory& memory) {
   if (options.kv_tokens > 0) {

@@ -2,6 +2,8 @@
 
 #include <cstdint>
 
+#include "models/neuron_counts.h"
+
 namespace sparsellm {
 
 // What an engine has done and what it holds. The time of a step includes its callbacks; that of a
@@ -18,6 +20,8 @@ struct EngineStats {
   int64_t preemptions = 0;        // requests that lost their pages of the KV cache to an older one
   int64_t recomputed_tokens = 0;  // part of prefill_tokens: computed before, lost to a preemption
   int64_t shared_tokens = 0;      // of prompts, not computed: another sample's pages have them
+
+  NeuronCounts neurons;  // of the MLPs of all layers, with activation sparsity
 
   int64_t waits = 0;  // times that the host waited for a CUDA device
 

@@ -1,11 +1,55 @@
 #include "models/builders.h"
 
 #include <memory>
+#include <utility>
 
 #include "kernels/rope.h"
+#include "models/sparse_mlp.h"
 #include "sparse/dense/dense.h"
 
 namespace sparsellm {
+namespace {
+
+using Bias = WeightLoader::Bias;
+
+std::unique_ptr<Mlp> load_sparse_mlp(const ModelConfig& config, int64_t layer,
+                                     const MlpModules& modules, WeightLoader& weights) {
+  using Order = WeightLoader::Order;
+  const ActivationSparsity& sparsity = config.activation_sparsity;
+  const Bias bias = config.mlp_bias ? Bias::yes : Bias::no;
+  SparseMlp::Parts parts{.activation = config.activation};
+  if (sparsity.mode == ActivationSparsity::Mode::predict) {
+    parts.signs = std::make_unique<OwnedSignWords>();
+    parts.prediction = {.votes = sparsity.votes,
+                        .alpha = sparsity.alphas.at(static_cast<size_t>(layer))};
+  }
+  WeightLoader::DenseLinear up =
+      weights.dense_linear(modules.up, config.hidden_size, bias, Order::rows, parts.signs.get());
+  WeightLoader::DenseLinear down =
+      weights.dense_linear({modules.down}, config.intermediate_size, bias, Order::transposed);
+  parts.up = std::move(up.weight);
+  parts.up_bias = std::move(up.bias);
+  parts.down = std::move(down.weight);
+  parts.down_bias = std::move(down.bias);
+  return std::make_unique<SparseMlp>(std::move(parts));
+}
+
+}  // namespace
+
+std::unique_ptr<Mlp> load_mlp(const ModelConfig& config, int64_t layer, const MlpModules& modules,
+                              WeightLoader& weights) {
+  if (config.activation_sparsity.mode != ActivationSparsity::Mode::off) {
+    return load_sparse_mlp(config, layer, modules, weights);
+  }
+  const Bias bias = config.mlp_bias ? Bias::yes : Bias::no;
+  const Activation of_up = config.gated_mlp ? Activation() : config.activation;
+  Linear up = weights.linear(modules.up, config.hidden_size, bias, of_up);
+  Linear down = weights.linear({modules.down}, config.intermediate_size, bias);
+  if (config.gated_mlp) {
+    return std::make_unique<GatedMlp>(std::move(up), config.activation, std::move(down));
+  }
+  return std::make_unique<PlainMlp>(std::move(up), std::move(down));
+}
 
 OwnedTensor load_rope_frequencies(const ModelConfig& config, WeightLoader& weights) {
   switch (config.positions) {

@@ -1,10 +1,13 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
+#include <vector>
 
 #include "models/config.h"
 #include "models/decoder_layer.h"
 #include "models/input_embedding.h"
+#include "models/mlp.h"
 #include "models/norm.h"
 #include "models/weights/linear.h"
 #include "models/weights/weight_loader.h"
@@ -23,6 +26,15 @@ ArchitectureBuilder opt_builder();
 
 // f32 [head_dim / 2] (kernels/rope.h); empty without rotary positions.
 OwnedTensor load_rope_frequencies(const ModelConfig& config, WeightLoader& weights);
+
+// The MLP of a layer, with config.activation_sparsity. `up` are the gate and the up projection, or
+// of a plain MLP the up projection alone.
+struct MlpModules {
+  std::vector<WeightLoader::Part> up;
+  WeightLoader::Part down;
+};
+std::unique_ptr<Mlp> load_mlp(const ModelConfig& config, int64_t layer, const MlpModules& modules,
+                              WeightLoader& weights);
 
 // The output projection: the matrix "lm_head.weight", or the token embedding if it is tied.
 Linear load_head(const ModelConfig& config, const Tensor& token_embedding, WeightLoader& weights);

@@ -47,6 +47,8 @@ ModelConfig read_architecture(const JsonValue& json) {
   const Architecture& architecture = find_architecture(json);
   ModelConfig config = architecture.read(json);
   config.architecture = architecture.name;
+  config.activation_sparsity = read_activation_sparsity(json[kActivationSparsityMember],
+                                                        config.num_layers, config.activation);
   if (architecture.code == ModelCode::own) {
     refuse_foreign_keys(json, config);
   } else {

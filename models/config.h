@@ -8,6 +8,7 @@
 #include "kernels/activation.h"
 #include "kernels/base/open_directory.h"
 #include "kernels/rope.h"
+#include "models/activation_sparsity.h"
 
 namespace sparsellm {
 
@@ -53,6 +54,9 @@ struct ModelConfig {
   bool attention_bias = false;
   bool mlp_bias = false;
   bool tied_head = false;  // the output projection is the token embedding
+
+  // Of the MLPs; as it is stored, until an engine makes of it what its options ask for.
+  ActivationSparsity activation_sparsity;
 
   std::optional<int32_t> bos_token_id;
   std::vector<int32_t> eos_token_ids;  // generation_config.json's where it has them

@@ -4,6 +4,7 @@
 #include <map>
 #include <string_view>
 #include <tuple>
+#include <typeindex>
 #include <utility>
 
 #include "kernels/add.h"
@@ -15,11 +16,13 @@ namespace sparsellm {
 namespace {
 
 // Linear layers for which the same kernels are best.
-using LinearKind = std::tuple<std::string_view, int64_t, int64_t, bool, Activation::Kind>;
+using LinearKind =
+    std::tuple<std::string_view, std::type_index, int64_t, int64_t, bool, Activation::Kind>;
 
 LinearKind kind_of(const Linear& linear) {
-  return {linear.weight->format(), linear.weight->out(), linear.weight->in(),
-          linear.bias.view.empty(), linear.activation.kind};
+  const WeightMatrix& weight = *linear.weight;
+  return {weight.format(), std::type_index(typeid(weight)), weight.out(),
+          weight.in(),     linear.bias.view.empty(),        linear.activation.kind};
 }
 
 int64_t tune_alike(const std::vector<const Linear*>& linears, DType y,
@@ -113,6 +116,10 @@ std::vector<FormatSum> Decoder::linear_weights() const {
   return all;
 }
 
+NeuronCounts Decoder::neuron_counts(int64_t layer) const {
+  return parts_.layers.at(static_cast<size_t>(layer)).mlp->neuron_counts();
+}
+
 int64_t Decoder::tune(std::span<const int64_t> tokens, std::span<const int64_t> logit_tokens,
                       TuneCache& cache, ExecContext& ctx) const {
   std::map<LinearKind, std::vector<const Linear*>> kinds;
@@ -128,7 +135,7 @@ int64_t Decoder::tune(std::span<const int64_t> tokens, std::span<const int64_t> 
 
 KvShape Decoder::kv_shape() const {
   const SelfAttention& attention = parts_.layers.front().attention;
-  return {.layers = static_cast<int64_t>(parts_.layers.size()),
+  return {.layers = layers(),
           .kv_heads = attention.kv_heads,
           .head_dim = attention.head_dim,
           .dtype = activation_dtype_};

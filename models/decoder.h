@@ -54,6 +54,10 @@ class Decoder {
   // Of all linear layers of blocks, in the order of names of formats.
   std::vector<FormatSum> linear_weights() const;
 
+  int64_t layers() const { return static_cast<int64_t>(parts_.layers.size()); }
+  // What the MLP of a layer has counted.
+  NeuronCounts neuron_counts(int64_t layer) const;
+
   // What a workspace has to have for forward() of any number of rows up to `tokens`, and then for a
   // tensor of logits of `logit_rows` rows and logits() into it.
   int64_t workspace_bytes(int64_t tokens, int64_t logit_rows, Device device, Sums sums) const;

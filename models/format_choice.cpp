@@ -55,7 +55,7 @@ std::string reason_of(const FormatChoice& choice, const FormatRules& rules) {
     case FormatChoice::By::measurement:
       return "by measurement" + for_memory;
     case FormatChoice::By::plan:
-      return "by the plan";
+      return choice.kind.layer.always_dense ? "for activation sparsity" : "by the plan";
   }
   return "?";
 }

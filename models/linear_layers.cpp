@@ -31,6 +31,15 @@ class Recorder : public ShapeLoader {
 
  private:
   std::unique_ptr<WeightMatrix> load_weight(const Wanted& wanted) override {
+    record(wanted);
+    return ShapeLoader::load_weight(wanted);
+  }
+  OwnedTensor load_dense(const Wanted& wanted) override {
+    record(wanted).always_dense = true;
+    return ShapeLoader::load_dense(wanted);
+  }
+
+  JoinedLinear& record(const Wanted& wanted) {
     JoinedLinear& joined = layers_.emplace_back();
     joined.rows = rows_of(wanted);
     joined.columns = wanted.columns;
@@ -45,7 +54,7 @@ class Recorder : public ShapeLoader {
       std::from_chars(layer.module.data() + begin, layer.module.data() + end, layer.block);
       joined.parts.push_back(std::move(layer));
     }
-    return ShapeLoader::load_weight(wanted);
+    return joined;
   }
 
   std::vector<JoinedLinear>& layers_;

@@ -30,6 +30,8 @@ struct JoinedLinear {
   int64_t columns = 0;
   bool has_bias = false;
   Activation activation;  // of the result
+  // Its neurons are read one by one (WeightLoader::dense_linear()).
+  bool always_dense = false;
 
   // Of its first part: what LayerFormats goes by.
   std::string first_weight() const { return parts.front().module + ".weight"; }

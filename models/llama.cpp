@@ -1,3 +1,4 @@
+#include <memory>
 #include <string>
 #include <utility>
 
@@ -24,7 +25,6 @@ InputEmbedding load_embedding(const ModelConfig& config, WeightLoader& weights) 
 DecoderLayer load_layer(const ModelConfig& config, int64_t index, WeightLoader& weights) {
   using Bias = WeightLoader::Bias;
   const Bias attention_bias = config.attention_bias ? Bias::yes : Bias::no;
-  const Bias mlp_bias = config.mlp_bias ? Bias::yes : Bias::no;
   const int64_t hidden = config.hidden_size;
   const int64_t q_size = config.num_heads * config.head_dim;
   const int64_t kv_size = config.num_kv_heads * config.head_dim;
@@ -41,15 +41,15 @@ DecoderLayer load_layer(const ModelConfig& config, int64_t index, WeightLoader& 
       .heads = config.num_heads,
       .kv_heads = config.num_kv_heads,
       .head_dim = config.head_dim};
-  Linear gate_up = weights.linear(
-      {{mlp + "gate_proj", config.intermediate_size}, {mlp + "up_proj", config.intermediate_size}},
-      hidden, mlp_bias);
-  Linear down = weights.linear({{mlp + "down_proj", hidden}}, config.intermediate_size, mlp_bias);
-  return {
-      .attention_norm = load_norm(config, module + ".input_layernorm", weights),
-      .attention = std::move(self_attention),
-      .mlp_norm = load_norm(config, module + ".post_attention_layernorm", weights),
-      .mlp = std::make_unique<GatedMlp>(std::move(gate_up), config.activation, std::move(down))};
+  std::unique_ptr<Mlp> gated_mlp = load_mlp(config, index,
+                                            {.up = {{mlp + "gate_proj", config.intermediate_size},
+                                                    {mlp + "up_proj", config.intermediate_size}},
+                                             .down = {mlp + "down_proj", hidden}},
+                                            weights);
+  return {.attention_norm = load_norm(config, module + ".input_layernorm", weights),
+          .attention = std::move(self_attention),
+          .mlp_norm = load_norm(config, module + ".post_attention_layernorm", weights),
+          .mlp = std::move(gated_mlp)};
 }
 
 Norm load_final_norm(const ModelConfig& config, WeightLoader& weights) {

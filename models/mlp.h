@@ -5,6 +5,7 @@
 
 #include "kernels/base/exec.h"
 #include "kernels/paged_kv.h"
+#include "models/neuron_counts.h"
 #include "models/weights/linear.h"
 
 namespace sparsellm {
@@ -18,6 +19,7 @@ class Mlp {
                        ExecContext& ctx) const = 0;
   virtual int64_t workspace_bytes(int64_t tokens, DType dtype, Sums sums) const = 0;
   virtual std::vector<const Linear*> linears() const = 0;
+  virtual NeuronCounts neuron_counts() const { return {}; }  // since the MLP was made
 };
 
 // y = down(up(x)), the activation being part of up (OPT's fc1 and fc2).

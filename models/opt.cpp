@@ -1,3 +1,4 @@
+#include <memory>
 #include <string>
 #include <utility>
 
@@ -42,13 +43,14 @@ DecoderLayer load_layer(const ModelConfig& config, int64_t index, WeightLoader& 
       .heads = config.num_heads,
       .kv_heads = config.num_kv_heads,
       .head_dim = config.head_dim};
-  Linear up = weights.linear({{module + ".fc1", config.intermediate_size}}, hidden, Bias::yes,
-                             config.activation);
-  Linear down = weights.linear({{module + ".fc2", hidden}}, config.intermediate_size, Bias::yes);
+  std::unique_ptr<Mlp> plain_mlp = load_mlp(
+      config, index,
+      {.up = {{module + ".fc1", config.intermediate_size}}, .down = {module + ".fc2", hidden}},
+      weights);
   return {.attention_norm = load_norm(config, module + ".self_attn_layer_norm", weights),
           .attention = std::move(self_attention),
           .mlp_norm = load_norm(config, module + ".final_layer_norm", weights),
-          .mlp = std::make_unique<PlainMlp>(std::move(up), std::move(down))};
+          .mlp = std::move(plain_mlp)};
 }
 
 Norm load_final_norm(const ModelConfig& config, WeightLoader& weights) {

@@ -43,8 +43,10 @@ class RequestedTensors : public ShapeLoader {
 }  // namespace
 
 void require_tensors(const Checkpoint& checkpoint, const ModelConfig& config) {
+  ModelConfig without_sparsity = config;  // whose MLPs ask for the same tensors in another way
+  without_sparsity.activation_sparsity = {};
   RequestedTensors requested(checkpoint);
-  build_decoder(config, requested);
+  build_decoder(without_sparsity, requested);
 }
 
 }  // namespace sparsellm

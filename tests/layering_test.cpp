@@ -256,7 +256,7 @@ TEST(Layering, TheEnginesHeaderPullsInFewOthers) {
   const std::set<std::string> headers = reached_headers("engine/engine.h");
   EXPECT_TRUE(headers.contains("engine/request.h"));
   EXPECT_TRUE(headers.contains("kernels/base/error.h"));  // through others
-  EXPECT_LE(headers.size(), 17u) << ::testing::PrintToString(headers);
+  EXPECT_LE(headers.size(), 20u) << ::testing::PrintToString(headers);
 }
 
 TEST(Layering, FindsWrongIncludes) {

@@ -9,6 +9,7 @@
 #include "kernels/base/error.h"
 #include "kernels/base/json_reader.h"
 #include "kernels/base/mapped_file.h"
+#include "kernels/cpu/transpose.h"
 #include "models/storage/required_tensor.h"
 #include "models/weights/shape_loader.h"
 #include "sparse/dense/dense.h"
@@ -96,24 +97,35 @@ OwnedTensor CheckpointLoader::load(const Wanted& wanted) {
   OwnedTensor result = allocate(
       wanted, device().is_cuda() ? activation_dtype() : rounded_to_.value_or(stored_dtype));
 
-  auto* destination = static_cast<std::byte*>(result.view.raw());
+  int64_t row = 0;
   for (size_t i = 0; i < stored.size(); ++i) {
+    const Tensor part = part_of(wanted, i, row, result.view);
     const std::span<const std::byte> source = stored[i]->bytes;
     Upload copy{.what = describe(wanted.parts[i].name),
                 .source = source,
                 .from = stored_dtype,
-                .destination = destination,
-                .to = result.view.dtype(),
+                .destination = part.raw(),
+                .to = part.dtype(),
                 .file = &checkpoint_->file_of(source)};
     if (device().is_cuda()) {
       uploads().submit(std::move(copy));
       loaded_ += std::ssize(source);
     } else {
-      copies_.push_back(std::move(copy));
+      copies_.push_back({.copy = std::move(copy),
+                         .to = part,
+                         .transposes = wanted.order == Order::transposed,
+                         .signs = i == 0 ? wanted.signs : nullptr});
     }
-    destination += std::ssize(source) / size_of(stored_dtype) * size_of(result.view.dtype());
+    row += wanted.parts[i].count;
   }
   return result;
+}
+
+// Where part i, which begins in this row, is in what is loaded.
+Tensor CheckpointLoader::part_of(const Wanted& wanted, size_t i, int64_t row,
+                                 const Tensor& loaded) {
+  const int64_t count = wanted.parts[i].count;
+  return wanted.order == Order::transposed ? loaded.columns(row, count) : loaded.rows(row, count);
 }
 
 std::vector<WeightStore::Stored> CheckpointLoader::find(const Wanted& wanted) {
@@ -139,7 +151,7 @@ std::unique_ptr<WeightMatrix> CheckpointLoader::load_weight(const Wanted& wanted
       format_of(encoding_.layers, wanted.parts.front().name, encoding_.format);
   const WeightFormat& format = weight_format(requested.empty() ? joined_format(parts) : requested);
   if (format.name() == dense_format().name()) {
-    return load_dense(wanted, parts);
+    return std::make_unique<DenseWeight>(count(load_dense(wanted, parts)));
   }
   const std::string name = describe(wanted.parts.front().name);
   naming_errors(name, [&] { require_runs_on(device(), format); });
@@ -154,17 +166,27 @@ std::unique_ptr<WeightMatrix> CheckpointLoader::load_weight(const Wanted& wanted
   return weight;
 }
 
-std::unique_ptr<WeightMatrix> CheckpointLoader::load_dense(const Wanted& wanted,
-                                                           std::span<const Stored> parts) {
+OwnedTensor CheckpointLoader::load_dense(const Wanted& wanted) {
+  const std::vector<Stored> parts = find(wanted);
+  for (const Stored& part : parts) {
+    if (part.form == WeightStore::Form::encoded) {
+      count_decoded(
+          {.bytes = part.rows * part.columns * size_of(part.dtype), .stored_bytes = part.bytes});
+    }
+  }
+  return load_dense(wanted, parts);
+}
+
+OwnedTensor CheckpointLoader::load_dense(const Wanted& wanted, std::span<const Stored> parts) {
   const bool plain = std::ranges::all_of(
       parts, [](const Stored& stored) { return stored.form == WeightStore::Form::plain; });
   if (plain) {
-    return std::make_unique<DenseWeight>(count(load(wanted)));
+    return load(wanted);
   }
   OwnedTensor dense =
       allocate(wanted, device().is_cuda() ? activation_dtype() : parts.front().dtype);
   fill(wanted, parts, dense.view);
-  return std::make_unique<DenseWeight>(count(std::move(dense)));
+  return dense;
 }
 
 std::unique_ptr<WeightMatrix> CheckpointLoader::load_encoded(const Wanted& wanted,
@@ -210,11 +232,17 @@ void CheckpointLoader::fill(const Wanted& wanted, std::span<const Stored> parts,
                             const Tensor& dense) {
   int64_t row = 0;
   for (size_t i = 0; i < parts.size(); ++i) {
-    const Tensor rows = dense.rows(row, parts[i].rows);
+    const std::string& name = wanted.parts[i].name;
+    const Tensor part = part_of(wanted, i, row, dense);
     if (device().is_cuda() && is_encoded_for(parts[i], device(), activation_dtype())) {
-      expand_part(wanted.parts[i].name, parts[i], rows);
+      expand_part(name, parts[i], part);
+    } else if (wanted.order == Order::transposed) {
+      transpose(store_.dense(name, threads()).view, part, threads());
     } else {
-      decode_part(wanted.parts[i].name, parts[i], rows);
+      decode_part(name, parts[i], part);
+    }
+    if (i == 0 && wanted.signs != nullptr) {
+      pack_signs(part, *wanted.signs, threads());
     }
     row += parts[i].rows;
     store_.release(parts[i]);
@@ -315,9 +343,15 @@ void CheckpointLoader::finish() {
     checkpoint_->require_intact();
     return;
   }
-  std::vector<Upload> copies = std::exchange(copies_, {});
-  std::sort(copies.begin(), copies.end(), is_read_before);
-  for (const Upload& copy : copies) {
+  std::vector<HostCopy> copies = std::exchange(copies_, {});
+  std::ranges::sort(copies, is_read_before, &HostCopy::copy);
+  for (HostCopy& each : copies) {
+    Upload& copy = each.copy;
+    OwnedTensor weight;  // that is transposed; one at a time
+    if (each.transposes) {
+      weight = allocate_tensor({}, copy.to, {each.to.size(1), each.to.size(0)}, copy.what);
+      copy.destination = weight.view.raw();
+    }
     if (copy.from == copy.to) {
       copy.file->read(copy.source, static_cast<std::byte*>(copy.destination));
     } else {
@@ -327,6 +361,12 @@ void CheckpointLoader::finish() {
       require(!overflow, "{}: the value {} is too large for {}", copy.what, overflow.value_or(0),
               name_of(copy.to));
       release_pages(copy.source);
+    }
+    if (each.transposes) {
+      transpose(weight.view, each.to, threads());
+    }
+    if (each.signs != nullptr) {
+      pack_signs(each.to, *each.signs, threads());
     }
     loaded_ += std::ssize(copy.source);
     report();

@@ -60,18 +60,28 @@ class CheckpointLoader : public WeightLoader {
  private:
   using Stored = WeightStore::Stored;
 
+  // What finish() has to do on the CPU.
+  struct HostCopy {
+    Upload copy;
+    Tensor to;
+    bool transposes = false;          // `to` is the transpose of what is copied
+    OwnedSignWords* signs = nullptr;  // of what is copied
+  };
+
   // Plainly stored tensors, which are copied in finish().
   OwnedTensor load(const Wanted& wanted) override;
   // A linear layer takes one of three routes: it stays dense; its parts are stored in the wanted
   // format, or encoded on the host, and loaded; or it is encoded on a CUDA device.
   std::unique_ptr<WeightMatrix> load_weight(const Wanted& wanted) override;
-  std::unique_ptr<WeightMatrix> load_dense(const Wanted& wanted, std::span<const Stored> parts);
+  OwnedTensor load_dense(const Wanted& wanted) override;
+  OwnedTensor load_dense(const Wanted& wanted, std::span<const Stored> parts);
   std::unique_ptr<WeightMatrix> load_encoded(const Wanted& wanted, std::span<const Stored> parts,
                                              const WeightFormat& format);
   std::unique_ptr<WeightMatrix> encode_on_device(const Wanted& wanted,
                                                  std::span<const Stored> parts,
                                                  const WeightFormat& format);
 
+  static Tensor part_of(const Wanted& wanted, size_t i, int64_t row, const Tensor& loaded);
   // Throws Error unless they are stored as asked for.
   std::vector<Stored> find(const Wanted& wanted);
   const StoredTensor& get(const std::string& name, const std::vector<int64_t>& shape);
@@ -99,7 +109,7 @@ class CheckpointLoader : public WeightLoader {
   std::unique_ptr<Workspace> workspace_;     // which that does not use
   std::optional<ExecContext> exec_;          // of both
   std::list<EncodedWeight> encoded_;         // that uploads_ copies from
-  std::vector<Upload> copies_;               // for finish(), on the CPU
+  std::vector<HostCopy> copies_;             // for finish(), on the CPU
   std::set<std::string, std::less<>> used_;  // names in the checkpoint
   // To a CUDA device, from its first use on. The last, so that it goes before what it reads.
   std::unique_ptr<Uploader> uploads_;

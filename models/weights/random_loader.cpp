@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "kernels/base/error.h"
+#include "kernels/cpu/transpose.h"
 #include "kernels/fill_random.h"
 #include "models/weights/shape_loader.h"
 #include "sparse/dense/dense.h"
@@ -33,7 +34,17 @@ RandomLoader::RandomLoader(Device device, const RandomWeights& weights)
 OwnedTensor RandomLoader::load(const Wanted& wanted) {
   OwnedTensor result = allocate(wanted, weights_.dtype);
   try {
-    fill(wanted, result.view);
+    if (wanted.order == Order::transposed) {
+      const OwnedTensor weight = allocate_tensor(
+          device(), weights_.dtype, {rows_of(wanted), wanted.columns}, "random weights");
+      fill(wanted, weight.view);
+      transpose(weight.view, result.view, threads_);
+    } else {
+      fill(wanted, result.view);
+      if (wanted.signs != nullptr) {
+        pack_signs(result.view.rows(0, wanted.parts.front().count), *wanted.signs, threads_);
+      }
+    }
     finish();  // nothing waits for the kernel if a builder throws and frees the tensor
   } catch (...) {
     if (cuda_) {

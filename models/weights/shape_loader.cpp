@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "kernels/base/error.h"
+#include "sparse/activation/sign_words.h"
 #include "sparse/dense/dense.h"
 #include "sparse/registry.h"
 
@@ -145,12 +146,21 @@ OwnedTensor ShapeLoader::constants(std::string_view, std::span<const float> valu
   return {.buffer = {}, .view = Tensor(nullptr, DType::f32, {std::ssize(values)}, device())};
 }
 
+OwnedTensor ShapeLoader::load_dense(const Wanted& wanted) {
+  if (wanted.signs != nullptr) {
+    const Wanted::Rows& first = wanted.parts.front();
+    constexpr int64_t kPlanes = 2;  // the second one is there if an element is zero
+    count_bytes(kPlanes * first.count * sign_word_count(wanted.columns) * size_of(DType::u32));
+  }
+  return load(wanted);
+}
+
 OwnedTensor ShapeLoader::load(const Wanted& wanted) {
-  const int64_t rows = rows_of(wanted);
+  const auto [rows, columns] = shape_of(wanted);
   return {.buffer = {},
           .view = wanted.kind == Wanted::Kind::vector
                       ? Tensor(nullptr, dtype_, {rows}, device())
-                      : Tensor(nullptr, dtype_, {rows, wanted.columns}, device())};
+                      : Tensor(nullptr, dtype_, {rows, columns}, device())};
 }
 
 }  // namespace sparsellm

@@ -44,6 +44,8 @@ class ShapeLoader : public WeightLoader {
  protected:
   OwnedTensor load(const Wanted& wanted) override;
   std::unique_ptr<WeightMatrix> load_weight(const Wanted& wanted) override;
+  // Sign words count with the most that they may take.
+  OwnedTensor load_dense(const Wanted& wanted) override;
 
  private:
   // The share of nonzeros of a weight that is not stored as it will be; nothing if it is not known.

@@ -5,6 +5,7 @@
 
 #include "kernels/base/error.h"
 #include "models/weights/shape_loader.h"
+#include "sparse/activation/sign_words.h"
 #include "sparse/dense/dense.h"
 
 namespace sparsellm {
@@ -56,23 +57,42 @@ OwnedTensor WeightLoader::matrix(const std::string& name, int64_t rows, int64_t 
   return count(load({.kind = Wanted::Kind::matrix, .parts = {{name, rows}}, .columns = columns}));
 }
 
+WeightLoader::Wanted WeightLoader::joined(Wanted::Kind kind, const std::vector<Part>& parts,
+                                          int64_t columns) {
+  require(!parts.empty(), "a linear layer without parts");
+  Wanted wanted{.kind = kind, .parts = {}, .columns = columns};
+  for (const Part& part : parts) {
+    const char* const suffix = kind == Wanted::Kind::vector ? ".bias" : ".weight";
+    wanted.parts.push_back({part.module + suffix, part.out});
+  }
+  return wanted;
+}
+
+OwnedTensor WeightLoader::load_bias(const std::vector<Part>& parts, Bias bias) {
+  return bias == Bias::yes ? count(load(joined(Wanted::Kind::vector, parts, 1))) : OwnedTensor();
+}
+
 Linear WeightLoader::linear(const std::vector<Part>& parts, int64_t in, Bias bias,
                             Activation activation) {
-  require(!parts.empty(), "a linear layer without parts");
-  const auto joined = [&](Wanted::Kind kind, const char* suffix, int64_t columns) {
-    Wanted wanted{.kind = kind, .parts = {}, .columns = columns};
-    for (const Part& part : parts) {
-      wanted.parts.push_back({part.module + suffix, part.out});
-    }
-    return wanted;
-  };
-  Wanted weight = joined(Wanted::Kind::linear, ".weight", in);
+  Wanted weight = joined(Wanted::Kind::linear, parts, in);
   weight.bias = bias;
   weight.activation = activation;
   Linear result{.weight = load_weight(weight), .bias = {}, .activation = activation};
-  if (bias == Bias::yes) {
-    result.bias = count(load(joined(Wanted::Kind::vector, ".bias", 1)));
-  }
+  result.bias = load_bias(parts, bias);
+  return result;
+}
+
+WeightLoader::DenseLinear WeightLoader::dense_linear(const std::vector<Part>& parts, int64_t in,
+                                                     Bias bias, Order order,
+                                                     OwnedSignWords* signs) {
+  require(!device_.is_cuda(),
+          "activation sparsity is not on CUDA yet; --activation-sparsity off runs the model");
+  Wanted weight = joined(Wanted::Kind::linear, parts, in);
+  weight.bias = bias;
+  weight.order = order;
+  weight.signs = signs;
+  DenseLinear result{.weight = count(load_dense(weight)), .bias = {}};
+  result.bias = load_bias(parts, bias);
   return result;
 }
 
@@ -94,21 +114,36 @@ int64_t WeightLoader::rows_of(const Wanted& wanted) {
   return rows;
 }
 
+std::pair<int64_t, int64_t> WeightLoader::shape_of(const Wanted& wanted) {
+  return wanted.order == Order::rows ? std::pair(rows_of(wanted), wanted.columns)
+                                     : std::pair(wanted.columns, rows_of(wanted));
+}
+
+void WeightLoader::pack_signs(const Tensor& weight, OwnedSignWords& signs, ThreadPool& threads) {
+  signs = pack_sign_words(weight, threads);
+  count_bytes(signs.bytes());
+}
+
+void WeightLoader::count_decoded(const Decoded& more) {
+  decoded_.bytes += more.bytes;
+  decoded_.stored_bytes += more.stored_bytes;
+}
+
 OwnedTensor WeightLoader::allocate(const Wanted& wanted, DType dtype) {
   const std::string& name = wanted.parts.front().name;
-  const int64_t rows = rows_of(wanted);
+  const auto [rows, columns] = shape_of(wanted);
   const bool is_vector = wanted.kind == Wanted::Kind::vector;
-  const int64_t bytes = checked_mul(checked_mul(rows, wanted.columns, "elements of a weight"),
+  const int64_t bytes = checked_mul(checked_mul(rows, columns, "elements of a weight"),
                                     size_of(dtype), "bytes of a weight");
   if (aligned(bytes) <= memory_.bytes() - memory_used_) {
     void* const data = static_cast<std::byte*>(memory_.data()) + memory_used_;
     memory_used_ += aligned(bytes);
     return {.buffer = {},
             .view = is_vector ? Tensor(data, dtype, {rows}, device_)
-                              : Tensor(data, dtype, {rows, wanted.columns}, device_)};
+                              : Tensor(data, dtype, {rows, columns}, device_)};
   }
   return is_vector ? allocate_tensor(device_, dtype, {rows}, name)
-                   : allocate_tensor(device_, dtype, {rows, wanted.columns}, name);
+                   : allocate_tensor(device_, dtype, {rows, columns}, name);
 }
 
 }  // namespace sparsellm

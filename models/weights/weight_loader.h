@@ -6,6 +6,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "kernels/activation.h"
@@ -13,6 +14,8 @@
 #include "models/weights/linear.h"
 
 namespace sparsellm {
+
+struct OwnedSignWords;  // sparse/activation/sign_words.h
 
 // Where a model's weights come from: the builders ask for them under their Hugging Face names. The
 // tensors have their memory at once, and their values when finish() returns. When a builder throws
@@ -34,6 +37,18 @@ class WeightLoader {
   };
   enum class Bias : uint8_t { no, yes };
   Linear linear(const std::vector<Part>& parts, int64_t in, Bias bias, Activation activation = {});
+
+  // A linear layer whose neurons are read one by one, of an MLP with activation sparsity: dense
+  // whatever it is stored as, as it is or as its transpose, which is then the one copy of it.
+  // Throws Error on CUDA, where there is no such MLP yet.
+  struct DenseLinear {
+    OwnedTensor weight;  // [out, in], or [in, out]
+    OwnedTensor bias;    // [out], or empty
+  };
+  enum class Order : uint8_t { rows, transposed };
+  // `signs`, which exists until finish() returns, gets the sign words of the first part's weight.
+  DenseLinear dense_linear(const std::vector<Part>& parts, int64_t in, Bias bias, Order order,
+                           OwnedSignWords* signs = nullptr);
 
   // f32 [values.size()] that the model needs but no checkpoint holds; `what` names it in messages.
   virtual OwnedTensor constants(std::string_view what, std::span<const float> values);
@@ -60,6 +75,12 @@ class WeightLoader {
   DType activation_dtype() const { return activation_dtype_; }
   // Memory of the weights that were asked for, as they are on the device.
   int64_t loaded_bytes() const { return loaded_bytes_; }
+  // Part of them, of weights that dense_linear() had to decode, and what these take as stored.
+  struct Decoded {
+    int64_t bytes = 0;
+    int64_t stored_bytes = 0;
+  };
+  const Decoded& decoded() const { return decoded_; }
   // The same of tensors alone, with the gaps between them: encoded weights have their own memory.
   int64_t footprint() const { return footprint_; }
 
@@ -81,6 +102,9 @@ class WeightLoader {
     // Of a linear layer: what its products end with.
     Bias bias = Bias::no;
     Activation activation = {};
+    // Of dense_linear().
+    Order order = Order::rows;
+    OwnedSignWords* signs = nullptr;
   };
 
   // Throws Error for activations that the device does not compute in.
@@ -89,17 +113,27 @@ class WeightLoader {
   virtual OwnedTensor load(const Wanted& wanted) = 0;
   // The weight of a linear layer; dense, unless a loader knows better.
   virtual std::unique_ptr<WeightMatrix> load_weight(const Wanted& wanted);
+  // The weight of dense_linear(), in wanted.order, with wanted.signs.
+  virtual OwnedTensor load_dense(const Wanted& wanted) { return load(wanted); }
 
   static int64_t rows_of(const Wanted& wanted);
+  // Of the tensor as it is loaded, in wanted.order.
+  static std::pair<int64_t, int64_t> shape_of(const Wanted& wanted);
+  void pack_signs(const Tensor& weight, OwnedSignWords& signs, ThreadPool& threads);
   OwnedTensor allocate(const Wanted& wanted, DType dtype);  // named after the first part
   OwnedTensor count(OwnedTensor tensor);                    // among the loaded bytes
   void count_bytes(int64_t bytes) { loaded_bytes_ += bytes; }
+  void count_decoded(const Decoded& more);
 
  private:
+  static Wanted joined(Wanted::Kind kind, const std::vector<Part>& parts, int64_t columns);
+  OwnedTensor load_bias(const std::vector<Part>& parts, Bias bias);
+
   Device device_;
   DType activation_dtype_;
   int64_t loaded_bytes_ = 0;
   int64_t footprint_ = 0;
+  Decoded decoded_;
   Buffer memory_;  // of reserve()
   int64_t memory_used_ = 0;
 };

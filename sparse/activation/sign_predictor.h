@@ -5,6 +5,7 @@
 #include "kernels/base/exec.h"
 #include "kernels/base/tensor.h"
 #include "sparse/activation/sign_words.h"
+#include "sparse/activation/votes.h"
 
 namespace sparsellm {
 
@@ -14,10 +15,8 @@ namespace sparsellm {
 // Zeros of x, of W and the padding vote for neither side. With N_neg and N_pos votes
 //   neuron i is skipped if and only if float(alpha) * float(N_pos) < float(N_neg),
 // one rounded multiplication. (Listing 1 of the paper has the two cases the other way round.)
-enum class Votes : uint8_t {
-  sign,      // each vote counts 1: the paper
-  weighted,  // it counts q_j, |x_j| in 4 bits; an x_j with q_j = 0 does not vote
-};
+//
+// A vote counts 1, or under Votes::weighted q_j:
 // q_j = min(15, |x_j| * c), rounded to the nearest integer, ties to even: clipped at 3 times the
 // RMS of x, for an outlier would silence the rest if x were scaled by its maximum. c is the same
 // bits on every device. Each operation is rounded to f32, none are fused:

@@ -214,6 +214,32 @@ TEST(FormatSelection, AKindTakesTheBytesOfItsLayers) {
   EXPECT_NE(of_medians, sums[0].bytes);
 }
 
+// MLPs whose neurons are read one by one are dense, and no format is chosen for them.
+TEST(FormatSelection, LeavesMlpsWithActivationSparsityDense) {
+  ModelConfig config = read_model_config(llama());
+  config.activation_sparsity.mode = ActivationSparsity::Mode::exact;
+  int64_t dense = 0;
+  for (const JoinedLinear& layer : joined_linear_layers(config)) {
+    const bool of_mlp = layer.first_weight().find(".mlp.") != std::string::npos;
+    EXPECT_EQ(layer.always_dense, of_mlp) << layer.first_weight();
+    dense += of_mlp ? 1 : 0;
+  }
+  EXPECT_EQ(dense, 2 * config.num_layers);
+  const TempDir folder;
+  const fs::path model = pruned(folder, 0.6, "tca_bme");
+  const Checkpoint checkpoint(model);
+  for (const FormatChoice& choice : select_formats(config, checkpoint, automatic())) {
+    const bool of_mlp = choice.kind.layer.always_dense;
+    EXPECT_EQ(choice.format, of_mlp ? "dense" : "tca_bme");
+    const std::string text = to_string(choice, FormatRules::built_in());
+    EXPECT_EQ(text.find("for activation sparsity") != std::string::npos, of_mlp) << text;
+  }
+  const RandomWeights random{.sparsity = 0.6, .format = "auto"};
+  for (const FormatChoice& choice : select_formats(config, random, automatic())) {
+    EXPECT_TRUE(!choice.kind.layer.always_dense || choice.format == "dense");
+  }
+}
+
 TEST(FormatSelection, RandomZerosHaveTheirPlaces) {
   const std::vector<JoinedLinear> layers = joined_linear_layers(read_model_config(llama()));
   const JoinedLinear& qkv = layers.front();

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "engine/format_selection.h"
+#include "engine/resolve_options.h"
 #include "models/build_decoder.h"
 #include "models/linear_layers.h"
 #include "models/storage/model_file.h"
@@ -32,7 +33,7 @@ LayerSource open_layers(const BenchModelArgs& args, const BenchEngineSize& size,
                         spdlog::logger* log) {
   EngineOptions options = bench_engine_options(args, size);
   options.log = log;
-  LayerSource source{.config = read_bench_config(args),
+  LayerSource source{.config = config_to_run(read_bench_config(args), options),
                      .device = options.device,
                      .pattern = pattern_name(args),
                      .alike = {},

@@ -19,6 +19,7 @@
 #include "kernels/paged_kv.h"
 #include "models/storage/model_directory.h"
 #include "sparse/registry.h"
+#include "tools/cli/activation_sparsity_args.h"
 #include "tools/cli/interrupt.h"
 #include "tools/cli/progress_bar.h"
 #include "tools/cli/tool_main.h"
@@ -101,6 +102,7 @@ void add_model_args(CLI::App& app, ModelArgs& args) {
                  "for each kind of layers the fastest, which a GPU tries once")
       ->check(CLI::IsMember(formats))
       ->capture_default_str();
+  add_activation_sparsity_args(app, args.activation_sparsity);
   app.add_flag("--verify", args.verify,
                "Compare a converted model with its checksums before it is loaded");
   app.add_option("-t,--threads", args.threads,
@@ -139,6 +141,7 @@ EngineOptions engine_options(const ModelArgs& args, EngineOptions options) {
     options.kv_dtype = args.kv_dtype == "f16" ? DType::f16 : DType::f32;
   }
   options.weight_format = args.weight_format == "stored" ? "" : args.weight_format;
+  options.activation_sparsity = args.activation_sparsity;
   options.verify = args.verify;
   options.tuning = args.tunes ? Tuning::measured : Tuning::off;
   options.tune_cache =

@@ -19,6 +19,7 @@ struct ModelArgs {
   std::string tune_cache;  // empty: where the user's caches are
   bool tunes = true;
   std::string weight_format = "stored";
+  ActivationSparsityRequest activation_sparsity;
   bool verify = false;
   int threads = 0;
   std::string cpu_isa = "auto";

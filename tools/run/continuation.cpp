@@ -68,6 +68,7 @@ void continue_prompt(Engine& engine, const Prompt& prompt, const ContinuationOpt
   Request request =
       make_request(engine.tokenizer(), prompt, options.parse_special, engine.context_size());
   check_log_probs(request, engine.context_size());
+  const NeuronCounts before = engine.stats().neurons;
   const int64_t id = engine.submit(std::move(request), [&](const TokenEvent& event) {
     results.add(event);
     if (!options.json) {
@@ -90,7 +91,11 @@ void continue_prompt(Engine& engine, const Prompt& prompt, const ContinuationOpt
   require(results.error().empty(), "{}", results.error());
   require(results.finished(), "the engine has lost the request");
   if (options.json) {
-    write_out(result_json({}, engine.tokenizer(), prompt, results) + "\n");
+    NeuronCounts counts = engine.stats().neurons;
+    counts -= before;
+    write_out(result_json({}, engine.tokenizer(), prompt, results,
+                          {.mode = engine.config().activation_sparsity.mode, .counts = counts}) +
+              "\n");
   }
 }
 

@@ -73,6 +73,17 @@ void append_completion(std::string& out, const Tokenizer& tokenizer, const Promp
   }
 }
 
+void append_neurons(std::string& out, const ResultNeurons& neurons) {
+  if (neurons.mode == ActivationSparsity::Mode::off) {
+    return;
+  }
+  append(out, ",\"activation_sparsity\":{{\"mode\":\"{}\"", name_of(neurons.mode));
+  const bool known = neurons.counts.neurons > 0;
+  const auto share = [&](double value) { return known ? fmt::format("{:.6f}", value) : "null"; };
+  append(out, ",\"skipped\":{},\"active\":{}}}", share(neurons.counts.skipped_share()),
+         share(neurons.counts.active_share()));
+}
+
 }  // namespace
 
 Results::Results(int32_t samples)
@@ -101,7 +112,7 @@ std::string_view Results::error() const {
 }
 
 std::string result_json(std::string_view id, const Tokenizer& tokenizer, const Prompt& prompt,
-                        const Results& results) {
+                        const Results& results, const ResultNeurons& neurons) {
   std::string out = id.empty() ? "{" : result_prefix(id);
   if (prompt.echo && prompt.text) {
     append(out, "\"prompt\":{},", dump(*prompt.text));
@@ -126,6 +137,7 @@ std::string result_json(std::string_view id, const Tokenizer& tokenizer, const P
       out += '}';
     });
   }
+  append_neurons(out, neurons);
   return out += '}';
 }
 

@@ -6,6 +6,8 @@
 #include <vector>
 
 #include "engine/request.h"
+#include "models/activation_sparsity.h"
+#include "models/neuron_counts.h"
 #include "tokenizer/tokenizer.h"
 #include "tools/run/prompt.h"
 
@@ -36,9 +38,16 @@ class Results {
 //   prompt_logprobs, logprobs
 //                 if requested, an array: of the prompt's tokens from the second on, of the
 //                 generated ones: {"id": 7, "token": " a", "logprob": -0.5, "top_logprobs": [...]}
+//   activation_sparsity
+//                 of a model with it, for a single prompt: {"mode": "predict", "skipped": 0.43,
+//                 "active": 0.21}, shares of the neurons in generated tokens; null without any
 //   samples       with several of them instead of text to logprobs: an array of objects with these
+struct ResultNeurons {
+  ActivationSparsity::Mode mode = ActivationSparsity::Mode::off;
+  NeuronCounts counts = {};
+};
 std::string result_json(std::string_view id, const Tokenizer& tokenizer, const Prompt& prompt,
-                        const Results& results);
+                        const Results& results, const ResultNeurons& neurons = {});
 
 // The error of a line that there is no memory for.
 inline constexpr char kOutOfMemory[] = "out of memory";

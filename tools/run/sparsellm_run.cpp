@@ -177,6 +177,13 @@ void print_closing_table(const Engine& engine, const RunArgs& args) {
     text += fmt::format("decode   {:10} tokens {:9.1f} tokens/s\n", stats.decode_tokens,
                         per_second(stats.decode_tokens, stats.decode_seconds));
   }
+  if (stats.neurons.rows > 0) {
+    text += fmt::format("neurons  {:10.1f} % not zero in decoded tokens",
+                        100.0 * stats.neurons.active_share());
+    text += stats.neurons.skipped > 0
+                ? fmt::format("; {:.1f} % skipped\n", 100.0 * stats.neurons.skipped_share())
+                : "\n";
+  }
   if (stats.preemptions > 0) {
     text += fmt::format("preempt  {:10} times; {} tokens computed again\n", stats.preemptions,
                         stats.recomputed_tokens);
@@ -255,6 +262,10 @@ RunEntries run_entries(const OpenDirectory& directory, const RunArgs& args, cons
   };
   if (options.kv_dtype == DType::f16) {
     entries.emplace("--kv-dtype", "f16");  // runs of versions without the flag have f32
+  }
+  if (const ModelConfig config = config_to_run(read_model_config(directory), options);
+      config.activation_sparsity.mode != ActivationSparsity::Mode::off) {
+    entries.emplace("--activation-sparsity", to_json(config.activation_sparsity));
   }
   entries.merge(generation_entries(defaults));
   entries.merge(model_entries(checkpoint));

@@ -26,7 +26,7 @@ class FusedNeurons {
         x_stride_(p.at.keeps_x ? p.shape.in : p.x_stride),
         ring_(shared_address(memory + p.at.ring) + b.warp * p.at.ring_bytes),
         steps_((p.shape.in / kStepColumns + kWarpsOfBlock - 1) / kWarpsOfBlock),
-        first_column_(b.warp * steps_ * kStepColumns) {}
+        first_column_(b.warp * kStepColumns) {}
 
   // All threads. between(): when a warp needs its ring no more.
   template <class Between>
@@ -51,6 +51,8 @@ class FusedNeurons {
  private:
   static constexpr int kPitch = kStepColumns * 2 + 16;  // bytes; eight rows in different banks
   static constexpr int kStageBytes = kKinds * 8 * kPitch;
+  // Of all warps, side by side: what is read at a time of a row is in one place of the memory.
+  static constexpr int kColumnsOfStep = kStepColumns * kWarpsOfBlock;
 
   // What is copied next: the columns of eight neurons step by step, then those of the next eight. A
   // lane copies 16 bytes of two of the neurons.
@@ -76,7 +78,7 @@ class FusedNeurons {
     }
   }
   __device__ void copy(const Cursor& cursor, int slot) const {
-    const int column = first_column_ + cursor.step * kStepColumns + b_.lane % 8 * 8;
+    const int column = first_column_ + cursor.step * kColumnsOfStep + b_.lane % 8 * 8;
     const uint32_t to = ring_ + slot * kStageBytes + b_.lane / 8 * kPitch + b_.lane % 8 * 16;
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
@@ -127,7 +129,7 @@ class FusedNeurons {
   __device__ void multiply_stage(float (&sums)[kKinds][2][4], uint32_t at, int step) const {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      const int column = first_column_ + step * kStepColumns + half * 32 + b_.quad * 8;
+      const int column = first_column_ + step * kColumnsOfStep + half * 32 + b_.quad * 8;
       const uint4 x = b_.group < p_.shape.tokens && column < p_.shape.in
                           ? *reinterpret_cast<const uint4*>(x_ + b_.group * x_stride_ + column)
                           : uint4{};

@@ -15,6 +15,7 @@
 #include "models/weights/checkpoint_loader.h"
 #include "models/weights/random_loader.h"
 #include "models/weights/shape_loader.h"
+#include "sparse/activation/sign_words.h"
 #include "tests/models/storage/write_safetensors.h"
 #include "tests/testing/compare.h"
 #include "tests/testing/cpu_context.h"
@@ -193,6 +194,48 @@ std::vector<double> weight_of(const Linear& linear) {
     }
   }
   return values;
+}
+
+TEST_F(SmallCheckpoint, DenseLayersOfNeurons) {
+  using Order = WeightLoader::Order;
+  std::vector<int64_t> reports;
+  CheckpointLoader weights = loader([&](int64_t done, int64_t) { reports.push_back(done); });
+  OwnedSignWords signs;
+  const WeightLoader::DenseLinear rows =
+      weights.dense_linear({{"a", 2}, {"b", 1}}, 3, Bias::no, Order::rows, &signs);
+  const WeightLoader::DenseLinear transposed =
+      weights.dense_linear({{"model.a", 2}, {"b", 1}}, 3, Bias::no, Order::transposed);
+  const WeightLoader::DenseLinear one =
+      weights.dense_linear({{"b", 1}}, 3, Bias::yes, Order::transposed);
+  EXPECT_EQ(weights.loaded_bytes(), 36 + 36 + 12 + 4);
+  weights.finish();
+  EXPECT_EQ(weights.loaded_bytes(), 36 + 36 + 12 + 4 + 2 * 2 * 4);  // a has a zero: two planes
+  EXPECT_EQ(reports.back(), 24 + 12 + 24 + 12 + 12 + 4);
+  EXPECT_EQ(weights.decoded().bytes, 0);
+  EXPECT_EQ(values_of(rows.weight.view), (std::vector<double>{0, 1, 2, 3, 4, 5, 6, 7, 8}));
+  EXPECT_TRUE(rows.bias.view.empty());
+  EXPECT_EQ(transposed.weight.view.shape_string(), "[3, 3]");
+  EXPECT_EQ(values_of(transposed.weight.view), (std::vector<double>{0, 3, 6, 1, 4, 7, 2, 5, 8}));
+  EXPECT_EQ(one.weight.view.shape_string(), "[3, 1]");
+  EXPECT_EQ(values_of(one.bias.view), std::vector<double>{9});
+  ASSERT_EQ(signs.view().rows(), 2);
+  EXPECT_EQ(signs.columns, 3);
+  EXPECT_EQ(signs.nonzero.view.data<uint32_t>()[0], 0b110u);
+  EXPECT_EQ(signs.nonzero.view.data<uint32_t>()[1], 0b111u);
+
+  ShapeLoader shapes({}, DType::f32);
+  OwnedSignWords none;
+  shapes.dense_linear({{"a", 2}, {"b", 1}}, 3, Bias::no, Order::rows, &none);
+  EXPECT_EQ(shapes.dense_linear({{"a", 2}, {"b", 1}}, 5, Bias::yes, Order::transposed)
+                .weight.view.shape_string(),
+            "[5, 3]");
+  EXPECT_EQ(shapes.loaded_bytes(), 36 + 2 * 2 * 4 + 60 + 12);
+  ShapeLoader on_cuda(kCuda, DType::f16);
+  EXPECT_TRUE(throws_error(
+      [&] {
+        on_cuda.dense_linear({{"a", 2}}, 3, Bias::no, Order::rows);
+      },
+      "not on CUDA yet"));
 }
 
 TEST_F(SmallCheckpoint, JoinsByRows) {

@@ -11,6 +11,7 @@
 
 #include "tests/testing/paths.h"
 #include "tests/testing/throws_error.h"
+#include "tools/cli/activation_sparsity_args.h"
 #include "tools/run/generation_args.h"
 
 namespace sparsellm {
@@ -274,6 +275,39 @@ TEST(GenerationArgs, AllFlags) {
   EXPECT_EQ(request.samples, 6);
   EXPECT_EQ(request.log_probs, 2);
   EXPECT_TRUE(prompt.echo);
+}
+
+TEST(ActivationSparsityArgs, AreARequest) {
+  const auto parse = [](std::vector<std::string> words) {
+    CLI::App app("test");
+    ModelArgs args;
+    add_model_args(app, args);
+    words.insert(words.end(), {"-m", "model", "--device", "cpu"});
+    std::reverse(words.begin(), words.end());
+    app.parse(words);
+    return engine_options(args, {}).activation_sparsity;
+  };
+  using Mode = ActivationSparsity::Mode;
+  const ActivationSparsityRequest nothing = parse({});
+  EXPECT_FALSE(nothing.mode || nothing.votes || nothing.alpha);
+  EXPECT_FALSE(parse({"--activation-sparsity", "stored"}).mode);
+  EXPECT_EQ(parse({"--activation-sparsity", "off"}).mode, Mode::off);
+  EXPECT_EQ(parse({"--activation-sparsity", "exact"}).mode, Mode::exact);
+  const ActivationSparsityRequest all =
+      parse({"--activation-sparsity", "predict", "--votes", "sign", "--alpha", "1.03:20"});
+  EXPECT_EQ(all.mode, Mode::predict);
+  EXPECT_EQ(all.votes, Votes::sign);
+  EXPECT_EQ(all.alpha->value, 1.03f);
+  EXPECT_EQ(all.alpha->layers, 20);
+  EXPECT_EQ(parse({"--votes", "weighted"}).votes, Votes::weighted);
+  EXPECT_FALSE(parse({"--alpha", "0.5"}).alpha->layers);
+  EXPECT_EQ(parse_alpha("--alpha", "1e-3").value, 1e-3f);
+  for (const char* text : {"", "0", "-1", "nan", "inf", "1e39", "x", "1.0x", " 1", "1:", "1:0",
+                           "1:-2", "1:2.5", "1:x", ":3", "1:2:3", "1:9223372036854775808"}) {
+    EXPECT_TRUE(throws_error([&] { parse_alpha("--alpha", text); }, "--alpha")) << text;
+  }
+  EXPECT_THROW(parse({"--activation-sparsity", "some"}), CLI::ParseError);
+  EXPECT_THROW(parse({"--votes", "all"}), CLI::ParseError);
 }
 
 TEST(GenerationArgs, StopTexts) {

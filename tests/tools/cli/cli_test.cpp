@@ -119,6 +119,11 @@ TEST(Fit, IsOfTheRunThatTheFlagsAskFor) {
   const nlohmann::json half = fit_of(llama(), {"--kv-dtype", "f16"});
   EXPECT_EQ(half.at("kv_tokens"), 1024);
   EXPECT_EQ(half.at("kv_bytes"), 8 << 20);
+  const nlohmann::json predict =
+      fit_of(llama(), {"--activation-sparsity", "predict", "--alpha", "1"});
+  EXPECT_GT(predict.at("weight_bytes"), one.at("weight_bytes"));  // by sign words
+  EXPECT_EQ(fit_of(llama(), {"--activation-sparsity", "exact"}).at("weight_bytes"),
+            one.at("weight_bytes"));
   const nlohmann::json given = fit_of(llama(), {"--kv-memory", "2MiB"});
   EXPECT_EQ(given.at("kv_bytes"), 2 << 20);
   EXPECT_EQ(given.at("most_kv_bytes"), 2 << 20);
@@ -568,6 +573,41 @@ TEST(Run, KvCacheOfF16) {
   EXPECT_EQ(outcome.out, wide.out);
   EXPECT_NE(outcome.err.find("KV cache of up to 8.0 MiB"), std::string::npos) << outcome.err;
   EXPECT_NE(run("sparsellm-run", greedy(llama(), {"--kv-dtype", "bf16"})).exit_code, 0);
+}
+
+TEST(Run, ActivationSparsity) {
+  const Outcome off = run("sparsellm-run", greedy(llama(), {}));
+  EXPECT_EQ(off.err.find("neurons"), std::string::npos) << off.err;
+  const Outcome exact = run("sparsellm-run", greedy(llama(), {"--activation-sparsity", "exact"}));
+  EXPECT_EQ(exact.exit_code, 0) << exact.err;
+  EXPECT_EQ(exact.out, off.out);
+  EXPECT_NE(exact.err.find(" % not zero in decoded tokens\n"), std::string::npos) << exact.err;
+  const Outcome predict =
+      run("sparsellm-run", greedy(opt(), {"--activation-sparsity", "predict", "--votes", "sign",
+                                          "--alpha", "1.02:3", "--json", "-v"}));
+  ASSERT_EQ(predict.exit_code, 0) << predict.err;
+  for (const char* part : {"info: activation sparsity: predict by sign votes, alpha 1 to 1.02\n",
+                           " % not zero in decoded tokens; "}) {
+    EXPECT_NE(predict.err.find(part), std::string::npos) << predict.err;
+  }
+  const nlohmann::json neurons = nlohmann::json::parse(predict.out).at("activation_sparsity");
+  EXPECT_EQ(neurons.at("mode"), "predict");
+  EXPECT_GT(neurons.at("skipped").get<double>(), 0.1);
+  EXPECT_LT(neurons.at("skipped").get<double>() + neurons.at("active").get<double>(), 1.0);
+
+  const auto expect_error = [](const std::vector<std::string>& flags, int exit_code,
+                               std::string_view error) {
+    const Outcome outcome = run("sparsellm-run", greedy(llama(), flags));
+    EXPECT_EQ(outcome.exit_code, exit_code);
+    EXPECT_NE(outcome.err.find(error), std::string::npos) << outcome.err;
+    EXPECT_EQ(std::count(outcome.err.begin(), outcome.err.end(), '\n'), 1) << outcome.err;
+  };
+  expect_error({"--activation-sparsity", "predict"}, 1,
+               "sparsellm-convert --activation-sparsity predict --calibration FILE");
+  expect_error({"--activation-sparsity", "predict", "--alpha", "1:9"}, 1, "use 1 to 8");
+  expect_error({"--activation-sparsity", "exact", "--alpha", "1"}, 1, "predict, not exact");
+  expect_error({"--votes", "sign"}, 1, "predict, not off");
+  expect_error({"--activation-sparsity", "predict", "--alpha", "0"}, 2, "--alpha \"0\"");
 }
 
 TEST(Run, VersionAndHelp) {

@@ -160,6 +160,7 @@ TEST(BatchResume, RefusesOtherFlags) {
       {{"--deterministic"}, "--deterministic was false, is true; "},
       {{"--parse-special"}, "--parse-special was false, is true; "},
       {{"--weight-format", "tca_bme"}, "--weight-format was stored, is tca_bme; "},
+      {{"--activation-sparsity", "exact"}, "--activation-sparsity was not set, is "},
       {{"--kv-dtype", "f16"}, "--kv-dtype was not set, is f16; "},
   };
   const std::string prompts = many_prompts(8) + slow_prompt();

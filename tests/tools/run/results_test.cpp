@@ -51,6 +51,23 @@ TEST(Results, OneSample) {
   EXPECT_TRUE(result_json({}, letters, {}, results).starts_with("{\"text\":"));
 }
 
+TEST(Results, NeuronsOfAModelWithActivationSparsity) {
+  Results results(1);
+  results.add(text_event(0, 'a', FinishReason::length));
+  const auto json_of = [&](const ResultNeurons& neurons) {
+    return result_json({}, Letters(), {}, results, neurons);
+  };
+  using Mode = ActivationSparsity::Mode;
+  const std::string plain = json_of({});
+  EXPECT_EQ(json_of({.mode = Mode::predict,
+                     .counts = {.rows = 2, .neurons = 80, .skipped = 50, .active = 10}}),
+            plain.substr(0, plain.size() - 1) +
+                ",\"activation_sparsity\":{\"mode\":\"predict\",\"skipped\":0.625000,"
+                "\"active\":0.125000}}");
+  EXPECT_TRUE(json_of({.mode = Mode::exact})
+                  .ends_with("\"mode\":\"exact\",\"skipped\":null,\"active\":null}}"));
+}
+
 TEST(Results, Samples) {
   Results results(2);
   results.add(text_event(1, 'b', FinishReason::length));

@@ -1,0 +1,137 @@
+#include "models/sparse_mlp.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "kernels/base/error.h"
+#include "kernels/base/step_trace.h"
+#include "sparse/activation/active_rows.h"
+#include "sparse/dense/dense.h"
+#include "sparse/dense/transposed.h"
+
+namespace sparsellm {
+namespace {
+
+Linear view_of(std::unique_ptr<WeightMatrix> weight, const Tensor& bias,
+               Activation activation = {}) {
+  return {
+      .weight = std::move(weight), .bias = {.buffer = {}, .view = bias}, .activation = activation};
+}
+
+// Rows [begin, begin + count) of a matrix or of a bias, which may be missing. Where shapes alone
+// are known, there is no memory behind them.
+Tensor part_of(const Tensor& whole, int64_t begin, int64_t count) {
+  return whole.rank() == 0 ? Tensor() : whole.rows(whole.empty() ? 0 : begin, count);
+}
+
+int64_t count_nonzero(const Tensor& h) {
+  const auto* const values = h.data<float>();
+  return std::count_if(values, values + h.element_count(), [](float value) { return value != 0; });
+}
+
+}  // namespace
+
+SparseMlp::SparseMlp(Parts parts) : parts_(std::move(parts)) {
+  const Tensor& up = parts_.up.view;
+  const Tensor& down = parts_.down.view;
+  const Tensor& bias = parts_.up_bias.view;
+  require(up.rank() == 2 && down.rank() == 2 && up.size(1) == down.size(1) &&
+              (up.size(0) == down.size(0) || up.size(0) == 2 * down.size(0)),
+          "an MLP with activation sparsity of up {} and transposed down {}", up.shape_string(),
+          down.shape_string());
+  const int64_t count = neurons();
+  const int64_t first_up = gated() ? count : 0;
+  gate_bias_ = part_of(bias, 0, count);
+  up_bias_ = part_of(bias, first_up, count);
+  const Tensor gate = part_of(up, 0, count);
+  gate_rows_ = std::make_unique<DenseRows>(gate);
+  up_rows_ = std::make_unique<DenseRows>(part_of(up, first_up, count));
+  down_rows_ = std::make_unique<DenseRows>(down);
+  const Activation of_gate = gated() ? Activation() : parts_.activation;
+  gate_ = view_of(std::make_unique<DenseWeight>(gate), gate_bias_, of_gate);
+  Linear whole_up = view_of(std::make_unique<DenseWeight>(up), bias, of_gate);
+  Linear whole_down = view_of(std::make_unique<TransposedWeight>(down), parts_.down_bias.view);
+  if (gated()) {
+    dense_ =
+        std::make_unique<GatedMlp>(std::move(whole_up), parts_.activation, std::move(whole_down));
+  } else {
+    dense_ = std::make_unique<PlainMlp>(std::move(whole_up), std::move(whole_down));
+  }
+}
+
+void SparseMlp::forward(const Tensor& x, const PagedBatch& batch, Tensor y,
+                        ExecContext& ctx) const {
+  const int64_t generated = batch.generated;
+  const int64_t rest = x.size(0) - generated;
+  if (rest > 0) {  // the dense MLP does not look at the batch
+    dense_->forward(x.rows(generated, rest), batch, y.rows(generated, rest), ctx);
+  }
+  if (generated > 0) {
+    forward_generated(x.rows(0, generated), y.rows(0, generated), ctx);
+  }
+}
+
+void SparseMlp::forward_generated(const Tensor& x, Tensor y, ExecContext& ctx) const {
+  const TraceScope traced(ctx, "MLP rows");
+  auto scratch = ctx.workspace.scope();
+  const Tensor h = scratch.tensor(x.dtype(), {x.size(0), neurons()});
+  const int64_t skipped = parts_.signs ? compute_predicted(x, h, ctx) : compute_exact(x, h, ctx);
+  rows_.fetch_add(x.size(0), std::memory_order_relaxed);
+  skipped_.fetch_add(skipped, std::memory_order_relaxed);
+  active_.fetch_add(count_nonzero(h), std::memory_order_relaxed);
+  down_rows(h, *down_rows_, parts_.down_bias.view, y, ctx);
+}
+
+int64_t SparseMlp::compute_exact(const Tensor& x, Tensor h, ExecContext& ctx) const {
+  gate_.forward(x, h, ctx);
+  if (gated()) {
+    up_rows(x, {.up = *up_rows_, .up_bias = up_bias_, .activation = parts_.activation}, h, h, ctx);
+  }
+  return 0;
+}
+
+int64_t SparseMlp::compute_predicted(const Tensor& x, Tensor h, ExecContext& ctx) const {
+  auto scratch = ctx.workspace.scope();
+  const Tensor active = scratch.tensor(DType::u8, {x.size(0), neurons()});
+  {
+    const TraceScope traced(ctx, "MLP predictor");
+    predict_active(x, parts_.signs->view(), parts_.prediction, active, ctx);
+  }
+  if (gated()) {
+    gated_rows(x,
+               {.gate = *gate_rows_,
+                .up = *up_rows_,
+                .gate_bias = gate_bias_,
+                .up_bias = up_bias_,
+                .activation = parts_.activation},
+               active, h, ctx);
+  } else {
+    plain_rows(x, {.up = *up_rows_, .bias = up_bias_, .activation = parts_.activation}, active, h,
+               ctx);
+  }
+  const auto* const flags = active.data<uint8_t>();
+  return std::count(flags, flags + active.element_count(), 0);
+}
+
+int64_t SparseMlp::workspace_bytes(int64_t tokens, DType dtype, Sums sums) const {
+  const Device device = parts_.down.view.device();
+  const int64_t hidden = parts_.down.view.size(1);
+  const int64_t first = parts_.signs ? Workspace::tensor_bytes(DType::u8, {tokens, neurons()}) +
+                                           sign_predictor_workspace_bytes(device, hidden, tokens)
+                                     : gate_.workspace_bytes(tokens, sums);
+  const int64_t second = down_rows_workspace_bytes(device, neurons(), hidden, tokens);
+  const int64_t generated =
+      Workspace::tensor_bytes(dtype, {tokens, neurons()}) + std::max(first, second);
+  // All rows may be of either kind; where both occur, each has its turn.
+  return std::max(generated, dense_->workspace_bytes(tokens, dtype, sums));
+}
+
+NeuronCounts SparseMlp::neuron_counts() const {
+  const int64_t rows = rows_.load(std::memory_order_relaxed);
+  return {.rows = rows,
+          .neurons = rows * neurons(),
+          .skipped = skipped_.load(std::memory_order_relaxed),
+          .active = active_.load(std::memory_order_relaxed)};
+}
+
+}  // namespace sparsellm

@@ -1,0 +1,67 @@
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "models/mlp.h"
+#include "sparse/activation/row_access.h"
+#include "sparse/activation/sign_predictor.h"
+#include "sparse/activation/sign_words.h"
+
+namespace sparsellm {
+
+// An MLP with relu or fatrelu that, for rows that are generated, passes over the weights of neurons
+// that are zero (SparseInfer, Shin et al., DATE 2025); rows of prompts are multiplied densely, in
+// the same pass. Exact: the gate (of a plain MLP: up) is computed in full, and of neurons that it
+// leaves zero the other rows are not read. On the CPU results then have the bits of the dense MLP.
+// With sign words: neurons that these predict to be zero count as such, and no weights of theirs
+// are read. A row's result does not depend on the other rows.
+class SparseMlp : public Mlp {
+ public:
+  // Of all neurons of an MLP or of a range of them: y of the ranges add up, if one of them has the
+  // bias of down.
+  struct Parts {
+    // [neurons, hidden], or of a gated MLP [2 * neurons, hidden]: gate and up joined by rows.
+    OwnedTensor up = {};
+    OwnedTensor up_bias = {};  // of as many, or empty
+    OwnedTensor down = {};     // [neurons, hidden], the transpose of the down projection
+    OwnedTensor down_bias = {};
+    Activation activation = {};
+    // Of the gate, or of a plain MLP's up; null: exact. They may get their values later.
+    std::unique_ptr<OwnedSignWords> signs = nullptr;
+    SignPrediction prediction = {};
+  };
+  // Throws Error for shapes that do not fit. Parts may be without memory (models/weights), as long
+  // as the MLP is not run.
+  explicit SparseMlp(Parts parts);
+
+  void forward(const Tensor& x, const PagedBatch& batch, Tensor y, ExecContext& ctx) const override;
+  int64_t workspace_bytes(int64_t tokens, DType dtype, Sums sums) const override;
+  std::vector<const Linear*> linears() const override { return dense_->linears(); }
+  NeuronCounts neuron_counts() const override;
+
+ private:
+  bool gated() const { return parts_.up.view.size(0) != neurons(); }
+  int64_t neurons() const { return parts_.down.view.size(0); }
+  void forward_generated(const Tensor& x, Tensor y, ExecContext& ctx) const;
+  // h [tokens, neurons], what down multiplies by; they return how many neurons they skipped.
+  int64_t compute_exact(const Tensor& x, Tensor h, ExecContext& ctx) const;
+  int64_t compute_predicted(const Tensor& x, Tensor h, ExecContext& ctx) const;
+
+  Parts parts_;
+  std::unique_ptr<Mlp> dense_;  // of the same weights; all below are views
+  Linear gate_;                 // of a plain MLP: up, with the activation
+  std::unique_ptr<RowAccess> gate_rows_;
+  std::unique_ptr<RowAccess> up_rows_;  // of a plain MLP the same as gate_rows_
+  Tensor gate_bias_;
+  Tensor up_bias_;
+  std::unique_ptr<RowAccess> down_rows_;
+  // NeuronCounts, for several threads that run the model.
+  mutable std::atomic<int64_t> rows_ = 0;
+  mutable std::atomic<int64_t> skipped_ = 0;
+  mutable std::atomic<int64_t> active_ = 0;
+};
+
+}  // namespace sparsellm

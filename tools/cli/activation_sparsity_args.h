@@ -1,0 +1,16 @@
+#pragma once
+
+#include <string>
+
+#include "models/activation_sparsity.h"
+#include "tools/cli/cli_fwd.h"
+
+namespace sparsellm {
+
+// --activation-sparsity, --votes and --alpha.
+void add_activation_sparsity_args(CLI::App& app, ActivationSparsityRequest& request);
+
+// "1.03:20": of the first 20 layers; "1.03": of all. Throws UsageError that names `flag`.
+ActivationSparsityRequest::Alpha parse_alpha(const std::string& flag, const std::string& text);
+
+}  // namespace sparsellm

@@ -1,11 +1,45 @@
+#include <string_view>
+
 #include "kernels/base/error.h"
+#include "sparse/activation/active_rows_device.h"
+#include "sparse/activation/sign_predictor_device.h"
 #include "sparse/activation/sign_words_device.h"
 
 // Stands in for the CUDA side of activation sparsity in a CPU-only build.
 namespace sparsellm {
+namespace {
+
+[[noreturn]] void fail_on_rows(std::string_view op) {
+  fail("{} has no CUDA implementation in this build", op);
+}
+
+}  // namespace
 
 OwnedSignWords pack_sign_words_cuda(const Tensor&, ExecContext&) {
   fail("sign words are not packed on GPUs in this build");
 }
+
+void predict_active_cuda(const Tensor&, const SignWords&, const SignPrediction&, Tensor,
+                         ExecContext&) {
+  fail_on_rows("predict_active");
+}
+void count_votes_cuda(const Tensor&, const SignWords&, Votes, Tensor, Tensor, ExecContext&) {
+  fail_on_rows("count_votes");
+}
+int64_t sign_predictor_workspace_bytes_cuda(int64_t, int64_t) { return 0; }
+
+void gated_rows_cuda(const Tensor&, const GatedRows&, const Tensor&, Tensor, ExecContext&) {
+  fail_on_rows("gated_rows");
+}
+void plain_rows_cuda(const Tensor&, const PlainRows&, const Tensor&, Tensor, ExecContext&) {
+  fail_on_rows("plain_rows");
+}
+void up_rows_cuda(const Tensor&, const UpRows&, const Tensor&, Tensor, ExecContext&) {
+  fail_on_rows("up_rows");
+}
+void down_rows_cuda(const Tensor&, const RowAccess&, const Tensor&, Tensor, ExecContext&) {
+  fail_on_rows("down_rows");
+}
+int64_t down_rows_workspace_bytes_cuda(int64_t, int64_t, int64_t) { return 0; }
 
 }  // namespace sparsellm

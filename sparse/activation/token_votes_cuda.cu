@@ -106,6 +106,7 @@ __global__ void __launch_bounds__(kTokenThreads) pack_votes_kernel(Packing<T> p)
   constexpr float kLargest = 15.0f;
   const float c = __fdiv_rn(5.0f, __fsqrt_rn(__fdiv_rn(sum, static_cast<float>(p.columns))));
   const bool has_votes = c > 0.0f && isfinite(c);
+  const float scale = has_votes ? c : 0.0f;
   uint8_t* const bytes = p.bytes + int64_t{blockIdx.x} * (1 + p.planes) * p.plane_bytes;
   unsigned counted = 0;
   for (int byte = threadIdx.x; byte < p.plane_bytes; byte += kTokenThreads) {
@@ -119,7 +120,7 @@ __global__ void __launch_bounds__(kTokenThreads) pack_votes_kernel(Packing<T> p)
       const float value = has_votes ? values[i] : 0.0f;
       const unsigned count = p.planes == 1
                                  ? (value != 0.0f ? 1u : 0u)
-                                 : __float2uint_rn(fminf(__fmul_rn(fabsf(value), c), kLargest));
+                                 : __float2uint_rn(fminf(__fmul_rn(fabsf(value), scale), kLargest));
       counted += count;
       signs |= (__float_as_uint(value) >> 31) << i;
 #pragma unroll

@@ -21,8 +21,8 @@ namespace sparsellm {
 // that is zero adds nothing to y, and is +0 in h. NaN is not zero. Biases have any floating dtype,
 // or are empty.
 //
-// On CUDA rows are those of DenseRows, a token reads those that any other of the call needs, and
-// nothing waits for the host: the ops may be captured in a graph.
+// On CUDA rows are those of DenseRows, and nothing is allocated or waits for the host: the ops may
+// be captured in a graph.
 //
 // Errors: shapes and dtypes that do not fit; another activation; overlapping tensors; on CUDA, rows
 // of another class.
@@ -52,8 +52,8 @@ void gated_rows(const Tensor& x, const GatedRows& rows, const Tensor& active, Te
 void plain_rows(const Tensor& x, const PlainRows& rows, const Tensor& active, Tensor h,
                 ExecContext& ctx);
 
-// gated_rows() of gates that were computed before, g [tokens, neurons], with their bias,
-// before or after the activation. h may be g.
+// gated_rows() of gates that were computed before, g [tokens, neurons], with their bias, before or
+// after the activation. h may be g.
 struct UpRows {
   const RowAccess& up;  // [neurons, in]
   Tensor up_bias;       // [neurons]

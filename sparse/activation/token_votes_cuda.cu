@@ -21,7 +21,7 @@ struct Packing {
   MatrixRows<T> x;
   int columns;
   int planes;       // 1: each vote counts 1
-  uint8_t* bytes;   // of the words: byte i of a plane has the bits of elements [8 * i, + 8)
+  uint8_t* bytes;   // of words, little-endian: byte i of a plane is elements [8 * i, + 8)
   int plane_bytes;  // the signs come first, as a plane of their own
   int32_t* totals;
 };
@@ -52,9 +52,9 @@ __device__ float sum_of_tiles(float* sums, float* others, int count) {
       }
     }
     __syncthreads();
-    float* const done = sums;
+    float* const added_up = sums;
     sums = others;
-    others = done;
+    others = added_up;
     count = groups;
   }
   return sums[0];

@@ -14,13 +14,18 @@ namespace sparsellm {
 // was predicted to be zero, and what turns out to be). The neurons are those of the rows that are
 // given, all of an MLP's or some of them; y of the parts then add up (with one bias).
 //
-// x f32 [tokens, in], h f32 [tokens, neurons], y f32 [tokens, out]. On the CPU a row of h or y has
-// the bits that gemm() and activate_gated() give it, whatever the other rows, the threads and the
-// instruction set, as long as no weight is infinite or NaN: a neuron that is zero adds nothing to
-// y, and is +0 in h. NaN is not zero. Biases have any floating dtype, or are empty.
+// x [tokens, in], h [tokens, neurons], y [tokens, out]: f32 on the CPU; on CUDA f16 or bf16, as the
+// weights, with sums in f32, each result rounded once. A row of h or y has the same bits whatever
+// the other rows are. On the CPU these are the bits that gemm() and activate_gated() give it,
+// whatever the threads and the instruction set, as long as no weight is infinite or NaN. A neuron
+// that is zero adds nothing to y, and is +0 in h. NaN is not zero. Biases have any floating dtype,
+// or are empty.
 //
-// Errors: shapes and dtypes that do not fit; another activation; overlapping tensors; CUDA, for
-// which none of these ops are there yet.
+// On CUDA rows are those of DenseRows, and nothing is allocated or waits for the host: the ops may
+// be captured in a graph.
+//
+// Errors: shapes and dtypes that do not fit; another activation; overlapping tensors; on CUDA, rows
+// of another class.
 
 struct GatedRows {
   const RowAccess& gate;  // [neurons, in]
@@ -47,8 +52,8 @@ void gated_rows(const Tensor& x, const GatedRows& rows, const Tensor& active, Te
 void plain_rows(const Tensor& x, const PlainRows& rows, const Tensor& active, Tensor h,
                 ExecContext& ctx);
 
-// gated_rows() of gates that were computed before, g f32 [tokens, neurons], with their bias,
-// before or after the activation. h may be g.
+// gated_rows() of gates that were computed before, g [tokens, neurons], with their bias, before or
+// after the activation. h may be g.
 struct UpRows {
   const RowAccess& up;  // [neurons, in]
   Tensor up_bias;       // [neurons]

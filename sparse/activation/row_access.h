@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <span>
+#include <string_view>
 
 #include "kernels/base/cpu_isa.h"
 #include "kernels/base/tensor.h"
@@ -12,6 +13,7 @@ namespace sparsellm {
 // A weight [rows, columns] of which single rows are read, in whatever format it is stored: those of
 // the neurons of an MLP that are not zero. Rows of a gate and an up projection have as many columns
 // as the MLP has inputs; of a down projection it is the transpose, with a row for each neuron too.
+// The kernels on CUDA know the classes: so far DenseRows alone.
 class RowAccess {
  public:
   virtual ~RowAccess() = default;
@@ -19,6 +21,7 @@ class RowAccess {
   virtual int64_t rows() const = 0;
   virtual int64_t columns() const = 0;
   virtual Device device() const = 0;
+  virtual std::string_view name() const = 0;  // of the class, for messages
 
   // On the CPU, called by several threads at once. Numbers in lists are below rows().
 
@@ -49,6 +52,7 @@ class DenseRows final : public RowAccess {
   int64_t rows() const override { return weight_.size(0); }
   int64_t columns() const override { return weight_.size(1); }
   Device device() const override { return weight_.device(); }
+  std::string_view name() const override { return "dense rows"; }
   void multiply(std::span<const int32_t> rows, const float* x, float* sums,
                 CpuIsa isa) const override;
   void sum(const Terms& terms, Range columns, float* sums, CpuIsa isa) const override;

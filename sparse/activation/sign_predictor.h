@@ -30,9 +30,10 @@ struct SignPrediction {
   float alpha = 1.0f;  // finite and above 0; the larger, the fewer neurons are skipped
 };
 
-// x f32 [tokens, columns], W as sign words, of all rows or some -> active u8 [tokens, rows]: 1, or
-// 0 for a neuron that is skipped. A token's result does not depend on the others. At most 2^20
-// columns, so that the sums of votes are exact in f32. Not on CUDA yet (an Error).
+// x [tokens, columns], f32 on the CPU, f16 or bf16 on CUDA, W as sign words, of all rows or some ->
+// active u8 [tokens, rows]: 1, or 0 for a neuron that is skipped. A token's result does not depend
+// on the others, and of the same x it is the same on every device. At most 2^20 columns, so that
+// the sums of votes are exact in f32.
 void predict_active(const Tensor& x, const SignWords& w, const SignPrediction& how, Tensor active,
                     ExecContext& ctx);
 

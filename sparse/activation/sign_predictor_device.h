@@ -1,8 +1,12 @@
 #pragma once
 
+#include <cstdint>
+
 #include "sparse/activation/sign_predictor.h"
 
 namespace sparsellm {
+
+inline constexpr int64_t kMaxVoteColumns = int64_t{1} << 20;
 
 // The implementations of the ops of sign_predictor.h, which have checked their arguments.
 void predict_active_cpu(const Tensor& x, const SignWords& w, const SignPrediction& how,
@@ -10,5 +14,11 @@ void predict_active_cpu(const Tensor& x, const SignWords& w, const SignPredictio
 void count_votes_cpu(const Tensor& x, const SignWords& w, Votes votes, Tensor negative,
                      Tensor positive, ExecContext& ctx);
 int64_t sign_predictor_workspace_bytes_cpu(int64_t columns, int64_t tokens);
+
+void predict_active_cuda(const Tensor& x, const SignWords& w, const SignPrediction& how,
+                         Tensor active, ExecContext& ctx);
+void count_votes_cuda(const Tensor& x, const SignWords& w, Votes votes, Tensor negative,
+                      Tensor positive, ExecContext& ctx);
+int64_t sign_predictor_workspace_bytes_cuda(int64_t columns, int64_t tokens);
 
 }  // namespace sparsellm

@@ -9,7 +9,9 @@
 #include <cmath>
 #include <cstdint>
 #include <limits>
+#include <span>
 #include <string>
+#include <string_view>
 #include <tuple>
 #include <vector>
 
@@ -466,7 +468,18 @@ TEST(ActiveRowsErrors, NameWhatDoesNotFit) {
       "rows of a weight that is i32 [2, 2]"));
 }
 
-TEST(ActiveRowsErrors, NotOnCuda) {
+// Rows in a format of their own.
+class OtherRows final : public RowAccess {
+ public:
+  int64_t rows() const override { return 2; }
+  int64_t columns() const override { return 2; }
+  Device device() const override { return {Device::Kind::cuda, 0}; }
+  std::string_view name() const override { return "other rows"; }
+  void multiply(std::span<const int32_t>, const float*, float*, CpuIsa) const override {}
+  void sum(const Terms&, Range, float*, CpuIsa) const override {}
+};
+
+TEST(ActiveRowsErrors, RowsThatAreNotReadOnCuda) {
   CpuContext cpu;
   const Device cuda{Device::Kind::cuda, 0};
   cpu.exec.device = cuda;
@@ -474,23 +487,27 @@ TEST(ActiveRowsErrors, NotOnCuda) {
   const Tensor h(memory, DType::f16, {1, 2}, cuda);
   const Tensor y(memory + 4, DType::f16, {1, 2}, cuda);
   const DenseRows rows(Tensor(memory + 8, DType::f16, {2, 2}, cuda));
-  EXPECT_TRUE(
-      throws_error([&] { down_rows(h, rows, {}, y, cpu.exec); }, "down_rows is not on CUDA yet"));
+  const DenseRows bf16(Tensor(memory + 8, DType::bf16, {2, 2}, cuda));
+  const OtherRows other;
+  EXPECT_TRUE(throws_error([&] { down_rows(h, other, {}, y, cpu.exec); },
+                           "down_rows: wt is other rows; on CUDA only dense rows are read"));
+  EXPECT_TRUE(throws_error([&] { down_rows(h, bf16, {}, y, cpu.exec); },
+                           "down_rows: wt is bf16 and its factor f16"));
   EXPECT_TRUE(throws_error(
       [&] {
-        plain_rows(h, {rows, {}, kRelu}, {}, y, cpu.exec);
+        plain_rows(h, {bf16, {}, kRelu}, {}, y, cpu.exec);
       },
-      "plain_rows is not on CUDA yet"));
+      "plain_rows: up is bf16 and its factor f16"));
   EXPECT_TRUE(throws_error(
       [&] {
-        gated_rows(h, {rows, rows, {}, {}, kRelu}, {}, y, cpu.exec);
+        gated_rows(h, {rows, other, {}, {}, kRelu}, {}, y, cpu.exec);
       },
-      "gated_rows is not on CUDA yet"));
+      "gated_rows: up is other rows"));
   EXPECT_TRUE(throws_error(
       [&] {
-        up_rows(h, {rows, {}, kRelu}, y, y, cpu.exec);
+        up_rows(h, {other, {}, kRelu}, y, y, cpu.exec);
       },
-      "up_rows is not on CUDA yet"));
+      "up_rows: up is other rows"));
 }
 
 }  // namespace

@@ -349,7 +349,7 @@ TEST(SignPredictor, ErrorsNameWhatDoesNotFit) {
       "signs is u32 [5, 2] on cpu; expected u32 [*, 3]"));
 }
 
-TEST(SignPredictor, TooManyColumnsAndCuda) {
+TEST(SignPredictor, TooManyColumns) {
   CpuContext cpu;
   constexpr int64_t kColumns = (1 << 20) + 1;
   const GuardedTensor x(DType::f32, {1, kColumns});
@@ -359,17 +359,6 @@ TEST(SignPredictor, TooManyColumnsAndCuda) {
   EXPECT_TRUE(
       throws_error([&] { predict_active(x.view(), words.view(), {}, active.view(), cpu.exec); },
                    "votes of 1048577 columns; at most 1048576"));
-
-  const Device cuda{Device::Kind::cuda, 0};
-  cpu.exec.device = cuda;
-  float memory[4];
-  const SignWords w{2, Tensor(memory, DType::u32, {1, 1}, cuda), {}};
-  EXPECT_TRUE(throws_error(
-      [&] {
-        predict_active(Tensor(memory + 1, DType::f16, {1, 2}, cuda), w, {},
-                       Tensor(memory + 2, DType::u8, {1, 1}, cuda), cpu.exec);
-      },
-      "predict_active is not on CUDA yet"));
 }
 
 }  // namespace

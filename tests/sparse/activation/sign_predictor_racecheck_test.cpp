@@ -1,0 +1,254 @@
+// Predictions and sums of votes on CUDA are those of the CPU, bit for bit.
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "kernels/base/cuda_graph.h"
+#include "sparse/activation/sign_predictor.h"
+#include "tests/testing/gpu_context.h"
+#include "tests/testing/random.h"
+
+namespace sparsellm {
+namespace {
+
+using namespace sparsellm::testing;
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+class GpuSignPredictor : public GpuTest {
+ protected:
+  // With zeros of both signs in a third of the places, or none, and a few large elements.
+  GuardedTensor random_values(int64_t rows, int64_t columns, bool has_zeros,
+                              Layout layout = Layout::contiguous) {
+    std::vector<double> values;
+    for (int64_t i = 0; i < rows * columns; ++i) {
+      const double value = std::pow(random.uniform(-1.0, 1.0), 3.0);
+      const bool is_zero = has_zeros && random.below(3) == 0;
+      values.push_back(is_zero ? std::copysign(0.0, value) : value + std::copysign(1e-3, value));
+    }
+    GuardedTensor tensor(GetParam(), {rows, columns}, layout, kGpu);
+    set_values(tensor.view(), values);
+    return tensor;
+  }
+
+  // The words of a weight on the GPU, and on the CPU.
+  struct Words {
+    OwnedSignWords gpu;
+    OwnedSignWords cpu;
+  };
+  Words words_of_random(int64_t rows, int64_t columns, bool has_zeros) {
+    const GuardedTensor w = random_values(rows, columns, has_zeros);
+    const GuardedTensor twin = cpu_twin(w.view());
+    Words words{.gpu = pack_sign_words(w.view(), gpu->exec),
+                .cpu = pack_sign_words(twin.view(), cpu.exec)};
+    EXPECT_EQ(words.gpu.view().nonzero.empty(), words.cpu.view().nonzero.empty());
+    return words;
+  }
+
+  // Returns how many neurons are skipped.
+  int64_t expect_what_the_cpu_says(const Tensor& x, const SignWords& w, const SignWords& cpu_w,
+                                   Layout layout = Layout::contiguous) {
+    const GuardedTensor twin = cpu_twin(x);
+    const int64_t tokens = x.size(0);
+    const int64_t rows = w.rows();
+    int64_t skipped = 0;
+    for (const Votes votes : {Votes::sign, Votes::weighted}) {
+      SCOPED_TRACE(votes == Votes::sign ? "sign" : "weighted");
+      const GuardedTensor negative(DType::i32, {tokens, rows}, layout, kGpu);
+      const GuardedTensor positive(DType::i32, {tokens, rows}, layout, kGpu);
+      const GuardedTensor expected_n(DType::i32, {tokens, rows});
+      const GuardedTensor expected_p(DType::i32, {tokens, rows});
+      count_votes(x, w, votes, negative.view(), positive.view(), gpu->exec);
+      count_votes(twin.view(), cpu_w, votes, expected_n.view(), expected_p.view(), cpu.exec);
+      EXPECT_TRUE(same_bits(negative.view(), expected_n.view()));
+      EXPECT_TRUE(same_bits(positive.view(), expected_p.view()));
+      EXPECT_TRUE(negative.guards_intact());
+      EXPECT_TRUE(positive.guards_intact());
+      for (const float alpha : {0.9f, 1.0f, 1.03f}) {
+        const GuardedTensor active(DType::u8, {tokens, rows}, layout, kGpu);
+        const GuardedTensor expected(DType::u8, {tokens, rows});
+        predict_active(x, w, {votes, alpha}, active.view(), gpu->exec);
+        predict_active(twin.view(), cpu_w, {votes, alpha}, expected.view(), cpu.exec);
+        EXPECT_TRUE(same_bits(active.view(), expected.view())) << alpha;
+        EXPECT_TRUE(active.guards_intact());
+        const std::vector<double> flags = values_of(expected.view());
+        skipped += std::ranges::count(flags, 0.0);
+      }
+    }
+    return skipped;
+  }
+
+  Random random{91};
+};
+
+INSTANTIATE_TEST_SUITE_P(Gpu, GpuSignPredictor, ::testing::Values(DType::f16, DType::bf16),
+                         [](const auto& test) { return std::string(name_of(test.param)); });
+
+TEST_P(GpuSignPredictor, AnySizeAndStride) {
+  int64_t combination = 0;
+  for (const int64_t columns : {1, 31, 32, 33, 128, 256, 257, 1000, 4104}) {
+    for (const int64_t rows : {1, 3, 70}) {
+      for (const int64_t tokens : {1, 2, 7, 33}) {
+        if (tokens * rows * columns > 200'000) {
+          continue;
+        }
+        ++combination;
+        const Layout layout = combination % 3 == 0 ? Layout::strided : Layout::contiguous;
+        SCOPED_TRACE(
+            fmt::format("{} tokens, [{}, {}], combination {}", tokens, rows, columns, combination));
+        const GuardedTensor x = random_values(tokens, columns, combination % 4 == 1, layout);
+        const Words words = words_of_random(rows, columns, combination % 2 == 0);
+        expect_what_the_cpu_says(x.view(), words.gpu.view(), words.cpu.view(), layout);
+      }
+    }
+  }
+}
+
+// Sums of squares of more than one, and more than two, levels of 32; tokens of more than one piece
+// of the workspace.
+TEST_P(GpuSignPredictor, ManyColumnsManyTokens) {
+  for (const auto& [tokens, columns] :
+       {std::pair<int64_t, int64_t>{1, 300'000}, {2, 20'000}, {300, 70}}) {
+    SCOPED_TRACE(fmt::format("{} tokens, {} columns", tokens, columns));
+    const GuardedTensor x = random_values(tokens, columns, true);
+    const Words words = words_of_random(2, columns, true);
+    expect_what_the_cpu_says(x.view(), words.gpu.view(), words.cpu.view());
+  }
+}
+
+// Halves, scaled by a c that is 1 but for its last bits: a vote turns over with them, and so with
+// any other order of the sum.
+TEST_P(GpuSignPredictor, TheOrderOfTheSumIsThatOfTheHeader) {
+  constexpr int64_t kTokens = 30;
+  for (const int64_t columns : {33, 256, 1000, 4096}) {
+    SCOPED_TRACE(fmt::format("{} columns", columns));
+    const GuardedTensor x(GetParam(), {kTokens, columns}, Layout::contiguous, kGpu);
+    const GuardedTensor rounded(GetParam(), {1, 1});
+    const auto stored = [&](double value) {
+      set_values(rounded.view(), std::vector<double>{value});
+      return values_of(rounded.view())[0];
+    };
+    std::vector<double> values;
+    for (int64_t t = 0; t < kTokens; ++t) {
+      double missing = 25.0 * static_cast<double>(columns);  // of squares, for an RMS of 5
+      for (int64_t j = 0; j < columns; ++j) {
+        const int64_t left = columns - j;
+        double value = random.below(2) == 0 ? static_cast<double>(random.below(6)) + 0.5
+                                            : stored(random.uniform(0.0, 6.0));
+        if (left <= 8) {  // what comes close to what is missing, and closer
+          value = stored(std::sqrt(missing / (left > 4 ? static_cast<double>(left) : 1.0)));
+          value = value * value > missing ? stored(value * 0.99) : value;
+        }
+        missing -= value * value;
+        values.push_back(random.below(2) == 0 ? value : -value);
+      }
+    }
+    set_values(x.view(), values);
+    const Words words = words_of_random(9, columns, false);
+    expect_what_the_cpu_says(x.view(), words.gpu.view(), words.cpu.view());
+  }
+}
+
+TEST_P(GpuSignPredictor, NobodyVotesWhereThereIsNoScale) {
+  constexpr int64_t kColumns = 70;
+  const Words words = words_of_random(17, kColumns, true);
+  const double large = GetParam() == DType::bf16 ? 1e30 : 60'000.0;  // whose square is infinite
+  for (const double special : {std::nan(""), kInfinity, -kInfinity, large, -0.0, 0.25}) {
+    for (const size_t place : {size_t{0}, size_t{kColumns - 1}}) {
+      SCOPED_TRACE(fmt::format("{} in place {}", special, place));
+      std::vector<double> values(2 * kColumns, -0.25);
+      values[kColumns + place] = special;
+      const GuardedTensor x(GetParam(), {2, kColumns}, Layout::contiguous, kGpu);
+      set_values(x.view(), values);
+      EXPECT_GT(expect_what_the_cpu_says(x.view(), words.gpu.view(), words.cpu.view()), 0);
+    }
+  }
+  for (const double all : {0.0, -0.0, 1e-30, -1e-18, 1e-7, 1e18}) {
+    SCOPED_TRACE(fmt::format("all {}", all));
+    const GuardedTensor x(GetParam(), {1, kColumns}, Layout::contiguous, kGpu);
+    set_values(x.view(), std::vector<double>(kColumns, all));
+    expect_what_the_cpu_says(x.view(), words.gpu.view(), words.cpu.view());
+  }
+}
+
+// Of neurons, and of words that lie at odd addresses.
+TEST_P(GpuSignPredictor, RangesAndUnalignedWords) {
+  for (const int64_t columns : {100, 256}) {
+    for (const bool has_zeros : {false, true}) {
+      SCOPED_TRACE(fmt::format("{} columns, zeros: {}", columns, has_zeros));
+      const GuardedTensor x = random_values(3, columns, false);
+      const Words words = words_of_random(131, columns, has_zeros);
+      const SignWords all = words.gpu.view();
+      for (const Range& range : {Range{0, 65}, Range{65, 66}}) {
+        expect_what_the_cpu_says(x.view(), all.slice(range), words.cpu.view().slice(range));
+      }
+      const auto unaligned = [&](const Tensor& from) {
+        GuardedTensor to(DType::u32, {from.size(0), from.size(1)}, Layout::strided, kGpu);
+        set_values(to.view(), values_of(from));
+        return to;
+      };
+      const GuardedTensor signs = unaligned(all.signs);
+      const GuardedTensor nonzero = unaligned(has_zeros ? all.nonzero : all.signs);
+      const SignWords moved{columns, signs.view(), has_zeros ? nonzero.view() : Tensor()};
+      expect_what_the_cpu_says(x.view(), moved, words.cpu.view());
+    }
+  }
+}
+
+TEST_P(GpuSignPredictor, ATokensResultDoesNotDependOnTheOthers) {
+  constexpr int64_t kTokens = 19;
+  constexpr int64_t kRows = 50;
+  const GuardedTensor x = random_values(kTokens, 300, true);
+  const Words words = words_of_random(kRows, 300, true);
+  const GuardedTensor together(DType::u8, {kTokens, kRows}, Layout::contiguous, kGpu);
+  predict_active(x.view(), words.gpu.view(), {}, together.view(), gpu->exec);
+  for (int64_t t = 0; t < kTokens; ++t) {
+    const GuardedTensor alone(DType::u8, {1, kRows}, Layout::contiguous, kGpu);
+    predict_active(x.view().rows(t, 1), words.gpu.view(), {}, alone.view(), gpu->exec);
+    EXPECT_TRUE(same_bits(alone.view(), together.view().rows(t, 1))) << t;
+  }
+}
+
+TEST_P(GpuSignPredictor, CanBeCapturedAndTakesTheWorkspaceThatItSays) {
+  for (const int64_t tokens : {1, 33, 257}) {
+    SCOPED_TRACE(fmt::format("{} tokens", tokens));
+    const GuardedTensor x = random_values(tokens, 70, true);
+    const Words words = words_of_random(9, 70, false);
+    Workspace workspace(kGpu, sign_predictor_workspace_bytes(kGpu, 70, tokens));
+    ExecContext exec{
+        .device = kGpu, .workspace = workspace, .threads = gpu->threads, .cuda = &gpu->cuda};
+    const GuardedTensor active(DType::u8, {tokens, 9}, Layout::contiguous, kGpu);
+    const GuardedTensor expected(DType::u8, {tokens, 9});
+    const CudaGraph graph(
+        gpu->cuda, [&] { predict_active(x.view(), words.gpu.view(), {}, active.view(), exec); });
+    EXPECT_EQ(workspace.peak_bytes(), workspace.bytes());
+    for (int launches = 0; launches < 2; ++launches) {
+      graph.launch();
+      gpu->cuda.synchronize();
+    }
+    predict_active(cpu_twin(x.view()).view(), words.cpu.view(), {}, expected.view(), cpu.exec);
+    EXPECT_TRUE(same_bits(active.view(), expected.view()));
+  }
+}
+
+TEST_P(GpuSignPredictor, NoTokensNoRowsNoColumns) {
+  const Words words = words_of_random(5, 40, true);
+  const GuardedTensor x = random_values(3, 40, false);
+  const GuardedTensor active(DType::u8, {3, 5}, Layout::contiguous, kGpu);
+  predict_active(x.view().rows(0, 0), words.gpu.view(), {}, active.view().rows(0, 0), gpu->exec);
+  predict_active(x.view(), words.gpu.view().slice({0, 0}), {}, active.view().columns(0, 0),
+                 gpu->exec);
+  const GuardedTensor narrow(GetParam(), {5, 0}, Layout::contiguous, kGpu);
+  const OwnedSignWords none = pack_sign_words(narrow.view(), gpu->exec);
+  predict_active(x.view().columns(0, 0), none.view(), {}, active.view(), gpu->exec);
+  EXPECT_EQ(values_of(active.view()), std::vector<double>(15, 1.0));
+}
+
+}  // namespace
+}  // namespace sparsellm

@@ -221,6 +221,10 @@ Row throughput_row(const Engine& engine, const ThroughputOptions& options, int64
   const EngineStats& stats = engine.stats();
   const double page_bytes =
       static_cast<double>(stats.kv_bytes) / static_cast<double>(engine.total_pages());
+  // With activation sparsity a step reads the rows of active neurons: not all weights, and not as
+  // many in each step.
+  const bool reads_all_weights =
+      engine.config().activation_sparsity.mode == ActivationSparsity::Mode::off;
   const auto weights_read =
       static_cast<double>(weight_bytes_per_step(engine.config(), stats.weight_bytes));
   const int64_t mean_context = options.prompt + options.output / 2;
@@ -246,7 +250,7 @@ Row throughput_row(const Engine& engine, const ThroughputOptions& options, int64
                                  [](const Run& run) { return run.decode_steps.front(); }));
     last = kMilli * median(over(with_decode_steps(runs),
                                 [](const Run& run) { return run.decode_steps.back(); }));
-    if (options.read_bandwidth > 0.0) {
+    if (options.read_bandwidth > 0.0 && reads_all_weights) {
       bandwidth =
           100.0 * (weights_read + kv_read) / (spread.median * options.read_bandwidth * gpus);
     }
@@ -265,7 +269,7 @@ Row throughput_row(const Engine& engine, const ThroughputOptions& options, int64
           decode,
           first,
           last,
-          gib(weights_read),
+          reads_all_weights ? Cell(gib(weights_read)) : Cell(),
           runs_have_steps ? Cell(gib(kv_read)) : Cell(),
           bandwidth,
           gib(weights),

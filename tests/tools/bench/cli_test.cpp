@@ -32,7 +32,7 @@ std::string config(const char* name) { return (testing::source_dir() / "configs"
 TEST(Bench, Help) {
   const Outcome all = bench({"--help"});
   EXPECT_EQ(all.exit_code, 0);
-  for (const char* subcommand : {"throughput", "kernel", "attention", "layers", "tune"}) {
+  for (const char* subcommand : {"throughput", "kernel", "mlp", "attention", "layers", "tune"}) {
     EXPECT_NE(all.out.find(subcommand), std::string::npos);
     const Outcome one = bench({subcommand, "--help"});
     EXPECT_EQ(one.exit_code, 0);
@@ -345,6 +345,25 @@ TEST(Bench, Layers) {
             both);
 }
 
+TEST(Bench, Mlp) {
+  const Outcome outcome =
+      bench({"mlp",      "--device", "cpu",          "--shape", "160x96,130x70:plain",
+             "--tokens", "1,2",      "--predicted",  "0.5",     "--zeros",
+             "0.7",      "--votes",  "sign",         "--dtype", "bf16",
+             "--repeat", "1",        "--copies-mib", "1",       "--threads",
+             "1",        "--format", "json"});
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  const json report = json::parse(outcome.out);
+  EXPECT_EQ(report.at("environment").at("dtype"), "bf16");
+  const json rows = report.at("tables").at(0).at("rows");
+  ASSERT_EQ(rows.size(), 2u * 5u * 2u);
+  for (const json& row : rows) {
+    EXPECT_EQ(row.at("votes"), "sign") << row;
+    EXPECT_NEAR(row.at("zeros_percent").get<double>(), 70.0, 10.0) << row;
+    EXPECT_EQ(row.at("kind"), row.at("neurons") == 160 ? "gated" : "plain");
+  }
+}
+
 TEST(Bench, ChoicesOfFormats) {
   const auto rows_of = [](const char* sparsity) {
     const Outcome outcome =
@@ -413,6 +432,12 @@ TEST(BenchBadInput, OneClearLine) {
   };
   const std::vector<Case> cases{
       {2, "a subcommand is missing", {}},
+      {2, "--shape \"128\"; expected neurons x inputs", {"mlp", "--shape", "128"}},
+      {2, "--shape \"8x8:relu\"; expected", {"mlp", "--shape", "8x8:relu"}},
+      {2, "--predicted 0.9 is more than --zeros 0.5", {"mlp", "--zeros", "0.5"}},
+      {2, "--zeros", {"mlp", "--zeros", "1.5"}},
+      {2, "--votes", {"mlp", "--votes", "loud"}},
+      {2, "--tokens", {"mlp", "--tokens", "0"}},
       {2, "frobnicate", {"frobnicate"}},
       {2, "--frobnicate", throughput({"--frobnicate"})},
       {2, "--config FILE or --model DIR", {"throughput"}},

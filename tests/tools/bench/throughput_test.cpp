@@ -64,6 +64,25 @@ class Report {
   ReportWriter writer_{ReportFormat::json, {}, [this](std::string_view part) { text_ += part; }};
 };
 
+// Nobody counts the weights of neurons that are zero.
+TEST(BenchThroughput, WithActivationSparsityWeightsAreNotSaidToBeRead) {
+  Report report;
+  bench_throughput(
+      small({2}),
+      [](int64_t max_requests) {
+        EngineOptions options = engine_options(max_requests);
+        options.activation_sparsity.mode = ActivationSparsity::Mode::exact;
+        return Engine::load(model(), options);
+      },
+      report.writer());
+  const json row = report.table("throughput").at(0);
+  EXPECT_TRUE(row.at("weights_read_gib").is_null());
+  EXPECT_TRUE(row.at("bandwidth_percent").is_null());
+  EXPECT_GT(row.at("kv_read_gib"), 0.0);
+  EXPECT_GT(row.at("weights_gib"), 0.0);
+  EXPECT_GT(row.at("decode_ms"), 0.0);
+}
+
 TEST(BenchThroughput, ARowForEveryBatch) {
   std::vector<int64_t> loads;
   Report report;

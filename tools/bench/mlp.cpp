@@ -130,8 +130,7 @@ class MlpBench {
                             .activations = activations(),
                             .tokens = most_tokens(),
                             .votes = options_.votes,
-                            .predicted = options_.predicted,
-                            .zeros = options_.zeros,
+                            .shares = options_.shares,
                             .seed = options_.seed},
                            host_threads_);
     OwnedTensor x = on_device(reference.x());
@@ -352,11 +351,7 @@ void check_options(const MlpBenchOptions& options) {
           "MLPs are benchmarked in f16 and bf16, not in {}", name_of(options.dtype));
   require(options.repeat > 0, "{} replays have no median", options.repeat);
   require(options.rotation_bytes >= 0, "{} bytes of copies", options.rotation_bytes);
-  require(
-      options.predicted >= 0.0 && options.zeros <= 1.0 && options.predicted <= options.zeros,
-      "{} of the neurons predicted to be zero and {} zero: expected shares between 0 and 1, the "
-      "first not above the second, since what is predicted counts as zero",
-      options.predicted, options.zeros);
+  check_shares(options.shares);
   for (const MlpShape& shape : options.shapes) {
     require(shape.neurons > 0 && shape.hidden > 0, "an MLP of the shape {} is empty",
             to_string(shape));

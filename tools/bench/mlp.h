@@ -26,9 +26,7 @@ struct MlpBenchOptions {
                                {.neurons = 20480, .hidden = 5120, .gated = false},
                                {.neurons = 28672, .hidden = 7168, .gated = false}};
   std::vector<int64_t> tokens{1, 2, 4, 8};
-  // Shares of the neurons; what is predicted to be zero counts as zero.
-  double predicted = 0.9;
-  double zeros = 0.9;
+  NeuronShares shares{.predicted = 0.9, .zeros = 0.9};
   Votes votes = Votes::weighted;
   DType dtype = DType::f16;                 // or bf16; the activations of the CPU are f32
   int64_t repeat = 20;                      // replays that the median is taken over

@@ -4,12 +4,10 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
-#include <numeric>
 
 #include "kernels/base/convert.h"
 #include "kernels/base/error.h"
 #include "sparse/activation/sign_words.h"
-#include "sparse/activation/vote_histogram.h"
 #include "tools/bench/verify_product_device.h"
 
 namespace sparsellm {
@@ -66,10 +64,7 @@ Product product_at(const Tensor& values, const Tensor& magnitudes, size_t index,
 }  // namespace
 
 MlpReference::MlpReference(const MlpCase& mlp, ThreadPool& threads) : shape_(mlp.shape) {
-  require(mlp.predicted >= 0.0 && mlp.predicted <= mlp.zeros && mlp.zeros <= 1.0,
-          "a share of {} predicted to be zero and one of {} that is: expected two between 0 and 1, "
-          "the first not above the second, since what is predicted counts as zero",
-          mlp.predicted, mlp.zeros);
+  check_shares(mlp.shares);
   require(mlp.tokens > 0 && shape_.neurons > 0 && shape_.hidden > 0, "{} tokens of an MLP {}",
           mlp.tokens, to_string(shape_));
   Workspace workspace({}, 0);
@@ -77,7 +72,7 @@ MlpReference::MlpReference(const MlpCase& mlp, ThreadPool& threads) : shape_(mlp
   x_ = random_tokens(shape_, mlp.tokens, mlp.activations, mlp.seed, host);
   {
     const OwnedTensor up = random_up(shape_, mlp.weights, mlp.seed, host);
-    choose_alpha(mlp, up.view, threads);
+    predict(mlp, up.view, threads);
     const auto multiply = [&](const Tensor& weight, OwnedTensor& values, OwnedTensor& magnitudes) {
       values = on_host(DType::f32, mlp.tokens, shape_.neurons);
       magnitudes = on_host(DType::f32, mlp.tokens, shape_.neurons);
@@ -92,7 +87,7 @@ MlpReference::MlpReference(const MlpCase& mlp, ThreadPool& threads) : shape_(mlp
     if (shape_.gated) {
       multiply(last_rows(up.view, shape_), ups, up_magnitudes);
     }
-    choose_threshold(mlp, gates.view);
+    activation_.threshold = threshold_for(mlp.shares.zeros, gates.view, active_.view);
     for (const bool predicted : {true, false}) {
       (predicted ? predicted_ : dense_) =
           hidden_of(mlp, gates.view, gate_magnitudes.view, ups.view, up_magnitudes.view, predicted);
@@ -103,53 +98,15 @@ MlpReference::MlpReference(const MlpCase& mlp, ThreadPool& threads) : shape_(mlp
   dense_outputs_ = outputs_of(dense_, down.view, threads);
 }
 
-// By the votes of all tokens.
-void MlpReference::choose_alpha(const MlpCase& mlp, const Tensor& up, ThreadPool& threads) {
+void MlpReference::predict(const MlpCase& mlp, const Tensor& up, ThreadPool& threads) {
   Workspace workspace({}, sign_predictor_workspace_bytes({}, shape_.hidden, mlp.tokens));
   ExecContext host{
       .device = {}, .workspace = workspace, .threads = threads, .isa = CpuIsa::portable};
   const OwnedSignWords signs = pack_sign_words(first_rows(up, shape_), threads);
   const OwnedTensor x = in_f32(x_.view);
-  const OwnedTensor negative = on_host(DType::i32, mlp.tokens, shape_.neurons);
-  const OwnedTensor positive = on_host(DType::i32, mlp.tokens, shape_.neurons);
-  count_votes(x.view, signs.view(), mlp.votes, negative.view, positive.view, host);
-  const auto count = static_cast<size_t>(mlp.tokens * shape_.neurons);
-  VoteHistogram votes;
-  votes.add({negative.view.data<int32_t>(), count}, {positive.view.data<int32_t>(), count},
-            std::vector<uint8_t>(count));
-  const auto wanted =
-      static_cast<int64_t>(std::llround(mlp.predicted * static_cast<double>(count)));
-  const auto distance = [&](float alpha) { return std::abs(votes.skipped(alpha) - wanted); };
-  prediction_ = {.votes = mlp.votes,
-                 .alpha = *std::ranges::min_element(votes.alphas(), {}, distance)};
+  prediction_ = prediction_for(mlp.shares.predicted, mlp.votes, x.view, signs.view(), host);
   active_ = on_host(DType::u8, mlp.tokens, shape_.neurons);
   predict_active(x.view, signs.view(), prediction_, active_.view, host);
-}
-
-// Among the gates that are computed, between the largest that is to be zero and the next.
-void MlpReference::choose_threshold(const MlpCase& mlp, const Tensor& gates) {
-  const auto count = static_cast<size_t>(gates.element_count());
-  std::vector<float> computed;
-  for (size_t i = 0; i < count; ++i) {
-    if (active_.view.data<uint8_t>()[i] != 0) {
-      computed.push_back(gates.data<float>()[i]);
-    }
-  }
-  std::ranges::sort(computed);
-  const auto active =
-      static_cast<size_t>(std::llround((1.0 - mlp.zeros) * static_cast<double>(count)));
-  const size_t zeros = computed.size() - std::min(active, computed.size());
-  // Beyond the ends: further from all gates than their errors.
-  constexpr float kMargin = 1.0f;
-  if (computed.empty()) {
-    activation_.threshold = 0.0f;
-  } else if (zeros == 0) {
-    activation_.threshold = computed.front() - kMargin;
-  } else if (zeros == computed.size()) {
-    activation_.threshold = computed.back() + kMargin;
-  } else {
-    activation_.threshold = std::midpoint(computed[zeros - 1], computed[zeros]);
-  }
 }
 
 MlpReference::Hidden MlpReference::hidden_of(const MlpCase& mlp, const Tensor& gate_values,

@@ -8,20 +8,18 @@
 #include "kernels/base/exec.h"
 #include "sparse/activation/sign_predictor.h"
 #include "tools/bench/mlp_weights.h"
+#include "tools/bench/neuron_shares.h"
 
 namespace sparsellm {
 
-// An MLP of random weights for random tokens, and what shares of its neurons are to be predicted
-// and zero.
+// An MLP of random weights for random tokens.
 struct MlpCase {
   MlpShape shape;
   DType weights = DType::f16;
   DType activations = DType::f32;  // of x, h and y
   int64_t tokens = 0;
   Votes votes = Votes::weighted;
-  // Of [0, 1], zeros not less than predicted: what is predicted to be zero counts as such.
-  double predicted = 0.0;
-  double zeros = 0.0;
+  NeuronShares shares;
   uint64_t seed = 0;
 };
 
@@ -40,8 +38,8 @@ struct MlpShares {
 // squares. A gate so close to the threshold that its own error decides may count or not.
 class MlpReference {
  public:
-  // Chooses alpha and the threshold of FATReLU so that the shares of all tokens together are as
-  // close to the wanted ones as a step of alpha allows (VoteHistogram). Throws Error.
+  // With the alpha and the threshold of FATReLU for the shares of all tokens together. Throws
+  // Error.
   MlpReference(const MlpCase& mlp, ThreadPool& threads);
 
   const Activation& activation() const { return activation_; }
@@ -78,8 +76,7 @@ class MlpReference {
   };
   enum class Tolerance : uint8_t { sums, whole };
 
-  void choose_alpha(const MlpCase& mlp, const Tensor& up, ThreadPool& threads);
-  void choose_threshold(const MlpCase& mlp, const Tensor& gates);
+  void predict(const MlpCase& mlp, const Tensor& up, ThreadPool& threads);
   Hidden hidden_of(const MlpCase& mlp, const Tensor& gate_values, const Tensor& gate_magnitudes,
                    const Tensor& up_values, const Tensor& up_magnitudes, bool predicted) const;
   Outputs outputs_of(const Hidden& hidden, const Tensor& down, ThreadPool& threads) const;

@@ -41,6 +41,7 @@
 #include "tools/bench/list_option.h"
 #include "tools/bench/load.h"
 #include "tools/bench/mlp.h"
+#include "tools/bench/random_sparsity.h"
 #include "tools/bench/read_bandwidth.h"
 #include "tools/bench/throughput.h"
 #include "tools/bench/tune.h"
@@ -78,6 +79,8 @@ struct ThroughputArgs {
   std::optional<double> arrival_rate;
   int64_t requests = ArrivalOptions().requests;
   std::optional<bool> layers;
+  std::optional<double> predicted;  // both or none
+  std::optional<double> zeros;
 };
 
 struct LayersArgs {
@@ -214,6 +217,20 @@ CLI::App* add_throughput(CLI::App& app, ThroughputArgs& args) {
       "--warm-up,!--no-warm-up", args.warm_up,
       "Capture the CUDA graphs of all batch sizes while the model is loaded; without, "
       "each in the first step that needs it [yes]");
+  CLI::Option* const predicted =
+      command
+          ->add_option(
+              "--predicted", args.predicted,
+              "With --activation-sparsity predict and random weights: share of the neurons "
+              "that is predicted to be zero, by alphas that are chosen for it")
+          ->check(CLI::Range(0.0, 1.0));
+  CLI::Option* const zeros =
+      command
+          ->add_option("--zeros", args.zeros,
+                       "Share that is zero, with what is predicted, by thresholds of FATReLU")
+          ->check(CLI::Range(0.0, 1.0))
+          ->needs(predicted);
+  predicted->needs(zeros);
   command->add_flag_function(
       "--layers,!--no-layers", [&args](int64_t times) { args.layers = times > 0; },
       "Then also the tables of `layers`, for the buckets of tokens that the batches are in [if "
@@ -316,13 +333,13 @@ CLI::App* add_mlp(CLI::App& app, MlpArgs& args) {
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 10))
       ->capture_default_str();
   command
-      ->add_option("--predicted", options.predicted,
+      ->add_option("--predicted", options.shares.predicted,
                    "Share of the neurons of a token that is predicted to be zero, by the choice of "
                    "alpha")
       ->check(CLI::Range(0.0, 1.0))
       ->capture_default_str();
   command
-      ->add_option("--zeros", options.zeros,
+      ->add_option("--zeros", options.shares.zeros,
                    "Share that is zero, with what is predicted, by the threshold of FATReLU")
       ->check(CLI::Range(0.0, 1.0))
       ->capture_default_str();
@@ -627,12 +644,46 @@ void measure_arrivals(const ThroughputArgs& args, const LengthRange& output,
   });
 }
 
-void throughput(const ThroughputArgs& args, const std::vector<std::string>& command_line) {
+void check_shares_of_run(const ThroughputArgs& args) {
+  const ActivationSparsityRequest& request = args.model.model.activation_sparsity;
+  if (args.model.config.empty()) {
+    throw UsageError("--predicted and --zeros are for the random weights of --config");
+  }
+  if (request.mode != ActivationSparsity::Mode::predict || request.alpha) {
+    throw UsageError(
+        "--predicted and --zeros are for --activation-sparsity predict without --alpha");
+  }
+  if (*args.predicted > *args.zeros) {
+    throw UsageError(
+        fmt::format("--predicted {} is more than --zeros {}; what is predicted counts "
+                    "as zero",
+                    *args.predicted, *args.zeros));
+  }
+}
+
+// With alphas and thresholds for the shares of neurons that are wanted.
+ThroughputArgs with_chosen_sparsity(ThroughputArgs args, spdlog::logger& log) {
+  ModelArgs& model = args.model.model;
+  ThreadPool threads(model.threads);
+  log.info("choosing alphas and thresholds for {} of the neurons predicted and {} zero",
+           *args.predicted, *args.zeros);
+  model.activation_sparsity.layers = choose_random_sparsity(
+      read_bench_config(args.model), random_weights(args.model, engine_options(model, {})),
+      {.predicted = *args.predicted, .zeros = *args.zeros},
+      model.activation_sparsity.votes.value_or(ActivationSparsity().votes), threads);
+  return args;
+}
+
+void throughput(const ThroughputArgs& given, const std::vector<std::string>& command_line) {
+  ThroughputArgs args = given;
   check_bench_model_args(args.model);
   const int64_t most = *std::max_element(args.batches.begin(), args.batches.end());
   if (args.step_tokens && *args.step_tokens < most) {
     throw UsageError(
         fmt::format("--step-tokens {} is less than --batch {}", *args.step_tokens, most));
+  }
+  if (args.predicted) {
+    check_shares_of_run(args);
   }
   check_bench_model(args.model);  // what can be refused is refused before anything is measured
   const LengthRange output = args.output.tokens.value_or(
@@ -640,6 +691,9 @@ void throughput(const ThroughputArgs& args, const std::vector<std::string>& comm
   const auto log = make_log(kTool, args.model.model);
   warn_about_device(args.model.model.device, *log);
   catch_interrupts();
+  if (args.predicted) {
+    args = with_chosen_sparsity(std::move(args), *log);
+  }
   Environment environment = describe_model_environment(args.model, command_line);
   if (shows_layers(args)) {
     environment.push_back(verdict_property());
@@ -697,10 +751,10 @@ void mlp(const MlpArgs& args, const std::vector<std::string>& command_line) {
   }
   options.dtype = kDTypes.at(args.dtype);
   options.votes = args.votes == name_of(Votes::sign) ? Votes::sign : Votes::weighted;
-  if (options.predicted > options.zeros) {
+  if (options.shares.predicted > options.shares.zeros) {
     throw UsageError(
         fmt::format("--predicted {} is more than --zeros {}; what is predicted counts as zero",
-                    options.predicted, options.zeros));
+                    options.shares.predicted, options.shares.zeros));
   }
   check_options(options);  // what can be refused is refused before anything is measured
   warn_about_device(args.device, *make_log(kTool, {}));

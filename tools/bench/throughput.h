@@ -53,6 +53,7 @@ using LoadEngine = std::function<Engine(int64_t max_requests)>;
 //   time
 // and with `breakdown` the table "breakdown", a row for each batch and group: the spread over the
 // full decode steps and the share of the median step; "rest of the step" is what the groups leave.
+// With activation sparsity there is also the table "activation sparsity" (neuron_table.h).
 //
 // One engine for all: it is loaded for the largest batch, and after an Error of memory that ran out
 // for the next smaller one. A batch that does not fit, also not with the KV cache that the engine

@@ -364,6 +364,37 @@ TEST(Bench, Mlp) {
   }
 }
 
+TEST(Bench, ThroughputWithSharesOfNeurons) {
+  const Outcome outcome = bench({"throughput",
+                                 "--config",
+                                 llama() + "/config.json",
+                                 "--device",
+                                 "cpu",
+                                 "--batch",
+                                 "2",
+                                 "--prompt",
+                                 "4",
+                                 "--output",
+                                 "8",
+                                 "--repeat",
+                                 "1",
+                                 "--activation-sparsity",
+                                 "predict",
+                                 "--predicted",
+                                 "0.7",
+                                 "--zeros",
+                                 "0.85",
+                                 "--no-layers",
+                                 "--format",
+                                 "json"});
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  const json table = json::parse(outcome.out).at("tables").at(1);
+  EXPECT_EQ(table.at("name"), "activation sparsity");
+  const json row = table.at("rows").at(0);
+  EXPECT_NEAR(row.at("predicted_mean_percent").get<double>(), 70.0, 5.0);
+  EXPECT_NEAR(row.at("zeros_mean_percent").get<double>(), 85.0, 5.0);
+}
+
 TEST(Bench, ChoicesOfFormats) {
   const auto rows_of = [](const char* sparsity) {
     const Outcome outcome =
@@ -449,6 +480,15 @@ TEST(BenchBadInput, OneClearLine) {
       {2, "--step-tokens 3 is less than --batch 4",
        throughput({"--batch", "1,4", "--step-tokens", "3"})},
       {2, "--prompt 2:4 is a range", throughput({"--prompt", "2:4"})},
+      {2, "random weights of --config", throughput({"--predicted", "0.5", "--zeros", "0.9"})},
+      {2, "--predicted requires --zeros", throughput({"--predicted", "0.5"})},
+      {2,
+       "without --alpha",
+       {"throughput", "--config", config("opt-125m.json"), "--predicted", "0.5", "--zeros", "0.9"}},
+      {2,
+       "--predicted 0.9 is more than --zeros 0.5",
+       {"throughput", "--config", config("opt-125m.json"), "--activation-sparsity", "predict",
+        "--predicted", "0.9", "--zeros", "0.5"}},
       {2, "--output 2:4 is a range", throughput({"--output", "2:4"})},
       {2, "--output \"xml\"", throughput({"--output", "xml"})},
       {2, "--format \"xml\"", throughput({"--format", "xml"})},

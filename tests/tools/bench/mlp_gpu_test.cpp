@@ -73,8 +73,8 @@ TEST_P(BenchMlp, NoneAndAllAreActive) {
     MlpBenchOptions options = small_options();
     options.shapes = {{.neurons = 640, .hidden = 384}};
     options.tokens = {1, 8};
-    options.predicted = share;
-    options.zeros = share;
+    options.shares.predicted = share;
+    options.shares.zeros = share;
     for (const MlpResult& result : silent_run(options)) {
       SCOPED_TRACE(name(result));
       EXPECT_TRUE(result.verified || result.part == MlpPart::fused);

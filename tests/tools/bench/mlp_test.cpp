@@ -31,8 +31,7 @@ MlpCase small_case(bool gated) {
           .activations = DType::f32,
           .tokens = 3,
           .votes = Votes::sign,
-          .predicted = 0.6,
-          .zeros = 0.8,
+          .shares = {.predicted = 0.6, .zeros = 0.8},
           .seed = 5};
 }
 
@@ -155,8 +154,8 @@ TEST(MlpReference, ReachesTheSharesThatAreAskedFor) {
       MlpCase mlp = small_case(true);
       mlp.shape = {.neurons = 400, .hidden = 260};
       mlp.votes = votes;
-      mlp.predicted = predicted;
-      mlp.zeros = zeros;
+      mlp.shares.predicted = predicted;
+      mlp.shares.zeros = zeros;
       const MlpReference reference(mlp, threads);
       const MlpShares all = reference.shares(mlp.tokens);
       // One vote of 260 moves 5 % of the neurons in the middle, where most are.
@@ -176,8 +175,8 @@ MlpBenchOptions small_options() {
   MlpBenchOptions options;
   options.shapes = {{.neurons = 150, .hidden = 70}, {.neurons = 96, .hidden = 128, .gated = false}};
   options.tokens = {1, 3};
-  options.predicted = 0.6;
-  options.zeros = 0.8;
+  options.shares.predicted = 0.6;
+  options.shares.zeros = 0.8;
   options.repeat = 2;
   options.rotation_bytes = 1 << 16;
   options.threads = 2;
@@ -226,8 +225,8 @@ TEST(MlpBench, NoneAndAllAreActive) {
   for (const double share : {0.0, 1.0}) {
     MlpBenchOptions options = small_options();
     options.shapes.resize(1);
-    options.predicted = share;
-    options.zeros = share;
+    options.shares.predicted = share;
+    options.shares.zeros = share;
     for (const MlpResult& result : bench_mlps(options, [](const MlpResult&) {})) {
       SCOPED_TRACE(std::string(name_of(result.part)) + ": " + result.note);
       EXPECT_TRUE(result.verified);
@@ -244,9 +243,10 @@ TEST(MlpBench, OptionsThatMakeNoSense) {
     return throws_error([&] { check_options(options); }, part);
   };
   EXPECT_NO_THROW(check_options(small_options()));
-  EXPECT_TRUE(refused([](MlpBenchOptions& o) { o.predicted = 0.9; }, "not above the second"));
-  EXPECT_TRUE(refused([](MlpBenchOptions& o) { o.zeros = 1.5; }, "1.5"));
-  EXPECT_TRUE(refused([](MlpBenchOptions& o) { o.predicted = std::nan(""); }, "nan"));
+  EXPECT_TRUE(
+      refused([](MlpBenchOptions& o) { o.shares.predicted = 0.9; }, "not above the second"));
+  EXPECT_TRUE(refused([](MlpBenchOptions& o) { o.shares.zeros = 1.5; }, "1.5"));
+  EXPECT_TRUE(refused([](MlpBenchOptions& o) { o.shares.predicted = std::nan(""); }, "nan"));
   EXPECT_TRUE(refused([](MlpBenchOptions& o) { o.shapes[0].hidden = 0; }, "150x0 is empty"));
   EXPECT_TRUE(refused([](MlpBenchOptions& o) { o.tokens = {0}; }, "0 tokens"));
   EXPECT_TRUE(refused([](MlpBenchOptions& o) { o.repeat = 0; }, "0 replays"));

@@ -8,6 +8,7 @@
 
 #include "kernels/base/cuda_context.h"
 #include "kernels/base/error.h"
+#include "tools/bench/mlp_bytes.h"
 #include "tools/bench/product_meter.h"
 #include "tools/bench/verify_product.h"
 
@@ -18,37 +19,6 @@ constexpr double kMicro = 1e6;
 // What copies take at most: a part of the free memory, and so many times what is read in a round.
 constexpr int64_t kShareOfMemory = 4;
 constexpr int64_t kMostRotations = 64;
-
-bool reads_signs(MlpPart part) { return part == MlpPart::predictor || is_whole(part); }
-bool reads_up(MlpPart part) { return part == MlpPart::rows || is_whole(part); }
-bool reads_down(MlpPart part) { return part == MlpPart::down || is_whole(part); }
-
-int64_t sign_bytes_of(const MlpShape& shape) {
-  return shape.neurons * sign_word_count(shape.hidden) * size_of(DType::u32);
-}
-
-// Of the weights that a part reads, and of those that it has to have.
-struct PartBytes {
-  int64_t read = 0;
-  int64_t held = 0;
-};
-PartBytes bytes_of(MlpPart part, const MlpShape& shape, const MlpShares& shares, DType dtype) {
-  const int64_t row = shape.hidden * size_of(dtype);
-  const int64_t all = (shape.up_rows() + shape.neurons) * row;
-  if (part == MlpPart::dense) {
-    return {.read = all, .held = all};
-  }
-  PartBytes bytes;
-  const auto add = [&](bool reads, int64_t read, int64_t held) {
-    bytes.read += reads ? read : 0;
-    bytes.held += reads ? held : 0;
-  };
-  add(reads_signs(part), sign_bytes_of(shape), sign_bytes_of(shape));
-  add(reads_up(part), (shares.first_union + (shape.gated ? shares.active_union : 0)) * row,
-      shape.up_rows() * row);
-  add(reads_down(part), shares.active_union * row, shape.neurons * row);
-  return bytes;
-}
 
 // Results that a part has on the device.
 struct PartResults {
@@ -182,7 +152,7 @@ class MlpBench {
   // weights would take too much memory, and time to make.
   int64_t copies_of(MlpPart part, const MlpShape& shape, const Operands& operands) const {
     const MlpShares fewest = operands.reference.shares(*std::ranges::min_element(options_.tokens));
-    const PartBytes bytes = bytes_of(part, shape, fewest, options_.dtype);
+    const MlpBytes bytes = bytes_of(part, shape, fewest, options_.dtype);
     const int64_t room = std::min(device_memory(options_.device).free / kShareOfMemory,
                                   kMostRotations * options_.rotation_bytes);
     return std::clamp(cold_copies(std::max<int64_t>(bytes.read, 1), options_.rotation_bytes),
@@ -191,9 +161,7 @@ class MlpBench {
 
   std::unique_ptr<MlpContender> make_contender(const MlpShape& shape, MlpPart part,
                                                const Operands& operands) {
-    copies_ = copies_of(part, shape, operands);
     const PartResults& results = part == MlpPart::dense ? operands.dense_results : operands.results;
-    dense_copies_ = part == MlpPart::dense ? copies_ : dense_copies_;
     return make_mlp_contender(
         part, {.shape = shape,
                .weights = options_.dtype,
@@ -207,7 +175,7 @@ class MlpBench {
                .active = results.active.view,
                .h = results.h.view,
                .y = results.y.view,
-               .copies = copies_,
+               .copies = copies_of(part, shape, operands),
                .ctx = meter_.context(),
                .tune_cache = meter_.tune_cache()});
   }
@@ -262,22 +230,23 @@ class MlpBench {
       require(error <= 1.0, "wrong result of {}: the worst error is {:.3g} times the tolerance",
               name_of(part), error);
     };
-    const auto work_of = [&](MlpContender& measured, int64_t copies, Launches launches) {
-      return TimedWork{.pieces = copies, .run = [&measured, launches, &result](int64_t copy) {
+    const auto work_of = [&](MlpContender& measured, Launches launches) {
+      return TimedWork{.pieces = measured.copies(),
+                       .run = [&measured, launches, &result](int64_t copy) {
                          measured.enqueue(result.tokens, copy, launches);
                        }};
     };
     const auto time = [&](Launches launches, MlpComparison& compared) {
-      for (int64_t copy = 0; copy < copies_; ++copy) {
+      for (int64_t copy = 0; copy < contender.copies(); ++copy) {
         poison(y, meter_.context());
         contender.enqueue(result.tokens, copy, launches);
         verify(result.part, y);
       }
       poison(y, meter_.context());
-      std::vector<TimedWork> works{work_of(contender, copies_, launches)};
+      std::vector<TimedWork> works{work_of(contender, launches)};
       if (dense != nullptr) {
         poison(dense_y, meter_.context());
-        works.push_back(work_of(*dense, dense_copies_, launches));
+        works.push_back(work_of(*dense, launches));
       }
       const auto seconds = meter_.time_by_turns(works, options_.repeat);
       // A replay may differ from the calls that it was captured from.
@@ -304,8 +273,8 @@ class MlpBench {
       result.read_gb_per_s = bytes_per_second * 1e-9;
       result.fraction_of_read_ceiling = bytes_per_second / meter_.read_ceiling(result.bytes_read);
     }
-    if (copies_ * result.bytes_read < options_.rotation_bytes) {
-      result.note = fmt::format("{} copies are too few to be out of the cache", copies_);
+    if (contender.copies() * result.bytes_read < options_.rotation_bytes) {
+      result.note = fmt::format("{} copies are too few to be out of the cache", contender.copies());
     }
   }
 
@@ -317,7 +286,7 @@ class MlpBench {
     result.bytes_read = bytes_of(result.part, result.shape, result.shares, options_.dtype).read;
     if (reads_signs(result.part)) {
       result.sign_bytes = sign_bytes_of(result.shape);
-      result.xors = result.tokens * result.shape.neurons * sign_word_count(result.shape.hidden);
+      result.xors = sign_xors_of(result.shape, result.tokens);
     }
   }
 
@@ -339,8 +308,6 @@ class MlpBench {
   ProductMeter meter_;
   ThreadPool host_threads_;  // of references
   std::vector<MlpPart> parts_;
-  int64_t copies_ = 0;  // of the part that is measured
-  int64_t dense_copies_ = 0;
   std::vector<MlpResult> results_;
 };
 

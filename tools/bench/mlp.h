@@ -61,8 +61,7 @@ struct MlpResult {
   double read_gb_per_s = 0.0;             // bytes_read / median, in 10^9 bytes
   double fraction_of_read_ceiling = 0.0;  // of measure_read_bandwidth for so many bytes, same run
   int64_t sign_bytes = 0;                 // of bytes_read
-  // Of 32-bit words, one for each word of each row and each token (SparseInfer, section V-A2).
-  int64_t xors = 0;
+  int64_t xors = 0;                       // of its predictions (tools/bench/mlp_bytes.h)
   bool verified = false;
   double worst_error = 0.0;  // in units of what MlpReference allows
   std::string note;          // why it is not verified

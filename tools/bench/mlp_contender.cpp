@@ -74,6 +74,8 @@ class DenseMlpContender : public MlpContender {
         ctx_(context_with(workspace_, input.ctx)),
         tune_cache_(input.tune_cache) {}
 
+  int64_t copies() const override { return std::ssize(copies_); }
+
   void tune(int64_t tokens) override {
     if (!ctx_.device.is_cuda()) {
       return;
@@ -148,6 +150,7 @@ class SparseMlpContender : public MlpContender {
     }
   }
 
+  int64_t copies() const override { return std::ssize(copies_); }
   void tune(int64_t) override {}
 
   void enqueue(int64_t tokens, int64_t copy, Launches launches) override {

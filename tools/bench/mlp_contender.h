@@ -53,6 +53,7 @@ struct MlpInput {
 class MlpContender {
  public:
   virtual ~MlpContender() = default;
+  virtual int64_t copies() const = 0;
   // Before enqueue() of as many tokens, which may then be captured in a graph.
   virtual void tune(int64_t tokens) = 0;
   // Of the first tokens; on the CPU it returns when the result is there.

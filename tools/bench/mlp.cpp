@@ -15,7 +15,7 @@
 namespace sparsellm {
 namespace {
 
-constexpr double kMicro = 1e6;
+constexpr double kMicroseconds = 1e6;  // of a second
 // What copies take at most: a part of the free memory, and so many times what is read in a round.
 constexpr int64_t kShareOfMemory = 4;
 constexpr int64_t kMostRotations = 64;
@@ -253,12 +253,12 @@ class MlpBench {
       verify(result.part, y);
       if (dense != nullptr) {
         verify(MlpPart::dense, dense_y);
-        const Turns turns = scaled(compare_turns(seconds[0], seconds[1]), kMicro);
+        const Turns turns = scaled(compare_turns(seconds[0], seconds[1]), kMicroseconds);
         compared = {.dense_us = turns.baseline.median,
                     .speedup = turns.speedup(),
                     .verdict = turns.verdict};
       }
-      return scaled(spread_of(seconds[0]), kMicro);
+      return scaled(spread_of(seconds[0]), kMicroseconds);
     };
     contender.tune(result.tokens);
     describe(reference, result);
@@ -268,7 +268,7 @@ class MlpBench {
     }
     result.verified = true;
     const double bytes_per_second =
-        static_cast<double>(result.bytes_read) / result.us.median * kMicro;
+        static_cast<double>(result.bytes_read) / result.us.median * kMicroseconds;
     if (result.bytes_read > 0) {
       result.read_gb_per_s = bytes_per_second * 1e-9;
       result.fraction_of_read_ceiling = bytes_per_second / meter_.read_ceiling(result.bytes_read);

@@ -141,7 +141,7 @@ ActivationSparsity activation_sparsity_for(const ModelConfig& config,
   if (request.mode && *request.mode != chosen.mode) {
     chosen = {.mode = *request.mode};
   }
-  require(chosen.mode == Mode::predict || (!request.votes && !request.alpha),
+  require(chosen.mode == Mode::predict || (!request.votes && !request.alpha && !request.layers),
           "votes and alpha are for activation sparsity predict, not {}", name_of(chosen.mode));
   if (chosen.mode == Mode::off) {
     return chosen;
@@ -155,6 +155,17 @@ ActivationSparsity activation_sparsity_for(const ModelConfig& config,
     chosen = {.mode = Mode::predict,
               .votes = chosen.votes,
               .alphas = alphas_for(*request.alpha, config.num_layers)};
+  }
+  if (request.layers) {
+    const ActivationSparsityRequest::Layers& layers = *request.layers;
+    require(std::ssize(layers.alphas) == config.num_layers &&
+                std::ssize(layers.thresholds) == config.num_layers,
+            "{} alphas and {} thresholds of activation sparsity; the model has {} layers",
+            layers.alphas.size(), layers.thresholds.size(), config.num_layers);
+    chosen = {.mode = Mode::predict,
+              .votes = chosen.votes,
+              .alphas = layers.alphas,
+              .thresholds = layers.thresholds};
   }
   require(chosen.mode != Mode::predict || !chosen.alphas.empty(),
           "activation sparsity predict by {} votes has no alphas: sparsellm-convert "

@@ -25,6 +25,9 @@ struct ActivationSparsity {
   Mode mode = Mode::off;
   Votes votes = Votes::weighted;   // of predict
   std::vector<float> alphas = {};  // of predict: of each layer, finite and above 0
+  // Of each layer, for benchmarks: its MLP has FATReLU with this threshold in place of the model's
+  // activation. Empty: it has that. Never stored.
+  std::vector<float> thresholds = {};
   // What calibration has measured; absent where nobody has.
   std::optional<float> skipped = {};          // share of the neurons, in [0, 1]
   std::optional<float> perplexity_loss = {};  // relative to off: 0.004 is 0.4 % more
@@ -52,9 +55,15 @@ struct ActivationSparsityRequest {
     float value = 1.0f;
     std::optional<int64_t> layers = {};  // the first ones, the others have 1; absent: all
   };
+  // Of each layer, for random weights in benchmarks: `predict` with these instead of `alpha`.
+  struct Layers {
+    std::vector<float> alphas = {};
+    std::vector<float> thresholds = {};
+  };
   std::optional<ActivationSparsity::Mode> mode = {};
   std::optional<Votes> votes = {};
   std::optional<Alpha> alpha = {};
+  std::optional<Layers> layers = {};
 };
 
 // What the model runs with. Throws Error for an activation without zeros, for `predict` without

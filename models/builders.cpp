@@ -18,6 +18,10 @@ std::unique_ptr<Mlp> load_sparse_mlp(const ModelConfig& config, int64_t layer,
   const ActivationSparsity& sparsity = config.activation_sparsity;
   const Bias bias = config.mlp_bias ? Bias::yes : Bias::no;
   SparseMlp::Parts parts{.activation = config.activation};
+  if (!sparsity.thresholds.empty()) {
+    parts.activation = {.kind = Activation::Kind::fatrelu,
+                        .threshold = sparsity.thresholds.at(static_cast<size_t>(layer))};
+  }
   if (sparsity.mode == ActivationSparsity::Mode::predict) {
     parts.signs = std::make_unique<OwnedSignWords>();
     parts.prediction = {.votes = sparsity.votes,

@@ -128,6 +128,26 @@ TEST(ActivationSparsity, IsWhatIsStoredUnlessSomethingElseIsAskedFor) {
   EXPECT_EQ(activation_sparsity_for(model(Activation::Kind::fatrelu, expected), all), expected);
 }
 
+TEST(ActivationSparsity, OfEachLayer) {
+  const Request request{
+      .mode = Mode::predict,
+      .votes = Votes::sign,
+      .layers = Request::Layers{.alphas = {0.5f, 1.0f, 2.0f}, .thresholds = {-1.0f, 0.0f, 1.0f}}};
+  const ActivationSparsity expected{.mode = Mode::predict,
+                                    .votes = Votes::sign,
+                                    .alphas = {0.5f, 1.0f, 2.0f},
+                                    .thresholds = {-1.0f, 0.0f, 1.0f}};
+  EXPECT_EQ(activation_sparsity_for(model(Activation::Kind::relu), request), expected);
+  EXPECT_EQ(activation_sparsity_for(model(Activation::Kind::relu, expected), request), expected);
+  Request wrong = request;
+  wrong.layers->thresholds.pop_back();
+  expect_message(error_of([&] { activation_sparsity_for(model(Activation::Kind::relu), wrong); }),
+                 "3 alphas and 2 thresholds of activation sparsity; the model has 3 layers");
+  wrong = request;
+  wrong.mode = Mode::exact;
+  EXPECT_NE(error_of([&] { activation_sparsity_for(model(Activation::Kind::relu), wrong); }), "");
+}
+
 TEST(ActivationSparsity, RefusesWhatCannotBe) {
   const ModelConfig relu = model(Activation::Kind::relu);
   const ModelConfig stored = model(Activation::Kind::relu, kPredict);

@@ -98,6 +98,23 @@ std::pair<int64_t, int64_t> parse_shape(const std::string& flag, const std::stri
   return *shape;
 }
 
+MlpShape parse_mlp_shape(const std::string& flag, const std::string& text) {
+  constexpr std::string_view kPlain = ":plain";
+  std::string_view sizes = text;
+  const bool is_plain = sizes.ends_with(kPlain);
+  if (is_plain) {
+    sizes.remove_suffix(kPlain.size());
+  }
+  const auto shape = parse_pair(sizes, 'x');
+  if (!shape) {
+    throw UsageError(
+        fmt::format("{} {}; expected neurons x inputs of an MLP, such as 11008x4096, or "
+                    "28672x7168:plain without a gate",
+                    flag, quote(text)));
+  }
+  return {.neurons = shape->first, .hidden = shape->second, .gated = !is_plain};
+}
+
 ZeroPattern parse_pattern(const std::string& flag, const std::string& text) {
   const std::optional<ZeroPattern> pattern = parse_zero_pattern(text);
   if (!pattern) {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "kernels/zero_pattern.h"
+#include "tools/bench/mlp_weights.h"
 #include "tools/bench/requests.h"
 #include "tools/cli/cli_fwd.h"
 #include "tools/cli/report.h"
@@ -27,6 +28,8 @@ void add_output_args(CLI::App& app, OutputArgs& args, OutputTokens tokens);
 LengthRange parse_length_range(const std::string& flag, const std::string& text);  // 64, 32:512
 std::pair<int64_t, int64_t> parse_shape(const std::string& flag,
                                         const std::string& text);  // OUTxIN
+MlpShape parse_mlp_shape(const std::string& flag,
+                         const std::string& text);  // 11008x4096, 28672x7168:plain
 ZeroPattern parse_pattern(const std::string& flag,
                           const std::string& text);  // uniform, rows:0.5, ...
 // Of a matrix that cannot have both.

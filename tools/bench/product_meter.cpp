@@ -69,7 +69,6 @@ MeasuredProduct ProductMeter::measure(Contender& contender, const ProductOperand
   return product;
 }
 
-// Before memory goes that enqueued work may use.
 void ProductMeter::wait() const noexcept {
   if (cuda_) {
     cuda_->wait();

@@ -73,6 +73,13 @@ class ProductMeter {
   MeasuredProduct time_unverified(Contender& contender, const ProductOperands& operands,
                                   int64_t tokens);
 
+  // Of any work on this device: the seconds of a piece by work, `repeat` times each, by turns, on a
+  // device that has rested (time_replays_by_turns(), on the CPU time_calls_by_turns()).
+  std::vector<std::vector<double>> time_by_turns(std::span<const TimedWork> works, int64_t repeat);
+
+  // Waits for all that was enqueued, without errors: before memory goes that it may use.
+  void wait() const noexcept;
+
   // Bytes per second: measure_read_bandwidth() of this many bytes, on the CPU of many times a
   // cache.
   double read_ceiling(int64_t bytes);
@@ -88,8 +95,6 @@ class ProductMeter {
                 int64_t tokens, Launches launches);
   Spread time_kernel(const Contender& contender, BoundKernel& kernel, Launches launches,
                      int64_t repeat);
-  void wait() const noexcept;
-  std::vector<std::vector<double>> time_by_turns(std::span<const TimedWork> works, int64_t repeat);
 
   int64_t repeat_;
   bool profile_ = false;

@@ -17,6 +17,7 @@ OwnedTensor random_matrix(const RandomMatrix& matrix, ExecContext& ctx) {
       allocate_tensor(ctx.device, matrix.dtype, {matrix.rows, matrix.columns}, "a random matrix");
   const Tensor flat(made.view.raw(), matrix.dtype, {made.view.element_count()}, ctx.device);
   fill_random({.key = matrix.key,
+               .spread = matrix.spread,
                .sparsity = matrix.sparsity,
                .pattern = matrix.pattern,
                .columns = matrix.columns},

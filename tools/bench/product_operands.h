@@ -9,7 +9,8 @@
 
 namespace sparsellm {
 
-// Random values in [-1, 1) except for a share of zeros: [rows, columns] on the context's device.
+// Random values in [-spread, spread) except for a share of zeros: [rows, columns] on the context's
+// device.
 struct RandomMatrix {
   int64_t rows = 0;
   int64_t columns = 0;
@@ -17,6 +18,7 @@ struct RandomMatrix {
   double sparsity = 0.0;
   ZeroPattern pattern = {};  // of the zeros
   uint64_t key = 0;
+  float spread = 1.0f;
 };
 OwnedTensor random_matrix(const RandomMatrix& matrix, ExecContext& ctx);
 

@@ -1,5 +1,6 @@
 // Measures speed: sparsellm-bench throughput --config FILE | --model DIR,
 //                 sparsellm-bench kernel --shape OUTxIN,... | --config FILE ...,
+//                 sparsellm-bench mlp [--shape NEURONSxHIDDEN[:plain],...] ...,
 //                 sparsellm-bench attention [--prefill] ...,
 //                 sparsellm-bench layers --config FILE | --model DIR,
 //                 sparsellm-bench load --model DIR,
@@ -23,6 +24,7 @@
 #include "kernels/attention.h"
 #include "kernels/base/device.h"
 #include "kernels/base/token_buckets.h"
+#include "models/activation_sparsity.h"
 #include "sparse/registry.h"
 #include "tools/bench/ablation.h"
 #include "tools/bench/ablation_contender.h"
@@ -38,6 +40,8 @@
 #include "tools/bench/linear_shapes.h"
 #include "tools/bench/list_option.h"
 #include "tools/bench/load.h"
+#include "tools/bench/mlp.h"
+#include "tools/bench/random_sparsity.h"
 #include "tools/bench/read_bandwidth.h"
 #include "tools/bench/throughput.h"
 #include "tools/bench/tune.h"
@@ -75,6 +79,8 @@ struct ThroughputArgs {
   std::optional<double> arrival_rate;
   int64_t requests = ArrivalOptions().requests;
   std::optional<bool> layers;
+  std::optional<double> predicted;  // both or none
+  std::optional<double> zeros;
 };
 
 struct LayersArgs {
@@ -100,6 +106,17 @@ struct KernelArgs {
   int64_t copies_mib = KernelBenchOptions().rotation_bytes >> 20;
   std::string cpu_isa = "auto";
   bool ablation = false;
+};
+
+struct MlpArgs {
+  std::vector<std::string> shapes;
+  std::string device = "auto";
+  std::string dtype = "f16";
+  std::string votes{name_of(MlpBenchOptions().votes)};
+  OutputArgs output;
+  MlpBenchOptions options;
+  int64_t copies_mib = MlpBenchOptions().rotation_bytes >> 20;
+  std::string cpu_isa = "auto";
 };
 
 struct AttentionArgs {
@@ -141,6 +158,14 @@ void add_dtype(CLI::App& command, std::string& dtype, const char* description) {
 
 void add_seed(CLI::App& command, uint64_t& seed, const char* description) {
   command.add_option("--seed", seed, description)->check(is_seed())->capture_default_str();
+}
+
+void add_threads(CLI::App& command, int& threads) {
+  command
+      .add_option("-t,--threads", threads,
+                  "Threads of the CPU device; 0: one for each core that it may use")
+      ->check(CLI::Range(0, ThreadPool::kMaxThreads))
+      ->capture_default_str();
 }
 
 CLI::App* add_throughput(CLI::App& app, ThroughputArgs& args) {
@@ -192,6 +217,20 @@ CLI::App* add_throughput(CLI::App& app, ThroughputArgs& args) {
       "--warm-up,!--no-warm-up", args.warm_up,
       "Capture the CUDA graphs of all batch sizes while the model is loaded; without, "
       "each in the first step that needs it [yes]");
+  CLI::Option* const predicted =
+      command
+          ->add_option(
+              "--predicted", args.predicted,
+              "With --activation-sparsity predict and random weights: share of the neurons "
+              "that is predicted to be zero, by alphas that are chosen for it")
+          ->check(CLI::Range(0.0, 1.0));
+  CLI::Option* const zeros =
+      command
+          ->add_option("--zeros", args.zeros,
+                       "Share that is zero, with what is predicted, by thresholds of FATReLU")
+          ->check(CLI::Range(0.0, 1.0))
+          ->needs(predicted);
+  predicted->needs(zeros);
   command->add_flag_function(
       "--layers,!--no-layers", [&args](int64_t times) { args.layers = times > 0; },
       "Then also the tables of `layers`, for the buckets of tokens that the batches are in [if "
@@ -270,11 +309,55 @@ CLI::App* add_kernel(CLI::App& app, KernelArgs& args) {
   command->add_option("--repeat", args.options.repeat, "Timed products of each")
       ->check(count())
       ->capture_default_str();
-  command
-      ->add_option("-t,--threads", args.options.threads,
-                   "Threads of the CPU device; 0: one for each core that it may use")
-      ->check(CLI::Range(0, ThreadPool::kMaxThreads))
+  add_threads(*command, args.options.threads);
+  add_cpu_isa_arg(*command, args.cpu_isa);
+  add_copies(*command, args.copies_mib);
+  return command;
+}
+
+CLI::App* add_mlp(CLI::App& app, MlpArgs& args) {
+  CLI::App* const command = app.add_subcommand(
+      "mlp", "Time of an MLP whose neurons are predicted to be zero, of its parts, and dense");
+  MlpBenchOptions& options = args.options;
+  std::vector<std::string> shapes;
+  for (const MlpShape& shape : options.shapes) {
+    shapes.push_back(to_string(shape));
+  }
+  CLI::Option* const shape =
+      add_list(*command, "--shape", args.shapes,
+               fmt::format("Neurons x inputs of the MLPs, which have a gate, or with :plain none "
+                           "[{}]",
+                           fmt::join(shapes, ",")));
+  shape->type_name("NxM[:plain],...");
+  add_list(*command, "--tokens", options.tokens, "Rows of the activations")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 10))
       ->capture_default_str();
+  command
+      ->add_option("--predicted", options.shares.predicted,
+                   "Share of the neurons of a token that is predicted to be zero, by the choice of "
+                   "alpha")
+      ->check(CLI::Range(0.0, 1.0))
+      ->capture_default_str();
+  command
+      ->add_option("--zeros", options.shares.zeros,
+                   "Share that is zero, with what is predicted, by the threshold of FATReLU")
+      ->check(CLI::Range(0.0, 1.0))
+      ->capture_default_str();
+  command
+      ->add_option(
+          "--votes", args.votes,
+          "What a vote of the prediction counts: sign, one each; weighted, the size of the "
+          "input")
+      ->check(CLI::IsMember({"sign", "weighted"}))
+      ->capture_default_str();
+  command->add_option("--device", args.device, "auto, cpu, cuda or cuda:N")->capture_default_str();
+  add_dtype(*command, args.dtype, "Of the weights: f16 or bf16");
+  add_output_args(*command, args.output, OutputTokens::no);
+  add_seed(*command, options.seed, "Seed of the random weights and tokens");
+  command->add_option("--repeat", options.repeat, "Timed calls of each")
+      ->check(count())
+      ->capture_default_str();
+  add_threads(*command, options.threads);
   add_cpu_isa_arg(*command, args.cpu_isa);
   add_copies(*command, args.copies_mib);
   return command;
@@ -561,12 +644,46 @@ void measure_arrivals(const ThroughputArgs& args, const LengthRange& output,
   });
 }
 
-void throughput(const ThroughputArgs& args, const std::vector<std::string>& command_line) {
+void check_shares_of_run(const ThroughputArgs& args) {
+  const ActivationSparsityRequest& request = args.model.model.activation_sparsity;
+  if (args.model.config.empty()) {
+    throw UsageError("--predicted and --zeros are for the random weights of --config");
+  }
+  if (request.mode != ActivationSparsity::Mode::predict || request.alpha) {
+    throw UsageError(
+        "--predicted and --zeros are for --activation-sparsity predict without --alpha");
+  }
+  if (*args.predicted > *args.zeros) {
+    throw UsageError(
+        fmt::format("--predicted {} is more than --zeros {}; what is predicted counts "
+                    "as zero",
+                    *args.predicted, *args.zeros));
+  }
+}
+
+// With alphas and thresholds for the shares of neurons that are wanted.
+ThroughputArgs with_chosen_sparsity(ThroughputArgs args, spdlog::logger& log) {
+  ModelArgs& model = args.model.model;
+  ThreadPool threads(model.threads);
+  log.info("choosing alphas and thresholds for {} of the neurons predicted and {} zero",
+           *args.predicted, *args.zeros);
+  model.activation_sparsity.layers = choose_random_sparsity(
+      read_bench_config(args.model), random_weights(args.model, engine_options(model, {})),
+      {.predicted = *args.predicted, .zeros = *args.zeros},
+      model.activation_sparsity.votes.value_or(ActivationSparsity().votes), threads);
+  return args;
+}
+
+void throughput(const ThroughputArgs& given, const std::vector<std::string>& command_line) {
+  ThroughputArgs args = given;
   check_bench_model_args(args.model);
   const int64_t most = *std::max_element(args.batches.begin(), args.batches.end());
   if (args.step_tokens && *args.step_tokens < most) {
     throw UsageError(
         fmt::format("--step-tokens {} is less than --batch {}", *args.step_tokens, most));
+  }
+  if (args.predicted) {
+    check_shares_of_run(args);
   }
   check_bench_model(args.model);  // what can be refused is refused before anything is measured
   const LengthRange output = args.output.tokens.value_or(
@@ -574,6 +691,9 @@ void throughput(const ThroughputArgs& args, const std::vector<std::string>& comm
   const auto log = make_log(kTool, args.model.model);
   warn_about_device(args.model.model.device, *log);
   catch_interrupts();
+  if (args.predicted) {
+    args = with_chosen_sparsity(std::move(args), *log);
+  }
   Environment environment = describe_model_environment(args.model, command_line);
   if (shows_layers(args)) {
     environment.push_back(verdict_property());
@@ -619,6 +739,34 @@ void kernel(const KernelArgs& args, const std::vector<std::string>& command_line
   with_report(args.output, std::move(environment), [&](ReportWriter& report) {
     args.ablation ? report_ablation(options, report) : report_kernels(options, report);
   });
+}
+
+void mlp(const MlpArgs& args, const std::vector<std::string>& command_line) {
+  MlpBenchOptions options = args.options;
+  if (!args.shapes.empty()) {
+    options.shapes.clear();
+    for (const std::string& text : args.shapes) {
+      options.shapes.push_back(parse_mlp_shape("--shape", text));
+    }
+  }
+  options.dtype = kDTypes.at(args.dtype);
+  options.votes = args.votes == name_of(Votes::sign) ? Votes::sign : Votes::weighted;
+  if (options.shares.predicted > options.shares.zeros) {
+    throw UsageError(
+        fmt::format("--predicted {} is more than --zeros {}; what is predicted counts as zero",
+                    options.shares.predicted, options.shares.zeros));
+  }
+  check_options(options);  // what can be refused is refused before anything is measured
+  warn_about_device(args.device, *make_log(kTool, {}));
+  options.device = parse_device(args.device);
+  options.cpu_isa = parse_cpu_isa(args.cpu_isa);
+  options.rotation_bytes = args.copies_mib << 20;
+  catch_interrupts();
+  Environment environment = describe_environment(options.device, command_line, options.cpu_isa);
+  environment.push_back({.key = "dtype", .value = std::string(name_of(options.dtype))});
+  environment.push_back(verdict_property());
+  with_report(args.output, std::move(environment),
+              [&](ReportWriter& report) { report_mlps(options, report); });
 }
 
 void attention_alone(const AttentionArgs& args, const std::vector<std::string>& command_line) {
@@ -717,12 +865,14 @@ int main(int argc, char** argv) {
   app.require_subcommand(0, 1);  // a wrong one is named before it is said that one is missing
   sparsellm::ThroughputArgs throughput_args;
   sparsellm::KernelArgs kernel_args;
+  sparsellm::MlpArgs mlp_args;
   sparsellm::AttentionArgs attention_args;
   sparsellm::LayersArgs layers_args;
   sparsellm::LoadArgs load_args;
   sparsellm::TuneArgs tune_args;
   const CLI::App* throughput = sparsellm::add_throughput(app, throughput_args);
   const CLI::App* kernel = sparsellm::add_kernel(app, kernel_args);
+  const CLI::App* mlp = sparsellm::add_mlp(app, mlp_args);
   const CLI::App* attention = sparsellm::add_attention(app, attention_args);
   const CLI::App* layers = sparsellm::add_layers(app, layers_args);
   const CLI::App* load = sparsellm::add_load(app, load_args);
@@ -733,6 +883,8 @@ int main(int argc, char** argv) {
       sparsellm::throughput(throughput_args, command_line);
     } else if (kernel->parsed()) {
       sparsellm::kernel(kernel_args, command_line);
+    } else if (mlp->parsed()) {
+      sparsellm::mlp(mlp_args, command_line);
     } else if (attention->parsed()) {
       sparsellm::attention_alone(attention_args, command_line);
     } else if (layers->parsed()) {
@@ -743,7 +895,7 @@ int main(int argc, char** argv) {
       sparsellm::tune(tune_args, command_line);
     } else {
       throw sparsellm::UsageError(
-          "a subcommand is missing: throughput, kernel, attention, layers, load or tune");
+          "a subcommand is missing: throughput, kernel, mlp, attention, layers, load or tune");
     }
   });
 }

@@ -11,6 +11,7 @@
 #include "kernels/base/error.h"
 #include "kernels/paged_kv.h"
 #include "tools/bench/linear_shapes.h"
+#include "tools/bench/neuron_table.h"
 #include "tools/bench/requests.h"
 
 namespace sparsellm {
@@ -216,11 +217,17 @@ std::vector<Run> with_decode_steps(std::vector<Run> runs) {
   return runs;
 }
 
+// A step then reads the rows of active neurons: not all weights, and not as many in each step.
+bool skips_neurons(const Engine& engine) {
+  return engine.config().activation_sparsity.mode != ActivationSparsity::Mode::off;
+}
+
 Row throughput_row(const Engine& engine, const ThroughputOptions& options, int64_t batch,
                    const std::vector<Run>& runs) {
   const EngineStats& stats = engine.stats();
   const double page_bytes =
       static_cast<double>(stats.kv_bytes) / static_cast<double>(engine.total_pages());
+  const bool reads_all_weights = !skips_neurons(engine);
   const auto weights_read =
       static_cast<double>(weight_bytes_per_step(engine.config(), stats.weight_bytes));
   const int64_t mean_context = options.prompt + options.output / 2;
@@ -246,7 +253,7 @@ Row throughput_row(const Engine& engine, const ThroughputOptions& options, int64
                                  [](const Run& run) { return run.decode_steps.front(); }));
     last = kMilli * median(over(with_decode_steps(runs),
                                 [](const Run& run) { return run.decode_steps.back(); }));
-    if (options.read_bandwidth > 0.0) {
+    if (options.read_bandwidth > 0.0 && reads_all_weights) {
       bandwidth =
           100.0 * (weights_read + kv_read) / (spread.median * options.read_bandwidth * gpus);
     }
@@ -265,7 +272,7 @@ Row throughput_row(const Engine& engine, const ThroughputOptions& options, int64
           decode,
           first,
           last,
-          gib(weights_read),
+          reads_all_weights ? Cell(gib(weights_read)) : Cell(),
           runs_have_steps ? Cell(gib(kv_read)) : Cell(),
           bandwidth,
           gib(weights),
@@ -406,6 +413,7 @@ void bench_throughput(const ThroughputOptions& options, const LoadEngine& load,
   std::optional<Engine> engine = load_largest(options.batches, load, too_large);
   StepCounter counter(options);
   std::vector<Row> breakdown;
+  std::vector<Row> neurons;
   report.begin_table("throughput", throughput_columns(options.device));
   for (size_t i = 0; i < options.batches.size(); ++i) {
     const int64_t batch = options.batches[i];
@@ -414,8 +422,12 @@ void bench_throughput(const ThroughputOptions& options, const LoadEngine& load,
       why = known->second;
     } else {
       why = out_of_memory_in([&] {
+        const std::vector<NeuronCounts> before = engine->neuron_counts();
         const std::vector<Run> runs = measure(*engine, options, batch, counter);
         report.add_row(throughput_row(*engine, options, batch, runs));
+        if (skips_neurons(*engine)) {
+          neurons.push_back(neuron_row(batch, before, engine->neuron_counts()));
+        }
         if (options.breakdown) {
           const std::vector<Row> rows = breakdown_rows(options, batch, runs);
           breakdown.insert(breakdown.end(), rows.begin(), rows.end());
@@ -427,11 +439,18 @@ void bench_throughput(const ThroughputOptions& options, const LoadEngine& load,
     }
     counter.end_batches(static_cast<int64_t>(i) + 1);
   }
-  if (options.breakdown) {
-    report.begin_table("breakdown", breakdown_columns());
-    for (Row& row : breakdown) {
+  const auto add_table = [&](const char* name, std::vector<Column> columns,
+                             std::vector<Row>& rows) {
+    report.begin_table(name, std::move(columns));
+    for (Row& row : rows) {
       report.add_row(std::move(row));
     }
+  };
+  if (options.breakdown) {
+    add_table("breakdown", breakdown_columns(), breakdown);
+  }
+  if (!neurons.empty()) {
+    add_table("activation sparsity", neuron_columns(), neurons);
   }
 }
 

@@ -47,11 +47,13 @@ using LoadEngine = std::function<Engine(int64_t max_requests)>;
 //   read          by such a step: the weights without embedding tables that are only looked up; the
 //                 keys and values in the middle of the continuation, when each request has
 //                 prompt + output / 2 tokens
-//   bandwidth     of the measured read bandwidth: what is read in the median step
+//   bandwidth     of the measured read bandwidth: what is read in the median step; with activation
+//                 sparsity empty, as the weights that are read, which nobody counts
 //   memory        weights, workspace and the pages of the KV cache that were in use at the same
 //   time
 // and with `breakdown` the table "breakdown", a row for each batch and group: the spread over the
 // full decode steps and the share of the median step; "rest of the step" is what the groups leave.
+// With activation sparsity there is also the table "activation sparsity" (neuron_table.h).
 //
 // One engine for all: it is loaded for the largest batch, and after an Error of memory that ran out
 // for the next smaller one. A batch that does not fit, also not with the KV cache that the engine

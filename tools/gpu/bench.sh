@@ -14,6 +14,7 @@
 #             different densities, dense blocks and, at 60 % zeros, dense columns against even zeros;
 #             as csv, and after it the summary of pattern_report.py
 #   ablation  what the stages of the bitmap kernel cost; --formats tiled_csl: of the one of Tiled-CSL
+#   mlp       MLPs of Llama-2-7B and -13B, OPT-13B and -30B whose neurons are predicted to be zero
 #   shards    bitmap weights in the shapes of configs/NAME.json (of all of them: half an hour), of
 #             what a GPU has of them if there are 1, 2 or 4
 #   serving   requests that come and go against batches that stay together, Llama-2-7B
@@ -202,6 +203,11 @@ case $section in
     "$bench" kernel --shape 28672x7168,11008x4096,4096x4096 --tokens 1,8,16 \
       --sparsity 0.5,0.6,0.7,0.8,0.9 --ablation "$@"
     ;;
+  mlp)
+    for shares in 0.9:0.9 0.95:0.95 0.8:0.89 0:0; do  # predicted:zeros
+      "$bench" mlp --predicted "${shares%:*}" --zeros "${shares#*:}" "$@"
+    done
+    ;;
   shards)
     configs=("${names[@]/%/.json}")
     configs=("${configs[@]/#/configs/}")
@@ -244,7 +250,7 @@ case $section in
     done
     ;;
   *)
-    echo "usage: tools/gpu/bench.sh docs|dense|large|attention|breakdown|kernel|tca_bme|patterns|ablation|shards|serving|load|trace [BUILD [NAME ...] [ARGUMENT ...]]" >&2
+    echo "usage: tools/gpu/bench.sh docs|dense|large|attention|breakdown|kernel|tca_bme|patterns|ablation|mlp|shards|serving|load|trace [BUILD [NAME ...] [ARGUMENT ...]]" >&2
     exit 2
     ;;
 esac

@@ -32,7 +32,7 @@ std::string config(const char* name) { return (testing::source_dir() / "configs"
 TEST(Bench, Help) {
   const Outcome all = bench({"--help"});
   EXPECT_EQ(all.exit_code, 0);
-  for (const char* subcommand : {"throughput", "kernel", "attention", "layers", "tune"}) {
+  for (const char* subcommand : {"throughput", "kernel", "mlp", "attention", "layers", "tune"}) {
     EXPECT_NE(all.out.find(subcommand), std::string::npos);
     const Outcome one = bench({subcommand, "--help"});
     EXPECT_EQ(one.exit_code, 0);
@@ -345,6 +345,56 @@ TEST(Bench, Layers) {
             both);
 }
 
+TEST(Bench, Mlp) {
+  const Outcome outcome =
+      bench({"mlp",      "--device", "cpu",          "--shape", "160x96,130x70:plain",
+             "--tokens", "1,2",      "--predicted",  "0.5",     "--zeros",
+             "0.7",      "--votes",  "sign",         "--dtype", "bf16",
+             "--repeat", "1",        "--copies-mib", "1",       "--threads",
+             "1",        "--format", "json"});
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  const json report = json::parse(outcome.out);
+  EXPECT_EQ(report.at("environment").at("dtype"), "bf16");
+  const json rows = report.at("tables").at(0).at("rows");
+  ASSERT_EQ(rows.size(), 2u * 5u * 2u);
+  for (const json& row : rows) {
+    EXPECT_EQ(row.at("votes"), "sign") << row;
+    EXPECT_NEAR(row.at("zeros_percent").get<double>(), 70.0, 10.0) << row;
+    EXPECT_EQ(row.at("kind"), row.at("neurons") == 160 ? "gated" : "plain");
+  }
+}
+
+TEST(Bench, ThroughputWithSharesOfNeurons) {
+  const Outcome outcome = bench({"throughput",
+                                 "--config",
+                                 llama() + "/config.json",
+                                 "--device",
+                                 "cpu",
+                                 "--batch",
+                                 "2",
+                                 "--prompt",
+                                 "4",
+                                 "--output",
+                                 "8",
+                                 "--repeat",
+                                 "1",
+                                 "--activation-sparsity",
+                                 "predict",
+                                 "--predicted",
+                                 "0.7",
+                                 "--zeros",
+                                 "0.85",
+                                 "--no-layers",
+                                 "--format",
+                                 "json"});
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  const json table = json::parse(outcome.out).at("tables").at(1);
+  EXPECT_EQ(table.at("name"), "activation sparsity");
+  const json row = table.at("rows").at(0);
+  EXPECT_NEAR(row.at("predicted_mean_percent").get<double>(), 70.0, 5.0);
+  EXPECT_NEAR(row.at("zeros_mean_percent").get<double>(), 85.0, 5.0);
+}
+
 TEST(Bench, ChoicesOfFormats) {
   const auto rows_of = [](const char* sparsity) {
     const Outcome outcome =
@@ -413,6 +463,12 @@ TEST(BenchBadInput, OneClearLine) {
   };
   const std::vector<Case> cases{
       {2, "a subcommand is missing", {}},
+      {2, "--shape \"128\"; expected neurons x inputs", {"mlp", "--shape", "128"}},
+      {2, "--shape \"8x8:relu\"; expected", {"mlp", "--shape", "8x8:relu"}},
+      {2, "--predicted 0.9 is more than --zeros 0.5", {"mlp", "--zeros", "0.5"}},
+      {2, "--zeros", {"mlp", "--zeros", "1.5"}},
+      {2, "--votes", {"mlp", "--votes", "loud"}},
+      {2, "--tokens", {"mlp", "--tokens", "0"}},
       {2, "frobnicate", {"frobnicate"}},
       {2, "--frobnicate", throughput({"--frobnicate"})},
       {2, "--config FILE or --model DIR", {"throughput"}},
@@ -424,6 +480,15 @@ TEST(BenchBadInput, OneClearLine) {
       {2, "--step-tokens 3 is less than --batch 4",
        throughput({"--batch", "1,4", "--step-tokens", "3"})},
       {2, "--prompt 2:4 is a range", throughput({"--prompt", "2:4"})},
+      {2, "random weights of --config", throughput({"--predicted", "0.5", "--zeros", "0.9"})},
+      {2, "--predicted requires --zeros", throughput({"--predicted", "0.5"})},
+      {2,
+       "without --alpha",
+       {"throughput", "--config", config("opt-125m.json"), "--predicted", "0.5", "--zeros", "0.9"}},
+      {2,
+       "--predicted 0.9 is more than --zeros 0.5",
+       {"throughput", "--config", config("opt-125m.json"), "--activation-sparsity", "predict",
+        "--predicted", "0.9", "--zeros", "0.5"}},
       {2, "--output 2:4 is a range", throughput({"--output", "2:4"})},
       {2, "--output \"xml\"", throughput({"--output", "xml"})},
       {2, "--format \"xml\"", throughput({"--format", "xml"})},

@@ -9,9 +9,11 @@
 #include <string>
 
 #include "kernels/base/error.h"
+#include "models/weights/random_weights.h"
 #include "tests/testing/paths.h"
 #include "tests/testing/throws_error.h"
 #include "tools/bench/arrivals.h"
+#include "tools/bench/random_sparsity.h"
 #include "tools/bench/read_bandwidth.h"
 
 namespace sparsellm {
@@ -63,6 +65,67 @@ class Report {
   std::string text_;
   ReportWriter writer_{ReportFormat::json, {}, [this](std::string_view part) { text_ += part; }};
 };
+
+// Nobody counts the weights of neurons that are zero.
+TEST(BenchThroughput, WithActivationSparsityWeightsAreNotSaidToBeRead) {
+  Report report;
+  bench_throughput(
+      small({2}),
+      [](int64_t max_requests) {
+        EngineOptions options = engine_options(max_requests);
+        options.activation_sparsity.mode = ActivationSparsity::Mode::exact;
+        return Engine::load(model(), options);
+      },
+      report.writer());
+  const json row = report.table("throughput").at(0);
+  EXPECT_TRUE(row.at("weights_read_gib").is_null());
+  EXPECT_TRUE(row.at("bandwidth_percent").is_null());
+  EXPECT_GT(row.at("kv_read_gib"), 0.0);
+  EXPECT_GT(row.at("weights_gib"), 0.0);
+  EXPECT_GT(row.at("decode_ms"), 0.0);
+}
+
+// Of neurons of random weights as many are zero as are asked for, in every layer.
+TEST(BenchThroughput, ReachesTheSharesOfNeurons) {
+  for (const char* name : {"fable-llama-relu-8m", "fable-opt-8m"}) {
+    for (const Votes votes : {Votes::sign, Votes::weighted}) {
+      const std::filesystem::path file = model(name) / "config.json";
+      const RandomWeights weights{.seed = 3};
+      ThreadPool threads(2);
+      EngineOptions options = engine_options(4);
+      options.activation_sparsity = {
+          .mode = ActivationSparsity::Mode::predict,
+          .votes = votes,
+          .layers = choose_random_sparsity(read_model_config_file(file), weights,
+                                           {.predicted = 0.8, .zeros = 0.9}, votes, threads)};
+      Report report;
+      bench_throughput(
+          small({4}), [&](int64_t) { return Engine::load_random(file, weights, options); },
+          report.writer());
+      const json row = report.table("activation sparsity").at(0);
+      EXPECT_GT(row.at("rows"), 0);
+      for (const char* of : {"min", "mean", "max"}) {
+        const auto percent = [&](const char* share) {
+          return row.at(fmt::format("{}_{}_percent", share, of)).get<double>();
+        };
+        // One vote of 256 moves 3.5 % of the neurons; few tokens are not as all are.
+        EXPECT_NEAR(percent("predicted"), 80.0, 5.0) << name << of;
+        EXPECT_NEAR(percent("zeros"), 90.0, 4.0) << name << of;
+      }
+    }
+  }
+}
+
+TEST(BenchThroughput, SharesNeedAnActivationWithZeros) {
+  ModelConfig config = read_model_config_file(model() / "config.json");
+  config.activation = {.kind = Activation::Kind::silu};
+  ThreadPool threads(1);
+  const auto choose = [&](const NeuronShares& shares) {
+    choose_random_sparsity(config, {}, shares, Votes::sign, threads);
+  };
+  EXPECT_TRUE(throws_error([&] { choose({.predicted = 0.5, .zeros = 0.9}); }, "silu"));
+  EXPECT_TRUE(throws_error([&] { choose({.predicted = 0.9, .zeros = 0.5}); }, "the first not"));
+}
 
 TEST(BenchThroughput, ARowForEveryBatch) {
   std::vector<int64_t> loads;

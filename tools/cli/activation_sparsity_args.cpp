@@ -56,6 +56,19 @@ ActivationSparsityRequest::Alpha parse_alpha(const std::string& flag, const std:
   return {.value = *value, .layers = layers};
 }
 
+void add_votes_arg(CLI::App& app, std::optional<Votes>& votes, const std::string& default_votes) {
+  app.add_option_function<std::string>(
+         "--votes",
+         [&votes](const std::string& name) {
+           votes = name == name_of(Votes::sign) ? Votes::sign : Votes::weighted;
+         },
+         fmt::format("What a vote of the prediction counts: sign, one each; weighted, the size of "
+                     "the input [{}]",
+                     default_votes))
+      ->check(CLI::IsMember({"sign", "weighted"}))
+      ->type_name("VOTES");
+}
+
 void add_activation_sparsity_args(CLI::App& app, ActivationSparsityRequest& request) {
   app.add_option_function<std::string>(
          "--activation-sparsity",
@@ -66,15 +79,7 @@ void add_activation_sparsity_args(CLI::App& app, ActivationSparsityRequest& requ
       ->check(CLI::IsMember({kStored, "off", "exact", "predict"}))
       ->type_name("MODE")
       ->default_str(kStored);
-  app.add_option_function<std::string>(
-         "--votes",
-         [&request](const std::string& name) {
-           request.votes = name == name_of(Votes::sign) ? Votes::sign : Votes::weighted;
-         },
-         "What a vote of the prediction counts: sign, one each; weighted, the size of the input "
-         "[as stored, else weighted]")
-      ->check(CLI::IsMember({"sign", "weighted"}))
-      ->type_name("VOTES");
+  add_votes_arg(app, request.votes, "as stored, else weighted");
   app.add_option_function<std::string>(
          "--alpha",
          [&request](const std::string& text) { request.alpha = parse_alpha("--alpha", text); },

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "models/activation_sparsity.h"
@@ -9,6 +10,9 @@ namespace sparsellm {
 
 // --activation-sparsity, --votes and --alpha.
 void add_activation_sparsity_args(CLI::App& app, ActivationSparsityRequest& request);
+
+// --votes by itself; `default_votes` is what it says of its default.
+void add_votes_arg(CLI::App& app, std::optional<Votes>& votes, const std::string& default_votes);
 
 // "1.03:20": of the first 20 layers; "1.03": of all. Throws UsageError that names `flag`.
 ActivationSparsityRequest::Alpha parse_alpha(const std::string& flag, const std::string& text);

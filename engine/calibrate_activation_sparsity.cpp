@@ -35,8 +35,8 @@ class Scorer {
       tokens_ += std::ssize(ids) - 1;
     }
     require(tokens_ >= kMinTokens,
-            "{} tokens are too few to calibrate activation sparsity; give a text of at least {}",
-            tokens_, kMinTokens);
+            "{} tokens are too few to calibrate activation sparsity; use at least {}", tokens_,
+            kMinTokens);
     total_ = tokens_ * passes;
   }
 

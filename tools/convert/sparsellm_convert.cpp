@@ -101,7 +101,7 @@ void add_prune_args(CLI::App& app, ConvertArgs& args) {
           ->type_name("FILE")
           ->check(not_empty());
   app.add_option("--calibration-tokens", args.calibration_tokens,
-                 "Tokens of it to take, at most [32768; for activation sparsity 16384]")
+                 "Tokens of it to take, at most [32768; for activation sparsity 8192]")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 31))
       ->needs(calibration);
 }
@@ -187,7 +187,7 @@ PruneSettings prune_settings(const ConvertArgs& args) {
 }
 
 std::optional<ActivationSparsitySearch> sparsity_search(const ConvertArgs& args) {
-  constexpr int64_t kTokens = 16384;
+  constexpr int64_t kTokens = 8192;
   if (!args.activation_sparsity) {
     for (const auto& [flag, given] : {std::pair("--votes", args.votes.has_value()),
                                       {"--max-loss", args.max_loss.has_value()}}) {

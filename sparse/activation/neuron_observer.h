@@ -16,7 +16,9 @@ class NeuronObserver {
     int64_t layer = 0;
     const Tensor& x;       // f32 [tokens, hidden], the input of the MLP; rows of different requests
     const Tensor& weight;  // [neurons, hidden] of the gate, or of a plain MLP's up; of any dtype
-    const Tensor& values;  // f32 [tokens, neurons], after the activation: not 0 is active
+    // f32 [tokens, neurons], after the activation: not 0 is active. What is set to 0 counts as
+    // zero.
+    const Tensor& values;
   };
 
   virtual ~NeuronObserver() = default;

@@ -9,6 +9,7 @@
 #include <cmath>
 #include <cstdio>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -19,6 +20,7 @@
 #include "kernels/base/mapped_file.h"
 #include "models/config.h"
 #include "models/storage/model_directory.h"
+#include "tools/cli/activation_sparsity_args.h"
 #include "tools/cli/args.h"
 #include "tools/cli/interrupt.h"
 #include "tools/cli/printable.h"
@@ -27,6 +29,7 @@
 #include "tools/eval/activation.h"
 #include "tools/eval/compare.h"
 #include "tools/eval/perplexity.h"
+#include "tools/eval/random_mask.h"
 
 namespace sparsellm {
 namespace {
@@ -50,6 +53,7 @@ struct ScoringArgs {
 
 struct PerplexityArgs {
   ModelArgs model;
+  std::optional<double> random_mask;  // --activation-sparsity random:P
   ScoringArgs scoring;
 };
 
@@ -59,12 +63,23 @@ struct CompareArgs {
   ModelArgs a;
   std::string model_b;   // empty: that of A
   std::string device_b;  // empty: that of A
+  std::optional<std::string> activation_sparsity_b;
+  std::optional<std::string> alpha_b;
   ScoringArgs scoring;
 
   ModelArgs settings_b() const {
     ModelArgs b = a;
     b.model = model_b.empty() ? a.model : model_b;
     b.device = device_b.empty() ? a.device : device_b;
+    if (activation_sparsity_b) {
+      const auto mode = parse_mode(*activation_sparsity_b);
+      if (mode != a.activation_sparsity.mode) {  // votes and alphas are those of a mode
+        b.activation_sparsity = {.mode = mode};
+      }
+    }
+    if (alpha_b) {
+      b.activation_sparsity.alpha = parse_alpha("--alpha-b", *alpha_b);
+    }
     return b;
   }
 };
@@ -106,6 +121,7 @@ CLI::App* add_perplexity(CLI::App& app, PerplexityArgs& args) {
   CLI::App* command =
       app.add_subcommand("perplexity", "Perplexity of a text with its standard error");
   add_model_args(*command, args.model);
+  replace_mode_arg(*command, args.model.activation_sparsity, args.random_mask);
   add_scoring_args(*command, args.scoring);
   return command;
 }
@@ -122,6 +138,13 @@ CLI::App* add_compare(CLI::App& app, CompareArgs& args) {
       ->check(not_empty());
   command->add_option("--device-b", args.device_b, "Device of B; that of A if left out")
       ->check(not_empty());
+  command
+      ->add_option("--activation-sparsity-b", args.activation_sparsity_b,
+                   "Activation sparsity of B; that of A if left out")
+      ->check(CLI::IsMember({"stored", "off", "exact", "predict"}))
+      ->type_name("MODE");
+  command->add_option("--alpha-b", args.alpha_b, "Alpha of B; that of A if left out")
+      ->type_name("A[:LAYERS]");
   add_scoring_args(*command, args.scoring);
   return command;
 }
@@ -162,6 +185,10 @@ void perplexity(const PerplexityArgs& args) {
   EngineOptions options;
   options.max_requests = scoring.decode ? kDecodedWindows : kWindowsAtOnce;
   options.context_size = scoring.context;
+  std::optional<RandomMask> random_mask;
+  if (args.random_mask) {
+    options.neuron_observer = &random_mask.emplace(*args.random_mask);
+  }
   const auto log = make_log(kTool, args.model);
   warn_about_device(args.model.device, *log);
   Engine engine = load_engine(args.model, options, *log);

@@ -205,6 +205,7 @@ void perplexity(const PerplexityArgs& args) {
         scoring.rows());
   }
   const double speed = static_cast<double>(result.tokens) / result.seconds;
+  const NeuronCounts& neurons = engine.stats().neurons;
   if (scoring.json) {
     JsonWriter report;
     report.object()
@@ -217,8 +218,16 @@ void perplexity(const PerplexityArgs& args) {
         .member("tokens", result.tokens)
         .member("perplexity", result.perplexity)
         .member("standard_error", result.standard_error)
-        .member("tokens_per_second", speed)
-        .end();
+        .member("tokens_per_second", speed);
+    if (neurons.neurons > 0) {
+      report.key("activation_sparsity")
+          .object()
+          .member("mode", name_of(engine.config().activation_sparsity.mode))
+          .member("skipped", neurons.skipped_share())
+          .member("active", neurons.active_share())
+          .end();
+    }
+    report.end();
     print_json(std::move(report));
     return;
   }
@@ -226,6 +235,10 @@ void perplexity(const PerplexityArgs& args) {
   fmt::print("protocol    {}\n", describe(scoring));
   fmt::print("scored      {} tokens in {} windows, {:.0f} tokens/s\n", result.tokens,
              result.windows, speed);
+  if (neurons.neurons > 0) {  // decode rows with activation sparsity
+    fmt::print("neurons     {:.1f} % not zero; {:.1f} % skipped\n", 100.0 * neurons.active_share(),
+               100.0 * neurons.skipped_share());
+  }
 }
 
 Engine load_for_comparison(const std::string& name, const ModelArgs& args,

@@ -21,8 +21,8 @@ namespace {
 
 using Alphas = std::vector<std::optional<float>>;
 
-constexpr int64_t kSequenceTokens = 512;  // if the model takes as many
-constexpr int64_t kSequencesAtOnce = 32;
+constexpr int64_t kDecodedTokens = 512;    // of a sequence, if the model takes as many
+constexpr int64_t kDecodedSequences = 32;  // at once
 constexpr int64_t kMinTokens = 512;  // fewer say nothing of a loss of some tenths of a per cent
 
 // Decodes the same sequences again and again, each time with another engine.
@@ -47,11 +47,12 @@ class Scorer {
   Score score(const ActivationSparsityRequest& sparsity, NeuronObserver* observer = nullptr) {
     EngineOptions options;
     options.context_size = longest();
-    options.max_requests = kSequencesAtOnce;
+    options.max_requests = kDecodedSequences;
     options.threads = calibration_.threads;
     options.activation_sparsity = sparsity;
     options.neuron_observer = observer;
     options.with_tokenizer = false;
+    options.progress = [this](int64_t, int64_t) { report(0); };
     Engine engine = Engine::load(model_, options);
     // Added up in the order of the text, whatever the order of the steps.
     std::vector<double> sums(sequences_.size());
@@ -73,9 +74,7 @@ class Scorer {
       });
     }
     while (error.empty() && engine.step()) {
-      if (calibration_.progress) {
-        calibration_.progress(done_ + scored, total_);
-      }
+      report(scored);
     }
     require(error.empty(), "calibration of activation sparsity: {}", error);
     done_ += scored;
@@ -91,6 +90,12 @@ class Scorer {
   }
 
  private:
+  void report(int64_t scored) const {
+    if (calibration_.progress) {
+      calibration_.progress(done_ + scored, total_);
+    }
+  }
+
   int64_t longest() const {
     return std::ssize(*std::ranges::max_element(
         sequences_, {}, [](const std::vector<int32_t>& ids) { return ids.size(); }));
@@ -110,7 +115,7 @@ std::vector<std::vector<int32_t>> sequences_of(const OpenDirectory& model,
   std::vector<std::vector<int32_t>> sequences = calibration_sequences(
       *load_tokenizer(model), {.text = calibration.text,
                                .tokens = calibration.tokens,
-                               .length = std::min(config.max_positions, kSequenceTokens),
+                               .length = std::min(config.max_positions, kDecodedTokens),
                                .poll = [&calibration] {
                                  if (calibration.progress) {
                                    calibration.progress(0, 1);

@@ -7,7 +7,7 @@
 
 namespace sparsellm {
 
-// The control of an experiment with prediction (SparseInfer, Shin et al., DATE 2025, section V-B):
+// The control of an experiment with prediction, which SparseInfer has (Shin et al., DATE 2025):
 // of every generated token, neurons drawn at random are taken to be zero. With activation sparsity
 // `exact`, on the CPU. The same steps draw the same neurons.
 class RandomMask : public NeuronObserver {

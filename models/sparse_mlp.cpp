@@ -68,19 +68,75 @@ void SparseMlp::forward(const Tensor& x, const PagedBatch& batch, Tensor y,
     dense_->forward(x.rows(generated, rest), batch, y.rows(generated, rest), ctx);
   }
   if (generated > 0) {
-    forward_generated(x.rows(0, generated), y.rows(0, generated), ctx);
+    forward_generated(x.rows(0, generated), batch.positions.rows(0, generated),
+                      y.rows(0, generated), ctx);
   }
 }
 
-void SparseMlp::forward_generated(const Tensor& x, Tensor y, ExecContext& ctx) const {
+void SparseMlp::forward_generated(const Tensor& x, const Tensor& positions, Tensor y,
+                                  ExecContext& ctx) const {
+  // More rows need so many neurons between them that dense products are faster: where nine of ten
+  // are zero, four rows need a third, but by gates alone half of the weights are read anyway.
+  const int64_t most_rows = parts_.signs ? 4 : 1;
+  const bool few = x.size(0) <= most_rows || ctx.sums == Sums::batch_invariant;
+  if (!ctx.device.is_cuda()) {
+    forward_by_rows(x, y, ctx);
+  } else if (few && parts_.signs && fused_mlp_fits(fused(), ctx)) {
+    const TraceScope traced(ctx, "MLP rows");
+    fused_mlp(x, positions, fused(), y, ctx);
+  } else if (few) {
+    forward_by_rows(x, y, ctx);
+  } else if (parts_.signs) {
+    forward_masked(x, y, ctx);
+  } else {
+    dense_->forward(x, {}, y, ctx);
+  }
+}
+
+void SparseMlp::forward_by_rows(const Tensor& x, Tensor y, ExecContext& ctx) const {
   const TraceScope traced(ctx, "MLP rows");
   auto scratch = ctx.workspace.scope();
   const Tensor h = scratch.tensor(x.dtype(), {x.size(0), neurons()});
   const int64_t skipped = parts_.signs ? compute_predicted(x, h, ctx) : compute_exact(x, h, ctx);
-  rows_.fetch_add(x.size(0), std::memory_order_relaxed);
-  skipped_.fetch_add(skipped, std::memory_order_relaxed);
-  active_.fetch_add(count_nonzero(h), std::memory_order_relaxed);
+  if (!ctx.device.is_cuda()) {
+    rows_.fetch_add(x.size(0), std::memory_order_relaxed);
+    skipped_.fetch_add(skipped, std::memory_order_relaxed);
+    active_.fetch_add(count_nonzero(h), std::memory_order_relaxed);
+  }
   down_rows(h, *down_rows_, parts_.down_bias.view, y, ctx);
+}
+
+void SparseMlp::forward_masked(const Tensor& x, Tensor y, ExecContext& ctx) const {
+  const std::vector<const Linear*> linears = dense_->linears();  // gate and up, and down
+  auto scratch = ctx.workspace.scope();
+  const Tensor active = scratch.tensor(DType::u8, {x.size(0), neurons()});
+  const Tensor h = scratch.tensor(x.dtype(), {x.size(0), neurons()});
+  {
+    const TraceScope traced(ctx, "MLP predictor");
+    predict_active(x, parts_.signs->view(), parts_.prediction, active, ctx);
+  }
+  if (gated()) {
+    const Tensor joined = scratch.tensor(x.dtype(), {x.size(0), 2 * neurons()});
+    linears.front()->forward(x, joined, ctx);
+    activate_gated(parts_.activation, joined, h, ctx);
+  } else {
+    linears.front()->forward(x, h, ctx);
+  }
+  mask_inactive(active, h, ctx);
+  linears.back()->forward(h, y, ctx);
+}
+
+FusedMlp SparseMlp::fused() const {
+  const Tensor& up = parts_.up.view;
+  return {.gate = gated() ? up.rows(0, neurons()) : Tensor(),
+          .up = gated() ? up.rows(neurons(), neurons()) : up,
+          .down = parts_.down.view,
+          .gate_bias = gated() ? gate_bias_ : Tensor(),
+          .up_bias = up_bias_,
+          .down_bias = parts_.down_bias.view,
+          .signs = parts_.signs->view(),
+          .activation = parts_.activation,
+          .prediction = parts_.prediction};
 }
 
 int64_t SparseMlp::compute_exact(const Tensor& x, Tensor h, ExecContext& ctx) const {
@@ -118,6 +174,9 @@ int64_t SparseMlp::compute_predicted(const Tensor& x, Tensor h, ExecContext& ctx
     plain_rows(x, {.up = *up_rows_, .bias = up_bias_, .activation = parts_.activation}, active, h,
                ctx);
   }
+  if (ctx.device.is_cuda()) {
+    return 0;
+  }
   const auto* const flags = active.data<uint8_t>();
   return std::count(flags, flags + active.element_count(), 0);
 }
@@ -131,8 +190,10 @@ int64_t SparseMlp::workspace_bytes(int64_t tokens, DType dtype, Sums sums) const
   const int64_t second = down_rows_workspace_bytes(device, neurons(), hidden, tokens);
   const int64_t generated =
       Workspace::tensor_bytes(dtype, {tokens, neurons()}) + std::max(first, second);
+  const int64_t dense = dense_->workspace_bytes(tokens, dtype, sums);
+  const bool masks = device.is_cuda() && parts_.signs;
   // All rows may be of either kind; where both occur, each has its turn.
-  return std::max(generated, dense_->workspace_bytes(tokens, dtype, sums));
+  return std::max(generated, dense + (masks ? first : 0));
 }
 
 NeuronCounts SparseMlp::neuron_counts() const {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "models/mlp.h"
+#include "sparse/activation/fused_mlp.h"
 #include "sparse/activation/row_access.h"
 #include "sparse/activation/sign_predictor.h"
 #include "sparse/activation/sign_words.h"
@@ -18,6 +19,9 @@ namespace sparsellm {
 // leaves zero the other rows are not read. On the CPU results then have the bits of the dense MLP.
 // With sign words: neurons that these predict to be zero count as such, and no weights of theirs
 // are read. A row's result does not depend on the other rows.
+//
+// On CUDA more than a few generated rows need most of the weights: they are multiplied densely too,
+// with neurons that are predicted to be zero taken out, unless sums have to be batch invariant.
 class SparseMlp : public Mlp {
  public:
   // Of all neurons of an MLP or of a range of them: y of the ranges add up, if one of them has the
@@ -46,7 +50,12 @@ class SparseMlp : public Mlp {
  private:
   bool gated() const { return parts_.up.view.size(0) != neurons(); }
   int64_t neurons() const { return parts_.down.view.size(0); }
-  void forward_generated(const Tensor& x, Tensor y, ExecContext& ctx) const;
+  // positions: -1 is padding.
+  void forward_generated(const Tensor& x, const Tensor& positions, Tensor y,
+                         ExecContext& ctx) const;
+  void forward_by_rows(const Tensor& x, Tensor y, ExecContext& ctx) const;
+  void forward_masked(const Tensor& x, Tensor y, ExecContext& ctx) const;
+  FusedMlp fused() const;
   // h [tokens, neurons], what down multiplies by; they return how many neurons they skipped.
   int64_t compute_exact(const Tensor& x, Tensor h, ExecContext& ctx) const;
   int64_t compute_predicted(const Tensor& x, Tensor h, ExecContext& ctx) const;

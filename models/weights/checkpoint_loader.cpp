@@ -9,7 +9,7 @@
 #include "kernels/base/error.h"
 #include "kernels/base/json_reader.h"
 #include "kernels/base/mapped_file.h"
-#include "kernels/cpu/transpose.h"
+#include "kernels/transpose.h"
 #include "models/storage/required_tensor.h"
 #include "models/weights/shape_loader.h"
 #include "sparse/dense/dense.h"
@@ -108,7 +108,14 @@ OwnedTensor CheckpointLoader::load(const Wanted& wanted) {
                 .to = part.dtype(),
                 .file = &checkpoint_->file_of(source)};
     if (device().is_cuda()) {
-      uploads().submit(std::move(copy));
+      if (wanted.order == Order::transposed) {
+        transpose_later(wanted, std::move(copy), part);
+      } else {
+        uploads().submit(std::move(copy));
+        if (i == 0 && wanted.signs != nullptr) {
+          steps_.push_back({.weight = {}, .to = part, .signs = wanted.signs});
+        }
+      }
       loaded_ += std::ssize(source);
     } else {
       copies_.push_back({.copy = std::move(copy),
@@ -119,6 +126,36 @@ OwnedTensor CheckpointLoader::load(const Wanted& wanted) {
     row += wanted.parts[i].count;
   }
   return result;
+}
+
+void CheckpointLoader::transpose_later(const Wanted& wanted, Upload copy, const Tensor& to) {
+  constexpr int64_t kMostBytes = 256 << 20;  // of weights that wait
+  OwnedTensor weight =
+      allocate_scratch(exec(), to.dtype(), {to.size(1), to.size(0)}, wanted.parts.front().name);
+  step_bytes_ += weight.view.bytes();
+  copy.destination = weight.view.raw();
+  uploads().submit(std::move(copy));
+  steps_.push_back({.weight = std::move(weight), .to = to});
+  if (step_bytes_ >= kMostBytes) {
+    uploads().flush(0);
+    settle();
+  }
+}
+
+void CheckpointLoader::settle() {
+  for (const DeviceStep& step : steps_) {
+    if (!step.weight.view.empty()) {
+      transpose(step.weight.view, step.to, exec());
+    }
+    if (step.signs != nullptr) {
+      pack_signs(step.to, *step.signs, exec());
+    }
+  }
+  if (!steps_.empty()) {
+    cuda_->synchronize();
+  }
+  steps_.clear();
+  step_bytes_ = 0;
 }
 
 // Where part i, which begins in this row, is in what is loaded.
@@ -234,15 +271,27 @@ void CheckpointLoader::fill(const Wanted& wanted, std::span<const Stored> parts,
   for (size_t i = 0; i < parts.size(); ++i) {
     const std::string& name = wanted.parts[i].name;
     const Tensor part = part_of(wanted, i, row, dense);
+    const bool transposes = wanted.order == Order::transposed;
+    OwnedTensor weight;
+    if (transposes) {
+      weight = device().is_cuda()
+                   ? allocate_scratch(exec(), part.dtype(), {part.size(1), part.size(0)}, name)
+                   : allocate_tensor({}, part.dtype(), {part.size(1), part.size(0)}, name);
+    }
+    const Tensor& to = transposes ? weight.view : part;
     if (device().is_cuda() && is_encoded_for(parts[i], device(), activation_dtype())) {
-      expand_part(name, parts[i], part);
-    } else if (wanted.order == Order::transposed) {
-      transpose(store_.dense(name, threads()).view, part, threads());
+      expand_part(name, parts[i], to);
     } else {
-      decode_part(name, parts[i], part);
+      decode_part(name, parts[i], to);
+    }
+    if (transposes) {
+      transpose(weight.view, part, exec());
     }
     if (i == 0 && wanted.signs != nullptr) {
-      pack_signs(part, *wanted.signs, threads());
+      pack_signs(part, *wanted.signs, exec());
+    }
+    if (transposes && device().is_cuda()) {
+      cuda_->synchronize();  // before the weight goes
     }
     row += parts[i].rows;
     store_.release(parts[i]);
@@ -309,12 +358,14 @@ ThreadPool& CheckpointLoader::threads() {
 
 ExecContext& CheckpointLoader::exec() {
   if (!exec_) {
-    cuda_ = std::make_unique<CudaContext>(device());
+    cuda_ = device().is_cuda() ? std::make_unique<CudaContext>(device()) : nullptr;
     workspace_ = std::make_unique<Workspace>(device(), 0);
     exec_.emplace(ExecContext{
         .device = device(), .workspace = *workspace_, .threads = threads(), .cuda = cuda_.get()});
   }
-  cuda_->make_current();
+  if (cuda_) {
+    cuda_->make_current();
+  }
   return *exec_;
 }
 
@@ -336,6 +387,7 @@ std::unique_ptr<WeightLoader> CheckpointLoader::shapes() const {
 void CheckpointLoader::finish() {
   if (device().is_cuda()) {
     uploads().finish([&] { report(); });
+    settle();
     uploads_.reset();  // its threads and buffers are not needed any more
     exec_.reset();
     cuda_.reset();
@@ -363,10 +415,10 @@ void CheckpointLoader::finish() {
       release_pages(copy.source);
     }
     if (each.transposes) {
-      transpose(weight.view, each.to, threads());
+      transpose(weight.view, each.to, exec());
     }
     if (each.signs != nullptr) {
-      pack_signs(each.to, *each.signs, threads());
+      pack_signs(each.to, *each.signs, exec());
     }
     loaded_ += std::ssize(copy.source);
     report();

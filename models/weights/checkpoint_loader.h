@@ -68,6 +68,13 @@ class CheckpointLoader : public WeightLoader {
     OwnedSignWords* signs = nullptr;  // of what is copied
   };
 
+  // What is left to do on a CUDA device when a part has been uploaded.
+  struct DeviceStep {
+    OwnedTensor weight;  // that is transposed into `to`; or empty
+    Tensor to;
+    OwnedSignWords* signs = nullptr;  // of `to`
+  };
+
   // Plainly stored tensors, which are copied in finish().
   OwnedTensor load(const Wanted& wanted) override;
   // A linear layer takes one of three routes: it stays dense; its parts are stored in the wanted
@@ -81,6 +88,9 @@ class CheckpointLoader : public WeightLoader {
                                                  std::span<const Stored> parts,
                                                  const WeightFormat& format);
 
+  // Now or, where uploads come first, later.
+  void transpose_later(const Wanted& wanted, Upload copy, const Tensor& to);
+  void settle();  // all of steps_, whose uploads are done
   static Tensor part_of(const Wanted& wanted, size_t i, int64_t row, const Tensor& loaded);
   // Throws Error unless they are stored as asked for.
   std::vector<Stored> find(const Wanted& wanted);
@@ -111,6 +121,8 @@ class CheckpointLoader : public WeightLoader {
   std::list<EncodedWeight> encoded_;         // that uploads_ copies from
   std::vector<HostCopy> copies_;             // for finish(), on the CPU
   std::set<std::string, std::less<>> used_;  // names in the checkpoint
+  std::vector<DeviceStep> steps_;            // of uploads that are held
+  int64_t step_bytes_ = 0;                   // of their weights
   // To a CUDA device, from its first use on. The last, so that it goes before what it reads.
   std::unique_ptr<Uploader> uploads_;
 };

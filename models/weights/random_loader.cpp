@@ -3,8 +3,8 @@
 #include <cmath>
 
 #include "kernels/base/error.h"
-#include "kernels/cpu/transpose.h"
 #include "kernels/fill_random.h"
+#include "kernels/transpose.h"
 #include "models/weights/shape_loader.h"
 #include "sparse/dense/dense.h"
 #include "sparse/registry.h"
@@ -38,11 +38,12 @@ OwnedTensor RandomLoader::load(const Wanted& wanted) {
       const OwnedTensor weight = allocate_tensor(
           device(), weights_.dtype, {rows_of(wanted), wanted.columns}, "random weights");
       fill(wanted, weight.view);
-      transpose(weight.view, result.view, threads_);
+      transpose(weight.view, result.view, exec_);
+      finish();  // before the weight goes
     } else {
       fill(wanted, result.view);
       if (wanted.signs != nullptr) {
-        pack_signs(result.view.rows(0, wanted.parts.front().count), *wanted.signs, threads_);
+        pack_signs(result.view.rows(0, wanted.parts.front().count), *wanted.signs, exec_);
       }
     }
     finish();  // nothing waits for the kernel if a builder throws and frees the tensor

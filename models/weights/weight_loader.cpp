@@ -85,8 +85,6 @@ Linear WeightLoader::linear(const std::vector<Part>& parts, int64_t in, Bias bia
 WeightLoader::DenseLinear WeightLoader::dense_linear(const std::vector<Part>& parts, int64_t in,
                                                      Bias bias, Order order,
                                                      OwnedSignWords* signs) {
-  require(!device_.is_cuda(),
-          "activation sparsity is not on CUDA yet; --activation-sparsity off runs the model");
   Wanted weight = joined(Wanted::Kind::linear, parts, in);
   weight.bias = bias;
   weight.order = order;
@@ -119,8 +117,8 @@ std::pair<int64_t, int64_t> WeightLoader::shape_of(const Wanted& wanted) {
                                      : std::pair(wanted.columns, rows_of(wanted));
 }
 
-void WeightLoader::pack_signs(const Tensor& weight, OwnedSignWords& signs, ThreadPool& threads) {
-  signs = pack_sign_words(weight, threads);
+void WeightLoader::pack_signs(const Tensor& weight, OwnedSignWords& signs, ExecContext& ctx) {
+  signs = pack_sign_words(weight, ctx);
   count_bytes(signs.bytes());
 }
 

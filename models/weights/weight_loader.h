@@ -119,7 +119,7 @@ class WeightLoader {
   static int64_t rows_of(const Wanted& wanted);
   // Of the tensor as it is loaded, in wanted.order.
   static std::pair<int64_t, int64_t> shape_of(const Wanted& wanted);
-  void pack_signs(const Tensor& weight, OwnedSignWords& signs, ThreadPool& threads);
+  void pack_signs(const Tensor& weight, OwnedSignWords& signs, ExecContext& ctx);
   OwnedTensor allocate(const Wanted& wanted, DType dtype);  // named after the first part
   OwnedTensor count(OwnedTensor tensor);                    // among the loaded bytes
   void count_bytes(int64_t bytes) { loaded_bytes_ += bytes; }

@@ -55,7 +55,7 @@ void fused_mlp(const Tensor& x, const Tensor& positions, const FusedMlp& mlp, Te
   check_same_dtype({kFusedOp, "x and down"}, x, mlp.down);
   check_tensor({kFusedOp, "y"}, y, Elements::activation, {x.size(0), mlp.down.size(1)}, ctx);
   check_same_dtype({kFusedOp, "x and y"}, x, y);
-  check_disjoint({kFusedOp, "x and y"}, x, y);
+  check_same_or_disjoint({kFusedOp, "x and y"}, x, y);
   if (!positions.empty()) {
     check_tensor({kFusedOp, "positions"}, positions, Elements::i32, {x.size(0)}, ctx);
   }

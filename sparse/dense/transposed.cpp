@@ -1,11 +1,12 @@
 #include "sparse/dense/transposed.h"
 
 #include <utility>
+#include <vector>
 
 #include "kernels/base/error.h"
 #include "kernels/checks.h"
-#include "kernels/cpu/transpose.h"
 #include "kernels/gemm.h"
+#include "kernels/transpose.h"
 
 namespace sparsellm {
 
@@ -25,12 +26,27 @@ void TransposedWeight::matmul(const Tensor& x, Tensor y, const Epilogue& epilogu
 void TransposedWeight::expand(Range rows, Tensor dense, ExecContext& ctx) const {
   check_tensor({"expand", "dense"}, dense, Elements::floating, {rows.count, in()}, ctx);
   check_same_dtype({"expand", "dense and the weight"}, dense, transpose_.view);
-  check_on_cpu("expand of a transposed weight", ctx);
-  transpose(transpose_.view.columns(rows.begin, rows.count), dense, ctx.threads);
+  transpose(transpose_.view.columns(rows.begin, rows.count), dense, ctx);
 }
 
 int64_t TransposedWeight::workspace_bytes(int64_t tokens, Sums) const {
   return gemm_workspace_bytes(transpose_.view.device(), in(), tokens);
+}
+
+int64_t TransposedWeight::tune(const MatmulTuning& what, TuneCache& cache, ExecContext& ctx) const {
+  std::vector<Tensor> weights;
+  for (const WeightMatrix* weight : what.alike) {
+    const auto* const transposed = dynamic_cast<const TransposedWeight*>(weight);
+    require(transposed != nullptr, "a transposed weight is not like one in format {}",
+            weight->format());
+    weights.push_back(transposed->transpose_.view);
+  }
+  return tune_gemm({.weights = weights,
+                    .order = WeightOrder::in_out,
+                    .epilogue = what.epilogue,
+                    .y = what.y,
+                    .tokens = what.tokens},
+                   cache, ctx);
 }
 
 std::unique_ptr<WeightMatrix> TransposedWeight::copy() const {

@@ -19,9 +19,9 @@ class TransposedWeight : public WeightMatrix {
   DType dtype() const override { return transpose_.view.dtype(); }
   int64_t bytes() const override { return transpose_.view.bytes(); }
   void matmul(const Tensor& x, Tensor y, const Epilogue& epilogue, ExecContext& ctx) const override;
-  void expand(Range rows, Tensor dense, ExecContext& ctx) const override;  // on the CPU
+  void expand(Range rows, Tensor dense, ExecContext& ctx) const override;
   int64_t workspace_bytes(int64_t tokens, Sums sums) const override;
-  int64_t tune(const MatmulTuning&, TuneCache&, ExecContext&) const override { return 0; }
+  int64_t tune(const MatmulTuning& what, TuneCache& cache, ExecContext& ctx) const override;
   std::unique_ptr<WeightMatrix> copy() const override;
 
  private:

@@ -390,15 +390,5 @@ TEST(ActivationSparsity, DoesNotKeepAModelFromBeingConverted) {
   EXPECT_EQ(read_model_config(output).activation_sparsity.mode, Mode::exact);
 }
 
-TEST(ActivationSparsity, IsNotOnCudaYet) {
-  EngineOptions options = options_of({.mode = Mode::exact});
-  options.device = {Device::Kind::cuda, 0};  // which need not be there
-  EXPECT_TRUE(throws_error(
-      [&] {
-        fit_memory(read_model_config(testing::data("tiny/llama_fatrelu")), DType::f16, options);
-      },
-      "activation sparsity is not on CUDA yet"));
-}
-
 }  // namespace
 }  // namespace sparsellm

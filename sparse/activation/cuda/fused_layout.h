@@ -55,7 +55,7 @@ struct FusedLayout {
   int signs = 0;     // u32 [resident units * 16, words]
   int resident = 0;  // units whose signs are there
   // After that, from `votes` on:
-  int bits = 0;    // u16 [tokens, units]
+  int bits = 0;    // u16 [tokens + 1, units]: of each token, and of any
   int before = 0;  // u16 [half_units + 1]: neurons of the list before a unit
   int list = 0;    // u16 [half_units * 16]: active neurons of this block's half
   int parts = 0;   // f32 [round, kinds, warps, 8, tokens]: sums of gate and up
@@ -92,7 +92,7 @@ inline std::optional<FusedLayout> fused_layout(const FusedShape& s) {
       voting = up_to(voting + int64_t{s.own_units()} * kUnit * s.tokens * 4, 128);
       at.signs = static_cast<int>(voting);
       at.bits = at.votes;
-      end += int64_t{s.tokens} * s.units() * 2;
+      end += int64_t{s.tokens + 1} * s.units() * 2;
       at.before = static_cast<int>(end);
       end += (s.half_units() + 1) * 2;
       at.list = static_cast<int>(end);

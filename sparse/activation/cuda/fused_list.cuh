@@ -18,21 +18,22 @@ class FusedList {
         b_(b),
         shared_(shared),
         bits_(reinterpret_cast<uint16_t*>(memory + p.at.bits)),
+        any_(bits_ + p.shape.tokens * b.units),
         before_(reinterpret_cast<uint16_t*>(memory + p.at.before)),
         list_(reinterpret_cast<uint16_t*>(memory + p.at.list)) {}
 
   // Waits for all words. All threads.
   __device__ void read(uint64_t generation) const {
+    read_words(generation);
+    __syncthreads();
 #pragma unroll 1
-    for (int i = threadIdx.x; i < p_.shape.tokens * b_.units; i += kThreads) {
-      uint64_t word = 0;
-      do {
-        asm volatile("ld.relaxed.gpu.global.u64 %0, [%1];"
-                     : "=l"(word)
-                     : "l"(p_.tagged + 1 + i)
-                     : "memory");
-      } while (word >> kUnit != generation);
-      bits_[i] = static_cast<uint16_t>(word);
+    for (int unit = threadIdx.x; unit < b_.units; unit += kThreads) {
+      uint32_t any = 0;
+#pragma unroll 1
+      for (int t = 0; t < p_.shape.tokens; ++t) {
+        any |= bits_[t * b_.units + unit];
+      }
+      any_[unit] = static_cast<uint16_t>(any);
     }
     __syncthreads();
     const int units_of_thread = (b_.units + kThreads - 1) / kThreads;
@@ -73,6 +74,17 @@ class FusedList {
     }
     write(begin, end, before, share_begin, share_end, whole_before);
     __syncthreads();
+#pragma unroll 1
+    for (int i = threadIdx.x; i < share_end - share_begin; i += kThreads) {
+      const int neuron = shared_.list[i];
+      uint32_t tokens = 0;
+#pragma unroll 1
+      for (int t = 0; t < p_.shape.tokens; ++t) {
+        tokens |= (bits_[t * b_.units + neuron / kUnit] >> neuron % kUnit & 1u) << t;
+      }
+      shared_.flags[i] = static_cast<uint8_t>(tokens);
+    }
+    __syncthreads();
   }
 
   // Of the units [begin, end) of this block's half: entries of the list.
@@ -80,14 +92,40 @@ class FusedList {
   __device__ const uint16_t* entries() const { return list_; }
 
  private:
-  __device__ uint32_t any_of(int unit) const {
-    uint32_t any = 0;
+  // Some at a time, so that not each of them is waited for.
+  __device__ void read_words(uint64_t generation) const {
+    constexpr int kAtOnce = 4;
+    const int all = p_.shape.tokens * b_.units;
 #pragma unroll 1
-    for (int t = 0; t < p_.shape.tokens; ++t) {
-      any |= bits_[t * b_.units + unit];
+    for (int first = threadIdx.x; first < all; first += kAtOnce * kThreads) {
+      uint64_t words[kAtOnce];
+      bool waits = true;
+      do {
+        waits = false;
+#pragma unroll
+        for (int k = 0; k < kAtOnce; ++k) {
+          const int i = min(first + k * kThreads, all - 1);
+          asm volatile("ld.relaxed.gpu.global.u64 %0, [%1];"
+                       : "=l"(words[k])
+                       : "l"(p_.tagged + 1 + i)
+                       : "memory");
+        }
+#pragma unroll
+        for (const uint64_t word : words) {
+          waits |= word >> kUnit != generation;
+        }
+      } while (waits);
+#pragma unroll
+      for (int k = 0; k < kAtOnce; ++k) {
+        const int i = first + k * kThreads;
+        if (i < all) {
+          bits_[i] = static_cast<uint16_t>(words[k]);
+        }
+      }
     }
-    return any;
   }
+
+  __device__ uint32_t any_of(int unit) const { return any_[unit]; }
   __device__ bool is_of_half(int unit) const {
     return unit >= b_.first_of_half && unit < b_.first_of_half + b_.units_of_half;
   }
@@ -143,13 +181,7 @@ class FusedList {
           list_[entry++] = static_cast<uint16_t>(own_unit * kUnit + bit);
         }
         if (at >= share_begin && at < share_end) {
-          uint32_t tokens = 0;
-#pragma unroll 1
-          for (int t = 0; t < p_.shape.tokens; ++t) {
-            tokens |= (bits_[t * b_.units + unit] >> bit & 1u) << t;
-          }
           shared_.list[at - share_begin] = static_cast<uint16_t>(unit * kUnit + bit);
-          shared_.flags[at - share_begin] = static_cast<uint8_t>(tokens);
         }
       }
       if (own_unit == b_.units_of_half - 1) {
@@ -162,6 +194,7 @@ class FusedList {
   const FusedBlock& b_;
   FusedShared& shared_;
   uint16_t* bits_;
+  uint16_t* any_;
   uint16_t* before_;
   uint16_t* list_;
 };

@@ -77,8 +77,9 @@ struct FusedShared {
   int count;                                             // of `list`
   int half_start;                                        // active neurons before this block's half
   alignas(16) float squares[kMostTokens][kMostSquares];  // sums of 128 elements each
-  int total[kMostTokens];                                // of |q|
-  int balance[kMostTokens];                              // of q
+  float scales[kMostTokens];
+  int total[kMostTokens];    // of |q|
+  int balance[kMostTokens];  // of q
   alignas(8) uint64_t signs_there;
 };
 static_assert(sizeof(FusedShared) <= kStaticShared);

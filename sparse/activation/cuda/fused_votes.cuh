@@ -68,45 +68,46 @@ class FusedVotes {
 
   // x becomes votes. All threads.
   __device__ void read_x() const {
-    const int vectors = p_.shape.in / 8;  // of a token
-    const int turns = (vectors + kThreads - 1) / kThreads * kThreads;
+    const int vectors = p_.shape.in / 8;  // of a token: whole halves of warps
+    const int all = vectors * p_.shape.tokens;
+    constexpr int kAtOnce = 4;  // loads that are waited for together
 #pragma unroll 1
-    for (int t = 0; t < p_.shape.tokens; ++t) {
-#pragma unroll 1
-      for (int v = threadIdx.x; v < turns; v += kThreads) {
-        uint4 values{};
-        if (v < vectors) {
-          values = *reinterpret_cast<const uint4*>(x_of(t) + v * 8);
+    for (int first = threadIdx.x; first < up_to(all, kThreads); first += kAtOnce * kThreads) {
+      uint4 values[kAtOnce];
+#pragma unroll
+      for (int k = 0; k < kAtOnce; ++k) {
+        const int i = first + k * kThreads;
+        const int t = i / vectors;
+        values[k] =
+            i < all ? *reinterpret_cast<const uint4*>(x_of(t) + (i - t * vectors) * 8) : uint4{};
+      }
+#pragma unroll
+      for (int k = 0; k < kAtOnce; ++k) {
+        const int i = first + k * kThreads;
+        const float sum = sum_of_squares(values[k]);
+        if (i < all) {
+          const int t = i / vectors;
+          const int v = i - t * vectors;
           if (p_.at.keeps_x) {
-            *reinterpret_cast<uint4*>(x_memory_ + int64_t{t} * p_.shape.in + v * 8) = values;
+            *reinterpret_cast<uint4*>(x_memory_ + int64_t{t} * p_.shape.in + v * 8) = values[k];
           }
-        }
-        // Pairs of neighbours, then of pairs: the order of sign_predictor.h.
-        float x[8];
-        to_f32(values, x);
-#pragma unroll
-        for (float& e : x) {
-          e = __fmul_rn(e, e);
-        }
-        float sum = __fadd_rn(__fadd_rn(__fadd_rn(x[0], x[1]), __fadd_rn(x[2], x[3])),
-                              __fadd_rn(__fadd_rn(x[4], x[5]), __fadd_rn(x[6], x[7])));
-#pragma unroll
-        for (int d = 1; d < 16; d *= 2) {
-          sum = __fadd_rn(sum, __shfl_xor_sync(~0u, sum, d));
-        }
-        if (b_.lane % 16 == 0 && v < vectors) {
-          shared_.squares[t][v / 16] = sum;
+          if (b_.lane % 16 == 0) {
+            shared_.squares[t][v / 16] = sum;
+          }
         }
       }
     }
     __syncthreads();
-#pragma unroll 1
-    for (int t = 0; t < p_.shape.tokens; ++t) {
-      const float scale = scale_of(t);
-#pragma unroll 1
-      for (int v = threadIdx.x; v < turns; v += kThreads) {
-        count_weights(t, v, v < vectors, scale);
+    if (b_.warp < p_.shape.tokens) {
+      const float scale = scale_of(b_.warp);
+      if (b_.lane == 0) {
+        shared_.scales[b_.warp] = scale;
       }
+    }
+    __syncthreads();
+#pragma unroll 1
+    for (int i = threadIdx.x; i < up_to(all, kThreads); i += kThreads) {
+      count_weights(i, vectors, i < all);
     }
   }
 
@@ -182,6 +183,24 @@ class FusedVotes {
     }
   }
 
+  // Of 128 elements, of half a warp: pairs of neighbours, then of pairs, which is the order of
+  // sign_predictor.h.
+  static __device__ float sum_of_squares(const uint4& values) {
+    float x[8];
+    to_f32(values, x);
+#pragma unroll
+    for (float& e : x) {
+      e = __fmul_rn(e, e);
+    }
+    float sum = __fadd_rn(__fadd_rn(__fadd_rn(x[0], x[1]), __fadd_rn(x[2], x[3])),
+                          __fadd_rn(__fadd_rn(x[4], x[5]), __fadd_rn(x[6], x[7])));
+#pragma unroll
+    for (int d = 1; d < kWarp / 2; d *= 2) {
+      sum = __fadd_rn(sum, __shfl_xor_sync(~0u, sum, d));
+    }
+    return sum;
+  }
+
   // 5 / RMS; 0 if there are no votes. By whole warps.
   __device__ float scale_of(int t) const {
     const float4 squares = *reinterpret_cast<const float4*>(shared_.squares[t] + 4 * b_.lane);
@@ -194,10 +213,14 @@ class FusedVotes {
     return scale > 0.f && scale < __int_as_float(0x7f800000) ? scale : 0.f;
   }
 
-  __device__ void count_weights(int t, int v, bool there, float scale) const {
+  // Of vector i of all tokens'; by whole warps.
+  __device__ void count_weights(int i, int vectors, bool there) const {
     int total = 0;
     int balance = 0;
+    const int t = i / vectors;
     if (there) {
+      const int v = i - t * vectors;
+      const float scale = shared_.scales[t];
       float x[8];
       const T* const row = p_.at.keeps_x ? x_memory_ + int64_t{t} * p_.shape.in : x_of(t);
       to_f32(*reinterpret_cast<const uint4*>(row + v * 8), x);
@@ -218,9 +241,10 @@ class FusedVotes {
         to[k / 4 * 64 + k % 4 * 4] = static_cast<int8_t>(q << (3 - k % 4));
       }
     }
-    total = __reduce_add_sync(~0u, total);
-    balance = __reduce_add_sync(~0u, balance);
-    if (b_.lane == 0) {
+    const unsigned half = 0xffffu << b_.lane / 16 * 16;
+    total = __reduce_add_sync(half, total);
+    balance = __reduce_add_sync(half, balance);
+    if (there && b_.lane % 16 == 0) {
       atomicAdd(&shared_.total[t], total);
       atomicAdd(&shared_.balance[t], balance);
     }

@@ -281,6 +281,18 @@ TEST_P(GpuFusedMlp, HasTheSameBitsInAnyBatch) {
   }
 }
 
+// As a layer calls it.
+TEST_P(GpuFusedMlp, MayWriteToX) {
+  const FusedCase c{.neurons = 500, .in = 256, .out = 256, .tokens = 11};
+  const Weights w(*this, c);
+  const GuardedTensor x = rows(c.tokens, c.in);
+  const GuardedTensor y(GetParam(), {c.tokens, c.out}, Layout::contiguous, kGpu);
+  fused_mlp(x.view(), {}, w.mlp, y.view(), gpu->exec);
+  fused_mlp(x.view(), {}, w.mlp, x.view(), gpu->exec);
+  gpu->cuda.synchronize();
+  EXPECT_TRUE(same_bits(x.view(), y.view()));
+}
+
 // A NaN is not below a threshold, and takes the votes of its token away: every neuron is active.
 TEST_P(GpuFusedMlp, NanStaysNan) {
   const FusedCase c{.neurons = 200, .in = 256, .out = 64, .tokens = 2};

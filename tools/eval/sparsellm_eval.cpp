@@ -392,9 +392,8 @@ std::vector<float> sorted_alphas(std::vector<float> alphas) {
       throw UsageError(fmt::format("--alphas {}; expected numbers above 0", alpha));
     }
   }
-  std::ranges::sort(alphas);
-  const auto same = std::ranges::unique(alphas);
-  alphas.erase(same.begin(), same.end());
+  std::sort(alphas.begin(), alphas.end());
+  alphas.erase(std::unique(alphas.begin(), alphas.end()), alphas.end());
   return alphas;
 }
 

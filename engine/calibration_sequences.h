@@ -9,6 +9,8 @@
 
 namespace sparsellm {
 
+inline constexpr int64_t kMaxCalibrationTextBytes = int64_t{1} << 30;
+
 struct CalibrationText {
   std::string_view text;
   int64_t tokens = 0;               // in all, the sequences' BOS included; at least 2

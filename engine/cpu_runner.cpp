@@ -28,7 +28,11 @@ class CpuRunner : public StepRunner {
         workspace_(
             {}, decoder.workspace_bytes(options.limits.step_tokens, kLogitRows, {}, options.sums)),
         threads_(options.threads),
-        exec_{.device = {}, .workspace = workspace_, .threads = threads_, .isa = options.cpu_isa},
+        exec_{.device = {},
+              .workspace = workspace_,
+              .threads = threads_,
+              .isa = options.cpu_isa,
+              .neurons = options.neurons},
         chosen_(static_cast<size_t>(options.limits.max_requests)) {}
 
   void launch(Step& step, const KvCache& kv) override {

@@ -18,7 +18,8 @@
 
 namespace sparsellm {
 
-class StepRunner;  // engine/step_runner.h
+class NeuronObserver;  // sparse/activation/neuron_observer.h
+class StepRunner;      // engine/step_runner.h
 
 // How kernels with several variants are chosen on CUDA.
 enum class Tuning : uint8_t {
@@ -67,6 +68,9 @@ struct EngineOptions {
   // What the MLPs of models with relu or fatrelu skip; by default what the model has stored. With
   // `exact` and `predict` they are dense, whatever weight_format says. Not on CUDA yet (an Error).
   ActivationSparsityRequest activation_sparsity;
+  // Sees neurons while the engine runs, which it outlives; with `exact`, on the CPU (else an
+  // Error).
+  NeuronObserver* neuron_observer = nullptr;
   // Rows of decode steps that "auto" is to be fast for; empty: all up to max_requests.
   std::vector<int64_t> decode_tokens;
   bool verify = false;  // all checksums of a converted model before it is loaded

@@ -81,6 +81,11 @@ int64_t choose_context_size(const EngineOptions& options, const ModelConfig& con
 
 ModelConfig config_to_run(ModelConfig config, const EngineOptions& options) {
   config.activation_sparsity = activation_sparsity_for(config, options.activation_sparsity);
+  require(options.neuron_observer == nullptr ||
+              (!options.device.is_cuda() &&
+               config.activation_sparsity.mode == ActivationSparsity::Mode::exact),
+          "neurons are observed with activation sparsity exact on the CPU, not with {} on {}",
+          name_of(config.activation_sparsity.mode), to_string(options.device));
   return config;
 }
 

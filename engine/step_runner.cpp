@@ -17,6 +17,7 @@ RunnerOptions runner_options(const EngineOptions& options, const ModelConfig& co
           .limits = scheduler_limits(options),
           .pages_per_request = pages_for(choose_context_size(options, config)),
           .traces = options.traces,
+          .neurons = options.neuron_observer,
           .eos = config.eos_token_ids,
           .log = options.log};
 }

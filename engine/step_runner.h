@@ -57,8 +57,9 @@ struct RunnerOptions {
   Sums sums = Sums::fastest;
   SchedulerLimits limits;
   int64_t pages_per_request = 0;
-  bool traces = false;       // measures the parts of decode passes; on CUDA only
-  std::vector<int32_t> eos;  // ids that requests with ignore_eos do not choose
+  bool traces = false;                // measures the parts of decode passes; on CUDA only
+  NeuronObserver* neurons = nullptr;  // ExecContext::neurons
+  std::vector<int32_t> eos;           // ids that requests with ignore_eos do not choose
   spdlog::logger* log = nullptr;
 };
 RunnerOptions runner_options(const EngineOptions& options, const ModelConfig& config);

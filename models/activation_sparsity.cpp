@@ -39,31 +39,69 @@ T read_name(const JsonValue& value, std::initializer_list<T> all) {
   value.refuse(fmt::format("supported are {}", fmt::join(names, ", ")));
 }
 
-std::vector<float> read_alphas(const JsonValue& value, int64_t layers) {
+using Alphas = std::vector<std::optional<float>>;
+
+bool predicts_somewhere(const Alphas& alphas) {
+  return std::ranges::any_of(alphas, [](const auto& alpha) { return alpha.has_value(); });
+}
+
+Alphas read_alphas(const JsonValue& value, int64_t layers) {
   require(value.size() == layers, "{} has {} numbers; the model has {} layers", value.name(),
           value.size(), layers);
-  std::vector<float> alphas;
+  Alphas alphas;
   for (int64_t i = 0; i < layers; ++i) {
     const JsonValue alpha = value.element(i);
-    alphas.push_back(alpha.number(0.0f, std::numeric_limits<float>::max()));
+    alphas.push_back(alpha.is_null()
+                         ? std::nullopt
+                         : std::optional(alpha.number(0.0f, std::numeric_limits<float>::max())));
     if (alphas.back() == 0.0f) {
       alpha.refuse("expected a number above 0");
     }
   }
+  require(predicts_somewhere(alphas), "{} are null for all layers; exact predicts nothing",
+          value.name());
   return alphas;
+}
+
+std::string alphas_json(const Alphas& alphas) {
+  std::vector<std::string> texts;
+  for (const std::optional<float>& alpha : alphas) {
+    texts.push_back(alpha ? fmt::format("{}", *alpha) : "null");
+  }
+  return fmt::format("[{}]", fmt::join(texts, ","));
+}
+
+// "alpha 0.99 to 1.03, in 2 of 8 layers nothing is predicted"
+std::string describe_alphas(const Alphas& alphas) {
+  std::vector<float> values;
+  for (const std::optional<float>& alpha : alphas) {
+    if (alpha) {
+      values.push_back(*alpha);
+    }
+  }
+  const auto [least, most] = std::ranges::minmax(values);
+  std::string text = fmt::format("alpha {}", least);
+  if (most > least) {
+    text += fmt::format(" to {}", most);
+  }
+  if (values.size() < alphas.size()) {
+    text += fmt::format(", in {} of {} layers nothing is predicted", alphas.size() - values.size(),
+                        alphas.size());
+  }
+  return text;
 }
 
 std::optional<float> read_figure(const JsonValue& value, float min, float max) {
   return value.present() ? std::optional(value.number(min, max)) : std::nullopt;
 }
 
-std::vector<float> alphas_for(const ActivationSparsityRequest::Alpha& alpha, int64_t layers) {
+Alphas alphas_for(const ActivationSparsityRequest::Alpha& alpha, int64_t layers) {
   require(std::isfinite(alpha.value) && alpha.value > 0.0f,
           "alpha {} of activation sparsity; use a number above 0", alpha.value);
   const int64_t count = alpha.layers.value_or(layers);
   require(count >= 1 && count <= layers, "alpha for {} layers; use 1 to {}, those of the model",
           count, layers);
-  std::vector<float> alphas(static_cast<size_t>(layers), 1.0f);
+  Alphas alphas(static_cast<size_t>(layers), 1.0f);
   std::fill_n(alphas.begin(), count, alpha.value);
   return alphas;
 }
@@ -123,8 +161,8 @@ std::string to_json(const ActivationSparsity& sparsity) {
   std::string text = fmt::format(R"({{"version":{},"activation_sparsity":"{}")", kSparsityVersion,
                                  name_of(sparsity.mode));
   if (sparsity.mode == Mode::predict) {
-    text += fmt::format(R"(,"votes":"{}","alphas":[{}])", name_of(sparsity.votes),
-                        fmt::join(sparsity.alphas, ","));
+    text += fmt::format(R"(,"votes":"{}","alphas":{})", name_of(sparsity.votes),
+                        alphas_json(sparsity.alphas));
     if (sparsity.skipped) {
       text += fmt::format(R"(,"skipped":{})", *sparsity.skipped);
     }
@@ -141,7 +179,8 @@ ActivationSparsity activation_sparsity_for(const ModelConfig& config,
   if (request.mode && *request.mode != chosen.mode) {
     chosen = {.mode = *request.mode};
   }
-  require(chosen.mode == Mode::predict || (!request.votes && !request.alpha && !request.layers),
+  require(chosen.mode == Mode::predict || (!request.votes && !request.alpha &&
+                                           request.alphas.empty() && request.thresholds.empty()),
           "votes and alpha are for activation sparsity predict, not {}", name_of(chosen.mode));
   if (chosen.mode == Mode::off) {
     return chosen;
@@ -156,16 +195,17 @@ ActivationSparsity activation_sparsity_for(const ModelConfig& config,
               .votes = chosen.votes,
               .alphas = alphas_for(*request.alpha, config.num_layers)};
   }
-  if (request.layers) {
-    const ActivationSparsityRequest::Layers& layers = *request.layers;
-    require(std::ssize(layers.alphas) == config.num_layers &&
-                std::ssize(layers.thresholds) == config.num_layers,
-            "{} alphas and {} thresholds of activation sparsity; the model has {} layers",
-            layers.alphas.size(), layers.thresholds.size(), config.num_layers);
+  if (!request.alphas.empty()) {
+    require(std::ssize(request.alphas) == config.num_layers && predicts_somewhere(request.alphas),
+            "alphas of {} layers; the model has {}, of which at least one needs an alpha",
+            request.alphas.size(), config.num_layers);
+    require(request.thresholds.empty() || std::ssize(request.thresholds) == config.num_layers,
+            "thresholds of {} layers; the model has {}", request.thresholds.size(),
+            config.num_layers);
     chosen = {.mode = Mode::predict,
               .votes = chosen.votes,
-              .alphas = layers.alphas,
-              .thresholds = layers.thresholds};
+              .alphas = request.alphas,
+              .thresholds = request.thresholds};
   }
   require(chosen.mode != Mode::predict || !chosen.alphas.empty(),
           "activation sparsity predict by {} votes has no alphas: sparsellm-convert "
@@ -179,11 +219,8 @@ std::string describe(const ActivationSparsity& sparsity) {
   if (sparsity.mode != Mode::predict) {
     return text;
   }
-  const auto [least, most] = std::ranges::minmax(sparsity.alphas);
-  text += fmt::format(" by {} votes, alpha {}", name_of(sparsity.votes), least);
-  if (most > least) {
-    text += fmt::format(" to {}", most);
-  }
+  text +=
+      fmt::format(" by {} votes, {}", name_of(sparsity.votes), describe_alphas(sparsity.alphas));
   std::vector<std::string> figures;
   if (sparsity.skipped) {
     figures.push_back(

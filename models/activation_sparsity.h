@@ -23,8 +23,10 @@ struct ActivationSparsity {
     predict,  // also those that the signs of the gate's weights say are zero
   };
   Mode mode = Mode::off;
-  Votes votes = Votes::weighted;   // of predict
-  std::vector<float> alphas = {};  // of predict: of each layer, finite and above 0
+  Votes votes = Votes::weighted;  // of predict
+  // Of predict: of each layer, finite and above 0; absent: in this layer nothing is predicted, it
+  // is computed as in `exact`. At least one layer has one.
+  std::vector<std::optional<float>> alphas = {};
   // Of each layer, for benchmarks: its MLP has FATReLU with this threshold in place of the model's
   // activation. Empty: it has that. Never stored.
   std::vector<float> thresholds = {};
@@ -41,10 +43,12 @@ std::string_view name_of(Votes votes);
 //   {"version": 1, "activation_sparsity": "exact"}
 //   {"version": 1, "activation_sparsity": "predict", "votes": "weighted", "alphas": [1.01, ...],
 //    "skipped": 0.43, "perplexity_loss": 0.004}
+// A layer in which nothing is predicted has null among the alphas.
 inline constexpr std::string_view kActivationSparsityMember = "sparsellm";
 
 // An absent value is `off`. Throws Error that names the key: for another version, mode or key, a
-// number of alphas that is not that of the layers, an activation without zeros.
+// number of alphas that is not that of the layers or that are all null, an activation without
+// zeros.
 ActivationSparsity read_activation_sparsity(const JsonValue& value, int64_t layers,
                                             const Activation& activation);
 std::string to_json(const ActivationSparsity& sparsity);  // on one line
@@ -55,15 +59,12 @@ struct ActivationSparsityRequest {
     float value = 1.0f;
     std::optional<int64_t> layers = {};  // the first ones, the others have 1; absent: all
   };
-  // Of each layer, for random weights in benchmarks: `predict` with these instead of `alpha`.
-  struct Layers {
-    std::vector<float> alphas = {};
-    std::vector<float> thresholds = {};
-  };
   std::optional<ActivationSparsity::Mode> mode = {};
   std::optional<Votes> votes = {};
   std::optional<Alpha> alpha = {};
-  std::optional<Layers> layers = {};
+  // As ActivationSparsity::alphas, instead of `alpha`: calibration tries such.
+  std::vector<std::optional<float>> alphas = {};
+  std::vector<float> thresholds = {};  // as ActivationSparsity's, with `alphas`
 };
 
 // What the model runs with. Throws Error for an activation without zeros, for `predict` without

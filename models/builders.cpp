@@ -1,6 +1,7 @@
 #include "models/builders.h"
 
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include "kernels/rope.h"
@@ -17,15 +18,17 @@ std::unique_ptr<Mlp> load_sparse_mlp(const ModelConfig& config, int64_t layer,
   using Order = WeightLoader::Order;
   const ActivationSparsity& sparsity = config.activation_sparsity;
   const Bias bias = config.mlp_bias ? Bias::yes : Bias::no;
-  SparseMlp::Parts parts{.activation = config.activation};
+  SparseMlp::Parts parts{.activation = config.activation, .layer = layer};
   if (!sparsity.thresholds.empty()) {
     parts.activation = {.kind = Activation::Kind::fatrelu,
                         .threshold = sparsity.thresholds.at(static_cast<size_t>(layer))};
   }
-  if (sparsity.mode == ActivationSparsity::Mode::predict) {
+  const std::optional<float> alpha = sparsity.mode == ActivationSparsity::Mode::predict
+                                         ? sparsity.alphas.at(static_cast<size_t>(layer))
+                                         : std::nullopt;
+  if (alpha) {
     parts.signs = std::make_unique<OwnedSignWords>();
-    parts.prediction = {.votes = sparsity.votes,
-                        .alpha = sparsity.alphas.at(static_cast<size_t>(layer))};
+    parts.prediction = {.votes = sparsity.votes, .alpha = *alpha};
   }
   WeightLoader::DenseLinear up =
       weights.dense_linear(modules.up, config.hidden_size, bias, Order::rows, parts.signs.get());

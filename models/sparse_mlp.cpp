@@ -6,6 +6,7 @@
 #include "kernels/base/error.h"
 #include "kernels/base/step_trace.h"
 #include "sparse/activation/active_rows.h"
+#include "sparse/activation/neuron_observer.h"
 #include "sparse/dense/dense.h"
 #include "sparse/dense/transposed.h"
 
@@ -140,6 +141,14 @@ FusedMlp SparseMlp::fused() const {
 
 int64_t SparseMlp::compute_exact(const Tensor& x, Tensor h, ExecContext& ctx) const {
   gate_.forward(x, h, ctx);
+  if (ctx.neurons != nullptr) {
+    activate(parts_.activation, h, ctx);  // again, if it was part of gate_, which changes nothing
+    ctx.neurons->observe({.layer = parts_.layer,
+                          .x = x,
+                          .weight = part_of(parts_.up.view, 0, neurons()),
+                          .values = h},
+                         ctx);
+  }
   if (gated()) {
     up_rows(x, {.up = *up_rows_, .up_bias = up_bias_, .activation = parts_.activation}, h, h, ctx);
   }

@@ -36,6 +36,7 @@ class SparseMlp : public Mlp {
     // Of the gate, or of a plain MLP's up; null: exact. They may get their values later.
     std::unique_ptr<OwnedSignWords> signs = nullptr;
     SignPrediction prediction = {};
+    int64_t layer = 0;  // that it is of, for an observer (sparse/activation/neuron_observer.h)
   };
   // Throws Error for shapes that do not fit. Parts may be without memory (models/weights), as long
   // as the MLP is not run.

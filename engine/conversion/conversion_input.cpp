@@ -18,7 +18,6 @@
 namespace sparsellm {
 namespace {
 
-constexpr int64_t kMaxTextBytes = int64_t{1} << 30;
 constexpr int64_t kSequenceTokens = 2048;  // of calibration, if the model takes as many
 
 std::string weight_name(const LinearLayer& layer) { return layer.module + ".weight"; }
@@ -131,6 +130,12 @@ void ConversionInput::require_undamaged(const std::string& tensor) const {
   store_.file().require_undamaged(tensor);
 }
 
+bool ConversionInput::prunes() const {
+  return std::any_of(plans_.begin(), plans_.end(), [](const LayerPlan& plan) {
+    return plan.prune.method.kind != PruneMethod::Kind::none;
+  });
+}
+
 bool ConversionInput::has_bitmasks() const {
   return std::any_of(stored_.begin(), stored_.end(), [](const WeightStore::Stored& stored) {
     return stored.form == WeightStore::Form::bitmask;
@@ -176,7 +181,7 @@ std::unique_ptr<Calibrator> ConversionInput::make_calibrator() {
     require_convertible(name);
   }
   const std::unique_ptr<Tokenizer> tokenizer = load_tokenizer(directory_);
-  const std::string text = read_text_file(options_.calibration->file, kMaxTextBytes);
+  const std::string text = read_text_file(options_.calibration->file, kMaxCalibrationTextBytes);
   return std::make_unique<Calibrator>(
       config_, checkpoint_,
       calibration_sequences(*tokenizer, {.text = text,

@@ -41,6 +41,7 @@ class ConversionInput {
   explicit ConversionInput(const ConvertOptions& options);
 
   const OpenDirectory& directory() const { return directory_; }
+  const ModelConfig& config() const { return config_; }
   const Checkpoint& checkpoint() const { return checkpoint_; }
   ThreadPool& threads() { return threads_; }
   // The tensor in words, with the directory: for messages.
@@ -54,6 +55,7 @@ class ConversionInput {
   void require_convertible(const std::string& name);
   // Compares checksums, where there are some: else damage would get new, right ones.
   void require_undamaged(const std::string& tensor) const;
+  bool prunes() const;  // some layer
   // Whether weights are stored as compressed-tensors does it.
   bool has_bitmasks() const;
 

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "engine/calibrate_activation_sparsity.h"
+#include "engine/calibration_sequences.h"
 #include "engine/conversion/conversion_input.h"
 #include "engine/conversion/convert_dtype.h"
 #include "engine/conversion/encode_planned.h"
@@ -85,7 +87,7 @@ int64_t add_other(const std::string& name, ConversionInput& input, std::optional
 
 // config.json, the tokenizer, the licence.
 void copy_companions(const ConversionInput& input, const ConvertOptions& options,
-                     const std::set<std::string>& formats, ModelWriter& writer) {
+                     const Conversion& conversion, ModelWriter& writer) {
   for (const std::string& name : input.directory().names()) {
     if (!is_companion_file(name)) {
       continue;
@@ -94,7 +96,9 @@ void copy_companions(const ConversionInput& input, const ConvertOptions& options
     const std::optional<std::string> config =
         name == "config.json" ? output_config(file, {.had_bitmasks = input.has_bitmasks(),
                                                      .dtype = options.dtype,
-                                                     .formats = formats})
+                                                     .formats = conversion.sparse_formats(),
+                                                     .drops_alphas = conversion.dropped_alphas,
+                                                     .sparsity = conversion.activation_sparsity})
                               : std::nullopt;
     if (config) {
       writer.write_text(name, *config);
@@ -102,6 +106,31 @@ void copy_companions(const ConversionInput& input, const ConvertOptions& options
       writer.copy_file(file);
     }
   }
+}
+
+ActivationSparsity find_activation_sparsity(const ConversionInput& input,
+                                            const ConvertOptions& options) {
+  const ActivationSparsitySearch& search = *options.activation_sparsity;
+  require(!input.prunes(),
+          "activation sparsity is calibrated on the weights of the input, which are pruned here; "
+          "prune first, and calibrate what was written");
+  require(has_tokenizer(input.directory()),
+          "{}: calibration of activation sparsity needs a tokenizer, and there is none",
+          options.input.string());
+  return calibrate_activation_sparsity(
+      input.directory(), {.text = read_text_file(search.calibration.file, kMaxCalibrationTextBytes),
+                          .tokens = search.calibration.tokens,
+                          .votes = search.votes,
+                          .max_loss = search.max_loss,
+                          .threads = options.threads,
+                          .progress = [&options](int64_t done, int64_t total) {
+                            if (options.poll) {
+                              options.poll();
+                            }
+                            if (options.progress) {
+                              options.progress(done, total, "(calibrating activation sparsity)");
+                            }
+                          }});
 }
 
 // Room for the header of a file: names of tensors and metadata, and some more.
@@ -163,6 +192,11 @@ Conversion convert_model(const ConvertOptions& options) {
                       .header_bytes = header_bytes(input.checkpoint())});
   Conversion result;
   result.has_tokenizer = has_tokenizer(input.directory());
+  if (options.activation_sparsity) {
+    result.activation_sparsity = find_activation_sparsity(input, options);
+  }
+  result.dropped_alphas = input.prunes() && input.config().activation_sparsity.mode ==
+                                                ActivationSparsity::Mode::predict;
   input.for_each_weight([&](const PlannedWeight& weight) {
     result.weights.push_back(add_weight(weight, options, input, writer));
   });
@@ -174,7 +208,7 @@ Conversion convert_model(const ConvertOptions& options) {
     release_pages(tensor.bytes);
     input.report(std::ssize(tensor.bytes), name);
   }
-  copy_companions(input, options, result.sparse_formats(), writer);
+  copy_companions(input, options, result, writer);
   if (options.model_card) {
     writer.write_text(std::string(kModelCardName), options.model_card(result));
   }

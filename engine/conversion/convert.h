@@ -9,16 +9,24 @@
 #include <string_view>
 #include <vector>
 
+#include "models/activation_sparsity.h"
 #include "models/linear_layers.h"
 #include "sparse/choice/format_rules.h"
 #include "sparse/prune/plan.h"
 
 namespace sparsellm {
 
-// What Wanda's norms are measured on.
+// A text to measure on.
 struct CalibrationFile {
   std::filesystem::path file;
   int64_t tokens = 0;  // at most
+};
+
+// How activation sparsity `predict` is calibrated (engine/calibrate_activation_sparsity.h).
+struct ActivationSparsitySearch {
+  CalibrationFile calibration;
+  Votes votes = Votes::weighted;
+  double max_loss = 0.005;
 };
 
 struct Conversion;
@@ -36,8 +44,12 @@ struct ConvertOptions {
   // f16 or bf16: what all floating-point tensors are converted to, before they are pruned. Nothing:
   // each keeps its own.
   std::optional<DType> dtype = {};
-  // Without it, N:M pruning goes by magnitude, and Wanda is an Error.
+  // What Wanda's norms are measured on. Without it, N:M pruning goes by magnitude, and Wanda is an
+  // Error.
   std::optional<CalibrationFile> calibration = {};
+  // What it finds is stored in the output's config.json. An Error if the plan prunes: what is
+  // calibrated are the weights of the input. Not used by inspect_model().
+  std::optional<ActivationSparsitySearch> activation_sparsity = {};
   int threads = 0;  // 0: usable_cores()
   bool replace = false;
   bool verify = false;  // decode what was encoded, and read back what was written
@@ -69,6 +81,9 @@ struct Conversion {
   std::vector<ConvertedWeight> weights;  // in the order of linear_layers()
   int64_t other_bytes = 0;               // tensors that are copied, or only converted
   bool has_tokenizer = true;
+  std::optional<ActivationSparsity> activation_sparsity = {};  // that was found
+  // The input had stored alphas, which are not those of pruned weights; the output has none.
+  bool dropped_alphas = false;
 
   int64_t dense_bytes() const;  // of the linear layers
   int64_t bytes() const;

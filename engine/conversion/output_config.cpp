@@ -37,6 +37,15 @@ std::optional<std::string> output_config(const InputFile& input, const OutputWei
       }
     }
   }
+  const std::string sparsity_key(kActivationSparsityMember);
+  if (weights.drops_alphas || weights.sparsity) {
+    remove_member(changed, sparsity_key);
+  }
+  JsonDocument sparsity;
+  if (weights.sparsity) {
+    sparsity = parse_json(to_json(*weights.sparsity), sparsity_key, kMaxDepth);
+    changed[sparsity_key].swap(sparsity.root());
+  }
   return changed == config ? std::nullopt : std::optional(changed.dump(2) + "\n");
 }
 

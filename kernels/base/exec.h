@@ -9,9 +9,10 @@
 
 namespace sparsellm {
 
-class CudaContext;  // kernels/base/cuda_context.h
-struct CudaQueue;   // kernels/base/cuda_queue.h
-class StepTrace;    // kernels/base/step_trace.h
+class CudaContext;     // kernels/base/cuda_context.h
+struct CudaQueue;      // kernels/base/cuda_queue.h
+class NeuronObserver;  // sparse/activation/neuron_observer.h
+class StepTrace;       // kernels/base/step_trace.h
 
 // Whether the bits of a row of a result may depend on the other rows of a call.
 enum class Sums : uint8_t {
@@ -38,7 +39,8 @@ struct ExecContext {
   const CudaQueue* queue = nullptr;  // of `cuda`, where ops enqueue; nullptr: its main one
   Sums sums = Sums::fastest;
   Launches launches = Launches::overlapping;
-  StepTrace* trace = nullptr;  // measures the parts of a step; on CUDA, if requested
+  StepTrace* trace = nullptr;         // measures the parts of a step; on CUDA, if requested
+  NeuronObserver* neurons = nullptr;  // sees those of MLPs; on the CPU, if requested
 };
 
 }  // namespace sparsellm

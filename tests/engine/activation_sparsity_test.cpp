@@ -233,7 +233,7 @@ TEST(ActivationSparsity, AlphaIsThatOfTheFirstLayers) {
   ASSERT_EQ(engine.neuron_counts().size(), 8u);
   EXPECT_GT(engine.neuron_counts()[0].skipped_share(), ones.neuron_counts()[0].skipped_share());
   EXPECT_EQ(engine.config().activation_sparsity.alphas,
-            (std::vector<float>{0.9f, 1, 1, 1, 1, 1, 1, 1}));
+            (std::vector<std::optional<float>>{0.9f, 1, 1, 1, 1, 1, 1, 1}));
 }
 
 // What a model has stored is what it runs with, unless something else is asked for.

@@ -49,8 +49,13 @@ void check_config(const ModelConfig& config) {
   const bool predicts = sparsity.mode == ActivationSparsity::Mode::predict;
   expect(std::ssize(sparsity.alphas) == (predicts ? config.num_layers : 0), "an alpha a layer");
   expect(std::ranges::all_of(sparsity.alphas,
-                             [](float alpha) { return std::isfinite(alpha) && alpha > 0; }),
+                             [](std::optional<float> alpha) {
+                               return !alpha || (std::isfinite(*alpha) && *alpha > 0);
+                             }),
          "alphas above 0");
+  expect(!predicts || std::ranges::any_of(sparsity.alphas,
+                                          [](std::optional<float> alpha) { return !!alpha; }),
+         "an alpha of a layer at least");
   const auto is_token = [&](int32_t id) { return id >= 0 && id < config.vocab_size; };
   expect(!config.bos_token_id || is_token(*config.bos_token_id), "BOS inside the vocabulary");
   expect(std::all_of(config.eos_token_ids.begin(), config.eos_token_ids.end(), is_token),

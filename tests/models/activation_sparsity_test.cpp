@@ -45,7 +45,8 @@ const ActivationSparsity kPredict{.mode = Mode::predict,
 TEST(ActivationSparsity, IsReadAsItIsWritten) {
   for (const ActivationSparsity& sparsity :
        {ActivationSparsity{}, ActivationSparsity{.mode = Mode::exact}, kPredict,
-        ActivationSparsity{.mode = Mode::predict, .alphas = {1.0f, 3e38f, 1e-38f}}}) {
+        ActivationSparsity{.mode = Mode::predict, .alphas = {1.0f, 3e38f, 1e-38f}},
+        ActivationSparsity{.mode = Mode::predict, .alphas = {{}, 1.02f, {}}}}) {
     EXPECT_EQ(read(to_json(sparsity)), sparsity) << to_json(sparsity);
     EXPECT_EQ(read(to_json(sparsity), Activation::Kind::fatrelu), sparsity);
   }
@@ -97,6 +98,7 @@ TEST(ActivationSparsity, RefusesWhatIsWrongInAConfig) {
       {predict(R"(, "votes": "sign", "alphas": [1, 1, -1])"), "alphas[2]"},
       {predict(R"(, "votes": "sign", "alphas": [1, 1, 1e39])"), "alphas[2]"},
       {predict(R"(, "votes": "sign", "alphas": [1, "1", 1])"), "alphas[1]"},
+      {predict(R"(, "votes": "sign", "alphas": [null, null, null])"), "null for all layers"},
       {predict(R"(, "votes": "sign", "alphas": [1, 1, 1], "skipped": 1.1)"), "skipped"},
       {predict(R"(, "votes": "sign", "alphas": [1, 1, 1], "perplexity_loss": -2)"), "loss"},
   };
@@ -124,15 +126,19 @@ TEST(ActivationSparsity, IsWhatIsStoredUnlessSomethingElseIsAskedFor) {
   const Request all{.mode = Mode::predict, .alpha = Request::Alpha{.value = 0.5f}};
   const ActivationSparsity expected{.mode = Mode::predict, .alphas = {0.5f, 0.5f, 0.5f}};
   EXPECT_EQ(activation_sparsity_for(model(Activation::Kind::fatrelu), all), expected);
+  const Request each{.mode = Mode::predict, .votes = Votes::sign, .alphas = {{}, 0.5f, 2.0f}};
+  EXPECT_EQ(activation_sparsity_for(stored, each),
+            (ActivationSparsity{
+                .mode = Mode::predict, .votes = Votes::sign, .alphas = {{}, 0.5f, 2.0f}}));
   // What was chosen stays if it is asked for once more.
   EXPECT_EQ(activation_sparsity_for(model(Activation::Kind::fatrelu, expected), all), expected);
 }
 
 TEST(ActivationSparsity, OfEachLayer) {
-  const Request request{
-      .mode = Mode::predict,
-      .votes = Votes::sign,
-      .layers = Request::Layers{.alphas = {0.5f, 1.0f, 2.0f}, .thresholds = {-1.0f, 0.0f, 1.0f}}};
+  const Request request{.mode = Mode::predict,
+                        .votes = Votes::sign,
+                        .alphas = {0.5f, 1.0f, 2.0f},
+                        .thresholds = {-1.0f, 0.0f, 1.0f}};
   const ActivationSparsity expected{.mode = Mode::predict,
                                     .votes = Votes::sign,
                                     .alphas = {0.5f, 1.0f, 2.0f},
@@ -140,9 +146,9 @@ TEST(ActivationSparsity, OfEachLayer) {
   EXPECT_EQ(activation_sparsity_for(model(Activation::Kind::relu), request), expected);
   EXPECT_EQ(activation_sparsity_for(model(Activation::Kind::relu, expected), request), expected);
   Request wrong = request;
-  wrong.layers->thresholds.pop_back();
+  wrong.thresholds.pop_back();
   expect_message(error_of([&] { activation_sparsity_for(model(Activation::Kind::relu), wrong); }),
-                 "3 alphas and 2 thresholds of activation sparsity; the model has 3 layers");
+                 "thresholds of 2 layers; the model has 3");
   wrong = request;
   wrong.mode = Mode::exact;
   EXPECT_NE(error_of([&] { activation_sparsity_for(model(Activation::Kind::relu), wrong); }), "");
@@ -163,6 +169,9 @@ TEST(ActivationSparsity, RefusesWhatCannotBe) {
                "sparsellm-convert --activation-sparsity predict --calibration FILE");
   expect_error(stored, {.votes = Votes::weighted}, "weighted votes has no alphas");
   expect_error(relu, {.votes = Votes::sign}, "predict, not off");
+  expect_error(relu, {.alphas = {1.0f, 1.0f, 1.0f}}, "predict, not off");
+  expect_error(stored, {.alphas = {1.0f, 1.0f}}, "alphas of 2 layers; the model has 3");
+  expect_error(stored, {.alphas = {{}, {}, {}}}, "at least one needs an alpha");
   expect_error(stored, {.mode = Mode::exact, .alpha = Request::Alpha{}}, "predict, not exact");
   expect_error(stored, {.mode = Mode::off, .votes = Votes::sign}, "predict, not off");
   for (const float alpha : {0.0f, -1.0f, std::numeric_limits<float>::infinity(), std::nanf("")}) {
@@ -177,6 +186,8 @@ TEST(ActivationSparsity, IsDescribed) {
   EXPECT_EQ(describe({.mode = Mode::exact}), "exact");
   EXPECT_EQ(describe({.mode = Mode::predict, .alphas = {1.5f, 1.5f}}),
             "predict by weighted votes, alpha 1.5");
+  EXPECT_EQ(describe({.mode = Mode::predict, .alphas = {{}, 1.5f, 1.25f}}),
+            "predict by weighted votes, alpha 1.25 to 1.5, in 1 of 3 layers nothing is predicted");
   EXPECT_EQ(describe(kPredict),
             "predict by sign votes, alpha 0.001 to 1.01; when calibrated, 43.0 % of the neurons "
             "were skipped and the perplexity changed by +0.40 %");

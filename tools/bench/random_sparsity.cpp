@@ -60,7 +60,7 @@ class Sequence {
 class ChoosingMlp : public Mlp {
  public:
   ChoosingMlp(std::unique_ptr<Mlp> dense, const NeuronShares& shares, Votes votes,
-              ActivationSparsityRequest::Layers& chosen)
+              ActivationSparsity& chosen)
       : dense_(std::move(dense)), shares_(shares), votes_(votes), chosen_(chosen) {}
 
   std::vector<const Linear*> linears() const override { return dense_->linears(); }
@@ -109,15 +109,14 @@ class ChoosingMlp : public Mlp {
   std::unique_ptr<Mlp> dense_;
   NeuronShares shares_;
   Votes votes_;
-  ActivationSparsityRequest::Layers& chosen_;
+  ActivationSparsity& chosen_;
 };
 
 }  // namespace
 
-ActivationSparsityRequest::Layers choose_random_sparsity(const ModelConfig& config,
-                                                         const RandomWeights& weights,
-                                                         const NeuronShares& shares, Votes votes,
-                                                         ThreadPool& threads) {
+ActivationSparsity choose_random_sparsity(const ModelConfig& config, const RandomWeights& weights,
+                                          const NeuronShares& shares, Votes votes,
+                                          ThreadPool& threads) {
   check_shares(shares);
   activation_sparsity_for(config, {.mode = ActivationSparsity::Mode::exact});  // or it throws
   ModelConfig dense = config;
@@ -144,7 +143,7 @@ ActivationSparsityRequest::Layers choose_random_sparsity(const ModelConfig& conf
                     .head_dim = config.head_dim,
                     .dtype = DType::f32},
                    pages_for(tokens));
-  ActivationSparsityRequest::Layers chosen;
+  ActivationSparsity chosen{.mode = ActivationSparsity::Mode::predict, .votes = votes};
   for (int64_t index = 0; index < config.num_layers; ++index) {
     DecoderLayer layer = build_layer(dense, index, loader);
     layer.mlp = std::make_unique<ChoosingMlp>(std::move(layer.mlp), shares, votes, chosen);

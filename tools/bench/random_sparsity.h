@@ -16,9 +16,8 @@ namespace sparsellm {
 // states come from layers that have theirs already. Computed on the CPU, a layer in memory at a
 // time, also for a model that then runs on a GPU, where the weights have the same bits. Throws
 // Error, also for a config whose MLPs have an activation without zeros.
-ActivationSparsityRequest::Layers choose_random_sparsity(const ModelConfig& config,
-                                                         const RandomWeights& weights,
-                                                         const NeuronShares& shares, Votes votes,
-                                                         ThreadPool& threads);
+ActivationSparsity choose_random_sparsity(const ModelConfig& config, const RandomWeights& weights,
+                                          const NeuronShares& shares, Votes votes,
+                                          ThreadPool& threads);
 
 }  // namespace sparsellm

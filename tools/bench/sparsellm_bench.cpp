@@ -667,10 +667,12 @@ ThroughputArgs with_chosen_sparsity(ThroughputArgs args, spdlog::logger& log) {
   ThreadPool threads(model.threads);
   log.info("choosing alphas and thresholds for {} of the neurons predicted and {} zero",
            *args.predicted, *args.zeros);
-  model.activation_sparsity.layers = choose_random_sparsity(
+  const ActivationSparsity chosen = choose_random_sparsity(
       read_bench_config(args.model), random_weights(args.model, engine_options(model, {})),
       {.predicted = *args.predicted, .zeros = *args.zeros},
       model.activation_sparsity.votes.value_or(ActivationSparsity().votes), threads);
+  model.activation_sparsity.alphas = chosen.alphas;
+  model.activation_sparsity.thresholds = chosen.thresholds;
   return args;
 }
 

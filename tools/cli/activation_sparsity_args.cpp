@@ -26,7 +26,14 @@ std::optional<Number> parse_number(std::string_view text) {
   return error == std::errc() && rest == end ? std::optional(number) : std::nullopt;
 }
 
-std::optional<Mode> mode_of(std::string_view name) {
+constexpr const char* kModeHelp =
+    "Skip neurons of ReLU models that are zero for a token after its prompt: off; exact, without a "
+    "loss; predict, also those that signs predict to be zero; stored, as the model's config.json "
+    "says, else off";
+
+}  // namespace
+
+std::optional<Mode> parse_mode(std::string_view name) {
   for (const Mode mode : {Mode::off, Mode::exact, Mode::predict}) {
     if (name == name_of(mode)) {
       return mode;
@@ -34,8 +41,6 @@ std::optional<Mode> mode_of(std::string_view name) {
   }
   return std::nullopt;
 }
-
-}  // namespace
 
 ActivationSparsityRequest::Alpha parse_alpha(const std::string& flag, const std::string& text) {
   const std::string_view all = text;
@@ -56,25 +61,50 @@ ActivationSparsityRequest::Alpha parse_alpha(const std::string& flag, const std:
   return {.value = *value, .layers = layers};
 }
 
+void replace_mode_arg(CLI::App& app, ActivationSparsityRequest& request,
+                      std::optional<double>& random) {
+  constexpr std::string_view kRandom = "random:";
+  app.remove_option(app.get_option("--activation-sparsity"));
+  app.add_option_function<std::string>(
+         "--activation-sparsity",
+         [&request, &random, kRandom](const std::string& name) {
+           const std::string_view text = name;
+           random = text.starts_with(kRandom) ? parse_number<double>(text.substr(kRandom.size()))
+                                              : std::nullopt;
+           request.mode = random ? Mode::exact : parse_mode(text);
+           if ((!request.mode && text != kStored) || (random && !(*random >= 0 && *random <= 1))) {
+             throw UsageError(fmt::format(
+                 "--activation-sparsity {}; expected stored, off, exact, predict, or random:P with "
+                 "P in [0, 1]",
+                 quote(text)));
+           }
+         },
+         fmt::format("{}; random:P, a control: a share P at random", kModeHelp))
+      ->type_name("MODE")
+      ->default_str(kStored);
+}
+
+void add_votes_arg(CLI::App& app, std::optional<Votes>& votes, const std::string& default_votes) {
+  app.add_option_function<std::string>(
+         "--votes",
+         [&votes](const std::string& name) {
+           votes = name == name_of(Votes::sign) ? Votes::sign : Votes::weighted;
+         },
+         fmt::format("What a vote of the prediction counts: sign, one each; weighted, the size of "
+                     "the input [{}]",
+                     default_votes))
+      ->check(CLI::IsMember({"sign", "weighted"}))
+      ->type_name("VOTES");
+}
+
 void add_activation_sparsity_args(CLI::App& app, ActivationSparsityRequest& request) {
   app.add_option_function<std::string>(
          "--activation-sparsity",
-         [&request](const std::string& name) { request.mode = mode_of(name); },
-         "Skip neurons of ReLU models that are zero for a token after its prompt: off; exact, "
-         "without a loss; predict, also those that signs predict to be zero; stored, as the "
-         "model's config.json says, else off")
+         [&request](const std::string& name) { request.mode = parse_mode(name); }, kModeHelp)
       ->check(CLI::IsMember({kStored, "off", "exact", "predict"}))
       ->type_name("MODE")
       ->default_str(kStored);
-  app.add_option_function<std::string>(
-         "--votes",
-         [&request](const std::string& name) {
-           request.votes = name == name_of(Votes::sign) ? Votes::sign : Votes::weighted;
-         },
-         "What a vote of the prediction counts: sign, one each; weighted, the size of the input "
-         "[as stored, else weighted]")
-      ->check(CLI::IsMember({"sign", "weighted"}))
-      ->type_name("VOTES");
+  add_votes_arg(app, request.votes, "as stored, else weighted");
   app.add_option_function<std::string>(
          "--alpha",
          [&request](const std::string& text) { request.alpha = parse_alpha("--alpha", text); },

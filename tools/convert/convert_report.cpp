@@ -1,7 +1,10 @@
 #include "tools/convert/convert_report.h"
 
+#include <spdlog/fmt/ranges.h>
+
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -193,6 +196,26 @@ void report_weights(std::string_view name, const Conversion& conversion, ReportW
   }
 }
 
+void report_activation_sparsity(const ActivationSparsity& sparsity, ReportWriter& report) {
+  using Kind = Column::Kind;
+  if (sparsity.mode != ActivationSparsity::Mode::predict) {
+    return;
+  }
+  report.begin_table(
+      "activation sparsity",
+      {{.key = "votes", .title = "predicted by", .kind = Kind::text},
+       {.key = "alphas", .title = "alphas of the layers", .kind = Kind::text},
+       {.key = "skipped_percent", .title = "neurons skipped", .unit = "%", .decimals = 1},
+       {.key = "perplexity_loss_percent", .title = "perplexity", .unit = "%", .decimals = 2}});
+  std::vector<std::string> alphas;
+  for (const std::optional<float>& alpha : sparsity.alphas) {
+    alphas.push_back(alpha ? fmt::format("{:.3f}", *alpha) : "-");
+  }
+  report.add_row({fmt::format("{} votes", name_of(sparsity.votes)),
+                  fmt::format("{}", fmt::join(alphas, " ")), 100.0 * *sparsity.skipped,
+                  100.0 * *sparsity.perplexity_loss});
+}
+
 }  // namespace
 
 std::vector<std::string> conversion_warnings(const Conversion& conversion) {
@@ -212,6 +235,17 @@ std::vector<std::string> conversion_warnings(const Conversion& conversion) {
   for (const auto& [why, count] : dense) {
     warnings.push_back(fmt::format("{} of {} linear layers stay dense: {}", count, all, why));
   }
+  if (conversion.activation_sparsity &&
+      conversion.activation_sparsity->mode == ActivationSparsity::Mode::off) {
+    warnings.emplace_back(
+        "activation sparsity is off in what was written: no neurons may be skipped within "
+        "--max-loss");
+  }
+  if (conversion.dropped_alphas) {
+    warnings.emplace_back(
+        "the alphas of activation sparsity in the input's config.json are not those of pruned "
+        "weights, and were dropped; calibrate what was written");
+  }
   return warnings;
 }
 
@@ -221,6 +255,9 @@ void report_conversion(const Conversion& conversion, Detail detail, ReportWriter
   report.begin_table("model", model_columns());
   report.add_row(model_row("stored", conversion));
   report_dense(conversion, report);
+  if (conversion.activation_sparsity) {
+    report_activation_sparsity(*conversion.activation_sparsity, report);
+  }
   if (detail == Detail::weights) {
     report_weights("weights", conversion, report);
   }

@@ -16,6 +16,7 @@
 
 #include "engine/conversion/convert.h"
 #include "sparse/registry.h"
+#include "tools/cli/activation_sparsity_args.h"
 #include "tools/cli/args.h"
 #include "tools/cli/interrupt.h"
 #include "tools/cli/printable.h"
@@ -42,6 +43,9 @@ struct ConvertArgs {
   std::optional<std::string> plan;
   std::optional<std::string> calibration;
   std::optional<int64_t> calibration_tokens;
+  std::optional<std::string> activation_sparsity;
+  std::optional<Votes> votes;
+  std::optional<double> max_loss;
   int64_t max_shard_bytes = ConvertOptions().max_shard_bytes;
   int threads = 0;
   bool dry_run = false;
@@ -92,13 +96,25 @@ void add_prune_args(CLI::App& app, ConvertArgs& args) {
   app.add_option("--seed", args.seed, "Of random [0]")->check(is_seed())->excludes(plan);
   auto* const calibration =
       app.add_option("--calibration", args.calibration,
-                     "Text on which wanda, and N:M if it is there, measures the inputs of layers")
+                     "Text on which wanda, and N:M if it is there, measures the inputs of "
+                     "layers, or activation sparsity is calibrated")
           ->type_name("FILE")
           ->check(not_empty());
   app.add_option("--calibration-tokens", args.calibration_tokens,
-                 "Tokens of it to take, at most [32768]")
+                 "Tokens of it to take, at most [32768; for activation sparsity 8192]")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 31))
       ->needs(calibration);
+}
+
+void add_activation_sparsity_args(CLI::App& app, ConvertArgs& args) {
+  app.add_option("--activation-sparsity", args.activation_sparsity,
+                 "predict: find out which neurons of a ReLU model may be skipped because signs "
+                 "predict them to be zero, and store it in config.json")
+      ->check(CLI::IsMember({name_of(ActivationSparsity::Mode::predict)}))
+      ->type_name("MODE");
+  add_votes_arg(app, args.votes, "weighted");
+  app.add_option("--max-loss", args.max_loss,
+                 "How much the prediction may increase the perplexity of the text [0.005]");
 }
 
 void add_convert_args(CLI::App& app, ConvertArgs& args) {
@@ -111,6 +127,7 @@ void add_convert_args(CLI::App& app, ConvertArgs& args) {
                  "Convert all floating-point tensors, before anything is pruned [as they are]")
       ->check(CLI::IsMember({"f16", "bf16"}));
   add_prune_args(app, args);
+  add_activation_sparsity_args(app, args);
   app.add_flag("--dry-run", args.dry_run,
                "Write nothing; say what the model would take in every format")
       ->excludes(output);
@@ -160,7 +177,7 @@ PruneSettings prune_settings(const ConvertArgs& args) {
   if (kind == Kind::wanda && !args.calibration) {
     throw UsageError("--prune wanda needs --calibration");
   }
-  if (args.calibration && kind != Kind::wanda && kind != Kind::n_m) {
+  if (args.calibration && kind != Kind::wanda && kind != Kind::n_m && !args.activation_sparsity) {
     throw UsageError(fmt::format("--calibration is not for --prune {}", args.prune));
   }
   settings.sparsity = args.sparsity.value_or(0.0);
@@ -169,13 +186,43 @@ PruneSettings prune_settings(const ConvertArgs& args) {
   return settings;
 }
 
+std::optional<ActivationSparsitySearch> sparsity_search(const ConvertArgs& args) {
+  constexpr int64_t kTokens = 8192;
+  if (!args.activation_sparsity) {
+    for (const auto& [flag, given] : {std::pair("--votes", args.votes.has_value()),
+                                      {"--max-loss", args.max_loss.has_value()}}) {
+      if (given) {
+        throw UsageError(fmt::format("{} needs --activation-sparsity", flag));
+      }
+    }
+    return std::nullopt;
+  }
+  if (!args.calibration) {
+    throw UsageError(
+        fmt::format("--activation-sparsity {} needs --calibration", *args.activation_sparsity));
+  }
+  if (args.dry_run) {
+    throw UsageError("--activation-sparsity is not for --dry-run");
+  }
+  ActivationSparsitySearch search{
+      .calibration = {.file = *args.calibration,
+                      .tokens = args.calibration_tokens.value_or(kTokens)},
+      .votes = args.votes.value_or(Votes::weighted)};
+  search.max_loss = args.max_loss.value_or(search.max_loss);
+  if (!(search.max_loss > 0.0 && search.max_loss < 1.0)) {
+    throw UsageError(fmt::format("--max-loss {} is not in (0, 1)", search.max_loss));
+  }
+  return search;
+}
+
 ConvertOptions options_of(const ConvertArgs& args) {
   ConvertOptions options{.input = args.model,
                          .output = args.output,
                          .plan = args.plan
                                      ? SparsityPlan::read(*args.plan)
                                      : SparsityPlan::uniform(prune_settings(args), args.format)};
-  if (args.calibration) {
+  options.activation_sparsity = sparsity_search(args);
+  if (args.calibration && !options.activation_sparsity) {
     constexpr int64_t kTokens = 32768;
     options.calibration = CalibrationFile{.file = *args.calibration,
                                           .tokens = args.calibration_tokens.value_or(kTokens)};

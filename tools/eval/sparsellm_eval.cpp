@@ -1,27 +1,35 @@
 // Judges models: sparsellm-eval perplexity -m MODEL --text FILE,
-//                sparsellm-eval compare A B --text FILE.
+//                sparsellm-eval compare A B --text FILE,
+//                sparsellm-eval activation -m MODEL --text FILE.
 
 #include <spdlog/logger.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "kernels/base/device.h"
 #include "kernels/base/json_writer.h"
 #include "kernels/base/mapped_file.h"
 #include "models/config.h"
 #include "models/storage/model_directory.h"
+#include "tools/cli/activation_sparsity_args.h"
 #include "tools/cli/args.h"
 #include "tools/cli/interrupt.h"
 #include "tools/cli/printable.h"
 #include "tools/cli/progress_bar.h"
 #include "tools/cli/tool_main.h"
+#include "tools/eval/activation.h"
 #include "tools/eval/compare.h"
 #include "tools/eval/perplexity.h"
+#include "tools/eval/random_mask.h"
 
 namespace sparsellm {
 namespace {
@@ -45,6 +53,7 @@ struct ScoringArgs {
 
 struct PerplexityArgs {
   ModelArgs model;
+  std::optional<double> random_mask;  // --activation-sparsity random:P
   ScoringArgs scoring;
 };
 
@@ -54,24 +63,50 @@ struct CompareArgs {
   ModelArgs a;
   std::string model_b;   // empty: that of A
   std::string device_b;  // empty: that of A
+  std::optional<std::string> activation_sparsity_b;
+  std::optional<std::string> alpha_b;
   ScoringArgs scoring;
 
   ModelArgs settings_b() const {
     ModelArgs b = a;
     b.model = model_b.empty() ? a.model : model_b;
     b.device = device_b.empty() ? a.device : device_b;
+    if (activation_sparsity_b) {
+      const auto mode = parse_mode(*activation_sparsity_b);
+      if (mode != a.activation_sparsity.mode) {  // votes and alphas are those of a mode
+        b.activation_sparsity = {.mode = mode};
+      }
+    }
+    if (alpha_b) {
+      b.activation_sparsity.alpha = parse_alpha("--alpha-b", *alpha_b);
+    }
     return b;
   }
+};
+
+struct ActivationArgs {
+  ModelArgs model;
+  std::string text;
+  int64_t context = 512;
+  std::vector<float> alphas{0.98f, 1.0f, 1.02f};
+  bool json = false;
 };
 
 const std::map<std::string, PerplexityProtocol> kProtocols{
     {"windows", PerplexityProtocol::windows}, {"llama.cpp", PerplexityProtocol::llama_cpp}};
 
-void add_scoring_args(CLI::App& command, ScoringArgs& args) {
+// --text, --context and --json, which all commands have.
+template <class Args>
+void add_text_args(CLI::App& command, Args& args) {
   command.add_option("--text", args.text, "Text file to score")->required()->check(not_empty());
   command.add_option("--context", args.context, "Tokens of a window")
       ->check(CLI::Range(int64_t{4}, int64_t{1} << 31))
       ->capture_default_str();
+  command.add_flag("--json", args.json, "Print one JSON object");
+}
+
+void add_scoring_args(CLI::App& command, ScoringArgs& args) {
+  add_text_args(command, args);
   command
       .add_option("--protocol", args.protocol,
                   "windows: BOS and context - 1 tokens, all scored; llama.cpp: context tokens, "
@@ -80,13 +115,13 @@ void add_scoring_args(CLI::App& command, ScoringArgs& args) {
       ->capture_default_str();
   command.add_flag("--decode", args.decode,
                    "Compute one row of each window a step, as if the model had written the text");
-  command.add_flag("--json", args.json, "Print one JSON object");
 }
 
 CLI::App* add_perplexity(CLI::App& app, PerplexityArgs& args) {
   CLI::App* command =
       app.add_subcommand("perplexity", "Perplexity of a text with its standard error");
   add_model_args(*command, args.model);
+  replace_mode_arg(*command, args.model.activation_sparsity, args.random_mask);
   add_scoring_args(*command, args.scoring);
   return command;
 }
@@ -103,7 +138,31 @@ CLI::App* add_compare(CLI::App& app, CompareArgs& args) {
       ->check(not_empty());
   command->add_option("--device-b", args.device_b, "Device of B; that of A if left out")
       ->check(not_empty());
+  command
+      ->add_option("--activation-sparsity-b", args.activation_sparsity_b,
+                   "Activation sparsity of B; that of A if left out")
+      ->check(CLI::IsMember({"stored", "off", "exact", "predict"}))
+      ->type_name("MODE");
+  command->add_option("--alpha-b", args.alpha_b, "Alpha of B; that of A if left out")
+      ->type_name("A[:LAYERS]");
   add_scoring_args(*command, args.scoring);
+  return command;
+}
+
+CLI::App* add_activation(CLI::App& app, ActivationArgs& args) {
+  CLI::App* command = app.add_subcommand(
+      "activation", "Which neurons of a ReLU model are zero, and which are predicted to be");
+  add_model_args(*command, args.model);
+  for (const char* name : {"--activation-sparsity", "--alpha"}) {  // neurons are exact here
+    command->remove_option(command->get_option(name));
+  }
+  add_text_args(*command, args);
+  command
+      ->add_option("--alphas", args.alphas,
+                   "Of the prediction: the larger, the fewer neurons are skipped")
+      ->delimiter(',')
+      ->type_name("A,...")
+      ->default_str("0.98,1,1.02");
   return command;
 }
 
@@ -126,6 +185,10 @@ void perplexity(const PerplexityArgs& args) {
   EngineOptions options;
   options.max_requests = scoring.decode ? kDecodedWindows : kWindowsAtOnce;
   options.context_size = scoring.context;
+  std::optional<RandomMask> random_mask;
+  if (args.random_mask) {
+    options.neuron_observer = &random_mask.emplace(*args.random_mask);
+  }
   const auto log = make_log(kTool, args.model);
   warn_about_device(args.model.device, *log);
   Engine engine = load_engine(args.model, options, *log);
@@ -142,6 +205,7 @@ void perplexity(const PerplexityArgs& args) {
         scoring.rows());
   }
   const double speed = static_cast<double>(result.tokens) / result.seconds;
+  const NeuronCounts& neurons = engine.stats().neurons;
   if (scoring.json) {
     JsonWriter report;
     report.object()
@@ -154,8 +218,16 @@ void perplexity(const PerplexityArgs& args) {
         .member("tokens", result.tokens)
         .member("perplexity", result.perplexity)
         .member("standard_error", result.standard_error)
-        .member("tokens_per_second", speed)
-        .end();
+        .member("tokens_per_second", speed);
+    if (neurons.neurons > 0) {
+      report.key("activation_sparsity")
+          .object()
+          .member("mode", name_of(engine.config().activation_sparsity.mode))
+          .member("skipped", neurons.skipped_share())
+          .member("active", neurons.active_share())
+          .end();
+    }
+    report.end();
     print_json(std::move(report));
     return;
   }
@@ -163,6 +235,10 @@ void perplexity(const PerplexityArgs& args) {
   fmt::print("protocol    {}\n", describe(scoring));
   fmt::print("scored      {} tokens in {} windows, {:.0f} tokens/s\n", result.tokens,
              result.windows, speed);
+  if (neurons.neurons > 0) {  // decode rows with activation sparsity
+    fmt::print("neurons     {:.1f} % not zero; {:.1f} % skipped\n", 100.0 * neurons.active_share(),
+               100.0 * neurons.skipped_share());
+  }
 }
 
 Engine load_for_comparison(const std::string& name, const ModelArgs& args,
@@ -309,6 +385,64 @@ void compare(const CompareArgs& args) {
   }
 }
 
+// Ascending, each once.
+std::vector<float> sorted_alphas(std::vector<float> alphas) {
+  for (const float alpha : alphas) {
+    if (!std::isfinite(alpha) || alpha <= 0.0f) {
+      throw UsageError(fmt::format("--alphas {}; expected numbers above 0", alpha));
+    }
+  }
+  std::sort(alphas.begin(), alphas.end());
+  alphas.erase(std::unique(alphas.begin(), alphas.end()), alphas.end());
+  return alphas;
+}
+
+void activation(const ActivationArgs& args) {
+  const std::vector<float> alphas = sorted_alphas(args.alphas);
+  const std::string text = read_text(args.text);
+  ModelArgs model = args.model;
+  model.device = model.device == "auto" ? "cpu" : model.device;
+  const ModelConfig config = read_model_config(open_model_directory(model.model));
+  const Votes votes = model.activation_sparsity.votes.value_or(config.activation_sparsity.votes);
+  model.activation_sparsity = {.mode = ActivationSparsity::Mode::exact};
+  NeuronStatistics statistics(config.num_layers, votes, alphas);
+  EngineOptions options;
+  options.max_requests = kDecodedWindows;
+  options.context_size = args.context;
+  options.neuron_observer = &statistics;
+  const auto log = make_log(kTool, model);
+  Engine engine = load_engine(model, options, *log);
+
+  Perplexity result;
+  {
+    ProgressBar bar("scoring", !model.quiet);
+    result = measure_perplexity(
+        engine, text, args.context, PerplexityProtocol::windows,
+        [&bar](int64_t done, int64_t total) {
+          throw_if_interrupted();
+          bar.update(done, total, fmt::format("of {} tokens", total));
+        },
+        ScoredRows::decode);
+  }
+  if (args.json) {
+    JsonWriter report;
+    report.object()
+        .member("model", model.model)
+        .member("text", args.text)
+        .member("context", args.context)
+        .member("votes", name_of(votes))
+        .member("windows", result.windows)
+        .member("tokens", result.tokens)
+        .member("perplexity", result.perplexity);
+    add_neurons(statistics, report);
+    report.end();
+    print_json(std::move(report));
+    return;
+  }
+  fmt::print("{} votes, {} tokens in {} windows\n{}", name_of(votes), result.tokens, result.windows,
+             neuron_tables(statistics));
+}
+
 }  // namespace
 }  // namespace sparsellm
 
@@ -317,8 +451,10 @@ int main(int argc, char** argv) {
   app.require_subcommand(0, 1);  // a wrong one is named before it is said that one is missing
   sparsellm::PerplexityArgs perplexity_args;
   sparsellm::CompareArgs compare_args;
+  sparsellm::ActivationArgs activation_args;
   const CLI::App* perplexity = sparsellm::add_perplexity(app, perplexity_args);
   const CLI::App* compare = sparsellm::add_compare(app, compare_args);
+  const CLI::App* activation = sparsellm::add_activation(app, activation_args);
   return sparsellm::tool_main(app, argc, argv, [&] {
     if (perplexity->parsed()) {
       sparsellm::perplexity(perplexity_args);
@@ -326,8 +462,11 @@ int main(int argc, char** argv) {
     if (compare->parsed()) {
       sparsellm::compare(compare_args);
     }
-    if (!perplexity->parsed() && !compare->parsed()) {
-      throw sparsellm::UsageError("a subcommand is missing: perplexity or compare");
+    if (activation->parsed()) {
+      sparsellm::activation(activation_args);
+    }
+    if (!perplexity->parsed() && !compare->parsed() && !activation->parsed()) {
+      throw sparsellm::UsageError("a subcommand is missing: perplexity, compare or activation");
     }
   });
 }

@@ -146,6 +146,7 @@ class FusedDown {
       }
     }
     __syncthreads();
+    cluster_wait();  // the other block has started
     constexpr int kParts = 8;
     float* const own = sums_ + kWarpsOfBlock * tokens * kSumPitch;
     const int items = tokens * kColumns;

@@ -43,6 +43,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   __shared__ FusedShared shared;
   const FusedBlock block(p.shape);
   const FusedVotes<T> votes(p, block, shared, memory);
+  cluster_started();  // before the other block of the pair writes here
   votes.begin();
   __syncthreads();
   launch_dependents();

@@ -93,11 +93,12 @@ TEST(BenchThroughput, ReachesTheSharesOfNeurons) {
       const RandomWeights weights{.seed = 3};
       ThreadPool threads(2);
       EngineOptions options = engine_options(4);
-      options.activation_sparsity = {
-          .mode = ActivationSparsity::Mode::predict,
-          .votes = votes,
-          .layers = choose_random_sparsity(read_model_config_file(file), weights,
-                                           {.predicted = 0.8, .zeros = 0.9}, votes, threads)};
+      const ActivationSparsity chosen = choose_random_sparsity(
+          read_model_config_file(file), weights, {.predicted = 0.8, .zeros = 0.9}, votes, threads);
+      options.activation_sparsity = {.mode = chosen.mode,
+                                     .votes = votes,
+                                     .alphas = chosen.alphas,
+                                     .thresholds = chosen.thresholds};
       Report report;
       bench_throughput(
           small({4}), [&](int64_t) { return Engine::load_random(file, weights, options); },

@@ -748,6 +748,80 @@ TEST(Eval, DecodeSteps) {
   }
 }
 
+TEST(Eval, Activation) {
+  const testing::TempDir directory;
+  const std::string text = read(testing::data("text/peter_pan.txt")).substr(0, 1000);
+  const std::string file = directory.write("text.txt", text).string();
+  const std::vector<std::string> of_text{"--text", file, "--context", "64"};
+  const auto eval = [&](std::vector<std::string> args, const std::vector<std::string>& more) {
+    args.insert(args.end(), of_text.begin(), of_text.end());
+    args.insert(args.end(), more.begin(), more.end());
+    return run("sparsellm-eval", args);
+  };
+  const Outcome outcome = eval({"activation", "-m", opt()}, {"--alphas", "1.5,1", "--json"});
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  const nlohmann::json report = nlohmann::json::parse(outcome.out);
+  EXPECT_EQ(report.at("votes"), "weighted");
+  EXPECT_EQ(report.at("tokens").get<int64_t>(), report.at("windows").get<int64_t>() * 63);
+  ASSERT_EQ(report.at("layers").size(), 8u);
+  const nlohmann::json& alphas = report.at("all").at("alphas");
+  ASSERT_EQ(alphas.size(), 2u);
+  EXPECT_EQ(alphas[0].at("alpha"), 1.0);
+  EXPECT_GT(alphas[0].at("skipped"), alphas[1].at("skipped"));
+  const Outcome tables = eval({"activation", "-m", opt(), "--votes", "sign"}, {"--device", "cpu"});
+  EXPECT_TRUE(tables.out.starts_with(
+      fmt::format("sign votes, {} tokens in {} windows\n\nalpha 0.98\nlayer ",
+                  report.at("tokens").get<int64_t>(), report.at("windows").get<int64_t>())))
+      << tables.out;
+
+  // The control that takes neurons for zero at random.
+  std::vector<double> active;
+  const auto perplexity = [&](const char* sparsity) {
+    const Outcome scored = eval({"perplexity", "-m", opt(), "--activation-sparsity", sparsity},
+                                {"--decode", "--json"});
+    EXPECT_EQ(scored.exit_code, 0) << scored.err;
+    const nlohmann::json result = nlohmann::json::parse(scored.out);
+    if (const std::string_view mode = sparsity; mode.starts_with("random:")) {
+      active.push_back(result.at("activation_sparsity").at("active").get<double>());
+    } else {
+      EXPECT_FALSE(result.contains("activation_sparsity"));
+    }
+    return result.at("perplexity").get<double>();
+  };
+  const double off = perplexity("stored");
+  EXPECT_EQ(perplexity("random:0"), off);
+  EXPECT_GT(perplexity("random:0.5"), 1.5 * off);
+  EXPECT_GT(active.at(0), 1.5 * active.at(1));
+
+  const Outcome compared =
+      eval({"compare", opt(), "--activation-sparsity-b", "predict", "--alpha-b", "1.05:4"},
+           {"--decode", "--json"});
+  ASSERT_EQ(compared.exit_code, 0) << compared.err;
+  const nlohmann::json comparison = nlohmann::json::parse(compared.out);
+  EXPECT_NEAR(comparison.at("perplexity_a").get<double>(), off, 1e-6 * off);
+  EXPECT_GT(comparison.at("kl_mean"), 0.0);
+
+  const auto expect_error = [](const Outcome& bad, int exit_code, std::string_view error) {
+    EXPECT_EQ(bad.exit_code, exit_code);
+    EXPECT_NE(bad.err.find(error), std::string::npos) << bad.err;
+    EXPECT_EQ(std::count(bad.err.begin(), bad.err.end(), '\n'), 1) << bad.err;
+  };
+  expect_error(eval({"activation", "-m", testing::data("tiny/llama3").string()}, {}), 1,
+               "needs relu or fatrelu; the model has silu");
+  expect_error(run("sparsellm-eval", {"activation", "-m", opt(), "--text", file}), 1,
+               "less than one window of 511");
+  for (const char* alphas_text : {"0", "1,-1", "nan"}) {
+    expect_error(eval({"activation", "-m", opt()}, {"--alphas", alphas_text}), 2,
+                 "expected numbers above 0");
+  }
+  expect_error(eval({"activation", "-m", opt()}, {"--alpha", "1"}), 2, "--alpha");
+  for (const char* mode : {"random:", "random:1.5", "random:nan", "some"}) {
+    expect_error(eval({"perplexity", "-m", opt(), "--activation-sparsity", mode}, {}), 2,
+                 "or random:P with P in [0, 1]");
+  }
+  expect_error(eval({"compare", opt(), "--alpha-b", "0"}, {}), 2, "--alpha-b");
+}
+
 TEST(Eval, CompareAsJson) {
   const testing::TempDir directory;
   const std::string text = read(testing::data("text/peter_pan.txt")).substr(0, 2000);

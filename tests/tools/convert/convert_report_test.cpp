@@ -69,6 +69,21 @@ TEST(ConversionWarnings, SayWhatIsMissingAndWhatStaysDense) {
           "converted takes and gives token ids alone"});
 }
 
+TEST(ConversionWarnings, SayWhatBecameOfActivationSparsity) {
+  Conversion conversion = some_conversion();
+  conversion.weights.resize(3);
+  conversion.activation_sparsity = {.mode = ActivationSparsity::Mode::predict};
+  EXPECT_EQ(conversion_warnings(conversion), std::vector<std::string>());
+  conversion.activation_sparsity = ActivationSparsity();
+  conversion.dropped_alphas = true;
+  EXPECT_EQ(conversion_warnings(conversion),
+            (std::vector<std::string>{
+                "activation sparsity is off in what was written: no neurons may be skipped within "
+                "--max-loss",
+                "the alphas of activation sparsity in the input's config.json are not those of "
+                "pruned weights, and were dropped; calibrate what was written"}));
+}
+
 constexpr char kGroups[] =
     "# table: layers\n"
     "layers,count,prune,format,gpu,input_zeros_percent,zeros_percent,dense_mib,stored_mib,"

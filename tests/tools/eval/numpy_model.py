@@ -134,6 +134,8 @@ def opt(weights, config, ids, on_mlp):
     def linear(x, name):
         return x @ weights[f"{name}.weight"].T + weights[f"{name}.bias"]
 
+    if "decoder.embed_tokens.weight" in weights:  # as older checkpoints have it
+        weights = {f"model.{name}": weight for name, weight in weights.items()}
     embedding = weights["model.decoder.embed_tokens.weight"]
     positions = weights["model.decoder.embed_positions.weight"]
     x = embedding[ids] + positions[2 : 2 + len(ids)]  # whose first two rows are for padding

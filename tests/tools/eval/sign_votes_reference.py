@@ -60,11 +60,15 @@ def main():
     parser.add_argument("--context", type=int, default=512, help="tokens of a window")
     parser.add_argument("--alpha", type=float, default=1.0)
     parser.add_argument("--votes", choices=["sign", "weighted"], default="sign")
+    parser.add_argument("--relu", action="store_true", help="instead of the model's activation")
     parser.add_argument("--json", action="store_true", help="one JSON object instead of a table")
     args = parser.parse_args()
 
     config = json.loads((args.model / "config.json").read_text())
-    activation = config.get("hidden_act") or config.get("activation_function")
+    key = "hidden_act" if "hidden_act" in config else "activation_function"
+    if args.relu:
+        config[key] = "relu"
+    activation = config[key]
     if activation != "relu":
         parser.error(f"{args.model} has the activation {activation}; use a model with relu")
     weights = read_weights(args.model / "model.safetensors")

@@ -1,0 +1,42 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "kernels/base/workspace.h"
+#include "sparse/activation/active_unions.h"
+#include "sparse/activation/neuron_observer.h"
+#include "sparse/activation/sign_words.h"
+#include "sparse/activation/vote_histogram.h"
+#include "sparse/activation/votes.h"
+
+namespace sparsellm {
+
+// What can be known of the neurons of a model that runs with activation sparsity `exact`
+// (EngineOptions::neuron_observer): of each layer, how the votes of SparseInfer's predictor tell
+// zero neurons from active ones, and how many neurons several tokens need together. The neurons
+// themselves are exact, so what is predicted in one layer does not change what is counted in the
+// next. Counts do not depend on threads.
+class NeuronStatistics : public NeuronObserver {
+ public:
+  struct Layer {
+    VoteHistogram votes;
+    ActiveUnions unions = {};
+  };
+
+  // alphas: as VoteHistogram takes them.
+  NeuronStatistics(int64_t layers, Votes votes,
+                   const std::vector<float>& alphas = VoteHistogram::default_alphas());
+
+  void observe(const Neurons& neurons, ExecContext& ctx) override;
+
+  const std::vector<Layer>& layers() const { return layers_; }
+
+ private:
+  Votes votes_;
+  std::vector<Layer> layers_;
+  std::vector<OwnedSignWords> signs_;  // of the layers' gates, packed when the first tokens arrive
+  Workspace workspace_;
+};
+
+}  // namespace sparsellm

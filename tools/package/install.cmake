@@ -33,9 +33,12 @@ set(public_headers
   kernels/base/file_descriptor.h
   kernels/base/open_directory.h
   kernels/rope.h
+  models/activation_sparsity.h
   models/config.h
   models/format_sum.h
+  models/neuron_counts.h
   models/weights/load_progress.h
+  sparse/activation/votes.h
   tokenizer/tokenizer.h)
 foreach(header ${public_headers})
   get_filename_component(folder ${header} DIRECTORY)

@@ -230,12 +230,6 @@ TEST_F(SmallCheckpoint, DenseLayersOfNeurons) {
                 .weight.view.shape_string(),
             "[5, 3]");
   EXPECT_EQ(shapes.loaded_bytes(), 36 + 2 * 2 * 4 + 60 + 12);
-  ShapeLoader on_cuda(kCuda, DType::f16);
-  EXPECT_TRUE(throws_error(
-      [&] {
-        on_cuda.dense_linear({{"a", 2}}, 3, Bias::no, Order::rows);
-      },
-      "not on CUDA yet"));
 }
 
 TEST_F(SmallCheckpoint, JoinsByRows) {

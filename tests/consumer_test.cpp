@@ -124,7 +124,7 @@ TEST(Installed, ExampleStreamsText) {
   fs::rename(directory.path() / "installed", prefix);
 
   const std::set<std::string> headers = headers_in(prefix / "include" / "sparsellm");
-  constexpr size_t kMostHeaders = 20;  // a promise is kept small
+  constexpr size_t kMostHeaders = 21;  // a promise is kept small
   EXPECT_LE(headers.size(), kMostHeaders) << ::testing::PrintToString(headers);
   for (const char* header : {"engine/engine.h", "engine/engine_options.h", "engine/request.h",
                              "kernels/base/error.h", "tokenizer/tokenizer.h"}) {

@@ -15,8 +15,6 @@
 namespace sparsellm {
 namespace {
 
-using nlohmann::json;
-
 constexpr std::string_view kText = "prompt";
 constexpr std::string_view kIds = "prompt_ids";
 constexpr int kPromptDepth = 4;
@@ -30,7 +28,7 @@ float read_float(const JsonValue& value) {
   return value.number(-kLargest, kLargest);
 }
 
-int32_t read_token(const JsonValue& field, const json& element) {
+int32_t read_token(const JsonValue& field, const nlohmann::json& element) {
   const std::optional<int64_t> id = to_integer(element, 0, kMaxToken);
   if (!id) {
     fail("{} holds {}; expected integers from 0 to {}", field.name(), describe(element), kMaxToken);
@@ -38,7 +36,7 @@ int32_t read_token(const JsonValue& field, const json& element) {
   return static_cast<int32_t>(*id);
 }
 
-void add_stop(const JsonValue& field, const json& element, Request& request) {
+void add_stop(const JsonValue& field, const nlohmann::json& element, Request& request) {
   if (!element.is_string()) {
     fail("{} holds {}; expected strings", field.name(), describe(element));
   }
@@ -49,7 +47,8 @@ void add_stop(const JsonValue& field, const json& element, Request& request) {
   request.stop.push_back(text);
 }
 
-LogitBias read_logit_bias(const JsonValue& field, const std::string& key, const json& value) {
+LogitBias read_logit_bias(const JsonValue& field, const std::string& key,
+                          const nlohmann::json& value) {
   LogitBias bias;
   const auto [end, error] = std::from_chars(key.data(), key.data() + key.size(), bias.token);
   require(error == std::errc() && end == key.data() + key.size() && bias.token >= 0,
@@ -73,7 +72,7 @@ void require_room(const JsonValue& field, const Items& items, size_t most) {
 struct Item {
   const JsonValue& field;
   const std::string& key;
-  const json& value;
+  const nlohmann::json& value;
 };
 
 struct Field {
@@ -171,7 +170,7 @@ std::string read_id(const JsonValue& id, int64_t number) {
   }
   require(id.string().size() <= kMaxIdBytes, "{} has {} bytes; at most {} are allowed", id.name(),
           id.string().size(), kMaxIdBytes);
-  return json(id.string()).dump();
+  return nlohmann::json(id.string()).dump();
 }
 
 // Reads a line into a prompt. An error in what a field holds leaves the rest to be looked through
@@ -214,7 +213,7 @@ class LineEvents final : private JsonEvents {
     }
   }
 
-  void on_value(json& value) override {
+  void on_value(nlohmann::json& value) override {
     if (depth() == 0) {
       JsonValue(value, line_.name()).keys();  // an object
     } else if (depth() == 1 && is_id_) {
@@ -232,7 +231,7 @@ class LineEvents final : private JsonEvents {
     }
   }
 
-  void read_line_id(const json& value) {
+  void read_line_id(const nlohmann::json& value) {
     try {
       id_ = read_id(line_.member("id", &value), number_);
     } catch (const Error& error) {
@@ -240,7 +239,7 @@ class LineEvents final : private JsonEvents {
     }
   }
 
-  void read_field(json& value) {
+  void read_field(nlohmann::json& value) {
     has_text_ = has_text_ || field_->name == kText;
     has_ids_ = has_ids_ || field_->name == kIds;
     if (prompt_ == nullptr) {
@@ -282,7 +281,7 @@ class LineEvents final : private JsonEvents {
     }
   }
 
-  const json object_ = json::object();
+  const nlohmann::json object_ = nlohmann::json::object();
   int64_t number_;
   JsonValue line_;
   Prompt* prompt_;

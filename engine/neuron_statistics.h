@@ -13,10 +13,10 @@
 namespace sparsellm {
 
 // What can be known of the neurons of a model that runs with activation sparsity `exact`
-// (EngineOptions::neuron_observer): of each layer, how the votes of SparseInfer's predictor tell
-// zero neurons from active ones, and how many neurons several tokens need together. The neurons
-// themselves are exact, so what is predicted in one layer does not change what is counted in the
-// next. Counts do not depend on threads.
+// (EngineOptions::neuron_observer): for each layer, how well the votes of SparseInfer's predictor
+// separate zero neurons from active ones, and how many neurons several tokens need together. No
+// layer predicts anything meanwhile, so the counts of a layer do not depend on earlier layers'
+// predictions. Nor do they depend on threads.
 class NeuronStatistics : public NeuronObserver {
  public:
   struct Layer {

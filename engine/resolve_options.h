@@ -16,7 +16,7 @@ SchedulerLimits scheduler_limits(const EngineOptions& options);
 int choose_steps_ahead(const EngineOptions& options);
 KvShape choose_kv_shape(const EngineOptions& options, const Decoder& decoder);
 int64_t choose_context_size(const EngineOptions& options, const ModelConfig& config);
-// The config as it runs, with the activation sparsity that is asked for.
+// The config as it runs, with the activation sparsity that the options request.
 ModelConfig config_to_run(ModelConfig config, const EngineOptions& options);
 // `memory` is what the device has left when all but the KV cache is there. What an engine takes,
 // and what it could take for any number of requests.

@@ -30,7 +30,7 @@ struct ActivationSparsity {
   // Of each layer, for benchmarks: its MLP has FATReLU with this threshold in place of the model's
   // activation. Empty: it has that. Never stored.
   std::vector<float> thresholds = {};
-  // What calibration has measured; absent where nobody has.
+  // Measured by calibration; absent if the model was not calibrated.
   std::optional<float> skipped = {};          // share of the neurons, in [0, 1]
   std::optional<float> perplexity_loss = {};  // relative to off: 0.004 is 0.4 % more
 
@@ -53,7 +53,7 @@ ActivationSparsity read_activation_sparsity(const JsonValue& value, int64_t laye
                                             const Activation& activation);
 std::string to_json(const ActivationSparsity& sparsity);  // on one line
 
-// What a user asks for instead of what is stored.
+// What a user requests, in place of the stored values.
 struct ActivationSparsityRequest {
   struct Alpha {
     float value = 1.0f;
@@ -62,7 +62,7 @@ struct ActivationSparsityRequest {
   std::optional<ActivationSparsity::Mode> mode = {};
   std::optional<Votes> votes = {};
   std::optional<Alpha> alpha = {};
-  // As ActivationSparsity::alphas, instead of `alpha`: calibration tries such.
+  // As ActivationSparsity::alphas, in place of `alpha`; calibration and benchmarks set them.
   std::vector<std::optional<float>> alphas = {};
   std::vector<float> thresholds = {};  // as ActivationSparsity's, with `alphas`
 };

@@ -75,17 +75,16 @@ void SparseMlp::forward(const Tensor& x, const PagedBatch& batch, Tensor y,
 
 void SparseMlp::forward_generated(const Tensor& x, const Tensor& positions, Tensor y,
                                   ExecContext& ctx) const {
-  // More rows need so many neurons between them that dense products are faster: where nine of ten
-  // are zero, four rows need a third, but by gates alone half of the weights are read anyway.
+  // Where nine of ten neurons are zero, four rows together need a third of them. For more rows
+  // dense products are faster; without a prediction, which reads all gates anyway, already for two.
   const int64_t most_rows = parts_.signs ? 4 : 1;
   const bool few = x.size(0) <= most_rows || ctx.sums == Sums::batch_invariant;
   if (!ctx.device.is_cuda()) {
     forward_by_rows(x, y, ctx);
-  } else if (few && parts_.signs && fused_mlp_fits(fused(), ctx)) {
-    const TraceScope traced(ctx, "MLP rows");
-    fused_mlp(x, positions, fused(), y, ctx);
   } else if (few) {
-    forward_by_rows(x, y, ctx);
+    if (!parts_.signs || !forward_fused(x, positions, y, ctx)) {
+      forward_by_rows(x, y, ctx);
+    }
   } else if (parts_.signs) {
     forward_masked(x, y, ctx);
   } else {
@@ -104,6 +103,17 @@ void SparseMlp::forward_by_rows(const Tensor& x, Tensor y, ExecContext& ctx) con
     active_.fetch_add(count_nonzero(h), std::memory_order_relaxed);
   }
   down_rows(h, *down_rows_, parts_.down_bias.view, y, ctx);
+}
+
+bool SparseMlp::forward_fused(const Tensor& x, const Tensor& positions, Tensor y,
+                              ExecContext& ctx) const {
+  const FusedMlp mlp = fused();
+  if (!fused_mlp_fits(mlp, ctx)) {
+    return false;
+  }
+  const TraceScope traced(ctx, "MLP rows");
+  fused_mlp(x, positions, mlp, y, ctx);
+  return true;
 }
 
 void SparseMlp::forward_masked(const Tensor& x, Tensor y, ExecContext& ctx) const {

@@ -55,6 +55,8 @@ class SparseMlp : public Mlp {
                          ExecContext& ctx) const;
   void forward_by_rows(const Tensor& x, Tensor y, ExecContext& ctx) const;
   void forward_masked(const Tensor& x, Tensor y, ExecContext& ctx) const;
+  // By one launch; false, and nothing is done, if no such kernel takes the MLP.
+  bool forward_fused(const Tensor& x, const Tensor& positions, Tensor y, ExecContext& ctx) const;
   FusedMlp fused() const;
   // h [tokens, neurons], what down multiplies by; they return how many neurons they skipped.
   int64_t compute_exact(const Tensor& x, Tensor h, ExecContext& ctx) const;

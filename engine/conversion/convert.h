@@ -47,8 +47,8 @@ struct ConvertOptions {
   // What Wanda's norms are measured on. Without it, N:M pruning goes by magnitude, and Wanda is an
   // Error.
   std::optional<CalibrationFile> calibration = {};
-  // What it finds is stored in the output's config.json. An Error if the plan prunes: what is
-  // calibrated are the weights of the input. Not used by inspect_model().
+  // The alphas that it finds are stored in the output's config.json. An Error if the plan prunes,
+  // because the weights of the input are calibrated. Not used by inspect_model().
   std::optional<ActivationSparsitySearch> activation_sparsity = {};
   int threads = 0;  // 0: usable_cores()
   bool replace = false;

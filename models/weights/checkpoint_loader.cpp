@@ -158,7 +158,7 @@ void CheckpointLoader::settle() {
   step_bytes_ = 0;
 }
 
-// Where part i, which begins in this row, is in what is loaded.
+// The place of part i in the loaded tensor; the part begins with this row.
 Tensor CheckpointLoader::part_of(const Wanted& wanted, size_t i, int64_t row,
                                  const Tensor& loaded) {
   const int64_t count = wanted.parts[i].count;

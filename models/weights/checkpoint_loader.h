@@ -64,7 +64,7 @@ class CheckpointLoader : public WeightLoader {
   struct HostCopy {
     Upload copy;
     Tensor to;
-    bool transposes = false;          // `to` is the transpose of what is copied
+    bool transposes = false;          // `to` receives the transpose
     OwnedSignWords* signs = nullptr;  // of what is copied
   };
 

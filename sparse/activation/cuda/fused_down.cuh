@@ -92,7 +92,7 @@ class FusedDown {
           static_cast<const T*>(p_.down) +
           (there ? neuron_of(entry) * p_.down_stride + first_column_ + column : 0);
       if (vector < kVectors) {
-        copy16_or_zeros(to + row * kPitch + column * 2, from, there);
+        copy16(to + row * kPitch + column * 2, from, there ? 16 : 0);
       }
     }
   }
@@ -104,8 +104,8 @@ class FusedDown {
     const bool there = entry < count_ && (entries_[entry] & kIdle) == 0;
     const T* const from =
         static_cast<const T*>(p_.h) + (there ? int64_t{neuron_of(entry)} * kMostTokens : 0);
-    copy16_or_zeros(ring_ + slot * kStageBytes + kRowsOfStage * kPitch + b_.lane * kMostTokens * 2,
-                    from, there);
+    copy16(ring_ + slot * kStageBytes + kRowsOfStage * kPitch + b_.lane * kMostTokens * 2, from,
+           there ? 16 : 0);
   }
   __device__ void multiply(uint32_t at) {
     uint32_t a[4] = {};  // h, rows are tokens

@@ -85,8 +85,8 @@ class FusedNeurons {
       const bool there = cursor.there[i] && column < p_.shape.in;
 #pragma unroll
       for (int kind = 0; kind < kKinds; ++kind) {
-        copy16_or_zeros(to + (kind * 8 + i * 4) * kPitch,
-                        there ? cursor.rows[i][kind] + column : p_.up, there);
+        copy16(to + (kind * 8 + i * 4) * kPitch, there ? cursor.rows[i][kind] + column : p_.up,
+               there ? 16 : 0);
       }
     }
   }

@@ -84,11 +84,4 @@ struct FusedShared {
 };
 static_assert(sizeof(FusedShared) <= kStaticShared);
 
-// 16 bytes to shared memory, or zeros.
-__device__ inline void copy16_or_zeros(uint32_t to, const void* from, bool there) {
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from),
-               "r"(there ? 16 : 0)
-               : "memory");
-}
-
 }  // namespace sparsellm::fused

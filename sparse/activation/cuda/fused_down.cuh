@@ -16,14 +16,17 @@ namespace sparsellm::fused {
 template <class T, int kTiles>
 class FusedDown {
  public:
-  __device__ FusedDown(const FusedParameters& p, const FusedBlock& b, const FusedList& list,
-                       uint8_t* memory)
+  __device__ FusedDown(const FusedParameters& p, const FusedBlock& b, const FusedShared& shared,
+                       const FusedList& list, uint8_t* memory)
       : p_(p),
         b_(b),
         first_column_(b.block / 2 * kColumns),
         first_(list.begin_of(b.units_of_half * b.warp / kWarpsOfBlock)),
         count_(list.begin_of(b.units_of_half * (b.warp + 1) / kWarpsOfBlock) - first_),
         stages_((count_ + kRowsOfStage - 1) / kRowsOfStage),
+        first_place_(shared.half_start + first_),
+        word_shift_(p.shape.h_words() / 2),
+        tag_(static_cast<uint32_t>(shared.generation)),
         entries_(list.entries() + first_),
         ring_(shared_address(memory + p.at.ring) + b.warp * p.at.ring_bytes),
         sums_(reinterpret_cast<float*>(memory + p.at.parts)),
@@ -38,31 +41,34 @@ class FusedDown {
     }
   }
 
-  // When all h are there. By all threads.
-  __device__ void run() {
+  // By all threads.
+  __device__ void run() const {
+    constexpr int kAtOnce = 4;
+    const int first_stages = min(p_.at.down_stages, stages_);
 #pragma unroll 1
-    for (int stage = 0; stage < p_.at.down_stages; ++stage) {
-      copy_h(stage, stage);
+    for (int stage = 0; stage < first_stages; stage += kAtOnce) {
+      Words<kAtOnce> words;
+      read_h(words, stage);
+      keep_h(words, stage, stage, first_stages);
     }
-    commit_copies();
-    wait_for_copies<0>();
-    __syncwarp();
+    float y[kTiles][4] = {};
     int slot = 0;
 #pragma unroll 1
     for (int stage = 0; stage < stages_; ++stage) {
-      if (stage >= p_.at.down_stages) {
-        wait_for_oldest_copies(p_.at.down_stages);
-        __syncwarp();
-      }
-      multiply(ring_ + slot * kStageBytes);
+      const int next = stage + p_.at.down_stages;
+      Words<1> words;
+      read_h(words, next);
+      wait_for_oldest_copies(p_.at.down_stages);
       __syncwarp();
-      copy_rows(stage + p_.at.down_stages, slot);
-      copy_h(stage + p_.at.down_stages, slot);
+      multiply(y, ring_ + slot * kStageBytes);
+      __syncwarp();
+      copy_rows(next, slot);
       commit_copies();
+      keep_h(words, next, slot, stages_);
       slot = slot + 1 == p_.at.down_stages ? 0 : slot + 1;
     }
     wait_for_copies<0>();
-    add_up();
+    add_up(y);
   }
 
  private:
@@ -96,18 +102,68 @@ class FusedDown {
       }
     }
   }
-  __device__ void copy_h(int stage, int slot) const {
-    if (stage >= stages_ || b_.lane >= kRowsOfStage) {
-      return;
+  // h of kStages stages: a stage's words are those of 16 entries, at most 64.
+  template <int kStages>
+  struct Words {
+    uint64_t of_lane[kStages][2];
+  };
+  // Word i of a stage. Of an entry that is not there or idle: zeros, as if they had come.
+  __device__ uint64_t h_word(int stage, int i) const {
+    const int entry = stage * kRowsOfStage + (i >> word_shift_);
+    uint64_t word = uint64_t{tag_} << 32;
+    if (entry < count_ && (entries_[entry] & kIdle) == 0) {
+      const int64_t place = p_.whole_units ? neuron_of(entry) : first_place_ + entry;
+      asm volatile("ld.relaxed.gpu.global.u64 %0, [%1];"
+                   : "=l"(word)
+                   : "l"(p_.h + (place << word_shift_) + (i & ((1 << word_shift_) - 1)))
+                   : "memory");
     }
-    const int entry = stage * kRowsOfStage + b_.lane;
-    const bool there = entry < count_ && (entries_[entry] & kIdle) == 0;
-    const T* const from =
-        static_cast<const T*>(p_.h) + (there ? int64_t{neuron_of(entry)} * kMostTokens : 0);
-    copy16(ring_ + slot * kStageBytes + kRowsOfStage * kPitch + b_.lane * kMostTokens * 2, from,
-           there ? 16 : 0);
+    return word;
   }
-  __device__ void multiply(uint32_t at) {
+  template <int kStages>
+  __device__ void read_h(Words<kStages>& words, int first_stage) const {
+#pragma unroll
+    for (int s = 0; s < kStages; ++s) {
+#pragma unroll
+      for (int k = 0; k < 2; ++k) {
+        words.of_lane[s][k] = h_word(first_stage + s, k * kWarp + b_.lane);
+      }
+    }
+  }
+  // Waits for them, and leaves them in their stages, of which the first is in `slot`.
+  template <int kStages>
+  __device__ void keep_h(Words<kStages>& words, int first_stage, int slot, int end_stage) const {
+    bool waits = true;
+#pragma unroll 1
+    while (true) {
+      waits = false;
+#pragma unroll
+      for (int s = 0; s < kStages; ++s) {
+        waits |= words.of_lane[s][0] >> 32 != tag_ || words.of_lane[s][1] >> 32 != tag_;
+      }
+      if (!waits) {
+        break;
+      }
+      read_h(words, first_stage);
+    }
+#pragma unroll
+    for (int s = 0; s < kStages; ++s) {
+      const uint32_t to = ring_ + (slot + s) * kStageBytes + kRowsOfStage * kPitch;
+#pragma unroll
+      for (int k = 0; k < 2; ++k) {
+        const int i = k * kWarp + b_.lane;
+        const int entry = i >> word_shift_;
+        const int word = i & ((1 << word_shift_) - 1);
+        if (first_stage + s < end_stage && entry < kRowsOfStage) {
+          asm volatile("st.shared.u32 [%0], %1;" ::"r"(to + entry * kMostTokens * 2 + word * 4),
+                       "r"(static_cast<uint32_t>(words.of_lane[s][k]))
+                       : "memory");
+        }
+      }
+    }
+  }
+
+  __device__ void multiply(float (&y)[kTiles][4], uint32_t at) const {
     uint32_t a[4] = {};  // h, rows are tokens
     {
       const uint32_t from = at + kRowsOfStage * kPitch + b_.group * 2;
@@ -128,13 +184,13 @@ class FusedDown {
                    : "=r"(w[0]), "=r"(w[1]), "=r"(w[2]), "=r"(w[3])
                    : "r"(rows + i * 16)
                    : "memory");
-      mma<T>(y_[i], a, w[0], w[1]);
-      mma<T>(y_[i + 1], a, w[2], w[3]);
+      mma<T>(y[i], a, w[0], w[1]);
+      mma<T>(y[i + 1], a, w[2], w[3]);
     }
   }
 
   // The sums of the warps, then of the two blocks, in order.
-  __device__ void add_up() {
+  __device__ void add_up(const float (&y)[kTiles][4]) const {
     constexpr int kSumPitch = kColumns + 4;
     const int tokens = p_.shape.tokens;
     __syncthreads();  // no warp reads its ring any more
@@ -142,7 +198,7 @@ class FusedDown {
 #pragma unroll
       for (int i = 0; i < kTiles; ++i) {
         *reinterpret_cast<float2*>(sums_ + (b_.warp * tokens + b_.group) * kSumPitch + i * 8 +
-                                   2 * b_.quad) = float2{y_[i][0], y_[i][1]};
+                                   2 * b_.quad) = float2{y[i][0], y[i][1]};
       }
     }
     __syncthreads();
@@ -195,11 +251,13 @@ class FusedDown {
   int first_;
   int count_;   // entries of this warp
   int stages_;  // of 16 of them
+  int first_place_;
+  int word_shift_;  // an entry has 1 << word_shift_ words of h
+  uint32_t tag_;
   const uint16_t* entries_;
   uint32_t ring_;
   float* sums_;
   float* exchange_;
-  float y_[kTiles][4] = {};
 };
 
 }  // namespace sparsellm::fused

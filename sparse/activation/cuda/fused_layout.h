@@ -19,7 +19,10 @@ constexpr int kMostTokens = 8;
 constexpr int kMostUnits = 64;   // of a block
 constexpr int kMostShare = 512;  // neurons of gate and up of a block
 constexpr int kMostShared = 227 * 1024;
-constexpr int kStaticShared = 6 * 1024;  // at most
+constexpr int kMostNeurons = 65536;
+constexpr int kActiveWords = kMostNeurons / kUnit * kMostTokens;  // of CudaQueue::tagged
+constexpr int kWordsOfH = kMostNeurons * kMostTokens / 2;         // after them
+constexpr int kStaticShared = 6 * 1024;                           // at most
 
 constexpr int64_t up_to(int64_t x, int64_t multiple) {
   return (x + multiple - 1) / multiple * multiple;
@@ -36,6 +39,8 @@ struct FusedShape {
   constexpr int units() const { return (neurons + kUnit - 1) / kUnit; }
   constexpr int words() const { return in / 32; }
   constexpr int segments() const { return (words() + 15) / 16; }  // of 512 columns
+  // Of a warp, for a row, at most; x of all of them is in registers.
+  constexpr int most_steps() const { return tiles / 2; }
   constexpr int columns() const { return tiles * 8; }
   constexpr int pairs() const { return (out + columns() - 1) / columns(); }
   constexpr int blocks() const { return 2 * pairs(); }
@@ -44,6 +49,15 @@ struct FusedShape {
   // Of a warp: 16 rows of down with their h; 64 columns of eight neurons.
   constexpr int down_stage() const { return kRowsOfStage * (columns() * 2 + 16 + kMostTokens * 2); }
   constexpr int neuron_stage() const { return kinds * 8 * (kStepColumns * 2 + 16); }
+  // Of a warp, for a row.
+  constexpr int steps() const {
+    return (in + kStepColumns * kWarpsOfBlock - 1) / (kStepColumns * kWarpsOfBlock);
+  }
+  // That tell h of a neuron, each for two tokens: 1, 2 or 4.
+  constexpr int h_words() const { return tokens <= 2 ? 1 : tokens <= 4 ? 2 : 4; }
+  // Groups of eight neurons between two barriers: partial sums of tens of KiB.
+  constexpr int round() const { return tokens <= 2 ? 8 : tokens <= 4 ? 4 : 2; }
+  constexpr int parts() const { return round() * kinds * kWarpsOfBlock * 8 * tokens; }
 };
 
 // Offsets in bytes.
@@ -58,66 +72,49 @@ struct FusedLayout {
   int bits = 0;    // u16 [tokens + 1, units]: of each token, and of any
   int before = 0;  // u16 [half_units + 1]: neurons of the list before a unit
   int list = 0;    // u16 [half_units * 16]: active neurons of this block's half
-  int parts = 0;   // f32 [round, kinds, warps, 8, tokens]: sums of gate and up
-  int round = 0;   // groups of 8 neurons between two barriers
+  int parts = 0;   // f32 [2, round, kinds, warps, 8, tokens]: sums of gate and up
   int ring = 0;    // [warps, ring_bytes]: stages of gate and up, then of down
   int ring_bytes = 0;
   int neuron_stages = 0;
   int down_stages = 0;
-  bool keeps_x = false;  // [tokens, in], from 0 on
   int bytes = 0;
 };
 
 // Nothing if it does not fit.
 inline std::optional<FusedLayout> fused_layout(const FusedShape& s) {
-  const int room = kMostShared - kStaticShared;
-  const int least = std::max(2 * s.down_stage(), 3 * s.neuron_stage());
-  struct Choice {
-    bool keeps_x;
-    int round;
-  };
-  constexpr Choice kChoices[] = {{true, 8},  {true, 4},  {true, 2},
-                                 {false, 8}, {false, 4}, {false, 2}};
-  for (const int wanted : {8 * 1024, 6 * 1024, 0}) {  // of a ring
-    for (const Choice& choice : kChoices) {
-      FusedLayout at;
-      at.keeps_x = choice.keeps_x;
-      at.round = choice.round;
-      int64_t end = choice.keeps_x ? int64_t{s.tokens} * s.in * 2 : 0;
-      at.exchange = static_cast<int>(end);
-      end = up_to(end + int64_t{s.tokens} * s.columns() * 4, 128);
-      at.votes = static_cast<int>(end);
-      int64_t voting = end + int64_t{s.tokens} * s.segments() * 512;
-      at.negative = static_cast<int>(voting);
-      voting = up_to(voting + int64_t{s.own_units()} * kUnit * s.tokens * 4, 128);
-      at.signs = static_cast<int>(voting);
-      at.bits = at.votes;
-      end += int64_t{s.tokens + 1} * s.units() * 2;
-      at.before = static_cast<int>(end);
-      end += (s.half_units() + 1) * 2;
-      at.list = static_cast<int>(end);
-      end = up_to(end + s.half_units() * kUnit * 2, 128);
-      at.parts = static_cast<int>(end);
-      const int64_t sums = int64_t{kWarpsOfBlock + 1} * s.tokens * (s.columns() + 4) * 4;
-      const int64_t ring =
-          up_to(end + int64_t{choice.round} * s.kinds * kWarpsOfBlock * 8 * s.tokens * 4, 128);
-      at.ring = static_cast<int>(ring);
-      const int most = kMostStages * std::max(s.down_stage(), s.neuron_stage());
-      at.ring_bytes =
-          static_cast<int>(std::min<int64_t>((room - ring) / kWarpsOfBlock, most) / 128 * 128);
-      if (at.ring_bytes < std::max(least, wanted) || end + sums > room || voting > room) {
-        continue;
-      }
-      at.neuron_stages = std::min(kMostStages, at.ring_bytes / s.neuron_stage());
-      at.down_stages = std::min(kMostStages, at.ring_bytes / s.down_stage());
-      const int64_t of_unit = int64_t{kUnit} * s.words() * 4;
-      at.resident = static_cast<int>(std::min<int64_t>(s.own_units(), (room - voting) / of_unit));
-      at.bytes = static_cast<int>(std::max({ring + int64_t{kWarpsOfBlock} * at.ring_bytes,
-                                            end + sums, voting + at.resident * of_unit}));
-      return at;
-    }
+  const int64_t room = kMostShared - kStaticShared;
+  FusedLayout at;
+  int64_t end = up_to(int64_t{s.tokens} * s.columns() * 4, 128);
+  at.votes = static_cast<int>(end);
+  int64_t voting = end + int64_t{s.tokens} * s.segments() * 512;
+  at.negative = static_cast<int>(voting);
+  voting = up_to(voting + int64_t{s.own_units()} * kUnit * s.tokens * 4, 128);
+  at.signs = static_cast<int>(voting);
+  at.bits = at.votes;
+  end += int64_t{s.tokens + 1} * s.units() * 2;
+  at.before = static_cast<int>(end);
+  end += (s.half_units() + 1) * 2;
+  at.list = static_cast<int>(end);
+  end = up_to(end + s.half_units() * kUnit * 2, 128);
+  at.parts = static_cast<int>(end);
+  const int64_t sums = end + int64_t{kWarpsOfBlock + 1} * s.tokens * (s.columns() + 4) * 4;
+  const int64_t ring = up_to(end + int64_t{2} * s.parts() * 4, 128);
+  at.ring = static_cast<int>(ring);
+  const int most = kMostStages * std::max(s.down_stage(), s.neuron_stage());
+  at.ring_bytes =
+      static_cast<int>(std::min<int64_t>((room - ring) / kWarpsOfBlock, most) / 128 * 128);
+  if (s.steps() > s.most_steps() ||
+      at.ring_bytes < std::max(2 * s.down_stage(), 3 * s.neuron_stage()) || sums > room ||
+      voting > room) {
+    return {};
   }
-  return {};
+  at.neuron_stages = std::min(kMostStages, at.ring_bytes / s.neuron_stage());
+  at.down_stages = std::min(kMostStages, at.ring_bytes / s.down_stage());
+  const int64_t of_unit = int64_t{kUnit} * s.words() * 4;
+  at.resident = static_cast<int>(std::min<int64_t>(s.own_units(), (room - voting) / of_unit));
+  at.bytes = static_cast<int>(std::max(
+      {ring + int64_t{kWarpsOfBlock} * at.ring_bytes, sums, voting + at.resident * of_unit}));
+  return at;
 }
 
 }  // namespace sparsellm::fused

@@ -18,7 +18,7 @@ class FusedList {
         b_(b),
         shared_(shared),
         bits_(reinterpret_cast<uint16_t*>(memory + p.at.bits)),
-        any_(bits_ + p.shape.tokens * b.units),
+        any_(p.shape.tokens == 1 ? bits_ : bits_ + p.shape.tokens * b.units),
         before_(reinterpret_cast<uint16_t*>(memory + p.at.before)),
         list_(reinterpret_cast<uint16_t*>(memory + p.at.list)) {}
 
@@ -26,16 +26,18 @@ class FusedList {
   __device__ void read(uint64_t generation) const {
     read_words(generation);
     __syncthreads();
+    if (p_.shape.tokens > 1) {
 #pragma unroll 1
-    for (int unit = threadIdx.x; unit < b_.units; unit += kThreads) {
-      uint32_t any = 0;
+      for (int unit = threadIdx.x; unit < b_.units; unit += kThreads) {
+        uint32_t any = 0;
 #pragma unroll 1
-      for (int t = 0; t < p_.shape.tokens; ++t) {
-        any |= bits_[t * b_.units + unit];
+        for (int t = 0; t < p_.shape.tokens; ++t) {
+          any |= bits_[t * b_.units + unit];
+        }
+        any_[unit] = static_cast<uint16_t>(any);
       }
-      any_[unit] = static_cast<uint16_t>(any);
+      __syncthreads();
     }
-    __syncthreads();
     const int units_of_thread = (b_.units + kThreads - 1) / kThreads;
     const int begin = min(static_cast<int>(threadIdx.x) * units_of_thread, b_.units);
     const int end = min(begin + units_of_thread, b_.units);
@@ -59,7 +61,9 @@ class FusedList {
     const int share_end = all * (b_.block + 1) / blocks;
     if (threadIdx.x == 0) {
       shared_.count = share_end - share_begin;
+      shared_.share_begin = share_begin;
     }
+    __syncthreads();
     int whole_before = 0;
     if (p_.whole_units) {
       int units = 0;
@@ -69,21 +73,8 @@ class FusedList {
       }
       int unused = 0;
       whole_before = sum_before(units, unused) * kUnit;
-    } else {
-      __syncthreads();
     }
     write(begin, end, before, share_begin, share_end, whole_before);
-    __syncthreads();
-#pragma unroll 1
-    for (int i = threadIdx.x; i < share_end - share_begin; i += kThreads) {
-      const int neuron = shared_.list[i];
-      uint32_t tokens = 0;
-#pragma unroll 1
-      for (int t = 0; t < p_.shape.tokens; ++t) {
-        tokens |= (bits_[t * b_.units + neuron / kUnit] >> neuron % kUnit & 1u) << t;
-      }
-      shared_.flags[i] = static_cast<uint8_t>(tokens);
-    }
     __syncthreads();
   }
 
@@ -107,7 +98,7 @@ class FusedList {
           const int i = min(first + k * kThreads, all - 1);
           asm volatile("ld.relaxed.gpu.global.u64 %0, [%1];"
                        : "=l"(words[k])
-                       : "l"(p_.tagged + 1 + i)
+                       : "l"(p_.active + i)
                        : "memory");
         }
 #pragma unroll
@@ -130,7 +121,7 @@ class FusedList {
     return unit >= b_.first_of_half && unit < b_.first_of_half + b_.units_of_half;
   }
 
-  // Of the threads before this one; `all`: of all threads. A barrier before and after.
+  // Of the threads before this one; `all`: of all threads. Another call needs a barrier first.
   __device__ int sum_before(int mine, int& all) const {
     int sum = mine;
 #pragma unroll
@@ -138,7 +129,6 @@ class FusedList {
       const int other = __shfl_up_sync(~0u, sum, d);
       sum += b_.lane >= d ? other : 0;
     }
-    __syncthreads();
     if (b_.lane == kWarp - 1) {
       shared_.active_of_warp[b_.warp] = sum;
     }

@@ -9,31 +9,9 @@
 #include "sparse/activation/cuda/fused_parameters.cuh"
 #include "sparse/activation/cuda/fused_votes.cuh"
 
-// One launch for an MLP whose neurons are predicted (fused_mlp.h). All blocks run at once and meet
-// twice: by the words that say which neurons are active, and when all h are there.
+// One launch for an MLP whose neurons are predicted (fused_mlp.h). All blocks run at once and wait
+// for each other twice: for the words that say which neurons are active, and for those with h.
 namespace sparsellm::fused {
-
-// Waits until as many blocks as there are have come here with all they wrote before.
-__device__ inline void meet(const FusedParameters& p) {
-  __syncthreads();
-  if (threadIdx.x == 0) {
-    uint32_t arrived = 0;
-    asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(p.arrived) : "memory");
-    do {
-      asm volatile("ld.acquire.gpu.global.u32 %0, [%1];"
-                   : "=r"(arrived)
-                   : "l"(p.arrived)
-                   : "memory");
-    } while (arrived < gridDim.x);
-    // The last one leaves the counters as they were, and a generation later.
-    if (atomicAdd(p.left, 1) == gridDim.x - 1) {
-      *p.arrived = 0;
-      *p.left = 0;
-      ++*p.tagged;
-    }
-  }
-  __syncthreads();
-}
 
 template <class T, int kKinds, int kTiles>
 __global__ void __launch_bounds__(kThreads, 1)
@@ -48,20 +26,27 @@ __global__ void __launch_bounds__(kThreads, 1)
   __syncthreads();
   launch_dependents();
   wait_on_dependencies();
-  const uint64_t generation = *static_cast<const volatile uint64_t*>(p.tagged) + 1;
+  if (threadIdx.x == 0) {
+    shared.generation = *static_cast<const volatile uint64_t*>(p.generation) + 1;
+  }
   votes.read_x();
   __syncthreads();
+  const uint64_t generation = shared.generation;
   if (block.warp < kVoters) {
     votes.count();
   } else {
     votes.publish(generation);
   }
   __syncthreads();
+  FusedNeurons<T, kKinds, FusedShape{.tiles = kTiles}.most_steps()> neurons(p, block, shared,
+                                                                            memory);
   const FusedList list(p, block, shared, memory);
   list.read(generation);
-  FusedDown<T, kTiles> down(p, block, list, memory);
-  FusedNeurons<T, kKinds>(p, block, shared, memory).run([&] { down.begin(); });
-  meet(p);
+  if (blockIdx.x == 0 && threadIdx.x == 0) {
+    *p.generation = generation;  // all blocks have read it: their words are there
+  }
+  FusedDown<T, kTiles> down(p, block, shared, list, memory);
+  neurons.run([&] { down.begin(); });
   down.run();
 #endif
 }

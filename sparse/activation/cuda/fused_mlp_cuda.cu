@@ -1,3 +1,4 @@
+#include <cstdlib>
 #include <optional>
 
 #include "kernels/base/launch.cuh"
@@ -7,6 +8,8 @@
 
 namespace sparsellm {
 namespace {
+
+static_assert(fused::kActiveWords + fused::kWordsOfH <= CudaQueue::kTagged);
 
 using fused::FusedKernel;
 using fused::FusedLayout;
@@ -23,11 +26,11 @@ std::optional<FusedShape> fused_shape(const FusedMlp& mlp, int64_t tokens, int m
                            .kinds = mlp.gate.empty() ? 1 : 2,
                            .tiles = tiles};
     // All blocks run at once.
-    if (shape.blocks() <= multiprocessors) {
+    if (shape.blocks() <= multiprocessors && shape.steps() <= shape.most_steps()) {
       const bool fits = shape.in <= fused::kMostSquares * 128 &&
                         shape.own_units() <= fused::kMostUnits &&
                         shape.own_units() * fused::kUnit <= fused::kMostShare &&
-                        shape.units() * fused::kMostTokens <= CudaQueue::kTagged;
+                        shape.units() * fused::kMostTokens <= fused::kActiveWords;
       return fits ? std::optional(shape) : std::nullopt;
     }
   }
@@ -75,14 +78,14 @@ void fused_mlp_cuda(const Tensor& x, const Tensor& positions, const FusedMlp& ml
       .down_bias = mlp.down_bias.raw(),
       .y = y.raw(),
       .y_stride = y.row_stride(),
+      .prefetched = std::getenv("PF") ? std::atoi(std::getenv("PF")) : 1000,
       .alpha = mlp.prediction.alpha,
       .threshold = mlp.activation.threshold,
       .weighted = mlp.prediction.votes == Votes::weighted,
       .whole_units = ctx.sums == Sums::batch_invariant,
-      .tagged = queue.tagged,
-      .arrived = queue.counters,
-      .left = queue.counters + 1,
-      .h = queue.workspace};
+      .generation = queue.tagged,
+      .active = queue.tagged + 1,
+      .h = queue.tagged + 1 + fused::kActiveWords};
   visit_activation(x.dtype(), [&](auto element) {
     const FusedKernel kernel = fused_kernel<decltype(element)>(shape);
     check_cuda(cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),

@@ -13,39 +13,85 @@
 // columns at a time, through a ring of stages that each warp has for itself.
 namespace sparsellm::fused {
 
-template <class T, int kKinds>
+template <class T, int kKinds, int kMostSteps>
 class FusedNeurons {
  public:
+  // Reads x, which no thread block may change before all have come to the end of run().
   __device__ FusedNeurons(const FusedParameters& p, const FusedBlock& b, const FusedShared& shared,
                           uint8_t* memory)
       : p_(p),
         b_(b),
         shared_(shared),
+        bits_(reinterpret_cast<const uint16_t*>(memory + p.at.bits)),
         parts_(reinterpret_cast<float*>(memory + p.at.parts)),
-        x_(p.at.keeps_x ? reinterpret_cast<const T*>(memory) : static_cast<const T*>(p.x)),
-        x_stride_(p.at.keeps_x ? p.shape.in : p.x_stride),
         ring_(shared_address(memory + p.at.ring) + b.warp * p.at.ring_bytes),
-        steps_((p.shape.in / kStepColumns + kWarpsOfBlock - 1) / kWarpsOfBlock),
-        first_column_(b.warp * kStepColumns) {}
+        steps_(p.shape.steps()),
+        first_column_(b.warp * kStepColumns) {
+    const T* const x = static_cast<const T*>(p.x) + b.group * p.x_stride;
+#pragma unroll
+    for (int i = 0; i < kMostSteps * 2; ++i) {
+      const int column = first_column_ + i / 2 * kColumnsOfStep + i % 2 * 32 + b.quad * 8;
+      x_[i] = b.group < p.shape.tokens && column < p.shape.in
+                  ? *reinterpret_cast<const uint4*>(x + column)
+                  : uint4{};
+    }
+  }
 
   // All threads. between(): when a warp needs its ring no more.
   template <class Between>
   __device__ void run(Between&& between) {
     const int count = shared_.count;
-    const int at_once = p_.at.round * 8;
-    int first = 0;
+    const int groups = (count + 7) / 8;
+    const int stages = groups * steps_;
+    const int at_once = p_.shape.round();
+    Cursor cursor;
+#pragma unroll 1
+    for (int stage = 0; stage < p_.at.neuron_stages; ++stage) {
+      if (stage < stages) {
+        advance(cursor);
+        copy(cursor, stage);
+      }
+      commit_copies();
+    }
+    float* parts = parts_;
+    float* next_parts = parts_ + p_.shape.parts();
+    int to_copy = stages - p_.at.neuron_stages;
+    int slot = 0;
+    int group = 0;
 #pragma unroll 1
     do {
-      const int neurons = min(count - first, at_once);
-      multiply(first, neurons);
-      if (first + at_once >= count) {
+      const int first = group;
+      const int end = min(groups, first + at_once);
+#pragma unroll 1
+      for (; group < end; ++group) {
+        float sums[2][4] = {};
+#pragma unroll
+        for (int step = 0; step < kMostSteps; ++step) {
+          if (step >= steps_) {
+            break;
+          }
+          wait_for_oldest_copies(p_.at.neuron_stages);
+          __syncwarp();
+          multiply_stage(sums, ring_ + slot * kStageBytes, x_[2 * step], x_[2 * step + 1]);
+          __syncwarp();
+          if (to_copy-- > 0) {
+            advance(cursor);
+            copy(cursor, slot);
+          }
+          commit_copies();
+          slot = slot + 1 == p_.at.neuron_stages ? 0 : slot + 1;
+        }
+        leave(sums, parts, group - first);
+      }
+      if (end == groups) {
         between();
       }
       __syncthreads();
-      finish(first, neurons);
-      __syncthreads();
-      first += at_once;
-    } while (first < count);
+      finish(parts, first * 8, min(count, end * 8) - first * 8);
+      float* const finished = parts;  // read until the next barrier, and written after it
+      parts = next_parts;
+      next_parts = finished;
+    } while (group < groups);
   }
 
  private:
@@ -59,10 +105,9 @@ class FusedNeurons {
   struct Cursor {
     int group = -1;
     int step = 0;
-    const T* rows[2][kKinds];
-    bool there[2];
+    int neurons[2];  // -1: none
   };
-  __device__ void advance(Cursor& cursor, int first, int neurons) const {
+  __device__ void advance(Cursor& cursor) const {
     if (cursor.group >= 0 && ++cursor.step < steps_) {
       return;
     }
@@ -71,10 +116,7 @@ class FusedNeurons {
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       const int n = cursor.group * 8 + i * 4 + b_.lane / 8;
-      cursor.there[i] = n < neurons;
-      const int64_t neuron = n < neurons ? shared_.list[first + n] : 0;
-      cursor.rows[i][0] = static_cast<const T*>(p_.gate) + neuron * p_.gate_stride;
-      cursor.rows[i][kKinds - 1] = static_cast<const T*>(p_.up) + neuron * p_.up_stride;
+      cursor.neurons[i] = n < shared_.count ? shared_.list[n] : -1;
     }
   }
   __device__ void copy(const Cursor& cursor, int slot) const {
@@ -82,104 +124,71 @@ class FusedNeurons {
     const uint32_t to = ring_ + slot * kStageBytes + b_.lane / 8 * kPitch + b_.lane % 8 * 16;
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
-      const bool there = cursor.there[i] && column < p_.shape.in;
-#pragma unroll
-      for (int kind = 0; kind < kKinds; ++kind) {
-        copy16(to + (kind * 8 + i * 4) * kPitch, there ? cursor.rows[i][kind] + column : p_.up,
-               there ? 16 : 0);
+      const int neuron = cursor.neurons[i];
+      const bool there = neuron >= 0 && column < p_.shape.in;
+      const T* const up =
+          static_cast<const T*>(p_.up) + (there ? neuron * p_.up_stride + column : 0);
+      copy16(to + ((kKinds - 1) * 8 + i * 4) * kPitch, up, there ? 16 : 0);
+      if constexpr (kKinds == 2) {
+        const T* const gate =
+            static_cast<const T*>(p_.gate) + (there ? neuron * p_.gate_stride + column : 0);
+        copy16(to + i * 4 * kPitch, gate, there ? 16 : 0);
       }
     }
   }
 
-  __device__ void multiply(int first, int neurons) {
-    const int groups = (neurons + 7) / 8;
-    const int all = groups * steps_;
-    Cursor cursor;
-#pragma unroll 1
-    for (int stage = 0; stage < p_.at.neuron_stages; ++stage) {
-      if (stage < all) {
-        advance(cursor, first, neurons);
-        copy(cursor, stage);
-      }
-      commit_copies();
-    }
-    float sums[kKinds][2][4] = {};
-    int slot = 0;
-    int step = 0;
-    int group = 0;
-#pragma unroll 1
-    for (int stage = 0; stage < all; ++stage) {
-      wait_for_oldest_copies(p_.at.neuron_stages);
-      __syncwarp();
-      multiply_stage(sums, ring_ + slot * kStageBytes, step);
-      __syncwarp();
-      if (stage + p_.at.neuron_stages < all) {
-        advance(cursor, first, neurons);
-        copy(cursor, slot);
-      }
-      commit_copies();
-      slot = slot + 1 == p_.at.neuron_stages ? 0 : slot + 1;
-      if (++step == steps_) {
-        step = 0;
-        leave(sums, group++);
-      }
-    }
-  }
-
-  __device__ void multiply_stage(float (&sums)[kKinds][2][4], uint32_t at, int step) const {
+  // The first eight rows of the product are those of the gate, if there is one.
+  __device__ void multiply_stage(float (&sums)[2][4], uint32_t at, const uint4& x0,
+                                 const uint4& x1) const {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      const int column = first_column_ + step * kColumnsOfStep + half * 32 + b_.quad * 8;
-      const uint4 x = b_.group < p_.shape.tokens && column < p_.shape.in
-                          ? *reinterpret_cast<const uint4*>(x_ + b_.group * x_stride_ + column)
-                          : uint4{};
-#pragma unroll
-      for (int kind = 0; kind < kKinds; ++kind) {
-        uint4 w;
-        asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
-                     : "=r"(w.x), "=r"(w.y), "=r"(w.z), "=r"(w.w)
-                     : "r"(at + (kind * 8 + b_.group) * kPitch + half * 64 + b_.quad * 16)
-                     : "memory");
-        mma<T>(sums[kind][0], {x.x, 0, x.y, 0}, w.x, w.y);
-        mma<T>(sums[kind][1], {x.z, 0, x.w, 0}, w.z, w.w);
-      }
+      const uint4& x = half == 0 ? x0 : x1;
+      const uint32_t from = at + b_.group * kPitch + half * 64 + b_.quad * 16;
+      const uint4 low = load_shared(from);
+      const uint4 high = kKinds == 2 ? load_shared(from + 8 * kPitch) : uint4{};
+      mma<T>(sums[0], {low.x, high.x, low.y, high.y}, x.x, x.y);
+      mma<T>(sums[1], {low.z, high.z, low.w, high.w}, x.z, x.w);
     }
   }
+  static __device__ uint4 load_shared(uint32_t from) {
+    uint4 v;
+    asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+                 : "r"(from)
+                 : "memory");
+    return v;
+  }
 
-  __device__ void leave(float (&sums)[kKinds][2][4], int group) const {
+  __device__ void leave(const float (&sums)[2][4], float* parts, int group) const {
     const int tokens = p_.shape.tokens;
 #pragma unroll
-    for (int kind = 0; kind < kKinds; ++kind) {
-      float* const to = parts_ + ((group * kKinds + kind) * kWarpsOfBlock + b_.warp) * 8 * tokens;
-      if (b_.group < tokens) {
-        to[2 * b_.quad * tokens + b_.group] = sums[kind][0][0] + sums[kind][1][0];
-        to[(2 * b_.quad + 1) * tokens + b_.group] = sums[kind][0][1] + sums[kind][1][1];
-      }
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        sums[kind][0][i] = 0.f;
-        sums[kind][1][i] = 0.f;
+    for (int i = 0; i < 2 * kKinds; ++i) {
+      const int t = 2 * b_.quad + i % 2;
+      if (t < tokens) {
+        parts[(((group * kKinds + i / 2) * kWarpsOfBlock + b_.warp) * 8 + b_.group) * tokens + t] =
+            sums[0][i] + sums[1][i];
       }
     }
   }
 
   // Eight threads for a neuron and a token.
-  __device__ void finish(int first, int neurons) const {
+  __device__ void finish(const float* parts, int first, int neurons) const {
     constexpr int kParts = 8;
     const int tokens = p_.shape.tokens;
-    const int all = (neurons * tokens * kParts + kWarp - 1) / kWarp * kWarp;
+    const int items = tokens == 1 ? 1 : 2 * p_.shape.h_words();  // of a neuron
+    const int all = (neurons * items * kParts + kWarp - 1) / kWarp * kWarp;
 #pragma unroll 1
     for (int i = threadIdx.x; i < all; i += kThreads) {
       const int part = i % kParts;
-      const int item = i / kParts;
-      const int n = item / tokens;
-      const int t = item - n * tokens;
+      const int n = i / kParts / items;
+      const int t = i / kParts - n * items;
+      const bool there = n < neurons && t < tokens;
       float sums[kKinds] = {};
 #pragma unroll
       for (int kind = 0; kind < kKinds; ++kind) {
-        if (n < neurons) {
+        if (there) {
           const float* const from =
-              parts_ + ((n / 8 * kKinds + kind) * kWarpsOfBlock * 8 + n % 8) * tokens + t;
+              parts + ((n / 8 * kKinds + kind) * kWarpsOfBlock * 8 + n % 8) * tokens + t;
           sums[kind] = from[part * 8 * tokens] + from[(part + kParts) * 8 * tokens];
         }
 #pragma unroll
@@ -187,14 +196,19 @@ class FusedNeurons {
           sums[kind] += __shfl_xor_sync(~0u, sums[kind], d);
         }
       }
-      if (part == 0 && n < neurons) {
-        store(first + n, t, sums);
+      const uint32_t h = there && part == 0 ? h_of(first + n, t, sums) : 0;
+      const uint32_t next = tokens == 1 ? 0 : __shfl_down_sync(~0u, h, kParts);
+      if (there && part == 0 && t % 2 == 0) {
+        tell(first + n, t / 2, h | next << 16);
       }
     }
   }
 
-  __device__ void store(int place, int t, const float (&sums)[kKinds]) const {
+  __device__ uint16_t h_of(int place, int t, const float (&sums)[kKinds]) const {
     const int neuron = shared_.list[place];
+    if ((bits_[t * b_.units + neuron / kUnit] >> neuron % kUnit & 1) == 0) {
+      return 0;
+    }
     float up = sums[kKinds - 1];
     if (p_.up_bias != nullptr) {
       up += f32_of(static_cast<const T*>(p_.up_bias)[neuron]);
@@ -209,19 +223,27 @@ class FusedNeurons {
     } else {
       h = up <= p_.threshold ? 0.f : up;
     }
-    const T value = from_f32<T>(shared_.flags[place] >> t & 1 ? h : 0.f);
-    static_cast<T*>(p_.h)[int64_t{neuron} * kMostTokens + t] = value;
+    const T value = from_f32<T>(h);
+    return *reinterpret_cast<const uint16_t*>(&value);
+  }
+
+  // All blocks h of two tokens.
+  __device__ void tell(int place, int pair, uint32_t h) const {
+    const int64_t at = p_.whole_units ? shared_.list[place] : shared_.share_begin + place;
+    asm volatile("st.relaxed.gpu.global.u64 [%0], %1;" ::"l"(p_.h + at * p_.shape.h_words() + pair),
+                 "l"(shared_.generation << 32 | h)
+                 : "memory");
   }
 
   const FusedParameters& p_;
   const FusedBlock& b_;
   const FusedShared& shared_;
+  const uint16_t* bits_;
   float* parts_;
-  const T* x_;
-  int64_t x_stride_;
   uint32_t ring_;
   int steps_;  // of a warp, of 64 columns
   int first_column_;
+  uint4 x_[kMostSteps * 2];  // of each step and half of one: token `group`, eight columns
 };
 
 }  // namespace sparsellm::fused

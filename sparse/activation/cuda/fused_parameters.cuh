@@ -31,14 +31,18 @@ struct FusedParameters {
   const void* down_bias;
   void* y;
   int64_t y_stride;
+  int prefetched;  // neurons whose rows a warp fetches into the L2 ahead
   float alpha;
   float threshold;
-  bool weighted;      // votes
-  bool whole_units;   // the list has all neurons of a unit, so that places follow from numbers
-  uint64_t* tagged;   // CudaQueue
-  uint32_t* arrived;  // blocks whose h is there
-  uint32_t* left;     // blocks that need `arrived` no more
-  void* h;            // [neurons, kMostTokens]
+  bool weighted;     // votes
+  bool whole_units;  // the list has all neurons of a unit, so that places follow from numbers
+  // CudaQueue::tagged. What blocks tell each other are words with the number of the launch in them,
+  // so that a word that is there is known to be of this launch, and nothing else is waited for.
+  uint64_t* generation;
+  uint64_t* active;  // [tokens, units]: generation << 16 | active neurons of a unit
+  // [places, h_words]: generation << 32 | h of two tokens. Places are those of the list of all
+  // active neurons, or with whole_units numbers of neurons.
+  uint64_t* h;
 };
 
 // What all threads of a block know.
@@ -71,10 +75,11 @@ struct FusedBlock {
 
 struct FusedShared {
   uint16_t list[kMostShare];  // neurons of gate and up
-  uint8_t flags[kMostShare];  // their tokens
   int active_of_warp[kWarpsOfBlock];
-  uint32_t counted[kMostUnits];                          // segments of 512 columns
+  uint32_t counted[kMostUnits];  // segments of 512 columns
+  uint64_t generation;
   int count;                                             // of `list`
+  int share_begin;                                       // its place in the list of all
   int half_start;                                        // active neurons before this block's half
   alignas(16) float squares[kMostTokens][kMostSquares];  // sums of 128 elements each
   float scales[kMostTokens];

@@ -34,7 +34,6 @@ class FusedVotes {
         votes_(reinterpret_cast<int8_t*>(memory + p.at.votes)),
         negative_(reinterpret_cast<int*>(memory + p.at.negative)),
         signs_(reinterpret_cast<uint32_t*>(memory + p.at.signs)),
-        x_memory_(reinterpret_cast<T*>(memory)),
         vote_stride_(p.shape.segments() * 512) {}
 
   // What does not depend on x, before the kernels before have ended.
@@ -71,29 +70,23 @@ class FusedVotes {
     const int vectors = p_.shape.in / 8;  // of a token: whole halves of warps
     const int all = vectors * p_.shape.tokens;
     constexpr int kAtOnce = 4;  // loads that are waited for together
+    uint4 values[kAtOnce];
+    const int loads = (all + kThreads - 1) / kThreads;
 #pragma unroll 1
-    for (int first = threadIdx.x; first < up_to(all, kThreads); first += kAtOnce * kThreads) {
-      uint4 values[kAtOnce];
+    for (int first = 0; first < loads; first += kAtOnce) {
 #pragma unroll
       for (int k = 0; k < kAtOnce; ++k) {
-        const int i = first + k * kThreads;
-        const int t = i / vectors;
-        values[k] =
-            i < all ? *reinterpret_cast<const uint4*>(x_of(t) + (i - t * vectors) * 8) : uint4{};
+        values[k] = load_x((first + k) * kThreads + threadIdx.x, vectors, all);
       }
 #pragma unroll
       for (int k = 0; k < kAtOnce; ++k) {
-        const int i = first + k * kThreads;
+        if (first + k >= loads) {
+          break;
+        }
+        const int i = (first + k) * kThreads + threadIdx.x;
         const float sum = sum_of_squares(values[k]);
-        if (i < all) {
-          const int t = i / vectors;
-          const int v = i - t * vectors;
-          if (p_.at.keeps_x) {
-            *reinterpret_cast<uint4*>(x_memory_ + int64_t{t} * p_.shape.in + v * 8) = values[k];
-          }
-          if (b_.lane % 16 == 0) {
-            shared_.squares[t][v / 16] = sum;
-          }
+        if (i < all && b_.lane % 16 == 0) {
+          shared_.squares[i / vectors][i % vectors / 16] = sum;
         }
       }
     }
@@ -105,9 +98,19 @@ class FusedVotes {
       }
     }
     __syncthreads();
-#pragma unroll 1
-    for (int i = threadIdx.x; i < up_to(all, kThreads); i += kThreads) {
-      count_weights(i, vectors, i < all);
+    if (loads <= kAtOnce) {  // all are there still
+#pragma unroll
+      for (int k = 0; k < kAtOnce; ++k) {
+        if (k < loads) {
+          count_weights(values[k], k * kThreads + threadIdx.x, vectors, all);
+        }
+      }
+      return;
+    }
+#pragma unroll 2
+    for (int k = 0; k < loads; ++k) {
+      const int i = k * kThreads + threadIdx.x;
+      count_weights(load_x(i, vectors, all), i, vectors, all);
     }
   }
 
@@ -139,6 +142,7 @@ class FusedVotes {
 
   // By the other warps, as units are counted; active rows of gate and up are fetched into the L2.
   __device__ void publish(uint64_t generation) const {
+    int to_fetch = p_.prefetched;
 #pragma unroll 1
     for (int unit = b_.warp - kVoters; unit < b_.own_units; unit += kPublishers) {
       uint32_t counted = 0;
@@ -154,14 +158,14 @@ class FusedVotes {
         const uint32_t bits = __ballot_sync(~0u, is_active(unit, t));
         any |= bits;
         if (b_.lane == 0) {
-          asm volatile("st.relaxed.gpu.global.u64 [%0], %1;" ::"l"(p_.tagged + 1 + t * b_.units +
+          asm volatile("st.relaxed.gpu.global.u64 [%0], %1;" ::"l"(p_.active + t * b_.units +
                                                                    b_.first_unit + unit),
                        "l"(generation << kUnit | bits)
                        : "memory");
         }
       }
 #pragma unroll 1
-      for (; any != 0; any &= any - 1) {
+      for (; any != 0 && to_fetch > 0; any &= any - 1, --to_fetch) {
         prefetch((b_.first_unit + unit) * kUnit + __ffs(any) - 1);
       }
     }
@@ -173,6 +177,12 @@ class FusedVotes {
   }
   __device__ const uint32_t* sign_row(int neuron) const {
     return p_.signs + int64_t{neuron} * p_.shape.words();
+  }
+
+  // Vector i of all tokens'.
+  __device__ uint4 load_x(int i, int vectors, int all) const {
+    const int t = i / vectors;
+    return i < all ? *reinterpret_cast<const uint4*>(x_of(t) + (i - t * vectors) * 8) : uint4{};
   }
 
   static __device__ void to_f32(const uint4& v, float (&x)[8]) {
@@ -214,16 +224,16 @@ class FusedVotes {
   }
 
   // Of vector i of all tokens'; by whole warps.
-  __device__ void count_weights(int i, int vectors, bool there) const {
+  __device__ void count_weights(const uint4& values, int i, int vectors, int all) const {
     int total = 0;
     int balance = 0;
     const int t = i / vectors;
+    const bool there = i < all;
     if (there) {
       const int v = i - t * vectors;
       const float scale = shared_.scales[t];
       float x[8];
-      const T* const row = p_.at.keeps_x ? x_memory_ + int64_t{t} * p_.shape.in : x_of(t);
-      to_f32(*reinterpret_cast<const uint4*>(row + v * 8), x);
+      to_f32(values, x);
       const int word = v / 4;
       int8_t* const to =
           votes_ + t * vote_stride_ + word / 16 * 512 + word % 4 * 128 + word % 16 / 4 * 16 + v % 4;
@@ -325,7 +335,6 @@ class FusedVotes {
   int8_t* votes_;
   int* negative_;
   uint32_t* signs_;
-  T* x_memory_;
   int vote_stride_;
 };
 

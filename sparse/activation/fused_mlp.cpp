@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::string_view kFusedOp = "fused_mlp";
 constexpr int64_t kFusedAlignment = 16;  // bytes
-constexpr int64_t kMostNeurons = 65536;
+constexpr int64_t kMostNeurons = 65520;
 
 bool has_aligned_rows(const Tensor& x) {
   return reinterpret_cast<std::uintptr_t>(x.raw()) % kFusedAlignment == 0 &&

@@ -21,8 +21,8 @@ class FusedDown {
       : p_(p),
         b_(b),
         first_column_(b.block / 2 * kColumns),
-        first_(list.begin_of(b.units_of_half * b.warp / kWarpsOfBlock)),
-        count_(list.begin_of(b.units_of_half * (b.warp + 1) / kWarpsOfBlock) - first_),
+        first_(list.begin_of_warp(b.warp)),
+        count_(list.begin_of_warp(b.warp + 1) - first_),
         stages_((count_ + kRowsOfStage - 1) / kRowsOfStage),
         first_place_(shared.half_start + first_),
         word_shift_(p.shape.h_words() / 2),
@@ -43,28 +43,26 @@ class FusedDown {
 
   // By all threads.
   __device__ void run() const {
-    constexpr int kAtOnce = 4;
-    const int first_stages = min(p_.at.down_stages, stages_);
+    const int of_stage = kRowsOfStage << word_shift_;  // words
+    const int first_words = min(p_.at.down_stages, stages_) * of_stage;
 #pragma unroll 1
-    for (int stage = 0; stage < first_stages; stage += kAtOnce) {
-      Words<kAtOnce> words;
-      read_h(words, stage);
-      keep_h(words, stage, stage, first_stages);
+    for (int first = 0; first < first_words; first += kWordsAtOnce) {
+      keep_h(read_h(first, first_words), first, first_words, 0);
     }
     float y[kTiles][4] = {};
     int slot = 0;
 #pragma unroll 1
     for (int stage = 0; stage < stages_; ++stage) {
       const int next = stage + p_.at.down_stages;
-      Words<1> words;
-      read_h(words, next);
+      const int words_end = next < stages_ ? (next + 1) * of_stage : 0;
+      const Words words = read_h(next * of_stage, words_end);
       wait_for_oldest_copies(p_.at.down_stages);
       __syncwarp();
       multiply(y, ring_ + slot * kStageBytes);
       __syncwarp();
       copy_rows(next, slot);
       commit_copies();
-      keep_h(words, next, slot, stages_);
+      keep_h(words, next * of_stage, words_end, slot - next);
       slot = slot + 1 == p_.at.down_stages ? 0 : slot + 1;
     }
     wait_for_copies<0>();
@@ -102,63 +100,46 @@ class FusedDown {
       }
     }
   }
-  // h of kStages stages: a stage's words are those of 16 entries, at most 64.
-  template <int kStages>
+  // Words of h of the entries one after the other, two of a lane: those of a stage are at most 64.
+  static constexpr int kWordsAtOnce = 2 * kWarp;
   struct Words {
-    uint64_t of_lane[kStages][2];
+    uint64_t of_lane[2];
   };
-  // Word i of a stage. Of an entry that is not there or idle: zeros, as if they had come.
-  __device__ uint64_t h_word(int stage, int i) const {
-    const int entry = stage * kRowsOfStage + (i >> word_shift_);
-    uint64_t word = uint64_t{tag_} << 32;
-    if (entry < count_ && (entries_[entry] & kIdle) == 0) {
-      const int64_t place = p_.whole_units ? neuron_of(entry) : first_place_ + entry;
-      asm volatile("ld.relaxed.gpu.global.u64 %0, [%1];"
-                   : "=l"(word)
-                   : "l"(p_.h + (place << word_shift_) + (i & ((1 << word_shift_) - 1)))
-                   : "memory");
-    }
-    return word;
-  }
-  template <int kStages>
-  __device__ void read_h(Words<kStages>& words, int first_stage) const {
+  // [first, end). Of an entry that is not there or idle: zeros, as if they had come.
+  __device__ Words read_h(int first, int end) const {
+    Words words;
 #pragma unroll
-    for (int s = 0; s < kStages; ++s) {
-#pragma unroll
-      for (int k = 0; k < 2; ++k) {
-        words.of_lane[s][k] = h_word(first_stage + s, k * kWarp + b_.lane);
+    for (int k = 0; k < 2; ++k) {
+      const int i = first + k * kWarp + b_.lane;
+      const int entry = i >> word_shift_;
+      words.of_lane[k] = uint64_t{tag_} << 32;
+      if (i < end && entry < count_ && (entries_[entry] & kIdle) == 0) {
+        const int place = p_.whole_units ? neuron_of(entry) : first_place_ + entry;
+        asm volatile("ld.relaxed.gpu.global.u64 %0, [%1];"
+                     : "=l"(words.of_lane[k])
+                     : "l"(p_.h + (place << word_shift_) + (i & ((1 << word_shift_) - 1)))
+                     : "memory");
       }
     }
+    return words;
   }
-  // Waits for them, and leaves them in their stages, of which the first is in `slot`.
-  template <int kStages>
-  __device__ void keep_h(Words<kStages>& words, int first_stage, int slot, int end_stage) const {
-    bool waits = true;
+  // Waits for them, and leaves them in their stages: stage i is in slot i + slots.
+  __device__ void keep_h(Words words, int first, int end, int slots) const {
 #pragma unroll 1
-    while (true) {
-      waits = false;
-#pragma unroll
-      for (int s = 0; s < kStages; ++s) {
-        waits |= words.of_lane[s][0] >> 32 != tag_ || words.of_lane[s][1] >> 32 != tag_;
-      }
-      if (!waits) {
-        break;
-      }
-      read_h(words, first_stage);
+    while (words.of_lane[0] >> 32 != tag_ || words.of_lane[1] >> 32 != tag_) {
+      words = read_h(first, end);
     }
 #pragma unroll
-    for (int s = 0; s < kStages; ++s) {
-      const uint32_t to = ring_ + (slot + s) * kStageBytes + kRowsOfStage * kPitch;
-#pragma unroll
-      for (int k = 0; k < 2; ++k) {
-        const int i = k * kWarp + b_.lane;
-        const int entry = i >> word_shift_;
-        const int word = i & ((1 << word_shift_) - 1);
-        if (first_stage + s < end_stage && entry < kRowsOfStage) {
-          asm volatile("st.shared.u32 [%0], %1;" ::"r"(to + entry * kMostTokens * 2 + word * 4),
-                       "r"(static_cast<uint32_t>(words.of_lane[s][k]))
-                       : "memory");
-        }
+    for (int k = 0; k < 2; ++k) {
+      const int i = first + k * kWarp + b_.lane;
+      const int entry = i >> word_shift_;
+      const int word = i & ((1 << word_shift_) - 1);
+      if (i < end) {
+        asm volatile("st.shared.u32 [%0], %1;" ::"r"(
+                         ring_ + (entry / kRowsOfStage + slots) * kStageBytes +
+                         kRowsOfStage * kPitch + entry % kRowsOfStage * kMostTokens * 2 + word * 4),
+                     "r"(static_cast<uint32_t>(words.of_lane[k]))
+                     : "memory");
       }
     }
   }
@@ -203,23 +184,20 @@ class FusedDown {
     }
     __syncthreads();
     cluster_wait();  // the other block has started
-    constexpr int kParts = 8;
     float* const own = sums_ + kWarpsOfBlock * tokens * kSumPitch;
     const int items = tokens * kColumns;
 #pragma unroll 1
-    for (int i = threadIdx.x; i < items * kParts; i += kThreads) {  // whole warps
-      const int part = i % kParts;
-      const int item = i / kParts;
-      const int t = item / kColumns;
-      const float* const from = sums_ + t * kSumPitch + item % kColumns;
-      float sum = from[part * tokens * kSumPitch] + from[(part + kParts) * tokens * kSumPitch];
+    for (int item = threadIdx.x; item < items; item += kThreads) {
+      const float* const from = sums_ + item / kColumns * kSumPitch + item % kColumns;
+      float parts[4] = {};
 #pragma unroll
-      for (int d = 1; d < kParts; d *= 2) {
-        sum += __shfl_xor_sync(~0u, sum, d);
+      for (int w = 0; w < kWarpsOfBlock; ++w) {
+        parts[w % 4] += from[w * tokens * kSumPitch];
       }
-      if (part == 0 && b_.half == 0) {
+      const float sum = (parts[0] + parts[1]) + (parts[2] + parts[3]);
+      if (b_.half == 0) {
         own[item] = sum;
-      } else if (part == 0) {
+      } else {
         asm volatile(
             "{\n.reg .b32 a;\nmapa.shared::cluster.u32 a, %0, 0;\n"
             "st.shared::cluster.f32 [a], %1;\n}" ::"r"(shared_address(exchange_ + item)),

@@ -19,7 +19,7 @@ constexpr int kMostTokens = 8;
 constexpr int kMostUnits = 64;   // of a block
 constexpr int kMostShare = 512;  // neurons of gate and up of a block
 constexpr int kMostShared = 227 * 1024;
-constexpr int kMostNeurons = 65536;
+constexpr int kMostNeurons = 65520;
 constexpr int kActiveWords = kMostNeurons / kUnit * kMostTokens;  // of CudaQueue::tagged
 constexpr int kWordsOfH = kMostNeurons * kMostTokens / 2;         // after them
 constexpr int kStaticShared = 6 * 1024;                           // at most
@@ -39,6 +39,8 @@ struct FusedShape {
   constexpr int units() const { return (neurons + kUnit - 1) / kUnit; }
   constexpr int words() const { return in / 32; }
   constexpr int segments() const { return (words() + 15) / 16; }  // of 512 columns
+  // Bytes of the votes of a token, an odd number of times 64, so that tokens are in other banks.
+  constexpr int vote_stride() const { return segments() * 512 + 64; }
   // Of a warp, for a row, at most; x of all of them is in registers.
   constexpr int most_steps() const { return tiles / 2; }
   constexpr int columns() const { return tiles * 8; }
@@ -64,7 +66,7 @@ struct FusedShape {
 struct FusedLayout {
   int exchange = 0;  // f32 [tokens, columns]: of the other block of the pair
   // Until votes are counted:
-  int votes = 0;     // s8 [tokens, segments * 512]: the signed weights of votes
+  int votes = 0;     // s8 [tokens, vote_stride]: the signed weights of votes
   int negative = 0;  // i32 [own units * 16, tokens]
   int signs = 0;     // u32 [resident units * 16, words]
   int resident = 0;  // units whose signs are there
@@ -86,7 +88,7 @@ inline std::optional<FusedLayout> fused_layout(const FusedShape& s) {
   FusedLayout at;
   int64_t end = up_to(int64_t{s.tokens} * s.columns() * 4, 128);
   at.votes = static_cast<int>(end);
-  int64_t voting = end + int64_t{s.tokens} * s.segments() * 512;
+  int64_t voting = end + int64_t{s.tokens} * s.vote_stride();
   at.negative = static_cast<int>(voting);
   voting = up_to(voting + int64_t{s.own_units()} * kUnit * s.tokens * 4, 128);
   at.signs = static_cast<int>(voting);

@@ -22,83 +22,83 @@ class FusedList {
         before_(reinterpret_cast<uint16_t*>(memory + p.at.before)),
         list_(reinterpret_cast<uint16_t*>(memory + p.at.list)) {}
 
-  // Waits for all words. All threads.
+  // Waits for all words. All threads, which have some units each.
   __device__ void read(uint64_t generation) const {
-    read_words(generation);
-    __syncthreads();
-    if (p_.shape.tokens > 1) {
-#pragma unroll 1
-      for (int unit = threadIdx.x; unit < b_.units; unit += kThreads) {
-        uint32_t any = 0;
-#pragma unroll 1
-        for (int t = 0; t < p_.shape.tokens; ++t) {
-          any |= bits_[t * b_.units + unit];
-        }
-        any_[unit] = static_cast<uint16_t>(any);
-      }
-      __syncthreads();
-    }
     const int units_of_thread = (b_.units + kThreads - 1) / kThreads;
     const int begin = min(static_cast<int>(threadIdx.x) * units_of_thread, b_.units);
     const int end = min(begin + units_of_thread, b_.units);
-    int mine = 0;
+    read_words(generation, begin, end);
+    uint32_t mine = 0;  // active neurons, and above them those of the lower half
 #pragma unroll 1
     for (int unit = begin; unit < end; ++unit) {
-      mine += __popc(any_of(unit));
+      const uint32_t count = __popc(any_[unit]);
+      mine += count + (unit < b_.units / 2 ? count << 16 : 0);
     }
-    int all = 0;
-    const int before = sum_before(mine, all);
-    if (begin <= b_.first_of_half && b_.first_of_half < end) {
-      int at = before;
-#pragma unroll 1
-      for (int unit = begin; unit < b_.first_of_half; ++unit) {
-        at += __popc(any_of(unit));
-      }
-      shared_.half_start = at;
-    }
+    uint32_t all = 0;
+    const int before = sum_before(mine, all) & 0xffff;
+    const int active = all & 0xffff;
+    const int lower = all >> 16;
     const int blocks = static_cast<int>(gridDim.x);
-    const int share_begin = all * b_.block / blocks;
-    const int share_end = all * (b_.block + 1) / blocks;
+    const int share_begin = active * b_.block / blocks;
+    const int share_end = active * (b_.block + 1) / blocks;
+    const int half_start = b_.half == 0 ? 0 : lower;
     if (threadIdx.x == 0) {
       shared_.count = share_end - share_begin;
       shared_.share_begin = share_begin;
+      shared_.half_start = half_start;
+      shared_.half_count = b_.half == 0 ? lower : active - lower;
     }
-    __syncthreads();
     int whole_before = 0;
     if (p_.whole_units) {
-      int units = 0;
+      uint32_t units = 0;
 #pragma unroll 1
       for (int unit = begin; unit < end; ++unit) {
-        units += is_of_half(unit) && any_of(unit) != 0;
+        units += is_of_half(unit) && any_[unit] != 0;
       }
-      int unused = 0;
+      __syncthreads();
+      uint32_t unused = 0;
       whole_before = sum_before(units, unused) * kUnit;
     }
-    write(begin, end, before, share_begin, share_end, whole_before);
+    write(begin, end, before, share_begin, share_end, half_start, whole_before);
     __syncthreads();
   }
 
-  // Of the units [begin, end) of this block's half: entries of the list.
-  __device__ int begin_of(int unit) const { return before_[unit]; }
+  // Entries of this block's half before those of warp `warp`. Of whole units the number of the unit
+  // decides.
+  __device__ int begin_of_warp(int warp) const {
+    return p_.whole_units ? before_[b_.units_of_half * warp / kWarpsOfBlock]
+                          : shared_.half_count * warp / kWarpsOfBlock;
+  }
   __device__ const uint16_t* entries() const { return list_; }
 
  private:
-  // Some at a time, so that not each of them is waited for.
-  __device__ void read_words(uint64_t generation) const {
+  // Of [begin, end), some at a time, so that not each of them is waited for.
+  __device__ void read_words(uint64_t generation, int begin, int end) const {
     constexpr int kAtOnce = 4;
-    const int all = p_.shape.tokens * b_.units;
+    const int units = end - begin;
+    const int all = p_.shape.tokens * units;  // token by token
+    int unit = 0;
+    int first_of_token = begin;
 #pragma unroll 1
-    for (int first = threadIdx.x; first < all; first += kAtOnce * kThreads) {
+    for (int first = 0; first < all; first += kAtOnce) {
       uint64_t words[kAtOnce];
+      int from[kAtOnce];
+#pragma unroll
+      for (int k = 0; k < kAtOnce; ++k) {
+        from[k] = first_of_token + unit;
+        if (first + k + 1 < all && ++unit == units) {
+          unit = 0;
+          first_of_token += b_.units;
+        }
+      }
       bool waits = true;
       do {
         waits = false;
 #pragma unroll
         for (int k = 0; k < kAtOnce; ++k) {
-          const int i = min(first + k * kThreads, all - 1);
           asm volatile("ld.relaxed.gpu.global.u64 %0, [%1];"
                        : "=l"(words[k])
-                       : "l"(p_.active + i)
+                       : "l"(p_.active + from[k])
                        : "memory");
         }
 #pragma unroll
@@ -108,76 +108,80 @@ class FusedList {
       } while (waits);
 #pragma unroll
       for (int k = 0; k < kAtOnce; ++k) {
-        const int i = first + k * kThreads;
-        if (i < all) {
-          bits_[i] = static_cast<uint16_t>(words[k]);
-        }
+        bits_[from[k]] = static_cast<uint16_t>(words[k]);
       }
+    }
+    if (p_.shape.tokens == 1) {
+      return;  // any_ is bits_
+    }
+#pragma unroll 1
+    for (int u = begin; u < end; ++u) {
+      uint32_t any = 0;
+#pragma unroll 1
+      for (int t = 0; t < p_.shape.tokens; ++t) {
+        any |= bits_[t * b_.units + u];
+      }
+      any_[u] = static_cast<uint16_t>(any);
     }
   }
 
-  __device__ uint32_t any_of(int unit) const { return any_[unit]; }
   __device__ bool is_of_half(int unit) const {
     return unit >= b_.first_of_half && unit < b_.first_of_half + b_.units_of_half;
   }
 
   // Of the threads before this one; `all`: of all threads. Another call needs a barrier first.
-  __device__ int sum_before(int mine, int& all) const {
-    int sum = mine;
+  __device__ uint32_t sum_before(uint32_t mine, uint32_t& all) const {
+    uint32_t sum = mine;
 #pragma unroll
     for (int d = 1; d < kWarp; d *= 2) {
-      const int other = __shfl_up_sync(~0u, sum, d);
+      const uint32_t other = __shfl_up_sync(~0u, sum, d);
       sum += b_.lane >= d ? other : 0;
     }
     if (b_.lane == kWarp - 1) {
       shared_.active_of_warp[b_.warp] = sum;
     }
     __syncthreads();
-    const int of_warp = b_.lane < kWarpsOfBlock ? shared_.active_of_warp[b_.lane] : 0;
-    int total = of_warp;
-#pragma unroll
-    for (int d = 1; d < kWarp; d *= 2) {
-      const int other = __shfl_up_sync(~0u, total, d);
-      total += b_.lane >= d ? other : 0;
-    }
-    all = __shfl_sync(~0u, total, kWarp - 1);
-    return sum - mine + __shfl_sync(~0u, total - of_warp, b_.warp);
+    const uint32_t of_warp = b_.lane < kWarpsOfBlock ? shared_.active_of_warp[b_.lane] : 0;
+    all = __reduce_add_sync(~0u, of_warp);
+    return sum - mine + __reduce_add_sync(~0u, b_.lane < b_.warp ? of_warp : 0);
   }
 
-  __device__ void write(int begin, int end, int at, int share_begin, int share_end,
+  __device__ void write(int begin, int end, int at, int share_begin, int share_end, int half_start,
                         int whole_at) const {
-    const int half_start = shared_.half_start;
 #pragma unroll 1
     for (int unit = begin; unit < end; ++unit) {
-      const uint32_t any = any_of(unit);
+      const uint32_t any = any_[unit];
       const bool of_half = is_of_half(unit);
       const int own_unit = unit - b_.first_of_half;
-      int entry = p_.whole_units ? whole_at : at - half_start;
-      if (of_half) {
-        before_[own_unit] = static_cast<uint16_t>(entry);
-      }
-      if (of_half && p_.whole_units && any != 0) {
-#pragma unroll 1
-        for (int k = 0; k < kUnit; ++k) {
-          list_[entry++] =
-              static_cast<uint16_t>((own_unit * kUnit + k) | (any >> k & 1 ? 0 : kIdle));
-        }
-        whole_at = entry;
+      if (of_half && p_.whole_units) {
+        whole_at = write_whole(own_unit, any, whole_at);
       }
 #pragma unroll 1
       for (uint32_t left = any; left != 0; left &= left - 1, ++at) {
         const int bit = __ffs(left) - 1;
         if (of_half && !p_.whole_units) {
-          list_[entry++] = static_cast<uint16_t>(own_unit * kUnit + bit);
+          list_[at - half_start] = static_cast<uint16_t>(own_unit * kUnit + bit);
         }
         if (at >= share_begin && at < share_end) {
           shared_.list[at - share_begin] = static_cast<uint16_t>(unit * kUnit + bit);
         }
       }
-      if (own_unit == b_.units_of_half - 1) {
-        before_[b_.units_of_half] = static_cast<uint16_t>(entry);
+    }
+  }
+
+  // Entries of all neurons of a unit, if any is active; returns where those of the next one begin.
+  __device__ int write_whole(int own_unit, uint32_t any, int at) const {
+    before_[own_unit] = static_cast<uint16_t>(at);
+    if (any != 0) {
+#pragma unroll 1
+      for (int k = 0; k < kUnit; ++k) {
+        list_[at++] = static_cast<uint16_t>((own_unit * kUnit + k) | (any >> k & 1 ? 0 : kIdle));
       }
     }
+    if (own_unit == b_.units_of_half - 1) {
+      before_[b_.units_of_half] = static_cast<uint16_t>(at);
+    }
+    return at;
   }
 
   const FusedParameters& p_;

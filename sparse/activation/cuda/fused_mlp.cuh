@@ -32,11 +32,9 @@ __global__ void __launch_bounds__(kThreads, 1)
   votes.read_x();
   __syncthreads();
   const uint64_t generation = shared.generation;
-  if (block.warp < kVoters) {
-    votes.count();
-  } else {
-    votes.publish(generation);
-  }
+  votes.count();
+  __syncthreads();
+  votes.publish(generation);
   __syncthreads();
   FusedNeurons<T, kKinds, FusedShape{.tiles = kTiles}.most_steps()> neurons(p, block, shared,
                                                                             memory);

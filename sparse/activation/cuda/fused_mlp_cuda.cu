@@ -78,6 +78,7 @@ void fused_mlp_cuda(const Tensor& x, const Tensor& positions, const FusedMlp& ml
       .down_bias = mlp.down_bias.raw(),
       .y = y.raw(),
       .y_stride = y.row_stride(),
+      .per_vector = 8.f / static_cast<float>(shape.in),
       .prefetched = std::getenv("PF") ? std::atoi(std::getenv("PF")) : 1000,
       .alpha = mlp.prediction.alpha,
       .threshold = mlp.activation.threshold,

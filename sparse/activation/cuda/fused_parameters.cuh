@@ -9,8 +9,6 @@ namespace sparsellm::fused {
 
 constexpr int kWarp = kWarpSize;
 constexpr int kThreads = kWarpsOfBlock * kWarp;
-constexpr int kPublishers = 2;  // warps that tell the other blocks what was counted
-constexpr int kVoters = kWarpsOfBlock - kPublishers;
 constexpr int kMostSquares = 128;
 
 struct FusedParameters {
@@ -31,7 +29,8 @@ struct FusedParameters {
   const void* down_bias;
   void* y;
   int64_t y_stride;
-  int prefetched;  // neurons whose rows a warp fetches into the L2 ahead
+  float per_vector;  // 1 / vectors of x of a token
+  int prefetched;    // units whose active rows a block fetches into the L2 ahead
   float alpha;
   float threshold;
   bool weighted;     // votes
@@ -75,12 +74,12 @@ struct FusedBlock {
 
 struct FusedShared {
   uint16_t list[kMostShare];  // neurons of gate and up
-  int active_of_warp[kWarpsOfBlock];
-  uint32_t counted[kMostUnits];  // segments of 512 columns
+  uint32_t active_of_warp[kWarpsOfBlock];
   uint64_t generation;
   int count;                                             // of `list`
   int share_begin;                                       // its place in the list of all
   int half_start;                                        // active neurons before this block's half
+  int half_count;                                        // and of it
   alignas(16) float squares[kMostTokens][kMostSquares];  // sums of 128 elements each
   float scales[kMostTokens];
   int total[kMostTokens];    // of |q|

@@ -34,7 +34,7 @@ class FusedVotes {
         votes_(reinterpret_cast<int8_t*>(memory + p.at.votes)),
         negative_(reinterpret_cast<int*>(memory + p.at.negative)),
         signs_(reinterpret_cast<uint32_t*>(memory + p.at.signs)),
-        vote_stride_(p.shape.segments() * 512) {}
+        vote_stride_(p.shape.vote_stride()) {}
 
   // What does not depend on x, before the kernels before have ended.
   __device__ void begin() const {
@@ -53,9 +53,6 @@ class FusedVotes {
     for (int i = threadIdx.x; i < b_.own_units * kUnit * p_.shape.tokens; i += kThreads) {
       negative_[i] = 0;
     }
-    if (threadIdx.x < kMostUnits) {
-      shared_.counted[threadIdx.x] = 0;
-    }
     if (threadIdx.x < kMostTokens) {
       shared_.total[threadIdx.x] = 0;
       shared_.balance[threadIdx.x] = 0;
@@ -69,9 +66,9 @@ class FusedVotes {
   __device__ void read_x() const {
     const int vectors = p_.shape.in / 8;  // of a token: whole halves of warps
     const int all = vectors * p_.shape.tokens;
+    const int loads = (all + kThreads - 1) / kThreads;
     constexpr int kAtOnce = 4;  // loads that are waited for together
     uint4 values[kAtOnce];
-    const int loads = (all + kThreads - 1) / kThreads;
 #pragma unroll 1
     for (int first = 0; first < loads; first += kAtOnce) {
 #pragma unroll
@@ -86,7 +83,8 @@ class FusedVotes {
         const int i = (first + k) * kThreads + threadIdx.x;
         const float sum = sum_of_squares(values[k]);
         if (i < all && b_.lane % 16 == 0) {
-          shared_.squares[i / vectors][i % vectors / 16] = sum;
+          const int t = token_of(i);
+          shared_.squares[t][(i - t * vectors) / 16] = sum;
         }
       }
     }
@@ -98,60 +96,52 @@ class FusedVotes {
       }
     }
     __syncthreads();
-    if (loads <= kAtOnce) {  // all are there still
+    const bool are_there = loads <= kAtOnce;
+#pragma unroll 1
+    for (int first = 0; first < loads; first += kAtOnce) {
 #pragma unroll
       for (int k = 0; k < kAtOnce; ++k) {
-        if (k < loads) {
-          count_weights(values[k], k * kThreads + threadIdx.x, vectors, all);
+        if (!are_there) {
+          values[k] = load_x((first + k) * kThreads + threadIdx.x, vectors, all);
         }
       }
-      return;
-    }
-#pragma unroll 2
-    for (int k = 0; k < loads; ++k) {
-      const int i = k * kThreads + threadIdx.x;
-      count_weights(load_x(i, vectors, all), i, vectors, all);
+#pragma unroll
+      for (int k = 0; k < kAtOnce; ++k) {
+        if (first + k >= loads) {
+          break;
+        }
+        count_weights(values[k], (first + k) * kThreads + threadIdx.x, vectors, all);
+      }
     }
   }
 
-  // By the first kVoters warps; an item is 16 neurons and 512 columns.
+  // By all warps, which have equal shares of the items of 16 neurons and 512 columns; those of the
+  // same columns one after the other.
   __device__ void count() const {
     barrier_wait(shared_address(&shared_.signs_there), 0);
-    const int segments = p_.shape.segments();
-    int unit = 0;
-    int segment = b_.warp;
+    const int items = p_.shape.segments() * b_.own_units;
+    const int end = items * (b_.warp + 1) / kWarpsOfBlock;
+    int item = items * b_.warp / kWarpsOfBlock;
 #pragma unroll 1
-    while (true) {
+    while (item < end) {
+      const int segment = item / b_.own_units;
+      const int first = segment * b_.own_units;
+      const int end_unit = min(end - first, b_.own_units);
+      uint4 q[8];
+      load_votes(q, segment);
 #pragma unroll 1
-      for (; segment >= segments; segment -= segments) {
-        ++unit;
+      for (int unit = item - first; unit < end_unit; ++unit) {
+        count(unit, segment, q);
       }
-      if (unit >= b_.own_units) {
-        return;
-      }
-      count(unit, segment);
-      __syncwarp();
-      if (b_.lane == 0) {
-        asm volatile(
-            "red.release.cta.shared.add.u32 [%0], 1;" ::"r"(shared_address(shared_.counted + unit))
-            : "memory");
-      }
-      segment += kVoters;
+      item = first + end_unit;
     }
   }
 
-  // By the other warps, as units are counted; active rows of gate and up are fetched into the L2.
+  // When all votes are counted: by all warps. The first rows of active neurons are fetched into the
+  // L2, where they will be by the time that all blocks know who multiplies them.
   __device__ void publish(uint64_t generation) const {
-    int to_fetch = p_.prefetched;
 #pragma unroll 1
-    for (int unit = b_.warp - kVoters; unit < b_.own_units; unit += kPublishers) {
-      uint32_t counted = 0;
-      do {
-        asm volatile("ld.acquire.cta.shared.u32 %0, [%1];"
-                     : "=r"(counted)
-                     : "r"(shared_address(shared_.counted + unit))
-                     : "memory");
-      } while (counted != static_cast<uint32_t>(p_.shape.segments()));
+    for (int unit = b_.warp; unit < b_.own_units; unit += kWarpsOfBlock) {
       uint32_t any = 0;
 #pragma unroll 1
       for (int t = 0; t < p_.shape.tokens; ++t) {
@@ -164,9 +154,8 @@ class FusedVotes {
                        : "memory");
         }
       }
-#pragma unroll 1
-      for (; any != 0 && to_fetch > 0; any &= any - 1, --to_fetch) {
-        prefetch((b_.first_unit + unit) * kUnit + __ffs(any) - 1);
+      if ((any >> b_.lane & 1) != 0 && unit < p_.prefetched) {
+        prefetch((b_.first_unit + unit) * kUnit + b_.lane);
       }
     }
   }
@@ -179,9 +168,12 @@ class FusedVotes {
     return p_.signs + int64_t{neuron} * p_.shape.words();
   }
 
+  __device__ int token_of(int i) const {
+    return static_cast<int>((static_cast<float>(i) + 0.5f) * p_.per_vector);
+  }
   // Vector i of all tokens'.
   __device__ uint4 load_x(int i, int vectors, int all) const {
-    const int t = i / vectors;
+    const int t = token_of(i);
     return i < all ? *reinterpret_cast<const uint4*>(x_of(t) + (i - t * vectors) * 8) : uint4{};
   }
 
@@ -195,7 +187,7 @@ class FusedVotes {
 
   // Of 128 elements, of half a warp: pairs of neighbours, then of pairs, which is the order of
   // sign_predictor.h.
-  static __device__ float sum_of_squares(const uint4& values) {
+  static __device__ float sum_of_squares(uint4 values) {
     float x[8];
     to_f32(values, x);
 #pragma unroll
@@ -223,44 +215,73 @@ class FusedVotes {
     return scale > 0.f && scale < __int_as_float(0x7f800000) ? scale : 0.f;
   }
 
-  // Of vector i of all tokens'; by whole warps.
-  __device__ void count_weights(const uint4& values, int i, int vectors, int all) const {
-    int total = 0;
-    int balance = 0;
-    const int t = i / vectors;
+  // Of vector i of all tokens'; by whole warps. A bit of a nibble of the sign words is worth its
+  // place: with the factors 8, 4, 2 and 1 of q all are worth 8.
+  __device__ void count_weights(uint4 values, int i, int vectors, int all) const {
     const bool there = i < all;
-    if (there) {
-      const int v = i - t * vectors;
-      const float scale = shared_.scales[t];
-      float x[8];
-      to_f32(values, x);
-      const int word = v / 4;
-      int8_t* const to =
-          votes_ + t * vote_stride_ + word / 16 * 512 + word % 4 * 128 + word % 16 / 4 * 16 + v % 4;
+    const int t = there ? token_of(i) : 0;
+    const float scale = there ? shared_.scales[t] : 0.f;
+    float x[8];
+    to_f32(values, x);
+    constexpr float kLargest = 15.f;
+    constexpr float kRounds = 12582912.f;  // 1.5 * 2^23: in a sum with it, a byte is the integer
+    float total = 0.f;
+    float balance = 0.f;
+    uint32_t bytes[8];
 #pragma unroll
-      for (int k = 0; k < 8; ++k) {
-        int q = 0;
-        if (p_.weighted) {
-          q = max(-15, min(15, __float2int_rn(__fmul_rn(x[k], scale))));
-        } else if (scale > 0.f) {
-          q = (x[k] > 0.f) - (x[k] < 0.f);
-        }
-        total += abs(q);
-        balance += q;
-        // A bit of a nibble is worth its place: with these factors all are worth 8.
-        to[k / 4 * 64 + k % 4 * 4] = static_cast<int8_t>(q << (3 - k % 4));
+    for (int k = 0; k < 8; ++k) {
+      const float e = scale > 0.f ? x[k] : 0.f;  // finite, then
+      float q = static_cast<float>((e > 0.f) - (e < 0.f));
+      if (p_.weighted) {
+        q = fmaxf(-kLargest, fminf(kLargest, __fmul_rn(e, scale)));
+        q = __fsub_rn(__fadd_rn(q, kRounds), kRounds);
       }
+      total += fabsf(q);
+      balance += q;
+      bytes[k] = __float_as_uint(__fmaf_rn(q, static_cast<float>(8 >> k % 4), kRounds));
+    }
+    uint32_t words[2];
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const uint32_t* const of_half = bytes + 4 * half;
+      const uint32_t word = __byte_perm(__byte_perm(of_half[0], of_half[1], 0x0040),
+                                        __byte_perm(of_half[2], of_half[3], 0x0040), 0x5410);
+      words[half] = transposed(word);
+    }
+    if (there) {
+      const int word = (i - t * vectors) / 4;
+      auto* const to = reinterpret_cast<uint32_t*>(votes_ + t * vote_stride_ + word * 32);
+      to[b_.lane % 4] = words[0];
+      to[4 + b_.lane % 4] = words[1];
     }
     const unsigned half = 0xffffu << b_.lane / 16 * 16;
-    total = __reduce_add_sync(half, total);
-    balance = __reduce_add_sync(half, balance);
+    const int all_votes = __reduce_add_sync(half, static_cast<int>(total));
+    const int all_balance = __reduce_add_sync(half, static_cast<int>(balance));
     if (there && b_.lane % 16 == 0) {
-      atomicAdd(&shared_.total[t], total);
-      atomicAdd(&shared_.balance[t], balance);
+      atomicAdd(&shared_.total[t], all_votes);
+      atomicAdd(&shared_.balance[t], all_balance);
     }
   }
 
-  __device__ void count(int unit, int segment) const {
+  // Of four lanes with four bytes each: byte i of lane j becomes byte j of lane i.
+  __device__ uint32_t transposed(uint32_t word) const {
+    const uint32_t next = __shfl_xor_sync(~0u, word, 1);
+    word = __byte_perm(word, next, b_.lane % 2 == 0 ? 0x6240 : 0x3715);
+    const uint32_t other = __shfl_xor_sync(~0u, word, 2);
+    return __byte_perm(word, other, b_.lane % 4 < 2 ? 0x5410 : 0x3276);
+  }
+
+  // q of the words of a lane: of each word, four columns 8 apart at a time.
+  __device__ void load_votes(uint4 (&q)[8], int segment) const {
+    const int8_t* const from = votes_ + (b_.group < p_.shape.tokens ? b_.group : 0) * vote_stride_ +
+                               segment * 512 + b_.quad * 128;
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      q[i] = *reinterpret_cast<const uint4*>(from + i * 16);
+    }
+  }
+
+  __device__ void count(int unit, int segment, const uint4 (&q)[8]) const {
     const int words = p_.shape.words();
     const int row = unit * kUnit + b_.group;
     const int neuron = b_.first_unit * kUnit + row;
@@ -275,13 +296,11 @@ class FusedVotes {
                            : uint4{};
     const uint32_t lows[4] = {low.x, low.y, low.z, low.w};
     const uint32_t highs[4] = {high.x, high.y, high.z, high.w};
-    const int8_t* const q = votes_ + (b_.group < p_.shape.tokens ? b_.group * vote_stride_ : 0) +
-                            segment * 512 + b_.quad * 16;
     int sums[2][4] = {};  // of the lower and of the upper bits of bytes
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      const uint4 q0 = *reinterpret_cast<const uint4*>(q + i * 128);
-      const uint4 q1 = *reinterpret_cast<const uint4*>(q + i * 128 + 64);
+      const uint4& q0 = q[2 * i];
+      const uint4& q1 = q[2 * i + 1];
       const uint32_t l = lows[i];
       const uint32_t h = highs[i];
       mma_bytes(sums[0], l & 0x01010101u, h & 0x01010101u, l & 0x02020202u, h & 0x02020202u, q0.x,
@@ -317,15 +336,12 @@ class FusedVotes {
   }
 
   __device__ void prefetch(int neuron) const {
-    const T* const gate = static_cast<const T*>(p_.gate) + neuron * p_.gate_stride;
+    const uint32_t bytes = p_.shape.in * sizeof(T);
     const T* const up = static_cast<const T*>(p_.up) + neuron * p_.up_stride;
-    constexpr int kLine = 128 / sizeof(T);
-#pragma unroll 1
-    for (int c = b_.lane * kLine; c < p_.shape.in; c += kWarp * kLine) {
-      if (p_.gate != nullptr) {
-        asm volatile("prefetch.global.L2 [%0];" ::"l"(gate + c));
-      }
-      asm volatile("prefetch.global.L2 [%0];" ::"l"(up + c));
+    asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(up), "r"(bytes) : "memory");
+    if (p_.gate != nullptr) {
+      const T* const gate = static_cast<const T*>(p_.gate) + neuron * p_.gate_stride;
+      asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(gate), "r"(bytes) : "memory");
     }
   }
 

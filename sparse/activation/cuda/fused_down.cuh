@@ -73,31 +73,32 @@ class FusedDown {
   static constexpr int kColumns = kTiles * 8;
   static constexpr int kPitch = kColumns * 2 + 16;  // bytes; eight rows in different banks
   static constexpr int kStageBytes = kRowsOfStage * (kPitch + kMostTokens * 2);
-  static constexpr int kVectors = kRowsOfStage * kTiles;
 
   __device__ int neuron_of(int entry) const {
     return b_.first_of_half * kUnit + (entries_[entry] & ~kIdle);
   }
 
+  // A lane copies 16 bytes of some rows, always of the same columns.
   __device__ void copy_rows(int stage, int slot) const {
-    if (stage >= stages_) {
+    constexpr int kRows = kWarp / kTiles;  // at once
+    const int row = b_.lane / kTiles;
+    if (stage >= stages_ || row >= kRows) {
       return;
     }
-    const uint32_t to = ring_ + slot * kStageBytes;
+    const int column = b_.lane % kTiles * 8;
+    const uint32_t to = ring_ + slot * kStageBytes + row * kPitch + column * 2;
+    const T* const from = static_cast<const T*>(p_.down) + first_column_ + column +
+                          b_.first_of_half * kUnit * p_.down_stride;
+    const uint16_t* const entries = entries_ + stage * kRowsOfStage + row;
+    const int count =
+        first_column_ + column < p_.shape.out ? count_ - stage * kRowsOfStage - row : 0;
 #pragma unroll
-    for (int i = 0; i < (kVectors + kWarp - 1) / kWarp; ++i) {
-      const int vector = i * kWarp + b_.lane;
-      const int row = vector / kTiles;
-      const int column = vector % kTiles * 8;
-      const int entry = stage * kRowsOfStage + row;
-      const bool there =
-          entry < count_ && (entries_[entry] & kIdle) == 0 && first_column_ + column < p_.shape.out;
-      const T* const from =
-          static_cast<const T*>(p_.down) +
-          (there ? neuron_of(entry) * p_.down_stride + first_column_ + column : 0);
-      if (vector < kVectors) {
-        copy16(to + row * kPitch + column * 2, from, there ? 16 : 0);
+    for (int i = 0; i < kRowsOfStage; i += kRows) {
+      if (i + kRows > kRowsOfStage && i + row >= kRowsOfStage) {
+        break;
       }
+      const bool there = i < count && (entries[i] & kIdle) == 0;
+      copy16(to + i * kPitch, there ? from + entries[i] * p_.down_stride : from, there ? 16 : 0);
     }
   }
   // Words of h of the entries one after the other, two of a lane: those of a stage are at most 64.

@@ -57,8 +57,22 @@ struct FusedShape {
   }
   // That tell h of a neuron, each for two tokens: 1, 2 or 4.
   constexpr int h_words() const { return tokens <= 2 ? 1 : tokens <= 4 ? 2 : 4; }
-  // Groups of eight neurons between two barriers: partial sums of tens of KiB.
-  constexpr int round() const { return tokens <= 2 ? 8 : tokens <= 4 ? 4 : 2; }
+  constexpr int item_shift() const {
+    return tokens == 1 ? 0 : tokens == 2 ? 1 : tokens <= 4 ? 2 : 3;
+  }
+  // Groups of eight neurons between two barriers.
+  constexpr int round() const { return tokens == 1 ? 8 : tokens == 2 ? 4 : tokens <= 4 ? 2 : 1; }
+  // Stages of gate and up of a warp. Steps of a group are a multiple of them, some of them empty,
+  // so that the slot of a step is known at compile time: as few empty ones as possible.
+  constexpr int neuron_slots() const {
+    const int most = kinds == 2 ? 4 : 7;
+    int best = most;
+    for (int slots = most; slots > most / 2; --slots) {
+      const auto empty = [&](int n) { return (most_steps() + n - 1) / n * n - most_steps(); };
+      best = empty(slots) < empty(best) ? slots : best;
+    }
+    return best;
+  }
   constexpr int parts() const { return round() * kinds * kWarpsOfBlock * 8 * tokens; }
 };
 
@@ -77,7 +91,6 @@ struct FusedLayout {
   int parts = 0;   // f32 [2, round, kinds, warps, 8, tokens]: sums of gate and up
   int ring = 0;    // [warps, ring_bytes]: stages of gate and up, then of down
   int ring_bytes = 0;
-  int neuron_stages = 0;
   int down_stages = 0;
   int bytes = 0;
 };
@@ -102,15 +115,14 @@ inline std::optional<FusedLayout> fused_layout(const FusedShape& s) {
   const int64_t sums = end + int64_t{kWarpsOfBlock + 1} * s.tokens * (s.columns() + 4) * 4;
   const int64_t ring = up_to(end + int64_t{2} * s.parts() * 4, 128);
   at.ring = static_cast<int>(ring);
-  const int most = kMostStages * std::max(s.down_stage(), s.neuron_stage());
+  const int most = std::max(kMostStages * s.down_stage(), s.neuron_slots() * s.neuron_stage());
   at.ring_bytes =
       static_cast<int>(std::min<int64_t>((room - ring) / kWarpsOfBlock, most) / 128 * 128);
   if (s.steps() > s.most_steps() ||
-      at.ring_bytes < std::max(2 * s.down_stage(), 3 * s.neuron_stage()) || sums > room ||
-      voting > room) {
+      at.ring_bytes < std::max(2 * s.down_stage(), s.neuron_slots() * s.neuron_stage()) ||
+      sums > room || voting > room) {
     return {};
   }
-  at.neuron_stages = std::min(kMostStages, at.ring_bytes / s.neuron_stage());
   at.down_stages = std::min(kMostStages, at.ring_bytes / s.down_stage());
   const int64_t of_unit = int64_t{kUnit} * s.words() * 4;
   at.resident = static_cast<int>(std::min<int64_t>(s.own_units(), (room - voting) / of_unit));

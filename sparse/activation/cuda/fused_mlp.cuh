@@ -36,8 +36,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   __syncthreads();
   votes.publish(generation);
   __syncthreads();
-  FusedNeurons<T, kKinds, FusedShape{.tiles = kTiles}.most_steps()> neurons(p, block, shared,
-                                                                            memory);
+  FusedNeurons<T, kKinds, kTiles> neurons(p, block, shared, memory);
   const FusedList list(p, block, shared, memory);
   list.read(generation);
   if (blockIdx.x == 0 && threadIdx.x == 0) {

@@ -13,7 +13,7 @@
 // columns at a time, through a ring of stages that each warp has for itself.
 namespace sparsellm::fused {
 
-template <class T, int kKinds, int kMostSteps>
+template <class T, int kKinds, int kTiles>
 class FusedNeurons {
  public:
   // Reads x, which no thread block may change before all have come to the end of run().
@@ -25,14 +25,13 @@ class FusedNeurons {
         bits_(reinterpret_cast<const uint16_t*>(memory + p.at.bits)),
         parts_(reinterpret_cast<float*>(memory + p.at.parts)),
         ring_(shared_address(memory + p.at.ring) + b.warp * p.at.ring_bytes),
-        steps_(p.shape.steps()),
-        first_column_(b.warp * kStepColumns) {
-    const T* const x = static_cast<const T*>(p.x) + b.group * p.x_stride;
+        steps_((p.shape.in - b.warp * kStepColumns + kColumnsOfStep - 1) / kColumnsOfStep) {
+    const T* const x =
+        static_cast<const T*>(p.x) + b.group * p.x_stride + b.warp * kStepColumns + b.quad * 8;
 #pragma unroll
-    for (int i = 0; i < kMostSteps * 2; ++i) {
-      const int column = first_column_ + i / 2 * kColumnsOfStep + i % 2 * 32 + b.quad * 8;
-      x_[i] = b.group < p.shape.tokens && column < p.shape.in
-                  ? *reinterpret_cast<const uint4*>(x + column)
+    for (int i = 0; i < kSteps * 2; ++i) {
+      x_[i] = b.group < p.shape.tokens && i / 2 < steps_
+                  ? *reinterpret_cast<const uint4*>(x + i / 2 * kColumnsOfStep + i % 2 * 32)
                   : uint4{};
     }
   }
@@ -40,23 +39,17 @@ class FusedNeurons {
   // All threads. between(): when a warp needs its ring no more.
   template <class Between>
   __device__ void run(Between&& between) {
-    const int count = shared_.count;
-    const int groups = (count + 7) / 8;
-    const int stages = groups * steps_;
+    const int groups = (shared_.count + 7) / 8;
     const int at_once = p_.shape.round();
-    Cursor cursor;
-#pragma unroll 1
-    for (int stage = 0; stage < p_.at.neuron_stages; ++stage) {
-      if (stage < stages) {
-        advance(cursor);
-        copy(cursor, stage);
-      }
+    Rows current = rows_of(0);
+    Rows next = rows_of(1);
+#pragma unroll
+    for (int step = 0; step < kSlots; ++step) {
+      copy(current, step);
       commit_copies();
     }
     float* parts = parts_;
     float* next_parts = parts_ + p_.shape.parts();
-    int to_copy = stages - p_.at.neuron_stages;
-    int slot = 0;
     int group = 0;
 #pragma unroll 1
     do {
@@ -66,28 +59,30 @@ class FusedNeurons {
       for (; group < end; ++group) {
         float sums[2][4] = {};
 #pragma unroll
-        for (int step = 0; step < kMostSteps; ++step) {
-          if (step >= steps_) {
-            break;
+        for (int step = 0; step < kPaddedSteps; ++step) {
+          wait_for_copies<kSlots - 1>();
+          __syncwarp();
+          if (step < kSteps && step < steps_) {
+            multiply_stage(sums, ring_ + step % kSlots * kStageBytes, x_[2 * step % (2 * kSteps)],
+                           x_[(2 * step + 1) % (2 * kSteps)]);
           }
-          wait_for_oldest_copies(p_.at.neuron_stages);
           __syncwarp();
-          multiply_stage(sums, ring_ + slot * kStageBytes, x_[2 * step], x_[2 * step + 1]);
-          __syncwarp();
-          if (to_copy-- > 0) {
-            advance(cursor);
-            copy(cursor, slot);
+          if (step + kSlots < kPaddedSteps) {
+            copy(current, step + kSlots);
+          } else {
+            copy(next, step + kSlots - kPaddedSteps);
           }
           commit_copies();
-          slot = slot + 1 == p_.at.neuron_stages ? 0 : slot + 1;
         }
+        current = next;
+        next = rows_of(group + 2);
         leave(sums, parts, group - first);
       }
       if (end == groups) {
         between();
       }
       __syncthreads();
-      finish(parts, first * 8, min(count, end * 8) - first * 8);
+      finish(parts, first * 8, min(shared_.count, end * 8) - first * 8);
       float* const finished = parts;  // read until the next barrier, and written after it
       parts = next_parts;
       next_parts = finished;
@@ -95,44 +90,51 @@ class FusedNeurons {
   }
 
  private:
+  static constexpr FusedShape kShape{.kinds = kKinds, .tiles = kTiles};
+  static constexpr int kSteps = kShape.most_steps();
+  static constexpr int kSlots = kShape.neuron_slots();
+  static constexpr int kPaddedSteps = (kSteps + kSlots - 1) / kSlots * kSlots;
   static constexpr int kPitch = kStepColumns * 2 + 16;  // bytes; eight rows in different banks
   static constexpr int kStageBytes = kKinds * 8 * kPitch;
   // Of all warps, side by side: what is read at a time of a row is in one place of the memory.
   static constexpr int kColumnsOfStep = kStepColumns * kWarpsOfBlock;
 
-  // What is copied next: the columns of eight neurons step by step, then those of the next eight. A
-  // lane copies 16 bytes of two of the neurons.
-  struct Cursor {
-    int group = -1;
-    int step = 0;
-    int neurons[2];  // -1: none
+  // What a lane copies of the rows of a group of eight neurons: 16 bytes at each step, of two of
+  // them; null where there is no neuron. What then is in the ring goes to sums that nobody uses.
+  struct Rows {
+    const T* of[2][kKinds];
   };
-  __device__ void advance(Cursor& cursor) const {
-    if (cursor.group >= 0 && ++cursor.step < steps_) {
+  __device__ Rows rows_of(int group) const {
+    Rows rows;
+    const int column = b_.warp * kStepColumns + b_.lane % 8 * 8;
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const int n = group * 8 + i * 4 + b_.lane / 8;
+      const bool there = n < shared_.count;
+      const int64_t neuron = there ? shared_.list[n] : 0;
+      rows.of[i][kKinds - 1] =
+          there ? static_cast<const T*>(p_.up) + neuron * p_.up_stride + column : nullptr;
+      if constexpr (kKinds == 2) {
+        rows.of[i][0] =
+            there ? static_cast<const T*>(p_.gate) + neuron * p_.gate_stride + column : nullptr;
+      }
+    }
+    return rows;
+  }
+  // `step` is known at compile time, and so is its slot.
+  __device__ void copy(const Rows& rows, int step) const {
+    if (step >= steps_) {
       return;
     }
-    cursor.step = 0;
-    ++cursor.group;
+    const uint32_t to =
+        ring_ + step % kSlots * kStageBytes + b_.lane / 8 * kPitch + b_.lane % 8 * 16;
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
-      const int n = cursor.group * 8 + i * 4 + b_.lane / 8;
-      cursor.neurons[i] = n < shared_.count ? shared_.list[n] : -1;
-    }
-  }
-  __device__ void copy(const Cursor& cursor, int slot) const {
-    const int column = first_column_ + cursor.step * kColumnsOfStep + b_.lane % 8 * 8;
-    const uint32_t to = ring_ + slot * kStageBytes + b_.lane / 8 * kPitch + b_.lane % 8 * 16;
+      if (rows.of[i][0] != nullptr) {
 #pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      const int neuron = cursor.neurons[i];
-      const bool there = neuron >= 0 && column < p_.shape.in;
-      const T* const up =
-          static_cast<const T*>(p_.up) + (there ? neuron * p_.up_stride + column : 0);
-      copy16(to + ((kKinds - 1) * 8 + i * 4) * kPitch, up, there ? 16 : 0);
-      if constexpr (kKinds == 2) {
-        const T* const gate =
-            static_cast<const T*>(p_.gate) + (there ? neuron * p_.gate_stride + column : 0);
-        copy16(to + i * 4 * kPitch, gate, there ? 16 : 0);
+        for (int kind = 0; kind < kKinds; ++kind) {
+          copy16(to + (kind * 8 + i * 4) * kPitch, rows.of[i][kind] + step * kColumnsOfStep, 16);
+        }
       }
     }
   }
@@ -175,13 +177,13 @@ class FusedNeurons {
   __device__ void finish(const float* parts, int first, int neurons) const {
     constexpr int kParts = 8;
     const int tokens = p_.shape.tokens;
-    const int items = tokens == 1 ? 1 : 2 * p_.shape.h_words();  // of a neuron
-    const int all = (neurons * items * kParts + kWarp - 1) / kWarp * kWarp;
+    const int shift = p_.shape.item_shift();  // 1 << shift items of a neuron
+    const int all = ((neurons << shift) * kParts + kWarp - 1) / kWarp * kWarp;
 #pragma unroll 1
     for (int i = threadIdx.x; i < all; i += kThreads) {
       const int part = i % kParts;
-      const int n = i / kParts / items;
-      const int t = i / kParts - n * items;
+      const int n = i / kParts >> shift;
+      const int t = i / kParts & ((1 << shift) - 1);
       const bool there = n < neurons && t < tokens;
       float sums[kKinds] = {};
 #pragma unroll
@@ -241,9 +243,8 @@ class FusedNeurons {
   const uint16_t* bits_;
   float* parts_;
   uint32_t ring_;
-  int steps_;  // of a warp, of 64 columns
-  int first_column_;
-  uint4 x_[kMostSteps * 2];  // of each step and half of one: token `group`, eight columns
+  int steps_;            // of this warp
+  uint4 x_[kSteps * 2];  // of each step and half of one: token `group`, eight columns
 };
 
 }  // namespace sparsellm::fused

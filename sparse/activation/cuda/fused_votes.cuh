@@ -220,25 +220,34 @@ class FusedVotes {
   __device__ void count_weights(uint4 values, int i, int vectors, int all) const {
     const bool there = i < all;
     const int t = there ? token_of(i) : 0;
-    const float scale = there ? shared_.scales[t] : 0.f;
-    float x[8];
-    to_f32(values, x);
+    const float scale = shared_.scales[t];
+    if (!there || scale == 0.f) {
+      values = uint4{};  // x is finite, then
+    }
+    float q[8];
+    to_f32(values, q);
     constexpr float kLargest = 15.f;
     constexpr float kRounds = 12582912.f;  // 1.5 * 2^23: in a sum with it, a byte is the integer
+    if (p_.weighted) {
+#pragma unroll
+      for (float& e : q) {
+        e = fmaxf(-kLargest, fminf(kLargest, __fmul_rn(e, scale)));
+        e = __fsub_rn(__fadd_rn(e, kRounds), kRounds);
+      }
+    } else {
+#pragma unroll
+      for (float& e : q) {
+        e = e == 0.f ? 0.f : copysignf(1.f, e);
+      }
+    }
     float total = 0.f;
     float balance = 0.f;
     uint32_t bytes[8];
 #pragma unroll
     for (int k = 0; k < 8; ++k) {
-      const float e = scale > 0.f ? x[k] : 0.f;  // finite, then
-      float q = static_cast<float>((e > 0.f) - (e < 0.f));
-      if (p_.weighted) {
-        q = fmaxf(-kLargest, fminf(kLargest, __fmul_rn(e, scale)));
-        q = __fsub_rn(__fadd_rn(q, kRounds), kRounds);
-      }
-      total += fabsf(q);
-      balance += q;
-      bytes[k] = __float_as_uint(__fmaf_rn(q, static_cast<float>(8 >> k % 4), kRounds));
+      total += fabsf(q[k]);
+      balance += q[k];
+      bytes[k] = __float_as_uint(__fmaf_rn(q[k], static_cast<float>(8 >> k % 4), kRounds));
     }
     uint32_t words[2];
 #pragma unroll

@@ -132,8 +132,10 @@ void SparseMlp::forward_masked(const Tensor& x, Tensor y, ExecContext& ctx) cons
     linears.front()->forward(x, joined, ctx);
     activate_gated(parts_.activation, joined, active, h, ctx);
   } else {
-    linears.front()->forward(x, h, ctx);
-    activate(parts_.activation, active, h, ctx);  // a second time, for the zeros
+    // ReLU is part of the product, and a second time changes nothing; FATReLU would be a launch.
+    const bool in_product = parts_.activation.kind == Activation::Kind::relu;
+    linears.front()->forward(x, in_product ? parts_.activation : Activation(), h, ctx);
+    activate(parts_.activation, active, h, ctx);
   }
   linears.back()->forward(h, y, ctx);
 }

@@ -42,12 +42,9 @@ __device__ float sum_of_lanes(float sum) {
 
 // The same over sums[count], by the whole block; `others` has room for a sum of each 32.
 __device__ float sum_of_tiles(float* sums, float* others, int count) {
-  if (count == 0) {
-    return 0.0f;
-  }
   const int warp = threadIdx.x / kWarpSize;
   const int lane = threadIdx.x % kWarpSize;
-  while (count > 1) {
+  while (count > kWarpSize) {
     const int groups = (count + kWarpSize - 1) / kWarpSize;
     for (int group = warp; group < groups; group += kTokenWarps) {
       const int i = group * kWarpSize + lane;
@@ -62,7 +59,7 @@ __device__ float sum_of_tiles(float* sums, float* others, int count) {
     others = added_up;
     count = groups;
   }
-  return sums[0];
+  return sum_of_lanes(lane < count ? sums[lane] : 0.0f);
 }
 
 template <class T>

@@ -157,11 +157,12 @@ __global__ void __launch_bounds__(kMostWarps* kWarpSize)
       sums[i][row] = 0;
     }
   }
-  wait_on_dependencies();
-  if (threadIdx.x < tokens) {
-    totals[threadIdx.x] = x.totals[first_token + threadIdx.x];
-  }
   __syncthreads();
+  wait_on_dependencies();
+  int2 total_of_token{};  // of the first threads, which need not wait for it before the end
+  if (threadIdx.x < tokens) {
+    total_of_token = x.totals[first_token + threadIdx.x];
+  }
 
   const auto add = [&](int first_sum, int unit, int i, int sum) {
     const int t = 2 * (lane % 4) + i % 2;
@@ -209,6 +210,9 @@ __global__ void __launch_bounds__(kMostWarps* kWarpSize)
     }
     segment += static_cast<int>(blockDim.x) / kWarpSize;
     load_first(segment);
+  }
+  if (threadIdx.x < kBlockTokens) {
+    totals[threadIdx.x] = total_of_token;
   }
   __syncthreads();
   for (int i = threadIdx.x; i < tokens * own_rows; i += static_cast<int>(blockDim.x)) {

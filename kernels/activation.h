@@ -34,4 +34,10 @@ void activate(const Activation& activation, Tensor x, ExecContext& ctx);
 void activate_gated(const Activation& activation, const Tensor& gate_up, Tensor y,
                     ExecContext& ctx);
 
+// The same where `active` u8 [tokens, features], unless it is empty, is not 0. The other results
+// are 0, whatever x or gate_up has in their place, NaN too.
+void activate(const Activation& activation, const Tensor& active, Tensor x, ExecContext& ctx);
+void activate_gated(const Activation& activation, const Tensor& gate_up, const Tensor& active,
+                    Tensor y, ExecContext& ctx);
+
 }  // namespace sparsellm

@@ -59,6 +59,17 @@ void visit_function(const Activation& activation, Body&& body) {
   }
 }
 
+void clear_inactive(const Tensor& active, int64_t row, const Tensor& x) {
+  if (active.empty()) {
+    return;
+  }
+  const auto* const flags = active.row<uint8_t>(row);
+  float* const values = x.row<float>(row);
+  for (int64_t i = 0; i < x.size(1); ++i) {
+    values[i] = flags[i] != 0 ? values[i] : 0.0f;
+  }
+}
+
 }  // namespace
 
 void activate_values(const Activation& activation, float* values, int64_t count) {
@@ -72,13 +83,15 @@ void activate_values(const Activation& activation, float* values, int64_t count)
   });
 }
 
-void activate_cpu(const Activation& activation, Tensor x, ExecContext& ctx) {
-  for_each_row(x.size(0), x.size(1), ctx,
-               [&](int64_t row) { activate_values(activation, x.row<float>(row), x.size(1)); });
+void activate_cpu(const Activation& activation, const Tensor& active, Tensor x, ExecContext& ctx) {
+  for_each_row(x.size(0), x.size(1), ctx, [&](int64_t row) {
+    activate_values(activation, x.row<float>(row), x.size(1));
+    clear_inactive(active, row, x);
+  });
 }
 
-void activate_gated_cpu(const Activation& activation, const Tensor& gate_up, Tensor y,
-                        ExecContext& ctx) {
+void activate_gated_cpu(const Activation& activation, const Tensor& gate_up, const Tensor& active,
+                        Tensor y, ExecContext& ctx) {
   const int64_t features = y.size(1);
   visit_function(activation, [&](auto function) {
     for_each_row(y.size(0), features, ctx, [&](int64_t row) {
@@ -88,6 +101,7 @@ void activate_gated_cpu(const Activation& activation, const Tensor& gate_up, Ten
       for_each_vector(features, [&](int64_t i, auto lanes) {
         store(function(load(gate + i, lanes)) * load(up + i, lanes), out + i, lanes);
       });
+      clear_inactive(active, row, y);
     });
   });
 }

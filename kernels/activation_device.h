@@ -4,12 +4,13 @@
 
 namespace sparsellm {
 
-// The implementations of activate() and activate_gated(), which have checked their arguments.
-void activate_cpu(const Activation& activation, Tensor x, ExecContext& ctx);
-void activate_cuda(const Activation& activation, Tensor x, ExecContext& ctx);
-void activate_gated_cpu(const Activation& activation, const Tensor& gate_up, Tensor y,
-                        ExecContext& ctx);
-void activate_gated_cuda(const Activation& activation, const Tensor& gate_up, Tensor y,
-                         ExecContext& ctx);
+// The implementations of activate() and activate_gated(), which have checked their arguments;
+// `active` is empty where all are.
+void activate_cpu(const Activation& activation, const Tensor& active, Tensor x, ExecContext& ctx);
+void activate_cuda(const Activation& activation, const Tensor& active, Tensor x, ExecContext& ctx);
+void activate_gated_cpu(const Activation& activation, const Tensor& gate_up, const Tensor& active,
+                        Tensor y, ExecContext& ctx);
+void activate_gated_cuda(const Activation& activation, const Tensor& gate_up, const Tensor& active,
+                         Tensor y, ExecContext& ctx);
 
 }  // namespace sparsellm

@@ -25,9 +25,11 @@ namespace {
 
 }  // namespace
 
-void activate_cuda(const Activation&, Tensor, ExecContext&) { fail_without_cuda("activate"); }
+void activate_cuda(const Activation&, const Tensor&, Tensor, ExecContext&) {
+  fail_without_cuda("activate");
+}
 
-void activate_gated_cuda(const Activation&, const Tensor&, Tensor, ExecContext&) {
+void activate_gated_cuda(const Activation&, const Tensor&, const Tensor&, Tensor, ExecContext&) {
   fail_without_cuda("activate_gated");
 }
 

@@ -121,6 +121,8 @@ void SparseMlp::forward_masked(const Tensor& x, Tensor y, ExecContext& ctx) cons
   auto scratch = ctx.workspace.scope();
   const Tensor active = scratch.tensor(DType::u8, {x.size(0), neurons()});
   const Tensor h = scratch.tensor(x.dtype(), {x.size(0), neurons()});
+  // Only the activation needs the prediction. It comes first all the same: the dense product is the
+  // launch that has the most to load before it waits for those in front of it.
   {
     const TraceScope traced(ctx, "MLP predictor");
     predict_active(x, parts_.signs->view(), parts_.prediction, active, ctx);
@@ -128,11 +130,13 @@ void SparseMlp::forward_masked(const Tensor& x, Tensor y, ExecContext& ctx) cons
   if (gated()) {
     const Tensor joined = scratch.tensor(x.dtype(), {x.size(0), 2 * neurons()});
     linears.front()->forward(x, joined, ctx);
-    activate_gated(parts_.activation, joined, h, ctx);
+    activate_gated(parts_.activation, joined, active, h, ctx);
   } else {
-    linears.front()->forward(x, h, ctx);
+    // ReLU is part of the product, and a second time changes nothing; FATReLU would be a launch.
+    const bool in_product = parts_.activation.kind == Activation::Kind::relu;
+    linears.front()->forward(x, in_product ? parts_.activation : Activation(), h, ctx);
+    activate(parts_.activation, active, h, ctx);
   }
-  mask_inactive(active, h, ctx);
   linears.back()->forward(h, y, ctx);
 }
 

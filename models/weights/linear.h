@@ -17,8 +17,12 @@ struct Linear {
   Activation activation;
 
   void forward(const Tensor& x, Tensor y, ExecContext& ctx) const {
+    forward(x, activation, y, ctx);
+  }
+  // With another activation than its own.
+  void forward(const Tensor& x, const Activation& instead, Tensor y, ExecContext& ctx) const {
     const TraceScope traced(ctx, "linear layers", weight->format());
-    weight->matmul(x, y, {.bias = bias.view, .activation = activation}, ctx);
+    weight->matmul(x, y, {.bias = bias.view, .activation = instead}, ctx);
   }
 
   int64_t workspace_bytes(int64_t tokens, Sums sums) const {

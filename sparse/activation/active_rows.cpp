@@ -104,17 +104,6 @@ void down_rows(const Tensor& h, const RowAccess& wt, const Tensor& bias, Tensor 
   ctx.device.is_cuda() ? down_rows_cuda(h, wt, bias, y, ctx) : down_rows_cpu(h, wt, bias, y, ctx);
 }
 
-void mask_inactive(const Tensor& active, Tensor h, ExecContext& ctx) {
-  constexpr std::string_view kOp = "mask_inactive";
-  check_tensor({kOp, "h"}, h, Elements::activation, {kAnySize, kAnySize}, ctx);
-  check_tensor({kOp, "active"}, active, Elements::u8, {h.size(0), h.size(1)}, ctx);
-  if (ctx.device.is_cuda()) {
-    mask_inactive_cuda(active, h, ctx);
-  } else {
-    mask_inactive_cpu(active, h, ctx);
-  }
-}
-
 int64_t down_rows_workspace_bytes(Device device, int64_t neurons, int64_t out, int64_t tokens) {
   return device.is_cuda() ? down_rows_workspace_bytes_cuda(neurons, out, tokens)
                           : down_rows_workspace_bytes_cpu(neurons, out, tokens);

@@ -61,10 +61,6 @@ struct UpRows {
 };
 void up_rows(const Tensor& x, const UpRows& rows, const Tensor& g, Tensor h, ExecContext& ctx);
 
-// h of the neurons that `active` u8 [tokens, neurons] says are zero becomes 0: for h of a dense
-// product.
-void mask_inactive(const Tensor& active, Tensor h, ExecContext& ctx);
-
 // y = sum over the neurons with h != 0 of h * wt_i, + bias [out], with wt [neurons, out] the
 // transpose of the down projection. y must not overlap h.
 void down_rows(const Tensor& h, const RowAccess& wt, const Tensor& bias, Tensor y,

@@ -118,14 +118,4 @@ void up_rows_cpu(const Tensor& x, const UpRows& rows, const Tensor& g, Tensor h,
   });
 }
 
-void mask_inactive_cpu(const Tensor& active, Tensor h, ExecContext& ctx) {
-  for_each_piece(h, h.size(1), ctx, [&](int64_t token, int64_t begin, int64_t end) {
-    const uint8_t* const flags = active.row<uint8_t>(token);
-    float* const values = h.row<float>(token);
-    for (int64_t i = begin; i < end; ++i) {
-      values[i] = flags[i] != 0 ? values[i] : 0.0f;
-    }
-  });
-}
-
 }  // namespace sparsellm

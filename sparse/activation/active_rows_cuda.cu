@@ -1,4 +1,3 @@
-#include <algorithm>
 #include <cstdint>
 
 #include "kernels/base/launch.cuh"
@@ -191,17 +190,6 @@ void launch_first_rows(const FirstOperands& operands, ExecContext& ctx) {
   });
 }
 
-template <class T>
-__global__ void mask_inactive_kernel(const uint8_t* active, int64_t active_stride, T* h,
-                                     int64_t h_stride, int64_t neurons) {
-  wait_on_dependencies();
-  launch_dependents();
-  const int64_t neuron = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
-  if (neuron < neurons && active[blockIdx.y * active_stride + neuron] == 0) {
-    h[blockIdx.y * h_stride + neuron] = from_f32<T>(0.0f);
-  }
-}
-
 }  // namespace
 
 void gated_rows_cuda(const Tensor& x, const GatedRows& rows, const Tensor& active, Tensor h,
@@ -244,27 +232,6 @@ void up_rows_cuda(const Tensor& x, const UpRows& rows, const Tensor& g, Tensor h
                                              .h = h,
                                              .activation = rows.activation},
                                             ctx);
-}
-
-void mask_inactive_cuda(const Tensor& active, Tensor h, ExecContext& ctx) {
-  constexpr int64_t kThreads = 256;
-  constexpr int64_t kMostRows = 65535;  // of a grid
-  const int64_t neurons = h.size(1);
-  for (int64_t first = 0; first < h.size(0); first += kMostRows) {
-    const int64_t tokens = std::min(kMostRows, h.size(0) - first);
-    const Tensor flags = active.rows(first, tokens);
-    const Tensor values = h.rows(first, tokens);
-    visit_activation(h.dtype(), [&](auto element) {
-      using T = decltype(element);
-      launch(ctx, &mask_inactive_kernel<T>,
-             {.blocks = dim3(static_cast<unsigned>((neurons + kThreads - 1) / kThreads),
-                             static_cast<unsigned>(tokens)),
-              .threads = dim3(kThreads),
-              .pdl = true},
-             static_cast<const uint8_t*>(flags.raw()), flags.row_stride(),
-             static_cast<T*>(values.raw()), values.row_stride(), neurons);
-    });
-  }
 }
 
 }  // namespace sparsellm

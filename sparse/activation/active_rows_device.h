@@ -12,7 +12,6 @@ void plain_rows_cpu(const Tensor& x, const PlainRows& rows, const Tensor& active
 void up_rows_cpu(const Tensor& x, const UpRows& rows, const Tensor& g, Tensor h, ExecContext& ctx);
 void down_rows_cpu(const Tensor& h, const RowAccess& wt, const Tensor& bias, Tensor y,
                    ExecContext& ctx);
-void mask_inactive_cpu(const Tensor& active, Tensor h, ExecContext& ctx);
 int64_t down_rows_workspace_bytes_cpu(int64_t neurons, int64_t out, int64_t tokens);
 
 // On CUDA all rows are DenseRows, of the dtype of x or h.
@@ -23,7 +22,6 @@ void plain_rows_cuda(const Tensor& x, const PlainRows& rows, const Tensor& activ
 void up_rows_cuda(const Tensor& x, const UpRows& rows, const Tensor& g, Tensor h, ExecContext& ctx);
 void down_rows_cuda(const Tensor& h, const RowAccess& wt, const Tensor& bias, Tensor y,
                     ExecContext& ctx);
-void mask_inactive_cuda(const Tensor& active, Tensor h, ExecContext& ctx);
 int64_t down_rows_workspace_bytes_cuda(int64_t neurons, int64_t out, int64_t tokens);
 
 }  // namespace sparsellm

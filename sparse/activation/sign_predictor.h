@@ -33,7 +33,9 @@ struct SignPrediction {
 // x [tokens, columns], f32 on the CPU, f16 or bf16 on CUDA, W as sign words, of all rows or some ->
 // active u8 [tokens, rows]: 1, or 0 for a neuron that is skipped. A token's result does not depend
 // on the others, and of the same x it is the same on every device. At most 2^20 columns, so that
-// the sums of votes are exact in f32.
+// the sums of votes are exact in f32. On CUDA nothing is allocated or waits for the host, and with
+// Launches::overlapping W may be read before what was enqueued before has ended: it is not what
+// that writes.
 void predict_active(const Tensor& x, const SignWords& w, const SignPrediction& how, Tensor active,
                     ExecContext& ctx);
 

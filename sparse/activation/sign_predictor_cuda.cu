@@ -1,50 +1,17 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "kernels/base/cuda_state.cuh"
 #include "kernels/base/launch.cuh"
-#include "kernels/base/pdl.cuh"
-#include "kernels/base/warp.cuh"
 #include "kernels/base/workspace.h"
+#include "sparse/activation/cuda/count_votes.cuh"
 #include "sparse/activation/sign_predictor_device.h"
-#include "sparse/activation/token_votes.h"
 #include "sparse/activation/token_votes_cuda.h"
 
 namespace sparsellm {
 namespace {
 
-constexpr int kVoteWarps = 8;
-constexpr int kVoteTokens = 8;          // for which sign words are loaded once
 constexpr int64_t kTokensAtOnce = 256;  // whose votes are in the workspace
-constexpr int kVectorOfWords = 4;       // u32 that a lane loads at once, where rows are aligned
-constexpr int kVectorBytes = kVectorOfWords * sizeof(uint32_t);
-
-// Sign words of rows of a weight.
-struct RowSigns {
-  const uint32_t* signs;
-  int64_t signs_stride;
-  const uint32_t* nonzero;  // null: no element is zero
-  int64_t nonzero_stride;
-  int64_t rows;
-  int words;
-};
-
-// What token_votes::pack_cuda() made of some tokens.
-struct TokenPlanes {
-  const uint32_t* words;
-  int token_stride;
-  int plane_stride;
-  const int32_t* totals;
-  int tokens;
-};
-
-template <int kWords>
-struct alignas(kWords * sizeof(uint32_t)) WordVector {
-  uint32_t words[kWords];
-
-  __device__ static WordVector load(const uint32_t* from) {
-    return *reinterpret_cast<const WordVector*>(from);
-  }
-};
 
 // What is done with the sums of votes of a token on a row.
 struct StoreActive {
@@ -69,124 +36,73 @@ struct StoreVotes {
   }
 };
 
-// A warp counts the votes of kVoteTokens tokens on a row: lanes have every 32nd vector of words,
-// and lane t the result of the group's token t.
-template <int kPlanes, int kWords, class Store>
-__global__ void __launch_bounds__(kVoteWarps* kWarpSize)
-    count_votes_kernel(RowSigns w, TokenPlanes x, Store store) {
-  launch_dependents();
-  wait_on_dependencies();
-  using Vector = WordVector<kWords>;
-  const int lane = threadIdx.x % kWarpSize;
-  const int64_t row = int64_t{blockIdx.x} * kVoteWarps + threadIdx.x / kWarpSize;
-  if (row >= w.rows) {
-    return;
-  }
-  const int first = static_cast<int>(blockIdx.y) * kVoteTokens;
-  const int tokens = min(x.tokens - first, kVoteTokens);
-  const uint32_t* const signs = w.signs + row * w.signs_stride;
-  const uint32_t* const nonzero =
-      w.nonzero == nullptr ? nullptr : w.nonzero + row * w.nonzero_stride;
-  int negative[kVoteTokens] = {};
-  int total[kVoteTokens] = {};
-  for (int word = lane * kWords; word < w.words; word += kWarpSize * kWords) {
-    const Vector of_row = Vector::load(signs + word);
-    Vector counted;
-    if (nonzero != nullptr) {
-      counted = Vector::load(nonzero + word);
-    }
-#pragma unroll
-    for (int t = 0; t < kVoteTokens; ++t) {
-      if (t >= tokens) {
-        break;
-      }
-      const uint32_t* const token = x.words + (first + t) * int64_t{x.token_stride} + word;
-      Vector differ = Vector::load(token);
-#pragma unroll
-      for (int i = 0; i < kWords; ++i) {
-        differ.words[i] ^= of_row.words[i];
-        differ.words[i] &= nonzero != nullptr ? counted.words[i] : ~0u;
-      }
-#pragma unroll
-      for (int plane = 0; plane < kPlanes; ++plane) {
-        const Vector votes = Vector::load(token + (1 + plane) * x.plane_stride);
-#pragma unroll
-        for (int i = 0; i < kWords; ++i) {
-          negative[t] += __popc(differ.words[i] & votes.words[i]) << plane;
-          if (nonzero != nullptr) {
-            total[t] += __popc(counted.words[i] & votes.words[i]) << plane;
-          }
-        }
-      }
-    }
-  }
-  int negative_of_lane = 0;
-  int total_of_lane = 0;
-#pragma unroll
-  for (int t = 0; t < kVoteTokens; ++t) {
-    const int n = __reduce_add_sync(~0u, negative[t]);
-    const int all = __reduce_add_sync(~0u, total[t]);
-    negative_of_lane = lane == t ? n : negative_of_lane;
-    total_of_lane = lane == t ? all : total_of_lane;
-  }
-  if (lane < tokens) {
-    const int all = nonzero != nullptr ? total_of_lane : x.totals[first + lane];
-    store(first + lane, row, negative_of_lane, all - negative_of_lane);
-  }
-}
-
 bool is_aligned(const Tensor& words) {
+  constexpr size_t kBytes = vote_products::kLaneWords * sizeof(uint32_t);
   const auto stride_bytes = static_cast<uintptr_t>(words.row_stride()) * sizeof(uint32_t);
-  return (reinterpret_cast<uintptr_t>(words.raw()) | stride_bytes) % kVectorBytes == 0;
+  return (reinterpret_cast<uintptr_t>(words.raw()) | stride_bytes) % kBytes == 0;
 }
 
-template <int kPlanes, class Store>
-void launch_count(const SignWords& w, const TokenPlanes& x, const Store& store, ExecContext& ctx) {
+vote_products::WeightBits bits_of(const Tensor& words) {
+  return {.words = static_cast<const uint32_t*>(words.raw()), .stride = words.row_stride()};
+}
+
+template <class Store>
+auto kernel_for(int groups, bool has_zeros, bool aligned) {
+  using vote_products::count_votes_kernel;
+  if (has_zeros) {
+    return aligned ? count_votes_kernel<1, true, true, Store>
+                   : count_votes_kernel<1, true, false, Store>;
+  }
+  if (groups == 2) {
+    return count_votes_kernel<2, false, true, Store>;
+  }
+  return aligned ? count_votes_kernel<1, false, true, Store>
+                 : count_votes_kernel<1, false, false, Store>;
+}
+
+template <class Store>
+void launch_count(const SignWords& w, const vote_products::TokenVotes& x, const Store& store,
+                  ExecContext& ctx) {
   const int64_t words = sign_word_count(w.columns);
-  const bool has_vectors = words % kVectorOfWords == 0 && is_aligned(w.signs) &&
-                           (w.nonzero.empty() || is_aligned(w.nonzero));
-  const RowSigns rows{.signs = w.signs.data<uint32_t>(),
-                      .signs_stride = w.signs.row_stride(),
-                      .nonzero = w.nonzero.empty() ? nullptr : w.nonzero.data<uint32_t>(),
-                      .nonzero_stride = w.nonzero.row_stride(),
-                      .rows = w.rows(),
-                      .words = static_cast<int>(words)};
-  const int64_t blocks = (w.rows() + kVoteWarps - 1) / kVoteWarps;
+  const bool has_zeros = !w.nonzero.empty();
+  const vote_products::WeightSigns signs{.signs = bits_of(w.signs),
+                                         .nonzero = bits_of(w.nonzero),
+                                         .rows = w.rows(),
+                                         .words = static_cast<int>(words)};
+  const auto parts = [](int64_t all, int64_t most) { return (all + most - 1) / most; };
+  const int64_t segments = std::max<int64_t>(parts(words, vote_products::kSegmentWords), 1);
+  const int64_t warps = parts(segments, parts(segments, vote_products::kMostWarps));
+  const int64_t units = parts(w.rows(), vote_products::kNeurons);
+  const int64_t blocks = std::max(parts(units, vote_products::kMostUnits),
+                                  std::min<int64_t>(units, cuda_state(ctx).multiprocessors));
   require(blocks <= INT32_MAX, "votes on {} rows are too many", w.rows());
-  launch(ctx,
-         has_vectors ? count_votes_kernel<kPlanes, kVectorOfWords, Store>
-                     : count_votes_kernel<kPlanes, 1, Store>,
+  const bool aligned = words % vote_products::kLaneWords == 0 && is_aligned(w.signs) &&
+                       (!has_zeros || is_aligned(w.nonzero));
+  const int groups = aligned && !has_zeros && x.tokens > vote_products::kTokens ? 2 : 1;
+  launch(ctx, kernel_for<Store>(groups, has_zeros, aligned),
          {.blocks = dim3(static_cast<unsigned>(blocks),
-                         static_cast<unsigned>((x.tokens + kVoteTokens - 1) / kVoteTokens)),
-          .threads = kVoteWarps * kWarpSize,
+                         static_cast<unsigned>(parts(x.tokens, groups * vote_products::kTokens))),
+          .threads = static_cast<unsigned>(warps * kWarpSize),
           .shared_bytes = 0,
           .pdl = true},
-         rows, x, store);
+         signs, x, store);
 }
 
 // Calls store_of(first, count) for what is to be done with the votes of those tokens.
 template <class StoreOf>
-void count_all(const Tensor& x, const SignWords& w, Votes votes, ExecContext& ctx,
+void count_all(const Tensor& x, const SignWords& w, Votes how, ExecContext& ctx,
                StoreOf&& store_of) {
-  const int planes = token_votes::planes_of(votes);
-  const int64_t token_words = token_votes::words_of(w.columns, votes);
   for (int64_t first = 0; first < x.size(0); first += kTokensAtOnce) {
     const int64_t tokens = std::min(x.size(0) - first, kTokensAtOnce);
     auto scratch = ctx.workspace.scope();
-    const Tensor words = scratch.tensor(DType::u32, {tokens, token_words});
-    const Tensor totals = scratch.tensor(DType::i32, {tokens});
-    token_votes::pack_cuda(x.rows(first, tokens), votes, words, totals, ctx);
-    const TokenPlanes packed{.words = words.data<uint32_t>(),
-                             .token_stride = static_cast<int>(token_words),
-                             .plane_stride = static_cast<int>(token_words / (1 + planes)),
-                             .totals = totals.data<int32_t>(),
-                             .tokens = static_cast<int>(tokens)};
-    const auto store = store_of(first, tokens);
-    if (planes == 1) {
-      launch_count<1>(w, packed, store, ctx);
-    } else {
-      launch_count<vote_kernels::kMaxPlanes>(w, packed, store, ctx);
-    }
+    const Tensor votes = scratch.tensor(DType::u8, {token_votes::byte_count(w.columns, tokens)});
+    const Tensor totals = scratch.tensor(DType::i32, {tokens, 2});
+    token_votes::write_bytes_cuda(x.rows(first, tokens), how, votes, totals, ctx);
+    launch_count(w,
+                 {.votes = static_cast<const uint4*>(votes.raw()),
+                  .totals = static_cast<const int2*>(totals.raw()),
+                  .tokens = static_cast<int>(tokens)},
+                 store_of(first, tokens), ctx);
   }
 }
 
@@ -194,9 +110,8 @@ void count_all(const Tensor& x, const SignWords& w, Votes votes, ExecContext& ct
 
 int64_t sign_predictor_workspace_bytes_cuda(int64_t columns, int64_t tokens) {
   const int64_t at_once = std::min(tokens, kTokensAtOnce);
-  return Workspace::tensor_bytes(DType::u32,
-                                 {at_once, token_votes::words_of(columns, Votes::weighted)}) +
-         Workspace::tensor_bytes(DType::i32, {at_once});
+  return Workspace::tensor_bytes(DType::u8, {token_votes::byte_count(columns, at_once)}) +
+         Workspace::tensor_bytes(DType::i32, {at_once, 2});
 }
 
 void predict_active_cuda(const Tensor& x, const SignWords& w, const SignPrediction& how,

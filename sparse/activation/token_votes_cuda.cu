@@ -2,9 +2,9 @@
 
 #include "kernels/base/launch.cuh"
 #include "kernels/base/pdl.cuh"
+#include "sparse/activation/cuda/vote_products.cuh"
 #include "sparse/activation/row_pieces.cuh"
 #include "sparse/activation/sign_predictor_device.h"
-#include "sparse/activation/token_votes.h"
 #include "sparse/activation/token_votes_cuda.h"
 
 namespace sparsellm::token_votes {
@@ -13,17 +13,22 @@ namespace {
 constexpr int kTokenWarps = 16;
 constexpr int kTokenThreads = kTokenWarps * kWarpSize;
 constexpr int kMaxTiles = static_cast<int>(kMaxVoteColumns) / kTileElements;
-constexpr int kMaxBits = vote_kernels::kMaxPlanes;
 static_assert(kMaxVoteColumns % kTileElements == 0);
 
+int64_t segments_of(int64_t columns) {
+  constexpr int64_t kWords = vote_products::kSegmentWords;
+  return (sign_word_count(columns) + kWords - 1) / kWords;
+}
+
 template <class T>
-struct Packing {
+struct VoteBytes {
   MatrixRows<T> x;
   int columns;
-  int planes;       // 1: each vote counts 1
-  uint8_t* bytes;   // of words, little-endian: byte i of a plane is elements [8 * i, + 8)
-  int plane_bytes;  // the signs come first, as a plane of their own
-  int32_t* totals;
+  int words;
+  int segments;
+  bool weighted;  // or each vote counts 1
+  uint32_t* votes;
+  int2* totals;
 };
 
 // In pairs of neighbours, over the lanes; every lane gets it.
@@ -37,12 +42,9 @@ __device__ float sum_of_lanes(float sum) {
 
 // The same over sums[count], by the whole block; `others` has room for a sum of each 32.
 __device__ float sum_of_tiles(float* sums, float* others, int count) {
-  if (count == 0) {
-    return 0.0f;
-  }
   const int warp = threadIdx.x / kWarpSize;
   const int lane = threadIdx.x % kWarpSize;
-  while (count > 1) {
+  while (count > kWarpSize) {
     const int groups = (count + kWarpSize - 1) / kWarpSize;
     for (int group = warp; group < groups; group += kTokenWarps) {
       const int i = group * kWarpSize + lane;
@@ -57,11 +59,11 @@ __device__ float sum_of_tiles(float* sums, float* others, int count) {
     others = added_up;
     count = groups;
   }
-  return sums[0];
+  return sum_of_lanes(lane < count ? sums[lane] : 0.0f);
 }
 
 template <class T>
-__device__ float sum_squares(const Packing<T>& p, const T* row, float* sums, float* others) {
+__device__ float sum_squares(const VoteBytes<T>& p, const T* row, float* sums, float* others) {
   const int lane = threadIdx.x % kWarpSize;
   const int tiles = (p.columns + kTileElements - 1) / kTileElements;
   for (int tile = threadIdx.x / kWarpSize; tile < tiles; tile += kTokenWarps) {
@@ -88,82 +90,104 @@ __device__ float sum_squares(const Packing<T>& p, const T* row, float* sums, flo
   return sum_of_tiles(sums, others, tiles);
 }
 
-// A block packs the votes of a token, in two passes over x, of which the second finds it in the L1:
-// the sum of the squares, for which a warp adds up 256 elements, and then 8 elements a thread,
-// whose bits are a byte of each plane. 17 KiB of shared memory, for the sums of the most columns.
+// A 4 x 4 matrix of bytes, a row in each of four neighbouring lanes, becomes its transpose. By
+// whole warps.
+__device__ uint32_t transpose_bytes(uint32_t row) {
+  const uint32_t beside = __shfl_xor_sync(~0u, row, 1);
+  row = __byte_perm(row, beside, threadIdx.x % 2 == 0 ? 0x6240 : 0x3715);
+  const uint32_t beyond = __shfl_xor_sync(~0u, row, 2);
+  return __byte_perm(row, beyond, threadIdx.x / 2 % 2 == 0 ? 0x5410 : 0x3276);
+}
+
+// A block has a token, in two passes over x, of which the second finds it in the L1: the sum of the
+// squares, for which a warp adds up 256 elements, and then 8 elements a thread, whose signs are a
+// byte of a sign word. The four threads of a word exchange votes, so that each stores those of one
+// bit of the four bytes together. 17 KiB of shared memory, for the sums of the most columns.
 template <class T>
-__global__ void __launch_bounds__(kTokenThreads) pack_votes_kernel(Packing<T> p) {
+__global__ void __launch_bounds__(kTokenThreads) write_votes_kernel(VoteBytes<T> p) {
+  using namespace vote_products;
   __shared__ float sums[kMaxTiles];
   __shared__ float others[(kMaxTiles + kWarpSize - 1) / kWarpSize];
   __shared__ int total;
+  __shared__ int balance;
   launch_dependents();
   if (threadIdx.x == 0) {
     total = 0;
+    balance = 0;
   }
   wait_on_dependencies();
-  const T* const row = p.x.row(blockIdx.x);
+  const int token = static_cast<int>(blockIdx.x);
+  const T* const row = p.x.row(token);
   const float sum = sum_squares(p, row, sums, others);
   constexpr float kLargest = 15.0f;
   const float c = __fdiv_rn(5.0f, __fsqrt_rn(__fdiv_rn(sum, static_cast<float>(p.columns))));
   const bool has_votes = c > 0.0f && isfinite(c);
-  const float scale = has_votes ? c : 0.0f;
-  uint8_t* const bytes = p.bytes + int64_t{blockIdx.x} * (1 + p.planes) * p.plane_bytes;
-  unsigned counted = 0;
-  for (int byte = threadIdx.x; byte < p.plane_bytes; byte += kTokenThreads) {
+  const int64_t first_segment = int64_t{token / kTokens} * p.segments;
+  const int bytes = p.words * 4;
+  int counted = 0;
+  int counted_signed = 0;
+  for (int first = 0; first < bytes; first += kTokenThreads) {
+    const int byte = first + static_cast<int>(threadIdx.x);
     const int column = byte * kPieceElements;
     float values[kPieceElements];
     unpack_piece<T>(load_piece(row + column, p.columns - column, p.x.aligned), values);
-    unsigned signs = 0;
-    unsigned planes[kMaxBits] = {};
+    uint32_t nibbles[kNibbles] = {};
 #pragma unroll
-    for (int i = 0; i < kPieceElements; ++i) {
-      const float value = has_votes ? values[i] : 0.0f;
-      const unsigned count = p.planes == 1
-                                 ? (value != 0.0f ? 1u : 0u)
-                                 : __float2uint_rn(fminf(__fmul_rn(fabsf(value), scale), kLargest));
-      counted += count;
-      signs |= (__float_as_uint(value) >> 31) << i;
-#pragma unroll
-      for (int plane = 0; plane < kMaxBits; ++plane) {
-        planes[plane] |= (count >> plane & 1u) << i;
-      }
+    for (int bit = 0; bit < kPieceElements; ++bit) {
+      const float value = has_votes ? values[bit] : 0.0f;
+      const int weight =
+          p.weighted ? __float2int_rn(fminf(__fmul_rn(fabsf(value), c), kLargest)) : 1;
+      const int q = value > 0.0f ? weight : value < 0.0f ? -weight : 0;
+      counted += abs(q);
+      counted_signed += q;
+      nibbles[bit / 4] |= uint32_t{vote_byte(q, bit)} << bit % 4 * 8;
     }
-    bytes[byte] = static_cast<uint8_t>(signs);
+    const int word = byte / 4 % kSegmentWords;
+    const int64_t segment = first_segment + byte / 4 / kSegmentWords;
+    const int lane = token % kTokens * 4 + word / kLaneWords;  // that multiplies by them
 #pragma unroll
-    for (int plane = 0; plane < kMaxBits; ++plane) {
-      if (plane < p.planes) {
-        bytes[(1 + plane) * p.plane_bytes + byte] = static_cast<uint8_t>(planes[plane]);
+    for (int nibble = 0; nibble < kNibbles; ++nibble) {
+      const uint32_t of_bit = transpose_bytes(nibbles[nibble]);
+      if (byte < bytes) {
+        p.votes[vote_piece(segment, word % kLaneWords, nibble, lane) * 4 + byte % 4] = of_bit;
       }
     }
   }
-  const unsigned counted_by_warp = __reduce_add_sync(~0u, counted);
+  counted = __reduce_add_sync(~0u, counted);
+  counted_signed = __reduce_add_sync(~0u, counted_signed);
   if (threadIdx.x % kWarpSize == 0) {
-    atomicAdd(&total, static_cast<int>(counted_by_warp));
+    atomicAdd(&total, counted);
+    atomicAdd(&balance, counted_signed);
   }
   __syncthreads();
   if (threadIdx.x == 0) {
-    p.totals[blockIdx.x] = total;
+    p.totals[token] = make_int2(total, balance);
   }
 }
 
 }  // namespace
 
-void pack_cuda(const Tensor& x, Votes votes, const Tensor& words, const Tensor& totals,
-               ExecContext& ctx) {
-  const int planes = planes_of(votes);
-  const int64_t plane_words = words_of(x.size(1), votes) / (1 + planes);
+int64_t byte_count(int64_t columns, int64_t tokens) {
+  constexpr int64_t kGroup = vote_products::kTokens;
+  constexpr int64_t kSegmentBytes = vote_products::kSegmentPieces * sizeof(uint4);
+  return (tokens + kGroup - 1) / kGroup * segments_of(columns) * kSegmentBytes;
+}
+
+void write_bytes_cuda(const Tensor& x, Votes how, const Tensor& votes, const Tensor& totals,
+                      ExecContext& ctx) {
   visit_activation(x.dtype(), [&]<class T>(T) {
-    launch(ctx, pack_votes_kernel<T>,
+    launch(ctx, write_votes_kernel<T>,
            {.blocks = static_cast<unsigned>(x.size(0)),
             .threads = kTokenThreads,
             .shared_bytes = 0,
             .pdl = true},
-           Packing<T>{.x = matrix_rows<T>(x),
-                      .columns = static_cast<int>(x.size(1)),
-                      .planes = planes,
-                      .bytes = static_cast<uint8_t*>(words.raw()),
-                      .plane_bytes = static_cast<int>(plane_words * sizeof(uint32_t)),
-                      .totals = totals.data<int32_t>()});
+           VoteBytes<T>{.x = matrix_rows<T>(x),
+                        .columns = static_cast<int>(x.size(1)),
+                        .words = static_cast<int>(sign_word_count(x.size(1))),
+                        .segments = static_cast<int>(segments_of(x.size(1))),
+                        .weighted = how == Votes::weighted,
+                        .votes = static_cast<uint32_t*>(votes.raw()),
+                        .totals = static_cast<int2*>(totals.raw())});
   });
 }
 

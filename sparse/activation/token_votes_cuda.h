@@ -1,15 +1,23 @@
 #pragma once
 
+#include <cstdint>
+
 #include "kernels/base/exec.h"
 #include "kernels/base/tensor.h"
 #include "sparse/activation/sign_predictor.h"
 
+// The votes of tokens on CUDA (sparse/activation/sign_predictor.h), as bytes.
 namespace sparsellm::token_votes {
 
-// pack() (sparse/activation/token_votes.h) on CUDA, with the same bits: the votes of the tokens of
-// x [tokens, columns], f16 or bf16, into words u32 [tokens, words_of(columns, votes)], and how much
-// all votes of a token count into totals i32 [tokens]; both contiguous. At most kMaxVoteColumns.
-void pack_cuda(const Tensor& x, Votes votes, const Tensor& words, const Tensor& totals,
-               ExecContext& ctx);
+// Of the votes of tokens: whole groups of eight tokens and whole segments of 512 columns.
+int64_t byte_count(int64_t columns, int64_t tokens);
+
+// The votes of x [tokens, columns], f16 or bf16 of any alignment, in the order that
+// sparse/activation/cuda/vote_products.cuh has them in, into votes u8 [byte_count(columns,
+// tokens)]; what belongs to no word of a row, and to tokens that are not there, is not written.
+// And i32 totals [tokens, 2]: how much all votes of a token count, and how much more those of
+// positive x_j than those of negative ones. Both are contiguous. At most kMaxVoteColumns.
+void write_bytes_cuda(const Tensor& x, Votes how, const Tensor& votes, const Tensor& totals,
+                      ExecContext& ctx);
 
 }  // namespace sparsellm::token_votes

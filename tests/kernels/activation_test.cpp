@@ -246,6 +246,55 @@ TEST(ActivateGated, NanComesThroughFromBothHalves) {
   }
 }
 
+// NaN does not come through where a feature is not active, and nothing changes where it is.
+TEST(Activation, OfActiveFeatures) {
+  Random random(9);
+  CpuContext cpu(3);
+  for (const Activation& activation : kActivations) {
+    for (Layout layout : {Layout::contiguous, Layout::strided}) {
+      for (int64_t tokens : {0, 1, 17}) {
+        for (int64_t features : {1, 31, 257}) {
+          SCOPED_TRACE(trace(activation, tokens, features, 3));
+          const GuardedTensor gate_up =
+              random.tensor(DType::f32, {tokens, 2 * features}, layout, -4.0, 4.0);
+          const GuardedTensor active(DType::u8, {tokens, features}, layout);
+          for (int64_t t = 0; t < tokens; ++t) {
+            for (int64_t i = 0; i < features; ++i) {
+              active.view().row<uint8_t>(t)[i] = static_cast<uint8_t>(random.below(3));
+              if (active.view().row<uint8_t>(t)[i] == 0) {
+                gate_up.view().row<float>(t)[i] = std::numeric_limits<float>::quiet_NaN();
+              }
+            }
+          }
+          const GuardedTensor y(DType::f32, {tokens, features}, layout);
+          const GuardedTensor expected(DType::f32, {tokens, features});
+          activate_gated(activation, gate_up.view(), active.view(), y.view(), cpu.exec);
+          activate_gated(activation, gate_up.view(), expected.view(), cpu.exec);
+          const auto clear = [&] {
+            for (int64_t t = 0; t < tokens; ++t) {
+              for (int64_t i = 0; i < features; ++i) {
+                if (active.view().row<uint8_t>(t)[i] == 0) {
+                  expected.view().row<float>(t)[i] = 0.0f;
+                }
+              }
+            }
+          };
+          clear();
+          EXPECT_TRUE(same_bits(y.view(), expected.view()));
+          EXPECT_TRUE(y.guards_intact());
+          const Tensor gate = gate_up.view().columns(0, features);
+          set_values(expected.view(), values_of(gate));
+          activate(activation, expected.view(), cpu.exec);
+          clear();
+          activate(activation, active.view(), gate, cpu.exec);
+          EXPECT_TRUE(same_bits(gate, expected.view()));
+          EXPECT_TRUE(gate_up.guards_intact());
+        }
+      }
+    }
+  }
+}
+
 TEST(Activation, RefusesMismatchedOperands) {
   CpuContext cpu;
   const Activation relu{Kind::relu, 0.0f};
@@ -277,6 +326,16 @@ TEST(Activation, RefusesMismatchedOperands) {
   const GuardedTensor both(DType::f32, {2, 6});
   EXPECT_TRUE(throws_error(
       [&] { activate_gated(relu, both.view(), both.view().columns(0, 3), cpu.exec); }, "overlap"));
+  const GuardedTensor flags(DType::u8, {2, 3});
+  EXPECT_TRUE(throws_error([&] { activate(relu, flags.view(), both.view(), cpu.exec); },
+                           "activate: active is u8 [2, 3] on cpu; expected u8 [2, 6]"));
+  EXPECT_TRUE(throws_error(
+      [&] {
+        const GuardedTensor y(DType::f32, {2, 3});
+        activate_gated(relu, both.view(), GuardedTensor(DType::f32, {2, 3}).view(), y.view(),
+                       cpu.exec);
+      },
+      "activate_gated: active is f32 [2, 3] on cpu; expected u8 [2, 3]"));
 }
 
 TEST(Activation, Names) {

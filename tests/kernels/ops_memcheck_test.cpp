@@ -54,6 +54,34 @@ TEST_P(Ops, Activations) {
   }
 }
 
+TEST_P(Ops, ActivationsOfActiveFeatures) {
+  const Activation activation{.kind = Activation::Kind::fatrelu, .threshold = 0.25f};
+  for (int64_t tokens : kTokens) {
+    for (int64_t features : kFeatures) {
+      const GuardedTensor x = random_tensor({tokens, 2 * features}, -8.0, 8.0);
+      const GuardedTensor x_twin = cpu_twin(x.view());
+      const Layout layout = features % 2 == 0 ? Layout::contiguous : Layout::strided;
+      const GuardedTensor flags(DType::u8, {tokens, 2 * features}, layout, kGpu);
+      const GuardedTensor flags_twin(DType::u8, {tokens, 2 * features});
+      std::vector<double> values;
+      for (int64_t i = 0; i < tokens * 2 * features; ++i) {
+        values.push_back(random.below(3) == 0 ? 1.0 : 0.0);
+      }
+      set_values(flags.view(), values);
+      set_values(flags_twin.view(), values);
+      const GuardedTensor y = empty_tensor({tokens, features});
+      const GuardedTensor y_twin(DType::f32, {tokens, features});
+      activate_gated(activation, x_twin.view(), flags_twin.view().columns(1, features),
+                     y_twin.view(), cpu.exec);
+      activate_gated(activation, x.view(), flags.view().columns(1, features), y.view(), gpu->exec);
+      expect_twin(y, y_twin.view(), 1.0);
+      activate(activation, flags_twin.view(), x_twin.view(), cpu.exec);
+      activate(activation, flags.view(), x.view(), gpu->exec);
+      expect_twin(x, x_twin.view(), 0.1);
+    }
+  }
+}
+
 TEST_P(Ops, Embedding) {
   for (int64_t tokens : kTokens) {
     for (int64_t hidden : kFeatures) {

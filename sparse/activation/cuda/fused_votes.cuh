@@ -5,6 +5,7 @@
 #include "kernels/device/async_copy.cuh"
 #include "kernels/device/cuda_types.cuh"
 #include "sparse/activation/cuda/fused_parameters.cuh"
+#include "sparse/activation/cuda/vote_products.cuh"
 
 // Counts the votes of a block's units and tells all blocks which of their neurons are active
 // (sign_predictor.h). With q the signed weight of a vote, a neuron's negative votes are
@@ -12,16 +13,6 @@
 // and the last sum is a product on the tensor cores: of sign bits, a bit of a byte at a time, and
 // q as bytes, up to eight tokens at once.
 namespace sparsellm::fused {
-
-// d [16, 8] += a [16, 32] * b [32, 8], u8 by s8 (PTX ISA, mma.m16n8k32).
-__device__ inline void mma_bytes(int (&d)[4], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3,
-                                 uint32_t b0, uint32_t b1) {
-  asm volatile(
-      "mma.sync.aligned.m16n8k32.row.col.s32.u8.s8.s32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, "
-      "%9}, {%0, %1, %2, %3};"
-      : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3])
-      : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
-}
 
 template <class T>
 class FusedVotes {
@@ -298,35 +289,20 @@ class FusedVotes {
     const uint32_t* const from =
         (unit < p_.at.resident ? signs_ + row * words : sign_row(neuron)) + word;
     const bool there = word < words;
-    const uint4 low =
-        there && neuron < p_.shape.neurons ? *reinterpret_cast<const uint4*>(from) : uint4{};
-    const uint4 high = there && neuron + 8 < p_.shape.neurons
-                           ? *reinterpret_cast<const uint4*>(from + 8 * words)
-                           : uint4{};
-    const uint32_t lows[4] = {low.x, low.y, low.z, low.w};
-    const uint32_t highs[4] = {high.x, high.y, high.z, high.w};
-    int sums[2][4] = {};  // of the lower and of the upper bits of bytes
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const uint4& q0 = q[2 * i];
-      const uint4& q1 = q[2 * i + 1];
-      const uint32_t l = lows[i];
-      const uint32_t h = highs[i];
-      mma_bytes(sums[0], l & 0x01010101u, h & 0x01010101u, l & 0x02020202u, h & 0x02020202u, q0.x,
-                q0.y);
-      mma_bytes(sums[1], l & 0x10101010u, h & 0x10101010u, l & 0x20202020u, h & 0x20202020u, q1.x,
-                q1.y);
-      mma_bytes(sums[0], l & 0x04040404u, h & 0x04040404u, l & 0x08080808u, h & 0x08080808u, q0.z,
-                q0.w);
-      mma_bytes(sums[1], l & 0x40404040u, h & 0x40404040u, l & 0x80808080u, h & 0x80808080u, q1.z,
-                q1.w);
-    }
+    const vote_products::SignPiece signs{
+        .low = there && neuron < p_.shape.neurons ? *reinterpret_cast<const uint4*>(from) : uint4{},
+        .high = there && neuron + 8 < p_.shape.neurons
+                    ? *reinterpret_cast<const uint4*>(from + 8 * words)
+                    : uint4{}};
+    vote_products::VoteSums sums[1];
+    vote_products::add_segment(
+        signs, [&](int, int i, int nibble) { return q[vote_products::kNibbles * i + nibble]; },
+        sums);
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       const int t = 2 * b_.quad + i % 2;
       if (t < p_.shape.tokens) {
-        atomicAdd(negative_ + (row + i / 2 * 8) * p_.shape.tokens + t,
-                  (sums[0][i] >> 3) + (sums[1][i] >> 7));
+        atomicAdd(negative_ + (row + i / 2 * 8) * p_.shape.tokens + t, sums[0].of(i));
       }
     }
   }

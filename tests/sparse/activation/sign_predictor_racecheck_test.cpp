@@ -4,11 +4,13 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <initializer_list>
 #include <limits>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "kernels/activation.h"
 #include "kernels/base/cuda_graph.h"
 #include "sparse/activation/sign_predictor.h"
 #include "tests/testing/gpu_context.h"
@@ -57,6 +59,9 @@ class GpuSignPredictor : public GpuTest {
     const GuardedTensor twin = cpu_twin(x);
     const int64_t tokens = x.size(0);
     const int64_t rows = w.rows();
+    Workspace workspace(kGpu, sign_predictor_workspace_bytes(kGpu, w.columns, tokens));
+    ExecContext exec{
+        .device = kGpu, .workspace = workspace, .threads = gpu->threads, .cuda = &gpu->cuda};
     int64_t skipped = 0;
     for (const Votes votes : {Votes::sign, Votes::weighted}) {
       SCOPED_TRACE(votes == Votes::sign ? "sign" : "weighted");
@@ -64,7 +69,7 @@ class GpuSignPredictor : public GpuTest {
       const GuardedTensor positive(DType::i32, {tokens, rows}, layout, kGpu);
       const GuardedTensor expected_n(DType::i32, {tokens, rows});
       const GuardedTensor expected_p(DType::i32, {tokens, rows});
-      count_votes(x, w, votes, negative.view(), positive.view(), gpu->exec);
+      count_votes(x, w, votes, negative.view(), positive.view(), exec);
       count_votes(twin.view(), cpu_w, votes, expected_n.view(), expected_p.view(), cpu.exec);
       EXPECT_TRUE(same_bits(negative.view(), expected_n.view()));
       EXPECT_TRUE(same_bits(positive.view(), expected_p.view()));
@@ -73,7 +78,7 @@ class GpuSignPredictor : public GpuTest {
       for (const float alpha : {0.9f, 1.0f, 1.03f}) {
         const GuardedTensor active(DType::u8, {tokens, rows}, layout, kGpu);
         const GuardedTensor expected(DType::u8, {tokens, rows});
-        predict_active(x, w, {votes, alpha}, active.view(), gpu->exec);
+        predict_active(x, w, {votes, alpha}, active.view(), exec);
         predict_active(twin.view(), cpu_w, {votes, alpha}, expected.view(), cpu.exec);
         EXPECT_TRUE(same_bits(active.view(), expected.view())) << alpha;
         EXPECT_TRUE(active.guards_intact());
@@ -107,6 +112,58 @@ TEST_P(GpuSignPredictor, AnySizeAndStride) {
         expect_what_the_cpu_says(x.view(), words.gpu.view(), words.cpu.view(), layout);
       }
     }
+  }
+}
+
+TEST_P(GpuSignPredictor, RandomShapes) {
+  for (int i = 0; i < 16; ++i) {
+    // As many shapes of each order of magnitude.
+    const auto columns = static_cast<int64_t>(std::pow(9000.0, random.uniform(0.0, 1.0)));
+    const auto tokens = 1 + static_cast<int64_t>(random.below(70));
+    const auto rows = 1 + static_cast<int64_t>(random.below(40));
+    SCOPED_TRACE(fmt::format("{} tokens, [{}, {}], shape {}", tokens, rows, columns, i));
+    // Rows at odd addresses.
+    const GuardedTensor all = random_values(tokens, columns + i % 3, i % 4 == 1);
+    const Tensor x = all.view().columns(i % 3, columns);
+    const Words words = words_of_random(rows, columns, i % 2 == 0);
+    expect_what_the_cpu_says(x, words.gpu.view(), words.cpu.view());
+  }
+}
+
+// More columns than a warp for each 512 of them has; thread blocks of many neurons, and more of
+// these than there are multiprocessors.
+TEST_P(GpuSignPredictor, ManyColumnsManyNeurons) {
+  struct Shape {
+    int64_t tokens, rows, columns;
+  };
+  for (const bool has_zeros : {false, true}) {
+    for (const Shape& s : {Shape{3, 20, 9000}, Shape{10, 8000, 128}, Shape{3, 13'000, 128},
+                           Shape{10, 15'000, 40}, Shape{9, 40'001, 5}}) {
+      SCOPED_TRACE(
+          fmt::format("{} tokens, [{}, {}], zeros: {}", s.tokens, s.rows, s.columns, has_zeros));
+      const GuardedTensor x = random_values(s.tokens, s.columns, false);
+      const Words words = words_of_random(s.rows, s.columns, has_zeros);
+      expect_what_the_cpu_says(x.view(), words.gpu.view(), words.cpu.view());
+    }
+  }
+}
+
+// Weights of one sign, and x that are clipped: the largest sums there are.
+TEST_P(GpuSignPredictor, LargestSums) {
+  constexpr int64_t kColumns = 1100;
+  for (const double sign : {-1.0, 1.0}) {
+    const GuardedTensor x(GetParam(), {9, kColumns}, Layout::contiguous, kGpu);
+    const GuardedTensor w(GetParam(), {17, kColumns}, Layout::contiguous, kGpu);
+    std::vector<double> values;
+    for (int64_t j = 0; j < 9 * kColumns; ++j) {
+      values.push_back(j % 9 == 0 ? 1.0 : 1e-3);  // three times the RMS
+    }
+    set_values(x.view(), values);
+    set_values(w.view(), std::vector<double>(17 * kColumns, sign));
+    const GuardedTensor twin = cpu_twin(w.view());
+    const OwnedSignWords words = pack_sign_words(w.view(), gpu->exec);
+    const OwnedSignWords cpu_words = pack_sign_words(twin.view(), cpu.exec);
+    expect_what_the_cpu_says(x.view(), words.view(), cpu_words.view());
   }
 }
 
@@ -234,6 +291,43 @@ TEST_P(GpuSignPredictor, CanBeCapturedAndTakesTheWorkspaceThatItSays) {
     }
     predict_active(cpu_twin(x.view()).view(), words.cpu.view(), {}, expected.view(), cpu.exec);
     EXPECT_TRUE(same_bits(active.view(), expected.view()));
+  }
+}
+
+// Each of a chain of launches, which may begin early, finds what those before it wrote, and leaves
+// alone what they still read.
+TEST_P(GpuSignPredictor, WaitsForTheLaunchesBefore) {
+  constexpr int64_t kTokens = 9;
+  constexpr int64_t kRows = 50;
+  constexpr int64_t kColumns = 1000;
+  constexpr size_t kLinks = 6;
+  const Activation relu{.kind = Activation::Kind::relu};
+  const Words words = words_of_random(kRows, kColumns, false);
+  std::vector<GuardedTensor> xs;
+  std::vector<GuardedTensor> actives;
+  for (size_t i = 0; i < kLinks; ++i) {
+    xs.push_back(random_values(kTokens, kColumns, false));
+    actives.emplace_back(DType::u8, std::initializer_list<int64_t>{kTokens, kRows},
+                         Layout::contiguous, kGpu);
+  }
+  std::vector<GuardedTensor> expected;
+  for (const GuardedTensor& x : xs) {
+    const GuardedTensor twin = cpu_twin(x.view());
+    activate(relu, twin.view(), cpu.exec);
+    expected.emplace_back(DType::u8, std::initializer_list<int64_t>{kTokens, kRows});
+    predict_active(twin.view(), words.cpu.view(), {}, expected.back().view(), cpu.exec);
+  }
+  gpu->exec.launches = Launches::overlapping;
+  const CudaGraph graph(gpu->cuda, [&] {
+    for (size_t i = 0; i < kLinks; ++i) {
+      activate(relu, xs[i].view(), gpu->exec);
+      predict_active(xs[i].view(), words.gpu.view(), {}, actives[i].view(), gpu->exec);
+    }
+  });
+  graph.launch();
+  gpu->cuda.synchronize();
+  for (size_t i = 0; i < kLinks; ++i) {
+    EXPECT_TRUE(same_bits(actives[i].view(), expected[i].view())) << i;
   }
 }
 

@@ -126,6 +126,11 @@ int64_t Decoder::tune(std::span<const int64_t> tokens, std::span<const int64_t> 
   for (const Linear* linear : linears()) {
     kinds[kind_of(*linear)].push_back(linear);
   }
+  for (const DecoderLayer& layer : parts_.layers) {
+    for (const Linear* linear : layer.mlp->partial_linears()) {
+      kinds[kind_of(*linear)].push_back(linear);
+    }
+  }
   int64_t measured = 0;
   for (const auto& [kind, alike] : kinds) {
     measured += tune_alike(alike, activation_dtype_, tokens, cache, ctx);

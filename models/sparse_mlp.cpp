@@ -206,6 +206,12 @@ int64_t SparseMlp::workspace_bytes(int64_t tokens, DType dtype, Sums sums) const
   return std::max(generated, dense + (masks ? first : 0));
 }
 
+// Of a plain MLP the first product is by a whole weight.
+std::vector<const Linear*> SparseMlp::partial_linears() const {
+  return gated() && !parts_.signs ? std::vector<const Linear*>{&gate_}
+                                  : std::vector<const Linear*>();
+}
+
 NeuronCounts SparseMlp::neuron_counts() const {
   const int64_t rows = rows_.load(std::memory_order_relaxed);
   return {.rows = rows,

@@ -45,6 +45,7 @@ class SparseMlp : public Mlp {
   void forward(const Tensor& x, const PagedBatch& batch, Tensor y, ExecContext& ctx) const override;
   int64_t workspace_bytes(int64_t tokens, DType dtype, Sums sums) const override;
   std::vector<const Linear*> linears() const override { return dense_->linears(); }
+  std::vector<const Linear*> partial_linears() const override;
   NeuronCounts neuron_counts() const override;
 
  private:

@@ -334,6 +334,25 @@ TEST(SparseMlp, CountsForSeveralThreads) {
   EXPECT_EQ(mlp->neuron_counts().active, 4 * active);
 }
 
+// Of an exact gated MLP the gate is half of a joined weight, and multiplied alone.
+TEST(SparseMlp, NamesAllItsProducts) {
+  const SignPrediction prediction;
+  for (const Weights::Config& config : configs()) {
+    const Weights weights(config);
+    const auto exact = weights.sparse();
+    const std::vector<const Linear*> parts = exact->partial_linears();
+    ASSERT_EQ(parts.size(), config.gated ? 1u : 0u);
+    for (const Linear* part : parts) {
+      EXPECT_EQ(part->weight->out(), config.neurons);
+      EXPECT_EQ(part->weight->in(), config.hidden);
+      EXPECT_EQ(part->bias.view.empty(), !config.biases);
+      EXPECT_EQ(part->activation.kind, Kind::none);
+    }
+    EXPECT_TRUE(weights.sparse(&prediction)->partial_linears().empty());
+    EXPECT_TRUE(weights.dense()->partial_linears().empty());
+  }
+}
+
 TEST(SparseMlp, RefusesShapesThatDoNotFit) {
   const auto make = [](int64_t up, int64_t up_columns, int64_t down, int64_t down_columns) {
     SparseMlp::Parts parts{.activation = {.kind = Kind::relu}};

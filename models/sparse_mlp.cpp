@@ -25,11 +25,6 @@ Tensor part_of(const Tensor& whole, int64_t begin, int64_t count) {
   return whole.rank() == 0 ? Tensor() : whole.rows(whole.empty() ? 0 : begin, count);
 }
 
-int64_t count_nonzero(const Tensor& h) {
-  const auto* const values = h.data<float>();
-  return std::count_if(values, values + h.element_count(), [](float value) { return value != 0; });
-}
-
 }  // namespace
 
 SparseMlp::SparseMlp(Parts parts) : parts_(std::move(parts)) {
@@ -40,6 +35,9 @@ SparseMlp::SparseMlp(Parts parts) : parts_(std::move(parts)) {
               (up.size(0) == down.size(0) || up.size(0) == 2 * down.size(0)),
           "an MLP with activation sparsity of up {} and transposed down {}", up.shape_string(),
           down.shape_string());
+  constexpr int64_t kMostPredicted = 4;
+  constexpr int64_t kMostExact = 1;
+  most_rows_ = parts_.signs ? kMostPredicted : kMostExact;
   const int64_t count = neurons();
   const int64_t first_up = gated() ? count : 0;
   gate_bias_ = part_of(bias, 0, count);
@@ -75,81 +73,40 @@ void SparseMlp::forward(const Tensor& x, const PagedBatch& batch, Tensor y,
 
 void SparseMlp::forward_generated(const Tensor& x, const Tensor& positions, Tensor y,
                                   ExecContext& ctx) const {
-  // Where nine of ten neurons are zero, four rows together need a third of them. For more rows
-  // dense products are faster; without a prediction, which reads all gates anyway, already for two.
-  const int64_t most_rows = parts_.signs ? 4 : 1;
-  const bool few = x.size(0) <= most_rows || ctx.sums == Sums::batch_invariant;
-  if (!ctx.device.is_cuda()) {
-    forward_by_rows(x, y, ctx);
-  } else if (few) {
-    if (!parts_.signs || !forward_fused(x, positions, y, ctx)) {
-      forward_by_rows(x, y, ctx);
-    }
-  } else if (parts_.signs) {
-    forward_masked(x, y, ctx);
+  const bool by_rows = x.size(0) <= most_rows_ || ctx.sums == Sums::batch_invariant;
+  if (!ctx.device.is_cuda() || by_rows) {
+    parts_.signs ? forward_predicted(x, positions, parts_.prediction, y, ctx)
+                 : forward_exact(x, y, ctx);
   } else {
-    dense_->forward(x, {}, y, ctx);
+    parts_.signs ? forward_masked(x, parts_.prediction, y, ctx) : dense_->forward(x, {}, y, ctx);
   }
 }
 
-void SparseMlp::forward_by_rows(const Tensor& x, Tensor y, ExecContext& ctx) const {
+void SparseMlp::forward_predicted(const Tensor& x, const Tensor& positions,
+                                  const SignPrediction& how, Tensor y, ExecContext& ctx) const {
+  if (forward_fused(x, positions, how, y, ctx)) {
+    return;
+  }
   const TraceScope traced(ctx, "MLP rows");
   auto scratch = ctx.workspace.scope();
   const Tensor h = scratch.tensor(x.dtype(), {x.size(0), neurons()});
-  const int64_t skipped = parts_.signs ? compute_predicted(x, h, ctx) : compute_exact(x, h, ctx);
-  if (!ctx.device.is_cuda()) {
-    rows_.fetch_add(x.size(0), std::memory_order_relaxed);
-    skipped_.fetch_add(skipped, std::memory_order_relaxed);
-    active_.fetch_add(count_nonzero(h), std::memory_order_relaxed);
+  {
+    auto scratch_of_mask = ctx.workspace.scope();
+    const Tensor active = scratch_of_mask.tensor(DType::u8, {x.size(0), neurons()});
+    predict(x, how, active, ctx);
+    compute_active(x, active, h, ctx);
+    if (!ctx.device.is_cuda()) {
+      const auto* const flags = active.data<uint8_t>();
+      count(h, std::count(flags, flags + active.element_count(), 0));
+    }
   }
   down_rows(h, *down_rows_, parts_.down_bias.view, y, ctx);
 }
 
-bool SparseMlp::forward_fused(const Tensor& x, const Tensor& positions, Tensor y,
-                              ExecContext& ctx) const {
-  const FusedMlp mlp = fused();
-  if (!fused_mlp_fits(mlp, ctx)) {
-    return false;
-  }
+void SparseMlp::forward_exact(const Tensor& x, Tensor y, ExecContext& ctx) const {
   const TraceScope traced(ctx, "MLP rows");
-  fused_mlp(x, positions, mlp, y, ctx);
-  return true;
-}
-
-void SparseMlp::forward_masked(const Tensor& x, Tensor y, ExecContext& ctx) const {
-  const std::vector<const Linear*> linears = dense_->linears();  // gate and up, and down
   auto scratch = ctx.workspace.scope();
-  const Tensor active = scratch.tensor(DType::u8, {x.size(0), neurons()});
   const Tensor h = scratch.tensor(x.dtype(), {x.size(0), neurons()});
-  {
-    const TraceScope traced(ctx, "MLP predictor");
-    predict_active(x, parts_.signs->view(), parts_.prediction, active, ctx);
-  }
-  if (gated()) {
-    const Tensor joined = scratch.tensor(x.dtype(), {x.size(0), 2 * neurons()});
-    linears.front()->forward(x, joined, ctx);
-    activate_gated(parts_.activation, joined, h, ctx);
-  } else {
-    linears.front()->forward(x, h, ctx);
-  }
-  mask_inactive(active, h, ctx);
-  linears.back()->forward(h, y, ctx);
-}
-
-FusedMlp SparseMlp::fused() const {
-  const Tensor& up = parts_.up.view;
-  return {.gate = gated() ? up.rows(0, neurons()) : Tensor(),
-          .up = gated() ? up.rows(neurons(), neurons()) : up,
-          .down = parts_.down.view,
-          .gate_bias = gated() ? gate_bias_ : Tensor(),
-          .up_bias = up_bias_,
-          .down_bias = parts_.down_bias.view,
-          .signs = parts_.signs->view(),
-          .activation = parts_.activation,
-          .prediction = parts_.prediction};
-}
-
-int64_t SparseMlp::compute_exact(const Tensor& x, Tensor h, ExecContext& ctx) const {
   gate_.forward(x, h, ctx);
   if (ctx.neurons != nullptr) {
     activate(parts_.activation, h, ctx);  // again, if it was part of gate_, which changes nothing
@@ -162,16 +119,62 @@ int64_t SparseMlp::compute_exact(const Tensor& x, Tensor h, ExecContext& ctx) co
   if (gated()) {
     up_rows(x, {.up = *up_rows_, .up_bias = up_bias_, .activation = parts_.activation}, h, h, ctx);
   }
-  return 0;
+  if (!ctx.device.is_cuda()) {
+    count(h, 0);
+  }
+  down_rows(h, *down_rows_, parts_.down_bias.view, y, ctx);
 }
 
-int64_t SparseMlp::compute_predicted(const Tensor& x, Tensor h, ExecContext& ctx) const {
+bool SparseMlp::forward_fused(const Tensor& x, const Tensor& positions, const SignPrediction& how,
+                              Tensor y, ExecContext& ctx) const {
+  const FusedMlp mlp = fused(how);
+  if (!fused_mlp_fits(mlp, ctx)) {
+    return false;
+  }
+  const TraceScope traced(ctx, "MLP rows");
+  fused_mlp(x, positions, mlp, y, ctx);
+  return true;
+}
+
+void SparseMlp::forward_masked(const Tensor& x, const SignPrediction& how, Tensor y,
+                               ExecContext& ctx) const {
+  const std::vector<const Linear*> linears = dense_->linears();  // gate and up, and down
   auto scratch = ctx.workspace.scope();
   const Tensor active = scratch.tensor(DType::u8, {x.size(0), neurons()});
-  {
-    const TraceScope traced(ctx, "MLP predictor");
-    predict_active(x, parts_.signs->view(), parts_.prediction, active, ctx);
+  const Tensor h = scratch.tensor(x.dtype(), {x.size(0), neurons()});
+  predict(x, how, active, ctx);
+  if (gated()) {
+    const Tensor joined = scratch.tensor(x.dtype(), {x.size(0), 2 * neurons()});
+    linears.front()->forward(x, joined, ctx);
+    activate_gated(parts_.activation, joined, h, ctx);
+  } else {
+    linears.front()->forward(x, h, ctx);
   }
+  mask_inactive(active, h, ctx);
+  linears.back()->forward(h, y, ctx);
+}
+
+FusedMlp SparseMlp::fused(const SignPrediction& how) const {
+  const Tensor& up = parts_.up.view;
+  return {.gate = gated() ? up.rows(0, neurons()) : Tensor(),
+          .up = gated() ? up.rows(neurons(), neurons()) : up,
+          .down = parts_.down.view,
+          .gate_bias = gated() ? gate_bias_ : Tensor(),
+          .up_bias = up_bias_,
+          .down_bias = parts_.down_bias.view,
+          .signs = parts_.signs->view(),
+          .activation = parts_.activation,
+          .prediction = how};
+}
+
+void SparseMlp::predict(const Tensor& x, const SignPrediction& how, Tensor active,
+                        ExecContext& ctx) const {
+  const TraceScope traced(ctx, "MLP predictor");
+  predict_active(x, parts_.signs->view(), how, active, ctx);
+}
+
+void SparseMlp::compute_active(const Tensor& x, const Tensor& active, Tensor h,
+                               ExecContext& ctx) const {
   if (gated()) {
     gated_rows(x,
                {.gate = *gate_rows_,
@@ -184,11 +187,15 @@ int64_t SparseMlp::compute_predicted(const Tensor& x, Tensor h, ExecContext& ctx
     plain_rows(x, {.up = *up_rows_, .bias = up_bias_, .activation = parts_.activation}, active, h,
                ctx);
   }
-  if (ctx.device.is_cuda()) {
-    return 0;
-  }
-  const auto* const flags = active.data<uint8_t>();
-  return std::count(flags, flags + active.element_count(), 0);
+}
+
+void SparseMlp::count(const Tensor& h, int64_t skipped) const {
+  const auto* const values = h.data<float>();
+  rows_.fetch_add(h.size(0), std::memory_order_relaxed);
+  skipped_.fetch_add(skipped, std::memory_order_relaxed);
+  active_.fetch_add(
+      std::count_if(values, values + h.element_count(), [](float value) { return value != 0; }),
+      std::memory_order_relaxed);
 }
 
 int64_t SparseMlp::workspace_bytes(int64_t tokens, DType dtype, Sums sums) const {

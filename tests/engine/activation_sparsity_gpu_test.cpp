@@ -1,14 +1,19 @@
 // Models with activation sparsity on a GPU: generated rows with and without it.
 
+#include <spdlog/sinks/ostream_sink.h>
+#include <spdlog/spdlog.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <filesystem>
 #include <map>
+#include <memory>
 #include <optional>
 #include <ostream>
 #include <random>
 #include <span>
+#include <sstream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -70,12 +75,19 @@ class GpuActivationSparsity : public ::testing::TestWithParam<SparseModel> {
 
   Engine load(const ActivationSparsityRequest& request, bool deterministic = false,
               Device device = {Device::Kind::cuda, 0}) {
+    return load(options_for(request, deterministic, device));
+  }
+  EngineOptions options_for(const ActivationSparsityRequest& request, bool deterministic = false,
+                            Device device = {Device::Kind::cuda, 0}) const {
     EngineOptions options = testing::on_gpu();
     options.device = device;
     options.context_size = 64;
     options.kv_tokens = kv_tokens_;
     options.activation_sparsity = request;
     options.deterministic = deterministic;
+    return options;
+  }
+  Engine load(const EngineOptions& options) {
     RandomWeights weights;
     weights.dtype = DType::f16;
     return Engine::load_random(folder_.path() / "config.json", weights, options);
@@ -155,6 +167,32 @@ TEST_P(GpuActivationSparsity, OfNothingSkippedIsTheModel) {
          {ActivationSparsityRequest{.mode = Mode::exact}, predicted(1e6f)}) {
       Engine engine = load(request);
       const Difference found = difference(scores(engine, texts, 1), expected);
+      EXPECT_LE(found.mean, 0.002);
+      EXPECT_LE(found.worst, 0.1);
+    }
+  }
+}
+
+// Up to how many rows go by neurons is measured once, and kept. All products are known before a
+// graph is captured: none fails.
+TEST_P(GpuActivationSparsity, IsTuned) {
+  Engine off = load({.mode = Mode::off});
+  const std::vector<Scores> expected = scores(off, 8, 1);
+  for (const ActivationSparsityRequest& request :
+       {ActivationSparsityRequest{.mode = Mode::exact}, predicted(1e6f)}) {
+    for (const bool deterministic : {false, true}) {
+      std::ostringstream text;
+      spdlog::logger log("test", std::make_shared<spdlog::sinks::ostream_sink_mt>(text));
+      EngineOptions options = options_for(request, deterministic);
+      options.tuning = Tuning::measured;
+      options.tune_cache = folder_.path() / "choices.json";
+      options.log = &log;
+      options.warm_up = true;
+      EXPECT_GT(load(options).stats().tuned_choices, 0);
+      Engine engine = load(options);
+      EXPECT_EQ(engine.stats().tuned_choices, 0);
+      EXPECT_EQ(text.str().find("could not be captured"), std::string::npos) << text.str();
+      const Difference found = difference(scores(engine, 8, 1), expected);
       EXPECT_LE(found.mean, 0.002);
       EXPECT_LE(found.worst, 0.1);
     }

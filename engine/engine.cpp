@@ -291,12 +291,16 @@ void Engine::State::deliver_step(const Step& step) {
   }
 }
 
-// Of all layers and steps.
+// Of all layers and steps, as far as the device has come.
 void Engine::State::count_neurons() {
-  stats.neurons = {};
-  for (int64_t layer = 0; layer < decoder->layers(); ++layer) {
-    stats.neurons += decoder->neuron_counts(layer);
+  if (failed || config.activation_sparsity.mode == ActivationSparsity::Mode::off) {
+    return;  // what was known before the device was lost
   }
+  NeuronCounts all;
+  for (int64_t layer = 0; layer < decoder->layers(); ++layer) {
+    all += decoder->neuron_counts(layer);
+  }
+  stats.neurons = all;
 }
 
 // Half a step cannot be taken back: its requests end, the others go on.
@@ -523,7 +527,6 @@ bool Engine::step() {
     state.finish_oldest();
   }
   state.stats.waits = state.runner->waits();
-  state.count_neurons();
   const double seconds = seconds_since(start);
   const double decode_share =
       launched ? static_cast<double>(decode_rows) / static_cast<double>(all_rows) : 1.0;
@@ -609,7 +612,14 @@ std::vector<NeuronCounts> Engine::neuron_counts() const {
 
 std::vector<FormatSum> Engine::linear_weights() const { return state_->decoder->linear_weights(); }
 const std::vector<FormatChoice>& Engine::format_choices() const { return state_->format_choices; }
-const EngineStats& Engine::stats() const { return state_->stats; }
+const EngineStats& Engine::stats() const {
+  try {
+    state_->count_neurons();
+  } catch (const DeviceLost&) {
+    // The next step says so.
+  }
+  return state_->stats;
+}
 
 std::vector<std::pair<std::string, double>> Engine::decode_seconds() const {
   state_->require_device();

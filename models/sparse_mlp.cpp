@@ -38,6 +38,9 @@ SparseMlp::SparseMlp(Parts parts) : parts_(std::move(parts)) {
   constexpr int64_t kMostPredicted = 4;
   constexpr int64_t kMostExact = 1;
   most_rows_ = parts_.signs ? kMostPredicted : kMostExact;
+  if (!down.empty()) {
+    counters_ = make_neuron_counters(down.device());
+  }
   const int64_t count = neurons();
   const int64_t first_up = gated() ? count : 0;
   gate_bias_ = part_of(bias, 0, count);
@@ -73,37 +76,33 @@ void SparseMlp::forward(const Tensor& x, const PagedBatch& batch, Tensor y,
 
 void SparseMlp::forward_generated(const Tensor& x, const Tensor& positions, Tensor y,
                                   ExecContext& ctx) const {
+  const Prediction how{.by = parts_.prediction, .counters = counters()};
   const bool by_rows = x.size(0) <= most_rows_ || ctx.sums == Sums::batch_invariant;
   if (!ctx.device.is_cuda() || by_rows) {
-    parts_.signs ? forward_predicted(x, positions, parts_.prediction, y, ctx)
-                 : forward_exact(x, y, ctx);
+    parts_.signs ? forward_predicted(x, positions, how, y, ctx)
+                 : forward_exact(x, positions, y, ctx);
   } else {
-    parts_.signs ? forward_masked(x, parts_.prediction, y, ctx) : dense_->forward(x, {}, y, ctx);
+    parts_.signs ? forward_masked(x, positions, how, y, ctx) : dense_->forward(x, {}, y, ctx);
   }
 }
 
-void SparseMlp::forward_predicted(const Tensor& x, const Tensor& positions,
-                                  const SignPrediction& how, Tensor y, ExecContext& ctx) const {
+void SparseMlp::forward_predicted(const Tensor& x, const Tensor& positions, const Prediction& how,
+                                  Tensor y, ExecContext& ctx) const {
   if (forward_fused(x, positions, how, y, ctx)) {
     return;
   }
   const TraceScope traced(ctx, "MLP rows");
   auto scratch = ctx.workspace.scope();
+  const Tensor active = scratch.tensor(DType::u8, {x.size(0), neurons()});
   const Tensor h = scratch.tensor(x.dtype(), {x.size(0), neurons()});
-  {
-    auto scratch_of_mask = ctx.workspace.scope();
-    const Tensor active = scratch_of_mask.tensor(DType::u8, {x.size(0), neurons()});
-    predict(x, how, active, ctx);
-    compute_active(x, active, h, ctx);
-    if (!ctx.device.is_cuda()) {
-      const auto* const flags = active.data<uint8_t>();
-      count(h, std::count(flags, flags + active.element_count(), 0));
-    }
-  }
-  down_rows(h, *down_rows_, parts_.down_bias.view, y, ctx);
+  predict(x, how.by, active, ctx);
+  compute_active(x, active, h, ctx);
+  down_rows(h, *down_rows_, parts_.down_bias.view,
+            {.counters = how.counters, .positions = positions, .active = active}, y, ctx);
 }
 
-void SparseMlp::forward_exact(const Tensor& x, Tensor y, ExecContext& ctx) const {
+void SparseMlp::forward_exact(const Tensor& x, const Tensor& positions, Tensor y,
+                              ExecContext& ctx) const {
   const TraceScope traced(ctx, "MLP rows");
   auto scratch = ctx.workspace.scope();
   const Tensor h = scratch.tensor(x.dtype(), {x.size(0), neurons()});
@@ -119,13 +118,11 @@ void SparseMlp::forward_exact(const Tensor& x, Tensor y, ExecContext& ctx) const
   if (gated()) {
     up_rows(x, {.up = *up_rows_, .up_bias = up_bias_, .activation = parts_.activation}, h, h, ctx);
   }
-  if (!ctx.device.is_cuda()) {
-    count(h, 0);
-  }
-  down_rows(h, *down_rows_, parts_.down_bias.view, y, ctx);
+  down_rows(h, *down_rows_, parts_.down_bias.view,
+            {.counters = counters(), .positions = positions, .active = {}}, y, ctx);
 }
 
-bool SparseMlp::forward_fused(const Tensor& x, const Tensor& positions, const SignPrediction& how,
+bool SparseMlp::forward_fused(const Tensor& x, const Tensor& positions, const Prediction& how,
                               Tensor y, ExecContext& ctx) const {
   const FusedMlp mlp = fused(how);
   if (!fused_mlp_fits(mlp, ctx)) {
@@ -136,13 +133,13 @@ bool SparseMlp::forward_fused(const Tensor& x, const Tensor& positions, const Si
   return true;
 }
 
-void SparseMlp::forward_masked(const Tensor& x, const SignPrediction& how, Tensor y,
-                               ExecContext& ctx) const {
+void SparseMlp::forward_masked(const Tensor& x, const Tensor& positions, const Prediction& how,
+                               Tensor y, ExecContext& ctx) const {
   const std::vector<const Linear*> linears = dense_->linears();  // gate and up, and down
   auto scratch = ctx.workspace.scope();
   const Tensor active = scratch.tensor(DType::u8, {x.size(0), neurons()});
   const Tensor h = scratch.tensor(x.dtype(), {x.size(0), neurons()});
-  predict(x, how, active, ctx);
+  predict(x, how.by, active, ctx);
   if (gated()) {
     const Tensor joined = scratch.tensor(x.dtype(), {x.size(0), 2 * neurons()});
     linears.front()->forward(x, joined, ctx);
@@ -150,11 +147,11 @@ void SparseMlp::forward_masked(const Tensor& x, const SignPrediction& how, Tenso
   } else {
     linears.front()->forward(x, h, ctx);
   }
-  mask_inactive(active, h, ctx);
+  mask_inactive({.counters = how.counters, .positions = positions, .active = active}, h, ctx);
   linears.back()->forward(h, y, ctx);
 }
 
-FusedMlp SparseMlp::fused(const SignPrediction& how) const {
+FusedMlp SparseMlp::fused(const Prediction& how) const {
   const Tensor& up = parts_.up.view;
   return {.gate = gated() ? up.rows(0, neurons()) : Tensor(),
           .up = gated() ? up.rows(neurons(), neurons()) : up,
@@ -164,13 +161,14 @@ FusedMlp SparseMlp::fused(const SignPrediction& how) const {
           .down_bias = parts_.down_bias.view,
           .signs = parts_.signs->view(),
           .activation = parts_.activation,
-          .prediction = how};
+          .prediction = how.by,
+          .counters = how.counters};
 }
 
-void SparseMlp::predict(const Tensor& x, const SignPrediction& how, Tensor active,
+void SparseMlp::predict(const Tensor& x, const SignPrediction& by, Tensor active,
                         ExecContext& ctx) const {
   const TraceScope traced(ctx, "MLP predictor");
-  predict_active(x, parts_.signs->view(), how, active, ctx);
+  predict_active(x, parts_.signs->view(), by, active, ctx);
 }
 
 void SparseMlp::compute_active(const Tensor& x, const Tensor& active, Tensor h,
@@ -189,28 +187,20 @@ void SparseMlp::compute_active(const Tensor& x, const Tensor& active, Tensor h,
   }
 }
 
-void SparseMlp::count(const Tensor& h, int64_t skipped) const {
-  const auto* const values = h.data<float>();
-  rows_.fetch_add(h.size(0), std::memory_order_relaxed);
-  skipped_.fetch_add(skipped, std::memory_order_relaxed);
-  active_.fetch_add(
-      std::count_if(values, values + h.element_count(), [](float value) { return value != 0; }),
-      std::memory_order_relaxed);
-}
-
 int64_t SparseMlp::workspace_bytes(int64_t tokens, DType dtype, Sums sums) const {
   const Device device = parts_.down.view.device();
   const int64_t hidden = parts_.down.view.size(1);
-  const int64_t first = parts_.signs ? Workspace::tensor_bytes(DType::u8, {tokens, neurons()}) +
-                                           sign_predictor_workspace_bytes(device, hidden, tokens)
+  const int64_t mask =
+      parts_.signs ? Workspace::tensor_bytes(DType::u8, {tokens, neurons()}) : int64_t{0};
+  const int64_t first = parts_.signs ? sign_predictor_workspace_bytes(device, hidden, tokens)
                                      : gate_.workspace_bytes(tokens, sums);
   const int64_t second = down_rows_workspace_bytes(device, neurons(), hidden, tokens);
   const int64_t generated =
-      Workspace::tensor_bytes(dtype, {tokens, neurons()}) + std::max(first, second);
+      Workspace::tensor_bytes(dtype, {tokens, neurons()}) + mask + std::max(first, second);
   const int64_t dense = dense_->workspace_bytes(tokens, dtype, sums);
   const bool masks = device.is_cuda() && parts_.signs;
   // All rows may be of either kind; where both occur, each has its turn.
-  return std::max(generated, dense + (masks ? first : 0));
+  return std::max(generated, dense + (masks ? mask + first : 0));
 }
 
 // Of a plain MLP the first product is by a whole weight.
@@ -220,11 +210,12 @@ std::vector<const Linear*> SparseMlp::partial_linears() const {
 }
 
 NeuronCounts SparseMlp::neuron_counts() const {
-  const int64_t rows = rows_.load(std::memory_order_relaxed);
+  const NeuronCounters counts = read_neuron_counters(counters_);
+  const auto rows = static_cast<int64_t>(counts.rows);
   return {.rows = rows,
           .neurons = rows * neurons(),
-          .skipped = skipped_.load(std::memory_order_relaxed),
-          .active = active_.load(std::memory_order_relaxed)};
+          .skipped = static_cast<int64_t>(counts.skipped),
+          .active = static_cast<int64_t>(counts.active)};
 }
 
 }  // namespace sparsellm

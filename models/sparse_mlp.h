@@ -1,6 +1,5 @@
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -11,6 +10,7 @@
 #include "kernels/tune/tune_meter.h"
 #include "models/mlp.h"
 #include "sparse/activation/fused_mlp.h"
+#include "sparse/activation/neuron_counters.h"
 #include "sparse/activation/row_access.h"
 #include "sparse/activation/sign_predictor.h"
 #include "sparse/activation/sign_words.h"
@@ -26,7 +26,8 @@ namespace sparsellm {
 //
 // On CUDA more than a few generated rows need most of the weights: above a cut-off, which tune()
 // measures, they are multiplied densely too, with neurons that are predicted to be zero taken out,
-// unless sums have to be batch invariant. Until it is tuned it goes by a rule.
+// unless sums have to be batch invariant. Until it is tuned it goes by a rule. Rows of an exact MLP
+// above it are no more counted than those of prompts.
 class SparseMlp : public Mlp {
  public:
   // Of all neurons of an MLP or of a range of them: y of the ranges add up, if one of them has the
@@ -81,19 +82,25 @@ class SparseMlp : public Mlp {
   // positions: -1 is padding.
   void forward_generated(const Tensor& x, const Tensor& positions, Tensor y,
                          ExecContext& ctx) const;
-  // Both with sign words, by any prediction of theirs: row by row, and densely.
-  void forward_predicted(const Tensor& x, const Tensor& positions, const SignPrediction& how,
-                         Tensor y, ExecContext& ctx) const;
-  void forward_masked(const Tensor& x, const SignPrediction& how, Tensor y, ExecContext& ctx) const;
-  void forward_exact(const Tensor& x, Tensor y, ExecContext& ctx) const;
+  // Of an MLP with sign words.
+  struct Prediction {
+    SignPrediction by;
+    NeuronCounters* counters = nullptr;
+  };
+  // Row by row, and densely.
+  void forward_predicted(const Tensor& x, const Tensor& positions, const Prediction& how, Tensor y,
+                         ExecContext& ctx) const;
+  void forward_masked(const Tensor& x, const Tensor& positions, const Prediction& how, Tensor y,
+                      ExecContext& ctx) const;
+  void forward_exact(const Tensor& x, const Tensor& positions, Tensor y, ExecContext& ctx) const;
   // By one launch; false, and nothing is done, if no such kernel takes the MLP.
-  bool forward_fused(const Tensor& x, const Tensor& positions, const SignPrediction& how, Tensor y,
+  bool forward_fused(const Tensor& x, const Tensor& positions, const Prediction& how, Tensor y,
                      ExecContext& ctx) const;
-  FusedMlp fused(const SignPrediction& how) const;
-  void predict(const Tensor& x, const SignPrediction& how, Tensor active, ExecContext& ctx) const;
+  FusedMlp fused(const Prediction& how) const;
+  void predict(const Tensor& x, const SignPrediction& by, Tensor active, ExecContext& ctx) const;
   // h [tokens, neurons]: what down multiplies by.
   void compute_active(const Tensor& x, const Tensor& active, Tensor h, ExecContext& ctx) const;
-  void count(const Tensor& h, int64_t skipped) const;
+  NeuronCounters* counters() const { return static_cast<NeuronCounters*>(counters_.data()); }
 
   Parts parts_;
   // The rule: where nine of ten neurons are zero, four rows together need a third of them. For more
@@ -107,10 +114,7 @@ class SparseMlp : public Mlp {
   Tensor gate_bias_;
   Tensor up_bias_;
   std::unique_ptr<RowAccess> down_rows_;
-  // NeuronCounts, for several threads that run the model.
-  mutable std::atomic<int64_t> rows_ = 0;
-  mutable std::atomic<int64_t> skipped_ = 0;
-  mutable std::atomic<int64_t> active_ = 0;
+  Buffer counters_;  // NeuronCounters
 };
 
 }  // namespace sparsellm

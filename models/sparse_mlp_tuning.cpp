@@ -187,7 +187,7 @@ class SparseMlp::CutOff {
   void run_by_neurons(size_t index, const Tensor& x, const Tensor& gates, const Tensor& y) {
     const SparseMlp& mlp = *alike_[index];
     if (mlp.parts_.signs) {
-      mlp.forward_predicted(x, {}, predictions_[index], y, ctx_);
+      mlp.forward_predicted(x, {}, {.by = predictions_[index]}, y, ctx_);
       return;
     }
     auto scratch = ctx_.workspace.scope();
@@ -204,7 +204,7 @@ class SparseMlp::CutOff {
   void run_dense(size_t index, const Tensor& x, const Tensor& y) {
     const SparseMlp& mlp = *alike_[index];
     if (mlp.parts_.signs) {
-      mlp.forward_masked(x, predictions_[index], y, ctx_);
+      mlp.forward_masked(x, {}, {.by = predictions_[index]}, y, ctx_);
     } else {
       mlp.dense_->forward(x, {}, y, ctx_);
     }

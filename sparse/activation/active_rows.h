@@ -5,6 +5,7 @@
 #include "kernels/activation.h"
 #include "kernels/base/exec.h"
 #include "kernels/base/tensor.h"
+#include "sparse/activation/neuron_counters.h"
 #include "sparse/activation/row_access.h"
 
 namespace sparsellm {
@@ -61,14 +62,17 @@ struct UpRows {
 };
 void up_rows(const Tensor& x, const UpRows& rows, const Tensor& g, Tensor h, ExecContext& ctx);
 
-// h of the neurons that `active` u8 [tokens, neurons] says are zero becomes 0: for h of a dense
-// product.
-void mask_inactive(const Tensor& active, Tensor h, ExecContext& ctx);
+// h of the neurons that tally.active says are zero becomes 0: for h of a dense product. What is
+// then in h is counted.
+void mask_inactive(const NeuronTally& tally, Tensor h, ExecContext& ctx);
 
 // y = sum over the neurons with h != 0 of h * wt_i, + bias [out], with wt [neurons, out] the
 // transpose of the down projection. y must not overlap h.
 void down_rows(const Tensor& h, const RowAccess& wt, const Tensor& bias, Tensor y,
                ExecContext& ctx);
+// The same, and what is in h is counted.
+void down_rows(const Tensor& h, const RowAccess& wt, const Tensor& bias, const NeuronTally& tally,
+               Tensor y, ExecContext& ctx);
 // What it takes from the workspace.
 int64_t down_rows_workspace_bytes(Device device, int64_t neurons, int64_t out, int64_t tokens);
 

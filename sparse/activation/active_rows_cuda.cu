@@ -4,6 +4,7 @@
 #include "kernels/base/launch.cuh"
 #include "kernels/base/pdl.cuh"
 #include "sparse/activation/active_rows_device.h"
+#include "sparse/activation/neuron_tally.cuh"
 #include "sparse/activation/row_pieces.cuh"
 
 // The first layer: gate and up. down_rows_cuda.cu has the second.
@@ -191,14 +192,35 @@ void launch_first_rows(const FirstOperands& operands, ExecContext& ctx) {
   });
 }
 
+constexpr int kMaskThreads = 256;
+constexpr int kMaskedPerThread = 8;
+
+// A block has kMaskThreads * kMaskedPerThread neurons of the token blockIdx.y.
 template <class T>
-__global__ void mask_inactive_kernel(const uint8_t* active, int64_t active_stride, T* h,
-                                     int64_t h_stride, int64_t neurons) {
+__global__ void __launch_bounds__(kMaskThreads)
+    mask_inactive_kernel(TallyRows tally, T* h, int64_t h_stride, int64_t neurons) {
   wait_on_dependencies();
   launch_dependents();
-  const int64_t neuron = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
-  if (neuron < neurons && active[blockIdx.y * active_stride + neuron] == 0) {
-    h[blockIdx.y * h_stride + neuron] = from_f32<T>(0.0f);
+  const int64_t token = blockIdx.y;
+  const int64_t first = int64_t{blockIdx.x} * kMaskThreads * kMaskedPerThread + threadIdx.x;
+  T* const values = h + token * h_stride;
+  int skipped = 0;
+  int active = 0;
+#pragma unroll
+  for (int i = 0; i < kMaskedPerThread; ++i) {
+    const int64_t neuron = first + i * kMaskThreads;
+    if (neuron >= neurons) {
+      break;
+    }
+    if (tally.skips(token, neuron)) {
+      values[neuron] = from_f32<T>(0.0f);
+      ++skipped;
+    } else if (tally.counters != nullptr) {
+      active += f32_of(values[neuron]) != 0.0f ? 1 : 0;
+    }
+  }
+  if (tally.counters != nullptr && tally.counts(token)) {
+    add_to_counters(tally.counters, first == 0 ? 1 : 0, skipped, active);
   }
 }
 
@@ -246,23 +268,22 @@ void up_rows_cuda(const Tensor& x, const UpRows& rows, const Tensor& g, Tensor h
                                             ctx);
 }
 
-void mask_inactive_cuda(const Tensor& active, Tensor h, ExecContext& ctx) {
-  constexpr int64_t kThreads = 256;
+void mask_inactive_cuda(const NeuronTally& tally, Tensor h, ExecContext& ctx) {
+  constexpr int64_t kNeurons = kMaskThreads * kMaskedPerThread;
   constexpr int64_t kMostRows = 65535;  // of a grid
   const int64_t neurons = h.size(1);
   for (int64_t first = 0; first < h.size(0); first += kMostRows) {
     const int64_t tokens = std::min(kMostRows, h.size(0) - first);
-    const Tensor flags = active.rows(first, tokens);
     const Tensor values = h.rows(first, tokens);
     visit_activation(h.dtype(), [&](auto element) {
       using T = decltype(element);
       launch(ctx, &mask_inactive_kernel<T>,
-             {.blocks = dim3(static_cast<unsigned>((neurons + kThreads - 1) / kThreads),
+             {.blocks = dim3(static_cast<unsigned>((neurons + kNeurons - 1) / kNeurons),
                              static_cast<unsigned>(tokens)),
-              .threads = dim3(kThreads),
+              .threads = dim3(kMaskThreads),
               .pdl = true},
-             static_cast<const uint8_t*>(flags.raw()), flags.row_stride(),
-             static_cast<T*>(values.raw()), values.row_stride(), neurons);
+             TallyRows(tally, first, tokens), static_cast<T*>(values.raw()), values.row_stride(),
+             neurons);
     });
   }
 }

@@ -399,6 +399,7 @@ TEST(SparseMlp, MeasuresItsCutOff) {
       EXPECT_EQ(one->most_rows(), 4);
       EXPECT_EQ(two->most_rows(), 4);
       EXPECT_EQ(meter.calls(), 4 * 6);
+      EXPECT_EQ(one->neuron_counts().rows, 0);
 
       // What was measured is not measured again, by MLPs of the same shape.
       MadeUpMeter slow(2.0);

@@ -4,9 +4,9 @@
 #include <utility>
 
 #include "kernels/base/error.h"
+#include "kernels/base/neuron_observer.h"
 #include "kernels/base/step_trace.h"
 #include "sparse/activation/active_rows.h"
-#include "sparse/activation/neuron_observer.h"
 #include "sparse/dense/dense.h"
 #include "sparse/dense/transposed.h"
 

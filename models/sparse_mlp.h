@@ -45,7 +45,7 @@ class SparseMlp : public Mlp {
     // The share of neurons that are expected to cost nothing, in [0, 1], where the cut-off is
     // measured.
     double expected_zeros = 0.9;
-    int64_t layer = 0;  // that it is of, for an observer (sparse/activation/neuron_observer.h)
+    int64_t layer = 0;  // that it is of, for an observer (kernels/base/neuron_observer.h)
   };
   // Throws Error for shapes that do not fit. Parts may be without memory (models/weights), as long
   // as the MLP is not run.

@@ -1,10 +1,12 @@
 #include "engine/engine.h"
 
+#include <spdlog/fmt/ranges.h>
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
 #include <chrono>
 #include <random>
+#include <set>
 #include <utility>
 
 #include "engine/delivery.h"
@@ -444,6 +446,14 @@ Engine Engine::build(ModelConfig config, WeightLoader& weights, const EngineOpti
   EngineStats& stats = state->stats;
   stats.weight_seconds = weight_seconds;
   stats.load_seconds = seconds_since(start);
+  const std::set<int64_t> most_rows = state->decoder->most_rows_by_neurons();
+  if (options.log != nullptr && options.device.is_cuda() && !options.deterministic &&
+      !most_rows.empty()) {
+    options.log->info(
+        "activation sparsity: weights are skipped for up to {} tokens at once, more are multiplied "
+        "densely",
+        fmt::join(most_rows, " or "));
+  }
   if (options.log != nullptr && stats.tuned_choices > 0) {
     options.log->info("{} choices of kernels measured; loaded in {:.1f} s", stats.tuned_choices,
                       stats.load_seconds);

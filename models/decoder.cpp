@@ -141,13 +141,26 @@ int64_t Decoder::tune(std::span<const int64_t> tokens, std::span<const int64_t> 
   return measured + tune_mlps(tokens, cache, ctx);
 }
 
-int64_t Decoder::tune_mlps(std::span<const int64_t> tokens, TuneCache& cache, ExecContext& ctx) {
+std::vector<SparseMlp*> Decoder::sparse_mlps() const {
   std::vector<SparseMlp*> sparse;
   for (const DecoderLayer& layer : parts_.layers) {
     if (auto* const mlp = dynamic_cast<SparseMlp*>(layer.mlp.get()); mlp != nullptr) {
       sparse.push_back(mlp);
     }
   }
+  return sparse;
+}
+
+std::set<int64_t> Decoder::most_rows_by_neurons() const {
+  std::set<int64_t> most;
+  for (const SparseMlp* mlp : sparse_mlps()) {
+    most.insert(mlp->most_rows());
+  }
+  return most;
+}
+
+int64_t Decoder::tune_mlps(std::span<const int64_t> tokens, TuneCache& cache, ExecContext& ctx) {
+  const std::vector<SparseMlp*> sparse = sparse_mlps();
   if (sparse.empty() || !ctx.device.is_cuda() || ctx.sums == Sums::batch_invariant) {
     return 0;
   }

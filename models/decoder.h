@@ -16,6 +16,8 @@
 
 namespace sparsellm {
 
+class SparseMlp;  // models/sparse_mlp.h
+
 // A decoder-only language model on one device, built by models/build_decoder.h.
 class Decoder {
  public:
@@ -49,6 +51,9 @@ class Decoder {
   int64_t tune(std::span<const int64_t> tokens, std::span<const int64_t> logit_tokens,
                TuneCache& cache, ExecContext& ctx);
 
+  // SparseMlp::most_rows() of all layers that have one.
+  std::set<int64_t> most_rows_by_neurons() const;
+
   // What there is to say of the weights (WeightMatrix::notice()), each line once.
   std::set<std::string> notices() const;
 
@@ -65,6 +70,7 @@ class Decoder {
 
  private:
   std::vector<const Linear*> linears() const;  // of all layers
+  std::vector<SparseMlp*> sparse_mlps() const;
   int64_t tune_mlps(std::span<const int64_t> tokens, TuneCache& cache, ExecContext& ctx);
 
   Parts parts_;

@@ -23,7 +23,7 @@ namespace {
 // Rises when times of an earlier version of the code may no longer be right.
 constexpr int kCutOffVersion = 1;
 
-constexpr double kMicroseconds = 1e6;
+constexpr double kPerSecond = 1e6;  // microseconds
 constexpr std::string_view kByNeurons = " us by neurons, ";
 constexpr std::string_view kDense = " us dense";
 
@@ -36,8 +36,8 @@ struct WaysTimes {
 };
 
 std::string to_text(const WaysTimes& times) {
-  return fmt::format("{:.3f}{}{:.3f}{}", times.by_neurons * kMicroseconds, kByNeurons,
-                     times.dense * kMicroseconds, kDense);
+  return fmt::format("{:.3f}{}{:.3f}{}", times.by_neurons * kPerSecond, kByNeurons,
+                     times.dense * kPerSecond, kDense);
 }
 
 // A number above 0 and what has to follow it.
@@ -51,7 +51,7 @@ std::optional<double> take_seconds(std::string_view& text, std::string_view unit
     return {};
   }
   text.remove_prefix(unit.size());
-  return microseconds / kMicroseconds;
+  return microseconds / kPerSecond;
 }
 
 // A cache may hold anything.

@@ -1,10 +1,12 @@
 #include "engine/engine.h"
 
+#include <spdlog/fmt/ranges.h>
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
 #include <chrono>
 #include <random>
+#include <set>
 #include <utility>
 
 #include "engine/delivery.h"
@@ -291,12 +293,16 @@ void Engine::State::deliver_step(const Step& step) {
   }
 }
 
-// Of all layers and steps.
+// Of all layers and steps, as far as the device has come.
 void Engine::State::count_neurons() {
-  stats.neurons = {};
-  for (int64_t layer = 0; layer < decoder->layers(); ++layer) {
-    stats.neurons += decoder->neuron_counts(layer);
+  if (failed || config.activation_sparsity.mode == ActivationSparsity::Mode::off) {
+    return;  // what was known before the device was lost
   }
+  NeuronCounts all;
+  for (int64_t layer = 0; layer < decoder->layers(); ++layer) {
+    all += decoder->neuron_counts(layer);
+  }
+  stats.neurons = all;
 }
 
 // Half a step cannot be taken back: its requests end, the others go on.
@@ -440,6 +446,14 @@ Engine Engine::build(ModelConfig config, WeightLoader& weights, const EngineOpti
   EngineStats& stats = state->stats;
   stats.weight_seconds = weight_seconds;
   stats.load_seconds = seconds_since(start);
+  const std::set<int64_t> most_rows = state->decoder->most_rows_by_neurons();
+  if (options.log != nullptr && options.device.is_cuda() && !options.deterministic &&
+      !most_rows.empty()) {
+    options.log->info(
+        "activation sparsity: weights are skipped for up to {} tokens at once, more are multiplied "
+        "densely",
+        fmt::join(most_rows, " or "));
+  }
   if (options.log != nullptr && stats.tuned_choices > 0) {
     options.log->info("{} choices of kernels measured; loaded in {:.1f} s", stats.tuned_choices,
                       stats.load_seconds);
@@ -523,7 +537,6 @@ bool Engine::step() {
     state.finish_oldest();
   }
   state.stats.waits = state.runner->waits();
-  state.count_neurons();
   const double seconds = seconds_since(start);
   const double decode_share =
       launched ? static_cast<double>(decode_rows) / static_cast<double>(all_rows) : 1.0;
@@ -609,7 +622,14 @@ std::vector<NeuronCounts> Engine::neuron_counts() const {
 
 std::vector<FormatSum> Engine::linear_weights() const { return state_->decoder->linear_weights(); }
 const std::vector<FormatChoice>& Engine::format_choices() const { return state_->format_choices; }
-const EngineStats& Engine::stats() const { return state_->stats; }
+const EngineStats& Engine::stats() const {
+  try {
+    state_->count_neurons();
+  } catch (const DeviceLost&) {
+    // The next step says so.
+  }
+  return state_->stats;
+}
 
 std::vector<std::pair<std::string, double>> Engine::decode_seconds() const {
   state_->require_device();

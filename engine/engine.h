@@ -75,6 +75,7 @@ class Engine {
   const GenerationDefaults& generation_defaults() const;
   const Tokenizer& tokenizer() const;  // throws Error if the engine was loaded without
   int64_t context_size() const;
+  // On CUDA neurons are counted by the device, whose sums are copied now.
   const EngineStats& stats() const;
   std::vector<FormatSum> linear_weights() const;    // Decoder::linear_weights()
   std::vector<NeuronCounts> neuron_counts() const;  // of each layer

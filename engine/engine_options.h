@@ -18,7 +18,7 @@
 
 namespace sparsellm {
 
-class NeuronObserver;  // sparse/activation/neuron_observer.h
+class NeuronObserver;  // kernels/base/neuron_observer.h
 class StepRunner;      // engine/step_runner.h
 
 // How kernels with several variants are chosen on CUDA.

@@ -3,9 +3,9 @@
 #include <cstdint>
 #include <vector>
 
+#include "kernels/base/neuron_observer.h"
 #include "kernels/base/workspace.h"
 #include "sparse/activation/active_unions.h"
-#include "sparse/activation/neuron_observer.h"
 #include "sparse/activation/sign_words.h"
 #include "sparse/activation/vote_histogram.h"
 #include "sparse/activation/votes.h"

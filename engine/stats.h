@@ -21,7 +21,9 @@ struct EngineStats {
   int64_t recomputed_tokens = 0;  // part of prefill_tokens: computed before, lost to a preemption
   int64_t shared_tokens = 0;      // of prompts, not computed: another sample's pages have them
 
-  NeuronCounts neurons;  // of the MLPs of all layers, with activation sparsity
+  // Of the MLPs of all layers, with activation sparsity; on CUDA of all rows that the device has
+  // computed, also if a step ahead turned out to be of no use.
+  NeuronCounts neurons;
 
   int64_t waits = 0;  // times that the host waited for a CUDA device
 

@@ -167,10 +167,6 @@ void check_same_or_disjoint(const Operand& what, const Tensor& a, const Tensor& 
   }
 }
 
-void check_on_cpu(std::string_view op, const ExecContext& ctx) {
-  require(!ctx.device.is_cuda(), "{} is not on CUDA yet", op);
-}
-
 void check_kv_dtype(const Operand& what, const Tensor& activations, const KvLayer& kv,
                     const ExecContext& ctx) {
   if (ctx.device.is_cuda() || kv.k.dtype() != DType::f16) {

@@ -41,9 +41,6 @@ void check_disjoint(const Operand& what, const Tensor& a, const Tensor& b);
 // The same tensor, or disjoint: an element is written at the place where it was read or elsewhere.
 void check_same_or_disjoint(const Operand& what, const Tensor& a, const Tensor& b);
 
-// For ops that are not there for CUDA yet.
-void check_on_cpu(std::string_view op, const ExecContext& ctx);
-
 // The pages hold the dtype of the activations; on the CPU they may hold f16.
 void check_kv_dtype(const Operand& what, const Tensor& activations, const KvLayer& kv,
                     const ExecContext& ctx);

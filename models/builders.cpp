@@ -29,6 +29,9 @@ std::unique_ptr<Mlp> load_sparse_mlp(const ModelConfig& config, int64_t layer,
   if (alpha) {
     parts.signs = std::make_unique<OwnedSignWords>();
     parts.prediction = {.votes = sparsity.votes, .alpha = *alpha};
+    if (sparsity.skipped) {
+      parts.expected_zeros = *sparsity.skipped;
+    }
   }
   WeightLoader::DenseLinear up =
       weights.dense_linear(modules.up, config.hidden_size, bias, Order::rows, parts.signs.get());

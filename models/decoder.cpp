@@ -11,6 +11,8 @@
 #include "kernels/base/error.h"
 #include "kernels/base/token_buckets.h"
 #include "kernels/embedding.h"
+#include "kernels/tune/make_meter.h"
+#include "models/sparse_mlp.h"
 
 namespace sparsellm {
 namespace {
@@ -121,16 +123,50 @@ NeuronCounts Decoder::neuron_counts(int64_t layer) const {
 }
 
 int64_t Decoder::tune(std::span<const int64_t> tokens, std::span<const int64_t> logit_tokens,
-                      TuneCache& cache, ExecContext& ctx) const {
+                      TuneCache& cache, ExecContext& ctx) {
   std::map<LinearKind, std::vector<const Linear*>> kinds;
   for (const Linear* linear : linears()) {
     kinds[kind_of(*linear)].push_back(linear);
+  }
+  for (const DecoderLayer& layer : parts_.layers) {
+    for (const Linear* linear : layer.mlp->partial_linears()) {
+      kinds[kind_of(*linear)].push_back(linear);
+    }
   }
   int64_t measured = 0;
   for (const auto& [kind, alike] : kinds) {
     measured += tune_alike(alike, activation_dtype_, tokens, cache, ctx);
   }
-  return measured + tune_alike({&parts_.head}, DType::f32, logit_tokens, cache, ctx);
+  measured += tune_alike({&parts_.head}, DType::f32, logit_tokens, cache, ctx);
+  return measured + tune_mlps(tokens, cache, ctx);
+}
+
+std::vector<SparseMlp*> Decoder::sparse_mlps() const {
+  std::vector<SparseMlp*> sparse;
+  for (const DecoderLayer& layer : parts_.layers) {
+    if (auto* const mlp = dynamic_cast<SparseMlp*>(layer.mlp.get()); mlp != nullptr) {
+      sparse.push_back(mlp);
+    }
+  }
+  return sparse;
+}
+
+std::set<int64_t> Decoder::most_rows_by_neurons() const {
+  std::set<int64_t> most;
+  for (const SparseMlp* mlp : sparse_mlps()) {
+    most.insert(mlp->most_rows());
+  }
+  return most;
+}
+
+int64_t Decoder::tune_mlps(std::span<const int64_t> tokens, TuneCache& cache, ExecContext& ctx) {
+  const std::vector<SparseMlp*> sparse = sparse_mlps();
+  if (sparse.empty() || !ctx.device.is_cuda() || ctx.sums == Sums::batch_invariant) {
+    return 0;
+  }
+  const std::unique_ptr<TuneMeter> meter = make_cuda_meter(ctx);
+  return SparseMlp::tune(sparse, {.dtype = activation_dtype_, .tokens = tokens}, *meter, cache,
+                         ctx);
 }
 
 KvShape Decoder::kv_shape() const {

@@ -16,6 +16,8 @@
 
 namespace sparsellm {
 
+class SparseMlp;  // models/sparse_mlp.h
+
 // A decoder-only language model on one device, built by models/build_decoder.h.
 class Decoder {
  public:
@@ -43,10 +45,14 @@ class Decoder {
   DType activation_dtype() const { return activation_dtype_; }
   KvShape kv_shape() const;
 
-  // Chooses kernels for linear layers with so many rows (WeightMatrix::tune); logit_tokens are
-  // those of logits(). Returns how many choices it measured.
+  // Chooses kernels for linear layers with so many rows (WeightMatrix::tune) and, where their
+  // number may change sums, up to how many rows MLPs go by neurons (SparseMlp::tune); logit_tokens
+  // are those of logits(). Returns how many choices it measured.
   int64_t tune(std::span<const int64_t> tokens, std::span<const int64_t> logit_tokens,
-               TuneCache& cache, ExecContext& ctx) const;
+               TuneCache& cache, ExecContext& ctx);
+
+  // SparseMlp::most_rows() of all layers that have one.
+  std::set<int64_t> most_rows_by_neurons() const;
 
   // What there is to say of the weights (WeightMatrix::notice()), each line once.
   std::set<std::string> notices() const;
@@ -64,6 +70,8 @@ class Decoder {
 
  private:
   std::vector<const Linear*> linears() const;  // of all layers
+  std::vector<SparseMlp*> sparse_mlps() const;
+  int64_t tune_mlps(std::span<const int64_t> tokens, TuneCache& cache, ExecContext& ctx);
 
   Parts parts_;
   DType activation_dtype_;

@@ -19,6 +19,8 @@ class Mlp {
                        ExecContext& ctx) const = 0;
   virtual int64_t workspace_bytes(int64_t tokens, DType dtype, Sums sums) const = 0;
   virtual std::vector<const Linear*> linears() const = 0;
+  // Products by parts of the weights of linears(), whose kernels are chosen like theirs.
+  virtual std::vector<const Linear*> partial_linears() const { return {}; }
   virtual NeuronCounts neuron_counts() const { return {}; }  // since the MLP was made
 };
 

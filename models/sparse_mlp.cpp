@@ -4,9 +4,9 @@
 #include <utility>
 
 #include "kernels/base/error.h"
+#include "kernels/base/neuron_observer.h"
 #include "kernels/base/step_trace.h"
 #include "sparse/activation/active_rows.h"
-#include "sparse/activation/neuron_observer.h"
 #include "sparse/dense/dense.h"
 #include "sparse/dense/transposed.h"
 
@@ -25,11 +25,6 @@ Tensor part_of(const Tensor& whole, int64_t begin, int64_t count) {
   return whole.rank() == 0 ? Tensor() : whole.rows(whole.empty() ? 0 : begin, count);
 }
 
-int64_t count_nonzero(const Tensor& h) {
-  const auto* const values = h.data<float>();
-  return std::count_if(values, values + h.element_count(), [](float value) { return value != 0; });
-}
-
 }  // namespace
 
 SparseMlp::SparseMlp(Parts parts) : parts_(std::move(parts)) {
@@ -40,6 +35,12 @@ SparseMlp::SparseMlp(Parts parts) : parts_(std::move(parts)) {
               (up.size(0) == down.size(0) || up.size(0) == 2 * down.size(0)),
           "an MLP with activation sparsity of up {} and transposed down {}", up.shape_string(),
           down.shape_string());
+  constexpr int64_t kMostPredicted = 4;
+  constexpr int64_t kMostExact = 1;
+  most_rows_ = parts_.signs ? kMostPredicted : kMostExact;
+  if (!down.empty()) {
+    counters_ = make_neuron_counters(down.device());
+  }
   const int64_t count = neurons();
   const int64_t first_up = gated() ? count : 0;
   gate_bias_ = part_of(bias, 0, count);
@@ -75,39 +76,55 @@ void SparseMlp::forward(const Tensor& x, const PagedBatch& batch, Tensor y,
 
 void SparseMlp::forward_generated(const Tensor& x, const Tensor& positions, Tensor y,
                                   ExecContext& ctx) const {
-  // Where nine of ten neurons are zero, four rows together need a third of them. For more rows
-  // dense products are faster; without a prediction, which reads all gates anyway, already for two.
-  const int64_t most_rows = parts_.signs ? 4 : 1;
-  const bool few = x.size(0) <= most_rows || ctx.sums == Sums::batch_invariant;
-  if (!ctx.device.is_cuda()) {
-    forward_by_rows(x, y, ctx);
-  } else if (few) {
-    if (!parts_.signs || !forward_fused(x, positions, y, ctx)) {
-      forward_by_rows(x, y, ctx);
-    }
-  } else if (parts_.signs) {
-    forward_masked(x, y, ctx);
+  const Prediction how{.by = parts_.prediction, .counters = counters()};
+  const bool by_rows = x.size(0) <= most_rows_ || ctx.sums == Sums::batch_invariant;
+  if (!ctx.device.is_cuda() || by_rows) {
+    parts_.signs ? forward_predicted(x, positions, how, y, ctx)
+                 : forward_exact(x, positions, y, ctx);
   } else {
-    dense_->forward(x, {}, y, ctx);
+    parts_.signs ? forward_masked(x, how.by, y, ctx) : dense_->forward(x, {}, y, ctx);
   }
 }
 
-void SparseMlp::forward_by_rows(const Tensor& x, Tensor y, ExecContext& ctx) const {
+void SparseMlp::forward_predicted(const Tensor& x, const Tensor& positions, const Prediction& how,
+                                  Tensor y, ExecContext& ctx) const {
+  if (forward_fused(x, positions, how, y, ctx)) {
+    return;
+  }
+  const TraceScope traced(ctx, "MLP rows");
+  auto scratch = ctx.workspace.scope();
+  const Tensor active = scratch.tensor(DType::u8, {x.size(0), neurons()});
+  const Tensor h = scratch.tensor(x.dtype(), {x.size(0), neurons()});
+  predict(x, how.by, active, ctx);
+  compute_active(x, active, h, ctx);
+  down_rows(h, *down_rows_, parts_.down_bias.view,
+            {.counters = how.counters, .positions = positions, .active = active}, y, ctx);
+}
+
+void SparseMlp::forward_exact(const Tensor& x, const Tensor& positions, Tensor y,
+                              ExecContext& ctx) const {
   const TraceScope traced(ctx, "MLP rows");
   auto scratch = ctx.workspace.scope();
   const Tensor h = scratch.tensor(x.dtype(), {x.size(0), neurons()});
-  const int64_t skipped = parts_.signs ? compute_predicted(x, h, ctx) : compute_exact(x, h, ctx);
-  if (!ctx.device.is_cuda()) {
-    rows_.fetch_add(x.size(0), std::memory_order_relaxed);
-    skipped_.fetch_add(skipped, std::memory_order_relaxed);
-    active_.fetch_add(count_nonzero(h), std::memory_order_relaxed);
+  gate_.forward(x, h, ctx);
+  if (ctx.neurons != nullptr) {
+    activate(parts_.activation, h, ctx);  // again, if it was part of gate_, which changes nothing
+    ctx.neurons->observe({.layer = parts_.layer,
+                          .x = x,
+                          .weight = part_of(parts_.up.view, 0, neurons()),
+                          .values = h},
+                         ctx);
   }
-  down_rows(h, *down_rows_, parts_.down_bias.view, y, ctx);
+  if (gated()) {
+    up_rows(x, {.up = *up_rows_, .up_bias = up_bias_, .activation = parts_.activation}, h, h, ctx);
+  }
+  down_rows(h, *down_rows_, parts_.down_bias.view,
+            {.counters = counters(), .positions = positions, .active = {}}, y, ctx);
 }
 
-bool SparseMlp::forward_fused(const Tensor& x, const Tensor& positions, Tensor y,
-                              ExecContext& ctx) const {
-  const FusedMlp mlp = fused();
+bool SparseMlp::forward_fused(const Tensor& x, const Tensor& positions, const Prediction& how,
+                              Tensor y, ExecContext& ctx) const {
+  const FusedMlp mlp = fused(how);
   if (!fused_mlp_fits(mlp, ctx)) {
     return false;
   }
@@ -116,17 +133,15 @@ bool SparseMlp::forward_fused(const Tensor& x, const Tensor& positions, Tensor y
   return true;
 }
 
-void SparseMlp::forward_masked(const Tensor& x, Tensor y, ExecContext& ctx) const {
+void SparseMlp::forward_masked(const Tensor& x, const SignPrediction& by, Tensor y,
+                               ExecContext& ctx) const {
   const std::vector<const Linear*> linears = dense_->linears();  // gate and up, and down
   auto scratch = ctx.workspace.scope();
   const Tensor active = scratch.tensor(DType::u8, {x.size(0), neurons()});
   const Tensor h = scratch.tensor(x.dtype(), {x.size(0), neurons()});
   // Only the activation needs the prediction. It comes first all the same: the dense product is the
   // launch that has the most to load before it waits for those in front of it.
-  {
-    const TraceScope traced(ctx, "MLP predictor");
-    predict_active(x, parts_.signs->view(), parts_.prediction, active, ctx);
-  }
+  predict(x, by, active, ctx);
   if (gated()) {
     const Tensor joined = scratch.tensor(x.dtype(), {x.size(0), 2 * neurons()});
     linears.front()->forward(x, joined, ctx);
@@ -140,7 +155,7 @@ void SparseMlp::forward_masked(const Tensor& x, Tensor y, ExecContext& ctx) cons
   linears.back()->forward(h, y, ctx);
 }
 
-FusedMlp SparseMlp::fused() const {
+FusedMlp SparseMlp::fused(const Prediction& how) const {
   const Tensor& up = parts_.up.view;
   return {.gate = gated() ? up.rows(0, neurons()) : Tensor(),
           .up = gated() ? up.rows(neurons(), neurons()) : up,
@@ -150,32 +165,18 @@ FusedMlp SparseMlp::fused() const {
           .down_bias = parts_.down_bias.view,
           .signs = parts_.signs->view(),
           .activation = parts_.activation,
-          .prediction = parts_.prediction};
+          .prediction = how.by,
+          .counters = how.counters};
 }
 
-int64_t SparseMlp::compute_exact(const Tensor& x, Tensor h, ExecContext& ctx) const {
-  gate_.forward(x, h, ctx);
-  if (ctx.neurons != nullptr) {
-    activate(parts_.activation, h, ctx);  // again, if it was part of gate_, which changes nothing
-    ctx.neurons->observe({.layer = parts_.layer,
-                          .x = x,
-                          .weight = part_of(parts_.up.view, 0, neurons()),
-                          .values = h},
-                         ctx);
-  }
-  if (gated()) {
-    up_rows(x, {.up = *up_rows_, .up_bias = up_bias_, .activation = parts_.activation}, h, h, ctx);
-  }
-  return 0;
+void SparseMlp::predict(const Tensor& x, const SignPrediction& by, Tensor active,
+                        ExecContext& ctx) const {
+  const TraceScope traced(ctx, "MLP predictor");
+  predict_active(x, parts_.signs->view(), by, active, ctx);
 }
 
-int64_t SparseMlp::compute_predicted(const Tensor& x, Tensor h, ExecContext& ctx) const {
-  auto scratch = ctx.workspace.scope();
-  const Tensor active = scratch.tensor(DType::u8, {x.size(0), neurons()});
-  {
-    const TraceScope traced(ctx, "MLP predictor");
-    predict_active(x, parts_.signs->view(), parts_.prediction, active, ctx);
-  }
+void SparseMlp::compute_active(const Tensor& x, const Tensor& active, Tensor h,
+                               ExecContext& ctx) const {
   if (gated()) {
     gated_rows(x,
                {.gate = *gate_rows_,
@@ -188,34 +189,37 @@ int64_t SparseMlp::compute_predicted(const Tensor& x, Tensor h, ExecContext& ctx
     plain_rows(x, {.up = *up_rows_, .bias = up_bias_, .activation = parts_.activation}, active, h,
                ctx);
   }
-  if (ctx.device.is_cuda()) {
-    return 0;
-  }
-  const auto* const flags = active.data<uint8_t>();
-  return std::count(flags, flags + active.element_count(), 0);
 }
 
 int64_t SparseMlp::workspace_bytes(int64_t tokens, DType dtype, Sums sums) const {
   const Device device = parts_.down.view.device();
   const int64_t hidden = parts_.down.view.size(1);
-  const int64_t first = parts_.signs ? Workspace::tensor_bytes(DType::u8, {tokens, neurons()}) +
-                                           sign_predictor_workspace_bytes(device, hidden, tokens)
+  const int64_t mask =
+      parts_.signs ? Workspace::tensor_bytes(DType::u8, {tokens, neurons()}) : int64_t{0};
+  const int64_t first = parts_.signs ? sign_predictor_workspace_bytes(device, hidden, tokens)
                                      : gate_.workspace_bytes(tokens, sums);
   const int64_t second = down_rows_workspace_bytes(device, neurons(), hidden, tokens);
   const int64_t generated =
-      Workspace::tensor_bytes(dtype, {tokens, neurons()}) + std::max(first, second);
+      Workspace::tensor_bytes(dtype, {tokens, neurons()}) + mask + std::max(first, second);
   const int64_t dense = dense_->workspace_bytes(tokens, dtype, sums);
   const bool masks = device.is_cuda() && parts_.signs;
   // All rows may be of either kind; where both occur, each has its turn.
-  return std::max(generated, dense + (masks ? first : 0));
+  return std::max(generated, dense + (masks ? mask + first : 0));
+}
+
+// Of a plain MLP the first product is by a whole weight.
+std::vector<const Linear*> SparseMlp::partial_linears() const {
+  return gated() && !parts_.signs ? std::vector<const Linear*>{&gate_}
+                                  : std::vector<const Linear*>();
 }
 
 NeuronCounts SparseMlp::neuron_counts() const {
-  const int64_t rows = rows_.load(std::memory_order_relaxed);
+  const NeuronCounters counts = read_neuron_counters(counters_);
+  const auto rows = static_cast<int64_t>(counts.rows);
   return {.rows = rows,
           .neurons = rows * neurons(),
-          .skipped = skipped_.load(std::memory_order_relaxed),
-          .active = active_.load(std::memory_order_relaxed)};
+          .skipped = static_cast<int64_t>(counts.skipped),
+          .active = static_cast<int64_t>(counts.active)};
 }
 
 }  // namespace sparsellm

@@ -1,12 +1,16 @@
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <memory>
+#include <span>
+#include <string>
 #include <vector>
 
+#include "kernels/base/tune_cache.h"
+#include "kernels/tune/tune_meter.h"
 #include "models/mlp.h"
 #include "sparse/activation/fused_mlp.h"
+#include "sparse/activation/neuron_counters.h"
 #include "sparse/activation/row_access.h"
 #include "sparse/activation/sign_predictor.h"
 #include "sparse/activation/sign_words.h"
@@ -20,8 +24,10 @@ namespace sparsellm {
 // With sign words: neurons that these predict to be zero count as such, and no weights of theirs
 // are read. A row's result does not depend on the other rows.
 //
-// On CUDA more than a few generated rows need most of the weights: they are multiplied densely too,
-// with neurons that are predicted to be zero taken out, unless sums have to be batch invariant.
+// On CUDA more than a few generated rows need most of the weights: above a cut-off, which tune()
+// measures, they are multiplied densely too, with neurons that are predicted to be zero taken out,
+// unless sums have to be batch invariant. Until it is tuned it goes by a rule. Rows above it are no
+// more counted than those of prompts.
 class SparseMlp : public Mlp {
  public:
   // Of all neurons of an MLP or of a range of them: y of the ranges add up, if one of them has the
@@ -36,7 +42,10 @@ class SparseMlp : public Mlp {
     // Of the gate, or of a plain MLP's up; null: exact. They may get their values later.
     std::unique_ptr<OwnedSignWords> signs = nullptr;
     SignPrediction prediction = {};
-    int64_t layer = 0;  // that it is of, for an observer (sparse/activation/neuron_observer.h)
+    // The share of neurons that are expected to cost nothing, in [0, 1], where the cut-off is
+    // measured.
+    double expected_zeros = 0.9;
+    int64_t layer = 0;  // that it is of, for an observer (kernels/base/neuron_observer.h)
   };
   // Throws Error for shapes that do not fit. Parts may be without memory (models/weights), as long
   // as the MLP is not run.
@@ -45,24 +54,58 @@ class SparseMlp : public Mlp {
   void forward(const Tensor& x, const PagedBatch& batch, Tensor y, ExecContext& ctx) const override;
   int64_t workspace_bytes(int64_t tokens, DType dtype, Sums sums) const override;
   std::vector<const Linear*> linears() const override { return dense_->linears(); }
+  std::vector<const Linear*> partial_linears() const override;
   NeuronCounts neuron_counts() const override;
 
+  // Up to how many generated rows go by neurons, on CUDA.
+  int64_t most_rows() const { return most_rows_; }
+
+  // What tune() is given besides the MLPs: rows of x and y have this dtype.
+  struct Tuning {
+    DType dtype = DType::f16;
+    std::span<const int64_t> tokens;  // stand for their buckets (kernels/base/token_buckets.h)
+  };
+  // Measures the cut-off of MLPs, one for all that are alike, or takes it from the cache: going up
+  // through the buckets it is the last one in which rows by neurons take no longer than dense
+  // products. Which neurons are zero depends on x, and x is random here, so what is measured is
+  // rows with the expected share of zeros: with an alpha of its own for each MLP that skips so many
+  // neurons, or, where nothing is predicted, with gates of which so many are zero, at random
+  // places. Takes device memory for a while and synchronises. Returns how many choices it measured.
+  static int64_t tune(std::span<SparseMlp* const> mlps, const Tuning& what, TuneMeter& meter,
+                      TuneCache& cache, ExecContext& ctx);
+
  private:
+  class CutOff;
+
   bool gated() const { return parts_.up.view.size(0) != neurons(); }
   int64_t neurons() const { return parts_.down.view.size(0); }
   // positions: -1 is padding.
   void forward_generated(const Tensor& x, const Tensor& positions, Tensor y,
                          ExecContext& ctx) const;
-  void forward_by_rows(const Tensor& x, Tensor y, ExecContext& ctx) const;
-  void forward_masked(const Tensor& x, Tensor y, ExecContext& ctx) const;
+  // Of an MLP with sign words.
+  struct Prediction {
+    SignPrediction by;
+    NeuronCounters* counters = nullptr;
+  };
+  // Row by row, and densely.
+  void forward_predicted(const Tensor& x, const Tensor& positions, const Prediction& how, Tensor y,
+                         ExecContext& ctx) const;
+  void forward_masked(const Tensor& x, const SignPrediction& by, Tensor y, ExecContext& ctx) const;
+  void forward_exact(const Tensor& x, const Tensor& positions, Tensor y, ExecContext& ctx) const;
   // By one launch; false, and nothing is done, if no such kernel takes the MLP.
-  bool forward_fused(const Tensor& x, const Tensor& positions, Tensor y, ExecContext& ctx) const;
-  FusedMlp fused() const;
-  // h [tokens, neurons], what down multiplies by; they return how many neurons they skipped.
-  int64_t compute_exact(const Tensor& x, Tensor h, ExecContext& ctx) const;
-  int64_t compute_predicted(const Tensor& x, Tensor h, ExecContext& ctx) const;
+  bool forward_fused(const Tensor& x, const Tensor& positions, const Prediction& how, Tensor y,
+                     ExecContext& ctx) const;
+  FusedMlp fused(const Prediction& how) const;
+  void predict(const Tensor& x, const SignPrediction& by, Tensor active, ExecContext& ctx) const;
+  // h [tokens, neurons]: what down multiplies by.
+  void compute_active(const Tensor& x, const Tensor& active, Tensor h, ExecContext& ctx) const;
+  NeuronCounters* counters() const { return static_cast<NeuronCounters*>(counters_.data()); }
 
   Parts parts_;
+  // The rule: where nine of ten neurons are zero, four rows together need a third of them. For more
+  // rows dense products are faster; without a prediction, which reads all gates anyway, already for
+  // two.
+  int64_t most_rows_ = 0;
   std::unique_ptr<Mlp> dense_;  // of the same weights; all below are views
   Linear gate_;                 // of a plain MLP: up, with the activation
   std::unique_ptr<RowAccess> gate_rows_;
@@ -70,10 +113,7 @@ class SparseMlp : public Mlp {
   Tensor gate_bias_;
   Tensor up_bias_;
   std::unique_ptr<RowAccess> down_rows_;
-  // NeuronCounts, for several threads that run the model.
-  mutable std::atomic<int64_t> rows_ = 0;
-  mutable std::atomic<int64_t> skipped_ = 0;
-  mutable std::atomic<int64_t> active_ = 0;
+  Buffer counters_;  // NeuronCounters
 };
 
 }  // namespace sparsellm

@@ -11,7 +11,7 @@ namespace sparsellm {
 
 class CudaContext;     // kernels/base/cuda_context.h
 struct CudaQueue;      // kernels/base/cuda_queue.h
-class NeuronObserver;  // sparse/activation/neuron_observer.h
+class NeuronObserver;  // kernels/base/neuron_observer.h
 class StepTrace;       // kernels/base/step_trace.h
 
 // Whether the bits of a row of a result may depend on the other rows of a call.

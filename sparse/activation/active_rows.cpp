@@ -31,6 +31,16 @@ void check_bias(const Operand& what, const Tensor& bias, int64_t size, const Exe
   }
 }
 
+void check_tally(std::string_view op, const NeuronTally& tally, const Tensor& h,
+                 const ExecContext& ctx) {
+  if (!tally.positions.empty()) {
+    check_tensor({op, "positions"}, tally.positions, Elements::i32, {h.size(0)}, ctx);
+  }
+  if (!tally.active.empty()) {
+    check_tensor({op, "active"}, tally.active, Elements::u8, {h.size(0), h.size(1)}, ctx);
+  }
+}
+
 void check_zeros(std::string_view op, const Activation& activation) {
   require(activation.kind == Activation::Kind::relu || activation.kind == Activation::Kind::fatrelu,
           "{}: after {} few neurons are zero; expected relu or fatrelu", op,
@@ -94,6 +104,11 @@ void up_rows(const Tensor& x, const UpRows& rows, const Tensor& g, Tensor h, Exe
 
 void down_rows(const Tensor& h, const RowAccess& wt, const Tensor& bias, Tensor y,
                ExecContext& ctx) {
+  down_rows(h, wt, bias, {}, y, ctx);
+}
+
+void down_rows(const Tensor& h, const RowAccess& wt, const Tensor& bias, const NeuronTally& tally,
+               Tensor y, ExecContext& ctx) {
   constexpr std::string_view kOp = "down_rows";
   check_tensor({kOp, "h"}, h, Elements::activation, {kAnySize, kAnySize}, ctx);
   check_tensor({kOp, "y"}, y, Elements::activation, {h.size(0), kAnySize}, ctx);
@@ -101,7 +116,15 @@ void down_rows(const Tensor& h, const RowAccess& wt, const Tensor& bias, Tensor 
   check_disjoint({kOp, "h and y"}, h, y);
   check_rows({kOp, "wt"}, wt, h.size(1), y.size(1), h, ctx);
   check_bias({kOp, "bias"}, bias, y.size(1), ctx);
-  ctx.device.is_cuda() ? down_rows_cuda(h, wt, bias, y, ctx) : down_rows_cpu(h, wt, bias, y, ctx);
+  check_tally(kOp, tally, h, ctx);
+  if (ctx.device.is_cuda()) {
+    down_rows_cuda(h, wt, bias, tally, y, ctx);
+    return;
+  }
+  down_rows_cpu(h, wt, bias, y, ctx);
+  if (tally.counters != nullptr) {
+    count_neurons_cpu(h, tally);
+  }
 }
 
 int64_t down_rows_workspace_bytes(Device device, int64_t neurons, int64_t out, int64_t tokens) {

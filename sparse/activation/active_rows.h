@@ -5,6 +5,7 @@
 #include "kernels/activation.h"
 #include "kernels/base/exec.h"
 #include "kernels/base/tensor.h"
+#include "sparse/activation/neuron_counters.h"
 #include "sparse/activation/row_access.h"
 
 namespace sparsellm {
@@ -65,6 +66,9 @@ void up_rows(const Tensor& x, const UpRows& rows, const Tensor& g, Tensor h, Exe
 // transpose of the down projection. y must not overlap h.
 void down_rows(const Tensor& h, const RowAccess& wt, const Tensor& bias, Tensor y,
                ExecContext& ctx);
+// The same, and what is in h is counted.
+void down_rows(const Tensor& h, const RowAccess& wt, const Tensor& bias, const NeuronTally& tally,
+               Tensor y, ExecContext& ctx);
 // What it takes from the workspace.
 int64_t down_rows_workspace_bytes(Device device, int64_t neurons, int64_t out, int64_t tokens);
 

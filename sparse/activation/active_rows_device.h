@@ -20,8 +20,8 @@ void gated_rows_cuda(const Tensor& x, const GatedRows& rows, const Tensor& activ
 void plain_rows_cuda(const Tensor& x, const PlainRows& rows, const Tensor& active, Tensor h,
                      ExecContext& ctx);
 void up_rows_cuda(const Tensor& x, const UpRows& rows, const Tensor& g, Tensor h, ExecContext& ctx);
-void down_rows_cuda(const Tensor& h, const RowAccess& wt, const Tensor& bias, Tensor y,
-                    ExecContext& ctx);
+void down_rows_cuda(const Tensor& h, const RowAccess& wt, const Tensor& bias,
+                    const NeuronTally& tally, Tensor y, ExecContext& ctx);
 int64_t down_rows_workspace_bytes_cuda(int64_t neurons, int64_t out, int64_t tokens);
 
 }  // namespace sparsellm

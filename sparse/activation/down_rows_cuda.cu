@@ -5,6 +5,7 @@
 #include "kernels/base/workspace.h"
 #include "kernels/device/elementwise.cuh"
 #include "sparse/activation/active_rows_device.h"
+#include "sparse/activation/neuron_tally.cuh"
 #include "sparse/activation/row_pieces.cuh"
 
 namespace sparsellm {
@@ -27,6 +28,7 @@ struct DownRows {
   int tokens;
   int out;
   unsigned strips;  // of kTileElements outputs
+  TallyRows tally;  // of the tokens of h
 };
 
 int64_t range_count(int64_t neurons) { return (neurons + kRangeNeurons - 1) / kRangeNeurons; }
@@ -62,10 +64,31 @@ __device__ int list_neurons(RangeMemory<kTokens>& memory) {
   return count;
 }
 
+// Counts the neurons of a range for tokens [first_token, first_token + tokens), whose factors these
+// are.
+template <int kTokens>
+__device__ void count_range(const RangeMemory<kTokens>& memory, const TallyRows& tally,
+                            int first_token, int tokens, int64_t first_neuron, int64_t neurons) {
+  const int thread = static_cast<int>(threadIdx.x);
+  const int rows =
+      first_neuron == 0 && thread < tokens && tally.counts(first_token + thread) ? 1 : 0;
+  int skipped = 0;
+  int active = 0;
+  for (int i = thread; i < tokens * kRangeNeurons; i += kRangeThreads) {
+    const int t = i / kRangeNeurons;
+    const int neuron = i % kRangeNeurons;
+    if (neuron < neurons && tally.counts(first_token + t)) {
+      skipped += tally.skips(first_token + t, first_neuron + neuron) ? 1 : 0;
+      active += memory.factors[t][neuron] != 0.0f ? 1 : 0;
+    }
+  }
+  add_to_counters(tally.counters, rows, skipped, active);
+}
+
 // A block has a range of neurons and a strip of outputs: each warp adds up its neurons' rows, each
 // times its h, neuron by neuron; then the sums of the warps are added up. A token's factors that
-// are 0 are left out, so that its sums are the same whatever rows the others need. Up to 25 KiB of
-// shared memory.
+// are 0 are left out, so that its sums are the same whatever rows the others need. The block of the
+// first strip counts the range. Up to 25 KiB of shared memory.
 template <int kTokens, class T>
 __global__ void __launch_bounds__(kRangeThreads) down_rows_kernel(DownRows<T> p) {
   __shared__ RangeMemory<kTokens> memory;
@@ -86,6 +109,9 @@ __global__ void __launch_bounds__(kRangeThreads) down_rows_kernel(DownRows<T> p)
           t < tokens && neuron < neurons ? f32_of(p.h.row(first + t)[first_neuron + neuron]) : 0.0f;
     }
     __syncthreads();
+    if (strip == 0 && p.tally.counters != nullptr) {
+      count_range(memory, p.tally, first, tokens, first_neuron, neurons);
+    }
     const int count = list_neurons(memory);
     const uint16_t* const listed = memory.listed[warp];
     float sums[kTokens][kPieceElements] = {};
@@ -164,8 +190,8 @@ int64_t down_rows_workspace_bytes_cuda(int64_t neurons, int64_t out, int64_t tok
                                  {range_count(neurons), std::min(tokens, kPartialTokens), out});
 }
 
-void down_rows_cuda(const Tensor& h, const RowAccess& wt, const Tensor& bias, Tensor y,
-                    ExecContext& ctx) {
+void down_rows_cuda(const Tensor& h, const RowAccess& wt, const Tensor& bias,
+                    const NeuronTally& tally, Tensor y, ExecContext& ctx) {
   const Tensor& weight = dynamic_cast<const DenseRows&>(wt).weight();
   const int64_t ranges = range_count(wt.rows());
   const int64_t strips = (wt.columns() + kTileElements - 1) / kTileElements;
@@ -188,7 +214,8 @@ void down_rows_cuda(const Tensor& h, const RowAccess& wt, const Tensor& bias, Te
                          .neurons = wt.rows(),
                          .tokens = static_cast<int>(tokens),
                          .out = static_cast<int>(wt.columns()),
-                         .strips = static_cast<unsigned>(strips)});
+                         .strips = static_cast<unsigned>(strips),
+                         .tally = TallyRows(tally, first, tokens)});
       launch(ctx, add_ranges_kernel<T>, elementwise_shape(tokens, wt.columns(), true),
              partials.data<float>(), ranges, BiasValues(bias), static_cast<T*>(to.raw()),
              to.row_stride(), static_cast<int>(wt.columns()));

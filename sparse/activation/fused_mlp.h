@@ -5,6 +5,7 @@
 #include "kernels/activation.h"
 #include "kernels/base/exec.h"
 #include "kernels/base/tensor.h"
+#include "sparse/activation/neuron_counters.h"
 #include "sparse/activation/sign_predictor.h"
 #include "sparse/activation/sign_words.h"
 
@@ -23,6 +24,9 @@ struct FusedMlp {
   SignWords signs;        // of the gate, or of up where there is none
   Activation activation;  // relu or fatrelu
   SignPrediction prediction;
+  // Where rows that are no padding, neurons that are skipped and neurons that are not zero are
+  // counted, on the device; null: nowhere.
+  NeuronCounters* counters = nullptr;
 };
 
 // Tokens of a launch; more take several.

@@ -38,7 +38,8 @@ void plain_rows_cuda(const Tensor&, const PlainRows&, const Tensor&, Tensor, Exe
 void up_rows_cuda(const Tensor&, const UpRows&, const Tensor&, Tensor, ExecContext&) {
   fail_on_rows("up_rows");
 }
-void down_rows_cuda(const Tensor&, const RowAccess&, const Tensor&, Tensor, ExecContext&) {
+void down_rows_cuda(const Tensor&, const RowAccess&, const Tensor&, const NeuronTally&, Tensor,
+                    ExecContext&) {
   fail_on_rows("down_rows");
 }
 int64_t down_rows_workspace_bytes_cuda(int64_t, int64_t, int64_t) { return 0; }

@@ -91,8 +91,12 @@ void SignPacker::pack(const Tensor& w, int64_t first_row, ThreadPool& threads) {
       "sign words of {} {} on {}; expected a floating dtype and {} columns, on cpu",
       name_of(w.dtype()), w.shape_string(), to_string(w.device()), all.columns);
   const SignWords to = all.slice({.begin = first_row, .count = w.size(0)});
+  if (all.columns == 0) {
+    packed_rows_ += w.size(0);  // there is no memory
+    return;
+  }
   constexpr int64_t kElementsPerRange = 64 << 10;
-  const int64_t grain = kElementsPerRange / std::max<int64_t>(all.columns, 1) + 1;
+  const int64_t grain = kElementsPerRange / all.columns + 1;
   threads.parallel_for(w.size(0), grain, [&](int64_t begin, int64_t end) {
     bool found = false;
     const auto pack_rows = [&]<class T>(T) {

@@ -118,4 +118,13 @@ std::optional<float> VoteHistogram::alpha_for_missed_share(double share) const {
   return smallest;
 }
 
+float VoteHistogram::alpha_for_skipped_share(double share) const {
+  require(share >= 0.0 && share <= 1.0, "{} of the neurons are to be skipped; use 0 to 1", share);
+  const double wanted = share * static_cast<double>(zeros() + active());
+  const auto distance = [&](float alpha) {
+    return std::abs(static_cast<double>(skipped(alpha)) - wanted);
+  };
+  return *std::ranges::min_element(alphas_, {}, distance);
+}
+
 }  // namespace sparsellm

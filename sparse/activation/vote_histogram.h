@@ -48,6 +48,8 @@ class VoteHistogram {
   // Without a value the layer must not skip at all: even the largest alpha of the grid misses more
   // (a neuron with no positive votes is skipped at any), or nothing was counted.
   std::optional<float> alpha_for_missed_share(double share) const;
+  // The alpha that skips the share of [0, 1] of all neurons as nearly as any of the grid.
+  float alpha_for_skipped_share(double share) const;
 
  private:
   size_t index_of(float alpha) const;

@@ -1,14 +1,19 @@
 // Models with activation sparsity on a GPU: generated rows with and without it.
 
+#include <spdlog/sinks/ostream_sink.h>
+#include <spdlog/spdlog.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <filesystem>
 #include <map>
+#include <memory>
 #include <optional>
 #include <ostream>
 #include <random>
 #include <span>
+#include <sstream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -29,6 +34,7 @@ constexpr int64_t kText = 40;
 struct SparseModel {
   std::string name;
   std::string config;
+  bool in_one_launch = false;  // its prediction for few tokens
 };
 
 std::string llama(int hidden, int intermediate, const std::string& activation) {
@@ -48,11 +54,10 @@ std::string opt(int hidden, int intermediate) {
  "do_layer_norm_before": true, "torch_dtype": "float16"})";
 }
 
-// One launch takes the first two; the others need one for each op.
 std::vector<SparseModel> sparse_models() {
   return {
-      {"llama_relu", llama(256, 1000, R"("hidden_act": "relu")")},
-      {"opt", opt(384, 1536)},
+      {"llama_relu", llama(256, 1000, R"("hidden_act": "relu")"), true},
+      {"opt", opt(384, 1536), true},
       {"llama_fatrelu", llama(200, 333, R"("hidden_act": "fatrelu", "hidden_act_param": 0.05)")},
       {"opt_odd", opt(160, 312)}};
 }
@@ -70,12 +75,19 @@ class GpuActivationSparsity : public ::testing::TestWithParam<SparseModel> {
 
   Engine load(const ActivationSparsityRequest& request, bool deterministic = false,
               Device device = {Device::Kind::cuda, 0}) {
+    return load(options_for(request, deterministic, device));
+  }
+  EngineOptions options_for(const ActivationSparsityRequest& request, bool deterministic = false,
+                            Device device = {Device::Kind::cuda, 0}) const {
     EngineOptions options = testing::on_gpu();
     options.device = device;
     options.context_size = 64;
     options.kv_tokens = kv_tokens_;
     options.activation_sparsity = request;
     options.deterministic = deterministic;
+    return options;
+  }
+  Engine load(const EngineOptions& options) {
     RandomWeights weights;
     weights.dtype = DType::f16;
     return Engine::load_random(folder_.path() / "config.json", weights, options);
@@ -161,6 +173,34 @@ TEST_P(GpuActivationSparsity, OfNothingSkippedIsTheModel) {
   }
 }
 
+// Up to how many rows go by neurons is measured once, and kept. All products are known before a
+// graph is captured: none fails.
+TEST_P(GpuActivationSparsity, IsTuned) {
+  Engine off = load({.mode = Mode::off});
+  const std::vector<Scores> expected = scores(off, 8, 1);
+  for (const ActivationSparsityRequest& request :
+       {ActivationSparsityRequest{.mode = Mode::exact}, predicted(1e6f)}) {
+    for (const bool deterministic : {false, true}) {
+      std::ostringstream text;
+      spdlog::logger log("test", std::make_shared<spdlog::sinks::ostream_sink_mt>(text));
+      EngineOptions options = options_for(request, deterministic);
+      options.tuning = Tuning::measured;
+      options.tune_cache = folder_.path() / "choices.json";
+      options.log = &log;
+      options.warm_up = true;
+      EXPECT_GT(load(options).stats().tuned_choices, 0);
+      Engine engine = load(options);
+      EXPECT_EQ(engine.stats().tuned_choices, 0);
+      EXPECT_EQ(text.str().find("could not be captured"), std::string::npos) << text.str();
+      EXPECT_EQ(text.str().find("weights are skipped for up to") == std::string::npos,
+                deterministic);
+      const Difference found = difference(scores(engine, 8, 1), expected);
+      EXPECT_LE(found.mean, 0.002);
+      EXPECT_LE(found.worst, 0.1);
+    }
+  }
+}
+
 // The same neurons as on the CPU, but for some whose votes are nearly even.
 TEST_P(GpuActivationSparsity, SkipsWhatTheCpuSkips) {
   Engine off = load({.mode = Mode::off}, false, {});
@@ -173,6 +213,68 @@ TEST_P(GpuActivationSparsity, SkipsWhatTheCpuSkips) {
     EXPECT_GT(of_skipping, 0.0);
     EXPECT_LE(of_device, of_skipping / 3.0);
   }
+}
+
+// In few and in many rows, with and without padding.
+TEST_P(GpuActivationSparsity, CountsWhatTheCpuCounts) {
+  struct Case {
+    ActivationSparsityRequest request;
+    int64_t texts;
+    bool deterministic = false;
+  };
+  const ActivationSparsityRequest exact{.mode = Mode::exact};
+  for (const Case& c : {Case{exact, 1}, Case{exact, 3, true}, Case{predicted(1.0f), 1},
+                        Case{predicted(1.0f), 3}, Case{predicted(1.0f), 7}}) {
+    const bool predicts = c.request.mode == Mode::predict;
+    SCOPED_TRACE(fmt::format("{} texts, {}", c.texts, name_of(*c.request.mode)));
+    Engine on_cpu = load(c.request, false, {});
+    Engine on_gpu = load(c.request, c.deterministic);
+    scores(on_cpu, c.texts, 1);
+    scores(on_gpu, c.texts, 1);
+    const NeuronCounts expected = on_cpu.stats().neurons;
+    const NeuronCounts counts = on_gpu.stats().neurons;
+    EXPECT_EQ(counts.rows, expected.rows);
+    EXPECT_EQ(counts.neurons, expected.neurons);
+    EXPECT_NEAR(counts.active_share(), expected.active_share(), 0.01);
+    EXPECT_NEAR(counts.skipped_share(), expected.skipped_share(), 0.01);
+    EXPECT_EQ(counts.skipped > 0, predicts);
+    const std::vector<NeuronCounts> layers = on_gpu.neuron_counts();
+    ASSERT_EQ(layers.size(), 2u);
+    EXPECT_EQ(layers[0].rows, layers[1].rows);
+    EXPECT_EQ(layers[0].active + layers[1].active, counts.active);
+  }
+  // Above the cut-off `exact` is dense, and nothing is counted; nor in what is only padding.
+  Engine engine = load(exact);
+  scores(engine, 8, 1);
+  EXPECT_LT(engine.stats().neurons.rows, 8 * (kText + 20));
+  EngineOptions options = options_for(predicted(1.0f));
+  options.warm_up = true;
+  EXPECT_EQ(load(options).stats().neurons.rows, 0);
+}
+
+// Layers without an alpha predict nothing: they are exact.
+TEST_P(GpuActivationSparsity, LayersMayPredictNothing) {
+  Engine off = load({.mode = Mode::off});
+  for (const int64_t texts : {1, 8}) {
+    const std::vector<Scores> expected = scores(off, texts, 1);
+    const std::vector<std::optional<float>> alphas[] = {{std::nullopt, 1e6f}, {1e6f, std::nullopt}};
+    for (const std::vector<std::optional<float>>& some : alphas) {
+      Engine engine = load({.mode = Mode::predict, .alphas = some});
+      const Difference found = difference(scores(engine, texts, 1), expected);
+      EXPECT_LE(found.mean, 0.002);
+      EXPECT_LE(found.worst, 0.1);
+    }
+  }
+  const ActivationSparsityRequest one{.mode = Mode::predict, .alphas = {std::nullopt, 1.0f}};
+  Engine on_cpu = load(one, false, {});
+  Engine on_gpu = load(one);
+  const std::vector<Scores> expected = scores(on_cpu, 8, 1);
+  const double of_skipping = difference(scores(off, 8, 1), expected).mean;
+  const double of_device = difference(scores(on_gpu, 8, 1), expected).mean;
+  EXPECT_GT(of_skipping, 0.0);
+  EXPECT_LE(of_device, of_skipping / 3.0);
+  EXPECT_EQ(on_gpu.neuron_counts()[0].skipped, 0);
+  EXPECT_GT(on_gpu.neuron_counts()[1].skipped, 0);
 }
 
 // Prompts are dense: as with `off`.

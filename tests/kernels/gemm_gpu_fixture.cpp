@@ -3,7 +3,11 @@
 #include <cmath>
 #include <cstddef>
 #include <cstring>
+#include <iterator>
+#include <utility>
 #include <vector>
+
+#include "kernels/base/tune_cache.h"
 
 namespace sparsellm::testing {
 namespace {
@@ -103,6 +107,94 @@ void Gemm::expect_invariant(const Tensor& x, const Tensor& w, const Epilogue& ep
         << count << " rows from row " << begin;
   }
   EXPECT_TRUE(y.guards_intact());
+}
+
+void Gemm::expect_right_for(const Sizes& sizes) {
+  size_t combination = 0;
+  for (const int64_t tokens : sizes.tokens) {
+    for (const int64_t in : sizes.in) {
+      for (const int64_t out : sizes.out) {
+        ++combination;
+        const auto layout = [&](size_t period) {
+          return combination / period % 2 == 0 ? Layout::contiguous : Layout::strided;
+        };
+        const Activation activation = kActivations[combination % std::size(kActivations)];
+        const bool has_bias = combination / 6 % 2 == 0;
+        const DType y_dtype =
+            is_fused(activation) && !has_bias && combination % 4 == 0 ? DType::f32 : GetParam();
+        SCOPED_TRACE(fmt::format("{} tokens, {} x {}, {}, bias {}, {}, layouts {}", tokens, out, in,
+                                 name_of(activation.kind), has_bias, name_of(y_dtype),
+                                 combination % 8));
+        const GuardedTensor x = on_gpu({tokens, in}, layout(1));
+        const GuardedTensor w = weight_on_gpu(out, in, layout(2));
+        const OwnedTensor bias = bias_on_gpu(out);
+        const GuardedTensor y(y_dtype, {tokens, out}, layout(4), kGpu);
+        run_and_expect_right(x.view(), w.view(),
+                             {.bias = has_bias ? bias.view : Tensor(), .activation = activation},
+                             y);
+      }
+    }
+  }
+}
+
+void Gemm::expect_right_when_tuned(const Tuned& tuned) {
+  for (const auto& [out, in] : {std::pair(512, 1024), std::pair(33, 40)}) {
+    for (const bool has_bias : {false, true}) {
+      SCOPED_TRACE(fmt::format("{} x {}, bias {}", out, in, has_bias));
+      const GuardedTensor w = weight_on_gpu(out, in);
+      const GuardedTensor w2 = weight_on_gpu(out, in);
+      const OwnedTensor bias = bias_on_gpu(out);
+      const Tensor weights[] = {w.view(), w2.view()};
+      const Epilogue epilogue{.bias = has_bias ? bias.view : Tensor(),
+                              .activation = {has_bias ? Kind::relu : Kind::none, 0.0f}};
+      for (const DType y_dtype : tuned.y_dtypes) {
+        if (has_bias && y_dtype == DType::f32) {
+          continue;
+        }
+        TuneCache cache;
+        const GemmTuning tuning{.weights = weights,
+                                .order = order,
+                                .epilogue = epilogue,
+                                .y = y_dtype,
+                                .tokens = tuned.tokens};
+        EXPECT_EQ(tune_gemm(tuning, cache, gpu->exec), tuned.buckets);
+        EXPECT_EQ(tune_gemm(tuning, cache, gpu->exec), 0);
+        for (const int64_t tokens : {1, 2, 3, 4, 9, 12, 13, 16, 17, 24, 33, 48, 130, 200}) {
+          for (const Layout layout : {Layout::contiguous, Layout::strided}) {
+            SCOPED_TRACE(fmt::format("{} tokens", tokens));
+            const GuardedTensor x = on_gpu({tokens, in}, layout);
+            const GuardedTensor y(y_dtype, {tokens, out}, layout, kGpu);
+            run_and_expect_right(x.view(), w2.view(), epilogue, y);
+          }
+        }
+      }
+    }
+  }
+}
+
+void Gemm::expect_rows_invariant() {
+  gpu->exec.sums = Sums::batch_invariant;
+  struct Case {
+    int64_t out;
+    int64_t in;
+    bool has_bias;
+    Kind activation;
+    bool f32_result;
+  };
+  for (const Case& c :
+       {Case{256, 640, true, Kind::relu, false}, Case{33, 130, true, Kind::none, false},
+        Case{130, 33, false, Kind::gelu, false}, Case{1000, 96, false, Kind::none, true}}) {
+    SCOPED_TRACE(fmt::format("{} x {}", c.out, c.in));
+    const GuardedTensor x = on_gpu({300, c.in});
+    const GuardedTensor w = weight_on_gpu(c.out, c.in);
+    const OwnedTensor bias = bias_on_gpu(c.out);
+    const Epilogue epilogue{.bias = c.has_bias ? bias.view : Tensor(),
+                            .activation = {c.activation, 0.0f}};
+    const DType y_dtype = c.f32_result ? DType::f32 : GetParam();
+    const GuardedTensor y(y_dtype, {300, c.out}, Layout::contiguous, kGpu);
+    run_and_expect_right(x.view(), w.view(), epilogue, y);
+    expect_invariant(x.view(), w.view(), epilogue, y_dtype);
+  }
 }
 
 }  // namespace sparsellm::testing

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <initializer_list>
+#include <vector>
 
 #include "kernels/activation.h"
 #include "kernels/gemm.h"
@@ -43,6 +44,26 @@ class Gemm : public GpuTest {
 
   // Every row of x [tokens, in] alone, and all numbers of rows at changing places.
   void expect_invariant(const Tensor& x, const Tensor& w, const Epilogue& epilogue, DType y_dtype);
+
+  // What either order of a weight is tested for.
+
+  // Products of all these sizes, with several strides, activations, biases and dtypes.
+  struct Sizes {
+    std::vector<int64_t> tokens;
+    std::vector<int64_t> in;
+    std::vector<int64_t> out;
+  };
+  void expect_right_for(const Sizes& sizes);
+  // Of these numbers of tokens plans are chosen, `buckets` of them, and products of several others
+  // are right; y has one of the dtypes (f32 without a bias alone).
+  struct Tuned {
+    std::vector<int64_t> tokens;
+    int64_t buckets = 0;
+    std::vector<DType> y_dtypes;
+  };
+  void expect_right_when_tuned(const Tuned& tuned);
+  // Under Sums::batch_invariant, which it sets.
+  void expect_rows_invariant();
 
   const WeightOrder order;
   Random random{78};

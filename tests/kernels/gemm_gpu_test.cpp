@@ -2,7 +2,6 @@
 #include <iterator>
 #include <memory>
 #include <string>
-#include <vector>
 
 #include "kernels/base/cuda_graph.h"
 #include "kernels/base/tune_cache.h"
@@ -19,31 +18,9 @@ INSTANTIATE_TEST_SUITE_P(Gpu, Gemm, ::testing::Values(DType::f16, DType::bf16),
                          [](const auto& test) { return std::string(name_of(test.param)); });
 
 TEST_P(Gemm, AnySizeAndStride) {
-  size_t combination = 0;
-  for (int64_t tokens : {0, 1, 3, 9, 12, 17, 24, 33, 48, 130}) {
-    for (int64_t in : {1, 8, 33, 40, 130, 256}) {
-      for (int64_t out : {1, 8, 33, 40, 130, 256}) {
-        ++combination;
-        const auto layout = [&](size_t period) {
-          return combination / period % 2 == 0 ? Layout::contiguous : Layout::strided;
-        };
-        const Activation activation = kActivations[combination % std::size(kActivations)];
-        const bool has_bias = combination / 6 % 2 == 0;
-        const DType y_dtype =
-            is_fused(activation) && !has_bias && combination % 4 == 0 ? DType::f32 : GetParam();
-        SCOPED_TRACE(fmt::format("{} tokens, {} x {}, {}, bias {}, {}, layouts {}", tokens, out, in,
-                                 name_of(activation.kind), has_bias, name_of(y_dtype),
-                                 combination % 8));
-        const GuardedTensor x = on_gpu({tokens, in}, layout(1));
-        const GuardedTensor w = on_gpu({out, in}, layout(2));
-        const OwnedTensor bias = bias_on_gpu(out);
-        const GuardedTensor y(y_dtype, {tokens, out}, layout(4), kGpu);
-        run_and_expect_right(x.view(), w.view(),
-                             {.bias = has_bias ? bias.view : Tensor(), .activation = activation},
-                             y);
-      }
-    }
-  }
+  expect_right_for({.tokens = {0, 1, 3, 9, 12, 17, 24, 33, 48, 130},
+                    .in = {1, 8, 33, 40, 130, 256},
+                    .out = {1, 8, 33, 40, 130, 256}});
 }
 
 TEST_P(Gemm, RefusesWhatItCannotTake) {
@@ -79,36 +56,8 @@ TEST_P(Gemm, RefusesWhatItCannotTake) {
 }
 
 TEST_P(Gemm, TunedPlansAreRightForAnyNumberOfTokens) {
-  constexpr int64_t kTuned[] = {1, 16, 15, 130, 48};
-  for (const auto& [out, in] : {std::pair(512, 1024), std::pair(33, 40)}) {
-    for (bool has_bias : {false, true}) {
-      SCOPED_TRACE(fmt::format("{} x {}, bias {}", out, in, has_bias));
-      const GuardedTensor w = on_gpu({out, in});
-      const GuardedTensor w2 = on_gpu({out, in});
-      const OwnedTensor bias = bias_on_gpu(out);
-      const Tensor weights[] = {w.view(), w2.view()};
-      const Epilogue epilogue{.bias = has_bias ? bias.view : Tensor(),
-                              .activation = {has_bias ? Kind::relu : Kind::none, 0.0f}};
-      for (DType y_dtype : {GetParam(), DType::f32}) {
-        if (has_bias && y_dtype == DType::f32) {
-          continue;
-        }
-        TuneCache cache;
-        const GemmTuning tuning{
-            .weights = weights, .epilogue = epilogue, .y = y_dtype, .tokens = kTuned};
-        EXPECT_EQ(tune_gemm(tuning, cache, gpu->exec), 4);
-        EXPECT_EQ(tune_gemm(tuning, cache, gpu->exec), 0);
-        for (int64_t tokens : {1, 2, 3, 4, 9, 12, 13, 16, 17, 24, 33, 48, 130, 200}) {
-          for (Layout layout : {Layout::contiguous, Layout::strided}) {
-            SCOPED_TRACE(fmt::format("{} tokens", tokens));
-            const GuardedTensor x = on_gpu({tokens, in}, layout);
-            const GuardedTensor y(y_dtype, {tokens, out}, layout, kGpu);
-            run_and_expect_right(x.view(), w2.view(), epilogue, y);
-          }
-        }
-      }
-    }
-  }
+  expect_right_when_tuned(
+      {.tokens = {1, 16, 15, 130, 48}, .buckets = 4, .y_dtypes = {GetParam(), DType::f32}});
 }
 
 TEST_P(Gemm, AnotherContextTakesItsPlansFromTheFile) {
@@ -184,30 +133,7 @@ TEST_P(Gemm, ACaptureCannotLookForABatchInvariantPlan) {
   EXPECT_TRUE(same_bits(captured.view(), y.view()));
 }
 
-TEST_P(Gemm, ARowHasTheSameBitsInAnyBatch) {
-  gpu->exec.sums = Sums::batch_invariant;
-  struct Case {
-    int64_t out;
-    int64_t in;
-    bool has_bias;
-    Kind activation;
-    bool f32_result;
-  };
-  for (const Case& c :
-       {Case{256, 640, true, Kind::relu, false}, Case{33, 130, true, Kind::none, false},
-        Case{130, 33, false, Kind::gelu, false}, Case{1000, 96, false, Kind::none, true}}) {
-    SCOPED_TRACE(fmt::format("{} x {}", c.out, c.in));
-    const GuardedTensor x = on_gpu({300, c.in});
-    const GuardedTensor w = on_gpu({c.out, c.in});
-    const OwnedTensor bias = bias_on_gpu(c.out);
-    const Epilogue epilogue{.bias = c.has_bias ? bias.view : Tensor(),
-                            .activation = {c.activation, 0.0f}};
-    const DType y_dtype = c.f32_result ? DType::f32 : GetParam();
-    const GuardedTensor y(y_dtype, {300, c.out}, Layout::contiguous, kGpu);
-    run_and_expect_right(x.view(), w.view(), epilogue, y);
-    expect_invariant(x.view(), w.view(), epilogue, y_dtype);
-  }
-}
+TEST_P(Gemm, ARowHasTheSameBitsInAnyBatch) { expect_rows_invariant(); }
 
 TEST_P(Gemm, ARowOfALargeProductHasTheSameBitsInAnyBatch) {
   gpu->exec.sums = Sums::batch_invariant;

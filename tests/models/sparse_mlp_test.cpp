@@ -6,7 +6,12 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <filesystem>
+#include <fstream>
 #include <memory>
+#include <optional>
+#include <sstream>
+#include <string>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -18,6 +23,7 @@
 #include "tests/testing/cpu_context.h"
 #include "tests/testing/paged_step.h"
 #include "tests/testing/random.h"
+#include "tests/testing/temp_dir.h"
 #include "tests/testing/tensor_values.h"
 #include "tests/testing/throws_error.h"
 
@@ -332,6 +338,121 @@ TEST(SparseMlp, CountsForSeveralThreads) {
   }
   EXPECT_EQ(mlp->neuron_counts().rows, 12);
   EXPECT_EQ(mlp->neuron_counts().active, 4 * active);
+}
+
+// Of an exact gated MLP the gate is half of a joined weight, and multiplied alone.
+TEST(SparseMlp, NamesAllItsProducts) {
+  const SignPrediction prediction;
+  for (const Weights::Config& config : configs()) {
+    const Weights weights(config);
+    const auto exact = weights.sparse();
+    const std::vector<const Linear*> parts = exact->partial_linears();
+    ASSERT_EQ(parts.size(), config.gated ? 1u : 0u);
+    for (const Linear* part : parts) {
+      EXPECT_EQ(part->weight->out(), config.neurons);
+      EXPECT_EQ(part->weight->in(), config.hidden);
+      EXPECT_EQ(part->bias.view.empty(), !config.biases);
+      EXPECT_EQ(part->activation.kind, Kind::none);
+    }
+    EXPECT_TRUE(weights.sparse(&prediction)->partial_linears().empty());
+    EXPECT_TRUE(weights.dense()->partial_linears().empty());
+  }
+}
+
+// Rows by neurons take a time for each, dense products always the same.
+class MadeUpMeter : public TuneMeter {
+ public:
+  // Which ways take turns: by neurons first.
+  explicit MadeUpMeter(double seconds_of_row) : seconds_of_row_(seconds_of_row) {}
+
+  std::string device_key() override { return "a device"; }
+  void poison(const Tensor&) override {}
+  Largest compare(const Tensor&, const Tensor&) override { return {}; }
+  std::optional<double> seconds(const Call& call, double) override {
+    call.enqueue();
+    const bool is_dense = calls_++ % 2 == 1;
+    return is_dense ? 1.0 : seconds_of_row_ * static_cast<double>(call.tokens);
+  }
+  int calls() const { return calls_; }
+
+ private:
+  double seconds_of_row_;
+  int calls_ = 0;
+};
+
+TEST(SparseMlp, MeasuresItsCutOff) {
+  CpuContext cpu(2, kWorkspace);
+  const std::vector<int64_t> tokens{1, 2, 3, 8, 64};
+  const SparseMlp::Tuning tuning{.dtype = DType::f32, .tokens = tokens};
+  const SignPrediction prediction{.votes = Votes::sign};
+  for (const Weights::Config& config : configs()) {
+    SCOPED_TRACE(name_of(config));
+    const Weights weights(config);
+    for (const SignPrediction* how : {static_cast<const SignPrediction*>(nullptr), &prediction}) {
+      const auto one = weights.sparse(how);
+      const auto two = weights.sparse(how);
+      const std::vector<SparseMlp*> alike{one.get(), two.get()};
+      EXPECT_EQ(one->most_rows(), how != nullptr ? 4 : 1);
+      TuneCache cache;
+      MadeUpMeter meter(0.2);
+      EXPECT_EQ(SparseMlp::tune(alike, tuning, meter, cache, cpu.exec), 4);  // 8 take too long
+      EXPECT_EQ(one->most_rows(), 4);
+      EXPECT_EQ(two->most_rows(), 4);
+      EXPECT_EQ(meter.calls(), 4 * 6);
+      EXPECT_EQ(one->neuron_counts().rows, 0);
+
+      // What was measured is not measured again, by MLPs of the same shape.
+      MadeUpMeter slow(2.0);
+      const auto three = weights.sparse(how);
+      const std::vector<SparseMlp*> other{three.get()};
+      EXPECT_EQ(SparseMlp::tune(other, tuning, slow, cache, cpu.exec), 0);
+      EXPECT_EQ(slow.calls(), 0);
+      EXPECT_EQ(three->most_rows(), 4);
+      TuneCache empty;
+      EXPECT_EQ(SparseMlp::tune(other, tuning, slow, empty, cpu.exec), 1);
+      EXPECT_EQ(three->most_rows(), 0);
+      MadeUpMeter fast(0.001);
+      TuneCache another;
+      EXPECT_EQ(SparseMlp::tune(other, tuning, fast, another, cpu.exec), 5);
+      EXPECT_EQ(three->most_rows(), 64);
+    }
+  }
+}
+
+TEST(SparseMlp, TakesNothingElseFromACacheForItsCutOff) {
+  CpuContext cpu(2, kWorkspace);
+  const std::vector<int64_t> tokens{1};
+  const SparseMlp::Tuning tuning{.dtype = DType::f32, .tokens = tokens};
+  const Weights weights(configs().front());
+  const auto mlp = weights.sparse();
+  const std::vector<SparseMlp*> mlps{mlp.get()};
+  const TempDir folder;
+  MadeUpMeter meter(0.2);
+  const std::filesystem::path file = folder.path() / "cache.json";
+  TuneCache first(file);
+  EXPECT_EQ(SparseMlp::tune(mlps, tuning, meter, first, cpu.exec), 1);
+  first.save();
+  std::stringstream stored;
+  stored << std::ifstream(file).rdbuf();
+  const std::string text = stored.str();
+  const std::string entry = "200000.000 us by neurons, 1000000.000 us dense";
+  const size_t at = text.find(entry);
+  ASSERT_NE(at, std::string::npos) << text;
+  for (const char* other :
+       {"", "200000.000 us", "nan us by neurons, 1.0 us dense", "-1 us by neurons, 1 us dense",
+        "1 us by neurons, 0 us dense", "1 us by neurons, inf us dense",
+        "1 us by neurons, 2 us dense and more", "1e999 us by neurons, 2 us dense"}) {
+    folder.write("cache.json", std::string(text).replace(at, entry.size(), other));
+    TuneCache cache(file);
+    EXPECT_EQ(cache.problem(), "");
+    EXPECT_EQ(SparseMlp::tune(mlps, tuning, meter, cache, cpu.exec), 1) << other;
+    EXPECT_EQ(mlp->most_rows(), 1);
+  }
+  folder.write("cache.json",
+               std::string(text).replace(at, entry.size(), "3 us by neurons, 2 us dense"));
+  TuneCache cache(file);
+  EXPECT_EQ(SparseMlp::tune(mlps, tuning, meter, cache, cpu.exec), 0);
+  EXPECT_EQ(mlp->most_rows(), 0);
 }
 
 TEST(SparseMlp, RefusesShapesThatDoNotFit) {

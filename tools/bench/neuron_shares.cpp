@@ -28,9 +28,7 @@ SignPrediction prediction_for(double predicted, Votes votes, const Tensor& x, co
   VoteHistogram histogram;
   histogram.add({negative.view.data<int32_t>(), count}, {positive.view.data<int32_t>(), count},
                 std::vector<uint8_t>(count));
-  const auto wanted = static_cast<int64_t>(std::llround(predicted * static_cast<double>(count)));
-  const auto distance = [&](float alpha) { return std::abs(histogram.skipped(alpha) - wanted); };
-  return {.votes = votes, .alpha = *std::ranges::min_element(histogram.alphas(), {}, distance)};
+  return {.votes = votes, .alpha = histogram.alpha_for_skipped_share(predicted)};
 }
 
 float threshold_for(double zeros, const Tensor& gates, const Tensor& active) {

@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <random>
 
-#include "sparse/activation/neuron_observer.h"
+#include "kernels/base/neuron_observer.h"
 
 namespace sparsellm {
 

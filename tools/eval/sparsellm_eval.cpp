@@ -28,6 +28,7 @@
 #include "tools/cli/tool_main.h"
 #include "tools/eval/activation.h"
 #include "tools/eval/compare.h"
+#include "tools/eval/neuron_report.h"
 #include "tools/eval/perplexity.h"
 #include "tools/eval/random_mask.h"
 
@@ -205,7 +206,7 @@ void perplexity(const PerplexityArgs& args) {
         scoring.rows());
   }
   const double speed = static_cast<double>(result.tokens) / result.seconds;
-  const NeuronCounts& neurons = engine.stats().neurons;
+  const std::string neurons = neuron_shares_text(engine);  // of decode rows
   if (scoring.json) {
     JsonWriter report;
     report.object()
@@ -219,13 +220,8 @@ void perplexity(const PerplexityArgs& args) {
         .member("perplexity", result.perplexity)
         .member("standard_error", result.standard_error)
         .member("tokens_per_second", speed);
-    if (neurons.neurons > 0) {
-      report.key("activation_sparsity")
-          .object()
-          .member("mode", name_of(engine.config().activation_sparsity.mode))
-          .member("skipped", neurons.skipped_share())
-          .member("active", neurons.active_share())
-          .end();
+    if (!neurons.empty()) {
+      add_activation_sparsity("activation_sparsity", engine, report);
     }
     report.end();
     print_json(std::move(report));
@@ -235,9 +231,8 @@ void perplexity(const PerplexityArgs& args) {
   fmt::print("protocol    {}\n", describe(scoring));
   fmt::print("scored      {} tokens in {} windows, {:.0f} tokens/s\n", result.tokens,
              result.windows, speed);
-  if (neurons.neurons > 0) {  // decode rows with activation sparsity
-    fmt::print("neurons     {:.1f} % not zero; {:.1f} % skipped\n", 100.0 * neurons.active_share(),
-               100.0 * neurons.skipped_share());
+  if (!neurons.empty()) {
+    fmt::print("neurons     {}\n", neurons);
   }
 }
 
@@ -266,7 +261,8 @@ void add_top(std::string_view key, const TokenProbability& token, JsonWriter& js
       .end();
 }
 
-void print_comparison_json(const CompareArgs& args, const Comparison& result) {
+void print_comparison_json(const CompareArgs& args, const Comparison& result,
+                           const Engine& engine_a, const Engine& engine_b) {
   const ModelArgs b = args.settings_b();
   const ComparedToken& worst = result.worst;
   JsonWriter report;
@@ -280,8 +276,10 @@ void print_comparison_json(const CompareArgs& args, const Comparison& result) {
       .member("context", args.scoring.context)
       .member("decode", args.scoring.decode)
       .member("windows", result.windows)
-      .member("tokens", result.tokens)
-      .member("kl_mean", result.kl.value)
+      .member("tokens", result.tokens);
+  add_activation_sparsity("activation_sparsity_a", engine_a, report);
+  add_activation_sparsity("activation_sparsity_b", engine_b, report);
+  report.member("kl_mean", result.kl.value)
       .member("kl_standard_error", result.kl.standard_error)
       .member("kl_median", result.kl_median)
       .member("kl_p99", result.kl_99)
@@ -311,7 +309,8 @@ void print_comparison_json(const CompareArgs& args, const Comparison& result) {
   print_json(std::move(report));
 }
 
-void print_comparison(const CompareArgs& args, const Comparison& result) {
+void print_comparison(const CompareArgs& args, const Comparison& result, const Engine& engine_a,
+                      const Engine& engine_b) {
   const ModelArgs b = args.settings_b();
   const auto row = [](const char* name, const std::string& value) {
     fmt::print("{:<16} {}\n", name, value);
@@ -324,6 +323,13 @@ void print_comparison(const CompareArgs& args, const Comparison& result) {
   row("protocol", describe(args.scoring));
   row("scored", fmt::format("{} tokens in {} windows, {:.0f} tokens/s", result.tokens,
                             result.windows, static_cast<double>(result.tokens) / result.seconds));
+  const auto has_sparsity = [](const Engine& engine) {
+    return engine.config().activation_sparsity.mode != ActivationSparsity::Mode::off;
+  };
+  if (has_sparsity(engine_a) || has_sparsity(engine_b)) {
+    row("neurons of A", activation_sparsity_text(engine_a));
+    row("neurons of B", activation_sparsity_text(engine_b));
+  }
   fmt::print("\n");
   row("KL(A || B)",
       fmt::format("{:.4g} +- {:.2g} nats", result.kl.value, result.kl.standard_error));
@@ -379,9 +385,9 @@ void compare(const CompareArgs& args) {
                              }});
   }
   if (scoring.json) {
-    print_comparison_json(args, result);
+    print_comparison_json(args, result, a, b);
   } else {
-    print_comparison(args, result);
+    print_comparison(args, result, a, b);
   }
 }
 

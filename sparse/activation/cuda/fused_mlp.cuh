@@ -13,6 +13,21 @@
 // for each other twice: for the words that say which neurons are active, and for those with h.
 namespace sparsellm::fused {
 
+// By all blocks, when each of them is done with its neurons.
+__device__ inline void count_neurons(const FusedParameters& p, const FusedShared& shared) {
+  const auto add = [](uint64_t& counter, uint32_t count) {
+    atomicAdd(reinterpret_cast<unsigned long long*>(&counter), count);
+  };
+  if (threadIdx.x == 0) {
+    add(p.counters->skipped, shared.skipped);
+    add(p.counters->active, shared.active);
+  }
+  if (blockIdx.x == 0 && threadIdx.x < p.shape.tokens &&
+      (p.positions == nullptr || p.positions[threadIdx.x] >= 0)) {
+    add(p.counters->rows, 1);
+  }
+}
+
 template <class T, int kKinds, int kTiles>
 __global__ void __launch_bounds__(kThreads, 1)
     fused_mlp_kernel(const __grid_constant__ FusedParameters p) {
@@ -44,6 +59,10 @@ __global__ void __launch_bounds__(kThreads, 1)
   }
   FusedDown<T, kTiles> down(p, block, shared, list, memory);
   neurons.run([&] { down.begin(); });
+  if (p.counters != nullptr) {
+    __syncthreads();
+    count_neurons(p, shared);
+  }
   down.run();
 #endif
 }

@@ -85,7 +85,8 @@ void fused_mlp_cuda(const Tensor& x, const Tensor& positions, const FusedMlp& ml
       .whole_units = ctx.sums == Sums::batch_invariant,
       .generation = queue.tagged,
       .active = queue.tagged + 1,
-      .h = queue.tagged + 1 + fused::kActiveWords};
+      .h = queue.tagged + 1 + fused::kActiveWords,
+      .counters = mlp.counters};
   visit_activation(x.dtype(), [&](auto element) {
     const FusedKernel kernel = fused_kernel<decltype(element)>(shape);
     check_cuda(cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),

@@ -17,7 +17,7 @@ template <class T, int kKinds, int kTiles>
 class FusedNeurons {
  public:
   // Reads x, which no thread block may change before all have come to the end of run().
-  __device__ FusedNeurons(const FusedParameters& p, const FusedBlock& b, const FusedShared& shared,
+  __device__ FusedNeurons(const FusedParameters& p, const FusedBlock& b, FusedShared& shared,
                           uint8_t* memory)
       : p_(p),
         b_(b),
@@ -178,6 +178,7 @@ class FusedNeurons {
     constexpr int kParts = 8;
     const int tokens = p_.shape.tokens;
     const int shift = p_.shape.item_shift();  // 1 << shift items of a neuron
+    uint32_t active = 0;
     const int all = ((neurons << shift) * kParts + kWarp - 1) / kWarp * kWarp;
 #pragma unroll 1
     for (int i = threadIdx.x; i < all; i += kThreads) {
@@ -199,9 +200,18 @@ class FusedNeurons {
         }
       }
       const uint32_t h = there && part == 0 ? h_of(first + n, t, sums) : 0;
+      if (p_.counters != nullptr) {
+        active += is_zero(h) ? 0 : 1;
+      }
       const uint32_t next = tokens == 1 ? 0 : __shfl_down_sync(~0u, h, kParts);
       if (there && part == 0 && t % 2 == 0) {
         tell(first + n, t / 2, h | next << 16);
+      }
+    }
+    if (p_.counters != nullptr) {
+      active = __reduce_add_sync(~0u, active);
+      if (b_.lane == 0 && active != 0) {
+        atomicAdd(&shared_.active, active);
       }
     }
   }
@@ -229,6 +239,9 @@ class FusedNeurons {
     return *reinterpret_cast<const uint16_t*>(&value);
   }
 
+  // Of bits of T: +0 or -0.
+  static __device__ bool is_zero(uint32_t h) { return (h & 0x7fff) == 0; }
+
   // All blocks h of two tokens.
   __device__ void tell(int place, int pair, uint32_t h) const {
     const int64_t at = p_.whole_units ? shared_.list[place] : shared_.share_begin + place;
@@ -239,7 +252,7 @@ class FusedNeurons {
 
   const FusedParameters& p_;
   const FusedBlock& b_;
-  const FusedShared& shared_;
+  FusedShared& shared_;
   const uint16_t* bits_;
   float* parts_;
   uint32_t ring_;

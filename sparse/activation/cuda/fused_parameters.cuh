@@ -4,6 +4,7 @@
 
 #include "kernels/base/warp.cuh"
 #include "sparse/activation/cuda/fused_layout.h"
+#include "sparse/activation/neuron_counters.h"
 
 namespace sparsellm::fused {
 
@@ -42,6 +43,7 @@ struct FusedParameters {
   // [places, h_words]: generation << 32 | h of two tokens. Places are those of the list of all
   // active neurons, or with whole_units numbers of neurons.
   uint64_t* h;
+  NeuronCounters* counters;  // or null
 };
 
 // What all threads of a block know.
@@ -76,6 +78,8 @@ struct FusedShared {
   uint16_t list[kMostShare];  // neurons of gate and up
   uint32_t active_of_warp[kWarpsOfBlock];
   uint64_t generation;
+  uint32_t skipped;  // neurons of all rows, by this block; and how many were not zero
+  uint32_t active;
   int count;                                             // of `list`
   int share_begin;                                       // its place in the list of all
   int half_start;                                        // active neurons before this block's half

@@ -44,6 +44,10 @@ class FusedVotes {
     for (int i = threadIdx.x; i < b_.own_units * kUnit * p_.shape.tokens; i += kThreads) {
       negative_[i] = 0;
     }
+    if (threadIdx.x == 0) {
+      shared_.skipped = 0;
+      shared_.active = 0;
+    }
     if (threadIdx.x < kMostTokens) {
       shared_.total[threadIdx.x] = 0;
       shared_.balance[threadIdx.x] = 0;
@@ -131,6 +135,7 @@ class FusedVotes {
   // When all votes are counted: by all warps. The first rows of active neurons are fetched into the
   // L2, where they will be by the time that all blocks know who multiplies them.
   __device__ void publish(uint64_t generation) const {
+    uint32_t skipped = 0;
 #pragma unroll 1
     for (int unit = b_.warp; unit < b_.own_units; unit += kWarpsOfBlock) {
       uint32_t any = 0;
@@ -138,6 +143,7 @@ class FusedVotes {
       for (int t = 0; t < p_.shape.tokens; ++t) {
         const uint32_t bits = __ballot_sync(~0u, is_active(unit, t));
         any |= bits;
+        skipped += is_padding(t) ? 0 : neurons_of(unit) - __popc(bits);
         if (b_.lane == 0) {
           asm volatile("st.relaxed.gpu.global.u64 [%0], %1;" ::"l"(p_.active + t * b_.units +
                                                                    b_.first_unit + unit),
@@ -148,6 +154,9 @@ class FusedVotes {
       if ((any >> b_.lane & 1) != 0 && unit < p_.prefetched) {
         prefetch((b_.first_unit + unit) * kUnit + b_.lane);
       }
+    }
+    if (p_.counters != nullptr && b_.lane == 0) {
+      atomicAdd(&shared_.skipped, skipped);
     }
   }
 
@@ -307,10 +316,13 @@ class FusedVotes {
     }
   }
 
+  __device__ bool is_padding(int t) const { return p_.positions != nullptr && p_.positions[t] < 0; }
+  __device__ int neurons_of(int unit) const {
+    return min(kUnit, p_.shape.neurons - (b_.first_unit + unit) * kUnit);
+  }
   __device__ bool is_active(int unit, int t) const {
     const int neuron = (b_.first_unit + unit) * kUnit + b_.lane;
-    if (b_.lane >= kUnit || neuron >= p_.shape.neurons ||
-        (p_.positions != nullptr && p_.positions[t] < 0)) {
+    if (b_.lane >= kUnit || neuron >= p_.shape.neurons || is_padding(t)) {
       return false;
     }
     const int total = shared_.total[t];

@@ -429,6 +429,61 @@ TEST_P(GpuActiveRows, NanAndInfinityAreNotZeroAndMinusZeroIs) {
   EXPECT_EQ(values_of(y.view()), Values(2 * kIn, 0.0));
 }
 
+// As the CPU counts the same h: neurons of several blocks, tokens of several passes, padding.
+TEST_P(GpuActiveRows, AreCounted) {
+  for (const int64_t neurons : {1, 512, 531, 2100}) {
+    for (const int64_t tokens : {1, 9, 35}) {
+      SCOPED_TRACE(fmt::format("{} tokens, {} neurons", tokens, neurons));
+      constexpr int64_t kOut = 300;  // several strips
+      const GuardedTensor wt = on_gpu({neurons, kOut});
+      const GuardedTensor y = empty({tokens, kOut});
+      const GuardedTensor mask = random_mask(tokens, neurons, 0.4, Layout::strided);
+      const GuardedTensor h = sparse_on_gpu(tokens, neurons, 0.5, Layout::strided);
+      const GuardedTensor positions(DType::i32, {tokens}, Layout::contiguous, kGpu);
+      Values places;
+      for (int64_t token = 0; token < tokens; ++token) {
+        places.push_back(token % 4 == 2 ? -1.0 : static_cast<double>(token));
+      }
+      set_values(positions.view(), places);
+      const Buffer memory = make_neuron_counters(kGpu);
+      const Buffer memory_of_cpu = make_neuron_counters({});
+      NeuronTally tally{.counters = static_cast<NeuronCounters*>(memory.data()),
+                        .positions = positions.view(),
+                        .active = mask.view()};
+      NeuronTally of_cpu{.counters = static_cast<NeuronCounters*>(memory_of_cpu.data())};
+      const auto expect_same = [&](const char* what) {
+        SCOPED_TRACE(what);
+        gpu->cuda.synchronize();
+        const NeuronCounters counts = read_neuron_counters(memory);
+        const NeuronCounters expected = read_neuron_counters(memory_of_cpu);
+        EXPECT_EQ(counts.rows, expected.rows);
+        EXPECT_EQ(counts.skipped, expected.skipped);
+        EXPECT_EQ(counts.active, expected.active);
+      };
+      const GuardedTensor cpu_positions(DType::i32, {tokens});
+      const GuardedTensor cpu_mask(DType::u8, {tokens, neurons});
+      set_values(cpu_positions.view(), places);
+      set_values(cpu_mask.view(), values_of(mask.view()));
+      of_cpu.positions = cpu_positions.view();
+      of_cpu.active = cpu_mask.view();
+
+      down_rows(h.view(), DenseRows(wt.view()), {}, tally, y.view(), gpu->exec);
+      count_neurons_cpu(cpu_twin(h.view()).view(), of_cpu);
+      expect_same("down");
+      tally.positions = {};
+      tally.active = {};
+      of_cpu.positions = {};
+      of_cpu.active = {};
+      down_rows(h.view(), DenseRows(wt.view()), {}, tally, y.view(), gpu->exec);
+      count_neurons_cpu(cpu_twin(h.view()).view(), of_cpu);
+      expect_same("nothing predicted, no padding");
+      down_rows(h.view(), DenseRows(wt.view()), {}, y.view(), gpu->exec);
+      expect_same("not counted");
+      EXPECT_TRUE(h.guards_intact() && mask.guards_intact());
+    }
+  }
+}
+
 TEST_P(GpuActiveRows, CanBeCapturedAndTakesTheWorkspaceThatItSays) {
   for (const int64_t tokens : {1, 3, 40}) {
     SCOPED_TRACE(fmt::format("{} tokens", tokens));

@@ -468,6 +468,61 @@ TEST(ActiveRowsErrors, NameWhatDoesNotFit) {
       "rows of a weight that is i32 [2, 2]"));
 }
 
+TEST(ActiveRows, AreCounted) {
+  Random random(12);
+  CpuContext cpu(2);
+  constexpr int64_t kTokens = 5;
+  constexpr int64_t kNeurons = 37;
+  constexpr int64_t kOut = 11;
+  const GuardedTensor wt = random.tensor(DType::f16, {kNeurons, kOut});
+  const GuardedTensor y(DType::f32, {kTokens, kOut});
+  const GuardedTensor mask = random_mask(random, kTokens, kNeurons, 0.5, Layout::strided);
+  const GuardedTensor positions(DType::i32, {kTokens});
+  set_values(positions.view(), std::vector<double>{7.0, -1.0, 0.0, 3.0, -1.0});
+  GuardedTensor h = random.tensor(DType::f32, {kTokens, kNeurons}, Layout::strided);
+  std::vector<double> values = values_of(h.view());
+  const std::vector<double> flags = values_of(mask.view());
+  std::vector<double> masked;
+  int64_t skipped = 0;
+  int64_t active = 0;      // of those that are not skipped
+  int64_t all_active = 0;  // of all rows
+  for (size_t i = 0; i < values.size(); ++i) {
+    values[i] = i % 3 == 0 ? -0.0 : values[i];
+    masked.push_back(flags[i] != 0.0 ? values[i] : 0.0);
+    const size_t token = i / kNeurons;
+    all_active += values[i] != 0.0 ? 1 : 0;
+    if (token != 1 && token != 4) {
+      skipped += flags[i] == 0.0 ? 1 : 0;
+      active += masked[i] != 0.0 ? 1 : 0;
+    }
+  }
+  set_values(h.view(), values);
+
+  const Buffer memory = make_neuron_counters({});
+  auto* const counters = static_cast<NeuronCounters*>(memory.data());
+  down_rows(h.view(), DenseRows(wt.view()), {}, {.counters = counters}, y.view(), cpu.exec);
+  NeuronCounters counts = read_neuron_counters(memory);
+  EXPECT_EQ(counts.rows, uint64_t{kTokens});
+  EXPECT_EQ(counts.skipped, 0u);
+  EXPECT_EQ(counts.active, static_cast<uint64_t>(all_active));
+
+  const NeuronTally tally{
+      .counters = counters, .positions = positions.view(), .active = mask.view()};
+  set_values(h.view(), masked);
+  down_rows(h.view(), DenseRows(wt.view()), {}, tally, y.view(), cpu.exec);
+  counts = read_neuron_counters(memory);
+  EXPECT_EQ(counts.rows, uint64_t{kTokens + 3});
+  EXPECT_EQ(counts.skipped, static_cast<uint64_t>(skipped));
+  EXPECT_EQ(counts.active, static_cast<uint64_t>(all_active + active));
+
+  const NeuronTally short_positions{.positions = positions.view().rows(0, 3),
+                                    .active = mask.view()};
+  EXPECT_TRUE(throws_error(
+      [&] { down_rows(h.view(), DenseRows(wt.view()), {}, short_positions, y.view(), cpu.exec); },
+      "down_rows: positions is i32 [3] on cpu; expected i32 [5] on cpu"));
+  EXPECT_EQ(read_neuron_counters({}).rows, 0u);
+}
+
 // Rows in a format of their own.
 class OtherRows final : public RowAccess {
  public:

@@ -143,6 +143,24 @@ TEST(SignWords, OfAWeightOnTheDeviceOfAContext) {
   EXPECT_EQ(values_of(words.view().nonzero), values_of(expected.view().nonzero));
 }
 
+TEST(SignWords, OfNoColumnsOrRows) {
+  ThreadPool threads(2);
+  for (const auto& [rows, columns] : {std::pair<int64_t, int64_t>{3, 0}, {0, 40}, {0, 0}}) {
+    const GuardedTensor w(DType::f16, {rows, columns});
+    const OwnedSignWords words = pack_sign_words(w.view(), threads);
+    EXPECT_EQ(words.columns, columns);
+    EXPECT_EQ(words.view().rows(), rows);
+    EXPECT_EQ(words.bytes(), 0);
+    EXPECT_TRUE(words.view().nonzero.empty());
+    EXPECT_TRUE(throws_error(
+        [&, rows = rows, columns = columns] {
+          SignPacker(rows, columns)
+              .pack(GuardedTensor(DType::f16, {4, columns}).view(), 0, threads);
+        },
+        "4 rows"));
+  }
+}
+
 TEST(SignWords, ErrorsNameWhatDoesNotFit) {
   ThreadPool threads(1);
   CpuContext cpu;

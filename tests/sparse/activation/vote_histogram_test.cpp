@@ -282,5 +282,20 @@ TEST(VoteHistogram, RefusesWhatDoesNotFit) {
   }
 }
 
+TEST(VoteHistogram, FindsTheAlphaOfASkippedShare) {
+  Neurons neurons;
+  for (int i = 0; i < 1000; ++i) {
+    neurons.add(500 + i % 100, 550, i % 3 == 0);
+  }
+  const VoteHistogram histogram = counted(neurons);
+  for (const double share : {0.0, 0.1, 0.43, 0.5, 0.99, 1.0}) {
+    const auto skipped =
+        static_cast<double>(histogram.skipped(histogram.alpha_for_skipped_share(share)));
+    EXPECT_NEAR(skipped / 1000.0, share, 0.011) << share;
+  }
+  EXPECT_TRUE(throws_error([&] { histogram.alpha_for_skipped_share(1.5); }, "1.5"));
+  EXPECT_TRUE(throws_error([&] { histogram.alpha_for_skipped_share(std::nan("")); }, "nan"));
+}
+
 }  // namespace
 }  // namespace sparsellm

@@ -12,6 +12,7 @@
 #include "models/weights/random_weights.h"
 #include "tests/testing/paths.h"
 #include "tests/testing/throws_error.h"
+#include "tests/tools/bench/report_tables.h"
 #include "tools/bench/arrivals.h"
 #include "tools/bench/random_sparsity.h"
 #include "tools/bench/read_bandwidth.h"
@@ -20,6 +21,7 @@ namespace sparsellm {
 namespace {
 
 using nlohmann::json;
+using testing::Report;
 using testing::throws_error;
 
 std::filesystem::path model(const char* name = "fable-llama-relu-8m") {
@@ -44,27 +46,6 @@ ThroughputOptions small(std::vector<int64_t> batches) {
   options.read_bandwidth = 1e10;
   return options;
 }
-
-// The tables of a report by name, each an array of rows.
-class Report {
- public:
-  ReportWriter& writer() { return writer_; }
-
-  json table(const std::string& name) {
-    writer_.finish();
-    const json report = json::parse(text_);
-    for (const json& table : report.at("tables")) {
-      if (table.at("name") == name) {
-        return table.at("rows");
-      }
-    }
-    return json::array();
-  }
-
- private:
-  std::string text_;
-  ReportWriter writer_{ReportFormat::json, {}, [this](std::string_view part) { text_ += part; }};
-};
 
 // Nobody counts the weights of neurons that are zero.
 TEST(BenchThroughput, WithActivationSparsityWeightsAreNotSaidToBeRead) {

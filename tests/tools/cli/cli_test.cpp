@@ -800,6 +800,22 @@ TEST(Eval, Activation) {
   const nlohmann::json comparison = nlohmann::json::parse(compared.out);
   EXPECT_NEAR(comparison.at("perplexity_a").get<double>(), off, 1e-6 * off);
   EXPECT_GT(comparison.at("kl_mean"), 0.0);
+  const nlohmann::json& neurons_a = comparison.at("activation_sparsity_a");
+  EXPECT_EQ(neurons_a.at("mode"), "off");
+  EXPECT_TRUE(neurons_a.at("skipped").is_null() && neurons_a.at("active").is_null());
+  const nlohmann::json& neurons_b = comparison.at("activation_sparsity_b");
+  EXPECT_EQ(neurons_b.at("mode"), "predict");
+  EXPECT_GT(neurons_b.at("skipped"), 0.1);
+  EXPECT_GT(neurons_b.at("active"), 0.01);
+  const Outcome prompts = eval({"compare", opt(), "--activation-sparsity", "exact"}, {});
+  EXPECT_NE(prompts.out.find("neurons of A     exact\nneurons of B     exact\n"), std::string::npos)
+      << prompts.out;
+  const Outcome decoded =
+      eval({"compare", opt(), "--activation-sparsity-b", "exact"}, {"--decode"});
+  EXPECT_TRUE(std::regex_search(
+      decoded.out, std::regex("neurons of A     off\nneurons of B     exact; [0-9.]+ % not zero; "
+                              "0.0 % skipped\n")))
+      << decoded.out;
 
   const auto expect_error = [](const Outcome& bad, int exit_code, std::string_view error) {
     EXPECT_EQ(bad.exit_code, exit_code);

@@ -37,7 +37,8 @@ Rooms with(Rooms rooms, const Rooms& more) {
 }
 
 const Rooms kAblation = with({"sparse/ablation"}, kSparse);
-const Rooms kAblations{"sparse/ablation", "sparse/tca_bme/ablation", "sparse/tiled_csl/ablation"};
+const Rooms kAblations{"sparse/ablation", "sparse/activation/ablation", "sparse/tca_bme/ablation",
+                       "sparse/tiled_csl/ablation"};
 
 const std::map<std::string, Rooms> kAllowed{
     {"kernels/base", {}},
@@ -45,6 +46,7 @@ const std::map<std::string, Rooms> kAllowed{
     {"sparse", kKernels},
     // For measurements: layers of their own above the formats.
     {"sparse/ablation", kSparse},
+    {"sparse/activation/ablation", kSparse},
     {"sparse/tca_bme/ablation", kAblation},
     {"sparse/tiled_csl/ablation", kAblation},
     {"models/storage", kSparse},
@@ -270,6 +272,7 @@ TEST(Layering, FindsWrongIncludes) {
       {"sparse/tca_bme/tca_bme_format.cpp", "#include \"sparse/tca_bme/ablation/ablation.h\""},
       {"sparse/tca_bme/ablation/ablation.cu", "#include \"tools/bench/contender.h\""},
       {"models/decoder.cpp", "#include \"sparse/tca_bme/ablation/ablation.h\""},
+      {"models/sparse_mlp.cpp", "#include \"sparse/activation/ablation/ablation.h\""},
       {"sparse/tiled_csl/tiled_csl_format.cpp", "#include \"sparse/ablation/ablated_weight.h\""},
       {"engine/engine.cpp", "#include \"sparse/tiled_csl/ablation/ablation.h\""},
       {"engine/engine.cpp", "#include \"tools/cli/args.h\""},

@@ -35,20 +35,31 @@ class MlpBench {
         meter_(options.device, options.repeat, Sums::fastest, options.threads),
         host_threads_(options.threads) {
     meter_.context().isa = options.cpu_isa;
+    if (options.ablation) {
+      subjects_ = {{MlpPart::dense}, {MlpPart::ops}, {MlpPart::fused}};
+      for (const MlpAblation variant : kMlpAblations) {
+        subjects_.push_back({MlpPart::ablated, variant});
+      }
+      alpha_factors_.assign(kAblationAlphas.begin(), kAblationAlphas.end());
+      return;
+    }
     for (const MlpPart part : kMlpParts) {
       if (part != MlpPart::fused || options.device.is_cuda()) {
-        parts_.push_back(part);
+        subjects_.push_back({part});
       }
     }
   }
 
   std::vector<MlpResult> run() {
     for (const MlpShape& shape : options_.shapes) {
-      try {
-        bench_shape(shape);
-      } catch (const OutOfMemory& error) {  // before there was any result
-        for (const MlpPart part : parts_) {
-          deliver_failed(shape, part, error.what());
+      for (const float alpha_factor : alpha_factors_) {
+        const MlpInstance mlp{.shape = shape, .alpha_factor = alpha_factor};
+        try {
+          bench_mlp(mlp);
+        } catch (const OutOfMemory& error) {  // before there was any result
+          for (const MlpSubject subject : subjects_) {
+            deliver_failed(mlp, subject, error.what());
+          }
         }
       }
     }
@@ -56,6 +67,10 @@ class MlpBench {
   }
 
  private:
+  struct MlpInstance {
+    MlpShape shape;
+    float alpha_factor = 1.0f;
+  };
   struct Operands {
     MlpReference reference;
     OwnedTensor x;
@@ -94,13 +109,15 @@ class MlpBench {
             .y = make(activations(), shape.hidden)};
   }
 
-  Operands make_operands(const MlpShape& shape) {
+  Operands make_operands(const MlpInstance& mlp) {
+    const MlpShape& shape = mlp.shape;
     MlpReference reference({.shape = shape,
                             .weights = options_.dtype,
                             .activations = activations(),
                             .tokens = most_tokens(),
                             .votes = options_.votes,
                             .shares = options_.shares,
+                            .alpha_factor = mlp.alpha_factor,
                             .seed = options_.seed},
                            host_threads_);
     OwnedTensor x = on_device(reference.x());
@@ -114,20 +131,21 @@ class MlpBench {
             .dense_results = make_results(shape)};
   }
 
-  void bench_shape(const MlpShape& shape) {
-    const Operands operands = make_operands(shape);
+  void bench_mlp(const MlpInstance& mlp) {
+    const Operands operands = make_operands(mlp);
     std::unique_ptr<MlpContender> dense;
     std::set<int64_t> right_dense;  // tokens
-    for (const MlpPart part : parts_) {
+    for (const MlpSubject subject : subjects_) {
+      const MlpPart part = subject.part;
       std::unique_ptr<MlpContender> contender;
       try {
-        contender = make_contender(shape, part, operands);
+        contender = make_contender(mlp.shape, subject, operands);
       } catch (const OutOfMemory& error) {
-        deliver_failed(shape, part, error.what());
+        deliver_failed(mlp, subject, error.what());
         continue;
       }
       for (const int64_t tokens : options_.tokens) {
-        MlpResult result = make_result(shape, part, tokens);
+        MlpResult result = make_result(mlp, subject, tokens);
         try {
           const bool compares = is_whole(part) && right_dense.contains(tokens);
           measure(*contender, operands, compares ? dense.get() : nullptr, result);
@@ -150,41 +168,44 @@ class MlpBench {
 
   // Of the fewest tokens, which read the least. Where hardly anything is read, copies of all
   // weights would take too much memory, and time to make.
-  int64_t copies_of(MlpPart part, const MlpShape& shape, const Operands& operands) const {
+  int64_t copies_of(MlpSubject subject, const MlpShape& shape, const Operands& operands) const {
     const MlpShares fewest = operands.reference.shares(*std::ranges::min_element(options_.tokens));
-    const MlpBytes bytes = bytes_of(part, shape, fewest, options_.dtype);
+    const MlpBytes bytes = bytes_of(subject, shape, fewest, options_.dtype);
     const int64_t room = std::min(device_memory(options_.device).free / kShareOfMemory,
                                   kMostRotations * options_.rotation_bytes);
     return std::clamp(cold_copies(std::max<int64_t>(bytes.read, 1), options_.rotation_bytes),
                       int64_t{1}, std::max<int64_t>(room / bytes.held, 1));
   }
 
-  std::unique_ptr<MlpContender> make_contender(const MlpShape& shape, MlpPart part,
+  std::unique_ptr<MlpContender> make_contender(const MlpShape& shape, MlpSubject subject,
                                                const Operands& operands) {
+    const MlpPart part = subject.part;
     const PartResults& results = part == MlpPart::dense ? operands.dense_results : operands.results;
     return make_mlp_contender(
-        part, {.shape = shape,
-               .weights = options_.dtype,
-               .seed = options_.seed,
-               .activation = part == MlpPart::dense ? MlpReference::dense_activation()
-                                                    : operands.reference.activation(),
-               .prediction = operands.reference.prediction(),
-               .x = operands.x.view,
-               .given_active = operands.active.view,
-               .given_h = operands.h.view,
-               .active = results.active.view,
-               .h = results.h.view,
-               .y = results.y.view,
-               .copies = copies_of(part, shape, operands),
-               .ctx = meter_.context(),
-               .tune_cache = meter_.tune_cache()});
+        subject, {.shape = shape,
+                  .weights = options_.dtype,
+                  .seed = options_.seed,
+                  .activation = part == MlpPart::dense ? MlpReference::dense_activation()
+                                                       : operands.reference.activation(),
+                  .prediction = operands.reference.prediction(),
+                  .x = operands.x.view,
+                  .given_active = operands.active.view,
+                  .given_h = operands.h.view,
+                  .active = results.active.view,
+                  .h = results.h.view,
+                  .y = results.y.view,
+                  .copies = copies_of(subject, shape, operands),
+                  .ctx = meter_.context(),
+                  .tune_cache = meter_.tune_cache()});
   }
 
-  MlpResult make_result(const MlpShape& shape, MlpPart part, int64_t tokens) const {
+  static MlpResult make_result(const MlpInstance& mlp, MlpSubject subject, int64_t tokens) {
     MlpResult result;
-    result.shape = shape;
+    result.shape = mlp.shape;
+    result.alpha_factor = mlp.alpha_factor;
     result.tokens = tokens;
-    result.part = part;
+    result.part = subject.part;
+    result.variant = subject.variant;
     return result;
   }
 
@@ -283,7 +304,8 @@ class MlpBench {
     result.prediction = reference.prediction();
     result.threshold = reference.activation().threshold;
     result.shares = reference.shares(result.tokens);
-    result.bytes_read = bytes_of(result.part, result.shape, result.shares, options_.dtype).read;
+    result.bytes_read =
+        bytes_of(result.subject(), result.shape, result.shares, options_.dtype).read;
     if (reads_signs(result.part)) {
       result.sign_bytes = sign_bytes_of(result.shape);
       result.xors = sign_xors_of(result.shape, result.tokens);
@@ -295,9 +317,9 @@ class MlpBench {
     results_.push_back(std::move(result));
   }
 
-  void deliver_failed(const MlpShape& shape, MlpPart part, const std::string& note) {
+  void deliver_failed(const MlpInstance& mlp, MlpSubject subject, const std::string& note) {
     for (const int64_t tokens : options_.tokens) {
-      MlpResult result = make_result(shape, part, tokens);
+      MlpResult result = make_result(mlp, subject, tokens);
       result.note = note;
       deliver(std::move(result));
     }
@@ -307,7 +329,8 @@ class MlpBench {
   const std::function<void(const MlpResult&)>& on_result_;
   ProductMeter meter_;
   ThreadPool host_threads_;  // of references
-  std::vector<MlpPart> parts_;
+  std::vector<MlpSubject> subjects_;
+  std::vector<float> alpha_factors_{1.0f};
   std::vector<MlpResult> results_;
 };
 
@@ -328,9 +351,22 @@ void check_options(const MlpBenchOptions& options) {
   }
 }
 
+void check_ablation(const MlpBenchOptions& options) {
+  require(options.device.is_cuda(), "an MLP is taken apart on CUDA alone, not on {}",
+          to_string(options.device));
+  for (const MlpShape& shape : options.shapes) {
+    require(shape.gated, "an MLP is taken apart that has a gate, which {} has not",
+            to_string(shape));
+  }
+  require(options.tokens == std::vector<int64_t>{1}, "an MLP is taken apart for one token");
+}
+
 std::vector<MlpResult> bench_mlps(const MlpBenchOptions& options,
                                   const std::function<void(const MlpResult&)>& on_result) {
   check_options(options);
+  if (options.ablation) {
+    check_ablation(options);
+  }
   if (options.tokens.empty()) {
     return {};
   }

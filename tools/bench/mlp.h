@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -35,7 +36,16 @@ struct MlpBenchOptions {
   int threads = 0;                  // of the CPU device; 0: usable_cores()
   CpuIsa cpu_isa = best_cpu_isa();  // of the CPU device
   uint64_t seed = 1;
+  // Instead of the parts: the whole MLP as SparseInfer has it, without and with its ideas
+  // (MlpAblation), beside ours and the dense one, at kAblationAlphas. Of MLPs with a gate, for one
+  // token, on CUDA.
+  bool ablation = false;
 };
+
+// The alphas of figure 4 of SparseInfer (Shin et al., DATE 2025), as factors of the alpha that
+// predicts NeuronShares::predicted: with random weights an alpha of 1 would predict half of the
+// neurons, where a ReLU-fied model has most of them.
+inline constexpr std::array kAblationAlphas{1.00f, 1.01f, 1.02f, 1.03f};
 
 // How a whole MLP fares against the dense one, with the same kind of launches, by turns with it.
 struct MlpComparison {
@@ -49,6 +59,8 @@ struct MlpResult {
   MlpShape shape;
   int64_t tokens = 0;
   MlpPart part = MlpPart::dense;
+  MlpAblation variant = MlpAblation::neither;  // of MlpPart::ablated
+  float alpha_factor = 1.0f;                   // one of kAblationAlphas, or 1
   SignPrediction prediction;
   float threshold = 0.0f;  // of FATReLU
   MlpShares shares;
@@ -65,10 +77,14 @@ struct MlpResult {
   bool verified = false;
   double worst_error = 0.0;  // in units of what MlpReference allows
   std::string note;          // why it is not verified
+
+  MlpSubject subject() const { return {part, variant}; }
 };
 
 // Throws Error for options that make no sense.
 void check_options(const MlpBenchOptions& options);
+// Nor anything that is not taken apart, on a device that it is not taken apart on.
+void check_ablation(const MlpBenchOptions& options);
 
 // All shapes, parts (kMlpParts; the CPU has nothing that is fused) and tokens, with random weights
 // and tokens. As many copies of the weights take turns that what they read together is cold in the
@@ -78,10 +94,13 @@ void check_options(const MlpBenchOptions& options);
 std::vector<MlpResult> bench_mlps(const MlpBenchOptions& options,
                                   const std::function<void(const MlpResult&)>& on_result);
 
-// Adds the table "mlp", a row for each result as it comes.
+// Adds the table "mlp" or "mlp ablation", a row for each result as it comes.
 void report_mlps(const MlpBenchOptions& options, ReportWriter& report);
 
 std::vector<Column> mlp_columns();
 Row mlp_row(const MlpResult& result);
+// The same with the factor of alpha before the part: of the table "mlp ablation".
+std::vector<Column> mlp_ablation_columns();
+Row mlp_ablation_row(const MlpResult& result);
 
 }  // namespace sparsellm

@@ -19,6 +19,6 @@ struct MlpBytes {
   int64_t read = 0;
   int64_t held = 0;
 };
-MlpBytes bytes_of(MlpPart part, const MlpShape& shape, const MlpShares& shares, DType dtype);
+MlpBytes bytes_of(MlpSubject subject, const MlpShape& shape, const MlpShares& shares, DType dtype);
 
 }  // namespace sparsellm

@@ -123,11 +123,15 @@ class DenseMlpContender : public MlpContender {
 
 class SparseMlpContender : public MlpContender {
  public:
-  SparseMlpContender(MlpPart part, const MlpInput& input)
-      : part_(part),
+  SparseMlpContender(MlpSubject subject, const MlpInput& input)
+      : part_(subject.part),
         input_(input),
-        workspace_(input.ctx.device, workspace_bytes(input)),
+        workspace_(input.ctx.device, workspace_bytes(part_, input)),
         ctx_(context_with(workspace_, input.ctx)) {
+    const MlpPart part = part_;
+    if (part == MlpPart::ablated) {
+      ablated_ = ablate_mlp(subject.variant, ctx_);
+    }
     const bool predicts = part != MlpPart::rows && part != MlpPart::down;
     const bool multiplies = part != MlpPart::predictor && part != MlpPart::down;
     const bool adds_up = part != MlpPart::predictor && part != MlpPart::rows;
@@ -172,6 +176,9 @@ class SparseMlpContender : public MlpContender {
         const Tensor active = scratch.tensor(DType::u8, {tokens, input_.shape.neurons});
         const Tensor h = scratch.tensor(x.dtype(), {tokens, input_.shape.neurons});
         predict(weights, x, active);
+        if (ablated_ != nullptr) {
+          return enqueue_ablated(weights, x, active, of_tokens(input_.y));
+        }
         multiply(weights, x, active, h);
         add_up(weights, h, of_tokens(input_.y));
       }
@@ -186,14 +193,17 @@ class SparseMlpContender : public MlpContender {
     OwnedSignWords signs;
   };
 
-  static int64_t workspace_bytes(const MlpInput& input) {
+  static int64_t workspace_bytes(MlpPart part, const MlpInput& input) {
     const MlpShape& shape = input.shape;
     const Device device = input.ctx.device;
     const int64_t tokens = input.x.size(0);
     return Workspace::tensor_bytes(DType::u8, {tokens, shape.neurons}) +
            Workspace::tensor_bytes(input.x.dtype(), {tokens, shape.neurons}) +
-           std::max(sign_predictor_workspace_bytes(device, shape.hidden, tokens),
-                    down_rows_workspace_bytes(device, shape.neurons, shape.hidden, tokens));
+           std::max({sign_predictor_workspace_bytes(device, shape.hidden, tokens),
+                     down_rows_workspace_bytes(device, shape.neurons, shape.hidden, tokens),
+                     part == MlpPart::ablated
+                         ? ablated_mlp_workspace_bytes(shape.neurons, shape.hidden)
+                         : 0});
   }
 
   void predict(const Copy& weights, const Tensor& x, const Tensor& active) {
@@ -220,6 +230,18 @@ class SparseMlpContender : public MlpContender {
     down_rows(h, DenseRows(weights.down.view), {}, y, ctx_);
   }
 
+  void enqueue_ablated(const Copy& weights, const Tensor& x, const Tensor& active,
+                       const Tensor& y) {
+    ablated_->enqueue({.x = x,
+                       .gate = first_rows(weights.up.view, input_.shape),
+                       .up = last_rows(weights.up.view, input_.shape),
+                       .down = weights.down.view,
+                       .threshold = input_.activation.threshold,
+                       .active = active,
+                       .y = y},
+                      ctx_);
+  }
+
   void fuse(const Copy& weights, const Tensor& x, const Tensor& y) {
     const Tensor first = first_rows(weights.up.view, input_.shape);
     fused_mlp(x, {},
@@ -240,6 +262,7 @@ class SparseMlpContender : public MlpContender {
   Workspace workspace_;
   ExecContext ctx_;
   std::vector<Copy> copies_;
+  std::unique_ptr<AblatedMlp> ablated_;  // of MlpPart::ablated
 };
 
 }  // namespace
@@ -258,15 +281,17 @@ std::string_view name_of(MlpPart part) {
       return "ops";
     case MlpPart::fused:
       return "fused";
+    case MlpPart::ablated:
+      return "ablated";
   }
   return "?";
 }
 
-std::unique_ptr<MlpContender> make_mlp_contender(MlpPart part, const MlpInput& input) {
-  if (part == MlpPart::dense) {
+std::unique_ptr<MlpContender> make_mlp_contender(MlpSubject subject, const MlpInput& input) {
+  if (subject.part == MlpPart::dense) {
     return std::make_unique<DenseMlpContender>(input);
   }
-  return std::make_unique<SparseMlpContender>(part, input);
+  return std::make_unique<SparseMlpContender>(subject, input);
 }
 
 }  // namespace sparsellm

@@ -9,6 +9,7 @@
 #include "kernels/base/exec.h"
 #include "kernels/base/tensor.h"
 #include "kernels/base/tune_cache.h"
+#include "sparse/activation/ablation/ablation.h"
 #include "sparse/activation/sign_predictor.h"
 #include "tools/bench/mlp_weights.h"
 
@@ -22,12 +23,25 @@ enum class MlpPart : uint8_t {
   down,       // down_rows() of a given h
   ops,        // the last three after each other
   fused,      // fused_mlp()
+  ablated,    // predict_active(), and what --ablation takes apart
 };
 inline constexpr std::array kMlpParts{MlpPart::dense, MlpPart::predictor, MlpPart::rows,
                                       MlpPart::down,  MlpPart::ops,       MlpPart::fused};
 std::string_view name_of(MlpPart part);
 // Whether y comes out that x went in for: what the dense MLP is compared with.
-inline bool is_whole(MlpPart part) { return part == MlpPart::ops || part == MlpPart::fused; }
+inline bool is_whole(MlpPart part) {
+  return part == MlpPart::ops || part == MlpPart::fused || part == MlpPart::ablated;
+}
+
+// What is measured: a part, of MlpPart::ablated one of its variants.
+struct MlpSubject {
+  MlpPart part = MlpPart::dense;
+  MlpAblation variant = MlpAblation::neither;
+
+  std::string_view name() const {
+    return part == MlpPart::ablated ? name_of(variant) : name_of(part);
+  }
+};
 
 // What a part is made from. Tensors are on the context's device, of as many tokens as there are at
 // most, and outlive it, as the context and the cache do.
@@ -61,6 +75,6 @@ class MlpContender {
 };
 
 // Throws Error, for want of memory too.
-std::unique_ptr<MlpContender> make_mlp_contender(MlpPart part, const MlpInput& input);
+std::unique_ptr<MlpContender> make_mlp_contender(MlpSubject subject, const MlpInput& input);
 
 }  // namespace sparsellm

@@ -105,6 +105,7 @@ void MlpReference::predict(const MlpCase& mlp, const Tensor& up, ThreadPool& thr
   const OwnedSignWords signs = pack_sign_words(first_rows(up, shape_), threads);
   const OwnedTensor x = in_f32(x_.view);
   prediction_ = prediction_for(mlp.shares.predicted, mlp.votes, x.view, signs.view(), host);
+  prediction_.alpha *= mlp.alpha_factor;
   active_ = on_host(DType::u8, mlp.tokens, shape_.neurons);
   predict_active(x.view, signs.view(), prediction_, active_.view, host);
 }

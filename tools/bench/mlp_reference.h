@@ -20,6 +20,8 @@ struct MlpCase {
   int64_t tokens = 0;
   Votes votes = Votes::weighted;
   NeuronShares shares;
+  // Of the alpha that predicts the share: by so much another one is larger, which predicts fewer.
+  float alpha_factor = 1.0f;
   uint64_t seed = 0;
 };
 

@@ -8,6 +8,8 @@
 namespace sparsellm {
 namespace {
 
+constexpr int kFactorColumn = 4;  // before that of the part
+
 Cell percent_of(int64_t part, int64_t whole) {
   return 100.0 * static_cast<double>(part) / static_cast<double>(whole);
 }
@@ -56,7 +58,7 @@ std::vector<Column> mlp_columns() {
 Row mlp_row(const MlpResult& result) {
   const MlpShape& shape = result.shape;
   Row row{shape.neurons, shape.hidden, shape.gated ? "gated" : "plain", result.tokens,
-          std::string(name_of(result.part))};
+          std::string(result.subject().name())};
   const auto add = [&](std::initializer_list<Cell> cells) { row.insert(row.end(), cells); };
   if (result.verified) {
     const MlpComparison& plain = result.compared;
@@ -81,11 +83,28 @@ Row mlp_row(const MlpResult& result) {
   return row;
 }
 
+std::vector<Column> mlp_ablation_columns() {
+  std::vector<Column> columns = mlp_columns();
+  columns.insert(columns.begin() + kFactorColumn,
+                 {.key = "alpha_factor", .title = "alpha factor", .decimals = 2});
+  return columns;
+}
+
+Row mlp_ablation_row(const MlpResult& result) {
+  Row row = mlp_row(result);
+  row.insert(row.begin() + kFactorColumn, static_cast<double>(result.alpha_factor));
+  return row;
+}
+
 void report_mlps(const MlpBenchOptions& options, ReportWriter& report) {
-  report.begin_table("mlp", mlp_columns());
+  if (options.ablation) {
+    report.begin_table("mlp ablation", mlp_ablation_columns());
+  } else {
+    report.begin_table("mlp", mlp_columns());
+  }
   bench_mlps(options, [&](const MlpResult& result) {
     throw_if_interrupted();
-    report.add_row(mlp_row(result));
+    report.add_row(options.ablation ? mlp_ablation_row(result) : mlp_row(result));
   });
 }
 

@@ -329,9 +329,10 @@ CLI::App* add_mlp(CLI::App& app, MlpArgs& args) {
                            "[{}]",
                            fmt::join(shapes, ",")));
   shape->type_name("NxM[:plain],...");
-  add_list(*command, "--tokens", options.tokens, "Rows of the activations")
-      ->check(CLI::Range(int64_t{1}, int64_t{1} << 10))
-      ->capture_default_str();
+  CLI::Option* const tokens =
+      add_list(*command, "--tokens", options.tokens, "Rows of the activations")
+          ->check(CLI::Range(int64_t{1}, int64_t{1} << 10))
+          ->capture_default_str();
   command
       ->add_option("--predicted", options.shares.predicted,
                    "Share of the neurons of a token that is predicted to be zero, by the choice of "
@@ -343,13 +344,20 @@ CLI::App* add_mlp(CLI::App& app, MlpArgs& args) {
                    "Share that is zero, with what is predicted, by the threshold of FATReLU")
       ->check(CLI::Range(0.0, 1.0))
       ->capture_default_str();
+  CLI::Option* const votes =
+      command
+          ->add_option(
+              "--votes", args.votes,
+              "What a vote of the prediction counts: sign, one each; weighted, the size of the "
+              "input")
+          ->check(CLI::IsMember({"sign", "weighted"}))
+          ->capture_default_str();
   command
-      ->add_option(
-          "--votes", args.votes,
-          "What a vote of the prediction counts: sign, one each; weighted, the size of the "
-          "input")
-      ->check(CLI::IsMember({"sign", "weighted"}))
-      ->capture_default_str();
+      ->add_flag("--ablation", options.ablation,
+                 "The MLP as SparseInfer has it, without and with its ideas, beside ours: of MLPs "
+                 "with a gate, for one token, with sign votes, on CUDA")
+      ->excludes(tokens)
+      ->excludes(votes);
   command->add_option("--device", args.device, "auto, cpu, cuda or cuda:N")->capture_default_str();
   add_dtype(*command, args.dtype, "Of the weights: f16 or bf16");
   add_output_args(*command, args.output, OutputTokens::no);
@@ -753,6 +761,13 @@ void mlp(const MlpArgs& args, const std::vector<std::string>& command_line) {
   }
   options.dtype = kDTypes.at(args.dtype);
   options.votes = args.votes == name_of(Votes::sign) ? Votes::sign : Votes::weighted;
+  if (options.ablation) {
+    options.tokens = {1};
+    options.votes = Votes::sign;
+    if (args.shapes.empty()) {
+      std::erase_if(options.shapes, [](const MlpShape& shape) { return !shape.gated; });
+    }
+  }
   if (options.shares.predicted > options.shares.zeros) {
     throw UsageError(
         fmt::format("--predicted {} is more than --zeros {}; what is predicted counts as zero",
@@ -761,6 +776,9 @@ void mlp(const MlpArgs& args, const std::vector<std::string>& command_line) {
   check_options(options);  // what can be refused is refused before anything is measured
   warn_about_device(args.device, *make_log(kTool, {}));
   options.device = parse_device(args.device);
+  if (options.ablation) {
+    check_ablation(options);
+  }
   options.cpu_isa = parse_cpu_isa(args.cpu_isa);
   options.rotation_bytes = args.copies_mib << 20;
   catch_interrupts();

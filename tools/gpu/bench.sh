@@ -15,6 +15,7 @@
 #             as csv, and after it the summary of pattern_report.py
 #   ablation  what the stages of the bitmap kernel cost; --formats tiled_csl: of the one of Tiled-CSL
 #   mlp       MLPs of Llama-2-7B and -13B, OPT-13B and -30B whose neurons are predicted to be zero
+#   mlp-ablation  the first two without and with the ideas of SparseInfer
 #   shards    bitmap weights in the shapes of configs/NAME.json (of all of them: half an hour), of
 #             what a GPU has of them if there are 1, 2 or 4
 #   serving   requests that come and go against batches that stay together, Llama-2-7B
@@ -208,6 +209,9 @@ case $section in
       "$bench" mlp --predicted "${shares%:*}" --zeros "${shares#*:}" "$@"
     done
     ;;
+  mlp-ablation)
+    "$bench" mlp --ablation --predicted 0.9 --zeros 0.92 "$@"
+    ;;
   shards)
     configs=("${names[@]/%/.json}")
     configs=("${configs[@]/#/configs/}")
@@ -250,7 +254,7 @@ case $section in
     done
     ;;
   *)
-    echo "usage: tools/gpu/bench.sh docs|dense|large|attention|breakdown|kernel|tca_bme|patterns|ablation|mlp|shards|serving|load|trace [BUILD [NAME ...] [ARGUMENT ...]]" >&2
+    echo "usage: tools/gpu/bench.sh docs|dense|large|attention|breakdown|kernel|tca_bme|patterns|ablation|mlp|mlp-ablation|shards|serving|load|trace [BUILD [NAME ...] [ARGUMENT ...]]" >&2
     exit 2
     ;;
 esac

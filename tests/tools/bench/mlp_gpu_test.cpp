@@ -83,6 +83,52 @@ TEST_P(BenchMlp, NoneAndAllAreActive) {
   }
 }
 
+// Also with shapes of no whole blocks, ranges or vectors.
+TEST_P(BenchMlp, EveryVariantOfTheAblationIsVerified) {
+  MlpBenchOptions options = small_options();
+  options.ablation = true;
+  options.shapes = {{.neurons = 1408, .hidden = 512}, {.neurons = 331, .hidden = 70}};
+  options.tokens = {1};
+  options.votes = Votes::sign;
+  options.shares = {.predicted = 0.8, .zeros = 0.9};
+  const std::vector<MlpResult> results = silent_run(options);
+  constexpr size_t kSubjects = 3 + kMlpAblations.size();  // dense, ops, fused
+  ASSERT_EQ(results.size(), 2 * kAblationAlphas.size() * kSubjects);
+  for (size_t i = 0; i < results.size(); ++i) {
+    const MlpResult& result = results[i];
+    SCOPED_TRACE(fmt::format("{}, alpha {}: {}", result.subject().name(), result.prediction.alpha,
+                             name(result)));
+    EXPECT_EQ(result.alpha_factor, kAblationAlphas[i / kSubjects % kAblationAlphas.size()]);
+    if (result.part == MlpPart::fused) {
+      continue;
+    }
+    EXPECT_TRUE(result.verified);
+    EXPECT_LE(result.worst_error, 1.0);
+    EXPECT_GT(result.us.median, 0.0);
+    EXPECT_EQ(result.compared.verdict.has_value(), is_whole(result.part));
+    EXPECT_NEAR(result.shares.zeros, 0.9, 0.05);
+    if (result.alpha_factor == kAblationAlphas.front()) {
+      EXPECT_NEAR(result.shares.predicted, 0.8, 0.1);
+    } else {
+      EXPECT_LE(result.shares.predicted, results[i - kSubjects].shares.predicted);
+    }
+  }
+}
+
+TEST_P(BenchMlp, NoneAndAllAreActiveInTheAblation) {
+  for (const double share : {0.0, 1.0}) {
+    MlpBenchOptions options = small_options();
+    options.ablation = true;
+    options.shapes = {{.neurons = 640, .hidden = 384}};
+    options.tokens = {1};
+    options.shares = {.predicted = share, .zeros = share};
+    for (const MlpResult& result : silent_run(options)) {
+      SCOPED_TRACE(fmt::format("{}, {}", result.subject().name(), name(result)));
+      EXPECT_TRUE(result.verified || result.part == MlpPart::fused);
+    }
+  }
+}
+
 // The ops take any shape.
 TEST_P(BenchMlp, AShapeThatIsNotFused) {
   MlpBenchOptions options = small_options();

@@ -15,6 +15,7 @@
 #include "tests/testing/cpu_context.h"
 #include "tests/testing/tensor_values.h"
 #include "tests/testing/throws_error.h"
+#include "tools/bench/mlp_bytes.h"
 #include "tools/bench/mlp_reference.h"
 
 namespace sparsellm {
@@ -171,6 +172,18 @@ TEST(MlpReference, ReachesTheSharesThatAreAskedFor) {
   }
 }
 
+TEST(MlpReference, ALargerAlphaPredictsFewer) {
+  ThreadPool threads(2);
+  MlpCase mlp = small_case(true);
+  mlp.shape = {.neurons = 400, .hidden = 260};
+  const MlpReference first(mlp, threads);
+  mlp.alpha_factor = 1.1f;
+  const MlpReference second(mlp, threads);
+  EXPECT_FLOAT_EQ(second.prediction().alpha, 1.1f * first.prediction().alpha);
+  EXPECT_LT(second.shares(3).predicted, first.shares(3).predicted - 0.1);
+  EXPECT_NEAR(second.shares(3).zeros, first.shares(3).zeros, 0.001);
+}
+
 MlpBenchOptions small_options() {
   MlpBenchOptions options;
   options.shapes = {{.neurons = 150, .hidden = 70}, {.neurons = 96, .hidden = 128, .gated = false}};
@@ -251,6 +264,63 @@ TEST(MlpBench, OptionsThatMakeNoSense) {
   EXPECT_TRUE(refused([](MlpBenchOptions& o) { o.tokens = {0}; }, "0 tokens"));
   EXPECT_TRUE(refused([](MlpBenchOptions& o) { o.repeat = 0; }, "0 replays"));
   EXPECT_TRUE(refused([](MlpBenchOptions& o) { o.dtype = DType::f32; }, "not in f32"));
+}
+
+MlpBenchOptions ablation_options() {
+  MlpBenchOptions options = small_options();
+  options.ablation = true;
+  options.shapes.resize(1);
+  options.tokens = {1};
+  options.device = {.kind = Device::Kind::cuda, .index = 0};
+  return options;
+}
+
+TEST(MlpAblation, OptionsThatMakeNoSense) {
+  const auto refused = [](auto&& change, std::string_view part) {
+    MlpBenchOptions options = ablation_options();
+    change(options);
+    return throws_error([&] { check_ablation(options); }, part);
+  };
+  EXPECT_NO_THROW(check_ablation(ablation_options()));
+  EXPECT_TRUE(refused([](MlpBenchOptions& o) { o.device = {}; }, "on CUDA alone, not on cpu"));
+  EXPECT_TRUE(refused([](MlpBenchOptions& o) { o.tokens = {1, 2}; }, "for one token"));
+  EXPECT_TRUE(
+      refused([](MlpBenchOptions& o) { o.shapes[0].gated = false; }, "150x70:plain has not"));
+  MlpBenchOptions on_cpu = ablation_options();
+  on_cpu.device = {};
+  EXPECT_TRUE(throws_error([&] { bench_mlps(on_cpu, [](const MlpResult&) {}); }, "on CUDA alone"));
+}
+
+// What is not skipped is read: rows of up and down of neurons that turn out to be zero.
+TEST(MlpAblation, BytesByVariant) {
+  const MlpShape shape{.neurons = 100, .hidden = 64};
+  const MlpShares shares{.first_union = 30, .active_union = 20};
+  const int64_t row = 64 * 2;
+  const int64_t signs = 100 * 2 * 4;
+  for (const MlpAblation variant : kMlpAblations) {
+    const MlpBytes bytes = bytes_of({MlpPart::ablated, variant}, shape, shares, DType::f16);
+    EXPECT_EQ(bytes.read, signs + (skips_actual_zeros(variant) ? 70 : 90) * row)
+        << name_of(variant);
+    EXPECT_EQ(bytes.held, signs + 300 * row);
+  }
+  EXPECT_EQ(std::ranges::count_if(kMlpAblations, skips_actual_zeros), 3);
+}
+
+TEST(MlpAblation, TheTable) {
+  const std::vector<Column> columns = mlp_ablation_columns();
+  const auto factor = std::ranges::find(columns, "alpha_factor", &Column::key);
+  ASSERT_NE(factor, columns.end());
+  const auto at = static_cast<size_t>(factor - columns.begin());
+  EXPECT_EQ(columns[at + 1].key, "part");
+  MlpResult result;
+  result.part = MlpPart::ablated;
+  result.variant = MlpAblation::both;
+  result.alpha_factor = kAblationAlphas.back();
+  result.note = "no memory";
+  const Row row = mlp_ablation_row(result);
+  ASSERT_EQ(row.size(), columns.size());
+  EXPECT_NEAR(std::get<double>(row[at]), 1.03, 1e-6);
+  EXPECT_EQ(std::get<std::string>(row[at + 1]), "+KF+AS");
 }
 
 TEST(MlpBench, TheTable) {

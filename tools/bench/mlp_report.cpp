@@ -16,6 +16,37 @@ Cell percent_of(int64_t part, int64_t whole) {
 
 Cell count_cell(int64_t count) { return count > 0 ? Cell(count) : Cell(); }
 
+Row row_of(const MlpResult& result, bool with_factor) {
+  const MlpShape& shape = result.shape;
+  Row row{shape.neurons, shape.hidden, shape.gated ? "gated" : "plain", result.tokens};
+  const auto add = [&](std::initializer_list<Cell> cells) { row.insert(row.end(), cells); };
+  if (with_factor) {
+    add({static_cast<double>(result.alpha_factor)});
+  }
+  add({std::string(result.subject().name())});
+  if (result.verified) {
+    const MlpComparison& plain = result.compared;
+    const MlpComparison& overlapped = result.overlapped_compared;
+    add({result.us, result.overlapped_us ? Cell(*result.overlapped_us) : Cell()});
+    add({known_cell(plain.dense_us), known_cell(plain.speedup), verdict_cell(plain.verdict)});
+    add({known_cell(overlapped.dense_us), known_cell(overlapped.speedup),
+         verdict_cell(overlapped.verdict)});
+    add({100.0 * result.shares.predicted, 100.0 * result.shares.zeros,
+         percent_of(result.shares.first_union, shape.neurons),
+         percent_of(result.shares.active_union, shape.neurons)});
+    add({std::string(name_of(result.prediction.votes)),
+         static_cast<double>(result.prediction.alpha), static_cast<double>(result.threshold)});
+    add({result.bytes_read, known_cell(result.read_gb_per_s),
+         known_cell(100.0 * result.fraction_of_read_ceiling), count_cell(result.sign_bytes),
+         count_cell(result.xors)});
+  } else {
+    row.resize(row.size() + 20);
+  }
+  add({result.verified ? Cell(result.worst_error) : known_cell(result.worst_error),
+       result.verified ? result.note : "NOT VERIFIED: " + result.note});
+  return row;
+}
+
 }  // namespace
 
 std::vector<Column> mlp_columns() {
@@ -55,34 +86,6 @@ std::vector<Column> mlp_columns() {
   };
 }
 
-Row mlp_row(const MlpResult& result) {
-  const MlpShape& shape = result.shape;
-  Row row{shape.neurons, shape.hidden, shape.gated ? "gated" : "plain", result.tokens,
-          std::string(result.subject().name())};
-  const auto add = [&](std::initializer_list<Cell> cells) { row.insert(row.end(), cells); };
-  if (result.verified) {
-    const MlpComparison& plain = result.compared;
-    const MlpComparison& overlapped = result.overlapped_compared;
-    add({result.us, result.overlapped_us ? Cell(*result.overlapped_us) : Cell()});
-    add({known_cell(plain.dense_us), known_cell(plain.speedup), verdict_cell(plain.verdict)});
-    add({known_cell(overlapped.dense_us), known_cell(overlapped.speedup),
-         verdict_cell(overlapped.verdict)});
-    add({100.0 * result.shares.predicted, 100.0 * result.shares.zeros,
-         percent_of(result.shares.first_union, shape.neurons),
-         percent_of(result.shares.active_union, shape.neurons)});
-    add({std::string(name_of(result.prediction.votes)),
-         static_cast<double>(result.prediction.alpha), static_cast<double>(result.threshold)});
-    add({result.bytes_read, known_cell(result.read_gb_per_s),
-         known_cell(100.0 * result.fraction_of_read_ceiling), count_cell(result.sign_bytes),
-         count_cell(result.xors)});
-  } else {
-    row.resize(row.size() + 20);
-  }
-  add({result.verified ? Cell(result.worst_error) : known_cell(result.worst_error),
-       result.verified ? result.note : "NOT VERIFIED: " + result.note});
-  return row;
-}
-
 std::vector<Column> mlp_ablation_columns() {
   std::vector<Column> columns = mlp_columns();
   columns.insert(columns.begin() + kFactorColumn,
@@ -90,11 +93,8 @@ std::vector<Column> mlp_ablation_columns() {
   return columns;
 }
 
-Row mlp_ablation_row(const MlpResult& result) {
-  Row row = mlp_row(result);
-  row.insert(row.begin() + kFactorColumn, static_cast<double>(result.alpha_factor));
-  return row;
-}
+Row mlp_row(const MlpResult& result) { return row_of(result, false); }
+Row mlp_ablation_row(const MlpResult& result) { return row_of(result, true); }
 
 void report_mlps(const MlpBenchOptions& options, ReportWriter& report) {
   if (options.ablation) {

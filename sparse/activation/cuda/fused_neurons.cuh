@@ -204,7 +204,7 @@ class FusedNeurons {
         active += is_zero(h) ? 0 : 1;
       }
       const uint32_t next = tokens == 1 ? 0 : __shfl_down_sync(~0u, h, kParts);
-      if (there && part == 0 && t % 2 == 0) {
+      if (n < neurons && part == 0 && t % 2 == 0) {  // of tokens that are not there, too
         tell(first + n, t / 2, h | next << 16);
       }
     }

@@ -179,9 +179,11 @@ ActivationSparsity activation_sparsity_for(const ModelConfig& config,
   if (request.mode && *request.mode != chosen.mode) {
     chosen = {.mode = *request.mode};
   }
-  require(chosen.mode == Mode::predict || (!request.votes && !request.alpha &&
-                                           request.alphas.empty() && request.thresholds.empty()),
-          "votes and alpha are for activation sparsity predict, not {}", name_of(chosen.mode));
+  require(
+      chosen.mode == Mode::predict || (!request.votes && !request.alpha && request.alphas.empty()),
+      "votes and alpha are for activation sparsity predict, not {}", name_of(chosen.mode));
+  require(chosen.mode != Mode::off || request.thresholds.empty(),
+          "thresholds are for activation sparsity exact and predict, not off");
   if (chosen.mode == Mode::off) {
     return chosen;
   }
@@ -199,13 +201,13 @@ ActivationSparsity activation_sparsity_for(const ModelConfig& config,
     require(std::ssize(request.alphas) == config.num_layers && predicts_somewhere(request.alphas),
             "alphas of {} layers; the model has {}, of which at least one needs an alpha",
             request.alphas.size(), config.num_layers);
-    require(request.thresholds.empty() || std::ssize(request.thresholds) == config.num_layers,
+    chosen = {.mode = Mode::predict, .votes = chosen.votes, .alphas = request.alphas};
+  }
+  if (!request.thresholds.empty()) {
+    require(std::ssize(request.thresholds) == config.num_layers,
             "thresholds of {} layers; the model has {}", request.thresholds.size(),
             config.num_layers);
-    chosen = {.mode = Mode::predict,
-              .votes = chosen.votes,
-              .alphas = request.alphas,
-              .thresholds = request.thresholds};
+    chosen.thresholds = request.thresholds;
   }
   require(chosen.mode != Mode::predict || !chosen.alphas.empty(),
           "activation sparsity predict by {} votes has no alphas: sparsellm-convert "

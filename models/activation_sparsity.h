@@ -64,7 +64,7 @@ struct ActivationSparsityRequest {
   std::optional<Alpha> alpha = {};
   // As ActivationSparsity::alphas, in place of `alpha`; calibration and benchmarks set them.
   std::vector<std::optional<float>> alphas = {};
-  std::vector<float> thresholds = {};  // as ActivationSparsity's, with `alphas`
+  std::vector<float> thresholds = {};  // as ActivationSparsity's
 };
 
 // What the model runs with. Throws Error for an activation without zeros, for `predict` without

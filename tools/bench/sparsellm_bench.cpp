@@ -79,8 +79,8 @@ struct ThroughputArgs {
   std::optional<double> arrival_rate;
   int64_t requests = ArrivalOptions().requests;
   std::optional<bool> layers;
-  std::optional<double> predicted;  // both or none
-  std::optional<double> zeros;
+  std::optional<double> predicted;  // with `zeros`, of predict
+  std::optional<double> zeros;      // of exact, too
 };
 
 struct LayersArgs {
@@ -227,9 +227,9 @@ CLI::App* add_throughput(CLI::App& app, ThroughputArgs& args) {
   CLI::Option* const zeros =
       command
           ->add_option("--zeros", args.zeros,
-                       "Share that is zero, with what is predicted, by thresholds of FATReLU")
-          ->check(CLI::Range(0.0, 1.0))
-          ->needs(predicted);
+                       "With random weights: share that is zero, with what is predicted, by "
+                       "thresholds of FATReLU; with --activation-sparsity exact it stands alone")
+          ->check(CLI::Range(0.0, 1.0));
   predicted->needs(zeros);
   command->add_flag_function(
       "--layers,!--no-layers", [&args](int64_t times) { args.layers = times > 0; },
@@ -657,11 +657,15 @@ void check_shares_of_run(const ThroughputArgs& args) {
   if (args.model.config.empty()) {
     throw UsageError("--predicted and --zeros are for the random weights of --config");
   }
-  if (request.mode != ActivationSparsity::Mode::predict || request.alpha) {
+  const bool predicts = args.predicted.has_value();
+  if (request.mode !=
+          (predicts ? ActivationSparsity::Mode::predict : ActivationSparsity::Mode::exact) ||
+      request.alpha) {
     throw UsageError(
-        "--predicted and --zeros are for --activation-sparsity predict without --alpha");
+        "--predicted and --zeros are for --activation-sparsity predict without --alpha, --zeros "
+        "alone is for exact");
   }
-  if (*args.predicted > *args.zeros) {
+  if (predicts && *args.predicted > *args.zeros) {
     throw UsageError(
         fmt::format("--predicted {} is more than --zeros {}; what is predicted counts "
                     "as zero",
@@ -673,13 +677,16 @@ void check_shares_of_run(const ThroughputArgs& args) {
 ThroughputArgs with_chosen_sparsity(ThroughputArgs args, spdlog::logger& log) {
   ModelArgs& model = args.model.model;
   ThreadPool threads(model.threads);
-  log.info("choosing alphas and thresholds for {} of the neurons predicted and {} zero",
-           *args.predicted, *args.zeros);
+  const double predicted = args.predicted.value_or(0.0);
+  log.info("choosing alphas and thresholds for {} of the neurons predicted and {} zero", predicted,
+           *args.zeros);
   const ActivationSparsity chosen = choose_random_sparsity(
       read_bench_config(args.model), random_weights(args.model, engine_options(model, {})),
-      {.predicted = *args.predicted, .zeros = *args.zeros},
+      {.predicted = predicted, .zeros = *args.zeros},
       model.activation_sparsity.votes.value_or(ActivationSparsity().votes), threads);
-  model.activation_sparsity.alphas = chosen.alphas;
+  if (args.predicted) {
+    model.activation_sparsity.alphas = chosen.alphas;
+  }
   model.activation_sparsity.thresholds = chosen.thresholds;
   return args;
 }
@@ -692,7 +699,7 @@ void throughput(const ThroughputArgs& given, const std::vector<std::string>& com
     throw UsageError(
         fmt::format("--step-tokens {} is less than --batch {}", *args.step_tokens, most));
   }
-  if (args.predicted) {
+  if (args.zeros) {
     check_shares_of_run(args);
   }
   check_bench_model(args.model);  // what can be refused is refused before anything is measured
@@ -701,7 +708,7 @@ void throughput(const ThroughputArgs& given, const std::vector<std::string>& com
   const auto log = make_log(kTool, args.model.model);
   warn_about_device(args.model.model.device, *log);
   catch_interrupts();
-  if (args.predicted) {
+  if (args.zeros) {
     args = with_chosen_sparsity(std::move(args), *log);
   }
   Environment environment = describe_model_environment(args.model, command_line);

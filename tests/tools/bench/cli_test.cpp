@@ -365,34 +365,27 @@ TEST(Bench, Mlp) {
 }
 
 TEST(Bench, ThroughputWithSharesOfNeurons) {
-  const Outcome outcome = bench({"throughput",
-                                 "--config",
-                                 llama() + "/config.json",
-                                 "--device",
-                                 "cpu",
-                                 "--batch",
-                                 "2",
-                                 "--prompt",
-                                 "4",
-                                 "--output",
-                                 "8",
-                                 "--repeat",
-                                 "1",
-                                 "--activation-sparsity",
-                                 "predict",
-                                 "--predicted",
-                                 "0.7",
-                                 "--zeros",
-                                 "0.85",
-                                 "--no-layers",
-                                 "--format",
-                                 "json"});
-  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
-  const json table = json::parse(outcome.out).at("tables").at(1);
-  EXPECT_EQ(table.at("name"), "activation sparsity");
-  const json row = table.at("rows").at(0);
-  EXPECT_NEAR(row.at("predicted_mean_percent").get<double>(), 70.0, 5.0);
-  EXPECT_NEAR(row.at("zeros_mean_percent").get<double>(), 85.0, 5.0);
+  const auto neurons = [](std::vector<std::string> shares) {
+    std::vector<std::string> args{"throughput", "--config", llama() + "/config.json",
+                                  "--device",   "cpu",      "--batch",
+                                  "2",          "--prompt", "4",
+                                  "--output",   "8",        "--repeat",
+                                  "1",          "--format", "json",
+                                  "--no-layers"};
+    args.insert(args.end(), shares.begin(), shares.end());
+    const Outcome outcome = bench(args);
+    EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+    const json table = json::parse(outcome.out).at("tables").at(1);
+    EXPECT_EQ(table.at("name"), "activation sparsity");
+    return table.at("rows").at(0);
+  };
+  const json predicted =
+      neurons({"--activation-sparsity", "predict", "--predicted", "0.7", "--zeros", "0.85"});
+  EXPECT_NEAR(predicted.at("predicted_mean_percent").get<double>(), 70.0, 5.0);
+  EXPECT_NEAR(predicted.at("zeros_mean_percent").get<double>(), 85.0, 5.0);
+  const json exact = neurons({"--activation-sparsity", "exact", "--zeros", "0.85"});
+  EXPECT_EQ(exact.at("predicted_mean_percent"), 0.0);
+  EXPECT_NEAR(exact.at("zeros_mean_percent").get<double>(), 85.0, 5.0);
 }
 
 TEST(Bench, ChoicesOfFormats) {
@@ -488,6 +481,10 @@ TEST(BenchBadInput, OneClearLine) {
       {2,
        "without --alpha",
        {"throughput", "--config", config("opt-125m.json"), "--predicted", "0.5", "--zeros", "0.9"}},
+      {2,
+       "--zeros alone is for exact",
+       {"throughput", "--config", config("opt-125m.json"), "--activation-sparsity", "predict",
+        "--zeros", "0.9"}},
       {2,
        "--predicted 0.9 is more than --zeros 0.5",
        {"throughput", "--config", config("opt-125m.json"), "--activation-sparsity", "predict",

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "kernels/activation_device.h"
+#include "kernels/base/neuron_counters.h"
 #include "kernels/checks.h"
 
 namespace sparsellm {
@@ -11,13 +12,6 @@ namespace {
 void check_threshold(std::string_view op, const Activation& activation) {
   require(std::isfinite(activation.threshold), "{}: the threshold of fatrelu is {}", op,
           activation.threshold);
-}
-
-void check_active(std::string_view op, const Tensor& active, const Tensor& result,
-                  const ExecContext& ctx) {
-  if (!active.empty()) {
-    check_tensor({op, "active"}, active, Elements::u8, {result.size(0), result.size(1)}, ctx);
-  }
 }
 
 }  // namespace
@@ -41,26 +35,27 @@ std::string_view name_of(Activation::Kind kind) {
 }
 
 void activate(const Activation& activation, Tensor x, ExecContext& ctx) {
-  activate(activation, {}, x, ctx);
+  activate(activation, NeuronTally(), x, ctx);
 }
 
-void activate(const Activation& activation, const Tensor& active, Tensor x, ExecContext& ctx) {
+void activate(const Activation& activation, const NeuronTally& tally, Tensor x, ExecContext& ctx) {
   check_threshold("activate", activation);
   check_tensor({"activate", "x"}, x, Elements::activation, {kAnySize, kAnySize}, ctx);
-  check_active("activate", active, x, ctx);
+  check_tally("activate", tally, x, ctx);
   if (ctx.device.is_cuda()) {
-    activate_cuda(activation, active, x, ctx);
+    activate_cuda(activation, tally, x, ctx);
   } else {
-    activate_cpu(activation, active, x, ctx);
+    activate_cpu(activation, tally.active, x, ctx);
+    count_neurons_cpu(x, tally);
   }
 }
 
 void activate_gated(const Activation& activation, const Tensor& gate_up, Tensor y,
                     ExecContext& ctx) {
-  activate_gated(activation, gate_up, {}, y, ctx);
+  activate_gated(activation, gate_up, NeuronTally(), y, ctx);
 }
 
-void activate_gated(const Activation& activation, const Tensor& gate_up, const Tensor& active,
+void activate_gated(const Activation& activation, const Tensor& gate_up, const NeuronTally& tally,
                     Tensor y, ExecContext& ctx) {
   check_threshold("activate_gated", activation);
   check_tensor({"activate_gated", "y"}, y, Elements::activation, {kAnySize, kAnySize}, ctx);
@@ -68,11 +63,12 @@ void activate_gated(const Activation& activation, const Tensor& gate_up, const T
                {y.size(0), 2 * y.size(1)}, ctx);
   check_same_dtype({"activate_gated", "gate_up and y"}, gate_up, y);
   check_disjoint({"activate_gated", "gate_up and y"}, gate_up, y);
-  check_active("activate_gated", active, y, ctx);
+  check_tally("activate_gated", tally, y, ctx);
   if (ctx.device.is_cuda()) {
-    activate_gated_cuda(activation, gate_up, active, y, ctx);
+    activate_gated_cuda(activation, gate_up, tally, y, ctx);
   } else {
-    activate_gated_cpu(activation, gate_up, active, y, ctx);
+    activate_gated_cpu(activation, gate_up, tally.active, y, ctx);
+    count_neurons_cpu(y, tally);
   }
 }
 

@@ -7,6 +7,7 @@ namespace sparsellm {
 
 struct ExecContext;  // kernels/base/exec.h
 class Tensor;        // kernels/base/tensor.h
+struct NeuronTally;  // kernels/base/neuron_counters.h
 
 // An element-wise non-linearity. NaN stays NaN; at -infinity all but `none` are 0, their limit.
 struct Activation {
@@ -34,10 +35,11 @@ void activate(const Activation& activation, Tensor x, ExecContext& ctx);
 void activate_gated(const Activation& activation, const Tensor& gate_up, Tensor y,
                     ExecContext& ctx);
 
-// The same where `active` u8 [tokens, features], unless it is empty, is not 0. The other results
-// are 0, whatever x or gate_up has in their place, NaN too.
-void activate(const Activation& activation, const Tensor& active, Tensor x, ExecContext& ctx);
-void activate_gated(const Activation& activation, const Tensor& gate_up, const Tensor& active,
+// The same of an MLP's neurons, the features, where tally.active, unless it is empty, is not 0. The
+// other results are 0, whatever x or gate_up has in their place, NaN too. The results are counted;
+// those that round to 0 are not active.
+void activate(const Activation& activation, const NeuronTally& tally, Tensor x, ExecContext& ctx);
+void activate_gated(const Activation& activation, const Tensor& gate_up, const NeuronTally& tally,
                     Tensor y, ExecContext& ctx);
 
 }  // namespace sparsellm

@@ -167,6 +167,16 @@ void check_same_or_disjoint(const Operand& what, const Tensor& a, const Tensor& 
   }
 }
 
+void check_tally(std::string_view op, const NeuronTally& tally, const Tensor& h,
+                 const ExecContext& ctx) {
+  if (!tally.positions.empty()) {
+    check_tensor({op, "positions"}, tally.positions, Elements::i32, {h.size(0)}, ctx);
+  }
+  if (!tally.active.empty()) {
+    check_tensor({op, "active"}, tally.active, Elements::u8, {h.size(0), h.size(1)}, ctx);
+  }
+}
+
 void check_kv_dtype(const Operand& what, const Tensor& activations, const KvLayer& kv,
                     const ExecContext& ctx) {
   if (ctx.device.is_cuda() || kv.k.dtype() != DType::f16) {

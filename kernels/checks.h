@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "kernels/base/exec.h"
+#include "kernels/base/neuron_counters.h"
 #include "kernels/base/tensor.h"
 #include "kernels/paged_kv.h"
 
@@ -40,6 +41,10 @@ void check_disjoint(const Operand& what, const Tensor& a, const Tensor& b);
 
 // The same tensor, or disjoint: an element is written at the place where it was read or elsewhere.
 void check_same_or_disjoint(const Operand& what, const Tensor& a, const Tensor& b);
+
+// positions and active, where there are any, belong to h [tokens, neurons].
+void check_tally(std::string_view op, const NeuronTally& tally, const Tensor& h,
+                 const ExecContext& ctx);
 
 // The pages hold the dtype of the activations; on the CPU they may hold f16.
 void check_kv_dtype(const Operand& what, const Tensor& activations, const KvLayer& kv,

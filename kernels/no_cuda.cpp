@@ -25,11 +25,12 @@ namespace {
 
 }  // namespace
 
-void activate_cuda(const Activation&, const Tensor&, Tensor, ExecContext&) {
+void activate_cuda(const Activation&, const NeuronTally&, Tensor, ExecContext&) {
   fail_without_cuda("activate");
 }
 
-void activate_gated_cuda(const Activation&, const Tensor&, const Tensor&, Tensor, ExecContext&) {
+void activate_gated_cuda(const Activation&, const Tensor&, const NeuronTally&, Tensor,
+                         ExecContext&) {
   fail_without_cuda("activate_gated");
 }
 

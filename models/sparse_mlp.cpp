@@ -82,7 +82,7 @@ void SparseMlp::forward_generated(const Tensor& x, const Tensor& positions, Tens
     parts_.signs ? forward_predicted(x, positions, how, y, ctx)
                  : forward_exact(x, positions, y, ctx);
   } else {
-    parts_.signs ? forward_masked(x, how.by, y, ctx) : dense_->forward(x, {}, y, ctx);
+    parts_.signs ? forward_masked(x, positions, how, y, ctx) : dense_->forward(x, {}, y, ctx);
   }
 }
 
@@ -133,24 +133,25 @@ bool SparseMlp::forward_fused(const Tensor& x, const Tensor& positions, const Pr
   return true;
 }
 
-void SparseMlp::forward_masked(const Tensor& x, const SignPrediction& by, Tensor y,
-                               ExecContext& ctx) const {
+void SparseMlp::forward_masked(const Tensor& x, const Tensor& positions, const Prediction& how,
+                               Tensor y, ExecContext& ctx) const {
   const std::vector<const Linear*> linears = dense_->linears();  // gate and up, and down
   auto scratch = ctx.workspace.scope();
   const Tensor active = scratch.tensor(DType::u8, {x.size(0), neurons()});
   const Tensor h = scratch.tensor(x.dtype(), {x.size(0), neurons()});
+  const NeuronTally tally{.counters = how.counters, .positions = positions, .active = active};
   // Only the activation needs the prediction. It comes first all the same: the dense product is the
   // launch that has the most to load before it waits for those in front of it.
-  predict(x, by, active, ctx);
+  predict(x, how.by, active, ctx);
   if (gated()) {
     const Tensor joined = scratch.tensor(x.dtype(), {x.size(0), 2 * neurons()});
     linears.front()->forward(x, joined, ctx);
-    activate_gated(parts_.activation, joined, active, h, ctx);
+    activate_gated(parts_.activation, joined, tally, h, ctx);
   } else {
     // ReLU is part of the product, and a second time changes nothing; FATReLU would be a launch.
     const bool in_product = parts_.activation.kind == Activation::Kind::relu;
     linears.front()->forward(x, in_product ? parts_.activation : Activation(), h, ctx);
-    activate(parts_.activation, active, h, ctx);
+    activate(parts_.activation, tally, h, ctx);
   }
   linears.back()->forward(h, y, ctx);
 }

@@ -6,11 +6,11 @@
 #include <string>
 #include <vector>
 
+#include "kernels/base/neuron_counters.h"
 #include "kernels/base/tune_cache.h"
 #include "kernels/tune/tune_meter.h"
 #include "models/mlp.h"
 #include "sparse/activation/fused_mlp.h"
-#include "sparse/activation/neuron_counters.h"
 #include "sparse/activation/row_access.h"
 #include "sparse/activation/sign_predictor.h"
 #include "sparse/activation/sign_words.h"
@@ -26,8 +26,8 @@ namespace sparsellm {
 //
 // On CUDA more than a few generated rows need most of the weights: above a cut-off, which tune()
 // measures, they are multiplied densely too, with neurons that are predicted to be zero taken out,
-// unless sums have to be batch invariant. Until it is tuned it goes by a rule. Rows above it are no
-// more counted than those of prompts.
+// unless sums have to be batch invariant. Until it is tuned it goes by a rule. Above it exact
+// rows are no more counted than those of prompts; predicted ones are.
 class SparseMlp : public Mlp {
  public:
   // Of all neurons of an MLP or of a range of them: y of the ranges add up, if one of them has the
@@ -90,7 +90,8 @@ class SparseMlp : public Mlp {
   // Row by row, and densely.
   void forward_predicted(const Tensor& x, const Tensor& positions, const Prediction& how, Tensor y,
                          ExecContext& ctx) const;
-  void forward_masked(const Tensor& x, const SignPrediction& by, Tensor y, ExecContext& ctx) const;
+  void forward_masked(const Tensor& x, const Tensor& positions, const Prediction& how, Tensor y,
+                      ExecContext& ctx) const;
   void forward_exact(const Tensor& x, const Tensor& positions, Tensor y, ExecContext& ctx) const;
   // By one launch; false, and nothing is done, if no such kernel takes the MLP.
   bool forward_fused(const Tensor& x, const Tensor& positions, const Prediction& how, Tensor y,

@@ -204,7 +204,7 @@ class SparseMlp::CutOff {
   void run_dense(size_t index, const Tensor& x, const Tensor& y) {
     const SparseMlp& mlp = *alike_[index];
     if (mlp.parts_.signs) {
-      mlp.forward_masked(x, predictions_[index], y, ctx_);
+      mlp.forward_masked(x, {}, {.by = predictions_[index]}, y, ctx_);
     } else {
       mlp.dense_->forward(x, {}, y, ctx_);
     }

@@ -31,16 +31,6 @@ void check_bias(const Operand& what, const Tensor& bias, int64_t size, const Exe
   }
 }
 
-void check_tally(std::string_view op, const NeuronTally& tally, const Tensor& h,
-                 const ExecContext& ctx) {
-  if (!tally.positions.empty()) {
-    check_tensor({op, "positions"}, tally.positions, Elements::i32, {h.size(0)}, ctx);
-  }
-  if (!tally.active.empty()) {
-    check_tensor({op, "active"}, tally.active, Elements::u8, {h.size(0), h.size(1)}, ctx);
-  }
-}
-
 void check_zeros(std::string_view op, const Activation& activation) {
   require(activation.kind == Activation::Kind::relu || activation.kind == Activation::Kind::fatrelu,
           "{}: after {} few neurons are zero; expected relu or fatrelu", op,
@@ -122,9 +112,7 @@ void down_rows(const Tensor& h, const RowAccess& wt, const Tensor& bias, const N
     return;
   }
   down_rows_cpu(h, wt, bias, y, ctx);
-  if (tally.counters != nullptr) {
-    count_neurons_cpu(h, tally);
-  }
+  count_neurons_cpu(h, tally);
 }
 
 int64_t down_rows_workspace_bytes(Device device, int64_t neurons, int64_t out, int64_t tokens) {

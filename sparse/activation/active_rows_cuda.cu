@@ -2,8 +2,8 @@
 
 #include "kernels/base/launch.cuh"
 #include "kernels/base/pdl.cuh"
+#include "kernels/base/warp.cuh"
 #include "sparse/activation/active_rows_device.h"
-#include "sparse/activation/neuron_tally.cuh"
 #include "sparse/activation/row_pieces.cuh"
 
 // The first layer: gate and up. down_rows_cuda.cu has the second.

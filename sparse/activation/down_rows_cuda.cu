@@ -4,8 +4,8 @@
 #include "kernels/base/pdl.cuh"
 #include "kernels/base/workspace.h"
 #include "kernels/device/elementwise.cuh"
+#include "kernels/device/neuron_tally.cuh"
 #include "sparse/activation/active_rows_device.h"
-#include "sparse/activation/neuron_tally.cuh"
 #include "sparse/activation/row_pieces.cuh"
 
 namespace sparsellm {

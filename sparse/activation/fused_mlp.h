@@ -4,8 +4,8 @@
 
 #include "kernels/activation.h"
 #include "kernels/base/exec.h"
+#include "kernels/base/neuron_counters.h"
 #include "kernels/base/tensor.h"
-#include "sparse/activation/neuron_counters.h"
 #include "sparse/activation/sign_predictor.h"
 #include "sparse/activation/sign_words.h"
 

@@ -173,8 +173,9 @@ TEST_P(GpuActivationSparsity, OfNothingSkippedIsTheModel) {
   }
 }
 
-// Up to how many rows go by neurons is measured once, and kept. All products are known before a
-// graph is captured: none fails.
+// Up to how many rows go by neurons is measured once, and kept. Each case has a cache of its own:
+// `predict` and `exact` share dense products, and deterministic ones are all that `predict` tunes.
+// All products are known before a graph is captured: none fails.
 TEST_P(GpuActivationSparsity, IsTuned) {
   Engine off = load({.mode = Mode::off});
   const std::vector<Scores> expected = scores(off, 8, 1);
@@ -185,7 +186,8 @@ TEST_P(GpuActivationSparsity, IsTuned) {
       spdlog::logger log("test", std::make_shared<spdlog::sinks::ostream_sink_mt>(text));
       EngineOptions options = options_for(request, deterministic);
       options.tuning = Tuning::measured;
-      options.tune_cache = folder_.path() / "choices.json";
+      options.tune_cache = folder_.path() / fmt::format("{}_{}.json", name_of(*request.mode),
+                                                        deterministic ? "invariant" : "fastest");
       options.log = &log;
       options.warm_up = true;
       EXPECT_GT(load(options).stats().tuned_choices, 0);

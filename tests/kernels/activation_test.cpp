@@ -6,6 +6,7 @@
 #include <limits>
 #include <numbers>
 
+#include "kernels/base/neuron_counters.h"
 #include "kernels/device/activate_values.h"
 #include "tests/testing/compare.h"
 #include "tests/testing/cpu_context.h"
@@ -268,7 +269,7 @@ TEST(Activation, OfActiveFeatures) {
           }
           const GuardedTensor y(DType::f32, {tokens, features}, layout);
           const GuardedTensor expected(DType::f32, {tokens, features});
-          activate_gated(activation, gate_up.view(), active.view(), y.view(), cpu.exec);
+          activate_gated(activation, gate_up.view(), {.active = active.view()}, y.view(), cpu.exec);
           activate_gated(activation, gate_up.view(), expected.view(), cpu.exec);
           const auto clear = [&] {
             for (int64_t t = 0; t < tokens; ++t) {
@@ -286,11 +287,79 @@ TEST(Activation, OfActiveFeatures) {
           set_values(expected.view(), values_of(gate));
           activate(activation, expected.view(), cpu.exec);
           clear();
-          activate(activation, active.view(), gate, cpu.exec);
+          activate(activation, {.active = active.view()}, gate, cpu.exec);
           EXPECT_TRUE(same_bits(gate, expected.view()));
           EXPECT_TRUE(gate_up.guards_intact());
         }
       }
+    }
+  }
+}
+
+// What a tally has to find in h [tokens, neurons]: rows, skipped and active neurons.
+NeuronCounters counts_of(const Tensor& h, const NeuronTally& tally) {
+  NeuronCounters counts{};
+  for (int64_t t = 0; t < h.size(0); ++t) {
+    if (!tally.positions.empty() && tally.positions.data<int32_t>()[t] == -1) {
+      continue;
+    }
+    ++counts.rows;
+    for (int64_t i = 0; i < h.size(1); ++i) {
+      counts.skipped += !tally.active.empty() && tally.active.row<uint8_t>(t)[i] == 0 ? 1 : 0;
+      counts.active += h.row<float>(t)[i] == 0.0f ? 0 : 1;
+    }
+  }
+  return counts;
+}
+
+// Of rows that are no padding; NaN is active.
+TEST(Activation, CountsNeurons) {
+  Random random(10);
+  CpuContext cpu(3);
+  const Activation fatrelu{Kind::fatrelu, 0.25f};
+  for (int64_t tokens : {0, 1, 17}) {
+    for (int64_t neurons : {1, 257}) {
+      const Buffer memory = make_neuron_counters({});
+      NeuronCounters expected{};
+      const auto expect_more = [&](const Tensor& h, const NeuronTally& tally, const char* what) {
+        SCOPED_TRACE(trace(fatrelu, tokens, neurons, 3) + ", " + what);
+        const NeuronCounters more = counts_of(h, tally);
+        expected = {.rows = expected.rows + more.rows,
+                    .skipped = expected.skipped + more.skipped,
+                    .active = expected.active + more.active};
+        const NeuronCounters counts = read_neuron_counters(memory);
+        EXPECT_EQ(counts.rows, expected.rows);
+        EXPECT_EQ(counts.skipped, expected.skipped);
+        EXPECT_EQ(counts.active, expected.active);
+      };
+      const GuardedTensor gate_up =
+          random.tensor(DType::f32, {tokens, 2 * neurons}, Layout::strided, -4.0, 4.0);
+      const GuardedTensor active(DType::u8, {tokens, neurons}, Layout::strided);
+      const GuardedTensor positions(DType::i32, {tokens});
+      for (int64_t t = 0; t < tokens; ++t) {
+        positions.view().data<int32_t>()[t] = t % 4 == 2 ? -1 : static_cast<int32_t>(t);
+        gate_up.view().row<float>(t)[0] = std::numeric_limits<float>::quiet_NaN();
+        for (int64_t i = 0; i < neurons; ++i) {
+          active.view().row<uint8_t>(t)[i] = static_cast<uint8_t>(random.below(3));
+        }
+      }
+      const GuardedTensor y(DType::f32, {tokens, neurons});
+      const Tensor gate = gate_up.view().columns(0, neurons);
+      NeuronTally tally{.counters = static_cast<NeuronCounters*>(memory.data()),
+                        .positions = positions.view(),
+                        .active = active.view()};
+      activate_gated(fatrelu, gate_up.view(), tally, y.view(), cpu.exec);
+      expect_more(y.view(), tally, "gated");
+      tally.positions = {};
+      tally.active = {};
+      activate_gated(fatrelu, gate_up.view(), tally, y.view(), cpu.exec);
+      expect_more(y.view(), tally, "gated, nothing predicted, no padding");
+      activate(fatrelu, tally, gate, cpu.exec);
+      expect_more(gate, tally, "nothing predicted, no padding");
+      tally.positions = positions.view();
+      tally.active = active.view();
+      activate(fatrelu, tally, gate, cpu.exec);
+      expect_more(gate, tally, "in place");
     }
   }
 }
@@ -327,15 +396,19 @@ TEST(Activation, RefusesMismatchedOperands) {
   EXPECT_TRUE(throws_error(
       [&] { activate_gated(relu, both.view(), both.view().columns(0, 3), cpu.exec); }, "overlap"));
   const GuardedTensor flags(DType::u8, {2, 3});
-  EXPECT_TRUE(throws_error([&] { activate(relu, flags.view(), both.view(), cpu.exec); },
+  EXPECT_TRUE(throws_error([&] { activate(relu, {.active = flags.view()}, both.view(), cpu.exec); },
                            "activate: active is u8 [2, 3] on cpu; expected u8 [2, 6]"));
   EXPECT_TRUE(throws_error(
       [&] {
         const GuardedTensor y(DType::f32, {2, 3});
-        activate_gated(relu, both.view(), GuardedTensor(DType::f32, {2, 3}).view(), y.view(),
-                       cpu.exec);
+        const GuardedTensor numbers(DType::f32, {2, 3});
+        activate_gated(relu, both.view(), {.active = numbers.view()}, y.view(), cpu.exec);
       },
       "activate_gated: active is f32 [2, 3] on cpu; expected u8 [2, 3]"));
+  const GuardedTensor positions(DType::i32, {1});
+  EXPECT_TRUE(
+      throws_error([&] { activate(relu, {.positions = positions.view()}, both.view(), cpu.exec); },
+                   "activate: positions is i32 [1] on cpu; expected i32 [2]"));
 }
 
 TEST(Activation, Names) {

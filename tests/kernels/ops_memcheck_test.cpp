@@ -4,6 +4,7 @@
 
 #include "kernels/activation.h"
 #include "kernels/add.h"
+#include "kernels/base/neuron_counters.h"
 #include "kernels/embedding.h"
 #include "kernels/kv_append.h"
 #include "kernels/rope.h"
@@ -71,13 +72,81 @@ TEST_P(Ops, ActivationsOfActiveFeatures) {
       set_values(flags_twin.view(), values);
       const GuardedTensor y = empty_tensor({tokens, features});
       const GuardedTensor y_twin(DType::f32, {tokens, features});
-      activate_gated(activation, x_twin.view(), flags_twin.view().columns(1, features),
+      activate_gated(activation, x_twin.view(), {.active = flags_twin.view().columns(1, features)},
                      y_twin.view(), cpu.exec);
-      activate_gated(activation, x.view(), flags.view().columns(1, features), y.view(), gpu->exec);
+      activate_gated(activation, x.view(), {.active = flags.view().columns(1, features)}, y.view(),
+                     gpu->exec);
       expect_twin(y, y_twin.view(), 1.0);
-      activate(activation, flags_twin.view(), x_twin.view(), cpu.exec);
-      activate(activation, flags.view(), x.view(), gpu->exec);
+      activate(activation, {.active = flags_twin.view()}, x_twin.view(), cpu.exec);
+      activate(activation, {.active = flags.view()}, x.view(), gpu->exec);
       expect_twin(x, x_twin.view(), 0.1);
+    }
+  }
+}
+
+// As the CPU counts the same results: neurons of one and of several blocks, and several of a
+// thread; padding; products that f16 rounds to 0.
+TEST_P(Ops, ActivationsAreCounted) {
+  const Activation relu{.kind = Activation::Kind::relu};
+  for (int64_t tokens : {0, 1, 17}) {
+    for (int64_t neurons : {33, 256, 1000, 16900}) {
+      for (double largest : {1.0, 1e-4}) {
+        SCOPED_TRACE(fmt::format("{} tokens, {} neurons up to {}", tokens, neurons, largest));
+        const GuardedTensor gate_up = random_tensor({tokens, 2 * neurons}, -largest, largest);
+        const GuardedTensor y = empty_tensor({tokens, neurons});
+        const GuardedTensor flags(DType::u8, {tokens, neurons}, Layout::strided, kGpu);
+        const GuardedTensor flags_twin(DType::u8, {tokens, neurons});
+        std::vector<double> values;
+        for (int64_t i = 0; i < tokens * neurons; ++i) {
+          values.push_back(random.below(3) == 0 ? 1.0 : 0.0);
+        }
+        set_values(flags.view(), values);
+        set_values(flags_twin.view(), values);
+        std::vector<int32_t> places;
+        for (int32_t t = 0; t < tokens; ++t) {
+          places.push_back(t % 4 == 2 ? -1 : t);
+        }
+        const GuardedTensor positions = i32_tensor(places, kGpu);
+        const GuardedTensor positions_twin = i32_tensor(places);
+
+        const Buffer memory = make_neuron_counters(kGpu);
+        const Buffer memory_of_cpu = make_neuron_counters({});
+        NeuronTally tally{.counters = static_cast<NeuronCounters*>(memory.data()),
+                          .positions = positions.view(),
+                          .active = flags.view()};
+        NeuronTally of_cpu{.counters = static_cast<NeuronCounters*>(memory_of_cpu.data()),
+                           .positions = positions_twin.view(),
+                           .active = flags_twin.view()};
+        const auto expect_counted = [&](const Tensor& h, const char* what) {
+          SCOPED_TRACE(what);
+          gpu->cuda.synchronize();
+          count_neurons_cpu(cpu_twin(h).view(), of_cpu);
+          const NeuronCounters counts = read_neuron_counters(memory);
+          const NeuronCounters expected = read_neuron_counters(memory_of_cpu);
+          EXPECT_EQ(counts.rows, expected.rows);
+          EXPECT_EQ(counts.skipped, expected.skipped);
+          EXPECT_EQ(counts.active, expected.active);
+        };
+        const Tensor gate = gate_up.view().columns(0, neurons);
+        activate_gated(relu, gate_up.view(), tally, y.view(), gpu->exec);
+        expect_counted(y.view(), "gated");
+        activate(relu, tally, gate, gpu->exec);
+        expect_counted(gate, "in place");
+        tally.positions = {};
+        tally.active = {};
+        of_cpu.positions = {};
+        of_cpu.active = {};
+        activate_gated(relu, gate_up.view(), tally, y.view(), gpu->exec);
+        expect_counted(y.view(), "gated, nothing predicted, no padding");
+        activate(relu, tally, gate, gpu->exec);
+        expect_counted(gate, "in place, nothing predicted, no padding");
+        const NeuronCounters counts = read_neuron_counters(memory);
+        activate(relu, {.active = flags.view()}, gate, gpu->exec);
+        activate(relu, gate, gpu->exec);
+        gpu->cuda.synchronize();
+        EXPECT_EQ(read_neuron_counters(memory).rows, counts.rows);
+        EXPECT_TRUE(y.guards_intact() && gate_up.guards_intact());
+      }
     }
   }
 }

@@ -1,4 +1,4 @@
-#include "sparse/activation/neuron_counters.h"
+#include "kernels/base/neuron_counters.h"
 
 #include <algorithm>
 #include <atomic>
@@ -36,6 +36,9 @@ NeuronCounters read_neuron_counters(const Buffer& counters) {
 }
 
 void count_neurons_cpu(const Tensor& h, const NeuronTally& tally) {
+  if (tally.counters == nullptr) {
+    return;
+  }
   int64_t rows = 0;
   int64_t skipped = 0;
   int64_t active = 0;

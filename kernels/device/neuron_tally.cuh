@@ -2,8 +2,8 @@
 
 #include <cstdint>
 
+#include "kernels/base/neuron_counters.h"
 #include "kernels/base/warp.cuh"
-#include "sparse/activation/neuron_counters.h"
 
 namespace sparsellm {
 

@@ -4,7 +4,7 @@
 
 #include "kernels/base/warp.cuh"
 #include "sparse/activation/cuda/fused_layout.h"
-#include "sparse/activation/neuron_counters.h"
+#include "kernels/base/neuron_counters.h"
 
 namespace sparsellm::fused {
 

@@ -116,6 +116,12 @@ void SparseMlp::forward_exact(const Tensor& x, const Tensor& positions, Tensor y
                          ctx);
   }
   if (gated()) {
+    FusedMlp mlp = fused({.by = {}, .counters = counters()});
+    mlp.gates = h;
+    if (fused_mlp_fits(mlp, ctx)) {
+      fused_mlp(x, positions, mlp, y, ctx);
+      return;
+    }
     up_rows(x, {.up = *up_rows_, .up_bias = up_bias_, .activation = parts_.activation}, h, h, ctx);
   }
   down_rows(h, *down_rows_, parts_.down_bias.view,
@@ -158,16 +164,20 @@ void SparseMlp::forward_masked(const Tensor& x, const Tensor& positions, const P
 
 FusedMlp SparseMlp::fused(const Prediction& how) const {
   const Tensor& up = parts_.up.view;
-  return {.gate = gated() ? up.rows(0, neurons()) : Tensor(),
-          .up = gated() ? up.rows(neurons(), neurons()) : up,
-          .down = parts_.down.view,
-          .gate_bias = gated() ? gate_bias_ : Tensor(),
-          .up_bias = up_bias_,
-          .down_bias = parts_.down_bias.view,
-          .signs = parts_.signs->view(),
-          .activation = parts_.activation,
-          .prediction = how.by,
-          .counters = how.counters};
+  FusedMlp mlp;
+  mlp.up = gated() ? up.rows(neurons(), neurons()) : up;
+  mlp.down = parts_.down.view;
+  mlp.up_bias = up_bias_;
+  mlp.down_bias = parts_.down_bias.view;
+  mlp.activation = parts_.activation;
+  mlp.prediction = how.by;
+  mlp.counters = how.counters;
+  if (parts_.signs) {
+    mlp.gate = gated() ? up.rows(0, neurons()) : Tensor();
+    mlp.gate_bias = gated() ? gate_bias_ : Tensor();
+    mlp.signs = parts_.signs->view();
+  }
+  return mlp;
 }
 
 void SparseMlp::predict(const Tensor& x, const SignPrediction& by, Tensor active,

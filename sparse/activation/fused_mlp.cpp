@@ -36,8 +36,10 @@ bool fused_mlp_fits(const FusedMlp& mlp, const ExecContext& ctx) {
   return ctx.device.is_cuda() && mlp.up.size(1) % kInputs == 0 &&
          mlp.down.size(1) % kOutputs == 0 && mlp.up.size(0) > 0 && mlp.up.size(0) <= kMostNeurons &&
          mlp.signs.nonzero.empty() && has_aligned_rows(mlp.up) && has_aligned_rows(mlp.down) &&
-         (mlp.gate.empty() || has_aligned_rows(mlp.gate)) && has_aligned_rows(mlp.signs.signs) &&
-         mlp.signs.signs.contiguous() && fused_mlp_fits_cuda(mlp, ctx);
+         (mlp.gate.empty() || has_aligned_rows(mlp.gate)) &&
+         (mlp.signs.signs.empty() ||
+          (has_aligned_rows(mlp.signs.signs) && mlp.signs.signs.contiguous())) &&
+         fused_mlp_fits_cuda(mlp, ctx);
 }
 
 void fused_mlp(const Tensor& x, const Tensor& positions, const FusedMlp& mlp, Tensor y,
@@ -62,20 +64,30 @@ void fused_mlp(const Tensor& x, const Tensor& positions, const FusedMlp& mlp, Te
   check_fused_bias("gate_bias", mlp.gate_bias, neurons, x, ctx);
   check_fused_bias("up_bias", mlp.up_bias, neurons, x, ctx);
   check_fused_bias("down_bias", mlp.down_bias, mlp.down.size(1), x, ctx);
-  check_tensor({kFusedOp, "signs"}, mlp.signs.signs, Elements::u32, {neurons, sign_word_count(in)},
-               ctx);
+  const bool predicts = mlp.gates.empty();
+  if (predicts) {
+    check_tensor({kFusedOp, "signs"}, mlp.signs.signs, Elements::u32,
+                 {neurons, sign_word_count(in)}, ctx);
+    require(std::isfinite(mlp.prediction.alpha) && mlp.prediction.alpha > 0.0f,
+            "{}: alpha is {}; expected a finite number above 0", kFusedOp, mlp.prediction.alpha);
+  } else {
+    check_tensor({kFusedOp, "gates"}, mlp.gates, Elements::activation, {x.size(0), neurons}, ctx);
+    check_same_dtype({kFusedOp, "x and gates"}, x, mlp.gates);
+    require(mlp.gate.empty() && mlp.signs.signs.empty(),
+            "{}: gates were computed, and their weights or signs are given, too", kFusedOp);
+  }
   const auto kind = mlp.activation.kind;
   require(kind == Activation::Kind::relu || kind == Activation::Kind::fatrelu,
           "{}: after {} few neurons are zero; expected relu or fatrelu", kFusedOp, name_of(kind));
-  require(std::isfinite(mlp.prediction.alpha) && mlp.prediction.alpha > 0.0f,
-          "{}: alpha is {}; expected a finite number above 0", kFusedOp, mlp.prediction.alpha);
   require(fused_mlp_fits(mlp, ctx) && has_aligned_rows(x),
           "{}: no kernel of this device takes {} neurons of {} inputs and {} outputs as they are",
           kFusedOp, neurons, in, mlp.down.size(1));
   for (int64_t first = 0; first < x.size(0); first += kFusedTokens) {
     const int64_t tokens = std::min(kFusedTokens, x.size(0) - first);
+    FusedMlp part = mlp;
+    part.gates = predicts ? Tensor() : mlp.gates.rows(first, tokens);
     fused_mlp_cuda(x.rows(first, tokens),
-                   positions.empty() ? positions : positions.rows(first, tokens), mlp,
+                   positions.empty() ? positions : positions.rows(first, tokens), part,
                    y.rows(first, tokens), ctx);
   }
 }

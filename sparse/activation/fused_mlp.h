@@ -21,12 +21,15 @@ struct FusedMlp {
   Tensor gate_bias;       // [neurons]
   Tensor up_bias;         // [neurons]
   Tensor down_bias;       // [out]
-  SignWords signs;        // of the gate, or of up where there is none
+  SignWords signs;        // of the gate, or of up where there is none; empty: of exact
   Activation activation;  // relu or fatrelu
   SignPrediction prediction;
   // Where rows that are no padding, neurons that are skipped and neurons that are not zero are
   // counted, on the device; null: nowhere.
   NeuronCounters* counters = nullptr;
+  // Of exact, without signs, gate and prediction: [tokens, neurons], what the gates of these tokens
+  // are, with bias, before the activation. A neuron is active where they say so.
+  Tensor gates = {};
 };
 
 // Tokens of a launch; more take several.
@@ -38,7 +41,9 @@ inline constexpr int64_t kFusedTokens = 8;
 bool fused_mlp_fits(const FusedMlp& mlp, const ExecContext& ctx);
 
 // y [tokens, out] = down(h) + down_bias, with h = activation(gate x) * up x, or activation(up x),
-// of the neurons that are not skipped (predict_active()) and 0 of the others; h is rounded once. x
+// of the neurons that are not skipped (predict_active(); of exact: whose gate is not zero) and 0 of
+// the others; h is rounded once. Rows of down are read where h is not zero for all tokens, but for
+// the first ones, which are under way before that is known. x
 // [tokens, in] and y in the dtype of the weights; rows aligned to 16 bytes; y may be x.
 // positions i32 [tokens]: a row of position -1 is padding and activates nothing; or empty: none is.
 // Under Sums::batch_invariant a row of y has the same bits in any batch. An Error if it does not

@@ -36,7 +36,7 @@ class FusedDown {
   __device__ void begin() const {
 #pragma unroll 1
     for (int stage = 0; stage < p_.at.down_stages; ++stage) {
-      copy_rows(stage, stage);
+      copy_rows(stage, stage, ~uint64_t{0});
       commit_copies();
     }
   }
@@ -51,18 +51,18 @@ class FusedDown {
     }
     float y[kTiles][4] = {};
     int slot = 0;
+    Words words = read_h(first_words, end_of(p_.at.down_stages));
 #pragma unroll 1
     for (int stage = 0; stage < stages_; ++stage) {
       const int next = stage + p_.at.down_stages;
-      const int words_end = next < stages_ ? (next + 1) * of_stage : 0;
-      const Words words = read_h(next * of_stage, words_end);
+      const Words later = read_h((next + 1) * of_stage, end_of(next + 1));
       wait_for_oldest_copies(p_.at.down_stages);
       __syncwarp();
       multiply(y, ring_ + slot * kStageBytes);
       __syncwarp();
-      copy_rows(next, slot);
+      copy_rows(next, slot, keep_h(words, next * of_stage, end_of(next), slot - next));
       commit_copies();
-      keep_h(words, next * of_stage, words_end, slot - next);
+      words = later;
       slot = slot + 1 == p_.at.down_stages ? 0 : slot + 1;
     }
     wait_for_copies<0>();
@@ -78,8 +78,14 @@ class FusedDown {
     return b_.first_of_half * kUnit + (entries_[entry] & ~kIdle);
   }
 
-  // A lane copies 16 bytes of some rows, always of the same columns.
-  __device__ void copy_rows(int stage, int slot) const {
+  // Of the words of a stage that there is; else 0.
+  __device__ int end_of(int stage) const {
+    return stage < stages_ ? (stage + 1) * kRowsOfStage << word_shift_ : 0;
+  }
+
+  // A lane copies 16 bytes of some rows, always of the same columns. `words`: which words of h of
+  // the stage are not zero. Where all of a row are, zeros take its place.
+  __device__ void copy_rows(int stage, int slot, uint64_t words) const {
     constexpr int kRows = kWarp / kTiles;  // at once
     const int row = b_.lane / kTiles;
     if (stage >= stages_ || row >= kRows) {
@@ -97,7 +103,9 @@ class FusedDown {
       if (i + kRows > kRowsOfStage && i + row >= kRowsOfStage) {
         break;
       }
-      const bool there = i < count && (entries[i] & kIdle) == 0;
+      const bool there =
+          i < count && (entries[i] & kIdle) == 0 &&
+          (words >> ((i + row) << word_shift_) & ((1u << (1 << word_shift_)) - 1)) != 0;
       copy16(to + i * kPitch, there ? from + entries[i] * p_.down_stride : from, there ? 16 : 0);
     }
   }
@@ -124,8 +132,10 @@ class FusedDown {
     }
     return words;
   }
-  // Waits for them, and leaves them in their stages: stage i is in slot i + slots.
-  __device__ void keep_h(Words words, int first, int end, int slots) const {
+  // Waits for them, and leaves them in their stages: stage i is in slot i + slots. Returns which of
+  // them are not zero.
+  __device__ uint64_t keep_h(Words words, int first, int end, int slots) const {
+    uint64_t nonzero = 0;
 #pragma unroll 1
     while (words.of_lane[0] >> 32 != tag_ || words.of_lane[1] >> 32 != tag_) {
       words = read_h(first, end);
@@ -142,7 +152,11 @@ class FusedDown {
                      "r"(static_cast<uint32_t>(words.of_lane[k]))
                      : "memory");
       }
+      constexpr uint32_t kNoSigns = 0x7fff7fff;
+      const bool counts = (static_cast<uint32_t>(words.of_lane[k]) & kNoSigns) != 0;
+      nonzero |= uint64_t{__ballot_sync(~0u, counts)} << k * kWarp;
     }
+    return nonzero;
   }
 
   __device__ void multiply(float (&y)[kTiles][4], uint32_t at) const {

@@ -44,11 +44,15 @@ __global__ void __launch_bounds__(kThreads, 1)
   if (threadIdx.x == 0) {
     shared.generation = *static_cast<const volatile uint64_t*>(p.generation) + 1;
   }
-  votes.read_x();
+  if (p.gates == nullptr) {
+    votes.read_x();
+  }
   __syncthreads();
   const uint64_t generation = shared.generation;
-  votes.count();
-  __syncthreads();
+  if (p.gates == nullptr) {
+    votes.count();
+    __syncthreads();
+  }
   votes.publish(generation);
   __syncthreads();
   FusedNeurons<T, kKinds, kTiles> neurons(p, block, shared, memory);

@@ -225,16 +225,17 @@ class FusedNeurons {
     if (p_.up_bias != nullptr) {
       up += f32_of(static_cast<const T*>(p_.up_bias)[neuron]);
     }
-    float h = 0.f;
-    if constexpr (kKinds == 2) {
-      float gate = sums[0];
-      if (p_.gate_bias != nullptr) {
-        gate += f32_of(static_cast<const T*>(p_.gate_bias)[neuron]);
-      }
-      h = gate <= p_.threshold ? 0.f : gate * up;  // NaN is not below
-    } else {
-      h = up <= p_.threshold ? 0.f : up;
+    float gate = sums[0];
+    if (kKinds == 2 && p_.gate_bias != nullptr) {
+      gate += f32_of(static_cast<const T*>(p_.gate_bias)[neuron]);
     }
+    if (kKinds == 1) {
+      gate = p_.gates == nullptr
+                 ? up
+                 : f32_of(static_cast<const T*>(p_.gates)[t * p_.gates_stride + neuron]);
+    }
+    const bool is_gated = kKinds == 2 || p_.gates != nullptr;
+    const float h = gate <= p_.threshold ? 0.f : is_gated ? gate * up : up;  // NaN is not below
     const T value = from_f32<T>(h);
     return *reinterpret_cast<const uint16_t*>(&value);
   }

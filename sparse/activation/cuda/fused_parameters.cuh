@@ -2,9 +2,9 @@
 
 #include <cstdint>
 
+#include "kernels/base/neuron_counters.h"
 #include "kernels/base/warp.cuh"
 #include "sparse/activation/cuda/fused_layout.h"
-#include "kernels/base/neuron_counters.h"
 
 namespace sparsellm::fused {
 
@@ -19,7 +19,9 @@ struct FusedParameters {
   int64_t x_stride;      // elements
   const int* positions;  // or null
   const uint32_t* signs;
-  const void* gate;  // null where kinds is 1
+  const void* gate;   // null where kinds is 1
+  const void* gates;  // [tokens, neurons], computed before; null: neurons are predicted
+  int64_t gates_stride;
   const void* up;
   const void* down;
   int64_t gate_stride;

@@ -29,7 +29,7 @@ class FusedVotes {
 
   // What does not depend on x, before the kernels before have ended.
   __device__ void begin() const {
-    if (threadIdx.x == 0) {
+    if (threadIdx.x == 0 && p_.gates == nullptr) {
       const uint32_t barrier = shared_address(&shared_.signs_there);
       barrier_init(barrier, 1);
       barriers_ready();
@@ -143,7 +143,7 @@ class FusedVotes {
       for (int t = 0; t < p_.shape.tokens; ++t) {
         const uint32_t bits = __ballot_sync(~0u, is_active(unit, t));
         any |= bits;
-        skipped += is_padding(t) ? 0 : neurons_of(unit) - __popc(bits);
+        skipped += p_.gates != nullptr || is_padding(t) ? 0 : neurons_of(unit) - __popc(bits);
         if (b_.lane == 0) {
           asm volatile("st.relaxed.gpu.global.u64 [%0], %1;" ::"l"(p_.active + t * b_.units +
                                                                    b_.first_unit + unit),
@@ -324,6 +324,10 @@ class FusedVotes {
     const int neuron = (b_.first_unit + unit) * kUnit + b_.lane;
     if (b_.lane >= kUnit || neuron >= p_.shape.neurons || is_padding(t)) {
       return false;
+    }
+    if (p_.gates != nullptr) {
+      const float gate = f32_of(static_cast<const T*>(p_.gates)[t * p_.gates_stride + neuron]);
+      return !(gate <= p_.threshold);  // NaN is not below
     }
     const int total = shared_.total[t];
     const int negative = (total - shared_.balance[t]) / 2 +

@@ -25,6 +25,7 @@ struct FusedCase {
   int64_t out = 0;
   int64_t tokens = 1;
   bool gated = true;
+  bool exact = false;  // gates are given
   bool biases = false;
   Votes votes = Votes::weighted;
   float alpha = 1.0f;
@@ -108,19 +109,25 @@ class GpuFusedMlp : public GpuTest {
   }
 
   std::vector<uint8_t> active_of(const FusedCase& c, const Weights& w, const Tensor& x) {
-    const GuardedTensor twin = cpu_twin(x);
-    const GuardedTensor voters = cpu_twin(c.gated ? w.gate.view() : w.up.view());
-    const OwnedSignWords words = pack_sign_words(voters.view(), cpu.exec);
-    std::vector<uint8_t> active(static_cast<size_t>(c.tokens * c.neurons));
-    CpuContext ctx(2, sign_predictor_workspace_bytes({}, c.in, c.tokens));
-    predict_active(twin.view(), words.view(), w.mlp.prediction,
-                   Tensor(active.data(), DType::u8, {c.tokens, c.neurons}, {}), ctx.exec);
+    std::vector<uint8_t> active(static_cast<size_t>(c.tokens * c.neurons), 1);
+    if (!c.exact) {
+      predict(c, w, x, active);
+    }
     for (size_t t = 0; t < c.positions.size(); ++t) {
       for (int64_t n = 0; n < c.neurons && c.positions[t] < 0; ++n) {
         active[t * static_cast<size_t>(c.neurons) + static_cast<size_t>(n)] = 0;
       }
     }
     return active;
+  }
+  void predict(const FusedCase& c, const Weights& w, const Tensor& x,
+               std::vector<uint8_t>& active) {
+    const GuardedTensor twin = cpu_twin(x);
+    const GuardedTensor voters = cpu_twin(c.gated ? w.gate.view() : w.up.view());
+    const OwnedSignWords words = pack_sign_words(voters.view(), cpu.exec);
+    CpuContext ctx(2, sign_predictor_workspace_bytes({}, c.in, c.tokens));
+    predict_active(twin.view(), words.view(), w.mlp.prediction,
+                   Tensor(active.data(), DType::u8, {c.tokens, c.neurons}, {}), ctx.exec);
   }
 
   // Values, and what they may be off by.
@@ -132,8 +139,12 @@ class GpuFusedMlp : public GpuTest {
       return c.biases ? values_of(b.view()) : std::vector<double>();
     };
     const std::vector<double> up = product(values_of(w.up.view()), xs, c.tokens, bias(w.up_bias));
-    const std::vector<double> gate =
-        c.gated ? product(values_of(w.gate.view()), xs, c.tokens, bias(w.gate_bias)) : up;
+    std::vector<double> gate = up;
+    if (c.exact) {
+      gate = values_of(w.mlp.gates);
+    } else if (c.gated) {
+      gate = product(values_of(w.gate.view()), xs, c.tokens, bias(w.gate_bias));
+    }
     const std::vector<double> down = values_of(w.down.view());
     const std::vector<double> down_bias = bias(w.down_bias);
     const double threshold = c.activation.threshold;
@@ -170,8 +181,18 @@ class GpuFusedMlp : public GpuTest {
   void check(const FusedCase& c) {
     SCOPED_TRACE("neurons " + std::to_string(c.neurons) + ", in " + std::to_string(c.in) +
                  ", out " + std::to_string(c.out) + ", tokens " + std::to_string(c.tokens) +
-                 (c.gated ? ", gated" : ", plain") + ", alpha " + std::to_string(c.alpha));
-    const Weights w(*this, c);
+                 (c.exact   ? ", exact"
+                  : c.gated ? ", gated"
+                            : ", plain") +
+                 ", alpha " + std::to_string(c.alpha));
+    Weights w(*this, c);
+    const GuardedTensor gates = rows(c.tokens, c.neurons);
+    if (c.exact) {
+      w.mlp.gate = {};
+      w.mlp.gate_bias = {};
+      w.mlp.signs = {};
+      w.mlp.gates = gates.view();
+    }
     ASSERT_TRUE(fused_mlp_fits(w.mlp, gpu->exec));
     const GuardedTensor x = rows(c.tokens, c.in);
     const GuardedTensor y(GetParam(), {c.tokens, c.out}, c.layout, kGpu);
@@ -211,6 +232,35 @@ TEST_P(GpuFusedMlp, HasTheValuesOfActiveNeurons) {
            .votes = Votes::sign,
            .alpha = 0.97f});
   }
+}
+
+// A warp has 4, 5, 7 and 9 steps of columns.
+TEST_P(GpuFusedMlp, WideRows) {
+  for (const int64_t width : {4096, 5120, 7168, 9216}) {
+    for (const bool gated : {true, false}) {
+      check({.neurons = 150, .in = width, .out = width, .tokens = 2, .gated = gated});
+    }
+  }
+}
+
+TEST_P(GpuFusedMlp, OfGatesThatAreGiven) {
+  for (const int64_t tokens : {1, 2, 6, 8, 11}) {
+    check({.neurons = 1000, .in = 256, .out = 264, .tokens = tokens, .exact = true});
+  }
+  check({.neurons = 900,
+         .in = 512,
+         .out = 256,
+         .tokens = 4,
+         .exact = true,
+         .biases = true,
+         .activation = {.kind = Activation::Kind::fatrelu, .threshold = 0.9f},
+         .layout = Layout::strided,
+         .positions = {7, -1, 0, -1}});
+  check({.neurons = 700,
+         .in = 384,
+         .out = 512,
+         .exact = true,
+         .activation = {.kind = Activation::Kind::fatrelu, .threshold = 2.0f}});
 }
 
 TEST_P(GpuFusedMlp, TakesNoneAndAllNeurons) {
@@ -325,6 +375,11 @@ TEST_P(GpuFusedMlp, RefusesWhatDoesNotFit) {
   other.activation = {.kind = Activation::Kind::silu};
   EXPECT_TRUE(throws_error([&] { fused_mlp(x.view(), {}, other, y.view(), gpu->exec); },
                            "fused_mlp: after silu few neurons are zero; expected relu or fatrelu"));
+  other = w.mlp;
+  const GuardedTensor gates = rows(c.tokens, c.neurons);
+  other.gates = gates.view();
+  EXPECT_TRUE(throws_error([&] { fused_mlp(x.view(), {}, other, y.view(), gpu->exec); },
+                           "gates were computed, and their weights or signs are given"));
   other = w.mlp;
   other.up = w.mlp.up.columns(0, 200);
   EXPECT_FALSE(fused_mlp_fits(other, gpu->exec));

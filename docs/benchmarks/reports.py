@@ -157,9 +157,9 @@ def throughput_file(gpu, model, form):
 
 def model_title(name):
     """"opt-30b" as its makers write it."""
-    words = name.split("-")
-    return "-".join(word.upper() if word == "opt" or word[0].isdigit() else word.capitalize()
-                    for word in words)
+    names = {"opt": "OPT", "prosparse": "ProSparse"}
+    return "-".join(names.get(word, word.upper() if word[0].isdigit() else word.capitalize())
+                    for word in name.split("-"))
 
 
 def shape_title(shape):

@@ -93,6 +93,15 @@ report() {
   mv "$file.part" "$file"
 }
 
+# The same, after what the file has already.
+report_more() {
+  local name=$1
+  shift
+  report "$name.more" "$@"
+  cat "$folder/$name.more.jsonl" >>"$folder/$name.jsonl"
+  rm "$folder/$name.more.jsonl"
+}
+
 case $section in
   docs)
     gpu=${names[0]:-}
@@ -130,17 +139,11 @@ case $section in
     others=11008x4096,4096x11008,14336x4096,13824x5120,4096x4096,5120x5120,7168x7168
     report kernel_formats kernel --shape "$large" --tokens 1,8,16,32,64,128 \
       --sparsity 0.5,0.6,0.7,0.8,0.9,0.95 "${both[@]}" "$@"
-    report kernel_formats_more kernel --shape "$others" --tokens 1,8,32 \
+    report_more kernel_formats kernel --shape "$others" --tokens 1,8,32 \
       --sparsity 0.6,0.8,0.9,0.95 "${both[@]}" "$@"
     if [ "$gpu" = h200 ]; then
-      report kernel_formats_many kernel --shape 28672x7168,7168x28672 --tokens 256,1024,4096 \
+      report_more kernel_formats kernel --shape 28672x7168,7168x28672 --tokens 256,1024,4096 \
         --sparsity 0.6,0.7,0.8,0.9,0.95 "${both[@]}" "$@"
-      cat "$folder/kernel_formats_many.jsonl" >>"$folder/kernel_formats_more.jsonl"
-      rm "$folder/kernel_formats_many.jsonl"
-    fi
-    cat "$folder/kernel_formats_more.jsonl" >>"$folder/kernel_formats.jsonl"
-    rm "$folder/kernel_formats_more.jsonl"
-    if [ "$gpu" = h200 ]; then
       some=28672x7168,7168x28672,11008x4096,4096x4096
       report kernel_few_tokens kernel --shape "$some" --tokens 9,12,17,24,33,48 --sparsity 0.6 \
         --formats tca_bme "$@"
@@ -151,15 +154,38 @@ case $section in
       few=(kernel --shape "$shapes" --tokens "1,8,32" --formats tca_bme)
       report patterns "${few[@]}" --sparsity 0.6 \
         --pattern uniform,rows:0.5,dense-blocks:0.01,outliers:0.01 "$@"
-      report patterns_more "${few[@]}" --sparsity 0.5,0.8 \
+      report_more patterns "${few[@]}" --sparsity 0.5,0.8 \
         --pattern uniform,rows:0.5,dense-blocks:0.01 "$@"
-      cat "$folder/patterns_more.jsonl" >>"$folder/patterns.jsonl"
-      rm "$folder/patterns_more.jsonl"
       report attention attention --requests 1,8,64 --context 128,512,2048,8192 "$@"
       for model in llama-3.1-8b llama-2-13b; do
         report "throughput_${model}_dense" throughput --config "configs/$model.json" \
           "${engine[@]}" "$@"
       done
+      # Neurons that are zero.
+      off=(--activation-sparsity off)
+      exact=(--activation-sparsity exact --zeros 0.9)
+      predict=(--activation-sparsity predict --votes sign)
+      likely=("${predict[@]}" --predicted 0.9 --zeros 0.9)
+      for model in prosparse-llama-2-7b prosparse-llama-2-13b opt-13b opt-30b; do
+        batch=1
+        [ "$model" != prosparse-llama-2-7b ] || batch=1,2,4,8
+        file=throughput_${model}_activation
+        steps=(throughput --prompt 64 --output 512 --repeat 1 --no-layers
+          --config "configs/$model.json")
+        report "$file" "${steps[@]}" --batch "$batch" "${off[@]}" "$@"
+        report_more "$file" "${steps[@]}" --batch "$batch" "${likely[@]}" "$@"
+        report_more "$file" "${steps[@]}" --batch 1 "${predict[@]}" --predicted 0.95 --zeros 0.95 "$@"
+        report_more "$file" "${steps[@]}" --batch 1 "${predict[@]}" --predicted 0.8 --zeros 0.89 "$@"
+        report_more "$file" "${steps[@]}" --batch 1 "${exact[@]}" "$@"
+      done
+      file=throughput_prosparse-llama-2-7b_activation_cpu
+      steps=(throughput --device cpu --prompt 64 --output 64 --repeat 1 --no-layers --batch 1
+        --config configs/prosparse-llama-2-7b.json)
+      report "$file" "${steps[@]}" "${off[@]}" "$@"
+      report_more "$file" "${steps[@]}" "${likely[@]}" "$@"
+      report_more "$file" "${steps[@]}" "${exact[@]}" "$@"
+      report mlp mlp --tokens 1,2,4,8,16,32 "$@"
+      report mlp_ablation mlp --ablation --shape 11008x4096 "$@"
     fi
     ;;
   dense)

@@ -60,8 +60,9 @@ class FusedDown {
       __syncwarp();
       multiply(y, ring_ + slot * kStageBytes);
       __syncwarp();
-      copy_rows(next, slot, keep_h(words, next * of_stage, end_of(next), slot - next));
+      copy_rows(next, slot, nonzero(words));
       commit_copies();
+      keep_h(words, next * of_stage, end_of(next), slot - next);
       words = later;
       slot = slot + 1 == p_.at.down_stages ? 0 : slot + 1;
     }
@@ -84,7 +85,7 @@ class FusedDown {
   }
 
   // A lane copies 16 bytes of some rows, always of the same columns. `words`: which words of h of
-  // the stage are not zero. Where all of a row are, zeros take its place.
+  // the stage may not be zero. Where all of a row are, zeros take its place.
   __device__ void copy_rows(int stage, int slot, uint64_t words) const {
     constexpr int kRows = kWarp / kTiles;  // at once
     const int row = b_.lane / kTiles;
@@ -132,10 +133,16 @@ class FusedDown {
     }
     return words;
   }
-  // Waits for them, and leaves them in their stages: stage i is in slot i + slots. Returns which of
-  // them are not zero.
-  __device__ uint64_t keep_h(Words words, int first, int end, int slots) const {
-    uint64_t nonzero = 0;
+  // Which of them are not zero, as far as they have come.
+  __device__ uint64_t nonzero(const Words& words) const {
+    constexpr uint64_t kNoSigns = 0xffffffff7fff7fff;
+    const uint64_t zero = uint64_t{tag_} << 32;  // of another launch: not yet known
+    const uint32_t low = __ballot_sync(~0u, (words.of_lane[0] & kNoSigns) != zero);
+    const uint32_t high = __ballot_sync(~0u, (words.of_lane[1] & kNoSigns) != zero);
+    return uint64_t{high} << kWarp | low;
+  }
+  // Waits for them, and leaves them in their stages: stage i is in slot i + slots.
+  __device__ void keep_h(Words words, int first, int end, int slots) const {
 #pragma unroll 1
     while (words.of_lane[0] >> 32 != tag_ || words.of_lane[1] >> 32 != tag_) {
       words = read_h(first, end);
@@ -152,11 +159,7 @@ class FusedDown {
                      "r"(static_cast<uint32_t>(words.of_lane[k]))
                      : "memory");
       }
-      constexpr uint32_t kNoSigns = 0x7fff7fff;
-      const bool counts = (static_cast<uint32_t>(words.of_lane[k]) & kNoSigns) != 0;
-      nonzero |= uint64_t{__ballot_sync(~0u, counts)} << k * kWarp;
     }
-    return nonzero;
   }
 
   __device__ void multiply(float (&y)[kTiles][4], uint32_t at) const {

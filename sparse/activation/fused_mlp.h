@@ -42,9 +42,8 @@ bool fused_mlp_fits(const FusedMlp& mlp, const ExecContext& ctx);
 
 // y [tokens, out] = down(h) + down_bias, with h = activation(gate x) * up x, or activation(up x),
 // of the neurons that are not skipped (predict_active(); of exact: whose gate is not zero) and 0 of
-// the others; h is rounded once. Rows of down are read where h is not zero for all tokens, but for
-// the first ones, which are under way before that is known. x
-// [tokens, in] and y in the dtype of the weights; rows aligned to 16 bytes; y may be x.
+// the others; h is rounded once. x [tokens, in] and y in the dtype of the weights; rows aligned to
+// 16 bytes; y may be x.
 // positions i32 [tokens]: a row of position -1 is padding and activates nothing; or empty: none is.
 // Under Sums::batch_invariant a row of y has the same bits in any batch. An Error if it does not
 // fit.

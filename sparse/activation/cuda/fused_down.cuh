@@ -36,7 +36,7 @@ class FusedDown {
   __device__ void begin() const {
 #pragma unroll 1
     for (int stage = 0; stage < p_.at.down_stages; ++stage) {
-      copy_rows(stage, stage, ~uint64_t{0});
+      copy_rows(stage, stage);
       commit_copies();
     }
   }
@@ -51,19 +51,18 @@ class FusedDown {
     }
     float y[kTiles][4] = {};
     int slot = 0;
-    Words words = read_h(first_words, end_of(p_.at.down_stages));
 #pragma unroll 1
     for (int stage = 0; stage < stages_; ++stage) {
       const int next = stage + p_.at.down_stages;
-      const Words later = read_h((next + 1) * of_stage, end_of(next + 1));
+      const int words_end = next < stages_ ? (next + 1) * of_stage : 0;
+      const Words words = read_h(next * of_stage, words_end);
       wait_for_oldest_copies(p_.at.down_stages);
       __syncwarp();
       multiply(y, ring_ + slot * kStageBytes);
       __syncwarp();
-      copy_rows(next, slot, nonzero(words));
+      copy_rows(next, slot);
       commit_copies();
-      keep_h(words, next * of_stage, end_of(next), slot - next);
-      words = later;
+      keep_h(words, next * of_stage, words_end, slot - next);
       slot = slot + 1 == p_.at.down_stages ? 0 : slot + 1;
     }
     wait_for_copies<0>();
@@ -79,14 +78,8 @@ class FusedDown {
     return b_.first_of_half * kUnit + (entries_[entry] & ~kIdle);
   }
 
-  // Of the words of a stage that there is; else 0.
-  __device__ int end_of(int stage) const {
-    return stage < stages_ ? (stage + 1) * kRowsOfStage << word_shift_ : 0;
-  }
-
-  // A lane copies 16 bytes of some rows, always of the same columns. `words`: which words of h of
-  // the stage may not be zero. Where all of a row are, zeros take its place.
-  __device__ void copy_rows(int stage, int slot, uint64_t words) const {
+  // A lane copies 16 bytes of some rows, always of the same columns.
+  __device__ void copy_rows(int stage, int slot) const {
     constexpr int kRows = kWarp / kTiles;  // at once
     const int row = b_.lane / kTiles;
     if (stage >= stages_ || row >= kRows) {
@@ -104,9 +97,7 @@ class FusedDown {
       if (i + kRows > kRowsOfStage && i + row >= kRowsOfStage) {
         break;
       }
-      const bool there =
-          i < count && (entries[i] & kIdle) == 0 &&
-          (words >> ((i + row) << word_shift_) & ((1u << (1 << word_shift_)) - 1)) != 0;
+      const bool there = i < count && (entries[i] & kIdle) == 0;
       copy16(to + i * kPitch, there ? from + entries[i] * p_.down_stride : from, there ? 16 : 0);
     }
   }
@@ -132,14 +123,6 @@ class FusedDown {
       }
     }
     return words;
-  }
-  // Which of them are not zero, as far as they have come.
-  __device__ uint64_t nonzero(const Words& words) const {
-    constexpr uint64_t kNoSigns = 0xffffffff7fff7fff;
-    const uint64_t zero = uint64_t{tag_} << 32;  // of another launch: not yet known
-    const uint32_t low = __ballot_sync(~0u, (words.of_lane[0] & kNoSigns) != zero);
-    const uint32_t high = __ballot_sync(~0u, (words.of_lane[1] & kNoSigns) != zero);
-    return uint64_t{high} << kWarp | low;
   }
   // Waits for them, and leaves them in their stages: stage i is in slot i + slots.
   __device__ void keep_h(Words words, int first, int end, int slots) const {

@@ -37,7 +37,7 @@ inline constexpr int64_t kFusedTokens = 8;
 
 // Whether fused_mlp() takes it on this device: in and out multiples of 128 and of 8, all rows
 // aligned to 16 bytes, no zeros among the weights that vote, not more than 65,520 neurons nor 9,216
-// outputs.
+// inputs or outputs, and at least half as many neurons as outputs.
 bool fused_mlp_fits(const FusedMlp& mlp, const ExecContext& ctx);
 
 // y [tokens, out] = down(h) + down_bias, with h = activation(gate x) * up x, or activation(up x),

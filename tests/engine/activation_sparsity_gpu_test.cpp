@@ -34,7 +34,6 @@ constexpr int64_t kText = 40;
 struct SparseModel {
   std::string name;
   std::string config;
-  bool in_one_launch = false;  // its prediction for few tokens
 };
 
 std::string llama(int hidden, int intermediate, const std::string& activation) {

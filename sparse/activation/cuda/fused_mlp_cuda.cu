@@ -24,9 +24,10 @@ std::optional<FusedShape> fused_shape(const FusedMlp& mlp, int64_t tokens, int m
                            .neurons = static_cast<int>(mlp.up.size(0)),
                            .kinds = mlp.gate.empty() ? 1 : 2,
                            .tiles = tiles};
-    // All blocks run at once.
+    // All blocks run at once, and each has votes to count: the others know by its words that it has
+    // started, and the number of the launch may change.
     if (shape.blocks() <= multiprocessors && shape.steps() <= shape.most_steps()) {
-      const bool fits = shape.in <= fused::kMostSquares * 128 &&
+      const bool fits = shape.units() >= shape.blocks() && shape.in <= fused::kMostSquares * 128 &&
                         shape.own_units() <= fused::kMostUnits &&
                         shape.own_units() * fused::kUnit <= fused::kMostShare &&
                         shape.units() * fused::kMostTokens <= fused::kActiveWords;

@@ -222,7 +222,7 @@ class FusedVotes {
     const int t = there ? token_of(i) : 0;
     const float scale = shared_.scales[t];
     if (!there || scale == 0.f) {
-      values = uint4{};  // x is finite, then
+      values = uint4{};  // where there are votes, x is finite
     }
     float q[8];
     to_f32(values, q);

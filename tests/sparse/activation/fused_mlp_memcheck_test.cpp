@@ -58,7 +58,7 @@ class GpuFusedMlp : public GpuTest {
     if (IsSkipped()) {
       return;
     }
-    Weights weights(*this, {.neurons = 16, .in = 128, .out = 8});
+    Weights weights(*this, {.neurons = 32, .in = 128, .out = 8});
     if (!fused_mlp_fits(weights.mlp, gpu->exec)) {
       GTEST_SKIP() << "this GPU has no kernel of fused MLPs";
     }
@@ -222,9 +222,9 @@ TEST_P(GpuFusedMlp, HasTheValuesOfActiveNeurons) {
     for (const int64_t tokens : {1, 2, 3, 5, 8, 11}) {
       check({.neurons = 1000, .in = 256, .out = 264, .tokens = tokens, .gated = gated});
     }
-    check({.neurons = 16, .in = 128, .out = 8, .gated = gated});
-    check({.neurons = 1, .in = 128, .out = 8, .tokens = 2, .gated = gated, .alpha = 1e6f});
-    check({.neurons = 333, .in = 640, .out = 1000, .tokens = 4, .gated = gated, .biases = true});
+    check({.neurons = 32, .in = 128, .out = 8, .gated = gated});
+    check({.neurons = 17, .in = 128, .out = 8, .tokens = 2, .gated = gated, .alpha = 1e6f});
+    check({.neurons = 533, .in = 640, .out = 1000, .tokens = 4, .gated = gated, .biases = true});
     check({.neurons = 700,
            .in = 1152,
            .out = 520,
@@ -238,7 +238,7 @@ TEST_P(GpuFusedMlp, HasTheValuesOfActiveNeurons) {
 TEST_P(GpuFusedMlp, WideRows) {
   for (const int64_t width : {4096, 5120, 7168, 9216}) {
     for (const bool gated : {true, false}) {
-      check({.neurons = 150, .in = width, .out = width, .tokens = 2, .gated = gated});
+      check({.neurons = 150, .in = width, .out = 264, .tokens = 2, .gated = gated});
     }
   }
 }
@@ -380,6 +380,8 @@ TEST_P(GpuFusedMlp, RefusesWhatDoesNotFit) {
   other.gates = gates.view();
   EXPECT_TRUE(throws_error([&] { fused_mlp(x.view(), {}, other, y.view(), gpu->exec); },
                            "gates were computed, and their weights or signs are given"));
+  const Weights few(*this, {.neurons = 16, .in = 128, .out = 8});
+  EXPECT_FALSE(fused_mlp_fits(few.mlp, gpu->exec));
   other = w.mlp;
   other.up = w.mlp.up.columns(0, 200);
   EXPECT_FALSE(fused_mlp_fits(other, gpu->exec));

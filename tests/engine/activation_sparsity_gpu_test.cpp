@@ -55,8 +55,8 @@ std::string opt(int hidden, int intermediate) {
 
 std::vector<SparseModel> sparse_models() {
   return {
-      {"llama_relu", llama(256, 1000, R"("hidden_act": "relu")"), true},
-      {"opt", opt(384, 1536), true},
+      {"llama_relu", llama(256, 1000, R"("hidden_act": "relu")")},
+      {"opt", opt(384, 1536)},
       {"llama_fatrelu", llama(200, 333, R"("hidden_act": "fatrelu", "hidden_act_param": 0.05)")},
       {"opt_odd", opt(160, 312)}};
 }

@@ -115,17 +115,24 @@ void SparseMlp::forward_exact(const Tensor& x, const Tensor& positions, Tensor y
                           .values = h},
                          ctx);
   }
-  if (gated()) {
-    FusedMlp mlp = fused({.by = {}, .counters = counters()});
-    mlp.gates = h;
-    if (fused_mlp_fits(mlp, ctx)) {
-      fused_mlp(x, positions, mlp, y, ctx);
-      return;
-    }
-    up_rows(x, {.up = *up_rows_, .up_bias = up_bias_, .activation = parts_.activation}, h, h, ctx);
+  forward_gates(x, h, {.counters = counters(), .positions = positions, .active = {}}, h, y, ctx);
+}
+
+void SparseMlp::forward_gates(const Tensor& x, const Tensor& gates, const NeuronTally& tally,
+                              Tensor h, Tensor y, ExecContext& ctx) const {
+  if (!gated()) {
+    down_rows(gates, *down_rows_, parts_.down_bias.view, tally, y, ctx);
+    return;
   }
-  down_rows(h, *down_rows_, parts_.down_bias.view,
-            {.counters = counters(), .positions = positions, .active = {}}, y, ctx);
+  FusedMlp mlp = fused({.by = {}, .counters = tally.counters});
+  mlp.gates = gates;
+  if (fused_mlp_fits(mlp, ctx)) {
+    fused_mlp(x, tally.positions, mlp, y, ctx);
+    return;
+  }
+  up_rows(x, {.up = *up_rows_, .up_bias = up_bias_, .activation = parts_.activation}, gates, h,
+          ctx);
+  down_rows(h, *down_rows_, parts_.down_bias.view, tally, y, ctx);
 }
 
 bool SparseMlp::forward_fused(const Tensor& x, const Tensor& positions, const Prediction& how,

@@ -93,6 +93,10 @@ class SparseMlp : public Mlp {
   void forward_masked(const Tensor& x, const Tensor& positions, const Prediction& how, Tensor y,
                       ExecContext& ctx) const;
   void forward_exact(const Tensor& x, const Tensor& positions, Tensor y, ExecContext& ctx) const;
+  // What remains of an exact MLP when its gates are there, [tokens, neurons]: before the
+  // activation, or of a plain MLP h itself. h may be gates, and is scratch.
+  void forward_gates(const Tensor& x, const Tensor& gates, const NeuronTally& tally, Tensor h,
+                     Tensor y, ExecContext& ctx) const;
   // By one launch; false, and nothing is done, if no such kernel takes the MLP.
   bool forward_fused(const Tensor& x, const Tensor& positions, const Prediction& how, Tensor y,
                      ExecContext& ctx) const;

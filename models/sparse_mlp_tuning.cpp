@@ -1,5 +1,6 @@
 #include <spdlog/fmt/fmt.h>
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <limits>
@@ -13,7 +14,6 @@
 #include "kernels/fill_random.h"
 #include "models/activation_sparsity.h"
 #include "models/sparse_mlp.h"
-#include "sparse/activation/active_rows.h"
 #include "sparse/activation/vote_histogram.h"
 
 // SparseMlp::tune().
@@ -21,7 +21,7 @@ namespace sparsellm {
 namespace {
 
 // Rises when times of an earlier version of the code may no longer be right.
-constexpr int kCutOffVersion = 1;
+constexpr int kCutOffVersion = 2;
 
 constexpr double kPerSecond = 1e6;  // microseconds
 constexpr std::string_view kByNeurons = " us by neurons, ";
@@ -136,9 +136,10 @@ class SparseMlp::CutOff {
     const double zeros = first().parts_.expected_zeros;
     const OwnedTensor x = make(down.size(1), {.key = 1});
     const OwnedTensor y = make(down.size(1), {});
-    OwnedTensor gates;  // above 0, or 0
+    OwnedTensor gates;  // above the threshold, or 0
     if (!first().parts_.signs) {
-      gates = make(down.size(0), {.key = 2, .centre = 2.0f, .spread = 1.0f, .sparsity = zeros});
+      const float centre = 2.0f + std::max(0.0f, first().parts_.activation.threshold);
+      gates = make(down.size(0), {.key = 2, .centre = centre, .spread = 1.0f, .sparsity = zeros});
     } else if (predictions_.empty()) {
       predict_zeros();
     }
@@ -193,12 +194,7 @@ class SparseMlp::CutOff {
     auto scratch = ctx_.workspace.scope();
     const Tensor h = scratch.tensor(dtype_, {gates.size(0), gates.size(1)});
     mlp.gate_.forward(x, h, ctx_);
-    if (mlp.gated()) {
-      const Activation relu{.kind = Activation::Kind::relu};
-      up_rows(x, {.up = *mlp.up_rows_, .up_bias = mlp.up_bias_, .activation = relu}, gates, h,
-              ctx_);
-    }
-    down_rows(mlp.gated() ? h : gates, *mlp.down_rows_, mlp.parts_.down_bias.view, y, ctx_);
+    mlp.forward_gates(x, gates, {}, h, y, ctx_);
   }
 
   void run_dense(size_t index, const Tensor& x, const Tensor& y) {

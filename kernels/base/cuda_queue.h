@@ -10,7 +10,7 @@ namespace sparsellm {
 // copies of one are the same queue.
 struct CudaQueue {
   static constexpr int64_t kCounters = 1024;
-  static constexpr int64_t kTagged = (4 * 9) * 8192;
+  static constexpr int64_t kTagged = 36 * 8192;  // 2.25 MiB
 
   CUstream_st* stream = nullptr;
   // Scratch memory of cuBLAS and of kernels that add up partial sums: CudaContext::kWorkspaceBytes,

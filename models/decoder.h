@@ -45,9 +45,10 @@ class Decoder {
   DType activation_dtype() const { return activation_dtype_; }
   KvShape kv_shape() const;
 
-  // Chooses kernels for linear layers with so many rows (WeightMatrix::tune) and, where their
-  // number may change sums, up to how many rows MLPs go by neurons (SparseMlp::tune); logit_tokens
-  // are those of logits(). Returns how many choices it measured.
+  // Chooses kernels for linear layers, for each of these numbers of rows (WeightMatrix::tune);
+  // logit_tokens are those of logits(). Unless sums have to be batch invariant, it also chooses up
+  // to how many rows MLPs skip the weights of zero neurons (SparseMlp::tune). Returns how many
+  // choices it measured.
   int64_t tune(std::span<const int64_t> tokens, std::span<const int64_t> logit_tokens,
                TuneCache& cache, ExecContext& ctx);
 

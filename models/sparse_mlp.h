@@ -67,10 +67,10 @@ class SparseMlp : public Mlp {
   };
   // Measures the cut-off of MLPs, one for all that are alike, or takes it from the cache: going up
   // through the buckets it is the last one in which rows by neurons take no longer than dense
-  // products. Which neurons are zero depends on x, and x is random here, so what is measured is
-  // rows with the expected share of zeros: with an alpha of its own for each MLP that skips so many
-  // neurons, or, where nothing is predicted, with gates of which so many are zero, at random
-  // places. Takes device memory for a while and synchronises. Returns how many choices it measured.
+  // products. x is random here, and would leave half of the neurons active. So each MLP gets an
+  // alpha that skips the expected share of zeros; where nothing is predicted, that share of made-up
+  // gates is zero, at random places. Takes device memory for a while and synchronises. Returns how
+  // many choices it measured.
   static int64_t tune(std::span<SparseMlp* const> mlps, const Tuning& what, TuneMeter& meter,
                       TuneCache& cache, ExecContext& ctx);
 

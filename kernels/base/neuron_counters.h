@@ -17,7 +17,7 @@ struct NeuronCounters {
 
 // All of them 0.
 Buffer make_neuron_counters(Device device);
-// Copies them to the host; it does not wait for what is enqueued. Without memory: zeros.
+// Copies them to the host, without waiting for what is enqueued. All are 0 if `counters` is empty.
 NeuronCounters read_neuron_counters(const Buffer& counters);
 
 // What an op counts besides its work.

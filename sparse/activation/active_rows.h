@@ -66,7 +66,7 @@ void up_rows(const Tensor& x, const UpRows& rows, const Tensor& g, Tensor h, Exe
 // transpose of the down projection. y must not overlap h.
 void down_rows(const Tensor& h, const RowAccess& wt, const Tensor& bias, Tensor y,
                ExecContext& ctx);
-// The same, and what is in h is counted.
+// The same; it also counts the rows of h, its skipped neurons and those that are not zero.
 void down_rows(const Tensor& h, const RowAccess& wt, const Tensor& bias, const NeuronTally& tally,
                Tensor y, ExecContext& ctx);
 // What it takes from the workspace.

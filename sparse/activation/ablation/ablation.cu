@@ -45,8 +45,8 @@ class CudaAblatedMlp : public AblatedMlp {
   }
 
  private:
-  // Concurrent kernels wait for all of the kernels before: what is ordered between two queues is
-  // not ordered by programmatic launches.
+  // With two queues launches are ordinary: an overlapping one may start before a kernel of the
+  // other queue has ended.
   LaunchShape shape_of(dim3 blocks) const {
     return {.blocks = blocks,
             .threads = kThreads,

@@ -100,7 +100,8 @@ class FusedNeurons {
   static constexpr int kColumnsOfStep = kStepColumns * kWarpsOfBlock;
 
   // What a lane copies of the rows of a group of eight neurons: 16 bytes at each step, of two of
-  // them; null where there is no neuron. What then is in the ring goes to sums that nobody uses.
+  // them; null where there is no neuron. Its slots keep what was there before, and nobody reads its
+  // sums.
   struct Rows {
     const T* of[2][kKinds];
   };

@@ -65,6 +65,11 @@ void SparseMlp::forward(const Tensor& x, const PagedBatch& batch, Tensor y,
                         ExecContext& ctx) const {
   const int64_t generated = batch.generated;
   const int64_t rest = x.size(0) - generated;
+  if (rest > 0 && generated > 0 && ctx.device.is_cuda() && ctx.sums == Sums::fastest) {
+    // Rows of prompts need all weights, which the others may use, too.
+    forward_densely(x, batch.positions.rows(0, generated), y, ctx);
+    return;
+  }
   if (rest > 0) {  // the dense MLP does not look at the batch
     dense_->forward(x.rows(generated, rest), batch, y.rows(generated, rest), ctx);
   }
@@ -76,14 +81,20 @@ void SparseMlp::forward(const Tensor& x, const PagedBatch& batch, Tensor y,
 
 void SparseMlp::forward_generated(const Tensor& x, const Tensor& positions, Tensor y,
                                   ExecContext& ctx) const {
-  const Prediction how{.by = parts_.prediction, .counters = counters()};
   const bool by_rows = x.size(0) <= most_rows_ || ctx.sums == Sums::batch_invariant;
-  if (!ctx.device.is_cuda() || by_rows) {
-    parts_.signs ? forward_predicted(x, positions, how, y, ctx)
-                 : forward_exact(x, positions, y, ctx);
+  if (ctx.device.is_cuda() && !by_rows) {
+    forward_densely(x, positions, y, ctx);
+  } else if (parts_.signs) {
+    forward_predicted(x, positions, prediction(), y, ctx);
   } else {
-    parts_.signs ? forward_masked(x, positions, how, y, ctx) : dense_->forward(x, {}, y, ctx);
+    forward_exact(x, positions, y, ctx);
   }
+}
+
+void SparseMlp::forward_densely(const Tensor& x, const Tensor& positions, Tensor y,
+                                ExecContext& ctx) const {
+  parts_.signs ? forward_masked(x, positions, prediction(), y, ctx)
+               : dense_->forward(x, {}, y, ctx);
 }
 
 void SparseMlp::forward_predicted(const Tensor& x, const Tensor& positions, const Prediction& how,
@@ -149,22 +160,32 @@ bool SparseMlp::forward_fused(const Tensor& x, const Tensor& positions, const Pr
 void SparseMlp::forward_masked(const Tensor& x, const Tensor& positions, const Prediction& how,
                                Tensor y, ExecContext& ctx) const {
   const std::vector<const Linear*> linears = dense_->linears();  // gate and up, and down
+  const int64_t rows = x.size(0);
+  const int64_t generated = positions.empty() ? rows : positions.size(0);
   auto scratch = ctx.workspace.scope();
-  const Tensor active = scratch.tensor(DType::u8, {x.size(0), neurons()});
-  const Tensor h = scratch.tensor(x.dtype(), {x.size(0), neurons()});
+  const Tensor active = scratch.tensor(DType::u8, {generated, neurons()});
+  const Tensor h = scratch.tensor(x.dtype(), {rows, neurons()});
   const NeuronTally tally{.counters = how.counters, .positions = positions, .active = active};
   // Only the activation needs the prediction. It comes first all the same: the dense product is the
   // launch that has the most to load before it waits for those in front of it.
-  predict(x, how.by, active, ctx);
+  predict(x.rows(0, generated), how.by, active, ctx);
+  const int64_t prompts = rows - generated;
   if (gated()) {
-    const Tensor joined = scratch.tensor(x.dtype(), {x.size(0), 2 * neurons()});
+    const Tensor joined = scratch.tensor(x.dtype(), {rows, 2 * neurons()});
     linears.front()->forward(x, joined, ctx);
-    activate_gated(parts_.activation, joined, tally, h, ctx);
+    activate_gated(parts_.activation, joined.rows(0, generated), tally, h.rows(0, generated), ctx);
+    if (prompts > 0) {
+      activate_gated(parts_.activation, joined.rows(generated, prompts), h.rows(generated, prompts),
+                     ctx);
+    }
   } else {
     // ReLU is part of the product, and a second time changes nothing; FATReLU would be a launch.
     const bool in_product = parts_.activation.kind == Activation::Kind::relu;
     linears.front()->forward(x, in_product ? parts_.activation : Activation(), h, ctx);
-    activate(parts_.activation, tally, h, ctx);
+    activate(parts_.activation, tally, h.rows(0, generated), ctx);
+    if (prompts > 0 && !in_product) {
+      activate(parts_.activation, h.rows(generated, prompts), ctx);
+    }
   }
   linears.back()->forward(h, y, ctx);
 }

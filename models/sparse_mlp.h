@@ -25,9 +25,10 @@ namespace sparsellm {
 // are read. A row's result does not depend on the other rows.
 //
 // On CUDA more than a few generated rows need most of the weights: above a cut-off, which tune()
-// measures, they are multiplied densely too, with neurons that are predicted to be zero taken out,
-// unless sums have to be batch invariant. Until it is tuned it goes by a rule. Above it exact
-// rows are no more counted than those of prompts; predicted ones are.
+// measures, and in a pass with rows of prompts, which need all of them, they are multiplied densely
+// too, with neurons that are predicted to be zero taken out, unless sums have to be batch
+// invariant. Until it is tuned the cut-off goes by a rule. Exact rows are then no more counted than
+// those of prompts; predicted ones are.
 class SparseMlp : public Mlp {
  public:
   // Of all neurons of an MLP or of a range of them: y of the ranges add up, if one of them has the
@@ -82,12 +83,15 @@ class SparseMlp : public Mlp {
   // positions: -1 is padding.
   void forward_generated(const Tensor& x, const Tensor& positions, Tensor y,
                          ExecContext& ctx) const;
+  // The first rows are generated, as many as there are positions.
+  void forward_densely(const Tensor& x, const Tensor& positions, Tensor y, ExecContext& ctx) const;
   // Of an MLP with sign words.
   struct Prediction {
     SignPrediction by;
     NeuronCounters* counters = nullptr;
   };
-  // Row by row, and densely.
+  Prediction prediction() const { return {.by = parts_.prediction, .counters = counters()}; }
+  // Row by row, and densely; without positions all rows are generated.
   void forward_predicted(const Tensor& x, const Tensor& positions, const Prediction& how, Tensor y,
                          ExecContext& ctx) const;
   void forward_masked(const Tensor& x, const Tensor& positions, const Prediction& how, Tensor y,

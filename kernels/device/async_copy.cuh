@@ -84,6 +84,14 @@ __device__ inline void store_shared16(uint32_t to, T v) {
   asm volatile("st.shared.u16 [%0], %1;" ::"r"(to), "h"(reinterpret_cast<const uint16_t&>(v))
                : "memory");
 }
+__device__ inline uint4 load_shared16(uint32_t from) {
+  uint4 v;
+  asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+               : "r"(from)
+               : "memory");
+  return v;
+}
 __device__ inline void barriers_ready() {
   asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");

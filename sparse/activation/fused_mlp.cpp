@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <limits>
 #include <string_view>
 
 #include "kernels/checks.h"
@@ -16,8 +17,10 @@ constexpr int64_t kFusedAlignment = 16;  // bytes
 constexpr int64_t kMostNeurons = 65520;
 
 bool has_aligned_rows(const Tensor& x) {
+  const int64_t stride = x.row_stride() * size_of(x.dtype());
   return reinterpret_cast<std::uintptr_t>(x.raw()) % kFusedAlignment == 0 &&
-         (x.size(0) <= 1 || x.row_stride() * size_of(x.dtype()) % kFusedAlignment == 0);
+         (x.size(0) <= 1 || (stride % kFusedAlignment == 0 &&
+                             stride <= std::numeric_limits<uint32_t>::max() / x.size(0)));
 }
 
 void check_fused_bias(std::string_view name, const Tensor& bias, int64_t size, const Tensor& x,

@@ -24,7 +24,8 @@ namespace sparsellm {
 //       up, then such sums, until one is left; beyond the last element there are zeros
 //   c = 5 / sqrt(s / columns)
 // If c is not finite and above 0, there are no votes of either kind, and no neuron is skipped: x is
-// all zeros (or smaller than about 1e-23), or has a NaN, an infinity or squares beyond f32.
+// all zeros (or smaller than about 1e-23), or has a NaN, an infinity or squares beyond f32. Under
+// Votes::sign, which needs no c, there are none if an x_j is NaN or infinite.
 struct SignPrediction {
   Votes votes = Votes::weighted;
   float alpha = 1.0f;  // finite and above 0; the larger, the fewer neurons are skipped

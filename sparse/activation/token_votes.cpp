@@ -55,6 +55,18 @@ float sum_of_squares(const float* x, int64_t columns) {
   return count > 0 ? sums[0] : 0.0f;
 }
 
+bool all_finite(const float* x, int64_t columns) {
+  // What is left of finite numbers is 0, of all others NaN.
+  F32x8 left = F32x8::zero();
+  for (int64_t column = 0; column < columns; column += kBits) {
+    const Elements e = Elements::load(x + column, columns - column);
+    for (const F32x8& v : e.v) {
+      left = left + (v - v);
+    }
+  }
+  return sum(left) == 0.0f;
+}
+
 // Of each of 32 bytes the lowest bit.
 uint32_t lowest_bits(const uint8_t* bytes, int shift) {
   uint32_t word = 0;
@@ -93,9 +105,14 @@ vote_kernels::TokenVotes pack(const float* x, int64_t columns, Votes votes, uint
   const int64_t stride = all_words / (1 + planes);
   vote_kernels::TokenVotes result{.signs = words, .stride = stride, .planes = planes, .total = 0};
   std::fill_n(words, all_words, 0u);
-  const float c = 5.0f / std::sqrt(sum_of_squares(x, columns) / static_cast<float>(columns));
-  if (!(c > 0.0f && std::isfinite(c))) {
+  float c = 1.0f;
+  if (votes == Votes::weighted) {
+    c = 5.0f / std::sqrt(sum_of_squares(x, columns) / static_cast<float>(columns));
+  } else if (!all_finite(x, columns)) {
     return result;  // no votes
+  }
+  if (!(c > 0.0f && std::isfinite(c))) {
+    return result;
   }
   for (int64_t word = 0; word * kBits < columns; ++word) {
     const Elements e = Elements::load(x + word * kBits, columns - word * kBits);

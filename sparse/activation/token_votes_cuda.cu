@@ -90,6 +90,22 @@ __device__ float sum_squares(const VoteBytes<T>& p, const T* row, float* sums, f
   return sum_of_tiles(sums, others, tiles);
 }
 
+// Whether those of x are that this thread looks at.
+template <class T>
+__device__ bool all_finite(const VoteBytes<T>& p, const T* row) {
+  bool finite = true;
+  for (int piece = threadIdx.x; piece * kPieceElements < p.columns; piece += kTokenThreads) {
+    const int column = piece * kPieceElements;
+    float values[kPieceElements];
+    unpack_piece<T>(load_piece(row + column, p.columns - column, p.x.aligned), values);
+#pragma unroll
+    for (const float value : values) {
+      finite = finite && isfinite(value);
+    }
+  }
+  return finite;
+}
+
 // A 4 x 4 matrix of bytes, a row in each of four neighbouring lanes, becomes its transpose. By
 // whole warps.
 __device__ uint32_t transpose_bytes(uint32_t row) {
@@ -100,7 +116,8 @@ __device__ uint32_t transpose_bytes(uint32_t row) {
 }
 
 // A block has a token, in two passes over x, of which the second finds it in the L1: the sum of the
-// squares, for which a warp adds up 256 elements, and then 8 elements a thread, whose signs are a
+// squares, for which a warp adds up 256 elements (of votes that count 1: whether x is finite), and
+// then 8 elements a thread, whose signs are a
 // byte of a sign word. The four threads of a word exchange votes, so that each stores those of one
 // bit of the four bytes together. 17 KiB of shared memory, for the sums of the most columns.
 template <class T>
@@ -118,10 +135,16 @@ __global__ void __launch_bounds__(kTokenThreads) write_votes_kernel(VoteBytes<T>
   wait_on_dependencies();
   const int token = static_cast<int>(blockIdx.x);
   const T* const row = p.x.row(token);
-  const float sum = sum_squares(p, row, sums, others);
+  float c = 1.0f;
+  bool has_votes = false;
+  if (p.weighted) {
+    const float sum = sum_squares(p, row, sums, others);
+    c = __fdiv_rn(5.0f, __fsqrt_rn(__fdiv_rn(sum, static_cast<float>(p.columns))));
+    has_votes = c > 0.0f && isfinite(c);
+  } else {
+    has_votes = __syncthreads_and(all_finite(p, row)) != 0;
+  }
   constexpr float kLargest = 15.0f;
-  const float c = __fdiv_rn(5.0f, __fsqrt_rn(__fdiv_rn(sum, static_cast<float>(p.columns))));
-  const bool has_votes = c > 0.0f && isfinite(c);
   const int64_t first_segment = int64_t{token / kTokens} * p.segments;
   const int bytes = p.words * 4;
   int counted = 0;

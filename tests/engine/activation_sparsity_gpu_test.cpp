@@ -302,5 +302,19 @@ TEST_P(GpuActivationSparsity, IsDeterministicInAnyCompany) {
   }
 }
 
+// Generated rows that are computed again, beside prompts, lose the same neurons.
+TEST_P(GpuActivationSparsity, SkipsTheSameWhenComputedAgain) {
+  Engine off = load({.mode = Mode::off});
+  Engine engine = load(predicted(1.0f));
+  const std::vector<Scores> expected = scores(engine, 6, 7);
+  const double of_skipping = difference(scores(off, 6, 7), expected).mean;
+  kv_tokens_ = 112;  // not enough for six
+  Engine small = load(predicted(1.0f));
+  const double of_order = difference(scores(small, 6, 7), expected).mean;
+  EXPECT_GT(small.stats().preemptions, 0);
+  EXPECT_GT(of_skipping, 0.0);
+  EXPECT_LE(of_order, of_skipping / 3.0);
+}
+
 }  // namespace
 }  // namespace sparsellm

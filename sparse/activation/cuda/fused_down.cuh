@@ -24,13 +24,16 @@ class FusedDown {
         first_(list.begin_of_warp(b.warp)),
         count_(list.begin_of_warp(b.warp + 1) - first_),
         stages_((count_ + kRowsOfStage - 1) / kRowsOfStage),
+        is_whole_(!p.whole_units && first_column_ + kColumns <= p.shape.out),
+        rows_(b.first_of_half * kUnit * p.down_stride + first_column_ * 2),
         first_place_(shared.half_start + first_),
         word_shift_(p.shape.h_words() / 2),
         tag_(static_cast<uint32_t>(shared.generation)),
         entries_(list.entries() + first_),
         ring_(shared_address(memory + p.at.ring) + b.warp * p.at.ring_bytes),
         sums_(reinterpret_cast<float*>(memory + p.at.parts)),
-        exchange_(reinterpret_cast<float*>(memory + p.at.exchange)) {}
+        exchange_(reinterpret_cast<float*>(memory + p.at.exchange)),
+        exchange_there_(shared_address(&shared.exchange_there)) {}
 
   // The first rows, which need not wait for h.
   __device__ void begin() const {
@@ -54,15 +57,21 @@ class FusedDown {
 #pragma unroll 1
     for (int stage = 0; stage < stages_; ++stage) {
       const int next = stage + p_.at.down_stages;
-      const int words_end = next < stages_ ? (next + 1) * of_stage : 0;
-      const Words words = read_h(next * of_stage, words_end);
+      const bool has_next = next < stages_;
+      const int words_end = (next + 1) * of_stage;
+      Words words;
+      if (has_next) {
+        words = read_h(next * of_stage, words_end);
+      }
       wait_for_oldest_copies(p_.at.down_stages);
       __syncwarp();
       multiply(y, ring_ + slot * kStageBytes);
       __syncwarp();
-      copy_rows(next, slot);
+      if (has_next) {
+        copy_rows(next, slot);
+        keep_h(words, next * of_stage, words_end, slot - next);
+      }
       commit_copies();
-      keep_h(words, next * of_stage, words_end, slot - next);
       slot = slot + 1 == p_.at.down_stages ? 0 : slot + 1;
     }
     wait_for_copies<0>();
@@ -73,32 +82,59 @@ class FusedDown {
   static constexpr int kColumns = kTiles * 8;
   static constexpr int kPitch = kColumns * 2 + 16;  // bytes; eight rows in different banks
   static constexpr int kStageBytes = kRowsOfStage * (kPitch + kMostTokens * 2);
+  static constexpr int kPieces = kRowsOfStage * kTiles / kWarp;  // of a lane
+  static_assert(kRowsOfStage * kTiles % kWarp == 0);
 
   __device__ int neuron_of(int entry) const {
     return b_.first_of_half * kUnit + (entries_[entry] & ~kIdle);
   }
 
-  // A lane copies 16 bytes of some rows, always of the same columns.
+  // Pieces of 16 bytes of a stage, row by row, one after the other by the lanes.
   __device__ void copy_rows(int stage, int slot) const {
-    constexpr int kRows = kWarp / kTiles;  // at once
-    const int row = b_.lane / kTiles;
-    if (stage >= stages_ || row >= kRows) {
+    if (stage >= stages_) {
       return;
     }
-    const int column = b_.lane % kTiles * 8;
-    const uint32_t to = ring_ + slot * kStageBytes + row * kPitch + column * 2;
-    const T* const from = static_cast<const T*>(p_.down) + first_column_ + column +
-                          b_.first_of_half * kUnit * p_.down_stride;
-    const uint16_t* const entries = entries_ + stage * kRowsOfStage + row;
-    const int count =
-        first_column_ + column < p_.shape.out ? count_ - stage * kRowsOfStage - row : 0;
+    const uint32_t to = ring_ + slot * kStageBytes;
+    const uint16_t* const entries = entries_ + stage * kRowsOfStage;
+    const int count = count_ - stage * kRowsOfStage;
+    const bool is_whole = is_whole_ && count >= kRowsOfStage;
+    const int columns = p_.shape.out - first_column_;
+    // Of some pieces at a time what is read from shared memory comes first: then copies follow one
+    // after the other.
+    constexpr int kAtOnce = 4;
 #pragma unroll
-    for (int i = 0; i < kRowsOfStage; i += kRows) {
-      if (i + kRows > kRowsOfStage && i + row >= kRowsOfStage) {
-        break;
+    for (int first = 0; first < kPieces; first += kAtOnce) {
+      uint32_t from[kAtOnce];  // bytes of down
+      bool there[kAtOnce];
+#pragma unroll
+      for (int k = 0; k < kAtOnce && first + k < kPieces; ++k) {
+        const Piece piece = piece_of(first + k);
+        const uint32_t entry = is_whole || piece.row < count ? entries[piece.row] : uint32_t{kIdle};
+        there[k] = is_whole || ((entry & kIdle) == 0 && piece.column < columns);
+        from[k] = there[k] ? rows_ + entry * p_.down_stride + piece.column * 2 : 0;
       }
-      const bool there = i < count && (entries[i] & kIdle) == 0;
-      copy16(to + i * kPitch, there ? from + entries[i] * p_.down_stride : from, there ? 16 : 0);
+#pragma unroll
+      for (int k = 0; k < kAtOnce && first + k < kPieces; ++k) {
+        copy16(to + piece_of(first + k).at, static_cast<const uint8_t*>(p_.down) + from[k],
+               there[k] ? 16 : 0);
+      }
+    }
+  }
+  struct Piece {
+    int row;
+    int column;
+    uint32_t at;  // bytes of the stage
+  };
+  __device__ Piece piece_of(int k) const {
+    if constexpr (kWarp % kTiles == 0) {  // always of the same columns
+      const int row = b_.lane / kTiles + k * (kWarp / kTiles);
+      const int column = b_.lane % kTiles;
+      return {row, column * 8, static_cast<uint32_t>(row * kPitch + column * 16)};
+    } else {
+      const int piece = k * kWarp + b_.lane;
+      const int row = piece / kTiles;
+      static_assert(kPitch == kTiles * 16 + 16);
+      return {row, (piece - row * kTiles) * 8, static_cast<uint32_t>((piece + row) * 16)};
     }
   }
   // Words of h of the entries one after the other, two of a lane: those of a stage are at most 64.
@@ -185,42 +221,39 @@ class FusedDown {
     }
     __syncthreads();
     cluster_wait();  // the other block has started
-    float* const own = sums_ + kWarpsOfBlock * tokens * kSumPitch;
-    const int items = tokens * kColumns;
+    constexpr int kQuads = kColumns / 4;
 #pragma unroll 1
-    for (int item = threadIdx.x; item < items; item += kThreads) {
-      const float* const from = sums_ + item / kColumns * kSumPitch + item % kColumns;
-      float parts[4] = {};
+    for (int item = threadIdx.x; item < tokens * kQuads; item += kThreads) {
+      const int t = item / kQuads;
+      const int column = item % kQuads * 4;
+      const float* const from = sums_ + t * kSumPitch + column;
+      float4 parts[4] = {};
 #pragma unroll
       for (int w = 0; w < kWarpsOfBlock; ++w) {
-        parts[w % 4] += from[w * tokens * kSumPitch];
+        parts[w % 4] =
+            sum(parts[w % 4], *reinterpret_cast<const float4*>(from + w * tokens * kSumPitch));
       }
-      const float sum = (parts[0] + parts[1]) + (parts[2] + parts[3]);
-      if (b_.half == 0) {
-        own[item] = sum;
-      } else {
-        asm volatile(
-            "{\n.reg .b32 a;\nmapa.shared::cluster.u32 a, %0, 0;\n"
-            "st.shared::cluster.f32 [a], %1;\n}" ::"r"(shared_address(exchange_ + item)),
-            "f"(sum)
-            : "memory");
+      const float4 own = sum(sum(parts[0], parts[1]), sum(parts[2], parts[3]));
+      if (b_.half == 1) {
+        send(shared_address(exchange_) + item * 16, exchange_there_, 0, own);
+      } else if (first_column_ + column < p_.shape.out) {
+        barrier_wait_cluster(exchange_there_, 0);
+        store_y(t, first_column_ + column,
+                sum(own, *reinterpret_cast<const float4*>(exchange_ + item * 4)));
       }
     }
-    cluster_arrive();
-    cluster_wait();
-    if (b_.half == 0) {
-#pragma unroll 1
-      for (int item = threadIdx.x; item < items; item += kThreads) {
-        const int t = item / kColumns;
-        const int column = first_column_ + item % kColumns;
-        if (column < p_.shape.out) {
-          float sum = own[item] + exchange_[item];
-          if (p_.down_bias != nullptr) {
-            sum += f32_of(static_cast<const T*>(p_.down_bias)[column]);
-          }
-          static_cast<T*>(p_.y)[t * p_.y_stride + column] = from_f32<T>(sum);
-        }
-      }
+  }
+  static __device__ float4 sum(const float4& a, const float4& b) {
+    return {a.x + b.x, a.y + b.y, a.z + b.z, a.w + b.w};
+  }
+  // Four columns, of which all or none are there; rows of y may lie at any address.
+  __device__ void store_y(int t, int column, const float4& sums) const {
+    const float values[4] = {sums.x, sums.y, sums.z, sums.w};
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const float bias =
+          p_.down_bias != nullptr ? f32_of(static_cast<const T*>(p_.down_bias)[column + i]) : 0.f;
+      static_cast<T*>(p_.y)[t * p_.y_stride + column + i] = from_f32<T>(values[i] + bias);
     }
   }
 
@@ -228,8 +261,10 @@ class FusedDown {
   const FusedBlock& b_;
   int first_column_;
   int first_;
-  int count_;   // entries of this warp
-  int stages_;  // of 16 of them
+  int count_;      // entries of this warp
+  int stages_;     // of 16 of them
+  bool is_whole_;  // all columns are there, and no entry is idle
+  uint32_t rows_;  // bytes of down before this half and the first column
   int first_place_;
   int word_shift_;  // an entry has 1 << word_shift_ words of h
   uint32_t tag_;
@@ -237,6 +272,7 @@ class FusedDown {
   uint32_t ring_;
   float* sums_;
   float* exchange_;
+  uint32_t exchange_there_;
 };
 
 }  // namespace sparsellm::fused

@@ -10,19 +10,21 @@
 // neurons; for votes and for the products of gate and up each block has an equal share of them all.
 namespace sparsellm::fused {
 
-constexpr int kUnit = 16;         // neurons whose bits are one word between blocks
+constexpr int kUnit = 16;         // neurons whose bits, of two tokens, are one word between blocks
 constexpr int kRowsOfStage = 16;  // of down, that a warp multiplies at once
 constexpr int kStepColumns = 64;  // of gate and up, that a warp multiplies at once
 constexpr int kMostStages = 8;
 constexpr int kWarpsOfBlock = 16;
 constexpr int kMostTokens = 8;
-constexpr int kMostUnits = 64;   // of a block
-constexpr int kMostShare = 512;  // neurons of gate and up of a block
+constexpr int kMostCountedTokens = 2;  // whose votes are counted bit by bit
+constexpr int kMostUnits = 64;         // of a block
+constexpr int kMostShare = 512;        // neurons of gate and up of a block
+constexpr int kMostBlocks = 256;
 constexpr int kMostShared = 227 * 1024;
 constexpr int kMostNeurons = 65520;
-constexpr int kActiveWords = kMostNeurons / kUnit * kMostTokens;  // of CudaQueue::tagged
-constexpr int kWordsOfH = kMostNeurons * kMostTokens / 2;         // after them
-constexpr int kStaticShared = 6 * 1024;                           // at most
+constexpr int kActiveWords = kMostNeurons / kUnit * kMostTokens / 2;  // of CudaQueue::tagged
+constexpr int kWordsOfH = kMostNeurons * kMostTokens / 2;             // after them
+constexpr int kStaticShared = 6 * 1024;                               // at most
 
 constexpr int64_t up_to(int64_t x, int64_t multiple) {
   return (x + multiple - 1) / multiple * multiple;
@@ -37,6 +39,7 @@ struct FusedShape {
   int tiles = 0;  // of 8 columns, of a pair of blocks
 
   constexpr int units() const { return (neurons + kUnit - 1) / kUnit; }
+  constexpr int token_pairs() const { return (tokens + 1) / 2; }
   constexpr int words() const { return in / 32; }
   constexpr int segments() const { return (words() + 15) / 16; }  // of 512 columns
   // Bytes of the votes of a token, an odd number of times 64, so that tokens are in other banks.
@@ -85,7 +88,8 @@ struct FusedLayout {
   int signs = 0;     // u32 [resident units * 16, words]
   int resident = 0;  // units whose signs are there
   // After that, from `votes` on:
-  int bits = 0;    // u16 [tokens + 1, units]: of each token, and of any
+  int bits = 0;    // u32 [token pairs, units]: active neurons of two tokens
+  int any = 0;     // u16 [units]: of all tokens
   int before = 0;  // u16 [half_units + 1]: neurons of the list before a unit
   int list = 0;    // u16 [half_units * 16]: active neurons of this block's half
   int parts = 0;   // f32 [2, round, kinds, warps, 8, tokens]: sums of gate and up
@@ -106,7 +110,9 @@ inline std::optional<FusedLayout> fused_layout(const FusedShape& s) {
   voting = up_to(voting + int64_t{s.own_units()} * kUnit * s.tokens * 4, 128);
   at.signs = static_cast<int>(voting);
   at.bits = at.votes;
-  end += int64_t{s.tokens + 1} * s.units() * 2;
+  end += int64_t{s.token_pairs()} * s.units() * 4;
+  at.any = static_cast<int>(end);
+  end += int64_t{s.units()} * 2;
   at.before = static_cast<int>(end);
   end += (s.half_units() + 1) * 2;
   at.list = static_cast<int>(end);

@@ -17,8 +17,8 @@ class FusedList {
       : p_(p),
         b_(b),
         shared_(shared),
-        bits_(reinterpret_cast<uint16_t*>(memory + p.at.bits)),
-        any_(p.shape.tokens == 1 ? bits_ : bits_ + p.shape.tokens * b.units),
+        bits_(reinterpret_cast<uint32_t*>(memory + p.at.bits)),
+        any_(reinterpret_cast<uint16_t*>(memory + p.at.any)),
         before_(reinterpret_cast<uint16_t*>(memory + p.at.before)),
         list_(reinterpret_cast<uint16_t*>(memory + p.at.list)) {}
 
@@ -38,9 +38,8 @@ class FusedList {
     const int before = sum_before(mine, all) & 0xffff;
     const int active = all & 0xffff;
     const int lower = all >> 16;
-    const int blocks = static_cast<int>(gridDim.x);
-    const int share_begin = active * b_.block / blocks;
-    const int share_end = active * (b_.block + 1) / blocks;
+    const int share_begin = begin_of_share(active, b_.block);
+    const int share_end = begin_of_share(active, b_.block + 1);
     const int half_start = b_.half == 0 ? 0 : lower;
     if (threadIdx.x == 0) {
       shared_.count = share_end - share_begin;
@@ -72,23 +71,30 @@ class FusedList {
   __device__ const uint16_t* entries() const { return list_; }
 
  private:
+  // active * block / blocks: the product is below 2^24, so that what per_block is too large by does
+  // not reach the next integer.
+  __device__ int begin_of_share(int active, int block) const {
+    static_assert(int64_t{kMostNeurons} * kMostBlocks < (1 << 24));
+    return static_cast<int>(__umulhi(static_cast<uint32_t>(active * block), p_.per_block));
+  }
+
   // Of [begin, end), some at a time, so that not each of them is waited for.
   __device__ void read_words(uint64_t generation, int begin, int end) const {
     constexpr int kAtOnce = 4;
     const int units = end - begin;
-    const int all = p_.shape.tokens * units;  // token by token
+    const int all = p_.shape.token_pairs() * units;  // pair by pair
     int unit = 0;
-    int first_of_token = begin;
+    int first_of_pair = begin;
 #pragma unroll 1
     for (int first = 0; first < all; first += kAtOnce) {
       uint64_t words[kAtOnce];
       int from[kAtOnce];
 #pragma unroll
       for (int k = 0; k < kAtOnce; ++k) {
-        from[k] = first_of_token + unit;
+        from[k] = first_of_pair + unit;
         if (first + k + 1 < all && ++unit == units) {
           unit = 0;
-          first_of_token += b_.units;
+          first_of_pair += b_.units;
         }
       }
       bool waits = true;
@@ -103,25 +109,22 @@ class FusedList {
         }
 #pragma unroll
         for (const uint64_t word : words) {
-          waits |= word >> kUnit != generation;
+          waits |= word >> 32 != (generation & 0xffffffff);
         }
       } while (waits);
 #pragma unroll
       for (int k = 0; k < kAtOnce; ++k) {
-        bits_[from[k]] = static_cast<uint16_t>(words[k]);
+        bits_[from[k]] = static_cast<uint32_t>(words[k]);
       }
-    }
-    if (p_.shape.tokens == 1) {
-      return;  // any_ is bits_
     }
 #pragma unroll 1
     for (int u = begin; u < end; ++u) {
       uint32_t any = 0;
 #pragma unroll 1
-      for (int t = 0; t < p_.shape.tokens; ++t) {
-        any |= bits_[t * b_.units + u];
+      for (int pair = 0; pair < p_.shape.token_pairs(); ++pair) {
+        any |= bits_[pair * b_.units + u];
       }
-      any_[u] = static_cast<uint16_t>(any);
+      any_[u] = static_cast<uint16_t>(any | any >> kUnit);
     }
   }
 
@@ -187,7 +190,7 @@ class FusedList {
   const FusedParameters& p_;
   const FusedBlock& b_;
   FusedShared& shared_;
-  uint16_t* bits_;
+  uint32_t* bits_;
   uint16_t* any_;
   uint16_t* before_;
   uint16_t* list_;

@@ -28,6 +28,21 @@ __device__ inline void count_neurons(const FusedParameters& p, const FusedShared
   }
 }
 
+// Before the other block of the pair knows that this one has started.
+__device__ inline void make_barriers(const FusedParameters& p, const FusedBlock& b,
+                                     FusedShared& shared) {
+  if (threadIdx.x == 0) {
+    barrier_init(shared_address(&shared.signs_there), 1);
+    barrier_init(shared_address(&shared.exchange_there), 1);
+    barriers_ready();
+    if (b.half == 0) {
+      barrier_expect(shared_address(&shared.exchange_there),
+                     p.shape.tokens * p.shape.columns() * static_cast<int>(sizeof(float)));
+    }
+  }
+  __syncwarp();
+}
+
 template <class T, int kKinds, int kTiles>
 __global__ void __launch_bounds__(kThreads, 1)
     fused_mlp_kernel(const __grid_constant__ FusedParameters p) {
@@ -36,7 +51,8 @@ __global__ void __launch_bounds__(kThreads, 1)
   __shared__ FusedShared shared;
   const FusedBlock block(p.shape);
   const FusedVotes<T> votes(p, block, shared, memory);
-  cluster_started();  // before the other block of the pair writes here
+  make_barriers(p, block, shared);
+  cluster_started();
   votes.begin();
   __syncthreads();
   launch_dependents();

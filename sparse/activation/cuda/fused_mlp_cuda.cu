@@ -27,14 +27,19 @@ std::optional<FusedShape> fused_shape(const FusedMlp& mlp, int64_t tokens, int m
     // All blocks run at once, and each has votes to count: the others know by its words that it has
     // started, and the number of the launch may change.
     if (shape.blocks() <= multiprocessors && shape.steps() <= shape.most_steps()) {
-      const bool fits = shape.units() >= shape.blocks() && shape.in <= fused::kMostSquares * 128 &&
+      const bool fits = shape.units() >= shape.blocks() && shape.blocks() <= fused::kMostBlocks &&
+                        shape.in <= fused::kMostSquares * 128 &&
                         shape.own_units() <= fused::kMostUnits &&
                         shape.own_units() * fused::kUnit <= fused::kMostShare &&
-                        shape.units() * fused::kMostTokens <= fused::kActiveWords;
+                        shape.units() * fused::kMostTokens / 2 <= fused::kActiveWords;
       return fits ? std::optional(shape) : std::nullopt;
     }
   }
   return {};
+}
+
+uint32_t stride_bytes(const Tensor& weight) {
+  return static_cast<uint32_t>(weight.row_stride() * size_of(weight.dtype()));
 }
 
 template <class T>
@@ -72,9 +77,9 @@ void fused_mlp_cuda(const Tensor& x, const Tensor& positions, const FusedMlp& ml
       .gates_stride = mlp.gates.empty() ? 0 : mlp.gates.row_stride(),
       .up = mlp.up.raw(),
       .down = mlp.down.raw(),
-      .gate_stride = mlp.gate.empty() ? 0 : mlp.gate.row_stride(),
-      .up_stride = mlp.up.row_stride(),
-      .down_stride = mlp.down.row_stride(),
+      .gate_stride = mlp.gate.empty() ? 0 : stride_bytes(mlp.gate),
+      .up_stride = stride_bytes(mlp.up),
+      .down_stride = stride_bytes(mlp.down),
       .gate_bias = mlp.gate_bias.raw(),
       .up_bias = mlp.up_bias.raw(),
       .down_bias = mlp.down_bias.raw(),
@@ -85,6 +90,10 @@ void fused_mlp_cuda(const Tensor& x, const Tensor& positions, const FusedMlp& ml
       .alpha = mlp.prediction.alpha,
       .threshold = mlp.activation.threshold,
       .weighted = mlp.prediction.votes == Votes::weighted,
+      .per_block =
+          static_cast<uint32_t>(((int64_t{1} << 32) + shape.blocks() - 1) / shape.blocks()),
+      .counts_bits =
+          mlp.prediction.votes == Votes::sign && shape.tokens <= fused::kMostCountedTokens,
       .whole_units = ctx.sums == Sums::batch_invariant,
       .generation = queue.tagged,
       .active = queue.tagged + 1,

@@ -22,7 +22,7 @@ class FusedNeurons {
       : p_(p),
         b_(b),
         shared_(shared),
-        bits_(reinterpret_cast<const uint16_t*>(memory + p.at.bits)),
+        bits_(reinterpret_cast<const uint32_t*>(memory + p.at.bits)),
         parts_(reinterpret_cast<float*>(memory + p.at.parts)),
         ring_(shared_address(memory + p.at.ring) + b.warp * p.at.ring_bytes),
         steps_((p.shape.in - b.warp * kStepColumns + kColumnsOfStep - 1) / kColumnsOfStep) {
@@ -112,12 +112,11 @@ class FusedNeurons {
     for (int i = 0; i < 2; ++i) {
       const int n = group * 8 + i * 4 + b_.lane / 8;
       const bool there = n < shared_.count;
-      const int64_t neuron = there ? shared_.list[n] : 0;
+      const uint32_t neuron = there ? shared_.list[n] : 0;
       rows.of[i][kKinds - 1] =
-          there ? static_cast<const T*>(p_.up) + neuron * p_.up_stride + column : nullptr;
+          there ? weight_row<T>(p_.up, neuron, p_.up_stride) + column : nullptr;
       if constexpr (kKinds == 2) {
-        rows.of[i][0] =
-            there ? static_cast<const T*>(p_.gate) + neuron * p_.gate_stride + column : nullptr;
+        rows.of[i][0] = there ? weight_row<T>(p_.gate, neuron, p_.gate_stride) + column : nullptr;
       }
     }
     return rows;
@@ -147,19 +146,11 @@ class FusedNeurons {
     for (int half = 0; half < 2; ++half) {
       const uint4& x = half == 0 ? x0 : x1;
       const uint32_t from = at + b_.group * kPitch + half * 64 + b_.quad * 16;
-      const uint4 low = load_shared(from);
-      const uint4 high = kKinds == 2 ? load_shared(from + 8 * kPitch) : uint4{};
+      const uint4 low = load_shared16(from);
+      const uint4 high = kKinds == 2 ? load_shared16(from + 8 * kPitch) : uint4{};
       mma<T>(sums[0], {low.x, high.x, low.y, high.y}, x.x, x.y);
       mma<T>(sums[1], {low.z, high.z, low.w, high.w}, x.z, x.w);
     }
-  }
-  static __device__ uint4 load_shared(uint32_t from) {
-    uint4 v;
-    asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
-                 : "r"(from)
-                 : "memory");
-    return v;
   }
 
   __device__ void leave(const float (&sums)[2][4], float* parts, int group) const {
@@ -219,7 +210,8 @@ class FusedNeurons {
 
   __device__ uint16_t h_of(int place, int t, const float (&sums)[kKinds]) const {
     const int neuron = shared_.list[place];
-    if ((bits_[t * b_.units + neuron / kUnit] >> neuron % kUnit & 1) == 0) {
+    const uint32_t bits = bits_[t / 2 * b_.units + neuron / kUnit];
+    if ((bits >> (t % 2 * kUnit + neuron % kUnit) & 1) == 0) {
       return 0;
     }
     float up = sums[kKinds - 1];
@@ -255,7 +247,7 @@ class FusedNeurons {
   const FusedParameters& p_;
   const FusedBlock& b_;
   FusedShared& shared_;
-  const uint16_t* bits_;
+  const uint32_t* bits_;
   float* parts_;
   uint32_t ring_;
   int steps_;            // of this warp

@@ -24,9 +24,9 @@ struct FusedParameters {
   int64_t gates_stride;
   const void* up;
   const void* down;
-  int64_t gate_stride;
-  int64_t up_stride;
-  int64_t down_stride;
+  uint32_t gate_stride;  // bytes, these three
+  uint32_t up_stride;
+  uint32_t down_stride;
   const void* gate_bias;
   const void* up_bias;
   const void* down_bias;
@@ -36,12 +36,15 @@ struct FusedParameters {
   int prefetched;    // units whose active rows a block fetches into the L2 ahead
   float alpha;
   float threshold;
-  bool weighted;     // votes
-  bool whole_units;  // the list has all neurons of a unit, so that places follow from numbers
+  bool weighted;       // votes
+  uint32_t per_block;  // 2^32 / blocks, rounded up
+  bool counts_bits;    // votes are counted bit by bit, not by products
+  bool whole_units;    // the list has all neurons of a unit, so that places follow from numbers
   // CudaQueue::tagged. What blocks tell each other are words with the number of the launch in them,
   // so that a word that is there is known to be of this launch, and nothing else is waited for.
   uint64_t* generation;
-  uint64_t* active;  // [tokens, units]: generation << 16 | active neurons of a unit
+  // [token pairs, units]: generation << 32 | active neurons of a unit, 16 bits for each token.
+  uint64_t* active;
   // [places, h_words]: generation << 32 | h of two tokens. Places are those of the list of all
   // active neurons, or with whole_units numbers of neurons.
   uint64_t* h;
@@ -76,6 +79,12 @@ struct FusedBlock {
         units_of_half(units * (half + 1) / 2 - first_of_half) {}
 };
 
+// Row `row` of a weight; strides in bytes.
+template <class T>
+__device__ const T* weight_row(const void* weight, uint32_t row, uint32_t stride) {
+  return reinterpret_cast<const T*>(static_cast<const uint8_t*>(weight) + uint64_t{row} * stride);
+}
+
 struct FusedShared {
   uint16_t list[kMostShare];  // neurons of gate and up
   uint32_t active_of_warp[kWarpsOfBlock];
@@ -88,9 +97,11 @@ struct FusedShared {
   int half_count;                                        // and of it
   alignas(16) float squares[kMostTokens][kMostSquares];  // sums of 128 elements each
   float scales[kMostTokens];
-  int total[kMostTokens];    // of |q|
-  int balance[kMostTokens];  // of q
+  int total[kMostTokens];     // of |q|
+  int balance[kMostTokens];   // of q
+  int voteless[kMostTokens];  // not 0: all neurons are active
   alignas(8) uint64_t signs_there;
+  alignas(8) uint64_t exchange_there;  // the sums of the other block of the pair
 };
 static_assert(sizeof(FusedShared) <= kStaticShared);
 

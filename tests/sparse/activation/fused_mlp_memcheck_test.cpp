@@ -32,6 +32,7 @@ struct FusedCase {
   Activation activation = {.kind = Activation::Kind::relu};
   Layout layout = Layout::contiguous;
   std::vector<int32_t> positions = {};
+  bool zeros_of_x = false;
 };
 
 std::vector<double> product(const std::vector<double>& rows, const std::vector<double>& x,
@@ -184,7 +185,7 @@ class GpuFusedMlp : public GpuTest {
                  (c.exact   ? ", exact"
                   : c.gated ? ", gated"
                             : ", plain") +
-                 ", alpha " + std::to_string(c.alpha));
+                 (c.votes == Votes::sign ? ", signs" : "") + ", alpha " + std::to_string(c.alpha));
     Weights w(*this, c);
     const GuardedTensor gates = rows(c.tokens, c.neurons);
     if (c.exact) {
@@ -195,6 +196,13 @@ class GpuFusedMlp : public GpuTest {
     }
     ASSERT_TRUE(fused_mlp_fits(w.mlp, gpu->exec));
     const GuardedTensor x = rows(c.tokens, c.in);
+    if (c.zeros_of_x) {
+      std::vector<double> values = values_of(x.view());
+      for (size_t i = 0; i < values.size(); i += 1 + random.below(4)) {
+        values[i] = random.below(2) == 0 ? 0.0 : -0.0;
+      }
+      set_values(x.view(), values);
+    }
     const GuardedTensor y(GetParam(), {c.tokens, c.out}, c.layout, kGpu);
     std::optional<GuardedTensor> positions;
     if (!c.positions.empty()) {
@@ -231,6 +239,22 @@ TEST_P(GpuFusedMlp, HasTheValuesOfActiveNeurons) {
            .gated = gated,
            .votes = Votes::sign,
            .alpha = 0.97f});
+  }
+}
+
+// Of one or two tokens counted bit by bit, of more by products; zeros of both signs do not vote.
+TEST_P(GpuFusedMlp, VotesThatCountOne) {
+  for (const int64_t tokens : {1, 2, 3, 8}) {
+    for (const int64_t in : {256, 640, 1664}) {
+      check({.neurons = 700,
+             .in = in,
+             .out = 136,
+             .tokens = tokens,
+             .gated = tokens % 2 == 1,
+             .votes = Votes::sign,
+             .alpha = 0.97f,
+             .zeros_of_x = true});
+    }
   }
 }
 
@@ -345,20 +369,23 @@ TEST_P(GpuFusedMlp, MayWriteToX) {
 
 // A NaN is not below a threshold, and takes the votes of its token away: every neuron is active.
 TEST_P(GpuFusedMlp, NanStaysNan) {
-  const FusedCase c{.neurons = 200, .in = 256, .out = 64, .tokens = 2};
-  const Weights w(*this, c);
-  const GuardedTensor x = rows(c.tokens, c.in);
-  std::vector<double> values = values_of(x.view());
-  values[3] = std::nan("");
-  set_values(x.view(), values);
-  const GuardedTensor y(GetParam(), {c.tokens, c.out}, Layout::contiguous, kGpu);
-  set_values(y.view(), std::vector<double>(static_cast<size_t>(c.tokens * c.out), 1.0));
-  fused_mlp(x.view(), {}, w.mlp, y.view(), gpu->exec);
-  gpu->cuda.synchronize();
-  const std::vector<double> got = values_of(y.view());
-  for (int64_t i = 0; i < c.out; ++i) {
-    EXPECT_TRUE(std::isnan(got[static_cast<size_t>(i)]));
-    EXPECT_FALSE(std::isnan(got[static_cast<size_t>(c.out + i)]));
+  for (const Votes votes : {Votes::weighted, Votes::sign}) {
+    for (const int64_t tokens : {2, 3}) {
+      const FusedCase c{.neurons = 200, .in = 256, .out = 64, .tokens = tokens, .votes = votes};
+      const Weights w(*this, c);
+      const GuardedTensor x = rows(c.tokens, c.in);
+      std::vector<double> values = values_of(x.view());
+      values[3] = std::nan("");
+      set_values(x.view(), values);
+      const GuardedTensor y(GetParam(), {c.tokens, c.out}, Layout::contiguous, kGpu);
+      set_values(y.view(), std::vector<double>(static_cast<size_t>(c.tokens * c.out), 1.0));
+      fused_mlp(x.view(), {}, w.mlp, y.view(), gpu->exec);
+      gpu->cuda.synchronize();
+      const std::vector<double> got = values_of(y.view());
+      for (int64_t i = 0; i < c.tokens * c.out; ++i) {
+        EXPECT_EQ(std::isnan(got[static_cast<size_t>(i)]), i < c.out);
+      }
+    }
   }
 }
 

@@ -9,6 +9,7 @@ GPU = "h200"
 OFF = "off"
 PREDICTED = "predict 90 / 90"
 MLP_TOKENS = [1, 2, 4, 8]  # of the table of single MLPs; the kernel takes no more at once
+MLP_VOTES = ["weighted", "sign"]
 
 
 # Whole models
@@ -105,25 +106,30 @@ def mlp(reports):
     cells = {}
     for run in reports.runs(name):
         for row in run.rows.get("mlp", []):
-            cell = ((row["neurons"], row["hidden"]), row["kind"], row["tokens"], row["part"])
+            cell = ((row["neurons"], row["hidden"]), row["kind"], row["tokens"], row["part"],
+                    row["votes"])
             if cell in cells:
                 raise ReportError(f"{run.where}: {cell} was measured twice")
             cells[cell] = row
     rows = []
     for shape, kind in unique(cell[:2] for cell in cells):
         for tokens in MLP_TOKENS:
-            fused = cells[shape, kind, tokens, "fused"]
-            predictor = cells[shape, kind, tokens, "predictor"]
+            of = {(part, votes): cells[shape, kind, tokens, part, votes]
+                  for part in ("fused", "predictor") for votes in MLP_VOTES}
+            first = of["fused", MLP_VOTES[0]]
             rows.append([f"{shape_title(shape)}, {kind}", str(tokens),
-                         "{active_union_percent:.0f} %".format(**fused),
-                         "{dense_us:.1f} / {overlapped_dense_us:.1f}".format(**fused),
-                         "{time_us:.1f} / {overlapped_us:.1f}".format(**predictor),
-                         "{time_us:.1f} / {overlapped_us:.1f} ({speedup:.2f} / "
-                         "{overlapped_speedup:.2f})".format(**fused),
-                         f"{fused['read_gb_per_s'] / 1000:.1f}"])
-    return with_origin(table(["neurons x inputs", "tokens", "union", "dense us", "predictor us",
-                              "fused us (over dense)", "fused reads, TB/s"], rows),
-                       reports.runs(name))
+                         "{active_union_percent:.0f} %".format(**first),
+                         "{dense_us:.1f} / {overlapped_dense_us:.1f}".format(**first)])
+            rows[-1] += ["{time_us:.1f} / {overlapped_us:.1f}".format(**of["predictor", votes])
+                         for votes in MLP_VOTES]
+            rows[-1] += ["{time_us:.1f} / {overlapped_us:.1f} ({speedup:.2f} / "
+                         "{overlapped_speedup:.2f})".format(**of["fused", votes])
+                         for votes in MLP_VOTES]
+            rows[-1].append(f"{first['read_gb_per_s'] / 1000:.1f}")
+    head = ["neurons x inputs", "tokens", "union", "dense us"]
+    head += [f"predictor us, {votes}" for votes in MLP_VOTES]
+    head += [f"fused us (over dense), {votes}" for votes in MLP_VOTES]
+    return with_origin(table(head + ["fused reads, TB/s"], rows), reports.runs(name))
 
 
 def dense_rate(reports):

@@ -33,6 +33,8 @@ __device__ inline uint64_t evict_first() {
   asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(p));
   return p;
 }
+// The same as a constant, which takes no registers.
+inline constexpr uint64_t kEvictFirst = 0x12f0000000000000;
 __device__ inline void bulk_load(uint32_t to, const void* from, uint32_t bytes, uint32_t barrier,
                                  uint64_t policy) {
   asm volatile(
@@ -44,6 +46,12 @@ __device__ inline void bulk_load(uint32_t to, const void* from, uint32_t bytes, 
 // To the L2 only.
 __device__ inline void bulk_prefetch(const void* from, uint32_t bytes) {
   asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(bytes) : "memory");
+}
+// The same of what is read once.
+__device__ inline void bulk_prefetch_once(const void* from, uint32_t bytes) {
+  asm volatile("cp.async.bulk.prefetch.L2.global.L2::cache_hint [%0], %1, %2;" ::"l"(from),
+               "r"(bytes), "l"(kEvictFirst)
+               : "memory");
 }
 // A box of a tensor of 2 dimensions, from the element in `column` of `row`; what is outside of the
 // tensor as zeros.
@@ -73,6 +81,12 @@ __device__ inline void copy16(uint32_t to, const void* from) {
 // The same for the first `bytes` of them, and zeros.
 __device__ inline void copy16(uint32_t to, const void* from, int bytes) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes)
+               : "memory");
+}
+// The same of what is read once: nothing in the L2 should give way to it.
+__device__ inline void copy16_once(uint32_t to, const void* from, int bytes) {
+  asm volatile("cp.async.cg.shared.global.L2::cache_hint [%0], [%1], 16, %2, %3;" ::"r"(to),
+               "l"(from), "r"(bytes), "l"(kEvictFirst)
                : "memory");
 }
 // Arrives when what this thread copied and stored is there.

@@ -116,6 +116,9 @@ int64_t sign_predictor_workspace_bytes_cuda(int64_t columns, int64_t tokens) {
 
 void predict_active_cuda(const Tensor& x, const SignWords& w, const SignPrediction& how,
                          Tensor active, ExecContext& ctx) {
+  if (predict_few_cuda(x, w, how, active, ctx)) {
+    return;
+  }
   count_all(x, w, how.votes, ctx, [&](int64_t first, int64_t tokens) {
     const Tensor rows = active.rows(first, tokens);
     return StoreActive{

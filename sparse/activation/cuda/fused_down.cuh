@@ -115,8 +115,8 @@ class FusedDown {
       }
 #pragma unroll
       for (int k = 0; k < kAtOnce && first + k < kPieces; ++k) {
-        copy16(to + piece_of(first + k).at, static_cast<const uint8_t*>(p_.down) + from[k],
-               there[k] ? 16 : 0);
+        copy16_once(to + piece_of(first + k).at, static_cast<const uint8_t*>(p_.down) + from[k],
+                    there[k] ? 16 : 0);
       }
     }
   }

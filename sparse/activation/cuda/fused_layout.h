@@ -99,16 +99,33 @@ struct FusedLayout {
   int bytes = 0;
 };
 
+// Of what counts votes, from `begin` on; nothing if it does not fit.
+inline std::optional<FusedLayout> vote_layout(const FusedShape& s, int64_t begin = 0) {
+  const int64_t room = kMostShared - kStaticShared;
+  FusedLayout at;
+  at.votes = static_cast<int>(begin);
+  int64_t end = begin + int64_t{s.tokens} * s.vote_stride();
+  at.negative = static_cast<int>(end);
+  end = up_to(end + int64_t{s.own_units()} * kUnit * s.tokens * 4, 128);
+  if (end > room) {
+    return {};
+  }
+  at.signs = static_cast<int>(end);
+  const int64_t of_unit = int64_t{kUnit} * s.words() * 4;
+  at.resident = static_cast<int>(std::min<int64_t>(s.own_units(), (room - end) / of_unit));
+  at.bytes = static_cast<int>(end + at.resident * of_unit);
+  return at;
+}
+
 // Nothing if it does not fit.
 inline std::optional<FusedLayout> fused_layout(const FusedShape& s) {
   const int64_t room = kMostShared - kStaticShared;
-  FusedLayout at;
   int64_t end = up_to(int64_t{s.tokens} * s.columns() * 4, 128);
-  at.votes = static_cast<int>(end);
-  int64_t voting = end + int64_t{s.tokens} * s.vote_stride();
-  at.negative = static_cast<int>(voting);
-  voting = up_to(voting + int64_t{s.own_units()} * kUnit * s.tokens * 4, 128);
-  at.signs = static_cast<int>(voting);
+  const std::optional<FusedLayout> voting = vote_layout(s, end);
+  if (!voting) {
+    return {};
+  }
+  FusedLayout at = *voting;
   at.bits = at.votes;
   end += int64_t{s.token_pairs()} * s.units() * 4;
   at.any = static_cast<int>(end);
@@ -126,14 +143,12 @@ inline std::optional<FusedLayout> fused_layout(const FusedShape& s) {
       static_cast<int>(std::min<int64_t>((room - ring) / kWarpsOfBlock, most) / 128 * 128);
   if (s.steps() > s.most_steps() ||
       at.ring_bytes < std::max(2 * s.down_stage(), s.neuron_slots() * s.neuron_stage()) ||
-      sums > room || voting > room) {
+      sums > room) {
     return {};
   }
   at.down_stages = std::min(kMostStages, at.ring_bytes / s.down_stage());
-  const int64_t of_unit = int64_t{kUnit} * s.words() * 4;
-  at.resident = static_cast<int>(std::min<int64_t>(s.own_units(), (room - voting) / of_unit));
-  at.bytes = static_cast<int>(std::max(
-      {ring + int64_t{kWarpsOfBlock} * at.ring_bytes, sums, voting + at.resident * of_unit}));
+  at.bytes = static_cast<int>(
+      std::max({int64_t{at.bytes}, ring + int64_t{kWarpsOfBlock} * at.ring_bytes, sums}));
   return at;
 }
 

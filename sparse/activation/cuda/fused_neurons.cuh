@@ -133,7 +133,8 @@ class FusedNeurons {
       if (rows.of[i][0] != nullptr) {
 #pragma unroll
         for (int kind = 0; kind < kKinds; ++kind) {
-          copy16(to + (kind * 8 + i * 4) * kPitch, rows.of[i][kind] + step * kColumnsOfStep, 16);
+          copy16_once(to + (kind * 8 + i * 4) * kPitch, rows.of[i][kind] + step * kColumnsOfStep,
+                      16);
         }
       }
     }

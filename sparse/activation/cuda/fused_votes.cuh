@@ -68,6 +68,18 @@ class FusedVotes {
     p_.counts_bits ? count_bits() : count_bytes();
   }
 
+  // When all votes are counted: by all threads. active [tokens, neurons]: 1 or 0.
+  __device__ void write(uint8_t* active, int64_t stride) const {
+    const int first = b_.first_unit * kUnit;
+    const int neurons = min(b_.own_units * kUnit, p_.shape.neurons - first);
+#pragma unroll 1
+    for (int t = 0; t < p_.shape.tokens; ++t) {
+      for (int i = threadIdx.x; i < neurons; i += kThreads) {
+        active[t * stride + first + i] = is_active(i, t) ? 1 : 0;
+      }
+    }
+  }
+
   // When all votes are counted: by all warps. The first rows of active neurons are fetched into the
   // L2, where they will be by the time that all blocks know who multiplies them.
   __device__ void publish(uint64_t generation) const {
@@ -80,7 +92,7 @@ class FusedVotes {
       const int t = 2 * pair + b_.lane / kUnit;
       const bool is_token = t < p_.shape.tokens && !is_padding(t);
       const bool is_neuron = b_.lane % kUnit < neurons_of(unit);
-      const bool active = is_token && is_neuron && is_active(unit, t);
+      const bool active = is_token && is_neuron && is_active(unit * kUnit + b_.lane % kUnit, t);
       const uint32_t bits = __ballot_sync(~0u, active);
       if (b_.lane == 0) {
         asm volatile("st.relaxed.gpu.global.u64 [%0], %1;" ::"l"(p_.active + pair * b_.units +
@@ -220,9 +232,8 @@ class FusedVotes {
   __device__ int neurons_of(int unit) const {
     return min(kUnit, p_.shape.neurons - (b_.first_unit + unit) * kUnit);
   }
-  // Of lane % kUnit.
-  __device__ bool is_active(int unit, int t) const {
-    const int place = unit * kUnit + b_.lane % kUnit;
+  // `place`: a neuron, from the first of this block on.
+  __device__ bool is_active(int place, int t) const {
     if (p_.gates != nullptr) {
       const float gate = f32_of(
           static_cast<const T*>(p_.gates)[t * p_.gates_stride + b_.first_unit * kUnit + place]);
@@ -240,9 +251,9 @@ class FusedVotes {
 
   __device__ void prefetch(int neuron) const {
     const uint32_t bytes = p_.shape.in * sizeof(T);
-    bulk_prefetch(weight_row<T>(p_.up, neuron, p_.up_stride), bytes);
+    bulk_prefetch_once(weight_row<T>(p_.up, neuron, p_.up_stride), bytes);
     if (p_.gate != nullptr) {
-      bulk_prefetch(weight_row<T>(p_.gate, neuron, p_.gate_stride), bytes);
+      bulk_prefetch_once(weight_row<T>(p_.gate, neuron, p_.gate_stride), bytes);
     }
   }
 

@@ -179,6 +179,19 @@ TEST_P(GpuSignPredictor, ManyColumnsManyTokens) {
   }
 }
 
+// What is predicted in one launch, and what is not: numbers of columns that are no multiple of 128,
+// and more than eight tokens.
+TEST_P(GpuSignPredictor, FewTokens) {
+  for (const int64_t columns : {128, 640, 1664, 4096, 4100}) {
+    const Words words = words_of_random(700, columns, false);
+    for (const int64_t tokens : {1, 2, 3, 8, 9}) {
+      SCOPED_TRACE(fmt::format("{} tokens, {} columns", tokens, columns));
+      const GuardedTensor x = random_values(tokens, columns, true);
+      expect_what_the_cpu_says(x.view(), words.gpu.view(), words.cpu.view());
+    }
+  }
+}
+
 // Halves, scaled by a c that is 1 but for its last bits: a vote turns over with them, and so with
 // any other order of the sum.
 TEST_P(GpuSignPredictor, TheOrderOfTheSumIsThatOfTheHeader) {

@@ -145,6 +145,23 @@ def kernel_formats(reports, gpu):
                        reports.runs(name))
 
 
+def throughput_formats(reports, gpu):
+    """OPT-30B: milliseconds of a decode step, and over dense, by format and number of requests."""
+    runs = reports.runs(throughput_file(gpu, "opt-30b", "formats"))
+    cells = {run.option("--weight-format"): {row["batch"]: row for row in run.rows["throughput"]}
+             for run in runs}
+    rows = []
+    for requests, dense in cells["dense"].items():
+        rows.append([str(requests)])
+        for of_format in cells.values():
+            rows[-1].append("{decode_ms:.2f} ({tokens_per_gpu_second:,.0f})".format(
+                **of_format[requests]))
+            if of_format[requests] is not dense:
+                speedup = decode_speedup(dense, of_format[requests])
+                rows[-1][-1] = rows[-1][-1].replace(")", f"; {speedup:.2f})")
+    return with_origin(table(["requests"] + [f"`{name}`" for name in cells], rows), runs)
+
+
 def attention(reports, gpu):
     """A decode step by requests and context."""
     runs = reports.runs(f"{gpu}/attention")
@@ -302,6 +319,7 @@ TABLES = {
     "attention-h200": lambda reports: attention(reports, "h200"),
     "kernel-patterns-h200": lambda reports: kernel_patterns(reports, "h200"),
     "kernel-formats-h200": lambda reports: kernel_formats(reports, "h200"),
+    "throughput-formats-h200": lambda reports: throughput_formats(reports, "h200"),
     "kernel-formats-h100": lambda reports: kernel_formats(reports, "h100"),
     "kernel-cpu-zeros": kernel_cpu_zeros,
     "kernel-cpu-tokens": kernel_cpu_tokens,

@@ -142,8 +142,15 @@ case $section in
     report_more kernel_formats kernel --shape "$others" --tokens 1,8,32 \
       --sparsity 0.6,0.8,0.9,0.95 "${both[@]}" "$@"
     if [ "$gpu" = h200 ]; then
-      report_more kernel_formats kernel --shape 28672x7168,7168x28672 --tokens 256,1024,4096 \
+      report_more kernel_formats kernel --shape "$large" --tokens 256,1024,4096 \
         --sparsity 0.6,0.7,0.8,0.9,0.95 "${both[@]}" "$@"
+      file=throughput_opt-30b_formats
+      steps=(throughput --config configs/opt-30b.json --sparsity 0.8 --prompt 64 --output 512
+        --repeat 1 --no-layers --batch "8,16,32,64")
+      report "$file" "${steps[@]}" --weight-format dense "$@"
+      for format in tca_bme tiled_csl auto; do
+        report_more "$file" "${steps[@]}" --weight-format "$format" "$@"
+      done
       some=28672x7168,7168x28672,11008x4096,4096x4096
       report kernel_few_tokens kernel --shape "$some" --tokens 9,12,17,24,33,48 --sparsity 0.6 \
         --formats tca_bme "$@"
@@ -185,6 +192,7 @@ case $section in
       report_more "$file" "${steps[@]}" "${likely[@]}" "$@"
       report_more "$file" "${steps[@]}" "${exact[@]}" "$@"
       report mlp mlp --tokens 1,2,4,8,16,32 "$@"
+      report_more mlp mlp --votes sign --tokens 1,2,4,8,16,32 "$@"
       report mlp_ablation mlp --ablation --shape 11008x4096 "$@"
     fi
     ;;

@@ -44,6 +44,7 @@ bool fused_mlp_fits(const FusedMlp& mlp, const ExecContext& ctx);
 // of the neurons that are not skipped (predict_active(); of exact: whose gate is not zero) and 0 of
 // the others; h is rounded once. x [tokens, in] and y in the dtype of the weights; rows aligned to
 // 16 bytes; y may be x.
+// Rows of down whose h is zero may or may not be read.
 // positions i32 [tokens]: a row of position -1 is padding and activates nothing; or empty: none is.
 // Under Sums::batch_invariant a row of y has the same bits in any batch. An Error if it does not
 // fit.

@@ -10,7 +10,15 @@
 #include "sparse/activation/cuda/fused_parameters.cuh"
 
 // y = h * rows of down, of the neurons of a half and the columns of a pair of blocks: warps have
-// equal ranges of units, whose active rows pass through a ring of stages of their own.
+// equal ranges of the active neurons (or of units, where the list has whole ones), whose rows pass
+// through a ring of stages of their own.
+//
+// With one or two tokens rows whose h turned out to be zero are not read ("actual sparsity",
+// SparseInfer, section IV-B), but for those of the first ring of stages, which are under way before
+// h is known. Entries are looked at 64 at a time, a ring ahead; those that are not zero move
+// together, in their order, so that each stage but the last is full and as many bytes are under way
+// as without zeros. Under Sums::batch_invariant every row is read: what is added in which order
+// goes by numbers of neurons.
 namespace sparsellm::fused {
 
 template <class T, int kTiles>
@@ -23,7 +31,6 @@ class FusedDown {
         first_column_(b.block / 2 * kColumns),
         first_(list.begin_of_warp(b.warp)),
         count_(list.begin_of_warp(b.warp + 1) - first_),
-        stages_((count_ + kRowsOfStage - 1) / kRowsOfStage),
         is_whole_(!p.whole_units && first_column_ + kColumns <= p.shape.out),
         rows_(b.first_of_half * kUnit * p.down_stride + first_column_ * 2),
         first_place_(shared.half_start + first_),
@@ -39,40 +46,59 @@ class FusedDown {
   __device__ void begin() const {
 #pragma unroll 1
     for (int stage = 0; stage < p_.at.down_stages; ++stage) {
-      copy_rows(stage, stage);
+      copy_rows(stage, stage, count_ - stage * kRowsOfStage);
       commit_copies();
     }
   }
 
   // By all threads.
   __device__ void run() const {
+    const int ring = p_.at.down_stages;
     const int of_stage = kRowsOfStage << word_shift_;  // words
-    const int first_words = min(p_.at.down_stages, stages_) * of_stage;
+    const int all_stages = (count_ + kRowsOfStage - 1) / kRowsOfStage;
+    const int first_words = min(ring, all_stages) * of_stage;
+    // Zeros are looked for from the end of the first ring on: those 64 entries are read with it.
+    Found found{.first = (ring * kRowsOfStage / kWordsAtOnce - 1) * kWordsAtOnce};
+    const int end =
+        skips_zeros() ? min(found.first + 2 * kWordsAtOnce, all_stages * of_stage) : first_words;
+    Words words;
 #pragma unroll 1
-    for (int first = 0; first < first_words; first += kWordsAtOnce) {
-      keep_h(read_h(first, first_words), first, first_words, 0);
+    for (int first = 0; first < end; first += kWordsAtOnce) {
+      words = read_h(first, end);
+      wait_for_h(words, first, end);
+      keep_h(words, first, first_words, 0);
     }
     float y[kTiles][4] = {};
     int slot = 0;
+    int next = ring;                     // the stage that follows in this slot
+    int stages = min(ring, all_stages);  // in the ring
 #pragma unroll 1
-    for (int stage = 0; stage < stages_; ++stage) {
-      const int next = stage + p_.at.down_stages;
-      const bool has_next = next < stages_;
-      const int words_end = (next + 1) * of_stage;
-      Words words;
-      if (has_next) {
-        words = read_h(next * of_stage, words_end);
+    while (stages > 0) {
+      const int of_next = next * of_stage;
+      int count = count_ - next * kRowsOfStage;  // at most, where zeros are skipped
+      if (count > 0 && !(skips_zeros() && found.is_next_read)) {
+        const int first = skips_zeros() ? found.first + kWordsAtOnce : of_next;
+        words = read_h(first, first + (skips_zeros() ? kWordsAtOnce : of_stage));
+        found.is_next_read = true;
       }
-      wait_for_oldest_copies(p_.at.down_stages);
+      wait_for_oldest_copies(ring);
       __syncwarp();
       multiply(y, ring_ + slot * kStageBytes);
       __syncwarp();
-      if (has_next) {
-        copy_rows(next, slot);
-        keep_h(words, next * of_stage, words_end, slot - next);
+      if (count > 0) {
+        if (skips_zeros()) {
+          count = find(found, words, next, slot);
+        }
+        copy_rows(next, slot, count);
+        if (!skips_zeros()) {
+          wait_for_h(words, of_next, of_next + of_stage);
+          keep_h(words, of_next, of_next + of_stage, slot - next);
+        }
       }
       commit_copies();
-      slot = slot + 1 == p_.at.down_stages ? 0 : slot + 1;
+      stages -= count > 0 ? 0 : 1;
+      ++next;
+      slot = slot + 1 == ring ? 0 : slot + 1;
     }
     wait_for_copies<0>();
     add_up(y);
@@ -85,18 +111,19 @@ class FusedDown {
   static constexpr int kPieces = kRowsOfStage * kTiles / kWarp;  // of a lane
   static_assert(kRowsOfStage * kTiles % kWarp == 0);
 
+  __device__ bool skips_zeros() const { return word_shift_ == 0 && !p_.whole_units; }
   __device__ int neuron_of(int entry) const {
     return b_.first_of_half * kUnit + (entries_[entry] & ~kIdle);
   }
 
-  // Pieces of 16 bytes of a stage, row by row, one after the other by the lanes.
-  __device__ void copy_rows(int stage, int slot) const {
-    if (stage >= stages_) {
+  // Pieces of 16 bytes of a stage, row by row, one after the other by the lanes; zeros for rows
+  // from `count` on.
+  __device__ void copy_rows(int stage, int slot, int count) const {
+    if (count <= 0) {
       return;
     }
     const uint32_t to = ring_ + slot * kStageBytes;
     const uint16_t* const entries = entries_ + stage * kRowsOfStage;
-    const int count = count_ - stage * kRowsOfStage;
     const bool is_whole = is_whole_ && count >= kRowsOfStage;
     const int columns = p_.shape.out - first_column_;
     // Of some pieces at a time what is read from shared memory comes first: then copies follow one
@@ -150,7 +177,7 @@ class FusedDown {
       const int i = first + k * kWarp + b_.lane;
       const int entry = i >> word_shift_;
       words.of_lane[k] = uint64_t{tag_} << 32;
-      if (i < end && entry < count_ && (entries_[entry] & kIdle) == 0) {
+      if (i < end && entry < count_ && !(p_.whole_units && (entries_[entry] & kIdle) != 0)) {
         const int place = p_.whole_units ? neuron_of(entry) : first_place_ + entry;
         asm volatile("ld.relaxed.gpu.global.u64 %0, [%1];"
                      : "=l"(words.of_lane[k])
@@ -160,25 +187,88 @@ class FusedDown {
     }
     return words;
   }
-  // Waits for them, and leaves them in their stages: stage i is in slot i + slots.
-  __device__ void keep_h(Words words, int first, int end, int slots) const {
+  __device__ void wait_for_h(Words& words, int first, int end) const {
 #pragma unroll 1
     while (words.of_lane[0] >> 32 != tag_ || words.of_lane[1] >> 32 != tag_) {
       words = read_h(first, end);
     }
+  }
+  // Leaves them in their stages: stage i is in slot i + slots.
+  __device__ void keep_h(const Words& words, int first, int end, int slots) const {
 #pragma unroll
     for (int k = 0; k < 2; ++k) {
       const int i = first + k * kWarp + b_.lane;
       const int entry = i >> word_shift_;
       const int word = i & ((1 << word_shift_) - 1);
       if (i < end) {
-        asm volatile("st.shared.u32 [%0], %1;" ::"r"(
-                         ring_ + (entry / kRowsOfStage + slots) * kStageBytes +
-                         kRowsOfStage * kPitch + entry % kRowsOfStage * kMostTokens * 2 + word * 4),
-                     "r"(static_cast<uint32_t>(words.of_lane[k]))
-                     : "memory");
+        store_h(entry / kRowsOfStage + slots, entry % kRowsOfStage, word,
+                static_cast<uint32_t>(words.of_lane[k]));
       }
     }
+  }
+  __device__ void store_h(int slot, int row, int word, uint32_t h) const {
+    asm volatile(
+        "st.shared.u32 [%0], %1;" ::"r"(ring_ + slot * kStageBytes + kRowsOfStage * kPitch +
+                                        row * kMostTokens * 2 + word * 4),
+        "r"(h)
+        : "memory");
+  }
+
+  // 64 entries whose h is known, two of a lane. The words after them are on their way.
+  struct Found {
+    int first;
+    uint32_t h[2] = {};
+    uint32_t left[2] = {};  // lanes whose entry is not zero, and in no stage yet
+    bool is_next_read = true;
+  };
+  // The next entries that are not zero become those of a stage, whose h is left in its slot.
+  // Returns how many: 16 but for the last stages. Entries move within this warp's part of the list,
+  // to places of entries that were looked at before.
+  __device__ int find(Found& found, Words& words, int stage, int slot) const {
+    int count = 0;
+#pragma unroll 1
+    do {
+      if ((found.left[0] | found.left[1]) == 0) {
+        if (found.first + kWordsAtOnce >= count_) {
+          break;
+        }
+        look_at_next(found, words);
+      }
+#pragma unroll
+      for (int k = 0; k < 2; ++k) {
+        const uint32_t left = found.left[k];
+        const bool is_left = (left >> b_.lane & 1) != 0;
+        const int row = count + __popc(left & ((1u << b_.lane) - 1));
+        const bool fits = is_left && row < kRowsOfStage;
+        const uint16_t entry = fits ? entries_[found.first + k * kWarp + b_.lane] : uint16_t{0};
+        count += __popc(left);
+        found.left[k] = __ballot_sync(~0u, is_left && !fits);
+        __syncwarp();
+        if (fits) {
+          entries_[stage * kRowsOfStage + row] = entry;
+          store_h(slot, row, 0, found.h[k]);
+        }
+      }
+    } while (count < kRowsOfStage);
+    if (b_.lane >= count && b_.lane < kRowsOfStage) {
+      store_h(slot, b_.lane, 0, 0);
+    }
+    __syncwarp();
+    return count;
+  }
+  __device__ void look_at_next(Found& found, Words& words) const {
+    found.first += kWordsAtOnce;
+    wait_for_h(words, found.first, found.first + kWordsAtOnce);
+#pragma unroll
+    for (int k = 0; k < 2; ++k) {
+      const int entry = found.first + k * kWarp + b_.lane;
+      found.h[k] = static_cast<uint32_t>(words.of_lane[k]);
+      const bool is_zero = (found.h[k] & 0x7fff7fff) == 0;  // +0 or -0, of both tokens
+      // Those of the first ring have been read.
+      found.left[k] = __ballot_sync(~0u, !is_zero && entry >= p_.at.down_stages * kRowsOfStage);
+    }
+    found.is_next_read = false;
+    words.of_lane[0] = ~words.of_lane[0];  // not there: if they are needed before they are read
   }
 
   __device__ void multiply(float (&y)[kTiles][4], uint32_t at) const {
@@ -262,13 +352,12 @@ class FusedDown {
   int first_column_;
   int first_;
   int count_;      // entries of this warp
-  int stages_;     // of 16 of them
   bool is_whole_;  // all columns are there, and no entry is idle
   uint32_t rows_;  // bytes of down before this half and the first column
   int first_place_;
   int word_shift_;  // an entry has 1 << word_shift_ words of h
   uint32_t tag_;
-  const uint16_t* entries_;
+  uint16_t* entries_;
   uint32_t ring_;
   float* sums_;
   float* exchange_;

@@ -68,7 +68,8 @@ class FusedList {
     return p_.whole_units ? before_[b_.units_of_half * warp / kWarpsOfBlock]
                           : shared_.half_count * warp / kWarpsOfBlock;
   }
-  __device__ const uint16_t* entries() const { return list_; }
+  // Each warp may change its own.
+  __device__ uint16_t* entries() const { return list_; }
 
  private:
   // active * block / blocks: the product is below 2^24, so that what per_block is too large by does

@@ -26,6 +26,8 @@ class FusedNeurons {
         parts_(reinterpret_cast<float*>(memory + p.at.parts)),
         ring_(shared_address(memory + p.at.ring) + b.warp * p.at.ring_bytes),
         steps_((p.shape.in - b.warp * kStepColumns + kColumnsOfStep - 1) / kColumnsOfStep) {
+    // Kept in a register: the compiler would compute it anew for each step.
+    asm volatile("" : "+r"(ring_));
     const T* const x =
         static_cast<const T*>(p.x) + b.group * p.x_stride + b.warp * kStepColumns + b.quad * 8;
 #pragma unroll

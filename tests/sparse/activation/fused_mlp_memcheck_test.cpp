@@ -323,6 +323,49 @@ TEST_P(GpuFusedMlp, ThresholdsPaddingAndStrides) {
   }
 }
 
+// Rows of down are left out where h of one or two tokens is zero: none of them, about half, most
+// and all. A warp has entries for more than a ring of stages, and in the last two cases for
+// several.
+TEST_P(GpuFusedMlp, LeavesOutZerosOfH) {
+  const auto check_at = [&](float threshold, FusedCase c) {
+    SCOPED_TRACE("threshold " + std::to_string(threshold));
+    c.in = 128;
+    c.alpha = 1e6f;
+    c.activation = {.kind = Activation::Kind::fatrelu, .threshold = threshold};
+    check(c);
+  };
+  for (const bool gated : {true, false}) {
+    for (const int64_t tokens : {1, 2}) {
+      for (const float threshold : {-20.0f, 0.0f, 1.5f}) {
+        check_at(threshold, {.neurons = 5000, .out = 264, .tokens = tokens, .gated = gated});
+      }
+    }
+    check_at(20.0f, {.neurons = 5000, .out = 264, .gated = gated, .biases = true});
+  }
+  check_at(0.0f, {.neurons = 9000, .out = 520, .gated = false});
+  check_at(0.7f, {.neurons = 9000, .out = 520, .tokens = 2, .biases = true});
+}
+
+// What is left out is not a matter of when words of h arrive.
+TEST_P(GpuFusedMlp, LeavesOutTheSameInEachRun) {
+  for (const bool gated : {true, false}) {
+    for (const int64_t tokens : {1, 2}) {
+      const FusedCase c{
+          .neurons = 5000, .in = 128, .out = 264, .tokens = tokens, .gated = gated, .alpha = 1e6f};
+      const Weights w(*this, c);
+      const GuardedTensor x = rows(c.tokens, c.in);
+      const GuardedTensor once(GetParam(), {c.tokens, c.out}, Layout::contiguous, kGpu);
+      fused_mlp(x.view(), {}, w.mlp, once.view(), gpu->exec);
+      for (int run = 0; run < 10; ++run) {
+        const GuardedTensor again(GetParam(), {c.tokens, c.out}, Layout::contiguous, kGpu);
+        fused_mlp(x.view(), {}, w.mlp, again.view(), gpu->exec);
+        gpu->cuda.synchronize();
+        EXPECT_TRUE(same_bits(again.view(), once.view()));
+      }
+    }
+  }
+}
+
 TEST_P(GpuFusedMlp, HasTheSameBitsInAnyBatch) {
   for (const bool gated : {true, false}) {
     const FusedCase c{

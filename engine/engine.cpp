@@ -9,11 +9,13 @@
 #include <set>
 #include <utility>
 
+#include "engine/choose.h"
 #include "engine/delivery.h"
 #include "engine/format_selection.h"
 #include "engine/memory_fit.h"
 #include "engine/resolve_options.h"
 #include "engine/step_runner.h"
+#include "engine/step_tables.h"
 #include "kernels/base/error.h"
 #include "kernels/base/token_buckets.h"
 #include "models/build_decoder.h"
@@ -54,6 +56,17 @@ void log_activation_sparsity(const ActivationSparsity& sparsity, const WeightLoa
         mib(decoded.bytes), mib(decoded.stored_bytes));
   }
 }
+
+// An enqueued step whose tokens have not been delivered.
+struct Step {
+  Scheduler::Plan plan;
+  std::vector<Choice> choices;  // of the plan
+  int number = 0;               // the runner's
+};
+
+constexpr std::string_view kOfF16 =
+    "the model's logits contain NaN or infinity; a key or value may be beyond f16, in which the KV "
+    "cache holds it: --kv-dtype f32 has no such limit";
 
 }  // namespace
 
@@ -111,6 +124,12 @@ struct Engine::State {
   int64_t longest_prompt(const Request& request) const;
   int64_t max_length(const Request& request, int64_t prompt_length) const;
   void check_id(int32_t id, std::string_view what) const;
+  SampledOn sampled_on() const {
+    return options.device.is_cuda() ? SampledOn::device : SampledOn::host;
+  }
+  void launch(Step& step);
+  void choose_on_host(std::span<Choice> choices);
+  void take_tokens(Step& step);
   void deliver_step(const Step& step);
   void finish_oldest();
   void fail_step(const Step& step, std::string_view error);
@@ -132,6 +151,7 @@ struct Engine::State {
   std::optional<Scheduler> scheduler;  // of its pages
   EngineStats stats;
   std::vector<Step> in_flight;  // oldest first; at most steps_ahead between two calls
+  PlannedStep planned;          // the step that is being launched
   std::mt19937_64 fresh_seeds;
   int64_t next_id = 1;
   int64_t next_order = 1;
@@ -293,6 +313,51 @@ void Engine::State::deliver_step(const Step& step) {
   }
 }
 
+// When it returns, the step is enqueued, and what its requests want to see of logits or have chosen
+// on the host is done.
+void Engine::State::launch(Step& step) {
+  step.choices.resize(static_cast<size_t>(step.plan.choices));
+  const std::span<const Choice> before =
+      in_flight.empty() ? std::span<const Choice>() : in_flight.back().choices;
+  planned.set(step.plan, before, sampled_on());
+  try {
+    step.number = runner->launch(planned.step(), *kv);
+    choose_on_host(step.choices);
+  } catch (...) {
+    runner->give_up();
+    throw;
+  }
+}
+
+void Engine::State::choose_on_host(std::span<Choice> choices) {
+  const bool is_f16 = !options.device.is_cuda() && kv->layer(0).k.dtype() == DType::f16;
+  std::span<const LogitRow> rows = planned.host_rows();
+  while (const std::optional<Tensor> logits = runner->next_logits()) {
+    const auto count = static_cast<size_t>(logits->size(0));
+    choose(rows.first(count), *logits, config.eos_token_ids, runner->exec().threads, choices,
+           is_f16 ? kOfF16 : kLogitsNotFinite);
+    rows = rows.subspan(count);
+  }
+}
+
+// Waits for those that the device has chosen.
+void Engine::State::take_tokens(Step& step) {
+  const std::span<const int32_t> tokens = runner->finish(step.number);
+  if (sampled_on() == SampledOn::host) {
+    return;
+  }
+  for (const Scheduler::Chunk& chunk : step.plan.chunks) {
+    if (!chunk.choice || chunk.sequence->samples_on_host()) {
+      continue;
+    }
+    Choice& choice = step.choices[static_cast<size_t>(*chunk.choice)];
+    choice.token = tokens[static_cast<size_t>(*chunk.choice)];
+    if (choice.token == kNoToken) {
+      choice.error = "the model's logits contain NaN or infinity, or every token is banned";
+    }
+  }
+}
+
 // Of all layers and steps, as far as the device has come.
 void Engine::State::count_neurons() {
   if (failed || config.activation_sparsity.mode == ActivationSparsity::Mode::off) {
@@ -342,7 +407,7 @@ void Engine::State::require_device() const {
 // that was enqueued.
 void Engine::State::finish_oldest() {
   try {
-    runner->finish(in_flight.front());
+    take_tokens(in_flight.front());
   } catch (...) {
     note_loss();
     fail_in_flight(current_error());
@@ -517,7 +582,7 @@ bool Engine::step() {
       all_rows += chunk.count;
     }
     try {
-      state.runner->launch(next, *state.kv);
+      state.launch(next);
     } catch (...) {
       state.note_loss();
       if (state.failed) {

@@ -12,14 +12,11 @@
 #include "engine/choose.h"
 #include "engine/delivery.h"
 #include "engine/format_selection.h"
-#include "engine/memory_fit.h"
+#include "engine/rank.h"
 #include "engine/resolve_options.h"
-#include "engine/step_runner.h"
 #include "engine/step_tables.h"
 #include "kernels/base/error.h"
-#include "kernels/base/token_buckets.h"
-#include "models/build_decoder.h"
-#include "models/decoder.h"
+#include "kernels/paged_kv.h"
 #include "models/storage/model_file.h"
 #include "models/storage/safetensors.h"
 #include "models/weights/checkpoint_loader.h"
@@ -40,21 +37,6 @@ std::mt19937_64 unpredictable_seeds() {
   std::random_device device;
   std::seed_seq words{device(), device(), device(), device()};
   return std::mt19937_64(words);
-}
-
-void log_activation_sparsity(const ActivationSparsity& sparsity, const WeightLoader& weights,
-                             spdlog::logger& log) {
-  if (sparsity.mode == ActivationSparsity::Mode::off) {
-    return;
-  }
-  log.info("activation sparsity: {}", describe(sparsity));
-  const auto mib = [](int64_t bytes) { return static_cast<double>(bytes) / (1 << 20); };
-  if (const WeightLoader::Decoded& decoded = weights.decoded(); decoded.bytes > 0) {
-    log.info(
-        "activation sparsity: MLPs that are stored in a sparse format are dense here, {:.1f} MiB "
-        "instead of {:.1f}",
-        mib(decoded.bytes), mib(decoded.stored_bytes));
-  }
 }
 
 // An enqueued step whose tokens have not been delivered.
@@ -102,22 +84,16 @@ void Completion::add(const TokenEvent& event) {
 }
 
 struct Engine::State {
-  State(const EngineOptions& engine_options, ModelConfig model_config,
-        std::unique_ptr<Decoder> model_decoder)
+  State(const EngineOptions& engine_options, ModelConfig model_config, std::unique_ptr<Rank> device)
       : options(engine_options),
         config(std::move(model_config)),
-        decoder(std::move(model_decoder)),
         context(choose_context_size(options, config)),
         steps_ahead(choose_steps_ahead(options)),
+        rank(std::move(device)),
+        scheduler(scheduler_limits(options), rank->kv().pages()),
         fresh_seeds(unpredictable_seeds()) {
     in_flight.reserve(static_cast<size_t>(steps_ahead) + 1);
   }
-
-  // The rest is made in these three steps, in this order: a step takes device memory that those
-  // before it leave, and the KV cache takes all of it.
-  void make_runner();
-  void tune_kernels();
-  void make_kv_cache(int64_t weight_bytes);
 
   void check(const Request& request) const;
   void check_prompt(const Request& request) const;
@@ -144,11 +120,10 @@ struct Engine::State {
   GenerationDefaults defaults;
   std::vector<FormatChoice> format_choices;
   std::unique_ptr<Tokenizer> tokenizer;
-  std::unique_ptr<Decoder> decoder;
   int64_t context;
   int steps_ahead;
-  std::optional<KvCache> kv;           // of make_kv_cache()
-  std::optional<Scheduler> scheduler;  // of its pages
+  std::unique_ptr<Rank> rank;
+  Scheduler scheduler;
   EngineStats stats;
   std::vector<Step> in_flight;  // oldest first; at most steps_ahead between two calls
   PlannedStep planned;          // the step that is being launched
@@ -158,8 +133,6 @@ struct Engine::State {
   int calls = 0;              // of step() and cancel() that are under way; callbacks may call back
   bool has_finished = false;  // sequences that are to be retired
   std::optional<std::string> failed;
-  // The last, so that it is destroyed first: it waits for what uses the weights and the KV cache.
-  std::unique_ptr<StepRunner> runner;
 };
 
 // While a call is under way no sequence is destroyed: a callback of it may be running.
@@ -169,7 +142,7 @@ class Engine::CallScope {
   ~CallScope() {
     if (--state_.calls == 0 && state_.has_finished) {
       state_.has_finished = false;
-      const Scheduler::Sequences done = state_.scheduler->retire_finished();
+      const Scheduler::Sequences done = state_.scheduler.retire_finished();
     }
   }
   CallScope(const CallScope&) = delete;
@@ -178,49 +151,6 @@ class Engine::CallScope {
  private:
   State& state_;
 };
-
-void Engine::State::make_runner() {
-  runner = sparsellm::make_runner(*decoder, runner_options(options, config));
-  if (options.wrap_runner) {
-    runner = options.wrap_runner(std::move(runner));
-  }
-}
-
-// On CUDA, for every number of rows that a step may have.
-void Engine::State::tune_kernels() {
-  // What is deterministic has to be found out, also by rules, and before the KV cache takes the
-  // memory that this needs.
-  const bool measures = options.tuning == Tuning::measured;
-  if (!options.device.is_cuda() || (!measures && !options.deterministic)) {
-    return;
-  }
-  const StepRows rows = step_rows(runner_options(options, config));
-  TuneCache cache(measures ? options.tune_cache : std::filesystem::path());
-  if (options.log != nullptr && !cache.problem().empty()) {
-    options.log->warn("{}", cache.problem());
-  }
-  stats.tuned_choices = decoder->tune(token_buckets_up_to(rows.hidden),
-                                      token_buckets_up_to(rows.logits), cache, runner->exec());
-  try {
-    cache.save();
-  } catch (const Error& error) {
-    if (options.log != nullptr) {
-      options.log->warn("{}", error.what());  // the next load measures again
-    }
-  }
-}
-
-void Engine::State::make_kv_cache(int64_t weight_bytes) {
-  const MemoryNeed others{
-      .weights = weight_bytes, .step = runner->memory_bytes(), .context_size = context};
-  const KvShape shape = choose_kv_shape(options, *decoder);
-  kv.emplace(options.device, shape,
-             fitting_kv_pages(others, shape, options, device_memory(options.device)));
-  scheduler.emplace(scheduler_limits(options), kv->pages());
-  stats.weight_bytes = weight_bytes;
-  stats.kv_bytes = kv->bytes();
-  stats.workspace_bytes = runner->memory_bytes();
-}
 
 void Engine::State::check_id(int32_t id, std::string_view what) const {
   require(id >= 0 && id < config.vocab_size, "{} {} is outside the vocabulary of {}", what, id,
@@ -247,14 +177,14 @@ void Engine::State::check_prompt(const Request& request) const {
 
 // Of prompt and continuation.
 int64_t Engine::State::max_length(const Request& request, int64_t prompt_length) const {
-  const int64_t pool = kv->pages() * kPageSize;
+  const int64_t pool = rank->kv().pages() * kPageSize;
   // Without a limit the continuation takes what there is, but has room for a token.
   const int64_t most =
       request.max_tokens < 0 ? std::max(std::min(context, pool), prompt_length + 1) : context;
   const int64_t room = most - prompt_length;
   const int64_t length =
       prompt_length + (request.max_tokens < 0 ? room : std::min(request.max_tokens, room));
-  require(pages_for(length) <= kv->pages(),
+  require(pages_for(length) <= rank->kv().pages(),
           "a request of up to {} tokens does not fit the KV cache of {} tokens", length, pool);
   return length;
 }
@@ -296,7 +226,7 @@ void Engine::State::check(const Request& request) const {
 }
 
 void Engine::State::deliver_step(const Step& step) {
-  scheduler->end_step(step.plan);
+  scheduler.end_step(step.plan);
   for (const Scheduler::Chunk& chunk : step.plan.chunks) {
     Sequence& sequence = *chunk.sequence;
     // A callback or the step before may have ended it.
@@ -321,20 +251,20 @@ void Engine::State::launch(Step& step) {
       in_flight.empty() ? std::span<const Choice>() : in_flight.back().choices;
   planned.set(step.plan, before, sampled_on());
   try {
-    step.number = runner->launch(planned.step(), *kv);
+    step.number = rank->launch(planned.step());
     choose_on_host(step.choices);
   } catch (...) {
-    runner->give_up();
+    rank->give_up();
     throw;
   }
 }
 
 void Engine::State::choose_on_host(std::span<Choice> choices) {
-  const bool is_f16 = !options.device.is_cuda() && kv->layer(0).k.dtype() == DType::f16;
+  const bool is_f16 = !options.device.is_cuda() && rank->kv().layer(0).k.dtype() == DType::f16;
   std::span<const LogitRow> rows = planned.host_rows();
-  while (const std::optional<Tensor> logits = runner->next_logits()) {
+  while (const std::optional<Tensor> logits = rank->next_logits()) {
     const auto count = static_cast<size_t>(logits->size(0));
-    choose(rows.first(count), *logits, config.eos_token_ids, runner->exec().threads, choices,
+    choose(rows.first(count), *logits, config.eos_token_ids, rank->exec().threads, choices,
            is_f16 ? kOfF16 : kLogitsNotFinite);
     rows = rows.subspan(count);
   }
@@ -342,7 +272,7 @@ void Engine::State::choose_on_host(std::span<Choice> choices) {
 
 // Waits for those that the device has chosen.
 void Engine::State::take_tokens(Step& step) {
-  const std::span<const int32_t> tokens = runner->finish(step.number);
+  const std::span<const int32_t> tokens = rank->finish(step.number);
   if (sampled_on() == SampledOn::host) {
     return;
   }
@@ -364,15 +294,15 @@ void Engine::State::count_neurons() {
     return;  // what was known before the device was lost
   }
   NeuronCounts all;
-  for (int64_t layer = 0; layer < decoder->layers(); ++layer) {
-    all += decoder->neuron_counts(layer);
+  for (int64_t layer = 0; layer < rank->decoder().layers(); ++layer) {
+    all += rank->decoder().neuron_counts(layer);
   }
   stats.neurons = all;
 }
 
 // Half a step cannot be taken back: its requests end, the others go on.
 void Engine::State::fail_step(const Step& step, std::string_view error) {
-  scheduler->end_step(step.plan);
+  scheduler.end_step(step.plan);
   has_finished = true;
   for (const Scheduler::Chunk& chunk : step.plan.chunks) {
     finish(*chunk.sequence, FinishReason::error, error);
@@ -427,7 +357,7 @@ void Engine::State::note_preemptions(const Scheduler::Plan& plan) {
           level,
           "the KV cache of {} tokens is full: request {} gives way after {} tokens and "
           "is computed again later",
-          kv->pages() * kPageSize, sequence->submission->id, sequence->known_length());
+          rank->kv().pages() * kPageSize, sequence->submission->id, sequence->known_length());
     }
   }
 }
@@ -490,28 +420,19 @@ Engine Engine::build(ModelConfig config, WeightLoader& weights, const EngineOpti
   if (options.log != nullptr && !config.warning.empty()) {
     options.log->warn("{}", config.warning);
   }
-  if (options.device.is_cuda()) {
-    require_model_fits(config, *weights.shapes(), options, device_memory(options.device));
-  }
-  std::unique_ptr<Decoder> decoder = build_decoder(config, weights);
+  auto rank = std::make_unique<Rank>(options, config, weights);
   const double weight_seconds = seconds_since(start);
-  if (options.log != nullptr) {
-    for (const std::string& notice : decoder->notices()) {
-      options.log->warn("{}", notice);
-    }
-    log_activation_sparsity(config.activation_sparsity, weights, *options.log);
-  }
-  auto state = std::make_unique<State>(options, std::move(config), std::move(decoder));
-  state->make_runner();
-  state->tune_kernels();
-  state->make_kv_cache(weights.loaded_bytes());
-  if (options.warm_up) {
-    state->runner->warm_up(*state->kv);
-  }
+  const int64_t tuned_choices = rank->prepare();
+  rank->start(rank->fitting_pages());
+  auto state = std::make_unique<State>(options, std::move(config), std::move(rank));
   EngineStats& stats = state->stats;
+  stats.weight_bytes = state->rank->weight_bytes();
+  stats.kv_bytes = state->rank->kv().bytes();
+  stats.workspace_bytes = state->rank->step_bytes();
+  stats.tuned_choices = tuned_choices;
   stats.weight_seconds = weight_seconds;
   stats.load_seconds = seconds_since(start);
-  const std::set<int64_t> most_rows = state->decoder->most_rows_by_neurons();
+  const std::set<int64_t> most_rows = state->rank->decoder().most_rows_by_neurons();
   if (options.log != nullptr && options.device.is_cuda() && !options.deterministic &&
       !most_rows.empty()) {
     options.log->info(
@@ -552,7 +473,7 @@ int64_t Engine::submit(Request request, OnToken on_token) {
     sequence->stops = StopMatcher(submission->request.stop);
     sequences.push_back(std::move(sequence));
   }
-  state.scheduler->add(std::move(sequences));
+  state.scheduler.add(std::move(sequences));
   return id;
 }
 
@@ -568,7 +489,7 @@ bool Engine::step() {
   state.require_device();
   const Clock::time_point start = Clock::now();
   const CallScope scope(state);
-  Step next{.plan = state.scheduler->plan(), .choices = {}};
+  Step next{.plan = state.scheduler.plan(), .choices = {}};
   const bool launched = !next.plan.empty();
   if (!launched && state.in_flight.empty()) {
     return false;
@@ -601,7 +522,7 @@ bool Engine::step() {
   if (!launched || std::ssize(state.in_flight) > state.steps_ahead) {
     state.finish_oldest();
   }
-  state.stats.waits = state.runner->waits();
+  state.stats.waits = state.rank->waits();
   const double seconds = seconds_since(start);
   const double decode_share =
       launched ? static_cast<double>(decode_rows) / static_cast<double>(all_rows) : 1.0;
@@ -613,7 +534,7 @@ bool Engine::step() {
 void Engine::cancel(int64_t id) {
   State& state = *state_;
   const CallScope scope(state);
-  while (Sequence* sequence = state.scheduler->find(id)) {
+  while (Sequence* sequence = state.scheduler.find(id)) {
     state.has_finished = true;
     finish(*sequence, FinishReason::cancelled);
   }
@@ -677,15 +598,11 @@ const Tokenizer& Engine::tokenizer() const {
 
 int64_t Engine::context_size() const { return state_->context; }
 
-std::vector<NeuronCounts> Engine::neuron_counts() const {
-  std::vector<NeuronCounts> counts;
-  for (int64_t layer = 0; layer < state_->decoder->layers(); ++layer) {
-    counts.push_back(state_->decoder->neuron_counts(layer));
-  }
-  return counts;
-}
+std::vector<NeuronCounts> Engine::neuron_counts() const { return state_->rank->neuron_counts(); }
 
-std::vector<FormatSum> Engine::linear_weights() const { return state_->decoder->linear_weights(); }
+std::vector<FormatSum> Engine::linear_weights() const {
+  return state_->rank->decoder().linear_weights();
+}
 const std::vector<FormatChoice>& Engine::format_choices() const { return state_->format_choices; }
 const EngineStats& Engine::stats() const {
   try {
@@ -698,11 +615,11 @@ const EngineStats& Engine::stats() const {
 
 std::vector<std::pair<std::string, double>> Engine::decode_seconds() const {
   state_->require_device();
-  return state_->runner->decode_seconds();
+  return state_->rank->decode_seconds();
 }
 
-int64_t Engine::free_pages() const { return state_->scheduler->pages().free_pages(); }
+int64_t Engine::free_pages() const { return state_->scheduler.pages().free_pages(); }
 
-int64_t Engine::total_pages() const { return state_->scheduler->pages().total_pages(); }
+int64_t Engine::total_pages() const { return state_->scheduler.pages().total_pages(); }
 
 }  // namespace sparsellm

@@ -27,7 +27,8 @@ class CpuRunner : public StepRunner {
               .workspace = workspace_,
               .threads = threads_,
               .isa = options.cpu_isa,
-              .neurons = options.neurons} {}
+              .neurons = options.neurons,
+              .comm = options.comm} {}
 
   int launch(const RankStep& step, const KvCache& kv) override {
     require(step.decode.tables.rows() == 0, "the CPU computes all rows of a step in one pass");
@@ -69,6 +70,7 @@ class CpuRunner : public StepRunner {
   std::span<const int32_t> finish(int) override { return {}; }
   void warm_up(const KvCache&) override {}
 
+  bool samples() const override { return false; }
   ExecContext& exec() override { return exec_; }
   int64_t memory_bytes() const override { return hidden_.buffer.bytes() + workspace_.bytes(); }
   std::vector<std::pair<std::string, double>> decode_seconds() const override { return {}; }

@@ -57,7 +57,8 @@ class CudaRunner : public StepRunner {
               .workspace = workspace_,
               .threads = threads_,
               .cuda = &cuda_,
-              .sums = options.sums} {
+              .sums = options.sums,
+              .comm = options.comm} {
     copy_bytes(options.device, banned_.view.raw(), Device{}, options.eos.data(),
                banned_.view.bytes());
     if (options.traces) {
@@ -132,7 +133,6 @@ class CudaRunner : public StepRunner {
     cuda_.make_current();
     for (int64_t bucket : token_buckets_up_to(rows_.decode)) {
       StepTables padding;
-      padding.query_start.push_back(0);
       pad_decode_rows(padding, bucket);
       const std::vector<SampleRow> samples(static_cast<size_t>(bucket));
       decode_tables_.send(padding, samples, next_slot_, cuda_);
@@ -146,6 +146,7 @@ class CudaRunner : public StepRunner {
     latest_trace_ = nullptr;  // of padding
   }
 
+  bool samples() const override { return true; }
   ExecContext& exec() override {
     cuda_.make_current();
     return exec_;

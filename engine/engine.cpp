@@ -12,7 +12,7 @@
 #include "engine/choose.h"
 #include "engine/delivery.h"
 #include "engine/format_selection.h"
-#include "engine/rank.h"
+#include "engine/rank_group.h"
 #include "engine/resolve_options.h"
 #include "engine/step_tables.h"
 #include "kernels/base/error.h"
@@ -84,13 +84,14 @@ void Completion::add(const TokenEvent& event) {
 }
 
 struct Engine::State {
-  State(const EngineOptions& engine_options, ModelConfig model_config, std::unique_ptr<Rank> device)
+  State(const EngineOptions& engine_options, ModelConfig model_config,
+        std::unique_ptr<RankGroup> all_ranks)
       : options(engine_options),
         config(std::move(model_config)),
         context(choose_context_size(options, config)),
         steps_ahead(choose_steps_ahead(options)),
-        rank(std::move(device)),
-        scheduler(scheduler_limits(options), rank->kv().pages()),
+        ranks(std::move(all_ranks)),
+        scheduler(scheduler_limits(options), ranks->first().kv().pages()),
         fresh_seeds(unpredictable_seeds()) {
     in_flight.reserve(static_cast<size_t>(steps_ahead) + 1);
   }
@@ -101,7 +102,7 @@ struct Engine::State {
   int64_t max_length(const Request& request, int64_t prompt_length) const;
   void check_id(int32_t id, std::string_view what) const;
   SampledOn sampled_on() const {
-    return options.device.is_cuda() ? SampledOn::device : SampledOn::host;
+    return ranks->first().samples() ? SampledOn::device : SampledOn::host;
   }
   void launch(Step& step);
   void choose_on_host(std::span<Choice> choices);
@@ -122,7 +123,7 @@ struct Engine::State {
   std::unique_ptr<Tokenizer> tokenizer;
   int64_t context;
   int steps_ahead;
-  std::unique_ptr<Rank> rank;
+  std::unique_ptr<RankGroup> ranks;
   Scheduler scheduler;
   EngineStats stats;
   std::vector<Step> in_flight;  // oldest first; at most steps_ahead between two calls
@@ -177,14 +178,14 @@ void Engine::State::check_prompt(const Request& request) const {
 
 // Of prompt and continuation.
 int64_t Engine::State::max_length(const Request& request, int64_t prompt_length) const {
-  const int64_t pool = rank->kv().pages() * kPageSize;
+  const int64_t pool = ranks->first().kv().pages() * kPageSize;
   // Without a limit the continuation takes what there is, but has room for a token.
   const int64_t most =
       request.max_tokens < 0 ? std::max(std::min(context, pool), prompt_length + 1) : context;
   const int64_t room = most - prompt_length;
   const int64_t length =
       prompt_length + (request.max_tokens < 0 ? room : std::min(request.max_tokens, room));
-  require(pages_for(length) <= rank->kv().pages(),
+  require(pages_for(length) <= ranks->first().kv().pages(),
           "a request of up to {} tokens does not fit the KV cache of {} tokens", length, pool);
   return length;
 }
@@ -251,20 +252,21 @@ void Engine::State::launch(Step& step) {
       in_flight.empty() ? std::span<const Choice>() : in_flight.back().choices;
   planned.set(step.plan, before, sampled_on());
   try {
-    step.number = rank->launch(planned.step());
+    step.number = ranks->launch(planned.step());
     choose_on_host(step.choices);
   } catch (...) {
-    rank->give_up();
+    ranks->give_up(current_error());
     throw;
   }
 }
 
 void Engine::State::choose_on_host(std::span<Choice> choices) {
-  const bool is_f16 = !options.device.is_cuda() && rank->kv().layer(0).k.dtype() == DType::f16;
+  const bool is_f16 =
+      !options.device.is_cuda() && ranks->first().kv().layer(0).k.dtype() == DType::f16;
   std::span<const LogitRow> rows = planned.host_rows();
-  while (const std::optional<Tensor> logits = rank->next_logits()) {
+  while (const std::optional<Tensor> logits = ranks->next_logits()) {
     const auto count = static_cast<size_t>(logits->size(0));
-    choose(rows.first(count), *logits, config.eos_token_ids, rank->exec().threads, choices,
+    choose(rows.first(count), *logits, config.eos_token_ids, ranks->first().exec().threads, choices,
            is_f16 ? kOfF16 : kLogitsNotFinite);
     rows = rows.subspan(count);
   }
@@ -272,7 +274,7 @@ void Engine::State::choose_on_host(std::span<Choice> choices) {
 
 // Waits for those that the device has chosen.
 void Engine::State::take_tokens(Step& step) {
-  const std::span<const int32_t> tokens = rank->finish(step.number);
+  const std::span<const int32_t> tokens = ranks->finish(step.number);
   if (sampled_on() == SampledOn::host) {
     return;
   }
@@ -294,8 +296,8 @@ void Engine::State::count_neurons() {
     return;  // what was known before the device was lost
   }
   NeuronCounts all;
-  for (int64_t layer = 0; layer < rank->decoder().layers(); ++layer) {
-    all += rank->decoder().neuron_counts(layer);
+  for (const NeuronCounts& layer : ranks->neuron_counts()) {
+    all += layer;
   }
   stats.neurons = all;
 }
@@ -357,7 +359,8 @@ void Engine::State::note_preemptions(const Scheduler::Plan& plan) {
           level,
           "the KV cache of {} tokens is full: request {} gives way after {} tokens and "
           "is computed again later",
-          rank->kv().pages() * kPageSize, sequence->submission->id, sequence->known_length());
+          ranks->first().kv().pages() * kPageSize, sequence->submission->id,
+          sequence->known_length());
     }
   }
 }
@@ -422,17 +425,19 @@ Engine Engine::build(ModelConfig config, WeightLoader& weights, const EngineOpti
   }
   auto rank = std::make_unique<Rank>(options, config, weights);
   const double weight_seconds = seconds_since(start);
-  const int64_t tuned_choices = rank->prepare();
+  rank->prepare();
   rank->start(rank->fitting_pages());
-  auto state = std::make_unique<State>(options, std::move(config), std::move(rank));
+  auto state = std::make_unique<State>(options, std::move(config),
+                                       std::make_unique<RankGroup>(std::move(rank)));
+  const Rank& first = state->ranks->first();
   EngineStats& stats = state->stats;
-  stats.weight_bytes = state->rank->weight_bytes();
-  stats.kv_bytes = state->rank->kv().bytes();
-  stats.workspace_bytes = state->rank->step_bytes();
-  stats.tuned_choices = tuned_choices;
+  stats.weight_bytes = first.weight_bytes();
+  stats.kv_bytes = first.kv().bytes();
+  stats.workspace_bytes = first.step_bytes();
+  stats.tuned_choices = first.tuned_choices();
   stats.weight_seconds = weight_seconds;
   stats.load_seconds = seconds_since(start);
-  const std::set<int64_t> most_rows = state->rank->decoder().most_rows_by_neurons();
+  const std::set<int64_t> most_rows = first.decoder().most_rows_by_neurons();
   if (options.log != nullptr && options.device.is_cuda() && !options.deterministic &&
       !most_rows.empty()) {
     options.log->info(
@@ -522,7 +527,7 @@ bool Engine::step() {
   if (!launched || std::ssize(state.in_flight) > state.steps_ahead) {
     state.finish_oldest();
   }
-  state.stats.waits = state.rank->waits();
+  state.stats.waits = state.ranks->first().waits();
   const double seconds = seconds_since(start);
   const double decode_share =
       launched ? static_cast<double>(decode_rows) / static_cast<double>(all_rows) : 1.0;
@@ -598,10 +603,10 @@ const Tokenizer& Engine::tokenizer() const {
 
 int64_t Engine::context_size() const { return state_->context; }
 
-std::vector<NeuronCounts> Engine::neuron_counts() const { return state_->rank->neuron_counts(); }
+std::vector<NeuronCounts> Engine::neuron_counts() const { return state_->ranks->neuron_counts(); }
 
 std::vector<FormatSum> Engine::linear_weights() const {
-  return state_->rank->decoder().linear_weights();
+  return state_->ranks->first().decoder().linear_weights();
 }
 const std::vector<FormatChoice>& Engine::format_choices() const { return state_->format_choices; }
 const EngineStats& Engine::stats() const {
@@ -615,7 +620,7 @@ const EngineStats& Engine::stats() const {
 
 std::vector<std::pair<std::string, double>> Engine::decode_seconds() const {
   state_->require_device();
-  return state_->rank->decode_seconds();
+  return state_->ranks->first().decode_seconds();
 }
 
 int64_t Engine::free_pages() const { return state_->scheduler.pages().free_pages(); }

@@ -6,6 +6,7 @@
 
 #include "engine/memory_fit.h"
 #include "engine/resolve_options.h"
+#include "kernels/base/comm.h"
 #include "kernels/base/error.h"
 #include "kernels/base/token_buckets.h"
 #include "models/build_decoder.h"
@@ -30,8 +31,8 @@ void log_activation_sparsity(const ActivationSparsity& sparsity, const WeightLoa
 
 }  // namespace
 
-Rank::Rank(EngineOptions options, ModelConfig config, WeightLoader& weights)
-    : options_(std::move(options)), config_(std::move(config)) {
+Rank::Rank(EngineOptions options, ModelConfig config, WeightLoader& weights, Communicator* comm)
+    : options_(std::move(options)), config_(std::move(config)), comm_(comm) {
   if (options_.device.is_cuda()) {
     require_model_fits(config_, *weights.shapes(), options_, device_memory(options_.device));
   }
@@ -45,8 +46,9 @@ Rank::Rank(EngineOptions options, ModelConfig config, WeightLoader& weights)
   }
 }
 
-int64_t Rank::prepare() {
-  const RunnerOptions runner_limits = runner_options(options_, config_);
+void Rank::prepare() {
+  RunnerOptions runner_limits = runner_options(options_, config_);
+  runner_limits.comm = comm_;
   runner_ = make_runner(*decoder_, runner_limits);
   if (options_.wrap_runner) {
     runner_ = options_.wrap_runner(std::move(runner_));
@@ -55,15 +57,17 @@ int64_t Rank::prepare() {
   // memory that this needs.
   const bool measures = options_.tuning == Tuning::measured;
   if (!options_.device.is_cuda() || (!measures && !options_.deterministic)) {
-    return 0;
+    return;
   }
   const StepRows rows = step_rows(runner_limits);
   TuneCache cache(measures ? options_.tune_cache : std::filesystem::path());
   if (options_.log != nullptr && !cache.problem().empty()) {
     options_.log->warn("{}", cache.problem());
   }
-  const int64_t measured = decoder_->tune(token_buckets_up_to(rows.hidden),
-                                          token_buckets_up_to(rows.logits), cache, exec());
+  ExecContext alone = exec();
+  alone.comm = nullptr;
+  tuned_choices_ = decoder_->tune(token_buckets_up_to(rows.hidden),
+                                  token_buckets_up_to(rows.logits), cache, alone);
   try {
     cache.save();
   } catch (const Error& error) {
@@ -71,15 +75,18 @@ int64_t Rank::prepare() {
       options_.log->warn("{}", error.what());  // the next load measures again
     }
   }
-  return measured;
 }
 
 int64_t Rank::fitting_pages() const {
   const MemoryNeed others{.weights = weight_bytes_,
                           .step = step_bytes(),
                           .context_size = choose_context_size(options_, config_)};
-  return fitting_kv_pages(others, choose_kv_shape(options_, *decoder_), options_,
-                          device_memory(options_.device));
+  DeviceMemory memory = device_memory(options_.device);
+  if (comm_ != nullptr && !options_.device.is_cuda()) {
+    memory.total /= comm_->size();  // of one machine
+    memory.free /= comm_->size();
+  }
+  return fitting_kv_pages(others, choose_kv_shape(options_, *decoder_), options_, memory);
 }
 
 void Rank::start(int64_t kv_pages) {
@@ -87,6 +94,16 @@ void Rank::start(int64_t kv_pages) {
   if (options_.warm_up) {
     runner_->warm_up(*kv_);
   }
+}
+
+RankLimits Rank::limits() const {
+  const RunnerOptions of_runner = runner_options(options_, config_);
+  return {.max_requests = of_runner.limits.max_requests,
+          .step_tokens = of_runner.limits.step_tokens,
+          .pages_per_request = of_runner.pages_per_request,
+          .kv_pages = kv_->pages(),
+          .vocabulary = config_.vocab_size,
+          .samples = samples()};
 }
 
 std::vector<NeuronCounts> Rank::neuron_counts() const {

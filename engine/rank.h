@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "engine/engine_options.h"
+#include "engine/rank_message.h"
 #include "engine/rank_step.h"
 #include "engine/step_runner.h"
 #include "models/config.h"
@@ -27,12 +28,14 @@ namespace sparsellm {
 class Rank {
  public:
   // Loads the weights. Throws Error for a model that does not fit, or that cannot be loaded. The
-  // config is one that runs (config_to_run()).
-  Rank(EngineOptions options, ModelConfig config, WeightLoader& weights);
+  // options are those of this device; the config is one that runs (config_to_run()); comm, which
+  // lives longer, is for models on several devices, else nullptr.
+  Rank(EngineOptions options, ModelConfig config, WeightLoader& weights,
+       Communicator* comm = nullptr);
 
   // Makes the memory of a step, and on CUDA chooses kernels for every number of rows that a step
-  // may have. Returns how many of the choices were measured.
-  int64_t prepare();
+  // may have. Talks to no other rank.
+  void prepare();
 
   // Pages of a KV cache that the options ask for, or for which there is room.
   int64_t fitting_pages() const;
@@ -48,10 +51,13 @@ class Rank {
   std::vector<std::pair<std::string, double>> decode_seconds() const {
     return runner_->decode_seconds();
   }
+  bool samples() const { return runner_->samples(); }
   int64_t waits() const { return runner_->waits(); }
   ExecContext& exec() { return runner_->exec(); }  // for work between steps
 
   const EngineOptions& options() const { return options_; }
+  RankLimits limits() const;                                // after start()
+  int64_t tuned_choices() const { return tuned_choices_; }  // of kernels, that were measured
   const Decoder& decoder() const { return *decoder_; }
   const KvCache& kv() const { return *kv_; }        // after start()
   std::vector<NeuronCounts> neuron_counts() const;  // of each layer
@@ -62,7 +68,9 @@ class Rank {
   EngineOptions options_;
   ModelConfig config_;
   std::unique_ptr<Decoder> decoder_;
+  Communicator* comm_;
   int64_t weight_bytes_ = 0;
+  int64_t tuned_choices_ = 0;
   std::optional<KvCache> kv_;
   // The last, so that it is destroyed first: it waits for what uses the weights and the KV cache.
   std::unique_ptr<StepRunner> runner_;

@@ -4,10 +4,10 @@ namespace sparsellm {
 
 void StepTables::clear() {
   for (std::vector<int32_t>* list :
-       {&token_ids, &positions, &query_start, &kv_length, &page_table, &logit_rows}) {
+       {&token_ids, &positions, &kv_length, &page_table, &logit_rows}) {
     list->clear();
   }
-  query_start.push_back(0);
+  query_start.resize(1);
   page_stride = 0;
   has_unknown_ids = false;
   generated = 0;

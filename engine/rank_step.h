@@ -13,7 +13,7 @@ struct StepTables {
   // (take_chosen()).
   std::vector<int32_t> token_ids;
   std::vector<int32_t> positions;
-  std::vector<int32_t> query_start;
+  std::vector<int32_t> query_start = {0};
   std::vector<int32_t> kv_length;
   std::vector<int32_t> page_table;  // [requests, page_stride]
   int64_t page_stride = 0;          // the most pages that one of the requests has

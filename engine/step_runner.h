@@ -47,6 +47,10 @@ class StepRunner {
   // step. Throws Error for everything that went wrong on the device.
   virtual void warm_up(const KvCache& kv) = 0;
 
+  // Whether the device chooses tokens, of rows with a place for theirs (SampleRow::slot); then
+  // decode rows are a part of their own. Else the host looks at all logits.
+  virtual bool samples() const = 0;
+
   virtual ExecContext& exec() = 0;           // for work between steps
   virtual int64_t memory_bytes() const = 0;  // that it holds on the device
   // Of the latest decode pass, by group (kernels/base/step_trace.h); empty if nothing was traced.
@@ -65,6 +69,7 @@ struct RunnerOptions {
   bool traces = false;                // measures the parts of decode passes; on CUDA only
   NeuronObserver* neurons = nullptr;  // ExecContext::neurons
   std::vector<int32_t> eos;           // ids that requests with ignore_eos do not choose
+  Communicator* comm = nullptr;       // ExecContext::comm
   spdlog::logger* log = nullptr;
 };
 RunnerOptions runner_options(const EngineOptions& options, const ModelConfig& config);

@@ -358,6 +358,35 @@ def prune_plan_seeds():
         yield f"plan-{i}", dump(plan).encode()
 
 
+# A part of a step: tables of requests with these positions, each with a page of its own.
+def step_part(requests, logit_rows, samples, generated=0, padding=0):
+    rows = [position for positions in requests for position in positions] + [-1] * padding
+    ends = [sum(len(positions) for positions in requests[:i]) for i in range(len(requests) + 1)]
+    ends += [ends[-1] + 1 + i for i in range(padding)]
+    lengths = [positions[-1] + 1 for positions in requests] + [0] * padding
+    stride = 1 if requests else 0
+    sizes = (len(rows), len(lengths), stride, len(logit_rows), len(samples), generated)
+    pages = list(range(len(requests))) + [-1] * padding
+    tables = [1] * len(rows) + rows + ends + lengths + pages + logit_rows
+    sample = "<ififfiQq"
+    return struct.pack(f"<6I{len(tables)}i", *sizes, *tables) + b"".join(
+        struct.pack(sample, slot, 0.5, 3, 0.75, 0.25, 1, 7, 2) for slot in samples)
+
+
+def rank_message_seeds():
+    none = step_part([], [], [])
+    decode = step_part([[4], [0], [9]], [0, 2], [0, -1, 1, -1], generated=4, padding=1)
+    prompts = step_part([[3, 4], [0, 1, 2]], [1, 4], [3, 2], generated=2)
+    unsampled = step_part([[3, 4], [0, 1, 2]], [0, 1, 4], [-1, -1, -1])
+    launch = struct.pack("<Bqq", 1, 12, 4)
+    yield "both", b"d" + launch + decode + prompts
+    yield "decode", b"d" + launch + decode + none
+    yield "prompts", b"d" + launch + none + prompts
+    yield "host", b"h" + launch + none + unsampled
+    for name, kind in (("finish", 2), ("counts", 3), ("stop", 4)):
+        yield name, b"d" + struct.pack("<Bq", kind, 12)
+
+
 def format_rules_seeds():
     for path in sorted((DATA.parent.parent / "configs" / "format-rules").glob("*.json")):
         yield path.stem, dump(json.loads(read(path))).encode()
@@ -377,6 +406,7 @@ TARGETS = {
     "model_file": model_file_seeds,
     "prompt_lines": prompt_lines_seeds,
     "prune_plan": prune_plan_seeds,
+    "rank_message": rank_message_seeds,
     "safetensors": safetensors_seeds,
     "safetensors_index": safetensors_index_seeds,
     "sentencepiece": sentencepiece_seeds,

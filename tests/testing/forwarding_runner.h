@@ -22,6 +22,7 @@ class ForwardingRunner : public StepRunner {
   void give_up() noexcept override { runner_->give_up(); }
   std::span<const int32_t> finish(int number) override { return runner_->finish(number); }
   void warm_up(const KvCache& kv) override { runner_->warm_up(kv); }
+  bool samples() const override { return runner_->samples(); }
   ExecContext& exec() override { return runner_->exec(); }
   int64_t memory_bytes() const override { return runner_->memory_bytes(); }
   std::vector<std::pair<std::string, double>> decode_seconds() const override {

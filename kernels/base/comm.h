@@ -50,7 +50,7 @@ class Communicator {
   int rank() const { return rank_; }
   int size() const { return static_cast<int>(devices_.size()); }
   // "rank 1 (cuda:1)", for messages.
-  std::string name_of(int rank) const;
+  std::string name(int rank) const;
 
   // y becomes the sum of the y of all ranks, in place: in f32 and in the order of the ranks,
   // ((y_0 + y_1) + y_2) + ..., then rounded once to the dtype of y, to the same bits on every rank.
@@ -86,8 +86,10 @@ class Communicator {
   void agree(std::string_view error, Patience patience = Patience::timeout);
 
   // Ends everything, for all ranks: "rank R (DEVICE): `reason`". Waits for nobody. Only the first
-  // reason counts.
-  void abort(std::string_view reason) noexcept { end(rank_, reason); }
+  // reason counts, of which at most 1,500 bytes.
+  void abort(std::string_view reason) noexcept { abort_by(rank_, reason); }
+  // The same where `reason` is about another rank, which did not come, or whose connection closed.
+  virtual void abort_by(int culprit, std::string_view reason) noexcept = 0;
 
   // Why everything has ended, with the name of the rank, if it has. Costs next to nothing: a thread
   // that watches may ask many times a second.
@@ -98,10 +100,6 @@ class Communicator {
  protected:
   // devices: the name of the device of each rank, "cuda:1" or, of several hosts, "host7 cuda:1".
   Communicator(int rank, std::vector<std::string> devices);
-
-  // `culprit` is the rank that `reason` is about, which may be another one: it did not come, or its
-  // connection closed.
-  virtual void end(int culprit, std::string_view reason) noexcept = 0;
 
  private:
   // The same after the checks of the arguments; size() may be 1.

@@ -122,7 +122,7 @@ EncodedSize WeightFormat::expected_size(const EncodedWeight& e, const Slice& sli
                        .nonzeros = 0,
                        .parts = {}};
   header.nonzeros = proportional(e.nonzeros, header.rows * header.columns, e.rows * e.columns);
-  return {.bytes = expected_bytes(header), .nonzeros = header.nonzeros};
+  return {.bytes = expected_bytes(header), .nonzeros = header.nonzeros, .exact = false};
 }
 
 EncodedWeight WeightFormat::read_slice(const WeightPart& part, ThreadPool& threads) const {

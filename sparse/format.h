@@ -28,6 +28,7 @@ enum class LayoutFor : uint8_t {
 struct EncodedSize {
   int64_t bytes = 0;
   int64_t nonzeros = 0;
+  bool exact = true;  // the bytes; else only to be expected
 };
 
 // One way to store the weight of a linear layer: its layout, encoder, decoder and kernels.

@@ -93,7 +93,12 @@ std::unique_ptr<WeightMatrix> ShapeLoader::load_weight(const Wanted& wanted) {
     const std::optional<Slice> slice = wanted.slice_of(wanted_part);
     const int64_t elements = wanted_part.slice.count * wanted.columns.count;
     if (i < stored.size() && stored[i].format == header.format) {
-      const EncodedSize size = linears_.store->size(stored[i], slice);
+      EncodedSize size = linears_.store->size(stored[i], slice);
+      if (!size.exact && !linears_.density && device().is_cuda()) {  // cut through its records
+        const EncodedWeight part =
+            encode(wanted_part.name, stored[i], slice, weight_format(header.format));
+        size = {.bytes = part.bytes(), .nonzeros = part.nonzeros};
+      }
       bytes += size.bytes;
       header.nonzeros += size.nonzeros;
     } else if (requested.empty()) {

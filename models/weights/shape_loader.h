@@ -33,10 +33,11 @@ class ShapeLoader : public WeightLoader {
  public:
   // `dtype` is that of all weights; on CUDA also what the model computes in. Linear layers count
   // with what they take in the store (joined ones may come to some bytes less), or can be expected
-  // to take in their format. Those that would be converted and whose density is not given are read
-  // from the store and encoded, one after the other, to see what they take, as by the converter;
-  // Error is thrown for what has no values or cannot be encoded. Throws Error for a dtype that the
-  // device does not compute in, and for random weights that cannot be.
+  // to take in their format. Those that would be converted and whose density is not given, and
+  // slices that are encoded anew, are read from the store and encoded, one after the other, to see
+  // what they take, as by the converter; Error is thrown for what has no values or cannot be
+  // encoded. Throws Error for a dtype that the device does not compute in, and for random weights
+  // that cannot be.
   ShapeLoader(Device device, DType dtype, LinearShapes linears = {}, const Shard& shard = {});
 
   OwnedTensor constants(std::string_view what, std::span<const float> values) override;

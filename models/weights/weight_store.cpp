@@ -156,15 +156,15 @@ OwnedTensor WeightStore::dense(std::string_view name, ThreadPool& threads,
     case Form::encoded:
       break;
   }
-  if (!slice) {
-    const EncodedWeight weight = encoded(name, threads);
-    return weight_format(weight.format).decode(weight, threads);
-  }
   EncodedWeight weight = unchecked(name);
   const WeightFormat& format = weight_format(weight.format);
-  const WeightPart part{
-      .weight = &weight, .name = file_.describe(stored.name), .file = stored.file, .slice = wanted};
-  return format.decode(format.read_slice(part, threads), threads);
+  const std::string described = file_.describe(stored.name);
+  if (slice && naming_errors(described, [&] { return format.at_borders(weight, wanted); })) {
+    const WeightPart part{
+        .weight = &weight, .name = described, .file = stored.file, .slice = wanted};
+    return format.decode(format.read_slice(part, threads), threads);
+  }
+  return slice_of(format.decode(encoded(name, threads), threads), wanted);
 }
 
 OwnedTensor WeightStore::dense_plain(const Stored& stored, const Slice& slice) const {

@@ -8,6 +8,8 @@
 #include <cstring>
 #include <thread>
 
+#include "kernels/base/comm_messages.h"
+#include "kernels/base/comm_socket.h"
 #include "kernels/base/comm_tcp.h"
 #include "tests/kernels/base/comm_ranks.h"
 #include "tests/testing/cpu_context.h"
@@ -27,8 +29,9 @@ class CommProcessTest : public ::testing::TestWithParam<Wires> {
       GetParam() == Wires::port ? free_port() : (folder_.path() / "meet").string();
 
   RankProcess start(int rank, int size, const RankBody& body, RankTimes times = {}) const {
-    return RankProcess([&] {
+    return RankProcess([&](const std::function<void()>& ready) {
       const auto comm = make_tcp_communicator(rank_options(address_, rank, size, times));
+      ready();
       CpuContext context;
       body(*comm, context.exec);
     });
@@ -43,6 +46,12 @@ std::vector<float> part_of(int rank) {
     y.push_back(1.0f / static_cast<float>(1 + (i * 7 + rank * 13) % 101));
   }
   return y;
+}
+
+void wait_until_ready(std::vector<RankProcess>& processes) {
+  for (RankProcess& process : processes) {
+    process.wait_until_ready();
+  }
 }
 
 void sum_for_ever(Communicator& comm, ExecContext& ctx) {
@@ -86,7 +95,7 @@ TEST_P(CommProcessTest, AKilledProcessEndsTheOthers) {
     for (int rank = 0; rank < size; ++rank) {
       processes.push_back(start(rank, size, sum_for_ever));
     }
-    std::this_thread::sleep_for(milliseconds(100));
+    wait_until_ready(processes);
     const auto begin = steady_clock::now();
     ::kill(processes[static_cast<size_t>(killed)].pid(), SIGKILL);
     for (int rank = 0; rank < size; ++rank) {
@@ -110,7 +119,9 @@ TEST_P(CommProcessTest, AKilledProcessEndsThoseThatComputeOrHavePatience) {
   RankProcess killed = start(1, 3, [](Communicator&, ExecContext&) { ::pause(); });
   RankProcess waits =
       start(2, 3, [](Communicator& comm, ExecContext&) { comm.agree("", Patience::while_alive); });
-  std::this_thread::sleep_for(milliseconds(100));
+  for (RankProcess* process : {&computes, &killed, &waits}) {
+    process->wait_until_ready();
+  }
   const auto begin = steady_clock::now();
   ::kill(killed.pid(), SIGKILL);
   EXPECT_EQ(computes.thrown(), "rank 1 (d1): connection closed");
@@ -119,9 +130,20 @@ TEST_P(CommProcessTest, AKilledProcessEndsThoseThatComputeOrHavePatience) {
 }
 
 TEST_P(CommProcessTest, AProcessKilledWhileTheOthersMeetEndsThem) {
-  RankProcess killed = start(1, 3, [](Communicator&, ExecContext&) {});
+  RankProcess killed([&](const std::function<void()>& ready) {
+    const FileDescriptor socket =
+        connect_to(parse_rendezvous(address_), deadline_in(milliseconds(20000)));
+    EXPECT_TRUE(
+        send_now(socket.get(), message(MessageKind::hello, hello_body({.rank = 1,
+                                                                       .size = 3,
+                                                                       .channel = Channel::data,
+                                                                       .device = "d1",
+                                                                       .model = "tiny"}))));
+    ready();
+    ::pause();
+  });
   RankProcess rank0 = start(0, 3, sum_for_ever);
-  std::this_thread::sleep_for(milliseconds(150));
+  killed.wait_until_ready();
   ::kill(killed.pid(), SIGKILL);
   const auto begin = steady_clock::now();
   EXPECT_EQ(rank0.thrown(), "rank 1 (d1): connection closed before all ranks had come");
@@ -133,15 +155,15 @@ TEST_P(CommProcessTest, AStoppedProcessIsNamedAfterTheTimeout) {
   for (const int stopped : {0, 2}) {
     std::vector<RankProcess> processes;
     for (int rank = 0; rank < size; ++rank) {
-      processes.push_back(start(rank, size, sum_for_ever, {.timeout = milliseconds(400)}));
+      processes.push_back(start(rank, size, sum_for_ever, {.timeout = milliseconds(800)}));
     }
-    std::this_thread::sleep_for(milliseconds(150));
+    wait_until_ready(processes);
     const auto begin = steady_clock::now();
     ::kill(processes[static_cast<size_t>(stopped)].pid(), SIGSTOP);
     for (int rank = 0; rank < size; ++rank) {
       if (rank != stopped) {
         EXPECT_EQ(processes[static_cast<size_t>(rank)].thrown(),
-                  fmt::format("rank {} (d{}): did not come within 0.4 s", stopped, stopped));
+                  fmt::format("rank {} (d{}): did not come within 0.8 s", stopped, stopped));
       }
     }
     EXPECT_LT(steady_clock::now() - begin, milliseconds(4000));

@@ -6,6 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <csignal>
 #include <exception>
@@ -92,13 +93,13 @@ std::vector<std::string> run_ranks(Wires wires, int ranks, const RankBody& body,
   return thrown;
 }
 
-RankProcess::RankProcess(const std::function<void()>& body) {
+RankProcess::RankProcess(const Body& body) {
   std::array<int, 2> ends{};
   require(::pipe(ends.data()) == 0, "no pipe");
   output_ = FileDescriptor(ends[0]);
   pid_ = ::fork();
   if (pid_ == 0) {
-    const std::string thrown = thrown_by(body);
+    const std::string thrown = thrown_by([&] { body([&] { (void)!::write(ends[1], "\1", 1); }); });
     (void)!::write(ends[1], thrown.data(), thrown.size());
     ::_exit(0);
   }
@@ -107,7 +108,9 @@ RankProcess::RankProcess(const std::function<void()>& body) {
 }
 
 RankProcess::RankProcess(RankProcess&& other) noexcept
-    : pid_(std::exchange(other.pid_, 0)), output_(std::move(other.output_)) {}
+    : pid_(std::exchange(other.pid_, 0)),
+      output_(std::move(other.output_)),
+      said_(std::move(other.said_)) {}
 
 RankProcess::~RankProcess() {
   if (pid_ > 0) {
@@ -116,14 +119,25 @@ RankProcess::~RankProcess() {
   }
 }
 
-std::string RankProcess::thrown() {
-  std::string text;
+std::string RankProcess::read_some() {
   std::array<char, 256> piece{};
-  ssize_t bytes = 0;
-  while ((bytes = ::read(output_.get(), piece.data(), piece.size())) > 0) {
-    text.append(piece.data(), static_cast<size_t>(bytes));
+  const ssize_t bytes = ::read(output_.get(), piece.data(), piece.size());
+  return {piece.data(), static_cast<size_t>(std::max<ssize_t>(bytes, 0))};
+}
+
+void RankProcess::wait_until_ready() {
+  std::string said = read_some();
+  require(!said.empty() && said.front() == '\1', "the process has ended: {}", said);
+  said_ = said.substr(1);
+}
+
+std::string RankProcess::thrown() {
+  std::string text = std::exchange(said_, {});
+  for (std::string more = read_some(); !more.empty(); more = read_some()) {
+    text += more;
   }
   ::waitpid(std::exchange(pid_, 0), nullptr, 0);
+  text.erase(std::remove(text.begin(), text.end(), '\1'), text.end());
   return text;
 }
 

@@ -35,21 +35,27 @@ std::string free_port();
 RendezvousOptions rank_options(const std::string& address, int rank, int size,
                                RankTimes times = {});
 
-// A process that returns what `body` threw.
+// A process that says when it is ready, and what `body` threw in the end.
 class RankProcess {
  public:
-  explicit RankProcess(const std::function<void()>& body);
+  using Body = std::function<void(const std::function<void()>& ready)>;
+  explicit RankProcess(const Body& body);
   ~RankProcess();
   RankProcess(RankProcess&& other) noexcept;
   RankProcess& operator=(RankProcess&&) = delete;
 
   pid_t pid() const { return pid_; }
+  void wait_until_ready();
   // Waits until it ends.
   std::string thrown();
 
  private:
+  // The next bytes that it has to say; empty at the end.
+  std::string read_some();
+
   pid_t pid_ = 0;
   FileDescriptor output_;
+  std::string said_;  // after that it is ready
 };
 
 }  // namespace sparsellm::testing

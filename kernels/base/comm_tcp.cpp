@@ -88,8 +88,11 @@ class TcpCommunicator final : public Communicator {
   }
 
   [[noreturn]] void end_closed(int rank) {
-    wait_for_reason(kForReason);
-    end(rank, "connection closed");
+    constexpr int kSlices = 100;
+    for (int i = 0; i < kSlices && !watch_.has_left(rank); ++i) {
+      wait_for_reason(kForReason / kSlices);
+    }
+    end(rank, watch_.has_left(rank) ? "has left" : "connection closed");
   }
 
   [[noreturn]] void end_late(int awaited) {

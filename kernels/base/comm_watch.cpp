@@ -1,5 +1,6 @@
 #include "kernels/base/comm_watch.h"
 
+#include <algorithm>
 #include <exception>
 #include <new>
 #include <system_error>
@@ -50,6 +51,12 @@ std::optional<std::string> CommWatch::reason() const {
   return reason_;
 }
 
+bool CommWatch::has_left(int rank) const {
+  const std::lock_guard lock(mutex_);
+  return std::any_of(peers_.begin(), peers_.end(),
+                     [&](const Peer& peer) { return peer.rank == rank && peer.left; });
+}
+
 void CommWatch::ask_who_is_late() noexcept {
   const std::lock_guard lock(mutex_);
   send(MessageKind::late);
@@ -79,7 +86,6 @@ bool CommWatch::listen(Peer& peer) {
   try {
     switch (peer.incoming.advance(peer.control.get(), expect_control)) {
       case Progress::done:
-        peer.left = peer.incoming.header().kind == MessageKind::goodbye;
         take(peer, peer.incoming.header(), peer.incoming.body());
         return !peer.left;
       case Progress::closed:
@@ -94,8 +100,7 @@ bool CommWatch::listen(Peer& peer) {
   return false;
 }
 
-void CommWatch::take(const Peer& peer, const MessageHeader& header,
-                     std::span<const std::byte> body) {
+void CommWatch::take(Peer& peer, const MessageHeader& header, std::span<const std::byte> body) {
   if (header.kind == MessageKind::abort) {
     end_with(parse_reason(body));
   } else if (header.kind == MessageKind::late) {
@@ -105,6 +110,9 @@ void CommWatch::take(const Peer& peer, const MessageHeader& header,
     } else {
       end(awaited < 0 ? rank_ : awaited, "did not come within " + seconds_text(timeout_));
     }
+  } else {
+    const std::lock_guard lock(mutex_);
+    peer.left = true;
   }
 }
 

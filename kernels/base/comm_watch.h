@@ -26,7 +26,7 @@ class CommWatch {
     int rank = 0;
     FileDescriptor control;
     IncomingMessage incoming;
-    bool left = false;  // said goodbye
+    bool left = false;  // has said goodbye; written under the mutex
   };
 
   // names: "rank 0 (cpu)", ... `timeout` is what ranks wait for each other, for messages.
@@ -39,6 +39,8 @@ class CommWatch {
   // The first reason is kept, and sent to those that this rank is connected with.
   void end(int culprit, std::string_view reason) noexcept;
   std::optional<std::string> reason() const;
+  // Whether that peer has been destroyed in good order.
+  bool has_left(int rank) const;
   // Readable once everything has ended.
   int ended_fd() const { return ended_.fd(); }
 
@@ -51,7 +53,7 @@ class CommWatch {
   void watch();
   // Whether there is more to come from this peer.
   bool listen(Peer& peer);
-  void take(const Peer& peer, const MessageHeader& header, std::span<const std::byte> body);
+  void take(Peer& peer, const MessageHeader& header, std::span<const std::byte> body);
   void end_with(std::string text) noexcept;
   void send(MessageKind kind, std::span<const std::byte> body = {}) noexcept;
   const std::string& name(int rank) const { return names_[static_cast<size_t>(rank)]; }
@@ -63,7 +65,7 @@ class CommWatch {
   std::atomic<int> awaited_{-1};
   StickyEvent ended_;
   StickyEvent leaving_;
-  mutable std::mutex mutex_;  // of reason_, and of what is written to the connections
+  mutable std::mutex mutex_;  // also of what is written to the connections
   std::optional<std::string> reason_;
   std::thread thread_;
 };

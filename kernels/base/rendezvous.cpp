@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <optional>
+#include <set>
 #include <utility>
 
 #include "kernels/base/comm_messages.h"
@@ -15,6 +16,7 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr size_t kMaxStrangers = 64;  // connections that have not said yet what they are
+constexpr milliseconds kForLatecomers{2000};
 
 void expect_hello(const MessageHeader& header) {
   require(header.kind == MessageKind::hello, "it did not begin with a hello");
@@ -34,13 +36,14 @@ class Host {
   }
 
   RankConnections run() {
+    const Deadline deadline = deadline_in(options_.timeout);
     try {
-      const Deadline deadline = deadline_in(options_.timeout);
       while (const RankConnection* missing = first_missing()) {
         wait(deadline, missing->rank);
       }
     } catch (const Error& error) {
-      refuse_all(error.what());
+      refusal_ = error.what();
+      refuse_all(std::min(deadline, deadline_in(kForLatecomers)));
       throw;
     }
     const auto welcome = message(MessageKind::welcome, welcome_body(connections_.devices));
@@ -111,24 +114,33 @@ class Host {
       }
       Stranger& stranger = strangers_[i];
       Progress progress = Progress::closed;
+      std::optional<Hello> hello;
       try {
         progress = stranger.hello.advance(stranger.connection.socket.get(), expect_hello);
         if (progress == Progress::done) {
-          admit(i, parse_hello(stranger.hello.body()));
-          continue;
+          hello = parse_hello(stranger.hello.body());
         }
       } catch (const Error& error) {
-        if (stranger.hello.begun().size() == kHeaderBytes && is_ours(stranger.hello.begun())) {
+        if (is_ours(stranger.hello.begun()) && refusal_.empty()) {
           fail("what came from {} cannot be a rank: {}", stranger.connection.from, error.what());
         }
       }
-      if (progress == Progress::closed || !is_ours(stranger.hello.begun())) {
+      if (hello) {
+        admit(i, *hello);
+      } else if (progress == Progress::closed || !is_ours(stranger.hello.begun())) {
         send_away(i);
       }
     }
   }
 
   void admit(size_t stranger, const Hello& hello) {
+    heard_.insert(hello.rank);
+    expected_ = std::max(expected_, hello.size);
+    if (!refusal_.empty()) {
+      refuse(strangers_[stranger].connection.socket, refusal_);
+      forget(stranger);
+      return;
+    }
     const std::string name = name_of_rank(hello.rank, hello.device);
     require(hello.size == options_.size, "{} is of {} ranks, rank 0 of {}", name, hello.size,
             options_.size);
@@ -142,12 +154,16 @@ class Host {
     require(socket.get() < 0, "two processes say that they are rank {}", hello.rank);
     connections_.devices[static_cast<size_t>(hello.rank)] = hello.device;
     socket = std::move(strangers_[stranger].connection.socket);
-    strangers_.erase(strangers_.begin() + static_cast<std::ptrdiff_t>(stranger));
+    forget(stranger);
   }
 
   void send_away(size_t stranger) {
     refused_ = strangers_[stranger].connection.from;
     refuse(strangers_[stranger].connection.socket, "this is no rank of SparseLLM");
+    forget(stranger);
+  }
+
+  void forget(size_t stranger) {
     strangers_.erase(strangers_.begin() + static_cast<std::ptrdiff_t>(stranger));
   }
 
@@ -160,15 +176,31 @@ class Host {
     }
   }
 
-  void refuse_all(std::string_view reason) {
+  // Those that have come, and then those that come until `deadline`, who would try to connect for
+  // the whole of their timeout if nobody told them.
+  void refuse_all(Deadline deadline) {
+    for (RankConnection& peer : connections_.peers) {
+      refuse(peer.data, refusal_);
+      peer.data = FileDescriptor();
+      peer.control = FileDescriptor();
+    }
+    for (size_t i = strangers_.size(); i-- > 0;) {
+      if (strangers_[i].hello.begun().size() == kHeaderBytes) {
+        refuse(strangers_[i].connection.socket, refusal_);
+        forget(i);
+      }
+    }
+    try {
+      while (std::ssize(heard_) < expected_ - 1) {
+        wait(deadline, 0);
+      }
+    } catch (const Error&) {  // the time is over
+    }
     while (const std::optional<Listener::Connection> waiting = listener_.accept()) {
-      refuse(waiting->socket, reason);
+      refuse(waiting->socket, refusal_);
     }
     for (const Stranger& stranger : strangers_) {
-      refuse(stranger.connection.socket, reason);
-    }
-    for (const RankConnection& peer : connections_.peers) {
-      refuse(peer.data, reason);
+      refuse(stranger.connection.socket, refusal_);
     }
   }
 
@@ -176,7 +208,10 @@ class Host {
   Listener listener_;
   std::vector<Stranger> strangers_;
   RankConnections connections_;
-  std::string refused_;  // where the last that was sent away came from
+  std::string refused_;           // where the last that was sent away came from
+  std::string refusal_;           // why all are refused; empty: they are not
+  std::set<int> heard_;           // ranks that have said hello, whether they fit or not
+  int expected_ = options_.size;  // ranks that there are, if one of them is right
 };
 
 void greet(const RendezvousOptions& options, const FileDescriptor& socket, Channel channel) {

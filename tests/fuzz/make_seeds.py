@@ -396,8 +396,30 @@ def format_rules_seeds():
     yield "none", dump({"gpu": "GPU", "rules": []}).encode()
 
 
+def comm_message(kind, body=b"", op=0, root=0, rows=0, row_bytes=0):
+    header = struct.pack("<HBBIqqQ", 1, kind, op, root, rows, row_bytes, len(body))
+    return b"SparseTP" + header + body
+
+
+def comm_message_seeds():
+    def text(value):
+        return struct.pack("<I", len(value)) + value
+
+    hello = struct.pack("<IIB", 1, 2, 1) + text(b"cuda:1") + text(b"model")
+    yield "hello", comm_message(1, hello)
+    yield "welcome", comm_message(2, struct.pack("<I", 2) + text(b"cpu") + text(b""))
+    yield "sum", comm_message(4, bytes(64), op=1, rows=2, row_bytes=32)
+    yield "gather", comm_message(4, bytes(12), op=2, rows=1, row_bytes=64)
+    yield "broadcast", comm_message(4, bytes(8), op=3, root=1, rows=1, row_bytes=8)
+    yield "bytes", comm_message(4, b"bytes", op=4, root=63)
+    yield "no-bytes", comm_message(4, op=5)
+    yield "late", comm_message(6)
+    yield "goodbye", comm_message(7)
+
+
 TARGETS = {
     "bitmask_weight": bitmask_weight_seeds,
+    "comm_message": comm_message_seeds,
     "config": config_seeds,
     "convert": convert_seeds,
     "format_rules": format_rules_seeds,

@@ -15,8 +15,10 @@
 #include "engine/rank_group.h"
 #include "engine/resolve_options.h"
 #include "engine/step_tables.h"
+#include "kernels/base/comm_threads.h"
 #include "kernels/base/error.h"
 #include "kernels/paged_kv.h"
+#include "models/shard.h"
 #include "models/storage/model_file.h"
 #include "models/storage/safetensors.h"
 #include "models/weights/checkpoint_loader.h"
@@ -388,16 +390,20 @@ Engine Engine::load(const OpenDirectory& directory, const EngineOptions& options
       options.log->warn("{}", not_compared);
     }
   }
-  WeightEncoding encoding{.format = options.weight_format, .threads = options.threads};
+  WeightEncoding encoding{.format = options.weight_format};
   std::vector<FormatChoice> choices;
   if (options.weight_format == kAutoFormat) {
     choices = select_formats(config, checkpoint, options);
     encoding.format.clear();
     encoding.layers = layer_formats(choices);
   }
-  CheckpointLoader weights(checkpoint, options.device, options.dtype, options.progress,
-                           std::move(encoding));
-  Engine engine = build(std::move(config), weights, options, start);
+  const auto loader = [&](const EngineOptions& of_rank, const Shard& shard) {
+    WeightEncoding own = encoding;
+    own.threads = of_rank.threads;
+    return std::make_unique<CheckpointLoader>(checkpoint, of_rank.device, of_rank.dtype,
+                                              of_rank.progress, std::move(own), shard);
+  };
+  Engine engine = build(std::move(config), loader, options, start);
   engine.state_->format_choices = std::move(choices);
   engine.state_->defaults = defaults;
   engine.state_->tokenizer = std::move(tokenizer);
@@ -412,23 +418,44 @@ Engine Engine::load_random(const std::filesystem::path& config_file, const Rando
   choose_context_size(options, config);
   scheduler_limits(options);
   std::vector<FormatChoice> choices = select_formats(config, weights, options);
-  RandomLoader loader(options.device, in_formats(weights, layer_formats(choices)));
+  const RandomWeights in_their_formats = in_formats(weights, layer_formats(choices));
+  const auto loader = [&](const EngineOptions& of_rank, const Shard& shard) {
+    return std::make_unique<RandomLoader>(of_rank.device, in_their_formats, shard);
+  };
   Engine engine = build(std::move(config), loader, options, start);
   engine.state_->format_choices = std::move(choices);
   return engine;
 }
 
-Engine Engine::build(ModelConfig config, WeightLoader& weights, const EngineOptions& options,
-                     std::chrono::steady_clock::time_point start) {
+Engine Engine::build(ModelConfig config, const MakeLoader& make_loader,
+                     const EngineOptions& options, std::chrono::steady_clock::time_point start) {
   if (options.log != nullptr && !config.warning.empty()) {
     options.log->warn("{}", config.warning);
   }
-  auto rank = std::make_unique<Rank>(options, config, weights);
-  const double weight_seconds = seconds_since(start);
-  rank->prepare();
-  rank->start(rank->fitting_pages());
-  auto state = std::make_unique<State>(options, std::move(config),
-                                       std::make_unique<RankGroup>(std::move(rank)));
+  double weight_seconds = 0.0;
+  std::unique_ptr<RankGroup> ranks;
+  if (const int degree = options.tensor_parallel.degree; degree > 1) {
+    const auto load_rank = [&](Communicator& comm) {
+      const EngineOptions own = options_of_rank(options, comm);
+      const auto weights = make_loader(own, {.rank = comm.rank(), .degree = degree});
+      auto rank = std::make_unique<Rank>(own, config, *weights, &comm);
+      if (comm.rank() == 0) {
+        weight_seconds = seconds_since(start);
+      }
+      return rank;
+    };
+    ranks = std::make_unique<RankGroup>(
+        make_thread_communicators(degree,
+                                  {.devices = {}, .timeout = options.tensor_parallel.timeout}),
+        load_rank);
+  } else {
+    auto rank = std::make_unique<Rank>(options, config, *make_loader(options, {}));
+    weight_seconds = seconds_since(start);
+    rank->prepare();
+    rank->start(rank->fitting_pages());
+    ranks = std::make_unique<RankGroup>(std::move(rank));
+  }
+  auto state = std::make_unique<State>(options, std::move(config), std::move(ranks));
   const Rank& first = state->ranks->first();
   EngineStats& stats = state->stats;
   stats.weight_bytes = first.weight_bytes();

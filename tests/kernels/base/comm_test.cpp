@@ -197,8 +197,9 @@ TEST_P(CommTest, GathersColumnsOfUnevenShares) {
                          in_place ? whole.view().columns(borders[own], shares[own]) : part.view(),
                          borders, whole.view(), ctx);
                      for (int64_t i = 0; i < tokens * columns; ++i) {
-                       ASSERT_EQ(whole.at(i / columns, i % columns),
-                                 static_cast<float>(i / columns * 1000 + i % columns));
+                       const int64_t row = i / columns;
+                       ASSERT_EQ(whole.at(row, i % columns),
+                                 static_cast<float>(row * 1000 + i % columns));
                      }
                      EXPECT_TRUE(whole.gaps_are(kPoison));
                    }

@@ -45,7 +45,8 @@ class CpuRunner : public StepRunner {
     rows_ = &step.prefill;
     next_row_ = 0;
     next_host_row_ = 0;
-    return 0;
+    number_ = 1 - number_;  // two steps may be in flight
+    return number_;
   }
 
   std::optional<Tensor> next_logits() override {
@@ -101,6 +102,7 @@ class CpuRunner : public StepRunner {
   ThreadPool threads_;
   ExecContext exec_;
   const RankStep::Part* rows_ = nullptr;  // of the step that is being launched
+  int number_ = 0;                        // of the latest step
   int64_t next_row_ = 0;                  // of its logits
   int64_t next_host_row_ = 0;             // place in its host_rows
 };

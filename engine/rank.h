@@ -55,7 +55,6 @@ class Rank {
   int64_t waits() const { return runner_->waits(); }
   ExecContext& exec() { return runner_->exec(); }  // for work between steps
 
-  const EngineOptions& options() const { return options_; }
   RankLimits limits() const;                                // after start()
   int64_t tuned_choices() const { return tuned_choices_; }  // of kernels, that were measured
   const Decoder& decoder() const { return *decoder_; }

@@ -107,13 +107,12 @@ std::span<const int32_t> RankGroup::finish(int number) {
     if (comm_ == nullptr) {
       return rank_->finish(number);
     }
-    const int64_t step = in_flight_.oldest().step;
-    send(RankMessage::Kind::finish, step);
+    const StepsInFlight::Step step = in_flight_.take(in_flight_.step_of(number));
+    send(RankMessage::Kind::finish, step.step);
     const std::span<const int32_t> tokens = rank_->finish(number);
     comm_->check();
-    in_flight_.choose(tokens, chosen_);
-    in_flight_.remove_oldest();
-    compare_tokens(step, comm_->gather_bytes(std::as_bytes(std::span(chosen_))));
+    choose_sampled(step, tokens, chosen_);
+    compare_tokens(step.step, comm_->gather_bytes(std::as_bytes(std::span(chosen_))));
     return tokens;
   });
 }

@@ -23,7 +23,7 @@ namespace sparsellm {
 struct RankMessage {
   enum class Kind : uint8_t {
     launch = 1,  // this step
-    finish,      // wait for this step, the oldest in flight, and show the tokens that it chose
+    finish,      // wait for this step, and show the tokens that the device chose
     counts,      // show what the MLPs have counted
     stop,
   };

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstring>
+#include <utility>
 
 #include "engine/delivery.h"
 #include "engine/rank_message.h"
@@ -49,11 +50,8 @@ void replay(Rank& rank, Communicator& comm) {
         break;
       }
       case RankMessage::Kind::finish: {
-        const StepsInFlight::Step& oldest = steps.oldest();
-        require(oldest.step == message.step, "step {} is to be finished, the oldest is {}",
-                message.step, oldest.step);
-        steps.choose(rank.finish(oldest.number), chosen);
-        steps.remove_oldest();
+        const StepsInFlight::Step step = steps.take(message.step);
+        choose_sampled(step, rank.finish(step.number), chosen);
         comm.gather_bytes(std::as_bytes(std::span(chosen)));
         break;
       }
@@ -106,19 +104,29 @@ void StepsInFlight::add(int64_t step, int number, const RankStep& launch) {
   }
 }
 
-const StepsInFlight::Step& StepsInFlight::oldest() const {
-  require(!steps_.empty(), "no step is in flight");
-  return steps_.front();
+int64_t StepsInFlight::step_of(int number) const {
+  const auto step = std::find_if(steps_.rbegin(), steps_.rend(),
+                                 [&](const Step& s) { return s.number == number; });
+  require(step != steps_.rend(), "no step with the number {} is in flight", number);
+  return step->step;
 }
 
-void StepsInFlight::choose(std::span<const int32_t> tokens, std::vector<int32_t>& chosen) const {
+StepsInFlight::Step StepsInFlight::take(int64_t step) {
+  const auto at =
+      std::find_if(steps_.begin(), steps_.end(), [&](const Step& s) { return s.step == step; });
+  require(at != steps_.end(), "step {} is not in flight", step);
+  Step taken = std::move(*at);
+  steps_.erase(steps_.begin(), at + 1);
+  return taken;
+}
+
+void choose_sampled(const StepsInFlight::Step& step, std::span<const int32_t> tokens,
+                    std::vector<int32_t>& chosen) {
   chosen.clear();
-  for (const int32_t slot : oldest().slots) {
+  for (const int32_t slot : step.slots) {
     require(slot < std::ssize(tokens), "token {} of a step that chose {}", slot, tokens.size());
     chosen.push_back(tokens[static_cast<size_t>(slot)]);
   }
 }
-
-void StepsInFlight::remove_oldest() { steps_.erase(steps_.begin()); }
 
 }  // namespace sparsellm

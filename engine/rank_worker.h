@@ -33,13 +33,18 @@ class StepsInFlight {
   };
 
   void add(int64_t step, int number, const RankStep& launch);
-  const Step& oldest() const;  // throws Error if there is none
-  // Of what Rank::finish() has returned for the oldest step, the tokens that the device chose.
-  void choose(std::span<const int32_t> tokens, std::vector<int32_t>& chosen) const;
-  void remove_oldest();
+  // Of the latest with this number. Throws Error if there is none.
+  int64_t step_of(int number) const;
+  // Takes the step out, and those before it, for which nobody waits any more. Throws Error if it is
+  // not in flight.
+  Step take(int64_t step);
 
  private:
-  std::vector<Step> steps_;
+  std::vector<Step> steps_;  // oldest first
 };
+
+// Of what Rank::finish() has returned for a step, the tokens that the device chose.
+void choose_sampled(const StepsInFlight::Step& step, std::span<const int32_t> tokens,
+                    std::vector<int32_t>& chosen);
 
 }  // namespace sparsellm

@@ -26,7 +26,8 @@ class StepRunner {
 
   // Begins a step; all steps have the same KV cache. Before anything else is called but exec(),
   // next_logits() is, until it returns nothing: until then `step` stays as it is. Returns the
-  // number by which finish() knows the step. Throws Error; then give_up() has to be called.
+  // number by which finish() knows the step, another one than that of the step before. Throws
+  // Error; then give_up() has to be called.
   virtual int launch(const RankStep& step, const KvCache& kv) = 0;
 
   // Goes on with the step that was launched last, up to the next logits that the host looks at: f32

@@ -142,6 +142,21 @@ TEST(RankGroup, AllRanksReplayWhatRank0Does) {
   }
 }
 
+// Of several steps in flight the older ones are lost where a caller fails between them.
+TEST(RankGroup, StepsThatNobodyWaitsFor) {
+  Ranks ranks(2);
+  const std::unique_ptr<RankGroup> group = ranks.start();
+  int number = 0;
+  for (int step = 0; step < 3; ++step) {
+    number = group->launch(testing::device_step());
+    EXPECT_FALSE(group->next_logits());
+  }
+  EXPECT_EQ(group->finish(number)[0], 30);
+  number = group->launch(testing::device_step());
+  EXPECT_FALSE(group->next_logits());
+  EXPECT_EQ(group->finish(number)[0], 40);
+}
+
 void run_steps(RankGroup& group, int count) {
   for (int i = 0; i < count; ++i) {
     const int number = group.launch(testing::device_step());

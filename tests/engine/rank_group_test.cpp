@@ -31,6 +31,9 @@ namespace {
 
 using std::chrono::steady_clock;
 
+// It takes milliseconds on an idle machine; who waits for a timeout takes longer.
+constexpr auto kAtOnce = std::chrono::seconds(5);
+
 enum class Phase : uint8_t { load, launch, finish, warm_up };
 
 // What the rank `rank` does differently.
@@ -212,7 +215,7 @@ TEST(RankGroup, ARankThatThrowsEndsAll) {
         EXPECT_EQ(lost_by([&] { group->neuron_counts(); }), line);
         group.reset();
       }
-      EXPECT_LT(steady_clock::now() - start, std::chrono::seconds(1));
+      EXPECT_LT(steady_clock::now() - start, kAtOnce);
     }
   }
 }

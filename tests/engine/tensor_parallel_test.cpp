@@ -274,7 +274,7 @@ TEST(TensorParallel, ARankThatFailsEndsTheEngine) {
     EXPECT_EQ(error, line);
     EXPECT_EQ(engine.failed(), line);
   }
-  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(1));
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(5));  // it takes ms
 }
 
 // What a listener of the load throws stops all ranks.

@@ -133,9 +133,9 @@ TEST(ShardDecoder, Checkpoints) {
     const Checkpoint checkpoint(directory);
     for (int degree = 2; degree <= 4; ++degree) {
       const auto make = [&](const Shard& shard) -> std::unique_ptr<WeightLoader> {
-        return std::make_unique<CheckpointLoader>(checkpoint, Device{}, std::nullopt,
-                                                  LoadProgress(), WeightEncoding{.format = {}, .threads = 1},
-                                                  shard);
+        return std::make_unique<CheckpointLoader>(
+            checkpoint, Device{}, std::nullopt, LoadProgress(),
+            WeightEncoding{.format = {}, .threads = 1}, shard);
       };
       if (why_not_shared(config, degree).empty()) {
         expect_same_on_ranks(config, make, degree, 0);

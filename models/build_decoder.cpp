@@ -6,6 +6,7 @@
 #include "kernels/base/error.h"
 #include "models/architectures.h"
 #include "models/builders.h"
+#include "models/shard.h"
 
 namespace sparsellm {
 namespace {

@@ -12,8 +12,8 @@
 #include "models/input_embedding.h"
 #include "models/kv_cache.h"
 #include "models/norm.h"
-#include "models/shard.h"
 #include "models/step_inputs.h"
+#include "models/weights/shares.h"
 
 namespace sparsellm {
 

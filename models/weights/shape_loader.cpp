@@ -8,6 +8,7 @@
 #include "kernels/base/error.h"
 #include "sparse/activation/sign_words.h"
 #include "sparse/dense/dense.h"
+#include "sparse/record_slice.h"
 #include "sparse/registry.h"
 
 namespace sparsellm {
@@ -87,6 +88,9 @@ std::unique_ptr<WeightMatrix> ShapeLoader::load_weight(const Wanted& wanted) {
   }
   require_runs_on(device(), weight_format(header.format));
   int64_t bytes = 0;
+  // Those of the header say in which layout it is: slices have that of their source, whatever their
+  // own density is.
+  int64_t nonzeros = 0;
   bool counted = true;
   for (size_t i = 0; i < wanted.parts.size(); ++i) {
     const Wanted::Part& wanted_part = wanted.parts[i];
@@ -97,18 +101,23 @@ std::unique_ptr<WeightMatrix> ShapeLoader::load_weight(const Wanted& wanted) {
       if (!size.exact && !linears_.density && device().is_cuda()) {  // cut through its records
         const EncodedWeight part =
             encode(wanted_part.name, stored[i], slice, weight_format(header.format));
-        size = {.bytes = part.bytes(), .nonzeros = part.nonzeros};
+        size = {.bytes = part.bytes(), .nonzeros = part.nonzeros, .exact = false};
       }
       bytes += size.bytes;
-      header.nonzeros += size.nonzeros;
+      nonzeros += size.nonzeros;
+      header.nonzeros += size.exact ? proportional(stored[i].nonzeros, elements,
+                                                   stored[i].rows * stored[i].columns)
+                                    : size.nonzeros;
     } else if (requested.empty()) {
       bytes += elements * size_of(dtype_);
+      nonzeros += elements;
       header.nonzeros += elements;
       counted = false;
     } else if (!density_of(wanted_part.name) && i < stored.size()) {
       const EncodedWeight part =
           encode(wanted_part.name, stored[i], slice, weight_format(header.format));
       bytes += part.bytes();
+      nonzeros += part.nonzeros;
       header.nonzeros += part.nonzeros;
     } else {
       const std::optional<double> density = density_of(wanted_part.name);
@@ -124,15 +133,17 @@ std::unique_ptr<WeightMatrix> ShapeLoader::load_weight(const Wanted& wanted) {
                                .nonzeros = std::llround(*density * static_cast<double>(elements)),
                                .parts = {}};
       bytes += weight_format(part.format).expected_bytes(part);
+      nonzeros += part.nonzeros;
       header.nonzeros += part.nonzeros;
     }
   }
   if (!device().is_cuda()) {
+    header.nonzeros = nonzeros;
     bytes = weight_format(header.format).bytes_on_cpu(header);
   }
   count_bytes(bytes);
-  const std::optional<int64_t> nonzeros = counted ? std::optional(header.nonzeros) : std::nullopt;
-  return std::make_unique<WeightOfSize>(std::move(header), nonzeros, device(), bytes);
+  return std::make_unique<WeightOfSize>(
+      std::move(header), counted ? std::optional(nonzeros) : std::nullopt, device(), bytes);
 }
 
 EncodedWeight ShapeLoader::encode(const std::string& name, const WeightStore::Stored& stored,

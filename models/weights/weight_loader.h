@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "kernels/base/buffer.h"
-#include "models/shard.h"
 #include "models/weights/linear.h"
+#include "models/weights/shares.h"
 #include "models/weights/weight_request.h"
 
 namespace sparsellm {

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "kernels/activation.h"
-#include "models/shard.h"
+#include "models/weights/shares.h"
 
 namespace sparsellm {
 

@@ -16,6 +16,7 @@
 #include "kernels/base/error.h"
 #include "models/build_decoder.h"
 #include "models/config.h"
+#include "models/shard.h"
 #include "models/weights/checkpoint_loader.h"
 #include "models/weights/random_loader.h"
 #include "sparse/dense/dense.h"

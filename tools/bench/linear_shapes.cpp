@@ -6,6 +6,7 @@
 #include "kernels/base/error.h"
 #include "kernels/base/json_reader.h"
 #include "models/linear_layers.h"
+#include "models/shard.h"
 
 namespace sparsellm {
 namespace {

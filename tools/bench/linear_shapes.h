@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "models/config.h"
-#include "models/shard.h"
+#include "models/weights/shares.h"
 
 namespace sparsellm {
 

@@ -62,7 +62,7 @@ TEST_F(ReadSource, SomeColumnsOfEachRow) {
         },
         "w: the value 1000000 is too large for f16"));
   }
-  read_source({.what = "nothing"}, nullptr);
+  read_source({.what = "nothing", .source = {}}, nullptr);
 }
 
 }  // namespace

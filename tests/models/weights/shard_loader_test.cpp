@@ -3,144 +3,34 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <filesystem>
-#include <fstream>
 #include <map>
-#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "kernels/base/error.h"
-#include "models/storage/model_writer.h"
-#include "models/weights/checkpoint_loader.h"
 #include "models/weights/random_loader.h"
 #include "models/weights/shape_loader.h"
 #include "models/weights/weight_store.h"
 #include "sparse/activation/sign_words.h"
 #include "sparse/registry.h"
-#include "tests/sparse/weight_patterns.h"
+#include "tests/models/weights/stored_weights.h"
 #include "tests/testing/compare.h"
 #include "tests/testing/cpu_context.h"
 #include "tests/testing/guarded_tensor.h"
 #include "tests/testing/random.h"
-#include "tests/testing/temp_dir.h"
 #include "tests/testing/tensor_values.h"
 #include "tests/testing/throws_error.h"
 
 namespace sparsellm {
 namespace {
 
-namespace fs = std::filesystem;
 using namespace sparsellm::testing;
 using Split = WeightRequest::Split;
 using Bias = WeightRequest::Bias;
 using Order = WeightLoader::Order;
 
-constexpr int64_t kHead = 64;
-constexpr int64_t kIn = 512;
 constexpr Device kCuda{Device::Kind::cuda, 0};  // only shapes are requested of it
-
-// q, k and v of 12 and 4 heads.
-const WeightRequest kHeads{.parts = {{"q", 12 * kHead}, {"k", 4 * kHead}, {"v", 4 * kHead}},
-                           .in = kIn,
-                           .split = Split::out,
-                           .unit = kHead,
-                           .bias = Bias::yes};
-const WeightRequest kUp{
-    .parts = {{"gate", kIn}, {"up", kIn}}, .in = kIn, .split = Split::out, .bias = Bias::yes};
-const WeightRequest kDown{
-    .parts = {{"down", 200}}, .in = kIn, .split = Split::in, .bias = Bias::yes};
-const WeightRequest kRequests[] = {kHeads, kUp, kDown};
-constexpr int64_t kDegrees[] = {1, 2, 3, 4, 8, 12};
-
-bool can_share(const WeightRequest& request, int64_t degree) {
-  return request.unit == 0 || (12 % degree == 0 && (4 % degree == 0 || degree % 4 == 0));
-}
-
-// A model with the weights of all requests, in one format; plain if that is empty.
-class StoredWeights {
- public:
-  StoredWeights(const std::string& format, double density) {
-    ThreadPool threads(1);
-    ModelWriter writer(path(), {.header_bytes = 4096});
-    writer.write_text("config.json", "{}");
-    uint64_t seed = 1;
-    for (const WeightRequest& request : kRequests) {
-      for (const WeightRequest::Part& part : request.parts) {
-        OwnedTensor w = make_weight(
-            {.dtype = DType::f16, .rows = part.out, .columns = request.in, .density = density},
-            ++seed);
-        OwnedTensor bias = make_weight({.rows = 1, .columns = part.out, .density = 1.0}, ++seed);
-        const std::string name = part.module + ".weight";
-        if (format.empty()) {
-          writer.add(name, plain(w.view, {part.out, request.in}));
-        } else {
-          writer.add(name, weight_format(format).encode(w.view, threads));
-        }
-        writer.add(part.module + ".bias", plain(bias.view, {part.out}));
-        weights_.emplace(part.module, std::move(w));
-        biases_.emplace(part.module, std::move(bias));
-      }
-    }
-    writer.finish();
-    checkpoint_ = std::make_unique<Checkpoint>(path());
-  }
-
-  fs::path path() const { return folder_.path() / "model"; }
-  const Checkpoint& checkpoint() const { return *checkpoint_; }
-  void open_again() { checkpoint_ = std::make_unique<Checkpoint>(path()); }
-  CheckpointLoader loader(const Shard& shard, const std::string& format = {}) const {
-    return CheckpointLoader(*checkpoint_, {}, std::nullopt, {}, {.format = format, .threads = 1},
-                            shard);
-  }
-
-  // Of the rank, joined.
-  std::vector<double> weight(const WeightRequest& request, const Shard& shard) const {
-    std::vector<double> values;
-    const Range columns = columns_of(request, shard);
-    for (const WeightRequest::Part& part : request.parts) {
-      const Range rows = rows_of(request, part.out, shard);
-      const std::vector<double> some = values_of(weights_.at(part.module)
-                                                     .view.rows(rows.begin, rows.count)
-                                                     .columns(columns.begin, columns.count));
-      values.insert(values.end(), some.begin(), some.end());
-    }
-    return values;
-  }
-  std::vector<double> bias(const WeightRequest& request, const Shard& shard) const {
-    std::vector<double> values;
-    for (const WeightRequest::Part& part : request.parts) {
-      const Range rows = rows_of(request, part.out, shard);
-      const std::vector<double> all = values_of(biases_.at(part.module).view);
-      values.insert(values.end(), all.begin() + rows.begin, all.begin() + rows.begin + rows.count);
-    }
-    return request.split == Split::in && shard.rank > 0 ? std::vector<double>() : values;
-  }
-
-  // Changes bytes of a tensor in its file, from the place `at` on.
-  void overwrite(const std::string& tensor, int64_t at, const std::string& bytes) {
-    const std::span<const std::byte> stored = checkpoint_->find(tensor)->bytes;
-    const MappedFile& file = checkpoint_->file_of(stored);
-    std::fstream stream(file.path(), std::ios::in | std::ios::out | std::ios::binary);
-    stream.seekp(stored.data() - file.bytes().data() + at);
-    stream << bytes;
-    stream.close();
-    open_again();
-  }
-
- private:
-  static StoredTensor plain(const Tensor& x, const std::vector<int64_t>& shape) {
-    return {.dtype = "F16",
-            .shape = shape,
-            .bytes = {static_cast<const std::byte*>(x.raw()), static_cast<size_t>(x.bytes())}};
-  }
-
-  TempDir folder_;
-  std::map<std::string, OwnedTensor> weights_;
-  std::map<std::string, OwnedTensor> biases_;
-  std::unique_ptr<Checkpoint> checkpoint_;
-};
 
 std::vector<double> expanded(const WeightMatrix& weight) {
   CpuContext ctx;

@@ -37,7 +37,7 @@ class BlockLoader : public CheckpointLoader {
   // Throws Error with the name of a weight that is not as LinearWeights says, that has another
   // shape than asked for, or another dtype than one that it is joined with.
   std::unique_ptr<WeightMatrix> load_weight(const Wanted& wanted) override;
-  OwnedTensor get(const Wanted::Rows& part, int64_t columns) const;
+  OwnedTensor get(const Wanted::Part& part, int64_t columns) const;
   OwnedTensor join(const Wanted& wanted);
 
   const LinearWeights* linear_weights_;

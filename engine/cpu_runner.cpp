@@ -1,28 +1,23 @@
 #include <algorithm>
+#include <cstring>
 
-#include "engine/choose.h"
 #include "engine/step_runner.h"
-#include "engine/step_tables.h"
-#include "kernels/take_chosen.h"
+#include "kernels/base/error.h"
 
 namespace sparsellm {
 namespace {
 
-// A view of a list in host memory.
-Tensor view_of(std::vector<int32_t>& values) {
-  return Tensor(values.data(), DType::i32, {std::ssize(values)}, Device{});
+// A view of a list in host memory, which ops only read.
+Tensor view_of(const std::vector<int32_t>& values) {
+  return Tensor(const_cast<int32_t*>(values.data()), DType::i32, {std::ssize(values)}, Device{});
 }
 
-constexpr std::string_view kOfF16 =
-    "the model's logits contain NaN or infinity; a key or value may be beyond f16, in which the KV "
-    "cache holds it: --kv-dtype f32 has no such limit";
-
-// Decode rows and prefill rows are one pass; a step is computed when launch() returns.
+// Decode rows and prefill rows are one pass, and the host chooses: when next_logits() has returned
+// nothing, the step is done.
 class CpuRunner : public StepRunner {
  public:
   CpuRunner(const Decoder& decoder, const RunnerOptions& options)
       : decoder_(decoder),
-        eos_(options.eos),
         hidden_(allocate_tensor({}, DType::f32, {options.limits.step_tokens, decoder.hidden_size()},
                                 "the hidden states of a step")),
         workspace_(
@@ -32,55 +27,84 @@ class CpuRunner : public StepRunner {
               .workspace = workspace_,
               .threads = threads_,
               .isa = options.cpu_isa,
-              .neurons = options.neurons},
-        chosen_(static_cast<size_t>(options.limits.max_requests)) {}
+              .neurons = options.neurons,
+              .comm = options.comm} {}
 
-  void launch(Step& step, const KvCache& kv) override {
-    StepTables tables = step_tables(step.plan.chunks);
+  int launch(const RankStep& step, const KvCache& kv) override {
+    require(step.decode.tables.rows() == 0, "the CPU computes all rows of a step in one pass");
+    const StepTables& tables = step.prefill.tables;
     const StepInputs inputs{
         .token_ids = view_of(tables.token_ids),
         .batch = {.query_start = view_of(tables.query_start),
                   .kv_length = view_of(tables.kv_length),
-                  .page_table = Tensor(tables.page_table.data(), DType::i32,
+                  .page_table = Tensor(const_cast<int32_t*>(tables.page_table.data()), DType::i32,
                                        {tables.requests(), tables.page_stride}, Device{}),
                   .positions = view_of(tables.positions),
                   .generated = tables.generated}};
-    take_chosen(view_of(chosen_), inputs.token_ids, exec_);
-    const Tensor hidden = hidden_.view.rows(0, tables.rows());
-    decoder_.forward(inputs, kv, hidden, exec_);
-
-    step.choices.resize(static_cast<size_t>(step.plan.choices));
-    const std::span<const LogitRow> rows = tables.logits;
-    const Tensor row_indices = view_of(tables.logit_rows);
-    for (int64_t first = 0; first < std::ssize(rows); first += kLogitRows) {
-      const int64_t count = std::min(kLogitRows, std::ssize(rows) - first);
-      auto scratch = workspace_.scope();
-      const Tensor values = scratch.tensor(DType::f32, {count, decoder_.vocab_size()});
-      decoder_.logits(hidden, row_indices.rows(first, count), values, exec_);
-      choose(rows.subspan(static_cast<size_t>(first), static_cast<size_t>(count)), values, eos_,
-             threads_, step.choices,
-             kv.layer(0).k.dtype() == DType::f16 ? kOfF16 : kLogitsNotFinite);
-    }
-    std::transform(step.choices.begin(), step.choices.end(), chosen_.begin(),
-                   [](const Choice& choice) { return choice.token; });
+    decoder_.forward(inputs, kv, hidden_.view.rows(0, tables.rows()), exec_);
+    rows_ = &step.prefill;
+    next_row_ = 0;
+    next_host_row_ = 0;
+    number_ = 1 - number_;  // two steps may be in flight
+    return number_;
   }
 
-  void finish(Step&) override {}
+  std::optional<Tensor> next_logits() override {
+    while (rows_ != nullptr && next_row_ < std::ssize(rows_->tables.logit_rows)) {
+      const int64_t first = next_row_;
+      const int64_t count = std::min(kLogitRows, std::ssize(rows_->tables.logit_rows) - first);
+      next_row_ += count;
+      // They outlive the scope: nobody uses the workspace while the caller looks at them.
+      auto scratch = workspace_.scope();
+      const Tensor values = scratch.tensor(DType::f32, {count, decoder_.vocab_size()});
+      decoder_.logits(hidden_.view.rows(0, rows_->tables.rows()),
+                      view_of(rows_->tables.logit_rows).rows(first, count), values, exec_);
+      if (const int64_t wanted = move_host_rows(first, values); wanted > 0) {
+        return values.rows(0, wanted);
+      }
+    }
+    rows_ = nullptr;
+    return std::nullopt;
+  }
+
+  void give_up() noexcept override { rows_ = nullptr; }
+  std::span<const int32_t> finish(int) override { return {}; }
   void warm_up(const KvCache&) override {}
 
+  bool samples() const override { return false; }
   ExecContext& exec() override { return exec_; }
   int64_t memory_bytes() const override { return hidden_.buffer.bytes() + workspace_.bytes(); }
   std::vector<std::pair<std::string, double>> decode_seconds() const override { return {}; }
   int64_t waits() const override { return 0; }
 
  private:
+  // Of logits from row `first` on, those that the host looks at become the first. How many they
+  // are.
+  int64_t move_host_rows(int64_t first, const Tensor& values) {
+    int64_t count = 0;
+    for (; next_host_row_ < std::ssize(rows_->host_rows); ++next_host_row_) {
+      const int64_t row = rows_->host_rows[static_cast<size_t>(next_host_row_)] - first;
+      if (row >= values.size(0)) {
+        break;
+      }
+      if (row != count) {
+        std::memcpy(values.row<float>(count), values.row<float>(row),
+                    static_cast<size_t>(values.size(1)) * sizeof(float));
+      }
+      ++count;
+    }
+    return count;
+  }
+
   const Decoder& decoder_;
-  std::vector<int32_t> eos_;
   OwnedTensor hidden_;  // [step_tokens, hidden_size]
   Workspace workspace_;
   ThreadPool threads_;
   ExecContext exec_;
-  std::vector<int32_t> chosen_;  // by the latest step
+  const RankStep::Part* rows_ = nullptr;  // of the step that is being launched
+  int number_ = 0;                        // of the latest step
+  int64_t next_row_ = 0;                  // of its logits
+  int64_t next_host_row_ = 0;             // place in its host_rows
 };
 
 }  // namespace

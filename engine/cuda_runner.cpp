@@ -8,10 +8,8 @@
 #include <utility>
 #include <vector>
 
-#include "engine/choose.h"
 #include "engine/device_tables.h"
 #include "engine/step_runner.h"
-#include "engine/step_tables.h"
 #include "kernels/base/cuda_context.h"
 #include "kernels/base/cuda_graph.h"
 #include "kernels/base/error.h"
@@ -29,27 +27,6 @@ namespace {
 constexpr int64_t kFirstPause = 16;
 constexpr int64_t kLongestPause = 4096;
 
-// A row of the step's logits that the host looks at.
-struct HostRow {
-  LogitRow row;
-  int64_t index = 0;  // in the tensor of logits
-};
-
-SampleRow sample_row(const LogitRow& row) {
-  if (!row.choice || row.sequence->samples_on_host()) {
-    return {};
-  }
-  const Request& request = row.sequence->request();
-  return {.slot = static_cast<int32_t>(*row.choice),
-          .temperature = request.sampling.temperature,
-          .top_k = request.sampling.top_k,
-          .top_p = request.sampling.top_p,
-          .min_p = request.sampling.min_p,
-          .use_banned = request.ignore_eos ? 1 : 0,
-          .seed = row.sequence->seed,
-          .index = row.position + 1};
-}
-
 // Decode rows run as one captured graph for each token bucket, from the embedding to the sampled
 // tokens: lengths, page tables and sampling parameters lie in device memory, so that a graph is
 // never patched; where a capture fails they run without a graph, and it is tried again later.
@@ -60,7 +37,6 @@ class CudaRunner : public StepRunner {
  public:
   CudaRunner(const Decoder& decoder, const RunnerOptions& options)
       : decoder_(decoder),
-        eos_(options.eos),
         log_(options.log),
         rows_(step_rows(options)),
         cuda_(options.device),
@@ -81,8 +57,10 @@ class CudaRunner : public StepRunner {
               .workspace = workspace_,
               .threads = threads_,
               .cuda = &cuda_,
-              .sums = options.sums} {
-    copy_bytes(options.device, banned_.view.raw(), Device{}, eos_.data(), banned_.view.bytes());
+              .sums = options.sums,
+              .comm = options.comm} {
+    copy_bytes(options.device, banned_.view.raw(), Device{}, options.eos.data(),
+               banned_.view.bytes());
     if (options.traces) {
       traces_.emplace();
     }
@@ -95,45 +73,66 @@ class CudaRunner : public StepRunner {
 
   ~CudaRunner() override { cuda_.wait(); }  // before memory goes that enqueued work uses
 
-  void launch(Step& step, const KvCache& kv) override {
+  int launch(const RankStep& step, const KvCache& kv) override {
     cuda_.make_current();
-    step.slot = next_slot_;
+    const int slot = next_slot_;
     next_slot_ = (next_slot_ + 1) % DeviceTables::kSlots;
-    try {
-      enqueue(step, kv);
-    } catch (...) {
-      // The step has no part in what follows: its slot is free again when all it has enqueued is
-      // done, and then the next one takes it, not that of a step that is still in flight.
-      exec_.trace = nullptr;
+    launch_.emplace(Launch{.step = step, .kv = kv, .slot = slot});
+    const int64_t decode_rows = step.decode.tables.rows();
+    DeviceTables::Views decode;
+    if (decode_rows > 0) {
+      decode_tables_.send(step.decode.tables, step.decode.samples, slot, cuda_);
+      decode = decode_tables_.decode_views(decode_rows);
+    }
+    if (step.prefill.tables.rows() > 0) {
+      launch_->prefill =
+          prefill_tables_.send(step.prefill.tables, step.prefill.samples, slot, cuda_);
+    }
+    // Before this step's tokens take the place of those of the step before.
+    take_unknown_ids(step.decode.tables, decode);
+    take_unknown_ids(step.prefill.tables, launch_->prefill);
+    if (decode_rows > 0) {
+      run_decode(decode_rows, kv);
+    }
+    return slot;
+  }
+
+  std::optional<Tensor> next_logits() override {
+    cuda_.make_current();
+    std::optional<Tensor> logits = decode_logits();
+    if (!logits) {
+      logits = prefill_logits();
+    }
+    if (!logits) {
+      end_launch();
+    }
+    return logits;
+  }
+
+  // The step has no part in what follows: its slot is free again when all it has enqueued is done,
+  // and then the next one takes it, not that of a step that is still in flight.
+  void give_up() noexcept override {
+    exec_.trace = nullptr;
+    if (launch_) {
       cuda_.wait();  // finish() reports errors of the device
-      next_slot_ = step.slot;
-      throw;
+      next_slot_ = launch_->slot;
+      launch_.reset();
     }
   }
 
-  void finish(Step& step) override {
+  std::span<const int32_t> finish(int number) override {
     cuda_.make_current();
-    const Slot& slot = slots_[static_cast<size_t>(step.slot)];
+    const Slot& slot = slots_[static_cast<size_t>(number)];
     ++waits_;
     slot.done->synchronize();
-    const auto* tokens = reinterpret_cast<const int32_t*>(slot.tokens.data());
-    for (const Scheduler::Chunk& chunk : step.plan.chunks) {
-      if (!chunk.choice || chunk.sequence->samples_on_host()) {
-        continue;
-      }
-      Choice& choice = step.choices[static_cast<size_t>(*chunk.choice)];
-      choice.token = tokens[*chunk.choice];
-      if (choice.token == kNoToken) {
-        choice.error = "the model's logits contain NaN or infinity, or every token is banned";
-      }
-    }
+    return {reinterpret_cast<const int32_t*>(slot.tokens.data()),
+            static_cast<size_t>(slot.choices)};
   }
 
   void warm_up(const KvCache& kv) override {
     cuda_.make_current();
     for (int64_t bucket : token_buckets_up_to(rows_.decode)) {
       StepTables padding;
-      padding.query_start.push_back(0);
       pad_decode_rows(padding, bucket);
       const std::vector<SampleRow> samples(static_cast<size_t>(bucket));
       decode_tables_.send(padding, samples, next_slot_, cuda_);
@@ -147,6 +146,7 @@ class CudaRunner : public StepRunner {
     latest_trace_ = nullptr;  // of padding
   }
 
+  bool samples() const override { return true; }
   ExecContext& exec() override {
     cuda_.make_current();
     return exec_;
@@ -165,12 +165,19 @@ class CudaRunner : public StepRunner {
  private:
   struct Slot {
     PinnedBuffer tokens;  // i32 [max_requests]: what the step chose
+    int64_t choices = 0;
     std::optional<CudaEvent> done;
   };
-  // The decode rows or the prefill rows of a step.
-  struct Part {
-    StepTables tables;
-    DeviceTables::Views views;
+  // A step that is being launched, and how far it has come.
+  struct Launch {
+    const RankStep& step;
+    const KvCache& kv;
+    int slot = 0;
+    DeviceTables::Views prefill = {};
+    int64_t decode_host_rows = 0;  // that the host has seen
+    bool prefill_begun = false;
+    int64_t prefill_logits = 0;     // rows that are computed
+    int64_t prefill_host_rows = 0;  // of them, that the host has seen
   };
 
   struct Bucket {
@@ -180,83 +187,75 @@ class CudaRunner : public StepRunner {
     int64_t next_pause = kFirstPause;
   };
 
-  void enqueue(Step& step, const KvCache& kv) {
-    step.choices.resize(static_cast<size_t>(step.plan.choices));
-    const std::span<const Scheduler::Chunk> chunks = step.plan.chunks;
-    const auto first_prefill = std::find_if(chunks.begin(), chunks.end(),
-                                            [](const Scheduler::Chunk& c) { return !c.decode; });
-    const auto decode_count = static_cast<size_t>(first_prefill - chunks.begin());
-    const Part decode = send_decode(chunks.first(decode_count), step.slot);
-    const Part prefill = send_prefill(chunks.subspan(decode_count), step.slot);
-
-    // Before this step's tokens take the place of those of the step before.
-    take_unknown_ids(decode);
-    take_unknown_ids(prefill);
-    run_decode(decode, kv, step);
-    run_prefill(prefill, kv, step);
-    const int64_t token_bytes = step.plan.choices * int64_t{sizeof(int32_t)};
-    Slot& slot = slots_[static_cast<size_t>(step.slot)];
-    if (token_bytes > 0) {
-      cuda_.copy_async(slot.tokens.data(), chosen_.view.raw(), token_bytes);
-    }
-    slot.done->record();
-  }
-
-  Part send_decode(std::span<const Scheduler::Chunk> chunks, int slot) {
-    if (chunks.empty()) {
-      return {};
-    }
-    Part part{.tables = step_tables(chunks), .views = {}};
-    const int64_t bucket = token_bucket(part.tables.rows());
-    // Every row has its place among the logits; those of no use are passed over.
-    std::vector<SampleRow> samples(static_cast<size_t>(bucket));
-    for (size_t i = 0; i < part.tables.logits.size(); ++i) {
-      samples[static_cast<size_t>(part.tables.logit_rows[i])] = sample_row(part.tables.logits[i]);
-    }
-    pad_decode_rows(part.tables, bucket);
-    decode_tables_.send(part.tables, samples, slot, cuda_);
-    part.views = decode_tables_.decode_views(bucket);
-    return part;
-  }
-
-  Part send_prefill(std::span<const Scheduler::Chunk> chunks, int slot) {
-    if (chunks.empty()) {
-      return {};
-    }
-    Part part{.tables = step_tables(chunks), .views = {}};
-    std::vector<SampleRow> samples;
-    std::transform(part.tables.logits.begin(), part.tables.logits.end(),
-                   std::back_inserter(samples), sample_row);
-    part.views = prefill_tables_.send(part.tables, samples, slot, cuda_);
-    return part;
-  }
-
-  void take_unknown_ids(const Part& part) {
-    if (part.tables.has_unknown_ids) {
-      take_chosen(chosen_.view, part.views.inputs.token_ids, exec_);
+  void take_unknown_ids(const StepTables& tables, const DeviceTables::Views& views) {
+    if (tables.has_unknown_ids) {
+      take_chosen(chosen_.view, views.inputs.token_ids, exec_);
     }
   }
 
-  void run_decode(const Part& part, const KvCache& kv, Step& step) {
-    const int64_t bucket = part.tables.rows();
-    if (bucket == 0) {
-      return;
-    }
+  void run_decode(int64_t bucket, const KvCache& kv) {
     if (traces_) {
       exec_.trace = &latest_trace(bucket);
     }
     run_bucket(bucket, kv);
     exec_.trace = nullptr;
-    std::vector<HostRow> rows;
-    for (size_t i = 0; i < part.tables.logits.size(); ++i) {
-      if (part.tables.logits[i].sequence->samples_on_host()) {
-        rows.push_back({.row = part.tables.logits[i], .index = part.tables.logit_rows[i]});
+  }
+
+  // The next logits of decode rows that the host looks at.
+  std::optional<Tensor> decode_logits() {
+    const std::span<const int32_t> rows = launch_->step.decode.host_rows;
+    const int64_t seen = launch_->decode_host_rows;
+    if (seen == std::ssize(rows)) {
+      return std::nullopt;
+    }
+    const int64_t count = std::min(kLogitRows, std::ssize(rows) - seen);
+    launch_->decode_host_rows += count;
+    auto scratch = workspace_.scope();
+    return to_host(rows.subspan(static_cast<size_t>(seen), static_cast<size_t>(count)),
+                   logits_in(scratch, launch_->step.decode.tables.rows()), 0);
+  }
+
+  // Goes on with the prefill rows, up to the next logits that the host looks at.
+  std::optional<Tensor> prefill_logits() {
+    const RankStep::Part& part = launch_->step.prefill;
+    if (part.tables.rows() == 0) {
+      return std::nullopt;
+    }
+    const Tensor hidden = hidden_.view.rows(0, part.tables.rows());
+    if (!launch_->prefill_begun) {
+      decoder_.forward(launch_->prefill.inputs, launch_->kv, hidden, exec_);
+      launch_->prefill_begun = true;
+    }
+    while (launch_->prefill_logits < std::ssize(part.samples)) {
+      const int64_t first = launch_->prefill_logits;
+      const int64_t count = std::min(kLogitRows, std::ssize(part.samples) - first);
+      auto scratch = workspace_.scope();
+      const Tensor logits = logits_in(scratch, count);
+      decoder_.logits(hidden, launch_->prefill.logit_rows.rows(first, count), logits, exec_);
+      sample(logits, launch_->prefill.sample_rows.rows(first, count), banned_.view, chosen_.view,
+             exec_);
+      launch_->prefill_logits += count;
+      const auto rows =
+          std::span(part.host_rows).subspan(static_cast<size_t>(launch_->prefill_host_rows));
+      const auto end = std::lower_bound(rows.begin(), rows.end(), first + count);
+      if (const auto wanted = rows.first(static_cast<size_t>(end - rows.begin()));
+          !wanted.empty()) {
+        launch_->prefill_host_rows += std::ssize(wanted);
+        return to_host(wanted, logits, first);
       }
     }
-    if (!rows.empty()) {
-      auto scratch = workspace_.scope();
-      choose_on_host(rows, logits_in(scratch, bucket), step);
+    return std::nullopt;
+  }
+
+  void end_launch() {
+    Slot& slot = slots_[static_cast<size_t>(launch_->slot)];
+    slot.choices = launch_->step.choices;
+    if (slot.choices > 0) {
+      cuda_.copy_async(slot.tokens.data(), chosen_.view.raw(),
+                       slot.choices * int64_t{sizeof(int32_t)});
     }
+    slot.done->record();
+    launch_.reset();
   }
 
   // Of a step's part, f32 [rows, vocabulary]. They lie at the begin of the workspace, which
@@ -325,54 +324,24 @@ class CudaRunner : public StepRunner {
     }
   }
 
-  void run_prefill(const Part& part, const KvCache& kv, Step& step) {
-    if (part.tables.rows() == 0) {
-      return;
-    }
-    const Tensor hidden = hidden_.view.rows(0, part.tables.rows());
-    decoder_.forward(part.views.inputs, kv, hidden, exec_);
-    const std::span<const LogitRow> rows = part.tables.logits;
-    for (int64_t first = 0; first < std::ssize(rows); first += kLogitRows) {
-      const int64_t count = std::min(kLogitRows, std::ssize(rows) - first);
-      auto scratch = workspace_.scope();
-      const Tensor logits = logits_in(scratch, count);
-      decoder_.logits(hidden, part.views.logit_rows.rows(first, count), logits, exec_);
-      sample(logits, part.views.sample_rows.rows(first, count), banned_.view, chosen_.view, exec_);
-      std::vector<HostRow> host_rows;
-      for (int64_t i = 0; i < count; ++i) {
-        const LogitRow& row = rows[static_cast<size_t>(first + i)];
-        if (row.sequence->samples_on_host()) {
-          host_rows.push_back({.row = row, .index = i});
-        }
-      }
-      choose_on_host(host_rows, logits, step);
-    }
-  }
-
-  void choose_on_host(std::span<const HostRow> rows, const Tensor& logits, Step& step) {
+  // At most kLogitRows rows of a step's logits, of which the first in `logits` is row `first`.
+  Tensor to_host(std::span<const int32_t> rows, const Tensor& logits, int64_t first) {
     const int64_t vocabulary = decoder_.vocab_size();
-    if (!rows.empty() && host_logits_.bytes() == 0) {
+    if (host_logits_.bytes() == 0) {
       host_logits_ = PinnedBuffer(kLogitRows * vocabulary * int64_t{sizeof(float)},
                                   "logits that the host samples from");
     }
-    for (size_t first = 0; first < rows.size(); first += kLogitRows) {
-      const auto some = rows.subspan(first, std::min<size_t>(kLogitRows, rows.size() - first));
-      const Tensor values(host_logits_.data(), DType::f32, {std::ssize(some), vocabulary},
-                          Device{});
-      std::vector<LogitRow> logit_rows;
-      for (const HostRow& row : some) {
-        const Tensor from = logits.rows(row.index, 1);
-        cuda_.copy_async(values.row<float>(std::ssize(logit_rows)), from.raw(), from.bytes());
-        logit_rows.push_back(row.row);
-      }
-      ++waits_;
-      cuda_.synchronize();
-      choose(logit_rows, values, eos_, threads_, step.choices);
+    const Tensor values(host_logits_.data(), DType::f32, {std::ssize(rows), vocabulary}, Device{});
+    for (int64_t i = 0; i < std::ssize(rows); ++i) {
+      const Tensor from = logits.rows(rows[static_cast<size_t>(i)] - first, 1);
+      cuda_.copy_async(values.row<float>(i), from.raw(), from.bytes());
     }
+    ++waits_;
+    cuda_.synchronize();
+    return values;
   }
 
   const Decoder& decoder_;
-  std::vector<int32_t> eos_;
   spdlog::logger* log_;
   StepRows rows_;
   CudaContext cuda_;
@@ -387,6 +356,7 @@ class CudaRunner : public StepRunner {
   PinnedBuffer host_logits_;  // f32 [kLogitRows, vocabulary], from the first use on
   std::array<Slot, DeviceTables::kSlots> slots_;
   int next_slot_ = 0;
+  std::optional<Launch> launch_;
   std::map<int64_t, Bucket> buckets_;                   // by their rows
   std::optional<std::map<int64_t, StepTrace>> traces_;  // by token bucket, if asked for
   StepTrace* latest_trace_ = nullptr;                   // of the latest decode pass

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <span>
 
-#include "engine/step_tables.h"
+#include "engine/rank_step.h"
 #include "kernels/base/buffer.h"
 #include "kernels/base/cuda_context.h"
 #include "kernels/base/pinned_buffer.h"

@@ -9,15 +9,16 @@
 #include <set>
 #include <utility>
 
+#include "engine/choose.h"
 #include "engine/delivery.h"
 #include "engine/format_selection.h"
-#include "engine/memory_fit.h"
+#include "engine/rank_group.h"
 #include "engine/resolve_options.h"
-#include "engine/step_runner.h"
+#include "engine/step_tables.h"
+#include "kernels/base/comm_threads.h"
 #include "kernels/base/error.h"
-#include "kernels/base/token_buckets.h"
-#include "models/build_decoder.h"
-#include "models/decoder.h"
+#include "kernels/paged_kv.h"
+#include "models/shard.h"
 #include "models/storage/model_file.h"
 #include "models/storage/safetensors.h"
 #include "models/weights/checkpoint_loader.h"
@@ -40,20 +41,16 @@ std::mt19937_64 unpredictable_seeds() {
   return std::mt19937_64(words);
 }
 
-void log_activation_sparsity(const ActivationSparsity& sparsity, const WeightLoader& weights,
-                             spdlog::logger& log) {
-  if (sparsity.mode == ActivationSparsity::Mode::off) {
-    return;
-  }
-  log.info("activation sparsity: {}", describe(sparsity));
-  const auto mib = [](int64_t bytes) { return static_cast<double>(bytes) / (1 << 20); };
-  if (const WeightLoader::Decoded& decoded = weights.decoded(); decoded.bytes > 0) {
-    log.info(
-        "activation sparsity: MLPs that are stored in a sparse format are dense here, {:.1f} MiB "
-        "instead of {:.1f}",
-        mib(decoded.bytes), mib(decoded.stored_bytes));
-  }
-}
+// An enqueued step whose tokens have not been delivered.
+struct Step {
+  Scheduler::Plan plan;
+  std::vector<Choice> choices;  // of the plan
+  int number = 0;               // the runner's
+};
+
+constexpr std::string_view kOfF16 =
+    "the model's logits contain NaN or infinity; a key or value may be beyond f16, in which the KV "
+    "cache holds it: --kv-dtype f32 has no such limit";
 
 }  // namespace
 
@@ -90,27 +87,28 @@ void Completion::add(const TokenEvent& event) {
 
 struct Engine::State {
   State(const EngineOptions& engine_options, ModelConfig model_config,
-        std::unique_ptr<Decoder> model_decoder)
+        std::unique_ptr<RankGroup> all_ranks)
       : options(engine_options),
         config(std::move(model_config)),
-        decoder(std::move(model_decoder)),
         context(choose_context_size(options, config)),
         steps_ahead(choose_steps_ahead(options)),
+        ranks(std::move(all_ranks)),
+        scheduler(scheduler_limits(options), ranks->first().kv().pages()),
         fresh_seeds(unpredictable_seeds()) {
     in_flight.reserve(static_cast<size_t>(steps_ahead) + 1);
   }
-
-  // The rest is made in these three steps, in this order: a step takes device memory that those
-  // before it leave, and the KV cache takes all of it.
-  void make_runner();
-  void tune_kernels();
-  void make_kv_cache(int64_t weight_bytes);
 
   void check(const Request& request) const;
   void check_prompt(const Request& request) const;
   int64_t longest_prompt(const Request& request) const;
   int64_t max_length(const Request& request, int64_t prompt_length) const;
   void check_id(int32_t id, std::string_view what) const;
+  SampledOn sampled_on() const {
+    return ranks->first().samples() ? SampledOn::device : SampledOn::host;
+  }
+  void launch(Step& step);
+  void choose_on_host(std::span<Choice> choices);
+  void take_tokens(Step& step);
   void deliver_step(const Step& step);
   void finish_oldest();
   void fail_step(const Step& step, std::string_view error);
@@ -125,21 +123,19 @@ struct Engine::State {
   GenerationDefaults defaults;
   std::vector<FormatChoice> format_choices;
   std::unique_ptr<Tokenizer> tokenizer;
-  std::unique_ptr<Decoder> decoder;
   int64_t context;
   int steps_ahead;
-  std::optional<KvCache> kv;           // of make_kv_cache()
-  std::optional<Scheduler> scheduler;  // of its pages
+  std::unique_ptr<RankGroup> ranks;
+  Scheduler scheduler;
   EngineStats stats;
   std::vector<Step> in_flight;  // oldest first; at most steps_ahead between two calls
+  PlannedStep planned;          // the step that is being launched
   std::mt19937_64 fresh_seeds;
   int64_t next_id = 1;
   int64_t next_order = 1;
   int calls = 0;              // of step() and cancel() that are under way; callbacks may call back
   bool has_finished = false;  // sequences that are to be retired
   std::optional<std::string> failed;
-  // The last, so that it is destroyed first: it waits for what uses the weights and the KV cache.
-  std::unique_ptr<StepRunner> runner;
 };
 
 // While a call is under way no sequence is destroyed: a callback of it may be running.
@@ -149,7 +145,7 @@ class Engine::CallScope {
   ~CallScope() {
     if (--state_.calls == 0 && state_.has_finished) {
       state_.has_finished = false;
-      const Scheduler::Sequences done = state_.scheduler->retire_finished();
+      const Scheduler::Sequences done = state_.scheduler.retire_finished();
     }
   }
   CallScope(const CallScope&) = delete;
@@ -158,49 +154,6 @@ class Engine::CallScope {
  private:
   State& state_;
 };
-
-void Engine::State::make_runner() {
-  runner = sparsellm::make_runner(*decoder, runner_options(options, config));
-  if (options.wrap_runner) {
-    runner = options.wrap_runner(std::move(runner));
-  }
-}
-
-// On CUDA, for every number of rows that a step may have.
-void Engine::State::tune_kernels() {
-  // What is deterministic has to be found out, also by rules, and before the KV cache takes the
-  // memory that this needs.
-  const bool measures = options.tuning == Tuning::measured;
-  if (!options.device.is_cuda() || (!measures && !options.deterministic)) {
-    return;
-  }
-  const StepRows rows = step_rows(runner_options(options, config));
-  TuneCache cache(measures ? options.tune_cache : std::filesystem::path());
-  if (options.log != nullptr && !cache.problem().empty()) {
-    options.log->warn("{}", cache.problem());
-  }
-  stats.tuned_choices = decoder->tune(token_buckets_up_to(rows.hidden),
-                                      token_buckets_up_to(rows.logits), cache, runner->exec());
-  try {
-    cache.save();
-  } catch (const Error& error) {
-    if (options.log != nullptr) {
-      options.log->warn("{}", error.what());  // the next load measures again
-    }
-  }
-}
-
-void Engine::State::make_kv_cache(int64_t weight_bytes) {
-  const MemoryNeed others{
-      .weights = weight_bytes, .step = runner->memory_bytes(), .context_size = context};
-  const KvShape shape = choose_kv_shape(options, *decoder);
-  kv.emplace(options.device, shape,
-             fitting_kv_pages(others, shape, options, device_memory(options.device)));
-  scheduler.emplace(scheduler_limits(options), kv->pages());
-  stats.weight_bytes = weight_bytes;
-  stats.kv_bytes = kv->bytes();
-  stats.workspace_bytes = runner->memory_bytes();
-}
 
 void Engine::State::check_id(int32_t id, std::string_view what) const {
   require(id >= 0 && id < config.vocab_size, "{} {} is outside the vocabulary of {}", what, id,
@@ -227,14 +180,14 @@ void Engine::State::check_prompt(const Request& request) const {
 
 // Of prompt and continuation.
 int64_t Engine::State::max_length(const Request& request, int64_t prompt_length) const {
-  const int64_t pool = kv->pages() * kPageSize;
+  const int64_t pool = ranks->first().kv().pages() * kPageSize;
   // Without a limit the continuation takes what there is, but has room for a token.
   const int64_t most =
       request.max_tokens < 0 ? std::max(std::min(context, pool), prompt_length + 1) : context;
   const int64_t room = most - prompt_length;
   const int64_t length =
       prompt_length + (request.max_tokens < 0 ? room : std::min(request.max_tokens, room));
-  require(pages_for(length) <= kv->pages(),
+  require(pages_for(length) <= ranks->first().kv().pages(),
           "a request of up to {} tokens does not fit the KV cache of {} tokens", length, pool);
   return length;
 }
@@ -276,7 +229,7 @@ void Engine::State::check(const Request& request) const {
 }
 
 void Engine::State::deliver_step(const Step& step) {
-  scheduler->end_step(step.plan);
+  scheduler.end_step(step.plan);
   for (const Scheduler::Chunk& chunk : step.plan.chunks) {
     Sequence& sequence = *chunk.sequence;
     // A callback or the step before may have ended it.
@@ -293,21 +246,67 @@ void Engine::State::deliver_step(const Step& step) {
   }
 }
 
+// When it returns, the step is enqueued, and what its requests want to see of logits or have chosen
+// on the host is done.
+void Engine::State::launch(Step& step) {
+  step.choices.resize(static_cast<size_t>(step.plan.choices));
+  const std::span<const Choice> before =
+      in_flight.empty() ? std::span<const Choice>() : in_flight.back().choices;
+  planned.set(step.plan, before, sampled_on());
+  try {
+    step.number = ranks->launch(planned.step());
+    choose_on_host(step.choices);
+  } catch (...) {
+    ranks->give_up(current_error());
+    throw;
+  }
+}
+
+void Engine::State::choose_on_host(std::span<Choice> choices) {
+  const bool is_f16 =
+      !options.device.is_cuda() && ranks->first().kv().layer(0).k.dtype() == DType::f16;
+  std::span<const LogitRow> rows = planned.host_rows();
+  while (const std::optional<Tensor> logits = ranks->next_logits()) {
+    const auto count = static_cast<size_t>(logits->size(0));
+    choose(rows.first(count), *logits, config.eos_token_ids, ranks->first().exec().threads, choices,
+           is_f16 ? kOfF16 : kLogitsNotFinite);
+    rows = rows.subspan(count);
+  }
+}
+
+// Waits for those that the device has chosen.
+void Engine::State::take_tokens(Step& step) {
+  const std::span<const int32_t> tokens = ranks->finish(step.number);
+  if (sampled_on() == SampledOn::host) {
+    return;
+  }
+  for (const Scheduler::Chunk& chunk : step.plan.chunks) {
+    if (!chunk.choice || chunk.sequence->samples_on_host()) {
+      continue;
+    }
+    Choice& choice = step.choices[static_cast<size_t>(*chunk.choice)];
+    choice.token = tokens[static_cast<size_t>(*chunk.choice)];
+    if (choice.token == kNoToken) {
+      choice.error = "the model's logits contain NaN or infinity, or every token is banned";
+    }
+  }
+}
+
 // Of all layers and steps, as far as the device has come.
 void Engine::State::count_neurons() {
   if (failed || config.activation_sparsity.mode == ActivationSparsity::Mode::off) {
     return;  // what was known before the device was lost
   }
   NeuronCounts all;
-  for (int64_t layer = 0; layer < decoder->layers(); ++layer) {
-    all += decoder->neuron_counts(layer);
+  for (const NeuronCounts& layer : ranks->neuron_counts()) {
+    all += layer;
   }
   stats.neurons = all;
 }
 
 // Half a step cannot be taken back: its requests end, the others go on.
 void Engine::State::fail_step(const Step& step, std::string_view error) {
-  scheduler->end_step(step.plan);
+  scheduler.end_step(step.plan);
   has_finished = true;
   for (const Scheduler::Chunk& chunk : step.plan.chunks) {
     finish(*chunk.sequence, FinishReason::error, error);
@@ -342,7 +341,7 @@ void Engine::State::require_device() const {
 // that was enqueued.
 void Engine::State::finish_oldest() {
   try {
-    runner->finish(in_flight.front());
+    take_tokens(in_flight.front());
   } catch (...) {
     note_loss();
     fail_in_flight(current_error());
@@ -362,7 +361,8 @@ void Engine::State::note_preemptions(const Scheduler::Plan& plan) {
           level,
           "the KV cache of {} tokens is full: request {} gives way after {} tokens and "
           "is computed again later",
-          kv->pages() * kPageSize, sequence->submission->id, sequence->known_length());
+          ranks->first().kv().pages() * kPageSize, sequence->submission->id,
+          sequence->known_length());
     }
   }
 }
@@ -390,16 +390,20 @@ Engine Engine::load(const OpenDirectory& directory, const EngineOptions& options
       options.log->warn("{}", not_compared);
     }
   }
-  WeightEncoding encoding{.format = options.weight_format, .threads = options.threads};
+  WeightEncoding encoding{.format = options.weight_format};
   std::vector<FormatChoice> choices;
   if (options.weight_format == kAutoFormat) {
     choices = select_formats(config, checkpoint, options);
     encoding.format.clear();
     encoding.layers = layer_formats(choices);
   }
-  CheckpointLoader weights(checkpoint, options.device, options.dtype, options.progress,
-                           std::move(encoding));
-  Engine engine = build(std::move(config), weights, options, start);
+  const auto loader = [&](const EngineOptions& of_rank, const Shard& shard) {
+    WeightEncoding own = encoding;
+    own.threads = of_rank.threads;
+    return std::make_unique<CheckpointLoader>(checkpoint, of_rank.device, of_rank.dtype,
+                                              of_rank.progress, std::move(own), shard);
+  };
+  Engine engine = build(std::move(config), loader, options, start);
   engine.state_->format_choices = std::move(choices);
   engine.state_->defaults = defaults;
   engine.state_->tokenizer = std::move(tokenizer);
@@ -414,39 +418,53 @@ Engine Engine::load_random(const std::filesystem::path& config_file, const Rando
   choose_context_size(options, config);
   scheduler_limits(options);
   std::vector<FormatChoice> choices = select_formats(config, weights, options);
-  RandomLoader loader(options.device, in_formats(weights, layer_formats(choices)));
+  const RandomWeights in_their_formats = in_formats(weights, layer_formats(choices));
+  const auto loader = [&](const EngineOptions& of_rank, const Shard& shard) {
+    return std::make_unique<RandomLoader>(of_rank.device, in_their_formats, shard);
+  };
   Engine engine = build(std::move(config), loader, options, start);
   engine.state_->format_choices = std::move(choices);
   return engine;
 }
 
-Engine Engine::build(ModelConfig config, WeightLoader& weights, const EngineOptions& options,
-                     std::chrono::steady_clock::time_point start) {
+Engine Engine::build(ModelConfig config, const MakeLoader& make_loader,
+                     const EngineOptions& options, std::chrono::steady_clock::time_point start) {
   if (options.log != nullptr && !config.warning.empty()) {
     options.log->warn("{}", config.warning);
   }
-  if (options.device.is_cuda()) {
-    require_model_fits(config, *weights.shapes(), options, device_memory(options.device));
+  double weight_seconds = 0.0;
+  std::unique_ptr<RankGroup> ranks;
+  if (const int degree = options.tensor_parallel.degree; degree > 1) {
+    const auto load_rank = [&](Communicator& comm) {
+      const EngineOptions own = options_of_rank(options, comm);
+      const auto weights = make_loader(own, {.rank = comm.rank(), .degree = degree});
+      auto rank = std::make_unique<Rank>(own, config, *weights, &comm);
+      if (comm.rank() == 0) {
+        weight_seconds = seconds_since(start);
+      }
+      return rank;
+    };
+    ranks = std::make_unique<RankGroup>(
+        make_thread_communicators(degree,
+                                  {.devices = {}, .timeout = options.tensor_parallel.timeout}),
+        load_rank);
+  } else {
+    auto rank = std::make_unique<Rank>(options, config, *make_loader(options, {}));
+    weight_seconds = seconds_since(start);
+    rank->prepare();
+    rank->start(rank->fitting_pages());
+    ranks = std::make_unique<RankGroup>(std::move(rank));
   }
-  std::unique_ptr<Decoder> decoder = build_decoder(config, weights);
-  const double weight_seconds = seconds_since(start);
-  if (options.log != nullptr) {
-    for (const std::string& notice : decoder->notices()) {
-      options.log->warn("{}", notice);
-    }
-    log_activation_sparsity(config.activation_sparsity, weights, *options.log);
-  }
-  auto state = std::make_unique<State>(options, std::move(config), std::move(decoder));
-  state->make_runner();
-  state->tune_kernels();
-  state->make_kv_cache(weights.loaded_bytes());
-  if (options.warm_up) {
-    state->runner->warm_up(*state->kv);
-  }
+  auto state = std::make_unique<State>(options, std::move(config), std::move(ranks));
+  const Rank& first = state->ranks->first();
   EngineStats& stats = state->stats;
+  stats.weight_bytes = first.weight_bytes();
+  stats.kv_bytes = first.kv().bytes();
+  stats.workspace_bytes = first.step_bytes();
+  stats.tuned_choices = first.tuned_choices();
   stats.weight_seconds = weight_seconds;
   stats.load_seconds = seconds_since(start);
-  const std::set<int64_t> most_rows = state->decoder->most_rows_by_neurons();
+  const std::set<int64_t> most_rows = first.decoder().most_rows_by_neurons();
   if (options.log != nullptr && options.device.is_cuda() && !options.deterministic &&
       !most_rows.empty()) {
     options.log->info(
@@ -487,7 +505,7 @@ int64_t Engine::submit(Request request, OnToken on_token) {
     sequence->stops = StopMatcher(submission->request.stop);
     sequences.push_back(std::move(sequence));
   }
-  state.scheduler->add(std::move(sequences));
+  state.scheduler.add(std::move(sequences));
   return id;
 }
 
@@ -503,7 +521,7 @@ bool Engine::step() {
   state.require_device();
   const Clock::time_point start = Clock::now();
   const CallScope scope(state);
-  Step next{.plan = state.scheduler->plan(), .choices = {}};
+  Step next{.plan = state.scheduler.plan(), .choices = {}};
   const bool launched = !next.plan.empty();
   if (!launched && state.in_flight.empty()) {
     return false;
@@ -517,7 +535,7 @@ bool Engine::step() {
       all_rows += chunk.count;
     }
     try {
-      state.runner->launch(next, *state.kv);
+      state.launch(next);
     } catch (...) {
       state.note_loss();
       if (state.failed) {
@@ -536,7 +554,7 @@ bool Engine::step() {
   if (!launched || std::ssize(state.in_flight) > state.steps_ahead) {
     state.finish_oldest();
   }
-  state.stats.waits = state.runner->waits();
+  state.stats.waits = state.ranks->first().waits();
   const double seconds = seconds_since(start);
   const double decode_share =
       launched ? static_cast<double>(decode_rows) / static_cast<double>(all_rows) : 1.0;
@@ -548,7 +566,7 @@ bool Engine::step() {
 void Engine::cancel(int64_t id) {
   State& state = *state_;
   const CallScope scope(state);
-  while (Sequence* sequence = state.scheduler->find(id)) {
+  while (Sequence* sequence = state.scheduler.find(id)) {
     state.has_finished = true;
     finish(*sequence, FinishReason::cancelled);
   }
@@ -612,15 +630,11 @@ const Tokenizer& Engine::tokenizer() const {
 
 int64_t Engine::context_size() const { return state_->context; }
 
-std::vector<NeuronCounts> Engine::neuron_counts() const {
-  std::vector<NeuronCounts> counts;
-  for (int64_t layer = 0; layer < state_->decoder->layers(); ++layer) {
-    counts.push_back(state_->decoder->neuron_counts(layer));
-  }
-  return counts;
-}
+std::vector<NeuronCounts> Engine::neuron_counts() const { return state_->ranks->neuron_counts(); }
 
-std::vector<FormatSum> Engine::linear_weights() const { return state_->decoder->linear_weights(); }
+std::vector<FormatSum> Engine::linear_weights() const {
+  return state_->ranks->first().decoder().linear_weights();
+}
 const std::vector<FormatChoice>& Engine::format_choices() const { return state_->format_choices; }
 const EngineStats& Engine::stats() const {
   try {
@@ -633,11 +647,11 @@ const EngineStats& Engine::stats() const {
 
 std::vector<std::pair<std::string, double>> Engine::decode_seconds() const {
   state_->require_device();
-  return state_->runner->decode_seconds();
+  return state_->ranks->first().decode_seconds();
 }
 
-int64_t Engine::free_pages() const { return state_->scheduler->pages().free_pages(); }
+int64_t Engine::free_pages() const { return state_->scheduler.pages().free_pages(); }
 
-int64_t Engine::total_pages() const { return state_->scheduler->pages().total_pages(); }
+int64_t Engine::total_pages() const { return state_->scheduler.pages().total_pages(); }
 
 }  // namespace sparsellm

@@ -3,6 +3,7 @@
 #include <chrono>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -22,6 +23,7 @@ namespace sparsellm {
 
 struct FormatChoice;   // models/format_choice.h
 struct RandomWeights;  // models/weights/random_weights.h
+struct Shard;          // models/shard.h
 class WeightLoader;
 
 // A model, its KV cache and the requests that it is working on. Not thread-safe. Destroying it
@@ -30,7 +32,8 @@ class WeightLoader;
 // A device that is lost (DeviceLost) takes the engine with it: the step that meets it throws, ends
 // the requests of all steps that were enqueued, and sets failed(); from then on submit(), check(),
 // step(), generate() and decode_seconds() throw DeviceLost with the same text. All else may be
-// called as before.
+// called as before. Of several ranks that share a model (EngineOptions::tensor_parallel) all are
+// lost with one of them, whatever it is that goes wrong there.
 class Engine {
  public:
   // Throws Error for anything that is wrong with the directory or the options.
@@ -90,8 +93,11 @@ class Engine {
   struct State;
   class CallScope;
   explicit Engine(std::unique_ptr<State> state);
-  static Engine build(ModelConfig config, WeightLoader& weights, const EngineOptions& options,
-                      std::chrono::steady_clock::time_point start);
+  // Of the weights that a rank has, with its options; called by the threads of all ranks at once.
+  using MakeLoader = std::function<std::unique_ptr<WeightLoader>(const EngineOptions& options,
+                                                                 const Shard& shard)>;
+  static Engine build(ModelConfig config, const MakeLoader& make_loader,
+                      const EngineOptions& options, std::chrono::steady_clock::time_point start);
 
   std::unique_ptr<State> state_;
 };

@@ -2,6 +2,7 @@
 
 #include <spdlog/fwd.h>
 
+#include <chrono>
 #include <cstdint>
 #include <filesystem>
 #include <functional>
@@ -27,8 +28,21 @@ enum class Tuning : uint8_t {
   measured,  // by measurements while loading, or what is kept of earlier ones
 };
 
+// Several devices that share the weights of one model, each a rank.
+struct TensorParallel {
+  static constexpr int kMaxDegree = 1024;
+
+  int degree = 1;
+  // How long a rank waits for another one that is to compute the same.
+  std::chrono::milliseconds timeout{60000};
+};
+
 struct EngineOptions {
   Device device;
+  // On the CPU, where ranks are threads of the caller's process that share EngineOptions::threads;
+  // on CUDA not yet (an Error). kv_bytes are those of each rank, and all sizes that an engine tells
+  // are those of rank 0. Whatever goes wrong on a rank is like a device that is lost.
+  TensorParallel tensor_parallel;
   int64_t context_size = 0;    // tokens of prompt and continuation; 0: the model's maximum
   int64_t max_requests = 32;   // samples computed at once
   int64_t step_tokens = 2048;  // computed in one step
@@ -79,7 +93,8 @@ struct EngineOptions {
   bool with_tokenizer = true;
   LoadProgress progress;
   spdlog::logger* log = nullptr;  // has to outlive the engine
-  // Makes of the engine's runner the one that it uses, for tests of what a device may do.
+  // Makes of the engine's runner, that of rank 0, the one that it uses, for tests of what a device
+  // may do.
   std::function<std::unique_ptr<StepRunner>(std::unique_ptr<StepRunner>)> wrap_runner;
 };
 

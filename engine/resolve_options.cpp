@@ -2,10 +2,13 @@
 
 #include <algorithm>
 
+#include "kernels/base/comm.h"
 #include "kernels/base/error.h"
 #include "kernels/base/parallel.h"
+#include "kernels/base/usable_cores.h"
 #include "kernels/paged_kv.h"
 #include "models/decoder.h"
+#include "models/shard.h"
 
 namespace sparsellm {
 namespace {
@@ -18,6 +21,16 @@ int64_t affordable_bytes(const EngineOptions& options, const DeviceMemory& memor
   }
   constexpr int64_t kGraphs = 256 << 20;
   return std::max<int64_t>(memory.free - kept_bytes(options, memory) - kGraphs, 0);
+}
+
+void check_ranks(const EngineOptions& options) {
+  const TensorParallel& ranks = options.tensor_parallel;
+  require(ranks.degree >= 1 && ranks.degree <= TensorParallel::kMaxDegree,
+          "{} ranks that share a model; use 1 to {}", ranks.degree, TensorParallel::kMaxDegree);
+  require(ranks.degree == 1 || !options.device.is_cuda(),
+          "{} ranks that share a model on {}: that is not there yet", ranks.degree,
+          to_string(options.device));
+  require(ranks.timeout.count() > 0, "ranks that wait {} ms for each other", ranks.timeout.count());
 }
 
 }  // namespace
@@ -65,6 +78,24 @@ int choose_steps_ahead(const EngineOptions& options) {
   return options.device.is_cuda() && !options.traces ? 1 : 0;
 }
 
+EngineOptions options_of_rank(const EngineOptions& options, Communicator& comm) {
+  EngineOptions own = options;
+  const int threads = options.threads > 0 ? options.threads : usable_cores();
+  const int more = comm.rank() < threads % comm.size() ? 1 : 0;
+  own.threads = std::max(threads / comm.size() + more, 1);
+  own.progress = [&comm, report = options.progress](int64_t done, int64_t total) {
+    comm.check();
+    if (report && comm.rank() == 0) {
+      report(done, total);
+    }
+  };
+  if (comm.rank() != 0) {
+    own.log = nullptr;
+    own.wrap_runner = nullptr;
+  }
+  return own;
+}
+
 KvShape choose_kv_shape(const EngineOptions& options, const Decoder& decoder) {
   KvShape shape = decoder.kv_shape();
   shape.dtype = options.kv_dtype.value_or(shape.dtype);
@@ -81,6 +112,11 @@ int64_t choose_context_size(const EngineOptions& options, const ModelConfig& con
 
 ModelConfig config_to_run(ModelConfig config, const EngineOptions& options) {
   config.activation_sparsity = activation_sparsity_for(config, options.activation_sparsity);
+  check_ranks(options);
+  const int degree = options.tensor_parallel.degree;
+  require_shared(config, {.rank = 0, .degree = degree});
+  require(options.neuron_observer == nullptr || degree == 1,
+          "neurons are observed on one rank, not on {}", degree);
   require(options.neuron_observer == nullptr ||
               (!options.device.is_cuda() &&
                config.activation_sparsity.mode == ActivationSparsity::Mode::exact),

@@ -9,13 +9,17 @@
 
 namespace sparsellm {
 
-class Decoder;  // models/decoder.h
+class Communicator;  // kernels/base/comm.h
+class Decoder;       // models/decoder.h
 
 // What the options come to. All throw Error for an option that is out of range.
 SchedulerLimits scheduler_limits(const EngineOptions& options);
 int choose_steps_ahead(const EngineOptions& options);
 KvShape choose_kv_shape(const EngineOptions& options, const Decoder& decoder);
 int64_t choose_context_size(const EngineOptions& options, const ModelConfig& config);
+// Of one of several ranks: with its share of the threads. Rank 0 alone logs and reports; loading
+// stops on all of them when it fails on one.
+EngineOptions options_of_rank(const EngineOptions& options, Communicator& comm);
 // The config as it runs, with the activation sparsity that the options request.
 ModelConfig config_to_run(ModelConfig config, const EngineOptions& options);
 // `memory` is what the device has left when all but the KV cache is there. What an engine takes,

@@ -2,12 +2,14 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "engine/delivery.h"
 #include "engine/engine_options.h"
+#include "engine/rank_step.h"
 #include "engine/scheduler.h"
 #include "kernels/base/cpu_isa.h"
 #include "kernels/base/parallel.h"
@@ -16,31 +18,39 @@
 
 namespace sparsellm {
 
-// An enqueued step whose tokens have not been delivered.
-struct Step {
-  Scheduler::Plan plan;
-  std::vector<Choice> choices;  // of the plan
-  int slot = 0;                 // the runner's
-};
-
-// Runs planned steps on a device, in the order in which they are launched. It owns the memory of a
-// step but for weights and KV cache, at fixed addresses.
+// Computes steps on a device, in the order in which they are launched. It owns the memory of a step
+// but for weights and KV cache, at fixed addresses.
 class StepRunner {
  public:
   virtual ~StepRunner() = default;
 
-  // Enqueues a step; all steps have the same KV cache. What its requests want to see of logits
-  // (on_logits, log-probabilities) or have sampled on the host is done when this returns. Throws
-  // Error.
-  virtual void launch(Step& step, const KvCache& kv) = 0;
+  // Begins a step; all steps have the same KV cache. Before anything else is called but exec(),
+  // next_logits() is, until it returns nothing: until then `step` stays as it is. Returns the
+  // number by which finish() knows the step, another one than that of the step before. Throws
+  // Error; then give_up() has to be called.
+  virtual int launch(const RankStep& step, const KvCache& kv) = 0;
 
-  // Waits for the oldest step that was launched: its choices are complete. Throws Error for
+  // Goes on with the step that was launched last, up to the next logits that the host looks at: f32
+  // [n, vocabulary] in host memory, valid until the next call, of the next n of the step's
+  // host_rows. Nothing: all of the step is enqueued. Throws as launch() does.
+  virtual std::optional<Tensor> next_logits() = 0;
+
+  // The step that is being launched, if there is one, ends as if it had never begun.
+  virtual void give_up() noexcept = 0;
+
+  // Waits for a step that was launched, the oldest of those that are in flight. What the device
+  // chose for it, by SampleRow::slot, or kNoToken; valid until the next launch(); elsewhere the
+  // values mean nothing, and there may be none where the device chooses nothing. Throws Error for
   // everything that went wrong on the device; then the steps launched after it are lost, too.
-  virtual void finish(Step& step) = 0;
+  virtual std::span<const int32_t> finish(int number) = 0;
 
   // Does now what else is done once, in the first step of a size, for all sizes; before the first
   // step. Throws Error for everything that went wrong on the device.
   virtual void warm_up(const KvCache& kv) = 0;
+
+  // Whether the device chooses tokens, of rows with a place for theirs (SampleRow::slot); then
+  // decode rows are a part of their own. Else the host looks at all logits.
+  virtual bool samples() const = 0;
 
   virtual ExecContext& exec() = 0;           // for work between steps
   virtual int64_t memory_bytes() const = 0;  // that it holds on the device
@@ -60,6 +70,7 @@ struct RunnerOptions {
   bool traces = false;                // measures the parts of decode passes; on CUDA only
   NeuronObserver* neurons = nullptr;  // ExecContext::neurons
   std::vector<int32_t> eos;           // ids that requests with ignore_eos do not choose
+  Communicator* comm = nullptr;       // ExecContext::comm
   spdlog::logger* log = nullptr;
 };
 RunnerOptions runner_options(const EngineOptions& options, const ModelConfig& config);

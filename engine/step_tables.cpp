@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cassert>
 
+#include "kernels/base/token_buckets.h"
+
 namespace sparsellm {
 namespace {
 
@@ -14,11 +16,27 @@ bool wants_logits(const Sequence& sequence, int64_t position) {
   return last_to_report || sequence.wants_prompt_logits();
 }
 
+SampleRow sample_row(const LogitRow& row) {
+  if (!row.choice) {
+    return {};
+  }
+  const Request& request = row.sequence->request();
+  return {.slot = static_cast<int32_t>(*row.choice),
+          .temperature = request.sampling.temperature,
+          .top_k = request.sampling.top_k,
+          .top_p = request.sampling.top_p,
+          .min_p = request.sampling.min_p,
+          .use_banned = request.ignore_eos ? 1 : 0,
+          .seed = row.sequence->seed,
+          .index = row.position + 1};
+}
+
 }  // namespace
 
-StepTables step_tables(std::span<const Scheduler::Chunk> chunks) {
-  StepTables tables;
-  tables.query_start.push_back(0);
+void make_step_tables(std::span<const Scheduler::Chunk> chunks, std::span<const Choice> before,
+                      StepTables& tables, std::vector<LogitRow>& logits) {
+  tables.clear();
+  logits.clear();
   for (const Scheduler::Chunk& chunk : chunks) {
     Sequence& sequence = *chunk.sequence;
     const int64_t end = chunk.first + chunk.count;
@@ -30,14 +48,16 @@ StepTables step_tables(std::span<const Scheduler::Chunk> chunks) {
       const bool chooses = chunk.choice.has_value() && position == end - 1;
       if (chooses || wants_logits(sequence, position)) {
         tables.logit_rows.push_back(static_cast<int32_t>(tables.rows()));
-        tables.logits.push_back({.sequence = &sequence,
-                                 .position = position,
-                                 .choice = chooses ? chunk.choice : std::nullopt});
+        logits.push_back({.sequence = &sequence,
+                          .position = position,
+                          .choice = chooses ? chunk.choice : std::nullopt});
       }
       if (position < sequence.known_length()) {
         tables.token_ids.push_back(sequence.tokens[static_cast<size_t>(position)]);
+      } else if (const int64_t from = chunk.token_from.value(); from < std::ssize(before)) {
+        tables.token_ids.push_back(before[static_cast<size_t>(from)].token);
       } else {
-        tables.token_ids.push_back(static_cast<int32_t>(-1 - chunk.token_from.value()));
+        tables.token_ids.push_back(static_cast<int32_t>(-1 - from));
         tables.has_unknown_ids = true;
       }
       tables.positions.push_back(static_cast<int32_t>(position));
@@ -52,18 +72,58 @@ StepTables step_tables(std::span<const Scheduler::Chunk> chunks) {
     tables.page_table.resize(
         tables.page_table.size() + static_cast<size_t>(tables.page_stride) - pages.size(), -1);
   }
-  return tables;
 }
 
-void pad_decode_rows(StepTables& tables, int64_t rows) {
-  for (int64_t row = tables.rows(); row < rows; ++row) {
-    tables.token_ids.push_back(0);
-    tables.positions.push_back(-1);
-    tables.kv_length.push_back(0);
-    tables.query_start.push_back(static_cast<int32_t>(tables.rows()));
+void PlannedStep::set(const Scheduler::Plan& plan, std::span<const Choice> before,
+                      SampledOn sampled_on) {
+  step_.clear();
+  host_rows_.clear();
+  step_.choices = plan.choices;
+  std::span<const Scheduler::Chunk> chunks = plan.chunks;
+  if (sampled_on == SampledOn::device) {
+    const auto decode_end = std::find_if(chunks.begin(), chunks.end(),
+                                         [](const Scheduler::Chunk& c) { return !c.decode; });
+    const auto count = static_cast<size_t>(decode_end - chunks.begin());
+    set_decode(chunks.first(count));
+    chunks = chunks.subspan(count);
+    before = {};  // the device knows all of it, the host only some
   }
-  tables.page_table.resize(static_cast<size_t>(rows * tables.page_stride), -1);
-  tables.generated = tables.rows();
+  set_prefill(chunks, before, sampled_on);
+}
+
+void PlannedStep::set_decode(std::span<const Scheduler::Chunk> chunks) {
+  if (chunks.empty()) {
+    return;
+  }
+  RankStep::Part& part = step_.decode;
+  make_step_tables(chunks, {}, part.tables, logits_);
+  const int64_t bucket = token_bucket(part.tables.rows());
+  part.samples.resize(static_cast<size_t>(bucket));
+  for (size_t i = 0; i < logits_.size(); ++i) {
+    add_row(logits_[i], part.tables.logit_rows[i], SampledOn::device, part);
+  }
+  pad_decode_rows(part.tables, bucket);
+}
+
+void PlannedStep::set_prefill(std::span<const Scheduler::Chunk> chunks,
+                              std::span<const Choice> before, SampledOn sampled_on) {
+  RankStep::Part& part = step_.prefill;
+  make_step_tables(chunks, before, part.tables, logits_);
+  part.samples.resize(logits_.size());
+  for (size_t i = 0; i < logits_.size(); ++i) {
+    add_row(logits_[i], static_cast<int64_t>(i), sampled_on, part);
+  }
+}
+
+// `index`: of the row of logits.
+void PlannedStep::add_row(const LogitRow& row, int64_t index, SampledOn sampled_on,
+                          RankStep::Part& part) {
+  if (sampled_on == SampledOn::host || row.sequence->samples_on_host()) {
+    part.host_rows.push_back(static_cast<int32_t>(index));
+    host_rows_.push_back(row);
+  } else {
+    part.samples[static_cast<size_t>(index)] = sample_row(row);
+  }
 }
 
 }  // namespace sparsellm

@@ -5,6 +5,8 @@
 #include <span>
 #include <vector>
 
+#include "engine/delivery.h"
+#include "engine/rank_step.h"
 #include "engine/scheduler.h"
 
 namespace sparsellm {
@@ -16,27 +18,37 @@ struct LogitRow {
   std::optional<int64_t> choice;  // of the plan: the sequence's next token is chosen from the row
 };
 
-// What a forward pass over some successive chunks of a plan reads: the fields of StepInputs, in
-// host memory.
-struct StepTables {
-  // An id that the step before has yet to choose is -1 - Chunk::token_from (take_chosen()).
-  std::vector<int32_t> token_ids;
-  std::vector<int32_t> positions;
-  std::vector<int32_t> query_start;
-  std::vector<int32_t> kv_length;
-  std::vector<int32_t> page_table;  // [requests, page_stride]
-  int64_t page_stride = 0;          // the most pages that one of the requests has
-  std::vector<int32_t> logit_rows;  // indices of rows, ascending
-  std::vector<LogitRow> logits;     // what they are
-  bool has_unknown_ids = false;
-  int64_t generated = 0;  // rows, which come first (PagedBatch::generated)
+// The tables of some successive chunks of a plan, and what their logit_rows are. `before`: what the
+// step before has chosen, as far as the host knows; ids beyond it are those that are not known yet.
+// What stood in `tables` and `logits` goes, their memory is used again.
+void make_step_tables(std::span<const Scheduler::Chunk> chunks, std::span<const Choice> before,
+                      StepTables& tables, std::vector<LogitRow>& logits);
 
-  int64_t rows() const { return static_cast<int64_t>(token_ids.size()); }
-  int64_t requests() const { return static_cast<int64_t>(kv_length.size()); }
+// Where tokens are chosen.
+enum class SampledOn : uint8_t {
+  host,    // on the CPU device all of them
+  device,  // on CUDA those of sequences that do not need the host (Sequence::samples_on_host())
 };
-StepTables step_tables(std::span<const Scheduler::Chunk> chunks);
 
-// Appends padding (PagedBatch::decode) to tables of decode rows; it counts as generated.
-void pad_decode_rows(StepTables& tables, int64_t rows);
+// A plan as ranks compute it, and what is known of its rows where the requests are.
+class PlannedStep {
+ public:
+  // Takes the place of the plan before; `before` as above.
+  void set(const Scheduler::Plan& plan, std::span<const Choice> before, SampledOn sampled_on);
+
+  const RankStep& step() const { return step_; }
+  // Of the host_rows of both parts, decode first: in the order of StepRunner::next_logits().
+  std::span<const LogitRow> host_rows() const { return host_rows_; }
+
+ private:
+  void set_decode(std::span<const Scheduler::Chunk> chunks);
+  void set_prefill(std::span<const Scheduler::Chunk> chunks, std::span<const Choice> before,
+                   SampledOn sampled_on);
+  void add_row(const LogitRow& row, int64_t index, SampledOn sampled_on, RankStep::Part& part);
+
+  RankStep step_;
+  std::vector<LogitRow> host_rows_;
+  std::vector<LogitRow> logits_;  // of a part
+};
 
 }  // namespace sparsellm

@@ -20,7 +20,7 @@ void fill_random_cpu(const RandomFill& fill, const ZeroThresholds& thresholds, T
     T* values = x.data<T>();
     ctx.threads.parallel_for(x.size(0), kMinElementsPerRange, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) {
-        values[i] = from_float<T>(random_value(steps, i));
+        values[i] = from_float<T>(random_value(steps, steps.index_of(i)));
       }
     });
   });

@@ -24,7 +24,7 @@ __global__ void __launch_bounds__(kThreads)
     fill_random_kernel(RandomFillSteps steps, T* x, int64_t n) {
   const int64_t stride = static_cast<int64_t>(gridDim.x) * kThreads;
   for (int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x; i < n; i += stride) {
-    x[i] = from_f32<T>(random_value(steps, i));
+    x[i] = from_f32<T>(random_value(steps, steps.index_of(i)));
   }
 }
 

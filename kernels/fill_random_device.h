@@ -21,6 +21,16 @@ struct RandomFillSteps {
   ZeroGrid grid;
   const uint64_t* cell_zeros;  // of the grid, on the device; null: `zeros` for all
   RandomOrder row_order;       // of the elements of a row whose zeros are counted; else of none
+  // Of a part of a matrix with so many columns: the index of its first element and its width; with
+  // a width of 0 it is all of it.
+  int64_t first;
+  int64_t width;
+  int64_t columns;
+
+  // In the matrix, of element i of x.
+  constexpr int64_t index_of(int64_t i) const {
+    return width == 0 ? i : first + i / width * columns + i % width;
+  }
 };
 // `cell_zeros`: those of the thresholds, on the device.
 RandomFillSteps steps_of(const RandomFill& fill, const ZeroThresholds& thresholds,

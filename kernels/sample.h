@@ -19,6 +19,8 @@ struct SampleRow {
   int32_t use_banned = 0;  // 1: the ids of `banned` are never chosen
   uint64_t seed = 0;
   int64_t index = 0;  // of the token in its request
+
+  friend bool operator==(const SampleRow&, const SampleRow&) = default;
 };
 inline constexpr int64_t kSampleRowWords = sizeof(SampleRow) / sizeof(int32_t);
 

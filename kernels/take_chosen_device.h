@@ -4,8 +4,7 @@
 
 namespace sparsellm {
 
-// The implementations of take_chosen(), which has checked their arguments.
-void take_chosen_cpu(const Tensor& chosen, Tensor ids);
+// take_chosen(), which has checked the arguments.
 void take_chosen_cuda(const Tensor& chosen, Tensor ids, ExecContext& ctx);
 
 }  // namespace sparsellm

@@ -6,6 +6,7 @@
 #include "kernels/base/error.h"
 #include "models/architectures.h"
 #include "models/builders.h"
+#include "models/shard.h"
 
 namespace sparsellm {
 namespace {
@@ -29,12 +30,14 @@ Decoder::Parts build_parts(const ModelConfig& config, WeightLoader& weights) {
   }
   parts.final_norm = builder.final_norm(config, weights);
   parts.head = load_head(config, parts.embedding.tokens.view, weights);
+  parts.shard = weights.shard();
   return parts;
 }
 
 }  // namespace
 
 std::unique_ptr<Decoder> build_decoder(const ModelConfig& config, WeightLoader& weights) {
+  require_shared(config, weights.shard());
   if (weights.device().is_cuda()) {
     const std::unique_ptr<WeightLoader> shapes = weights.shapes();
     build_parts(config, *shapes);

@@ -11,8 +11,9 @@
 
 namespace sparsellm {
 
-// Builds the decoder that config.architecture names, with the activations' dtype of the loader's
-// device. Throws Error for an architecture that is not one of models/architectures.h.
+// Builds the decoder that config.architecture names, or the share of it that the loader's rank has,
+// with the activations' dtype of the loader's device. Throws Error for an architecture that is not
+// one of models/architectures.h, and for ranks that cannot share the model.
 std::unique_ptr<Decoder> build_decoder(const ModelConfig& config, WeightLoader& weights);
 
 // Pieces of that decoder, for callers without room for all of it: what comes before the layers, and

@@ -2,23 +2,48 @@
 
 #include <memory>
 #include <optional>
+#include <string>
 #include <utility>
 
 #include "kernels/rope.h"
+#include "models/shard.h"
 #include "models/sparse_mlp.h"
+#include "models/weights/empty_weight.h"
 #include "sparse/dense/dense.h"
 
 namespace sparsellm {
 namespace {
 
-using Bias = WeightLoader::Bias;
+using Bias = WeightRequest::Bias;
+using Split = WeightRequest::Split;
+
+// Of the neurons that a rank has, up has the rows and down the columns.
+WeightRequest up_request(const ModelConfig& config, const MlpModules& modules) {
+  WeightRequest request{.parts = {},
+                        .in = config.hidden_size,
+                        .split = Split::out,
+                        .bias = config.mlp_bias ? Bias::yes : Bias::no,
+                        .activation = config.gated_mlp ? Activation() : config.activation};
+  for (const std::string& module : modules.up) {
+    request.parts.push_back({module, config.intermediate_size});
+  }
+  return request;
+}
+
+WeightRequest down_request(const ModelConfig& config, const MlpModules& modules) {
+  return {.parts = {{modules.down, config.hidden_size}},
+          .in = config.intermediate_size,
+          .split = Split::in,
+          .bias = config.mlp_bias ? Bias::yes : Bias::no};
+}
 
 std::unique_ptr<Mlp> load_sparse_mlp(const ModelConfig& config, int64_t layer,
                                      const MlpModules& modules, WeightLoader& weights) {
   using Order = WeightLoader::Order;
   const ActivationSparsity& sparsity = config.activation_sparsity;
-  const Bias bias = config.mlp_bias ? Bias::yes : Bias::no;
-  SparseMlp::Parts parts{.activation = config.activation, .layer = layer};
+  SparseMlp::Parts parts{.activation = config.activation,
+                         .layer = layer,
+                         .sums_over_ranks = weights.shard().degree > 1};
   if (!sparsity.thresholds.empty()) {
     parts.activation = {.kind = Activation::Kind::fatrelu,
                         .threshold = sparsity.thresholds.at(static_cast<size_t>(layer))};
@@ -34,9 +59,9 @@ std::unique_ptr<Mlp> load_sparse_mlp(const ModelConfig& config, int64_t layer,
     }
   }
   WeightLoader::DenseLinear up =
-      weights.dense_linear(modules.up, config.hidden_size, bias, Order::rows, parts.signs.get());
+      weights.dense_linear(up_request(config, modules), Order::rows, parts.signs.get());
   WeightLoader::DenseLinear down =
-      weights.dense_linear({modules.down}, config.intermediate_size, bias, Order::transposed);
+      weights.dense_linear(down_request(config, modules), Order::transposed);
   parts.up = std::move(up.weight);
   parts.up_bias = std::move(up.bias);
   parts.down = std::move(down.weight);
@@ -46,15 +71,37 @@ std::unique_ptr<Mlp> load_sparse_mlp(const ModelConfig& config, int64_t layer,
 
 }  // namespace
 
+SelfAttention load_attention(const ModelConfig& config, const AttentionModules& modules, Bias bias,
+                             WeightLoader& weights) {
+  const int64_t q_size = config.num_heads * config.head_dim;
+  const int64_t kv_size = config.num_kv_heads * config.head_dim;
+  return {.qkv = weights.linear(
+              {.parts = {{modules.q, q_size}, {modules.k, kv_size}, {modules.v, kv_size}},
+               .in = config.hidden_size,
+               .split = Split::out,
+               .unit = config.head_dim,
+               .bias = bias}),
+          .out = weights.linear({.parts = {{modules.out, config.hidden_size}},
+                                 .in = q_size,
+                                 .split = Split::in,
+                                 .unit = config.head_dim,
+                                 .bias = bias}),
+          .heads = query_heads(config, weights.shard()).count,
+          .kv_heads = kv_heads(config, weights.shard()).count,
+          .head_dim = config.head_dim};
+}
+
 std::unique_ptr<Mlp> load_mlp(const ModelConfig& config, int64_t layer, const MlpModules& modules,
                               WeightLoader& weights) {
-  if (config.activation_sparsity.mode != ActivationSparsity::Mode::off) {
+  const bool is_empty = neurons(config, weights.shard()).count == 0;
+  if (config.activation_sparsity.mode != ActivationSparsity::Mode::off && !is_empty) {
     return load_sparse_mlp(config, layer, modules, weights);
   }
-  const Bias bias = config.mlp_bias ? Bias::yes : Bias::no;
-  const Activation of_up = config.gated_mlp ? Activation() : config.activation;
-  Linear up = weights.linear(modules.up, config.hidden_size, bias, of_up);
-  Linear down = weights.linear({modules.down}, config.intermediate_size, bias);
+  Linear up = weights.linear(up_request(config, modules));
+  Linear down = weights.linear(down_request(config, modules));
+  if (is_empty) {
+    return std::make_unique<EmptyMlp>(std::move(down));
+  }
   if (config.gated_mlp) {
     return std::make_unique<GatedMlp>(std::move(up), config.activation, std::move(down));
   }
@@ -74,11 +121,19 @@ OwnedTensor load_rope_frequencies(const ModelConfig& config, WeightLoader& weigh
 }
 
 Linear load_head(const ModelConfig& config, const Tensor& token_embedding, WeightLoader& weights) {
-  if (config.tied_head) {
-    return {.weight = std::make_unique<DenseWeight>(token_embedding), .bias = {}, .activation = {}};
+  if (!config.tied_head) {
+    return weights.head(
+        {.parts = {{"lm_head", config.vocab_size}}, .in = config.hidden_size, .split = Split::out});
   }
+  const Range rows = vocabulary(config, weights.shard());
+  if (rows.count == 0) {
+    return {.weight = std::make_unique<EmptyWeight>(0, config.hidden_size, token_embedding.dtype()),
+            .bias = {},
+            .activation = {}};
+  }
+  // Where shapes alone are known, there is no memory behind them.
   return {.weight = std::make_unique<DenseWeight>(
-              weights.matrix("lm_head.weight", config.vocab_size, config.hidden_size)),
+              token_embedding.rows(token_embedding.empty() ? 0 : rows.begin, rows.count)),
           .bias = {},
           .activation = {}};
 }

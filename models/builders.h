@@ -2,8 +2,10 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
+#include "models/attention.h"
 #include "models/config.h"
 #include "models/decoder_layer.h"
 #include "models/input_embedding.h"
@@ -27,16 +29,27 @@ ArchitectureBuilder opt_builder();
 // f32 [head_dim / 2] (kernels/rope.h); empty without rotary positions.
 OwnedTensor load_rope_frequencies(const ModelConfig& config, WeightLoader& weights);
 
+// Names of modules.
+struct AttentionModules {
+  std::string q;
+  std::string k;
+  std::string v;
+  std::string out;
+};
+SelfAttention load_attention(const ModelConfig& config, const AttentionModules& modules,
+                             WeightRequest::Bias bias, WeightLoader& weights);
+
 // The MLP of a layer, with config.activation_sparsity. `up` are the gate and the up projection, or
 // of a plain MLP the up projection alone.
 struct MlpModules {
-  std::vector<WeightLoader::Part> up;
-  WeightLoader::Part down;
+  std::vector<std::string> up;
+  std::string down;
 };
 std::unique_ptr<Mlp> load_mlp(const ModelConfig& config, int64_t layer, const MlpModules& modules,
                               WeightLoader& weights);
 
-// The output projection: the matrix "lm_head.weight", or the token embedding if it is tied.
+// The rank's rows of the output projection: of the matrix "lm_head.weight", or of the token
+// embedding if it is tied.
 Linear load_head(const ModelConfig& config, const Tensor& token_embedding, WeightLoader& weights);
 
 }  // namespace sparsellm

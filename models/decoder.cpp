@@ -8,7 +8,9 @@
 #include <utility>
 
 #include "kernels/add.h"
+#include "kernels/base/comm.h"
 #include "kernels/base/error.h"
+#include "kernels/base/step_trace.h"
 #include "kernels/base/token_buckets.h"
 #include "kernels/embedding.h"
 #include "kernels/tune/make_meter.h"
@@ -45,7 +47,9 @@ int64_t tune_alike(const std::vector<const Linear*>& linears, DType y,
 }  // namespace
 
 Decoder::Decoder(Parts parts, DType activation_dtype)
-    : parts_(std::move(parts)), activation_dtype_(activation_dtype) {
+    : parts_(std::move(parts)),
+      activation_dtype_(activation_dtype),
+      vocabulary_borders_(share_borders(vocab_size(), parts_.shard.degree)) {
   require(!parts_.layers.empty(), "a decoder needs at least one layer");
 }
 
@@ -73,7 +77,15 @@ void Decoder::logits(const Tensor& hidden, const Tensor& rows, Tensor logits,
   }
   Tensor normed = scratch.tensor(activation_dtype_, {selected.size(0), hidden.size(1)});
   parts_.final_norm.forward(selected, normed, ctx);
-  parts_.head.forward(normed, logits, ctx);
+  require(logits.rank() == 2 && logits.size(1) == vocab_size(), "logits {} of {} tokens",
+          logits.shape_string(), vocab_size());
+  const Range own = vocabulary();
+  const Tensor part = logits.columns(own.begin, own.count);
+  parts_.head.forward(normed, part, ctx);
+  if (ctx.comm != nullptr) {
+    const TraceScope traced(ctx, "communication");
+    ctx.comm->all_gather(part, vocabulary_borders_, logits, ctx);
+  }
 }
 
 std::vector<const Linear*> Decoder::linears() const {

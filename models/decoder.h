@@ -13,12 +13,14 @@
 #include "models/kv_cache.h"
 #include "models/norm.h"
 #include "models/step_inputs.h"
+#include "models/weights/shares.h"
 
 namespace sparsellm {
 
 class SparseMlp;  // models/sparse_mlp.h
 
-// A decoder-only language model on one device, built by models/build_decoder.h.
+// A decoder-only language model on one device, or the share of it that a rank has there, built by
+// models/build_decoder.h.
 class Decoder {
  public:
   struct Parts {
@@ -27,7 +29,8 @@ class Decoder {
     OwnedTensor rope_frequencies;  // f32 [head_dim / 2], or empty
     std::vector<DecoderLayer> layers;
     Norm final_norm;
-    Linear head;  // [vocabulary, hidden]
+    Linear head;  // [the rank's rows of the vocabulary, hidden]
+    Shard shard = {};
   };
 
   Decoder(Parts parts, DType activation_dtype);
@@ -37,13 +40,16 @@ class Decoder {
   void forward(const StepInputs& step, const KvCache& kv, Tensor hidden, ExecContext& ctx) const;
 
   // logits f32 [n, vocabulary] of the rows of `hidden` that rows i32 [n] names; without rows, of
-  // all.
+  // all. Of several ranks each computes vocabulary() of them, and all get those of the others;
+  // without a communicator they stay as they are.
   void logits(const Tensor& hidden, const Tensor& rows, Tensor logits, ExecContext& ctx) const;
 
   int64_t hidden_size() const { return parts_.embedding.hidden_size(); }
   int64_t vocab_size() const { return parts_.embedding.vocab_size(); }
+  // The columns of the logits that the rank computes.
+  Range vocabulary() const { return shared_elements(vocab_size(), parts_.shard); }
   DType activation_dtype() const { return activation_dtype_; }
-  KvShape kv_shape() const;
+  KvShape kv_shape() const;  // of the rank's heads
 
   // Chooses kernels for linear layers, for each of these numbers of rows (WeightMatrix::tune);
   // logit_tokens are those of logits(). Unless sums have to be batch invariant, it also chooses up
@@ -76,6 +82,7 @@ class Decoder {
 
   Parts parts_;
   DType activation_dtype_;
+  std::vector<int64_t> vocabulary_borders_;  // of all ranks
 };
 
 }  // namespace sparsellm

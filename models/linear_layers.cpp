@@ -26,8 +26,8 @@ std::pair<size_t, size_t> block_number(std::string_view module) {
 // Notes what the builder of a model asks for.
 class Recorder : public ShapeLoader {
  public:
-  explicit Recorder(std::vector<JoinedLinear>& layers)
-      : ShapeLoader({}, DType::f32), layers_(layers) {}
+  Recorder(std::vector<JoinedLinear>& layers, const Shard& shard)
+      : ShapeLoader({}, DType::f32, {}, shard), layers_(layers) {}
 
  private:
   std::unique_ptr<WeightMatrix> load_weight(const Wanted& wanted) override {
@@ -42,14 +42,15 @@ class Recorder : public ShapeLoader {
   JoinedLinear& record(const Wanted& wanted) {
     JoinedLinear& joined = layers_.emplace_back();
     joined.rows = rows_of(wanted);
-    joined.columns = wanted.columns;
-    joined.has_bias = wanted.bias == Bias::yes;
-    joined.activation = wanted.activation;
-    for (const Wanted::Rows& part : wanted.parts) {
+    joined.columns = wanted.columns.count;
+    joined.has_bias = has_bias(*wanted.request, shard());
+    joined.activation = wanted.request->activation;
+    joined.request = *wanted.request;
+    for (const Wanted::Part& part : wanted.parts) {
       LinearLayer layer{.module = part.name.substr(0, part.name.size() - kWeight.size()),
                         .block = 0,
-                        .rows = part.count,
-                        .columns = wanted.columns};
+                        .rows = part.slice.count,
+                        .columns = wanted.columns.count};
       const auto [begin, end] = block_number(layer.module);
       std::from_chars(layer.module.data() + begin, layer.module.data() + end, layer.block);
       joined.parts.push_back(std::move(layer));
@@ -71,9 +72,9 @@ double JoinedLinear::density(
   return nonzero_rows / static_cast<double>(rows);
 }
 
-std::vector<JoinedLinear> joined_linear_layers(const ModelConfig& config) {
+std::vector<JoinedLinear> joined_linear_layers(const ModelConfig& config, const Shard& shard) {
   std::vector<JoinedLinear> layers;
-  Recorder recorder(layers);
+  Recorder recorder(layers, shard);
   build_decoder(config, recorder);
   return layers;
 }

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "kernels/activation.h"
 #include "models/config.h"
+#include "models/weights/weight_request.h"
 
 namespace sparsellm {
 
@@ -19,7 +19,7 @@ struct LinearLayer {
   int64_t columns = 0;  // inputs
 };
 
-// All of a model, block by block, in the order in which a block's builder asks for them.
+// All of a model, whole, block by block, in the order in which a block's builder asks for them.
 std::vector<LinearLayer> linear_layers(const ModelConfig& config);
 
 // Layers with the same input that the engine joins by rows, so that one product computes all of
@@ -29,7 +29,8 @@ struct JoinedLinear {
   int64_t rows = 0;                // of all parts
   int64_t columns = 0;
   bool has_bias = false;
-  Activation activation;  // of the result
+  Activation activation;       // of the result
+  WeightRequest request = {};  // by which a loader makes it
   // Its neurons are read one by one (WeightLoader::dense_linear()).
   bool always_dense = false;
 
@@ -39,8 +40,9 @@ struct JoinedLinear {
   double density(const std::function<double(const LinearLayer& part)>& density_of) const;
 };
 
-// The same layers as they are joined, in the same order.
-std::vector<JoinedLinear> joined_linear_layers(const ModelConfig& config);
+// The same layers as they are joined, in the same order; what a rank has of them, where it has
+// something. Throws Error for ranks that cannot share the model.
+std::vector<JoinedLinear> joined_linear_layers(const ModelConfig& config, const Shard& shard = {});
 
 // "mlp.up_proj", what the layers of all blocks have in common.
 std::string kind_of(const LinearLayer& layer);

@@ -43,13 +43,7 @@ LoadedFormatMeter::LoadedFormatMeter(Options options, TuneCache& cache)
 
 Linear LoadedFormatMeter::load(const JoinedLinear& layer, const WeightFormat& format) const {
   const std::unique_ptr<WeightLoader> loader = options_.loader(std::string(format.name()));
-  std::vector<WeightLoader::Part> parts;
-  for (const LinearLayer& part : layer.parts) {
-    parts.push_back({.module = part.module, .out = part.rows});
-  }
-  Linear linear = loader->linear(parts, layer.columns,
-                                 layer.has_bias ? WeightLoader::Bias::yes : WeightLoader::Bias::no,
-                                 layer.activation);
+  Linear linear = loader->linear(layer.request);
   loader->finish();
   return linear;
 }

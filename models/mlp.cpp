@@ -5,6 +5,12 @@
 
 namespace sparsellm {
 
+EmptyMlp::EmptyMlp(Linear down) : down_(std::move(down)) {}
+
+void EmptyMlp::forward(const Tensor&, const PagedBatch&, Tensor y, ExecContext& ctx) const {
+  down_.forward({}, y, ctx);
+}
+
 PlainMlp::PlainMlp(Linear up, Linear down) : up_(std::move(up)), down_(std::move(down)) {}
 
 void PlainMlp::forward(const Tensor& x, const PagedBatch&, Tensor y, ExecContext& ctx) const {

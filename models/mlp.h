@@ -24,6 +24,18 @@ class Mlp {
   virtual NeuronCounts neuron_counts() const { return {}; }  // since the MLP was made
 };
 
+// Of a rank that has none of the neurons: y is what those of other ranks add up to.
+class EmptyMlp : public Mlp {
+ public:
+  explicit EmptyMlp(Linear down);  // [hidden, 0]
+  void forward(const Tensor& x, const PagedBatch& batch, Tensor y, ExecContext& ctx) const override;
+  int64_t workspace_bytes(int64_t, DType, Sums) const override { return 0; }
+  std::vector<const Linear*> linears() const override { return {}; }
+
+ private:
+  Linear down_;
+};
+
 // y = down(up(x)), the activation being part of up (OPT's fc1 and fc2).
 class PlainMlp : public Mlp {
  public:

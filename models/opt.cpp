@@ -27,26 +27,17 @@ InputEmbedding load_embedding(const ModelConfig& config, WeightLoader& weights) 
 }
 
 DecoderLayer load_layer(const ModelConfig& config, int64_t index, WeightLoader& weights) {
-  using Bias = WeightLoader::Bias;
-  const int64_t hidden = config.hidden_size;
-  const int64_t q_size = config.num_heads * config.head_dim;
-  const int64_t kv_size = config.num_kv_heads * config.head_dim;
   const std::string module = fmt::format("model.decoder.layers.{}", index);
   const std::string attention = module + ".self_attn.";
 
-  SelfAttention self_attention{
-      .qkv = weights.linear({{attention + "q_proj", q_size},
-                             {attention + "k_proj", kv_size},
-                             {attention + "v_proj", kv_size}},
-                            hidden, Bias::yes),
-      .out = weights.linear({{attention + "out_proj", hidden}}, q_size, Bias::yes),
-      .heads = config.num_heads,
-      .kv_heads = config.num_kv_heads,
-      .head_dim = config.head_dim};
-  std::unique_ptr<Mlp> plain_mlp = load_mlp(
-      config, index,
-      {.up = {{module + ".fc1", config.intermediate_size}}, .down = {module + ".fc2", hidden}},
-      weights);
+  SelfAttention self_attention = load_attention(config,
+                                                {.q = attention + "q_proj",
+                                                 .k = attention + "k_proj",
+                                                 .v = attention + "v_proj",
+                                                 .out = attention + "out_proj"},
+                                                WeightRequest::Bias::yes, weights);
+  std::unique_ptr<Mlp> plain_mlp =
+      load_mlp(config, index, {.up = {module + ".fc1"}, .down = module + ".fc2"}, weights);
   return {.attention_norm = load_norm(config, module + ".self_attn_layer_norm", weights),
           .attention = std::move(self_attention),
           .mlp_norm = load_norm(config, module + ".final_layer_norm", weights),

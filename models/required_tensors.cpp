@@ -22,10 +22,10 @@ class RequestedTensors : public ShapeLoader {
 
  private:
   OwnedTensor load(const Wanted& wanted) override {
-    for (const Wanted::Rows& part : wanted.parts) {
-      std::vector<int64_t> shape{part.count};
+    for (const Wanted::Part& part : wanted.parts) {
+      std::vector<int64_t> shape{part.rows};
       if (wanted.kind != Wanted::Kind::vector) {
-        shape.push_back(wanted.columns);
+        shape.push_back(wanted.stored_columns);
       }
       required_tensor(*checkpoint_, part.name, shape)
           .tensor->float_dtype(fmt::format("{}: the tensor {}", checkpoint_->directory().string(),

@@ -77,6 +77,9 @@ void SparseMlp::forward(const Tensor& x, const PagedBatch& batch, Tensor y,
     forward_generated(x.rows(0, generated), batch.positions.rows(0, generated),
                       y.rows(0, generated), ctx);
   }
+  if (parts_.sums_over_ranks) {  // once for both: the dense MLP does not
+    sum_over_ranks(y, ctx);
+  }
 }
 
 void SparseMlp::forward_generated(const Tensor& x, const Tensor& positions, Tensor y,

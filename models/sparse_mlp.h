@@ -31,8 +31,8 @@ namespace sparsellm {
 // those of prompts; predicted ones are.
 class SparseMlp : public Mlp {
  public:
-  // Of all neurons of an MLP or of a range of them: y of the ranges add up, if one of them has the
-  // bias of down.
+  // Of all neurons of an MLP or of those that a rank has: y of the ranks add up, one of which has
+  // the bias of down.
   struct Parts {
     // [neurons, hidden], or of a gated MLP [2 * neurons, hidden]: gate and up joined by rows.
     OwnedTensor up = {};
@@ -47,6 +47,7 @@ class SparseMlp : public Mlp {
     // measured.
     double expected_zeros = 0.9;
     int64_t layer = 0;  // that it is of, for an observer (kernels/base/neuron_observer.h)
+    bool sums_over_ranks = false;  // as Linear's
   };
   // Throws Error for shapes that do not fit. Parts may be without memory (models/weights), as long
   // as the MLP is not run.

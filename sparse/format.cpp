@@ -10,6 +10,7 @@
 #include "kernels/base/upload.h"
 #include "sparse/cpu/panels/panel_weight.h"
 #include "sparse/join_parts.h"
+#include "sparse/record_slice.h"
 #include "sparse/registry.h"
 
 namespace sparsellm {
@@ -38,18 +39,30 @@ std::unique_ptr<WeightMatrix> WeightFormat::load(std::span<const WeightPart> par
     naming_errors(part.name, [&] {
       require_runs_on(ctx.device, *this);
       require_header(*part.weight, *this);
+      if (part.slice) {
+        require_inside(*part.slice, part.weight->rows, part.weight->columns);
+      }
       require(!ctx.device.is_cuda() || part.weight->dtype == ctx.compute,
               "its values are {}, but products on {} compute in {}", name_of(part.weight->dtype),
               to_string(ctx.device), name_of(ctx.compute));
     });
   }
   naming_errors(parts.front().name, [&] { joined_rows(weights_of(parts)); });
+  for (const WeightPart& part : parts) {
+    require(part.columns() == parts.front().columns(),
+            "{}: {} columns of it cannot be joined with {} of others", part.name, part.columns(),
+            parts.front().columns());
+  }
   if (!ctx.device.is_cuda()) {
     return load_on_cpu(join_on_host(parts, ctx.threads), ctx.threads);
   }
+  const bool fall_right = std::ranges::all_of(parts, [&](const WeightPart& part) {
+    return !part.slice ||
+           naming_errors(part.name, [&] { return at_borders(*part.weight, *part.slice); });
+  });
   const int64_t held = ctx.uploads->held();
   try {
-    return load_on_cuda(parts, ctx);
+    return fall_right ? load_on_cuda(parts, ctx) : join_on_device(*this, parts, ctx);
   } catch (...) {
     ctx.uploads->drop(held);  // whose destinations have gone
     throw;
@@ -96,6 +109,58 @@ std::optional<EncodedWeight> WeightFormat::slice(const EncodedWeight&, Axis, Ran
 std::optional<EncodedWeight> WeightFormat::concat_rows(
     std::span<const EncodedWeight* const>) const {
   return std::nullopt;
+}
+
+bool WeightFormat::at_borders(const EncodedWeight&, const Slice&) const { return false; }
+
+EncodedSize WeightFormat::expected_size(const EncodedWeight& e, const Slice& slice) const {
+  EncodedWeight header{.format = e.format,
+                       .version = version(),
+                       .dtype = e.dtype,
+                       .rows = slice.rows.count,
+                       .columns = slice.columns.count,
+                       .nonzeros = 0,
+                       .parts = {}};
+  header.nonzeros = proportional(e.nonzeros, header.rows * header.columns, e.rows * e.columns);
+  return {.bytes = expected_bytes(header), .nonzeros = header.nonzeros, .exact = false};
+}
+
+EncodedWeight WeightFormat::read_slice(const WeightPart& part, ThreadPool& threads) const {
+  const Slice wanted = *part.slice;
+  return naming_errors(part.name, [&] {
+    require_header(*part.weight, *this);
+    require_inside(wanted, part.weight->rows, part.weight->columns);
+    if (at_borders(*part.weight, wanted)) {
+      return read_slice_at_borders(part, threads);
+    }
+    EncodedWeight whole = view_of(*part.weight);
+    if (part.file != nullptr) {
+      for (EncodedPart& array : whole.parts) {
+        take_into_memory(array, part.file_of(array.bytes));
+      }
+      validate(whole, threads);
+    }
+    if (wanted.rows.count < whole.rows) {
+      whole = sparsellm::slice(whole, Axis::rows, wanted.rows, threads);
+    }
+    if (wanted.columns.count < whole.columns) {
+      whole = sparsellm::slice(whole, Axis::columns, wanted.columns, threads);
+    }
+    return with_own_memory(std::move(whole));
+  });
+}
+
+EncodedWeight WeightFormat::read_slice_at_borders(const WeightPart& part, ThreadPool&) const {
+  fail("the format {} reads no slices", part.weight->format);
+}
+
+void require_inside(const Slice& slice, int64_t rows, int64_t columns) {
+  const auto is_inside = [](Range range, int64_t size) {
+    return range.begin >= 0 && range.count >= 0 && range.count <= size - range.begin;
+  };
+  require(is_inside(slice.rows, rows) && is_inside(slice.columns, columns),
+          "{} rows from {} and {} columns from {} of a weight of {} x {}", slice.rows.count,
+          slice.rows.begin, slice.columns.count, slice.columns.begin, rows, columns);
 }
 
 EncodedWeight slice(const EncodedWeight& e, Axis axis, Range range, ThreadPool& threads) {

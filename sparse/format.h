@@ -25,6 +25,12 @@ enum class LayoutFor : uint8_t {
   size,   // the one with the fewest bytes, but for less than 1 in 256 of them
 };
 
+struct EncodedSize {
+  int64_t bytes = 0;
+  int64_t nonzeros = 0;
+  bool exact = true;  // the bytes; else only to be expected
+};
+
 // One way to store the weight of a linear layer: its layout, encoder, decoder and kernels.
 // Stateless; sparse/registry.h lists them. A dense matrix is a Tensor [rows, columns] in host
 // memory, f16, bf16 or f32: a view of a mapped file, or of a buffer.
@@ -77,8 +83,17 @@ class WeightFormat {
   virtual std::optional<EncodedWeight> concat_rows(
       std::span<const EncodedWeight* const> parts) const;
 
+  // Whether a slice of such an encoding, of which validate() has said nothing yet, needs no
+  // decoding and can be read without the rest. Throws Error for what is wrong at first sight.
+  virtual bool at_borders(const EncodedWeight& e, const Slice& slice) const;
+  // What an encoding of such a slice takes, and how many nonzeros it has, as far as can be said
+  // without its values; parts as at_borders() has them. Of others what encode() can be expected to
+  // make of them.
+  virtual EncodedSize expected_size(const EncodedWeight& e, const Slice& slice) const;
+
   // The one way of a weight to a device. Joins the parts, one below the other: at least one, all in
-  // this format, with equally many columns and one dtype. What comes from a file is validated
+  // this format, with equally many columns and one dtype; slices of parts keep the layout of these
+  // where they fall at borders, and are encoded anew where not. What comes from a file is validated
   // before it is copied, or while it is; memory may be moved out of the parts. On a CUDA device the
   // weight has its values when ctx.uploads->finish() has returned, and is not destroyed earlier;
   // parts that cannot be joined as they are encoded are expanded there, one after the other, and
@@ -95,12 +110,19 @@ class WeightFormat {
   virtual std::unique_ptr<WeightMatrix> encode_on_device(const Tensor& w,
                                                          const LoadContext& ctx) const;
 
+  // The slice of a part: valid, in memory of its own. Where it falls at borders no other values are
+  // read. Throws Error that begins with the part's name.
+  EncodedWeight read_slice(const WeightPart& part, ThreadPool& threads) const;
+
  private:
+  // Of a part whose slice falls at borders. Throws Error without a name.
+  virtual EncodedWeight read_slice_at_borders(const WeightPart& part, ThreadPool& threads) const;
   // load() of a valid encoding, which may view memory that the weight outlives. Sparse formats make
   // panels of it (sparse/cpu/panels/panel_weight.h).
   virtual std::unique_ptr<WeightMatrix> load_on_cpu(EncodedWeight e, ThreadPool& threads) const = 0;
   // load() for formats that run on CUDA devices. The parts' headers fit each other, and the dtype
-  // is ctx.compute. sparse/join_parts.h helps with parts that are not alike.
+  // is ctx.compute; slices fall at borders. sparse/join_parts.h helps with parts that are not
+  // alike.
   virtual std::unique_ptr<WeightMatrix> load_on_cuda(std::span<const WeightPart> parts,
                                                      const LoadContext& ctx) const;
 };
@@ -117,6 +139,9 @@ void require_header(const EncodedWeight& e, const WeightFormat& format);
 
 // Throws Error for a device that the format does not run on.
 void require_runs_on(const Device& device, const WeightFormat& format);
+
+// Throws Error unless the slice is inside.
+void require_inside(const Slice& slice, int64_t rows, int64_t columns);
 
 // The rows of all parts together. Throws Error if there are none, and unless all have equally many
 // columns and one dtype.

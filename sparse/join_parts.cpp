@@ -11,6 +11,22 @@
 #include "sparse/registry.h"
 
 namespace sparsellm {
+namespace {
+
+// Some columns of some rows; complete on return.
+void expand_columns(const WeightMatrix& weight, const Slice& slice, const Tensor& dense,
+                    ExecContext& exec) {
+  const OwnedTensor rows =
+      allocate_scratch(exec, dense.dtype(), {slice.rows.count, weight.in()}, "a weight's rows");
+  weight.expand(slice.rows, rows.view, exec);
+  const Tensor columns = rows.view.columns(slice.columns.begin, slice.columns.count);
+  const int64_t item = size_of(dense.dtype());
+  exec.cuda->copy_rows_async(dense.raw(), dense.row_stride() * item, columns.raw(),
+                             columns.row_stride() * item, columns.size(1) * item, columns.size(0));
+  exec.cuda->synchronize();
+}
+
+}  // namespace
 
 std::vector<const EncodedWeight*> weights_of(std::span<const WeightPart> parts) {
   std::vector<const EncodedWeight*> weights;
@@ -19,6 +35,10 @@ std::vector<const EncodedWeight*> weights_of(std::span<const WeightPart> parts) 
 }
 
 void read_and_validate(const WeightPart& part, ThreadPool& threads) {
+  if (part.slice) {
+    *part.weight = weight_format(part.weight->format).read_slice(part, threads);
+    return;
+  }
   if (part.file == nullptr) {
     return;
   }
@@ -47,24 +67,43 @@ EncodedWeight join_on_host(std::span<const WeightPart> parts, ThreadPool& thread
 void expand_part(const WeightFormat& format, const WeightPart& part, const Tensor& dense,
                  const LoadContext& ctx) {
   ExecContext& exec = ctx.exec();
+  const bool as_it_is = !part.slice || naming_errors(part.name, [&] {
+    return format.at_borders(*part.weight, *part.slice);
+  });
+  WeightPart loaded = part;
+  if (!as_it_is) {
+    loaded.slice.reset();
+  }
   const int64_t held = ctx.uploads->held();
-  const std::unique_ptr<WeightMatrix> weight = format.load({&part, 1}, ctx);
+  const std::unique_ptr<WeightMatrix> weight = format.load({&loaded, 1}, ctx);
   ctx.uploads->flush(held);
-  weight->expand({.begin = 0, .count = dense.size(0)}, dense, exec);
+  if (as_it_is || part.slice->columns.count == weight->in()) {
+    const int64_t first = as_it_is ? 0 : part.slice->rows.begin;
+    weight->expand({.begin = first, .count = dense.size(0)}, dense, exec);
+  } else {
+    expand_columns(*weight, *part.slice, dense, exec);
+  }
   exec.cuda->synchronize();  // the weight's memory goes
+}
+
+int64_t joined_rows(std::span<const WeightPart> parts) {
+  int64_t rows = 0;
+  for (const WeightPart& part : parts) {
+    rows = checked_add(rows, part.rows(), "rows of a joined weight");
+  }
+  return rows;
 }
 
 std::unique_ptr<WeightMatrix> join_on_device(const WeightFormat& format,
                                              std::span<const WeightPart> parts,
                                              const LoadContext& ctx) {
   ExecContext& exec = ctx.exec();
-  const std::vector<const EncodedWeight*> weights = weights_of(parts);
   const OwnedTensor dense = allocate_scratch(
-      exec, ctx.compute, {joined_rows(weights), weights.front()->columns}, "a joined weight");
+      exec, ctx.compute, {joined_rows(parts), parts.front().columns()}, "a joined weight");
   int64_t row = 0;
   for (const WeightPart& part : parts) {
-    expand_part(format, part, dense.view.rows(row, part.weight->rows), ctx);
-    row += part.weight->rows;
+    expand_part(format, part, dense.view.rows(row, part.rows()), ctx);
+    row += part.rows();
   }
   return naming_errors(parts.front().name,
                        [&] { return format.encode_on_device(dense.view, ctx); });

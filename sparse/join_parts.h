@@ -12,7 +12,11 @@ namespace sparsellm {
 
 std::vector<const EncodedWeight*> weights_of(std::span<const WeightPart> parts);
 
+// Of all parts, or of their slices.
+int64_t joined_rows(std::span<const WeightPart> parts);
+
 // Reads a part from a file into memory of its own and validates that; leaves others as they are.
+// Of a part with a slice the weight becomes that slice, in memory of its own.
 // Throws Error that begins with the part's name.
 void read_and_validate(const WeightPart& part, ThreadPool& threads);
 
@@ -20,8 +24,8 @@ void read_and_validate(const WeightPart& part, ThreadPool& threads);
 // empty. Throws Error that begins with the name of a part.
 EncodedWeight join_on_host(std::span<const WeightPart> parts, ThreadPool& threads);
 
-// On a CUDA device, into a dense matrix there, in the dtype of the part, which has its values on
-// return. Throws Error that begins with the part's name.
+// On a CUDA device, a part or its slice into a dense matrix there, in the dtype of the part, which
+// has its values on return. Throws Error that begins with the part's name.
 void expand_part(const WeightFormat& format, const WeightPart& part, const Tensor& dense,
                  const LoadContext& ctx);
 

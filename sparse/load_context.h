@@ -2,12 +2,14 @@
 
 #include <cstddef>
 #include <functional>
+#include <optional>
 #include <span>
 #include <string>
 
 #include "kernels/base/device.h"
 #include "kernels/base/dtype.h"
 #include "kernels/base/error.h"
+#include "sparse/weight_matrix.h"
 
 namespace sparsellm {
 
@@ -39,7 +41,13 @@ struct WeightPart {
   // The file that the weight comes from: its arrays are views of the mapping, or have memory of
   // their own, and it has not been validated. None: a valid weight in memory.
   const MappedFile* file = nullptr;
+  // What is to be loaded of it, inside of it; none: all. Where it falls at borders of the format no
+  // other values are read.
+  std::optional<Slice> slice = {};
 
+  // Of what is to be loaded.
+  int64_t rows() const;
+  int64_t columns() const;
   // `file`, if these bytes are a view of it.
   const MappedFile* file_of(std::span<const std::byte> bytes) const;
 };

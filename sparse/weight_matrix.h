@@ -31,6 +31,12 @@ struct Range {
   int64_t count = 0;
 };
 
+// Of a matrix: some rows, and of these some columns.
+struct Slice {
+  Range rows;
+  Range columns;
+};
+
 // A weight [out, in] on its device, in whatever format it is stored; immutable after load.
 class WeightMatrix {
  public:

@@ -9,7 +9,9 @@ cd "$(dirname "$0")/.."
 . tools/setup.sh
 
 parsers=(
-  kernels/base/json_events.cpp kernels/base/json_reader.cpp kernels/base/lfs_pointer.cpp kernels/base/open_directory.cpp
+  engine/rank_message.cpp
+  kernels/base/comm_messages.cpp kernels/base/json_events.cpp kernels/base/json_reader.cpp
+  kernels/base/lfs_pointer.cpp kernels/base/open_directory.cpp kernels/base/rank_environment.cpp
   kernels/base/tune_cache.cpp
   models/config.cpp models/config_readers.cpp models/foreign_keys.cpp models/llama_config.cpp
   models/opt_config.cpp models/storage/bitmask_weight.cpp models/storage/model_directory.cpp
@@ -28,7 +30,7 @@ parsers=(
   tools/run/result_check.cpp tools/run/results.cpp tools/run/run_entries.cpp tools/run/run_mark.cpp
 )
 # Those of the tests that are about them.
-tests=(base_test models_test model_file_test record_pieces_test sparse_test tiled_csl_test tokenizer_test tools_test)
+tests=(base_test comm_test models_test model_file_test rank_test record_pieces_test sparse_test tiled_csl_test tokenizer_test tools_test)
 for target in tests/fuzz/*_fuzz.cpp; do
   target=${target##*/}
   corpora+=("${target%_fuzz.cpp}")

@@ -9,6 +9,7 @@
 
 namespace sparsellm {
 
+class Communicator;    // kernels/base/comm.h
 class CudaContext;     // kernels/base/cuda_context.h
 struct CudaQueue;      // kernels/base/cuda_queue.h
 class NeuronObserver;  // kernels/base/neuron_observer.h
@@ -41,6 +42,7 @@ struct ExecContext {
   Launches launches = Launches::overlapping;
   StepTrace* trace = nullptr;         // measures the parts of a step; on CUDA, if requested
   NeuronObserver* neurons = nullptr;  // sees those of MLPs; on the CPU, if requested
+  Communicator* comm = nullptr;       // of a model on several ranks; nullptr: there is one
 };
 
 }  // namespace sparsellm

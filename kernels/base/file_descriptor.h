@@ -16,7 +16,10 @@ class FileDescriptor {
     }
   }
   FileDescriptor(FileDescriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  FileDescriptor& operator=(FileDescriptor&&) = delete;
+  FileDescriptor& operator=(FileDescriptor&& other) noexcept {
+    FileDescriptor closed(std::exchange(fd_, std::exchange(other.fd_, -1)));
+    return *this;
+  }
 
   int get() const { return fd_; }
 

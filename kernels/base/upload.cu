@@ -3,7 +3,6 @@
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
-#include <cstring>
 #include <deque>
 #include <exception>
 #include <iterator>
@@ -14,9 +13,7 @@
 #include <utility>
 #include <vector>
 
-#include "kernels/base/convert.h"
 #include "kernels/base/cuda_state.cuh"
-#include "kernels/base/mapped_file.h"
 #include "kernels/base/pinned_buffer.h"
 #include "kernels/base/upload.h"
 
@@ -65,48 +62,27 @@ class StagingBuffer {
 
   // `piece` fits the buffer, which is not being read.
   void copy(const Upload& piece, cudaStream_t stream) {
-    const int64_t count = std::ssize(piece.source) / size_of(piece.from);
-    if (count == 0) {
-      // There is nothing but a check.
-    } else if (piece.from != piece.to) {
-      fill_converted(piece, count);
-    } else if (piece.file != nullptr) {
-      piece.file->read(piece.source, memory_.data());
-    } else {
-      std::memcpy(memory_.data(), piece.source.data(), piece.source.size());
-    }
+    read_source(piece, memory_.data());
     if (piece.check) {
       check(piece);
     }
-    if (count == 0) {
+    const int64_t count = piece.bytes() / size_of(piece.from);
+    if (count == 0) {  // there was nothing but a check
       return;
     }
     check_cuda(cudaMemcpyAsync(piece.destination, memory_.data(),
                                static_cast<size_t>(count * size_of(piece.to)),
                                cudaMemcpyHostToDevice, stream));
     check_cuda(cudaEventRecord(copied_, stream));
-    source_bytes_ = std::ssize(piece.source);
+    source_bytes_ = piece.bytes();
     of_file_ = piece.file != nullptr;
   }
 
  private:
-  void fill_converted(const Upload& piece, int64_t count) {
-    if (piece.file != nullptr) {
-      populate_pages(piece.source);
-    }
-    const std::optional<float> overflow =
-        convert(piece.from, piece.source.data(), piece.to, memory_.data(), count);
-    require(!overflow, "{}: the value {} is too large for {}", piece.what, overflow.value_or(0),
-            name_of(piece.to));
-    if (piece.file != nullptr) {
-      release_pages(piece.source);
-    }
-  }
-
   // What is in the buffer, which only this thread writes, whatever becomes of the source.
   void check(const Upload& piece) const {
     try {
-      piece.check({memory_.data(), piece.source.size()});
+      piece.check({memory_.data(), static_cast<size_t>(piece.bytes())});
     } catch (const Error& error) {
       fail("{}: {}", piece.what, error.what());
     }
@@ -190,18 +166,29 @@ struct Uploader::State {
 // What fits a staging buffer, from the front of the queue.
 Upload Uploader::State::take() {
   Upload& front = queue.front();
-  const int64_t count = std::min(Uploader::kPieceBytes / size_of(front.to),
-                                 std::ssize(front.source) / size_of(front.from));
-  const auto source_bytes = static_cast<size_t>(count * size_of(front.from));
-  if (source_bytes == front.source.size()) {
+  const int64_t most = Uploader::kPieceBytes / size_of(front.to);
+  const int64_t in_row = std::ssize(front.source) / size_of(front.from);
+  if (front.rows * in_row <= most) {
     Upload last = std::move(front);
     queue.pop_front();
     return last;
   }
   Upload piece = front;
-  piece.source = front.source.first(source_bytes);
-  front.source = front.source.subspan(source_bytes);
-  front.destination = static_cast<std::byte*>(front.destination) + count * size_of(front.to);
+  if (front.rows == 1) {
+    const auto source_bytes = static_cast<size_t>(most * size_of(front.from));
+    piece.source = front.source.first(source_bytes);
+    front.source = front.source.subspan(source_bytes);
+  } else {
+    piece.rows = std::max(most / in_row, int64_t{1});
+    front.source = front.row(piece.rows);
+    front.rows -= piece.rows;
+  }
+  const int64_t copied = piece.bytes() / size_of(front.from) * size_of(front.to);
+  front.destination = static_cast<std::byte*>(front.destination) + copied;
+  if (piece.bytes() / size_of(front.from) > most) {  // a row that is cut itself
+    queue.push_front(std::move(piece));
+    return take();
+  }
   return piece;
 }
 
@@ -336,7 +323,7 @@ Uploader::~Uploader() {
 
 void Uploader::submit(Upload upload) {
   State& state = *state_;
-  const int64_t bytes = std::ssize(upload.source);
+  const int64_t bytes = upload.bytes();
   require(bytes % size_of(upload.from) == 0, "{}: {} bytes are no whole number of {}", upload.what,
           bytes, name_of(upload.from));
   require(!upload.check || (bytes <= kPieceBytes && upload.from == upload.to),
@@ -357,8 +344,8 @@ void Uploader::drop(int64_t first) noexcept {
   State& state = *state_;
   while (std::ssize(state.held) > first) {
     const Upload& last = state.held.back();
-    state.submitted_bytes -= std::ssize(last.source);
-    state.submitted_file_bytes -= last.file != nullptr ? std::ssize(last.source) : 0;
+    state.submitted_bytes -= last.bytes();
+    state.submitted_file_bytes -= last.file != nullptr ? last.bytes() : 0;
     state.held.pop_back();
   }
 }

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <iterator>
 #include <memory>
 #include <span>
 #include <string>
@@ -17,6 +18,10 @@ namespace sparsellm {
 struct Upload {
   std::string what;                   // names the numbers in an Error
   std::span<const std::byte> source;  // whole numbers, not necessarily aligned
+  // Rows of a matrix some columns of which are copied, one after the other: as many as the source,
+  // which is the first one, every `pitch` bytes.
+  int64_t rows = 1;
+  int64_t pitch = 0;
   DType from = DType::f32;
   void* destination = nullptr;       // not necessarily aligned
   DType to = DType::f32;             // the same as `from`, or both are floating
@@ -24,7 +29,17 @@ struct Upload {
   // Called with the bytes that are about to go to the device, on any thread: throws Error if they
   // must not. Then there are at most Uploader::kPieceBytes, which are not converted; also of none.
   std::function<void(std::span<const std::byte>)> check = {};
+
+  int64_t bytes() const { return rows * std::ssize(source); }  // of all rows
+  std::span<const std::byte> row(int64_t i) const {
+    return {source.data() + i * pitch, source.size()};
+  }
 };
+
+// Brings the numbers of an upload to host memory that may be written to, converted: through the
+// mapping of its file only where they are. Pages of that which it brings in do not stay in memory.
+// Throws Error that begins with upload.what if a finite number is too large.
+void read_source(const Upload& upload, std::byte* to);
 
 // Whether a's source comes before b's: a file that is not in the page cache is read from its begin
 // to its end.

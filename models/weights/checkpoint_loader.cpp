@@ -5,7 +5,6 @@
 #include <functional>
 #include <utility>
 
-#include "kernels/base/convert.h"
 #include "kernels/base/error.h"
 #include "kernels/base/json_reader.h"
 #include "kernels/base/mapped_file.h"
@@ -14,6 +13,7 @@
 #include "models/weights/shape_loader.h"
 #include "sparse/dense/dense.h"
 #include "sparse/join_parts.h"
+#include "sparse/record_slice.h"
 #include "sparse/registry.h"
 
 namespace sparsellm {
@@ -51,8 +51,8 @@ DType weight_dtype(const Checkpoint& checkpoint, Device device, std::optional<DT
 
 CheckpointLoader::CheckpointLoader(const Checkpoint& checkpoint, Device device,
                                    std::optional<DType> dtype, LoadProgress progress,
-                                   WeightEncoding encoding)
-    : WeightLoader(device, dtype ? *dtype : default_dtype(checkpoint, device)),
+                                   WeightEncoding encoding, const Shard& shard)
+    : WeightLoader(device, dtype ? *dtype : default_dtype(checkpoint, device), shard),
       checkpoint_(&checkpoint),
       store_(checkpoint),
       encoding_(std::move(encoding)),
@@ -80,12 +80,12 @@ void CheckpointLoader::require_all_used(std::initializer_list<std::string_view> 
   store_.require_all_used(used_, ignored);
 }
 
-OwnedTensor CheckpointLoader::load(const Wanted& wanted) {
+std::vector<const StoredTensor*> CheckpointLoader::find_plain(const Wanted& wanted) {
   std::vector<const StoredTensor*> stored;
-  for (const Wanted::Rows& part : wanted.parts) {
-    std::vector<int64_t> shape{part.count};
+  for (const Wanted::Part& part : wanted.parts) {
+    std::vector<int64_t> shape{part.rows};
     if (wanted.kind != Wanted::Kind::vector) {
-      shape.push_back(wanted.columns);
+      shape.push_back(wanted.stored_columns);
     }
     stored.push_back(&get(part.name, shape));
     require(stored.back()->dtype == stored.front()->dtype,
@@ -93,20 +93,43 @@ OwnedTensor CheckpointLoader::load(const Wanted& wanted) {
             checkpoint_->directory().string(), part.name, stored.back()->dtype,
             wanted.parts.front().name, stored.front()->dtype);
   }
+  return stored;
+}
+
+void CheckpointLoader::pass_over(const Wanted& wanted) {
+  if (wanted.kind == Wanted::Kind::linear) {
+    find(wanted);
+  } else {
+    find_plain(wanted);
+  }
+}
+
+OwnedTensor CheckpointLoader::load(const Wanted& wanted) {
+  const std::vector<const StoredTensor*> stored = find_plain(wanted);
   const DType stored_dtype = stored.front()->float_dtype(describe(wanted.parts.front().name));
   OwnedTensor result = allocate(
       wanted, device().is_cuda() ? activation_dtype() : rounded_to_.value_or(stored_dtype));
+  const int64_t item = size_of(stored_dtype);
+  const int64_t pitch = wanted.stored_columns * item;
 
   int64_t row = 0;
   for (size_t i = 0; i < stored.size(); ++i) {
+    const Range rows = wanted.parts[i].slice;
     const Tensor part = part_of(wanted, i, row, result.view);
-    const std::span<const std::byte> source = stored[i]->bytes;
-    Upload copy{.what = describe(wanted.parts[i].name),
-                .source = source,
-                .from = stored_dtype,
-                .destination = part.raw(),
-                .to = part.dtype(),
-                .file = &checkpoint_->file_of(source)};
+    // All rows in one piece, or some columns of each.
+    const int64_t pieces = wanted.whole_columns() ? 1 : rows.count;
+    const int64_t bytes = rows.count * wanted.columns.count * item;
+    const int64_t first = rows.begin * pitch + wanted.columns.begin * item;
+    Upload copy{
+        .what = describe(wanted.parts[i].name),
+        .source = stored[i]->bytes.subspan(
+            static_cast<size_t>(first), static_cast<size_t>(bytes / std::max(pieces, int64_t{1}))),
+        .rows = pieces,
+        .pitch = pitch,
+        .from = stored_dtype,
+        .destination = part.raw(),
+        .to = part.dtype(),
+        .file = &checkpoint_->file_of(stored[i]->bytes)};
     if (device().is_cuda()) {
       if (wanted.order == Order::transposed) {
         transpose_later(wanted, std::move(copy), part);
@@ -116,14 +139,14 @@ OwnedTensor CheckpointLoader::load(const Wanted& wanted) {
           steps_.push_back({.weight = {}, .to = part, .signs = wanted.signs});
         }
       }
-      loaded_ += std::ssize(source);
+      loaded_ += bytes;
     } else {
       copies_.push_back({.copy = std::move(copy),
                          .to = part,
                          .transposes = wanted.order == Order::transposed,
                          .signs = i == 0 ? wanted.signs : nullptr});
     }
-    row += wanted.parts[i].count;
+    row += rows.count;
   }
   return result;
 }
@@ -161,18 +184,18 @@ void CheckpointLoader::settle() {
 // The place of part i in the loaded tensor; the part begins with this row.
 Tensor CheckpointLoader::part_of(const Wanted& wanted, size_t i, int64_t row,
                                  const Tensor& loaded) {
-  const int64_t count = wanted.parts[i].count;
+  const int64_t count = wanted.parts[i].slice.count;
   return wanted.order == Order::transposed ? loaded.columns(row, count) : loaded.rows(row, count);
 }
 
 std::vector<WeightStore::Stored> CheckpointLoader::find(const Wanted& wanted) {
   std::vector<Stored> parts;
-  for (const Wanted::Rows& part : wanted.parts) {
+  for (const Wanted::Part& part : wanted.parts) {
     const Stored& stored = parts.emplace_back(store_.get(part.name));
-    require(stored.rows == part.count && stored.columns == wanted.columns,
+    require(stored.rows == part.rows && stored.columns == wanted.stored_columns,
             "{} has shape {}, but the config asks for {}", describe(part.name),
             shape_string({stored.rows, stored.columns}),
-            shape_string({part.count, wanted.columns}));
+            shape_string({part.rows, wanted.stored_columns}));
     require(stored.dtype == parts.front().dtype,
             "{}: {} is {}, but {} is {}; joined tensors need one dtype",
             checkpoint_->directory().string(), part.name, safetensors_name(stored.dtype),
@@ -205,10 +228,11 @@ std::unique_ptr<WeightMatrix> CheckpointLoader::load_weight(const Wanted& wanted
 
 OwnedTensor CheckpointLoader::load_dense(const Wanted& wanted) {
   const std::vector<Stored> parts = find(wanted);
-  for (const Stored& part : parts) {
-    if (part.form == WeightStore::Form::encoded) {
+  for (size_t i = 0; i < parts.size(); ++i) {
+    if (parts[i].form == WeightStore::Form::encoded) {
       count_decoded(
-          {.bytes = part.rows * part.columns * size_of(part.dtype), .stored_bytes = part.bytes});
+          {.bytes = wanted.parts[i].slice.count * wanted.columns.count * size_of(parts[i].dtype),
+           .stored_bytes = read_bytes(wanted, i, parts[i])});
     }
   }
   return load_dense(wanted, parts);
@@ -232,12 +256,14 @@ std::unique_ptr<WeightMatrix> CheckpointLoader::load_encoded(const Wanted& wante
   std::vector<WeightPart> parts;
   for (size_t i = 0; i < stored.size(); ++i) {
     const std::string& name = wanted.parts[i].name;
+    const PartSlice slice = wanted.slice_of(wanted.parts[i]);
     if (stored[i].form == WeightStore::Form::encoded && stored[i].format == format.name()) {
       parts.push_back({.weight = &encoded_.emplace_back(store_.unchecked(name)),
                        .name = store_.file().describe(stored[i].name),
-                       .file = stored[i].file});
+                       .file = stored[i].file,
+                       .slice = slice});
     } else {
-      EncodedWeight encoded = store_.encode(name, format, stored[i].dtype, threads());
+      EncodedWeight encoded = store_.encode(name, format, stored[i].dtype, threads(), slice);
       store_.release(stored[i]);
       parts.push_back(
           {.weight = &encoded_.emplace_back(std::move(encoded)), .name = describe(name)});
@@ -247,18 +273,21 @@ std::unique_ptr<WeightMatrix> CheckpointLoader::load_encoded(const Wanted& wante
   if (!device().is_cuda()) {
     encoded_.clear();
   }
-  for (const Stored& part : stored) {
-    store_.release(part);  // copies read the file
+  int64_t bytes = 0;
+  for (size_t i = 0; i < stored.size(); ++i) {
+    store_.release(stored[i]);  // copies read the file
+    bytes += read_bytes(wanted, i, stored[i]);
   }
-  count_loaded(stored);
+  count_loaded(bytes);
   return weight;
 }
 
 std::unique_ptr<WeightMatrix> CheckpointLoader::encode_on_device(const Wanted& wanted,
                                                                  std::span<const Stored> parts,
                                                                  const WeightFormat& format) {
-  const OwnedTensor dense = allocate_scratch(
-      exec(), activation_dtype(), {rows_of(wanted), wanted.columns}, wanted.parts.front().name);
+  const OwnedTensor dense =
+      allocate_scratch(exec(), activation_dtype(), {rows_of(wanted), wanted.columns.count},
+                       wanted.parts.front().name);
   fill(wanted, parts, dense.view);
   return naming_errors(describe(wanted.parts.front().name),
                        [&] { return format.encode_on_device(dense.view, context()); });
@@ -270,6 +299,7 @@ void CheckpointLoader::fill(const Wanted& wanted, std::span<const Stored> parts,
   int64_t row = 0;
   for (size_t i = 0; i < parts.size(); ++i) {
     const std::string& name = wanted.parts[i].name;
+    const PartSlice slice = wanted.slice_of(wanted.parts[i]);
     const Tensor part = part_of(wanted, i, row, dense);
     const bool transposes = wanted.order == Order::transposed;
     OwnedTensor weight;
@@ -280,9 +310,9 @@ void CheckpointLoader::fill(const Wanted& wanted, std::span<const Stored> parts,
     }
     const Tensor& to = transposes ? weight.view : part;
     if (device().is_cuda() && is_encoded_for(parts[i], device(), activation_dtype())) {
-      expand_part(name, parts[i], to);
+      expand_part(name, parts[i], slice, to);
     } else {
-      decode_part(name, parts[i], to);
+      decode_part(name, parts[i], slice, to);
     }
     if (transposes) {
       transpose(weight.view, part, exec());
@@ -293,24 +323,26 @@ void CheckpointLoader::fill(const Wanted& wanted, std::span<const Stored> parts,
     if (transposes && device().is_cuda()) {
       cuda_->synchronize();  // before the weight goes
     }
-    row += parts[i].rows;
+    row += wanted.parts[i].slice.count;
     store_.release(parts[i]);
-    count_loaded(parts.subspan(i, 1));
+    count_loaded(read_bytes(wanted, i, parts[i]));
   }
 }
 
 // On a CUDA device, from an encoding that it multiplies by.
 void CheckpointLoader::expand_part(const std::string& name, const Stored& stored,
-                                   const Tensor& dense) {
+                                   const PartSlice& slice, const Tensor& dense) {
   EncodedWeight encoded = store_.unchecked(name);
-  const WeightPart part{
-      .weight = &encoded, .name = store_.file().describe(stored.name), .file = stored.file};
+  const WeightPart part{.weight = &encoded,
+                        .name = store_.file().describe(stored.name),
+                        .file = stored.file,
+                        .slice = slice};
   sparsellm::expand_part(weight_format(stored.format), part, dense, context());
 }
 
 void CheckpointLoader::decode_part(const std::string& name, const Stored& stored,
-                                   const Tensor& dense) {
-  const OwnedTensor part = store_.dense(name, threads());
+                                   const PartSlice& slice, const Tensor& dense) {
+  const OwnedTensor part = store_.dense(name, threads(), slice);
   const std::span source(static_cast<const std::byte*>(part.view.raw()),
                          static_cast<size_t>(part.view.bytes()));
   if (!device().is_cuda()) {
@@ -327,10 +359,13 @@ void CheckpointLoader::decode_part(const std::string& name, const Stored& stored
   uploads().flush(held);
 }
 
-void CheckpointLoader::count_loaded(std::span<const Stored> parts) {
-  for (const Stored& part : parts) {
-    loaded_ += part.bytes;
-  }
+int64_t CheckpointLoader::read_bytes(const Wanted& wanted, size_t i, const Stored& stored) {
+  return proportional(stored.bytes, wanted.parts[i].slice.count * wanted.columns.count,
+                      stored.rows * stored.columns);
+}
+
+void CheckpointLoader::count_loaded(int64_t bytes) {
+  loaded_ += bytes;
   report();
 }
 
@@ -377,11 +412,11 @@ Uploader& CheckpointLoader::uploads() {
 }
 
 std::unique_ptr<WeightLoader> CheckpointLoader::shapes() const {
-  return std::make_unique<ShapeLoader>(device(), activation_dtype(),
-                                       LinearShapes{.store = &store_,
-                                                    .format = encoding_.format,
-                                                    .layers = encoding_.layers,
-                                                    .density = 0.0});
+  return std::make_unique<ShapeLoader>(
+      device(), activation_dtype(),
+      LinearShapes{
+          .store = &store_, .format = encoding_.format, .layers = encoding_.layers, .density = 0.0},
+      shard());
 }
 
 void CheckpointLoader::finish() {
@@ -404,23 +439,14 @@ void CheckpointLoader::finish() {
       weight = allocate_tensor({}, copy.to, {each.to.size(1), each.to.size(0)}, copy.what);
       copy.destination = weight.view.raw();
     }
-    if (copy.from == copy.to) {
-      copy.file->read(copy.source, static_cast<std::byte*>(copy.destination));
-    } else {
-      const std::optional<float> overflow =
-          convert(copy.from, copy.source.data(), copy.to, static_cast<std::byte*>(copy.destination),
-                  std::ssize(copy.source) / size_of(copy.from));
-      require(!overflow, "{}: the value {} is too large for {}", copy.what, overflow.value_or(0),
-              name_of(copy.to));
-      release_pages(copy.source);
-    }
+    read_source(copy, static_cast<std::byte*>(copy.destination));
     if (each.transposes) {
       transpose(weight.view, each.to, exec());
     }
     if (each.signs != nullptr) {
       pack_signs(each.to, *each.signs, exec());
     }
-    loaded_ += std::ssize(copy.source);
+    loaded_ += copy.bytes();
     report();
   }
   checkpoint_->require_intact();

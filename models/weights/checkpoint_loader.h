@@ -45,7 +45,7 @@ class CheckpointLoader : public WeightLoader {
   // tensor, else f16. `progress` is called in finish(), on its thread. The checkpoint outlives this
   // object. Throws Error for a dtype that the device does not compute in.
   CheckpointLoader(const Checkpoint& checkpoint, Device device, std::optional<DType> dtype,
-                   LoadProgress progress, WeightEncoding encoding = {});
+                   LoadProgress progress, WeightEncoding encoding = {}, const Shard& shard = {});
 
   // For the CPU, where tensors keep the stored dtype: all but the weights of linear layers are
   // rounded to this one, as if they were stored so.
@@ -75,8 +75,11 @@ class CheckpointLoader : public WeightLoader {
     OwnedSignWords* signs = nullptr;  // of `to`
   };
 
+  // Throws Error unless they are stored plainly, as asked for.
+  std::vector<const StoredTensor*> find_plain(const Wanted& wanted);
   // Plainly stored tensors, which are copied in finish().
   OwnedTensor load(const Wanted& wanted) override;
+  void pass_over(const Wanted& wanted) override;
   // A linear layer takes one of three routes: it stays dense; its parts are stored in the wanted
   // format, or encoded on the host, and loaded; or it is encoded on a CUDA device.
   std::unique_ptr<WeightMatrix> load_weight(const Wanted& wanted) override;
@@ -97,11 +100,16 @@ class CheckpointLoader : public WeightLoader {
   const StoredTensor& get(const std::string& name, const std::vector<int64_t>& shape);
   // Decodes the parts, one below the other, into `dense`, which has its values on return.
   void fill(const Wanted& wanted, std::span<const Stored> parts, const Tensor& dense);
-  void expand_part(const std::string& name, const Stored& stored, const Tensor& dense);
-  void decode_part(const std::string& name, const Stored& stored, const Tensor& dense);
+  using PartSlice = std::optional<Slice>;  // nothing: all of it
+  void expand_part(const std::string& name, const Stored& stored, const PartSlice& slice,
+                   const Tensor& dense);
+  void decode_part(const std::string& name, const Stored& stored, const PartSlice& slice,
+                   const Tensor& dense);
+  // Of what has been read or submitted of a part, as a share of its stored bytes.
+  static int64_t read_bytes(const Wanted& wanted, size_t i, const Stored& stored);
   std::string describe(const std::string& name) const;
-  // Counts the bytes of parts that have been read or submitted, and reports.
-  void count_loaded(std::span<const Stored> parts);
+  // Counts bytes of the checkpoint that have been read or submitted, and reports.
+  void count_loaded(int64_t bytes);
   void report();  // the bytes of the checkpoint that are loaded, to progress_
   LoadContext context();
   ThreadPool& threads();

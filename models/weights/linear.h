@@ -6,6 +6,7 @@
 #include "kernels/base/exec.h"
 #include "kernels/base/step_trace.h"
 #include "kernels/epilogue.h"
+#include "models/weights/sum_over_ranks.h"
 #include "sparse/weight_matrix.h"
 
 namespace sparsellm {
@@ -15,6 +16,9 @@ struct Linear {
   std::unique_ptr<WeightMatrix> weight;
   OwnedTensor bias;  // [out], or empty
   Activation activation;
+  // Each rank has some columns of W, and rank 0 the bias: their products are added up. Without a
+  // communicator in the context y is the rank's own part of the sum.
+  bool sums_over_ranks = false;
 
   void forward(const Tensor& x, Tensor y, ExecContext& ctx) const {
     forward(x, activation, y, ctx);
@@ -22,7 +26,15 @@ struct Linear {
   // With another activation than its own.
   void forward(const Tensor& x, const Activation& instead, Tensor y, ExecContext& ctx) const {
     const TraceScope traced(ctx, "linear layers", weight->format());
-    weight->matmul(x, y, {.bias = bias.view, .activation = instead}, ctx);
+    if (!sums_over_ranks) {
+      weight->matmul(x, y, {.bias = bias.view, .activation = instead}, ctx);
+      return;
+    }
+    weight->matmul(x, y, {.bias = bias.view, .activation = {}}, ctx);
+    sum_over_ranks(y, ctx);
+    if (instead.kind != Activation::Kind::none) {
+      activate(instead, y, ctx);
+    }
   }
 
   int64_t workspace_bytes(int64_t tokens, Sums sums) const {

@@ -20,8 +20,8 @@ float spread_of(float deviation) { return std::sqrt(3.0f) * deviation; }
 
 }  // namespace
 
-RandomLoader::RandomLoader(Device device, const RandomWeights& weights)
-    : WeightLoader(device, device.is_cuda() ? weights.dtype : DType::f32),
+RandomLoader::RandomLoader(Device device, const RandomWeights& weights, const Shard& shard)
+    : WeightLoader(device, device.is_cuda() ? weights.dtype : DType::f32, shard),
       weights_(weights),
       workspace_(device, 0),
       threads_(device.is_cuda() ? 1 : 0),
@@ -36,14 +36,14 @@ OwnedTensor RandomLoader::load(const Wanted& wanted) {
   try {
     if (wanted.order == Order::transposed) {
       const OwnedTensor weight = allocate_tensor(
-          device(), weights_.dtype, {rows_of(wanted), wanted.columns}, "random weights");
+          device(), weights_.dtype, {rows_of(wanted), wanted.columns.count}, "random weights");
       fill(wanted, weight.view);
       transpose(weight.view, result.view, exec_);
       finish();  // before the weight goes
     } else {
       fill(wanted, result.view);
       if (wanted.signs != nullptr) {
-        pack_signs(result.view.rows(0, wanted.parts.front().count), *wanted.signs, exec_);
+        pack_signs(result.view.rows(0, wanted.parts.front().slice.count), *wanted.signs, exec_);
       }
     }
     finish();  // nothing waits for the kernel if a builder throws and frees the tensor
@@ -57,17 +57,22 @@ OwnedTensor RandomLoader::load(const Wanted& wanted) {
 }
 
 void RandomLoader::fill(const Wanted& wanted, const Tensor& tensor) {
-  RandomFill fill{.spread = spread_of(kSmallDeviation)};
+  RandomFill fill{.spread = spread_of(kSmallDeviation), .columns = wanted.stored_columns};
   if (wanted.kind == Wanted::Kind::linear) {
-    fill.spread = spread_of(1.0f / std::sqrt(static_cast<float>(wanted.columns)));
-    fill.columns = wanted.columns;
+    fill.spread = spread_of(1.0f / std::sqrt(static_cast<float>(wanted.stored_columns)));
   } else if (wanted.parts.front().name.ends_with("norm.weight")) {
     fill.centre = 1.0f;
     fill.spread = 0.0f;
   }
   auto* destination = static_cast<std::byte*>(tensor.raw());
-  for (const Wanted::Rows& part : wanted.parts) {
-    const Tensor values(destination, weights_.dtype, {part.count * wanted.columns}, device());
+  for (const Wanted::Part& part : wanted.parts) {
+    const Tensor values(destination, weights_.dtype, {part.slice.count * wanted.columns.count},
+                        device());
+    fill.part = wanted.whole(part) ? RandomFill::Part()
+                                   : RandomFill::Part{.all_rows = part.rows,
+                                                      .first_row = part.slice.begin,
+                                                      .first_column = wanted.columns.begin,
+                                                      .columns = wanted.columns.count};
     fill.key = random_key(weights_.seed, part.name);
     if (wanted.kind == Wanted::Kind::linear) {
       const RandomLinear linear = weights_.linear(part.name);
@@ -87,8 +92,8 @@ std::unique_ptr<WeightMatrix> RandomLoader::load_weight(const Wanted& wanted) {
   const WeightFormat& format = weight_format(name);
   require(format.runs_on(device()), "random weights in the format {} cannot be made on {}", name,
           to_string(device()));
-  const OwnedTensor dense =
-      allocate_scratch(exec_, weights_.dtype, {rows_of(wanted), wanted.columns}, "random weights");
+  const OwnedTensor dense = allocate_scratch(
+      exec_, weights_.dtype, {rows_of(wanted), wanted.columns.count}, "random weights");
   fill(wanted, dense.view);
   const LoadContext context{.device = device(),
                             .compute = weights_.dtype,
@@ -104,7 +109,7 @@ std::unique_ptr<WeightMatrix> RandomLoader::load_weight(const Wanted& wanted) {
 
 std::unique_ptr<WeightLoader> RandomLoader::shapes() const {
   return std::make_unique<ShapeLoader>(device(), weights_.dtype,
-                                       LinearShapes{.store = nullptr, .random = weights_});
+                                       LinearShapes{.store = nullptr, .random = weights_}, shard());
 }
 
 void RandomLoader::finish() {

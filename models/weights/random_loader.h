@@ -13,13 +13,14 @@
 namespace sparsellm {
 
 // Weights for benchmarks of any shape of model, made on the device: a tensor's values depend on the
-// seed, its name, its sizes, sparsity and pattern alone, and are the same on every device. Norms
+// seed, its name, its sizes, sparsity and pattern alone, and are the same on every device; a rank
+// makes its share of the same values. Norms
 // change nothing but the scale (weight 1, bias near 0), linear layers keep the magnitude of their
 // input, so that activations stay in range through any number of layers.
 class RandomLoader : public WeightLoader {
  public:
   // Throws Error for a dtype that the device does not compute in, and as require_possible() does.
-  RandomLoader(Device device, const RandomWeights& weights);
+  RandomLoader(Device device, const RandomWeights& weights, const Shard& shard = {});
 
   std::unique_ptr<WeightLoader> shapes() const override;
   void finish() override;

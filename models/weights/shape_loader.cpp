@@ -8,6 +8,7 @@
 #include "kernels/base/error.h"
 #include "sparse/activation/sign_words.h"
 #include "sparse/dense/dense.h"
+#include "sparse/record_slice.h"
 #include "sparse/registry.h"
 
 namespace sparsellm {
@@ -47,8 +48,8 @@ class WeightOfSize : public WeightMatrix {
 
 }  // namespace
 
-ShapeLoader::ShapeLoader(Device device, DType dtype, LinearShapes linears)
-    : WeightLoader(device, device.is_cuda() ? dtype : DType::f32),
+ShapeLoader::ShapeLoader(Device device, DType dtype, LinearShapes linears, const Shard& shard)
+    : WeightLoader(device, device.is_cuda() ? dtype : DType::f32, shard),
       dtype_(dtype),
       linears_(std::move(linears)) {
   if (linears_.random) {
@@ -70,11 +71,11 @@ std::unique_ptr<WeightMatrix> ShapeLoader::load_weight(const Wanted& wanted) {
                        .version = 0,
                        .dtype = dtype_,
                        .rows = rows_of(wanted),
-                       .columns = wanted.columns,
+                       .columns = wanted.columns.count,
                        .nonzeros = 0,
                        .parts = {}};
   std::vector<WeightStore::Stored> stored;
-  for (const Wanted::Rows& part : wanted.parts) {
+  for (const Wanted::Part& part : wanted.parts) {
     if (linears_.store != nullptr) {
       stored.push_back(linears_.store->get(part.name));
     }
@@ -87,23 +88,39 @@ std::unique_ptr<WeightMatrix> ShapeLoader::load_weight(const Wanted& wanted) {
   }
   require_runs_on(device(), weight_format(header.format));
   int64_t bytes = 0;
+  // Those of the header say in which layout it is: slices have that of their source, whatever their
+  // own density is.
+  int64_t nonzeros = 0;
   bool counted = true;
   for (size_t i = 0; i < wanted.parts.size(); ++i) {
-    const int64_t elements = wanted.parts[i].count * wanted.columns;
+    const Wanted::Part& wanted_part = wanted.parts[i];
+    const std::optional<Slice> slice = wanted.slice_of(wanted_part);
+    const int64_t elements = wanted_part.slice.count * wanted.columns.count;
     if (i < stored.size() && stored[i].format == header.format) {
-      bytes += stored[i].bytes;
-      header.nonzeros += stored[i].nonzeros;
+      EncodedSize size = linears_.store->size(stored[i], slice);
+      if (!size.exact && !linears_.density && device().is_cuda()) {  // cut through its records
+        const EncodedWeight part =
+            encode(wanted_part.name, stored[i], slice, weight_format(header.format));
+        size = {.bytes = part.bytes(), .nonzeros = part.nonzeros, .exact = false};
+      }
+      bytes += size.bytes;
+      nonzeros += size.nonzeros;
+      header.nonzeros += size.exact ? proportional(stored[i].nonzeros, elements,
+                                                   stored[i].rows * stored[i].columns)
+                                    : size.nonzeros;
     } else if (requested.empty()) {
       bytes += elements * size_of(dtype_);
+      nonzeros += elements;
       header.nonzeros += elements;
       counted = false;
-    } else if (!density_of(wanted.parts[i].name) && i < stored.size()) {
+    } else if (!density_of(wanted_part.name) && i < stored.size()) {
       const EncodedWeight part =
-          encode(wanted.parts[i].name, stored[i], weight_format(header.format));
+          encode(wanted_part.name, stored[i], slice, weight_format(header.format));
       bytes += part.bytes();
+      nonzeros += part.nonzeros;
       header.nonzeros += part.nonzeros;
     } else {
-      const std::optional<double> density = density_of(wanted.parts[i].name);
+      const std::optional<double> density = density_of(wanted_part.name);
       require(density.has_value(),
               "what weights take as {} is known when they are encoded; a model that was converted "
               "to it tells",
@@ -111,29 +128,31 @@ std::unique_ptr<WeightMatrix> ShapeLoader::load_weight(const Wanted& wanted) {
       const EncodedWeight part{.format = header.format,
                                .version = 0,
                                .dtype = dtype_,
-                               .rows = wanted.parts[i].count,
-                               .columns = wanted.columns,
+                               .rows = wanted_part.slice.count,
+                               .columns = wanted.columns.count,
                                .nonzeros = std::llround(*density * static_cast<double>(elements)),
                                .parts = {}};
       bytes += weight_format(part.format).expected_bytes(part);
+      nonzeros += part.nonzeros;
       header.nonzeros += part.nonzeros;
     }
   }
   if (!device().is_cuda()) {
+    header.nonzeros = nonzeros;
     bytes = weight_format(header.format).bytes_on_cpu(header);
   }
   count_bytes(bytes);
-  const std::optional<int64_t> nonzeros = counted ? std::optional(header.nonzeros) : std::nullopt;
-  return std::make_unique<WeightOfSize>(std::move(header), nonzeros, device(), bytes);
+  return std::make_unique<WeightOfSize>(
+      std::move(header), counted ? std::optional(nonzeros) : std::nullopt, device(), bytes);
 }
 
 EncodedWeight ShapeLoader::encode(const std::string& name, const WeightStore::Stored& stored,
-                                  const WeightFormat& format) {
+                                  const std::optional<Slice>& slice, const WeightFormat& format) {
   if (!threads_) {
     threads_ = std::make_unique<ThreadPool>(linears_.threads);
   }
-  EncodedWeight encoded =
-      linears_.store->encode(name, format, device().is_cuda() ? dtype_ : stored.dtype, *threads_);
+  EncodedWeight encoded = linears_.store->encode(
+      name, format, device().is_cuda() ? dtype_ : stored.dtype, *threads_, slice);
   linears_.store->release(stored);
   done_ += stored.bytes;
   if (linears_.progress) {
@@ -148,9 +167,10 @@ OwnedTensor ShapeLoader::constants(std::string_view, std::span<const float> valu
 
 OwnedTensor ShapeLoader::load_dense(const Wanted& wanted) {
   if (wanted.signs != nullptr) {
-    const Wanted::Rows& first = wanted.parts.front();
+    const Wanted::Part& first = wanted.parts.front();
     constexpr int64_t kPlanes = 2;  // the second one is there if an element is zero
-    count_bytes(kPlanes * first.count * sign_word_count(wanted.columns) * size_of(DType::u32));
+    count_bytes(kPlanes * first.slice.count * sign_word_count(wanted.columns.count) *
+                size_of(DType::u32));
   }
   return load(wanted);
 }

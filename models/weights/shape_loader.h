@@ -27,16 +27,18 @@ struct LinearShapes {
 };
 
 // Weights without memory, for a decoder that is asked what it needs and never run: loaded_bytes(),
-// and the decoder's kv_shape() and workspace_bytes(). The device need not be there.
+// and the decoder's kv_shape() and workspace_bytes(), of one rank's share. The device need not be
+// there.
 class ShapeLoader : public WeightLoader {
  public:
   // `dtype` is that of all weights; on CUDA also what the model computes in. Linear layers count
   // with what they take in the store (joined ones may come to some bytes less), or can be expected
-  // to take in their format. Those that would be converted and whose density is not given are read
-  // from the store and encoded, one after the other, to see what they take, as by the converter;
-  // Error is thrown for what has no values or cannot be encoded. Throws Error for a dtype that the
-  // device does not compute in, and for random weights that cannot be.
-  ShapeLoader(Device device, DType dtype, LinearShapes linears = {});
+  // to take in their format. Those that would be converted and whose density is not given, and
+  // slices that are encoded anew, are read from the store and encoded, one after the other, to see
+  // what they take, as by the converter; Error is thrown for what has no values or cannot be
+  // encoded. Throws Error for a dtype that the device does not compute in, and for random weights
+  // that cannot be.
+  ShapeLoader(Device device, DType dtype, LinearShapes linears = {}, const Shard& shard = {});
 
   OwnedTensor constants(std::string_view what, std::span<const float> values) override;
   void reserve(int64_t) override {}
@@ -51,7 +53,7 @@ class ShapeLoader : public WeightLoader {
   // The share of nonzeros of a weight that is not stored as it will be; nothing if it is not known.
   std::optional<double> density_of(const std::string& weight) const;
   EncodedWeight encode(const std::string& name, const WeightStore::Stored& stored,
-                       const WeightFormat& format);
+                       const std::optional<Slice>& slice, const WeightFormat& format);
 
   DType dtype_;
   LinearShapes linears_;

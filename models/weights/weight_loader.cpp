@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "kernels/base/error.h"
+#include "models/weights/empty_weight.h"
 #include "models/weights/shape_loader.h"
 #include "sparse/activation/sign_words.h"
 #include "sparse/dense/dense.h"
@@ -19,8 +20,8 @@ int64_t aligned(int64_t bytes) {
 
 }  // namespace
 
-WeightLoader::WeightLoader(Device device, DType activation_dtype)
-    : device_(device), activation_dtype_(activation_dtype) {
+WeightLoader::WeightLoader(Device device, DType activation_dtype, const Shard& shard)
+    : device_(device), activation_dtype_(activation_dtype), shard_(shard) {
   if (device.is_cuda()) {
     require(activation_dtype == DType::f16 || activation_dtype == DType::bf16,
             "a model on {} computes in f16 or bf16, not in {}", to_string(device),
@@ -32,7 +33,7 @@ WeightLoader::WeightLoader(Device device, DType activation_dtype)
 }
 
 std::unique_ptr<WeightLoader> WeightLoader::shapes() const {
-  return std::make_unique<ShapeLoader>(device_, activation_dtype_);
+  return std::make_unique<ShapeLoader>(device_, activation_dtype_, LinearShapes(), shard_);
 }
 
 void WeightLoader::reserve(int64_t bytes) {
@@ -50,47 +51,84 @@ OwnedTensor WeightLoader::count(OwnedTensor tensor) {
 }
 
 OwnedTensor WeightLoader::vector(const std::string& name, int64_t size) {
-  return count(load({.kind = Wanted::Kind::vector, .parts = {{name, size}}}));
+  return count(
+      load({.kind = Wanted::Kind::vector, .parts = {{name, size, {.begin = 0, .count = size}}}}));
 }
 
 OwnedTensor WeightLoader::matrix(const std::string& name, int64_t rows, int64_t columns) {
-  return count(load({.kind = Wanted::Kind::matrix, .parts = {{name, rows}}, .columns = columns}));
+  return count(load({.kind = Wanted::Kind::matrix,
+                     .parts = {{name, rows, {.begin = 0, .count = rows}}},
+                     .stored_columns = columns,
+                     .columns = {.begin = 0, .count = columns}}));
 }
 
-WeightLoader::Wanted WeightLoader::joined(Wanted::Kind kind, const std::vector<Part>& parts,
-                                          int64_t columns) {
-  require(!parts.empty(), "a linear layer without parts");
-  Wanted wanted{.kind = kind, .parts = {}, .columns = columns};
-  for (const Part& part : parts) {
-    const char* const suffix = kind == Wanted::Kind::vector ? ".bias" : ".weight";
-    wanted.parts.push_back({part.module + suffix, part.out});
+WeightLoader::Wanted WeightLoader::weight_of(const WeightRequest& request) const {
+  require(!request.parts.empty(), "a linear layer without parts");
+  Wanted wanted{.kind = Wanted::Kind::linear,
+                .parts = {},
+                .stored_columns = request.in,
+                .columns = columns_of(request, shard_),
+                .request = &request};
+  for (const WeightRequest::Part& part : request.parts) {
+    wanted.parts.push_back(
+        {part.module + ".weight", part.out, sparsellm::rows_of(request, part.out, shard_)});
   }
   return wanted;
 }
 
-OwnedTensor WeightLoader::load_bias(const std::vector<Part>& parts, Bias bias) {
-  return bias == Bias::yes ? count(load(joined(Wanted::Kind::vector, parts, 1))) : OwnedTensor();
+OwnedTensor WeightLoader::load_bias(const WeightRequest& request) {
+  if (request.bias == Bias::no) {
+    return {};
+  }
+  Wanted wanted{.kind = Wanted::Kind::vector, .parts = {}};
+  for (const WeightRequest::Part& part : request.parts) {
+    wanted.parts.push_back(
+        {part.module + ".bias", part.out, sparsellm::rows_of(request, part.out, shard_)});
+  }
+  if (is_empty(wanted) || !has_bias(request, shard_)) {
+    pass_over(wanted);
+    return {};
+  }
+  return count(load(wanted));
 }
 
-Linear WeightLoader::linear(const std::vector<Part>& parts, int64_t in, Bias bias,
-                            Activation activation) {
-  Wanted weight = joined(Wanted::Kind::linear, parts, in);
-  weight.bias = bias;
-  weight.activation = activation;
-  Linear result{.weight = load_weight(weight), .bias = {}, .activation = activation};
-  result.bias = load_bias(parts, bias);
+Linear WeightLoader::load_linear(const WeightRequest& request, Wanted::Kind kind) {
+  Wanted wanted = weight_of(request);
+  wanted.kind = kind;
+  Linear result{.weight = nullptr,
+                .bias = {},
+                .activation = request.activation,
+                .sums_over_ranks = request.split == WeightRequest::Split::in && shard_.degree > 1};
+  if (is_empty(wanted)) {
+    pass_over(wanted);
+    result.weight =
+        std::make_unique<EmptyWeight>(rows_of(wanted), wanted.columns.count, activation_dtype_);
+  } else if (kind == Wanted::Kind::linear) {
+    result.weight = load_weight(wanted);
+  } else {
+    result.weight = std::make_unique<DenseWeight>(count(load(wanted)));
+  }
+  result.bias = load_bias(request);
   return result;
 }
 
-WeightLoader::DenseLinear WeightLoader::dense_linear(const std::vector<Part>& parts, int64_t in,
-                                                     Bias bias, Order order,
+Linear WeightLoader::linear(const WeightRequest& request) {
+  return load_linear(request, Wanted::Kind::linear);
+}
+
+Linear WeightLoader::head(const WeightRequest& request) {
+  return load_linear(request, Wanted::Kind::matrix);
+}
+
+WeightLoader::DenseLinear WeightLoader::dense_linear(const WeightRequest& request, Order order,
                                                      OwnedSignWords* signs) {
-  Wanted weight = joined(Wanted::Kind::linear, parts, in);
-  weight.bias = bias;
-  weight.order = order;
-  weight.signs = signs;
-  DenseLinear result{.weight = count(load_dense(weight)), .bias = {}};
-  result.bias = load_bias(parts, bias);
+  Wanted wanted = weight_of(request);
+  require(!is_empty(wanted), "neurons of {}, of which rank {} of {} has none",
+          wanted.parts.front().name, shard_.rank, shard_.degree);
+  wanted.order = order;
+  wanted.signs = signs;
+  DenseLinear result{.weight = count(load_dense(wanted)), .bias = {}};
+  result.bias = load_bias(request);
   return result;
 }
 
@@ -106,15 +144,15 @@ OwnedTensor WeightLoader::constants(std::string_view what, std::span<const float
 
 int64_t WeightLoader::rows_of(const Wanted& wanted) {
   int64_t rows = 0;
-  for (const Wanted::Rows& part : wanted.parts) {
-    rows = checked_add(rows, part.count, "rows of a joined weight");
+  for (const Wanted::Part& part : wanted.parts) {
+    rows = checked_add(rows, part.slice.count, "rows of a joined weight");
   }
   return rows;
 }
 
 std::pair<int64_t, int64_t> WeightLoader::shape_of(const Wanted& wanted) {
-  return wanted.order == Order::rows ? std::pair(rows_of(wanted), wanted.columns)
-                                     : std::pair(wanted.columns, rows_of(wanted));
+  return wanted.order == Order::rows ? std::pair(rows_of(wanted), wanted.columns.count)
+                                     : std::pair(wanted.columns.count, rows_of(wanted));
 }
 
 void WeightLoader::pack_signs(const Tensor& weight, OwnedSignWords& signs, ExecContext& ctx) {

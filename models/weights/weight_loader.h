@@ -3,15 +3,17 @@
 #include <cstdint>
 #include <initializer_list>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
-#include "kernels/activation.h"
 #include "kernels/base/buffer.h"
 #include "models/weights/linear.h"
+#include "models/weights/shares.h"
+#include "models/weights/weight_request.h"
 
 namespace sparsellm {
 
@@ -26,28 +28,26 @@ class WeightLoader {
   WeightLoader(const WeightLoader&) = delete;
   WeightLoader& operator=(const WeightLoader&) = delete;
 
+  // The same on every rank.
   OwnedTensor vector(const std::string& name, int64_t size);
   OwnedTensor matrix(const std::string& name, int64_t rows, int64_t columns);
 
-  // One of the linear layers that `linear` joins by rows: "<module>.weight" [out, in] and
-  // "<module>.bias" [out].
-  struct Part {
-    std::string module;
-    int64_t out = 0;
-  };
-  enum class Bias : uint8_t { no, yes };
-  Linear linear(const std::vector<Part>& parts, int64_t in, Bias bias, Activation activation = {});
+  using Bias = WeightRequest::Bias;
+  // Of the rank's share, which may have no rows or no columns.
+  Linear linear(const WeightRequest& request);
+  // The output projection, a matrix "<module>.weight" that no converter encodes.
+  Linear head(const WeightRequest& request);
 
   // A linear layer whose neurons are read one by one, of an MLP with activation sparsity: dense
-  // whatever it is stored as, as it is or as its transpose, which is then the one copy of it.
-  // Throws Error on CUDA, where there is no such MLP yet.
+  // whatever it is stored as, as it is or as its transpose, which is then the one copy of it. Of
+  // the rank's share, which has rows and columns.
   struct DenseLinear {
     OwnedTensor weight;  // [out, in], or [in, out]
     OwnedTensor bias;    // [out], or empty
   };
   enum class Order : uint8_t { rows, transposed };
   // `signs`, which exists until finish() returns, gets the sign words of the first part's weight.
-  DenseLinear dense_linear(const std::vector<Part>& parts, int64_t in, Bias bias, Order order,
+  DenseLinear dense_linear(const WeightRequest& request, Order order,
                            OwnedSignWords* signs = nullptr);
 
   // f32 [values.size()] that the model needs but no checkpoint holds; `what` names it in messages.
@@ -71,6 +71,8 @@ class WeightLoader {
   virtual void finish() {}
 
   Device device() const { return device_; }
+  // Whose share of linear layers is loaded.
+  const Shard& shard() const { return shard_; }
   // What the model computes in: f32 on the CPU, f16 or bf16 on CUDA. There all weights have it too.
   DType activation_dtype() const { return activation_dtype_; }
   // Memory of the weights that were asked for, as they are on the device.
@@ -85,38 +87,53 @@ class WeightLoader {
   int64_t footprint() const { return footprint_; }
 
  protected:
-  // A tensor of one or of several stored ones, joined by rows: [rows, columns], a vector [rows].
+  // The rank's slices of one or of several stored tensors, joined by rows:
+  // [rows_of(), columns.count], a vector [rows_of()].
   struct Wanted {
     enum class Kind : uint8_t {
       vector,
       matrix,  // an embedding or the head
       linear,  // the weight of a linear layer
     };
-    struct Rows {
+    struct Part {
       std::string name;
-      int64_t count = 0;
+      int64_t rows = 0;  // that are stored
+      Range slice;       // of them
     };
     Kind kind = Kind::vector;
-    std::vector<Rows> parts;  // at least one
-    int64_t columns = 1;      // 1 for a vector
-    // Of a linear layer: what its products end with.
-    Bias bias = Bias::no;
-    Activation activation = {};
+    std::vector<Part> parts;     // at least one
+    int64_t stored_columns = 1;  // 1 for a vector
+    Range columns{.begin = 0, .count = 1};
+    const WeightRequest* request = nullptr;  // of a linear layer
     // Of dense_linear().
     Order order = Order::rows;
     OwnedSignWords* signs = nullptr;
+
+    // Whether the rank has all that is stored.
+    bool whole_columns() const { return columns.count == stored_columns; }
+    bool whole(const Part& part) const { return whole_columns() && part.slice.count == part.rows; }
+    // What the rank has of a part; nothing if that is all.
+    std::optional<Slice> slice_of(const Part& part) const {
+      return whole(part) ? std::nullopt
+                         : std::optional(Slice{.rows = part.slice, .columns = columns});
+    }
   };
 
   // Throws Error for activations that the device does not compute in.
-  WeightLoader(Device device, DType activation_dtype);
+  WeightLoader(Device device, DType activation_dtype, const Shard& shard = {});
 
   virtual OwnedTensor load(const Wanted& wanted) = 0;
   // The weight of a linear layer; dense, unless a loader knows better.
   virtual std::unique_ptr<WeightMatrix> load_weight(const Wanted& wanted);
   // The weight of dense_linear(), in wanted.order, with wanted.signs.
   virtual OwnedTensor load_dense(const Wanted& wanted) { return load(wanted); }
+  // Told what was asked for and of which the rank has nothing. Throws Error as for what it has.
+  virtual void pass_over([[maybe_unused]] const Wanted& wanted) {}
 
   static int64_t rows_of(const Wanted& wanted);
+  static bool is_empty(const Wanted& wanted) {
+    return rows_of(wanted) == 0 || wanted.columns.count == 0;
+  }
   // Of the tensor as it is loaded, in wanted.order.
   static std::pair<int64_t, int64_t> shape_of(const Wanted& wanted);
   void pack_signs(const Tensor& weight, OwnedSignWords& signs, ExecContext& ctx);
@@ -126,11 +143,13 @@ class WeightLoader {
   void count_decoded(const Decoded& more);
 
  private:
-  static Wanted joined(Wanted::Kind kind, const std::vector<Part>& parts, int64_t columns);
-  OwnedTensor load_bias(const std::vector<Part>& parts, Bias bias);
+  Wanted weight_of(const WeightRequest& request) const;
+  OwnedTensor load_bias(const WeightRequest& request);
+  Linear load_linear(const WeightRequest& request, Wanted::Kind kind);
 
   Device device_;
   DType activation_dtype_;
+  Shard shard_;
   int64_t loaded_bytes_ = 0;
   int64_t footprint_ = 0;
   Decoded decoded_;

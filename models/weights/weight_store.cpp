@@ -10,6 +10,7 @@
 #include "kernels/base/error.h"
 #include "kernels/base/json_reader.h"
 #include "kernels/base/mapped_file.h"
+#include "kernels/base/upload.h"
 #include "kernels/counter_random.h"
 #include "models/storage/bitmask_weight.h"
 #include "models/storage/stored_names.h"
@@ -18,6 +19,26 @@
 #include "sparse/registry.h"
 
 namespace sparsellm {
+namespace {
+
+// Contiguous, on the host; `whole` itself if it is all of it.
+OwnedTensor slice_of(OwnedTensor whole, const Slice& slice) {
+  const Tensor& from = whole.view;
+  if (slice.rows.count == from.size(0) && slice.columns.count == from.size(1)) {
+    return whole;
+  }
+  OwnedTensor part = allocate_tensor({}, from.dtype(), {slice.rows.count, slice.columns.count},
+                                     "a part of a weight");
+  for (int64_t i = 0; i < slice.rows.count; ++i) {
+    const Tensor row = from.rows(slice.rows.begin + i, 1);
+    copy_bytes({}, part.view.rows(i, 1).raw(), {},
+               row.columns(slice.columns.begin, slice.columns.count).raw(),
+               slice.columns.count * size_of(from.dtype()));
+  }
+  return part;
+}
+
+}  // namespace
 
 WeightStore::WeightStore(const Checkpoint& checkpoint)
     : checkpoint_(&checkpoint), file_(checkpoint) {}
@@ -110,24 +131,69 @@ double WeightStore::density(std::string_view name) const {
          static_cast<double>(sample.view.element_count());
 }
 
-OwnedTensor WeightStore::dense(std::string_view name, ThreadPool& threads) const {
+EncodedSize WeightStore::size(const Stored& stored, const std::optional<Slice>& slice) const {
+  if (!slice) {
+    return {.bytes = stored.bytes, .nonzeros = stored.nonzeros};
+  }
+  const EncodedWeight weight = unchecked(stored.name);
+  return naming_errors(file_.describe(stored.name), [&] {
+    require_inside(*slice, weight.rows, weight.columns);
+    return weight_format(weight.format).expected_size(weight, *slice);
+  });
+}
+
+OwnedTensor WeightStore::dense(std::string_view name, ThreadPool& threads,
+                               const std::optional<Slice>& slice) const {
   const Stored stored = get(name);
-  if (stored.form == Form::bitmask) {
-    return BitmaskWeight::find(*checkpoint_, name)->dense();
+  const Slice wanted = slice.value_or(Slice{.rows = {.begin = 0, .count = stored.rows},
+                                            .columns = {.begin = 0, .count = stored.columns}});
+  require_inside(wanted, stored.rows, stored.columns);
+  switch (stored.form) {
+    case Form::plain:
+      return dense_plain(stored, wanted);
+    case Form::bitmask:
+      return slice_of(BitmaskWeight::find(*checkpoint_, name)->dense(), wanted);
+    case Form::encoded:
+      break;
   }
-  if (stored.form == Form::encoded) {
-    const EncodedWeight weight = encoded(name, threads);
-    return weight_format(weight.format).decode(weight, threads);
+  EncodedWeight weight = unchecked(name);
+  const WeightFormat& format = weight_format(weight.format);
+  const std::string described = file_.describe(stored.name);
+  if (slice && naming_errors(described, [&] { return format.at_borders(weight, wanted); })) {
+    const WeightPart part{
+        .weight = &weight, .name = described, .file = stored.file, .slice = wanted};
+    return format.decode(format.read_slice(part, threads), threads);
   }
+  return slice_of(format.decode(encoded(name, threads), threads), wanted);
+}
+
+OwnedTensor WeightStore::dense_plain(const Stored& stored, const Slice& slice) const {
   const std::span<const std::byte> bytes = checkpoint_->find(stored.tensors.front())->bytes;
-  const auto unit = static_cast<uintptr_t>(size_of(stored.dtype));
-  if (reinterpret_cast<uintptr_t>(bytes.data()) % unit == 0) {
+  const int64_t item = size_of(stored.dtype);
+  const int64_t pitch = stored.columns * item;
+  const int64_t first = slice.rows.begin * pitch + slice.columns.begin * item;
+  const bool whole_rows = slice.columns.count == stored.columns;
+  if (whole_rows && reinterpret_cast<uintptr_t>(bytes.data()) % static_cast<uintptr_t>(item) == 0) {
     // Tensor has no view of memory that is only read; nobody writes to this one.
-    auto* const data = const_cast<std::byte*>(bytes.data());
-    return {.buffer = {}, .view = Tensor(data, stored.dtype, {stored.rows, stored.columns}, {})};
+    auto* const data = const_cast<std::byte*>(bytes.data()) + first;
+    return {.buffer = {},
+            .view = Tensor(data, stored.dtype, {slice.rows.count, stored.columns}, {})};
   }
-  OwnedTensor copy = allocate_tensor({}, stored.dtype, {stored.rows, stored.columns}, name);
-  checkpoint_->file_of(bytes).read(bytes, static_cast<std::byte*>(copy.view.raw()));
+  OwnedTensor copy =
+      allocate_tensor({}, stored.dtype, {slice.rows.count, slice.columns.count}, stored.name);
+  const int64_t rows = whole_rows ? 1 : slice.rows.count;
+  const int64_t row_bytes = copy.view.bytes() / std::max(rows, int64_t{1});
+  if (copy.view.bytes() > 0) {
+    read_source(
+        {.what = describe(stored.name),
+         .source = bytes.subspan(static_cast<size_t>(first), static_cast<size_t>(row_bytes)),
+         .rows = rows,
+         .pitch = pitch,
+         .from = stored.dtype,
+         .to = stored.dtype,
+         .file = &checkpoint_->file_of(bytes)},
+        static_cast<std::byte*>(copy.view.raw()));
+  }
   return copy;
 }
 
@@ -144,8 +210,8 @@ EncodedWeight WeightStore::unchecked(std::string_view name) const {
 }
 
 EncodedWeight WeightStore::encode(std::string_view name, const WeightFormat& to, DType dtype,
-                                  ThreadPool& threads) const {
-  OwnedTensor values = dense(name, threads);
+                                  ThreadPool& threads, const std::optional<Slice>& slice) const {
+  OwnedTensor values = dense(name, threads, slice);
   if (values.view.dtype() != dtype) {
     OwnedTensor converted =
         allocate_tensor({}, dtype, {values.view.size(0), values.view.size(1)}, name);

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <functional>
 #include <initializer_list>
+#include <optional>
 #include <set>
 #include <span>
 #include <string>
@@ -48,19 +49,25 @@ class WeightStore {
   // 256 random rows are read, the same ones every time.
   double density(std::string_view name) const;
 
-  // The matrix [rows, columns] in host memory, in its stored dtype: a view of the mapped file if it
-  // is stored plainly, and a copy of the bytes if they are not aligned there.
-  OwnedTensor dense(std::string_view name, ThreadPool& threads) const;
+  // What an encoded one takes, and how many nonzeros it has; of a slice as
+  // WeightFormat::expected_size() has it.
+  EncodedSize size(const Stored& stored, const std::optional<Slice>& slice) const;
+
+  // The matrix [rows, columns], or a slice of it, in host memory, in its stored dtype, contiguous:
+  // a view of the mapped file if it is stored plainly, and a copy of the bytes if they are not
+  // aligned there or not all of each row. Of a slice no more is read than where it is stored needs.
+  OwnedTensor dense(std::string_view name, ThreadPool& threads,
+                    const std::optional<Slice>& slice = {}) const;
 
   // Of an encoded one: checked, in memory of its own.
   EncodedWeight encoded(std::string_view name, ThreadPool& threads) const;
   // The same, of which WeightFormat::validate() has said nothing yet; it may view the mapped file.
   EncodedWeight unchecked(std::string_view name) const;
 
-  // The matrix in another format than its own, its values in `dtype`. Throws Error if the format
-  // does not take it, and for values that are too large for the dtype.
+  // The matrix, or a slice of it, in another format than its own, its values in `dtype`. Throws
+  // Error if the format does not take it, and for values that are too large for the dtype.
   EncodedWeight encode(std::string_view name, const WeightFormat& to, DType dtype,
-                       ThreadPool& threads) const;
+                       ThreadPool& threads, const std::optional<Slice>& slice = {}) const;
 
   // Takes the pages of a weight that were read out of memory.
   void release(const Stored& stored) const;
@@ -74,6 +81,7 @@ class WeightStore {
   const ModelFile& file() const { return file_; }
 
  private:
+  OwnedTensor dense_plain(const Stored& stored, const Slice& slice) const;
   // The name under which a plain tensor is stored; empty if there is none.
   std::string plain_name(std::string_view name) const;
   std::string describe(std::string_view name) const;

@@ -91,6 +91,18 @@ class TcaBmeFormat : public WeightFormat {
                                     : tca_bme::concat_rows_records(parts);
   }
 
+  bool at_borders(const EncodedWeight& e, const Slice& slice) const override {
+    check_header(e);
+    return !is_paper(e) &&
+           sparsellm::at_borders(
+               tca_bme::record_tiling(e.rows, e.columns, tca_bme::read_record_layout(e)), slice);
+  }
+
+  EncodedSize expected_size(const EncodedWeight& e, const Slice& slice) const override {
+    return at_borders(e, slice) ? record_slice_size<tca_bme::RecordChecker>(e, slice)
+                                : WeightFormat::expected_size(e, slice);
+  }
+
   std::unique_ptr<WeightMatrix> encode_on_device(const Tensor& w,
                                                  const LoadContext& ctx) const override {
     return ctx.device.is_cuda() ? tca_bme::encode_weight_cuda(w, ctx.exec())
@@ -102,6 +114,10 @@ class TcaBmeFormat : public WeightFormat {
     require_header(e, *this);
     require(is_paper(e) || e.version == tca_bme::kRecordVersion,
             "version {} of the format {} is not known", e.version, name());
+  }
+
+  EncodedWeight read_slice_at_borders(const WeightPart& part, ThreadPool& threads) const override {
+    return read_record_slice<tca_bme::RecordChecker>(part, threads);
   }
 
   std::unique_ptr<WeightMatrix> load_on_cpu(EncodedWeight e, ThreadPool& threads) const override {

@@ -81,6 +81,17 @@ class TiledCslFormat : public WeightFormat {
     return tiled_csl::concat_rows_of_tiles(parts);
   }
 
+  bool at_borders(const EncodedWeight& e, const Slice& slice) const override {
+    check_header(e);
+    return !is_paper(e) &&
+           sparsellm::at_borders(tiled_csl::record_tiling(e.rows, e.columns), slice);
+  }
+
+  EncodedSize expected_size(const EncodedWeight& e, const Slice& slice) const override {
+    return at_borders(e, slice) ? record_slice_size<tiled_csl::RecordChecker>(e, slice)
+                                : WeightFormat::expected_size(e, slice);
+  }
+
   std::unique_ptr<WeightMatrix> encode_on_device(const Tensor& w,
                                                  const LoadContext& ctx) const override {
     return ctx.device.is_cuda() ? tiled_csl::encode_weight_cuda(w, ctx.exec())
@@ -93,6 +104,10 @@ class TiledCslFormat : public WeightFormat {
     require(is_paper(e) || e.version == version(), "version {} of the format {} is not known",
             e.version, name());
     require(holds(e.dtype), "a weight in the format {} of {} values", name(), name_of(e.dtype));
+  }
+
+  EncodedWeight read_slice_at_borders(const WeightPart& part, ThreadPool& threads) const override {
+    return read_record_slice<tiled_csl::RecordChecker>(part, threads);
   }
 
   std::unique_ptr<WeightMatrix> load_on_cpu(EncodedWeight e, ThreadPool& threads) const override {

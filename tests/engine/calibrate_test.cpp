@@ -147,7 +147,7 @@ class RecordingLoader : public CheckpointLoader {
     std::vector<std::string> modules;
     std::vector<double> values;
     DType dtype = DType::f32;
-    for (const Wanted::Rows& part : wanted.parts) {
+    for (const Wanted::Part& part : wanted.parts) {
       modules.push_back(part.name.substr(0, part.name.rfind('.')));
       const OwnedTensor weight = block_of(part.name) < first_original_
                                      ? pruned_weight(checkpoint_, part.name)
@@ -156,7 +156,8 @@ class RecordingLoader : public CheckpointLoader {
       values.insert(values.end(), rows.begin(), rows.end());
       dtype = weight.view.dtype();
     }
-    OwnedTensor joined = allocate_tensor({}, dtype, {rows_of(wanted), wanted.columns}, "a weight");
+    OwnedTensor joined =
+        allocate_tensor({}, dtype, {rows_of(wanted), wanted.stored_columns}, "a weight");
     set_values(joined.view, values);
     return std::make_unique<RecordedWeight>(std::move(joined), modules, squares_);
   }

@@ -6,6 +6,7 @@
 
 #include "engine/engine.h"
 #include "engine/step_runner.h"
+#include "engine/step_tables.h"
 #include "kernels/base/error.h"
 #include "kernels/paged_kv.h"
 #include "models/build_decoder.h"
@@ -25,6 +26,15 @@ std::unique_ptr<Sequence> sequence_of(const Request& request) {
   sequence->max_length = std::ssize(request.prompt) + request.max_tokens;
   sequence->looks_ahead = true;
   return sequence;
+}
+
+// Returns its number.
+int launch(StepRunner& runner, const Scheduler::Plan& plan, const KvCache& kv) {
+  PlannedStep planned;
+  planned.set(plan, {}, SampledOn::device);
+  const int number = runner.launch(planned.step(), kv);
+  EXPECT_FALSE(runner.next_logits()) << "logits that nobody looks at";
+  return number;
 }
 
 // A step that cannot be launched leaves those before and after it as they are, also when they are
@@ -58,26 +68,25 @@ TEST(CudaRunner, AStepThatIsNotLaunched) {
   sequences.push_back(sequence_of(request));
   scheduler.add(std::move(sequences));
 
-  Step first{.plan = scheduler.plan(), .choices = {}};
-  runner->launch(first, kv);
+  const int first = launch(*runner, scheduler.plan(), kv);
   const std::unique_ptr<Sequence> too_long = sequence_of(request);
   too_long->tokens = request.prompt;
   too_long->pages.resize(static_cast<size_t>(runner_limits.pages_per_request) + 1);
-  Step broken;
-  broken.plan.chunks.push_back({.sequence = too_long.get(),
-                                .first = 0,
-                                .count = std::ssize(request.prompt),
-                                .token_from = {},
-                                .choice = 0});
-  broken.plan.choices = 1;
-  EXPECT_THROW(runner->launch(broken, kv), Error);
-  Step second{.plan = scheduler.plan(), .choices = {}};
-  ASSERT_EQ(second.plan.choices, 1);
-  runner->launch(second, kv);
-  runner->finish(first);
-  runner->finish(second);
-  EXPECT_EQ(first.choices.front().token, expected[0]);
-  EXPECT_EQ(second.choices.front().token, expected[1]);
+  Scheduler::Plan broken;
+  broken.chunks.push_back({.sequence = too_long.get(),
+                           .first = 0,
+                           .count = std::ssize(request.prompt),
+                           .token_from = {},
+                           .choice = 0});
+  broken.choices = 1;
+  EXPECT_THROW(launch(*runner, broken, kv), Error);
+  runner->give_up();
+  const Scheduler::Plan plan = scheduler.plan();
+  ASSERT_EQ(plan.choices, 1);
+  const int second = launch(*runner, plan, kv);
+  EXPECT_NE(second, first);
+  EXPECT_EQ(runner->finish(first).front(), expected[0]);
+  EXPECT_EQ(runner->finish(second).front(), expected[1]);
 }
 
 }  // namespace

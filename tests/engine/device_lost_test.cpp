@@ -16,8 +16,8 @@
 #include <vector>
 
 #include "engine/engine.h"
-#include "engine/step_runner.h"
 #include "kernels/base/error.h"
+#include "tests/testing/forwarding_runner.h"
 #include "tests/testing/paths.h"
 #include "tests/testing/temp_dir.h"
 #include "tests/testing/throws_error.h"
@@ -40,24 +40,19 @@ struct Failure {
   int64_t failures = 0;
 };
 
-class FailingRunner : public StepRunner {
+class FailingRunner : public testing::ForwardingRunner {
  public:
   FailingRunner(std::unique_ptr<StepRunner> runner, Failure& failure)
-      : runner_(std::move(runner)), failure_(failure) {}
+      : ForwardingRunner(std::move(runner)), failure_(failure) {}
 
-  void launch(Step& step, const KvCache& kv) override {
+  int launch(const RankStep& step, const KvCache& kv) override {
     meet(Where::launch);
-    runner_->launch(step, kv);
+    return ForwardingRunner::launch(step, kv);
   }
-  void finish(Step& step) override {
+  std::span<const int32_t> finish(int number) override {
     meet(Where::finish);
-    runner_->finish(step);
+    return ForwardingRunner::finish(number);
   }
-  void warm_up(const KvCache& kv) override { runner_->warm_up(kv); }
-  ExecContext& exec() override { return runner_->exec(); }
-  int64_t memory_bytes() const override { return runner_->memory_bytes(); }
-  std::vector<std::pair<std::string, double>> decode_seconds() const override { return {}; }
-  int64_t waits() const override { return runner_->waits(); }
 
  private:
   void meet(Where where) {
@@ -68,7 +63,6 @@ class FailingRunner : public StepRunner {
     }
   }
 
-  std::unique_ptr<StepRunner> runner_;
   Failure& failure_;
 };
 

@@ -24,21 +24,26 @@ TEST(DeviceTables, SayWhichRowsAreGenerated) {
   if (cuda_device_count() == 0) {
     GTEST_SKIP() << "there is no CUDA device";
   }
-  const auto submission = std::make_shared<const Submission>(
-      Submission{.id = 1, .request = {.prompt = {1, 2, 3}}, .on_token = {}});
-  Sequence sequence;
-  sequence.submission = submission;
-  sequence.tokens = {1, 2, 3, 4, 5};
-  sequence.pages = {0};
-  const Scheduler::Chunk generated{
-      .sequence = &sequence, .first = 3, .count = 2, .token_from = {}, .choice = {}};
-  const Scheduler::Chunk prompt{
-      .sequence = &sequence, .first = 0, .count = 3, .token_from = {}, .choice = {}};
-  const std::vector<Scheduler::Chunk> chunks{generated, prompt};
+  // The first two rows of `both` come after a prompt.
+  const StepTables both{.token_ids = {4, 5, 1, 2, 3},
+                        .positions = {3, 4, 0, 1, 2},
+                        .query_start = {0, 2, 5},
+                        .kv_length = {5, 3},
+                        .page_table = {0, 1},
+                        .page_stride = 1,
+                        .logit_rows = {},
+                        .generated = 2};
+  const StepTables prompt{.token_ids = {1, 2, 3},
+                          .positions = {0, 1, 2},
+                          .query_start = {0, 3},
+                          .kv_length = {3},
+                          .page_table = {0},
+                          .page_stride = 1,
+                          .logit_rows = {}};
   testing::GpuContext gpu;
   DeviceTables tables(testing::kGpu, 8, 8, 2);
-  EXPECT_EQ(tables.send(step_tables(chunks), {}, 0, gpu.cuda).inputs.batch.generated, 2);
-  EXPECT_EQ(tables.send(step_tables({&prompt, 1}), {}, 1, gpu.cuda).inputs.batch.generated, 0);
+  EXPECT_EQ(tables.send(both, {}, 0, gpu.cuda).inputs.batch.generated, 2);
+  EXPECT_EQ(tables.send(prompt, {}, 1, gpu.cuda).inputs.batch.generated, 0);
   gpu.cuda.synchronize();
   for (int64_t rows : {1, 8}) {
     EXPECT_TRUE(tables.decode_views(rows).inputs.batch.decode);

@@ -39,6 +39,16 @@ Scheduler::Chunk chunk_of(const std::unique_ptr<Sequence>& sequence, int64_t fir
           .decode = count == 1};
 }
 
+struct Tables : StepTables {
+  std::vector<LogitRow> logits;
+};
+
+Tables tables_of(std::span<const Scheduler::Chunk> chunks, std::span<const Choice> before = {}) {
+  Tables tables;
+  make_step_tables(chunks, before, tables, tables.logits);
+  return tables;
+}
+
 // Two decode rows, of which the second continues a token that the step before has yet to choose,
 // and a part of a prompt.
 TEST(StepTables, HaveARowForEachToken) {
@@ -48,7 +58,7 @@ TEST(StepTables, HaveARowForEachToken) {
   unknown->pending = 1;
   const std::vector<Scheduler::Chunk> chunks{
       chunk_of(known, 4, 1, 0), chunk_of(unknown, 17, 1, 1, 6), chunk_of(prompt, 15, 3)};
-  const StepTables tables = step_tables(chunks);
+  const Tables tables = tables_of(chunks);
   EXPECT_EQ(tables.rows(), 5);
   EXPECT_EQ(tables.generated, 2);
   EXPECT_EQ(tables.requests(), 3);
@@ -67,7 +77,7 @@ TEST(StepTables, HaveARowForEachToken) {
   EXPECT_EQ(tables.logits[1].sequence, unknown.get());
   EXPECT_EQ(tables.logits[1].position, 17);
   EXPECT_EQ(tables.logits[1].choice, 1);
-  const StepTables of_prompt = step_tables(std::span(chunks).subspan(2));
+  const Tables of_prompt = tables_of(std::span(chunks).subspan(2));
   EXPECT_FALSE(of_prompt.has_unknown_ids);
   EXPECT_EQ(of_prompt.generated, 0);
 }
@@ -81,16 +91,16 @@ TEST(StepTables, CountGeneratedRows) {
   const auto prompt = sequence_of({.prompt = {}, .decode_from = 4}, 9, 9, 20);
   const std::vector<Scheduler::Chunk> chunks{chunk_of(decoding, 4, 1), chunk_of(recomputed, 6, 3),
                                              chunk_of(forced, 4, 2), chunk_of(prompt, 0, 4)};
-  const StepTables tables = step_tables(chunks);
+  const Tables tables = tables_of(chunks);
   EXPECT_EQ(tables.positions, (Ints{4, 6, 7, 8, 4, 5, 0, 1, 2, 3}));
   EXPECT_EQ(tables.generated, 6);
-  EXPECT_EQ(step_tables(std::span(chunks).subspan(1, 2)).generated, 5);
-  EXPECT_EQ(step_tables(std::span(chunks).subspan(2)).generated, 2);
-  EXPECT_EQ(step_tables(std::span(chunks).subspan(3)).generated, 0);
+  EXPECT_EQ(tables_of(std::span(chunks).subspan(1, 2)).generated, 5);
+  EXPECT_EQ(tables_of(std::span(chunks).subspan(2)).generated, 2);
+  EXPECT_EQ(tables_of(std::span(chunks).subspan(3)).generated, 0);
 }
 
 TEST(StepTables, OfNoChunks) {
-  const StepTables tables = step_tables({});
+  const Tables tables = tables_of({});
   EXPECT_EQ(tables.rows(), 0);
   EXPECT_EQ(tables.requests(), 0);
   EXPECT_EQ(tables.generated, 0);
@@ -138,7 +148,7 @@ TEST(StepTables, LogitsOfThePromptAreThoseThatAreAskedFor) {
     sequence->reported = c.reported;
     const std::optional<int64_t> choice = c.chooses ? std::optional<int64_t>(2) : std::nullopt;
     const Scheduler::Chunk chunk = chunk_of(sequence, 3, 3, choice);
-    const StepTables tables = step_tables({&chunk, 1});
+    const Tables tables = tables_of({&chunk, 1});
     Ints positions;
     for (size_t i = 0; i < tables.logits.size(); ++i) {
       const LogitRow& row = tables.logits[i];
@@ -160,10 +170,10 @@ TEST(StepTables, RecomputedTokensHaveNoLogits) {
   const Scheduler::Chunk prompt = chunk_of(sequence, 0, 2);
   const Scheduler::Chunk generated = chunk_of(sequence, 2, 3);
   sequence->reported = 1;
-  EXPECT_EQ(step_tables({&prompt, 1}).logit_rows, Ints{1});
-  EXPECT_TRUE(step_tables({&generated, 1}).logits.empty());
+  EXPECT_EQ(tables_of({&prompt, 1}).logit_rows, Ints{1});
+  EXPECT_TRUE(tables_of({&generated, 1}).logits.empty());
   sequence->reported = 2;
-  EXPECT_TRUE(step_tables({&prompt, 1}).logits.empty());
+  EXPECT_TRUE(tables_of({&prompt, 1}).logits.empty());
 }
 
 // Decode rows of a prompt (decode_from) choose nothing but at its end.
@@ -177,7 +187,7 @@ TEST(StepTables, DecodeRowsOfAPromptHaveLogitsIfAskedFor) {
   const auto last = sequence_of({.prompt = {}, .decode_from = 2}, 6, 6, 9);
   const std::vector<Scheduler::Chunk> chunks{chunk_of(silent, 3, 1), chunk_of(scored, 3, 1),
                                              chunk_of(last, 5, 1, 0)};
-  const StepTables tables = step_tables(chunks);
+  const Tables tables = tables_of(chunks);
   EXPECT_EQ(tables.generated, 3);
   EXPECT_EQ(tables.token_ids, (Ints{103, 103, 105}));
   EXPECT_EQ(tables.logit_rows, (Ints{1, 2}));
@@ -190,7 +200,7 @@ TEST(StepTables, DecodeRowsArePadded) {
   const auto a = sequence_of({}, 3, 5, 10, {7});
   const auto b = sequence_of({}, 17, 18, 30, {4, 0});
   const std::vector<Scheduler::Chunk> chunks{chunk_of(a, 4, 1, 0), chunk_of(b, 17, 1, 1)};
-  StepTables tables = step_tables(chunks);
+  Tables tables = tables_of(chunks);
   pad_decode_rows(tables, 2);  // as many as there are
   EXPECT_EQ(tables.token_ids, (Ints{104, 117}));
   EXPECT_EQ(tables.page_table, (Ints{7, -1, 4, 0}));

@@ -8,34 +8,28 @@
 #include <vector>
 
 #include "engine/engine.h"
-#include "engine/step_runner.h"
+#include "tests/testing/forwarding_runner.h"
 #include "tests/testing/paths.h"
 
 namespace sparsellm {
 namespace {
 
 // Writes down which calls it gets: 'l' for launch(), 'f' for finish().
-class RecordingRunner : public StepRunner {
+class RecordingRunner : public testing::ForwardingRunner {
  public:
   RecordingRunner(std::unique_ptr<StepRunner> runner, std::string& calls)
-      : runner_(std::move(runner)), calls_(calls) {}
+      : ForwardingRunner(std::move(runner)), calls_(calls) {}
 
-  void launch(Step& step, const KvCache& kv) override {
+  int launch(const RankStep& step, const KvCache& kv) override {
     calls_ += 'l';
-    runner_->launch(step, kv);
+    return ForwardingRunner::launch(step, kv);
   }
-  void finish(Step& step) override {
+  std::span<const int32_t> finish(int number) override {
     calls_ += 'f';
-    runner_->finish(step);
+    return ForwardingRunner::finish(number);
   }
-  void warm_up(const KvCache& kv) override { runner_->warm_up(kv); }
-  ExecContext& exec() override { return runner_->exec(); }
-  int64_t memory_bytes() const override { return runner_->memory_bytes(); }
-  std::vector<std::pair<std::string, double>> decode_seconds() const override { return {}; }
-  int64_t waits() const override { return runner_->waits(); }
 
  private:
-  std::unique_ptr<StepRunner> runner_;
   std::string& calls_;
 };
 

@@ -358,6 +358,35 @@ def prune_plan_seeds():
         yield f"plan-{i}", dump(plan).encode()
 
 
+# A part of a step: tables of requests with these positions, each with a page of its own.
+def step_part(requests, logit_rows, samples, generated=0, padding=0):
+    rows = [position for positions in requests for position in positions] + [-1] * padding
+    ends = [sum(len(positions) for positions in requests[:i]) for i in range(len(requests) + 1)]
+    ends += [ends[-1] + 1 + i for i in range(padding)]
+    lengths = [positions[-1] + 1 for positions in requests] + [0] * padding
+    stride = 1 if requests else 0
+    sizes = (len(rows), len(lengths), stride, len(logit_rows), len(samples), generated)
+    pages = list(range(len(requests))) + [-1] * padding
+    tables = [1] * len(rows) + rows + ends + lengths + pages + logit_rows
+    sample = "<ififfiQq"
+    return struct.pack(f"<6I{len(tables)}i", *sizes, *tables) + b"".join(
+        struct.pack(sample, slot, 0.5, 3, 0.75, 0.25, 1, 7, 2) for slot in samples)
+
+
+def rank_message_seeds():
+    none = step_part([], [], [])
+    decode = step_part([[4], [0], [9]], [0, 2], [0, -1, 1, -1], generated=4, padding=1)
+    prompts = step_part([[3, 4], [0, 1, 2]], [1, 4], [3, 2], generated=2)
+    unsampled = step_part([[3, 4], [0, 1, 2]], [0, 1, 4], [-1, -1, -1])
+    launch = struct.pack("<Bqq", 1, 12, 4)
+    yield "both", b"d" + launch + decode + prompts
+    yield "decode", b"d" + launch + decode + none
+    yield "prompts", b"d" + launch + none + prompts
+    yield "host", b"h" + launch + none + unsampled
+    for name, kind in (("finish", 2), ("counts", 3), ("stop", 4)):
+        yield name, b"d" + struct.pack("<Bq", kind, 12)
+
+
 def format_rules_seeds():
     for path in sorted((DATA.parent.parent / "configs" / "format-rules").glob("*.json")):
         yield path.stem, dump(json.loads(read(path))).encode()
@@ -367,8 +396,30 @@ def format_rules_seeds():
     yield "none", dump({"gpu": "GPU", "rules": []}).encode()
 
 
+def comm_message(kind, body=b"", op=0, root=0, rows=0, row_bytes=0):
+    header = struct.pack("<HBBIqqQ", 1, kind, op, root, rows, row_bytes, len(body))
+    return b"SparseTP" + header + body
+
+
+def comm_message_seeds():
+    def text(value):
+        return struct.pack("<I", len(value)) + value
+
+    hello = struct.pack("<IIB", 1, 2, 1) + text(b"cuda:1") + text(b"model")
+    yield "hello", comm_message(1, hello)
+    yield "welcome", comm_message(2, struct.pack("<I", 2) + text(b"cpu") + text(b""))
+    yield "sum", comm_message(4, bytes(64), op=1, rows=2, row_bytes=32)
+    yield "gather", comm_message(4, bytes(12), op=2, rows=1, row_bytes=64)
+    yield "broadcast", comm_message(4, bytes(8), op=3, root=1, rows=1, row_bytes=8)
+    yield "bytes", comm_message(4, b"bytes", op=4, root=63)
+    yield "no-bytes", comm_message(4, op=5)
+    yield "late", comm_message(6)
+    yield "goodbye", comm_message(7)
+
+
 TARGETS = {
     "bitmask_weight": bitmask_weight_seeds,
+    "comm_message": comm_message_seeds,
     "config": config_seeds,
     "convert": convert_seeds,
     "format_rules": format_rules_seeds,
@@ -377,6 +428,7 @@ TARGETS = {
     "model_file": model_file_seeds,
     "prompt_lines": prompt_lines_seeds,
     "prune_plan": prune_plan_seeds,
+    "rank_message": rank_message_seeds,
     "safetensors": safetensors_seeds,
     "safetensors_index": safetensors_index_seeds,
     "sentencepiece": sentencepiece_seeds,

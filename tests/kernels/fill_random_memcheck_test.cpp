@@ -62,6 +62,13 @@ TEST_P(GpuFillRandom, SameBitsAsTheCpuWithEveryPattern) {
       }
     }
     expect_same_bits({.pattern = parse_zero_pattern(pattern).value(), .columns = 3}, 0);
+    expect_same_bits(
+        {.key = random_key(12, pattern),
+         .sparsity = 0.6,
+         .pattern = parse_zero_pattern(pattern).value(),
+         .columns = 300,
+         .part = {.all_rows = 200, .first_row = 70, .first_column = 64, .columns = 129}},
+        130 * 129);
   }
 }
 

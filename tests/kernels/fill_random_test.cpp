@@ -165,6 +165,21 @@ struct Places {
 
 class ZeroPatterns : public ::testing::Test {
  protected:
+  // The same matrix, of which x holds a part.
+  std::vector<double> part_of(const char* pattern, Shape shape, const RandomFill::Part& part,
+                              int64_t rows) {
+    CpuContext context(2);
+    const GuardedTensor x(DType::f32, {rows * part.columns});
+    fill_random({.key = 1,
+                 .sparsity = 0.6,
+                 .pattern = parse_zero_pattern(pattern).value(),
+                 .columns = shape.second,
+                 .part = part},
+                x.view(), context.exec);
+    EXPECT_TRUE(x.guards_intact());
+    return values_of(x.view());
+  }
+
   Places fill(const char* pattern, double sparsity, Shape shape, uint64_t key = 1) {
     CpuContext context(2);
     const GuardedTensor x(DType::f32, {shape.first * shape.second});
@@ -192,6 +207,42 @@ TEST_F(ZeroPatterns, KeepTheSparsityOfTheWholeMatrix) {
                     5.0 * std::sqrt(sparsity * (1.0 - sparsity) / elements));
       }
     }
+  }
+}
+
+TEST_F(ZeroPatterns, APartHasTheValuesOfItsPlace) {
+  const Shape shape{130, 150};
+  for (const char* pattern :
+       {"uniform", "rows:0.5", "columns:0.5", "outliers:0.1", "dense-blocks:0.1"}) {
+    SCOPED_TRACE(pattern);
+    const std::vector<double> whole = fill(pattern, 0.6, shape).values;
+    for (const auto& [rows, columns] :
+         {std::pair<std::pair<int64_t, int64_t>, std::pair<int64_t, int64_t>>{{0, 130}, {0, 150}},
+          {{3, 50}, {0, 150}},
+          {{0, 130}, {64, 30}},
+          {{129, 1}, {149, 1}},
+          {{7, 0}, {1, 2}}}) {
+      std::vector<double> expected;
+      for (int64_t row = rows.first; row < rows.first + rows.second; ++row) {
+        const auto begin = whole.begin() + row * shape.second + columns.first;
+        expected.insert(expected.end(), begin, begin + columns.second);
+      }
+      EXPECT_EQ(part_of(pattern, shape,
+                        {.all_rows = shape.first,
+                         .first_row = rows.first,
+                         .first_column = columns.first,
+                         .columns = columns.second},
+                        rows.second),
+                expected);
+    }
+  }
+  for (const RandomFill::Part& wrong :
+       {RandomFill::Part{130, 0, 0, 151}, RandomFill::Part{130, 0, 150, 1},
+        RandomFill::Part{130, 131, 0, 10}, RandomFill::Part{130, -1, 0, 10},
+        RandomFill::Part{130, 0, -1, 10}, RandomFill::Part{130, 130, 0, 10},
+        RandomFill::Part{130, 0, 0, 0}}) {
+    EXPECT_TRUE(
+        throws_error([&] { part_of("uniform", shape, wrong, 1); }, "of a matrix 130 x 150"));
   }
 }
 

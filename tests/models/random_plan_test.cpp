@@ -229,7 +229,7 @@ TEST(RandomPlan, IsWhatALoaderMakes) {
                      {"a.v", {.sparsity = 1.0, .pattern = kByRow, .format = "tca_bme"}}};
   RandomLoader loader({}, weights);
   const Linear joined =
-      loader.linear({{"a.q", 70}, {"a.k", 9}, {"a.v", 40}}, kColumns, WeightLoader::Bias::no);
+      loader.linear({.parts = {{"a.q", 70}, {"a.k", 9}, {"a.v", 40}}, .in = kColumns});
   EXPECT_EQ(joined.weight->format(), "tca_bme");
   EXPECT_EQ(joined.weight->nonzeros(), 70 * 30 + 9 * 120);
   const std::vector<double> elements = elements_of(*joined.weight);
@@ -241,20 +241,19 @@ TEST(RandomPlan, IsWhatALoaderMakes) {
     EXPECT_EQ(zeros, row < 70 ? 90 : row < 79 ? 0 : 120) << row;
   }
   // The others are as ever.
-  const Linear other = loader.linear({{"b", 100}}, kColumns, WeightLoader::Bias::no);
+  const Linear other = loader.linear({.parts = {{"b", 100}}, .in = kColumns});
   EXPECT_EQ(other.weight->format(), "dense");
   RandomLoader plain({}, {.dtype = DType::f16, .sparsity = 0.5, .seed = 7});
-  const Linear same = plain.linear({{"b", 100}}, kColumns, WeightLoader::Bias::no);
+  const Linear same = plain.linear({.parts = {{"b", 100}}, .in = kColumns});
   EXPECT_EQ(elements_of(*other.weight), elements_of(*same.weight));
   EXPECT_EQ(loader.loaded_bytes() - plain.loaded_bytes(), joined.weight->bytes());
 
   const std::unique_ptr<WeightLoader> shapes = loader.shapes();
   const Linear shape =
-      shapes->linear({{"a.q", 70}, {"a.k", 9}, {"a.v", 40}}, kColumns, WeightLoader::Bias::no);
+      shapes->linear({.parts = {{"a.q", 70}, {"a.k", 9}, {"a.v", 40}}, .in = kColumns});
   EXPECT_EQ(shape.weight->format(), "tca_bme");
   EXPECT_EQ(shape.weight->nonzeros(), joined.weight->nonzeros());
-  EXPECT_EQ(shapes->linear({{"b", 100}}, kColumns, WeightLoader::Bias::no).weight->format(),
-            "dense");
+  EXPECT_EQ(shapes->linear({.parts = {{"b", 100}}, .in = kColumns}).weight->format(), "dense");
 }
 
 TEST(RandomWeights, OtherFormatsOfTheSameZeros) {
@@ -275,7 +274,7 @@ TEST(RandomWeights, OtherFormatsOfTheSameZeros) {
   RandomLoader loader({}, some);
   EXPECT_TRUE(throws_error(
       [&] {
-        loader.linear({{"c", 8}}, 8, WeightLoader::Bias::no);
+        loader.linear({.parts = {{"c", 8}}, .in = 8});
       },
       "the weight format auto is not known"));
 }

@@ -492,6 +492,53 @@ TEST_P(EachFormat, LoadsPartsFromAFile) {
   }
 }
 
+// Of some of their rows and columns, at borders of all formats and elsewhere, from a file and not.
+TEST_P(EachFormat, LoadsSlicesOfParts) {
+  constexpr int64_t kRows = 320;
+  constexpr int64_t kColumns = 520;
+  const std::vector<Slice> slices{
+      {{0, 128}, {0, kColumns}}, {{128, 192}, {0, kColumns}}, {{64, 64}, {0, kColumns}},
+      {{3, 17}, {0, kColumns}},  {{0, kRows}, {0, 256}},      {{0, kRows}, {256, 264}},
+      {{0, kRows}, {64, 128}},   {{0, kRows}, {5, 6}},        {{128, 128}, {128, 256}},
+      {{1, 2}, {3, 4}},          {{0, kRows}, {0, kColumns}}, {{0, 128}, {512, 8}}};
+  for (double density : {0.4, 0.3, 0.2}) {  // in other layouts of tca_bme
+    const OwnedTensor w = conformance_weight(DType::f16, {2 * kRows, kColumns}, density);
+    if (!format().why_not(w.view).empty()) {
+      continue;
+    }
+    for (const Slice& slice : slices) {
+      SCOPED_TRACE(fmt::format("{}, density {}, rows {} + {}, columns {} + {}", format().name(),
+                               density, slice.rows.begin, slice.rows.count, slice.columns.begin,
+                               slice.columns.count));
+      OwnedTensor expected =
+          allocate_tensor({}, DType::f16, {2 * slice.rows.count, slice.columns.count}, "a test");
+      for (int64_t part = 0; part < 2; ++part) {
+        const Tensor from = w.view.rows(part * kRows + slice.rows.begin, slice.rows.count)
+                                .columns(slice.columns.begin, slice.columns.count);
+        set_values(expected.view.rows(part * slice.rows.count, slice.rows.count), values_of(from));
+      }
+      for (const bool of_file : {false, true}) {
+        StoredParts stored(
+            encode_parts(format(), w.view, {kRows, kRows}, LayoutFor::speed, device->threads()));
+        const std::unique_ptr<WeightMatrix> weight = device->load_slices(
+            format(), stored.views(), slice, of_file ? &stored.file() : nullptr);
+        EXPECT_EQ(weight->out(), 2 * slice.rows.count);
+        EXPECT_EQ(weight->in(), slice.columns.count);
+        expect_expands_to(*weight, expected.view, *device);
+      }
+    }
+    StoredParts stored(
+        encode_parts(format(), w.view, {kRows, kRows}, LayoutFor::speed, device->threads()));
+    for (const Slice& outside : {Slice{{0, kRows + 1}, {0, 1}}, Slice{{0, 1}, {kColumns, 1}},
+                                 Slice{{-1, 1}, {0, 1}}, Slice{{0, 1}, {1, INT64_MAX}}}) {
+      EXPECT_TRUE(throws_error(
+          [&] { device->load_slices(format(), stored.views(), outside, &stored.file()); },
+          "part 0: "));
+      EXPECT_EQ(device->held(), 0);
+    }
+  }
+}
+
 TEST_P(EachFormat, NamesThePartFromAFileThatIsDamaged) {
   const OwnedTensor w = conformance_weight(DType::f16, {192, 130});
   for (size_t bad : {size_t{0}, size_t{1}, size_t{2}}) {

@@ -47,10 +47,19 @@ class DeviceUnderTest {
   // Joins "part 0", "part 1", ...; the weight has its values on return.
   std::unique_ptr<WeightMatrix> load(const WeightFormat& format, std::span<EncodedWeight> parts,
                                      const MappedFile* file = nullptr) {
+    return load_slices(format, parts, {}, file);
+  }
+  // Of the same slice of each part.
+  std::unique_ptr<WeightMatrix> load_slices(const WeightFormat& format,
+                                            std::span<EncodedWeight> parts,
+                                            const std::optional<Slice>& slice,
+                                            const MappedFile* file = nullptr) {
     std::vector<WeightPart> named;
     for (EncodedWeight& part : parts) {
-      named.push_back(
-          {.weight = &part, .name = fmt::format("part {}", named.size()), .file = file});
+      named.push_back({.weight = &part,
+                       .name = fmt::format("part {}", named.size()),
+                       .file = file,
+                       .slice = slice});
     }
     std::unique_ptr<WeightMatrix> weight = format.load(named, context(parts.front().dtype));
     if (uploads_) {

@@ -6,6 +6,7 @@
 #include "kernels/base/error.h"
 #include "kernels/base/json_reader.h"
 #include "models/linear_layers.h"
+#include "models/shard.h"
 
 namespace sparsellm {
 namespace {
@@ -61,10 +62,10 @@ void add(std::vector<LinearShape>& shapes, LinearShape more) {
   shapes.push_back(std::move(more));
 }
 
-std::vector<LinearShape> shapes_of(const Layout& layout) {
+std::vector<LinearShape> shapes_of(const Layout& layout, const Shard& shard = {}) {
   const ModelConfig& config = layout.config;
   std::vector<LinearShape> shapes;
-  for (const JoinedLinear& joined : joined_linear_layers(config)) {
+  for (const JoinedLinear& joined : joined_linear_layers(config, shard)) {
     const std::string kind = kind_of(joined.parts.front());
     const bool of_experts = layout.experts > 0 && kind.starts_with("mlp.");
     add(shapes, {.name = kind,
@@ -80,11 +81,10 @@ std::vector<LinearShape> shapes_of(const Layout& layout) {
                  .count = config.num_layers,
                  .pruned = false});
   }
-  add(shapes, {.name = "head",
-               .out = config.vocab_size,
-               .in = config.hidden_size,
-               .count = 1,
-               .pruned = false});
+  if (const int64_t rows = vocabulary(config, shard).count; rows > 0) {
+    add(shapes,
+        {.name = "head", .out = rows, .in = config.hidden_size, .count = 1, .pruned = false});
+  }
   return shapes;
 }
 
@@ -99,18 +99,11 @@ std::vector<LinearShape> linear_shapes(const std::filesystem::path& config_file)
 }
 
 std::vector<LinearShape> linear_shard_shapes(const std::filesystem::path& config_file,
-                                             int64_t degree) {
-  Layout layout = read_layout(config_file);
-  ModelConfig& config = layout.config;
-  const auto share = [&](int64_t& size, const char* what) {
-    require(degree > 0 && size % degree == 0, "{}: {} GPUs cannot share {} {} equally",
-            config_file.string(), degree, size, what);
-    size /= degree;
-  };
-  share(config.num_heads, "attention heads");
-  share(config.num_kv_heads, "heads of keys and values");
-  share(config.intermediate_size, "intermediate features");
-  return shapes_of(layout);
+                                             const Shard& shard) {
+  const Layout layout = read_layout(config_file);
+  const std::string reason = why_not_shared(layout.config, shard.degree);
+  require(reason.empty(), "{}: {}", config_file.string(), reason);
+  return shapes_of(layout, shard);
 }
 
 }  // namespace sparsellm

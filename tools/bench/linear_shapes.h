@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "models/config.h"
+#include "models/weights/shares.h"
 
 namespace sparsellm {
 
@@ -28,11 +29,10 @@ std::vector<LinearShape> linear_shapes(const ModelConfig& config);
 // right.
 std::vector<LinearShape> linear_shapes(const std::filesystem::path& config_file);
 
-// What one of `degree` GPUs has of these layers under tensor parallelism (Shoeybi et al.,
-// Megatron-LM, 2019, section 3): q, k, v, gate and up are split by rows, at heads, the output of
-// attention and down by columns; routers and the head stay whole. Throws Error unless the degree
-// divides the heads, those of keys and values, and the intermediate size.
+// What a rank has of these layers under tensor parallelism (models/shard.h), where it has something
+// of one: q, k, v, gate, up and the head are split by rows, the output of attention and down by
+// columns; routers stay whole. Throws Error for a degree that the model does not allow.
 std::vector<LinearShape> linear_shard_shapes(const std::filesystem::path& config_file,
-                                             int64_t degree);
+                                             const Shard& shard);
 
 }  // namespace sparsellm

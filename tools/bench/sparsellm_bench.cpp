@@ -468,7 +468,7 @@ Shapes layer_shapes(const KernelArgs& args) {
   Shapes shapes = parse_shapes(args.shapes);
   for (const std::string& config : args.configs) {
     for (const int64_t degree : args.degrees) {
-      for (const LinearShape& layer : linear_shard_shapes(config, degree)) {
+      for (const LinearShape& layer : linear_shard_shapes(config, {.rank = 0, .degree = degree})) {
         if (layer.pruned) {
           add_shape({layer.out, layer.in}, shapes);
         }

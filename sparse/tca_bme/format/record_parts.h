@@ -12,6 +12,7 @@
 #include "kernels/base/tensor.h"
 #include "sparse/encoded_weight.h"
 #include "sparse/format.h"
+#include "sparse/record_slice.h"
 #include "sparse/tca_bme/format/record_layout.h"
 #include "sparse/weight_matrix.h"
 
@@ -52,6 +53,13 @@ inline uint32_t value_bits(const RecordLayout& layout, const std::byte* record, 
 // The layout in the part of that name; throws Error if it is none.
 RecordLayout read_record_layout(const EncodedWeight& e);
 
+inline RecordTiling record_tiling(int64_t rows, int64_t columns, const RecordLayout& layout) {
+  return {.rows = rows,
+          .columns = columns,
+          .record_rows = kRecordRows,
+          .record_columns = layout.columns()};
+}
+
 // The parts of a valid encoding.
 struct RecordParts {
   explicit RecordParts(const EncodedWeight& e)
@@ -83,6 +91,7 @@ class RecordChecker {
 
   const RecordLayout& layout() const { return layout_; }
   std::span<const uint32_t> starts() const { return starts_; }
+  RecordTiling tiling() const { return record_tiling(rows_, columns_, layout_); }
   // Throws Error if one of the `count` records from `first` on, which have these bytes, is wrong,
   // or if these are not as many as the starts say. Returns how many nonzeros they have.
   int64_t check(int64_t first, int64_t count, std::span<const std::byte> records) const;

@@ -8,6 +8,7 @@
 #include "kernels/base/parallel.h"
 #include "kernels/base/tensor.h"
 #include "sparse/encoded_weight.h"
+#include "sparse/record_slice.h"
 #include "sparse/tiled_csl/host/record_view.h"
 
 namespace sparsellm::tiled_csl {
@@ -34,6 +35,11 @@ struct TileRecords {
   std::span<const std::byte> records;
 };
 
+inline RecordTiling record_tiling(int64_t rows, int64_t columns) {
+  return {
+      .rows = rows, .columns = columns, .record_rows = kTileRows, .record_columns = kTileColumns};
+}
+
 // What a file may have wrong. Starts and sizes are checked at once; then the records, a few at a
 // time, wherever their bytes have been copied to.
 class RecordChecker {
@@ -41,6 +47,7 @@ class RecordChecker {
   explicit RecordChecker(const EncodedWeight& e);  // throws Error; keeps no view of e
 
   std::span<const uint32_t> starts() const { return starts_; }
+  RecordTiling tiling() const { return record_tiling(rows_, columns_); }
   // Throws Error if one of the records of `count` tiles from `first` on, which have these bytes, is
   // wrong, or if these are not as many as the starts say. Returns how many nonzeros they have.
   int64_t check(int64_t first, int64_t count, std::span<const std::byte> records) const;

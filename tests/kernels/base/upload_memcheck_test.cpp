@@ -108,6 +108,60 @@ TEST_F(GpuUpload, AnySize) {
   }
 }
 
+// Some columns of each row of a matrix, of a file and of memory, converted and not: rows of which
+// many fit a buffer, and one that does not.
+TEST_F(GpuUpload, RowsThatAreApart) {
+  const TempDir folder;
+  struct Shape {
+    int64_t rows;
+    int64_t columns;  // of f32
+    int64_t first;
+    int64_t count;
+  };
+  for (const Shape& shape :
+       {Shape{1, 7, 2, 3}, Shape{5, 7, 0, 7}, Shape{3000, 700, 64, 320},
+        Shape{3, kMiB, 1, kMiB - 2}, Shape{2, 600'001, 5, 524'288}, Shape{0, 7, 1, 2}}) {
+    SCOPED_TRACE(shape.rows);
+    std::vector<float> values(static_cast<size_t>(shape.rows * shape.columns));
+    for (size_t i = 0; i < values.size(); ++i) {
+      values[i] = static_cast<float>(i % 2003);
+    }
+    const auto bytes = std::as_bytes(std::span(values));
+    const MappedFile file(folder.write(
+        "data", std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size()) + "end."));
+    for (const bool of_file : {false, true}) {
+      for (const DType to : {DType::f32, DType::f16}) {
+        std::vector<std::byte> expected;
+        for (int64_t row = 0; row < shape.rows; ++row) {
+          for (int64_t i = 0; i < shape.count; ++i) {
+            const float value = values[static_cast<size_t>(row * shape.columns + shape.first + i)];
+            const Half half = to_half(value);
+            const auto number = to == DType::f32 ? std::as_bytes(std::span(&value, 1))
+                                                 : std::as_bytes(std::span(&half, 1));
+            expected.insert(expected.end(), number.begin(), number.end());
+          }
+        }
+        Target target(std::ssize(expected));
+        Uploader uploader(kGpu);
+        const std::span<const std::byte> all = of_file ? file.bytes() : bytes;
+        Upload upload =
+            conversion_of(shape.rows == 0 ? std::span<const std::byte>()
+                                          : all.subspan(static_cast<size_t>(shape.first * 4),
+                                                        static_cast<size_t>(shape.count * 4)),
+                          DType::f32, target.data(), to);
+        upload.rows = shape.rows;
+        upload.pitch = shape.columns * 4;
+        upload.file = of_file ? &file : nullptr;
+        uploader.submit(std::move(upload));
+        EXPECT_EQ(uploader.bytes().submitted, 4 * shape.rows * shape.count);
+        uploader.finish();
+        EXPECT_EQ(uploader.bytes().done, 4 * shape.rows * shape.count);
+        EXPECT_TRUE(same(target.read(), expected));
+      }
+    }
+  }
+}
+
 TEST_F(GpuUpload, CountsTheBytesOfSources) {
   Uploader uploader(kGpu);
   const auto expect_bytes = [&](int64_t submitted, int64_t done) {

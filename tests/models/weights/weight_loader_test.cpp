@@ -32,7 +32,7 @@ namespace sparsellm {
 namespace {
 
 using namespace sparsellm::testing;
-using Bias = WeightLoader::Bias;
+using Bias = WeightRequest::Bias;
 
 constexpr Device kCuda{Device::Kind::cuda,
                        0};  // only shapes are requested, so it need not be there
@@ -81,7 +81,8 @@ TEST(ShapeLoader, AllocatesNothing) {
   const OwnedTensor matrix = shapes.matrix("m", large, large);
   EXPECT_EQ(matrix.view.raw(), nullptr);
   EXPECT_EQ(matrix.view.shape_string(), "[1048576, 1048576]");
-  const Linear linear = shapes.linear({{"a", large}, {"b", 3}}, 8, Bias::yes);
+  const Linear linear =
+      shapes.linear({.parts = {{"a", large}, {"b", 3}}, .in = 8, .bias = Bias::yes});
   EXPECT_EQ(linear.weight->out(), large + 3);
   EXPECT_EQ(linear.weight->in(), 8);
   EXPECT_EQ(linear.bias.view.shape_string(), "[1048579]");
@@ -202,11 +203,11 @@ TEST_F(SmallCheckpoint, DenseLayersOfNeurons) {
   CheckpointLoader weights = loader([&](int64_t done, int64_t) { reports.push_back(done); });
   OwnedSignWords signs;
   const WeightLoader::DenseLinear rows =
-      weights.dense_linear({{"a", 2}, {"b", 1}}, 3, Bias::no, Order::rows, &signs);
+      weights.dense_linear({.parts = {{"a", 2}, {"b", 1}}, .in = 3}, Order::rows, &signs);
   const WeightLoader::DenseLinear transposed =
-      weights.dense_linear({{"model.a", 2}, {"b", 1}}, 3, Bias::no, Order::transposed);
+      weights.dense_linear({.parts = {{"model.a", 2}, {"b", 1}}, .in = 3}, Order::transposed);
   const WeightLoader::DenseLinear one =
-      weights.dense_linear({{"b", 1}}, 3, Bias::yes, Order::transposed);
+      weights.dense_linear({.parts = {{"b", 1}}, .in = 3, .bias = Bias::yes}, Order::transposed);
   EXPECT_EQ(weights.loaded_bytes(), 36 + 36 + 12 + 4);
   weights.finish();
   EXPECT_EQ(weights.loaded_bytes(), 36 + 36 + 12 + 4 + 2 * 2 * 4);  // a has a zero: two planes
@@ -225,8 +226,10 @@ TEST_F(SmallCheckpoint, DenseLayersOfNeurons) {
 
   ShapeLoader shapes({}, DType::f32);
   OwnedSignWords none;
-  shapes.dense_linear({{"a", 2}, {"b", 1}}, 3, Bias::no, Order::rows, &none);
-  EXPECT_EQ(shapes.dense_linear({{"a", 2}, {"b", 1}}, 5, Bias::yes, Order::transposed)
+  shapes.dense_linear({.parts = {{"a", 2}, {"b", 1}}, .in = 3}, Order::rows, &none);
+  EXPECT_EQ(shapes
+                .dense_linear({.parts = {{"a", 2}, {"b", 1}}, .in = 5, .bias = Bias::yes},
+                              Order::transposed)
                 .weight.view.shape_string(),
             "[5, 3]");
   EXPECT_EQ(shapes.loaded_bytes(), 36 + 2 * 2 * 4 + 60 + 12);
@@ -234,10 +237,10 @@ TEST_F(SmallCheckpoint, DenseLayersOfNeurons) {
 
 TEST_F(SmallCheckpoint, JoinsByRows) {
   CheckpointLoader weights = loader();
-  const Linear linear = weights.linear({{"b", 1}, {"model.a", 2}, {"b", 1}}, 3, Bias::no);
+  const Linear linear = weights.linear({.parts = {{"b", 1}, {"model.a", 2}, {"b", 1}}, .in = 3});
   weights.finish();
   EXPECT_EQ(weight_of(linear), (std::vector<double>{6, 7, 8, 0, 1, 2, 3, 4, 5, 6, 7, 8}));
-  const Linear biased = weights.linear({{"b", 1}}, 3, Bias::yes);
+  const Linear biased = weights.linear({.parts = {{"b", 1}}, .in = 3, .bias = Bias::yes});
   weights.finish();
   EXPECT_EQ(values_of(biased.bias.view), std::vector<double>{9});
 }
@@ -252,15 +255,15 @@ TEST_F(SmallCheckpoint, NamesWhatIsWrong) {
   EXPECT_TRUE(throws_error([&] { weights.vector("a.weight", 6); }, "has shape [2, 3]"));
   EXPECT_TRUE(throws_error(
       [&] {
-        weights.linear({{"b", 1}, {"h", 1}}, 3, Bias::no);
+        weights.linear({.parts = {{"b", 1}, {"h", 1}}, .in = 3});
       },
       "h.weight is F16, but b.weight is F32; joined tensors need one dtype"));
   EXPECT_TRUE(throws_error(
       [&] {
-        weights.linear({{"a", 2}}, 3, Bias::yes);
+        weights.linear({.parts = {{"a", 2}}, .in = 3, .bias = Bias::yes});
       },
       R"(the tensor "a.bias" is missing)"));
-  EXPECT_TRUE(throws_error([&] { weights.linear({}, 3, Bias::no); }, "without parts"));
+  EXPECT_TRUE(throws_error([&] { weights.linear({.parts = {}, .in = 3}); }, "without parts"));
   EXPECT_TRUE(throws_error([&] { weights.vector("i.weight", 1); }, "i.weight"));
 }
 
@@ -304,8 +307,8 @@ TEST_F(MixedCheckpoint, IsConverted) {
     EXPECT_EQ(total, 12 + 4 + 6 + 12 + 8);
     reports.push_back(done);
   });
-  const Linear a = weights.linear({{"a", 2}}, 3, Bias::yes);
-  const Linear both = weights.linear({{"c", 2}, {"a", 2}}, 3, Bias::no);
+  const Linear a = weights.linear({.parts = {{"a", 2}}, .in = 3, .bias = Bias::yes});
+  const Linear both = weights.linear({.parts = {{"c", 2}, {"a", 2}}, .in = 3});
   EXPECT_EQ(reports, (std::vector<int64_t>{12, 36}));
   weights.finish();
   EXPECT_EQ(reports, (std::vector<int64_t>{12, 36, 40}));  // with the bias
@@ -348,7 +351,7 @@ TEST(CheckpointLoader, NoPagesOfTheFileStayInMemory) {
 
   read_all();
   CheckpointLoader encoding(checkpoint, {}, std::nullopt, {}, {.format = "tca_bme", .threads = 1});
-  const Linear encoded = encoding.linear({{"a", kRows}}, kColumns, WeightLoader::Bias::no);
+  const Linear encoded = encoding.linear({.parts = {{"a", kRows}}, .in = kColumns});
   encoding.finish();
   EXPECT_EQ(encoded.weight->format(), "tca_bme");
   EXPECT_EQ(resident_pages(stored), 0);
@@ -359,22 +362,22 @@ TEST_F(MixedCheckpoint, NamesWhatIsWrong) {
   const std::string folder = folder_.path().string();
   EXPECT_TRUE(throws_error(
       [&] {
-        weights.linear({{"a", 2}, {"b", 1}}, 3, Bias::no);
+        weights.linear({.parts = {{"a", 2}, {"b", 1}}, .in = 3});
       },
       folder + ": b.weight is BF16, but a.weight is F16; joined tensors need one dtype"));
   EXPECT_TRUE(throws_error(
       [&] {
-        weights.linear({{"a", 2}, {"c", 2}}, 3, Bias::yes);
+        weights.linear({.parts = {{"a", 2}, {"c", 2}}, .in = 3, .bias = Bias::yes});
       },
       folder + ": c.bias is F32, but a.bias is F16; joined tensors need one dtype"));
   EXPECT_TRUE(throws_error(
       [&] {
-        weights.linear({{"a", 2}, {"c", 1}}, 3, Bias::no);
+        weights.linear({.parts = {{"a", 2}, {"c", 1}}, .in = 3});
       },
       folder + R"(: the tensor "c.weight" has shape [2, 3], but the config asks for [1, 3])"));
   EXPECT_TRUE(throws_error(
       [&] {
-        weights.linear({{"a", 2}}, 4, Bias::no);
+        weights.linear({.parts = {{"a", 2}}, .in = 4});
       },
       R"("a.weight" has shape [2, 3], but the config asks for [2, 4])"));
 }
@@ -393,16 +396,17 @@ TEST(RandomLoader, ValuesDependOnSeedAndName) {
   EXPECT_FALSE(same_bits(other.matrix("x", 20, 30).view, x.view));
 
   // A part of a joined weight is the same as alone.
-  const std::vector<double> q = weight_of(first.linear({{"q", 5}}, 16, Bias::no));
+  const std::vector<double> q = weight_of(first.linear({.parts = {{"q", 5}}, .in = 16}));
   std::vector<double> joined =
-      weight_of(again.linear({{"k", 3}, {"q", 5}, {"v", 2}}, 16, Bias::no));
+      weight_of(again.linear({.parts = {{"k", 3}, {"q", 5}, {"v", 2}}, .in = 16}));
   EXPECT_EQ(std::vector<double>(joined.begin() + 48, joined.begin() + 128), q);
 }
 
 TEST(RandomLoader, KeepsLinearLayersInScale) {
   for (DType dtype : {DType::f32, DType::f16, DType::bf16}) {
     RandomLoader weights = random_loader(3, 0.0, dtype);
-    const std::vector<double> values = weight_of(weights.linear({{"w", 300}}, 100, Bias::no));
+    const std::vector<double> values =
+        weight_of(weights.linear({.parts = {{"w", 300}}, .in = 100}));
     double squares = 0.0;
     for (double value : values) {
       ASSERT_TRUE(std::isfinite(value) && value != 0.0);
@@ -421,7 +425,8 @@ TEST(RandomLoader, PrunesTheWeightsOfLinearLayersAlone) {
     }
     return static_cast<double>(count) / static_cast<double>(values.size());
   };
-  const Linear linear = weights.linear({{"q", 200}, {"k", 100}}, 100, Bias::yes);
+  const Linear linear =
+      weights.linear({.parts = {{"q", 200}, {"k", 100}}, .in = 100, .bias = Bias::yes});
   EXPECT_NEAR(zeros(weight_of(linear)), 0.7, 0.015);
   EXPECT_EQ(zeros(values_of(linear.bias.view)), 0.0);
   EXPECT_EQ(zeros(values_of(weights.matrix("lm_head.weight", 100, 100).view)), 0.0);
@@ -444,11 +449,12 @@ TEST(RandomLoader, PutsZerosWhereThePatternSays) {
                              .seed = 4});
   };
   RandomLoader weights = loader();
-  const Linear linear = weights.linear({{"q", 200}, {"k", 60}}, kColumns, Bias::yes);
+  const Linear linear =
+      weights.linear({.parts = {{"q", 200}, {"k", 60}}, .in = kColumns, .bias = Bias::yes});
   const std::vector<double> joined = weight_of(linear);
   const std::vector<double> q(joined.begin(), joined.begin() + 200 * kColumns);
   const std::vector<double> k(joined.begin() + 200 * kColumns, joined.end());
-  EXPECT_EQ(weight_of(loader().linear({{"k", 60}}, kColumns, Bias::no)), k);
+  EXPECT_EQ(weight_of(loader().linear({.parts = {{"k", 60}}, .in = kColumns})), k);
   for (const std::vector<double>* part : {&q, &k}) {
     int64_t zeros = 0;
     std::vector<int64_t> of_columns(kColumns);

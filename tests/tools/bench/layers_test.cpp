@@ -217,7 +217,7 @@ TEST(BenchLayers, AWeightThatDoesNotFitIsRowsWithANote) {
     DecoderLayer layer = load(block);
     layer.attention.out =
         ShapeLoader({}, DType::f16)
-            .linear({{"large", int64_t{1} << 29}}, int64_t{1} << 30, WeightLoader::Bias::no);
+            .linear({.parts = {{"large", int64_t{1} << 29}}, .in = int64_t{1} << 30});
     return layer;
   };
   std::vector<std::string> heard;

@@ -11,6 +11,8 @@
 #include <set>
 #include <string>
 
+#include "models/build_decoder.h"
+#include "models/weights/shape_loader.h"
 #include "tests/testing/paths.h"
 #include "tests/testing/temp_dir.h"
 #include "tests/testing/throws_error.h"
@@ -161,32 +163,87 @@ TEST(LinearShapes, Experts) {
             (LinearShape{.name = "router", .out = 8, .in = 4096, .count = 32, .pruned = false}));
 }
 
+std::vector<LinearShape> shard_shapes(const std::string& name, int64_t degree, int64_t rank = 0) {
+  return linear_shard_shapes(config(name), {.rank = rank, .degree = degree});
+}
+
 TEST(LinearShapes, Shards) {
-  EXPECT_EQ(linear_shard_shapes(config("opt-30b"), 1), linear_shapes(config("opt-30b")));
-  const std::vector<LinearShape> expected{
+  EXPECT_EQ(shard_shapes("opt-30b", 1), linear_shapes(config("opt-30b")));
+  std::vector<LinearShape> expected{
       {.name = "self_attn.q_proj", .out = 5376, .in = 7168, .count = 48, .pruned = true},
       {.name = "self_attn.out_proj", .out = 7168, .in = 1792, .count = 48, .pruned = true},
       {.name = "fc1", .out = 7168, .in = 7168, .count = 48, .pruned = true},
       {.name = "fc2", .out = 7168, .in = 7168, .count = 48, .pruned = true},
-      {.name = "head", .out = 50272, .in = 7168, .count = 1, .pruned = false},
+      {.name = "head", .out = 12608, .in = 7168, .count = 1, .pruned = false},
   };
-  EXPECT_EQ(linear_shard_shapes(config("opt-30b"), 4), expected);
-  const std::vector<LinearShape> grouped = linear_shard_shapes(config("llama-3.1-8b"), 2);
+  EXPECT_EQ(shard_shapes("opt-30b", 4), expected);
+  expected.back().out = 50272 - 12608 - 2 * 12544;
+  EXPECT_EQ(shard_shapes("opt-30b", 4, 3), expected);
+  const std::vector<LinearShape> grouped = shard_shapes("llama-3.1-8b", 2);
   EXPECT_EQ(grouped[0].out, 2048 + 2 * 512);
   EXPECT_EQ(grouped[2].out, 2 * 7168);
-  const std::vector<LinearShape> experts = linear_shard_shapes(config("mixtral-8x7b"), 4);
+  EXPECT_EQ(shard_shapes("llama-3.1-8b", 16)[0].out, 4 * 128)
+      << "two heads of queries, and one of keys and values that two ranks have";
+  const std::vector<LinearShape> experts = shard_shapes("mixtral-8x7b", 4);
   EXPECT_EQ(experts[2].out, 2 * 3584);
   EXPECT_EQ(experts[2].count, 256);
   EXPECT_EQ(experts[3].in, 3584);
   EXPECT_EQ(experts[4].out, 8);
   for (const auto& [name, published] : kPublished) {
-    EXPECT_NO_THROW(linear_shard_shapes(config(name), 4)) << name;
+    EXPECT_NO_THROW(shard_shapes(name, 4)) << name;
   }
-  EXPECT_TRUE(throws_error([] { linear_shard_shapes(config("opt-13b"), 3); },
-                           "3 GPUs cannot share 40 attention heads"));
-  EXPECT_TRUE(throws_error([] { linear_shard_shapes(config("llama-3.1-8b"), 16); },
-                           "16 GPUs cannot share 8 heads of keys and values"));
-  EXPECT_TRUE(throws_error([] { linear_shard_shapes(config("opt-13b"), 0); }, "0 GPUs"));
+  EXPECT_TRUE(throws_error([] { shard_shapes("opt-13b", 3); },
+                           "opt-13b.json: 3 GPUs cannot share 40 attention heads"));
+  EXPECT_TRUE(throws_error([] { shard_shapes("opt-13b", 0); }, "0 GPUs"));
+}
+
+// What one block and the head take in f16, by their shapes.
+int64_t bytes_of(const std::vector<LinearShape>& shapes, const ModelConfig& model, int64_t rank) {
+  int64_t elements = 0;
+  for (const LinearShape& shape : shapes) {
+    const bool is_table = shape.name == "head" && model.tied_head;
+    elements += is_table ? 0 : shape.out * shape.in;
+    const bool adds_up = shape.name == "self_attn.out_proj" || shape.name == "fc2";
+    const bool has_bias = model.architecture == "OPTForCausalLM" && shape.name != "head";
+    elements += has_bias && (!adds_up || rank == 0) ? shape.out : 0;
+  }
+  return 2 * elements;
+}
+
+// For each config and degree: refused by name, or the shares of all ranks are all there is, and the
+// bytes that a rank loads are those of its shapes and of what all ranks have.
+TEST(LinearShapes, AreWhatRanksLoad) {
+  for (const auto& [name, published] : kPublished) {
+    if (name == "qwen2-72b" || name == "mixtral-8x7b") {
+      continue;  // which the engine does not run
+    }
+    ModelConfig model = read_model_config_file(config(name));
+    model.num_layers = 1;
+    const auto loaded = [&](const Shard& shard) {
+      ShapeLoader shapes({Device::Kind::cuda, 0}, DType::f16, {}, shard);
+      build_decoder(model, shapes);
+      return shapes.loaded_bytes();
+    };
+    const int64_t all = bytes_of(linear_shapes(config(name)), model, 0);
+    const int64_t common = loaded({}) - all;  // embeddings and norms
+    for (int64_t degree = 2; degree <= 8; ++degree) {
+      SCOPED_TRACE(name + ", degree " + std::to_string(degree));
+      if (model.num_heads % degree != 0) {
+        const std::string reason = std::to_string(degree) + " GPUs cannot share " +
+                                   std::to_string(model.num_heads) + " attention heads";
+        EXPECT_TRUE(throws_error([&] { shard_shapes(name, degree); }, reason));
+        EXPECT_TRUE(throws_error([&] { loaded({.rank = 0, .degree = degree}); }, reason));
+        continue;
+      }
+      int64_t sum = 0;
+      for (int64_t rank = 0; rank < degree; ++rank) {
+        const int64_t own = bytes_of(shard_shapes(name, degree, rank), model, rank);
+        EXPECT_EQ(loaded({.rank = rank, .degree = degree}), common + own);
+        sum += own;
+      }
+      EXPECT_EQ(sum, all);
+    }
+  }
 }
 
 TEST(LinearShapes, Errors) {

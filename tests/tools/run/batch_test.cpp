@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "engine/engine.h"
+#include "engine/sampler.h"
 #include "kernels/base/error.h"
 #include "models/storage/crc32c.h"
 #include "tests/testing/paths.h"
@@ -31,7 +32,7 @@ namespace {
 
 using testing::throws_error;
 
-std::vector<nlohmann::json> results_of(const std::vector<size_t>& failing) {
+std::vector<nlohmann::json> results_of(const std::vector<int64_t>& failing) {
   const testing::TempDir folder;
   std::string lines;
   for (int i = 0; i < 4; ++i) {
@@ -67,17 +68,17 @@ std::vector<nlohmann::json> results_of(const std::vector<size_t>& failing) {
 
 // All four end in one step, in the order of the lines.
 TEST(Batch, ResultsBesideAFailedOneAreKept) {
-  for (const std::vector<size_t>& failing :
-       std::vector<std::vector<size_t>>{{}, {0}, {1, 2}, {3}, {0, 1, 2, 3}}) {
+  for (const std::vector<int64_t>& failing :
+       std::vector<std::vector<int64_t>>{{}, {0}, {1, 2}, {3}, {0, 1, 2, 3}}) {
     const std::vector<nlohmann::json> results = results_of(failing);
     ASSERT_EQ(results.size(), 4u);
     for (size_t i = 0; i < 4; ++i) {
       SCOPED_TRACE(results[i].dump());
-      const bool failed = std::ranges::find(failing, i) != failing.end();
+      const bool failed = std::ranges::find(failing, static_cast<int64_t>(i)) != failing.end();
       EXPECT_EQ(results[i].at("id"), i + 1);
       EXPECT_EQ(results[i].contains("error"), failed);
       if (failed) {
-        EXPECT_EQ(results[i].at("error"), fmt::format("line {}: no token for you", i + 1));
+        EXPECT_EQ(results[i].at("error"), fmt::format("line {}: {}", i + 1, kLogitsNotFinite));
       }
     }
   }

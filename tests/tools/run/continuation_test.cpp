@@ -15,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "engine/sampler.h"
 #include "tests/testing/paths.h"
 #include "tests/testing/throws_error.h"
 #include "tests/tools/run/failing_choices.h"
@@ -80,13 +81,13 @@ TEST(Continuation, AStdoutThatCannotBeWrittenLeavesNoRequest) {
 TEST(Continuation, ASampleThatFailsIsAnError) {
   for (const bool json : {false, true}) {
     Engine engine = load([](std::unique_ptr<StepRunner> runner) {
-      return std::make_unique<testing::FailingChoices>(std::move(runner), std::vector<size_t>{1});
+      return std::make_unique<testing::FailingChoices>(std::move(runner), std::vector<int64_t>{1});
     });
     Prompt prompt = some_prompt();
     prompt.request.samples = 2;
     ::testing::internal::CaptureStdout();
     EXPECT_TRUE(
-        throws_error([&] { continue_prompt(engine, prompt, {.json = json}); }, "no token for you"));
+        throws_error([&] { continue_prompt(engine, prompt, {.json = json}); }, kLogitsNotFinite));
     const std::string text = ::testing::internal::GetCapturedStdout();
     EXPECT_EQ(text.empty(), json) << text;
     EXPECT_FALSE(engine.step());

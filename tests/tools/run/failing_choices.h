@@ -1,39 +1,41 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <limits>
 #include <memory>
-#include <string>
+#include <optional>
 #include <utility>
 #include <vector>
 
-#include "engine/step_runner.h"
+#include "tests/testing/forwarding_runner.h"
 
 namespace sparsellm::testing {
 
-// In its second step the choices at these places are errors.
-class FailingChoices : public StepRunner {
+// In its second step the logits of these rows are NaN, so that their choices are errors: on the
+// CPU.
+class FailingChoices : public ForwardingRunner {
  public:
-  FailingChoices(std::unique_ptr<StepRunner> runner, std::vector<size_t> failing)
-      : runner_(std::move(runner)), failing_(std::move(failing)) {}
+  FailingChoices(std::unique_ptr<StepRunner> runner, std::vector<int64_t> failing)
+      : ForwardingRunner(std::move(runner)), failing_(std::move(failing)) {}
 
-  void launch(Step& step, const KvCache& kv) override { runner_->launch(step, kv); }
-  void finish(Step& step) override {
-    runner_->finish(step);
-    if (++steps_ == 2) {
-      for (size_t i : failing_) {
-        step.choices.at(i).error = "no token for you";
+  int launch(const RankStep& step, const KvCache& kv) override {
+    ++steps_;
+    return ForwardingRunner::launch(step, kv);
+  }
+  std::optional<Tensor> next_logits() override {
+    std::optional<Tensor> logits = ForwardingRunner::next_logits();
+    if (logits && steps_ == 2) {
+      for (int64_t row : failing_) {
+        std::fill_n(logits->row<float>(row), logits->size(1),
+                    std::numeric_limits<float>::quiet_NaN());
       }
     }
+    return logits;
   }
-  void warm_up(const KvCache& kv) override { runner_->warm_up(kv); }
-  ExecContext& exec() override { return runner_->exec(); }
-  int64_t memory_bytes() const override { return runner_->memory_bytes(); }
-  std::vector<std::pair<std::string, double>> decode_seconds() const override { return {}; }
-  int64_t waits() const override { return runner_->waits(); }
 
  private:
-  std::unique_ptr<StepRunner> runner_;
-  std::vector<size_t> failing_;
+  std::vector<int64_t> failing_;
   int64_t steps_ = 0;
 };
 

@@ -51,6 +51,7 @@ class Communicator {
   int size() const { return static_cast<int>(devices_.size()); }
   // "rank 1 (cuda:1)", for messages.
   std::string name(int rank) const;
+  const std::vector<std::string>& devices() const { return devices_; }
 
   // y becomes the sum of the y of all ranks, in place: in f32 and in the order of the ranks,
   // ((y_0 + y_1) + y_2) + ..., then rounded once to the dtype of y, to the same bits on every rank.

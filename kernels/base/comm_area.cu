@@ -181,6 +181,7 @@ std::unique_ptr<CommArea> CommArea::make(Communicator& host, Device device, std:
   std::string problem;
   try {
     check_cuda(cudaSetDevice(device.index));
+    load_comm_kernels();
     area->world_.layout = CommLayout::of(host.size());
     own = std::make_unique<std::shared_ptr<Memory>>(
         std::make_shared<Memory>(device.index, area->world_.layout));

@@ -22,8 +22,8 @@ struct CudaCommOptions {
   // Thread blocks of a kernel at most: fewer leave room for what runs beside it, or for the kernels
   // of other ranks on the same GPU.
   int max_blocks = CommLayout::kMaxBlocks;
-  bool own_kernels = true;           // false: NCCL alone, as it is between hosts
-  std::optional<CommLimits> limits;  // nothing: CommLimits::of()
+  bool own_kernels = true;                // false: NCCL alone, as it is between hosts
+  std::optional<CommLimits> limits = {};  // nothing: CommLimits::of()
 };
 
 // Communicator of ranks with a CUDA device each.

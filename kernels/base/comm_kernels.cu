@@ -375,7 +375,32 @@ void all_reduce(bool two_shot, const CommStream& y, const CommWorld& world, int 
   launch(ctx, kernel, shape_of(units, max_blocks), world, y);
 }
 
+template <class Kernel>
+void load_kernel(Kernel* kernel) {
+  cudaFuncAttributes attributes{};
+  check_cuda(cudaFuncGetAttributes(&attributes, reinterpret_cast<const void*>(kernel)));
+}
+
+template <class T, class Form>
+void load_kernels() {
+  load_kernel(all_reduce_one_shot_kernel<T, Form>);
+  load_kernel(all_reduce_two_shot_kernel<T, Form>);
+}
+
+template <class Form>
+void load_kernels_of_form() {
+  load_kernels<float, Form>();
+  load_kernels<__half, Form>();
+  load_kernels<__nv_bfloat16, Form>();
+  load_kernel(exchange_kernel<Form>);
+}
+
 }  // namespace
+
+void load_comm_kernels() {
+  load_kernels_of_form<CommPackets>();
+  load_kernels_of_form<CommTiles>();
+}
 
 void comm_all_reduce(CommWay way, DType dtype, const CommStream& y, const CommWorld& world,
                      int max_blocks, const ExecContext& ctx) {

@@ -27,6 +27,10 @@ struct CommExchange {
   bool copies_own = false;                                // `part` lies elsewhere
 };
 
+// Loads them on the current device. The first launch of a kernel may wait for all that runs there,
+// other ranks of a test included.
+void load_comm_kernels();
+
 // Both enqueue one call of a communicator: one kernel, launched early where the context does so.
 // max_blocks: at most CommLayout::kMaxBlocks, and no more than the smallest GPU has
 // multiprocessors. Sizes are at most bytes_of_call(), and the same on all ranks.

@@ -12,13 +12,13 @@ constexpr int64_t kKiB = 1024;
 std::string_view name_of(CommWay way) {
   switch (way) {
     case CommWay::one_shot_packets:
-      return "one-shot packets";
+      return "one-shot-packets";
     case CommWay::one_shot_tiles:
-      return "one-shot tiles";
+      return "one-shot-tiles";
     case CommWay::two_shot_packets:
-      return "two-shot packets";
+      return "two-shot-packets";
     case CommWay::two_shot_tiles:
-      return "two-shot tiles";
+      return "two-shot-tiles";
     case CommWay::nccl:
       return "nccl";
   }

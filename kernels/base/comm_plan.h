@@ -21,7 +21,7 @@ enum class CommWay : uint8_t {
 inline constexpr std::array kCommWays{CommWay::one_shot_packets, CommWay::one_shot_tiles,
                                       CommWay::two_shot_packets, CommWay::two_shot_tiles,
                                       CommWay::nccl};
-std::string_view name_of(CommWay way);  // "one-shot packets"
+std::string_view name_of(CommWay way);  // "one-shot-packets"
 
 constexpr bool is_two_shot(CommWay way) {
   return way == CommWay::two_shot_packets || way == CommWay::two_shot_tiles;

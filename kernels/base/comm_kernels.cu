@@ -240,6 +240,9 @@ __device__ bool add_up(const CommWorld& world, const CommCall& call, int unit, b
   return complete;
 }
 
+// Kernels load and send before they look whether everything has ended, so that they do not wait for
+// one load after the other; what is sent then is nobody's result.
+
 // One shot: every rank sends all of y to all others, and adds up all of it. A warp has whole units,
 // which it sends before it waits for the first.
 template <class T, class Form>
@@ -248,9 +251,8 @@ __global__ void __launch_bounds__(kMaxThreads)
                                const __grid_constant__ CommStream y) {
   CommCall call = CommCall::begin(world);
   const int units = units_of<Form>(y);
-  bool complete = call.goes_on();
   uint4 data[Form::kVectors];
-  for (int unit = first_unit(); unit < units && complete; unit += unit_step()) {
+  for (int unit = first_unit(); unit < units; unit += unit_step()) {
     const LaneOfUnit<Form> lane(unit);
     lane.load_from(y, data);
     for (int distance = 1; distance < world.ranks; ++distance) {
@@ -258,6 +260,7 @@ __global__ void __launch_bounds__(kMaxThreads)
       Form::send(call, slot_at<Form>(world, call, to), unit, lane.is_active(y), data);
     }
   }
+  bool complete = call.goes_on();
   for (int unit = first_unit(); unit < units && complete; unit += unit_step()) {
     const LaneOfUnit<Form> lane(unit);
     lane.load_from(y, data);
@@ -280,18 +283,18 @@ __global__ void __launch_bounds__(kMaxThreads)
   const int units = units_of<Form>(y);
   const int64_t half = Form::slots(world).slot_bytes / 2;
   const auto begin_of = [&](int rank) { return units * rank / world.ranks; };
-  bool complete = call.goes_on();
   uint4 data[Form::kVectors];
   for (int distance = 1; distance < world.ranks; ++distance) {
     const int to = rank_after(world, distance);
     const int begin = begin_of(to);
     const int count = begin_of(to + 1) - begin;
-    for (int unit = first_unit(); unit < count && complete; unit += unit_step()) {
+    for (int unit = first_unit(); unit < count; unit += unit_step()) {
       const LaneOfUnit<Form> lane(begin + unit);
       lane.load_from(y, data);
       Form::send(call, slot_at<Form>(world, call, to), unit, lane.is_active(y), data);
     }
   }
+  bool complete = call.goes_on();
   const int begin = begin_of(world.rank);
   const int count = begin_of(world.rank + 1) - begin;
   for (int unit = first_unit(); unit < count && complete; unit += unit_step()) {
@@ -329,10 +332,9 @@ __global__ void __launch_bounds__(kMaxThreads)
     exchange_kernel(const __grid_constant__ CommWorld world,
                     const __grid_constant__ CommExchange exchange) {
   CommCall call = CommCall::begin(world);
-  bool complete = call.goes_on();
   uint4 data[Form::kVectors];
   const CommStream& part = exchange.part;
-  for (int unit = first_unit(); unit < units_of<Form>(part) && complete; unit += unit_step()) {
+  for (int unit = first_unit(); unit < units_of<Form>(part); unit += unit_step()) {
     const LaneOfUnit<Form> lane(unit);
     lane.load_from(part, data);
     for (int distance = 1; distance < world.ranks; ++distance) {
@@ -343,6 +345,7 @@ __global__ void __launch_bounds__(kMaxThreads)
       lane.store_to(exchange.whole[world.rank], data);
     }
   }
+  bool complete = call.goes_on();
   for (int distance = 1; distance < world.ranks; ++distance) {
     const int from = rank_after(world, distance);
     const CommStream& theirs = exchange.whole[from];

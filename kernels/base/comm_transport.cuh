@@ -99,7 +99,7 @@ class CommCall {
   __device__ uint64_t number() const { return number_; }
   __device__ uint32_t short_number() const { return static_cast<uint32_t>(number_); }
   __device__ int turn() const { return static_cast<int>(number_ & 1); }
-  // False once everything has ended: then nothing is sent, and there is no result.
+  // False once everything has ended: then nothing comes any more, and there is no result.
   __device__ bool goes_on() const { return number_ != kEnded; }
 
   // Calls arrived() until it is true; false: everything has ended meanwhile.

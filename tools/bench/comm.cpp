@@ -47,10 +47,8 @@ class CommOperands {
         }
         parts_.push_back(bytes_of(part));
       }
-      std::vector<T> rounded;
-      for (const float sum : sums) {
-        rounded.push_back(from_float<T>(sum));
-      }
+      std::vector<T> rounded(sums.size());
+      std::transform(sums.begin(), sums.end(), rounded.begin(), from_float<T>);
       sum_ = bytes_of(rounded);
     });
   }

@@ -3,18 +3,19 @@
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
-#include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/uio.h>
 #include <sys/un.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <charconv>
+#include <cstdint>
 #include <cstring>
 #include <memory>
+#include <system_error>
 #include <utility>
 
 #include "kernels/base/error.h"
@@ -35,8 +36,6 @@ std::string shown(const RendezvousAddress& address) {
   const bool ipv6 = address.host.find(':') != std::string::npos;
   return (ipv6 ? "[" + address.host + "]" : address.host) + ":" + address.port;
 }
-
-std::string error_text(int error) { return std::generic_category().message(error); }
 
 using AddressList = std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)>;
 
@@ -90,7 +89,7 @@ FileDescriptor listen_at_path(const std::string& path) {
   // Nobody can connect between bind() and listen(), when the path has its permissions.
   if (socket.get() < 0 || ::bind(socket.get(), raw, sizeof(address)) != 0 ||
       ::chmod(path.c_str(), 0600) != 0 || ::listen(socket.get(), SOMAXCONN) != 0) {
-    fail("cannot listen at {}: {}", path, error_text(errno));
+    fail("cannot listen at {}: {}", path, socket_error_text(errno));
   }
   return socket;
 }
@@ -109,7 +108,7 @@ FileDescriptor listen_at_port(const RendezvousAddress& where) {
     }
     error = errno;
   }
-  fail("cannot listen at {}: {}", shown(where), error_text(error));
+  fail("cannot listen at {}: {}", shown(where), socket_error_text(error));
 }
 
 // While nobody listens at a port that the system also gives to those who connect, a socket may be
@@ -171,31 +170,7 @@ Attempt connect_to_port(const RendezvousAddress& where, Deadline deadline) {
   return {FileDescriptor(), error};
 }
 
-bool is_only_not_now(int error) {
-  return error == EAGAIN || error == EWOULDBLOCK || error == EINTR;
-}
-
 }  // namespace
-
-Deadline deadline_in(milliseconds time) { return steady_clock::now() + time; }
-
-void wait_for(std::span<pollfd> descriptors, Deadline deadline) {
-  while (true) {
-    int timeout_ms = -1;
-    if (deadline != kNever) {
-      const auto left =
-          std::chrono::ceil<milliseconds>(std::max(deadline - steady_clock::now(), {}));
-      timeout_ms = static_cast<int>(std::min<int64_t>(left.count(), 3'600'000));
-    }
-    const int ready = ::poll(descriptors.data(), descriptors.size(), timeout_ms);
-    if (ready < 0 && errno != EINTR) {
-      fail("cannot wait for a connection: {}", error_text(errno));
-    }
-    if (ready > 0 || (deadline != kNever && steady_clock::now() >= deadline)) {
-      return;
-    }
-  }
-}
 
 RendezvousAddress parse_rendezvous(std::string_view text) {
   const size_t colon = text.rfind(':');
@@ -236,7 +211,7 @@ std::optional<Listener::Connection> Listener::accept() {
   FileDescriptor socket(::accept4(fd(), raw, &bytes, SOCK_NONBLOCK | SOCK_CLOEXEC));
   if (socket.get() < 0) {
     if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
-      fail("cannot accept a connection: {}", error_text(errno));
+      fail("cannot accept a connection: {}", socket_error_text(errno));
     }
     return std::nullopt;  // whoever it was is gone
   }
@@ -262,89 +237,12 @@ FileDescriptor connect_to(const RendezvousAddress& address, Deadline deadline, i
       return std::move(attempt.socket);
     }
     require(steady_clock::now() < deadline, "rank 0 does not listen at {}: {}", shown(address),
-            error_text(attempt.error));
+            socket_error_text(attempt.error));
     pollfd descriptor{.fd = unless, .events = POLLIN, .revents = 0};
     wait_for({&descriptor, 1}, std::min(deadline, deadline_in(kRetryAfter)));
     if (descriptor.revents != 0) {
       return FileDescriptor();
     }
-  }
-}
-
-StickyEvent::StickyEvent() : event_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
-  if (event_.get() < 0) {
-    fail("cannot make an event: {}", error_text(errno));
-  }
-}
-
-void StickyEvent::set() noexcept {
-  const uint64_t one = 1;
-  (void)!::write(event_.get(), &one, sizeof(one));
-}
-
-bool StickyEvent::is_set() const {
-  pollfd descriptor{.fd = event_.get(), .events = POLLIN, .revents = 0};
-  return ::poll(&descriptor, 1, 0) > 0;
-}
-
-Progress OutgoingMessage::advance(int socket) {
-  const size_t total = kHeaderBytes + body_.size();
-  while (sent_ < total) {
-    std::array<iovec, 2> parts{};
-    size_t count = 0;
-    if (sent_ < kHeaderBytes) {
-      parts[count++] = {header_.data() + sent_, kHeaderBytes - sent_};
-    }
-    const size_t body_sent = sent_ - std::min(sent_, kHeaderBytes);
-    if (body_sent < body_.size()) {
-      parts[count++] = {const_cast<std::byte*>(body_.data()) + body_sent, body_.size() - body_sent};
-    }
-    msghdr message{};
-    message.msg_iov = parts.data();
-    message.msg_iovlen = count;
-    const ssize_t bytes = ::sendmsg(socket, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
-    if (bytes < 0) {
-      return is_only_not_now(errno) ? Progress::waits : Progress::closed;
-    }
-    sent_ += static_cast<size_t>(bytes);
-  }
-  return Progress::done;
-}
-
-Progress IncomingMessage::advance(int socket, const Check& check) {
-  if (std::exchange(complete_, false)) {
-    received_ = 0;
-  }
-  while (true) {
-    const bool in_header = received_ < kHeaderBytes;
-    const size_t body_received = received_ - std::min(received_, kHeaderBytes);
-    const std::span<std::byte> rest = in_header ? std::span(raw_header_).subspan(received_)
-                                                : std::span(body_).subspan(body_received);
-    const ssize_t bytes = ::recv(socket, rest.data(), rest.size(), MSG_DONTWAIT);
-    if (bytes <= 0) {
-      return bytes < 0 && is_only_not_now(errno) ? Progress::waits : Progress::closed;
-    }
-    received_ += static_cast<size_t>(bytes);
-    if (received_ == kHeaderBytes) {
-      header_ = parse_header(raw_header_);
-      check(header_);
-      body_.resize(header_.bytes);
-    }
-    if (received_ >= kHeaderBytes && received_ == kHeaderBytes + body_.size()) {
-      complete_ = true;
-      return Progress::done;
-    }
-  }
-}
-
-bool send_now(int socket, std::span<const std::byte> bytes) noexcept {
-  return ::send(socket, bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT) ==
-         static_cast<ssize_t>(bytes.size());
-}
-
-void discard_received(int socket) noexcept {
-  std::array<std::byte, 4096> scratch;
-  while (::recv(socket, scratch.data(), scratch.size(), MSG_DONTWAIT) > 0) {
   }
 }
 

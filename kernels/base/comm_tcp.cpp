@@ -10,7 +10,7 @@
 
 #include "kernels/base/comm_messages.h"
 #include "kernels/base/comm_op.h"
-#include "kernels/base/comm_socket.h"
+#include "kernels/base/comm_transfer.h"
 #include "kernels/base/comm_watch.h"
 #include "kernels/base/error.h"
 
@@ -69,6 +69,7 @@ class TcpCommunicator final : public Communicator {
   }
   std::vector<std::string> names() const {
     std::vector<std::string> names;
+    names.reserve(static_cast<size_t>(size()));
     for (int rank = 0; rank < size(); ++rank) {
       names.push_back(name(rank));
     }

@@ -38,12 +38,12 @@ class Meeting {
 
   // All ranks have come, with the same operation; their `shown` can be read. Throws if it came to
   // nothing: then no rank reads anything.
-  void begin(size_t rank, const CommOp& op, Shown shown, Patience patience) {
+  void begin(size_t rank, const CommOp& op, const Shown& shown, Patience patience) {
     std::unique_lock lock(mutex_);
     throw_if_ended();
     begun_[rank] = true;
     ops_[rank] = op;
-    shown_[rank] = std::move(shown);
+    shown_[rank] = shown;
     for (size_t other = 0; other < ranks_; ++other) {
       if (left_[other]) {
         end_locked(other, "has left");
@@ -131,6 +131,7 @@ class Meeting {
 
   static std::vector<std::string> names_of(const std::vector<std::string>& devices) {
     std::vector<std::string> names;
+    names.reserve(devices.size());
     for (const std::string& device : devices) {
       names.push_back(name_of_rank(static_cast<int>(names.size()), device));
     }
@@ -170,8 +171,8 @@ class ThreadCommunicator final : public Communicator {
 
   // `body` sees what all ranks show.
   template <class Body>
-  void together(const CommOp& op, Shown shown, Patience patience, Body&& body) {
-    meeting_->begin(own(), op, std::move(shown), patience);
+  void together(const CommOp& op, const Shown& shown, Patience patience, Body&& body) {
+    meeting_->begin(own(), op, shown, patience);
     try {
       body();
     } catch (const std::exception& error) {
@@ -265,6 +266,7 @@ std::vector<std::unique_ptr<Communicator>> make_thread_communicators(int ranks,
           std::ssize(options.devices), ranks);
   const auto meeting = std::make_shared<Meeting>(std::move(options.devices), options.timeout);
   std::vector<std::unique_ptr<Communicator>> communicators;
+  communicators.reserve(meeting->ranks());
   for (int rank = 0; rank < ranks; ++rank) {
     communicators.push_back(std::make_unique<ThreadCommunicator>(rank, meeting));
   }

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "kernels/base/comm_messages.h"
-#include "kernels/base/comm_socket.h"
+#include "kernels/base/comm_transfer.h"
 #include "kernels/base/file_descriptor.h"
 
 namespace sparsellm {

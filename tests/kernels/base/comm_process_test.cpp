@@ -36,14 +36,22 @@ class CommProcessTest : public ::testing::TestWithParam<Wires> {
       body(*comm, context.exec);
     });
   }
+  std::vector<RankProcess> start_all(int size, const RankBody& body, RankTimes times = {}) const {
+    std::vector<RankProcess> processes;
+    processes.reserve(static_cast<size_t>(size));
+    for (int rank = 0; rank < size; ++rank) {
+      processes.push_back(start(rank, size, body, times));
+    }
+    return processes;
+  }
 };
 INSTANTIATE_TEST_SUITE_P(At, CommProcessTest, ::testing::Values(Wires::path, Wires::port),
                          [](const auto& value) { return to_string(value.param); });
 
 std::vector<float> part_of(int rank) {
-  std::vector<float> y;
-  for (int i = 0; i < 1000; ++i) {
-    y.push_back(1.0f / static_cast<float>(1 + (i * 7 + rank * 13) % 101));
+  std::vector<float> y(1000);
+  for (size_t i = 0; i < y.size(); ++i) {
+    y[i] = 1.0f / static_cast<float>(1 + (i * 7 + static_cast<size_t>(rank) * 13) % 101);
   }
   return y;
 }
@@ -74,16 +82,12 @@ TEST_P(CommProcessTest, SumsHaveTheBitsOfThoseOfThreads) {
        })) {
     EXPECT_EQ(thrown, "");
   }
-  std::vector<RankProcess> processes;
-  for (int rank = 0; rank < size; ++rank) {
-    processes.push_back(start(rank, size, [&](Communicator& comm, ExecContext& ctx) {
-      auto y = part_of(comm.rank());
-      comm.all_reduce_sum(Tensor(y.data(), DType::f32, {10, 100}, Device{}), ctx);
-      const bool same = std::memcmp(y.data(), expected.data(), y.size() * sizeof(float)) == 0;
-      comm.agree(same ? "" : "other bits");
-    }));
-  }
-  for (RankProcess& process : processes) {
+  for (RankProcess& process : start_all(size, [&](Communicator&comm, ExecContext&ctx) {
+         auto y = part_of(comm.rank());
+         comm.all_reduce_sum(Tensor(y.data(), DType::f32, {10, 100}, Device{}), ctx);
+         const bool same = std::memcmp(y.data(), expected.data(), y.size() * sizeof(float)) == 0;
+         comm.agree(same ? "" : "other bits");
+       })) {
     EXPECT_EQ(process.thrown(), "");
   }
 }
@@ -91,10 +95,7 @@ TEST_P(CommProcessTest, SumsHaveTheBitsOfThoseOfThreads) {
 TEST_P(CommProcessTest, AKilledProcessEndsTheOthers) {
   const int size = 3;
   for (int killed = 0; killed < size; ++killed) {
-    std::vector<RankProcess> processes;
-    for (int rank = 0; rank < size; ++rank) {
-      processes.push_back(start(rank, size, sum_for_ever));
-    }
+    std::vector<RankProcess> processes = start_all(size, sum_for_ever);
     wait_until_ready(processes);
     const auto begin = steady_clock::now();
     ::kill(processes[static_cast<size_t>(killed)].pid(), SIGKILL);
@@ -153,10 +154,8 @@ TEST_P(CommProcessTest, AProcessKilledWhileTheOthersMeetEndsThem) {
 TEST_P(CommProcessTest, AStoppedProcessIsNamedAfterTheTimeout) {
   const int size = 3;
   for (const int stopped : {0, 2}) {
-    std::vector<RankProcess> processes;
-    for (int rank = 0; rank < size; ++rank) {
-      processes.push_back(start(rank, size, sum_for_ever, {.timeout = milliseconds(800)}));
-    }
+    std::vector<RankProcess> processes =
+        start_all(size, sum_for_ever, {.timeout = milliseconds(800)});
     wait_until_ready(processes);
     const auto begin = steady_clock::now();
     ::kill(processes[static_cast<size_t>(stopped)].pid(), SIGSTOP);

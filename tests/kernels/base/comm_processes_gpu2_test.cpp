@@ -175,6 +175,10 @@ int run_program(int argc, char** argv) {
       return 2;
     }
   }
+  if (flags.one_gpu) {
+    // Queues of ranks that share one of the device's would wait for each other.
+    ::setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
+  }
   // NVLink multicast stays off, as in the tools.
   ::setenv("NCCL_NVLS_ENABLE", "0", 0);
   if (flags.body.empty()) {

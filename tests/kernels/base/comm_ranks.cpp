@@ -1,6 +1,7 @@
 #include "tests/kernels/base/comm_ranks.h"
 
 #include <arpa/inet.h>
+#include <gtest/gtest.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -38,6 +39,12 @@ std::string to_string(Wires wires) {
   return wires == Wires::threads ? "threads" : wires == Wires::path ? "path" : "port";
 }
 
+void expect_all(const std::vector<std::string>& thrown, const std::string& text) {
+  for (size_t rank = 0; rank < thrown.size(); ++rank) {
+    EXPECT_EQ(thrown[rank], text) << "rank " << rank;
+  }
+}
+
 std::string free_port() {
   const FileDescriptor socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   sockaddr_in address{};
@@ -66,6 +73,7 @@ std::vector<std::string> run_ranks(Wires wires, int ranks, const RankBody& body,
   std::vector<std::unique_ptr<Communicator>> made;
   if (wires == Wires::threads) {
     std::vector<std::string> devices;
+    devices.reserve(static_cast<size_t>(ranks));
     for (int rank = 0; rank < ranks; ++rank) {
       devices.push_back(device_name(rank));
     }

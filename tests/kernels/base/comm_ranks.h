@@ -29,6 +29,9 @@ struct RankTimes {
 std::vector<std::string> run_ranks(Wires wires, int ranks, const RankBody& body,
                                    RankTimes times = {});
 
+// Expects that of each.
+void expect_all(const std::vector<std::string>& thrown, const std::string& text);
+
 // HOST:PORT that nobody listens at.
 std::string free_port();
 

@@ -47,6 +47,7 @@ class RendezvousTest : public ::testing::TestWithParam<Wires> {
   std::string address() const { return address_; }
   std::vector<RendezvousOptions> ranks(int size, milliseconds timeout = milliseconds(20000)) const {
     std::vector<RendezvousOptions> all;
+    all.reserve(static_cast<size_t>(size));
     for (int rank = 0; rank < size; ++rank) {
       all.push_back(rank_options(address_, rank, size, {.timeout = timeout}));
     }

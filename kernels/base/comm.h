@@ -30,9 +30,8 @@ enum class Patience : uint8_t {
 // thread at any time.
 //
 // Operations on tensors are ops: on CUDA they are enqueued in the queue of the context, wait for
-// nothing on the host, can be captured in a graph, and expect tensors in memory that was made for
-// communication. On the CPU they are complete on return. With one rank they do nothing but what
-// all_gather copies. Operations of the host block.
+// nothing on the host, and can be captured in a graph. On the CPU they are complete on return. With
+// one rank they do nothing but what all_gather copies. Operations of the host block.
 //
 // Failure: whatever goes wrong on one rank (an exception and abort(), a process that ends, a
 // connection that closes, a rank that does not come in time) ends the communicator for all of them:
@@ -51,6 +50,7 @@ class Communicator {
   int size() const { return static_cast<int>(devices_.size()); }
   // "rank 1 (cuda:1)", for messages.
   std::string name(int rank) const;
+  const std::vector<std::string>& devices() const { return devices_; }
 
   // y becomes the sum of the y of all ranks, in place: in f32 and in the order of the ranks,
   // ((y_0 + y_1) + y_2) + ..., then rounded once to the dtype of y, to the same bits on every rank.

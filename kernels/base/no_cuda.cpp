@@ -1,3 +1,4 @@
+#include "kernels/base/comm_cuda.h"
 #include "kernels/base/cuda_context.h"
 #include "kernels/base/cuda_graph.h"
 #include "kernels/base/device.h"
@@ -67,6 +68,12 @@ void CudaGraph::launch() const {}
 
 PinnedBuffer::PinnedBuffer(int64_t, std::string_view) { fail("{}", kCpuOnlyBuild); }
 PinnedBuffer::~PinnedBuffer() = default;
+
+std::unique_ptr<CudaCommunicator> make_cuda_communicator(std::unique_ptr<Communicator>,
+                                                         const CudaContext&,
+                                                         const CudaCommOptions&) {
+  fail("{}", kCpuOnlyBuild);
+}
 
 struct Uploader::State {};
 

@@ -2,6 +2,7 @@
 //                 sparsellm-bench kernel --shape OUTxIN,... | --config FILE ...,
 //                 sparsellm-bench mlp [--shape NEURONSxHIDDEN[:plain],...] ...,
 //                 sparsellm-bench attention [--prefill] ...,
+//                 sparsellm-bench comm --ranks N ...,
 //                 sparsellm-bench layers --config FILE | --model DIR,
 //                 sparsellm-bench load --model DIR,
 //                 sparsellm-bench tune --config FILE | --model DIR | --shape OUTxIN,...
@@ -32,6 +33,7 @@
 #include "tools/bench/arrivals.h"
 #include "tools/bench/attention.h"
 #include "tools/bench/choices.h"
+#include "tools/bench/comm.h"
 #include "tools/bench/engine.h"
 #include "tools/bench/environment.h"
 #include "tools/bench/kernel.h"
@@ -46,7 +48,9 @@
 #include "tools/bench/throughput.h"
 #include "tools/bench/tune.h"
 #include "tools/bench/turns.h"
+#include "tools/cli/args.h"
 #include "tools/cli/interrupt.h"
+#include "tools/cli/nccl_environment.h"
 #include "tools/cli/progress_bar.h"
 #include "tools/cli/tool_main.h"
 
@@ -124,6 +128,17 @@ struct AttentionArgs {
   std::string dtype = "f16";
   OutputArgs output;
   AttentionBenchOptions options;
+};
+
+struct CommArgs {
+  int64_t ranks = 2;
+  std::vector<std::string> bytes{"8K",   "16K",  "32K", "64K", "128K",
+                                 "256K", "512K", "1M",  "2M",  "4M"};
+  std::vector<std::string> ways;
+  std::vector<std::string> devices{"auto"};
+  std::string dtype = "f16";
+  OutputArgs output;
+  CommBenchOptions options;
 };
 
 struct TuneArgs {
@@ -396,6 +411,39 @@ CLI::App* add_attention(CLI::App& app, AttentionArgs& args) {
   add_output_args(*command, args.output, OutputTokens::no);
   add_seed(*command, options.seed, "Seed of the random operands");
   command->add_option("--repeat", options.repeat, "Timed replays of each")
+      ->check(count())
+      ->capture_default_str();
+  return command;
+}
+
+CLI::App* add_comm(CLI::App& app, CommArgs& args) {
+  CLI::App* const command =
+      app.add_subcommand("comm", "Time of sums over several GPUs, by the way that they are made");
+  command->add_option("--ranks", args.ranks, "GPUs, each with a thread of its own")
+      ->check(CLI::Range(int64_t{2}, int64_t{CommLayout::kMaxRanks}))
+      ->capture_default_str();
+  add_list(*command, "--bytes", args.bytes, "Sizes of the tensor that is summed up")
+      ->capture_default_str()
+      ->type_name("SIZE,...");
+  std::vector<std::string> ways;
+  for (const CommBenchWay& way : all_comm_ways()) {
+    ways.push_back(name_of(way));
+  }
+  add_list(*command, "--ways", args.ways, "Ways to make the sum [all]")
+      ->check(CLI::IsMember(ways))
+      ->type_name("NAME,...");
+  add_list(*command, "--device", args.devices,
+           "auto: the first GPUs; or one for each rank: cuda:2,cuda:3")
+      ->capture_default_str();
+  command->add_option("--dtype", args.dtype, "Of the tensor: f16, bf16 or f32")
+      ->check(CLI::IsMember({"f16", "bf16", "f32"}))
+      ->capture_default_str();
+  add_output_args(*command, args.output, OutputTokens::no);
+  add_seed(*command, args.options.seed, "Seed of the random values that are verified");
+  command->add_option("--calls", args.options.calls, "Calls in the graph that is replayed")
+      ->check(CLI::Range(int64_t{1}, int64_t{10000}))
+      ->capture_default_str();
+  command->add_option("--repeat", args.options.repeat, "Timed replays of each")
       ->check(count())
       ->capture_default_str();
   return command;
@@ -811,6 +859,47 @@ void attention_alone(const AttentionArgs& args, const std::vector<std::string>& 
               [&](ReportWriter& report) { report_attention(options, report); });
 }
 
+std::vector<Device> devices_of_ranks(const CommArgs& args) {
+  std::vector<Device> devices;
+  if (args.devices == std::vector<std::string>{"auto"}) {
+    for (int rank = 0; rank < args.ranks; ++rank) {
+      devices.push_back({Device::Kind::cuda, rank});
+    }
+    return devices;
+  }
+  if (std::ssize(args.devices) != args.ranks) {
+    throw UsageError(
+        fmt::format("--device has {} names for {} ranks", args.devices.size(), args.ranks));
+  }
+  for (const std::string& name : args.devices) {
+    devices.push_back(parse_device(name));
+  }
+  return devices;
+}
+
+void comm(const CommArgs& args, const std::vector<std::string>& command_line) {
+  CommBenchOptions options = args.options;
+  options.dtype = args.dtype == "f32" ? DType::f32 : kDTypes.at(args.dtype);
+  for (const std::string& size : args.bytes) {
+    options.bytes.push_back(parse_size("--bytes", size));
+  }
+  if (!args.ways.empty()) {
+    options.ways.clear();
+    for (const CommBenchWay& way : all_comm_ways()) {
+      if (std::find(args.ways.begin(), args.ways.end(), name_of(way)) != args.ways.end()) {
+        options.ways.push_back(way);
+      }
+    }
+  }
+  check_options(options);  // what can be refused is refused before anything is measured
+  options.devices = devices_of_ranks(args);
+  check_comm_devices(options);
+  leave_nvlink_multicast_off();
+  catch_interrupts();
+  with_report(args.output, describe_environment(options.devices.front(), command_line),
+              [&](ReportWriter& report) { report_comm(options, report); });
+}
+
 void layers(const LayersArgs& args, const std::vector<std::string>& command_line) {
   check_bench_model_args(args.model);
   check_bench_model(args.model);  // what can be refused is refused before anything is measured
@@ -894,6 +983,7 @@ int main(int argc, char** argv) {
   sparsellm::KernelArgs kernel_args;
   sparsellm::MlpArgs mlp_args;
   sparsellm::AttentionArgs attention_args;
+  sparsellm::CommArgs comm_args;
   sparsellm::LayersArgs layers_args;
   sparsellm::LoadArgs load_args;
   sparsellm::TuneArgs tune_args;
@@ -901,6 +991,7 @@ int main(int argc, char** argv) {
   const CLI::App* kernel = sparsellm::add_kernel(app, kernel_args);
   const CLI::App* mlp = sparsellm::add_mlp(app, mlp_args);
   const CLI::App* attention = sparsellm::add_attention(app, attention_args);
+  const CLI::App* comm = sparsellm::add_comm(app, comm_args);
   const CLI::App* layers = sparsellm::add_layers(app, layers_args);
   const CLI::App* load = sparsellm::add_load(app, load_args);
   const CLI::App* tune = sparsellm::add_tune(app, tune_args);
@@ -914,6 +1005,8 @@ int main(int argc, char** argv) {
       sparsellm::mlp(mlp_args, command_line);
     } else if (attention->parsed()) {
       sparsellm::attention_alone(attention_args, command_line);
+    } else if (comm->parsed()) {
+      sparsellm::comm(comm_args, command_line);
     } else if (layers->parsed()) {
       sparsellm::layers(layers_args, command_line);
     } else if (load->parsed()) {
@@ -922,7 +1015,8 @@ int main(int argc, char** argv) {
       sparsellm::tune(tune_args, command_line);
     } else {
       throw sparsellm::UsageError(
-          "a subcommand is missing: throughput, kernel, mlp, attention, layers, load or tune");
+          "a subcommand is missing: throughput, kernel, mlp, attention, comm, layers, load or "
+          "tune");
     }
   });
 }

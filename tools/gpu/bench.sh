@@ -6,6 +6,7 @@
 #   dense     decoding with dense weights: Llama-2-7B, -13B, 3.1-8B, OPT-13B, -30B; batches of 1 to 64
 #   large     OPT-66B, 1 and 8 requests, and 64 that do not fit
 #   attention attention alone, by requests and tokens
+#   comm      sums over the GPUs of this machine, by size and way
 #   breakdown where the time of a step goes, OPT-30B
 #   kernel    matrix products in OPT-30B's shapes, dense and with cuSPARSE
 #   tca_bme   the same by bitmap weights, in shapes of OPT and Llama, by sparsity and tokens; NAME is
@@ -208,6 +209,13 @@ case $section in
   attention)
     "$bench" attention --requests 1,8,64 --context 128,512,2048,8192 "$@"
     ;;
+  comm)
+    gpus=$(nvidia-smi --query-gpu=index --format=csv,noheader | wc -l)
+    for ((ranks = 2; ranks <= gpus && ranks <= 8; ranks *= 2)); do
+      "$bench" comm --ranks "$ranks" \
+        --bytes 8K,14K,16K,32K,64K,128K,224K,256K,448K,512K,1M,2M,4M,16M,32M "$@"
+    done
+    ;;
   breakdown)
     decode opt-30b --batch 1,8,64 --breakdown "$@"
     ;;
@@ -288,7 +296,7 @@ case $section in
     done
     ;;
   *)
-    echo "usage: tools/gpu/bench.sh docs|dense|large|attention|breakdown|kernel|tca_bme|patterns|ablation|mlp|mlp-ablation|shards|serving|load|trace [BUILD [NAME ...] [ARGUMENT ...]]" >&2
+    echo "usage: tools/gpu/bench.sh docs|dense|large|attention|comm|breakdown|kernel|tca_bme|patterns|ablation|mlp|mlp-ablation|shards|serving|load|trace [BUILD [NAME ...] [ARGUMENT ...]]" >&2
     exit 2
     ;;
 esac

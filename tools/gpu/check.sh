@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # Checks the CUDA device on a machine that has one: tools/gpu/check.sh [BUILD [CMAKE-ARGUMENT ...]]
 # Builds the tests in the folder BUILD (build/gpu by default; one that is built already stays as it
-# is), for the GPU that is there, and runs: the programs with the label gpu, those with the label of
-# a tool of compute-sanitizer (memcheck, racecheck, synccheck) under it too, and the tools on the
-# demo models. Prints a table and fails if anything did.
+# is), for the GPU that is there, and runs: the programs with the labels gpu and gpu2 (the latter needs
+# two GPUs, and says so), those with the label of a tool of compute-sanitizer (memcheck, racecheck,
+# synccheck) under it too, and the tools on the demo models. Prints a table and fails if anything did.
 # Without PCRE2 (install it or pass -DPCRE2_ROOT=DIR) the tests that need its tokenizers are skipped.
 set -uo pipefail
 cd "$(dirname "$0")/../.." || exit 1
@@ -60,7 +60,7 @@ if ! is_built; then
   [ $failed -eq 0 ] || exit 1
 fi
 
-for program in $(programs_with gpu); do
+for program in $(programs_with gpu) $(programs_with gpu2); do
   step "$program" "$build/bin/$program" --gtest_brief=1
 done
 for tool in memcheck racecheck synccheck; do

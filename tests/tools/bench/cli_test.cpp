@@ -32,7 +32,8 @@ std::string config(const char* name) { return (testing::source_dir() / "configs"
 TEST(Bench, Help) {
   const Outcome all = bench({"--help"});
   EXPECT_EQ(all.exit_code, 0);
-  for (const char* subcommand : {"throughput", "kernel", "mlp", "attention", "layers", "tune"}) {
+  for (const char* subcommand :
+       {"throughput", "kernel", "mlp", "attention", "comm", "layers", "tune"}) {
     EXPECT_NE(all.out.find(subcommand), std::string::npos);
     const Outcome one = bench({subcommand, "--help"});
     EXPECT_EQ(one.exit_code, 0);
@@ -583,6 +584,14 @@ TEST(BenchBadInput, OneClearLine) {
       {2, "--format \"xml\"", {"attention", "--format", "xml"}},
       {1, "40 heads cannot share 7", {"attention", "--kv-heads", "7"}},
       {1, "100 is not a multiple of 8", {"attention", "--head-dim", "100"}},
+      {2, "--ranks", {"comm", "--ranks", "1"}},
+      {2, "--ranks", {"comm", "--ranks", "9"}},
+      {2, "--bytes", {"comm", "--bytes", "8K,x"}},
+      {2, "--ways", {"comm", "--ways", "three-shot"}},
+      {2, "--dtype", {"comm", "--dtype", "i32"}},
+      {2, "--calls", {"comm", "--calls", "0"}},
+      {1, "7 bytes are no whole number of elements in f16", {"comm", "--bytes", "8K,7"}},
+      {2, "--device has 3 names for 2 ranks", {"comm", "--device", "cuda:0,cuda:1,cuda:2"}},
       {1, "on CUDA alone, not on cpu", {"attention", "--device", "cpu"}},
       {1, "unknown device 'tpu'", {"attention", "--device", "tpu"}},
       {2, "--config FILE or --model DIR", {"layers"}},

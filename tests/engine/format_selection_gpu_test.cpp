@@ -313,7 +313,11 @@ TEST_F(GpuFormatSelection, BitmapsOfALargeLayerAreFaster) {
                            .rows = 28672,
                            .columns = 7168,
                            .has_bias = true,
-                           .activation = {.kind = Activation::Kind::relu}};
+                           .activation = {.kind = Activation::Kind::relu},
+                           .request = {.parts = {{.module = "a", .out = 28672}},
+                                       .in = 7168,
+                                       .bias = WeightRequest::Bias::yes,
+                                       .activation = {.kind = Activation::Kind::relu}}};
   const LayerKind kind{.layer = layer,
                        .weight = {.density = 0.2, .stored = {}, .dtype = DType::f16},
                        .first_weights = {"a.weight"}};

@@ -54,7 +54,7 @@ class CpuRunner : public StepRunner {
       const int64_t first = next_row_;
       const int64_t count = std::min(kLogitRows, std::ssize(rows_->tables.logit_rows) - first);
       next_row_ += count;
-      // They outlive the scope: nobody uses the workspace while the caller looks at them.
+      // They are read after the scope ends: until then nothing else uses the workspace.
       auto scratch = workspace_.scope();
       const Tensor values = scratch.tensor(DType::f32, {count, decoder_.vocab_size()});
       decoder_.logits(hidden_.view.rows(0, rows_->tables.rows()),

@@ -35,7 +35,7 @@ class StepsInFlight {
   void add(int64_t step, int number, const RankStep& launch);
   // Of the latest with this number. Throws Error if there is none.
   int64_t step_of(int number) const;
-  // Takes the step out, and those before it, for which nobody waits any more. Throws Error if it is
+  // Takes the step out, and those before it, which will not be finished. Throws Error if it is
   // not in flight.
   Step take(int64_t step);
 

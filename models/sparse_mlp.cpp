@@ -65,19 +65,20 @@ void SparseMlp::forward(const Tensor& x, const PagedBatch& batch, Tensor y,
                         ExecContext& ctx) const {
   const int64_t generated = batch.generated;
   const int64_t rest = x.size(0) - generated;
-  if (rest > 0 && generated > 0 && ctx.device.is_cuda() && ctx.sums == Sums::fastest) {
+  const bool is_mixed = rest > 0 && generated > 0;
+  if (is_mixed && ctx.device.is_cuda() && ctx.sums == Sums::fastest) {
     // Rows of prompts need all weights, which the others may use, too.
     forward_densely(x, batch.positions.rows(0, generated), y, ctx);
-    return;
+  } else {
+    if (rest > 0) {  // the dense MLP does not look at the batch
+      dense_->forward(x.rows(generated, rest), batch, y.rows(generated, rest), ctx);
+    }
+    if (generated > 0) {
+      forward_generated(x.rows(0, generated), batch.positions.rows(0, generated),
+                        y.rows(0, generated), ctx);
+    }
   }
-  if (rest > 0) {  // the dense MLP does not look at the batch
-    dense_->forward(x.rows(generated, rest), batch, y.rows(generated, rest), ctx);
-  }
-  if (generated > 0) {
-    forward_generated(x.rows(0, generated), batch.positions.rows(0, generated),
-                      y.rows(0, generated), ctx);
-  }
-  if (parts_.sums_over_ranks) {  // once for both: the dense MLP does not
+  if (parts_.sums_over_ranks) {  // once for all rows: the dense MLP does not
     sum_over_ranks(y, ctx);
   }
 }

@@ -85,7 +85,7 @@ class Communicator {
   // Afterwards the ranks are still in step, and may go on.
   void agree(std::string_view error, Patience patience = Patience::timeout);
 
-  // Ends everything, for all ranks: "rank R (DEVICE): `reason`". Waits for nobody. Only the first
+  // Ends everything, for all ranks: "rank R (DEVICE): `reason`". Does not wait. Only the first
   // reason counts, of which at most 1,500 bytes.
   void abort(std::string_view reason) noexcept { abort_by(rank_, reason); }
   // The same where `reason` is about another rank, which did not come, or whose connection closed.

@@ -33,7 +33,7 @@ class CommArea {
 
   // Without an abort word.
   const CommWorld& world() const { return world_; }
-  // At most so many blocks of a kernel run at once on each of the GPUs.
+  // The most blocks of a kernel that run at once on each of the GPUs.
   int max_blocks() const { return max_blocks_; }
 
  private:

@@ -44,7 +44,7 @@ class CudaCommunicator : public Communicator {
  public:
   // Whether sums can be made that way.
   virtual bool has(CommWay way) const = 0;
-  // The way of a sum of so many bytes, outside of graphs.
+  // How a sum of this many bytes is computed, outside of graphs.
   virtual CommWay way_of(int64_t bytes) const = 0;
   // For measurements: the one way of all sums from now on, of those that has() knows; nothing: by
   // size. The same on all ranks.

@@ -83,7 +83,7 @@ struct EngineOptions {
   // `exact` and `predict` they are dense, whatever weight_format says. Not on CUDA yet (an Error).
   ActivationSparsityRequest activation_sparsity;
   // Sees neurons while the engine runs, which it outlives; with `exact`, on the CPU (else an
-  // Error).
+  // Error). Those of all ranks, if it takes several (else an Error).
   NeuronObserver* neuron_observer = nullptr;
   // Rows of decode steps that "auto" is to be fast for; empty: all up to max_requests.
   std::vector<int64_t> decode_tokens;

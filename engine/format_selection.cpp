@@ -65,13 +65,30 @@ std::string places_of_zeros(const RandomWeights& weights, const JoinedLinear& la
   return fmt::format("{}", fmt::join(patterns, " "));
 }
 
+// What a part takes in the form that it is stored in; of a slice, which begins where the whole
+// does.
+int64_t stored_bytes(const WeightStore& store, const WeightStore::Stored& stored,
+                     const LinearLayer& part) {
+  return part.rows == stored.rows && part.columns == stored.columns
+             ? stored.bytes
+             : store
+                   .size(stored, Slice{.rows = {.begin = 0, .count = part.rows},
+                                       .columns = {.begin = 0, .count = part.columns}})
+                   .bytes;
+}
+
+// Of several ranks the first chooses, by what it has.
+Shard chooser(const EngineOptions& options) {
+  return {.rank = 0, .degree = options.tensor_parallel.degree};
+}
+
 void fit_choices(const ModelConfig& config, const WeightOrigin& origin,
                  const EngineOptions& options, std::vector<FormatChoice>& choices) {
   // Which formats there are changes a little of what a step takes: a second round sees that.
   constexpr int kRounds = 2;
   for (int round = 0; round < kRounds; ++round) {
     ShapeLoader shapes(options.device, origin.dtype,
-                       {.layers = layer_formats(choices), .density = 0.0});
+                       {.layers = layer_formats(choices), .density = 0.0}, chooser(options));
     fit_into(room_for_linear_layers(config, shapes, options, device_memory(options.device)),
              choices);
   }
@@ -121,8 +138,8 @@ WeightOrigin stored_origin(const WeightStore& store, DType dtype, Device device)
                                .stored = stored_format(parts, dtype, device),
                                .planned = planned_format(layer, {}),
                                .dtype = device.is_cuda() ? dtype : parts.front().dtype};
-            for (const WeightStore::Stored& part : parts) {
-              weight.stored_bytes += weight.stored.empty() ? 0 : part.bytes;
+            for (size_t i = 0; i < parts.size() && !weight.stored.empty(); ++i) {
+              weight.stored_bytes += stored_bytes(store, parts[i], layer.parts[i]);
             }
             return weight;
           }};
@@ -146,7 +163,8 @@ WeightOrigin random_origin(const RandomWeights& weights) {
 
 std::vector<FormatChoice> select_formats(const ModelConfig& config, const WeightOrigin& origin,
                                          const EngineOptions& options) {
-  const std::vector<LayerKind> kinds = layer_kinds(joined_linear_layers(config), origin.weight_of);
+  const std::vector<LayerKind> kinds =
+      layer_kinds(joined_linear_layers(config, chooser(options)), origin.weight_of);
   if (std::ranges::none_of(kinds, [](const LayerKind& k) { return k.weight.planned.empty(); })) {
     return {};
   }
@@ -183,7 +201,7 @@ std::vector<FormatChoice> select_formats(const ModelConfig& config, const Checkp
     }
     return std::make_unique<CheckpointLoader>(
         checkpoint, options.device, options.dtype, LoadProgress(),
-        WeightEncoding{.format = format, .threads = options.threads});
+        WeightEncoding{.format = format, .threads = options.threads}, chooser(options));
   };
   return select_formats(config, origin, options);
 }
@@ -192,7 +210,8 @@ std::vector<FormatChoice> select_formats(const ModelConfig& config, const Random
                                          const EngineOptions& options) {
   WeightOrigin origin = random_origin(weights);
   origin.loader = [&](const std::string& format) -> std::unique_ptr<WeightLoader> {
-    return std::make_unique<RandomLoader>(options.device, in_format(weights, format));
+    return std::make_unique<RandomLoader>(options.device, in_format(weights, format),
+                                          chooser(options));
   };
   return select_formats(config, origin, options);
 }

@@ -35,7 +35,8 @@ WeightOrigin random_origin(const RandomWeights& weights);
 // What "auto" as the format of a model's weights comes to: the choice of each kind of linear layers
 // (models/format_choice.h), in the token buckets of decode steps, each of which counts the same.
 // Layers whose format is planned keep it, and are among the choices; where all of them are, there
-// is nothing to choose, and the result is empty.
+// is nothing to choose, and the result is empty. Of several ranks the first chooses for all, by its
+// own shares.
 //
 // On CUDA with Tuning::measured times decide, from the cache file or from a trial, before anything
 // else of the model is on the device; what does not fit beside all other weights, the tensors of a

@@ -28,6 +28,28 @@ int64_t takeable(const DeviceMemory& memory, const EngineOptions& options) {
   return memory.free - (options.device.is_cuda() ? kept_bytes(options, memory) : 0);
 }
 
+MemoryFit fit_of_rank(const ModelConfig& config, WeightLoader& shapes,
+                      const EngineOptions& options) {
+  const std::unique_ptr<Decoder> decoder = build_decoder(config, shapes);
+  const KvShape shape = choose_kv_shape(options, *decoder);
+  MemoryFit fit{.device = memory_of_rank(options),
+                .dtype = decoder->activation_dtype(),
+                .weights = shapes.loaded_bytes(),
+                .step = runner_memory_bytes(*decoder, runner_options(options, config)),
+                .kv_per_token = shape.bytes_per_token(),
+                .context_size = choose_context_size(options, config),
+                .linear_weights = decoder->linear_weights()};
+  const DeviceMemory left{.total = fit.device.total,
+                          .free = fit.device.free - fit.weights - fit.step};
+  const auto tokens_if_they_fit = [&](int64_t pages) {
+    return kv_cache_bytes(pages, shape) <= takeable(left, options) ? pages * kPageSize : 0;
+  };
+  fit.run_kv_tokens = tokens_if_they_fit(choose_kv_pages(options, fit.context_size, shape, left));
+  fit.kv_tokens = std::max(tokens_if_they_fit(max_kv_pages(options, fit.context_size, shape, left)),
+                           fit.run_kv_tokens);
+  return fit;
+}
+
 }  // namespace
 
 int64_t MemoryFit::requests_of(int64_t tokens) const {
@@ -53,26 +75,32 @@ MemoryFit fit_memory(const ModelConfig& model, DType weight_dtype, const EngineO
     linears.format.clear();
     linears.layers = layer_formats(formats);
   }
-  ShapeLoader shapes(options.device, weight_dtype, std::move(linears));
-  const std::unique_ptr<Decoder> decoder = build_decoder(config, shapes);
-  const KvShape shape = choose_kv_shape(options, *decoder);
-  MemoryFit fit{.device = device_memory(options.device),
-                .dtype = decoder->activation_dtype(),
-                .weights = shapes.loaded_bytes(),
-                .step = runner_memory_bytes(*decoder, runner_options(options, config)),
-                .kv_per_token = shape.bytes_per_token(),
-                .context_size = choose_context_size(options, config),
-                .linear_weights = decoder->linear_weights(),
-                .formats = std::move(formats)};
-  const DeviceMemory left{.total = fit.device.total,
-                          .free = fit.device.free - fit.weights - fit.step};
-  const auto tokens_if_they_fit = [&](int64_t pages) {
-    return kv_cache_bytes(pages, shape) <= takeable(left, options) ? pages * kPageSize : 0;
-  };
-  fit.run_kv_tokens = tokens_if_they_fit(choose_kv_pages(options, fit.context_size, shape, left));
-  fit.kv_tokens = std::max(tokens_if_they_fit(max_kv_pages(options, fit.context_size, shape, left)),
-                           fit.run_kv_tokens);
-  return fit;
+  const int degree = options.tensor_parallel.degree;
+  MemoryFit poorest;
+  for (int rank = 0; rank < degree; ++rank) {
+    if (options.progress) {  // of all ranks
+      linears.progress = [&options, rank, degree](int64_t done, int64_t total) {
+        options.progress(rank * total + done, degree * total);
+      };
+    }
+    ShapeLoader shapes(options.device, weight_dtype, linears, {.rank = rank, .degree = degree});
+    MemoryFit fit = fit_of_rank(config, shapes, options);
+    const auto room = [](const MemoryFit& of) { return std::pair(of.kv_tokens, -of.weights); };
+    if (rank == 0 || room(fit) < room(poorest)) {
+      poorest = std::move(fit);
+    }
+  }
+  poorest.formats = std::move(formats);
+  return poorest;
+}
+
+DeviceMemory memory_of_rank(const EngineOptions& options) {
+  DeviceMemory memory = device_memory(options.device);
+  if (!options.device.is_cuda()) {
+    memory.total /= options.tensor_parallel.degree;
+    memory.free /= options.tensor_parallel.degree;
+  }
+  return memory;
 }
 
 void require_fit(const MemoryNeed& need, const DeviceMemory& memory, Held held,

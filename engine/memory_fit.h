@@ -17,7 +17,8 @@
 
 namespace sparsellm {
 
-// How a model would share a device's memory, in bytes.
+// How a model would share a device's memory, in bytes. Of several ranks, that of the one with the
+// least room for a KV cache: all have as many pages as it can have.
 struct MemoryFit {
   DeviceMemory device;
   DType dtype = DType::f16;  // of activations, keys and values
@@ -27,8 +28,8 @@ struct MemoryFit {
   int64_t kv_tokens = 0;      // that a KV cache has room for; 0 if the model does not fit
   int64_t run_kv_tokens = 0;  // of the KV cache of an engine with these options; 0 the same
   int64_t context_size = 0;
-  std::vector<FormatSum> linear_weights;   // part of `weights`
-  std::vector<FormatChoice> formats = {};  // of the weight format "auto"
+  std::vector<FormatSum> linear_weights = {};  // part of `weights`
+  std::vector<FormatChoice> formats = {};      // of the weight format "auto"
 
   // That fit at once, if each has `tokens` tokens of prompt and continuation.
   int64_t requests_of(int64_t tokens) const;
@@ -60,6 +61,9 @@ struct MemoryNeed {
 
 // Of which of them the memory that is given as free is gone already.
 enum class Held : uint8_t { nothing, weights_and_step };
+
+// What the device of a rank has: on the CPU the ranks share the memory of one machine.
+DeviceMemory memory_of_rank(const EngineOptions& options);
 
 // Whether the need fits what the options let an engine take of `memory`: on CUDA the share
 // gpu_memory_utilization of all, less what others hold; on the CPU everything. Throws OutOfMemory,

@@ -25,8 +25,9 @@ NeuronStatistics::NeuronStatistics(int64_t layers, Votes votes, const std::vecto
       workspace_({}, 0) {}
 
 void NeuronStatistics::observe(const Neurons& neurons, ExecContext& ctx) {
+  const std::scoped_lock counts(mutex_);
   Layer& layer = layers_.at(static_cast<size_t>(neurons.layer));
-  OwnedSignWords& signs = signs_.at(static_cast<size_t>(neurons.layer));
+  OwnedSignWords& signs = signs_.at(static_cast<size_t>(neurons.layer))[neurons.first];
   const int64_t tokens = neurons.values.size(0);
   const int64_t count = neurons.values.size(1);
   const int64_t bytes = 2 * Workspace::tensor_bytes(DType::i32, {tokens, count}) +

@@ -81,12 +81,8 @@ int64_t Rank::fitting_pages() const {
   const MemoryNeed others{.weights = weight_bytes_,
                           .step = step_bytes(),
                           .context_size = choose_context_size(options_, config_)};
-  DeviceMemory memory = device_memory(options_.device);
-  if (comm_ != nullptr && !options_.device.is_cuda()) {
-    memory.total /= comm_->size();  // of one machine
-    memory.free /= comm_->size();
-  }
-  return fitting_kv_pages(others, choose_kv_shape(options_, *decoder_), options_, memory);
+  return fitting_kv_pages(others, choose_kv_shape(options_, *decoder_), options_,
+                          memory_of_rank(options_));
 }
 
 void Rank::start(int64_t kv_pages) {

@@ -4,6 +4,7 @@
 
 #include "kernels/base/comm.h"
 #include "kernels/base/error.h"
+#include "kernels/base/neuron_observer.h"
 #include "kernels/base/parallel.h"
 #include "kernels/base/usable_cores.h"
 #include "kernels/paged_kv.h"
@@ -115,8 +116,9 @@ ModelConfig config_to_run(ModelConfig config, const EngineOptions& options) {
   check_ranks(options);
   const int degree = options.tensor_parallel.degree;
   require_shared(config, {.rank = 0, .degree = degree});
-  require(options.neuron_observer == nullptr || degree == 1,
-          "neurons are observed on one rank, not on {}", degree);
+  require(
+      options.neuron_observer == nullptr || degree == 1 || options.neuron_observer->takes_ranks(),
+      "these neurons are observed on one rank, not on {}", degree);
   require(options.neuron_observer == nullptr ||
               (!options.device.is_cuda() &&
                config.activation_sparsity.mode == ActivationSparsity::Mode::exact),

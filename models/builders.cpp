@@ -43,6 +43,7 @@ std::unique_ptr<Mlp> load_sparse_mlp(const ModelConfig& config, int64_t layer,
   const ActivationSparsity& sparsity = config.activation_sparsity;
   SparseMlp::Parts parts{.activation = config.activation,
                          .layer = layer,
+                         .first_neuron = neurons(config, weights.shard()).begin,
                          .sums_over_ranks = weights.shard().degree > 1};
   if (!sparsity.thresholds.empty()) {
     parts.activation = {.kind = Activation::Kind::fatrelu,

@@ -125,6 +125,7 @@ void SparseMlp::forward_exact(const Tensor& x, const Tensor& positions, Tensor y
   if (ctx.neurons != nullptr) {
     activate(parts_.activation, h, ctx);  // again, if it was part of gate_, which changes nothing
     ctx.neurons->observe({.layer = parts_.layer,
+                          .first = parts_.first_neuron,
                           .x = x,
                           .weight = part_of(parts_.up.view, 0, neurons()),
                           .values = h},

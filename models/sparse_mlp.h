@@ -46,7 +46,10 @@ class SparseMlp : public Mlp {
     // The share of neurons that are expected to cost nothing, in [0, 1], where the cut-off is
     // measured.
     double expected_zeros = 0.9;
-    int64_t layer = 0;  // that it is of, for an observer (kernels/base/neuron_observer.h)
+    // For an observer (kernels/base/neuron_observer.h): the layer that it is of, and the number of
+    // the first neuron there.
+    int64_t layer = 0;
+    int64_t first_neuron = 0;
     bool sums_over_ranks = false;  // as Linear's
   };
   // Throws Error for shapes that do not fit. Parts may be without memory (models/weights), as long

@@ -4,7 +4,7 @@
 Every checkpoint is a Hugging Face directory with two layers of random weights. Together they cover
 what the trained demo models do not: tokenizer.json, grouped and single key/value heads, scaled RoPE
 in the old and the new spelling, SiLU, GELU and FATReLU, biases, untied heads, bf16 and f32, shards,
-and tensor names without "model.". The expected values are computed by Hugging Face transformers in
+tensor names without "model.", and sizes that ranks share unevenly. The expected values are computed by Hugging Face transformers in
 float32 from the files as they lie on disk, so from the rounded weights.
 
   python3 tests/data/make_tiny_checkpoints.py [--output DIR]           write the checkpoints
@@ -385,6 +385,12 @@ def random_tensor(name: str, shape: tuple[int, ...], random: np.random.RandomSta
     return values * (2.5 if is_table else 1.4) / math.sqrt(fan_in)
 
 
+def with_zeros(values: np.ndarray, share: float, random: np.random.RandomState) -> np.ndarray:
+    """With this share of them set to zero at random, and the others larger, for sums as large."""
+    kept = random.random_sample(values.shape) >= share
+    return np.where(kept, values / math.sqrt(1.0 - share), 0.0)
+
+
 def random_weights(checkpoint: "Checkpoint", folder: Path, seed: int) -> dict[str, torch.Tensor]:
     """Tensors under the names of the file, in the order of their names."""
     config = AutoConfig.from_pretrained(folder)
@@ -402,6 +408,9 @@ def random_weights(checkpoint: "Checkpoint", folder: Path, seed: int) -> dict[st
         values = random_tensor(name, shapes[name], random)
         if output_table in name:
             values[quiet] *= 0.1
+        if checkpoint.zeros and "_proj" in name:
+            block = int(name.split("layers.")[1].split(".")[0])
+            values = with_zeros(values, checkpoint.zeros[block], random)
         stored_name = name.removeprefix(checkpoint.strip_prefix)
         weights[stored_name] = torch.from_numpy(values).to(checkpoint.dtype).contiguous()
     return weights
@@ -564,6 +573,7 @@ class Checkpoint:
     generation_config: Callable[[int, int], dict] | None = None
     strip_prefix: str = ""
     shards: int = 1
+    zeros: tuple[float, ...] = ()  # share of them in the linear layers of each block
 
 
 def llama3_config(tokens: int, bos: int) -> dict:
@@ -670,6 +680,34 @@ def fatrelu_config(_tokens: int, _bos: int) -> dict:
     }
 
 
+def six_heads_config(_tokens: int, _bos: int) -> dict:
+    # Three ranks have 64, 64 and 74 neurons; of six, two have none. All have heads, and two of six
+    # have the same one of keys and values.
+    return {
+        "architectures": ["LlamaForCausalLM"],
+        "attention_bias": False,
+        "bos_token_id": 1,
+        "eos_token_id": 2,
+        "head_dim": 64,
+        "hidden_act": "relu",
+        "hidden_size": 42,
+        "intermediate_size": 202,
+        "max_position_embeddings": 256,
+        "mlp_bias": False,
+        "model_type": "llama",
+        "num_attention_heads": 6,
+        "num_hidden_layers": 2,
+        "num_key_value_heads": 3,
+        "rms_norm_eps": 1e-05,
+        "rope_theta": 10000.0,
+        "tie_word_embeddings": False,
+        "torch_dtype": "float16",
+        "transformers_version": "4.41.0",
+        "use_cache": True,
+        "vocab_size": 311,
+    }
+
+
 def opt_config(tokens: int, bos: int) -> dict:
     return {
         "_remove_final_layer_norm": False,
@@ -754,6 +792,14 @@ CHECKPOINTS = [
         seed=1767,
         prompts=id_prompts(320, (1, 16, 117)),
         strip_prefix="model.",
+    ),
+    Checkpoint(
+        name="llama_six_heads",
+        config=six_heads_config,
+        dtype=torch.float16,
+        seed=2212,
+        prompts=id_prompts(311, (3, 21, 101)),
+        zeros=(0.65, 0.79),  # where the layout of records changes: shares lie on both sides of it
     ),
     Checkpoint(
         name="opt_gelu",

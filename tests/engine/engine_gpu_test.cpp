@@ -515,7 +515,7 @@ TEST(GpuSoak, EveryRequestIsAsIfItWereAlone) {
   if (cuda_device_count() == 0) {
     GTEST_SKIP() << "there is no CUDA device";
   }
-  testing::soak(testing::kGpu);
+  testing::soak({.device = testing::kGpu});
 }
 
 }  // namespace

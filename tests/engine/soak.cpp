@@ -19,15 +19,13 @@
 namespace sparsellm::testing {
 namespace {
 
-constexpr int kRequests = kSanitized ? 20 : 200;
-
 struct Traffic {
   Request request;
   int64_t arrival = 0;   // the step before which it is submitted
   int64_t patience = 0;  // tokens after which it is cancelled; 0: never
 };
 
-std::vector<Traffic> random_traffic(const Engine& engine) {
+std::vector<Traffic> random_traffic(const Engine& engine, int count) {
   std::mt19937 random(2024);
   const auto below = [&](int64_t n) {
     return static_cast<int64_t>(random() % static_cast<uint64_t>(n));
@@ -36,7 +34,7 @@ std::vector<Traffic> random_traffic(const Engine& engine) {
     return low + (high - low) * static_cast<float>(random() % 1024) / 1024.0f;
   };
   const std::vector<std::string> stops{" the ", "and", ".", "said", "\n", " king", "er and", "\""};
-  std::vector<Traffic> traffic(kRequests);
+  std::vector<Traffic> traffic(static_cast<size_t>(count));
   int64_t arrival = 0;
   for (Traffic& one : traffic) {
     Request& request = one.request;
@@ -162,15 +160,16 @@ HeardBySample serve(Engine& engine, const std::vector<Traffic>& traffic, bool al
 
 }  // namespace
 
-void soak(Device device) {
+void soak(const SoakOptions& how) {
   EngineOptions options;
-  options.device = device;
+  options.device = how.device;
+  options.tensor_parallel.degree = how.ranks;
   options.max_requests = 48;
   options.step_tokens = 96;
   options.context_size = 256;
   options.deterministic = true;
   Engine large = Engine::load(data("models/fable-llama-relu-8m"), options);
-  const std::vector<Traffic> traffic = random_traffic(large);
+  const std::vector<Traffic> traffic = random_traffic(large, how.requests);
   const HeardBySample alone = serve(large, traffic, /*alone=*/true);
   EXPECT_EQ(large.stats().preemptions, 0);
 
@@ -188,7 +187,7 @@ void soak(Device device) {
     int64_t share;  // of the pages that are needed, one in this many is there
   };
   std::vector<Setting> settings{{0, 4}, {1, 10}};
-  if (!kSanitized) {
+  if (!kSanitized && how.ranks == 1) {
     settings.push_back({1, 4});
   }
   for (const Setting& setting : settings) {
@@ -222,7 +221,7 @@ void soak(Device device) {
     EXPECT_GT(engine.stats().preemptions, 0);
     EXPECT_GT(engine.stats().recomputed_tokens, 0);
     EXPECT_GT(cancelled, 0);
-    EXPECT_GT(stopped, kRequests / 10);
+    EXPECT_GT(stopped, how.requests / 10);
     EXPECT_EQ(engine.free_pages(), engine.total_pages());
     std::printf(
         "pool of %lld pages, one in %lld needed: %lld preemptions, %lld tokens recomputed\n",

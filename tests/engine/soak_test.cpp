@@ -5,7 +5,7 @@
 namespace sparsellm {
 namespace {
 
-TEST(Soak, EveryRequestIsAsIfItWereAlone) { testing::soak(Device{}); }
+TEST(Soak, EveryRequestIsAsIfItWereAlone) { testing::soak(); }
 
 }  // namespace
 }  // namespace sparsellm

@@ -4,20 +4,18 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <bit>
+#include <cctype>
 #include <chrono>
-#include <cmath>
-#include <functional>
-#include <map>
+#include <filesystem>
 #include <memory>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "engine/engine.h"
 #include "kernels/base/error.h"
 #include "models/shard.h"
-#include "models/weights/random_weights.h"
+#include "tests/engine/check_reference.h"
+#include "tests/engine/request_bits.h"
 #include "tests/testing/forwarding_runner.h"
 #include "tests/testing/paths.h"
 #include "tests/testing/reference.h"
@@ -27,10 +25,9 @@ namespace sparsellm {
 namespace {
 
 namespace fs = std::filesystem;
-
-// Of golden_test.cpp.
-constexpr float kTolerance = 0.01f;
-constexpr float kTightTolerance = 3e-4f;
+using testing::RequestBits;
+using testing::run_bits;
+using testing::sampled_crowd;
 
 EngineOptions options_for(int degree) {
   EngineOptions options;
@@ -53,29 +50,6 @@ std::vector<int> degrees_of(const fs::path& directory) {
   return degrees;
 }
 
-using Logits = std::map<int64_t, std::vector<float>>;
-
-Request scored(std::vector<int32_t> prompt, Logits& logits) {
-  Request request;
-  request.prompt = std::move(prompt);
-  request.max_tokens = 0;
-  request.score_prompt = true;
-  request.on_logits = [&logits](int64_t position, std::span<const float> values) {
-    logits[position].assign(values.begin(), values.end());
-  };
-  return request;
-}
-
-Request sampled(std::vector<int32_t> prompt, int64_t max_tokens, uint64_t seed) {
-  Request request;
-  request.prompt = std::move(prompt);
-  request.sampling.temperature = 1.0f;
-  request.max_tokens = max_tokens;
-  request.ignore_eos = true;
-  request.seed = seed;
-  return request;
-}
-
 std::string name_of_checkpoint(const ::testing::TestParamInfo<fs::path>& info) {
   std::string name = info.param.filename().string();
   std::replace_if(
@@ -91,63 +65,8 @@ TEST_P(TensorParallelGolden, LogitsAndTokens) {
   for (const int degree : degrees_of(GetParam())) {
     SCOPED_TRACE(degree);
     Engine engine = Engine::load(GetParam(), options_for(degree));
-    for (const auto& reference : testing::read_reference(GetParam()).greedy) {
-      std::vector<int32_t> tokens = reference.ids;
-      tokens.insert(tokens.end(), reference.output_ids.begin(), reference.output_ids.end());
-      Logits logits;
-      EXPECT_EQ(engine.generate({scored(tokens, logits)}).front().error, "");
-      const auto last = std::ssize(reference.ids) - 1;
-      for (size_t id = 0; id < reference.last_logits.size(); ++id) {
-        ASSERT_NEAR(logits.at(last)[id], reference.last_logits[id], kTightTolerance) << id;
-      }
-      for (size_t i = 0; i < reference.top5_ids.size(); ++i) {
-        EXPECT_NEAR(logits.at(last)[static_cast<size_t>(reference.top5_ids[i])],
-                    reference.top5_logits[i], kTolerance);
-      }
-      for (size_t i = reference.ids.size(); i < tokens.size(); ++i) {
-        const std::vector<float>& row = logits.at(static_cast<int64_t>(i) - 1);
-        const float largest = *std::max_element(row.begin(), row.end());
-        ASSERT_FALSE(std::isnan(largest));
-        EXPECT_GE(row[static_cast<size_t>(tokens[i])], largest - kTolerance) << "position " << i;
-      }
-    }
+    testing::expect_reference(engine, GetParam());
   }
-}
-
-struct Result {
-  std::vector<int32_t> tokens;
-  std::vector<uint32_t> bits;  // of all logits
-
-  friend bool operator==(const Result&, const Result&) = default;
-};
-
-std::vector<Result> run(Engine& engine, std::vector<Request> requests) {
-  std::vector<Result> results(requests.size());
-  for (size_t i = 0; i < requests.size(); ++i) {
-    requests[i].on_logits = [&bits = results[i].bits](int64_t, std::span<const float> logits) {
-      std::transform(logits.begin(), logits.end(), std::back_inserter(bits),
-                     [](float logit) { return std::bit_cast<uint32_t>(logit); });
-    };
-  }
-  const std::vector<Completion> done = engine.generate(std::move(requests));
-  for (size_t i = 0; i < done.size(); ++i) {
-    EXPECT_EQ(done[i].error, "");
-    results[i].tokens = done[i].tokens;
-  }
-  EXPECT_EQ(engine.free_pages(), engine.total_pages());
-  return results;
-}
-
-std::vector<Request> crowd() {
-  std::vector<Request> requests;
-  for (int32_t i = 0; i < 6; ++i) {
-    std::vector<int32_t> prompt;
-    for (int32_t at = 0; at < 9 + 4 * i; ++at) {
-      prompt.push_back(1 + (7 * at + 13 * i) % 60);
-    }
-    requests.push_back(sampled(std::move(prompt), 30, static_cast<uint64_t>(i)));
-  }
-  return requests;
 }
 
 // The same bits run after run, alone, in a batch, and after a preemption.
@@ -156,12 +75,12 @@ TEST(TensorParallel, ResultsDependOnTheRequestAlone) {
   for (const int degree : degrees_of(directory)) {
     SCOPED_TRACE(degree);
     Engine engine = Engine::load(directory, options_for(degree));
-    const std::vector<Result> expected = run(engine, crowd());
+    const std::vector<RequestBits> expected = run_bits(engine, sampled_crowd());
     EXPECT_EQ(engine.stats().preemptions, 0);
-    EXPECT_TRUE(run(engine, crowd()) == expected);
+    EXPECT_TRUE(run_bits(engine, sampled_crowd()) == expected);
     Engine again = Engine::load(directory, options_for(degree));
     for (size_t i = 0; i < expected.size(); ++i) {
-      EXPECT_TRUE(run(again, {crowd()[i]}).front() == expected[i]) << i;
+      EXPECT_TRUE(run_bits(again, {sampled_crowd()[i]}).front() == expected[i]) << i;
     }
     for (const int steps_ahead : {0, 1}) {
       EngineOptions small = options_for(degree);
@@ -169,10 +88,10 @@ TEST(TensorParallel, ResultsDependOnTheRequestAlone) {
       small.steps_ahead = steps_ahead;
       small.threads = 2 * degree + 1;
       Engine crowded = Engine::load(directory, small);
-      EXPECT_TRUE(run(crowded, crowd()) == expected);
+      EXPECT_TRUE(run_bits(crowded, sampled_crowd()) == expected);
       EXPECT_GT(crowded.stats().preemptions, 0);
       // Without listeners rows are planned whose tokens are not known yet.
-      const std::vector<Completion> silent = crowded.generate(crowd());
+      const std::vector<Completion> silent = crowded.generate(sampled_crowd());
       for (size_t i = 0; i < silent.size(); ++i) {
         EXPECT_EQ(silent[i].tokens, expected[i].tokens);
       }
@@ -186,13 +105,13 @@ TEST(TensorParallel, NeuronsAreCountedOnAllRanks) {
   EngineOptions options = options_for(1);
   options.activation_sparsity.mode = ActivationSparsity::Mode::exact;
   Engine one = Engine::load(directory, options);
-  const std::vector<Result> expected = run(one, crowd());
+  const std::vector<RequestBits> expected = run_bits(one, sampled_crowd());
   const NeuronCounts counts = one.stats().neurons;
   ASSERT_GT(counts.neurons, 0);
   for (const int degree : degrees_of(directory)) {
     options.tensor_parallel.degree = degree;
     Engine engine = Engine::load(directory, options);
-    const std::vector<Result> got = run(engine, crowd());
+    const std::vector<RequestBits> got = run_bits(engine, sampled_crowd());
     for (size_t i = 0; i < got.size(); ++i) {
       EXPECT_EQ(got[i].tokens, expected[i].tokens);
     }
@@ -203,7 +122,7 @@ TEST(TensorParallel, NeuronsAreCountedOnAllRanks) {
   }
 }
 
-TEST(TensorParallel, SparseWeightsAndRandomOnes) {
+TEST(TensorParallel, WeightsThatAreEncodedWhileLoading) {
   const fs::path directory = testing::data("tiny/llama3");
   for (const char* format : {"tca_bme", "tiled_csl"}) {
     EngineOptions options = options_for(1);
@@ -211,17 +130,9 @@ TEST(TensorParallel, SparseWeightsAndRandomOnes) {
     Engine one = Engine::load(directory, options);
     options.tensor_parallel.degree = 2;
     Engine two = Engine::load(directory, options);
-    Logits expected;
-    Logits got;
-    const std::vector<int32_t> prompt = crowd()[5].prompt;
-    one.generate({scored(prompt, expected)});
-    two.generate({scored(prompt, got)});
-    ASSERT_EQ(got.size(), prompt.size());
-    for (const auto& [position, row] : expected) {
-      for (size_t id = 0; id < row.size(); ++id) {
-        ASSERT_NEAR(got.at(position)[id], row[id], kTightTolerance) << format;
-      }
-    }
+    const std::vector<int32_t> prompt = sampled_crowd()[5].prompt;
+    testing::expect_near(testing::score(two, prompt), testing::score(one, prompt),
+                         testing::kRowTolerance);
   }
 }
 
@@ -256,7 +167,7 @@ TEST(TensorParallel, ARankThatFailsEndsTheEngine) {
   };
   Engine engine = Engine::load(testing::data("tiny/llama3"), options);
   std::string error;
-  engine.submit(crowd()[0], [&](const TokenEvent& event) {
+  engine.submit(sampled_crowd()[0], [&](const TokenEvent& event) {
     if (event.finish) {
       error = event.error;
     }
@@ -288,7 +199,7 @@ TEST(TensorParallel, ALoadThatIsStopped) {
 // A listener that throws ends its own request, and no rank.
 TEST(TensorParallel, ListenersThatThrow) {
   Engine engine = Engine::load(testing::data("tiny/llama3"), options_for(2));
-  std::vector<Request> requests = crowd();
+  std::vector<Request> requests = sampled_crowd();
   const std::vector<int32_t> expected = engine.generate({requests[1]}).front().tokens;
   requests[0].on_logits = [](int64_t, std::span<const float>) { throw Error("enough"); };
   const std::vector<Completion> done = engine.generate(requests);

@@ -13,6 +13,8 @@
 #include "engine/delivery.h"
 #include "engine/format_selection.h"
 #include "engine/rank_group.h"
+#include "engine/rank_options.h"
+#include "engine/rank_process.h"
 #include "engine/resolve_options.h"
 #include "engine/step_tables.h"
 #include "kernels/base/comm_threads.h"
@@ -21,7 +23,6 @@
 #include "models/shard.h"
 #include "models/storage/model_file.h"
 #include "models/storage/safetensors.h"
-#include "models/weights/checkpoint_loader.h"
 #include "models/weights/random_loader.h"
 #include "sparse/registry.h"
 #include "tokenizer/utf8.h"
@@ -47,6 +48,26 @@ struct Step {
   std::vector<Choice> choices;  // of the plan
   int number = 0;               // the runner's
 };
+
+// Of all ranks that are threads, or of rank 0.
+std::vector<std::unique_ptr<Communicator>> make_communicators(const EngineOptions& options,
+                                                              const LayerFormats& formats) {
+  const TensorParallel& ranks = options.tensor_parallel;
+  if (!ranks.meet) {
+    std::vector<std::string> devices;
+    for (const Device device : ranks.devices) {
+      devices.push_back(to_string(device));
+    }
+    return make_thread_communicators(ranks.degree,
+                                     {.devices = std::move(devices), .timeout = ranks.timeout});
+  }
+  std::vector<std::unique_ptr<Communicator>> comms;
+  comms.push_back(ranks.meet(rank_options_text(options, formats)));
+  require(comms.front()->size() == ranks.degree && comms.front()->rank() == 0,
+          "rank {} of {} where rank 0 of {} is expected", comms.front()->rank(),
+          comms.front()->size(), ranks.degree);
+  return comms;
+}
 
 constexpr std::string_view kOfF16 =
     "the model's logits contain NaN or infinity; a key or value may be beyond f16, in which the KV "
@@ -398,12 +419,9 @@ Engine Engine::load(const OpenDirectory& directory, const EngineOptions& options
     encoding.layers = layer_formats(choices);
   }
   const auto loader = [&](const EngineOptions& of_rank, const Shard& shard) {
-    WeightEncoding own = encoding;
-    own.threads = of_rank.threads;
-    return std::make_unique<CheckpointLoader>(checkpoint, of_rank.device, of_rank.dtype,
-                                              of_rank.progress, std::move(own), shard);
+    return checkpoint_loader(checkpoint, encoding, of_rank, shard);
   };
-  Engine engine = build(std::move(config), loader, options, start);
+  Engine engine = build(std::move(config), loader, encoding.layers, options, start);
   engine.state_->format_choices = std::move(choices);
   engine.state_->defaults = defaults;
   engine.state_->tokenizer = std::move(tokenizer);
@@ -418,16 +436,17 @@ Engine Engine::load_random(const std::filesystem::path& config_file, const Rando
   choose_context_size(options, config);
   scheduler_limits(options);
   std::vector<FormatChoice> choices = select_formats(config, weights, options);
-  const RandomWeights in_their_formats = in_formats(weights, layer_formats(choices));
+  const LayerFormats formats = layer_formats(choices);
+  const RandomWeights in_their_formats = in_formats(weights, formats);
   const auto loader = [&](const EngineOptions& of_rank, const Shard& shard) {
     return std::make_unique<RandomLoader>(of_rank.device, in_their_formats, shard);
   };
-  Engine engine = build(std::move(config), loader, options, start);
+  Engine engine = build(std::move(config), loader, formats, options, start);
   engine.state_->format_choices = std::move(choices);
   return engine;
 }
 
-Engine Engine::build(ModelConfig config, const MakeLoader& make_loader,
+Engine Engine::build(ModelConfig config, const MakeLoader& make_loader, const LayerFormats& formats,
                      const EngineOptions& options, std::chrono::steady_clock::time_point start) {
   if (options.log != nullptr && !config.warning.empty()) {
     options.log->warn("{}", config.warning);
@@ -444,10 +463,7 @@ Engine Engine::build(ModelConfig config, const MakeLoader& make_loader,
       }
       return rank;
     };
-    ranks = std::make_unique<RankGroup>(
-        make_thread_communicators(degree,
-                                  {.devices = {}, .timeout = options.tensor_parallel.timeout}),
-        load_rank);
+    ranks = std::make_unique<RankGroup>(make_communicators(options, formats), load_rank);
   } else {
     auto rank = std::make_unique<Rank>(options, config, *make_loader(options, {}));
     weight_seconds = seconds_since(start);

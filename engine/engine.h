@@ -17,6 +17,7 @@
 #include "models/config.h"
 #include "models/format_sum.h"
 #include "models/neuron_counts.h"
+#include "models/weights/layer_formats.h"
 #include "tokenizer/tokenizer.h"
 
 namespace sparsellm {
@@ -96,8 +97,10 @@ class Engine {
   // Of the weights that a rank has, with its options; called by the threads of all ranks at once.
   using MakeLoader = std::function<std::unique_ptr<WeightLoader>(const EngineOptions& options,
                                                                  const Shard& shard)>;
+  // formats: those that "auto" has chosen, which the loader knows.
   static Engine build(ModelConfig config, const MakeLoader& make_loader,
-                      const EngineOptions& options, std::chrono::steady_clock::time_point start);
+                      const LayerFormats& formats, const EngineOptions& options,
+                      std::chrono::steady_clock::time_point start);
 
   std::unique_ptr<State> state_;
 };

@@ -19,6 +19,7 @@
 
 namespace sparsellm {
 
+class Communicator;    // kernels/base/comm.h
 class NeuronObserver;  // kernels/base/neuron_observer.h
 class StepRunner;      // engine/step_runner.h
 
@@ -28,20 +29,28 @@ enum class Tuning : uint8_t {
   measured,  // by measurements while loading, or what is kept of earlier ones
 };
 
-// Several devices that share the weights of one model, each a rank.
+// Several devices that share the weights of one model, each a rank: threads of the caller's
+// process, unless there is `meet`.
 struct TensorParallel {
   static constexpr int kMaxDegree = 1024;
 
   int degree = 1;
+  // Of each rank that is a thread, the first EngineOptions::device: GPUs, each once. Empty: all
+  // have EngineOptions::device, as on the CPU.
+  std::vector<Device> devices = {};
   // How long a rank waits for another one that is to compute the same.
   std::chrono::milliseconds timeout{60000};
+  // Of ranks that are processes, of which the caller is rank 0: tells the others what they need to
+  // know of the engine (`rank_options`, for engine/rank_process.h) and makes the communicator. It
+  // is called once, when rank 0 has found nothing to refuse, before weights are loaded.
+  std::function<std::unique_ptr<Communicator>(const std::string& rank_options)> meet = {};
 };
 
 struct EngineOptions {
   Device device;
-  // On the CPU, where ranks are threads of the caller's process that share EngineOptions::threads;
-  // on CUDA not yet (an Error). kv_bytes are those of each rank, and all sizes that an engine tells
-  // are those of rank 0. Whatever goes wrong on a rank is like a device that is lost.
+  // On the CPU, where ranks share EngineOptions::threads; on CUDA not yet (an Error). kv_bytes are
+  // those of each rank, and all sizes that an engine tells are those of rank 0. Whatever goes wrong
+  // on a rank is like a device that is lost.
   TensorParallel tensor_parallel;
   int64_t context_size = 0;    // tokens of prompt and continuation; 0: the model's maximum
   int64_t max_requests = 32;   // samples computed at once

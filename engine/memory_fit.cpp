@@ -62,8 +62,7 @@ MemoryFit fit_memory(const ModelConfig& model, DType weight_dtype, const EngineO
   LinearShapes linears{.store = weights.store,
                        .format = options.weight_format,
                        .random = weights.random,
-                       .threads = options.threads,
-                       .progress = options.progress};
+                       .threads = options.threads};
   std::vector<FormatChoice> formats;
   if (weights.random) {
     formats = select_formats(config, random_origin(*weights.random), options);
@@ -92,15 +91,6 @@ MemoryFit fit_memory(const ModelConfig& model, DType weight_dtype, const EngineO
   }
   poorest.formats = std::move(formats);
   return poorest;
-}
-
-DeviceMemory memory_of_rank(const EngineOptions& options) {
-  DeviceMemory memory = device_memory(options.device);
-  if (!options.device.is_cuda()) {
-    memory.total /= options.tensor_parallel.degree;
-    memory.free /= options.tensor_parallel.degree;
-  }
-  return memory;
 }
 
 void require_fit(const MemoryNeed& need, const DeviceMemory& memory, Held held,

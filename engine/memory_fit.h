@@ -42,11 +42,12 @@ struct FitWeights {
   std::optional<RandomWeights> random = {};  // of Engine::load_random(), instead of a store
 };
 
-// Looks at shapes alone, but reads and encodes weights of a store that would be converted while
-// loading (options.progress): nothing is loaded. weight_dtype is that of the weights in memory; on
-// CUDA activations have it too. Random weights have formats of their own, whatever the options say.
-// Throws Error for options that are out of range, for a weight format that cannot be made of the
-// weights, and for a sparse one or "auto" without a store or random weights.
+// Looks at shapes alone, for each rank, but reads and encodes weights of a store that would be
+// converted while loading (options.progress): nothing is loaded. weight_dtype is that of the
+// weights in memory; on CUDA activations have it too. Random weights have formats of their own,
+// whatever the options say. Throws Error for options that are out of range, for a weight format
+// that cannot be made of the weights, and for a sparse one or "auto" without a store or random
+// weights.
 MemoryFit fit_memory(const ModelConfig& model, DType weight_dtype, const EngineOptions& options,
                      const FitWeights& weights = {});
 
@@ -61,9 +62,6 @@ struct MemoryNeed {
 
 // Of which of them the memory that is given as free is gone already.
 enum class Held : uint8_t { nothing, weights_and_step };
-
-// What the device of a rank has: on the CPU the ranks share the memory of one machine.
-DeviceMemory memory_of_rank(const EngineOptions& options);
 
 // Whether the need fits what the options let an engine take of `memory`: on CUDA the share
 // gpu_memory_utilization of all, less what others hold; on the CPU everything. Throws OutOfMemory,

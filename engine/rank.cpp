@@ -6,7 +6,6 @@
 
 #include "engine/memory_fit.h"
 #include "engine/resolve_options.h"
-#include "kernels/base/comm.h"
 #include "kernels/base/error.h"
 #include "kernels/base/token_buckets.h"
 #include "models/build_decoder.h"

@@ -28,10 +28,20 @@ void check_ranks(const EngineOptions& options) {
   const TensorParallel& ranks = options.tensor_parallel;
   require(ranks.degree >= 1 && ranks.degree <= TensorParallel::kMaxDegree,
           "{} ranks that share a model; use 1 to {}", ranks.degree, TensorParallel::kMaxDegree);
+  require(ranks.timeout.count() > 0, "ranks that wait {} ms for each other", ranks.timeout.count());
+  const auto devices = static_cast<int>(ranks.devices.size());
+  require(devices == 0 || devices == ranks.degree, "{} devices for {} ranks", devices,
+          ranks.degree);
+  for (auto device = ranks.devices.begin(); device != ranks.devices.end(); ++device) {
+    require(device->kind == options.device.kind &&
+                (device != ranks.devices.begin() || *device == options.device),
+            "a rank on {} beside one on {}", to_string(*device), to_string(options.device));
+    require(!device->is_cuda() || std::find(ranks.devices.begin(), device, *device) == device,
+            "two ranks on {}", to_string(*device));
+  }
   require(ranks.degree == 1 || !options.device.is_cuda(),
           "{} ranks that share a model on {}: that is not there yet", ranks.degree,
           to_string(options.device));
-  require(ranks.timeout.count() > 0, "ranks that wait {} ms for each other", ranks.timeout.count());
 }
 
 }  // namespace
@@ -81,6 +91,9 @@ int choose_steps_ahead(const EngineOptions& options) {
 
 EngineOptions options_of_rank(const EngineOptions& options, Communicator& comm) {
   EngineOptions own = options;
+  if (!options.tensor_parallel.devices.empty()) {
+    own.device = options.tensor_parallel.devices.at(static_cast<size_t>(comm.rank()));
+  }
   const int threads = options.threads > 0 ? options.threads : usable_cores();
   const int more = comm.rank() < threads % comm.size() ? 1 : 0;
   own.threads = std::max(threads / comm.size() + more, 1);
@@ -109,6 +122,15 @@ int64_t choose_context_size(const EngineOptions& options, const ModelConfig& con
           "a context of {} tokens is more than the {} positions of the model", options.context_size,
           config.max_positions);
   return options.context_size > 0 ? options.context_size : config.max_positions;
+}
+
+DeviceMemory memory_of_rank(const EngineOptions& options) {
+  DeviceMemory memory = device_memory(options.device);
+  if (!options.device.is_cuda()) {
+    memory.total /= options.tensor_parallel.degree;
+    memory.free /= options.tensor_parallel.degree;
+  }
+  return memory;
 }
 
 ModelConfig config_to_run(ModelConfig config, const EngineOptions& options) {

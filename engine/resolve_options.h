@@ -17,9 +17,11 @@ SchedulerLimits scheduler_limits(const EngineOptions& options);
 int choose_steps_ahead(const EngineOptions& options);
 KvShape choose_kv_shape(const EngineOptions& options, const Decoder& decoder);
 int64_t choose_context_size(const EngineOptions& options, const ModelConfig& config);
-// Of one of several ranks: with its share of the threads. Rank 0 alone logs and reports; loading
-// stops on all of them when it fails on one.
+// Of one of several ranks: with its device, and its share of the threads. Rank 0 alone logs and
+// reports; loading stops on all of them when it fails on one.
 EngineOptions options_of_rank(const EngineOptions& options, Communicator& comm);
+// Of the device; ranks on the CPU have equal shares of one machine's.
+DeviceMemory memory_of_rank(const EngineOptions& options);
 // The config as it runs, with the activation sparsity that the options request.
 ModelConfig config_to_run(ModelConfig config, const EngineOptions& options);
 // `memory` is what the device has left when all but the KV cache is there. What an engine takes,

@@ -97,6 +97,38 @@ TEST(MemoryFit, OfAConvertedModel) {
                                     "as tiled_csl is known when they are encoded"));
 }
 
+// What each of several ranks takes; an engine tells it of rank 0. On the CPU they share the memory.
+TEST(MemoryFit, OfSeveralRanks) {
+  const std::filesystem::path directory = testing::data("models/fable-llama-relu-8m");
+  const ModelConfig config = read_model_config(directory);
+  const Checkpoint checkpoint(directory);
+  const WeightStore store(checkpoint);
+  EngineOptions options;
+  options.with_tokenizer = false;
+  options.max_requests = 5;
+  options.step_tokens = 100;
+  options.context_size = 140;
+  const MemoryFit alone = fit_memory(config, DType::f16, options, {.store = &store});
+  for (const std::string format : {"", "tca_bme"}) {
+    SCOPED_TRACE(format);
+    options.weight_format = format;
+    options.tensor_parallel.degree = 2;
+    const MemoryFit fit = fit_memory(config, DType::f16, options, {.store = &store});
+    const Engine engine = Engine::load(directory, options);
+    EXPECT_EQ(fit.step, engine.stats().workspace_bytes);
+    EXPECT_EQ(fit.kv_per_token * 2, alone.kv_per_token);
+    EXPECT_EQ(fit.run_kv_tokens, engine.total_pages() * kPageSize);
+    EXPECT_EQ(fit.device.total, alone.device.total / 2);
+    if (format.empty()) {
+      EXPECT_EQ(fit.weights, engine.stats().weight_bytes);
+      EXPECT_LT(fit.weights, alone.weights * 2 / 3);
+    } else {  // the one with more nonzeros
+      EXPECT_GE(fit.weights, engine.stats().weight_bytes);
+      EXPECT_LT(fit.weights, engine.stats().weight_bytes * 1.02);
+    }
+  }
+}
+
 // Weights that are converted while loading, as an engine has them: dense ones as the converter
 // would, sparse ones in panels, whatever their format.
 TEST(MemoryFit, OfWeightsThatAreConverted) {

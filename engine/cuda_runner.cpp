@@ -10,6 +10,7 @@
 
 #include "engine/device_tables.h"
 #include "engine/step_runner.h"
+#include "kernels/base/comm_cuda.h"
 #include "kernels/base/cuda_context.h"
 #include "kernels/base/cuda_graph.h"
 #include "kernels/base/error.h"
@@ -40,6 +41,7 @@ class CudaRunner : public StepRunner {
         log_(options.log),
         rows_(step_rows(options)),
         cuda_(options.device),
+        comm_(communicator(options)),
         decode_tables_(options.device, rows_.decode, rows_.decode, options.pages_per_request),
         prefill_tables_(options.device, options.limits.step_tokens, options.limits.max_requests,
                         options.pages_per_request),
@@ -58,7 +60,7 @@ class CudaRunner : public StepRunner {
               .threads = threads_,
               .cuda = &cuda_,
               .sums = options.sums,
-              .comm = options.comm} {
+              .comm = comm_.get()} {
     copy_bytes(options.device, banned_.view.raw(), Device{}, options.eos.data(),
                banned_.view.bytes());
     if (options.traces) {
@@ -71,7 +73,7 @@ class CudaRunner : public StepRunner {
     }
   }
 
-  ~CudaRunner() override { cuda_.wait(); }  // before memory goes that enqueued work uses
+  ~CudaRunner() override { wait_out(); }  // before memory goes that enqueued work uses
 
   int launch(const RankStep& step, const KvCache& kv) override {
     cuda_.make_current();
@@ -114,7 +116,7 @@ class CudaRunner : public StepRunner {
   void give_up() noexcept override {
     exec_.trace = nullptr;
     if (launch_) {
-      cuda_.wait();  // finish() reports errors of the device
+      wait_out();  // finish() reports errors of the device
       next_slot_ = launch_->slot;
       launch_.reset();
     }
@@ -123,8 +125,7 @@ class CudaRunner : public StepRunner {
   std::span<const int32_t> finish(int number) override {
     cuda_.make_current();
     const Slot& slot = slots_[static_cast<size_t>(number)];
-    ++waits_;
-    slot.done->synchronize();
+    wait_for([&] { slot.done->synchronize(); });
     return {reinterpret_cast<const int32_t*>(slot.tokens.data()),
             static_cast<size_t>(slot.choices)};
   }
@@ -141,7 +142,7 @@ class CudaRunner : public StepRunner {
       }
       run_bucket(bucket, kv);
       exec_.trace = nullptr;
-      cuda_.synchronize();
+      synchronize();
     }
     latest_trace_ = nullptr;  // of padding
   }
@@ -154,7 +155,7 @@ class CudaRunner : public StepRunner {
   int64_t memory_bytes() const override {
     return decode_tables_.bytes() + prefill_tables_.bytes() + hidden_.buffer.bytes() +
            chosen_.buffer.bytes() + banned_.buffer.bytes() + workspace_.bytes() +
-           CudaContext::kWorkspaceBytes;
+           CudaContext::kWorkspaceBytes + (comm_ != nullptr ? comm_bytes(comm_->size()) : 0);
   }
   int64_t waits() const override { return waits_; }
   std::vector<std::pair<std::string, double>> decode_seconds() const override {
@@ -182,10 +183,41 @@ class CudaRunner : public StepRunner {
 
   struct Bucket {
     std::optional<CudaGraph> graph;
-    bool without = false;  // for want of memory for a graph
+    bool without = false;  // for want of memory for a graph, or with NCCL's kernels in it
     int64_t pause = 0;     // steps until the next try to capture one
     int64_t next_pause = kFirstPause;
   };
+
+  std::unique_ptr<CudaCommunicator> communicator(const RunnerOptions& options) const {
+    if (options.comm == nullptr) {
+      return nullptr;
+    }
+    auto comm = make_cuda_communicator(*options.comm, cuda_, {.timeout = options.comm_timeout});
+    require(options.sums == Sums::fastest || comm->why_no_own_kernels().empty(),
+            "sums of several ranks are deterministic only where their GPUs reach each other's "
+            "memory: {}",
+            comm->why_no_own_kernels());
+    return comm;
+  }
+
+  // Where there are several ranks, the result is complete only if none of them has failed.
+  template <class Wait>
+  void wait_for(Wait&& wait) {
+    ++waits_;
+    const DeviceWait waits(comm_.get());
+    wait();
+    if (comm_ != nullptr) {
+      comm_->check();
+    }
+  }
+  void synchronize() {
+    wait_for([&] { cuda_.synchronize(); });
+    --waits_;  // not one of a step
+  }
+  void wait_out() noexcept {
+    const DeviceWait waits(comm_.get());
+    cuda_.wait();
+  }
 
   void take_unknown_ids(const StepTables& tables, const DeviceTables::Views& views) {
     if (tables.has_unknown_ids) {
@@ -264,9 +296,12 @@ class CudaRunner : public StepRunner {
     return scratch.tensor(DType::f32, {rows, decoder_.vocab_size()});
   }
 
+  // Graphs with its kernels may hang where several GPUs belong to one process.
+  bool has_nccl_alone() const { return comm_ != nullptr && !comm_->has(CommWay::one_shot_packets); }
+
   // With the tables that were sent.
   void run_bucket(int64_t rows, const KvCache& kv) {
-    Bucket& bucket = buckets_[rows];
+    Bucket& bucket = buckets_.try_emplace(rows, Bucket{.without = has_nccl_alone()}).first->second;
     if (bucket.graph) {
       bucket.graph->launch();
       return;
@@ -278,9 +313,36 @@ class CudaRunner : public StepRunner {
     }
   }
 
-  void capture(int64_t rows, Bucket& bucket, const KvCache& kv) {
+  // With several ranks either all have a graph or none has: what is captured may be computed in
+  // another way than what is not. While they capture, no kernel waits for one of another rank,
+  // since to make a graph may wait for the device.
+  void capture_together(int64_t rows, Bucket& bucket, const KvCache& kv) {
+    std::string problem;
+    synchronize();
+    comm_->agree({});
     try {
       bucket.graph.emplace(cuda_, [&] { decode(rows, kv); });
+    } catch (const CaptureFailed& error) {
+      problem = error.what();
+    } catch (const OutOfMemory& error) {
+      problem = error.what();
+    }
+    try {
+      comm_->agree(problem);
+    } catch (const Error& error) {
+      comm_->check();
+      bucket.graph.reset();
+      throw CaptureFailed(error.what());
+    }
+  }
+
+  void capture(int64_t rows, Bucket& bucket, const KvCache& kv) {
+    try {
+      if (comm_ != nullptr) {
+        capture_together(rows, bucket, kv);
+      } else {
+        bucket.graph.emplace(cuda_, [&] { decode(rows, kv); });
+      }
     } catch (const CaptureFailed& error) {
       bucket.pause = bucket.next_pause;
       bucket.next_pause = std::min(2 * bucket.next_pause, kLongestPause);
@@ -336,8 +398,7 @@ class CudaRunner : public StepRunner {
       const Tensor from = logits.rows(rows[static_cast<size_t>(i)] - first, 1);
       cuda_.copy_async(values.row<float>(i), from.raw(), from.bytes());
     }
-    ++waits_;
-    cuda_.synchronize();
+    wait_for([&] { cuda_.synchronize(); });
     return values;
   }
 
@@ -345,6 +406,7 @@ class CudaRunner : public StepRunner {
   spdlog::logger* log_;
   StepRows rows_;
   CudaContext cuda_;
+  std::unique_ptr<CudaCommunicator> comm_;  // none: there is one rank
   DeviceTables decode_tables_;
   DeviceTables prefill_tables_;
   OwnedTensor hidden_;  // f32 [step_tokens, hidden_size]

@@ -393,9 +393,9 @@ Engine::Engine(Engine&&) noexcept = default;
 Engine& Engine::operator=(Engine&&) noexcept = default;
 Engine::~Engine() = default;
 
-Engine Engine::load(const OpenDirectory& directory, const EngineOptions& options) {
+Engine Engine::load(const OpenDirectory& directory, const EngineOptions& given) {
   const Clock::time_point start = Clock::now();
-  check_device(options.device);
+  const EngineOptions options = with_devices(given);
   ModelConfig config = config_to_run(read_model_config(directory), options);
   choose_context_size(options, config);  // what can be refused is refused before weights load
   scheduler_limits(options);
@@ -429,9 +429,9 @@ Engine Engine::load(const OpenDirectory& directory, const EngineOptions& options
 }
 
 Engine Engine::load_random(const std::filesystem::path& config_file, const RandomWeights& weights,
-                           const EngineOptions& options) {
+                           const EngineOptions& given) {
   const Clock::time_point start = Clock::now();
-  check_device(options.device);
+  const EngineOptions options = with_devices(given);
   ModelConfig config = config_to_run(read_model_config_file(config_file), options);
   choose_context_size(options, config);
   scheduler_limits(options);

@@ -35,8 +35,8 @@ struct TensorParallel {
   static constexpr int kMaxDegree = 1024;
 
   int degree = 1;
-  // Of each rank that is a thread, the first EngineOptions::device: GPUs, each once. Empty: all
-  // have EngineOptions::device, as on the CPU.
+  // Of each rank that is a thread, the first EngineOptions::device: GPUs, each once. Empty: that
+  // GPU and those after it; on the CPU all have EngineOptions::device.
   std::vector<Device> devices = {};
   // How long a rank waits for another one that is to compute the same.
   std::chrono::milliseconds timeout{60000};
@@ -48,9 +48,9 @@ struct TensorParallel {
 
 struct EngineOptions {
   Device device;
-  // On the CPU, where ranks share EngineOptions::threads; on CUDA not yet (an Error). kv_bytes are
-  // those of each rank, and all sizes that an engine tells are those of rank 0. Whatever goes wrong
-  // on a rank is like a device that is lost.
+  // Ranks on the CPU share EngineOptions::threads. kv_bytes are those of each rank, and all sizes
+  // that an engine tells are those of rank 0. Whatever goes wrong on a rank is like a device that
+  // is lost.
   TensorParallel tensor_parallel;
   int64_t context_size = 0;    // tokens of prompt and continuation; 0: the model's maximum
   int64_t max_requests = 32;   // samples computed at once

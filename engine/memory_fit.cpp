@@ -76,14 +76,18 @@ MemoryFit fit_memory(const ModelConfig& model, DType weight_dtype, const EngineO
   }
   const int degree = options.tensor_parallel.degree;
   MemoryFit poorest;
+  EngineOptions of_rank = options;
   for (int rank = 0; rank < degree; ++rank) {
+    if (!options.tensor_parallel.devices.empty()) {
+      of_rank.device = options.tensor_parallel.devices.at(static_cast<size_t>(rank));
+    }
     if (options.progress) {  // of all ranks
       linears.progress = [&options, rank, degree](int64_t done, int64_t total) {
         options.progress(rank * total + done, degree * total);
       };
     }
-    ShapeLoader shapes(options.device, weight_dtype, linears, {.rank = rank, .degree = degree});
-    MemoryFit fit = fit_of_rank(config, shapes, options);
+    ShapeLoader shapes(of_rank.device, weight_dtype, linears, {.rank = rank, .degree = degree});
+    MemoryFit fit = fit_of_rank(config, shapes, of_rank);
     const auto room = [](const MemoryFit& of) { return std::pair(of.kv_tokens, -of.weights); };
     if (rank == 0 || room(fit) < room(poorest)) {
       poorest = std::move(fit);

@@ -2,10 +2,16 @@
 
 #include <spdlog/spdlog.h>
 
+#include <algorithm>
+#include <cstddef>
 #include <filesystem>
+#include <span>
+#include <string>
+#include <vector>
 
 #include "engine/memory_fit.h"
 #include "engine/resolve_options.h"
+#include "kernels/base/comm.h"
 #include "kernels/base/error.h"
 #include "kernels/base/token_buckets.h"
 #include "models/build_decoder.h"
@@ -63,10 +69,19 @@ void Rank::prepare() {
   if (options_.log != nullptr && !cache.problem().empty()) {
     options_.log->warn("{}", cache.problem());
   }
+  if (comm_ != nullptr && comm_->rank() != 0) {
+    take_choices(cache);
+  }
   ExecContext alone = exec();
   alone.comm = nullptr;
   tuned_choices_ = decoder_->tune(token_buckets_up_to(rows.hidden),
                                   token_buckets_up_to(rows.logits), cache, alone);
+  if (comm_ != nullptr && comm_->rank() != 0) {
+    return;
+  }
+  if (comm_ != nullptr) {
+    give_choices(cache);
+  }
   try {
     cache.save();
   } catch (const Error& error) {
@@ -74,6 +89,20 @@ void Rank::prepare() {
       options_.log->warn("{}", error.what());  // the next load measures again
     }
   }
+}
+
+void Rank::give_choices(const TuneCache& cache) {
+  const std::string text = cache.text();
+  std::vector<std::byte> bytes(text.size());
+  std::ranges::copy(std::as_bytes(std::span(text)), bytes.begin());
+  comm_->broadcast_bytes(bytes, 0, Patience::while_alive);
+}
+
+// What rank 0 has not chosen, for other shapes or another kind of GPU, this rank measures.
+void Rank::take_choices(TuneCache& cache) {
+  std::vector<std::byte> bytes;
+  comm_->broadcast_bytes(bytes, 0, Patience::while_alive);
+  cache.add({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
 }
 
 int64_t Rank::fitting_pages() const {

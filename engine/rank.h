@@ -12,6 +12,7 @@
 #include "engine/rank_message.h"
 #include "engine/rank_step.h"
 #include "engine/step_runner.h"
+#include "kernels/base/tune_cache.h"
 #include "models/config.h"
 #include "models/decoder.h"
 #include "models/kv_cache.h"
@@ -34,7 +35,8 @@ class Rank {
        Communicator* comm = nullptr);
 
   // Makes the memory of a step, and on CUDA chooses kernels for every number of rows that a step
-  // may have. Talks to no other rank.
+  // may have. Of several ranks on CUDA all are here at once: rank 0 chooses, and the others take
+  // its choices.
   void prepare();
 
   // Pages of a KV cache that the options ask for, or for which there is room.
@@ -64,6 +66,9 @@ class Rank {
   int64_t step_bytes() const { return runner_->memory_bytes(); }
 
  private:
+  void give_choices(const TuneCache& cache);
+  void take_choices(TuneCache& cache);
+
   EngineOptions options_;
   ModelConfig config_;
   std::unique_ptr<Decoder> decoder_;

@@ -39,9 +39,6 @@ void check_ranks(const EngineOptions& options) {
     require(!device->is_cuda() || std::find(ranks.devices.begin(), device, *device) == device,
             "two ranks on {}", to_string(*device));
   }
-  require(ranks.degree == 1 || !options.device.is_cuda(),
-          "{} ranks that share a model on {}: that is not there yet", ranks.degree,
-          to_string(options.device));
 }
 
 }  // namespace
@@ -87,6 +84,24 @@ int choose_steps_ahead(const EngineOptions& options) {
     return options.steps_ahead;
   }
   return options.device.is_cuda() && !options.traces ? 1 : 0;
+}
+
+EngineOptions with_devices(EngineOptions options) {
+  check_ranks(options);
+  TensorParallel& ranks = options.tensor_parallel;
+  if (options.device.is_cuda() && !ranks.meet && ranks.degree > 1) {
+    const int gpus = cuda_device_count();
+    require(ranks.degree <= gpus, "{} ranks need {} GPUs, there {} {}", ranks.degree, ranks.degree,
+            gpus == 1 ? "is" : "are", gpus);
+    for (int i = 0; i < ranks.degree && std::ssize(ranks.devices) < ranks.degree; ++i) {
+      ranks.devices.push_back({options.device.kind, options.device.index + i});
+    }
+  }
+  check_device(options.device);
+  for (const Device device : ranks.devices) {
+    check_device(device);
+  }
+  return options;
 }
 
 EngineOptions options_of_rank(const EngineOptions& options, Communicator& comm) {

@@ -17,6 +17,9 @@ SchedulerLimits scheduler_limits(const EngineOptions& options);
 int choose_steps_ahead(const EngineOptions& options);
 KvShape choose_kv_shape(const EngineOptions& options, const Decoder& decoder);
 int64_t choose_context_size(const EngineOptions& options, const ModelConfig& config);
+// With a device for each rank that is a thread of this process. Throws Error if there are not as
+// many.
+EngineOptions with_devices(EngineOptions options);
 // Of one of several ranks: with its device, and its share of the threads. Rank 0 alone logs and
 // reports; loading stops on all of them when it fails on one.
 EngineOptions options_of_rank(const EngineOptions& options, Communicator& comm);

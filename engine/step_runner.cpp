@@ -4,6 +4,7 @@
 
 #include "engine/device_tables.h"
 #include "engine/resolve_options.h"
+#include "kernels/base/comm_layout.h"
 #include "kernels/base/token_buckets.h"
 #include "kernels/paged_kv.h"
 
@@ -19,6 +20,8 @@ RunnerOptions runner_options(const EngineOptions& options, const ModelConfig& co
           .traces = options.traces,
           .neurons = options.neuron_observer,
           .eos = config.eos_token_ids,
+          .ranks = options.tensor_parallel.degree,
+          .comm_timeout = options.tensor_parallel.timeout,
           .log = options.log};
 }
 
@@ -42,7 +45,7 @@ int64_t runner_memory_bytes(const Decoder& decoder, const RunnerOptions& options
   }
   const int64_t tokens =
       (options.limits.max_requests + std::ssize(options.eos)) * size_of(DType::i32);
-  return tensors + tokens + CudaContext::kWorkspaceBytes +
+  return tensors + tokens + CudaContext::kWorkspaceBytes + comm_bytes(options.ranks) +
          DeviceTables::bytes_of(rows.decode, rows.decode, options.pages_per_request) +
          DeviceTables::bytes_of(options.limits.step_tokens, options.limits.max_requests,
                                 options.pages_per_request);
@@ -51,6 +54,10 @@ int64_t runner_memory_bytes(const Decoder& decoder, const RunnerOptions& options
 std::unique_ptr<StepRunner> make_runner(const Decoder& decoder, const RunnerOptions& options) {
   return options.device.is_cuda() ? make_cuda_runner(decoder, options)
                                   : make_cpu_runner(decoder, options);
+}
+
+int64_t comm_bytes(int ranks) {
+  return ranks > 1 && ranks <= CommLayout::kMaxRanks ? CommLayout::of(ranks).bytes : 0;
 }
 
 }  // namespace sparsellm

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -70,13 +71,20 @@ struct RunnerOptions {
   bool traces = false;                // measures the parts of decode passes; on CUDA only
   NeuronObserver* neurons = nullptr;  // ExecContext::neurons
   std::vector<int32_t> eos;           // ids that requests with ignore_eos do not choose
-  Communicator* comm = nullptr;       // ExecContext::comm
+  // Of several ranks: on the CPU ExecContext::comm; on CUDA it joins their hosts, and the runner
+  // makes that of their devices, together with the other ranks' runners.
+  Communicator* comm = nullptr;
+  int ranks = 1;
+  std::chrono::milliseconds comm_timeout{60000};
   spdlog::logger* log = nullptr;
 };
 RunnerOptions runner_options(const EngineOptions& options, const ModelConfig& config);
 
 // What a runner with these options will hold on the device.
 int64_t runner_memory_bytes(const Decoder& decoder, const RunnerOptions& options);
+
+// Of a GPU's memory, what ranks write to whose GPUs reach each other's.
+int64_t comm_bytes(int ranks);
 
 // The decoder outlives the runner.
 std::unique_ptr<StepRunner> make_cpu_runner(const Decoder& decoder, const RunnerOptions& options);

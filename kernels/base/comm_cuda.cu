@@ -2,6 +2,8 @@
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
+#include <cstdio>
+#include <cstdlib>
 #include <exception>
 #include <mutex>
 #include <span>
@@ -20,17 +22,19 @@
 namespace sparsellm {
 namespace {
 
+using Clock = std::chrono::steady_clock;
+
 // How soon a rank's kernels hear that everything has ended.
 constexpr std::chrono::milliseconds kWatch{10};
 
 class CudaRank final : public CudaCommunicator {
  public:
-  CudaRank(std::unique_ptr<Communicator> host, const CudaContext& cuda,
-           const CudaCommOptions& options)
-      : CudaCommunicator(host->rank(), host->devices()),
-        host_(std::move(host)),
+  CudaRank(Communicator& host, const CudaContext& cuda, const CudaCommOptions& options)
+      : CudaCommunicator(host.rank(), host.devices()),
+        host_(host),
         cuda_(cuda),
         limits_(options.limits.value_or(CommLimits::of(size()))),
+        timeout_(options.timeout),
         exceptions_(std::uncaught_exceptions()) {
     if (size() == 1) {
       return;
@@ -59,10 +63,10 @@ class CudaRank final : public CudaCommunicator {
   }
 
   void abort_by(int culprit, std::string_view reason) noexcept override {
-    host_->abort_by(culprit, reason);
+    host_.abort_by(culprit, reason);
     end_kernels();
   }
-  std::optional<std::string> abort_reason() const override { return host_->abort_reason(); }
+  std::optional<std::string> abort_reason() const override { return host_.abort_reason(); }
 
   bool has(CommWay way) const override {
     return size() > 1 && (way == CommWay::nccl ? nccl_ != nullptr : peers_ != nullptr);
@@ -94,23 +98,22 @@ class CudaRank final : public CudaCommunicator {
     } catch (const std::exception& error) {
       problem = error.what();
     }
-    host_->agree(problem, Patience::while_alive);
+    host_.agree(problem, Patience::while_alive);
     if (options.own_kernels) {
-      peers_ =
-          CommPeers::make(*host_, device, reinterpret_cast<const uint32_t*>(abort_word_.data()),
-                          options.max_blocks, why_no_own_kernels_);
+      peers_ = CommPeers::make(host_, device, reinterpret_cast<const uint32_t*>(abort_word_.data()),
+                               options.max_blocks, why_no_own_kernels_);
     } else {
       why_no_own_kernels_ = "own kernels are not wanted";
     }
     if (peers_ == nullptr || options.nccl == CudaCommOptions::Nccl::also) {
-      why_no_nccl_ = first_of_ranks(*host_, NcclRank::why_not());
+      why_no_nccl_ = first_of_ranks(host_, NcclRank::why_not());
       require(peers_ != nullptr || why_no_nccl_.empty(), "{}, and {}", why_no_own_kernels_,
               why_no_nccl_);
       if (why_no_nccl_.empty()) {
-        nccl_ = std::make_unique<NcclTensors>(*host_, device);
+        nccl_ = std::make_unique<NcclTensors>(host_, device);
       }
     }
-    host_->agree({}, Patience::while_alive);
+    host_.agree({}, Patience::while_alive);
   }
 
   std::atomic_ref<uint32_t> word() const {
@@ -126,11 +129,15 @@ class CudaRank final : public CudaCommunicator {
 
   // Hears that everything has ended, here or on another rank, and tells what runs on the device.
   void watch() {
+    std::optional<Clock::time_point> ended;
     std::unique_lock lock(mutex_);
     while (!leaves_) {
       lock.unlock();
-      if (look()) {
-        return;
+      if (!ended && look()) {
+        ended = Clock::now();
+      }
+      if (ended && waits_for() > kGrace && Clock::now() - *ended > kGrace) {
+        end_process();
       }
       lock.lock();
       changed_.wait_for(lock, kWatch, [this] { return leaves_; });
@@ -142,9 +149,13 @@ class CudaRank final : public CudaCommunicator {
     try {
       const std::string problem = nccl_ != nullptr ? nccl_->problem() : std::string();
       if (!problem.empty()) {
-        host_->abort(problem);
+        host_.abort(problem);
       }
-      if (!host_->abort_reason()) {
+      if (waits_for() > timeout_) {
+        host_.abort(fmt::format("has waited for its device, or for those of the others, for {} s",
+                                std::chrono::duration<double>(timeout_).count()));
+      }
+      if (!host_.abort_reason()) {
         return false;
       }
     } catch (...) {
@@ -155,6 +166,24 @@ class CudaRank final : public CudaCommunicator {
       nccl_->abort();
     }
     return true;
+  }
+
+  // How long the rank has been in a DeviceWait.
+  Clock::duration waits_for() const {
+    const Clock::rep since = waits_since_.load(std::memory_order_relaxed);
+    return since == 0 ? Clock::duration::zero()
+                      : Clock::now().time_since_epoch() - Clock::duration(since);
+  }
+  void begin_wait() noexcept override {
+    waits_since_.store(Clock::now().time_since_epoch().count(), std::memory_order_relaxed);
+  }
+  void end_wait() noexcept override { waits_since_.store(0, std::memory_order_relaxed); }
+
+  [[noreturn]] void end_process() const {
+    const std::string reason = host_.abort_reason().value_or("");
+    std::fprintf(stderr, "error: %s; %s does not end what it computes\n", reason.c_str(),
+                 name(rank()).c_str());
+    std::_Exit(1);
   }
 
   CommLimits without_nccl() const {
@@ -222,16 +251,17 @@ class CudaRank final : public CudaCommunicator {
 
   void broadcast_bytes_checked(std::vector<std::byte>& bytes, int root,
                                Patience patience) override {
-    host_->broadcast_bytes(bytes, root, patience);
+    host_.broadcast_bytes(bytes, root, patience);
   }
   std::vector<std::vector<std::byte>> gather_bytes_checked(std::span<const std::byte> bytes,
                                                            Patience patience) override {
-    return host_->gather_bytes(bytes, patience);
+    return host_.gather_bytes(bytes, patience);
   }
 
-  std::unique_ptr<Communicator> host_;
+  Communicator& host_;
   const CudaContext& cuda_;
   CommLimits limits_;
+  const std::chrono::milliseconds timeout_;
   std::optional<CommWay> only_;
   const int exceptions_;  // that were on their way when it was made
 
@@ -241,6 +271,8 @@ class CudaRank final : public CudaCommunicator {
   std::string why_no_own_kernels_;
   std::string why_no_nccl_;
 
+  std::atomic<Clock::rep> waits_since_{0};  // 0: it does not wait
+
   std::mutex mutex_;  // of leaves_
   std::condition_variable changed_;
   bool leaves_ = false;
@@ -249,11 +281,11 @@ class CudaRank final : public CudaCommunicator {
 
 }  // namespace
 
-std::unique_ptr<CudaCommunicator> make_cuda_communicator(std::unique_ptr<Communicator> host,
+std::unique_ptr<CudaCommunicator> make_cuda_communicator(Communicator& host,
                                                          const CudaContext& cuda,
                                                          const CudaCommOptions& options) {
   cuda.make_current();
-  return std::make_unique<CudaRank>(std::move(host), cuda, options);
+  return std::make_unique<CudaRank>(host, cuda, options);
 }
 
 }  // namespace sparsellm

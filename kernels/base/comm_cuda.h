@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -24,6 +25,8 @@ struct CudaCommOptions {
   int max_blocks = CommLayout::kMaxBlocks;
   bool own_kernels = true;                // false: NCCL alone, as it is between hosts
   std::optional<CommLimits> limits = {};  // nothing: CommLimits::of()
+  // How long a rank waits for its device, which may wait for the others (DeviceWait).
+  std::chrono::milliseconds timeout{60000};
 };
 
 // Communicator of ranks with a CUDA device each.
@@ -36,10 +39,12 @@ struct CudaCommOptions {
 //
 // Tensors may lie anywhere on the device. Ops run in the order in which they are called, also on
 // the device: where queues change, a StreamFence says so. An op waits for the others without a
-// limit; who waits for the device ends that by abort(). Then all that is enqueued here ends within
-// milliseconds, without a result, and check() throws.
+// limit; who waits for the device says so (DeviceWait), and abort() ends it: then all that is
+// enqueued here ends within milliseconds, without a result, and check() throws. A device that goes
+// on all the same for kGrace ends the process, with a line: what it holds cannot be given back, and
+// calls of CUDA may wait for it forever.
 //
-// All ranks destroy theirs, or one aborts. The context outlives it.
+// All ranks destroy theirs, or one aborts. The context and `host` outlive it.
 class CudaCommunicator : public Communicator {
  public:
   // Whether sums can be made that way.
@@ -53,15 +58,41 @@ class CudaCommunicator : public Communicator {
   virtual std::string why_no_own_kernels() const = 0;
   virtual std::string why_no_nccl() const = 0;
 
+  static constexpr std::chrono::seconds kGrace{10};
+
  protected:
+  friend class DeviceWait;
+  virtual void begin_wait() noexcept = 0;
+  virtual void end_wait() noexcept = 0;
   using Communicator::Communicator;
+};
+
+// While it lives, a rank waits for its device: not for longer than CudaCommOptions::timeout, or
+// everything ends. One at a time; nullptr: there is one rank, which may wait.
+class DeviceWait {
+ public:
+  explicit DeviceWait(CudaCommunicator* comm) : comm_(comm) {
+    if (comm_ != nullptr) {
+      comm_->begin_wait();
+    }
+  }
+  ~DeviceWait() {
+    if (comm_ != nullptr) {
+      comm_->end_wait();
+    }
+  }
+  DeviceWait(const DeviceWait&) = delete;
+  DeviceWait& operator=(const DeviceWait&) = delete;
+
+ private:
+  CudaCommunicator* comm_;
 };
 
 // `host` joins the ranks' threads or processes, and does what needs no device; its names of devices
 // are kept. All ranks call this, each with its own context. Throws Error, on all of them: of the
 // first that failed, or if there is neither peer access nor NCCL. Own kernels take
 // CommLayout::of(ranks).bytes of each GPU's memory.
-std::unique_ptr<CudaCommunicator> make_cuda_communicator(std::unique_ptr<Communicator> host,
+std::unique_ptr<CudaCommunicator> make_cuda_communicator(Communicator& host,
                                                          const CudaContext& cuda,
                                                          const CudaCommOptions& options = {});
 

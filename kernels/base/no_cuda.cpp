@@ -69,8 +69,7 @@ void CudaGraph::launch() const {}
 PinnedBuffer::PinnedBuffer(int64_t, std::string_view) { fail("{}", kCpuOnlyBuild); }
 PinnedBuffer::~PinnedBuffer() = default;
 
-std::unique_ptr<CudaCommunicator> make_cuda_communicator(std::unique_ptr<Communicator>,
-                                                         const CudaContext&,
+std::unique_ptr<CudaCommunicator> make_cuda_communicator(Communicator&, const CudaContext&,
                                                          const CudaCommOptions&) {
   fail("{}", kCpuOnlyBuild);
 }

@@ -22,10 +22,33 @@ constexpr int64_t kVersion = 1;
 constexpr int64_t kMaxBytes = 16 << 20;  // tens of thousands of choices
 constexpr int kMaxDepth = 2;
 
+using Entries = std::map<std::string, std::string, std::less<>>;
+
 struct Contents {
-  std::map<std::string, std::string, std::less<>> entries;
+  Entries entries;
   std::string problem;
 };
+
+Entries entries_of(const JsonValue& json) {
+  json.allow_only({"format", "version", "entries"});
+  if (json["format"].string() != kFormat) {
+    json["format"].refuse("expected " + quote(kFormat));
+  }
+  json["version"].integer(kVersion, kVersion);
+  Entries entries;
+  entries.merge(json["entries"].string_map());
+  return entries;
+}
+
+std::string text_of(const Entries& entries) {
+  JsonWriter json(/*indent=*/1);
+  json.object().member("format", kFormat).member("version", kVersion).key("entries").object();
+  for (const auto& [key, value] : entries) {
+    json.member(key, value);
+  }
+  json.end().end();
+  return std::move(json).text();
+}
 
 Contents read(const fs::path& path) {
   std::error_code unknown;
@@ -34,15 +57,7 @@ Contents read(const fs::path& path) {
   }
   try {
     const JsonDocument document = read_json_file(path, kMaxBytes, kMaxDepth);
-    const JsonValue file(document, path.string());
-    file.allow_only({"format", "version", "entries"});
-    if (file["format"].string() != kFormat) {
-      file["format"].refuse("expected " + quote(kFormat));
-    }
-    file["version"].integer(kVersion, kVersion);
-    Contents contents;
-    contents.entries.merge(file["entries"].string_map());
-    return contents;
+    return {.entries = entries_of({document, path.string()}), .problem = {}};
   } catch (const Error& error) {
     return {.entries = {}, .problem = error.what()};
   }
@@ -131,19 +146,23 @@ void TuneCache::save() {
   for (const auto& [key, value] : unsaved_) {
     merged.insert_or_assign(key, value);
   }
-  JsonWriter json(/*indent=*/1);
-  json.object().member("format", kFormat).member("version", kVersion).key("entries").object();
-  for (const auto& [key, value] : merged) {
-    json.member(key, value);
-  }
-  json.end().end();
   std::error_code unknown;  // the opening of the file tells
   fs::create_directories(path_.parent_path(), unknown);
   Replacement file(path_);
-  file.write(std::move(json).text() + "\n");
+  file.write(text_of(merged) + "\n");
   file.commit();
   entries_ = std::move(merged);
   unsaved_.clear();
+}
+
+std::string TuneCache::text() const { return text_of(entries_); }
+
+void TuneCache::add(std::string_view text) {
+  constexpr char kSource[] = "choices of kernels of another rank";
+  const JsonDocument document = parse_json(text, kSource, kMaxDepth);
+  for (auto& [key, value] : entries_of({document, kSource})) {
+    entries_.insert_or_assign(key, value);
+  }
 }
 
 }  // namespace sparsellm

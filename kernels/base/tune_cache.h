@@ -30,6 +30,11 @@ class TuneCache {
   // Error naming the file.
   void save();
 
+  // All choices as text, for another rank of the same model; what that takes with add() stands
+  // before its own, and is not saved there. Throws Error for other text.
+  std::string text() const;
+  void add(std::string_view text);
+
  private:
   using Entries = std::map<std::string, std::string, std::less<>>;
 

@@ -35,7 +35,8 @@ void expect_near(const LogitRows& got, const LogitRows& expected, float toleranc
   }
 }
 
-void expect_reference(Engine& engine, const std::filesystem::path& checkpoint, Rows rows) {
+void expect_reference(Engine& engine, const std::filesystem::path& checkpoint, Rows rows,
+                      const Tolerances& within) {
   for (const Reference::Greedy& reference : read_reference(checkpoint).greedy) {
     std::vector<int32_t> text = reference.ids;
     text.insert(text.end(), reference.output_ids.begin(), reference.output_ids.end());
@@ -44,17 +45,17 @@ void expect_reference(Engine& engine, const std::filesystem::path& checkpoint, R
     ASSERT_EQ(logits.size(), text.size());
     const std::vector<float>& last = logits.at(std::ssize(reference.ids) - 1);
     for (size_t id = 0; id < reference.last_logits.size(); ++id) {
-      ASSERT_NEAR(last[id], reference.last_logits[id], kRowTolerance) << "token " << id;
+      ASSERT_NEAR(last[id], reference.last_logits[id], within.rows) << "token " << id;
     }
     for (size_t i = 0; i < reference.top5_ids.size(); ++i) {
       EXPECT_NEAR(last[static_cast<size_t>(reference.top5_ids[i])], reference.top5_logits[i],
-                  kLogitTolerance);
+                  within.logits);
     }
     for (size_t i = reference.ids.size(); i < text.size(); ++i) {
       const std::vector<float>& row = logits.at(static_cast<int64_t>(i) - 1);
       const float largest = *std::max_element(row.begin(), row.end());
       ASSERT_FALSE(std::isnan(largest));
-      EXPECT_GE(row[static_cast<size_t>(text[i])], largest - kLogitTolerance) << "position " << i;
+      EXPECT_GE(row[static_cast<size_t>(text[i])], largest - within.logits) << "position " << i;
     }
   }
 }

@@ -27,7 +27,11 @@ void expect_near(const LogitRows& got, const LogitRows& expected, float toleranc
 // Expects the values of the checkpoint's reference.json, whose continuations are greedy; with
 // `decoded` all rows but the first are computed as if they were generated.
 enum class Rows : uint8_t { prompt, decoded };
+struct Tolerances {
+  float logits = kLogitTolerance;
+  float rows = kRowTolerance;
+};
 void expect_reference(Engine& engine, const std::filesystem::path& checkpoint,
-                      Rows rows = Rows::prompt);
+                      Rows rows = Rows::prompt, const Tolerances& within = {});
 
 }  // namespace sparsellm::testing

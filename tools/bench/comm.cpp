@@ -104,7 +104,8 @@ class CommBenchRank {
         cuda_(device),
         workspace_(device, 1),
         threads_(1),
-        comm_(make_cuda_communicator(std::move(host), cuda_, comm_options(options))),
+        host_(std::move(host)),
+        comm_(make_cuda_communicator(*host_, cuda_, comm_options(options))),
         ctx_{.device = device, .workspace = workspace_, .threads = threads_, .cuda = &cuda_} {
     ctx_.comm = comm_.get();
   }
@@ -239,6 +240,7 @@ class CommBenchRank {
   CudaContext cuda_;
   Workspace workspace_;
   ThreadPool threads_;
+  std::unique_ptr<Communicator> host_;
   std::unique_ptr<CudaCommunicator> comm_;
   ExecContext ctx_;
 };

@@ -31,7 +31,7 @@ CudaCommOptions adapted(CudaCommOptions options) {
 void body_as_rank(int rank, std::unique_ptr<Communicator> host, const GpuRankBody& body,
                   const CudaCommOptions& options) {
   GpuRank context(device_of(rank));
-  context.comm = make_cuda_communicator(std::move(host), context.cuda, adapted(options));
+  context.comm = make_cuda_communicator(*host, context.cuda, adapted(options));
   context.exec.comm = context.comm.get();
   try {
     body(context);

@@ -1,0 +1,236 @@
+// Engines whose weights are shared by two GPUs.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <chrono>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "engine/engine.h"
+#include "engine/memory_fit.h"
+#include "kernels/base/error.h"
+#include "models/shard.h"
+#include "models/weights/random_weights.h"
+#include "tests/engine/check_reference.h"
+#include "tests/engine/engine_gpu_fixture.h"
+#include "tests/engine/soak.h"
+#include "tests/testing/forwarding_runner.h"
+#include "tests/testing/paths.h"
+#include "tests/testing/reference.h"
+#include "tests/testing/throws_error.h"
+
+namespace sparsellm {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::expect_same;
+using testing::on_gpu;
+using testing::requests_of;
+using testing::Rows;
+using testing::Tolerances;
+
+// Listed logits as on one GPU; of whole rows some are off by more. bf16 has three bits less than
+// f16: the same bounds times eight.
+constexpr Tolerances kF16{.logits = 0.02f, .rows = 0.04f};
+constexpr Tolerances kBf16{.logits = 0.16f, .rows = 0.32f};
+
+EngineOptions on_two_gpus() {
+  EngineOptions options = on_gpu();
+  options.tensor_parallel.degree = 2;
+  options.tensor_parallel.timeout = std::chrono::seconds(20);
+  return options;
+}
+
+std::vector<fs::path> shared_checkpoints() {
+  std::vector<fs::path> shared;
+  for (const fs::path& checkpoint : testing::all_checkpoints()) {
+    if (why_not_shared(read_model_config(checkpoint), 2).empty()) {
+      shared.push_back(checkpoint);
+    }
+  }
+  return shared;
+}
+
+class TwoGpus : public ::testing::TestWithParam<fs::path> {
+ protected:
+  void SetUp() override {
+    if (const int gpus = cuda_device_count(); gpus < 2) {
+      GTEST_SKIP() << "2 ranks need 2 GPUs, there " << (gpus == 1 ? "is " : "are ") << gpus;
+    }
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Checkpoints, TwoGpus, ::testing::ValuesIn(shared_checkpoints()),
+                         testing::checkpoint_name);
+
+TEST_P(TwoGpus, Reference) {
+  for (const bool deterministic : {false, true}) {
+    for (const DType dtype : {DType::f16, DType::bf16}) {
+      SCOPED_TRACE(fmt::format("{}{}", name_of(dtype), deterministic ? ", deterministic" : ""));
+      EngineOptions options = on_two_gpus();
+      options.dtype = dtype;
+      options.deterministic = deterministic;
+      Engine engine = Engine::load(GetParam(), options);
+      for (const Rows rows : {Rows::prompt, Rows::decoded}) {
+        testing::expect_reference(engine, GetParam(), rows, dtype == DType::f16 ? kF16 : kBf16);
+      }
+    }
+  }
+}
+
+// Sampled on the GPUs, by graphs; alone and in a batch, with pages for all and with too few.
+TEST_P(TwoGpus, ResultsDependOnTheRequestAlone) {
+  EngineOptions options = on_two_gpus();
+  options.deterministic = true;
+  Engine engine = Engine::load(GetParam(), options);
+  const std::vector<Request> requests = requests_of(engine, 12);
+  const std::vector<Completion> expected = engine.generate(requests);
+  for (size_t i = 0; i < requests.size(); i += 5) {
+    expect_same(engine.generate({requests[i]}).front(), expected[i]);
+  }
+  options.steps_ahead = 0;
+  options.warm_up = true;
+  Engine again = Engine::load(GetParam(), options);
+  const std::vector<Completion> found = again.generate(requests);
+  for (size_t i = 0; i < requests.size(); ++i) {
+    expect_same(found[i], expected[i]);
+  }
+}
+
+TEST_P(TwoGpus, SparseFormats) {
+  for (const char* format : {"tca_bme", "tiled_csl", "auto"}) {
+    SCOPED_TRACE(format);
+    EngineOptions options = on_two_gpus();
+    options.weight_format = format;
+    Engine engine = Engine::load(GetParam(), options);
+    testing::expect_reference(engine, GetParam(), Rows::prompt, kF16);
+    testing::expect_reference(engine, GetParam(), Rows::decoded, kF16);
+  }
+}
+
+class TwoGpusOnce : public TwoGpus {};
+INSTANTIATE_TEST_SUITE_P(Checkpoint, TwoGpusOnce,
+                         ::testing::Values(testing::data("tiny/llama_fatrelu")),
+                         testing::checkpoint_name);
+
+TEST_P(TwoGpusOnce, NeuronsOfAllRanks) {
+  for (const bool predict : {false, true}) {
+    EngineOptions options = on_gpu();
+    options.deterministic = true;
+    options.activation_sparsity.mode =
+        predict ? ActivationSparsity::Mode::predict : ActivationSparsity::Mode::exact;
+    if (predict) {
+      options.activation_sparsity.votes = Votes::sign;
+      options.activation_sparsity.alpha = {.value = 1.05f, .layers = std::nullopt};
+    }
+    Engine one = Engine::load(GetParam(), options);
+    options.tensor_parallel = on_two_gpus().tensor_parallel;
+    Engine two = Engine::load(GetParam(), options);
+    const std::vector<int32_t> text = requests_of(one, 1).front().prompt;
+    testing::expect_near(testing::score(two, text, 1), testing::score(one, text, 1), kF16.rows);
+    EXPECT_GT(one.stats().neurons.active, 0);
+    EXPECT_EQ(two.stats().neurons.rows, one.stats().neurons.rows);
+    EXPECT_EQ(two.stats().neurons.neurons, one.stats().neurons.neurons);
+    EXPECT_NEAR(static_cast<double>(two.stats().neurons.active),
+                static_cast<double>(one.stats().neurons.active),
+                0.01 * static_cast<double>(one.stats().neurons.neurons));
+  }
+}
+
+TEST_P(TwoGpusOnce, RandomArrivals) {
+  testing::soak({.device = {.kind = Device::Kind::cuda}, .ranks = 2, .requests = 400});
+}
+
+TEST_P(TwoGpusOnce, MemoryOfARank) {
+  EngineOptions options = on_two_gpus();
+  options.kv_tokens = 1024;
+  Engine engine = Engine::load(GetParam(), options);
+  const MemoryFit fit = fit_memory(read_model_config(GetParam()), DType::f16, options);
+  EXPECT_EQ(fit.weights, engine.stats().weight_bytes);
+  EXPECT_EQ(fit.step, engine.stats().workspace_bytes);
+}
+
+TEST_P(TwoGpusOnce, DevicesThatAreRefused) {
+  EngineOptions options = on_two_gpus();
+  options.tensor_parallel.degree = 64;
+  EXPECT_TRUE(testing::throws_error([&] { Engine::load(GetParam(), options); }, "64"));
+  options = on_two_gpus();
+  options.tensor_parallel.devices = {options.device, options.device};
+  EXPECT_TRUE(
+      testing::throws_error([&] { Engine::load(GetParam(), options); }, "two ranks on cuda:0"));
+}
+
+// From some step on rank 0 does something else.
+class Strange : public testing::ForwardingRunner {
+ public:
+  enum class How : uint8_t { throws, computes_nothing };
+  Strange(std::unique_ptr<StepRunner> runner, How how)
+      : ForwardingRunner(std::move(runner)), how_(how) {}
+
+  int launch(const RankStep& step, const KvCache& kv) override {
+    nothing_ = ++launches_ > 3;
+    if (nothing_ && how_ == How::throws) {
+      throw Error("a bad step");
+    }
+    return nothing_ ? launches_ % 2 : ForwardingRunner::launch(step, kv);
+  }
+  std::optional<Tensor> next_logits() override {
+    return nothing_ ? std::nullopt : ForwardingRunner::next_logits();
+  }
+  std::span<const int32_t> finish(int number) override {
+    if (!nothing_) {
+      return ForwardingRunner::finish(number);
+    }
+    tokens_.assign(64, 0);
+    return tokens_;
+  }
+
+ private:
+  How how_;
+  bool nothing_ = false;
+  int launches_ = 0;
+  std::vector<int32_t> tokens_;
+};
+
+TEST_P(TwoGpusOnce, ARankThatFailsOrStallsEndsTheEngine) {
+  for (const Strange::How how : {Strange::How::throws, Strange::How::computes_nothing}) {
+    EngineOptions options = on_two_gpus();
+    options.tensor_parallel.timeout = std::chrono::seconds(2);
+    options.wrap_runner = [how](std::unique_ptr<StepRunner> runner) {
+      return std::make_unique<Strange>(std::move(runner), how);
+    };
+    const auto start = [&] {
+      Engine engine = Engine::load(GetParam(), options);
+      Request request = requests_of(engine, 1).front();
+      request.max_tokens = 30;
+      std::string error;
+      engine.submit(request, [&](const TokenEvent& event) {
+        if (event.finish) {
+          error = event.error;
+        }
+      });
+      const auto begin = std::chrono::steady_clock::now();
+      try {
+        while (engine.step()) {
+        }
+        ADD_FAILURE() << "no error";
+      } catch (const DeviceLost& lost) {
+        const std::string expected =
+            how == Strange::How::throws ? "rank 0 (cuda:0): a bad step" : "rank 1 (cuda:1): ";
+        EXPECT_EQ(std::string(lost.what()).substr(0, expected.size()), expected);
+        EXPECT_EQ(error, lost.what());
+      }
+      return begin;
+    };
+    const auto begin = start();  // the engine has gone, too
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(7));
+  }
+}
+
+}  // namespace
+}  // namespace sparsellm

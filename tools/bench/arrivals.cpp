@@ -123,6 +123,7 @@ std::vector<Column> serving_columns(Device device) {
                  .unit = {},
                  .kind = Column::Kind::text,
                  .decimals = 0},
+          number("ranks", "ranks", "", 0),
           number("rate", "arrivals", "requests/s", 3),
           number("requests", "requests", "", 0),
           number("tokens", "tokens", "", 0),
@@ -138,11 +139,12 @@ Row serving_row(const ArrivalOptions& options, const Served& served) {
     tokens += arrival.tokens;
   }
   return {options.pattern,
+          int64_t{options.ranks},
           options.rate,
           options.requests,
           tokens,
           served.seconds,
-          static_cast<double>(tokens) / (served.seconds * static_cast<double>(options.gpus)),
+          static_cast<double>(tokens) / (served.seconds * gpus_of(options.device, options.ranks)),
           static_cast<double>(options.requests) / served.seconds,
           served.preemptions};
 }

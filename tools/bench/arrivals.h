@@ -18,8 +18,8 @@ struct ArrivalOptions {
   LengthRange prompt{64, 64};    // random tokens
   LengthRange output{512, 512};  // tokens generated for each, greedily, EOS excluded
   uint64_t seed = 0;             // of times, lengths and prompts
-  int64_t gpus = 1;              // that the model is spread over
-  Device device;                 // of the engine
+  int ranks = 1;                 // that share the model
+  Device device;                 // of rank 0 of the engine
   std::string pattern = {};      // of the zeros in random weights, for the report
   // Called after every step with requests that are done and in all; what it throws ends the
   // benchmark.

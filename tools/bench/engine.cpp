@@ -4,12 +4,15 @@
 #include <algorithm>
 #include <utility>
 
+#include "engine/rank_process.h"
 #include "kernels/base/error.h"
+#include "kernels/base/mapped_file.h"
 #include "models/random_plan.h"
 #include "models/storage/model_directory.h"
 #include "tools/bench/args.h"
 #include "tools/cli/interrupt.h"
 #include "tools/cli/tool_main.h"
+#include "tools/cli/with_ranks.h"
 
 namespace sparsellm {
 
@@ -111,6 +114,25 @@ EngineOptions bench_engine_options(const BenchModelArgs& args, const BenchEngine
   options.decode_tokens = size.decode_tokens;
   options.with_tokenizer = false;
   return engine_options(args.model, std::move(options));
+}
+
+RankModel bench_rank_model(const BenchModelArgs& args) {
+  if (args.config.empty()) {
+    return checkpoint_rank_model(args.model);
+  }
+  constexpr int64_t kMaxPlanBytes = int64_t{64} << 20;
+  const std::string plan = args.plan.empty() ? "" : read_text_file(args.plan, kMaxPlanBytes);
+  const std::string weights =
+      fmt::format("{} {} {} {}", args.sparsity, pattern_name(args), args.seed, plan);
+  return {.fingerprint = fmt::format("{}, random weights {}",
+                                     config_fingerprint(read_bench_config(args), args.config),
+                                     text_checksum(weights)),
+          .run = [args](std::string_view rank_options, Communicator& comm) {
+            const auto make = [&args](const EngineOptions& of_rank_0) {
+              return random_weights(args, of_rank_0);
+            };
+            run_random_rank(args.config, make, own_rank_options(args.model), rank_options, comm);
+          }};
 }
 
 Engine load_bench_engine(const BenchModelArgs& args, const BenchEngineSize& size,

@@ -9,6 +9,7 @@
 #include "models/weights/random_weights.h"
 #include "tools/cli/args.h"
 #include "tools/cli/cli_fwd.h"
+#include "tools/cli/rank_server.h"
 
 namespace sparsellm {
 
@@ -44,6 +45,10 @@ ModelConfig read_bench_config(const BenchModelArgs& args);
 // The random weights that it has with args.config. A format of the options is that of all linear
 // layers, else those of the plan hold. Throws Error, also for a plan that does not fit the config.
 RandomWeights random_weights(const BenchModelArgs& args, const EngineOptions& options);
+
+// Of a model that load_bench_engine() makes, for with_ranks(). In the fingerprint of random weights
+// is what they depend on.
+RankModel bench_rank_model(const BenchModelArgs& args);
 
 struct BenchEngineSize {
   int64_t max_requests = 0;  // at a time

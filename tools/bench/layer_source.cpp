@@ -18,20 +18,24 @@ namespace {
 
 // Kinds of layers that have formats.
 std::vector<AlikeBlocks> alike_by_choices(const ModelConfig& config,
-                                          const std::vector<FormatChoice>& choices) {
+                                          const std::vector<FormatChoice>& choices,
+                                          const Shard& shard) {
   std::vector<LayerKind> kinds;
   kinds.reserve(choices.size());
   for (const FormatChoice& choice : choices) {
     kinds.push_back(choice.kind);
   }
-  return alike_blocks(joined_linear_layers(config), kinds);
+  return alike_blocks(joined_linear_layers(config, shard), kinds);
 }
 
 }  // namespace
 
-LayerSource open_layers(const BenchModelArgs& args, const BenchEngineSize& size,
+LayerSource open_layers(const BenchModelArgs& args, const BenchEngineSize& size, int ranks,
                         spdlog::logger* log) {
   EngineOptions options = bench_engine_options(args, size);
+  options.tensor_parallel = TensorParallel();  // the devices of others are of no interest
+  options.tensor_parallel.degree = ranks;
+  const Shard shard{.rank = 0, .degree = ranks};
   options.log = log;
   LayerSource source{.config = config_to_run(read_bench_config(args), options),
                      .device = options.device,
@@ -42,10 +46,10 @@ LayerSource open_layers(const BenchModelArgs& args, const BenchEngineSize& size,
     RandomWeights weights = random_weights(args, options);
     source.choices = select_formats(source.config, weights, options);
     weights = in_formats(std::move(weights), layer_formats(source.choices));
-    const std::vector<JoinedLinear> layers = joined_linear_layers(source.config);
+    const std::vector<JoinedLinear> layers = joined_linear_layers(source.config, shard);
     source.alike = alike_blocks(layers, layer_kinds(layers, random_origin(weights).weight_of, 0.0));
-    source.load = [weights, config = source.config, device = source.device](int64_t block) {
-      RandomLoader loader(device, weights);
+    source.load = [weights, config = source.config, device = source.device, shard](int64_t block) {
+      RandomLoader loader(device, weights, shard);
       return build_layer(config, block, loader);
     };
     return source;
@@ -61,12 +65,12 @@ LayerSource open_layers(const BenchModelArgs& args, const BenchEngineSize& size,
   source.alike = {{.block = blocks / 2, .count = blocks}};
   if (encoding.format == kAutoFormat) {
     source.choices = select_formats(source.config, *checkpoint, options);
-    source.alike = alike_by_choices(source.config, source.choices);
+    source.alike = alike_by_choices(source.config, source.choices, shard);
     encoding.format.clear();
     encoding.layers = layer_formats(source.choices);
   }
-  source.load = [checkpoint, encoding, options, config = source.config](int64_t block) {
-    CheckpointLoader loader(*checkpoint, options.device, options.dtype, {}, encoding);
+  source.load = [checkpoint, encoding, options, config = source.config, shard](int64_t block) {
+    CheckpointLoader loader(*checkpoint, options.device, options.dtype, {}, encoding, shard);
     return build_layer(config, block, loader);
   };
   return source;

@@ -28,9 +28,10 @@ struct LayerSource {
   std::vector<FormatChoice> choices = {};           // of the weight format "auto"
 };
 
-// With the weights that load_bench_engine() would load: those of a checkpoint, or random ones. The
-// weight format "auto" is that of an engine of this size. Throws Error.
-LayerSource open_layers(const BenchModelArgs& args, const BenchEngineSize& size,
+// With the weights that load_bench_engine() would load: those of a checkpoint, or random ones; of
+// several ranks, what rank 0 has of them, on its device. The weight format "auto" is that of an
+// engine of this size. Throws Error.
+LayerSource open_layers(const BenchModelArgs& args, const BenchEngineSize& size, int ranks = 1,
                         spdlog::logger* log = nullptr);
 
 // Whether such a model may have weights in a sparse format: in the requested one, or as stored.

@@ -90,8 +90,8 @@ std::vector<LinearShape> shapes_of(const Layout& layout, const Shard& shard = {}
 
 }  // namespace
 
-std::vector<LinearShape> linear_shapes(const ModelConfig& config) {
-  return shapes_of({.config = config});
+std::vector<LinearShape> linear_shapes(const ModelConfig& config, const Shard& shard) {
+  return shapes_of({.config = config}, shard);
 }
 
 std::vector<LinearShape> linear_shapes(const std::filesystem::path& config_file) {

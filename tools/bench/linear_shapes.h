@@ -22,7 +22,8 @@ struct LinearShape {
   friend bool operator==(const LinearShape&, const LinearShape&) = default;
 };
 
-std::vector<LinearShape> linear_shapes(const ModelConfig& config);
+// Those of the whole model, or what a rank has of them.
+std::vector<LinearShape> linear_shapes(const ModelConfig& config, const Shard& shard = {});
 
 // Of a file that is in the format of config.json: of what the engine runs, and of Qwen2 and
 // Mixtral, which it does not. Throws Error for other architectures and for a file that is not

@@ -50,9 +50,9 @@
 #include "tools/bench/turns.h"
 #include "tools/cli/args.h"
 #include "tools/cli/interrupt.h"
-#include "tools/cli/nccl_environment.h"
 #include "tools/cli/progress_bar.h"
 #include "tools/cli/tool_main.h"
+#include "tools/cli/with_ranks.h"
 
 namespace sparsellm {
 namespace {
@@ -92,6 +92,7 @@ struct LayersArgs {
   OutputArgs output;
   LayerBenchOptions options;
   int64_t copies_mib = LayerBenchOptions().rotation_bytes >> 20;
+  std::optional<int> ranks;
   bool all = false;
   bool choices = false;
 };
@@ -187,6 +188,7 @@ CLI::App* add_throughput(CLI::App& app, ThroughputArgs& args) {
   CLI::App* const command = app.add_subcommand(
       "throughput", "Tokens per GPU-second of a model, batch by batch or as requests arrive");
   add_bench_model_args(*command, args.model);
+  add_rank_args(*command, args.model.model.ranks);
   CLI::Option* const batch =
       add_list(*command, "--batch", args.batches,
                "Requests that run together; with --arrivals the largest is the most at a time")
@@ -258,6 +260,8 @@ CLI::App* add_layers(CLI::App& app, LayersArgs& args) {
   CLI::App* const command =
       app.add_subcommand("layers", "Time of each linear layer of a model, in its format and dense");
   add_bench_model_args(*command, args.model);
+  add_degree_arg(*command, "--tensor-parallel", args.ranks,
+                 "The shares of these layers that rank 0 of so many has [1]");
   add_list(*command, "--tokens", args.options.tokens, "Rows of the activations")
       ->check(count())
       ->capture_default_str();
@@ -571,8 +575,11 @@ class BenchProgress {
 
 Environment describe_model_environment(const BenchModelArgs& args,
                                        const std::vector<std::string>& command_line) {
-  Environment environment = describe_environment(parse_device(args.model.device), command_line,
-                                                 parse_cpu_isa(args.model.cpu_isa));
+  Environment environment =
+      describe_environment(device_of(args.model), command_line, parse_cpu_isa(args.model.cpu_isa));
+  if (args.model.ranks.ranks() > 1) {
+    environment.push_back({.key = "devices", .value = devices_text(args.model)});
+  }
   if (!args.plan.empty()) {
     environment.push_back({.key = "plan", .value = args.plan});
   }
@@ -581,12 +588,13 @@ Environment describe_model_environment(const BenchModelArgs& args,
 
 // The time of the linear layers of a model that is not loaded, as in an engine of this size.
 void measure_layers(const BenchModelArgs& model, LayerBenchOptions options,
-                    const BenchEngineSize& size, spdlog::logger& log, ReportWriter& report) {
+                    const BenchEngineSize& size, int ranks, spdlog::logger& log,
+                    ReportWriter& report) {
   options.seed = model.seed;
   options.sums = model.deterministic ? Sums::batch_invariant : Sums::fastest;
   BenchProgress progress("layers", "layers", !model.model.quiet);
   options.progress = std::ref(progress);
-  report_layers(options, open_layers(model, size, &log), report);
+  report_layers(options, open_layers(model, size, ranks, &log), report);
 }
 
 bool shows_layers(const ThroughputArgs& args) {
@@ -604,10 +612,11 @@ void measure_layers_of_run(const ThroughputArgs& args, const BenchEngineSize& si
     }
     LayerBenchOptions options;
     options.tokens.assign(buckets.begin(), buckets.end());
-    if (!parse_device(args.model.model.device).is_cuda()) {
+    if (!device_of(args.model.model).is_cuda()) {
       options.rotation_bytes = kCpuRotationBytes;
     }
-    measure_layers(args.model, std::move(options), size, log, report);
+    measure_layers(args.model, std::move(options), size, args.model.model.ranks.ranks(), log,
+                   report);
   }
 }
 
@@ -634,8 +643,9 @@ void measure_batches(const ThroughputArgs& args, const LengthRange& output, Envi
   options.repeats = args.repeats;
   options.seed = args.model.seed;
   options.pattern = pattern_name(args.model);
-  const Device device = parse_device(args.model.model.device);
+  const Device device = device_of(args.model.model);
   options.device = device;
+  options.ranks = args.model.model.ranks.ranks();
   if (args.breakdown) {
     require(device.is_cuda(), "--breakdown: the parts of a step are measured on CUDA alone");
     options.breakdown = [](const Engine& engine) { return engine.decode_seconds(); };
@@ -685,7 +695,8 @@ void measure_arrivals(const ThroughputArgs& args, const LengthRange& output,
   options.output = output;
   options.seed = args.model.seed;
   options.pattern = pattern_name(args.model);
-  options.device = parse_device(args.model.model.device);
+  options.device = device_of(args.model.model);
+  options.ranks = args.model.model.ranks.ranks();
   const int64_t most = *std::max_element(args.batches.begin(), args.batches.end());
   const BenchEngineSize size{
       .max_requests = most,
@@ -741,7 +752,6 @@ ThroughputArgs with_chosen_sparsity(ThroughputArgs args, spdlog::logger& log) {
 
 void throughput(const ThroughputArgs& given, const std::vector<std::string>& command_line) {
   ThroughputArgs args = given;
-  check_bench_model_args(args.model);
   const int64_t most = *std::max_element(args.batches.begin(), args.batches.end());
   if (args.step_tokens && *args.step_tokens < most) {
     throw UsageError(
@@ -894,7 +904,6 @@ void comm(const CommArgs& args, const std::vector<std::string>& command_line) {
   check_options(options);  // what can be refused is refused before anything is measured
   options.devices = devices_of_ranks(args);
   check_comm_devices(options);
-  leave_nvlink_multicast_off();
   catch_interrupts();
   with_report(args.output, describe_environment(options.devices.front(), command_line),
               [&](ReportWriter& report) { report_comm(options, report); });
@@ -918,11 +927,12 @@ void layers(const LayersArgs& args, const std::vector<std::string>& command_line
       .decode_tokens = options.tokens};
   Environment environment = describe_model_environment(args.model, command_line);
   environment.push_back(verdict_property());
+  const int ranks = args.ranks.value_or(1);
   with_report(args.output, std::move(environment), [&](ReportWriter& report) {
     if (args.choices) {
-      report_choices(open_layers(args.model, size, log.get()).choices, report);
+      report_choices(open_layers(args.model, size, ranks, log.get()).choices, report);
     } else {
-      measure_layers(args.model, options, size, *log, report);
+      measure_layers(args.model, options, size, ranks, *log, report);
     }
   });
 }
@@ -998,7 +1008,11 @@ int main(int argc, char** argv) {
   const std::vector<std::string> command_line(argv, argv + argc);
   return sparsellm::tool_main(app, argc, argv, [&] {
     if (throughput->parsed()) {
-      sparsellm::throughput(throughput_args, command_line);
+      sparsellm::BenchModelArgs& model = throughput_args.model;
+      check_bench_model_args(model);
+      sparsellm::with_ranks(
+          sparsellm::kTool, model.model, [&] { return std::vector{bench_rank_model(model)}; },
+          [&] { sparsellm::throughput(throughput_args, command_line); });
     } else if (kernel->parsed()) {
       sparsellm::kernel(kernel_args, command_line);
     } else if (mlp->parsed()) {

@@ -10,6 +10,7 @@
 
 #include "kernels/base/error.h"
 #include "kernels/paged_kv.h"
+#include "models/shard.h"
 #include "tools/bench/linear_shapes.h"
 #include "tools/bench/neuron_table.h"
 #include "tools/bench/requests.h"
@@ -179,6 +180,7 @@ std::vector<Column> throughput_columns(Device device) {
         .key = key, .title = title, .unit = unit, .kind = Kind::spread, .decimals = decimals};
   };
   return {number("batch", "batch", "", 0),
+          number("ranks", "ranks", "", 0),
           text("pattern", "pattern"),
           spread("tokens_per_gpu_second", "throughput", throughput_unit(device), 1),
           spread("prefill_ms", "prefill", "ms", 2),
@@ -198,7 +200,8 @@ std::vector<Column> throughput_columns(Device device) {
 Row row_without_figures(const ThroughputOptions& options, int64_t batch, std::string note) {
   Row row(throughput_columns(options.device).size());
   row.front() = batch;
-  row[1] = options.pattern;
+  row[1] = int64_t{options.ranks};
+  row[2] = options.pattern;
   row.back() = std::move(note);
   return row;
 }
@@ -228,13 +231,15 @@ Row throughput_row(const Engine& engine, const ThroughputOptions& options, int64
   const double page_bytes =
       static_cast<double>(stats.kv_bytes) / static_cast<double>(engine.total_pages());
   const bool reads_all_weights = !skips_neurons(engine);
+  const Shard shard{.rank = 0, .degree = options.ranks};
   const auto weights_read =
-      static_cast<double>(weight_bytes_per_step(engine.config(), stats.weight_bytes));
+      static_cast<double>(weight_bytes_per_step(engine.config(), stats.weight_bytes, shard));
   const int64_t mean_context = options.prompt + options.output / 2;
   const double kv_read = page_bytes / static_cast<double>(kPageSize) * static_cast<double>(batch) *
                          static_cast<double>(mean_context);
   const double tokens = static_cast<double>(batch * options.output);
-  const auto gpus = static_cast<double>(options.gpus);
+  const double gpus = gpus_of(options.device, options.ranks);
+  const double ranks_of_memory = options.ranks / gpus;  // that read the same
 
   const Spread throughput =
       spread_of(over(runs, [&](const Run& run) { return tokens / (run.seconds * gpus); }));
@@ -254,8 +259,8 @@ Row throughput_row(const Engine& engine, const ThroughputOptions& options, int64
     last = kMilli * median(over(with_decode_steps(runs),
                                 [](const Run& run) { return run.decode_steps.back(); }));
     if (options.read_bandwidth > 0.0 && reads_all_weights) {
-      bandwidth =
-          100.0 * (weights_read + kv_read) / (spread.median * options.read_bandwidth * gpus);
+      bandwidth = 100.0 * ranks_of_memory * (weights_read + kv_read) /
+                  (spread.median * options.read_bandwidth);
     }
   }
   double peak_pages = 0.0;
@@ -266,6 +271,7 @@ Row throughput_row(const Engine& engine, const ThroughputOptions& options, int64
   const auto workspace = static_cast<double>(stats.workspace_bytes);
   const double kv_used = peak_pages * page_bytes;
   return {batch,
+          int64_t{options.ranks},
           options.pattern,
           throughput,
           prefill,
@@ -458,14 +464,17 @@ const char* throughput_unit(Device device) {
   return device.is_cuda() ? "tokens/GPU-s" : "tokens/s";
 }
 
-int64_t weight_bytes_per_step(const ModelConfig& config, int64_t weight_bytes) {
-  const int64_t table = config.vocab_size * config.hidden_size;
-  int64_t looked_up = config.tied_head ? 0 : table;  // a tied one is the head
+double gpus_of(Device device, int ranks) { return device.is_cuda() ? ranks : 1.0; }
+
+int64_t weight_bytes_per_step(const ModelConfig& config, int64_t weight_bytes, const Shard& shard) {
+  // Of a tied table, the rank's share is its head.
+  const int64_t head = config.tied_head ? vocabulary(config, shard).count : 0;
+  int64_t looked_up = (config.vocab_size - head) * config.hidden_size;
   if (config.positions == ModelConfig::Positions::learned) {
     looked_up += config.max_positions * config.hidden_size;
   }
   int64_t parameters = looked_up;
-  for (const LinearShape& shape : linear_shapes(config)) {
+  for (const LinearShape& shape : linear_shapes(config, shard)) {
     parameters += shape.out * shape.in * shape.count;
   }
   // Tables are f16 or bf16 on every device, except that the CPU keeps f32 as it is.

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "engine/engine.h"
+#include "models/weights/shares.h"
 #include "tools/cli/report.h"
 
 namespace sparsellm {
@@ -23,9 +24,9 @@ struct ThroughputOptions {
   int64_t step_tokens = EngineOptions().step_tokens;  // that `load` gives an engine
   int64_t repeats = 3;          // measured runs of a batch, after a short one that is not
   uint64_t seed = 0;            // of the prompts
-  int64_t gpus = 1;             // that the model is spread over
-  Device device;                // of the engines; on the CPU there is no GPU-second
-  double read_bandwidth = 0.0;  // bytes per second of one GPU; 0: not known
+  int ranks = 1;                // that share the model, each with a GPU unless they are on the CPU
+  Device device;                // of rank 0 of the engines; on the CPU there is no GPU-second
+  double read_bandwidth = 0.0;  // bytes per second of one GPU, or of the host; 0: not known
   std::string pattern = {};     // of the zeros in random weights, for the report
   // Of the engine's latest step. Empty: no table of groups.
   std::function<StepBreakdown(const Engine& engine)> breakdown;
@@ -39,7 +40,8 @@ using LoadEngine = std::function<Engine(int64_t max_requests)>;
 
 // Adds the table "throughput", a row a batch, in the order of `batches`:
 //   tokens/GPU-s  generated tokens / (seconds from the first submit to the last token * GPUs),
-//                 prefill included; the spread over the repeats; on the CPU titled tokens/s
+//                 prefill included; the spread over the repeats; on the CPU titled tokens/s, all
+//                 ranks together
 //   prefill       until every request has its first token; the spread over the repeats
 //   decode step   of a full decode step, one that gives every request one token, after the prefill:
 //                 the spread over these steps of all repeats; first and last: of a run's, the
@@ -51,9 +53,10 @@ using LoadEngine = std::function<Engine(int64_t max_requests)>;
 //                 sparsity empty, as the weights that are read, which nobody counts
 //   memory        weights, workspace and the pages of the KV cache that were in use at the same
 //   time
-// and with `breakdown` the table "breakdown", a row for each batch and group: the spread over the
-// full decode steps and the share of the median step; "rest of the step" is what the groups leave.
-// With activation sparsity there is also the table "activation sparsity" (neuron_table.h).
+// What is read and what is in memory is of rank 0 alone: of each GPU. And with `breakdown` the
+// table "breakdown", a row for each batch and group: the spread over the full decode steps and the
+// share of the median step; "rest of the step" is what the groups leave. With activation sparsity
+// there is also the table "activation sparsity" (neuron_table.h).
 //
 // One engine for all: it is loaded for the largest batch, and after an Error of memory that ran out
 // for the next smaller one. A batch that does not fit, also not with the KV cache that the engine
@@ -65,8 +68,11 @@ void bench_throughput(const ThroughputOptions& options, const LoadEngine& load,
 // Of the column tokens_per_gpu_second, whose key is the same on every device: tokens/GPU-s, on the
 // CPU tokens/s.
 const char* throughput_unit(Device device);
+// What its tokens per second are divided by.
+double gpus_of(Device device, int ranks);
 
-// Bytes of weights that a decode step reads.
-int64_t weight_bytes_per_step(const ModelConfig& config, int64_t weight_bytes);
+// Bytes of weights that a decode step reads, of all that a rank has.
+int64_t weight_bytes_per_step(const ModelConfig& config, int64_t weight_bytes,
+                              const Shard& shard = {});
 
 }  // namespace sparsellm

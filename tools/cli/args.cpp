@@ -1,5 +1,6 @@
 #include "tools/cli/args.h"
 
+#include <spdlog/fmt/ranges.h>
 #include <spdlog/logger.h>
 #include <spdlog/sinks/stdout_sinks.h>
 
@@ -22,6 +23,7 @@
 #include "tools/cli/activation_sparsity_args.h"
 #include "tools/cli/interrupt.h"
 #include "tools/cli/progress_bar.h"
+#include "tools/cli/rank_session.h"
 #include "tools/cli/tool_main.h"
 
 namespace sparsellm {
@@ -33,10 +35,9 @@ void log_engine(const Engine& engine, const ModelArgs& args, spdlog::logger& log
            engine.config().architecture, engine.config().num_layers, mib(stats.weight_bytes),
            stats.load_seconds);
   log.info("device {}, {} threads{}; context of {} tokens; KV cache of {} tokens, {:.1f} MiB",
-           to_string(parse_device(args.device)), args.threads > 0 ? args.threads : usable_cores(),
-           parse_device(args.device).is_cuda()
-               ? std::string()
-               : fmt::format(", {}", name_of(parse_cpu_isa(args.cpu_isa))),
+           devices_text(args), args.threads > 0 ? args.threads : usable_cores(),
+           device_of(args).is_cuda() ? std::string()
+                                     : fmt::format(", {}", name_of(parse_cpu_isa(args.cpu_isa))),
            engine.context_size(), engine.total_pages() * kPageSize, mib(stats.kv_bytes));
 }
 
@@ -54,6 +55,28 @@ std::filesystem::path default_tune_cache() {
 }
 
 }  // namespace
+
+std::vector<Device> devices_of(const ModelArgs& args) {
+  const RankArgs& ranks = args.ranks;
+  if (ranks.launched) {
+    return {rank_device(args.device, ranks.launched->local_rank.value_or(ranks.launched->rank))};
+  }
+  return rank_devices(args.device, ranks.ranks());
+}
+
+Device device_of(const ModelArgs& args) { return devices_of(args).front(); }
+
+std::string devices_text(const ModelArgs& args) {
+  std::vector<std::string> names;
+  for (const Device device : devices_of(args)) {
+    names.push_back(to_string(device));
+  }
+  const int ranks = args.ranks.ranks();
+  if (args.ranks.launched || names.front() == names.back()) {
+    return ranks == 1 ? names.front() : fmt::format("{}, {} ranks", names.front(), ranks);
+  }
+  return fmt::format("{}", fmt::join(names, ", "));
+}
 
 CLI::Validator not_empty() {
   return CLI::Validator(
@@ -76,7 +99,9 @@ void add_model_args(CLI::App& app, ModelArgs& args) {
   app.add_option("-m,--model", args.model, "Model directory in Hugging Face format")
       ->required()
       ->check(not_empty());
-  app.add_option("--device", args.device, "auto, cpu, cuda or cuda:N")->capture_default_str();
+  app.add_option("--device", args.device,
+                 "auto, cpu, cuda or cuda:N; with --tensor-parallel also a list: cuda:2,cuda:3")
+      ->capture_default_str();
   app.add_option("--dtype", args.dtype,
                  "What a GPU computes in: f16, bf16, or auto, that of the checkpoint")
       ->check(CLI::IsMember({"auto", "f16", "bf16"}))
@@ -125,13 +150,31 @@ std::unique_ptr<spdlog::logger> make_log(const std::string& tool, const ModelArg
 }
 
 void warn_about_device(const std::string& device, spdlog::logger& log) {
-  if (const std::string warning = choose_device(device).warning; !warning.empty()) {
+  const std::string first = device.substr(0, device.find(','));
+  if (const std::string warning = choose_device(first).warning; !warning.empty()) {
     log.warn("{}", warning);
   }
 }
 
 EngineOptions engine_options(const ModelArgs& args, EngineOptions options) {
-  options.device = parse_device(args.device);
+  const RankArgs& ranks = args.ranks;
+  std::vector<Device> devices = devices_of(args);
+  options.device = devices.front();
+  options.tensor_parallel.degree = ranks.ranks();
+  options.tensor_parallel.timeout = ranks.timeout_ms();
+  if (ranks.launched) {
+    if (options.neuron_observer != nullptr) {
+      throw UsageError(
+          "neurons are observed in one process: start it without mpirun, torchrun or srun, with "
+          "--tensor-parallel for several ranks");
+    }
+    options.tensor_parallel.meet = [session = ranks.session,
+                                    model = ranks.model](const std::string& rank_options) {
+      return session->start_engine(model, rank_options);
+    };
+  } else if (ranks.ranks() > 1) {
+    options.tensor_parallel.devices = std::move(devices);
+  }
   options.threads = args.threads;
   options.cpu_isa = parse_cpu_isa(args.cpu_isa);
   if (args.dtype != "auto" && options.device.is_cuda()) {

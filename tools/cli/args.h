@@ -3,10 +3,12 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "engine/engine.h"
 #include "tools/cli/cli_fwd.h"
 #include "tools/cli/progress_bar.h"
+#include "tools/cli/rank_args.h"
 
 namespace sparsellm {
 
@@ -25,7 +27,16 @@ struct ModelArgs {
   std::string cpu_isa = "auto";
   bool quiet = false;
   bool verbose = false;
+  RankArgs ranks = {};
 };
+
+// Of the ranks in this process, which the flags name: one, or of ranks that are threads all. Throws
+// UsageError and Error for those that cannot be.
+std::vector<Device> devices_of(const ModelArgs& args);
+Device device_of(const ModelArgs& args);  // the first of them
+// "cuda:1", "cpu, 2 ranks", "cuda:2, cuda:3", for messages and reports.
+std::string devices_text(const ModelArgs& args);
+
 // Checks that the text of an option is not empty.
 CLI::Validator not_empty();
 // Checks that an option is an integer from 0 to 2^62. As one of uint64_t CLI11 would take -1, and
@@ -41,6 +52,7 @@ void add_model_args(CLI::App& app, ModelArgs& args);
 std::unique_ptr<spdlog::logger> make_log(const std::string& tool, const ModelArgs& args);
 
 // Says why the device "auto" is the CPU where that is not to be expected; for each tool once.
+// `device`: the text of --device.
 void warn_about_device(const std::string& device, spdlog::logger& log);
 
 // The options that the flags stand for.

@@ -17,6 +17,7 @@
 #include "sparsellm_version.h"
 #include "tools/cli/interrupt.h"
 #include "tools/cli/known_flags.h"
+#include "tools/cli/nccl_environment.h"
 #include "tools/cli/printable.h"
 
 namespace sparsellm {
@@ -61,6 +62,7 @@ int tool_main(CLI::App& app, int argc, char** argv, const std::function<void()>&
   occupy_standard_streams();
   ::signal(SIGXFSZ, SIG_IGN);  // a write beyond the limit is an error like others, not the end
   survive_lost_pages();
+  leave_nvlink_multicast_off();
   const std::string tool = app.get_name();
   app.set_version_flag("--version", fmt::format("{} {} (commit {})", tool, kVersion, kCommit));
   try {

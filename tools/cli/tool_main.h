@@ -25,7 +25,7 @@ void report_error(const std::string& tool, std::string_view message);
 // what goes wrong into one line on stderr and the exit code: 0, 1 for an Error, 2 for wrong usage,
 // 128 and the signal after Ctrl-C (130), SIGTERM (143) and SIGHUP (129). A standard stream that is
 // closed stays unusable, but is not taken by a file; a file that grows beyond the limit of its size
-// is an Error.
+// is an Error. NCCL, if it is loaded later, leaves NVLink's multicast off.
 int tool_main(CLI::App& app, int argc, char** argv, const std::function<void()>& body);
 
 }  // namespace sparsellm

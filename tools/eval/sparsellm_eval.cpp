@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -26,6 +27,7 @@
 #include "tools/cli/printable.h"
 #include "tools/cli/progress_bar.h"
 #include "tools/cli/tool_main.h"
+#include "tools/cli/with_ranks.h"
 #include "tools/eval/activation.h"
 #include "tools/eval/compare.h"
 #include "tools/eval/neuron_report.h"
@@ -58,12 +60,23 @@ struct PerplexityArgs {
   ScoringArgs scoring;
 };
 
+RankArgs ranks_of_b(RankArgs ranks, const std::optional<int>& degree) {
+  if (degree && ranks.launched && *degree != ranks.launched->size) {
+    throw UsageError(fmt::format("--tensor-parallel-b {}, but {} processes were started", *degree,
+                                 ranks.launched->size));
+  }
+  ranks.degree = degree ? degree : ranks.degree;
+  ranks.model = 1;
+  return ranks;
+}
+
 // The settings of B are those of A, except for what an option with a name in -b says. settings_b()
 // is the one place where the two part.
 struct CompareArgs {
   ModelArgs a;
   std::string model_b;   // empty: that of A
   std::string device_b;  // empty: that of A
+  std::optional<int> degree_b;
   std::optional<std::string> activation_sparsity_b;
   std::optional<std::string> alpha_b;
   ScoringArgs scoring;
@@ -72,6 +85,7 @@ struct CompareArgs {
     ModelArgs b = a;
     b.model = model_b.empty() ? a.model : model_b;
     b.device = device_b.empty() ? a.device : device_b;
+    b.ranks = ranks_of_b(a.ranks, degree_b);
     if (activation_sparsity_b) {
       const auto mode = parse_mode(*activation_sparsity_b);
       if (mode != a.activation_sparsity.mode) {  // votes and alphas are those of a mode
@@ -122,6 +136,7 @@ CLI::App* add_perplexity(CLI::App& app, PerplexityArgs& args) {
   CLI::App* command =
       app.add_subcommand("perplexity", "Perplexity of a text with its standard error");
   add_model_args(*command, args.model);
+  add_rank_args(*command, args.model.ranks);
   replace_mode_arg(*command, args.model.activation_sparsity, args.random_mask);
   add_scoring_args(*command, args.scoring);
   return command;
@@ -131,6 +146,7 @@ CLI::App* add_compare(CLI::App& app, CompareArgs& args) {
   CLI::App* command = app.add_subcommand(
       "compare", "How far model B is from the reference A, over the tokens of a text");
   add_model_args(*command, args.a);
+  add_rank_args(*command, args.a.ranks);
   command->remove_option(command->get_option("--model"));  // the models are A and B here
   command->add_option("A", args.a.model, "Model directory of the reference")
       ->required()
@@ -139,6 +155,8 @@ CLI::App* add_compare(CLI::App& app, CompareArgs& args) {
       ->check(not_empty());
   command->add_option("--device-b", args.device_b, "Device of B; that of A if left out")
       ->check(not_empty());
+  add_degree_arg(*command, "--tensor-parallel-b", args.degree_b,
+                 "Ranks of B; as many as of A if left out");
   command
       ->add_option("--activation-sparsity-b", args.activation_sparsity_b,
                    "Activation sparsity of B; that of A if left out")
@@ -154,6 +172,7 @@ CLI::App* add_activation(CLI::App& app, ActivationArgs& args) {
   CLI::App* command = app.add_subcommand(
       "activation", "Which neurons of a ReLU model are zero, and which are predicted to be");
   add_model_args(*command, args.model);
+  add_rank_args(*command, args.model.ranks);
   for (const char* name : {"--activation-sparsity", "--alpha"}) {  // neurons are exact here
     command->remove_option(command->get_option(name));
   }
@@ -249,9 +268,6 @@ Engine load_for_comparison(const std::string& name, const ModelArgs& args,
   });
 }
 
-// "cpu" where the flag says "auto".
-std::string device_name(const ModelArgs& args) { return to_string(parse_device(args.device)); }
-
 void add_top(std::string_view key, const TokenProbability& token, JsonWriter& json) {
   json.key(key)
       .object()
@@ -269,8 +285,8 @@ void print_comparison_json(const CompareArgs& args, const Comparison& result,
   report.object()
       .member("model_a", args.a.model)
       .member("model_b", b.model)
-      .member("device_a", device_name(args.a))
-      .member("device_b", device_name(b))
+      .member("device_a", devices_text(args.a))
+      .member("device_b", devices_text(b))
       .member("text", args.scoring.text)
       .member("protocol", args.scoring.protocol)
       .member("context", args.scoring.context)
@@ -318,8 +334,8 @@ void print_comparison(const CompareArgs& args, const Comparison& result, const E
   const auto estimate = [](const Estimate& e, int digits) {
     return fmt::format("{:.{}f} +- {:.{}f}", e.value, digits, e.standard_error, digits);
   };
-  row("A", fmt::format("{} on {}", args.a.model, device_name(args.a)));
-  row("B", fmt::format("{} on {}", b.model, device_name(b)));
+  row("A", fmt::format("{} on {}", args.a.model, devices_text(args.a)));
+  row("B", fmt::format("{} on {}", b.model, devices_text(b)));
   row("protocol", describe(args.scoring));
   row("scored", fmt::format("{} tokens in {} windows, {:.0f} tokens/s", result.tokens,
                             result.windows, static_cast<double>(result.tokens) / result.seconds));
@@ -462,14 +478,26 @@ int main(int argc, char** argv) {
   const CLI::App* compare = sparsellm::add_compare(app, compare_args);
   const CLI::App* activation = sparsellm::add_activation(app, activation_args);
   return sparsellm::tool_main(app, argc, argv, [&] {
+    using sparsellm::checkpoint_rank_model;
+    const auto with_ranks_of = [](sparsellm::ModelArgs& model, const std::function<void()>& body) {
+      sparsellm::with_ranks(
+          sparsellm::kTool, model, [&model] { return std::vector{checkpoint_rank_model(model)}; },
+          body);
+    };
     if (perplexity->parsed()) {
-      sparsellm::perplexity(perplexity_args);
+      with_ranks_of(perplexity_args.model, [&] { sparsellm::perplexity(perplexity_args); });
     }
     if (compare->parsed()) {
-      sparsellm::compare(compare_args);
+      sparsellm::with_ranks(
+          sparsellm::kTool, compare_args.a,
+          [&] {
+            return std::vector{checkpoint_rank_model(compare_args.a),
+                               checkpoint_rank_model(compare_args.settings_b())};
+          },
+          [&] { sparsellm::compare(compare_args); });
     }
     if (activation->parsed()) {
-      sparsellm::activation(activation_args);
+      with_ranks_of(activation_args.model, [&] { sparsellm::activation(activation_args); });
     }
     if (!perplexity->parsed() && !compare->parsed() && !activation->parsed()) {
       throw sparsellm::UsageError("a subcommand is missing: perplexity, compare or activation");

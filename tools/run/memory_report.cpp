@@ -65,6 +65,9 @@ std::string fit_table(const ModelConfig& config, const EngineOptions& options,
   text += options.device.is_cuda()
               ? fmt::format(", of which {:.1f} are free\n", mib(fit.device.free))
               : "\n";
+  if (const int ranks = options.tensor_parallel.degree; ranks > 1) {
+    text += fmt::format("ranks    {}; all of this is of the one with the least room\n", ranks);
+  }
   text += weight_rows(fit.linear_weights, fit.weights);
   for (const FormatChoice& choice : fit.formats) {
     text += fmt::format("auto     {}\n", to_string(choice, FormatRules::built_in()));
@@ -97,6 +100,7 @@ std::string fit_json(const ModelConfig& config, const EngineOptions& options,
       .member("layers", config.num_layers)
       .member("dtype", name_of(fit.dtype))
       .member("device", to_string(options.device))
+      .member("ranks", options.tensor_parallel.degree)
       .member("device_bytes", fit.device.total)
       .member("device_free_bytes", fit.device.free)
       .member("fits", fit.run_kv_tokens > 0)

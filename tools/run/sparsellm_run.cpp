@@ -25,6 +25,7 @@
 #include "tools/cli/interrupt.h"
 #include "tools/cli/progress_bar.h"
 #include "tools/cli/tool_main.h"
+#include "tools/cli/with_ranks.h"
 #include "tools/run/batch.h"
 #include "tools/run/continuation.h"
 #include "tools/run/generation_args.h"
@@ -83,6 +84,7 @@ void add_batch_args(CLI::App& app, RunArgs& args) {
 
 void add_run_args(CLI::App& app, RunArgs& args) {
   add_model_args(app, args.model);
+  add_rank_args(app, args.model.ranks);
   auto* const prompt = app.add_option("-p,--prompt", args.prompt,
                                       "Text to continue; without it, --file and --prompts: lines "
                                       "from a terminal, or all of a redirected stdin");
@@ -162,8 +164,8 @@ void print_closing_table(const Engine& engine, const RunArgs& args) {
   std::string text = fmt::format(
       "\n"
       "model    {}, {} layers, on {}, context {}\n",
-      engine.config().architecture, engine.config().num_layers,
-      to_string(parse_device(args.model.device)), engine.context_size());
+      engine.config().architecture, engine.config().num_layers, devices_text(args.model),
+      engine.context_size());
   text += weight_rows(engine.linear_weights(), stats.weight_bytes);
   text += fmt::format("load     {:10.3f} s\n", stats.load_seconds);
   if (stats.prefill_tokens > 0) {
@@ -191,7 +193,7 @@ void print_closing_table(const Engine& engine, const RunArgs& args) {
   text += fmt::format("memory   {:10.1f} MiB at the peak; KV cache of up to {:.1f} MiB\n",
                       static_cast<double>(usage.ru_maxrss) / 1024.0, mib(stats.kv_bytes));
   print_error_text(text);
-  if (const Device device = parse_device(args.model.device); device.is_cuda()) {
+  if (const Device device = device_of(args.model); device.is_cuda()) {
     print_error_text(fmt::format("gpu      {:10.1f} MiB at the peak\n", mib(peak_memory(device))));
   }
 }
@@ -429,5 +431,10 @@ int main(int argc, char** argv) {
   CLI::App app("Continues texts with a language model.", sparsellm::kTool);
   sparsellm::RunArgs args;
   sparsellm::add_run_args(app, args);
-  return sparsellm::tool_main(app, argc, argv, [&] { sparsellm::run(args); });
+  return sparsellm::tool_main(app, argc, argv, [&] {
+    sparsellm::with_ranks(
+        sparsellm::kTool, args.model,
+        [&args] { return std::vector{sparsellm::checkpoint_rank_model(args.model)}; },
+        [&args] { sparsellm::run(args); });
+  });
 }

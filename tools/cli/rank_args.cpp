@@ -2,16 +2,35 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <charconv>
 
 #include "engine/engine_options.h"
 #include "kernels/base/error.h"
 #include "kernels/base/json_reader.h"
+#include "tools/cli/args.h"
 #include "tools/cli/tool_main.h"
 
 namespace sparsellm {
 namespace {
 
+constexpr double kMinSeconds = 1e-3;
 constexpr double kMaxSeconds = 1e6;
+
+// CLI::Range lets NaN through.
+CLI::Validator is_seconds() {
+  return CLI::Validator(
+      [](const std::string& text) {
+        const char* const end = text.data() + text.size();
+        double seconds = 0.0;
+        const auto [rest, error] = std::from_chars(text.data(), end, seconds);
+        const bool good =
+            error == std::errc() && rest == end && seconds >= kMinSeconds && seconds <= kMaxSeconds;
+        return good ? std::string()
+                    : fmt::format("{} is not a number from {} to {}", quote(text), kMinSeconds,
+                                  kMaxSeconds);
+      },
+      "");
+}
 
 // "cuda:0" where the text says "cuda".
 std::vector<std::string> split_names(const std::string& text) {
@@ -67,12 +86,11 @@ void add_rank_args(CLI::App& app, RankArgs& args) {
   app.add_option("--rendezvous", args.rendezvous,
                  "Where ranks that are processes meet: HOST:PORT, at which rank 0 listens, or the "
                  "path of a socket on one host [MASTER_ADDR:MASTER_PORT of the environment]")
-      ->check(CLI::Validator(
-          [](const std::string& text) { return text.empty() ? "is empty" : std::string(); }, ""))
+      ->check(not_empty())
       ->type_name("HOST:PORT|FILE");
   app.add_option("--comm-timeout", args.timeout,
                  "Seconds that ranks wait for one that is to come, or to compute the same")
-      ->check(CLI::Range(0.001, kMaxSeconds))
+      ->check(is_seconds())
       ->type_name("SECONDS")
       ->capture_default_str();
 }

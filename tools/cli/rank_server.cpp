@@ -18,7 +18,7 @@ namespace sparsellm {
 namespace {
 
 constexpr int kInterrupted = 128 + SIGINT;
-constexpr std::chrono::milliseconds kToEnd{2000};
+constexpr std::chrono::milliseconds kToEnd{1000};
 
 // What goes wrong ends the communicator of the engine, or is that there is none: then rank 0 has
 // met nobody either, and says so.

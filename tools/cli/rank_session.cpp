@@ -16,7 +16,7 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr milliseconds kBetweenLooks{100};
-constexpr milliseconds kToEnd{2000};
+constexpr milliseconds kToEnd{1000};
 
 }  // namespace
 

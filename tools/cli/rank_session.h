@@ -15,7 +15,7 @@ namespace sparsellm {
 // Of rank 0: the processes that a launcher has started for the ranks of a model, from when they
 // have met until the tool ends. Each engine has a communicator of its own. One more, that of the
 // session, tells the others of engines and of the end, and all of each other's failures: where one
-// is gone, and this process does not end by itself within two seconds (it may be waiting for
+// is gone, and this process does not end by itself within a second (it may be waiting for
 // input), it says so and ends with the exit code 1.
 class RankSession {
  public:

@@ -265,6 +265,9 @@ RunEntries run_entries(const OpenDirectory& directory, const RunArgs& args, cons
   if (options.kv_dtype == DType::f16) {
     entries.emplace("--kv-dtype", "f16");  // runs of versions without the flag have f32
   }
+  if (const int ranks = args.model.ranks.ranks(); ranks > 1) {
+    entries.emplace("--tensor-parallel", fmt::format("{}", ranks));
+  }
   if (const ModelConfig config = config_to_run(read_model_config(directory), options);
       config.activation_sparsity.mode != ActivationSparsity::Mode::off) {
     entries.emplace("--activation-sparsity", to_json(config.activation_sparsity));

@@ -164,6 +164,30 @@ TEST(BenchLayers, OneOfTheBlocksThatAPlanMakesAlike) {
   EXPECT_EQ(total_layers(results).front().layers, 4 * 12);
 }
 
+// What rank 0 has of them.
+TEST(BenchLayers, OfOneOfSeveralRanks) {
+  for (const BenchModelArgs& args :
+       {model("fable-llama-relu-8m", "tca_bme"), random_model(0.6, "auto")}) {
+    const auto results = [&](int ranks) {
+      return bench_layers(small_options(), open_layers(args, {.max_requests = 3}, ranks),
+                          [](const LayerResult&) {});
+    };
+    const std::vector<LayerResult> whole = results(1);
+    const std::vector<LayerResult> share = results(2);
+    ASSERT_EQ(share.size(), whole.size());
+    for (size_t i = 0; i < whole.size(); ++i) {
+      SCOPED_TRACE(whole[i].name + ": " + share[i].note);
+      const bool by_columns = whole[i].name == "attention_out" || whole[i].name == "down";
+      EXPECT_EQ(share[i].out, by_columns ? whole[i].out : whole[i].out / 2);
+      EXPECT_EQ(share[i].in, by_columns ? whole[i].in / 2 : whole[i].in);
+      EXPECT_EQ(share[i].count, whole[i].count);
+      EXPECT_EQ(share[i].format, whole[i].format);
+      EXPECT_NEAR(share[i].density, whole[i].density, 0.01);
+      EXPECT_TRUE(share[i].verified);
+    }
+  }
+}
+
 // Equally many zeros, once in each row, and once anywhere.
 TEST(BenchLayers, PlansThatDifferInTheScopeAreNotAlike) {
   const testing::TempDir dir;

@@ -189,6 +189,13 @@ TEST(BenchThroughput, WeightsThatAreOnlyLookedUpAreNotRead) {
   const int64_t table = untied.vocab_size * untied.hidden_size;
   EXPECT_EQ(weight_bytes_per_step(untied, 20'000'000), 20'000'000 - 2 * table);
   EXPECT_EQ(weight_bytes_per_step(untied, 40'000'000), 40'000'000 - 4 * table);
+  // A rank has the whole table, and reads of it, where it is tied, the rows of its own logits.
+  const Shard half{.rank = 0, .degree = 2};
+  EXPECT_EQ(weight_bytes_per_step(untied, 10'000'000, half), 10'000'000 - 2 * table);
+  EXPECT_EQ(weight_bytes_per_step(untied, 40'000'000, half), 40'000'000 - 4 * table);
+  ModelConfig tied = untied;
+  tied.tied_head = true;
+  EXPECT_EQ(weight_bytes_per_step(tied, 10'000'000, half), 10'000'000 - table);
 }
 
 TEST(BenchThroughput, OneTokenHasNoDecodeStep) {
@@ -205,10 +212,11 @@ TEST(BenchThroughput, OneTokenHasNoDecodeStep) {
   EXPECT_TRUE(row.at("bandwidth_percent").is_null());
 }
 
-// Of 64 that there are not: times that vary cannot hide such a factor.
 TEST(BenchThroughput, FiguresAreOfOneGpu) {
   ThroughputOptions options = small({2});
-  options.gpus = 64;
+  options.ranks = 4;  // of which there is one
+  options.device = {.kind = Device::Kind::cuda, .index = 0};
+  options.repeats = 1;
   options.pattern = "rows:0.5";
   Report report;
   bench_throughput(
@@ -216,14 +224,38 @@ TEST(BenchThroughput, FiguresAreOfOneGpu) {
       report.writer());
   const json row = report.table("throughput")[0];
   EXPECT_EQ(row.at("pattern"), "rows:0.5");
+  const auto ms = [&](const char* key) { return row.at(key).get<double>(); };
+  const auto per_gpu_second = [&](double decode_ms) {
+    return 2 * 6 / (4 * 1e-3 * (ms("prefill_ms") + 5 * decode_ms));
+  };
+  EXPECT_GT(row.at("tokens_per_gpu_second"), 0.999 * per_gpu_second(ms("decode_ms_max")));
+  EXPECT_LT(row.at("tokens_per_gpu_second"), 1.001 * per_gpu_second(ms("decode_ms_min")));
+  const double moved = (ms("weights_read_gib") + ms("kv_read_gib")) * (1 << 30);
+  EXPECT_NEAR(row.at("bandwidth_percent"), 100.0 * moved / (ms("decode_ms") * 1e-3 * 1e10), 1e-6);
+}
+
+// Those on the CPU share its memory, and there is no GPU-second.
+TEST(BenchThroughput, RanksOnTheCpu) {
+  ThroughputOptions options = small({2});
+  options.ranks = 2;
+  Report report;
+  bench_throughput(
+      options,
+      [&](int64_t most) {
+        EngineOptions of_engine = engine_options(most);
+        of_engine.tensor_parallel.degree = 2;
+        return Engine::load(model(), of_engine);
+      },
+      report.writer());
+  const json row = report.table("throughput")[0];
+  EXPECT_EQ(row.at("ranks"), 2);
   const double seconds =
       1e-3 * (row.at("prefill_ms").get<double>() + 5 * row.at("decode_ms").get<double>());
-  EXPECT_GT(row.at("tokens_per_gpu_second"), 0.2 * 2 * 6 / seconds / 64);
-  EXPECT_LT(row.at("tokens_per_gpu_second"), 5 * 2 * 6 / seconds / 64);
+  EXPECT_GT(row.at("tokens_per_gpu_second"), 0.2 * 2 * 6 / seconds);
   const double moved =
       (row.at("weights_read_gib").get<double>() + row.at("kv_read_gib").get<double>()) * (1 << 30);
   EXPECT_NEAR(row.at("bandwidth_percent"),
-              100.0 * moved / (row.at("decode_ms").get<double>() * 1e-3 * 1e10 * 64), 1e-6);
+              100.0 * 2 * moved / (row.at("decode_ms").get<double>() * 1e-3 * 1e10), 1e-6);
 }
 
 TEST(BenchThroughput, UnknownBandwidth) {
@@ -468,12 +500,14 @@ TEST(BenchArrivals, FiguresFitTogether) {
   options.prompt = {.min = 3, .max = 3};
   options.output = {.min = 5, .max = 5};
   options.seed = 11;
-  options.gpus = 4;
+  options.ranks = 4;
+  options.device = {.kind = Device::Kind::cuda, .index = 0};
   options.pattern = "rows:0.5";
   Report report;
   bench_arrivals(engine, options, report.writer());
   const json serving = report.table("serving")[0];
   EXPECT_EQ(serving.at("pattern"), "rows:0.5");
+  EXPECT_EQ(serving.at("ranks"), 4);
   EXPECT_EQ(serving.at("rate"), 300.0);
   EXPECT_EQ(serving.at("tokens"), 7 * 5);
   const double seconds = serving.at("seconds");

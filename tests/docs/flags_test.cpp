@@ -44,9 +44,10 @@ constexpr std::array kManuals{
 // Of all commands, and not worth a row in each table.
 const Flags kEverywhere{"-h", "--help", "--version"};
 
-// Of other programs that pages name: cmake, cpack, docker, and scripts in tools.
-const Flags kOthers{"--preset", "--build", "--install", "--prefix",    "--config",
-                    "--target", "--rm",    "--gpus",    "--build-arg", "--minimise"};
+// Of other programs that pages name: cmake, cpack, docker, torchrun, and scripts in tools.
+const Flags kOthers{"--preset",         "--build",    "--install", "--prefix",    "--config",
+                    "--target",         "--rm",       "--gpus",    "--build-arg", "--minimise",
+                    "--nproc-per-node", "--no-python"};
 
 std::vector<std::string> words_of(const std::string& text) {
   std::istringstream stream(text);

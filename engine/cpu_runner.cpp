@@ -2,6 +2,7 @@
 #include <cstring>
 
 #include "engine/step_runner.h"
+#include "kernels/base/comm.h"
 #include "kernels/base/error.h"
 
 namespace sparsellm {
@@ -28,7 +29,11 @@ class CpuRunner : public StepRunner {
               .threads = threads_,
               .isa = options.cpu_isa,
               .neurons = options.neurons,
-              .comm = options.comm} {}
+              .comm = options.comm} {
+    if (options.comm != nullptr && options.leaves_out_sums) {
+      options.comm->leave_out_sums();
+    }
+  }
 
   int launch(const RankStep& step, const KvCache& kv) override {
     require(step.decode.tables.rows() == 0, "the CPU computes all rows of a step in one pass");

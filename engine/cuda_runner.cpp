@@ -182,7 +182,7 @@ class CudaRunner : public StepRunner {
   };
 
   struct Bucket {
-    std::optional<CudaGraph> graph;
+    std::optional<CudaGraph> graph = {};
     bool without = false;  // for want of memory for a graph, or with NCCL's kernels in it
     int64_t pause = 0;     // steps until the next try to capture one
     int64_t next_pause = kFirstPause;
@@ -197,6 +197,9 @@ class CudaRunner : public StepRunner {
             "sums of several ranks are deterministic only where their GPUs reach each other's "
             "memory: {}",
             comm->why_no_own_kernels());
+    if (options.leaves_out_sums) {
+      comm->leave_out_sums();
+    }
     return comm;
   }
 

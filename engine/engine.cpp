@@ -388,6 +388,13 @@ void Engine::State::note_preemptions(const Scheduler::Plan& plan) {
   }
 }
 
+struct Engine::Origin {
+  // Of the weights that a rank has, with its options; called by the threads of all ranks at once.
+  std::function<std::unique_ptr<WeightLoader>(const EngineOptions& options, const Shard& shard)>
+      make_loader;
+  LayerFormats formats;  // those that "auto" has chosen, which the loader knows
+};
+
 Engine::Engine(std::unique_ptr<State> state) : state_(std::move(state)) {}
 Engine::Engine(Engine&&) noexcept = default;
 Engine& Engine::operator=(Engine&&) noexcept = default;
@@ -421,7 +428,7 @@ Engine Engine::load(const OpenDirectory& directory, const EngineOptions& given) 
   const auto loader = [&](const EngineOptions& of_rank, const Shard& shard) {
     return checkpoint_loader(checkpoint, encoding, of_rank, shard);
   };
-  Engine engine = build(std::move(config), loader, encoding.layers, options, start);
+  Engine engine = build(std::move(config), {loader, encoding.layers}, options, start);
   engine.state_->format_choices = std::move(choices);
   engine.state_->defaults = defaults;
   engine.state_->tokenizer = std::move(tokenizer);
@@ -441,13 +448,13 @@ Engine Engine::load_random(const std::filesystem::path& config_file, const Rando
   const auto loader = [&](const EngineOptions& of_rank, const Shard& shard) {
     return std::make_unique<RandomLoader>(of_rank.device, in_their_formats, shard);
   };
-  Engine engine = build(std::move(config), loader, formats, options, start);
+  Engine engine = build(std::move(config), {loader, formats}, options, start);
   engine.state_->format_choices = std::move(choices);
   return engine;
 }
 
-Engine Engine::build(ModelConfig config, const MakeLoader& make_loader, const LayerFormats& formats,
-                     const EngineOptions& options, std::chrono::steady_clock::time_point start) {
+Engine Engine::build(ModelConfig config, const Origin& origin, const EngineOptions& options,
+                     std::chrono::steady_clock::time_point start) {
   if (options.log != nullptr && !config.warning.empty()) {
     options.log->warn("{}", config.warning);
   }
@@ -456,16 +463,16 @@ Engine Engine::build(ModelConfig config, const MakeLoader& make_loader, const La
   if (const int degree = options.tensor_parallel.degree; degree > 1) {
     const auto load_rank = [&](Communicator& comm) {
       const EngineOptions own = options_of_rank(options, comm);
-      const auto weights = make_loader(own, {.rank = comm.rank(), .degree = degree});
+      const auto weights = origin.make_loader(own, {.rank = comm.rank(), .degree = degree});
       auto rank = std::make_unique<Rank>(own, config, *weights, &comm);
       if (comm.rank() == 0) {
         weight_seconds = seconds_since(start);
       }
       return rank;
     };
-    ranks = std::make_unique<RankGroup>(make_communicators(options, formats), load_rank);
+    ranks = std::make_unique<RankGroup>(make_communicators(options, origin.formats), load_rank);
   } else {
-    auto rank = std::make_unique<Rank>(options, config, *make_loader(options, {}));
+    auto rank = std::make_unique<Rank>(options, config, *origin.make_loader(options, {}));
     weight_seconds = seconds_since(start);
     rank->prepare();
     rank->start(rank->fitting_pages());

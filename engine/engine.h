@@ -17,15 +17,12 @@
 #include "models/config.h"
 #include "models/format_sum.h"
 #include "models/neuron_counts.h"
-#include "models/weights/layer_formats.h"
 #include "tokenizer/tokenizer.h"
 
 namespace sparsellm {
 
 struct FormatChoice;   // models/format_choice.h
 struct RandomWeights;  // models/weights/random_weights.h
-struct Shard;          // models/shard.h
-class WeightLoader;
 
 // A model, its KV cache and the requests that it is working on. Not thread-safe. Destroying it
 // drops its requests without another event; callbacks must neither destroy nor move it.
@@ -94,12 +91,8 @@ class Engine {
   struct State;
   class CallScope;
   explicit Engine(std::unique_ptr<State> state);
-  // Of the weights that a rank has, with its options; called by the threads of all ranks at once.
-  using MakeLoader = std::function<std::unique_ptr<WeightLoader>(const EngineOptions& options,
-                                                                 const Shard& shard)>;
-  // formats: those that "auto" has chosen, which the loader knows.
-  static Engine build(ModelConfig config, const MakeLoader& make_loader,
-                      const LayerFormats& formats, const EngineOptions& options,
+  struct Origin;  // of the weights
+  static Engine build(ModelConfig config, const Origin& origin, const EngineOptions& options,
                       std::chrono::steady_clock::time_point start);
 
   std::unique_ptr<State> state_;

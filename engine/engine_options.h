@@ -40,6 +40,8 @@ struct TensorParallel {
   std::vector<Device> devices = {};
   // How long a rank waits for another one that is to compute the same.
   std::chrono::milliseconds timeout{60000};
+  // For measurements: what is computed is wrong.
+  bool leaves_out_sums = false;
   // Of ranks that are processes, of which the caller is rank 0: tells the others what they need to
   // know of the engine (`rank_options`, for engine/rank_process.h) and makes the communicator. It
   // is called once, when rank 0 has found nothing to refuse, before weights are loaded.

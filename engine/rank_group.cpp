@@ -20,6 +20,10 @@ RankGroup::RankGroup(std::vector<std::unique_ptr<Communicator>> comms, const Loa
       workers_.emplace_back([load, &comm = *comms_[i]] { run_rank_worker(load, comm); });
     }
     rank_ = start_rank(load, *comm_);
+  } catch (const OutOfMemory& error) {
+    comm_->abort(error.what());
+    join();
+    throw;  // a caller may try with less
   } catch (const Error& error) {
     comm_->abort(error.what());
     join();

@@ -93,6 +93,7 @@ std::string rank_options_text(const EngineOptions& options, const LayerFormats& 
       .member("cuda", options.device.is_cuda())
       .member("degree", options.tensor_parallel.degree)
       .member("timeout_ms", options.tensor_parallel.timeout.count())
+      .member("leaves_out_sums", options.tensor_parallel.leaves_out_sums)
       .member("context_size", options.context_size)
       .member("max_requests", options.max_requests)
       .member("step_tokens", options.step_tokens)
@@ -122,13 +123,28 @@ std::string rank_options_text(const EngineOptions& options, const LayerFormats& 
 RankOptions read_rank_options(std::string_view text, const EngineOptions& own) {
   const JsonDocument document = parse_json(text, kSource, kDepth);
   const JsonValue json(document, kSource);
-  json.allow_only({"cuda",          "degree",        "timeout_ms",
-                   "context_size",  "max_requests",  "step_tokens",
-                   "kv_tokens",     "kv_bytes",      "gpu_memory_utilization",
-                   "deterministic", "steps_ahead",   "traces",
-                   "warm_up",       "threads",       "kv_dtype",
-                   "dtype",         "weight_format", "activation_sparsity",
-                   "verify",        "tuned",         "formats"});
+  json.allow_only({"cuda",
+                   "degree",
+                   "timeout_ms",
+                   "context_size",
+                   "max_requests",
+                   "step_tokens",
+                   "kv_tokens",
+                   "kv_bytes",
+                   "gpu_memory_utilization",
+                   "deterministic",
+                   "steps_ahead",
+                   "traces",
+                   "warm_up",
+                   "threads",
+                   "kv_dtype",
+                   "leaves_out_sums",
+                   "dtype",
+                   "weight_format",
+                   "activation_sparsity",
+                   "verify",
+                   "tuned",
+                   "formats"});
   RankOptions read{.options = own, .formats = {}};
   EngineOptions& options = read.options;
   const bool cuda = json["cuda"].boolean();
@@ -138,6 +154,7 @@ RankOptions read_rank_options(std::string_view text, const EngineOptions& own) {
       static_cast<int>(json["degree"].integer(1, TensorParallel::kMaxDegree));
   options.tensor_parallel.timeout =
       std::chrono::milliseconds(json["timeout_ms"].integer(1, std::numeric_limits<int32_t>::max()));
+  options.tensor_parallel.leaves_out_sums = json["leaves_out_sums"].boolean();
   options.context_size = json["context_size"].integer(0, kMax);
   options.max_requests = json["max_requests"].integer(0, kMax);
   options.step_tokens = json["step_tokens"].integer(0, kMax);

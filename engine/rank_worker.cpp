@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstring>
+#include <string>
+#include <type_traits>
 #include <utility>
 
 #include "engine/delivery.h"
@@ -29,6 +31,25 @@ int64_t least_pages(int64_t pages, Communicator& comm) {
   std::memcpy(&least, bytes.data(), sizeof(least));
   require(least >= 1 && least <= pages, "{} pages of the KV cache, of at most {}", least, pages);
   return least;
+}
+
+// Where one rank lacks memory for this, all throw that, and are still in step.
+template <class Make>
+auto if_all_have_memory(Communicator& comm, Make&& make) {
+  std::string problem;
+  std::invoke_result_t<Make> made{};
+  try {
+    made = make();
+  } catch (const OutOfMemory& error) {
+    problem = error.what();
+  }
+  try {
+    comm.agree(problem, Patience::while_alive);
+  } catch (const Error& error) {
+    comm.check();
+    throw OutOfMemory(error.what());
+  }
+  return made;
 }
 
 // Until the message `stop`.
@@ -72,9 +93,10 @@ std::unique_ptr<Rank> start_rank(const LoadRank& load, Communicator& comm) {
   // The communicator ends before the rank does, which may wait for what others were to send.
   std::unique_ptr<Rank> rank;
   try {
-    rank = load(comm);
+    rank = if_all_have_memory(comm, [&] { return load(comm); });
     rank->prepare();
-    rank->start(least_pages(rank->fitting_pages(), comm));
+    const int64_t pages = if_all_have_memory(comm, [&] { return rank->fitting_pages(); });
+    rank->start(least_pages(pages, comm));
     comm.agree({}, Patience::while_alive);
   } catch (...) {
     comm.abort(current_error());

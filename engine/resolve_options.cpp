@@ -156,6 +156,8 @@ ModelConfig config_to_run(ModelConfig config, const EngineOptions& options) {
   require(
       options.neuron_observer == nullptr || degree == 1 || options.neuron_observer->takes_ranks(),
       "these neurons are observed on one rank, not on {}", degree);
+  require(options.neuron_observer == nullptr || !options.tensor_parallel.meet,
+          "neurons are observed on ranks that are threads, not on other processes");
   require(options.neuron_observer == nullptr ||
               (!options.device.is_cuda() &&
                config.activation_sparsity.mode == ActivationSparsity::Mode::exact),

@@ -22,6 +22,7 @@ RunnerOptions runner_options(const EngineOptions& options, const ModelConfig& co
           .eos = config.eos_token_ids,
           .ranks = options.tensor_parallel.degree,
           .comm_timeout = options.tensor_parallel.timeout,
+          .leaves_out_sums = options.tensor_parallel.leaves_out_sums,
           .log = options.log};
 }
 

@@ -76,6 +76,7 @@ struct RunnerOptions {
   Communicator* comm = nullptr;
   int ranks = 1;
   std::chrono::milliseconds comm_timeout{60000};
+  bool leaves_out_sums = false;  // Communicator::leave_out_sums()
   spdlog::logger* log = nullptr;
 };
 RunnerOptions runner_options(const EngineOptions& options, const ModelConfig& config);

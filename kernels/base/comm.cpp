@@ -29,7 +29,7 @@ void Communicator::all_reduce_sum(Tensor y, ExecContext& ctx) {
   check_tensor("all_reduce_sum", y, ctx);
   require(y.dtype() == DType::f32 || (ctx.device.is_cuda() && is_floating(y.dtype())),
           "all_reduce_sum: {} on {}", name_of(y.dtype()), to_string(ctx.device));
-  if (size() > 1 && y.element_count() > 0) {
+  if (size() > 1 && y.element_count() > 0 && !leaves_out_sums_) {
     all_reduce_sum_checked(y, ctx);
   }
 }

@@ -57,6 +57,10 @@ class Communicator {
   //   y  f32, f16 or bf16, any shape, rows may be strided; on the CPU f32
   void all_reduce_sum(Tensor y, ExecContext& ctx);
 
+  // For measurements: sums are left out from now on, and what would be y stays as it is. On all
+  // ranks.
+  void leave_out_sums() { leaves_out_sums_ = true; }
+
   // Joins the columns that the ranks have, for example their shares of the logits:
   //   part     f32 [tokens, borders[rank + 1] - borders[rank]], of this rank, rows may be strided
   //   borders  size() + 1 of them, from 0 to `columns`, ascending: rank r has the columns
@@ -113,6 +117,7 @@ class Communicator {
                                                                    Patience patience) = 0;
 
   int rank_;
+  bool leaves_out_sums_ = false;
   std::vector<std::string> devices_;
 };
 

@@ -111,6 +111,7 @@ EngineOptions bench_engine_options(const BenchModelArgs& args, const BenchEngine
       args.gpu_memory_utilization.value_or(options.gpu_memory_utilization);
   options.deterministic = args.deterministic;
   options.warm_up = size.warm_up;
+  options.tensor_parallel.leaves_out_sums = size.leaves_out_sums;
   options.decode_tokens = size.decode_tokens;
   options.with_tokenizer = false;
   return engine_options(args.model, std::move(options));

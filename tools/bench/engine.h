@@ -57,6 +57,7 @@ struct BenchEngineSize {
   int64_t context_size = 0;                           // tokens of a request
   bool traces = false;                                // EngineOptions::traces
   bool warm_up = false;                               // EngineOptions::warm_up
+  bool leaves_out_sums = false;                       // TensorParallel::leaves_out_sums
   std::vector<int64_t> decode_tokens = {};            // EngineOptions::decode_tokens
 };
 // Of an engine for these flags. Its steps are no larger than what computes all prompts in one, and

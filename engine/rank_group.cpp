@@ -20,10 +20,9 @@ RankGroup::RankGroup(std::vector<std::unique_ptr<Communicator>> comms, const Loa
       workers_.emplace_back([load, &comm = *comms_[i]] { run_rank_worker(load, comm); });
     }
     rank_ = start_rank(load, *comm_);
-  } catch (const OutOfMemory& error) {
-    comm_->abort(error.what());
+  } catch (const SharesDoNotFit&) {
     join();
-    throw;  // a caller may try with less
+    throw;
   } catch (const Error& error) {
     comm_->abort(error.what());
     join();

@@ -29,8 +29,8 @@ class RankGroup {
   explicit RankGroup(std::unique_ptr<Rank> rank);
   // As many as the communicators have; of these the first is rank 0's, on the thread that calls
   // this, and the others, if any, are of ranks that run as threads of this process. Throws Error
-  // when a rank cannot be started, OutOfMemory if that is why, or what `load` has thrown for rank
-  // 0, if that is none.
+  // when a rank cannot be started, SharesDoNotFit if that is why, or what `load` has thrown for
+  // rank 0, if that is none.
   RankGroup(std::vector<std::unique_ptr<Communicator>> comms, const LoadRank& load);
   ~RankGroup();
   RankGroup(const RankGroup&) = delete;

@@ -33,7 +33,6 @@ int64_t least_pages(int64_t pages, Communicator& comm) {
   return least;
 }
 
-// Where one rank lacks memory for this, all throw that, and are still in step.
 template <class Make>
 auto if_all_have_memory(Communicator& comm, Make&& make) {
   std::string problem;
@@ -47,7 +46,7 @@ auto if_all_have_memory(Communicator& comm, Make&& make) {
     comm.agree(problem, Patience::while_alive);
   } catch (const Error& error) {
     comm.check();
-    throw OutOfMemory(error.what());
+    throw SharesDoNotFit(error.what());
   }
   return made;
 }
@@ -98,6 +97,8 @@ std::unique_ptr<Rank> start_rank(const LoadRank& load, Communicator& comm) {
     const int64_t pages = if_all_have_memory(comm, [&] { return rank->fitting_pages(); });
     rank->start(least_pages(pages, comm));
     comm.agree({}, Patience::while_alive);
+  } catch (const SharesDoNotFit&) {
+    throw;  // all ranks do, and some have yet to hear of it
   } catch (...) {
     comm.abort(current_error());
     throw;
@@ -110,6 +111,7 @@ void run_rank_worker(const LoadRank& load, Communicator& comm) noexcept {
   try {
     rank = start_rank(load, comm);
     replay(*rank, comm);
+  } catch (const SharesDoNotFit&) {  // rank 0 tells its caller
   } catch (...) {
     comm.abort(current_error());
   }

@@ -8,15 +8,23 @@
 
 #include "engine/rank.h"
 #include "kernels/base/comm.h"
+#include "kernels/base/error.h"
 
 namespace sparsellm {
 
 // How a rank gets its weights: Rank's constructor, with options of its device.
 using LoadRank = std::function<std::unique_ptr<Rank>(Communicator& comm)>;
 
+// All ranks throw it, still in step, if one of them lacks memory for its share; a caller may try
+// with less.
+class SharesDoNotFit : public OutOfMemory {
+ public:
+  using OutOfMemory::OutOfMemory;
+};
+
 // A rank that can compute steps. All ranks call this, each in its own thread or process, and wait
 // for each other: all have as many pages as the poorest can. What it throws has ended the
-// communicator, so that the others throw, too.
+// communicator, so that the others throw, too; but SharesDoNotFit all throw by themselves.
 std::unique_ptr<Rank> start_rank(const LoadRank& load, Communicator& comm);
 
 // What all ranks but the first do: start_rank(), and then what rank 0 says (engine/rank_message.h),

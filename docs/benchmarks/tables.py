@@ -17,6 +17,7 @@ import sys
 
 import activation
 import pictures
+import ranks
 from reports import (DENSE_MODELS, SPARSE_MODELS, ZEROS, ReportError, Reports, decode_speedup, mean,
                      mean_over_shapes, model_title, shape_title, throughput_file, unique)
 from texts import percent, table, with_origin
@@ -325,6 +326,7 @@ TABLES = {
     "kernel-cpu-tokens": kernel_cpu_tokens,
     "weight-sizes": lambda reports: weight_sizes(reports, "h200"),
     **activation.TABLES,
+    **ranks.TABLES,
 }
 
 

@@ -221,6 +221,23 @@ TEST(RankGroup, ARankThatThrowsEndsAll) {
 }
 
 // An exception of another kind, as that of a progress bar that ends the program, is what it was.
+// A caller may try with less.
+TEST(RankGroup, WantOfMemoryOnOneIsThatOfAll) {
+  for (const int rank : {0, 1, 2}) {
+    Ranks ranks(3, {.rank = rank, .meet = [](Phase phase) {
+                      if (phase == Phase::load) {
+                        throw OutOfMemory("no memory for it");
+                      }
+                    }});
+    try {
+      ranks.start();
+      ADD_FAILURE() << "no error";
+    } catch (const OutOfMemory& error) {
+      EXPECT_EQ(error.what(), fmt::format("rank {} (cpu): no memory for it", rank));
+    }
+  }
+}
+
 TEST(RankGroup, WhatLoadingThrowsOnRank0IsThrownOn) {
   struct Stopped {};
   Ranks ranks(2, {.rank = 0, .meet = [](Phase) { throw Stopped(); }});

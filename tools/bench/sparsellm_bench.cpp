@@ -80,7 +80,7 @@ struct ThroughputArgs {
   int64_t repeats = ThroughputOptions().repeats;
   bool breakdown = false;
   bool warm_up = true;
-  bool sums = true;  // over ranks
+  bool no_sums = false;  // over ranks
   std::optional<double> arrival_rate;
   int64_t requests = ArrivalOptions().requests;
   std::optional<bool> layers;
@@ -213,9 +213,9 @@ CLI::App* add_throughput(CLI::App& app, ThroughputArgs& args) {
       command->add_option("--repeat", args.repeats, "Measured runs of a batch, after a warm-up")
           ->check(count())
           ->capture_default_str();
-  command->add_flag("--sums,!--no-sums", args.sums,
-                    "With --no-sums the sums over ranks are left out, for what they cost: what is "
-                    "generated means nothing");
+  command->add_flag("--no-sums", args.no_sums,
+                    "Leave out the sums over ranks, for what they cost: what is generated means "
+                    "nothing");
   CLI::Option* const breakdown =
       command->add_flag("--breakdown", args.breakdown,
                         "Also the time of a step by group; then no step is enqueued ahead");
@@ -665,7 +665,7 @@ void measure_batches(const ThroughputArgs& args, const LengthRange& output, Envi
                        .context_size = options.prompt + options.output,
                        .traces = args.breakdown,
                        .warm_up = args.warm_up,
-                       .leaves_out_sums = !args.sums,
+                       .leaves_out_sums = args.no_sums,
                        .decode_tokens = args.batches};
   const LoadEngine load = [&](int64_t max_requests) {
     size.max_requests = max_requests;

@@ -150,7 +150,7 @@ RankModel checkpoint_rank_model(const ModelArgs& args) {
 }
 
 EngineOptions own_rank_options(const ModelArgs& args) {
-  EngineOptions own = engine_options(args, {});
+  EngineOptions own = engine_options(args, EngineOptions());
   own.verify = args.ranks.launched->local_rank == 0;
   return own;
 }

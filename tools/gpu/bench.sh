@@ -17,6 +17,8 @@
 #   ablation  what the stages of the bitmap kernel cost; --formats tiled_csl: of the one of Tiled-CSL
 #   mlp       MLPs of Llama-2-7B and -13B, OPT-13B and -30B whose neurons are predicted to be zero
 #   mlp-ablation  the first two without and with the ideas of SparseInfer
+#   tp        models that two GPUs share against one of them, prompts, and the sums alone, as
+#             docs/benchmarks/NAME/{ranks,comm}.jsonl; NAME is h200
 #   shards    bitmap weights in the shapes of configs/NAME.json (of all of them: half an hour), of
 #             what a GPU has of them if there are 1, 2 or 4
 #   serving   requests that come and go against batches that stay together, Llama-2-7B
@@ -40,7 +42,7 @@ while [ $# -gt 0 ] && [ "${1#-}" = "$1" ]; do
   shift
 done
 case $section in
-  docs | tca_bme | patterns | shards) ;;
+  docs | tca_bme | patterns | shards | tp) ;;
   *)
     if [ ${#names[@]} -gt 0 ]; then
       echo "bench.sh: $section takes no names, such as ${names[0]}" >&2
@@ -254,6 +256,37 @@ case $section in
   mlp-ablation)
     "$bench" mlp --ablation --predicted 0.9 --zeros 0.92 "$@"
     ;;
+  tp)
+    if [ "${names[*]}" != h200 ]; then
+      echo "usage: tools/gpu/bench.sh tp BUILD h200 [ARGUMENT ...]" >&2
+      exit 2
+    fi
+    folder=docs/benchmarks/h200
+    mkdir -p "$folder"
+    rm -f "$folder/ranks.jsonl"
+    share() {  # on one GPU, and on two
+      local ranks
+      for ranks in 1 2; do
+        report_more ranks throughput --repeat 1 --no-layers --tensor-parallel "$ranks" "$@"
+      done
+    }
+    for model in opt-30b llama-2-13b opt-66b llama-2-70b; do
+      engine=(--config "configs/$model.json" --prompt 64 --output 512 --batch "1,8,16,32"
+        --gpu-memory-utilization 0.98)
+      share "${engine[@]}" "$@"
+      share "${engine[@]}" --sparsity 0.6 --weight-format tca_bme "$@"
+    done
+    for format in tiled_csl auto; do
+      share --config configs/opt-66b.json --prompt 64 --output 512 --batch "1,32" --sparsity 0.8 \
+        --weight-format "$format" "$@"
+    done
+    for model in prosparse-llama-2-7b opt-30b; do
+      share --config "configs/$model.json" --prompt 64 --output 512 --batch 1 \
+        --activation-sparsity predict --votes sign --predicted 0.9 --zeros 0.9 "$@"
+    done
+    share --config configs/opt-30b.json --prompt 2047 --output 1 --step-tokens 2048 --batch 1 "$@"
+    report comm comm --ranks 2 --bytes 8K,16K,32K,64K,128K,256K,512K,1M,2M,4M,16M,32M "$@"
+    ;;
   shards)
     configs=("${names[@]/%/.json}")
     configs=("${configs[@]/#/configs/}")
@@ -296,7 +329,7 @@ case $section in
     done
     ;;
   *)
-    echo "usage: tools/gpu/bench.sh docs|dense|large|attention|comm|breakdown|kernel|tca_bme|patterns|ablation|mlp|mlp-ablation|shards|serving|load|trace [BUILD [NAME ...] [ARGUMENT ...]]" >&2
+    echo "usage: tools/gpu/bench.sh docs|dense|large|attention|comm|breakdown|kernel|tca_bme|patterns|ablation|mlp|mlp-ablation|tp|shards|serving|load|trace [BUILD [NAME ...] [ARGUMENT ...]]" >&2
     exit 2
     ;;
 esac

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <functional>
+#include <string_view>
 #include <utility>
 
 #include "kernels/base/error.h"
@@ -153,8 +154,7 @@ OwnedTensor CheckpointLoader::load(const Wanted& wanted) {
 
 void CheckpointLoader::transpose_later(const Wanted& wanted, Upload copy, const Tensor& to) {
   constexpr int64_t kMostBytes = 256 << 20;  // of weights that wait
-  OwnedTensor weight =
-      allocate_scratch(exec(), to.dtype(), {to.size(1), to.size(0)}, wanted.parts.front().name);
+  OwnedTensor weight = space_for(to, wanted.parts.front().name);
   step_bytes_ += weight.view.bytes();
   copy.destination = weight.view.raw();
   uploads().submit(std::move(copy));
@@ -163,6 +163,22 @@ void CheckpointLoader::transpose_later(const Wanted& wanted, Upload copy, const 
     uploads().flush(0);
     settle();
   }
+}
+
+// For a weight whose transpose has the shape of `to`. Memory that is freed goes back to the driver,
+// which takes its time to give it again.
+OwnedTensor CheckpointLoader::space_for(const Tensor& to, std::string_view purpose) {
+  const auto spare = std::ranges::find_if(spare_, [&](const OwnedTensor& of) {
+    return of.view.dtype() == to.dtype() && of.view.size(0) == to.size(1) &&
+           of.view.size(1) == to.size(0);
+  });
+  if (spare == spare_.end()) {
+    spare_.clear();  // of other shapes
+    return allocate_scratch(exec(), to.dtype(), {to.size(1), to.size(0)}, purpose);
+  }
+  OwnedTensor space = std::move(*spare);
+  spare_.erase(spare);
+  return space;
 }
 
 void CheckpointLoader::settle() {
@@ -176,6 +192,11 @@ void CheckpointLoader::settle() {
   }
   if (!steps_.empty()) {
     cuda_->synchronize();
+  }
+  for (DeviceStep& step : steps_) {
+    if (!step.weight.view.empty()) {
+      spare_.push_back(std::move(step.weight));
+    }
   }
   steps_.clear();
   step_bytes_ = 0;
@@ -423,6 +444,7 @@ void CheckpointLoader::finish() {
   if (device().is_cuda()) {
     uploads().finish([&] { report(); });
     settle();
+    spare_.clear();
     uploads_.reset();  // its threads and buffers are not needed any more
     exec_.reset();
     cuda_.reset();

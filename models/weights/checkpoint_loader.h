@@ -93,6 +93,7 @@ class CheckpointLoader : public WeightLoader {
 
   // Now or, where uploads come first, later.
   void transpose_later(const Wanted& wanted, Upload copy, const Tensor& to);
+  OwnedTensor space_for(const Tensor& to, std::string_view purpose);
   void settle();  // all of steps_, whose uploads are done
   static Tensor part_of(const Wanted& wanted, size_t i, int64_t row, const Tensor& loaded);
   // Throws Error unless they are stored as asked for.
@@ -130,6 +131,7 @@ class CheckpointLoader : public WeightLoader {
   std::vector<HostCopy> copies_;             // for finish(), on the CPU
   std::set<std::string, std::less<>> used_;  // names in the checkpoint
   std::vector<DeviceStep> steps_;            // of uploads that are held
+  std::vector<OwnedTensor> spare_;           // space of those that are done
   int64_t step_bytes_ = 0;                   // of their weights
   // To a CUDA device, from its first use on. The last, so that it goes before what it reads.
   std::unique_ptr<Uploader> uploads_;

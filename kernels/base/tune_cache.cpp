@@ -29,25 +29,25 @@ struct Contents {
   std::string problem;
 };
 
-Entries entries_of(const JsonValue& json) {
-  json.allow_only({"format", "version", "entries"});
-  if (json["format"].string() != kFormat) {
-    json["format"].refuse("expected " + quote(kFormat));
+Entries entries_of(const JsonValue& file) {
+  file.allow_only({"format", "version", "entries"});
+  if (file["format"].string() != kFormat) {
+    file["format"].refuse("expected " + quote(kFormat));
   }
-  json["version"].integer(kVersion, kVersion);
+  file["version"].integer(kVersion, kVersion);
   Entries entries;
-  entries.merge(json["entries"].string_map());
+  entries.merge(file["entries"].string_map());
   return entries;
 }
 
 std::string text_of(const Entries& entries) {
-  JsonWriter json(/*indent=*/1);
-  json.object().member("format", kFormat).member("version", kVersion).key("entries").object();
+  JsonWriter writer(/*indent=*/1);
+  writer.object().member("format", kFormat).member("version", kVersion).key("entries").object();
   for (const auto& [key, value] : entries) {
-    json.member(key, value);
+    writer.member(key, value);
   }
-  json.end().end();
-  return std::move(json).text();
+  writer.end().end();
+  return std::move(writer).text();
 }
 
 Contents read(const fs::path& path) {

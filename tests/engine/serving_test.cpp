@@ -11,6 +11,7 @@
 
 #include "engine/engine.h"
 #include "kernels/base/error.h"
+#include "models/shard.h"
 #include "tests/testing/paths.h"
 #include "tests/testing/reference.h"
 #include "tests/testing/sanitized.h"
@@ -20,6 +21,17 @@ namespace sparsellm {
 namespace {
 
 const char kLlama[] = "models/fable-llama-relu-8m";
+
+// By the number of ranks.
+class Serving : public ::testing::TestWithParam<int> {
+ protected:
+  static EngineOptions on_ranks() {
+    EngineOptions options;
+    options.tensor_parallel.degree = GetParam();
+    return options;
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Ranks, Serving, ::testing::Values(1, 2));
 
 Request story(const Engine& engine, int64_t max_tokens = 40) {
   Request request;
@@ -33,8 +45,8 @@ Completion run(Engine& engine, const Request& request) {
   return engine.generate({request}).front();
 }
 
-TEST(Serving, StopTexts) {
-  Engine engine = Engine::load(testing::data(kLlama), {});
+TEST_P(Serving, StopTexts) {
+  Engine engine = Engine::load(testing::data(kLlama), on_ranks());
   const std::string free_text = run(engine, story(engine)).text;
   ASSERT_GT(free_text.size(), 60u);
   struct Case {
@@ -65,8 +77,8 @@ TEST(Serving, StopTexts) {
   EXPECT_EQ(run(engine, request).finish, FinishReason::length);
 }
 
-TEST(Serving, StopTokens) {
-  Engine engine = Engine::load(testing::data(kLlama), {});
+TEST_P(Serving, StopTokens) {
+  Engine engine = Engine::load(testing::data(kLlama), on_ranks());
   const Completion plain = run(engine, story(engine));
   Request request = story(engine);
   request.stop_token_ids = {plain.tokens[9], 4000};
@@ -78,8 +90,8 @@ TEST(Serving, StopTokens) {
   EXPECT_EQ(done.text, run(engine, shorter).text);  // that of the stop token is not shown
 }
 
-TEST(Serving, PenaltiesAndBiasReachTheSampler) {
-  Engine engine = Engine::load(testing::data(kLlama), {});
+TEST_P(Serving, PenaltiesAndBiasReachTheSampler) {
+  Engine engine = Engine::load(testing::data(kLlama), on_ranks());
   const auto distinct = [](std::vector<int32_t> tokens) {
     std::sort(tokens.begin(), tokens.end());
     return std::unique(tokens.begin(), tokens.end()) - tokens.begin();
@@ -104,9 +116,12 @@ TEST(Serving, PenaltiesAndBiasReachTheSampler) {
   EXPECT_NE(run(engine, request).tokens.front(), request.prompt[2]);
 }
 
-TEST(Serving, LogProbabilitiesAreThoseOfTheReference) {
+TEST_P(Serving, LogProbabilitiesAreThoseOfTheReference) {
   for (const std::filesystem::path& directory : testing::all_checkpoints()) {
-    EngineOptions options;
+    if (!why_not_shared(read_model_config(directory), GetParam()).empty()) {
+      continue;
+    }
+    EngineOptions options = on_ranks();
     options.with_tokenizer = false;
     Engine engine = Engine::load(directory, options);
     for (const testing::Reference::Greedy& greedy : testing::read_reference(directory).greedy) {
@@ -136,8 +151,8 @@ TEST(Serving, LogProbabilitiesAreThoseOfTheReference) {
   }
 }
 
-TEST(Serving, LogProbabilitiesOfThePrompt) {
-  EngineOptions options;
+TEST_P(Serving, LogProbabilitiesOfThePrompt) {
+  EngineOptions options = on_ranks();
   options.step_tokens = 32;
   Engine engine = Engine::load(testing::data(kLlama), options);
   Request request = story(engine, 6);
@@ -163,9 +178,9 @@ TEST(Serving, LogProbabilitiesOfThePrompt) {
   }
 }
 
-TEST(Serving, SamplesAreIndependentAndShareThePrompt) {
+TEST_P(Serving, SamplesAreIndependentAndShareThePrompt) {
   for (int64_t step_tokens : {2048, 33}) {
-    EngineOptions options;
+    EngineOptions options = on_ranks();
     options.step_tokens = step_tokens;
     Engine engine = Engine::load(testing::data(kLlama), options);
     Request request = story(engine, 12);
@@ -194,8 +209,8 @@ TEST(Serving, SamplesAreIndependentAndShareThePrompt) {
   }
 }
 
-TEST(Serving, CancelEndsAllSamples) {
-  Engine engine = Engine::load(testing::data(kLlama), {});
+TEST_P(Serving, CancelEndsAllSamples) {
+  Engine engine = Engine::load(testing::data(kLlama), on_ranks());
   Request request = story(engine);
   request.samples = 3;
   int finished = 0;
@@ -213,9 +228,9 @@ TEST(Serving, CancelEndsAllSamples) {
   EXPECT_EQ(engine.free_pages(), engine.total_pages());
 }
 
-TEST(Serving, AFailingRequestLeavesTheOthersAlone) {
+TEST_P(Serving, AFailingRequestLeavesTheOthersAlone) {
   for (int steps_ahead : {0, 1}) {
-    EngineOptions options;
+    EngineOptions options = on_ranks();
     options.steps_ahead = steps_ahead;
     Engine engine = Engine::load(testing::data(kLlama), options);
     const Completion expected = run(engine, story(engine));
@@ -237,8 +252,8 @@ TEST(Serving, AFailingRequestLeavesTheOthersAlone) {
   }
 }
 
-TEST(Serving, RefusesWhatCannotBe) {
-  EngineOptions options;
+TEST_P(Serving, RefusesWhatCannotBe) {
+  EngineOptions options = on_ranks();
   options.kv_tokens = 512;
   Engine engine = Engine::load(testing::data(kLlama), options);
   struct Case {
@@ -283,8 +298,8 @@ TEST(Serving, RefusesWhatCannotBe) {
 }
 
 // The lowest and the highest that is allowed, and what is one beyond.
-TEST(Serving, TakesWhatJustCanBe) {
-  EngineOptions options;
+TEST_P(Serving, TakesWhatJustCanBe) {
+  EngineOptions options = on_ranks();
   options.context_size = 64;
   const Engine engine = Engine::load(testing::data(kLlama), options);
   const auto vocab = static_cast<int32_t>(engine.config().vocab_size);
@@ -345,8 +360,8 @@ TEST(Serving, TakesWhatJustCanBe) {
 }
 
 // The lowest and the highest id, in prompts that just fit.
-TEST(Serving, TheFirstAndTheLastToken) {
-  EngineOptions options;
+TEST_P(Serving, TheFirstAndTheLastToken) {
+  EngineOptions options = on_ranks();
   options.context_size = 33;
   options.kv_tokens = 48;
   Engine engine = Engine::load(testing::data(kLlama), options);
@@ -377,8 +392,8 @@ TEST(Serving, TheFirstAndTheLastToken) {
             std::string::npos);
 }
 
-TEST(Serving, StopTextsNeedATokenizer) {
-  EngineOptions options;
+TEST_P(Serving, StopTextsNeedATokenizer) {
+  EngineOptions options = on_ranks();
   options.with_tokenizer = false;
   Engine engine = Engine::load(testing::data(kLlama), options);
   Request request;

@@ -15,13 +15,13 @@
 #include "tools/bench/verify_attention.h"
 #include "tools/bench/verify_product.h"
 #include "tools/cli/interrupt.h"
+#include "tools/cli/statistics.h"
 
 namespace sparsellm {
 namespace {
 
 constexpr int64_t kPlaces = 32;     // that are verified, over all copies
 constexpr int64_t kCachesRead = 4;  // until a copy comes up again: then none of it is in the L2
-constexpr double kMicrosecondsOfAttention = 1e6;
 
 class AttentionBench {
  public:
@@ -74,12 +74,12 @@ class AttentionBench {
     // What was timed is verified too: a replay may differ from the calls that it was captured from.
     poison(operands.all_y(), ctx_);
     rest_.rest();
-    result.us = scaled(time_replays(cuda_, operands.copies(), enqueue, options_.repeat),
-                       kMicrosecondsOfAttention);
+    result.us =
+        scaled(time_replays(cuda_, operands.copies(), enqueue, options_.repeat), kMicroseconds);
     cuda_.synchronize();
     verify(operands, references, result);
 
-    const double seconds = result.us.median / kMicrosecondsOfAttention;
+    const double seconds = result.us.median / kMicroseconds;
     if (shape.prefill) {
       result.tflops = 4.0 * 0.5 * static_cast<double>(shape.context) *
                       static_cast<double>(shape.context) * static_cast<double>(shape.head_dim) *

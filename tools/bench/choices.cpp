@@ -4,10 +4,10 @@
 #include <utility>
 #include <vector>
 
+#include "tools/cli/statistics.h"
+
 namespace sparsellm {
 namespace {
-
-constexpr double kMicroseconds = 1e6;
 
 std::vector<Column> choice_columns() {
   using Kind = Column::Kind;

@@ -20,13 +20,13 @@
 #include "kernels/base/error.h"
 #include "tools/bench/requests.h"
 #include "tools/cli/interrupt.h"
+#include "tools/cli/statistics.h"
 
 namespace sparsellm {
 namespace {
 
 constexpr int64_t kWarmUp = 3;         // replays
 constexpr int64_t kVerifiedCalls = 3;  // of a graph: an odd number
-constexpr double kMicroseconds = 1e6;
 
 // The parts of all ranks and their sum, the same on all ranks.
 class CommOperands {

@@ -11,11 +11,11 @@
 #include "tools/bench/mlp_bytes.h"
 #include "tools/bench/product_meter.h"
 #include "tools/bench/verify_product.h"
+#include "tools/cli/statistics.h"
 
 namespace sparsellm {
 namespace {
 
-constexpr double kMicroseconds = 1e6;  // of a second
 // What copies take at most: a part of the free memory, and so many times what is read in a round.
 constexpr int64_t kShareOfMemory = 4;
 constexpr int64_t kMostRotations = 64;

@@ -20,9 +20,9 @@ namespace {
 constexpr int64_t kTokens = 64;
 
 // The tables of a step that is one whole sequence.
-class Sequence {
+class RandomText {
  public:
-  Sequence(int64_t tokens, int64_t vocab_size, uint64_t seed)
+  RandomText(int64_t tokens, int64_t vocab_size, uint64_t seed)
       : query_start_{0, static_cast<int32_t>(tokens)},
         kv_length_{static_cast<int32_t>(tokens)},
         positions_(static_cast<size_t>(tokens)),
@@ -122,8 +122,8 @@ ActivationSparsity choose_random_sparsity(const ModelConfig& config, const Rando
   ModelConfig dense = config;
   dense.activation_sparsity = {};
   const int64_t tokens = std::min(kTokens, config.max_positions);
-  Sequence sequence(tokens, config.vocab_size, weights.seed);
-  const StepInputs step = sequence.step();
+  RandomText text(tokens, config.vocab_size, weights.seed);
+  const StepInputs step = text.step();
   RandomLoader loader({}, in_format(weights, std::string(dense_format().name())));
   const OwnedTensor hidden =
       allocate_tensor({}, DType::f32, {tokens, config.hidden_size}, "hidden states");

@@ -18,7 +18,7 @@ namespace sparsellm {
 namespace {
 
 constexpr int kInterrupted = 128 + SIGINT;
-constexpr std::chrono::milliseconds kToEnd{1000};
+constexpr std::chrono::milliseconds kForEngines{1000};
 
 // What goes wrong ends the communicator of the engine, or is that there is none: then rank 0 has
 // met nobody either, and says so.
@@ -50,7 +50,7 @@ int serve_session(Communicator& comm, const RendezvousOptions& options,
 }
 
 bool all_end_in_time(const std::vector<std::future<void>>& engines) {
-  const auto deadline = std::chrono::steady_clock::now() + kToEnd;
+  const auto deadline = std::chrono::steady_clock::now() + kForEngines;
   return std::all_of(engines.begin(), engines.end(), [&](const std::future<void>& engine) {
     return engine.wait_until(deadline) == std::future_status::ready;
   });

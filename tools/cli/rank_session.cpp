@@ -16,7 +16,7 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr milliseconds kBetweenLooks{100};
-constexpr milliseconds kToEnd{1000};
+constexpr milliseconds kForOthers{1000};
 
 }  // namespace
 
@@ -71,7 +71,7 @@ void RankSession::watch() {
   };
   while (!ends_within(kBetweenLooks)) {
     if (const std::optional<std::string> reason = comm_->abort_reason()) {
-      if (!ends_within(kToEnd)) {
+      if (!ends_within(kForOthers)) {
         report_error(tool_, *reason);
         std::_Exit(EXIT_FAILURE);  // nothing is waited for: it may never come
       }

@@ -15,6 +15,7 @@ struct Spread {
 // All that take values take at least one, in any order, and throw Error without.
 Spread spread_of(const std::vector<double>& values);
 Spread scaled(const Spread& spread, double factor);  // in another unit
+inline constexpr double kMicroseconds = 1e6;         // of a second
 double median(const std::vector<double>& values);
 double mean(const std::vector<double>& values);
 

@@ -231,8 +231,8 @@ std::string tail(const std::string& text, size_t max_bytes) {
   return text.substr(begin);
 }
 
-ComparedToken describe(const Divergence& d, const TextWindow& window, size_t index,
-                       const Tokenizer& tokenizer) {
+ComparedToken compared_token(const Divergence& d, const TextWindow& window, size_t index,
+                             const Tokenizer& tokenizer) {
   const auto bytes = [&](int32_t id) { return tokenizer.token_bytes(id, /*show_special=*/true); };
   const auto top = [&](const Prediction& prediction) {
     return TokenProbability{.id = prediction.top,
@@ -293,7 +293,8 @@ Comparison compare_models(const ComparedModel& a, const ComparedModel& b, const 
   Comparison result = totals.summary(a, b);
   result.windows = std::ssize(windows);
   const Place& place = totals.worst_place();
-  result.worst = describe(totals.worst(), windows[place.window], place.index, a.engine.tokenizer());
+  result.worst =
+      compared_token(totals.worst(), windows[place.window], place.index, a.engine.tokenizer());
   result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return result;
 }

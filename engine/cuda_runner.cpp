@@ -316,9 +316,9 @@ class CudaRunner : public StepRunner {
     }
   }
 
-  // With several ranks either all have a graph or none has: what is captured may be computed in
-  // another way than what is not. While they capture, no kernel waits for one of another rank,
-  // since to make a graph may wait for the device.
+  // Either all ranks use a graph or none does, since captured sums may take other kernels. Before
+  // they capture, all ranks wait for their devices: making a graph may wait for the device too, and
+  // would wait forever for a kernel that waits for another rank.
   void capture_together(int64_t rows, Bucket& bucket, const KvCache& kv) {
     std::string problem;
     synchronize();

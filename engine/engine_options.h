@@ -40,7 +40,7 @@ struct TensorParallel {
   std::vector<Device> devices = {};
   // How long a rank waits for another one that is to compute the same.
   std::chrono::milliseconds timeout{60000};
-  // For measurements: what is computed is wrong.
+  // To measure what the sums over the ranks cost: they are left out, and results are wrong.
   bool leaves_out_sums = false;
   // Of ranks that are processes, of which the caller is rank 0: tells the others what they need to
   // know of the engine (`rank_options`, for engine/rank_process.h) and makes the communicator. It

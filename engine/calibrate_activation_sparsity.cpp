@@ -21,7 +21,7 @@ namespace {
 
 using Alphas = std::vector<std::optional<float>>;
 
-constexpr int64_t kDecodedTokens = 512;    // of a sequence, if the model takes as many
+constexpr int64_t kDecodedLength = 512;    // of a sequence, if the model takes as many
 constexpr int64_t kDecodedSequences = 32;  // at once
 constexpr int64_t kMinTokens = 512;  // fewer say nothing of a loss of some tenths of a per cent
 
@@ -115,7 +115,7 @@ std::vector<std::vector<int32_t>> sequences_of(const OpenDirectory& model,
   std::vector<std::vector<int32_t>> sequences = calibration_sequences(
       *load_tokenizer(model), {.text = calibration.text,
                                .tokens = calibration.tokens,
-                               .length = std::min(config.max_positions, kDecodedTokens),
+                               .length = std::min(config.max_positions, kDecodedLength),
                                .poll = [&calibration] {
                                  if (calibration.progress) {
                                    calibration.progress(0, 1);

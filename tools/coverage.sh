@@ -9,7 +9,7 @@ cd "$(dirname "$0")/.."
 . tools/setup.sh
 
 parsers=(
-  engine/rank_message.cpp
+  engine/rank_message.cpp engine/rank_options.cpp
   kernels/base/comm_messages.cpp kernels/base/json_events.cpp kernels/base/json_reader.cpp
   kernels/base/lfs_pointer.cpp kernels/base/open_directory.cpp kernels/base/rank_environment.cpp
   kernels/base/tune_cache.cpp
@@ -26,7 +26,8 @@ parsers=(
   tokenizer/pretokenize.cpp tokenizer/sentencepiece.cpp tokenizer/sentencepiece_model.cpp
   tokenizer/token_table.cpp tokenizer/tokenizer.cpp tokenizer/tokenizer_config.cpp
   tokenizer/tokenizer_json.cpp tokenizer/utf8.cpp tokenizer/vocab_merges.cpp
-  tools/cli/args.cpp tools/run/generation_args.cpp tools/run/line_reader.cpp tools/run/prompt_lines.cpp
+  tools/cli/args.cpp tools/cli/session_message.cpp tools/run/generation_args.cpp tools/run/line_reader.cpp
+  tools/run/prompt_lines.cpp
   tools/run/result_check.cpp tools/run/results.cpp tools/run/run_entries.cpp tools/run/run_mark.cpp
 )
 # Those of the tests that are about them.

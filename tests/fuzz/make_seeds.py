@@ -387,6 +387,26 @@ def rank_message_seeds():
         yield name, b"d" + struct.pack("<Bq", kind, 12)
 
 
+def session_message_seeds():
+    sparsity = {"mode": None, "votes": None, "alphas": [], "thresholds": []}
+    options = {
+        "cuda": False, "degree": 2, "timeout_ms": 60000, "leaves_out_sums": False,
+        "context_size": 0, "max_requests": 64, "step_tokens": 2048, "kv_tokens": 0, "kv_bytes": 0,
+        "gpu_memory_utilization": 0.9, "deterministic": False, "steps_ahead": 1, "traces": False,
+        "warm_up": True, "threads": 2, "kv_dtype": None, "dtype": "bf16", "weight_format": "auto",
+        "activation_sparsity": sparsity, "verify": True, "tuned": False, "formats": {},
+    }
+    predict = {
+        "mode": "predict", "votes": "weighted", "alpha": 1.03, "alpha_layers": 20,
+        "alphas": [1, None, 1.5], "thresholds": [0, 0.25, -1],
+    }
+    formats = {"model.layers.0.mlp.down_proj.weight": "tca_bme"}
+    chosen = options | {"activation_sparsity": predict, "formats": formats, "kv_dtype": "f16"}
+    for name, value in (("plain", options), ("chosen", chosen)):
+        yield name, dump({"engine": 1, "model": 1, "options": dump(value)}).encode()
+    yield "end", b'{"end": 130}'
+
+
 def format_rules_seeds():
     for path in sorted((DATA.parent.parent / "configs" / "format-rules").glob("*.json")):
         yield path.stem, dump(json.loads(read(path))).encode()
@@ -432,6 +452,7 @@ TARGETS = {
     "safetensors": safetensors_seeds,
     "safetensors_index": safetensors_index_seeds,
     "sentencepiece": sentencepiece_seeds,
+    "session_message": session_message_seeds,
     "tokenizer_json": tokenizer_json_seeds,
 }
 

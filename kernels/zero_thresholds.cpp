@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "kernels/counter_random.h"
+#include "kernels/random_order.h"
 
 namespace sparsellm {
 namespace {
@@ -52,6 +53,48 @@ Densities log_normal_densities(int64_t cells, double deviation, double density, 
   return densities;
 }
 
+// Of rows of normal weights with a standard deviation each: the shares that are above the threshold
+// at which their mean is `density`.
+Densities above_threshold(int64_t rows, double deviation, double density, uint64_t key) {
+  constexpr int kSteps = 100;  // of bisection: enough for all digits
+  constexpr double kMostLog = 700.0;
+  Densities densities(static_cast<size_t>(rows));
+  std::vector<double> logs(densities.size());  // of standard deviations
+  for (int64_t i = 0; i < rows; ++i) {
+    logs[static_cast<size_t>(i)] = deviation * standard_normal(key, i);
+  }
+  double low = -kMostLog;  // logarithms of thresholds
+  double high = kMostLog;
+  for (int step = 0; step < kSteps; ++step) {
+    const double middle = (low + high) / 2.0;
+    double sum = 0.0;
+    for (size_t i = 0; i < logs.size(); ++i) {
+      densities[i] = std::erfc(std::exp(middle - logs[i]) / std::numbers::sqrt2);
+      sum += densities[i];
+    }
+    (sum > density * static_cast<double>(rows) ? low : high) = middle;
+  }
+  return densities;
+}
+
+// `number` rounded up or down, so that the expected number is the same.
+uint64_t whole_number(double number, uint64_t key, int64_t index) {
+  const double below = std::floor(number + kCountRounding);
+  const double above = number - below;
+  const bool up = above > kCountRounding && uniform(mix_bits(~key), index) < above;
+  return static_cast<uint64_t>(below) + (up ? 1 : 0);
+}
+
+Densities whole_blocks(int64_t cells, double density, uint64_t key) {
+  const uint64_t kept = whole_number(density * static_cast<double>(cells), key, 0);
+  const RandomOrder order = random_order(cells);
+  Densities densities(static_cast<size_t>(cells));
+  for (uint64_t cell = 0; cell < densities.size(); ++cell) {
+    densities[cell] = place_in(order, key, cell) < kept ? 1.0 : 0.0;
+  }
+  return densities;
+}
+
 // `sizes`: the elements of each cell.
 Densities partly_dense(const std::vector<int64_t>& sizes, double share, double density,
                        uint64_t key) {
@@ -81,18 +124,23 @@ Densities partly_dense(const std::vector<int64_t>& sizes, double share, double d
   return densities;
 }
 
-ZeroGrid grid_of(Kind kind, int64_t rows, int64_t columns) {
-  switch (kind) {
+ZeroGrid grid_of(const ZeroPattern& pattern, int64_t rows, int64_t columns) {
+  const auto cells = [columns](int64_t cell_rows, int64_t cell_columns) -> ZeroGrid {
+    return {.columns = columns,
+            .cell_rows = cell_rows,
+            .cell_columns = cell_columns,
+            .cells_across = (columns + cell_columns - 1) / cell_columns};
+  };
+  switch (pattern.kind) {
     case Kind::rows:
-      return {.columns = columns, .cell_rows = 1, .cell_columns = columns, .cells_across = 1};
+    case Kind::magnitude:
+      return cells(1, columns);
     case Kind::dense_blocks:
-      return {
-          .columns = columns,
-          .cell_rows = ZeroPattern::kBlockRows,
-          .cell_columns = ZeroPattern::kBlockColumns,
-          .cells_across = (columns + ZeroPattern::kBlockColumns - 1) / ZeroPattern::kBlockColumns};
+      return cells(ZeroPattern::kBlockRows, ZeroPattern::kBlockColumns);
+    case Kind::kept_blocks:
+      return cells(pattern.block.rows, pattern.block.columns);
     default:
-      return {.columns = columns, .cell_rows = rows, .cell_columns = 1, .cells_across = columns};
+      return cells(rows, 1);
   }
 }
 
@@ -109,17 +157,17 @@ std::vector<int64_t> cell_sizes(const ZeroGrid& grid, int64_t rows) {
 
 Densities densities_of(const ZeroPattern& pattern, double density, uint64_t key,
                        const std::vector<int64_t>& sizes) {
-  return pattern.kind == Kind::rows || pattern.kind == Kind::columns
-             ? log_normal_densities(std::ssize(sizes), pattern.amount, density, key)
-             : partly_dense(sizes, pattern.amount, density, key);
-}
-
-// `zeros` rounded up or down, so that the expected number is the same.
-uint64_t whole_number(double zeros, uint64_t key, int64_t row) {
-  const double below = std::floor(zeros + kCountRounding);
-  const double above = zeros - below;
-  const bool up = above > kCountRounding && uniform(mix_bits(~key), row) < above;
-  return static_cast<uint64_t>(below) + (up ? 1 : 0);
+  switch (pattern.kind) {
+    case Kind::rows:
+    case Kind::columns:
+      return log_normal_densities(std::ssize(sizes), pattern.amount, density, key);
+    case Kind::magnitude:
+      return above_threshold(std::ssize(sizes), pattern.amount, density, key);
+    case Kind::kept_blocks:
+      return whole_blocks(std::ssize(sizes), density, key);
+    default:
+      return partly_dense(sizes, pattern.amount, density, key);
+  }
 }
 
 }  // namespace
@@ -128,9 +176,8 @@ ZeroThresholds zero_thresholds(const ZeroPattern& pattern, double sparsity, uint
                                int64_t rows, int64_t columns) {
   assert(pattern.kind != Kind::uniform && why_not(pattern, sparsity).empty());
   assert(rows > 0 && columns > 0);
-  ZeroThresholds thresholds{.grid = grid_of(pattern.kind, rows, columns),
-                            .counted = pattern.kind == Kind::rows,
-                            .zeros = {}};
+  ZeroThresholds thresholds{
+      .grid = grid_of(pattern, rows, columns), .counted = pattern.kind == Kind::rows, .zeros = {}};
   for (const double density :
        densities_of(pattern, 1.0 - sparsity, key, cell_sizes(thresholds.grid, rows))) {
     const double zeros = std::clamp(1.0 - density, 0.0, 1.0);

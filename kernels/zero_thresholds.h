@@ -30,8 +30,9 @@ struct ZeroThresholds {
 // Of a matrix [rows, columns] with at least one element, whose expected share of zeros is
 // `sparsity`. Which cells are how dense depends on `key` and the other arguments alone. Of equal
 // columns, or blocks, round(share * number) are dense, or as many fewer as the nonzeros suffice
-// for; the others share the rest of the nonzeros evenly. Rows are counted. The pattern is not
-// uniform, and one that why_not() has nothing against.
+// for; the others share the rest of the nonzeros evenly. Of blocks that are kept or
+// not, density * number are kept, rounded up or down at random. `rows` are counted. The pattern is
+// not uniform, and one that why_not() has nothing against.
 ZeroThresholds zero_thresholds(const ZeroPattern& pattern, double sparsity, uint64_t key,
                                int64_t rows, int64_t columns);
 

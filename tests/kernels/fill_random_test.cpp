@@ -137,8 +137,9 @@ TEST_P(FillRandom, TakesAnEmptyTensorAndRefusesBadArguments) {
 }
 
 constexpr const char* kPatterns[] = {
-    "rows:0",    "rows:0.5",     "rows:3",        "columns:0.5",
-    "columns:8", "outliers:0.0", "outliers:0.05", "dense-blocks:0.1",
+    "rows:0",       "rows:0.5",        "rows:3",           "columns:0.5", "columns:8",
+    "outliers:0.0", "outliers:0.05",   "dense-blocks:0.1", "magnitude:0", "magnitude:0.3",
+    "magnitude:8",  "kept-blocks:1x1", "kept-blocks:4x8",
 };
 
 using Shape = std::pair<int64_t, int64_t>;  // rows, columns
@@ -212,8 +213,8 @@ TEST_F(ZeroPatterns, KeepTheSparsityOfTheWholeMatrix) {
 
 TEST_F(ZeroPatterns, APartHasTheValuesOfItsPlace) {
   const Shape shape{130, 150};
-  for (const char* pattern :
-       {"uniform", "rows:0.5", "columns:0.5", "outliers:0.1", "dense-blocks:0.1"}) {
+  for (const char* pattern : {"uniform", "rows:0.5", "columns:0.5", "outliers:0.1",
+                              "dense-blocks:0.1", "magnitude:0.5", "kept-blocks:3x7"}) {
     SCOPED_TRACE(pattern);
     const std::vector<double> whole = fill(pattern, 0.6, shape).values;
     for (const auto& [rows, columns] :
@@ -275,6 +276,15 @@ TEST_F(ZeroPatterns, HaveTheExpectedTotal) {
           ASSERT_LE(threshold, uint64_t{1} << 32);
           zeros += static_cast<double>(threshold) * 0x1p-32;
         }
+        if (pattern.kind == ZeroPattern::Kind::kept_blocks) {
+          const auto whole = static_cast<double>(thresholds.zeros.size());
+          const auto kept = static_cast<double>(std::ranges::count(thresholds.zeros, uint64_t{0}));
+          EXPECT_EQ(
+              kept + static_cast<double>(std::ranges::count(thresholds.zeros, uint64_t{1} << 32)),
+              whole);
+          EXPECT_LT(std::abs(kept - (1.0 - sparsity) * whole), 1.0);
+          continue;
+        }
         EXPECT_NEAR(zeros / static_cast<double>(rows * columns), sparsity, 1e-9);
       }
     }
@@ -329,6 +339,53 @@ TEST_F(ZeroPatterns, RowsAndColumnsDeviateByS) {
     }
     EXPECT_LT(moments_of(across).deviation, 1.3 * std::sqrt(0.1 * 0.9 / kCount));
   }
+}
+
+// Of rows with the standard deviations s a share erfc(t / s / sqrt(2)) is above the threshold t.
+TEST_F(ZeroPatterns, MagnitudesSpreadMoreTheFewerNonzerosThereAre) {
+  constexpr int64_t kRows = 500;
+  constexpr int64_t kColumns = 4000;
+  std::vector<double> deviations;
+  for (const double sparsity : {0.5, 0.9, 0.99}) {
+    const Places places = fill("magnitude:0.3", sparsity, {kRows, kColumns}, 5);
+    std::vector<double> densities;
+    for (int64_t row = 0; row < kRows; ++row) {
+      densities.push_back(places.density(row, 1, 0, kColumns));
+    }
+    const Moments moments = moments_of(densities);
+    EXPECT_NEAR(moments.mean, 1.0 - sparsity, 0.03 * (1.0 - sparsity));
+    deviations.push_back(moments.deviation / moments.mean);
+  }
+  // The logarithm of the share above the median of |w| changes 0.86 times as much as that of the
+  // standard deviation.
+  EXPECT_NEAR(deviations[0], 0.3 * 0.86, 0.05);
+  EXPECT_GT(deviations[1], 2.0 * deviations[0]);
+  EXPECT_GT(deviations[2], 1.5 * deviations[1]);
+  const Places even = fill("magnitude:0", 0.9, {kRows, kColumns}, 5);
+  for (int64_t row = 0; row < kRows; ++row) {
+    EXPECT_NEAR(even.density(row, 1, 0, kColumns), 0.1, 5.0 * std::sqrt(0.09 / kColumns));
+  }
+}
+
+TEST_F(ZeroPatterns, BlocksAreKeptWhole) {
+  constexpr int64_t kRows = 4;
+  constexpr int64_t kColumns = 8;
+  const Places places = fill("kept-blocks:4x8", 0.7, {50, 203}, 9);
+  int64_t kept = 0;
+  int64_t blocks = 0;
+  for (int64_t row = 0; row < places.rows; row += kRows) {
+    for (int64_t column = 0; column < places.columns; column += kColumns) {
+      const double density = places.density(row, std::min(kRows, places.rows - row), column,
+                                            std::min(kColumns, places.columns - column));
+      EXPECT_TRUE(density == 0.0 || density == 1.0) << row << ", " << column;
+      kept += density > 0.0 ? 1 : 0;
+      ++blocks;
+    }
+  }
+  EXPECT_NEAR(static_cast<double>(kept), 0.3 * static_cast<double>(blocks), 1.0);
+  // Another key keeps others.
+  EXPECT_NE(fill("kept-blocks:4x8", 0.7, {50, 203}, 10).density(0, 50, 0, 8),
+            places.density(0, 50, 0, 8));
 }
 
 // Whole numbers of zeros are the same in all rows, others are rounded up or down.
@@ -490,6 +547,9 @@ TEST(ZeroPattern, IsParsed) {
       {"columns:8", {.kind = Kind::columns, .amount = 8.0}},
       {"outliers:0.01", {.kind = Kind::outliers, .amount = 0.01}},
       {"dense-blocks:1", {.kind = Kind::dense_blocks, .amount = 1.0}},
+      {"magnitude:0.3", {.kind = Kind::magnitude, .amount = 0.3}},
+      {"kept-blocks:4x8", {.kind = Kind::kept_blocks, .block = {4, 8}}},
+      {"kept-blocks:1x1024", {.kind = Kind::kept_blocks, .block = {1, 1024}}},
   };
   for (const auto& [text, pattern] : good) {
     EXPECT_EQ(parse_zero_pattern(text), pattern) << text;
@@ -520,6 +580,19 @@ TEST(ZeroPattern, IsParsed) {
                            "dense-blocks:2",
                            "dense-blocks:0.1:0.2",
                            "dense_blocks:0.1",
+                           "magnitude",
+                           "magnitude:8.1",
+                           "magnitude:1x1",
+                           "kept-blocks",
+                           "kept-blocks:4",
+                           "kept-blocks:4x",
+                           "kept-blocks:x4",
+                           "kept-blocks:0x4",
+                           "kept-blocks:4x-4",
+                           "kept-blocks:4x1025",
+                           "kept-blocks:4x4x4",
+                           "kept-blocks:4.0x4",
+                           "kept-blocks:99999999999999999999x4",
                            ":",
                            ":0.5",
                            " uniform"}) {

@@ -36,7 +36,8 @@ void add_bench_model_args(CLI::App& app, BenchModelArgs& args) {
   app.add_option_function<std::string>(
          "--pattern",
          [&args](const std::string& text) { args.pattern = parse_pattern("--pattern", text); },
-         "Where these zeros are: uniform, rows:S, columns:S, outliers:F or dense-blocks:F "
+         "Where these zeros are: uniform, rows:S, columns:S, magnitude:S, outliers:F, "
+         "dense-blocks:F or kept-blocks:RxC "
          "[uniform; by the scopes of a plan]")
       ->type_name("PATTERN");
   app.add_option("--seed", args.seed, "Seed of random weights, prompts and arrivals")

@@ -312,10 +312,11 @@ CLI::App* add_kernel(CLI::App& app, KernelArgs& args) {
   add_list(*command, "--sparsity", options.sparsities, "Shares of zeros in the random weights")
       ->check(CLI::Range(0.0, 1.0))
       ->capture_default_str();
-  CLI::Option* const pattern =
-      add_list(*command, "--pattern", args.patterns,
-               "Where these zeros are: uniform, rows:S, columns:S, outliers:F, dense-blocks:F")
-          ->capture_default_str();
+  CLI::Option* const pattern = add_list(*command, "--pattern", args.patterns,
+                                        "Where these zeros are: uniform, rows:S, columns:S, "
+                                        "magnitude:S, outliers:F, dense-blocks:F, "
+                                        "kept-blocks:RxC")
+                                   ->capture_default_str();
   pattern->type_name("PATTERN,...");
   add_list(*command, "--formats", args.formats,
            fmt::format("Formats of the weights [{}; with --ablation {}]",

@@ -33,6 +33,9 @@ ZeroPattern pattern_of(const PruneSettings& prune, double sparsity,
   if (instead) {
     return *instead;
   }
+  if (prune.block != BlockShape()) {
+    return {.kind = ZeroPattern::Kind::kept_blocks, .block = prune.block};
+  }
   return {.kind = prune.scope == PruneScope::row ? ZeroPattern::Kind::rows
                                                  : ZeroPattern::Kind::uniform};
 }

@@ -24,7 +24,8 @@ struct RandomPlanOptions {
 
 // All linear layers of a model with random weights by a plan. Zeros are random whatever method is
 // to choose them: a fraction `sparsity`, of N:M a fraction 1 - N / M; equally many in each row
-// where the scope is the row (ZeroPattern::Kind::rows), anywhere where it is the matrix. A layer
+// where the scope is the row (ZeroPattern::Kind::rows), anywhere where it is the matrix, by blocks
+// anywhere where the plan has blocks. A layer
 // has the format of the plan; of layers that are joined by rows and differ, that of the one with
 // the most rows, as a converted model has it. For "smallest" it is the one in which the joined
 // layer can be expected to take the fewest bytes, for "auto" what rules choose for it, as the

@@ -22,7 +22,7 @@ constexpr int64_t kSequenceTokens = 2048;  // of calibration, if the model takes
 
 std::string weight_name(const LinearLayer& layer) { return layer.module + ".weight"; }
 
-// The share of nonzeros that pruning leaves, at most.
+// The share of nonzeros that pruning leaves, at most; with blocks about as many.
 double most_density(const PruneSettings& prune) {
   using Kind = PruneMethod::Kind;
   switch (prune.method.kind) {

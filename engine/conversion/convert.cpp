@@ -32,7 +32,7 @@ ConvertedWeight converted(const PlannedWeight& weight, int64_t nonzeros,
                           const PlannedEncoding& encoding) {
   const std::optional<EncodedWeight>& encoded = encoding.encoded;
   return {.layer = weight.layer,
-          .method = to_string(weight.plan.prune.method),
+          .method = describe_pruning(weight.plan.prune),
           .format = encoded ? encoded->format : std::string(dense_format().name()),
           .why_dense = encoding.why_dense,
           .stored_nonzeros = weight.stored_nonzeros,

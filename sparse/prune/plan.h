@@ -39,6 +39,7 @@ struct LayerPlan {
 //   prune     a method of parse_prune_method()
 //   sparsity  in [0, 1], of magnitude, random and wanda
 //   scope     "row" (the default) or "matrix", of magnitude and random
+//   block     "RxC", of magnitude and random: blocks become zero as a whole
 //   seed      of random; 0 if it is not there
 //   format    a name of sparse/registry.h, "smallest" or "auto", the default; "dense" keeps a layer
 //             dense

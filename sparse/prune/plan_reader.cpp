@@ -140,6 +140,14 @@ PruneScope read_scope(const JsonValue& value) {
   value.refuse("expected row or matrix");
 }
 
+BlockShape read_block(const JsonValue& value) {
+  const std::optional<BlockShape> block = parse_block_shape(value.string());
+  if (!block) {
+    value.refuse(fmt::format("expected {}", kBlockShapeSyntax));
+  }
+  return *block;
+}
+
 PruneSettings read_settings(const json& rule, const JsonValue& value) {
   const std::string& method = value["prune"].string();
   PruneSettings settings;
@@ -154,8 +162,10 @@ PruneSettings read_settings(const json& rule, const JsonValue& value) {
   }
   if (kind != Kind::magnitude && kind != Kind::random) {
     require_absent(value["scope"], settings.method);
-  } else if (value["scope"].present()) {
-    settings.scope = read_scope(value["scope"]);
+    require_absent(value["block"], settings.method);
+  } else {
+    settings.scope = value["scope"].present() ? read_scope(value["scope"]) : settings.scope;
+    settings.block = value["block"].present() ? read_block(value["block"]) : settings.block;
   }
   if (kind != Kind::random) {
     require_absent(value["seed"], settings.method);

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "kernels/base/error.h"
+#include "sparse/prune/block_scores.h"
 #include "sparse/prune/score.h"
 #include "sparse/prune/zero_lowest.h"
 
@@ -22,13 +23,16 @@ int64_t grain(const Tensor& w) {
 }
 
 void check_settings(const Tensor& w, const PruneSettings& settings) {
-  const auto& [method, scope, sparsity, seed, norms] = settings;
+  const auto& [method, scope, sparsity, seed, block, norms] = settings;
   require(w.rank() == 2, "pruning takes a matrix, not a tensor {}", w.shape_string());
   require(w.device() == Device{}, "pruning takes a matrix in host memory, not on {}",
           to_string(w.device()));
   require(sparsity >= 0.0 && sparsity <= 1.0, "the sparsity {} is not in [0, 1]", sparsity);
   require(scope == PruneScope::row || method.kind == Kind::magnitude || method.kind == Kind::random,
           "{} pruning is per row, not per matrix", to_string(method));
+  require(block.in_range(), "blocks of {}; expected {}", to_string(block), kBlockShapeSyntax);
+  require(block == BlockShape() || method.kind == Kind::magnitude || method.kind == Kind::random,
+          "{} pruning chooses elements, not blocks", to_string(method));
   if (method.kind == Kind::n_m) {
     parse_prune_method(to_string(method));
   }
@@ -132,6 +136,20 @@ void prune_n_m(const Tensor& w, PruneMethod method, const Score& score, ThreadPo
   });
 }
 
+template <class T>
+void prune_blocks(const Tensor& w, const PruneSettings& settings, ThreadPool& threads) {
+  check_scores<T>(w, MagnitudeScore<T>{}, threads);
+  const Kind kind = settings.method.kind;
+  const OwnedTensor scores = block_scores(w, settings.block, kind, threads);
+  if (kind == Kind::random) {
+    prune_to_sparsity<float>(scores.view, settings,
+                             RandomScore<float>{settings.seed, scores.view.size(1)}, threads);
+  } else {
+    prune_to_sparsity<float>(scores.view, settings, MagnitudeScore<float>{}, threads);
+  }
+  zero_blocks(w, settings.block, scores.view, threads);
+}
+
 template <class T, class Score>
 void prune_by(const Tensor& w, const PruneSettings& settings, const Score& score,
               ThreadPool& threads) {
@@ -152,7 +170,9 @@ void prune(Tensor w, const PruneSettings& settings, ThreadPool& threads) {
     return;
   }
   visit_float(w.dtype(), [&]<class T>(T) {
-    if (settings.method.kind == Kind::random) {
+    if (settings.block != BlockShape()) {
+      prune_blocks<T>(w, settings, threads);
+    } else if (settings.method.kind == Kind::random) {
       prune_by<T>(w, settings, RandomScore<T>{settings.seed, w.size(1)}, threads);
     } else if (norms != nullptr) {
       prune_by<T>(w, settings, WandaScore<T>{norms}, threads);

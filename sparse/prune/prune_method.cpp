@@ -60,6 +60,12 @@ std::string to_string(PruneMethod method) {
   return "?";
 }
 
+std::string describe_pruning(const PruneSettings& settings) {
+  return settings.block == BlockShape() ? to_string(settings.method)
+                                        : fmt::format("{} of {} blocks", to_string(settings.method),
+                                                      to_string(settings.block));
+}
+
 std::string_view name_of(PruneScope scope) { return scope == PruneScope::row ? "row" : "matrix"; }
 
 }  // namespace sparsellm

@@ -106,7 +106,8 @@ TEST(RandomPlan, MethodsAreRandomZeros) {
       {"tensors": "*.v_proj", "prune": "wanda", "sparsity": 0.65},
       {"tensors": "*.o_proj", "prune": "2:8"},
       {"tensors": "*.up_proj", "prune": "magnitude", "sparsity": 0, "format": "tca_bme"},
-      {"tensors": "*.down_proj", "prune": "none", "format": "tiled_csl"}]})");
+      {"tensors": "*.down_proj", "prune": "random", "sparsity": 0.5, "block": "8x4",
+       "format": "tiled_csl"}]})");
   const auto expect = [&](const char* linear, double sparsity, const ZeroPattern& pattern,
                           const char* format) {
     EXPECT_EQ(llama(linears, 3, linear),
@@ -119,7 +120,8 @@ TEST(RandomPlan, MethodsAreRandomZeros) {
   expect("self_attn.o_proj", 0.75, kByRow, "tca_bme");
   expect("mlp.gate_proj", 0.0, {}, "dense");  // as up_proj, which has no more rows
   expect("mlp.up_proj", 0.0, {}, "dense");
-  expect("mlp.down_proj", 0.0, {}, "tiled_csl");
+  expect("mlp.down_proj", 0.5, {.kind = ZeroPattern::Kind::kept_blocks, .block = {8, 4}},
+         "tiled_csl");
 }
 
 // That of the part with the most rows; of equally many, of the first.

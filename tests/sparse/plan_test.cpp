@@ -106,7 +106,8 @@ TEST(SparsityPlan, FirstMatchingRuleWins) {
     "rules": [
       {"tensors": ["*.q_proj", "*.k_proj"], "layers": [0, 2], "prune": "2:4", "format": "dense"},
       {"tensors": "*.self_attn.*", "prune": "wanda", "sparsity": 0.4},
-      {"tensors": "*.up_proj", "prune": "random", "scope": "matrix", "sparsity": 0.7, "seed": 3},
+      {"tensors": "*.up_proj", "prune": "random", "scope": "matrix", "sparsity": 0.7, "seed": 3,
+       "block": "4x8"},
       {"tensors": "*.down_proj", "prune": "none"}
     ],
     "default": {"prune": "magnitude", "sparsity": 1, "format": "auto"}})");
@@ -126,12 +127,14 @@ TEST(SparsityPlan, FirstMatchingRuleWins) {
   EXPECT_EQ(up.prune.method.kind, Kind::random);
   EXPECT_EQ(up.prune.scope, PruneScope::matrix);
   EXPECT_EQ(up.prune.sparsity, 0.7);
+  EXPECT_EQ(up.prune.block, (BlockShape{4, 8}));
 
   EXPECT_EQ(plan.for_tensor(llama(0, "mlp.down_proj"), 0, 4).prune.method.kind, Kind::none);
 
   const LayerPlan gate = plan.for_tensor(llama(0, "mlp.gate_proj"), 0, 4);
   EXPECT_EQ(gate.prune.method.kind, Kind::magnitude);
   EXPECT_EQ(gate.prune.sparsity, 1.0);
+  EXPECT_EQ(gate.prune.block, BlockShape());
 }
 
 TEST(SparsityPlan, WithoutDefaultNothingIsPruned) {
@@ -407,6 +410,15 @@ TEST(SparsityPlanErrors, Members) {
                     "the pruning method wanda has none");
   expect_rule_error(R"("tensors": "*", "prune": "magnitude", "sparsity": 0.5, "scope": "layer")",
                     "scope is \"layer\"; expected row or matrix");
+  for (const char* method : {R"("none")", R"("2:4")", R"("wanda", "sparsity": 0.5)"}) {
+    expect_rule_error(fmt::format(R"("tensors": "*", "prune": {}, "block": "4x4")", method),
+                      "block is \"4x4\"; the pruning method ");
+  }
+  for (const char* block : {"\"4\"", "\"0x4\"", "\"4x1025\"", "4", "[4, 4]"}) {
+    expect_rule_error(
+        fmt::format(R"("tensors": "*", "prune": "random", "sparsity": 0.5, "block": {})", block),
+        "block ");
+  }
   expect_rule_error(R"("tensors": "*", "prune": "magnitude", "sparsity": 0.5, "seed": 1)",
                     "the pruning method magnitude has none");
   expect_rule_error(R"("tensors": "*", "prune": "random", "sparsity": 0.5, "seed": -1)",

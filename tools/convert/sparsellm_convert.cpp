@@ -39,6 +39,7 @@ struct ConvertArgs {
   std::string prune = "none";
   std::optional<double> sparsity;
   std::optional<std::string> scope;
+  std::optional<std::string> block;
   std::optional<uint64_t> seed;
   std::optional<std::string> plan;
   std::optional<std::string> calibration;
@@ -92,6 +93,10 @@ void add_prune_args(CLI::App& app, ConvertArgs& args) {
                  "Of magnitude and random: the share holds in each row (an output) or in the "
                  "matrix [row]")
       ->check(CLI::IsMember({"row", "matrix"}))
+      ->excludes(plan);
+  app.add_option("--block", args.block,
+                 "Of magnitude and random: blocks of R rows and C columns become zero as a whole")
+      ->type_name("RxC")
       ->excludes(plan);
   app.add_option("--seed", args.seed, "Of random [0]")->check(is_seed())->excludes(plan);
   auto* const calibration =
@@ -168,8 +173,11 @@ PruneSettings prune_settings(const ConvertArgs& args) {
   if (args.sparsity && std::isnan(*args.sparsity)) {  // which CLI::Range lets pass
     throw UsageError("--sparsity nan is not in [0, 1]");
   }
-  if (args.scope && kind != Kind::magnitude && kind != Kind::random) {
-    throw UsageError(fmt::format("--scope is not for --prune {}", args.prune));
+  for (const auto& [flag, given] :
+       {std::pair("--scope", args.scope.has_value()), {"--block", args.block.has_value()}}) {
+    if (given && kind != Kind::magnitude && kind != Kind::random) {
+      throw UsageError(fmt::format("{} is not for --prune {}", flag, args.prune));
+    }
   }
   if (args.seed && kind != Kind::random) {
     throw UsageError(fmt::format("--seed is not for --prune {}", args.prune));
@@ -183,6 +191,14 @@ PruneSettings prune_settings(const ConvertArgs& args) {
   settings.sparsity = args.sparsity.value_or(0.0);
   settings.scope = args.scope == "matrix" ? PruneScope::matrix : PruneScope::row;
   settings.seed = args.seed.value_or(0);
+  if (args.block) {
+    const std::optional<BlockShape> block = parse_block_shape(*args.block);
+    if (!block) {
+      throw UsageError(
+          fmt::format("--block {}; expected {}", quote(*args.block), kBlockShapeSyntax));
+    }
+    settings.block = *block;
+  }
   return settings;
 }
 

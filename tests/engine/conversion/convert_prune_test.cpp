@@ -229,6 +229,42 @@ TEST(ConvertPrune, Wanda) {
   expect_same_bytes(directory.path() / "one", directory.path() / "from encoded");
 }
 
+TEST(ConvertPrune, WholeBlocks) {
+  const TempDir directory;
+  const BlockShape block{8, 4};
+  const Conversion conversion =
+      convert(opt_gelu(), directory.path() / "out",
+              SparsityPlan::uniform({.method = parse_prune_method("magnitude"),
+                                     .sparsity = 0.75,
+                                     .block = block,
+                                     .norms = {}},
+                                    "tca_bme"),
+              verified);
+  const Model before(opt_gelu());
+  const Model after(directory.path() / "out");
+  expect_same_others(before, after);
+  for (size_t i = 0; i < before.layers.size(); ++i) {
+    const LinearLayer& layer = before.layers[i];
+    SCOPED_TRACE(layer.module);
+    EXPECT_EQ(conversion.weights[i].method, "magnitude of 8x4 blocks");
+    const OwnedTensor w = after.dense(layer);
+    expect_pruned_values(before.dense(layer).view, w.view);
+    const int64_t across = (layer.columns + block.columns - 1) / block.columns;
+    for (int64_t row = 0; row < layer.rows; row += block.rows) {
+      int64_t empty = 0;
+      for (int64_t column = 0; column < layer.columns; column += block.columns) {
+        const Range columns{column, std::min(block.columns, layer.columns - column)};
+        int64_t nonzeros = 0;
+        for (int64_t r = row; r < std::min(row + block.rows, layer.rows); ++r) {
+          nonzeros += columns.count - zeros(w.view, r, columns);
+        }
+        empty += nonzeros == 0 ? 1 : 0;
+      }
+      ASSERT_EQ(empty, std::llround(0.75 * static_cast<double>(across))) << "row " << row;
+    }
+  }
+}
+
 TEST(ConvertPrune, GroupsOfNOfM) {
   const TempDir directory;
   const Model before(opt_gelu());

@@ -437,12 +437,44 @@ def comm_message_seeds():
     yield "goodbye", comm_message(7)
 
 
+def general_sparse_text_seeds():
+    plan = (
+        "tokens={} group={} token-warps=1 block={} warp={} thread={} thread-nonzeros={} step={} "
+        "a-vector=1 x-vector={} {} reductions={} threads=128"
+    )
+    plans = {
+        "thread": (1, 1, "several,whole", "several,whole", "one,whole", 0, 1, 1)
+        + ("x=l1 panel=0 x-order=by-token", "total,none,none"),
+        "warp": (8, 4, "several,whole", "one,whole", "one,split", 0, 4, 1)
+        + ("x=registers panel=64 x-order=by-token", "total,total,none"),
+        "block": (2, 1, "one,whole", "one,split", "one,split", 0, 1, 1)
+        + ("x=shared-panels panel=1024 x-order=transposed-while-staged", "total,total,total"),
+        "shares": (4, 2, "several,split", "several,split", "several,split", 16, 8, 2)
+        + ("x=l1 panel=0 x-order=transposed-before", "bitmap,segment,segment"),
+        "singles": (1, 1, "several,whole", "several,split", "one,split", 1, 1, 1)
+        + ("x=l1 panel=0 x-order=by-token", "none,bitmap,segment"),
+    }
+    for name, fields in plans.items():
+        yield f"plan-{name}", plan.format(*fields).encode()
+    functions = [
+        "linear count=100 a=4 b=-7",
+        "branch count=12 ends=3,9,12 values=0,5,7",
+        "cyclic count=12 a=8 c=0,2,5",
+        "quasi-linear-u8 count=4 a=3 b=1 residuals=0,2,255,0",
+        "quasi-linear-u16 count=3 a=3 b=1 residuals=0,2,256",
+        "array count=3 values=5,-9,2",
+    ]
+    for function in functions:
+        yield function.split(" ", 1)[0], function.encode()
+
+
 TARGETS = {
     "bitmask_weight": bitmask_weight_seeds,
     "comm_message": comm_message_seeds,
     "config": config_seeds,
     "convert": convert_seeds,
     "format_rules": format_rules_seeds,
+    "general_sparse_text": general_sparse_text_seeds,
     "merges_vocab": merges_vocab_seeds,
     "model_directory": model_directory_seeds,
     "model_file": model_file_seeds,

@@ -6,10 +6,10 @@
 #include <cstring>
 #include <utility>
 
+#include "kernels/base/crc32c.h"
 #include "kernels/base/error.h"
 #include "kernels/base/json_reader.h"
 #include "kernels/base/mapped_file.h"
-#include "models/storage/crc32c.h"
 #include "models/storage/stored_names.h"
 #include "sparse/join_parts.h"
 #include "sparse/registry.h"

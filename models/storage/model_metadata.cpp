@@ -7,10 +7,10 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/base/crc32c.h"
 #include "kernels/base/error.h"
 #include "kernels/base/json_reader.h"
 #include "kernels/base/json_writer.h"
-#include "models/storage/crc32c.h"
 #include "sparse/encoded_weight.h"
 
 namespace sparsellm {

@@ -7,11 +7,11 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/base/crc32c.h"
 #include "kernels/base/error.h"
 #include "kernels/base/json_reader.h"
 #include "kernels/base/json_writer.h"
 #include "kernels/base/mapped_file.h"
-#include "models/storage/crc32c.h"
 #include "models/storage/model_metadata.h"
 #include "models/storage/output_file.h"
 

@@ -5,10 +5,10 @@
 #include <optional>
 #include <utility>
 
+#include "kernels/base/crc32c.h"
 #include "kernels/base/error.h"
 #include "kernels/base/json_reader.h"
 #include "kernels/base/json_writer.h"
-#include "models/storage/crc32c.h"
 #include "models/storage/model_manifest.h"
 #include "models/storage/model_metadata.h"
 

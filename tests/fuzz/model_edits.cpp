@@ -13,8 +13,8 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/base/crc32c.h"
 #include "kernels/base/error.h"
-#include "models/storage/crc32c.h"
 #include "models/storage/model_manifest.h"
 #include "models/storage/model_metadata.h"
 #include "models/storage/safetensors.h"

@@ -11,8 +11,8 @@
 #include <utility>
 
 #include "engine/rank_process.h"
+#include "kernels/base/crc32c.h"
 #include "kernels/base/mapped_file.h"
-#include "models/storage/crc32c.h"
 #include "models/storage/model_directory.h"
 #include "models/storage/model_metadata.h"
 #include "models/storage/safetensors.h"

@@ -6,9 +6,9 @@
 #include <unordered_map>
 #include <utility>
 
+#include "kernels/base/crc32c.h"
 #include "kernels/base/error.h"
 #include "kernels/base/mapped_file.h"
-#include "models/storage/crc32c.h"
 #include "models/storage/model_metadata.h"
 #include "tokenizer/utf8.h"
 #include "tools/cli/interrupt.h"

@@ -8,8 +8,8 @@
 #include <cstring>
 #include <span>
 
+#include "kernels/base/crc32c.h"
 #include "kernels/base/error.h"
-#include "models/storage/crc32c.h"
 
 namespace sparsellm {
 namespace {

@@ -19,8 +19,8 @@
 
 #include "engine/engine.h"
 #include "engine/sampler.h"
+#include "kernels/base/crc32c.h"
 #include "kernels/base/error.h"
-#include "models/storage/crc32c.h"
 #include "tests/testing/paths.h"
 #include "tests/testing/temp_dir.h"
 #include "tests/testing/throws_error.h"

@@ -8,7 +8,7 @@
 #include <span>
 #include <string>
 
-#include "models/storage/crc32c.h"
+#include "kernels/base/crc32c.h"
 #include "tests/testing/temp_dir.h"
 #include "tests/testing/throws_error.h"
 

@@ -9,7 +9,7 @@
 #include <span>
 #include <string>
 
-#include "models/storage/crc32c.h"
+#include "kernels/base/crc32c.h"
 #include "models/storage/model_metadata.h"
 #include "tests/testing/paths.h"
 #include "tests/testing/temp_dir.h"

@@ -1,4 +1,4 @@
-#include "models/storage/crc32c.h"
+#include "kernels/base/crc32c.h"
 
 #include <array>
 #include <bit>

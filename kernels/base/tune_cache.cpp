@@ -1,14 +1,10 @@
 #include "kernels/base/tune_cache.h"
 
-#include <fcntl.h>
-#include <unistd.h>
-
-#include <cerrno>
-#include <cstring>
 #include <system_error>
 #include <utility>
 
 #include "kernels/base/error.h"
+#include "kernels/base/file_replacement.h"
 #include "kernels/base/json_reader.h"
 #include "kernels/base/json_writer.h"
 
@@ -63,57 +59,6 @@ Contents read(const fs::path& path) {
   }
 }
 
-// A file beside `target` that takes its place, or disappears.
-class Replacement {
- public:
-  explicit Replacement(fs::path target) : target_(std::move(target)) {
-    constexpr int kMaxAttempts = 100;  // names that other savers, or crashed ones, may hold
-    for (int attempt = 0; attempt < kMaxAttempts && fd_ < 0; ++attempt) {
-      path_ = target_;
-      path_ += fmt::format(".{}-{}.partial", ::getpid(), attempt);
-      fd_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-      if (fd_ < 0 && errno != EEXIST) {
-        break;
-      }
-    }
-    check(fd_ >= 0);
-  }
-  ~Replacement() {
-    if (fd_ >= 0) {
-      ::close(fd_);
-      ::unlink(path_.c_str());
-    }
-  }
-  Replacement(const Replacement&) = delete;
-  Replacement& operator=(const Replacement&) = delete;
-
-  void write(std::string_view text) {
-    while (!text.empty()) {
-      const ssize_t written = ::write(fd_, text.data(), text.size());
-      if (written < 0 && errno == EINTR) {
-        continue;
-      }
-      check(written > 0);
-      text.remove_prefix(static_cast<size_t>(written));
-    }
-  }
-
-  void commit() {
-    check(::fsync(fd_) == 0);  // or a crash could leave an empty file under the new name
-    check(::rename(path_.c_str(), target_.c_str()) == 0);
-    ::close(std::exchange(fd_, -1));
-  }
-
- private:
-  void check(bool good) const {
-    require(good, "cannot write {}: {}", target_.native(), std::strerror(errno));
-  }
-
-  fs::path target_;
-  fs::path path_;
-  int fd_ = -1;
-};
-
 }  // namespace
 
 TuneCache::TuneCache(fs::path path) : path_(std::move(path)) {
@@ -148,8 +93,9 @@ void TuneCache::save() {
   }
   std::error_code unknown;  // the opening of the file tells
   fs::create_directories(path_.parent_path(), unknown);
-  Replacement file(path_);
+  FileReplacement file(path_);
   file.write(text_of(merged) + "\n");
+  file.sync();
   file.commit();
   entries_ = std::move(merged);
   unsaved_.clear();

@@ -6,6 +6,7 @@
 #include "kernels/base/device_info.h"
 #include "kernels/base/error.h"
 #include "kernels/base/pinned_buffer.h"
+#include "kernels/base/run_time_compiler.h"
 #include "kernels/base/upload.h"
 
 // Stands in for the CUDA side of kernels/base in a CPU-only build. What takes a CudaContext is
@@ -68,6 +69,14 @@ void CudaGraph::launch() const {}
 
 PinnedBuffer::PinnedBuffer(int64_t, std::string_view) { fail("{}", kCpuOnlyBuild); }
 PinnedBuffer::~PinnedBuffer() = default;
+
+struct RunTimeCompiler::State {};
+
+RunTimeCompiler::RunTimeCompiler() = default;
+RunTimeCompiler::~RunTimeCompiler() = default;
+std::string RunTimeCompiler::why_not() { return std::string(kCpuOnlyBuild); }
+std::string RunTimeCompiler::version() { fail("{}", kCpuOnlyBuild); }
+std::vector<std::byte> RunTimeCompiler::compile(const KernelSource&) { fail("{}", kCpuOnlyBuild); }
 
 std::unique_ptr<CudaCommunicator> make_cuda_communicator(Communicator&, const CudaContext&,
                                                          const CudaCommOptions&) {

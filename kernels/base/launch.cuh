@@ -1,5 +1,6 @@
 #pragma once
 
+#include <type_traits>
 #include <utility>
 
 #include "kernels/base/cuda_queue.h"
@@ -59,6 +60,17 @@ void launch(const ExecContext& ctx, void (*kernel)(Parameters...), const LaunchS
     void* parameters[] = {&converted..., nullptr};
     launch(ctx, reinterpret_cast<const void*>(kernel), shape, parameters);
   }(std::forward<Arguments>(arguments)...);
+}
+
+// The same for a kernel that was compiled when the program runs (kernels/base/kernel_library.h).
+// The one struct that it takes is as large here as there: KernelLibrary::kernel() has checked that.
+template <class Parameters>
+void launch(const ExecContext& ctx, cudaKernel_t kernel, const LaunchShape& shape,
+            const Parameters& parameters) {
+  static_assert(std::is_trivially_copyable_v<Parameters>);
+  Parameters copy = parameters;
+  void* pointers[] = {&copy, nullptr};
+  launch(ctx, static_cast<const void*>(kernel), shape, pointers);
 }
 
 }  // namespace sparsellm

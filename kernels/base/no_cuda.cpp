@@ -5,6 +5,7 @@
 #include "kernels/base/device_cuda.h"
 #include "kernels/base/device_info.h"
 #include "kernels/base/error.h"
+#include "kernels/base/kernel_library.h"
 #include "kernels/base/pinned_buffer.h"
 #include "kernels/base/run_time_compiler.h"
 #include "kernels/base/upload.h"
@@ -69,6 +70,16 @@ void CudaGraph::launch() const {}
 
 PinnedBuffer::PinnedBuffer(int64_t, std::string_view) { fail("{}", kCpuOnlyBuild); }
 PinnedBuffer::~PinnedBuffer() = default;
+
+struct KernelLibrary::State {};
+
+KernelLibrary::KernelLibrary(std::span<const std::byte>, const CudaContext&) {
+  fail("{}", kCpuOnlyBuild);
+}
+KernelLibrary::~KernelLibrary() = default;
+KernelLibrary::KernelLibrary(KernelLibrary&&) noexcept = default;
+KernelLibrary& KernelLibrary::operator=(KernelLibrary&&) noexcept = default;
+CUkern_st* KernelLibrary::kernel(const std::string&, const KernelNeeds&) const { return nullptr; }
 
 struct RunTimeCompiler::State {};
 

@@ -1,18 +1,8 @@
 #include "sparse/count_nonzeros.h"
 
 #include <atomic>
-#include <bit>
-
-#include "kernels/base/error.h"
 
 namespace sparsellm {
-namespace {
-
-bool is_zero(Half value) { return (value.bits & 0x7fffu) == 0; }
-bool is_zero(BFloat16 value) { return (value.bits & 0x7fffu) == 0; }
-bool is_zero(float value) { return (std::bit_cast<uint32_t>(value) & 0x7fffffffu) == 0; }
-
-}  // namespace
 
 int64_t count_nonzeros(const Tensor& w, ThreadPool& threads) {
   std::atomic<int64_t> total = 0;

@@ -416,6 +416,23 @@ def format_rules_seeds():
     yield "none", dump({"gpu": "GPU", "rules": []}).encode()
 
 
+def matrix_market_seeds():
+    fields = {"real": (0.5, -1e-3, "+2.5E1"), "integer": (3, -4, "+5"), "pattern": ("", "", "")}
+    for field, values in fields.items():
+        for symmetry in ("general", "symmetric", "skew-symmetric"):
+            if (field, symmetry) != ("pattern", "skew-symmetric"):
+                places = [(2, 1), (3, 2), (4, 1)]
+                lines = [f"{r} {c} {v}".rstrip() for (r, c), v in zip(places, values)]
+                banner = f"%%MatrixMarket matrix coordinate {field} {symmetry}"
+                text = "\n".join([banner, "4 4 3", *lines]) + "\n"
+                yield f"{field}-{symmetry}", text.encode()
+    general = "%%MatrixMarket matrix coordinate real general"
+    yield "duplicates", f"{general}\n3 2 4\n3 2 1\n1 1 1e8\n3 2 -1\n1 1 1\n".encode()
+    yield "comments", f"{general}\r\n% of\r\n\r\n 1\t2 1\r\n%\r\n1 2 7".lower().encode()
+    yield "zeros", f"{general}\n2 2 2\n1 1 0\n2 2 1e-60\n".encode()
+    yield "nothing", f"{general}\n1048576 2147483647 0\n".encode()
+
+
 def comm_message(kind, body=b"", op=0, root=0, rows=0, row_bytes=0):
     header = struct.pack("<HBBIqqQ", 1, kind, op, root, rows, row_bytes, len(body))
     return b"SparseTP" + header + body
@@ -499,6 +516,7 @@ TARGETS = {
     "format_rules": format_rules_seeds,
     "general_sparse_text": general_sparse_text_seeds,
     "kernel_cache": kernel_cache_seeds,
+    "matrix_market": matrix_market_seeds,
     "merges_vocab": merges_vocab_seeds,
     "model_directory": model_directory_seeds,
     "model_file": model_file_seeds,

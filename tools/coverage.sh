@@ -18,7 +18,7 @@ parsers=(
   models/storage/model_file.cpp models/storage/model_manifest.cpp models/storage/model_metadata.cpp models/storage/safetensors.cpp
   models/storage/safetensors_header.cpp models/storage/safetensors_index.cpp
   models/storage/sparse_config.cpp models/weights/weight_store.cpp
-  sparse/market_text.h sparse/matrix_market.cpp
+  sparse/matrices/market_text.h sparse/matrices/matrix_market.cpp
   sparse/prune/glob.cpp sparse/prune/layer_range.cpp sparse/prune/plan.cpp
   sparse/prune/plan_reader.cpp sparse/prune/prune_method.cpp sparse/tca_bme/v1/paper_validate.cpp
   sparse/tca_bme/format/record_parts.cpp sparse/tca_bme/format/record_validate.cpp sparse/tiled_csl/host/record_check.cpp

@@ -5,11 +5,11 @@
 #include <string_view>
 
 #include "kernels/base/parallel.h"
-#include "sparse/matrix_market.h"
+#include "sparse/matrices/matrix_market.h"
 #include "tests/fuzz/expect.h"
 #include "tests/fuzz/fuzz_one.h"
 #include "tests/fuzz/input_folder.h"
-#include "tests/sparse/write_matrix_market.h"
+#include "tests/sparse/matrices/write_matrix_market.h"
 
 namespace sparsellm::fuzz {
 namespace {

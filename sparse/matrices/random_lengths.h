@@ -5,7 +5,8 @@
 
 namespace sparsellm {
 
-// The lengths of the rows of random matrices (sparse/random_matrix.h), the same on every machine.
+// The lengths of the rows of random matrices (sparse/matrices/random_matrix.h), the same on every
+// machine.
 
 // Whole numbers that differ by at most 1 and have the sum `total`.
 std::vector<int64_t> even_lengths(int64_t rows, int64_t total);

@@ -1,4 +1,4 @@
-#include "sparse/matrix_market.h"
+#include "sparse/matrices/matrix_market.h"
 
 #include <gtest/gtest.h>
 
@@ -12,7 +12,7 @@
 
 #include "kernels/base/error.h"
 #include "kernels/base/parallel.h"
-#include "tests/sparse/write_matrix_market.h"
+#include "tests/sparse/matrices/write_matrix_market.h"
 #include "tests/testing/random.h"
 #include "tests/testing/temp_dir.h"
 #include "tests/testing/tensor_values.h"

@@ -2,7 +2,7 @@
 
 #include "kernels/base/parallel.h"
 #include "kernels/base/tensor.h"
-#include "sparse/compressed_rows.h"
+#include "sparse/matrices/compressed_rows.h"
 #include "tests/testing/compare.h"
 
 namespace sparsellm::testing {

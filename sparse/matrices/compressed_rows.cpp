@@ -1,4 +1,4 @@
-#include "sparse/compressed_rows.h"
+#include "sparse/matrices/compressed_rows.h"
 
 #include <algorithm>
 #include <atomic>

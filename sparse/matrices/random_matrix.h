@@ -3,8 +3,8 @@
 #include <cstdint>
 
 #include "kernels/base/parallel.h"
-#include "sparse/compressed_rows.h"
-#include "sparse/matrix_class.h"
+#include "sparse/matrices/compressed_rows.h"
+#include "sparse/matrices/matrix_class.h"
 
 namespace sparsellm {
 

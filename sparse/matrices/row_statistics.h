@@ -4,7 +4,7 @@
 #include <cstdint>
 
 #include "kernels/base/parallel.h"
-#include "sparse/compressed_rows.h"
+#include "sparse/matrices/compressed_rows.h"
 
 namespace sparsellm {
 

@@ -1,4 +1,4 @@
-#include "tests/sparse/write_matrix_market.h"
+#include "tests/sparse/matrices/write_matrix_market.h"
 
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-#include "sparse/random_matrix.h"
+#include "sparse/matrices/random_matrix.h"
 
 #include <gtest/gtest.h>
 
@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "kernels/base/error.h"
-#include "sparse/row_statistics.h"
+#include "sparse/matrices/row_statistics.h"
 #include "tests/testing/throws_error.h"
 
 namespace sparsellm {

@@ -1,4 +1,4 @@
-#include "sparse/matrix_market.h"
+#include "sparse/matrices/matrix_market.h"
 
 #include <algorithm>
 #include <array>
@@ -13,7 +13,7 @@
 #include "kernels/base/buffer.h"
 #include "kernels/base/json_reader.h"
 #include "sparse/count_nonzeros.h"
-#include "sparse/market_text.h"
+#include "sparse/matrices/market_text.h"
 
 namespace sparsellm {
 namespace {

@@ -1,4 +1,4 @@
-#include "sparse/compressed_rows.h"
+#include "sparse/matrices/compressed_rows.h"
 
 #include <gtest/gtest.h>
 
@@ -12,7 +12,7 @@
 
 #include "kernels/base/error.h"
 #include "sparse/count_nonzeros.h"
-#include "tests/sparse/compressed_product.h"
+#include "tests/sparse/matrices/compressed_product.h"
 #include "tests/sparse/product_reference.h"
 #include "tests/sparse/weight_patterns.h"
 #include "tests/testing/compare.h"

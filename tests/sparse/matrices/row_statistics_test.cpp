@@ -1,4 +1,4 @@
-#include "sparse/row_statistics.h"
+#include "sparse/matrices/row_statistics.h"
 
 #include <gtest/gtest.h>
 

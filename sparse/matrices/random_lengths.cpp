@@ -1,11 +1,11 @@
-#include "sparse/random_lengths.h"
+#include "sparse/matrices/random_lengths.h"
 
 #include <algorithm>
 #include <cmath>
 #include <numeric>
 
 #include "kernels/counter_random.h"
-#include "sparse/distinct_columns.h"
+#include "sparse/matrices/distinct_columns.h"
 
 namespace sparsellm {
 namespace {

@@ -8,7 +8,7 @@
 namespace sparsellm {
 
 // What kind of problem a matrix comes from, which says where its nonzeros are
-// (sparse/random_matrix.h).
+// (sparse/matrices/random_matrix.h).
 enum class MatrixClass : uint8_t {
   banded,      // near the diagonal
   stencil,     // neighbours in a grid

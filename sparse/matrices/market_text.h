@@ -17,8 +17,8 @@
 
 namespace sparsellm {
 
-// The lines of a .mtx file (sparse/matrix_market.h) and what is in them. In the header, since a
-// file has hundreds of millions of numbers.
+// The lines of a .mtx file (sparse/matrices/matrix_market.h) and what is in them. In the header,
+// since a file has hundreds of millions of numbers.
 class MarketText {
  public:
   static constexpr int64_t kMaxLineBytes = 1024;  // as the description of the format has it

@@ -1,4 +1,4 @@
-#include "sparse/market_text.h"
+#include "sparse/matrices/market_text.h"
 
 #include "kernels/base/json_reader.h"
 

@@ -1,4 +1,4 @@
-#include "tests/sparse/compressed_product.h"
+#include "tests/sparse/matrices/compressed_product.h"
 
 #include <cmath>
 #include <cstdint>

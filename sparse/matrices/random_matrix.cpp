@@ -1,4 +1,4 @@
-#include "sparse/random_matrix.h"
+#include "sparse/matrices/random_matrix.h"
 
 #include <algorithm>
 #include <array>
@@ -14,8 +14,8 @@
 #include "kernels/counter_random.h"
 #include "kernels/fill_random.h"
 #include "kernels/random_order.h"
-#include "sparse/distinct_columns.h"
-#include "sparse/random_lengths.h"
+#include "sparse/matrices/distinct_columns.h"
+#include "sparse/matrices/random_lengths.h"
 
 namespace sparsellm {
 namespace {

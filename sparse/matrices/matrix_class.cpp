@@ -1,4 +1,4 @@
-#include "sparse/matrix_class.h"
+#include "sparse/matrices/matrix_class.h"
 
 #include <algorithm>
 

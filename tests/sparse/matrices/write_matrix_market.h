@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "sparse/compressed_rows.h"
+#include "sparse/matrices/compressed_rows.h"
 
 namespace sparsellm::testing {
 

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "kernels/base/open_directory.h"
-#include "sparse/compressed_rows.h"
+#include "sparse/matrices/compressed_rows.h"
 
 namespace sparsellm {
 

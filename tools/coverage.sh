@@ -19,6 +19,8 @@ parsers=(
   models/storage/safetensors_header.cpp models/storage/safetensors_index.cpp
   models/storage/sparse_config.cpp models/weights/weight_store.cpp
   sparse/matrices/market_text.h sparse/matrices/matrix_market.cpp
+  sparse/general_sparse/offset_function.cpp sparse/general_sparse/plan.cpp
+  sparse/general_sparse/text_fields.cpp
   sparse/prune/glob.cpp sparse/prune/layer_range.cpp sparse/prune/plan.cpp
   sparse/prune/plan_reader.cpp sparse/prune/prune_method.cpp sparse/tca_bme/v1/paper_validate.cpp
   sparse/tca_bme/format/record_parts.cpp sparse/tca_bme/format/record_validate.cpp sparse/tiled_csl/host/record_check.cpp
@@ -32,7 +34,7 @@ parsers=(
   tools/run/result_check.cpp tools/run/results.cpp tools/run/run_entries.cpp tools/run/run_mark.cpp
 )
 # Those of the tests that are about them.
-tests=(base_test comm_test matrices_test models_test model_file_test rank_test record_pieces_test sparse_test tiled_csl_test tokenizer_test tools_test)
+tests=(base_test comm_test general_sparse_test matrices_test models_test model_file_test rank_test record_pieces_test sparse_test tiled_csl_test tokenizer_test tools_test)
 for target in tests/fuzz/*_fuzz.cpp; do
   target=${target##*/}
   corpora+=("${target%_fuzz.cpp}")

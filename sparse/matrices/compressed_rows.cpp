@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <bit>
 #include <cstring>
 #include <numeric>
 #include <vector>
@@ -45,13 +46,21 @@ void require_starts(const CompressedRows& m) {
           m.nonzeros());
 }
 
+// f(column, mask of the nonzeros from there on) for each 64 columns.
+template <class T, class F>
+void for_each_mask(const T* elements, int64_t columns, F&& f) {
+  constexpr int64_t kBits = 64;
+  for (int64_t column = 0; column < columns; column += kBits) {
+    f(column, nonzero_mask(elements + column, std::min(columns - column, kBits)));
+  }
+}
+
 template <class T>
 int64_t count_in_row(const T* elements, int64_t columns) {
-  int64_t zeros = 0;
-  for (int64_t column = 0; column < columns; ++column) {
-    zeros += is_zero(elements[column]) ? 1 : 0;
-  }
-  return columns - zeros;
+  int64_t nonzeros = 0;
+  for_each_mask(elements, columns,
+                [&](int64_t, uint64_t mask) { nonzeros += std::popcount(mask); });
+  return nonzeros;
 }
 
 // Its start and end are known.
@@ -62,13 +71,15 @@ void compress_row(const Tensor& w, int64_t row, CompressedRows& m) {
   T* const values = m.values<T>().data();
   int64_t i = m.starts()[static_cast<size_t>(row)];
   const int64_t end = m.starts()[static_cast<size_t>(row) + 1];
-  // Without a branch: an element is written, and stays if it is a nonzero.
-  for (int64_t column = 0; column < w.size(1) && i < end; ++column) {
-    columns[i] = static_cast<uint32_t>(column);
-    values[i] = elements[column];
-    i += is_zero(elements[column]) ? 0 : 1;
-  }
-  require(i == end, "row {} has changed while its nonzeros were taken", row);
+  for_each_mask(elements, w.size(1), [&](int64_t first, uint64_t mask) {
+    require(std::popcount(mask) <= end - i, "row {} has got more nonzeros meanwhile", row);
+    for (; mask != 0; mask &= mask - 1, ++i) {
+      const int64_t column = first + std::countr_zero(mask);
+      columns[i] = static_cast<uint32_t>(column);
+      values[i] = elements[column];
+    }
+  });
+  require(i == end, "row {} has got fewer nonzeros meanwhile", row);
 }
 
 }  // namespace

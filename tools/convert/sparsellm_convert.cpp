@@ -15,6 +15,8 @@
 #include <vector>
 
 #include "engine/conversion/convert.h"
+#include "kernels/base/json_reader.h"
+#include "kernels/block_shape.h"
 #include "sparse/registry.h"
 #include "tools/cli/activation_sparsity_args.h"
 #include "tools/cli/args.h"

@@ -24,8 +24,8 @@ class KernelCompiler {
   // Names all that code depends on besides the KernelSource; one line. Throws Error where nothing
   // can be compiled.
   virtual std::string version() = 0;
-  // The code for GPUs of that compute capability (a cubin). Throws Error naming the source, the
-  // line and what is wrong there, in one line.
+  // The code for GPUs of that compute capability (a cubin). Throws Error of one line that names the
+  // source, the line in it and the mistake.
   virtual std::vector<std::byte> compile(const KernelSource& source) = 0;
 };
 

@@ -66,10 +66,10 @@ class OffsetFunction {
                    QuasiLinearOffsets<uint16_t>, StoredOffsets>;
 
   // The cheapest form that has all of these offsets: each is compared with the whole array, in the
-  // order above. What is the cheapest in kernels is what loads least (nothing for the first three,
-  // but for a cycle's constants, then 1, 2, and 4 bytes each), and of these what has the fewest
-  // instructions. Offsets beyond +-2^60 are not tried as quasi-linear. Takes time in proportion to
-  // the length: up to 64 passes for a cycle, some more for an array that is short.
+  // order above. In a kernel that is the one that loads least (nothing for the first three, except
+  // for the constants of a cycle, then 1, 2 and 4 bytes an offset), and of these the one with the
+  // fewest instructions. Offsets beyond +-2^60 are not tried as quasi-linear. Takes time in
+  // proportion to the length: up to 64 passes for a cycle, some more for an array that is short.
   static OffsetFunction of(std::span<const int64_t> offsets);
   static OffsetFunction of(std::span<const uint32_t> offsets);
 
@@ -101,8 +101,8 @@ class OffsetFunction {
   //   cyclic count=12 a=8 c=0,2,5
   //   quasi-linear-u8 count=4 a=3 b=1 residuals=0,2,255,0      (or quasi-linear-u16)
   //   array count=3 values=5,9,2
-  // from_text() takes what to_text() gives and nothing else; the text may be hostile, and what is
-  // wrong with it is an Error of one line.
+  // from_text() takes only what to_text() gives. The text may be hostile: whatever else it holds is
+  // an Error of one line.
   std::string to_text() const;
   static OffsetFunction from_text(std::string_view text);
 

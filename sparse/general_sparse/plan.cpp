@@ -374,7 +374,7 @@ std::vector<KernelPlan> enumerate_plans(const PlanLimits& limits) {
     const int64_t bytes = int64_t{plan.panel_columns} * plan.tile_tokens() * limits.value_bytes;
     return plan.x_source != XSource::shared_panels || bytes <= limits.shared_bytes;
   };
-  // Fields in the order of the text, but for the threads, without which no reduction is known.
+  // Fields in the order of the text, except for `threads`: reductions depend on it.
   return PlanList()
       .times(&KernelPlan::tokens_per_thread, powers_of_two(1, kMostTokensPerThread))
       .times(&KernelPlan::threads_per_group, powers_of_two(1, kMostThreadsPerGroup))

@@ -46,9 +46,12 @@ OwnedTensor block_scores(const Tensor& w, const BlockShape& block, PruneMethod::
       std::vector<double> sums(static_cast<size_t>(across));
       for (int64_t row = begin; row < end; ++row) {
         const T* const values = w.row<T>(row);
-        for (int64_t column = 0; column < w.size(1); ++column) {
-          sums[static_cast<size_t>(column / block.columns)] +=
-              std::fabs(static_cast<double>(to_float(values[column])));
+        for (int64_t j = 0; j < across; ++j) {
+          const int64_t stop = std::min((j + 1) * block.columns, w.size(1));
+          double& sum = sums[static_cast<size_t>(j)];
+          for (int64_t column = j * block.columns; column < stop; ++column) {
+            sum += std::fabs(static_cast<double>(to_float(values[column])));
+          }
         }
       }
       float* const of_row = scores.view.row<float>(i);

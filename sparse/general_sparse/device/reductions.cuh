@@ -50,7 +50,8 @@
 //                   warps - 1 times T loads and additions, by as many threads as there are tokens
 //                   (block_total), or by the group of each warp that has its last start
 //
-// The run-time compiler has no headers: nothing is included for it, and what is called is built in.
+// The run-time compiler has no headers: nothing is included for it; only built-in functions are
+// called.
 namespace sparsellm::general_sparse {
 
 // --- Thread. Products of nonzero `a` with this thread's tokens of x are added, one nonzero after
@@ -150,7 +151,7 @@ __device__ inline void warp_total_scattered(typename Lanes::Float (&sums)[T]) {
 // ..., a group adds what the one `step` later has if that is of the same row: Algorithm 1, which
 // finds this out by a bit that moves along, but here from the distance to the next start. Then the
 // sum of a row stands in the group with its start, and in group 0 the leading sum of the warp, if
-// its bit is not set. The sums of other groups are parts of rows, for nobody.
+// its bit is not set. The sums of other groups are not used.
 template <class Lanes, int T>
 __device__ inline void warp_bitmap(unsigned starts, typename Lanes::Float (&sums)[T]) {
   const auto length = Lanes::distance_to(starts >> 1 | 1u << (Lanes::kGroups - 1));

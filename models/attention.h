@@ -16,11 +16,21 @@ struct SelfAttention {
   int64_t kv_heads = 0;
   int64_t head_dim = 0;
 
-  // x, y [tokens, hidden]; y may be x. cos_sin (kernels/rope.h) rotates q and k; empty: no rotary
-  // positions. The step's keys and values are added to kv.
-  void forward(const Tensor& x, const PagedBatch& batch, const Tensor& cos_sin, const KvLayer& kv,
-               Tensor y, ExecContext& ctx) const;
+  // What qkv computes and out multiplies by, of rows [tokens, hidden] that are alike `x`: tensors
+  // of `scratch`.
+  struct Activations {
+    Tensor joined;  // [tokens, (heads + 2 * kv_heads) * head_dim]
+    Tensor mixed;   // [tokens, heads * head_dim]
+  };
+  Activations activations(const Tensor& x, Workspace::Scope& scratch) const;
 
+  // What comes between the projections. cos_sin (kernels/rope.h) rotates q and k; empty: no rotary
+  // positions. The step's keys and values are added to kv.
+  void mix(const Activations& rows, const PagedBatch& batch, const Tensor& cos_sin,
+           const KvLayer& kv, ExecContext& ctx) const;
+
+  int64_t activation_bytes(int64_t tokens, DType dtype) const;  // of activations()
+  // Of these, and of what they are computed with.
   int64_t workspace_bytes(int64_t tokens, DType dtype, Device device, Sums sums) const;
 };
 

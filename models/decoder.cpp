@@ -15,6 +15,7 @@
 #include "kernels/embedding.h"
 #include "kernels/tune/make_meter.h"
 #include "models/sparse_mlp.h"
+#include "models/weights/sum_over_ranks.h"
 
 namespace sparsellm {
 namespace {
@@ -59,9 +60,14 @@ void Decoder::forward(const StepInputs& step, const KvCache& kv, Tensor hidden,
   parts_.embedding.forward(step, hidden, ctx);
   Tensor delta = scratch.tensor(activation_dtype_, {hidden.size(0), hidden.size(1)});
   LayerInputs inputs = layer_inputs(step.batch, parts_.rope_frequencies.view, scratch, ctx);
+  inputs.parts = row_parts(step.batch, delta, ctx);
+  const Communicator::Deferral deferral(inputs.parts.size() > 1 ? ctx.comm : nullptr);
   for (size_t i = 0; i < parts_.layers.size(); ++i) {
     parts_.layers[i].forward(hidden, inputs, kv.layer(static_cast<int64_t>(i)), delta, ctx);
     inputs.first = false;
+  }
+  for (const RowPart& part : inputs.parts) {
+    finish_sum_over_ranks(part.of(delta), ctx);
   }
   add(delta, hidden, ctx);
 }

@@ -29,9 +29,31 @@ void Communicator::all_reduce_sum(Tensor y, ExecContext& ctx) {
   check_tensor("all_reduce_sum", y, ctx);
   require(y.dtype() == DType::f32 || (ctx.device.is_cuda() && is_floating(y.dtype())),
           "all_reduce_sum: {} on {}", name_of(y.dtype()), to_string(ctx.device));
-  if (size() > 1 && y.element_count() > 0 && !leaves_out_sums_) {
+  if (size() == 1 || y.element_count() == 0 || leaves_out_sums_) {
+    return;
+  }
+  if (defers_sums_) {
+    begin_sum(y, ctx);
+  } else {
     all_reduce_sum_checked(y, ctx);
   }
+}
+
+void Communicator::finish_sum(Tensor y, ExecContext& ctx) {
+  check_tensor("finish_sum", y, ctx);
+  if (size() > 1 && y.element_count() > 0 && !leaves_out_sums_ && defers_sums_) {
+    end_sum(y, ctx);
+  }
+}
+
+bool Communicator::can_defer(const Tensor&, const ExecContext&) const { return false; }
+
+void Communicator::begin_sum(const Tensor&, ExecContext&) {
+  fail("this communicator does not defer sums");
+}
+
+void Communicator::end_sum(const Tensor&, ExecContext&) {
+  fail("this communicator does not defer sums");
 }
 
 void Communicator::all_gather(const Tensor& part, std::span<const int64_t> borders, Tensor whole,

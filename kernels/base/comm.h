@@ -57,6 +57,32 @@ class Communicator {
   //   y  f32, f16 or bf16, any shape, rows may be strided; on the CPU f32
   void all_reduce_sum(Tensor y, ExecContext& ctx);
 
+  // Sums that are needed later. While a Deferral lives, all_reduce_sum() only begins a sum, and
+  // finish_sum() of the same tensor ends it: sums end in the order in which they begin, at most two
+  // are under way, and none when the Deferral ends. In between the tensor is neither read nor
+  // written, and what is enqueued runs beside the sum. The bits are the same. nullptr: nothing is
+  // deferred.
+  class Deferral {
+   public:
+    explicit Deferral(Communicator* comm) : comm_(comm) { set(true); }
+    ~Deferral() { set(false); }
+    Deferral(const Deferral&) = delete;
+    Deferral& operator=(const Deferral&) = delete;
+
+   private:
+    void set(bool defers) {
+      if (comm_ != nullptr) {
+        comm_->defers_sums_ = defers;
+      }
+    }
+    Communicator* comm_;
+  };
+  // Whether sums of tensors of this shape may be deferred; the same on all ranks. False while a
+  // graph is captured.
+  virtual bool can_defer(const Tensor& y, const ExecContext& ctx) const;
+  bool defers_sums() const { return defers_sums_; }
+  void finish_sum(Tensor y, ExecContext& ctx);
+
   // For measurements: sums are left out from now on, and what would be y stays as it is. On all
   // ranks.
   void leave_out_sums() { leaves_out_sums_ = true; }
@@ -108,6 +134,9 @@ class Communicator {
  private:
   // The same after the checks of the arguments; size() may be 1.
   virtual void all_reduce_sum_checked(Tensor y, ExecContext& ctx) = 0;
+  // Where can_defer() is not always false.
+  virtual void begin_sum(const Tensor& y, ExecContext& ctx);
+  virtual void end_sum(const Tensor& y, ExecContext& ctx);
   virtual void all_gather_checked(const Tensor& part, std::span<const int64_t> borders,
                                   Tensor whole, ExecContext& ctx) = 0;
   virtual void broadcast_checked(Tensor y, int root, ExecContext& ctx) = 0;
@@ -118,6 +147,7 @@ class Communicator {
 
   int rank_;
   bool leaves_out_sums_ = false;
+  bool defers_sums_ = false;
   std::vector<std::string> devices_;
 };
 

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "kernels/base/comm_cuda.h"
+#include "kernels/base/comm_deferred.h"
 #include "kernels/base/comm_peers.h"
 #include "kernels/base/cuda_context.h"
 #include "kernels/base/cuda_state.cuh"
@@ -59,6 +60,7 @@ class CudaRank final : public CudaCommunicator {
     changed_.notify_all();
     watch_.join();
     nccl_.reset();
+    deferred_.reset();
     peers_.reset();
   }
 
@@ -84,6 +86,10 @@ class CudaRank final : public CudaCommunicator {
   void use_only(std::optional<CommWay> way) override {
     require(!way || has(*way), "there is no {} between these ranks", name_of(*way));
     only_ = way;
+  }
+  bool can_defer(const Tensor& y, const ExecContext& ctx) const override {
+    return deferred_ != nullptr && !only_ && DeferredCopies::takes(peers_->world(), y) &&
+           !is_capturing(ctx);
   }
   std::string why_no_own_kernels() const override { return why_no_own_kernels_; }
   std::string why_no_nccl() const override { return why_no_nccl_; }
@@ -113,7 +119,14 @@ class CudaRank final : public CudaCommunicator {
         nccl_ = std::make_unique<NcclTensors>(host_, device);
       }
     }
-    host_.agree({}, Patience::while_alive);
+    if (peers_ != nullptr && peers_->world().layout.deferred_bytes > 0) {
+      try {
+        deferred_ = std::make_unique<DeferredCopies>(peers_->world(), cuda_);
+      } catch (const std::exception& error) {
+        problem = error.what();
+      }
+    }
+    host_.agree(problem, Patience::while_alive);
   }
 
   std::atomic_ref<uint32_t> word() const {
@@ -220,6 +233,15 @@ class CudaRank final : public CudaCommunicator {
     }
   }
 
+  void begin_sum(const Tensor& y, ExecContext& ctx) override {
+    begin(ctx);
+    deferred_->begin(y, ctx);
+  }
+  void end_sum(const Tensor& y, ExecContext& ctx) override {
+    begin(ctx);
+    deferred_->end(y, ctx);
+  }
+
   void all_gather_checked(const Tensor& part, std::span<const int64_t> borders, Tensor whole,
                           ExecContext& ctx) override {
     begin(ctx);
@@ -267,6 +289,7 @@ class CudaRank final : public CudaCommunicator {
 
   PinnedBuffer abort_word_;
   std::unique_ptr<CommPeers> peers_;  // none: no own kernels
+  std::unique_ptr<DeferredCopies> deferred_;
   std::unique_ptr<NcclTensors> nccl_;
   std::string why_no_own_kernels_;
   std::string why_no_nccl_;

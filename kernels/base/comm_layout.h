@@ -31,14 +31,23 @@ struct CommLayout {
   // What only the rank itself uses: u64 [kMaxBlocks], the number of the call that comes next, once
   // for each block; then u32, how many blocks of a call are done.
   static constexpr int64_t kDoneOffset = kMaxBlocks * int64_t{sizeof(uint64_t)};
+  // u32 [kDeferredSlots], written by the other rank: which sum is in a slot.
+  static constexpr int64_t kArrivedOffset = 1024;
   static constexpr int64_t kControlBytes = 4096;
 
   // Bytes of the slots of one form, of one turn.
   static constexpr int64_t kPacketBytes = int64_t{4} << 20;
   static constexpr int64_t kTileBytes = int64_t{16} << 20;
 
+  // Of two ranks: where parts of sums arrive while products run (comm_deferred.h). Half of a pass
+  // of 2,048 tokens of OPT-66B is 18 MiB.
+  static constexpr int kDeferredSlots = 4;
+  static constexpr int64_t kDeferredBytes = int64_t{20} << 20;  // of a slot
+
   CommSlots packets;
   CommSlots tiles;
+  int64_t deferred_offset = 0;
+  int64_t deferred_bytes = 0;  // of a slot; 0: there are none
   int64_t bytes = 0;
 
   // Of 2 to kMaxRanks ranks.
@@ -46,9 +55,12 @@ struct CommLayout {
     CommLayout layout;
     layout.packets = slots(kPacketUnit, kPacketBytes, ranks, kControlBytes);
     layout.tiles = slots(kTileUnit, kTileBytes, ranks, end(layout.packets, ranks));
+    layout.deferred_offset = end(layout.tiles, ranks);
+    layout.deferred_bytes = ranks == 2 ? kDeferredBytes : 0;
+    const int64_t end = layout.deferred_offset + kDeferredSlots * layout.deferred_bytes;
     // Whole pages of the GPU's memory: nothing else lies in what other processes map.
     constexpr int64_t kPage = int64_t{2} << 20;
-    layout.bytes = (end(layout.tiles, ranks) + kPage - 1) / kPage * kPage;
+    layout.bytes = (end + kPage - 1) / kPage * kPage;
     return layout;
   }
 

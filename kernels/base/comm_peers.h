@@ -26,6 +26,8 @@ class CommPeers {
                                          const uint32_t* abort_word, int max_blocks,
                                          std::string& why_not);
 
+  const CommWorld& world() const { return world_; }
+
   void all_reduce_sum(CommWay way, const Tensor& y, const ExecContext& ctx) const;
 
   enum class Form : uint8_t { packets, tiles };

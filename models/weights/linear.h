@@ -33,6 +33,8 @@ struct Linear {
     weight->matmul(x, y, {.bias = bias.view, .activation = {}}, ctx);
     sum_over_ranks(y, ctx);
     if (instead.kind != Activation::Kind::none) {
+      require(ctx.comm == nullptr || !ctx.comm->defers_sums(),
+              "an activation of a sum that is deferred");
       activate(instead, y, ctx);
     }
   }

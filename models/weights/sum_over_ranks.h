@@ -14,4 +14,12 @@ inline void sum_over_ranks(Tensor y, ExecContext& ctx) {
   }
 }
 
+// The same where a Communicator::Deferral has left its end open.
+inline void finish_sum_over_ranks(Tensor y, ExecContext& ctx) {
+  if (ctx.comm != nullptr && ctx.comm->defers_sums()) {
+    const TraceScope traced(ctx, "communication");
+    ctx.comm->finish_sum(y, ctx);
+  }
+}
+
 }  // namespace sparsellm

@@ -93,7 +93,11 @@ TEST(Workspaces, OfAttention) {
         const GuardedTensor y(DType::f32, {21, hidden});
         expect_uses_exactly(
             attention.workspace_bytes(21, DType::f32, {}, Sums::fastest), [&](ExecContext& ctx) {
-              attention.forward(x.view(), step.batch(), Tensor(), kv, y.view(), ctx);
+              auto scratch = ctx.workspace.scope();
+              const SelfAttention::Activations rows = attention.activations(x.view(), scratch);
+              attention.qkv.forward(x.view(), rows.joined, ctx);
+              attention.mix(rows, step.batch(), Tensor(), kv, ctx);
+              attention.out.forward(rows.mixed, y.view(), ctx);
             });
       }
     }

@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <numeric>
 #include <string>
 #include <thread>
 #include <vector>
@@ -22,6 +23,7 @@
 #include "sparse/dense/dense.h"
 #include "tests/testing/compare.h"
 #include "tests/testing/cpu_context.h"
+#include "tests/testing/deferring_communicator.h"
 #include "tests/testing/paged_step.h"
 #include "tests/testing/random.h"
 #include "tests/testing/reference.h"
@@ -66,27 +68,29 @@ struct Output {
   std::vector<double> logits;
 };
 
-// One step of two requests of `generated` rows and others.
+// One step of two requests, `generated` rows and others: of nine rows, and of so many.
 Output run(const ModelConfig& config, WeightLoader& weights, int64_t generated,
-           Communicator* comm = nullptr) {
+           Communicator* comm = nullptr, int64_t second = 20) {
   const auto decoder = build_decoder(config, weights);
-  constexpr int64_t kTokens = 9 + 20;
+  const int64_t tokens = 9 + second;
   EXPECT_EQ(decoder->kv_shape().kv_heads, kv_heads(config, weights.shard()).count);
-  CpuContext ctx(1, decoder->workspace_bytes(kTokens, kTokens, {}, Sums::fastest));
+  CpuContext ctx(1, decoder->workspace_bytes(tokens, tokens, {}, Sums::fastest));
   ctx.exec.comm = comm;
-  const KvCache kv({}, decoder->kv_shape(), 3);
-  const PagedStep step(
-      {{.pages = {2}, .kv_length = 9, .rows = 9}, {.pages = {0, 1}, .kv_length = 20, .rows = 20}});
+  std::vector<int32_t> pages(static_cast<size_t>(pages_for(second)));
+  std::iota(pages.begin(), pages.end(), 0);
+  const KvCache kv({}, decoder->kv_shape(), std::ssize(pages) + 1);
+  const PagedStep step({{.pages = {static_cast<int32_t>(pages.size())}, .kv_length = 9, .rows = 9},
+                        {.pages = pages, .kv_length = second, .rows = second}});
   PagedBatch batch = step.batch();
   batch.generated = generated;
   Random random(5);
   std::vector<int32_t> ids;
-  for (int64_t i = 0; i < kTokens; ++i) {
+  for (int64_t i = 0; i < tokens; ++i) {
     ids.push_back(static_cast<int32_t>(random.below(config.vocab_size)));
   }
   const GuardedTensor id_tensor = i32_tensor(ids);
-  const GuardedTensor hidden(DType::f32, {kTokens, config.hidden_size});
-  const GuardedTensor logits(DType::f32, {kTokens, config.vocab_size});
+  const GuardedTensor hidden(DType::f32, {tokens, config.hidden_size});
+  const GuardedTensor logits(DType::f32, {tokens, config.vocab_size});
   decoder->forward({.token_ids = id_tensor.view(), .batch = batch}, kv, hidden.view(), ctx.exec);
   decoder->logits(hidden.view(), {}, logits.view(), ctx.exec);
   EXPECT_TRUE(hidden.guards_intact());
@@ -209,6 +213,38 @@ TEST(ShardDecoder, ActivationSparsity) {
         for (const int64_t generated : {0, 5, 29}) {
           SCOPED_TRACE(fmt::format("{} {} {}", config.architecture, name_of(mode), generated));
           expect_same_on_ranks(config, random_loader("dense", 0.3), degree, generated);
+        }
+      }
+    }
+  }
+}
+
+// Of a long step two halves go through the products, while the sums of the other are under way.
+TEST(ShardDecoder, DeferredSums) {
+  constexpr int64_t kSecond = 1100;
+  for (const bool opt : {false, true}) {
+    ModelConfig config = odd_config(opt);
+    config.max_positions = 2048;
+    for (const Mode mode : {Mode::off, Mode::predict}) {
+      config.activation_sparsity = {.mode = mode};
+      if (mode == Mode::predict) {
+        config.activation_sparsity.alphas = {1.0f, std::nullopt};
+      }
+      for (const int64_t generated : {0, 3, 800}) {
+        SCOPED_TRACE(fmt::format("{} {} {}", config.architecture, name_of(mode), generated));
+        std::vector<Output> outputs(6);
+        on_ranks(3, [&](int rank, Communicator& comm) {
+          const auto loader =
+              random_loader("dense", 0.3)(Shard{.rank = rank, .degree = comm.size()});
+          outputs[static_cast<size_t>(rank)] = run(config, *loader, generated, &comm, kSecond);
+          DeferringCommunicator deferring(comm);
+          outputs[static_cast<size_t>(3 + rank)] =
+              run(config, *loader, generated, &deferring, kSecond);
+          EXPECT_EQ(deferring.deferred(), 2 * 2 * config.num_layers);
+        });
+        for (const Output& output : outputs) {
+          EXPECT_EQ(output.hidden, outputs.front().hidden);
+          EXPECT_EQ(output.logits, outputs.front().logits);
         }
       }
     }

@@ -1,6 +1,8 @@
 #include "tests/kernels/base/comm_gpu2_fixture.h"
 
 #include <algorithm>
+#include <array>
+#include <cmath>
 #include <cstring>
 #include <exception>
 #include <optional>
@@ -537,6 +539,91 @@ void check_graphs(GpuRank& rank) {
     }
   }
   rank.comm->use_only(std::nullopt);
+}
+
+void check_deferred_sums(GpuRank& rank) {
+  constexpr int kTimes = 100;
+  constexpr int kLinks = 12;
+  const int ranks = rank.comm->size();
+  for (const DType dtype : {DType::f32, DType::f16, DType::bf16}) {
+    const int64_t most = (int64_t{8} << 20) / size_of(dtype);
+    const std::array<Tensor, 3> places{
+        rank.tensor(dtype, {most}).view(),
+        rank.tensor(dtype, {most}, Layout::contiguous, int64_t{10} << 20).view(),
+        rank.tensor(dtype, {most}, Layout::contiguous, int64_t{20} << 20).view()};
+    require(rank.comm->can_defer(places[0], rank.exec) == (ranks == 2),
+            "{} ranks defer sums, or do not", ranks);
+    if (ranks != 2) {
+      return;
+    }
+    require(!rank.comm->can_defer(places[0].rows(0, 7), rank.exec), "7 elements can be deferred");
+
+    const CommValues values(dtype, 6);
+    Random random(7);  // the same on all ranks
+    for (int64_t time = 0; time < kTimes; ++time) {
+      std::array<Tensor, 2> sums;
+      for (size_t i = 0; i < sums.size(); ++i) {
+        // Small ones are as frequent as large ones.
+        sums[i] = places[i].rows(0, std::max<int64_t>(8, (most >> random.below(18)) / 8 * 8));
+        rank.set_bytes(sums[i], values.part(rank.comm->rank(), 2 * time + static_cast<int64_t>(i),
+                                            sums[i].element_count()));
+      }
+      const Communicator::Deferral deferral(rank.comm.get());
+      for (const Tensor& y : sums) {
+        rank.comm->all_reduce_sum(y, rank.exec);
+      }
+      if (time % 3 == 0) {
+        rank.comm->broadcast(places[2].rows(0, 1000), static_cast<int>(time % 2), rank.exec);
+      }
+      for (size_t i = 0; i < sums.size(); ++i) {
+        rank.comm->finish_sum(sums[i], rank.exec);
+        const std::vector<std::byte> right =
+            values.sum(ranks, 2 * time + static_cast<int64_t>(i), sums[i].element_count());
+        const std::string wrong = difference(rank.bytes_of(sums[i]), right, size_of(dtype));
+        rank.comm->check();
+        require(wrong.empty(), "deferred sum {} of {} {}: {}", 2 * time + static_cast<int64_t>(i),
+                sums[i].element_count(), name_of(dtype), wrong);
+      }
+    }
+
+    // Without waiting: each sum is what the next one begins with. Whole numbers are exact.
+    const int64_t count = most / 2;
+    std::vector<std::byte> first(static_cast<size_t>(count * size_of(dtype)));
+    std::vector<std::byte> last = first;
+    visit_float(dtype, [&]<class T>(T) {
+      for (int64_t i = 0; i < count; ++i) {
+        const auto value_of = [&](int r) { return static_cast<float>((i + r * 3) % 7 - 3); };
+        const T own = from_float<T>(value_of(rank.comm->rank()));
+        const T sum = from_float<T>(std::ldexp(value_of(0) + value_of(1), kLinks - 1));
+        const auto at = static_cast<size_t>(i) * sizeof(T);
+        std::memcpy(first.data() + at, &own, sizeof(T));
+        std::memcpy(last.data() + at, &sum, sizeof(T));
+      }
+    });
+    const std::array<Tensor, 2> chains{places[0].rows(0, count), places[1].rows(0, count)};
+    for (const Tensor& y : chains) {
+      rank.set_bytes(y, first);
+    }
+    {
+      const Communicator::Deferral deferral(rank.comm.get());
+      for (int link = 0; link < kLinks; ++link) {
+        for (const Tensor& y : chains) {
+          if (link > 0) {
+            rank.comm->finish_sum(y, rank.exec);
+          }
+          rank.comm->all_reduce_sum(y, rank.exec);
+        }
+      }
+      for (const Tensor& y : chains) {
+        rank.comm->finish_sum(y, rank.exec);
+      }
+    }
+    for (const Tensor& y : chains) {
+      const std::string wrong = difference(rank.bytes_of(y), last, size_of(dtype));
+      rank.comm->check();
+      require(wrong.empty(), "a chain of deferred sums of {}: {}", name_of(dtype), wrong);
+    }
+  }
 }
 
 }  // namespace sparsellm::testing

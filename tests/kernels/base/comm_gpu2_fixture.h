@@ -115,5 +115,7 @@ void check_broadcasts(GpuRank& rank);
 // Calls of random kinds and sizes, the same on all ranks; until `goes_on` says no.
 void check_random_calls(GpuRank& rank, uint64_t seed, const std::function<bool(int64_t)>& goes_on);
 void check_graphs(GpuRank& rank);
+// Two sums under way at a time, as of a long prompt, and others between them.
+void check_deferred_sums(GpuRank& rank);
 
 }  // namespace sparsellm::testing

@@ -63,6 +63,12 @@ TEST_F(CommThreadsGpu2, GraphsOfOddNumbersOfCalls) {
   }
 }
 
+TEST_F(CommThreadsGpu2, DeferredSums) {
+  for (const int ranks : rank_counts()) {
+    run(ranks, check_deferred_sums);
+  }
+}
+
 // Kernels that begin while the one before still runs: what a sum adds up is written by the kernel
 // before it, and read by the one after it.
 TEST_F(CommThreadsGpu2, ChainsOfOverlappingKernels) {
@@ -213,6 +219,26 @@ TEST_F(CommThreadsGpu2, AnAbortEndsWhoWaits) {
     EXPECT_LT(std::chrono::duration<double>(steady_clock::duration(took)).count(), 1.0)
         << name_of(way);
   }
+}
+
+// The same of a deferred sum, whose part of rank 1 never comes.
+TEST_F(CommThreadsGpu2, AnAbortEndsADeferredSum) {
+  const auto thrown = run_gpu_ranks(2, [&](GpuRank& rank) {
+    const RankTensor y = rank.tensor(DType::f16, {1, 1 << 20});
+    if (rank.comm->rank() == 1) {
+      std::this_thread::sleep_for(milliseconds(200));
+      fail("a test");
+    }
+    const Communicator::Deferral deferral(rank.comm.get());
+    rank.comm->all_reduce_sum(y.view(), rank.exec);
+    rank.comm->finish_sum(y.view(), rank.exec);
+    rank.cuda.synchronize();
+    rank.comm->check();
+    fail("there was no reason");
+  });
+  EXPECT_EQ(thrown[0], std::string("rank 1 (") + (comm_test_flags().one_gpu ? "cuda:0" : "cuda:1") +
+                           "): a test");
+  EXPECT_EQ(thrown[1], "a test");
 }
 
 // After an abort, and after an end in order, new ones on the same GPUs are as good as the first.

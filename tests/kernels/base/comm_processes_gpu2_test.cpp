@@ -29,6 +29,7 @@ void check_everything(GpuRank& rank) {
   check_gathers(rank);
   check_broadcasts(rank);
   check_graphs(rank);
+  check_deferred_sums(rank);
   check_random_calls(rank, 5, [](int64_t number) { return number < 2000; });
 }
 

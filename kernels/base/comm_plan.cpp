@@ -39,7 +39,9 @@ CommLimits CommLimits::of(int ranks) {
   // Of n ranks each sends n - 1 times a message in one shot, and less than twice in two. A tile
   // costs the time of a round trip before its flag, a packet a third more bytes.
   constexpr int kTwoShotRanks = 4;
-  return {.two_shot_from = ranks >= kTwoShotRanks ? 256 * kKiB : kNever,
+  // Two ranks add up half as much in two shots, which pays where the sums take longer than the
+  // second round trip.
+  return {.two_shot_from = (ranks >= kTwoShotRanks ? 256 : 4096) * kKiB,
           .tiles_from = 2048 * kKiB / (ranks >= kTwoShotRanks ? 2 : 1)};
 }
 

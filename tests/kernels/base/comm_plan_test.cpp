@@ -23,8 +23,14 @@ TEST(CommPlan, SlotsLieOneAfterTheOtherAndAreAligned) {
     }
     EXPECT_EQ(layout.packets.slot_bytes, layout.packets.slot_units * kPacketUnit.wire_bytes);
     EXPECT_EQ(layout.tiles.slot_bytes, layout.tiles.slot_units * kTileUnit.wire_bytes);
+    if (ranks == 2) {
+      EXPECT_EQ(layout.deferred_offset, end);
+      end += CommLayout::kDeferredSlots * layout.deferred_bytes;
+    } else {
+      EXPECT_EQ(layout.deferred_bytes, 0);
+    }
     EXPECT_LE(end, layout.bytes);
-    EXPECT_LE(layout.bytes, int64_t{48} << 20);
+    EXPECT_LE(layout.bytes, int64_t{ranks == 2 ? 128 : 48} << 20);
   }
   EXPECT_LE(CommLayout::kDoneOffset + int64_t{sizeof(uint32_t)}, CommLayout::kControlBytes);
 }
@@ -69,7 +75,7 @@ TEST(CommPlan, TheWayDependsOnTheBytes) {
   EXPECT_EQ(limits.way(3000), CommWay::nccl);
   EXPECT_EQ(CommLimits{.tiles_from = 10}.way(10), CommWay::one_shot_tiles);
   for (const int ranks : {2, 3}) {  // two shots move as many bytes
-    EXPECT_FALSE(is_two_shot(CommLimits::of(ranks).way(int64_t{1} << 40)));
+    EXPECT_FALSE(is_two_shot(CommLimits::of(ranks).way(1 << 20)));
   }
   EXPECT_TRUE(is_two_shot(CommLimits::of(4).way(int64_t{1} << 40)));
   for (const int ranks : {2, 4, 8}) {  // messages of a decode step

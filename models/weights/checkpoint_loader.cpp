@@ -153,8 +153,21 @@ OwnedTensor CheckpointLoader::load(const Wanted& wanted) {
 }
 
 void CheckpointLoader::transpose_later(const Wanted& wanted, Upload copy, const Tensor& to) {
-  constexpr int64_t kMostBytes = 256 << 20;  // of weights that wait
-  OwnedTensor weight = space_for(to, wanted.parts.front().name);
+  // Of weights that wait: the copies come to an end before these are transposed, which takes a
+  // millisecond or two each time.
+  constexpr int64_t kMostBytes = 1 << 30;
+  const std::string& name = wanted.parts.front().name;
+  OwnedTensor weight;
+  try {
+    weight = space_for(to, name);
+  } catch (const OutOfMemory&) {
+    if (steps_.empty()) {
+      throw;
+    }
+    uploads().flush(0);
+    settle();
+    weight = space_for(to, name);
+  }
   step_bytes_ += weight.view.bytes();
   copy.destination = weight.view.raw();
   uploads().submit(std::move(copy));

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <atomic>
 #include <bit>
+#include <cmath>
 #include <optional>
 #include <string>
 #include <vector>
@@ -171,25 +172,33 @@ class WindowChecker {
       refuse(kPositions, "{} bits, but {} entries", bits, lane.entries);
     }
     for (int64_t entry = bits; entry < lane.entries; ++entry) {
-      if (check_values(parts_.numbers(lane, entry), 0) > 0) {
+      if (!all_zero(parts_.numbers(lane, entry))) {
         refuse(kValues, "entry {} after {} bits is not 0", entry, bits);
       }
     }
   }
 
+  // Of an entry.
+  std::span<const T> values_of(size_t number) const {
+    const auto shared_rows = static_cast<size_t>(parts_.layout.shared_rows);
+    return values_.subspan(number * shared_rows, shared_rows);
+  }
+
+  bool all_zero(size_t number) const {
+    return std::ranges::all_of(values_of(number), [](T value) { return is_zero(value); });
+  }
+
   // Of an entry of a lane with so many rows. Returns the number of nonzeros.
   int64_t check_values(size_t number, int64_t rows) const {
-    const auto shared_rows = static_cast<size_t>(parts_.layout.shared_rows);
-    const T* const values = values_.data() + number * shared_rows;
+    const std::span<const T> values = values_of(number);
     int64_t nonzeros = 0;
-    for (size_t row = 0; row < shared_rows; ++row) {
+    for (size_t row = 0; row < values.size(); ++row) {
       if (!is_zero(values[row])) {
         ++nonzeros;
         if (static_cast<int64_t>(row) >= rows) {
           refuse(kValues, "entry {} has a nonzero in row {}, of {} rows", number, row, rows);
         }
-      } else if (std::bit_cast<std::array<std::byte, sizeof(T)>>(values[row]) !=
-                 std::array<std::byte, sizeof(T)>{}) {
+      } else if (std::signbit(to_float(values[row]))) {
         refuse(kValues, "entry {} has a negative zero", number);
       }
     }

@@ -12,7 +12,6 @@
 #include "sparse/general_sparse/general_sparse.h"
 #include "tests/sparse/encodings.h"
 #include "tests/sparse/general_sparse/naive_encoding.h"
-#include "tests/sparse/weight_patterns.h"
 #include "tests/testing/random.h"
 #include "tests/testing/sanitized.h"
 #include "tests/testing/throws_error.h"
@@ -20,11 +19,11 @@
 namespace sparsellm {
 namespace {
 
+using general_sparse::PositionCode;
 using testing::NamedMatrix;
 using testing::Random;
 using testing::same_encoding;
 using testing::same_matrix;
-using general_sparse::PositionCode;
 using PanelLayout = general_sparse::Layout;
 
 ::testing::AssertionResult same_rows(const CompressedRows& got, const CompressedRows& expected) {
@@ -53,9 +52,8 @@ class GeneralSparseEncoding : public ::testing::Test {
     EXPECT_TRUE(same_encoding(e, testing::naive_encoding(w, layout)));
     EXPECT_EQ(e.bytes(), general_sparse::encoded_size(m, layout, threads_));
     ASSERT_NO_THROW(general_sparse::validate(e, threads_));
-    const OwnedTensor exact = testing::copy_of(w);
-    testing::clear_negative_zeros(exact.view);
-    EXPECT_TRUE(same_matrix(general_sparse::decode(e, threads_).view, exact.view));
+    EXPECT_TRUE(
+        same_matrix(general_sparse::decode(e, threads_).view, dense_matrix(m, threads_).view));
     EXPECT_TRUE(same_rows(general_sparse::to_compressed_rows(e, threads_), m));
   }
 
@@ -65,7 +63,7 @@ class GeneralSparseEncoding : public ::testing::Test {
 TEST_F(GeneralSparseEncoding, OfAllLayouts) {
   Random random(1);
   const std::vector<PanelLayout> layouts = testing::layout_grid();
-  const OwnedTensor w = testing::special_matrix(DType::f16, 77, 140, 0.2, random);
+  const OwnedTensor w = testing::special_matrix(DType::f16, 45, 140, 0.2, random);
   for (size_t i = 0; i < layouts.size() && !HasFailure(); i += testing::kSanitized ? 5 : 1) {
     check(w.view, layouts[i]);
   }
@@ -103,8 +101,8 @@ TEST_F(GeneralSparseEncoding, IsAlikeOnAnyNumberOfThreads) {
       const CompressedRows m = compress_rows(w.view, one);
       const EncodedWeight e = general_sparse::encode(m, layout, one);
       EXPECT_TRUE(same_encoding(general_sparse::encode(m, layout, three), e));
-      EXPECT_TRUE(same_matrix(general_sparse::decode(e, three).view,
-                              general_sparse::decode(e, one).view));
+      EXPECT_TRUE(
+          same_matrix(general_sparse::decode(e, three).view, general_sparse::decode(e, one).view));
       EXPECT_TRUE(same_rows(general_sparse::to_compressed_rows(e, three), m));
     }
   }
@@ -142,11 +140,8 @@ TEST_F(GeneralSparseEncoding, DecodesEntriesInAnyOrder) {
   const CompressedRows m = compress_rows(w.view, threads_);
   for (const PositionCode code : {PositionCode::u16, PositionCode::u32}) {
     for (const bool sorted : {false, true}) {
-      const PanelLayout layout{.positions = code,
-                               .panel_columns = 64,
-                               .window_rows = 32,
-                               .sorted = sorted,
-                               .vector = 4};
+      const PanelLayout layout{
+          .positions = code, .panel_columns = 64, .window_rows = 32, .sorted = sorted, .vector = 4};
       EncodedWeight e = general_sparse::encode(m, layout, threads_);
       const auto starts = e.part("starts").values<uint32_t>();
       auto* const values =
@@ -169,9 +164,8 @@ TEST_F(GeneralSparseEncoding, DecodesEntriesInAnyOrder) {
       ASSERT_NO_THROW(general_sparse::validate(e, threads_));
       EXPECT_FALSE(same_encoding(e, general_sparse::encode(m, layout, threads_)));
       EXPECT_TRUE(same_rows(general_sparse::to_compressed_rows(e, threads_), m));
-      const OwnedTensor exact = testing::copy_of(w.view);
-      testing::clear_negative_zeros(exact.view);
-      EXPECT_TRUE(same_matrix(general_sparse::decode(e, threads_).view, exact.view));
+      EXPECT_TRUE(
+          same_matrix(general_sparse::decode(e, threads_).view, dense_matrix(m, threads_).view));
     }
   }
 }

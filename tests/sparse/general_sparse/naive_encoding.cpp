@@ -31,7 +31,7 @@ struct Entry {
 
 template <class T>
 struct Group {
-  uint16_t number = 0;           // in the window
+  uint16_t number = 0;  // in the window
   uint32_t last_position = 0;
   std::vector<Entry<T>> entries;
   std::vector<uint32_t> columns;  // of the panel, without bridges
@@ -84,8 +84,8 @@ Group<T> group_of(const Tensor& w, const PanelLayout& layout, int64_t first_row,
 }
 
 template <class T>
-void append_slice(std::vector<Group<T>> lanes, const PanelLayout& layout,
-                  const PanelColumns& panel, Arrays<T>& to) {
+void append_slice(std::vector<Group<T>> lanes, const PanelLayout& layout, const PanelColumns& panel,
+                  Arrays<T>& to) {
   const auto vector = static_cast<size_t>(layout.vector);
   lanes.resize(static_cast<size_t>(layout.interleave));
   size_t longest = 0;
@@ -95,8 +95,8 @@ void append_slice(std::vector<Group<T>> lanes, const PanelLayout& layout,
   longest = (longest + vector - 1) / vector * vector;
   for (Group<T>& lane : lanes) {
     const uint32_t filler = layout.positions == PositionCode::u8 ? 0 : lane.last_position;
-    lane.entries.resize(
-        longest, {filler, std::vector<T>(static_cast<size_t>(layout.shared_rows), T{})});
+    lane.entries.resize(longest,
+                        {filler, std::vector<T>(static_cast<size_t>(layout.shared_rows), T{})});
   }
   for (size_t unit = 0; unit < longest / vector; ++unit) {
     for (const Group<T>& lane : lanes) {
@@ -273,8 +273,8 @@ std::vector<NamedMatrix> small_matrices(DType dtype, ThreadPool& threads) {
   Random random(20);
   std::vector<NamedMatrix> all;
   for (const double density : {0.0, 0.01, 0.1, 0.3, 0.5, 1.0}) {
-    all.push_back({fmt::format("density {}", density),
-                   special_matrix(dtype, 37, 150, density, random)});
+    all.push_back(
+        {fmt::format("density {}", density), special_matrix(dtype, 37, 150, density, random)});
   }
   const auto add = [&](std::string name, int64_t rows, int64_t columns, auto&& is_nonzero) {
     all.push_back({std::move(name), ones_matrix(dtype, rows, columns, is_nonzero)});

@@ -3,7 +3,10 @@
 #include <bit>
 #include <cmath>
 #include <optional>
+#include <span>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "kernels/base/error.h"

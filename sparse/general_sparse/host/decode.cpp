@@ -1,5 +1,7 @@
 #include <algorithm>
+#include <array>
 #include <numeric>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -20,7 +22,8 @@ void sort_row(std::span<uint32_t> columns, std::span<T> values) {
   }
   std::ranges::sort(nonzeros, {}, &std::pair<uint32_t, T>::first);
   for (size_t i = 0; i < columns.size(); ++i) {
-    std::tie(columns[i], values[i]) = nonzeros[i];
+    columns[i] = nonzeros[i].first;
+    values[i] = nonzeros[i].second;
   }
 }
 

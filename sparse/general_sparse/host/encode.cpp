@@ -1,6 +1,8 @@
 #include <algorithm>
 #include <atomic>
+#include <iterator>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>

@@ -17,7 +17,6 @@ namespace sparsellm {
 namespace {
 
 using general_sparse::concat_rows;
-using general_sparse::PositionCode;
 using general_sparse::slice_columns;
 using general_sparse::slice_rows;
 using testing::Random;

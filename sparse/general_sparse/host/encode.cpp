@@ -1,0 +1,220 @@
+#include <algorithm>
+#include <atomic>
+#include <iterator>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "kernels/base/error.h"
+#include "sparse/general_sparse/general_sparse.h"
+#include "sparse/general_sparse/host/arrange.h"
+#include "sparse/general_sparse/host/drop_zeros.h"
+#include "sparse/general_sparse/host/group_writer.h"
+#include "sparse/general_sparse/host/shared_columns.h"
+
+namespace sparsellm::general_sparse {
+namespace {
+
+void require_valid(const Layout& layout) {
+  if (const std::optional<std::string> reason = why_invalid(layout)) {
+    fail("layout: {}", *reason);
+  }
+}
+
+int64_t entries_in(const Layout& layout, int64_t units) {
+  return units * layout.interleave * layout.vector;
+}
+
+// How many elements the part of this name has.
+int64_t position_count(const EncoderInput& input, int64_t entries) {
+  return input.layout.positions == PositionCode::bits ? input.grid.words() : entries;
+}
+
+struct Arrangement {
+  NewPart<uint32_t> starts;
+  std::optional<NewPart<uint16_t>> row_order;  // if sorted
+};
+
+Arrangement arrange_windows(const EncoderInput& input, ThreadPool& threads) {
+  Arrangement result{.starts = new_part<uint32_t>(kStarts, DType::u32, input.grid.slices() + 1),
+                     .row_order = std::nullopt};
+  if (input.layout.sorted) {
+    result.row_order = new_part<uint16_t>(kRowOrder, DType::u16, input.grid.places());
+  }
+  const std::span<uint32_t> starts = result.starts.values;
+  threads.parallel_for(input.grid.windows(), 1, [&](int64_t begin, int64_t end) {
+    WindowArranger arranger(input);
+    for (int64_t window = begin; window < end; ++window) {
+      arranger.arrange(window);
+      const Chunk first = input.grid.chunk(window, 0);
+      std::ranges::copy(arranger.slice_units(), starts.begin() + first.first_slice + 1);
+      if (result.row_order) {
+        std::ranges::copy(arranger.order(), result.row_order->values.begin() + first.first_place);
+      }
+    }
+  });
+  starts[0] = 0;
+  int64_t units = 0;
+  for (uint32_t& start : starts) {
+    units += start;
+    require(units <= int64_t{UINT32_MAX},
+            "a weight has more entries than starts of 32 bits reach in the layout {}",
+            to_text(input.layout));
+    start = static_cast<uint32_t>(units);
+  }
+  return result;
+}
+
+// A window, all chunks of it at once: a group's nonzeros are read from left to right.
+template <class Writer>
+void write_window(const EncoderInput& input, int64_t window, std::span<const uint16_t> row_order,
+                  Writer& writer) {
+  const int64_t panels = input.grid.panels();
+  std::vector<Chunk> chunks;
+  for (int64_t panel = 0; panel < panels; ++panel) {
+    chunks.push_back(input.grid.chunk(window, panel));
+  }
+  const int64_t groups = chunks[0].groups;
+  std::vector<int64_t> places(input.layout.sorted ? static_cast<size_t>(panels * groups) : 0);
+  for (size_t i = 0; i < places.size(); ++i) {
+    const auto in_chunk = static_cast<int64_t>(i) % groups;
+    const auto group = row_order[static_cast<size_t>(chunks[0].first_place) + i];
+    places[i - static_cast<size_t>(in_chunk) + group] = in_chunk;
+  }
+  for (int64_t g = 0; g < groups; ++g) {
+    int64_t panel = 0;
+    const auto begin = [&] {
+      writer.begin(chunks[static_cast<size_t>(panel)],
+                   places.empty() ? g : places[static_cast<size_t>(panel * groups + g)]);
+    };
+    const auto go_on_to = [&](int64_t next_panel) {
+      while (panel < next_panel) {
+        writer.end();
+        ++panel;
+        begin();
+      }
+    };
+    begin();
+    const int64_t group = chunks[0].first_group + g;
+    for_each_shared_column(input.m, input.first_row(group), input.rows_of(group),
+                           [&](uint32_t column, const ColumnNonzeros& nonzeros) {
+                             go_on_to(input.grid.panel_of(column));
+                             writer.add(column - chunks[static_cast<size_t>(panel)].first_column,
+                                        nonzeros);
+                           });
+    go_on_to(panels - 1);
+    writer.end();
+  }
+  for (const Chunk& chunk : chunks) {  // lanes without a group
+    for (int64_t place = groups; place < chunk.slices * input.layout.interleave; ++place) {
+      writer.begin(chunk, place);
+      writer.end();
+    }
+  }
+}
+
+template <class T, PositionCode code>
+void write_entries(const EncoderInput& input, const Arrangement& arrangement, ThreadPool& threads,
+                   std::vector<EncodedPart>& parts) {
+  using Writer = GroupWriter<T, code>;
+  const std::span<const uint32_t> starts = arrangement.starts.values;
+  const int64_t entries = entries_in(input.layout, starts.back());
+  auto positions = new_part<typename Writer::Position>(kPositions, dtype_of(code),
+                                                       position_count(input, entries));
+  auto values = new_part<T>(kValues, DTypeOf<T>::value, entries * input.layout.shared_rows);
+  const typename Writer::Arrays arrays{
+      .starts = starts, .positions = positions.values, .values = values.values};
+  const std::span<const uint16_t> row_order =
+      arrangement.row_order ? arrangement.row_order->values : std::span<uint16_t>();
+  threads.parallel_for(input.grid.windows(), 1, [&](int64_t begin, int64_t end) {
+    Writer writer(input.layout, input.m.values<T>(), arrays);
+    for (int64_t window = begin; window < end; ++window) {
+      write_window(input, window, row_order, writer);
+    }
+  });
+  parts.push_back(std::move(positions.part));
+  parts.push_back(std::move(values.part));
+}
+
+template <class T>
+void write_entries(const EncoderInput& input, const Arrangement& arrangement, ThreadPool& threads,
+                   std::vector<EncodedPart>& parts) {
+  switch (input.layout.positions) {
+    case PositionCode::u8:
+      return write_entries<T, PositionCode::u8>(input, arrangement, threads, parts);
+    case PositionCode::u16:
+      return write_entries<T, PositionCode::u16>(input, arrangement, threads, parts);
+    case PositionCode::u32:
+      return write_entries<T, PositionCode::u32>(input, arrangement, threads, parts);
+    case PositionCode::bits:
+      return write_entries<T, PositionCode::bits>(input, arrangement, threads, parts);
+  }
+}
+
+NewPart<uint8_t> layout_part(const Layout& layout) {
+  const std::string text = to_text(layout);
+  auto part = new_part<uint8_t>(kLayout, DType::u8, std::ssize(text));
+  std::ranges::copy(text, part.values.begin());
+  return part;
+}
+
+EncodedWeight encode_nonzeros(const CompressedRows& m, const Layout& layout, ThreadPool& threads) {
+  const EncoderInput input(m, layout);
+  EncodedWeight e{.format = std::string(kName),
+                  .version = kVersion,
+                  .dtype = m.dtype(),
+                  .rows = m.rows(),
+                  .columns = m.columns(),
+                  .nonzeros = m.nonzeros(),
+                  .parts = {}};
+  Arrangement arrangement = arrange_windows(input, threads);
+  std::vector<EncodedPart> entries;
+  visit_float(m.dtype(),
+              [&]<class T>(T) { write_entries<T>(input, arrangement, threads, entries); });
+  e.parts.push_back(layout_part(layout).part);
+  e.parts.push_back(std::move(arrangement.starts.part));
+  if (arrangement.row_order) {
+    e.parts.push_back(std::move(arrangement.row_order->part));
+  }
+  std::ranges::move(entries, std::back_inserter(e.parts));
+  return e;
+}
+
+int64_t encoded_nonzeros_size(const CompressedRows& m, const Layout& layout, ThreadPool& threads) {
+  const EncoderInput input(m, layout);
+  std::atomic<int64_t> units = 0;
+  threads.parallel_for(input.grid.windows(), 1, [&](int64_t begin, int64_t end) {
+    WindowArranger arranger(input);
+    int64_t of_range = 0;
+    for (int64_t window = begin; window < end; ++window) {
+      arranger.arrange(window);
+      for (const uint32_t of_slice : arranger.slice_units()) {
+        of_range += of_slice;
+      }
+    }
+    units += of_range;
+  });
+  const int64_t entries = entries_in(layout, units);
+  return std::ssize(to_text(layout)) + (input.grid.slices() + 1) * size_of(DType::u32) +
+         (layout.sorted ? input.grid.places() * size_of(DType::u16) : 0) +
+         position_count(input, entries) * size_of(dtype_of(layout.positions)) +
+         entries * layout.shared_rows * size_of(m.dtype());
+}
+
+}  // namespace
+
+EncodedWeight encode(const CompressedRows& m, const Layout& layout, ThreadPool& threads) {
+  require_valid(layout);
+  const std::optional<CompressedRows> rest = drop_zeros(m, threads);
+  return encode_nonzeros(rest ? *rest : m, layout, threads);
+}
+
+int64_t encoded_size(const CompressedRows& m, const Layout& layout, ThreadPool& threads) {
+  require_valid(layout);
+  const std::optional<CompressedRows> rest = drop_zeros(m, threads);
+  return encoded_nonzeros_size(rest ? *rest : m, layout, threads);
+}
+
+}  // namespace sparsellm::general_sparse

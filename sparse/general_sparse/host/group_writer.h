@@ -1,0 +1,99 @@
+#pragma once
+
+#include <cassert>
+#include <cstdint>
+#include <span>
+#include <type_traits>
+
+#include "sparse/general_sparse/format/parts.h"
+#include "sparse/general_sparse/host/shared_columns.h"
+
+namespace sparsellm::general_sparse {
+
+template <PositionCode code>
+using PositionType =
+    std::conditional_t<code == PositionCode::u8, uint8_t,
+                       std::conditional_t<code == PositionCode::u16, uint16_t, uint32_t>>;
+
+// Writes the entries of groups into the arrays of an encoding, one group after the other.
+template <class T, PositionCode code>
+class GroupWriter {
+ public:
+  using Position = PositionType<code>;
+  struct Arrays {
+    std::span<const uint32_t> starts;  // complete
+    std::span<Position> positions;     // to be written, not initialised
+    std::span<T> values;               // likewise
+  };
+
+  // Copies of nonzeros are values[ColumnNonzeros].
+  GroupWriter(const Layout& layout, std::span<const T> nonzeros, const Arrays& to)
+      : numbers_(layout),
+        shared_rows_(static_cast<size_t>(layout.shared_rows)),
+        nonzeros_(nonzeros),
+        to_(to) {}
+
+  // What is written next is in this place of the chunk.
+  void begin(const Chunk& chunk, int64_t place) {
+    lane_ = numbers_.lane(chunk, place, to_.starts);
+    entry_ = 0;
+    before_ = 0;
+    if constexpr (code == PositionCode::bits) {
+      for (int64_t word = 0; word < chunk.group_words; ++word) {
+        to_.positions[numbers_.word(lane_, word)] = 0;
+      }
+    }
+  }
+
+  // Positions ascend from begin() to end().
+  void add(int64_t position, const ColumnNonzeros& nonzeros) {
+    int64_t stored = position;
+    if constexpr (code == PositionCode::u8) {
+      for (stored -= before_; stored > int64_t{kMostDifference}; stored -= kMostDifference) {
+        put(kMostDifference, kNone);
+      }
+    } else if constexpr (code == PositionCode::bits) {
+      to_.positions[numbers_.word(lane_, position / ChunkGrid::kWordBits)] |=
+          uint32_t{1} << (position % ChunkGrid::kWordBits);
+    }
+    put(stored, nonzeros);
+    before_ = position;
+  }
+
+  // The fillers.
+  void end() {
+    while (entry_ < lane_.entries) {
+      put(code == PositionCode::u8 ? 0 : before_, kNone);
+    }
+  }
+
+ private:
+  static constexpr ColumnNonzeros kNone = [] {
+    ColumnNonzeros none{};
+    none.fill(kNoNonzero);
+    return none;
+  }();
+
+  void put(int64_t position, const ColumnNonzeros& nonzeros) {
+    assert(entry_ < lane_.entries);
+    const size_t number = numbers_(lane_, entry_++);
+    if constexpr (code != PositionCode::bits) {
+      to_.positions[number] = static_cast<Position>(position);
+    }
+    T* const values = to_.values.data() + number * shared_rows_;
+    for (size_t row = 0; row < shared_rows_; ++row) {
+      values[row] =
+          nonzeros[row] == kNoNonzero ? T{} : nonzeros_[static_cast<size_t>(nonzeros[row])];
+    }
+  }
+
+  EntryNumbers numbers_;
+  size_t shared_rows_;
+  std::span<const T> nonzeros_;
+  Arrays to_;
+  Lane lane_;
+  int64_t entry_ = 0;
+  int64_t before_ = 0;  // the position that was added last
+};
+
+}  // namespace sparsellm::general_sparse

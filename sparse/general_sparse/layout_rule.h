@@ -1,0 +1,23 @@
+#pragma once
+
+#include "kernels/base/parallel.h"
+#include "sparse/format.h"
+#include "sparse/general_sparse/format/layout.h"
+#include "sparse/matrices/compressed_rows.h"
+#include "sparse/matrices/row_statistics.h"
+
+namespace sparsellm::general_sparse {
+
+// A layout for the matrix, whose statistics these are. For speed by a rule:
+//   positions    bits from 25 % of nonzeros on, of which positions would take more; u8 where few
+//                gaps are longer than 255; else u16, or u32 where rows are so short and so long
+//                apart that panels would be nearly empty
+//   shared_rows  with the fewest bytes
+//   interleave   32 groups, sorted, if that takes at most 15 % more bytes than none: the others of
+//                a slice wait for its longest row
+// For size the one with the fewest bytes among that, and many more that the statistics do not rule
+// out. Bytes are counted, not estimated.
+Layout choose_layout(const CompressedRows& m, const RowStatistics& statistics, LayoutFor goal,
+                     ThreadPool& threads);
+
+}  // namespace sparsellm::general_sparse

@@ -1,0 +1,113 @@
+#include "sparse/general_sparse/layout_rule.h"
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "sparse/general_sparse/general_sparse.h"
+#include "sparse/matrices/random_matrix.h"
+#include "tests/sparse/encodings.h"
+#include "tests/sparse/general_sparse/naive_encoding.h"
+#include "tests/testing/random.h"
+
+namespace sparsellm {
+namespace {
+
+using general_sparse::choose_layout;
+using general_sparse::PositionCode;
+using PanelLayout = general_sparse::Layout;
+
+class GeneralSparseRule : public ::testing::Test {
+ protected:
+  PanelLayout choose(const CompressedRows& m, LayoutFor goal = LayoutFor::speed) {
+    const PanelLayout layout = choose_layout(m, row_statistics(m, threads_), goal, threads_);
+    EXPECT_EQ(why_invalid(layout), std::nullopt) << to_text(layout);
+    return layout;
+  }
+  // A uniform one of a weight's dtype.
+  CompressedRows uniform(DType dtype, int64_t rows, int64_t columns, double density) {
+    testing::Random random(41);
+    return compress_rows(testing::special_matrix(dtype, rows, columns, density, random).view,
+                         threads_);
+  }
+
+  ThreadPool threads_{2};
+};
+
+TEST_F(GeneralSparseRule, TakesBitsForManyNonzeros) {
+  for (const double density : {0.3, 0.5}) {
+    const PanelLayout layout = choose(uniform(DType::f16, 256, 512, density));
+    EXPECT_EQ(layout.positions, PositionCode::bits);
+    EXPECT_EQ(layout.shared_rows, 1);
+    EXPECT_EQ(layout.interleave, 32);
+    EXPECT_TRUE(layout.sorted);
+  }
+  EXPECT_EQ(choose(uniform(DType::f16, 256, 512, 1.0)).positions, PositionCode::bits);
+  EXPECT_EQ(choose(uniform(DType::f16, 256, 512, 1.0)).shared_rows, 8);
+}
+
+TEST_F(GeneralSparseRule, TakesBytesForShortGaps) {
+  const PanelLayout layout = choose(uniform(DType::f16, 256, 2048, 0.1));
+  EXPECT_EQ(layout.positions, PositionCode::u8);
+  EXPECT_EQ(layout.interleave, 32);
+  EXPECT_EQ(choose(uniform(DType::f16, 256, 4096, 0.01)).positions, PositionCode::u16);
+}
+
+TEST_F(GeneralSparseRule, TakesOnePanelForShortRows) {
+  const CompressedRows stencil = random_matrix(
+      {.matrix_class = MatrixClass::stencil, .rows = 90000, .columns = 90000, .nonzeros = 450000},
+      threads_);
+  EXPECT_EQ(choose(stencil).positions, PositionCode::u32);
+  EXPECT_EQ(choose(stencil).panel_columns, 0);
+  EXPECT_EQ(choose(uniform(DType::f32, 64, 20000, 0.001)).panel_columns, 65536);
+}
+
+TEST_F(GeneralSparseRule, InterleavesEvenRowsAlone) {
+  for (const MatrixClass matrix_class : {MatrixClass::arrow, MatrixClass::power_law}) {
+    const CompressedRows m = random_matrix(
+        {.matrix_class = matrix_class, .rows = 2000, .columns = 2000, .nonzeros = 12000}, threads_);
+    EXPECT_EQ(choose(m).interleave, 1) << name_of(matrix_class);
+  }
+  const CompressedRows banded = random_matrix(
+      {.matrix_class = MatrixClass::banded, .rows = 2000, .columns = 2000, .nonzeros = 40000},
+      threads_);
+  EXPECT_EQ(choose(banded).interleave, 32);
+}
+
+TEST_F(GeneralSparseRule, SharesPositionsOfBlocks) {
+  for (const int64_t block : {2, 4, 8}) {
+    const CompressedRows m = random_matrix({.matrix_class = MatrixClass::blocks,
+                                            .rows = 1024,
+                                            .columns = 1024,
+                                            .nonzeros = 100000,
+                                            .block_rows = block,
+                                            .block_columns = block},
+                                           threads_);
+    EXPECT_EQ(choose(m).shared_rows, block);
+  }
+}
+
+TEST_F(GeneralSparseRule, ForSizeTakesTheFewestBytes) {
+  for (const testing::NamedMatrix& matrix : testing::small_matrices(DType::f16, threads_)) {
+    SCOPED_TRACE(matrix.name);
+    const CompressedRows m = compress_rows(matrix.w.view, threads_);
+    const PanelLayout fast = choose(m);
+    const PanelLayout small = choose(m, LayoutFor::size);
+    const int64_t bytes = general_sparse::encoded_size(m, small, threads_);
+    EXPECT_LE(bytes, general_sparse::encoded_size(m, fast, threads_));
+    for (const PositionCode code :
+         {PositionCode::u8, PositionCode::u16, PositionCode::u32, PositionCode::bits}) {
+      for (const int shared_rows : {1, 2, 4, 8}) {
+        const PanelLayout other{.positions = code,
+                                .shared_rows = shared_rows,
+                                .panel_columns = 65536,
+                                .window_rows = int64_t{256} * shared_rows};
+        // But for the lengths of the texts.
+        EXPECT_LE(bytes, general_sparse::encoded_size(m, other, threads_) + 8) << to_text(other);
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace sparsellm

@@ -10,6 +10,17 @@
 #include "sparse/general_sparse/format/layout.h"
 #include "sparse/matrices/compressed_rows.h"
 
+namespace sparsellm {
+
+// general_sparse, version 1: the layouts that GeneralSparse (Wang et al., ATC 2025) searches, of
+// which a rule chooses (layout_rule.h). For f16, bf16 and f32; NaN, infinities and subnormals are
+// kept bit by bit, a negative zero becomes a zero. Slices and joins have the layout of what they
+// are made of. formula_bytes() is that of the paper's compressed rows: the value and a column of 32
+// bits for each nonzero, and 32-bit starts of rows.
+const WeightFormat& general_sparse_format();
+
+}  // namespace sparsellm
+
 // Encodings of general_sparse (format/layout.h) on the host.
 namespace sparsellm::general_sparse {
 

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstdint>
+#include <numbers>
 
 #include "sparse/general_sparse/format/chunks.h"
 #include "sparse/general_sparse/general_sparse.h"
@@ -102,16 +104,124 @@ int choose_vector(const MatrixFacts& m, const Layout& layout) {
   return vector;
 }
 
+// As many groups as a warp has threads, side by side.
+Layout interleaved(Layout layout) {
+  layout.sorted = true;
+  layout.interleave = kInterleavedGroups;
+  return layout;
+}
+
+// Whether so many bytes of interleaved groups are not too many, compared with those of others.
+bool pays_to_interleave(double interleaved_bytes, double bytes) {
+  constexpr double kMostBytes = 1.15;
+  return interleaved_bytes <= kMostBytes * bytes;
+}
+
 struct CountedLayout {
   Layout layout;
   int64_t bytes = 0;
 };
 
+// Zeros that bridge the gap before a nonzero, if each element is one with the probability
+// `density`: for each whole kLongGap of zeros before it one.
+double expected_bridges(double density) {
+  if (density <= 0.0) {
+    return 0.0;
+  }
+  const double no_nonzero = std::pow(1.0 - density, static_cast<double>(RowStatistics::kLongGap));
+  return no_nonzero / (1.0 - no_nonzero);
+}
+
+// Of elements of a group.
+double shared_density(double density, int shared_rows) {
+  return 1.0 - std::pow(1.0 - density, shared_rows);
+}
+
+RowStatistics expected_statistics(const UniformMatrix& matrix, double density) {
+  RowStatistics s{.nonzeros = matrix.nonzeros};
+  const auto nonzeros = static_cast<double>(matrix.nonzeros);
+  s.mean_gap = matrix.nonzeros == 0 ? 0.0 : 1.0 / density;
+  s.bridges = static_cast<int64_t>(nonzeros * expected_bridges(density));
+  for (RowStatistics::SharedPositions& shared : s.shared) {
+    const int64_t blocks = ceil_div(matrix.rows, shared.rows) * matrix.columns;
+    shared.blocks = static_cast<int64_t>(static_cast<double>(blocks) *
+                                         shared_density(density, static_cast<int>(shared.rows)));
+  }
+  return s;
+}
+
+// By how many standard deviations the largest of `count` normally distributed numbers can be
+// expected to be above the mean (the limit of extreme value theory; 2 % more at 256).
+double expected_largest(double count) {
+  if (count < 2.0) {
+    return 0.0;
+  }
+  const double root = std::sqrt(2.0 * std::log(count));
+  return std::max(0.0, root + (std::numbers::egamma -
+                               0.5 * std::log(4.0 * std::numbers::pi * std::log(count))) /
+                                  root);
+}
+
+// Of entries, fillers included, in all chunks of a window of so many groups.
+double expected_entries(const MatrixFacts& m, const Layout& layout, double density,
+                        int64_t groups) {
+  const ChunkGrid grid(layout, m.rows, m.columns);
+  const auto panels = static_cast<double>(grid.panels());
+  const double columns = static_cast<double>(m.columns) / panels;
+  const double shared = shared_density(density, layout.shared_rows);
+  double length = columns * shared;
+  if (layout.positions == PositionCode::u8) {
+    length += length * expected_bridges(shared);
+  }
+  const double rounding = 0.5 * (layout.vector - 1);
+  if (layout.interleave == 1) {
+    return panels * static_cast<double>(groups) * (length + (length > 0.0 ? rounding : 0.0));
+  }
+  // Each slice is as long as its first group. Those of the slices after the first are as far above
+  // the mean as others below it, so the fillers are about the excess of the first.
+  const auto slices = static_cast<double>(ceil_div(groups, layout.interleave));
+  const double excess =
+      expected_largest(static_cast<double>(groups)) * std::sqrt(columns * shared * (1.0 - shared));
+  return panels * layout.interleave *
+         (slices * length + excess + (length > 0.0 ? slices * rounding : 0.0));
+}
+
+double expected_bytes_in(const MatrixFacts& m, const Layout& layout, double density) {
+  const ChunkGrid grid(layout, m.rows, m.columns);
+  const int64_t full_windows = grid.groups() / grid.window_groups();
+  const int64_t last_groups = grid.groups() % grid.window_groups();
+  const double entries =
+      static_cast<double>(full_windows) *
+          expected_entries(m, layout, density, grid.window_groups()) +
+      (last_groups == 0 ? 0.0 : expected_entries(m, layout, density, last_groups));
+  const double positions =
+      layout.positions == PositionCode::bits ? static_cast<double>(grid.words()) : entries;
+  return static_cast<double>(std::ssize(to_text(layout)) +
+                             (grid.slices() + 1) * size_of(DType::u32) +
+                             (layout.sorted ? grid.places() * size_of(DType::u16) : 0)) +
+         positions * static_cast<double>(size_of(dtype_of(layout.positions))) +
+         entries * static_cast<double>(layout.shared_rows * m.value_bytes);
+}
+
 }  // namespace
+
+int64_t expected_uniform_bytes(const UniformMatrix& matrix, DType dtype) {
+  const double elements = static_cast<double>(matrix.rows) * static_cast<double>(matrix.columns);
+  const double density = elements > 0.0 ? static_cast<double>(matrix.nonzeros) / elements : 0.0;
+  const RowStatistics statistics = expected_statistics(matrix, density);
+  const MatrixFacts facts{.rows = matrix.rows,
+                          .columns = matrix.columns,
+                          .value_bytes = size_of(dtype),
+                          .statistics = statistics};
+  Layout apart = choose_positions(facts);
+  apart.vector = choose_vector(facts, apart);
+  const double one = expected_bytes_in(facts, apart, density);
+  const double many = expected_bytes_in(facts, interleaved(apart), density);
+  return std::llround(pays_to_interleave(many, one) ? many : one);
+}
 
 Layout choose_layout(const CompressedRows& m, const RowStatistics& statistics, LayoutFor goal,
                      ThreadPool& threads) {
-  constexpr int64_t kMostBytesPercent = 115;  // of interleaved groups
   const MatrixFacts facts{.rows = m.rows(),
                           .columns = m.columns(),
                           .value_bytes = size_of(m.dtype()),
@@ -121,12 +231,11 @@ Layout choose_layout(const CompressedRows& m, const RowStatistics& statistics, L
   };
   Layout apart = choose_positions(facts);
   apart.vector = choose_vector(facts, apart);
-  Layout interleaved = apart;
-  interleaved.sorted = true;
-  interleaved.interleave = kInterleavedGroups;
   const CountedLayout one = counted(apart);
-  const CountedLayout many = counted(interleaved);
-  CountedLayout best = 100 * many.bytes <= kMostBytesPercent * one.bytes ? many : one;
+  const CountedLayout many = counted(interleaved(apart));
+  CountedLayout best =
+      pays_to_interleave(static_cast<double>(many.bytes), static_cast<double>(one.bytes)) ? many
+                                                                                          : one;
   if (goal == LayoutFor::speed) {
     return best.layout;
   }

@@ -1,5 +1,8 @@
 #pragma once
 
+#include <cstdint>
+
+#include "kernels/base/dtype.h"
 #include "kernels/base/parallel.h"
 #include "sparse/format.h"
 #include "sparse/general_sparse/format/layout.h"
@@ -19,5 +22,18 @@ namespace sparsellm::general_sparse {
 // out. Bytes are counted, not estimated.
 Layout choose_layout(const CompressedRows& m, const RowStatistics& statistics, LayoutFor goal,
                      ThreadPool& threads);
+
+struct UniformMatrix {
+  int64_t rows = 0;
+  int64_t columns = 0;
+  int64_t nonzeros = 0;
+};
+
+// What a matrix can be expected to take in the layout for speed whose nonzeros may be anywhere: the
+// rule of choose_layout() for the statistics to be expected of it. Lengths of groups are taken for
+// normally distributed, and so is, by what that says of the longest of many, what fills up slices.
+// Of short rows (less than 10 nonzeros in a chunk) some percent too few. At most
+// CompressedRows::kMaxSize rows and columns.
+int64_t expected_uniform_bytes(const UniformMatrix& matrix, DType dtype);
 
 }  // namespace sparsellm::general_sparse

@@ -1,0 +1,134 @@
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "kernels/base/error.h"
+#include "sparse/count_nonzeros.h"
+#include "sparse/cpu/compressed_rows_weight.h"
+#include "sparse/cpu/panels/panel_weight.h"
+#include "sparse/general_sparse/general_sparse.h"
+#include "sparse/general_sparse/host/walker.h"
+#include "sparse/general_sparse/layout_rule.h"
+#include "sparse/matrices/row_statistics.h"
+
+namespace sparsellm {
+namespace {
+
+class GeneralSparseFormat : public WeightFormat {
+ public:
+  std::string_view name() const override { return general_sparse::kName; }
+  int32_t version() const override { return general_sparse::kVersion; }
+
+  bool runs_on(const Device& device) const override { return !device.is_cuda(); }
+
+  bool holds(DType dtype) const override { return is_floating(dtype); }
+
+  std::string why_not(const Tensor& w) const override {
+    constexpr int64_t kMaxSize = CompressedRows::kMaxSize;
+    // Fillers, and zeros that bridge gaps or stand in shared positions, are fewer than nonzeros
+    // wherever these are many.
+    constexpr int64_t kMostNonzeros = std::numeric_limits<uint32_t>::max() / 2;
+    if (!holds(w.dtype())) {
+      return fmt::format("general_sparse holds f16, bf16 and f32 values, not {}",
+                         name_of(w.dtype()));
+    }
+    if (w.size(0) > kMaxSize || w.size(1) > kMaxSize) {
+      return fmt::format("{} x {} elements are more than general_sparse holds: {} rows and columns",
+                         w.size(0), w.size(1), kMaxSize);
+    }
+    if (w.element_count() <= kMostNonzeros) {
+      return {};
+    }
+    ThreadPool caller(1);
+    const int64_t nonzeros = count_nonzeros(w, caller);
+    return nonzeros <= kMostNonzeros
+               ? std::string()
+               : fmt::format("{} nonzeros are more than the starts of general_sparse hold",
+                             nonzeros);
+  }
+
+  EncodedWeight encode(const Tensor& w, LayoutFor goal, ThreadPool& threads) const override {
+    const std::string reason = why_not(w);
+    require(reason.empty(), "{}", reason);
+    const CompressedRows m = compress_rows(w, threads);
+    const general_sparse::Layout layout =
+        general_sparse::choose_layout(m, row_statistics(m, threads), goal, threads);
+    return general_sparse::encode(m, layout, threads);
+  }
+
+  void validate(const EncodedWeight& e, ThreadPool& threads) const override {
+    require_header(e, *this);
+    general_sparse::validate(e, threads);
+  }
+
+  OwnedTensor decode(const EncodedWeight& e, ThreadPool& threads) const override {
+    return general_sparse::decode(e, threads);
+  }
+
+  int64_t formula_bytes(const EncodedWeight& e) const override {
+    constexpr const char* kWhat = "bytes of compressed rows";
+    constexpr int64_t kIndexBytes = sizeof(uint32_t);
+    return checked_add(checked_mul(e.nonzeros, kIndexBytes + size_of(e.dtype), kWhat),
+                       checked_mul(checked_add(e.rows, 1, kWhat), kIndexBytes, kWhat), kWhat);
+  }
+
+  int64_t expected_bytes(const EncodedWeight& e) const override {
+    return e.rows <= CompressedRows::kMaxSize && e.columns <= CompressedRows::kMaxSize
+               ? general_sparse::expected_uniform_bytes(
+                     {.rows = e.rows, .columns = e.columns, .nonzeros = e.nonzeros}, e.dtype)
+               : formula_bytes(e);
+  }
+
+  int64_t bytes_on_cpu(const EncodedWeight& e) const override {
+    return becomes_panels(e) ? WeightFormat::bytes_on_cpu(e) : bytes_as_rows(e);
+  }
+
+  int64_t workspace_bytes(const EncodedWeight& e, Device device, int64_t tokens,
+                          Sums sums) const override {
+    return becomes_panels(e) ? WeightFormat::workspace_bytes(e, device, tokens, sums)
+                             : compressed_rows_workspace_bytes(e.columns, tokens);
+  }
+
+  std::optional<EncodedWeight> slice(const EncodedWeight& e, Axis axis,
+                                     Range range) const override {
+    return axis == Axis::rows ? general_sparse::slice_rows(e, range)
+                              : general_sparse::slice_columns(e, range);
+  }
+
+  std::optional<EncodedWeight> concat_rows(
+      std::span<const EncodedWeight* const> parts) const override {
+    return general_sparse::concat_rows(parts);
+  }
+
+ private:
+  static int64_t bytes_as_rows(const EncodedWeight& e) {
+    return compressed_rows_weight_bytes(e.rows, e.nonzeros, e.dtype);
+  }
+
+  bool becomes_panels(const EncodedWeight& e) const {
+    return e.dtype != DType::f32 && WeightFormat::bytes_on_cpu(e) < bytes_as_rows(e);
+  }
+
+  std::unique_ptr<WeightMatrix> load_on_cpu(EncodedWeight e, ThreadPool& threads) const override {
+    if (becomes_panels(e)) {
+      return make_panel_weight<general_sparse::Walker>(std::move(e), threads);
+    }
+    CompressedRows m = general_sparse::to_compressed_rows(e, threads);
+    e.parts.clear();
+    return std::make_unique<CompressedRowsWeight>(name(), std::move(m));
+  }
+};
+
+}  // namespace
+
+const WeightFormat& general_sparse_format() {
+  static const GeneralSparseFormat format;
+  return format;
+}
+
+}  // namespace sparsellm

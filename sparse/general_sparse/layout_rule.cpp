@@ -122,19 +122,19 @@ struct CountedLayout {
   int64_t bytes = 0;
 };
 
-// Zeros that bridge the gap before a nonzero, if each element is one with the probability
-// `density`: for each whole kLongGap of zeros before it one.
+// Of `elements` that are nonzeros with the probability `density` each: that none is one, as a
+// logarithm.
+double log_none(double density, double elements) { return elements * std::log1p(-density); }
+
+// Zeros that bridge the gap before a nonzero: one for each whole kLongGap of zeros in it.
 double expected_bridges(double density) {
-  if (density <= 0.0) {
-    return 0.0;
-  }
-  const double no_nonzero = std::pow(1.0 - density, static_cast<double>(RowStatistics::kLongGap));
-  return no_nonzero / (1.0 - no_nonzero);
+  const double none = log_none(density, static_cast<double>(RowStatistics::kLongGap));
+  return none < 0.0 ? std::exp(none) / -std::expm1(none) : 0.0;
 }
 
-// Of elements of a group.
+// The share of the positions of a group in which it has an entry.
 double shared_density(double density, int shared_rows) {
-  return 1.0 - std::pow(1.0 - density, shared_rows);
+  return -std::expm1(log_none(density, shared_rows));
 }
 
 RowStatistics expected_statistics(const UniformMatrix& matrix, double density) {

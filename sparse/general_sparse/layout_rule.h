@@ -29,11 +29,11 @@ struct UniformMatrix {
   int64_t nonzeros = 0;
 };
 
-// What a matrix can be expected to take in the layout for speed whose nonzeros may be anywhere: the
-// rule of choose_layout() for the statistics to be expected of it. Lengths of groups are taken for
-// normally distributed, and so is, by what that says of the longest of many, what fills up slices.
-// Of short rows (less than 10 nonzeros in a chunk) some percent too few. At most
-// CompressedRows::kMaxSize rows and columns.
+// The bytes to be expected in the layout for speed if nonzeros may be anywhere: the rule of
+// choose_layout() for the statistics to be expected, with lengths of groups that are normally
+// distributed, of which the longest are what slices are filled up to. Within some percent; within
+// 15 where interleaved groups are about to take too much. At most CompressedRows::kMaxSize rows and
+// columns.
 int64_t expected_uniform_bytes(const UniformMatrix& matrix, DType dtype);
 
 }  // namespace sparsellm::general_sparse

@@ -1,6 +1,6 @@
 // The product of a block of rows, for one instruction set. The file of each includes it inside its
 // unnamed namespace, after
-//   struct One;  // one float: kWidth = 1; all, load, store, fma
+//   struct One;  // one float, for x of stride 1: kWidth = 1; all, load, store, fma
 //   struct Vec;  // kWidth floats likewise
 // and calls multiply() with a Source, which has
 //   using Value = ...;                                 // as it is stored
@@ -39,7 +39,7 @@ inline void add_nonzeros(const Rows<Source>& rows, const int64_t* firsts, int64_
   }
   const auto add = [&](int r, const float* value, uint32_t column) {
     const V w = V::all(value);
-    const float* const xs = rows.x + column * rows.stride;
+    const float* const xs = rows.x + (V::kWidth == 1 ? column : column * rows.stride);
 #pragma GCC unroll 8
     for (int v = 0; v < kVectors; ++v) {
       sums[r][v] = fma(w, V::load(xs + v * V::kWidth), sums[r][v]);
@@ -51,6 +51,7 @@ inline void add_nonzeros(const Rows<Source>& rows, const int64_t* firsts, int64_
     for (int r = 0; r < kRows; ++r) {
       Source::eight(rows.values + at[r], piece[r]);
     }
+    asm("" : "+m"(piece));  // a load for each value takes less time than moves between registers
 #pragma GCC unroll 8
     for (int i = 0; i < kPiece; ++i) {
 #pragma GCC unroll 8
@@ -145,7 +146,7 @@ void multiply_vectors(const RowBlock& block, const TokenColumns& x, float* sums)
 
 template <class Source>
 void multiply(const RowBlock& block, const TokenColumns& x, float* sums) {
-  if (x.tokens == 1) {
+  if (x.stride == 1) {
     multiply_block<One, Source, 1>(block, x, sums);
   } else {
     multiply_vectors<Source>(block, x, sums);

@@ -21,8 +21,8 @@ struct RowBlock {
   int count;                // at most kBlockRows
 };
 
-// The first of `tokens` (at most kTokensAtOnce) in x f32 [columns][stride]: one that is alone is a
-// vector and takes no padding.
+// The first `tokens` (1 to kTokensAtOnce) in x f32 [columns][stride]. If the stride is 1, there is
+// no padding.
 struct TokenColumns {
   const float* x;
   int64_t stride;

@@ -57,11 +57,11 @@ class Communicator {
   //   y  f32, f16 or bf16, any shape, rows may be strided; on the CPU f32
   void all_reduce_sum(Tensor y, ExecContext& ctx);
 
-  // Sums that are needed later. While a Deferral lives, all_reduce_sum() only begins a sum, and
-  // finish_sum() of the same tensor ends it: sums end in the order in which they begin, at most two
-  // are under way, and none when the Deferral ends. In between the tensor is neither read nor
-  // written, and what is enqueued runs beside the sum. The bits are the same. nullptr: nothing is
-  // deferred.
+  // Deferred sums, which overlap with other work. While a Deferral lives, all_reduce_sum() only
+  // begins a sum, and finish_sum() of the same tensor completes it. Sums are completed in the order
+  // in which they began. At most two have begun and are not yet complete, and none when the
+  // Deferral ends. Between the two calls nobody reads or writes the tensor. Deferred sums have the
+  // bits of others. With nullptr nothing is deferred.
   class Deferral {
    public:
     explicit Deferral(Communicator* comm) : comm_(comm) { set(true); }

@@ -1,6 +1,5 @@
 #include <cuda.h>
 
-#include <algorithm>
 #include <bit>
 
 #include "kernels/base/comm_deferred.h"
@@ -20,13 +19,8 @@ constexpr int64_t kVectorBytes = sizeof(uint4);
 // share a GPU.
 __global__ void wait_for_part_kernel(const uint32_t* arrived, uint32_t number,
                                      const uint32_t* abort_word) {
-  wait_on_dependencies();
-  constexpr uint32_t kPolls = 4096;
-  for (uint32_t polls = 1; load_acquire_word(arrived) != number; ++polls) {
-    if (polls % kPolls == 0 && load_relaxed_sys(abort_word) != 0) {
-      return;  // there is no result
-    }
-  }
+  // If everything has ended, there is no result.
+  poll_until(abort_word, [&] { return load_acquire(arrived) == number; });
 }
 
 // y += part, in f32: of two ranks either order has the same bits. Each thread has kVectors vectors,

@@ -11,9 +11,9 @@
 
 namespace sparsellm {
 
-// Sums of two ranks that travel beside what is enqueued after they have begun: copy engines send,
-// which takes no multiprocessor from a product, and whoever needs a sum adds it up. Both ranks copy
-// their part into a slot of the other's memory (CommLayout::deferred), in turn.
+// Sums of two ranks that overlap with the kernels that are enqueued after they begin: copy engines
+// send, which takes no multiprocessor from a product, and whoever needs a sum adds it up. Both
+// ranks copy their part into a slot of the other's memory (CommLayout::deferred), in turn.
 //
 // A slot is written again kDeferredSlots sums later. By then the other rank has read it, since at
 // most kMost sums are under way: who begins sum n + 4 has ended n + 2, for which the other had

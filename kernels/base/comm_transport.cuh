@@ -75,7 +75,7 @@ __device__ inline uint64_t load_acquire(const uint64_t* from) {
   asm volatile("ld.acquire.sys.global.u64 %0, [%1];" : "=l"(value) : "l"(from) : "memory");
   return value;
 }
-__device__ inline uint32_t load_acquire_word(const uint32_t* from) {
+__device__ inline uint32_t load_acquire(const uint32_t* from) {
   uint32_t value;
   asm volatile("ld.acquire.sys.global.u32 %0, [%1];" : "=r"(value) : "l"(from) : "memory");
   return value;
@@ -89,6 +89,18 @@ __device__ inline uint32_t load_relaxed_sys(const uint32_t* from) {
   uint32_t value;
   asm volatile("ld.relaxed.sys.global.u32 %0, [%1];" : "=r"(value) : "l"(from) : "memory");
   return value;
+}
+
+// Calls arrived() until it is true; false: everything has ended meanwhile.
+template <class Arrived>
+__device__ bool poll_until(const uint32_t* abort_word, Arrived&& arrived) {
+  constexpr uint32_t kPolls = 4096;  // about a millisecond, so that the host's memory has peace
+  for (uint32_t polls = 1; !arrived(); ++polls) {
+    if (polls % kPolls == 0 && load_relaxed_sys(abort_word) != 0) {
+      return false;
+    }
+  }
+  return true;
 }
 
 // A call of the communicator, on one rank. begin() and finish() are called by all threads of all
@@ -107,16 +119,10 @@ class CommCall {
   // False once everything has ended: then nothing comes any more, and there is no result.
   __device__ bool goes_on() const { return number_ != kEnded; }
 
-  // Calls arrived() until it is true; false: everything has ended meanwhile.
+  // As poll_until().
   template <class Arrived>
   __device__ bool wait_until(Arrived&& arrived) const {
-    constexpr uint32_t kPolls = 4096;  // about a millisecond, so that the host's memory has peace
-    for (uint32_t polls = 1; !arrived(); ++polls) {
-      if (polls % kPolls == 0 && load_relaxed_sys(world_.abort_word) != 0) {
-        return false;
-      }
-    }
-    return true;
+    return poll_until(world_.abort_word, arrived);
   }
 
   // complete: whether this thread has got all that it waited for. Those who have not, and all that

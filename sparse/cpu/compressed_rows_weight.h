@@ -15,8 +15,8 @@ namespace sparsellm {
 // A sparse weight of f16, bf16 or f32 on the CPU, by its nonzeros: for f32, and for so few of them
 // that panels (sparse/cpu/panels/panel_weight.h), with a bit for each element, would be larger. The
 // sums are those of panels without the terms of zeros (sparse/cpu/row_products/row_kernels.h). For
-// finite x these have the same bits, but for the sign of sums that are 0 because terms below the
-// least f32 were rounded to -0. The bits of a row of y do not depend on the other rows, the
+// finite x both have the same bits, with one exception: a sum whose terms all underflow to -0 is -0
+// here and 0 there. The bits of a row of y do not depend on the other rows, the
 // instruction set (ExecContext::isa) and the threads.
 //
 // Threads share the nonzeros, and not the rows, some of which may have most of them: of such a row
@@ -62,7 +62,7 @@ class CompressedRowsWeight : public WeightMatrix {
 // Of such a weight. Throws Error for sizes that overflow.
 int64_t compressed_rows_weight_bytes(int64_t rows, int64_t nonzeros, DType dtype);
 
-// What matmul() of such a weight with so many columns takes from the workspace.
+// The bytes of the workspace that matmul() takes, by the number of columns of the weight.
 int64_t compressed_rows_workspace_bytes(int64_t columns, int64_t tokens);
 
 }  // namespace sparsellm

@@ -111,7 +111,7 @@ Layout interleaved(Layout layout) {
   return layout;
 }
 
-// Whether so many bytes of interleaved groups are not too many, compared with those of others.
+// Whether groups are interleaved, by the bytes of both encodings.
 bool pays_to_interleave(double interleaved_bytes, double bytes) {
   constexpr double kMostBytes = 1.15;
   return interleaved_bytes <= kMostBytes * bytes;
@@ -162,7 +162,7 @@ double expected_largest(double count) {
                                   root);
 }
 
-// Of entries, fillers included, in all chunks of a window of so many groups.
+// The expected entries, fillers included, of a window with this number of groups.
 double expected_entries(const MatrixFacts& m, const Layout& layout, double density,
                         int64_t groups) {
   const ChunkGrid grid(layout, m.rows, m.columns);

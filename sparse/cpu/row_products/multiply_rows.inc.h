@@ -101,7 +101,7 @@ void add_rest(const Rows<Source>& rows, const int64_t* firsts, const int64_t* le
 
 template <class V, class Source, int kVectors>
 void multiply_block(const RowBlock& block, const TokenColumns& x, float* sums) {
-  // Sums of so many rows and a value stay in 16 registers.
+  // The sums of kRows rows, and one value, fit 16 registers.
   constexpr int kRows = kVectors == 1 ? 8 : kVectors == 2 ? 4 : kVectors <= 4 ? 2 : 1;
   constexpr int kRowSums = kVectors * V::kWidth;
   const Rows<Source> rows{block.columns, static_cast<const typename Source::Value*>(block.values),

@@ -191,7 +191,7 @@ class WindowChecker {
     return std::ranges::all_of(values_of(number), [](T value) { return is_zero(value); });
   }
 
-  // Of an entry of a lane with so many rows. Returns the number of nonzeros.
+  // Checks an entry of a lane that has `rows` rows. Returns the number of nonzeros.
   int64_t check_values(size_t number, int64_t rows) const {
     const std::span<const T> values = values_of(number);
     int64_t nonzeros = 0;

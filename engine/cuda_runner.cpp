@@ -192,7 +192,8 @@ class CudaRunner : public StepRunner {
     if (options.comm == nullptr) {
       return nullptr;
     }
-    auto comm = make_cuda_communicator(*options.comm, cuda_, {.timeout = options.comm_timeout});
+    auto comm = make_cuda_communicator(*options.comm, cuda_,
+                                       {.timeout = options.comm_timeout, .hosts_meet = true});
     require(options.sums == Sums::fastest || comm->why_no_own_kernels().empty(),
             "sums of several ranks are deterministic only where their GPUs reach each other's "
             "memory: {}",
@@ -306,7 +307,11 @@ class CudaRunner : public StepRunner {
   void run_bucket(int64_t rows, const KvCache& kv) {
     Bucket& bucket = buckets_.try_emplace(rows, Bucket{.without = has_nccl_alone()}).first->second;
     if (bucket.graph) {
-      bucket.graph->launch();
+      if (comm_ != nullptr) {
+        comm_->launch_together([&] { bucket.graph->launch(); });
+      } else {
+        bucket.graph->launch();
+      }
       return;
     }
     // Run as it is the first time: what libraries set up at their first use cannot be captured.

@@ -36,6 +36,7 @@ class CudaRank final : public CudaCommunicator {
         cuda_(cuda),
         limits_(options.limits.value_or(CommLimits::of(size()))),
         timeout_(options.timeout),
+        hosts_meet_(options.hosts_meet),
         exceptions_(std::uncaught_exceptions()) {
     if (size() == 1) {
       return;
@@ -93,6 +94,12 @@ class CudaRank final : public CudaCommunicator {
   }
   std::string why_no_own_kernels() const override { return why_no_own_kernels_; }
   std::string why_no_nccl() const override { return why_no_nccl_; }
+  void launch_together(const std::function<void()>& launch) override {
+    check();
+    meet();
+    launch();
+    meet();
+  }
 
  private:
   void connect(const CudaCommOptions& options) {
@@ -223,14 +230,32 @@ class CudaRank final : public CudaCommunicator {
     return limits_.sends_packets(bytes) ? CommPeers::Form::packets : CommPeers::Form::tiles;
   }
 
-  void all_reduce_sum_checked(Tensor y, ExecContext& ctx) override {
-    begin(ctx);
-    const CommWay way = way_here(y.bytes(), ctx);
-    if (way == CommWay::nccl) {
-      nccl_->all_reduce_sum(y, ctx);
-    } else {
-      peers_->all_reduce_sum(way, y, ctx);
+  void meet() override {
+    if (hosts_meet_) {
+      host_.meet();
     }
+  }
+
+  // Enqueues an op whose kernels wait for those of the other ranks.
+  template <class Enqueue>
+  void together(const ExecContext& ctx, Enqueue&& enqueue) {
+    begin(ctx);
+    if (is_capturing(ctx)) {
+      enqueue();
+    } else {
+      launch_together(enqueue);
+    }
+  }
+
+  void all_reduce_sum_checked(Tensor y, ExecContext& ctx) override {
+    together(ctx, [&] {
+      const CommWay way = way_here(y.bytes(), ctx);
+      if (way == CommWay::nccl) {
+        nccl_->all_reduce_sum(y, ctx);
+      } else {
+        peers_->all_reduce_sum(way, y, ctx);
+      }
+    });
   }
 
   void begin_sum(const Tensor& y, ExecContext& ctx) override {
@@ -239,6 +264,7 @@ class CudaRank final : public CudaCommunicator {
   }
   void end_sum(const Tensor& y, ExecContext& ctx) override {
     begin(ctx);
+    meet();  // the others have begun it
     deferred_->end(y, ctx);
   }
 
@@ -255,20 +281,23 @@ class CudaRank final : public CudaCommunicator {
       places.push_back(whole.columns(borders[i], borders[i + 1] - borders[i]));
       most = std::max(most, places.back().bytes());
     }
-    if (peers_ != nullptr) {
-      peers_->all_gather(form_of(most), part, places, ctx);
-    } else {
-      nccl_->all_gather(part, places, ctx);
-    }
+    together(ctx, [&] {
+      if (peers_ != nullptr) {
+        peers_->all_gather(form_of(most), part, places, ctx);
+      } else {
+        nccl_->all_gather(part, places, ctx);
+      }
+    });
   }
 
   void broadcast_checked(Tensor y, int root, ExecContext& ctx) override {
-    begin(ctx);
-    if (peers_ != nullptr) {
-      peers_->broadcast(form_of(y.bytes()), y, root, ctx);
-    } else {
-      nccl_->broadcast(y, root, ctx);
-    }
+    together(ctx, [&] {
+      if (peers_ != nullptr) {
+        peers_->broadcast(form_of(y.bytes()), y, root, ctx);
+      } else {
+        nccl_->broadcast(y, root, ctx);
+      }
+    });
   }
 
   void broadcast_bytes_checked(std::vector<std::byte>& bytes, int root,
@@ -284,6 +313,7 @@ class CudaRank final : public CudaCommunicator {
   const CudaContext& cuda_;
   CommLimits limits_;
   const std::chrono::milliseconds timeout_;
+  const bool hosts_meet_;
   std::optional<CommWay> only_;
   const int exceptions_;  // that were on their way when it was made
 

@@ -6,6 +6,7 @@
 #include "kernels/base/comm_numbers.cuh"
 #include "kernels/base/comm_transport.cuh"
 #include "kernels/base/cuda_state.cuh"
+#include "kernels/base/driver_function.cuh"
 #include "kernels/base/launch.cuh"
 
 namespace sparsellm {
@@ -83,15 +84,8 @@ void load_kernels() {
 
 // Writes a word after all copies of the queue before it, as all devices see it.
 void write_word(cudaStream_t stream, const void* to, uint32_t value) {
-  static const auto write = [] {
-    void* function = nullptr;
-    cudaDriverEntryPointQueryResult found{};
-    constexpr unsigned kVersion = 12000;
-    check_cuda(cudaGetDriverEntryPointByVersion("cuStreamWriteValue32", &function, kVersion,
-                                                cudaEnableDefault, &found));
-    require(found == cudaDriverEntryPointSuccess, "the driver has no cuStreamWriteValue32");
-    return reinterpret_cast<decltype(&cuStreamWriteValue32)>(function);
-  }();
+  static const auto write =
+      driver_function<decltype(&cuStreamWriteValue32)>("cuStreamWriteValue32", 12000);
   const CUresult status = write(stream, std::bit_cast<CUdeviceptr>(to), value, 0);
   require(status == CUDA_SUCCESS, "a word for another rank cannot be written: CUDA error {}",
           static_cast<int>(status));

@@ -1,9 +1,11 @@
 #include "kernels/base/comm_threads.h"
 
 #include <algorithm>
+#include <atomic>
 #include <condition_variable>
 #include <exception>
 #include <mutex>
+#include <thread>
 #include <utility>
 
 #include "kernels/base/comm_op.h"
@@ -31,7 +33,8 @@ class Meeting {
         begun_(ranks_, false),
         left_(ranks_, false),
         ops_(ranks_),
-        shown_(ranks_) {}
+        shown_(ranks_),
+        met_(ranks_) {}
 
   const std::vector<std::string>& devices() const { return devices_; }
   size_t ranks() const { return ranks_; }
@@ -85,6 +88,23 @@ class Meeting {
 
   const Shown& shown(size_t rank) const { return shown_[rank]; }
 
+  // All ranks have called this as often.
+  void meet(size_t rank) {
+    const uint64_t turn = met_[rank].fetch_add(1, std::memory_order_acq_rel) + 1;
+    std::optional<steady_clock::time_point> deadline;
+    for (size_t other = 0; other < ranks_; ++other) {
+      for (uint32_t polls = 1; met_[other].load(std::memory_order_acquire) < turn; ++polls) {
+        constexpr uint32_t kPolls = 1024;  // some microseconds
+        if (polls % kPolls == 0) {
+          const auto now = steady_clock::now();
+          deadline = deadline.value_or(now + timeout_);
+          look(other, now > *deadline);
+          std::this_thread::yield();
+        }
+      }
+    }
+  }
+
   void end(size_t culprit, std::string_view reason) noexcept {
     const std::lock_guard lock(mutex_);
     end_locked(culprit, reason);
@@ -104,6 +124,17 @@ class Meeting {
   }
 
  private:
+  // Throws if who waits for this rank would wait forever, or has waited too long.
+  void look(size_t other, bool late) {
+    const std::lock_guard lock(mutex_);
+    if (left_[other]) {
+      end_locked(other, "has left");
+    } else if (late) {
+      end_locked(other, "did not come within " + seconds_text(timeout_));
+    }
+    throw_if_ended();
+  }
+
   bool ended() const { return reason_.has_value(); }
 
   void throw_if_ended() const {
@@ -152,6 +183,7 @@ class Meeting {
   size_t inside_ = 0;  // ranks between begin() and finish()
   std::vector<CommOp> ops_;
   std::vector<Shown> shown_;
+  std::vector<std::atomic<uint64_t>> met_;  // how often each rank has called meet()
 };
 
 class ThreadCommunicator final : public Communicator {
@@ -164,6 +196,7 @@ class ThreadCommunicator final : public Communicator {
     meeting_->end(static_cast<size_t>(culprit), reason);
   }
   std::optional<std::string> abort_reason() const override { return meeting_->reason(); }
+  void meet() override { meeting_->meet(own()); }
 
  private:
   size_t own() const { return static_cast<size_t>(rank()); }

@@ -1,20 +1,13 @@
 #include <cuda_runtime.h>
 
-#include "kernels/base/cuda_state.cuh"
+#include "kernels/base/driver_function.cuh"
 #include "kernels/device/tensor_map.h"
 
 namespace sparsellm {
 
 CUtensorMap map_rows(const MappedRows& rows, int box_rows) {
-  static const auto encode = [] {
-    void* function = nullptr;
-    cudaDriverEntryPointQueryResult found{};
-    constexpr unsigned kVersion = 12000;
-    check_cuda(cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &function, kVersion,
-                                                cudaEnableDefault, &found));
-    require(found == cudaDriverEntryPointSuccess, "the driver has no cuTensorMapEncodeTiled");
-    return reinterpret_cast<decltype(&cuTensorMapEncodeTiled)>(function);
-  }();
+  static const auto encode =
+      driver_function<decltype(&cuTensorMapEncodeTiled)>("cuTensorMapEncodeTiled", 12000);
   CUtensorMap map;
   const cuuint64_t size[2] = {static_cast<cuuint64_t>(rows.columns),
                               static_cast<cuuint64_t>(rows.rows)};

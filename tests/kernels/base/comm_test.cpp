@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <atomic>
 #include <cmath>
 #include <cstring>
@@ -284,6 +285,48 @@ TEST_P(CommTest, TheyAgreeOnTheFirstRankThatFailed) {
         comm.agree("");
       }),
       "");
+}
+
+TEST(CommThreads, MeetBeforeAnyGoesOn) {
+  constexpr int kRanks = 3;
+  constexpr int kTurns = 200;
+  std::array<std::atomic<int>, kRanks> turns{};
+  expect_all(run_ranks(Wires::threads, kRanks,
+                       [&](Communicator& comm, ExecContext&) {
+                         for (int turn = 1; turn <= kTurns; ++turn) {
+                           turns[static_cast<size_t>(comm.rank())] = turn;
+                           comm.meet();
+                           for (const std::atomic<int>& other : turns) {
+                             EXPECT_GE(other, turn);
+                             EXPECT_LE(other, turn + 1);
+                           }
+                         }
+                       }),
+             "");
+}
+
+TEST(CommThreads, NobodyMeetsWhoHasLeftOrDoesNotCome) {
+  const auto all_but_last = [](Communicator& comm, ExecContext&) {
+    if (comm.rank() < 2) {
+      comm.meet();
+    }
+  };
+  const std::vector<std::string> left = run_ranks(Wires::threads, 3, all_but_last);
+  EXPECT_EQ(left[0], "rank 2 (d2): has left");
+  EXPECT_EQ(left[1], left[0]);
+  const std::vector<std::string> late =
+      run_ranks(Wires::threads, 2,
+                [](Communicator& comm, ExecContext&) {
+                  if (comm.rank() == 0) {
+                    comm.meet();
+                  } else {
+                    std::this_thread::sleep_for(milliseconds(400));
+                    comm.meet();
+                  }
+                },
+                {.timeout = milliseconds(100)});
+  EXPECT_EQ(late[0], "rank 1 (d1): did not come within 0.1 s");
+  EXPECT_EQ(late[1], "");
 }
 
 TEST(CommArguments, AreChecked) {

@@ -6,13 +6,15 @@
 
 #include "kernels/base/error.h"
 #include "sparse/dense/dense.h"
+#include "sparse/general_sparse/general_sparse.h"
 #include "sparse/tca_bme/tca_bme.h"
 #include "sparse/tiled_csl/tiled_csl.h"
 
 namespace sparsellm {
 
 std::span<const WeightFormat* const> weight_formats() {
-  static const std::array formats{&dense_format(), &tiled_csl_format(), &tca_bme_format()};
+  static const std::array formats{&dense_format(), &tiled_csl_format(), &tca_bme_format(),
+                                  &general_sparse_format()};
   return formats;
 }
 

@@ -11,9 +11,12 @@
 #include "sparse/count_nonzeros.h"
 #include "sparse/cpu/compressed_rows_weight.h"
 #include "sparse/cpu/panels/panel_weight.h"
+#include "sparse/general_sparse/cuda/general_weight_cuda.h"
+#include "sparse/general_sparse/format/parts.h"
 #include "sparse/general_sparse/general_sparse.h"
 #include "sparse/general_sparse/host/walker.h"
 #include "sparse/general_sparse/layout_rule.h"
+#include "sparse/join_parts.h"
 #include "sparse/matrices/row_statistics.h"
 
 namespace sparsellm {
@@ -24,7 +27,10 @@ class GeneralSparseFormat : public WeightFormat {
   std::string_view name() const override { return general_sparse::kName; }
   int32_t version() const override { return general_sparse::kVersion; }
 
-  bool runs_on(const Device& device) const override { return !device.is_cuda(); }
+  bool runs_on(const Device&) const override { return true; }
+
+  // It is not among what auto measures yet: its encoder runs on the host.
+  bool for_auto() const override { return false; }
 
   bool holds(DType dtype) const override { return is_floating(dtype); }
 
@@ -90,6 +96,9 @@ class GeneralSparseFormat : public WeightFormat {
 
   int64_t workspace_bytes(const EncodedWeight& e, Device device, int64_t tokens,
                           Sums sums) const override {
+    if (device.is_cuda()) {
+      return general_sparse::encoding_workspace_bytes_cuda(e.rows, e.columns, panels(e), tokens);
+    }
     return becomes_panels(e) ? WeightFormat::workspace_bytes(e, device, tokens, sums)
                              : compressed_rows_workspace_bytes(e.columns, tokens);
   }
@@ -106,6 +115,13 @@ class GeneralSparseFormat : public WeightFormat {
   }
 
  private:
+  // Of a header without parts those of the layout for speed.
+  static int64_t panels(const EncodedWeight& e) {
+    const general_sparse::Layout layout =
+        e.parts.empty() ? general_sparse::usual_layout() : general_sparse::read_layout(e);
+    return general_sparse::ChunkGrid(layout, e.rows, e.columns).panels();
+  }
+
   static int64_t bytes_as_rows(const EncodedWeight& e) {
     return compressed_rows_weight_bytes(e.rows, e.nonzeros, e.dtype);
   }
@@ -121,6 +137,14 @@ class GeneralSparseFormat : public WeightFormat {
     CompressedRows m = general_sparse::to_compressed_rows(e, threads);
     e.parts.clear();
     return std::make_unique<CompressedRowsWeight>(name(), std::move(m));
+  }
+
+  std::unique_ptr<WeightMatrix> load_on_cuda(std::span<const WeightPart> parts,
+                                             const LoadContext& ctx) const override {
+    for (const WeightPart& part : parts) {
+      read_and_validate(part, ctx.threads);
+    }
+    return general_sparse::load_encoding_cuda(join_on_host(parts, ctx.threads), ctx);
   }
 };
 

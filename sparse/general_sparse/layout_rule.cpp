@@ -12,10 +12,11 @@
 namespace sparsellm::general_sparse {
 namespace {
 
-constexpr int64_t kUsualPanel = 4096;  // columns
+constexpr int64_t kUsualPanel = 8192;  // columns
 constexpr int64_t kWidestPanel = 65536;
 constexpr int64_t kUsualWindow = 256;  // groups
 constexpr int kInterleavedGroups = 32;
+constexpr int64_t kMostLoadBytes = 16;
 constexpr std::array kSharedRowCounts{1, 2, 4, 8};
 
 // What layouts are chosen by.
@@ -25,10 +26,6 @@ struct MatrixFacts {
   int64_t value_bytes = 0;
   const RowStatistics& statistics;
 
-  bool has_at_least(double density) const {
-    return static_cast<double>(statistics.nonzeros) >=
-           density * static_cast<double>(rows) * static_cast<double>(columns);
-  }
   // Without bridges and fillers.
   int64_t entries(int shared_rows) const {
     for (const RowStatistics::SharedPositions& shared : statistics.shared) {
@@ -65,24 +62,19 @@ Layout with_shared_rows(Layout layout, int shared_rows) {
 
 // Positions, panels and shared rows.
 Layout choose_positions(const MatrixFacts& m) {
-  constexpr double kBitsDensity = 0.25;
   constexpr double kFewEntries = 16.0;  // in a chunk: its start and its end begin to count
   constexpr double kShortGap = 60.0;    // on average; less than 2 % of random ones are above 255
   constexpr int64_t kBridgeShare = 32;
   const RowStatistics& s = m.statistics;
   Layout layout =
       with_shared_rows({.positions = PositionCode::u16, .panel_columns = kUsualPanel}, 1);
-  if (m.has_at_least(kBitsDensity)) {
-    layout.positions = PositionCode::bits;
-  } else {
-    if (m.columns > kUsualPanel && m.mean_entries(layout) < kFewEntries) {
-      layout.panel_columns = m.columns <= kWidestPanel ? kWidestPanel : 0;
-    }
-    if (layout.panel_columns == 0) {
-      layout.positions = PositionCode::u32;
-    } else if (s.mean_gap < kShortGap && s.bridges + s.first_bridges <= s.nonzeros / kBridgeShare) {
-      layout.positions = PositionCode::u8;
-    }
+  if (m.columns > kUsualPanel && m.mean_entries(layout) < kFewEntries) {
+    layout.panel_columns = m.columns <= kWidestPanel ? kWidestPanel : 0;
+  }
+  if (layout.panel_columns == 0) {
+    layout.positions = PositionCode::u32;
+  } else if (s.mean_gap < kShortGap && s.bridges + s.first_bridges <= s.nonzeros / kBridgeShare) {
+    layout.positions = PositionCode::u8;
   }
   Layout best = layout;
   for (const int shared_rows : kSharedRowCounts) {
@@ -94,7 +86,6 @@ Layout choose_positions(const MatrixFacts& m) {
 
 // As many entries as a lane can load at once without many fillers.
 int choose_vector(const MatrixFacts& m, const Layout& layout) {
-  constexpr int64_t kMostLoadBytes = 16;
   constexpr double kEntriesForEach = 16.0;
   int vector = 1;
   while (vector < 8 && 2 * vector * layout.shared_rows * m.value_bytes <= kMostLoadBytes &&
@@ -104,16 +95,17 @@ int choose_vector(const MatrixFacts& m, const Layout& layout) {
   return vector;
 }
 
-// As many groups as a warp has threads, side by side.
-Layout interleaved(Layout layout) {
+// As many groups as a warp has threads, side by side, with whole loads of values.
+Layout interleaved(Layout layout, int64_t value_bytes) {
   layout.sorted = true;
   layout.interleave = kInterleavedGroups;
+  layout.vector = std::max(1, static_cast<int>(kMostLoadBytes / value_bytes / layout.shared_rows));
   return layout;
 }
 
 // Whether groups are interleaved, by the bytes of both encodings.
 bool pays_to_interleave(double interleaved_bytes, double bytes) {
-  constexpr double kMostBytes = 1.15;
+  constexpr double kMostBytes = 2.0;
   return interleaved_bytes <= kMostBytes * bytes;
 }
 
@@ -216,9 +208,11 @@ int64_t expected_uniform_bytes(const UniformMatrix& matrix, DType dtype) {
   Layout apart = choose_positions(facts);
   apart.vector = choose_vector(facts, apart);
   const double one = expected_bytes_in(facts, apart, density);
-  const double many = expected_bytes_in(facts, interleaved(apart), density);
+  const double many = expected_bytes_in(facts, interleaved(apart, facts.value_bytes), density);
   return std::llround(pays_to_interleave(many, one) ? many : one);
 }
+
+Layout usual_layout() { return {.panel_columns = kUsualPanel}; }
 
 Layout choose_layout(const CompressedRows& m, const RowStatistics& statistics, LayoutFor goal,
                      ThreadPool& threads) {
@@ -232,7 +226,7 @@ Layout choose_layout(const CompressedRows& m, const RowStatistics& statistics, L
   Layout apart = choose_positions(facts);
   apart.vector = choose_vector(facts, apart);
   const CountedLayout one = counted(apart);
-  const CountedLayout many = counted(interleaved(apart));
+  const CountedLayout many = counted(interleaved(apart, facts.value_bytes));
   CountedLayout best =
       pays_to_interleave(static_cast<double>(many.bytes), static_cast<double>(one.bytes)) ? many
                                                                                           : one;

@@ -12,16 +12,20 @@
 namespace sparsellm::general_sparse {
 
 // A layout for the matrix, whose statistics these are. For speed by a rule:
-//   positions    bits from 25 % of nonzeros on, of which positions would take more; u8 where few
-//                gaps are longer than 255; else u16, or u32 where rows are so short and so long
-//                apart that panels would be nearly empty
+//   positions    u8 where few gaps are longer than 255; else u16, or u32 where rows are so short and
+//                so long apart that panels would be nearly empty. Bits, which are smaller from 25 %
+//                of nonzeros on, take products longer to find than they save.
+//   panels       of 8192 columns: x of 8 tokens fits into the shared memory of a multiprocessor
 //   shared_rows  with the fewest bytes
-//   interleave   32 groups, sorted, if that takes at most 15 % more bytes than none: the others of
-//                a slice wait for its longest row
+//   interleave   32 groups, sorted, with 16 bytes of values for each load, if that takes at most
+//                twice the bytes of none: the others of a slice wait for its longest row
 // For size the one with the fewest bytes among that, and many more that the statistics do not rule
 // out. Bytes are counted, not estimated.
 Layout choose_layout(const CompressedRows& m, const RowStatistics& statistics, LayoutFor goal,
                      ThreadPool& threads);
+
+// One of those, for what needs to know about panels without a matrix: no other has more of them.
+Layout usual_layout();
 
 struct UniformMatrix {
   int64_t rows = 0;

@@ -86,6 +86,39 @@ class GpuWeightTest : public GpuTest {
     return bias;
   }
 
+  struct Product {
+    Layout layout = Layout::contiguous;  // of y
+    bool has_bias = false;
+    Activation::Kind activation = Activation::Kind::none;
+  };
+  // multiply(y, epilogue): y [tokens, rows] is the expected product + bias, or the greater of that
+  // and 0, and nothing else is written.
+  template <class Multiply>
+  ::testing::AssertionResult gives(int64_t tokens, int64_t rows, const Expected& expected,
+                                   const Product& product, Multiply&& multiply) {
+    const OwnedTensor bias = bias_of(rows);
+    const GuardedTensor y(GetParam(), {tokens, rows}, product.layout, kGpu);
+    multiply(y.view(), Epilogue{.bias = product.has_bias ? bias.view : Tensor(),
+                                .activation = {.kind = product.activation}});
+    gpu->cuda.synchronize();
+    if (!y.guards_intact()) {
+      return ::testing::AssertionFailure() << "something beside y was written";
+    }
+    return all_close(
+        y.view(),
+        with_epilogue(expected, product.has_bias ? values_of(bias.view) : std::vector<double>(),
+                      product.activation),
+        kTolerance);
+  }
+
+  // matmul() is right.
+  ::testing::AssertionResult multiplies(const WeightMatrix& weight, const Tensor& x,
+                                        const Expected& expected, const Product& product) {
+    return gives(
+        x.size(0), weight.out(), expected, product,
+        [&](const Tensor& y, const Epilogue& epilogue) { weight.matmul(x, y, epilogue, *exec); });
+  }
+
   Expected expected_of(const Tensor& x, const Tensor& w) {
     return product(cpu_twin(x).view(), w, cpu.threads);
   }

@@ -2,6 +2,7 @@
 
 #include <string>
 
+#include "tests/sparse/general_sparse/slices_gpu_fixture.h"
 #include "tests/sparse/tca_bme/record_multistage_gpu_fixture.h"
 #include "tests/sparse/tca_bme/record_uneven_gpu_fixture.h"
 #include "tests/sparse/tca_bme/record_wgmma_gpu_fixture.h"
@@ -12,6 +13,8 @@
 
 namespace sparsellm::testing {
 
+INSTANTIATE_TEST_SUITE_P(Gpu, GpuGeneralSparse, ::testing::Values(DType::f16),
+                         [](const auto& test) { return std::string(name_of(test.param)); });
 INSTANTIATE_TEST_SUITE_P(Gpu, GpuTcaBme, ::testing::Values(DType::f16),
                          [](const auto& test) { return std::string(name_of(test.param)); });
 INSTANTIATE_TEST_SUITE_P(Gpu, GpuRecordMultistage, ::testing::Values(DType::f16),

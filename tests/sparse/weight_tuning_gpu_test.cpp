@@ -9,6 +9,7 @@
 #include "kernels/base/cuda_context.h"
 #include "kernels/base/token_buckets.h"
 #include "kernels/base/tune_cache.h"
+#include "sparse/general_sparse/general_sparse.h"
 #include "sparse/tca_bme/tca_bme.h"
 #include "sparse/tiled_csl/tiled_csl.h"
 #include "tests/sparse/gpu_weight_test.h"
@@ -21,7 +22,7 @@ using namespace sparsellm::testing;
 class GpuWeightTuning : public GpuWeightTest {
  protected:
   static std::vector<const WeightFormat*> formats() {
-    return {&tca_bme_format(), &tiled_csl_format()};
+    return {&tca_bme_format(), &tiled_csl_format(), &general_sparse_format()};
   }
 
   std::unique_ptr<WeightMatrix> load(const WeightFormat& format, const Tensor& w) {

@@ -12,31 +12,6 @@ namespace sparsellm::testing {
 // Products with weights in the format tiled_csl on CUDA, against products in double.
 class GpuTileTest : public GpuWeightTest {
  protected:
-  struct Product {
-    Layout layout = Layout::contiguous;  // of y
-    bool has_bias = false;
-    Activation::Kind activation = Activation::Kind::none;
-  };
-  // multiply(y, epilogue): y [tokens, rows] is the expected product + bias, or the greater of that
-  // and 0, and nothing else is written.
-  template <class Multiply>
-  ::testing::AssertionResult gives(int64_t tokens, int64_t rows, const Expected& expected,
-                                   const Product& product, Multiply&& multiply) {
-    const OwnedTensor bias = bias_of(rows);
-    const GuardedTensor y(GetParam(), {tokens, rows}, product.layout, kGpu);
-    multiply(y.view(), Epilogue{.bias = product.has_bias ? bias.view : Tensor(),
-                                .activation = {.kind = product.activation}});
-    gpu->cuda.synchronize();
-    if (!y.guards_intact()) {
-      return ::testing::AssertionFailure() << "something beside y was written";
-    }
-    return all_close(
-        y.view(),
-        with_epilogue(expected, product.has_bias ? values_of(bias.view) : std::vector<double>(),
-                      product.activation),
-        kTolerance);
-  }
-
   // Full tiles and empty ones between others.
   OwnedTensor uneven_weight(const Shape& shape) {
     OwnedTensor w = weight(shape, 0.15);
@@ -65,9 +40,7 @@ class GpuTiledCsl : public GpuTileTest {
 
   ::testing::AssertionResult is_right(const WeightMatrix& weight, const Tensor& x,
                                       const Expected& expected, const Product& product) {
-    return gives(
-        x.size(0), weight.out(), expected, product,
-        [&](const Tensor& y, const Epilogue& epilogue) { weight.matmul(x, y, epilogue, *exec); });
+    return multiplies(weight, x, expected, product);
   }
 };
 

@@ -1,0 +1,256 @@
+#include <algorithm>
+#include <cstring>
+#include <utility>
+#include <vector>
+
+#include "kernels/activation.h"
+#include "kernels/base/cuda_state.cuh"
+#include "kernels/base/upload.h"
+#include "sparse/copy_buffer.h"
+#include "sparse/cuda_notices.h"
+#include "sparse/cuda_product_checks.h"
+#include "sparse/expand_matmul.h"
+#include "sparse/format.h"
+#include "sparse/general_sparse/cuda/expand_cuda.h"
+#include "sparse/general_sparse/cuda/general_weight.cuh"
+#include "sparse/general_sparse/cuda/general_weight_cuda.h"
+#include "sparse/general_sparse/cuda/slice_plan.h"
+#include "sparse/general_sparse/format/parts.h"
+#include "sparse/tuned_plans.cuh"
+
+namespace sparsellm::general_sparse {
+namespace {
+
+// Pieces that overlap take more memory than all else in a step of few tokens.
+constexpr int64_t kMaxSinglePieceTokens = 1024;
+// Products of more tokens expand the weight.
+constexpr int64_t kMostSliceTokens = 64;
+
+int64_t workspace_bytes_of(int64_t rows, int64_t columns, int64_t panels, int64_t tokens) {
+  const int64_t partials = slice_workspace_bytes(rows, panels, std::min(tokens, kMostSliceTokens));
+  const int64_t single = std::max(expand_single_piece_workspace_bytes(rows, columns),
+                                  Workspace::tensor_bytes(DType::u8, {partials}));
+  return tokens <= kMaxSinglePieceTokens
+             ? single
+             : std::max(single, expand_matmul_workspace_bytes(rows, columns));
+}
+
+int attribute(cudaDeviceAttr which, const Device& device) {
+  int value = 0;
+  check_cuda(cudaDeviceGetAttribute(&value, which, device.index));
+  return value;
+}
+
+std::optional<SliceWeight> slice_weight(const DeviceEncoding& e) {
+  if (!has_slice_kernels(e.layout, e.dtype)) {
+    return std::nullopt;
+  }
+  const ChunkGrid grid(e.layout, e.rows, e.columns);
+  const Device device = e.values.device();
+  SliceWeight weight{.matrix = {},
+                     .layout = e.layout,
+                     .dtype = e.dtype,
+                     .units = e.units,
+                     .multiprocessors = attribute(cudaDevAttrMultiProcessorCount, device),
+                     .shared_bytes = attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin, device)};
+  weight.matrix = {.starts = static_cast<const uint32_t*>(e.starts.data()),
+                   .row_order = static_cast<const uint16_t*>(e.row_order.data()),
+                   .positions = static_cast<const uint8_t*>(e.positions.data()),
+                   .values = static_cast<const uint8_t*>(e.values.data()),
+                   .border_positions = static_cast<const uint16_t*>(e.border_positions.data()),
+                   .share_cuts = static_cast<const uint32_t*>(e.share_cuts.data()),
+                   .cuts = share_cut_count(weight.multiprocessors),
+                   .most_parts = most_parts(grid.slices(), weight.multiprocessors),
+                   .rows = static_cast<int>(e.rows),
+                   .columns = static_cast<int>(e.columns),
+                   .groups = static_cast<int>(grid.groups()),
+                   .panel_columns = static_cast<int>(grid.panel_columns()),
+                   .panels = static_cast<int>(grid.panels()),
+                   .window_groups = static_cast<int>(grid.window_groups()),
+                   .window_slices = static_cast<int>(grid.window_groups() / e.layout.interleave),
+                   .panel_slices = static_cast<int>(ceil_div(grid.groups(), e.layout.interleave))};
+  return weight;
+}
+
+template <class T>
+Buffer to_device(const std::vector<T>& values, const Device& device) {
+  Buffer buffer(device, std::ssize(values) * int64_t{sizeof(T)}, "an encoded weight");
+  copy_bytes(device, buffer.data(), {}, values.data(), buffer.bytes());
+  return buffer;
+}
+
+// Copies a part, whose encoding lives as long as the copies are held.
+Buffer upload_part(const std::shared_ptr<EncodedWeight>& e, std::string_view name,
+                   const LoadContext& ctx) {
+  const std::span<const std::byte> bytes = e->part(name).bytes;
+  Buffer buffer(ctx.device, std::ssize(bytes), "an encoded weight");
+  for (size_t at = 0; at < bytes.size(); at += Uploader::kPieceBytes) {
+    const auto piece =
+        bytes.subspan(at, std::min<size_t>(bytes.size() - at, Uploader::kPieceBytes));
+    ctx.uploads->submit({.what = e->format,
+                         .source = piece,
+                         .from = DType::u8,
+                         .destination = static_cast<std::byte*>(buffer.data()) + at,
+                         .to = DType::u8,
+                         .check = [e](std::span<const std::byte>) {}});
+  }
+  return buffer;
+}
+
+}  // namespace
+
+CudaGeneralWeight::CudaGeneralWeight(DeviceEncoding encoding)
+    : encoding_(std::move(encoding)),
+      slices_(slice_weight(encoding_)),
+      percent_(percent_for_key(encoding_.nonzeros, encoding_.rows * encoding_.columns)) {}
+
+int64_t CudaGeneralWeight::bytes() const {
+  return encoding_.starts.bytes() + encoding_.row_order.bytes() + encoding_.positions.bytes() +
+         encoding_.values.bytes() + encoding_.border_positions.bytes() +
+         encoding_.share_cuts.bytes();
+}
+
+void CudaGeneralWeight::matmul(const Tensor& x, Tensor y, const Epilogue& epilogue,
+                               ExecContext& ctx) const {
+  check_cuda_product(*this, x, y, epilogue, ctx);
+  if (y.element_count() > 0) {
+    run(plan_for(y.dtype(), x.size(0), ctx), x, y, epilogue, ctx);
+  }
+}
+
+void CudaGeneralWeight::run(const ProductPlan& plan, const Tensor& x, const Tensor& y,
+                            const Epilogue& epilogue, ExecContext& ctx) const {
+  if (const auto* expansion = std::get_if<Expansion>(&plan)) {
+    expand_matmul(
+        {.weight = *this, .piece_rows = expansion->piece_rows, .overlapped = expansion->overlapped},
+        x, y, epilogue, ctx);
+    return;
+  }
+  const Activation::Kind kind = epilogue.activation.kind;
+  const int64_t partials = slice_workspace_bytes(out(), slices_->matrix.panels, x.size(0));
+  auto scratch = ctx.workspace.scope();
+  slice_product_cuda(
+      *slices_,
+      {.x = x.raw(),
+       .x_stride = x.row_stride(),
+       .y = y.raw(),
+       .y_stride = y.row_stride(),
+       .bias = epilogue.bias.raw(),
+       .relu = kind == Activation::Kind::relu,
+       .tokens = x.size(0),
+       .dtype = dtype(),
+       .workspace = partials == 0 ? nullptr : scratch.tensor(DType::u8, {partials}).raw()},
+      std::get<SliceConfig>(plan), ctx);
+  if (kind != Activation::Kind::none && kind != Activation::Kind::relu) {
+    activate(epilogue.activation, y, ctx);
+  }
+}
+
+void CudaGeneralWeight::expand(Range rows, Tensor dense, ExecContext& ctx) const {
+  check_cuda_expansion(*this, rows, dense, ctx);
+  expand_cuda(encoding_, rows, dense.raw(), ctx);
+}
+
+int64_t CudaGeneralWeight::workspace_bytes(int64_t tokens, Sums) const {
+  return workspace_bytes_of(out(), in(), slices_ ? slices_->matrix.panels : 0, tokens);
+}
+
+std::string CudaGeneralWeight::notice() const {
+  return slices_ ? std::string() : expansion_notice(kName, encoding_.values.device());
+}
+
+std::unique_ptr<WeightMatrix> CudaGeneralWeight::copy() const {
+  DeviceEncoding copied{.layout = encoding_.layout,
+                        .dtype = encoding_.dtype,
+                        .rows = encoding_.rows,
+                        .columns = encoding_.columns,
+                        .nonzeros = encoding_.nonzeros,
+                        .units = encoding_.units,
+                        .starts = copy_of(encoding_.starts),
+                        .row_order = copy_of(encoding_.row_order),
+                        .positions = copy_of(encoding_.positions),
+                        .values = copy_of(encoding_.values),
+                        .border_positions = copy_of(encoding_.border_positions),
+                        .share_cuts = copy_of(encoding_.share_cuts)};
+  return std::make_unique<CudaGeneralWeight>(std::move(copied));
+}
+
+std::string CudaGeneralWeight::plan_text(DType y, int64_t tokens, const ExecContext& ctx) const {
+  return to_text(plan_for(y, tokens, ctx));
+}
+
+ProductKey CudaGeneralWeight::key(DType y, int64_t tokens, Launches launches) const {
+  return {.rows = out(),
+          .columns = in(),
+          .percent = percent_,
+          .layout = to_text(encoding_.layout),
+          .dtype = dtype(),
+          .y = y,
+          .tokens = tokens,
+          .launches = launches};
+}
+
+ProductPlan CudaGeneralWeight::plan_for(DType y, int64_t tokens, const ExecContext& ctx) const {
+  if (ctx.sums == Sums::batch_invariant) {
+    // The order of sums is that of the encoding and of the parts. There is none for another dtype.
+    const std::optional<SliceConfig> config =
+        y == dtype() && slices_ ? slice_for_any_tokens(*slices_) : std::nullopt;
+    return config ? ProductPlan(*config) : ProductPlan(single_piece_expansion(out(), in()));
+  }
+  const ProductPlan* const tuned = tuned_plan(*this, y, tokens, ctx);
+  return tuned != nullptr ? *tuned : rule_plan(y, tokens);
+}
+
+ProductPlan CudaGeneralWeight::rule_plan(DType y, int64_t tokens) const {
+  if (y == dtype() && slices_ && tokens <= kMostSliceTokens) {
+    if (const std::optional<SliceConfig> config = slice_rule(*slices_, tokens)) {
+      return *config;
+    }
+  }
+  return overlaps_pieces(tokens) ? Expansion{.piece_rows = expand_piece_rows(out(), in(), tokens)}
+                                 : single_piece_expansion(out(), in());
+}
+
+bool CudaGeneralWeight::overlaps_pieces(int64_t max_tokens) const {
+  return max_tokens > kMaxSinglePieceTokens;
+}
+
+bool CudaGeneralWeight::fits(const ProductPlan& plan, DType y, int64_t tokens) const {
+  const auto* const config = std::get_if<SliceConfig>(&plan);
+  return config == nullptr ||
+         (y == dtype() && slices_ && tokens <= kMostSliceTokens && slice_fits(*slices_, *config));
+}
+
+std::unique_ptr<WeightMatrix> load_encoding_cuda(EncodedWeight encoding, const LoadContext& ctx) {
+  const auto e = std::make_shared<EncodedWeight>(with_own_memory(std::move(encoding)));
+  const Parts parts(*e);
+  DeviceEncoding made{.layout = parts.layout,
+                      .dtype = e->dtype,
+                      .rows = e->rows,
+                      .columns = e->columns,
+                      .nonzeros = e->nonzeros,
+                      .units = parts.starts.back()};
+  if (has_slice_kernels(made.layout, made.dtype)) {
+    const int multiprocessors = attribute(cudaDevAttrMultiProcessorCount, ctx.device);
+    made.share_cuts = to_device(share_cuts(parts, share_cut_count(multiprocessors)), ctx.device);
+    if (made.layout.positions == PositionCode::u8) {
+      made.border_positions = to_device(
+          border_positions(parts, most_parts(parts.grid.slices(), multiprocessors), ctx.threads),
+          ctx.device);
+    }
+  }
+  made.starts = upload_part(e, kStarts, ctx);
+  if (made.layout.sorted) {
+    made.row_order = upload_part(e, kRowOrder, ctx);
+  }
+  made.positions = upload_part(e, kPositions, ctx);
+  made.values = upload_part(e, kValues, ctx);
+  return std::make_unique<CudaGeneralWeight>(std::move(made));
+}
+
+int64_t encoding_workspace_bytes_cuda(int64_t rows, int64_t columns, int64_t panels,
+                                      int64_t tokens) {
+  return workspace_bytes_of(rows, columns, panels, tokens);
+}
+
+}  // namespace sparsellm::general_sparse

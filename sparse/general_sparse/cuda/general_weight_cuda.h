@@ -1,0 +1,23 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "sparse/encoded_weight.h"
+#include "sparse/load_context.h"
+#include "sparse/weight_matrix.h"
+
+namespace sparsellm::general_sparse {
+
+// Weights on a CUDA device: products of few tokens are those of slice_product_cuda.h, where there
+// are kernels for the layout, others expand the weight (sparse/expand_matmul.h). In a CPU-only
+// build all throw Error.
+
+// A valid encoding, which is moved; it is copied by ctx.uploads.
+std::unique_ptr<WeightMatrix> load_encoding_cuda(EncodedWeight e, const LoadContext& ctx);
+
+// Of products with an encoding of such a layout.
+int64_t encoding_workspace_bytes_cuda(int64_t rows, int64_t columns, int64_t panels,
+                                      int64_t tokens);
+
+}  // namespace sparsellm::general_sparse

@@ -1,0 +1,20 @@
+#include "kernels/base/error.h"
+#include "sparse/general_sparse/cuda/general_weight_cuda.h"
+
+// Stands in for the CUDA side of the format in a CPU-only build.
+namespace sparsellm::general_sparse {
+namespace {
+
+[[noreturn]] void fail_without_cuda() {
+  fail("the weight format general_sparse has no kernels for GPUs in this build");
+}
+
+}  // namespace
+
+std::unique_ptr<WeightMatrix> load_encoding_cuda(EncodedWeight, const LoadContext&) {
+  fail_without_cuda();
+}
+
+int64_t encoding_workspace_bytes_cuda(int64_t, int64_t, int64_t, int64_t) { fail_without_cuda(); }
+
+}  // namespace sparsellm::general_sparse

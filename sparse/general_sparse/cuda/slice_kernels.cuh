@@ -1,0 +1,64 @@
+#pragma once
+
+#include <array>
+#include <optional>
+
+#include "sparse/general_sparse/cuda/slice_product.cuh"
+
+// The kernels of slice_product.cuh that are compiled with the program, in a file for each dtype and
+// code of positions.
+namespace sparsellm::general_sparse {
+
+using SliceKernel = void (*)(SliceMatrix, SliceOperands, int parts, int tiles);
+
+struct SliceKernelChoice {
+  SliceKernel kernel = nullptr;  // none
+  int most_threads = 0;          // of a block
+};
+
+// Of rows that share positions, and the tokens of a tile.
+SliceKernelChoice f16_differences_kernel(int shared_rows, int tile_tokens);
+SliceKernelChoice f16_columns_kernel(int shared_rows, int tile_tokens);
+SliceKernelChoice bf16_differences_kernel(int shared_rows, int tile_tokens);
+SliceKernelChoice bf16_columns_kernel(int shared_rows, int tile_tokens);
+
+inline constexpr int kMostTileTokens = 32;
+
+template <class ValueType, PositionCode kPositions, int kRows, int kTile>
+struct CompiledSlices {
+  using Value = ValueType;
+  static constexpr PositionCode kCode = kPositions;
+  static constexpr int R = kRows;
+  static constexpr int V = 16 / static_cast<int>(sizeof(Value)) / R;
+  static constexpr int T = kTile < 8 ? kTile : 8;
+  static constexpr int G = kTile / T;
+  // As many warps as registers allow: 64 of a thread, or 128 where there are many sums.
+  static constexpr int kThreads = R * T > 16 ? 512 : 1024;
+  static constexpr int kAhead = T == 1 ? 3 : 2;
+};
+
+template <class Value, PositionCode kCode>
+SliceKernelChoice compiled_slice_kernel(int shared_rows, int tile_tokens) {
+  SliceKernelChoice choice;
+  const auto try_kernel = [&]<int kRows, int kTile>() {
+    if (shared_rows == kRows && tile_tokens == kTile) {
+      using C = CompiledSlices<Value, kCode, kRows, kTile>;
+      choice = {.kernel = slice_product_kernel<C>, .most_threads = C::kThreads};
+    }
+  };
+  const auto try_tiles = [&]<int kRows>() {
+    try_kernel.template operator()<kRows, 1>();
+    try_kernel.template operator()<kRows, 2>();
+    try_kernel.template operator()<kRows, 4>();
+    try_kernel.template operator()<kRows, 8>();
+  };
+  try_tiles.template operator()<1>();
+  try_tiles.template operator()<2>();
+  try_tiles.template operator()<4>();
+  try_tiles.template operator()<8>();
+  try_kernel.template operator()<1, 16>();
+  try_kernel.template operator()<1, 32>();
+  return choice;
+}
+
+}  // namespace sparsellm::general_sparse

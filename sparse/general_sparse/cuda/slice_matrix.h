@@ -1,0 +1,56 @@
+#pragma once
+
+#include <cstdint>
+
+namespace sparsellm::general_sparse {
+
+// An interleaved encoding on a CUDA device, as kernels see it (slice_product.cuh).
+struct SliceMatrix {
+  const uint32_t* starts = nullptr;
+  const uint16_t* row_order = nullptr;  // null: rows are in order
+  const uint8_t* positions = nullptr;
+  const uint8_t* values = nullptr;
+  // Of differences: u16 [slices as stored][most_parts - 1][32], for each lane the position of the
+  // entry before the border (part_border()).
+  const uint16_t* border_positions = nullptr;
+  // u32 [cuts + 1]: slices, in the order of the kernel, that the cuts in equal shares of all units
+  // fall at.
+  const uint32_t* share_cuts = nullptr;
+  int cuts = 0;
+  int most_parts = 1;  // that share a slice
+  int rows = 0;
+  int columns = 0;
+  int groups = 0;  // of rows
+  int panel_columns = 0;
+  int panels = 0;
+  int window_groups = 0;
+  int window_slices = 0;
+  int panel_slices = 0;  // slices of all windows in one panel
+};
+
+struct SliceOperands {
+  const void* x = nullptr;  // [tokens, x_stride]
+  void* y = nullptr;        // [tokens, y_stride]
+  const void* bias = nullptr;
+  float* partials = nullptr;  // [tiles, panels, rows, tokens of a tile], where there are panels
+  int64_t x_stride = 0;
+  int64_t y_stride = 0;
+  int tokens = 0;
+  bool relu = false;
+  bool x_pairs = false;  // columns of x can be loaded in pairs
+};
+
+// A slice is shared by a power of 2 of warps, up to SliceMatrix::most_parts: the borders of their
+// parts are some of those between most_parts parts, in units from the begin of the slice.
+inline constexpr uint32_t kMostParts = 32;
+constexpr uint32_t part_border(uint32_t units, uint32_t border, uint32_t most_parts) {
+  return units / most_parts * border + units % most_parts * border / most_parts;
+}
+
+// The columns of a panel that x has room for in shared memory.
+constexpr int64_t staged_columns(const SliceMatrix& m) {
+  const int whole = (m.columns + 7) / 8 * 8;
+  return whole < m.panel_columns ? whole : m.panel_columns;
+}
+
+}  // namespace sparsellm::general_sparse

@@ -1,0 +1,466 @@
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/base/pdl.cuh"
+#include "kernels/device/cuda_types.cuh"
+#include "sparse/general_sparse/cuda/slice_matrix.h"
+#include "sparse/general_sparse/format/layout.h"
+
+// Products of few tokens with interleaved encodings: a lane has the entries of one row
+// group of a slice (format/layout.h), or G lanes have, each for other tokens, so that all loads of
+// the matrix are of whole lines and no row is added up over lanes (the paper's thread level with
+// whole rows, THREAD_TOTAL). What a group of warps has is one slice at a time, which its warps
+// share by their entries (BLOCK_TOTAL); what a thread block has is a run of slices of one panel
+// after the other. x of a panel lies in shared memory as [column][token]: the tokens of a column
+// are one load.
+namespace sparsellm::general_sparse {
+
+// Loads of `kBytes` consecutive bytes of a lane, past the L1: nobody else reads them.
+template <int kBytes>
+struct LaneBytes {
+  static constexpr int kWords = (kBytes + 3) / 4;
+  uint32_t words[kWords];
+
+  __device__ void load(const uint8_t* from) {
+    if constexpr (kBytes % 16 == 0) {
+#pragma unroll
+      for (int i = 0; i < kBytes / 16; ++i) {
+        asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
+                     : "=r"(words[4 * i]), "=r"(words[4 * i + 1]), "=r"(words[4 * i + 2]),
+                       "=r"(words[4 * i + 3])
+                     : "l"(from + 16 * i));
+      }
+    } else if constexpr (kBytes == 8) {
+      asm volatile("ld.global.nc.L1::no_allocate.v2.u32 {%0, %1}, [%2];"
+                   : "=r"(words[0]), "=r"(words[1])
+                   : "l"(from));
+    } else if constexpr (kBytes == 4) {
+      asm volatile("ld.global.nc.L1::no_allocate.u32 %0, [%1];" : "=r"(words[0]) : "l"(from));
+    } else if constexpr (kBytes == 2) {
+      uint16_t half;
+      asm volatile("ld.global.nc.L1::no_allocate.u16 %0, [%1];" : "=h"(half) : "l"(from));
+      words[0] = half;
+    } else {
+      static_assert(kBytes == 1);
+      words[0] = *from;
+    }
+  }
+  __device__ uint32_t byte(int i) const { return words[i / 4] >> (8 * (i % 4)) & 0xff; }
+  __device__ uint32_t half(int i) const { return words[i / 2] >> (16 * (i % 2)) & 0xffff; }
+};
+
+// Where the x of an entry is, in bytes from the begin of the panel's: kColumnBytes a column.
+template <PositionCode kCode, int V, int kColumnBytes>
+struct PositionReader;
+
+template <int V, int kColumnBytes>
+struct PositionReader<PositionCode::u8, V, kColumnBytes> {
+  using Bytes = LaneBytes<V>;
+  uint32_t at;
+
+  __device__ void start(uint32_t position) { at = position * kColumnBytes; }
+  template <int j>
+  __device__ uint32_t next(const Bytes& bytes) {
+    // The byte, times the bytes of a column, is added by one instruction.
+    static_assert(kColumnBytes <= 255);
+    at = __dp4a(bytes.words[j / 4], static_cast<uint32_t>(kColumnBytes) << (8 * (j % 4)), at);
+    return at;
+  }
+};
+
+template <int V, int kColumnBytes>
+struct PositionReader<PositionCode::u16, V, kColumnBytes> {
+  using Bytes = LaneBytes<2 * V>;
+
+  __device__ void start(uint32_t) {}
+  template <int j>
+  __device__ uint32_t next(const Bytes& bytes) {
+    return bytes.half(j) * kColumnBytes;
+  }
+};
+
+// NaN stays NaN.
+template <class Value>
+__device__ inline void store_sum(const SliceOperands& o, int token, int row, float sum) {
+  if (o.bias != nullptr) {
+    sum += f32_of(static_cast<const Value*>(o.bias)[row]);
+  }
+  static_cast<Value*>(o.y)[token * o.y_stride + row] =
+      from_f32<Value>(o.relu && sum < 0.0f ? 0.0f : sum);
+}
+
+// C: what a kernel is for.
+//   Value        of the matrix, of x and of y
+//   kCode, R, V  PositionCode, rows of a group, entries of a unit: 16 bytes of values a lane
+//   T, G         tokens of a thread; threads with the same rows: T * G are the tile's
+//   kAhead       units that a lane loads before it multiplies the first of them
+//   kThreads     of a block, at most
+template <class C>
+struct SliceProduct {
+  using Value = typename C::Value;
+  static constexpr int R = C::R;
+  static constexpr int V = C::V;
+  static constexpr int T = C::T;
+  static constexpr int G = C::G;
+  static constexpr int kTile = T * G;
+  static constexpr int kColumnBytes = kTile * static_cast<int>(sizeof(Value));
+  static constexpr int kValueBytes = V * R * static_cast<int>(sizeof(Value));
+  using Positions = PositionReader<C::kCode, V, kColumnBytes>;
+  using PositionBytes = typename Positions::Bytes;
+  using ValueBytes = LaneBytes<kValueBytes>;
+  static constexpr int kLanes = 32;
+
+  struct Item {
+    int panel;
+    int window;
+    int first_place;  // in the order of the chunk
+    int window_groups;
+    int64_t order_at;  // in row_order, of the first place of the chunk
+    uint32_t begin;    // units of this warp
+    uint32_t end;
+    int stored;  // which slice
+  };
+
+  const SliceMatrix& m;
+  const SliceOperands& o;
+  int parts;  // warps that share a slice
+  int part;   // of this warp
+  uint8_t* x_panel;
+  float* part_sums;  // [2][warps][T][32]
+
+  __device__ Item item(uint32_t number) const {
+    Item item;
+    item.panel = static_cast<int>(number) / m.panel_slices;
+    const int in_panel = static_cast<int>(number) - item.panel * m.panel_slices;
+    item.window = in_panel / m.window_slices;
+    const int in_window = in_panel - item.window * m.window_slices;
+    const int first_group = item.window * m.window_groups;
+    item.window_groups = min(m.window_groups, m.groups - first_group);
+    const int slices = (item.window_groups + kLanes - 1) / kLanes;
+    const int stored = item.window * m.window_slices * m.panels + item.panel * slices + in_window;
+    item.first_place = in_window * kLanes;
+    item.order_at = static_cast<int64_t>(first_group) * m.panels +
+                    static_cast<int64_t>(item.panel) * item.window_groups;
+    const uint32_t begin = m.starts[stored];
+    const uint32_t units = m.starts[stored + 1] - begin;
+    const auto step = static_cast<uint32_t>(m.most_parts / parts);
+    item.begin = begin + part_border(units, part * step, m.most_parts);
+    item.end = begin + part_border(units, (part + 1) * step, m.most_parts);
+    item.stored = stored;
+    return item;
+  }
+
+  // The product of rows `row_lane` of all lanes for one pass.
+  struct Stream {
+    ValueBytes values[C::kAhead];
+    PositionBytes positions[C::kAhead];
+  };
+
+  __device__ void load(Stream& stream, const Item& item, int pass, uint32_t unit, int slot) const {
+    if (unit < item.end) {
+      const int row_lane = pass * (kLanes / G) + static_cast<int>(threadIdx.x) % kLanes / G;
+      const int64_t at = static_cast<int64_t>(unit) * kLanes + row_lane;
+      stream.values[slot].load(m.values + at * kValueBytes);
+      stream.positions[slot].load(m.positions + at * (C::kCode == PositionCode::u8 ? V : 2 * V));
+    }
+  }
+  __device__ void prime(Stream& stream, const Item& item, int pass) const {
+#pragma unroll
+    for (int i = 0; i < C::kAhead; ++i) {
+      load(stream, item, pass, item.begin + i, i);
+    }
+  }
+
+  template <int j>
+  __device__ void multiply_entry(const ValueBytes& values, const PositionBytes& bytes,
+                                 Positions& positions, const uint8_t* x,
+                                 float (&sums)[R][T]) const {
+    const uint32_t at = positions.template next<j>(bytes);
+    float xs[T];
+    load_vector<Value, T>(reinterpret_cast<const Value*>(x + at), xs);
+#pragma unroll
+    for (int r = 0; r < R; ++r) {
+      float a;
+      if constexpr (sizeof(Value) == 4) {
+        a = __uint_as_float(values.words[j * R + r]);
+      } else {
+        const uint16_t bits = static_cast<uint16_t>(values.half(j * R + r));
+        a = f32_of(reinterpret_cast<const Value&>(bits));
+      }
+#pragma unroll
+      for (int t = 0; t < T; ++t) {
+        sums[r][t] = fmaf(a, xs[t], sums[r][t]);
+      }
+    }
+    if constexpr (j + 1 < V) {
+      multiply_entry<j + 1>(values, bytes, positions, x, sums);
+    }
+  }
+
+  __device__ void multiply(Stream& stream, const Item& item, int pass, float (&sums)[R][T]) const {
+#pragma unroll
+    for (int r = 0; r < R; ++r) {
+#pragma unroll
+      for (int t = 0; t < T; ++t) {
+        sums[r][t] = 0.0f;
+      }
+    }
+    const int lane = static_cast<int>(threadIdx.x) % kLanes;
+    const uint8_t* const x = x_panel + lane % G * (T * static_cast<int>(sizeof(Value)));
+    Positions positions;
+    uint32_t base = 0;
+    if (C::kCode == PositionCode::u8 && part > 0) {
+      const int border = part * (m.most_parts / parts) - 1;
+      base = m.border_positions[(static_cast<int64_t>(item.stored) * (m.most_parts - 1) + border) *
+                                    kLanes +
+                                pass * (kLanes / G) + lane / G];
+    }
+    positions.start(base);
+#pragma unroll 1
+    for (uint32_t unit = item.begin; unit < item.end; unit += C::kAhead) {
+#pragma unroll
+      for (int i = 0; i < C::kAhead; ++i) {
+        if (unit + i < item.end) {
+          const ValueBytes values = stream.values[i];
+          const PositionBytes bytes = stream.positions[i];
+          load(stream, item, pass, unit + i + C::kAhead, i);
+          multiply_entry<0>(values, bytes, positions, x, sums);
+        }
+      }
+    }
+  }
+
+  // Sum `at` (row of the group, token) of the lane's row group.
+  __device__ void store(const Item& item, int row_lane, int r, int token, float sum) const {
+    const int place = item.first_place + row_lane;
+    if (place >= item.window_groups) {
+      return;
+    }
+    const int group = item.window * m.window_groups +
+                      (m.row_order != nullptr ? m.row_order[item.order_at + place] : place);
+    const int row = group * R + r;
+    if (R > 1 && row >= m.rows) {
+      return;
+    }
+    if (m.panels > 1) {
+      o.partials[(static_cast<int64_t>(item.panel) * m.rows + row) * kTile + token] = sum;
+    } else if (token < o.tokens) {
+      store_sum<Value>(o, token, row, sum);
+    }
+  }
+
+  // The tokens of the tile for the panel's columns; zeros for tokens that are not there.
+  __device__ void stage_x(int panel) const {
+    const int first = panel * m.panel_columns;
+    const int columns = min(m.panel_columns, m.columns - first);
+    const auto* const x = static_cast<const Value*>(o.x) + first;
+    if constexpr (kTile < 8 || sizeof(Value) != 2) {
+      auto* const to = reinterpret_cast<Value*>(x_panel);
+      if (kTile == 1 && o.x_pairs) {
+        for (int c = static_cast<int>(threadIdx.x) * 8; c < columns; c += blockDim.x * 8) {
+          if (c + 8 <= columns && reinterpret_cast<uintptr_t>(x + c) % 16 == 0) {
+            *reinterpret_cast<uint4*>(to + c) = *reinterpret_cast<const uint4*>(x + c);
+          } else {
+            for (int i = c; i < min(c + 8, columns); ++i) {
+              to[i] = x[i];
+            }
+          }
+        }
+        return;
+      }
+      for (int c = static_cast<int>(threadIdx.x); c < columns; c += blockDim.x) {
+#pragma unroll
+        for (int t = 0; t < kTile; ++t) {
+          to[c * kTile + t] = t < o.tokens ? x[t * o.x_stride + c] : from_f32<Value>(0.0f);
+        }
+      }
+    } else {
+      // A thread has two columns of 8 tokens, of which it stores one first where a neighbour stores
+      // the other, so that stores do not conflict.
+      constexpr int kTokens = 8;
+      constexpr int kParts = kTile / kTokens;
+      const int token = static_cast<int>(threadIdx.x) % kParts * kTokens;
+      for (int pair = static_cast<int>(threadIdx.x) / kParts; pair * 2 < columns;
+           pair += static_cast<int>(blockDim.x) / kParts) {
+        const int c = pair * 2;
+        uint32_t both[kTokens];
+#pragma unroll
+        for (int t = 0; t < kTokens; ++t) {
+          const Value* const from = x + (token + t) * o.x_stride + c;
+          both[t] = 0;
+          if (token + t < o.tokens) {
+            if (o.x_pairs) {
+              both[t] = *reinterpret_cast<const uint32_t*>(from);
+            } else {
+              const auto* const halves = reinterpret_cast<const uint16_t*>(from);
+              both[t] = halves[0] | (c + 1 < columns ? uint32_t{halves[1]} << 16 : 0u);
+            }
+          }
+        }
+        uint32_t columns_of[2][kTokens / 2];
+#pragma unroll
+        for (int t = 0; t < kTokens; t += 2) {
+          columns_of[0][t / 2] = __byte_perm(both[t], both[t + 1], 0x5410);
+          columns_of[1][t / 2] = __byte_perm(both[t], both[t + 1], 0x7632);
+        }
+        constexpr int kPairsOfLine = 128 / (2 * kColumnBytes) > 0 ? 128 / (2 * kColumnBytes) : 1;
+        const bool second_first = pair / kPairsOfLine % 2 != 0;
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+          const bool second = (i == 1) != second_first;
+          uint4 vector;
+          vector.x = second ? columns_of[1][0] : columns_of[0][0];
+          vector.y = second ? columns_of[1][1] : columns_of[0][1];
+          vector.z = second ? columns_of[1][2] : columns_of[0][2];
+          vector.w = second ? columns_of[1][3] : columns_of[0][3];
+          const int column = c + (second ? 1 : 0);
+          *reinterpret_cast<uint4*>(x_panel + column * kColumnBytes +
+                                    token * static_cast<int>(sizeof(Value))) = vector;
+        }
+      }
+    }
+  }
+
+  __device__ void run(uint32_t first_item, uint32_t end_item) {
+    const int warp = static_cast<int>(threadIdx.x) / kLanes;
+    const int lane = static_cast<int>(threadIdx.x) % kLanes;
+    const int groups = static_cast<int>(blockDim.x) / kLanes / parts;
+    const int group = warp / parts;
+    part = warp % parts;
+    uint32_t number = first_item + group;
+    Item current;
+    Stream stream;
+    if (number < end_item) {
+      current = item(number);
+      prime(stream, current, 0);
+    }
+    wait_on_dependencies();
+    int turn = 0;
+    int panel = static_cast<int>(first_item) / m.panel_slices;
+    for (uint32_t from = first_item; from < end_item; ++panel) {
+      const uint32_t panel_end =
+          min(end_item, static_cast<uint32_t>(panel + 1) * static_cast<uint32_t>(m.panel_slices));
+      if (from != first_item) {
+        __syncthreads();
+      }
+      stage_x(panel);
+      __syncthreads();
+      for (; number < panel_end;) {
+        const uint32_t next = number + groups;
+#pragma unroll 1
+        for (int pass = 0; pass < G; ++pass) {
+          float sums[R][T];
+          const Item now = current;
+          multiply(stream, now, pass, sums);
+          if (pass + 1 < G) {
+            prime(stream, now, pass + 1);
+          } else if (next < end_item) {
+            current = item(next);
+            prime(stream, current, 0);
+          }
+#pragma unroll
+          for (int r = 0; r < R; ++r) {
+            if (parts == 1) {
+#pragma unroll
+              for (int t = 0; t < T; ++t) {
+                store(now, pass * (kLanes / G) + lane / G, r, lane % G * T + t, sums[r][t]);
+              }
+            } else {
+              add_parts(now, pass, r, turn++, group, groups, sums[r]);
+            }
+          }
+        }
+        number = next;
+      }
+      from = panel_end;
+    }
+  }
+
+  // The sums of a row of a slice's parts are put into shared memory and added in their order, each
+  // by one thread. There are two places, so that the next ones are not written over what is still
+  // read.
+  __device__ void add_parts(const Item& item, int pass, int r, int turn, int group, int groups,
+                            const float (&sums)[T]) const {
+    const int lane = static_cast<int>(threadIdx.x) % kLanes;
+    float* const place = part_sums + (turn % 2 * groups + group) * parts * T * kLanes;
+#pragma unroll
+    for (int t = 0; t < T; ++t) {
+      place[(part * T + t) * kLanes + lane] = sums[t];
+    }
+    asm volatile("bar.sync %0, %1;" ::"r"(group + 1), "r"(parts * kLanes) : "memory");
+    for (int t = part; t < T; t += parts) {
+      float sum = place[t * kLanes + lane];
+      for (int p = 1; p < parts; ++p) {
+        sum += place[(p * T + t) * kLanes + lane];
+      }
+      store(item, pass * (kLanes / G) + lane / G, r, lane % G * T + t, sum);
+    }
+  }
+};
+
+// Blocks: for each share of the matrix one for each tile of tokens, side by side, so that the L2
+// has what the others read. Of a block: whole groups of `parts` warps, at most 15 of them if there
+// are several parts. Shared bytes: slice_shared_bytes().
+template <class C>
+__global__ void __launch_bounds__(C::kThreads)
+    slice_product_kernel(const __grid_constant__ SliceMatrix m,
+                         const __grid_constant__ SliceOperands all, int parts, int tiles) {
+  extern __shared__ __align__(128) uint8_t shared[];
+  launch_dependents();
+  using Product = SliceProduct<C>;
+  using Value = typename C::Value;
+  const int tile = static_cast<int>(blockIdx.x) % tiles;
+  const int share = static_cast<int>(blockIdx.x) / tiles;
+  const int shares = static_cast<int>(gridDim.x) / tiles;
+  const int first = tile * Product::kTile;
+  SliceOperands o = all;
+  o.x = static_cast<const Value*>(o.x) + first * o.x_stride;
+  o.y = static_cast<Value*>(o.y) + first * o.y_stride;
+  o.tokens = min(Product::kTile, o.tokens - first);
+  o.partials += static_cast<int64_t>(tile) * m.panels * m.rows * Product::kTile;
+  Product product{m, o, parts, 0, shared, nullptr};
+  product.part_sums = reinterpret_cast<float*>(shared + staged_columns(m) * Product::kColumnBytes);
+  const auto cut = [&](int i) { return m.share_cuts[static_cast<int64_t>(i) * m.cuts / shares]; };
+  product.run(cut(share), cut(share + 1));
+}
+
+// y = the sums over all panels, in their order.
+template <class Value, int kTile>
+__global__ void __launch_bounds__(256)
+    add_panels_kernel(const __grid_constant__ SliceMatrix m,
+                      const __grid_constant__ SliceOperands all) {
+  launch_dependents();
+  wait_on_dependencies();
+  // A warp has 32 rows; each lane has some tokens of one.
+  constexpr int kTokens = kTile < 8 ? kTile : 8;
+  constexpr int kParts = kTile / kTokens;
+  const int at = static_cast<int>(blockIdx.x) * 256 + static_cast<int>(threadIdx.x);
+  const int row = at / 32 / kParts * 32 + at % 32;
+  const int in_tile = at / 32 % kParts * kTokens;
+  const int tile = static_cast<int>(blockIdx.y);
+  if (row >= m.rows) {
+    return;
+  }
+  const float* const partials =
+      all.partials + static_cast<int64_t>(tile) * m.panels * m.rows * kTile;
+  float sums[kTokens] = {};
+  for (int panel = 0; panel < m.panels; ++panel) {
+    float part[kTokens];
+    load_vector<float, kTokens>(
+        partials + (static_cast<int64_t>(panel) * m.rows + row) * kTile + in_tile, part);
+#pragma unroll
+    for (int t = 0; t < kTokens; ++t) {
+      sums[t] += part[t];
+    }
+  }
+#pragma unroll
+  for (int t = 0; t < kTokens; ++t) {
+    const int token = tile * kTile + in_tile + t;
+    if (token < all.tokens) {
+      store_sum<Value>(all, token, row, sums[t]);
+    }
+  }
+}
+
+}  // namespace sparsellm::general_sparse

@@ -1,0 +1,230 @@
+#include <algorithm>
+#include <bit>
+#include <cmath>
+
+#include "kernels/base/launch.cuh"
+#include "sparse/general_sparse/cuda/slice_kernels.cuh"
+#include "sparse/general_sparse/cuda/slice_product_cuda.h"
+
+namespace sparsellm::general_sparse {
+namespace {
+
+constexpr int kWarpThreads = 32;
+constexpr int kMostGroups = 15;  // of warps that share slices: a barrier each, beside the block's
+constexpr int kFewTokens = 8;    // of a thread
+constexpr int64_t kVectorBytes = 16;
+
+int64_t ceil_div_of(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+SliceKernelChoice kernel_of(const SliceWeight& weight, int tile_tokens) {
+  const bool differences = weight.layout.positions == PositionCode::u8;
+  const int rows = weight.layout.shared_rows;
+  if (weight.dtype == DType::f16) {
+    return differences ? f16_differences_kernel(rows, tile_tokens)
+                       : f16_columns_kernel(rows, tile_tokens);
+  }
+  return differences ? bf16_differences_kernel(rows, tile_tokens)
+                     : bf16_columns_kernel(rows, tile_tokens);
+}
+
+int64_t shared_bytes_of(const SliceWeight& weight, const SliceConfig& config) {
+  const int thread_tokens = std::min(config.tile_tokens, kFewTokens);
+  const int64_t sums =
+      config.parts == 1 ? 0 : int64_t{2} * config.warps * kWarpThreads * thread_tokens;
+  return staged_columns(weight.matrix) * config.tile_tokens * size_of(weight.dtype) +
+         sums * int64_t{sizeof(float)};
+}
+
+int64_t slices_of(const SliceMatrix& m) { return int64_t{m.panel_slices} * m.panels; }
+
+// As many parts as give each warp of the device something to do, but not less than a unit.
+int parts_for(const SliceWeight& weight) {
+  const int64_t slices = std::max<int64_t>(slices_of(weight.matrix), 1);
+  constexpr int64_t kWarps = 48;  // of a multiprocessor
+  const auto wanted = static_cast<uint64_t>(ceil_div_of(kWarps * weight.multiprocessors, slices));
+  const auto units = static_cast<uint64_t>(std::max<int64_t>(weight.units / slices, 1));
+  return static_cast<int>(std::min<uint64_t>({std::bit_ceil(wanted), std::bit_floor(units),
+                                              static_cast<uint64_t>(weight.matrix.most_parts)}));
+}
+
+int most_tokens_of_thread(int64_t tokens) {
+  return static_cast<int>(
+      std::min<uint64_t>(std::bit_ceil(static_cast<uint64_t>(tokens)), kFewTokens));
+}
+
+// The largest tile, of at most these tokens, whose x fits; 0 if none does.
+int largest_tile(const SliceWeight& weight, SliceConfig config, int64_t tokens) {
+  for (config.tile_tokens = most_tokens_of_thread(tokens); config.tile_tokens > 0;
+       config.tile_tokens /= 2) {
+    if (slice_fits(weight, config)) {
+      return config.tile_tokens;
+    }
+  }
+  return 0;
+}
+
+// With as many warps as a block may have, or half of them and two blocks.
+SliceConfig usual_config(const SliceWeight& weight, int tile_tokens, int parts, bool two_blocks) {
+  const int most = kernel_of(weight, tile_tokens).most_threads / kWarpThreads;
+  SliceConfig config{.tile_tokens = tile_tokens, .warps = most, .parts = parts, .blocks = 1};
+  if (two_blocks) {
+    config.warps = most / 2;
+    config.blocks = 2;
+  }
+  while (parts > 1 && config.warps / parts > kMostGroups) {
+    config.warps /= 2;
+    config.blocks *= 2;
+  }
+  return config;
+}
+
+template <class Value>
+void add_panels(const SliceMatrix& m, const SliceOperands& o, int tile_tokens, int tiles,
+                const ExecContext& ctx) {
+  const auto launch_tile = [&]<int kTile>() {
+    if (tile_tokens == kTile) {
+      constexpr int kParts = kTile < kFewTokens ? 1 : kTile / kFewTokens;
+      const int64_t threads = ceil_div_of(m.rows, kWarpThreads) * kWarpThreads * kParts;
+      launch(ctx, add_panels_kernel<Value, kTile>,
+             {.blocks = dim3(static_cast<unsigned>(ceil_div_of(threads, 256)),
+                             static_cast<unsigned>(tiles)),
+              .threads = 256,
+              .pdl = true},
+             m, o);
+    }
+  };
+  launch_tile.template operator()<1>();
+  launch_tile.template operator()<2>();
+  launch_tile.template operator()<4>();
+  launch_tile.template operator()<8>();
+  launch_tile.template operator()<16>();
+  launch_tile.template operator()<32>();
+}
+
+}  // namespace
+
+bool has_slice_kernels(const Layout& layout, DType dtype) {
+  return layout.interleave == kWarpThreads && layout.panel_columns > 0 &&
+         (dtype == DType::f16 || dtype == DType::bf16) &&
+         (layout.positions == PositionCode::u8 || layout.positions == PositionCode::u16) &&
+         int64_t{layout.vector} * layout.shared_rows * size_of(dtype) == kVectorBytes;
+}
+
+std::string slice_name(const SliceConfig& config) {
+  return fmt::format("tile {} warps {} parts {} blocks {}",
+                     config.tile_tokens == 0 ? "any" : std::to_string(config.tile_tokens),
+                     config.warps, config.parts, config.blocks);
+}
+
+bool slice_fits(const SliceWeight& weight, const SliceConfig& config) {
+  if (config.tile_tokens == 0) {
+    return largest_tile(weight, config, 1) > 0;
+  }
+  const SliceKernelChoice choice = kernel_of(weight, config.tile_tokens);
+  return choice.kernel != nullptr && config.warps * kWarpThreads <= choice.most_threads &&
+         config.warps % config.parts == 0 && config.parts <= weight.matrix.most_parts &&
+         (config.parts == 1 || config.warps / config.parts <= kMostGroups) &&
+         shared_bytes_of(weight, config) * config.blocks <= weight.shared_bytes;
+}
+
+std::optional<SliceConfig> slice_rule(const SliceWeight& weight, int64_t tokens) {
+  const int parts = parts_for(weight);
+  for (int tile = most_tokens_of_thread(tokens); tile > 0; tile /= 2) {
+    for (const bool two_blocks : {tile < kFewTokens, false}) {
+      const SliceConfig config = usual_config(weight, tile, parts, two_blocks);
+      if (slice_fits(weight, config)) {
+        return config;
+      }
+    }
+  }
+  return std::nullopt;
+}
+
+std::optional<SliceConfig> slice_for_any_tokens(const SliceWeight& weight) {
+  const SliceConfig config{.tile_tokens = 0, .warps = 16, .parts = 8, .blocks = 1};
+  return slice_fits(weight, config) ? std::optional(config) : std::nullopt;
+}
+
+std::vector<SliceConfig> slice_candidates(const SliceWeight& weight, int64_t tokens) {
+  std::vector<SliceConfig> configs;
+  const auto add = [&](const SliceConfig& config) {
+    if (slice_fits(weight, config) &&
+        std::find(configs.begin(), configs.end(), config) == configs.end()) {
+      configs.push_back(config);
+    }
+  };
+  if (const std::optional<SliceConfig> rule = slice_rule(weight, tokens)) {
+    add(*rule);
+  }
+  const int most_tile = static_cast<int>(
+      std::min<uint64_t>(std::bit_ceil(static_cast<uint64_t>(tokens)), kMostTileTokens));
+  const int parts = parts_for(weight);
+  for (int tile = most_tile; tile >= std::min(most_tile, kFewTokens); tile /= 2) {
+    for (const int more : {parts, 2 * parts, parts / 2, parts / 4}) {
+      if (more < 1 || more > weight.matrix.most_parts) {
+        continue;
+      }
+      for (const bool two_blocks : {false, true}) {
+        add(usual_config(weight, tile, more, two_blocks));
+      }
+    }
+  }
+  return configs;
+}
+
+int64_t slice_workspace_bytes(int64_t rows, int64_t panels, int64_t tokens) {
+  if (panels <= 1) {
+    return 0;
+  }
+  const int64_t padded = ceil_div_of(tokens, kMostTileTokens) * kMostTileTokens;
+  return checked_mul(checked_mul(panels, rows, "partial sums"),
+                     std::max<int64_t>(padded, kMostTileTokens) * int64_t{sizeof(float)},
+                     "partial sums");
+}
+
+void slice_product_cuda(const SliceWeight& weight, const CudaProductOperands& operands,
+                        const SliceConfig& wanted, const ExecContext& ctx) {
+  require(slice_fits(weight, wanted), "general_sparse: {} does not fit the device",
+          slice_name(wanted));
+  const SliceMatrix& m = weight.matrix;
+  SliceConfig config = wanted;
+  if (config.tile_tokens == 0) {
+    config.tile_tokens = largest_tile(weight, config, operands.tokens);
+  }
+  const SliceKernelChoice choice = kernel_of(weight, config.tile_tokens);
+  const int tile = config.tile_tokens;
+  const auto tiles = static_cast<int>(ceil_div_of(operands.tokens, tile));
+  SliceOperands o{.x = operands.x,
+                  .y = operands.y,
+                  .bias = operands.bias,
+                  .partials = static_cast<float*>(operands.workspace),
+                  .x_stride = operands.x_stride,
+                  .y_stride = operands.y_stride,
+                  .tokens = static_cast<int>(operands.tokens),
+                  .relu = operands.relu};
+  o.x_pairs = std::bit_cast<uintptr_t>(operands.x) % 4 == 0 && m.columns % 2 == 0 &&
+              (operands.tokens == 1 || operands.x_stride % 2 == 0);
+  // No more blocks than have slices for all of their warps, and at least one for each tile.
+  const int64_t most_shares = std::max<int64_t>(slices_of(m) * config.parts / config.warps, 1);
+  const int64_t shares =
+      std::clamp<int64_t>(int64_t{weight.multiprocessors} * config.blocks / tiles, 1, most_shares);
+  const auto shared_bytes = static_cast<size_t>(shared_bytes_of(weight, config));
+  check_cuda(cudaFuncSetAttribute(reinterpret_cast<const void*>(choice.kernel),
+                                  cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                  weight.shared_bytes));
+  launch(ctx, choice.kernel,
+         {.blocks = static_cast<unsigned>(shares * tiles),
+          .threads = static_cast<unsigned>(config.warps * kWarpThreads),
+          .shared_bytes = shared_bytes,
+          .pdl = true},
+         m, o, config.parts, tiles);
+  if (m.panels > 1) {
+    if (weight.dtype == DType::f16) {
+      add_panels<__half>(m, o, tile, tiles, ctx);
+    } else {
+      add_panels<__nv_bfloat16>(m, o, tile, tiles, ctx);
+    }
+  }
+}
+
+}  // namespace sparsellm::general_sparse

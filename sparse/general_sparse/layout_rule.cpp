@@ -16,7 +16,7 @@ constexpr int64_t kUsualPanel = 8192;  // columns
 constexpr int64_t kWidestPanel = 65536;
 constexpr int64_t kUsualWindow = 256;  // groups
 constexpr int kInterleavedGroups = 32;
-constexpr int64_t kMostLoadBytes = 16;
+constexpr int64_t kLoadBytes = 16;
 constexpr std::array kSharedRowCounts{1, 2, 4, 8};
 
 // What layouts are chosen by.
@@ -63,7 +63,8 @@ Layout with_shared_rows(Layout layout, int shared_rows) {
 // Positions, panels and shared rows.
 Layout choose_positions(const MatrixFacts& m) {
   constexpr double kFewEntries = 16.0;  // in a chunk: its start and its end begin to count
-  constexpr double kShortGap = 60.0;    // on average; less than 2 % of random ones are above 255
+  // On average: the bytes of more nonzeros take longer than conflicts in shared memory.
+  constexpr double kShortGap = 6.7;
   constexpr int64_t kBridgeShare = 32;
   const RowStatistics& s = m.statistics;
   Layout layout =
@@ -88,7 +89,7 @@ Layout choose_positions(const MatrixFacts& m) {
 int choose_vector(const MatrixFacts& m, const Layout& layout) {
   constexpr double kEntriesForEach = 16.0;
   int vector = 1;
-  while (vector < 8 && 2 * vector * layout.shared_rows * m.value_bytes <= kMostLoadBytes &&
+  while (vector < 8 && 2 * vector * layout.shared_rows * m.value_bytes <= kLoadBytes &&
          2 * vector * kEntriesForEach <= m.mean_entries(layout)) {
     vector *= 2;
   }
@@ -99,7 +100,7 @@ int choose_vector(const MatrixFacts& m, const Layout& layout) {
 Layout interleaved(Layout layout, int64_t value_bytes) {
   layout.sorted = true;
   layout.interleave = kInterleavedGroups;
-  layout.vector = std::max(1, static_cast<int>(kMostLoadBytes / value_bytes / layout.shared_rows));
+  layout.vector = std::max(1, static_cast<int>(kLoadBytes / value_bytes / layout.shared_rows));
   return layout;
 }
 

@@ -12,9 +12,11 @@
 namespace sparsellm::general_sparse {
 
 // A layout for the matrix, whose statistics these are. For speed by a rule:
-//   positions    u8 where few gaps are longer than 255; else u16, or u32 where rows are so short and
-//                so long apart that panels would be nearly empty. Bits, which are smaller from 25 %
-//                of nonzeros on, take products longer to find than they save.
+//   positions    u8 from 15 % of nonzeros on, where products of one token wait for bytes, if few
+//                gaps are longer than 255; else u16, whose order is free (bank_order.h), or u32
+//                where rows are so short and so long apart that panels would be nearly empty. Bits,
+//                which are smaller from 25 % of nonzeros on, take products longer to find than they
+//                save.
 //   panels       of 8192 columns: x of 8 tokens fits into the shared memory of a multiprocessor
 //   shared_rows  with the fewest bytes
 //   interleave   32 groups, sorted, with 16 bytes of values for each load, if that takes at most

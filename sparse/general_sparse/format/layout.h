@@ -46,7 +46,8 @@
 //     negative zero.
 //   - Bits are set for columns of the panel alone, in lanes that have a group, and are at most as
 //     many as the entries of the slice, of which those after the bits are fillers.
-// That positions ascend is what the encoder makes of u16 and u32, and not to be relied on.
+// That positions ascend is what the encoder makes of u32, and of u16 where groups are apart, and not
+// to be relied on.
 namespace sparsellm::general_sparse {
 
 inline constexpr std::string_view kName = "general_sparse";
@@ -58,7 +59,9 @@ enum class PositionCode : uint8_t {
   // Fillers: 0.
   u8,
   // The column, counted from the first one of the panel. Fillers: the position of the entry before,
-  // 0 in a group without nonzeros.
+  // 0 in a group without nonzeros. Where groups are interleaved, the encoder puts the entries of a
+  // lane into an order in which lanes mostly read x from different banks of shared memory
+  // (host/bank_order.h).
   u16,
   u32,
   // A bit for each column of a panel, which is set where the group has an entry. A group of a panel

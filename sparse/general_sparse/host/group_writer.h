@@ -4,8 +4,10 @@
 #include <cstdint>
 #include <span>
 #include <type_traits>
+#include <vector>
 
 #include "sparse/general_sparse/format/parts.h"
+#include "sparse/general_sparse/host/bank_order.h"
 #include "sparse/general_sparse/host/shared_columns.h"
 
 namespace sparsellm::general_sparse {
@@ -28,7 +30,8 @@ class GroupWriter {
 
   // Copies of nonzeros are values[ColumnNonzeros].
   GroupWriter(const Layout& layout, std::span<const T> nonzeros, const Arrays& to)
-      : numbers_(layout),
+      : ordered_(code == PositionCode::u16 && layout.interleave > 1),
+        numbers_(layout),
         shared_rows_(static_cast<size_t>(layout.shared_rows)),
         nonzeros_(nonzeros),
         to_(to) {}
@@ -47,6 +50,11 @@ class GroupWriter {
 
   // Positions ascend from begin() to end().
   void add(int64_t position, const ColumnNonzeros& nonzeros) {
+    if (ordered_) {
+      added_positions_.push_back(static_cast<uint32_t>(position));
+      added_nonzeros_.push_back(nonzeros);
+      return;
+    }
     int64_t stored = position;
     if constexpr (code == PositionCode::u8) {
       for (stored -= before_; stored > int64_t{kMostDifference}; stored -= kMostDifference) {
@@ -60,8 +68,15 @@ class GroupWriter {
     before_ = position;
   }
 
-  // The fillers.
+  // What is ordered, and the fillers.
   void end() {
+    for (const uint32_t i :
+         bank_order_.order(added_positions_, static_cast<size_t>(lane_.number))) {
+      before_ = added_positions_[i];
+      put(before_, added_nonzeros_[i]);
+    }
+    added_positions_.clear();
+    added_nonzeros_.clear();
     while (entry_ < lane_.entries) {
       put(code == PositionCode::u8 ? 0 : before_, kNone);
     }
@@ -87,6 +102,10 @@ class GroupWriter {
     }
   }
 
+  bool ordered_;
+  BankOrder bank_order_;
+  std::vector<uint32_t> added_positions_;  // of the group, where they are ordered
+  std::vector<ColumnNonzeros> added_nonzeros_;
   EntryNumbers numbers_;
   size_t shared_rows_;
   std::span<const T> nonzeros_;

@@ -200,16 +200,6 @@ TEST_F(GeneralSparseClass, EncodesOnTheCpuAsADevice) {
                                  dense_matrix(compress_rows(w.view, threads_), threads_).view));
 }
 
-TEST_F(GeneralSparseClass, LoadsNothingToOtherDevices) {
-  EncodedWeight e = encoded(DType::f16, 20, 50, 100);
-  const WeightPart part{.weight = &e, .name = "some weight"};
-  EXPECT_TRUE(throws_error(
-      [&] {
-        format_.load({&part, 1}, {.device = kCuda, .compute = DType::f16, .threads = threads_});
-      },
-      "some weight"));
-}
-
 TEST_F(GeneralSparseClass, SlicesAndJoinsInTheLayoutOfTheWhole) {
   const OwnedTensor w = matrix(DType::f16, 700, 500, 0.1);
   const EncodedWeight e = format_.encode(w.view, threads_);

@@ -34,23 +34,27 @@ class GeneralSparseRule : public ::testing::Test {
   ThreadPool threads_{2};
 };
 
-TEST_F(GeneralSparseRule, TakesBitsForManyNonzeros) {
-  for (const double density : {0.3, 0.5}) {
+TEST_F(GeneralSparseRule, TakesBytesForShortGaps) {
+  for (const double density : {0.2, 0.5}) {
     const PanelLayout layout = choose(uniform(DType::f16, 256, 512, density));
-    EXPECT_EQ(layout.positions, PositionCode::bits);
+    EXPECT_EQ(layout.positions, PositionCode::u8);
     EXPECT_EQ(layout.shared_rows, 1);
     EXPECT_EQ(layout.interleave, 32);
+    EXPECT_EQ(layout.vector, 8);
     EXPECT_TRUE(layout.sorted);
   }
-  EXPECT_EQ(choose(uniform(DType::f16, 256, 512, 1.0)).positions, PositionCode::bits);
+  EXPECT_EQ(choose(uniform(DType::f16, 256, 512, 1.0)).positions, PositionCode::u8);
   EXPECT_EQ(choose(uniform(DType::f16, 256, 512, 1.0)).shared_rows, 8);
+  EXPECT_EQ(choose(uniform(DType::f16, 256, 512, 1.0)).vector, 1);
 }
 
-TEST_F(GeneralSparseRule, TakesBytesForShortGaps) {
-  const PanelLayout layout = choose(uniform(DType::f16, 256, 2048, 0.1));
-  EXPECT_EQ(layout.positions, PositionCode::u8);
-  EXPECT_EQ(layout.interleave, 32);
-  EXPECT_EQ(choose(uniform(DType::f16, 256, 4096, 0.01)).positions, PositionCode::u16);
+TEST_F(GeneralSparseRule, TakesAFreeOrderForLongGaps) {
+  for (const double density : {0.1, 0.01}) {
+    const PanelLayout layout = choose(uniform(DType::f16, 256, 4096, density));
+    EXPECT_EQ(layout.positions, PositionCode::u16);
+    EXPECT_EQ(layout.interleave, 32);
+    EXPECT_EQ(layout.vector, 8);
+  }
 }
 
 TEST_F(GeneralSparseRule, TakesOnePanelForShortRows) {

@@ -83,11 +83,47 @@ Group<T> group_of(const Tensor& w, const PanelLayout& layout, int64_t first_row,
   return group;
 }
 
+// The order of host/bank_order.h: what is left of the entries is looked through for each place.
+template <class T>
+void order_by_banks(Group<T>& group, size_t lane) {
+  std::vector<Entry<T>> left = std::move(group.entries);
+  group.entries.clear();
+  while (!left.empty()) {
+    std::array<size_t, 32> counts{};
+    for (const Entry<T>& entry : left) {
+      ++counts[entry.position % 32];
+    }
+    size_t best = (lane + group.entries.size()) % 32;
+    const auto take_largest = [&](size_t first, size_t step) {
+      for (size_t of_class = first; counts[best] == 0 && of_class < 32; of_class += step) {
+        bool is_largest = counts[of_class] > 0;
+        for (size_t other = first; other < 32; other += step) {
+          is_largest = is_largest && counts[other] <= counts[of_class];
+        }
+        best = is_largest ? of_class : best;
+      }
+    };
+    take_largest(best % 8, 8);
+    take_largest(0, 1);
+    const auto next = std::find_if(left.begin(), left.end(), [&](const Entry<T>& entry) {
+      return entry.position % 32 == best;
+    });
+    group.last_position = next->position;
+    group.entries.push_back(*next);
+    left.erase(next);
+  }
+}
+
 template <class T>
 void append_slice(std::vector<Group<T>> lanes, const PanelLayout& layout, const PanelColumns& panel,
                   Arrays<T>& to) {
   const auto vector = static_cast<size_t>(layout.vector);
   lanes.resize(static_cast<size_t>(layout.interleave));
+  for (size_t lane = 0; layout.positions == PositionCode::u16 && lane < lanes.size(); ++lane) {
+    if (lanes.size() > 1) {
+      order_by_banks(lanes[lane], lane);
+    }
+  }
   size_t longest = 0;
   for (const Group<T>& lane : lanes) {
     longest = std::max(longest, lane.entries.size());

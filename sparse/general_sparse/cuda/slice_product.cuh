@@ -50,7 +50,7 @@ struct LaneBytes {
   __device__ uint32_t half(int i) const { return words[i / 2] >> (16 * (i % 2)) & 0xffff; }
 };
 
-// Where the x of an entry is, in bytes from the begin of the panel's: kColumnBytes a column.
+// The address in shared memory of the x of an entry. A column has kColumnBytes.
 template <PositionCode kCode, int V, int kColumnBytes>
 struct PositionReader;
 
@@ -59,7 +59,7 @@ struct PositionReader<PositionCode::u8, V, kColumnBytes> {
   using Bytes = LaneBytes<V>;
   uint32_t at;
 
-  __device__ void start(uint32_t position) { at = position * kColumnBytes; }
+  __device__ void start(uint32_t x, uint32_t position) { at = x + position * kColumnBytes; }
   template <int j>
   __device__ uint32_t next(const Bytes& bytes) {
     // The byte, times the bytes of a column, is added by one instruction.
@@ -72,11 +72,40 @@ struct PositionReader<PositionCode::u8, V, kColumnBytes> {
 template <int V, int kColumnBytes>
 struct PositionReader<PositionCode::u16, V, kColumnBytes> {
   using Bytes = LaneBytes<2 * V>;
+  uint32_t first;
 
-  __device__ void start(uint32_t) {}
+  __device__ void start(uint32_t x, uint32_t) { first = x; }
   template <int j>
   __device__ uint32_t next(const Bytes& bytes) {
-    return bytes.half(j) * kColumnBytes;
+    static_assert(kColumnBytes <= 255);
+    return __dp2a_lo(bytes.words[j / 2], static_cast<uint32_t>(kColumnBytes) << (8 * (j % 2)),
+                     first);
+  }
+};
+
+// The tokens of a column.
+template <int kBytes>
+struct SharedBytes {
+  uint32_t words[(kBytes + 3) / 4];
+
+  __device__ void load(uint32_t from) {
+    if constexpr (kBytes == 16) {
+      asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
+                   : "=r"(words[0]), "=r"(words[1]), "=r"(words[2]), "=r"(words[3])
+                   : "r"(from));
+    } else if constexpr (kBytes == 8) {
+      asm volatile("ld.shared.v2.u32 {%0, %1}, [%2];" : "=r"(words[0]), "=r"(words[1]) : "r"(from));
+    } else if constexpr (kBytes == 4) {
+      asm volatile("ld.shared.u32 %0, [%1];" : "=r"(words[0]) : "r"(from));
+    } else {
+      static_assert(kBytes == 2);
+      uint16_t half;
+      asm volatile("ld.shared.u16 %0, [%1];" : "=h"(half) : "r"(from));
+      words[0] = half;
+    }
+  }
+  __device__ uint16_t half(int i) const {
+    return static_cast<uint16_t>(words[i / 2] >> (16 * (i % 2)));
   }
 };
 
@@ -120,6 +149,9 @@ struct SliceProduct {
     uint32_t begin;    // units of this warp
     uint32_t end;
     int stored;  // which slice
+    // Of the lane: what is loaded before it is needed.
+    uint32_t position;  // before the first entry of the part
+    int group;          // of rows; -1: there is none
   };
 
   const SliceMatrix& m;
@@ -148,7 +180,27 @@ struct SliceProduct {
     item.begin = begin + part_border(units, part * step, m.most_parts);
     item.end = begin + part_border(units, (part + 1) * step, m.most_parts);
     item.stored = stored;
+    of_pass(item, 0);
     return item;
+  }
+
+  // What of an item depends on which rows the lane has.
+  __device__ void of_pass(Item& item, int pass) const {
+    const int row_lane = pass * (kLanes / G) + static_cast<int>(threadIdx.x) % kLanes / G;
+    const int place = item.first_place + row_lane;
+    item.group = -1;
+    if (place < item.window_groups) {
+      item.group = item.window * m.window_groups +
+                   (m.row_order != nullptr ? m.row_order[item.order_at + place] : place);
+    }
+    item.position = 0;
+    if (C::kCode == PositionCode::u8 && part > 0) {
+      const int border = part * (m.most_parts / parts) - 1;
+      item.position =
+          m.border_positions[(static_cast<int64_t>(item.stored) * (m.most_parts - 1) + border) *
+                                 kLanes +
+                             row_lane];
+    }
   }
 
   // The product of rows `row_lane` of all lanes for one pass.
@@ -174,11 +226,15 @@ struct SliceProduct {
 
   template <int j>
   __device__ void multiply_entry(const ValueBytes& values, const PositionBytes& bytes,
-                                 Positions& positions, const uint8_t* x,
-                                 float (&sums)[R][T]) const {
-    const uint32_t at = positions.template next<j>(bytes);
+                                 Positions& positions, float (&sums)[R][T]) const {
+    SharedBytes<T* static_cast<int>(sizeof(Value))> column;
+    column.load(positions.template next<j>(bytes));
     float xs[T];
-    load_vector<Value, T>(reinterpret_cast<const Value*>(x + at), xs);
+#pragma unroll
+    for (int t = 0; t < T; ++t) {
+      const uint16_t bits = column.half(t);
+      xs[t] = f32_of(reinterpret_cast<const Value&>(bits));
+    }
 #pragma unroll
     for (int r = 0; r < R; ++r) {
       float a;
@@ -194,7 +250,7 @@ struct SliceProduct {
       }
     }
     if constexpr (j + 1 < V) {
-      multiply_entry<j + 1>(values, bytes, positions, x, sums);
+      multiply_entry<j + 1>(values, bytes, positions, sums);
     }
   }
 
@@ -207,16 +263,10 @@ struct SliceProduct {
       }
     }
     const int lane = static_cast<int>(threadIdx.x) % kLanes;
-    const uint8_t* const x = x_panel + lane % G * (T * static_cast<int>(sizeof(Value)));
     Positions positions;
-    uint32_t base = 0;
-    if (C::kCode == PositionCode::u8 && part > 0) {
-      const int border = part * (m.most_parts / parts) - 1;
-      base = m.border_positions[(static_cast<int64_t>(item.stored) * (m.most_parts - 1) + border) *
-                                    kLanes +
-                                pass * (kLanes / G) + lane / G];
-    }
-    positions.start(base);
+    positions.start(static_cast<uint32_t>(__cvta_generic_to_shared(x_panel)) +
+                        lane % G * (T * static_cast<int>(sizeof(Value))),
+                    item.position);
 #pragma unroll 1
     for (uint32_t unit = item.begin; unit < item.end; unit += C::kAhead) {
 #pragma unroll
@@ -225,21 +275,18 @@ struct SliceProduct {
           const ValueBytes values = stream.values[i];
           const PositionBytes bytes = stream.positions[i];
           load(stream, item, pass, unit + i + C::kAhead, i);
-          multiply_entry<0>(values, bytes, positions, x, sums);
+          multiply_entry<0>(values, bytes, positions, sums);
         }
       }
     }
   }
 
-  // Sum `at` (row of the group, token) of the lane's row group.
-  __device__ void store(const Item& item, int row_lane, int r, int token, float sum) const {
-    const int place = item.first_place + row_lane;
-    if (place >= item.window_groups) {
+  // A sum of row r of the lane's group.
+  __device__ void store(const Item& item, int r, int token, float sum) const {
+    if (item.group < 0) {
       return;
     }
-    const int group = item.window * m.window_groups +
-                      (m.row_order != nullptr ? m.row_order[item.order_at + place] : place);
-    const int row = group * R + r;
+    const int row = item.group * R + r;
     if (R > 1 && row >= m.rows) {
       return;
     }
@@ -351,6 +398,9 @@ struct SliceProduct {
 #pragma unroll 1
         for (int pass = 0; pass < G; ++pass) {
           float sums[R][T];
+          if (pass > 0) {
+            of_pass(current, pass);
+          }
           const Item now = current;
           multiply(stream, now, pass, sums);
           if (pass + 1 < G) {
@@ -364,10 +414,10 @@ struct SliceProduct {
             if (parts == 1) {
 #pragma unroll
               for (int t = 0; t < T; ++t) {
-                store(now, pass * (kLanes / G) + lane / G, r, lane % G * T + t, sums[r][t]);
+                store(now, r, lane % G * T + t, sums[r][t]);
               }
             } else {
-              add_parts(now, pass, r, turn++, group, groups, sums[r]);
+              add_parts(now, r, turn++, group, groups, sums[r]);
             }
           }
         }
@@ -380,7 +430,7 @@ struct SliceProduct {
   // The sums of a row of a slice's parts are put into shared memory and added in their order, each
   // by one thread. There are two places, so that the next ones are not written over what is still
   // read.
-  __device__ void add_parts(const Item& item, int pass, int r, int turn, int group, int groups,
+  __device__ void add_parts(const Item& item, int r, int turn, int group, int groups,
                             const float (&sums)[T]) const {
     const int lane = static_cast<int>(threadIdx.x) % kLanes;
     float* const place = part_sums + (turn % 2 * groups + group) * parts * T * kLanes;
@@ -394,7 +444,7 @@ struct SliceProduct {
       for (int p = 1; p < parts; ++p) {
         sum += place[(p * T + t) * kLanes + lane];
       }
-      store(item, pass * (kLanes / G) + lane / G, r, lane % G * T + t, sum);
+      store(item, r, lane % G * T + t, sum);
     }
   }
 };

@@ -50,7 +50,8 @@ struct LaneBytes {
   __device__ uint32_t half(int i) const { return words[i / 2] >> (16 * (i % 2)) & 0xffff; }
 };
 
-// The address in shared memory of the x of an entry. A column has kColumnBytes.
+// Where the x of an entry is: its address in shared memory, or how far from x (ColumnBytes). A
+// column has kColumnBytes.
 template <PositionCode kCode, int V, int kColumnBytes>
 struct PositionReader;
 
@@ -85,23 +86,26 @@ struct PositionReader<PositionCode::u16, V, kColumnBytes> {
 
 // The tokens of a column.
 template <int kBytes>
-struct SharedBytes {
+struct ColumnBytes {
+  // Where they are 16 bytes, their address in shared memory is computed whole, by the instruction
+  // that decodes the position; of fewer the compiler finds a better order of loads by itself.
+  static constexpr bool kByAddress = kBytes == 16;
   uint32_t words[(kBytes + 3) / 4];
 
-  __device__ void load(uint32_t from) {
-    if constexpr (kBytes == 16) {
+  // at: that address, or how far from x.
+  __device__ void load(const uint8_t* x, uint32_t at) {
+    if constexpr (kByAddress) {
       asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
                    : "=r"(words[0]), "=r"(words[1]), "=r"(words[2]), "=r"(words[3])
-                   : "r"(from));
-    } else if constexpr (kBytes == 8) {
-      asm volatile("ld.shared.v2.u32 {%0, %1}, [%2];" : "=r"(words[0]), "=r"(words[1]) : "r"(from));
-    } else if constexpr (kBytes == 4) {
-      asm volatile("ld.shared.u32 %0, [%1];" : "=r"(words[0]) : "r"(from));
+                   : "r"(at));
+    } else if constexpr (kBytes == 2) {
+      words[0] = *reinterpret_cast<const uint16_t*>(x + at);
     } else {
-      static_assert(kBytes == 2);
-      uint16_t half;
-      asm volatile("ld.shared.u16 %0, [%1];" : "=h"(half) : "r"(from));
-      words[0] = half;
+      const auto column = *reinterpret_cast<const Vector<uint32_t, kBytes / 4>*>(x + at);
+#pragma unroll
+      for (int i = 0; i < kBytes / 4; ++i) {
+        words[i] = column.elements[i];
+      }
     }
   }
   __device__ uint16_t half(int i) const {
@@ -138,6 +142,7 @@ struct SliceProduct {
   using Positions = PositionReader<C::kCode, V, kColumnBytes>;
   using PositionBytes = typename Positions::Bytes;
   using ValueBytes = LaneBytes<kValueBytes>;
+  using Column = ColumnBytes<T* static_cast<int>(sizeof(Value))>;
   static constexpr int kLanes = 32;
 
   struct Item {
@@ -226,9 +231,10 @@ struct SliceProduct {
 
   template <int j>
   __device__ void multiply_entry(const ValueBytes& values, const PositionBytes& bytes,
-                                 Positions& positions, float (&sums)[R][T]) const {
-    SharedBytes<T* static_cast<int>(sizeof(Value))> column;
-    column.load(positions.template next<j>(bytes));
+                                 Positions& positions, const uint8_t* x,
+                                 float (&sums)[R][T]) const {
+    Column column;
+    column.load(x, positions.template next<j>(bytes));
     float xs[T];
 #pragma unroll
     for (int t = 0; t < T; ++t) {
@@ -250,7 +256,7 @@ struct SliceProduct {
       }
     }
     if constexpr (j + 1 < V) {
-      multiply_entry<j + 1>(values, bytes, positions, sums);
+      multiply_entry<j + 1>(values, bytes, positions, x, sums);
     }
   }
 
@@ -263,9 +269,9 @@ struct SliceProduct {
       }
     }
     const int lane = static_cast<int>(threadIdx.x) % kLanes;
+    const uint8_t* const x = x_panel + lane % G * (T * static_cast<int>(sizeof(Value)));
     Positions positions;
-    positions.start(static_cast<uint32_t>(__cvta_generic_to_shared(x_panel)) +
-                        lane % G * (T * static_cast<int>(sizeof(Value))),
+    positions.start(Column::kByAddress ? static_cast<uint32_t>(__cvta_generic_to_shared(x)) : 0u,
                     item.position);
 #pragma unroll 1
     for (uint32_t unit = item.begin; unit < item.end; unit += C::kAhead) {
@@ -275,7 +281,7 @@ struct SliceProduct {
           const ValueBytes values = stream.values[i];
           const PositionBytes bytes = stream.positions[i];
           load(stream, item, pass, unit + i + C::kAhead, i);
-          multiply_entry<0>(values, bytes, positions, sums);
+          multiply_entry<0>(values, bytes, positions, x, sums);
         }
       }
     }

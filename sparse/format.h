@@ -45,8 +45,8 @@ class WeightFormat {
   // device need not be there.
   virtual bool runs_on(const Device& device) const = 0;
 
-  // Whether `auto`, which takes the fastest format, may choose it: not if it serves one purpose,
-  // for which users name it.
+  // Whether `auto`, which takes the fastest format, and `smallest` may choose it: not if it serves
+  // one purpose, for which users name it.
   virtual bool for_auto() const { return true; }
 
   virtual bool holds(DType dtype) const = 0;

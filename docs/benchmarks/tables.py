@@ -146,22 +146,6 @@ def kernel_formats(reports, gpu):
                        reports.runs(name))
 
 
-def kernel_general_sparse(reports, gpu):
-    """Speed-ups over dense of general_sparse and, in the same run, of tca_bme."""
-    name = f"{gpu}/kernel_general_sparse"
-    rows_of, bitmaps = (reports.kernels(name, form) for form in ("general_sparse", "tca_bme"))
-    zeros = sorted({share for _, _, share in rows_of})
-    rows = []
-    for shape, tokens in unique((shape, tokens) for shape, tokens, _ in rows_of):
-        rows.append([shape_title(shape), str(tokens)])
-        for share in zeros:
-            here, there = (of[shape, tokens, share]["speedup"] for of in (rows_of, bitmaps))
-            text = f"{here:.2f}"
-            rows[-1].append((f"**{text}**" if here > max(there, 1) else text) + f" / {there:.2f}")
-    return with_origin(table(["out x in", "tokens"] + list(map(percent, zeros)), rows),
-                       reports.runs(name))
-
-
 def throughput_formats(reports, gpu):
     """OPT-30B: milliseconds of a decode step, and over dense, by format and number of requests."""
     runs = reports.runs(throughput_file(gpu, "opt-30b", "formats"))
@@ -336,7 +320,6 @@ TABLES = {
     "attention-h200": lambda reports: attention(reports, "h200"),
     "kernel-patterns-h200": lambda reports: kernel_patterns(reports, "h200"),
     "kernel-formats-h200": lambda reports: kernel_formats(reports, "h200"),
-    "kernel-general-sparse-h200": lambda reports: kernel_general_sparse(reports, "h200"),
     "throughput-formats-h200": lambda reports: throughput_formats(reports, "h200"),
     "kernel-formats-h100": lambda reports: kernel_formats(reports, "h100"),
     "kernel-cpu-zeros": kernel_cpu_zeros,

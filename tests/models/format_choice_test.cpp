@@ -238,7 +238,8 @@ TEST_F(ChooseByTime, AFormatThatDoesNotTakeTheWeightIsLeftOut) {
   EXPECT_EQ(unmeasured.format, "tiled_csl");
   EXPECT_EQ(to_string(unmeasured, FormatRules::built_in()),
             "1 layers of 512 x 256, 30.0 % nonzeros: tiled_csl, as measured before (dense 90.0 us, "
-            "0.0 MiB; tiled_csl 60.0 us, 0.0 MiB; tca_bme not measured: too many nonzeros)");
+            "0.0 MiB; tiled_csl 60.0 us, 0.0 MiB; tca_bme not measured: too many nonzeros; "
+            "general_sparse not tried: it is taken only where it is named)");
   // The reason may have been another weight's.
   EXPECT_EQ(choose(kind_, &meter_).by, By::cache);
   EXPECT_EQ(meter_.calls.back(), "tca_bme");
@@ -319,10 +320,12 @@ TEST_F(ChooseByTime, WhatIsLargerThanDenseIsNotTried) {
   EXPECT_EQ(to_string(choice, FormatRules::built_in()),
             "1 layers of 512 x 256, 100.0 % nonzeros: dense, for want of another candidate "
             "(tiled_csl not tried: it takes no fewer bytes than dense; tca_bme not tried: it takes "
-            "no fewer bytes than dense)");
+            "no fewer bytes than dense; general_sparse not tried: it is taken only where it is "
+            "named)");
   const FormatChoice two = choose(kind_of(4096, 4096, 0.8), &meter_);
-  ASSERT_EQ(two.not_tried.size(), 1u);
+  ASSERT_EQ(two.not_tried.size(), 2u);
   EXPECT_EQ(two.not_tried[0].format, "tiled_csl");
+  EXPECT_EQ(two.not_tried[1].format, "general_sparse");
   EXPECT_EQ(meter_.calls, (std::vector<std::string>{"dense", "tca_bme"}));
 }
 

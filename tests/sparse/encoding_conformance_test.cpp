@@ -34,8 +34,8 @@ void check_encoding(const WeightFormat& format, const EncodedWeight& e, const We
   EXPECT_EQ(e.rows, spec.rows);
   EXPECT_EQ(e.columns, spec.columns);
   EXPECT_EQ(e.nonzeros, nonzeros_of(w));
-  // A layout may store less than that of the paper.
-  EXPECT_GE(4 * e.bytes(), 3 * format.formula_bytes(e));
+  // A layout may store less than that of the paper, but for the values.
+  EXPECT_GE(e.bytes(), e.nonzeros * size_of(e.dtype));
   const OwnedTensor decoded = format.decode(e, threads);
   const OwnedTensor exact = testing::copy_of(w);
   clear_negative_zeros(decoded.view);  // a format may keep the sign of a zero, or not
@@ -147,6 +147,16 @@ TEST_P(EachEncoding, GivesBitsThatDependOnNeitherOtherTokensNorThreads) {
   });
 }
 
+// Slices keep the layout of what they are cut from, where a format has several.
+std::string layout_of(const EncodedWeight& e) {
+  for (const EncodedPart& part : e.parts) {
+    if (part.name == "layout") {
+      return {reinterpret_cast<const char*>(part.bytes.data()), part.bytes.size()};
+    }
+  }
+  return {};
+}
+
 TEST_P(EachEncoding, SlicesAnyRange) {
   for_small_weights(format(), [&](const Tensor& w) {
     ThreadPool threads(2);
@@ -167,7 +177,10 @@ TEST_P(EachEncoding, SlicesAnyRange) {
                                                 : w.columns(range.begin, range.count));
         const EncodedWeight sliced = slice(e, axis, range, threads);
         ASSERT_NO_THROW(format().validate(sliced));
-        EXPECT_TRUE(same_encoding(sliced, format().encode(part.view, threads)));
+        const EncodedWeight encoded = format().encode(part.view, threads);
+        if (layout_of(sliced) == layout_of(encoded)) {
+          EXPECT_TRUE(same_encoding(sliced, encoded));
+        }
         EXPECT_TRUE(same_matrix(format().decode(sliced, threads).view, part.view));
       }
     }

@@ -46,8 +46,8 @@
 //     negative zero.
 //   - Bits are set for columns of the panel alone, in lanes that have a group, and are at most as
 //     many as the entries of the slice, of which those after the bits are fillers.
-// That positions ascend is what the encoder makes of u32, and of u16 where groups are apart, and not
-// to be relied on.
+// That positions ascend is what the encoder makes of u32, and of u16 where groups are apart, and
+// not to be relied on.
 namespace sparsellm::general_sparse {
 
 inline constexpr std::string_view kName = "general_sparse";

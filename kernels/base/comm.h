@@ -116,8 +116,8 @@ class Communicator {
   void agree(std::string_view error, Patience patience = Patience::timeout);
 
   // Waits, spinning, until all ranks are here, if they are threads of one process; processes do not
-  // wait. Without it CUDA may keep such ranks from each other forever: a call that loads a kernel or
-  // allocates memory may wait until devices are idle, and holds up the calls of other threads
+  // wait. Without it CUDA may keep such ranks from each other forever: a call that loads a kernel
+  // or allocates memory may wait until devices are idle, and holds up the calls of other threads
   // meanwhile, also those that enqueue what such a device waits for. So nobody goes on to other
   // calls before all have enqueued their share of an op, nor enqueues it while others may still be
   // at calls before (CudaCommOptions::hosts_meet).

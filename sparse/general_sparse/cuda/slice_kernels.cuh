@@ -1,8 +1,5 @@
 #pragma once
 
-#include <array>
-#include <optional>
-
 #include "sparse/general_sparse/cuda/slice_product.cuh"
 
 // The kernels of slice_product.cuh that are compiled with the program, in a file for each dtype and

@@ -7,13 +7,12 @@
 #include "sparse/general_sparse/cuda/slice_matrix.h"
 #include "sparse/general_sparse/format/layout.h"
 
-// Products of few tokens with interleaved encodings: a lane has the entries of one row
-// group of a slice (format/layout.h), or G lanes have, each for other tokens, so that all loads of
-// the matrix are of whole lines and no row is added up over lanes (the paper's thread level with
-// whole rows, THREAD_TOTAL). What a group of warps has is one slice at a time, which its warps
-// share by their entries (BLOCK_TOTAL); what a thread block has is a run of slices of one panel
-// after the other. x of a panel lies in shared memory as [column][token]: the tokens of a column
-// are one load.
+// Products of few tokens with interleaved encodings: a lane has the entries of one row group of a
+// slice (format/layout.h), or G lanes have, each for other tokens, so that all loads of the matrix
+// are of whole lines and no row is added up over lanes (the paper's thread level with whole rows,
+// THREAD_TOTAL). What a group of warps has is one slice at a time, which its warps share by their
+// entries (BLOCK_TOTAL); what a thread block has is a run of slices of one panel after the other.
+// x of a panel lies in shared memory as [column][token]: the tokens of a column are one load.
 namespace sparsellm::general_sparse {
 
 // Loads of `kBytes` consecutive bytes of a lane, past the L1: nobody else reads them.
@@ -457,7 +456,7 @@ struct SliceProduct {
 
 // Blocks: for each share of the matrix one for each tile of tokens, side by side, so that the L2
 // has what the others read. Of a block: whole groups of `parts` warps, at most 15 of them if there
-// are several parts. Shared bytes: slice_shared_bytes().
+// are several parts. Shared bytes: shared_bytes_of() of slice_product_cuda.cu.
 template <class C>
 __global__ void __launch_bounds__(C::kThreads)
     slice_product_kernel(const __grid_constant__ SliceMatrix m,

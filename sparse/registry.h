@@ -12,7 +12,7 @@ namespace sparsellm {
 // All formats; the first is the dense one.
 std::span<const WeightFormat* const> weight_formats();
 
-// The candidates of `auto` (WeightFormat::for_auto()); the first is the dense one.
+// The candidates of `auto` and `smallest` (WeightFormat::for_auto()); the first is the dense one.
 std::vector<const WeightFormat*> auto_formats();
 
 // What stands for formats that depend on what is in a weight: the fastest, by measurement

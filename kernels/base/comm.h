@@ -29,9 +29,10 @@ enum class Patience : uint8_t {
 // thread of a rank calls operations at a time; abort() and abort_reason() may be called by any
 // thread at any time.
 //
-// Operations on tensors are ops: on CUDA they are enqueued in the queue of the context, wait for
-// nothing on the host, and can be captured in a graph. On the CPU they are complete on return. With
-// one rank they do nothing but what all_gather copies. Operations of the host block.
+// Operations on tensors are ops: on CUDA they are enqueued in the queue of the context, can be
+// captured in a graph, and wait for nothing on the host, unless ranks meet there (meet()). On the
+// CPU they are complete on return. With one rank they do nothing but what all_gather copies.
+// Operations of the host block.
 //
 // Failure: whatever goes wrong on one rank (an exception and abort(), a process that ends, a
 // connection that closes, a rank that does not come in time) ends the communicator for all of them:
@@ -60,8 +61,8 @@ class Communicator {
   // Deferred sums, which overlap with other work. While a Deferral lives, all_reduce_sum() only
   // begins a sum, and finish_sum() of the same tensor completes it. Sums are completed in the order
   // in which they began. At most two have begun and are not yet complete, and none when the
-  // Deferral ends. Between the two calls nobody reads or writes the tensor. Deferred sums have the
-  // bits of others. With nullptr nothing is deferred.
+  // Deferral ends. The tensor is not read or written between the two calls. Deferring a sum does
+  // not change its bits. With nullptr nothing is deferred.
   class Deferral {
    public:
     explicit Deferral(Communicator* comm) : comm_(comm) { set(true); }
@@ -115,12 +116,14 @@ class Communicator {
   // Afterwards the ranks are still in step, and may go on.
   void agree(std::string_view error, Patience patience = Patience::timeout);
 
-  // Waits, spinning, until all ranks are here, if they are threads of one process; processes do not
-  // wait. Without it CUDA may keep such ranks from each other forever: a call that loads a kernel
-  // or allocates memory may wait until devices are idle, and holds up the calls of other threads
-  // meanwhile, also those that enqueue what such a device waits for. So nobody goes on to other
-  // calls before all have enqueued their share of an op, nor enqueues it while others may still be
-  // at calls before (CudaCommOptions::hosts_meet).
+  // For ranks that are threads of one process: waits, spinning, until all ranks have called it. For
+  // processes it returns at once.
+  //
+  // Such threads share locks inside of CUDA. A call that loads a kernel or allocates memory may
+  // wait until devices are idle, and other threads cannot enqueue anything until it returns. If one
+  // of these devices waits for a sum that another thread was about to enqueue, the call never
+  // returns. With a meeting before and after each op, all ranks have enqueued an op before any of
+  // them makes such a call (CudaCommOptions::hosts_meet).
   virtual void meet() {}
 
   // Ends everything, for all ranks: "rank R (DEVICE): `reason`". Does not wait. Only the first

@@ -96,9 +96,7 @@ class CudaRank final : public CudaCommunicator {
   std::string why_no_nccl() const override { return why_no_nccl_; }
   void launch_together(const std::function<void()>& launch) override {
     check();
-    meet();
-    launch();
-    meet();
+    between_meetings(launch);
   }
 
  private:
@@ -236,6 +234,13 @@ class CudaRank final : public CudaCommunicator {
     }
   }
 
+  template <class Enqueue>
+  void between_meetings(Enqueue&& enqueue) {
+    meet();
+    enqueue();
+    meet();
+  }
+
   // Enqueues an op whose kernels wait for those of the other ranks.
   template <class Enqueue>
   void together(const ExecContext& ctx, Enqueue&& enqueue) {
@@ -243,7 +248,7 @@ class CudaRank final : public CudaCommunicator {
     if (is_capturing(ctx)) {
       enqueue();
     } else {
-      launch_together(enqueue);
+      between_meetings(enqueue);
     }
   }
 

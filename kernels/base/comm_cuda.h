@@ -28,8 +28,8 @@ struct CudaCommOptions {
   std::optional<CommLimits> limits = {};  // nothing: CommLimits::of()
   // How long a rank waits for its device, which may wait for the others (DeviceWait).
   std::chrono::milliseconds timeout{60000};
-  // Whether ops wait on the host for those of ranks that are threads (Communicator::meet()): where
-  // anything but ops of the communicator is called between them.
+  // Whether ranks meet on the host before and after each op (Communicator::meet()). Needed if there
+  // are other calls of CUDA between ops, which may load kernels or allocate memory.
   bool hosts_meet = false;
 };
 
@@ -61,7 +61,7 @@ class CudaCommunicator : public Communicator {
   // One line: why there are no own kernels, or no NCCL; empty: there are, or nobody has asked.
   virtual std::string why_no_own_kernels() const = 0;
   virtual std::string why_no_nccl() const = 0;
-  // Calls `launch`, of a graph with ops of the communicator, as an op of its own.
+  // Calls launch(), which launches a graph that contains ops, as if it were one op.
   virtual void launch_together(const std::function<void()>& launch) = 0;
 
   static constexpr std::chrono::seconds kGrace{10};

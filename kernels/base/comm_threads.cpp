@@ -88,7 +88,7 @@ class Meeting {
 
   const Shown& shown(size_t rank) const { return shown_[rank]; }
 
-  // All ranks have called this as often.
+  // Returns when all ranks have called this as often as this one.
   void meet(size_t rank) {
     const uint64_t turn = met_[rank].fetch_add(1, std::memory_order_acq_rel) + 1;
     std::optional<steady_clock::time_point> deadline;
@@ -124,7 +124,7 @@ class Meeting {
   }
 
  private:
-  // Throws if who waits for this rank would wait forever, or has waited too long.
+  // Throws if this rank will not come, or is late.
   void look(size_t other, bool late) {
     const std::lock_guard lock(mutex_);
     if (left_[other]) {

@@ -26,7 +26,7 @@ namespace sparsellm::general_sparse {
 Layout choose_layout(const CompressedRows& m, const RowStatistics& statistics, LayoutFor goal,
                      ThreadPool& threads);
 
-// One of those, for what needs to know about panels without a matrix: no other has more of them.
+// One of those for speed, for estimates without a matrix: none of them has more panels.
 Layout usual_layout();
 
 struct UniformMatrix {

@@ -15,7 +15,7 @@
 // x of a panel lies in shared memory as [column][token]: the tokens of a column are one load.
 namespace sparsellm::general_sparse {
 
-// Loads of `kBytes` consecutive bytes of a lane, past the L1: nobody else reads them.
+// kBytes consecutive bytes that a lane loads. They bypass the L1, since each is read once.
 template <int kBytes>
 struct LaneBytes {
   static constexpr int kWords = (kBytes + 3) / 4;
@@ -45,8 +45,9 @@ struct LaneBytes {
       words[0] = *from;
     }
   }
-  __device__ uint32_t byte(int i) const { return words[i / 4] >> (8 * (i % 4)) & 0xff; }
-  __device__ uint32_t half(int i) const { return words[i / 2] >> (16 * (i % 2)) & 0xffff; }
+  __device__ uint16_t half(int i) const {
+    return static_cast<uint16_t>(words[i / 2] >> (16 * (i % 2)));
+  }
 };
 
 // Where the x of an entry is: its address in shared memory, or how far from x (ColumnBytes). A
@@ -122,8 +123,8 @@ __device__ inline void store_sum(const SliceOperands& o, int token, int row, flo
       from_f32<Value>(o.relu && sum < 0.0f ? 0.0f : sum);
 }
 
-// C: what a kernel is for.
-//   Value        of the matrix, of x and of y
+// C has the parameters of a kernel:
+//   Value        of the matrix, of x and of y; 16 bits
 //   kCode, R, V  PositionCode, rows of a group, entries of a unit: 16 bytes of values a lane
 //   T, G         tokens of a thread; threads with the same rows: T * G are the tile's
 //   kAhead       units that a lane loads before it multiplies the first of them
@@ -153,8 +154,8 @@ struct SliceProduct {
     uint32_t begin;    // units of this warp
     uint32_t end;
     int stored;  // which slice
-    // Of the lane: what is loaded before it is needed.
-    uint32_t position;  // before the first entry of the part
+    // Loaded early, by each lane for itself.
+    uint32_t position;  // of the entry before the first one of the part
     int group;          // of rows; -1: there is none
   };
 
@@ -188,7 +189,7 @@ struct SliceProduct {
     return item;
   }
 
-  // What of an item depends on which rows the lane has.
+  // The fields of an item that depend on the rows of the lane in this pass.
   __device__ void of_pass(Item& item, int pass) const {
     const int row_lane = pass * (kLanes / G) + static_cast<int>(threadIdx.x) % kLanes / G;
     const int place = item.first_place + row_lane;
@@ -207,7 +208,7 @@ struct SliceProduct {
     }
   }
 
-  // The product of rows `row_lane` of all lanes for one pass.
+  // The units that are on their way to a lane.
   struct Stream {
     ValueBytes values[C::kAhead];
     PositionBytes positions[C::kAhead];
@@ -242,13 +243,8 @@ struct SliceProduct {
     }
 #pragma unroll
     for (int r = 0; r < R; ++r) {
-      float a;
-      if constexpr (sizeof(Value) == 4) {
-        a = __uint_as_float(values.words[j * R + r]);
-      } else {
-        const uint16_t bits = static_cast<uint16_t>(values.half(j * R + r));
-        a = f32_of(reinterpret_cast<const Value&>(bits));
-      }
+      const uint16_t bits = values.half(j * R + r);
+      const float a = f32_of(reinterpret_cast<const Value&>(bits));
 #pragma unroll
       for (int t = 0; t < T; ++t) {
         sums[r][t] = fmaf(a, xs[t], sums[r][t]);
@@ -307,7 +303,7 @@ struct SliceProduct {
     const int first = panel * m.panel_columns;
     const int columns = min(m.panel_columns, m.columns - first);
     const auto* const x = static_cast<const Value*>(o.x) + first;
-    if constexpr (kTile < 8 || sizeof(Value) != 2) {
+    if constexpr (kTile < 8) {
       auto* const to = reinterpret_cast<Value*>(x_panel);
       if (kTile == 1 && o.x_pairs) {
         for (int c = static_cast<int>(threadIdx.x) * 8; c < columns; c += blockDim.x * 8) {
@@ -432,9 +428,9 @@ struct SliceProduct {
     }
   }
 
-  // The sums of a row of a slice's parts are put into shared memory and added in their order, each
-  // by one thread. There are two places, so that the next ones are not written over what is still
-  // read.
+  // Adds the sums of all parts of a slice, for row r of each group, in the order of the parts: they
+  // pass through shared memory. Two buffers take turns. A warp that writes one again has passed the
+  // barrier of the other, and so have all that have read the first.
   __device__ void add_parts(const Item& item, int r, int turn, int group, int groups,
                             const float (&sums)[T]) const {
     const int lane = static_cast<int>(threadIdx.x) % kLanes;

@@ -5,6 +5,7 @@
 #include "kernels/base/launch.cuh"
 #include "sparse/general_sparse/cuda/slice_kernels.cuh"
 #include "sparse/general_sparse/cuda/slice_product_cuda.h"
+#include "sparse/general_sparse/format/chunks.h"
 
 namespace sparsellm::general_sparse {
 namespace {
@@ -13,8 +14,6 @@ constexpr int kWarpThreads = 32;
 constexpr int kMostGroups = 15;  // of warps that share slices: a barrier each, beside the block's
 constexpr int kFewTokens = 8;    // of a thread
 constexpr int64_t kVectorBytes = 16;
-
-int64_t ceil_div_of(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 SliceKernelChoice kernel_of(const SliceWeight& weight, int tile_tokens) {
   const bool differences = weight.layout.positions == PositionCode::u8;
@@ -41,7 +40,7 @@ int64_t slices_of(const SliceMatrix& m) { return int64_t{m.panel_slices} * m.pan
 int parts_for(const SliceWeight& weight) {
   const int64_t slices = std::max<int64_t>(slices_of(weight.matrix), 1);
   constexpr int64_t kWarps = 48;  // of a multiprocessor
-  const auto wanted = static_cast<uint64_t>(ceil_div_of(kWarps * weight.multiprocessors, slices));
+  const auto wanted = static_cast<uint64_t>(ceil_div(kWarps * weight.multiprocessors, slices));
   const auto units = static_cast<uint64_t>(std::max<int64_t>(weight.units / slices, 1));
   return static_cast<int>(std::min<uint64_t>({std::bit_ceil(wanted), std::bit_floor(units),
                                               static_cast<uint64_t>(weight.matrix.most_parts)}));
@@ -84,10 +83,10 @@ void add_panels(const SliceMatrix& m, const SliceOperands& o, int tile_tokens, i
   const auto launch_tile = [&]<int kTile>() {
     if (tile_tokens == kTile) {
       constexpr int kParts = kTile < kFewTokens ? 1 : kTile / kFewTokens;
-      const int64_t threads = ceil_div_of(m.rows, kWarpThreads) * kWarpThreads * kParts;
+      const int64_t threads = ceil_div(m.rows, kWarpThreads) * kWarpThreads * kParts;
       launch(ctx, add_panels_kernel<Value, kTile>,
-             {.blocks = dim3(static_cast<unsigned>(ceil_div_of(threads, 256)),
-                             static_cast<unsigned>(tiles)),
+             {.blocks =
+                  dim3(static_cast<unsigned>(ceil_div(threads, 256)), static_cast<unsigned>(tiles)),
               .threads = 256,
               .pdl = true},
              m, o);
@@ -176,9 +175,8 @@ int64_t slice_workspace_bytes(int64_t rows, int64_t panels, int64_t tokens) {
   if (panels <= 1) {
     return 0;
   }
-  const int64_t padded = ceil_div_of(tokens, kMostTileTokens) * kMostTileTokens;
-  return checked_mul(checked_mul(panels, rows, "partial sums"),
-                     std::max<int64_t>(padded, kMostTileTokens) * int64_t{sizeof(float)},
+  const int64_t padded = ceil_div(tokens, kMostTileTokens) * kMostTileTokens;
+  return checked_mul(checked_mul(panels, rows, "partial sums"), padded * int64_t{sizeof(float)},
                      "partial sums");
 }
 
@@ -193,7 +191,7 @@ void slice_product_cuda(const SliceWeight& weight, const CudaProductOperands& op
   }
   const SliceKernelChoice choice = kernel_of(weight, config.tile_tokens);
   const int tile = config.tile_tokens;
-  const auto tiles = static_cast<int>(ceil_div_of(operands.tokens, tile));
+  const auto tiles = static_cast<int>(ceil_div(operands.tokens, tile));
   SliceOperands o{.x = operands.x,
                   .y = operands.y,
                   .bias = operands.bias,

@@ -48,7 +48,7 @@ std::optional<SliceConfig> slice_rule(const SliceWeight& weight, int64_t tokens)
 std::optional<SliceConfig> slice_for_any_tokens(const SliceWeight& weight);
 bool slice_fits(const SliceWeight& weight, const SliceConfig& config);
 
-// What a product takes from the workspace at most, of so many panels.
+// The most workspace that a product of this many tokens needs; 0 with one panel.
 int64_t slice_workspace_bytes(int64_t rows, int64_t panels, int64_t tokens);
 
 // With a workspace of those bytes, where there are several panels. May be captured in a graph.

@@ -83,7 +83,7 @@ Group<T> group_of(const Tensor& w, const PanelLayout& layout, int64_t first_row,
   return group;
 }
 
-// The order of host/bank_order.h: what is left of the entries is looked through for each place.
+// The order of host/bank_order.h, by counting all remaining entries for each place.
 template <class T>
 void order_by_banks(Group<T>& group, size_t lane) {
   std::vector<Entry<T>> left = std::move(group.entries);

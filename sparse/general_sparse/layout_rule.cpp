@@ -96,10 +96,14 @@ int choose_vector(const MatrixFacts& m, const Layout& layout) {
   return vector;
 }
 
-// As many groups as a warp has threads, side by side, with whole loads of values.
+// As many groups as a warp has threads, side by side, with whole loads of values, and differences
+// that leave some freedom of order.
 Layout interleaved(Layout layout, int64_t value_bytes) {
   layout.sorted = true;
   layout.interleave = kInterleavedGroups;
+  if (layout.positions == PositionCode::u8) {
+    layout.positions = PositionCode::i8;
+  }
   layout.vector = std::max(1, static_cast<int>(kLoadBytes / value_bytes / layout.shared_rows));
   return layout;
 }
@@ -119,9 +123,9 @@ struct CountedLayout {
 // logarithm.
 double log_none(double density, double elements) { return elements * std::log1p(-density); }
 
-// Zeros that bridge the gap before a nonzero: one for each whole kLongGap of zeros in it.
-double expected_bridges(double density) {
-  const double none = log_none(density, static_cast<double>(RowStatistics::kLongGap));
+// Zeros that bridge the gap before a nonzero: one for each whole `most` of zeros in it.
+double expected_bridges(double density, int64_t most) {
+  const double none = log_none(density, static_cast<double>(most));
   return none < 0.0 ? std::exp(none) / -std::expm1(none) : 0.0;
 }
 
@@ -134,7 +138,7 @@ RowStatistics expected_statistics(const UniformMatrix& matrix, double density) {
   RowStatistics s{.nonzeros = matrix.nonzeros};
   const auto nonzeros = static_cast<double>(matrix.nonzeros);
   s.mean_gap = matrix.nonzeros == 0 ? 0.0 : 1.0 / density;
-  s.bridges = static_cast<int64_t>(nonzeros * expected_bridges(density));
+  s.bridges = static_cast<int64_t>(nonzeros * expected_bridges(density, RowStatistics::kLongGap));
   for (RowStatistics::SharedPositions& shared : s.shared) {
     const int64_t blocks = ceil_div(matrix.rows, shared.rows) * matrix.columns;
     shared.blocks = static_cast<int64_t>(static_cast<double>(blocks) *
@@ -163,8 +167,8 @@ double expected_entries(const MatrixFacts& m, const Layout& layout, double densi
   const double columns = static_cast<double>(m.columns) / panels;
   const double shared = shared_density(density, layout.shared_rows);
   double length = columns * shared;
-  if (layout.positions == PositionCode::u8) {
-    length += length * expected_bridges(shared);
+  if (has_differences(layout.positions)) {
+    length += length * expected_bridges(shared, most_difference(layout.positions));
   }
   const double rounding = 0.5 * (layout.vector - 1);
   if (layout.interleave == 1) {

@@ -12,8 +12,8 @@
 namespace sparsellm::general_sparse {
 
 // A layout for the matrix, whose statistics these are. For speed by a rule:
-//   positions    u8 from 15 % of nonzeros on, where products of one token wait for bytes, if few
-//                gaps are longer than 255; else u16, whose order is free (bank_order.h), or u32
+//   positions    i8 from 15 % of nonzeros on, where products of one token wait for bytes, if few
+//                gaps are longer than 255 (u8 where groups are apart); else u16, whose order is free (bank_order.h), or u32
 //                where rows are so short and so long apart that panels would be nearly empty. Bits,
 //                which are smaller from 25 % of nonzeros on, take products longer to find than they
 //                save.

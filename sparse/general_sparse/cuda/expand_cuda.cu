@@ -61,6 +61,8 @@ __device__ void for_each_entry(const ExpandParameters& p, const GroupEntries& en
       const int64_t number = entries(entry);
       if constexpr (kCode == PositionCode::u8) {
         position += static_cast<const uint8_t*>(p.positions)[number];
+      } else if constexpr (kCode == PositionCode::i8) {
+        position += static_cast<const int8_t*>(p.positions)[number];
       } else if constexpr (kCode == PositionCode::u16) {
         position = static_cast<const uint16_t*>(p.positions)[number];
       } else {
@@ -153,6 +155,8 @@ void expand_cuda(const DeviceEncoding& e, Range rows, void* dense, const ExecCon
     switch (e.layout.positions) {
       case PositionCode::u8:
         return expand_kernel<PositionCode::u8>;
+      case PositionCode::i8:
+        return expand_kernel<PositionCode::i8>;
       case PositionCode::u16:
         return expand_kernel<PositionCode::u16>;
       case PositionCode::u32:

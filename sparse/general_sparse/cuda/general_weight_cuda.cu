@@ -233,7 +233,7 @@ std::unique_ptr<WeightMatrix> load_encoding_cuda(EncodedWeight encoding, const L
   if (has_slice_kernels(made.layout, made.dtype)) {
     const int multiprocessors = attribute(cudaDevAttrMultiProcessorCount, ctx.device);
     made.share_cuts = to_device(share_cuts(parts, share_cut_count(multiprocessors)), ctx.device);
-    if (made.layout.positions == PositionCode::u8) {
+    if (made.layout.positions == PositionCode::i8) {
       made.border_positions = to_device(
           border_positions(parts, most_parts(parts.grid.slices(), multiprocessors), ctx.threads),
           ctx.device);

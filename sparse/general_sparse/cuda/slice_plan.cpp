@@ -67,7 +67,7 @@ std::vector<uint16_t> border_positions(const Parts& parts, int most_parts, Threa
           const uint8_t* next = differences.data() + (int64_t{begin} + unit) * lanes * vector;
           for (uint32_t& position : at) {
             for (int64_t i = 0; i < vector; ++i) {
-              position += *next++;
+              position += static_cast<uint32_t>(static_cast<int8_t>(*next++));
             }
           }
         }

@@ -56,7 +56,7 @@ template <PositionCode kCode, int V, int kColumnBytes>
 struct PositionReader;
 
 template <int V, int kColumnBytes>
-struct PositionReader<PositionCode::u8, V, kColumnBytes> {
+struct PositionReader<PositionCode::i8, V, kColumnBytes> {
   using Bytes = LaneBytes<V>;
   uint32_t at;
 
@@ -64,8 +64,9 @@ struct PositionReader<PositionCode::u8, V, kColumnBytes> {
   template <int j>
   __device__ uint32_t next(const Bytes& bytes) {
     // The byte, times the bytes of a column, is added by one instruction.
-    static_assert(kColumnBytes <= 255);
-    at = __dp4a(bytes.words[j / 4], static_cast<uint32_t>(kColumnBytes) << (8 * (j % 4)), at);
+    static_assert(kColumnBytes <= 127);
+    at = static_cast<uint32_t>(__dp4a(static_cast<int>(bytes.words[j / 4]),
+                                      kColumnBytes << (8 * (j % 4)), static_cast<int>(at)));
     return at;
   }
 };
@@ -199,7 +200,7 @@ struct SliceProduct {
                    (m.row_order != nullptr ? m.row_order[item.order_at + place] : place);
     }
     item.position = 0;
-    if (C::kCode == PositionCode::u8 && part > 0) {
+    if (C::kCode == PositionCode::i8 && part > 0) {
       const int border = part * (m.most_parts / parts) - 1;
       item.position =
           m.border_positions[(static_cast<int64_t>(item.stored) * (m.most_parts - 1) + border) *
@@ -219,7 +220,7 @@ struct SliceProduct {
       const int row_lane = pass * (kLanes / G) + static_cast<int>(threadIdx.x) % kLanes / G;
       const int64_t at = static_cast<int64_t>(unit) * kLanes + row_lane;
       stream.values[slot].load(m.values + at * kValueBytes);
-      stream.positions[slot].load(m.positions + at * (C::kCode == PositionCode::u8 ? V : 2 * V));
+      stream.positions[slot].load(m.positions + at * (C::kCode == PositionCode::i8 ? V : 2 * V));
     }
   }
   __device__ void prime(Stream& stream, const Item& item, int pass) const {

@@ -16,7 +16,7 @@ constexpr int kFewTokens = 8;    // of a thread
 constexpr int64_t kVectorBytes = 16;
 
 SliceKernelChoice kernel_of(const SliceWeight& weight, int tile_tokens) {
-  const bool differences = weight.layout.positions == PositionCode::u8;
+  const bool differences = weight.layout.positions == PositionCode::i8;
   const int rows = weight.layout.shared_rows;
   if (weight.dtype == DType::f16) {
     return differences ? f16_differences_kernel(rows, tile_tokens)
@@ -105,7 +105,7 @@ void add_panels(const SliceMatrix& m, const SliceOperands& o, int tile_tokens, i
 bool has_slice_kernels(const Layout& layout, DType dtype) {
   return layout.interleave == kWarpThreads && layout.panel_columns > 0 &&
          (dtype == DType::f16 || dtype == DType::bf16) &&
-         (layout.positions == PositionCode::u8 || layout.positions == PositionCode::u16) &&
+         (layout.positions == PositionCode::i8 || layout.positions == PositionCode::u16) &&
          int64_t{layout.vector} * layout.shared_rows * size_of(dtype) == kVectorBytes;
 }
 

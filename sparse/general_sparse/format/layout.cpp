@@ -16,7 +16,7 @@ constexpr int kWarpLanes = 32;
 constexpr int kMostVector = 8;
 
 // In the order of their enumerators.
-constexpr std::array<std::string_view, 4> kPositionCodes{"u8", "u16", "u32", "bits"};
+constexpr std::array<std::string_view, 5> kPositionCodes{"u8", "i8", "u16", "u32", "bits"};
 constexpr std::array<std::string_view, 2> kSorted{"no", "yes"};
 
 std::string_view code_name(PositionCode code) {

@@ -31,7 +31,8 @@
 //                   them, and where those of the last end
 //   row_order  u16  if sorted: for each chunk, for each place in its order, the number of the group
 //                   in its window
-//   positions       u8, u16 or u32 for each entry, or u32 words of bits (PositionCode)
+//   positions       u8, u16 or u32 for each entry, or u32 words of bits (PositionCode; i8 is
+//                   stored as u8)
 //   values          of the dtype of the matrix, shared_rows for each entry
 // Entry e of lane l of the slice that begins at unit s is that of number
 //   ((s + e / vector) * interleave + l) * vector + e % vector
@@ -58,6 +59,11 @@ enum class PositionCode : uint8_t {
   // Where it is more than 255, entries without a nonzero whose differences are 255 come before.
   // Fillers: 0.
   u8,
+  // Such a difference, from -128 to 127 in two's complement; the first of a group counts from 0.
+  // Where groups are interleaved, entries are in an order in which lanes mostly read x from
+  // different banks of shared memory, as far as differences reach (host/bank_order.h). Gaps of more
+  // than 127 are bridged likewise. Fillers: 0.
+  i8,
   // The column, counted from the first one of the panel. Fillers: the position of the entry before,
   // 0 in a group without nonzeros. Where groups are interleaved, the encoder puts the entries of a
   // lane into an order in which lanes mostly read x from different banks of shared memory
@@ -72,7 +78,26 @@ enum class PositionCode : uint8_t {
 };
 
 constexpr DType dtype_of(PositionCode code) {
-  return code == PositionCode::u8 ? DType::u8 : code == PositionCode::u16 ? DType::u16 : DType::u32;
+  switch (code) {
+    case PositionCode::u8:
+    case PositionCode::i8:
+      return DType::u8;
+    case PositionCode::u16:
+      return DType::u16;
+    default:
+      return DType::u32;
+  }
+}
+
+constexpr bool has_differences(PositionCode code) {
+  return code == PositionCode::u8 || code == PositionCode::i8;
+}
+constexpr int64_t most_difference(PositionCode code) {
+  return code == PositionCode::i8 ? 127 : 255;
+}
+// How many entries without a nonzero bridge a gap of so many columns.
+constexpr int64_t bridges_of(int64_t gap, int64_t most_difference) {
+  return gap > most_difference ? (gap - 1) / most_difference : 0;
 }
 
 struct Layout {
@@ -90,7 +115,6 @@ struct Layout {
 
 inline constexpr int kMostSharedRows = 8;
 inline constexpr int64_t kMostWindowGroups = 65536;  // row_order is of u16
-inline constexpr uint32_t kMostDifference = 255;     // that a u8 holds
 
 // What of the layout is wrong; nothing if it is valid.
 std::optional<std::string> why_invalid(const Layout& layout);

@@ -91,6 +91,14 @@ struct Parts {
         });
         return;
       }
+      case PositionCode::i8: {
+        int64_t position = 0;
+        for_each_code<uint8_t>(lane, [&](uint8_t difference, size_t number) {
+          position += static_cast<int8_t>(difference);
+          f(position, number);
+        });
+        return;
+      }
       case PositionCode::u16:
         return for_each_code<uint16_t>(
             lane, [&](uint16_t position, size_t number) { f(int64_t{position}, number); });

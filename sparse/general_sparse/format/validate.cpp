@@ -140,7 +140,7 @@ class WindowChecker {
     int64_t before = -1;
     bool ascending = true;
     parts_.for_each_entry(chunk_, lane, [&](int64_t position, size_t number) {
-      if (position >= chunk_.columns) {
+      if (position < 0 || position >= chunk_.columns) {
         refuse(kPositions, "an entry in column {} of {}", position, chunk_.columns);
       }
       const int64_t of_entry = check_values(number, rows);

@@ -37,7 +37,8 @@ void WindowArranger::arrange(int64_t window) {
 void WindowArranger::count_entries(const Chunk& first_chunk) {
   const ChunkGrid& grid = input_.grid;
   lengths_.assign(static_cast<size_t>(grid.panels() * first_chunk.groups), 0);
-  const bool bridged = input_.layout.positions == PositionCode::u8;
+  const bool bridged = has_differences(input_.layout.positions);
+  const int64_t most = most_difference(input_.layout.positions);
   for (int64_t g = 0; g < first_chunk.groups; ++g) {
     const int64_t group = first_chunk.first_group + g;
     int64_t panel = -1;
@@ -52,7 +53,7 @@ void WindowArranger::count_entries(const Chunk& first_chunk) {
                              }
                              *length += 1;
                              if (bridged) {
-                               *length += static_cast<uint32_t>(bridges_of(column - before));
+                               *length += static_cast<uint32_t>(bridges_of(column - before, most));
                                before = column;
                              }
                            });

@@ -22,11 +22,6 @@ struct EncoderInput {
   ChunkGrid grid;
 };
 
-// The entries without a nonzero that positions of u8 need before one whose difference is this.
-constexpr int64_t bridges_of(int64_t difference) {
-  return difference > int64_t{kMostDifference} ? (difference - 1) / kMostDifference : 0;
-}
-
 // Says how long the slices of a window are and in which order its groups are, one window after the
 // other with the same memory.
 class WindowArranger {

@@ -144,6 +144,8 @@ void write_entries(const EncoderInput& input, const Arrangement& arrangement, Th
   switch (input.layout.positions) {
     case PositionCode::u8:
       return write_entries<T, PositionCode::u8>(input, arrangement, threads, parts);
+    case PositionCode::i8:
+      return write_entries<T, PositionCode::i8>(input, arrangement, threads, parts);
     case PositionCode::u16:
       return write_entries<T, PositionCode::u16>(input, arrangement, threads, parts);
     case PositionCode::u32:

@@ -14,7 +14,7 @@ namespace sparsellm::general_sparse {
 
 template <PositionCode code>
 using PositionType =
-    std::conditional_t<code == PositionCode::u8, uint8_t,
+    std::conditional_t<has_differences(code), uint8_t,
                        std::conditional_t<code == PositionCode::u16, uint16_t, uint32_t>>;
 
 // Writes the entries of groups into the arrays of an encoding, one group after the other.
@@ -30,7 +30,7 @@ class GroupWriter {
 
   // Copies of nonzeros are values[ColumnNonzeros].
   GroupWriter(const Layout& layout, std::span<const T> nonzeros, const Arrays& to)
-      : ordered_(code == PositionCode::u16 && layout.interleave > 1),
+      : ordered_(kHasOrder && layout.interleave > 1),
         numbers_(layout),
         shared_rows_(static_cast<size_t>(layout.shared_rows)),
         nonzeros_(nonzeros),
@@ -55,30 +55,24 @@ class GroupWriter {
       added_nonzeros_.push_back(nonzeros);
       return;
     }
-    int64_t stored = position;
-    if constexpr (code == PositionCode::u8) {
-      for (stored -= before_; stored > int64_t{kMostDifference}; stored -= kMostDifference) {
-        put(kMostDifference, kNone);
-      }
-    } else if constexpr (code == PositionCode::bits) {
+    if constexpr (code == PositionCode::bits) {
       to_.positions[numbers_.word(lane_, position / ChunkGrid::kWordBits)] |=
           uint32_t{1} << (position % ChunkGrid::kWordBits);
     }
-    put(stored, nonzeros);
-    before_ = position;
+    write(position, nonzeros);
   }
 
   // What is ordered, and the fillers.
   void end() {
-    for (const uint32_t i :
-         bank_order_.order(added_positions_, static_cast<size_t>(lane_.number))) {
-      before_ = added_positions_[i];
-      put(before_, added_nonzeros_[i]);
+    if constexpr (kHasOrder) {
+      for (const uint32_t i : order_.order(added_positions_, static_cast<size_t>(lane_.number))) {
+        write(added_positions_[i], added_nonzeros_[i]);
+      }
     }
     added_positions_.clear();
     added_nonzeros_.clear();
     while (entry_ < lane_.entries) {
-      put(code == PositionCode::u8 ? 0 : before_, kNone);
+      put(has_differences(code) ? 0 : before_, kNone);
     }
   }
 
@@ -88,6 +82,22 @@ class GroupWriter {
     none.fill(kNoNonzero);
     return none;
   }();
+
+  // What positions of the code have of groups that are interleaved.
+  using Order = std::conditional_t<code == PositionCode::i8, NearbyBankOrder, BankOrder>;
+  static constexpr bool kHasOrder = code == PositionCode::i8 || code == PositionCode::u16;
+
+  void write(int64_t position, const ColumnNonzeros& nonzeros) {
+    int64_t stored = position;
+    if constexpr (has_differences(code)) {
+      constexpr int64_t kMost = most_difference(code);
+      for (stored -= before_; stored > kMost; stored -= kMost) {
+        put(kMost, kNone);
+      }
+    }
+    put(stored, nonzeros);
+    before_ = position;
+  }
 
   void put(int64_t position, const ColumnNonzeros& nonzeros) {
     assert(entry_ < lane_.entries);
@@ -103,7 +113,7 @@ class GroupWriter {
   }
 
   bool ordered_;
-  BankOrder bank_order_;
+  Order order_;
   std::vector<uint32_t> added_positions_;  // of the group, where they are ordered
   std::vector<ColumnNonzeros> added_nonzeros_;
   EntryNumbers numbers_;

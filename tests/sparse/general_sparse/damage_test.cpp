@@ -165,6 +165,11 @@ TEST_F(GeneralSparseDamage, OfColumns) {
   data_of<uint8_t>(e, "positions")[2] = 62;
   EXPECT_TRUE(refused(e, "an entry in column 64 of 64"));
 
+  differences.positions = PositionCode::i8;
+  e = small(differences);
+  data_of<uint8_t>(e, "positions")[0] = 0xff;
+  EXPECT_TRUE(refused(e, "an entry in column -1 of 64"));
+
   PanelLayout wide = narrow;
   wide.positions = PositionCode::u32;
   wide.panel_columns = 0;
@@ -213,8 +218,8 @@ TEST_F(GeneralSparseDamage, OfRowsThatDoNotExist) {
 TEST_F(GeneralSparseDamage, OfAnyByte) {
   Random random(31);
   const OwnedTensor w = testing::special_matrix(DType::f16, 5, 70, 0.06, random);
-  for (const PositionCode code :
-       {PositionCode::u8, PositionCode::u16, PositionCode::u32, PositionCode::bits}) {
+  for (const PositionCode code : {PositionCode::u8, PositionCode::i8, PositionCode::u16,
+                                  PositionCode::u32, PositionCode::bits}) {
     for (const int interleave : {1, 32}) {
       const PanelLayout layout{.positions = code,
                                .shared_rows = 2,

@@ -86,8 +86,8 @@ TEST_F(GeneralSparseEncoding, OfAllKindsOfMatrices) {
 TEST_F(GeneralSparseEncoding, IsAlikeOnAnyNumberOfThreads) {
   Random random(2);
   const OwnedTensor w = testing::special_matrix(DType::f32, 700, 130, 0.1, random);
-  for (const PositionCode code :
-       {PositionCode::u8, PositionCode::u16, PositionCode::u32, PositionCode::bits}) {
+  for (const PositionCode code : {PositionCode::u8, PositionCode::i8, PositionCode::u16,
+                                  PositionCode::u32, PositionCode::bits}) {
     for (const int interleave : {1, 32}) {
       const PanelLayout layout{.positions = code,
                                .shared_rows = 2,

@@ -37,13 +37,13 @@ class GeneralSparseRule : public ::testing::Test {
 TEST_F(GeneralSparseRule, TakesBytesForShortGaps) {
   for (const double density : {0.2, 0.5}) {
     const PanelLayout layout = choose(uniform(DType::f16, 256, 512, density));
-    EXPECT_EQ(layout.positions, PositionCode::u8);
+    EXPECT_EQ(layout.positions, PositionCode::i8);
     EXPECT_EQ(layout.shared_rows, 1);
     EXPECT_EQ(layout.interleave, 32);
     EXPECT_EQ(layout.vector, 8);
     EXPECT_TRUE(layout.sorted);
   }
-  EXPECT_EQ(choose(uniform(DType::f16, 256, 512, 1.0)).positions, PositionCode::u8);
+  EXPECT_EQ(choose(uniform(DType::f16, 256, 512, 1.0)).positions, PositionCode::i8);
   EXPECT_EQ(choose(uniform(DType::f16, 256, 512, 1.0)).shared_rows, 8);
   EXPECT_EQ(choose(uniform(DType::f16, 256, 512, 1.0)).vector, 1);
 }

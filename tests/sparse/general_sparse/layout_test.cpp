@@ -73,7 +73,7 @@ TEST(GeneralSparseLayout, HostileTexts) {
   const std::string good = to_text(PanelLayout());
   for (const auto& [text, reason] : std::vector<std::pair<std::string, std::string>>{
            {"", "layout: expected 'positions='"},
-           {"positions=u64", "layout: positions is 'u64'; expected one of u8, u16, u32, bits"},
+           {"positions=u64", "layout: positions is 'u64'; expected one of u8, i8, u16, u32, bits"},
            {good + " ", "layout: nothing should follow"},
            {good + " vector=1", "layout: nothing should follow"},
            {good + "0", "layout: vector is '10'; expected a whole number from 1 to 8"},

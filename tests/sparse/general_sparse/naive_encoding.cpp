@@ -34,6 +34,7 @@ struct Group {
   uint16_t number = 0;  // in the window
   uint32_t last_position = 0;
   std::vector<Entry<T>> entries;
+  size_t bridges = 0;             // that are not among the entries yet
   std::vector<uint32_t> columns;  // of the panel, without bridges
 };
 
@@ -75,6 +76,10 @@ Group<T> group_of(const Tensor& w, const PanelLayout& layout, int64_t first_row,
         group.entries.push_back({255, std::vector<T>(shared_rows, T{})});
       }
       stored -= before;
+    } else if (layout.positions == PositionCode::i8) {
+      for (uint32_t before = group.last_position; stored - before > 127; before += 127) {
+        ++group.bridges;
+      }
     }
     group.last_position = static_cast<uint32_t>(c);
     group.columns.push_back(group.last_position);
@@ -114,6 +119,56 @@ void order_by_banks(Group<T>& group, size_t lane) {
   }
 }
 
+// The order of NearbyBankOrder, by looking through all that are left of a run for each place.
+template <class T>
+void order_nearby(Group<T>& group, size_t lane) {
+  const std::vector<Entry<T>> all = std::move(group.entries);
+  group.entries.clear();
+  uint32_t before = 0;
+  for (size_t begin = 0, end = 0; begin < all.size(); begin = end) {
+    for (end = begin + 1; end < all.size() && all[end].position - all[end - 1].position <= 127;) {
+      ++end;
+    }
+    while (all[begin].position - before > 127 && all[begin].position > before) {
+      before += 127;
+    }
+    std::vector<size_t> left;
+    for (size_t i = begin; i < end; ++i) {
+      left.push_back(i);
+    }
+    while (!left.empty()) {
+      const size_t wanted = (lane + group.entries.size()) % 8;
+      auto next = std::find_if(left.begin(), left.end(),
+                               [&](size_t i) { return all[i].position % 8 == wanted; });
+      if (next == left.end() || *next + 1 == end ||
+          all[*next + 1].position > all[left[0]].position + 127 ||
+          all[*next].position > before + 127) {
+        next = left.begin();
+      }
+      before = all[*next].position;
+      group.entries.push_back(all[*next]);
+      left.erase(next);
+    }
+  }
+}
+
+// Makes differences of positions.
+template <class T>
+void bridge(Group<T>& group, size_t shared_rows) {
+  std::vector<Entry<T>> all = std::move(group.entries);
+  group.entries.clear();
+  int64_t before = 0;
+  for (Entry<T>& entry : all) {
+    const int64_t position = entry.position;
+    for (; position - before > 127; before += 127) {
+      group.entries.push_back({127, std::vector<T>(shared_rows, T{})});
+    }
+    entry.position = static_cast<uint32_t>(position - before);
+    before = position;
+    group.entries.push_back(entry);
+  }
+}
+
 template <class T>
 void append_slice(std::vector<Group<T>> lanes, const PanelLayout& layout, const PanelColumns& panel,
                   Arrays<T>& to) {
@@ -124,13 +179,21 @@ void append_slice(std::vector<Group<T>> lanes, const PanelLayout& layout, const 
       order_by_banks(lanes[lane], lane);
     }
   }
+  for (size_t lane = 0; layout.positions == PositionCode::i8 && lane < lanes.size(); ++lane) {
+    if (lanes.size() > 1) {
+      order_nearby(lanes[lane], lane);
+    }
+    bridge(lanes[lane], static_cast<size_t>(layout.shared_rows));
+  }
   size_t longest = 0;
   for (const Group<T>& lane : lanes) {
     longest = std::max(longest, lane.entries.size());
   }
   longest = (longest + vector - 1) / vector * vector;
   for (Group<T>& lane : lanes) {
-    const uint32_t filler = layout.positions == PositionCode::u8 ? 0 : lane.last_position;
+    const bool differences =
+        layout.positions == PositionCode::u8 || layout.positions == PositionCode::i8;
+    const uint32_t filler = differences ? 0 : lane.last_position;
     lane.entries.resize(longest,
                         {filler, std::vector<T>(static_cast<size_t>(layout.shared_rows), T{})});
   }
@@ -163,7 +226,7 @@ void append_chunk(std::vector<Group<T>> groups, const PanelLayout& layout,
                   const PanelColumns& panel, Arrays<T>& to) {
   if (layout.sorted) {
     std::stable_sort(groups.begin(), groups.end(), [](const Group<T>& a, const Group<T>& b) {
-      return a.entries.size() > b.entries.size();
+      return a.entries.size() + a.bridges > b.entries.size() + b.bridges;
     });
     for (const Group<T>& group : groups) {
       to.row_order.push_back(group.number);
@@ -210,6 +273,7 @@ EncodedPart part_of(std::string_view name, DType dtype, const std::vector<Source
 EncodedPart positions_part(PositionCode code, const std::vector<uint32_t>& positions) {
   switch (code) {
     case PositionCode::u8:
+    case PositionCode::i8:
       return part_of<uint8_t>("positions", DType::u8, positions);
     case PositionCode::u16:
       return part_of<uint16_t>("positions", DType::u16, positions);
@@ -259,8 +323,8 @@ EncodedWeight naive_encoding(const Tensor& w, const PanelLayout& layout) {
 
 std::vector<PanelLayout> layout_grid() {
   std::vector<PanelLayout> layouts;
-  for (const PositionCode code :
-       {PositionCode::u8, PositionCode::u16, PositionCode::u32, PositionCode::bits}) {
+  for (const PositionCode code : {PositionCode::u8, PositionCode::i8, PositionCode::u16,
+                                  PositionCode::u32, PositionCode::bits}) {
     for (const int shared_rows : {1, 2, 4, 8}) {
       for (const int64_t panel : {64, 1024, code == PositionCode::u32 ? 0 : 65536}) {
         for (const int interleave : {1, 32}) {
@@ -318,7 +382,8 @@ std::vector<NamedMatrix> small_matrices(DType dtype, ThreadPool& threads) {
   add("one row", 40, 100, [](int64_t row, int64_t) { return row == 33; });
   add("one column", 70, 100, [](int64_t, int64_t column) { return column == 64; });
   add("long gaps", 9, 1500, [](int64_t row, int64_t column) {
-    static const std::set<int64_t> kColumns{0, 254, 255, 256, 511, 512, 1023, 1279, 1499};
+    static const std::set<int64_t> kColumns{0,    254,  255,  256,  511, 512,
+                                            1023, 1151, 1279, 1406, 1499};
     return row % 2 == 0 ? column % (253 + row / 2) == 252 : kColumns.contains(column);
   });
   add("the last element", 3, 1300,

@@ -26,7 +26,7 @@ class GpuGeneralSparse : public GpuWeightTest {
   static std::vector<general_sparse::Layout> layouts_with_kernels() {
     using general_sparse::PositionCode;
     std::vector<general_sparse::Layout> layouts;
-    for (const PositionCode code : {PositionCode::u8, PositionCode::u16}) {
+    for (const PositionCode code : {PositionCode::i8, PositionCode::u16}) {
       for (const int shared_rows : {1, 2, 4, 8}) {
         for (const int64_t panel : {64, 256, 8192}) {
           layouts.push_back({.positions = code,

@@ -47,15 +47,6 @@ const void* raw_values(const CompressedRows& m) {
   return values;
 }
 
-CompressedRows copy_of_rows(const CompressedRows& m) {
-  CompressedRows copy(m.dtype(), m.rows(), m.columns(), m.nonzeros());
-  std::ranges::copy(m.starts(), copy.starts().begin());
-  std::ranges::copy(m.column_indices(), copy.column_indices().begin());
-  visit_float(m.dtype(),
-              [&]<class T>(T) { std::ranges::copy(m.values<T>(), copy.values<T>().begin()); });
-  return copy;
-}
-
 }  // namespace
 
 // kTokensAtOnce of x at most.
@@ -223,7 +214,7 @@ void CompressedRowsWeight::expand(Range rows, Tensor dense, ExecContext& ctx) co
 }
 
 std::unique_ptr<WeightMatrix> CompressedRowsWeight::copy() const {
-  return std::make_unique<CompressedRowsWeight>(format_, copy_of_rows(matrix_));
+  return std::make_unique<CompressedRowsWeight>(format_, copy_of(matrix_));
 }
 
 std::string CompressedRowsWeight::plan_text(DType, int64_t, const ExecContext& ctx) const {

@@ -217,6 +217,20 @@ int64_t expected_uniform_bytes(const UniformMatrix& matrix, DType dtype) {
   return std::llround(pays_to_interleave(many, one) ? many : one);
 }
 
+Layout choose_row_layout(const CompressedRows& m, const RowStatistics& statistics) {
+  constexpr double kUneven = 0.25;    // deviation of lengths, of their mean
+  constexpr double kLongRows = 64.0;  // whose last units have few fillers
+  Layout layout{
+      .positions = PositionCode::u16, .panel_columns = kWidestPanel, .window_rows = kUsualWindow};
+  if (m.columns() > kWidestPanel) {
+    layout.positions = PositionCode::u32;
+    layout.panel_columns = 0;
+  }
+  layout.sorted = statistics.length_deviation > kUneven * statistics.mean_length;
+  layout.vector = statistics.mean_length >= kLongRows ? 4 : 1;
+  return layout;
+}
+
 Layout usual_layout() { return {.panel_columns = kUsualPanel}; }
 
 Layout choose_layout(const CompressedRows& m, const RowStatistics& statistics, LayoutFor goal,

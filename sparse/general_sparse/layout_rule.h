@@ -13,10 +13,10 @@ namespace sparsellm::general_sparse {
 
 // A layout for the matrix, whose statistics these are. For speed by a rule:
 //   positions    i8 from 15 % of nonzeros on, where products of one token wait for bytes, if few
-//                gaps are longer than 255 (u8 where groups are apart); else u16, whose order is free (bank_order.h), or u32
-//                where rows are so short and so long apart that panels would be nearly empty. Bits,
-//                which are smaller from 25 % of nonzeros on, take products longer to find than they
-//                save.
+//                gaps are longer than 255 (u8 where groups are apart); else u16, whose order is
+//                free (bank_order.h), or u32 where rows are so short and so long apart that panels
+//                would be nearly empty. Bits, which are smaller from 25 % of nonzeros on, take
+//                products longer to find than they save.
 //   panels       of 8192 columns: x of 8 tokens fits into the shared memory of a multiprocessor
 //   shared_rows  with the fewest bytes
 //   interleave   32 groups, sorted, with 16 bytes of values for each load, if that takes at most
@@ -25,6 +25,11 @@ namespace sparsellm::general_sparse {
 // out. Bytes are counted, not estimated.
 Layout choose_layout(const CompressedRows& m, const RowStatistics& statistics, LayoutFor goal,
                      ThreadPool& threads);
+
+// A layout for products that gather rows of B (cuda/row_product.cuh), of matrices of any field: one
+// panel with groups apart, sorted where rows differ by much, four entries at a time where rows are
+// long. At most 65536 columns have u16 positions.
+Layout choose_row_layout(const CompressedRows& m, const RowStatistics& statistics);
 
 // One of those for speed, for estimates without a matrix: none of them has more panels.
 Layout usual_layout();

@@ -150,6 +150,15 @@ CompressedRows compress_rows(const Tensor& w, ThreadPool& threads) {
   return m;
 }
 
+CompressedRows copy_of(const CompressedRows& m) {
+  CompressedRows copy(m.dtype(), m.rows(), m.columns(), m.nonzeros());
+  std::ranges::copy(m.starts(), copy.starts().begin());
+  std::ranges::copy(m.column_indices(), copy.column_indices().begin());
+  visit_float(m.dtype(),
+              [&]<class T>(T) { std::ranges::copy(m.values<T>(), copy.values<T>().begin()); });
+  return copy;
+}
+
 OwnedTensor dense_matrix(const CompressedRows& m, ThreadPool& threads) {
   OwnedTensor dense =
       allocate_tensor({}, m.dtype(), {m.rows(), m.columns()}, "a matrix with its zeros");

@@ -92,6 +92,8 @@ void validate(const CompressedRows& m, ThreadPool& threads);
 // one. The same whatever the number of threads.
 CompressedRows compress_rows(const Tensor& w, ThreadPool& threads);
 
+CompressedRows copy_of(const CompressedRows& m);
+
 // The matrix [rows, columns], contiguous. Throws OutOfMemory where it does not fit.
 OwnedTensor dense_matrix(const CompressedRows& m, ThreadPool& threads);
 

@@ -1,5 +1,6 @@
 #include "kernels/base/error.h"
 #include "sparse/general_sparse/cuda/general_weight_cuda.h"
+#include "sparse/general_sparse/cuda/row_matrix_cuda.h"
 
 // Stands in for the CUDA side of the format in a CPU-only build.
 namespace sparsellm::general_sparse {
@@ -12,6 +13,10 @@ namespace {
 }  // namespace
 
 std::unique_ptr<WeightMatrix> load_encoding_cuda(EncodedWeight, const LoadContext&) {
+  fail_without_cuda();
+}
+
+std::unique_ptr<Matrix> load_matrix_cuda(const CompressedRows&, const Device&, ThreadPool&) {
   fail_without_cuda();
 }
 

@@ -1,0 +1,9 @@
+#include "sparse/general_sparse/cuda/row_kernels.cuh"
+
+namespace sparsellm::general_sparse {
+
+RowKernelChoice f32_row_kernel(bool wide_positions, bool single_entries, int tokens) {
+  return compiled_row_kernel<float>(wide_positions, single_entries, tokens);
+}
+
+}  // namespace sparsellm::general_sparse

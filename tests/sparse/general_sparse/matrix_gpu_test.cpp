@@ -1,0 +1,101 @@
+// Products of sparse matrices on a GPU: rows of any lengths.
+
+#include <algorithm>
+#include <memory>
+#include <optional>
+#include <set>
+#include <vector>
+
+#include "sparse/matrices/random_matrix.h"
+#include "tests/sparse/general_sparse/matrix_products.h"
+#include "tests/testing/gpu_context.h"
+#include "tests/testing/random.h"
+
+namespace sparsellm {
+namespace {
+
+using namespace sparsellm::testing;
+
+class GpuGeneralMatrix : public GpuTest {
+ protected:
+  void SetUp() override {
+    GpuTest::SetUp();
+    if (!IsSkipped()) {
+      workspace_ = std::make_unique<Workspace>(kGpu, int64_t{64} << 20);
+      exec_.emplace(ExecContext{
+          .device = kGpu, .workspace = *workspace_, .threads = cpu.threads, .cuda = &gpu->cuda});
+    }
+  }
+
+  void check(const CompressedRows& m) {
+    const CompressedRows of_dtype = rounded(m, GetParam());
+    check_products(*general_sparse::load_matrix(of_dtype, kGpu, cpu.threads), of_dtype, *exec_);
+  }
+
+  // f32, with rows of these lengths, some of which may be 0.
+  CompressedRows with_rows(const std::vector<int64_t>& lengths, int64_t columns) {
+    Random random(9);
+    int64_t nonzeros = 0;
+    for (const int64_t length : lengths) {
+      nonzeros += length;
+    }
+    CompressedRows m(DType::f32, std::ssize(lengths), columns, nonzeros);
+    int64_t at = 0;
+    for (size_t row = 0; row < lengths.size(); ++row) {
+      m.starts()[row] = at;
+      const int64_t step = lengths[row] == 0 ? 1 : columns / lengths[row];
+      for (int64_t i = 0; i < lengths[row]; ++i, ++at) {
+        m.column_indices()[static_cast<size_t>(at)] = static_cast<uint32_t>(i * step);
+        m.values<float>()[static_cast<size_t>(at)] = static_cast<float>(random.uniform(-1.0, 1.0));
+      }
+    }
+    m.starts()[lengths.size()] = at;
+    return m;
+  }
+
+  std::unique_ptr<Workspace> workspace_;
+  std::optional<ExecContext> exec_;
+};
+
+TEST_P(GpuGeneralMatrix, OfAllClasses) {
+  for (const MatrixClass matrix_class : kMatrixClasses) {
+    for (const int64_t nonzeros : {300, 4000, 60000}) {
+      SCOPED_TRACE(fmt::format("{}, {} nonzeros", name_of(matrix_class), nonzeros));
+      check(random_matrix({.matrix_class = matrix_class,
+                           .rows = 900,
+                           .columns = 900,
+                           .nonzeros = nonzeros,
+                           .seed = 5},
+                          cpu.threads));
+      ASSERT_FALSE(HasFailure());
+    }
+  }
+}
+
+// Rows in one piece and in several, beside short ones and empty ones, with positions of 16 and of
+// 32 bits.
+TEST_P(GpuGeneralMatrix, OfLongRows) {
+  std::vector<int64_t> lengths(300, 3);
+  for (size_t row = 0; row < lengths.size(); row += 7) {
+    lengths[row] = 0;
+  }
+  lengths[5] = 127;
+  lengths[6] = 128;
+  lengths[7] = 129;
+  lengths[100] = 2047;
+  lengths[101] = 2049;
+  lengths[299] = 30000;
+  check(with_rows(lengths, 60000));
+  check(with_rows(lengths, 70000));
+  check(with_rows(std::vector<int64_t>(40, 5000), 5000));  // all of them
+  check(with_rows({0, 0, 0}, 10));
+  check(with_rows({}, 10));
+  check(with_rows({0, 0}, 0));
+}
+
+INSTANTIATE_TEST_SUITE_P(Gpu, GpuGeneralMatrix,
+                         ::testing::Values(DType::f32, DType::f16, DType::bf16),
+                         [](const auto& test) { return std::string(name_of(test.param)); });
+
+}  // namespace
+}  // namespace sparsellm

@@ -73,11 +73,12 @@ CompressedRows rounded(const CompressedRows& m, DType dtype) {
   return result;
 }
 
-void check_products(const Matrix& a, const CompressedRows& m, ExecContext& ctx) {
+void check_products(const Matrix& a, const CompressedRows& m, std::span<const int64_t> columns,
+                    ExecContext& ctx) {
   EXPECT_EQ(a.rows(), m.rows());
   EXPECT_EQ(a.columns(), m.columns());
   EXPECT_EQ(a.dtype(), m.dtype());
-  for (const int64_t n : {1, 2, 3, 4, 7, 8, 12, 16, 24, 32, 33, 64, 65, 100}) {
+  for (const int64_t n : columns) {
     for (const Layout layout : {Layout::contiguous, Layout::strided}) {
       SCOPED_TRACE(fmt::format("N = {}{}", n, layout == Layout::strided ? ", strided" : ""));
       check_product(a, m, n, layout, ctx);

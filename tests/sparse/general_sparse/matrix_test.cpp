@@ -28,7 +28,7 @@ TEST_F(GeneralMatrix, OfAllClasses) {
     for (const DType dtype : {DType::f32, DType::f16, DType::bf16}) {
       const CompressedRows of_dtype = testing::rounded(m, dtype);
       testing::check_products(*general_sparse::load_matrix(of_dtype, {}, cpu_.threads), of_dtype,
-                              cpu_.exec);
+                              testing::kMatrixColumns, cpu_.exec);
     }
   }
 }

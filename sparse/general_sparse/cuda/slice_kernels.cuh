@@ -31,7 +31,9 @@ struct CompiledSlices {
   static constexpr int G = kTile / T;
   // As many warps as registers allow: 64 of a thread, or 128 where there are many sums.
   static constexpr int kThreads = R * T > 16 ? 512 : 1024;
-  static constexpr int kAhead = T == 1 ? 3 : 2;
+  // Units of differences take fewer registers.
+  static constexpr int kAhead = T > 1 ? 2 : kCode == PositionCode::i8 ? 4 : 3;
+  static constexpr bool kEarlyItems = T == 1 && kCode == PositionCode::i8;
 };
 
 template <class Value, PositionCode kCode>

@@ -10,14 +10,13 @@ struct SliceMatrix {
   const uint16_t* row_order = nullptr;  // null: rows are in order
   const uint8_t* positions = nullptr;
   const uint8_t* values = nullptr;
-  // Of differences: u16 [slices as stored][most_parts - 1][32], for each lane the position of the
+  // Of differences: u16 [slices as stored][kMostParts - 1][32], for each lane the position of the
   // entry before the border (part_border()).
   const uint16_t* border_positions = nullptr;
   // u32 [cuts + 1]: slices, in the order of the kernel, that the cuts in equal shares of all units
   // fall at.
   const uint32_t* share_cuts = nullptr;
   int cuts = 0;
-  int most_parts = 1;  // that share a slice
   int rows = 0;
   int columns = 0;
   int groups = 0;  // of rows
@@ -40,11 +39,11 @@ struct SliceOperands {
   bool x_pairs = false;  // columns of x can be loaded in pairs
 };
 
-// A slice is shared by a power of 2 of warps, up to SliceMatrix::most_parts: the borders of their
-// parts are some of those between most_parts parts, in units from the begin of the slice.
-inline constexpr uint32_t kMostParts = 32;
-constexpr uint32_t part_border(uint32_t units, uint32_t border, uint32_t most_parts) {
-  return units / most_parts * border + units % most_parts * border / most_parts;
+// A slice is shared by a power of 2 of warps: the borders of their parts are some of those between
+// kMostParts parts, in units from the begin of the slice.
+inline constexpr int kMostParts = 32;
+constexpr uint32_t part_border(uint32_t units, uint32_t border) {
+  return units / kMostParts * border + units % kMostParts * border / kMostParts;
 }
 
 // The columns of a panel that x has room for in shared memory.

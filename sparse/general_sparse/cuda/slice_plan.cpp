@@ -12,9 +12,9 @@ int share_cut_count(int multiprocessors) {
   return kShares * multiprocessors;
 }
 
-std::vector<uint32_t> share_cuts(const Parts& parts, int count) {
+std::vector<uint32_t> share_cuts(const ChunkGrid& grid, std::span<const uint32_t> starts,
+                                 int count) {
   constexpr int64_t kSliceUnits = 2;  // what it takes to begin and to end a slice
-  const ChunkGrid& grid = parts.grid;
   // Work until each slice, panel after panel.
   std::vector<int64_t> before{0};
   before.reserve(static_cast<size_t>(grid.slices()) + 1);
@@ -22,7 +22,7 @@ std::vector<uint32_t> share_cuts(const Parts& parts, int count) {
     for (int64_t window = 0; window < grid.windows(); ++window) {
       const Chunk chunk = grid.chunk(window, panel);
       for (int64_t slice = 0; slice < chunk.slices; ++slice) {
-        const uint32_t* const start = parts.starts.data() + chunk.first_slice + slice;
+        const uint32_t* const start = starts.data() + chunk.first_slice + slice;
         before.push_back(before.back() + (int64_t{start[1]} - start[0]) + kSliceUnits);
       }
     }
@@ -38,20 +38,12 @@ std::vector<uint32_t> share_cuts(const Parts& parts, int count) {
   return cuts;
 }
 
-int most_parts(int64_t slices, int multiprocessors) {
-  constexpr int64_t kWarps = 64;        // of a multiprocessor
-  constexpr uint64_t kFewestParts = 8;  // slice_for_any_tokens()
-  const auto wanted =
-      static_cast<uint64_t>(ceil_div(kWarps * multiprocessors, std::max<int64_t>(slices, 1)));
-  return static_cast<int>(std::clamp<uint64_t>(std::bit_ceil(wanted), kFewestParts, kMostParts));
-}
-
-std::vector<uint16_t> border_positions(const Parts& parts, int most_parts, ThreadPool& threads) {
+std::vector<uint16_t> border_positions(const Parts& parts, ThreadPool& threads) {
   const ChunkGrid& grid = parts.grid;
   const std::span<const uint8_t> differences = parts.positions.values<uint8_t>();
   const int64_t lanes = parts.layout.interleave;
   const int64_t vector = parts.layout.vector;
-  const int borders = most_parts - 1;
+  constexpr int borders = kMostParts - 1;
   std::vector<uint16_t> positions(static_cast<size_t>(grid.slices() * borders * lanes));
   threads.parallel_for(grid.slices(), 64, [&](int64_t first, int64_t last) {
     std::vector<uint32_t> at(static_cast<size_t>(lanes));
@@ -61,9 +53,7 @@ std::vector<uint16_t> border_positions(const Parts& parts, int most_parts, Threa
       std::fill(at.begin(), at.end(), 0);
       uint32_t unit = 0;
       for (int border = 0; border < borders; ++border) {
-        for (; unit < part_border(units, static_cast<uint32_t>(border) + 1,
-                                  static_cast<uint32_t>(most_parts));
-             ++unit) {
+        for (; unit < part_border(units, static_cast<uint32_t>(border) + 1); ++unit) {
           const uint8_t* next = differences.data() + (int64_t{begin} + unit) * lanes * vector;
           for (uint32_t& position : at) {
             for (int64_t i = 0; i < vector; ++i) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "kernels/base/parallel.h"
@@ -14,12 +15,13 @@ namespace sparsellm::general_sparse {
 // How many equal shares cuts are made for: fewer ones are some of these together.
 int share_cut_count(int multiprocessors);
 // SliceMatrix::share_cuts. A share is of entries, and a little for each slice.
-std::vector<uint32_t> share_cuts(const Parts& parts, int count);
+std::vector<uint32_t> share_cuts(const ChunkGrid& grid, std::span<const uint32_t> starts,
+                                 int count);
+inline std::vector<uint32_t> share_cuts(const Parts& parts, int count) {
+  return share_cuts(parts.grid, parts.starts, count);
+}
 
-// SliceMatrix::most_parts: the fewer slices a device has for its warps, the more of these share
-// one.
-int most_parts(int64_t slices, int multiprocessors);
 // SliceMatrix::border_positions of an encoding of differences.
-std::vector<uint16_t> border_positions(const Parts& parts, int most_parts, ThreadPool& threads);
+std::vector<uint16_t> border_positions(const Parts& parts, ThreadPool& threads);
 
 }  // namespace sparsellm::general_sparse

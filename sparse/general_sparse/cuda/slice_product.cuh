@@ -129,6 +129,7 @@ __device__ inline void store_sum(const SliceOperands& o, int token, int row, flo
 //   kCode, R, V  PositionCode, rows of a group, entries of a unit: 16 bytes of values a lane
 //   T, G         tokens of a thread; threads with the same rows: T * G are the tile's
 //   kAhead       units that a lane loads before it multiplies the first of them
+//   kEarlyItems  where a slice is, is found out before the one before it is multiplied
 //   kThreads     of a block, at most
 template <class C>
 struct SliceProduct {
@@ -182,9 +183,9 @@ struct SliceProduct {
                     static_cast<int64_t>(item.panel) * item.window_groups;
     const uint32_t begin = m.starts[stored];
     const uint32_t units = m.starts[stored + 1] - begin;
-    const auto step = static_cast<uint32_t>(m.most_parts / parts);
-    item.begin = begin + part_border(units, part * step, m.most_parts);
-    item.end = begin + part_border(units, (part + 1) * step, m.most_parts);
+    const auto step = static_cast<uint32_t>(kMostParts / parts);
+    item.begin = begin + part_border(units, part * step);
+    item.end = begin + part_border(units, (part + 1) * step);
     item.stored = stored;
     of_pass(item, 0);
     return item;
@@ -201,10 +202,9 @@ struct SliceProduct {
     }
     item.position = 0;
     if (C::kCode == PositionCode::i8 && part > 0) {
-      const int border = part * (m.most_parts / parts) - 1;
+      const int border = part * (kMostParts / parts) - 1;
       item.position =
-          m.border_positions[(static_cast<int64_t>(item.stored) * (m.most_parts - 1) + border) *
-                                 kLanes +
+          m.border_positions[(int64_t{item.stored} * (kMostParts - 1) + border) * kLanes +
                              row_lane];
     }
   }
@@ -378,6 +378,7 @@ struct SliceProduct {
     const int group = warp / parts;
     part = warp % parts;
     uint32_t number = first_item + group;
+    int turn = 0;
     Item current;
     Stream stream;
     if (number < end_item) {
@@ -385,7 +386,6 @@ struct SliceProduct {
       prime(stream, current, 0);
     }
     wait_on_dependencies();
-    int turn = 0;
     int panel = static_cast<int>(first_item) / m.panel_slices;
     for (uint32_t from = first_item; from < end_item; ++panel) {
       const uint32_t panel_end =
@@ -404,11 +404,18 @@ struct SliceProduct {
             of_pass(current, pass);
           }
           const Item now = current;
+          if constexpr (C::kEarlyItems) {
+            if (next < end_item) {
+              current = item(next);
+            }
+          }
           multiply(stream, now, pass, sums);
           if (pass + 1 < G) {
             prime(stream, now, pass + 1);
           } else if (next < end_item) {
-            current = item(next);
+            if constexpr (!C::kEarlyItems) {
+              current = item(next);
+            }
             prime(stream, current, 0);
           }
 #pragma unroll

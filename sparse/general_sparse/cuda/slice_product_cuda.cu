@@ -36,14 +36,20 @@ int64_t shared_bytes_of(const SliceWeight& weight, const SliceConfig& config) {
 
 int64_t slices_of(const SliceMatrix& m) { return int64_t{m.panel_slices} * m.panels; }
 
-// As many parts as give each warp of the device something to do, but not less than a unit.
+// So that no part has less than a unit.
+int most_parts(const SliceWeight& weight) {
+  const int64_t slices = std::max<int64_t>(slices_of(weight.matrix), 1);
+  const auto units = static_cast<uint64_t>(std::max<int64_t>(weight.units / slices, 1));
+  return static_cast<int>(std::min<uint64_t>(std::bit_floor(units), kMostParts));
+}
+
+// As many as give each warp of the device something to do.
 int parts_for(const SliceWeight& weight) {
   const int64_t slices = std::max<int64_t>(slices_of(weight.matrix), 1);
   constexpr int64_t kWarps = 48;  // of a multiprocessor
   const auto wanted = static_cast<uint64_t>(ceil_div(kWarps * weight.multiprocessors, slices));
-  const auto units = static_cast<uint64_t>(std::max<int64_t>(weight.units / slices, 1));
-  return static_cast<int>(std::min<uint64_t>({std::bit_ceil(wanted), std::bit_floor(units),
-                                              static_cast<uint64_t>(weight.matrix.most_parts)}));
+  return static_cast<int>(
+      std::min<uint64_t>(std::bit_ceil(wanted), static_cast<uint64_t>(most_parts(weight))));
 }
 
 int most_tokens_of_thread(int64_t tokens) {
@@ -70,7 +76,8 @@ SliceConfig usual_config(const SliceWeight& weight, int tile_tokens, int parts, 
     config.warps = most / 2;
     config.blocks = 2;
   }
-  while (parts > 1 && config.warps / parts > kMostGroups) {
+  config.parts = std::min(parts, config.warps);
+  while (config.parts > 1 && config.warps / config.parts > kMostGroups) {
     config.warps /= 2;
     config.blocks *= 2;
   }
@@ -121,7 +128,7 @@ bool slice_fits(const SliceWeight& weight, const SliceConfig& config) {
   }
   const SliceKernelChoice choice = kernel_of(weight, config.tile_tokens);
   return choice.kernel != nullptr && config.warps * kWarpThreads <= choice.most_threads &&
-         config.warps % config.parts == 0 && config.parts <= weight.matrix.most_parts &&
+         config.warps % config.parts == 0 && config.parts <= kMostParts &&
          (config.parts == 1 || config.warps / config.parts <= kMostGroups) &&
          shared_bytes_of(weight, config) * config.blocks <= weight.shared_bytes;
 }
@@ -159,8 +166,10 @@ std::vector<SliceConfig> slice_candidates(const SliceWeight& weight, int64_t tok
       std::min<uint64_t>(std::bit_ceil(static_cast<uint64_t>(tokens)), kMostTileTokens));
   const int parts = parts_for(weight);
   for (int tile = most_tile; tile >= std::min(most_tile, kFewTokens); tile /= 2) {
-    for (const int more : {parts, 2 * parts, parts / 2, parts / 4}) {
-      if (more < 1 || more > weight.matrix.most_parts) {
+    // All warps of a block for a slice, too: then blocks with one slice more than others wait the
+    // least for the end.
+    for (const int more : {parts, 2 * parts, most_parts(weight), parts / 2, parts / 4}) {
+      if (more < 1 || more > most_parts(weight)) {
         continue;
       }
       for (const bool two_blocks : {false, true}) {

@@ -17,16 +17,23 @@ struct RowKernelChoice {
 inline constexpr int kRowThreads = 256;    // of a block
 inline constexpr int kMostRowTokens = 64;  // of a tile
 
-// For positions of u32, or else u16; units of one entry, or else four; a tile with so many tokens,
-// or the largest one. More tokens are several tiles.
-RowKernelChoice f32_row_kernel(bool wide_positions, bool single_entries, int tokens);
-RowKernelChoice f16_row_kernel(bool wide_positions, bool single_entries, int tokens);
-RowKernelChoice bf16_row_kernel(bool wide_positions, bool single_entries, int tokens);
+// What of an encoding its kernel depends on.
+struct RowKernelKind {
+  bool wide_positions = false;  // u32, else u16
+  bool single_entries = false;  // units of one entry, else of four
+  int shared_rows = 1;          // with several, entries are single
+};
 
-template <class ValueType, class PositionType, int kEntries, int kTokens, int kGroup>
+// For a tile of so many tokens, or the largest one: more tokens are several tiles.
+RowKernelChoice f32_row_kernel(const RowKernelKind& kind, int tokens);
+RowKernelChoice f16_row_kernel(const RowKernelKind& kind, int tokens);
+RowKernelChoice bf16_row_kernel(const RowKernelKind& kind, int tokens);
+
+template <class ValueType, class PositionType, int kRows, int kEntries, int kTokens, int kGroup>
 struct CompiledRows {
   using Value = ValueType;
   using Position = PositionType;
+  static constexpr int R = kRows;
   static constexpr int V = kEntries;
   static constexpr int T = kTokens;
   static constexpr int G = kGroup;
@@ -34,31 +41,34 @@ struct CompiledRows {
 };
 
 template <class Value>
-RowKernelChoice compiled_row_kernel(bool wide_positions, bool single_entries, int tokens) {
+RowKernelChoice compiled_row_kernel(const RowKernelKind& kind, int tokens) {
   RowKernelChoice choice;
-  const auto take = [&]<class Position, int kEntries, int kTokens, int kGroup>() {
-    using C = CompiledRows<Value, Position, kEntries, kTokens, kGroup>;
+  const auto take = [&]<class Position, int kRows, int kEntries, int kTokens, int kGroup>() {
+    using C = CompiledRows<Value, Position, kRows, kEntries, kTokens, kGroup>;
     choice = {.product = row_product_kernel<C>,
               .add_pieces = add_pieces_kernel<C>,
               .thread_tokens = kTokens,
               .group_threads = kGroup};
   };
-  const auto try_tile = [&]<int kTokens, int kGroup>() {
-    const bool fits = tokens <= kTokens * kGroup || kTokens * kGroup == kMostRowTokens;
-    if (choice.product != nullptr || !fits) {
+  const auto try_kind = [&]<int kRows, int kEntries, int kTokens, int kGroup>() {
+    if (kind.shared_rows != kRows || (kind.single_entries ? 1 : 4) != kEntries) {
       return;
     }
-    if (wide_positions) {
-      single_entries ? take.template operator()<uint32_t, 1, kTokens, kGroup>()
-                     : take.template operator()<uint32_t, 4, kTokens, kGroup>();
-    } else {
-      single_entries ? take.template operator()<uint16_t, 1, kTokens, kGroup>()
-                     : take.template operator()<uint16_t, 4, kTokens, kGroup>();
+    kind.wide_positions ? take.template operator()<uint32_t, kRows, kEntries, kTokens, kGroup>()
+                        : take.template operator()<uint16_t, kRows, kEntries, kTokens, kGroup>();
+  };
+  const auto try_tile = [&]<int kTokens, int kGroup>() {
+    if (choice.product == nullptr &&
+        (tokens <= kTokens * kGroup || kTokens * kGroup == kMostRowTokens)) {
+      try_kind.template operator()<1, 1, kTokens, kGroup>();
+      try_kind.template operator()<1, 4, kTokens, kGroup>();
+      try_kind.template operator()<2, 1, kTokens, kGroup>();
+      try_kind.template operator()<4, 1, kTokens, kGroup>();
+      try_kind.template operator()<8, 1, kTokens, kGroup>();
     }
   };
   constexpr int kMost = 16 / static_cast<int>(sizeof(Value));  // tokens of a load
   try_tile.template operator()<1, 1>();
-  try_tile.template operator()<2, 1>();
   try_tile.template operator()<4, 1>();
   try_tile.template operator()<kMost, 8 / kMost>();
   try_tile.template operator()<kMost, 16 / kMost>();

@@ -2,6 +2,7 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/base/cuda_state.cuh"
 #include "kernels/transpose.h"
 #include "sparse/copy_buffer.h"
 #include "sparse/general_sparse/cuda/row_matrix_cuda.h"
@@ -124,22 +125,27 @@ std::unique_ptr<Matrix> load_matrix_cuda(const CompressedRows& m, const Device& 
   const EncodedWeight e = encode(m, layout, threads);
   const Parts parts(e);
   const RowPieces pieces = row_pieces(parts);
+  std::vector<RowPiece> all_pieces = pieces.pieces;
+  all_pieces.insert(all_pieces.end(), pieces.warp_rows.begin(), pieces.warp_rows.end());
   RowBuffers buffers{
       .starts = to_device(e.part(kStarts).bytes, device),
       .row_order = layout.sorted ? to_device(e.part(kRowOrder).bytes, device) : Buffer(),
       .positions = to_device(e.part(kPositions).bytes, device),
       .values = to_device(e.part(kValues).bytes, device),
-      .pieces = to_device(std::as_bytes(std::span(pieces.pieces)), device),
+      .pieces = to_device(std::as_bytes(std::span(all_pieces)), device),
       .split_rows = to_device(std::as_bytes(std::span(pieces.split_rows)), device)};
+  int multiprocessors = 0;
+  check_cuda(
+      cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device.index));
   const RowWeight weight{.matrix = {.rows = static_cast<int>(e.rows),
-                                    .window_rows = static_cast<int>(layout.window_rows)},
-                         .wide_positions = layout.positions == PositionCode::u32,
-                         .single_entries = layout.vector == 1,
+                                    .groups = static_cast<int>(parts.grid.groups()),
+                                    .window_groups = static_cast<int>(parts.grid.window_groups())},
+                         .layout = layout,
                          .dtype = e.dtype,
-                         .mean_entries = static_cast<double>(e.nonzeros) /
-                                         static_cast<double>(std::max<int64_t>(e.rows, 1)),
+                         .mean_entries = pieces.mean_entries,
                          .longest = pieces.longest,
-                         .pieces = static_cast<int>(pieces.pieces.size()),
+                         .block_pieces = static_cast<int>(pieces.pieces.size()),
+                         .warp_rows = static_cast<int>(pieces.warp_rows.size()),
                          .partials = pieces.partials,
                          .split_rows = static_cast<int>(pieces.split_rows.size())};
   return std::make_unique<CudaMatrix>(e.columns, e.nonzeros, weight, std::move(buffers));

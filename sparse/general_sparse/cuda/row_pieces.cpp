@@ -6,17 +6,27 @@
 namespace sparsellm::general_sparse {
 
 RowPieces row_pieces(const Parts& parts) {
-  // A row that takes several times as long as others keeps these waiting, few threads with many
-  // entries the whole device.
-  constexpr int64_t kTimesMean = 8;
-  constexpr int64_t kFewestEntries = 128;
-  constexpr int64_t kMostEntries = 4096;
-  constexpr int64_t kPieceEntries = 2048;
+  // Of entries. A row that takes several times as long as others keeps these waiting, a warp with
+  // many entries the whole device.
+  constexpr int64_t kTimesMean = 2;
+  constexpr int64_t kFewestEntries = 32;
+  constexpr int64_t kWarpEntries = 256;
+  constexpr int64_t kPieceEntries = 1024;
+  constexpr int64_t kMostPieces = 256;  // of a row, whose sums a block adds
   const int64_t vector = parts.layout.vector;
-  const int64_t rows = std::max<int64_t>(parts.grid.groups(), 1);
-  const int64_t mean = int64_t{parts.starts.back()} * vector / rows;
-  const int64_t longest = std::clamp(kTimesMean * mean, kFewestEntries, kMostEntries) / vector;
-  RowPieces result{.longest = static_cast<int>(longest), .pieces = {}, .split_rows = {}};
+  const std::span<const uint32_t> starts = parts.starts;
+  int64_t groups = 0;  // with entries
+  for (size_t i = 1; i < starts.size(); ++i) {
+    groups += starts[i] > starts[i - 1] ? 1 : 0;
+  }
+  const int64_t mean = starts.back() * vector / std::max<int64_t>(groups, 1);
+  const int64_t longest = std::max(kTimesMean * mean, kFewestEntries) / vector;
+  const int64_t warp_units = std::max(kWarpEntries / vector, longest);
+  RowPieces result{.mean_entries = mean,
+                   .longest = static_cast<int>(longest),
+                   .pieces = {},
+                   .warp_rows = {},
+                   .split_rows = {}};
   for (int64_t window = 0; window < parts.grid.windows(); ++window) {
     const Chunk chunk = parts.grid.chunk(window, 0);
     for (int64_t place = 0; place < chunk.groups; ++place) {
@@ -29,7 +39,11 @@ RowPieces row_pieces(const Parts& parts) {
           parts.layout.sorted ? parts.row_order[static_cast<size_t>(chunk.first_place + place)]
                               : place;
       const auto row = static_cast<uint32_t>(chunk.first_group + in_window);
-      const int64_t count = ceil_div(units * vector, kPieceEntries);
+      if (units <= warp_units) {
+        result.warp_rows.push_back({.begin = start[0], .end = start[1], .row = row});
+        continue;
+      }
+      const int64_t count = std::min(ceil_div(units * vector, kPieceEntries), kMostPieces);
       if (count > 1) {
         result.split_rows.push_back({.row = row,
                                      .first_partial = static_cast<uint32_t>(result.partials),

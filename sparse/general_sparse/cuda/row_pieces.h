@@ -8,10 +8,13 @@
 
 namespace sparsellm::general_sparse {
 
-// How the long rows of an encoding, whose groups are apart, are shared by thread blocks.
+// How the long row groups of an encoding, whose groups are apart, are shared by warps and thread
+// blocks.
 struct RowPieces {
-  int longest = 0;  // units of a row that is not in pieces
-  std::vector<RowPiece> pieces;
+  int64_t mean_entries = 0;         // of the groups that have any
+  int longest = 0;                  // units of one that is neither among pieces nor among warp_rows
+  std::vector<RowPiece> pieces;     // of blocks
+  std::vector<RowPiece> warp_rows;  // whole
   std::vector<SplitRow> split_rows;
   int partials = 0;
 };

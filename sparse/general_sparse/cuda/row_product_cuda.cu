@@ -13,24 +13,39 @@ constexpr int kWarpThreads = 32;
 
 RowKernelChoice kernel_of(const RowWeight& weight, int64_t tokens) {
   const int wanted = static_cast<int>(std::min<int64_t>(tokens, kMostRowTokens));
+  const RowKernelKind kind{.wide_positions = weight.layout.positions == PositionCode::u32,
+                           .single_entries = weight.layout.vector == 1,
+                           .shared_rows = weight.layout.shared_rows};
   switch (weight.dtype) {
     case DType::f16:
-      return f16_row_kernel(weight.wide_positions, weight.single_entries, wanted);
+      return f16_row_kernel(kind, wanted);
     case DType::bf16:
-      return bf16_row_kernel(weight.wide_positions, weight.single_entries, wanted);
+      return bf16_row_kernel(kind, wanted);
     default:
-      return f32_row_kernel(weight.wide_positions, weight.single_entries, wanted);
+      return f32_row_kernel(kind, wanted);
   }
 }
 
 int tile_of(const RowKernelChoice& choice) { return choice.thread_tokens * choice.group_threads; }
 
-// As many groups for a row as have two batches each on average.
+// As many groups for a row as have two batches each on average, or one where that leaves
+// multiprocessors without work.
 int row_groups_for(const RowWeight& weight, const RowKernelChoice& choice) {
-  constexpr double kEntries = 8.0;
-  const auto wanted =
-      static_cast<unsigned>(std::clamp(weight.mean_entries / kEntries, 1.0, double{kWarpThreads}));
-  return std::min(static_cast<int>(std::bit_floor(wanted)), kWarpThreads / choice.group_threads);
+  constexpr int64_t kEntries = 8;
+  constexpr int64_t kFewestEntries = 3;
+  constexpr int64_t kThreads = 1024;  // of a multiprocessor
+  const auto groups_with = [&](int64_t entries) {
+    const auto wanted =
+        static_cast<unsigned>(std::clamp<int64_t>(weight.mean_entries / entries, 1, kWarpThreads));
+    return std::min(static_cast<int>(std::bit_floor(wanted)), kWarpThreads / choice.group_threads);
+  };
+  int groups = groups_with(kEntries);
+  while (groups < groups_with(kFewestEntries) &&
+         int64_t{weight.matrix.groups} * choice.group_threads * groups <
+             weight.multiprocessors * kThreads) {
+    groups *= 2;
+  }
+  return groups;
 }
 
 bool whole_vectors(const RowProductOperands& o, const RowKernelChoice& choice, int64_t bytes) {
@@ -44,10 +59,9 @@ bool whole_vectors(const RowProductOperands& o, const RowKernelChoice& choice, i
 }  // namespace
 
 bool has_row_kernels(const Layout& layout, int64_t columns) {
-  return layout.interleave == 1 && layout.shared_rows == 1 &&
-         (layout.panel_columns == 0 || columns <= layout.panel_columns) &&
+  return layout.interleave == 1 && (layout.panel_columns == 0 || columns <= layout.panel_columns) &&
          (layout.positions == PositionCode::u16 || layout.positions == PositionCode::u32) &&
-         (layout.vector == 1 || layout.vector == 4);
+         (layout.vector == 1 || (layout.vector == 4 && layout.shared_rows == 1));
 }
 
 int64_t row_workspace_bytes(const RowWeight& weight, int64_t tokens) {
@@ -55,8 +69,10 @@ int64_t row_workspace_bytes(const RowWeight& weight, int64_t tokens) {
     return 0;
   }
   const int64_t tile = tile_of(kernel_of(weight, tokens));
-  return checked_mul(weight.partials, ceil_div(tokens, tile) * tile * int64_t{sizeof(float)},
-                     "partial sums");
+  return checked_mul(
+      weight.partials,
+      ceil_div(tokens, tile) * tile * weight.layout.shared_rows * int64_t{sizeof(float)},
+      "partial sums");
 }
 
 void row_product_cuda(const RowWeight& weight, const RowProductOperands& operands,
@@ -64,7 +80,8 @@ void row_product_cuda(const RowWeight& weight, const RowProductOperands& operand
   const RowKernelChoice choice = kernel_of(weight, operands.tokens);
   const int groups = row_groups_for(weight, choice);
   const int64_t rows_of_block = kRowThreads / choice.group_threads / groups;
-  const int64_t row_blocks = ceil_div(weight.matrix.rows, rows_of_block);
+  const int64_t row_blocks = ceil_div(weight.matrix.groups, rows_of_block);
+  const int64_t warp_blocks = ceil_div(weight.warp_rows, kRowThreads / kWarpThreads);
   const RowOperands o{
       .b = operands.b,
       .c = operands.c,
@@ -75,29 +92,32 @@ void row_product_cuda(const RowWeight& weight, const RowProductOperands& operand
       .c_row = operands.c_row,
       .c_token = operands.c_token,
       .tokens = static_cast<int>(operands.tokens),
+      .block_pieces = weight.block_pieces,
+      .warp_rows = weight.warp_rows,
+      .warp_blocks = static_cast<int>(warp_blocks),
       .longest = weight.longest,
       .row_groups = groups,
-      .row_blocks = static_cast<int>(row_blocks),
       .partial_count = weight.partials,
-      .split_count = weight.split_rows,
       .vectors = whole_vectors(operands, choice, choice.thread_tokens * size_of(weight.dtype))};
   const auto tiles = static_cast<unsigned>(ceil_div(operands.tokens, tile_of(choice)));
-  launch(ctx, choice.product,
-         {.blocks = dim3(static_cast<unsigned>(row_blocks + weight.pieces), tiles),
+  launch(
+      ctx, choice.product,
+      {.blocks = dim3(static_cast<unsigned>(weight.block_pieces + warp_blocks + row_blocks), tiles),
+       .threads = kRowThreads,
+       .pdl = true},
+      weight.matrix, o);
+  launch(ctx, choice.add_pieces,
+         {.blocks = dim3(static_cast<unsigned>(weight.split_rows), tiles),
           .threads = kRowThreads,
           .pdl = true},
          weight.matrix, o);
-  const int64_t adding = ceil_div(weight.split_rows, kRowThreads / choice.group_threads);
-  launch(
-      ctx, choice.add_pieces,
-      {.blocks = dim3(static_cast<unsigned>(adding), tiles), .threads = kRowThreads, .pdl = true},
-      weight.matrix, o);
 }
 
 std::string row_plan_text(const RowWeight& weight, int64_t tokens) {
   const RowKernelChoice choice = kernel_of(weight, tokens);
-  return fmt::format("rows tokens {} group {} row groups {} pieces {}", choice.thread_tokens,
-                     choice.group_threads, row_groups_for(weight, choice), weight.pieces);
+  return fmt::format("rows tokens {} group {} row groups {} of a warp {} pieces {}",
+                     choice.thread_tokens, choice.group_threads, row_groups_for(weight, choice),
+                     weight.warp_rows, weight.block_pieces);
 }
 
 }  // namespace sparsellm::general_sparse

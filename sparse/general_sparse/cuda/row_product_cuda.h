@@ -10,18 +10,19 @@
 namespace sparsellm::general_sparse {
 
 // Whether row_product_cuda() multiplies by encodings of the layout: groups apart, in one panel of
-// u16 or u32 positions, without shared rows, in units of one or four entries.
+// u16 or u32 positions, in units of one entry or, without shared rows, of four.
 bool has_row_kernels(const Layout& layout, int64_t columns);
 
 // The rows of an encoding, of which long ones are cut into pieces, in device memory.
 struct RowWeight {
   RowMatrix matrix;
-  bool wide_positions = false;  // u32
-  bool single_entries = false;  // units of one
+  Layout layout;
   DType dtype = DType::f32;
-  double mean_entries = 0.0;  // of a row
-  int longest = 0;            // units of a row that is not in pieces
-  int pieces = 0;
+  int64_t multiprocessors = 1;
+  int64_t mean_entries = 0;  // of a row group that has any
+  int longest = 0;           // units of one that neither a warp nor a block has
+  int block_pieces = 0;
+  int warp_rows = 0;
   int partials = 0;
   int split_rows = 0;
   const RowPiece* piece_list = nullptr;

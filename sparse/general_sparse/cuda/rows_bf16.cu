@@ -2,8 +2,8 @@
 
 namespace sparsellm::general_sparse {
 
-RowKernelChoice bf16_row_kernel(bool wide_positions, bool single_entries, int tokens) {
-  return compiled_row_kernel<__nv_bfloat16>(wide_positions, single_entries, tokens);
+RowKernelChoice bf16_row_kernel(const RowKernelKind& kind, int tokens) {
+  return compiled_row_kernel<__nv_bfloat16>(kind, tokens);
 }
 
 }  // namespace sparsellm::general_sparse

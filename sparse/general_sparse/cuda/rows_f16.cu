@@ -2,8 +2,8 @@
 
 namespace sparsellm::general_sparse {
 
-RowKernelChoice f16_row_kernel(bool wide_positions, bool single_entries, int tokens) {
-  return compiled_row_kernel<__half>(wide_positions, single_entries, tokens);
+RowKernelChoice f16_row_kernel(const RowKernelKind& kind, int tokens) {
+  return compiled_row_kernel<__half>(kind, tokens);
 }
 
 }  // namespace sparsellm::general_sparse

@@ -1,5 +1,4 @@
 #include <cstdint>
-#include <limits>
 #include <memory>
 #include <optional>
 #include <span>
@@ -12,6 +11,7 @@
 #include "sparse/cpu/compressed_rows_weight.h"
 #include "sparse/cpu/panels/panel_weight.h"
 #include "sparse/general_sparse/cuda/general_weight_cuda.h"
+#include "sparse/general_sparse/format/encoded_size.h"
 #include "sparse/general_sparse/format/parts.h"
 #include "sparse/general_sparse/general_sparse.h"
 #include "sparse/general_sparse/host/walker.h"
@@ -29,16 +29,14 @@ class GeneralSparseFormat : public WeightFormat {
 
   bool runs_on(const Device&) const override { return true; }
 
-  // It is not among what auto measures yet: its encoder runs on the host.
+  // It is not among what auto measures yet.
   bool for_auto() const override { return false; }
 
   bool holds(DType dtype) const override { return is_floating(dtype); }
 
   std::string why_not(const Tensor& w) const override {
     constexpr int64_t kMaxSize = CompressedRows::kMaxSize;
-    // Fillers, and zeros that bridge gaps or stand in shared positions, are fewer than nonzeros
-    // wherever these are many.
-    constexpr int64_t kMostNonzeros = std::numeric_limits<uint32_t>::max() / 2;
+    constexpr int64_t kMostNonzeros = general_sparse::kMostNonzeros;
     if (!holds(w.dtype())) {
       return fmt::format("general_sparse holds f16, bf16 and f32 values, not {}",
                          name_of(w.dtype()));
@@ -65,6 +63,18 @@ class GeneralSparseFormat : public WeightFormat {
     const general_sparse::Layout layout =
         general_sparse::choose_layout(m, row_statistics(m, threads), goal, threads);
     return general_sparse::encode(m, layout, threads);
+  }
+
+  std::unique_ptr<WeightMatrix> encode_on_device(const Tensor& w,
+                                                 const LoadContext& ctx) const override {
+    const bool has_kernels = w.dtype() == DType::f16 || w.dtype() == DType::bf16;
+    // What cannot be loaded is refused by load().
+    if (ctx.device.is_cuda() && has_kernels && w.dtype() == ctx.compute) {
+      if (auto weight = general_sparse::encode_weight_cuda(w, ctx.exec())) {
+        return weight;
+      }
+    }
+    return WeightFormat::encode_on_device(w, ctx);
   }
 
   void validate(const EncodedWeight& e, ThreadPool& threads) const override {

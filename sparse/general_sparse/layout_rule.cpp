@@ -13,6 +13,9 @@ namespace sparsellm::general_sparse {
 namespace {
 
 constexpr int64_t kUsualPanel = 8192;  // columns
+// Of a matrix that has one panel: x of 8 tokens, and sums of 32 warps, fit into the 227 KiB that a
+// block has on compute capability 9.0.
+constexpr int64_t kMostStagedColumns = 10240;
 constexpr int64_t kWidestPanel = 65536;
 constexpr int64_t kUsualWindow = 256;  // groups
 constexpr int kInterleavedGroups = 32;
@@ -71,6 +74,8 @@ Layout choose_positions(const MatrixFacts& m) {
       with_shared_rows({.positions = PositionCode::u16, .panel_columns = kUsualPanel}, 1);
   if (m.columns > kUsualPanel && m.mean_entries(layout) < kFewEntries) {
     layout.panel_columns = m.columns <= kWidestPanel ? kWidestPanel : 0;
+  } else if (m.columns > kUsualPanel && m.columns <= kMostStagedColumns) {
+    layout.panel_columns = 2 * kUsualPanel;
   }
   if (layout.panel_columns == 0) {
     layout.positions = PositionCode::u32;
@@ -220,6 +225,7 @@ int64_t expected_uniform_bytes(const UniformMatrix& matrix, DType dtype) {
 Layout choose_row_layout(const CompressedRows& m, const RowStatistics& statistics) {
   constexpr double kUneven = 0.25;    // deviation of lengths, of their mean
   constexpr double kLongRows = 64.0;  // whose last units have few fillers
+  constexpr double kFull = 0.75;      // of the values of shared rows: nonzeros
   Layout layout{
       .positions = PositionCode::u16, .panel_columns = kWidestPanel, .window_rows = kUsualWindow};
   if (m.columns() > kWidestPanel) {
@@ -227,7 +233,17 @@ Layout choose_row_layout(const CompressedRows& m, const RowStatistics& statistic
     layout.panel_columns = 0;
   }
   layout.sorted = statistics.length_deviation > kUneven * statistics.mean_length;
-  layout.vector = statistics.mean_length >= kLongRows ? 4 : 1;
+  const MatrixFacts facts{.rows = m.rows(),
+                          .columns = m.columns(),
+                          .value_bytes = size_of(m.dtype()),
+                          .statistics = statistics};
+  for (const int shared_rows : kSharedRowCounts) {
+    if (static_cast<double>(statistics.nonzeros) >=
+        kFull * static_cast<double>(facts.entries(shared_rows) * shared_rows)) {
+      layout = with_shared_rows(layout, shared_rows);
+    }
+  }
+  layout.vector = layout.shared_rows == 1 && statistics.mean_length >= kLongRows ? 4 : 1;
   return layout;
 }
 
@@ -235,12 +251,19 @@ Layout usual_layout() { return {.panel_columns = kUsualPanel}; }
 
 Layout choose_layout(const CompressedRows& m, const RowStatistics& statistics, LayoutFor goal,
                      ThreadPool& threads) {
-  const MatrixFacts facts{.rows = m.rows(),
-                          .columns = m.columns(),
-                          .value_bytes = size_of(m.dtype()),
+  return choose_layout({.rows = m.rows(), .columns = m.columns(), .dtype = m.dtype()}, statistics,
+                       goal,
+                       [&](const Layout& layout) { return encoded_size(m, layout, threads); });
+}
+
+Layout choose_layout(const MatrixShape& m, const RowStatistics& statistics, LayoutFor goal,
+                     const std::function<int64_t(const Layout&)>& bytes_in) {
+  const MatrixFacts facts{.rows = m.rows,
+                          .columns = m.columns,
+                          .value_bytes = size_of(m.dtype),
                           .statistics = statistics};
   const auto counted = [&](const Layout& layout) {
-    return CountedLayout{.layout = layout, .bytes = encoded_size(m, layout, threads)};
+    return CountedLayout{.layout = layout, .bytes = bytes_in(layout)};
   };
   Layout apart = choose_positions(facts);
   apart.vector = choose_vector(facts, apart);

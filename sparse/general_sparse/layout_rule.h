@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 
 #include "kernels/base/dtype.h"
 #include "kernels/base/parallel.h"
@@ -17,7 +18,9 @@ namespace sparsellm::general_sparse {
 //                free (bank_order.h), or u32 where rows are so short and so long apart that panels
 //                would be nearly empty. Bits, which are smaller from 25 % of nonzeros on, take
 //                products longer to find than they save.
-//   panels       of 8192 columns: x of 8 tokens fits into the shared memory of a multiprocessor
+//   panels       of 8192 columns: x of 8 tokens fits into the shared memory of a multiprocessor.
+//   One
+//                panel up to 10240 columns, where it fits just as well.
 //   shared_rows  with the fewest bytes
 //   interleave   32 groups, sorted, with 16 bytes of values for each load, if that takes at most
 //                twice the bytes of none: the others of a slice wait for its longest row
@@ -26,9 +29,22 @@ namespace sparsellm::general_sparse {
 Layout choose_layout(const CompressedRows& m, const RowStatistics& statistics, LayoutFor goal,
                      ThreadPool& threads);
 
+struct MatrixShape {
+  int64_t rows = 0;
+  int64_t columns = 0;
+  DType dtype = DType::f16;
+};
+// The same of a matrix that may be anywhere: bytes_in(layout) is encoded_size(). For speed it is
+// asked for two layouts at most, with windows of 256 groups: one of groups apart, in order, and one
+// of 32 interleaved groups, sorted. Of the statistics, the numbers of nonzeros, bridges and blocks
+// and the mean gap are read.
+Layout choose_layout(const MatrixShape& m, const RowStatistics& statistics, LayoutFor goal,
+                     const std::function<int64_t(const Layout&)>& bytes_in);
+
 // A layout for products that gather rows of B (cuda/row_product.cuh), of matrices of any field: one
-// panel with groups apart, sorted where rows differ by much, four entries at a time where rows are
-// long. At most 65536 columns have u16 positions.
+// panel with groups apart, sorted where rows differ by much, with shared rows in blocks that
+// are mostly full, four entries at a time where rows are long. At most 65536 columns have u16
+// positions.
 Layout choose_row_layout(const CompressedRows& m, const RowStatistics& statistics);
 
 // One of those for speed, for estimates without a matrix: none of them has more panels.

@@ -11,6 +11,7 @@
 #include "sparse/cuda_product_checks.h"
 #include "sparse/expand_matmul.h"
 #include "sparse/format.h"
+#include "sparse/general_sparse/cuda/encode_cuda.h"
 #include "sparse/general_sparse/cuda/expand_cuda.h"
 #include "sparse/general_sparse/cuda/general_weight.cuh"
 #include "sparse/general_sparse/cuda/general_weight_cuda.h"
@@ -60,7 +61,6 @@ std::optional<SliceWeight> slice_weight(const DeviceEncoding& e) {
                    .border_positions = static_cast<const uint16_t*>(e.border_positions.data()),
                    .share_cuts = static_cast<const uint32_t*>(e.share_cuts.data()),
                    .cuts = share_cut_count(weight.multiprocessors),
-                   .most_parts = most_parts(grid.slices(), weight.multiprocessors),
                    .rows = static_cast<int>(e.rows),
                    .columns = static_cast<int>(e.columns),
                    .groups = static_cast<int>(grid.groups()),
@@ -234,9 +234,7 @@ std::unique_ptr<WeightMatrix> load_encoding_cuda(EncodedWeight encoding, const L
     const int multiprocessors = attribute(cudaDevAttrMultiProcessorCount, ctx.device);
     made.share_cuts = to_device(share_cuts(parts, share_cut_count(multiprocessors)), ctx.device);
     if (made.layout.positions == PositionCode::i8) {
-      made.border_positions = to_device(
-          border_positions(parts, most_parts(parts.grid.slices(), multiprocessors), ctx.threads),
-          ctx.device);
+      made.border_positions = to_device(border_positions(parts, ctx.threads), ctx.device);
     }
   }
   made.starts = upload_part(e, kStarts, ctx);
@@ -246,6 +244,11 @@ std::unique_ptr<WeightMatrix> load_encoding_cuda(EncodedWeight encoding, const L
   made.positions = upload_part(e, kPositions, ctx);
   made.values = upload_part(e, kValues, ctx);
   return std::make_unique<CudaGeneralWeight>(std::move(made));
+}
+
+std::unique_ptr<WeightMatrix> encode_weight_cuda(const Tensor& w, const ExecContext& ctx) {
+  std::optional<DeviceEncoding> made = encode_cuda(w, ctx);
+  return made ? std::make_unique<CudaGeneralWeight>(std::move(*made)) : nullptr;
 }
 
 int64_t encoding_workspace_bytes_cuda(int64_t rows, int64_t columns, int64_t panels,

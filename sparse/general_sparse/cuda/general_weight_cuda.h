@@ -3,6 +3,8 @@
 #include <cstdint>
 #include <memory>
 
+#include "kernels/base/exec.h"
+#include "kernels/base/tensor.h"
 #include "sparse/encoded_weight.h"
 #include "sparse/load_context.h"
 #include "sparse/weight_matrix.h"
@@ -15,6 +17,10 @@ namespace sparsellm::general_sparse {
 
 // A valid encoding, which is moved; it is copied by ctx.uploads.
 std::unique_ptr<WeightMatrix> load_encoding_cuda(EncodedWeight e, const LoadContext& ctx);
+
+// The same of encode(w) for speed, which is made on the device of ctx, where w is: f16 or bf16.
+// Null where the host has to encode (encode_cuda.h); the weight has its values on return.
+std::unique_ptr<WeightMatrix> encode_weight_cuda(const Tensor& w, const ExecContext& ctx);
 
 // Of products with an encoding of such a layout.
 int64_t encoding_workspace_bytes_cuda(int64_t rows, int64_t columns, int64_t panels,

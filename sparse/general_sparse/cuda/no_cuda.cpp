@@ -16,6 +16,10 @@ std::unique_ptr<WeightMatrix> load_encoding_cuda(EncodedWeight, const LoadContex
   fail_without_cuda();
 }
 
+std::unique_ptr<WeightMatrix> encode_weight_cuda(const Tensor&, const ExecContext&) {
+  fail_without_cuda();
+}
+
 std::unique_ptr<Matrix> load_matrix_cuda(const CompressedRows&, const Device&, ThreadPool&) {
   fail_without_cuda();
 }

@@ -24,6 +24,12 @@ struct Chunk {
   int64_t first_word = 0;   // in positions, of bits
 };
 
+// Where a slice is.
+struct SlicePlace {
+  Chunk chunk;
+  int64_t in_chunk = 0;  // slices before it
+};
+
 // The chunks of a matrix of valid sizes (at most CompressedRows::kMaxSize) in a valid layout:
 // nothing here overflows.
 class ChunkGrid {
@@ -44,22 +50,22 @@ class ChunkGrid {
 
   static constexpr int64_t kWordBits = 32;
 
-  int64_t groups() const { return groups_; }
-  int64_t window_groups() const { return window_groups_; }
-  int64_t windows() const { return windows_; }
-  int64_t panels() const { return panels_; }
-  int64_t chunks() const { return windows_ * panels_; }
+  constexpr int64_t groups() const { return groups_; }
+  constexpr int64_t window_groups() const { return window_groups_; }
+  constexpr int64_t windows() const { return windows_; }
+  constexpr int64_t panels() const { return panels_; }
+  constexpr int64_t chunks() const { return windows_ * panels_; }
 
   // How many slices, places and words of bits the chunks have.
-  int64_t slices() const { return slices_before(windows_, 0); }
-  int64_t places() const { return groups_ * panels_; }
-  int64_t words() const { return slices_in_panels() * interleave_ * row_words_; }
+  constexpr int64_t slices() const { return slices_before(windows_, 0); }
+  constexpr int64_t places() const { return groups_ * panels_; }
+  constexpr int64_t words() const { return slices_in_panels() * interleave_ * row_words_; }
 
   // Of all panels but the last; of a single one of all columns theirs.
-  int64_t panel_columns() const { return panel_columns_; }
-  int64_t panel_of(int64_t column) const { return column >> panel_shift_; }
+  constexpr int64_t panel_columns() const { return panel_columns_; }
+  constexpr int64_t panel_of(int64_t column) const { return column >> panel_shift_; }
 
-  Chunk chunk(int64_t window, int64_t panel) const {
+  constexpr Chunk chunk(int64_t window, int64_t panel) const {
     Chunk chunk;
     chunk.first_group = window * window_groups_;
     chunk.groups = std::min(window_groups_, groups_ - chunk.first_group);
@@ -77,13 +83,21 @@ class ChunkGrid {
     return chunk;
   }
   // The number of a chunk says where it is stored: after those of lower numbers.
-  Chunk chunk(int64_t number) const { return chunk(number / panels_, number % panels_); }
+  constexpr Chunk chunk(int64_t number) const { return chunk(number / panels_, number % panels_); }
+
+  // The numbers of slices are those of their starts.
+  constexpr SlicePlace slice(int64_t number) const {
+    const int64_t of_window = window_slices() * panels_;  // but of the last one
+    const int64_t in_window = number % of_window;
+    const int64_t slices = chunk(number / of_window, 0).slices;
+    return {.chunk = chunk(number / of_window, in_window / slices), .in_chunk = in_window % slices};
+  }
 
  private:
-  int64_t window_slices() const { return window_groups_ / interleave_; }  // of a panel
-  int64_t slices_in_panels() const { return ceil_div(groups_, interleave_); }
+  constexpr int64_t window_slices() const { return window_groups_ / interleave_; }  // of a panel
+  constexpr int64_t slices_in_panels() const { return ceil_div(groups_, interleave_); }
   // All windows but the last have equally many.
-  int64_t slices_before(int64_t window, int64_t in_window) const {
+  constexpr int64_t slices_before(int64_t window, int64_t in_window) const {
     return std::min(window * window_slices(), slices_in_panels()) * panels_ + in_window;
   }
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "kernels/base/error.h"
+#include "sparse/general_sparse/format/encoded_size.h"
 #include "sparse/general_sparse/general_sparse.h"
 #include "sparse/general_sparse/host/arrange.h"
 #include "sparse/general_sparse/host/drop_zeros.h"
@@ -21,15 +22,6 @@ void require_valid(const Layout& layout) {
   if (const std::optional<std::string> reason = why_invalid(layout)) {
     fail("layout: {}", *reason);
   }
-}
-
-int64_t entries_in(const Layout& layout, int64_t units) {
-  return units * layout.interleave * layout.vector;
-}
-
-// How many elements the part of this name has.
-int64_t position_count(const EncoderInput& input, int64_t entries) {
-  return input.layout.positions == PositionCode::bits ? input.grid.words() : entries;
 }
 
 struct Arrangement {
@@ -59,9 +51,7 @@ Arrangement arrange_windows(const EncoderInput& input, ThreadPool& threads) {
   int64_t units = 0;
   for (uint32_t& start : starts) {
     units += start;
-    require(units <= int64_t{UINT32_MAX},
-            "a weight has more entries than starts of 32 bits reach in the layout {}",
-            to_text(input.layout));
+    require_starts_reach(input.layout, units);
     start = static_cast<uint32_t>(units);
   }
   return result;
@@ -120,10 +110,11 @@ void write_entries(const EncoderInput& input, const Arrangement& arrangement, Th
                    std::vector<EncodedPart>& parts) {
   using Writer = GroupWriter<T, code>;
   const std::span<const uint32_t> starts = arrangement.starts.values;
-  const int64_t entries = entries_in(input.layout, starts.back());
-  auto positions = new_part<typename Writer::Position>(kPositions, dtype_of(code),
-                                                       position_count(input, entries));
-  auto values = new_part<T>(kValues, DTypeOf<T>::value, entries * input.layout.shared_rows);
+  const int64_t units = starts.back();
+  auto positions = new_part<typename Writer::Position>(
+      kPositions, dtype_of(code), position_count(input.layout, input.grid, units));
+  auto values = new_part<T>(kValues, DTypeOf<T>::value,
+                            entries_in(input.layout, units) * input.layout.shared_rows);
   const typename Writer::Arrays arrays{
       .starts = starts, .positions = positions.values, .values = values.values};
   const std::span<const uint16_t> row_order =
@@ -198,11 +189,7 @@ int64_t encoded_nonzeros_size(const CompressedRows& m, const Layout& layout, Thr
     }
     units += of_range;
   });
-  const int64_t entries = entries_in(layout, units);
-  return std::ssize(to_text(layout)) + (input.grid.slices() + 1) * size_of(DType::u32) +
-         (layout.sorted ? input.grid.places() * size_of(DType::u16) : 0) +
-         position_count(input, entries) * size_of(dtype_of(layout.positions)) +
-         entries * layout.shared_rows * size_of(m.dtype());
+  return encoded_bytes(layout, input.grid, units, m.dtype());
 }
 
 }  // namespace

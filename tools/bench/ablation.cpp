@@ -46,7 +46,7 @@ class AblationBench {
             options_.seed, meter_.context()};
   }
 
-  void bench_weight(const RandomMatrix& matrix) {
+  void bench_weight(const RandomOperand& matrix) {
     const OwnedTensor weight = random_matrix(matrix, meter_.context());
     const ProductOperands operands = make_operands(weight);
     if (!baseline_.measured(matrix.rows, matrix.columns)) {  // takes as long with other zeros

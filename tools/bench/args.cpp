@@ -98,6 +98,15 @@ std::pair<int64_t, int64_t> parse_shape(const std::string& flag, const std::stri
   return *shape;
 }
 
+std::pair<int64_t, int64_t> parse_matrix_size(const std::string& flag, const std::string& text) {
+  const auto size = parse_pair(text, 'x');
+  if (!size) {
+    throw UsageError(fmt::format("{} {}; expected rows x columns of a matrix, such as 100000x50000",
+                                 flag, quote(text)));
+  }
+  return *size;
+}
+
 MlpShape parse_mlp_shape(const std::string& flag, const std::string& text) {
   constexpr std::string_view kPlain = ":plain";
   std::string_view sizes = text;

@@ -28,6 +28,8 @@ void add_output_args(CLI::App& app, OutputArgs& args, OutputTokens tokens);
 LengthRange parse_length_range(const std::string& flag, const std::string& text);  // 64, 32:512
 std::pair<int64_t, int64_t> parse_shape(const std::string& flag,
                                         const std::string& text);  // OUTxIN
+std::pair<int64_t, int64_t> parse_matrix_size(const std::string& flag,
+                                              const std::string& text);  // ROWSxCOLUMNS
 MlpShape parse_mlp_shape(const std::string& flag,
                          const std::string& text);  // 11008x4096, 28672x7168:plain
 ZeroPattern parse_pattern(const std::string& flag,

@@ -1,41 +1,23 @@
-#include <cusparse.h>
-
 #include <array>
 #include <limits>
 #include <optional>
-#include <source_location>
 #include <string>
 #include <utility>
 
 #include "kernels/base/buffer.h"
 #include "kernels/base/cuda_state.cuh"
-#include "kernels/base/source_path.h"
 #include "tools/bench/cold_cache.h"
+#include "tools/bench/cusparse_handles.cuh"
 #include "tools/bench/library_contenders.h"
-#include "tools/bench/library_handle.h"
 #include "tools/bench/library_type.cuh"
 
 namespace sparsellm {
 namespace {
 
-void check_cusparse(cusparseStatus_t status,
-                    std::source_location where = std::source_location::current()) {
-  require(status == CUSPARSE_STATUS_SUCCESS, "cuSPARSE failed at {}:{}: {}",
-          source_path(where.file_name()), where.line(), cusparseGetErrorString(status));
-}
+cudaDataType_t type_of(DType dtype) { return library_type(dtype, "cuSPARSE"); }
 
-using Handle = LibraryHandle<cusparseHandle_t, cusparseDestroy>;
-using SparseMatrix = LibraryHandle<cusparseSpMatDescr_t, cusparseDestroySpMat>;
-using DenseMatrix = LibraryHandle<cusparseDnMatDescr_t, cusparseDestroyDnMat>;
-
-DenseMatrix describe(const Tensor& x, cusparseOrder_t order) {
-  // A row-major [rows, columns] is a column-major [columns, rows].
-  const bool by_rows = order == CUSPARSE_ORDER_ROW;
-  return make_handle<DenseMatrix>([&](auto* matrix) {
-    check_cusparse(cusparseCreateDnMat(matrix, x.size(by_rows ? 0 : 1), x.size(by_rows ? 1 : 0),
-                                       x.size(1), x.raw(), library_type(x.dtype(), "cuSPARSE"),
-                                       order));
-  });
+CusparseDense describe(const Tensor& x, cusparseOrder_t order) {
+  return describe_dense(x, type_of(x.dtype()), order);
 }
 
 // Compressed rows on the device.
@@ -71,20 +53,21 @@ void allocate_nonzeros(Csr& csr, int64_t nonzeros) {
   csr.values = Buffer(device, nonzeros * size_of(csr.dtype), "the values of CSR");
 }
 
-SparseMatrix describe(const Csr& csr) {
-  return make_handle<SparseMatrix>([&](auto* matrix) {
-    check_cusparse(cusparseCreateCsr(
-        matrix, csr.rows, csr.columns, csr.nonzeros, csr.row_offsets.data(),
-        csr.column_indices.data(), csr.values.data(), CUSPARSE_INDEX_32I, CUSPARSE_INDEX_32I,
-        CUSPARSE_INDEX_BASE_ZERO, library_type(csr.dtype, "cuSPARSE")));
-  });
+CusparseMatrix describe(const Csr& csr) {
+  return describe_rows({.rows = csr.rows,
+                        .columns = csr.columns,
+                        .nonzeros = csr.nonzeros,
+                        .type = type_of(csr.dtype),
+                        .offsets = csr.row_offsets.data(),
+                        .indices = csr.column_indices.data(),
+                        .values = csr.values.data()});
 }
 
 Csr to_csr(const Tensor& weight, cusparseHandle_t handle, const CudaContext& cuda) {
   constexpr cusparseDenseToSparseAlg_t kAlgorithm = CUSPARSE_DENSETOSPARSE_ALG_DEFAULT;
   Csr csr = allocate_csr(weight);
-  const DenseMatrix dense = describe(weight, CUSPARSE_ORDER_ROW);
-  const SparseMatrix sparse = describe(csr);
+  const CusparseDense dense = describe(weight, CUSPARSE_ORDER_ROW);
+  const CusparseMatrix sparse = describe(csr);
   size_t bytes = 0;
   check_cusparse(
       cusparseDenseToSparse_bufferSize(handle, dense.get(), sparse.get(), kAlgorithm, &bytes));
@@ -150,7 +133,7 @@ class CusparseKernel : public BoundKernel {
  private:
   // The analysis of one copy is kept in its descriptor and its scratch memory.
   struct Prepared {
-    SparseMatrix matrix;
+    CusparseMatrix matrix;
     Buffer scratch;
   };
 
@@ -161,12 +144,9 @@ class CusparseKernel : public BoundKernel {
                                            x_.get(), &zero_, y_.get(), CUDA_R_32F, id_, &bytes));
     prepared.scratch = Buffer(weight.values.device(), static_cast<int64_t>(bytes),
                               "the scratch memory of cuSPARSE");
-    const cusparseStatus_t status =
+    check_cusparse_preprocess(
         cusparseSpMM_preprocess(handle_, kAsIs, kAsIs, &one_, prepared.matrix.get(), x_.get(),
-                                &zero_, y_.get(), CUDA_R_32F, id_, prepared.scratch.data());
-    if (status != CUSPARSE_STATUS_NOT_SUPPORTED) {  // not every algorithm has one
-      check_cusparse(status);
-    }
+                                &zero_, y_.get(), CUDA_R_32F, id_, prepared.scratch.data()));
     return prepared;
   }
 
@@ -175,8 +155,8 @@ class CusparseKernel : public BoundKernel {
   const float zero_ = 0.0f;
   cusparseHandle_t handle_;
   const std::vector<Csr>& weights_;
-  DenseMatrix x_;
-  DenseMatrix y_;
+  CusparseDense x_;
+  CusparseDense y_;
   cusparseSpMMAlg_t id_;
   std::string algorithm_;
   std::vector<std::optional<Prepared>> prepared_;
@@ -184,9 +164,7 @@ class CusparseKernel : public BoundKernel {
 
 class CusparseContender : public Contender {
  public:
-  explicit CusparseContender(const ContenderInput& input)
-      : handle_(make_handle<Handle>([](auto* handle) { check_cusparse(cusparseCreate(handle)); })) {
-    check_cusparse(cusparseSetStream(handle_.get(), cuda_queue(input.ctx).stream));
+  explicit CusparseContender(const ContenderInput& input) : handle_(make_cusparse(input.ctx)) {
     weights_.push_back(to_csr(input.weight, handle_.get(), *input.ctx.cuda));
     const int64_t copies = cold_copies(bytes(), input.rotation_bytes);
     while (std::ssize(weights_) < copies) {
@@ -208,7 +186,7 @@ class CusparseContender : public Contender {
   }
 
  private:
-  Handle handle_;
+  CusparseHandle handle_;
   std::vector<Csr> weights_;
 };
 

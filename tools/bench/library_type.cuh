@@ -17,4 +17,9 @@ inline cudaDataType_t library_type(DType dtype, std::string_view library) {
   return dtype == DType::f16 ? CUDA_R_16F : CUDA_R_16BF;
 }
 
+// The same of products of sparse matrices, which are benchmarked in f32 as well.
+inline cudaDataType_t matrix_library_type(DType dtype) {
+  return dtype == DType::f32 ? CUDA_R_32F : library_type(dtype, "a product of sparse matrices");
+}
+
 }  // namespace sparsellm

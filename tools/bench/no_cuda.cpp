@@ -1,6 +1,7 @@
 #include "kernels/base/choose_device.h"
 #include "kernels/base/error.h"
 #include "tools/bench/library_contenders.h"
+#include "tools/bench/matrix_library_contenders.h"
 #include "tools/bench/profile_device.h"
 #include "tools/bench/read_bandwidth_device.h"
 #include "tools/bench/verify_product_device.h"
@@ -29,6 +30,12 @@ std::unique_ptr<Contender> make_reduced_cublas_contender(const ContenderInput&) 
   fail("{}", kCpuOnlyBuild);
 }
 std::unique_ptr<Contender> make_cusparse_contender(const ContenderInput&) {
+  fail("{}", kCpuOnlyBuild);
+}
+std::unique_ptr<MatrixContender> make_cusparse_matrix_contender(const MatrixInput&) {
+  fail("{}", kCpuOnlyBuild);
+}
+std::unique_ptr<MatrixContender> make_dense_matrix_contender(const MatrixInput&) {
   fail("{}", kCpuOnlyBuild);
 }
 void profile_cuda(const std::function<void()>&, const ExecContext&) { fail("{}", kCpuOnlyBuild); }

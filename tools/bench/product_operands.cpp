@@ -12,7 +12,7 @@ DType activation_dtype(const Tensor& weight) {
 
 }  // namespace
 
-OwnedTensor random_matrix(const RandomMatrix& matrix, ExecContext& ctx) {
+OwnedTensor random_matrix(const RandomOperand& matrix, ExecContext& ctx) {
   OwnedTensor made =
       allocate_tensor(ctx.device, matrix.dtype, {matrix.rows, matrix.columns}, "a random matrix");
   const Tensor flat(made.view.raw(), matrix.dtype, {made.view.element_count()}, ctx.device);

@@ -11,7 +11,7 @@ namespace sparsellm {
 
 // Random values in [-spread, spread) except for a share of zeros: [rows, columns] on the context's
 // device.
-struct RandomMatrix {
+struct RandomOperand {
   int64_t rows = 0;
   int64_t columns = 0;
   DType dtype = DType::f16;
@@ -20,7 +20,7 @@ struct RandomMatrix {
   uint64_t key = 0;
   float spread = 1.0f;
 };
-OwnedTensor random_matrix(const RandomMatrix& matrix, ExecContext& ctx);
+OwnedTensor random_matrix(const RandomOperand& matrix, ExecContext& ctx);
 
 // What products by one weight are measured with: random inputs for as many tokens as are needed at
 // most, and the right result; fewer tokens are the first rows of all of them. They have the dtype

@@ -1,6 +1,7 @@
 // Measures speed: sparsellm-bench throughput --config FILE | --model DIR,
 //                 sparsellm-bench kernel --shape OUTxIN,... | --config FILE ...,
-//                 sparsellm-bench mlp [--shape NEURONSxHIDDEN[:plain],...] ...,
+//                 sparsellm-bench kernel --matrix FILE.mtx ... | --class CLASS,... | --matrices
+//                 FILE, sparsellm-bench mlp [--shape NEURONSxHIDDEN[:plain],...] ...,
 //                 sparsellm-bench attention [--prefill] ...,
 //                 sparsellm-bench comm --ranks N ...,
 //                 sparsellm-bench layers --config FILE | --model DIR,
@@ -42,6 +43,9 @@
 #include "tools/bench/linear_shapes.h"
 #include "tools/bench/list_option.h"
 #include "tools/bench/load.h"
+#include "tools/bench/matrix_args.h"
+#include "tools/bench/matrix_bench.h"
+#include "tools/bench/matrix_report.h"
 #include "tools/bench/mlp.h"
 #include "tools/bench/random_sparsity.h"
 #include "tools/bench/read_bandwidth.h"
@@ -102,8 +106,9 @@ struct KernelArgs {
   std::vector<std::string> shapes;
   std::vector<std::string> configs;
   std::vector<int64_t> degrees{1};
+  MatrixArgs matrices;
   std::string device = "auto";
-  std::string dtype = "f16";
+  std::string dtype;  // empty: that of weights, or of matrices
   std::vector<int64_t> tokens;
   std::vector<std::string> patterns{"uniform"};
   std::vector<std::string> formats;
@@ -302,34 +307,45 @@ CLI::App* add_kernel(CLI::App& app, KernelArgs& args) {
       ->needs(config)
       ->capture_default_str();
   command->add_option("--device", args.device, "auto, cpu, cuda or cuda:N")->capture_default_str();
-  add_dtype(*command, args.dtype, "Of the weights: f16 or bf16");
+  command
+      ->add_option("--dtype", args.dtype,
+                   "Of the weights: f16 or bf16 [f16]; of sparse matrices also f32 [f32]")
+      ->check(CLI::IsMember({"f16", "bf16", "f32"}));
   add_output_args(*command, args.output, OutputTokens::no);
   KernelBenchOptions& options = args.options;
   add_list(*command, "--tokens", args.tokens,
-           fmt::format("Rows of the activations [{}; with --ablation {}]",
-                       fmt::join(options.tokens, ","), fmt::join(kAblationTokens, ",")))
+           fmt::format("Rows of the activations [{}; with --ablation {}]; with sparse matrices "
+                       "columns of B [{}]",
+                       fmt::join(options.tokens, ","), fmt::join(kAblationTokens, ","),
+                       fmt::join(MatrixBenchOptions().columns, ",")))
       ->check(count());
-  add_list(*command, "--sparsity", options.sparsities, "Shares of zeros in the random weights")
-      ->check(CLI::Range(0.0, 1.0))
-      ->capture_default_str();
+  CLI::Option* const sparsity =
+      add_list(*command, "--sparsity", options.sparsities, "Shares of zeros in the random weights")
+          ->check(CLI::Range(0.0, 1.0))
+          ->capture_default_str();
   CLI::Option* const pattern = add_list(*command, "--pattern", args.patterns,
                                         "Where these zeros are: uniform, rows:S, columns:S, "
                                         "magnitude:S, outliers:F, dense-blocks:F, "
                                         "kept-blocks:RxC")
                                    ->capture_default_str();
   pattern->type_name("PATTERN,...");
-  add_list(*command, "--formats", args.formats,
-           fmt::format("Formats of the weights [{}; with --ablation {}]",
-                       fmt::join(options.formats, ","), ablation_formats().front()))
-      ->check(not_empty());
+  CLI::Option* const formats =
+      add_list(*command, "--formats", args.formats,
+               fmt::format("Formats of the weights [{}; with --ablation {}]",
+                           fmt::join(options.formats, ","), ablation_formats().front()))
+          ->check(not_empty());
   CLI::Option* const profile =
       command->add_flag("--profile", options.profile,
                         "Then launch each kernel once more between cudaProfilerStart and Stop");
-  command
-      ->add_flag("--ablation", args.ablation,
-                 "The kernel of a format for few tokens, whole and with a stage erased or replaced")
-      ->excludes(profile);
-  add_seed(*command, options.seed, "Seed of the random weights");
+  CLI::Option* const ablation =
+      command
+          ->add_flag(
+              "--ablation", args.ablation,
+              "The kernel of a format for few tokens, whole and with a stage erased or replaced")
+          ->excludes(profile);
+  add_matrix_args(*command, args.matrices,
+                  {shape, config, sparsity, pattern, formats, profile, ablation});
+  add_seed(*command, options.seed, "Seed of the random weights and matrices");
   command->add_option("--repeat", args.options.repeat, "Timed products of each")
       ->check(count())
       ->capture_default_str();
@@ -786,11 +802,49 @@ void throughput(const ThroughputArgs& given, const std::vector<std::string>& com
   }
 }
 
+// Products of sparse matrices.
+void kernel_of_matrices(const KernelArgs& args, const std::vector<std::string>& command_line) {
+  const KernelBenchOptions& common = args.options;
+  MatrixBenchOptions options;
+  options.matrices = matrix_sources(args.matrices, common.seed);
+  options.orders = matrix_orders(args.matrices);
+  if (!args.tokens.empty()) {
+    options.columns = args.tokens;
+  }
+  if (!args.dtype.empty() && args.dtype != name_of(DType::f32)) {
+    options.dtype = kDTypes.at(args.dtype);
+  }
+  options.repeat = common.repeat;
+  options.rotation_bytes = args.copies_mib << 20;
+  options.threads = common.threads;
+  options.seed = common.seed;
+  check_options(options);  // what can be refused is refused before anything is measured
+  warn_about_device(args.device, *make_log(kTool, {}));
+  options.device = parse_device(args.device);
+  options.cpu_isa = parse_cpu_isa(args.cpu_isa);
+  catch_interrupts();
+  Environment environment = describe_environment(options.device, command_line, options.cpu_isa);
+  environment.push_back({.key = "dtype", .value = std::string(name_of(options.dtype))});
+  environment.push_back({.key = "verdict", .value = std::string(matrix_verdict_rule())});
+  with_report(args.output, std::move(environment),
+              [&](ReportWriter& report) { report_matrices(options, report); });
+}
+
 void kernel(const KernelArgs& args, const std::vector<std::string>& command_line) {
+  check_matrix_args(args.matrices);
+  if (args.matrices.given()) {
+    kernel_of_matrices(args, command_line);
+    return;
+  }
   KernelBenchOptions options = args.options;
   options.shapes = layer_shapes(args);
   if (options.shapes.empty()) {
-    throw UsageError("there is nothing to benchmark; give --shape OUTxIN or --config FILE");
+    throw UsageError(
+        "there is nothing to benchmark; give --shape OUTxIN or --config FILE, or sparse matrices: "
+        "--matrix, --class or --matrices");
+  }
+  if (args.dtype == name_of(DType::f32)) {
+    throw UsageError("--dtype f32 is for --matrix, --class and --matrices");
   }
   if (!args.tokens.empty()) {
     options.tokens = args.tokens;
@@ -806,7 +860,7 @@ void kernel(const KernelArgs& args, const std::vector<std::string>& command_line
     check_ablation_formats(options.formats);
   }
   options.patterns = parse_patterns(args.patterns, options.sparsities);
-  options.dtype = kDTypes.at(args.dtype);
+  options.dtype = args.dtype.empty() ? options.dtype : kDTypes.at(args.dtype);
   warn_about_device(args.device, *make_log(kTool, {}));
   options.device = parse_device(args.device);
   options.cpu_isa = parse_cpu_isa(args.cpu_isa);

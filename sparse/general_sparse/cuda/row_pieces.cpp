@@ -15,14 +15,15 @@ RowPieces row_pieces(const Parts& parts) {
   constexpr int64_t kMostPieces = 256;  // of a row, whose sums a block adds
   const int64_t vector = parts.layout.vector;
   const std::span<const uint32_t> starts = parts.starts;
-  int64_t groups = 0;  // with entries
+  int64_t with_entries = 0;  // groups
   for (size_t i = 1; i < starts.size(); ++i) {
-    groups += starts[i] > starts[i - 1] ? 1 : 0;
+    with_entries += starts[i] > starts[i - 1] ? 1 : 0;
   }
-  const int64_t mean = starts.back() * vector / std::max<int64_t>(groups, 1);
+  const int64_t entries = starts.back() * vector;
+  const int64_t mean = entries / std::max<int64_t>(with_entries, 1);
   const int64_t longest = std::max(kTimesMean * mean, kFewestEntries) / vector;
   const int64_t warp_units = std::max(kWarpEntries / vector, longest);
-  RowPieces result{.mean_entries = mean,
+  RowPieces result{.mean_entries = entries / std::max<int64_t>(parts.grid.groups(), 1),
                    .longest = static_cast<int>(longest),
                    .pieces = {},
                    .warp_rows = {},

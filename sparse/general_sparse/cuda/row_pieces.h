@@ -11,7 +11,7 @@ namespace sparsellm::general_sparse {
 // How the long row groups of an encoding, whose groups are apart, are shared by warps and thread
 // blocks.
 struct RowPieces {
-  int64_t mean_entries = 0;         // of the groups that have any
+  int64_t mean_entries = 0;         // of a group
   int longest = 0;                  // units of one that is neither among pieces nor among warp_rows
   std::vector<RowPiece> pieces;     // of blocks
   std::vector<RowPiece> warp_rows;  // whole

@@ -19,7 +19,7 @@ struct RowWeight {
   Layout layout;
   DType dtype = DType::f32;
   int64_t multiprocessors = 1;
-  int64_t mean_entries = 0;  // of a row group that has any
+  int64_t mean_entries = 0;  // of a row group
   int longest = 0;           // units of one that neither a warp nor a block has
   int block_pieces = 0;
   int warp_rows = 0;

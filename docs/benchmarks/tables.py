@@ -16,6 +16,7 @@ import re
 import sys
 
 import activation
+import general
 import pictures
 import ranks
 from reports import (DENSE_MODELS, SPARSE_MODELS, ZEROS, ReportError, Reports, decode_speedup, mean,
@@ -326,6 +327,7 @@ TABLES = {
     "kernel-cpu-tokens": kernel_cpu_tokens,
     "weight-sizes": lambda reports: weight_sizes(reports, "h200"),
     **activation.TABLES,
+    **general.TABLES,
     **ranks.TABLES,
 }
 

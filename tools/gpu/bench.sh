@@ -14,6 +14,8 @@
 #   patterns  what uneven zeros cost the bitmap kernel: the shapes of tca_bme (NAME likewise), rows of
 #             different densities, dense blocks and, at 60 % zeros, dense columns against even zeros;
 #             as csv, and after it the summary of pattern_report.py
+#   general   products on the CUDA cores: general_sparse against bitmaps, sparse matrices of f32
+#             against cuSPARSE, as docs/benchmarks/NAME/{kernel_general_sparse,matrices}.jsonl
 #   ablation  what the stages of the bitmap kernel cost; --formats tiled_csl: of the one of Tiled-CSL
 #   mlp       MLPs of Llama-2-7B and -13B, OPT-13B and -30B whose neurons are predicted to be zero
 #   mlp-ablation  the first two without and with the ideas of SparseInfer
@@ -42,7 +44,7 @@ while [ $# -gt 0 ] && [ "${1#-}" = "$1" ]; do
   shift
 done
 case $section in
-  docs | tca_bme | patterns | shards | tp) ;;
+  docs | general | tca_bme | patterns | shards | tp) ;;
   *)
     if [ ${#names[@]} -gt 0 ]; then
       echo "bench.sh: $section takes no names, such as ${names[0]}" >&2
@@ -253,6 +255,18 @@ case $section in
       "$bench" mlp --predicted "${shares%:*}" --zeros "${shares#*:}" "$@"
     done
     ;;
+  general)
+    if [ "${names[*]}" != h200 ]; then
+      echo "usage: tools/gpu/bench.sh general BUILD h200 [ARGUMENT ...]" >&2
+      exit 2
+    fi
+    folder=docs/benchmarks/h200
+    mkdir -p "$folder"
+    report kernel_general_sparse kernel \
+      --shape 28672x7168,7168x28672,4096x4096,11008x4096,4096x11008,36864x9216 --tokens 1,8,32 \
+      --sparsity 0.5,0.6,0.7,0.8,0.9,0.95,0.99 --formats general_sparse,tca_bme "$@"
+    report matrices kernel --matrices configs/matrices/spmm.json "$@"
+    ;;
   mlp-ablation)
     "$bench" mlp --ablation --predicted 0.9 --zeros 0.92 "$@"
     ;;
@@ -329,7 +343,7 @@ case $section in
     done
     ;;
   *)
-    echo "usage: tools/gpu/bench.sh docs|dense|large|attention|comm|breakdown|kernel|tca_bme|patterns|ablation|mlp|mlp-ablation|tp|shards|serving|load|trace [BUILD [NAME ...] [ARGUMENT ...]]" >&2
+    echo "usage: tools/gpu/bench.sh docs|dense|large|attention|comm|breakdown|kernel|tca_bme|patterns|general|ablation|mlp|mlp-ablation|tp|shards|serving|load|trace [BUILD [NAME ...] [ARGUMENT ...]]" >&2
     exit 2
     ;;
 esac

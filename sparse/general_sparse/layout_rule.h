@@ -34,10 +34,10 @@ struct MatrixShape {
   int64_t columns = 0;
   DType dtype = DType::f16;
 };
-// The same of a matrix that may be anywhere: bytes_in(layout) is encoded_size(). For speed it is
-// asked for two layouts at most, with windows of 256 groups: one of groups apart, in order, and one
-// of 32 interleaved groups, sorted. Of the statistics, the numbers of nonzeros, bridges and blocks
-// and the mean gap are read.
+// The same for a matrix on any device: bytes_in(layout) returns its encoded_size(). For speed it is
+// called for at most two layouts, both with windows of 256 groups: groups apart and in order; 32
+// interleaved groups, sorted. The statistics that count are nonzeros, bridges, blocks and the mean
+// gap.
 Layout choose_layout(const MatrixShape& m, const RowStatistics& statistics, LayoutFor goal,
                      const std::function<int64_t(const Layout&)>& bytes_in);
 

@@ -180,7 +180,7 @@ class MatrixBench {
     return contenders;
   }
 
-  // What the copies of A have to make up beside B and C of so many bytes.
+  // The least bytes of all copies of A together, where B and C take so many.
   int64_t copy_bytes_with(int64_t operand_bytes) const {
     return std::max<int64_t>(options_.rotation_bytes - operand_bytes, 0);
   }

@@ -10,7 +10,7 @@ namespace sparsellm::general_sparse {
 
 struct LaneEntry {
   int column;  // in the panel; kNoColumn: an entry without a nonzero
-  int code;    // what is stored as its position
+  int code;    // its stored position or difference
 };
 inline constexpr int kNoColumn = -1;
 

@@ -24,7 +24,7 @@ struct RowKernelKind {
   int shared_rows = 1;          // with several, entries are single
 };
 
-// For a tile of so many tokens, or the largest one: more tokens are several tiles.
+// The smallest tile that has this many tokens, or the largest tile: more tokens take several.
 RowKernelChoice f32_row_kernel(const RowKernelKind& kind, int tokens);
 RowKernelChoice f16_row_kernel(const RowKernelKind& kind, int tokens);
 RowKernelChoice bf16_row_kernel(const RowKernelKind& kind, int tokens);

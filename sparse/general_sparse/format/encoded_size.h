@@ -12,7 +12,7 @@
 namespace sparsellm::general_sparse {
 
 // Fillers, and zeros that bridge gaps or stand in shared positions, are fewer than nonzeros
-// wherever these are many: starts of 32 bits reach what a matrix of so many nonzeros becomes.
+// wherever these are many: 32-bit starts are enough for a matrix with this many nonzeros.
 inline constexpr int64_t kMostNonzeros = std::numeric_limits<uint32_t>::max() / 2;
 
 // How much there is of an encoding (layout.h) whose slices have `units` together.

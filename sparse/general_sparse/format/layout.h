@@ -95,7 +95,7 @@ constexpr bool has_differences(PositionCode code) {
 constexpr int64_t most_difference(PositionCode code) {
   return code == PositionCode::i8 ? 127 : 255;
 }
-// How many entries without a nonzero bridge a gap of so many columns.
+// The number of entries without a nonzero that bridge a gap of this many columns.
 constexpr int64_t bridges_of(int64_t gap, int64_t most_difference) {
   return gap > most_difference ? (gap - 1) / most_difference : 0;
 }

@@ -17,8 +17,8 @@ CompressedRows rounded(const CompressedRows& m, DType dtype);
 // Numbers of columns of B: those of each kernel, and others.
 inline constexpr int64_t kMatrixColumns[] = {1, 2, 3, 4, 7, 8, 12, 16, 24, 32, 33, 64, 65, 100};
 
-// a.multiply(), where a is m, gives what double gives, in both orders, with so many columns of B,
-// and writes nothing else.
+// Checks a.multiply(), where a was loaded from m, against products in double: in both orders, for
+// each of these numbers of columns of B, and that nothing else is written.
 void check_products(const general_sparse::Matrix& a, const CompressedRows& m,
                     std::span<const int64_t> columns, ExecContext& ctx);
 

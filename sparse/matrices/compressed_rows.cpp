@@ -5,6 +5,7 @@
 #include <bit>
 #include <cstring>
 #include <numeric>
+#include <utility>
 #include <vector>
 
 #include "kernels/base/error.h"
@@ -157,6 +158,28 @@ CompressedRows copy_of(const CompressedRows& m) {
   visit_float(m.dtype(),
               [&]<class T>(T) { std::ranges::copy(m.values<T>(), copy.values<T>().begin()); });
   return copy;
+}
+
+CompressedRows with_dtype(CompressedRows m, DType dtype, ThreadPool& threads) {
+  constexpr int64_t kValuesAtATime = 1 << 14;
+  if (m.dtype() == dtype) {
+    return m;
+  }
+  CompressedRows result(dtype, m.rows(), m.columns(), m.nonzeros());
+  std::ranges::copy(m.starts(), result.starts().begin());
+  std::ranges::copy(m.column_indices(), result.column_indices().begin());
+  visit_float(m.dtype(), [&]<class From>(From) {
+    visit_float(dtype, [&]<class To>(To) {
+      const std::span<const From> from = std::as_const(m).values<From>();
+      const std::span<To> to = result.values<To>();
+      threads.parallel_for(m.nonzeros(), kValuesAtATime, [&](int64_t begin, int64_t end) {
+        for (auto i = static_cast<size_t>(begin); i < static_cast<size_t>(end); ++i) {
+          to[i] = from_float<To>(to_float(from[i]));
+        }
+      });
+    });
+  });
+  return result;
 }
 
 OwnedTensor dense_matrix(const CompressedRows& m, ThreadPool& threads) {

@@ -93,6 +93,8 @@ void validate(const CompressedRows& m, ThreadPool& threads);
 CompressedRows compress_rows(const Tensor& w, ThreadPool& threads);
 
 CompressedRows copy_of(const CompressedRows& m);
+// The matrix with its values rounded to this dtype; those that become 0 stay.
+CompressedRows with_dtype(CompressedRows m, DType dtype, ThreadPool& threads);
 
 // The matrix [rows, columns], contiguous. Throws OutOfMemory where it does not fit.
 OwnedTensor dense_matrix(const CompressedRows& m, ThreadPool& threads);

@@ -245,7 +245,9 @@ MatrixPlan plan_of_class(const RandomMatrix& what) {
   fail("a matrix of no class");
 }
 
-void require_parameters(const RandomMatrix& what) {
+}  // namespace
+
+void check_random_matrix(const RandomMatrix& what) {
   constexpr int64_t kMax = CompressedRows::kMaxSize;
   require(what.rows >= 0 && what.rows <= kMax && what.columns >= 0 && what.columns <= kMax,
           "a random matrix {} x {}; at most {} are possible", what.rows, what.columns, kMax);
@@ -267,10 +269,8 @@ void require_parameters(const RandomMatrix& what) {
           what.columns);
 }
 
-}  // namespace
-
 CompressedRows random_matrix(const RandomMatrix& what, ThreadPool& threads) {
-  require_parameters(what);
+  check_random_matrix(what);
   const MatrixPlan plan =
       what.nonzeros == 0
           ? plan_of_lengths(std::vector<int64_t>(static_cast<size_t>(what.rows)), what.columns, 0)

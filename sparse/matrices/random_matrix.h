@@ -51,4 +51,7 @@ struct RandomMatrix {
 // range and for more nonzeros than elements.
 CompressedRows random_matrix(const RandomMatrix& what, ThreadPool& threads);
 
+// Throws Error for arguments that random_matrix() refuses.
+void check_random_matrix(const RandomMatrix& what);
+
 }  // namespace sparsellm

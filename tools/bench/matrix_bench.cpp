@@ -180,7 +180,7 @@ class MatrixBench {
     return contenders;
   }
 
-  // The least bytes of all copies of A together, where B and C take so many.
+  // How many bytes all copies of A need together, given those of B and C.
   int64_t copy_bytes_with(int64_t operand_bytes) const {
     return std::max<int64_t>(options_.rotation_bytes - operand_bytes, 0);
   }

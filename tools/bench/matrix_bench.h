@@ -24,8 +24,8 @@ struct MatrixBenchOptions {
   std::vector<general_sparse::Order> orders{general_sparse::Order::rows};
   DType dtype = DType::f32;  // or f16, bf16; of A, and on CUDA of B and C, which on the CPU are f32
   int64_t repeat = 20;       // replays that the median is taken over
-  // Between two products with the same copy of A at least so many bytes of others, of B and of C
-  // are read and written.
+  // Bytes of other copies of A, of B and of C that are read or written, at least, between two
+  // products with the same copy of A.
   int64_t rotation_bytes = kRotationBytes;
   Device device = {};
   int threads = 0;                  // of the CPU device; 0: usable_cores()
@@ -68,9 +68,9 @@ void check_options(const MatrixBenchOptions& options);
 
 // Matrix by matrix, each in memory only as long as it is measured; order by order and N by N. Of a
 // library that algorithm counts which is fastest over a few replays, and right. What is measured
-// then takes turns with the fastest of the sparse libraries, on the same B; what is dense is
-// measured by itself. All are verified before on every copy of A, and after the last replay, with
-// C poisoned before (tools/bench/matrix_reference.h). What fails, for want of memory too, is a
+// then takes turns with the fastest of the sparse libraries, on the same B; dense products are
+// measured by themselves. All are verified before on every copy of A, and after the last replay,
+// with C poisoned before (tools/bench/matrix_reference.h). What fails, for want of memory too, is a
 // result with a note. `on_result` gets every result as soon as it is complete. Throws Error for
 // options that make no sense.
 std::vector<MatrixResult> bench_matrices(const MatrixBenchOptions& options,

@@ -24,7 +24,7 @@ class MatrixReference {
   // b [K, most columns], contiguous, in host memory, of any floating dtype.
   MatrixReference(const CompressedRows& a, const Tensor& b, uint64_t seed, ThreadPool& threads);
 
-  // The largest error of c = A times the first columns of B, in units of what is allowed: at most 1
+  // The largest error of c = A times the first columns of B, in units of the tolerance: at most 1
   // if c is right, infinity if any element is NaN or infinite. c is contiguous, in this order, on
   // the context's device, for which it waits.
   double worst_error(const Tensor& c, general_sparse::Order order, ExecContext& ctx,

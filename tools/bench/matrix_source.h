@@ -28,10 +28,4 @@ struct MatrixSource {
 // Of a file's name, without the folder and the extension.
 MatrixSource market_source(const std::filesystem::path& file);
 
-// Throws Error for arguments with which random_matrix() would.
-void check_random_matrix(const RandomMatrix& what);
-
-// Its values rounded to this dtype; those that become 0 stay.
-CompressedRows with_dtype(CompressedRows m, DType dtype, ThreadPool& threads);
-
 }  // namespace sparsellm

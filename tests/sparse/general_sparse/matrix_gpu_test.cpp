@@ -29,7 +29,7 @@ class GpuGeneralMatrix : public GpuTest {
   }
 
   void check(const CompressedRows& m, std::span<const int64_t> columns = kMatrixColumns) {
-    const CompressedRows of_dtype = rounded(m, GetParam());
+    const CompressedRows of_dtype = with_dtype(copy_of(m), GetParam(), cpu.threads);
     check_products(*general_sparse::load_matrix(of_dtype, kGpu, cpu.threads), of_dtype, columns,
                    *exec_);
   }

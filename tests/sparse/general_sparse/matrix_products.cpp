@@ -1,5 +1,6 @@
 #include "tests/sparse/general_sparse/matrix_products.h"
 
+#include <memory>
 #include <vector>
 
 #include "tests/sparse/matrices/compressed_product.h"
@@ -55,23 +56,13 @@ void check_product(const Matrix& a, const CompressedRows& m, int64_t n, Layout l
   EXPECT_TRUE(by_rows.guards_intact());
 
   const GuardedTensor again(dtype, {m.rows(), n}, Layout::contiguous, ctx.device);
-  a.copy()->multiply(x_rows.view(), again.view(), Order::rows, ctx);
+  const std::unique_ptr<Matrix> copy = a.copy();
+  copy->multiply(x_rows.view(), again.view(), Order::rows, ctx);
   wait_for_device(ctx.device);
   EXPECT_TRUE(same_bits(again.view(), by_rows.view()));
 }
 
 }  // namespace
-
-CompressedRows rounded(const CompressedRows& m, DType dtype) {
-  CompressedRows result(dtype, m.rows(), m.columns(), m.nonzeros());
-  std::ranges::copy(m.starts(), result.starts().begin());
-  std::ranges::copy(m.column_indices(), result.column_indices().begin());
-  visit_float(dtype, [&]<class T>(T) {
-    std::ranges::transform(m.values<float>(), result.values<T>().begin(),
-                           [](float value) { return from_float<T>(value); });
-  });
-  return result;
-}
 
 void check_products(const Matrix& a, const CompressedRows& m, std::span<const int64_t> columns,
                     ExecContext& ctx) {

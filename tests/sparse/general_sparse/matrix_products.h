@@ -11,9 +11,6 @@
 
 namespace sparsellm::testing {
 
-// The matrix with its values rounded to the dtype.
-CompressedRows rounded(const CompressedRows& m, DType dtype);
-
 // Numbers of columns of B: those of each kernel, and others.
 inline constexpr int64_t kMatrixColumns[] = {1, 2, 3, 4, 7, 8, 12, 16, 24, 32, 33, 64, 65, 100};
 

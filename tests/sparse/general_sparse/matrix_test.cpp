@@ -26,7 +26,7 @@ TEST_F(GeneralMatrix, OfAllClasses) {
         {.matrix_class = matrix_class, .rows = 144, .columns = 144, .nonzeros = 1500, .seed = 3},
         cpu_.threads);
     for (const DType dtype : {DType::f32, DType::f16, DType::bf16}) {
-      const CompressedRows of_dtype = testing::rounded(m, dtype);
+      const CompressedRows of_dtype = with_dtype(copy_of(m), dtype, cpu_.threads);
       testing::check_products(*general_sparse::load_matrix(of_dtype, {}, cpu_.threads), of_dtype,
                               testing::kMatrixColumns, cpu_.exec);
     }

@@ -95,7 +95,7 @@ std::string why_no_candidate(const WeightFormat& format, const LayerKind& kind,
   if (format.name() == kind.weight.stored) {
     return {};
   }
-  if (!format.for_auto()) {
+  if (!format.for_auto(device)) {
     return "it is taken only where it is named";
   }
   return saves_bytes(format, kind.size(), kind.weight.dtype) ? std::string()

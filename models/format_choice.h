@@ -53,9 +53,9 @@ struct ChoiceOptions {
   int64_t most_tokens = 0;      // the bucket of the largest step, for whose workspace is measured
 };
 
-// What is tried for a kind: dense; the formats of auto_formats() that run on the device, hold the
-// dtype and can be expected to take fewer bytes than dense; and, if it runs there, the one that it
-// is stored in.
+// What is tried for a kind: dense; the formats that are for_auto() on the device, run there, hold
+// the dtype and can be expected to take fewer bytes than dense; and, if it runs there, the one that
+// it is stored in.
 std::vector<const WeightFormat*> format_candidates(const LayerKind& kind, const Device& device);
 // Why a format is not among them, in a few words; empty if it is.
 std::string why_no_candidate(const WeightFormat& format, const LayerKind& kind,

@@ -45,7 +45,7 @@ const WeightFormat& expected_smallest(const WeightSize& size, const RandomPlanOp
     return format.expected_bytes(weight_header(format, size, options.dtype));
   };
   const WeightFormat* smallest = &dense_format();
-  for (const WeightFormat* format : auto_formats()) {
+  for (const WeightFormat* format : smallest_formats()) {
     if (format->holds(options.dtype) && format->runs_on(options.device) &&
         bytes(*format) < bytes(*smallest)) {
       smallest = format;

@@ -45,9 +45,10 @@ class WeightFormat {
   // device need not be there.
   virtual bool runs_on(const Device& device) const = 0;
 
-  // Whether `auto`, which takes the fastest format, and `smallest` may choose it: not if it serves
-  // one purpose, for which users name it.
-  virtual bool for_auto() const { return true; }
+  // Whether `auto`, which takes the fastest format on a device, may choose it there, and whether
+  // `smallest` may: not if it serves one purpose, for which users name it.
+  virtual bool for_auto(const Device&) const { return true; }
+  virtual bool for_smallest() const { return true; }
 
   virtual bool holds(DType dtype) const = 0;
   // Why the matrix cannot be encoded; empty if it can.

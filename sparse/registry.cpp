@@ -18,10 +18,10 @@ std::span<const WeightFormat* const> weight_formats() {
   return formats;
 }
 
-std::vector<const WeightFormat*> auto_formats() {
+std::vector<const WeightFormat*> smallest_formats() {
   std::vector<const WeightFormat*> formats;
   std::ranges::copy_if(weight_formats(), std::back_inserter(formats),
-                       [](const WeightFormat* format) { return format->for_auto(); });
+                       [](const WeightFormat* format) { return format->for_smallest(); });
   return formats;
 }
 

@@ -12,8 +12,8 @@ namespace sparsellm {
 // All formats; the first is the dense one.
 std::span<const WeightFormat* const> weight_formats();
 
-// The candidates of `auto` and `smallest` (WeightFormat::for_auto()); the first is the dense one.
-std::vector<const WeightFormat*> auto_formats();
+// The candidates of `smallest` (WeightFormat::for_smallest()); the first is the dense one.
+std::vector<const WeightFormat*> smallest_formats();
 
 // What stands for formats that depend on what is in a weight: the fastest, by measurement
 // (models/format_choice.h) or by rules (sparse/choice/format_rules.h); and that of weight_formats()

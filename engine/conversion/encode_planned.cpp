@@ -102,9 +102,9 @@ PlannedEncoding encode_planned(const Tensor& values, std::string_view format,
     return encode_by_rules(values, what, threads);
   }
   if (format == kSmallestFormat) {
-    PlannedEncoding result{.encoded = encode_smallest(values, auto_formats(), threads)};
+    PlannedEncoding result{.encoded = encode_smallest(values, smallest_formats(), threads)};
     if (!result.encoded) {
-      result.why_dense = why_dense(values, auto_formats());
+      result.why_dense = why_dense(values, smallest_formats());
     }
     return result;
   }

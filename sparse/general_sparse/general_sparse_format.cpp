@@ -29,8 +29,11 @@ class GeneralSparseFormat : public WeightFormat {
 
   bool runs_on(const Device&) const override { return true; }
 
-  // It is not among what auto measures yet.
-  bool for_auto() const override { return false; }
+  // On the CPU all sparse formats become the same panels, and this one takes the longest to encode.
+  bool for_auto(const Device& device) const override { return device.is_cuda(); }
+
+  // There are no kernels for its smallest layouts.
+  bool for_smallest() const override { return false; }
 
   bool holds(DType dtype) const override { return is_floating(dtype); }
 

@@ -70,19 +70,22 @@ class FakeMeter : public FormatMeter {
   std::map<std::string, Figures> figures_;
 };
 
-// A kind that has all three formats as candidates.
+// A kind that has all formats as candidates.
 class ChooseByTime : public ::testing::Test {
  protected:
   FormatChoice choose(const LayerKind& kind, FormatMeter* meter, std::string_view key = "GPU 1") {
     return choose_by_time(kind, FormatRules::built_in(), options_, meter, cache_, key);
   }
   // With these microseconds and bytes.
-  std::string choice(Figures dense, Figures tiled, Figures bitmap) {
+  std::string choice(Figures dense, Figures tiled, Figures bitmap,
+                     Figures general = {.bytes = 600, .seconds = 1000}) {
     const auto micro = [](Figures figures) {
       return Figures{.bytes = figures.bytes, .seconds = figures.seconds * kMicro};
     };
-    FakeMeter meter(
-        {{"dense", micro(dense)}, {"tiled_csl", micro(tiled)}, {"tca_bme", micro(bitmap)}});
+    FakeMeter meter({{"dense", micro(dense)},
+                     {"tiled_csl", micro(tiled)},
+                     {"tca_bme", micro(bitmap)},
+                     {"general_sparse", micro(general)}});
     cache_ = TuneCache();
     return choose(kind_, &meter).format;
   }
@@ -90,13 +93,17 @@ class ChooseByTime : public ::testing::Test {
   LayerKind kind_ = kind_of(512, 256, 0.3, 1, "tiled_csl");
   ChoiceOptions options_{.device = kCuda, .tokens = {1, 2, 4}, .most_tokens = 2048};
   TuneCache cache_;
-  FakeMeter meter_{{{"dense", {900, 3e-5}}, {"tiled_csl", {500, 2e-5}}, {"tca_bme", {400, 1e-5}}}};
+  FakeMeter meter_{{{"dense", {900, 3e-5}},
+                    {"tiled_csl", {500, 2e-5}},
+                    {"tca_bme", {400, 1e-5}},
+                    {"general_sparse", {600, 4e-5}}}};
 };
 
 TEST_F(ChooseByTime, TheFastest) {
   EXPECT_EQ(choice({900, 30}, {500, 20}, {400, 10}), "tca_bme");
   EXPECT_EQ(choice({900, 30}, {500, 5}, {400, 10}), "tiled_csl");
   EXPECT_EQ(choice({900, 8}, {500, 20}, {400, 10}), "dense");
+  EXPECT_EQ(choice({900, 30}, {500, 20}, {400, 10}, {700, 5}), "general_sparse");
 }
 
 TEST_F(ChooseByTime, OfThoseAsFastTheSmallest) {
@@ -110,9 +117,10 @@ TEST_F(ChooseByTime, MeasuresEachCandidateOnce) {
   const FormatChoice first = choose(kind_, &meter_);
   EXPECT_EQ(first.by, By::measurement);
   EXPECT_EQ(first.bytes(), 400);
-  EXPECT_EQ(meter_.calls, (std::vector<std::string>{"dense", "tiled_csl", "tca_bme"}));
+  EXPECT_EQ(meter_.calls,
+            (std::vector<std::string>{"dense", "tiled_csl", "tca_bme", "general_sparse"}));
   EXPECT_EQ(meter_.seen, options_.tokens);
-  ASSERT_EQ(first.times.size(), 3u);
+  ASSERT_EQ(first.times.size(), 4u);
   EXPECT_EQ(first.times[1].bytes, 500);
   EXPECT_NEAR(*first.times[1].seconds, 3 * 2e-5, 1e-12);
 
@@ -122,7 +130,7 @@ TEST_F(ChooseByTime, MeasuresEachCandidateOnce) {
   EXPECT_EQ(second.bytes(), 400);
   EXPECT_NEAR(*second.times[2].seconds, 3 * 1e-5, 1e-9);
   EXPECT_EQ(choose(kind_, nullptr).by, By::cache);
-  EXPECT_EQ(meter_.calls.size(), 3u);
+  EXPECT_EQ(meter_.calls.size(), 4u);
 }
 
 TEST_F(ChooseByTime, MeasuresAgainForAnythingElse) {
@@ -156,13 +164,13 @@ TEST_F(ChooseByTime, MeasuresTokensThatAreNew) {
   const FormatChoice fewer = choose(kind_, &meter_);
   EXPECT_EQ(fewer.by, By::cache);
   EXPECT_NEAR(*fewer.times[0].seconds, 2 * 3e-5, 1e-9);
-  EXPECT_EQ(meter_.calls.size(), 3u);
+  EXPECT_EQ(meter_.calls.size(), 4u);
   options_.tokens = {2, 4, 8, 16};
   EXPECT_EQ(choose(kind_, nullptr).by, By::rules);
   const FormatChoice more = choose(kind_, &meter_);
   EXPECT_EQ(more.by, By::measurement);
   EXPECT_NEAR(*more.times[0].seconds, 4 * 3e-5, 1e-9);
-  EXPECT_EQ(meter_.calls.size(), 6u);
+  EXPECT_EQ(meter_.calls.size(), 8u);
   EXPECT_EQ(meter_.seen, (std::vector<int64_t>{8, 16}));
   options_.tokens = {1, 2, 4, 8, 16};
   EXPECT_EQ(choose(kind_, nullptr).by, By::cache);
@@ -239,7 +247,7 @@ TEST_F(ChooseByTime, AFormatThatDoesNotTakeTheWeightIsLeftOut) {
   EXPECT_EQ(to_string(unmeasured, FormatRules::built_in()),
             "1 layers of 512 x 256, 30.0 % nonzeros: tiled_csl, as measured before (dense 90.0 us, "
             "0.0 MiB; tiled_csl 60.0 us, 0.0 MiB; tca_bme not measured: too many nonzeros; "
-            "general_sparse not tried: it is taken only where it is named)");
+            "general_sparse 120.0 us, 0.0 MiB)");
   // The reason may have been another weight's.
   EXPECT_EQ(choose(kind_, &meter_).by, By::cache);
   EXPECT_EQ(meter_.calls.back(), "tca_bme");
@@ -291,7 +299,7 @@ TEST_F(ChooseByTime, WhatThereIsNoMemoryForIsLeftOut) {
 TEST_F(ChooseByTime, ForWantOfMemoryForAllRulesChoose) {
   meter_.on_measure = [](std::string_view) { throw OutOfMemory("no memory"); };
   const FormatChoice choice = choose(kind_, &meter_);
-  EXPECT_EQ(meter_.calls.size(), 3u);
+  EXPECT_EQ(meter_.calls.size(), 4u);
   EXPECT_EQ(choice.by, By::rules);
   EXPECT_EQ(choice.format, "tca_bme");
   EXPECT_NE(to_string(choice, FormatRules::built_in())
@@ -320,8 +328,8 @@ TEST_F(ChooseByTime, WhatIsLargerThanDenseIsNotTried) {
   EXPECT_EQ(to_string(choice, FormatRules::built_in()),
             "1 layers of 512 x 256, 100.0 % nonzeros: dense, for want of another candidate "
             "(tiled_csl not tried: it takes no fewer bytes than dense; tca_bme not tried: it takes "
-            "no fewer bytes than dense; general_sparse not tried: it is taken only where it is "
-            "named)");
+            "no fewer bytes than dense; general_sparse not tried: it takes no fewer bytes than "
+            "dense)");
   const FormatChoice two = choose(kind_of(4096, 4096, 0.8), &meter_);
   ASSERT_EQ(two.not_tried.size(), 2u);
   EXPECT_EQ(two.not_tried[0].format, "tiled_csl");
@@ -335,7 +343,7 @@ class FormatForOnePurpose : public WeightFormat {
   std::string_view name() const override { return "one_purpose"; }
   int32_t version() const override { return 1; }
   bool runs_on(const Device& device) const override { return device.is_cuda(); }
-  bool for_auto() const override { return false; }
+  bool for_auto(const Device&) const override { return false; }
   bool holds(DType dtype) const override { return dtype == DType::f16; }
   std::string why_not(const Tensor&) const override { return {}; }
   EncodedWeight encode(const Tensor&, LayoutFor, ThreadPool&) const override { fail("no encoder"); }
@@ -370,15 +378,17 @@ TEST(FormatCandidates, AreThoseThatSaveBytesAndTheStoredOne) {
     return all;
   };
   using Names = std::vector<std::string>;
-  const Names all{"dense", "tiled_csl", "tca_bme"};
+  const Names all{"dense", "tiled_csl", "tca_bme", "general_sparse"};
   EXPECT_EQ(names(kind_of(4096, 4096, 0.3)), all);
-  EXPECT_EQ(names(kind_of(4096, 4096, 0.3), {}), all);
-  EXPECT_EQ(names(kind_of(4096, 4096, 0.9, 1, "tiled_csl")), all);
+  EXPECT_EQ(names(kind_of(4096, 4096, 0.3), {}), (Names{"dense", "tiled_csl", "tca_bme"}));
+  EXPECT_EQ(names(kind_of(4096, 4096, 0.3, 1, "general_sparse"), {}), all);
+  EXPECT_EQ(names(kind_of(4096, 4096, 0.9, 1, "tiled_csl")),
+            (Names{"dense", "tiled_csl", "tca_bme"}));
   EXPECT_EQ(names(kind_of(4096, 4096, 0.9)), (Names{"dense", "tca_bme"}));
   EXPECT_EQ(names(kind_of(4096, 4096, 0.99)), Names{"dense"});
   LayerKind f32 = kind_of(4096, 4096, 0.1);
   f32.weight.dtype = DType::f32;
-  EXPECT_EQ(names(f32), Names{"dense"});
+  EXPECT_EQ(names(f32, {}), Names{"dense"});
 }
 
 TEST(ChooseByRules, IsTheRulesOnAGpuAndWhatIsStoredOnTheCpu) {

@@ -28,7 +28,7 @@ class SmallestEncoding : public ::testing::Test {
     return encode_smallest(w, formats, threads_);
   }
   std::optional<EncodedWeight> of_all(const Tensor& w) {
-    return encode_smallest(w, auto_formats(), threads_);
+    return encode_smallest(w, smallest_formats(), threads_);
   }
   ThreadPool threads_{2};
 };
@@ -59,7 +59,7 @@ TEST_F(SmallestEncoding, HasTheFewestBytesOfAllLayouts) {
       const std::optional<EncodedWeight> e = all ? of_all(w.view) : of_bitmaps(w.view);
       const int64_t bytes = e ? e->bytes() : w.view.bytes();
       EXPECT_LE(bytes, w.view.bytes());
-      for (const WeightFormat* format : auto_formats()) {
+      for (const WeightFormat* format : smallest_formats()) {
         if (all || format == &tca_bme_format()) {
           for (LayoutFor goal : {LayoutFor::speed, LayoutFor::size}) {
             EXPECT_LE(bytes, format->encode(w.view, goal, threads_).bytes()) << format->name();
@@ -104,8 +104,8 @@ TEST_F(SmallestEncoding, IsInAFormatThatTakesTheMatrix) {
   EXPECT_FALSE(of_all(f32.view).has_value());
 }
 
-TEST(Registry, CandidatesOfAutoRunOnAllDevices) {
-  const std::vector<const WeightFormat*> candidates = auto_formats();
+TEST(Registry, CandidatesOfSmallestRunOnAllDevices) {
+  const std::vector<const WeightFormat*> candidates = smallest_formats();
   EXPECT_EQ(candidates.front(), &dense_format());
   EXPECT_NE(std::ranges::find(candidates, &tca_bme_format()), candidates.end());
   EXPECT_NE(std::ranges::find(candidates, &tiled_csl_format()), candidates.end());

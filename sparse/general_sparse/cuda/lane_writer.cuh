@@ -8,8 +8,6 @@
 
 namespace sparsellm::general_sparse {
 
-inline constexpr int kSliceLanes = 32;
-
 // Of a row group in a panel: elements of a dense matrix of 16-bit values.
 struct GroupElements {
   const uint16_t* first = nullptr;  // of the first row, in the panel

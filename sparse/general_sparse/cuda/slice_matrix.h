@@ -4,14 +4,16 @@
 
 namespace sparsellm::general_sparse {
 
+inline constexpr int kSliceLanes = 32;
+
 // An interleaved encoding on a CUDA device, as kernels see it (slice_product.cuh).
 struct SliceMatrix {
   const uint32_t* starts = nullptr;
   const uint16_t* row_order = nullptr;  // null: rows are in order
   const uint8_t* positions = nullptr;
   const uint8_t* values = nullptr;
-  // Of differences: u16 [slices as stored][kMostParts - 1][32], for each lane the position of the
-  // entry before the border (part_border()).
+  // Of differences: u16 [slices as stored][kMostParts - 1][kSliceLanes], for each lane the position
+  // of the entry before the border (part_border()).
   const uint16_t* border_positions = nullptr;
   // u32 [cuts + 1]: slices, in the order of the kernel, that the cuts in equal shares of all units
   // fall at.

@@ -75,7 +75,7 @@ TEST(ConvertSmallest, IsNeverLargerThanAnyFormat) {
           ->conversion.weights;
     };
     const std::vector<ConvertedWeight> smallest = weights_as("smallest");
-    for (const WeightFormat* format : auto_formats()) {
+    for (const WeightFormat* format : smallest_formats()) {
       const std::vector<ConvertedWeight> as = weights_as(format->name());
       for (size_t i = 0; i < as.size(); ++i) {
         EXPECT_LE(smallest[i].bytes, as[i].bytes) << format->name() << " " << sparsity;

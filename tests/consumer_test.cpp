@@ -118,8 +118,61 @@ std::set<std::string> headers_in(const fs::path& root) {
   return headers;
 }
 
-// What is installed is enough for the example of docs, wherever it is moved to.
-TEST(Installed, ExampleStreamsText) {
+void expect_whole(const fs::path& includes) {
+  const std::set<std::string> headers = headers_in(includes);
+  constexpr size_t kMostHeaders = 31;  // a promise is kept small
+  EXPECT_LE(headers.size(), kMostHeaders) << ::testing::PrintToString(headers);
+  for (const char* header : {"engine/engine.h", "engine/engine_options.h", "engine/request.h",
+                             "kernels/base/error.h", "sparse/general_sparse/general_matrix.h",
+                             "sparse/matrices/matrix_market.h", "tokenizer/tokenizer.h"}) {
+    EXPECT_TRUE(headers.contains(header)) << header;
+  }
+  for (const std::string& header : headers) {
+    std::ifstream text(includes / header);
+    for (const testing::Include& include : testing::read_includes(text)) {
+      EXPECT_TRUE(include.angled || headers.contains(include.target))
+          << header << " includes " << include.target << ", which is not installed";
+    }
+  }
+}
+
+testing::Outcome run_without_gpu(const fs::path& program, const std::vector<std::string>& args) {
+  const testing::RunOptions no_gpu{
+      .input = {}, .before_exec = [] { ::setenv("CUDA_VISIBLE_DEVICES", "", 1); }, .meanwhile = {}};
+  return testing::run_program(program.c_str(), args, no_gpu);
+}
+
+// As much of the same text as sparsellm-run.
+void expect_streams(const fs::path& stream, const fs::path& sparsellm_run) {
+  const std::string model = testing::data("models/fable-llama-relu-8m").string();
+  const std::string text = "Once upon a time there was";
+  const testing::Outcome streamed = run_without_gpu(stream, {model, text});
+  EXPECT_EQ(streamed.exit_code, 0) << streamed.err;
+  const testing::Outcome run = run_without_gpu(
+      sparsellm_run,
+      {"-m", model, "-p", text, "-n", "100", "--temp", "0", "--repeat-penalty", "1"});
+  EXPECT_EQ(run.exit_code, 0) << run.err;
+  EXPECT_GT(run.out.size(), 200u);
+  EXPECT_EQ(streamed.out, run.out);
+}
+
+void expect_multiplies(const fs::path& multiply) {
+  const testing::TempDir folder;
+  const fs::path file = folder.write("matrix.mtx",
+                                     "%%MatrixMarket matrix coordinate real general\n"
+                                     "4 3 4\n"
+                                     "1 1 0.5\n1 3 2\n2 2 -1\n4 1 1\n");
+  const testing::Outcome product = run_without_gpu(multiply, {file.string()});
+  EXPECT_EQ(product.exit_code, 0) << product.err;
+  // B is 0 1 2 3, 4 5 6 7, 8 9 0 1.
+  EXPECT_EQ(product.out, "16 18.5 1 3.5\n-4 -5 -6 -7\n0 0 0 0\n0 1 2 3\n");
+  const testing::Outcome refused = run_without_gpu(multiply, {"/no/such/matrix.mtx"});
+  EXPECT_EQ(refused.exit_code, 1);
+  EXPECT_NE(refused.err.find("/no/such/matrix.mtx"), std::string::npos) << refused.err;
+}
+
+// What is installed is enough for the examples of docs, wherever it is moved to.
+TEST(Installed, ExamplesRun) {
   const testing::TempDir directory;
   ASSERT_NO_FATAL_FAILURE(run_cmake(
       {"--install", SPARSELLM_BUILD_DIR, "--prefix", (directory.path() / "installed").string()}));
@@ -127,41 +180,15 @@ TEST(Installed, ExampleStreamsText) {
   const fs::path prefix = folder / "prefix";
   fs::create_directory(folder);
   fs::rename(directory.path() / "installed", prefix);
-
-  const std::set<std::string> headers = headers_in(prefix / "include" / "sparsellm");
-  constexpr size_t kMostHeaders = 21;  // a promise is kept small
-  EXPECT_LE(headers.size(), kMostHeaders) << ::testing::PrintToString(headers);
-  for (const char* header : {"engine/engine.h", "engine/engine_options.h", "engine/request.h",
-                             "kernels/base/error.h", "tokenizer/tokenizer.h"}) {
-    EXPECT_TRUE(headers.contains(header)) << header;
-  }
-  for (const std::string& header : headers) {
-    std::ifstream text(prefix / "include" / "sparsellm" / header);
-    for (const testing::Include& include : testing::read_includes(text)) {
-      EXPECT_TRUE(include.angled || headers.contains(include.target))
-          << header << " includes " << include.target << ", which is not installed";
-    }
-  }
+  expect_whole(prefix / "include" / "sparsellm");
 
   const fs::path build = folder / "build";
   std::vector<std::string> args = configure(testing::source_dir() / "docs" / "example", build);
   args.push_back("-DCMAKE_PREFIX_PATH=" + prefix.string());
   ASSERT_NO_FATAL_FAILURE(run_cmake(args));
   ASSERT_NO_FATAL_FAILURE(run_cmake({"--build", build.string()}));
-
-  const std::string model = testing::data("models/fable-llama-relu-8m").string();
-  const std::string text = "Once upon a time there was";
-  const testing::RunOptions no_gpu{
-      .input = {}, .before_exec = [] { ::setenv("CUDA_VISIBLE_DEVICES", "", 1); }, .meanwhile = {}};
-  const testing::Outcome streamed =
-      testing::run_program((build / "stream").c_str(), {model, text}, no_gpu);
-  EXPECT_EQ(streamed.exit_code, 0) << streamed.err;
-  const testing::Outcome run = testing::run_program(
-      (prefix / "bin" / "sparsellm-run").c_str(),
-      {"-m", model, "-p", text, "-n", "100", "--temp", "0", "--repeat-penalty", "1"}, no_gpu);
-  EXPECT_EQ(run.exit_code, 0) << run.err;
-  EXPECT_GT(run.out.size(), 200u);
-  EXPECT_EQ(streamed.out, run.out);
+  expect_streams(build / "stream", prefix / "bin" / "sparsellm-run");
+  expect_multiplies(build / "multiply");
 }
 #endif
 

@@ -29,6 +29,7 @@ parsers=(
   tokenizer/pretokenize.cpp tokenizer/sentencepiece.cpp tokenizer/sentencepiece_model.cpp
   tokenizer/token_table.cpp tokenizer/tokenizer.cpp tokenizer/tokenizer_config.cpp
   tokenizer/tokenizer_json.cpp tokenizer/utf8.cpp tokenizer/vocab_merges.cpp
+  tools/bench/matrix_list.cpp
   tools/cli/args.cpp tools/cli/session_message.cpp tools/run/generation_args.cpp tools/run/line_reader.cpp
   tools/run/prompt_lines.cpp
   tools/run/result_check.cpp tools/run/results.cpp tools/run/run_entries.cpp tools/run/run_mark.cpp

@@ -245,6 +245,18 @@ MatrixPlan plan_of_class(const RandomMatrix& what) {
   fail("a matrix of no class");
 }
 
+// Throws OutOfMemory for a matrix that will not fit: the lengths of its rows may take hours to be
+// drawn, nonzero by nonzero. One block, however large, is the least of its class.
+void require_room(const RandomMatrix& what) {
+  int64_t nonzeros = what.nonzeros;
+  if (what.matrix_class == MatrixClass::stencil) {
+    nonzeros = std::min(nonzeros, kStencils.back().points * what.rows);
+  } else if (what.matrix_class == MatrixClass::blocks) {
+    nonzeros = std::max(nonzeros, what.block_rows * what.block_columns);
+  }
+  const CompressedRows room(DType::f32, what.rows, what.columns, nonzeros);
+}
+
 }  // namespace
 
 void check_random_matrix(const RandomMatrix& what) {
@@ -271,6 +283,7 @@ void check_random_matrix(const RandomMatrix& what) {
 
 CompressedRows random_matrix(const RandomMatrix& what, ThreadPool& threads) {
   check_random_matrix(what);
+  require_room(what);
   const MatrixPlan plan =
       what.nonzeros == 0
           ? plan_of_lengths(std::vector<int64_t>(static_cast<size_t>(what.rows)), what.columns, 0)

@@ -48,7 +48,7 @@ struct RandomMatrix {
 // Of f32. Values are uniform among 2^16 numbers between -1 and 1, none of which is 0. The same bits
 // for the same arguments, on every machine and at any number of threads: of the mathematical
 // functions none is used whose last bit depends on a library. Throws Error for arguments out of
-// range and for more nonzeros than elements.
+// range and for more nonzeros than elements, OutOfMemory where there is not enough memory.
 CompressedRows random_matrix(const RandomMatrix& what, ThreadPool& threads);
 
 // Throws Error for arguments that random_matrix() refuses.

@@ -416,6 +416,21 @@ def format_rules_seeds():
     yield "none", dump({"gpu": "GPU", "rules": []}).encode()
 
 
+def matrix_list_seeds():
+    path = DATA.parent.parent / "configs" / "matrices" / "spmm.json"
+    listed = json.loads(read(path))
+    yield path.stem, dump(listed).encode()
+    size = {"rows": 48, "columns": 48, "nonzeros": 200}  # small enough to be made
+    classes = {entry["class"]: entry for entry in reversed(listed["matrices"])}
+    for name, entry in classes.items():
+        yield name, dump({"matrices": [entry | size]}).encode()
+    small = [entry | size for entry in classes.values()]
+    yield "all", dump({"description": "text", "matrices": small}).encode()
+    wide = {"rows": 9, "columns": 130, "nonzeros": 900}
+    dense = [entry | wide for entry in small if entry["class"] != "stencil"]
+    yield "wide", dump({"description": None, "matrices": dense}).encode()
+
+
 def matrix_market_seeds():
     fields = {"real": (0.5, -1e-3, "+2.5E1"), "integer": (3, -4, "+5"), "pattern": ("", "", "")}
     for field, values in fields.items():
@@ -516,6 +531,7 @@ TARGETS = {
     "format_rules": format_rules_seeds,
     "general_sparse_text": general_sparse_text_seeds,
     "kernel_cache": kernel_cache_seeds,
+    "matrix_list": matrix_list_seeds,
     "matrix_market": matrix_market_seeds,
     "merges_vocab": merges_vocab_seeds,
     "model_directory": model_directory_seeds,

@@ -15,9 +15,10 @@ include(CMakePackageConfigHelpers)
 set(doc_dir ${CMAKE_INSTALL_DATAROOTDIR}/doc)
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/SparseLLM)
 
-# engine/engine.h and all that it pulls in; consumer_test says what is missing. They keep their
-# folders, below one of the project's own that is the folder of includes: so their #include lines
-# are right as they stand, and a kernels/rope.h is nowhere in another project's way.
+# What the programs of docs/example include, and all that it pulls in; consumer_test says what is
+# missing. They keep their folders, below one of the project's own that is the folder of includes: so
+# their #include lines are right as they stand, and a kernels/rope.h is nowhere in another project's
+# way.
 set(public_headers
   engine/engine.h
   engine/engine_options.h
@@ -26,12 +27,19 @@ set(public_headers
   engine/sampler.h
   engine/stats.h
   kernels/activation.h
+  kernels/base/buffer.h
   kernels/base/cpu_isa.h
+  kernels/base/cuda_context.h
+  kernels/base/cuda_queue.h
   kernels/base/device.h
   kernels/base/dtype.h
   kernels/base/error.h
+  kernels/base/exec.h
   kernels/base/file_descriptor.h
   kernels/base/open_directory.h
+  kernels/base/parallel.h
+  kernels/base/tensor.h
+  kernels/base/workspace.h
   kernels/rope.h
   models/activation_sparsity.h
   models/config.h
@@ -39,6 +47,9 @@ set(public_headers
   models/neuron_counts.h
   models/weights/load_progress.h
   sparse/activation/votes.h
+  sparse/general_sparse/general_matrix.h
+  sparse/matrices/compressed_rows.h
+  sparse/matrices/matrix_market.h
   tokenizer/tokenizer.h)
 foreach(header ${public_headers})
   get_filename_component(folder ${header} DIRECTORY)
@@ -59,7 +70,7 @@ install(FILES ${PROJECT_BINARY_DIR}/SparseLLMConfig.cmake
   ${PROJECT_BINARY_DIR}/SparseLLMConfigVersion.cmake
   tokenizer/FindPCRE2.cmake tokenizer/FindSentencePiece.cmake
   DESTINATION ${package_dir} COMPONENT development)
-install(FILES docs/example/CMakeLists.txt docs/example/stream.cpp
+install(FILES docs/example/CMakeLists.txt docs/example/multiply.cpp docs/example/stream.cpp
   DESTINATION ${doc_dir}/libsparsellm-dev/example COMPONENT development)
 install(FILES LICENSE DESTINATION ${doc_dir}/libsparsellm-dev RENAME copyright
   COMPONENT development)

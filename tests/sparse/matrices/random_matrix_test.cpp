@@ -335,6 +335,32 @@ TEST(RandomMatrix, MostRowsAreEmpty) {
   EXPECT_LE(statistics_of(full).empty_rows, 50);
 }
 
+// And not after the lengths of its rows are drawn, which here would take days.
+TEST(RandomMatrix, TooLargeIsRefusedAtOnce) {
+  ThreadPool threads(1);
+  constexpr int64_t kColumns = int64_t{1} << 30;
+  for (const MatrixClass matrix_class : kMatrixClasses) {
+    if (matrix_class != MatrixClass::stencil) {  // of which no row is long
+      SCOPED_TRACE(name_of(matrix_class));
+      EXPECT_THROW(random_matrix({.matrix_class = matrix_class,
+                                  .rows = 1 << 20,
+                                  .columns = kColumns,
+                                  .nonzeros = int64_t{1} << 49,
+                                  .seed = kSeed},
+                                 threads),
+                   OutOfMemory);
+    }
+  }
+  EXPECT_THROW(random_matrix({.matrix_class = MatrixClass::blocks,
+                              .rows = kColumns,
+                              .columns = kColumns,
+                              .nonzeros = 1,
+                              .block_rows = kColumns,
+                              .block_columns = 1 << 19},
+                             threads),
+               OutOfMemory);
+}
+
 TEST(RandomMatrix, WrongArguments) {
   ThreadPool threads(1);
   const auto error = [&](RandomMatrix what, std::string_view part) {

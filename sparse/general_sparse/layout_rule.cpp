@@ -63,7 +63,7 @@ Layout with_shared_rows(Layout layout, int shared_rows) {
   return layout;
 }
 
-// Positions, panels and shared rows.
+// Positions, panels and shared rows of interleaved groups.
 Layout choose_positions(const MatrixFacts& m) {
   constexpr double kFewEntries = 16.0;  // in a chunk: its start and its end begin to count
   // On average: the bytes of more nonzeros take longer than conflicts in shared memory.
@@ -90,15 +90,28 @@ Layout choose_positions(const MatrixFacts& m) {
   return best;
 }
 
-// As many entries as a lane can load at once without many fillers.
-int choose_vector(const MatrixFacts& m, const Layout& layout) {
-  constexpr double kEntriesForEach = 16.0;
-  int vector = 1;
-  while (vector < 8 && 2 * vector * layout.shared_rows * m.value_bytes <= kLoadBytes &&
-         2 * vector * kEntriesForEach <= m.mean_entries(layout)) {
-    vector *= 2;
+// Groups apart, as cuda/row_product.cuh reads them.
+Layout apart_layout(const MatrixFacts& m, bool sorted) {
+  constexpr double kLongRows = 64.0;  // whose last units have few fillers
+  constexpr double kFull = 0.75;      // of the values of shared rows: nonzeros
+  Layout layout{.positions = PositionCode::u16,
+                .panel_columns = kWidestPanel,
+                .window_rows = kUsualWindow,
+                .sorted = sorted};
+  if (m.columns > kWidestPanel) {
+    layout.positions = PositionCode::u32;
+    layout.panel_columns = 0;
   }
-  return vector;
+  const auto nonzeros = static_cast<double>(m.statistics.nonzeros);
+  for (const int shared_rows : kSharedRowCounts) {
+    if (nonzeros >= kFull * static_cast<double>(m.entries(shared_rows) * shared_rows)) {
+      layout = with_shared_rows(layout, shared_rows);
+    }
+  }
+  const bool has_long_rows =
+      nonzeros >= kLongRows * static_cast<double>(std::max<int64_t>(m.rows, 1));
+  layout.vector = layout.shared_rows == 1 && has_long_rows ? 4 : 1;
+  return layout;
 }
 
 // As many groups as a warp has threads, side by side, with whole loads of values, and differences
@@ -113,10 +126,10 @@ Layout interleaved(Layout layout, int64_t value_bytes) {
   return layout;
 }
 
-// Whether groups are interleaved, by the bytes of both encodings.
-bool pays_to_interleave(double interleaved_bytes, double bytes) {
-  constexpr double kMostBytes = 2.0;
-  return interleaved_bytes <= kMostBytes * bytes;
+// Whether groups are interleaved, by the bytes of that encoding and of one with groups apart.
+bool pays_to_interleave(const Layout& layout, double interleaved_bytes, double bytes) {
+  constexpr double kMostBytes = 1.5;
+  return layout.positions != PositionCode::u32 && interleaved_bytes <= kMostBytes * bytes;
 }
 
 struct CountedLayout {
@@ -215,36 +228,19 @@ int64_t expected_uniform_bytes(const UniformMatrix& matrix, DType dtype) {
                           .columns = matrix.columns,
                           .value_bytes = size_of(dtype),
                           .statistics = statistics};
-  Layout apart = choose_positions(facts);
-  apart.vector = choose_vector(facts, apart);
-  const double one = expected_bytes_in(facts, apart, density);
-  const double many = expected_bytes_in(facts, interleaved(apart, facts.value_bytes), density);
-  return std::llround(pays_to_interleave(many, one) ? many : one);
+  const Layout interleaved_groups = interleaved(choose_positions(facts), facts.value_bytes);
+  const double one = expected_bytes_in(facts, apart_layout(facts, true), density);
+  const double many = expected_bytes_in(facts, interleaved_groups, density);
+  return std::llround(pays_to_interleave(interleaved_groups, many, one) ? many : one);
 }
 
 Layout choose_row_layout(const CompressedRows& m, const RowStatistics& statistics) {
-  constexpr double kUneven = 0.25;    // deviation of lengths, of their mean
-  constexpr double kLongRows = 64.0;  // whose last units have few fillers
-  constexpr double kFull = 0.75;      // of the values of shared rows: nonzeros
-  Layout layout{
-      .positions = PositionCode::u16, .panel_columns = kWidestPanel, .window_rows = kUsualWindow};
-  if (m.columns() > kWidestPanel) {
-    layout.positions = PositionCode::u32;
-    layout.panel_columns = 0;
-  }
-  layout.sorted = statistics.length_deviation > kUneven * statistics.mean_length;
-  const MatrixFacts facts{.rows = m.rows(),
-                          .columns = m.columns(),
-                          .value_bytes = size_of(m.dtype()),
-                          .statistics = statistics};
-  for (const int shared_rows : kSharedRowCounts) {
-    if (static_cast<double>(statistics.nonzeros) >=
-        kFull * static_cast<double>(facts.entries(shared_rows) * shared_rows)) {
-      layout = with_shared_rows(layout, shared_rows);
-    }
-  }
-  layout.vector = layout.shared_rows == 1 && statistics.mean_length >= kLongRows ? 4 : 1;
-  return layout;
+  constexpr double kUneven = 0.25;  // deviation of lengths, of their mean
+  return apart_layout({.rows = m.rows(),
+                       .columns = m.columns(),
+                       .value_bytes = size_of(m.dtype()),
+                       .statistics = statistics},
+                      statistics.length_deviation > kUneven * statistics.mean_length);
 }
 
 Layout usual_layout() { return {.panel_columns = kUsualPanel}; }
@@ -265,13 +261,12 @@ Layout choose_layout(const MatrixShape& m, const RowStatistics& statistics, Layo
   const auto counted = [&](const Layout& layout) {
     return CountedLayout{.layout = layout, .bytes = bytes_in(layout)};
   };
-  Layout apart = choose_positions(facts);
-  apart.vector = choose_vector(facts, apart);
-  const CountedLayout one = counted(apart);
-  const CountedLayout many = counted(interleaved(apart, facts.value_bytes));
-  CountedLayout best =
-      pays_to_interleave(static_cast<double>(many.bytes), static_cast<double>(one.bytes)) ? many
-                                                                                          : one;
+  const CountedLayout one = counted(apart_layout(facts, true));
+  const CountedLayout many = counted(interleaved(choose_positions(facts), facts.value_bytes));
+  CountedLayout best = pays_to_interleave(many.layout, static_cast<double>(many.bytes),
+                                          static_cast<double>(one.bytes))
+                           ? many
+                           : one;
   if (goal == LayoutFor::speed) {
     return best.layout;
   }

@@ -13,17 +13,18 @@
 namespace sparsellm::general_sparse {
 
 // A layout for the matrix, whose statistics these are. For speed by a rule:
-//   positions    i8 from 15 % of nonzeros on, where products of one token wait for bytes, if few
-//                gaps are longer than 255 (u8 where groups are apart); else u16, whose order is
-//                free (bank_order.h), or u32 where rows are so short and so long apart that panels
-//                would be nearly empty. Bits, which are smaller from 25 % of nonzeros on, take
-//                products longer to find than they save.
-//   panels       of 8192 columns: x of 8 tokens fits into the shared memory of a multiprocessor.
-//   One
-//                panel up to 10240 columns, where it fits just as well.
-//   shared_rows  with the fewest bytes
 //   interleave   32 groups, sorted, with 16 bytes of values for each load, if that takes at most
-//                twice the bytes of none: the others of a slice wait for its longest row
+//                1.5 times the bytes of none: the others of a slice wait for its longest row. Not
+//                where rows are so short and so long apart that panels would be nearly empty.
+// Interleaved groups have
+//   positions    i8 from 15 % of nonzeros on, where products of one token wait for bytes, if few
+//                gaps are longer than 255; else u16, whose order is free (bank_order.h). Bits,
+//                which are smaller from 25 % of nonzeros on, take products longer to find than they
+//                save.
+//   panels       of 8192 columns: x of 8 tokens fits into the shared memory of a multiprocessor.
+//                One panel up to 10240 columns, where it fits just as well.
+//   shared_rows  with the fewest bytes
+// Others are those of choose_row_layout(), sorted.
 // For size the one with the fewest bytes among that, and many more that the statistics do not rule
 // out. Bytes are counted, not estimated.
 Layout choose_layout(const CompressedRows& m, const RowStatistics& statistics, LayoutFor goal,
@@ -35,9 +36,9 @@ struct MatrixShape {
   DType dtype = DType::f16;
 };
 // The same for a matrix on any device: bytes_in(layout) returns its encoded_size(). For speed it is
-// called for at most two layouts, both with windows of 256 groups: groups apart and in order; 32
-// interleaved groups, sorted. The statistics that count are nonzeros, bridges, blocks and the mean
-// gap.
+// called for at most two layouts, both sorted, with windows of 256 groups: groups apart in one
+// panel; 32 interleaved groups. The statistics that count are nonzeros, bridges, blocks and the
+// mean gap.
 Layout choose_layout(const MatrixShape& m, const RowStatistics& statistics, LayoutFor goal,
                      const std::function<int64_t(const Layout&)>& bytes_in);
 

@@ -1,5 +1,5 @@
 #include <algorithm>
-#include <iterator>
+#include <span>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -10,6 +10,7 @@
 #include "sparse/general_sparse/cuda/encode_cuda.h"
 #include "sparse/general_sparse/cuda/lane_writer.cuh"
 #include "sparse/general_sparse/cuda/nonzeros_cuda.h"
+#include "sparse/general_sparse/cuda/row_weight.h"
 #include "sparse/general_sparse/cuda/slice_plan.h"
 #include "sparse/general_sparse/cuda/slice_product_cuda.h"
 #include "sparse/general_sparse/cuda/word_bits.cuh"
@@ -21,6 +22,7 @@ namespace {
 
 // The shared memory of a block: enough for panels of 16384 columns, and there on every device.
 constexpr int kMostBankBytes = 72 << 10;
+constexpr int kRowWriteThreads = 128;
 
 struct SliceWrite {
   DenseSource w;
@@ -51,6 +53,13 @@ __device__ BankMemory bank_memory_of(const SliceWrite& p, int64_t slice, int lan
           .stride = kSliceLanes};
 }
 
+__device__ GroupElements elements_of(const SliceWrite& p, const Chunk& chunk, int64_t group,
+                                     int rows) {
+  return {.first = p.w.data + group * p.shared_rows * p.w.stride + chunk.first_column,
+          .row_stride = p.w.stride,
+          .rows = rows};
+}
+
 // A warp writes a slice, a lane for each of its groups.
 template <PositionCode code>
 __global__ void __launch_bounds__(kSliceLanes) slice_write_kernel(SliceWrite p) {
@@ -64,9 +73,7 @@ __global__ void __launch_bounds__(kSliceLanes) slice_write_kernel(SliceWrite p) 
   if (place < in.chunk.groups) {
     const int64_t group = in.chunk.first_group + p.row_order[in.chunk.first_place + place];
     bits = group_bits(p.bits, p.shared_rows, in.chunk, group);
-    elements = {.first = p.w.data + group * p.shared_rows * p.w.stride + in.chunk.first_column,
-                .row_stride = p.w.stride,
-                .rows = bits.rows};
+    elements = elements_of(p, in.chunk, group, bits.rows);
   }
   LaneTarget<Position> to{.positions = static_cast<Position*>(p.positions),
                           .values = p.values,
@@ -87,9 +94,25 @@ __global__ void __launch_bounds__(kSliceLanes) slice_write_kernel(SliceWrite p) 
   }
 }
 
-bool is_written_here(const Layout& layout) {
-  return layout.interleave == kSliceLanes && layout.sorted &&
-         (layout.positions == PositionCode::i8 || layout.positions == PositionCode::u16);
+// A thread writes a group that is apart.
+template <class Position>
+__global__ void __launch_bounds__(kRowWriteThreads) row_write_kernel(SliceWrite p) {
+  const int64_t slice = int64_t{blockIdx.x} * kRowWriteThreads + threadIdx.x;
+  if (slice >= p.grid.slices()) {
+    return;
+  }
+  const SlicePlace in = p.grid.slice(slice);
+  const int64_t group = in.chunk.first_group + p.row_order[in.chunk.first_place + in.in_chunk];
+  const GroupBits bits = group_bits(p.bits, p.shared_rows, in.chunk, group);
+  AscendingEntries<WordBits> entries(bits);
+  write_lane(entries, elements_of(p, in.chunk, group, bits.rows),
+             LaneTarget<Position>{.positions = static_cast<Position*>(p.positions),
+                                  .values = p.values,
+                                  .first_unit = p.starts[slice],
+                                  .units = p.starts[slice + 1] - p.starts[slice],
+                                  .lanes = 1,
+                                  .vector = p.vector,
+                                  .shared_rows = p.shared_rows});
 }
 
 void write_slices(const Tensor& w, const DeviceNonzeros& nonzeros, const DeviceEncoding& made,
@@ -109,6 +132,15 @@ void write_slices(const Tensor& w, const DeviceNonzeros& nonzeros, const DeviceE
                .class_words = 0};
   require(grid.slices() <= INT32_MAX, "encode: {} slices of a {} x {} matrix", grid.slices(),
           made.rows, made.columns);
+  if (made.layout.interleave == 1) {
+    launch(ctx,
+           made.layout.positions == PositionCode::u32 ? row_write_kernel<uint32_t>
+                                                      : row_write_kernel<uint16_t>,
+           {.blocks = static_cast<unsigned>(ceil_div(grid.slices(), int64_t{kRowWriteThreads})),
+            .threads = kRowWriteThreads},
+           p);
+    return;
+  }
   LaunchShape shape{.blocks = static_cast<unsigned>(grid.slices()), .threads = kSliceLanes};
   if (made.layout.positions == PositionCode::i8) {
     launch(ctx, slice_write_kernel<PositionCode::i8>, shape, p);
@@ -132,15 +164,18 @@ void write_slices(const Tensor& w, const DeviceNonzeros& nonzeros, const DeviceE
   launch(ctx, slice_write_kernel<PositionCode::u16>, shape, p);
 }
 
-// What load_encoding_cuda() makes beside the parts, of starts on the host.
+template <class T>
+std::vector<T> on_host(const Buffer& buffer, const ExecContext& ctx) {
+  std::vector<T> values(static_cast<size_t>(buffer.bytes()) / sizeof(T));
+  ctx.cuda->copy(values.data(), buffer.data(), buffer.bytes(), ctx.queue);
+  return values;
+}
+
+// What load_encoding_cuda() makes beside the parts, of starts and order on the host.
 void add_share_cuts(DeviceEncoding& made, const ChunkGrid& grid, const ExecContext& ctx) {
-  std::vector<uint32_t> starts(static_cast<size_t>(grid.slices()) + 1);
-  ctx.cuda->copy(starts.data(), made.starts.data(), made.starts.bytes(), ctx.queue);
-  const std::vector<uint32_t> cuts =
-      share_cuts(grid, starts, share_cut_count(cuda_state(ctx).multiprocessors));
-  made.share_cuts =
-      Buffer(ctx.device, std::ssize(cuts) * int64_t{sizeof(uint32_t)}, "an encoded weight");
-  ctx.cuda->copy(made.share_cuts.data(), cuts.data(), made.share_cuts.bytes(), ctx.queue);
+  const std::vector<uint32_t> cuts = share_cuts(grid, on_host<uint32_t>(made.starts, ctx),
+                                                share_cut_count(cuda_state(ctx).multiprocessors));
+  made.share_cuts = to_device(std::as_bytes(std::span(cuts)), ctx.device);
 }
 
 }  // namespace
@@ -167,9 +202,6 @@ std::optional<DeviceEncoding> encode_cuda(const Tensor& w, const ExecContext& ct
                       return encoded_bytes(layout, ChunkGrid(layout, made.rows, made.columns),
                                            arranged->units, made.dtype);
                     });
-  if (!is_written_here(made.layout)) {
-    return std::nullopt;
-  }
   if (!arranged || arranged->layout != made.layout) {
     arranged = arrange_cuda(nonzeros, made.layout, ctx);
   }
@@ -190,6 +222,10 @@ std::optional<DeviceEncoding> encode_cuda(const Tensor& w, const ExecContext& ct
       made.border_positions =
           new_buffer(grid.slices() * (kMostParts - 1) * kSliceLanes, DType::u16);
     }
+  }
+  if (has_row_kernels(made.layout, made.columns)) {
+    add_row_pieces(made, on_host<uint32_t>(made.starts, ctx),
+                   on_host<uint16_t>(made.row_order, ctx), ctx.device);
   }
   write_slices(w, nonzeros, made, ctx);
   ctx.cuda->synchronize();

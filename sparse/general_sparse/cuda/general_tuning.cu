@@ -14,8 +14,13 @@ std::vector<ProductPlan> CudaGeneralWeight::candidates(
       plans.push_back(plan);
     }
   };
-  if (slices_) {
-    for (const SliceConfig& config : slice_candidates(*slices_, product.tokens)) {
+  if (kernels_.slices) {
+    for (const SliceConfig& config : slice_candidates(*kernels_.slices, product.tokens)) {
+      add(config);
+    }
+  }
+  if (kernels_.rows) {
+    for (const RowConfig& config : row_candidates(*kernels_.rows, product.tokens)) {
       add(config);
     }
   }

@@ -28,7 +28,7 @@ class CudaGeneralWeight : public WeightMatrix {
   int64_t out() const override { return encoding_.rows; }
   int64_t in() const override { return encoding_.columns; }
   DType dtype() const override { return encoding_.dtype; }
-  int64_t bytes() const override;
+  int64_t bytes() const override { return encoding_.bytes(); }
   std::optional<int64_t> nonzeros() const override { return encoding_.nonzeros; }
   void matmul(const Tensor& x, Tensor y, const Epilogue& epilogue, ExecContext& ctx) const override;
   void expand(Range rows, Tensor dense, ExecContext& ctx) const override;
@@ -46,7 +46,7 @@ class CudaGeneralWeight : public WeightMatrix {
       const PlannedProduct& product, const std::function<bool(const ProductPlan&)>& fits_all) const;
   std::string text_of(const ProductPlan& plan) const { return to_text(plan); }
   std::optional<ProductPlan> plan_from(std::string_view text, int64_t tokens) const {
-    return product_plan_from(text, slices(), out(), in(), tokens);
+    return product_plan_from(text, kernels_, out(), in(), tokens);
   }
   // Of matmul(): the tuned one if it fits, else the rule's.
   ProductPlan plan_for(DType y, int64_t tokens, const ExecContext& ctx) const;
@@ -56,11 +56,13 @@ class CudaGeneralWeight : public WeightMatrix {
            ExecContext& ctx) const;
 
  private:
-  const SliceWeight* slices() const { return slices_ ? &*slices_ : nullptr; }
+  ProductPlan plan_for_any_tokens(DType y) const;
+  void multiply_slices(const SliceConfig& config, const Tensor& x, const Tensor& y,
+                       const void* bias, bool relu, ExecContext& ctx) const;
 
   DeviceEncoding encoding_;
-  std::optional<SliceWeight> slices_;  // of that, where there are kernels for it
-  int64_t percent_;                    // of nonzeros, as keys have it
+  ProductKernels kernels_;  // for that
+  int64_t percent_;         // of nonzeros, as keys have it
 };
 
 }  // namespace sparsellm::general_sparse

@@ -1,12 +1,11 @@
 #include <algorithm>
-#include <cstring>
+#include <span>
 #include <utility>
 #include <vector>
 
 #include "kernels/activation.h"
 #include "kernels/base/cuda_state.cuh"
 #include "kernels/base/upload.h"
-#include "sparse/copy_buffer.h"
 #include "sparse/cuda_notices.h"
 #include "sparse/cuda_product_checks.h"
 #include "sparse/expand_matmul.h"
@@ -15,6 +14,7 @@
 #include "sparse/general_sparse/cuda/expand_cuda.h"
 #include "sparse/general_sparse/cuda/general_weight.cuh"
 #include "sparse/general_sparse/cuda/general_weight_cuda.h"
+#include "sparse/general_sparse/cuda/row_weight.h"
 #include "sparse/general_sparse/cuda/slice_plan.h"
 #include "sparse/general_sparse/format/parts.h"
 #include "sparse/tuned_plans.cuh"
@@ -24,16 +24,28 @@ namespace {
 
 // Pieces that overlap take more memory than all else in a step of few tokens.
 constexpr int64_t kMaxSinglePieceTokens = 1024;
-// Products of more tokens expand the weight.
+// Products of more are those of the expanded weight. Of a weight with so few nonzeros that its rows
+// are multiplied sooner than a dense weight is, they may have more.
 constexpr int64_t kMostSliceTokens = 64;
+constexpr int64_t kMostRowTokens = 64;
+constexpr int64_t kMostTokensOfFewNonzeros = 1024;
+constexpr int64_t kFewNonzeros = 200;  // one in so many elements
 
-int64_t workspace_bytes_of(int64_t rows, int64_t columns, int64_t panels, int64_t tokens) {
-  const int64_t partials = slice_workspace_bytes(rows, panels, std::min(tokens, kMostSliceTokens));
-  const int64_t single = std::max(expand_single_piece_workspace_bytes(rows, columns),
-                                  Workspace::tensor_bytes(DType::u8, {partials}));
+int64_t most_row_tokens(const DeviceEncoding& e) {
+  return e.nonzeros <= e.rows * e.columns / kFewNonzeros ? kMostTokensOfFewNonzeros
+                                                         : kMostRowTokens;
+}
+
+int64_t with_expansion(int64_t kernel_bytes, int64_t rows, int64_t columns, int64_t tokens) {
+  const int64_t single = std::max(expand_single_piece_workspace_bytes(rows, columns), kernel_bytes);
   return tokens <= kMaxSinglePieceTokens
              ? single
              : std::max(single, expand_matmul_workspace_bytes(rows, columns));
+}
+
+int64_t slice_bytes(int64_t rows, int64_t panels, int64_t tokens) {
+  return Workspace::tensor_bytes(
+      DType::u8, {slice_workspace_bytes(rows, panels, std::min(tokens, kMostSliceTokens))});
 }
 
 int attribute(cudaDeviceAttr which, const Device& device) {
@@ -73,10 +85,8 @@ std::optional<SliceWeight> slice_weight(const DeviceEncoding& e) {
 }
 
 template <class T>
-Buffer to_device(const std::vector<T>& values, const Device& device) {
-  Buffer buffer(device, std::ssize(values) * int64_t{sizeof(T)}, "an encoded weight");
-  copy_bytes(device, buffer.data(), {}, values.data(), buffer.bytes());
-  return buffer;
+Buffer values_to_device(const std::vector<T>& values, const Device& device) {
+  return to_device(std::as_bytes(std::span(values)), device);
 }
 
 // Copies a part, whose encoding lives as long as the copies are held.
@@ -101,14 +111,8 @@ Buffer upload_part(const std::shared_ptr<EncodedWeight>& e, std::string_view nam
 
 CudaGeneralWeight::CudaGeneralWeight(DeviceEncoding encoding)
     : encoding_(std::move(encoding)),
-      slices_(slice_weight(encoding_)),
+      kernels_{.slices = slice_weight(encoding_), .rows = row_weight(encoding_)},
       percent_(percent_for_key(encoding_.nonzeros, encoding_.rows * encoding_.columns)) {}
-
-int64_t CudaGeneralWeight::bytes() const {
-  return encoding_.starts.bytes() + encoding_.row_order.bytes() + encoding_.positions.bytes() +
-         encoding_.values.bytes() + encoding_.border_positions.bytes() +
-         encoding_.share_cuts.bytes();
-}
 
 void CudaGeneralWeight::matmul(const Tensor& x, Tensor y, const Epilogue& epilogue,
                                ExecContext& ctx) const {
@@ -127,23 +131,35 @@ void CudaGeneralWeight::run(const ProductPlan& plan, const Tensor& x, const Tens
     return;
   }
   const Activation::Kind kind = epilogue.activation.kind;
-  const int64_t partials = slice_workspace_bytes(out(), slices_->matrix.panels, x.size(0));
+  const bool relu = kind == Activation::Kind::relu;
+  if (const auto* rows = std::get_if<RowConfig>(&plan)) {
+    row_matmul(*kernels_.rows, {.x = x, .y = y, .bias = epilogue.bias.raw(), .relu = relu}, *rows,
+               ctx);
+  } else {
+    multiply_slices(std::get<SliceConfig>(plan), x, y, epilogue.bias.raw(), relu, ctx);
+  }
+  if (kind != Activation::Kind::none && kind != Activation::Kind::relu) {
+    activate(epilogue.activation, y, ctx);
+  }
+}
+
+void CudaGeneralWeight::multiply_slices(const SliceConfig& config, const Tensor& x, const Tensor& y,
+                                        const void* bias, bool relu, ExecContext& ctx) const {
+  const SliceWeight& slices = *kernels_.slices;
+  const int64_t partials = slice_workspace_bytes(out(), slices.matrix.panels, x.size(0));
   auto scratch = ctx.workspace.scope();
   slice_product_cuda(
-      *slices_,
+      slices,
       {.x = x.raw(),
        .x_stride = x.row_stride(),
        .y = y.raw(),
        .y_stride = y.row_stride(),
-       .bias = epilogue.bias.raw(),
-       .relu = kind == Activation::Kind::relu,
+       .bias = bias,
+       .relu = relu,
        .tokens = x.size(0),
        .dtype = dtype(),
        .workspace = partials == 0 ? nullptr : scratch.tensor(DType::u8, {partials}).raw()},
-      std::get<SliceConfig>(plan), ctx);
-  if (kind != Activation::Kind::none && kind != Activation::Kind::relu) {
-    activate(epilogue.activation, y, ctx);
-  }
+      config, ctx);
 }
 
 void CudaGeneralWeight::expand(Range rows, Tensor dense, ExecContext& ctx) const {
@@ -151,28 +167,26 @@ void CudaGeneralWeight::expand(Range rows, Tensor dense, ExecContext& ctx) const
   expand_cuda(encoding_, rows, dense.raw(), ctx);
 }
 
-int64_t CudaGeneralWeight::workspace_bytes(int64_t tokens, Sums) const {
-  return workspace_bytes_of(out(), in(), slices_ ? slices_->matrix.panels : 0, tokens);
+int64_t CudaGeneralWeight::workspace_bytes(int64_t tokens, Sums sums) const {
+  int64_t bytes = 0;
+  if (kernels_.slices) {
+    bytes = slice_bytes(out(), kernels_.slices->matrix.panels, tokens);
+  } else if (kernels_.rows) {
+    bytes = row_matmul_workspace_bytes(*kernels_.rows, in(),
+                                       sums == Sums::batch_invariant
+                                           ? tokens
+                                           : std::min(tokens, most_row_tokens(encoding_)));
+  }
+  return with_expansion(bytes, out(), in(), tokens);
 }
 
 std::string CudaGeneralWeight::notice() const {
-  return slices_ ? std::string() : expansion_notice(kName, encoding_.values.device());
+  return kernels_.slices || kernels_.rows ? std::string()
+                                          : expansion_notice(kName, encoding_.values.device());
 }
 
 std::unique_ptr<WeightMatrix> CudaGeneralWeight::copy() const {
-  DeviceEncoding copied{.layout = encoding_.layout,
-                        .dtype = encoding_.dtype,
-                        .rows = encoding_.rows,
-                        .columns = encoding_.columns,
-                        .nonzeros = encoding_.nonzeros,
-                        .units = encoding_.units,
-                        .starts = copy_of(encoding_.starts),
-                        .row_order = copy_of(encoding_.row_order),
-                        .positions = copy_of(encoding_.positions),
-                        .values = copy_of(encoding_.values),
-                        .border_positions = copy_of(encoding_.border_positions),
-                        .share_cuts = copy_of(encoding_.share_cuts)};
-  return std::make_unique<CudaGeneralWeight>(std::move(copied));
+  return std::make_unique<CudaGeneralWeight>(encoding_.copied());
 }
 
 std::string CudaGeneralWeight::plan_text(DType y, int64_t tokens, const ExecContext& ctx) const {
@@ -192,20 +206,32 @@ ProductKey CudaGeneralWeight::key(DType y, int64_t tokens, Launches launches) co
 
 ProductPlan CudaGeneralWeight::plan_for(DType y, int64_t tokens, const ExecContext& ctx) const {
   if (ctx.sums == Sums::batch_invariant) {
-    // The order of sums is that of the encoding and of the parts. There is none for another dtype.
-    const std::optional<SliceConfig> config =
-        y == dtype() && slices_ ? slice_for_any_tokens(*slices_) : std::nullopt;
-    return config ? ProductPlan(*config) : ProductPlan(single_piece_expansion(out(), in()));
+    return plan_for_any_tokens(y);
   }
   const ProductPlan* const tuned = tuned_plan(*this, y, tokens, ctx);
   return tuned != nullptr ? *tuned : rule_plan(y, tokens);
 }
 
-ProductPlan CudaGeneralWeight::rule_plan(DType y, int64_t tokens) const {
-  if (y == dtype() && slices_ && tokens <= kMostSliceTokens) {
-    if (const std::optional<SliceConfig> config = slice_rule(*slices_, tokens)) {
+// The order of sums is that of the encoding and of the configuration. There is none for another
+// dtype.
+ProductPlan CudaGeneralWeight::plan_for_any_tokens(DType y) const {
+  if (y == dtype() && kernels_.slices) {
+    if (const std::optional<SliceConfig> config = slice_for_any_tokens(*kernels_.slices)) {
       return *config;
     }
+  }
+  return y == dtype() && kernels_.rows ? ProductPlan(row_for_any_tokens(*kernels_.rows))
+                                       : ProductPlan(single_piece_expansion(out(), in()));
+}
+
+ProductPlan CudaGeneralWeight::rule_plan(DType y, int64_t tokens) const {
+  if (y == dtype() && kernels_.slices && tokens <= kMostSliceTokens) {
+    if (const std::optional<SliceConfig> config = slice_rule(*kernels_.slices, tokens)) {
+      return *config;
+    }
+  }
+  if (y == dtype() && kernels_.rows && tokens <= most_row_tokens(encoding_)) {
+    return row_rule(*kernels_.rows, tokens);
   }
   return overlaps_pieces(tokens) ? Expansion{.piece_rows = expand_piece_rows(out(), in(), tokens)}
                                  : single_piece_expansion(out(), in());
@@ -216,9 +242,14 @@ bool CudaGeneralWeight::overlaps_pieces(int64_t max_tokens) const {
 }
 
 bool CudaGeneralWeight::fits(const ProductPlan& plan, DType y, int64_t tokens) const {
-  const auto* const config = std::get_if<SliceConfig>(&plan);
-  return config == nullptr ||
-         (y == dtype() && slices_ && tokens <= kMostSliceTokens && slice_fits(*slices_, *config));
+  if (const auto* slices = std::get_if<SliceConfig>(&plan)) {
+    return y == dtype() && kernels_.slices && tokens <= kMostSliceTokens &&
+           slice_fits(*kernels_.slices, *slices);
+  }
+  if (std::holds_alternative<RowConfig>(plan)) {
+    return y == dtype() && kernels_.rows && tokens <= most_row_tokens(encoding_);
+  }
+  return true;
 }
 
 std::unique_ptr<WeightMatrix> load_encoding_cuda(EncodedWeight encoding, const LoadContext& ctx) {
@@ -232,10 +263,14 @@ std::unique_ptr<WeightMatrix> load_encoding_cuda(EncodedWeight encoding, const L
                       .units = parts.starts.back()};
   if (has_slice_kernels(made.layout, made.dtype)) {
     const int multiprocessors = attribute(cudaDevAttrMultiProcessorCount, ctx.device);
-    made.share_cuts = to_device(share_cuts(parts, share_cut_count(multiprocessors)), ctx.device);
+    made.share_cuts =
+        values_to_device(share_cuts(parts, share_cut_count(multiprocessors)), ctx.device);
     if (made.layout.positions == PositionCode::i8) {
-      made.border_positions = to_device(border_positions(parts, ctx.threads), ctx.device);
+      made.border_positions = values_to_device(border_positions(parts, ctx.threads), ctx.device);
     }
+  }
+  if (has_row_kernels(made.layout, made.columns)) {
+    add_row_pieces(made, parts.starts, parts.row_order, ctx.device);
   }
   made.starts = upload_part(e, kStarts, ctx);
   if (made.layout.sorted) {
@@ -253,7 +288,7 @@ std::unique_ptr<WeightMatrix> encode_weight_cuda(const Tensor& w, const ExecCont
 
 int64_t encoding_workspace_bytes_cuda(int64_t rows, int64_t columns, int64_t panels,
                                       int64_t tokens) {
-  return workspace_bytes_of(rows, columns, panels, tokens);
+  return with_expansion(slice_bytes(rows, panels, tokens), rows, columns, tokens);
 }
 
 }  // namespace sparsellm::general_sparse

@@ -21,7 +21,7 @@ struct GroupElements {
   }
 };
 
-// Where the entries of a lane go in an encoding with 32 interleaved groups.
+// Where the entries of a lane go in an encoding.
 template <class Position>
 struct LaneTarget {
   Position* positions = nullptr;  // of all lanes
@@ -31,6 +31,7 @@ struct LaneTarget {
   int64_t first_unit = 0;
   uint32_t units = 0;
   int lane = 0;
+  int lanes = kSliceLanes;  // of a slice; 1: groups are apart
   int vector = 1;
   int shared_rows = 1;
 };
@@ -52,7 +53,7 @@ __device__ void write_lane(Entries& entries, const GroupElements& elements,
     if (unit == to.units) {
       return;
     }
-    const int64_t number = ((to.first_unit + unit) * kSliceLanes + to.lane) * to.vector;
+    const int64_t number = ((to.first_unit + unit) * to.lanes + to.lane) * to.vector;
     for (int i = 0; i < to.vector; ++i) {
       const LaneEntry entry = entries.next();
       position = static_cast<uint16_t>(position + entry.code);  // where codes are differences

@@ -78,28 +78,18 @@ struct EntryCount {
   ChunkGrid grid;
   int shared_rows;
   int most_difference;  // 0: gaps are not bridged
-  int vector;
 };
 
 // A thread counts the entries of a group in a panel. `lengths` has them by chunk and by the number
-// of the group in it; without it the thread adds the units that they fill alone.
+// of the group in it.
 __global__ void __launch_bounds__(kCountThreads)
-    entry_count_kernel(EntryCount p, uint32_t* lengths, unsigned long long* total_units) {
+    entry_count_kernel(EntryCount p, uint32_t* lengths) {
   const int64_t thread = int64_t{blockIdx.x} * kCountThreads + threadIdx.x;
-  unsigned long long units = 0;
   if (thread < p.grid.places()) {
     const int64_t group = thread % p.grid.groups();
     const Chunk chunk = p.grid.chunk(group / p.grid.window_groups(), thread / p.grid.groups());
-    const uint32_t length =
+    lengths[chunk.first_place + group - chunk.first_group] =
         count_entries<WordBits>(group_bits(p.m, p.shared_rows, chunk, group), p.most_difference);
-    if (lengths != nullptr) {
-      lengths[chunk.first_place + group - chunk.first_group] = length;
-    } else {
-      units = static_cast<unsigned long long>(ceil_div(length, p.vector));
-    }
-  }
-  if (lengths == nullptr) {
-    add_of_warp(units, total_units);
   }
 }
 
@@ -189,22 +179,19 @@ RowStatistics row_statistics_cuda(const DeviceNonzeros& m, const ExecContext& ct
 DeviceArrangement arrange_cuda(const DeviceNonzeros& m, const Layout& layout,
                                const ExecContext& ctx) {
   const ChunkGrid grid(layout, m.rows, m.columns);
-  const bool interleaved = layout.interleave > 1;
-  require(interleaved == layout.sorted && grid.window_groups() <= kChunkThreads &&
+  require(layout.sorted && grid.window_groups() <= kChunkThreads &&
               layout.positions != PositionCode::bits,
           "encode: the layout {} is none that is arranged on GPUs", to_text(layout));
   // Freed after the scratch memory, whose destructors wait for the kernels that use both.
   DeviceArrangement made{.layout = layout};
   const Buffer total = zeroed_scratch<unsigned long long>(ctx);
   auto* const units = static_cast<unsigned long long*>(total.data());
-  Buffer lengths;
-  if (interleaved) {
-    made.starts =
-        Buffer(ctx.device, (grid.slices() + 1) * int64_t{sizeof(uint32_t)}, "an encoded weight");
-    made.row_order =
-        Buffer(ctx.device, grid.places() * int64_t{sizeof(uint16_t)}, "an encoded weight");
-    lengths = Buffer::scratch(ctx, grid.places() * int64_t{sizeof(uint32_t)}, "an encoder");
-  }
+  made.starts =
+      Buffer(ctx.device, (grid.slices() + 1) * int64_t{sizeof(uint32_t)}, "an encoded weight");
+  made.row_order =
+      Buffer(ctx.device, grid.places() * int64_t{sizeof(uint16_t)}, "an encoded weight");
+  const Buffer lengths =
+      Buffer::scratch(ctx, grid.places() * int64_t{sizeof(uint32_t)}, "an encoder");
   auto* const of_groups = static_cast<uint32_t*>(lengths.data());
   const bool bridged = has_differences(layout.positions);
   launch(ctx, entry_count_kernel,
@@ -214,21 +201,16 @@ DeviceArrangement arrange_cuda(const DeviceNonzeros& m, const Layout& layout,
              .m = row_bits_of(m),
              .grid = grid,
              .shared_rows = layout.shared_rows,
-             .most_difference = bridged ? static_cast<int>(most_difference(layout.positions)) : 0,
-             .vector = layout.vector},
-         of_groups, units);
+             .most_difference = bridged ? static_cast<int>(most_difference(layout.positions)) : 0},
+         of_groups);
   auto* const starts = static_cast<uint32_t*>(made.starts.data());
-  if (interleaved) {
-    launch(ctx, chunk_arrange_kernel,
-           {.blocks = blocks_for(grid.chunks(), 1, "chunks"), .threads = kChunkThreads}, grid,
-           layout.interleave, layout.vector, static_cast<const uint32_t*>(of_groups), starts + 1,
-           static_cast<uint16_t*>(made.row_order.data()), units);
-  }
+  launch(ctx, chunk_arrange_kernel,
+         {.blocks = blocks_for(grid.chunks(), 1, "chunks"), .threads = kChunkThreads}, grid,
+         layout.interleave, layout.vector, static_cast<const uint32_t*>(of_groups), starts + 1,
+         static_cast<uint16_t*>(made.row_order.data()), units);
   made.units = static_cast<int64_t>(read_back<unsigned long long>(total, ctx));
-  if (interleaved) {
-    check_cuda(cudaMemsetAsync(starts, 0, sizeof(uint32_t), cuda_queue(ctx).stream));
-    running_totals_cuda(starts + 1, grid.slices(), ctx);
-  }
+  check_cuda(cudaMemsetAsync(starts, 0, sizeof(uint32_t), cuda_queue(ctx).stream));
+  running_totals_cuda(starts + 1, grid.slices(), ctx);
   return made;
 }
 

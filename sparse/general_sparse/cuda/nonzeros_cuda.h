@@ -33,8 +33,7 @@ RowStatistics row_statistics_cuda(const DeviceNonzeros& m, const ExecContext& ct
 struct DeviceArrangement {
   Layout layout = {};
   int64_t units = 0;
-  // Empty where groups are apart. Starts are modulo 2^32.
-  Buffer starts = {};
+  Buffer starts = {};  // modulo 2^32
   Buffer row_order = {};
 };
 // For a layout that the rule for speed counts the bytes of (layout_rule.h).

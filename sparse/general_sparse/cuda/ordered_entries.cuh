@@ -99,6 +99,31 @@ class NearbyEntries {
   int wanted_class_;
 };
 
+// Columns, ascending, and fillers for ever.
+template <class Bits>
+class AscendingEntries {
+ public:
+  explicit __device__ AscendingEntries(const GroupBits& group) : group_(group), left_(group(0)) {}
+
+  __device__ LaneEntry next() {
+    while (left_ == 0 && word_ < group_.words) {
+      left_ = group_(++word_);
+    }
+    if (left_ == 0) {
+      return {.column = kNoColumn, .code = before_};
+    }
+    before_ = word_ * kBitsOfWord + Bits::first(left_);
+    left_ &= left_ - 1;
+    return {.column = before_, .code = before_};
+  }
+
+ private:
+  GroupBits group_;
+  uint64_t left_;  // columns of the word that were not taken
+  int word_ = 0;
+  int before_ = 0;  // the position of the entry before
+};
+
 // Memory of a lane for BankEntries. Elements are `stride` apart, so that the lanes of a warp can
 // have theirs side by side.
 struct BankMemory {

@@ -5,6 +5,7 @@ namespace sparsellm::general_sparse {
 namespace {
 
 constexpr std::string_view kSlices = "slices ";
+constexpr std::string_view kRows = "rows ";
 
 }  // namespace
 
@@ -12,17 +13,23 @@ std::string to_text(const ProductPlan& plan) {
   if (const auto* expansion = std::get_if<Expansion>(&plan)) {
     return sparsellm::to_text(*expansion);
   }
+  if (const auto* rows = std::get_if<RowConfig>(&plan)) {
+    return fmt::format("{}{}", kRows, row_name(*rows));
+  }
   return fmt::format("{}{}", kSlices, slice_name(std::get<SliceConfig>(plan)));
 }
 
-std::optional<ProductPlan> product_plan_from(std::string_view text, const SliceWeight* weight,
+std::optional<ProductPlan> product_plan_from(std::string_view text, const ProductKernels& kernels,
                                              int64_t rows, int64_t columns, int64_t tokens) {
-  if (!text.starts_with(kSlices)) {
-    return expansion_from(text, rows, columns, tokens);
+  if (kernels.slices && text.starts_with(kSlices)) {
+    return plan_named<ProductPlan>(slice_candidates(*kernels.slices, tokens), slice_name,
+                                   text.substr(kSlices.size()));
   }
-  return weight == nullptr ? std::nullopt
-                           : plan_named<ProductPlan>(slice_candidates(*weight, tokens), slice_name,
-                                                     text.substr(kSlices.size()));
+  if (kernels.rows && text.starts_with(kRows)) {
+    return plan_named<ProductPlan>(row_candidates(*kernels.rows, tokens), row_name,
+                                   text.substr(kRows.size()));
+  }
+  return expansion_from(text, rows, columns, tokens);
 }
 
 std::string ProductKey::text() const {

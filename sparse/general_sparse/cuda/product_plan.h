@@ -9,18 +9,26 @@
 
 #include "kernels/base/dtype.h"
 #include "kernels/base/exec.h"
+#include "sparse/general_sparse/cuda/row_product_cuda.h"
 #include "sparse/general_sparse/cuda/slice_product_cuda.h"
 #include "sparse/product_plan.h"
 
 namespace sparsellm::general_sparse {
 
-// How a product is computed: by expansion, or by the kernels of slice_product_cuda.h.
-using ProductPlan = std::variant<Expansion, SliceConfig>;
+// What a weight is multiplied by where it is not expanded: the kernels of interleaved encodings, or
+// those of others; neither, where there are none for the layout.
+struct ProductKernels {
+  std::optional<SliceWeight> slices = {};
+  std::optional<RowWeight> rows = {};
+};
 
-// The text of an expansion or "slices <configuration>", and back; nothing for other text, and for
-// what cannot be chosen for such a product.
+// How a product is computed: by expansion, or by one of these.
+using ProductPlan = std::variant<Expansion, SliceConfig, RowConfig>;
+
+// The text of an expansion, "slices <configuration>" or "rows <configuration>", and back; nothing
+// for other text, and for what cannot be chosen for such a product.
 std::string to_text(const ProductPlan& plan);
-std::optional<ProductPlan> product_plan_from(std::string_view text, const SliceWeight* weight,
+std::optional<ProductPlan> product_plan_from(std::string_view text, const ProductKernels& kernels,
                                              int64_t rows, int64_t columns, int64_t tokens);
 
 // What the choice of a plan depends on.

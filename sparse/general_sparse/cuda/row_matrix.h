@@ -33,9 +33,10 @@ struct SplitRow {
 };
 
 struct RowOperands {
-  const void* b = nullptr;    // row k of B begins at k * b_stride; its tokens are side by side
-  void* c = nullptr;          // the element of row m and token t is that at m * c_row + t * c_token
-  float* partials = nullptr;  // [tiles, partials, shared rows, tokens of a tile]
+  const void* b = nullptr;  // row k of B begins at k * b_stride; its tokens are side by side
+  void* c = nullptr;        // the element of row m and token t is that at m * c_row + t * c_token
+  const void* bias = nullptr;  // [rows] or null
+  float* partials = nullptr;   // [tiles, partials, shared rows, tokens of a tile]
   const RowPiece* pieces = nullptr;
   const SplitRow* split_rows = nullptr;
   int64_t b_stride = 0;
@@ -48,6 +49,7 @@ struct RowOperands {
   int longest = 0;       // units of a row that is not in pieces
   int row_groups = 1;    // groups of threads that share a row: 1, 2, 4, ..., the groups of a warp
   int partial_count = 0;
+  bool relu = false;     // C is the greater of A * B + bias and 0
   bool vectors = false;  // the tokens of a thread can be loaded and stored at once
 };
 

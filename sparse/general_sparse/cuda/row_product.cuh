@@ -20,6 +20,13 @@
 // "Row" is a group of R rows below.
 namespace sparsellm::general_sparse {
 
+// What the element of C in a row is, by its sum.
+template <class Value>
+__device__ float element_of_c(const RowOperands& o, int64_t row, float sum) {
+  sum += o.bias == nullptr ? 0.0f : f32_of(static_cast<const Value*>(o.bias)[row]);
+  return o.relu && sum < 0.0f ? 0.0f : sum;
+}
+
 // C has:
 //   Value     of A, B and C: float, __half, __nv_bfloat16
 //   Position  of the encoding: uint16_t, uint32_t
@@ -125,12 +132,16 @@ struct RowProduct {
     }
   }
 
-  __device__ void store(uint32_t row, const float (&sums)[R][T]) const {
+  __device__ void store(uint32_t row, float (&sums)[R][T]) const {
 #pragma unroll
     for (int r = 0; r < R; ++r) {
       const int64_t at = int64_t{row} * R + r;
       if (R > 1 && at >= m.rows) {
         return;
+      }
+#pragma unroll
+      for (int t = 0; t < T; ++t) {
+        sums[r][t] = element_of_c<Value>(o, at, sums[r][t]);
       }
       Value* const to = static_cast<Value*>(o.c) + at * o.c_row + token * o.c_token;
       if constexpr (T > 1) {
@@ -309,8 +320,9 @@ __global__ void __launch_bounds__(C::kThreads)
     const int64_t m_row = int64_t{row.row} * Product::R + i / Product::kTile;
     const int token = static_cast<int>(blockIdx.y) * Product::kTile + i % Product::kTile;
     if (m_row < m.rows && token < o.tokens) {
-      static_cast<typename C::Value*>(o.c)[m_row * o.c_row + token * o.c_token] =
-          from_f32<typename C::Value>(sum);
+      using Value = typename C::Value;
+      static_cast<Value*>(o.c)[m_row * o.c_row + token * o.c_token] =
+          from_f32<Value>(element_of_c<Value>(o, m_row, sum));
     }
   }
 }

@@ -11,22 +11,23 @@ namespace {
 
 constexpr int kWarpThreads = 32;
 
-RowKernelChoice kernel_of(const RowWeight& weight, int64_t tokens) {
-  const int wanted = static_cast<int>(std::min<int64_t>(tokens, kMostRowTokens));
+RowKernelChoice kernel_of(const RowWeight& weight, int tile_tokens) {
   const RowKernelKind kind{.wide_positions = weight.layout.positions == PositionCode::u32,
                            .single_entries = weight.layout.vector == 1,
                            .shared_rows = weight.layout.shared_rows};
   switch (weight.dtype) {
     case DType::f16:
-      return f16_row_kernel(kind, wanted);
+      return f16_row_kernel(kind, tile_tokens);
     case DType::bf16:
-      return bf16_row_kernel(kind, wanted);
+      return bf16_row_kernel(kind, tile_tokens);
     default:
-      return f32_row_kernel(kind, wanted);
+      return f32_row_kernel(kind, tile_tokens);
   }
 }
 
 int tile_of(const RowKernelChoice& choice) { return choice.thread_tokens * choice.group_threads; }
+
+int most_row_groups(const RowKernelChoice& choice) { return kWarpThreads / choice.group_threads; }
 
 // As many groups for a row as have two batches each on average, or one where that leaves
 // multiprocessors without work.
@@ -35,9 +36,9 @@ int row_groups_for(const RowWeight& weight, const RowKernelChoice& choice) {
   constexpr int64_t kFewestEntries = 3;
   constexpr int64_t kThreads = 1024;  // of a multiprocessor
   const auto groups_with = [&](int64_t entries) {
-    const auto wanted =
-        static_cast<unsigned>(std::clamp<int64_t>(weight.mean_entries / entries, 1, kWarpThreads));
-    return std::min(static_cast<int>(std::bit_floor(wanted)), kWarpThreads / choice.group_threads);
+    const auto wanted = static_cast<unsigned>(
+        std::clamp<int64_t>(weight.counts.mean_entries / entries, 1, kWarpThreads));
+    return std::min(static_cast<int>(std::bit_floor(wanted)), most_row_groups(choice));
   };
   int groups = groups_with(kEntries);
   while (groups < groups_with(kFewestEntries) &&
@@ -65,26 +66,48 @@ bool has_row_kernels(const Layout& layout, int64_t columns) {
 }
 
 int64_t row_workspace_bytes(const RowWeight& weight, int64_t tokens) {
-  if (weight.partials == 0) {
-    return 0;
+  const int64_t in_tiles = ceil_div(tokens, kMostRowTokens) * kMostRowTokens;
+  return checked_mul(weight.counts.partials,
+                     in_tiles * weight.layout.shared_rows * int64_t{sizeof(float)}, "partial sums");
+}
+
+std::string row_name(const RowConfig& config) {
+  return fmt::format("groups {} tile {}", config.row_groups, config.tile_tokens);
+}
+
+RowConfig row_rule(const RowWeight& weight, int64_t tokens) {
+  const int tile = static_cast<int>(std::min<int64_t>(tokens, kMostRowTokens));
+  return {.row_groups = row_groups_for(weight, kernel_of(weight, tile)), .tile_tokens = tile};
+}
+
+RowConfig row_for_any_tokens(const RowWeight& weight) {
+  constexpr int kTile = 8;
+  return row_rule(weight, kTile);
+}
+
+std::vector<RowConfig> row_candidates(const RowWeight& weight, int64_t tokens) {
+  std::vector<RowConfig> configs{row_rule(weight, tokens)};
+  const RowConfig rule = configs.front();
+  const int most = most_row_groups(kernel_of(weight, rule.tile_tokens));
+  for (int groups = 1; groups <= most; groups *= 2) {
+    if (groups != rule.row_groups) {
+      configs.push_back({.row_groups = groups, .tile_tokens = rule.tile_tokens});
+    }
   }
-  const int64_t tile = tile_of(kernel_of(weight, tokens));
-  return checked_mul(
-      weight.partials,
-      ceil_div(tokens, tile) * tile * weight.layout.shared_rows * int64_t{sizeof(float)},
-      "partial sums");
+  return configs;
 }
 
 void row_product_cuda(const RowWeight& weight, const RowProductOperands& operands,
-                      const ExecContext& ctx) {
-  const RowKernelChoice choice = kernel_of(weight, operands.tokens);
-  const int groups = row_groups_for(weight, choice);
+                      const RowConfig& config, const ExecContext& ctx) {
+  const RowKernelChoice choice = kernel_of(weight, config.tile_tokens);
+  const int groups = std::min(config.row_groups, most_row_groups(choice));
   const int64_t rows_of_block = kRowThreads / choice.group_threads / groups;
   const int64_t row_blocks = ceil_div(weight.matrix.groups, rows_of_block);
-  const int64_t warp_blocks = ceil_div(weight.warp_rows, kRowThreads / kWarpThreads);
+  const int64_t warp_blocks = ceil_div(weight.counts.warp_rows, kRowThreads / kWarpThreads);
   const RowOperands o{
       .b = operands.b,
       .c = operands.c,
+      .bias = operands.bias,
       .partials = static_cast<float*>(operands.workspace),
       .pieces = weight.piece_list,
       .split_rows = weight.split_list,
@@ -92,32 +115,26 @@ void row_product_cuda(const RowWeight& weight, const RowProductOperands& operand
       .c_row = operands.c_row,
       .c_token = operands.c_token,
       .tokens = static_cast<int>(operands.tokens),
-      .block_pieces = weight.block_pieces,
-      .warp_rows = weight.warp_rows,
+      .block_pieces = weight.counts.block_pieces,
+      .warp_rows = weight.counts.warp_rows,
       .warp_blocks = static_cast<int>(warp_blocks),
-      .longest = weight.longest,
+      .longest = weight.counts.longest,
       .row_groups = groups,
-      .partial_count = weight.partials,
+      .partial_count = weight.counts.partials,
+      .relu = operands.relu,
       .vectors = whole_vectors(operands, choice, choice.thread_tokens * size_of(weight.dtype))};
   const auto tiles = static_cast<unsigned>(ceil_div(operands.tokens, tile_of(choice)));
-  launch(
-      ctx, choice.product,
-      {.blocks = dim3(static_cast<unsigned>(weight.block_pieces + warp_blocks + row_blocks), tiles),
-       .threads = kRowThreads,
-       .pdl = true},
-      weight.matrix, o);
-  launch(ctx, choice.add_pieces,
-         {.blocks = dim3(static_cast<unsigned>(weight.split_rows), tiles),
+  launch(ctx, choice.product,
+         {.blocks = dim3(
+              static_cast<unsigned>(weight.counts.block_pieces + warp_blocks + row_blocks), tiles),
           .threads = kRowThreads,
           .pdl = true},
          weight.matrix, o);
-}
-
-std::string row_plan_text(const RowWeight& weight, int64_t tokens) {
-  const RowKernelChoice choice = kernel_of(weight, tokens);
-  return fmt::format("rows tokens {} group {} row groups {} of a warp {} pieces {}",
-                     choice.thread_tokens, choice.group_threads, row_groups_for(weight, choice),
-                     weight.warp_rows, weight.block_pieces);
+  launch(ctx, choice.add_pieces,
+         {.blocks = dim3(static_cast<unsigned>(weight.counts.split_rows), tiles),
+          .threads = kRowThreads,
+          .pdl = true},
+         weight.matrix, o);
 }
 
 }  // namespace sparsellm::general_sparse

@@ -2,10 +2,13 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
+#include "kernels/base/dtype.h"
 #include "kernels/base/exec.h"
-#include "sparse/general_sparse/cuda/device_encoding.h"
 #include "sparse/general_sparse/cuda/row_matrix.h"
+#include "sparse/general_sparse/cuda/row_pieces.h"
+#include "sparse/general_sparse/format/layout.h"
 
 namespace sparsellm::general_sparse {
 
@@ -13,24 +16,35 @@ namespace sparsellm::general_sparse {
 // u16 or u32 positions, in units of one entry or, without shared rows, of four.
 bool has_row_kernels(const Layout& layout, int64_t columns);
 
-// The rows of an encoding, of which long ones are cut into pieces, in device memory.
+// An encoding that it multiplies by, and the pieces of its long rows, in device memory.
 struct RowWeight {
   RowMatrix matrix;
   Layout layout;
   DType dtype = DType::f32;
-  int64_t multiprocessors = 1;
-  int64_t mean_entries = 0;  // of a row group
-  int longest = 0;           // units of one that neither a warp nor a block has
-  int block_pieces = 0;
-  int warp_rows = 0;
-  int partials = 0;
-  int split_rows = 0;
+  RowCounts counts;
+  int multiprocessors = 1;
   const RowPiece* piece_list = nullptr;
   const SplitRow* split_list = nullptr;
 };
 
+// How a product is computed. The order of a sum depends on the encoding and on both fields.
+struct RowConfig {
+  int row_groups = 1;   // of threads that share a row; at most as many as a warp has
+  int tile_tokens = 1;  // for which there is a tile: the smallest one with so many, or the largest
+
+  bool operator==(const RowConfig&) const = default;
+};
+std::string row_name(const RowConfig& config);
+// Those that are worth a measurement, the best guess first, which is taken where nothing was
+// measured.
+std::vector<RowConfig> row_candidates(const RowWeight& weight, int64_t tokens);
+RowConfig row_rule(const RowWeight& weight, int64_t tokens);
+// The one whose sums are the same whatever the number of tokens.
+RowConfig row_for_any_tokens(const RowWeight& weight);
+
 // C = A * B as Matrix::multiply() has it, of checked operands: B [K, tokens] with rows of b_stride
-// elements, the element of C in row m and of token t at m * c_row + t * c_token.
+// elements, the element of C in row m and of token t at m * c_row + t * c_token. With a bias
+// [rows], or without one, and as the greater of that and 0, if wanted.
 struct RowProductOperands {
   const void* b = nullptr;
   int64_t b_stride = 0;
@@ -38,12 +52,14 @@ struct RowProductOperands {
   int64_t c_row = 0;
   int64_t c_token = 0;
   int64_t tokens = 0;
+  const void* bias = nullptr;
+  bool relu = false;
   void* workspace = nullptr;  // of row_workspace_bytes()
 };
 
+// With any configuration.
 int64_t row_workspace_bytes(const RowWeight& weight, int64_t tokens);
 void row_product_cuda(const RowWeight& weight, const RowProductOperands& operands,
-                      const ExecContext& ctx);
-std::string row_plan_text(const RowWeight& weight, int64_t tokens);
+                      const RowConfig& config, const ExecContext& ctx);
 
 }  // namespace sparsellm::general_sparse

@@ -57,15 +57,13 @@ TEST_P(GpuGeneralSparseEncoderCases, AllDensities) {
       }
     }
   }
-  EXPECT_GT(made_there, 60);
 }
 
 // Uniform ones of the sizes of models are encoded there, in one panel and in several.
 TEST_P(GpuGeneralSparseEncoderCases, UniformWeightsAreMadeOnTheDevice) {
   for (const Shape& shape : {Shape{1024, 1024}, Shape{300, 17000}}) {
     for (const double density : {0.02, 0.1, 0.2, 0.5, 0.9}) {
-      ASSERT_TRUE(
-          encodes_as_the_cpu(weight(shape, density).view, Rows::contiguous, Encoder::device))
+      ASSERT_TRUE(encodes_as_the_cpu(weight(shape, density).view, Rows::contiguous))
           << fmt::format("[{}, {}], density {}", shape.rows, shape.columns, density);
     }
   }
@@ -79,14 +77,13 @@ TEST_P(GpuGeneralSparseEncoderCases, UnevenWeights) {
           << "seed " << seed;
     }
   }
-  EXPECT_GT(made_there, 100);
 }
 
 // NaN, infinities, subnormals and -0.
 TEST_P(GpuGeneralSparseEncoderCases, SpecialValues) {
   for (const double density : {0.02, 0.1, 0.3, 1.0}) {
     const OwnedTensor w = special_matrix(GetParam(), 300, 1500, density, random);
-    ASSERT_TRUE(encodes_as_the_cpu(w.view, Rows::contiguous, Encoder::device)) << density;
+    ASSERT_TRUE(encodes_as_the_cpu(w.view, Rows::contiguous)) << density;
   }
   for (const NamedMatrix& matrix : small_matrices(GetParam(), cpu.threads)) {
     ASSERT_TRUE(encodes_as_the_cpu(matrix.w.view, Rows::contiguous)) << matrix.name;
@@ -109,13 +106,11 @@ TEST_P(GpuGeneralSparseEncoderCases, KeptBlocks) {
       }
     }
   }
-  EXPECT_GT(made_there, 20);
 }
 
 TEST_P(GpuGeneralSparseEncoderCases, LargeWeights) {
   for (const double density : {0.5, 0.1}) {
-    EXPECT_TRUE(
-        encodes_as_the_cpu(weight({9000, 5001}, density).view, Rows::contiguous, Encoder::device))
+    EXPECT_TRUE(encodes_as_the_cpu(weight({9000, 5001}, density).view, Rows::contiguous))
         << density;
   }
 }
@@ -127,8 +122,8 @@ TEST_P(GpuGeneralSparseEncoderCases, AnEncodingMadeOnTheDeviceMultiplies) {
   }
 }
 
-// In layouts of other kernels, or none.
-TEST_P(GpuGeneralSparseEncoderCases, TheHostEncodesWhatTheDeviceDoesNot) {
+// Whose groups are apart, with rows that warps have and such that blocks have.
+TEST_P(GpuGeneralSparseEncoderCases, UnevenRows) {
   const OwnedTensor w = weight({1200, 520}, 1.0);
   auto* const elements = static_cast<uint16_t*>(w.view.raw());
   for (int64_t row = 0; row < 1200; ++row) {
@@ -136,8 +131,9 @@ TEST_P(GpuGeneralSparseEncoderCases, TheHostEncodesWhatTheDeviceDoesNot) {
     std::fill(elements + row * 520 + kept, elements + (row + 1) * 520, uint16_t{0});
   }
   EXPECT_TRUE(encodes_as_the_cpu(w.view, Rows::contiguous));
-  EXPECT_EQ(made_there, 0);
   check_products(w.view);
+  check_products(weight({700, 5200}, 0.001).view);
+  check_products(weight({30, 70000}, 0.0001).view);
 }
 
 INSTANTIATE_TEST_SUITE_P(Gpu, GpuGeneralSparseEncoderCases,

@@ -17,7 +17,6 @@ TEST_P(GpuGeneralSparseEncoder, SmallWeights) {
   for (const int64_t block_rows : {2, 4, 8}) {
     ASSERT_TRUE(encodes_as_the_cpu(kept_blocks({600, 200}, block_rows, 0.2).view, Rows::strided));
   }
-  EXPECT_GT(made_there, 15);
 }
 
 }  // namespace

@@ -39,6 +39,20 @@ class GpuGeneralSparse : public GpuWeightTest {
         }
       }
     }
+    for (const PositionCode code : {PositionCode::u16, PositionCode::u32}) {
+      for (const int shared_rows : {1, 2, 4, 8}) {
+        for (const int vector : {1, 4}) {
+          if (vector == 1 || shared_rows == 1) {
+            layouts.push_back({.positions = code,
+                               .shared_rows = shared_rows,
+                               .panel_columns = code == PositionCode::u32 ? 0 : 65536,
+                               .window_rows = 128 * shared_rows,
+                               .sorted = vector == 1,
+                               .vector = vector});
+          }
+        }
+      }
+    }
     return layouts;
   }
 

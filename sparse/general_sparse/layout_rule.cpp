@@ -126,10 +126,19 @@ Layout interleaved(Layout layout, int64_t value_bytes) {
   return layout;
 }
 
-// Whether groups are interleaved, by the bytes of that encoding and of one with groups apart.
-bool pays_to_interleave(const Layout& layout, double interleaved_bytes, double bytes) {
+// Of interleaved groups, before anything is counted: the slices of few nonzeros take longer to
+// begin and to end, and their panels to be added up, than to be multiplied.
+bool has_enough_for_slices(const MatrixFacts& m, const Layout& layout) {
+  constexpr int64_t kFewNonzeros = int64_t{1} << 18;
+  constexpr int64_t kFewInPanels = int64_t{1} << 20;
+  const bool has_panels = ChunkGrid(layout, m.rows, m.columns).panels() > 1;
+  return layout.positions != PositionCode::u32 &&
+         m.statistics.nonzeros > (has_panels ? kFewInPanels : kFewNonzeros);
+}
+// By the bytes of that encoding and of one with groups apart.
+bool pays_to_interleave(double interleaved_bytes, double bytes) {
   constexpr double kMostBytes = 1.5;
-  return layout.positions != PositionCode::u32 && interleaved_bytes <= kMostBytes * bytes;
+  return interleaved_bytes <= kMostBytes * bytes;
 }
 
 struct CountedLayout {
@@ -231,7 +240,9 @@ int64_t expected_uniform_bytes(const UniformMatrix& matrix, DType dtype) {
   const Layout interleaved_groups = interleaved(choose_positions(facts), facts.value_bytes);
   const double one = expected_bytes_in(facts, apart_layout(facts, true), density);
   const double many = expected_bytes_in(facts, interleaved_groups, density);
-  return std::llround(pays_to_interleave(interleaved_groups, many, one) ? many : one);
+  return std::llround(
+      has_enough_for_slices(facts, interleaved_groups) && pays_to_interleave(many, one) ? many
+                                                                                        : one);
 }
 
 Layout choose_row_layout(const CompressedRows& m, const RowStatistics& statistics) {
@@ -261,10 +272,16 @@ Layout choose_layout(const MatrixShape& m, const RowStatistics& statistics, Layo
   const auto counted = [&](const Layout& layout) {
     return CountedLayout{.layout = layout, .bytes = bytes_in(layout)};
   };
-  const CountedLayout one = counted(apart_layout(facts, true));
-  const CountedLayout many = counted(interleaved(choose_positions(facts), facts.value_bytes));
-  CountedLayout best = pays_to_interleave(many.layout, static_cast<double>(many.bytes),
-                                          static_cast<double>(one.bytes))
+  const Layout apart = apart_layout(facts, true);
+  const Layout interleaved_groups = interleaved(choose_positions(facts), facts.value_bytes);
+  const bool may_interleave = has_enough_for_slices(facts, interleaved_groups);
+  if (goal == LayoutFor::speed && !may_interleave) {
+    return apart;
+  }
+  const CountedLayout one = counted(apart);
+  const CountedLayout many = counted(interleaved_groups);
+  CountedLayout best = may_interleave && pays_to_interleave(static_cast<double>(many.bytes),
+                                                            static_cast<double>(one.bytes))
                            ? many
                            : one;
   if (goal == LayoutFor::speed) {

@@ -172,10 +172,9 @@ int64_t CudaGeneralWeight::workspace_bytes(int64_t tokens, Sums sums) const {
   if (kernels_.slices) {
     bytes = slice_bytes(out(), kernels_.slices->matrix.panels, tokens);
   } else if (kernels_.rows) {
-    bytes = row_matmul_workspace_bytes(*kernels_.rows, in(),
-                                       sums == Sums::batch_invariant
-                                           ? tokens
-                                           : std::min(tokens, most_row_tokens(encoding_)));
+    bytes = row_matmul_workspace_bytes(
+        *kernels_.rows, in(),
+        sums == Sums::batch_invariant ? tokens : std::min(tokens, most_row_tokens(encoding_)));
   }
   return with_expansion(bytes, out(), in(), tokens);
 }

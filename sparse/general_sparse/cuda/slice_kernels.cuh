@@ -13,18 +13,23 @@ struct SliceKernelChoice {
   int most_threads = 0;          // of a block
 };
 
-// Of rows that share positions, and the tokens of a tile.
-SliceKernelChoice f16_differences_kernel(int shared_rows, int tile_tokens);
-SliceKernelChoice f16_columns_kernel(int shared_rows, int tile_tokens);
-SliceKernelChoice bf16_differences_kernel(int shared_rows, int tile_tokens);
-SliceKernelChoice bf16_columns_kernel(int shared_rows, int tile_tokens);
+struct SliceKernelKind {
+  int shared_rows = 1;
+  int tile_tokens = 1;
+  bool staged = true;  // x; else there is a kernel for one token
+};
+SliceKernelChoice f16_differences_kernel(const SliceKernelKind& kind);
+SliceKernelChoice f16_columns_kernel(const SliceKernelKind& kind);
+SliceKernelChoice bf16_differences_kernel(const SliceKernelKind& kind);
+SliceKernelChoice bf16_columns_kernel(const SliceKernelKind& kind);
 
 inline constexpr int kMostTileTokens = 32;
 
-template <class ValueType, PositionCode kPositions, int kRows, int kTile>
+template <class ValueType, PositionCode kPositions, int kRows, int kTile, bool kStagedX>
 struct CompiledSlices {
   using Value = ValueType;
   static constexpr PositionCode kCode = kPositions;
+  static constexpr bool kStaged = kStagedX;
   static constexpr int R = kRows;
   static constexpr int V = 16 / static_cast<int>(sizeof(Value)) / R;
   static constexpr int T = kTile < 8 ? kTile : 8;
@@ -37,15 +42,16 @@ struct CompiledSlices {
 };
 
 template <class Value, PositionCode kCode>
-SliceKernelChoice compiled_slice_kernel(int shared_rows, int tile_tokens) {
+SliceKernelChoice compiled_slice_kernel(const SliceKernelKind& kind) {
   SliceKernelChoice choice;
-  const auto try_kernel = [&]<int kRows, int kTile>() {
-    if (shared_rows == kRows && tile_tokens == kTile) {
-      using C = CompiledSlices<Value, kCode, kRows, kTile>;
+  const auto try_kernel = [&]<int kRows, int kTile, bool kStaged = true>() {
+    if (kind.shared_rows == kRows && kind.tile_tokens == kTile && kind.staged == kStaged) {
+      using C = CompiledSlices<Value, kCode, kRows, kTile, kStaged>;
       choice = {.kernel = slice_product_kernel<C>, .most_threads = C::kThreads};
     }
   };
   const auto try_tiles = [&]<int kRows>() {
+    try_kernel.template operator()<kRows, 1, false>();
     try_kernel.template operator()<kRows, 1>();
     try_kernel.template operator()<kRows, 2>();
     try_kernel.template operator()<kRows, 4>();

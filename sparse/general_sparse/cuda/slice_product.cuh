@@ -12,7 +12,9 @@
 // are of whole lines and no row is added up over lanes (the paper's thread level with whole rows,
 // THREAD_TOTAL). What a group of warps has is one slice at a time, which its warps share by their
 // entries (BLOCK_TOTAL); what a thread block has is a run of slices of one panel after the other.
-// x of a panel lies in shared memory as [column][token]: the tokens of a column are one load.
+// x of a panel lies in shared memory as [column][token]: the tokens of a column are one load. That
+// of one token may also be read as it is, through the L1: a matrix with few nonzeros is multiplied
+// sooner than x is copied by every block.
 namespace sparsellm::general_sparse {
 
 // kBytes consecutive bytes that a lane loads. They bypass the L1, since each is read once.
@@ -93,9 +95,13 @@ struct ColumnBytes {
   static constexpr bool kByAddress = kBytes == 16;
   uint32_t words[(kBytes + 3) / 4];
 
-  // at: that address, or how far from x.
+  // at: that address, or how far from x, which is in shared memory if it is staged.
+  template <bool kStaged>
   __device__ void load(const uint8_t* x, uint32_t at) {
-    if constexpr (kByAddress) {
+    if constexpr (!kStaged) {
+      static_assert(kBytes == 2);
+      words[0] = __ldg(reinterpret_cast<const uint16_t*>(x + at));
+    } else if constexpr (kByAddress) {
       asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
                    : "=r"(words[0]), "=r"(words[1]), "=r"(words[2]), "=r"(words[3])
                    : "r"(at));
@@ -128,6 +134,7 @@ __device__ inline void store_sum(const SliceOperands& o, int token, int row, flo
 //   Value        of the matrix, of x and of y; 16 bits
 //   kCode, R, V  PositionCode, rows of a group, entries of a unit: 16 bytes of values a lane
 //   T, G         tokens of a thread; threads with the same rows: T * G are the tile's
+//   kStaged      x is copied to shared memory; else T * G is 1
 //   kAhead       units that a lane loads before it multiplies the first of them
 //   kEarlyItems  where a slice is, is found out before the one before it is multiplied
 //   kThreads     of a block, at most
@@ -163,10 +170,10 @@ struct SliceProduct {
 
   const SliceMatrix& m;
   const SliceOperands& o;
-  int parts;  // warps that share a slice
-  int part;   // of this warp
-  uint8_t* x_panel;
-  float* part_sums;  // [2][warps][T][32]
+  int parts;               // warps that share a slice
+  int part;                // of this warp
+  const uint8_t* x_panel;  // in shared memory, or where it is
+  float* part_sums;        // [2][warps][T][32]
 
   __device__ Item item(uint32_t number) const {
     Item item;
@@ -235,7 +242,7 @@ struct SliceProduct {
                                  Positions& positions, const uint8_t* x,
                                  float (&sums)[R][T]) const {
     Column column;
-    column.load(x, positions.template next<j>(bytes));
+    column.template load<C::kStaged>(x, positions.template next<j>(bytes));
     float xs[T];
 #pragma unroll
     for (int t = 0; t < T; ++t) {
@@ -300,12 +307,12 @@ struct SliceProduct {
   }
 
   // The tokens of the tile for the panel's columns; zeros for tokens that are not there.
-  __device__ void stage_x(int panel) const {
+  __device__ void stage_x(int panel, uint8_t* staged) const {
     const int first = panel * m.panel_columns;
     const int columns = min(m.panel_columns, m.columns - first);
     const auto* const x = static_cast<const Value*>(o.x) + first;
     if constexpr (kTile < 8) {
-      auto* const to = reinterpret_cast<Value*>(x_panel);
+      auto* const to = reinterpret_cast<Value*>(staged);
       if (kTile == 1 && o.x_pairs) {
         for (int c = static_cast<int>(threadIdx.x) * 8; c < columns; c += blockDim.x * 8) {
           if (c + 8 <= columns && reinterpret_cast<uintptr_t>(x + c) % 16 == 0) {
@@ -364,14 +371,15 @@ struct SliceProduct {
           vector.z = second ? columns_of[1][2] : columns_of[0][2];
           vector.w = second ? columns_of[1][3] : columns_of[0][3];
           const int column = c + (second ? 1 : 0);
-          *reinterpret_cast<uint4*>(x_panel + column * kColumnBytes +
+          *reinterpret_cast<uint4*>(staged + column * kColumnBytes +
                                     token * static_cast<int>(sizeof(Value))) = vector;
         }
       }
     }
   }
 
-  __device__ void run(uint32_t first_item, uint32_t end_item) {
+  // staged: memory of a block for x.
+  __device__ void run(uint32_t first_item, uint32_t end_item, uint8_t* staged) {
     const int warp = static_cast<int>(threadIdx.x) / kLanes;
     const int lane = static_cast<int>(threadIdx.x) % kLanes;
     const int groups = static_cast<int>(blockDim.x) / kLanes / parts;
@@ -390,11 +398,16 @@ struct SliceProduct {
     for (uint32_t from = first_item; from < end_item; ++panel) {
       const uint32_t panel_end =
           min(end_item, static_cast<uint32_t>(panel + 1) * static_cast<uint32_t>(m.panel_slices));
-      if (from != first_item) {
+      if constexpr (C::kStaged) {
+        if (from != first_item) {
+          __syncthreads();
+        }
+        stage_x(panel, staged);
         __syncthreads();
+      } else {
+        x_panel =
+            static_cast<const uint8_t*>(o.x) + int64_t{panel} * m.panel_columns * kColumnBytes;
       }
-      stage_x(panel);
-      __syncthreads();
       for (; number < panel_end;) {
         const uint32_t next = number + groups;
 #pragma unroll 1
@@ -479,9 +492,13 @@ __global__ void __launch_bounds__(C::kThreads)
   o.tokens = min(Product::kTile, o.tokens - first);
   o.partials += static_cast<int64_t>(tile) * m.panels * m.rows * Product::kTile;
   Product product{m, o, parts, 0, shared, nullptr};
-  product.part_sums = reinterpret_cast<float*>(shared + staged_columns(m) * Product::kColumnBytes);
-  const auto cut = [&](int i) { return m.share_cuts[static_cast<int64_t>(i) * m.cuts / shares]; };
-  product.run(cut(share), cut(share + 1));
+  const int64_t staged_bytes = C::kStaged ? staged_columns(m) * Product::kColumnBytes : 0;
+  product.part_sums = reinterpret_cast<float*>(shared + staged_bytes);
+  const auto cut = [&](int i) {
+    return m.share_cuts == nullptr ? static_cast<uint32_t>(i)
+                                   : m.share_cuts[static_cast<int64_t>(i) * m.cuts / shares];
+  };
+  product.run(cut(share), cut(share + 1), shared);
 }
 
 // y = the sums over all panels, in their order.

@@ -15,23 +15,24 @@ constexpr int kMostGroups = 15;  // of warps that share slices: a barrier each, 
 constexpr int kFewTokens = 8;    // of a thread
 constexpr int64_t kVectorBytes = 16;
 
-SliceKernelChoice kernel_of(const SliceWeight& weight, int tile_tokens) {
+SliceKernelChoice kernel_of(const SliceWeight& weight, int tile_tokens, bool staged = true) {
   const bool differences = weight.layout.positions == PositionCode::i8;
-  const int rows = weight.layout.shared_rows;
+  const SliceKernelKind kind{
+      .shared_rows = weight.layout.shared_rows, .tile_tokens = tile_tokens, .staged = staged};
   if (weight.dtype == DType::f16) {
-    return differences ? f16_differences_kernel(rows, tile_tokens)
-                       : f16_columns_kernel(rows, tile_tokens);
+    return differences ? f16_differences_kernel(kind) : f16_columns_kernel(kind);
   }
-  return differences ? bf16_differences_kernel(rows, tile_tokens)
-                     : bf16_columns_kernel(rows, tile_tokens);
+  return differences ? bf16_differences_kernel(kind) : bf16_columns_kernel(kind);
 }
 
 int64_t shared_bytes_of(const SliceWeight& weight, const SliceConfig& config) {
   const int thread_tokens = std::min(config.tile_tokens, kFewTokens);
   const int64_t sums =
       config.parts == 1 ? 0 : int64_t{2} * config.warps * kWarpThreads * thread_tokens;
-  return staged_columns(weight.matrix) * config.tile_tokens * size_of(weight.dtype) +
-         sums * int64_t{sizeof(float)};
+  const int64_t x = config.staged
+                        ? staged_columns(weight.matrix) * config.tile_tokens * size_of(weight.dtype)
+                        : 0;
+  return x + sums * int64_t{sizeof(float)};
 }
 
 int64_t slices_of(const SliceMatrix& m) { return int64_t{m.panel_slices} * m.panels; }
@@ -84,6 +85,16 @@ SliceConfig usual_config(const SliceWeight& weight, int tile_tokens, int parts, 
   return config;
 }
 
+// For one token. Blocks may be small where they do not copy x.
+SliceConfig unstaged_config(const SliceWeight& weight, int warps, int parts) {
+  const int most = kernel_of(weight, 1, false).most_threads / kWarpThreads;
+  return {.tile_tokens = 1,
+          .warps = warps,
+          .parts = std::min(parts, warps),
+          .blocks = most / warps,
+          .staged = false};
+}
+
 template <class Value>
 void add_panels(const SliceMatrix& m, const SliceOperands& o, int tile_tokens, int tiles,
                 const ExecContext& ctx) {
@@ -117,16 +128,16 @@ bool has_slice_kernels(const Layout& layout, DType dtype) {
 }
 
 std::string slice_name(const SliceConfig& config) {
-  return fmt::format("tile {} warps {} parts {} blocks {}",
+  return fmt::format("tile {} warps {} parts {} blocks {}{}",
                      config.tile_tokens == 0 ? "any" : std::to_string(config.tile_tokens),
-                     config.warps, config.parts, config.blocks);
+                     config.warps, config.parts, config.blocks, config.staged ? "" : " x l1");
 }
 
 bool slice_fits(const SliceWeight& weight, const SliceConfig& config) {
   if (config.tile_tokens == 0) {
     return largest_tile(weight, config, 1) > 0;
   }
-  const SliceKernelChoice choice = kernel_of(weight, config.tile_tokens);
+  const SliceKernelChoice choice = kernel_of(weight, config.tile_tokens, config.staged);
   return choice.kernel != nullptr && config.warps * kWarpThreads <= choice.most_threads &&
          config.warps % config.parts == 0 && config.parts <= kMostParts &&
          (config.parts == 1 || config.warps / config.parts <= kMostGroups) &&
@@ -175,6 +186,11 @@ std::vector<SliceConfig> slice_candidates(const SliceWeight& weight, int64_t tok
       for (const bool two_blocks : {false, true}) {
         add(usual_config(weight, tile, more, two_blocks));
       }
+      for (const int warps : {4, 8, 16}) {
+        if (tile == 1) {
+          add(unstaged_config(weight, warps, more));
+        }
+      }
     }
   }
   return configs;
@@ -193,12 +209,12 @@ void slice_product_cuda(const SliceWeight& weight, const CudaProductOperands& op
                         const SliceConfig& wanted, const ExecContext& ctx) {
   require(slice_fits(weight, wanted), "general_sparse: {} does not fit the device",
           slice_name(wanted));
-  const SliceMatrix& m = weight.matrix;
+  SliceMatrix m = weight.matrix;
   SliceConfig config = wanted;
   if (config.tile_tokens == 0) {
     config.tile_tokens = largest_tile(weight, config, operands.tokens);
   }
-  const SliceKernelChoice choice = kernel_of(weight, config.tile_tokens);
+  const SliceKernelChoice choice = kernel_of(weight, config.tile_tokens, config.staged);
   const int tile = config.tile_tokens;
   const auto tiles = static_cast<int>(ceil_div(operands.tokens, tile));
   SliceOperands o{.x = operands.x,
@@ -215,6 +231,9 @@ void slice_product_cuda(const SliceWeight& weight, const CudaProductOperands& op
   const int64_t most_shares = std::max<int64_t>(slices_of(m) * config.parts / config.warps, 1);
   const int64_t shares =
       std::clamp<int64_t>(int64_t{weight.multiprocessors} * config.blocks / tiles, 1, most_shares);
+  if (shares == slices_of(m)) {
+    m.share_cuts = nullptr;  // by units one would have two, and another none
+  }
   const auto shared_bytes = static_cast<size_t>(shared_bytes_of(weight, config));
   check_cuda(cudaFuncSetAttribute(reinterpret_cast<const void*>(choice.kernel),
                                   cudaFuncAttributeMaxDynamicSharedMemorySize,

@@ -35,6 +35,7 @@ struct SliceConfig {
   int warps = 16;
   int parts = 1;
   int blocks = 1;
+  bool staged = true;  // x in shared memory; else it is that of one token, read through the L1
 
   bool operator==(const SliceConfig&) const = default;
 };

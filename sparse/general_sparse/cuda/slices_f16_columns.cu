@@ -2,8 +2,8 @@
 
 namespace sparsellm::general_sparse {
 
-SliceKernelChoice f16_columns_kernel(int shared_rows, int tile_tokens) {
-  return compiled_slice_kernel<__half, PositionCode::u16>(shared_rows, tile_tokens);
+SliceKernelChoice f16_columns_kernel(const SliceKernelKind& kind) {
+  return compiled_slice_kernel<__half, PositionCode::u16>(kind);
 }
 
 }  // namespace sparsellm::general_sparse

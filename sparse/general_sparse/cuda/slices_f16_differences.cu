@@ -2,8 +2,8 @@
 
 namespace sparsellm::general_sparse {
 
-SliceKernelChoice f16_differences_kernel(int shared_rows, int tile_tokens) {
-  return compiled_slice_kernel<__half, PositionCode::i8>(shared_rows, tile_tokens);
+SliceKernelChoice f16_differences_kernel(const SliceKernelKind& kind) {
+  return compiled_slice_kernel<__half, PositionCode::i8>(kind);
 }
 
 }  // namespace sparsellm::general_sparse

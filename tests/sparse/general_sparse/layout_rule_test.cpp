@@ -36,21 +36,21 @@ class GeneralSparseRule : public ::testing::Test {
 
 TEST_F(GeneralSparseRule, TakesBytesForShortGaps) {
   for (const double density : {0.2, 0.5}) {
-    const PanelLayout layout = choose(uniform(DType::f16, 256, 512, density));
+    const PanelLayout layout = choose(uniform(DType::f16, 2048, 1024, density));
     EXPECT_EQ(layout.positions, PositionCode::i8);
     EXPECT_EQ(layout.shared_rows, 1);
     EXPECT_EQ(layout.interleave, 32);
     EXPECT_EQ(layout.vector, 8);
     EXPECT_TRUE(layout.sorted);
   }
-  EXPECT_EQ(choose(uniform(DType::f16, 256, 512, 1.0)).positions, PositionCode::i8);
-  EXPECT_EQ(choose(uniform(DType::f16, 256, 512, 1.0)).shared_rows, 8);
-  EXPECT_EQ(choose(uniform(DType::f16, 256, 512, 1.0)).vector, 1);
+  EXPECT_EQ(choose(uniform(DType::f16, 1024, 512, 1.0)).positions, PositionCode::i8);
+  EXPECT_EQ(choose(uniform(DType::f16, 1024, 512, 1.0)).shared_rows, 8);
+  EXPECT_EQ(choose(uniform(DType::f16, 1024, 512, 1.0)).vector, 1);
 }
 
 TEST_F(GeneralSparseRule, TakesAFreeOrderForLongGaps) {
-  for (const double density : {0.1, 0.01}) {
-    const PanelLayout layout = choose(uniform(DType::f16, 256, 4096, density));
+  for (const double density : {0.1, 0.04}) {
+    const PanelLayout layout = choose(uniform(DType::f16, 2048, 4096, density));
     EXPECT_EQ(layout.positions, PositionCode::u16);
     EXPECT_EQ(layout.interleave, 32);
     EXPECT_EQ(layout.vector, 8);
@@ -69,13 +69,26 @@ TEST_F(GeneralSparseRule, TakesOnePanelForShortRows) {
 TEST_F(GeneralSparseRule, InterleavesEvenRowsAlone) {
   for (const MatrixClass matrix_class : {MatrixClass::arrow, MatrixClass::power_law}) {
     const CompressedRows m = random_matrix(
-        {.matrix_class = matrix_class, .rows = 2000, .columns = 2000, .nonzeros = 12000}, threads_);
+        {.matrix_class = matrix_class, .rows = 8000, .columns = 8000, .nonzeros = 400000},
+        threads_);
     EXPECT_EQ(choose(m).interleave, 1) << name_of(matrix_class);
   }
   const CompressedRows banded = random_matrix(
-      {.matrix_class = MatrixClass::banded, .rows = 2000, .columns = 2000, .nonzeros = 40000},
+      {.matrix_class = MatrixClass::banded, .rows = 8000, .columns = 8000, .nonzeros = 400000},
       threads_);
   EXPECT_EQ(choose(banded).interleave, 32);
+}
+
+// Slices take longer to begin and to end.
+TEST_F(GeneralSparseRule, FewNonzerosAreApart) {
+  const PanelLayout layout = choose(uniform(DType::f16, 1024, 1024, 0.1));
+  EXPECT_EQ(layout.interleave, 1);
+  EXPECT_EQ(layout.positions, PositionCode::u16);
+  EXPECT_EQ(layout.panel_columns, 65536);
+  EXPECT_EQ(layout.vector, 4);
+  EXPECT_TRUE(layout.sorted);
+  EXPECT_EQ(choose(uniform(DType::f16, 64, 11008, 0.5)).interleave, 1);
+  EXPECT_EQ(choose(uniform(DType::f16, 256, 11008, 0.5)).interleave, 32);
 }
 
 TEST_F(GeneralSparseRule, SharesPositionsOfBlocks) {

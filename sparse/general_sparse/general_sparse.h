@@ -28,6 +28,11 @@ namespace sparsellm::general_sparse {
 // Error for a layout that is not valid, and for more entries than starts of 32 bits reach.
 EncodedWeight encode(const CompressedRows& m, const Layout& layout, ThreadPool& threads);
 
+// The same of a dense matrix of f16, bf16 or f32 in host memory.
+EncodedWeight encode(const Tensor& w, const Layout& layout, ThreadPool& threads);
+// In the layout of choose_layout().
+EncodedWeight encode(const Tensor& w, LayoutFor goal, ThreadPool& threads);
+
 // The bytes of all parts of encode(m, layout), also where starts do not reach all entries: takes a
 // small part of its time.
 int64_t encoded_size(const CompressedRows& m, const Layout& layout, ThreadPool& threads);

@@ -17,7 +17,6 @@
 #include "sparse/general_sparse/host/walker.h"
 #include "sparse/general_sparse/layout_rule.h"
 #include "sparse/join_parts.h"
-#include "sparse/matrices/row_statistics.h"
 
 namespace sparsellm {
 namespace {
@@ -29,7 +28,7 @@ class GeneralSparseFormat : public WeightFormat {
 
   bool runs_on(const Device&) const override { return true; }
 
-  // On the CPU all sparse formats become the same panels, and this one takes the longest to encode.
+  // On the CPU all sparse formats become the same panels.
   bool for_auto(const Device& device) const override { return device.is_cuda(); }
 
   // There are no kernels for its smallest layouts.
@@ -62,10 +61,7 @@ class GeneralSparseFormat : public WeightFormat {
   EncodedWeight encode(const Tensor& w, LayoutFor goal, ThreadPool& threads) const override {
     const std::string reason = why_not(w);
     require(reason.empty(), "{}", reason);
-    const CompressedRows m = compress_rows(w, threads);
-    const general_sparse::Layout layout =
-        general_sparse::choose_layout(m, row_statistics(m, threads), goal, threads);
-    return general_sparse::encode(m, layout, threads);
+    return general_sparse::encode(w, goal, threads);
   }
 
   std::unique_ptr<WeightMatrix> encode_on_device(const Tensor& w,

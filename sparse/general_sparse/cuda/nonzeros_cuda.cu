@@ -1,9 +1,9 @@
 #include "kernels/base/error.h"
 #include "kernels/base/launch.cuh"
 #include "sparse/dense_source.cuh"
+#include "sparse/general_sparse/bits/row_bits.h"
+#include "sparse/general_sparse/bits/row_counts.h"
 #include "sparse/general_sparse/cuda/nonzeros_cuda.h"
-#include "sparse/general_sparse/cuda/row_bits.cuh"
-#include "sparse/general_sparse/cuda/row_counts.cuh"
 #include "sparse/general_sparse/cuda/word_bits.cuh"
 #include "sparse/running_totals_cuda.h"
 

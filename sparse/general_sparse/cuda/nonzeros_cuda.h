@@ -10,7 +10,7 @@
 
 namespace sparsellm::general_sparse {
 
-struct RowBits;  // row_bits.cuh
+struct RowBits;  // bits/row_bits.h
 
 // What the encoder on a CUDA device knows of a matrix before it writes entries. Functions enqueue
 // in the queue of ctx, and allocate; those that return counts of the device wait for it.

@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-#include "sparse/general_sparse/cuda/row_bits.cuh"
+#include "sparse/general_sparse/bits/row_bits.h"
 
 // The entries of a lane in the orders of host/bank_order.h, one after the other, as a thread of an
 // encoder on a CUDA device takes them out of the bits of its group. `Bits` is WordBits.

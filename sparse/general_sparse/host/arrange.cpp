@@ -2,18 +2,74 @@
 
 #include <algorithm>
 
+#include "sparse/general_sparse/bits/row_counts.h"
 #include "sparse/general_sparse/host/shared_columns.h"
+#include "sparse/general_sparse/host/word_bits.h"
 
 namespace sparsellm::general_sparse {
 
-int64_t EncoderInput::rows_of(int64_t group) const {
-  return std::min<int64_t>(layout.shared_rows, m.rows() - first_row(group));
+namespace {
+
+void add_entries_of_rows(const CompressedRows& m, const Layout& layout, const ChunkGrid& grid,
+                         int64_t window, std::span<uint32_t> lengths) {
+  const Chunk first_chunk = grid.chunk(window, 0);
+  const bool bridged = has_differences(layout.positions);
+  const int64_t most = most_difference(layout.positions);
+  for (int64_t g = 0; g < first_chunk.groups; ++g) {
+    int64_t panel = -1;
+    int64_t before = 0;
+    uint32_t* length = nullptr;
+    for_each_shared_column(m, layout.shared_rows, first_chunk.first_group + g,
+                           [&](uint32_t column, const ColumnNonzeros&) {
+                             if (const int64_t of = grid.panel_of(column); of != panel) {
+                               panel = of;
+                               before = of * layout.panel_columns;
+                               length = lengths.data() + of * first_chunk.groups + g;
+                             }
+                             *length += 1;
+                             if (bridged) {
+                               *length += static_cast<uint32_t>(bridges_of(column - before, most));
+                               before = column;
+                             }
+                           });
+  }
 }
+
+void add_entries_of_bits(const RowBits& m, const Layout& layout, const ChunkGrid& grid,
+                         int64_t window, std::span<uint32_t> lengths) {
+  const int most =
+      has_differences(layout.positions) ? static_cast<int>(most_difference(layout.positions)) : 0;
+  auto length = lengths.begin();
+  for (int64_t panel = 0; panel < grid.panels(); ++panel) {
+    const Chunk chunk = grid.chunk(window, panel);
+    for (int64_t g = 0; g < chunk.groups; ++g) {
+      *length++ += count_entries<HostWordBits>(
+          group_bits(m, layout.shared_rows, chunk, chunk.first_group + g), most);
+    }
+  }
+}
+
+}  // namespace
+
+EncoderInput::EncoderInput(const CompressedRows& m, const Layout& valid_layout)
+    : layout(valid_layout),
+      grid(layout, m.rows(), m.columns()),
+      add_entries([&m, of = layout, chunks = grid](int64_t window, std::span<uint32_t> lengths) {
+        add_entries_of_rows(m, of, chunks, window, lengths);
+      }) {}
+
+EncoderInput::EncoderInput(const RowBits& m, const Layout& valid_layout)
+    : layout(valid_layout),
+      grid(layout, m.rows, m.columns),
+      add_entries([&m, of = layout, chunks = grid](int64_t window, std::span<uint32_t> lengths) {
+        add_entries_of_bits(m, of, chunks, window, lengths);
+      }) {}
 
 void WindowArranger::arrange(int64_t window) {
   const Layout& layout = input_.layout;
   const Chunk first_chunk = input_.grid.chunk(window, 0);
-  count_entries(first_chunk);
+  lengths_.assign(static_cast<size_t>(input_.grid.panels() * first_chunk.groups), 0);
+  input_.add_entries(window, lengths_);
   slice_units_.clear();
   order_.clear();
   const auto groups = static_cast<size_t>(first_chunk.groups);
@@ -31,32 +87,6 @@ void WindowArranger::arrange(int64_t window) {
       }
       slice_units_.push_back(static_cast<uint32_t>(ceil_div(longest, layout.vector)));
     }
-  }
-}
-
-void WindowArranger::count_entries(const Chunk& first_chunk) {
-  const ChunkGrid& grid = input_.grid;
-  lengths_.assign(static_cast<size_t>(grid.panels() * first_chunk.groups), 0);
-  const bool bridged = has_differences(input_.layout.positions);
-  const int64_t most = most_difference(input_.layout.positions);
-  for (int64_t g = 0; g < first_chunk.groups; ++g) {
-    const int64_t group = first_chunk.first_group + g;
-    int64_t panel = -1;
-    int64_t before = 0;
-    uint32_t* length = nullptr;
-    for_each_shared_column(input_.m, input_.first_row(group), input_.rows_of(group),
-                           [&](uint32_t column, const ColumnNonzeros&) {
-                             if (const int64_t of = grid.panel_of(column); of != panel) {
-                               panel = of;
-                               before = of * input_.layout.panel_columns;
-                               length = lengths_.data() + of * first_chunk.groups + g;
-                             }
-                             *length += 1;
-                             if (bridged) {
-                               *length += static_cast<uint32_t>(bridges_of(column - before, most));
-                               before = column;
-                             }
-                           });
   }
 }
 

@@ -1,25 +1,27 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <vector>
 
+#include "sparse/general_sparse/bits/row_bits.h"
 #include "sparse/general_sparse/format/chunks.h"
 #include "sparse/matrices/compressed_rows.h"
 
 namespace sparsellm::general_sparse {
 
-// A matrix without zeros among its values, and how it is to be encoded.
+// How a matrix is to be encoded, and how long its groups are then.
 struct EncoderInput {
-  EncoderInput(const CompressedRows& matrix, const Layout& valid_layout)
-      : m(matrix), layout(valid_layout), grid(layout, m.rows(), m.columns()) {}
+  // A matrix without zeros among its values.
+  EncoderInput(const CompressedRows& m, const Layout& valid_layout);
+  EncoderInput(const RowBits& m, const Layout& valid_layout);
 
-  int64_t first_row(int64_t group) const { return group * layout.shared_rows; }
-  int64_t rows_of(int64_t group) const;  // of which the last group may lack some
-
-  const CompressedRows& m;
   Layout layout;
   ChunkGrid grid;
+  // Adds the entries of the groups of a window, those that bridge gaps included, to zeros
+  // [panels][groups].
+  std::function<void(int64_t window, std::span<uint32_t> lengths)> add_entries;
 };
 
 // Says how long the slices of a window are and in which order its groups are, one window after the
@@ -35,7 +37,6 @@ class WindowArranger {
   std::span<const uint16_t> order() const { return order_; }  // empty if not sorted
 
  private:
-  void count_entries(const Chunk& first_chunk);
   void sort_groups(std::span<const uint32_t> lengths);
 
   const EncoderInput& input_;

@@ -13,7 +13,10 @@
 #include "sparse/general_sparse/host/arrange.h"
 #include "sparse/general_sparse/host/drop_zeros.h"
 #include "sparse/general_sparse/host/group_writer.h"
+#include "sparse/general_sparse/host/nonzero_bits.h"
+#include "sparse/general_sparse/host/panel_groups.h"
 #include "sparse/general_sparse/host/shared_columns.h"
+#include "sparse/general_sparse/layout_rule.h"
 
 namespace sparsellm::general_sparse {
 namespace {
@@ -57,10 +60,35 @@ Arrangement arrange_windows(const EncoderInput& input, ThreadPool& threads) {
   return result;
 }
 
-// A window, all chunks of it at once: a group's nonzeros are read from left to right.
-template <class Writer>
+// A window, chunk after chunk.
+template <class Groups, class Writer>
 void write_window(const EncoderInput& input, int64_t window, std::span<const uint16_t> row_order,
-                  Writer& writer) {
+                  Groups& groups, Writer& writer) {
+  for (int64_t panel = 0; panel < input.grid.panels(); ++panel) {
+    const Chunk chunk = input.grid.chunk(window, panel);
+    for (int64_t place = 0; place < chunk.slices * input.layout.interleave; ++place) {
+      writer.begin(chunk, place);
+      if (place < chunk.groups) {
+        const int64_t group =
+            row_order.empty() ? place : row_order[static_cast<size_t>(chunk.first_place + place)];
+        writer.add(groups(chunk, chunk.first_group + group));
+      }
+      writer.end();
+    }
+  }
+}
+
+// Nonzeros that are written in the order of their columns.
+template <class T>
+struct AscendingNonzeros {
+  const CompressedRows& m;
+};
+
+// A window, all chunks of it at once: a group's nonzeros are read from left to right.
+template <class T, class Writer>
+void write_window(const EncoderInput& input, int64_t window, std::span<const uint16_t> row_order,
+                  AscendingNonzeros<T>& nonzeros, Writer& writer) {
+  const std::span<const T> all_values = nonzeros.m.template values<T>();
   const int64_t panels = input.grid.panels();
   std::vector<Chunk> chunks;
   for (int64_t panel = 0; panel < panels; ++panel) {
@@ -87,13 +115,15 @@ void write_window(const EncoderInput& input, int64_t window, std::span<const uin
       }
     };
     begin();
-    const int64_t group = chunks[0].first_group + g;
-    for_each_shared_column(input.m, input.first_row(group), input.rows_of(group),
-                           [&](uint32_t column, const ColumnNonzeros& nonzeros) {
-                             go_on_to(input.grid.panel_of(column));
-                             writer.add(column - chunks[static_cast<size_t>(panel)].first_column,
-                                        nonzeros);
-                           });
+    for_each_shared_column(
+        nonzeros.m, input.layout.shared_rows, chunks[0].first_group + g,
+        [&](uint32_t column, const ColumnNonzeros& of_rows) {
+          go_on_to(input.grid.panel_of(column));
+          writer.add(column - chunks[static_cast<size_t>(panel)].first_column, [&](int row) {
+            const int64_t i = of_rows[static_cast<size_t>(row)];
+            return i == kNoNonzero ? T{} : all_values[static_cast<size_t>(i)];
+          });
+        });
     go_on_to(panels - 1);
     writer.end();
   }
@@ -105,9 +135,9 @@ void write_window(const EncoderInput& input, int64_t window, std::span<const uin
   }
 }
 
-template <class T, PositionCode code>
-void write_entries(const EncoderInput& input, const Arrangement& arrangement, ThreadPool& threads,
-                   std::vector<EncodedPart>& parts) {
+template <class T, PositionCode code, class Source>
+void write_entries(const EncoderInput& input, const Source& source, const Arrangement& arrangement,
+                   ThreadPool& threads, std::vector<EncodedPart>& parts) {
   using Writer = GroupWriter<T, code>;
   const std::span<const uint32_t> starts = arrangement.starts.values;
   const int64_t units = starts.back();
@@ -120,29 +150,30 @@ void write_entries(const EncoderInput& input, const Arrangement& arrangement, Th
   const std::span<const uint16_t> row_order =
       arrangement.row_order ? arrangement.row_order->values : std::span<uint16_t>();
   threads.parallel_for(input.grid.windows(), 1, [&](int64_t begin, int64_t end) {
-    Writer writer(input.layout, input.m.values<T>(), arrays);
+    Writer writer(input.layout, arrays);
+    Source of_range = source;
     for (int64_t window = begin; window < end; ++window) {
-      write_window(input, window, row_order, writer);
+      write_window(input, window, row_order, of_range, writer);
     }
   });
   parts.push_back(std::move(positions.part));
   parts.push_back(std::move(values.part));
 }
 
-template <class T>
-void write_entries(const EncoderInput& input, const Arrangement& arrangement, ThreadPool& threads,
-                   std::vector<EncodedPart>& parts) {
+template <class T, class Source>
+void write_entries(const EncoderInput& input, const Source& source, const Arrangement& arrangement,
+                   ThreadPool& threads, std::vector<EncodedPart>& parts) {
   switch (input.layout.positions) {
     case PositionCode::u8:
-      return write_entries<T, PositionCode::u8>(input, arrangement, threads, parts);
+      return write_entries<T, PositionCode::u8>(input, source, arrangement, threads, parts);
     case PositionCode::i8:
-      return write_entries<T, PositionCode::i8>(input, arrangement, threads, parts);
+      return write_entries<T, PositionCode::i8>(input, source, arrangement, threads, parts);
     case PositionCode::u16:
-      return write_entries<T, PositionCode::u16>(input, arrangement, threads, parts);
+      return write_entries<T, PositionCode::u16>(input, source, arrangement, threads, parts);
     case PositionCode::u32:
-      return write_entries<T, PositionCode::u32>(input, arrangement, threads, parts);
+      return write_entries<T, PositionCode::u32>(input, source, arrangement, threads, parts);
     case PositionCode::bits:
-      return write_entries<T, PositionCode::bits>(input, arrangement, threads, parts);
+      return write_entries<T, PositionCode::bits>(input, source, arrangement, threads, parts);
   }
 }
 
@@ -153,30 +184,54 @@ NewPart<uint8_t> layout_part(const Layout& layout) {
   return part;
 }
 
-EncodedWeight encode_nonzeros(const CompressedRows& m, const Layout& layout, ThreadPool& threads) {
-  const EncoderInput input(m, layout);
-  EncodedWeight e{.format = std::string(kName),
-                  .version = kVersion,
-                  .dtype = m.dtype(),
-                  .rows = m.rows(),
-                  .columns = m.columns(),
-                  .nonzeros = m.nonzeros(),
-                  .parts = {}};
+EncodedWeight without_parts(DType dtype, int64_t rows, int64_t columns, int64_t nonzeros) {
+  return {.format = std::string(kName),
+          .version = kVersion,
+          .dtype = dtype,
+          .rows = rows,
+          .columns = columns,
+          .nonzeros = nonzeros,
+          .parts = {}};
+}
+
+// write(T, arrangement) appends positions and values, whose type is T, to the parts of e.
+template <class Write>
+void add_parts(const EncoderInput& input, ThreadPool& threads, EncodedWeight& e, Write&& write) {
   Arrangement arrangement = arrange_windows(input, threads);
-  std::vector<EncodedPart> entries;
-  visit_float(m.dtype(),
-              [&]<class T>(T) { write_entries<T>(input, arrangement, threads, entries); });
-  e.parts.push_back(layout_part(layout).part);
+  e.parts.push_back(layout_part(input.layout).part);
   e.parts.push_back(std::move(arrangement.starts.part));
   if (arrangement.row_order) {
     e.parts.push_back(std::move(arrangement.row_order->part));
   }
-  std::ranges::move(entries, std::back_inserter(e.parts));
+  visit_float(e.dtype, [&]<class T>(T type) { write(type, arrangement); });
+}
+
+EncodedWeight encode_nonzeros(const CompressedRows& m, const Layout& layout, ThreadPool& threads) {
+  const EncoderInput input(m, layout);
+  EncodedWeight e = without_parts(m.dtype(), m.rows(), m.columns(), m.nonzeros());
+  add_parts(input, threads, e, [&]<class T>(T, const Arrangement& arrangement) {
+    if (layout.interleave > 1 && has_bank_order(layout.positions)) {
+      const CompressedGroups<T> groups(m, layout.shared_rows);
+      write_entries<T>(input, groups, arrangement, threads, e.parts);
+    } else {
+      write_entries<T>(input, AscendingNonzeros<T>{m}, arrangement, threads, e.parts);
+    }
+  });
   return e;
 }
 
-int64_t encoded_nonzeros_size(const CompressedRows& m, const Layout& layout, ThreadPool& threads) {
-  const EncoderInput input(m, layout);
+EncodedWeight encode_dense(const Tensor& w, const NonzeroBits& bits, int64_t nonzeros,
+                           const Layout& layout, ThreadPool& threads) {
+  const EncoderInput input(bits.rows(), layout);
+  EncodedWeight e = without_parts(w.dtype(), w.size(0), w.size(1), nonzeros);
+  add_parts(input, threads, e, [&]<class T>(T, const Arrangement& arrangement) {
+    const DenseGroups<T> groups(w, bits.rows(), layout.shared_rows);
+    write_entries<T>(input, groups, arrangement, threads, e.parts);
+  });
+  return e;
+}
+
+int64_t encoded_size(const EncoderInput& input, DType dtype, ThreadPool& threads) {
   std::atomic<int64_t> units = 0;
   threads.parallel_for(input.grid.windows(), 1, [&](int64_t begin, int64_t end) {
     WindowArranger arranger(input);
@@ -189,7 +244,7 @@ int64_t encoded_nonzeros_size(const CompressedRows& m, const Layout& layout, Thr
     }
     units += of_range;
   });
-  return encoded_bytes(layout, input.grid, units, m.dtype());
+  return encoded_bytes(input.layout, input.grid, units, dtype);
 }
 
 }  // namespace
@@ -200,10 +255,27 @@ EncodedWeight encode(const CompressedRows& m, const Layout& layout, ThreadPool& 
   return encode_nonzeros(rest ? *rest : m, layout, threads);
 }
 
+EncodedWeight encode(const Tensor& w, const Layout& layout, ThreadPool& threads) {
+  require_valid(layout);
+  const NonzeroBits bits(w, threads);
+  return encode_dense(w, bits, bits.statistics(threads).nonzeros, layout, threads);
+}
+
+EncodedWeight encode(const Tensor& w, LayoutFor goal, ThreadPool& threads) {
+  const NonzeroBits bits(w, threads);
+  const RowStatistics statistics = bits.statistics(threads);
+  const Layout layout =
+      choose_layout({.rows = w.size(0), .columns = w.size(1), .dtype = w.dtype()}, statistics, goal,
+                    [&](const Layout& tried) {
+                      return encoded_size(EncoderInput(bits.rows(), tried), w.dtype(), threads);
+                    });
+  return encode_dense(w, bits, statistics.nonzeros, layout, threads);
+}
+
 int64_t encoded_size(const CompressedRows& m, const Layout& layout, ThreadPool& threads) {
   require_valid(layout);
   const std::optional<CompressedRows> rest = drop_zeros(m, threads);
-  return encoded_nonzeros_size(rest ? *rest : m, layout, threads);
+  return encoded_size(EncoderInput(rest ? *rest : m, layout), m.dtype(), threads);
 }
 
 }  // namespace sparsellm::general_sparse

@@ -14,10 +14,12 @@ namespace sparsellm::general_sparse {
 using ColumnNonzeros = std::array<int64_t, kMostSharedRows>;
 inline constexpr int64_t kNoNonzero = -1;
 
-// f(column, const ColumnNonzeros&) for each column in which one of `count` rows has a nonzero,
-// ascending. There are at most kMostSharedRows.
+// f(column, const ColumnNonzeros&) for each column in which a row of the group has a nonzero,
+// ascending.
 template <class F>
-void for_each_shared_column(const CompressedRows& m, int64_t first_row, int64_t count, F&& f) {
+void for_each_shared_column(const CompressedRows& m, int shared_rows, int64_t group, F&& f) {
+  const int64_t first_row = group * shared_rows;
+  const int64_t count = std::min<int64_t>(shared_rows, m.rows() - first_row);
   const uint32_t* const columns = m.column_indices().data();
   const int64_t* const starts = m.starts().data() + first_row;
   ColumnNonzeros nonzeros;

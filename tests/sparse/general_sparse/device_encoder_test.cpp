@@ -21,7 +21,6 @@ namespace sparsellm {
 namespace {
 
 using namespace general_sparse;
-using testing::HostWordBits;
 using testing::NamedMatrix;
 using testing::Random;
 using PanelLayout = general_sparse::Layout;
@@ -76,20 +75,17 @@ TEST(GeneralSparseDeviceEncoder, TakesNearbyColumnsInTheOrderOfTheHost) {
     const int lane = static_cast<int>(random.below(32));
     const Group group(positions, columns);
     NearbyEntries<HostWordBits> entries(group.bits(), lane);
-    int64_t before = 0;
-    for (const uint32_t index : order.order(positions, at(lane))) {
-      const int64_t position = positions[index];
-      for (; position - before > 127; before += 127) {
-        const LaneEntry bridge = entries.next();
-        ASSERT_EQ(bridge.column, kNoColumn) << "round " << round;
-        ASSERT_EQ(bridge.code, 127);
-      }
+    int64_t taken = 0;
+    order.for_each(group.bits(), lane, [&](int column, int code) {
       const LaneEntry entry = entries.next();
-      ASSERT_EQ(entry.column, position) << "round " << round;
-      ASSERT_EQ(entry.code, position - before);
-      ASSERT_GE(entry.code, -128);
-      before = position;
-    }
+      taken += column == kNoColumnOfPanel ? 0 : 1;
+      EXPECT_EQ(entry.column, column == kNoColumnOfPanel ? kNoColumn : column);
+      EXPECT_EQ(entry.code, code);
+      EXPECT_GE(code, -128);
+      EXPECT_LE(code, 127);
+    });
+    ASSERT_EQ(taken, std::ssize(positions));
+    ASSERT_FALSE(HasFailure()) << "round " << round;
     for (int i = 0; i < 3; ++i) {
       const LaneEntry filler = entries.next();
       ASSERT_EQ(filler.column, kNoColumn);
@@ -116,12 +112,16 @@ TEST(GeneralSparseDeviceEncoder, TakesColumnsOfBanksInTheOrderOfTheHost) {
                                        .class_words = static_cast<int>(class_words),
                                        .stride = stride});
     int last = 0;
-    for (const uint32_t index : order.order(positions, at(lane))) {
+    int64_t taken = 0;
+    order.for_each(group.bits(), lane, [&](int column, int code) {
       const LaneEntry entry = entries.next();
-      ASSERT_EQ(entry.column, static_cast<int>(positions[index])) << "round " << round;
-      ASSERT_EQ(entry.code, entry.column);
-      last = entry.column;
-    }
+      EXPECT_EQ(entry.column, column);
+      EXPECT_EQ(entry.code, code);
+      last = column;
+      ++taken;
+    });
+    ASSERT_EQ(taken, std::ssize(positions));
+    ASSERT_FALSE(HasFailure()) << "round " << round;
     for (int i = 0; i < 3; ++i) {
       const LaneEntry filler = entries.next();
       ASSERT_EQ(filler.column, kNoColumn);
@@ -182,6 +182,32 @@ std::vector<uint16_t> naive_borders(const Parts& parts, const Chunk& chunk, int6
     }
   }
   return borders;
+}
+
+template <class Position>
+void check_groups_apart(const HostMatrix& m, const EncodedWeight& e) {
+  const Parts parts(e);
+  const std::span<const Position> positions = parts.positions.values<Position>();
+  const std::span<const uint16_t> values = parts.values.values<uint16_t>();
+  std::vector<Position> made_positions(positions.size(), Position{0x5a});
+  std::vector<uint16_t> made_values(values.size(), 0x5a5a);
+  for (int64_t number = 0; number < parts.grid.slices(); ++number) {
+    const auto [chunk, place] = parts.grid.slice(number);
+    const uint32_t* const start = parts.starts.data() + number;
+    const int64_t group = chunk.first_group + parts.row_order[at(chunk.first_place + place)];
+    const GroupBits bits = group_bits(m.bits(), parts.layout.shared_rows, chunk, group);
+    AscendingEntries<HostWordBits> entries(bits);
+    write_lane(entries, m.elements(chunk, bits, group * parts.layout.shared_rows),
+               LaneTarget<Position>{.positions = made_positions.data(),
+                                    .values = made_values.data(),
+                                    .first_unit = start[0],
+                                    .units = start[1] - start[0],
+                                    .lanes = 1,
+                                    .vector = parts.layout.vector,
+                                    .shared_rows = parts.layout.shared_rows});
+  }
+  EXPECT_TRUE(std::ranges::equal(made_positions, positions));
+  EXPECT_TRUE(std::ranges::equal(made_values, values));
 }
 
 template <class Position>
@@ -257,7 +283,13 @@ class GeneralSparseDeviceLanes : public ::testing::Test {
                   ceil_div(length, layout.vector) * layout.vector);
       }
     }
-    differences ? check_lanes<uint8_t>(m, e) : check_lanes<uint16_t>(m, e);
+    if (layout.interleave > 1) {
+      differences ? check_lanes<uint8_t>(m, e) : check_lanes<uint16_t>(m, e);
+    } else if (layout.positions == PositionCode::u32) {
+      check_groups_apart<uint32_t>(m, e);
+    } else {
+      check_groups_apart<uint16_t>(m, e);
+    }
   }
 
   void check_layouts(const Tensor& w) {
@@ -272,6 +304,16 @@ class GeneralSparseDeviceLanes : public ::testing::Test {
                     .interleave = 32,
                     .vector = 8 / shared_rows});
         }
+      }
+    }
+    for (const PositionCode code : {PositionCode::u16, PositionCode::u32}) {
+      for (const int shared_rows : {1, 2, 4, 8}) {
+        check(w, {.positions = code,
+                  .shared_rows = shared_rows,
+                  .panel_columns = 65536,
+                  .window_rows = 256 * shared_rows,
+                  .sorted = true,
+                  .vector = shared_rows == 1 ? 4 : 1});
       }
     }
   }

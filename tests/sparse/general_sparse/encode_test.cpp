@@ -50,6 +50,7 @@ class GeneralSparseEncoding : public ::testing::Test {
     const CompressedRows m = compress_rows(w, threads_);
     const EncodedWeight e = general_sparse::encode(m, layout, threads_);
     EXPECT_TRUE(same_encoding(e, testing::naive_encoding(w, layout)));
+    EXPECT_TRUE(same_encoding(general_sparse::encode(w, layout, threads_), e));
     EXPECT_EQ(e.bytes(), general_sparse::encoded_size(m, layout, threads_));
     ASSERT_NO_THROW(general_sparse::validate(e, threads_));
     EXPECT_TRUE(
@@ -101,6 +102,7 @@ TEST_F(GeneralSparseEncoding, IsAlikeOnAnyNumberOfThreads) {
       const CompressedRows m = compress_rows(w.view, one);
       const EncodedWeight e = general_sparse::encode(m, layout, one);
       EXPECT_TRUE(same_encoding(general_sparse::encode(m, layout, three), e));
+      EXPECT_TRUE(same_encoding(general_sparse::encode(w.view, layout, three), e));
       EXPECT_TRUE(
           same_matrix(general_sparse::decode(e, three).view, general_sparse::decode(e, one).view));
       EXPECT_TRUE(same_rows(general_sparse::to_compressed_rows(e, three), m));

@@ -2,11 +2,11 @@
 
 #include <cstdint>
 
-#include "sparse/general_sparse/cuda/row_bits.cuh"
+#include "sparse/general_sparse/bits/row_bits.h"
 #include "sparse/matrices/row_statistics.h"
 
-// What the encoder on a CUDA device counts before it chooses a layout. A thread calls each of these
-// functions by itself; `Bits` is WordBits.
+// What the encoders of dense matrices count before they choose a layout. On a CUDA device a thread
+// calls each of these functions by itself. `Bits` is WordBits there, and HostWordBits on the host.
 namespace sparsellm::general_sparse {
 
 // The sums that RowStatistics are made of, as far as layouts are chosen by them.
@@ -17,6 +17,17 @@ struct NonzeroSums {
   unsigned long long bridges = 0;
   unsigned long long first_bridges = 0;
   unsigned long long blocks[3] = {};  // of 2, 4 and 8 rows
+
+  constexpr void add(const NonzeroSums& other) {
+    nonzeros += other.nonzeros;
+    gaps += other.gaps;
+    gap_sum += other.gap_sum;
+    bridges += other.bridges;
+    first_bridges += other.first_bridges;
+    for (int i = 0; i < 3; ++i) {
+      blocks[i] += other.blocks[i];
+    }
+  }
 };
 inline constexpr int kMostBlockRows = 8;
 
@@ -35,7 +46,7 @@ inline RowStatistics statistics_of(const NonzeroSums& sums) {
 }
 
 template <class Bits>
-__device__ void add_row(const RowBits& m, int64_t row, NonzeroSums& sums) {
+constexpr void add_row(const RowBits& m, int64_t row, NonzeroSums& sums) {
   constexpr int64_t kLongGap = RowStatistics::kLongGap;
   const uint64_t* const words = m.words + row * m.row_words;
   unsigned long long nonzeros = 0;
@@ -65,7 +76,7 @@ __device__ void add_row(const RowBits& m, int64_t row, NonzeroSums& sums) {
 
 // The blocks of kMostBlockRows rows, of which the last ones may not exist.
 template <class Bits>
-__device__ void add_blocks(const RowBits& m, int64_t first_row, NonzeroSums& sums) {
+constexpr void add_blocks(const RowBits& m, int64_t first_row, NonzeroSums& sums) {
   const uint64_t* const words = m.words + first_row * m.row_words;
   for (int64_t w = 0; w < m.row_words; ++w) {
     uint64_t of_all = 0;
@@ -90,16 +101,13 @@ __device__ void add_blocks(const RowBits& m, int64_t first_row, NonzeroSums& sum
 // The entries of a group in a panel. If most_difference is not 0, with those that bridge longer
 // gaps, also the one from the first column of the panel; it is 64 at least.
 template <class Bits>
-__device__ uint32_t count_entries(const GroupBits& group, int most_difference) {
+constexpr uint32_t count_entries(const GroupBits& group, int most_difference) {
   int entries = 0;
   int before = 0;
   for (int w = 0; w < group.words; ++w) {
     const uint64_t word = group(w);
-    if (word == 0) {
-      continue;
-    }
     entries += Bits::count(word);
-    if (most_difference > 0) {
+    if (most_difference > 0 && word != 0) {
       const int gap = w * kBitsOfWord + Bits::first(word) - before;
       entries += static_cast<int>(bridges_of(gap, most_difference));
       before = w * kBitsOfWord + Bits::last(word);

@@ -6,8 +6,8 @@
 
 namespace sparsellm::general_sparse {
 
-// Where the nonzeros of a matrix are, as the encoder on a CUDA device reads them: a bit for each
-// element, 64 columns to a word.
+// Where the nonzeros of a matrix are, as the encoders of dense matrices read them, on the host and
+// on a CUDA device: a bit for each element, 64 columns to a word.
 inline constexpr int kBitsOfWord = 64;
 
 struct RowBits {
@@ -25,7 +25,7 @@ struct GroupBits {
   int rows = 0;   // 0: there is no such group
   int words = 0;  // of the panel
 
-  __device__ uint64_t operator()(int word) const {
+  constexpr uint64_t operator()(int word) const {
     uint64_t bits = 0;
     if (word < words) {
       for (int row = 0; row < rows; ++row) {
@@ -37,8 +37,8 @@ struct GroupBits {
 };
 
 // Of a group of the matrix, which may have fewer rows if it is the last one.
-__device__ inline GroupBits group_bits(const RowBits& m, int shared_rows, const Chunk& chunk,
-                                       int64_t group) {
+constexpr GroupBits group_bits(const RowBits& m, int shared_rows, const Chunk& chunk,
+                               int64_t group) {
   const int64_t row = group * shared_rows;
   const int64_t rows = m.rows - row < shared_rows ? m.rows - row : shared_rows;
   return {.first = m.words + row * m.row_words + chunk.first_column / kBitsOfWord,

@@ -22,7 +22,7 @@ namespace sparsellm::general_sparse {
 //                which are smaller from 25 % of nonzeros on, take products longer to find than they
 //                save.
 //   panels       of 8192 columns: x of 8 tokens fits into the shared memory of a multiprocessor.
-//                One panel up to 10240 columns, where it fits just as well.
+//                One panel up to 11264 columns, where it still fits.
 //   shared_rows  with the fewest bytes
 // Others are those of choose_row_layout(), sorted.
 // For size the one with the fewest bytes among that, and many more that the statistics do not rule

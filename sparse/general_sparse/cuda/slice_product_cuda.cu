@@ -69,14 +69,14 @@ int largest_tile(const SliceWeight& weight, SliceConfig config, int64_t tokens) 
   return 0;
 }
 
-// With as many warps as a block may have, or half of them and two blocks.
-SliceConfig usual_config(const SliceWeight& weight, int tile_tokens, int parts, bool two_blocks) {
+// How many of the warps that a block may have, and blocks of a multiprocessor.
+enum class Blocks : uint8_t { whole, two_halves, half };
+
+SliceConfig usual_config(const SliceWeight& weight, int tile_tokens, int parts, Blocks blocks) {
   const int most = kernel_of(weight, tile_tokens).most_threads / kWarpThreads;
-  SliceConfig config{.tile_tokens = tile_tokens, .warps = most, .parts = parts, .blocks = 1};
-  if (two_blocks) {
-    config.warps = most / 2;
-    config.blocks = 2;
-  }
+  SliceConfig config{.tile_tokens = tile_tokens,
+                     .warps = blocks == Blocks::whole ? most : most / 2,
+                     .blocks = blocks == Blocks::two_halves ? 2 : 1};
   config.parts = std::min(parts, config.warps);
   while (config.parts > 1 && config.warps / config.parts > kMostGroups) {
     config.warps /= 2;
@@ -147,8 +147,9 @@ bool slice_fits(const SliceWeight& weight, const SliceConfig& config) {
 std::optional<SliceConfig> slice_rule(const SliceWeight& weight, int64_t tokens) {
   const int parts = parts_for(weight);
   for (int tile = most_tokens_of_thread(tokens); tile > 0; tile /= 2) {
-    for (const bool two_blocks : {tile < kFewTokens, false}) {
-      const SliceConfig config = usual_config(weight, tile, parts, two_blocks);
+    for (const Blocks blocks :
+         {tile < kFewTokens ? Blocks::two_halves : Blocks::whole, Blocks::whole, Blocks::half}) {
+      const SliceConfig config = usual_config(weight, tile, parts, blocks);
       if (slice_fits(weight, config)) {
         return config;
       }
@@ -183,8 +184,8 @@ std::vector<SliceConfig> slice_candidates(const SliceWeight& weight, int64_t tok
       if (more < 1 || more > most_parts(weight)) {
         continue;
       }
-      for (const bool two_blocks : {false, true}) {
-        add(usual_config(weight, tile, more, two_blocks));
+      for (const Blocks blocks : {Blocks::whole, Blocks::two_halves, Blocks::half}) {
+        add(usual_config(weight, tile, more, blocks));
       }
       for (const int warps : {4, 8, 16}) {
         if (tile == 1) {

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <bit>
-#include <iterator>
 #include <utility>
 
 #include "kernels/base/error.h"
@@ -18,20 +17,16 @@ constexpr int kMostWarpsPerGroup = 8;
 constexpr int kMostThreadNonzeros = 64;
 constexpr int kMostInStep = 8;
 constexpr int kMostInVector = 8;
-constexpr int kLeastPanel = 16;
-constexpr int kMostPanel = 65536;
+constexpr int kMostSize = 65536;  // of any field, as text
 constexpr int kLeastThreads = 32;
 constexpr int kMostThreads = 1024;
-constexpr int kMostRegistersOfX = 64;
 constexpr int kMostLoadBytes = 16;
 
 // In the order of their enumerators.
 constexpr std::array<std::string_view, 2> kRowCounts{"one", "several"};
 constexpr std::array<std::string_view, 2> kRowEnds{"whole", "split"};
 constexpr std::array<std::string_view, 4> kReductions{"none", "total", "bitmap", "segment"};
-constexpr std::array<std::string_view, 3> kXSources{"registers", "shared-panels", "l1"};
-constexpr std::array<std::string_view, 3> kXOrders{"by-token", "transposed-while-staged",
-                                                   "transposed-before"};
+constexpr std::array<std::string_view, 2> kXOrders{"by-token", "transposed"};
 
 template <class Enum, size_t count>
 std::string_view enumerator_name(const std::array<std::string_view, count>& names, Enum value) {
@@ -69,7 +64,6 @@ std::optional<std::string> wrong_field(const KernelPlan& plan) {
       PowerField{"step", plan.step_nonzeros, 1, kMostInStep},
       PowerField{"a-vector", plan.a_vector, 1, kMostInVector},
       PowerField{"x-vector", plan.x_vector, 1, kMostInVector},
-      PowerField{"panel", plan.panel_columns, kLeastPanel, kMostPanel, true},
       PowerField{"threads", plan.threads, kLeastThreads, kMostThreads}};
   for (const PowerField& field : fields) {
     if (!is_power_of_two(field.value, field.least, field.most) &&
@@ -99,7 +93,7 @@ struct ChainLevel {
 ChainLevel warp_level(const KernelPlan& plan) {
   return {.name = "warp",
           .part_name = "thread",
-          .parts = plan.groups(),
+          .parts = groups(plan),
           .division = plan.warp,
           .part_division = plan.thread,
           .reduction = plan.warp_reduction,
@@ -110,7 +104,7 @@ ChainLevel block_level(const KernelPlan& plan) {
   const bool warp_has_one = plan.warp_reduction != Reduction::none;
   return {.name = "block",
           .part_name = "warp",
-          .parts = plan.sparse_warps(),
+          .parts = sparse_warps(plan),
           .division = plan.block,
           .part_division = plan.warp,
           .reduction = plan.block_reduction,
@@ -223,7 +217,6 @@ std::optional<std::string> wrong_nonzeros(const KernelPlan& plan) {
 }
 
 std::optional<std::string> wrong_x(const KernelPlan& plan) {
-  const std::string_view source = enumerator_name(kXSources, plan.x_source);
   if (plan.tokens_per_thread % plan.x_vector != 0) {
     return fmt::format("x-vector={} does not divide tokens={}", plan.x_vector,
                        plan.tokens_per_thread);
@@ -231,23 +224,6 @@ std::optional<std::string> wrong_x(const KernelPlan& plan) {
   if (plan.x_vector > 1 && plan.x_order == XOrder::by_token) {
     return fmt::format("x-vector={}, but the tokens of a column are apart (x-order=by-token)",
                        plan.x_vector);
-  }
-  if ((plan.x_source == XSource::l1) != (plan.panel_columns == 0)) {
-    return fmt::format("x={}, but panel={}", source, plan.panel_columns);
-  }
-  if (plan.x_order == XOrder::transposed_while_staged && plan.x_source != XSource::shared_panels) {
-    return fmt::format("x={} is not staged, but x-order=transposed-while-staged", source);
-  }
-  if (plan.x_source == XSource::registers) {
-    if (plan.panel_columns % plan.groups() != 0 ||
-        plan.panel_columns / plan.groups() * plan.tokens_per_thread > kMostRegistersOfX) {
-      return fmt::format("x=registers: panel={} takes no whole registers, or more than {} of them",
-                         plan.panel_columns, kMostRegistersOfX);
-    }
-    if (plan.warp.rows != RowCount::one || plan.thread_nonzeros > 0) {
-      return "x=registers: a warp has one row, and threads the nonzeros of their columns, however "
-             "many these are";
-    }
   }
   return {};
 }
@@ -288,7 +264,7 @@ Division read_division(TextFields& fields, std::string_view key) {
 }
 
 int read_size(TextFields& fields, std::string_view key) {
-  return static_cast<int>(fields.integer(key, 0, kMostPanel));
+  return static_cast<int>(fields.integer(key, 0, kMostSize));
 }
 
 // --- All plans.
@@ -356,9 +332,7 @@ std::optional<std::string> why_invalid(const KernelPlan& plan) {
 }
 
 std::vector<KernelPlan> enumerate_plans(const PlanLimits& limits) {
-  constexpr std::array kSources{XSource::registers, XSource::shared_panels, XSource::l1};
-  constexpr std::array kOrders{XOrder::by_token, XOrder::transposed_while_staged,
-                               XOrder::transposed_before};
+  constexpr std::array kOrders{XOrder::by_token, XOrder::transposed};
   require(limits.tokens > 0 && is_power_of_two(limits.most_tokens, 1, 1 << 20) &&
               limits.value_bytes > 0,
           "plans for {} tokens, {} at once, and values of {} bytes", limits.tokens,
@@ -367,19 +341,12 @@ std::vector<KernelPlan> enumerate_plans(const PlanLimits& limits) {
   const auto tile = static_cast<int>(std::bit_ceil(static_cast<uint64_t>(tokens)));
   const int64_t most_in_load = kMostLoadBytes / limits.value_bytes;
   const std::vector<int> vectors = powers_of_two(1, std::min<int64_t>(kMostInVector, most_in_load));
-  std::vector<int> panels{0};
-  std::copy_if(limits.panels.begin(), limits.panels.end(), std::back_inserter(panels),
-               [&](int panel) { return panel < 2 * limits.columns; });
-  const auto fits = [&](const KernelPlan& plan) {
-    const int64_t bytes = int64_t{plan.panel_columns} * plan.tile_tokens() * limits.value_bytes;
-    return plan.x_source != XSource::shared_panels || bytes <= limits.shared_bytes;
-  };
   // Fields in the order of the text, except for `threads`: reductions depend on it.
   return PlanList()
       .times(&KernelPlan::tokens_per_thread, powers_of_two(1, kMostTokensPerThread))
       .times(&KernelPlan::threads_per_group, powers_of_two(1, kMostThreadsPerGroup))
       .times(&KernelPlan::warps_per_group, powers_of_two(1, kMostWarpsPerGroup))
-      .keep([tile](const KernelPlan& plan) { return plan.tile_tokens() == tile; })
+      .keep([tile](const KernelPlan& plan) { return tile_tokens(plan) == tile; })
       .times(&KernelPlan::threads, limits.threads)
       .keep([](const KernelPlan& plan) { return !wrong_field(plan); })
       .times(&KernelPlan::block, kDivisions)
@@ -392,21 +359,18 @@ std::vector<KernelPlan> enumerate_plans(const PlanLimits& limits) {
       .times(&KernelPlan::a_vector, vectors)
       .keep([](const KernelPlan& plan) { return !wrong_field(plan) && !wrong_nonzeros(plan); })
       .times(&KernelPlan::x_vector, vectors)
-      .times(&KernelPlan::x_source, kSources)
-      .times(&KernelPlan::panel_columns, panels)
       .times(&KernelPlan::x_order, kOrders)
-      .keep([&](const KernelPlan& plan) { return !why_invalid(plan) && fits(plan); })
+      .keep([](const KernelPlan& plan) { return !why_invalid(plan); })
       .take();
 }
 
 std::string to_text(const KernelPlan& plan) {
   return fmt::format(
       "tokens={} group={} token-warps={} block={} warp={} thread={} thread-nonzeros={} step={} "
-      "a-vector={} x-vector={} x={} panel={} x-order={} reductions={},{},{} threads={}",
+      "a-vector={} x-vector={} x-order={} reductions={},{},{} threads={}",
       plan.tokens_per_thread, plan.threads_per_group, plan.warps_per_group,
       division_text(plan.block), division_text(plan.warp), division_text(plan.thread),
       plan.thread_nonzeros, plan.step_nonzeros, plan.a_vector, plan.x_vector,
-      enumerator_name(kXSources, plan.x_source), plan.panel_columns,
       enumerator_name(kXOrders, plan.x_order), enumerator_name(kReductions, plan.thread_reduction),
       enumerator_name(kReductions, plan.warp_reduction),
       enumerator_name(kReductions, plan.block_reduction), plan.threads);
@@ -425,8 +389,6 @@ KernelPlan plan_from(std::string_view text) {
   plan.step_nonzeros = read_size(fields, "step");
   plan.a_vector = read_size(fields, "a-vector");
   plan.x_vector = read_size(fields, "x-vector");
-  plan.x_source = read_enumerator<XSource>(fields, "x", fields.value("x"), kXSources);
-  plan.panel_columns = read_size(fields, "panel");
   plan.x_order = read_enumerator<XOrder>(fields, "x-order", fields.value("x-order"), kXOrders);
   const auto [thread, warp, block] = read_list<3>(fields, "reductions");
   plan.thread_reduction = read_enumerator<Reduction>(fields, "reductions", thread, kReductions);

@@ -472,19 +472,19 @@ def comm_message_seeds():
 def general_sparse_text_seeds():
     plan = (
         "tokens={} group={} token-warps=1 block={} warp={} thread={} thread-nonzeros={} step={} "
-        "a-vector=1 x-vector={} {} reductions={} threads=128"
+        "a-vector=1 x-vector={} x-order={} reductions={} threads=128"
     )
     plans = {
         "thread": (1, 1, "several,whole", "several,whole", "one,whole", 0, 1, 1)
-        + ("x=l1 panel=0 x-order=by-token", "total,none,none"),
+        + ("by-token", "total,none,none"),
         "warp": (8, 4, "several,whole", "one,whole", "one,split", 0, 4, 1)
-        + ("x=registers panel=64 x-order=by-token", "total,total,none"),
+        + ("by-token", "total,total,none"),
         "block": (2, 1, "one,whole", "one,split", "one,split", 0, 1, 1)
-        + ("x=shared-panels panel=1024 x-order=transposed-while-staged", "total,total,total"),
+        + ("transposed", "total,total,total"),
         "shares": (4, 2, "several,split", "several,split", "several,split", 16, 8, 2)
-        + ("x=l1 panel=0 x-order=transposed-before", "bitmap,segment,segment"),
+        + ("transposed", "bitmap,segment,segment"),
         "singles": (1, 1, "several,whole", "several,split", "one,split", 1, 1, 1)
-        + ("x=l1 panel=0 x-order=by-token", "none,bitmap,segment"),
+        + ("by-token", "none,bitmap,segment"),
     }
     for name, fields in plans.items():
         yield f"plan-{name}", plan.format(*fields).encode()

@@ -223,10 +223,10 @@ struct RowProduct {
     float sums[R][T] = {};
     multiply_and_add(piece, threadIdx.x / G, C::kThreads / G, sums);
     const auto parts_of = [&](int r) {
-      return Parts<G>{.sums = part_sums + r * kTile + threadIdx.x % G,
-                      .started = started,
-                      .stride = kSums,
-                      .count = kWarps};
+      return PartSums<G>{.sums = part_sums + r * kTile + threadIdx.x % G,
+                         .started = started,
+                         .stride = kSums,
+                         .count = kWarps};
     };
     if (threadIdx.x % 32 < G) {
 #pragma unroll

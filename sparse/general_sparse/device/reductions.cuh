@@ -196,7 +196,7 @@ __device__ inline void warp_segment(unsigned starts, const typename Lanes::Float
 // The sums of parts, in shared memory or in the workspace. Those of part p and token t of the
 // thread are sums[p * stride + t * G].
 template <int G>
-struct Parts {
+struct PartSums {
   float* sums;        // of the thread's place in its group
   unsigned* started;  // [count]: whether a row starts in the part
   int stride;
@@ -206,7 +206,7 @@ struct Parts {
 // By a group that has the sums of a part: its leading sums, or for block_total() and
 // block_bitmap(), where a warp has one row, its sum. There is a barrier before they are read.
 template <int G, int T>
-__device__ inline void put_part(const Parts<G>& parts, int part, bool started,
+__device__ inline void put_part(const PartSums<G>& parts, int part, bool started,
                                 const float (&sums)[T]) {
 #pragma unroll
   for (int t = 0; t < T; ++t) {
@@ -217,7 +217,7 @@ __device__ inline void put_part(const Parts<G>& parts, int part, bool started,
 
 // The sum of the one row of all parts, for one token of the thread.
 template <int G>
-__device__ inline float block_total(const Parts<G>& parts, int token) {
+__device__ inline float block_total(const PartSums<G>& parts, int token) {
   float sum = parts.sums[token * G];
   for (int part = 1; part < parts.count; ++part) {
     sum += parts.sums[part * parts.stride + token * G];
@@ -227,7 +227,7 @@ __device__ inline float block_total(const Parts<G>& parts, int token) {
 
 // A part has one row, or some of one: adds to `sums` of part `part` those up to the next start.
 template <int G, int T>
-__device__ inline void block_bitmap(const Parts<G>& parts, int part, float (&sums)[T]) {
+__device__ inline void block_bitmap(const PartSums<G>& parts, int part, float (&sums)[T]) {
   for (int later = part + 1; later < parts.count && parts.started[later] == 0; ++later) {
 #pragma unroll
     for (int t = 0; t < T; ++t) {
@@ -240,7 +240,7 @@ __device__ inline void block_bitmap(const Parts<G>& parts, int part, float (&sum
 // next part with a start, that one's included. The leading sums of a block are those of its part 0;
 // if nothing starts there, with what this adds to them.
 template <int G, int T>
-__device__ inline void block_segment(const Parts<G>& parts, int part, float (&sums)[T]) {
+__device__ inline void block_segment(const PartSums<G>& parts, int part, float (&sums)[T]) {
   bool same_row = true;
   for (int later = part + 1; later < parts.count && same_row; ++later) {
 #pragma unroll

@@ -25,6 +25,12 @@ struct WarpLanes {
   static __device__ float exchange(float x, int bit) {
     return __shfl_xor_sync(0xffffffffu, x, bit * G);
   }
+  // A bit for each group: all lanes of a group have the same condition.
+  static __device__ unsigned ballot(bool condition) {
+    const int lane = static_cast<int>(threadIdx.x) % kGroups * G;
+    const int of_group = __shfl_sync(0xffffffffu, condition ? 1 : 0, lane);
+    return __ballot_sync(0xffffffffu, of_group) & 0xffffffffu >> (32 - kGroups);
+  }
   static __device__ float select(bool condition, float a, float b) { return condition ? a : b; }
 };
 

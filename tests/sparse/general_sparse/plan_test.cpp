@@ -30,7 +30,6 @@ PlanLimits few_plans(int64_t tokens) {
   limits.threads = {32, 256};
   limits.thread_nonzeros = {0, 1, 4};
   limits.steps = {1, 4};
-  limits.panels = {256};
   return limits;
 }
 
@@ -56,7 +55,7 @@ KernelPlan equal_shares() {
           .step_nonzeros = 4,
           .a_vector = 2,
           .x_vector = 2,
-          .x_order = XOrder::transposed_before,
+          .x_order = XOrder::transposed,
           .thread_reduction = Reduction::bitmap,
           .warp_reduction = Reduction::segment,
           .block_reduction = Reduction::segment,
@@ -66,19 +65,19 @@ KernelPlan equal_shares() {
 TEST(GeneralSparsePlan, TextOfPlans) {
   EXPECT_EQ(to_text(warp_per_row()),
             "tokens=1 group=1 token-warps=1 block=several,whole warp=one,whole thread=one,split "
-            "thread-nonzeros=0 step=1 a-vector=1 x-vector=1 x=l1 panel=0 x-order=by-token "
+            "thread-nonzeros=0 step=1 a-vector=1 x-vector=1 x-order=by-token "
             "reductions=total,total,none threads=256");
   EXPECT_EQ(to_text(equal_shares()),
             "tokens=2 group=4 token-warps=1 block=several,split warp=several,split "
-            "thread=several,split thread-nonzeros=16 step=4 a-vector=2 x-vector=2 x=l1 panel=0 "
-            "x-order=transposed-before reductions=bitmap,segment,segment threads=128");
+            "thread=several,split thread-nonzeros=16 step=4 a-vector=2 x-vector=2 "
+            "x-order=transposed reductions=bitmap,segment,segment threads=128");
   EXPECT_EQ(plan_from(to_text(warp_per_row())), warp_per_row());
   EXPECT_EQ(plan_from(to_text(equal_shares())), equal_shares());
   EXPECT_EQ(why_invalid(warp_per_row()), std::nullopt);
   EXPECT_EQ(why_invalid(KernelPlan()), std::nullopt);
-  EXPECT_EQ(equal_shares().tile_tokens(), 8);
-  EXPECT_EQ(equal_shares().groups(), 8);
-  EXPECT_EQ(equal_shares().sparse_warps(), 4);
+  EXPECT_EQ(tile_tokens(equal_shares()), 8);
+  EXPECT_EQ(groups(equal_shares()), 8);
+  EXPECT_EQ(sparse_warps(equal_shares()), 4);
 }
 
 // What a chain may be, written out: from thread to block, by the rules of the paper.
@@ -122,7 +121,7 @@ TEST(GeneralSparsePlan, AllPlansAreValidAndAreTheirText) {
       ASSERT_EQ(plan_from(text), plan) << text;
       ASSERT_TRUE(texts.insert(text).second) << text;
       ASSERT_TRUE(chain_is_known(plan)) << text;
-      ASSERT_EQ(plan.tile_tokens(), tokens == 1000 ? 32 : tokens == 3 ? 4 : tokens) << text;
+      ASSERT_EQ(tile_tokens(plan), tokens == 1000 ? 32 : tokens == 3 ? 4 : tokens) << text;
       chains.insert({plan.thread_reduction, plan.warp_reduction, plan.block_reduction});
     }
     plans += all.size();
@@ -134,18 +133,10 @@ TEST(GeneralSparsePlan, AllPlansAreValidAndAreTheirText) {
 TEST(GeneralSparsePlan, PlansKeepToTheLimits) {
   PlanLimits limits = few_plans(8);
   limits.value_bytes = 4;
-  limits.columns = 100;
-  limits.panels = {64, 128, 256, 100};  // the last one is none
-  limits.shared_bytes = 64 * 8 * 4;
-  std::set<int> panels;
   for (const KernelPlan& plan : enumerate_plans(limits)) {
     EXPECT_LE(plan.a_vector, 4);
     EXPECT_LE(plan.x_vector, 4);
-    EXPECT_LE(plan.panel_columns, 128);
-    EXPECT_TRUE(plan.x_source != XSource::shared_panels || plan.panel_columns == 64);
-    panels.insert(plan.panel_columns);
   }
-  EXPECT_EQ(panels, (std::set<int>{0, 64, 128}));
   limits.steps = {0, 3, 64};
   EXPECT_TRUE(enumerate_plans(limits).empty());
   limits.tokens = 0;
@@ -161,7 +152,6 @@ TEST(GeneralSparsePlan, NoOtherChainIsValid) {
   PlanLimits limits = few_plans(1);
   limits.threads = {256};
   limits.steps = {1};
-  limits.panels = {};
   std::set<std::string> enumerated;
   for (const KernelPlan& plan : enumerate_plans(limits)) {
     enumerated.insert(to_text(plan));
@@ -191,7 +181,7 @@ TEST(GeneralSparsePlan, NoOtherChainIsValid) {
       }
     }
   }
-  // x by token or transposed before.
+  // x by token or transposed.
   EXPECT_EQ(2 * valid, enumerated.size());
 }
 
@@ -215,20 +205,6 @@ TEST(GeneralSparsePlan, SaysWhichRuleIsBroken) {
        "thread-nonzeros=4, but threads share one whole row"},
       {[](KernelPlan& p) { p.a_vector = 2; }, "a-vector=2 does not divide step=1"},
       {[](KernelPlan& p) { p.x_vector = 2; }, "x-vector=2 does not divide tokens=1"},
-      {[](KernelPlan& p) { p.panel_columns = 64; }, "x=l1, but panel=64"},
-      {[](KernelPlan& p) { p.x_source = XSource::shared_panels; }, "x=shared-panels, but panel=0"},
-      {[](KernelPlan& p) { p.x_order = XOrder::transposed_while_staged; },
-       "x=l1 is not staged, but x-order=transposed-while-staged"},
-      {[](KernelPlan& p) {
-         p.x_source = XSource::registers;
-         p.panel_columns = 16;
-       },
-       "x=registers: panel=16 takes no whole registers, or more than 64 of them"},
-      {[](KernelPlan& p) {
-         p.x_source = XSource::registers;
-         p.panel_columns = 4096;
-       },
-       "x=registers: panel=4096 takes no whole registers, or more than 64 of them"},
       // The chain.
       {[](KernelPlan& p) { p.thread_reduction = Reduction::none; },
        "the reduction of a thread is none; expected total: one row is added by a total"},
@@ -284,12 +260,6 @@ TEST(GeneralSparsePlan, SaysWhichRuleIsBroken) {
        "segment by a segment"},
       {[](KernelPlan& p) { p.warp = kOneSplit; },
        "warp=one,split, but thread=several,split: a part has several rows"},
-      {[](KernelPlan& p) {
-         p.x_source = XSource::registers;
-         p.panel_columns = 64;
-       },
-       "x=registers: a warp has one row, and threads the nonzeros of their columns, however many "
-       "these are"},
   };
   const auto check = [](const KernelPlan& good, const auto& cases) {
     for (const auto& [change, reason] : cases) {
@@ -330,8 +300,8 @@ TEST(GeneralSparsePlan, RefusesOtherText) {
             "plan: block is 'several,split,x'; expected 2 words with commas between them");
   EXPECT_EQ(message(with("block=several,split", "block=few,split")),
             "plan: block is 'few'; expected one of one, several");
-  EXPECT_EQ(message(with("x=l1", "x=l2")),
-            "plan: x is 'l2'; expected one of registers, shared-panels, l1");
+  EXPECT_EQ(message(with("x-order=transposed", "x-order=l1")),
+            "plan: x-order is 'l1'; expected one of by-token, transposed");
   EXPECT_EQ(message(with("bitmap,segment,", "bitmap,none,")),
             "plan: the reduction of a warp is none; expected segment: rows that are split go on, "
             "above a bitmap by a segment");

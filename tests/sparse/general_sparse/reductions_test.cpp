@@ -78,7 +78,7 @@ class SimulatedBlock {
       }
     }
     for (int place = 0; place < G; ++place) {
-      const Parts<G> all = parts(part_sums, started, place);
+      const PartSums<G> all = parts(part_sums, started, place);
       Values leading = values_of(warps[0].leading, place);
       if (started[0] == 0) {
         block_segment(all, 0, leading.of);
@@ -106,7 +106,7 @@ class SimulatedBlock {
     LaneFloats sums[T];
   };
 
-  static Parts<G> parts(std::vector<float>& sums, std::vector<unsigned>& started, int place) {
+  static PartSums<G> parts(std::vector<float>& sums, std::vector<unsigned>& started, int place) {
     return {.sums = sums.data() + place,
             .started = started.data(),
             .stride = G * T,
@@ -301,7 +301,7 @@ TEST(GeneralSparseReductions, AllStartPatternsOfPartsWithOneRow) {
   for (uint32_t pattern = 0; pattern < kPatterns; ++pattern) {
     float memory[16];
     unsigned started[16];
-    const Parts<1> parts{.sums = memory, .started = started, .stride = 1, .count = 16};
+    const PartSums<1> parts{.sums = memory, .started = started, .stride = 1, .count = 16};
     for (int part = 0; part < 16; ++part) {
       const float sums[1] = {std::ldexp(1.0f, part)};
       put_part(parts, part, (pattern >> part & 1u) != 0, sums);

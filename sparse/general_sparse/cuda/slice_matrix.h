@@ -16,7 +16,7 @@ struct SliceMatrix {
   // of the entry before the border (part_border()).
   const uint16_t* border_positions = nullptr;
   // u32 [cuts + 1]: slices, in the order of the kernel, that the cuts in equal shares of all units
-  // fall at. Null: each share is a slice.
+  // fall at; after them 0, 1, ..., for shares of a slice each.
   const uint32_t* share_cuts = nullptr;
   int cuts = 0;
   int rows = 0;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <numeric>
 
 #include "sparse/general_sparse/cuda/slice_matrix.h"
 
@@ -28,13 +29,15 @@ std::vector<uint32_t> share_cuts(const ChunkGrid& grid, std::span<const uint32_t
     }
   }
   std::vector<uint32_t> cuts;
-  cuts.reserve(static_cast<size_t>(count) + 1);
+  cuts.reserve(static_cast<size_t>(count) + 1 + before.size());
   auto next = before.begin();
   for (int64_t i = 0; i <= count; ++i) {
     const int64_t whole = before.back() / count * i + before.back() % count * i / count;
     next = std::lower_bound(next, before.end(), whole);
     cuts.push_back(static_cast<uint32_t>(next - before.begin()));
   }
+  cuts.resize(cuts.size() + before.size());
+  std::iota(cuts.end() - std::ssize(before), cuts.end(), 0u);
   return cuts;
 }
 

@@ -14,7 +14,7 @@ namespace sparsellm::general_sparse {
 
 // How many equal shares cuts are made for: fewer ones are some of these together.
 int share_cut_count(int multiprocessors);
-// SliceMatrix::share_cuts. A share is of entries, and a little for each slice.
+// SliceMatrix::share_cuts. Equal shares are of entries, and a little for each slice.
 std::vector<uint32_t> share_cuts(const ChunkGrid& grid, std::span<const uint32_t> starts,
                                  int count);
 inline std::vector<uint32_t> share_cuts(const Parts& parts, int count) {

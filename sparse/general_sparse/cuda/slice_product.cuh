@@ -170,10 +170,10 @@ struct SliceProduct {
 
   const SliceMatrix& m;
   const SliceOperands& o;
-  int parts;               // warps that share a slice
-  int part;                // of this warp
-  const uint8_t* x_panel;  // in shared memory, or where it is
-  float* part_sums;        // [2][warps][T][32]
+  int parts;         // warps that share a slice
+  int part;          // of this warp
+  uint8_t* x_panel;  // in shared memory, if it is staged
+  float* part_sums;  // [2][warps][T][32]
 
   __device__ Item item(uint32_t number) const {
     Item item;
@@ -272,7 +272,9 @@ struct SliceProduct {
       }
     }
     const int lane = static_cast<int>(threadIdx.x) % kLanes;
-    const uint8_t* const x = x_panel + lane % G * (T * static_cast<int>(sizeof(Value)));
+    const uint8_t* const x = C::kStaged ? x_panel + lane % G * (T * static_cast<int>(sizeof(Value)))
+                                        : static_cast<const uint8_t*>(o.x) +
+                                              int64_t{item.panel} * m.panel_columns * kColumnBytes;
     Positions positions;
     positions.start(Column::kByAddress ? static_cast<uint32_t>(__cvta_generic_to_shared(x)) : 0u,
                     item.position);
@@ -307,12 +309,12 @@ struct SliceProduct {
   }
 
   // The tokens of the tile for the panel's columns; zeros for tokens that are not there.
-  __device__ void stage_x(int panel, uint8_t* staged) const {
+  __device__ void stage_x(int panel) const {
     const int first = panel * m.panel_columns;
     const int columns = min(m.panel_columns, m.columns - first);
     const auto* const x = static_cast<const Value*>(o.x) + first;
     if constexpr (kTile < 8) {
-      auto* const to = reinterpret_cast<Value*>(staged);
+      auto* const to = reinterpret_cast<Value*>(x_panel);
       if (kTile == 1 && o.x_pairs) {
         for (int c = static_cast<int>(threadIdx.x) * 8; c < columns; c += blockDim.x * 8) {
           if (c + 8 <= columns && reinterpret_cast<uintptr_t>(x + c) % 16 == 0) {
@@ -371,15 +373,14 @@ struct SliceProduct {
           vector.z = second ? columns_of[1][2] : columns_of[0][2];
           vector.w = second ? columns_of[1][3] : columns_of[0][3];
           const int column = c + (second ? 1 : 0);
-          *reinterpret_cast<uint4*>(staged + column * kColumnBytes +
+          *reinterpret_cast<uint4*>(x_panel + column * kColumnBytes +
                                     token * static_cast<int>(sizeof(Value))) = vector;
         }
       }
     }
   }
 
-  // staged: memory of a block for x.
-  __device__ void run(uint32_t first_item, uint32_t end_item, uint8_t* staged) {
+  __device__ void run(uint32_t first_item, uint32_t end_item) {
     const int warp = static_cast<int>(threadIdx.x) / kLanes;
     const int lane = static_cast<int>(threadIdx.x) % kLanes;
     const int groups = static_cast<int>(blockDim.x) / kLanes / parts;
@@ -402,11 +403,8 @@ struct SliceProduct {
         if (from != first_item) {
           __syncthreads();
         }
-        stage_x(panel, staged);
+        stage_x(panel);
         __syncthreads();
-      } else {
-        x_panel =
-            static_cast<const uint8_t*>(o.x) + int64_t{panel} * m.panel_columns * kColumnBytes;
       }
       for (; number < panel_end;) {
         const uint32_t next = number + groups;
@@ -494,11 +492,8 @@ __global__ void __launch_bounds__(C::kThreads)
   Product product{m, o, parts, 0, shared, nullptr};
   const int64_t staged_bytes = C::kStaged ? staged_columns(m) * Product::kColumnBytes : 0;
   product.part_sums = reinterpret_cast<float*>(shared + staged_bytes);
-  const auto cut = [&](int i) {
-    return m.share_cuts == nullptr ? static_cast<uint32_t>(i)
-                                   : m.share_cuts[static_cast<int64_t>(i) * m.cuts / shares];
-  };
-  product.run(cut(share), cut(share + 1), shared);
+  const auto cut = [&](int i) { return m.share_cuts[static_cast<int64_t>(i) * m.cuts / shares]; };
+  product.run(cut(share), cut(share + 1));
 }
 
 // y = the sums over all panels, in their order.

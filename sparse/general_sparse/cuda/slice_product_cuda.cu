@@ -233,7 +233,8 @@ void slice_product_cuda(const SliceWeight& weight, const CudaProductOperands& op
   const int64_t shares =
       std::clamp<int64_t>(int64_t{weight.multiprocessors} * config.blocks / tiles, 1, most_shares);
   if (shares == slices_of(m)) {
-    m.share_cuts = nullptr;  // by units one would have two, and another none
+    m.share_cuts += m.cuts + 1;  // by units one would have two, and another none
+    m.cuts = static_cast<int>(shares);
   }
   const auto shared_bytes = static_cast<size_t>(shared_bytes_of(weight, config));
   check_cuda(cudaFuncSetAttribute(reinterpret_cast<const void*>(choice.kernel),

@@ -126,14 +126,13 @@ Layout interleaved(Layout layout, int64_t value_bytes) {
   return layout;
 }
 
-// Of interleaved groups, before anything is counted: the slices of few nonzeros take longer to
-// begin and to end, and their panels to be added up, than to be multiplied.
+// Of interleaved groups, before anything is counted: the slices of few nonzeros take longer to begin
+// and to end than to be multiplied, and so do copies of many columns of x, or sums of panels.
 bool has_enough_for_slices(const MatrixFacts& m, const Layout& layout) {
   constexpr int64_t kFewNonzeros = int64_t{1} << 18;
-  constexpr int64_t kFewInPanels = int64_t{1} << 20;
-  const bool has_panels = ChunkGrid(layout, m.rows, m.columns).panels() > 1;
+  constexpr int64_t kFewInWideRows = int64_t{1} << 20;
   return layout.positions != PositionCode::u32 &&
-         m.statistics.nonzeros > (has_panels ? kFewInPanels : kFewNonzeros);
+         m.statistics.nonzeros > (m.columns > kUsualPanel ? kFewInWideRows : kFewNonzeros);
 }
 // By the bytes of that encoding and of one with groups apart.
 bool pays_to_interleave(double interleaved_bytes, double bytes) {

@@ -15,7 +15,8 @@ namespace sparsellm::general_sparse {
 // A layout for the matrix, whose statistics these are. For speed by a rule:
 //   interleave   32 groups, sorted, with 16 bytes of values for each load, if that takes at most
 //                1.5 times the bytes of none: the others of a slice wait for its longest row. Not
-//                where rows are so short and so long apart that panels would be nearly empty.
+//                where rows are so short and so long apart that panels would be nearly empty, nor
+//                for few nonzeros.
 // Interleaved groups have
 //   positions    i8 from 15 % of nonzeros on, where products of one token wait for bytes, if few
 //                gaps are longer than 255; else u16, whose order is free (bank_order.h). Bits,

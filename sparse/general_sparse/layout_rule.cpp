@@ -126,8 +126,8 @@ Layout interleaved(Layout layout, int64_t value_bytes) {
   return layout;
 }
 
-// Of interleaved groups, before anything is counted: the slices of few nonzeros take longer to begin
-// and to end than to be multiplied, and so do copies of many columns of x, or sums of panels.
+// Of interleaved groups, before anything is counted: the slices of few nonzeros take longer to
+// begin and to end than to be multiplied, and so do copies of many columns of x, or sums of panels.
 bool has_enough_for_slices(const MatrixFacts& m, const Layout& layout) {
   constexpr int64_t kFewNonzeros = int64_t{1} << 18;
   constexpr int64_t kFewInWideRows = int64_t{1} << 20;

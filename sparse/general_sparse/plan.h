@@ -32,10 +32,10 @@ constexpr int sparse_warps(const KernelPlan& plan) {
 //   one row, split    A part has one row, too: it is of a block or of a warp, if these have one
 //                     row, else of a group. Its groups take turns, a step each: adjacent nonzeros
 //                     are loaded at once.
-//   several, split    A part has what is to be shared evenly: it is of a warp of whole rows, else
-//                     of a block. Each of its groups has consecutive nonzeros.
-// What the divisions of the levels above ask for beyond this is which rows may be in a part, or
-// that the parts of a row are all of one warp or block.
+//   several, split    A part is of a warp of whole rows, else of a block, and its groups share it
+//                     evenly. Each of them has consecutive nonzeros.
+// Beyond this the divisions of the levels above say which rows may be in a part, or that the parts
+// of a row are all of one warp or block.
 enum class PartLevel : unsigned char { group, warp, block };
 
 constexpr PartLevel part_level(const KernelPlan& plan) {

@@ -16,7 +16,7 @@ int64_t tile_bytes(const ExpandParameters& p) {
   return int64_t{p.block_groups} * p.shared_rows * p.tile_columns * int64_t{sizeof(uint16_t)};
 }
 
-// Parts of a few units, where they can begin without what is before them.
+// Parts of a few units, where the position before a part is known.
 int parts_of(const DeviceEncoding& e, const ChunkGrid& grid) {
   constexpr int64_t kFewUnits = 4;
   if (e.layout.positions == PositionCode::bits ||

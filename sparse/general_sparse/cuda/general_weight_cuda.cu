@@ -29,7 +29,7 @@ constexpr int64_t kMaxSinglePieceTokens = 1024;
 constexpr int64_t kMostSliceTokens = 64;
 constexpr int64_t kMostRowTokens = 64;
 constexpr int64_t kMostTokensOfFewNonzeros = 1024;
-constexpr int64_t kFewNonzeros = 200;  // one in so many elements
+constexpr int64_t kFewNonzeros = 200;  // one in this many elements, or fewer
 
 int64_t most_row_tokens(const DeviceEncoding& e) {
   return e.nonzeros <= e.rows * e.columns / kFewNonzeros ? kMostTokensOfFewNonzeros

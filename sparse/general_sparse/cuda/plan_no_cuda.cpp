@@ -25,7 +25,7 @@ PlanProduct::~PlanProduct() = default;
 PlanProduct::PlanProduct(PlanProduct&&) noexcept = default;
 PlanProduct& PlanProduct::operator=(PlanProduct&&) noexcept = default;
 
-void PlanProduct::multiply(const PlanProductOperands&, const ExecContext&) const {
+void PlanProduct::multiply(const DenseOperands&, void*, const ExecContext&) const {
   fail_without_plan_kernels();
 }
 int64_t PlanProduct::workspace_bytes(int64_t) const { fail_without_plan_kernels(); }

@@ -70,7 +70,7 @@ struct PlanProduct::State {
   int64_t sums() const { return int64_t{matrix.shared_rows} * tile_tokens(plan); }  // of a row
 
   // Whether the addresses of vectors of tokens are aligned, in all rows.
-  bool has_vectors(const PlanProductOperands& o) const {
+  bool has_vectors(const DenseOperands& o) const {
     const auto aligned = [&](const void* pointer, int64_t stride) {
       const auto bytes = static_cast<uintptr_t>(plan.x_vector * size_of(matrix.dtype));
       return std::bit_cast<uintptr_t>(pointer) % bytes == 0 && stride % plan.x_vector == 0;
@@ -102,7 +102,8 @@ PlanProduct::~PlanProduct() = default;
 PlanProduct::PlanProduct(PlanProduct&&) noexcept = default;
 PlanProduct& PlanProduct::operator=(PlanProduct&&) noexcept = default;
 
-void PlanProduct::multiply(const PlanProductOperands& operands, const ExecContext& ctx) const {
+void PlanProduct::multiply(const DenseOperands& operands, void* workspace,
+                           const ExecContext& ctx) const {
   constexpr int64_t kMostBlocks = std::numeric_limits<int>::max();  // along x
   constexpr int64_t kMostTiles = 65535;                             // along y
   require(operands.tokens <= std::numeric_limits<int>::max(), "plan: a product of {} tokens",
@@ -115,7 +116,7 @@ void PlanProduct::multiply(const PlanProductOperands& operands, const ExecContex
   o.vectors = s.has_vectors(operands);
   o.b = operands.b;
   o.c = operands.c;
-  o.partials = static_cast<float*>(operands.workspace);
+  o.partials = static_cast<float*>(workspace);
   o.b_stride = operands.b_stride;
   o.c_row = operands.c_row;
   o.c_token = operands.c_token;

@@ -6,6 +6,7 @@
 #include <span>
 
 #include "kernels/base/exec.h"
+#include "sparse/general_sparse/cuda/dense_operands.h"
 #include "sparse/general_sparse/plan.h"
 #include "sparse/general_sparse/plan_work.h"
 
@@ -27,19 +28,6 @@ struct PlanKernels {
   const void* block_rows = nullptr;  // none if blocks have whole rows
 };
 
-// C = A * B of the dtype of A, of checked operands. Element (k, t) of B is where the plan's x_order
-// says, in rows of b_stride elements, that of C in row m and of token t at m * c_row + t * c_token.
-// C does not overlap B.
-struct PlanProductOperands {
-  const void* b = nullptr;
-  int64_t b_stride = 0;
-  void* c = nullptr;
-  int64_t c_row = 0;
-  int64_t c_token = 0;
-  int64_t tokens = 0;
-  void* workspace = nullptr;  // of workspace_bytes()
-};
-
 // Products by a plan's kernels on a CUDA device: these and the work arrays of a matrix. In a
 // CPU-only build the constructors throw.
 class PlanProduct {
@@ -53,9 +41,10 @@ class PlanProduct {
   PlanProduct(PlanProduct&& other) noexcept;
   PlanProduct& operator=(PlanProduct&& other) noexcept;
 
-  // Enqueues in the queue of `ctx`; may be captured. Throws Error for more tokens, or tiles of
+  // Enqueues in the queue of `ctx`; may be captured. Element (k, t) of B is where the plan's
+  // x_order says. `workspace`: of workspace_bytes(). Throws Error for more tokens, or tiles of
   // them, than a launch takes.
-  void multiply(const PlanProductOperands& operands, const ExecContext& ctx) const;
+  void multiply(const DenseOperands& operands, void* workspace, const ExecContext& ctx) const;
   // Sums of rows that several thread blocks have.
   int64_t workspace_bytes(int64_t tokens) const;
   // Of the work arrays.

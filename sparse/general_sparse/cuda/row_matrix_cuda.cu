@@ -38,12 +38,12 @@ class CudaMatrix : public Matrix {
     auto scratch = ctx.workspace.scope();
     const int64_t bytes = row_workspace_bytes(weight_, n);
     row_product_cuda(weight_,
-                     {.b = b.raw(),
-                      .b_stride = b.row_stride(),
-                      .c = c.raw(),
-                      .c_row = c.row_stride(),
-                      .c_token = 1,
-                      .tokens = n,
+                     {.dense = {.b = b.raw(),
+                                .b_stride = b.row_stride(),
+                                .c = c.raw(),
+                                .c_row = c.row_stride(),
+                                .c_token = 1,
+                                .tokens = n},
                       .workspace = bytes == 0 ? nullptr : scratch.tensor(DType::u8, {bytes}).raw()},
                      config, ctx);
   }

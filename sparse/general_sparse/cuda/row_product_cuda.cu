@@ -49,7 +49,7 @@ int row_groups_for(const RowWeight& weight, const RowKernelChoice& choice) {
   return groups;
 }
 
-bool whole_vectors(const RowProductOperands& o, const RowKernelChoice& choice, int64_t bytes) {
+bool whole_vectors(const DenseOperands& o, const RowKernelChoice& choice, int64_t bytes) {
   const auto aligned = [&](const void* pointer, int64_t stride) {
     return std::bit_cast<uintptr_t>(pointer) % static_cast<uintptr_t>(bytes) == 0 &&
            stride % choice.thread_tokens == 0;
@@ -104,26 +104,26 @@ void row_product_cuda(const RowWeight& weight, const RowProductOperands& operand
   const int64_t rows_of_block = kRowThreads / choice.group_threads / groups;
   const int64_t row_blocks = ceil_div(weight.matrix.groups, rows_of_block);
   const int64_t warp_blocks = ceil_div(weight.counts.warp_rows, kRowThreads / kWarpThreads);
-  const RowOperands o{
-      .b = operands.b,
-      .c = operands.c,
-      .bias = operands.bias,
-      .partials = static_cast<float*>(operands.workspace),
-      .pieces = weight.piece_list,
-      .split_rows = weight.split_list,
-      .b_stride = operands.b_stride,
-      .c_row = operands.c_row,
-      .c_token = operands.c_token,
-      .tokens = static_cast<int>(operands.tokens),
-      .block_pieces = weight.counts.block_pieces,
-      .warp_rows = weight.counts.warp_rows,
-      .warp_blocks = static_cast<int>(warp_blocks),
-      .longest = weight.counts.longest,
-      .row_groups = groups,
-      .partial_count = weight.counts.partials,
-      .relu = operands.relu,
-      .vectors = whole_vectors(operands, choice, choice.thread_tokens * size_of(weight.dtype))};
-  const auto tiles = static_cast<unsigned>(ceil_div(operands.tokens, tile_of(choice)));
+  const RowOperands o{.b = operands.dense.b,
+                      .c = operands.dense.c,
+                      .bias = operands.bias,
+                      .partials = static_cast<float*>(operands.workspace),
+                      .pieces = weight.piece_list,
+                      .split_rows = weight.split_list,
+                      .b_stride = operands.dense.b_stride,
+                      .c_row = operands.dense.c_row,
+                      .c_token = operands.dense.c_token,
+                      .tokens = static_cast<int>(operands.dense.tokens),
+                      .block_pieces = weight.counts.block_pieces,
+                      .warp_rows = weight.counts.warp_rows,
+                      .warp_blocks = static_cast<int>(warp_blocks),
+                      .longest = weight.counts.longest,
+                      .row_groups = groups,
+                      .partial_count = weight.counts.partials,
+                      .relu = operands.relu,
+                      .vectors = whole_vectors(operands.dense, choice,
+                                               choice.thread_tokens * size_of(weight.dtype))};
+  const auto tiles = static_cast<unsigned>(ceil_div(operands.dense.tokens, tile_of(choice)));
   launch(ctx, choice.product,
          {.blocks = dim3(
               static_cast<unsigned>(weight.counts.block_pieces + warp_blocks + row_blocks), tiles),

@@ -6,6 +6,7 @@
 
 #include "kernels/base/dtype.h"
 #include "kernels/base/exec.h"
+#include "sparse/general_sparse/cuda/dense_operands.h"
 #include "sparse/general_sparse/cuda/row_matrix.h"
 #include "sparse/general_sparse/cuda/row_pieces.h"
 #include "sparse/general_sparse/format/layout.h"
@@ -30,7 +31,7 @@ struct RowWeight {
 // How a product is computed. The order of a sum depends on the encoding and on both fields.
 struct RowConfig {
   int row_groups = 1;   // of threads that share a row; at most as many as a warp has
-  int tile_tokens = 1;  // for which there is a tile: the smallest one with so many, or the largest
+  int tile_tokens = 1;  // rounded up to a tile that there is a kernel for, or down to the largest
 
   bool operator==(const RowConfig&) const = default;
 };
@@ -42,17 +43,10 @@ RowConfig row_rule(const RowWeight& weight, int64_t tokens);
 // The one whose sums are the same whatever the number of tokens.
 RowConfig row_for_any_tokens(const RowWeight& weight);
 
-// C = A * B as Matrix::multiply() has it, of checked operands: B [K, tokens] with rows of b_stride
-// elements, the element of C in row m and of token t at m * c_row + t * c_token. With a bias
-// [rows], or without one, and as the greater of that and 0, if wanted.
+// Of checked operands: C = A * B + bias, or the greater of that and 0.
 struct RowProductOperands {
-  const void* b = nullptr;
-  int64_t b_stride = 0;
-  void* c = nullptr;
-  int64_t c_row = 0;
-  int64_t c_token = 0;
-  int64_t tokens = 0;
-  const void* bias = nullptr;
+  DenseOperands dense;
+  const void* bias = nullptr;  // [rows] or null
   bool relu = false;
   void* workspace = nullptr;  // of row_workspace_bytes()
 };

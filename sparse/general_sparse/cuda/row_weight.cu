@@ -54,19 +54,19 @@ void row_matmul(const RowWeight& weight, const RowMatmul& operands, const RowCon
   const Tensor& x = operands.x;
   const int64_t tokens = x.size(0);
   auto scratch = ctx.workspace.scope();
-  RowProductOperands product{.b = x.raw(),
-                             .b_stride = 1,
-                             .c = operands.y.raw(),
-                             .c_row = 1,
-                             .c_token = operands.y.row_stride(),
-                             .tokens = tokens,
+  RowProductOperands product{.dense = {.b = x.raw(),
+                                       .b_stride = 1,
+                                       .c = operands.y.raw(),
+                                       .c_row = 1,
+                                       .c_token = operands.y.row_stride(),
+                                       .tokens = tokens},
                              .bias = operands.bias,
                              .relu = operands.relu};
   if (tokens > 1) {
     const Tensor wide = scratch.tensor(weight.dtype, {x.size(1), padded(tokens)});
     transpose(x, wide.columns(0, tokens), ctx);
-    product.b = wide.raw();
-    product.b_stride = padded(tokens);
+    product.dense.b = wide.raw();
+    product.dense.b_stride = padded(tokens);
   }
   if (const int64_t bytes = row_workspace_bytes(weight, tokens); bytes > 0) {
     product.workspace = scratch.tensor(DType::u8, {bytes}).raw();

@@ -34,7 +34,7 @@ struct PlanOperands {
   const unsigned* empty_rows = nullptr;
   const BlockRow* block_rows = nullptr;
   unsigned empty_count = 0;
-  // Whether what is loaded and stored as a vector of tokens is aligned.
+  // Whether vectors of tokens of B and of C are aligned.
   bool vectors = false;
 
   const void* b = nullptr;

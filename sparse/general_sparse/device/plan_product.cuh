@@ -234,7 +234,7 @@ struct PlanKernel {
         }
       }
       if constexpr (C::kGroupLoads == kStepLoads) {
-        break;  // nobody has more than a step
+        break;  // no group has more than a step
       }
     }
   }

@@ -8,8 +8,8 @@
 
 namespace sparsellm::general_sparse {
 
-// Where the nonzeros of a dense matrix in host memory are: all that is read of it but for its
-// values, with which it is not read again for every layout that is tried.
+// Where the nonzeros of a dense matrix in host memory are, a bit for each element, so that the
+// matrix is read once for all layouts that are tried, and once more for its values.
 class NonzeroBits {
  public:
   // f16, bf16 or f32.

@@ -51,8 +51,7 @@ class DenseGroups {
   int shared_rows_;
 };
 
-// The groups of compressed rows, each of which stays until the next one is asked for. Nothing among
-// their values is a zero.
+// The groups of compressed rows. Each is valid until the next call. No value is a zero.
 template <class T>
 class CompressedGroups {
  public:

@@ -183,9 +183,8 @@ class GpuGeneralPlan : public GpuTest {
                         .c = result.raw(),
                         .c_row = c.c_by_columns ? 1 : result.row_stride(),
                         .c_token = c.c_by_columns ? result.row_stride() : 1,
-                        .tokens = c.tokens,
-                        .workspace = bytes > 0 ? partials.view().raw() : nullptr},
-                       *exec_);
+                        .tokens = c.tokens},
+                       bytes > 0 ? partials.view().raw() : nullptr, *exec_);
       gpu->cuda.synchronize();
       ASSERT_TRUE(all_close(result, expected, kTolerance));
       ASSERT_TRUE(results.back().guards_intact());

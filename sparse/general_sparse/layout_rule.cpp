@@ -80,7 +80,7 @@ Layout choose_positions(const MatrixFacts& m) {
   if (layout.panel_columns == 0) {
     layout.positions = PositionCode::u32;
   } else if (s.mean_gap < kShortGap && s.bridges + s.first_bridges <= s.nonzeros / kBridgeShare) {
-    layout.positions = PositionCode::u8;
+    layout.positions = PositionCode::i8;
   }
   Layout best = layout;
   for (const int shared_rows : kSharedRowCounts) {
@@ -114,14 +114,10 @@ Layout apart_layout(const MatrixFacts& m, bool sorted) {
   return layout;
 }
 
-// As many groups as a warp has threads, side by side, with whole loads of values, and differences
-// that leave some freedom of order.
+// As many groups as a warp has threads, side by side, with whole loads of values.
 Layout interleaved(Layout layout, int64_t value_bytes) {
   layout.sorted = true;
   layout.interleave = kInterleavedGroups;
-  if (layout.positions == PositionCode::u8) {
-    layout.positions = PositionCode::i8;
-  }
   layout.vector = std::max(1, static_cast<int>(kLoadBytes / value_bytes / layout.shared_rows));
   return layout;
 }

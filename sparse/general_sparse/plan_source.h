@@ -6,7 +6,8 @@
 
 namespace sparsellm::general_sparse {
 
-// The kernels in what is made of a plan, for launch() with PlanOperands (device/plan_operands.h).
+// Names of the kernels in the text of plan_source(), which take PlanOperands
+// (device/plan_operands.h).
 // The second one adds the sums of rows that several thread blocks have; plans whose blocks have
 // whole rows lack it.
 inline constexpr const char* kProductKernel = "general_sparse_product";

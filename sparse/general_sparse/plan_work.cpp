@@ -157,11 +157,6 @@ int64_t longest_part(const PlanWork& work) {
 
 }  // namespace
 
-bool has_plan_kernels(const Layout& layout, int64_t columns) {
-  return layout.interleave == 1 && (layout.panel_columns == 0 || columns <= layout.panel_columns) &&
-         (layout.positions == PositionCode::u16 || layout.positions == PositionCode::u32);
-}
-
 PlanWork plan_work(const Parts& parts, const KernelPlan& plan) {
   const std::optional<std::string> problem = why_invalid(plan);
   require(!problem.has_value(), "plan: {}", problem.value_or(""));

@@ -14,10 +14,6 @@
 // positions below; a load is `a_vector` entries, which is what everything is counted in.
 namespace sparsellm::general_sparse {
 
-// Whether plans multiply by encodings of the layout: groups apart, in one panel of u16 or u32
-// positions. Their vectors of A have to divide its units.
-bool has_plan_kernels(const Layout& layout, int64_t columns);
-
 struct PlanWork {
   int64_t loads = 0;
   int64_t parts = 0;
@@ -45,7 +41,8 @@ struct PlanWork {
 // up.
 //
 // The encoding is valid. The same arrays on every machine. Throws Error for a plan that is not
-// valid or does not fit the layout, and for 2^31 loads and more.
+// valid, for a layout other than groups apart in one panel of u16 or u32 positions, for units that
+// the vectors of A do not divide, and for 2^31 loads and more.
 PlanWork plan_work(const Parts& parts, const KernelPlan& plan);
 
 // What of matrix and plan a kernel is made of (plan_source.h).

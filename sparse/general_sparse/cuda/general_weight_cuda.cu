@@ -26,14 +26,13 @@ namespace {
 constexpr int64_t kMaxSinglePieceTokens = 1024;
 // Products of more are those of the expanded weight. Of a weight with so few nonzeros that its rows
 // are multiplied sooner than a dense weight is, they may have more.
-constexpr int64_t kMostSliceTokens = 64;
-constexpr int64_t kMostRowTokens = 64;
+constexpr int64_t kMostKernelTokens = 64;
 constexpr int64_t kMostTokensOfFewNonzeros = 1024;
 constexpr int64_t kFewNonzeros = 200;  // one in this many elements, or fewer
 
 int64_t most_row_tokens(const DeviceEncoding& e) {
   return e.nonzeros <= e.rows * e.columns / kFewNonzeros ? kMostTokensOfFewNonzeros
-                                                         : kMostRowTokens;
+                                                         : kMostKernelTokens;
 }
 
 int64_t with_expansion(int64_t kernel_bytes, int64_t rows, int64_t columns, int64_t tokens) {
@@ -45,7 +44,7 @@ int64_t with_expansion(int64_t kernel_bytes, int64_t rows, int64_t columns, int6
 
 int64_t slice_bytes(int64_t rows, int64_t panels, int64_t tokens) {
   return Workspace::tensor_bytes(
-      DType::u8, {slice_workspace_bytes(rows, panels, std::min(tokens, kMostSliceTokens))});
+      DType::u8, {slice_workspace_bytes(rows, panels, std::min(tokens, kMostKernelTokens))});
 }
 
 int attribute(cudaDeviceAttr which, const Device& device) {
@@ -224,7 +223,7 @@ ProductPlan CudaGeneralWeight::plan_for_any_tokens(DType y) const {
 }
 
 ProductPlan CudaGeneralWeight::rule_plan(DType y, int64_t tokens) const {
-  if (y == dtype() && kernels_.slices && tokens <= kMostSliceTokens) {
+  if (y == dtype() && kernels_.slices && tokens <= kMostKernelTokens) {
     if (const std::optional<SliceConfig> config = slice_rule(*kernels_.slices, tokens)) {
       return *config;
     }
@@ -242,7 +241,7 @@ bool CudaGeneralWeight::overlaps_pieces(int64_t max_tokens) const {
 
 bool CudaGeneralWeight::fits(const ProductPlan& plan, DType y, int64_t tokens) const {
   if (const auto* slices = std::get_if<SliceConfig>(&plan)) {
-    return y == dtype() && kernels_.slices && tokens <= kMostSliceTokens &&
+    return y == dtype() && kernels_.slices && tokens <= kMostKernelTokens &&
            slice_fits(*kernels_.slices, *slices);
   }
   if (std::holds_alternative<RowConfig>(plan)) {

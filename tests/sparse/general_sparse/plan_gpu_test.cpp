@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <memory>
 #include <optional>
 #include <vector>
 
@@ -59,15 +58,6 @@ struct PreparedCase {
 
 class GpuGeneralPlan : public GpuTest {
  protected:
-  void SetUp() override {
-    GpuTest::SetUp();
-    if (!IsSkipped()) {
-      workspace_ = std::make_unique<Workspace>(kGpu, int64_t{64} << 20);
-      exec_.emplace(ExecContext{
-          .device = kGpu, .workspace = *workspace_, .threads = cpu.threads, .cuda = &gpu->cuda});
-    }
-  }
-
   // Skips where kernels cannot be compiled.
   void check(const std::vector<PlanCase>& cases) {
     if (const std::string problem = compiler_.why_not(); !problem.empty()) {
@@ -184,7 +174,7 @@ class GpuGeneralPlan : public GpuTest {
                         .c_row = c.c_by_columns ? 1 : result.row_stride(),
                         .c_token = c.c_by_columns ? result.row_stride() : 1,
                         .tokens = c.tokens},
-                       bytes > 0 ? partials.view().raw() : nullptr, *exec_);
+                       bytes > 0 ? partials.view().raw() : nullptr, gpu->exec);
       gpu->cuda.synchronize();
       ASSERT_TRUE(all_close(result, expected, kTolerance));
       ASSERT_TRUE(results.back().guards_intact());
@@ -204,6 +194,21 @@ class GpuGeneralPlan : public GpuTest {
     return result;
   }
 
+  // `plan` and the matrix are given, with all else at random but the rows that share positions.
+  static PlanCase random_case(const KernelPlan& plan, const PlanMatrixCase& matrix, int shared_rows,
+                              int64_t tokens, Random& random) {
+    const auto yes = [&] { return random.below(2) == 0; };
+    return {.plan = plan,
+            .matrix = &matrix.m,
+            .name = matrix.name,
+            .shared_rows = shared_rows,
+            .wide_positions = yes(),
+            .sorted = yes(),
+            .tokens = tokens,
+            .strides = yes() ? testing::Layout::contiguous : testing::Layout::strided,
+            .c_by_columns = yes()};
+  }
+
   // All that are valid, of few values of each field.
   std::vector<KernelPlan> plans_for(int64_t tokens) const {
     return general_sparse::enumerate_plans({.tokens = tokens,
@@ -215,8 +220,6 @@ class GpuGeneralPlan : public GpuTest {
 
   RunTimeCompiler compiler_;
   KernelCache cache_{compiler_, {}};
-  std::unique_ptr<Workspace> workspace_;
-  std::optional<ExecContext> exec_;
 };
 
 TEST_P(GpuGeneralPlan, OfAllKinds) {
@@ -229,21 +232,14 @@ TEST_P(GpuGeneralPlan, OfAllKinds) {
   const int64_t wanted = case_count(200);
   for (const int64_t tokens : kTokens) {
     const std::vector<KernelPlan> plans = plans_for(tokens);
-    // One of each so many, each of them as likely; all of them if so many are wanted.
+    // One at random of every `step`, or all where there are few.
     const auto step = std::max<int64_t>(std::ssize(plans) * std::ssize(kTokens) / wanted, 1);
     for (int64_t first = 0; first < std::ssize(plans); first += step) {
       const int64_t i = std::min(first + random.below(step), std::ssize(plans) - 1);
       const PlanMatrixCase& matrix = matrices[cases.size() % matrices.size()];
+      const int shared_rows = matrix.name == "blocks" ? 4 : 1 << random.below(2);
       cases.push_back(
-          {.plan = plans[static_cast<size_t>(i)],
-           .matrix = &matrix.m,
-           .name = matrix.name,
-           .shared_rows = matrix.name == "blocks" ? 4 : 1 << random.below(2),
-           .wide_positions = random.below(2) == 0,
-           .sorted = random.below(2) == 0,
-           .tokens = tokens,
-           .strides = random.below(2) == 0 ? testing::Layout::contiguous : testing::Layout::strided,
-           .c_by_columns = random.below(2) == 0});
+          random_case(plans[static_cast<size_t>(i)], matrix, shared_rows, tokens, random));
     }
   }
   check(cases);
@@ -274,16 +270,8 @@ TEST_P(GpuGeneralPlan, OfRandomMatrices) {
     const int64_t tokens = 1 + random.below(random.below(2) == 0 ? 8 : 70);
     const std::vector<KernelPlan> plans = plans_for(tokens);
     const PlanMatrixCase& matrix = matrices[static_cast<size_t>(random.below(kMatrices))];
-    cases.push_back(
-        {.plan = plans[static_cast<size_t>(random.below(std::ssize(plans)))],
-         .matrix = &matrix.m,
-         .name = matrix.name,
-         .shared_rows = 1 << random.below(4),
-         .wide_positions = random.below(2) == 0,
-         .sorted = random.below(2) == 0,
-         .tokens = tokens,
-         .strides = random.below(2) == 0 ? testing::Layout::contiguous : testing::Layout::strided,
-         .c_by_columns = random.below(2) == 0});
+    const KernelPlan& plan = plans[static_cast<size_t>(random.below(std::ssize(plans)))];
+    cases.push_back(random_case(plan, matrix, 1 << random.below(4), tokens, random));
   }
   check(cases);
 }

@@ -254,7 +254,7 @@ class GeneralSparsePlanProduct : public ::testing::Test {
             : planned_product<ArrayPlan<plan, Value, Position, R, 0>>(e, work, b, shape);
     const std::vector<float> expected = naive_product(matrix.m, b, shape.tokens);
     for (size_t i = 0; i < expected.size(); ++i) {
-      // f16 and bf16 round what is larger.
+      // Larger sums are rounded in f16 and bf16.
       ASSERT_EQ(got[i], value_to_float(rounded<Value>(expected[i])))
           << "row " << i / static_cast<size_t>(shape.tokens) << ", token "
           << i % static_cast<size_t>(shape.tokens);

@@ -40,7 +40,7 @@ std::vector<OffsetFunction> all_forms() {
 PlanFacts some_facts(const KernelPlan& plan, Random& random) {
   static const std::vector<OffsetFunction> forms = all_forms();
   const auto form = [&] { return forms[static_cast<size_t>(random.below(std::ssize(forms)))]; };
-  // Not so many sums that compilation takes seconds.
+  // Few sums: kernels with many take seconds to compile.
   const int most_rows = std::max(32 / (plan.tokens_per_thread * plan.step_nonzeros), 1);
   const std::array types{DType::f32, DType::f16, DType::bf16};
   return {.dtype = types[static_cast<size_t>(random.below(3))],

@@ -37,6 +37,11 @@ class Tunable {
   // Enqueues the call. Weights take turns, from turn 0, the first one's, on. Throws Error for a
   // plan that the device does not take.
   virtual void run(const Plan& plan, int64_t turn) = 0;
+  // Takes the seconds of a candidate that is right, as soon as they are measured.
+  virtual void timed(const Plan& /*plan*/, double /*seconds*/) {}
+  // Whether candidates that are far slower than the best so far are measured, too.
+  virtual bool times_slow_ones() const { return false; }
+
   // That calls read before one reads again what an earlier one has read: of all weights together.
   virtual int64_t bytes_in_turn() const = 0;
 

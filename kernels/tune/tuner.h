@@ -127,10 +127,12 @@ Tuned<Plan> Tuner::fastest(Tunable<Plan>& what) {
   std::vector<Tuned<Plan>> timed;
   double best = kAnyTime;
   for (Plan& plan : what.candidates()) {
+    const double limit = what.times_slow_ones() ? kAnyTime : best;
     const std::optional<double> seconds =
-        trial.is_right(plan) ? trial.seconds(plan, best) : std::nullopt;
+        trial.is_right(plan) ? trial.seconds(plan, limit) : std::nullopt;
     if (seconds) {
       best = std::min(best, *seconds);
+      what.timed(plan, *seconds);
       timed.push_back({.plan = std::move(plan), .seconds = *seconds});
     }
   }

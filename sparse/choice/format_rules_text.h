@@ -2,8 +2,7 @@
 
 namespace sparsellm {
 
-// The text of the rules that a build has in it, configs/format-rules/h200.json; its source is made
-// by embed_rules.cmake.
+// The text of the rules that a build has in it, configs/format-rules/h200.json.
 extern const char* const kFormatRulesText;
 
 }  // namespace sparsellm

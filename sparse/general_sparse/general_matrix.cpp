@@ -48,6 +48,8 @@ class CpuMatrix : public Matrix {
                                          Workspace::tensor_bytes(DType::f32, {n, rows()});
   }
 
+  void tune(const MatrixTuning&, TuneCache&, ExecContext&) override {}
+
   std::unique_ptr<Matrix> copy() const override {
     return std::make_unique<CpuMatrix>(weight_->copy());
   }

@@ -20,15 +20,16 @@ struct FilledRows {
   int64_t end(int64_t row) const { return begin(row + 1); }
 };
 
-FilledRows find_rows(const Parts& parts, int64_t unit_loads, PlanWork& work) {
+FilledRows find_rows(const EncodedRows& encoding, int64_t unit_loads, PlanWork& work) {
   FilledRows filled;
-  for (int64_t window = 0; window < parts.grid.windows(); ++window) {
-    const Chunk chunk = parts.grid.chunk(window, 0);
+  for (int64_t window = 0; window < encoding.grid.windows(); ++window) {
+    const Chunk chunk = encoding.grid.chunk(window, 0);
     for (int64_t place = 0; place < chunk.groups; ++place) {
-      const uint32_t* const start = parts.starts.data() + chunk.first_slice + place;
+      const uint32_t* const start = encoding.starts.data() + chunk.first_slice + place;
       const int64_t in_window =
-          parts.layout.sorted ? parts.row_order[static_cast<size_t>(chunk.first_place + place)]
-                              : place;
+          encoding.layout.sorted
+              ? encoding.row_order[static_cast<size_t>(chunk.first_place + place)]
+              : place;
       const auto row = static_cast<uint32_t>(chunk.first_group + in_window);
       if (start[0] == start[1]) {
         work.empty_rows.push_back(row);
@@ -157,25 +158,25 @@ int64_t longest_part(const PlanWork& work) {
 
 }  // namespace
 
-PlanWork plan_work(const Parts& parts, const KernelPlan& plan) {
+PlanWork plan_work(const EncodedRows& encoding, const KernelPlan& plan) {
   const std::optional<std::string> problem = why_invalid(plan);
   require(!problem.has_value(), "plan: {}", problem.value_or(""));
-  require(parts.layout.interleave == 1 && parts.grid.panels() == 1 &&
-              (parts.layout.positions == PositionCode::u16 ||
-               parts.layout.positions == PositionCode::u32),
+  require(encoding.layout.interleave == 1 && encoding.grid.panels() == 1 &&
+              (encoding.layout.positions == PositionCode::u16 ||
+               encoding.layout.positions == PositionCode::u32),
           "plans take groups apart, in one panel of u16 or u32 positions, not '{}'",
-          to_text(parts.layout));
-  require(parts.layout.vector % plan.a_vector == 0,
+          to_text(encoding.layout));
+  require(encoding.layout.vector % plan.a_vector == 0,
           "plan: a-vector={} does not divide the {} entries of a unit", plan.a_vector,
-          parts.layout.vector);
+          encoding.layout.vector);
   constexpr int64_t kMostLoads = int64_t{1} << 31;
-  const int64_t unit_loads = parts.layout.vector / plan.a_vector;
+  const int64_t unit_loads = encoding.layout.vector / plan.a_vector;
   PlanWork work;
-  work.loads = parts.starts.back() * unit_loads;
+  work.loads = encoding.starts.back() * unit_loads;
   require(work.loads < kMostLoads, "plan: {} loads of A, and fewer than {} are expected",
           work.loads, kMostLoads);
 
-  const FilledRows rows = find_rows(parts, unit_loads, work);
+  const FilledRows rows = find_rows(encoding, unit_loads, work);
   const Division division = part_division(plan);
   const int64_t group_loads = wanted_group_loads(plan, work.loads, rows.count());
   const int64_t wanted = group_loads * part_groups(plan);
@@ -207,10 +208,10 @@ PlanWork plan_work(const Parts& parts, const KernelPlan& plan) {
   return work;
 }
 
-PlanFacts plan_facts(const Parts& parts, const PlanWork& work) {
-  return {.dtype = parts.values.dtype,
-          .positions = parts.layout.positions,
-          .shared_rows = parts.layout.shared_rows,
+PlanFacts plan_facts(const Layout& layout, DType dtype, const PlanWork& work) {
+  return {.dtype = dtype,
+          .positions = layout.positions,
+          .shared_rows = layout.shared_rows,
           .group_loads = work.group_loads,
           .part_begin = OffsetFunction::of(work.part_begins),
           .row = OffsetFunction::of(work.rows)};

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "sparse/general_sparse/device/plan_operands.h"
@@ -13,6 +14,21 @@
 // is kept: the others are functions of it (plan.h). "Row" is a group of rows that share
 // positions below; a load is `a_vector` entries, which is what everything is counted in.
 namespace sparsellm::general_sparse {
+
+// Which rows of an encoding have which entries: all that a division needs of it. It views arrays of
+// the host.
+struct EncodedRows {
+  EncodedRows(const Layout& of_layout, const ChunkGrid& of_grid,
+              std::span<const uint32_t> all_starts, std::span<const uint16_t> order)
+      : layout(of_layout), grid(of_grid), starts(all_starts), row_order(order) {}
+  EncodedRows(const Parts& parts)  // NOLINT(google-explicit-constructor): a view of these
+      : EncodedRows(parts.layout, parts.grid, parts.starts, parts.row_order) {}
+
+  Layout layout;
+  ChunkGrid grid;
+  std::span<const uint32_t> starts;
+  std::span<const uint16_t> row_order;  // empty if not sorted
+};
 
 struct PlanWork {
   int64_t loads = 0;
@@ -43,7 +59,7 @@ struct PlanWork {
 // The encoding is valid. The same arrays on every machine. Throws Error for a plan that is not
 // valid, for a layout other than groups apart in one panel of u16 or u32 positions, for units that
 // the vectors of A do not divide, and for 2^31 loads and more.
-PlanWork plan_work(const Parts& parts, const KernelPlan& plan);
+PlanWork plan_work(const EncodedRows& rows, const KernelPlan& plan);
 
 // What of matrix and plan a kernel is made of (plan_source.h).
 struct PlanFacts {
@@ -54,6 +70,6 @@ struct PlanFacts {
   OffsetFunction part_begin;
   OffsetFunction row;
 };
-PlanFacts plan_facts(const Parts& parts, const PlanWork& work);
+PlanFacts plan_facts(const Layout& layout, DType dtype, const PlanWork& work);
 
 }  // namespace sparsellm::general_sparse

@@ -35,6 +35,7 @@
 #include "tools/bench/attention.h"
 #include "tools/bench/choices.h"
 #include "tools/bench/comm.h"
+#include "tools/bench/cost_model.h"
 #include "tools/bench/engine.h"
 #include "tools/bench/environment.h"
 #include "tools/bench/kernel.h"
@@ -45,6 +46,7 @@
 #include "tools/bench/load.h"
 #include "tools/bench/matrix_args.h"
 #include "tools/bench/matrix_bench.h"
+#include "tools/bench/matrix_list.h"
 #include "tools/bench/matrix_report.h"
 #include "tools/bench/mlp.h"
 #include "tools/bench/random_sparsity.h"
@@ -154,6 +156,16 @@ struct TuneArgs {
   std::vector<std::string> shapes;
   std::vector<int64_t> tokens = KernelBenchOptions().tokens;
   int64_t max_requests = 64;
+};
+
+struct CostModelArgs {
+  CostModelOptions options;
+  OutputArgs output;
+  std::string device = "cuda";
+  std::vector<std::string> lists;
+  std::string order;
+  std::vector<std::string> dtypes;
+  bool exhaustive = false;
 };
 
 struct LoadArgs {
@@ -496,6 +508,53 @@ CLI::App* add_tune(CLI::App& app, TuneArgs& args) {
   return command;
 }
 
+CLI::App* add_cost_model(CLI::App& app, CostModelArgs& args) {
+  CostModelOptions& options = args.options;
+  CLI::App* const command = app.add_subcommand(
+      "cost-model",
+      "How well general_sparse predicts the times of generated kernels, or a new fit");
+  add_list(*command, "--matrices", args.lists,
+           "Lists of random matrices, such as configs/cost_models/matrices.json")
+      ->required()
+      ->check(not_empty())
+      ->type_name("FILE.json,...");
+  command->add_option("--device", args.device, "cuda or cuda:N")->capture_default_str();
+  add_list(*command, "--dtype", args.dtypes, "Of the matrices: f32, f16, bf16 [f32]")
+      ->check(CLI::IsMember({"f16", "bf16", "f32"}));
+  add_list(*command, "--tokens", options.columns, "Columns of B")
+      ->check(count())
+      ->capture_default_str();
+  command->add_option("--order", args.order, "How B and C lie: rows, columns or both [rows]")
+      ->check(CLI::IsMember({"rows", "columns", "both"}));
+  CLI::Option* const best =
+      command
+          ->add_option("--plans", options.best_plans,
+                       "Plans of each product that are measured, the model's best first")
+          ->check(CLI::Range(int64_t{0}, int64_t{1} << 20))
+          ->capture_default_str();
+  CLI::Option* const random =
+      command->add_option("--random-plans", options.random_plans, "Others, drawn at random")
+          ->check(CLI::Range(int64_t{0}, int64_t{1} << 20))
+          ->capture_default_str();
+  command->add_flag("--exhaustive", args.exhaustive, "All plans of the search")
+      ->excludes(best)
+      ->excludes(random);
+  command
+      ->add_option("--cost-model", options.model, "The model, in place of the one that is built in")
+      ->type_name("FILE.json")
+      ->check(not_empty());
+  add_list(*command, "--samples", options.samples,
+           "Times from earlier reports in jsonl, in place of measurements")
+      ->type_name("FILE.jsonl,...")
+      ->check(not_empty());
+  command->add_option("--write", options.write, "A model that is fitted to all of these times")
+      ->type_name("FILE.json")
+      ->check(not_empty());
+  add_seed(*command, options.seed, "Seed of the plans that are drawn");
+  add_output_args(*command, args.output, OutputTokens::no);
+  return command;
+}
+
 CLI::App* add_load(CLI::App& app, LoadArgs& args) {
   CLI::App* const command =
       app.add_subcommand("load", "How fast the weights of a checkpoint come to the GPU");
@@ -830,6 +889,29 @@ void kernel_of_matrices(const KernelArgs& args, const std::vector<std::string>& 
               [&](ReportWriter& report) { report_matrices(options, report); });
 }
 
+void cost_model(const CostModelArgs& args, const std::vector<std::string>& command_line) {
+  CostModelOptions options = args.options;
+  for (const std::string& list : args.lists) {
+    std::vector<MatrixSource> listed = read_matrix_list(list);
+    options.matrices.insert(options.matrices.end(), std::make_move_iterator(listed.begin()),
+                            std::make_move_iterator(listed.end()));
+  }
+  options.orders = matrix_orders({.order = args.order});
+  if (!args.dtypes.empty()) {
+    options.dtypes.clear();
+    for (const std::string& dtype : args.dtypes) {
+      options.dtypes.push_back(dtype == name_of(DType::f32) ? DType::f32 : kDTypes.at(dtype));
+    }
+  }
+  if (args.exhaustive) {
+    options.best_plans = std::numeric_limits<int64_t>::max();
+  }
+  options.device = options.samples.empty() ? parse_device(args.device) : Device();
+  catch_interrupts();
+  with_report(args.output, describe_environment(options.device, command_line),
+              [&](ReportWriter& report) { report_cost_model(options, report); });
+}
+
 void kernel(const KernelArgs& args, const std::vector<std::string>& command_line) {
   check_matrix_args(args.matrices);
   if (args.matrices.given()) {
@@ -1057,6 +1139,7 @@ int main(int argc, char** argv) {
   sparsellm::LayersArgs layers_args;
   sparsellm::LoadArgs load_args;
   sparsellm::TuneArgs tune_args;
+  sparsellm::CostModelArgs cost_model_args;
   const CLI::App* throughput = sparsellm::add_throughput(app, throughput_args);
   const CLI::App* kernel = sparsellm::add_kernel(app, kernel_args);
   const CLI::App* mlp = sparsellm::add_mlp(app, mlp_args);
@@ -1065,6 +1148,7 @@ int main(int argc, char** argv) {
   const CLI::App* layers = sparsellm::add_layers(app, layers_args);
   const CLI::App* load = sparsellm::add_load(app, load_args);
   const CLI::App* tune = sparsellm::add_tune(app, tune_args);
+  const CLI::App* cost_model = sparsellm::add_cost_model(app, cost_model_args);
   const std::vector<std::string> command_line(argv, argv + argc);
   return sparsellm::tool_main(app, argc, argv, [&] {
     if (throughput->parsed()) {
@@ -1087,10 +1171,12 @@ int main(int argc, char** argv) {
       sparsellm::load(load_args, command_line);
     } else if (tune->parsed()) {
       sparsellm::tune(tune_args, command_line);
+    } else if (cost_model->parsed()) {
+      sparsellm::cost_model(cost_model_args, command_line);
     } else {
       throw sparsellm::UsageError(
-          "a subcommand is missing: throughput, kernel, mlp, attention, comm, layers, load or "
-          "tune");
+          "a subcommand is missing: throughput, kernel, mlp, attention, comm, layers, load, tune "
+          "or cost-model");
     }
   });
 }

@@ -30,5 +30,7 @@ void PlanProduct::multiply(const DenseOperands&, void*, const ExecContext&) cons
 }
 int64_t PlanProduct::workspace_bytes(int64_t) const { fail_without_plan_kernels(); }
 int64_t PlanProduct::bytes() const { fail_without_plan_kernels(); }
+PlanProduct PlanProduct::for_copy(const PlanMatrix&) const { fail_without_plan_kernels(); }
+const KernelPlan& PlanProduct::plan() const { fail_without_plan_kernels(); }
 
 }  // namespace sparsellm::general_sparse

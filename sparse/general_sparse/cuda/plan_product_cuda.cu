@@ -1,12 +1,12 @@
 #include <bit>
 #include <limits>
-#include <optional>
 #include <utility>
 #include <vector>
 
 #include "kernels/base/cuda_state.cuh"
 #include "kernels/base/kernel_library.h"
 #include "kernels/base/launch.cuh"
+#include "sparse/copy_buffer.h"
 #include "sparse/general_sparse/cuda/device_encoding.h"
 #include "sparse/general_sparse/cuda/plan_product_cuda.h"
 #include "sparse/general_sparse/plan_source.h"
@@ -30,7 +30,7 @@ unsigned block_count(int64_t blocks, int64_t most, const char* what) {
 struct PlanProduct::State {
   PlanMatrix matrix;
   KernelPlan plan;
-  std::optional<KernelLibrary> library = {};  // none: the kernels are the program's
+  std::shared_ptr<const KernelLibrary> library = {};  // none: the kernels are the program's
   PlanKernels kernels = {};
   PlanOperands operands = {};  // all but B and C
   int64_t block_rows = 0;
@@ -52,18 +52,40 @@ struct PlanProduct::State {
         starts(uploaded(work.starts, context)),
         empty_rows(uploaded(work.empty_rows, context)),
         block_row_list(uploaded(work.block_rows, context)) {
+    operands.loads = static_cast<unsigned>(work.loads);
+    operands.parts = static_cast<unsigned>(work.parts);
+    operands.part_blocks = static_cast<unsigned>(work.part_blocks);
+    operands.empty_count = static_cast<unsigned>(work.empty_rows.size());
+    set_pointers();
+  }
+  State(const PlanMatrix& of_matrix, const State& other)
+      : matrix(of_matrix),
+        plan(other.plan),
+        library(other.library),
+        kernels(other.kernels),
+        operands(other.operands),
+        block_rows(other.block_rows),
+        part_table(copy_of(other.part_table)),
+        row_table(copy_of(other.row_table)),
+        starts(copy_of(other.starts)),
+        empty_rows(copy_of(other.empty_rows)),
+        block_row_list(copy_of(other.block_row_list)) {
+    set_pointers();
+  }
+
+  void set_pointers() {
     operands = {.positions = matrix.positions,
                 .values = matrix.values,
-                .loads = static_cast<unsigned>(work.loads),
+                .loads = operands.loads,
                 .rows = static_cast<unsigned>(matrix.rows),
-                .parts = static_cast<unsigned>(work.parts),
-                .part_blocks = static_cast<unsigned>(work.part_blocks),
+                .parts = operands.parts,
+                .part_blocks = operands.part_blocks,
                 .part_table = part_table.data(),
                 .row_table = row_table.data(),
                 .starts = static_cast<const RowStarts*>(starts.data()),
                 .empty_rows = static_cast<const unsigned*>(empty_rows.data()),
                 .block_rows = static_cast<const BlockRow*>(block_row_list.data()),
-                .empty_count = static_cast<unsigned>(work.empty_rows.size())};
+                .empty_count = operands.empty_count};
   }
 
   int64_t tiles(int64_t tokens) const { return ceil_div(tokens, int64_t{tile_tokens(plan)}); }
@@ -85,7 +107,8 @@ PlanProduct::PlanProduct(const PlanMatrix& matrix, const KernelPlan& plan, const
     : state_(std::make_unique<State>(matrix, plan, work, facts.part_begin.table(),
                                      facts.row.table(), context)) {
   constexpr KernelNeeds kNeeds{.parameter_bytes = sizeof(PlanOperands)};
-  const KernelLibrary& library = state_->library.emplace(code, context);
+  state_->library = std::make_shared<const KernelLibrary>(code, context);
+  const KernelLibrary& library = *state_->library;
   state_->kernels = {
       .product = library.kernel(kProductKernel, kNeeds),
       .block_rows = state_->block_rows > 0 ? library.kernel(kBlockRowsKernel, kNeeds) : nullptr};
@@ -98,9 +121,16 @@ PlanProduct::PlanProduct(const PlanMatrix& matrix, const KernelPlan& plan, const
   state_->kernels = kernels;
 }
 
+PlanProduct::PlanProduct(std::unique_ptr<State> state) : state_(std::move(state)) {}
 PlanProduct::~PlanProduct() = default;
 PlanProduct::PlanProduct(PlanProduct&&) noexcept = default;
 PlanProduct& PlanProduct::operator=(PlanProduct&&) noexcept = default;
+
+PlanProduct PlanProduct::for_copy(const PlanMatrix& matrix) const {
+  return PlanProduct(std::make_unique<State>(matrix, *state_));
+}
+
+const KernelPlan& PlanProduct::plan() const { return state_->plan; }
 
 void PlanProduct::multiply(const DenseOperands& operands, void* workspace,
                            const ExecContext& ctx) const {

@@ -40,6 +40,8 @@ class PlanProduct {
   ~PlanProduct();
   PlanProduct(PlanProduct&& other) noexcept;
   PlanProduct& operator=(PlanProduct&& other) noexcept;
+  // For a copy of the matrix; work arrays are copied, kernels shared.
+  PlanProduct for_copy(const PlanMatrix& matrix) const;
 
   // Enqueues in the queue of `ctx`; may be captured. Element (k, t) of B is where the plan's
   // x_order says. `workspace`: of workspace_bytes(). Throws Error for more tokens, or tiles of
@@ -49,9 +51,11 @@ class PlanProduct {
   int64_t workspace_bytes(int64_t tokens) const;
   // Of the work arrays.
   int64_t bytes() const;
+  const KernelPlan& plan() const;
 
  private:
   struct State;
+  explicit PlanProduct(std::unique_ptr<State> state);
   std::unique_ptr<State> state_;
 };
 

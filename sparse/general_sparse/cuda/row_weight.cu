@@ -43,32 +43,41 @@ std::optional<RowWeight> row_weight(const DeviceEncoding& e) {
   return weight;
 }
 
+int64_t transposed_x_bytes(DType dtype, int64_t columns, int64_t tokens) {
+  return tokens > 1 ? Workspace::tensor_bytes(dtype, {columns, padded(tokens)}) : 0;
+}
+
+DenseOperands with_transposed_x(const Tensor& x, const Tensor& y, Workspace::Scope& scratch,
+                                ExecContext& ctx) {
+  const int64_t tokens = x.size(0);
+  DenseOperands operands{.b = x.raw(),
+                         .b_stride = 1,
+                         .c = y.raw(),
+                         .c_row = 1,
+                         .c_token = y.row_stride(),
+                         .tokens = tokens};
+  if (tokens > 1) {
+    const Tensor wide = scratch.tensor(x.dtype(), {x.size(1), padded(tokens)});
+    transpose(x, wide.columns(0, tokens), ctx);
+    operands.b = wide.raw();
+    operands.b_stride = padded(tokens);
+  }
+  return operands;
+}
+
 int64_t row_matmul_workspace_bytes(const RowWeight& weight, int64_t columns, int64_t tokens) {
   const int64_t partials = row_workspace_bytes(weight, tokens);
   return (partials > 0 ? Workspace::tensor_bytes(DType::u8, {partials}) : 0) +
-         (tokens > 1 ? Workspace::tensor_bytes(weight.dtype, {columns, padded(tokens)}) : 0);
+         transposed_x_bytes(weight.dtype, columns, tokens);
 }
 
 void row_matmul(const RowWeight& weight, const RowMatmul& operands, const RowConfig& config,
                 ExecContext& ctx) {
-  const Tensor& x = operands.x;
-  const int64_t tokens = x.size(0);
   auto scratch = ctx.workspace.scope();
-  RowProductOperands product{.dense = {.b = x.raw(),
-                                       .b_stride = 1,
-                                       .c = operands.y.raw(),
-                                       .c_row = 1,
-                                       .c_token = operands.y.row_stride(),
-                                       .tokens = tokens},
+  RowProductOperands product{.dense = with_transposed_x(operands.x, operands.y, scratch, ctx),
                              .bias = operands.bias,
                              .relu = operands.relu};
-  if (tokens > 1) {
-    const Tensor wide = scratch.tensor(weight.dtype, {x.size(1), padded(tokens)});
-    transpose(x, wide.columns(0, tokens), ctx);
-    product.dense.b = wide.raw();
-    product.dense.b_stride = padded(tokens);
-  }
-  if (const int64_t bytes = row_workspace_bytes(weight, tokens); bytes > 0) {
+  if (const int64_t bytes = row_workspace_bytes(weight, operands.x.size(0)); bytes > 0) {
     product.workspace = scratch.tensor(DType::u8, {bytes}).raw();
   }
   row_product_cuda(weight, product, config, ctx);

@@ -19,6 +19,12 @@ void add_row_pieces(DeviceEncoding& encoding, std::span<const uint32_t> starts,
 // A view of an encoding that has them; nothing if it is none for row_product_cuda().
 std::optional<RowWeight> row_weight(const DeviceEncoding& encoding);
 
+// Operands of a product in the order of a linear layer, y [tokens, rows] = x [tokens, columns] *
+// A^T, with x transposed into `scratch`, so that the tokens of a column are side by side.
+int64_t transposed_x_bytes(DType dtype, int64_t columns, int64_t tokens);
+DenseOperands with_transposed_x(const Tensor& x, const Tensor& y, Workspace::Scope& scratch,
+                                ExecContext& ctx);
+
 // A product in the order of a linear layer: y [tokens, rows] = x [tokens, columns] * A^T + bias.
 // x is transposed before, so that the tokens of a column are side by side.
 struct RowMatmul {

@@ -95,7 +95,7 @@ class GpuGeneralPlan : public GpuTest {
         m, plan_layout(c.plan, c.shared_rows, c.wide_positions, c.sorted), one);
     const general_sparse::Parts parts(e);
     PlanWork work = plan_work(parts, c.plan);
-    general_sparse::PlanFacts facts = plan_facts(parts, work);
+    general_sparse::PlanFacts facts = plan_facts(parts.layout, e.dtype, work);
     const std::span<const std::byte> code =
         cache_.get(plan_source(c.plan, facts, gpu->cuda.state().compute_capability));
     return {.m = std::move(m),

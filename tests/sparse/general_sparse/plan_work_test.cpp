@@ -240,7 +240,7 @@ TEST(GeneralSparsePlanWork, OffsetsAreFunctionsWhereTheyCanBe) {
   const auto facts_of = [&](const CompressedRows& m, const KernelPlan& plan) {
     const EncodedWeight e = encode(m, plan_layout(plan, 1, false, false), threads);
     const Parts parts(e);
-    return plan_facts(parts, plan_work(parts, plan));
+    return plan_facts(parts.layout, parts.values.dtype, plan_work(parts, plan));
   };
   // Whatever the matrix is, equal shares are.
   for (const PlanMatrixCase& matrix : plan_matrices()) {

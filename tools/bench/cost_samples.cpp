@@ -1,0 +1,63 @@
+#include "tools/bench/cost_samples.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <string_view>
+
+#include "kernels/base/error.h"
+#include "kernels/base/json_reader.h"
+#include "kernels/base/mapped_file.h"
+#include "sparse/general_sparse/plan.h"
+
+namespace sparsellm {
+namespace {
+
+constexpr int64_t kMaxSampleBytes = int64_t{1} << 28;
+constexpr int kMaxLineDepth = 3;
+constexpr float kMostMicroseconds = 1e9f;
+
+constexpr std::string_view kPlanPrefix = "plan ";
+
+DType dtype_of(const JsonValue& value) {
+  for (const DType dtype : {DType::f32, DType::f16, DType::bf16}) {
+    if (value.string() == name_of(dtype)) {
+      return dtype;
+    }
+  }
+  value.refuse("expected f32, f16 or bf16");
+}
+
+}  // namespace
+
+std::vector<CostSample> read_cost_samples(const InputFile& file) {
+  const std::string text = read_text_file(file, kMaxSampleBytes);
+  std::vector<CostSample> samples;
+  std::string_view rest = text;
+  for (int64_t line = 1; !rest.empty(); ++line) {
+    const size_t end = std::min(rest.find('\n'), rest.size());
+    const std::string_view one = rest.substr(0, end);
+    rest.remove_prefix(std::min(end + 1, rest.size()));
+    const std::string name = fmt::format("{}({})", file.string(), line);
+    const JsonDocument document = parse_json(one, name, kMaxLineDepth);
+    const JsonValue row(document, name);
+    if (!row["table"].present() || row["table"].string() != "plans") {
+      continue;
+    }
+    const std::string plan = row["plan"].string();
+    if (!plan.starts_with(kPlanPrefix)) {
+      continue;  // kernels of the program
+    }
+    row["time_us"].number(0.0f, kMostMicroseconds);
+    samples.push_back(
+        {.matrix = row["matrix"].string(),
+         .dtype = dtype_of(row["dtype"]),
+         .n = row["n"].integer(1, int64_t{1} << 20),
+         .order = row["order"].string() == "columns" ? general_sparse::Order::columns
+                                                     : general_sparse::Order::rows,
+         .plan = general_sparse::plan_from(std::string_view(plan).substr(kPlanPrefix.size())),
+         .seconds = row["time_us"].raw().get<double>() * 1e-6});
+  }
+  return samples;
+}
+
+}  // namespace sparsellm

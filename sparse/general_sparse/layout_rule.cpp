@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <numbers>
 
+#include "kernels/base/error.h"
 #include "sparse/general_sparse/format/chunks.h"
 #include "sparse/general_sparse/general_sparse.h"
 
@@ -247,6 +248,22 @@ Layout choose_row_layout(const CompressedRows& m, const RowStatistics& statistic
                        .value_bytes = size_of(m.dtype()),
                        .statistics = statistics},
                       statistics.length_deviation > kUneven * statistics.mean_length);
+}
+
+std::optional<std::string> why_no_row_kernels(const Layout& layout, int64_t columns) {
+  if (layout.positions != PositionCode::u16 && layout.positions != PositionCode::u32) {
+    return "positions other than u16 and u32";
+  }
+  if (layout.interleave != 1) {
+    return fmt::format("interleave={}", layout.interleave);
+  }
+  if (layout.panel_columns != 0 && columns > layout.panel_columns) {
+    return fmt::format("several panels: panel={}, {} columns", layout.panel_columns, columns);
+  }
+  if (layout.vector != 1 && (layout.vector != 4 || layout.shared_rows != 1)) {
+    return fmt::format("vector={} with shared-rows={}", layout.vector, layout.shared_rows);
+  }
+  return {};
 }
 
 Layout usual_layout() { return {.panel_columns = kUsualPanel}; }

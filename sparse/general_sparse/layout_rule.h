@@ -2,6 +2,8 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
+#include <string>
 
 #include "kernels/base/dtype.h"
 #include "kernels/base/parallel.h"
@@ -48,6 +50,9 @@ Layout choose_layout(const MatrixShape& m, const RowStatistics& statistics, Layo
 // are mostly full, four entries at a time where rows are long. At most 65536 columns have u16
 // positions.
 Layout choose_row_layout(const CompressedRows& m, const RowStatistics& statistics);
+// What such products have no kernels for, of a layout that is valid and a matrix with so many
+// columns; nothing if they have.
+std::optional<std::string> why_no_row_kernels(const Layout& layout, int64_t columns);
 
 // One of those for speed, for estimates without a matrix: none of them has more panels.
 Layout usual_layout();

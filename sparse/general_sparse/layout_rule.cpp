@@ -8,7 +8,6 @@
 
 #include "kernels/base/error.h"
 #include "sparse/general_sparse/format/chunks.h"
-#include "sparse/general_sparse/general_sparse.h"
 
 namespace sparsellm::general_sparse {
 namespace {
@@ -267,13 +266,6 @@ std::optional<std::string> why_no_row_kernels(const Layout& layout, int64_t colu
 }
 
 Layout usual_layout() { return {.panel_columns = kUsualPanel}; }
-
-Layout choose_layout(const CompressedRows& m, const RowStatistics& statistics, LayoutFor goal,
-                     ThreadPool& threads) {
-  return choose_layout({.rows = m.rows(), .columns = m.columns(), .dtype = m.dtype()}, statistics,
-                       goal,
-                       [&](const Layout& layout) { return encoded_size(m, layout, threads); });
-}
 
 Layout choose_layout(const MatrixShape& m, const RowStatistics& statistics, LayoutFor goal,
                      const std::function<int64_t(const Layout&)>& bytes_in) {

@@ -12,7 +12,6 @@
 #include "sparse/cpu/panels/panel_weight.h"
 #include "sparse/general_sparse/format/parts.h"
 #include "sparse/general_sparse/general_sparse.h"
-#include "sparse/general_sparse/layout_rule.h"
 #include "sparse/matrices/random_matrix.h"
 #include "tests/sparse/encodings.h"
 #include "tests/sparse/general_sparse/naive_encoding.h"
@@ -106,7 +105,7 @@ TEST_F(GeneralSparseClass, EncodesInTheLayoutOfTheRule) {
       for (const LayoutFor goal : {LayoutFor::speed, LayoutFor::size}) {
         const EncodedWeight e = format_.encode(w.view, {.goal = goal}, threads_);
         const PanelLayout layout =
-            general_sparse::choose_layout(m, row_statistics(m, threads_), goal, threads_);
+            testing::layout_by_rule(m, row_statistics(m, threads_), goal, threads_);
         EXPECT_TRUE(same_encoding(e, general_sparse::encode(m, layout, threads_)));
         ASSERT_NO_THROW(format_.validate(e));
         EXPECT_EQ(e.nonzeros, m.nonzeros());

@@ -15,8 +15,18 @@
 
 namespace sparsellm {
 
+void WeightFormat::check_layout(std::string_view text) const {
+  require(text.empty(), "the layout of the weight format {} cannot be chosen", name());
+}
+
+EncodedWeight WeightFormat::encode(const Tensor& w, const LayoutOptions& options,
+                                   ThreadPool& threads) const {
+  check_layout(options.layout);
+  return encode_on_host(w, options, threads);
+}
+
 EncodedWeight WeightFormat::encode(const Tensor& w, ThreadPool& threads) const {
-  return encode(w, LayoutFor::speed, threads);
+  return encode(w, LayoutOptions(), threads);
 }
 
 void WeightFormat::validate(const EncodedWeight& e) const {
@@ -81,7 +91,14 @@ std::unique_ptr<WeightMatrix> WeightFormat::load(EncodedWeight e, const LoadCont
 }
 
 std::unique_ptr<WeightMatrix> WeightFormat::encode_on_device(const Tensor& w,
+                                                             const LayoutOptions& options,
                                                              const LoadContext& ctx) const {
+  check_layout(options.layout);
+  if (options == LayoutOptions()) {
+    if (std::unique_ptr<WeightMatrix> weight = encode_without_host(w, ctx)) {
+      return weight;
+    }
+  }
   require_runs_on(ctx.device, *this);
   OwnedTensor host{.buffer = {}, .view = w};
   if (w.device().is_cuda()) {
@@ -92,9 +109,19 @@ std::unique_ptr<WeightMatrix> WeightFormat::encode_on_device(const Tensor& w,
   }
   const std::string reason = why_not(host.view);
   require(reason.empty(), "{}", reason);
-  EncodedWeight e = encode(host.view, ctx.threads);
+  EncodedWeight e = encode_on_host(host.view, options, ctx.threads);
   host = {};
   return load(std::move(e), ctx);
+}
+
+std::unique_ptr<WeightMatrix> WeightFormat::encode_on_device(const Tensor& w,
+                                                             const LoadContext& ctx) const {
+  return encode_on_device(w, LayoutOptions(), ctx);
+}
+
+std::unique_ptr<WeightMatrix> WeightFormat::encode_without_host(const Tensor&,
+                                                                const LoadContext&) const {
+  return nullptr;
 }
 
 std::unique_ptr<WeightMatrix> WeightFormat::load_on_cuda(std::span<const WeightPart>,

@@ -12,18 +12,13 @@
 #include "kernels/base/parallel.h"
 #include "kernels/base/tensor.h"
 #include "sparse/encoded_weight.h"
+#include "sparse/layout_options.h"
 #include "sparse/load_context.h"
 #include "sparse/weight_matrix.h"
 
 namespace sparsellm {
 
 enum class Axis : uint8_t { rows, columns };
-
-// What the layout of an encoding is chosen for, by formats that have several.
-enum class LayoutFor : uint8_t {
-  speed,  // the one in which products are the fastest
-  size,   // the one with the fewest bytes, but for less than 1 in 256 of them
-};
 
 struct EncodedSize {
   int64_t bytes = 0;
@@ -53,9 +48,13 @@ class WeightFormat {
   virtual bool holds(DType dtype) const = 0;
   // Why the matrix cannot be encoded; empty if it can.
   virtual std::string why_not(const Tensor& w) const = 0;
-  // The same bytes whatever the number of threads. A negative zero may become a zero.
-  virtual EncodedWeight encode(const Tensor& w, LayoutFor goal, ThreadPool& threads) const = 0;
-  EncodedWeight encode(const Tensor& w, ThreadPool& threads) const;  // for speed
+  // Throws Error of one line unless the text is one of a layout that the format can be told to
+  // encode in, or empty. This one takes none: formats whose layouts can be chosen do.
+  virtual void check_layout(std::string_view text) const;
+  // The same bytes whatever the number of threads. A negative zero may become a zero. Throws Error
+  // for what why_not() and check_layout() say, and for a matrix that does not fit into the layout.
+  EncodedWeight encode(const Tensor& w, const LayoutOptions& options, ThreadPool& threads) const;
+  EncodedWeight encode(const Tensor& w, ThreadPool& threads) const;  // by rule, for speed
 
   // Checks everything that a file may have wrong: sizes, offsets, counts, bitmaps. Throws Error.
   // What follows takes it for granted.
@@ -104,18 +103,25 @@ class WeightFormat {
                                      const LoadContext& ctx) const;
   // A valid encoding, which is moved; the weight has its values on return.
   std::unique_ptr<WeightMatrix> load(EncodedWeight e, const LoadContext& ctx) const;
-  // What load() makes of encode(w), with its values on return. w is contiguous and on the device of
-  // ctx; on a CUDA device it is what it becomes by all that was enqueued in ctx.exec(). This one
-  // encodes on the host, formats with an encoder for the device do better. Throws Error without a
-  // name, as for what why_not() says.
-  virtual std::unique_ptr<WeightMatrix> encode_on_device(const Tensor& w,
-                                                         const LoadContext& ctx) const;
+  // What load() makes of encode(w, options), with its values on return. w is contiguous and on the
+  // device of ctx; on a CUDA device it is what it becomes by all that was enqueued in ctx.exec().
+  // The host encodes where the format has no encoder for the device, or one that does not make what
+  // the options ask for. Throws Error without a name, as encode() does.
+  std::unique_ptr<WeightMatrix> encode_on_device(const Tensor& w, const LayoutOptions& options,
+                                                 const LoadContext& ctx) const;
+  std::unique_ptr<WeightMatrix> encode_on_device(const Tensor& w, const LoadContext& ctx) const;
 
   // The slice of a part: valid, in memory of its own. Where it falls at borders no other values are
   // read. Throws Error that begins with the part's name.
   EncodedWeight read_slice(const WeightPart& part, ThreadPool& threads) const;
 
  private:
+  // encode() in a layout that check_layout() takes.
+  virtual EncodedWeight encode_on_host(const Tensor& w, const LayoutOptions& options,
+                                       ThreadPool& threads) const = 0;
+  // encode_on_device() without the host, by rule, for speed. Null where the host has to encode.
+  virtual std::unique_ptr<WeightMatrix> encode_without_host(const Tensor& w,
+                                                            const LoadContext& ctx) const;
   // Of a part whose slice falls at borders. Throws Error without a name.
   virtual EncodedWeight read_slice_at_borders(const WeightPart& part, ThreadPool& threads) const;
   // load() of a valid encoding, which may view memory that the weight outlives. Sparse formats make

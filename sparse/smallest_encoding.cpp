@@ -15,7 +15,7 @@ std::optional<EncodedWeight> encode_smallest(const Tensor& w,
     if (format == &dense_format() || !format->why_not(w).empty()) {
       continue;
     }
-    EncodedWeight encoded = format->encode(w, LayoutFor::size, threads);
+    EncodedWeight encoded = format->encode(w, {.goal = LayoutFor::size}, threads);
     if (encoded.bytes() < fewest) {
       fewest = encoded.bytes();
       smallest = std::move(encoded);

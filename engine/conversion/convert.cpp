@@ -49,8 +49,9 @@ ConvertedWeight add_weight(const PlannedWeight& weight, const ConvertOptions& op
   const std::string& name = weight.stored.name;
   const int64_t nonzeros = nonzeros_of(weight, input);
   const std::string& format = weight.plan.format;
-  const PlannedEncoding encoding = encode_planned(
-      weight.values, format, {.rules = options.rules, .joined = weight.joined}, input.threads());
+  const PlannedEncoding encoding =
+      encode_planned(weight.values, weight.plan, {.rules = options.rules, .joined = weight.joined},
+                     input.threads());
   if (encoding.encoded) {
     if (options.verify) {
       require_decodes(*encoding.encoded, weight.values, name, input.threads());
@@ -233,11 +234,13 @@ std::vector<Inspection> inspect_model(const ConvertOptions& options) {
   input.for_each_weight([&](const PlannedWeight& weight) {
     const int64_t nonzeros = nonzeros_of(weight, input);
     for (size_t i = 0; i < formats.size(); ++i) {
+      const bool is_planned = formats[i] == weight.plan.format;
       const ConvertedWeight& as = conversions[i].weights.emplace_back(converted(
           weight, nonzeros,
-          encode_planned(weight.values, formats[i],
+          encode_planned(weight.values,
+                         is_planned ? weight.plan : LayerPlan{.prune = {}, .format = formats[i]},
                          {.rules = options.rules, .joined = weight.joined}, input.threads())));
-      if (formats[i] == weight.plan.format) {
+      if (is_planned) {
         planned.weights.push_back(as);
       }
     }

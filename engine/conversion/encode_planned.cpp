@@ -11,7 +11,6 @@
 #include "kernels/base/error.h"
 #include "kernels/base/json_reader.h"
 #include "sparse/dense/dense.h"
-#include "sparse/prune/plan.h"
 #include "sparse/registry.h"
 #include "sparse/smallest_encoding.h"
 
@@ -46,12 +45,13 @@ std::string why_dense(const Tensor& w, std::span<const WeightFormat* const> form
   return takes ? no_smaller(fmt::format("{}", fmt::join(names, " or "))) : *reason;
 }
 
-PlannedEncoding encode_in(const WeightFormat& format, const Tensor& values, ThreadPool& threads) {
+PlannedEncoding encode_in(const WeightFormat& format, const std::string& layout,
+                          const Tensor& values, ThreadPool& threads) {
   if (std::string reason = format.why_not(values); !reason.empty()) {
     return {.why_dense = format.holds(values.dtype()) ? std::move(reason)
                                                       : fmt::format("{}: {}", reason, kDTypeHint)};
   }
-  return {.encoded = format.encode(values, threads)};
+  return {.encoded = format.encode(values, {.layout = layout}, threads)};
 }
 
 PlannedEncoding encode_by_rules(const Tensor& values, const PlannedFor& what, ThreadPool& threads) {
@@ -60,7 +60,7 @@ PlannedEncoding encode_by_rules(const Tensor& values, const PlannedFor& what, Th
     return {.why_dense = fmt::format("faster dense on {}, by the rules for {} tokens",
                                      what.rules.gpu(), kDecodedTokens)};
   }
-  PlannedEncoding result = encode_in(format, values, threads);
+  PlannedEncoding result = encode_in(format, {}, values, threads);
   // A part of a joined layer is in the format that the layer gains by.
   const bool is_part = what.joined.rows != values.size(0);
   if (result.encoded && result.encoded->bytes() >= values.bytes() &&
@@ -96,20 +96,20 @@ bool same_values(const Tensor& a, const Tensor& b) {
 
 }  // namespace
 
-PlannedEncoding encode_planned(const Tensor& values, std::string_view format,
-                               const PlannedFor& what, ThreadPool& threads) {
-  if (format == kAutoFormat) {
+PlannedEncoding encode_planned(const Tensor& values, const LayerPlan& plan, const PlannedFor& what,
+                               ThreadPool& threads) {
+  if (plan.format == kAutoFormat) {
     return encode_by_rules(values, what, threads);
   }
-  if (format == kSmallestFormat) {
+  if (plan.format == kSmallestFormat) {
     PlannedEncoding result{.encoded = encode_smallest(values, smallest_formats(), threads)};
     if (!result.encoded) {
       result.why_dense = why_dense(values, smallest_formats());
     }
     return result;
   }
-  const WeightFormat& to = weight_format(format);
-  return &to == &dense_format() ? PlannedEncoding{} : encode_in(to, values, threads);
+  const WeightFormat& to = weight_format(plan.format);
+  return &to == &dense_format() ? PlannedEncoding{} : encode_in(to, plan.layout, values, threads);
 }
 
 // A few rows at a time, since the matrix and its encoding are in memory already.

@@ -7,6 +7,7 @@
 #include "kernels/base/parallel.h"
 #include "sparse/choice/format_rules.h"
 #include "sparse/encoded_weight.h"
+#include "sparse/prune/plan.h"
 
 namespace sparsellm {
 
@@ -23,11 +24,11 @@ struct PlannedFor {
   WeightSize joined;
 };
 
-// values [rows, columns], f32, f16 or bf16, in host memory. `format` is a name of
-// sparse/registry.h, kAutoFormat or kSmallestFormat; a format that does not hold the values leaves
-// them dense, and so does one of "auto" in which they take no fewer bytes.
-PlannedEncoding encode_planned(const Tensor& values, std::string_view format,
-                               const PlannedFor& what, ThreadPool& threads);
+// values [rows, columns], f32, f16 or bf16, in host memory, in the format of the plan and its
+// layout. A format that does not hold the values leaves them dense, and so does one of "auto" in
+// which they take no fewer bytes.
+PlannedEncoding encode_planned(const Tensor& values, const LayerPlan& plan, const PlannedFor& what,
+                               ThreadPool& threads);
 
 // Throws Error that names the weight unless the encoding is valid and decodes to the same values,
 // except for the signs of zeros.

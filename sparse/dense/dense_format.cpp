@@ -25,21 +25,6 @@ class DenseFormat : public WeightFormat {
 
   std::string why_not(const Tensor&) const override { return {}; }
 
-  EncodedWeight encode(const Tensor& w, LayoutFor, ThreadPool& threads) const override {
-    require(w.contiguous(), "a dense weight with strided rows");
-    EncodedWeight e{.format = std::string(name()),
-                    .version = version(),
-                    .dtype = w.dtype(),
-                    .rows = w.size(0),
-                    .columns = w.size(1),
-                    .nonzeros = count_nonzeros(w, threads),
-                    .parts = {}};
-    Buffer memory(Device{}, w.bytes(), "a dense weight");
-    copy_bytes({}, memory.data(), {}, w.raw(), w.bytes());
-    e.parts.push_back(part_of(std::move(memory), w.dtype()));
-    return e;
-  }
-
   void validate(const EncodedWeight& e, ThreadPool&) const override {
     require_header(e, *this);
     require(e.version == version(), "version {} of the format {} is not known", e.version, name());
@@ -64,8 +49,25 @@ class DenseFormat : public WeightFormat {
     return gemm_workspace_bytes(device, e.columns, tokens);
   }
 
-  std::unique_ptr<WeightMatrix> encode_on_device(const Tensor& w,
-                                                 const LoadContext& ctx) const override {
+ private:
+  EncodedWeight encode_on_host(const Tensor& w, const LayoutOptions&,
+                               ThreadPool& threads) const override {
+    require(w.contiguous(), "a dense weight with strided rows");
+    EncodedWeight e{.format = std::string(name()),
+                    .version = version(),
+                    .dtype = w.dtype(),
+                    .rows = w.size(0),
+                    .columns = w.size(1),
+                    .nonzeros = count_nonzeros(w, threads),
+                    .parts = {}};
+    Buffer memory(Device{}, w.bytes(), "a dense weight");
+    copy_bytes({}, memory.data(), {}, w.raw(), w.bytes());
+    e.parts.push_back(part_of(std::move(memory), w.dtype()));
+    return e;
+  }
+
+  std::unique_ptr<WeightMatrix> encode_without_host(const Tensor& w,
+                                                    const LoadContext& ctx) const override {
     OwnedTensor copy =
         allocate_tensor(w.device(), w.dtype(), {w.size(0), w.size(1)}, "a dense weight");
     if (w.device().is_cuda()) {
@@ -77,7 +79,6 @@ class DenseFormat : public WeightFormat {
     return std::make_unique<DenseWeight>(std::move(copy));
   }
 
- private:
   std::unique_ptr<WeightMatrix> load_on_cpu(EncodedWeight e, ThreadPool&) const override {
     OwnedTensor weight = allocate_tensor({}, e.dtype, {e.rows, e.columns}, "a dense weight");
     copy_bytes({}, weight.view.raw(), {}, e.part(kValues).bytes.data(), weight.view.bytes());

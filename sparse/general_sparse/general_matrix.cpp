@@ -10,6 +10,7 @@
 #include "sparse/general_sparse/cuda/row_matrix_cuda.h"
 #include "sparse/general_sparse/general_sparse.h"
 #include "sparse/general_sparse/host/drop_zeros.h"
+#include "sparse/general_sparse/layout_rule.h"
 #include "sparse/general_sparse/matrix_operands.h"
 
 namespace sparsellm::general_sparse {
@@ -66,6 +67,14 @@ CompressedRows copy_of_nonzeros(const CompressedRows& m, ThreadPool& threads) {
   return copy_of(m);
 }
 
+Layout row_layout_from(std::string_view text, int64_t columns) {
+  const Layout layout = layout_from(text);
+  if (const std::optional<std::string> reason = why_no_row_kernels(layout, columns)) {
+    fail("layout: there are no kernels of sparse matrices for {}", *reason);
+  }
+  return layout;
+}
+
 }  // namespace
 
 void check_operands(const Matrix& a, DType dtype, const Tensor& b, const Tensor& c, Order order,
@@ -86,9 +95,13 @@ void check_operands(const Matrix& a, DType dtype, const Tensor& b, const Tensor&
 }
 
 std::unique_ptr<Matrix> load_matrix(const CompressedRows& m, const Device& device,
-                                    ThreadPool& threads) {
+                                    ThreadPool& threads, std::string_view layout) {
+  std::optional<Layout> chosen;
+  if (!layout.empty()) {
+    chosen = row_layout_from(layout, m.columns());
+  }
   if (device.is_cuda()) {
-    return load_matrix_cuda(m, device, threads);
+    return load_matrix_cuda(m, chosen, device, threads);
   }
   return std::make_unique<CpuMatrix>(
       std::make_unique<CompressedRowsWeight>(kName, copy_of_nonzeros(m, threads)));

@@ -4,6 +4,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "kernels/base/exec.h"
@@ -79,9 +80,12 @@ class Matrix {
   virtual std::string plan_text(int64_t n, Order order) const = 0;
 };
 
-// On the CPU, or a CUDA device, which has the matrix on return. m is valid. Throws Error for a
-// matrix that the format does not hold, and for CUDA in a CPU-only build.
+// On the CPU, or a CUDA device, which has the matrix on return. m is valid. `layout` is the text of
+// the layout (format/layout.h) that a CUDA device has it in, and may be hostile; empty: that of
+// choose_row_layout(). The CPU multiplies by compressed rows, whatever it says. Throws Error for a
+// matrix that the format does not hold, for a layout that CUDA devices do not multiply such a
+// matrix by, and for CUDA in a CPU-only build.
 std::unique_ptr<Matrix> load_matrix(const CompressedRows& m, const Device& device,
-                                    ThreadPool& threads);
+                                    ThreadPool& threads, std::string_view layout = {});
 
 }  // namespace sparsellm::general_sparse

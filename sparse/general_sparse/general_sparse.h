@@ -33,10 +33,6 @@ EncodedWeight encode(const Tensor& w, const Layout& layout, ThreadPool& threads)
 // In the layout of choose_layout().
 EncodedWeight encode(const Tensor& w, LayoutFor goal, ThreadPool& threads);
 
-// The bytes of all parts of encode(m, layout), also where starts do not reach all entries: takes a
-// small part of its time.
-int64_t encoded_size(const CompressedRows& m, const Layout& layout, ThreadPool& threads);
-
 // Checks everything that a file may have wrong. Throws Error that names the part and the place in
 // it. What follows takes it for granted.
 void validate(const EncodedWeight& e, ThreadPool& threads);

@@ -58,22 +58,10 @@ class GeneralSparseFormat : public WeightFormat {
                              nonzeros);
   }
 
-  EncodedWeight encode(const Tensor& w, LayoutFor goal, ThreadPool& threads) const override {
-    const std::string reason = why_not(w);
-    require(reason.empty(), "{}", reason);
-    return general_sparse::encode(w, goal, threads);
-  }
-
-  std::unique_ptr<WeightMatrix> encode_on_device(const Tensor& w,
-                                                 const LoadContext& ctx) const override {
-    const bool has_kernels = w.dtype() == DType::f16 || w.dtype() == DType::bf16;
-    // What cannot be loaded is refused by load().
-    if (ctx.device.is_cuda() && has_kernels && w.dtype() == ctx.compute) {
-      if (auto weight = general_sparse::encode_weight_cuda(w, ctx.exec())) {
-        return weight;
-      }
+  void check_layout(std::string_view text) const override {
+    if (!text.empty()) {
+      general_sparse::layout_from(text);
     }
-    return WeightFormat::encode_on_device(w, ctx);
   }
 
   void validate(const EncodedWeight& e, ThreadPool& threads) const override {
@@ -124,6 +112,24 @@ class GeneralSparseFormat : public WeightFormat {
   }
 
  private:
+  EncodedWeight encode_on_host(const Tensor& w, const LayoutOptions& options,
+                               ThreadPool& threads) const override {
+    const std::string reason = why_not(w);
+    require(reason.empty(), "{}", reason);
+    return options.layout.empty()
+               ? general_sparse::encode(w, options.goal, threads)
+               : general_sparse::encode(w, general_sparse::layout_from(options.layout), threads);
+  }
+
+  std::unique_ptr<WeightMatrix> encode_without_host(const Tensor& w,
+                                                    const LoadContext& ctx) const override {
+    const bool has_encoder = w.dtype() == DType::f16 || w.dtype() == DType::bf16;
+    // What cannot be loaded is refused by load().
+    return ctx.device.is_cuda() && has_encoder && w.dtype() == ctx.compute
+               ? general_sparse::encode_weight_cuda(w, ctx.exec())
+               : nullptr;
+  }
+
   // Of a header without parts those of the layout for speed.
   static int64_t panels(const EncodedWeight& e) {
     const general_sparse::Layout layout =

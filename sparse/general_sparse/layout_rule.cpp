@@ -6,8 +6,8 @@
 #include <cstdint>
 #include <numbers>
 
+#include "kernels/base/error.h"
 #include "sparse/general_sparse/format/chunks.h"
-#include "sparse/general_sparse/general_sparse.h"
 
 namespace sparsellm::general_sparse {
 namespace {
@@ -249,14 +249,23 @@ Layout choose_row_layout(const CompressedRows& m, const RowStatistics& statistic
                       statistics.length_deviation > kUneven * statistics.mean_length);
 }
 
-Layout usual_layout() { return {.panel_columns = kUsualPanel}; }
-
-Layout choose_layout(const CompressedRows& m, const RowStatistics& statistics, LayoutFor goal,
-                     ThreadPool& threads) {
-  return choose_layout({.rows = m.rows(), .columns = m.columns(), .dtype = m.dtype()}, statistics,
-                       goal,
-                       [&](const Layout& layout) { return encoded_size(m, layout, threads); });
+std::optional<std::string> why_no_row_kernels(const Layout& layout, int64_t columns) {
+  if (layout.positions != PositionCode::u16 && layout.positions != PositionCode::u32) {
+    return "positions other than u16 and u32";
+  }
+  if (layout.interleave != 1) {
+    return fmt::format("interleave={}", layout.interleave);
+  }
+  if (layout.panel_columns != 0 && columns > layout.panel_columns) {
+    return fmt::format("several panels: panel={}, {} columns", layout.panel_columns, columns);
+  }
+  if (layout.vector != 1 && (layout.vector != 4 || layout.shared_rows != 1)) {
+    return fmt::format("vector={} with shared-rows={}", layout.vector, layout.shared_rows);
+  }
+  return {};
 }
+
+Layout usual_layout() { return {.panel_columns = kUsualPanel}; }
 
 Layout choose_layout(const MatrixShape& m, const RowStatistics& statistics, LayoutFor goal,
                      const std::function<int64_t(const Layout&)>& bytes_in) {

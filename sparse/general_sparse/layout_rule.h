@@ -2,6 +2,8 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
+#include <string>
 
 #include "kernels/base/dtype.h"
 #include "kernels/base/parallel.h"
@@ -12,7 +14,12 @@
 
 namespace sparsellm::general_sparse {
 
-// A layout for the matrix, whose statistics these are. For speed by a rule:
+struct MatrixShape {
+  int64_t rows = 0;
+  int64_t columns = 0;
+  DType dtype = DType::f16;
+};
+// A layout for a matrix on any device, whose statistics these are. For speed by a rule:
 //   interleave   32 groups, sorted, with 16 bytes of values for each load, if that takes at most
 //                1.5 times the bytes of none: the others of a slice wait for its longest row. Not
 //                where rows are so short and so long apart that panels would be nearly empty, nor
@@ -27,19 +34,10 @@ namespace sparsellm::general_sparse {
 //   shared_rows  with the fewest bytes
 // Others are those of choose_row_layout(), sorted.
 // For size the one with the fewest bytes among that, and many more that the statistics do not rule
-// out. Bytes are counted, not estimated.
-Layout choose_layout(const CompressedRows& m, const RowStatistics& statistics, LayoutFor goal,
-                     ThreadPool& threads);
-
-struct MatrixShape {
-  int64_t rows = 0;
-  int64_t columns = 0;
-  DType dtype = DType::f16;
-};
-// The same for a matrix on any device: bytes_in(layout) returns its encoded_size(). For speed it is
-// called for at most two layouts, both sorted, with windows of 256 groups: groups apart in one
-// panel; 32 interleaved groups. The statistics that count are nonzeros, bridges, blocks and the
-// mean gap.
+// out. Bytes are counted, not estimated: bytes_in(layout) returns what encoded_size()
+// (host/arrange.h) does. For speed it is called for at most two layouts, both sorted, with windows
+// of 256 groups: groups apart in one panel; 32 interleaved groups. The statistics that count are
+// nonzeros, bridges, blocks and the mean gap.
 Layout choose_layout(const MatrixShape& m, const RowStatistics& statistics, LayoutFor goal,
                      const std::function<int64_t(const Layout&)>& bytes_in);
 
@@ -48,6 +46,9 @@ Layout choose_layout(const MatrixShape& m, const RowStatistics& statistics, Layo
 // are mostly full, four entries at a time where rows are long. At most 65536 columns have u16
 // positions.
 Layout choose_row_layout(const CompressedRows& m, const RowStatistics& statistics);
+// What such products have no kernels for, of a layout that is valid and a matrix with so many
+// columns; nothing if they have.
+std::optional<std::string> why_no_row_kernels(const Layout& layout, int64_t columns);
 
 // One of those for speed, for estimates without a matrix: none of them has more panels.
 Layout usual_layout();

@@ -60,10 +60,14 @@ SparsityPlan SparsityPlan::read(const std::filesystem::path& path) {
   return plan;
 }
 
-SparsityPlan SparsityPlan::uniform(const PruneSettings& settings, std::string format) {
+SparsityPlan SparsityPlan::uniform(const PruneSettings& settings, std::string format,
+                                   std::string layout) {
   require_format(format);
+  if (!layout.empty()) {
+    weight_format(format).check_layout(layout);
+  }
   SparsityPlan plan;
-  plan.default_ = {.prune = settings, .format = std::move(format)};
+  plan.default_ = {.prune = settings, .format = std::move(format), .layout = std::move(layout)};
   return plan;
 }
 

@@ -17,6 +17,7 @@ namespace sparsellm {
 struct LayerPlan {
   PruneSettings prune;                            // without norms
   std::string format = std::string(kAutoFormat);  // a name of sparse/registry.h, or one of these
+  std::string layout = {};  // of the format (LayoutOptions::layout); empty: by rule
 };
 
 // Which linear layers of a model's decoder blocks are pruned how, and in which format they are
@@ -50,8 +51,10 @@ class SparsityPlan {
   // that a pattern of it matches.
   static SparsityPlan read(const std::filesystem::path& path);
 
-  // The same for all layers. Throws Error for a format that is not known.
-  static SparsityPlan uniform(const PruneSettings& settings, std::string format);
+  // The same for all layers. Throws Error for a format that is not known, and for a layout that it
+  // cannot be told to encode in.
+  static SparsityPlan uniform(const PruneSettings& settings, std::string format,
+                              std::string layout = {});
 
   // For the linear layer `module` ("model.layers.3.mlp.up_proj") of decoder block `layer` of
   // `layers`. The seed is derived from the plan's and the module's name, so that random zeros are

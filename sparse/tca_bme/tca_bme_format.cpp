@@ -45,12 +45,6 @@ class TcaBmeFormat : public WeightFormat {
                : fmt::format("{} nonzeros are more than the starts of tca_bme hold", nonzeros);
   }
 
-  EncodedWeight encode(const Tensor& w, LayoutFor goal, ThreadPool& threads) const override {
-    const std::string reason = why_not(w);
-    require(reason.empty(), "{}", reason);
-    return tca_bme::encode_records(w, goal, threads);
-  }
-
   void validate(const EncodedWeight& e, ThreadPool& threads) const override {
     check_header(e);
     is_paper(e) ? tca_bme::validate_paper(e) : tca_bme::validate_records(e, threads);
@@ -103,13 +97,19 @@ class TcaBmeFormat : public WeightFormat {
                                 : WeightFormat::expected_size(e, slice);
   }
 
-  std::unique_ptr<WeightMatrix> encode_on_device(const Tensor& w,
-                                                 const LoadContext& ctx) const override {
-    return ctx.device.is_cuda() ? tca_bme::encode_weight_cuda(w, ctx.exec())
-                                : WeightFormat::encode_on_device(w, ctx);
+ private:
+  EncodedWeight encode_on_host(const Tensor& w, const LayoutOptions& options,
+                               ThreadPool& threads) const override {
+    const std::string reason = why_not(w);
+    require(reason.empty(), "{}", reason);
+    return tca_bme::encode_records(w, options.goal, threads);
   }
 
- private:
+  std::unique_ptr<WeightMatrix> encode_without_host(const Tensor& w,
+                                                    const LoadContext& ctx) const override {
+    return ctx.device.is_cuda() ? tca_bme::encode_weight_cuda(w, ctx.exec()) : nullptr;
+  }
+
   void check_header(const EncodedWeight& e) const {
     require_header(e, *this);
     require(is_paper(e) || e.version == tca_bme::kRecordVersion,

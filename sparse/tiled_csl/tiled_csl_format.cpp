@@ -41,12 +41,6 @@ class TiledCslFormat : public WeightFormat {
                : tiled_csl::why_too_large(tiled_csl::count_record_bytes(w));
   }
 
-  EncodedWeight encode(const Tensor& w, LayoutFor, ThreadPool& threads) const override {
-    const std::string reason = why_not(w);
-    require(reason.empty(), "a weight cannot be encoded as {}: {}", name(), reason);
-    return tiled_csl::encode_records(w, threads);
-  }
-
   void validate(const EncodedWeight& e, ThreadPool& threads) const override {
     check_header(e);
     is_paper(e) ? tiled_csl::validate_paper(e) : tiled_csl::validate_records(e, threads);
@@ -92,13 +86,19 @@ class TiledCslFormat : public WeightFormat {
                                 : WeightFormat::expected_size(e, slice);
   }
 
-  std::unique_ptr<WeightMatrix> encode_on_device(const Tensor& w,
-                                                 const LoadContext& ctx) const override {
-    return ctx.device.is_cuda() ? tiled_csl::encode_weight_cuda(w, ctx.exec())
-                                : WeightFormat::encode_on_device(w, ctx);
+ private:
+  EncodedWeight encode_on_host(const Tensor& w, const LayoutOptions&,
+                               ThreadPool& threads) const override {
+    const std::string reason = why_not(w);
+    require(reason.empty(), "a weight cannot be encoded as {}: {}", name(), reason);
+    return tiled_csl::encode_records(w, threads);
   }
 
- private:
+  std::unique_ptr<WeightMatrix> encode_without_host(const Tensor& w,
+                                                    const LoadContext& ctx) const override {
+    return ctx.device.is_cuda() ? tiled_csl::encode_weight_cuda(w, ctx.exec()) : nullptr;
+  }
+
   void check_header(const EncodedWeight& e) const {
     require_header(e, *this);
     require(is_paper(e) || e.version == version(), "version {} of the format {} is not known",

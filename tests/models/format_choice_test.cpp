@@ -346,12 +346,14 @@ class FormatForOnePurpose : public WeightFormat {
   bool for_auto(const Device&) const override { return false; }
   bool holds(DType dtype) const override { return dtype == DType::f16; }
   std::string why_not(const Tensor&) const override { return {}; }
-  EncodedWeight encode(const Tensor&, LayoutFor, ThreadPool&) const override { fail("no encoder"); }
   void validate(const EncodedWeight&, ThreadPool&) const override {}
   OwnedTensor decode(const EncodedWeight&, ThreadPool&) const override { fail("no decoder"); }
   int64_t formula_bytes(const EncodedWeight&) const override { return 1; }
 
  private:
+  EncodedWeight encode_on_host(const Tensor&, const LayoutOptions&, ThreadPool&) const override {
+    fail("no encoder");
+  }
   std::unique_ptr<WeightMatrix> load_on_cpu(EncodedWeight, ThreadPool&) const override {
     fail("no kernels");
   }

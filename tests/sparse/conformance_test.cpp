@@ -209,7 +209,7 @@ class Products : public OnDevice<::testing::TestWithParam<ShapeCase>> {
                                name_of(spec.dtype), spec.rows, spec.columns, spec.density,
                                name_of(spec.pattern)));
       EncodedWeight fast = format->encode(w.view, device->threads());
-      EncodedWeight small = format->encode(w.view, LayoutFor::size, device->threads());
+      EncodedWeight small = format->encode(w.view, {.goal = LayoutFor::size}, device->threads());
       if (!same_encoding(small, fast)) {
         SCOPED_TRACE("in the layout for size");
         const std::unique_ptr<WeightMatrix> weight = device->load(*format, std::move(small));
@@ -355,7 +355,7 @@ std::vector<EncodedWeight> encode_parts(const WeightFormat& format, const Tensor
   int64_t row = 0;
   for (int64_t rows : row_counts) {
     const LayoutFor goal = parts.size() % 2 == 0 ? LayoutFor::speed : odd;
-    parts.push_back(format.encode(w.rows(row, rows), goal, threads));
+    parts.push_back(format.encode(w.rows(row, rows), {.goal = goal}, threads));
     row += rows;
   }
   return parts;

@@ -55,7 +55,7 @@ void check_encodings(const WeightSpec& spec, ThreadPool& threads) {
     SCOPED_TRACE(fmt::format("{} {} [{}, {}], density {}, {}", format->name(), name_of(spec.dtype),
                              spec.rows, spec.columns, spec.density, name_of(spec.pattern)));
     const EncodedWeight fast = format->encode(w.view, threads);
-    const EncodedWeight small = format->encode(w.view, LayoutFor::size, threads);
+    const EncodedWeight small = format->encode(w.view, {.goal = LayoutFor::size}, threads);
     EXPECT_LE(small.bytes(), fast.bytes());
     check_encoding(*format, fast, spec, w.view, threads);
     if (!same_encoding(small, fast)) {
@@ -267,6 +267,24 @@ std::vector<std::string_view> format_names() {
 
 INSTANTIATE_TEST_SUITE_P(Conformance, EachEncoding, ::testing::ValuesIn(format_names()),
                          [](const auto& test) { return std::string(test.param); });
+
+TEST(EveryFormat, RefusesALayoutThatItDoesNotHave) {
+  ThreadPool threads(1);
+  const OwnedTensor w = conformance_weight(DType::f16, {64, 64});
+  for (const WeightFormat* format : formats_for(w.view)) {
+    const std::string message =
+        format->name() == "general_sparse"
+            ? "layout: expected 'positions=', found 'fast'"
+            : fmt::format("the layout of the weight format {} cannot be chosen", format->name());
+    ASSERT_NO_THROW(format->check_layout(""));
+    EXPECT_TRUE(throws_error([&] { format->check_layout("fast"); }, message));
+    EXPECT_TRUE(
+        throws_error([&] { format->encode(w.view, {.layout = "fast"}, threads); }, message));
+    EXPECT_TRUE(throws_error(
+        [&] { format->encode_on_device(w.view, {.layout = "fast"}, {.threads = threads}); },
+        message));
+  }
+}
 
 TEST(EveryFormat, IsRefusedByDevicesThatItDoesNotRunOn) {
   ThreadPool threads(1);

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "kernels/base/error.h"
+#include "sparse/general_sparse/format/layout.h"
 #include "tests/testing/paths.h"
 #include "tests/testing/random.h"
 #include "tests/testing/temp_dir.h"
@@ -95,6 +96,15 @@ TEST(SparsityPlan, Uniform) {
   EXPECT_EQ(layer.prune.sparsity, 0.65);
   EXPECT_TRUE(layer.prune.norms.empty());
   EXPECT_EQ(layer.format, "dense");
+  EXPECT_EQ(layer.layout, "");
+  const std::string layout = to_text(general_sparse::Layout());
+  EXPECT_EQ(SparsityPlan::uniform(settings, "general_sparse", layout)
+                .for_tensor(llama(3, "mlp.up_proj"), 3, 4)
+                .layout,
+            layout);
+  EXPECT_TRUE(throws_error([&] { SparsityPlan::uniform(settings, "tca_bme", layout); },
+                           "the layout of the weight format tca_bme cannot be chosen"));
+  EXPECT_TRUE(throws_error([&] { SparsityPlan::uniform(settings, "auto", layout); }, "auto"));
   EXPECT_TRUE(
       throws_error([&] { SparsityPlan::uniform(settings, "coo"); },
                    "the weight format \"coo\" is not known; use one of auto, smallest, dense"));

@@ -62,7 +62,8 @@ TEST_F(SmallestEncoding, HasTheFewestBytesOfAllLayouts) {
       for (const WeightFormat* format : smallest_formats()) {
         if (all || format == &tca_bme_format()) {
           for (LayoutFor goal : {LayoutFor::speed, LayoutFor::size}) {
-            EXPECT_LE(bytes, format->encode(w.view, goal, threads_).bytes()) << format->name();
+            EXPECT_LE(bytes, format->encode(w.view, {.goal = goal}, threads_).bytes())
+                << format->name();
           }
         }
       }

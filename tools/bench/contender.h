@@ -48,6 +48,7 @@ struct ContenderInput {
   int64_t max_tokens = 0;      // that bind() is called with
   ExecContext& ctx;            // outlives the contender, as the cache does
   TuneCache& tune_cache;
+  std::string layout = {};  // that a format is told to encode in; empty: by its rule
 };
 
 }  // namespace sparsellm

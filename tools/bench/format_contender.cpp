@@ -14,15 +14,15 @@
 namespace sparsellm {
 namespace {
 
-std::unique_ptr<WeightMatrix> encode(std::string_view format, const Tensor& weight,
-                                     ExecContext& ctx) {
+std::unique_ptr<WeightMatrix> encode(std::string_view format, const ContenderInput& input) {
+  ExecContext& ctx = input.ctx;
   std::optional<Uploader> uploads;
   if (ctx.device.is_cuda()) {
     uploads.emplace(ctx.device);
   }
-  return weight_format(format).encode_on_device(weight,
+  return weight_format(format).encode_on_device(input.weight, {.layout = input.layout},
                                                 {.device = ctx.device,
-                                                 .compute = weight.dtype(),
+                                                 .compute = input.weight.dtype(),
                                                  .threads = ctx.threads,
                                                  .exec = [&ctx]() -> ExecContext& { return ctx; },
                                                  .uploads = uploads ? &*uploads : nullptr});
@@ -68,7 +68,7 @@ class FormatKernel : public BoundKernel {
 }  // namespace
 
 FormatContender::FormatContender(std::string_view format, const ContenderInput& input)
-    : FormatContender(encode(format, input.weight, input.ctx), nullptr, input) {}
+    : FormatContender(encode(format, input), nullptr, input) {}
 
 FormatContender::FormatContender(const WeightMatrix& weight, const ContenderInput& input)
     : FormatContender(nullptr, &weight, input) {}
@@ -92,8 +92,7 @@ FormatContender::FormatContender(std::unique_ptr<WeightMatrix> owned, const Weig
   const int64_t copies = cold_copies(bytes(), input.rotation_bytes);
   while (std::ssize(copies_) < copies) {
     std::unique_ptr<WeightMatrix> copy = first.copy();
-    owned_.push_back(copy != nullptr ? std::move(copy)
-                                     : encode(first.format(), input.weight, input.ctx));
+    owned_.push_back(copy != nullptr ? std::move(copy) : encode(first.format(), input));
     copies_.push_back(owned_.back().get());
   }
 }

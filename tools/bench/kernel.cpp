@@ -9,6 +9,7 @@
 #include "kernels/base/error.h"
 #include "kernels/fill_random.h"
 #include "sparse/dense/dense.h"
+#include "sparse/general_sparse/general_sparse.h"
 #include "sparse/registry.h"
 #include "tools/bench/cpu_clock.h"
 #include "tools/bench/dense_baseline.h"
@@ -159,8 +160,11 @@ class KernelBench {
     }
     if (weight != nullptr) {
       try {
-        const std::unique_ptr<Contender> contender =
-            make_contender(format, meter_.input(weight->operands, options_.rotation_bytes));
+        ContenderInput input = meter_.input(weight->operands, options_.rotation_bytes);
+        if (format == general_sparse::kName) {
+          input.layout = options_.layout;
+        }
+        const std::unique_ptr<Contender> contender = make_contender(format, input);
         for (KernelResult& result : results) {
           try {
             bench_tokens(*contender, weight->operands, opponents, result);
@@ -320,6 +324,9 @@ void check_options(const KernelBenchOptions& options) {
     require(contains(known, format), "unknown format '{}'; on {} use {}", format,
             to_string(options.device), fmt::join(known, ", "));
   }
+  require(options.layout.empty() || contains(options.formats, general_sparse::kName),
+          "a layout is for the format {}, which is not among the formats", general_sparse::kName);
+  general_sparse_format().check_layout(options.layout);
 }
 
 std::vector<KernelResult> bench_kernels(const KernelBenchOptions& options,

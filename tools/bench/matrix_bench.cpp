@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "kernels/base/error.h"
+#include "sparse/general_sparse/general_sparse.h"
 #include "tools/bench/matrix_operands.h"
 #include "tools/bench/matrix_reference.h"
 #include "tools/bench/product_meter.h"
@@ -160,7 +161,8 @@ class MatrixBench {
                             .columns = options_.columns,
                             .orders = options_.orders,
                             .threads = threads_,
-                            .ctx = meter_.context()};
+                            .ctx = meter_.context(),
+                            .layout = options_.layout};
     std::vector<LoadedContender> contenders;
     for (const MatrixContenderKind& kind : kinds_) {
       LoadedContender loaded{.kind = &kind, .contender = {}, .problem = {}};
@@ -456,6 +458,7 @@ void check_options(const MatrixBenchOptions& options) {
   for (const int64_t n : options.columns) {
     require(n > 0, "a product with {} columns of B", n);
   }
+  general_sparse_format().check_layout(options.layout);
   std::set<std::string> names;
   for (const MatrixSource& source : options.matrices) {
     require(names.insert(source.name).second, "two matrices have the name '{}'", source.name);

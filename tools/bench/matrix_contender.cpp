@@ -84,7 +84,8 @@ class GeneralSparseContender : public MatrixContender {
 
 std::unique_ptr<MatrixContender> make_general_sparse_contender(const MatrixInput& input) {
   return std::make_unique<GeneralSparseContender>(
-      general_sparse::load_matrix(input.matrix, input.ctx.device, input.threads), input);
+      general_sparse::load_matrix(input.matrix, input.ctx.device, input.threads, input.layout),
+      input);
 }
 
 std::vector<MatrixContenderKind> matrix_contenders(Device device) {

@@ -25,6 +25,7 @@ struct MatrixInput {
   std::vector<general_sparse::Order> orders = {};  // likewise
   ThreadPool& threads;                             // of the host
   ExecContext& ctx;                                // outlives the contender
+  std::string layout = {};                         // of general_sparse, as its text; empty: by rule
 };
 
 // A product with its operands, and the bytes that it reads of A.

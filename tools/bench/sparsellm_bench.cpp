@@ -27,6 +27,7 @@
 #include "kernels/base/device.h"
 #include "kernels/base/token_buckets.h"
 #include "models/activation_sparsity.h"
+#include "sparse/general_sparse/format/layout.h"
 #include "sparse/registry.h"
 #include "tools/bench/ablation.h"
 #include "tools/bench/ablation_contender.h"
@@ -114,6 +115,7 @@ struct KernelArgs {
   std::vector<int64_t> tokens;
   std::vector<std::string> patterns{"uniform"};
   std::vector<std::string> formats;
+  std::string layout;
   OutputArgs output;
   KernelBenchOptions options;
   int64_t copies_mib = KernelBenchOptions().rotation_bytes >> 20;
@@ -355,6 +357,13 @@ CLI::App* add_kernel(CLI::App& app, KernelArgs& args) {
               "--ablation", args.ablation,
               "The kernel of a format for few tokens, whole and with a stage erased or replaced")
           ->excludes(profile);
+  command
+      ->add_option("--layout", args.layout,
+                   "Of general_sparse, as text: what its weights, or sparse matrices, are encoded "
+                   "in [by rule]")
+      ->type_name("TEXT")
+      ->check(is_layout())
+      ->excludes(ablation);
   add_matrix_args(*command, args.matrices,
                   {shape, config, sparsity, pattern, formats, profile, ablation});
   add_seed(*command, options.seed, "Seed of the random weights and matrices");
@@ -867,6 +876,7 @@ void kernel_of_matrices(const KernelArgs& args, const std::vector<std::string>& 
   MatrixBenchOptions options;
   options.matrices = matrix_sources(args.matrices, common.seed);
   options.orders = matrix_orders(args.matrices);
+  options.layout = args.layout;
   if (!args.tokens.empty()) {
     options.columns = args.tokens;
   }
@@ -941,6 +951,11 @@ void kernel(const KernelArgs& args, const std::vector<std::string>& command_line
   if (args.ablation) {
     check_ablation_formats(options.formats);
   }
+  if (!args.layout.empty() &&
+      std::ranges::find(options.formats, general_sparse::kName) == options.formats.end()) {
+    throw UsageError("--layout is for --formats general_sparse, --matrix, --class and --matrices");
+  }
+  options.layout = args.layout;
   options.patterns = parse_patterns(args.patterns, options.sparsities);
   options.dtype = args.dtype.empty() ? options.dtype : kDTypes.at(args.dtype);
   warn_about_device(args.device, *make_log(kTool, {}));

@@ -19,6 +19,7 @@
 #include "kernels/base/usable_cores.h"
 #include "kernels/paged_kv.h"
 #include "models/storage/model_directory.h"
+#include "sparse/general_sparse/format/layout.h"
 #include "sparse/registry.h"
 #include "tools/cli/activation_sparsity_args.h"
 #include "tools/cli/interrupt.h"
@@ -84,6 +85,19 @@ CLI::Validator not_empty() {
 }
 
 CLI::Validator is_seed() { return CLI::Range(int64_t{0}, int64_t{1} << 62); }
+
+CLI::Validator is_layout() {
+  return CLI::Validator(
+      [](const std::string& text) {
+        try {
+          general_sparse::layout_from(text);
+        } catch (const Error& error) {
+          return std::string(error.what());
+        }
+        return std::string();
+      },
+      "");
+}
 
 void add_cpu_isa_arg(CLI::App& app, std::string& isa) {
   app.add_option(

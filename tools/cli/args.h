@@ -42,6 +42,8 @@ CLI::Validator not_empty();
 // Checks that an option is an integer from 0 to 2^62. As one of uint64_t CLI11 would take -1, and
 // all that are too large, for the largest.
 CLI::Validator is_seed();
+// Checks that the text of an option is that of a layout of general_sparse.
+CLI::Validator is_layout();
 
 // --cpu-isa, for parse_cpu_isa().
 void add_cpu_isa_arg(CLI::App& app, std::string& isa);

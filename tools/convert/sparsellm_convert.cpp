@@ -17,6 +17,7 @@
 #include "engine/conversion/convert.h"
 #include "kernels/base/json_reader.h"
 #include "kernels/block_shape.h"
+#include "sparse/general_sparse/format/layout.h"
 #include "sparse/registry.h"
 #include "tools/cli/activation_sparsity_args.h"
 #include "tools/cli/args.h"
@@ -37,6 +38,7 @@ struct ConvertArgs {
   std::string output;
   std::optional<std::string> dtype;
   std::string format = std::string(kAutoFormat);
+  std::string layout;
   std::optional<std::string> format_rules;
   std::string prune = "none";
   std::optional<double> sparsity;
@@ -75,6 +77,11 @@ void add_prune_args(CLI::App& app, ConvertArgs& args) {
       ->check(CLI::IsMember(formats))
       ->excludes(plan)
       ->capture_default_str();
+  app.add_option("--layout", args.layout,
+                 "Of --format general_sparse: the layout of all weights, as text [by rule]")
+      ->type_name("TEXT")
+      ->check(is_layout())
+      ->excludes(plan);
   app.add_option("--format-rules", args.format_rules,
                  "JSON file of the rules that auto goes by, such as those in configs/format-rules "
                  "[those of configs/format-rules/h200.json]")
@@ -234,11 +241,11 @@ std::optional<ActivationSparsitySearch> sparsity_search(const ConvertArgs& args)
 }
 
 ConvertOptions options_of(const ConvertArgs& args) {
-  ConvertOptions options{.input = args.model,
-                         .output = args.output,
-                         .plan = args.plan
-                                     ? SparsityPlan::read(*args.plan)
-                                     : SparsityPlan::uniform(prune_settings(args), args.format)};
+  ConvertOptions options{
+      .input = args.model,
+      .output = args.output,
+      .plan = args.plan ? SparsityPlan::read(*args.plan)
+                        : SparsityPlan::uniform(prune_settings(args), args.format, args.layout)};
   options.activation_sparsity = sparsity_search(args);
   if (args.calibration && !options.activation_sparsity) {
     constexpr int64_t kTokens = 32768;
@@ -279,6 +286,9 @@ void convert(const ConvertArgs& args) {
   }
   if (args.format_rules && !args.plan && !args.dry_run && args.format != kAutoFormat) {
     throw UsageError(fmt::format("--format-rules is not for --format {}", args.format));
+  }
+  if (!args.layout.empty() && args.format != general_sparse::kName) {
+    throw UsageError(fmt::format("--layout is not for --format {}", args.format));
   }
   catch_interrupts();
   ConvertOptions options = options_of(args);

@@ -20,7 +20,8 @@ std::unique_ptr<WeightMatrix> encode_weight_cuda(const Tensor&, const ExecContex
   fail_without_cuda();
 }
 
-std::unique_ptr<Matrix> load_matrix_cuda(const CompressedRows&, const Device&, ThreadPool&) {
+std::unique_ptr<Matrix> load_matrix_cuda(const CompressedRows&, const std::optional<Layout>&,
+                                         const Device&, ThreadPool&) {
   fail_without_cuda();
 }
 

@@ -146,9 +146,10 @@ std::string CudaMatrix::plan_text(int64_t n, Order order) const {
   return matrix_plan_text(std::get<RowConfig>(*chosen));
 }
 
-std::unique_ptr<Matrix> load_matrix_cuda(const CompressedRows& m, const Device& device,
+std::unique_ptr<Matrix> load_matrix_cuda(const CompressedRows& m,
+                                         const std::optional<Layout>& chosen, const Device& device,
                                          ThreadPool& threads) {
-  const Layout layout = choose_row_layout(m, row_statistics(m, threads));
+  const Layout layout = chosen ? *chosen : choose_row_layout(m, row_statistics(m, threads));
   const EncodedWeight e = encode(m, layout, threads);
   const Parts parts(e);
   const auto part = [&](std::string_view name) { return to_device(e.part(name).bytes, device); };

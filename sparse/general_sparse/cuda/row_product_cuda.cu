@@ -5,6 +5,7 @@
 #include "sparse/general_sparse/cuda/row_kernels.cuh"
 #include "sparse/general_sparse/cuda/row_product_cuda.h"
 #include "sparse/general_sparse/format/chunks.h"
+#include "sparse/general_sparse/layout_rule.h"
 
 namespace sparsellm::general_sparse {
 namespace {
@@ -60,9 +61,7 @@ bool whole_vectors(const DenseOperands& o, const RowKernelChoice& choice, int64_
 }  // namespace
 
 bool has_row_kernels(const Layout& layout, int64_t columns) {
-  return layout.interleave == 1 && (layout.panel_columns == 0 || columns <= layout.panel_columns) &&
-         (layout.positions == PositionCode::u16 || layout.positions == PositionCode::u32) &&
-         (layout.vector == 1 || (layout.vector == 4 && layout.shared_rows == 1));
+  return !why_no_row_kernels(layout, columns);
 }
 
 int64_t row_workspace_bytes(const RowWeight& weight, int64_t tokens) {

@@ -1,8 +1,10 @@
 #include "sparse/general_sparse/host/arrange.h"
 
 #include <algorithm>
+#include <atomic>
 
 #include "sparse/general_sparse/bits/row_counts.h"
+#include "sparse/general_sparse/format/encoded_size.h"
 #include "sparse/general_sparse/host/shared_columns.h"
 #include "sparse/general_sparse/host/word_bits.h"
 
@@ -99,6 +101,22 @@ void WindowArranger::sort_groups(std::span<const uint32_t> lengths) {
   for (const uint64_t key : keys_) {
     order_.push_back(static_cast<uint16_t>(key));
   }
+}
+
+int64_t encoded_size(const EncoderInput& input, DType dtype, ThreadPool& threads) {
+  std::atomic<int64_t> units = 0;
+  threads.parallel_for(input.grid.windows(), 1, [&](int64_t begin, int64_t end) {
+    WindowArranger arranger(input);
+    int64_t of_range = 0;
+    for (int64_t window = begin; window < end; ++window) {
+      arranger.arrange(window);
+      for (const uint32_t of_slice : arranger.slice_units()) {
+        of_range += of_slice;
+      }
+    }
+    units += of_range;
+  });
+  return encoded_bytes(input.layout, input.grid, units, dtype);
 }
 
 }  // namespace sparsellm::general_sparse

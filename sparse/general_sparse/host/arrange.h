@@ -5,6 +5,8 @@
 #include <span>
 #include <vector>
 
+#include "kernels/base/dtype.h"
+#include "kernels/base/parallel.h"
 #include "sparse/general_sparse/bits/row_bits.h"
 #include "sparse/general_sparse/format/chunks.h"
 #include "sparse/matrices/compressed_rows.h"
@@ -45,5 +47,9 @@ class WindowArranger {
   std::vector<uint32_t> slice_units_;
   std::vector<uint16_t> order_;
 };
+
+// The bytes of all parts of the encoding, also where starts do not reach all entries: takes a small
+// part of the time of encode().
+int64_t encoded_size(const EncoderInput& input, DType dtype, ThreadPool& threads);
 
 }  // namespace sparsellm::general_sparse

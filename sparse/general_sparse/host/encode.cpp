@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <atomic>
 #include <iterator>
 #include <optional>
 #include <span>
@@ -231,22 +230,6 @@ EncodedWeight encode_dense(const Tensor& w, const NonzeroBits& bits, int64_t non
   return e;
 }
 
-int64_t encoded_size(const EncoderInput& input, DType dtype, ThreadPool& threads) {
-  std::atomic<int64_t> units = 0;
-  threads.parallel_for(input.grid.windows(), 1, [&](int64_t begin, int64_t end) {
-    WindowArranger arranger(input);
-    int64_t of_range = 0;
-    for (int64_t window = begin; window < end; ++window) {
-      arranger.arrange(window);
-      for (const uint32_t of_slice : arranger.slice_units()) {
-        of_range += of_slice;
-      }
-    }
-    units += of_range;
-  });
-  return encoded_bytes(input.layout, input.grid, units, dtype);
-}
-
 }  // namespace
 
 EncodedWeight encode(const CompressedRows& m, const Layout& layout, ThreadPool& threads) {
@@ -270,12 +253,6 @@ EncodedWeight encode(const Tensor& w, LayoutFor goal, ThreadPool& threads) {
                       return encoded_size(EncoderInput(bits.rows(), tried), w.dtype(), threads);
                     });
   return encode_dense(w, bits, statistics.nonzeros, layout, threads);
-}
-
-int64_t encoded_size(const CompressedRows& m, const Layout& layout, ThreadPool& threads) {
-  require_valid(layout);
-  const std::optional<CompressedRows> rest = drop_zeros(m, threads);
-  return encoded_size(EncoderInput(rest ? *rest : m, layout), m.dtype(), threads);
 }
 
 }  // namespace sparsellm::general_sparse

@@ -12,7 +12,6 @@
 #include "sparse/general_sparse/format/parts.h"
 #include "sparse/general_sparse/general_sparse.h"
 #include "sparse/general_sparse/host/bank_order.h"
-#include "sparse/general_sparse/layout_rule.h"
 #include "tests/sparse/general_sparse/host_encoder.h"
 #include "tests/sparse/general_sparse/naive_encoding.h"
 #include "tests/testing/random.h"
@@ -335,8 +334,8 @@ class GeneralSparseDeviceLanes : public ::testing::Test {
     for (size_t i = 0; i < got.shared.size(); ++i) {
       EXPECT_EQ(got.shared[i].blocks, expected.shared[i].blocks);
     }
-    EXPECT_EQ(choose_layout(m, got, LayoutFor::speed, threads_),
-              choose_layout(m, expected, LayoutFor::speed, threads_));
+    EXPECT_EQ(testing::layout_by_rule(m, got, LayoutFor::speed, threads_),
+              testing::layout_by_rule(m, expected, LayoutFor::speed, threads_));
   }
 
   ThreadPool threads_{2};

@@ -20,11 +20,12 @@ class GpuGeneralSparseEncoderCases : public GpuGeneralSparseEncoder {
   }
 
   // encode_on_device() makes a weight that is in all like one that is loaded.
-  void check_products(const Tensor& w) {
+  void check_products(const Tensor& w, const LayoutOptions& options = {}) {
     const OwnedTensor there = on_gpu(w);
     const std::unique_ptr<WeightMatrix> made =
-        general_sparse_format().encode_on_device(there.view, load_context());
-    const std::unique_ptr<WeightMatrix> loaded = load(w);
+        general_sparse_format().encode_on_device(there.view, options, load_context());
+    const std::unique_ptr<WeightMatrix> loaded = general_sparse_format().load(
+        general_sparse_format().encode(w, options, cpu.threads), load_context());
     const std::unique_ptr<WeightMatrix> copied = made->copy();
     EXPECT_EQ(made->bytes(), loaded->bytes());
     EXPECT_EQ(made->nonzeros(), loaded->nonzeros());
@@ -120,6 +121,17 @@ TEST_P(GpuGeneralSparseEncoderCases, AnEncodingMadeOnTheDeviceMultiplies) {
     check_products(weight({700, 520}, density).view);
     check_products(weight({100, 9000}, density).view);
   }
+}
+
+// The device's encoder makes others: the host's does.
+TEST_P(GpuGeneralSparseEncoderCases, AnEncodingInALayoutMultiplies) {
+  const OwnedTensor w = weight({700, 520}, 0.3);
+  for (const char* layout :
+       {"positions=bits shared-rows=1 panel=128 window=64 sorted=no interleave=1 vector=1",
+        "positions=u32 shared-rows=2 panel=0 window=256 sorted=no interleave=1 vector=1"}) {
+    check_products(w.view, {.layout = layout});
+  }
+  check_products(w.view, {.goal = LayoutFor::size});
 }
 
 // Whose groups are apart, with rows that warps have and such that blocks have.

@@ -10,6 +10,7 @@
 #include "kernels/base/error.h"
 #include "sparse/general_sparse/format/parts.h"
 #include "sparse/general_sparse/general_sparse.h"
+#include "sparse/general_sparse/host/arrange.h"
 #include "tests/sparse/encodings.h"
 #include "tests/sparse/general_sparse/naive_encoding.h"
 #include "tests/testing/random.h"
@@ -51,7 +52,8 @@ class GeneralSparseEncoding : public ::testing::Test {
     const EncodedWeight e = general_sparse::encode(m, layout, threads_);
     EXPECT_TRUE(same_encoding(e, testing::naive_encoding(w, layout)));
     EXPECT_TRUE(same_encoding(general_sparse::encode(w, layout, threads_), e));
-    EXPECT_EQ(e.bytes(), general_sparse::encoded_size(m, layout, threads_));
+    EXPECT_EQ(e.bytes(),
+              encoded_size(general_sparse::EncoderInput(m, layout), m.dtype(), threads_));
     ASSERT_NO_THROW(general_sparse::validate(e, threads_));
     EXPECT_TRUE(
         same_matrix(general_sparse::decode(e, threads_).view, dense_matrix(m, threads_).view));
@@ -121,7 +123,6 @@ TEST_F(GeneralSparseEncoding, LeavesZerosOut) {
     const EncodedWeight e = general_sparse::encode(m, layout, threads_);
     EXPECT_EQ(e.nonzeros, 2);
     EXPECT_TRUE(same_encoding(e, testing::naive_encoding(w.view, layout)));
-    EXPECT_EQ(e.bytes(), general_sparse::encoded_size(m, layout, threads_));
   }
 }
 
@@ -130,8 +131,6 @@ TEST_F(GeneralSparseEncoding, RefusesInvalidLayouts) {
       testing::ones_matrix(DType::f16, 3, 3, [](auto, auto) { return true; }).view, threads_);
   const PanelLayout layout{.vector = 3};
   EXPECT_TRUE(testing::throws_error([&] { general_sparse::encode(m, layout, threads_); },
-                                    "layout: vector=3 is no power of 2 from 1 to 8"));
-  EXPECT_TRUE(testing::throws_error([&] { general_sparse::encoded_size(m, layout, threads_); },
                                     "layout: vector=3 is no power of 2 from 1 to 8"));
 }
 

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -11,7 +12,6 @@
 #include "sparse/cpu/panels/panel_weight.h"
 #include "sparse/general_sparse/format/parts.h"
 #include "sparse/general_sparse/general_sparse.h"
-#include "sparse/general_sparse/layout_rule.h"
 #include "sparse/matrices/random_matrix.h"
 #include "tests/sparse/encodings.h"
 #include "tests/sparse/general_sparse/naive_encoding.h"
@@ -27,6 +27,7 @@ using testing::Random;
 using testing::same_encoding;
 using testing::same_matrix;
 using testing::throws_error;
+using PositionCode = general_sparse::PositionCode;
 using PanelLayout = general_sparse::Layout;
 
 constexpr Device kCuda{.kind = Device::Kind::cuda};
@@ -48,6 +49,25 @@ class GeneralSparseClass : public ::testing::Test {
       }
     });
     return format_.encode(w.view, threads_);
+  }
+
+  // Of an encoding of w with more rows than a window and one panel.
+  void check_slices(const Tensor& w, const EncodedWeight& e) {
+    const int64_t window = general_sparse::Parts(e).layout.window_rows;
+    ASSERT_LT(window, 700);
+    const auto upper = format_.slice(e, Axis::rows, {.begin = 0, .count = window});
+    const auto lower = format_.slice(e, Axis::rows, {.begin = window, .count = 700 - window});
+    ASSERT_TRUE(upper && lower);
+    EXPECT_TRUE(same_matrix(
+        format_.decode(*lower, threads_).view,
+        dense_matrix(compress_rows(w.rows(window, 700 - window), threads_), threads_).view));
+    const std::vector<const EncodedWeight*> parts{&*upper, &*lower};
+    const auto joined = format_.concat_rows(parts);
+    ASSERT_TRUE(joined);
+    EXPECT_TRUE(same_encoding(*joined, e));
+    EXPECT_FALSE(format_.slice(e, Axis::rows, {.begin = 1, .count = window}));
+    EXPECT_TRUE(format_.slice(e, Axis::columns, {.begin = 0, .count = 500}));
+    EXPECT_FALSE(format_.slice(e, Axis::columns, {.begin = 0, .count = 499}));
   }
 
   const WeightFormat& format_ = general_sparse_format();
@@ -83,15 +103,60 @@ TEST_F(GeneralSparseClass, EncodesInTheLayoutOfTheRule) {
       const OwnedTensor w = matrix(dtype, 77, 333, density);
       const CompressedRows m = compress_rows(w.view, threads_);
       for (const LayoutFor goal : {LayoutFor::speed, LayoutFor::size}) {
-        const EncodedWeight e = format_.encode(w.view, goal, threads_);
+        const EncodedWeight e = format_.encode(w.view, {.goal = goal}, threads_);
         const PanelLayout layout =
-            general_sparse::choose_layout(m, row_statistics(m, threads_), goal, threads_);
+            testing::layout_by_rule(m, row_statistics(m, threads_), goal, threads_);
         EXPECT_TRUE(same_encoding(e, general_sparse::encode(m, layout, threads_)));
         ASSERT_NO_THROW(format_.validate(e));
         EXPECT_EQ(e.nonzeros, m.nonzeros());
         EXPECT_TRUE(same_matrix(format_.decode(e, threads_).view, dense_matrix(m, threads_).view));
       }
     }
+  }
+}
+
+TEST_F(GeneralSparseClass, EncodesInTheLayoutThatItIsTold) {
+  const OwnedTensor w = matrix(DType::bf16, 40, 140, 0.2);
+  for (const PanelLayout& layout : testing::layout_grid()) {
+    const std::string text = to_text(layout);
+    ASSERT_NO_THROW(format_.check_layout(text));
+    const EncodedWeight e =
+        format_.encode(w.view, {.goal = LayoutFor::size, .layout = text}, threads_);
+    EXPECT_TRUE(same_encoding(e, general_sparse::encode(w.view, layout, threads_))) << text;
+  }
+}
+
+TEST_F(GeneralSparseClass, LoadsWhatItEncodesInALayout) {
+  const OwnedTensor w = matrix(DType::f16, 77, 333, 0.2);
+  const OwnedTensor expected =
+      dense_matrix(compress_rows(w.view, threads_), threads_);  // without negative zeros
+  const std::string text = to_text(PanelLayout{.positions = PositionCode::bits});
+  const auto weight = format_.encode_on_device(w.view, {.layout = text}, {.threads = threads_});
+  Workspace workspace({}, 0);
+  ExecContext exec{.device = {}, .workspace = workspace, .threads = threads_};
+  const GuardedTensor dense(DType::f16, {77, 333});
+  weight->expand({.begin = 0, .count = 77}, dense.view(), exec);
+  EXPECT_TRUE(testing::same_bits(dense.view(), expected.view));
+}
+
+TEST_F(GeneralSparseClass, RefusesTextsOfNoLayout) {
+  const OwnedTensor w = matrix(DType::f16, 3, 5, 1.0);
+  const std::string good = to_text(PanelLayout());
+  for (const auto& [text, message] : std::vector<std::pair<std::string, std::string>>{
+           {"fastest", "layout: expected 'positions=', found 'fastest'"},
+           {" ", "layout: expected 'positions=', found ''"},
+           {good + " ", "layout: nothing should follow, but ' ' does"},
+           {good + "\n", "layout: vector is '1?'"},
+           {to_text(PanelLayout{.vector = 3}), "layout: vector=3 is no power of 2 from 1 to 8"},
+           {std::string(1000, 'x'), "xxxxx..."}}) {
+    EXPECT_TRUE(throws_error([&, &text = text] { format_.check_layout(text); }, message)) << text;
+    EXPECT_TRUE(throws_error(
+        [&, &text = text] { format_.encode(w.view, {.layout = text}, threads_); }, message));
+    EXPECT_TRUE(throws_error(
+        [&, &text = text] {
+          format_.encode_on_device(w.view, {.layout = text}, {.threads = threads_});
+        },
+        message));
   }
 }
 
@@ -202,22 +267,10 @@ TEST_F(GeneralSparseClass, EncodesOnTheCpuAsADevice) {
 
 TEST_F(GeneralSparseClass, SlicesAndJoinsInTheLayoutOfTheWhole) {
   const OwnedTensor w = matrix(DType::f16, 700, 500, 0.1);
-  const EncodedWeight e = format_.encode(w.view, threads_);
-  const int64_t window = general_sparse::Parts(e).layout.window_rows;
-  ASSERT_LT(window, 700);
-  const auto upper = format_.slice(e, Axis::rows, {.begin = 0, .count = window});
-  const auto lower = format_.slice(e, Axis::rows, {.begin = window, .count = 700 - window});
-  ASSERT_TRUE(upper && lower);
-  EXPECT_TRUE(same_matrix(
-      format_.decode(*lower, threads_).view,
-      dense_matrix(compress_rows(w.view.rows(window, 700 - window), threads_), threads_).view));
-  const std::vector<const EncodedWeight*> parts{&*upper, &*lower};
-  const auto joined = format_.concat_rows(parts);
-  ASSERT_TRUE(joined);
-  EXPECT_TRUE(same_encoding(*joined, e));
-  EXPECT_FALSE(format_.slice(e, Axis::rows, {.begin = 1, .count = window}));
-  EXPECT_TRUE(format_.slice(e, Axis::columns, {.begin = 0, .count = 500}));
-  EXPECT_FALSE(format_.slice(e, Axis::columns, {.begin = 0, .count = 499}));
+  for (const std::string& text :
+       {std::string(), to_text(PanelLayout{.positions = PositionCode::u8, .window_rows = 128})}) {
+    check_slices(w.view, format_.encode(w.view, {.layout = text}, threads_));
+  }
 }
 
 }  // namespace

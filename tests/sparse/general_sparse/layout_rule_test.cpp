@@ -4,7 +4,7 @@
 
 #include <vector>
 
-#include "sparse/general_sparse/general_sparse.h"
+#include "sparse/general_sparse/host/arrange.h"
 #include "sparse/matrices/random_matrix.h"
 #include "tests/sparse/encodings.h"
 #include "tests/sparse/general_sparse/naive_encoding.h"
@@ -13,14 +13,14 @@
 namespace sparsellm {
 namespace {
 
-using general_sparse::choose_layout;
 using general_sparse::PositionCode;
 using PanelLayout = general_sparse::Layout;
 
 class GeneralSparseRule : public ::testing::Test {
  protected:
   PanelLayout choose(const CompressedRows& m, LayoutFor goal = LayoutFor::speed) {
-    const PanelLayout layout = choose_layout(m, row_statistics(m, threads_), goal, threads_);
+    const PanelLayout layout =
+        testing::layout_by_rule(m, row_statistics(m, threads_), goal, threads_);
     EXPECT_EQ(why_invalid(layout), std::nullopt) << to_text(layout);
     return layout;
   }
@@ -110,8 +110,11 @@ TEST_F(GeneralSparseRule, ForSizeTakesTheFewestBytes) {
     const CompressedRows m = compress_rows(matrix.w.view, threads_);
     const PanelLayout fast = choose(m);
     const PanelLayout small = choose(m, LayoutFor::size);
-    const int64_t bytes = general_sparse::encoded_size(m, small, threads_);
-    EXPECT_LE(bytes, general_sparse::encoded_size(m, fast, threads_));
+    const auto bytes_in = [&](const PanelLayout& layout) {
+      return encoded_size(general_sparse::EncoderInput(m, layout), m.dtype(), threads_);
+    };
+    const int64_t bytes = bytes_in(small);
+    EXPECT_LE(bytes, bytes_in(fast));
     for (const PositionCode code :
          {PositionCode::u8, PositionCode::u16, PositionCode::u32, PositionCode::bits}) {
       for (const int shared_rows : {1, 2, 4, 8}) {
@@ -120,7 +123,7 @@ TEST_F(GeneralSparseRule, ForSizeTakesTheFewestBytes) {
                                 .panel_columns = 65536,
                                 .window_rows = int64_t{256} * shared_rows};
         // But for the lengths of the texts.
-        EXPECT_LE(bytes, general_sparse::encoded_size(m, other, threads_) + 8) << to_text(other);
+        EXPECT_LE(bytes, bytes_in(other) + 8) << to_text(other);
       }
     }
   }

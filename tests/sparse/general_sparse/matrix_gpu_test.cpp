@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 #include <set>
+#include <string_view>
 #include <vector>
 
 #include "sparse/matrices/random_matrix.h"
@@ -28,10 +29,11 @@ class GpuGeneralMatrix : public GpuTest {
     }
   }
 
-  void check(const CompressedRows& m, std::span<const int64_t> columns = kMatrixColumns) {
+  void check(const CompressedRows& m, std::span<const int64_t> columns = kMatrixColumns,
+             std::string_view layout = {}) {
     const CompressedRows of_dtype = with_dtype(copy_of(m), GetParam(), cpu.threads);
-    check_products(*general_sparse::load_matrix(of_dtype, kGpu, cpu.threads), of_dtype, columns,
-                   *exec_);
+    check_products(*general_sparse::load_matrix(of_dtype, kGpu, cpu.threads, layout), of_dtype,
+                   columns, *exec_);
   }
 
   // f32, with rows of these lengths, some of which may be 0.
@@ -98,6 +100,25 @@ TEST_P(GpuGeneralMatrix, OfLongRows) {
   check(with_rows({0, 0, 0}, 10));
   check(with_rows({}, 10));
   check(with_rows({0, 0}, 0));
+}
+
+TEST_P(GpuGeneralMatrix, InAnyLayoutThatThereAreKernelsFor) {
+  const CompressedRows m = random_matrix(
+      {.matrix_class = MatrixClass::skewed, .rows = 900, .columns = 900, .nonzeros = 30000},
+      cpu.threads);
+  for (const std::string_view positions : {"positions=u16", "positions=u32"}) {
+    for (const std::string_view shared : {"shared-rows=1", "shared-rows=2", "shared-rows=8"}) {
+      for (const std::string_view sorted : {"sorted=no", "sorted=yes"}) {
+        for (const std::string_view vector : {"vector=1", "vector=4"}) {
+          if (vector == "vector=1" || shared == "shared-rows=1") {
+            check(m, std::array<int64_t, 2>{1, 33},
+                  fmt::format("{} {} panel=1024 window=512 {} interleave=1 {}", positions, shared,
+                              sorted, vector));
+          }
+        }
+      }
+    }
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Gpu, GpuGeneralMatrix,

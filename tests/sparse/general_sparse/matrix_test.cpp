@@ -33,6 +33,38 @@ TEST_F(GeneralMatrix, OfAllClasses) {
   }
 }
 
+TEST_F(GeneralMatrix, InTheLayoutsThatThereAreKernelsFor) {
+  const CompressedRows m =
+      random_matrix({.rows = 20, .columns = 300, .nonzeros = 500}, cpu_.threads);
+  const auto load = [&](std::string_view layout) {
+    return general_sparse::load_matrix(m, {}, cpu_.threads, layout);
+  };
+  const auto refused = [&](std::string_view layout, const char* reason) {
+    return testing::throws_error([&] { load(layout); }, reason);
+  };
+  for (const char* layout :
+       {"positions=u16 shared-rows=1 panel=512 window=256 sorted=no interleave=1 vector=4",
+        "positions=u32 shared-rows=8 panel=0 window=8 sorted=yes interleave=1 vector=1"}) {
+    testing::check_products(*load(layout), m, testing::kMatrixColumns, cpu_.exec);
+  }
+  EXPECT_TRUE(refused("rows", "layout: expected 'positions=', found 'rows'"));
+  EXPECT_TRUE(
+      refused("positions=u8 shared-rows=1 panel=512 window=256 sorted=no interleave=1 vector=1",
+              "layout: there are no kernels of sparse matrices for positions other than u16"));
+  EXPECT_TRUE(
+      refused("positions=u16 shared-rows=1 panel=512 window=256 sorted=no interleave=32 vector=1",
+              "no kernels of sparse matrices for interleave=32"));
+  EXPECT_TRUE(
+      refused("positions=u16 shared-rows=1 panel=256 window=256 sorted=no interleave=1 vector=1",
+              "for several panels: panel=256, 300 columns"));
+  EXPECT_TRUE(
+      refused("positions=u16 shared-rows=2 panel=512 window=256 sorted=no interleave=1 vector=4",
+              "for vector=4 with shared-rows=2"));
+  EXPECT_TRUE(
+      refused("positions=u16 shared-rows=1 panel=512 window=256 sorted=no interleave=1 vector=8",
+              "for vector=8 with shared-rows=1"));
+}
+
 TEST_F(GeneralMatrix, RefusesOperandsThatDoNotFit) {
   const CompressedRows m = random_matrix({.rows = 20, .columns = 30, .nonzeros = 50}, cpu_.threads);
   const std::unique_ptr<Matrix> a = general_sparse::load_matrix(m, {}, cpu_.threads);

@@ -9,6 +9,8 @@
 #include <utility>
 
 #include "kernels/base/error.h"
+#include "sparse/general_sparse/host/arrange.h"
+#include "sparse/general_sparse/layout_rule.h"
 #include "sparse/matrices/random_matrix.h"
 
 namespace sparsellm::testing {
@@ -319,6 +321,15 @@ EncodedWeight naive_encoding(const Tensor& w, const PanelLayout& layout) {
     e.parts.push_back(part_of<T>("values", w.dtype(), arrays.values));
   });
   return e;
+}
+
+PanelLayout layout_by_rule(const CompressedRows& m, const RowStatistics& statistics, LayoutFor goal,
+                           ThreadPool& threads) {
+  return general_sparse::choose_layout(
+      {.rows = m.rows(), .columns = m.columns(), .dtype = m.dtype()}, statistics, goal,
+      [&](const PanelLayout& layout) {
+        return encoded_size(general_sparse::EncoderInput(m, layout), m.dtype(), threads);
+      });
 }
 
 std::vector<PanelLayout> layout_grid() {

@@ -8,6 +8,9 @@
 #include "kernels/base/parallel.h"
 #include "sparse/encoded_weight.h"
 #include "sparse/general_sparse/format/layout.h"
+#include "sparse/layout_options.h"
+#include "sparse/matrices/compressed_rows.h"
+#include "sparse/matrices/row_statistics.h"
 #include "tests/testing/random.h"
 
 namespace sparsellm::testing {
@@ -15,6 +18,10 @@ namespace sparsellm::testing {
 // What general_sparse::encode() should make of a matrix, by nested loops over its elements that
 // append to each array what comes next, as the description of the layout has it.
 EncodedWeight naive_encoding(const Tensor& w, const general_sparse::Layout& layout);
+
+// The layout that the rule chooses for a matrix without zeros among its values.
+general_sparse::Layout layout_by_rule(const CompressedRows& m, const RowStatistics& statistics,
+                                      LayoutFor goal, ThreadPool& threads);
 
 // Valid layouts: all combinations of few values for each field.
 std::vector<general_sparse::Layout> layout_grid();

@@ -26,11 +26,9 @@ RowStatistics naive(const Tensor& w) {
     return row < rows && values[static_cast<size_t>(row * columns + column)] != 0.0;
   };
   RowStatistics s;
-  s.shortest_row = columns;
   std::vector<double> lengths;
   int64_t gaps = 0;
   double gap_sum = 0.0;
-  double long_gaps = 0.0;
   for (int64_t row = 0; row < rows; ++row) {
     int64_t length = 0;
     int64_t previous = -1;
@@ -40,7 +38,6 @@ RowStatistics naive(const Tensor& w) {
         if (previous >= 0) {
           ++gaps;
           gap_sum += static_cast<double>(column - previous);
-          long_gaps += column - previous > 255 ? 1.0 : 0.0;
         }
         int64_t& bridges = previous < 0 ? s.first_bridges : s.bridges;
         for (; column - previous > 255; previous += 255) {
@@ -50,9 +47,6 @@ RowStatistics naive(const Tensor& w) {
       }
     }
     s.nonzeros += length;
-    s.shortest_row = std::min(s.shortest_row, length);
-    s.longest_row = std::max(s.longest_row, length);
-    s.empty_rows += length == 0 ? 1 : 0;
     lengths.push_back(static_cast<double>(length));
   }
   const auto count = static_cast<double>(s.nonzeros);
@@ -62,7 +56,6 @@ RowStatistics naive(const Tensor& w) {
   }
   s.length_deviation = std::sqrt(s.length_deviation / static_cast<double>(rows));
   s.mean_gap = gaps == 0 ? 0.0 : gap_sum / static_cast<double>(gaps);
-  s.long_gaps = gaps == 0 ? 0.0 : long_gaps / static_cast<double>(gaps);
   for (RowStatistics::SharedPositions& shared : s.shared) {
     for (int64_t row = 0; row < rows; row += shared.rows) {
       for (int64_t column = 0; column < columns; ++column) {
@@ -70,10 +63,7 @@ RowStatistics naive(const Tensor& w) {
         for (int64_t i = 0; i < shared.rows; ++i) {
           inside += nonzero(row + i, column) ? 1 : 0;
         }
-        const int64_t zeros = shared.rows - inside;
         shared.blocks += inside > 0 ? 1 : 0;
-        shared.full += zeros == 0 ? static_cast<double>(inside) / count : 0.0;
-        shared.mostly_full += inside > zeros ? static_cast<double>(inside) / count : 0.0;
       }
     }
   }
@@ -85,17 +75,11 @@ void expect_near(const RowStatistics& got, const RowStatistics& expected) {
   EXPECT_EQ(got.nonzeros, expected.nonzeros);
   EXPECT_NEAR(got.mean_length, expected.mean_length, kRounding);
   EXPECT_NEAR(got.length_deviation, expected.length_deviation, kRounding);
-  EXPECT_EQ(got.shortest_row, expected.shortest_row);
-  EXPECT_EQ(got.longest_row, expected.longest_row);
-  EXPECT_EQ(got.empty_rows, expected.empty_rows);
   for (size_t i = 0; i < got.shared.size(); ++i) {
     EXPECT_EQ(got.shared[i].rows, int64_t{2} << i);
     EXPECT_EQ(got.shared[i].blocks, expected.shared[i].blocks);
-    EXPECT_NEAR(got.shared[i].full, expected.shared[i].full, kRounding);
-    EXPECT_NEAR(got.shared[i].mostly_full, expected.shared[i].mostly_full, kRounding);
   }
   EXPECT_NEAR(got.mean_gap, expected.mean_gap, kRounding);
-  EXPECT_NEAR(got.long_gaps, expected.long_gaps, kRounding);
   EXPECT_EQ(got.bridges, expected.bridges);
   EXPECT_EQ(got.first_bridges, expected.first_bridges);
 }
@@ -123,7 +107,7 @@ TEST(RowStatistics, AreThoseOfTheDenseMatrix) {
         ThreadPool threads(4);
         const RowStatistics again = row_statistics(m, threads);
         EXPECT_EQ(again.length_deviation, s.length_deviation);
-        EXPECT_EQ(again.shared[2].mostly_full, s.shared[2].mostly_full);
+        EXPECT_EQ(again.shared[2].blocks, s.shared[2].blocks);
         EXPECT_EQ(again.mean_gap, s.mean_gap);
       }
     }
@@ -140,16 +124,9 @@ TEST(RowStatistics, OfBlocksOfRows) {
   std::ranges::fill(m.values<float>(), 1.0f);
   const RowStatistics s = row_statistics(m, threads);
   EXPECT_EQ(s.shared[0].blocks, 8);
-  EXPECT_DOUBLE_EQ(s.shared[0].full, 12.0 / 14.0);
   EXPECT_EQ(s.shared[1].blocks, 5);
-  EXPECT_DOUBLE_EQ(s.shared[1].full, 12.0 / 14.0);
   EXPECT_EQ(s.shared[2].blocks, 4);
-  EXPECT_DOUBLE_EQ(s.shared[2].full, 0.0);
-  EXPECT_DOUBLE_EQ(s.shared[2].mostly_full, 5.0 / 14.0);
-  EXPECT_EQ(s.empty_rows, 3);
-  EXPECT_EQ(s.longest_row, 2);
   EXPECT_DOUBLE_EQ(s.mean_gap, 300.0);
-  EXPECT_DOUBLE_EQ(s.long_gaps, 1.0);
   EXPECT_EQ(s.bridges, 4);
   EXPECT_EQ(s.first_bridges, 1);
 }
@@ -160,10 +137,9 @@ TEST(RowStatistics, WithoutNonzeros) {
     CompressedRows m(DType::bf16, rows, 7, 0);
     std::ranges::fill(m.starts(), 0);
     const RowStatistics s = row_statistics(m, threads);
-    EXPECT_EQ(s.empty_rows, rows);
     EXPECT_EQ(s.nonzeros, 0);
     EXPECT_EQ(s.mean_length, 0.0);
-    EXPECT_EQ(s.shared[1].full, 0.0);
+    EXPECT_EQ(s.shared[1].blocks, 0);
     EXPECT_EQ(s.mean_gap, 0.0);
   }
 }

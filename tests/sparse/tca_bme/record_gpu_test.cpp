@@ -272,8 +272,10 @@ TEST_P(GpuTcaBme, LayoutsForSizeRunAndAreJoinedAsTheyAre) {
   for (const double density : {0.06, 0.1, 0.2}) {
     const OwnedTensor w = weight({1408, 512}, density);
     std::vector<EncodedWeight> parts;
-    parts.push_back(tca_bme_format().encode(w.view.rows(0, 448), LayoutFor::size, cpu.threads));
-    parts.push_back(tca_bme_format().encode(w.view.rows(448, 960), LayoutFor::size, cpu.threads));
+    parts.push_back(
+        tca_bme_format().encode(w.view.rows(0, 448), {.goal = LayoutFor::size}, cpu.threads));
+    parts.push_back(
+        tca_bme_format().encode(w.view.rows(448, 960), {.goal = LayoutFor::size}, cpu.threads));
     EXPECT_FALSE(tca_bme::RecordParts(parts.front()).layout.pairs());
     const std::unique_ptr<WeightMatrix> joined = join(parts);
     EXPECT_LT(joined->bytes(), load(w.view)->bytes());

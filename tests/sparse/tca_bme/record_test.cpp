@@ -203,7 +203,7 @@ TEST(TcaBmeRecord, TheLayoutForSizeHasTheFewestBytes) {
   const auto layout_of = [&](int64_t rows, int64_t columns, double density) {
     const OwnedTensor w = make_weight(
         {.dtype = DType::bf16, .rows = rows, .columns = columns, .density = density}, 82);
-    const EncodedWeight e = format().encode(w.view, LayoutFor::size, threads);
+    const EncodedWeight e = format().encode(w.view, {.goal = LayoutFor::size}, threads);
     EXPECT_NO_THROW(format().validate(e));
     EXPECT_TRUE(same_matrix(format().decode(e, threads).view, w.view));
     return read_record_layout(e);
@@ -227,7 +227,8 @@ TEST(TcaBmeRecord, TheLayoutForSizeHasTheFewestBytes) {
   for (int64_t i = 0; i < 256 * 256; i += 2) {
     twins.view.data<Half>()[i + 1] = twins.view.data<Half>()[i];
   }
-  EXPECT_EQ(read_record_layout(format().encode(twins.view, LayoutFor::size, threads)), kPair8);
+  EXPECT_EQ(read_record_layout(format().encode(twins.view, {.goal = LayoutFor::size}, threads)),
+            kPair8);
 }
 
 // As a converter writes them: q, k and v are joined when a model is loaded.
@@ -235,13 +236,15 @@ TEST(TcaBmeRecord, LayoutsForSizeAreJoinedAsTheyAre) {
   ThreadPool threads(2);
   const OwnedTensor w =
       make_weight({.dtype = DType::f16, .rows = 320, .columns = 256, .density = 0.1}, 84);
-  const EncodedWeight top = format().encode(w.view.rows(0, 192), LayoutFor::size, threads);
-  const EncodedWeight bottom = format().encode(w.view.rows(192, 128), LayoutFor::size, threads);
+  const EncodedWeight top =
+      format().encode(w.view.rows(0, 192), {.goal = LayoutFor::size}, threads);
+  const EncodedWeight bottom =
+      format().encode(w.view.rows(192, 128), {.goal = LayoutFor::size}, threads);
   const EncodedWeight* const parts[] = {&top, &bottom};
   const std::optional<EncodedWeight> joined = format().concat_rows(parts);
   ASSERT_TRUE(joined.has_value());
   ASSERT_NO_THROW(format().validate(*joined));
-  EXPECT_TRUE(same_encoding(*joined, format().encode(w.view, LayoutFor::size, threads)));
+  EXPECT_TRUE(same_encoding(*joined, format().encode(w.view, {.goal = LayoutFor::size}, threads)));
   EXPECT_LT(joined->bytes(), encode(w.view).bytes());
 }
 

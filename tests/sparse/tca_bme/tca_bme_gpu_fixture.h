@@ -12,7 +12,8 @@ namespace sparsellm::testing {
 class GpuTcaBme : public GpuWeightTest {
  protected:
   std::unique_ptr<WeightMatrix> load(const Tensor& w, LayoutFor goal = LayoutFor::speed) {
-    return tca_bme_format().load(tca_bme_format().encode(w, goal, cpu.threads), load_context());
+    return tca_bme_format().load(tca_bme_format().encode(w, {.goal = goal}, cpu.threads),
+                                 load_context());
   }
   std::unique_ptr<WeightMatrix> join(std::span<EncodedWeight> parts) {
     return GpuWeightTest::load(tca_bme_format(), parts);

@@ -16,6 +16,7 @@
 
 #include "kernels/base/error.h"
 #include "sparse/dense/dense.h"
+#include "sparse/general_sparse/format/layout.h"
 #include "tests/testing/compare.h"
 #include "tests/testing/cpu_context.h"
 #include "tests/testing/guarded_tensor.h"
@@ -186,6 +187,14 @@ TEST(KernelBench, InvalidOptionsAreRefused) {
   EXPECT_TRUE(refused([](auto& o) { o.repeat = 0; }, "0 replays"));
   EXPECT_TRUE(refused([](auto& o) { o.patterns = {*parse_zero_pattern("outliers:0.2")}; },
                       "no pattern outliers:0.2: a share of 0.2"));
+  EXPECT_TRUE(refused([](auto& o) { o.layout = to_text(general_sparse::Layout()); },
+                      "a layout is for the format general_sparse, which is not among"));
+  EXPECT_TRUE(refused(
+      [](auto& o) {
+        o.formats = {"general_sparse"};
+        o.layout = "fast";
+      },
+      "layout: expected 'positions=', found 'fast'"));
 }
 
 // Leaves the last row of the result as it was, or adds to the first element, or fails.

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "kernels/base/error.h"
+#include "sparse/general_sparse/format/layout.h"
 #include "sparse/matrices/random_matrix.h"
 #include "tests/sparse/matrices/write_matrix_market.h"
 #include "tests/testing/cpu_context.h"
@@ -152,6 +153,22 @@ TEST(MatrixBench, AMatrixThatCannotBeReadIsANote) {
   EXPECT_NE(results[2].note.find("bad.mtx"), std::string::npos) << results[2].note;
 }
 
+// As one that is too large.
+TEST(MatrixBench, ALayoutWithoutKernelsIsANote) {
+  MatrixBenchOptions options = small_options();
+  options.layout = to_text(general_sparse::Layout{.panel_columns = 64});
+  for (const MatrixResult& result : bench(options)) {
+    EXPECT_FALSE(result.verified);
+    EXPECT_EQ(result.note,
+              "layout: there are no kernels of sparse matrices for several panels: panel=64, 72 "
+              "columns");
+  }
+  options.layout = to_text(general_sparse::Layout{.panel_columns = 128});
+  for (const MatrixResult& result : bench(options)) {
+    EXPECT_TRUE(result.verified) << result.note;
+  }
+}
+
 TEST(MatrixBench, OptionsThatMakeNoSense) {
   const auto refuses = [](const auto& change, const char* message) {
     MatrixBenchOptions options = small_options();
@@ -168,6 +185,8 @@ TEST(MatrixBench, OptionsThatMakeNoSense) {
                       "two matrices have the name 'skewed'"));
   EXPECT_TRUE(refuses([](MatrixBenchOptions& o) { o.matrices[0].random.nonzeros = 72 * 72 + 1; },
                       "5185 nonzeros"));
+  EXPECT_TRUE(refuses([](MatrixBenchOptions& o) { o.layout = "fast"; },
+                      "layout: expected 'positions=', found 'fast'"));
 }
 
 // The product by a plain loop, or something else.

@@ -19,6 +19,9 @@ using nlohmann::json;
 using testing::Outcome;
 using testing::TempDir;
 
+constexpr const char* kLayout =
+    "positions=u16 shared-rows=1 panel=4096 window=256 sorted=yes interleave=1 vector=1";
+
 Outcome bench_kernel(std::vector<std::string> args) {
   args.insert(args.begin(), {"kernel", "--device", "cpu", "--repeat", "1", "--copies-mib", "1"});
   return testing::run_program("sparsellm-bench", args);
@@ -67,6 +70,20 @@ TEST(BenchMatrices, Defaults) {
   EXPECT_EQ(rows[0].at("order"), "rows");
 }
 
+TEST(BenchMatrices, InALayout) {
+  for (const std::vector<std::string>& of :
+       {std::vector<std::string>{"--class", "banded", "--size", "64x64", "--nonzeros", "300"},
+        {"--shape", "64x64", "--sparsity", "0.5", "--formats", "general_sparse"}}) {
+    std::vector<std::string> args = of;
+    args.insert(args.end(), {"--tokens", "2", "--layout", kLayout, "--format", "json"});
+    const Outcome outcome = bench_kernel(args);
+    ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+    const json rows = json::parse(outcome.out).at("tables").at(0).at("rows");
+    EXPECT_LE(rows.back().at("worst_error"), 1.0) << rows.back();
+    EXPECT_EQ(rows.back().at("note"), "") << rows.back();
+  }
+}
+
 TEST(BenchMatrices, WrongOptionsAreNamedInOneLine) {
   const TempDir folder;
   const std::string list = folder.write("list.json", R"({"matrices": [{"name": 3}]})");
@@ -104,6 +121,14 @@ TEST(BenchMatrices, WrongOptionsAreNamedInOneLine) {
       {2, "--profile", with({"--profile"})},
       {2, "--tokens", with({"--tokens", "0"})},
       {2, "--dtype", with({"--dtype", "f64"})},
+      {2, "--layout: layout: expected 'positions=', found 'fast'", with({"--layout", "fast"})},
+      {2, "--layout: layout: expected 'positions=', found ''", with({"--layout", ""})},
+      {2, "--layout: layout: nothing should follow",
+       with({"--layout", std::string(kLayout) + " and=more"})},
+      {2,
+       "--layout is for --formats general_sparse",
+       {"--shape", "64x64", "--formats", "tca_bme", "--layout", kLayout}},
+      {2, "--layout", {"--shape", "64x64", "--ablation", "--layout", kLayout}},
       {1, "two matrices have the name", with({"--size", "64x64,64x64"})},
       {1, "/no/such/list.json", {"--matrices", "/no/such/list.json"}},
       {1, "matrices[0]", {"--matrices", list}},

@@ -267,6 +267,39 @@ TEST(ConvertCli, ForceReplacesAModel) {
   EXPECT_EQ(entries(directory.path()), std::set<std::string>{"out"});
 }
 
+constexpr std::string_view kLayout =
+    "positions=u8 shared-rows=2 panel=64 window=64 sorted=yes interleave=1 vector=1";
+
+TEST(ConvertCli, AllWeightsInOneLayout) {
+  const TempDir directory;
+  const std::string output = (directory.path() / "out").string();
+  const Outcome outcome = convert({"-m", tiny(), "--output", output, "--prune", "magnitude",
+                                   "--sparsity", "0.7", "--format", "general_sparse", "--layout",
+                                   std::string(kLayout), "--verify", "--json", "--quiet"});
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  const std::string bytes = read_file(fs::path(output) / "model.safetensors");
+  size_t layouts = 0;
+  for (size_t at = bytes.find("positions="); at != std::string::npos;
+       at = bytes.find("positions=", at + 1)) {
+    EXPECT_EQ(bytes.substr(at, kLayout.size()), kLayout);
+    ++layouts;
+  }
+  const json report = json::parse(outcome.out);
+  EXPECT_EQ(layouts, table(report, "weights").size());
+  const Outcome run =
+      testing::run_program("sparsellm-run", {"-m", output, "-p", "x", "-n", "2", "--quiet"});
+  EXPECT_EQ(run.exit_code, 0) << run.err;
+
+  // What it would take is that of the layout.
+  const Outcome dry =
+      convert({"-m", tiny(), "--dry-run", "--prune", "magnitude", "--sparsity", "0.7", "--format",
+               "general_sparse", "--layout", std::string(kLayout), "--json", "--quiet"});
+  ASSERT_EQ(dry.exit_code, 0) << dry.err;
+  const json inspection = json::parse(dry.out);
+  EXPECT_EQ(table(inspection, "model").at(0).at("linear_mib"),
+            table(report, "model").at(0).at("linear_mib"));
+}
+
 struct BadUse {
   const char* name;
   int exit_code;
@@ -357,6 +390,15 @@ std::vector<BadUse> bad_uses() {
       {"MaxLoss", 2, "--max-loss nan is not in (0, 1)",
        to_output(
            {"--activation-sparsity", "predict", "--calibration", text(), "--max-loss", "nan"})},
+      {"LayoutOfNone", 2, "--layout: layout: expected 'positions=', found 'fast'",
+       to_output({"--format", "general_sparse", "--layout", "fast"})},
+      {"EmptyLayout", 2, "--layout", to_output({"--format", "general_sparse", "--layout", ""})},
+      {"LayoutOfNoUse", 2, "--layout is not for --format tca_bme",
+       to_output({"--format", "tca_bme", "--layout", std::string(kLayout)})},
+      {"LayoutOfAuto", 2, "--layout is not for --format auto",
+       flags({"--dry-run", "--layout", std::string(kLayout)})},
+      {"PlanAndLayout", 2, "--layout",
+       to_output({"--plan", "x", "--layout", std::string(kLayout)})},
       {"Threads", 2, "--threads", to_output({"--threads", "-1"})},
       {"UnknownFlag", 2, "--frobnicate", to_output({"--frobnicate"})},
 

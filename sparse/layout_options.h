@@ -1,0 +1,24 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace sparsellm {
+
+// What the layout of an encoding is chosen for, by formats that have several.
+enum class LayoutFor : uint8_t {
+  speed,  // the one in which products are the fastest
+  size,   // the one with the fewest bytes, but for less than 1 in 256 of them
+};
+
+// The layout that a weight is encoded in.
+struct LayoutOptions {
+  LayoutFor goal = LayoutFor::speed;  // of the format's rule, which chooses by the matrix alone
+  // The text of a layout as the format writes it, instead of what the rule chooses; empty: by rule.
+  // It may be hostile (WeightFormat::check_layout()).
+  std::string layout = {};
+
+  bool operator==(const LayoutOptions&) const = default;
+};
+
+}  // namespace sparsellm

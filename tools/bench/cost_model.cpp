@@ -122,9 +122,7 @@ Row search_row(const Row& head, const std::vector<Trial>& trials) {
 class CostModelBench {
  public:
   CostModelBench(const CostModelOptions& options, ReportWriter& report)
-      : options_(options),
-        report_(report),
-        model_(options.model.empty() ? CostModel::built_in() : CostModel::read(options.model)) {}
+      : options_(options), report_(report) {}
 
   void run() {
     if (options_.samples.empty()) {
@@ -141,6 +139,9 @@ class CostModelBench {
   void measure() {
     require(options_.device.is_cuda(), "plans are measured on CUDA devices, not on {}",
             to_string(options_.device));
+    if (!options_.model.empty()) {
+      model_ = CostModel::read(options_.model);
+    }
     RunTimeCompiler compiler;
     const std::string problem = compiler.why_not();
     require(problem.empty(), "{}", problem);
@@ -183,7 +184,7 @@ class CostModelBench {
         {.columns = {n},
          .orders = {order},
          .kernels = &kernels,
-         .model = &model_,
+         .model = model_ ? &*model_ : nullptr,
          .choose = [&](const std::vector<RankedPlan>& plans) { return chosen(plans); },
          .on_trial =
              [&](const PlanTrial& trial) {
@@ -235,11 +236,14 @@ class CostModelBench {
   void take_samples() {
     std::map<std::pair<std::string, DType>, std::vector<CostSample>> of_matrices;
     for (const std::string& file : options_.samples) {
-      for (CostSample& sample : read_cost_samples(file)) {
+      CostSamples read = read_cost_samples(file);
+      require(gpu_.empty() || gpu_ == read.gpu, "{} has times of another GPU, {}, than of {}", file,
+              read.gpu, gpu_);
+      gpu_ = read.gpu;
+      for (CostSample& sample : read.samples) {
         of_matrices[{sample.matrix, sample.dtype}].push_back(std::move(sample));
       }
     }
-    gpu_ = model_.gpu();
     ThreadPool threads;
     for (const MatrixSource& source : options_.matrices) {
       std::optional<CompressedRows> matrix;
@@ -286,7 +290,7 @@ class CostModelBench {
 
   CostModelOptions options_;
   ReportWriter& report_;
-  CostModel model_;
+  std::optional<CostModel> model_;  // in place of the one that is compiled in
   std::string gpu_;
   std::vector<CostModel::Sample> samples_;
   std::vector<Row> search_rows_;

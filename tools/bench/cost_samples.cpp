@@ -29,9 +29,9 @@ DType dtype_of(const JsonValue& value) {
 
 }  // namespace
 
-std::vector<CostSample> read_cost_samples(const InputFile& file) {
+CostSamples read_cost_samples(const InputFile& file) {
   const std::string text = read_text_file(file, kMaxSampleBytes);
-  std::vector<CostSample> samples;
+  CostSamples report;
   std::string_view rest = text;
   for (int64_t line = 1; !rest.empty(); ++line) {
     const size_t end = std::min(rest.find('\n'), rest.size());
@@ -40,7 +40,11 @@ std::vector<CostSample> read_cost_samples(const InputFile& file) {
     const std::string name = fmt::format("{}({})", file.string(), line);
     const JsonDocument document = parse_json(one, name, kMaxLineDepth);
     const JsonValue row(document, name);
-    if (!row["table"].present() || row["table"].string() != "plans") {
+    const std::string table = row["table"].present() ? row["table"].string() : "";
+    if (table == "environment" && row["gpu"].present()) {
+      report.gpu = row["gpu"].string();
+    }
+    if (table != "plans") {
       continue;
     }
     const std::string plan = row["plan"].string();
@@ -48,7 +52,7 @@ std::vector<CostSample> read_cost_samples(const InputFile& file) {
       continue;  // kernels of the program
     }
     row["time_us"].number(0.0f, kMostMicroseconds);
-    samples.push_back(
+    report.samples.push_back(
         {.matrix = row["matrix"].string(),
          .dtype = dtype_of(row["dtype"]),
          .n = row["n"].integer(1, int64_t{1} << 20),
@@ -57,7 +61,9 @@ std::vector<CostSample> read_cost_samples(const InputFile& file) {
          .plan = general_sparse::plan_from(std::string_view(plan).substr(kPlanPrefix.size())),
          .seconds = row["time_us"].raw().get<double>() * 1e-6});
   }
-  return samples;
+  require(!report.samples.empty() && !report.gpu.empty(), "{} has no times of plans on a GPU",
+          file.string());
+  return report;
 }
 
 }  // namespace sparsellm

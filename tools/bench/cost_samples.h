@@ -21,7 +21,12 @@ struct CostSample {
   double seconds = 0.0;
 };
 
-// Those in the rows of that table, in a report in jsonl. Throws Error naming file and line.
-std::vector<CostSample> read_cost_samples(const InputFile& file);
+struct CostSamples {
+  std::string gpu = {};  // that was measured
+  std::vector<CostSample> samples = {};
+};
+
+// Those of a report in jsonl: its environment names the GPU. Throws Error naming file and line.
+CostSamples read_cost_samples(const InputFile& file);
 
 }  // namespace sparsellm

@@ -18,6 +18,7 @@ struct MatrixArgs {
   std::vector<int64_t> nonzeros = {};
   std::string list = {};   // of random matrices, in JSON
   std::string order = {};  // of B and C; empty: of rows
+  int64_t searched_plans = 0;
 
   bool given() const { return !files.empty() || !classes.empty() || !list.empty(); }
 };

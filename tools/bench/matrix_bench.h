@@ -22,7 +22,8 @@ struct MatrixBenchOptions {
   std::vector<MatrixSource> matrices = {};
   std::vector<int64_t> columns{8, 32, 64};  // N: of B and C
   std::vector<general_sparse::Order> orders{general_sparse::Order::rows};
-  std::string layout = {};   // of A as general_sparse, as its text; empty: by rule
+  int64_t searched_plans = 0;  // of general_sparse, generated for each product; 0: no search
+  std::string layout = {};     // of A as general_sparse, as its text; empty: by rule
   DType dtype = DType::f32;  // or f16, bf16; of A, and on CUDA of B and C, which on the CPU are f32
   int64_t repeat = 20;       // replays that the median is taken over
   // Bytes of other copies of A, of B and of C that are read or written, at least, between two

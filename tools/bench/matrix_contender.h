@@ -60,8 +60,9 @@ struct MatrixContenderKind {
   std::function<std::unique_ptr<MatrixContender>(const MatrixInput&)> make = {};
 };
 
-// "general_sparse" on either device; on CUDA "cusparse" and "dense" as well.
-std::vector<MatrixContenderKind> matrix_contenders(Device device);
+// "general_sparse" on either device; on CUDA "cusparse" and "dense" as well. With plans to search,
+// that many generated ones for each product, "general_sparse searched" too.
+std::vector<MatrixContenderKind> matrix_contenders(Device device, int64_t searched_plans = 0);
 
 // general_sparse::load_matrix().
 std::unique_ptr<MatrixContender> make_general_sparse_contender(const MatrixInput& input);

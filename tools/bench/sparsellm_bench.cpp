@@ -876,6 +876,7 @@ void kernel_of_matrices(const KernelArgs& args, const std::vector<std::string>& 
   MatrixBenchOptions options;
   options.matrices = matrix_sources(args.matrices, common.seed);
   options.orders = matrix_orders(args.matrices);
+  options.searched_plans = args.matrices.searched_plans;
   options.layout = args.layout;
   if (!args.tokens.empty()) {
     options.columns = args.tokens;

@@ -101,6 +101,7 @@ MatrixSample sample_of(const EncodedRows& encoding, DType dtype, int64_t columns
   sample.longest.starts.push_back(0);
   int64_t usual_units = 0;
   for (int64_t row = 0; row < sample.rows; ++row) {
+    sample.empty_rows += units(row) == 0 ? 1 : 0;
     if (units(row) > long_row) {
       append(sample.longest, units(row));
     } else {

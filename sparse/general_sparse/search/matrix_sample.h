@@ -26,6 +26,7 @@ struct MatrixSample {
   int64_t rows = 0;
   int64_t columns = 0;
   int64_t entries = 0;  // of all rows, fillers included
+  int64_t empty_rows = 0;
   // The rows of some windows that are evenly far apart, or all of them; and by themselves the
   // longest rows, of which windows may have none.
   RowSample usual = {};

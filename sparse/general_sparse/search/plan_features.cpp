@@ -12,11 +12,11 @@ constexpr double kMillion = 1e6;
 constexpr double kSectorBytes = 32.0;
 
 constexpr std::array<std::string_view, kPlanFeatures> kNames{
-    "launch",         "a_bytes",          "a_reread_bytes", "b_bytes",       "b_gathered_bytes",
-    "c_bytes",        "transposed_bytes", "steps",          "products",      "gathers",
-    "wavefronts",     "resident_steps",   "longest",        "longest_lines", "warps",
-    "thread_bitmaps", "warp_totals",      "warp_bitmaps",   "warp_segments", "block_totals",
-    "block_bitmaps",  "block_segments",   "split_rows"};
+    "launch",       "a_bytes",        "a_reread_bytes",   "b_bytes",      "b_gathered_bytes",
+    "c_bytes",      "zeros",          "transposed_bytes", "steps",        "products",
+    "gathers",      "wavefronts",     "resident_steps",   "longest",      "longest_lines",
+    "warps",        "thread_bitmaps", "warp_totals",      "warp_bitmaps", "warp_segments",
+    "block_totals", "block_bitmaps",  "block_segments",   "split_rows",   "longest_split"};
 
 int division_number(const Division& division) {
   return static_cast<int>(division.rows) * 2 + static_cast<int>(division.ends);
@@ -62,6 +62,7 @@ PlanFeatures PlanCounts::features(const KernelPlan& plan, int64_t n, Order order
   const double c_rows = static_cast<double>(sample_.rows) * shared_rows;
   millions(PlanFeature::c_bytes, c_rows * (order == Order::rows ? in_sectors(columns * value_bytes)
                                                                 : columns * value_bytes));
+  millions(PlanFeature::zeros, static_cast<double>(sample_.empty_rows) * shared_rows * columns);
   if (order == Order::columns && !by_token && n > 1) {
     millions(PlanFeature::transposed_bytes, 2.0 * b_bytes);
   }
@@ -105,6 +106,7 @@ PlanFeatures PlanCounts::features(const KernelPlan& plan, int64_t n, Order order
     constexpr double kThousandth = 1e-3;
     set(PlanFeature::split_rows,
         kThousandth + counted.split_rows * shared_rows * tile * tiles / kMillion);
+    set(PlanFeature::longest_split, counted.longest_split);
   }
   return features;
 }
@@ -177,6 +179,9 @@ void PlanCounts::add_steps(const RowSample& rows, const KernelPlan& plan, Steps&
   steps.of_warps += static_cast<double>(of_warps) * rows.scale;
   steps.of_blocks += static_cast<double>(of_blocks) * rows.scale;
   steps.longest = std::max(steps.longest, static_cast<double>(longest));
+  for (const BlockRow& row : work.block_rows) {
+    steps.longest_split = std::max<double>(steps.longest_split, row.blocks);
+  }
   steps.split_rows += static_cast<double>(work.block_rows.size()) * rows.scale;
 }
 

@@ -24,6 +24,7 @@ enum class PlanFeature : unsigned char {
   b_gathered_bytes,  // of B from the L2: what 1,024 entries one after the other have in common
                      // counts once
   c_bytes,           // written, in whole sectors
+  zeros,             // of C, in rows without entries
   transposed_bytes,  // of B, read and written by a transposition
   steps,
   products,        // steps, times multiply-adds of a thread
@@ -40,8 +41,9 @@ enum class PlanFeature : unsigned char {
   block_totals,  // warps, times the sums of a thread and the warps of a block
   block_bitmaps,
   block_segments,
-  split_rows,  // sums of rows that several blocks have, and a launch (a thousandth)
-  count,       // not a feature
+  split_rows,     // sums of rows that several blocks have, and a launch (a thousandth)
+  longest_split,  // blocks that share a row, at most, not in millions
+  count,          // not a feature
 };
 constexpr size_t kPlanFeatures = static_cast<size_t>(PlanFeature::count);
 std::string_view name_of(PlanFeature feature);
@@ -64,6 +66,7 @@ class PlanCounts {
     double of_blocks = 0.0;  // of the slowest warp of each, summed
     double longest = 0.0;
     double split_rows = 0.0;
+    double longest_split = 0.0;  // blocks
   };
   // All that the division of the nonzeros depends on.
   using DivisionKey = std::tuple<int, int, int, int, int, int, int, int>;

@@ -45,6 +45,7 @@ struct MatrixTuning {
   // Takes the plans of the search space, the model's first before the others, and returns those
   // that are tried in place of these, however slow they are.
   std::function<std::vector<RankedPlan>(const std::vector<RankedPlan>&)> choose = {};
+  bool program_kernels = true;  // whether those of the program are tried
   std::function<void(const PlanTrial&)> on_trial = {};
 };
 

@@ -12,6 +12,7 @@
 #include "sparse/general_sparse/general_matrix.h"
 #include "tools/bench/cold_cache.h"
 #include "tools/bench/matrix_contender.h"
+#include "tools/bench/matrix_search.h"
 #include "tools/bench/matrix_source.h"
 #include "tools/bench/turns.h"
 #include "tools/cli/statistics.h"
@@ -22,8 +23,8 @@ struct MatrixBenchOptions {
   std::vector<MatrixSource> matrices = {};
   std::vector<int64_t> columns{8, 32, 64};  // N: of B and C
   std::vector<general_sparse::Order> orders{general_sparse::Order::rows};
-  int64_t searched_plans = 0;  // of general_sparse, generated for each product; 0: no search
-  std::string layout = {};     // of A as general_sparse, as its text; empty: by rule
+  MatrixSearch search = {};
+  std::string layout = {};   // of A as general_sparse, as its text; empty: by rule
   DType dtype = DType::f32;  // or f16, bf16; of A, and on CUDA of B and C, which on the CPU are f32
   int64_t repeat = 20;       // replays that the median is taken over
   // Bytes of other copies of A, of B and of C that are read or written, at least, between two

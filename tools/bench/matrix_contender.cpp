@@ -5,11 +5,9 @@
 #include <utility>
 
 #include "kernels/base/error.h"
-#include "kernels/base/kernel_cache.h"
-#include "kernels/base/run_time_compiler.h"
-#include "kernels/base/tune_cache.h"
 #include "tools/bench/cold_cache.h"
 #include "tools/bench/matrix_library_contenders.h"
+#include "tools/bench/matrix_search.h"
 
 namespace sparsellm {
 namespace {
@@ -83,59 +81,27 @@ class GeneralSparseContender : public MatrixContender {
   ExecContext ctx_;
 };
 
-// Of generated kernels for all matrices.
-class Search {
- public:
-  explicit Search(int64_t plans) : plans_(plans) {}
-
-  std::unique_ptr<MatrixContender> contender(const MatrixInput& input) {
-    const std::string problem = compiler_.why_not();
-    require(problem.empty(), "{}", problem);
-    std::unique_ptr<Matrix> matrix =
-        general_sparse::load_matrix(input.matrix, input.ctx.device, input.threads, input.layout);
-    ExecContext ctx{.device = input.ctx.device,
-                    .workspace = input.ctx.workspace,
-                    .threads = input.threads,  // many of the host, to prepare plans
-                    .isa = input.ctx.isa,
-                    .cuda = input.ctx.cuda,
-                    .queue = input.ctx.queue,
-                    .sums = input.ctx.sums,
-                    .launches = Launches::ordinary};
-    matrix->tune({.columns = input.columns,
-                  .orders = input.orders,
-                  .kernels = &kernels_,
-                  .most_plans = plans_},
-                 choices_, ctx);
-    return std::make_unique<GeneralSparseContender>(std::move(matrix), input);
-  }
-
- private:
-  int64_t plans_;
-  RunTimeCompiler compiler_;
-  KernelCache kernels_{compiler_, {}};
-  TuneCache choices_;  // in memory
-};
-
 }  // namespace
 
+std::unique_ptr<MatrixContender> make_matrix_contender(std::unique_ptr<Matrix> matrix,
+                                                       const MatrixInput& input) {
+  return std::make_unique<GeneralSparseContender>(std::move(matrix), input);
+}
+
 std::unique_ptr<MatrixContender> make_general_sparse_contender(const MatrixInput& input) {
-  return std::make_unique<GeneralSparseContender>(
+  return make_matrix_contender(
       general_sparse::load_matrix(input.matrix, input.ctx.device, input.threads, input.layout),
       input);
 }
 
-std::vector<MatrixContenderKind> matrix_contenders(Device device, int64_t searched_plans) {
+std::vector<MatrixContenderKind> matrix_contenders(Device device, const MatrixSearch& search) {
   using Role = MatrixContenderKind::Role;
   std::vector<MatrixContenderKind> kinds;
   kinds.push_back(
       {.name = "general_sparse", .role = Role::measured, .make = make_general_sparse_contender});
   if (device.is_cuda()) {
-    if (searched_plans > 0) {
-      const auto search = std::make_shared<Search>(searched_plans);
-      kinds.push_back(
-          {.name = "general_sparse searched",
-           .role = Role::measured,
-           .make = [search](const MatrixInput& input) { return search->contender(input); }});
+    for (MatrixContenderKind& kind : searched_contenders(search)) {
+      kinds.push_back(std::move(kind));
     }
     kinds.push_back(
         {.name = "cusparse", .role = Role::sparse, .make = make_cusparse_matrix_contender});

@@ -60,11 +60,15 @@ struct MatrixContenderKind {
   std::function<std::unique_ptr<MatrixContender>(const MatrixInput&)> make = {};
 };
 
-// "general_sparse" on either device; on CUDA "cusparse" and "dense" as well. With plans to search,
-// that many generated ones for each product, "general_sparse searched" too.
-std::vector<MatrixContenderKind> matrix_contenders(Device device, int64_t searched_plans = 0);
+struct MatrixSearch;  // tools/bench/matrix_search.h
+
+// "general_sparse" on either device; on CUDA those of a search, "cusparse" and "dense" as well.
+std::vector<MatrixContenderKind> matrix_contenders(Device device, const MatrixSearch& search);
 
 // general_sparse::load_matrix().
 std::unique_ptr<MatrixContender> make_general_sparse_contender(const MatrixInput& input);
+// A matrix that was loaded from that input, and copies of it.
+std::unique_ptr<MatrixContender> make_matrix_contender(
+    std::unique_ptr<general_sparse::Matrix> matrix, const MatrixInput& input);
 
 }  // namespace sparsellm

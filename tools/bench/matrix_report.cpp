@@ -106,7 +106,7 @@ void report_matrix_summary(std::span<const MatrixResult> results, ReportWriter& 
 void report_matrices(const MatrixBenchOptions& options, ReportWriter& report) {
   report.begin_table("matrices", matrix_columns());
   const std::vector<MatrixContenderKind> contenders =
-      matrix_contenders(options.device, options.searched_plans);
+      matrix_contenders(options.device, options.search);
   const std::vector<MatrixResult> results =
       bench_matrices(options, contenders, [&](const MatrixResult& result) {
         throw_if_interrupted();

@@ -351,12 +351,12 @@ CLI::App* add_kernel(CLI::App& app, KernelArgs& args) {
   CLI::Option* const profile =
       command->add_flag("--profile", options.profile,
                         "Then launch each kernel once more between cudaProfilerStart and Stop");
-  CLI::Option* const ablation =
-      command
-          ->add_flag(
-              "--ablation", args.ablation,
-              "The kernel of a format for few tokens, whole and with a stage erased or replaced")
-          ->excludes(profile);
+  CLI::Option* const ablation = command
+                                    ->add_flag("--ablation", args.ablation,
+                                               "The kernel of a format for few tokens, whole and "
+                                               "with a stage erased or replaced; with "
+                                               "--search the stages of general_sparse's")
+                                    ->excludes(profile);
   command
       ->add_option("--layout", args.layout,
                    "Of general_sparse, as text: what its weights, or sparse matrices, are encoded "
@@ -364,8 +364,7 @@ CLI::App* add_kernel(CLI::App& app, KernelArgs& args) {
       ->type_name("TEXT")
       ->check(is_layout())
       ->excludes(ablation);
-  add_matrix_args(*command, args.matrices,
-                  {shape, config, sparsity, pattern, formats, profile, ablation});
+  add_matrix_args(*command, args.matrices, {shape, config, sparsity, pattern, formats, profile});
   add_seed(*command, options.seed, "Seed of the random weights and matrices");
   command->add_option("--repeat", args.options.repeat, "Timed products of each")
       ->check(count())
@@ -872,11 +871,14 @@ void throughput(const ThroughputArgs& given, const std::vector<std::string>& com
 
 // Products of sparse matrices.
 void kernel_of_matrices(const KernelArgs& args, const std::vector<std::string>& command_line) {
+  if (args.ablation && args.matrices.searched_plans == 0) {
+    throw UsageError("--ablation of products of sparse matrices needs --search");
+  }
   const KernelBenchOptions& common = args.options;
   MatrixBenchOptions options;
   options.matrices = matrix_sources(args.matrices, common.seed);
   options.orders = matrix_orders(args.matrices);
-  options.searched_plans = args.matrices.searched_plans;
+  options.search = {.plans = args.matrices.searched_plans, .stages = args.ablation};
   options.layout = args.layout;
   if (!args.tokens.empty()) {
     options.columns = args.tokens;

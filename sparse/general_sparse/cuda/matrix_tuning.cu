@@ -66,15 +66,19 @@ class MatrixTunable : public Tunable<MatrixPlan> {
                        kVersion, e.rows, e.columns, name_of(e.dtype), to_text(e.layout),
                        matrix_.host().fingerprint, n(),
                        operands_.order == Order::columns ? " by columns" : "",
-                       what_.kernels == nullptr ? ", not generated" : "",
+                       what_.kernels == nullptr ? ", not generated"
+                       : what_.program_kernels  ? ""
+                                                : ", generated",
                        ctx_.launches == Launches::ordinary ? ", ordinary launches" : "");
   }
 
   std::vector<MatrixPlan> candidates() const override {
     generated_ = search_();
     std::vector<MatrixPlan> plans;
-    for (const RowConfig& config : row_candidates(matrix_.weight(), n())) {
-      plans.emplace_back(config);
+    if (what_.program_kernels) {
+      for (const RowConfig& config : row_candidates(matrix_.weight(), n())) {
+        plans.emplace_back(config);
+      }
     }
     for (const RankedPlan& ranked : generated_) {
       plans.emplace_back(ranked.plan);

@@ -54,7 +54,7 @@ MatrixBenchOptions options_of(DType dtype) {
 TEST_P(BenchMatrices, EveryContenderIsRight) {
   const MatrixBenchOptions options = options_of(GetParam());
   const std::vector<MatrixResult> results =
-      bench_matrices(options, matrix_contenders(kGpu), [](const MatrixResult&) {});
+      bench_matrices(options, matrix_contenders(kGpu, MatrixSearch()), [](const MatrixResult&) {});
   EXPECT_EQ(results.size(), kMatrixClasses.size() * 2 * 3 * 3);
   for (const MatrixResult& result : results) {
     SCOPED_TRACE(fmt::format("{}, N {}, {}: {} {}: {}", result.matrix, result.n,
@@ -68,6 +68,27 @@ TEST_P(BenchMatrices, EveryContenderIsRight) {
     EXPECT_GT(result.dense_speedup, 0.0);
     EXPECT_EQ(result.speedup > 0.0, result.role == Role::measured);
     EXPECT_EQ(result.baseline.starts_with("cusparse "), result.role == Role::measured);
+  }
+}
+
+TEST_P(BenchMatrices, EveryStageOfASearchIsRight) {
+  MatrixBenchOptions options = options_of(GetParam());
+  options.matrices.resize(2);
+  options.columns = {8};
+  options.search = {.plans = 2, .stages = true};
+  std::vector<MatrixContenderKind> kinds = matrix_contenders(kGpu, options.search);
+  std::erase_if(kinds, [](const MatrixContenderKind& kind) { return kind.role != Role::measured; });
+  ASSERT_EQ(kinds.size(), 5);
+  const std::vector<MatrixResult> results =
+      bench_matrices(options, kinds, [](const MatrixResult&) {});
+  EXPECT_EQ(results.size(), 2 * 2 * kinds.size());
+  for (const MatrixResult& result : results) {
+    SCOPED_TRACE(fmt::format("{}, {}: {} {}: {}", result.matrix, name_of(result.order),
+                             result.contender, result.algorithm, result.note));
+    EXPECT_TRUE(result.verified);
+    if (result.contender.starts_with("general_sparse +")) {
+      EXPECT_TRUE(result.algorithm.starts_with("plan "));
+    }
   }
 }
 
@@ -94,7 +115,7 @@ TEST_P(BenchMatrices, AlgorithmsOfCusparse) {
   MatrixBenchOptions options = options_of(GetParam());
   std::erase_if(options.matrices,
                 [](const MatrixSource& source) { return source.class_name() != "blocks"; });
-  const MatrixContenderKind cusparse = matrix_contenders(kGpu).at(1);
+  const MatrixContenderKind cusparse = matrix_contenders(kGpu, MatrixSearch()).at(1);
   ASSERT_EQ(cusparse.name, "cusparse");
   std::vector<MatrixContenderKind> kinds;
   for (const char* name :

@@ -58,7 +58,7 @@ MatrixBenchOptions small_options() {
 }
 
 std::vector<MatrixResult> bench(const MatrixBenchOptions& options) {
-  return bench_matrices(options, matrix_contenders({}), [](const MatrixResult&) {});
+  return bench_matrices(options, matrix_contenders({}, MatrixSearch()), [](const MatrixResult&) {});
 }
 
 TEST(MatrixBench, EveryClassIsVerified) {
@@ -71,7 +71,7 @@ TEST(MatrixBench, EveryClassIsVerified) {
   options.orders = {Order::rows, Order::columns};
   std::vector<std::string> delivered;
   const std::vector<MatrixResult> results =
-      bench_matrices(options, matrix_contenders({}),
+      bench_matrices(options, matrix_contenders({}, MatrixSearch()),
                      [&](const MatrixResult& result) { delivered.push_back(result.matrix); });
   ASSERT_EQ(results.size(), kMatrixClasses.size() * 4);
   ASSERT_EQ(delivered.size(), results.size());

@@ -9,7 +9,7 @@ namespace sparsellm::general_sparse {
 namespace {
 
 constexpr double kMillion = 1e6;
-constexpr double kSectorBytes = 32.0;
+constexpr double kBytesOfSector = 32.0;
 
 constexpr std::array<std::string_view, kPlanFeatures> kNames{
     "launch",       "a_bytes",        "a_reread_bytes",   "b_bytes",      "b_gathered_bytes",
@@ -22,7 +22,7 @@ int division_number(const Division& division) {
   return static_cast<int>(division.rows) * 2 + static_cast<int>(division.ends);
 }
 
-double in_sectors(double bytes) { return std::max(bytes, kSectorBytes); }
+double in_sectors(double bytes) { return std::max(bytes, kBytesOfSector); }
 
 double ceil_of(int64_t n, int64_t by) { return static_cast<double>(ceil_div(n, by)); }
 
@@ -56,7 +56,7 @@ PlanFeatures PlanCounts::features(const KernelPlan& plan, int64_t n, Order order
   const double b_bytes = static_cast<double>(sample_.columns) * columns * value_bytes;
   millions(PlanFeature::b_bytes, b_bytes);
   millions(PlanFeature::b_gathered_bytes,
-           by_token ? entries * sample_.distinct_sectors * columns * kSectorBytes
+           by_token ? entries * sample_.distinct_sectors * columns * kBytesOfSector
                     : entries * sample_.distinct_columns * tiles *
                           in_sectors(std::min(columns, tile) * value_bytes));
   const double c_rows = static_cast<double>(sample_.rows) * shared_rows;
@@ -75,8 +75,9 @@ PlanFeatures PlanCounts::features(const KernelPlan& plan, int64_t n, Order order
   millions(PlanFeature::gathers, warp_steps * step * loads);
   // Lanes of a group have adjacent vectors, or one column of other tokens.
   const double group_sectors =
-      by_token ? plan.threads_per_group
-               : std::max(1.0, plan.threads_per_group * plan.x_vector * value_bytes / kSectorBytes);
+      by_token
+          ? plan.threads_per_group
+          : std::max(1.0, plan.threads_per_group * plan.x_vector * value_bytes / kBytesOfSector);
   millions(PlanFeature::wavefronts, warp_steps * step * loads * groups(plan) * group_sectors);
   const double block_warps = plan.threads / 32.0;
   millions(PlanFeature::resident_steps, counted.of_blocks * tiles * block_warps);

@@ -5,10 +5,10 @@
 namespace sparsellm::general_sparse {
 namespace {
 
-constexpr int kLoadBytes = 16;
+constexpr int kMostBytesOfLoad = 16;
 
 // The most of `count` elements that one load has, if they are adjacent.
-int widest(int count, int value_bytes) { return std::min(count, kLoadBytes / value_bytes); }
+int widest(int count, int value_bytes) { return std::min(count, kMostBytesOfLoad / value_bytes); }
 
 }  // namespace
 

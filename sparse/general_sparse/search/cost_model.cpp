@@ -15,6 +15,8 @@ namespace {
 constexpr int64_t kMaxModelBytes = 1 << 16;
 constexpr int kMaxModelDepth = 4;
 constexpr size_t kMostGpuName = 100;
+constexpr float kMostCost = 1.0f;       // seconds
+constexpr double kLeastSeconds = 1e-9;  // of a product; what is divided by its square is finite
 
 constexpr std::array<std::string_view, kAccessClasses> kClassNames{"one, whole",
                                                                    "one, split",
@@ -25,9 +27,18 @@ constexpr std::array<std::string_view, kAccessClasses> kClassNames{"one, whole",
                                                                    "several, whole, by token",
                                                                    "several, split, by token"};
 
+std::string expected_gpu_name() {
+  return fmt::format("expected 1 to {} printable characters", kMostGpuName);
+}
+
+bool is_gpu_name(std::string_view name) {
+  return !name.empty() && name.size() <= kMostGpuName &&
+         std::ranges::all_of(name, [](char c) { return c >= ' ' && c <= '~'; });
+}
+
 // As f64: a JsonValue reads numbers as f32.
 double coefficient(const JsonValue& value) {
-  value.number(0.0f, 1.0f);
+  value.number(0.0f, kMostCost);
   return value.raw().get<double>();
 }
 
@@ -80,6 +91,7 @@ double CostModel::seconds(size_t access_class, const PlanFeatures& features) con
 }
 
 CostModel CostModel::fit(std::span<const Sample> samples, std::string gpu) {
+  require(is_gpu_name(gpu), "cost model: the GPU is {}; {}", quote(gpu), expected_gpu_name());
   CostModel model;
   model.gpu_ = std::move(gpu);
   for (size_t of_class = 0; of_class < kAccessClasses; ++of_class) {
@@ -90,7 +102,7 @@ CostModel CostModel::fit(std::span<const Sample> samples, std::string gpu) {
       if (sample.access_class != of_class) {
         continue;
       }
-      require(sample.seconds > 0.0 && std::isfinite(sample.seconds),
+      require(sample.seconds >= kLeastSeconds && std::isfinite(sample.seconds),
               "cost model: a product took {} seconds", sample.seconds);
       count += 1.0;
       for (size_t i = 0; i < kPlanFeatures; ++i) {
@@ -110,7 +122,12 @@ CostModel CostModel::fit(std::span<const Sample> samples, std::string gpu) {
         element /= count;
       }
     }
-    model.coefficients_[of_class] = least_squares(gram, right);
+    const PlanFeatures costs = least_squares(gram, right);
+    for (size_t i = 0; i < kPlanFeatures; ++i) {
+      require(costs[i] <= kMostCost, "cost model: {} of '{}' costs {} seconds; at most {} expected",
+              name_of(static_cast<PlanFeature>(i)), kClassNames[of_class], costs[i], kMostCost);
+    }
+    model.coefficients_[of_class] = costs;
   }
   return model;
 }
@@ -122,10 +139,8 @@ CostModel CostModel::from_json(const JsonValue& root) {
     root["description"].string();
   }
   model.gpu_ = root["gpu"].string();
-  const bool printable =
-      std::ranges::all_of(model.gpu_, [](char c) { return c >= ' ' && c <= '~'; });
-  if (model.gpu_.empty() || model.gpu_.size() > kMostGpuName || !printable) {
-    root["gpu"].refuse(fmt::format("expected 1 to {} printable characters", kMostGpuName));
+  if (!is_gpu_name(model.gpu_)) {
+    root["gpu"].refuse(expected_gpu_name());
   }
   const JsonValue classes = root["seconds"];
   require(classes.keys().size() == kAccessClasses, "{} has {} classes; expected {}", classes.name(),

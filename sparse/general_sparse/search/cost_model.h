@@ -34,7 +34,8 @@ class CostModel {
   static CostModel read(const InputFile& file);
   static CostModel from_json(const JsonValue& root);
   // With the least sum of squares of relative errors. Classes without a sample have no costs: none
-  // of their plans should be asked for.
+  // of their plans should be asked for. Throws Error for what no file may have: a name of a GPU
+  // that is empty, long or not printable, times that are none, and costs of more than a second.
   static CostModel fit(std::span<const Sample> samples, std::string gpu);
 
   std::string to_json() const;

@@ -12,6 +12,7 @@
 #include <limits>
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "kernels/base/error.h"
@@ -85,6 +86,11 @@ class Calls : public Tunable<Plan> {
     }
   }
   int64_t bytes_in_turn() const override { return 1234; }
+  void timed(const Plan& plan, double seconds) override {
+    EXPECT_EQ(plan.number, last) << "as soon as it is measured";
+    heard.emplace_back(plan.number, seconds);
+  }
+  bool times_slow_ones() const override { return slow_ones; }
 
   std::string to_text(const Plan& plan) const override {
     return fmt::format("plan {}", plan.number);
@@ -113,6 +119,8 @@ class Calls : public Tunable<Plan> {
   int last = -1;                   // that ran
   std::map<int, size_t> measured;  // how often, by plan
   std::vector<int64_t> turns;
+  bool slow_ones = false;
+  std::vector<std::pair<int, double>> heard;  // by timed()
 
  private:
   static void write(const Tensor& y, float error) {
@@ -260,6 +268,35 @@ TEST_F(TunerTest, OneAloneIsMeasuredOnce) {
   EXPECT_EQ(tuned.plan.number, 1);
   EXPECT_DOUBLE_EQ(tuned.seconds, 2.0);
   EXPECT_EQ(order, (std::vector<int>{1, 2}));
+}
+
+using Times = std::vector<std::pair<int, double>>;
+
+// Of each that is right, once: not what the fastest take when they are measured again.
+TEST_F(TunerTest, TimesAreToldAsTheyAreMeasured) {
+  Calls calls{{.seconds = {3.0, 8.0}}, {.result = Result::wrong, .seconds = {0.1}},
+              {.seconds = {2.0, 9.0}}, {.result = Result::refused, .seconds = {0.1}},
+              {.seconds = {0.1}},  // of which a weight takes none
+              {.seconds = {3.1}},  // far slower than the best so far
+              {.seconds = {2.5}}};
+  calls.unfit = {4};
+  EXPECT_EQ(fastest(calls).plan.number, 6);
+  EXPECT_EQ(calls.heard, (Times{{0, 3.0}, {2, 2.0}, {6, 2.5}}));
+  EXPECT_FALSE(fastest(calls).measured);  // but found
+  EXPECT_EQ(calls.heard.size(), 3u);
+}
+
+TEST_F(TunerTest, SlowOnesAreMeasuredWhereTheyAreAskedFor) {
+  Calls calls{{.seconds = {1.0}}, {.seconds = {7.0}}, {.result = Result::nan}, {.seconds = {90.0}}};
+  calls.slow_ones = true;
+  EXPECT_EQ(fastest(calls).plan.number, 0);
+  EXPECT_EQ(calls.heard, (Times{{0, 1.0}, {1, 7.0}, {3, 90.0}}));
+  EXPECT_EQ(order, (std::vector<int>{0, 1, 3, 0, 1, 3, 0, 1, 3, 0, 1, 3}));
+  calls.slow_ones = false;
+  calls.name = "others";
+  calls.heard.clear();
+  EXPECT_EQ(fastest(calls).plan.number, 0);
+  EXPECT_EQ(calls.heard, (Times{{0, 1.0}}));
 }
 
 TEST_F(TunerTest, ResultsAreOfTheFirstWeightAndTimesOfAllInTurn) {

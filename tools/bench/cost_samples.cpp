@@ -12,19 +12,41 @@
 namespace sparsellm {
 namespace {
 
+using general_sparse::KernelPlan;
+using general_sparse::Order;
+
 constexpr int64_t kMaxSampleBytes = int64_t{1} << 28;
 constexpr int kMaxLineDepth = 3;
+constexpr float kLeastMicroseconds = 1e-3f;
 constexpr float kMostMicroseconds = 1e9f;
 
 constexpr std::string_view kPlanPrefix = "plan ";
 
-DType dtype_of(const JsonValue& value) {
+DType sample_dtype(const JsonValue& value) {
   for (const DType dtype : {DType::f32, DType::f16, DType::bf16}) {
     if (value.string() == name_of(dtype)) {
       return dtype;
     }
   }
   value.refuse("expected f32, f16 or bf16");
+}
+
+Order sample_order(const JsonValue& value) {
+  if (value.string() != "rows" && value.string() != "columns") {
+    value.refuse("expected rows or columns");
+  }
+  return value.string() == "rows" ? Order::rows : Order::columns;
+}
+
+// Of the text behind the prefix.
+KernelPlan sample_plan(const JsonValue& value) {
+  try {
+    return general_sparse::plan_from(std::string_view(value.string()).substr(kPlanPrefix.size()));
+  } catch (const OutOfMemory&) {
+    throw;
+  } catch (const Error& error) {
+    fail("{}: {}", value.name(), error.what());
+  }
 }
 
 }  // namespace
@@ -47,19 +69,16 @@ CostSamples read_cost_samples(const InputFile& file) {
     if (table != "plans") {
       continue;
     }
-    const std::string plan = row["plan"].string();
-    if (!plan.starts_with(kPlanPrefix)) {
+    if (!row["plan"].string().starts_with(kPlanPrefix)) {
       continue;  // kernels of the program
     }
-    row["time_us"].number(0.0f, kMostMicroseconds);
-    report.samples.push_back(
-        {.matrix = row["matrix"].string(),
-         .dtype = dtype_of(row["dtype"]),
-         .n = row["n"].integer(1, int64_t{1} << 20),
-         .order = row["order"].string() == "columns" ? general_sparse::Order::columns
-                                                     : general_sparse::Order::rows,
-         .plan = general_sparse::plan_from(std::string_view(plan).substr(kPlanPrefix.size())),
-         .seconds = row["time_us"].raw().get<double>() * 1e-6});
+    row["time_us"].number(kLeastMicroseconds, kMostMicroseconds);
+    report.samples.push_back({.matrix = row["matrix"].string(),
+                              .dtype = sample_dtype(row["dtype"]),
+                              .n = row["n"].integer(1, int64_t{1} << 20),
+                              .order = sample_order(row["order"]),
+                              .plan = sample_plan(row["plan"]),
+                              .seconds = row["time_us"].raw().get<double>() * 1e-6});
   }
   require(!report.samples.empty() && !report.gpu.empty(), "{} has no times of plans on a GPU",
           file.string());

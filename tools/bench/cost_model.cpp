@@ -125,13 +125,18 @@ class CostModelBench {
       : options_(options), report_(report) {}
 
   void run() {
+    std::optional<FileReplacement> file;
+    if (!options_.write.empty()) {
+      file.emplace(options_.write);  // what cannot be written is refused before all measurements
+    }
     if (options_.samples.empty()) {
       measure();
     } else {
       take_samples();
     }
-    if (!options_.write.empty()) {
-      fit();
+    if (file) {
+      file->write(fit().to_json());
+      file->commit();
     }
   }
 
@@ -268,8 +273,9 @@ class CostModelBench {
     }
   }
 
-  void fit() {
-    const CostModel fitted = CostModel::fit(samples_, gpu_);
+  CostModel fit() {
+    require(!samples_.empty(), "there are no times of generated kernels for these matrices");
+    CostModel fitted = CostModel::fit(samples_, gpu_);
     std::vector<std::pair<int64_t, double>> errors(general_sparse::kAccessClasses);
     for (const CostModel::Sample& sample : samples_) {
       auto& [count, error] = errors[sample.access_class];
@@ -283,9 +289,7 @@ class CostModelBench {
           {std::string(general_sparse::access_class_name(i)), count,
            known_cell(error / static_cast<double>(std::max<int64_t>(count, 1)) * kPercent)});
     }
-    FileReplacement file(options_.write);
-    file.write(fitted.to_json());
-    file.commit();
+    return fitted;
   }
 
   CostModelOptions options_;

@@ -551,13 +551,15 @@ CLI::App* add_cost_model(CLI::App& app, CostModelArgs& args) {
       ->add_option("--cost-model", options.model, "The model, in place of the one that is built in")
       ->type_name("FILE.json")
       ->check(not_empty());
+  CLI::Option* const write =
+      command->add_option("--write", options.write, "A model that is fitted to all of these times")
+          ->type_name("FILE.json")
+          ->check(not_empty());
   add_list(*command, "--samples", options.samples,
            "Times from earlier reports in jsonl, in place of measurements")
       ->type_name("FILE.jsonl,...")
-      ->check(not_empty());
-  command->add_option("--write", options.write, "A model that is fitted to all of these times")
-      ->type_name("FILE.json")
-      ->check(not_empty());
+      ->check(not_empty())
+      ->needs(write);
   add_seed(*command, options.seed, "Seed of the plans that are drawn");
   add_output_args(*command, args.output, OutputTokens::no);
   return command;

@@ -20,7 +20,7 @@ parsers=(
   models/storage/sparse_config.cpp models/weights/weight_store.cpp
   sparse/matrices/market_text.h sparse/matrices/matrix_market.cpp
   sparse/general_sparse/offset_function.cpp sparse/general_sparse/plan.cpp
-  sparse/general_sparse/text_fields.cpp
+  sparse/general_sparse/search/cost_model.cpp sparse/general_sparse/text_fields.cpp
   sparse/prune/glob.cpp sparse/prune/layer_range.cpp sparse/prune/plan.cpp
   sparse/prune/plan_reader.cpp sparse/prune/prune_method.cpp sparse/tca_bme/v1/paper_validate.cpp
   sparse/tca_bme/format/record_parts.cpp sparse/tca_bme/format/record_validate.cpp sparse/tiled_csl/host/record_check.cpp
@@ -29,13 +29,13 @@ parsers=(
   tokenizer/pretokenize.cpp tokenizer/sentencepiece.cpp tokenizer/sentencepiece_model.cpp
   tokenizer/token_table.cpp tokenizer/tokenizer.cpp tokenizer/tokenizer_config.cpp
   tokenizer/tokenizer_json.cpp tokenizer/utf8.cpp tokenizer/vocab_merges.cpp
-  tools/bench/matrix_list.cpp
+  tools/bench/cost_samples.cpp tools/bench/matrix_list.cpp
   tools/cli/args.cpp tools/cli/session_message.cpp tools/run/generation_args.cpp tools/run/line_reader.cpp
   tools/run/prompt_lines.cpp
   tools/run/result_check.cpp tools/run/results.cpp tools/run/run_entries.cpp tools/run/run_mark.cpp
 )
 # Those of the tests that are about them.
-tests=(base_test comm_test general_sparse_test matrices_test models_test model_file_test rank_test record_pieces_test sparse_test tiled_csl_test tokenizer_test tools_test)
+tests=(base_test comm_test general_search_test general_sparse_test matrices_test models_test model_file_test rank_test record_pieces_test sparse_test tiled_csl_test tokenizer_test tools_test)
 for target in tests/fuzz/*_fuzz.cpp; do
   target=${target##*/}
   corpora+=("${target%_fuzz.cpp}")

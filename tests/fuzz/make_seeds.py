@@ -407,6 +407,14 @@ def session_message_seeds():
     yield "end", b'{"end": 130}'
 
 
+def cost_model_seeds():
+    model = json.loads(read(DATA.parent.parent / "configs" / "cost_models" / "h100.json"))
+    yield "h100", dump(model).encode()
+    for name, gpu, cost in (("none", "GPU", 0), ("most", "G" * 100, 1.0)):
+        costs = {of: dict.fromkeys(features, cost) for of, features in model["seconds"].items()}
+        yield name, dump({"gpu": gpu, "seconds": costs}).encode()
+
+
 def format_rules_seeds():
     for path in sorted((DATA.parent.parent / "configs" / "format-rules").glob("*.json")):
         yield path.stem, dump(json.loads(read(path))).encode()
@@ -528,6 +536,7 @@ TARGETS = {
     "comm_message": comm_message_seeds,
     "config": config_seeds,
     "convert": convert_seeds,
+    "cost_model": cost_model_seeds,
     "format_rules": format_rules_seeds,
     "general_sparse_text": general_sparse_text_seeds,
     "kernel_cache": kernel_cache_seeds,

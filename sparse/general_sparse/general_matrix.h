@@ -8,10 +8,13 @@
 #include <vector>
 
 #include "kernels/base/exec.h"
-#include "kernels/base/kernel_cache.h"
 #include "kernels/base/tensor.h"
-#include "kernels/base/tune_cache.h"
 #include "sparse/matrices/compressed_rows.h"
+
+namespace sparsellm {
+class KernelCache;  // kernels/base/kernel_cache.h
+class TuneCache;    // kernels/base/tune_cache.h
+}  // namespace sparsellm
 
 namespace sparsellm::general_sparse {
 

@@ -8,7 +8,9 @@
 
 #include "kernels/base/cuda_state.cuh"
 #include "kernels/base/error.h"
+#include "kernels/base/kernel_cache.h"
 #include "kernels/base/token_buckets.h"
+#include "kernels/base/tune_cache.h"
 #include "kernels/fill_random.h"
 #include "kernels/tune/cuda_meter.cuh"
 #include "kernels/tune/tuner.h"

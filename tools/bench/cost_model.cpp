@@ -7,7 +7,6 @@
 #include <memory>
 #include <optional>
 #include <random>
-#include <tuple>
 #include <utility>
 
 #include "kernels/base/cuda_context.h"
@@ -28,7 +27,6 @@ namespace sparsellm {
 namespace {
 
 using general_sparse::CostModel;
-using general_sparse::KernelPlan;
 using general_sparse::Matrix;
 using general_sparse::Order;
 using general_sparse::PlanTrial;

@@ -87,7 +87,20 @@ class MatrixTunable : public Tunable<MatrixPlan> {
     }
     return plans;
   }
-  bool fits_all(const MatrixPlan&) const override { return true; }
+  // The cache may have any valid plan: not all multiply by this encoding, nor in this order.
+  bool fits_all(const MatrixPlan& plan) const override {
+    const auto* const generated = std::get_if<KernelPlan>(&plan);
+    if (generated == nullptr) {
+      return true;
+    }
+    if (space_.empty() && what_.kernels != nullptr) {
+      space_ = searched_plans({.dtype = matrix_.dtype(),
+                               .layout = matrix_.encoding().layout,
+                               .n = n(),
+                               .order = operands_.order});
+    }
+    return std::ranges::find(space_, *generated) != space_.end();
+  }
   MatrixPlan fallback() const override { return row_rule(matrix_.weight(), n()); }
   bool times_slow_ones() const override { return what_.choose != nullptr; }
 
@@ -202,6 +215,7 @@ class MatrixTunable : public Tunable<MatrixPlan> {
   const MatrixTuning& what_;
   std::function<std::vector<RankedPlan>()> search_;
   mutable std::vector<RankedPlan> generated_;  // candidates() searches
+  mutable std::vector<KernelPlan> space_;      // that plans are chosen from; made when needed
   MatrixOperands operands_;
   ExecContext& ctx_;
   std::optional<Workspace> workspace_;

@@ -164,6 +164,31 @@ TEST_P(GpuMatrixSearch, MeasuresAnewWhatTheCacheHasNot) {
   EXPECT_FALSE(trials_.empty());
 }
 
+// One that takes B by tokens, which would be wrong for B by rows.
+TEST_P(GpuMatrixSearch, RefusesPlansOfOtherProducts) {
+  const CompressedRows m = matrix_of(MatrixClass::uniform);
+  MatrixTuning what = tuning();
+  what.columns = {8};
+  what.orders = {Order::rows};
+  TuneCache measured;
+  const std::unique_ptr<Matrix> matrix = load(m);
+  matrix->tune(what, measured, *exec_);
+  std::string text = measured.text();
+  const std::string found = matrix->plan_text(8, Order::rows);
+  const size_t at = text.find(found);
+  ASSERT_NE(at, std::string::npos) << text;
+  text.replace(at, found.size(),
+               "plan tokens=1 group=8 token-warps=1 block=several,whole warp=several,whole "
+               "thread=one,whole thread-nonzeros=0 step=1 a-vector=1 x-vector=1 x-order=by-token "
+               "reductions=total,none,none threads=128");
+  TuneCache cache;
+  cache.add(text);
+  trials_.clear();
+  matrix->tune(what, cache, *exec_);
+  EXPECT_FALSE(trials_.empty());
+  check_products(*matrix, m, std::array<int64_t, 1>{8}, *exec_);
+}
+
 TEST_P(GpuMatrixSearch, TakesThePrograms) {
   const CompressedRows m = matrix_of(MatrixClass::stencil);
   MatrixTuning what = tuning();

@@ -10,10 +10,9 @@ namespace sparsellm {
 // general_sparse with the fastest of `plans` generated kernels for each product, on CUDA.
 struct MatrixSearch {
   int64_t plans = 0;  // 0: none
-  // Also with parts of what there is to choose from, each with what is in those before
-  // (GeneralSparse, Wang et al., ATC 2025, its ablation): a block for each row, whose threads load
-  // one nonzero after the other; other divisions, several loads at once and vectors, with sums of
-  // one row; reductions of several rows; all of these and the kernels of the program.
+  // Also among fewer plans, as the ablation of GeneralSparse (Wang et al., ATC 2025): first a block
+  // for each row, whose threads load one nonzero at a time; then all divisions and loads, but no
+  // reductions of several rows; then all plans; then these and the kernels of the program.
   bool stages = false;
 };
 

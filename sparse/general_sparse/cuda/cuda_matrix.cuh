@@ -24,7 +24,7 @@ std::string matrix_plan_text(const MatrixPlan& plan);
 std::optional<MatrixPlan> matrix_plan_from(std::string_view text, const RowWeight& weight,
                                            int64_t n);
 
-// What is kept on the host of an encoding.
+// The parts of an encoding that stay on the host.
 struct HostRows {
   std::vector<uint32_t> starts;
   std::vector<uint16_t> row_order;  // empty if not sorted

@@ -31,8 +31,8 @@ struct MatrixSample {
   // longest rows, of which windows may have none.
   RowSample usual = {};
   RowSample longest = {};
-  // Of the columns of 1,024 entries one after the other, how many differ, for each entry; and of
-  // the sectors of 32 bytes, of rows of B^T, that these columns are in.
+  // Distinct columns in 1,024 consecutive entries, divided by 1,024: a mean. And distinct sectors
+  // of 32 bytes of a row of B^T that these columns are in, likewise.
   double distinct_columns = 1.0;
   double distinct_sectors = 1.0;
 

@@ -21,8 +21,8 @@ enum class PlanFeature : unsigned char {
   a_bytes,           // of A, once
   a_reread_bytes,    // of A, for other tiles and warps with other tokens
   b_bytes,           // of B, once
-  b_gathered_bytes,  // of B from the L2: what 1,024 entries one after the other have in common
-                     // counts once
+  b_gathered_bytes,  // of B from the L2: a column that occurs several times in 1,024 consecutive
+                     // entries counts once
   c_bytes,           // written, in whole sectors
   zeros,             // of C, in rows without entries
   transposed_bytes,  // of B, read and written by a transposition

@@ -547,10 +547,11 @@ CLI::App* add_cost_model(CLI::App& app, CostModelArgs& args) {
   command->add_flag("--exhaustive", args.exhaustive, "All plans of the search")
       ->excludes(best)
       ->excludes(random);
-  command
-      ->add_option("--cost-model", options.model, "The model, in place of the one that is built in")
-      ->type_name("FILE.json")
-      ->check(not_empty());
+  CLI::Option* const model = command
+                                 ->add_option("--cost-model", options.model,
+                                              "The model, in place of the one that is built in")
+                                 ->type_name("FILE.json")
+                                 ->check(not_empty());
   CLI::Option* const write =
       command->add_option("--write", options.write, "A model that is fitted to all of these times")
           ->type_name("FILE.json")
@@ -559,7 +560,8 @@ CLI::App* add_cost_model(CLI::App& app, CostModelArgs& args) {
            "Times from earlier reports in jsonl, in place of measurements")
       ->type_name("FILE.jsonl,...")
       ->check(not_empty())
-      ->needs(write);
+      ->needs(write)
+      ->excludes(model);
   add_seed(*command, options.seed, "Seed of the plans that are drawn");
   add_output_args(*command, args.output, OutputTokens::no);
   return command;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <utility>
 #include <vector>
@@ -83,6 +84,9 @@ std::string_view access_class_name(size_t access_class) { return kClassNames.at(
 
 double CostModel::seconds(size_t access_class, const PlanFeatures& features) const {
   const PlanFeatures& costs = coefficients_.at(access_class);
+  if (std::ranges::all_of(costs, [](double cost) { return cost == 0.0; })) {
+    return std::numeric_limits<double>::infinity();
+  }
   double sum = 0.0;
   for (size_t i = 0; i < kPlanFeatures; ++i) {
     sum += costs[i] * features[i];

@@ -33,13 +33,14 @@ class CostModel {
   // Strict: the classes and features that there are, each once. Throws Error naming the file.
   static CostModel read(const InputFile& file);
   static CostModel from_json(const JsonValue& root);
-  // With the least sum of squares of relative errors. Classes without a sample have no costs: none
-  // of their plans should be asked for. Throws Error for what no file may have: a name of a GPU
-  // that is empty, long or not printable, times that are none, and costs of more than a second.
+  // With the least sum of squares of relative errors. Classes without a sample have no costs.
+  // Throws Error for a name of the GPU that is empty, long or not printable, for times that are not
+  // positive, and for costs of more than a second: a file has none of these.
   static CostModel fit(std::span<const Sample> samples, std::string gpu);
 
   std::string to_json() const;
   const std::string& gpu() const { return gpu_; }  // that was measured
+  // Infinite for a class that has no costs: its plans come after all others.
   double seconds(size_t access_class, const PlanFeatures& features) const;
 
  private:

@@ -19,8 +19,10 @@ constexpr int64_t kMostWindows = 64;                // of entries, to see which 
 constexpr int64_t kWindowEntries = 1024;
 constexpr int64_t kSectorBytes = 32;
 
-// `count` of `all` numbers, evenly far apart.
-int64_t evenly(int64_t i, int64_t count, int64_t all) { return i * all / count; }
+// The i-th of `count` numbers from 0 to `all` - 1, evenly far apart.
+int64_t evenly(int64_t i, int64_t count, int64_t all) {
+  return count > 1 ? i * (all - 1) / (count - 1) : 0;
+}
 
 // What the longest rows have more than, by far more than most.
 uint32_t long_row_units(std::span<const uint32_t> starts) {

@@ -313,14 +313,14 @@ TEST(CostModelFit, IsTheBestWithoutNegativeCosts) {
   EXPECT_EQ(cost_of(model, of_class, 4), 0.0);
 }
 
-TEST(CostModelFit, ClassesWithoutSamplesHaveNoCosts) {
+TEST(CostModelFit, ClassesWithoutSamplesComeLast) {
   const CostModel none = CostModel::fit({}, "a GPU");
   const CostModel one = CostModel::fit(samples_of(6, known_costs(6), 0.0), "a GPU");
   Random random(3);
   const PlanFeatures features = random_features(random);
   for (size_t of_class = 0; of_class < kAccessClasses; ++of_class) {
-    EXPECT_EQ(none.seconds(of_class, features), 0.0);
-    EXPECT_EQ(one.seconds(of_class, features) > 0.0, of_class == 6);
+    EXPECT_EQ(none.seconds(of_class, features), kInfinity);
+    EXPECT_EQ(one.seconds(of_class, features) < kInfinity, of_class == 6);
   }
   expect_same_predictions(none, model_from(none.to_json()));
 }

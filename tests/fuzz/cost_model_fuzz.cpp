@@ -1,6 +1,5 @@
 // The input is a cost model of sparsellm-bench cost-model --cost-model.
 
-#include <cmath>
 #include <cstdint>
 #include <string_view>
 
@@ -28,7 +27,7 @@ void fuzz_one(std::string_view input) {
       general_sparse::PlanFeatures one{};
       one[feature] = 1.0;
       const double seconds = model.seconds(of_class, one);
-      expect(std::isfinite(seconds) && seconds >= 0.0, "costs that are not negative");
+      expect(seconds >= 0.0, "costs that are not negative");
       expect(again.seconds(of_class, one) == seconds, "the same costs in what is written");
     }
   }

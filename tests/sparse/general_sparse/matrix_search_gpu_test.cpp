@@ -64,6 +64,14 @@ class GpuMatrixSearch : public GpuTest {
             .on_trial = [this](const PlanTrial& trial) { trials_.push_back(trial.plan); }};
   }
 
+  // Of one product.
+  MatrixTuning tuning_of(int64_t n, Order order) {
+    MatrixTuning what = tuning();
+    what.columns = {n};
+    what.orders = {order};
+    return what;
+  }
+
   RunTimeCompiler compiler_;
   KernelCache kernels_{compiler_, {}};
   std::unique_ptr<Workspace> workspace_;
@@ -109,9 +117,7 @@ TEST_P(GpuMatrixSearch, MultipliesByGeneratedKernels) {
     for (const int64_t n : {1, 32}) {
       for (size_t place = 0; place < 200; place += 90) {
         std::string wanted;
-        MatrixTuning what = tuning();
-        what.columns = {n};
-        what.orders = {order};
+        MatrixTuning what = tuning_of(n, order);
         what.choose = [&](const std::vector<RankedPlan>& plans) {
           const RankedPlan& plan = plans[place % plans.size()];
           wanted = "plan " + to_text(plan.plan);
@@ -140,9 +146,7 @@ TEST_P(GpuMatrixSearch, MultipliesByGeneratedKernels) {
 
 TEST_P(GpuMatrixSearch, MeasuresAnewWhatTheCacheHasNot) {
   const CompressedRows m = matrix_of(MatrixClass::uniform);
-  MatrixTuning what = tuning();
-  what.columns = {8};
-  what.orders = {Order::rows};
+  const MatrixTuning what = tuning_of(8, Order::rows);
   TuneCache cache;
   load(m)->tune(what, cache, *exec_);
   std::string text = cache.text();
@@ -167,9 +171,7 @@ TEST_P(GpuMatrixSearch, MeasuresAnewWhatTheCacheHasNot) {
 // One that takes B by tokens, which would be wrong for B by rows.
 TEST_P(GpuMatrixSearch, RefusesPlansOfOtherProducts) {
   const CompressedRows m = matrix_of(MatrixClass::uniform);
-  MatrixTuning what = tuning();
-  what.columns = {8};
-  what.orders = {Order::rows};
+  const MatrixTuning what = tuning_of(8, Order::rows);
   TuneCache measured;
   const std::unique_ptr<Matrix> matrix = load(m);
   matrix->tune(what, measured, *exec_);

@@ -8,7 +8,7 @@ namespace sparsellm {
 // What the layout of an encoding is chosen for, by formats that have several.
 enum class LayoutFor : uint8_t {
   speed,  // the one in which products are the fastest
-  size,   // the one with the fewest bytes, but for less than 1 in 256 of them
+  size,   // the one with the fewest bytes, or less than 1/256 more
 };
 
 // The layout that a weight is encoded in.

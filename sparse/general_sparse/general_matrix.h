@@ -40,7 +40,8 @@ struct PlanTrial {
 struct MatrixTuning {
   std::vector<int64_t> columns = {};  // of B: choices are made for buckets of them (token_bucket)
   std::vector<Order> orders{Order::rows};
-  // Code of generated kernels, which are not tried without; outlives the matrix.
+  // Compiles generated kernels, and keeps their code; null: these are not tried. Needed by tune()
+  // alone.
   KernelCache* kernels = nullptr;
   // Which of them are tried: the fastest by this model.
   const CostModel* model = nullptr;  // null: the one that is compiled in
@@ -53,7 +54,7 @@ struct MatrixTuning {
 };
 
 // A sparse matrix A [M, K] of f16, bf16 or f32 on a device, for products of any field: what
-// WeightMatrix is to the linear layers of a model. Immutable but for tune().
+// WeightMatrix is to the linear layers of a model. Only tune() changes it.
 class Matrix {
  public:
   virtual ~Matrix() = default;

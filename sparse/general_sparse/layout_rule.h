@@ -46,8 +46,8 @@ Layout choose_layout(const MatrixShape& m, const RowStatistics& statistics, Layo
 // are mostly full, four entries at a time where rows are long. At most 65536 columns have u16
 // positions.
 Layout choose_row_layout(const CompressedRows& m, const RowStatistics& statistics);
-// What such products have no kernels for, of a layout that is valid and a matrix with so many
-// columns; nothing if they have.
+// Why there are no kernels for such products in a valid layout, of a matrix with this number of
+// columns; nothing if there are.
 std::optional<std::string> why_no_row_kernels(const Layout& layout, int64_t columns);
 
 // One of those for speed, for estimates without a matrix: none of them has more panels.

@@ -47,7 +47,7 @@ void count_gaps(std::span<const uint32_t> columns, NonzeroCounts& counts) {
   counts.first_bridges += columns.front() / kLongGap;
 }
 
-// 1 if a <= b, else 0. As a comparison it would become a branch that nobody predicts.
+// 1 if a <= b, else 0. A comparison would compile to a branch, which is often mispredicted.
 size_t is_at_most(uint32_t a, uint32_t b) {
   return static_cast<uint64_t>(int64_t{a} - int64_t{b} - 1) >> 63;
 }

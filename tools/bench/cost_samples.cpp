@@ -38,7 +38,7 @@ Order sample_order(const JsonValue& value) {
   return value.string() == "rows" ? Order::rows : Order::columns;
 }
 
-// Of the text behind the prefix.
+// Of the text after the prefix.
 KernelPlan sample_plan(const JsonValue& value) {
   try {
     return general_sparse::plan_from(std::string_view(value.string()).substr(kPlanPrefix.size()));

@@ -43,7 +43,7 @@ struct SearchTools {
 
 class MatrixStage {
  public:
-  // `takes`: which plans may be chosen; nullptr: any, and the program's kernels too.
+  // `takes`: which plans may be chosen; nullptr: any.
   MatrixStage(std::shared_ptr<SearchTools> tools, int64_t plans, bool (*takes)(const KernelPlan&),
               bool program_kernels)
       : tools_(std::move(tools)), plans_(plans), takes_(takes), program_kernels_(program_kernels) {}

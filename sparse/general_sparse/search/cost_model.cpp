@@ -16,8 +16,9 @@ namespace {
 constexpr int64_t kMaxModelBytes = 1 << 16;
 constexpr int kMaxModelDepth = 4;
 constexpr size_t kMostGpuName = 100;
-constexpr float kMostCost = 1.0f;       // seconds
-constexpr double kLeastSeconds = 1e-9;  // of a product; what is divided by its square is finite
+constexpr float kMostCost = 1.0f;  // seconds
+constexpr double kLeastSeconds =
+    1e-9;  // of a product; the square of a shorter time would underflow
 
 constexpr std::array<std::string_view, kAccessClasses> kClassNames{"one, whole",
                                                                    "one, split",

@@ -137,7 +137,7 @@ void PlanCounts::add_steps(const RowSample& rows, const KernelPlan& plan, Steps&
                              (plan.thread.rows == RowCount::several && groups_of_part > 1);
   const int64_t warps = sparse_warps(plan);
   const int64_t warp_parts = std::max<int64_t>(block_parts(plan) / warps, 1);
-  // Each thread of a part: consecutive loads, or every so many.
+  // A thread has consecutive loads of its part, or takes turns with the others.
   const auto part_steps = [&](int64_t part) {
     const int64_t begin = work.part_begins[static_cast<size_t>(part)];
     const int64_t end =

@@ -1,4 +1,4 @@
-// The cost model: its file, what is refused in one, and fits.
+// Cost models: their files, files that are refused, and fits.
 
 #include "sparse/general_sparse/search/cost_model.h"
 

@@ -76,9 +76,9 @@ PlanFeatures least_squares(const std::array<PlanFeatures, kPlanFeatures>& gram,
 }  // namespace
 
 size_t access_class(const KernelPlan& plan) {
-  constexpr size_t kDivisions = 4;
+  constexpr size_t kOfXByRows = 4;  // classes whose B is by rows come first
   return static_cast<size_t>(plan.thread.rows) * 2 + static_cast<size_t>(plan.thread.ends) +
-         (plan.x_order == XOrder::by_token ? kDivisions : 0);
+         (plan.x_order == XOrder::by_token ? kOfXByRows : 0);
 }
 
 std::string_view access_class_name(size_t access_class) { return kClassNames.at(access_class); }

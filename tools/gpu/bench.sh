@@ -15,7 +15,15 @@
 #             different densities, dense blocks and, at 60 % zeros, dense columns against even zeros;
 #             as csv, and after it the summary of pattern_report.py
 #   general   products on the CUDA cores: general_sparse against bitmaps, sparse matrices of f32
-#             against cuSPARSE, as docs/benchmarks/NAME/{kernel_general_sparse,matrices}.jsonl
+#             against cuSPARSE, as docs/benchmarks/NAME/{kernel_general_sparse,matrices}.jsonl; NAME is
+#             h200, as of the next three
+#   blocks    the same formats where zeros are uniform, by magnitude and in blocks, as
+#             docs/benchmarks/NAME/kernel_blocks.jsonl
+#   search    sparse matrices by the best of generated kernels, and by parts of the search space, as
+#             docs/benchmarks/NAME/matrices_{searched,ablation}.jsonl
+#   general-models  models with the plan of GeneralSparse's experiments, by format, as
+#             docs/benchmarks/NAME/throughput_*_generalsparse.jsonl; after h200 some of the models, each
+#             takes 2 to 7 minutes
 #   ablation  what the stages of the bitmap kernel cost; --formats tiled_csl: of the one of Tiled-CSL
 #   mlp       MLPs of Llama-2-7B and -13B, OPT-13B and -30B whose neurons are predicted to be zero
 #   mlp-ablation  the first two without and with the ideas of SparseInfer
@@ -44,7 +52,7 @@ while [ $# -gt 0 ] && [ "${1#-}" = "$1" ]; do
   shift
 done
 case $section in
-  docs | general | tca_bme | patterns | shards | tp) ;;
+  docs | general | blocks | search | general-models | tca_bme | patterns | shards | tp) ;;
   *)
     if [ ${#names[@]} -gt 0 ]; then
       echo "bench.sh: $section takes no names, such as ${names[0]}" >&2
@@ -88,6 +96,16 @@ decode() {
   shift
   "$bench" throughput --config "configs/$model.json" --prompt 64 --output "${output:-512}" \
     --repeat "${repeat:-3}" "$@"
+}
+
+# Sets `folder` to that of the reports of an H200, the only name.
+only_h200() {
+  if [ "${names[*]}" != h200 ]; then
+    echo "usage: tools/gpu/bench.sh $section BUILD h200 [ARGUMENT ...]" >&2
+    exit 2
+  fi
+  folder=docs/benchmarks/h200
+  mkdir -p "$folder"
 }
 
 # Runs sparsellm-bench with the arguments after FILE, whose report goes to $folder/FILE.jsonl.
@@ -256,27 +274,44 @@ case $section in
     done
     ;;
   general)
-    if [ "${names[*]}" != h200 ]; then
-      echo "usage: tools/gpu/bench.sh general BUILD h200 [ARGUMENT ...]" >&2
-      exit 2
-    fi
-    folder=docs/benchmarks/h200
-    mkdir -p "$folder"
+    only_h200
     report kernel_general_sparse kernel \
       --shape 28672x7168,7168x28672,4096x4096,11008x4096,4096x11008,36864x9216 --tokens 1,8,32 \
       --sparsity 0.5,0.6,0.7,0.8,0.9,0.95,0.99 --formats general_sparse,tca_bme "$@"
     report matrices kernel --matrices configs/matrices/spmm.json "$@"
     ;;
+  blocks)
+    only_h200
+    report kernel_blocks kernel --shape 28672x7168,7168x28672,36864x9216 --tokens 8,32,64 \
+      --sparsity 0.7,0.9 --pattern uniform,magnitude:0.3,kept-blocks:4x4,kept-blocks:8x8 \
+      --formats general_sparse,tca_bme "$@"
+    ;;
+  search)
+    only_h200
+    report matrices_searched kernel --matrices configs/matrices/spmm.json --search 16 "$@"
+    report matrices_ablation kernel --matrices configs/matrices/spmm.json --tokens 8,64 --search 4 \
+      --ablation "$@"
+    ;;
+  general-models)
+    models=("${names[@]:1}")
+    names=("${names[@]:0:1}")
+    only_h200
+    [ ${#models[@]} -gt 0 ] || models=(opt-30b opt-66b llama-2-7b llama-2-13b llama-3.1-8b)
+    for model in "${models[@]}"; do
+      file=throughput_${model}_generalsparse
+      rm -f "$folder/$file.jsonl"
+      for format in dense tca_bme tiled_csl general_sparse auto; do
+        report_more "$file" throughput --config "configs/$model.json" --prompt 64 --output 512 \
+          --plan configs/plans/generalsparse.json --weight-format "$format" --repeat 1 \
+          --no-layers --batch "1,8,32" --gpu-memory-utilization 0.98 "$@"
+      done
+    done
+    ;;
   mlp-ablation)
     "$bench" mlp --ablation --predicted 0.9 --zeros 0.92 "$@"
     ;;
   tp)
-    if [ "${names[*]}" != h200 ]; then
-      echo "usage: tools/gpu/bench.sh tp BUILD h200 [ARGUMENT ...]" >&2
-      exit 2
-    fi
-    folder=docs/benchmarks/h200
-    mkdir -p "$folder"
+    only_h200
     rm -f "$folder/ranks.jsonl"
     share() {  # on one GPU, and on two
       local ranks
@@ -343,7 +378,7 @@ case $section in
     done
     ;;
   *)
-    echo "usage: tools/gpu/bench.sh docs|dense|large|attention|comm|breakdown|kernel|tca_bme|patterns|general|ablation|mlp|mlp-ablation|tp|shards|serving|load|trace [BUILD [NAME ...] [ARGUMENT ...]]" >&2
+    echo "usage: tools/gpu/bench.sh docs|dense|large|attention|comm|breakdown|kernel|tca_bme|patterns|general|blocks|search|general-models|ablation|mlp|mlp-ablation|tp|shards|serving|load|trace [BUILD [NAME ...] [ARGUMENT ...]]" >&2
     exit 2
     ;;
 esac

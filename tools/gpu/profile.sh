@@ -3,7 +3,7 @@
 #   tools/gpu/profile.sh [OUTxIN [SPARSITY [TOKENS [BUILD [ARGUMENT ...]]]]]
 # By default 28672x7168, 0.6, 8 and build/gpu; further arguments go to `sparsellm-bench kernel`.
 # FORMAT is the format [tca_bme], KERNEL a regular expression for the name of the kernel
-# [record_matmul; tiled_csl: tile_]. Clocks are left as they are, the caches are flushed before each
+# [record_matmul; tiled_csl: tile_; general_sparse: (slice|row)_product_kernel]. Clocks are left as they are, the caches are flushed before each
 # pass. Prints - for what this GPU does not count.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
@@ -18,8 +18,11 @@ sparsity=${2:-0.6}
 tokens=${3:-8}
 build=${4:-build/gpu}
 format=${FORMAT:-tca_bme}
-kernel=record_matmul
-[ "$format" != tiled_csl ] || kernel=tile_
+case $format in
+  general_sparse) kernel='(slice|row)_product_kernel' ;;
+  tiled_csl) kernel=tile_ ;;
+  *) kernel=record_matmul ;;
+esac
 shift $(($# < 4 ? $# : 4))
 
 ncu=$(command -v ncu || true)

@@ -29,9 +29,12 @@ IPC = "smsp__inst_executed.avg.per_cycle_active"
 OF_PEAK = ".avg.pct_of_peak_sustained_elapsed"
 TENSOR_USE = "sm__pipe_tensor_cycles_active" + OF_PEAK
 SHARED_USE = "l1tex__data_pipe_lsu_wavefronts_mem_shared" + OF_PEAK
+L1_USE = "l1tex__throughput" + OF_PEAK
 L2_USE = "lts__throughput" + OF_PEAK
+SM_USE = "sm__throughput" + OF_PEAK
+ACTIVE_WARPS = "sm__warps_active.avg.pct_of_peak_sustained_active"
 FIXED = [REGISTERS, TIME, DRAM_READ, DRAM_WRITE, DRAM_USE, CONFLICTS, WAVEFRONTS, INSTRUCTIONS, IPC,
-         TENSOR_USE, SHARED_USE, L2_USE]
+         TENSOR_USE, SHARED_USE, L1_USE, L2_USE, SM_USE, ACTIVE_WARPS]
 
 # To bytes and seconds, by the names that different versions have for them.
 SCALES = {
@@ -133,8 +136,11 @@ def report(ncu_path, bench_path, form):
         ("bytes of the encoding", row["encoded_bytes"], 0, "bytes"),
         ("DRAM read bandwidth", bandwidth, 0, "GB/s"),
         ("DRAM throughput", values.get(DRAM_USE), 1, "% of the peak"),
+        ("L1 throughput", values.get(L1_USE), 1, "% of the peak"),
         ("L2 throughput", values.get(L2_USE), 1, "% of the peak"),
         ("shared memory, by ordinary loads", values.get(SHARED_USE), 1, "% of the peak"),
+        ("multiprocessor throughput", values.get(SM_USE), 1, "% of the peak"),
+        ("active warps", values.get(ACTIVE_WARPS), 1, "% of the most"),
         ("instructions per cycle and scheduler", values.get(IPC), 2, ""),
         ("tensor cores active", values.get(TENSOR_USE), 1, "% of the time"),
     ]

@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "tests/testing/includes.h"
+#include "tests/testing/cuda_includes.h"
 #include "tests/testing/temp_dir.h"
 #include "tests/testing/throws_error.h"
 

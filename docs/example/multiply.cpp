@@ -1,4 +1,4 @@
-// C = A * B of a sparse matrix of the Matrix Market and a dense B: multiply FILE.mtx
+// C = A * B of a sparse matrix of the Matrix Market and a dense B: multiply FILE.mtx [CHOICES.json]
 
 #include <algorithm>
 #include <cstdio>
@@ -7,17 +7,38 @@
 #include <vector>
 
 #include "kernels/base/cuda_context.h"
+#include "kernels/base/kernel_cache.h"
+#include "kernels/base/run_time_compiler.h"
+#include "kernels/base/tune_cache.h"
 #include "sparse/general_sparse/general_matrix.h"
 #include "sparse/matrices/matrix_market.h"
 
 using namespace sparsellm;
 
+constexpr int64_t kColumns = 4;  // of B and C
+
+// On a GPU, finds out by measurements which kernels are the fastest for this matrix and this N; the
+// next time they are found in the file, and what was compiled in the folder beside it.
+void tune(general_sparse::Matrix& a, const char* choices, ExecContext& context) {
+  RunTimeCompiler compiler;
+  KernelCache kernels(compiler, {.directory = kernel_cache_directory(choices)});
+  TuneCache cache(choices);
+  a.tune({.columns = {kColumns}, .kernels = &kernels}, cache, context);
+  cache.save();
+}
+
 // Prints the first rows of C.
-void multiply(const char* file, Device device) {
+void multiply(const char* file, const char* choices, Device device) {
   ThreadPool threads;
   const auto a = general_sparse::load_matrix(read_matrix_market(file), device, threads);
+  const auto cuda = device.is_cuda() ? std::make_unique<CudaContext>(device) : nullptr;
+  if (choices != nullptr) {
+    Workspace none(device, 0);
+    ExecContext context{
+        .device = device, .workspace = none, .threads = threads, .cuda = cuda.get()};
+    tune(*a, choices, context);
+  }
 
-  constexpr int64_t kColumns = 4;  // of B and C
   std::vector<float> b(static_cast<size_t>(a->columns() * kColumns));
   for (size_t i = 0; i < b.size(); ++i) {
     b[i] = static_cast<float>(i % 10);
@@ -28,7 +49,6 @@ void multiply(const char* file, Device device) {
 
   constexpr auto kOrder = general_sparse::Order::rows;
   Workspace workspace(device, a->workspace_bytes(kColumns, kOrder));
-  const auto cuda = device.is_cuda() ? std::make_unique<CudaContext>(device) : nullptr;
   ExecContext context{
       .device = device, .workspace = workspace, .threads = threads, .cuda = cuda.get()};
   a->multiply(b_there.view, c_there.view, kOrder, context);
@@ -45,12 +65,12 @@ void multiply(const char* file, Device device) {
 }
 
 int main(int argc, char** argv) {
-  if (argc != 2) {
-    std::fprintf(stderr, "usage: %s FILE.mtx\n", argv[0]);
+  if (argc != 2 && argc != 3) {
+    std::fprintf(stderr, "usage: %s FILE.mtx [CHOICES.json]\n", argv[0]);
     return 2;
   }
   try {
-    multiply(argv[1], parse_device("auto"));
+    multiply(argv[1], argc == 3 ? argv[2] : nullptr, parse_device("auto"));
   } catch (const std::exception& error) {
     std::fprintf(stderr, "%s\n", error.what());
     return 1;

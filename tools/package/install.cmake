@@ -36,9 +36,13 @@ set(public_headers
   kernels/base/error.h
   kernels/base/exec.h
   kernels/base/file_descriptor.h
+  kernels/base/kernel_cache.h
+  kernels/base/kernel_compiler.h
   kernels/base/open_directory.h
   kernels/base/parallel.h
+  kernels/base/run_time_compiler.h
   kernels/base/tensor.h
+  kernels/base/tune_cache.h
   kernels/base/workspace.h
   kernels/rope.h
   models/activation_sparsity.h

@@ -140,7 +140,8 @@ void PlanProduct::multiply(const DenseOperands& operands, void* workspace,
           operands.tokens);
   const State& s = *state_;
   PlanOperands o = s.operands;
-  const int64_t zero_blocks = ceil_div(o.empty_count * s.sums(), int64_t{s.plan.threads});
+  const int64_t zero_blocks =
+      ceil_div(o.empty_count * s.sums() / s.plan.x_vector, int64_t{s.plan.threads});
   const unsigned tiles = block_count(s.tiles(operands.tokens), kMostTiles, "tokens");
   const unsigned blocks = block_count(o.part_blocks + zero_blocks, kMostBlocks, "rows");
   o.vectors = s.has_vectors(operands);

@@ -150,13 +150,28 @@ struct PlanKernel {
     }
   }
 
+  // Of a row of C, X tokens from this one on.
+  __device__ static void store_vector(const PlanOperands& o, unsigned row, int token,
+                                      const Pack<Value, X>& pack) {
+    Value* const to = static_cast<Value*>(o.c) + row * o.c_row;
+    if (X > 1 && o.vectors && o.c_token == 1 && token + X <= o.tokens) {
+      *reinterpret_cast<Pack<Value, X>*>(to + token) = pack;
+      return;
+    }
+#pragma unroll
+    for (int i = 0; i < X; ++i) {
+      if (token + i < o.tokens) {
+        to[(token + i) * o.c_token] = pack.elements[i];
+      }
+    }
+  }
+
   // Of row r of the row with this number.
   __device__ void store(unsigned number, int r, const float (&sums)[T]) const {
     const unsigned row = C::row(number, o.row_table) * R + static_cast<unsigned>(r);
     if (R > 1 && row >= o.rows) {
       return;
     }
-    Value* const to = static_cast<Value*>(o.c) + row * o.c_row;
 #pragma unroll
     for (int t = 0; t < T; t += X) {
       Pack<Value, X> pack;
@@ -164,16 +179,7 @@ struct PlanKernel {
       for (int i = 0; i < X; ++i) {
         round_to(sums[t + i], pack.elements[i]);
       }
-      if (X > 1 && o.vectors && o.c_token == 1 && token(t) + X <= o.tokens) {
-        *reinterpret_cast<Pack<Value, X>*>(to + token(t)) = pack;
-        continue;
-      }
-#pragma unroll
-      for (int i = 0; i < X; ++i) {
-        if (token(t) + i < o.tokens) {
-          to[(token(t) + i) * o.c_token] = pack.elements[i];
-        }
-      }
+      store_vector(o, row, token(t), pack);
     }
   }
   __device__ void store(unsigned number, const ThreadRows<T> (&rows)[R]) const {
@@ -422,8 +428,25 @@ __device__ inline void store_sum(const PlanOperands& o, unsigned row, int i, flo
   }
 }
 
+// Vector i of the zeros in rows without entries, in tile blockIdx.y.
+template <class C>
+__device__ inline void store_zeros(const PlanOperands& o, unsigned long long i) {
+  using Kernel = PlanKernel<C>;
+  constexpr int kRowVectors = Kernel::kSums / Kernel::X;
+  if (i / kRowVectors >= o.empty_count) {
+    return;
+  }
+  const int first = static_cast<int>(i % kRowVectors) * Kernel::X;
+  const unsigned row =
+      o.empty_rows[i / kRowVectors] * Kernel::R + static_cast<unsigned>(first / Kernel::kTile);
+  if (row < o.rows) {
+    Kernel::store_vector(o, row,
+                         static_cast<int>(blockIdx.y) * Kernel::kTile + first % Kernel::kTile, {});
+  }
+}
+
 // The product. Blocks along x: part_blocks that have parts; then those of rows without entries, a
-// zero a thread. Along y: tiles of tokens.
+// vector of zeros a thread. Along y: tiles of tokens.
 template <class C>
 __device__ inline void multiply_by_plan(const PlanOperands& o) {
   using Kernel = PlanKernel<C>;
@@ -442,10 +465,7 @@ __device__ inline void multiply_by_plan(const PlanOperands& o) {
     return;
   }
   const unsigned long long block = blockIdx.x - o.part_blocks;
-  const unsigned long long i = block * Kernel::kThreads + threadIdx.x;
-  if (i / Kernel::kSums < o.empty_count) {
-    store_sum<C>(o, o.empty_rows[i / Kernel::kSums], static_cast<int>(i % Kernel::kSums), 0.0f);
-  }
+  store_zeros<C>(o, block * Kernel::kThreads + threadIdx.x);
 }
 
 // After it, where a plan splits rows over blocks: each block has such a row, what trails in the

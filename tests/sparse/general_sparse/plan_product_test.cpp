@@ -178,7 +178,7 @@ std::vector<float> planned_product(const EncodedWeight& e, const PlanWork& work,
   o.c_token = shape.by_columns ? c_stride : 1;
   o.tokens = shape.tokens;
   const int64_t zero_blocks =
-      ceil_div(int64_t{o.empty_count} * Kernel::kSums, int64_t{plan.threads});
+      ceil_div(int64_t{o.empty_count} * Kernel::kSums / Kernel::X, int64_t{plan.threads});
   run_grid({.x = static_cast<unsigned>(work.part_blocks + zero_blocks),
             .y = static_cast<unsigned>(tiles)},
            plan.threads, [&] { multiply_by_plan<C>(o); });

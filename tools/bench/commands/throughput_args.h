@@ -1,0 +1,36 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "tools/bench/args.h"
+#include "tools/bench/arrivals.h"
+#include "tools/bench/engine.h"
+#include "tools/bench/requests.h"
+#include "tools/bench/throughput.h"
+#include "tools/cli/cli_fwd.h"
+
+namespace sparsellm {
+
+// What the options of `throughput` are parsed into.
+struct ThroughputArgs {
+  BenchModelArgs model;
+  OutputArgs output;
+  std::vector<int64_t> batches = ThroughputOptions().batches;
+  LengthRange prompt{64, 64};
+  std::optional<int64_t> step_tokens;
+  int64_t repeats = ThroughputOptions().repeats;
+  bool breakdown = false;
+  bool warm_up = true;
+  bool no_sums = false;  // over ranks
+  std::optional<double> arrival_rate;
+  int64_t requests = ArrivalOptions().requests;
+  std::optional<bool> layers;
+  std::optional<double> predicted;  // with `zeros`, of predict
+  std::optional<double> zeros;      // of exact, too
+};
+
+void add_throughput_options(CLI::App& command, ThroughputArgs& args);
+
+}  // namespace sparsellm

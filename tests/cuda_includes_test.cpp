@@ -2,6 +2,8 @@
 // target that does not link the library whose headers it includes. So the build's own compile
 // commands are read.
 
+#include "tests/testing/cuda_includes.h"
+
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -11,7 +13,6 @@
 #include <utility>
 #include <vector>
 
-#include "tests/testing/cuda_includes.h"
 #include "tests/testing/temp_dir.h"
 #include "tests/testing/throws_error.h"
 

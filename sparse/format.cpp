@@ -8,7 +8,7 @@
 #include "kernels/base/error.h"
 #include "kernels/base/mapped_file.h"
 #include "kernels/base/upload.h"
-#include "sparse/cpu/panels/panel_weight.h"
+#include "sparse/cpu/cpu_weight.h"
 #include "sparse/join_parts.h"
 #include "sparse/record_slice.h"
 #include "sparse/registry.h"
@@ -35,11 +35,11 @@ void WeightFormat::validate(const EncodedWeight& e) const {
 }
 
 int64_t WeightFormat::workspace_bytes(const EncodedWeight& e, Device, int64_t tokens, Sums) const {
-  return panel_workspace_bytes(e.columns, tokens);
+  return cpu_weight_workspace_bytes(e, tokens);
 }
 
 int64_t WeightFormat::bytes_on_cpu(const EncodedWeight& e) const {
-  return panels::panels_bytes(e.rows, e.columns, e.nonzeros);
+  return cpu_weight_bytes(e);
 }
 
 std::unique_ptr<WeightMatrix> WeightFormat::load(std::span<const WeightPart> parts,

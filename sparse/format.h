@@ -70,7 +70,7 @@ class WeightFormat {
   // Bytes that a weight can be expected to take whose nonzeros are anywhere, by the fields of `e`
   // but its parts.
   virtual int64_t expected_bytes(const EncodedWeight& e) const { return formula_bytes(e); }
-  // Bytes of the loaded weight on the CPU, by the same fields: of panels, whatever the format.
+  // Bytes of the loaded weight on the CPU, by the same fields: the same for all sparse formats.
   virtual int64_t bytes_on_cpu(const EncodedWeight& e) const;
   // What WeightMatrix::workspace_bytes() says of such a weight on a device.
   virtual int64_t workspace_bytes(const EncodedWeight& e, Device device, int64_t tokens,

@@ -298,11 +298,14 @@ def kernel_cpu_tokens(reports):
     tokens = sorted({row["tokens"] for run in runs for row in cpu_rows(run)})
     rows = []
     for run in runs:
-        cells = {row["tokens"]: row for row in cpu_rows(run)}
-        rows.append([isa_title(run)])
-        for count in tokens:
-            ms = cells[count]["baseline_us"] / 1000
-            rows[-1].append(f"{ms:.{1 if ms < 20 else 0}f} ({cells[count]['speedup']:.2f})")
+        cells = {(row["sparsity"], row["tokens"]): row for row in cpu_rows(run)}
+        shares = sorted({share for share, _ in cells})
+        dense = [cells[shares[0], count]["baseline_us"] / 1000 for count in tokens]
+        rows.append([f"{isa_title(run)}, dense, ms"] +
+                    [f"{ms:.{1 if ms < 20 else 0}f}" for ms in dense])
+        for share in shares:
+            rows.append([f"{percent(share)} zeros"] +
+                        [f"{cells[share, count]['speedup']:.2f}" for count in tokens])
     return with_origin(table(["tokens"] + list(map(str, tokens)), rows), runs)
 
 

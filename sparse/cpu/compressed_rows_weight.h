@@ -13,7 +13,7 @@
 namespace sparsellm {
 
 // A sparse weight of f16, bf16 or f32 on the CPU, by its nonzeros: for f32, and for so few of them
-// that panels (sparse/cpu/panels/panel_weight.h), with a bit for each element, would be larger. The
+// that panels (sparse/cpu/panels/panel_weight.h), which are decoded whole, would take longer. The
 // sums are those of panels without the terms of zeros (sparse/cpu/row_products/row_kernels.h). For
 // finite x both have the same bits, with one exception: a sum whose terms all underflow to -0 is -0
 // here and 0 there. The bits of a row of y do not depend on the other rows, the

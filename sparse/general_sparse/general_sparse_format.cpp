@@ -8,8 +8,7 @@
 
 #include "kernels/base/error.h"
 #include "sparse/count_nonzeros.h"
-#include "sparse/cpu/compressed_rows_weight.h"
-#include "sparse/cpu/panels/panel_weight.h"
+#include "sparse/cpu/cpu_weight.h"
 #include "sparse/general_sparse/cuda/general_weight_cuda.h"
 #include "sparse/general_sparse/format/encoded_size.h"
 #include "sparse/general_sparse/format/parts.h"
@@ -87,17 +86,12 @@ class GeneralSparseFormat : public WeightFormat {
                : formula_bytes(e);
   }
 
-  int64_t bytes_on_cpu(const EncodedWeight& e) const override {
-    return becomes_panels(e) ? WeightFormat::bytes_on_cpu(e) : bytes_as_rows(e);
-  }
-
   int64_t workspace_bytes(const EncodedWeight& e, Device device, int64_t tokens,
                           Sums sums) const override {
     if (device.is_cuda()) {
       return general_sparse::encoding_workspace_bytes_cuda(e.rows, e.columns, panels(e), tokens);
     }
-    return becomes_panels(e) ? WeightFormat::workspace_bytes(e, device, tokens, sums)
-                             : compressed_rows_workspace_bytes(e.columns, tokens);
+    return WeightFormat::workspace_bytes(e, device, tokens, sums);
   }
 
   std::optional<EncodedWeight> slice(const EncodedWeight& e, Axis axis,
@@ -137,16 +131,8 @@ class GeneralSparseFormat : public WeightFormat {
     return general_sparse::ChunkGrid(layout, e.rows, e.columns).panels();
   }
 
-  static int64_t bytes_as_rows(const EncodedWeight& e) {
-    return compressed_rows_weight_bytes(e.rows, e.nonzeros, e.dtype);
-  }
-
-  bool becomes_panels(const EncodedWeight& e) const {
-    return e.dtype != DType::f32 && WeightFormat::bytes_on_cpu(e) < bytes_as_rows(e);
-  }
-
   std::unique_ptr<WeightMatrix> load_on_cpu(EncodedWeight e, ThreadPool& threads) const override {
-    if (becomes_panels(e)) {
+    if (!is_compressed_rows_on_cpu(e)) {
       return make_panel_weight<general_sparse::Walker>(std::move(e), threads);
     }
     CompressedRows m = general_sparse::to_compressed_rows(e, threads);

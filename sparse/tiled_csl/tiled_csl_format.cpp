@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "kernels/base/error.h"
-#include "sparse/cpu/panels/panel_weight.h"
+#include "sparse/cpu/cpu_weight.h"
 #include "sparse/join_parts.h"
 #include "sparse/tiled_csl/cuda/tile_weight_cuda.h"
 #include "sparse/tiled_csl/host/record_walker.h"
@@ -111,8 +111,8 @@ class TiledCslFormat : public WeightFormat {
   }
 
   std::unique_ptr<WeightMatrix> load_on_cpu(EncodedWeight e, ThreadPool& threads) const override {
-    return is_paper(e) ? make_panel_weight<PaperWalker>(std::move(e), threads)
-                       : make_panel_weight<RecordWalker>(std::move(e), threads);
+    return is_paper(e) ? make_cpu_weight<PaperWalker>(std::move(e), threads)
+                       : make_cpu_weight<RecordWalker>(std::move(e), threads);
   }
 
   std::unique_ptr<WeightMatrix> load_on_cuda(std::span<const WeightPart> parts,

@@ -15,7 +15,9 @@
 
 #include "kernels/base/cpu_isa.h"
 #include "kernels/base/workspace.h"
+#include "sparse/cpu/panels/panel_weight.h"
 #include "sparse/registry.h"
+#include "sparse/tca_bme/host/record_walker.h"
 #include "tests/sparse/matrices/compressed_product.h"
 #include "tests/sparse/product_reference.h"
 #include "tests/testing/compare.h"
@@ -104,7 +106,8 @@ TEST(CompressedRowsWeights, HaveTheBitsOfPanels) {
         const CompressedRowsWeight weight = weight_of(w.view);
         ThreadPool threads(2);
         const WeightFormat& format = weight_format("tca_bme");
-        const auto panels = format.load(format.encode(w.view, threads), {.threads = threads});
+        const auto panels =
+            make_panel_weight<tca_bme::RecordWalker>(format.encode(w.view, threads), threads);
         ASSERT_EQ(panels->nonzeros(), weight.nonzeros());
         for (const int64_t tokens : kTokenCounts) {
           const GuardedTensor x = random.tensor(DType::f32, {tokens, columns});

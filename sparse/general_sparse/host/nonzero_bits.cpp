@@ -10,7 +10,7 @@
 namespace sparsellm::general_sparse {
 namespace {
 
-constexpr int64_t kBlocksPerRange = 8;  // of kMostBlockRows rows
+constexpr int64_t kBlocksOfRange = 8;  // of kMostBlockRows rows
 
 }  // namespace
 
@@ -23,7 +23,7 @@ NonzeroBits::NonzeroBits(const Tensor& w, ThreadPool& threads)
   rows_.words = words;
   visit_float(w.dtype(), [&]<class T>(T) {
     threads.parallel_for(
-        rows_.rows, kBlocksPerRange * kMostBlockRows, [&](int64_t begin, int64_t end) {
+        rows_.rows, kBlocksOfRange * kMostBlockRows, [&](int64_t begin, int64_t end) {
           uint64_t* next = words + begin * rows_.row_words;
           for (int64_t row = begin; row < end; ++row) {
             for (int64_t column = 0; column < rows_.columns; column += kBitsOfWord) {
@@ -39,7 +39,7 @@ RowStatistics NonzeroBits::statistics(ThreadPool& threads) const {
   NonzeroSums sums;
   std::mutex mutex;
   threads.parallel_for(
-      ceil_div(rows_.rows, kMostBlockRows), kBlocksPerRange, [&](int64_t begin, int64_t end) {
+      ceil_div(rows_.rows, kMostBlockRows), kBlocksOfRange, [&](int64_t begin, int64_t end) {
         NonzeroSums of_range;
         for (int64_t block = begin; block < end; ++block) {
           const int64_t first = block * kMostBlockRows;

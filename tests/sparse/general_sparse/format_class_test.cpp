@@ -224,15 +224,14 @@ TEST_F(GeneralSparseClass, ExpectsSomethingOfAnyHeader) {
   }
 }
 
-TEST_F(GeneralSparseClass, LoadsPanelsWhileTheyAreSmaller) {
+TEST_F(GeneralSparseClass, LoadsPanelsOfMoreThanATenthOfTheElements) {
   struct Case {
     DType dtype;
     int64_t nonzeros;  // of 80 x 512
     bool panels;
   };
-  // Panels have 128 rows of bits, compressed rows 4 bytes more for each nonzero.
   for (const auto& [dtype, nonzeros, panels] :
-       {Case{DType::f16, 400, false}, Case{DType::f16, 1800, false}, Case{DType::f16, 2000, true},
+       {Case{DType::f16, 400, false}, Case{DType::f16, 4000, false}, Case{DType::f16, 4200, true},
         Case{DType::bf16, 400, false}, Case{DType::bf16, 20000, true}, Case{DType::f32, 400, false},
         Case{DType::f32, 20000, false}}) {
     EncodedWeight e = encoded(dtype, 80, 512, nonzeros);

@@ -4,13 +4,20 @@
 
 namespace sparsellm {
 
-// Panels of f16 take the same time from 70 % of zeros on, since they are decoded whatever is in
-// them, compressed rows a time in proportion to the nonzeros. With 90 % of zeros both take about
-// as long for one to four tokens, and rows half as long for 16 and more (docs/notes/cpu.md).
+// Panels take about the same time from 70 % of zeros on, since they are decoded whole; compressed
+// rows a time in proportion to the nonzeros, and three times the bytes for each. Here both take
+// about as long for one to four tokens, and rows half as long or less for 8 and more
+// (docs/notes/cpu.md).
+int64_t least_elements_of_a_nonzero(CpuIsa isa) {
+  constexpr int64_t kWithExpansion = 12;  // of 16-bit values by one instruction
+  constexpr int64_t kWithout = 8;
+  return isa == CpuIsa::avx512_vbmi2 ? kWithExpansion : kWithout;
+}
+
 bool is_compressed_rows_on_cpu(const EncodedWeight& e) {
-  constexpr int64_t kElementsOfANonzero = 10;
   const int64_t elements = checked_mul(e.rows, e.columns, "elements of a weight");
-  return e.dtype == DType::f32 || e.nonzeros <= elements / kElementsOfANonzero;
+  return e.dtype == DType::f32 ||
+         e.nonzeros <= elements / least_elements_of_a_nonzero(best_cpu_isa());
 }
 
 int64_t cpu_weight_bytes(const EncodedWeight& e) {

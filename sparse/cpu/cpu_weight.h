@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/base/cpu_isa.h"
 #include "sparse/cpu/compressed_rows_weight.h"
 #include "sparse/cpu/panels/panel_weight.h"
 #include "sparse/cpu/walk.h"
@@ -17,8 +18,10 @@
 namespace sparsellm {
 
 // What a sparse weight is on the CPU, whatever its format is in a file: panels, or compressed rows
-// where there are so few nonzeros that these are multiplied faster. Both have the same sums
-// (compressed_rows_weight.h). Of `e` the fields count, it may have no parts.
+// where there are so few nonzeros that these are multiplied faster by the best instruction set that
+// this CPU has. Both have the same sums (compressed_rows_weight.h). Of `e` the fields count, it may
+// have no parts.
+int64_t least_elements_of_a_nonzero(CpuIsa isa);  // from there on rows
 bool is_compressed_rows_on_cpu(const EncodedWeight& e);
 int64_t cpu_weight_bytes(const EncodedWeight& e);
 // Of the workspace that matmul() takes.

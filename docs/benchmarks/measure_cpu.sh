@@ -19,6 +19,6 @@ report() {
   mv "$file.part" "$file"
 }
 
-report kernel_zeros --shape 8192x8192,11008x4096 --tokens 1 \
-  --sparsity 0.5,0.6,0.7,0.8,0.9,0.95,0.99
-report kernel_tokens --shape 8192x8192 --tokens 1,2,4,8,16,64,512 --sparsity 0.6,0.95
+report kernel_zeros --shape 8192x8192,11008x4096 --tokens 1 --sparsity 0.5,0.6,0.7,0.8,0.9
+report kernel_tokens --shape 8192x8192 --tokens 1,2,4,8,16,64,512 --sparsity 0.6
+report kernel_few_nonzeros --shape 8192x8192 --tokens 1,2,4,8,16,64,512 --sparsity 0.95,0.99

@@ -270,6 +270,7 @@ def readme(reports):
 
 CPU_ZEROS = "xeon-avx512/kernel_zeros"
 CPU_TOKENS = "xeon-avx512/kernel_tokens"
+CPU_FEW_NONZEROS = "xeon-avx512/kernel_few_nonzeros"
 
 
 def isa_title(run):
@@ -298,14 +299,24 @@ def kernel_cpu_tokens(reports):
     tokens = sorted({row["tokens"] for run in runs for row in cpu_rows(run)})
     rows = []
     for run in runs:
-        cells = {(row["sparsity"], row["tokens"]): row for row in cpu_rows(run)}
-        shares = sorted({share for share, _ in cells})
-        dense = [cells[shares[0], count]["baseline_us"] / 1000 for count in tokens]
-        rows.append([f"{isa_title(run)}, dense, ms"] +
-                    [f"{ms:.{1 if ms < 20 else 0}f}" for ms in dense])
-        for share in shares:
-            rows.append([f"{percent(share)} zeros"] +
-                        [f"{cells[share, count]['speedup']:.2f}" for count in tokens])
+        cells = {row["tokens"]: row for row in cpu_rows(run)}
+        rows.append([isa_title(run)])
+        for count in tokens:
+            ms = cells[count]["baseline_us"] / 1000
+            rows[-1].append(f"{ms:.{1 if ms < 20 else 0}f} ({cells[count]['speedup']:.2f})")
+    return with_origin(table(["tokens"] + list(map(str, tokens)), rows), runs)
+
+
+def kernel_cpu_few_nonzeros(reports):
+    runs = reports.runs(CPU_FEW_NONZEROS)
+    tokens = sorted({row["tokens"] for run in runs for row in cpu_rows(run)})
+    rows = []
+    for run in runs:
+        cells = {(row["sparsity"], row["tokens"]): row["speedup"] for row in cpu_rows(run)}
+        for share in sorted({share for share, _ in cells}):
+            rows.append([f"{percent(share)} zeros, {isa_title(run)}"] +
+                        [f"{cells[share, count]:.{2 if cells[share, count] < 10 else 1}f}"
+                         for count in tokens])
     return with_origin(table(["tokens"] + list(map(str, tokens)), rows), runs)
 
 
@@ -328,6 +339,7 @@ TABLES = {
     "kernel-formats-h100": lambda reports: kernel_formats(reports, "h100"),
     "kernel-cpu-zeros": kernel_cpu_zeros,
     "kernel-cpu-tokens": kernel_cpu_tokens,
+    "kernel-cpu-few-nonzeros": kernel_cpu_few_nonzeros,
     "weight-sizes": lambda reports: weight_sizes(reports, "h200"),
     **activation.TABLES,
     **general.TABLES,

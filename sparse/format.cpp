@@ -38,9 +38,7 @@ int64_t WeightFormat::workspace_bytes(const EncodedWeight& e, Device, int64_t to
   return cpu_weight_workspace_bytes(e, tokens);
 }
 
-int64_t WeightFormat::bytes_on_cpu(const EncodedWeight& e) const {
-  return cpu_weight_bytes(e);
-}
+int64_t WeightFormat::bytes_on_cpu(const EncodedWeight& e) const { return cpu_weight_bytes(e); }
 
 std::unique_ptr<WeightMatrix> WeightFormat::load(std::span<const WeightPart> parts,
                                                  const LoadContext& ctx) const {

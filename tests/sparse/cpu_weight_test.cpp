@@ -25,7 +25,7 @@ namespace {
 
 using namespace sparsellm::testing;
 
-// With exactly so many nonzeros, in random places.
+// With exactly this many nonzeros, in random places.
 OwnedTensor random_matrix(DType dtype, int64_t rows, int64_t columns, int64_t nonzeros,
                           Random& random) {
   OwnedTensor w = allocate_tensor({}, dtype, {rows, columns}, "a test");

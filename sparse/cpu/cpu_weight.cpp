@@ -6,8 +6,8 @@ namespace sparsellm {
 
 // From 70 % of zeros on panels take about the same time, since they are decoded whole, while that
 // of compressed rows falls with the nonzeros, each of which takes three times the bytes. At these
-// shares both take about as long for one to four tokens, and rows half as long or less for 8 and
-// more (docs/notes/cpu.md).
+// shares both take about as long for one to four tokens, and rows about half as long for 8 and more
+// (docs/notes/cpu.md).
 int64_t least_elements_of_a_nonzero(CpuIsa isa) {
   constexpr int64_t kWithExpansion = 12;  // of 16-bit values by one instruction
   constexpr int64_t kWithout = 8;

@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "kernels/base/json_reader.h"
+#include "tools/cli/args.h"
 #include "tools/cli/tool_main.h"
 
 namespace sparsellm {
@@ -46,6 +47,14 @@ void set_once(std::optional<T>& setting, T value, const std::string& flag, const
 }
 
 }  // namespace
+
+CLI::Option* add_kernel_cache(CLI::App& app, std::filesystem::path& directory) {
+  return app
+      .add_option("--kernel-cache", directory,
+                  "Keeps the code of generated kernels, which later runs need not compile")
+      ->type_name("DIR")
+      ->check(not_empty());
+}
 
 void add_output_args(CLI::App& app, OutputArgs& args, OutputTokens tokens) {
   const bool takes_tokens = tokens == OutputTokens::yes;

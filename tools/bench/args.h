@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <optional>
 #include <string>
 #include <utility>
@@ -20,6 +21,9 @@ struct OutputArgs {
   std::optional<LengthRange> tokens;
   std::optional<ReportFormat> format;
 };
+
+// --kernel-cache.
+CLI::Option* add_kernel_cache(CLI::App& app, std::filesystem::path& directory);
 
 enum class OutputTokens : uint8_t { no, yes };
 void add_output_args(CLI::App& app, OutputArgs& args, OutputTokens tokens);

@@ -13,7 +13,6 @@
 #include "kernels/base/device_info.h"
 #include "kernels/base/error.h"
 #include "kernels/base/file_replacement.h"
-#include "kernels/base/kernel_cache.h"
 #include "kernels/base/run_time_compiler.h"
 #include "kernels/base/tune_cache.h"
 #include "kernels/fill_random.h"
@@ -148,7 +147,7 @@ class CostModelBench {
     RunTimeCompiler compiler;
     const std::string problem = compiler.why_not();
     require(problem.empty(), "{}", problem);
-    KernelCache kernels(compiler, {});
+    KernelCache kernels(compiler, options_.kernels);
     CudaContext cuda(options_.device);
     Workspace workspace(options_.device, 0);
     ThreadPool threads;

@@ -7,6 +7,7 @@
 
 #include "kernels/base/device.h"
 #include "kernels/base/dtype.h"
+#include "kernels/base/kernel_cache.h"
 #include "sparse/general_sparse/general_matrix.h"
 #include "sparse/general_sparse/search/cost_model.h"
 #include "tools/bench/matrix_source.h"
@@ -30,6 +31,7 @@ struct CostModelOptions {
       {};                            // tables "plans" of earlier runs, in place of measurements
   std::filesystem::path write = {};  // a model that is fitted to all samples
   Device device = {};
+  KernelCache::Options kernels = {};
   uint64_t seed = 1;
 };
 

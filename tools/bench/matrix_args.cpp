@@ -69,9 +69,11 @@ void add_matrix_args(CLI::App& app, MatrixArgs& args, const std::vector<CLI::Opt
   app.add_option("--order", args.order,
                  "With matrices, how the elements of B and C lie: rows, columns or both [rows]")
       ->check(CLI::IsMember({"rows", "columns", "both"}));
-  app.add_option("--search", args.searched_plans,
-                 "With matrices on CUDA, also with the fastest of this many generated kernels")
-      ->check(CLI::Range(int64_t{1}, int64_t{1} << 16));
+  CLI::Option* const search =
+      app.add_option("--search", args.search.plans,
+                     "With matrices on CUDA, also with the fastest of this many generated kernels")
+          ->check(CLI::Range(int64_t{1}, int64_t{1} << 16));
+  add_kernel_cache(app, args.search.kernels.directory)->needs(search);
   for (CLI::Option* const source : {files, classes, list}) {
     for (CLI::Option* const layer : layers) {
       source->excludes(layer);
@@ -83,7 +85,7 @@ void check_matrix_args(const MatrixArgs& args) {
   if (!args.given() && !args.order.empty()) {
     throw UsageError("--order is for --matrix, --class and --matrices");
   }
-  if (!args.given() && args.searched_plans > 0) {
+  if (!args.given() && args.search.plans > 0) {
     throw UsageError("--search is for --matrix, --class and --matrices");
   }
 }

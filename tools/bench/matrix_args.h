@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "tools/bench/matrix_bench.h"
+#include "tools/bench/matrix_search.h"
 #include "tools/cli/cli_fwd.h"
 
 namespace sparsellm {
@@ -18,7 +19,7 @@ struct MatrixArgs {
   std::vector<int64_t> nonzeros = {};
   std::string list = {};   // of random matrices, in JSON
   std::string order = {};  // of B and C; empty: of rows
-  int64_t searched_plans = 0;
+  MatrixSearch search = {};
 
   bool given() const { return !files.empty() || !classes.empty() || !list.empty(); }
 };

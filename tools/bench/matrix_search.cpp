@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "kernels/base/error.h"
-#include "kernels/base/kernel_cache.h"
 #include "kernels/base/run_time_compiler.h"
 #include "kernels/base/tune_cache.h"
 #include "sparse/general_sparse/search/plan_search.h"
@@ -37,8 +36,10 @@ bool adds_one_row_at_a_time(const KernelPlan& plan) {
 
 // What all matrices have in common.
 struct SearchTools {
+  explicit SearchTools(const KernelCache::Options& options) : kernels(compiler, options) {}
+
   RunTimeCompiler compiler;
-  KernelCache kernels{compiler, {}};
+  KernelCache kernels;
 };
 
 class MatrixStage {
@@ -98,7 +99,7 @@ std::vector<MatrixContenderKind> searched_contenders(const MatrixSearch& search)
   if (search.plans == 0) {
     return kinds;
   }
-  const auto tools = std::make_shared<SearchTools>();
+  const auto tools = std::make_shared<SearchTools>(search.kernels);
   const auto add = [&](std::string name, bool (*takes)(const KernelPlan&), bool program_kernels) {
     kinds.push_back({.name = std::move(name),
                      .role = MatrixContenderKind::Role::measured,

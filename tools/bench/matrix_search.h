@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "kernels/base/kernel_cache.h"
 #include "tools/bench/matrix_contender.h"
 
 namespace sparsellm {
@@ -14,6 +15,7 @@ struct MatrixSearch {
   // for each row, whose threads load one nonzero at a time; then all divisions and loads, but no
   // reductions of several rows; then all plans; then these and the kernels of the program.
   bool stages = false;
+  KernelCache::Options kernels = {};
 };
 
 // In this order, the last one always: "general_sparse block per row", "general_sparse + division",

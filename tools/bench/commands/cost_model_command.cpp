@@ -71,6 +71,7 @@ void add_cost_model_options(CLI::App& command, CostModelArgs& args) {
       command.add_option("--write", options.write, "A model that is fitted to all of these times")
           ->type_name("FILE.json")
           ->check(not_empty());
+  add_kernel_cache(command, options.kernels.directory);
   add_list(command, "--samples", options.samples,
            "Times from earlier reports in jsonl, in place of measurements")
       ->type_name("FILE.jsonl,...")
@@ -114,6 +115,7 @@ void CostModelCommand::run(const std::vector<std::string>& command_line) {
     options.best_plans = std::numeric_limits<int64_t>::max();
   }
   options.device = options.samples.empty() ? parse_device(args_.device) : Device();
+  options.kernels.warn = warnings_to_stderr();
   catch_interrupts();
   with_report(args_.output, describe_environment(options.device, command_line),
               [&](ReportWriter& report) { report_cost_model(options, report); });

@@ -67,14 +67,16 @@ LayerShapes layer_shapes(const KernelArgs& args) {
 
 // Products of sparse matrices.
 void kernel_of_matrices(const KernelArgs& args, const std::vector<std::string>& command_line) {
-  if (args.ablation && args.matrices.searched_plans == 0) {
+  if (args.ablation && args.matrices.search.plans == 0) {
     throw UsageError("--ablation of products of sparse matrices needs --search");
   }
   const KernelBenchOptions& common = args.options;
   MatrixBenchOptions options;
   options.matrices = matrix_sources(args.matrices, common.seed);
   options.orders = matrix_orders(args.matrices);
-  options.search = {.plans = args.matrices.searched_plans, .stages = args.ablation};
+  options.search = args.matrices.search;
+  options.search.stages = args.ablation;
+  options.search.kernels.warn = warnings_to_stderr();
   options.layout = args.layout;
   if (!args.tokens.empty()) {
     options.columns = args.tokens;

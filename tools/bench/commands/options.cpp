@@ -1,9 +1,13 @@
 #include "tools/bench/commands/options.h"
 
+#include <spdlog/logger.h>
+
 #include <CLI/CLI.hpp>
 #include <map>
+#include <memory>
 
 #include "kernels/base/parallel.h"
+#include "tools/bench/commands/command.h"
 #include "tools/cli/args.h"
 
 namespace sparsellm {
@@ -34,6 +38,12 @@ void add_threads(CLI::App& command, int& threads) {
                   "Threads of the CPU device; 0: one for each core that it may use")
       ->check(CLI::Range(0, ThreadPool::kMaxThreads))
       ->capture_default_str();
+}
+
+std::function<void(const std::string&)> warnings_to_stderr() {
+  return [log = std::shared_ptr<spdlog::logger>(make_log(kTool, {}))](const std::string& line) {
+    log->warn("{}", line);
+  };
 }
 
 DType dtype_named(const std::string& name) {

@@ -299,11 +299,15 @@ case $section in
     [ ${#models[@]} -gt 0 ] || models=(opt-30b opt-66b llama-2-7b llama-2-13b llama-3.1-8b)
     for model in "${models[@]}"; do
       file=throughput_${model}_generalsparse
-      rm -f "$folder/$file.jsonl"
+      rm -f "$folder/$file.jsonl" "$folder/${file}_breakdown.jsonl"
       for format in dense tca_bme tiled_csl general_sparse auto; do
-        report_more "$file" throughput --config "configs/$model.json" --prompt 64 --output 512 \
-          --plan configs/plans/generalsparse.json --weight-format "$format" --repeat 1 \
-          --no-layers --batch "1,8,32" --gpu-memory-utilization 0.98 "$@"
+        engine=(--config "configs/$model.json" --plan configs/plans/generalsparse.json
+          --weight-format "$format" --repeat 1 --no-layers --batch "1,8,32"
+          --gpu-memory-utilization 0.98)
+        report_more "$file" throughput "${engine[@]}" --prompt 64 --output 512 "$@"
+        [ "$model" = opt-30b ] || continue
+        report_more "${file}_breakdown" throughput "${engine[@]}" --prompt 64 --output 64 \
+          --breakdown "$@"
       done
     done
     ;;

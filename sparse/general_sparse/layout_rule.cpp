@@ -18,6 +18,7 @@ constexpr int64_t kUsualPanel = 8192;  // columns
 constexpr int64_t kMostStagedColumns = 11264;
 constexpr int64_t kWidestPanel = 65536;
 constexpr int64_t kUsualWindow = 256;  // groups
+constexpr int64_t kLongWindow = 4096;  // that GPUs sort, too
 constexpr int kInterleavedGroups = 32;
 constexpr int64_t kLoadBytes = 16;
 constexpr std::array kSharedRowCounts{1, 2, 4, 8};
@@ -140,6 +141,23 @@ struct CountedLayout {
   Layout layout;
   int64_t bytes = 0;
 };
+
+// Of slices: the fewer, the more rows they are chosen from.
+bool has_many_fillers(const MatrixFacts& m, const CountedLayout& counted) {
+  constexpr double kMany = 1.05;  // times the bytes without
+  return m.rows > counted.layout.window_rows &&
+         static_cast<double>(counted.bytes) >
+             kMany * static_cast<double>(least_bytes(m, counted.layout));
+}
+Layout with_long_windows(Layout layout) {
+  layout.window_rows = kLongWindow * layout.shared_rows;
+  return layout;
+}
+// Row slices of an encoding are copied at borders of windows alone, so a little is not enough.
+bool saves_fillers(const CountedLayout& longer, const CountedLayout& usual) {
+  constexpr double kSaved = 0.97;
+  return static_cast<double>(longer.bytes) <= kSaved * static_cast<double>(usual.bytes);
+}
 
 // Of `elements` that are nonzeros with the probability `density` each: that none is one, as a
 // logarithm.
@@ -288,6 +306,10 @@ Layout choose_layout(const MatrixShape& m, const RowStatistics& statistics, Layo
                                                             static_cast<double>(one.bytes))
                            ? many
                            : one;
+  if (best.layout.interleave > 1 && has_many_fillers(facts, many)) {
+    const CountedLayout longer = counted(with_long_windows(interleaved_groups));
+    best = saves_fillers(longer, many) ? longer : best;
+  }
   if (goal == LayoutFor::speed) {
     return best.layout;
   }

@@ -32,11 +32,12 @@ struct MatrixShape {
 //   panels       of 8192 columns: x of 8 tokens fits into the shared memory of a multiprocessor.
 //                One panel up to 11264 columns, where it still fits.
 //   shared_rows  with the fewest bytes
+//   windows      of 256 groups, or of 4096 where slices of the former would have many fillers
 // Others are those of choose_row_layout(), sorted.
 // For size the one with the fewest bytes among that, and many more that the statistics do not rule
 // out. Bytes are counted, not estimated: bytes_in(layout) returns what encoded_size()
-// (host/arrange.h) does. For speed it is called for at most two layouts, both sorted, with windows
-// of 256 groups: groups apart in one panel; 32 interleaved groups. The statistics that count are
+// (host/arrange.h) does. For speed it is called for at most three layouts, all sorted: groups apart
+// in one panel, and 32 interleaved groups, with windows of 256 groups; the latter with 4096. The statistics that count are
 // nonzeros, bridges, blocks and the mean gap.
 Layout choose_layout(const MatrixShape& m, const RowStatistics& statistics, LayoutFor goal,
                      const std::function<int64_t(const Layout&)>& bytes_in);

@@ -6,7 +6,7 @@ namespace sparsellm::general_sparse {
 
 int64_t DeviceEncoding::bytes() const {
   return starts.bytes() + row_order.bytes() + positions.bytes() + values.bytes() +
-         border_positions.bytes() + share_cuts.bytes() + row_pieces.bytes() + split_rows.bytes();
+         border_positions.bytes() + schedules.bytes() + row_pieces.bytes() + split_rows.bytes();
 }
 
 DeviceEncoding DeviceEncoding::copied() const {
@@ -21,7 +21,7 @@ DeviceEncoding DeviceEncoding::copied() const {
           .positions = copy_of(positions),
           .values = copy_of(values),
           .border_positions = copy_of(border_positions),
-          .share_cuts = copy_of(share_cuts),
+          .schedules = copy_of(schedules),
           .row_counts = row_counts,
           .row_pieces = copy_of(row_pieces),
           .split_rows = copy_of(split_rows)};

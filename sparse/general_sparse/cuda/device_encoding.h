@@ -26,7 +26,7 @@ struct DeviceEncoding {
   Buffer values = {};
   // Of interleaved encodings (slice_matrix.h); empty where nothing needs them.
   Buffer border_positions = {};
-  Buffer share_cuts = {};
+  Buffer schedules = {};
   // Of others (row_matrix.h), likewise.
   RowCounts row_counts = {};
   Buffer row_pieces = {};  // those of blocks, then those of warps

@@ -172,10 +172,11 @@ std::vector<T> on_host(const Buffer& buffer, const ExecContext& ctx) {
 }
 
 // What load_encoding_cuda() makes beside the parts, of starts and order on the host.
-void add_share_cuts(DeviceEncoding& made, const ChunkGrid& grid, const ExecContext& ctx) {
-  const std::vector<uint32_t> cuts = share_cuts(grid, on_host<uint32_t>(made.starts, ctx),
-                                                share_cut_count(cuda_state(ctx).multiprocessors));
-  made.share_cuts = to_device(std::as_bytes(std::span(cuts)), ctx.device);
+void add_schedules(DeviceEncoding& made, const ChunkGrid& grid, const ExecContext& ctx) {
+  const std::vector<int> shares = scheduled_shares(cuda_state(ctx).multiprocessors, grid.slices());
+  const std::vector<uint32_t> schedules =
+      slice_schedules(grid, on_host<uint32_t>(made.starts, ctx), shares);
+  made.schedules = to_device(std::as_bytes(std::span(schedules)), ctx.device);
 }
 
 }  // namespace
@@ -217,7 +218,7 @@ std::optional<DeviceEncoding> encode_cuda(const Tensor& w, const ExecContext& ct
   made.positions = new_buffer(entries, dtype_of(made.layout.positions));
   made.values = new_buffer(entries * made.layout.shared_rows, made.dtype);
   if (has_slice_kernels(made.layout, made.dtype)) {
-    add_share_cuts(made, grid, ctx);
+    add_schedules(made, grid, ctx);
     if (made.layout.positions == PositionCode::i8) {
       made.border_positions =
           new_buffer(grid.slices() * (kMostParts - 1) * kSliceLanes, DType::u16);

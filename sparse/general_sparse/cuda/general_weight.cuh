@@ -18,7 +18,7 @@ class CudaGeneralWeight : public WeightMatrix {
  public:
   using Plan = ProductPlan;
   using Key = ProductKey;
-  static constexpr int kTuningVersion = 2;
+  static constexpr int kTuningVersion = 3;
   static constexpr std::string_view kWithoutOverlap = ", pieces one after the other";
 
   // Buffers may not have their values yet.

@@ -62,16 +62,14 @@ std::optional<SliceWeight> slice_weight(const DeviceEncoding& e) {
   SliceWeight weight{.matrix = {},
                      .layout = e.layout,
                      .dtype = e.dtype,
-                     .units = e.units,
+                     .schedules = static_cast<const uint32_t*>(e.schedules.data()),
                      .multiprocessors = attribute(cudaDevAttrMultiProcessorCount, device),
                      .shared_bytes = attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin, device)};
-  weight.matrix = {.starts = static_cast<const uint32_t*>(e.starts.data()),
-                   .row_order = static_cast<const uint16_t*>(e.row_order.data()),
+  weight.shares = scheduled_shares(weight.multiprocessors, grid.slices());
+  weight.matrix = {.row_order = static_cast<const uint16_t*>(e.row_order.data()),
                    .positions = static_cast<const uint8_t*>(e.positions.data()),
                    .values = static_cast<const uint8_t*>(e.values.data()),
                    .border_positions = static_cast<const uint16_t*>(e.border_positions.data()),
-                   .share_cuts = static_cast<const uint32_t*>(e.share_cuts.data()),
-                   .cuts = share_cut_count(weight.multiprocessors),
                    .rows = static_cast<int>(e.rows),
                    .columns = static_cast<int>(e.columns),
                    .groups = static_cast<int>(grid.groups()),
@@ -260,9 +258,10 @@ std::unique_ptr<WeightMatrix> load_encoding_cuda(EncodedWeight encoding, const L
                       .nonzeros = e->nonzeros,
                       .units = parts.starts.back()};
   if (has_slice_kernels(made.layout, made.dtype)) {
-    const int multiprocessors = attribute(cudaDevAttrMultiProcessorCount, ctx.device);
-    made.share_cuts =
-        values_to_device(share_cuts(parts, share_cut_count(multiprocessors)), ctx.device);
+    const std::vector<int> shares = scheduled_shares(
+        attribute(cudaDevAttrMultiProcessorCount, ctx.device), parts.grid.slices());
+    made.schedules =
+        values_to_device(slice_schedules(parts.grid, parts.starts, shares), ctx.device);
     if (made.layout.positions == PositionCode::i8) {
       made.border_positions = values_to_device(border_positions(parts, ctx.threads), ctx.device);
     }

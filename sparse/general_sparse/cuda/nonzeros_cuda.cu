@@ -11,9 +11,10 @@ namespace sparsellm::general_sparse {
 namespace {
 
 constexpr int kCountLanes = 32;
-constexpr int kBitsWarps = 4;       // of a block
-constexpr int kCountThreads = 64;   // few, so that blocks are spread over the multiprocessors
-constexpr int kChunkThreads = 256;  // the most groups of a window
+constexpr int kBitsWarps = 4;      // of a block
+constexpr int kCountThreads = 64;  // few, so that blocks are spread over the multiprocessors
+constexpr int kChunkThreads = 256;
+constexpr int kMostChunkGroups = 4096;  // of a window
 constexpr unsigned kWholeWarp = 0xffffffffu;
 
 // A warp makes 32 words of a row; lane l keeps word l. Columns of a ballot are side by side.
@@ -93,35 +94,36 @@ __global__ void __launch_bounds__(kCountThreads)
   }
 }
 
-// A block sorts the groups of a chunk, a thread for each: its place is the number of those before
-// it. Then it is known how many units each slice has, which is as long as its first group.
+// A block sorts the groups of a chunk: the place of each is the number of those before it. Then it
+// is known how many units each slice has, which is as long as its first group.
 __global__ void __launch_bounds__(kChunkThreads)
     chunk_arrange_kernel(ChunkGrid grid, int interleave, int vector, const uint32_t* lengths,
                          uint32_t* slice_units, uint16_t* row_order,
                          unsigned long long* total_units) {
-  __shared__ uint32_t by_group[kChunkThreads];
-  __shared__ uint32_t by_place[kChunkThreads];
+  __shared__ uint32_t by_group[kMostChunkGroups];
+  __shared__ uint32_t by_place[kMostChunkGroups];
   const Chunk chunk = grid.chunk(blockIdx.x);
   const auto thread = static_cast<int>(threadIdx.x);
   const auto groups = static_cast<int>(chunk.groups);
-  if (thread < groups) {
-    by_group[thread] = lengths[chunk.first_place + thread];
+  for (int group = thread; group < groups; group += kChunkThreads) {
+    by_group[group] = lengths[chunk.first_place + group];
   }
   __syncthreads();
-  if (thread < groups) {
-    const uint32_t length = by_group[thread];
+  for (int group = thread; group < groups; group += kChunkThreads) {
+    const uint32_t length = by_group[group];
     int place = 0;
     for (int other = 0; other < groups; ++other) {
-      place += by_group[other] > length || (by_group[other] == length && other < thread) ? 1 : 0;
+      place += by_group[other] > length || (by_group[other] == length && other < group) ? 1 : 0;
     }
     by_place[place] = length;
-    row_order[chunk.first_place + place] = static_cast<uint16_t>(thread);
+    row_order[chunk.first_place + place] = static_cast<uint16_t>(group);
   }
   __syncthreads();
   unsigned long long units = 0;
-  if (thread < chunk.slices) {
-    units = static_cast<unsigned long long>(ceil_div(by_place[thread * interleave], vector));
-    slice_units[chunk.first_slice + thread] = static_cast<uint32_t>(units);
+  for (int slice = thread; slice < chunk.slices; slice += kChunkThreads) {
+    const auto mine = static_cast<uint32_t>(ceil_div(by_place[slice * interleave], vector));
+    slice_units[chunk.first_slice + slice] = mine;
+    units += mine;
   }
   add_of_warp(units, total_units);
 }
@@ -179,7 +181,7 @@ RowStatistics row_statistics_cuda(const DeviceNonzeros& m, const ExecContext& ct
 DeviceArrangement arrange_cuda(const DeviceNonzeros& m, const Layout& layout,
                                const ExecContext& ctx) {
   const ChunkGrid grid(layout, m.rows, m.columns);
-  require(layout.sorted && grid.window_groups() <= kChunkThreads &&
+  require(layout.sorted && grid.window_groups() <= kMostChunkGroups &&
               layout.positions != PositionCode::bits,
           "encode: the layout {} is none that is arranged on GPUs", to_text(layout));
   // Freed after the scratch memory, whose destructors wait for the kernels that use both.

@@ -6,7 +6,7 @@
 // code of positions.
 namespace sparsellm::general_sparse {
 
-using SliceKernel = void (*)(SliceMatrix, SliceOperands, int parts, int tiles);
+using SliceKernel = void (*)(SliceMatrix, SliceOperands, int tiles);
 
 struct SliceKernelChoice {
   SliceKernel kernel = nullptr;  // none
@@ -23,7 +23,7 @@ SliceKernelChoice f16_columns_kernel(const SliceKernelKind& kind);
 SliceKernelChoice bf16_differences_kernel(const SliceKernelKind& kind);
 SliceKernelChoice bf16_columns_kernel(const SliceKernelKind& kind);
 
-inline constexpr int kMostTileTokens = 32;
+inline constexpr int kMostTileTokens = 8;
 
 template <class ValueType, PositionCode kPositions, int kRows, int kTile, bool kStagedX>
 struct CompiledSlices {
@@ -32,13 +32,16 @@ struct CompiledSlices {
   static constexpr bool kStaged = kStagedX;
   static constexpr int R = kRows;
   static constexpr int V = 16 / static_cast<int>(sizeof(Value)) / R;
-  static constexpr int T = kTile < 8 ? kTile : 8;
-  static constexpr int G = kTile / T;
-  // As many warps as registers allow: 64 of a thread, or 128 where there are many sums.
-  static constexpr int kThreads = R * T > 16 ? 512 : 1024;
-  // Units of differences take fewer registers.
-  static constexpr int kAhead = T > 1 ? 2 : kCode == PositionCode::i8 ? 4 : 3;
-  static constexpr bool kEarlyItems = T == 1 && kCode == PositionCode::i8;
+  static constexpr int T = kTile;
+  // As many warps as registers allow: 64 of a thread, or 128 or 255 where there are many sums.
+  static constexpr int kThreads = R * T > 32 ? 256 : R* T > 8 ? 512 : 1024;
+  // Fewer warps have more units on their way. Those of differences take fewer registers.
+  static constexpr int kAhead = R * T > 32                  ? 8
+                                : R* T > 8                  ? 4
+                                : T > 1                     ? 2
+                                : kCode == PositionCode::i8 ? 4
+                                                            : 3;
+  static constexpr bool kEarlyPieces = T == 1 && kCode == PositionCode::i8;
 };
 
 template <class Value, PositionCode kCode>
@@ -61,8 +64,6 @@ SliceKernelChoice compiled_slice_kernel(const SliceKernelKind& kind) {
   try_tiles.template operator()<2>();
   try_tiles.template operator()<4>();
   try_tiles.template operator()<8>();
-  try_kernel.template operator()<1, 16>();
-  try_kernel.template operator()<1, 32>();
   return choice;
 }
 

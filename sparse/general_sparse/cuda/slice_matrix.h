@@ -6,19 +6,27 @@ namespace sparsellm::general_sparse {
 
 inline constexpr int kSliceLanes = 32;
 
+// A slice that a thread block multiplies.
+struct alignas(16) ScheduledSlice {
+  uint32_t slice = 0;         // its number, panel after panel, and window after window in these
+  uint32_t units_before = 0;  // of the slices before it in the schedule
+  uint32_t first_unit = 0;    // where its entries begin
+  uint32_t panel_end = 0;     // where the block's slices of this panel end in the schedule
+};
+
 // An interleaved encoding on a CUDA device, as kernels see it (slice_product.cuh).
 struct SliceMatrix {
-  const uint32_t* starts = nullptr;
   const uint16_t* row_order = nullptr;  // null: rows are in order
   const uint8_t* positions = nullptr;
   const uint8_t* values = nullptr;
   // Of differences: u16 [slices as stored][kMostParts - 1][kSliceLanes], for each lane the position
   // of the entry before the border (part_border()).
   const uint16_t* border_positions = nullptr;
-  // u32 [cuts + 1]: slices, in the order of the kernel, that the cuts in equal shares of all units
-  // fall at; after them 0, 1, ..., for shares of a slice each.
-  const uint32_t* share_cuts = nullptr;
-  int cuts = 0;
+  // The slices of each of `shares` thread blocks, one block after the other, and one more entry for
+  // units_before; in a block panels ascend. share_begins [shares + 1]: the first of each block.
+  const ScheduledSlice* schedule = nullptr;
+  const uint32_t* share_begins = nullptr;
+  int shares = 0;
   int rows = 0;
   int columns = 0;
   int groups = 0;  // of rows
@@ -33,7 +41,7 @@ struct SliceOperands {
   const void* x = nullptr;  // [tokens, x_stride]
   void* y = nullptr;        // [tokens, y_stride]
   const void* bias = nullptr;
-  float* partials = nullptr;  // [tiles, panels, rows, tokens of a tile], where there are panels
+  float* partials = nullptr;  // [tiles, panels, rows, tokens of a tile], with several panels
   int64_t x_stride = 0;
   int64_t y_stride = 0;
   int tokens = 0;
@@ -41,8 +49,7 @@ struct SliceOperands {
   bool x_pairs = false;  // columns of x can be loaded in pairs
 };
 
-// A slice is shared by a power of 2 of warps: the borders of their parts are some of those between
-// kMostParts parts, in units from the begin of the slice.
+// Warps that share a slice do so at the borders between kMostParts parts, in units from its begin.
 inline constexpr int kMostParts = 32;
 constexpr uint32_t part_border(uint32_t units, uint32_t border) {
   return units / kMostParts * border + units % kMostParts * border / kMostParts;

@@ -1,44 +1,172 @@
 #include "sparse/general_sparse/cuda/slice_plan.h"
 
 #include <algorithm>
-#include <bit>
-#include <numeric>
-
-#include "sparse/general_sparse/cuda/slice_matrix.h"
+#include <cstddef>
+#include <cstring>
+#include <functional>
+#include <queue>
+#include <set>
+#include <utility>
 
 namespace sparsellm::general_sparse {
+namespace {
 
-int share_cut_count(int multiprocessors) {
-  constexpr int kShares = 16;  // of a multiprocessor
-  return kShares * multiprocessors;
+constexpr int64_t kScheduledWords = sizeof(ScheduledSlice) / sizeof(uint32_t);
+constexpr int64_t kSliceUnits = 2;  // what it takes to begin and to end a slice
+
+struct Slice {
+  uint32_t number = 0;
+  uint32_t first_unit = 0;
+  uint32_t units = 0;
+
+  int64_t work() const { return units + kSliceUnits; }
+};
+
+// The longest first.
+std::vector<Slice> slices_of_panel(const ChunkGrid& grid, std::span<const uint32_t> starts,
+                                   int64_t panel, uint32_t first_number) {
+  std::vector<Slice> slices;
+  for (int64_t window = 0; window < grid.windows(); ++window) {
+    const Chunk chunk = grid.chunk(window, panel);
+    for (int64_t i = chunk.first_slice; i < chunk.first_slice + chunk.slices; ++i) {
+      const uint32_t begin = starts[static_cast<size_t>(i)];
+      slices.push_back({.number = first_number + static_cast<uint32_t>(slices.size()),
+                        .first_unit = begin,
+                        .units = starts[static_cast<size_t>(i) + 1] - begin});
+    }
+  }
+  std::ranges::stable_sort(slices, std::greater(), &Slice::units);
+  return slices;
 }
 
-std::vector<uint32_t> share_cuts(const ChunkGrid& grid, std::span<const uint32_t> starts,
-                                 int count) {
-  constexpr int64_t kSliceUnits = 2;  // what it takes to begin and to end a slice
-  // Work until each slice, panel after panel.
-  std::vector<int64_t> before{0};
-  before.reserve(static_cast<size_t>(grid.slices()) + 1);
-  for (int64_t panel = 0; panel < grid.panels(); ++panel) {
-    for (int64_t window = 0; window < grid.windows(); ++window) {
-      const Chunk chunk = grid.chunk(window, panel);
-      for (int64_t slice = 0; slice < chunk.slices; ++slice) {
-        const uint32_t* const start = starts.data() + chunk.first_slice + slice;
-        before.push_back(before.back() + (int64_t{start[1]} - start[0]) + kSliceUnits);
+// The slices of all panels, for schedules.
+class Panels {
+ public:
+  Panels(const ChunkGrid& grid, std::span<const uint32_t> starts) {
+    uint32_t count = 0;
+    for (int64_t panel = 0; panel < grid.panels(); ++panel) {
+      slices_.push_back(slices_of_panel(grid, starts, panel, count));
+      count += static_cast<uint32_t>(slices_.back().size());
+      work_before_.push_back(work_before_.back());
+      for (const Slice& slice : slices_.back()) {
+        work_before_.back() += slice.work();
       }
     }
   }
-  std::vector<uint32_t> cuts;
-  cuts.reserve(static_cast<size_t>(count) + 1 + before.size());
-  auto next = before.begin();
-  for (int64_t i = 0; i <= count; ++i) {
-    const int64_t whole = before.back() / count * i + before.back() % count * i / count;
-    next = std::lower_bound(next, before.end(), whole);
-    cuts.push_back(static_cast<uint32_t>(next - before.begin()));
+
+  SliceSchedule schedule(int shares) const {
+    std::vector<Share> all(static_cast<size_t>(shares));
+    for (size_t panel = 0; panel < slices_.size(); ++panel) {
+      const int64_t first = std::min<int64_t>(share_at(panel, shares), shares - 1);
+      const int64_t end =
+          panel + 1 == slices_.size() ? shares : std::max(first + 1, share_at(panel + 1, shares));
+      std::priority_queue<Load, std::vector<Load>, std::greater<>> least;
+      for (int64_t number = first; number < end; ++number) {
+        least.emplace(all[static_cast<size_t>(number)].work, number);
+      }
+      for (const Slice& slice : slices_[panel]) {
+        const auto [work, number] = least.top();
+        least.pop();
+        Share& share = all[static_cast<size_t>(number)];
+        share.slices.push_back({slice, panel});
+        share.work = work + slice.work();
+        least.emplace(share.work, number);
+      }
+    }
+    SliceSchedule schedule;
+    uint32_t units = 0;
+    for (const Share& share : all) {
+      schedule.share_begins.push_back(static_cast<uint32_t>(schedule.slices.size()));
+      add_share(share, units, schedule.slices);
+    }
+    schedule.share_begins.push_back(static_cast<uint32_t>(schedule.slices.size()));
+    schedule.slices.push_back({.units_before = units});
+    return schedule;
   }
-  cuts.resize(cuts.size() + before.size());
-  std::iota(cuts.end() - std::ssize(before), cuts.end(), 0u);
-  return cuts;
+
+ private:
+  using Load = std::pair<int64_t, int64_t>;  // work and number of a share
+  struct Share {
+    std::vector<std::pair<Slice, size_t>> slices;  // with their panels
+    int64_t work = 0;
+  };
+
+  // Where the work before a panel ends.
+  int64_t share_at(size_t panel, int shares) const {
+    const int64_t all = std::max<int64_t>(work_before_.back(), 1);
+    return (work_before_[panel] * shares + all / 2) / all;
+  }
+
+  static void add_share(const Share& share, uint32_t& units,
+                        std::vector<ScheduledSlice>& scheduled) {
+    const size_t begin = scheduled.size();
+    for (const auto& [slice, panel] : share.slices) {
+      scheduled.push_back(
+          {.slice = slice.number, .units_before = units, .first_unit = slice.first_unit});
+      units += slice.units;
+    }
+    auto end = static_cast<uint32_t>(scheduled.size());
+    for (size_t i = share.slices.size(); i-- > 0;) {
+      if (i + 1 < share.slices.size() && share.slices[i + 1].second != share.slices[i].second) {
+        end = static_cast<uint32_t>(begin + i + 1);
+      }
+      scheduled[begin + i].panel_end = end;
+    }
+  }
+
+  std::vector<std::vector<Slice>> slices_;  // of each panel
+  std::vector<int64_t> work_before_{0};     // of the panels
+};
+
+int64_t schedule_words(int64_t slices, int shares) {
+  return (slices + 1) * kScheduledWords +
+         ceil_div(shares + 1, kScheduledWords) * kScheduledWords;  // the next one is aligned
+}
+
+}  // namespace
+
+SliceSchedule slice_schedule(const ChunkGrid& grid, std::span<const uint32_t> starts, int shares) {
+  return Panels(grid, starts).schedule(shares);
+}
+
+std::vector<int> scheduled_shares(int multiprocessors, int64_t slices) {
+  std::set<int> shares{1};
+  const auto add = [&](int blocks, int tiles) {
+    const int64_t wanted = int64_t{multiprocessors} * blocks / tiles;
+    shares.insert(static_cast<int>(std::clamp<int64_t>(wanted, 1, std::max<int64_t>(slices, 1))));
+  };
+  for (const int blocks : {1, 2}) {
+    for (const int tiles : {1, 2, 3, 4, 5, 6, 7, 8, 12, 16}) {
+      add(blocks, tiles);
+    }
+  }
+  add(4, 1);
+  add(8, 1);
+  return {shares.begin(), shares.end()};
+}
+
+std::vector<uint32_t> slice_schedules(const ChunkGrid& grid, std::span<const uint32_t> starts,
+                                      std::span<const int> shares) {
+  const Panels panels(grid, starts);
+  std::vector<uint32_t> words;
+  for (size_t i = 0; i < shares.size(); ++i) {
+    const SliceSchedule schedule = panels.schedule(shares[i]);
+    const SchedulePlace place = schedule_place(shares, grid.slices(), i);
+    words.resize(static_cast<size_t>(place.slices + schedule_words(grid.slices(), shares[i])));
+    std::memcpy(words.data() + place.slices, schedule.slices.data(),
+                std::span(schedule.slices).size_bytes());
+    std::ranges::copy(schedule.share_begins, words.begin() + place.share_begins);
+  }
+  return words;
+}
+
+SchedulePlace schedule_place(std::span<const int> share_counts, int64_t slices, size_t number) {
+  SchedulePlace place;
+  for (const int shares : share_counts.first(number)) {
+    place.slices += schedule_words(slices, shares);
+  }
+  place.share_begins = place.slices + (slices + 1) * kScheduledWords;
+  return place;
 }
 
 std::vector<uint16_t> border_positions(const Parts& parts, ThreadPool& threads) {

@@ -5,21 +5,36 @@
 #include <vector>
 
 #include "kernels/base/parallel.h"
+#include "sparse/general_sparse/cuda/slice_matrix.h"
+#include "sparse/general_sparse/format/chunks.h"
 #include "sparse/general_sparse/format/parts.h"
 
 namespace sparsellm::general_sparse {
 
-// Offsets that the kernels of slice_product.cuh need, made of an encoding's content when it is
+// Arrays that the kernels of slice_product.cuh need, made of an encoding's content when it is
 // loaded (the paper's offset arrays).
 
-// How many equal shares cuts are made for: fewer ones are some of these together.
-int share_cut_count(int multiprocessors);
-// SliceMatrix::share_cuts. Equal shares are of entries, and a little for each slice.
-std::vector<uint32_t> share_cuts(const ChunkGrid& grid, std::span<const uint32_t> starts,
-                                 int count);
-inline std::vector<uint32_t> share_cuts(const Parts& parts, int count) {
-  return share_cuts(parts.grid, parts.starts, count);
-}
+// Which thread block multiplies which slices (SliceMatrix::schedule). Each block has those of one
+// panel, as nearly as there are as many blocks: the longest slice that is left goes to the block
+// with the least work, so that blocks of slices of very different lengths end at the same time.
+// Deterministic.
+struct SliceSchedule {
+  std::vector<ScheduledSlice> slices;
+  std::vector<uint32_t> share_begins;
+};
+SliceSchedule slice_schedule(const ChunkGrid& grid, std::span<const uint32_t> starts, int shares);
+
+// For how many thread blocks there are schedules, ascending, the first 1; at most `slices`.
+std::vector<int> scheduled_shares(int multiprocessors, int64_t slices);
+// Those schedules as they are on a device, one after the other.
+std::vector<uint32_t> slice_schedules(const ChunkGrid& grid, std::span<const uint32_t> starts,
+                                      std::span<const int> shares);
+// Where in this the schedule for `share_counts[number]` begins, and its share_begins, in words.
+struct SchedulePlace {
+  int64_t slices = 0;
+  int64_t share_begins = 0;
+};
+SchedulePlace schedule_place(std::span<const int> share_counts, int64_t slices, size_t number);
 
 // SliceMatrix::border_positions of an encoding of differences.
 std::vector<uint16_t> border_positions(const Parts& parts, ThreadPool& threads);

@@ -8,13 +8,13 @@
 #include "sparse/general_sparse/format/layout.h"
 
 // Products of few tokens with interleaved encodings: a lane has the entries of one row group of a
-// slice (format/layout.h), or G lanes have, each for other tokens, so that all loads of the matrix
-// are of whole lines and no row is added up over lanes (the paper's thread level with whole rows,
-// THREAD_TOTAL). What a group of warps has is one slice at a time, which its warps share by their
-// entries (BLOCK_TOTAL); what a thread block has is a run of slices of one panel after the other.
-// x of a panel lies in shared memory as [column][token]: the tokens of a column are one load. That
-// of one token may also be read as it is, through the L1: a matrix with few nonzeros is multiplied
-// sooner than x is copied by every block.
+// slice (format/layout.h), so that all loads of the matrix are of whole lines and no row is added
+// up over lanes (the paper's thread level with whole rows, THREAD_TOTAL). A thread block has a list
+// of slices (slice_plan.h), whose entries its warps share evenly, as one run: a warp may begin and
+// end within a slice. Then the warp that has the slice's first entries adds the sums of the others,
+// in their order (BLOCK_TOTAL). x of a panel lies in shared memory as [column][token]: the tokens
+// of a column are one load. That of one token may also be read as it is, through the L1: a matrix
+// with few nonzeros is multiplied sooner than x is copied by every block.
 namespace sparsellm::general_sparse {
 
 // kBytes consecutive bytes that a lane loads. They bypass the L1, since each is read once.
@@ -133,10 +133,10 @@ __device__ inline void store_sum(const SliceOperands& o, int token, int row, flo
 // C has the parameters of a kernel:
 //   Value        of the matrix, of x and of y; 16 bits
 //   kCode, R, V  PositionCode, rows of a group, entries of a unit: 16 bytes of values a lane
-//   T, G         tokens of a thread; threads with the same rows: T * G are the tile's
-//   kStaged      x is copied to shared memory; else T * G is 1
+//   T            tokens of a tile
+//   kStaged      x is copied to shared memory; else T is 1
 //   kAhead       units that a lane loads before it multiplies the first of them
-//   kEarlyItems  where a slice is, is found out before the one before it is multiplied
+//   kEarlyPieces where a piece is, is found out before the one before it is multiplied
 //   kThreads     of a block, at most
 template <class C>
 struct SliceProduct {
@@ -144,76 +144,100 @@ struct SliceProduct {
   static constexpr int R = C::R;
   static constexpr int V = C::V;
   static constexpr int T = C::T;
-  static constexpr int G = C::G;
-  static constexpr int kTile = T * G;
-  static constexpr int kColumnBytes = kTile * static_cast<int>(sizeof(Value));
+  static constexpr int kColumnBytes = T * static_cast<int>(sizeof(Value));
   static constexpr int kValueBytes = V * R * static_cast<int>(sizeof(Value));
   using Positions = PositionReader<C::kCode, V, kColumnBytes>;
   using PositionBytes = typename Positions::Bytes;
   using ValueBytes = LaneBytes<kValueBytes>;
-  using Column = ColumnBytes<T* static_cast<int>(sizeof(Value))>;
-  static constexpr int kLanes = 32;
+  using Column = ColumnBytes<kColumnBytes>;
+  static constexpr int kLanes = kSliceLanes;
+  static constexpr uint32_t kNone = 0xffffffffu;
 
-  struct Item {
-    int panel;
-    int window;
-    int first_place;  // in the order of the chunk
-    int window_groups;
-    int64_t order_at;  // in row_order, of the first place of the chunk
-    uint32_t begin;    // units of this warp
+  // Where the entries of one warp end and those of the next begin: after this many of the
+  // kMostParts parts of a slice of the schedule.
+  struct Border {
+    uint32_t slice;
+    uint32_t part;
+  };
+
+  // What a warp has of a slice.
+  struct Piece {
+    uint32_t begin;  // units
     uint32_t end;
-    int stored;  // which slice
+    bool continued;  // a warp before has the first ones of the slice
+    bool open;       // this one has them, and warps after it the others
     // Loaded early, by each lane for itself.
-    uint32_t position;  // of the entry before the first one of the part
+    uint32_t position;  // of the entry before the first one
     int group;          // of rows; -1: there is none
   };
 
   const SliceMatrix& m;
   const SliceOperands& o;
-  int parts;         // warps that share a slice
-  int part;          // of this warp
-  uint8_t* x_panel;  // in shared memory, if it is staged
-  float* part_sums;  // [2][warps][T][32]
+  uint8_t* x_panel;      // in shared memory, if it is staged
+  float* warp_sums;      // there: [warps][R][T][kLanes], of a continued piece
+  uint32_t* warp_slice;  // there: [warps], which slice that is of, or kNone
 
-  __device__ Item item(uint32_t number) const {
-    Item item;
-    item.panel = static_cast<int>(number) / m.panel_slices;
-    const int in_panel = static_cast<int>(number) - item.panel * m.panel_slices;
-    item.window = in_panel / m.window_slices;
-    const int in_window = in_panel - item.window * m.window_slices;
-    const int first_group = item.window * m.window_groups;
-    item.window_groups = min(m.window_groups, m.groups - first_group);
-    const int slices = (item.window_groups + kLanes - 1) / kLanes;
-    const int stored = item.window * m.window_slices * m.panels + item.panel * slices + in_window;
-    item.first_place = in_window * kLanes;
-    item.order_at = static_cast<int64_t>(first_group) * m.panels +
-                    static_cast<int64_t>(item.panel) * item.window_groups;
-    const uint32_t begin = m.starts[stored];
-    const uint32_t units = m.starts[stored + 1] - begin;
-    const auto step = static_cast<uint32_t>(kMostParts / parts);
-    item.begin = begin + part_border(units, part * step);
-    item.end = begin + part_border(units, (part + 1) * step);
-    item.stored = stored;
-    of_pass(item, 0);
-    return item;
+  __device__ static int lane() { return static_cast<int>(threadIdx.x) % kLanes; }
+  __device__ static int warp() { return static_cast<int>(threadIdx.x) / kLanes; }
+  __device__ static int warps() { return static_cast<int>(blockDim.x) / kLanes; }
+
+  // The border before warp `number`, of those that share the slices from `first` to `end`.
+  __device__ Border border(uint32_t first, uint32_t end, int number) const {
+    if (number == 0 || number == warps()) {
+      return {number == 0 ? first : end, 0};
+    }
+    const uint32_t before = m.schedule[first].units_before;
+    const uint32_t all = m.schedule[end].units_before - before;
+    const uint32_t count = warps();
+    const uint32_t unit = before + all / count * number + all % count * number / count;
+    uint32_t slice = first;  // the last one that does not begin after this unit
+    for (uint32_t some = first; some < end; some += kLanes) {
+      const uint32_t mine = some + lane();
+      const bool is_before = mine < end && m.schedule[mine].units_before <= unit;
+      const int before_it = __popc(__ballot_sync(0xffffffffu, is_before));
+      slice = before_it > 0 ? some + before_it - 1 : slice;
+      if (before_it < kLanes) {
+        break;
+      }
+    }
+    const uint32_t begin = m.schedule[slice].units_before;
+    const uint32_t units = m.schedule[slice + 1].units_before - begin;
+    const uint32_t part = units == 0 ? 0 : ((unit - begin) * kMostParts + units / 2) / units;
+    return part == kMostParts ? Border{slice + 1, 0} : Border{slice, part};
   }
 
-  // The fields of an item that depend on the rows of the lane in this pass.
-  __device__ void of_pass(Item& item, int pass) const {
-    const int row_lane = pass * (kLanes / G) + static_cast<int>(threadIdx.x) % kLanes / G;
-    const int place = item.first_place + row_lane;
-    item.group = -1;
-    if (place < item.window_groups) {
-      item.group = item.window * m.window_groups +
-                   (m.row_order != nullptr ? m.row_order[item.order_at + place] : place);
+  // Of a slice of the schedule, between the borders of this warp.
+  __device__ Piece piece(uint32_t number, int panel, const Border& from, const Border& to) const {
+    const ScheduledSlice s = m.schedule[number];
+    const uint32_t units = m.schedule[number + 1].units_before - s.units_before;
+    const uint32_t begin_part = number == from.slice ? from.part : 0;
+    const uint32_t end_part = number == to.slice ? to.part : kMostParts;
+    Piece piece;
+    piece.begin = s.first_unit + part_border(units, begin_part);
+    piece.end = s.first_unit + part_border(units, end_part);
+    piece.continued = begin_part > 0;
+    piece.open = begin_part == 0 && end_part < kMostParts;
+    const int in_panel = static_cast<int>(s.slice) - panel * m.panel_slices;
+    const int window = in_panel / m.window_slices;
+    const int in_window = in_panel - window * m.window_slices;
+    const int first_group = window * m.window_groups;
+    const int window_groups = min(m.window_groups, m.groups - first_group);
+    const int place = in_window * kLanes + lane();
+    piece.group = -1;
+    if (place < window_groups) {
+      const int64_t order_at = static_cast<int64_t>(first_group) * m.panels +
+                               static_cast<int64_t>(panel) * window_groups;
+      piece.group = first_group + (m.row_order != nullptr ? m.row_order[order_at + place] : place);
     }
-    item.position = 0;
-    if (C::kCode == PositionCode::i8 && part > 0) {
-      const int border = part * (kMostParts / parts) - 1;
-      item.position =
-          m.border_positions[(int64_t{item.stored} * (kMostParts - 1) + border) * kLanes +
-                             row_lane];
+    piece.position = 0;
+    if (C::kCode == PositionCode::i8 && begin_part > 0) {
+      const int slices = (window_groups + kLanes - 1) / kLanes;
+      const int64_t stored =
+          int64_t{window} * m.window_slices * m.panels + panel * slices + in_window;
+      piece.position =
+          m.border_positions[(stored * (kMostParts - 1) + begin_part - 1) * kLanes + lane()];
     }
+    return piece;
   }
 
   // The units that are on their way to a lane.
@@ -222,18 +246,17 @@ struct SliceProduct {
     PositionBytes positions[C::kAhead];
   };
 
-  __device__ void load(Stream& stream, const Item& item, int pass, uint32_t unit, int slot) const {
-    if (unit < item.end) {
-      const int row_lane = pass * (kLanes / G) + static_cast<int>(threadIdx.x) % kLanes / G;
-      const int64_t at = static_cast<int64_t>(unit) * kLanes + row_lane;
+  __device__ void load(Stream& stream, const Piece& piece, uint32_t unit, int slot) const {
+    if (unit < piece.end) {
+      const int64_t at = static_cast<int64_t>(unit) * kLanes + lane();
       stream.values[slot].load(m.values + at * kValueBytes);
       stream.positions[slot].load(m.positions + at * (C::kCode == PositionCode::i8 ? V : 2 * V));
     }
   }
-  __device__ void prime(Stream& stream, const Item& item, int pass) const {
+  __device__ void prime(Stream& stream, const Piece& piece) const {
 #pragma unroll
     for (int i = 0; i < C::kAhead; ++i) {
-      load(stream, item, pass, item.begin + i, i);
+      load(stream, piece, piece.begin + i, i);
     }
   }
 
@@ -263,7 +286,8 @@ struct SliceProduct {
     }
   }
 
-  __device__ void multiply(Stream& stream, const Item& item, int pass, float (&sums)[R][T]) const {
+  __device__ void multiply(Stream& stream, const Piece& piece, int panel,
+                           float (&sums)[R][T]) const {
 #pragma unroll
     for (int r = 0; r < R; ++r) {
 #pragma unroll
@@ -271,40 +295,65 @@ struct SliceProduct {
         sums[r][t] = 0.0f;
       }
     }
-    const int lane = static_cast<int>(threadIdx.x) % kLanes;
-    const uint8_t* const x = C::kStaged ? x_panel + lane % G * (T * static_cast<int>(sizeof(Value)))
+    const uint8_t* const x = C::kStaged ? x_panel
                                         : static_cast<const uint8_t*>(o.x) +
-                                              int64_t{item.panel} * m.panel_columns * kColumnBytes;
+                                              int64_t{panel} * m.panel_columns * kColumnBytes;
     Positions positions;
     positions.start(Column::kByAddress ? static_cast<uint32_t>(__cvta_generic_to_shared(x)) : 0u,
-                    item.position);
+                    piece.position);
 #pragma unroll 1
-    for (uint32_t unit = item.begin; unit < item.end; unit += C::kAhead) {
+    for (uint32_t unit = piece.begin; unit < piece.end; unit += C::kAhead) {
 #pragma unroll
       for (int i = 0; i < C::kAhead; ++i) {
-        if (unit + i < item.end) {
+        if (unit + i < piece.end) {
           const ValueBytes values = stream.values[i];
           const PositionBytes bytes = stream.positions[i];
-          load(stream, item, pass, unit + i + C::kAhead, i);
+          load(stream, piece, unit + i + C::kAhead, i);
           multiply_entry<0>(values, bytes, positions, x, sums);
         }
       }
     }
   }
 
-  // A sum of row r of the lane's group.
-  __device__ void store(const Item& item, int r, int token, float sum) const {
-    if (item.group < 0) {
+  // The sums of a lane's group.
+  __device__ void store(int group, int panel, const float (&sums)[R][T]) const {
+    if (group < 0) {
       return;
     }
-    const int row = item.group * R + r;
-    if (R > 1 && row >= m.rows) {
-      return;
+#pragma unroll
+    for (int r = 0; r < R; ++r) {
+      const int row = group * R + r;
+      if (R > 1 && row >= m.rows) {
+        return;
+      }
+#pragma unroll
+      for (int t = 0; t < T; ++t) {
+        if (m.panels > 1) {
+          o.partials[(static_cast<int64_t>(panel) * m.rows + row) * T + t] = sums[r][t];
+        } else if (t < o.tokens) {
+          store_sum<Value>(o, t, row, sums[r][t]);
+        }
+      }
     }
-    if (m.panels > 1) {
-      o.partials[(static_cast<int64_t>(item.panel) * m.rows + row) * kTile + token] = sum;
-    } else if (token < o.tokens) {
-      store_sum<Value>(o, token, row, sum);
+  }
+
+  __device__ float* sums_of(int warp) const { return warp_sums + warp * (R * T * kLanes) + lane(); }
+
+  __device__ void keep(const float (&sums)[R][T]) const {
+    float* const to = sums_of(warp());
+#pragma unroll
+    for (int i = 0; i < R * T; ++i) {
+      to[i * kLanes] = sums[i / T][i % T];
+    }
+  }
+  // Of the warps after this one that have more of its last slice.
+  __device__ void add_kept(uint32_t slice, float (&sums)[R][T]) const {
+    for (int other = warp() + 1; other < warps() && warp_slice[other] == slice; ++other) {
+      const float* const from = sums_of(other);
+#pragma unroll
+      for (int i = 0; i < R * T; ++i) {
+        sums[i / T][i % T] += from[i * kLanes];
+      }
     }
   }
 
@@ -313,9 +362,9 @@ struct SliceProduct {
     const int first = panel * m.panel_columns;
     const int columns = min(m.panel_columns, m.columns - first);
     const auto* const x = static_cast<const Value*>(o.x) + first;
-    if constexpr (kTile < 8) {
+    if constexpr (T < 8) {
       auto* const to = reinterpret_cast<Value*>(x_panel);
-      if (kTile == 1 && o.x_pairs) {
+      if (T == 1 && o.x_pairs) {
         for (int c = static_cast<int>(threadIdx.x) * 8; c < columns; c += blockDim.x * 8) {
           if (c + 8 <= columns && reinterpret_cast<uintptr_t>(x + c) % 16 == 0) {
             *reinterpret_cast<uint4*>(to + c) = *reinterpret_cast<const uint4*>(x + c);
@@ -329,25 +378,23 @@ struct SliceProduct {
       }
       for (int c = static_cast<int>(threadIdx.x); c < columns; c += blockDim.x) {
 #pragma unroll
-        for (int t = 0; t < kTile; ++t) {
-          to[c * kTile + t] = t < o.tokens ? x[t * o.x_stride + c] : from_f32<Value>(0.0f);
+        for (int t = 0; t < T; ++t) {
+          to[c * T + t] = t < o.tokens ? x[t * o.x_stride + c] : from_f32<Value>(0.0f);
         }
       }
     } else {
-      // A thread has two columns of 8 tokens, of which it stores one first where a neighbour stores
-      // the other, so that stores do not conflict.
-      constexpr int kTokens = 8;
-      constexpr int kParts = kTile / kTokens;
-      const int token = static_cast<int>(threadIdx.x) % kParts * kTokens;
-      for (int pair = static_cast<int>(threadIdx.x) / kParts; pair * 2 < columns;
-           pair += static_cast<int>(blockDim.x) / kParts) {
+      static_assert(T == 8);
+      // A thread has two columns, of which it stores one first where a neighbour stores the other,
+      // so that stores do not conflict.
+      for (int pair = static_cast<int>(threadIdx.x); pair * 2 < columns;
+           pair += static_cast<int>(blockDim.x)) {
         const int c = pair * 2;
-        uint32_t both[kTokens];
+        uint32_t both[T];
 #pragma unroll
-        for (int t = 0; t < kTokens; ++t) {
-          const Value* const from = x + (token + t) * o.x_stride + c;
+        for (int t = 0; t < T; ++t) {
+          const Value* const from = x + t * o.x_stride + c;
           both[t] = 0;
-          if (token + t < o.tokens) {
+          if (t < o.tokens) {
             if (o.x_pairs) {
               both[t] = *reinterpret_cast<const uint32_t*>(from);
             } else {
@@ -356,13 +403,13 @@ struct SliceProduct {
             }
           }
         }
-        uint32_t columns_of[2][kTokens / 2];
+        uint32_t columns_of[2][T / 2];
 #pragma unroll
-        for (int t = 0; t < kTokens; t += 2) {
+        for (int t = 0; t < T; t += 2) {
           columns_of[0][t / 2] = __byte_perm(both[t], both[t + 1], 0x5410);
           columns_of[1][t / 2] = __byte_perm(both[t], both[t + 1], 0x7632);
         }
-        constexpr int kPairsOfLine = 128 / (2 * kColumnBytes) > 0 ? 128 / (2 * kColumnBytes) : 1;
+        constexpr int kPairsOfLine = 128 / (2 * kColumnBytes);
         const bool second_first = pair / kPairsOfLine % 2 != 0;
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
@@ -372,128 +419,106 @@ struct SliceProduct {
           vector.y = second ? columns_of[1][1] : columns_of[0][1];
           vector.z = second ? columns_of[1][2] : columns_of[0][2];
           vector.w = second ? columns_of[1][3] : columns_of[0][3];
-          const int column = c + (second ? 1 : 0);
-          *reinterpret_cast<uint4*>(x_panel + column * kColumnBytes +
-                                    token * static_cast<int>(sizeof(Value))) = vector;
+          *reinterpret_cast<uint4*>(x_panel + (c + (second ? 1 : 0)) * kColumnBytes) = vector;
         }
       }
     }
   }
 
-  __device__ void run(uint32_t first_item, uint32_t end_item) {
-    const int warp = static_cast<int>(threadIdx.x) / kLanes;
-    const int lane = static_cast<int>(threadIdx.x) % kLanes;
-    const int groups = static_cast<int>(blockDim.x) / kLanes / parts;
-    const int group = warp / parts;
-    part = warp % parts;
-    uint32_t number = first_item + group;
-    int turn = 0;
-    Item current;
-    Stream stream;
-    if (number < end_item) {
-      current = item(number);
-      prime(stream, current, 0);
-    }
-    wait_on_dependencies();
-    int panel = static_cast<int>(first_item) / m.panel_slices;
-    for (uint32_t from = first_item; from < end_item; ++panel) {
-      const uint32_t panel_end =
-          min(end_item, static_cast<uint32_t>(panel + 1) * static_cast<uint32_t>(m.panel_slices));
+  // The slices of the schedule from `first` to `end`.
+  __device__ void run(uint32_t first, uint32_t end) const {
+    bool is_first = true;
+    for (uint32_t round = first; round < end;) {
+      const uint32_t round_end = m.schedule[round].panel_end;
+      const int panel = static_cast<int>(m.schedule[round].slice) / m.panel_slices;
+      const Border from = border(round, round_end, warp());
+      const Border to = border(round, round_end, warp() + 1);
+      const auto is_mine = [&](uint32_t slice) {
+        return slice < to.slice || (slice == to.slice && to.part > 0);
+      };
+      uint32_t number = from.slice;
+      Piece current;
+      Stream stream;
+      if (is_mine(number)) {
+        current = piece(number, panel, from, to);
+        prime(stream, current);
+      }
+      if (is_first) {
+        wait_on_dependencies();
+        is_first = false;
+      } else {
+        __syncthreads();
+      }
       if constexpr (C::kStaged) {
-        if (from != first_item) {
-          __syncthreads();
-        }
         stage_x(panel);
         __syncthreads();
       }
-      for (; number < panel_end;) {
-        const uint32_t next = number + groups;
-#pragma unroll 1
-        for (int pass = 0; pass < G; ++pass) {
-          float sums[R][T];
-          if (pass > 0) {
-            of_pass(current, pass);
-          }
-          const Item now = current;
-          if constexpr (C::kEarlyItems) {
-            if (next < end_item) {
-              current = item(next);
-            }
-          }
-          multiply(stream, now, pass, sums);
-          if (pass + 1 < G) {
-            prime(stream, now, pass + 1);
-          } else if (next < end_item) {
-            if constexpr (!C::kEarlyItems) {
-              current = item(next);
-            }
-            prime(stream, current, 0);
-          }
-#pragma unroll
-          for (int r = 0; r < R; ++r) {
-            if (parts == 1) {
-#pragma unroll
-              for (int t = 0; t < T; ++t) {
-                store(now, r, lane % G * T + t, sums[r][t]);
-              }
-            } else {
-              add_parts(now, r, turn++, group, groups, sums[r]);
-            }
-          }
+      float sums[R][T];
+      int open_group = -1;
+      bool is_open = false;
+      while (is_mine(number)) {
+        const Piece now = current;
+        const bool has_next = is_mine(number + 1);
+        if (C::kEarlyPieces && has_next) {
+          current = piece(number + 1, panel, from, to);
         }
-        number = next;
+        multiply(stream, now, panel, sums);
+        if (has_next) {
+          if (!C::kEarlyPieces) {
+            current = piece(number + 1, panel, from, to);
+          }
+          prime(stream, current);
+        }
+        if (now.continued) {
+          keep(sums);
+        } else if (now.open) {  // the last one
+          is_open = true;
+          open_group = now.group;
+        } else {
+          store(now.group, panel, sums);
+        }
+        ++number;
       }
-      from = panel_end;
-    }
-  }
-
-  // Adds the sums of all parts of a slice, for row r of each group, in the order of the parts: they
-  // pass through shared memory. Two buffers take turns. A warp that writes one again has passed the
-  // barrier of the other, and so have all that have read the first.
-  __device__ void add_parts(const Item& item, int r, int turn, int group, int groups,
-                            const float (&sums)[T]) const {
-    const int lane = static_cast<int>(threadIdx.x) % kLanes;
-    float* const place = part_sums + (turn % 2 * groups + group) * parts * T * kLanes;
-#pragma unroll
-    for (int t = 0; t < T; ++t) {
-      place[(part * T + t) * kLanes + lane] = sums[t];
-    }
-    asm volatile("bar.sync %0, %1;" ::"r"(group + 1), "r"(parts * kLanes) : "memory");
-    for (int t = part; t < T; t += parts) {
-      float sum = place[t * kLanes + lane];
-      for (int p = 1; p < parts; ++p) {
-        sum += place[(p * T + t) * kLanes + lane];
+      if (lane() == 0) {
+        warp_slice[warp()] = from.part > 0 ? from.slice : kNone;
       }
-      store(item, r, lane % G * T + t, sum);
+      __syncthreads();
+      if (is_open) {
+        add_kept(to.slice, sums);
+        store(open_group, panel, sums);
+      }
+      round = round_end;
+    }
+    if (is_first) {
+      wait_on_dependencies();
     }
   }
 };
 
-// Blocks: for each share of the matrix one for each tile of tokens, side by side, so that the L2
-// has what the others read. Of a block: whole groups of `parts` warps, at most 15 of them if there
-// are several parts. Shared bytes: shared_bytes_of() of slice_product_cuda.cu.
+// Blocks: m.shares for each tile of tokens, those of a share side by side, so that the L2 has what
+// the others read. Shared bytes: shared_bytes_of() of slice_product_cuda.cu.
 template <class C>
 __global__ void __launch_bounds__(C::kThreads)
     slice_product_kernel(const __grid_constant__ SliceMatrix m,
-                         const __grid_constant__ SliceOperands all, int parts, int tiles) {
+                         const __grid_constant__ SliceOperands all, int tiles) {
   extern __shared__ __align__(128) uint8_t shared[];
   launch_dependents();
   using Product = SliceProduct<C>;
   using Value = typename C::Value;
   const int tile = static_cast<int>(blockIdx.x) % tiles;
   const int share = static_cast<int>(blockIdx.x) / tiles;
-  const int shares = static_cast<int>(gridDim.x) / tiles;
-  const int first = tile * Product::kTile;
+  const int first = tile * C::T;
   SliceOperands o = all;
   o.x = static_cast<const Value*>(o.x) + first * o.x_stride;
   o.y = static_cast<Value*>(o.y) + first * o.y_stride;
-  o.tokens = min(Product::kTile, o.tokens - first);
-  o.partials += static_cast<int64_t>(tile) * m.panels * m.rows * Product::kTile;
-  Product product{m, o, parts, 0, shared, nullptr};
-  const int64_t staged_bytes = C::kStaged ? staged_columns(m) * Product::kColumnBytes : 0;
-  product.part_sums = reinterpret_cast<float*>(shared + staged_bytes);
-  const auto cut = [&](int i) { return m.share_cuts[static_cast<int64_t>(i) * m.cuts / shares]; };
-  product.run(cut(share), cut(share + 1));
+  o.tokens = min(C::T, o.tokens - first);
+  o.partials += static_cast<int64_t>(tile) * m.panels * m.rows * C::T;
+  auto* const sums = reinterpret_cast<float*>(
+      shared + (C::kStaged ? staged_columns(m) * Product::kColumnBytes : 0));
+  const Product product{
+      m, o, shared, sums,
+      reinterpret_cast<uint32_t*>(sums + Product::warps() * C::R * C::T * kSliceLanes)};
+  product.run(m.share_begins[share], m.share_begins[share + 1]);
 }
 
 // y = the sums over all panels, in their order.
@@ -503,31 +528,26 @@ __global__ void __launch_bounds__(256)
                       const __grid_constant__ SliceOperands all) {
   launch_dependents();
   wait_on_dependencies();
-  // A warp has 32 rows; each lane has some tokens of one.
-  constexpr int kTokens = kTile < 8 ? kTile : 8;
-  constexpr int kParts = kTile / kTokens;
-  const int at = static_cast<int>(blockIdx.x) * 256 + static_cast<int>(threadIdx.x);
-  const int row = at / 32 / kParts * 32 + at % 32;
-  const int in_tile = at / 32 % kParts * kTokens;
+  const int row = static_cast<int>(blockIdx.x) * 256 + static_cast<int>(threadIdx.x);
   const int tile = static_cast<int>(blockIdx.y);
   if (row >= m.rows) {
     return;
   }
   const float* const partials =
       all.partials + static_cast<int64_t>(tile) * m.panels * m.rows * kTile;
-  float sums[kTokens] = {};
+  float sums[kTile] = {};
   for (int panel = 0; panel < m.panels; ++panel) {
-    float part[kTokens];
-    load_vector<float, kTokens>(
-        partials + (static_cast<int64_t>(panel) * m.rows + row) * kTile + in_tile, part);
+    float part[kTile];
+    load_vector<float, kTile>(partials + (static_cast<int64_t>(panel) * m.rows + row) * kTile,
+                              part);
 #pragma unroll
-    for (int t = 0; t < kTokens; ++t) {
+    for (int t = 0; t < kTile; ++t) {
       sums[t] += part[t];
     }
   }
 #pragma unroll
-  for (int t = 0; t < kTokens; ++t) {
-    const int token = tile * kTile + in_tile + t;
+  for (int t = 0; t < kTile; ++t) {
+    const int token = tile * kTile + t;
     if (token < all.tokens) {
       store_sum<Value>(all, token, row, sums[t]);
     }

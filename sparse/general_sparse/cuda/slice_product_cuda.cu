@@ -4,6 +4,7 @@
 
 #include "kernels/base/launch.cuh"
 #include "sparse/general_sparse/cuda/slice_kernels.cuh"
+#include "sparse/general_sparse/cuda/slice_plan.h"
 #include "sparse/general_sparse/cuda/slice_product_cuda.h"
 #include "sparse/general_sparse/format/chunks.h"
 
@@ -11,8 +12,6 @@ namespace sparsellm::general_sparse {
 namespace {
 
 constexpr int kWarpThreads = 32;
-constexpr int kMostGroups = 15;  // of warps that share slices: a barrier each, beside the block's
-constexpr int kFewTokens = 8;    // of a thread
 constexpr int64_t kVectorBytes = 16;
 
 SliceKernelChoice kernel_of(const SliceWeight& weight, int tile_tokens, bool staged = true) {
@@ -26,41 +25,23 @@ SliceKernelChoice kernel_of(const SliceWeight& weight, int tile_tokens, bool sta
 }
 
 int64_t shared_bytes_of(const SliceWeight& weight, const SliceConfig& config) {
-  const int thread_tokens = std::min(config.tile_tokens, kFewTokens);
-  const int64_t sums =
-      config.parts == 1 ? 0 : int64_t{2} * config.warps * kWarpThreads * thread_tokens;
   const int64_t x = config.staged
                         ? staged_columns(weight.matrix) * config.tile_tokens * size_of(weight.dtype)
                         : 0;
-  return x + sums * int64_t{sizeof(float)};
+  const int64_t sums = int64_t{weight.layout.shared_rows} * config.tile_tokens * kWarpThreads;
+  return x + config.warps * (sums * int64_t{sizeof(float)} + int64_t{sizeof(uint32_t)});
 }
 
 int64_t slices_of(const SliceMatrix& m) { return int64_t{m.panel_slices} * m.panels; }
 
-// So that no part has less than a unit.
-int most_parts(const SliceWeight& weight) {
-  const int64_t slices = std::max<int64_t>(slices_of(weight.matrix), 1);
-  const auto units = static_cast<uint64_t>(std::max<int64_t>(weight.units / slices, 1));
-  return static_cast<int>(std::min<uint64_t>(std::bit_floor(units), kMostParts));
-}
-
-// As many as give each warp of the device something to do.
-int parts_for(const SliceWeight& weight) {
-  const int64_t slices = std::max<int64_t>(slices_of(weight.matrix), 1);
-  constexpr int64_t kWarps = 48;  // of a multiprocessor
-  const auto wanted = static_cast<uint64_t>(ceil_div(kWarps * weight.multiprocessors, slices));
+int most_tile_tokens(int64_t tokens) {
   return static_cast<int>(
-      std::min<uint64_t>(std::bit_ceil(wanted), static_cast<uint64_t>(most_parts(weight))));
-}
-
-int most_tokens_of_thread(int64_t tokens) {
-  return static_cast<int>(
-      std::min<uint64_t>(std::bit_ceil(static_cast<uint64_t>(tokens)), kFewTokens));
+      std::min<uint64_t>(std::bit_ceil(static_cast<uint64_t>(tokens)), kMostTileTokens));
 }
 
 // The largest tile, of at most these tokens, whose x fits; 0 if none does.
 int largest_tile(const SliceWeight& weight, SliceConfig config, int64_t tokens) {
-  for (config.tile_tokens = most_tokens_of_thread(tokens); config.tile_tokens > 0;
+  for (config.tile_tokens = most_tile_tokens(tokens); config.tile_tokens > 0;
        config.tile_tokens /= 2) {
     if (slice_fits(weight, config)) {
       return config.tile_tokens;
@@ -69,30 +50,21 @@ int largest_tile(const SliceWeight& weight, SliceConfig config, int64_t tokens) 
   return 0;
 }
 
-// How many of the warps that a block may have, and blocks of a multiprocessor.
-enum class Blocks : uint8_t { whole, two_halves, half };
-
-SliceConfig usual_config(const SliceWeight& weight, int tile_tokens, int parts, Blocks blocks) {
+SliceConfig staged_config(const SliceWeight& weight, int tile_tokens, int fewer, int blocks) {
   const int most = kernel_of(weight, tile_tokens).most_threads / kWarpThreads;
-  SliceConfig config{.tile_tokens = tile_tokens,
-                     .warps = blocks == Blocks::whole ? most : most / 2,
-                     .blocks = blocks == Blocks::two_halves ? 2 : 1};
-  config.parts = std::min(parts, config.warps);
-  while (config.parts > 1 && config.warps / config.parts > kMostGroups) {
-    config.warps /= 2;
-    config.blocks *= 2;
-  }
-  return config;
+  return {.tile_tokens = tile_tokens, .warps = std::max(most / fewer, 1), .blocks = blocks};
 }
 
 // For one token. Blocks may be small where they do not copy x.
-SliceConfig unstaged_config(const SliceWeight& weight, int warps, int parts) {
+SliceConfig unstaged_config(const SliceWeight& weight, int warps) {
   const int most = kernel_of(weight, 1, false).most_threads / kWarpThreads;
-  return {.tile_tokens = 1,
-          .warps = warps,
-          .parts = std::min(parts, warps),
-          .blocks = most / warps,
-          .staged = false};
+  return {.tile_tokens = 1, .warps = warps, .blocks = most / warps, .staged = false};
+}
+
+// The number of the schedule for at most this many thread blocks.
+size_t schedule_for(const SliceWeight& weight, int64_t shares) {
+  const auto more = std::ranges::upper_bound(weight.shares, shares);
+  return static_cast<size_t>(std::max<std::ptrdiff_t>(more - weight.shares.begin() - 1, 0));
 }
 
 template <class Value>
@@ -100,11 +72,9 @@ void add_panels(const SliceMatrix& m, const SliceOperands& o, int tile_tokens, i
                 const ExecContext& ctx) {
   const auto launch_tile = [&]<int kTile>() {
     if (tile_tokens == kTile) {
-      constexpr int kParts = kTile < kFewTokens ? 1 : kTile / kFewTokens;
-      const int64_t threads = ceil_div(m.rows, kWarpThreads) * kWarpThreads * kParts;
       launch(ctx, add_panels_kernel<Value, kTile>,
              {.blocks =
-                  dim3(static_cast<unsigned>(ceil_div(threads, 256)), static_cast<unsigned>(tiles)),
+                  dim3(static_cast<unsigned>(ceil_div(m.rows, 256)), static_cast<unsigned>(tiles)),
               .threads = 256,
               .pdl = true},
              m, o);
@@ -114,8 +84,6 @@ void add_panels(const SliceMatrix& m, const SliceOperands& o, int tile_tokens, i
   launch_tile.template operator()<2>();
   launch_tile.template operator()<4>();
   launch_tile.template operator()<8>();
-  launch_tile.template operator()<16>();
-  launch_tile.template operator()<32>();
 }
 
 }  // namespace
@@ -128,9 +96,9 @@ bool has_slice_kernels(const Layout& layout, DType dtype) {
 }
 
 std::string slice_name(const SliceConfig& config) {
-  return fmt::format("tile {} warps {} parts {} blocks {}{}",
+  return fmt::format("tile {} warps {} blocks {}{}",
                      config.tile_tokens == 0 ? "any" : std::to_string(config.tile_tokens),
-                     config.warps, config.parts, config.blocks, config.staged ? "" : " x l1");
+                     config.warps, config.blocks, config.staged ? "" : " x l1");
 }
 
 bool slice_fits(const SliceWeight& weight, const SliceConfig& config) {
@@ -139,17 +107,15 @@ bool slice_fits(const SliceWeight& weight, const SliceConfig& config) {
   }
   const SliceKernelChoice choice = kernel_of(weight, config.tile_tokens, config.staged);
   return choice.kernel != nullptr && config.warps * kWarpThreads <= choice.most_threads &&
-         config.warps % config.parts == 0 && config.parts <= kMostParts &&
-         (config.parts == 1 || config.warps / config.parts <= kMostGroups) &&
          shared_bytes_of(weight, config) * config.blocks <= weight.shared_bytes;
 }
 
 std::optional<SliceConfig> slice_rule(const SliceWeight& weight, int64_t tokens) {
-  const int parts = parts_for(weight);
-  for (int tile = most_tokens_of_thread(tokens); tile > 0; tile /= 2) {
-    for (const Blocks blocks :
-         {tile < kFewTokens ? Blocks::two_halves : Blocks::whole, Blocks::whole, Blocks::half}) {
-      const SliceConfig config = usual_config(weight, tile, parts, blocks);
+  for (int tile = most_tile_tokens(tokens); tile > 0; tile /= 2) {
+    for (const SliceConfig& config :
+         {tile < kMostTileTokens ? staged_config(weight, tile, 2, 2)
+                                 : staged_config(weight, tile, 1, 1),
+          staged_config(weight, tile, 1, 1), staged_config(weight, tile, 2, 1)}) {
       if (slice_fits(weight, config)) {
         return config;
       }
@@ -159,7 +125,8 @@ std::optional<SliceConfig> slice_rule(const SliceWeight& weight, int64_t tokens)
 }
 
 std::optional<SliceConfig> slice_for_any_tokens(const SliceWeight& weight) {
-  const SliceConfig config{.tile_tokens = 0, .warps = 16, .parts = 8, .blocks = 1};
+  const int most = kernel_of(weight, kMostTileTokens).most_threads / kWarpThreads;
+  const SliceConfig config{.tile_tokens = 0, .warps = std::min(most, 16), .blocks = 1};
   return slice_fits(weight, config) ? std::optional(config) : std::nullopt;
 }
 
@@ -174,24 +141,15 @@ std::vector<SliceConfig> slice_candidates(const SliceWeight& weight, int64_t tok
   if (const std::optional<SliceConfig> rule = slice_rule(weight, tokens)) {
     add(*rule);
   }
-  const int most_tile = static_cast<int>(
-      std::min<uint64_t>(std::bit_ceil(static_cast<uint64_t>(tokens)), kMostTileTokens));
-  const int parts = parts_for(weight);
-  for (int tile = most_tile; tile >= std::min(most_tile, kFewTokens); tile /= 2) {
-    // All warps of a block for a slice, too: then blocks with one slice more than others wait the
-    // least for the end.
-    for (const int more : {parts, 2 * parts, most_parts(weight), parts / 2, parts / 4}) {
-      if (more < 1 || more > most_parts(weight)) {
-        continue;
-      }
-      for (const Blocks blocks : {Blocks::whole, Blocks::two_halves, Blocks::half}) {
-        add(usual_config(weight, tile, more, blocks));
-      }
-      for (const int warps : {4, 8, 16}) {
-        if (tile == 1) {
-          add(unstaged_config(weight, warps, more));
-        }
-      }
+  const int tile = most_tile_tokens(tokens);
+  for (const int fewer : {1, 2, 4}) {
+    for (const int blocks : {1, 2}) {
+      add(staged_config(weight, tile, fewer, blocks));
+    }
+  }
+  for (const int warps : {4, 8, 16}) {
+    if (tile == 1) {
+      add(unstaged_config(weight, warps));
     }
   }
   return configs;
@@ -228,24 +186,23 @@ void slice_product_cuda(const SliceWeight& weight, const CudaProductOperands& op
                   .relu = operands.relu};
   o.x_pairs = std::bit_cast<uintptr_t>(operands.x) % 4 == 0 && m.columns % 2 == 0 &&
               (operands.tokens == 1 || operands.x_stride % 2 == 0);
-  // No more blocks than have slices for all of their warps, and at least one for each tile.
-  const int64_t most_shares = std::max<int64_t>(slices_of(m) * config.parts / config.warps, 1);
-  const int64_t shares =
-      std::clamp<int64_t>(int64_t{weight.multiprocessors} * config.blocks / tiles, 1, most_shares);
-  if (shares == slices_of(m)) {
-    m.share_cuts += m.cuts + 1;  // by units one would have two, and another none
-    m.cuts = static_cast<int>(shares);
-  }
+  const int tiles_at_once = wanted.tile_tokens == 0 ? 1 : tiles;
+  const size_t number =
+      schedule_for(weight, int64_t{weight.multiprocessors} * config.blocks / tiles_at_once);
+  const SchedulePlace place = schedule_place(weight.shares, slices_of(m), number);
+  m.shares = weight.shares[number];
+  m.schedule = reinterpret_cast<const ScheduledSlice*>(weight.schedules + place.slices);
+  m.share_begins = weight.schedules + place.share_begins;
   const auto shared_bytes = static_cast<size_t>(shared_bytes_of(weight, config));
   check_cuda(cudaFuncSetAttribute(reinterpret_cast<const void*>(choice.kernel),
                                   cudaFuncAttributeMaxDynamicSharedMemorySize,
                                   weight.shared_bytes));
   launch(ctx, choice.kernel,
-         {.blocks = static_cast<unsigned>(shares * tiles),
+         {.blocks = static_cast<unsigned>(m.shares * tiles),
           .threads = static_cast<unsigned>(config.warps * kWarpThreads),
           .shared_bytes = shared_bytes,
           .pdl = true},
-         m, o, config.parts, tiles);
+         m, o, tiles);
   if (m.panels > 1) {
     if (weight.dtype == DType::f16) {
       add_panels<__half>(m, o, tile, tiles, ctx);

@@ -18,7 +18,8 @@ struct SliceWeight {
   SliceMatrix matrix;
   Layout layout;
   DType dtype = DType::f16;
-  int64_t units = 0;  // of all slices
+  std::vector<int> shares = {};  // for which there are schedules (slice_plan.h)
+  const uint32_t* schedules = nullptr;
   int multiprocessors = 0;
   int shared_bytes = 0;  // that a block may have
 };
@@ -27,13 +28,12 @@ struct SliceWeight {
 // or columns of 16 bits, and loads of 16 bytes.
 bool has_slice_kernels(const Layout& layout, DType dtype);
 
-// How a product is computed: tokens of a tile, warps of a block, of which `parts` share a slice,
-// and blocks that a multiprocessor has at once. The order of a sum depends on the encoding and on
-// `parts` alone.
+// How a product is computed: tokens of a tile, warps of a block, and blocks that a multiprocessor
+// has at once. The order of a sum depends on the encoding, on the warps, and on how many blocks
+// share the matrix.
 struct SliceConfig {
-  int tile_tokens = 1;  // 0: as many as there are, and fit
+  int tile_tokens = 1;  // 0: as many as there are, and fit; then all tiles have as many blocks
   int warps = 16;
-  int parts = 1;
   int blocks = 1;
   bool staged = true;  // x in shared memory; else it is that of one token, read through the L1
 

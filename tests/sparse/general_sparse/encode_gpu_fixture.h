@@ -44,13 +44,14 @@ class GpuGeneralSparseEncoder : public GpuGeneralSparse {
              << parts.starts.back();
     }
     std::vector<uint16_t> borders;
-    std::vector<uint32_t> cuts;
+    std::vector<uint32_t> schedules;
     general_sparse::RowPieces pieces;
     if (parts.layout.interleave == 1) {
       pieces = general_sparse::row_pieces(parts.layout, parts.grid, parts.starts, parts.row_order);
     } else {
-      const int multiprocessors = cuda_state(*exec).multiprocessors;
-      cuts = general_sparse::share_cuts(parts, general_sparse::share_cut_count(multiprocessors));
+      schedules = general_sparse::slice_schedules(
+          parts.grid, parts.starts,
+          general_sparse::scheduled_shares(cuda_state(*exec).multiprocessors, parts.grid.slices()));
     }
     if (parts.layout.positions == general_sparse::PositionCode::i8) {
       borders = general_sparse::border_positions(parts, cpu.threads);
@@ -66,7 +67,7 @@ class GpuGeneralSparseEncoder : public GpuGeneralSparse {
           Array{"positions", made->positions, parts.positions.bytes},
           Array{"values", made->values, parts.values.bytes},
           Array{"border_positions", made->border_positions, std::as_bytes(std::span(borders))},
-          Array{"share_cuts", made->share_cuts, std::as_bytes(std::span(cuts))},
+          Array{"schedules", made->schedules, std::as_bytes(std::span(schedules))},
           Array{"row_pieces", made->row_pieces, std::as_bytes(std::span(pieces.pieces))},
           Array{"split_rows", made->split_rows, std::as_bytes(std::span(pieces.split_rows))}}) {
       const std::vector<std::byte> got = bytes_of_buffer(array.got);

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <vector>
 
 #include "sparse/general_sparse/host/arrange.h"
@@ -29,6 +30,19 @@ class GeneralSparseRule : public ::testing::Test {
     testing::Random random(41);
     return compress_rows(testing::special_matrix(dtype, rows, columns, density, random).view,
                          threads_);
+  }
+
+  CompressedRows rows_of_densities(const std::vector<double>& densities, int64_t columns) {
+    testing::Random random(43);
+    const auto rows = std::ssize(densities);
+    const OwnedTensor w = allocate_tensor({}, DType::f16, {rows, columns}, "w");
+    std::vector<double> values(static_cast<size_t>(rows * columns));
+    for (size_t i = 0; i < values.size(); ++i) {
+      const double density = densities[i / static_cast<size_t>(columns)];
+      values[i] = random.uniform(0.0, 1.0) < density ? 1.0 : 0.0;
+    }
+    testing::set_values(w.view, values);
+    return compress_rows(w.view, threads_);
   }
 
   ThreadPool threads_{2};
@@ -77,6 +91,20 @@ TEST_F(GeneralSparseRule, InterleavesEvenRowsAlone) {
       {.matrix_class = MatrixClass::banded, .rows = 8000, .columns = 8000, .nonzeros = 400000},
       threads_);
   EXPECT_EQ(choose(banded).interleave, 32);
+}
+
+TEST_F(GeneralSparseRule, SortsMoreRowsWhereTheyAreUneven) {
+  const auto window_of = [&](double spread) {
+    testing::Random random(42);
+    const auto rows = static_cast<size_t>(6000);
+    std::vector<double> densities(rows);
+    for (double& density : densities) {
+      density = 0.1 * std::exp(spread * random.uniform(-1.0, 1.0));
+    }
+    return choose(rows_of_densities(densities, 1024)).window_rows;
+  };
+  EXPECT_EQ(window_of(0.0), 256);
+  EXPECT_EQ(window_of(0.5), 4096);
 }
 
 // Slices take longer to begin and to end.

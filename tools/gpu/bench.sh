@@ -300,9 +300,11 @@ case $section in
     for model in "${models[@]}"; do
       file=throughput_${model}_generalsparse
       rm -f "$folder/$file.jsonl" "$folder/${file}_breakdown.jsonl"
-      for format in dense tca_bme tiled_csl general_sparse auto; do
+      # auto chooses formats for all numbers of requests that an engine is started with.
+      for choice in dense:1,8,32 tca_bme:1,8,32 tiled_csl:1,8,32 general_sparse:1,8,32 \
+        auto:1 auto:8 auto:32; do
         engine=(--config "configs/$model.json" --plan configs/plans/generalsparse.json
-          --weight-format "$format" --repeat 1 --no-layers --batch "1,8,32"
+          --weight-format "${choice%:*}" --batch "${choice#*:}" --repeat 1 --no-layers
           --gpu-memory-utilization 0.98)
         report_more "$file" throughput "${engine[@]}" --prompt 64 --output 512 "$@"
         [ "$model" = opt-30b ] || continue

@@ -10,6 +10,7 @@
 #include "tests/sparse/encodings.h"
 #include "tests/sparse/general_sparse/naive_encoding.h"
 #include "tests/testing/random.h"
+#include "tests/testing/tensor_values.h"
 
 namespace sparsellm {
 namespace {

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <algorithm>
+
 #include "sparse/general_sparse/cuda/slice_product.cuh"
 
 // The kernels of slice_product.cuh that are compiled with the program, in a file for each dtype and
@@ -33,14 +35,15 @@ struct CompiledSlices {
   static constexpr int R = kRows;
   static constexpr int V = 16 / static_cast<int>(sizeof(Value)) / R;
   static constexpr int T = kTile;
-  // As many warps as registers allow: 64 of a thread, or 128 or 255 where there are many sums.
+  // As many warps as registers allow, with all sums: 64 of a thread, 128 or 255.
   static constexpr int kThreads = R * T > 32 ? 256 : R* T > 8 ? 512 : 1024;
-  // Fewer warps have more units on their way. Those of differences take fewer registers.
-  static constexpr int kAhead = R * T > 32                  ? 8
-                                : R* T > 8                  ? 4
-                                : T > 1                     ? 2
-                                : kCode == PositionCode::i8 ? 4
-                                                            : 3;
+  // Enough for the time that a load takes, about 800 cycles, in which the warps of a scheduler
+  // multiply one batch each, if there are registers for two of them.
+  static constexpr int kUnitInstructions = V * (2 + T + R + R * T);
+  static constexpr int kUnitRegisters = 4 + (kCode == PositionCode::i8 ? V + 3 : 2 * V + 3) / 4;
+  static constexpr int kWantedBatch = 800 / (kUnitInstructions * (kThreads / 128)) + 1;
+  static constexpr int kMostBatch = (65536 / kThreads - R * T - 36) / (2 * kUnitRegisters);
+  static constexpr int kBatch = std::clamp(kWantedBatch, 1, std::max(kMostBatch, 1));
   static constexpr bool kEarlyPieces = T == 1 && kCode == PositionCode::i8;
 };
 

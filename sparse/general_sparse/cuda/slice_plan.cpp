@@ -54,28 +54,34 @@ class Panels {
     }
   }
 
+  // Each share has a run of the work of all panels, of which slices of a panel take as much as that
+  // panel is of it.
   SliceSchedule schedule(int shares) const {
-    std::vector<Share> all(static_cast<size_t>(shares));
+    std::vector<std::vector<Scheduled>> all(static_cast<size_t>(shares));
+    const double run = static_cast<double>(work_before_.back()) / shares;
     for (size_t panel = 0; panel < slices_.size(); ++panel) {
-      const int64_t first = std::min<int64_t>(share_at(panel, shares), shares - 1);
-      const int64_t end =
-          panel + 1 == slices_.size() ? shares : std::max(first + 1, share_at(panel + 1, shares));
+      const auto begin = static_cast<double>(work_before_[panel]);
+      const auto end = static_cast<double>(work_before_[panel + 1]);
       std::priority_queue<Load, std::vector<Load>, std::greater<>> least;
-      for (int64_t number = first; number < end; ++number) {
-        least.emplace(all[static_cast<size_t>(number)].work, number);
+      for (int number = 0; number < shares; ++number) {
+        const double room = std::min(end, run * (number + 1)) - std::max(begin, run * number);
+        if (room > 0.0) {
+          least.emplace(-room, number);
+        }
+      }
+      if (least.empty()) {  // a panel of nothing
+        least.emplace(0.0, shares - 1);
       }
       for (const Slice& slice : slices_[panel]) {
-        const auto [work, number] = least.top();
+        const auto [load, number] = least.top();
         least.pop();
-        Share& share = all[static_cast<size_t>(number)];
-        share.slices.push_back({slice, panel});
-        share.work = work + slice.work();
-        least.emplace(share.work, number);
+        all[static_cast<size_t>(number)].push_back({slice, panel});
+        least.emplace(load + static_cast<double>(slice.work()), number);
       }
     }
     SliceSchedule schedule;
     uint32_t units = 0;
-    for (const Share& share : all) {
+    for (const std::vector<Scheduled>& share : all) {
       schedule.share_begins.push_back(static_cast<uint32_t>(schedule.slices.size()));
       add_share(share, units, schedule.slices);
     }
@@ -85,29 +91,23 @@ class Panels {
   }
 
  private:
-  using Load = std::pair<int64_t, int64_t>;  // work and number of a share
-  struct Share {
-    std::vector<std::pair<Slice, size_t>> slices;  // with their panels
-    int64_t work = 0;
+  using Load = std::pair<double, int>;  // work, less what there is room for, and number of a share
+  struct Scheduled {
+    Slice slice;
+    size_t panel = 0;
   };
 
-  // Where the work before a panel ends.
-  int64_t share_at(size_t panel, int shares) const {
-    const int64_t all = std::max<int64_t>(work_before_.back(), 1);
-    return (work_before_[panel] * shares + all / 2) / all;
-  }
-
-  static void add_share(const Share& share, uint32_t& units,
+  static void add_share(const std::vector<Scheduled>& share, uint32_t& units,
                         std::vector<ScheduledSlice>& scheduled) {
     const size_t begin = scheduled.size();
-    for (const auto& [slice, panel] : share.slices) {
+    for (const auto& [slice, panel] : share) {
       scheduled.push_back(
           {.slice = slice.number, .units_before = units, .first_unit = slice.first_unit});
       units += slice.units;
     }
     auto end = static_cast<uint32_t>(scheduled.size());
-    for (size_t i = share.slices.size(); i-- > 0;) {
-      if (i + 1 < share.slices.size() && share.slices[i + 1].second != share.slices[i].second) {
+    for (size_t i = share.size(); i-- > 0;) {
+      if (i + 1 < share.size() && share[i + 1].panel != share[i].panel) {
         end = static_cast<uint32_t>(begin + i + 1);
       }
       scheduled[begin + i].panel_end = end;

@@ -21,30 +21,46 @@ namespace sparsellm::general_sparse {
 template <int kBytes>
 struct LaneBytes {
   static constexpr int kWords = (kBytes + 3) / 4;
-  uint32_t words[kWords];
+  uint32_t words[kWords] = {};
 
-  __device__ void load(const uint8_t* from) {
+  // If unit < end. Registers are loaded in place: had the load a branch of its own, its result
+  // would be copied behind it, and so waited for at once.
+  __device__ void load(const uint8_t* from, uint32_t unit, uint32_t end) {
     if constexpr (kBytes % 16 == 0) {
 #pragma unroll
       for (int i = 0; i < kBytes / 16; ++i) {
-        asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
-                     : "=r"(words[4 * i]), "=r"(words[4 * i + 1]), "=r"(words[4 * i + 2]),
-                       "=r"(words[4 * i + 3])
-                     : "l"(from + 16 * i));
+        asm volatile(
+            "{\n.reg .pred p;\nsetp.lt.u32 p, %5, %6;\n"
+            "@p ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];\n}"
+            : "+r"(words[4 * i]), "+r"(words[4 * i + 1]), "+r"(words[4 * i + 2]),
+              "+r"(words[4 * i + 3])
+            : "l"(from + 16 * i), "r"(unit), "r"(end));
       }
     } else if constexpr (kBytes == 8) {
-      asm volatile("ld.global.nc.L1::no_allocate.v2.u32 {%0, %1}, [%2];"
-                   : "=r"(words[0]), "=r"(words[1])
-                   : "l"(from));
+      asm volatile(
+          "{\n.reg .pred p;\nsetp.lt.u32 p, %3, %4;\n"
+          "@p ld.global.nc.L1::no_allocate.v2.u32 {%0, %1}, [%2];\n}"
+          : "+r"(words[0]), "+r"(words[1])
+          : "l"(from), "r"(unit), "r"(end));
     } else if constexpr (kBytes == 4) {
-      asm volatile("ld.global.nc.L1::no_allocate.u32 %0, [%1];" : "=r"(words[0]) : "l"(from));
+      asm volatile(
+          "{\n.reg .pred p;\nsetp.lt.u32 p, %2, %3;\n"
+          "@p ld.global.nc.L1::no_allocate.u32 %0, [%1];\n}"
+          : "+r"(words[0])
+          : "l"(from), "r"(unit), "r"(end));
     } else if constexpr (kBytes == 2) {
-      uint16_t half;
-      asm volatile("ld.global.nc.L1::no_allocate.u16 %0, [%1];" : "=h"(half) : "l"(from));
-      words[0] = half;
+      asm volatile(
+          "{\n.reg .pred p;\nsetp.lt.u32 p, %2, %3;\n"
+          "@p ld.global.nc.L1::no_allocate.u16 %0, [%1];\n}"
+          : "+r"(words[0])
+          : "l"(from), "r"(unit), "r"(end));
     } else {
       static_assert(kBytes == 1);
-      words[0] = *from;
+      asm volatile(
+          "{\n.reg .pred p;\nsetp.lt.u32 p, %2, %3;\n"
+          "@p ld.global.nc.L1::no_allocate.u8 %0, [%1];\n}"
+          : "+r"(words[0])
+          : "l"(from), "r"(unit), "r"(end));
     }
   }
   __device__ uint16_t half(int i) const {
@@ -135,7 +151,7 @@ __device__ inline void store_sum(const SliceOperands& o, int token, int row, flo
 //   kCode, R, V  PositionCode, rows of a group, entries of a unit: 16 bytes of values a lane
 //   T            tokens of a tile
 //   kStaged      x is copied to shared memory; else T is 1
-//   kAhead       units that a lane loads before it multiplies the first of them
+//   kBatch       units that a lane loads while it multiplies as many others
 //   kEarlyPieces where a piece is, is found out before the one before it is multiplied
 //   kThreads     of a block, at most
 template <class C>
@@ -151,6 +167,7 @@ struct SliceProduct {
   using ValueBytes = LaneBytes<kValueBytes>;
   using Column = ColumnBytes<kColumnBytes>;
   static constexpr int kLanes = kSliceLanes;
+  static constexpr unsigned kWholeWarp = 0xffffffffu;
   static constexpr uint32_t kNone = 0xffffffffu;
 
   // Where the entries of one warp end and those of the next begin: after this many of the
@@ -181,20 +198,48 @@ struct SliceProduct {
   __device__ static int warp() { return static_cast<int>(threadIdx.x) / kLanes; }
   __device__ static int warps() { return static_cast<int>(blockDim.x) / kLanes; }
 
-  // The border before warp `number`, of those that share the slices from `first` to `end`.
-  __device__ Border border(uint32_t first, uint32_t end, int number) const {
+  // The slices of the schedule from `first` to `end`, all of one panel, which the warps of a block
+  // share.
+  struct Round {
+    uint32_t first;
+    uint32_t end;
+    uint32_t units_before;
+    uint32_t units;
+    int panel;
+    uint32_t lane_units_before;  // of slice first + lane()
+  };
+
+  // That begins with slice `first`, of a block whose slices end at `end`.
+  __device__ Round round_from(uint32_t first, uint32_t end) const {
+    const ScheduledSlice mine = m.schedule[min(first + lane(), end)];
+    Round round;
+    round.first = first;
+    round.end = __shfl_sync(kWholeWarp, mine.panel_end, 0);
+    round.units_before = __shfl_sync(kWholeWarp, mine.units_before, 0);
+    round.panel = static_cast<int>(__shfl_sync(kWholeWarp, mine.slice, 0)) / m.panel_slices;
+    round.lane_units_before = mine.units_before;
+    const uint32_t count = round.end - first;
+    const uint32_t after = __shfl_sync(kWholeWarp, mine.units_before, min(count, kLanes - 1u));
+    round.units =
+        (count < kLanes ? after : m.schedule[round.end].units_before) - round.units_before;
+    return round;
+  }
+
+  // The border before warp `number`.
+  __device__ Border border(const Round& round, int number) const {
     if (number == 0 || number == warps()) {
-      return {number == 0 ? first : end, 0};
+      return {number == 0 ? round.first : round.end, 0};
     }
-    const uint32_t before = m.schedule[first].units_before;
-    const uint32_t all = m.schedule[end].units_before - before;
     const uint32_t count = warps();
-    const uint32_t unit = before + all / count * number + all % count * number / count;
-    uint32_t slice = first;  // the last one that does not begin after this unit
-    for (uint32_t some = first; some < end; some += kLanes) {
+    const uint32_t unit =
+        round.units_before + round.units / count * number + round.units % count * number / count;
+    uint32_t slice = round.first;  // the last one that does not begin after this unit
+    for (uint32_t some = round.first; some < round.end; some += kLanes) {
       const uint32_t mine = some + lane();
-      const bool is_before = mine < end && m.schedule[mine].units_before <= unit;
-      const int before_it = __popc(__ballot_sync(0xffffffffu, is_before));
+      const bool is_before =
+          mine < round.end &&
+          (some == round.first ? round.lane_units_before : m.schedule[mine].units_before) <= unit;
+      const int before_it = __popc(__ballot_sync(kWholeWarp, is_before));
       slice = before_it > 0 ? some + before_it - 1 : slice;
       if (before_it < kLanes) {
         break;
@@ -240,23 +285,20 @@ struct SliceProduct {
     return piece;
   }
 
-  // The units that are on their way to a lane.
-  struct Stream {
-    ValueBytes values[C::kAhead];
-    PositionBytes positions[C::kAhead];
+  // Units that are on their way to a lane.
+  struct Batch {
+    ValueBytes values[C::kBatch];
+    PositionBytes positions[C::kBatch];
   };
 
-  __device__ void load(Stream& stream, const Piece& piece, uint32_t unit, int slot) const {
-    if (unit < piece.end) {
-      const int64_t at = static_cast<int64_t>(unit) * kLanes + lane();
-      stream.values[slot].load(m.values + at * kValueBytes);
-      stream.positions[slot].load(m.positions + at * (C::kCode == PositionCode::i8 ? V : 2 * V));
-    }
-  }
-  __device__ void prime(Stream& stream, const Piece& piece) const {
+  // Those of a piece from `unit` on.
+  __device__ void load(Batch& batch, const Piece& piece, uint32_t unit) const {
 #pragma unroll
-    for (int i = 0; i < C::kAhead; ++i) {
-      load(stream, piece, piece.begin + i, i);
+    for (int i = 0; i < C::kBatch; ++i) {
+      const int64_t at = static_cast<int64_t>(unit + i) * kLanes + lane();
+      batch.values[i].load(m.values + at * kValueBytes, unit + i, piece.end);
+      batch.positions[i].load(m.positions + at * (C::kCode == PositionCode::i8 ? V : 2 * V),
+                              unit + i, piece.end);
     }
   }
 
@@ -286,7 +328,21 @@ struct SliceProduct {
     }
   }
 
-  __device__ void multiply(Stream& stream, const Piece& piece, int panel,
+  // Of a batch from `unit` on those before `end`; of a whole one all.
+  template <bool kWhole>
+  __device__ void multiply_batch(const Batch& batch, uint32_t unit, uint32_t end,
+                                 Positions& positions, const uint8_t* x,
+                                 float (&sums)[R][T]) const {
+#pragma unroll
+    for (int i = 0; i < C::kBatch; ++i) {
+      if (kWhole || unit + i < end) {
+        multiply_entry<0>(batch.values[i], batch.positions[i], positions, x, sums);
+      }
+    }
+  }
+
+  // The first batch is loaded. Two take turns: one is multiplied while the other one is loaded.
+  __device__ void multiply(Batch (&batches)[2], const Piece& piece, int panel,
                            float (&sums)[R][T]) const {
 #pragma unroll
     for (int r = 0; r < R; ++r) {
@@ -301,17 +357,19 @@ struct SliceProduct {
     Positions positions;
     positions.start(Column::kByAddress ? static_cast<uint32_t>(__cvta_generic_to_shared(x)) : 0u,
                     piece.position);
+    uint32_t unit = piece.begin;
+    // Without branches, which loads would not be moved over.
 #pragma unroll 1
-    for (uint32_t unit = piece.begin; unit < piece.end; unit += C::kAhead) {
-#pragma unroll
-      for (int i = 0; i < C::kAhead; ++i) {
-        if (unit + i < piece.end) {
-          const ValueBytes values = stream.values[i];
-          const PositionBytes bytes = stream.positions[i];
-          load(stream, piece, unit + i + C::kAhead, i);
-          multiply_entry<0>(values, bytes, positions, x, sums);
-        }
-      }
+    for (; unit + 2 * C::kBatch <= piece.end; unit += 2 * C::kBatch) {
+      load(batches[1], piece, unit + C::kBatch);
+      multiply_batch<true>(batches[0], unit, piece.end, positions, x, sums);
+      load(batches[0], piece, unit + 2 * C::kBatch);
+      multiply_batch<true>(batches[1], unit, piece.end, positions, x, sums);
+    }
+    if (unit < piece.end) {
+      load(batches[1], piece, unit + C::kBatch);
+      multiply_batch<false>(batches[0], unit, piece.end, positions, x, sums);
+      multiply_batch<false>(batches[1], unit + C::kBatch, piece.end, positions, x, sums);
     }
   }
 
@@ -428,20 +486,20 @@ struct SliceProduct {
   // The slices of the schedule from `first` to `end`.
   __device__ void run(uint32_t first, uint32_t end) const {
     bool is_first = true;
-    for (uint32_t round = first; round < end;) {
-      const uint32_t round_end = m.schedule[round].panel_end;
-      const int panel = static_cast<int>(m.schedule[round].slice) / m.panel_slices;
-      const Border from = border(round, round_end, warp());
-      const Border to = border(round, round_end, warp() + 1);
+    Batch batches[2];
+    while (first < end) {
+      const Round round = round_from(first, end);
+      const int panel = round.panel;
+      const Border from = border(round, warp());
+      const Border to = border(round, warp() + 1);
       const auto is_mine = [&](uint32_t slice) {
         return slice < to.slice || (slice == to.slice && to.part > 0);
       };
       uint32_t number = from.slice;
       Piece current;
-      Stream stream;
       if (is_mine(number)) {
         current = piece(number, panel, from, to);
-        prime(stream, current);
+        load(batches[0], current, current.begin);
       }
       if (is_first) {
         wait_on_dependencies();
@@ -462,12 +520,12 @@ struct SliceProduct {
         if (C::kEarlyPieces && has_next) {
           current = piece(number + 1, panel, from, to);
         }
-        multiply(stream, now, panel, sums);
+        multiply(batches, now, panel, sums);
         if (has_next) {
           if (!C::kEarlyPieces) {
             current = piece(number + 1, panel, from, to);
           }
-          prime(stream, current);
+          load(batches[0], current, current.begin);
         }
         if (now.continued) {
           keep(sums);
@@ -487,7 +545,7 @@ struct SliceProduct {
         add_kept(to.slice, sums);
         store(open_group, panel, sums);
       }
-      round = round_end;
+      first = round.end;
     }
     if (is_first) {
       wait_on_dependencies();

@@ -97,12 +97,12 @@ TEST_F(GeneralSparseRule, InterleavesEvenRowsAlone) {
 TEST_F(GeneralSparseRule, SortsMoreRowsWhereTheyAreUneven) {
   const auto window_of = [&](double spread) {
     testing::Random random(42);
-    const auto rows = static_cast<size_t>(6000);
+    const auto rows = static_cast<size_t>(1500);
     std::vector<double> densities(rows);
     for (double& density : densities) {
       density = 0.1 * std::exp(spread * random.uniform(-1.0, 1.0));
     }
-    return choose(rows_of_densities(densities, 1024)).window_rows;
+    return choose(rows_of_densities(densities, 4096)).window_rows;
   };
   EXPECT_EQ(window_of(0.0), 256);
   EXPECT_EQ(window_of(0.5), 4096);

@@ -1,10 +1,11 @@
 """Tables, commands and origins as the pages have them."""
 
+import math
 import re
 import shlex
 import textwrap
 
-from reports import unique
+from reports import ReportError, unique
 
 COLUMNS = 100  # of a command
 PAGE_COLUMNS = 120
@@ -81,26 +82,44 @@ def wrapped(words):
     return lines
 
 
+def placeholders(run):
+    """What stands in place of the values that runs of one table differ in, with these values."""
+    places = {}
+    config = run.option("--config")
+    if config is not None:
+        places["MODEL"] = (config, "configs/MODEL.json", run.model)
+    form = run.option("--weight-format")
+    if form is not None:
+        places["FORMAT"] = (form, "FORMAT", form)
+    return places
+
+
 def commands(runs):
-    """Lines of a block with the commands; those that differ in the model alone are one."""
-    models = {}
+    """Lines of a block with the commands; those that differ in model and format alone are one."""
+    groups = {}
     for run in runs:
         words = normalised(run.words)
-        config = run.option("--config")
-        model = None
-        if config is not None:
-            model = run.model
-            words = tuple("configs/MODEL.json" if word == config else word for word in words)
-        models.setdefault(words, []).append(model)
+        places = placeholders(run)
+        for value, text, _ in places.values():
+            words = tuple(text if word == value else word for word in words)
+        groups.setdefault(words, []).append({name: of[2] for name, of in places.items()})
+    for words, values in list(groups.items()):
+        ways = [unique(of_run[name] for of_run in values) for name in values[0]]
+        if len(unique(map(str, values))) < math.prod(map(len, ways)):
+            raise ReportError(f"{words}: not each model was measured with each format")
     lines = ["```sh gpu"]
     said = None
-    for words, names in models.items():
-        names = unique(names)
-        if len(names) == 1:
-            words = tuple(word.replace("MODEL.json", f"{names[0]}.json") for word in words)
-        elif names != said:
-            lines.append("# MODEL: " + ", ".join(names))
-            said = names
+    for words, values in groups.items():
+        several = []
+        for name in values[0]:
+            of_name = unique(of_run[name] for of_run in values)
+            if len(of_name) == 1:
+                words = tuple(re.sub(rf"\b{name}\b", of_name[0], word) for word in words)
+            else:
+                several.append(f"{name}: " + ", ".join(of_name))
+        if several and several != said:
+            lines.append("# " + "; ".join(several))
+            said = several
         lines += wrapped(words)
     return lines + ["```"]
 

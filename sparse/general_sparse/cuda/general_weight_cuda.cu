@@ -72,12 +72,9 @@ std::optional<SliceWeight> slice_weight(const DeviceEncoding& e) {
                    .border_positions = static_cast<const uint16_t*>(e.border_positions.data()),
                    .rows = static_cast<int>(e.rows),
                    .columns = static_cast<int>(e.columns),
-                   .groups = static_cast<int>(grid.groups()),
                    .panel_columns = static_cast<int>(grid.panel_columns()),
                    .panels = static_cast<int>(grid.panels()),
-                   .window_groups = static_cast<int>(grid.window_groups()),
-                   .window_slices = static_cast<int>(grid.window_groups() / e.layout.interleave),
-                   .panel_slices = static_cast<int>(ceil_div(grid.groups(), e.layout.interleave))};
+                   .slices = grid.slices()};
   return weight;
 }
 
@@ -260,8 +257,8 @@ std::unique_ptr<WeightMatrix> load_encoding_cuda(EncodedWeight encoding, const L
   if (has_slice_kernels(made.layout, made.dtype)) {
     const std::vector<int> shares = scheduled_shares(
         attribute(cudaDevAttrMultiProcessorCount, ctx.device), parts.grid.slices());
-    made.schedules =
-        values_to_device(slice_schedules(parts.grid, parts.starts, shares), ctx.device);
+    made.schedules = values_to_device(
+        slice_schedules(parts.layout, parts.grid, parts.starts, shares), ctx.device);
     if (made.layout.positions == PositionCode::i8) {
       made.border_positions = values_to_device(border_positions(parts, ctx.threads), ctx.device);
     }

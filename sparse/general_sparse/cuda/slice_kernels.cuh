@@ -43,7 +43,7 @@ struct CompiledSlices {
   static constexpr int kUnitRegisters = 4 + (kCode == PositionCode::i8 ? V + 3 : 2 * V + 3) / 4;
   static constexpr int kWantedBatch = 800 / (kUnitInstructions * (kThreads / 128)) + 1;
   static constexpr int kMostBatch = (65536 / kThreads - R * T - 36) / (2 * kUnitRegisters);
-  static constexpr int kBatch = std::clamp(kWantedBatch, 1, std::max(kMostBatch, 1));
+  static constexpr int kBatch = std::clamp(kWantedBatch, 1, std::clamp(kMostBatch, 1, 4));
   static constexpr bool kEarlyPieces = T == 1 && kCode == PositionCode::i8;
 };
 

@@ -6,12 +6,17 @@ namespace sparsellm::general_sparse {
 
 inline constexpr int kSliceLanes = 32;
 
-// A slice that a thread block multiplies.
+// A slice that a thread block multiplies: all that a kernel would have to compute by divisions.
 struct alignas(16) ScheduledSlice {
-  uint32_t slice = 0;         // its number, panel after panel, and window after window in these
   uint32_t units_before = 0;  // of the slices before it in the schedule
   uint32_t first_unit = 0;    // where its entries begin
   uint32_t panel_end = 0;     // where the block's slices of this panel end in the schedule
+  uint32_t panel = 0;
+  uint32_t stored = 0;       // its number in the encoding
+  uint32_t first_place = 0;  // in row_order
+  // Which its places count from: of the window, or, if rows are in order, of the slice.
+  uint32_t first_group = 0;
+  uint32_t groups = 0;
 };
 
 // An interleaved encoding on a CUDA device, as kernels see it (slice_product.cuh).
@@ -29,12 +34,9 @@ struct SliceMatrix {
   int shares = 0;
   int rows = 0;
   int columns = 0;
-  int groups = 0;  // of rows
   int panel_columns = 0;
   int panels = 0;
-  int window_groups = 0;
-  int window_slices = 0;
-  int panel_slices = 0;  // slices of all windows in one panel
+  int64_t slices = 0;
 };
 
 struct SliceOperands {
@@ -53,6 +55,16 @@ struct SliceOperands {
 inline constexpr int kMostParts = 32;
 constexpr uint32_t part_border(uint32_t units, uint32_t border) {
   return units / kMostParts * border + units % kMostParts * border / kMostParts;
+}
+
+// The warps of a block share the units of its slices in a panel evenly. The unit, of these, that
+// warp `number` of 2^log_warps begins with; that of the number after the last one is their end.
+constexpr uint32_t first_unit_of_warp(uint32_t units, uint32_t number, int log_warps) {
+  return static_cast<uint32_t>(uint64_t{units} * number >> log_warps);
+}
+// The border of parts in a slice of `units` that is nearest to a unit of it: there a warp begins.
+constexpr uint32_t nearest_border(uint32_t unit, uint32_t units) {
+  return units == 0 ? 0 : (unit * kMostParts + units / 2) / units;
 }
 
 // The columns of a panel that x has room for in shared memory.

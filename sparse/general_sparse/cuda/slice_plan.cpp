@@ -14,25 +14,35 @@ namespace {
 constexpr int64_t kScheduledWords = sizeof(ScheduledSlice) / sizeof(uint32_t);
 constexpr int64_t kSliceUnits = 2;  // what it takes to begin and to end a slice
 
+constexpr int64_t kPanelUnits = 100;  // to copy the x of another panel
+
 struct Slice {
-  uint32_t number = 0;
-  uint32_t first_unit = 0;
+  ScheduledSlice scheduled;  // but for what its place in the schedule says
   uint32_t units = 0;
 
   int64_t work() const { return units + kSliceUnits; }
 };
 
 // The longest first.
-std::vector<Slice> slices_of_panel(const ChunkGrid& grid, std::span<const uint32_t> starts,
-                                   int64_t panel, uint32_t first_number) {
+std::vector<Slice> slices_of_panel(const Layout& layout, const ChunkGrid& grid,
+                                   std::span<const uint32_t> starts, int64_t panel) {
   std::vector<Slice> slices;
   for (int64_t window = 0; window < grid.windows(); ++window) {
     const Chunk chunk = grid.chunk(window, panel);
-    for (int64_t i = chunk.first_slice; i < chunk.first_slice + chunk.slices; ++i) {
-      const uint32_t begin = starts[static_cast<size_t>(i)];
-      slices.push_back({.number = first_number + static_cast<uint32_t>(slices.size()),
-                        .first_unit = begin,
-                        .units = starts[static_cast<size_t>(i) + 1] - begin});
+    for (int64_t i = 0; i < chunk.slices; ++i) {
+      const int64_t stored = chunk.first_slice + i;
+      const int64_t place = i * layout.interleave;  // in the chunk
+      const uint32_t begin = starts[static_cast<size_t>(stored)];
+      const auto groups = std::min<int64_t>(layout.interleave, chunk.groups - place);
+      slices.push_back(
+          {.scheduled = {.first_unit = begin,
+                         .panel = static_cast<uint32_t>(panel),
+                         .stored = static_cast<uint32_t>(stored),
+                         .first_place = static_cast<uint32_t>(chunk.first_place + place),
+                         .first_group =
+                             static_cast<uint32_t>(chunk.first_group + (layout.sorted ? 0 : place)),
+                         .groups = static_cast<uint32_t>(groups)},
+           .units = starts[static_cast<size_t>(stored) + 1] - begin});
     }
   }
   std::ranges::stable_sort(slices, std::greater(), &Slice::units);
@@ -42,11 +52,9 @@ std::vector<Slice> slices_of_panel(const ChunkGrid& grid, std::span<const uint32
 // The slices of all panels, for schedules.
 class Panels {
  public:
-  Panels(const ChunkGrid& grid, std::span<const uint32_t> starts) {
-    uint32_t count = 0;
+  Panels(const Layout& layout, const ChunkGrid& grid, std::span<const uint32_t> starts) {
     for (int64_t panel = 0; panel < grid.panels(); ++panel) {
-      slices_.push_back(slices_of_panel(grid, starts, panel, count));
-      count += static_cast<uint32_t>(slices_.back().size());
+      slices_.push_back(slices_of_panel(layout, grid, starts, panel));
       work_before_.push_back(work_before_.back());
       for (const Slice& slice : slices_.back()) {
         work_before_.back() += slice.work();
@@ -54,34 +62,25 @@ class Panels {
     }
   }
 
-  // Each share has a run of the work of all panels, of which slices of a panel take as much as that
-  // panel is of it.
   SliceSchedule schedule(int shares) const {
-    std::vector<std::vector<Scheduled>> all(static_cast<size_t>(shares));
-    const double run = static_cast<double>(work_before_.back()) / shares;
+    std::vector<std::vector<const Slice*>> all(static_cast<size_t>(shares));
+    const std::vector<std::vector<Load>> loads = first_loads(shares);
     for (size_t panel = 0; panel < slices_.size(); ++panel) {
-      const auto begin = static_cast<double>(work_before_[panel]);
-      const auto end = static_cast<double>(work_before_[panel + 1]);
-      std::priority_queue<Load, std::vector<Load>, std::greater<>> least;
-      for (int number = 0; number < shares; ++number) {
-        const double room = std::min(end, run * (number + 1)) - std::max(begin, run * number);
-        if (room > 0.0) {
-          least.emplace(-room, number);
-        }
-      }
-      if (least.empty()) {  // a panel of nothing
-        least.emplace(0.0, shares - 1);
+      std::priority_queue<Load, std::vector<Load>, std::greater<>> least(loads[panel].begin(),
+                                                                         loads[panel].end());
+      if (least.empty()) {  // of a small panel
+        least.emplace(0.0, main_share(panel, shares));
       }
       for (const Slice& slice : slices_[panel]) {
         const auto [load, number] = least.top();
         least.pop();
-        all[static_cast<size_t>(number)].push_back({slice, panel});
+        all[static_cast<size_t>(number)].push_back(&slice);
         least.emplace(load + static_cast<double>(slice.work()), number);
       }
     }
     SliceSchedule schedule;
     uint32_t units = 0;
-    for (const std::vector<Scheduled>& share : all) {
+    for (const std::vector<const Slice*>& share : all) {
       schedule.share_begins.push_back(static_cast<uint32_t>(schedule.slices.size()));
       add_share(share, units, schedule.slices);
     }
@@ -92,22 +91,61 @@ class Panels {
 
  private:
   using Load = std::pair<double, int>;  // work, less what there is room for, and number of a share
-  struct Scheduled {
-    Slice slice;
-    size_t panel = 0;
-  };
 
-  static void add_share(const std::vector<Scheduled>& share, uint32_t& units,
+  // Of each panel the shares that have slices of it, by how much: shares are runs of the work of
+  // all panels. One has some of the panel that most of its run is in, and of others if that is
+  // worth the copies.
+  std::vector<std::vector<Load>> first_loads(int shares) const {
+    std::vector<std::vector<Load>> loads(slices_.size());
+    const double run = static_cast<double>(work_before_.back()) / shares;
+    size_t first = 0;  // panel of the share
+    for (int number = 0; number < shares; ++number) {
+      const double begin = run * number;
+      const double end = begin + run;
+      while (first + 1 < slices_.size() && static_cast<double>(work_before_[first + 1]) <= begin) {
+        ++first;
+      }
+      const auto overlap = [&](size_t panel) {
+        return std::min(static_cast<double>(work_before_[panel + 1]), end) -
+               std::max(static_cast<double>(work_before_[panel]), begin);
+      };
+      size_t main = first;
+      size_t last = first;
+      for (; last < slices_.size() && overlap(last) > 0.0; ++last) {
+        main = overlap(last) > overlap(main) ? last : main;
+      }
+      double rest = run;
+      for (size_t panel = first; panel < last; ++panel) {
+        if (panel != main && overlap(panel) >= static_cast<double>(kPanelUnits)) {
+          loads[panel].emplace_back(-overlap(panel), number);
+          rest -= overlap(panel);
+        }
+      }
+      if (main < loads.size()) {
+        loads[main].emplace_back(-rest, number);
+      }
+    }
+    return loads;
+  }
+
+  // The share in the middle of the panel's work.
+  int main_share(size_t panel, int shares) const {
+    const int64_t middle = (work_before_[panel] + work_before_[panel + 1]) / 2;
+    const int64_t all = std::max<int64_t>(work_before_.back(), 1);
+    return static_cast<int>(std::min<int64_t>(middle * shares / all, shares - 1));
+  }
+
+  static void add_share(const std::vector<const Slice*>& share, uint32_t& units,
                         std::vector<ScheduledSlice>& scheduled) {
     const size_t begin = scheduled.size();
-    for (const auto& [slice, panel] : share) {
-      scheduled.push_back(
-          {.slice = slice.number, .units_before = units, .first_unit = slice.first_unit});
-      units += slice.units;
+    for (const Slice* const slice : share) {
+      scheduled.push_back(slice->scheduled);
+      scheduled.back().units_before = units;
+      units += slice->units;
     }
     auto end = static_cast<uint32_t>(scheduled.size());
     for (size_t i = share.size(); i-- > 0;) {
-      if (i + 1 < share.size() && share[i + 1].panel != share[i].panel) {
+      if (i + 1 < share.size() && share[i + 1]->scheduled.panel != share[i]->scheduled.panel) {
         end = static_cast<uint32_t>(begin + i + 1);
       }
       scheduled[begin + i].panel_end = end;
@@ -125,8 +163,9 @@ int64_t schedule_words(int64_t slices, int shares) {
 
 }  // namespace
 
-SliceSchedule slice_schedule(const ChunkGrid& grid, std::span<const uint32_t> starts, int shares) {
-  return Panels(grid, starts).schedule(shares);
+SliceSchedule slice_schedule(const Layout& layout, const ChunkGrid& grid,
+                             std::span<const uint32_t> starts, int shares) {
+  return Panels(layout, grid, starts).schedule(shares);
 }
 
 std::vector<int> scheduled_shares(int multiprocessors, int64_t slices) {
@@ -145,9 +184,10 @@ std::vector<int> scheduled_shares(int multiprocessors, int64_t slices) {
   return {shares.begin(), shares.end()};
 }
 
-std::vector<uint32_t> slice_schedules(const ChunkGrid& grid, std::span<const uint32_t> starts,
+std::vector<uint32_t> slice_schedules(const Layout& layout, const ChunkGrid& grid,
+                                      std::span<const uint32_t> starts,
                                       std::span<const int> shares) {
-  const Panels panels(grid, starts);
+  const Panels panels(layout, grid, starts);
   std::vector<uint32_t> words;
   for (size_t i = 0; i < shares.size(); ++i) {
     const SliceSchedule schedule = panels.schedule(shares[i]);

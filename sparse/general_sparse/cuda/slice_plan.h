@@ -15,19 +15,22 @@ namespace sparsellm::general_sparse {
 // loaded (the paper's offset arrays).
 
 // Which thread block multiplies which slices (SliceMatrix::schedule). Each block has those of one
-// panel, as nearly as there are as many blocks: the longest slice that is left goes to the block
-// with the least work, so that blocks of slices of very different lengths end at the same time.
-// Deterministic.
+// panel, or of two where the border between them falls into its share, and what it has of either
+// takes longer than copying another part of x. Of a panel the longest slice that is left goes to
+// the block with the least work, so that blocks end at the same time although slices have very
+// different lengths. Deterministic.
 struct SliceSchedule {
   std::vector<ScheduledSlice> slices;
   std::vector<uint32_t> share_begins;
 };
-SliceSchedule slice_schedule(const ChunkGrid& grid, std::span<const uint32_t> starts, int shares);
+SliceSchedule slice_schedule(const Layout& layout, const ChunkGrid& grid,
+                             std::span<const uint32_t> starts, int shares);
 
 // For how many thread blocks there are schedules, ascending, the first 1; at most `slices`.
 std::vector<int> scheduled_shares(int multiprocessors, int64_t slices);
 // Those schedules as they are on a device, one after the other.
-std::vector<uint32_t> slice_schedules(const ChunkGrid& grid, std::span<const uint32_t> starts,
+std::vector<uint32_t> slice_schedules(const Layout& layout, const ChunkGrid& grid,
+                                      std::span<const uint32_t> starts,
                                       std::span<const int> shares);
 // Where in this the schedule for `share_counts[number]` begins, and its share_begins, in words.
 struct SchedulePlace {

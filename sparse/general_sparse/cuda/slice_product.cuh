@@ -216,7 +216,7 @@ struct SliceProduct {
     round.first = first;
     round.end = __shfl_sync(kWholeWarp, mine.panel_end, 0);
     round.units_before = __shfl_sync(kWholeWarp, mine.units_before, 0);
-    round.panel = static_cast<int>(__shfl_sync(kWholeWarp, mine.slice, 0)) / m.panel_slices;
+    round.panel = static_cast<int>(__shfl_sync(kWholeWarp, mine.panel, 0));
     round.lane_units_before = mine.units_before;
     const uint32_t count = round.end - first;
     const uint32_t after = __shfl_sync(kWholeWarp, mine.units_before, min(count, kLanes - 1u));
@@ -230,9 +230,8 @@ struct SliceProduct {
     if (number == 0 || number == warps()) {
       return {number == 0 ? round.first : round.end, 0};
     }
-    const uint32_t count = warps();
     const uint32_t unit =
-        round.units_before + round.units / count * number + round.units % count * number / count;
+        round.units_before + first_unit_of_warp(round.units, number, 31 - __clz(warps()));
     uint32_t slice = round.first;  // the last one that does not begin after this unit
     for (uint32_t some = round.first; some < round.end; some += kLanes) {
       const uint32_t mine = some + lane();
@@ -247,12 +246,12 @@ struct SliceProduct {
     }
     const uint32_t begin = m.schedule[slice].units_before;
     const uint32_t units = m.schedule[slice + 1].units_before - begin;
-    const uint32_t part = units == 0 ? 0 : ((unit - begin) * kMostParts + units / 2) / units;
+    const uint32_t part = nearest_border(unit - begin, units);
     return part == kMostParts ? Border{slice + 1, 0} : Border{slice, part};
   }
 
   // Of a slice of the schedule, between the borders of this warp.
-  __device__ Piece piece(uint32_t number, int panel, const Border& from, const Border& to) const {
+  __device__ Piece piece(uint32_t number, const Border& from, const Border& to) const {
     const ScheduledSlice s = m.schedule[number];
     const uint32_t units = m.schedule[number + 1].units_before - s.units_before;
     const uint32_t begin_part = number == from.slice ? from.part : 0;
@@ -262,25 +261,17 @@ struct SliceProduct {
     piece.end = s.first_unit + part_border(units, end_part);
     piece.continued = begin_part > 0;
     piece.open = begin_part == 0 && end_part < kMostParts;
-    const int in_panel = static_cast<int>(s.slice) - panel * m.panel_slices;
-    const int window = in_panel / m.window_slices;
-    const int in_window = in_panel - window * m.window_slices;
-    const int first_group = window * m.window_groups;
-    const int window_groups = min(m.window_groups, m.groups - first_group);
-    const int place = in_window * kLanes + lane();
     piece.group = -1;
-    if (place < window_groups) {
-      const int64_t order_at = static_cast<int64_t>(first_group) * m.panels +
-                               static_cast<int64_t>(panel) * window_groups;
-      piece.group = first_group + (m.row_order != nullptr ? m.row_order[order_at + place] : place);
+    if (lane() < static_cast<int>(s.groups)) {
+      piece.group = static_cast<int>(s.first_group) +
+                    (m.row_order != nullptr ? m.row_order[s.first_place + lane()] : lane());
     }
     piece.position = 0;
     if (C::kCode == PositionCode::i8 && begin_part > 0) {
-      const int slices = (window_groups + kLanes - 1) / kLanes;
-      const int64_t stored =
-          int64_t{window} * m.window_slices * m.panels + panel * slices + in_window;
       piece.position =
-          m.border_positions[(stored * (kMostParts - 1) + begin_part - 1) * kLanes + lane()];
+          m.border_positions[(static_cast<int64_t>(s.stored) * (kMostParts - 1) + begin_part - 1) *
+                                 kLanes +
+                             lane()];
     }
     return piece;
   }
@@ -498,7 +489,7 @@ struct SliceProduct {
       uint32_t number = from.slice;
       Piece current;
       if (is_mine(number)) {
-        current = piece(number, panel, from, to);
+        current = piece(number, from, to);
         load(batches[0], current, current.begin);
       }
       if (is_first) {
@@ -518,12 +509,12 @@ struct SliceProduct {
         const Piece now = current;
         const bool has_next = is_mine(number + 1);
         if (C::kEarlyPieces && has_next) {
-          current = piece(number + 1, panel, from, to);
+          current = piece(number + 1, from, to);
         }
         multiply(batches, now, panel, sums);
         if (has_next) {
           if (!C::kEarlyPieces) {
-            current = piece(number + 1, panel, from, to);
+            current = piece(number + 1, from, to);
           }
           load(batches[0], current, current.begin);
         }

@@ -32,8 +32,6 @@ int64_t shared_bytes_of(const SliceWeight& weight, const SliceConfig& config) {
   return x + config.warps * (sums * int64_t{sizeof(float)} + int64_t{sizeof(uint32_t)});
 }
 
-int64_t slices_of(const SliceMatrix& m) { return int64_t{m.panel_slices} * m.panels; }
-
 int most_tile_tokens(int64_t tokens) {
   return static_cast<int>(
       std::min<uint64_t>(std::bit_ceil(static_cast<uint64_t>(tokens)), kMostTileTokens));
@@ -107,6 +105,7 @@ bool slice_fits(const SliceWeight& weight, const SliceConfig& config) {
   }
   const SliceKernelChoice choice = kernel_of(weight, config.tile_tokens, config.staged);
   return choice.kernel != nullptr && config.warps * kWarpThreads <= choice.most_threads &&
+         std::has_single_bit(static_cast<unsigned>(config.warps)) &&
          shared_bytes_of(weight, config) * config.blocks <= weight.shared_bytes;
 }
 
@@ -189,7 +188,7 @@ void slice_product_cuda(const SliceWeight& weight, const CudaProductOperands& op
   const int tiles_at_once = wanted.tile_tokens == 0 ? 1 : tiles;
   const size_t number =
       schedule_for(weight, int64_t{weight.multiprocessors} * config.blocks / tiles_at_once);
-  const SchedulePlace place = schedule_place(weight.shares, slices_of(m), number);
+  const SchedulePlace place = schedule_place(weight.shares, m.slices, number);
   m.shares = weight.shares[number];
   m.schedule = reinterpret_cast<const ScheduledSlice*>(weight.schedules + place.slices);
   m.share_begins = weight.schedules + place.share_begins;

@@ -50,7 +50,7 @@ class GpuGeneralSparseEncoder : public GpuGeneralSparse {
       pieces = general_sparse::row_pieces(parts.layout, parts.grid, parts.starts, parts.row_order);
     } else {
       schedules = general_sparse::slice_schedules(
-          parts.grid, parts.starts,
+          parts.layout, parts.grid, parts.starts,
           general_sparse::scheduled_shares(cuda_state(*exec).multiprocessors, parts.grid.slices()));
     }
     if (parts.layout.positions == general_sparse::PositionCode::i8) {

@@ -5,8 +5,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <numeric>
+#include <cstring>
 #include <set>
+#include <utility>
 #include <vector>
 
 #include "tests/testing/random.h"
@@ -20,22 +21,24 @@ using general_sparse::ScheduledSlice;
 using general_sparse::SliceSchedule;
 
 struct ScheduledMatrix {
+  general_sparse::Layout layout;
   ChunkGrid grid;
   std::vector<uint32_t> starts;
-  int64_t panel_slices = 0;
+
+  SliceSchedule schedule(int shares) const { return slice_schedule(layout, grid, starts, shares); }
 };
 
 // Slices of up to `most` units, some of none.
-ScheduledMatrix random_slices(int64_t rows, int64_t columns, int64_t most, uint64_t seed) {
+ScheduledMatrix random_slices(int64_t rows, int64_t columns, int64_t most, uint64_t seed,
+                              bool sorted = true) {
   testing::Random random(seed);
   const general_sparse::Layout layout{
-      .panel_columns = 64, .window_rows = 64, .sorted = true, .interleave = 32};
-  ScheduledMatrix m{.grid = ChunkGrid(layout, rows, columns), .starts = {0}};
+      .panel_columns = 64, .window_rows = 64, .sorted = sorted, .interleave = 32};
+  ScheduledMatrix m{.layout = layout, .grid = ChunkGrid(layout, rows, columns), .starts = {0}};
   for (int64_t i = 0; i < m.grid.slices(); ++i) {
     const int64_t units = random.below(4) == 0 ? 0 : random.below(most) + 1;
     m.starts.push_back(m.starts.back() + static_cast<uint32_t>(units));
   }
-  m.panel_slices = m.grid.slices() / m.grid.panels();
   return m;
 }
 
@@ -46,30 +49,29 @@ void expect_valid(const ScheduledMatrix& m, const SliceSchedule& schedule, int s
   ASSERT_EQ(schedule.share_begins.front(), 0u);
   ASSERT_EQ(schedule.share_begins.back(), m.grid.slices());
   ASSERT_TRUE(std::ranges::is_sorted(schedule.share_begins));
-  const auto panel_of = [&](size_t i) { return schedule.slices[i].slice / m.panel_slices; };
   std::set<uint32_t> seen;
   uint32_t units = 0;
   for (size_t share = 0; share < static_cast<size_t>(shares); ++share) {
     const size_t end = schedule.share_begins[share + 1];
     for (size_t i = schedule.share_begins[share]; i < end; ++i) {
       const ScheduledSlice& s = schedule.slices[i];
-      EXPECT_TRUE(seen.insert(s.slice).second) << s.slice << " is there twice";
+      EXPECT_TRUE(seen.insert(s.stored).second) << s.stored << " is there twice";
       EXPECT_EQ(s.units_before, units);
-      // The number counts panel after panel, window after window: as stored it is another one.
-      const auto panel = static_cast<int64_t>(s.slice) / m.panel_slices;
-      const auto in_panel = static_cast<int64_t>(s.slice) % m.panel_slices;
-      const int64_t window_slices = m.grid.window_groups() / 32;
-      const general_sparse::Chunk chunk = m.grid.chunk(in_panel / window_slices, panel);
-      const auto stored = static_cast<size_t>(chunk.first_slice + in_panel % window_slices);
-      EXPECT_EQ(s.first_unit, m.starts[stored]);
-      units += m.starts[stored + 1] - m.starts[stored];
+      const general_sparse::SlicePlace place = m.grid.slice(s.stored);
+      const int64_t before = place.in_chunk * 32;  // groups of the chunk
+      EXPECT_EQ(s.panel * int64_t{64}, place.chunk.first_column);
+      EXPECT_EQ(s.first_unit, m.starts[s.stored]);
+      EXPECT_EQ(s.first_place, place.chunk.first_place + before);
+      EXPECT_EQ(s.first_group, place.chunk.first_group + (m.layout.sorted ? 0 : before));
+      EXPECT_EQ(s.groups, std::min<int64_t>(32, place.chunk.groups - before));
+      units += m.starts[s.stored + size_t{1}] - m.starts[s.stored];
       size_t panel_end = i + 1;
-      while (panel_end < end && panel_of(panel_end) == panel_of(i)) {
+      while (panel_end < end && schedule.slices[panel_end].panel == s.panel) {
         ++panel_end;
       }
       EXPECT_EQ(s.panel_end, panel_end);
       if (i + 1 < end) {
-        EXPECT_LE(panel_of(i), panel_of(i + 1));
+        EXPECT_LE(s.panel, schedule.slices[i + 1].panel);
       }
     }
   }
@@ -81,12 +83,14 @@ TEST(SliceSchedule, HasEverySliceOnce) {
   constexpr uint64_t kSeed = 51;
   for (const int64_t rows : {1, 33, 1000}) {
     for (const int64_t columns : {1, 64, 200}) {
-      const ScheduledMatrix m =
-          random_slices(rows, columns, 50, kSeed + static_cast<uint64_t>(rows + columns));
-      for (const int shares : {1, 2, 7, 40}) {
-        SCOPED_TRACE(std::to_string(rows) + " x " + std::to_string(columns) + ", " +
-                     std::to_string(shares) + " shares");
-        expect_valid(m, slice_schedule(m.grid, m.starts, shares), shares);
+      for (const int64_t most : {1, 50, 1000}) {
+        const ScheduledMatrix m = random_slices(
+            rows, columns, most, kSeed + static_cast<uint64_t>(rows + columns), most != 50);
+        for (const int shares : {1, 2, 7, 40}) {
+          SCOPED_TRACE(std::to_string(rows) + " x " + std::to_string(columns) + ", " +
+                       std::to_string(shares) + " shares");
+          expect_valid(m, m.schedule(shares), shares);
+        }
       }
     }
   }
@@ -95,7 +99,7 @@ TEST(SliceSchedule, HasEverySliceOnce) {
 TEST(SliceSchedule, WorkIsEvenWhereSlicesAreNot) {
   const ScheduledMatrix m = random_slices(30000, 64, 400, 52);
   constexpr int kShares = 132;
-  const SliceSchedule schedule = slice_schedule(m.grid, m.starts, kShares);
+  const SliceSchedule schedule = m.schedule(kShares);
   uint32_t most = 0;
   for (size_t share = 0; share < kShares; ++share) {
     const auto units_at = [&](size_t i) {
@@ -106,15 +110,96 @@ TEST(SliceSchedule, WorkIsEvenWhereSlicesAreNot) {
   EXPECT_LE(most, m.starts.back() / kShares * 106 / 100);
 }
 
-TEST(SliceSchedule, BlocksHaveOnePanelWhereThereAreManyOfThem) {
-  const ScheduledMatrix m = random_slices(4000, 224, 100, 53);
+// Of long slices a block may have some of two panels; those of a few units are not worth copying
+// another part of x.
+TEST(SliceSchedule, BlocksHaveTwoPanelsWhereThatIsWorthIt) {
   constexpr int kShares = 132;
-  const SliceSchedule schedule = slice_schedule(m.grid, m.starts, kShares);
-  for (size_t share = 0; share < kShares; ++share) {
-    const uint32_t begin = schedule.share_begins[share];
-    const uint32_t end = schedule.share_begins[share + 1];
-    if (begin < end) {
-      EXPECT_EQ(schedule.slices[begin].panel_end, end);
+  for (const bool is_long : {false, true}) {
+    const ScheduledMatrix m = random_slices(8000, 224, is_long ? 1000 : 20, 53);
+    const SliceSchedule schedule = m.schedule(kShares);
+    int of_two = 0;
+    uint32_t most = 0;
+    for (size_t share = 0; share < kShares; ++share) {
+      const uint32_t begin = schedule.share_begins[share];
+      const uint32_t end = schedule.share_begins[share + 1];
+      ASSERT_LT(begin, end);
+      of_two += schedule.slices[begin].panel_end < end ? 1 : 0;
+      most =
+          std::max(most, schedule.slices[end].units_before - schedule.slices[begin].units_before);
+    }
+    EXPECT_LE(of_two, is_long ? 3 : 0);
+    if (is_long) {
+      EXPECT_GT(of_two, 0);
+      EXPECT_LE(most, m.starts.back() / kShares * 112 / 100);
+    }
+  }
+}
+
+// In time that does not grow with the product of shares and panels.
+TEST(SliceSchedule, MayHaveManyPanels) {
+  const ScheduledMatrix m = random_slices(33, 64 * 20000, 3, 55);
+  expect_valid(m, m.schedule(1000), 1000);
+}
+
+// As slice_product.cuh has the warps of a block share slices: every entry once, the pieces of a
+// slice one after the other, of which a warp that begins with its start adds up the others.
+void expect_shared_by_warps(const SliceSchedule& schedule, uint32_t first, uint32_t end,
+                            int log_warps) {
+  using Border = std::pair<uint32_t, uint32_t>;  // slice and part
+  const auto before = [&](uint32_t slice) { return schedule.slices[slice].units_before; };
+  const uint32_t warps = 1u << log_warps;
+  std::vector<Border> borders{{first, 0}};
+  for (uint32_t number = 1; number < warps; ++number) {
+    const uint32_t unit = before(first) + general_sparse::first_unit_of_warp(
+                                              before(end) - before(first), number, log_warps);
+    uint32_t slice = end - 1;
+    while (slice > first && before(slice) > unit) {
+      --slice;
+    }
+    const uint32_t part =
+        general_sparse::nearest_border(unit - before(slice), before(slice + 1) - before(slice));
+    ASSERT_LE(part, uint32_t{general_sparse::kMostParts});
+    borders.push_back(part == general_sparse::kMostParts ? Border(slice + 1, 0)
+                                                         : Border(slice, part));
+  }
+  borders.emplace_back(end, 0);
+  ASSERT_TRUE(std::ranges::is_sorted(borders));
+  uint32_t owned = 0;
+  for (uint32_t warp = 0; warp < warps; ++warp) {
+    const auto [from, from_part] = borders[warp];
+    const auto [to, to_part] = borders[warp + 1];
+    // Slices that begin here: all but the first one, and that too if it begins at its start.
+    owned += to - from + (to_part > 0 ? 1 : 0) - (from_part > 0 ? 1 : 0);
+    if (to_part > 0 && (from < to || from_part == 0)) {  // its last slice goes on
+      ASSERT_LT(warp + 1, warps);
+      ASSERT_EQ(borders[warp + 1].first, to) << "the next warp has more of it";
+    }
+    if (from_part > 0) {
+      ASSERT_GT(warp, 0u);
+      ASSERT_EQ(borders[warp].first, from);
+    }
+  }
+  ASSERT_EQ(owned, end - first);
+}
+
+TEST(SliceSchedule, WarpsShareSlices) {
+  for (const int64_t most : {1, 7, 60, 2000}) {
+    for (const int64_t rows : {40, 300, 3000}) {
+      const ScheduledMatrix m = random_slices(rows, 130, most, 56, true);
+      for (const int shares : {1, 3, 40}) {
+        const SliceSchedule schedule = m.schedule(shares);
+        for (size_t share = 0; share < static_cast<size_t>(shares); ++share) {
+          for (uint32_t first = schedule.share_begins[share];
+               first < schedule.share_begins[share + 1]; first = schedule.slices[first].panel_end) {
+            for (const int log_warps : {0, 2, 3, 5}) {
+              expect_shared_by_warps(schedule, first, schedule.slices[first].panel_end, log_warps);
+              ASSERT_FALSE(::testing::Test::HasFailure())
+                  << most << " units, " << rows << " rows, " << shares << " shares, 2^" << log_warps
+                  << " warps";
+            }
+          }
+        }
+      }
     }
   }
 }
@@ -134,20 +219,17 @@ TEST(SliceSchedule, SharesAscendFromOne) {
 TEST(SliceSchedule, SchedulesAreOneAfterTheOther) {
   const ScheduledMatrix m = random_slices(500, 200, 50, 54);
   const std::vector<int> shares = scheduled_shares(6, m.grid.slices());
-  const std::vector<uint32_t> words = slice_schedules(m.grid, m.starts, shares);
+  const std::vector<uint32_t> words = slice_schedules(m.layout, m.grid, m.starts, shares);
   for (size_t i = 0; i < shares.size(); ++i) {
     const general_sparse::SchedulePlace place =
         general_sparse::schedule_place(shares, m.grid.slices(), i);
     EXPECT_EQ(place.slices % 4, 0) << "loads are of 16 bytes";
-    const SliceSchedule expected = slice_schedule(m.grid, m.starts, shares[i]);
+    const SliceSchedule expected = m.schedule(shares[i]);
     ASSERT_TRUE(std::equal(expected.share_begins.begin(), expected.share_begins.end(),
                            words.begin() + place.share_begins));
     for (size_t s = 0; s < expected.slices.size(); ++s) {
-      const uint32_t* const got = words.data() + place.slices + 4 * static_cast<int64_t>(s);
-      EXPECT_EQ(got[0], expected.slices[s].slice);
-      EXPECT_EQ(got[1], expected.slices[s].units_before);
-      EXPECT_EQ(got[2], expected.slices[s].first_unit);
-      EXPECT_EQ(got[3], expected.slices[s].panel_end);
+      const uint32_t* const got = words.data() + place.slices + 8 * static_cast<int64_t>(s);
+      EXPECT_EQ(std::memcmp(got, &expected.slices[s], sizeof(ScheduledSlice)), 0);
     }
   }
 }

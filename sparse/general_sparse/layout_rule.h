@@ -37,8 +37,8 @@ struct MatrixShape {
 // For size the one with the fewest bytes among that, and many more that the statistics do not rule
 // out. Bytes are counted, not estimated: bytes_in(layout) returns what encoded_size()
 // (host/arrange.h) does. For speed it is called for at most three layouts, all sorted: groups apart
-// in one panel, and 32 interleaved groups, with windows of 256 groups; the latter with 4096. The statistics that count are
-// nonzeros, bridges, blocks and the mean gap.
+// in one panel, and 32 interleaved groups, with windows of 256 groups; the latter with 4096. The
+// statistics that count are nonzeros, bridges, blocks and the mean gap.
 Layout choose_layout(const MatrixShape& m, const RowStatistics& statistics, LayoutFor goal,
                      const std::function<int64_t(const Layout&)>& bytes_in);
 

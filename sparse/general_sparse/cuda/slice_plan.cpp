@@ -13,11 +13,11 @@ namespace {
 
 constexpr int64_t kScheduledWords = sizeof(ScheduledSlice) / sizeof(uint32_t);
 constexpr int64_t kSliceUnits = 2;  // what it takes to begin and to end a slice
-
-constexpr int64_t kPanelUnits = 100;  // to copy the x of another panel
+// What it takes to copy the x of another panel: some 4 us, in which a block multiplies so many.
+constexpr int64_t kPanelUnits = 100;
 
 struct Slice {
-  ScheduledSlice scheduled;  // but for what its place in the schedule says
+  ScheduledSlice scheduled;  // units_before and panel_end are 0 yet
   uint32_t units = 0;
 
   int64_t work() const { return units + kSliceUnits; }
@@ -90,11 +90,11 @@ class Panels {
   }
 
  private:
-  using Load = std::pair<double, int>;  // work, less what there is room for, and number of a share
+  using Load = std::pair<double, int>;  // the work that a share has, less its room, and its number
 
-  // Of each panel the shares that have slices of it, by how much: shares are runs of the work of
-  // all panels. One has some of the panel that most of its run is in, and of others if that is
-  // worth the copies.
+  // For each panel the shares that get slices of it, and how much room they have for it. A share
+  // is a run of the work of all panels. It gets slices of the panel in which most of its run is,
+  // and of another one if its run has enough of that to be worth a copy of x.
   std::vector<std::vector<Load>> first_loads(int shares) const {
     std::vector<std::vector<Load>> loads(slices_.size());
     const double run = static_cast<double>(work_before_.back()) / shares;

@@ -1,6 +1,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "tests/sparse/general_sparse/encode_gpu_fixture.h"
 #include "tests/sparse/general_sparse/naive_encoding.h"
@@ -107,6 +108,22 @@ TEST_P(GpuGeneralSparseEncoderCases, KeptBlocks) {
       }
     }
   }
+}
+
+// In windows of more rows than a block has threads.
+TEST_P(GpuGeneralSparseEncoderCases, RowsOfDifferentDensities) {
+  const Shape shape{5000, 1030};
+  const OwnedTensor w = weight(shape, 0.3);
+  std::vector<double> values = values_of(w.view);
+  for (size_t i = 0; i < values.size(); ++i) {
+    const auto row = static_cast<int64_t>(i) / shape.columns;
+    const double kept = 0.1 + 0.9 * static_cast<double>(row * 37 % 100) / 100.0;
+    values[i] = random.uniform(0.0, 1.0) < kept ? values[i] : 0.0;
+  }
+  set_values(w.view, values);
+  const EncodedWeight encoding = general_sparse_format().encode(w.view, cpu.threads);
+  EXPECT_EQ(general_sparse::read_layout(encoding).window_rows, 4096);
+  EXPECT_TRUE(encodes_as_the_cpu(w.view, Rows::contiguous));
 }
 
 TEST_P(GpuGeneralSparseEncoderCases, LargeWeights) {

@@ -175,7 +175,7 @@ std::vector<T> on_host(const Buffer& buffer, const ExecContext& ctx) {
 void add_schedules(DeviceEncoding& made, const ChunkGrid& grid, const ExecContext& ctx) {
   const std::vector<int> shares = scheduled_shares(cuda_state(ctx).multiprocessors, grid.slices());
   const std::vector<uint32_t> schedules =
-      slice_schedules(made.layout, grid, on_host<uint32_t>(made.starts, ctx), shares);
+      slice_schedules(made.layout, grid, on_host<uint32_t>(made.starts, ctx), shares, ctx.threads);
   made.schedules = to_device(std::as_bytes(std::span(schedules)), ctx.device);
 }
 

@@ -258,7 +258,7 @@ std::unique_ptr<WeightMatrix> load_encoding_cuda(EncodedWeight encoding, const L
     const std::vector<int> shares = scheduled_shares(
         attribute(cudaDevAttrMultiProcessorCount, ctx.device), parts.grid.slices());
     made.schedules = values_to_device(
-        slice_schedules(parts.layout, parts.grid, parts.starts, shares), ctx.device);
+        slice_schedules(parts.layout, parts.grid, parts.starts, shares, ctx.threads), ctx.device);
     if (made.layout.positions == PositionCode::i8) {
       made.border_positions = values_to_device(border_positions(parts, ctx.threads), ctx.device);
     }

@@ -13,7 +13,7 @@ namespace {
 
 constexpr int64_t kScheduledWords = sizeof(ScheduledSlice) / sizeof(uint32_t);
 constexpr int64_t kSliceUnits = 2;  // what it takes to begin and to end a slice
-// What it takes to copy the x of another panel: some 4 us, in which a block multiplies so many.
+// About as many as a block multiplies in the time in which it copies the x of another panel.
 constexpr int64_t kPanelUnits = 100;
 
 struct Slice {
@@ -174,29 +174,30 @@ std::vector<int> scheduled_shares(int multiprocessors, int64_t slices) {
     const int64_t wanted = int64_t{multiprocessors} * blocks / tiles;
     shares.insert(static_cast<int>(std::clamp<int64_t>(wanted, 1, std::max<int64_t>(slices, 1))));
   };
-  for (const int blocks : {1, 2}) {
-    for (const int tiles : {1, 2, 3, 4, 5, 6, 7, 8, 12, 16}) {
-      add(blocks, tiles);
-    }
+  for (const int tiles : {1, 2, 3, 4, 5, 6, 7, 8, 16}) {
+    add(1, tiles);
   }
-  add(4, 1);
-  add(8, 1);
+  for (const int blocks : {2, 4, 8}) {
+    add(blocks, 1);
+  }
   return {shares.begin(), shares.end()};
 }
 
 std::vector<uint32_t> slice_schedules(const Layout& layout, const ChunkGrid& grid,
-                                      std::span<const uint32_t> starts,
-                                      std::span<const int> shares) {
+                                      std::span<const uint32_t> starts, std::span<const int> shares,
+                                      ThreadPool& threads) {
   const Panels panels(layout, grid, starts);
-  std::vector<uint32_t> words;
-  for (size_t i = 0; i < shares.size(); ++i) {
-    const SliceSchedule schedule = panels.schedule(shares[i]);
-    const SchedulePlace place = schedule_place(shares, grid.slices(), i);
-    words.resize(static_cast<size_t>(place.slices + schedule_words(grid.slices(), shares[i])));
-    std::memcpy(words.data() + place.slices, schedule.slices.data(),
-                std::span(schedule.slices).size_bytes());
-    std::ranges::copy(schedule.share_begins, words.begin() + place.share_begins);
-  }
+  std::vector<uint32_t> words(
+      static_cast<size_t>(schedule_place(shares, grid.slices(), shares.size()).slices));
+  threads.parallel_for(std::ssize(shares), 1, [&](int64_t begin, int64_t end) {
+    for (auto i = static_cast<size_t>(begin); i < static_cast<size_t>(end); ++i) {
+      const SliceSchedule schedule = panels.schedule(shares[i]);
+      const SchedulePlace place = schedule_place(shares, grid.slices(), i);
+      std::memcpy(words.data() + place.slices, schedule.slices.data(),
+                  std::span(schedule.slices).size_bytes());
+      std::ranges::copy(schedule.share_begins, words.begin() + place.share_begins);
+    }
+  });
   return words;
 }
 

@@ -30,9 +30,10 @@ SliceSchedule slice_schedule(const Layout& layout, const ChunkGrid& grid,
 std::vector<int> scheduled_shares(int multiprocessors, int64_t slices);
 // Those schedules as they are on a device, one after the other.
 std::vector<uint32_t> slice_schedules(const Layout& layout, const ChunkGrid& grid,
-                                      std::span<const uint32_t> starts,
-                                      std::span<const int> shares);
-// Where in this the schedule for `share_counts[number]` begins, and its share_begins, in words.
+                                      std::span<const uint32_t> starts, std::span<const int> shares,
+                                      ThreadPool& threads);
+// Where in this the schedule for `share_counts[number]` begins, and its share_begins, in words; of
+// the number after the last one: where the last one ends.
 struct SchedulePlace {
   int64_t slices = 0;
   int64_t share_begins = 0;

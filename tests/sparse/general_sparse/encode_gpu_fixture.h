@@ -51,7 +51,8 @@ class GpuGeneralSparseEncoder : public GpuGeneralSparse {
     } else {
       schedules = general_sparse::slice_schedules(
           parts.layout, parts.grid, parts.starts,
-          general_sparse::scheduled_shares(cuda_state(*exec).multiprocessors, parts.grid.slices()));
+          general_sparse::scheduled_shares(cuda_state(*exec).multiprocessors, parts.grid.slices()),
+          cpu.threads);
     }
     if (parts.layout.positions == general_sparse::PositionCode::i8) {
       borders = general_sparse::border_positions(parts, cpu.threads);

@@ -164,22 +164,35 @@ void expect_shared_by_warps(const SliceSchedule& schedule, uint32_t first, uint3
   }
   borders.emplace_back(end, 0);
   ASSERT_TRUE(std::ranges::is_sorted(borders));
-  uint32_t owned = 0;
+  // As the kernel does: which part of each slice comes next, and of which slice a warp keeps sums
+  // for the one that began it.
+  std::vector<uint32_t> next(end - first);
+  std::vector<uint32_t> begun(end - first);
+  std::vector<int64_t> kept_of(warps, -1);
   for (uint32_t warp = 0; warp < warps; ++warp) {
     const auto [from, from_part] = borders[warp];
     const auto [to, to_part] = borders[warp + 1];
-    // Slices that begin here: all but the first one, and that too if it begins at its start.
-    owned += to - from + (to_part > 0 ? 1 : 0) - (from_part > 0 ? 1 : 0);
-    if (to_part > 0 && (from < to || from_part == 0)) {  // its last slice goes on
-      ASSERT_LT(warp + 1, warps);
-      ASSERT_EQ(borders[warp + 1].first, to) << "the next warp has more of it";
-    }
-    if (from_part > 0) {
-      ASSERT_GT(warp, 0u);
-      ASSERT_EQ(borders[warp].first, from);
+    kept_of[warp] = from_part > 0 ? int64_t{from} : -1;
+    for (uint32_t slice = from; slice < to || (slice == to && to_part > 0); ++slice) {
+      const uint32_t begin = slice == from ? from_part : 0;
+      ASSERT_EQ(begin, next[slice - first]) << "slice " << slice << ", warp " << warp;
+      next[slice - first] = slice == to ? to_part : uint32_t{general_sparse::kMostParts};
+      begun[slice - first] += begin == 0 ? 1 : 0;
     }
   }
-  ASSERT_EQ(owned, end - first);
+  for (uint32_t slice = first; slice < end; ++slice) {
+    ASSERT_EQ(next[slice - first], uint32_t{general_sparse::kMostParts}) << "slice " << slice;
+    ASSERT_EQ(begun[slice - first], 1u) << "slice " << slice;
+  }
+  // The warps that keep sums of a slice come right after the one that began it.
+  for (uint32_t warp = 1; warp < warps; ++warp) {
+    if (kept_of[warp] >= 0) {
+      const bool goes_on = kept_of[warp - 1] == kept_of[warp];
+      const bool begins = borders[warp - 1].second == 0 || borders[warp - 1].first < kept_of[warp];
+      ASSERT_TRUE(goes_on || begins) << "warp " << warp;
+    }
+  }
+  ASSERT_LT(kept_of[0], 0);
 }
 
 TEST(SliceSchedule, WarpsShareSlices) {
@@ -219,7 +232,8 @@ TEST(SliceSchedule, SharesAscendFromOne) {
 TEST(SliceSchedule, SchedulesAreOneAfterTheOther) {
   const ScheduledMatrix m = random_slices(500, 200, 50, 54);
   const std::vector<int> shares = scheduled_shares(6, m.grid.slices());
-  const std::vector<uint32_t> words = slice_schedules(m.layout, m.grid, m.starts, shares);
+  ThreadPool threads(3);
+  const std::vector<uint32_t> words = slice_schedules(m.layout, m.grid, m.starts, shares, threads);
   for (size_t i = 0; i < shares.size(); ++i) {
     const general_sparse::SchedulePlace place =
         general_sparse::schedule_place(shares, m.grid.slices(), i);

@@ -408,7 +408,7 @@ def session_message_seeds():
 
 
 def cost_model_seeds():
-    model = json.loads(read(DATA.parent.parent / "configs" / "cost_models" / "h100.json"))
+    model = json.loads(read(DATA.parent.parent / "configs" / "cost_models" / "h200.json"))
     yield "h100", dump(model).encode()
     for name, gpu, cost in (("none", "GPU", 0), ("most", "G" * 100, 1.0)):
         costs = {of: dict.fromkeys(features, cost) for of, features in model["seconds"].items()}

@@ -28,7 +28,7 @@ class CostModel {
     double seconds = 0.0;
   };
 
-  // The one that is compiled in, configs/cost_models/h100.json.
+  // The one that is compiled in, configs/cost_models/h200.json.
   static const CostModel& built_in();
   // Strict: the classes and features that there are, each once. Throws Error naming the file.
   static CostModel read(const InputFile& file);

@@ -12,11 +12,15 @@ constexpr double kMillion = 1e6;
 constexpr double kBytesOfSector = 32.0;
 
 constexpr std::array<std::string_view, kPlanFeatures> kNames{
-    "launch",       "a_bytes",        "a_reread_bytes",   "b_bytes",      "b_gathered_bytes",
-    "c_bytes",      "zeros",          "transposed_bytes", "steps",        "products",
-    "gathers",      "wavefronts",     "resident_steps",   "longest",      "longest_lines",
-    "warps",        "thread_bitmaps", "warp_totals",      "warp_bitmaps", "warp_segments",
-    "block_totals", "block_bitmaps",  "block_segments",   "split_rows",   "longest_split"};
+    "launch",          "a_bytes",          "a_reread_bytes",
+    "b_bytes",         "b_gathered_bytes", "c_bytes",
+    "zeros",           "transposed_bytes", "steps",
+    "products",        "gathers",          "wavefronts",
+    "resident_steps",  "longest",          "longest_products",
+    "longest_gathers", "longest_lines",    "warps",
+    "thread_bitmaps",  "warp_totals",      "warp_bitmaps",
+    "warp_segments",   "block_totals",     "block_bitmaps",
+    "block_segments",  "split_rows",       "longest_split"};
 
 int division_number(const Division& division) {
   return static_cast<int>(division.rows) * 2 + static_cast<int>(division.ends);
@@ -82,6 +86,8 @@ PlanFeatures PlanCounts::features(const KernelPlan& plan, int64_t n, Order order
   const double block_warps = plan.threads / 32.0;
   millions(PlanFeature::resident_steps, counted.of_blocks * tiles * block_warps);
   set(PlanFeature::longest, counted.longest);
+  set(PlanFeature::longest_products, counted.longest * step * sums);
+  set(PlanFeature::longest_gathers, counted.longest * step * loads);
   // Threads that take turns are far apart.
   constexpr double kLineBytes = 128.0;
   const bool takes_turns = plan.thread.rows == RowCount::one;

@@ -27,12 +27,14 @@ enum class PlanFeature : unsigned char {
   zeros,             // of C, in rows without entries
   transposed_bytes,  // of B, read and written by a transposition
   steps,
-  products,        // steps, times multiply-adds of a thread
-  gathers,         // steps, times loads of B of a thread
-  wavefronts,      // steps, times sectors of B that a warp reads
-  resident_steps,  // of the slowest warp, summed over blocks, times their warps
-  longest,         // steps of the slowest warp, not in millions
-  longest_lines,   // lines of 128 bytes that a thread of it reads positions from, likewise
+  products,          // steps, times multiply-adds of a thread
+  gathers,           // steps, times loads of B of a thread
+  wavefronts,        // steps, times sectors of B that a warp reads
+  resident_steps,    // of the slowest warp, summed over blocks, times their warps
+  longest,           // steps of the slowest warp, not in millions
+  longest_products,  // its multiply-adds of a thread, likewise
+  longest_gathers,   // its loads of B of a thread
+  longest_lines,     // lines of 128 bytes that a thread of it reads positions from, likewise
   warps,
   thread_bitmaps,  // steps, times the sums of a thread, if threads have several rows
   warp_totals,     // of warps, times the sums of a thread and the levels of the tree

@@ -119,9 +119,9 @@ TEST(CostModel, AFileMakesTheSamePredictions) {
 
 TEST(CostModel, TheOneOfTheBuildIsThatOfTheFile) {
   const CostModel& built_in = CostModel::built_in();
-  const CostModel file = CostModel::read(source_dir() / "configs" / "cost_models" / "h100.json");
+  const CostModel file = CostModel::read(source_dir() / "configs" / "cost_models" / "h200.json");
   EXPECT_EQ(built_in.gpu(), file.gpu());
-  EXPECT_TRUE(built_in.gpu().starts_with("NVIDIA H100")) << built_in.gpu();
+  EXPECT_TRUE(built_in.gpu().starts_with("NVIDIA H200")) << built_in.gpu();
   expect_same_predictions(built_in, file);
   // No class is without costs: its plans would seem to take no time.
   for (size_t of_class = 0; of_class < kAccessClasses; ++of_class) {

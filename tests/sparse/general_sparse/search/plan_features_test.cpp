@@ -9,6 +9,7 @@
 #include <set>
 #include <string>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "sparse/general_sparse/general_sparse.h"
@@ -153,6 +154,13 @@ TEST_F(PlanFeaturesTest, StepsAreThoseOfTheThreads) {
         ASSERT_NEAR(value(features, PlanFeature::resident_steps) * 1e6,
                     steps.of_blocks * block_warps * tiles, 1e-6);
         ASSERT_EQ(value(features, PlanFeature::longest), steps.longest);
+        // The slowest warp is one of these.
+        for (const auto& [of_slowest, of_all] :
+             {std::pair(PlanFeature::longest_products, PlanFeature::products),
+              std::pair(PlanFeature::longest_gathers, PlanFeature::gathers)}) {
+          ASSERT_NEAR(value(features, of_slowest) * value(features, PlanFeature::steps),
+                      steps.longest * value(features, of_all), 1e-9 * value(features, of_slowest));
+        }
         ASSERT_NEAR(value(features, PlanFeature::warps) * 1e6, steps.blocks * block_warps * tiles,
                     1e-6);
         const double split = steps.split_rows * sample.layout.shared_rows * tile_tokens(plan);
@@ -199,6 +207,8 @@ TEST_F(PlanFeaturesTest, OfAPlanByHand) {
   expect(PlanFeature::wavefronts, (1 + 4) * 2 * 32 * tiles / 1e6);
   expect(PlanFeature::resident_steps, 4 * 2 * tiles / 1e6);
   expect(PlanFeature::longest, 4.0);
+  expect(PlanFeature::longest_products, 4.0 * 2);
+  expect(PlanFeature::longest_gathers, 4.0 * 2);
   expect(PlanFeature::warps, 2 * tiles / 1e6);
   expect(PlanFeature::thread_bitmaps, 0.0);
   expect(PlanFeature::warp_totals, 0.0);

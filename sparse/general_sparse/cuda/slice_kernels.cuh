@@ -35,15 +35,19 @@ struct CompiledSlices {
   static constexpr int R = kRows;
   static constexpr int V = 16 / static_cast<int>(sizeof(Value)) / R;
   static constexpr int T = kTile;
-  // As many warps as registers allow, with all sums: 64 of a thread, 128 or 255.
-  static constexpr int kThreads = R * T > 32 ? 256 : R* T > 8 ? 512 : 1024;
+  // As many warps as registers allow, with all sums: 64 of a thread, 128 or 255. Columns of 16 bits
+  // in 128 leave the compiler room to load x of 8 tokens earlier, which is worth more than warps.
+  static constexpr bool kFewWarps = R * T > 8 || (T == 8 && kCode == PositionCode::u16);
+  static constexpr int kThreads = R * T > 32 ? 256 : kFewWarps ? 512 : 1024;
   // Enough for the time that a load takes, about 800 cycles, in which the warps of a scheduler
   // multiply one batch each, if there are registers for two of them.
   static constexpr int kUnitInstructions = V * (2 + T + R + R * T);
   static constexpr int kUnitRegisters = 4 + (kCode == PositionCode::i8 ? V + 3 : 2 * V + 3) / 4;
   static constexpr int kWantedBatch = 800 / (kUnitInstructions * (kThreads / 128)) + 1;
-  static constexpr int kMostBatch = (65536 / kThreads - R * T - 36) / (2 * kUnitRegisters);
-  static constexpr int kBatch = std::clamp(kWantedBatch, 1, std::clamp(kMostBatch, 1, 4));
+  static constexpr int kOtherRegisters = kThreads == 1024 ? 36 : 48;
+  static constexpr int kMostBatch =
+      (65536 / kThreads - R * T - kOtherRegisters) / (2 * kUnitRegisters);
+  static constexpr int kBatch = std::clamp(kWantedBatch, 1, std::max(kMostBatch, 1));
   static constexpr bool kEarlyPieces = T == 1 && kCode == PositionCode::i8;
 };
 

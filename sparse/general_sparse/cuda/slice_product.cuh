@@ -177,15 +177,12 @@ struct SliceProduct {
     uint32_t part;
   };
 
-  // What a warp has of a slice.
+  // What a warp has of a slice. What a lane loads early for itself is not waited for.
   struct Piece {
     uint32_t begin;  // units
     uint32_t end;
-    bool continued;  // a warp before has the first ones of the slice
-    bool open;       // this one has them, and warps after it the others
-    // Loaded early, by each lane for itself.
-    uint32_t position;  // of the entry before the first one
-    int group;          // of rows; -1: there is none
+    LaneBytes<2> position;  // of the entry before the first one
+    LaneBytes<2> order;     // of its row group, in the window
   };
 
   const SliceMatrix& m;
@@ -259,19 +256,15 @@ struct SliceProduct {
     Piece piece;
     piece.begin = s.first_unit + part_border(units, begin_part);
     piece.end = s.first_unit + part_border(units, end_part);
-    piece.continued = begin_part > 0;
-    piece.open = begin_part == 0 && end_part < kMostParts;
-    piece.group = -1;
-    if (lane() < static_cast<int>(s.groups)) {
-      piece.group = static_cast<int>(s.first_group) +
-                    (m.row_order != nullptr ? m.row_order[s.first_place + lane()] : lane());
-    }
-    piece.position = 0;
-    if (C::kCode == PositionCode::i8 && begin_part > 0) {
-      piece.position =
-          m.border_positions[(static_cast<int64_t>(s.stored) * (kMostParts - 1) + begin_part - 1) *
-                                 kLanes +
-                             lane()];
+    const auto my = static_cast<uint32_t>(lane());
+    piece.order.words[0] = my;
+    piece.order.load(reinterpret_cast<const uint8_t*>(m.row_order + s.first_place + my), my,
+                     m.row_order != nullptr ? s.groups : 0);
+    if constexpr (C::kCode == PositionCode::i8) {
+      const int64_t border = static_cast<int64_t>(s.stored) * (kMostParts - 1) + begin_part - 1;
+      piece.position.load(
+          reinterpret_cast<const uint8_t*>(m.border_positions + border * kLanes + my), 0,
+          begin_part);
     }
     return piece;
   }
@@ -347,7 +340,7 @@ struct SliceProduct {
                                               int64_t{panel} * m.panel_columns * kColumnBytes;
     Positions positions;
     positions.start(Column::kByAddress ? static_cast<uint32_t>(__cvta_generic_to_shared(x)) : 0u,
-                    piece.position);
+                    piece.position.half(0));
     uint32_t unit = piece.begin;
     // Without branches, which loads would not be moved over.
 #pragma unroll 1
@@ -364,11 +357,14 @@ struct SliceProduct {
     }
   }
 
-  // The sums of a lane's group.
-  __device__ void store(int group, int panel, const float (&sums)[R][T]) const {
-    if (group < 0) {
+  // The sums of a lane's row group, of a slice of the schedule.
+  __device__ void store(uint32_t number, const LaneBytes<2>& order, int panel,
+                        const float (&sums)[R][T]) const {
+    const ScheduledSlice& s = m.schedule[number];
+    if (lane() >= static_cast<int>(s.groups)) {
       return;
     }
+    const int group = static_cast<int>(s.first_group + order.half(0));
 #pragma unroll
     for (int r = 0; r < R; ++r) {
       const int row = group * R + r;
@@ -503,8 +499,8 @@ struct SliceProduct {
         __syncthreads();
       }
       float sums[R][T];
-      int open_group = -1;
-      bool is_open = false;
+      LaneBytes<2> open_order;
+      bool is_open = false;  // the warp begins its last slice, of which others have the rest
       while (is_mine(number)) {
         const Piece now = current;
         const bool has_next = is_mine(number + 1);
@@ -518,13 +514,13 @@ struct SliceProduct {
           }
           load(batches[0], current, current.begin);
         }
-        if (now.continued) {
+        if (number == from.slice && from.part > 0) {
           keep(sums);
-        } else if (now.open) {  // the last one
+        } else if (number == to.slice) {
           is_open = true;
-          open_group = now.group;
+          open_order = now.order;
         } else {
-          store(now.group, panel, sums);
+          store(number, now.order, panel, sums);
         }
         ++number;
       }
@@ -534,7 +530,7 @@ struct SliceProduct {
       __syncthreads();
       if (is_open) {
         add_kept(to.slice, sums);
-        store(open_group, panel, sums);
+        store(to.slice, open_order, panel, sums);
       }
       first = round.end;
     }
@@ -543,6 +539,17 @@ struct SliceProduct {
     }
   }
 };
+
+// A block's part of the schedule is read after share_begins says where it is. It is about here, and
+// so on its way from memory before that, where shares have about as many slices each.
+__device__ inline void prefetch_schedule(const SliceMatrix& m, int share) {
+  if (threadIdx.x < kSliceLanes) {
+    const auto before = static_cast<int64_t>(__fdividef(
+        static_cast<float>(m.slices) * static_cast<float>(share), static_cast<float>(m.shares)));
+    const ScheduledSlice* const near = m.schedule + min(before + threadIdx.x, m.slices);
+    asm volatile("prefetch.global.L2 [%0];" ::"l"(near));
+  }
+}
 
 // Blocks: m.shares for each tile of tokens, those of a share side by side, so that the L2 has what
 // the others read. Shared bytes: shared_bytes_of() of slice_product_cuda.cu.
@@ -556,6 +563,7 @@ __global__ void __launch_bounds__(C::kThreads)
   using Value = typename C::Value;
   const int tile = static_cast<int>(blockIdx.x) % tiles;
   const int share = static_cast<int>(blockIdx.x) / tiles;
+  prefetch_schedule(m, share);
   const int first = tile * C::T;
   SliceOperands o = all;
   o.x = static_cast<const Value*>(o.x) + first * o.x_stride;

@@ -44,6 +44,7 @@ struct CompiledSlices {
   static constexpr int kUnitInstructions = V * (2 + T + R + R * T);
   static constexpr int kUnitRegisters = 4 + (kCode == PositionCode::i8 ? V + 3 : 2 * V + 3) / 4;
   static constexpr int kWantedBatch = 800 / (kUnitInstructions * (kThreads / 128)) + 1;
+  // Neither sums nor batches.
   static constexpr int kOtherRegisters = kThreads == 1024 ? 36 : 48;
   static constexpr int kMostBatch =
       (65536 / kThreads - R * T - kOtherRegisters) / (2 * kUnitRegisters);

@@ -182,7 +182,7 @@ struct SliceProduct {
     uint32_t begin;  // units
     uint32_t end;
     LaneBytes<2> position;  // of the entry before the first one
-    LaneBytes<2> order;     // of its row group, in the window
+    LaneBytes<2> order;     // of its row group, after ScheduledSlice::first_group
   };
 
   const SliceMatrix& m;
@@ -357,7 +357,8 @@ struct SliceProduct {
     }
   }
 
-  // The sums of a lane's row group, of a slice of the schedule.
+  // The sums of a lane's row group, of a slice of the schedule, which is read again: registers are
+  // rare while entries are multiplied.
   __device__ void store(uint32_t number, const LaneBytes<2>& order, int panel,
                         const float (&sums)[R][T]) const {
     const ScheduledSlice& s = m.schedule[number];

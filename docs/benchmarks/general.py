@@ -44,7 +44,7 @@ def blocks(reports, gpu):
 
 def matrices(reports, gpu):
     """Speed-ups of sparse matrices over the best of cuSPARSE: geometric means and the least."""
-    runs = reports.runs(f"{gpu}/matrices")
+    runs = reports.runs(f"{gpu}/matrices_searched")
     cells = [row for run in runs for row in run.rows.get("matrices", [])
              if row["contender"] == "general_sparse"]
     if not cells or any(row["verified"] != "yes" or not row["speedup"] for row in cells):
@@ -124,7 +124,7 @@ def stages(reports, gpu):
     return with_origin(table(["kernels"] + heads, rows), runs)
 
 
-MODELS = ["opt-30b"]
+MODELS = ["opt-30b", "llama-2-7b", "llama-3.1-8b"]
 
 
 def model_runs(reports, gpu, kind):

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "kernels/base/error.h"
+#include "sparse/prune/glob.h"
 #include "tools/bench/args.h"
 #include "tools/bench/list_option.h"
 #include "tools/bench/matrix_list.h"
@@ -39,6 +40,17 @@ MatrixSource random_source(MatrixClass matrix_class, const std::pair<int64_t, in
   return source;
 }
 
+std::vector<MatrixSource> listed_sources(const MatrixArgs& args) {
+  std::vector<MatrixSource> listed = read_matrix_list(args.list);
+  if (!args.only.empty()) {
+    std::erase_if(listed, [&](const MatrixSource& source) {
+      return !glob_matches(args.only, source.name);
+    });
+    require(!listed.empty(), "{}: no matrix is called '{}' (--only)", args.list, args.only);
+  }
+  return listed;
+}
+
 }  // namespace
 
 void add_matrix_args(CLI::App& app, MatrixArgs& args, const std::vector<CLI::Option*>& layers) {
@@ -57,6 +69,10 @@ void add_matrix_args(CLI::App& app, MatrixArgs& args, const std::vector<CLI::Opt
                                            "configs/matrices/spmm.json")
                                 ->type_name("FILE.json")
                                 ->check(not_empty());
+  app.add_option("--only", args.only, "With --matrices: those whose names this pattern matches")
+      ->type_name("GLOB")
+      ->check(not_empty())
+      ->needs(list);
   CLI::Option* const sizes =
       add_list(app, "--size", args.sizes, "With --class: of the matrices")->needs(classes);
   sizes->type_name("ROWSxCOLUMNS,...");
@@ -105,7 +121,7 @@ std::vector<MatrixSource> matrix_sources(const MatrixArgs& args, uint64_t seed) 
     }
   }
   if (!args.list.empty()) {
-    std::vector<MatrixSource> listed = read_matrix_list(args.list);
+    std::vector<MatrixSource> listed = listed_sources(args);
     sources.insert(sources.end(), std::make_move_iterator(listed.begin()),
                    std::make_move_iterator(listed.end()));
   }

@@ -18,6 +18,7 @@ struct MatrixArgs {
   std::vector<std::string> sizes = {};    // ROWSxCOLUMNS
   std::vector<int64_t> nonzeros = {};
   std::string list = {};   // of random matrices, in JSON
+  std::string only = {};   // a pattern (glob.h) of the names in the list; empty: all of them
   std::string order = {};  // of B and C; empty: of rows
   MatrixSearch search = {};
 

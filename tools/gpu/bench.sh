@@ -14,13 +14,15 @@
 #   patterns  what uneven zeros cost the bitmap kernel: the shapes of tca_bme (NAME likewise), rows of
 #             different densities, dense blocks and, at 60 % zeros, dense columns against even zeros;
 #             as csv, and after it the summary of pattern_report.py
-#   general   products on the CUDA cores: general_sparse against bitmaps, sparse matrices of f32
-#             against cuSPARSE, as docs/benchmarks/NAME/{kernel_general_sparse,matrices}.jsonl; NAME is
-#             h200, as of the next three
+#   general   products on the CUDA cores: general_sparse against bitmaps, as
+#             docs/benchmarks/NAME/kernel_general_sparse.jsonl; NAME is h200, as of the next four
 #   blocks    the same formats where zeros are uniform, by magnitude and in blocks, as
 #             docs/benchmarks/NAME/kernel_blocks.jsonl
-#   search    sparse matrices by the best of generated kernels, and by parts of the search space, as
-#             docs/benchmarks/NAME/matrices_{searched,ablation}.jsonl
+#   search    sparse matrices of f32 against cuSPARSE, by the program's kernels and by the best of
+#             generated ones, as docs/benchmarks/NAME/matrices_searched.jsonl; after h200 some of the
+#             classes of configs/matrices/spmm.json, each takes 2 minutes
+#   matrix-ablation  the same by parts of the search space, as
+#             docs/benchmarks/NAME/matrices_ablation.jsonl
 #   general-models  models with the plan of GeneralSparse's experiments, by format, as
 #             docs/benchmarks/NAME/throughput_*_generalsparse.jsonl; after h200 some of the models, each
 #             takes 2 to 7 minutes
@@ -52,7 +54,7 @@ while [ $# -gt 0 ] && [ "${1#-}" = "$1" ]; do
   shift
 done
 case $section in
-  docs | general | blocks | search | general-models | tca_bme | patterns | shards | tp) ;;
+  docs | general | blocks | search | matrix-ablation | general-models | tca_bme | patterns | shards | tp) ;;
   *)
     if [ ${#names[@]} -gt 0 ]; then
       echo "bench.sh: $section takes no names, such as ${names[0]}" >&2
@@ -278,7 +280,6 @@ case $section in
     report kernel_general_sparse kernel \
       --shape 28672x7168,7168x28672,4096x4096,11008x4096,4096x11008,36864x9216 --tokens 1,8,32 \
       --sparsity 0.5,0.6,0.7,0.8,0.9,0.95,0.99 --formats general_sparse,tca_bme "$@"
-    report matrices kernel --matrices configs/matrices/spmm.json "$@"
     ;;
   blocks)
     only_h200
@@ -286,11 +287,22 @@ case $section in
       --sparsity 0.7,0.9 --pattern uniform,magnitude:0.3,kept-blocks:4x4,kept-blocks:8x8 \
       --formats general_sparse,tca_bme "$@"
     ;;
-  search)
+  search | matrix-ablation)
+    classes=("${names[@]:1}")
+    names=("${names[@]:0:1}")
     only_h200
-    report matrices_searched kernel --matrices configs/matrices/spmm.json --search 16 "$@"
-    report matrices_ablation kernel --matrices configs/matrices/spmm.json --tokens 8,64 --search 4 \
-      --ablation "$@"
+    [ ${#classes[@]} -gt 0 ] ||
+      classes=(banded stencil power-law blocks uniform skewed arrow empty-rows)
+    if [ "$section" = search ]; then
+      file=matrices_searched options=(--search 16)
+    else
+      file=matrices_ablation options=(--tokens "8,64" --search 4 --ablation)
+    fi
+    rm -f "$folder/$file.jsonl"
+    for class in "${classes[@]}"; do
+      report_more "$file" kernel --matrices configs/matrices/spmm.json --only "$class-*" \
+        "${options[@]}" "$@"
+    done
     ;;
   general-models)
     models=("${names[@]:1}")
@@ -384,7 +396,7 @@ case $section in
     done
     ;;
   *)
-    echo "usage: tools/gpu/bench.sh docs|dense|large|attention|comm|breakdown|kernel|tca_bme|patterns|general|blocks|search|general-models|ablation|mlp|mlp-ablation|tp|shards|serving|load|trace [BUILD [NAME ...] [ARGUMENT ...]]" >&2
+    echo "usage: tools/gpu/bench.sh docs|dense|large|attention|comm|breakdown|kernel|tca_bme|patterns|general|blocks|search|matrix-ablation|general-models|ablation|mlp|mlp-ablation|tp|shards|serving|load|trace [BUILD [NAME ...] [ARGUMENT ...]]" >&2
     exit 2
     ;;
 esac

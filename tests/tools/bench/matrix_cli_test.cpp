@@ -34,11 +34,13 @@ TEST(BenchMatrices, AllSourcesInOneRun) {
                                         "3 4 2\n1 1 2.5\n3 4 -1\n");
   const std::string list = folder.write("list.json", R"({"matrices": [
       {"name": "listed", "class": "blocks", "rows": 64, "columns": 64, "nonzeros": 640,
-       "seed": 3}]})");
+       "seed": 3},
+      {"name": "other", "class": "blocks", "rows": 64, "columns": 64, "nonzeros": 640,
+       "seed": 4}]})");
   const Outcome outcome =
-      bench_kernel({"--matrix", file, "--matrices", list, "--class", "uniform,power-law", "--size",
-                    "50x40,60x60", "--nonzeros", "200", "--dtype", "f32", "--tokens", "1,8",
-                    "--order", "both", "--format", "json"});
+      bench_kernel({"--matrix", file, "--matrices", list, "--only", "list*", "--class",
+                    "uniform,power-law", "--size", "50x40,60x60", "--nonzeros", "200", "--dtype",
+                    "f32", "--tokens", "1,8", "--order", "both", "--format", "json"});
   ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
   const json report = json::parse(outcome.out);
   EXPECT_EQ(report.at("environment").at("dtype"), "f32");
@@ -87,6 +89,7 @@ TEST(BenchMatrices, InALayout) {
 TEST(BenchMatrices, WrongOptionsAreNamedInOneLine) {
   const TempDir folder;
   const std::string list = folder.write("list.json", R"({"matrices": [{"name": 3}]})");
+  const std::string spmm = (testing::source_dir() / "configs/matrices/spmm.json").string();
   const std::vector<std::string> banded{"--class", "banded",     "--size",
                                         "64x64",   "--nonzeros", "300"};
   const auto with = [&](const std::vector<std::string>& more) {
@@ -135,6 +138,11 @@ TEST(BenchMatrices, WrongOptionsAreNamedInOneLine) {
       {1, "two matrices have the name", with({"--size", "64x64,64x64"})},
       {1, "/no/such/list.json", {"--matrices", "/no/such/list.json"}},
       {1, "matrices[0]", {"--matrices", list}},
+      {1,
+       "no matrix is called 'a-*' (--only)",
+       {"--matrices", spmm, "--only", "a-*"}},
+      {2, "--only", {"--matrices", list, "--only", ""}},
+      {2, "--only requires --matrices", with({"--only", "banded-*"})},
   };
   for (const Case& c : cases) {
     const Outcome outcome = bench_kernel(c.args);

@@ -48,7 +48,7 @@ struct SliceOperands {
   int64_t y_stride = 0;
   int tokens = 0;
   bool relu = false;
-  bool x_pairs = false;  // columns of x can be loaded in pairs
+  bool x_aligned = false;  // rows of x, for loads of columns_at_once()
 };
 
 // Warps that share a slice do so at the borders between kMostParts parts, in units from its begin.
@@ -66,6 +66,9 @@ constexpr uint32_t first_unit_of_warp(uint32_t units, uint32_t number, int log_w
 constexpr uint32_t nearest_border(uint32_t unit, uint32_t units) {
   return units == 0 ? 0 : (unit * kMostParts + units / 2) / units;
 }
+
+// Columns of a token that a thread copies to shared memory by one load.
+constexpr int columns_at_once(int tile_tokens) { return tile_tokens == 1 ? 8 : 4; }
 
 // The columns of a panel that x has room for in shared memory.
 constexpr int64_t staged_columns(const SliceMatrix& m) {

@@ -403,71 +403,94 @@ struct SliceProduct {
     }
   }
 
-  // The tokens of the tile for the panel's columns; zeros for tokens that are not there.
+  // The tokens of the tile for the panel's columns. Tokens that are not there have what the last
+  // one has: their sums are not stored.
   __device__ void stage_x(int panel) const {
     const int first = panel * m.panel_columns;
     const int columns = min(m.panel_columns, m.columns - first);
     const auto* const x = static_cast<const Value*>(o.x) + first;
-    if constexpr (T < 8) {
-      auto* const to = reinterpret_cast<Value*>(x_panel);
-      if (T == 1 && o.x_pairs) {
-        for (int c = static_cast<int>(threadIdx.x) * 8; c < columns; c += blockDim.x * 8) {
-          if (c + 8 <= columns && reinterpret_cast<uintptr_t>(x + c) % 16 == 0) {
-            *reinterpret_cast<uint4*>(to + c) = *reinterpret_cast<const uint4*>(x + c);
-          } else {
-            for (int i = c; i < min(c + 8, columns); ++i) {
-              to[i] = x[i];
-            }
-          }
-        }
-        return;
-      }
-      for (int c = static_cast<int>(threadIdx.x); c < columns; c += blockDim.x) {
-#pragma unroll
-        for (int t = 0; t < T; ++t) {
-          to[c * T + t] = t < o.tokens ? x[t * o.x_stride + c] : from_f32<Value>(0.0f);
-        }
+    const auto thread = static_cast<int>(threadIdx.x);
+    const auto threads = static_cast<int>(blockDim.x);
+    constexpr int kAtOnce = columns_at_once(T);
+    const int in_vectors = o.x_aligned ? columns / kAtOnce * kAtOnce : 0;
+    if constexpr (T == 1) {
+      for (int c = thread * kAtOnce; c < in_vectors; c += threads * kAtOnce) {
+        *reinterpret_cast<uint4*>(x_panel + c * kColumnBytes) =
+            *reinterpret_cast<const uint4*>(x + c);
       }
     } else {
-      static_assert(T == 8);
-      // A thread has two columns, of which it stores one first where a neighbour stores the other,
-      // so that stores do not conflict.
-      for (int pair = static_cast<int>(threadIdx.x); pair * 2 < columns;
-           pair += static_cast<int>(blockDim.x)) {
-        const int c = pair * 2;
-        uint32_t both[T];
+      // As many as 1,024 threads have on their way. The last ones may be copied twice.
+      constexpr int kGroups = 1024 / C::kThreads;
+      for (int some = thread * kAtOnce; some < in_vectors; some += kGroups * threads * kAtOnce) {
+        uint32_t words[kGroups][T][2];
+        const auto column = [&](int i) {
+          return i == 0 ? some : min(some + i * threads * kAtOnce, in_vectors - kAtOnce);
+        };
 #pragma unroll
-        for (int t = 0; t < T; ++t) {
-          const Value* const from = x + t * o.x_stride + c;
-          both[t] = 0;
-          if (t < o.tokens) {
-            if (o.x_pairs) {
-              both[t] = *reinterpret_cast<const uint32_t*>(from);
-            } else {
-              const auto* const halves = reinterpret_cast<const uint16_t*>(from);
-              both[t] = halves[0] | (c + 1 < columns ? uint32_t{halves[1]} << 16 : 0u);
-            }
-          }
+        for (int i = 0; i < kGroups; ++i) {
+          load_columns(x, column(i), words[i]);
         }
-        uint32_t columns_of[2][T / 2];
 #pragma unroll
-        for (int t = 0; t < T; t += 2) {
-          columns_of[0][t / 2] = __byte_perm(both[t], both[t + 1], 0x5410);
-          columns_of[1][t / 2] = __byte_perm(both[t], both[t + 1], 0x7632);
-        }
-        constexpr int kPairsOfLine = 128 / (2 * kColumnBytes);
-        const bool second_first = pair / kPairsOfLine % 2 != 0;
-#pragma unroll
-        for (int i = 0; i < 2; ++i) {
-          const bool second = (i == 1) != second_first;
-          uint4 vector;
-          vector.x = second ? columns_of[1][0] : columns_of[0][0];
-          vector.y = second ? columns_of[1][1] : columns_of[0][1];
-          vector.z = second ? columns_of[1][2] : columns_of[0][2];
-          vector.w = second ? columns_of[1][3] : columns_of[0][3];
-          *reinterpret_cast<uint4*>(x_panel + (c + (second ? 1 : 0)) * kColumnBytes) = vector;
+        for (int i = 0; i < kGroups; ++i) {
+          store_columns(column(i), words[i]);
         }
       }
+    }
+    auto* const to = reinterpret_cast<Value*>(x_panel);
+    for (int c = in_vectors + thread; c < columns; c += threads) {
+#pragma unroll
+      for (int t = 0; t < T; ++t) {
+        to[c * T + t] = x[min(t, o.tokens - 1) * o.x_stride + c];
+      }
+    }
+  }
+
+  // Four columns of all tokens, from column c on.
+  __device__ void load_columns(const Value* x, int c, uint32_t (&words)[T][2]) const {
+    // 0, which the compiler does not know: it would keep a distance for each token in registers,
+    // which loaded entries need.
+    int zero;
+    asm("shr.s32 %0, %1, 31;" : "=r"(zero) : "r"(c));
+    const int tokens = o.tokens + zero;
+    x += c;
+#pragma unroll
+    for (int t = 0; t < T; ++t) {
+      const uint2 both = *reinterpret_cast<const uint2*>(x);
+      words[t][0] = both.x;
+      words[t][1] = both.y;
+      x += t + 1 < tokens ? o.x_stride : 0;
+    }
+  }
+
+  // As T / 2 vectors of 16 bytes. The 8 lanes that store at once begin with different ones, so that
+  // they do not conflict: with two halves of the loaded words exchanged, or words, or both.
+  __device__ void store_columns(int c, const uint32_t (&words)[T][2]) const {
+    constexpr unsigned kVectors = T / 2;
+    constexpr unsigned kColumnWords = T / 2;
+    const unsigned first = threadIdx.x % 8 * kVectors / 8;
+    const bool other_words = kVectors > 1 && first >= kVectors / 2;
+    const bool other_halves = kVectors == 4 && first % 2 != 0;
+    uint32_t ordered[T][2];
+#pragma unroll
+    for (int t = 0; t < T; ++t) {
+      ordered[t][0] = other_words ? words[t][1] : words[t][0];
+      ordered[t][1] = other_words ? words[t][0] : words[t][1];
+    }
+    constexpr unsigned kLow = 0x5410;  // halves that __byte_perm() takes of two words
+    constexpr unsigned kHigh = 0x7632;
+    const unsigned halves[2] = {other_halves ? kHigh : kLow, other_halves ? kLow : kHigh};
+#pragma unroll
+    for (unsigned i = 0; i < kVectors; ++i) {
+      uint32_t vector[4];
+#pragma unroll
+      for (unsigned w = 0; w < 4; ++w) {
+        const unsigned column = (i * 4 + w) / kColumnWords;
+        const unsigned pair = (i * 4 + w) % kColumnWords;
+        vector[w] = __byte_perm(ordered[2 * pair][column / 2], ordered[2 * pair + 1][column / 2],
+                                halves[column % 2]);
+      }
+      *reinterpret_cast<uint4*>(x_panel + c * kColumnBytes + (i ^ first) * 16) =
+          make_uint4(vector[0], vector[1], vector[2], vector[3]);
     }
   }
 

@@ -183,8 +183,9 @@ void slice_product_cuda(const SliceWeight& weight, const CudaProductOperands& op
                   .y_stride = operands.y_stride,
                   .tokens = static_cast<int>(operands.tokens),
                   .relu = operands.relu};
-  o.x_pairs = std::bit_cast<uintptr_t>(operands.x) % 4 == 0 && m.columns % 2 == 0 &&
-              (operands.tokens == 1 || operands.x_stride % 2 == 0);
+  const int at_once = columns_at_once(tile);
+  o.x_aligned = std::bit_cast<uintptr_t>(operands.x) % (at_once * size_of(weight.dtype)) == 0 &&
+                (operands.tokens == 1 || operands.x_stride % at_once == 0);
   const int tiles_at_once = wanted.tile_tokens == 0 ? 1 : tiles;
   const size_t number =
       schedule_for(weight, int64_t{weight.multiprocessors} * config.blocks / tiles_at_once);

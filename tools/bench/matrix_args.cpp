@@ -43,9 +43,8 @@ MatrixSource random_source(MatrixClass matrix_class, const std::pair<int64_t, in
 std::vector<MatrixSource> listed_sources(const MatrixArgs& args) {
   std::vector<MatrixSource> listed = read_matrix_list(args.list);
   if (!args.only.empty()) {
-    std::erase_if(listed, [&](const MatrixSource& source) {
-      return !glob_matches(args.only, source.name);
-    });
+    std::erase_if(
+        listed, [&](const MatrixSource& source) { return !glob_matches(args.only, source.name); });
     require(!listed.empty(), "{}: no matrix is called '{}' (--only)", args.list, args.only);
   }
   return listed;

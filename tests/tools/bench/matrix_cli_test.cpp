@@ -37,10 +37,10 @@ TEST(BenchMatrices, AllSourcesInOneRun) {
        "seed": 3},
       {"name": "other", "class": "blocks", "rows": 64, "columns": 64, "nonzeros": 640,
        "seed": 4}]})");
-  const Outcome outcome =
-      bench_kernel({"--matrix", file, "--matrices", list, "--only", "list*", "--class",
-                    "uniform,power-law", "--size", "50x40,60x60", "--nonzeros", "200", "--dtype",
-                    "f32", "--tokens", "1,8", "--order", "both", "--format", "json"});
+  const Outcome outcome = bench_kernel(
+      {"--matrix",          file,     "--matrices",  list,         "--only",   "list*",   "--class",
+       "uniform,power-law", "--size", "50x40,60x60", "--nonzeros", "200",      "--dtype", "f32",
+       "--tokens",          "1,8",    "--order",     "both",       "--format", "json"});
   ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
   const json report = json::parse(outcome.out);
   EXPECT_EQ(report.at("environment").at("dtype"), "f32");
@@ -138,9 +138,7 @@ TEST(BenchMatrices, WrongOptionsAreNamedInOneLine) {
       {1, "two matrices have the name", with({"--size", "64x64,64x64"})},
       {1, "/no/such/list.json", {"--matrices", "/no/such/list.json"}},
       {1, "matrices[0]", {"--matrices", list}},
-      {1,
-       "no matrix is called 'a-*' (--only)",
-       {"--matrices", spmm, "--only", "a-*"}},
+      {1, "no matrix is called 'a-*' (--only)", {"--matrices", spmm, "--only", "a-*"}},
       {2, "--only", {"--matrices", list, "--only", ""}},
       {2, "--only requires --matrices", with({"--only", "banded-*"})},
   };

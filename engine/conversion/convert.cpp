@@ -90,7 +90,7 @@ int64_t add_other(const std::string& name, ConversionInput& input, std::optional
 void copy_companions(const ConversionInput& input, const ConvertOptions& options,
                      const Conversion& conversion, ModelWriter& writer) {
   for (const std::string& name : input.directory().names()) {
-    if (!is_companion_file(name)) {
+    if (!is_companion_file(name) || (!options.with_tokenizer && is_tokenizer_file(name))) {
       continue;
     }
     const InputFile file = input.directory() / name;
@@ -107,6 +107,20 @@ void copy_companions(const ConversionInput& input, const ConvertOptions& options
       writer.copy_file(file);
     }
   }
+}
+
+// Whether the output has a tokenizer. One that the engine could not read is an Error before any
+// work is done, not when the output is loaded.
+bool check_tokenizer(const ConversionInput& input, const ConvertOptions& options) {
+  if (!options.with_tokenizer || !has_tokenizer(input.directory())) {
+    return false;
+  }
+  try {
+    load_tokenizer(input.directory());
+  } catch (const Error& error) {
+    fail("{} (--no-tokenizer converts the model without its tokenizer)", error.what());
+  }
+  return true;
 }
 
 ActivationSparsity find_activation_sparsity(const ConversionInput& input,
@@ -184,6 +198,8 @@ std::set<std::string> Conversion::sparse_formats() const {
 
 Conversion convert_model(const ConvertOptions& options) {
   ConversionInput input(options);
+  Conversion result;
+  result.has_tokenizer = check_tokenizer(input, options);
   const std::vector<std::string> others = input.other_tensors();
   ModelWriter writer(options.output,
                      {.existing = options.replace ? OutputDirectory::Existing::replace
@@ -191,8 +207,6 @@ Conversion convert_model(const ConvertOptions& options) {
                       .input = options.input,
                       .max_shard_bytes = options.max_shard_bytes,
                       .header_bytes = header_bytes(input.checkpoint())});
-  Conversion result;
-  result.has_tokenizer = has_tokenizer(input.directory());
   if (options.activation_sparsity) {
     result.activation_sparsity = find_activation_sparsity(input, options);
   }
@@ -229,7 +243,7 @@ std::vector<Inspection> inspect_model(const ConvertOptions& options) {
     formats.emplace_back(format->name());
   }
   Conversion planned;
-  planned.has_tokenizer = has_tokenizer(input.directory());
+  planned.has_tokenizer = check_tokenizer(input, options);
   std::vector<Conversion> conversions(formats.size());
   input.for_each_weight([&](const PlannedWeight& weight) {
     const int64_t nonzeros = nonzeros_of(weight, input);

@@ -50,6 +50,8 @@ struct ConvertOptions {
   // The alphas that it finds are stored in the output's config.json. An Error if the plan prunes,
   // because the weights of the input are calibrated. Not used by inspect_model().
   std::optional<ActivationSparsitySearch> activation_sparsity = {};
+  // The input's is copied, and has to be one that the engine reads.
+  bool with_tokenizer = true;
   int threads = 0;  // 0: usable_cores()
   bool replace = false;
   bool verify = false;  // decode what was encoded, and read back what was written

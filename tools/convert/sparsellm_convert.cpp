@@ -57,6 +57,7 @@ struct ConvertArgs {
   bool force = false;
   bool verify = false;
   bool json = false;
+  bool no_tokenizer = false;
   bool quiet = false;
 };
 
@@ -142,6 +143,8 @@ void add_convert_args(CLI::App& app, ConvertArgs& args) {
       ->check(CLI::IsMember({"f16", "bf16"}));
   add_prune_args(app, args);
   add_activation_sparsity_args(app, args);
+  app.add_flag("--no-tokenizer", args.no_tokenizer,
+               "Neither check nor copy the tokenizer, which the engine may not be able to read");
   app.add_flag("--dry-run", args.dry_run,
                "Write nothing; say what the model would take in every format")
       ->excludes(output);
@@ -258,6 +261,7 @@ ConvertOptions options_of(const ConvertArgs& args) {
   if (args.dtype) {
     options.dtype = *args.dtype == "f16" ? DType::f16 : DType::bf16;
   }
+  options.with_tokenizer = !args.no_tokenizer;
   options.threads = args.threads;
   options.replace = args.force;
   options.verify = args.verify;

@@ -177,6 +177,28 @@ TEST(ConvertInput, WhatIsMissingIsSaid) {
   fs::remove_all(output);
 }
 
+// Whoever converts a model learns at once that its tokenizer cannot be read, not hours later.
+TEST(ConvertInput, ATokenizerThatCannotBeReadIsRefused) {
+  const TempDir directory;
+  const fs::path input = directory.path() / "input";
+  const fs::path output = directory.path() / "output";
+  fs::copy(llama3(), input);
+  fs::permissions(input / "tokenizer.json", fs::perms::owner_all);
+  directory.write("input/tokenizer.json", R"({"version": "1.0", "model": {"type": "Unigram"}})");
+  ConvertOptions options{.input = input, .output = output, .plan = plan("none", 0, "auto")};
+  for (const auto& run : {std::function<void()>([&] { convert_model(options); }),
+                          std::function<void()>([&] { inspect_model(options); })}) {
+    EXPECT_TRUE(throws_error(run, R"(tokenizer.json: model.type is "Unigram")"));
+    EXPECT_TRUE(throws_error(run, "--no-tokenizer converts the model without its tokenizer"));
+    EXPECT_FALSE(fs::exists(output));
+  }
+  options.with_tokenizer = false;
+  EXPECT_FALSE(convert_model(options).has_tokenizer);
+  EXPECT_FALSE(fs::exists(output / "tokenizer.json"));
+  EXPECT_FALSE(fs::exists(output / "tokenizer_config.json"));
+  EXPECT_TRUE(fs::exists(output / "generation_config.json"));
+}
+
 // Norms, embeddings and the head: the converter copies them, and so they have to be those of the
 // config.
 TEST(ConvertInput, AllTensorsOfTheConfigAreThere) {

@@ -173,7 +173,7 @@ Calibrator::Norms Calibrator::run(int64_t block, const LinearWeights& weights, O
     const LayerInputs inputs =
         layer_inputs(tables.batch(length), rope_frequencies_.view, scratch, exec);
     layer.forward(x, inputs, kv.layer(0), delta, exec);
-    add(delta, x, exec);
+    add(delta, x, exec, config_.residual_scale);
     row += length;
   }
   Norms result = norms_of(block, loader.inputs());

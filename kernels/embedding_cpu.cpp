@@ -26,7 +26,9 @@ void for_each_lookup(std::string_view what, const Tensor& indices, int64_t offse
 void embedding_cpu(const Tensor& ids, const Tensor& positions, const EmbeddingTables& tables,
                    Tensor y, ExecContext& ctx) {
   for_each_lookup("token id", ids, 0, tables.tokens, y, ctx,
-                  [](auto* from, float* to, auto lanes) { store(load(from, lanes), to, lanes); });
+                  [&](auto* from, float* to, auto lanes) {
+                    store(load(from, lanes) * F32x8::all(tables.token_scale), to, lanes);
+                  });
   if (!tables.positions.empty()) {
     for_each_lookup("position", positions, tables.position_offset, tables.positions, y, ctx,
                     [](auto* from, float* to, auto lanes) {

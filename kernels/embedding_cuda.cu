@@ -14,8 +14,8 @@ struct Table {
 // position_ids is null if there are no learned positions; a position below 0 is that of padding.
 template <class W>
 __global__ void embedding_kernel(const int* ids, const int* position_ids, Table<W> tokens,
-                                 Table<W> positions, int64_t position_offset, float* y,
-                                 int64_t y_stride, int hidden) {
+                                 Table<W> positions, int64_t position_offset, float token_scale,
+                                 float* y, int64_t y_stride, int hidden) {
   const int64_t row = blockIdx.x;
   const W* token = tokens.data + ids[row] * tokens.stride;
   const W* position =
@@ -24,7 +24,7 @@ __global__ void embedding_kernel(const int* ids, const int* position_ids, Table<
           : nullptr;
   for (int i = elementwise_first(); i < hidden; i += elementwise_step()) {
     const float shift = position != nullptr ? f32_of(position[i]) : 0.0f;
-    y[row * y_stride + i] = f32_of(token[i]) + shift;
+    y[row * y_stride + i] = fmaf(f32_of(token[i]), token_scale, shift);
   }
 }
 
@@ -46,8 +46,8 @@ void embedding_cuda(const Tensor& ids, const Tensor& positions, const EmbeddingT
     launch(ctx, embedding_kernel<W>, elementwise_shape(y.size(0), y.size(1)),
            static_cast<const int*>(ids.raw()),
            has_positions ? static_cast<const int*>(positions.raw()) : nullptr, token_table,
-           position_table, tables.position_offset, static_cast<float*>(y.raw()), y.row_stride(),
-           static_cast<int>(y.size(1)));
+           position_table, tables.position_offset, tables.token_scale, static_cast<float*>(y.raw()),
+           y.row_stride(), static_cast<int>(y.size(1)));
   });
 }
 

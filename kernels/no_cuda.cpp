@@ -34,7 +34,7 @@ void activate_gated_cuda(const Activation&, const Tensor&, const NeuronTally&, T
   fail_without_cuda("activate_gated");
 }
 
-void add_cuda(const Tensor&, Tensor, ExecContext&) { fail_without_cuda("add"); }
+void add_cuda(const Tensor&, Tensor, ExecContext&, float) { fail_without_cuda("add"); }
 
 void attention_cuda(const Tensor&, const KvLayer&, const PagedBatch&, float, Tensor, ExecContext&) {
   fail_without_cuda("attention");

@@ -46,16 +46,14 @@ void rms_norm(const Tensor& delta, const Tensor& x, const NormParams& params, co
 
 }  // namespace
 
-void layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, float epsilon, Tensor y,
-                ExecContext& ctx) {
-  const NormParams params{.weight = weight, .bias = bias, .epsilon = epsilon};
+void layer_norm(const Tensor& x, const NormParams& params, Tensor y, ExecContext& ctx) {
   check("layer_norm", x, params, y, ctx);
   layer_norm(Tensor(), x, params, y, ctx);
 }
 
-void rms_norm(const Tensor& x, const Tensor& weight, float epsilon, Tensor y, ExecContext& ctx) {
-  const NormParams params{.weight = weight, .bias = {}, .epsilon = epsilon};
+void rms_norm(const Tensor& x, const NormParams& params, Tensor y, ExecContext& ctx) {
   check("rms_norm", x, params, y, ctx);
+  require(params.bias.empty(), "rms_norm: there is no bias in RMSNorm");
   rms_norm(Tensor(), x, params, y, ctx);
 }
 

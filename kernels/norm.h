@@ -11,21 +11,22 @@ namespace sparsellm {
 // in f32, over one row. With Launches::overlapping weight and bias may be read before what was
 // enqueued before has ended.
 
-// y = (x - mean) / sqrt(variance + epsilon) * weight + bias, with the biased variance.
-void layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, float epsilon, Tensor y,
-                ExecContext& ctx);
-
-// y = x / sqrt(mean(x^2) + epsilon) * weight.
-void rms_norm(const Tensor& x, const Tensor& weight, float epsilon, Tensor y, ExecContext& ctx);
-
 struct NormParams {
   Tensor weight;
   Tensor bias;
   float epsilon = 0.0f;
+  float scale = 1.0f;        // of what is normalised
+  float delta_scale = 1.0f;  // of what is added to x before
 };
 
-// The same after x += delta, in one pass. delta [tokens, features] in the dtype of activations,
-// apart from x; y may be delta, and is not x.
+// y = (x - mean) / sqrt(variance + epsilon) * scale * weight + bias, with the biased variance.
+void layer_norm(const Tensor& x, const NormParams& params, Tensor y, ExecContext& ctx);
+
+// y = x / sqrt(mean(x^2) + epsilon) * scale * weight.
+void rms_norm(const Tensor& x, const NormParams& params, Tensor y, ExecContext& ctx);
+
+// The same after x += delta_scale * delta, in one pass. delta [tokens, features] in the dtype of
+// activations, apart from x; y may be delta, and is not x.
 void add_layer_norm(const Tensor& delta, Tensor x, const NormParams& params, Tensor y,
                     ExecContext& ctx);
 void add_rms_norm(const Tensor& delta, Tensor x, const NormParams& params, Tensor y,

@@ -41,14 +41,14 @@ void add_bias(const Tensor& bias, float* y) {
   });
 }
 
-void add_delta(const Tensor& delta, const Tensor& x, int64_t token) {
+void add_delta(const Tensor& delta, float scale, const Tensor& x, int64_t token) {
   if (delta.empty()) {
     return;
   }
   const float* from = delta.row<float>(token);
   float* to = x.row<float>(token);
   for_each_vector(x.size(1), [&](int64_t i, auto lanes) {
-    store(load(to + i, lanes) + load(from + i, lanes), to + i, lanes);
+    store(fma(load(from + i, lanes), F32x8::all(scale), load(to + i, lanes)), to + i, lanes);
   });
 }
 
@@ -59,13 +59,13 @@ void layer_norm_cpu(const Tensor& delta, const Tensor& x, const NormParams& para
   const int64_t features = x.size(1);
   visit_float(params.weight.dtype(), [&]<class W>(W) {
     for_each_row(x.size(0), features, ctx, [&](int64_t token) {
-      add_delta(delta, x, token);
+      add_delta(delta, params.delta_scale, x, token);
       const float* from = x.row<float>(token);
       float* to = y.row<float>(token);
       const float mean = mean_of(from, features);
       const float variance = mean_square(from, mean, features);
-      scale_row(from, mean, 1.0f / std::sqrt(variance + params.epsilon), params.weight.data<W>(),
-                features, to);
+      scale_row(from, mean, params.scale / std::sqrt(variance + params.epsilon),
+                params.weight.data<W>(), features, to);
       if (!params.bias.empty()) {
         add_bias(params.bias, to);
       }
@@ -78,9 +78,10 @@ void rms_norm_cpu(const Tensor& delta, const Tensor& x, const NormParams& params
   const int64_t features = x.size(1);
   visit_float(params.weight.dtype(), [&]<class W>(W) {
     for_each_row(x.size(0), features, ctx, [&](int64_t token) {
-      add_delta(delta, x, token);
+      add_delta(delta, params.delta_scale, x, token);
       const float* from = x.row<float>(token);
-      const float scale = 1.0f / std::sqrt(mean_square(from, 0.0f, features) + params.epsilon);
+      const float scale =
+          params.scale / std::sqrt(mean_square(from, 0.0f, features) + params.epsilon);
       scale_row(from, 0.0f, scale, params.weight.data<W>(), features, y.row<float>(token));
     });
   });

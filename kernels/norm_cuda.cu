@@ -26,6 +26,8 @@ struct Norm {
   int64_t y_stride;
   int features;
   float epsilon;
+  float scale;
+  float delta_scale;
 };
 
 // The sum over a block of whole warps; every thread gets it. `shared` may be used again after the
@@ -82,7 +84,7 @@ __global__ void __launch_bounds__(kMaxThreads) norm_kernel(Norm<T> norm) {
         float delta[kWidth];
         load_vector(norm.delta + blockIdx.x * norm.delta_stride + at, delta);
         for (int j = 0; j < kWidth; ++j) {
-          values[i][j] += delta[j];
+          values[i][j] = fmaf(delta[j], norm.delta_scale, values[i][j]);
         }
         store_vector(values[i], x + at);
       }
@@ -103,7 +105,7 @@ __global__ void __launch_bounds__(kMaxThreads) norm_kernel(Norm<T> norm) {
       }
     }
   }
-  const float scale = 1.0f / sqrtf(sum_over_block(squares, sums[1]) / count + norm.epsilon);
+  const float scale = norm.scale / sqrtf(sum_over_block(squares, sums[1]) / count + norm.epsilon);
 #pragma unroll
   for (int i = 0; i < kParts; ++i) {
     const int at = first + i * step;
@@ -185,7 +187,9 @@ void run_norm(const Tensor& delta, const Tensor& x, const NormParams& params, co
                        .y = static_cast<T*>(y.raw()),
                        .y_stride = y.row_stride(),
                        .features = static_cast<int>(x.size(1)),
-                       .epsilon = params.epsilon};
+                       .epsilon = params.epsilon,
+                       .scale = params.scale,
+                       .delta_scale = params.delta_scale};
     start<kCentred>(norm, x.size(0), vectors ? kVector : 1, ctx);
   });
 }

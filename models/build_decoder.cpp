@@ -28,6 +28,7 @@ Decoder::Parts build_parts(const ModelConfig& config, WeightLoader& weights) {
   for (int64_t i = 0; i < config.num_layers; ++i) {
     parts.layers.push_back(builder.layer(config, i, weights));
   }
+  parts.residual_scale = config.residual_scale;
   parts.final_norm = builder.final_norm(config, weights);
   parts.head = load_head(config, parts.embedding.tokens.view, weights);
   parts.shard = weights.shard();

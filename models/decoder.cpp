@@ -69,7 +69,7 @@ void Decoder::forward(const StepInputs& step, const KvCache& kv, Tensor hidden,
   for (const RowPart& part : inputs.parts) {
     finish_sum_over_ranks(part.of(delta), ctx);
   }
-  add(delta, hidden, ctx);
+  add(delta, hidden, ctx, parts_.residual_scale);
 }
 
 void Decoder::logits(const Tensor& hidden, const Tensor& rows, Tensor logits,

@@ -28,6 +28,7 @@ class Decoder {
     InputEmbedding embedding;
     OwnedTensor rope_frequencies;  // f32 [head_dim / 2], or empty
     std::vector<DecoderLayer> layers;
+    float residual_scale = 1.0f;  // of what the last block adds
     Norm final_norm;
     Linear head;  // [the rank's rows of the vocabulary, hidden]
     Shard shard = {};

@@ -13,6 +13,7 @@ struct InputEmbedding {
   OwnedTensor tokens;           // [vocabulary, hidden]
   OwnedTensor positions;        // [positions + offset, hidden], or empty
   int64_t position_offset = 0;  // as in EmbeddingTables (kernels/embedding.h)
+  float token_scale = 1.0f;     // there
 
   int64_t vocab_size() const { return tokens.view.size(0); }
   int64_t hidden_size() const { return tokens.view.size(1); }

@@ -128,8 +128,9 @@ void CallTimer::flush() {
 
 void CallTimer::norm(int64_t tokens, int64_t features) {
   const int64_t rows = std::min(tokens, kMaxNormTokens);
-  rms_norm(residual_.view.rows(0, rows).columns(0, features), norm_weight_.view.rows(0, features),
-           1.0f, normalized_.view.rows(0, rows).columns(0, features), ctx_);
+  rms_norm(residual_.view.rows(0, rows).columns(0, features),
+           {.weight = norm_weight_.view.rows(0, features), .bias = {}, .epsilon = 1.0f},
+           normalized_.view.rows(0, rows).columns(0, features), ctx_);
 }
 
 void CallTimer::run(const std::function<void()>& work) {

@@ -40,6 +40,20 @@ TEST(Add, AnySizeStrideAndThreadCount) {
   }
 }
 
+TEST(Add, ScaledByAFactor) {
+  CpuContext cpu;
+  Random random(4);
+  const GuardedTensor x = random.tensor(DType::f32, {3, 19});
+  const GuardedTensor y = random.tensor(DType::f32, {3, 19});
+  const std::vector<double> a = values_of(x.view());
+  std::vector<double> sums = values_of(y.view());
+  for (size_t i = 0; i < sums.size(); ++i) {
+    sums[i] = static_cast<float>(sums[i] - 0.75 * a[i]);  // one rounding
+  }
+  add(x.view(), y.view(), cpu.exec, -0.75f);
+  EXPECT_EQ(values_of(y.view()), sums);
+}
+
 TEST(Add, ATensorToItself) {
   CpuContext cpu;
   const GuardedTensor x = Random(2).tensor(DType::f32, {3, 9});

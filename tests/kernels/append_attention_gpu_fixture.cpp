@@ -50,7 +50,8 @@ void AppendingRows::expect_same_as_two_ops(const AppendingCase& c) {
                         .v = row.columns(features - c.heads.kv_features(), c.heads.kv_features())};
       activate({.kind = Activation::Kind::relu}, slow.view(), ordinary);
       called(exec);
-      rms_norm(of_step(x.view()), norm_weight.view(), 1e-5f, row, exec);
+      rms_norm(of_step(x.view()), {.weight = norm_weight.view(), .bias = {}, .epsilon = 1e-5f}, row,
+               exec);
       called(exec);
       if (in_one) {
         append_attention(cos_sin, qkv, batch, cache.layer(), c.heads.scale(), of_step(y.view()),

@@ -18,6 +18,7 @@ using namespace sparsellm::testing;
 constexpr DType kFloats[] = {DType::f32, DType::f16, DType::bf16};
 constexpr int64_t kVocabulary = 53;
 constexpr int64_t kPositions = 29;
+constexpr float kTokenScale = 0.5f;  // exact products
 constexpr int64_t kOffset = 2;
 
 std::vector<int32_t> random_indices(Random& random, int64_t count, int64_t limit) {
@@ -56,7 +57,7 @@ TEST(Embedding, AnySizeStrideDtypeAndThreadCount) {
             const int64_t id = ids[static_cast<size_t>(t)];
             const int64_t position = positions[static_cast<size_t>(t)] + kOffset;
             for (int64_t i = 0; i < hidden; ++i) {
-              const double token = rows[static_cast<size_t>(id * hidden + i)];
+              const double token = kTokenScale * rows[static_cast<size_t>(id * hidden + i)];
               const double added =
                   learned ? position_rows[static_cast<size_t>(position * hidden + i)] : 0.0;
               expected.push_back(static_cast<float>(token + added));
@@ -66,7 +67,8 @@ TEST(Embedding, AnySizeStrideDtypeAndThreadCount) {
           embedding(i32_tensor(ids).view(), learned ? i32_tensor(positions).view() : Tensor(),
                     {.tokens = table.view(),
                      .positions = learned ? position_table.view() : Tensor(),
-                     .position_offset = learned ? kOffset : 0},
+                     .position_offset = learned ? kOffset : 0,
+                     .token_scale = kTokenScale},
                     y.view(), cpu.exec);
           EXPECT_TRUE(all_close(y.view(), expected, std::vector<double>(expected.size(), 0.0)));
           EXPECT_TRUE(y.guards_intact());

@@ -55,9 +55,9 @@ Expected reference(Norm norm, const Tensor& x, const Tensor& weight, const Tenso
 void run(Norm norm, const Tensor& x, const Tensor& weight, const Tensor& bias, const Tensor& y,
          ExecContext& ctx) {
   if (norm == Norm::layer) {
-    layer_norm(x, weight, bias, kEpsilon, y, ctx);
+    layer_norm(x, {.weight = weight, .bias = bias, .epsilon = kEpsilon}, y, ctx);
   } else {
-    rms_norm(x, weight, kEpsilon, y, ctx);
+    rms_norm(x, {.weight = weight, .bias = {}, .epsilon = kEpsilon}, y, ctx);
   }
 }
 
@@ -142,6 +142,39 @@ TEST_P(NormTest, TheResultMayTakeThePlaceOfWhatIsAdded) {
       "overlap"));
 }
 
+// MiniCPM scales what blocks add, and what the head multiplies by.
+TEST_P(NormTest, ScalesWhatIsAddedAndWhatIsNormalised) {
+  CpuContext cpu(2);
+  Random random(17);
+  constexpr float kDelta = 0.125f;  // exact products
+  constexpr float kScale = 0.25f;
+  const GuardedTensor weight = random.tensor(DType::f32, {77});
+  const GuardedTensor bias = random.tensor(DType::f32, {77});
+  const GuardedTensor delta = random.tensor(DType::f32, {5, 77});
+  const GuardedTensor x = random.tensor(DType::f32, {5, 77});
+  std::vector<double> sums = values_of(x.view());
+  const std::vector<double> added = values_of(delta.view());
+  for (size_t i = 0; i < added.size(); ++i) {
+    sums[i] = static_cast<float>(sums[i] + kDelta * added[i]);
+  }
+  const bool is_layer = GetParam() == Norm::layer;
+  const NormParams params{.weight = weight.view(),
+                          .bias = is_layer ? bias.view() : Tensor(),
+                          .epsilon = kEpsilon,
+                          .scale = kScale,
+                          .delta_scale = kDelta};
+  const GuardedTensor y(DType::f32, {5, 77});
+  (is_layer ? add_layer_norm : add_rms_norm)(delta.view(), x.view(), params, y.view(), cpu.exec);
+  EXPECT_EQ(values_of(x.view()), sums);
+  Expected expected = reference(GetParam(), x.view(), weight.view(), {}, kEpsilon);
+  const std::vector<double> b = values_of(bias.view());
+  for (size_t i = 0; i < expected.values.size(); ++i) {
+    expected.values[i] = kScale * expected.values[i] + (is_layer ? b[i % 77] : 0.0);
+    expected.magnitudes[i] = kScale * expected.magnitudes[i] + (is_layer ? std::abs(b[i % 77]) : 0);
+  }
+  EXPECT_TRUE(all_close(y.view(), expected, 4.0));
+}
+
 // A variance from sum(x^2) - n * mean^2 would have no correct digit here.
 TEST_P(NormTest, ALargeMeanCostsNoMoreThanItsOwnRounding) {
   CpuContext cpu;
@@ -218,7 +251,11 @@ TEST_P(NormTest, RefusesMismatchedOperands) {
   }
   for (float epsilon : {-1.0f, std::numeric_limits<float>::quiet_NaN()}) {
     EXPECT_TRUE(throws_error(
-        [&] { rms_norm(x.view(), weight.view(), epsilon, good.view(), cpu.exec); }, "epsilon"));
+        [&] {
+          rms_norm(x.view(), {.weight = weight.view(), .bias = {}, .epsilon = epsilon}, good.view(),
+                   cpu.exec);
+        },
+        "epsilon"));
   }
 }
 

@@ -24,12 +24,17 @@ TEST_P(Ops, Norms) {
         const GuardedTensor y_twin(DType::f32, {tokens, features});
         const GuardedTensor w_twin = cpu_twin(weight.view());
         if (centred) {
-          layer_norm(x_twin.view(), w_twin.view(), cpu_twin(bias.view()).view(), 1e-5f,
-                     y_twin.view(), cpu.exec);
-          layer_norm(x.view(), weight.view(), bias.view(), 1e-5f, y.view(), gpu->exec);
+          layer_norm(
+              x_twin.view(),
+              {.weight = w_twin.view(), .bias = cpu_twin(bias.view()).view(), .epsilon = 1e-5f},
+              y_twin.view(), cpu.exec);
+          layer_norm(x.view(), {.weight = weight.view(), .bias = bias.view(), .epsilon = 1e-5f},
+                     y.view(), gpu->exec);
         } else {
-          rms_norm(x_twin.view(), w_twin.view(), 1e-5f, y_twin.view(), cpu.exec);
-          rms_norm(x.view(), weight.view(), 1e-5f, y.view(), gpu->exec);
+          rms_norm(x_twin.view(), {.weight = w_twin.view(), .bias = {}, .epsilon = 1e-5f},
+                   y_twin.view(), cpu.exec);
+          rms_norm(x.view(), {.weight = weight.view(), .bias = {}, .epsilon = 1e-5f}, y.view(),
+                   gpu->exec);
         }
         expect_twin(y, y_twin.view(), 2.0);
         expect_twin(x, x_twin.view(), 0.0, 0.0);

@@ -78,7 +78,7 @@ TEST_P(OverlappingChain, LayersGiveTheSameBits) {
       };
       embedding(gpu_ids.view(), {}, {.tokens = table.view(), .positions = {}}, x.view(), exec);
       called(exec);
-      rms_norm(x.view(), norm.weight, norm.epsilon, normed.view(), exec);
+      rms_norm(x.view(), norm, normed.view(), exec);
       called(exec);
       for (int layer = 0; layer < kLayers; ++layer) {
         // By turns attention is right after the appended token, right after a product, and

@@ -56,7 +56,8 @@ TEST_P(OverlappingExpansion, ANormReadsAllPieces) {
         if (!overlapping) {
           gpu->cuda.synchronize();
         }
-        rms_norm(y.view(), scale.view, 1e-5f, normed.view(), ctx);
+        rms_norm(y.view(), {.weight = scale.view, .bias = {}, .epsilon = 1e-5f}, normed.view(),
+                 ctx);
         if (!overlapping) {
           gpu->cuda.synchronize();
         }

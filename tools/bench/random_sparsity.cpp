@@ -153,7 +153,7 @@ ActivationSparsity choose_random_sparsity(const ModelConfig& config, const Rando
     auto scratch = workspace.scope();
     const LayerInputs inputs = layer_inputs(step.batch, rope_frequencies.view, scratch, exec);
     layer.forward(hidden.view, inputs, kv.layer(0), delta.view, exec);
-    add(delta.view, hidden.view, exec);
+    add(delta.view, hidden.view, exec, config.residual_scale);
   }
   return chosen;
 }

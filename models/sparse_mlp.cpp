@@ -51,7 +51,9 @@ SparseMlp::SparseMlp(Parts parts) : parts_(std::move(parts)) {
   down_rows_ = std::make_unique<DenseRows>(down);
   const Activation of_gate = gated() ? Activation() : parts_.activation;
   gate_ = view_of(std::make_unique<DenseWeight>(gate), gate_bias_, of_gate);
-  Linear whole_up = view_of(std::make_unique<DenseWeight>(up), bias, of_gate);
+  // Where gate and up have a ReLU each, both are part of their joined product.
+  const Activation of_up = parts_.relu_up ? Activation{.kind = Activation::Kind::relu} : of_gate;
+  Linear whole_up = view_of(std::make_unique<DenseWeight>(up), bias, of_up);
   Linear whole_down = view_of(std::make_unique<TransposedWeight>(down), parts_.down_bias.view);
   if (gated()) {
     dense_ =
@@ -146,8 +148,12 @@ void SparseMlp::forward_gates(const Tensor& x, const Tensor& gates, const Neuron
     fused_mlp(x, tally.positions, mlp, y, ctx);
     return;
   }
-  up_rows(x, {.up = *up_rows_, .up_bias = up_bias_, .activation = parts_.activation}, gates, h,
-          ctx);
+  up_rows(x,
+          {.up = *up_rows_,
+           .up_bias = up_bias_,
+           .activation = parts_.activation,
+           .relu_up = parts_.relu_up},
+          gates, h, ctx);
   down_rows(h, *down_rows_, parts_.down_bias.view, tally, y, ctx);
 }
 
@@ -203,6 +209,7 @@ FusedMlp SparseMlp::fused(const Prediction& how) const {
   mlp.up_bias = up_bias_;
   mlp.down_bias = parts_.down_bias.view;
   mlp.activation = parts_.activation;
+  mlp.relu_up = parts_.relu_up;
   mlp.prediction = how.by;
   mlp.counters = how.counters;
   if (parts_.signs) {
@@ -227,7 +234,8 @@ void SparseMlp::compute_active(const Tensor& x, const Tensor& active, Tensor h,
                 .up = *up_rows_,
                 .gate_bias = gate_bias_,
                 .up_bias = up_bias_,
-                .activation = parts_.activation},
+                .activation = parts_.activation,
+                .relu_up = parts_.relu_up},
                active, h, ctx);
   } else {
     plain_rows(x, {.up = *up_rows_, .bias = up_bias_, .activation = parts_.activation}, active, h,

@@ -40,6 +40,7 @@ class SparseMlp : public Mlp {
     OwnedTensor down = {};     // [neurons, hidden], the transpose of the down projection
     OwnedTensor down_bias = {};
     Activation activation = {};
+    bool relu_up = false;  // of a gated MLP with relu: up has a ReLU, too
     // Of the gate, or of a plain MLP's up; null: exact. They may get their values later.
     std::unique_ptr<OwnedSignWords> signs = nullptr;
     SignPrediction prediction = {};

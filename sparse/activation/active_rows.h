@@ -34,6 +34,7 @@ struct GatedRows {
   Tensor gate_bias;       // [neurons]
   Tensor up_bias;         // [neurons]
   Activation activation;
+  bool relu_up = false;  // the second factor has a ReLU, too (dReLU, TurboSparse)
 };
 
 struct PlainRows {
@@ -45,8 +46,8 @@ struct PlainRows {
 // active u8 [tokens, neurons], 0: the neuron is taken to be zero, its rows are not read; or empty:
 // all are computed. h must not overlap x.
 //
-// h = activation(gate_i x + gate_bias) * (up_i x + up_bias), where up_i is read only if the first
-// factor is not zero.
+// h = activation(gate_i x + gate_bias) * (up_i x + up_bias), or with relu_up activation(gate_i x +
+// gate_bias) * relu(up_i x + up_bias), where up_i is read only if the first factor is not zero.
 void gated_rows(const Tensor& x, const GatedRows& rows, const Tensor& active, Tensor h,
                 ExecContext& ctx);
 // h = activation(up_i x + bias), as in OPT.
@@ -59,6 +60,7 @@ struct UpRows {
   const RowAccess& up;  // [neurons, in]
   Tensor up_bias;       // [neurons]
   Activation activation;
+  bool relu_up = false;
 };
 void up_rows(const Tensor& x, const UpRows& rows, const Tensor& g, Tensor h, ExecContext& ctx);
 

@@ -53,15 +53,19 @@ NeuronList active_neurons(const Tensor& active, int64_t token, int64_t begin, in
 }
 
 // h = the gates of a token times what their neurons' rows of up give; of those that are not zero.
-void multiply_by_up(const NeuronList& gates, const RowAccess& up, const Tensor& bias,
-                    const float* x, float* h, CpuIsa isa) {
+template <class Rows>
+void multiply_by_up(const NeuronList& gates, const Rows& rows, const float* x, float* h,
+                    CpuIsa isa) {
   NeuronList ups;
   std::array<float, kNeurons> factors;
   for (size_t k = 0; k < gates.rows().size(); ++k) {
     factors[static_cast<size_t>(ups.count)] = gates.values[k];
     ups.append_if(gates.values[k] != 0.0f, gates.neurons[k], 0.0f);
   }
-  multiply(up, bias, x, ups, isa);
+  multiply(rows.up, rows.up_bias, x, ups, isa);
+  if (rows.relu_up) {
+    activate_values({.kind = Activation::Kind::relu}, ups.values.data(), ups.count);
+  }
   for (size_t k = 0; k < ups.rows().size(); ++k) {
     h[ups.neurons[k]] = factors[k] * ups.values[k];
   }
@@ -90,7 +94,7 @@ void gated_rows_cpu(const Tensor& x, const GatedRows& rows, const Tensor& active
     multiply(rows.gate, rows.gate_bias, x.row<float>(token), gates, ctx.isa);
     activate_values(rows.activation, gates.values.data(), gates.count);
     std::fill(h.row<float>(token) + begin, h.row<float>(token) + end, 0.0f);
-    multiply_by_up(gates, rows.up, rows.up_bias, x.row<float>(token), h.row<float>(token), ctx.isa);
+    multiply_by_up(gates, rows, x.row<float>(token), h.row<float>(token), ctx.isa);
   });
 }
 
@@ -114,7 +118,7 @@ void up_rows_cpu(const Tensor& x, const UpRows& rows, const Tensor& g, Tensor h,
     std::copy(g.row<float>(token) + begin, g.row<float>(token) + end, gates.values.data());
     activate_values(rows.activation, gates.values.data(), gates.count);
     std::fill(h.row<float>(token) + begin, h.row<float>(token) + end, 0.0f);
-    multiply_by_up(gates, rows.up, rows.up_bias, x.row<float>(token), h.row<float>(token), ctx.isa);
+    multiply_by_up(gates, rows, x.row<float>(token), h.row<float>(token), ctx.isa);
   });
 }
 

@@ -39,6 +39,7 @@ struct FirstRows {
   T* h;
   int64_t h_stride;
   float threshold;
+  bool relu_up;
   int64_t neurons;
   int64_t tokens;
   int columns;
@@ -134,7 +135,8 @@ __global__ void __launch_bounds__(kNeuronWarps* kWarpSize) first_rows_kernel(Fir
       const float sum = multiply_neuron(p.second.w, neuron, p.x, first_token, p.columns,
                                         __ballot_sync(~0u, is_wanted));
       if (is_wanted) {
-        value *= sum + p.second.bias.at(neuron);
+        const float up = sum + p.second.bias.at(neuron);
+        value *= p.relu_up ? zero_unless_above(0.0f, up) : up;
       }
     }
     if (has_token) {
@@ -159,6 +161,7 @@ struct FirstOperands {
   Tensor g;
   Tensor h;
   Activation activation;
+  bool relu_up = false;
 };
 
 template <FirstLayer kLayer>
@@ -185,6 +188,7 @@ void launch_first_rows(const FirstOperands& operands, ExecContext& ctx) {
                         .h = static_cast<T*>(h.raw()),
                         .h_stride = h.row_stride(),
                         .threshold = is_relu ? 0.0f : operands.activation.threshold,
+                        .relu_up = operands.relu_up,
                         .neurons = h.size(1),
                         .tokens = h.size(0),
                         .columns = static_cast<int>(x.size(1))});
@@ -203,7 +207,8 @@ void gated_rows_cuda(const Tensor& x, const GatedRows& rows, const Tensor& activ
                                         .active = active,
                                         .g = {},
                                         .h = h,
-                                        .activation = rows.activation},
+                                        .activation = rows.activation,
+                                        .relu_up = rows.relu_up},
                                        ctx);
 }
 
@@ -231,7 +236,8 @@ void up_rows_cuda(const Tensor& x, const UpRows& rows, const Tensor& g, Tensor h
                                              .active = {},
                                              .g = g,
                                              .h = h,
-                                             .activation = rows.activation},
+                                             .activation = rows.activation,
+                                             .relu_up = rows.relu_up},
                                             ctx);
 }
 

@@ -23,6 +23,7 @@ struct FusedMlp {
   Tensor down_bias;       // [out]
   SignWords signs;        // of the gate, or of up where there is none; empty: of exact
   Activation activation;  // relu or fatrelu
+  bool relu_up = false;   // of a gated MLP: up has a ReLU, too
   SignPrediction prediction;
   // Where rows that are no padding, neurons that are skipped and neurons that are not zero are
   // counted, on the device; null: nowhere.
@@ -40,7 +41,8 @@ inline constexpr int64_t kFusedTokens = 8;
 // inputs or outputs, and at least half as many neurons as outputs.
 bool fused_mlp_fits(const FusedMlp& mlp, const ExecContext& ctx);
 
-// y [tokens, out] = down(h) + down_bias, with h = activation(gate x) * up x, or activation(up x),
+// y [tokens, out] = down(h) + down_bias, with h = activation(gate x) * up x (relu_up: relu(up x)),
+// or activation(up x),
 // of the neurons that are not skipped (predict_active(); of exact: whose gate is not zero) and 0 of
 // the others; h is rounded once. x [tokens, in] and y in the dtype of the weights; rows aligned to
 // 16 bytes; y may be x.

@@ -1,3 +1,4 @@
+#include <limits>
 #include <optional>
 
 #include "kernels/base/launch.cuh"
@@ -89,6 +90,7 @@ void fused_mlp_cuda(const Tensor& x, const Tensor& positions, const FusedMlp& ml
       .prefetched = shape.tokens <= 2 ? 2 : 0,
       .alpha = mlp.prediction.alpha,
       .threshold = mlp.activation.threshold,
+      .least_up = mlp.relu_up ? 0.f : -std::numeric_limits<float>::infinity(),
       .weighted = mlp.prediction.votes == Votes::weighted,
       .per_block =
           static_cast<uint32_t>(((int64_t{1} << 32) + shape.blocks() - 1) / shape.blocks()),

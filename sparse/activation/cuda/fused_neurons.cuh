@@ -231,6 +231,9 @@ class FusedNeurons {
                  : f32_of(static_cast<const T*>(p_.gates)[t * p_.gates_stride + neuron]);
     }
     const bool is_gated = kKinds == 2 || p_.gates != nullptr;
+    if (is_gated) {
+      up = up < p_.least_up ? p_.least_up : up;
+    }
     const float h = gate <= p_.threshold ? 0.f : is_gated ? gate * up : up;  // NaN is not below
     const T value = from_f32<T>(h);
     return *reinterpret_cast<const uint16_t*>(&value);

@@ -36,6 +36,7 @@ struct FusedParameters {
   int prefetched;    // units whose active rows a block fetches into the L2 ahead
   float alpha;
   float threshold;
+  float least_up;      // what up is not below: 0 where it has a ReLU, else -infinity
   bool weighted;       // votes
   uint32_t per_block;  // 2^32 / blocks, rounded up
   bool counts_bits;    // votes are counted bit by bit, not by products

@@ -145,14 +145,19 @@ TEST_P(GpuActiveRows, FirstLayersOfAnySizeAndDensity) {
         const DenseRows up(joined.view().rows(neurons, neurons));
         const Expected gates = products(x.view(), gate.weight(), bias_of(0));
         const Expected ups = products(x.view(), up.weight(), bias_of(neurons));
+        const bool relu_up = combination % 11 < 4;
+        Expected factors = ups;
+        for (double& value : factors.values) {
+          value = relu_up ? std::max(value, 0.0) : value;
+        }
         const auto expect = [&](const Tensor& h, Expected first, const Values& which,
                                 bool is_gated) {
           keep_active(activation, which, first);
-          EXPECT_TRUE(all_close(h, is_gated ? product_of(first, ups) : first, kFactor));
+          EXPECT_TRUE(all_close(h, is_gated ? product_of(first, factors) : first, kFactor));
         };
 
         const GuardedTensor h = empty({tokens, neurons}, layout);
-        const GatedRows gated{gate, up, bias_of(0), bias_of(neurons), activation};
+        const GatedRows gated{gate, up, bias_of(0), bias_of(neurons), activation, relu_up};
         gated_rows(x.view(), gated, {}, h.view(), gpu->exec);
         expect(h.view(), gates, {}, true);
         gated_rows(x.view(), gated, active.view(), h.view(), gpu->exec);
@@ -170,7 +175,7 @@ TEST_P(GpuActiveRows, FirstLayersOfAnySizeAndDensity) {
         for (const double value : rounded.values) {
           rounded.magnitudes.push_back(std::abs(value));
         }
-        const UpRows rows{up, bias_of(neurons), activation};
+        const UpRows rows{up, bias_of(neurons), activation, relu_up};
         up_rows(x.view(), rows, g.view(), h.view(), gpu->exec);
         expect(h.view(), rounded, {}, true);
         up_rows(x.view(), rows, g.view(), g.view(), gpu->exec);

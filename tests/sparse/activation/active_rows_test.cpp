@@ -114,6 +114,7 @@ TEST_P(ActiveRows, FirstLayersHaveTheBitsOfDenseOnes) {
         CpuContext& cpu = combination % 2 == 0 ? one : three;
         const Layout layout = combination % 3 == 0 ? Layout::strided : Layout::contiguous;
         const Activation activation = combination % 5 < 3 ? kRelu : kFatRelu;
+        const bool relu_up = combination % 11 < 4;  // as part of the joined product
         const double share = combination % 4 * (1.0 / 3.0);
         const GuardedTensor x = random.tensor(DType::f32, {tokens, in}, layout);
         const GuardedTensor joined = random.tensor(dtype(), {2 * neurons, in}, layout);
@@ -129,11 +130,12 @@ TEST_P(ActiveRows, FirstLayersHaveTheBitsOfDenseOnes) {
 
         const GuardedTensor both(DType::f32, {tokens, 2 * neurons});
         const GuardedTensor expected(DType::f32, {tokens, neurons});
-        gemm(x.view(), joined.view(), {.bias = bias, .activation = {}}, both.view(), cpu.exec);
+        gemm(x.view(), joined.view(), {.bias = bias, .activation = relu_up ? kRelu : Activation()},
+             both.view(), cpu.exec);
         activate_gated(activation, both.view(), expected.view(), cpu.exec);
         drop_signs_of_zeros(expected.view());
 
-        const GatedRows gated{gate, up, bias_of(0), bias_of(neurons), activation};
+        const GatedRows gated{gate, up, bias_of(0), bias_of(neurons), activation, relu_up};
         const GuardedTensor h(DType::f32, {tokens, neurons}, layout);
         gated_rows(x.view(), gated, {}, h.view(), cpu.exec);
         drop_signs_of_zeros(h.view());
@@ -141,7 +143,7 @@ TEST_P(ActiveRows, FirstLayersHaveTheBitsOfDenseOnes) {
 
         // From gates before and after the activation, and in place.
         const GuardedTensor g(DType::f32, {tokens, neurons}, layout);
-        const UpRows ups{up, bias_of(neurons), activation};
+        const UpRows ups{up, bias_of(neurons), activation, relu_up};
         set_values(g.view(), values_of(both.view().columns(0, neurons)));
         up_rows(x.view(), ups, g.view(), h.view(), cpu.exec);
         drop_signs_of_zeros(h.view());

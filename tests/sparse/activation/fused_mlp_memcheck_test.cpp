@@ -33,6 +33,7 @@ struct FusedCase {
   Layout layout = Layout::contiguous;
   std::vector<int32_t> positions = {};
   bool zeros_of_x = false;
+  bool relu_up = false;
 };
 
 std::vector<double> product(const std::vector<double>& rows, const std::vector<double>& x,
@@ -83,6 +84,7 @@ class GpuFusedMlp : public GpuTest {
              .down_bias = c.biases ? down_bias.view() : Tensor(),
              .signs = signs.view(),
              .activation = c.activation,
+             .relu_up = c.relu_up,
              .prediction = {.votes = c.votes, .alpha = c.alpha}};
     }
     GuardedTensor gate, up, down, gate_bias, up_bias, down_bias;
@@ -162,7 +164,8 @@ class GpuFusedMlp : public GpuTest {
           if (active[i] == 0) {
             continue;
           }
-          const double h = c.gated ? gate[i] * up[i] : gate[i];
+          const double factor = c.relu_up ? std::max(up[i], 0.0) : up[i];
+          const double h = c.gated ? gate[i] * factor : gate[i];
           const double term = h * down[static_cast<size_t>(n * c.out + o)];
           if (std::abs(gate[i] - threshold) < 1e-4) {
             at_threshold += std::abs(term);
@@ -285,6 +288,20 @@ TEST_P(GpuFusedMlp, OfGatesThatAreGiven) {
          .out = 512,
          .exact = true,
          .activation = {.kind = Activation::Kind::fatrelu, .threshold = 2.0f}});
+}
+
+TEST_P(GpuFusedMlp, ReluOfEitherFactor) {
+  for (const bool exact : {false, true}) {
+    for (const int64_t tokens : {1, 2, 5, 11}) {
+      check({.neurons = 1000,
+             .in = 256,
+             .out = 264,
+             .tokens = tokens,
+             .exact = exact,
+             .biases = tokens % 2 == 1,
+             .relu_up = true});
+    }
+  }
 }
 
 TEST_P(GpuFusedMlp, TakesNoneAndAllNeurons) {

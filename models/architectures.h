@@ -20,6 +20,8 @@ struct Architecture {
   std::string_view model_type;  // there; files with transformers' code may have none
   ModelCode code;
   ModelConfig (*read)(const JsonValue& json);  // models/config_readers.h
+  // Keys of models/foreign_keys.cpp that it reads itself.
+  std::span<const std::string_view> own_keys = {};
   ArchitectureBuilder (*builder)();
 };
 

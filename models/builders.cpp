@@ -17,13 +17,18 @@ namespace {
 using Bias = WeightRequest::Bias;
 using Split = WeightRequest::Split;
 
+// Of the up projection. Where gate and up have a ReLU each, both are part of their joined product.
+Activation product_activation(const ModelConfig& config) {
+  return config.gated_mlp && !config.relu_up ? Activation() : config.activation;
+}
+
 // Of the neurons that a rank has, up has the rows and down the columns.
 WeightRequest up_request(const ModelConfig& config, const MlpModules& modules) {
   WeightRequest request{.parts = {},
                         .in = config.hidden_size,
                         .split = Split::out,
                         .bias = config.mlp_bias ? Bias::yes : Bias::no,
-                        .activation = config.gated_mlp ? Activation() : config.activation};
+                        .activation = product_activation(config)};
   for (const std::string& module : modules.up) {
     request.parts.push_back({module, config.intermediate_size});
   }
@@ -42,6 +47,7 @@ std::unique_ptr<Mlp> load_sparse_mlp(const ModelConfig& config, int64_t layer,
   using Order = WeightLoader::Order;
   const ActivationSparsity& sparsity = config.activation_sparsity;
   SparseMlp::Parts parts{.activation = config.activation,
+                         .relu_up = config.relu_up,
                          .layer = layer,
                          .first_neuron = neurons(config, weights.shard()).begin,
                          .sums_over_ranks = weights.shard().degree > 1};
@@ -72,7 +78,7 @@ std::unique_ptr<Mlp> load_sparse_mlp(const ModelConfig& config, int64_t layer,
 
 }  // namespace
 
-SelfAttention load_attention(const ModelConfig& config, const AttentionModules& modules, Bias bias,
+SelfAttention load_attention(const ModelConfig& config, const AttentionModules& modules,
                              WeightLoader& weights) {
   const int64_t q_size = config.num_heads * config.head_dim;
   const int64_t kv_size = config.num_kv_heads * config.head_dim;
@@ -81,12 +87,12 @@ SelfAttention load_attention(const ModelConfig& config, const AttentionModules& 
                .in = config.hidden_size,
                .split = Split::out,
                .unit = config.head_dim,
-               .bias = bias}),
+               .bias = config.qkv_bias ? Bias::yes : Bias::no}),
           .out = weights.linear({.parts = {{modules.out, config.hidden_size}},
                                  .in = q_size,
                                  .split = Split::in,
                                  .unit = config.head_dim,
-                                 .bias = bias}),
+                                 .bias = config.attention_out_bias ? Bias::yes : Bias::no}),
           .heads = query_heads(config, weights.shard()).count,
           .kv_heads = kv_heads(config, weights.shard()).count,
           .head_dim = config.head_dim};

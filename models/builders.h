@@ -37,7 +37,7 @@ struct AttentionModules {
   std::string out;
 };
 SelfAttention load_attention(const ModelConfig& config, const AttentionModules& modules,
-                             WeightRequest::Bias bias, WeightLoader& weights);
+                             WeightLoader& weights);
 
 // The MLP of a layer, with config.activation_sparsity. `up` are the gate and the up projection, or
 // of a plain MLP the up projection alone.

@@ -50,7 +50,7 @@ ModelConfig read_architecture(const JsonValue& json) {
   config.activation_sparsity = read_activation_sparsity(json[kActivationSparsityMember],
                                                         config.num_layers, config.activation);
   if (architecture.code == ModelCode::own) {
-    refuse_foreign_keys(json, config);
+    refuse_foreign_keys(json, config, architecture.own_keys);
   } else {
     config.warning = ignored_keys_warning(json, config);
   }

@@ -17,11 +17,13 @@ namespace sparsellm {
 // divide are Errors that name the key, the value and what is supported. A null counts as a missing
 // key, except that a null token id means that there is none.
 //
-// model_type must be that of the architecture: llama or none for LlamaForCausalLM, opt or none for
-// OPTForCausalLM, sparsellama for SparseLlamaForCausalLM.
+// model_type must be that of the architecture (models/architectures.cpp), or none where
+// transformers has its code: llama or none for LlamaForCausalLM, sparsellama or llama_sparse_relu
+// for SparseLlamaForCausalLM.
 //
 // Required: architectures, vocab_size, hidden_size, num_hidden_layers, num_attention_heads,
-//   for OPT ffn_dim and activation_function, for Llama intermediate_size and hidden_act.
+//   for OPT ffn_dim and activation_function, for the others intermediate_size and hidden_act, for
+//   Mistral, Bamboo and Qwen2 num_key_value_heads.
 // Defaults, those of Hugging Face: max_position_embeddings 2048,
 //   for OPT tie_word_embeddings true, bos_token_id 2, eos_token_id 2,
 //   for Llama num_key_value_heads = num_attention_heads, head_dim = hidden_size /
@@ -42,6 +44,7 @@ struct ModelConfig {
   int64_t num_kv_heads = 0;  // divides num_heads
   int64_t head_dim = 0;      // multiple of 8, at most 256
   int64_t max_positions = 0;
+  int64_t window = 0;  // positions that a token attends to, its own included; 0: all before it
 
   Norm norm = Norm::rms_norm;
   float norm_epsilon = 1e-5f;
@@ -51,9 +54,17 @@ struct ModelConfig {
 
   Activation activation;
   bool gated_mlp = false;
-  bool attention_bias = false;
+  bool relu_up = false;  // of a gated MLP whose activation is relu: up has a ReLU, too (dReLU)
+  bool qkv_bias = false;
+  bool attention_out_bias = false;
   bool mlp_bias = false;
   bool tied_head = false;  // the output projection is the token embedding
+
+  // Factors of the embedding, of what each block adds to the residual stream, and of the logits,
+  // which the normed hidden state is multiplied by.
+  float embedding_scale = 1.0f;
+  float residual_scale = 1.0f;
+  float logit_scale = 1.0f;
 
   // Of the MLPs; as it is stored, until an engine makes of it what its options ask for.
   ActivationSparsity activation_sparsity;

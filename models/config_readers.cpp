@@ -114,23 +114,24 @@ std::vector<int32_t> read_token_ids(const JsonValue& value, std::vector<int64_t>
   return result;
 }
 
-ModelConfig read_common_config(const JsonValue& json, int64_t bos_fallback, int64_t eos_fallback) {
+ModelConfig read_common_config(const JsonValue& json, const CommonDefaults& defaults) {
   check_compression(json[kQuantizationConfig]);
   ModelConfig config;
   config.vocab_size = json["vocab_size"].integer(1, kMaxInt32);
   config.hidden_size = json["hidden_size"].integer(1, kMaxWidth);
   config.num_layers = json["num_hidden_layers"].integer(1, kMaxLayers);
   config.num_heads = json["num_attention_heads"].integer(1, kMaxHeads);
-  config.max_positions = json["max_position_embeddings"].integer(1, kMaxInt32, 2048);
+  config.max_positions =
+      json["max_position_embeddings"].integer(1, kMaxInt32, defaults.max_positions);
 
   const JsonValue bos = json["bos_token_id"];
   if (bos.is_array()) {
     bos.refuse("expected one token id");
   }
-  for (int32_t id : read_token_ids(bos, {bos_fallback}, config.vocab_size)) {
+  for (int32_t id : read_token_ids(bos, {defaults.bos}, config.vocab_size)) {
     config.bos_token_id = id;
   }
-  config.eos_token_ids = read_token_ids(json["eos_token_id"], {eos_fallback}, config.vocab_size);
+  config.eos_token_ids = read_token_ids(json["eos_token_id"], {defaults.eos}, config.vocab_size);
   return config;
 }
 

@@ -14,6 +14,11 @@ class JsonValue;  // kernels/base/json_reader.h
 // One reader for each family of architectures, for models/architectures.cpp: everything of a
 // config.json but the name of the architecture. They throw Error as models/config.h says.
 ModelConfig read_llama_config(const JsonValue& json);
+ModelConfig read_sparse_relu_llama_config(const JsonValue& json);
+ModelConfig read_mistral_config(const JsonValue& json);
+ModelConfig read_bamboo_config(const JsonValue& json);
+ModelConfig read_qwen2_config(const JsonValue& json);
+ModelConfig read_minicpm_config(const JsonValue& json);
 ModelConfig read_opt_config(const JsonValue& json);
 
 // What the readers share.
@@ -22,8 +27,22 @@ inline constexpr int64_t kMaxWidth = 1 << 24;  // of a hidden state
 inline constexpr int64_t kMaxHeads = 1 << 16;
 inline constexpr int64_t kMaxInt32 = std::numeric_limits<int32_t>::max();
 
-// What families have in common; the two token ids are for a file without them.
-ModelConfig read_common_config(const JsonValue& json, int64_t bos_fallback, int64_t eos_fallback);
+// For a file without these keys.
+struct CommonDefaults {
+  int64_t bos = -1;  // none
+  int64_t eos = -1;
+  int64_t max_positions = 2048;
+};
+// What families have in common.
+ModelConfig read_common_config(const JsonValue& json, const CommonDefaults& defaults);
+
+// What those have in common whose layers are Llama's, but for windows, biases of the attention and
+// whether the head is tied.
+struct RotaryDefaults {
+  CommonDefaults common;
+  bool needs_kv_heads = false;  // num_key_value_heads: else as many as num_attention_heads
+};
+ModelConfig read_rotary_config(const JsonValue& json, const RotaryDefaults& defaults);
 
 Activation read_activation(const JsonValue& json, std::string_view key);
 

@@ -2,6 +2,7 @@
 
 #include <spdlog/fmt/ranges.h>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <limits>
@@ -93,8 +94,12 @@ std::string ignored_keys_warning(const JsonValue& json, const ModelConfig& confi
                             json.name(), config.architecture, fmt::join(keys, ", "));
 }
 
-void refuse_foreign_keys(const JsonValue& json, const ModelConfig& config) {
-  const std::vector<std::string_view> keys = foreign_keys(json, config);
+void refuse_foreign_keys(const JsonValue& json, const ModelConfig& config,
+                         std::span<const std::string_view> own_keys) {
+  std::vector<std::string_view> keys = foreign_keys(json, config);
+  std::erase_if(keys, [&](std::string_view key) {
+    return std::ranges::find(own_keys, key) != own_keys.end();
+  });
   if (!keys.empty()) {
     json[keys.front()].refuse(fmt::format("{} is not supported with it", config.architecture));
   }

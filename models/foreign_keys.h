@@ -1,6 +1,8 @@
 #pragma once
 
+#include <span>
 #include <string>
+#include <string_view>
 
 #include "kernels/base/json_reader.h"
 #include "models/config.h"
@@ -18,7 +20,9 @@ namespace sparsellm {
 // checkpoint (auto_map), as the engine does: a line that names them; empty if there are none.
 std::string ignored_keys_warning(const JsonValue& json, const ModelConfig& config);
 
-// For an architecture whose code comes with the checkpoint: throws Error if there is such a key.
-void refuse_foreign_keys(const JsonValue& json, const ModelConfig& config);
+// For an architecture whose code comes with the checkpoint: throws Error if there is such a key,
+// but for those that its reader reads (Architecture::own_keys).
+void refuse_foreign_keys(const JsonValue& json, const ModelConfig& config,
+                         std::span<const std::string_view> own_keys);
 
 }  // namespace sparsellm

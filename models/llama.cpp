@@ -12,29 +12,29 @@ Norm load_norm(const ModelConfig& config, const std::string& module, WeightLoade
   return {.kind = config.norm,
           .weight = weights.vector(module + ".weight", config.hidden_size),
           .bias = {},
-          .epsilon = config.norm_epsilon};
+          .epsilon = config.norm_epsilon,
+          .delta_scale = config.residual_scale};
 }
 
 InputEmbedding load_embedding(const ModelConfig& config, WeightLoader& weights) {
   return {
       .tokens = weights.matrix("model.embed_tokens.weight", config.vocab_size, config.hidden_size),
       .positions = {},
-      .position_offset = 0};
+      .position_offset = 0,
+      .token_scale = config.embedding_scale};
 }
 
 DecoderLayer load_layer(const ModelConfig& config, int64_t index, WeightLoader& weights) {
-  using Bias = WeightRequest::Bias;
   const std::string module = fmt::format("model.layers.{}", index);
   const std::string attention = module + ".self_attn.";
   const std::string mlp = module + ".mlp.";
 
-  SelfAttention self_attention =
-      load_attention(config,
-                     {.q = attention + "q_proj",
-                      .k = attention + "k_proj",
-                      .v = attention + "v_proj",
-                      .out = attention + "o_proj"},
-                     config.attention_bias ? Bias::yes : Bias::no, weights);
+  SelfAttention self_attention = load_attention(config,
+                                                {.q = attention + "q_proj",
+                                                 .k = attention + "k_proj",
+                                                 .v = attention + "v_proj",
+                                                 .out = attention + "o_proj"},
+                                                weights);
   std::unique_ptr<Mlp> gated_mlp =
       load_mlp(config, index,
                {.up = {mlp + "gate_proj", mlp + "up_proj"}, .down = mlp + "down_proj"}, weights);
@@ -45,7 +45,9 @@ DecoderLayer load_layer(const ModelConfig& config, int64_t index, WeightLoader& 
 }
 
 Norm load_final_norm(const ModelConfig& config, WeightLoader& weights) {
-  return load_norm(config, "model.norm", weights);
+  Norm norm = load_norm(config, "model.norm", weights);
+  norm.scale = config.logit_scale;
+  return norm;
 }
 
 }  // namespace

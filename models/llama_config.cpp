@@ -97,13 +97,12 @@ void read_rope(const JsonValue& json, ModelConfig& config) {
 
 }  // namespace
 
-ModelConfig read_llama_config(const JsonValue& json) {
-  require_absent(json["sliding_window"], "sliding windows are not supported");
-
-  ModelConfig config = read_common_config(json, 1, 2);
+ModelConfig read_rotary_config(const JsonValue& json, const RotaryDefaults& defaults) {
+  ModelConfig config = read_common_config(json, defaults.common);
   config.intermediate_size = json["intermediate_size"].integer(1, kMaxWidth);
   const JsonValue kv_heads = json["num_key_value_heads"];
-  config.num_kv_heads = kv_heads.integer(1, kMaxHeads, config.num_heads);
+  config.num_kv_heads = defaults.needs_kv_heads ? kv_heads.integer(1, kMaxHeads)
+                                                : kv_heads.integer(1, kMaxHeads, config.num_heads);
   if (config.num_heads % config.num_kv_heads != 0) {
     kv_heads.refuse(fmt::format("expected a divisor of num_attention_heads, {}", config.num_heads));
   }
@@ -116,9 +115,35 @@ ModelConfig read_llama_config(const JsonValue& json) {
   read_rope(json, config);
   config.activation = read_activation(json, "hidden_act");
   config.gated_mlp = true;
-  config.attention_bias = json["attention_bias"].boolean(false);
+  return config;
+}
+
+ModelConfig read_llama_config(const JsonValue& json) {
+  require_absent(json["sliding_window"], "sliding windows are not supported");
+
+  ModelConfig config = read_rotary_config(json, {.common = {.bos = 1, .eos = 2}});
+  config.qkv_bias = json["attention_bias"].boolean(false);
+  config.attention_out_bias = config.qkv_bias;
   config.mlp_bias = json["mlp_bias"].boolean(false);
   config.tied_head = json["tie_word_embeddings"].boolean(false);
+  return config;
+}
+
+// Its config.json has the activation of the model that it was trained from.
+ModelConfig read_sparse_relu_llama_config(const JsonValue& json) {
+  ModelConfig config = read_llama_config(json);
+  using Kind = Activation::Kind;
+  const JsonValue named = json["hidden_act"];
+  if (config.activation.kind != Kind::silu && config.activation.kind != Kind::relu) {
+    named.refuse("models of this model_type have relu, and silu in their files");
+  }
+  if (config.activation.kind == Kind::silu) {
+    config.warning = fmt::format(
+        "{} is {}, but the code of model_type {} computes ReLU: so does "
+        "this engine",
+        named.name(), quote(named.string()), json["model_type"].string());
+  }
+  config.activation = {.kind = Kind::relu};
   return config;
 }
 

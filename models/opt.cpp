@@ -35,7 +35,7 @@ DecoderLayer load_layer(const ModelConfig& config, int64_t index, WeightLoader& 
                                                  .k = attention + "k_proj",
                                                  .v = attention + "v_proj",
                                                  .out = attention + "out_proj"},
-                                                WeightRequest::Bias::yes, weights);
+                                                weights);
   std::unique_ptr<Mlp> plain_mlp =
       load_mlp(config, index, {.up = {module + ".fc1"}, .down = module + ".fc2"}, weights);
   return {.attention_norm = load_norm(config, module + ".self_attn_layer_norm", weights),

@@ -10,7 +10,7 @@ ModelConfig read_opt_config(const JsonValue& json) {
   require_boolean(json["layer_norm_elementwise_affine"], true);
   require_boolean(json["enable_bias"], true);
 
-  ModelConfig config = read_common_config(json, 2, 2);
+  ModelConfig config = read_common_config(json, {.bos = 2, .eos = 2});
   config.intermediate_size = json["ffn_dim"].integer(1, kMaxWidth);
   config.num_kv_heads = config.num_heads;
   config.head_dim = divided_head_dim(json, config);
@@ -21,7 +21,8 @@ ModelConfig read_opt_config(const JsonValue& json) {
   config.norm = ModelConfig::Norm::layer_norm;
   config.positions = ModelConfig::Positions::learned;
   config.activation = read_activation(json, "activation_function");
-  config.attention_bias = true;
+  config.qkv_bias = true;
+  config.attention_out_bias = true;
   config.mlp_bias = true;
   config.tied_head = json["tie_word_embeddings"].boolean(true);
   return config;

@@ -4,8 +4,9 @@
 Every checkpoint is a Hugging Face directory with two layers of random weights. Together they cover
 what the trained demo models do not: tokenizer.json, grouped and single key/value heads, scaled RoPE
 in the old and the new spelling, SiLU, GELU and FATReLU, biases, untied heads, bf16 and f32, shards,
-tensor names without "model.", and sizes that ranks share unevenly. The expected values are computed by Hugging Face transformers in
-float32 from the files as they lie on disk, so from the rounded weights.
+tensor names without "model.", sizes that ranks share unevenly, and the relatives of Llama. The
+expected values are computed in float32 from the files as they lie on disk, so from the rounded
+weights: by Hugging Face transformers, or by PlainDecoder below for architectures that it has not.
 
   python3 tests/data/make_tiny_checkpoints.py [--output DIR]           write the checkpoints
   python3 tests/data/make_tiny_checkpoints.py --check [--output DIR]   recompute and compare only
@@ -20,11 +21,12 @@ import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from tokenizers import (
     AddedToken,
     Regex,
@@ -393,16 +395,19 @@ def with_zeros(values: np.ndarray, share: float, random: np.random.RandomState) 
 
 def random_weights(checkpoint: "Checkpoint", folder: Path, seed: int) -> dict[str, torch.Tensor]:
     """Tensors under the names of the file, in the order of their names."""
-    config = AutoConfig.from_pretrained(folder)
     with torch.device("meta"):
-        model = AutoModelForCausalLM.from_config(config)
+        if checkpoint.plain:
+            model = PlainDecoder(read_config(folder))
+        else:
+            model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(folder))
     shapes = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
-    if config.tie_word_embeddings:
+    is_tied = read_config(folder)["tie_word_embeddings"]
+    if is_tied:
         shapes.pop("lm_head.weight", None)
     # RandomState's stream is frozen by numpy; those of newer generators are not.
     random = np.random.RandomState(seed)
-    quiet = quiet_rows(folder, config.vocab_size)
-    output_table = "embed_tokens" if config.tie_word_embeddings else "lm_head"
+    quiet = quiet_rows(folder, read_config(folder)["vocab_size"])
+    output_table = "embed_tokens" if is_tied else "lm_head"
     weights = {}
     for name in sorted(shapes):
         values = random_tensor(name, shapes[name], random)
@@ -441,6 +446,137 @@ def save_weights(folder: Path, weights: dict[str, torch.Tensor], shards: int) ->
 # ---------------------------------------------------------------------------------------------
 
 
+class PlainNorm(torch.nn.Module):
+    """RMSNorm (Zhang and Sennrich, 2019)."""
+
+    def __init__(self, features: int, epsilon: float):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.ones(features))
+        self.epsilon = epsilon
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x / torch.sqrt(x.square().mean(-1, keepdim=True) + self.epsilon) * self.weight
+
+
+class PlainAttention(torch.nn.Module):
+    """Grouped-query attention over a window, or over all tokens before."""
+
+    def __init__(self, config: dict):
+        super().__init__()
+        hidden = config["hidden_size"]
+        self.heads = config["num_attention_heads"]
+        self.kv_heads = config["num_key_value_heads"]
+        self.head_dim = config.get("head_dim") or hidden // self.heads
+        self.theta = config.get("rope_theta", 10000.0)
+        self.window = config.get("sliding_window")
+        linear = torch.nn.Linear
+        self.q_proj = linear(hidden, self.heads * self.head_dim, bias=False)
+        self.k_proj = linear(hidden, self.kv_heads * self.head_dim, bias=False)
+        self.v_proj = linear(hidden, self.kv_heads * self.head_dim, bias=False)
+        self.o_proj = linear(self.heads * self.head_dim, hidden, bias=False)
+
+    def rotated(self, x: torch.Tensor) -> torch.Tensor:
+        """x [heads, tokens, head_dim]: element i turns with element i + head_dim / 2."""
+        half = self.head_dim // 2
+        frequencies = self.theta ** (-torch.arange(half, dtype=torch.float32) / half)
+        angles = torch.arange(x.shape[1], dtype=torch.float32)[:, None] * frequencies
+        cos, sin = angles.cos(), angles.sin()
+        low, high = x[..., :half], x[..., half:]
+        return torch.cat([low * cos - high * sin, high * cos + low * sin], -1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        tokens = x.shape[0]
+
+        def heads_of(rows: torch.Tensor, count: int) -> torch.Tensor:
+            return rows.view(tokens, count, self.head_dim).transpose(0, 1)
+
+        group = self.heads // self.kv_heads
+        q = self.rotated(heads_of(self.q_proj(x), self.heads))
+        k = self.rotated(heads_of(self.k_proj(x), self.kv_heads)).repeat_interleave(group, 0)
+        v = heads_of(self.v_proj(x), self.kv_heads).repeat_interleave(group, 0)
+        query, key = torch.arange(tokens)[:, None], torch.arange(tokens)[None, :]
+        hidden = key > query
+        if self.window is not None:
+            hidden |= key <= query - self.window
+        scores = (q @ k.transpose(1, 2)) / math.sqrt(self.head_dim)
+        mixed = scores.masked_fill(hidden, -math.inf).softmax(-1) @ v
+        return self.o_proj(mixed.transpose(0, 1).reshape(tokens, -1))
+
+
+class PlainMlp(torch.nn.Module):
+    """down(activation(gate) * up), or with relu_up activation(gate) * relu(up)."""
+
+    def __init__(self, config: dict, activation: Callable, relu_up: bool):
+        super().__init__()
+        hidden, neurons = config["hidden_size"], config["intermediate_size"]
+        self.gate_proj = torch.nn.Linear(hidden, neurons, bias=False)
+        self.up_proj = torch.nn.Linear(hidden, neurons, bias=False)
+        self.down_proj = torch.nn.Linear(neurons, hidden, bias=False)
+        self.activation = activation
+        self.relu_up = relu_up
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        up = self.up_proj(x)
+        up = torch.relu(up) if self.relu_up else up
+        return self.down_proj(self.activation(self.gate_proj(x)) * up)
+
+
+class PlainBlock(torch.nn.Module):
+    def __init__(self, config: dict, mlp: PlainMlp):
+        super().__init__()
+        hidden, epsilon = config["hidden_size"], config["rms_norm_eps"]
+        self.input_layernorm = PlainNorm(hidden, epsilon)
+        self.self_attn = PlainAttention(config)
+        self.post_attention_layernorm = PlainNorm(hidden, epsilon)
+        self.mlp = mlp
+
+    def forward(self, x: torch.Tensor, scale: float) -> torch.Tensor:
+        x = x + scale * self.self_attn(self.input_layernorm(x))
+        return x + scale * self.mlp(self.post_attention_layernorm(x))
+
+
+class PlainDecoder(torch.nn.Module):
+    """The architectures that transformers does not have, from what was published about them:
+
+    - BambooForCausalLM (TurboSparse, Song et al. 2024, section 3): Mistral with a ReLU on either
+      side of its MLPs.
+    - MiniCPMForCausalLM (Hu et al. 2024, section 3.1): factors of the embedding, of what a block
+      adds, and of the logits.
+    - SparseLlamaForCausalLM with model_type llama_sparse_relu: ReLU, whatever hidden_act says.
+    """
+
+    def __init__(self, config: dict):
+        super().__init__()
+        architecture = config["architectures"][0]
+        is_minicpm = architecture == "MiniCPMForCausalLM"
+        activation: Callable = torch.relu
+        if config["hidden_act"] == "fatrelu":
+            activation = FatRelu(config["hidden_act_param"])
+        hidden, vocabulary = config["hidden_size"], config["vocab_size"]
+        layers = config["num_hidden_layers"]
+        self.embedding_scale = config["scale_emb"] if is_minicpm else 1.0
+        self.residual_scale = config["scale_depth"] / math.sqrt(layers) if is_minicpm else 1.0
+        self.logit_scale = config["dim_model_base"] / hidden if is_minicpm else 1.0
+        self.model = torch.nn.Module()
+        self.model.embed_tokens = torch.nn.Embedding(vocabulary, hidden)
+        relu_up = architecture == "BambooForCausalLM"
+        self.model.layers = torch.nn.ModuleList(
+            [PlainBlock(config, PlainMlp(config, activation, relu_up)) for _ in range(layers)]
+        )
+        self.model.norm = PlainNorm(hidden, config["rms_norm_eps"])
+        self.lm_head = torch.nn.Linear(hidden, vocabulary, bias=False)
+        if config["tie_word_embeddings"]:
+            self.lm_head.weight = self.model.embed_tokens.weight
+
+    def forward(self, ids: torch.Tensor, use_cache: bool = False) -> SimpleNamespace:
+        assert not use_cache
+        x = self.model.embed_tokens(ids[0]) * self.embedding_scale
+        for block in self.model.layers:
+            x = block(x, self.residual_scale)
+        logits = self.lm_head(self.model.norm(x) * self.logit_scale)
+        return SimpleNamespace(logits=logits[None])
+
+
 class FatRelu(torch.nn.Module):
     """x where x > threshold, else 0. transformers does not have it."""
 
@@ -457,8 +593,23 @@ def register_fatrelu(folder: Path) -> None:
     ACT2FN["fatrelu"] = (FatRelu, {"threshold": config.get("hidden_act_param", 0.0)})
 
 
-def load_model(folder: Path) -> torch.nn.Module:
+def read_config(folder: Path) -> dict:
+    return json.loads((folder / "config.json").read_text(encoding="utf-8"))
+
+
+def load_plain(folder: Path) -> torch.nn.Module:
+    model = PlainDecoder(read_config(folder))
+    tensors = {name: t.float() for name, t in load_file(folder / "model.safetensors").items()}
+    if model.lm_head.weight is model.model.embed_tokens.weight:
+        tensors["lm_head.weight"] = tensors["model.embed_tokens.weight"]
+    model.load_state_dict(tensors)
+    return model.eval()
+
+
+def load_model(folder: Path, plain: bool) -> torch.nn.Module:
     """The model in float32, refusing files that do not name every tensor of the model."""
+    if plain:
+        return load_plain(folder)
     register_fatrelu(folder)
     model, info = AutoModelForCausalLM.from_pretrained(
         folder, dtype=torch.float32, attn_implementation="eager", output_loading_info=True
@@ -509,7 +660,7 @@ def greedy(model: torch.nn.Module, tokenizer: Any, prompt: str | None, ids: list
 
 
 def reference(checkpoint: "Checkpoint", folder: Path) -> dict:
-    model, tokenizer = load_model(folder), load_tokenizer(folder)
+    model, tokenizer = load_model(folder, checkpoint.plain), load_tokenizer(folder)
     entries = []
     for prompt in checkpoint.prompts:
         if isinstance(prompt, str):
@@ -573,6 +724,7 @@ class Checkpoint:
     generation_config: Callable[[int, int], dict] | None = None
     strip_prefix: str = ""
     shards: int = 1
+    plain: bool = False  # the reference is PlainDecoder's
     zeros: tuple[float, ...] = ()  # share of them in the linear layers of each block
 
 
@@ -766,6 +918,173 @@ def gelu_tanh_config(tokens: int, bos: int) -> dict:
     }
 
 
+def qwen2_config(tied: bool) -> Callable[[int, int], dict]:
+    def config(tokens: int, _bos: int) -> dict:
+        return {
+            "architectures": ["Qwen2ForCausalLM"],
+            "attention_dropout": 0.0,
+            "bos_token_id": None,
+            "eos_token_id": 2,
+            "hidden_act": "silu",
+            "hidden_size": 64 if tied else 48,
+            "intermediate_size": 72,
+            "max_position_embeddings": 256,
+            "max_window_layers": 1,
+            "model_type": "qwen2",
+            "num_attention_heads": 4 if tied else 6,
+            "num_hidden_layers": 2,
+            "num_key_value_heads": 2,
+            "rms_norm_eps": 1e-06,
+            "rope_theta": 1000000.0,
+            "sliding_window": 8,
+            "tie_word_embeddings": tied,
+            "torch_dtype": "bfloat16",
+            "transformers_version": "4.43.1",
+            "use_cache": True,
+            "use_sliding_window": False,
+            "vocab_size": 304,
+        }
+
+    return config
+
+
+def qwen3_config(_tokens: int, _bos: int) -> dict:
+    return {
+        "architectures": ["Qwen3ForCausalLM"],
+        "attention_bias": False,
+        "attention_dropout": 0.0,
+        "bos_token_id": 1,
+        "eos_token_id": 2,
+        "head_dim": 24,  # not hidden_size / num_attention_heads
+        "hidden_act": "silu",
+        "hidden_size": 48,
+        "intermediate_size": 88,
+        "max_position_embeddings": 256,
+        "max_window_layers": 2,
+        "model_type": "qwen3",
+        "num_attention_heads": 4,
+        "num_hidden_layers": 2,
+        "num_key_value_heads": 2,
+        "rms_norm_eps": 1e-06,
+        "rope_scaling": None,
+        "rope_theta": 1000000.0,
+        "sliding_window": None,
+        "tie_word_embeddings": False,
+        "torch_dtype": "bfloat16",
+        "transformers_version": "4.51.0",
+        "use_cache": True,
+        "use_sliding_window": False,
+        "vocab_size": 308,
+    }
+
+
+def mistral_config(_tokens: int, _bos: int) -> dict:
+    return {
+        "architectures": ["MistralForCausalLM"],
+        "attention_dropout": 0.0,
+        "bos_token_id": 1,
+        "eos_token_id": 2,
+        "head_dim": 32,
+        "hidden_act": "silu",
+        "hidden_size": 40,
+        "intermediate_size": 64,
+        "max_position_embeddings": 256,
+        "model_type": "mistral",
+        "num_attention_heads": 4,
+        "num_hidden_layers": 2,
+        "num_key_value_heads": 2,
+        "rms_norm_eps": 1e-05,
+        "rope_theta": 10000.0,
+        "sliding_window": 8,
+        "tie_word_embeddings": False,
+        "torch_dtype": "bfloat16",
+        "transformers_version": "4.34.0",
+        "use_cache": True,
+        "vocab_size": 310,
+    }
+
+
+def bamboo_config(_tokens: int, _bos: int) -> dict:
+    return {
+        "architectures": ["BambooForCausalLM"],
+        "attention_dropout": 0.0,
+        "auto_map": {"AutoModelForCausalLM": "modeling_bamboo.BambooForCausalLM"},
+        "bos_token_id": 1,
+        "eos_token_id": 2,
+        "hidden_act": "relu",
+        "hidden_size": 64,
+        "intermediate_size": 136,
+        "max_position_embeddings": 256,
+        "model_type": "bamboo",
+        "num_attention_heads": 4,
+        "num_hidden_layers": 2,
+        "num_key_value_heads": 2,
+        "rms_norm_eps": 1e-05,
+        "rope_theta": 10000.0,
+        "sliding_window": None,
+        "tie_word_embeddings": False,
+        "torch_dtype": "float16",
+        "transformers_version": "4.37.0",
+        "use_cache": True,
+        "vocab_size": 312,
+    }
+
+
+def minicpm_config(_tokens: int, _bos: int) -> dict:
+    return {
+        "architectures": ["MiniCPMForCausalLM"],
+        "auto_map": {"AutoModelForCausalLM": "modeling_minicpm.MiniCPMForCausalLM"},
+        "bos_token_id": 1,
+        "dim_model_base": 36,
+        "eos_token_id": 2,
+        "hidden_act": "fatrelu",
+        "hidden_act_param": 0.05,
+        "hidden_size": 48,
+        "intermediate_size": 120,
+        "max_position_embeddings": 256,
+        "model_type": "minicpm",
+        "num_attention_heads": 6,
+        "num_hidden_layers": 2,
+        "num_key_value_heads": 2,
+        "rms_norm_eps": 1e-05,
+        "rope_scaling": None,
+        "scale_depth": 1.4,
+        "scale_emb": 3,
+        "tie_word_embeddings": False,
+        "torch_dtype": "bfloat16",
+        "transformers_version": "4.36.0",
+        "use_cache": True,
+        "vocab_size": 316,
+    }
+
+
+def sparse_relu_config(_tokens: int, _bos: int) -> dict:
+    return {
+        "architectures": ["SparseLlamaForCausalLM"],
+        "attention_bias": False,
+        "auto_map": {"AutoModelForCausalLM": "modeling_sparse_llama.SparseLlamaForCausalLM"},
+        "bos_token_id": 1,
+        "eos_token_id": 2,
+        "hidden_act": "silu",
+        "hidden_size": 32,
+        "intermediate_size": 96,
+        "max_position_embeddings": 256,
+        "mlp_bias": False,
+        "model_type": "llama_sparse_relu",
+        "num_attention_heads": 4,
+        "num_hidden_layers": 2,
+        "num_key_value_heads": 4,
+        "rms_norm_eps": 1e-05,
+        "rope_scaling": None,
+        "rope_theta": 10000.0,
+        "tie_word_embeddings": False,
+        "torch_dtype": "bfloat16",
+        "transformers_version": "4.43.3",
+        "use_cache": True,
+        "vocab_size": 300,
+    }
+
+
 CHECKPOINTS = [
     Checkpoint(
         name="llama3",
@@ -819,6 +1138,58 @@ CHECKPOINTS = [
         prompts=TEXT_PROMPTS,
         tokenizer=gpt2_tokenizer,
         special_samples=SLASH_S_SPECIAL_SAMPLES,
+    ),
+    Checkpoint(
+        name="qwen2_tied",
+        config=qwen2_config(tied=True),
+        dtype=torch.bfloat16,
+        seed=224,
+        prompts=id_prompts(304, (4, 19, 90)),
+    ),
+    Checkpoint(
+        name="qwen2_untied",
+        config=qwen2_config(tied=False),
+        dtype=torch.bfloat16,
+        seed=997,
+        prompts=id_prompts(304, (2, 31, 77)),
+    ),
+    Checkpoint(
+        name="qwen3",
+        config=qwen3_config,
+        dtype=torch.bfloat16,
+        seed=169,
+        prompts=id_prompts(308, (3, 23, 85)),
+    ),
+    Checkpoint(
+        name="mistral_window",
+        config=mistral_config,
+        dtype=torch.bfloat16,
+        seed=116,
+        prompts=id_prompts(310, (3, 9, 40)),
+    ),
+    Checkpoint(
+        name="bamboo",
+        config=bamboo_config,
+        dtype=torch.float16,
+        seed=9,
+        prompts=id_prompts(312, (3, 25, 80)),
+        plain=True,
+    ),
+    Checkpoint(
+        name="minicpm",
+        config=minicpm_config,
+        dtype=torch.bfloat16,
+        seed=40,
+        prompts=id_prompts(316, (3, 25, 80)),
+        plain=True,
+    ),
+    Checkpoint(
+        name="llama_sparse_relu",
+        config=sparse_relu_config,
+        dtype=torch.bfloat16,
+        seed=279,
+        prompts=id_prompts(300, (3, 25, 80)),
+        plain=True,
     ),
 ]
 

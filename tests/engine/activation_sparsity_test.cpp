@@ -62,13 +62,15 @@ fs::path stored(const TempDir& folder, const fs::path& model, const ActivationSp
   return changed(folder, model, "{", "{", "\"sparsellm\": " + to_json(sparsity) + ",");
 }
 
-// Gated with FATReLU, gated with biases everywhere, plain with biases.
+// Gated with FATReLU, gated with biases everywhere, plain with biases, gated with a ReLU on either
+// side, and with factors of what blocks add.
 std::vector<fs::path> models(const TempDir& folder) {
   return {testing::data("tiny/llama_fatrelu"),
           changed(folder, testing::data("tiny/llama_bias"), R"("hidden_act": "gelu")",
                   R"("hidden_act": "relu")"),
           changed(folder, testing::data("tiny/opt_gelu"), R"("activation_function": "gelu")",
-                  R"("activation_function": "relu")")};
+                  R"("activation_function": "relu")"),
+          testing::data("tiny/bamboo"), testing::data("tiny/minicpm")};
 }
 
 EngineOptions options_of(ActivationSparsityRequest request) {

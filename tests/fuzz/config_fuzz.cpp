@@ -45,6 +45,10 @@ void check_config(const ModelConfig& config) {
        rope_frequencies(config.head_dim, config.rope_theta, config.rope_scaling)) {
     expect(std::isfinite(frequency), "finite frequencies");
   }
+  expect(config.window >= 0 && config.window < config.max_positions, "a window inside the context");
+  for (const float scale : {config.embedding_scale, config.residual_scale, config.logit_scale}) {
+    expect(std::isfinite(scale) && scale > 0, "factors above 0");
+  }
   const ActivationSparsity& sparsity = config.activation_sparsity;
   const bool predicts = sparsity.mode == ActivationSparsity::Mode::predict;
   expect(std::ssize(sparsity.alphas) == (predicts ? config.num_layers : 0), "an alpha a layer");

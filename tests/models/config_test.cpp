@@ -81,7 +81,8 @@ TEST(ModelConfig, OptDefaults) {
   EXPECT_EQ(config.positions, ModelConfig::Positions::learned);
   EXPECT_EQ(config.activation, Activation{Kind::relu});
   EXPECT_FALSE(config.gated_mlp);
-  EXPECT_TRUE(config.attention_bias);
+  EXPECT_TRUE(config.qkv_bias);
+  EXPECT_TRUE(config.attention_out_bias);
   EXPECT_TRUE(config.mlp_bias);
   EXPECT_TRUE(config.tied_head);
   EXPECT_EQ(config.bos_token_id, 2);
@@ -117,7 +118,8 @@ TEST(ModelConfig, LlamaDefaults) {
   EXPECT_EQ(config.rope_scaling.factor, 1.0f);
   EXPECT_EQ(config.activation, Activation{Kind::silu});
   EXPECT_TRUE(config.gated_mlp);
-  EXPECT_FALSE(config.attention_bias);
+  EXPECT_FALSE(config.qkv_bias);
+  EXPECT_FALSE(config.attention_out_bias);
   EXPECT_FALSE(config.mlp_bias);
   EXPECT_FALSE(config.tied_head);
   EXPECT_EQ(config.bos_token_id, 1);
@@ -149,7 +151,8 @@ TEST(ModelConfig, ReadsWhatLlamaFilesSay) {
   EXPECT_EQ(config.max_positions, 131072);
   EXPECT_EQ(config.norm_epsilon, 1e-5f);
   EXPECT_EQ(config.rope_theta, 500000.0f);
-  EXPECT_TRUE(config.attention_bias);
+  EXPECT_TRUE(config.qkv_bias);
+  EXPECT_TRUE(config.attention_out_bias);
   EXPECT_TRUE(config.mlp_bias);
   EXPECT_TRUE(config.tied_head);
 }
@@ -296,8 +299,7 @@ void expect_refused(std::string_view base, const BadPatch& bad) {
   expect_message(message, "config.json: ");
 }
 
-// What is in a published file counts, not what its name promises: SparseLlamaForCausalLM of type
-// llama_sparse_relu says "silu" and computes ReLU.
+// What is in a published file counts, not what its name promises.
 TEST(ModelConfig, ArchitectureAndTypeGoTogether) {
   struct Case {
     const char* architecture;
@@ -306,16 +308,23 @@ TEST(ModelConfig, ArchitectureAndTypeGoTogether) {
   const Case cases[] = {
       {"LlamaForCausalLM", {R"("llama")", "null", R"("<remove>")"}},
       {"OPTForCausalLM", {R"("opt")", "null", R"("<remove>")"}},
-      {"SparseLlamaForCausalLM", {R"("sparsellama")"}},
+      {"SparseLlamaForCausalLM", {R"("sparsellama")", R"("llama_sparse_relu")"}},
+      {"MistralForCausalLM", {R"("mistral")", "null", R"("<remove>")"}},
+      {"Qwen2ForCausalLM", {R"("qwen2")", "null", R"("<remove>")"}},
+      {"BambooForCausalLM", {R"("bamboo")"}},
+      {"MiniCPMForCausalLM", {R"("minicpm")"}},
   };
   const char* const types[] = {
       R"("llama")",     R"("opt")",   R"("sparsellama")", R"("llama_sparse_relu")",
       R"("minicpm")",   R"("LLAMA")", R"("llama ")",      R"("")",
-      R"("mistral\n")", "null",       R"("<remove>")"};
+      R"("mistral\n")", "null",       R"("<remove>")",    R"("mistral")",
+      R"("qwen2")",     R"("bamboo")"};
   for (const Case& c : cases) {
     const std::string base =
         patched(std::string_view(c.architecture).starts_with("OPT") ? kOpt : kLlama,
-                fmt::format(R"({{"architectures": ["{}"]}})", c.architecture));
+                fmt::format(R"({{"architectures": ["{}"], "num_key_value_heads": 4,
+                                 "hidden_act": "relu"}})",
+                            c.architecture));
     for (const std::string_view type : types) {
       SCOPED_TRACE(fmt::format("{} {}", c.architecture, type));
       const std::string text = patched(base, fmt::format(R"({{"model_type": {}}})", type));
@@ -333,6 +342,149 @@ TEST(ModelConfig, ArchitectureAndTypeGoTogether) {
       EXPECT_EQ(message.find('\n'), std::string::npos);
     }
   }
+}
+
+// It says "silu" and computes ReLU.
+TEST(ModelConfig, SparseReluLlamaHasReluWhateverItsFileSays) {
+  constexpr const char* kArchitecture =
+      R"({"architectures": ["SparseLlamaForCausalLM"], "model_type": "llama_sparse_relu"})";
+  const std::string base = patched(kLlama, kArchitecture);
+  const ModelConfig config = read(base);
+  EXPECT_EQ(config.activation, Activation{Kind::relu});
+  expect_message(config.warning, R"(config.json: hidden_act is "silu", but the code of model_type )"
+                                 "llama_sparse_relu computes ReLU: so does this engine");
+  const ModelConfig relu = read(patched(base, R"({"hidden_act": "relu"})"));
+  EXPECT_EQ(relu.activation, Activation{Kind::relu});
+  EXPECT_EQ(relu.warning, "");
+  expect_refused(base, {R"({"hidden_act": "gelu"})", "have relu, and silu in their files"});
+}
+
+// As published, but for sizes.
+constexpr std::string_view kMistral = R"({
+  "architectures": ["MistralForCausalLM"], "model_type": "mistral", "vocab_size": 1000,
+  "hidden_size": 64, "intermediate_size": 200, "num_hidden_layers": 3, "num_attention_heads": 4,
+  "num_key_value_heads": 2, "hidden_act": "silu", "sliding_window": null})";
+constexpr std::string_view kQwen2 = R"({
+  "architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2", "vocab_size": 1000,
+  "hidden_size": 64, "intermediate_size": 200, "num_hidden_layers": 3, "num_attention_heads": 4,
+  "num_key_value_heads": 2, "hidden_act": "silu"})";
+constexpr std::string_view kMiniCpm = R"({
+  "architectures": ["MiniCPMForCausalLM"], "model_type": "minicpm", "vocab_size": 1000,
+  "hidden_size": 64, "intermediate_size": 200, "num_hidden_layers": 4, "num_attention_heads": 4,
+  "hidden_act": "fatrelu", "hidden_act_param": 0.01, "dim_model_base": 16, "scale_depth": 1.4,
+  "scale_emb": 12})";
+
+TEST(ModelConfig, Mistral) {
+  const ModelConfig config = read(kMistral);
+  EXPECT_EQ(config.num_kv_heads, 2);
+  EXPECT_EQ(config.max_positions, 131072);
+  EXPECT_FALSE(config.qkv_bias);
+  EXPECT_FALSE(config.attention_out_bias);
+  EXPECT_FALSE(config.tied_head);
+  EXPECT_EQ(config.bos_token_id, 1);
+  EXPECT_EQ(config.eos_token_ids, std::vector<int32_t>{2});
+  expect_refused(kMistral, {R"({"num_key_value_heads": "<remove>"})", "num_key_value_heads"});
+}
+
+TEST(ModelConfig, WindowsOfMistral) {
+  struct Case {
+    const char* patch;
+    int64_t window;
+  };
+  const Case cases[] = {
+      {R"({"sliding_window": null})", 0},
+      {R"({"sliding_window": 4096})", 4096},
+      {R"({"sliding_window": "<remove>"})", 4096},
+      {R"({"sliding_window": 131071})", 131071},
+      {R"({"sliding_window": 131072})", 0},  // all that there may be
+      {R"({"sliding_window": 8, "max_position_embeddings": 8})", 0},
+      {R"({"sliding_window": 1, "max_position_embeddings": 8})", 1},
+  };
+  for (const Case& c : cases) {
+    SCOPED_TRACE(c.patch);
+    EXPECT_EQ(read(patched(kMistral, c.patch)).window, c.window);
+  }
+  for (const char* patch : {R"({"sliding_window": 0})", R"({"sliding_window": -1})",
+                            R"({"sliding_window": "4096"})", R"({"sliding_window": 1.5})"}) {
+    expect_refused(kMistral, {patch, "sliding_window is "});
+  }
+}
+
+TEST(ModelConfig, Qwen2) {
+  const ModelConfig config = read(kQwen2);
+  EXPECT_EQ(config.max_positions, 32768);
+  EXPECT_TRUE(config.qkv_bias);
+  EXPECT_FALSE(config.attention_out_bias);
+  EXPECT_FALSE(config.tied_head);
+  EXPECT_EQ(config.bos_token_id, std::nullopt);
+  EXPECT_EQ(config.eos_token_ids, std::vector<int32_t>{});
+  EXPECT_EQ(config.window, 0);
+  EXPECT_TRUE(read(patched(kQwen2, R"({"tie_word_embeddings": true})")).tied_head);
+}
+
+TEST(ModelConfig, WindowsOfQwen2) {
+  for (const char* patch :
+       {R"({"sliding_window": 8})", R"({"use_sliding_window": false, "sliding_window": 8})",
+        R"({"use_sliding_window": true, "sliding_window": null})",
+        R"({"use_sliding_window": true, "sliding_window": 32768, "max_window_layers": 0})",
+        R"({"use_sliding_window": true, "sliding_window": 8, "max_window_layers": 3})",
+        R"({"use_sliding_window": true, "sliding_window": 8})",  // from layer 28 on
+        R"({"use_sliding_window": true, "sliding_window": 8, "max_window_layers": 0,
+            "layer_types": ["full_attention", "full_attention", "full_attention"]})"}) {
+    SCOPED_TRACE(patch);
+    EXPECT_EQ(read(patched(kQwen2, patch)).window, 0);
+  }
+  for (const char* patch :
+       {R"({"use_sliding_window": true, "sliding_window": 8, "max_window_layers": 2})",
+        R"({"use_sliding_window": true, "sliding_window": 32767, "max_window_layers": 0})",
+        R"({"use_sliding_window": true, "max_window_layers": 0})",
+        R"({"use_sliding_window": true, "sliding_window": 8,
+            "layer_types": ["full_attention", "sliding_attention", "full_attention"]})"}) {
+    expect_refused(kQwen2, {patch, "with use_sliding_window; supported are windows of at least"});
+  }
+}
+
+TEST(ModelConfig, Bamboo) {
+  const std::string base = patched(kMistral, R"({
+    "architectures": ["BambooForCausalLM"], "model_type": "bamboo", "hidden_act": "relu",
+    "auto_map": {"AutoConfig": "configuration_bamboo.BambooConfig"}})");
+  const ModelConfig config = read(base);
+  EXPECT_TRUE(config.relu_up);
+  EXPECT_EQ(config.activation, Activation{Kind::relu});
+  EXPECT_EQ(config.warning, "");
+  EXPECT_FALSE(read(kMistral).relu_up);
+  EXPECT_EQ(read(patched(base, R"({"sliding_window": 4096})")).window, 4096);
+  expect_refused(base, {R"({"hidden_act": "silu"})", "hidden_act is \"silu\"; only relu is"});
+}
+
+TEST(ModelConfig, MiniCpm) {
+  const ModelConfig config = read(kMiniCpm);
+  EXPECT_EQ(config.embedding_scale, 12.0f);
+  EXPECT_FLOAT_EQ(config.residual_scale, 0.7f);
+  EXPECT_EQ(config.logit_scale, 0.25f);
+  EXPECT_EQ(config.activation, (Activation{Kind::fatrelu, 0.01f}));
+  EXPECT_TRUE(config.tied_head);
+  EXPECT_EQ(config.warning, "");
+  const ModelConfig plain = read(patched(kMiniCpm, R"({
+    "dim_model_base": "<remove>", "scale_depth": "<remove>", "scale_emb": "<remove>",
+    "tie_word_embeddings": false})"));
+  EXPECT_EQ(plain.embedding_scale, 1.0f);
+  EXPECT_EQ(plain.residual_scale, 0.5f);
+  EXPECT_EQ(plain.logit_scale, 1.0f / 64.0f);
+  EXPECT_FALSE(plain.tied_head);
+  const ModelConfig llama = read(kLlama);
+  EXPECT_EQ(llama.embedding_scale, 1.0f);
+  EXPECT_EQ(llama.residual_scale, 1.0f);
+  EXPECT_EQ(llama.logit_scale, 1.0f);
+  for (const char* key : {"scale_emb", "scale_depth", "dim_model_base"}) {
+    for (const char* value : {"0", "-1", "true", R"("1")", "1e300", "[1]"}) {
+      const std::string patch = fmt::format(R"({{"{}": {}}})", key, value);
+      expect_refused(kMiniCpm, {patch.c_str(), key});
+    }
+  }
+  expect_refused(
+      kMiniCpm, {R"({"residual_multiplier": 0.5})", "MiniCPMForCausalLM is not supported with it"});
+  expect_refused(kMiniCpm, {R"({"rope_scaling": {"type": "dynamic", "factor": 2}})", "dynamic"});
 }
 
 constexpr std::string_view kSparseLlama = R"({
@@ -438,8 +590,10 @@ TEST(ModelConfig, RefusesWhatNoFamilySupports) {
       {R"({"architectures": [7]})", "architectures holds 7; expected strings"},
       {R"({"architectures": ["BertModel"]})",
        R"(architectures holds "BertModel", with no model_type; supported are )"
-       "LlamaForCausalLM with llama or none, OPTForCausalLM with opt or none, "
-       "SparseLlamaForCausalLM with sparsellama"},
+       "LlamaForCausalLM with llama or none, MistralForCausalLM with mistral or none, "
+       "OPTForCausalLM with opt or none, Qwen2ForCausalLM with qwen2 or none, "
+       "BambooForCausalLM with bamboo, MiniCPMForCausalLM with minicpm, "
+       "SparseLlamaForCausalLM with sparsellama, SparseLlamaForCausalLM with llama_sparse_relu"},
       {R"({"architectures": ["llamaforcausallm"]})", "supported are LlamaForCausalLM"},
       {R"({"architectures": ["BertModel"], "model_type": "llama"})",
        R"(architectures holds "BertModel", with the model_type "llama"; supported are)"},
@@ -800,6 +954,12 @@ void expect_sound(const ModelConfig& config) {
   EXPECT_GE(config.rope_scaling.factor, 1.0f);
   EXPECT_GE(config.activation.threshold, 0.0f);
   EXPECT_NE(config.activation.kind, Kind::none);
+  EXPECT_GE(config.window, 0);
+  EXPECT_LT(config.window, config.max_positions);
+  for (const float scale : {config.embedding_scale, config.residual_scale, config.logit_scale}) {
+    EXPECT_GT(scale, 0.0f);
+    EXPECT_LE(scale, 1e7f);
+  }
   for (int32_t id : config.eos_token_ids) {
     EXPECT_GE(id, 0);
     EXPECT_LT(id, config.vocab_size);
@@ -826,6 +986,11 @@ TEST(ModelConfig, SurvivesRandomMutations) {
   const std::string sparse_llama =
       patched(kSparseLlama, R"({"scale_emb": 1, "scale_depth": 2.236068,
     "attention_multiplier": 0.25, "use_qk_norm": false, "clip_qkv": null, "auto_map": {}})");
+  const std::string mistral = patched(kMistral, R"({"sliding_window": 512, "head_dim": 32})");
+  const std::string qwen2 = patched(kQwen2, R"({"use_sliding_window": true, "sliding_window": 32768,
+    "max_window_layers": 2, "layer_types": ["full_attention", "sliding_attention"]})");
+  const std::vector<std::string> configs{opt,     llama, sparse_llama,
+                                         mistral, qwen2, std::string(kMiniCpm)};
   const std::string generation =
       R"({"do_sample": true, "temperature": 0.6, "top_k": 50, "top_p": 0.9, "min_p": 0.05})";
   const auto mutate = [&](std::string text) {
@@ -852,7 +1017,7 @@ TEST(ModelConfig, SurvivesRandomMutations) {
   const TempDir dir;
   int loaded = 0;
   for (int i = 0; i < 4000; ++i) {
-    dir.write("config.json", mutate(i % 3 == 0 ? opt : i % 3 == 1 ? llama : sparse_llama));
+    dir.write("config.json", mutate(configs[static_cast<size_t>(i) % configs.size()]));
     dir.write("generation_config.json", mutate(generation));
     const std::string model_error = error_of([&] {
       expect_sound(read_model_config(dir.path()));
@@ -904,7 +1069,7 @@ TEST(ModelConfig, ReadsTheTinyCheckpoints) {
     SCOPED_TRACE(entry.path());
     const ModelConfig config = read_model_config(entry.path());
     expect_sound(config);
-    EXPECT_EQ(config.warning, "");
+    EXPECT_EQ(config.warning.empty(), entry.path().filename() != "llama_sparse_relu");
     read_generation_defaults(entry.path());
     const Checkpoint checkpoint(entry.path());
     int embeddings = 0;

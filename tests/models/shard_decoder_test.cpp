@@ -167,7 +167,8 @@ ModelConfig odd_config(bool opt) {
   config.positions = opt ? ModelConfig::Positions::learned : ModelConfig::Positions::rope;
   config.activation = {.kind = Activation::Kind::relu};
   config.gated_mlp = !opt;
-  config.attention_bias = opt;
+  config.qkv_bias = opt;
+  config.attention_out_bias = opt;
   config.mlp_bias = opt;
   return config;
 }

@@ -539,7 +539,7 @@ TEST(BenchBadInput, OneClearLine) {
       {2, "--repeat", throughput({"--arrivals", "poisson:1", "--repeat", "2"})},
       {1, "/no/such/model", {"throughput", "-m", "/no/such/model"}},
       {1, "/no/such/config", {"throughput", "--config", "/no/such/config"}},
-      {1, "Qwen2ForCausalLM", {"throughput", "--config", config("qwen2-72b.json")}},
+      {1, "MixtralForCausalLM", {"throughput", "--config", config("mixtral-8x7b.json")}},
       {1, "unknown device 'tpu'", {"throughput", "-m", llama(), "--device", "tpu"}},
       {1, "positions of the model", throughput({"--batch", "1", "--output", "5000"})},
       {2, "--shape OUTxIN or --config FILE", {"kernel"}},
@@ -597,7 +597,7 @@ TEST(BenchBadInput, OneClearLine) {
       {2, "--config FILE or --model DIR", {"layers"}},
       {2, "--tokens", {"layers", "-m", llama(), "--tokens", "0"}},
       {2, "--choices is for --weight-format auto", {"layers", "-m", llama(), "--choices"}},
-      {1, "Qwen2ForCausalLM", {"layers", "--config", config("qwen2-72b.json")}},
+      {1, "MixtralForCausalLM", {"layers", "--config", config("mixtral-8x7b.json")}},
       {2, "--config FILE or --model DIR", {"tune"}},
       {2, "--model", {"tune", "--shape", "64x64", "--model", llama()}},
   };

@@ -7,14 +7,15 @@
 namespace sparsellm {
 
 void append_attention(const Tensor& cos_sin, const QkvRows& rows, const PagedBatch& batch,
-                      const KvLayer& kv, float scale, Tensor y, ExecContext& ctx) {
+                      const KvLayer& kv, const AttentionParams& params, Tensor y,
+                      ExecContext& ctx) {
   constexpr std::string_view kOp = "append_attention";
   check_kv_append(cos_sin, rows, batch, kv, ctx);
-  check_attention(rows.q, kv, batch, scale, y, ctx);
+  check_attention(rows.q, kv, batch, params, y, ctx);
   check_disjoint({kOp, "k and y"}, rows.k, y);
   check_disjoint({kOp, "v and y"}, rows.v, y);
   check_disjoint({kOp, "cos_sin and y"}, cos_sin, y);
-  if (ctx.device.is_cuda() && append_attention_cuda(cos_sin, rows, batch, kv, scale, y, ctx)) {
+  if (ctx.device.is_cuda() && append_attention_cuda(cos_sin, rows, batch, kv, params, y, ctx)) {
     return;
   }
   if (cos_sin.empty()) {
@@ -22,7 +23,7 @@ void append_attention(const Tensor& cos_sin, const QkvRows& rows, const PagedBat
   } else {
     rope_kv_append(cos_sin, rows, batch, kv, ctx);
   }
-  attention(rows.q, kv, batch, scale, y, ctx);
+  attention(rows.q, kv, batch, params, y, ctx);
 }
 
 }  // namespace sparsellm

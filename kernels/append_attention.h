@@ -1,5 +1,6 @@
 #pragma once
 
+#include "kernels/attention.h"
 #include "kernels/kv_append.h"
 
 namespace sparsellm {
@@ -10,6 +11,6 @@ namespace sparsellm {
 // not fill the GPU take one kernel (but under Sums::batch_invariant): it takes the step's tokens
 // from the rows, and puts them in their pages by the way.
 void append_attention(const Tensor& cos_sin, const QkvRows& rows, const PagedBatch& batch,
-                      const KvLayer& kv, float scale, Tensor y, ExecContext& ctx);
+                      const KvLayer& kv, const AttentionParams& params, Tensor y, ExecContext& ctx);
 
 }  // namespace sparsellm

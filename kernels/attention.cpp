@@ -6,9 +6,11 @@
 
 namespace sparsellm {
 
-void check_attention(const Tensor& q, const KvLayer& kv, const PagedBatch& batch, float scale,
-                     const Tensor& y, const ExecContext& ctx) {
-  check_paged_batch("attention", batch, kv, ctx);
+void check_attention(const Tensor& q, const KvLayer& kv, const PagedBatch& batch,
+                     const AttentionParams& params, const Tensor& y, const ExecContext& ctx) {
+  require(params.scale > 0.0f, "attention: scale {} is not positive", params.scale);
+  require(params.window >= 0, "attention: window {} is negative", params.window);
+  check_paged_batch("attention", batch, kv, params.window, ctx);
   check_tensor({"attention", "q"}, q, Elements::activation, {batch.tokens(), kAnySize}, ctx);
   check_tensor({"attention", "y"}, y, Elements::activation, {batch.tokens(), q.size(1)}, ctx);
   check_same_dtype({"attention", "q and y"}, q, y);
@@ -21,19 +23,18 @@ void check_attention(const Tensor& q, const KvLayer& kv, const PagedBatch& batch
   require(kv_heads > 0 && q.size(1) % head_dim == 0 && q.size(1) / head_dim % kv_heads == 0,
           "attention: q {} is not made of groups of {} heads of {}", q.shape_string(), kv_heads,
           head_dim);
-  require(scale > 0.0f, "attention: scale {} is not positive", scale);
 }
 
-void attention(const Tensor& q, const KvLayer& kv, const PagedBatch& batch, float scale, Tensor y,
-               ExecContext& ctx) {
-  check_attention(q, kv, batch, scale, y, ctx);
+void attention(const Tensor& q, const KvLayer& kv, const PagedBatch& batch,
+               const AttentionParams& params, Tensor y, ExecContext& ctx) {
+  check_attention(q, kv, batch, params, y, ctx);
   if (batch.tokens() == 0) {
     return;
   }
   if (ctx.device.is_cuda()) {
-    attention_cuda(q, kv, batch, scale, y, ctx);
+    attention_cuda(q, kv, batch, params, y, ctx);
   } else {
-    attention_cpu(q, kv, batch, scale, y, ctx);
+    attention_cpu(q, kv, batch, params, y, ctx);
   }
 }
 

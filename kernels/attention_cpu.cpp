@@ -21,12 +21,18 @@ struct RunningSum {
   F32x8 values[kMaxHeadDim / F32x8::kWidth];
 };
 
-// Scores of the first `count` tokens of a page; the rest become -infinity.
+// Tokens [begin, end) of a request or of a page.
+struct SeenTokens {
+  int64_t begin;
+  int64_t end;
+};
+
+// Scores of some tokens of a page; the rest become -infinity.
 template <class T>
-void page_scores(const float* q, const T* keys, int64_t head_dim, int64_t count, float scale,
-                 float (&scores)[kPageSize]) {
-  for (int64_t j = 0; j < count; j += 4) {
-    // Rows beyond `count` may hold anything; their scores are replaced below.
+void page_scores(const float* q, const T* keys, int64_t head_dim, const SeenTokens& seen,
+                 float scale, float (&scores)[kPageSize]) {
+  for (int64_t j = seen.begin / 4 * 4; j < seen.end; j += 4) {
+    // Rows that are not seen may hold anything; their scores are replaced below.
     const T* rows = keys + j * head_dim;
     F32x8 sums[4] = {F32x8::zero(), F32x8::zero(), F32x8::zero(), F32x8::zero()};
     for (int64_t i = 0; i < head_dim; i += F32x8::kWidth) {
@@ -38,7 +44,8 @@ void page_scores(const float* q, const T* keys, int64_t head_dim, int64_t count,
     sum4(sums[0], sums[1], sums[2], sums[3], scores + j);
   }
   for (int64_t j = 0; j < kPageSize; ++j) {
-    scores[j] = j < count ? scores[j] * scale : -std::numeric_limits<float>::infinity();
+    const bool is_seen = j >= seen.begin && j < seen.end;
+    scores[j] = is_seen ? scores[j] * scale : -std::numeric_limits<float>::infinity();
   }
 }
 
@@ -53,10 +60,10 @@ void prefetch_page(const T* page, int64_t head_dim) {
 }
 
 template <class T>
-void add_page(const float* q, const T* keys, const T* values, int64_t head_dim, int64_t count,
-              float scale, RunningSum& sum) {
+void add_page(const float* q, const T* keys, const T* values, int64_t head_dim,
+              const SeenTokens& seen, float scale, RunningSum& sum) {
   float scores[kPageSize];
-  page_scores(q, keys, head_dim, count, scale, scores);
+  page_scores(q, keys, head_dim, seen, scale, scores);
 
   const float page_largest =
       max_element(max(F32x8::load(scores), F32x8::load(scores + F32x8::kWidth)));
@@ -74,12 +81,12 @@ void add_page(const float* q, const T* keys, const T* values, int64_t head_dim, 
   for (int64_t j = 0; j < kPageSize; j += F32x8::kWidth) {
     exp(F32x8::load(scores + j) - F32x8::all(largest)).store(scores + j);
   }
-  for (int64_t j = 0; j < count; ++j) {
+  for (int64_t j = seen.begin; j < seen.end; ++j) {
     sum.weight += scores[j];
   }
   for (int64_t i = 0; i < head_dim / F32x8::kWidth; ++i) {
     F32x8 total = sum.values[i];
-    for (int64_t j = 0; j < count; ++j) {
+    for (int64_t j = seen.begin; j < seen.end; ++j) {
       const F32x8 value = F32x8::load(values + j * head_dim + i * F32x8::kWidth);
       total = fma(F32x8::all(scores[j]), value, total);
     }
@@ -87,29 +94,36 @@ void add_page(const float* q, const T* keys, const T* values, int64_t head_dim, 
   }
 }
 
-// One row and one query head: `pages` names the request's pages, `kv_length` how many tokens the
-// row sees.
+// One row and one query head: `pages` names the request's pages, `seen` the tokens that the row
+// sees.
 template <class T>
 void attend(const float* q, const KvLayer& kv, const int32_t* pages, int64_t kv_head,
-            int64_t kv_length, float scale, float* y) {
+            const SeenTokens& seen, float scale, float* y) {
   const int64_t head_dim = kv.k.size(3);
   RunningSum sum;
   std::fill_n(sum.values, head_dim / F32x8::kWidth, F32x8::zero());
   const int64_t head_offset = kv_head * kPageSize * head_dim;
-  for (int64_t first = 0; first < kv_length; first += kPageSize) {
+  for (int64_t first = seen.begin / kPageSize * kPageSize; first < seen.end; first += kPageSize) {
     const int64_t page = pages[first / kPageSize];
-    if (first + kPageSize < kv_length) {
+    if (first + kPageSize < seen.end) {
       const int64_t next = pages[first / kPageSize + 1];
       prefetch_page(kv.k.row<T>(next) + head_offset, head_dim);
       prefetch_page(kv.v.row<T>(next) + head_offset, head_dim);
     }
     add_page(q, kv.k.row<T>(page) + head_offset, kv.v.row<T>(page) + head_offset, head_dim,
-             std::min(kPageSize, kv_length - first), scale, sum);
+             {.begin = std::max<int64_t>(seen.begin - first, 0),
+              .end = std::min(kPageSize, seen.end - first)},
+             scale, sum);
   }
   const F32x8 weight = F32x8::all(sum.weight);
   for (int64_t i = 0; i < head_dim / F32x8::kWidth; ++i) {
     (sum.values[i] / weight).store(y + i * F32x8::kWidth);
   }
+}
+
+SeenTokens seen_from(int64_t position, int64_t window) {
+  return {.begin = window == 0 ? 0 : std::max<int64_t>(position - window + 1, 0),
+          .end = position + 1};
 }
 
 // The request that a row belongs to: the last r with query_start[r] <= row.
@@ -121,8 +135,8 @@ int64_t request_of_row(const PagedBatch& batch, int64_t row) {
 
 }  // namespace
 
-void attention_cpu(const Tensor& q, const KvLayer& kv, const PagedBatch& batch, float scale,
-                   Tensor y, ExecContext& ctx) {
+void attention_cpu(const Tensor& q, const KvLayer& kv, const PagedBatch& batch,
+                   const AttentionParams& params, Tensor y, ExecContext& ctx) {
   const int64_t kv_heads = kv.k.size(1);
   const int64_t head_dim = kv.k.size(3);
   const int64_t heads = q.size(1) / head_dim;
@@ -130,7 +144,9 @@ void attention_cpu(const Tensor& q, const KvLayer& kv, const PagedBatch& batch, 
   const int32_t* positions = batch.positions.data<int32_t>();
   const int32_t* kv_lengths = batch.kv_length.data<int32_t>();
   const int64_t longest = *std::max_element(kv_lengths, kv_lengths + batch.requests());
-  const int64_t grain = kMinWorkPerRange / std::max<int64_t>(longest * head_dim, 1) + 1;
+  const SeenTokens most = seen_from(longest - 1, params.window);
+  const int64_t grain =
+      kMinWorkPerRange / std::max<int64_t>((most.end - most.begin) * head_dim, 1) + 1;
   visit_float(kv.k.dtype(), [&]<class T>(T) {
     ctx.threads.parallel_for(batch.tokens() * heads, grain, [&](int64_t begin, int64_t end) {
       for (int64_t item = begin; item < end; ++item) {
@@ -138,8 +154,8 @@ void attention_cpu(const Tensor& q, const KvLayer& kv, const PagedBatch& batch, 
         const int64_t head = item % heads;
         attend<T>(q.row<float>(row) + head * head_dim, kv,
                   batch.page_table.row<int32_t>(request_of_row(batch, row)),
-                  head / queries_per_kv_head, positions[row] + 1, scale,
-                  y.row<float>(row) + head * head_dim);
+                  head / queries_per_kv_head, seen_from(positions[row], params.window),
+                  params.scale, y.row<float>(row) + head * head_dim);
       }
     });
   });

@@ -2,23 +2,24 @@
 
 namespace sparsellm {
 
-void attention_cuda(const Tensor& q, const KvLayer& kv, const PagedBatch& batch, float scale,
-                    Tensor y, ExecContext& ctx) {
+void attention_cuda(const Tensor& q, const KvLayer& kv, const PagedBatch& batch,
+                    const AttentionParams& params, Tensor y, ExecContext& ctx) {
   if (batch.decode && ctx.sums == Sums::fastest) {
-    attention_decode_cuda(q, {}, kv, batch, scale, y, ctx);
+    attention_decode_cuda(q, {}, kv, batch, params, y, ctx);
   } else {
-    attention_prefill_cuda(q, kv, batch, scale, y, ctx);
+    attention_prefill_cuda(q, kv, batch, params, y, ctx);
   }
 }
 
 bool append_attention_cuda(const Tensor& cos_sin, const QkvRows& rows, const PagedBatch& batch,
-                           const KvLayer& kv, float scale, Tensor y, ExecContext& ctx) {
+                           const KvLayer& kv, const AttentionParams& params, Tensor y,
+                           ExecContext& ctx) {
   if (!batch.decode || ctx.sums == Sums::batch_invariant ||
       !attention_decode_is_one_wave(batch.tokens(), kv, rows.q.size(1) / kv.k.size(3), ctx)) {
     return false;
   }
-  attention_decode_cuda(rows.q, {.cos_sin = cos_sin, .k = rows.k, .v = rows.v}, kv, batch, scale, y,
-                        ctx);
+  attention_decode_cuda(rows.q, {.cos_sin = cos_sin, .k = rows.k, .v = rows.v}, kv, batch, params,
+                        y, ctx);
   return true;
 }
 

@@ -1,4 +1,6 @@
 #include <algorithm>
+#include <cstdint>
+#include <limits>
 
 #include "kernels/attention_cuda.cuh"
 #include "kernels/attention_warp.cuh"
@@ -58,6 +60,7 @@ struct Shape {
   int64_t y_stride;
   int64_t table_stride;
   float scale;
+  int window;  // if there is none, one that no context fills
 };
 
 // What the splits of a row leave for the last of them, [rows, splits, heads]: softmax sums relative
@@ -68,20 +71,22 @@ struct Partials {
   uint32_t* left;  // how many have, for every blockIdx.x; 0 before and after
 };
 
-// How the pages of a request are divided among at most `splits` blocks. Each of them but the last
-// has the same number of pages, a multiple of kWarps: fewer would leave warps idle without a
-// result any sooner.
+// How the pages of a request that its row sees are divided among at most `splits` blocks. Each of
+// them but the last has the same number of pages, a multiple of kWarps: fewer would leave warps
+// idle without a result any sooner.
 struct SplitPages {
-  __device__ SplitPages(int kv_length, int splits) {
-    total = (kv_length + kTokens - 1) / kTokens;
-    const int even = (total + splits - 1) / splits;
+  __device__ SplitPages(int kv_length, int window, int splits) {
+    first = max(kv_length - window, 0) / kTokens;
+    end = (kv_length + kTokens - 1) / kTokens;
+    const int even = (end - first + splits - 1) / splits;
     per_split = (even + kWarps - 1) / kWarps * kWarps;
   }
   __device__ int used_splits() const {
-    return total == 0 ? 0 : (total + per_split - 1) / per_split;
+    return end == first ? 0 : (end - first + per_split - 1) / per_split;
   }
 
-  int total;
+  int first;
+  int end;
   int per_split;
 };
 
@@ -197,9 +202,9 @@ __global__ void __launch_bounds__(kThreads, blocks_per_multiprocessor(kTiles))
   // The tables of a step, and all keys and values but those of its own token, are there from the
   // begin; pages that kv_append() is about to write are not read early.
   const int kv_length = in.kv_length[row];
-  const SplitPages pages(kv_length, splits);
-  const int begin = blockIdx.y * pages.per_split;
-  const int end = min(begin + pages.per_split, pages.total);
+  const SplitPages pages(kv_length, shape.window, splits);
+  const int begin = pages.first + static_cast<int>(blockIdx.y) * pages.per_split;
+  const int end = min(begin + pages.per_split, pages.end);
   if (blockIdx.y > 0 && begin >= end) {
     wait_on_dependencies();
     return;  // the others know
@@ -217,10 +222,10 @@ __global__ void __launch_bounds__(kThreads, blocks_per_multiprocessor(kTiles))
   int page = 0;
   int next_page = 0;
   const bool has_page = begin + warp < end;
-  const bool has_new = kAppends && begin < end && end == pages.total;
-  const int new_page = has_new ? table[pages.total - 1] : 0;
+  const bool has_new = kAppends && begin < end && end == pages.end;
+  const int new_page = has_new ? table[pages.end - 1] : 0;
   const int last_slot = (kv_length - 1) % kTokens;
-  const bool reads_before_wait = kAppends || begin + warp + 1 < pages.total;
+  const bool reads_before_wait = kAppends || begin + warp + 1 < pages.end;
   if (has_page) {
     page = table[begin + warp];
   }
@@ -284,7 +289,7 @@ __global__ void __launch_bounds__(kThreads, blocks_per_multiprocessor(kTiles))
     if (!kAppends || i != begin + warp) {
       attention.load_values(in.v_pages + offset(page), tokens, head_dim);
     }
-    const bool ends_in_new = has_new && i == pages.total - 1;
+    const bool ends_in_new = has_new && i == pages.end - 1;
     if (ends_in_new) {
       attention.replace_key(last_slot, shared_key, head_dim);
     }
@@ -298,6 +303,10 @@ __global__ void __launch_bounds__(kThreads, blocks_per_multiprocessor(kTiles))
     }
     if (ends_in_new) {
       attention.replace_value(last_slot, shared_value, head_dim);
+    }
+    const int before_window = kv_length - i * kTokens - shape.window;
+    if (before_window > 0) [[unlikely]] {
+      attention.leave_out(before_window);
     }
     attention.add_page();
   }
@@ -393,6 +402,11 @@ void start(const Operands<T>& in, const Appended<T>& appended, int64_t rows, con
          in, appended, partials, shape);
 }
 
+int window_of(const AttentionParams& params) {
+  constexpr int64_t kMost = std::numeric_limits<int>::max();
+  return static_cast<int>(params.window == 0 ? kMost : std::min(params.window, kMost));
+}
+
 constexpr int tiles_of(int64_t head_dim) {
   return head_dim <= kTileDims ? 1 : head_dim <= 2 * kTileDims ? 2 : 4;
 }
@@ -400,7 +414,7 @@ constexpr int tiles_of(int64_t head_dim) {
 }  // namespace
 
 void attention_decode_cuda(const Tensor& q, const NewTokens& tokens, const KvLayer& kv,
-                           const PagedBatch& batch, float scale, const Tensor& y,
+                           const PagedBatch& batch, const AttentionParams& params, const Tensor& y,
                            ExecContext& ctx) {
   const int64_t rows = q.size(0);
   const int64_t kv_heads = kv.k.size(1);
@@ -415,7 +429,8 @@ void attention_decode_cuda(const Tensor& q, const NewTokens& tokens, const KvLay
                     .q_stride = q.row_stride(),
                     .y_stride = y.row_stride(),
                     .table_stride = batch.page_table.row_stride(),
-                    .scale = scale};
+                    .scale = params.scale,
+                    .window = window_of(params)};
   visit_activation(q.dtype(), [&]<class T>(T) {
     const Operands<T> in{.q = static_cast<const T*>(q.raw()),
                          .k_pages = static_cast<T*>(kv.k.raw()),

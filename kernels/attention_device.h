@@ -6,19 +6,20 @@
 namespace sparsellm {
 
 // Throws Error for arguments that attention() does not take.
-void check_attention(const Tensor& q, const KvLayer& kv, const PagedBatch& batch, float scale,
-                     const Tensor& y, const ExecContext& ctx);
+void check_attention(const Tensor& q, const KvLayer& kv, const PagedBatch& batch,
+                     const AttentionParams& params, const Tensor& y, const ExecContext& ctx);
 
 // The implementations of attention(), which has checked their arguments.
-void attention_cpu(const Tensor& q, const KvLayer& kv, const PagedBatch& batch, float scale,
-                   Tensor y, ExecContext& ctx);
+void attention_cpu(const Tensor& q, const KvLayer& kv, const PagedBatch& batch,
+                   const AttentionParams& params, Tensor y, ExecContext& ctx);
 int64_t attention_workspace_bytes_cuda(int64_t heads, int64_t kv_heads, int64_t head_dim);
-void attention_cuda(const Tensor& q, const KvLayer& kv, const PagedBatch& batch, float scale,
-                    Tensor y, ExecContext& ctx);
+void attention_cuda(const Tensor& q, const KvLayer& kv, const PagedBatch& batch,
+                    const AttentionParams& params, Tensor y, ExecContext& ctx);
 
 // append_attention() in one kernel, of checked arguments. Returns false, and has done nothing,
 // where two are faster or sums are to be batch invariant.
 bool append_attention_cuda(const Tensor& cos_sin, const QkvRows& rows, const PagedBatch& batch,
-                           const KvLayer& kv, float scale, Tensor y, ExecContext& ctx);
+                           const KvLayer& kv, const AttentionParams& params, Tensor y,
+                           ExecContext& ctx);
 
 }  // namespace sparsellm

@@ -1,5 +1,9 @@
+#include <algorithm>
 #include <bit>
+#include <cfloat>
+#include <cmath>
 #include <cstdint>
+#include <limits>
 
 #include "kernels/attention_cuda.cuh"
 #include "kernels/base/launch.cuh"
@@ -18,6 +22,9 @@ constexpr int kPage = static_cast<int>(kPageSize);
 // the order of a row's sums is always the same. Each warp loads a page of them.
 constexpr int kKeys = kWarps * kPage;
 constexpr int kChunk = 8;  // elements of 16 bytes: the unit of loads and of the swizzle
+// The largest score of an item whose window begins in a later block of keys. Not -infinity, from
+// which masked scores have no distance.
+constexpr float kNoScore = -FLT_MAX;
 
 // A query row and a query head of the group that shares a key/value head make an item. The items of
 // a request for a key/value head are numbered: row * group + head within the group.
@@ -40,11 +47,13 @@ struct Problem {
   float exponent_scale;  // the scale of the scores times log2(e)
   bool q_aligned;        // every head of every row starts at a multiple of 16 bytes
   bool y_aligned;
+  int window;  // AttentionParams::window
 };
 
-template <class Type, int kPaddedDim, int kFragmentsPerWarp>
+template <class Type, int kPaddedDim, int kFragmentsPerWarp, bool kHasWindow>
 struct Config {
   using T = Type;
+  static constexpr bool kWindow = kHasWindow;           // else Problem::window is not looked at
   static constexpr int kDim = kPaddedDim;               // head_dim, padded with zeros
   static constexpr int kFragments = kFragmentsPerWarp;  // of 16 items
   static constexpr int kWarpItems = 16 * kFragments;
@@ -66,6 +75,7 @@ struct Tile {
   int first_item;
   int items;           // of the request; the tile's last may lie beyond
   int first_position;  // of the request's first row
+  int kv_begin;        // the tile's first row sees the tokens from this one on
   int kv_end;          // the tile's last row sees the tokens before this one
 
   __device__ int position(int item, int group) const { return first_position + item / group; }
@@ -179,6 +189,8 @@ __device__ bool find_tile(const Problem<typename C::T>& problem, Tile& tile) {
   tile.first_item = index * C::kItems;
   tile.items = items;
   tile.first_position = problem.kv_length[request] - rows;
+  tile.kv_begin =
+      C::kWindow ? max(tile.position(tile.first_item, problem.group) - problem.window + 1, 0) : 0;
   const int last_item = min(tile.first_item + C::kItems, items) - 1;
   tile.kv_end = tile.position(last_item, problem.group) + 1;
   return true;
@@ -249,16 +261,25 @@ __device__ int page_of(const Tile& tile, int first_token) {
   return token < tile.kv_end ? tile.pages[token / kPage] : 0;
 }
 
-// Starts to copy the warp's page into a block of keys or values. Zeros stand for tokens from kv_end
-// on, which may hold anything (0 * NaN), and pad the head.
+// Of the first block that the tile sees, whose first pages may be wholly before its window: they
+// may be others' by now, and are none (-1).
+__device__ int first_page_of(const Tile& tile, int first_token) {
+  const int token = first_token + static_cast<int>(threadIdx.x) / kWarpSize * kPage;
+  return token + kPage > tile.kv_begin ? page_of(tile, first_token) : -1;
+}
+
+// Starts to copy the warp's page into a block of keys or values. Zeros stand for no page, for
+// tokens from kv_end on, which may hold anything (0 * NaN), and pad the head.
 template <class C>
 __device__ void load_page(const Problem<typename C::T>& problem, const Tile& tile,
                           const typename C::T* pages, int page, int first_token,
                           typename C::T* block) {
-  const int64_t head = static_cast<int64_t>(page) * problem.kv_heads + tile.kv_head;
+  const int64_t head =
+      static_cast<int64_t>(C::kWindow ? max(page, 0) : page) * problem.kv_heads + tile.kv_head;
   const typename C::T* tokens = pages + head * kPage * problem.head_dim;
+  const int end = C::kWindow && page < 0 ? 0 : tile.kv_end;
   for_each_page_chunk<C>([&](int row, int chunk) {
-    const bool inside = first_token + row < tile.kv_end && chunk * kChunk < problem.head_dim;
+    const bool inside = first_token + row < end && chunk * kChunk < problem.head_dim;
     const int from = inside ? row % kPage * problem.head_dim + chunk * kChunk : 0;
     copy_chunk_async(block + swizzled<C>(row, chunk), tokens + from, inside);
   });
@@ -348,6 +369,30 @@ __device__ void mask_scores(const Tile& tile, int group, int first_token,
   }
 }
 
+// Likewise those of keys before an item's window.
+template <class C>
+__device__ void mask_scores_before(const Tile& tile, const Problem<typename C::T>& problem,
+                                   int first_token, float (&scores)[C::kFragments][kKeys / 8][4]) {
+  const int column = threadIdx.x % 4 * 2;
+#pragma unroll
+  for (int f = 0; f < C::kFragments; ++f) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int position = tile.position(item_of_lane<C>(tile, f, half), problem.group);
+      const int first = position - problem.window + 1 - first_token - column;
+#pragma unroll
+      for (int n = 0; n < kKeys / 8; ++n) {
+#pragma unroll
+        for (int e = 0; e < 2; ++e) {
+          if (n * 8 + e < first) {
+            scores[f][n][2 * half + e] = -INFINITY;
+          }
+        }
+      }
+    }
+  }
+}
+
 // Sums relative to the largest score so far (online softmax, Milakov and Gimelshein 2018).
 template <class C>
 struct RunningSums {
@@ -357,7 +402,8 @@ struct RunningSums {
 };
 
 // Turns scores into weights and rescales the sums. Keys that are masked change nothing, bit for
-// bit: the largest score stays, the factor is 1 and the weights are 0. The product of difference
+// bit: the largest score stays, the factor is 1 and the weights are 0; with a window also before an
+// item's first key, since its largest score is then a number, kNoScore. The product of difference
 // and scale, not the difference of products, keeps weights at or below 1 for any score. Additions
 // after multiplications are not fused with them, which would be the compiler's choice and could
 // differ between configurations.
@@ -453,7 +499,8 @@ __device__ void clear_not_finite(typename C::T* values) {
 // What infinities and NaNs among the values contribute, to the items that see their keys alone: a
 // weight of 0 in a matrix product would not keep them from the others.
 template <class C>
-__device__ void add_not_finite(const Tile& tile, int group, int first_token,
+__device__ void add_not_finite(const Tile& tile, const Problem<typename C::T>& problem,
+                               int first_token,
                                const uint32_t (&shares)[C::kFragments][kKeys / 16][4],
                                const typename C::T* values,
                                float (&sums)[C::kFragments][C::kChunks][4]) {
@@ -473,7 +520,9 @@ __device__ void add_not_finite(const Tile& tile, int group, int first_token,
           pair = n == key / 8 ? share : pair;
         }
         const float weight = unpacked<typename C::T>(pair, key % 2);
-        const bool seen = first_token + key <= tile.position(item_of_lane<C>(tile, f, half), group);
+        const int position = tile.position(item_of_lane<C>(tile, f, half), problem.group);
+        const bool seen = first_token + key <= position &&
+                          (!C::kWindow || first_token + key > position - problem.window);
 #pragma unroll
         for (int n = 0; n < C::kChunks; ++n) {
           const uint32_t both =
@@ -492,10 +541,12 @@ __device__ void add_not_finite(const Tile& tile, int group, int first_token,
 }
 
 // Divides by the sum of the weights and rounds into `results`, the rows of the warp's items. Items
-// that saw no key get 0. The addition of 0 makes -0 a +0: which of them underflowed sums become
-// depends on how many zeros were added.
+// that saw no key get 0; scores of -infinity alone, whose weights are 0 next to kNoScore, NaN. The
+// addition of 0 makes -0 a +0: which of them underflowed sums become depends on how many zeros were
+// added.
 template <class C>
-__device__ void round_results(const RunningSums<C>& sums, typename C::T* results) {
+__device__ void round_results(const Tile& tile, int group, const RunningSums<C>& sums,
+                              typename C::T* results) {
   const int lane = threadIdx.x % kWarpSize;
 #pragma unroll
   for (int f = 0; f < C::kFragments; ++f) {
@@ -504,7 +555,11 @@ __device__ void round_results(const RunningSums<C>& sums, typename C::T* results
       float weight = sums.weight[f][half];
       weight = __fadd_rn(weight, __shfl_xor_sync(kAllLanes, weight, 1));
       weight = __fadd_rn(weight, __shfl_xor_sync(kAllLanes, weight, 2));
-      const float factor = weight == 0.0f ? 0.0f : __fdiv_rn(1.0f, weight);
+      float factor = weight == 0.0f ? 0.0f : __fdiv_rn(1.0f, weight);
+      if (C::kWindow && weight == 0.0f &&
+          tile.position(item_of_lane<C>(tile, f, half), group) >= 0) {
+        factor = NAN;
+      }
 #pragma unroll
       for (int n = 0; n < C::kChunks; ++n) {
         const float low = __fmaf_rn(sums.values[f][n][2 * half], factor, 0.0f);
@@ -550,7 +605,7 @@ __global__ void __launch_bounds__(kThreads, C::kBlocks)
   for (int f = 0; f < C::kFragments; ++f) {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      sums.largest[f][half] = -INFINITY;
+      sums.largest[f][half] = C::kWindow ? kNoScore : -INFINITY;
       sums.weight[f][half] = 0.0f;
     }
 #pragma unroll
@@ -563,14 +618,16 @@ __global__ void __launch_bounds__(kThreads, C::kBlocks)
   }
 
   load_queries<C>(problem, tile, queries);
-  int page = page_of(tile, 0);
-  load_page<C>(problem, tile, problem.k_pages, page, 0, keys);
-  for (int token = 0; token < tile.kv_end; token += kKeys) {
+  const int first_token = C::kWindow ? tile.kv_begin / kKeys * kKeys : 0;
+  int page = C::kWindow ? first_page_of(tile, first_token) : page_of(tile, 0);
+  load_page<C>(problem, tile, problem.k_pages, page, first_token, keys);
+  for (int token = first_token; token < tile.kv_end; token += kKeys) {
     wait_for_copies();
     __syncthreads();  // the keys are there; the values before are used up
     load_page<C>(problem, tile, problem.v_pages, page, token, values);
     const int next_page = page_of(tile, token + kKeys);
-    const bool active = token < warp_end;
+    const bool active =
+        token < warp_end && (!C::kWindow || token + kKeys > warp_position - problem.window + 1);
     uint32_t shares[C::kFragments][kKeys / 16][4] = {};
     if (active) {
       float scores[C::kFragments][kKeys / 8][4] = {};
@@ -578,12 +635,17 @@ __global__ void __launch_bounds__(kThreads, C::kBlocks)
       if (token + kKeys - 1 > warp_position) {
         mask_scores<C>(tile, problem.group, token, scores);
       }
+      if (C::kWindow && token < warp_end - problem.window) {
+        mask_scores_before<C>(tile, problem, token, scores);
+      }
       soften<C>(problem.exponent_scale, scores, sums);
       pack<C>(scores, shares);
     }
     wait_for_copies();
     // What not all items of the tile see must be finite.
-    const bool hazard = token + kKeys - 1 > tile_position && page_not_finite<C>(values);
+    const bool all_seen = token + kKeys - 1 <= tile_position &&
+                          (!C::kWindow || token >= tile.kv_end - problem.window);
+    const bool hazard = !all_seen && page_not_finite<C>(values);
     const bool any_hazard = __syncthreads_or(hazard);  // the values are there; the keys are used up
     if (token + kKeys < tile.kv_end) {
       load_page<C>(problem, tile, problem.k_pages, next_page, token + kKeys, keys);
@@ -591,7 +653,7 @@ __global__ void __launch_bounds__(kThreads, C::kBlocks)
     page = next_page;
     if (any_hazard) {
       if (active) {
-        add_not_finite<C>(tile, problem.group, token, shares, values, sums.values);
+        add_not_finite<C>(tile, problem, token, shares, values, sums.values);
       }
       __syncthreads();
       clear_not_finite<C>(values);
@@ -604,7 +666,7 @@ __global__ void __launch_bounds__(kThreads, C::kBlocks)
 
   wait_for_copies();  // of the queries, where there were no keys
   __syncwarp();
-  round_results<C>(sums, warp_queries);
+  round_results<C>(tile, problem.group, sums, warp_queries);
   __syncwarp();
   store_results<C>(problem, tile, queries);
 }
@@ -624,11 +686,11 @@ void start(const Problem<typename C::T>& problem, int64_t tokens, ExecContext& c
 
 // The number of items of a tile changes no bits. Larger tiles need less bandwidth, but must be full
 // and enough for all multiprocessors.
-template <class T, int kDim>
+template <class T, int kDim, bool kWindow>
 void start_best(const Problem<T>& problem, int64_t tokens, ExecContext& ctx) {
-  using Small = Config<T, kDim, 1>;
+  using Small = Config<T, kDim, 1, kWindow>;
   if constexpr (kDim <= 128) {
-    using Large = Config<T, kDim, 2>;
+    using Large = Config<T, kDim, 2, kWindow>;
     const int64_t items = tokens * problem.group;
     if (items > problem.requests * Small::kItems &&
         items / Large::kItems * problem.kv_heads >= cuda_state(ctx).multiprocessors) {
@@ -636,6 +698,16 @@ void start_best(const Problem<T>& problem, int64_t tokens, ExecContext& ctx) {
     }
   }
   start<Small>(problem, tokens, ctx);
+}
+
+// A kernel of its own for windows: what they need would cost the others registers.
+template <class T, int kDim>
+void start_for_window(const Problem<T>& problem, int64_t tokens, ExecContext& ctx) {
+  if (problem.window == 0) {
+    start_best<T, kDim, false>(problem, tokens, ctx);
+  } else {
+    start_best<T, kDim, true>(problem, tokens, ctx);
+  }
 }
 
 // Whether 16 bytes can be moved at once at the start of every head of every row.
@@ -646,7 +718,7 @@ bool rows_aligned(const Tensor& x) {
 }  // namespace
 
 void attention_prefill_cuda(const Tensor& q, const KvLayer& kv, const PagedBatch& batch,
-                            float scale, const Tensor& y, ExecContext& ctx) {
+                            const AttentionParams& params, const Tensor& y, ExecContext& ctx) {
   require(rows_aligned(kv.k) && rows_aligned(kv.v),
           "attention: the pages of k or v do not start at a multiple of 16 bytes");
   constexpr float kLog2E = 1.44269504f;
@@ -667,17 +739,19 @@ void attention_prefill_cuda(const Tensor& q, const KvLayer& kv, const PagedBatch
                              .kv_heads = static_cast<int>(kv_heads),
                              .group = static_cast<int>(q.size(1) / head_dim / kv_heads),
                              .head_dim = static_cast<int>(head_dim),
-                             .exponent_scale = scale * kLog2E,
+                             .exponent_scale = params.scale * kLog2E,
                              .q_aligned = rows_aligned(q),
-                             .y_aligned = rows_aligned(y)};
+                             .y_aligned = rows_aligned(y),
+                             .window = static_cast<int>(std::min<int64_t>(
+                                 params.window, std::numeric_limits<int>::max()))};
     if (head_dim <= 64) {
-      start_best<T, 64>(problem, batch.tokens(), ctx);
+      start_for_window<T, 64>(problem, batch.tokens(), ctx);
     } else if (head_dim <= 96) {
-      start_best<T, 96>(problem, batch.tokens(), ctx);
+      start_for_window<T, 96>(problem, batch.tokens(), ctx);
     } else if (head_dim <= 128) {
-      start_best<T, 128>(problem, batch.tokens(), ctx);
+      start_for_window<T, 128>(problem, batch.tokens(), ctx);
     } else {
-      start_best<T, 256>(problem, batch.tokens(), ctx);
+      start_for_window<T, 256>(problem, batch.tokens(), ctx);
     }
   });
 }

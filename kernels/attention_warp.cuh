@@ -151,6 +151,20 @@ class WarpAttention {
     }
   }
 
+  // As if the first `tokens` of the page were not there; after compute_scores() and load_values().
+  __device__ void leave_out(int tokens) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      if (token(i) < tokens) {
+        scores_[i] = -INFINITY;
+#pragma unroll
+        for (int t = 0; t < kTiles; ++t) {
+          values_[i][t] = Eight{};
+        }
+      }
+    }
+  }
+
   // Online softmax (Milakov and Gimelshein 2018) of the scores, and the loaded values by the
   // weights. Differences of scores are taken before log2(e) comes in, which would round them.
   __device__ void add_page() {

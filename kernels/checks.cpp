@@ -1,5 +1,6 @@
 #include "kernels/checks.h"
 
+#include <algorithm>
 #include <functional>
 #include <string>
 
@@ -108,7 +109,12 @@ bool overlap(const Tensor& a, const Tensor& b) {
   return shift < p.row_bytes || shift + q.row_bytes > stride;
 }
 
-void check_tables(std::string_view op, const PagedBatch& batch, int64_t pages) {
+// The first page that a request's rows reach, the first of which stands at `position`.
+int64_t first_page(int64_t position, int64_t window) {
+  return window == 0 ? 0 : std::max<int64_t>(position - window + 1, 0) / kPageSize;
+}
+
+void check_tables(std::string_view op, const PagedBatch& batch, int64_t pages, int64_t window) {
   const int32_t* query_start = batch.query_start.data<int32_t>();
   const int32_t* kv_length = batch.kv_length.data<int32_t>();
   const int32_t* positions = batch.positions.data<int32_t>();
@@ -131,7 +137,7 @@ void check_tables(std::string_view op, const PagedBatch& batch, int64_t pages) {
     require(used <= batch.page_table.size(1),
             "{}: request {} has {} tokens, its page table {} pages", op, r, kv_length[r],
             batch.page_table.size(1));
-    for (int64_t i = 0; i < used; ++i) {
+    for (int64_t i = first_page(kv_length[r] - (end - begin), window); i < used; ++i) {
       const int32_t page = batch.page_table.row<int32_t>(r)[i];
       require(page >= 0 && page < pages, "{}: request {} uses page {} of a pool of {}", op, r, page,
               pages);
@@ -185,7 +191,7 @@ void check_kv_dtype(const Operand& what, const Tensor& activations, const KvLaye
 }
 
 void check_paged_batch(std::string_view op, const PagedBatch& batch, const KvLayer& kv,
-                       const ExecContext& ctx) {
+                       int64_t window, const ExecContext& ctx) {
   const Elements elements = ctx.device.is_cuda() ? Elements::activation : Elements::floating;
   check_tensor({op, "pages of k"}, kv.k, elements, {kAnySize, kAnySize, kPageSize, kAnySize}, ctx);
   check_tensor({op, "pages of v"}, kv.v, elements,
@@ -201,7 +207,7 @@ void check_paged_batch(std::string_view op, const PagedBatch& batch, const KvLay
       "{}: {} of {} rows are generated{}", op, batch.generated, batch.tokens(),
       batch.decode ? ", but all are decode rows" : "");
   if (!ctx.device.is_cuda()) {
-    check_tables(op, batch, kv.k.size(0));
+    check_tables(op, batch, kv.k.size(0), window);
   }
 }
 

@@ -51,8 +51,9 @@ void check_kv_dtype(const Operand& what, const Tensor& activations, const KvLaye
                     const ExecContext& ctx);
 
 // The shapes of a step's rows and of the pages that they use; on the CPU device also that every
-// number in the tables is in range and that `positions` says the same as `kv_length`.
+// number in the tables is in range and that `positions` says the same as `kv_length`. Of the page
+// table this is for the pages that the rows reach by their window (AttentionParams).
 void check_paged_batch(std::string_view op, const PagedBatch& batch, const KvLayer& kv,
-                       const ExecContext& ctx);
+                       int64_t window, const ExecContext& ctx);
 
 }  // namespace sparsellm

@@ -8,7 +8,8 @@ namespace {
 
 void check(std::string_view op, const Tensor& k, const Tensor& v, const PagedBatch& batch,
            const KvLayer& kv, const ExecContext& ctx) {
-  check_paged_batch(op, batch, kv, ctx);
+  // Of the page table only the pages of the step's own tokens are used: a window of one token.
+  check_paged_batch(op, batch, kv, 1, ctx);
   const int64_t features = kv.k.size(1) * kv.k.size(3);
   check_tensor({op, "k"}, k, Elements::activation, {batch.tokens(), features}, ctx);
   check_tensor({op, "v"}, v, Elements::activation, {batch.tokens(), features}, ctx);

@@ -36,12 +36,13 @@ void activate_gated_cuda(const Activation&, const Tensor&, const NeuronTally&, T
 
 void add_cuda(const Tensor&, Tensor, ExecContext&, float) { fail_without_cuda("add"); }
 
-void attention_cuda(const Tensor&, const KvLayer&, const PagedBatch&, float, Tensor, ExecContext&) {
+void attention_cuda(const Tensor&, const KvLayer&, const PagedBatch&, const AttentionParams&,
+                    Tensor, ExecContext&) {
   fail_without_cuda("attention");
 }
 
-bool append_attention_cuda(const Tensor&, const QkvRows&, const PagedBatch&, const KvLayer&, float,
-                           Tensor, ExecContext&) {
+bool append_attention_cuda(const Tensor&, const QkvRows&, const PagedBatch&, const KvLayer&,
+                           const AttentionParams&, Tensor, ExecContext&) {
   fail_without_cuda("append_attention");
 }
 

@@ -6,7 +6,8 @@
 
 namespace sparsellm {
 
-inline constexpr int64_t kPageSize = 16;  // tokens
+inline constexpr int64_t kPageSize = 16;     // tokens
+inline constexpr int64_t kMaxHeadDim = 256;  // of attention(), and of norms of heads
 
 // Pages that hold `tokens` tokens.
 constexpr int64_t pages_for(int64_t tokens) {
@@ -26,8 +27,11 @@ struct KvLayer {
 struct PagedBatch {
   Tensor query_start;  // i32 [requests + 1], from 0 to tokens
   Tensor kv_length;    // i32 [requests], the tokens of this step included
-  Tensor page_table;   // i32 [requests, pages per request]; entries beyond kv_length are not read
-  Tensor positions;    // i32 [tokens]
+  // i32 [requests, pages per request]. Entries beyond kv_length are not read, nor are those that no
+  // row's window (AttentionParams in kernels/attention.h) reaches: their pages may be others'
+  // again.
+  Tensor page_table;
+  Tensor positions;  // i32 [tokens]
   // Each request has exactly one row, so that row r is request r's. On CUDA rows may then be
   // padding (position -1, kv_length 0): they are stored nowhere and their results are 0.
   // With Launches::overlapping, what is enqueued between the last ordinary launch and attention()

@@ -15,6 +15,7 @@ struct SelfAttention {
   int64_t heads = 0;
   int64_t kv_heads = 0;
   int64_t head_dim = 0;
+  int64_t window = 0;  // AttentionParams of kernels/attention.h; 0: none
 
   // What qkv computes and out multiplies by, of rows [tokens, hidden] that are alike `x`: tensors
   // of `scratch`.

@@ -11,16 +11,16 @@
 namespace sparsellm::testing {
 
 void AppendingRows::expect_same_as_two_ops(const AppendingCase& c) {
-  SCOPED_TRACE(fmt::format("{} heads, {} key/value heads, head_dim {}, {} requests{}",
+  SCOPED_TRACE(fmt::format("{} heads, {} key/value heads, head_dim {}, {} requests{}, window {}",
                            c.heads.query, c.heads.kv, c.heads.dim, c.lengths.size(),
-                           c.rotates ? ", rotated" : ""));
+                           c.rotates ? ", rotated" : "", c.window));
   const int64_t rows = std::ssize(c.lengths);
   const int64_t features = c.heads.query_features() + 2 * c.heads.kv_features();
   const Requests requests(c.lengths, c.steps, random);
   const PagedStep prompts(requests.prompts(), kGpu);
   std::vector<PagedStep> steps;
   for (int64_t i = 0; i < c.steps; ++i) {
-    steps.emplace_back(requests.step(i), kGpu);
+    steps.emplace_back(requests.step(i, c.window), kGpu);
   }
   const GuardedTensor prompts_kv =
       on_gpu({std::max<int64_t>(prompts.batch().tokens(), 1), 2 * c.heads.kv_features()});
@@ -29,6 +29,7 @@ void AppendingRows::expect_same_as_two_ops(const AppendingCase& c) {
   const GuardedTensor norm_weight = on_gpu({features}, 3.0);
   const GuardedTensor angles = random.tensor(DType::f32, {c.steps * rows, c.heads.dim + 8},
                                              Layout::contiguous, -1.0, 1.0, kGpu);
+  const AttentionParams params{.scale = c.heads.scale(), .window = c.window};
   const GuardedTensor slow = result(GetParam(), 2, 1 << 20);
   Workspace workspace(kGpu, c.heads.workspace_bytes());
   ExecContext ordinary = context(workspace, Launches::ordinary);
@@ -54,8 +55,7 @@ void AppendingRows::expect_same_as_two_ops(const AppendingCase& c) {
                exec);
       called(exec);
       if (in_one) {
-        append_attention(cos_sin, qkv, batch, cache.layer(), c.heads.scale(), of_step(y.view()),
-                         exec);
+        append_attention(cos_sin, qkv, batch, cache.layer(), params, of_step(y.view()), exec);
         continue;
       }
       if (c.rotates) {
@@ -64,7 +64,7 @@ void AppendingRows::expect_same_as_two_ops(const AppendingCase& c) {
         kv_append(qkv.k, qkv.v, batch, cache.layer(), exec);
       }
       called(exec);
-      attention(qkv.q, cache.layer(), batch, c.heads.scale(), of_step(y.view()), exec);
+      attention(qkv.q, cache.layer(), batch, params, of_step(y.view()), exec);
       called(exec);
     }
     gpu->cuda.synchronize();

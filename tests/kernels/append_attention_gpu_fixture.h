@@ -17,6 +17,7 @@ class AppendingRows : public OverlappingChain {
     bool rotates = false;
     std::vector<int64_t> lengths;
     int64_t steps = 0;
+    int64_t window = 0;  // pages before it are out of range
   };
 
   void expect_same_as_two_ops(const AppendingCase& c);

@@ -22,6 +22,15 @@ TEST_P(AppendingRows, OfAFewRequests) {
   }
 }
 
+TEST_P(AppendingRows, WithWindows) {
+  constexpr int64_t kSteps = 20;
+  for (const Heads& heads : {Heads{4, 2, 40}, Heads{16, 8, 128}, Heads{2, 1, 256}}) {
+    for (int64_t window : {1, 7, 16, 100}) {
+      expect_same_as_two_ops({heads, true, {0, 14, kPadding, 15, 16, 333, 1000}, kSteps, window});
+    }
+  }
+}
+
 // So many that two kernels are faster, on any GPU.
 TEST_P(AppendingRows, OfManyRequests) {
   std::vector<int64_t> lengths;
@@ -29,6 +38,7 @@ TEST_P(AppendingRows, OfManyRequests) {
     lengths.push_back(i % 40);
   }
   expect_same_as_two_ops({{8, 8, 64}, true, lengths, 2});
+  expect_same_as_two_ops({{8, 8, 64}, true, lengths, 2, 20});
 }
 
 }  // namespace

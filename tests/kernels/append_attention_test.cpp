@@ -64,20 +64,23 @@ class AppendAttention : public ::testing::Test {
 
 TEST_F(AppendAttention, IsBothOps) {
   for (const Tensor& cos_sin : {Tensor(), angles.view()}) {
-    const Operands expected(qkv.view());
-    if (cos_sin.empty()) {
-      kv_append(expected.rows().k, expected.rows().v, step.batch(), expected.layer(), cpu.exec);
-    } else {
-      rope_kv_append(cos_sin, expected.rows(), step.batch(), expected.layer(), cpu.exec);
+    for (int64_t window : {0, 7}) {
+      const AttentionParams params{.scale = kScale, .window = window};
+      const Operands expected(qkv.view());
+      if (cos_sin.empty()) {
+        kv_append(expected.rows().k, expected.rows().v, step.batch(), expected.layer(), cpu.exec);
+      } else {
+        rope_kv_append(cos_sin, expected.rows(), step.batch(), expected.layer(), cpu.exec);
+      }
+      attention(expected.rows().q, expected.layer(), step.batch(), params, expected.y.view(),
+                cpu.exec);
+      const Operands one(qkv.view());
+      append_attention(cos_sin, one.rows(), step.batch(), one.layer(), params, one.y.view(),
+                       cpu.exec);
+      EXPECT_TRUE(same_bits(one.y.view(), expected.y.view()));
+      EXPECT_TRUE(same_bits(one.pages.view(), expected.pages.view()));
+      EXPECT_TRUE(one.y.guards_intact() && one.pages.guards_intact());
     }
-    attention(expected.rows().q, expected.layer(), step.batch(), kScale, expected.y.view(),
-              cpu.exec);
-    const Operands one(qkv.view());
-    append_attention(cos_sin, one.rows(), step.batch(), one.layer(), kScale, one.y.view(),
-                     cpu.exec);
-    EXPECT_TRUE(same_bits(one.y.view(), expected.y.view()));
-    EXPECT_TRUE(same_bits(one.pages.view(), expected.pages.view()));
-    EXPECT_TRUE(one.y.guards_intact() && one.pages.guards_intact());
   }
 }
 
@@ -87,7 +90,8 @@ TEST_F(AppendAttention, RefusesWhatEitherRefusesAndResultsOverTheRows) {
                            std::string_view part) {
     return throws_error(
         [&] {
-          append_attention(cos_sin, one.rows(), step.batch(), one.layer(), scale, y, cpu.exec);
+          append_attention(cos_sin, one.rows(), step.batch(), one.layer(), {.scale = scale}, y,
+                           cpu.exec);
         },
         part);
   };

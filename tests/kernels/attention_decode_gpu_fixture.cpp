@@ -1,10 +1,14 @@
 #include "tests/kernels/attention_decode_gpu_fixture.h"
 
+#include <algorithm>
 #include <cmath>
 
-#include "kernels/attention.h"
-
 namespace sparsellm::testing {
+namespace {
+
+constexpr int32_t kNoPage = 1 << 30;
+
+}  // namespace
 
 AttentionDecode::Pool::Pool(DType dtype, int64_t kv_heads, int64_t head_dim, Random& random)
     : k_(dtype, {kPages, kv_heads, kPageSize, head_dim}, Layout::contiguous, kGpu),
@@ -12,9 +16,12 @@ AttentionDecode::Pool::Pool(DType dtype, int64_t kv_heads, int64_t head_dim, Ran
       k_twin_(DType::f32, {kPages, kv_heads, kPageSize, head_dim}),
       v_twin_(DType::f32, {kPages, kv_heads, kPageSize, head_dim}) {
   for (int64_t page = 0; page < kPages; ++page) {
-    const int64_t tokens = page < kFullPages ? kPageSize : page - kFullPages + 1;
+    const int64_t begin = page < kFirstBorder ? 0 : page - kFirstBorder + 1;
+    const int64_t end =
+        page < kFullPages || page >= kFirstBorder ? kPageSize : page - kFullPages + 1;
     for (int64_t i = 0; i < kv_heads * kPageSize * head_dim; ++i) {
-      const bool used = i / head_dim % kPageSize < tokens;
+      const int64_t slot = i / head_dim % kPageSize;
+      const bool used = slot >= begin && slot < end;
       k.push_back(used ? random.uniform(-1.0, 1.0) : kNan);
       v.push_back(used ? random.uniform(-1.0, 1.0) : kNan);
     }
@@ -36,7 +43,7 @@ size_t AttentionDecode::Pool::index(int64_t page, int64_t kv_head, int64_t slot,
                              dim);
 }
 
-StepRequest AttentionDecode::Pool::request(int64_t kv_length, Random& random) {
+StepRequest AttentionDecode::Pool::request(int64_t kv_length, Random& random, int64_t window) {
   StepRequest request{.pages = {}, .kv_length = kv_length, .rows = 1};
   for (int64_t i = 0; i < kv_length / kPageSize; ++i) {
     request.pages.push_back(static_cast<int32_t>(random.below(kFullPages)));
@@ -44,21 +51,29 @@ StepRequest AttentionDecode::Pool::request(int64_t kv_length, Random& random) {
   if (kv_length % kPageSize != 0) {
     request.pages.push_back(static_cast<int32_t>(kFullPages + kv_length % kPageSize - 1));
   }
+  const int64_t first_seen = window == 0 ? 0 : std::max<int64_t>(kv_length - window, 0);
+  const int64_t border = first_seen / kPageSize;
+  std::fill_n(request.pages.begin(), border, kNoPage);
+  // A last page that is not full has no NaN before the window.
+  if (first_seen % kPageSize != 0 && border < kv_length / kPageSize) {
+    request.pages[static_cast<size_t>(border)] =
+        static_cast<int32_t>(kFirstBorder + first_seen % kPageSize - 1);
+  }
   return request;
 }
 
 std::vector<StepRequest> AttentionDecode::Pool::requests(const std::vector<int64_t>& kv_lengths,
-                                                         Random& random) {
+                                                         Random& random, int64_t window) {
   std::vector<StepRequest> all;
   for (int64_t kv_length : kv_lengths) {
-    all.push_back(request(kv_length, random));
+    all.push_back(request(kv_length, random, window));
   }
   return all;
 }
 
 void AttentionDecode::decode(const Tensor& q, const KvLayer& kv,
-                             const std::vector<StepRequest>& requests, float scale,
-                             const Tensor& y) {
+                             const std::vector<StepRequest>& requests,
+                             const AttentionParams& params, const Tensor& y) {
   const PagedStep step(requests, kGpu);
   const PagedBatch batch = step.decode_batch();
   const int64_t head_dim = kv.k.size(3);
@@ -66,12 +81,13 @@ void AttentionDecode::decode(const Tensor& q, const KvLayer& kv,
       kGpu, attention_workspace_bytes(kGpu, q.size(1) / head_dim, kv.k.size(1), head_dim));
   ExecContext exec{
       .device = kGpu, .workspace = workspace, .threads = gpu->threads, .cuda = &gpu->cuda};
-  attention(q, kv, batch, scale, y, exec);
+  attention(q, kv, batch, params, y, exec);
   gpu->cuda.synchronize();
 }
 
 Expected AttentionDecode::twin(const Tensor& q, const KvLayer& kv,
-                               const std::vector<StepRequest>& requests, float scale) {
+                               const std::vector<StepRequest>& requests,
+                               const AttentionParams& params) {
   std::vector<StepRequest> real;
   for (const StepRequest& request : requests) {
     if (request.kv_length > 0) {
@@ -91,7 +107,7 @@ Expected AttentionDecode::twin(const Tensor& q, const KvLayer& kv,
     }
   }
   const PagedStep step(real);
-  attention(q_real.view(), kv, step.batch(), scale, y.view(), cpu.exec);
+  attention(q_real.view(), kv, step.batch(), params, y.view(), cpu.exec);
 
   Expected expected;
   row = 0;
@@ -108,28 +124,31 @@ Expected AttentionDecode::twin(const Tensor& q, const KvLayer& kv,
 }
 
 void AttentionDecode::expect_twin(const Pool& pool, const std::vector<StepRequest>& requests,
-                                  const GuardedTensor& q, float scale, double factor) {
+                                  const GuardedTensor& q, const AttentionParams& params,
+                                  double factor) {
   const auto rows = static_cast<int64_t>(requests.size());
   const int64_t features = q.view().size(1);
   const GuardedTensor y(GetParam(), {rows, features}, next_layout(), kGpu);
   const GuardedTensor again(GetParam(), {rows, features}, Layout::contiguous, kGpu);
-  decode(q.view(), pool.gpu(), requests, scale, y.view());
-  decode(q.view(), pool.gpu(), requests, scale, again.view());
-  EXPECT_TRUE(all_close(y.view(), twin(q.view(), pool.twin(), requests, scale), factor));
+  decode(q.view(), pool.gpu(), requests, params, y.view());
+  decode(q.view(), pool.gpu(), requests, params, again.view());
+  EXPECT_TRUE(all_close(y.view(), twin(q.view(), pool.twin(), requests, params), factor));
   EXPECT_TRUE(y.guards_intact());
   EXPECT_TRUE(same_bits(again.view(), y.view()));
 }
 
 void AttentionDecode::expect_twin(const Pool& pool, const std::vector<int64_t>& kv_lengths,
-                                  int64_t heads, double factor) {
+                                  int64_t heads, double factor, int64_t window) {
   const int64_t head_dim = pool.gpu().k.size(3);
   const auto rows = static_cast<int64_t>(kv_lengths.size());
-  SCOPED_TRACE(fmt::format("head_dim {}, {} heads, {} key/value heads, {} rows, kv_length {}",
-                           head_dim, heads, pool.gpu().k.size(1), rows, kv_lengths[0]));
-  const std::vector<StepRequest> requests = Pool::requests(kv_lengths, random);
+  SCOPED_TRACE(
+      fmt::format("head_dim {}, {} heads, {} key/value heads, {} rows, kv_length {}, window {}",
+                  head_dim, heads, pool.gpu().k.size(1), rows, kv_lengths[0], window));
+  const std::vector<StepRequest> requests = Pool::requests(kv_lengths, random, window);
   const GuardedTensor q =
       random.tensor(GetParam(), {rows, heads * head_dim}, next_layout(), -3.0, 3.0, kGpu);
-  expect_twin(pool, requests, q, 1.0f / std::sqrt(static_cast<float>(head_dim)), factor);
+  expect_twin(pool, requests, q,
+              {.scale = 1.0f / std::sqrt(static_cast<float>(head_dim)), .window = window}, factor);
 }
 
 std::vector<int64_t> AttentionDecode::mixed_lengths(int64_t rows) {

@@ -29,7 +29,7 @@ TEST_P(AttentionDecode, LargeScores) {
       const GuardedTensor q(GetParam(), {1, 64}, Layout::contiguous, kGpu);
       set_values(q.view(), std::vector<double>(64, 1.0));
       SCOPED_TRACE(fmt::format("offset {}, kv_length {}", offset, kv_length));
-      expect_twin(pool, Pool::requests({kv_length}, random), q, 1.0f);
+      expect_twin(pool, Pool::requests({kv_length}, random), q, {.scale = 1.0f});
     }
   }
 }
@@ -48,7 +48,7 @@ TEST_P(AttentionDecode, OneScoreFarAboveTheOthersPicksItsValue) {
     const GuardedTensor q(GetParam(), {1, 64}, Layout::contiguous, kGpu);
     set_values(q.view(), std::vector<double>(64, 2.0));
     const GuardedTensor y(GetParam(), {1, 64}, Layout::contiguous, kGpu);
-    decode(q.view(), pool.gpu(), {request}, 1.0f, y.view());
+    decode(q.view(), pool.gpu(), {request}, {.scale = 1.0f}, y.view());
     const std::vector<double> values = values_of(pool.gpu().v);
     const auto first = static_cast<std::ptrdiff_t>(pool.index(page, 0, winner % kPageSize, 0));
     const std::vector<double> expected(values.begin() + first, values.begin() + first + 64);
@@ -80,7 +80,7 @@ TEST_P(AttentionDecode, NanStaysInItsHeadAndItsRequest) {
     const GuardedTensor q(GetParam(), {rows, kHeads * kDim}, Layout::contiguous, kGpu);
     set_values(q.view(), queries);
     const GuardedTensor y(GetParam(), {rows, kHeads * kDim}, Layout::contiguous, kGpu);
-    decode(q.view(), pool.gpu(), requests, 0.25f, y.view());
+    decode(q.view(), pool.gpu(), requests, {.scale = 0.25f}, y.view());
     const std::vector<double> values = values_of(y.view());
     for (int64_t i = 0; i < rows * kHeads * kDim; ++i) {
       const int64_t row = i / (kHeads * kDim);
@@ -88,6 +88,34 @@ TEST_P(AttentionDecode, NanStaysInItsHeadAndItsRequest) {
       const bool sick = (row == 0 && head == 2) || (row == 1 && head >= 2) ||
                         (row == 2 && head < 2 && i % kDim == 7);
       ASSERT_EQ(std::isnan(values[static_cast<size_t>(i)]), sick) << row << " " << i;
+    }
+  }
+}
+
+// Of 53 tokens and a window: a NaN before it is of no weight, one in it makes its element NaN. In
+// the first, the last and other slots of pages; of one page the window may see neither the first
+// slots nor the last.
+TEST_P(AttentionDecode, NanIsSeenInTheWindowAlone) {
+  constexpr int64_t kLength = 53;
+  constexpr int64_t kDim = 32;
+  const StepRequest request{.pages = {3, 1, 2, 0}, .kv_length = kLength, .rows = 1};
+  const GuardedTensor q = random.tensor(GetParam(), {1, kDim}, Layout::contiguous, -3.0, 3.0, kGpu);
+  const GuardedTensor y(GetParam(), {1, kDim}, Layout::contiguous, kGpu);
+  for (const bool is_key : {true, false}) {
+    for (int64_t token : {0, 15, 16, 31, 40, 48, 50, 52}) {
+      Pool pool(GetParam(), 1, kDim, random);
+      const int64_t page = request.pages[static_cast<size_t>(token / kPageSize)];
+      (is_key ? pool.k : pool.v)[pool.index(page, 0, token % kPageSize, 7)] = kNan;
+      pool.upload();
+      for (int64_t window : {1, 3, 13, 37, 53}) {
+        decode(q.view(), pool.gpu(), {request}, {.scale = 0.25f, .window = window}, y.view());
+        const std::vector<double> values = values_of(y.view());
+        for (int64_t i = 0; i < kDim; ++i) {
+          const bool sick = token >= kLength - window && (is_key || i == 7);
+          ASSERT_EQ(std::isnan(values[static_cast<size_t>(i)]), sick)
+              << "token " << token << ", window " << window << ", " << i;
+        }
+      }
     }
   }
 }
@@ -101,7 +129,7 @@ TEST_P(AttentionDecode, AKeyOfNanMakesAllOfItsHeadNan) {
   const GuardedTensor q = random.tensor(GetParam(), {1, 64}, Layout::contiguous, -1.0, 1.0, kGpu);
   const GuardedTensor y(GetParam(), {1, 64}, Layout::contiguous, kGpu);
   set_values(y.view(), std::vector<double>(64, 0.0));
-  decode(q.view(), pool.gpu(), {Pool::request(200, random)}, 1.0f, y.view());
+  decode(q.view(), pool.gpu(), {Pool::request(200, random)}, {.scale = 1.0f}, y.view());
   EXPECT_TRUE(all_close(y.view(), std::vector<double>(64, kNan), std::vector<double>(64, 0.0)));
 }
 

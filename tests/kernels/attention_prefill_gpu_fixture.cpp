@@ -3,9 +3,12 @@
 #include <algorithm>
 #include <cmath>
 
-#include "kernels/attention.h"
-
 namespace sparsellm::testing {
+namespace {
+
+constexpr int32_t kNoPage = 1 << 30;
+
+}  // namespace
 
 AttentionPrefill::Pool::Pool(int64_t pages, int64_t kv_heads, int64_t head_dim)
     : pages_(pages),
@@ -29,6 +32,11 @@ void AttentionPrefill::Pool::copy(const Pages& from, const Pages& to, int64_t le
   for_each(length, [&](int64_t token, int64_t head, int64_t i) {
     at(to, token, head, i) = at(from, token, head, i);
   });
+}
+
+void AttentionPrefill::Pool::poison(const Pages& pages, int64_t length) {
+  for_each(length,
+           [&](int64_t token, int64_t head, int64_t i) { at(pages, token, head, i) = kNan; });
 }
 
 GuardedTensor AttentionPrefill::Pool::upload(DType dtype) const {
@@ -57,9 +65,18 @@ AttentionPrefill::Pages AttentionPrefill::Cache::add(int64_t length) {
   return pages;
 }
 
-StepRequest AttentionPrefill::request(const Pages& pages, int64_t kv_length, int64_t rows) {
+StepRequest AttentionPrefill::request(const Pages& pages, int64_t kv_length, int64_t rows,
+                                      int64_t window) {
   const auto count = static_cast<std::ptrdiff_t>(pages_for(kv_length));
-  return {.pages = {pages.begin(), pages.begin() + count}, .kv_length = kv_length, .rows = rows};
+  StepRequest request{
+      .pages = {pages.begin(), pages.begin() + count}, .kv_length = kv_length, .rows = rows};
+  std::fill_n(request.pages.begin(),
+              std::min<int64_t>(first_seen(kv_length, rows, window) / kPageSize, count), kNoPage);
+  return request;
+}
+
+int64_t AttentionPrefill::first_seen(int64_t kv_length, int64_t rows, int64_t window) {
+  return window == 0 ? 0 : std::max<int64_t>(kv_length - rows - window + 1, 0);
 }
 
 float AttentionPrefill::scale_of(int64_t head_dim) {
@@ -75,12 +92,12 @@ GuardedTensor AttentionPrefill::on_gpu(int64_t rows, int64_t features,
 
 GuardedTensor AttentionPrefill::attend(const Cache& cache, const std::vector<StepRequest>& requests,
                                        int64_t rows, int64_t features, const std::vector<double>& q,
-                                       float scale) const {
+                                       const AttentionParams& params) const {
   const GuardedTensor k = cache.k.upload(GetParam());
   const GuardedTensor v = cache.v.upload(GetParam());
   const PagedStep step(requests, kGpu);
   GuardedTensor y(GetParam(), {rows, features}, Layout::contiguous, kGpu);
-  attention(on_gpu(rows, features, q).view(), {.k = k.view(), .v = v.view()}, step.batch(), scale,
+  attention(on_gpu(rows, features, q).view(), {.k = k.view(), .v = v.view()}, step.batch(), params,
             y.view(), gpu->exec);
   EXPECT_TRUE(y.guards_intact());
   return y;
@@ -92,12 +109,13 @@ GuardedTensor AttentionPrefill::attend(const Cache& cache, const std::vector<Ste
 // changes by u + 2^-25 * keys at most, before it is rounded itself. A quarter more is for the
 // errors of the scores and of exp2, some 2^-20 of a weight, and for rounding a changed result.
 void AttentionPrefill::expect_twin(const GuardedTensor& y, const Tensor& q, const KvLayer& kv,
-                                   const std::vector<StepRequest>& requests, float scale) {
+                                   const std::vector<StepRequest>& requests,
+                                   const AttentionParams& params) {
   const GuardedTensor k_twin = cpu_twin(kv.k);
   const GuardedTensor v_twin = cpu_twin(kv.v);
   const GuardedTensor y_twin(DType::f32, {q.size(0), q.size(1)});
   const PagedStep step(requests);
-  attention(cpu_twin(q).view(), {.k = k_twin.view(), .v = v_twin.view()}, step.batch(), scale,
+  attention(cpu_twin(q).view(), {.k = k_twin.view(), .v = v_twin.view()}, step.batch(), params,
             y_twin.view(), cpu.exec);
   int64_t keys = 0;
   for (const StepRequest& each : requests) {

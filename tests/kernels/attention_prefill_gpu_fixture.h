@@ -5,6 +5,7 @@
 #include <limits>
 #include <vector>
 
+#include "kernels/attention.h"
 #include "kernels/paged_kv.h"
 #include "tests/testing/gpu_context.h"
 #include "tests/testing/paged_step.h"
@@ -33,6 +34,8 @@ class AttentionPrefill : public GpuTest {
     double& at(const Pages& pages, int64_t token, int64_t head, int64_t i);
     void fill(const Pages& pages, int64_t length, Random& random);
     void copy(const Pages& from, const Pages& to, int64_t length);
+    // The first `length` tokens become NaN.
+    void poison(const Pages& pages, int64_t length);
     GuardedTensor upload(DType dtype) const;
 
    private:
@@ -66,18 +69,23 @@ class AttentionPrefill : public GpuTest {
     Pages free;
   };
 
-  static StepRequest request(const Pages& pages, int64_t kv_length, int64_t rows);
+  // Pages that no row reaches by the window are out of range.
+  static StepRequest request(const Pages& pages, int64_t kv_length, int64_t rows,
+                             int64_t window = 0);
+  // The first token that the first row of a request sees.
+  static int64_t first_seen(int64_t kv_length, int64_t rows, int64_t window);
   static float scale_of(int64_t head_dim);
 
   GuardedTensor on_gpu(int64_t rows, int64_t features, const std::vector<double>& values) const;
 
   // The result of `requests` on the GPU, for queries q.
   GuardedTensor attend(const Cache& cache, const std::vector<StepRequest>& requests, int64_t rows,
-                       int64_t features, const std::vector<double>& q, float scale) const;
+                       int64_t features, const std::vector<double>& q,
+                       const AttentionParams& params) const;
 
   // Compares with attention() in f32 on the CPU, for values of at most 1.
   void expect_twin(const GuardedTensor& y, const Tensor& q, const KvLayer& kv,
-                   const std::vector<StepRequest>& requests, float scale);
+                   const std::vector<StepRequest>& requests, const AttentionParams& params);
 
   Random random{91};
 };

@@ -24,8 +24,11 @@ TEST_P(AttentionPrefill, ALongPrompt) {
   const GuardedTensor q =
       random.tensor(GetParam(), {kTokens, 256}, Layout::contiguous, -3.0, 3.0, kGpu);
   const GuardedTensor y(GetParam(), {kTokens, 256}, Layout::contiguous, kGpu);
-  attention(q.view(), kv, step.batch(), scale_of(128), y.view(), gpu->exec);
-  expect_twin(y, q.view(), kv, requests, scale_of(128));
+  for (int64_t window : {0, 700}) {
+    const AttentionParams params{.scale = scale_of(128), .window = window};
+    attention(q.view(), kv, step.batch(), params, y.view(), gpu->exec);
+    expect_twin(y, q.view(), kv, requests, params);
+  }
 }
 
 // So many rows that other tiles pay: the same bits, infinities and NaNs included.
@@ -45,18 +48,22 @@ TEST_P(AttentionPrefill, ALargeLaunchHasTheSameBits) {
     for (int64_t i = 0; i < kTokens * features; ++i) {
       q.push_back(random.uniform(-3.0, 3.0));
     }
-    const GuardedTensor one =
-        attend(cache, {request(pages, kTokens, kTokens)}, kTokens, features, q, scale_of(head_dim));
     std::vector<StepRequest> requests;
     std::vector<double> queries;
     for (int64_t i = 0; i < kCopies; ++i) {
       requests.push_back(request(pages, kTokens, kTokens));
       queries.insert(queries.end(), q.begin(), q.end());
     }
-    const GuardedTensor many =
-        attend(cache, requests, kCopies * kTokens, features, queries, scale_of(head_dim));
-    for (int64_t i = 0; i < kCopies; ++i) {
-      EXPECT_TRUE(same_bits(many.view().rows(i * kTokens, kTokens), one.view())) << "copy " << i;
+    for (int64_t window : {0, 1, 37, 70, 100}) {
+      const AttentionParams params{.scale = scale_of(head_dim), .window = window};
+      const GuardedTensor one =
+          attend(cache, {request(pages, kTokens, kTokens)}, kTokens, features, q, params);
+      const GuardedTensor many =
+          attend(cache, requests, kCopies * kTokens, features, queries, params);
+      for (int64_t i = 0; i < kCopies; ++i) {
+        EXPECT_TRUE(same_bits(many.view().rows(i * kTokens, kTokens), one.view()))
+            << "copy " << i << ", window " << window;
+      }
     }
   }
 }

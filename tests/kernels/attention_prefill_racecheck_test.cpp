@@ -30,46 +30,51 @@ TEST_P(AttentionPrefill, NanStaysWhereItIsSeen) {
   for (int64_t i = 0; i < kRows * kFeatures; ++i) {
     q.push_back(random.uniform(-1.0, 1.0));
   }
-  const std::vector<double> clean =
-      values_of(attend(cache, requests, kRows, kFeatures, q, 0.2f).view());
   struct Case {
     Place place;
     double value;
   };
-  for (const Case& each : {Case{Place::q, kNan}, Case{Place::k, kNan}, Case{Place::v, kNan},
-                           Case{Place::v, std::numeric_limits<double>::infinity()}}) {
-    for (int64_t token : {0, 18, 63, 64, 100, 139}) {
-      constexpr int64_t kHead = 1;  // as a head of keys and values: that of queries 2 and 3
-      constexpr int64_t kElement = 13;
-      std::vector<double> queries = q;
-      Cache changed = cache;
-      if (each.place == Place::q) {
-        queries.at(static_cast<size_t>(token * kFeatures + kHead * kHeadDim + kElement)) =
-            each.value;
-      } else {
-        Pool& pool = each.place == Place::k ? changed.k : changed.v;
-        pool.at(sick, token, kHead, kElement) = each.value;
-      }
-      const std::vector<double> got =
-          values_of(attend(changed, requests, kRows, kFeatures, queries, 0.2f).view());
-      int64_t failures = 0;
-      for (int64_t row = 0; row < kRows; ++row) {
-        for (int64_t i = 0; i < kFeatures; ++i) {
-          const bool seen = row >= token && row < kTokens && i / kHeadDim >= 2;
-          const bool hit = each.place == Place::q   ? row == token && i / kHeadDim == kHead
-                           : each.place == Place::k ? seen
-                                                    : seen && i % kHeadDim == kElement;
-          const auto at = static_cast<size_t>(row * kFeatures + i);
-          const double expected = hit ? each.value : clean[at];
-          failures += got[at] == expected || (std::isnan(got[at]) && std::isnan(expected)) ? 0 : 1;
+  for (const int64_t window : {0, 40, 70}) {
+    const AttentionParams params{.scale = 0.2f, .window = window};
+    const std::vector<double> clean =
+        values_of(attend(cache, requests, kRows, kFeatures, q, params).view());
+    for (const Case& each : {Case{Place::q, kNan}, Case{Place::k, kNan}, Case{Place::v, kNan},
+                             Case{Place::v, std::numeric_limits<double>::infinity()}}) {
+      for (int64_t token : {0, 18, 63, 64, 100, 139}) {
+        constexpr int64_t kHead = 1;  // as a head of keys and values: that of queries 2 and 3
+        constexpr int64_t kElement = 13;
+        std::vector<double> queries = q;
+        Cache changed = cache;
+        if (each.place == Place::q) {
+          queries.at(static_cast<size_t>(token * kFeatures + kHead * kHeadDim + kElement)) =
+              each.value;
+        } else {
+          Pool& pool = each.place == Place::k ? changed.k : changed.v;
+          pool.at(sick, token, kHead, kElement) = each.value;
         }
+        const std::vector<double> got =
+            values_of(attend(changed, requests, kRows, kFeatures, queries, params).view());
+        int64_t failures = 0;
+        for (int64_t row = 0; row < kRows; ++row) {
+          for (int64_t i = 0; i < kFeatures; ++i) {
+            const bool seen = row >= token && row < kTokens &&
+                              (window == 0 || row < token + window) && i / kHeadDim >= 2;
+            const bool hit = each.place == Place::q   ? row == token && i / kHeadDim == kHead
+                             : each.place == Place::k ? seen
+                                                      : seen && i % kHeadDim == kElement;
+            const auto at = static_cast<size_t>(row * kFeatures + i);
+            const double expected = hit ? each.value : clean[at];
+            failures +=
+                got[at] == expected || (std::isnan(got[at]) && std::isnan(expected)) ? 0 : 1;
+          }
+        }
+        EXPECT_EQ(failures, 0) << "place " << static_cast<int>(each.place) << ", value "
+                               << each.value << ", token " << token << ", window " << window;
       }
-      EXPECT_EQ(failures, 0) << "place " << static_cast<int>(each.place) << ", value " << each.value
-                             << ", token " << token;
     }
-  }
-  for (double value : clean) {
-    ASSERT_TRUE(std::isfinite(value));
+    for (double value : clean) {
+      ASSERT_TRUE(std::isfinite(value));
+    }
   }
 }
 
@@ -88,10 +93,11 @@ TEST_P(AttentionPrefill, LargeScores) {
     }
     const std::vector<StepRequest> requests{request(pages, kTokens, kTokens)};
     const std::vector<double> q(kTokens * 64, 1.0);
-    const GuardedTensor y = attend(cache, requests, kTokens, 64, q, 1.0f);
+    const GuardedTensor y = attend(cache, requests, kTokens, 64, q, {.scale = 1.0f});
     const GuardedTensor k = cache.k.upload(GetParam());
     const GuardedTensor v = cache.v.upload(GetParam());
-    expect_twin(y, on_gpu(kTokens, 64, q).view(), {.k = k.view(), .v = v.view()}, requests, 1.0f);
+    expect_twin(y, on_gpu(kTokens, 64, q).view(), {.k = k.view(), .v = v.view()}, requests,
+                {.scale = 1.0f});
   }
 }
 
@@ -106,7 +112,7 @@ TEST_P(AttentionPrefill, OneScoreFarAboveTheOthersPicksItsValue) {
       q.push_back(random.uniform(1.0, most));
     }
     const GuardedTensor v = cache.v.upload(GetParam());
-    const GuardedTensor y = attend(cache, {request(pages, 130, 1)}, 1, 64, q, 1.0f);
+    const GuardedTensor y = attend(cache, {request(pages, 130, 1)}, 1, 64, q, {.scale = 1.0f});
     const Tensor page = v.view().rows(pages[static_cast<size_t>(winner / kPageSize)], 1);
     const std::vector<double> values = values_of(page);
     const auto first = values.begin() + winner % kPageSize * 64;

@@ -321,6 +321,19 @@ TEST_F(KvAppendErrors, RopeRefusesWhatDoesNotFit) {
   EXPECT_TRUE(throws_error([&] { append(angles.view(), k_.view(), values.view()); }, "overlap"));
 }
 
+// The pages of tokens that were there before are not looked at: a window may have left them.
+TEST_F(KvAppendErrors, PagesOfEarlierTokensMayBeAnything) {
+  for (int32_t page : {-1, 4}) {
+    const PagedStep step({{.pages = {page, 1}, .kv_length = 20, .rows = 4},
+                          {.pages = {0}, .kv_length = 3, .rows = 1}});
+    batch_ = step.batch();
+    EXPECT_NO_THROW(append());
+  }
+  const PagedStep step({{.pages = {4, 1}, .kv_length = 20, .rows = 5}});
+  batch_ = step.batch();
+  EXPECT_TRUE(throws_error([&] { append(); }, "page 4 of a pool of 4"));
+}
+
 // Each two that may not overlap, alone; all of them are columns of one matrix.
 TEST_F(KvAppendErrors, RopeRefusesEachOverlap) {
   const GuardedTensor matrix = Random(9).tensor(DType::f32, {5, 72});

@@ -27,11 +27,14 @@ std::vector<StepRequest> OverlappingChain::Requests::prompts() const {
   return all;
 }
 
-std::vector<StepRequest> OverlappingChain::Requests::step(int64_t number) const {
+std::vector<StepRequest> OverlappingChain::Requests::step(int64_t number, int64_t window) const {
+  constexpr int32_t kNoPage = 1 << 30;
   std::vector<StepRequest> all;
   for (int64_t i = 0; i < std::ssize(lengths_); ++i) {
     const int64_t length = length_of(i) == kPadding ? 0 : length_of(i) + number + 1;
     all.push_back({.pages = pages_of(i, length), .kv_length = length, .rows = 1});
+    const int64_t first_seen = window == 0 ? 0 : std::max<int64_t>(length - window, 0);
+    std::fill_n(all.back().pages.begin(), first_seen / kPageSize, kNoPage);
   }
   return all;
 }

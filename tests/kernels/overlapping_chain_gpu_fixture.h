@@ -40,8 +40,8 @@ class OverlappingChain : public GpuTest {
 
     // What they have before the first step.
     std::vector<StepRequest> prompts() const;
-    // Steps count from 0.
-    std::vector<StepRequest> step(int64_t number) const;
+    // Steps count from 0. Pages before the window are out of range.
+    std::vector<StepRequest> step(int64_t number, int64_t window = 0) const;
 
    private:
     int64_t length_of(int64_t request) const { return lengths_[static_cast<size_t>(request)]; }

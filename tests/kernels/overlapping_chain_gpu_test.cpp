@@ -90,14 +90,14 @@ TEST_P(OverlappingChain, LayersGiveTheSameBits) {
         product(normed, w_kv, kv);
         if (order == 2) {
           append_attention({}, {.q = q.view(), .k = keys, .v = values}, batch, cache.layer(),
-                           kHeads.scale(), mixed.view(), exec);
+                           {.scale = kHeads.scale()}, mixed.view(), exec);
         } else {
           append(kv.view(), batch, cache.layer(), exec);
           called(exec);
           if (order == 1) {
             product(normed, w_q, q);
           }
-          attention(q.view(), cache.layer(), batch, kHeads.scale(), mixed.view(), exec);
+          attention(q.view(), cache.layer(), batch, {.scale = kHeads.scale()}, mixed.view(), exec);
         }
         called(exec);
         product(mixed, w_out, out);
@@ -163,7 +163,7 @@ TEST_P(OverlappingChain, AppendedTokensAreSeen) {
         called(exec);
         append(of_step(kv), batch, cache.layer(), exec);
         called(exec);
-        attention(of_step(q), cache.layer(), batch, heads.scale(), of_step(y), exec);
+        attention(of_step(q), cache.layer(), batch, {.scale = heads.scale()}, of_step(y), exec);
         called(exec);
       }
       gpu->cuda.synchronize();

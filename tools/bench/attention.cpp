@@ -60,7 +60,7 @@ class AttentionBench {
     const AttentionOperands operands(
         shape, cold_copies(kv_bytes, std::max(kRotationBytes, cold_bytes_)), options_.seed, ctx_);
     const auto enqueue = [&](int64_t copy) {
-      attention(operands.q(copy), operands.kv(), operands.batch(copy), operands.scale(),
+      attention(operands.q(copy), operands.kv(), operands.batch(copy), {.scale = operands.scale()},
                 operands.y(copy), ctx_);
     };
     poison(operands.all_y(), ctx_);

@@ -77,8 +77,8 @@ TEST(BenchAttention, TheReferenceIsAttention) {
       const AttentionReference reference = reference_of(operands, shape(prefill), copy);
       poison(y, cpu.exec);
       EXPECT_EQ(reference.worst_error(y), kInfinity);
-      attention(operands.q(copy), operands.kv(), operands.batch(copy), operands.scale(), y,
-                cpu.exec);
+      attention(operands.q(copy), operands.kv(), operands.batch(copy), {.scale = operands.scale()},
+                y, cpu.exec);
       EXPECT_LE(reference.worst_error(y), 1.0) << "prefill " << prefill << ", copy " << copy;
       float& last = y.data<float>()[y.element_count() - 1];
       const float right = last;
@@ -159,7 +159,7 @@ TEST(BenchAttention, WrongTokensAreFound) {
   const Tensor y = operands.y(0);
   const AttentionReference reference = reference_of(operands, shape(false), 0);
   const auto worst_error = [&] {
-    attention(operands.q(0), operands.kv(), batch, operands.scale(), y, cpu.exec);
+    attention(operands.q(0), operands.kv(), batch, {.scale = operands.scale()}, y, cpu.exec);
     return reference.worst_error(y);
   };
   EXPECT_LE(worst_error(), 1.0);

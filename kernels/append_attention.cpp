@@ -6,23 +6,19 @@
 
 namespace sparsellm {
 
-void append_attention(const Tensor& cos_sin, const QkvRows& rows, const PagedBatch& batch,
+void append_attention(const QkTransform& transform, const QkvRows& rows, const PagedBatch& batch,
                       const KvLayer& kv, const AttentionParams& params, Tensor y,
                       ExecContext& ctx) {
   constexpr std::string_view kOp = "append_attention";
-  check_kv_append(cos_sin, rows, batch, kv, ctx);
+  check_kv_append(transform, rows, batch, kv, ctx);
   check_attention(rows.q, kv, batch, params, y, ctx);
   check_disjoint({kOp, "k and y"}, rows.k, y);
   check_disjoint({kOp, "v and y"}, rows.v, y);
-  check_disjoint({kOp, "cos_sin and y"}, cos_sin, y);
-  if (ctx.device.is_cuda() && append_attention_cuda(cos_sin, rows, batch, kv, params, y, ctx)) {
+  check_disjoint({kOp, "cos_sin and y"}, transform.cos_sin, y);
+  if (ctx.device.is_cuda() && append_attention_cuda(transform, rows, batch, kv, params, y, ctx)) {
     return;
   }
-  if (cos_sin.empty()) {
-    kv_append(rows.k, rows.v, batch, kv, ctx);
-  } else {
-    rope_kv_append(cos_sin, rows, batch, kv, ctx);
-  }
+  rope_kv_append(transform, rows, batch, kv, ctx);
   attention(rows.q, kv, batch, params, y, ctx);
 }
 

@@ -11,15 +11,15 @@ void attention_cuda(const Tensor& q, const KvLayer& kv, const PagedBatch& batch,
   }
 }
 
-bool append_attention_cuda(const Tensor& cos_sin, const QkvRows& rows, const PagedBatch& batch,
-                           const KvLayer& kv, const AttentionParams& params, Tensor y,
-                           ExecContext& ctx) {
+bool append_attention_cuda(const QkTransform& transform, const QkvRows& rows,
+                           const PagedBatch& batch, const KvLayer& kv,
+                           const AttentionParams& params, Tensor y, ExecContext& ctx) {
   if (!batch.decode || ctx.sums == Sums::batch_invariant ||
       !attention_decode_is_one_wave(batch.tokens(), kv, rows.q.size(1) / kv.k.size(3), ctx)) {
     return false;
   }
-  attention_decode_cuda(rows.q, {.cos_sin = cos_sin, .k = rows.k, .v = rows.v}, kv, batch, params,
-                        y, ctx);
+  attention_decode_cuda(rows.q, {.transform = transform, .k = rows.k, .v = rows.v}, kv, batch,
+                        params, y, ctx);
   return true;
 }
 

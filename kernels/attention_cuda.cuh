@@ -9,7 +9,7 @@ namespace sparsellm {
 // Keys and values of a step that are not in their pages yet, as append_attention() takes them;
 // none: they are there.
 struct NewTokens {
-  Tensor cos_sin;
+  QkTransform transform;
   Tensor k;
   Tensor v;
 };

@@ -9,6 +9,7 @@
 #include "kernels/base/warp.cuh"
 #include "kernels/device/cuda_types.cuh"
 #include "kernels/device/rotation.cuh"
+#include "kernels/device/warp_head.cuh"
 
 namespace sparsellm {
 namespace {
@@ -40,6 +41,10 @@ struct Operands {
   T* y;
 };
 
+// What a kernel does with the keys and values of its step: nothing, since they are in their pages;
+// or it puts them there, after the norms of k and of q if there are any (HeadNorms).
+enum class Append : uint8_t { nothing, tokens, normed_tokens };
+
 // Keys and values of the step that are not in their pages yet.
 template <class T>
 struct Appended {
@@ -49,6 +54,9 @@ struct Appended {
   int64_t k_stride;
   int64_t v_stride;
   int64_t cos_sin_stride;
+  const T* q_norm;  // for Append::normed_tokens
+  const T* k_norm;
+  float norm_epsilon;
 };
 
 struct Shape {
@@ -161,6 +169,70 @@ __device__ T rotated(const T* head, int dim, const float* angles, int head_dim) 
   return from_f32<T>(is_low ? both.low : both.high);
 }
 
+// The norms, and then the rotation, of a block's query heads and of its new key, if it has one. The
+// warps take them by turns, the key after the queries; all that a warp loads is on its way at once.
+template <class T, int kTiles>
+class NormedHeads {
+ public:
+  __device__ NormedHeads(int heads, bool has_key) : heads_(heads), has_key_(has_key) {}
+
+  // What does not depend on the kernels before.
+  __device__ void load_weights(const Appended<T>& appended, int half) {
+    q_norm_ = load_head<kTiles>(appended.q_norm, half);
+    if (has_key_ && warp() == heads_ % kWarps) {
+      k_norm_ = load_head<kTiles>(appended.k_norm, half);
+    }
+  }
+
+  // angles: null for no rotation.
+  __device__ void load(const T* q, const T* k, const float* angles, int half) {
+#pragma unroll
+    for (int n = 0; n < kHeads; ++n) {
+      if (has(n)) {
+        raw_[n] = load_head<kTiles>(is_key(n) ? k : q + head(n) * 2 * half, half);
+      }
+    }
+    rotates_ = angles != nullptr;
+    if (rotates_) {
+      angles_ = load_head<kTiles>(angles, half);
+    }
+  }
+
+  template <int kQStride>
+  __device__ void store(float epsilon, int half, T (*q)[kQStride], T* k) const {
+#pragma unroll
+    for (int n = 0; n < kHeads; ++n) {
+      if (has(n)) {
+        WarpHead<kTiles, T> weight = q_norm_;
+        if (is_key(n)) {
+          weight = k_norm_;
+        }
+        WarpHead<kTiles, float> x = normalised(raw_[n], weight, half, epsilon);
+        if (rotates_) {
+          rotate_head(x, angles_);
+        }
+        store_head(x, half, is_key(n) ? k : q[head(n)]);
+      }
+    }
+  }
+
+ private:
+  static constexpr int kHeads = kHeadsPerBlock / kWarps + 1;  // of a warp, the key among them
+
+  __device__ static int warp() { return static_cast<int>(threadIdx.x) / kWarpSize; }
+  __device__ static int head(int n) { return warp() + n * kWarps; }
+  __device__ bool is_key(int n) const { return head(n) == heads_; }
+  __device__ bool has(int n) const { return head(n) < heads_ || (is_key(n) && has_key_); }
+
+  int heads_;
+  bool has_key_;
+  bool rotates_ = false;
+  WarpHead<kTiles, T> q_norm_;
+  WarpHead<kTiles, T> k_norm_;
+  WarpHead<kTiles, T> raw_[kHeads];
+  WarpHead<kTiles, float> angles_;
+};
+
 // One block of kWarps warps for a request's row, a key/value head with up to kHeadsPerBlock of its
 // query heads (blockIdx.x = (row * kv_heads + kv_head) * pieces + piece) and a range of the
 // request's pages (split blockIdx.y). Its warps take the pages of the range in turn, each with its
@@ -172,12 +244,14 @@ __device__ T rotated(const T* head, int dim, const float* angles, int head_dim) 
 // a page takes them less than a sixth of the time that it takes the memory (by the peak rates of
 // sm_90), and needs fewer instructions than plain multiplications would.
 //
-// kAppends: the kernel puts the keys and values of its step in their pages. So it may read all
+// If the kernel puts the keys and values of its step in their pages by itself, it may read all
 // pages early, and the first ones are there when q comes.
-template <class T, int kTiles, bool kAppends>
+template <class T, int kTiles, Append kAppend>
 __global__ void __launch_bounds__(kThreads, blocks_per_multiprocessor(kTiles))
     attention_decode_kernel(Operands<T> in, Appended<T> appended, Partials partials, Shape shape) {
   launch_dependents();
+  constexpr bool kAppends = kAppend != Append::nothing;
+  constexpr bool kNorms = kAppend == Append::normed_tokens;
   constexpr int kDims = kTiles * kTileDims;
   constexpr int kQStride = kDims + 32;     // the quads of a quarter-warp read different banks
   constexpr int kValueStride = kDims + 8;  // two-way conflicts, the least for rows of float4
@@ -241,6 +315,15 @@ __global__ void __launch_bounds__(kThreads, blocks_per_multiprocessor(kTiles))
   if (has_page && reads_before_wait) {
     load_first_page();
   }
+  NormedHeads<T, kTiles> normed(heads, has_new);
+  if constexpr (kNorms) {
+    normed.load_weights(appended, head_dim / 2);
+    for (int i = threadIdx.x; i < kHeadsPerBlock * kDims; i += kThreads) {
+      if (i / kDims >= heads || i % kDims >= head_dim) {
+        shared_q[i / kDims][i % kDims] = from_f32<T>(0.0f);
+      }
+    }
+  }
   wait_on_dependencies();
   if (has_page && !reads_before_wait) {
     load_first_page();
@@ -252,32 +335,44 @@ __global__ void __launch_bounds__(kThreads, blocks_per_multiprocessor(kTiles))
   constexpr int kNewDims = (kDims + kThreads - 1) / kThreads;  // a thread's
   T new_key[kNewDims];
   T new_value[kNewDims];
+  if constexpr (kNorms) {
+    normed.load(in.q + row * shape.q_stride + first_head * head_dim,
+                appended.k + row * appended.k_stride + kv_head * head_dim, angles, head_dim / 2);
+  }
   if (has_new) {
 #pragma unroll
     for (int n = 0; n < kNewDims; ++n) {
       const int dim = static_cast<int>(threadIdx.x) + n * kThreads;
       if (dim < head_dim) {
-        new_key[n] = rotated(appended.k + row * appended.k_stride + kv_head * head_dim, dim, angles,
-                             head_dim);
+        if constexpr (!kNorms) {
+          new_key[n] = rotated(appended.k + row * appended.k_stride + kv_head * head_dim, dim,
+                               angles, head_dim);
+        }
         new_value[n] = appended.v[row * appended.v_stride + kv_head * head_dim + dim];
       }
     }
   }
-  for (int i = threadIdx.x; i < kHeadsPerBlock * kDims; i += kThreads) {
-    const int head = i / kDims;
-    const int dim = i % kDims;
-    shared_q[head][dim] =
-        head < heads && dim < head_dim
-            ? rotated(in.q + row * shape.q_stride + (first_head + head) * head_dim, dim, angles,
-                      head_dim)
-            : from_f32<T>(0.0f);
+  if constexpr (kNorms) {
+    normed.store(appended.norm_epsilon, head_dim / 2, shared_q, shared_key);
+  } else {
+    for (int i = threadIdx.x; i < kHeadsPerBlock * kDims; i += kThreads) {
+      const int head = i / kDims;
+      const int dim = i % kDims;
+      shared_q[head][dim] =
+          head < heads && dim < head_dim
+              ? rotated(in.q + row * shape.q_stride + (first_head + head) * head_dim, dim, angles,
+                        head_dim)
+              : from_f32<T>(0.0f);
+    }
   }
   if (has_new) {
 #pragma unroll
     for (int n = 0; n < kNewDims; ++n) {
       const int dim = static_cast<int>(threadIdx.x) + n * kThreads;
       if (dim < head_dim) {
-        shared_key[dim] = new_key[n];
+        if constexpr (!kNorms) {
+          shared_key[dim] = new_key[n];
+        }
         shared_value[dim] = new_value[n];
       }
     }
@@ -393,8 +488,9 @@ void start(const Operands<T>& in, const Appended<T>& appended, int64_t rows, con
     static_assert(kMaxBlocks / 2 <= CudaQueue::kCounters);  // with two splits or more
   }
   launch(ctx,
-         appended.k == nullptr ? attention_decode_kernel<T, kTiles, false>
-                               : attention_decode_kernel<T, kTiles, true>,
+         appended.k == nullptr        ? attention_decode_kernel<T, kTiles, Append::nothing>
+         : appended.q_norm == nullptr ? attention_decode_kernel<T, kTiles, Append::tokens>
+                                      : attention_decode_kernel<T, kTiles, Append::normed_tokens>,
          {.blocks = dim3(static_cast<unsigned>(blocks), static_cast<unsigned>(splits)),
           .threads = kThreads,
           .shared_bytes = 0,
@@ -431,6 +527,8 @@ void attention_decode_cuda(const Tensor& q, const NewTokens& tokens, const KvLay
                     .table_stride = batch.page_table.row_stride(),
                     .scale = params.scale,
                     .window = window_of(params)};
+  const Tensor& cos_sin = tokens.transform.cos_sin;
+  const HeadNorms& norms = tokens.transform.norms;
   visit_activation(q.dtype(), [&]<class T>(T) {
     const Operands<T> in{.q = static_cast<const T*>(q.raw()),
                          .k_pages = static_cast<T*>(kv.k.raw()),
@@ -440,10 +538,13 @@ void attention_decode_cuda(const Tensor& q, const NewTokens& tokens, const KvLay
                          .y = static_cast<T*>(y.raw())};
     const Appended<T> appended{.k = static_cast<const T*>(tokens.k.raw()),
                                .v = static_cast<const T*>(tokens.v.raw()),
-                               .cos_sin = static_cast<const float*>(tokens.cos_sin.raw()),
+                               .cos_sin = static_cast<const float*>(cos_sin.raw()),
                                .k_stride = tokens.k.row_stride(),
                                .v_stride = tokens.v.row_stride(),
-                               .cos_sin_stride = tokens.cos_sin.row_stride()};
+                               .cos_sin_stride = cos_sin.row_stride(),
+                               .q_norm = static_cast<const T*>(norms.q.raw()),
+                               .k_norm = static_cast<const T*>(norms.k.raw()),
+                               .norm_epsilon = norms.epsilon};
     switch (tiles_of(head_dim)) {
       case 1:
         start<T, 1>(in, appended, rows, shape, ctx);

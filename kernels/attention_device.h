@@ -18,8 +18,8 @@ void attention_cuda(const Tensor& q, const KvLayer& kv, const PagedBatch& batch,
 
 // append_attention() in one kernel, of checked arguments. Returns false, and has done nothing,
 // where two are faster or sums are to be batch invariant.
-bool append_attention_cuda(const Tensor& cos_sin, const QkvRows& rows, const PagedBatch& batch,
-                           const KvLayer& kv, const AttentionParams& params, Tensor y,
-                           ExecContext& ctx);
+bool append_attention_cuda(const QkTransform& transform, const QkvRows& rows,
+                           const PagedBatch& batch, const KvLayer& kv,
+                           const AttentionParams& params, Tensor y, ExecContext& ctx);
 
 }  // namespace sparsellm

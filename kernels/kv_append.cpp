@@ -17,11 +17,24 @@ void check(std::string_view op, const Tensor& k, const Tensor& v, const PagedBat
   check_kv_dtype({op, "k and its pages"}, k, kv, ctx);
 }
 
+void check_norms(std::string_view op, const HeadNorms& norms, const QkvRows& rows, int64_t head_dim,
+                 const ExecContext& ctx) {
+  require(head_dim <= kMaxHeadDim, "{}: norms of heads of {}, which are larger than {}", op,
+          head_dim, kMaxHeadDim);
+  require(norms.epsilon >= 0.0f, "{}: epsilon of the norms is {}", op, norms.epsilon);
+  check_tensor({op, "the norm of q"}, norms.q, Elements::floating, {head_dim}, ctx);
+  check_tensor({op, "the norm of k"}, norms.k, Elements::floating, {head_dim}, ctx);
+  if (ctx.device.is_cuda()) {
+    check_same_dtype({op, "q and its norm"}, rows.q, norms.q);
+    check_same_dtype({op, "k and its norm"}, rows.k, norms.k);
+  }
+}
+
 }  // namespace
 
-void check_kv_append(const Tensor& cos_sin, const QkvRows& rows, const PagedBatch& batch,
+void check_kv_append(const QkTransform& transform, const QkvRows& rows, const PagedBatch& batch,
                      const KvLayer& kv, const ExecContext& ctx) {
-  if (cos_sin.empty()) {
+  if (transform.empty()) {
     check("kv_append", rows.k, rows.v, batch, kv, ctx);
     return;
   }
@@ -32,12 +45,18 @@ void check_kv_append(const Tensor& cos_sin, const QkvRows& rows, const PagedBatc
   const int64_t head_dim = kv.k.size(3);
   require(head_dim > 0 && head_dim % 2 == 0 && rows.q.size(1) % head_dim == 0,
           "rope_kv_append: q {} is not made of whole heads of {}", rows.q.shape_string(), head_dim);
-  check_tensor({kOp, "cos_sin"}, cos_sin, Elements::f32, {batch.tokens(), head_dim}, ctx);
+  if (!transform.cos_sin.empty()) {
+    check_tensor({kOp, "cos_sin"}, transform.cos_sin, Elements::f32, {batch.tokens(), head_dim},
+                 ctx);
+  }
+  if (!transform.norms.empty()) {
+    check_norms(kOp, transform.norms, rows, head_dim, ctx);
+  }
   check_disjoint({kOp, "q and k"}, rows.q, rows.k);
   check_disjoint({kOp, "q and v"}, rows.q, rows.v);
   check_disjoint({kOp, "k and v"}, rows.k, rows.v);
-  check_disjoint({kOp, "cos_sin and q"}, cos_sin, rows.q);
-  check_disjoint({kOp, "cos_sin and k"}, cos_sin, rows.k);
+  check_disjoint({kOp, "cos_sin and q"}, transform.cos_sin, rows.q);
+  check_disjoint({kOp, "cos_sin and k"}, transform.cos_sin, rows.k);
 }
 
 void kv_append(const Tensor& k, const Tensor& v, const PagedBatch& batch, const KvLayer& kv,
@@ -50,13 +69,13 @@ void kv_append(const Tensor& k, const Tensor& v, const PagedBatch& batch, const 
   }
 }
 
-void rope_kv_append(const Tensor& cos_sin, const QkvRows& rows, const PagedBatch& batch,
+void rope_kv_append(const QkTransform& transform, const QkvRows& rows, const PagedBatch& batch,
                     const KvLayer& kv, ExecContext& ctx) {
-  check_kv_append(cos_sin, rows, batch, kv, ctx);
+  check_kv_append(transform, rows, batch, kv, ctx);
   if (ctx.device.is_cuda()) {
-    rope_kv_append_cuda(cos_sin, rows, batch, kv, ctx);
+    rope_kv_append_cuda(transform, rows, batch, kv, ctx);
   } else {
-    rope_kv_append_cpu(cos_sin, rows, batch, kv, ctx);
+    rope_kv_append_cpu(transform, rows, batch, kv, ctx);
   }
 }
 

@@ -20,10 +20,32 @@ struct QkvRows {
   Tensor v;  // the same
 };
 
-// The same after queries and keys were rotated by RoPE (kernels/rope.h). q is rotated in place;
-// afterwards k holds either what it held or its rotation.
-//   cos_sin f32 [tokens, head_dim], of rope_angles()
-void rope_kv_append(const Tensor& cos_sin, const QkvRows& rows, const PagedBatch& batch,
+// RMSNorm of each head of queries and of keys by itself (Qwen3): x / sqrt(mean(x^2) + epsilon) *
+// weight, in f32.
+//   q, k [head_dim], the weights, which all heads share, in any floating dtype, on CUDA in that of
+//   activations
+// Both are empty: none. With Launches::overlapping they may be read before what was enqueued before
+// has ended. head_dim is at most kMaxHeadDim.
+struct HeadNorms {
+  Tensor q = {};
+  Tensor k = {};
+  float epsilon = 0.0f;
+
+  bool empty() const { return q.empty() && k.empty(); }
+};
+
+// What becomes of queries and keys before they are stored and multiplied: first their norms, and
+// then their rotation by RoPE (kernels/rope.h), without rounding between them.
+struct QkTransform {
+  Tensor cos_sin = {};  // f32 [tokens, head_dim], of rope_angles(); empty: no rotation
+  HeadNorms norms = {};
+
+  bool empty() const { return cos_sin.empty() && norms.empty(); }
+};
+
+// kv_append() after the transform of queries and keys. q is transformed in place; afterwards k
+// holds either what it held or what became of it.
+void rope_kv_append(const QkTransform& transform, const QkvRows& rows, const PagedBatch& batch,
                     const KvLayer& kv, ExecContext& ctx);
 
 }  // namespace sparsellm

@@ -3,6 +3,7 @@
 
 #include "kernels/base/dtype.h"
 #include "kernels/cpu_loops.h"
+#include "kernels/device/norm_heads_cpu.h"
 #include "kernels/device/rotate_cpu.h"
 #include "kernels/kv_append_device.h"
 
@@ -54,10 +55,17 @@ void kv_append_cpu(const Tensor& k, const Tensor& v, const PagedBatch& batch, co
                              : append<float>(k, v, batch, kv, ctx);
 }
 
-void rope_kv_append_cpu(const Tensor& cos_sin, const QkvRows& rows, const PagedBatch& batch,
+void rope_kv_append_cpu(const QkTransform& transform, const QkvRows& rows, const PagedBatch& batch,
                         const KvLayer& kv, ExecContext& ctx) {
-  rotate_cpu(cos_sin, rows.q, ctx);
-  rotate_cpu(cos_sin, rows.k, ctx);
+  const HeadNorms& norms = transform.norms;
+  if (!norms.empty()) {
+    norm_heads_cpu(norms.q, norms.epsilon, rows.q, ctx);
+    norm_heads_cpu(norms.k, norms.epsilon, rows.k, ctx);
+  }
+  if (!transform.cos_sin.empty()) {
+    rotate_cpu(transform.cos_sin, rows.q, ctx);
+    rotate_cpu(transform.cos_sin, rows.k, ctx);
+  }
   kv_append_cpu(rows.k, rows.v, batch, kv, ctx);
 }
 

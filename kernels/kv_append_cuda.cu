@@ -5,6 +5,7 @@
 #include "kernels/device/elementwise.cuh"
 #include "kernels/device/paged_kv.cuh"
 #include "kernels/device/rotation.cuh"
+#include "kernels/device/warp_head.cuh"
 #include "kernels/kv_append_device.h"
 
 namespace sparsellm {
@@ -28,10 +29,38 @@ struct Step {
   int64_t table_stride;
   int requests;
   bool decode;
-  int heads;  // of q; 0 without rotation
+  int heads;  // of q; 0 without rotation and norms
   int kv_heads;
   int half;  // of head_dim
 };
+
+// Of all heads of q and of k.
+template <class T>
+struct Norms {
+  const T* q;
+  const T* k;
+  float epsilon;
+};
+
+// Where a row's token goes.
+struct Slot {
+  int64_t page;
+  int index;  // in the page
+};
+
+template <class T>
+__device__ Slot slot_of(const Step<T>& step, int64_t row, int position) {
+  const int request = step.decode
+                          ? static_cast<int>(row)
+                          : request_of(step.query_start, step.requests, static_cast<int>(row));
+  return {step.page_table[request * step.table_stride + position / kPageSize],
+          position % static_cast<int>(kPageSize)};
+}
+
+template <class T>
+__device__ T* head_in_pages(T* pages, const Slot& slot, int kv_head, const Step<T>& step) {
+  return pages + ((slot.page * step.kv_heads + kv_head) * kPageSize + slot.index) * 2 * step.half;
+}
 
 // Elements i and half + i of a head, kVector of each, that are rotated together.
 template <int kVector>
@@ -79,11 +108,7 @@ __global__ void rope_kv_append_kernel(Step<T> step) {
   if (position < 0) {
     return;  // padding
   }
-  const int request = step.decode
-                          ? static_cast<int>(row)
-                          : request_of(step.query_start, step.requests, static_cast<int>(row));
-  const int64_t page = step.page_table[request * step.table_stride + position / kPageSize];
-  const int slot = position % static_cast<int>(kPageSize);
+  const Slot slot = slot_of(step, row, position);
   const int pairs = step.half / kVector;  // in a head
   const int head_dim = 2 * step.half;
   const float* angles = step.cos_sin + row * step.cos_sin_stride;
@@ -102,13 +127,48 @@ __global__ void rope_kv_append_kernel(Step<T> step) {
     const int kv_head = head - step.heads - (is_key ? 0 : step.kv_heads);
     const T* from = (is_key ? step.k + row * step.k_stride : step.v + row * step.v_stride) +
                     kv_head * head_dim + at;
-    T* to = (is_key ? step.k_pages : step.v_pages) +
-            ((page * step.kv_heads + kv_head) * kPageSize + slot) * head_dim + at;
+    T* to = head_in_pages(is_key ? step.k_pages : step.v_pages, slot, kv_head, step) + at;
     Pair<kVector> pair = load_pair<kVector>(from, step.half);
     if (is_key && step.heads > 0) {
       rotate_pair(pair, angles + at, step.half);
     }
     store_pair(pair, to, step.half);
+  }
+}
+
+// blockIdx.x is the row. Its heads (those of q, then of k, then of v) are shared out to the warps
+// of the blocks along y.
+template <class T>
+__global__ void norm_rope_kv_append_kernel(Step<T> step, Norms<T> norms) {
+  launch_dependents();
+  wait_on_dependencies();
+  constexpr int kPairs = static_cast<int>(kMaxHeadDim) / 2 / kWarpSize;
+  const int64_t row = blockIdx.x;
+  const int position = step.positions[row];
+  if (position < 0) {
+    return;  // padding
+  }
+  const Slot slot = slot_of(step, row, position);
+  const int half = step.half;
+  for (int i = elementwise_first() / kWarpSize; i < step.heads + 2 * step.kv_heads;
+       i += elementwise_step() / kWarpSize) {
+    const bool is_query = i < step.heads;
+    const bool is_key = !is_query && i < step.heads + step.kv_heads;
+    const int kv_head = i - step.heads - (is_key ? 0 : step.kv_heads);
+    if (!is_query && !is_key) {
+      store_head(load_head<kPairs>(step.v + row * step.v_stride + kv_head * 2 * half, half), half,
+                 head_in_pages(step.v_pages, slot, kv_head, step));
+      continue;
+    }
+    T* q = step.q + row * step.q_stride + i * 2 * half;
+    const T* from = is_query ? q : step.k + row * step.k_stride + kv_head * 2 * half;
+    WarpHead<kPairs, float> head =
+        normalised(load_head<kPairs>(from, half),
+                   load_head<kPairs>(is_query ? norms.q : norms.k, half), half, norms.epsilon);
+    if (step.cos_sin != nullptr) {
+      rotate_head(head, load_head<kPairs>(step.cos_sin + row * step.cos_sin_stride, half));
+    }
+    store_head(head, half, is_query ? q : head_in_pages(step.k_pages, slot, kv_head, step));
   }
 }
 
@@ -118,10 +178,11 @@ bool aligned(const Tensor& x, int64_t vector) {
          x.row_stride() % vector == 0;
 }
 
-// q and cos_sin may be empty: nothing is rotated.
-void append(const Tensor& cos_sin, const QkvRows& rows, const PagedBatch& batch, const KvLayer& kv,
-            ExecContext& ctx) {
+// q is empty where the transform is.
+void append(const QkTransform& transform, const QkvRows& rows, const PagedBatch& batch,
+            const KvLayer& kv, ExecContext& ctx) {
   constexpr int kVector = 4;
+  const Tensor& cos_sin = transform.cos_sin;
   const int64_t head_dim = kv.k.size(3);
   // Without rotation any split into two parts will do.
   require(head_dim % 2 == 0, "kv_append: head_dim {} is odd", head_dim);
@@ -134,7 +195,7 @@ void append(const Tensor& cos_sin, const QkvRows& rows, const PagedBatch& batch,
                        (heads == 0 || (aligned(rows.q, kVector) && aligned(cos_sin, kVector)));
   visit_activation(rows.k.dtype(), [&]<class T>(T) {
     const Step<T> step{.cos_sin = static_cast<const float*>(cos_sin.raw()),
-                       .cos_sin_stride = heads == 0 ? 0 : cos_sin.row_stride(),
+                       .cos_sin_stride = cos_sin.row_stride(),
                        .q = static_cast<T*>(rows.q.raw()),
                        .q_stride = heads == 0 ? 0 : rows.q.row_stride(),
                        .k = static_cast<const T*>(rows.k.raw()),
@@ -152,6 +213,14 @@ void append(const Tensor& cos_sin, const QkvRows& rows, const PagedBatch& batch,
                        .heads = static_cast<int>(heads),
                        .kv_heads = static_cast<int>(kv.k.size(1)),
                        .half = static_cast<int>(half)};
+    if (!transform.norms.empty()) {
+      const Norms<T> norms{.q = static_cast<const T*>(transform.norms.q.raw()),
+                           .k = static_cast<const T*>(transform.norms.k.raw()),
+                           .epsilon = transform.norms.epsilon};
+      launch(ctx, norm_rope_kv_append_kernel<T>,
+             elementwise_shape(batch.tokens(), all_heads * kWarpSize, true), step, norms);
+      return;
+    }
     const int64_t width = vectors ? kVector : 1;
     const LaunchShape shape = elementwise_shape(batch.tokens(), all_heads * half / width, true);
     if (vectors) {
@@ -169,9 +238,10 @@ void kv_append_cuda(const Tensor& k, const Tensor& v, const PagedBatch& batch, c
   append({}, {.q = {}, .k = k, .v = v}, batch, kv, ctx);
 }
 
-void rope_kv_append_cuda(const Tensor& cos_sin, const QkvRows& rows, const PagedBatch& batch,
+void rope_kv_append_cuda(const QkTransform& transform, const QkvRows& rows, const PagedBatch& batch,
                          const KvLayer& kv, ExecContext& ctx) {
-  append(cos_sin, rows, batch, kv, ctx);
+  const QkvRows used = transform.empty() ? QkvRows{.q = {}, .k = rows.k, .v = rows.v} : rows;
+  append(transform, used, batch, kv, ctx);
 }
 
 }  // namespace sparsellm

@@ -4,9 +4,8 @@
 
 namespace sparsellm {
 
-// Throws Error for arguments that rope_kv_append() does not take, or kv_append() where cos_sin is
-// empty.
-void check_kv_append(const Tensor& cos_sin, const QkvRows& rows, const PagedBatch& batch,
+// Throws Error for arguments that rope_kv_append() does not take.
+void check_kv_append(const QkTransform& transform, const QkvRows& rows, const PagedBatch& batch,
                      const KvLayer& kv, const ExecContext& ctx);
 
 // The implementations of the ops of kv_append.h, which have checked their arguments.
@@ -14,9 +13,9 @@ void kv_append_cpu(const Tensor& k, const Tensor& v, const PagedBatch& batch, co
                    ExecContext& ctx);
 void kv_append_cuda(const Tensor& k, const Tensor& v, const PagedBatch& batch, const KvLayer& kv,
                     ExecContext& ctx);
-void rope_kv_append_cpu(const Tensor& cos_sin, const QkvRows& rows, const PagedBatch& batch,
+void rope_kv_append_cpu(const QkTransform& transform, const QkvRows& rows, const PagedBatch& batch,
                         const KvLayer& kv, ExecContext& ctx);
-void rope_kv_append_cuda(const Tensor& cos_sin, const QkvRows& rows, const PagedBatch& batch,
+void rope_kv_append_cuda(const QkTransform& transform, const QkvRows& rows, const PagedBatch& batch,
                          const KvLayer& kv, ExecContext& ctx);
 
 }  // namespace sparsellm

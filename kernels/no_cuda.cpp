@@ -41,7 +41,7 @@ void attention_cuda(const Tensor&, const KvLayer&, const PagedBatch&, const Atte
   fail_without_cuda("attention");
 }
 
-bool append_attention_cuda(const Tensor&, const QkvRows&, const PagedBatch&, const KvLayer&,
+bool append_attention_cuda(const QkTransform&, const QkvRows&, const PagedBatch&, const KvLayer&,
                            const AttentionParams&, Tensor, ExecContext&) {
   fail_without_cuda("append_attention");
 }
@@ -82,7 +82,7 @@ void rope_angles_cuda(const Tensor&, const Tensor&, Tensor, ExecContext&) {
   fail_without_cuda("rope_angles");
 }
 
-void rope_kv_append_cuda(const Tensor&, const QkvRows&, const PagedBatch&, const KvLayer&,
+void rope_kv_append_cuda(const QkTransform&, const QkvRows&, const PagedBatch&, const KvLayer&,
                          ExecContext&) {
   fail_without_cuda("rope_kv_append");
 }

@@ -1,6 +1,7 @@
 #include <cmath>
 
 #include "kernels/cpu_loops.h"
+#include "kernels/device/norm_heads_cpu.h"
 #include "kernels/norm_device.h"
 
 namespace sparsellm {
@@ -83,6 +84,19 @@ void rms_norm_cpu(const Tensor& delta, const Tensor& x, const NormParams& params
       const float scale =
           params.scale / std::sqrt(mean_square(from, 0.0f, features) + params.epsilon);
       scale_row(from, 0.0f, scale, params.weight.data<W>(), features, y.row<float>(token));
+    });
+  });
+}
+
+void norm_heads_cpu(const Tensor& weight, float epsilon, Tensor x, ExecContext& ctx) {
+  const int64_t head_dim = weight.size(0);
+  visit_float(weight.dtype(), [&]<class W>(W) {
+    for_each_row(x.size(0), x.size(1), ctx, [&](int64_t token) {
+      for (int64_t head = 0; head < x.size(1); head += head_dim) {
+        float* values = x.row<float>(token) + head;
+        const float scale = 1.0f / std::sqrt(mean_square(values, 0.0f, head_dim) + epsilon);
+        scale_row(values, 0.0f, scale, weight.data<W>(), head_dim, values);
+      }
     });
   });
 }

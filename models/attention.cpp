@@ -24,7 +24,9 @@ void SelfAttention::mix(const Activations& rows, const PagedBatch& batch, const 
                       .k = rows.joined.columns(q_size, kv_size),
                       .v = rows.joined.columns(q_size + kv_size, kv_size)};
   const float scale = 1.0f / std::sqrt(static_cast<float>(head_dim));
-  append_attention(cos_sin, parts, batch, kv, {.scale = scale, .window = window}, rows.mixed, ctx);
+  const HeadNorms norms{.q = q_norm.view, .k = k_norm.view, .epsilon = norm_epsilon};
+  append_attention({.cos_sin = cos_sin, .norms = norms}, parts, batch, kv,
+                   {.scale = scale, .window = window}, rows.mixed, ctx);
 }
 
 int64_t SelfAttention::activation_bytes(int64_t tokens, DType dtype) const {

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 
+#include "kernels/base/buffer.h"
 #include "kernels/base/exec.h"
 #include "kernels/paged_kv.h"
 #include "models/weights/linear.h"
@@ -15,6 +16,11 @@ struct SelfAttention {
   int64_t heads = 0;
   int64_t kv_heads = 0;
   int64_t head_dim = 0;
+  // Weights [head_dim] of the norms of each head of q and k, which come before RoPE (HeadNorms in
+  // kernels/kv_append.h); empty: none.
+  OwnedTensor q_norm = {};
+  OwnedTensor k_norm = {};
+  float norm_epsilon = 0.0f;
   int64_t window = 0;  // AttentionParams of kernels/attention.h; 0: none
 
   // What qkv computes and out multiplies by, of rows [tokens, hidden] that are alike `x`: tensors

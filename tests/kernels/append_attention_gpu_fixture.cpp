@@ -11,9 +11,9 @@
 namespace sparsellm::testing {
 
 void AppendingRows::expect_same_as_two_ops(const AppendingCase& c) {
-  SCOPED_TRACE(fmt::format("{} heads, {} key/value heads, head_dim {}, {} requests{}, window {}",
+  SCOPED_TRACE(fmt::format("{} heads, {} key/value heads, head_dim {}, {} requests{}{}, window {}",
                            c.heads.query, c.heads.kv, c.heads.dim, c.lengths.size(),
-                           c.rotates ? ", rotated" : "", c.window));
+                           c.rotates ? ", rotated" : "", c.norms ? ", with norms" : "", c.window));
   const int64_t rows = std::ssize(c.lengths);
   const int64_t features = c.heads.query_features() + 2 * c.heads.kv_features();
   const Requests requests(c.lengths, c.steps, random);
@@ -29,6 +29,10 @@ void AppendingRows::expect_same_as_two_ops(const AppendingCase& c) {
   const GuardedTensor norm_weight = on_gpu({features}, 3.0);
   const GuardedTensor angles = random.tensor(DType::f32, {c.steps * rows, c.heads.dim + 8},
                                              Layout::contiguous, -1.0, 1.0, kGpu);
+  const GuardedTensor q_norm = on_gpu({c.heads.dim}, 2.0);
+  const GuardedTensor k_norm = on_gpu({c.heads.dim}, 2.0);
+  const HeadNorms norms =
+      c.norms ? HeadNorms{.q = q_norm.view(), .k = k_norm.view(), .epsilon = 1e-2f} : HeadNorms{};
   const AttentionParams params{.scale = c.heads.scale(), .window = c.window};
   const GuardedTensor slow = result(GetParam(), 2, 1 << 20);
   Workspace workspace(kGpu, c.heads.workspace_bytes());
@@ -44,7 +48,9 @@ void AppendingRows::expect_same_as_two_ops(const AppendingCase& c) {
     for (int64_t i = 0; i < c.steps; ++i) {
       const auto of_step = [&](const Tensor& all) { return all.rows(i * rows, rows); };
       const PagedBatch batch = steps[static_cast<size_t>(i)].decode_batch();
-      const Tensor cos_sin = c.rotates ? of_step(angles.view()).columns(0, c.heads.dim) : Tensor();
+      const QkTransform transform{
+          .cos_sin = c.rotates ? of_step(angles.view()).columns(0, c.heads.dim) : Tensor(),
+          .norms = norms};
       const Tensor row = of_step(joined.view());
       const QkvRows qkv{.q = row.columns(0, c.heads.query_features()),
                         .k = row.columns(c.heads.query_features(), c.heads.kv_features()),
@@ -55,13 +61,13 @@ void AppendingRows::expect_same_as_two_ops(const AppendingCase& c) {
                exec);
       called(exec);
       if (in_one) {
-        append_attention(cos_sin, qkv, batch, cache.layer(), params, of_step(y.view()), exec);
+        append_attention(transform, qkv, batch, cache.layer(), params, of_step(y.view()), exec);
         continue;
       }
-      if (c.rotates) {
-        rope_kv_append(cos_sin, qkv, batch, cache.layer(), exec);
-      } else {
+      if (transform.empty()) {
         kv_append(qkv.k, qkv.v, batch, cache.layer(), exec);
+      } else {
+        rope_kv_append(transform, qkv, batch, cache.layer(), exec);
       }
       called(exec);
       attention(qkv.q, cache.layer(), batch, params, of_step(y.view()), exec);

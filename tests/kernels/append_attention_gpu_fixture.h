@@ -17,6 +17,7 @@ class AppendingRows : public OverlappingChain {
     bool rotates = false;
     std::vector<int64_t> lengths;
     int64_t steps = 0;
+    bool norms = false;
     int64_t window = 0;  // pages before it are out of range
   };
 

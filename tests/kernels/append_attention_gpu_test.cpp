@@ -22,11 +22,17 @@ TEST_P(AppendingRows, OfAFewRequests) {
   }
 }
 
-TEST_P(AppendingRows, WithWindows) {
+TEST_P(AppendingRows, WithNormsAndWindows) {
   constexpr int64_t kSteps = 20;
-  for (const Heads& heads : {Heads{4, 2, 40}, Heads{16, 8, 128}, Heads{2, 1, 256}}) {
+  for (const Heads& heads : {Heads{4, 2, 40}, Heads{4, 4, 64}, Heads{14, 2, 80}, Heads{16, 8, 128},
+                             Heads{20, 2, 128}, Heads{2, 1, 256}, Heads{8, 1, 256}}) {
+    for (const bool rotates : {false, true}) {
+      expect_same_as_two_ops({heads, rotates, {0, 1000}, kSteps, true});
+    }
     for (int64_t window : {1, 7, 16, 100}) {
-      expect_same_as_two_ops({heads, true, {0, 14, kPadding, 15, 16, 333, 1000}, kSteps, window});
+      const bool norms = window != 7;
+      expect_same_as_two_ops(
+          {heads, true, {0, 14, kPadding, 15, 16, 333, 1000}, kSteps, norms, window});
     }
   }
 }
@@ -38,7 +44,7 @@ TEST_P(AppendingRows, OfManyRequests) {
     lengths.push_back(i % 40);
   }
   expect_same_as_two_ops({{8, 8, 64}, true, lengths, 2});
-  expect_same_as_two_ops({{8, 8, 64}, true, lengths, 2, 20});
+  expect_same_as_two_ops({{8, 8, 64}, true, lengths, 2, true, 20});
 }
 
 }  // namespace

@@ -11,7 +11,7 @@ INSTANTIATE_TEST_SUITE_P(Gpu, AppendingRows, ::testing::Values(DType::f16, DType
 // For tools that take long with each launch.
 TEST_P(AppendingRows, InFewSteps) {
   expect_same_as_two_ops({{4, 2, 128}, true, {15, kPadding, 200}, 2});
-  expect_same_as_two_ops({{4, 2, 128}, true, {15, kPadding, 200}, 2, 20});
+  expect_same_as_two_ops({{4, 2, 128}, true, {15, kPadding, 200}, 2, true, 20});
 }
 
 }  // namespace

@@ -60,22 +60,27 @@ class AppendAttention : public ::testing::Test {
   int64_t tokens = step.batch().tokens();
   GuardedTensor qkv = random.tensor(DType::f32, {tokens, kQSize + 2 * kKvSize});
   GuardedTensor angles = random.tensor(DType::f32, {tokens, kHeadDim});
+  GuardedTensor q_norm = random.tensor(DType::bf16, {kHeadDim});
+  GuardedTensor k_norm = random.tensor(DType::bf16, {kHeadDim});
 };
 
 TEST_F(AppendAttention, IsBothOps) {
-  for (const Tensor& cos_sin : {Tensor(), angles.view()}) {
+  const HeadNorms norms{.q = q_norm.view(), .k = k_norm.view(), .epsilon = 1e-6f};
+  for (const QkTransform& transform :
+       {QkTransform{}, QkTransform{.cos_sin = angles.view()}, QkTransform{.norms = norms},
+        QkTransform{.cos_sin = angles.view(), .norms = norms}}) {
     for (int64_t window : {0, 7}) {
       const AttentionParams params{.scale = kScale, .window = window};
       const Operands expected(qkv.view());
-      if (cos_sin.empty()) {
+      if (transform.empty()) {
         kv_append(expected.rows().k, expected.rows().v, step.batch(), expected.layer(), cpu.exec);
       } else {
-        rope_kv_append(cos_sin, expected.rows(), step.batch(), expected.layer(), cpu.exec);
+        rope_kv_append(transform, expected.rows(), step.batch(), expected.layer(), cpu.exec);
       }
       attention(expected.rows().q, expected.layer(), step.batch(), params, expected.y.view(),
                 cpu.exec);
       const Operands one(qkv.view());
-      append_attention(cos_sin, one.rows(), step.batch(), one.layer(), params, one.y.view(),
+      append_attention(transform, one.rows(), step.batch(), one.layer(), params, one.y.view(),
                        cpu.exec);
       EXPECT_TRUE(same_bits(one.y.view(), expected.y.view()));
       EXPECT_TRUE(same_bits(one.pages.view(), expected.pages.view()));
@@ -90,8 +95,8 @@ TEST_F(AppendAttention, RefusesWhatEitherRefusesAndResultsOverTheRows) {
                            std::string_view part) {
     return throws_error(
         [&] {
-          append_attention(cos_sin, one.rows(), step.batch(), one.layer(), {.scale = scale}, y,
-                           cpu.exec);
+          append_attention({.cos_sin = cos_sin}, one.rows(), step.batch(), one.layer(),
+                           {.scale = scale}, y, cpu.exec);
         },
         part);
   };

@@ -196,7 +196,7 @@ TEST(RopeKvAppend, RotatesQueriesAndKeysAndStores) {
     kv_append(expected.view().columns(q_size, kv_size),
               expected.view().columns(q_size + kv_size, kv_size), step.batch(),
               layer(expected_memory.view()), cpu.exec);
-    rope_kv_append(cos_sin.view(),
+    rope_kv_append({.cos_sin = cos_sin.view()},
                    {.q = joined.view().columns(0, q_size),
                     .k = joined.view().columns(q_size, kv_size),
                     .v = joined.view().columns(q_size + kv_size, kv_size)},
@@ -207,6 +207,139 @@ TEST(RopeKvAppend, RotatesQueriesAndKeysAndStores) {
     EXPECT_TRUE(all_close(pages.view(), values, std::vector(values.size(), 0.0)));
     EXPECT_TRUE(pages.guards_intact());
   }
+}
+
+// RMSNorm and RoPE of one head in double, as transformers' Qwen3 has them.
+void append_transformed(const float* head, const std::vector<double>& weight, double epsilon,
+                        const float* cos_sin, Expected& expected) {
+  const size_t head_dim = weight.size();
+  const size_t half = head_dim / 2;
+  double squares = 0.0;
+  for (size_t i = 0; i < head_dim; ++i) {
+    squares += double{head[i]} * double{head[i]};
+  }
+  std::vector<double> x;
+  for (size_t i = 0; i < head_dim; ++i) {
+    x.push_back(double{head[i]} / std::sqrt(squares / static_cast<double>(head_dim) + epsilon) *
+                weight[i]);
+  }
+  for (size_t i = 0; i < head_dim; ++i) {
+    if (cos_sin == nullptr) {
+      expected.values.push_back(x[i]);
+      expected.magnitudes.push_back(std::abs(x[i]));
+      continue;
+    }
+    const double first = x[i] * double{cos_sin[i % half]};
+    const double second = x[(i + half) % head_dim] * double{cos_sin[half + i % half]};
+    expected.values.push_back(i < half ? first - second : first + second);
+    expected.magnitudes.push_back(std::abs(first) + std::abs(second));
+  }
+}
+
+TEST(RopeKvAppend, NormsOfHeads) {
+  Random random(49);
+  CpuContext cpu(2);
+  const std::vector<StepRequest> requests =
+      with_random_pages({{.pages = {}, .kv_length = 20, .rows = 3},
+                         {.pages = {}, .kv_length = 33, .rows = 33},
+                         {.pages = {}, .kv_length = 5, .rows = 1}},
+                        8, random);
+  const PagedStep step(requests);
+  const int64_t tokens = step.batch().tokens();
+  constexpr int64_t kHeads = 6;
+  constexpr int64_t kKvHeads = 2;
+  constexpr float kEpsilon = 1e-3f;
+  constexpr DType kDTypes[] = {DType::f32, DType::f16, DType::bf16};
+  int64_t combination = 0;
+  for (int64_t head_dim : {8, 24, 80, 128, 256}) {
+    for (const bool rotates : {false, true}) {
+      SCOPED_TRACE(fmt::format("heads of {}, rotated: {}", head_dim, rotates));
+      const DType dtype = kDTypes[combination++ % 3];
+      const int64_t q_size = kHeads * head_dim;
+      const int64_t kv_size = kKvHeads * head_dim;
+      const GuardedTensor cos_sin = random.tensor(DType::f32, {tokens, head_dim});
+      // Heads of all sizes: epsilon is much of some of them.
+      const GuardedTensor joined =
+          random.tensor(DType::f32, {tokens, q_size + 2 * kv_size}, Layout::strided, -0.2, 0.2);
+      const GuardedTensor q_norm = random.tensor(dtype, {head_dim}, Layout::contiguous, -2.0, 2.0);
+      const GuardedTensor k_norm = random.tensor(dtype, {head_dim}, Layout::contiguous, -2.0, 2.0);
+      const GuardedTensor k_pages(DType::f32, {8, kKvHeads, kPageSize, head_dim});
+      const GuardedTensor v_pages(DType::f32, {8, kKvHeads, kPageSize, head_dim});
+      const QkvRows rows{.q = joined.view().columns(0, q_size),
+                         .k = joined.view().columns(q_size, kv_size),
+                         .v = joined.view().columns(q_size + kv_size, kv_size)};
+
+      Expected q;
+      Expected k;
+      for (int64_t token = 0; token < tokens; ++token) {
+        const float* angles = rotates ? cos_sin.view().row<float>(token) : nullptr;
+        for (int64_t head = 0; head < kHeads; ++head) {
+          append_transformed(rows.q.row<float>(token) + head * head_dim, values_of(q_norm.view()),
+                             double{kEpsilon}, angles, q);
+        }
+        for (int64_t head = 0; head < kKvHeads; ++head) {
+          append_transformed(rows.k.row<float>(token) + head * head_dim, values_of(k_norm.view()),
+                             double{kEpsilon}, angles, k);
+        }
+      }
+      const std::vector<double> v = values_of(rows.v);
+      rope_kv_append({.cos_sin = rotates ? cos_sin.view() : Tensor(),
+                      .norms = {.q = q_norm.view(), .k = k_norm.view(), .epsilon = kEpsilon}},
+                     rows, step.batch(), {.k = k_pages.view(), .v = v_pages.view()}, cpu.exec);
+      EXPECT_TRUE(all_close(rows.q, q, 8.0));
+      EXPECT_TRUE(all_close(rows.k, k, 8.0));
+      for (const auto& [values, pages] :
+           {std::pair(&rows.k, &k_pages), std::pair(&rows.v, &v_pages)}) {
+        const std::vector<double> expected = expected_pages(requests, *values, pages->view());
+        EXPECT_TRUE(all_close(pages->view(), expected, std::vector(expected.size(), 0.0)));
+        EXPECT_TRUE(pages->guards_intact());
+      }
+      EXPECT_EQ(values_of(rows.v), v);
+      EXPECT_TRUE(joined.guards_intact());
+    }
+  }
+}
+
+TEST(RopeKvAppend, NanStaysInItsHead) {
+  Random random(50);
+  CpuContext cpu;
+  const PagedStep step({{.pages = {1}, .kv_length = 2, .rows = 2}});
+  const GuardedTensor weight = random.tensor(DType::f32, {16});
+  const GuardedTensor q = random.tensor(DType::f32, {2, 64});
+  const GuardedTensor k = random.tensor(DType::f32, {2, 32});
+  const GuardedTensor v = random.tensor(DType::f32, {2, 32});
+  const GuardedTensor pages = random.tensor(DType::f32, {4, 2, kPageSize, 16});
+  q.view().row<float>(1)[2 * 16 + 3] = std::numeric_limits<float>::quiet_NaN();
+  rope_kv_append({.norms = {.q = weight.view(), .k = weight.view(), .epsilon = 1e-6f}},
+                 {.q = q.view(), .k = k.view(), .v = v.view()}, step.batch(),
+                 {.k = pages.view().rows(0, 2), .v = pages.view().rows(2, 2)}, cpu.exec);
+  for (int64_t i = 0; i < 2 * 64; ++i) {
+    EXPECT_EQ(std::isnan(q.view().row<float>(i / 64)[i % 64]), i / 16 == 4 + 2) << i;
+  }
+  for (double value : values_of(pages.view())) {
+    EXPECT_FALSE(std::isnan(value));
+  }
+}
+
+// Without norms and angles it is kv_append().
+TEST(RopeKvAppend, NothingToTransform) {
+  Random random(51);
+  CpuContext cpu;
+  const PagedStep step({{.pages = {1, 0}, .kv_length = 20, .rows = 20}});
+  const GuardedTensor q = random.tensor(DType::f32, {20, 64});
+  const GuardedTensor k = random.tensor(DType::f32, {20, 16});
+  const GuardedTensor pages = random.tensor(DType::f32, {4, 2, kPageSize, 8});
+  const GuardedTensor expected(DType::f32, {4, 2, kPageSize, 8});
+  set_values(expected.view(), values_of(pages.view()));
+  const std::vector<double> before = values_of(q.view());
+  const auto layer = [](const GuardedTensor& all) {
+    return KvLayer{.k = all.view().rows(0, 2), .v = all.view().rows(2, 2)};
+  };
+  rope_kv_append({}, {.q = q.view(), .k = k.view(), .v = k.view()}, step.batch(), layer(pages),
+                 cpu.exec);
+  kv_append(k.view(), k.view(), step.batch(), layer(expected), cpu.exec);
+  EXPECT_TRUE(same_bits(pages.view(), expected.view()));
+  EXPECT_EQ(values_of(q.view()), before);
 }
 
 class KvAppendErrors : public ::testing::Test {
@@ -301,7 +434,7 @@ TEST_F(KvAppendErrors, RopeRefusesWhatDoesNotFit) {
   const GuardedTensor queries(DType::f32, {5, 32});
   const GuardedTensor values(DType::f32, {5, 16});
   const auto append = [&](const Tensor& cos_sin, const Tensor& q, const Tensor& v) {
-    rope_kv_append(cos_sin, {.q = q, .k = k_.view(), .v = v}, batch_,
+    rope_kv_append({.cos_sin = cos_sin}, {.q = q, .k = k_.view(), .v = v}, batch_,
                    {.k = k_pages_, .v = v_pages_}, cpu_.exec);
   };
   EXPECT_NO_THROW(append(angles.view(), queries.view(), values.view()));
@@ -319,6 +452,26 @@ TEST_F(KvAppendErrors, RopeRefusesWhatDoesNotFit) {
       throws_error([&] { append(angles.view(), queries.view(), angles.view()); }, "v is f32"));
   EXPECT_TRUE(throws_error([&] { append(angles.view(), queries.view(), k_.view()); }, "overlap"));
   EXPECT_TRUE(throws_error([&] { append(angles.view(), k_.view(), values.view()); }, "overlap"));
+}
+
+TEST_F(KvAppendErrors, NormsThatDoNotFit) {
+  const GuardedTensor queries(DType::f32, {5, 32});
+  const GuardedTensor values(DType::f32, {5, 16});
+  const GuardedTensor weight(DType::f16, {8});
+  const GuardedTensor long_weight(DType::f16, {16});
+  const GuardedTensor ids = i32_tensor({1, 2, 3, 4, 5, 6, 7, 8});
+  const auto append = [&](const HeadNorms& norms) {
+    rope_kv_append({.norms = norms}, {.q = queries.view(), .k = k_.view(), .v = values.view()},
+                   batch_, {.k = k_pages_, .v = v_pages_}, cpu_.exec);
+  };
+  const Tensor w = weight.view();
+  EXPECT_NO_THROW(append({.q = w, .k = w}));
+  EXPECT_TRUE(throws_error([&] { append({.q = w}); }, "the norm of k is missing"));
+  EXPECT_TRUE(throws_error([&] { append({.k = w}); }, "the norm of q is missing"));
+  EXPECT_TRUE(throws_error([&] { append({.q = w, .k = long_weight.view()}); },
+                           "the norm of k is f16 [16] on cpu; expected f32, f16 or bf16 [8]"));
+  EXPECT_TRUE(throws_error([&] { append({.q = ids.view(), .k = w}); }, "the norm of q is i32 [8]"));
+  EXPECT_TRUE(throws_error([&] { append({.q = w, .k = w, .epsilon = -1.0f}); }, "epsilon"));
 }
 
 // The pages of tokens that were there before are not looked at: a window may have left them.
@@ -347,7 +500,7 @@ TEST_F(KvAppendErrors, RopeRefusesEachOverlap) {
     const auto part = [&](int64_t first, int64_t count) {
       return matrix.view().columns(first, count);
     };
-    rope_kv_append(part(at.cos_sin, 8),
+    rope_kv_append({.cos_sin = part(at.cos_sin, 8)},
                    {.q = part(at.q, 32), .k = part(at.k, 16), .v = part(at.v, 16)}, batch_,
                    {.k = k_pages_, .v = v_pages_}, cpu_.exec);
   };

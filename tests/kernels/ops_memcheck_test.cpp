@@ -209,7 +209,10 @@ TEST_P(Ops, RopeAngles) {
 TEST_P(Ops, KvAppend) {
   for (int64_t head_dim : {8, 64, 80, 128, 254}) {
     for (const auto& [heads, kv_heads] : {std::pair(4, 4), std::pair(6, 2), std::pair(8, 1)}) {
-      for (bool rotates : {false, true}) {
+      for (const auto& [rotates, norms] : {std::pair(false, false), std::pair(true, false),
+                                           std::pair(false, true), std::pair(true, true)}) {
+        SCOPED_TRACE(fmt::format("{} heads on {} of {}, rotated: {}, norms: {}", heads, kv_heads,
+                                 head_dim, rotates, norms));
         constexpr int32_t kPool = 60;
         std::vector<StepRequest> requests{{.pages = {}, .kv_length = 1, .rows = 1},
                                           {.pages = {}, .kv_length = 33, .rows = 33},
@@ -242,25 +245,41 @@ TEST_P(Ops, KvAppend) {
         const GuardedTensor v_twin = cpu_twin(v.view());
         const GuardedTensor angles = random_f32({tokens, head_dim}, -1.0, 1.0);
         const GuardedTensor angles_twin = cpu_twin(angles.view());
+        const GuardedTensor q_norm = random_tensor({head_dim}, -2.0, 2.0);
+        const GuardedTensor k_norm = random_tensor({head_dim}, -2.0, 2.0);
+        const GuardedTensor q_norm_twin = cpu_twin(q_norm.view());
+        const GuardedTensor k_norm_twin = cpu_twin(k_norm.view());
+        QkTransform transform;
+        QkTransform transform_twin;
         if (rotates) {
-          rope_kv_append(angles_twin.view(),
-                         {.q = q_twin.view(), .k = k_twin.view(), .v = v_twin.view()},
-                         cpu_step.batch(), cpu_kv, cpu.exec);
-          rope_kv_append(angles.view(), {.q = q.view(), .k = k.view(), .v = v.view()},
-                         gpu_step.batch(), gpu_kv, gpu->exec);
-          expect_twin(q, q_twin.view(), 2.0);
-        } else {
+          transform.cos_sin = angles.view();
+          transform_twin.cos_sin = angles_twin.view();
+        }
+        if (norms) {
+          transform.norms = {.q = q_norm.view(), .k = k_norm.view(), .epsilon = 1e-2f};
+          transform_twin.norms = {
+              .q = q_norm_twin.view(), .k = k_norm_twin.view(), .epsilon = 1e-2f};
+        }
+        const double spread = norms ? 8.0 : rotates ? 2.0 : 0.0;
+        if (transform.empty()) {
           kv_append(k_twin.view(), v_twin.view(), cpu_step.batch(), cpu_kv, cpu.exec);
           kv_append(k.view(), v.view(), gpu_step.batch(), gpu_kv, gpu->exec);
+        } else {
+          rope_kv_append(transform_twin,
+                         {.q = q_twin.view(), .k = k_twin.view(), .v = v_twin.view()},
+                         cpu_step.batch(), cpu_kv, cpu.exec);
+          rope_kv_append(transform, {.q = q.view(), .k = k.view(), .v = v.view()}, gpu_step.batch(),
+                         gpu_kv, gpu->exec);
+          expect_twin(q, q_twin.view(), spread);
         }
-        expect_twin(k_pages, k_twin_pages.view(), rotates ? 2.0 : 0.0);
+        expect_twin(k_pages, k_twin_pages.view(), spread);
         expect_twin(v_pages, v_twin_pages.view(), 0.0);
       }
     }
   }
 }
 
-// Padding rows of a decode step touch nothing.
+// Padding rows of a decode step touch nothing, with norms too.
 TEST_P(Ops, KvAppendOfPadding) {
   const GuardedTensor pages = random_tensor({4, 2, kPageSize, 64});
   const std::vector<double> before = values_of(pages.view());
@@ -279,6 +298,14 @@ TEST_P(Ops, KvAppendOfPadding) {
   const Tensor half = pages.view();
   kv_append(k.view(), v.view(), batch, {.k = half.rows(0, 2), .v = half.rows(2, 2)}, gpu->exec);
   EXPECT_EQ(values_of(pages.view()), before);
+  const GuardedTensor weight = random_tensor({64});
+  const GuardedTensor q = random_tensor({2, 256});
+  const std::vector<double> queries = values_of(q.view());
+  rope_kv_append({.norms = {.q = weight.view(), .k = weight.view(), .epsilon = 1e-6f}},
+                 {.q = q.view(), .k = k.view(), .v = v.view()}, batch,
+                 {.k = half.rows(0, 2), .v = half.rows(2, 2)}, gpu->exec);
+  EXPECT_EQ(values_of(pages.view()), before);
+  EXPECT_EQ(values_of(q.view()), queries);
 }
 
 TEST_P(Ops, TakeChosen) {

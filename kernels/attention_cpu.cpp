@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <limits>
+#include <type_traits>
 
 #include "kernels/attention_device.h"
 #include "kernels/base/simd.h"
@@ -21,18 +22,21 @@ struct RunningSum {
   F32x8 values[kMaxHeadDim / F32x8::kWidth];
 };
 
-// Tokens [begin, end) of a request or of a page.
+// Tokens [begin, end) of a request or of a page. A page but the first of a window begins with the
+// first of its tokens: known at compile time, this is worth a quarter of the time.
+template <class Begin>
 struct SeenTokens {
-  int64_t begin;
+  Begin begin;
   int64_t end;
 };
+using FromFirst = std::integral_constant<int64_t, 0>;
 
-// Scores of some tokens of a page; the rest become -infinity.
+// Scores of the first `count` tokens of a page; the rest become -infinity.
 template <class T>
-void page_scores(const float* q, const T* keys, int64_t head_dim, const SeenTokens& seen,
-                 float scale, float (&scores)[kPageSize]) {
-  for (int64_t j = seen.begin / 4 * 4; j < seen.end; j += 4) {
-    // Rows that are not seen may hold anything; their scores are replaced below.
+void page_scores(const float* q, const T* keys, int64_t head_dim, int64_t count, float scale,
+                 float (&scores)[kPageSize]) {
+  for (int64_t j = 0; j < count; j += 4) {
+    // Rows beyond `count` may hold anything; their scores are replaced below.
     const T* rows = keys + j * head_dim;
     F32x8 sums[4] = {F32x8::zero(), F32x8::zero(), F32x8::zero(), F32x8::zero()};
     for (int64_t i = 0; i < head_dim; i += F32x8::kWidth) {
@@ -44,8 +48,7 @@ void page_scores(const float* q, const T* keys, int64_t head_dim, const SeenToke
     sum4(sums[0], sums[1], sums[2], sums[3], scores + j);
   }
   for (int64_t j = 0; j < kPageSize; ++j) {
-    const bool is_seen = j >= seen.begin && j < seen.end;
-    scores[j] = is_seen ? scores[j] * scale : -std::numeric_limits<float>::infinity();
+    scores[j] = j < count ? scores[j] * scale : -std::numeric_limits<float>::infinity();
   }
 }
 
@@ -59,11 +62,12 @@ void prefetch_page(const T* page, int64_t head_dim) {
   }
 }
 
-template <class T>
+template <class T, class Begin>
 void add_page(const float* q, const T* keys, const T* values, int64_t head_dim,
-              const SeenTokens& seen, float scale, RunningSum& sum) {
+              const SeenTokens<Begin>& seen, float scale, RunningSum& sum) {
   float scores[kPageSize];
-  page_scores(q, keys, head_dim, seen, scale, scores);
+  page_scores(q, keys, head_dim, seen.end, scale, scores);
+  std::fill_n(scores, int64_t{seen.begin}, -std::numeric_limits<float>::infinity());
 
   const float page_largest =
       max_element(max(F32x8::load(scores), F32x8::load(scores + F32x8::kWidth)));
@@ -98,22 +102,27 @@ void add_page(const float* q, const T* keys, const T* values, int64_t head_dim,
 // sees.
 template <class T>
 void attend(const float* q, const KvLayer& kv, const int32_t* pages, int64_t kv_head,
-            const SeenTokens& seen, float scale, float* y) {
+            const SeenTokens<int64_t>& seen, float scale, float* y) {
   const int64_t head_dim = kv.k.size(3);
   RunningSum sum;
   std::fill_n(sum.values, head_dim / F32x8::kWidth, F32x8::zero());
   const int64_t head_offset = kv_head * kPageSize * head_dim;
-  for (int64_t first = seen.begin / kPageSize * kPageSize; first < seen.end; first += kPageSize) {
-    const int64_t page = pages[first / kPageSize];
+  const auto page_of = [&](const Tensor& pool, int64_t first) {
+    return pool.row<T>(pages[first / kPageSize]) + head_offset;
+  };
+  int64_t first = seen.begin / kPageSize * kPageSize;
+  if (seen.begin > first) {
+    const SeenTokens<int64_t> border{seen.begin - first, std::min(kPageSize, seen.end - first)};
+    add_page(q, page_of(kv.k, first), page_of(kv.v, first), head_dim, border, scale, sum);
+    first += kPageSize;
+  }
+  for (; first < seen.end; first += kPageSize) {
     if (first + kPageSize < seen.end) {
-      const int64_t next = pages[first / kPageSize + 1];
-      prefetch_page(kv.k.row<T>(next) + head_offset, head_dim);
-      prefetch_page(kv.v.row<T>(next) + head_offset, head_dim);
+      prefetch_page(page_of(kv.k, first + kPageSize), head_dim);
+      prefetch_page(page_of(kv.v, first + kPageSize), head_dim);
     }
-    add_page(q, kv.k.row<T>(page) + head_offset, kv.v.row<T>(page) + head_offset, head_dim,
-             {.begin = std::max<int64_t>(seen.begin - first, 0),
-              .end = std::min(kPageSize, seen.end - first)},
-             scale, sum);
+    const SeenTokens<FromFirst> page{{}, std::min(kPageSize, seen.end - first)};
+    add_page(q, page_of(kv.k, first), page_of(kv.v, first), head_dim, page, scale, sum);
   }
   const F32x8 weight = F32x8::all(sum.weight);
   for (int64_t i = 0; i < head_dim / F32x8::kWidth; ++i) {
@@ -121,7 +130,7 @@ void attend(const float* q, const KvLayer& kv, const int32_t* pages, int64_t kv_
   }
 }
 
-SeenTokens seen_from(int64_t position, int64_t window) {
+SeenTokens<int64_t> seen_from(int64_t position, int64_t window) {
   return {.begin = window == 0 ? 0 : std::max<int64_t>(position - window + 1, 0),
           .end = position + 1};
 }
@@ -144,7 +153,7 @@ void attention_cpu(const Tensor& q, const KvLayer& kv, const PagedBatch& batch,
   const int32_t* positions = batch.positions.data<int32_t>();
   const int32_t* kv_lengths = batch.kv_length.data<int32_t>();
   const int64_t longest = *std::max_element(kv_lengths, kv_lengths + batch.requests());
-  const SeenTokens most = seen_from(longest - 1, params.window);
+  const SeenTokens<int64_t> most = seen_from(longest - 1, params.window);
   const int64_t grain =
       kMinWorkPerRange / std::max<int64_t>((most.end - most.begin) * head_dim, 1) + 1;
   visit_float(kv.k.dtype(), [&]<class T>(T) {

@@ -82,20 +82,28 @@ SelfAttention load_attention(const ModelConfig& config, const AttentionModules& 
                              WeightLoader& weights) {
   const int64_t q_size = config.num_heads * config.head_dim;
   const int64_t kv_size = config.num_kv_heads * config.head_dim;
-  return {.qkv = weights.linear(
-              {.parts = {{modules.q, q_size}, {modules.k, kv_size}, {modules.v, kv_size}},
-               .in = config.hidden_size,
-               .split = Split::out,
-               .unit = config.head_dim,
-               .bias = config.qkv_bias ? Bias::yes : Bias::no}),
-          .out = weights.linear({.parts = {{modules.out, config.hidden_size}},
-                                 .in = q_size,
-                                 .split = Split::in,
-                                 .unit = config.head_dim,
-                                 .bias = config.attention_out_bias ? Bias::yes : Bias::no}),
-          .heads = query_heads(config, weights.shard()).count,
-          .kv_heads = kv_heads(config, weights.shard()).count,
-          .head_dim = config.head_dim};
+  SelfAttention attention{
+      .qkv = weights.linear(
+          {.parts = {{modules.q, q_size}, {modules.k, kv_size}, {modules.v, kv_size}},
+           .in = config.hidden_size,
+           .split = Split::out,
+           .unit = config.head_dim,
+           .bias = config.qkv_bias ? Bias::yes : Bias::no}),
+      .out = weights.linear({.parts = {{modules.out, config.hidden_size}},
+                             .in = q_size,
+                             .split = Split::in,
+                             .unit = config.head_dim,
+                             .bias = config.attention_out_bias ? Bias::yes : Bias::no}),
+      .heads = query_heads(config, weights.shard()).count,
+      .kv_heads = kv_heads(config, weights.shard()).count,
+      .head_dim = config.head_dim,
+      .window = config.window};
+  if (config.qk_norm) {
+    attention.q_norm = weights.vector(modules.q_norm + ".weight", config.head_dim);
+    attention.k_norm = weights.vector(modules.k_norm + ".weight", config.head_dim);
+    attention.norm_epsilon = config.norm_epsilon;
+  }
+  return attention;
 }
 
 std::unique_ptr<Mlp> load_mlp(const ModelConfig& config, int64_t layer, const MlpModules& modules,

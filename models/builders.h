@@ -35,6 +35,8 @@ struct AttentionModules {
   std::string k;
   std::string v;
   std::string out;
+  std::string q_norm = {};  // with ModelConfig::qk_norm
+  std::string k_norm = {};
 };
 SelfAttention load_attention(const ModelConfig& config, const AttentionModules& modules,
                              WeightLoader& weights);

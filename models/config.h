@@ -55,6 +55,7 @@ struct ModelConfig {
   Activation activation;
   bool gated_mlp = false;
   bool relu_up = false;  // of a gated MLP whose activation is relu: up has a ReLU, too (dReLU)
+  bool qk_norm = false;  // each head of q and of k has an RMSNorm of norm_epsilon
   bool qkv_bias = false;
   bool attention_out_bias = false;
   bool mlp_bias = false;

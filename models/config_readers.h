@@ -18,6 +18,7 @@ ModelConfig read_sparse_relu_llama_config(const JsonValue& json);
 ModelConfig read_mistral_config(const JsonValue& json);
 ModelConfig read_bamboo_config(const JsonValue& json);
 ModelConfig read_qwen2_config(const JsonValue& json);
+ModelConfig read_qwen3_config(const JsonValue& json);
 ModelConfig read_minicpm_config(const JsonValue& json);
 ModelConfig read_opt_config(const JsonValue& json);
 
@@ -41,6 +42,7 @@ ModelConfig read_common_config(const JsonValue& json, const CommonDefaults& defa
 struct RotaryDefaults {
   CommonDefaults common;
   bool needs_kv_heads = false;  // num_key_value_heads: else as many as num_attention_heads
+  int64_t head_dim = 0;         // 0: hidden_size / num_attention_heads
 };
 ModelConfig read_rotary_config(const JsonValue& json, const RotaryDefaults& defaults);
 

@@ -33,7 +33,9 @@ DecoderLayer load_layer(const ModelConfig& config, int64_t index, WeightLoader& 
                                                 {.q = attention + "q_proj",
                                                  .k = attention + "k_proj",
                                                  .v = attention + "v_proj",
-                                                 .out = attention + "o_proj"},
+                                                 .out = attention + "o_proj",
+                                                 .q_norm = attention + "q_norm",
+                                                 .k_norm = attention + "k_norm"},
                                                 weights);
   std::unique_ptr<Mlp> gated_mlp =
       load_mlp(config, index,

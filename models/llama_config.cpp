@@ -107,8 +107,11 @@ ModelConfig read_rotary_config(const JsonValue& json, const RotaryDefaults& defa
     kv_heads.refuse(fmt::format("expected a divisor of num_attention_heads, {}", config.num_heads));
   }
   const JsonValue head_dim = json["head_dim"];
-  config.head_dim = head_dim.present() ? checked_head_dim(json, head_dim.integer(1, kMaxWidth))
-                                       : divided_head_dim(json, config);
+  if (head_dim.present() || defaults.head_dim > 0) {
+    config.head_dim = checked_head_dim(json, head_dim.integer(1, kMaxWidth, defaults.head_dim));
+  } else {
+    config.head_dim = divided_head_dim(json, config);
+  }
   config.norm = ModelConfig::Norm::rms_norm;
   config.norm_epsilon = json["rms_norm_eps"].number(1e-20f, 1.0f, 1e-6f);
   config.positions = ModelConfig::Positions::rope;

@@ -44,6 +44,11 @@ void require_whole_context(const JsonValue& json, const ModelConfig& config) {
           window.name(), positions, config.max_positions);
 }
 
+RotaryDefaults qwen_defaults() {
+  constexpr int64_t kPositions = 32768;
+  return {.common = {.max_positions = kPositions}, .needs_kv_heads = true};
+}
+
 }  // namespace
 
 ModelConfig read_mistral_config(const JsonValue& json) {
@@ -65,11 +70,21 @@ ModelConfig read_bamboo_config(const JsonValue& json) {
 }
 
 ModelConfig read_qwen2_config(const JsonValue& json) {
-  constexpr int64_t kPositions = 32768;
-  ModelConfig config =
-      read_rotary_config(json, {.common = {.max_positions = kPositions}, .needs_kv_heads = true});
+  ModelConfig config = read_rotary_config(json, qwen_defaults());
   require_whole_context(json, config);
   config.qkv_bias = true;
+  config.tied_head = json["tie_word_embeddings"].boolean(false);
+  return config;
+}
+
+ModelConfig read_qwen3_config(const JsonValue& json) {
+  RotaryDefaults defaults = qwen_defaults();
+  defaults.head_dim = 128;
+  ModelConfig config = read_rotary_config(json, defaults);
+  require_whole_context(json, config);
+  config.qk_norm = true;
+  config.qkv_bias = json["attention_bias"].boolean(false);
+  config.attention_out_bias = config.qkv_bias;
   config.tied_head = json["tie_word_embeddings"].boolean(false);
   return config;
 }

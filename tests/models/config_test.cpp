@@ -311,14 +311,15 @@ TEST(ModelConfig, ArchitectureAndTypeGoTogether) {
       {"SparseLlamaForCausalLM", {R"("sparsellama")", R"("llama_sparse_relu")"}},
       {"MistralForCausalLM", {R"("mistral")", "null", R"("<remove>")"}},
       {"Qwen2ForCausalLM", {R"("qwen2")", "null", R"("<remove>")"}},
+      {"Qwen3ForCausalLM", {R"("qwen3")", "null", R"("<remove>")"}},
       {"BambooForCausalLM", {R"("bamboo")"}},
       {"MiniCPMForCausalLM", {R"("minicpm")"}},
   };
   const char* const types[] = {
-      R"("llama")",     R"("opt")",   R"("sparsellama")", R"("llama_sparse_relu")",
-      R"("minicpm")",   R"("LLAMA")", R"("llama ")",      R"("")",
-      R"("mistral\n")", "null",       R"("<remove>")",    R"("mistral")",
-      R"("qwen2")",     R"("bamboo")"};
+      R"("llama")",     R"("opt")",    R"("sparsellama")", R"("llama_sparse_relu")",
+      R"("minicpm")",   R"("LLAMA")",  R"("llama ")",      R"("")",
+      R"("mistral\n")", "null",        R"("<remove>")",    R"("mistral")",
+      R"("qwen2")",     R"("bamboo")", R"("qwen3")"};
   for (const Case& c : cases) {
     const std::string base =
         patched(std::string_view(c.architecture).starts_with("OPT") ? kOpt : kLlama,
@@ -422,6 +423,23 @@ TEST(ModelConfig, Qwen2) {
   EXPECT_TRUE(read(patched(kQwen2, R"({"tie_word_embeddings": true})")).tied_head);
 }
 
+TEST(ModelConfig, Qwen3) {
+  const std::string base =
+      patched(kQwen2, R"({"architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3"})");
+  const ModelConfig config = read(base);
+  EXPECT_TRUE(config.qk_norm);
+  EXPECT_EQ(config.head_dim, 128);  // whatever the hidden size is
+  EXPECT_EQ(config.norm_epsilon, 1e-6f);
+  EXPECT_FALSE(config.qkv_bias);
+  EXPECT_FALSE(config.attention_out_bias);
+  EXPECT_FALSE(read(kQwen2).qk_norm);
+  const ModelConfig other = read(patched(base, R"({"head_dim": 64, "attention_bias": true})"));
+  EXPECT_EQ(other.head_dim, 64);
+  EXPECT_TRUE(other.qkv_bias);
+  EXPECT_TRUE(other.attention_out_bias);
+  expect_refused(base, {R"({"head_dim": 12})", "the head size 12 is not supported"});
+}
+
 TEST(ModelConfig, WindowsOfQwen2) {
   for (const char* patch :
        {R"({"sliding_window": 8})", R"({"use_sliding_window": false, "sliding_window": 8})",
@@ -434,6 +452,8 @@ TEST(ModelConfig, WindowsOfQwen2) {
     SCOPED_TRACE(patch);
     EXPECT_EQ(read(patched(kQwen2, patch)).window, 0);
   }
+  const std::string qwen3 =
+      patched(kQwen2, R"({"architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3"})");
   for (const char* patch :
        {R"({"use_sliding_window": true, "sliding_window": 8, "max_window_layers": 2})",
         R"({"use_sliding_window": true, "sliding_window": 32767, "max_window_layers": 0})",
@@ -441,6 +461,7 @@ TEST(ModelConfig, WindowsOfQwen2) {
         R"({"use_sliding_window": true, "sliding_window": 8,
             "layer_types": ["full_attention", "sliding_attention", "full_attention"]})"}) {
     expect_refused(kQwen2, {patch, "with use_sliding_window; supported are windows of at least"});
+    expect_refused(qwen3, {patch, "with use_sliding_window; supported are windows of at least"});
   }
 }
 
@@ -592,6 +613,7 @@ TEST(ModelConfig, RefusesWhatNoFamilySupports) {
        R"(architectures holds "BertModel", with no model_type; supported are )"
        "LlamaForCausalLM with llama or none, MistralForCausalLM with mistral or none, "
        "OPTForCausalLM with opt or none, Qwen2ForCausalLM with qwen2 or none, "
+       "Qwen3ForCausalLM with qwen3 or none, "
        "BambooForCausalLM with bamboo, MiniCPMForCausalLM with minicpm, "
        "SparseLlamaForCausalLM with sparsellama, SparseLlamaForCausalLM with llama_sparse_relu"},
       {R"({"architectures": ["llamaforcausallm"]})", "supported are LlamaForCausalLM"},

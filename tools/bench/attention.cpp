@@ -44,7 +44,8 @@ class AttentionBench {
                     .kv_heads = options_.kv_heads,
                     .head_dim = options_.head_dim,
                     .dtype = options_.dtype,
-                    .prefill = options_.prefill};
+                    .prefill = options_.prefill,
+                    .window = options_.window};
     try {
       measure(result);
     } catch (const OutOfMemory& error) {
@@ -60,7 +61,7 @@ class AttentionBench {
     const AttentionOperands operands(
         shape, cold_copies(kv_bytes, std::max(kRotationBytes, cold_bytes_)), options_.seed, ctx_);
     const auto enqueue = [&](int64_t copy) {
-      attention(operands.q(copy), operands.kv(), operands.batch(copy), {.scale = operands.scale()},
+      attention(operands.q(copy), operands.kv(), operands.batch(copy), operands.params(),
                 operands.y(copy), ctx_);
     };
     poison(operands.all_y(), ctx_);
@@ -81,8 +82,7 @@ class AttentionBench {
 
     const double seconds = result.us.median / kMicroseconds;
     if (shape.prefill) {
-      result.tflops = 4.0 * 0.5 * static_cast<double>(shape.context) *
-                      static_cast<double>(shape.context) * static_cast<double>(shape.head_dim) *
+      result.tflops = 4.0 * shape.seen_tokens() * static_cast<double>(shape.head_dim) *
                       static_cast<double>(shape.heads) * static_cast<double>(shape.requests) /
                       seconds * 1e-12;
     } else {
@@ -113,7 +113,7 @@ class AttentionBench {
                           .head = random_.uniform(0, shape.heads - 1)});
       }
       references.emplace_back(operands.q(copy), operands.kv(), operands.batch(copy),
-                              operands.scale(), places);
+                              operands.params(), places);
       places.clear();
     }
     return references;
@@ -186,6 +186,7 @@ std::vector<Column> attention_columns() {
       {.key = "phase", .title = "phase", .kind = Kind::text},
       {.key = "requests", .title = "requests"},
       {.key = "context", .title = "context"},
+      {.key = "window", .title = "window"},
       {.key = "heads", .title = "heads"},
       {.key = "kv_heads", .title = "KV heads"},
       {.key = "head_dim", .title = "head dim"},
@@ -205,6 +206,7 @@ Row attention_row(const AttentionResult& result) {
   Row row{shape.prefill ? "prefill" : "decode",
           shape.requests,
           shape.context,
+          shape.window > 0 ? Cell(shape.window) : Cell(),
           shape.heads,
           shape.kv_heads,
           shape.head_dim,

@@ -20,6 +20,7 @@ struct AttentionBenchOptions {
   int64_t head_dim = 128;
   DType dtype = DType::f16;  // or bf16
   bool prefill = false;      // else decode
+  int64_t window = 0;        // positions that a row sees; 0: all before it
   int64_t repeat = 20;       // replays that the median is taken over
   Device device = {};
   uint64_t seed = 1;

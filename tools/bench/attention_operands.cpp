@@ -86,8 +86,8 @@ AttentionOperands::AttentionOperands(const AttentionShape& shape, int64_t copies
                       {shape.requests}, "the lengths of requests", device);
 }
 
-float AttentionOperands::scale() const {
-  return 1.0f / std::sqrt(static_cast<float>(shape_.head_dim));
+AttentionParams AttentionOperands::params() const {
+  return {.scale = 1.0f / std::sqrt(static_cast<float>(shape_.head_dim)), .window = shape_.window};
 }
 
 PagedBatch AttentionOperands::batch(int64_t copy) const {

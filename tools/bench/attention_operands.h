@@ -1,7 +1,9 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
+#include "kernels/attention.h"
 #include "kernels/base/buffer.h"
 #include "kernels/base/exec.h"
 #include "kernels/paged_kv.h"
@@ -17,11 +19,22 @@ struct AttentionShape {
   int64_t head_dim = 0;
   DType dtype = DType::f16;
   bool prefill = false;  // rows for all of the context; else one row for its last token
+  int64_t window = 0;    // kernels/attention.h
 
   int64_t rows_per_request() const { return prefill ? context : 1; }
   int64_t rows() const { return requests * rows_per_request(); }
-  // Of the keys and values of the context.
-  int64_t kv_bytes() const { return 2 * requests * context * kv_heads * head_dim * size_of(dtype); }
+  // By the rows of a request with --prefill, each of which sees the window's before it, on a
+  // continuous scale.
+  double seen_tokens() const {
+    const auto all = static_cast<double>(context);
+    const double most = window == 0 ? all : std::min(static_cast<double>(window), all);
+    return all * most - 0.5 * most * most;
+  }
+  // Of the keys and values of the context, as far as some row sees them.
+  int64_t kv_bytes() const {
+    const int64_t seen = prefill || window == 0 ? context : std::min(window, context);
+    return 2 * requests * seen * kv_heads * head_dim * size_of(dtype);
+  }
 };
 
 // Random operands on the context's device for several such calls that have no memory in common. The
@@ -31,7 +44,7 @@ class AttentionOperands {
   AttentionOperands(const AttentionShape& shape, int64_t copies, uint64_t seed, ExecContext& ctx);
 
   int64_t copies() const { return copies_; }
-  float scale() const;
+  AttentionParams params() const;
   KvLayer kv() const { return {.k = k_.view, .v = v_.view}; }
   Tensor q(int64_t copy) const { return q_.view.rows(copy * shape_.rows(), shape_.rows()); }
   Tensor y(int64_t copy) const { return y_.view.rows(copy * shape_.rows(), shape_.rows()); }

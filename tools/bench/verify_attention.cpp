@@ -92,7 +92,8 @@ void attend(std::span<const float> q, std::span<const float> k, std::span<const 
 }  // namespace
 
 AttentionReference::AttentionReference(const Tensor& q, const KvLayer& kv, const PagedBatch& batch,
-                                       float scale, std::span<const AttentionPlace> places) {
+                                       const AttentionParams& params,
+                                       std::span<const AttentionPlace> places) {
   require(q.contiguous() && kv.k.contiguous() && kv.v.contiguous(),
           "the reference of attention: q {} or the pages {} have gaps", q.shape_string(),
           kv.k.shape_string());
@@ -109,11 +110,14 @@ AttentionReference::AttentionReference(const Tensor& q, const KvLayer& kv, const
     result.column = place.head * head_dim;
     const int64_t rows = query_start[request + 1] - query_start[request];
     const int64_t tokens = kv_length[request] - rows + place.row + 1;  // that the row sees
+    const int64_t first = params.window > 0 ? std::max<int64_t>(tokens - params.window, 0) : 0;
     const auto pages = std::span(page_table).subspan(request * table_pages, table_pages);
+    const std::vector<float> k = read_pages(kv.k, pages, tokens, place.head / group);
+    const std::vector<float> v = read_pages(kv.v, pages, tokens, place.head / group);
+    const auto unseen = static_cast<size_t>(first * head_dim);
     attend(read_floats(q, result.row * q.size(1) + result.column, head_dim),
-           read_pages(kv.k, pages, tokens, place.head / group),
-           read_pages(kv.v, pages, tokens, place.head / group), scale, rounding_of(q.dtype()),
-           result.values, result.tolerances);
+           std::span(k).subspan(unseen), std::span(v).subspan(unseen), params.scale,
+           rounding_of(q.dtype()), result.values, result.tolerances);
   }
 }
 

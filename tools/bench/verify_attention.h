@@ -4,6 +4,7 @@
 #include <span>
 #include <vector>
 
+#include "kernels/attention.h"
 #include "kernels/base/tensor.h"
 #include "kernels/paged_kv.h"
 
@@ -23,8 +24,8 @@ struct AttentionPlace {
 // writes to them.
 class AttentionReference {
  public:
-  AttentionReference(const Tensor& q, const KvLayer& kv, const PagedBatch& batch, float scale,
-                     std::span<const AttentionPlace> places);
+  AttentionReference(const Tensor& q, const KvLayer& kv, const PagedBatch& batch,
+                     const AttentionParams& params, std::span<const AttentionPlace> places);
 
   // The largest |y - reference| at the places in units of what is allowed: at most 1 if y is right,
   // infinity if there is a NaN.

@@ -49,7 +49,7 @@ std::vector<AttentionPlace> all_places(const AttentionShape& shape) {
 
 AttentionReference reference_of(const AttentionOperands& operands, const AttentionShape& shape,
                                 int64_t copy) {
-  return {operands.q(copy), operands.kv(), operands.batch(copy), operands.scale(),
+  return {operands.q(copy), operands.kv(), operands.batch(copy), operands.params(),
           all_places(shape)};
 }
 
@@ -70,21 +70,26 @@ TEST(BenchAttention, PagesAreUsedOnceInRandomOrder) {
 
 TEST(BenchAttention, TheReferenceIsAttention) {
   for (const bool prefill : {false, true}) {
-    CpuContext cpu;
-    const AttentionOperands operands(shape(prefill), 2, 1, cpu.exec);
-    for (int64_t copy = 0; copy < operands.copies(); ++copy) {
-      const Tensor y = operands.y(copy);
-      const AttentionReference reference = reference_of(operands, shape(prefill), copy);
-      poison(y, cpu.exec);
-      EXPECT_EQ(reference.worst_error(y), kInfinity);
-      attention(operands.q(copy), operands.kv(), operands.batch(copy), {.scale = operands.scale()},
-                y, cpu.exec);
-      EXPECT_LE(reference.worst_error(y), 1.0) << "prefill " << prefill << ", copy " << copy;
-      float& last = y.data<float>()[y.element_count() - 1];
-      const float right = last;
-      for (const double wrong : {right + 1e-3, std::nan(""), kInfinity}) {
-        last = static_cast<float>(wrong);
-        EXPECT_GT(reference.worst_error(y), 1.0) << wrong;
+    for (const int64_t window : {0, 1, 5, 40}) {
+      SCOPED_TRACE(fmt::format("prefill {}, window {}", prefill, window));
+      CpuContext cpu;
+      AttentionShape some = shape(prefill);
+      some.window = window;
+      const AttentionOperands operands(some, 2, 1, cpu.exec);
+      for (int64_t copy = 0; copy < operands.copies(); ++copy) {
+        const Tensor y = operands.y(copy);
+        const AttentionReference reference = reference_of(operands, some, copy);
+        poison(y, cpu.exec);
+        EXPECT_EQ(reference.worst_error(y), kInfinity);
+        attention(operands.q(copy), operands.kv(), operands.batch(copy), operands.params(), y,
+                  cpu.exec);
+        EXPECT_LE(reference.worst_error(y), 1.0) << "copy " << copy;
+        float& last = y.data<float>()[y.element_count() - 1];
+        const float right = last;
+        for (const double wrong : {right + 1e-3, std::nan(""), kInfinity}) {
+          last = static_cast<float>(wrong);
+          EXPECT_GT(reference.worst_error(y), 1.0) << wrong;
+        }
       }
     }
   }
@@ -109,7 +114,7 @@ void attend_rounded(const AttentionOperands& operands, int64_t tokens, const Ten
   };
   std::vector<float> weights;
   for (int64_t t = 0; t < tokens; ++t) {
-    weights.push_back(operands.scale() * product(q, vector(operands.kv().k, t), head_dim));
+    weights.push_back(operands.params().scale * product(q, vector(operands.kv().k, t), head_dim));
   }
   const float largest = *std::max_element(weights.begin(), weights.end());
   float weight_sum = 0.0f;
@@ -159,7 +164,7 @@ TEST(BenchAttention, WrongTokensAreFound) {
   const Tensor y = operands.y(0);
   const AttentionReference reference = reference_of(operands, shape(false), 0);
   const auto worst_error = [&] {
-    attention(operands.q(0), operands.kv(), batch, {.scale = operands.scale()}, y, cpu.exec);
+    attention(operands.q(0), operands.kv(), batch, operands.params(), y, cpu.exec);
     return reference.worst_error(y);
   };
   EXPECT_LE(worst_error(), 1.0);

@@ -50,6 +50,7 @@ int64_t count_parameters(const fs::path& path) {
     total += (2 * layers + 1) * 2 * hidden;
   } else {
     total += (2 * layers + 1) * hidden;
+    total += type == "qwen3" ? layers * 2 * file.at("head_dim").get<int64_t>() : 0;
   }
   return total;
 }
@@ -72,6 +73,8 @@ const std::map<std::string, int64_t> kPublished{
     {"qwen2-72b", 72'706'203'648},
     {"qwen2.5-7b", 7'615'616'512},
     {"qwen2.5-72b", 72'706'203'648},
+    {"qwen3-8b", 8'190'735'360},
+    {"qwen3-32b", 32'762'123'264},
     {"mistral-7b", 7'241'732'096},
     {"bamboo-7b", 7'241'732'096},
     {"minicpm-s-1b", 1'360'246'272},

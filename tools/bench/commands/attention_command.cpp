@@ -40,6 +40,8 @@ void add_attention_options(CLI::App& command, AttentionArgs& args) {
   add_list(command, "--context", options.contexts, "Tokens of each request")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 20))
       ->capture_default_str();
+  command.add_option("--window", options.window, "Tokens that a row sees, up to its own [all]")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 20));
   const CLI::Range heads(int64_t{1}, int64_t{1} << 10);
   command.add_option("--heads", options.heads, "Query heads")->check(heads)->capture_default_str();
   command.add_option("--kv-heads", options.kv_heads, "Key/value heads, which query heads share")

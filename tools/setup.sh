@@ -5,7 +5,7 @@
 packages=(
   build-essential ca-certificates ccache cmake git ninja-build pkg-config
   libbenchmark-dev libcli11-dev libgtest-dev libpcre2-dev libsentencepiece-dev libspdlog-dev
-  nlohmann-json3-dev
+  libutf8proc-dev nlohmann-json3-dev
 )
 
 # cuda where there is a compiler for it, as CMakeLists.txt looks for one; else cpu.

@@ -72,7 +72,7 @@ write_basic_package_version_file(${PROJECT_BINARY_DIR}/SparseLLMConfigVersion.cm
   COMPATIBILITY SameMinorVersion)
 install(FILES ${PROJECT_BINARY_DIR}/SparseLLMConfig.cmake
   ${PROJECT_BINARY_DIR}/SparseLLMConfigVersion.cmake
-  tokenizer/FindPCRE2.cmake tokenizer/FindSentencePiece.cmake
+  tokenizer/FindPCRE2.cmake tokenizer/FindSentencePiece.cmake tokenizer/FindUtf8proc.cmake
   DESTINATION ${package_dir} COMPONENT development)
 install(FILES docs/example/CMakeLists.txt docs/example/multiply.cpp docs/example/stream.cpp
   DESTINATION ${doc_dir}/libsparsellm-dev/example COMPONENT development)

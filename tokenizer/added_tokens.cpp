@@ -49,13 +49,18 @@ size_t trailing_white_space(std::string_view text) {
 
 }  // namespace
 
-AddedTokens::AddedTokens(const std::vector<AddedToken>& tokens, std::string_view source)
-    : verbatim_(make_matcher(tokens, false)), normalized_(make_matcher(tokens, true)) {
-  std::unordered_set<std::string_view> contents;
-  for (const AddedToken& token : tokens) {
-    require(token.content.size() <= kMaxContentBytes,
+AddedTokens::AddedTokens(std::vector<AddedToken> tokens, std::string_view source,
+                         Normalizer normalizer)
+    : normalizer_(std::move(normalizer)) {
+  const auto check_length = [&](const AddedToken& token, size_t bytes) {
+    require(bytes <= kMaxContentBytes,
             "{}: the added token {} has {} bytes; at most {} are supported", source,
-            quote(token.content), token.content.size(), kMaxContentBytes);
+            quote(token.content), bytes, kMaxContentBytes);
+  };
+  std::unordered_set<std::string> contents;
+  std::unordered_set<std::string> normalized_contents;
+  for (AddedToken& token : tokens) {
+    check_length(token, token.content.size());
     require(contents.insert(token.content).second, "{}: the added token {} is there twice", source,
             quote(token.content));
     if (token.lstrip || token.rstrip) {
@@ -63,7 +68,24 @@ AddedTokens::AddedTokens(const std::vector<AddedToken>& tokens, std::string_view
     } else if (max_token_bytes_) {
       max_token_bytes_ = std::max(*max_token_bytes_, token.content.size());
     }
+    if (!token.normalized || token.content.empty()) {
+      continue;
+    }
+    std::string storage;
+    std::string content(normalizer_.normalize(token.content, storage));
+    check_length(token, content.size());
+    require(!content.empty(), "{}: the normalizer leaves nothing of the added token {}", source,
+            quote(token.content));
+    require(normalized_contents.insert(content).second,
+            "{}: the normalizer makes {} of two added tokens, one of them {}", source,
+            quote(content), quote(token.content));
+    if (max_token_bytes_) {
+      max_token_bytes_ = std::max(*max_token_bytes_, content.size());
+    }
+    token.content = std::move(content);
   }
+  verbatim_ = make_matcher(tokens, false);
+  normalized_ = make_matcher(tokens, true);
 }
 
 AddedTokens::Matcher AddedTokens::make_matcher(const std::vector<AddedToken>& tokens,
@@ -109,9 +131,9 @@ const AddedToken* AddedTokens::Matcher::longest_prefix(std::string_view text) co
 void AddedTokens::Matcher::for_each_segment(std::string_view text, bool parse_special,
                                             const Visit& visit) const {
   size_t done = 0;  // everything in front of it is visited
-  const auto add_text = [&](size_t end) {
-    if (done < end) {
-      visit({text.substr(done, end - done), {}});
+  const auto add = [&](size_t begin, size_t end, std::optional<int32_t> id) {
+    if (begin < end) {
+      visit({text.substr(begin, end - begin), id, begin == 0});
     }
   };
   for (size_t position = 0; position < text.size();) {
@@ -137,21 +159,26 @@ void AddedTokens::Matcher::for_each_segment(std::string_view text, bool parse_sp
     if (begin >= end) {
       continue;  // white space that the token before took along
     }
-    add_text(begin);
-    visit({text.substr(begin, end - begin), token->id});
+    add(done, begin, {});
+    add(begin, end, token->id);
     done = end;
   }
-  add_text(text.size());
+  add(done, text.size(), {});
 }
 
-void AddedTokens::for_each_segment(std::string_view text, bool parse_special,
-                                   const Visit& visit) const {
+void AddedTokens::for_each_segment(std::string_view text, bool parse_special, const Visit& visit,
+                                   const std::function<void()>& poll) const {
+  std::string storage;
   verbatim_.for_each_segment(text, parse_special, [&](const Segment& segment) {
     if (segment.id) {
       visit(segment);
-    } else {
-      normalized_.for_each_segment(segment.text, parse_special, visit);
+      return;
     }
+    const std::string_view normalized = normalizer_.normalize(segment.text, storage, poll);
+    normalized_.for_each_segment(normalized, parse_special, [&](Segment part) {
+      part.begins_text = part.begins_text && segment.begins_text;
+      visit(part);
+    });
   });
 }
 

@@ -29,7 +29,6 @@ struct Candidate {
 };
 
 constexpr int32_t kNone = -1;
-constexpr int32_t kAnyLead = -1;
 constexpr int32_t kGrowth = 16;
 constexpr int64_t kStepsPerCheckpoint = 1 << 18;
 constexpr int32_t kNoRank = std::numeric_limits<int32_t>::max();
@@ -44,13 +43,8 @@ struct BytePairEncoder::Symbol {
   int32_t begin;  // its first byte in the word
 };
 
-std::optional<int32_t> BpeModel::find(const std::string& token) const {
-  const auto found = vocabulary.find(token);
-  return found == vocabulary.end() ? std::nullopt : std::optional(found->second);
-}
-
 BytePairEncoder::BytePairEncoder(const BpeModel& model, std::string_view source, int32_t window)
-    : fuse_unknown_(model.fuse_unknown), window_(window) {
+    : symbols_(model, source), fuse_unknown_(model.fuse_unknown), window_(window) {
   require(!model.vocabulary.empty(), "{}: the vocabulary is empty", source);
   std::unordered_map<int32_t, std::string_view> tokens;
   for (const auto& [token, id] : model.vocabulary) {
@@ -60,16 +54,6 @@ BytePairEncoder::BytePairEncoder(const BpeModel& model, std::string_view source,
            quote(other->second), id);
     }
   }
-
-  for (int byte = 0; byte < 256; ++byte) {
-    byte_ids_[byte] = model.find(byte_symbol(static_cast<uint8_t>(byte)));
-  }
-  if (model.unknown_token) {
-    unknown_id_ = model.find(*model.unknown_token);
-  }
-
-  has_unknown_bytes_ = unknown_id_ && std::any_of(byte_ids_.begin(), byte_ids_.end(),
-                                                  [](const auto& id) { return !id; });
 
   merges_.reserve(model.merges.size());
   first_rank_.reserve(model.merges.size());
@@ -87,17 +71,17 @@ BytePairEncoder::BytePairEncoder(const BpeModel& model, std::string_view source,
     const int32_t right = id_of(merge.second);
     merges_.insert_or_assign(pair_key(left, right), Merge{rank, id_of(merge.first + merge.second)});
     // Of a pair that is there twice the lower rank, which is safe: see merge_all.
-    if (has_unknown_bytes_) {
-      first_rank_.emplace(pair_key(left, kAnyLead), rank);
-    } else if (const auto bytes = bytes_of_symbols(merge.second); bytes && !bytes->empty()) {
-      first_rank_.emplace(pair_key(left, lead(bytes->front())), rank);
+    for (const int32_t lead : symbols_.leads_of(merge.second)) {
+      first_rank_.emplace(pair_key(left, lead), rank);
     }
     ++rank;
   }
 
   if (model.ignore_merges) {
     for (const auto& [token, id] : model.vocabulary) {
-      if (auto bytes = bytes_of_symbols(token)) {
+      if (model.symbols == BpeModel::Symbols::characters) {
+        whole_words_.emplace(token, id);
+      } else if (auto bytes = bytes_of_symbols(token)) {
         whole_words_.emplace(*std::move(bytes), id);
       }
     }
@@ -109,15 +93,9 @@ const BytePairEncoder::Merge* BytePairEncoder::find_merge(int32_t left, int32_t 
   return found == merges_.end() ? nullptr : &found->second;
 }
 
-// What is known of a symbol, however it is merged with what follows: the byte it begins with. An
-// unknown byte is a token that may be spelled in any way, so nothing is known if there are such.
-int32_t BytePairEncoder::lead(char byte) const {
-  return has_unknown_bytes_ ? kAnyLead : static_cast<uint8_t>(byte);
-}
-
-// The lowest rank of a merge of the token `left` with one that begins with `next`.
-int32_t BytePairEncoder::first_rank(int32_t left, char next) const {
-  const auto found = first_rank_.find(pair_key(left, lead(next)));
+// The lowest rank of a merge of the token `left` with one that begins with the symbol `next`.
+int32_t BytePairEncoder::first_rank(int32_t left, int32_t next) const {
+  const auto found = first_rank_.find(pair_key(left, next));
   return found == first_rank_.end() ? kNoRank : found->second;
 }
 
@@ -148,28 +126,27 @@ void BytePairEncoder::encode(std::string_view word, std::vector<int32_t>& ids,
 }
 
 // At most `count` symbols, from the byte `begin` on; returns the byte after them. A run of unknown
-// bytes that are one symbol counts as one.
+// symbols that are one counts as one.
 size_t BytePairEncoder::read_symbols(std::string_view word, size_t begin, int32_t count,
                                      std::vector<Symbol>& symbols) const {
   symbols.clear();
   symbols.reserve(std::min(word.size() - begin, static_cast<size_t>(count)));
   bool after_unknown = false;
   size_t end = begin;
-  for (; end < word.size(); ++end) {
-    const auto byte = static_cast<uint8_t>(word[end]);
-    const bool is_unknown = !byte_ids_[byte];
-    require(!is_unknown || unknown_id_, "the byte 0x{:02x} of the text has no token", byte);
-    if (!(is_unknown && after_unknown && fuse_unknown_)) {
+  while (end < word.size()) {
+    const BpeSymbols::Symbol symbol = symbols_.read(word, end);
+    if (!(symbol.is_unknown && after_unknown && fuse_unknown_)) {
       const auto position = static_cast<int32_t>(symbols.size());
       if (position == count) {
         break;
       }
-      symbols.push_back({.id = is_unknown ? *unknown_id_ : *byte_ids_[byte],
+      symbols.push_back({.id = symbol.id,
                          .previous = position - 1,
                          .next = position + 1,
                          .begin = static_cast<int32_t>(end)});
     }
-    after_unknown = is_unknown;
+    after_unknown = symbol.is_unknown;
+    end += static_cast<size_t>(symbol.bytes);
   }
   if (!symbols.empty()) {
     symbols.back().next = kNone;
@@ -203,9 +180,10 @@ int32_t BytePairEncoder::merge_all(std::vector<Symbol>& symbols, std::string_vie
     if (end == word.size() || last == kNone) {
       return kNoRank;
     }
+    // What is after it may be merged already; it begins with the same symbol as before.
     const int32_t next = symbols[last].next;
-    return first_rank(symbols[last].id,
-                      word[next == kNone ? end : static_cast<size_t>(symbols[next].begin)]);
+    const size_t at = next == kNone ? end : static_cast<size_t>(symbols[next].begin);
+    return first_rank(symbols[last].id, symbols_.read(word, at).id);
   };
   int32_t last_rank = rank_of_last();
   const auto give_up_before = [&](int32_t rank) {

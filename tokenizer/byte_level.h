@@ -3,14 +3,14 @@
 #include <memory>
 #include <string>
 
-#include "tokenizer/bpe.h"
+#include "tokenizer/bpe_model.h"
 #include "tokenizer/pretokenize.h"
 #include "tokenizer/tokenizer.h"
 #include "tokenizer/tokenizer_config.h"
 
 namespace sparsellm {
 
-// The parts of a byte-level BPE tokenizer, from whatever files.
+// The parts of a byte-level BPE tokenizer that does not normalize text.
 struct ByteLevelParts {
   std::string source;  // the file that messages name
   BpeModel model;

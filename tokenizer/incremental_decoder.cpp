@@ -6,8 +6,17 @@ namespace {
 
 constexpr std::string_view kReplacementCharacter = "\xef\xbf\xbd";
 
+// For bytes that cannot become a character.
+std::string replacement(size_t bytes, bool replaces_each_byte) {
+  std::string text(kReplacementCharacter);
+  for (size_t i = 1; i < bytes && replaces_each_byte; ++i) {
+    text += kReplacementCharacter;
+  }
+  return text;
+}
+
 // Moves everything that is certain from the front of `bytes` into the result.
-std::string take_certain_text(std::string& bytes) {
+std::string take_certain_text(std::string& bytes, bool replaces_each_byte) {
   std::string text;
   size_t offset = 0;
   while (offset < bytes.size()) {
@@ -16,9 +25,13 @@ std::string take_certain_text(std::string& bytes) {
     if (front.kind == Utf8Front::Kind::incomplete) {
       break;
     }
-    text += front.kind == Utf8Front::Kind::character ? rest.substr(0, front.length)
-                                                     : kReplacementCharacter;
-    offset += front.length;
+    const auto length = static_cast<size_t>(front.length);
+    if (front.kind == Utf8Front::Kind::character) {
+      text += rest.substr(0, length);
+    } else {
+      text += replacement(length, replaces_each_byte);
+    }
+    offset += length;
   }
   bytes.erase(0, offset);
   return text;
@@ -33,18 +46,16 @@ std::string IncrementalDecoder::add(int32_t id) {
   std::string bytes = tokenizer_->token_bytes(id);
   if (strip_ && !bytes.empty()) {
     strip_ = false;
-    if (bytes.front() == ' ') {
-      bytes.erase(0, 1);
-    }
+    bytes = tokenizer_->first_token_bytes(id);
   }
   pending_ += bytes;
-  return take_certain_text(pending_);
+  return take_certain_text(pending_, tokenizer_->replaces_each_byte());
 }
 
 std::string IncrementalDecoder::finish() {
-  const bool incomplete = !pending_.empty();
+  const size_t incomplete = pending_.size();
   pending_.clear();
-  return std::string(incomplete ? kReplacementCharacter : "");
+  return incomplete == 0 ? "" : replacement(incomplete, tokenizer_->replaces_each_byte());
 }
 
 std::string decode(const Tokenizer& tokenizer, const std::vector<int32_t>& ids) {

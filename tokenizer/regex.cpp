@@ -226,8 +226,7 @@ class Regex::Search {
   MatchData data_;
 };
 
-void Regex::split(std::string_view text, MatchLimit& limit,
-                  const std::function<void(std::string_view piece)>& visit) const {
+void Regex::split(std::string_view text, MatchLimit& limit, const Visit& visit) const {
   if (text.empty()) {
     return;
   }
@@ -237,10 +236,10 @@ void Regex::split(std::string_view text, MatchLimit& limit,
     require(match.begin >= done && match.end > done, "the regular expression {} matched backwards",
             pattern_);
     if (match.begin > done) {
-      visit(text.substr(done, match.begin - done));
+      visit(text.substr(done, match.begin - done), false);
     }
     if (match.end > match.begin) {
-      visit(text.substr(match.begin, match.end - match.begin));
+      visit(text.substr(match.begin, match.end - match.begin), true);
     }
     done = match.end;
   }
@@ -248,7 +247,7 @@ void Regex::split(std::string_view text, MatchLimit& limit,
 
 void Regex::split(std::string_view text, std::vector<std::string_view>& pieces) const {
   MatchLimit limit(text.size());
-  split(text, limit, [&](std::string_view piece) { pieces.push_back(piece); });
+  split(text, limit, [&](std::string_view piece, bool) { pieces.push_back(piece); });
 }
 
 }  // namespace sparsellm

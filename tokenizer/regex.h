@@ -19,11 +19,11 @@ class Regex {
   // it if it does not compile or can match the empty string.
   explicit Regex(std::string_view pattern);
 
-  // Calls visit(piece) for the matches in `text` and the stretches between them, in order, none of
-  // them empty; together they are `text`, which must be well-formed UTF-8. Throws Error if a match
-  // needs more steps than `limit` has left, or too much memory.
-  void split(std::string_view text, MatchLimit& limit,
-             const std::function<void(std::string_view piece)>& visit) const;
+  using Visit = std::function<void(std::string_view piece, bool is_match)>;
+  // Calls visit(piece, is_match) for the matches in `text` and the stretches between them, in
+  // order, none of them empty; together they are `text`, which must be well-formed UTF-8. Throws
+  // Error if a match needs more steps than `limit` has left, or too much memory.
+  void split(std::string_view text, MatchLimit& limit, const Visit& visit) const;
   // Appends the pieces; the limit is that of a text of its own.
   void split(std::string_view text, std::vector<std::string_view>& pieces) const;
 

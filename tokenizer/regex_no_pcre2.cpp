@@ -8,8 +8,7 @@ Regex::Regex(std::string_view) {
   fail("this tokenizer splits text by regular expressions, but this build has no PCRE2");
 }
 
-void Regex::split(std::string_view, MatchLimit&,
-                  const std::function<void(std::string_view)>&) const {}
+void Regex::split(std::string_view, MatchLimit&, const Visit&) const {}
 
 void Regex::split(std::string_view, std::vector<std::string_view>&) const {}
 

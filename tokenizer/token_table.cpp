@@ -10,6 +10,8 @@ bool TokenTable::add(int32_t id, std::string bytes) {
   return tokens_.try_emplace(id, Token{std::move(bytes)}).second;
 }
 
+void TokenTable::replace(int32_t id, std::string bytes) { tokens_.at(id).bytes = std::move(bytes); }
+
 void TokenTable::set_special(int32_t id, bool special) { tokens_.at(id).special = special; }
 
 std::string TokenTable::bytes(int32_t id, bool show_special) const {

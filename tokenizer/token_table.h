@@ -11,7 +11,8 @@ class TokenTable {
  public:
   // False, and without effect, if the id is taken.
   bool add(int32_t id, std::string bytes);
-  void set_special(int32_t id, bool special);  // control tokens; `id` must be there
+  void replace(int32_t id, std::string bytes);  // `id` must be there
+  void set_special(int32_t id, bool special);   // control tokens; `id` must be there
 
   bool contains(int32_t id) const { return tokens_.count(id) > 0; }
   // Empty for a special token unless requested, and for an id that is not there.

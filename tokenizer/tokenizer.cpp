@@ -8,6 +8,14 @@
 
 namespace sparsellm {
 
+std::string Tokenizer::first_token_bytes(int32_t id) const {
+  std::string bytes = token_bytes(id);
+  if (bytes.starts_with(' ')) {
+    bytes.erase(0, 1);
+  }
+  return bytes;
+}
+
 bool has_tokenizer(const OpenDirectory& directory) {
   return is_there(directory / "tokenizer.model") || is_there(directory / "tokenizer.json") ||
          is_there(directory / "vocab.json");

@@ -38,9 +38,12 @@ class Tokenizer {
 
   // Beside the ids of a long text memory holds a piece of it at a time: what is cut nowhere, such
   // as millions of letters without a space, takes up to 40 bytes for a byte, and 230 with
-  // SentencePiece. Throws Error if `text` is not valid UTF-8, naming the byte, or has more than
-  // 64 MiB, for a byte that the vocabulary has no token for, and if the regular expressions of the
-  // tokenizer take more steps than fit a text of its size (match_limit.h); TooManyTokens.
+  // SentencePiece. Where a normalizer changes what is between two added tokens, memory holds that
+  // once more as it becomes (and for a moment as it is between two steps), in up to 3 bytes for a
+  // byte, since spaces become U+2581. Throws Error if `text` is not valid UTF-8, naming the byte,
+  // or has more than 64 MiB, for a byte that the vocabulary has no token for, and if the regular
+  // expressions of the tokenizer take more steps than fit a text of its size (match_limit.h);
+  // TooManyTokens.
   virtual std::vector<int32_t> encode(std::string_view text,
                                       const EncodeOptions& options) const = 0;
 
@@ -55,17 +58,24 @@ class Tokenizer {
   // takes the white space around it along.
   virtual std::optional<int64_t> max_token_bytes() const { return {}; }
 
-  // True if a text that begins with this token loses one leading space when decoded
-  // (SentencePiece's dummy prefix).
+  // True if a text loses its leading space when decoded (SentencePiece's dummy prefix).
   virtual bool strips_leading_space() const = 0;
+  // What is left of token_bytes(id) then if the text begins with this token: all but one space in
+  // front, unless the tokenizer says otherwise.
+  virtual std::string first_token_bytes(int32_t id) const;
+
+  // Bytes that are no UTF-8 become U+FFFD each, as in models with byte fallback, instead of one for
+  // a character that was begun. Characters beside them stay, where Hugging Face replaces the whole
+  // run of tokens that are bytes: a stream would wait for its end.
+  virtual bool replaces_each_byte() const { return false; }
 
   virtual int64_t vocab_size() const = 0;  // the largest id + 1; not every id needs to be there
   virtual std::optional<int32_t> bos_id() const = 0;
   virtual std::optional<int32_t> eos_id() const = 0;
 };
 
-// From tokenizer.model (SentencePiece), tokenizer.json (byte-level BPE), or vocab.json with
-// merges.txt (byte-level BPE), the first of these that the directory has; tokenizer_config.json
+// From tokenizer.model (SentencePiece), tokenizer.json (BPE), or vocab.json with merges.txt
+// (byte-level BPE), the first of these that the directory has; tokenizer_config.json
 // names BOS and EOS. Throws Error that names the file and what is wrong or not supported.
 std::unique_ptr<Tokenizer> load_tokenizer(const OpenDirectory& directory);
 // Whether the directory has one of these.

@@ -6,140 +6,39 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "kernels/base/error.h"
 #include "kernels/base/json_reader.h"
-#include "tokenizer/byte_level.h"
+#include "tokenizer/bpe_tokenizer.h"
+#include "tokenizer/tokenizer_json_parts.h"
 
 namespace sparsellm {
 namespace {
 
-constexpr std::string_view kUseSentencePiece =
-    "only byte-level BPE is supported; for a SentencePiece model put its tokenizer.model into the "
-    "directory";
-
-// The parts of a "Sequence" under `key`, or `node` itself.
-std::vector<JsonValue> flatten(const JsonValue& node, std::string_view key) {
-  if (node["type"].string() != "Sequence") {
-    return {node};
-  }
-  const JsonValue list = node[key];
-  std::vector<JsonValue> parts;
-  for (int64_t i = 0; i < list.size(); ++i) {
-    parts.push_back(list.element(i));
-  }
-  return parts;
-}
-
-// Switches of a model that must be off, or not there.
-void require_off(const JsonValue& node) {
-  const bool is_off = !node.present() || (node.is_string() && node.string().empty());
-  if (!is_off) {
-    node.refuse("only null is supported");
+// The oldest files have no type.
+void check_model_type(const JsonValue& type) {
+  if (type.present() && type.string() != "BPE") {
+    type.refuse("only \"BPE\" is supported");
   }
 }
 
-// "a b", or ["a", "b"] in newer files.
-std::pair<std::string, std::string> read_merge(const JsonValue& merge) {
-  constexpr std::string_view kExpected = "expected two tokens";
-  if (merge.is_array() && merge.size() == 2) {
-    std::vector<std::string> tokens = merge.strings();
-    return {std::move(tokens[0]), std::move(tokens[1])};
-  }
-  if (!merge.is_string()) {
-    merge.refuse(kExpected);
-  }
-  const std::string& text = merge.string();
-  const size_t space = text.find(' ');
-  if (space == std::string::npos || text.find(' ', space + 1) != std::string::npos) {
-    merge.refuse(kExpected);
-  }
-  return {text.substr(0, space), text.substr(space + 1)};
-}
-
-BpeModel read_model(const JsonValue& node) {
-  // The oldest files have no type.
-  if (const JsonValue type = node["type"]; type.present() && type.string() != "BPE") {
-    type.refuse(kUseSentencePiece);
-  }
-  if (node["byte_fallback"].boolean(false)) {
-    node["byte_fallback"].refuse(kUseSentencePiece);
-  }
-  if (const JsonValue dropout = node["dropout"]; dropout.present()) {
-    dropout.refuse("only null is supported");
-  }
-  require_off(node["continuing_subword_prefix"]);
-  require_off(node["end_of_word_suffix"]);
-
-  BpeModel model;
-  model.fuse_unknown = node["fuse_unk"].boolean(false);
-  model.ignore_merges = node["ignore_merges"].boolean(false);
-  if (const JsonValue unknown = node["unk_token"]; unknown.present()) {
-    model.unknown_token = unknown.string();
-  }
-  model.vocabulary = node["vocab"].integer_map(0, INT32_MAX);
-  const JsonValue merges = node["merges"];
-  for (int64_t i = 0; i < merges.size(); ++i) {
-    model.merges.push_back(read_merge(merges.element(i)));
-  }
-  return model;
-}
-
-std::string read_split_pattern(const JsonValue& split) {
-  if (const JsonValue behavior = split["behavior"]; behavior.string() != "Isolated") {
-    behavior.refuse("only \"Isolated\" is supported");
-  }
-  // "invert" exchanges the matches with what is between them, and all of them are kept.
-  const JsonValue regex = split["pattern"]["Regex"];
-  if (!regex.present()) {
-    split["pattern"].refuse("only {\"Regex\": ...} is supported");
-  }
-  return regex.string();
-}
-
-PretokenizerOptions read_pretokenizer(const JsonValue& node) {
-  if (!node.present()) {
-    node.refuse(kUseSentencePiece);
-  }
-  PretokenizerOptions options;
-  bool has_byte_level = false;
-  for (const JsonValue& part : flatten(node, "pretokenizers")) {
-    const std::string& type = part["type"].string();
-    if (type == "Metaspace") {
-      part["type"].refuse(kUseSentencePiece);
-    }
-    if (has_byte_level) {
-      part["type"].refuse("nothing is supported after \"ByteLevel\"");
-    }
-    if (type == "Split") {
-      options.split_patterns.push_back(read_split_pattern(part));
-    } else if (type == "Digits") {
-      options.split_patterns.emplace_back(part["individual_digits"].boolean(false) ? "\\p{N}"
-                                                                                   : "\\p{N}+");
-    } else if (type == "ByteLevel") {
-      options.add_prefix_space = part["add_prefix_space"].boolean();
-      options.use_gpt2_pattern = part["use_regex"].boolean(true);
-      has_byte_level = true;
-    } else {
-      part["type"].refuse(
-          "only \"ByteLevel\", \"Split\", \"Digits\" and a \"Sequence\" of them "
-          "are supported");
-    }
-  }
-  require(has_byte_level, "{} has no \"ByteLevel\"; {}", node.name(), kUseSentencePiece);
-  return options;
-}
-
-void check_decoder(const JsonValue& node) {
-  if (!node.present()) {
-    node.refuse(kUseSentencePiece);
-  }
-  for (const JsonValue& part : flatten(node, "decoders")) {
-    if (part["type"].string() != "ByteLevel") {
-      part["type"].refuse(kUseSentencePiece);
-    }
-  }
+// Where a text begins could not be told any more.
+void check_first_piece(const JsonValue& normalizer, const BpeTokenizerParts& parts) {
+  const auto prepends_first = [](const PretokenizerStep& step) {
+    const auto* metaspace = std::get_if<MetaspaceStep>(&step);
+    return metaspace != nullptr && metaspace->prepend == MetaspaceStep::Prepend::first;
+  };
+  const auto removes = [](const NormalizerStep& step) {
+    const auto* replace = std::get_if<ReplaceStep>(&step);
+    return replace != nullptr && replace->content.empty();
+  };
+  const auto& steps = parts.pretokenizer.steps;
+  require(std::none_of(steps.begin(), steps.end(), prepends_first) ||
+              std::none_of(parts.normalizer.begin(), parts.normalizer.end(), removes),
+          "{} removes text, which is not supported with the prepend_scheme \"first\"",
+          normalizer.name());
 }
 
 std::vector<AddedToken> read_added_tokens(const JsonValue& node) {
@@ -183,7 +82,7 @@ Frame read_post_processor(const JsonValue& node) {
   if (!node.present()) {
     return frame;
   }
-  for (const JsonValue& part : flatten(node, "processors")) {
+  for (const JsonValue& part : flatten_sequence(node, "processors")) {
     const std::string& type = part["type"].string();
     if (type == "TemplateProcessing") {  // around what the parts before it made
       Frame outer = read_template(part);
@@ -210,16 +109,17 @@ std::unique_ptr<Tokenizer> load_tokenizer_json(const InputFile& file,
     version.refuse("only \"1.0\" is supported");
   }
 
-  ByteLevelParts parts;
+  BpeTokenizerParts parts;
   parts.source = file.string();
-  parts.model = read_model(root["model"]);
-  if (const JsonValue normalizer = root["normalizer"]; normalizer.present()) {
-    const JsonValue type = normalizer["type"];
-    (type.present() ? type : normalizer)
-        .refuse("only tokenizers without a normalizer are supported (null)");
-  }
-  parts.pretokenizer = read_pretokenizer(root["pre_tokenizer"]);
-  check_decoder(root["decoder"]);
+  check_model_type(root["model"]["type"]);
+  parts.normalizer = read_normalizer(root["normalizer"]);
+  JsonPretokenizer pretokenizer = read_pretokenizer(root["pre_tokenizer"]);
+  const bool is_byte_level = pretokenizer.has_byte_level;
+  parts.pretokenizer = std::move(pretokenizer.options);
+  check_first_piece(root["normalizer"], parts);
+  parts.model = read_bpe_model(
+      root["model"], is_byte_level ? BpeModel::Symbols::bytes : BpeModel::Symbols::characters);
+  parts.decoder = read_decoder(root["decoder"], is_byte_level);
 
   parts.special_tokens =
       resolve_special_tokens(read_added_tokens(root["added_tokens"]), config,
@@ -229,7 +129,7 @@ std::unique_ptr<Tokenizer> load_tokenizer_json(const InputFile& file,
     const auto& [added_tokens, bos_id, eos_id] = parts.special_tokens;
     parts.frame = make_frame(config, false, bos_id, eos_id);
   }
-  return make_byte_level_tokenizer(parts);
+  return make_bpe_tokenizer(parts);
 }
 
 }  // namespace sparsellm

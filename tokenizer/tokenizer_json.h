@@ -8,10 +8,11 @@
 
 namespace sparsellm {
 
-// The tokenizer.json of Hugging Face, as far as it describes byte-level BPE. Throws Error that
-// names the file and the key for anything else that would change the ids or the text. "truncation"
-// and "padding" are not looked at: they are settings of the program that saved the file. BOS and
-// EOS are those of the post-processor, unless the config says add_bos_token or add_eos_token.
+// The tokenizer.json of Hugging Face, as far as it describes BPE, of bytes or of characters. Throws
+// Error that names the file and the key for anything else that would change the ids or the text.
+// "truncation" and "padding" are not looked at: they are settings of the program that saved the
+// file. BOS and EOS are those of the post-processor, unless the config says add_bos_token or
+// add_eos_token.
 std::unique_ptr<Tokenizer> load_tokenizer_json(const InputFile& file,
                                                const TokenizerConfig& config);
 

@@ -131,6 +131,45 @@ TEST(AddedTokens, ManyTokensWithACommonPrefix) {
             (Segments{"#7:<|reserved_7|>", "#77:<|reserved_77|>", "<|reserved_300|>"}));
 }
 
+TEST(AddedTokens, TextBetweenThemIsNormalized) {
+  const AddedTokens tokens(
+      {{.content = "<s>", .id = 1}, {.content = "b c", .id = 2, .normalized = true}}, "test",
+      Normalizer({PrependStep{"_"}, ReplaceStep{" ", "_"}}));
+  std::vector<std::string> segments;
+  std::vector<bool> begins_text;
+  const auto add = [&](const AddedTokens::Segment& segment) {
+    segments.push_back((segment.id ? "#" + std::to_string(*segment.id) + ":" : "") +
+                       std::string(segment.text));
+    begins_text.push_back(segment.begins_text);
+  };
+  tokens.for_each_segment("a b c<s> <s>b c", false, add);
+  // As it stands in the text of a token, so after what is prepended.
+  EXPECT_EQ(segments, (Segments{"_a", "#2:_b_c", "#1:<s>", "__", "#1:<s>", "#2:_b_c"}));
+  EXPECT_EQ(begins_text, (std::vector<bool>{true, false, false, false, false, false}));
+}
+
+TEST(AddedTokens, RefusedAfterNormalization) {
+  const auto make = [](const std::vector<AddedToken>& tokens, const NormalizerStep& step) {
+    AddedTokens(tokens, "test", Normalizer({step}));
+  };
+  const AddedToken a{.content = "a", .id = 1, .normalized = true};
+  const AddedToken b{.content = "b", .id = 2, .normalized = true};
+  EXPECT_TRUE(throws_error(
+      [&] {
+        make({a}, ReplaceStep{"a", ""});
+      },
+      R"(test: the normalizer leaves nothing of the added token "a")"));
+  EXPECT_TRUE(throws_error(
+      [&] {
+        make({a, b}, ReplaceStep{"a", "b"});
+      },
+      R"(test: the normalizer makes "b" of two added tokens, one of them "b")"));
+  EXPECT_TRUE(throws_error([&] { make({a}, PrependStep{std::string(1024, 'x')}); },
+                           "has 1025 bytes; at most 1024 are supported"));
+  const AddedToken verbatim{.content = "a", .id = 1};
+  EXPECT_NO_THROW(make({verbatim, b}, ReplaceStep{"a", "b"}));
+}
+
 TEST(AddedTokens, Refused) {
   EXPECT_TRUE(throws_error(
       [] {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "tests/testing/throws_error.h"
+#include "tokenizer/bpe_symbols.h"
 #include "tokenizer/byte_alphabet.h"
 
 namespace sparsellm {
@@ -205,6 +206,67 @@ TEST(BytePairEncoder, BytesWithoutAToken) {
   EXPECT_EQ(encode(model, "zzabzza"), (std::vector<int32_t>{9, 9, 4, 9, 9, 0}));
   model.fuse_unknown = true;
   EXPECT_EQ(encode(model, "zzabzza"), (std::vector<int32_t>{9, 4, 9, 0}));
+}
+
+// Symbols are characters: \u00e9 7, \u00e9a 8 and, if they are there, the bytes from 100 on.
+BpeModel characters(bool byte_fallback) {
+  BpeModel model = letters({});
+  model.symbols = BpeModel::Symbols::characters;
+  model.vocabulary.insert({{"\u00e9", 7}, {"\u00e9a", 8}});
+  model.merges = {{"\u00e9", "a"}};
+  model.byte_fallback = byte_fallback;
+  for (int byte = 0; byte < 256 && byte_fallback; ++byte) {
+    model.vocabulary.emplace(byte_token(static_cast<uint8_t>(byte)), 100 + byte);
+  }
+  return model;
+}
+
+TEST(BytePairEncoder, CharactersAreSymbols) {
+  BpeModel model = characters(false);
+  EXPECT_EQ(encode(model, "a\u00e9a\u00e9"), (std::vector<int32_t>{0, 8, 7}));
+  EXPECT_TRUE(throws_error([&] { encode(model, "a\u65e5"); },
+                           "the character U+65E5 of the text has no token"));
+  EXPECT_FALSE(BytePairEncoder(model, "test").has_unknown());
+  model.unknown_token = "<unk>";
+  model.vocabulary.emplace("<unk>", 9);
+  EXPECT_TRUE(BytePairEncoder(model, "test").has_unknown());
+  EXPECT_EQ(encode(model, "\u65e5\u672ca"), (std::vector<int32_t>{9, 9, 0}));
+  model.fuse_unknown = true;
+  EXPECT_EQ(encode(model, "\u65e5\u672ca z"), (std::vector<int32_t>{9, 0, 9}));
+}
+
+TEST(BytePairEncoder, CharactersFallBackToBytes) {
+  BpeModel model = characters(true);
+  model.unknown_token = "a";  // never
+  EXPECT_FALSE(BytePairEncoder(model, "test").has_unknown());
+  EXPECT_EQ(encode(model, "a\u65e5\n\u00e9"),
+            (std::vector<int32_t>{0, 100 + 0xe6, 100 + 0x97, 100 + 0xa5, 110, 7}));
+  EXPECT_EQ(encode(model, "<0x0A>").size(), 6u);  // not a byte
+  // Tokens of bytes are merged like others.
+  model.vocabulary.emplace("<0xE6><0x97>", 400);
+  model.merges.emplace_back("<0xE6>", "<0x97>");
+  EXPECT_EQ(encode(model, "\u65e5\u65e5"),
+            (std::vector<int32_t>{400, 100 + 0xa5, 400, 100 + 0xa5}));
+}
+
+TEST(BytePairEncoder, AllBytesOrNone) {
+  BpeModel model = characters(true);
+  model.vocabulary.erase("<0x7F>");
+  EXPECT_TRUE(throws_error([&] { BytePairEncoder(model, "test"); },
+                           "test: byte_fallback is true, but the vocabulary has tokens of 255 "
+                           "bytes only, and no \"<0x7F>\""));
+  model = characters(false);
+  model.byte_fallback = true;
+  EXPECT_TRUE(throws_error([&] { encode(model, "z"); }, "U+007A"));
+}
+
+TEST(BytePairEncoder, IgnoreMergesTakesWholeWordsOfCharacters) {
+  BpeModel model = characters(true);
+  model.ignore_merges = true;
+  model.vocabulary.emplace("b\u65e5", 9);
+  EXPECT_EQ(encode(model, "b\u65e5"), (std::vector<int32_t>{9}));
+  EXPECT_EQ(encode(model, "b\u65e5b").size(), 5u);
+  EXPECT_EQ(encode(model, "<0x0A>"), (std::vector<int32_t>{110}));  // as Hugging Face has it
 }
 
 TEST(BytePairEncoder, RefusesModelsThatDoNotFitTogether) {

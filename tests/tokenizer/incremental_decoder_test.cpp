@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <random>
 #include <string>
@@ -97,6 +98,48 @@ TEST(IncrementalDecoder, StripsOneLeadingSpace) {
   }
   EXPECT_EQ(stream(FakeTokenizer({" a", " b"}, true), true),
             (std::vector<std::string>{" a", " b", ""}));
+}
+
+// In the way of byte fallback: U+FFFD for each byte, and whole characters stay.
+TEST(IncrementalDecoder, ReplacesEachByte) {
+  class ByteTokenizer : public FakeTokenizer {
+   public:
+    using FakeTokenizer::FakeTokenizer;
+    bool replaces_each_byte() const override { return true; }
+  };
+  struct Case {
+    std::vector<std::string> tokens;
+    std::vector<std::string> texts;
+  };
+  const Case cases[] = {
+      {{"\xe6", "\x97", "\xa5"}, {"", "", "\u65e5", ""}},
+      {{"\xe6", "\x97", "a"}, {"", "", "\ufffd\ufffda", ""}},
+      {{"\xe6", "\x97"}, {"", "", "\ufffd\ufffd"}},
+      {{"\xff", "\xf0", "\x9f", "\x98", "\xf0"},
+       {"\ufffd", "", "", "", "\ufffd\ufffd\ufffd", "\ufffd"}},
+  };
+  for (const Case& c : cases) {
+    SCOPED_TRACE(&c - cases);
+    EXPECT_EQ(stream(ByteTokenizer(c.tokens), false), c.texts);
+  }
+}
+
+// A tokenizer may strip more than a space of what begins a text, and all of it.
+TEST(IncrementalDecoder, StripsWhatTheTokenizerSays) {
+  class StrippingTokenizer : public FakeTokenizer {
+   public:
+    using FakeTokenizer::FakeTokenizer;
+    std::string first_token_bytes(int32_t id) const override {
+      const std::string bytes = token_bytes(id, false);
+      return bytes.substr(std::min(bytes.find_first_not_of(' '), bytes.size()));
+    }
+  };
+  const std::vector<std::string> spaces{"", "  ", " a"};
+  EXPECT_EQ(stream(StrippingTokenizer(spaces, true), false),
+            (std::vector<std::string>{"", "", " a", ""}));
+  EXPECT_EQ(stream(StrippingTokenizer(spaces, true), true),
+            (std::vector<std::string>{"", "  ", " a", ""}));
+  EXPECT_EQ(stream(StrippingTokenizer({"  a"}, true), false), (std::vector<std::string>{"a", ""}));
 }
 
 TEST(IncrementalDecoder, IdsWithoutATokenAddNothing) {

@@ -42,6 +42,9 @@ using PieceType = SentencePieceModel::PieceType;
 
 constexpr const char* kTokenizers[] = {"models/fable-llama-relu-8m", "models/fable-opt-8m",
                                        "tiny/llama3", "tiny/llama_gelu_tanh", "tiny/opt_gelu"};
+// Of tests/data/tokenizers; words are not cut in the first two.
+constexpr const char* kJsonTokenizers[] = {"llama2", "mistral", "metaspace_always", "gemma",
+                                           "qwen2"};
 
 std::string repeated(std::string_view part, size_t bytes) {
   std::string text;
@@ -108,6 +111,69 @@ TEST(LongTexts, WindowsOfAWordDoNotChangeItsIds) {
     BpeModel model = random_bpe(random, unknown_tokens[trial % 5]);
     model.fuse_unknown = random.below(2) == 0;
     const std::string word = random_letters(random, model.unknown_token ? "abcdxy" : "abcd", 600);
+    Ids whole;
+    BytePairEncoder(model, "test", 1 << 30).encode(word, whole);
+    for (const int32_t window : {1, 2, 3, 5, 16, 50, 300}) {
+      Ids ids;
+      BytePairEncoder(model, "test", window).encode(word, ids);
+      ASSERT_EQ(ids, whole) << "window " << window << " of " << word;
+    }
+  }
+}
+
+// Tokens of letters, of an unknown token and of bytes, which begin with each other's texts.
+BpeModel random_characters(Random& random, std::optional<std::string> unknown_token,
+                           bool byte_fallback) {
+  BpeModel model = random_bpe(random, std::move(unknown_token));
+  model.symbols = BpeModel::Symbols::characters;
+  model.byte_fallback = byte_fallback;
+  const auto id = [&] { return static_cast<int32_t>(model.vocabulary.size()); };
+  std::vector<std::string> tokens{"a", "<", "0", "x", "\u00e9"};
+  for (int byte = 0; byte < 256 && byte_fallback; ++byte) {
+    model.vocabulary.emplace(byte_token(static_cast<uint8_t>(byte)), id());
+  }
+  for (const std::string& token : tokens) {
+    model.vocabulary.emplace(token, id());
+  }
+  if (byte_fallback) {
+    tokens.insert(tokens.end(), {"<0xE6>", "<0x97>", "<0xA5>", "<0xF0>"});
+  }
+  for (int64_t i = random.below(40); i > 0; --i) {
+    const auto any = [&] { return tokens[static_cast<size_t>(random.below(std::ssize(tokens)))]; };
+    const std::string left = any();
+    const std::string right = any();
+    if (left.size() + right.size() > 30) {
+      continue;
+    }
+    if (model.vocabulary.emplace(left + right, id()).second) {
+      tokens.push_back(left + right);
+    }
+    model.merges.insert(model.merges.begin() + random.below(std::ssize(model.merges) + 1),
+                        {left, right});
+  }
+  return model;
+}
+
+TEST(LongTexts, WindowsOfCharactersDoNotChangeIds) {
+  Random random(5);
+  const std::vector<std::string> parts{
+      "a", "b", "c", "d", "<", "0", "x", "\u00e9", "\u65e5", "\u672c", "\xf0\x9f\x98\x80", "?"};
+  for (int trial = 0; trial < 400; ++trial) {
+    SCOPED_TRACE(trial);
+    const std::optional<std::string> unknown_tokens[] = {"?", "ab", "<unk>", "\u65e5"};
+    const bool byte_fallback = trial % 2 == 0;
+    BpeModel model = random_characters(random, unknown_tokens[trial / 2 % 4], byte_fallback);
+    model.fuse_unknown = random.below(2) == 0;
+    std::string word;
+    while (word.size() < 600) {
+      std::string period;
+      for (int64_t i = random.below(4); i >= 0; --i) {
+        period += parts[static_cast<size_t>(random.below(std::ssize(parts)))];
+      }
+      for (int64_t i = random.below(random.below(20) + 1); i >= 0; --i) {
+        word += period;
+      }
+    }
     Ids whole;
     BytePairEncoder(model, "test", 1 << 30).encode(word, whole);
     for (const int32_t window : {1, 2, 3, 5, 16, 50, 300}) {
@@ -350,11 +416,11 @@ TEST(LongTexts, OneLimitOfStepsForAText) {
   EXPECT_TRUE(throws_error([&] { regex.split(word, pieces); }, "limit exceeded"));
   const std::string shorter(600, 'a');
   MatchLimit limit(shorter.size());
-  regex.split(shorter, limit, [](std::string_view) {});
+  regex.split(shorter, limit, [](std::string_view, bool) {});
   EXPECT_TRUE(throws_error(
       [&] {
         for (int i = 0; i < 1000; ++i) {
-          regex.split(shorter, limit, [](std::string_view) {});
+          regex.split(shorter, limit, [](std::string_view, bool) {});
         }
       },
       "failed on a text of 600 bytes: limit exceeded of 1019200 steps"));
@@ -367,23 +433,23 @@ TEST(LongTexts, PollsInTheMiddleOfAMatch) {
   const std::string text(1'000'000, ' ');
   int polls = 0;
   MatchLimit counting(text.size(), [&] { ++polls; });
-  regex.split(text, counting, [](std::string_view) {});  // one match
+  regex.split(text, counting, [](std::string_view, bool) {});  // one match
   EXPECT_GE(polls, 10);
   MatchLimit stopping(text.size(), [&] {
     if (--polls < 5) {
       throw Stop();
     }
   });
-  EXPECT_THROW(regex.split(text, stopping, [](std::string_view) {}), Stop);
+  EXPECT_THROW(regex.split(text, stopping, [](std::string_view, bool) {}), Stop);
   EXPECT_EQ(polls, 4);
 }
 
 TEST(LongTexts, ManySplitPatternsAreRefused) {
   PretokenizerOptions options;
-  options.split_patterns.assign(Pretokenizer::kMaxSplitPatterns, "a");
+  options.steps.assign(Pretokenizer::kMaxSteps, SplitStep{.pattern = "a"});
   EXPECT_NO_THROW(Pretokenizer{options});
-  options.split_patterns.emplace_back("a");
-  EXPECT_TRUE(throws_error([&] { Pretokenizer{options}; }, "by 101 regular expressions"));
+  options.steps.emplace_back(SplitStep{.pattern = "a"});
+  EXPECT_TRUE(throws_error([&] { Pretokenizer{options}; }, "in 101 steps; at most 100"));
 }
 
 // --- limits and polls of tokenizers ---
@@ -515,6 +581,51 @@ TEST(LongTexts, TakeLittleMemory) {
       EXPECT_EXIT(exit_with_memory(56, [&] { tokenizer->encode(letters, {}); }),
                   ::testing::ExitedWithCode(0), "");
     }
+  }
+}
+
+TEST(LongTexts, NormalizedTextTakesLittleMore) {
+  if (testing::kSanitized) {
+    GTEST_SKIP() << "sanitizers reserve terabytes of address space";
+  }
+  constexpr size_t kBytes = 4'000'000;
+  const std::string texts[] = {
+      repeated(read_text_file(testing::data("text/peter_pan.txt"), 1 << 20), kBytes),
+      repeated("e\u0301 \u1100\u1161", kBytes),
+      repeated("x    ", kBytes),
+      repeated("</s>x", kBytes),
+  };
+  for (const char* name : kJsonTokenizers) {
+    const auto tokenizer = load_tokenizer(testing::data("tokenizers") / name);
+    for (const std::string& text : texts) {
+      SCOPED_TRACE(fmt::format("{} with {}", name, text.substr(0, 5)));
+      EXPECT_EXIT(exit_with_memory(80, [&] { tokenizer->encode(text, {.parse_special = true}); }),
+                  ::testing::ExitedWithCode(0), "");
+    }
+  }
+}
+
+TEST(LongTexts, ARunOfMarksInATokenizer) {
+  const auto tokenizer = load_tokenizer(testing::data("tokenizers/qwen2"));
+  EXPECT_EQ(decode(*tokenizer, tokenizer->encode(repeated("\u0307\u0323", 400'000), {})),
+            repeated("\u0323", 200'000) + repeated("\u0307", 200'000));
+}
+
+TEST(LongTexts, JsonTokenizersStopAndPoll) {
+  const std::string text = read_text_file(testing::data("text/peter_pan.txt"), 1 << 20);
+  for (const char* name : kJsonTokenizers) {
+    SCOPED_TRACE(name);
+    const auto tokenizer = load_tokenizer(testing::data("tokenizers") / name);
+    const auto count = std::ssize(tokenizer->encode(text, {}));
+    EXPECT_EQ(std::ssize(tokenizer->encode(text, {.max_tokens = count})), count);
+    EXPECT_THROW(tokenizer->encode(text, {.max_tokens = count - 1}), TooManyTokens);
+    int polls = 3;
+    const auto stop = [&] {
+      if (--polls == 0) {
+        throw Stop();
+      }
+    };
+    EXPECT_THROW(tokenizer->encode(text, {.poll = stop}), Stop);
   }
 }
 

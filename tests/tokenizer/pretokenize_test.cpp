@@ -29,6 +29,14 @@ Words words(const PretokenizerOptions& options, std::string_view text) {
   return result;
 }
 
+std::vector<PretokenizerStep> splits(const std::vector<std::string>& patterns) {
+  std::vector<PretokenizerStep> steps;
+  for (const std::string& pattern : patterns) {
+    steps.emplace_back(SplitStep{.pattern = pattern});
+  }
+  return steps;
+}
+
 struct Case {
   std::string_view text;
   Words words;
@@ -82,7 +90,7 @@ TEST(Pretokenizer, Llama3) {
       {"trailing   ", {"trailing", "   "}},
       {"\u0663\u0664\u0665\u0666", {"\u0663\u0664\u0665", "\u0666"}},
   };
-  const PretokenizerOptions options{.split_patterns = {std::string(kLlama3Pattern)},
+  const PretokenizerOptions options{.steps = splits({std::string(kLlama3Pattern)}),
                                     .use_gpt2_pattern = false};
   for (const Case& c : cases) {
     EXPECT_EQ(words(options, c.text), c.words) << c.text;
@@ -95,7 +103,7 @@ TEST(Pretokenizer, O200k) {
       {"I'll YOU'RE", {"I'll", " YOU'RE"}},
       {"e\u0301t a/b//\n", {"e\u0301t", " a", "/b", "//\n"}},
   };
-  const PretokenizerOptions options{.split_patterns = {std::string(kO200kPattern)},
+  const PretokenizerOptions options{.steps = splits({std::string(kO200kPattern)}),
                                     .use_gpt2_pattern = false};
   for (const Case& c : cases) {
     EXPECT_EQ(words(options, c.text), c.words) << c.text;
@@ -111,19 +119,19 @@ TEST(Pretokenizer, StepsFollowEachOther) {
   const StepCase cases[] = {
       {{.use_gpt2_pattern = false}, "", {}},
       {{.use_gpt2_pattern = false}, "a b", {"a b"}},
-      {{.split_patterns = {"\\p{N}", "b"}, .use_gpt2_pattern = false},
+      {{.steps = splits({"\\p{N}", "b"}), .use_gpt2_pattern = false},
        "ab12b",
        {"a", "b", "1", "2", "b"}},
       // A later pattern sees one word at a time: here the space is never followed by "1".
-      {{.split_patterns = {"\\p{N}", "\\s+(?!\\S)|\\s"}, .use_gpt2_pattern = false},
+      {{.steps = splits({"\\p{N}", "\\s+(?!\\S)|\\s"}), .use_gpt2_pattern = false},
        "a  1",
        {"a", "  ", "1"}},
-      {{.split_patterns = {"\\p{N}"}}, "a 12 b", {"a", " ", "1", "2", " b"}},
+      {{.steps = splits({"\\p{N}"})}, "a 12 b", {"a", " ", "1", "2", " b"}},
       {{.add_prefix_space = true}, "", {}},
       {{.add_prefix_space = true}, "a b", {" a", " b"}},
       {{.add_prefix_space = true}, " a", {" a"}},
       {{.add_prefix_space = true}, "\na", {" ", "\n", "a"}},
-      {{.split_patterns = {"\\p{N}"}, .add_prefix_space = true}, "a1", {" a", " 1"}},
+      {{.steps = splits({"\\p{N}"}), .add_prefix_space = true}, "a1", {" a", " 1"}},
       {{.add_prefix_space = true, .use_gpt2_pattern = false}, "a b", {" a b"}},
   };
   for (const StepCase& c : cases) {

@@ -1,0 +1,107 @@
+#include "tokenizer/normalizer.h"
+
+#include <utility>
+
+#include "kernels/base/error.h"
+#include "tokenizer/find_text.h"
+#include "tokenizer/nfc.h"
+
+namespace sparsellm {
+namespace {
+
+constexpr size_t kBytesPerPoll = 1 << 20;
+constexpr int64_t kMaxSourceBytes = int64_t{1} << 40;  // above it there is no bound
+
+using Poll = std::function<void()>;
+
+void check_size(size_t bytes) {
+  require(bytes <= Normalizer::kMaxBytes,
+          "the normalizer makes more than {} bytes of the text, which is not supported",
+          Normalizer::kMaxBytes);
+}
+
+std::string_view apply(const NfcStep& /*step*/, std::string_view text, std::string& storage,
+                       const Poll& poll) {
+  return to_nfc(text, storage, poll);
+}
+
+std::string_view apply(const ReplaceStep& step, std::string_view text, std::string& storage,
+                       const Poll& poll) {
+  size_t found = find_text(text, step.pattern, 0);
+  if (found == std::string_view::npos) {
+    return text;
+  }
+  storage.clear();
+  storage.reserve(text.size());
+  size_t done = 0;
+  for (size_t next_poll = kBytesPerPoll; found != std::string_view::npos;
+       found = find_text(text, step.pattern, done)) {
+    storage.append(text.substr(done, found - done)).append(step.content);
+    check_size(storage.size());
+    done = found + step.pattern.size();
+    if (poll && done >= next_poll) {
+      poll();
+      next_poll = done + kBytesPerPoll;
+    }
+  }
+  return storage.append(text.substr(done));
+}
+
+std::string_view apply(const PrependStep& step, std::string_view text, std::string& storage,
+                       const Poll& /*poll*/) {
+  if (text.empty() || step.content.empty()) {
+    return text;
+  }
+  storage.clear();
+  storage.reserve(step.content.size() + text.size());
+  return storage.append(step.content).append(text);
+}
+
+// For each `denominator` bytes that come out at least, at most `numerator` bytes went in.
+struct Ratio {
+  size_t numerator;
+  size_t denominator;
+};
+
+Ratio shrinkage(const NfcStep& /*step*/) { return {kNfcMostBytes, kNfcLeastBytes}; }
+Ratio shrinkage(const ReplaceStep& step) { return {step.pattern.size(), step.content.size()}; }
+Ratio shrinkage(const PrependStep& /*step*/) { return {1, 1}; }
+
+}  // namespace
+
+Normalizer::Normalizer(std::vector<NormalizerStep> steps) : steps_(std::move(steps)) {}
+
+std::string_view Normalizer::normalize(std::string_view text, std::string& storage,
+                                       const Poll& poll) const {
+  std::string next;
+  for (const NormalizerStep& step : steps_) {
+    const std::string_view result =
+        std::visit([&](const auto& s) { return apply(s, text, next, poll); }, step);
+    if (result.data() != text.data() || result.size() != text.size()) {
+      check_size(result.size());
+      storage.swap(next);
+      text = storage;
+      std::string().swap(next);
+    }
+  }
+  return text;
+}
+
+std::optional<int64_t> Normalizer::source_bytes(int64_t bytes) const {
+  for (const NormalizerStep& step : steps_) {
+    const Ratio ratio = std::visit([](const auto& s) { return shrinkage(s); }, step);
+    if (ratio.denominator == 0) {
+      return {};
+    }
+    if (ratio.numerator > ratio.denominator) {
+      const auto least = static_cast<int64_t>(ratio.denominator);
+      bytes = (bytes * static_cast<int64_t>(ratio.numerator) + least - 1) / least;
+    }
+    if (bytes > kMaxSourceBytes) {
+      return {};
+    }
+  }
+  return bytes;
+}
+
+}  // namespace sparsellm

@@ -49,19 +49,39 @@ size_t trailing_white_space(std::string_view text) {
 
 }  // namespace
 
+std::vector<std::string> contents_in_text(const std::vector<AddedToken>& tokens,
+                                          const Normalizer& normalizer) {
+  size_t bytes = 0;
+  for (const AddedToken& token : tokens) {
+    bytes += token.content.size();
+  }
+  Normalizer::Budget budget(bytes);
+  std::vector<std::string> contents;
+  contents.reserve(tokens.size());
+  std::string storage;
+  for (const AddedToken& token : tokens) {
+    contents.emplace_back(token.normalized ? normalizer.normalize(token.content, storage, budget)
+                                           : token.content);
+  }
+  return contents;
+}
+
 AddedTokens::AddedTokens(std::vector<AddedToken> tokens, std::string_view source,
                          Normalizer normalizer)
     : normalizer_(std::move(normalizer)) {
-  const auto check_length = [&](const AddedToken& token, size_t bytes) {
-    require(bytes <= kMaxContentBytes,
+  const auto check_length = [&](const AddedToken& token, size_t length) {
+    require(length <= kMaxContentBytes,
             "{}: the added token {} has {} bytes; at most {} are supported", source,
-            quote(token.content), bytes, kMaxContentBytes);
+            quote(token.content), length, kMaxContentBytes);
   };
-  std::unordered_set<std::string> contents;
-  std::unordered_set<std::string> normalized_contents;
-  for (AddedToken& token : tokens) {
+  std::vector<std::string> contents = contents_in_text(tokens, normalizer_);
+  std::unordered_set<std::string> verbatim;
+  std::unordered_set<std::string_view> normalized;
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    AddedToken& token = tokens[i];
+    const std::string& content = contents[i];
     check_length(token, token.content.size());
-    require(contents.insert(token.content).second, "{}: the added token {} is there twice", source,
+    require(verbatim.insert(token.content).second, "{}: the added token {} is there twice", source,
             quote(token.content));
     if (token.lstrip || token.rstrip) {
       max_token_bytes_.reset();
@@ -71,18 +91,16 @@ AddedTokens::AddedTokens(std::vector<AddedToken> tokens, std::string_view source
     if (!token.normalized || token.content.empty()) {
       continue;
     }
-    std::string storage;
-    std::string content(normalizer_.normalize(token.content, storage));
     check_length(token, content.size());
     require(!content.empty(), "{}: the normalizer leaves nothing of the added token {}", source,
             quote(token.content));
-    require(normalized_contents.insert(content).second,
+    require(normalized.insert(content).second,
             "{}: the normalizer makes {} of two added tokens, one of them {}", source,
             quote(content), quote(token.content));
     if (max_token_bytes_) {
       max_token_bytes_ = std::max(*max_token_bytes_, content.size());
     }
-    token.content = std::move(content);
+    token.content = content;
   }
   verbatim_ = make_matcher(tokens, false);
   normalized_ = make_matcher(tokens, true);
@@ -169,12 +187,13 @@ void AddedTokens::Matcher::for_each_segment(std::string_view text, bool parse_sp
 void AddedTokens::for_each_segment(std::string_view text, bool parse_special, const Visit& visit,
                                    const std::function<void()>& poll) const {
   std::string storage;
+  Normalizer::Budget budget(text.size());
   verbatim_.for_each_segment(text, parse_special, [&](const Segment& segment) {
     if (segment.id) {
       visit(segment);
       return;
     }
-    const std::string_view normalized = normalizer_.normalize(segment.text, storage, poll);
+    const std::string_view normalized = normalizer_.normalize(segment.text, storage, budget, poll);
     normalized_.for_each_segment(normalized, parse_special, [&](Segment part) {
       part.begins_text = part.begins_text && segment.begins_text;
       visit(part);

@@ -23,6 +23,11 @@ struct AddedToken {
   bool rstrip = false;      // takes the white space after it along
 };
 
+// What each token looks like in a text that is normalized but for those that are not. Throws Error
+// as the normalizer does.
+std::vector<std::string> contents_in_text(const std::vector<AddedToken>& tokens,
+                                          const Normalizer& normalizer);
+
 // Finds added tokens in a text: the leftmost first, and of those that begin at the same place the
 // longest.
 class AddedTokens {

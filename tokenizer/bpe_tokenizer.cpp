@@ -31,17 +31,17 @@ class BpeTokenizer : public Tokenizer {
       tokens_.add(id, {});
       show(id, text);
     }
-    const Normalizer normalizer(parts.normalizer);
-    for (const AddedToken& token : parts.special_tokens.added_tokens) {
+    // Hugging Face decodes them to what they look like in a text.
+    const std::vector<AddedToken>& added = parts.special_tokens.added_tokens;
+    const std::vector<std::string> contents = contents_in_text(added, Normalizer(parts.normalizer));
+    for (size_t i = 0; i < added.size(); ++i) {
+      const AddedToken& token = added[i];
       const bool is_new_id = tokens_.add(token.id, {});
       const std::optional<int32_t> model_id = parts.model.find(token.content);
       require(model_id ? *model_id == token.id : is_new_id,
               "{}: the added token {} has the id {}, which does not fit the vocabulary",
               parts.source, quote(token.content), token.id);
-      // As it stands in a normalized text, which is what Hugging Face decodes it to.
-      std::string storage;
-      const std::string_view content = token.content;
-      show(token.id, token.normalized ? normalizer.normalize(content, storage) : content);
+      show(token.id, contents[i]);
       tokens_.set_special(token.id, token.special);
     }
     for (const auto* side : {&frame_.prefix, &frame_.suffix}) {

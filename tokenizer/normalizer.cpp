@@ -14,19 +14,19 @@ constexpr int64_t kMaxSourceBytes = int64_t{1} << 40;  // above it there is no b
 
 using Poll = std::function<void()>;
 
-void check_size(size_t bytes) {
-  require(bytes <= Normalizer::kMaxBytes,
-          "the normalizer makes more than {} bytes of the text, which is not supported",
-          Normalizer::kMaxBytes);
-}
+// Two steps that make three bytes of one, as U+2581 of a space, need twelve for a byte.
+constexpr size_t kTextBudget = 1 << 20;
+constexpr size_t kTextBudgetPerByte = 16;
 
 std::string_view apply(const NfcStep& /*step*/, std::string_view text, std::string& storage,
-                       const Poll& poll) {
-  return to_nfc(text, storage, poll);
+                       Normalizer::Budget& budget, const Poll& poll) {
+  const std::string_view result = to_nfc(text, storage, poll);
+  budget.take(result.data() == text.data() ? 0 : result.size());
+  return result;
 }
 
 std::string_view apply(const ReplaceStep& step, std::string_view text, std::string& storage,
-                       const Poll& poll) {
+                       Normalizer::Budget& budget, const Poll& poll) {
   size_t found = find_text(text, step.pattern, 0);
   if (found == std::string_view::npos) {
     return text;
@@ -36,22 +36,24 @@ std::string_view apply(const ReplaceStep& step, std::string_view text, std::stri
   size_t done = 0;
   for (size_t next_poll = kBytesPerPoll; found != std::string_view::npos;
        found = find_text(text, step.pattern, done)) {
+    budget.take(found - done + step.content.size());
     storage.append(text.substr(done, found - done)).append(step.content);
-    check_size(storage.size());
     done = found + step.pattern.size();
     if (poll && done >= next_poll) {
       poll();
       next_poll = done + kBytesPerPoll;
     }
   }
+  budget.take(text.size() - done);
   return storage.append(text.substr(done));
 }
 
 std::string_view apply(const PrependStep& step, std::string_view text, std::string& storage,
-                       const Poll& /*poll*/) {
+                       Normalizer::Budget& budget, const Poll& /*poll*/) {
   if (text.empty() || step.content.empty()) {
     return text;
   }
+  budget.take(step.content.size() + text.size());
   storage.clear();
   storage.reserve(step.content.size() + text.size());
   return storage.append(step.content).append(text);
@@ -69,16 +71,25 @@ Ratio shrinkage(const PrependStep& /*step*/) { return {1, 1}; }
 
 }  // namespace
 
+Normalizer::Budget::Budget(size_t text_bytes)
+    : text_bytes_(text_bytes), left_(kTextBudget + kTextBudgetPerByte * text_bytes) {}
+
+void Normalizer::Budget::take(size_t bytes) {
+  require(bytes <= left_,
+          "the normalizer writes more than {} bytes for a text of {}, which is not supported",
+          kTextBudget + kTextBudgetPerByte * text_bytes_, text_bytes_);
+  left_ -= bytes;
+}
+
 Normalizer::Normalizer(std::vector<NormalizerStep> steps) : steps_(std::move(steps)) {}
 
-std::string_view Normalizer::normalize(std::string_view text, std::string& storage,
+std::string_view Normalizer::normalize(std::string_view text, std::string& storage, Budget& budget,
                                        const Poll& poll) const {
   std::string next;
   for (const NormalizerStep& step : steps_) {
     const std::string_view result =
-        std::visit([&](const auto& s) { return apply(s, text, next, poll); }, step);
+        std::visit([&](const auto& s) { return apply(s, text, next, budget, poll); }, step);
     if (result.data() != text.data() || result.size() != text.size()) {
-      check_size(result.size());
       storage.swap(next);
       text = storage;
       std::string().swap(next);

@@ -24,15 +24,25 @@ using NormalizerStep = std::variant<NfcStep, ReplaceStep, PrependStep>;
 // What becomes of a text before tokens are looked for in it, step by step.
 class Normalizer {
  public:
-  // Of a text that steps have made longer; 64 MiB of spaces that become U+2581 fit.
-  static constexpr size_t kMaxBytes = size_t{1} << 28;
-  static constexpr size_t kMaxSteps = 100;  // a text goes through each
+  static constexpr size_t kMaxSteps = 16;  // a text goes through each
 
   explicit Normalizer(std::vector<NormalizerStep> steps = {});
 
+  // What all steps together may write for a text of so many bytes, or for all pieces of one.
+  class Budget {
+   public:
+    explicit Budget(size_t text_bytes);
+    // Throws Error if too little is left.
+    void take(size_t bytes);
+
+   private:
+    size_t text_bytes_;
+    size_t left_;
+  };
+
   // `text` itself if nothing changes it, else a view of `storage`. Calls poll() now and then.
-  // Throws Error for a result of more than kMaxBytes.
-  std::string_view normalize(std::string_view text, std::string& storage,
+  // Throws Error if steps write more than is left of the budget.
+  std::string_view normalize(std::string_view text, std::string& storage, Budget& budget,
                              const std::function<void()>& poll = {}) const;
 
   // The most bytes of a text for each `bytes` of its normalized form, if there is a bound.

@@ -1,3 +1,5 @@
+#include <spdlog/fmt/fmt.h>
+
 #include <utility>
 
 #include "kernels/base/error.h"
@@ -17,10 +19,11 @@ class Reader {
       if (options_.byte_fallback || is_fused_) {
         type.refuse("it is not supported after \"ByteFallback\" and \"Fuse\"");
       }
+      if (options_.steps.size() == kMaxSteps) {
+        type.refuse(fmt::format("at most {} of these steps are supported", kMaxSteps));
+      }
       if (name == "Replace") {
-        std::string pattern = read_string_pattern(part["pattern"]);
-        options_.steps.emplace_back(
-            DecoderOptions::Replace{std::move(pattern), read_step_text(part["content"])});
+        read_replace(part);
       } else {
         read_metaspace_decoder(part);
       }
@@ -43,6 +46,18 @@ class Reader {
   DecoderOptions finish() { return std::move(options_); }
 
  private:
+  static constexpr size_t kMaxSteps = 16;
+
+  // Tokens never grow: files could make them as long as they like.
+  void read_replace(const JsonValue& part) {
+    DecoderOptions::Replace step{read_string_pattern(part["pattern"]),
+                                 read_step_text(part["content"])};
+    if (step.content.size() > step.pattern.size()) {
+      part["content"].refuse("only as many bytes as the pattern has are supported");
+    }
+    options_.steps.emplace_back(std::move(step));
+  }
+
   void read_metaspace_decoder(const JsonValue& part) {
     MetaspaceStep step = read_metaspace(part);
     const bool prepended = step.prepend != MetaspaceStep::Prepend::never;

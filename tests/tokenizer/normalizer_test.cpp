@@ -18,7 +18,8 @@ using Steps = std::vector<NormalizerStep>;
 
 std::string normalize(const Steps& steps, std::string_view text) {
   std::string storage;
-  return std::string(Normalizer(steps).normalize(text, storage));
+  Normalizer::Budget budget(text.size());
+  return std::string(Normalizer(steps).normalize(text, storage, budget));
 }
 
 const ReplaceStep kSpaces{" ", "\u2581"};
@@ -55,22 +56,35 @@ TEST(Normalizer, Steps) {
 TEST(Normalizer, WhatDoesNotChangeIsNotCopied) {
   const std::string text = "abc";
   std::string storage = "untouched";
-  EXPECT_EQ(Normalizer({kSpaces}).normalize(text, storage).data(), text.data());
+  Normalizer::Budget none(0);
+  EXPECT_EQ(Normalizer({kSpaces}).normalize(text, storage, none).data(), text.data());
   EXPECT_EQ(storage, "untouched");
 }
 
-TEST(Normalizer, ALongTextIsRefused) {
+TEST(Normalizer, WritesNoMoreThanFitsTheText) {
+  const auto twice = ReplaceStep{"a", "aa"};
+  EXPECT_EQ(normalize(Steps(14, twice), "aaa").size(), 3u << 14);
+  EXPECT_TRUE(throws_error([&] { normalize(Steps(16, twice), "aaaaaaaaaaaaaaaa"); },
+                           "the normalizer writes more than 1048832 bytes for a text of 16"));
+  // All pieces of a text share what there is.
   const Normalizer normalizer({ReplaceStep{"a", std::string(1024, 'b')}});
+  Normalizer::Budget budget(1000);
   std::string storage;
-  EXPECT_EQ(normalizer.normalize(std::string(1 << 10, 'a'), storage).size(), 1u << 20);
-  EXPECT_TRUE(throws_error([&] { normalizer.normalize(std::string((1 << 18) + 1, 'a'), storage); },
-                           "the normalizer makes more than 268435456 bytes of the text"));
+  EXPECT_TRUE(throws_error(
+      [&] {
+        for (int i = 0; i < 2000; ++i) {
+          normalizer.normalize("a", storage, budget);
+        }
+      },
+      "the normalizer writes more than 1064576 bytes for a text of 1000"));
 }
 
 TEST(Normalizer, Polls) {
   int polls = 0;
   std::string storage;
-  Normalizer({kSpaces}).normalize(std::string(5 << 20, ' '), storage, [&] { ++polls; });
+  const std::string text(5 << 20, ' ');
+  Normalizer::Budget budget(text.size());
+  Normalizer({kSpaces}).normalize(text, storage, budget, [&] { ++polls; });
   EXPECT_EQ(polls, 5);
 }
 

@@ -219,8 +219,8 @@ TEST(TokenizerJsonParts, Refused) {
        "at most 1024 bytes are supported"},
       {normalizer(replace({{"String", std::string(1025, 'x')}}, "")), "at most 1024 bytes"},
       {normalizer({{"type", "Prepend"}}), "normalizer.prepend is missing; expected a string"},
-      {normalizer(sequence("normalizers", json(101, replace({{"String", "a"}}, "b")))),
-       "at most 100 steps are supported"},
+      {normalizer(sequence("normalizers", json(17, replace({{"String", "a"}}, "b")))),
+       "at most 16 steps are supported"},
       {no_text,
        R"(normalizer removes text, which is not supported with the prepend_scheme "first")"},
 
@@ -258,6 +258,9 @@ TEST(TokenizerJsonParts, Refused) {
       {decoder(json::array({fuse, strip(" ", -1, 0)})), "start is -1"},
       {decoder(json::array({metaspace(json::object()), fuse, strip(" ", 1, 0)})),
        R"(it is not supported together with a "Metaspace" that prepends)"},
+      {decoder(json::array({replace({{"String", "a"}}, "bc")})),
+       R"(content is "bc"; only as many bytes as the pattern has are supported)"},
+      {decoder(json(17, space)), "at most 16 of these steps are supported"},
       {decoder(json::array({replace({{"Regex", "a"}}, "b")})), R"(expected {"String": ...})"},
   };
   for (const Case& c : cases) {

@@ -128,9 +128,9 @@ def config_seeds():
     yield "sparse_llama", join("", dump(config))
 
 
-def cut_vocabulary(vocabulary, merges, is_named):
+def cut_vocabulary(vocabulary, merges, is_named, text=TEXT.replace(" ", "Ġ").replace("\n", "Ċ")):
     """The symbols of TEXT, the first merges of these symbols, and the tokens that are named."""
-    kept = {symbol for symbol in TEXT.replace(" ", "Ġ").replace("\n", "Ċ") if symbol in vocabulary}
+    kept = {symbol for symbol in text if symbol in vocabulary}
     kept |= {token for token in vocabulary if is_named(token)}
     kept_merges = []
     for left, right in merges:
@@ -147,9 +147,28 @@ def added_tokens_decoder(*tokens):
     return dump({"added_tokens_decoder": decoder})
 
 
+def character_seeds(folder):
+    """A tokenizer.json with BPE of characters, and its variants."""
+    tokenizer = json.loads(read(folder / "tokenizer.json"))
+    model = tokenizer["model"]
+    named = {token["content"] for token in tokenizer["added_tokens"]}
+    named |= {f"<0x{byte:02X}>" for byte in range(256)}
+    model["vocab"], model["merges"] = cut_vocabulary(
+        model["vocab"], model["merges"], lambda token: token in named, TEXT.replace(" ", "▁")
+    )
+    text = TEXT + "e\u0301 日<s> <l> caf\u00e9!"
+    for number, variant in enumerate(json.loads(read(folder / "golden.json"))):
+        changes = variant["changes"]
+        changes["model"] = dict(model, **changes.get("model", {}))
+        yield f"{folder.name}-{number}", join(text, "", dump({**tokenizer, **changes}))
+
+
 def tokenizer_json_seeds():
     for path in sorted(DATA.glob("*/*/tokenizer.json")):
         name = path.parent.name
+        if json.loads(read(path))["decoder"]["type"] != "ByteLevel":
+            yield from character_seeds(path.parent)
+            continue
         config = read(path.parent / "tokenizer_config.json")
         tokenizer = json.loads(read(path))
         text = TEXT + "".join(token["content"] for token in tokenizer["added_tokens"])

@@ -116,7 +116,7 @@ class BpeTokenizer : public Tokenizer {
     size_t longest = std::max(size_t{1}, *added_tokens_.max_token_bytes());
     for (const auto& [text, id] : parts.model.vocabulary) {
       const bool are_bytes = parts.model.symbols == BpeModel::Symbols::bytes;
-      longest = std::max(longest, are_bytes ? tokens_.bytes(id, true).size() : text.size());
+      longest = std::max(longest, are_bytes ? decoder_.bytes(text).size() : text.size());
     }
     max_token_bytes_ = Normalizer(parts.normalizer).source_bytes(static_cast<int64_t>(longest));
   }

@@ -14,7 +14,7 @@
 namespace sparsellm {
 namespace {
 
-constexpr size_t kBytesPerPoll = 1 << 20;
+constexpr size_t kNfcBytesPerPoll = 1 << 20;
 
 // Of one character; the longest canonical decomposition has four.
 constexpr size_t kMaxDecomposition = 8;
@@ -98,12 +98,12 @@ std::string_view to_nfc(std::string_view text, std::string& storage,
   PieceNormalizer normalizer;
   size_t copied = 0;  // what is in front of it is in `storage`, if anything changed
   bool has_changed = false;
-  size_t next_poll = kBytesPerPoll;
+  size_t next_poll = kNfcBytesPerPoll;
   size_t begin = 0;  // of the piece: the last character that begins one
   for (size_t at = 0; at < text.size();) {
     if (poll && at >= next_poll) {
       poll();
-      next_poll = at + kBytesPerPoll;
+      next_poll = at + kNfcBytesPerPoll;
     }
     if (const size_t end = skip_ascii(text, at); end > at) {
       at = end;

@@ -6,14 +6,14 @@
 namespace sparsellm {
 namespace {
 
-struct Range {
+struct CodeRange {
   char32_t first;
   char32_t last;
 };
 
 // In order. Characters that change alone, and those that are composed with one in front of them,
 // are left out: U+0340, U+0374, U+037E, U+0387, U+0958, U+3099 and the like.
-constexpr std::array<Range, 22> kRanges = {{
+constexpr std::array<CodeRange, 22> kPieceRanges = {{
     {0x0000, 0x02ff},    // ASCII, Latin
     {0x0388, 0x0482},    // Greek, Cyrillic
     {0x048a, 0x0587},    // Cyrillic, Armenian
@@ -41,12 +41,13 @@ constexpr std::array<Range, 22> kRanges = {{
 }  // namespace
 
 bool begins_nfc_piece(char32_t character) {
-  if (character <= kRanges.front().last) {
+  if (character <= kPieceRanges.front().last) {
     return true;
   }
-  const auto* const range = std::lower_bound(kRanges.begin(), kRanges.end(), character,
-                                             [](const Range& r, char32_t c) { return r.last < c; });
-  return range != kRanges.end() && character >= range->first;
+  const auto* const range =
+      std::lower_bound(kPieceRanges.begin(), kPieceRanges.end(), character,
+                       [](const CodeRange& r, char32_t c) { return r.last < c; });
+  return range != kPieceRanges.end() && character >= range->first;
 }
 
 }  // namespace sparsellm

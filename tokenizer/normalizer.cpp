@@ -9,7 +9,7 @@
 namespace sparsellm {
 namespace {
 
-constexpr size_t kBytesPerPoll = 1 << 20;
+constexpr size_t kReplacedBytesPerPoll = 1 << 20;
 constexpr int64_t kMaxSourceBytes = int64_t{1} << 40;  // above it there is no bound
 
 using Poll = std::function<void()>;
@@ -18,15 +18,15 @@ using Poll = std::function<void()>;
 constexpr size_t kTextBudget = 1 << 20;
 constexpr size_t kTextBudgetPerByte = 16;
 
-std::string_view apply(const NfcStep& /*step*/, std::string_view text, std::string& storage,
-                       Normalizer::Budget& budget, const Poll& poll) {
+std::string_view run_step(const NfcStep& /*step*/, std::string_view text, std::string& storage,
+                          Normalizer::Budget& budget, const Poll& poll) {
   const std::string_view result = to_nfc(text, storage, poll);
   budget.take(result.data() == text.data() ? 0 : result.size());
   return result;
 }
 
-std::string_view apply(const ReplaceStep& step, std::string_view text, std::string& storage,
-                       Normalizer::Budget& budget, const Poll& poll) {
+std::string_view run_step(const ReplaceStep& step, std::string_view text, std::string& storage,
+                          Normalizer::Budget& budget, const Poll& poll) {
   size_t found = find_text(text, step.pattern, 0);
   if (found == std::string_view::npos) {
     return text;
@@ -34,22 +34,22 @@ std::string_view apply(const ReplaceStep& step, std::string_view text, std::stri
   storage.clear();
   storage.reserve(text.size());
   size_t done = 0;
-  for (size_t next_poll = kBytesPerPoll; found != std::string_view::npos;
+  for (size_t next_poll = kReplacedBytesPerPoll; found != std::string_view::npos;
        found = find_text(text, step.pattern, done)) {
     budget.take(found - done + step.content.size());
     storage.append(text.substr(done, found - done)).append(step.content);
     done = found + step.pattern.size();
     if (poll && done >= next_poll) {
       poll();
-      next_poll = done + kBytesPerPoll;
+      next_poll = done + kReplacedBytesPerPoll;
     }
   }
   budget.take(text.size() - done);
   return storage.append(text.substr(done));
 }
 
-std::string_view apply(const PrependStep& step, std::string_view text, std::string& storage,
-                       Normalizer::Budget& budget, const Poll& /*poll*/) {
+std::string_view run_step(const PrependStep& step, std::string_view text, std::string& storage,
+                          Normalizer::Budget& budget, const Poll& /*poll*/) {
   if (text.empty() || step.content.empty()) {
     return text;
   }
@@ -60,14 +60,14 @@ std::string_view apply(const PrependStep& step, std::string_view text, std::stri
 }
 
 // For each `denominator` bytes that come out at least, at most `numerator` bytes went in.
-struct Ratio {
+struct Shrinkage {
   size_t numerator;
   size_t denominator;
 };
 
-Ratio shrinkage(const NfcStep& /*step*/) { return {kNfcMostBytes, kNfcLeastBytes}; }
-Ratio shrinkage(const ReplaceStep& step) { return {step.pattern.size(), step.content.size()}; }
-Ratio shrinkage(const PrependStep& /*step*/) { return {1, 1}; }
+Shrinkage shrinkage(const NfcStep& /*step*/) { return {kNfcMostBytes, kNfcLeastBytes}; }
+Shrinkage shrinkage(const ReplaceStep& step) { return {step.pattern.size(), step.content.size()}; }
+Shrinkage shrinkage(const PrependStep& /*step*/) { return {1, 1}; }
 
 }  // namespace
 
@@ -88,7 +88,7 @@ std::string_view Normalizer::normalize(std::string_view text, std::string& stora
   std::string next;
   for (const NormalizerStep& step : steps_) {
     const std::string_view result =
-        std::visit([&](const auto& s) { return apply(s, text, next, budget, poll); }, step);
+        std::visit([&](const auto& s) { return run_step(s, text, next, budget, poll); }, step);
     if (result.data() != text.data() || result.size() != text.size()) {
       storage.swap(next);
       text = storage;
@@ -100,7 +100,7 @@ std::string_view Normalizer::normalize(std::string_view text, std::string& stora
 
 std::optional<int64_t> Normalizer::source_bytes(int64_t bytes) const {
   for (const NormalizerStep& step : steps_) {
-    const Ratio ratio = std::visit([](const auto& s) { return shrinkage(s); }, step);
+    const Shrinkage ratio = std::visit([](const auto& s) { return shrinkage(s); }, step);
     if (ratio.denominator == 0) {
       return {};
     }

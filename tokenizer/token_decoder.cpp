@@ -24,11 +24,13 @@ std::string replace_all(std::string_view text, std::string_view pattern, std::st
   return result;
 }
 
-std::string apply(const DecoderOptions::Replace& step, std::string_view token, bool /*is_first*/) {
+std::string decode_step(const DecoderOptions::Replace& step, std::string_view token,
+                        bool /*is_first*/) {
   return replace_all(token, step.pattern, step.content);
 }
 
-std::string apply(const DecoderOptions::Metaspace& step, std::string_view token, bool is_first) {
+std::string decode_step(const DecoderOptions::Metaspace& step, std::string_view token,
+                        bool is_first) {
   return replace_all(token, step.replacement, is_first && step.prepended ? "" : " ");
 }
 
@@ -43,7 +45,7 @@ std::string TokenDecoder::decode(std::string_view token, bool is_first) const {
   }
   std::string text(token);
   for (const DecoderOptions::Step& step : options_.steps) {
-    text = std::visit([&](const auto& s) { return apply(s, text, is_first); }, step);
+    text = std::visit([&](const auto& s) { return decode_step(s, text, is_first); }, step);
   }
   if (options_.byte_fallback) {
     if (const auto byte = byte_of_token(text)) {

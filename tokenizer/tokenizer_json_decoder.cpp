@@ -10,7 +10,7 @@ namespace {
 
 // The parts of a decoder in their order. Those before "Fuse" see one token, "Strip" after it the
 // whole text.
-class Reader {
+class DecoderReader {
  public:
   void read(const JsonValue& part) {
     const JsonValue type = part["type"];
@@ -109,7 +109,7 @@ DecoderOptions read_decoder(const JsonValue& node, bool is_byte_level) {
     }
     return {.byte_level = true};
   }
-  Reader reader;
+  DecoderReader reader;
   for (const JsonValue& part : parts) {
     reader.read(part);
   }

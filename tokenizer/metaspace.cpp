@@ -41,11 +41,18 @@ void for_each_metaspace_word(
   const bool prepends =
       (step.prepend == Prepend::always || (step.prepend == Prepend::first && begins_text)) &&
       !text.starts_with(' ') && !text.starts_with(step.replacement);
-  std::string word(prepends ? step.replacement : "");
+  std::string word;
+  if (!step.split) {  // all of the text
+    const auto spaces = static_cast<size_t>(std::count(text.begin(), text.end(), ' '));
+    word.reserve(text.size() + (spaces + 1) * step.replacement.size());
+  }
+  if (prepends) {
+    word = step.replacement;
+  }
   bool is_first = begins_text;
-  NextSpace spaces(text, step.replacement);
+  NextSpace next(text, step.replacement);
   size_t done = 0;  // what is in front of it is in `word`, or was visited
-  for (size_t space = spaces.find(0); space < text.size(); space = spaces.find(done)) {
+  for (size_t space = next.find(0); space < text.size(); space = next.find(done)) {
     word.append(text.substr(done, space - done));
     if (step.split && !word.empty()) {
       visit(word, is_first);

@@ -125,6 +125,7 @@ std::string_view to_nfc(std::string_view text, std::string& storage,
     if (normalized != piece) {
       if (!has_changed) {
         storage.clear();
+        storage.reserve(text.size());
         has_changed = true;
       }
       storage.append(text.substr(copied, begin - copied)).append(normalized);

@@ -27,24 +27,32 @@ std::string_view run_step(const NfcStep& /*step*/, std::string_view text, std::s
 
 std::string_view run_step(const ReplaceStep& step, std::string_view text, std::string& storage,
                           Normalizer::Budget& budget, const Poll& poll) {
-  size_t found = find_text(text, step.pattern, 0);
-  if (found == std::string_view::npos) {
+  const size_t bytes = step.pattern.size();
+  size_t count = 0;
+  const size_t first = find_text(text, step.pattern, 0);
+  for (size_t found = first; found != std::string_view::npos;
+       found = find_text(text, step.pattern, found + bytes)) {
+    ++count;
+  }
+  if (count == 0) {
     return text;
   }
+  // A text that grew on the way would take twice the memory.
+  const size_t size = text.size() - count * bytes + count * step.content.size();
+  budget.take(size);
   storage.clear();
-  storage.reserve(text.size());
+  storage.reserve(size);
   size_t done = 0;
-  for (size_t next_poll = kReplacedBytesPerPoll; found != std::string_view::npos;
+  size_t next_poll = kReplacedBytesPerPoll;
+  for (size_t found = first; found != std::string_view::npos;
        found = find_text(text, step.pattern, done)) {
-    budget.take(found - done + step.content.size());
     storage.append(text.substr(done, found - done)).append(step.content);
-    done = found + step.pattern.size();
+    done = found + bytes;
     if (poll && done >= next_poll) {
       poll();
       next_poll = done + kReplacedBytesPerPoll;
     }
   }
-  budget.take(text.size() - done);
   return storage.append(text.substr(done));
 }
 

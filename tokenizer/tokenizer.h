@@ -38,12 +38,12 @@ class Tokenizer {
 
   // Beside the ids of a long text memory holds a piece of it at a time: what is cut nowhere, such
   // as millions of letters without a space, takes up to 40 bytes for a byte, and 230 with
-  // SentencePiece. Where a normalizer changes what is between two added tokens, memory holds that
-  // once more as it becomes (and for a moment as it is between two steps), in up to 3 bytes for a
-  // byte, since spaces become U+2581. Throws Error if `text` is not valid UTF-8, naming the byte,
-  // or has more than 64 MiB, for a byte that the vocabulary has no token for, and if the regular
-  // expressions of the tokenizer take more steps than fit a text of its size (match_limit.h);
-  // TooManyTokens.
+  // SentencePiece. Where a normalizer, or a Metaspace that does not split, changes what is between
+  // two added tokens, memory holds that once more as it becomes (and for a moment as it is between
+  // two steps), in up to 3 bytes for a byte, since spaces become U+2581. Throws Error if `text` is
+  // not valid UTF-8, naming the byte, or has more than 64 MiB, for a byte that the vocabulary has
+  // no token for, and if the regular expressions of the tokenizer take more steps than fit a text
+  // of its size (match_limit.h); TooManyTokens.
   virtual std::vector<int32_t> encode(std::string_view text,
                                       const EncodeOptions& options) const = 0;
 

@@ -88,6 +88,7 @@ JsonPretokenizer read_pretokenizer(const JsonValue& node) {
   if (!node.present()) {
     return result;
   }
+  bool has_metaspace = false;
   for (const JsonValue& part : flatten_sequence(node, "pretokenizers")) {
     const std::string& type = part["type"].string();
     if (result.has_byte_level) {
@@ -98,6 +99,9 @@ JsonPretokenizer read_pretokenizer(const JsonValue& node) {
     } else if (type == "Digits") {
       options.steps.emplace_back(read_digits(part));
     } else if (type == "Metaspace") {
+      if (std::exchange(has_metaspace, true)) {  // each may put something in front of every word
+        part["type"].refuse("only one \"Metaspace\" is supported");
+      }
       options.steps.emplace_back(read_metaspace(part));
     } else if (type == "ByteLevel") {
       options.add_prefix_space = part["add_prefix_space"].boolean();

@@ -227,6 +227,8 @@ TEST(TokenizerJsonParts, Refused) {
       {pre({{"type", "Whitespace"}}),
        R"(pre_tokenizer.type is "Whitespace"; only "ByteLevel", "Metaspace", "Split", "Digits")"},
       {pre({{"type", "Metaspace"}}), "pre_tokenizer.replacement is missing"},
+      {pre(sequence("pretokenizers", json(2, metaspace(json::object())))),
+       R"(pretokenizers[1].type is "Metaspace"; only one "Metaspace" is supported)"},
       {pre(metaspace({{"replacement", ""}})), R"(replacement is ""; expected one character)"},
       {pre(metaspace({{"replacement", "ab"}})), R"(replacement is "ab"; expected one character)"},
       {pre(metaspace({{"prepend_scheme", "last"}})),

@@ -31,6 +31,7 @@ Words words(const PretokenizerOptions& options, std::string_view text) {
 
 std::vector<PretokenizerStep> splits(const std::vector<std::string>& patterns) {
   std::vector<PretokenizerStep> steps;
+  steps.reserve(patterns.size());
   for (const std::string& pattern : patterns) {
     steps.emplace_back(SplitStep{.pattern = pattern});
   }

@@ -55,6 +55,7 @@ std::vector<std::string> configure(const fs::path& source, const fs::path& build
           SPARSELLM_GENERATOR,
           "-DCMAKE_CXX_COMPILER=" SPARSELLM_COMPILER,
           "-DPCRE2_ROOT=" SPARSELLM_PCRE2_ROOT,
+          "-DUTF8PROC_ROOT=" SPARSELLM_UTF8PROC_ROOT,
           "-DSENTENCEPIECE_ROOT=" SPARSELLM_SENTENCEPIECE_ROOT};
 }
 
@@ -67,7 +68,8 @@ TEST(Consumer, GetsHeadersAndNoFlags) {
   const fs::path consumer = testing::source_dir() / "tests" / "consumer";
   std::vector<std::string> args = configure(consumer, build);
   args.insert(args.end(), {"-DSPARSELLM_SOURCE_DIR=" + (folder / "source").string(),
-                           "-DSPARSELLM_CUDA=OFF", "-DSPARSELLM_PCRE2=" SPARSELLM_USE_PCRE2});
+                           "-DSPARSELLM_CUDA=OFF", "-DSPARSELLM_PCRE2=" SPARSELLM_USE_PCRE2,
+                           "-DSPARSELLM_UTF8PROC=" SPARSELLM_USE_UTF8PROC});
   ASSERT_NO_FATAL_FAILURE(run_cmake(args));
 
   std::ifstream file(build / "compile_commands.json");

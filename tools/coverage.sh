@@ -28,7 +28,9 @@ parsers=(
   tokenizer/added_tokens.cpp tokenizer/bpe.cpp tokenizer/oniguruma.cpp
   tokenizer/pretokenize.cpp tokenizer/sentencepiece.cpp tokenizer/sentencepiece_model.cpp
   tokenizer/token_table.cpp tokenizer/tokenizer.cpp tokenizer/tokenizer_config.cpp
-  tokenizer/tokenizer_json.cpp tokenizer/utf8.cpp tokenizer/vocab_merges.cpp
+  tokenizer/tokenizer_json.cpp tokenizer/tokenizer_json_decoder.cpp tokenizer/tokenizer_json_model.cpp
+  tokenizer/tokenizer_json_normalizer.cpp tokenizer/tokenizer_json_parts.cpp
+  tokenizer/tokenizer_json_pretokenizer.cpp tokenizer/utf8.cpp tokenizer/vocab_merges.cpp
   tools/bench/cost_samples.cpp tools/bench/matrix_list.cpp
   tools/cli/args.cpp tools/cli/session_message.cpp tools/run/generation_args.cpp tools/run/line_reader.cpp
   tools/run/prompt_lines.cpp

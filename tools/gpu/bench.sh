@@ -69,6 +69,7 @@ fi
 if [ ! -x "$build/bin/sparsellm-bench" ]; then
   options=(-DSPARSELLM_CUDA=ON -DCMAKE_CUDA_ARCHITECTURES=native -DSPARSELLM_BENCHMARKS=OFF)
   [ -e /usr/include/pcre2.h ] || options+=(-DSPARSELLM_PCRE2=OFF)
+  [ -e /usr/include/utf8proc.h ] || options+=(-DSPARSELLM_UTF8PROC=OFF)
   cmake -S . -B "$build" -G Ninja "${options[@]}" >&2
   cmake --build "$build" --target sparsellm-bench sparsellm-convert >&2
 fi

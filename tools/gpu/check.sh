@@ -4,7 +4,8 @@
 # is), for the GPU that is there, and runs: the programs with the labels gpu and gpu2 (the latter needs
 # two GPUs, and says so), those with the label of a tool of compute-sanitizer (memcheck, racecheck,
 # synccheck) under it too, and the tools on the demo models. Prints a table and fails if anything did.
-# Without PCRE2 (install it or pass -DPCRE2_ROOT=DIR) the tests that need its tokenizers are skipped.
+# Without PCRE2 or utf8proc (install them or pass -DPCRE2_ROOT=DIR, -DUTF8PROC_ROOT=DIR) the tests
+# that need their tokenizers are skipped.
 set -uo pipefail
 cd "$(dirname "$0")/../.." || exit 1
 
@@ -54,6 +55,9 @@ if ! is_built; then
   options=(-DSPARSELLM_CUDA=ON -DCMAKE_CUDA_ARCHITECTURES=native -DSPARSELLM_BENCHMARKS=OFF)
   if [[ "$*" != *PCRE2_ROOT* ]] && ! [ -e /usr/include/pcre2.h ]; then
     options+=(-DSPARSELLM_PCRE2=OFF)
+  fi
+  if [[ "$*" != *UTF8PROC_ROOT* ]] && ! [ -e /usr/include/utf8proc.h ]; then
+    options+=(-DSPARSELLM_UTF8PROC=OFF)
   fi
   step "configure" cmake -S . -B "$build" -G Ninja "${options[@]}" "$@"
   step "build" cmake --build "$build" --target gpu_tests sparsellm-run sparsellm-eval

@@ -14,6 +14,7 @@ parsers=(
   kernels/base/kernel_cache.cpp kernels/base/lfs_pointer.cpp kernels/base/open_directory.cpp
   kernels/base/rank_environment.cpp kernels/base/tune_cache.cpp
   models/config.cpp models/config_readers.cpp models/foreign_keys.cpp models/llama_config.cpp
+  models/llama_relatives_config.cpp
   models/opt_config.cpp models/storage/bitmask_weight.cpp models/storage/model_directory.cpp
   models/storage/model_file.cpp models/storage/model_manifest.cpp models/storage/model_metadata.cpp models/storage/safetensors.cpp
   models/storage/safetensors_header.cpp models/storage/safetensors_index.cpp

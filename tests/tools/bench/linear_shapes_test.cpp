@@ -234,9 +234,13 @@ TEST(LinearShapes, AreWhatRanksLoad) {
     const int64_t common = loaded({}) - all;  // embeddings and norms
     for (int64_t degree = 2; degree <= 8; ++degree) {
       SCOPED_TRACE(name + ", degree " + std::to_string(degree));
-      if (model.num_heads % degree != 0) {
-        const std::string reason = std::to_string(degree) + " GPUs cannot share " +
-                                   std::to_string(model.num_heads) + " attention heads";
+      const bool shares_heads = model.num_heads % degree == 0;
+      if (!shares_heads || (model.num_kv_heads % degree != 0 && degree % model.num_kv_heads != 0)) {
+        const std::string reason =
+            shares_heads
+                ? fmt::format("{} GPUs cannot share {} heads of keys and values", degree,
+                              model.num_kv_heads)
+                : fmt::format("{} GPUs cannot share {} attention heads", degree, model.num_heads);
         EXPECT_TRUE(throws_error([&] { shard_shapes(name, degree); }, reason));
         EXPECT_TRUE(throws_error([&] { loaded({.rank = 0, .degree = degree}); }, reason));
         continue;

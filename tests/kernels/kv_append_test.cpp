@@ -166,16 +166,18 @@ TEST(KvAppend, ChunksOfAnySizeFillTheSamePages) {
   }
 }
 
+std::vector<StepRequest> a_few_requests(Random& random) {
+  return with_random_pages({{.pages = {}, .kv_length = 20, .rows = 3},
+                            {.pages = {}, .kv_length = 33, .rows = 33},
+                            {.pages = {}, .kv_length = 5, .rows = 1}},
+                           8, random);
+}
+
 // The same bits as kv_append() of rotated rows, whether the rows lie in one matrix or apart.
 TEST(RopeKvAppend, RotatesQueriesAndKeysAndStores) {
   Random random(43);
   CpuContext cpu(2);
-  const std::vector<StepRequest> requests =
-      with_random_pages({{.pages = {}, .kv_length = 20, .rows = 3},
-                         {.pages = {}, .kv_length = 33, .rows = 33},
-                         {.pages = {}, .kv_length = 5, .rows = 1}},
-                        8, random);
-  const PagedStep step(requests);
+  const PagedStep step(a_few_requests(random));
   const int64_t tokens = step.batch().tokens();
   for (int64_t head_dim : {2, 16, 80}) {
     constexpr int64_t kHeads = 6;
@@ -239,11 +241,7 @@ void append_transformed(const float* head, const std::vector<double>& weight, do
 TEST(RopeKvAppend, NormsOfHeads) {
   Random random(49);
   CpuContext cpu(2);
-  const std::vector<StepRequest> requests =
-      with_random_pages({{.pages = {}, .kv_length = 20, .rows = 3},
-                         {.pages = {}, .kv_length = 33, .rows = 33},
-                         {.pages = {}, .kv_length = 5, .rows = 1}},
-                        8, random);
+  const std::vector<StepRequest> requests = a_few_requests(random);
   const PagedStep step(requests);
   const int64_t tokens = step.batch().tokens();
   constexpr int64_t kHeads = 6;

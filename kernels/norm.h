@@ -15,8 +15,8 @@ struct NormParams {
   Tensor weight;
   Tensor bias;
   float epsilon = 0.0f;
-  float scale = 1.0f;        // of what is normalised
-  float delta_scale = 1.0f;  // of what is added to x before
+  float scale = 1.0f;        // the normalised values are multiplied by it
+  float delta_scale = 1.0f;  // delta is multiplied by it before it is added to x
 };
 
 // y = (x - mean) / sqrt(variance + epsilon) * scale * weight + bias, with the biased variance.

@@ -23,12 +23,16 @@ namespace sparsellm {
 //
 // Required: architectures, vocab_size, hidden_size, num_hidden_layers, num_attention_heads,
 //   for OPT ffn_dim and activation_function, for the others intermediate_size and hidden_act, for
-//   Mistral, Bamboo and Qwen2 num_key_value_heads.
+//   Mistral, Bamboo, Qwen2 and Qwen3 num_key_value_heads.
 // Defaults, those of Hugging Face: max_position_embeddings 2048,
 //   for OPT tie_word_embeddings true, bos_token_id 2, eos_token_id 2,
 //   for Llama num_key_value_heads = num_attention_heads, head_dim = hidden_size /
 //   num_attention_heads, rms_norm_eps 1e-6, rope_theta 10000, no RoPE scaling, attention_bias,
-//   mlp_bias and tie_word_embeddings false, bos_token_id 1, eos_token_id 2.
+//   mlp_bias and tie_word_embeddings false, bos_token_id 1, eos_token_id 2;
+//   for the others those of Llama, except: Mistral and Bamboo max_position_embeddings 131072 and
+//   sliding_window 4096 (a null: none); Qwen2 and Qwen3 max_position_embeddings 32768, no BOS and
+//   no EOS, use_sliding_window false; Qwen3 head_dim 128; MiniCPM tie_word_embeddings true,
+//   scale_emb, scale_depth and dim_model_base 1.
 struct ModelConfig {
   enum class Norm : uint8_t { layer_norm, rms_norm };
   enum class Positions : uint8_t { learned, rope };

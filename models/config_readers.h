@@ -37,8 +37,8 @@ struct CommonDefaults {
 // What families have in common.
 ModelConfig read_common_config(const JsonValue& json, const CommonDefaults& defaults);
 
-// What those have in common whose layers are Llama's, but for windows, biases of the attention and
-// whether the head is tied.
+// The keys that Llama shares with models of the same layers; not those of sliding windows, of
+// biases of the attention and of a tied head.
 struct RotaryDefaults {
   CommonDefaults common;
   bool needs_kv_heads = false;  // num_key_value_heads: else as many as num_attention_heads

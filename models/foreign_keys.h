@@ -21,7 +21,7 @@ namespace sparsellm {
 std::string ignored_keys_warning(const JsonValue& json, const ModelConfig& config);
 
 // For an architecture whose code comes with the checkpoint: throws Error if there is such a key,
-// but for those that its reader reads (Architecture::own_keys).
+// except the keys that its own reader reads (Architecture::own_keys).
 void refuse_foreign_keys(const JsonValue& json, const ModelConfig& config,
                          std::span<const std::string_view> own_keys);
 

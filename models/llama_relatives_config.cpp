@@ -1,4 +1,4 @@
-// Families whose layers are Llama's, but for what their readers say here.
+// Families with the layers of Llama: each reader here sets what its family changes.
 
 #include <cmath>
 #include <string>

@@ -360,7 +360,7 @@ TEST(ModelConfig, SparseReluLlamaHasReluWhateverItsFileSays) {
   expect_refused(base, {R"({"hidden_act": "gelu"})", "have relu, and silu in their files"});
 }
 
-// As published, but for sizes.
+// The keys of published files, with small sizes.
 constexpr std::string_view kMistral = R"({
   "architectures": ["MistralForCausalLM"], "model_type": "mistral", "vocab_size": 1000,
   "hidden_size": 64, "intermediate_size": 200, "num_hidden_layers": 3, "num_attention_heads": 4,

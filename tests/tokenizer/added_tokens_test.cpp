@@ -143,7 +143,7 @@ TEST(AddedTokens, TextBetweenThemIsNormalized) {
     begins_text.push_back(segment.begins_text);
   };
   tokens.for_each_segment("a b c<s> <s>b c", false, add);
-  // As it stands in the text of a token, so after what is prepended.
+  // Token 2 is normalized like the text, so its content begins with the prepended character, too.
   EXPECT_EQ(segments, (Segments{"_a", "#2:_b_c", "#1:<s>", "__", "#1:<s>", "#2:_b_c"}));
   EXPECT_EQ(begins_text, (std::vector<bool>{true, false, false, false, false, false}));
 }

@@ -1,4 +1,5 @@
-// The parts of a tokenizer.json with BPE of characters: what they mean, and what is refused.
+// Each part of a tokenizer.json with BPE of characters: what it does to a text, and which values
+// are errors.
 
 #include <gtest/gtest.h>
 

@@ -20,7 +20,7 @@
 #             docs/benchmarks/NAME/kernel_blocks.jsonl
 #   search    sparse matrices of f32 against cuSPARSE, by the program's kernels and by the best of
 #             generated ones, as docs/benchmarks/NAME/matrices_searched.jsonl; after h200 some of the
-#             classes of configs/matrices/spmm.json, each takes 2 minutes
+#             classes of configs/matrices/spmm.json
 #   matrix-ablation  the same by parts of the search space, as
 #             docs/benchmarks/NAME/matrices_ablation.jsonl
 #   general-models  models with the plan of GeneralSparse's experiments, by format, as

@@ -23,12 +23,14 @@ INSTANTIATE_TEST_SUITE_P(Gpu, Ops, ::testing::Values(DType::f16, DType::bf16),
 TEST_P(Ops, Add) {
   for (int64_t tokens : kTokens) {
     for (int64_t features : kFeatures) {
-      const GuardedTensor x = random_tensor({tokens, features});
-      const GuardedTensor y = random_f32({tokens, features}, -1.0, 1.0);
-      const GuardedTensor y_twin = cpu_twin(y.view());
-      add(cpu_twin(x.view()).view(), y_twin.view(), cpu.exec);
-      add(x.view(), y.view(), gpu->exec);
-      expect_twin(y, y_twin.view(), 0.0);
+      for (float scale : {1.0f, 0.3f}) {
+        const GuardedTensor x = random_tensor({tokens, features});
+        const GuardedTensor y = random_f32({tokens, features}, -1.0, 1.0);
+        const GuardedTensor y_twin = cpu_twin(y.view());
+        add(cpu_twin(x.view()).view(), y_twin.view(), cpu.exec, scale);
+        add(x.view(), y.view(), gpu->exec, scale);
+        expect_twin(y, y_twin.view(), 0.0);
+      }
     }
   }
 }
@@ -168,8 +170,11 @@ TEST_P(Ops, Embedding) {
         const GuardedTensor table_twin = cpu_twin(table.view());
         const GuardedTensor positions_twin = cpu_twin(positions.view());
         const auto tables = [&](const Tensor& t, const Tensor& p) {
-          return EmbeddingTables{
-              .tokens = t, .positions = has_positions ? p : Tensor(), .position_offset = 2};
+          // Beside positions a factor whose products are exact: the GPU rounds once, the CPU twice.
+          return EmbeddingTables{.tokens = t,
+                                 .positions = has_positions ? p : Tensor(),
+                                 .position_offset = 2,
+                                 .token_scale = has_positions ? 0.5f : 12.3f};
         };
         embedding(i32_tensor(ids).view(), i32_tensor(places).view(),
                   tables(table_twin.view(), positions_twin.view()), y_twin.view(), cpu.exec);

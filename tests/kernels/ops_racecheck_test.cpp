@@ -58,26 +58,25 @@ TEST_P(Ops, AddNorms) {
         const GuardedTensor y_twin(DType::f32, {tokens, features});
         const GuardedTensor w_twin = cpu_twin(weight.view());
         const GuardedTensor b_twin = cpu_twin(bias.view());
-        const NormParams params{.weight = weight.view(), .bias = bias.view(), .epsilon = 1e-5f};
-        const NormParams rms{.weight = weight.view(), .bias = {}, .epsilon = 1e-5f};
-        const NormParams twins{.weight = w_twin.view(), .bias = b_twin.view(), .epsilon = 1e-5f};
-        if (centred) {
-          add_layer_norm(delta_twin.view(), x_twin.view(), twins, y_twin.view(), cpu.exec);
-          add_layer_norm(delta.view(), x.view(), params, y.view(), gpu->exec);
-        } else {
-          const NormParams rms_twin{.weight = w_twin.view(), .bias = {}, .epsilon = 1e-5f};
-          add_rms_norm(delta_twin.view(), x_twin.view(), rms_twin, y_twin.view(), cpu.exec);
-          add_rms_norm(delta.view(), x.view(), rms, y.view(), gpu->exec);
+        NormParams params{.weight = weight.view(), .bias = {}, .epsilon = 1e-5f};
+        if (tokens > 3) {
+          params.scale = 0.3f;
+          params.delta_scale = 0.7f;
         }
+        NormParams twins = params;
+        twins.weight = w_twin.view();
+        if (centred) {
+          params.bias = bias.view();
+          twins.bias = b_twin.view();
+        }
+        const auto add_norm = centred ? add_layer_norm : add_rms_norm;
+        add_norm(delta_twin.view(), x_twin.view(), twins, y_twin.view(), cpu.exec);
+        add_norm(delta.view(), x.view(), params, y.view(), gpu->exec);
         expect_twin(x, x_twin.view(), 0.0, 0.0);
         expect_twin(y, y_twin.view(), 2.0);
         // In the place of what is added.
         set_values(x.view(), values_of(x_before.view()));
-        if (centred) {
-          add_layer_norm(delta.view(), x.view(), params, delta.view(), gpu->exec);
-        } else {
-          add_rms_norm(delta.view(), x.view(), rms, delta.view(), gpu->exec);
-        }
+        add_norm(delta.view(), x.view(), params, delta.view(), gpu->exec);
         gpu->cuda.synchronize();
         EXPECT_TRUE(same_bits(delta.view(), y.view()));
         expect_twin(x, x_twin.view(), 0.0, 0.0);

@@ -26,6 +26,9 @@
 #   general-models  models with the plan of GeneralSparse's experiments, by format, as
 #             docs/benchmarks/NAME/throughput_*_generalsparse.jsonl; after h200 some of the models, each
 #             takes 2 to 7 minutes
+#   relatives what Llama's relatives add: Qwen3-8B with and without its norms of heads, as
+#             docs/benchmarks/NAME/head_norms.jsonl, and attention over a window, as
+#             docs/benchmarks/NAME/attention_window.jsonl; NAME is h200
 #   ablation  what the stages of the bitmap kernel cost; --formats tiled_csl: of the one of Tiled-CSL
 #   mlp       MLPs of Llama-2-7B and -13B, OPT-13B and -30B whose neurons are predicted to be zero
 #   mlp-ablation  the first two without and with the ideas of SparseInfer
@@ -54,7 +57,8 @@ while [ $# -gt 0 ] && [ "${1#-}" = "$1" ]; do
   shift
 done
 case $section in
-  docs | general | blocks | search | matrix-ablation | general-models | tca_bme | patterns | shards | tp) ;;
+  docs | general | blocks | search | matrix-ablation | general-models | relatives | tca_bme | patterns | shards \
+    | tp) ;;
   *)
     if [ ${#names[@]} -gt 0 ]; then
       echo "bench.sh: $section takes no names, such as ${names[0]}" >&2
@@ -326,6 +330,22 @@ case $section in
       done
     done
     ;;
+  relatives)
+    only_h200
+    plain=$(mktemp -d)
+    trap 'rm -r "$plain"' EXIT
+    # The same shapes in a family that has no norms of heads.
+    sed 's/Qwen3ForCausalLM/LlamaForCausalLM/; s/"qwen3"/"llama"/' configs/qwen3-8b.json \
+      >"$plain/without-head-norms.json"
+    rm -f "$folder/head_norms.jsonl"
+    for config in configs/qwen3-8b.json "$plain/without-head-norms.json"; do
+      report_more head_norms throughput --config "$config" --batch 1,64 --prompt 64 --output 256 \
+        --repeat 3 --no-layers "$@"
+    done
+    heads=(--requests 8 --context "4096,16384" --heads 32 --kv-heads 8)
+    report attention_window attention "${heads[@]}" --window 4096 "$@"
+    report_more attention_window attention "${heads[@]}" "$@"
+    ;;
   mlp-ablation)
     "$bench" mlp --ablation --predicted 0.9 --zeros 0.92 "$@"
     ;;
@@ -397,7 +417,7 @@ case $section in
     done
     ;;
   *)
-    echo "usage: tools/gpu/bench.sh docs|dense|large|attention|comm|breakdown|kernel|tca_bme|patterns|general|blocks|search|matrix-ablation|general-models|ablation|mlp|mlp-ablation|tp|shards|serving|load|trace [BUILD [NAME ...] [ARGUMENT ...]]" >&2
+    echo "usage: tools/gpu/bench.sh docs|dense|large|attention|comm|breakdown|kernel|tca_bme|patterns|general|blocks|search|matrix-ablation|general-models|relatives|ablation|mlp|mlp-ablation|tp|shards|serving|load|trace [BUILD [NAME ...] [ARGUMENT ...]]" >&2
     exit 2
     ;;
 esac

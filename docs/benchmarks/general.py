@@ -124,7 +124,7 @@ def stages(reports, gpu):
     return with_origin(table(["kernels"] + heads, rows), runs)
 
 
-MODELS = ["opt-30b", "llama-2-7b", "llama-3.1-8b"]
+MODELS = ["opt-30b", "opt-66b", "llama-2-7b", "llama-2-13b", "llama-3.1-8b"]
 
 
 def model_runs(reports, gpu, kind):

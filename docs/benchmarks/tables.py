@@ -19,6 +19,7 @@ import activation
 import general
 import pictures
 import ranks
+import relatives
 from reports import (DENSE_MODELS, SPARSE_MODELS, ZEROS, ReportError, Reports, decode_speedup, mean,
                      mean_over_shapes, model_title, shape_title, throughput_file, unique)
 from texts import percent, table, with_origin
@@ -343,6 +344,7 @@ TABLES = {
     "weight-sizes": lambda reports: weight_sizes(reports, "h200"),
     **activation.TABLES,
     **general.TABLES,
+    **relatives.TABLES,
     **ranks.TABLES,
 }
 

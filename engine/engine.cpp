@@ -20,6 +20,7 @@
 #include "kernels/base/comm_threads.h"
 #include "kernels/base/error.h"
 #include "kernels/paged_kv.h"
+#include "models/foreign_tensors.h"
 #include "models/shard.h"
 #include "models/storage/model_file.h"
 #include "models/storage/safetensors.h"
@@ -114,7 +115,7 @@ struct Engine::State {
         context(choose_context_size(options, config)),
         steps_ahead(choose_steps_ahead(options)),
         ranks(std::move(all_ranks)),
-        scheduler(scheduler_limits(options), ranks->first().kv().pages()),
+        scheduler(scheduler_limits(options), ranks->first().kv().pages(), config.window),
         fresh_seeds(unpredictable_seeds()) {
     in_flight.reserve(static_cast<size_t>(steps_ahead) + 1);
   }
@@ -417,6 +418,11 @@ Engine Engine::load(const OpenDirectory& directory, const EngineOptions& given) 
     if (options.log != nullptr && !not_compared.empty()) {
       options.log->warn("{}", not_compared);
     }
+  }
+  require_separate_projections(checkpoint);
+  const std::string left_out = left_out_warning(left_out_tensors(checkpoint, config));
+  if (options.log != nullptr && !left_out.empty()) {
+    options.log->warn("{}", left_out);
   }
   WeightEncoding encoding{.format = options.weight_format};
   std::vector<FormatChoice> choices;

@@ -10,6 +10,10 @@ namespace {
 
 constexpr std::array<std::string_view, 2> kMiniCpmKeys{"scale_emb", "scale_depth"};
 
+// Two layers for each MLP, of Bamboo's and TurboSparse's files.
+constexpr std::array<std::string_view, 2> kPredictor{".mlp.predictor.fc1.weight",
+                                                     ".mlp.predictor.fc2.weight"};
+
 constexpr std::array kArchitectures{
     Architecture{.name = "LlamaForCausalLM",
                  .model_type = "llama",
@@ -40,6 +44,7 @@ constexpr std::array kArchitectures{
                  .model_type = "bamboo",
                  .code = ModelCode::own,
                  .read = read_bamboo_config,
+                 .left_out = kPredictor,
                  .builder = llama_builder},
     Architecture{.name = "MiniCPMForCausalLM",
                  .model_type = "minicpm",

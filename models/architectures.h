@@ -22,6 +22,8 @@ struct Architecture {
   ModelConfig (*read)(const JsonValue& json);  // models/config_readers.h
   // Keys of models/foreign_keys.cpp that it reads itself.
   std::span<const std::string_view> own_keys = {};
+  // Ends of the names of tensors that its checkpoints may have and the engine does not use.
+  std::span<const std::string_view> left_out = {};
   ArchitectureBuilder (*builder)();
 };
 

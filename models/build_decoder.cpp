@@ -1,11 +1,14 @@
 #include "models/build_decoder.h"
 
+#include <span>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "kernels/base/error.h"
 #include "models/architectures.h"
 #include "models/builders.h"
+#include "models/foreign_tensors.h"
 #include "models/shard.h"
 
 namespace sparsellm {
@@ -48,8 +51,13 @@ std::unique_ptr<Decoder> build_decoder(const ModelConfig& config, WeightLoader& 
   parts.memory = weights.take_memory();
   auto decoder = std::make_unique<Decoder>(std::move(parts), weights.activation_dtype());
   // RoPE tables of old checkpoints, and a head that is stored although it is tied.
-  const std::string_view rope_table = "rotary_emb.inv_freq";
-  weights.require_all_used({rope_table, config.tied_head ? "lm_head.weight" : rope_table});
+  std::vector<std::string_view> ignored{"rotary_emb.inv_freq"};
+  if (config.tied_head) {
+    ignored.emplace_back("lm_head.weight");
+  }
+  const std::span<const std::string_view> left_out = left_out_ends(config);
+  ignored.insert(ignored.end(), left_out.begin(), left_out.end());
+  weights.require_all_used(ignored);
   weights.finish();
   return decoder;
 }

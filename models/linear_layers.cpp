@@ -15,7 +15,7 @@ namespace sparsellm {
 namespace {
 
 constexpr std::string_view kBlocks = "layers.";
-constexpr std::string_view kWeight = ".weight";
+constexpr std::string_view kWeightEnding = ".weight";
 
 // Where the number of a block begins and ends in a module's name.
 std::pair<size_t, size_t> block_number(std::string_view module) {
@@ -47,7 +47,7 @@ class Recorder : public ShapeLoader {
     joined.activation = wanted.request->activation;
     joined.request = *wanted.request;
     for (const Wanted::Part& part : wanted.parts) {
-      LinearLayer layer{.module = part.name.substr(0, part.name.size() - kWeight.size()),
+      LinearLayer layer{.module = part.name.substr(0, part.name.size() - kWeightEnding.size()),
                         .block = 0,
                         .rows = part.slice.count,
                         .columns = wanted.columns.count};

@@ -10,6 +10,7 @@
 #include "kernels/base/error.h"
 #include "kernels/base/json_reader.h"
 #include "kernels/base/mapped_file.h"
+#include "models/foreign_tensors.h"
 #include "models/required_tensors.h"
 #include "models/storage/model_directory.h"
 #include "sparse/count_nonzeros.h"
@@ -54,6 +55,7 @@ ConversionInput::ConversionInput(const ConvertOptions& options)
       store_(checkpoint_),
       layers_(linear_layers(config_)),
       threads_(options.threads) {
+  require_separate_projections(checkpoint_);
   std::vector<std::string> modules;
   std::vector<int64_t> blocks;
   for (const LinearLayer& layer : layers_) {
@@ -102,7 +104,7 @@ std::string ConversionInput::describe(const std::string& tensor) const {
 std::vector<std::string> ConversionInput::other_tensors() const {
   std::vector<std::string> names;
   for (const std::string& name : checkpoint_.names()) {
-    if (taken_.contains(name) || store_.file().is_padding(name)) {
+    if (is_left_out(name, config_) || taken_.contains(name) || store_.file().is_padding(name)) {
       continue;
     }
     require(!store_.file().is_part(name),

@@ -11,6 +11,7 @@
 #include "engine/conversion/output_config.h"
 #include "kernels/base/error.h"
 #include "kernels/base/mapped_file.h"
+#include "models/foreign_tensors.h"
 #include "models/storage/model_files.h"
 #include "models/storage/model_manifest.h"
 #include "models/storage/model_writer.h"
@@ -200,6 +201,7 @@ Conversion convert_model(const ConvertOptions& options) {
   ConversionInput input(options);
   Conversion result;
   result.has_tokenizer = check_tokenizer(input, options);
+  result.left_out = left_out_tensors(input.checkpoint(), input.config());
   const std::vector<std::string> others = input.other_tensors();
   ModelWriter writer(options.output,
                      {.existing = options.replace ? OutputDirectory::Existing::replace
@@ -244,6 +246,7 @@ std::vector<Inspection> inspect_model(const ConvertOptions& options) {
   }
   Conversion planned;
   planned.has_tokenizer = check_tokenizer(input, options);
+  planned.left_out = left_out_tensors(input.checkpoint(), input.config());
   std::vector<Conversion> conversions(formats.size());
   input.for_each_weight([&](const PlannedWeight& weight) {
     const int64_t nonzeros = nonzeros_of(weight, input);

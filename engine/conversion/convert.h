@@ -86,6 +86,7 @@ struct Conversion {
   std::optional<ActivationSparsity> activation_sparsity = {};  // that was found
   // The input had stored alphas, which are not those of pruned weights; the output has none.
   bool dropped_alphas = false;
+  std::vector<std::string> left_out = {};  // tensors of the input (models/foreign_tensors.h)
 
   int64_t dense_bytes() const;  // of the linear layers
   int64_t bytes() const;

@@ -77,7 +77,7 @@ const StoredTensor& CheckpointLoader::get(const std::string& name,
   return *found.tensor;
 }
 
-void CheckpointLoader::require_all_used(std::initializer_list<std::string_view> ignored) const {
+void CheckpointLoader::require_all_used(std::span<const std::string_view> ignored) const {
   store_.require_all_used(used_, ignored);
 }
 

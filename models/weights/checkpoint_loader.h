@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <initializer_list>
 #include <list>
 #include <memory>
 #include <optional>
@@ -51,7 +50,7 @@ class CheckpointLoader : public WeightLoader {
   // rounded to this one, as if they were stored so.
   void round_to(DType dtype) { rounded_to_ = dtype; }
 
-  void require_all_used(std::initializer_list<std::string_view> ignored) const override;
+  void require_all_used(std::span<const std::string_view> ignored) const override;
   // Throws Error that names the tensor if a finite number is too large for activation_dtype(), and
   // what `progress` throws; then nothing reads the checkpoint or writes to the tensors any more.
   void finish() override;

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <initializer_list>
 #include <memory>
 #include <optional>
 #include <span>
@@ -64,8 +63,7 @@ class WeightLoader {
 
   // Throws Error if there are weights that were not asked for: a bias or a projection that the
   // config denies would be lost in silence. Tensors that end with one of `ignored` may stay.
-  virtual void require_all_used(
-      [[maybe_unused]] std::initializer_list<std::string_view> ignored) const {}
+  virtual void require_all_used([[maybe_unused]] std::span<const std::string_view> ignored) const {}
 
   // Fills the tensors, all of which still exist. Throws Error for values that cannot be loaded.
   virtual void finish() {}

@@ -234,7 +234,7 @@ void WeightStore::release(const Stored& stored) const {
 }
 
 void WeightStore::require_all_used(const std::set<std::string, std::less<>>& used,
-                                   std::initializer_list<std::string_view> ignored) const {
+                                   std::span<const std::string_view> ignored) const {
   for (const std::string& name : checkpoint_->names()) {
     const bool is_ignored = std::any_of(ignored.begin(), ignored.end(),
                                         [&](std::string_view end) { return name.ends_with(end); });

@@ -2,7 +2,6 @@
 
 #include <cstdint>
 #include <functional>
-#include <initializer_list>
 #include <optional>
 #include <set>
 #include <span>
@@ -75,7 +74,7 @@ class WeightStore {
   // Throws Error unless all tensors of the checkpoint are among `used`, are parts of weights that
   // are, or end with one of `ignored`.
   void require_all_used(const std::set<std::string, std::less<>>& used,
-                        std::initializer_list<std::string_view> ignored) const;
+                        std::span<const std::string_view> ignored) const;
 
   const Checkpoint& checkpoint() const { return *checkpoint_; }
   const ModelFile& file() const { return file_; }

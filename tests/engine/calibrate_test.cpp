@@ -140,7 +140,7 @@ class RecordingLoader : public CheckpointLoader {
         squares_(squares) {}
 
   // The weights of linear layers do not come through this loader.
-  void require_all_used(std::initializer_list<std::string_view>) const override {}
+  void require_all_used(std::span<const std::string_view>) const override {}
 
  private:
   std::unique_ptr<WeightMatrix> load_weight(const Wanted& wanted) override {

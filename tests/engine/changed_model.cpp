@@ -3,8 +3,11 @@
 #include <gtest/gtest.h>
 
 #include <fstream>
+#include <nlohmann/json.hpp>
+#include <vector>
 
 #include "models/storage/safetensors.h"
+#include "tests/models/storage/write_safetensors.h"
 
 namespace sparsellm::testing {
 
@@ -24,6 +27,31 @@ fs::path changed_model(const TempDir& folder, const fs::path& source, std::strin
   weights.write(reinterpret_cast<const char*>(bits.data()),
                 static_cast<std::streamsize>(bits.size_bytes()));
   EXPECT_TRUE(weights.flush().good());
+  return model;
+}
+
+fs::path model_with_tensors(const TempDir& folder, const fs::path& source,
+                            std::span<const std::string> names, int64_t rows, int64_t columns) {
+  fs::path model = folder.path() / "model";
+  fs::copy(source, model);
+  const SafetensorsFile weights(source / "model.safetensors");
+  nlohmann::json files;
+  for (const auto& [name, tensor] : weights.tensors()) {
+    files[name] = "weights.safetensors";
+  }
+  // Under its own name the index would not be read.
+  fs::rename(model / "model.safetensors", model / "weights.safetensors");
+  std::vector<TestTensor> tensors;
+  for (const std::string& name : names) {
+    tensors.push_back({.name = name,
+                       .dtype = "F16",
+                       .shape = {rows, columns},
+                       .bytes = std::string(static_cast<size_t>(rows * columns * 2), '\0')});
+    files[name] = "more.safetensors";
+  }
+  std::ofstream(model / "more.safetensors", std::ios::binary) << write_safetensors(tensors);
+  std::ofstream(model / "model.safetensors.index.json")
+      << nlohmann::json{{"weight_map", files}}.dump();
   return model;
 }
 

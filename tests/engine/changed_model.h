@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <span>
+#include <string>
 #include <string_view>
 
 #include "tests/testing/temp_dir.h"
@@ -14,5 +15,11 @@ namespace sparsellm::testing {
 std::filesystem::path changed_model(const TempDir& folder, const std::filesystem::path& source,
                                     std::string_view tensor, int64_t first,
                                     std::span<const uint16_t> bits);
+
+// A copy in `folder` of a model with one file of weights, with f16 [rows, columns] tensors of these
+// names beside them.
+std::filesystem::path model_with_tensors(const TempDir& folder, const std::filesystem::path& source,
+                                         std::span<const std::string> names, int64_t rows,
+                                         int64_t columns);
 
 }  // namespace sparsellm::testing

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "models/foreign_tensors.h"
 #include "sparse/registry.h"
 #include "tools/cli/args.h"
 
@@ -234,6 +235,9 @@ std::vector<std::string> conversion_warnings(const Conversion& conversion) {
   }
   for (const auto& [why, count] : dense) {
     warnings.push_back(fmt::format("{} of {} linear layers stay dense: {}", count, all, why));
+  }
+  if (!conversion.left_out.empty()) {
+    warnings.push_back(left_out_warning(conversion.left_out));
   }
   if (conversion.activation_sparsity &&
       conversion.activation_sparsity->mode == ActivationSparsity::Mode::off) {

@@ -34,15 +34,13 @@ void PageAllocator::share(std::span<const int32_t> pages) {
   }
 }
 
-void PageAllocator::give_back(std::vector<int32_t>& pages) {
-  while (!pages.empty()) {
-    const int32_t page = pages.back();
-    int32_t& holders = holders_.at(static_cast<size_t>(page));
-    require(holders > 0, "page {} is given back, but nobody holds it", page);
+void PageAllocator::give_back(std::span<const int32_t> pages) {
+  for (auto page = pages.rbegin(); page != pages.rend(); ++page) {
+    int32_t& holders = holders_.at(static_cast<size_t>(*page));
+    require(holders > 0, "page {} is given back, but nobody holds it", *page);
     if (--holders == 0) {
-      free_.push_back(page);
+      free_.push_back(*page);
     }
-    pages.pop_back();
   }
 }
 

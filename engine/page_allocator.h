@@ -18,8 +18,8 @@ class PageAllocator {
   void take(int64_t count, std::vector<int32_t>& pages);
   // One more holder for each of `pages`, which have one already.
   void share(std::span<const int32_t> pages);
-  // A page is free when its last holder gave it back. Leaves `pages` empty.
-  void give_back(std::vector<int32_t>& pages);
+  // A page is free when its last holder gave it back.
+  void give_back(std::span<const int32_t> pages);
 
  private:
   std::vector<int32_t> holders_;  // of every page; 0: free

@@ -4,6 +4,7 @@
 #include <cassert>
 #include <iterator>
 #include <new>
+#include <span>
 #include <utility>
 
 #include "kernels/base/error.h"
@@ -41,6 +42,32 @@ int64_t rows_left(const Sequence& sequence) {
 
 void Scheduler::add(Sequences sequences) { waiting_.splice(waiting_.end(), sequences); }
 
+int64_t Scheduler::first_seen(int64_t position) const {
+  return window_ > 0 ? std::max<int64_t>(position - window_ + 1, 0) : 0;
+}
+
+// Of what is enqueued; rows of steps before read the pages before anybody else writes them. A
+// kernel may load keys before a window together with the first ones in it, and weigh them with 0:
+// the entries of released pages name the oldest one that is left, whose values are all there.
+void Scheduler::release_unseen(Sequence& sequence) {
+  const int64_t complete = sequence.planned / kPageSize;
+  const int64_t unseen = std::min(first_seen(sequence.planned) / kPageSize, complete - 1);
+  if (unseen <= sequence.released) {
+    return;
+  }
+  const auto pages = std::span(sequence.pages).first(static_cast<size_t>(unseen) + 1);
+  pages_.give_back(pages.subspan(static_cast<size_t>(sequence.released))
+                       .first(static_cast<size_t>(unseen - sequence.released)));
+  std::ranges::fill(pages, pages.back());
+  sequence.released = unseen;
+}
+
+void Scheduler::give_back_pages(Sequence& sequence) {
+  pages_.give_back(std::span(sequence.pages).subspan(static_cast<size_t>(sequence.released)));
+  sequence.pages.clear();
+  sequence.released = 0;
+}
+
 void Scheduler::plan_rows(Sequence& sequence, int64_t budget, Plan& plan) {
   const int64_t count = std::min(budget, rows_left(sequence));
   if (count <= 0) {
@@ -70,7 +97,7 @@ void Scheduler::plan_rows(Sequence& sequence, int64_t budget, Plan& plan) {
 
 void Scheduler::preempt_youngest(Plan& plan) {
   Sequence& youngest = *running_.back();
-  pages_.give_back(youngest.pages);
+  give_back_pages(youngest);
   youngest.planned = 0;
   plan.preempted.push_back(&youngest);
   waiting_.splice(waiting_.begin(), running_, std::prev(running_.end()));
@@ -106,7 +133,11 @@ bool Scheduler::admit_next(int64_t& spare_pages, Plan& plan) {
   if (sibling != nullptr && sibling->submission != next.submission) {
     sibling = nullptr;
   }
-  const int64_t shared = sibling != nullptr ? shareable_pages(next) : 0;
+  int64_t shared = sibling != nullptr ? shareable_pages(next) : 0;
+  if (shared > 0 &&
+      sibling->released > std::min(first_seen(shared * kPageSize) / kPageSize, shared - 1)) {
+    shared = 0;  // the sibling is so far ahead that it has given back what the next row sees
+  }
   assert(shared == 0 || sibling->planned >= shared * kPageSize);
   const int64_t own = pages_for(next.known_length()) - shared;
   if (own + spare_pages > pages_.free_pages()) {
@@ -119,7 +150,8 @@ bool Scheduler::admit_next(int64_t& spare_pages, Plan& plan) {
   }
   if (shared > 0) {
     next.pages.assign(sibling->pages.begin(), sibling->pages.begin() + shared);
-    pages_.share(next.pages);
+    next.released = sibling->released;
+    pages_.share(std::span(next.pages).subspan(static_cast<size_t>(next.released)));
     next.planned = shared * kPageSize;
     plan.shared += next.planned;
   }
@@ -133,6 +165,9 @@ Scheduler::Plan Scheduler::plan() {
   Plan plan;
   plan.chunks.reserve(static_cast<size_t>(limits_.max_requests));
   plan.preempted.reserve(running_.size());
+  for (const auto& sequence : running_) {
+    release_unseen(*sequence);
+  }
   for (auto it = running_.begin(); it != running_.end();) {
     Sequence& sequence = **it;
     const bool wants_row = sequence.in_decode() && rows_left(sequence) > 0;
@@ -190,7 +225,7 @@ Scheduler::Sequences Scheduler::retire_finished() noexcept {
       if (!sequence.finish) {
         continue;
       }
-      pages_.give_back(sequence.pages);
+      give_back_pages(sequence);
       Sequences& to = sequence.steps_in_flight > 0 ? leaving_ : done;
       if (&to != sequences) {
         to.splice(to.end(), *sequences, current);

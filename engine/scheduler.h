@@ -25,6 +25,9 @@ struct SchedulerLimits {
 // all of its own back and is computed again later. So the oldest sequence always makes progress,
 // and no sequence waits for ever. All running sequences are older than all that wait.
 //
+// Where attention has a window, pages that no later row sees are given back while the sequence
+// runs. A recomputed one takes all of its pages again, and so do its samples.
+//
 // plan() may be called while earlier steps are in flight, if the device executes steps in order:
 // pages that change hands are written by the new holder after the old one's last access.
 class Scheduler {
@@ -55,7 +58,9 @@ class Scheduler {
     bool empty() const { return chunks.empty(); }
   };
 
-  Scheduler(SchedulerLimits limits, int64_t pages) : limits_(limits), pages_(pages) {}
+  // window: AttentionParams::window, of all layers; 0: rows see everything.
+  Scheduler(SchedulerLimits limits, int64_t pages, int64_t window = 0)
+      : limits_(limits), window_(window), pages_(pages) {}
 
   using Sequences = std::list<std::unique_ptr<Sequence>>;  // which change lists without allocating
 
@@ -79,12 +84,16 @@ class Scheduler {
   const PageAllocator& pages() const { return pages_; }
 
  private:
+  int64_t first_seen(int64_t position) const;
+  void release_unseen(Sequence& sequence);
+  void give_back_pages(Sequence& sequence);
   void plan_rows(Sequence& sequence, int64_t budget, Plan& plan);
   bool grow(Sequence& sequence, Plan& plan);
   void preempt_youngest(Plan& plan);
   bool admit_next(int64_t& spare_pages, Plan& plan);
 
   SchedulerLimits limits_;
+  int64_t window_;
   PageAllocator pages_;
   Sequences waiting_;  // ascending order
   Sequences running_;  // ascending order, all below those that wait

@@ -39,6 +39,7 @@ struct Sequence {
 
   // The scheduler's part.
   std::vector<int32_t> pages;   // of the KV cache, in the order of the positions
+  int64_t released = 0;         // of them, at the front, that no later row sees
   int64_t planned = 0;          // positions whose keys and values are computed or enqueued
   int64_t planned_before = 0;   // the most that `planned` has been: what lies below is recomputed
   int64_t pending = 0;          // tokens after `tokens` that steps in flight choose

@@ -8,6 +8,7 @@
 #include <memory>
 #include <optional>
 #include <random>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -26,10 +27,11 @@ uint64_t mix(uint64_t x) {
 // and so is the next token. It checks what a real one would read.
 class FakeDevice {
  public:
-  FakeDevice(SchedulerLimits limits, int64_t pages, int steps_ahead)
+  FakeDevice(SchedulerLimits limits, int64_t pages, int steps_ahead, int64_t window = 0)
       : limits_(limits),
         steps_ahead_(steps_ahead),
-        scheduler(limits, pages),
+        window_(window),
+        scheduler(limits, pages, window),
         memory_(static_cast<size_t>(pages * kPageSize)) {}
 
   int64_t submit(const std::vector<int32_t>& prompt, int64_t max_tokens, int32_t samples = 1,
@@ -180,10 +182,20 @@ class FakeDevice {
     for (const Scheduler::Chunk& chunk : step.plan.chunks) {
       uint64_t running = 0;
       const std::vector<int32_t>& own = tokens[chunk.sequence];
+      const int64_t first_seen = window_ > 0 ? chunk.first - window_ + 1 : 0;
+      std::set<uint64_t> values;
       for (int64_t position = 0; position < std::ssize(own); ++position) {
         running = hash_on(running, own[static_cast<size_t>(position)]);
-        EXPECT_EQ(slot(*chunk.sequence, position), running)
-            << "sequence " << chunk.sequence->order << " reads foreign keys at " << position;
+        values.insert(running);
+        if (position >= first_seen) {
+          EXPECT_EQ(slot(*chunk.sequence, position), running)
+              << "sequence " << chunk.sequence->order << " reads foreign keys at " << position;
+        }
+      }
+      for (int64_t position = 0; position < first_seen; ++position) {
+        // Loaded with others, and given no weight: any values of the sequence will do.
+        EXPECT_TRUE(values.contains(slot(*chunk.sequence, position)))
+            << "sequence " << chunk.sequence->order << " loads foreign keys at " << position;
       }
       if (chunk.choice) {
         step.choices.at(static_cast<size_t>(*chunk.choice)) =
@@ -216,6 +228,7 @@ class FakeDevice {
 
   SchedulerLimits limits_;
   int steps_ahead_;
+  int64_t window_;
 
  public:
   Scheduler scheduler;
@@ -440,16 +453,64 @@ TEST(Scheduler, OneSequenceMayTakeTheWholePool) {
   EXPECT_TRUE(device.finished.contains({id, 0}));
 }
 
+// A window of 40 in pages of 16: a row sees at most 4 of them.
+TEST(Scheduler, PagesThatLeaveTheWindowAreFreed) {
+  FakeDevice device({.step_tokens = 64, .max_requests = 8}, 20, 1, 40);
+  const int64_t id = device.submit(prompt_of(100), 200);
+  int64_t most_used_at_the_end = 0;
+  while (device.step()) {
+    const Sequence* sequence = device.scheduler.find(id);
+    if (sequence != nullptr && sequence->planned > 150) {
+      const PageAllocator& pages = device.scheduler.pages();
+      most_used_at_the_end =
+          std::max(most_used_at_the_end, pages.total_pages() - pages.free_pages());
+    }
+  }
+  EXPECT_EQ(most_used_at_the_end, 4);
+  EXPECT_EQ((device.finished[{id, 0}]), FakeDevice::expected(prompt_of(100), 200, id, 0));
+  expect_whole_pool(device);
+}
+
+// 5 of them would take 65 pages without a window.
+TEST(Scheduler, MoreSequencesFitBesideEachOtherWithAWindow) {
+  FakeDevice device({.step_tokens = 64, .max_requests = 8}, 30, 0, 40);
+  for (int i = 0; i < 5; ++i) {
+    device.submit(prompt_of(60), 140);
+  }
+  while (device.step()) {
+  }
+  EXPECT_EQ(device.preemptions, 0);
+  EXPECT_EQ(device.finished.size(), 5u);
+  expect_whole_pool(device);
+}
+
+TEST(Scheduler, SamplesShareAPromptThatIsLongerThanTheWindow) {
+  for (int64_t window : {1, 8, 16, 17, 40, 100}) {
+    FakeDevice device({.step_tokens = 64, .max_requests = 8}, 60, 1, window);
+    device.submit(prompt_of(150), 20, 4);
+    while (device.step()) {
+    }
+    EXPECT_EQ(device.shared, 3 * 144) << window;
+    for (int32_t sample = 0; sample < 4; ++sample) {
+      EXPECT_EQ((device.finished[{1, sample}]),
+                FakeDevice::expected(prompt_of(150), 20, 1, sample));
+    }
+    expect_whole_pool(device);
+  }
+}
+
 TEST(Scheduler, RandomTraffic) {
-  for (uint32_t seed = 0; seed < 60; ++seed) {
+  for (uint32_t seed = 0; seed < 120; ++seed) {
     std::mt19937 random(seed);
     const auto below = [&](int64_t n) {
       return static_cast<int64_t>(random() % static_cast<uint64_t>(n));
     };
     const int64_t pages = 6 + below(40);
     const int64_t max_requests = 1 + below(12);
-    FakeDevice device({.step_tokens = max_requests + below(60), .max_requests = max_requests},
-                      pages, static_cast<int>(seed % 2));
+    const int64_t step_tokens = max_requests + below(60);
+    const int64_t window = seed < 60 ? 0 : 1 + below(100);
+    FakeDevice device({.step_tokens = step_tokens, .max_requests = max_requests}, pages,
+                      static_cast<int>(seed % 2), window);
     struct Sent {
       std::vector<int32_t> prompt;
       int64_t max_tokens;

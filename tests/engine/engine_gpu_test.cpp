@@ -144,7 +144,9 @@ TEST_P(GpuEngine, DeterministicInAnyCompany) {
         SCOPED_TRACE(i);
         expect_same(together[i], alone[i]);
       }
-      EXPECT_EQ(crowded.stats().preemptions > 0, setting.kv_tokens > 0);
+      // With a window of half a page a sequence gives one back for each that it takes.
+      EXPECT_EQ(crowded.stats().preemptions > 0,
+                setting.kv_tokens > 0 && engine.config().window == 0);
       EXPECT_EQ(crowded.free_pages(), crowded.total_pages());
     }
   }

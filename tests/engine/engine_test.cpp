@@ -123,7 +123,8 @@ TEST_P(BatchIdentity, AloneOrAmong17) {
   options.kv_tokens = testing::kSanitized ? 80 : 160;  // the longest fits
   Engine crowded_engine = Engine::load(GetParam(), options);
   const std::vector<Trace> crowded = run(crowded_engine, requests);
-  EXPECT_GT(crowded_engine.stats().preemptions, 0);
+  // With a window of half a page a sequence gives one back for each that it takes.
+  EXPECT_EQ(crowded_engine.stats().preemptions > 0, engine.config().window == 0);
 
   for (size_t i = 0; i < requests.size(); ++i) {
     const Trace alone = run(engine, {requests[i]}).front();

@@ -106,7 +106,8 @@ TEST_P(GpuEngine, DecodeFromHasTheBitsOfAPromptWhenDeterministic) {
     Engine engine = Engine::load(GetParam(), options);
     const std::vector<Scores> all =
         scores_of(engine, some_text(engine), 20, {{}, 1, 16, 17, 40, 74, 75});
-    EXPECT_EQ(engine.stats().preemptions > 0, kv_tokens > 0);
+    // With a window of half a page a sequence gives one back for each that it takes.
+    EXPECT_EQ(engine.stats().preemptions > 0, kv_tokens > 0 && engine.config().window == 0);
     EXPECT_EQ(all.front().logits.size(), 94u);
     EXPECT_EQ(all.front().log_probs.size(), 74u);
     for (const Scores& scores : all) {

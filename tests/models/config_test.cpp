@@ -13,6 +13,7 @@
 #include "kernels/base/error.h"
 #include "kernels/base/mapped_file.h"
 #include "models/storage/safetensors.h"
+#include "tests/models/config_files.h"
 #include "tests/models/expect_error.h"
 #include "tests/testing/paths.h"
 #include "tests/testing/temp_dir.h"
@@ -21,52 +22,12 @@ namespace sparsellm {
 namespace {
 
 namespace fs = std::filesystem;
+using namespace sparsellm::testing;
 using nlohmann::json;
-using testing::error_of;
-using testing::expect_message;
-using testing::TempDir;
 using Kind = Activation::Kind;
 
-constexpr std::string_view kOpt = R"({
-  "architectures": ["OPTForCausalLM"], "vocab_size": 1000, "hidden_size": 64, "ffn_dim": 256,
-  "num_hidden_layers": 3, "num_attention_heads": 4, "activation_function": "relu"})";
-
-constexpr std::string_view kLlama = R"({
-  "architectures": ["LlamaForCausalLM"], "vocab_size": 1000, "hidden_size": 64,
-  "intermediate_size": 200, "num_hidden_layers": 3, "num_attention_heads": 4,
-  "hidden_act": "silu"})";
-
-// A patch is a JSON object of keys to set; the string "<remove>" removes one.
-std::string patched(std::string_view base, std::string_view patch) {
-  json document = json::parse(base);
-  const json changes = json::parse(patch);
-  for (const auto& [key, value] : changes.items()) {
-    if (value == "<remove>") {
-      document.erase(key);
-    } else {
-      document[key] = value;
-    }
-  }
-  return document.dump();
-}
-
-ModelConfig read(std::string_view config, std::string_view generation = "") {
-  const TempDir dir;
-  dir.write("config.json", config);
-  if (!generation.empty()) {
-    dir.write("generation_config.json", generation);
-  }
-  return read_model_config(dir.path());
-}
-
-GenerationDefaults read_defaults(std::string_view generation) {
-  const TempDir dir;
-  dir.write("generation_config.json", generation);
-  return read_generation_defaults(dir.path());
-}
-
 TEST(ModelConfig, OptDefaults) {
-  const ModelConfig config = read(kOpt);
+  const ModelConfig config = read_config(kOpt);
   EXPECT_EQ(config.architecture, "OPTForCausalLM");
   EXPECT_EQ(config.vocab_size, 1000);
   EXPECT_EQ(config.hidden_size, 64);
@@ -100,7 +61,7 @@ TEST(ModelConfig, FileAlone) {
 }
 
 TEST(ModelConfig, LlamaDefaults) {
-  const ModelConfig config = read(kLlama);
+  const ModelConfig config = read_config(kLlama);
   EXPECT_EQ(config.architecture, "LlamaForCausalLM");
   EXPECT_EQ(config.vocab_size, 1000);
   EXPECT_EQ(config.hidden_size, 64);
@@ -127,7 +88,7 @@ TEST(ModelConfig, LlamaDefaults) {
 }
 
 TEST(ModelConfig, NullIsAMissingKey) {
-  const ModelConfig config = read(patched(kLlama, R"({
+  const ModelConfig config = read_config(patched(kLlama, R"({
     "num_key_value_heads": null, "head_dim": null, "rope_scaling": null, "rope_parameters": null,
     "rope_theta": null, "rms_norm_eps": null, "sliding_window": null, "quantization_config": null,
     "attention_bias": null, "mlp_bias": null, "tie_word_embeddings": null,
@@ -139,7 +100,7 @@ TEST(ModelConfig, NullIsAMissingKey) {
 }
 
 TEST(ModelConfig, ReadsWhatLlamaFilesSay) {
-  const ModelConfig config = read(patched(kLlama, R"({
+  const ModelConfig config = read_config(patched(kLlama, R"({
     "architectures": ["SparseLlamaForCausalLM", "Other"], "model_type": "sparsellama",
     "num_key_value_heads": 2, "head_dim": 24,
     "max_position_embeddings": 131072, "rms_norm_eps": 1e-05, "rope_theta": 500000,
@@ -171,8 +132,8 @@ TEST(ModelConfig, AcceptsPrunedWeightsOfCompressedTensors) {
                "sparsity_config": {"format": "dense"}}})",
         R"({"sparsity_config": {"format": "sparse-bitmask"}})"}) {
     SCOPED_TRACE(patch);
-    EXPECT_EQ(read(patched(kLlama, patch)).hidden_size, 64);
-    EXPECT_EQ(read(patched(kOpt, patch)).architecture, "OPTForCausalLM");
+    EXPECT_EQ(read_config(patched(kLlama, patch)).hidden_size, 64);
+    EXPECT_EQ(read_config(patched(kOpt, patch)).architecture, "OPTForCausalLM");
   }
 }
 
@@ -183,8 +144,8 @@ TEST(ModelConfig, AcceptsTheNameOfThisLibrary) {
        R"({"quantization_config": {"library": "sparsellm", "version": 1,
                "formats": ["tca_bme", "tiled_csl"]}})"}) {
     SCOPED_TRACE(patch);
-    EXPECT_EQ(read(patched(kLlama, patch)).hidden_size, 64);
-    EXPECT_EQ(read(patched(kOpt, patch)).architecture, "OPTForCausalLM");
+    EXPECT_EQ(read_config(patched(kLlama, patch)).hidden_size, 64);
+    EXPECT_EQ(read_config(patched(kOpt, patch)).architecture, "OPTForCausalLM");
   }
 }
 
@@ -202,8 +163,9 @@ TEST(ModelConfig, Activations) {
   for (const auto& [text, activation] : cases) {
     SCOPED_TRACE(text);
     const std::string value = text;
-    EXPECT_EQ(read(patched(kLlama, R"({"hidden_act": )" + value + "}")).activation, activation);
-    EXPECT_EQ(read(patched(kOpt, R"({"activation_function": )" + value + "}")).activation,
+    EXPECT_EQ(read_config(patched(kLlama, R"({"hidden_act": )" + value + "}")).activation,
+              activation);
+    EXPECT_EQ(read_config(patched(kOpt, R"({"activation_function": )" + value + "}")).activation,
               activation);
   }
 }
@@ -247,7 +209,7 @@ TEST(ModelConfig, RopeSpellings) {
   };
   for (const Case& c : cases) {
     SCOPED_TRACE(c.patch);
-    const ModelConfig config = read(patched(kLlama, c.patch));
+    const ModelConfig config = read_config(patched(kLlama, c.patch));
     EXPECT_EQ(config.rope_theta, c.theta);
     EXPECT_EQ(config.rope_scaling.kind, c.scaling.kind);
     EXPECT_EQ(config.rope_scaling.factor, c.scaling.factor);
@@ -281,22 +243,10 @@ TEST(ModelConfig, TokenIds) {
   };
   for (const Case& c : cases) {
     SCOPED_TRACE(std::string(c.patch) + c.generation);
-    const ModelConfig config = read(patched(kLlama, c.patch), c.generation);
+    const ModelConfig config = read_config(patched(kLlama, c.patch), c.generation);
     EXPECT_EQ(config.bos_token_id, c.bos);
     EXPECT_EQ(config.eos_token_ids, c.eos);
   }
-}
-
-struct BadPatch {
-  const char* patch;
-  const char* fragment;
-};
-
-void expect_refused(std::string_view base, const BadPatch& bad) {
-  SCOPED_TRACE(bad.patch);
-  const std::string message = error_of([&] { read(patched(base, bad.patch)); });
-  expect_message(message, bad.fragment);
-  expect_message(message, "config.json: ");
 }
 
 // What is in a published file counts, not what its name promises.
@@ -330,12 +280,12 @@ TEST(ModelConfig, ArchitectureAndTypeGoTogether) {
       SCOPED_TRACE(fmt::format("{} {}", c.architecture, type));
       const std::string text = patched(base, fmt::format(R"({{"model_type": {}}})", type));
       if (std::find(c.types.begin(), c.types.end(), type) != c.types.end()) {
-        const ModelConfig config = read(text);
+        const ModelConfig config = read_config(text);
         EXPECT_EQ(config.architecture, c.architecture);
         EXPECT_EQ(config.warning, "");
         continue;
       }
-      const std::string message = error_of([&] { read(text); });
+      const std::string message = error_of([&] { read_config(text); });
       expect_message(message, fmt::format(R"(architectures holds "{}")", c.architecture));
       const bool is_there = type != "null" && type != R"("<remove>")";
       expect_message(message, is_there ? fmt::format("with the model_type {}; supported", type)
@@ -344,174 +294,6 @@ TEST(ModelConfig, ArchitectureAndTypeGoTogether) {
     }
   }
 }
-
-// It says "silu" and computes ReLU.
-TEST(ModelConfig, SparseReluLlamaHasReluWhateverItsFileSays) {
-  constexpr const char* kArchitecture =
-      R"({"architectures": ["SparseLlamaForCausalLM"], "model_type": "llama_sparse_relu"})";
-  const std::string base = patched(kLlama, kArchitecture);
-  const ModelConfig config = read(base);
-  EXPECT_EQ(config.activation, Activation{Kind::relu});
-  expect_message(config.warning, R"(config.json: hidden_act is "silu", but the code of model_type )"
-                                 "llama_sparse_relu computes ReLU: so does this engine");
-  const ModelConfig relu = read(patched(base, R"({"hidden_act": "relu"})"));
-  EXPECT_EQ(relu.activation, Activation{Kind::relu});
-  EXPECT_EQ(relu.warning, "");
-  expect_refused(base, {R"({"hidden_act": "gelu"})", "have relu, and silu in their files"});
-}
-
-// The keys of published files, with small sizes.
-constexpr std::string_view kMistral = R"({
-  "architectures": ["MistralForCausalLM"], "model_type": "mistral", "vocab_size": 1000,
-  "hidden_size": 64, "intermediate_size": 200, "num_hidden_layers": 3, "num_attention_heads": 4,
-  "num_key_value_heads": 2, "hidden_act": "silu", "sliding_window": null})";
-constexpr std::string_view kQwen2 = R"({
-  "architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2", "vocab_size": 1000,
-  "hidden_size": 64, "intermediate_size": 200, "num_hidden_layers": 3, "num_attention_heads": 4,
-  "num_key_value_heads": 2, "hidden_act": "silu"})";
-constexpr std::string_view kMiniCpm = R"({
-  "architectures": ["MiniCPMForCausalLM"], "model_type": "minicpm", "vocab_size": 1000,
-  "hidden_size": 64, "intermediate_size": 200, "num_hidden_layers": 4, "num_attention_heads": 4,
-  "hidden_act": "fatrelu", "hidden_act_param": 0.01, "dim_model_base": 16, "scale_depth": 1.4,
-  "scale_emb": 12})";
-
-TEST(ModelConfig, Mistral) {
-  const ModelConfig config = read(kMistral);
-  EXPECT_EQ(config.num_kv_heads, 2);
-  EXPECT_EQ(config.max_positions, 131072);
-  EXPECT_FALSE(config.qkv_bias);
-  EXPECT_FALSE(config.attention_out_bias);
-  EXPECT_FALSE(config.tied_head);
-  EXPECT_EQ(config.bos_token_id, 1);
-  EXPECT_EQ(config.eos_token_ids, std::vector<int32_t>{2});
-  expect_refused(kMistral, {R"({"num_key_value_heads": "<remove>"})", "num_key_value_heads"});
-}
-
-TEST(ModelConfig, WindowsOfMistral) {
-  struct Case {
-    const char* patch;
-    int64_t window;
-  };
-  const Case cases[] = {
-      {R"({"sliding_window": null})", 0},
-      {R"({"sliding_window": 4096})", 4096},
-      {R"({"sliding_window": "<remove>"})", 4096},
-      {R"({"sliding_window": 131071})", 131071},
-      {R"({"sliding_window": 131072})", 0},  // all that there may be
-      {R"({"sliding_window": 8, "max_position_embeddings": 8})", 0},
-      {R"({"sliding_window": 1, "max_position_embeddings": 8})", 1},
-  };
-  for (const Case& c : cases) {
-    SCOPED_TRACE(c.patch);
-    EXPECT_EQ(read(patched(kMistral, c.patch)).window, c.window);
-  }
-  for (const char* patch : {R"({"sliding_window": 0})", R"({"sliding_window": -1})",
-                            R"({"sliding_window": "4096"})", R"({"sliding_window": 1.5})"}) {
-    expect_refused(kMistral, {patch, "sliding_window is "});
-  }
-}
-
-TEST(ModelConfig, Qwen2) {
-  const ModelConfig config = read(kQwen2);
-  EXPECT_EQ(config.max_positions, 32768);
-  EXPECT_TRUE(config.qkv_bias);
-  EXPECT_FALSE(config.attention_out_bias);
-  EXPECT_FALSE(config.tied_head);
-  EXPECT_EQ(config.bos_token_id, std::nullopt);
-  EXPECT_EQ(config.eos_token_ids, std::vector<int32_t>{});
-  EXPECT_EQ(config.window, 0);
-  EXPECT_TRUE(read(patched(kQwen2, R"({"tie_word_embeddings": true})")).tied_head);
-}
-
-TEST(ModelConfig, Qwen3) {
-  const std::string base =
-      patched(kQwen2, R"({"architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3"})");
-  const ModelConfig config = read(base);
-  EXPECT_TRUE(config.qk_norm);
-  EXPECT_EQ(config.head_dim, 128);  // whatever the hidden size is
-  EXPECT_EQ(config.norm_epsilon, 1e-6f);
-  EXPECT_FALSE(config.qkv_bias);
-  EXPECT_FALSE(config.attention_out_bias);
-  EXPECT_FALSE(read(kQwen2).qk_norm);
-  const ModelConfig other = read(patched(base, R"({"head_dim": 64, "attention_bias": true})"));
-  EXPECT_EQ(other.head_dim, 64);
-  EXPECT_TRUE(other.qkv_bias);
-  EXPECT_TRUE(other.attention_out_bias);
-  expect_refused(base, {R"({"head_dim": 12})", "the head size 12 is not supported"});
-}
-
-TEST(ModelConfig, WindowsOfQwen2) {
-  for (const char* patch :
-       {R"({"sliding_window": 8})", R"({"use_sliding_window": false, "sliding_window": 8})",
-        R"({"use_sliding_window": true, "sliding_window": null})",
-        R"({"use_sliding_window": true, "sliding_window": 32768, "max_window_layers": 0})",
-        R"({"use_sliding_window": true, "sliding_window": 8, "max_window_layers": 3})",
-        R"({"use_sliding_window": true, "sliding_window": 8})",  // from layer 28 on
-        R"({"use_sliding_window": true, "sliding_window": 8, "max_window_layers": 0,
-            "layer_types": ["full_attention", "full_attention", "full_attention"]})"}) {
-    SCOPED_TRACE(patch);
-    EXPECT_EQ(read(patched(kQwen2, patch)).window, 0);
-  }
-  const std::string qwen3 =
-      patched(kQwen2, R"({"architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3"})");
-  for (const char* patch :
-       {R"({"use_sliding_window": true, "sliding_window": 8, "max_window_layers": 2})",
-        R"({"use_sliding_window": true, "sliding_window": 32767, "max_window_layers": 0})",
-        R"({"use_sliding_window": true, "max_window_layers": 0})",
-        R"({"use_sliding_window": true, "sliding_window": 8,
-            "layer_types": ["full_attention", "sliding_attention", "full_attention"]})"}) {
-    expect_refused(kQwen2, {patch, "with use_sliding_window; supported are windows of at least"});
-    expect_refused(qwen3, {patch, "with use_sliding_window; supported are windows of at least"});
-  }
-}
-
-TEST(ModelConfig, Bamboo) {
-  const std::string base = patched(kMistral, R"({
-    "architectures": ["BambooForCausalLM"], "model_type": "bamboo", "hidden_act": "relu",
-    "auto_map": {"AutoConfig": "configuration_bamboo.BambooConfig"}})");
-  const ModelConfig config = read(base);
-  EXPECT_TRUE(config.relu_up);
-  EXPECT_EQ(config.activation, Activation{Kind::relu});
-  EXPECT_EQ(config.warning, "");
-  EXPECT_FALSE(read(kMistral).relu_up);
-  EXPECT_EQ(read(patched(base, R"({"sliding_window": 4096})")).window, 4096);
-  expect_refused(base, {R"({"hidden_act": "silu"})", "hidden_act is \"silu\"; only relu is"});
-}
-
-TEST(ModelConfig, MiniCpm) {
-  const ModelConfig config = read(kMiniCpm);
-  EXPECT_EQ(config.embedding_scale, 12.0f);
-  EXPECT_FLOAT_EQ(config.residual_scale, 0.7f);
-  EXPECT_EQ(config.logit_scale, 0.25f);
-  EXPECT_EQ(config.activation, (Activation{Kind::fatrelu, 0.01f}));
-  EXPECT_TRUE(config.tied_head);
-  EXPECT_EQ(config.warning, "");
-  const ModelConfig plain = read(patched(kMiniCpm, R"({
-    "dim_model_base": "<remove>", "scale_depth": "<remove>", "scale_emb": "<remove>",
-    "tie_word_embeddings": false})"));
-  EXPECT_EQ(plain.embedding_scale, 1.0f);
-  EXPECT_EQ(plain.residual_scale, 0.5f);
-  EXPECT_EQ(plain.logit_scale, 1.0f / 64.0f);
-  EXPECT_FALSE(plain.tied_head);
-  const ModelConfig llama = read(kLlama);
-  EXPECT_EQ(llama.embedding_scale, 1.0f);
-  EXPECT_EQ(llama.residual_scale, 1.0f);
-  EXPECT_EQ(llama.logit_scale, 1.0f);
-  for (const char* key : {"scale_emb", "scale_depth", "dim_model_base"}) {
-    for (const char* value : {"0", "-1", "true", R"("1")", "1e300", "[1]"}) {
-      const std::string patch = fmt::format(R"({{"{}": {}}})", key, value);
-      expect_refused(kMiniCpm, {patch.c_str(), key});
-    }
-  }
-  expect_refused(
-      kMiniCpm, {R"({"residual_multiplier": 0.5})", "MiniCPMForCausalLM is not supported with it"});
-  expect_refused(kMiniCpm, {R"({"rope_scaling": {"type": "dynamic", "factor": 2}})", "dynamic"});
-}
-
-constexpr std::string_view kSparseLlama = R"({
-  "architectures": ["SparseLlamaForCausalLM"], "model_type": "sparsellama", "vocab_size": 1000,
-  "hidden_size": 64, "intermediate_size": 200, "num_hidden_layers": 5, "num_attention_heads": 4,
-  "hidden_act": "relu"})";
 
 struct ForeignCase {
   const char* key;
@@ -559,26 +341,26 @@ TEST(ModelConfig, KeysOfOtherFamiliesAreRefusedOrReported) {
       SCOPED_TRACE(fmt::format("{}: {}", c.key, value));
       for (const std::string_view base :
            {std::string_view(llama), std::string_view(opt), kSparseLlama}) {
-        EXPECT_EQ(read(with(base, value)).warning, "");
+        EXPECT_EQ(read_config(with(base, value)).warning, "");
       }
     }
     for (const char* value : c.foreign) {
       SCOPED_TRACE(fmt::format("{}: {}", c.key, value));
-      const std::string message = error_of([&] { read(with(kSparseLlama, value)); });
+      const std::string message = error_of([&] { read_config(with(kSparseLlama, value)); });
       expect_message(message, fmt::format("config.json: {} is ", c.key));
       expect_message(message, "; SparseLlamaForCausalLM is not supported with it");
-      expect_message(read(with(llama, value)).warning,
+      expect_message(read_config(with(llama, value)).warning,
                      fmt::format("config.json: LlamaForCausalLM of transformers ignores {}, and so "
                                  "does this engine",
                                  c.key));
-      expect_message(read(with(opt, value)).warning,
+      expect_message(read_config(with(opt, value)).warning,
                      fmt::format("OPTForCausalLM of transformers ignores {},", c.key));
     }
     for (const char* value : c.wrong) {
       SCOPED_TRACE(fmt::format("{}: {}", c.key, value));
       for (const std::string_view base :
            {std::string_view(llama), std::string_view(opt), kSparseLlama}) {
-        const std::string message = error_of([&] { read(with(base, value)); });
+        const std::string message = error_of([&] { read_config(with(base, value)); });
         expect_message(message, fmt::format("config.json: {} is ", c.key));
         expect_message(message, "; expected ");
       }
@@ -592,14 +374,14 @@ TEST(ModelConfig, OneWarningNamesAllIgnoredKeys) {
     "use_qk_norm": true, "logit_scale": 1.0, "clip_qkv": null,
     "auto_map": {"AutoModelForCausalLM": "modeling_minicpm.MiniCPMForCausalLM"}})";
   for (const std::string_view base : {kLlama, kOpt}) {
-    const std::string warning = read(patched(base, kKeys)).warning;
+    const std::string warning = read_config(patched(base, kKeys)).warning;
     expect_message(warning, " ignores scale_emb, scale_depth, use_qk_norm, auto_map, and so ");
     EXPECT_EQ(warning.find('\n'), std::string::npos);
   }
   constexpr const char* kCode = R"({"auto_map": {"AutoConfig": "configuration_x.Config"}})";
-  expect_message(read(patched(kLlama, kCode)).warning, " ignores auto_map, and so ");
-  EXPECT_EQ(read(patched(kSparseLlama, kCode)).warning, "");
-  EXPECT_EQ(read(patched(kLlama, R"({"auto_map": null})")).warning, "");
+  expect_message(read_config(patched(kLlama, kCode)).warning, " ignores auto_map, and so ");
+  EXPECT_EQ(read_config(patched(kSparseLlama, kCode)).warning, "");
+  EXPECT_EQ(read_config(patched(kLlama, R"({"auto_map": null})")).warning, "");
 }
 
 TEST(ModelConfig, RefusesWhatNoFamilySupports) {
@@ -874,7 +656,7 @@ TEST(ModelConfig, RefusesTextThatIsNoConfig) {
   };
   for (const auto& [text, fragment] : cases) {
     SCOPED_TRACE(text.substr(0, 200));
-    expect_message(error_of([&, &t = text] { read(t); }), fragment);
+    expect_message(error_of([&, &t = text] { read_config(t); }), fragment);
   }
   const TempDir empty;
   expect_message(error_of([&] { read_model_config(empty.path()); }), "config.json");
@@ -892,69 +674,7 @@ TEST(ModelConfig, RefusesBadGenerationEos) {
   };
   for (const auto& [generation, fragment] : cases) {
     SCOPED_TRACE(generation);
-    const std::string message = error_of([&, &g = generation] { read(kLlama, g); });
-    expect_message(message, fragment);
-    expect_message(message, "generation_config.json");
-  }
-}
-
-TEST(GenerationDefaults, AreEmptyWithoutFileOrKeys) {
-  const TempDir empty;
-  for (const GenerationDefaults& defaults :
-       {read_generation_defaults(empty.path()), read_defaults("{}"),
-        read_defaults(R"({"do_sample": null, "temperature": null, "top_k": null, "top_p": null,
-                          "min_p": null, "max_length": 4096})")}) {
-    EXPECT_FALSE(defaults.do_sample.has_value());
-    EXPECT_FALSE(defaults.temperature.has_value());
-    EXPECT_FALSE(defaults.top_k.has_value());
-    EXPECT_FALSE(defaults.top_p.has_value());
-    EXPECT_FALSE(defaults.min_p.has_value());
-  }
-}
-
-TEST(GenerationDefaults, AreRead) {
-  GenerationDefaults defaults = read_defaults(
-      R"({"do_sample": true, "temperature": 0.6, "top_k": 50, "top_p": 0.9, "min_p": 0.05,
-          "repetition_penalty": 1.1})");
-  EXPECT_EQ(defaults.repetition_penalty, 1.1f);
-  EXPECT_EQ(defaults.do_sample, true);
-  EXPECT_EQ(defaults.temperature, 0.6f);
-  EXPECT_EQ(defaults.top_k, 50);
-  EXPECT_EQ(defaults.top_p, 0.9f);
-  EXPECT_EQ(defaults.min_p, 0.05f);
-  defaults = read_defaults(
-      R"({"do_sample": false, "temperature": 0, "top_k": 0, "top_p": 1, "min_p": 0.0})");
-  EXPECT_EQ(defaults.do_sample, false);
-  EXPECT_EQ(defaults.temperature, 0.0f);
-  EXPECT_EQ(defaults.top_k, 0);
-  EXPECT_EQ(defaults.top_p, 1.0f);
-  EXPECT_EQ(defaults.min_p, 0.0f);
-}
-
-TEST(GenerationDefaults, AreRangeChecked) {
-  const std::pair<const char*, const char*> cases[] = {
-      {R"({"do_sample": 1})", "do_sample is 1; expected true or false"},
-      {R"({"temperature": -0.1})", "temperature is -0.1"},
-      {R"({"temperature": 1e300})", "temperature is 1e+300"},
-      {R"({"temperature": "hot"})", "temperature is \"hot\"; expected a number"},
-      {R"({"temperature": true})", "temperature is true"},
-      {R"({"top_k": -1})", "top_k is -1"},
-      {R"({"top_k": 2147483648})", "top_k is 2147483648"},
-      {R"({"top_k": 50.0})", "top_k is 50.0; expected an integer"},
-      {R"({"top_p": 0})", "top_p is 0; expected a number above 0"},
-      {R"({"top_p": 1e-300})", "top_p is 1e-300; expected a number above 0"},
-      {R"({"top_p": 1.01})", "top_p is 1.01"},
-      {R"({"top_p": -0.5})", "top_p is -0.5"},
-      {R"({"min_p": -0.01})", "min_p is -0.01"},
-      {R"({"min_p": 1.5})", "min_p is 1.5"},
-      {R"({"min_p": []})", "min_p is an array"},
-      {R"({"repetition_penalty": 0})", "repetition_penalty is 0"},
-      {R"({"repetition_penalty": -1})", "repetition_penalty is -1"},
-      {"[]", "is an array; expected an object"},
-  };
-  for (const auto& [text, fragment] : cases) {
-    SCOPED_TRACE(text);
-    const std::string message = error_of([&, &t = text] { read_defaults(t); });
+    const std::string message = error_of([&, &g = generation] { read_config(kLlama, g); });
     expect_message(message, fragment);
     expect_message(message, "generation_config.json");
   }

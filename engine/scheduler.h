@@ -26,7 +26,7 @@ struct SchedulerLimits {
 // and no sequence waits for ever. All running sequences are older than all that wait.
 //
 // Where attention has a window, pages that no later row sees are given back while the sequence
-// runs. A recomputed one takes all of its pages again, and so do its samples.
+// runs. One that is computed again takes all of its pages again.
 //
 // plan() may be called while earlier steps are in flight, if the device executes steps in order:
 // pages that change hands are written by the new holder after the old one's last access.

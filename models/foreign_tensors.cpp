@@ -36,8 +36,7 @@ std::string left_out_warning(std::span<const std::string> names) {
   }
   return fmt::format(
       "the checkpoint's own predictors of zero neurons are left out ({} tensors, such as {}): "
-      "signs "
-      "predict them here (--activation-sparsity)",
+      "signs predict them here (--activation-sparsity)",
       names.size(), quote(names.front()));
 }
 

@@ -3,8 +3,8 @@
 #   tools/gpu/profile.sh [OUTxIN [SPARSITY [TOKENS [BUILD [ARGUMENT ...]]]]]
 # By default 28672x7168, 0.6, 8 and build/gpu; further arguments go to `sparsellm-bench kernel`.
 # FORMAT is the format [tca_bme], KERNEL a regular expression for the name of the kernel
-# [record_matmul; tiled_csl: tile_; general_sparse: (slice|row)_product_kernel]. Clocks are left as they are, the caches are flushed before each
-# pass. Prints - for what this GPU does not count.
+# [record_matmul; tiled_csl: tile_; general_sparse: (slice|row)_product_kernel]. Clocks are left as
+# they are, the caches are flushed before each pass. Prints - for what this GPU does not count.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 

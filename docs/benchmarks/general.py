@@ -106,7 +106,7 @@ def stages(reports, gpu):
     titles = {"general_sparse block per row": "a block for each row, one nonzero after the other",
               "general_sparse + division": "other divisions and loads",
               "general_sparse + reductions": "sums of several rows",
-              "general_sparse searched": "the program's kernels"}
+              "general_sparse searched": "these, and the program's kernels"}
     cells = stages_of(runs)
     columns = sorted({n for _, _, n in cells["general_sparse searched"]})
     rows = []

@@ -46,9 +46,10 @@ int64_t Scheduler::first_seen(int64_t position) const {
   return window_ > 0 ? std::max<int64_t>(position - window_ + 1, 0) : 0;
 }
 
-// Of what is enqueued; rows of steps before read the pages before anybody else writes them. A
-// kernel may load keys before a window together with the first ones in it, and weigh them with 0:
-// the entries of released pages name the oldest one that is left, whose values are all there.
+// Gives back the pages that no row after `planned` sees. Steps in flight still read them, and do so
+// before a later step, of another sequence, writes to them. A kernel may load keys before a window
+// together with the first ones in it, and gives them the weight 0. So the entries of released pages
+// name the oldest page that is left, all of whose values were computed.
 void Scheduler::release_unseen(Sequence& sequence) {
   const int64_t complete = sequence.planned / kPageSize;
   const int64_t unseen = std::min(first_seen(sequence.planned) / kPageSize, complete - 1);

@@ -1,8 +1,11 @@
 #include "models/architectures.h"
 
+#include <algorithm>
 #include <array>
 
+#include "kernels/base/error.h"
 #include "models/builders.h"
+#include "models/config.h"
 #include "models/config_readers.h"
 
 namespace sparsellm {
@@ -67,5 +70,12 @@ constexpr std::array kArchitectures{
 }  // namespace
 
 std::span<const Architecture> architectures() { return kArchitectures; }
+
+const Architecture& architecture_of(const ModelConfig& config) {
+  const auto* found = std::ranges::find(kArchitectures, config.architecture, &Architecture::name);
+  require(found != kArchitectures.end(), "the architecture {} is not supported",
+          config.architecture);
+  return *found;
+}
 
 }  // namespace sparsellm

@@ -29,5 +29,7 @@ struct Architecture {
 
 // All of them.
 std::span<const Architecture> architectures();
+// That of a config. Throws Error if it is none of these.
+const Architecture& architecture_of(const ModelConfig& config);
 
 }  // namespace sparsellm

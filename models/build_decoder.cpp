@@ -8,19 +8,13 @@
 #include "kernels/base/error.h"
 #include "models/architectures.h"
 #include "models/builders.h"
-#include "models/foreign_tensors.h"
 #include "models/shard.h"
 
 namespace sparsellm {
 namespace {
 
 ArchitectureBuilder builder_of(const ModelConfig& config) {
-  for (const Architecture& architecture : architectures()) {
-    if (architecture.name == config.architecture) {
-      return architecture.builder();
-    }
-  }
-  fail("the architecture {} is not supported", config.architecture);
+  return architecture_of(config).builder();
 }
 
 Decoder::Parts build_parts(const ModelConfig& config, WeightLoader& weights) {
@@ -55,7 +49,7 @@ std::unique_ptr<Decoder> build_decoder(const ModelConfig& config, WeightLoader& 
   if (config.tied_head) {
     ignored.emplace_back("lm_head.weight");
   }
-  const std::span<const std::string_view> left_out = left_out_ends(config);
+  const std::span<const std::string_view> left_out = architecture_of(config).left_out;
   ignored.insert(ignored.end(), left_out.begin(), left_out.end());
   weights.require_all_used(ignored);
   weights.finish();

@@ -9,17 +9,8 @@
 
 namespace sparsellm {
 
-std::span<const std::string_view> left_out_ends(const ModelConfig& config) {
-  for (const Architecture& architecture : architectures()) {
-    if (architecture.name == config.architecture) {
-      return architecture.left_out;
-    }
-  }
-  return {};
-}
-
 bool is_left_out(std::string_view tensor, const ModelConfig& config) {
-  return std::ranges::any_of(left_out_ends(config),
+  return std::ranges::any_of(architecture_of(config).left_out,
                              [&](std::string_view end) { return tensor.ends_with(end); });
 }
 

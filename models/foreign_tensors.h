@@ -12,11 +12,10 @@ namespace sparsellm {
 
 // Tensors of published checkpoints that the models of this engine do not have.
 
-// Ends of the names of those that are left out: predictors that came with the weights of
-// config.architecture (Architecture::left_out), whose place here has the sign-bit predictor.
-std::span<const std::string_view> left_out_ends(const ModelConfig& config);
+// Whether it is one that is left out (Architecture::left_out): of a predictor that came with the
+// weights. Here signs predict which neurons are zero.
 bool is_left_out(std::string_view tensor, const ModelConfig& config);
-// The names of those that a checkpoint has.
+// The names of all that a checkpoint has.
 std::vector<std::string> left_out_tensors(const Checkpoint& checkpoint, const ModelConfig& config);
 // A line for the user about them; empty if there are none.
 std::string left_out_warning(std::span<const std::string> names);

@@ -10,8 +10,8 @@ def head_norms(reports, gpu):
     with_norms, without = times
     rows = [[str(batch), f"{without[batch]:.3f}", f"{with_norms[batch]:.3f}",
              f"{with_norms[batch] / without[batch]:.3f}"] for batch in sorted(without)]
-    return with_origin(table(["requests", "ms of a step without norms", "with norms", "with over without"],
-                             rows), runs, show_commands=False)
+    heads = ["requests", "ms of a step without norms", "with norms", "with over without"]
+    return with_origin(table(heads, rows), runs, show_commands=False)
 
 
 def attention_window(reports, gpu):

@@ -47,7 +47,8 @@ class ConversionInput {
   // The tensor in words, with the directory: for messages.
   std::string describe(const std::string& tensor) const;
 
-  // The tensors that belong to no linear layer of a decoder block, but for left_out_tensors().
+  // The tensors outside the linear layers of decoder blocks, without those that are left out
+  // (models/foreign_tensors.h).
   std::vector<std::string> other_tensors() const;
   // What such a tensor is to be converted from, if it is.
   std::optional<DType> dtype_to_convert(const std::string& name) const;

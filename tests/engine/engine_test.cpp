@@ -136,6 +136,33 @@ TEST_P(BatchIdentity, AloneOrAmong17) {
   EXPECT_EQ(engine.free_pages(), engine.total_pages());
 }
 
+// With a window of several pages requests still give way, and are computed again.
+TEST(Engine, PreemptedRequestsWithAWindow) {
+  const testing::TempDir folder;
+  const std::filesystem::path model = folder.path() / "model";
+  std::filesystem::copy(testing::data("tiny/mistral_window"), model);
+  auto config = nlohmann::json::parse(std::ifstream(model / "config.json"));
+  config["sliding_window"] = 40;
+  std::ofstream(model / "config.json") << config.dump();
+  EngineOptions options;
+  options.with_tokenizer = false;
+  options.max_requests = 8;
+  Engine engine = Engine::load(model, options);
+  std::vector<Request> requests = mixed_requests(8, engine.config().vocab_size, 5);
+  for (Request& request : requests) {
+    request.max_tokens = 60;
+    request.ignore_eos = true;
+  }
+  options.kv_tokens = 128;  // for short prompts that all grow to 4 of the 8 pages
+  Engine crowded_engine = Engine::load(model, options);
+  const std::vector<Trace> crowded = run(crowded_engine, requests);
+  EXPECT_GT(crowded_engine.stats().preemptions, 0);
+  for (size_t i = 0; i < requests.size(); ++i) {
+    EXPECT_TRUE(run(engine, {requests[i]}).front() == crowded[i]) << "request " << i;
+  }
+  EXPECT_EQ(crowded_engine.free_pages(), crowded_engine.total_pages());
+}
+
 TEST(Engine, SameSeedSameText) {
   Engine engine = load_llama();
   Request request;

@@ -6,6 +6,8 @@
 #include <spdlog/logger.h>
 #include <spdlog/sinks/ostream_sink.h>
 
+#include <cstdint>
+#include <filesystem>
 #include <memory>
 #include <sstream>
 #include <string>

@@ -13,8 +13,8 @@ namespace {
 
 constexpr int64_t kScheduledWords = sizeof(ScheduledSlice) / sizeof(uint32_t);
 constexpr int64_t kSliceUnits = 2;  // what it takes to begin and to end a slice
-// About as many as a block multiplies in the time in which it copies the x of another panel.
-constexpr int64_t kPanelUnits = 100;
+// More than a block multiplies in the time in which it copies the x of another panel.
+constexpr int64_t kPanelUnits = 200;
 
 struct Slice {
   ScheduledSlice scheduled;  // units_before and panel_end are 0 yet

@@ -28,13 +28,21 @@ using general_sparse::PlanProduct;
 using general_sparse::PlanWork;
 using general_sparse::XOrder;
 
-// How many cases each test has, of as many as there can be: more take SPARSELLM_PLAN_CASES=COUNT.
+// How many kernels each test compiles, of as many as there can be: more take
+// SPARSELLM_PLAN_CASES=COUNT.
 int64_t case_count(int64_t usual) {
   const char* const setting = std::getenv("SPARSELLM_PLAN_CASES");
   return setting != nullptr ? std::atoll(setting) : usual;
 }
 
-// A product to check.
+// An operand and its result.
+struct Operands {
+  int64_t tokens = 1;
+  testing::Layout strides = testing::Layout::contiguous;
+  bool c_by_columns = false;
+};
+
+// Products to check, all by the same kernel.
 struct PlanCase {
   KernelPlan plan;
   const CompressedRows* matrix = nullptr;  // of f32
@@ -42,9 +50,7 @@ struct PlanCase {
   int shared_rows = 1;
   bool wide_positions = false;
   bool sorted = false;
-  int64_t tokens = 1;
-  testing::Layout strides = testing::Layout::contiguous;
-  bool c_by_columns = false;
+  std::vector<Operands> operands;
 };
 
 // What is made of it before it runs.
@@ -78,9 +84,9 @@ class GpuGeneralPlan : public GpuTest {
         SCOPED_TRACE(text_of(cases[first + i]));
         const PreparedCase& p = *prepared[i];
         const DeviceArrays arrays(p.encoding);
-        check_product(PlanProduct(arrays.matrix(cases[first + i].shared_rows),
-                                  cases[first + i].plan, p.work, *p.facts, p.code, gpu->cuda),
-                      cases[first + i], p.m);
+        check_products(PlanProduct(arrays.matrix(cases[first + i].shared_rows),
+                                   cases[first + i].plan, p.work, *p.facts, p.code, gpu->cuda),
+                       cases[first + i], p.m);
         if (HasFailure()) {
           return;
         }
@@ -132,19 +138,29 @@ class GpuGeneralPlan : public GpuTest {
   };
 
   static std::string text_of(const PlanCase& c) {
-    return fmt::format("{}, {}, {} rows share positions, {}{}{} tokens{}{}", c.name,
-                       to_text(c.plan), c.shared_rows, c.wide_positions ? "u32, " : "",
-                       c.sorted ? "sorted, " : "", c.tokens,
-                       c.strides == testing::Layout::strided ? ", strided" : "",
-                       c.c_by_columns ? ", C by columns" : "");
+    return fmt::format("{}, {}, {} rows share positions{}{}", c.name, to_text(c.plan),
+                       c.shared_rows, c.wide_positions ? ", u32" : "", c.sorted ? ", sorted" : "");
+  }
+
+  void check_products(const PlanProduct& product, const PlanCase& c, const CompressedRows& m) {
+    for (const Operands& operands : c.operands) {
+      SCOPED_TRACE(fmt::format("{} tokens{}{}", operands.tokens,
+                               operands.strides == testing::Layout::strided ? ", strided" : "",
+                               operands.c_by_columns ? ", C by columns" : ""));
+      check_product(product, c.plan.x_order, operands, m);
+      if (HasFailure()) {
+        return;
+      }
+    }
   }
 
   // Against products in double; nothing else is written; the same bits once more.
-  void check_product(const PlanProduct& product, const PlanCase& c, const CompressedRows& m) {
+  void check_product(const PlanProduct& product, XOrder x_order, const Operands& c,
+                     const CompressedRows& m) {
     constexpr double kTolerance = 8.0;  // epsilons of sum |a||b|
     const DType dtype = GetParam();
     Random random(static_cast<uint64_t>(c.tokens) + 1);
-    const bool by_token = c.plan.x_order == XOrder::by_token;
+    const bool by_token = x_order == XOrder::by_token;
     const GuardedTensor x(dtype, {c.tokens, m.columns()}, c.strides, kGpu);
     std::vector<double> numbers(static_cast<size_t>(c.tokens * m.columns()));
     for (double& number : numbers) {
@@ -194,19 +210,29 @@ class GpuGeneralPlan : public GpuTest {
     return result;
   }
 
-  // `plan` and the matrix are given, with all else at random but the rows that share positions.
+  // `plan`, the matrix, the rows that share positions and the first product's number of tokens are
+  // given, with all else at random.
   static PlanCase random_case(const KernelPlan& plan, const PlanMatrixCase& matrix, int shared_rows,
                               int64_t tokens, Random& random) {
+    constexpr int kProducts = 6;
     const auto yes = [&] { return random.below(2) == 0; };
-    return {.plan = plan,
-            .matrix = &matrix.m,
-            .name = matrix.name,
-            .shared_rows = shared_rows,
-            .wide_positions = yes(),
-            .sorted = yes(),
-            .tokens = tokens,
-            .strides = yes() ? testing::Layout::contiguous : testing::Layout::strided,
-            .c_by_columns = yes()};
+    PlanCase result{.plan = plan,
+                    .matrix = &matrix.m,
+                    .name = matrix.name,
+                    .shared_rows = shared_rows,
+                    .wide_positions = yes(),
+                    .sorted = yes()};
+    for (int i = 0; i < kProducts; ++i) {
+      result.operands.push_back(
+          {.tokens = i == 0 ? tokens : random_tokens(random),
+           .strides = yes() ? testing::Layout::contiguous : testing::Layout::strided,
+           .c_by_columns = yes()});
+    }
+    return result;
+  }
+
+  static int64_t random_tokens(Random& random) {
+    return 1 + random.below(random.below(2) == 0 ? 8 : 70);
   }
 
   // All that are valid, of few values of each field.
@@ -267,7 +293,7 @@ TEST_P(GpuGeneralPlan, OfRandomMatrices) {
   }
   std::vector<PlanCase> cases;
   for (int64_t i = 0; i < case_count(100); ++i) {
-    const int64_t tokens = 1 + random.below(random.below(2) == 0 ? 8 : 70);
+    const int64_t tokens = random_tokens(random);
     const std::vector<KernelPlan> plans = plans_for(tokens);
     const PlanMatrixCase& matrix = matrices[static_cast<size_t>(random.below(kMatrices))];
     const KernelPlan& plan = plans[static_cast<size_t>(random.below(std::ssize(plans)))];
@@ -284,22 +310,20 @@ TEST_P(GpuGeneralPlan, OfCompiledKernels) {
       continue;
     }
     for (const PlanMatrixCase& matrix : matrices) {
-      for (const int64_t tokens : {1, 8, 33}) {
-        const PlanCase c{.plan = compiled.plan,
-                         .matrix = &matrix.m,
-                         .name = matrix.name,
-                         .sorted = true,
-                         .tokens = tokens};
-        SCOPED_TRACE(text_of(c));
-        const CompressedRows m = with_dtype(copy_of(matrix.m), GetParam(), cpu.threads);
-        const EncodedWeight e =
-            general_sparse::encode(m, plan_layout(c.plan, 1, false, true), cpu.threads);
-        const PlanWork work = plan_work(general_sparse::Parts(e), c.plan);
-        const DeviceArrays arrays(e);
-        check_product(PlanProduct(arrays.matrix(1), c.plan, work, compiled.kernels, gpu->cuda), c,
-                      m);
-        ASSERT_FALSE(HasFailure());
-      }
+      const PlanCase c{.plan = compiled.plan,
+                       .matrix = &matrix.m,
+                       .name = matrix.name,
+                       .sorted = true,
+                       .operands = {{.tokens = 1}, {.tokens = 8}, {.tokens = 33}}};
+      SCOPED_TRACE(text_of(c));
+      const CompressedRows m = with_dtype(copy_of(matrix.m), GetParam(), cpu.threads);
+      const EncodedWeight e =
+          general_sparse::encode(m, plan_layout(c.plan, 1, false, true), cpu.threads);
+      const PlanWork work = plan_work(general_sparse::Parts(e), c.plan);
+      const DeviceArrays arrays(e);
+      check_products(PlanProduct(arrays.matrix(1), c.plan, work, compiled.kernels, gpu->cuda), c,
+                     m);
+      ASSERT_FALSE(HasFailure());
     }
   }
 }

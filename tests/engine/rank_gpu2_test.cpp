@@ -107,8 +107,12 @@ TEST_P(TwoGpus, ResultsDependOnTheRequestAlone) {
 }
 
 TEST_P(TwoGpus, LogitsAreThoseOfOneGpu) {
-  Engine one = Engine::load(GetParam(), on_gpu());
-  Engine two = Engine::load(GetParam(), on_two_gpus());
+  // In f16, which rounds an eighth as much as the bf16 that some of the checkpoints are in.
+  EngineOptions on_one = on_gpu();
+  EngineOptions on_two = on_two_gpus();
+  on_one.dtype = on_two.dtype = DType::f16;
+  Engine one = Engine::load(GetParam(), on_one);
+  Engine two = Engine::load(GetParam(), on_two);
   const std::vector<int32_t> text = requests_of(one, 1).front().prompt;
   double squares = 0.0;
   double differences = 0.0;
@@ -120,7 +124,7 @@ TEST_P(TwoGpus, LogitsAreThoseOfOneGpu) {
       differences += std::pow(found.at(position)[id] - value, 2);
     }
   }
-  EXPECT_LT(differences, 1e-4 * squares);  // 1 %, as a root mean square
+  EXPECT_LT(std::sqrt(differences / squares), 0.0025);
 }
 
 TEST_P(TwoGpus, SparseFormats) {

@@ -2,9 +2,9 @@
 # Looks into one launch of the kernel of a sparse format with Nsight Compute:
 #   tools/gpu/profile.sh [OUTxIN [SPARSITY [TOKENS [BUILD [ARGUMENT ...]]]]]
 # By default 28672x7168, 0.6, 8 and build/gpu; further arguments go to `sparsellm-bench kernel`.
-# FORMAT is the format [tca_bme], KERNEL a regular expression for the name of the kernel
-# [record_matmul; tiled_csl: tile_; general_sparse: (slice|row)_product_kernel]. Clocks are left as
-# they are, the caches are flushed before each pass. Prints - for what this GPU does not count.
+# FORMAT is the format [tca_bme], KERNEL a regular expression for the name of the kernel if another
+# one than that of the product is meant. Clocks are left as they are, the caches are flushed before
+# each pass. Prints - for what this GPU does not count.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
@@ -21,7 +21,7 @@ format=${FORMAT:-tca_bme}
 case $format in
   general_sparse) kernel='(slice|row)_product_kernel' ;;
   tiled_csl) kernel=tile_ ;;
-  *) kernel=record_matmul ;;
+  *) kernel='record_(matmul|multistage|wgmma)_kernel' ;;
 esac
 shift $(($# < 4 ? $# : 4))
 

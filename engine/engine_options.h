@@ -64,6 +64,8 @@ struct EngineOptions {
   // The share of a GPU's memory that may be in use, by other programs as well: weights, the tensors
   // of a step and the KV cache must fit it, also with kv_tokens or kv_bytes.
   double gpu_memory_utilization = 0.95;
+  // As if a GPU had so many bytes, of which others hold what they do hold; 0: what it has.
+  int64_t gpu_memory = 0;
   // The bits of a result depend on the request alone: not on what else is computed, nor on
   // preemption. The CPU device is always so.
   bool deterministic = false;

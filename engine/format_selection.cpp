@@ -89,8 +89,7 @@ void fit_choices(const ModelConfig& config, const WeightOrigin& origin,
   for (int round = 0; round < kRounds; ++round) {
     ShapeLoader shapes(options.device, origin.dtype,
                        {.layers = layer_formats(choices), .density = 0.0}, chooser(options));
-    fit_into(room_for_linear_layers(config, shapes, options, device_memory(options.device)),
-             choices);
+    fit_into(room_for_linear_layers(config, shapes, options, memory_of_rank(options)), choices);
   }
 }
 
@@ -172,8 +171,8 @@ std::vector<FormatChoice> select_formats(const ModelConfig& config, const Weight
   const int64_t largest = std::max(options.step_tokens, tokens.back());
   const ChoiceOptions how{
       .device = options.device, .tokens = tokens, .most_tokens = token_bucket(largest)};
-  const bool measures =
-      options.device.is_cuda() && options.tuning == Tuning::measured && !options.deterministic;
+  const bool measures = options.device.is_cuda() && !options.device.is_planned() &&
+                        options.tuning == Tuning::measured && !options.deterministic;
   std::vector<FormatChoice> choices;
   if (measures) {
     choices = choose_by_time(config, origin, kinds, how, options);

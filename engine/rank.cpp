@@ -39,7 +39,7 @@ void log_activation_sparsity(const ActivationSparsity& sparsity, const WeightLoa
 Rank::Rank(EngineOptions options, ModelConfig config, WeightLoader& weights, Communicator* comm)
     : options_(std::move(options)), config_(std::move(config)), comm_(comm) {
   if (options_.device.is_cuda()) {
-    require_model_fits(config_, *weights.shapes(), options_, device_memory(options_.device));
+    require_model_fits(config_, *weights.shapes(), options_, memory_of_rank(options_));
   }
   decoder_ = build_decoder(config_, weights);
   weight_bytes_ = weights.loaded_bytes();

@@ -100,6 +100,7 @@ std::string rank_options_text(const EngineOptions& options, const LayerFormats& 
       .member("kv_tokens", options.kv_tokens)
       .member("kv_bytes", options.kv_bytes)
       .member("gpu_memory_utilization", options.gpu_memory_utilization)
+      .member("gpu_memory", options.gpu_memory)
       .member("deterministic", options.deterministic)
       .member("steps_ahead", options.steps_ahead)
       .member("traces", options.traces)
@@ -132,6 +133,7 @@ RankOptions read_rank_options(std::string_view text, const EngineOptions& own) {
                    "kv_tokens",
                    "kv_bytes",
                    "gpu_memory_utilization",
+                   "gpu_memory",
                    "deterministic",
                    "steps_ahead",
                    "traces",
@@ -162,6 +164,7 @@ RankOptions read_rank_options(std::string_view text, const EngineOptions& own) {
   options.kv_bytes = json["kv_bytes"].integer(0, kMax);
   options.gpu_memory_utilization =
       static_cast<double>(json["gpu_memory_utilization"].number(0.0f, 1.0f));
+  options.gpu_memory = json["gpu_memory"].integer(0, kMax);
   options.deterministic = json["deterministic"].boolean();
   options.steps_ahead = static_cast<int>(json["steps_ahead"].integer(-1, 1));
   options.traces = json["traces"].boolean();

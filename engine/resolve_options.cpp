@@ -36,7 +36,8 @@ void check_ranks(const EngineOptions& options) {
     require(device->kind == options.device.kind &&
                 (device != ranks.devices.begin() || *device == options.device),
             "a rank on {} beside one on {}", to_string(*device), to_string(options.device));
-    require(!device->is_cuda() || std::find(ranks.devices.begin(), device, *device) == device,
+    require(!device->is_cuda() || device->is_planned() ||
+                std::find(ranks.devices.begin(), device, *device) == device,
             "two ranks on {}", to_string(*device));
   }
 }
@@ -71,6 +72,9 @@ SchedulerLimits scheduler_limits(const EngineOptions& options) {
           "the parts of a step are measured without steps ahead");
   require(options.gpu_memory_utilization > 0.0 && options.gpu_memory_utilization <= 1.0,
           "a GPU memory utilization of {} is not in (0, 1]", options.gpu_memory_utilization);
+  require(options.gpu_memory >= 0, "a GPU memory of {} bytes is negative", options.gpu_memory);
+  require(options.gpu_memory == 0 || options.device.is_cuda(), "a GPU memory of {} bytes on {}",
+          options.gpu_memory, to_string(options.device));
   require(options.max_requests >= 1 && options.max_requests <= 1 << 16,
           "{} requests at once; use 1 to 65536", options.max_requests);
   require(options.step_tokens >= options.max_requests && options.step_tokens <= 1 << 20,
@@ -140,10 +144,22 @@ int64_t choose_context_size(const EngineOptions& options, const ModelConfig& con
 }
 
 DeviceMemory memory_of_rank(const EngineOptions& options) {
+  if (options.device.is_planned()) {
+    require(options.gpu_memory > 0, "nobody said how much memory {} has",
+            to_string(options.device));
+    return {.total = options.gpu_memory, .free = options.gpu_memory};
+  }
   DeviceMemory memory = device_memory(options.device);
   if (!options.device.is_cuda()) {
     memory.total /= options.tensor_parallel.degree;
     memory.free /= options.tensor_parallel.degree;
+  } else if (options.gpu_memory > 0) {
+    constexpr double kGiB = 1 << 30;
+    require(options.gpu_memory <= memory.total, "{} has {:.1f} GiB of memory, not {:.1f}",
+            to_string(options.device), static_cast<double>(memory.total) / kGiB,
+            static_cast<double>(options.gpu_memory) / kGiB);
+    const int64_t held = memory.total - memory.free;
+    memory = {.total = options.gpu_memory, .free = std::max<int64_t>(options.gpu_memory - held, 0)};
   }
   return memory;
 }

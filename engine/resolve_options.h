@@ -23,7 +23,8 @@ EngineOptions with_devices(EngineOptions options);
 // Of one of several ranks: with its device, and its share of the threads. Rank 0 alone logs and
 // reports; loading stops on all of them when it fails on one.
 EngineOptions options_of_rank(const EngineOptions& options, Communicator& comm);
-// Of the device; ranks on the CPU have equal shares of one machine's.
+// Of the device, as if it had EngineOptions::gpu_memory if that is given; ranks on the CPU have
+// equal shares of one machine's. Throws Error for a GPU that has less.
 DeviceMemory memory_of_rank(const EngineOptions& options);
 // The config as it runs, with the activation sparsity that the options request.
 ModelConfig config_to_run(ModelConfig config, const EngineOptions& options);

@@ -1,6 +1,7 @@
 #include "kernels/attention.h"
 
 #include "kernels/attention_device.h"
+#include "kernels/attention_split.h"
 #include "kernels/base/error.h"
 #include "kernels/checks.h"
 
@@ -40,7 +41,14 @@ void attention(const Tensor& q, const KvLayer& kv, const PagedBatch& batch,
 
 int64_t attention_workspace_bytes(Device device, int64_t heads, int64_t kv_heads,
                                   int64_t head_dim) {
-  return device.is_cuda() ? attention_workspace_bytes_cuda(heads, kv_heads, head_dim) : 0;
+  if (!device.is_cuda()) {
+    return 0;
+  }
+  // A launch is split only as long as rows * kv_heads * pieces * splits <= kMaxBlocks.
+  const int64_t parts =
+      attention_decode::kMaxBlocks / (kv_heads * attention_decode::pieces_of(heads, kv_heads));
+  return Workspace::tensor_bytes(DType::f32, {parts, heads, head_dim}) +
+         Workspace::tensor_bytes(DType::f32, {parts, heads, 2});
 }
 
 }  // namespace sparsellm

@@ -23,8 +23,4 @@ bool append_attention_cuda(const QkTransform& transform, const QkvRows& rows,
   return true;
 }
 
-int64_t attention_workspace_bytes_cuda(int64_t heads, int64_t kv_heads, int64_t head_dim) {
-  return attention_decode_workspace_bytes(heads, kv_heads, head_dim);
-}
-
 }  // namespace sparsellm

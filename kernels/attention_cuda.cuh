@@ -30,7 +30,5 @@ void attention_decode_cuda(const Tensor& q, const NewTokens& tokens, const KvLay
 // step than to have a kernel for that before it; else each block would do so when it is late.
 bool attention_decode_is_one_wave(int64_t rows, const KvLayer& kv, int64_t heads,
                                   const ExecContext& ctx);
-// The most that it takes from the workspace.
-int64_t attention_decode_workspace_bytes(int64_t heads, int64_t kv_heads, int64_t head_dim);
 
 }  // namespace sparsellm

@@ -3,6 +3,7 @@
 #include <limits>
 
 #include "kernels/attention_cuda.cuh"
+#include "kernels/attention_split.h"
 #include "kernels/attention_warp.cuh"
 #include "kernels/base/launch.cuh"
 #include "kernels/base/pdl.cuh"
@@ -15,15 +16,16 @@ namespace sparsellm {
 namespace {
 
 using attention_decode::kHeadsPerBlock;
+using attention_decode::kMaxBlocks;
 using attention_decode::kTileDims;
 using attention_decode::kTokens;
+using attention_decode::pieces_of;
 using attention_decode::rescale;
 using attention_decode::WarpAttention;
 
 constexpr int kWarps = 4;
 constexpr int kThreads = kWarps * kWarpSize;
 constexpr int kMaxSplits = 128;
-constexpr int64_t kMaxBlocks = 1024;  // of a split launch: bounds the workspace on any device
 
 // Blocks that fit a multiprocessor by their registers without spilling (but 16 bytes of a thread at
 // head_dim 256); a split launch aims at as many. Each warp has one to two operands of a page in
@@ -455,10 +457,6 @@ __global__ void __launch_bounds__(kThreads, blocks_per_multiprocessor(kTiles))
   }
 }
 
-constexpr int64_t pieces_of(int64_t heads, int64_t kv_heads) {
-  return (heads / kv_heads + kHeadsPerBlock - 1) / kHeadsPerBlock;
-}
-
 // What a split launch aims at: as many as run at once, on a larger device fewer.
 int64_t blocks_at_once(int tiles, const ExecContext& ctx) {
   return std::min<int64_t>(
@@ -563,13 +561,6 @@ bool attention_decode_is_one_wave(int64_t rows, const KvLayer& kv, int64_t heads
   const int64_t kv_heads = kv.k.size(1);
   return rows * kv_heads * pieces_of(heads, kv_heads) <=
          blocks_at_once(tiles_of(kv.k.size(3)), ctx);
-}
-
-// A launch is split only as long as rows * kv_heads * pieces * splits <= kMaxBlocks.
-int64_t attention_decode_workspace_bytes(int64_t heads, int64_t kv_heads, int64_t head_dim) {
-  const int64_t parts = kMaxBlocks / (kv_heads * pieces_of(heads, kv_heads));
-  return Workspace::tensor_bytes(DType::f32, {parts, heads, head_dim}) +
-         Workspace::tensor_bytes(DType::f32, {parts, heads, 2});
 }
 
 }  // namespace sparsellm

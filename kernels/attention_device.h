@@ -12,7 +12,6 @@ void check_attention(const Tensor& q, const KvLayer& kv, const PagedBatch& batch
 // The implementations of attention(), which has checked their arguments.
 void attention_cpu(const Tensor& q, const KvLayer& kv, const PagedBatch& batch,
                    const AttentionParams& params, Tensor y, ExecContext& ctx);
-int64_t attention_workspace_bytes_cuda(int64_t heads, int64_t kv_heads, int64_t head_dim);
 void attention_cuda(const Tensor& q, const KvLayer& kv, const PagedBatch& batch,
                     const AttentionParams& params, Tensor y, ExecContext& ctx);
 

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 
+#include "kernels/attention_split.h"
 #include "kernels/device/cuda_types.cuh"
 #include "kernels/device/mma.cuh"
 #include "kernels/paged_kv.h"
@@ -10,8 +11,7 @@
 namespace sparsellm::attention_decode {
 
 constexpr int kTokens = static_cast<int>(kPageSize);
-constexpr int kTileDims = 64;      // of a head, what a warp covers at 16 bytes of V a lane
-constexpr int kHeadsPerBlock = 8;  // the columns of an mma
+constexpr int kTileDims = 64;  // of a head, what a warp covers at 16 bytes of V a lane
 constexpr float kLog2E = 1.44269504f;
 // Softmax weights are 2^15 times too large, which the division by their sum takes away again: as
 // f16 (up to 65504) a weight is then normal down to 2^-29 of the largest one.

@@ -46,10 +46,6 @@ bool append_attention_cuda(const QkTransform&, const QkvRows&, const PagedBatch&
   fail_without_cuda("append_attention");
 }
 
-int64_t attention_workspace_bytes_cuda(int64_t, int64_t, int64_t) {
-  fail_without_cuda("attention");
-}
-
 void embedding_cuda(const Tensor&, const Tensor&, const EmbeddingTables&, Tensor, ExecContext&) {
   fail_without_cuda("embedding");
 }

@@ -54,6 +54,9 @@ void* map_memory(int64_t bytes) {
 }  // namespace
 
 std::string to_string(Device device) {
+  if (device.is_planned()) {
+    return "a planned GPU";
+  }
   return device.is_cuda() ? fmt::format("cuda:{}", device.index) : "cpu";
 }
 

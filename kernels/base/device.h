@@ -13,8 +13,14 @@ struct Device {
   int index = 0;  // among the CUDA devices; 0 for the CPU
 
   bool is_cuda() const { return kind == Kind::cuda; }
+  // A GPU that need not be there: what a model would take on it can be asked, nothing runs on it.
+  // It is like an H100 or H200.
+  bool is_planned() const { return is_cuda() && index < 0; }
   friend bool operator==(const Device&, const Device&) = default;
 };
+
+inline constexpr Device kPlannedGpu{Device::Kind::cuda, -1};
+inline constexpr int kPlannedMultiprocessors = 132;
 
 std::string to_string(Device device);
 

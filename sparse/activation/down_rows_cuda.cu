@@ -6,6 +6,7 @@
 #include "kernels/device/elementwise.cuh"
 #include "kernels/device/neuron_tally.cuh"
 #include "sparse/activation/active_rows_device.h"
+#include "sparse/activation/cuda_workspace.h"
 #include "sparse/activation/row_pieces.cuh"
 
 namespace sparsellm {
@@ -13,10 +14,8 @@ namespace {
 
 constexpr int kRangeWarps = 8;
 constexpr int kRangeThreads = kRangeWarps * kWarpSize;
-constexpr int kRangeNeurons = 512;              // whose sum is a partial sum
 constexpr int kRangeTokens = 8;                 // that share the loads of a row
 constexpr int kListedAtOnce = 4;                // which a warp loads before it adds the first
-constexpr int64_t kPartialTokens = 32;          // whose partial sums are in the workspace
 static_assert(kTileElements == kRangeThreads);  // a thread adds up the warps' sums of a column
 
 template <class T>
@@ -30,8 +29,6 @@ struct DownRows {
   unsigned strips;  // of kTileElements outputs
   TallyRows tally;  // of the tokens of h
 };
-
-int64_t range_count(int64_t neurons) { return (neurons + kRangeNeurons - 1) / kRangeNeurons; }
 
 template <int kTokens>
 struct RangeMemory {
@@ -184,11 +181,6 @@ __global__ void add_ranges_kernel(const float* partials, int64_t ranges, BiasVal
 }
 
 }  // namespace
-
-int64_t down_rows_workspace_bytes_cuda(int64_t neurons, int64_t out, int64_t tokens) {
-  return Workspace::tensor_bytes(DType::f32,
-                                 {range_count(neurons), std::min(tokens, kPartialTokens), out});
-}
 
 void down_rows_cuda(const Tensor& h, const RowAccess& wt, const Tensor& bias,
                     const NeuronTally& tally, Tensor y, ExecContext& ctx) {

@@ -27,7 +27,6 @@ void predict_active_cuda(const Tensor&, const SignWords&, const SignPrediction&,
 void count_votes_cuda(const Tensor&, const SignWords&, Votes, Tensor, Tensor, ExecContext&) {
   fail_on_rows("count_votes");
 }
-int64_t sign_predictor_workspace_bytes_cuda(int64_t, int64_t) { return 0; }
 
 void gated_rows_cuda(const Tensor&, const GatedRows&, const Tensor&, Tensor, ExecContext&) {
   fail_on_rows("gated_rows");
@@ -42,7 +41,6 @@ void down_rows_cuda(const Tensor&, const RowAccess&, const Tensor&, const Neuron
                     ExecContext&) {
   fail_on_rows("down_rows");
 }
-int64_t down_rows_workspace_bytes_cuda(int64_t, int64_t, int64_t) { return 0; }
 
 bool fused_mlp_fits_cuda(const FusedMlp&, const ExecContext&) { return false; }
 void fused_mlp_cuda(const Tensor&, const Tensor&, const FusedMlp&, Tensor, ExecContext&) {

@@ -5,13 +5,12 @@
 #include "kernels/base/launch.cuh"
 #include "kernels/base/workspace.h"
 #include "sparse/activation/cuda/count_votes.cuh"
+#include "sparse/activation/cuda_workspace.h"
 #include "sparse/activation/sign_predictor_device.h"
 #include "sparse/activation/token_votes_cuda.h"
 
 namespace sparsellm {
 namespace {
-
-constexpr int64_t kTokensAtOnce = 256;  // whose votes are in the workspace
 
 // What is done with the sums of votes of a token on a row.
 struct StoreActive {
@@ -92,8 +91,8 @@ void launch_count(const SignWords& w, const vote_products::TokenVotes& x, const 
 template <class StoreOf>
 void count_all(const Tensor& x, const SignWords& w, Votes how, ExecContext& ctx,
                StoreOf&& store_of) {
-  for (int64_t first = 0; first < x.size(0); first += kTokensAtOnce) {
-    const int64_t tokens = std::min(x.size(0) - first, kTokensAtOnce);
+  for (int64_t first = 0; first < x.size(0); first += kVotedTokens) {
+    const int64_t tokens = std::min(x.size(0) - first, kVotedTokens);
     auto scratch = ctx.workspace.scope();
     const Tensor votes = scratch.tensor(DType::u8, {token_votes::byte_count(w.columns, tokens)});
     const Tensor totals = scratch.tensor(DType::i32, {tokens, 2});
@@ -107,12 +106,6 @@ void count_all(const Tensor& x, const SignWords& w, Votes how, ExecContext& ctx,
 }
 
 }  // namespace
-
-int64_t sign_predictor_workspace_bytes_cuda(int64_t columns, int64_t tokens) {
-  const int64_t at_once = std::min(tokens, kTokensAtOnce);
-  return Workspace::tensor_bytes(DType::u8, {token_votes::byte_count(columns, at_once)}) +
-         Workspace::tensor_bytes(DType::i32, {at_once, 2});
-}
 
 void predict_active_cuda(const Tensor& x, const SignWords& w, const SignPrediction& how,
                          Tensor active, ExecContext& ctx) {

@@ -15,10 +15,9 @@ constexpr int kTokenThreads = kTokenWarps * kWarpSize;
 constexpr int kMaxTiles = static_cast<int>(kMaxVoteColumns) / kTileElements;
 static_assert(kMaxVoteColumns % kTileElements == 0);
 
-int64_t segments_of(int64_t columns) {
-  constexpr int64_t kWords = vote_products::kSegmentWords;
-  return (sign_word_count(columns) + kWords - 1) / kWords;
-}
+static_assert(kGroupTokens == vote_products::kTokens);
+static_assert(kSegmentWords == vote_products::kSegmentWords);
+static_assert(kSegmentBytes == vote_products::kSegmentPieces * sizeof(uint4));
 
 template <class T>
 struct VoteBytes {
@@ -190,12 +189,6 @@ __global__ void __launch_bounds__(kTokenThreads) write_votes_kernel(VoteBytes<T>
 
 }  // namespace
 
-int64_t byte_count(int64_t columns, int64_t tokens) {
-  constexpr int64_t kGroup = vote_products::kTokens;
-  constexpr int64_t kSegmentBytes = vote_products::kSegmentPieces * sizeof(uint4);
-  return (tokens + kGroup - 1) / kGroup * segments_of(columns) * kSegmentBytes;
-}
-
 void write_bytes_cuda(const Tensor& x, Votes how, const Tensor& votes, const Tensor& totals,
                       ExecContext& ctx) {
   visit_activation(x.dtype(), [&]<class T>(T) {
@@ -207,7 +200,7 @@ void write_bytes_cuda(const Tensor& x, Votes how, const Tensor& votes, const Ten
            VoteBytes<T>{.x = matrix_rows<T>(x),
                         .columns = static_cast<int>(x.size(1)),
                         .words = static_cast<int>(sign_word_count(x.size(1))),
-                        .segments = static_cast<int>(segments_of(x.size(1))),
+                        .segments = static_cast<int>(segment_count(x.size(1))),
                         .weighted = how == Votes::weighted,
                         .votes = static_cast<uint32_t*>(votes.raw()),
                         .totals = static_cast<int2*>(totals.raw())});

@@ -4,13 +4,11 @@
 
 #include "kernels/base/exec.h"
 #include "kernels/base/tensor.h"
+#include "sparse/activation/cuda_workspace.h"
 #include "sparse/activation/sign_predictor.h"
 
 // The votes of tokens on CUDA (sparse/activation/sign_predictor.h), as bytes.
 namespace sparsellm::token_votes {
-
-// Of the votes of tokens: whole groups of eight tokens and whole segments of 512 columns.
-int64_t byte_count(int64_t columns, int64_t tokens);
 
 // The votes of x [tokens, columns], f16 or bf16 of any alignment, in the order that
 // sparse/activation/cuda/vote_products.cuh has them in, into votes u8 [byte_count(columns,

@@ -10,6 +10,7 @@
 #include "sparse/count_nonzeros.h"
 #include "sparse/cpu/cpu_weight.h"
 #include "sparse/general_sparse/cuda/general_weight_cuda.h"
+#include "sparse/general_sparse/cuda/general_workspace.h"
 #include "sparse/general_sparse/format/encoded_size.h"
 #include "sparse/general_sparse/format/parts.h"
 #include "sparse/general_sparse/general_sparse.h"
@@ -89,7 +90,7 @@ class GeneralSparseFormat : public WeightFormat {
   int64_t workspace_bytes(const EncodedWeight& e, Device device, int64_t tokens,
                           Sums sums) const override {
     if (device.is_cuda()) {
-      return general_sparse::encoding_workspace_bytes_cuda(e.rows, e.columns, panels(e), tokens);
+      return general_sparse::slices_or_expansion_bytes(e.rows, e.columns, panels(e), tokens);
     }
     return WeightFormat::workspace_bytes(e, device, tokens, sums);
   }

@@ -7,6 +7,7 @@
 #include "sparse/cpu/cpu_weight.h"
 #include "sparse/join_parts.h"
 #include "sparse/tca_bme/cuda/record_weight_cuda.h"
+#include "sparse/tca_bme/cuda/record_workspace.h"
 #include "sparse/tca_bme/format/record_parts.h"
 #include "sparse/tca_bme/host/record_uploads.h"
 #include "sparse/tca_bme/host/record_walker.h"
@@ -65,8 +66,18 @@ class TcaBmeFormat : public WeightFormat {
 
   int64_t workspace_bytes(const EncodedWeight& e, Device device, int64_t tokens,
                           Sums sums) const override {
-    return device.is_cuda() ? tca_bme::records_workspace_bytes_cuda(e, device, tokens, sums)
-                            : WeightFormat::workspace_bytes(e, device, tokens, sums);
+    if (!device.is_cuda()) {
+      return WeightFormat::workspace_bytes(e, device, tokens, sums);
+    }
+    const tca_bme::RecordLayout layout = tca_bme::record_layout_for(e.rows * e.columns, e.nonzeros);
+    const RecordMatrix matrix{.rows = e.rows,
+                              .columns = e.columns,
+                              .chunks = layout.chunks,
+                              .pair = layout.pairs(),
+                              .clusters = device.is_planned()
+                                              ? assumed_clusters(kPlannedMultiprocessors)
+                                              : count_clusters(device)};
+    return tca_bme::records_workspace_bytes(matrix, tokens, sums);
   }
 
   std::optional<EncodedWeight> slice(const EncodedWeight& e, Axis axis,

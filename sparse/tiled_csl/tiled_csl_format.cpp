@@ -6,6 +6,7 @@
 #include "sparse/cpu/cpu_weight.h"
 #include "sparse/join_parts.h"
 #include "sparse/tiled_csl/cuda/tile_weight_cuda.h"
+#include "sparse/tiled_csl/cuda/tile_workspace.h"
 #include "sparse/tiled_csl/host/record_walker.h"
 #include "sparse/tiled_csl/host/tile_slice.h"
 #include "sparse/tiled_csl/tiled_csl.h"
@@ -61,7 +62,7 @@ class TiledCslFormat : public WeightFormat {
 
   int64_t workspace_bytes(const EncodedWeight& e, Device device, int64_t tokens,
                           Sums sums) const override {
-    return device.is_cuda() ? tiled_csl::tiles_workspace_bytes_cuda(e, tokens)
+    return device.is_cuda() ? tiled_csl::tiles_workspace_bytes(e.rows, e.columns, tokens)
                             : WeightFormat::workspace_bytes(e, device, tokens, sums);
   }
 

@@ -394,6 +394,13 @@ TEST_F(GpuConvertedModel, TakesTheMemoryOfTheFit) {
     EXPECT_NEAR(static_cast<double>(fit.weights), static_cast<double>(engine.stats().weight_bytes),
                 0.01 * static_cast<double>(fit.weights));
     EXPECT_EQ(fit.step, engine.stats().workspace_bytes);
+    options.device = kPlannedGpu;
+    options.gpu_memory = device_memory(testing::kGpu).total;
+    const MemoryFit planned =
+        fit_memory(read_model_config(converted), DType::f16, options, {.store = &store});
+    EXPECT_EQ(planned.weights, fit.weights);
+    EXPECT_NEAR(static_cast<double>(planned.step), static_cast<double>(fit.step),
+                0.05 * static_cast<double>(fit.step));
     const std::vector<FormatSum> loaded = engine.linear_weights();
     ASSERT_EQ(loaded.size(), 1u);
     ASSERT_EQ(fit.linear_weights.size(), 1u);

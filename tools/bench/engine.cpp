@@ -52,6 +52,7 @@ void add_bench_model_args(CLI::App& app, BenchModelArgs& args) {
   app.add_option("--gpu-memory-utilization", args.gpu_memory_utilization,
                  "Share of the GPU's memory that weights, KV cache and workspace may take")
       ->check(CLI::Range(0.01, 1.0));
+  add_gpu_memory_arg(app, args.gpu_memory);
   app.add_flag("--deterministic", args.deterministic,
                "The bits of a result do not depend on what else is computed");
 }
@@ -110,6 +111,7 @@ EngineOptions bench_engine_options(const BenchModelArgs& args, const BenchEngine
   options.kv_bytes = args.kv_bytes;
   options.gpu_memory_utilization =
       args.gpu_memory_utilization.value_or(options.gpu_memory_utilization);
+  options.gpu_memory = args.gpu_memory;
   options.deterministic = args.deterministic;
   options.warm_up = size.warm_up;
   options.tensor_parallel.leaves_out_sums = size.leaves_out_sums;

@@ -23,6 +23,7 @@ struct BenchModelArgs {
   std::optional<ZeroPattern> pattern = {};  // of the zeros in random weights
   uint64_t seed = 0;
   std::optional<double> gpu_memory_utilization;
+  int64_t gpu_memory = 0;  // EngineOptions::gpu_memory
   int64_t kv_bytes = 0;
   bool deterministic = false;
 };

@@ -22,9 +22,10 @@ namespace {
 // In the order of the help.
 std::vector<std::unique_ptr<BenchCommand>> add_commands(CLI::App& app) {
   std::vector<std::unique_ptr<BenchCommand>> commands;
-  for (const auto add : {add_throughput_command, add_kernel_command, add_mlp_command,
-                         add_attention_command, add_comm_command, add_layers_command,
-                         add_load_command, add_tune_command, add_cost_model_command}) {
+  for (const auto add :
+       {add_throughput_command, add_kernel_command, add_mlp_command, add_attention_command,
+        add_comm_command, add_layers_command, add_load_command, add_fit_command, add_tune_command,
+        add_cost_model_command}) {
     commands.push_back(add(app));
   }
   return commands;
@@ -37,8 +38,8 @@ BenchCommand& parsed_command(const std::vector<std::unique_ptr<BenchCommand>>& c
     }
   }
   throw UsageError(
-      "a subcommand is missing: throughput, kernel, mlp, attention, comm, layers, load, tune "
-      "or cost-model");
+      "a subcommand is missing: throughput, kernel, mlp, attention, comm, layers, load, fit, "
+      "tune or cost-model");
 }
 
 }  // namespace

@@ -59,6 +59,9 @@ std::filesystem::path default_tune_cache() {
 
 std::vector<Device> devices_of(const ModelArgs& args) {
   const RankArgs& ranks = args.ranks;
+  if (args.on_planned_gpus) {
+    return std::vector<Device>(static_cast<size_t>(ranks.ranks()), kPlannedGpu);
+  }
   if (ranks.launched) {
     return {rank_device(args.device, ranks.launched->local_rank.value_or(ranks.launched->rank))};
   }
@@ -107,6 +110,14 @@ void add_cpu_isa_arg(CLI::App& app, std::string& isa) {
       ->check(CLI::IsMember({"auto", "portable", "avx2", "avx512"}))
       ->type_name("ISA")
       ->capture_default_str();
+}
+
+void add_gpu_memory_arg(CLI::App& app, int64_t& bytes) {
+  app.add_option_function<std::string>(
+         "--gpu-memory",
+         [&bytes](const std::string& text) { bytes = parse_size("--gpu-memory", text); },
+         "As if the GPU, or each of several, had so much memory, e.g. 24G [what it has]")
+      ->type_name("SIZE");
 }
 
 void add_model_args(CLI::App& app, ModelArgs& args) {

@@ -28,6 +28,7 @@ struct ModelArgs {
   bool quiet = false;
   bool verbose = false;
   RankArgs ranks = {};
+  bool on_planned_gpus = false;  // kPlannedGpu for each rank, whatever `device` says
 };
 
 // Of the ranks in this process, which the flags name: one, or of ranks that are threads all. Throws
@@ -48,6 +49,9 @@ CLI::Validator is_layout();
 // --cpu-isa, for parse_cpu_isa().
 void add_cpu_isa_arg(CLI::App& app, std::string& isa);
 void add_model_args(CLI::App& app, ModelArgs& args);
+
+// --gpu-memory, in bytes.
+void add_gpu_memory_arg(CLI::App& app, int64_t& bytes);
 
 // Writes "<tool>: <level>: <message>" to stderr: errors with --quiet, warnings too without it,
 // everything with --verbose.

@@ -23,13 +23,13 @@
 #include "models/weights/weight_store.h"
 #include "tools/cli/args.h"
 #include "tools/cli/interrupt.h"
+#include "tools/cli/memory_report.h"
 #include "tools/cli/progress_bar.h"
 #include "tools/cli/tool_main.h"
 #include "tools/cli/with_ranks.h"
 #include "tools/run/batch.h"
 #include "tools/run/continuation.h"
 #include "tools/run/generation_args.h"
-#include "tools/run/memory_report.h"
 #include "tools/run/result_check.h"
 #include "tools/run/run_entries.h"
 
@@ -57,6 +57,7 @@ struct RunArgs {
   std::optional<int64_t> parallel;
   int64_t kv_bytes = 0;
   double gpu_memory_utilization = EngineOptions().gpu_memory_utilization;
+  int64_t gpu_memory = 0;
   bool fit = false;
   bool deterministic = false;
   bool warm_up = false;
@@ -120,6 +121,7 @@ void add_run_args(CLI::App& app, RunArgs& args) {
                  "Share of the GPU's memory to take at most")
       ->check(CLI::Range(0.01, 1.0))
       ->capture_default_str();
+  add_gpu_memory_arg(app, args.gpu_memory);
   app.add_flag("--fit", args.fit,
                "Say what weights, a step and the KV cache of these flags would take, and how many "
                "requests of which length fit at most; nothing is loaded, but weights that would be "
@@ -217,6 +219,7 @@ EngineOptions options_of(const RunArgs& args) {
   options.step_tokens = args.step_tokens;
   options.kv_bytes = args.kv_bytes;
   options.gpu_memory_utilization = args.gpu_memory_utilization;
+  options.gpu_memory = args.gpu_memory;
   options.deterministic = args.deterministic;
   options.warm_up = args.warm_up;
   return options;
@@ -240,7 +243,9 @@ void print_fit(const RunArgs& args) {
   catch_interrupts();
   const OpenDirectory directory = open_model_directory(args.model.model);
   const ModelConfig config = read_model_config(directory);
-  const EngineOptions options = engine_options(args.model, options_of(args));
+  ModelArgs model = args.model;
+  model.on_planned_gpus = args.gpu_memory > 0;
+  const EngineOptions options = engine_options(model, options_of(args));
   const MemoryFit fit = fit_of(directory, args, config, options);
   std::cout << (args.json ? fit_json(config, options, fit) : fit_table(config, options, fit))
             << std::flush;

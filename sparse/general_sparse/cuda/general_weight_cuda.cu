@@ -14,6 +14,7 @@
 #include "sparse/general_sparse/cuda/expand_cuda.h"
 #include "sparse/general_sparse/cuda/general_weight.cuh"
 #include "sparse/general_sparse/cuda/general_weight_cuda.h"
+#include "sparse/general_sparse/cuda/general_workspace.h"
 #include "sparse/general_sparse/cuda/row_weight.h"
 #include "sparse/general_sparse/cuda/slice_plan.h"
 #include "sparse/general_sparse/format/parts.h"
@@ -22,29 +23,13 @@
 namespace sparsellm::general_sparse {
 namespace {
 
-// Pieces that overlap take more memory than all else in a step of few tokens.
-constexpr int64_t kMaxSinglePieceTokens = 1024;
-// Products of more are those of the expanded weight. Of a weight with so few nonzeros that its rows
-// are multiplied sooner than a dense weight is, they may have more.
-constexpr int64_t kMostKernelTokens = 64;
+// Of a weight with so few nonzeros that its rows are multiplied sooner than a dense weight is.
 constexpr int64_t kMostTokensOfFewNonzeros = 1024;
 constexpr int64_t kFewNonzeros = 200;  // one in this many elements, or fewer
 
 int64_t most_row_tokens(const DeviceEncoding& e) {
   return e.nonzeros <= e.rows * e.columns / kFewNonzeros ? kMostTokensOfFewNonzeros
                                                          : kMostKernelTokens;
-}
-
-int64_t with_expansion(int64_t kernel_bytes, int64_t rows, int64_t columns, int64_t tokens) {
-  const int64_t single = std::max(expand_single_piece_workspace_bytes(rows, columns), kernel_bytes);
-  return tokens <= kMaxSinglePieceTokens
-             ? single
-             : std::max(single, expand_matmul_workspace_bytes(rows, columns));
-}
-
-int64_t slice_bytes(int64_t rows, int64_t panels, int64_t tokens) {
-  return Workspace::tensor_bytes(
-      DType::u8, {slice_workspace_bytes(rows, panels, std::min(tokens, kMostKernelTokens))});
 }
 
 int attribute(cudaDeviceAttr which, const Device& device) {
@@ -162,10 +147,11 @@ void CudaGeneralWeight::expand(Range rows, Tensor dense, ExecContext& ctx) const
 }
 
 int64_t CudaGeneralWeight::workspace_bytes(int64_t tokens, Sums sums) const {
-  int64_t bytes = 0;
   if (kernels_.slices) {
-    bytes = slice_bytes(out(), kernels_.slices->matrix.panels, tokens);
-  } else if (kernels_.rows) {
+    return slices_or_expansion_bytes(out(), in(), kernels_.slices->matrix.panels, tokens);
+  }
+  int64_t bytes = 0;
+  if (kernels_.rows) {
     bytes = row_matmul_workspace_bytes(
         *kernels_.rows, in(),
         sums == Sums::batch_invariant ? tokens : std::min(tokens, most_row_tokens(encoding_)));
@@ -278,11 +264,6 @@ std::unique_ptr<WeightMatrix> load_encoding_cuda(EncodedWeight encoding, const L
 std::unique_ptr<WeightMatrix> encode_weight_cuda(const Tensor& w, const ExecContext& ctx) {
   std::optional<DeviceEncoding> made = encode_cuda(w, ctx);
   return made ? std::make_unique<CudaGeneralWeight>(std::move(*made)) : nullptr;
-}
-
-int64_t encoding_workspace_bytes_cuda(int64_t rows, int64_t columns, int64_t panels,
-                                      int64_t tokens) {
-  return with_expansion(slice_bytes(rows, panels, tokens), rows, columns, tokens);
 }
 
 }  // namespace sparsellm::general_sparse

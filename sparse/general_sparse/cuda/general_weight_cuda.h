@@ -22,8 +22,4 @@ std::unique_ptr<WeightMatrix> load_encoding_cuda(EncodedWeight e, const LoadCont
 // Null where the host has to encode (encode_cuda.h); the weight has its values on return.
 std::unique_ptr<WeightMatrix> encode_weight_cuda(const Tensor& w, const ExecContext& ctx);
 
-// Of products with an encoding of such a layout.
-int64_t encoding_workspace_bytes_cuda(int64_t rows, int64_t columns, int64_t panels,
-                                      int64_t tokens);
-
 }  // namespace sparsellm::general_sparse

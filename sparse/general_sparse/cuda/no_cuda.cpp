@@ -25,6 +25,4 @@ std::unique_ptr<Matrix> load_matrix_cuda(const CompressedRows&, const std::optio
   fail_without_cuda();
 }
 
-int64_t encoding_workspace_bytes_cuda(int64_t, int64_t, int64_t, int64_t) { fail_without_cuda(); }
-
 }  // namespace sparsellm::general_sparse

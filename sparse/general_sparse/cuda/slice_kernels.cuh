@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "sparse/general_sparse/cuda/general_workspace.h"
 #include "sparse/general_sparse/cuda/slice_product.cuh"
 
 // The kernels of slice_product.cuh that are compiled with the program, in a file for each dtype and
@@ -24,8 +25,6 @@ SliceKernelChoice f16_differences_kernel(const SliceKernelKind& kind);
 SliceKernelChoice f16_columns_kernel(const SliceKernelKind& kind);
 SliceKernelChoice bf16_differences_kernel(const SliceKernelKind& kind);
 SliceKernelChoice bf16_columns_kernel(const SliceKernelKind& kind);
-
-inline constexpr int kMostTileTokens = 8;
 
 template <class ValueType, PositionCode kPositions, int kRows, int kTile, bool kStagedX>
 struct CompiledSlices {

@@ -154,15 +154,6 @@ std::vector<SliceConfig> slice_candidates(const SliceWeight& weight, int64_t tok
   return configs;
 }
 
-int64_t slice_workspace_bytes(int64_t rows, int64_t panels, int64_t tokens) {
-  if (panels <= 1) {
-    return 0;
-  }
-  const int64_t padded = ceil_div(tokens, kMostTileTokens) * kMostTileTokens;
-  return checked_mul(checked_mul(panels, rows, "partial sums"), padded * int64_t{sizeof(float)},
-                     "partial sums");
-}
-
 void slice_product_cuda(const SliceWeight& weight, const CudaProductOperands& operands,
                         const SliceConfig& wanted, const ExecContext& ctx) {
   require(slice_fits(weight, wanted), "general_sparse: {} does not fit the device",

@@ -8,6 +8,7 @@
 #include "kernels/base/dtype.h"
 #include "kernels/base/exec.h"
 #include "sparse/cuda_product_operands.h"
+#include "sparse/general_sparse/cuda/general_workspace.h"
 #include "sparse/general_sparse/cuda/slice_matrix.h"
 #include "sparse/general_sparse/format/layout.h"
 
@@ -49,10 +50,8 @@ std::optional<SliceConfig> slice_rule(const SliceWeight& weight, int64_t tokens)
 std::optional<SliceConfig> slice_for_any_tokens(const SliceWeight& weight);
 bool slice_fits(const SliceWeight& weight, const SliceConfig& config);
 
-// The most workspace that a product of this many tokens needs; 0 with one panel.
-int64_t slice_workspace_bytes(int64_t rows, int64_t panels, int64_t tokens);
-
-// With a workspace of those bytes, where there are several panels. May be captured in a graph.
+// With a workspace of slice_workspace_bytes(), where there are several panels. May be captured in a
+// graph.
 void slice_product_cuda(const SliceWeight& weight, const CudaProductOperands& operands,
                         const SliceConfig& config, const ExecContext& ctx);
 

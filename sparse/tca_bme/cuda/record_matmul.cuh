@@ -7,6 +7,7 @@
 #include "kernels/base/warp.cuh"
 #include "kernels/device/async_copy.cuh"
 #include "kernels/pipeline/fragment_store.cuh"
+#include "sparse/tca_bme/cuda/record_choices.h"
 #include "sparse/tca_bme/cuda/record_tile.cuh"
 
 namespace sparsellm::tca_bme {
@@ -16,7 +17,6 @@ constexpr int kMaxWarps = 16;
 constexpr int kMaxStages = 6;
 constexpr int kRingUnit = 128;                          // where a record of an uneven matrix begins
 constexpr int kMaxRingUnits = 1023;                     // 10 bits for each of kMaxStages begins
-constexpr int kMaxClusters = 160;                       // of a launch
 constexpr int kPieces = 4;                              // in which x arrives
 constexpr int kXBarriers = kMaxWarps * kMaxStages * 8;  // after those of the stages
 constexpr int kReductionBarrier = kXBarriers + kPieces * 8;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "kernels/base/launch.cuh"
+#include "sparse/tca_bme/cuda/record_choices.h"
 #include "sparse/tca_bme/cuda/record_launch.cuh"
 #include "sparse/tca_bme/cuda/record_matmul.cuh"
 #include "sparse/tca_bme/cuda/record_matmul_cuda.h"
@@ -19,24 +20,24 @@ namespace sparsellm {
 namespace {
 
 using tca_bme::ceil_div;
+using tca_bme::clusters_of;
+using tca_bme::kTileBytes;
+using tca_bme::kTokenTile;
+using tca_bme::max_blocks;
+using tca_bme::max_warps;
 using tca_bme::Parameters;
+using tca_bme::record_choices;
+using tca_bme::RecordChoice;
 using tca_bme::RecordKernel;
+using tca_bme::row_blocks_of;
+using tca_bme::token_tiles_for;
 using tca_bme::UnevenParameters;
 
-constexpr int kTokenTile = 64;        // of one launch
 constexpr int kSharedBytes = 232448;  // that a block may have; each has a multiprocessor of its own
 // More than half of a multiprocessor: were there room for two, clusters of a launch that begins
 // early (PDL) would gather on those where the launch before ends first.
 constexpr int kMinSharedBytes = 117 * 1024;
 constexpr int kWantedStages = 2;
-constexpr int kTileBytes = 2048;  // for 8 tokens
-
-// Of 8 tokens; the kernels are for powers of two.
-int token_tiles_for(int64_t tokens) {
-  const int64_t tiles = ceil_div(std::min<int64_t>(tokens, kTokenTile), 8);
-  return static_cast<int>(std::bit_ceil(static_cast<uint64_t>(tiles)));
-}
-int max_warps(int token_tiles) { return token_tiles <= 2 ? 16 : 8; }
 
 struct Plan {
   UnevenParameters parameters{};
@@ -49,21 +50,6 @@ struct Plan {
 
 // Whether some records are much larger than the others.
 bool is_uneven(const RecordMatrix& matrix) { return matrix.common_record < matrix.largest_record; }
-
-int row_blocks_of(const RecordMatrix& matrix) {
-  return static_cast<int>(ceil_div(matrix.rows, tca_bme::kRecordRows));
-}
-int clusters_of(const RecordMatrix& matrix, int split) {
-  return std::min({matrix.clusters_of(split), row_blocks_of(matrix), tca_bme::kMaxClusters});
-}
-// Row blocks that a cluster gets at most: if they are shared evenly, and if they are not.
-int even_blocks(int row_blocks, int clusters) {
-  return static_cast<int>(ceil_div(row_blocks, clusters));
-}
-int max_blocks(int row_blocks, int clusters) {
-  const int even = even_blocks(row_blocks, clusters);
-  return even + (even + 3) / 4;
-}
 
 struct BlockCounts {
   int least = 0;
@@ -165,61 +151,6 @@ std::optional<Plan> plan_for(const RecordMatrix& matrix, const RecordMatmulConfi
     return plan;
   }
   return std::nullopt;
-}
-
-struct Choice {
-  RecordMatmulConfig config;
-  int64_t reduction_bytes = 0;      // of all blocks, if the row blocks are shared evenly,
-  int64_t max_reduction_bytes = 0;  // and however they are
-  bool crowded = false;  // more passes than x alone needs, for records that need the room
-};
-
-// What can be tried for a shape, whatever is in its records: x gets half of the shared memory, and
-// reduction buffers that would take too much memory are left out where there are smaller ones. A
-// choice with more passes follows that with fewer.
-std::vector<Choice> choices(const RecordMatrix& matrix, int token_tiles) {
-  constexpr int64_t kMaxXBytes = 116 * 1024;
-  constexpr int64_t kMaxReductionBytes = int64_t{64} << 20;
-  const int row_blocks = row_blocks_of(matrix);
-  const int64_t record_columns = ceil_div(matrix.columns, matrix.chunks * tca_bme::kChunkColumns);
-  std::vector<Choice> all;
-  int64_t smallest = std::numeric_limits<int64_t>::max();
-  for (const int warps : {8, 16}) {
-    for (int split = 1; split <= 16 && warps <= max_warps(token_tiles); split *= 2) {
-      const int clusters = clusters_of(matrix, split);
-      int64_t passes = 1;
-      while (ceil_div(record_columns, split * passes) * matrix.chunks * tca_bme::kChunkColumns *
-                 16 * token_tiles >
-             kMaxXBytes) {
-        passes *= 2;
-      }
-      if (clusters == 0 || split * passes > record_columns) {
-        continue;
-      }
-      const auto bytes_for = [&](int blocks) {
-        return (blocks + warps - 1) * int64_t{token_tiles} * kTileBytes * clusters * split;
-      };
-      const int64_t bytes = bytes_for(even_blocks(row_blocks, clusters));
-      const int64_t max_bytes = bytes_for(max_blocks(row_blocks, clusters));
-      smallest = std::min(smallest, passes * bytes);
-      for (const int stages : {2, 0}) {
-        for (int64_t some = passes; some <= 4 * passes && split * some <= record_columns;
-             some *= 2) {
-          all.push_back({.config = {.split = split,
-                                    .warps = warps,
-                                    .passes = static_cast<int>(some),
-                                    .stages = stages},
-                         .reduction_bytes = some * bytes,
-                         .max_reduction_bytes = some * max_bytes,
-                         .crowded = some != passes});
-        }
-      }
-    }
-  }
-  std::erase_if(all, [&](const Choice& choice) {
-    return choice.reduction_bytes > std::max(kMaxReductionBytes, smallest);
-  });
-  return all;
 }
 
 // Roughly how long a launch takes: by the records that a block computes, and the overhead.
@@ -364,11 +295,11 @@ std::vector<RecordMatmulConfig> record_matmul_candidates(const RecordMatrix& mat
                                           : std::vector<RecordMatmulConfig>();
   }
   const int token_tiles = token_tiles_for(tokens);
-  const std::vector<Choice> all = choices(matrix, token_tiles);
+  const std::vector<RecordChoice> all = record_choices(matrix, token_tiles);
   std::vector<std::pair<double, RecordMatmulConfig>> found;
   const auto try_all = [&](bool crowded) {
     bool missing = false;  // there was no room for the choice before
-    for (const Choice& choice : all) {
+    for (const RecordChoice& choice : all) {
       if (choice.crowded && !(missing && crowded)) {
         continue;
       }
@@ -398,18 +329,6 @@ bool record_matmul_fits(const RecordMatrix& matrix, const RecordMatmulConfig& co
     return record_multistage_fits(matrix);
   }
   return plan_for(matrix, config, token_tiles_for(tokens)).has_value();
-}
-
-int64_t record_matmul_workspace_bytes(const RecordMatrix& matrix, int64_t tokens) {
-  int64_t bytes = 0;
-  for (int tiles = 1; tiles <= token_tiles_for(tokens); tiles *= 2) {
-    for (const int chosen_for : {tiles, kTokenTile / 8}) {
-      for (const Choice& choice : choices(matrix, chosen_for)) {
-        bytes = std::max(bytes, choice.max_reduction_bytes / chosen_for * tiles);
-      }
-    }
-  }
-  return bytes;
 }
 
 void tca_bme::record_matmul_by(const RecordKernels& kernels, const RecordMatrix& matrix,

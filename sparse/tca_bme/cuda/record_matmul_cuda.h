@@ -79,7 +79,4 @@ std::vector<RecordMatmulConfig> record_matmul_candidates(const RecordMatrix& mat
 bool record_matmul_fits(const RecordMatrix& matrix, const RecordMatmulConfig& config,
                         int64_t tokens);
 
-// Of any of the candidates, for this many tokens or fewer.
-int64_t record_matmul_workspace_bytes(const RecordMatrix& matrix, int64_t tokens);
-
 }  // namespace sparsellm

@@ -9,12 +9,10 @@
 
 #include "sparse/tca_bme/cuda/record_encode_cuda.h"
 #include "sparse/tca_bme/cuda/record_plan.h"
+#include "sparse/tca_bme/cuda/record_workspace.h"
 #include "sparse/weight_matrix.h"
 
 namespace sparsellm::tca_bme {
-
-// Under Sums::fastest record_matmul_cuda() is not used for more tokens.
-inline constexpr int64_t kMaxDecodedTokens = 128;
 
 // A weight of version 2 on a CUDA device. sparse/weight_tuning.cuh says what tuning needs of it.
 class CudaRecordWeight : public WeightMatrix {

@@ -16,6 +16,7 @@
 #include "sparse/tca_bme/cuda/record_multistage_cuda.h"
 #include "sparse/tca_bme/cuda/record_weight.cuh"
 #include "sparse/tca_bme/cuda/record_weight_cuda.h"
+#include "sparse/tca_bme/cuda/record_workspace.h"
 #include "sparse/tca_bme/format/record_parts.h"
 #include "sparse/tca_bme/v1/paper_layout.h"
 #include "sparse/tuned_plans.cuh"
@@ -24,9 +25,7 @@ namespace sparsellm::tca_bme {
 namespace {
 
 constexpr int64_t kTokensOfATile = 64;  // of one launch
-// From here on warpgroups may be worth their smallest tile; between these two they are taken where
-// nothing was measured.
-constexpr int64_t kMinWgmmaTokens = 17;
+// From kMinWgmmaTokens to here warpgroups are taken where nothing was measured.
 constexpr int64_t kMaxWgmmaRuleTokens = 1024;
 constexpr int64_t kAligned = 8;  // elements of 16 bytes
 
@@ -39,37 +38,6 @@ RecordMatrix matrix_of(const RecordLayout& layout, int64_t rows, int64_t columns
           .pair = layout.pairs(),
           .clusters = count_clusters(device),
           .multistage = multistage_device(device)};
-}
-
-// Pieces that overlap take more memory than all else in a step of few tokens. Up to here
-// warpgroups do without.
-constexpr int64_t kMaxWgmmaOnlyTokens = 1024;
-
-// Independent of the records: what a step needs has to follow from shapes alone.
-bool overlaps_pieces_of(RecordMatrix matrix, int64_t max_tokens) {
-  matrix.largest_record = 0;
-  return max_tokens > kMaxWgmmaOnlyTokens || matrix.columns % kAligned != 0 ||
-         record_wgmma_candidates(matrix, kMinWgmmaTokens).empty();
-}
-
-int64_t workspace_bytes_of(RecordMatrix matrix, int64_t tokens, Sums sums) {
-  int64_t bytes = expand_single_piece_workspace_bytes(matrix.rows, matrix.columns);
-  if (overlaps_pieces_of(matrix, tokens)) {
-    bytes = std::max(bytes, expand_matmul_workspace_bytes(matrix.rows, matrix.columns));
-  }
-  const auto add = [&](int64_t scratch) {
-    bytes = std::max(bytes, Workspace::tensor_bytes(DType::f32, {ceil_div(scratch, 4)}));
-  };
-  if (sums == Sums::batch_invariant || tokens <= kMaxDecodedTokens) {
-    add(record_matmul_workspace_bytes(matrix, tokens));
-  }
-  if (sums != Sums::batch_invariant && tokens >= kMinWgmmaTokens) {
-    matrix.largest_record = 0;
-    for (const RecordWgmmaConfig& config : record_wgmma_candidates(matrix, tokens)) {
-      add(record_wgmma_workspace_bytes(matrix, config));
-    }
-  }
-  return bytes;
 }
 
 DeviceRecords memory_for(const RecordLayout& layout, std::span<const uint32_t> starts,
@@ -206,7 +174,7 @@ Expansion CudaRecordWeight::rule_expansion(int64_t tokens) const {
 }
 
 bool CudaRecordWeight::overlaps_pieces(int64_t max_tokens) const {
-  return overlaps_pieces_of(matrix_, max_tokens);
+  return tca_bme::overlaps_pieces(matrix_, max_tokens);
 }
 
 void CudaRecordWeight::matmul(const Tensor& x, Tensor y, const Epilogue& epilogue,
@@ -265,7 +233,7 @@ void CudaRecordWeight::expand(Range rows, Tensor dense, ExecContext& ctx) const 
 }
 
 int64_t CudaRecordWeight::workspace_bytes(int64_t tokens, Sums sums) const {
-  return workspace_bytes_of(matrix_, tokens, sums);
+  return records_workspace_bytes(matrix_, tokens, sums);
 }
 
 std::unique_ptr<WeightMatrix> load_records_cuda(const RecordUploads& parts,
@@ -288,12 +256,6 @@ std::unique_ptr<WeightMatrix> load_records_cuda(const RecordUploads& parts,
 std::unique_ptr<WeightMatrix> encode_weight_cuda(const Tensor& w, ExecContext& ctx) {
   return std::make_unique<CudaRecordWeight>(encode_records_cuda(w, ctx), w.dtype(), w.size(0),
                                             w.size(1));
-}
-
-int64_t records_workspace_bytes_cuda(const EncodedWeight& e, Device device, int64_t tokens,
-                                     Sums sums) {
-  const RecordLayout layout = record_layout_for(e.rows * e.columns, e.nonzeros);
-  return workspace_bytes_of(matrix_of(layout, e.rows, e.columns, device), tokens, sums);
 }
 
 }  // namespace sparsellm::tca_bme

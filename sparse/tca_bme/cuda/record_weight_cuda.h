@@ -18,8 +18,4 @@ std::unique_ptr<WeightMatrix> load_records_cuda(const RecordUploads& parts, cons
 // Encodes w, which lies on the device of ctx, there (record_encode_cuda.h).
 std::unique_ptr<WeightMatrix> encode_weight_cuda(const Tensor& w, ExecContext& ctx);
 
-// By the fields of e but its parts.
-int64_t records_workspace_bytes_cuda(const EncodedWeight& e, Device device, int64_t tokens,
-                                     Sums sums);
-
 }  // namespace sparsellm::tca_bme

@@ -10,6 +10,7 @@
 #include "kernels/device/wgmma.cuh"
 #include "kernels/pipeline/fragment_store.cuh"
 #include "sparse/tca_bme/cuda/record_unit.cuh"
+#include "sparse/tca_bme/cuda/record_workspace.h"
 
 namespace sparsellm::tca_bme {
 
@@ -74,11 +75,6 @@ struct TileParameters {
   int stages_before_wait;  // of records, requested before x, which with PDL may not be there yet
 };
 
-// Consumer warpgroups of a block: as many as there are registers for. Five of 80 registers were no
-// faster than four.
-constexpr int consumers_for(int token_tile) {
-  return token_tile <= 64 ? 4 : token_tile == 128 ? 3 : 2;
-}
 // With the producer warpgroup, which is the last.
 constexpr int tile_threads(int token_tile) { return (consumers_for(token_tile) + 1) * 128; }
 // Registers of the threads of consumers and of the producer: those that the block got when it

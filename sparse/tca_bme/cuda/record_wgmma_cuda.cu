@@ -8,6 +8,7 @@
 #include "sparse/tca_bme/cuda/record_wgmma.cuh"
 #include "sparse/tca_bme/cuda/record_wgmma_cuda.h"
 #include "sparse/tca_bme/cuda/record_wgmma_kernels.cuh"
+#include "sparse/tca_bme/cuda/record_workspace.h"
 #include "sparse/tca_bme/format/record_layout.h"
 #include "sparse/tca_bme/format/record_sizes.h"
 
@@ -25,8 +26,6 @@ constexpr int kSharedBytes = 232448;  // that a block may have
 
 constexpr int64_t kAligned = 8;  // elements of 16 bytes
 
-constexpr int kTiles[] = {32, 64, 128, 256};
-
 template <class T>
 CombineKernel combine_kernel_for(int tile) {
   switch (tile) {
@@ -39,13 +38,6 @@ CombineKernel combine_kernel_for(int tile) {
     default:
       return &tca_bme::record_wgmma_combine_kernel<T, 256>;
   }
-}
-
-// Of the partial sums of clusters with Stream-K.
-int64_t partials_bytes(int tile, int64_t clusters) {
-  constexpr int64_t kOfCluster = 2;
-  return clusters * kOfCluster * tca_bme::consumers_for(tile) * tca_bme::kRecordRows * tile *
-         int64_t{sizeof(float)};
 }
 
 struct Plan {
@@ -89,7 +81,7 @@ std::optional<Plan> plan_for(const RecordMatrix& matrix, const RecordWgmmaConfig
                                           max_tile_clusters, int64_t{p.groups} * p.record_columns))
                                     : std::min(max_tile_clusters, p.row_blocks);
   if (config.stream_k) {
-    plan.workspace_bytes = partials_bytes(config.tile, p.tile_clusters);
+    plan.workspace_bytes = tca_bme::stream_k_bytes(config.tile, p.tile_clusters);
   }
   p.split = config.split;
   p.group_blocks = config.row_blocks;
@@ -213,7 +205,7 @@ bool record_wgmma_fits(const RecordMatrix& matrix, const RecordWgmmaConfig& conf
 
 std::vector<RecordWgmmaConfig> record_wgmma_candidates(const RecordMatrix& matrix, int64_t tokens) {
   std::vector<std::pair<double, RecordWgmmaConfig>> found;
-  for (const int tile : kTiles) {
+  for (const int tile : tca_bme::kWgmmaTiles) {
     const bool smallest = tile >= tokens;
     for (int row_blocks = 1; row_blocks <= tca_bme::consumers_for(tile); ++row_blocks) {
       for (const int split : {1, 2, 4, 8, 16}) {
@@ -294,7 +286,7 @@ void record_wgmma_cuda(const RecordMatrix& matrix, const CudaProductOperands& op
 }
 
 int64_t record_wgmma_workspace_bytes(const RecordMatrix& matrix, const RecordWgmmaConfig& config) {
-  return config.stream_k ? partials_bytes(config.tile, matrix.clusters.front()) : 0;
+  return config.stream_k ? tca_bme::stream_k_bytes(config.tile, matrix.clusters.front()) : 0;
 }
 
 }  // namespace sparsellm

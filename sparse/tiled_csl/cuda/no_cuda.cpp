@@ -19,6 +19,4 @@ std::unique_ptr<WeightMatrix> encode_weight_cuda(const Tensor&, ExecContext&) {
   fail_without_cuda();
 }
 
-int64_t tiles_workspace_bytes_cuda(const EncodedWeight&, int64_t) { fail_without_cuda(); }
-
 }  // namespace sparsellm::tiled_csl

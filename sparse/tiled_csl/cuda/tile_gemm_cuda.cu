@@ -69,11 +69,6 @@ int64_t blocks_for(const TileMatrix& matrix) {
 
 }  // namespace
 
-int64_t tile_gemm_workspace_bytes(int64_t columns, int64_t tokens) {
-  return ceil_div(columns, kTileColumns) * kTileColumns * std::min(tokens, kTileGemmMostTokens) *
-         int64_t{sizeof(uint16_t)};
-}
-
 bool tile_gemm_fits(const TileMatrix& matrix) {
   return matrix.multiprocessors > 0 && tiled_csl::tile_gemm_kernel_for(DType::f16) != nullptr &&
          room_for(matrix).slots > 0 &&

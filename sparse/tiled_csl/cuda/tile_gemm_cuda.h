@@ -4,6 +4,7 @@
 
 #include "kernels/base/exec.h"
 #include "sparse/cuda_product_operands.h"
+#include "sparse/tiled_csl/cuda/tile_workspace.h"
 
 namespace sparsellm {
 
@@ -15,9 +16,6 @@ struct TileMatrix;
 // there are.
 void tile_gemm_cuda(const TileMatrix& matrix, const CudaProductOperands& operands,
                     const ExecContext& ctx);
-
-constexpr int64_t kTileGemmMostTokens = 1024;
-int64_t tile_gemm_workspace_bytes(int64_t columns, int64_t tokens);
 
 // Whether the device, and the build, run it for such a matrix.
 bool tile_gemm_fits(const TileMatrix& matrix);

@@ -12,27 +12,16 @@
 #include "sparse/tiled_csl/cuda/tile_expand_cuda.h"
 #include "sparse/tiled_csl/cuda/tile_weight.cuh"
 #include "sparse/tiled_csl/cuda/tile_weight_cuda.h"
+#include "sparse/tiled_csl/cuda/tile_workspace.h"
 #include "sparse/tiled_csl/tiled_csl.h"
 #include "sparse/tuned_plans.cuh"
 
 namespace sparsellm::tiled_csl {
 namespace {
 
-// Pieces that overlap take more memory than all else in a step of few tokens.
-constexpr int64_t kMaxSinglePieceTokens = 1024;
-
 // Of x, as tile_gemm_cuda() takes it.
 int64_t words_in_order(int64_t columns, int64_t tokens) {
   return tile_gemm_workspace_bytes(columns, tokens) / size_of(DType::f32);
-}
-
-int64_t workspace_bytes_of(int64_t rows, int64_t columns, int64_t tokens) {
-  const int64_t single =
-      std::max(expand_single_piece_workspace_bytes(rows, columns),
-               Workspace::tensor_bytes(DType::f32, {words_in_order(columns, tokens)}));
-  return tokens <= kMaxSinglePieceTokens
-             ? single
-             : std::max(single, expand_matmul_workspace_bytes(rows, columns));
 }
 
 int tiles_for_key(const TileMatrix& matrix) {
@@ -102,7 +91,7 @@ void CudaTileWeight::expand(Range rows, Tensor dense, ExecContext& ctx) const {
 }
 
 int64_t CudaTileWeight::workspace_bytes(int64_t tokens, Sums) const {
-  return workspace_bytes_of(out(), in(), tokens);
+  return tiles_workspace_bytes(out(), in(), tokens);
 }
 
 std::string CudaTileWeight::notice() const {
@@ -191,10 +180,6 @@ std::unique_ptr<WeightMatrix> load_tiles_cuda(const RecordUploads& parts, const 
 std::unique_ptr<WeightMatrix> encode_weight_cuda(const Tensor& w, ExecContext& ctx) {
   return std::make_unique<CudaTileWeight>(encode_tiles_cuda(w, ctx), w.dtype(), w.size(0),
                                           w.size(1));
-}
-
-int64_t tiles_workspace_bytes_cuda(const EncodedWeight& e, int64_t tokens) {
-  return workspace_bytes_of(e.rows, e.columns, tokens);
 }
 
 }  // namespace sparsellm::tiled_csl

@@ -21,7 +21,4 @@ std::unique_ptr<WeightMatrix> load_tiles_cuda(const RecordUploads& parts, const 
 // Encodes w, which lies on the device of ctx, there (tile_encode_cuda.h).
 std::unique_ptr<WeightMatrix> encode_weight_cuda(const Tensor& w, ExecContext& ctx);
 
-// By the fields of e but its parts.
-int64_t tiles_workspace_bytes_cuda(const EncodedWeight& e, int64_t tokens);
-
 }  // namespace sparsellm::tiled_csl

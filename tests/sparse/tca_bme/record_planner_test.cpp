@@ -17,6 +17,7 @@
 #include "sparse/tca_bme/cuda/record_multistage_cuda.h"
 #include "sparse/tca_bme/cuda/record_plan.h"
 #include "sparse/tca_bme/cuda/record_wgmma_cuda.h"
+#include "sparse/tca_bme/cuda/record_workspace.h"
 #include "sparse/tca_bme/format/record_sizes.h"
 #include "tests/sparse/tca_bme/records.h"
 #include "tests/sparse/uneven_weights.h"
@@ -115,9 +116,12 @@ void check_hopper_plans(const RecordMatrix& matrix, int& expanded) {
       }
     }
     ASSERT_GE(record_matmul_workspace_bytes(matrix, tokens), 0);
+    const int64_t workspace = tca_bme::records_workspace_bytes(matrix, tokens, Sums::fastest);
     for (const RecordWgmmaConfig& config : tiles) {
       ASSERT_TRUE(record_wgmma_fits(matrix, config)) << record_wgmma_name(config);
-      ASSERT_GE(record_wgmma_workspace_bytes(matrix, config), 0);
+      if (tokens >= tca_bme::kMinWgmmaTokens) {
+        ASSERT_LE(record_wgmma_workspace_bytes(matrix, config), workspace);
+      }
     }
     if (!tiles.empty()) {
       ASSERT_NO_FATAL_FAILURE(check_text(tiles.front(), matrix, tokens));

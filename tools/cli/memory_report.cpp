@@ -1,4 +1,4 @@
-#include "tools/run/memory_report.h"
+#include "tools/cli/memory_report.h"
 
 #include <spdlog/fmt/fmt.h>
 

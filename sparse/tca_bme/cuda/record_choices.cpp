@@ -1,0 +1,76 @@
+#include "sparse/tca_bme/cuda/record_choices.h"
+
+#include <algorithm>
+#include <bit>
+#include <limits>
+
+#include "sparse/tca_bme/format/record_layout.h"
+
+namespace sparsellm::tca_bme {
+
+int token_tiles_for(int64_t tokens) {
+  const int64_t tiles = ceil_div(std::min<int64_t>(tokens, kTokenTile), 8);
+  return static_cast<int>(std::bit_ceil(static_cast<uint64_t>(tiles)));
+}
+int max_warps(int token_tiles) { return token_tiles <= 2 ? 16 : 8; }
+
+int row_blocks_of(const RecordMatrix& matrix) {
+  return static_cast<int>(ceil_div(matrix.rows, kRecordRows));
+}
+int clusters_of(const RecordMatrix& matrix, int split) {
+  return std::min({matrix.clusters_of(split), row_blocks_of(matrix), kMaxClusters});
+}
+int even_blocks(int row_blocks, int clusters) {
+  return static_cast<int>(ceil_div(row_blocks, clusters));
+}
+int max_blocks(int row_blocks, int clusters) {
+  const int even = even_blocks(row_blocks, clusters);
+  return even + (even + 3) / 4;
+}
+
+std::vector<RecordChoice> record_choices(const RecordMatrix& matrix, int token_tiles) {
+  constexpr int64_t kMaxXBytes = 116 * 1024;
+  constexpr int64_t kMaxReductionBytes = int64_t{64} << 20;
+  const int row_blocks = row_blocks_of(matrix);
+  const int64_t record_columns = ceil_div(matrix.columns, matrix.chunks * kChunkColumns);
+  std::vector<RecordChoice> all;
+  int64_t smallest = std::numeric_limits<int64_t>::max();
+  for (const int warps : {8, 16}) {
+    for (int split = 1; split <= 16 && warps <= max_warps(token_tiles); split *= 2) {
+      const int clusters = clusters_of(matrix, split);
+      int64_t passes = 1;
+      while (ceil_div(record_columns, split * passes) * matrix.chunks * kChunkColumns * 16 *
+                 token_tiles >
+             kMaxXBytes) {
+        passes *= 2;
+      }
+      if (clusters == 0 || split * passes > record_columns) {
+        continue;
+      }
+      const auto bytes_for = [&](int blocks) {
+        return (blocks + warps - 1) * int64_t{token_tiles} * kTileBytes * clusters * split;
+      };
+      const int64_t bytes = bytes_for(even_blocks(row_blocks, clusters));
+      const int64_t max_bytes = bytes_for(max_blocks(row_blocks, clusters));
+      smallest = std::min(smallest, passes * bytes);
+      for (const int stages : {2, 0}) {
+        for (int64_t some = passes; some <= 4 * passes && split * some <= record_columns;
+             some *= 2) {
+          all.push_back({.config = {.split = split,
+                                    .warps = warps,
+                                    .passes = static_cast<int>(some),
+                                    .stages = stages},
+                         .reduction_bytes = some * bytes,
+                         .max_reduction_bytes = some * max_bytes,
+                         .crowded = some != passes});
+        }
+      }
+    }
+  }
+  std::erase_if(all, [&](const RecordChoice& choice) {
+    return choice.reduction_bytes > std::max(kMaxReductionBytes, smallest);
+  });
+  return all;
+}
+
+}  // namespace sparsellm::tca_bme

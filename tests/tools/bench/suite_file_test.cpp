@@ -396,6 +396,30 @@ TEST(SuiteFile, HasABoundOnItsCells) {
       "cells[1]: more than 10000 cells"));
 }
 
+TEST(SuiteFile, HasABoundOnItsCellsWithAllFormats) {
+  std::string batches = "1";
+  for (int i = 2; i <= 200; ++i) {
+    batches += "," + std::to_string(i);
+  }
+  const std::string text = suite_text(
+      R"({"models": ["opt-13b"], "formats": ["tca_bme"], "sparsities": [0.1, 0.2, 0.3, 0.4, 0.5,
+          0.6, 0.7, 0.8, 0.9], "batches": [)" +
+      batches + "], \"outputs\": [1, 2, 3]}");
+  EXPECT_TRUE(refuses(text, "cells[0]: more than 10000 cells with all formats"));
+}
+
+TEST(SuiteFile, HasABoundOnStatedValues) {
+  std::string numbers = "1";
+  for (int i = 2; i <= 101; ++i) {
+    numbers += "," + std::to_string(i);
+  }
+  const std::string figure = R"({"what": "W", "unit": "x", "place": "P", "at": [)" + numbers +
+                             R"(], "values": [)" + numbers + "]}";
+  EXPECT_EQ(read(suite_text(kEngineGroup, figure)).stated[0].points.size(), 101u);
+  EXPECT_TRUE(refuses(suite_text(kEngineGroup, figure + "," + figure),
+                      "stated[1]: the suite has more than 200 stated values"));
+}
+
 TEST(SuiteFile, WhatIsWrongOfAStatedFigureIsNamed) {
   const auto stated = [](const std::string& members) {
     return suite_text(kEngineGroup, R"({"what": "W", "unit": "x", "place": "P", )" + members + "}");

@@ -53,6 +53,11 @@ std::string begin_of_name(const std::string& subject, const SuiteCell& cell) {
          part_of_name(cell.dtype ? std::string(name_of(*cell.dtype)) : "");
 }
 
+[[noreturn]] void refuse_so_many(const SuiteGroup& group, SuiteFormats formats) {
+  fail("{}: more than {} cells{}", group.name, kMaxSuiteCells,
+       formats == SuiteFormats::all ? " with all formats" : "");
+}
+
 // Adds cells to a suite.
 class CellList {
  public:
@@ -71,8 +76,9 @@ class CellList {
     if (older_.contains(cell.name) || !names_.insert(cell.name).second) {
       return;
     }
-    require(std::ssize(cells_) < kMaxSuiteCells, "{}: more than {} cells", group_.name,
-            kMaxSuiteCells);
+    if (std::ssize(cells_) >= kMaxSuiteCells) {
+      refuse_so_many(group_, formats_);
+    }
     cells_.push_back(std::move(cell));
   }
 
@@ -179,7 +185,7 @@ void add_kernel_cells(const SuiteGroup& group, const std::vector<SuiteCell>& wei
 }
 
 // Before anything is made of lists whose product is far too large. `weights` is their number.
-void require_few_cells(const SuiteGroup& group, size_t weights) {
+void require_few_cells(const SuiteGroup& group, SuiteFormats formats, size_t weights) {
   const bool is_engine = group.kind == SuiteGroup::Kind::engine;
   const std::vector<size_t> sizes =
       is_engine
@@ -188,18 +194,24 @@ void require_few_cells(const SuiteGroup& group, size_t weights) {
           : std::vector{group.shapes.size(), group.tokens.size()};
   auto count = static_cast<int64_t>(weights);
   for (const size_t size : sizes) {
-    require(count <= kMaxSuiteCells, "{}: more than {} cells", group.name, kMaxSuiteCells);
-    count *= static_cast<int64_t>(size);  // of a list that a file of this size can have
+    if (count <= kMaxSuiteCells) {  // else the product might overflow
+      count *= static_cast<int64_t>(size);
+    }
   }
-  require(count <= kMaxSuiteCells, "{}: more than {} cells", group.name, kMaxSuiteCells);
+  if (count > kMaxSuiteCells) {
+    refuse_so_many(group, formats);
+  }
 }
 
 }  // namespace
 
 void add_suite_cells(const SuiteGroup& group, const SuiteModels& models, SuiteFormats formats,
                      std::vector<SuiteCell>& cells) {
+  if (std::ssize(group.zeros) > kMaxSuiteCells) {
+    refuse_so_many(group, formats);
+  }
   const std::vector<SuiteCell> weights = suite_weights_of(group, formats);
-  require_few_cells(group, weights.size());
+  require_few_cells(group, formats, weights.size());
   CellList list(group, formats, cells);
   if (group.kind == SuiteGroup::Kind::engine) {
     add_engine_cells(group, models, weights, list);

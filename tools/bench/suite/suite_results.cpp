@@ -8,12 +8,11 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <nlohmann/json.hpp>
 #include <system_error>
 
 #include "kernels/base/error.h"
-#include "kernels/base/json_reader.h"
 #include "kernels/base/mapped_file.h"
+#include "kernels/base/open_directory.h"
 #include "tools/bench/suite/suite_result_line.h"
 
 namespace sparsellm {

@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "kernels/base/file_descriptor.h"
-#include "kernels/base/open_directory.h"
 
 namespace sparsellm {
 

@@ -16,6 +16,7 @@ namespace {
 constexpr std::string_view kPlaceholder = "{}";
 constexpr size_t kMostPattern = 200;
 constexpr double kMostStated = 1e9;
+constexpr int64_t kMostPoints = 200;  // of a suite: each is looked for among all cells
 
 // What a pattern has for each element of "at"; absent: there is no "at".
 using Place = std::optional<std::string_view>;
@@ -186,6 +187,12 @@ void add_stated_figure(const JsonValue& value, const std::vector<SuiteCell>& all
     }
   }
   figure.points = read_stated_points(value, patterns);
+  int64_t points = std::ssize(figure.points);
+  for (const StatedFigure& earlier : suite.stated) {
+    points += std::ssize(earlier.points);
+  }
+  require(points <= kMostPoints, "{}: the suite has more than {} stated values", value.name(),
+          kMostPoints);
   for (const StatedFigure::Point& point : figure.points) {
     require_match(value["cells"], point.cells, all_cells);
     require_match(value["over"], point.over, all_cells);

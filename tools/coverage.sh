@@ -32,7 +32,10 @@ parsers=(
   tokenizer/tokenizer_json.cpp tokenizer/tokenizer_json_decoder.cpp tokenizer/tokenizer_json_model.cpp
   tokenizer/tokenizer_json_normalizer.cpp tokenizer/tokenizer_json_parts.cpp
   tokenizer/tokenizer_json_pretokenizer.cpp tokenizer/utf8.cpp tokenizer/vocab_merges.cpp
-  tools/bench/cost_samples.cpp tools/bench/matrix_list.cpp
+  tools/bench/cost_samples.cpp tools/bench/matrix_list.cpp tools/bench/suite/suite_file.cpp
+  tools/bench/suite/suite_group.cpp tools/bench/suite/suite_group_parts.cpp
+  tools/bench/suite/suite_lists.cpp tools/bench/suite/suite_models.cpp
+  tools/bench/suite/suite_result_line.cpp tools/bench/suite/suite_stated.cpp
   tools/cli/args.cpp tools/cli/session_message.cpp tools/run/generation_args.cpp tools/run/line_reader.cpp
   tools/run/prompt_lines.cpp
   tools/run/result_check.cpp tools/run/results.cpp tools/run/run_entries.cpp tools/run/run_mark.cpp

@@ -458,6 +458,35 @@ def matrix_list_seeds():
     yield "wide", dump({"description": None, "matrices": dense}).encode()
 
 
+def suite_seeds():
+    head = {"title": "T", "source": "S", "gpu": "G", "framework": "F", "metric": "decode_ms"}
+    # The groups of those in configs, with models and a plan that are there.
+    names = {"models": ["a"], "plans": ["p"]}
+    for path in sorted((DATA.parent.parent / "configs" / "benchmarks").glob("*.json")):
+        for index, group in enumerate(json.loads(read(path))["cells"]):
+            known = {key: names[key] for key in names if key in group}
+            known |= {"outputs": [64], "gpus": [1, 2]} if "batches" in group else {}
+            yield f"{path.stem}-{index}", dump(head | {"cells": [group | known]}).encode()
+    engine = {"models": ["a"], "formats": ["dense", "tca_bme"], "sparsities": [0.8], "batches": [8]}
+    everything = engine | {
+        "kind": "engine", "patterns": ["uniform", "rows:0.5"], "records": ["speed", "size"],
+        "dtype": "bf16", "gpus": [1, 4], "gpu_memory": ["24G"], "prompt": 16, "outputs": [8, 16],
+        "breakdown": True, "activation_sparsity": [
+            {"mode": "off"}, {"mode": "exact", "zeros": 0.9},
+            {"mode": "predict", "votes": "sign", "predicted": 0.8, "zeros": 0.9}]}
+    kernel = {"kind": "kernel", "models": ["a", "b"], "shapes": ["64x48"], "formats": ["tiled_csl"],
+              "sparsities": [0.7], "patterns": ["kept-blocks:4x4"], "tokens": [1, 8]}
+    figure = {"what": "W", "unit": "x", "place": "P"}
+    stated = [
+        figure | {"cells": "*/tca_bme/*/b{}/*", "over": "*/dense/*", "at": [8], "values": [1.5]},
+        figure | {"cells": "*/n8|*/n?", "statistic": "mean", "value": "fits", "gpu": "H",
+                  "framework": "X", "metric": "time_us"},
+        figure | {"at": [1, 2], "values": [3, "out of memory"]}]
+    yield "everything", dump(head | {"cells": [everything, kernel], "stated": None}).encode()
+    small = engine | {"outputs": [16]}
+    yield "stated", dump(head | {"cells": [small, kernel], "stated": stated}).encode()
+
+
 def matrix_market_seeds():
     fields = {"real": (0.5, -1e-3, "+2.5E1"), "integer": (3, -4, "+5"), "pattern": ("", "", "")}
     for field, values in fields.items():
@@ -571,6 +600,7 @@ TARGETS = {
     "safetensors_index": safetensors_index_seeds,
     "sentencepiece": sentencepiece_seeds,
     "session_message": session_message_seeds,
+    "suite": suite_seeds,
     "tokenizer_json": tokenizer_json_seeds,
 }
 

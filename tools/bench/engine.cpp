@@ -1,5 +1,7 @@
 #include "tools/bench/engine.h"
 
+#include <spdlog/logger.h>
+
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <utility>
@@ -10,6 +12,7 @@
 #include "models/random_plan.h"
 #include "models/storage/model_directory.h"
 #include "tools/bench/args.h"
+#include "tools/bench/random_sparsity.h"
 #include "tools/cli/interrupt.h"
 #include "tools/cli/tool_main.h"
 #include "tools/cli/with_ranks.h"
@@ -118,6 +121,22 @@ EngineOptions bench_engine_options(const BenchModelArgs& args, const BenchEngine
   options.decode_tokens = size.decode_tokens;
   options.with_tokenizer = false;
   return engine_options(args.model, std::move(options));
+}
+
+void choose_neuron_shares(BenchModelArgs& args, std::optional<double> predicted, double zeros,
+                          spdlog::logger& log) {
+  ActivationSparsityRequest& request = args.model.activation_sparsity;
+  ThreadPool threads(args.model.threads);
+  log.info("choosing alphas and thresholds for {} of the neurons predicted and {} zero",
+           predicted.value_or(0.0), zeros);
+  const ActivationSparsity chosen = choose_random_sparsity(
+      read_bench_config(args), random_weights(args, engine_options(args.model, {})),
+      {.predicted = predicted.value_or(0.0), .zeros = zeros},
+      request.votes.value_or(ActivationSparsity().votes), threads);
+  if (predicted) {
+    request.alphas = chosen.alphas;
+  }
+  request.thresholds = chosen.thresholds;
 }
 
 RankModel bench_rank_model(const BenchModelArgs& args) {

@@ -47,6 +47,12 @@ ModelConfig read_bench_config(const BenchModelArgs& args);
 // layers, else those of the plan hold. Throws Error, also for a plan that does not fit the config.
 RandomWeights random_weights(const BenchModelArgs& args, const EngineOptions& options);
 
+// Sets alphas and thresholds of activation sparsity such that these shares of the neurons of random
+// weights are predicted to be zero, where that is predicted, and zero. Throws Error as
+// choose_random_sparsity() does.
+void choose_neuron_shares(BenchModelArgs& args, std::optional<double> predicted, double zeros,
+                          spdlog::logger& log);
+
 // Of a model that load_bench_engine() makes, for with_ranks(). In the fingerprint of random weights
 // is what they depend on.
 RankModel bench_rank_model(const BenchModelArgs& args);

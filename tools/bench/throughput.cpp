@@ -50,6 +50,7 @@ struct Events {
   int64_t tokens = 0;
   int64_t finished = 0;
   int64_t peak_pages = 0;
+  std::vector<int64_t> reached;  // requests that have so many tokens as an output
   std::string error;
 };
 
@@ -96,12 +97,22 @@ class StepCounter {
   int64_t done_ = 0;
 };
 
-OnToken counted(Events& events, const Engine& engine) {
-  return [&events, &engine, first = true](const TokenEvent& event) mutable {
+std::vector<int64_t> outputs_of(const ThroughputOptions& options) {
+  std::vector<int64_t> outputs = options.shorter_outputs;
+  outputs.push_back(options.output);
+  return outputs;
+}
+
+OnToken counted(Events& events, const Engine& engine, const std::vector<int64_t>& outputs) {
+  events.reached.resize(outputs.size());
+  return [&events, &engine, &outputs, count = int64_t{0}](const TokenEvent& event) mutable {
     if (event.token) {
       events.tokens += 1;
-      events.started += first ? 1 : 0;
-      first = false;
+      ++count;
+      events.started += count == 1 ? 1 : 0;
+      for (size_t i = 0; i < outputs.size(); ++i) {
+        events.reached[i] += count == outputs[i] ? 1 : 0;
+      }
     }
     events.finished += event.finish ? 1 : 0;
     if (!event.error.empty()) {
@@ -112,19 +123,22 @@ OnToken counted(Events& events, const Engine& engine) {
   };
 }
 
-Run run_batch(Engine& engine, const ThroughputOptions& options, int64_t batch, int64_t output,
-              StepCounter& counter) {
+// A run for each of the outputs, of which the last is that of all requests.
+std::vector<Run> run_batch(Engine& engine, const ThroughputOptions& options, int64_t batch,
+                           const std::vector<int64_t>& outputs, StepCounter& counter) {
+  const int64_t output = outputs.back();
   BenchRandom random(options.seed);
   std::vector<Request> prompts;
   for (int64_t i = 0; i < batch; ++i) {
     prompts.push_back(random_request(random, engine.config().vocab_size, options.prompt, output));
   }
   Run run;
+  std::vector<Run> runs;
   Events events;
   OpenRequests requests(engine);  // cancelled before `events` goes
   const Clock::time_point start = Clock::now();
   for (Request& prompt : prompts) {
-    requests.submit(std::move(prompt), counted(events, engine));
+    requests.submit(std::move(prompt), counted(events, engine, outputs));
   }
   double before = seconds_since(start);
   while (events.finished < batch) {
@@ -143,16 +157,19 @@ Run run_batch(Engine& engine, const ThroughputOptions& options, int64_t batch, i
         run.breakdowns.push_back(options.breakdown(engine));
       }
     }
+    while (runs.size() < outputs.size() && events.reached[runs.size()] == batch) {
+      run.seconds = now;
+      run.peak_pages = events.peak_pages;
+      runs.push_back(run);
+    }
     counter.step();
     before = now;
   }
   require(events.tokens == batch * output, "{} tokens were generated, but {} were requested",
           events.tokens, batch * output);
-  run.seconds = before;
-  run.peak_pages = events.peak_pages;
   while (engine.step()) {  // one that was enqueued ahead is not the next run's
   }
-  return run;
+  return runs;
 }
 
 // One value of each run.
@@ -180,6 +197,7 @@ std::vector<Column> throughput_columns(Device device) {
         .key = key, .title = title, .unit = unit, .kind = Kind::spread, .decimals = decimals};
   };
   return {number("batch", "batch", "", 0),
+          number("output", "output", "tokens", 0),
           number("ranks", "ranks", "", 0),
           text("pattern", "pattern"),
           spread("tokens_per_gpu_second", "throughput", throughput_unit(device), 1),
@@ -197,11 +215,13 @@ std::vector<Column> throughput_columns(Device device) {
           text("note", "note")};
 }
 
-Row row_without_figures(const ThroughputOptions& options, int64_t batch, std::string note) {
+Row row_without_figures(const ThroughputOptions& options, int64_t batch, int64_t output,
+                        std::string note) {
   Row row(throughput_columns(options.device).size());
   row.front() = batch;
-  row[1] = int64_t{options.ranks};
-  row[2] = options.pattern;
+  row[1] = output;
+  row[2] = int64_t{options.ranks};
+  row[3] = options.pattern;
   row.back() = std::move(note);
   return row;
 }
@@ -226,7 +246,7 @@ bool skips_neurons(const Engine& engine) {
 }
 
 Row throughput_row(const Engine& engine, const ThroughputOptions& options, int64_t batch,
-                   const std::vector<Run>& runs) {
+                   int64_t output, const std::vector<Run>& runs) {
   const EngineStats& stats = engine.stats();
   const double page_bytes =
       static_cast<double>(stats.kv_bytes) / static_cast<double>(engine.total_pages());
@@ -234,10 +254,10 @@ Row throughput_row(const Engine& engine, const ThroughputOptions& options, int64
   const Shard shard{.rank = 0, .degree = options.ranks};
   const auto weights_read =
       static_cast<double>(weight_bytes_per_step(engine.config(), stats.weight_bytes, shard));
-  const int64_t mean_context = options.prompt + options.output / 2;
+  const int64_t mean_context = options.prompt + output / 2;
   const double kv_read = page_bytes / static_cast<double>(kPageSize) * static_cast<double>(batch) *
                          static_cast<double>(mean_context);
-  const double tokens = static_cast<double>(batch * options.output);
+  const double tokens = static_cast<double>(batch * output);
   const double gpus = gpus_of(options.device, options.ranks);
   const double ranks_of_memory = options.ranks / gpus;  // that read the same
 
@@ -271,6 +291,7 @@ Row throughput_row(const Engine& engine, const ThroughputOptions& options, int64
   const auto workspace = static_cast<double>(stats.workspace_bytes);
   const double kv_used = peak_pages * page_bytes;
   return {batch,
+          output,
           int64_t{options.ranks},
           options.pattern,
           throughput,
@@ -292,6 +313,7 @@ std::vector<Column> breakdown_columns() {
   using Kind = Column::Kind;
   return {
       {.key = "batch", .title = "batch", .unit = {}, .kind = Kind::number, .decimals = 0},
+      {.key = "output", .title = "output", .unit = "tokens", .kind = Kind::number, .decimals = 0},
       {.key = "pattern", .title = "pattern", .unit = {}, .kind = Kind::text, .decimals = 0},
       {.key = "group", .title = "group", .unit = {}, .kind = Kind::text, .decimals = 0},
       {.key = "ms_per_step",
@@ -340,7 +362,7 @@ class GroupTimes {
   std::vector<double> rest_;
 };
 
-std::vector<Row> breakdown_rows(const ThroughputOptions& options, int64_t batch,
+std::vector<Row> breakdown_rows(const ThroughputOptions& options, int64_t batch, int64_t output,
                                 const std::vector<Run>& runs) {
   GroupTimes times;
   for (const Run& run : runs) {
@@ -356,8 +378,8 @@ std::vector<Row> breakdown_rows(const ThroughputOptions& options, int64_t batch,
   const double step = median(steps);
   for (const auto& [group, seconds] : times.all()) {
     const Spread spread = spread_of(seconds);
-    rows.push_back(
-        {batch, options.pattern, group, scaled(spread, kMilli), 100.0 * spread.median / step});
+    rows.push_back({batch, output, options.pattern, group, scaled(spread, kMilli),
+                    100.0 * spread.median / step});
   }
   return rows;
 }
@@ -388,13 +410,18 @@ void require_kv_pages(const Engine& engine, const ThroughputOptions& options, in
   }
 }
 
-std::vector<Run> measure(Engine& engine, const ThroughputOptions& options, int64_t batch,
-                         StepCounter& counter) {
+// The repeats for each output.
+std::vector<std::vector<Run>> measure(Engine& engine, const ThroughputOptions& options,
+                                      int64_t batch, StepCounter& counter) {
   require_kv_pages(engine, options, batch);
-  run_batch(engine, options, batch, warm_up_tokens(options, batch), counter);
-  std::vector<Run> runs;
+  run_batch(engine, options, batch, {warm_up_tokens(options, batch)}, counter);
+  const std::vector<int64_t> outputs = outputs_of(options);
+  std::vector<std::vector<Run>> runs(outputs.size());
   for (int64_t i = 0; i < options.repeats; ++i) {
-    runs.push_back(run_batch(engine, options, batch, options.output, counter));
+    std::vector<Run> of_outputs = run_batch(engine, options, batch, outputs, counter);
+    for (size_t k = 0; k < outputs.size(); ++k) {
+      runs[k].push_back(std::move(of_outputs[k]));
+    }
   }
   return runs;
 }
@@ -408,6 +435,11 @@ void check(const ThroughputOptions& options) {
   require(options.prompt >= 1 && options.output >= 1,
           "prompts of {} and outputs of {} tokens; use 1 or more", options.prompt, options.output);
   require(options.repeats >= 1, "{} repeats; use 1 or more", options.repeats);
+  int64_t before = 0;
+  for (const int64_t output : outputs_of(options)) {
+    require(output > before, "an output of {} tokens after one of {}", output, before);
+    before = output;
+  }
 }
 
 }  // namespace
@@ -415,6 +447,7 @@ void check(const ThroughputOptions& options) {
 void bench_throughput(const ThroughputOptions& options, const LoadEngine& load,
                       ReportWriter& report) {
   check(options);
+  const std::vector<int64_t> outputs = outputs_of(options);
   std::map<int64_t, std::string> too_large;
   std::optional<Engine> engine = load_largest(options.batches, load, too_large);
   StepCounter counter(options);
@@ -429,19 +462,21 @@ void bench_throughput(const ThroughputOptions& options, const LoadEngine& load,
     } else {
       why = out_of_memory_in([&] {
         const std::vector<NeuronCounts> before = engine->neuron_counts();
-        const std::vector<Run> runs = measure(*engine, options, batch, counter);
-        report.add_row(throughput_row(*engine, options, batch, runs));
+        const std::vector<std::vector<Run>> runs = measure(*engine, options, batch, counter);
+        for (size_t k = 0; k < runs.size(); ++k) {
+          report.add_row(throughput_row(*engine, options, batch, outputs[k], runs[k]));
+          if (options.breakdown) {
+            const std::vector<Row> rows = breakdown_rows(options, batch, outputs[k], runs[k]);
+            breakdown.insert(breakdown.end(), rows.begin(), rows.end());
+          }
+        }
         if (skips_neurons(*engine)) {
           neurons.push_back(neuron_row(batch, before, engine->neuron_counts()));
         }
-        if (options.breakdown) {
-          const std::vector<Row> rows = breakdown_rows(options, batch, runs);
-          breakdown.insert(breakdown.end(), rows.begin(), rows.end());
-        }
       });
     }
-    if (why) {
-      report.add_row(row_without_figures(options, batch, *why));
+    for (const int64_t output : why ? outputs : std::vector<int64_t>()) {
+      report.add_row(row_without_figures(options, batch, output, *why));
     }
     counter.end_batches(static_cast<int64_t>(i) + 1);
   }

@@ -21,6 +21,10 @@ struct ThroughputOptions {
   std::vector<int64_t> batches{1, 8, 16, 32, 64};
   int64_t prompt = 64;   // random tokens
   int64_t output = 512;  // tokens generated for each prompt, greedily, EOS excluded
+  // Ascending, less than `output`. Each has a row of its own, before that of `output`, of the same
+  // runs: a request's first tokens do not depend on how many follow. It ends when all requests have
+  // so many; those that were prefilled first have more by then.
+  std::vector<int64_t> shorter_outputs = {};
   int64_t step_tokens = EngineOptions().step_tokens;  // that `load` gives an engine
   int64_t repeats = 3;          // measured runs of a batch, after a short one that is not
   uint64_t seed = 0;            // of the prompts
@@ -38,7 +42,7 @@ struct ThroughputOptions {
 // Loads an engine for up to `max_requests` requests of prompt + output tokens.
 using LoadEngine = std::function<Engine(int64_t max_requests)>;
 
-// Adds the table "throughput", a row a batch, in the order of `batches`:
+// Adds the table "throughput", a row for each batch and output, in their order:
 //   tokens/GPU-s  generated tokens / (seconds from the first submit to the last token * GPUs),
 //                 prefill included; the spread over the repeats; on the CPU titled tokens/s, all
 //                 ranks together
@@ -54,9 +58,9 @@ using LoadEngine = std::function<Engine(int64_t max_requests)>;
 //   memory        weights, workspace and the pages of the KV cache that were in use at the same
 //   time
 // What is read and what is in memory is of rank 0 alone: of each GPU. And with `breakdown` the
-// table "breakdown", a row for each batch and group: the spread over the full decode steps and the
-// share of the median step; "rest of the step" is what the groups leave. With activation sparsity
-// there is also the table "activation sparsity" (neuron_table.h).
+// table "breakdown", a row for each batch, output and group: the spread over the full decode steps
+// and the share of the median step; "rest of the step" is what the groups leave. With activation
+// sparsity there is also the table "activation sparsity" (neuron_table.h).
 //
 // One engine for all: it is loaded for the largest batch, and after an Error of memory that ran out
 // for the next smaller one. A batch that does not fit, also not with the KV cache that the engine

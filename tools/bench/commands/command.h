@@ -43,6 +43,7 @@ std::unique_ptr<BenchCommand> add_comm_command(CLI::App& app);
 std::unique_ptr<BenchCommand> add_layers_command(CLI::App& app);
 std::unique_ptr<BenchCommand> add_load_command(CLI::App& app);
 std::unique_ptr<BenchCommand> add_fit_command(CLI::App& app);
+std::unique_ptr<BenchCommand> add_suite_command(CLI::App& app);
 std::unique_ptr<BenchCommand> add_tune_command(CLI::App& app);
 std::unique_ptr<BenchCommand> add_cost_model_command(CLI::App& app);
 

@@ -28,7 +28,6 @@
 #include "tools/bench/engine.h"
 #include "tools/bench/layer_source.h"
 #include "tools/bench/layers.h"
-#include "tools/bench/random_sparsity.h"
 #include "tools/bench/requests.h"
 #include "tools/bench/throughput.h"
 #include "tools/cli/args.h"
@@ -181,24 +180,6 @@ void check_shares_of_run(const ThroughputArgs& args) {
   }
 }
 
-// With alphas and thresholds for the shares of neurons that are wanted.
-ThroughputArgs with_chosen_sparsity(ThroughputArgs args, spdlog::logger& log) {
-  ModelArgs& model = args.model.model;
-  ThreadPool threads(model.threads);
-  const double predicted = args.predicted.value_or(0.0);
-  log.info("choosing alphas and thresholds for {} of the neurons predicted and {} zero", predicted,
-           *args.zeros);
-  const ActivationSparsity chosen = choose_random_sparsity(
-      read_bench_config(args.model), random_weights(args.model, engine_options(model, {})),
-      {.predicted = predicted, .zeros = *args.zeros},
-      model.activation_sparsity.votes.value_or(ActivationSparsity().votes), threads);
-  if (args.predicted) {
-    model.activation_sparsity.alphas = chosen.alphas;
-  }
-  model.activation_sparsity.thresholds = chosen.thresholds;
-  return args;
-}
-
 void measure_throughput(const ThroughputArgs& given, const std::vector<std::string>& command_line) {
   ThroughputArgs args = given;
   const int64_t most = *std::max_element(args.batches.begin(), args.batches.end());
@@ -216,7 +197,7 @@ void measure_throughput(const ThroughputArgs& given, const std::vector<std::stri
   warn_about_device(args.model.model.device, *log);
   catch_interrupts();
   if (args.zeros) {
-    args = with_chosen_sparsity(std::move(args), *log);
+    choose_neuron_shares(args.model, args.predicted, *args.zeros, *log);
   }
   Environment environment = describe_model_environment(args.model, command_line);
   if (shows_layers(args)) {

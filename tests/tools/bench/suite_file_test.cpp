@@ -11,9 +11,9 @@
 #include <string>
 #include <vector>
 
+#include "kernels/base/mapped_file.h"
 #include "tests/testing/paths.h"
-#include "tests/testing/temp_dir.h"
-#include "tests/testing/throws_error.h"
+#include "tests/tools/bench/suite_text.h"
 
 namespace sparsellm {
 namespace {
@@ -21,10 +21,8 @@ namespace {
 namespace fs = std::filesystem;
 using namespace sparsellm::testing;
 
-fs::path configs() { return source_dir() / "configs"; }
-
 Suite shipped(const std::string& name, SuiteFormats formats = SuiteFormats::listed) {
-  const fs::path file = configs() / "benchmarks" / (name + ".json");
+  const fs::path file = suite_test_configs() / "benchmarks" / (name + ".json");
   return read_suite(file, suite_configs(file), formats);
 }
 
@@ -36,22 +34,6 @@ std::vector<std::string> names_of(const Suite& suite) {
   return names;
 }
 
-// Of a suite with these groups, and perhaps figures.
-std::string suite_text(const std::string& groups, const std::string& stated = "") {
-  return R"({"title": "T", "source": "S", "gpu": "A100", "framework": "F",
-             "metric": "tokens_per_gpu_second", "cells": [)" +
-         groups + "]" + (stated.empty() ? "" : R"(, "stated": [)" + stated + "]") + "}";
-}
-
-Suite read(const std::string& text, SuiteFormats formats = SuiteFormats::listed) {
-  const TempDir folder;
-  return read_suite(folder.write("suite.json", text), configs(), formats);
-}
-
-::testing::AssertionResult refuses(const std::string& text, const std::string& message) {
-  return throws_error([&] { read(text); }, message);
-}
-
 TEST(SuiteFile, AllInConfigs) {
   const std::map<std::string, size_t> expected{
       {"flash_llm_fig13", 16},       {"flash_llm_fig14", 68},      {"flash_llm_fig15", 24},
@@ -60,7 +42,8 @@ TEST(SuiteFile, AllInConfigs) {
       {"sparse_infer_fig4", 8},      {"spinfer_fig10", 372},       {"spinfer_fig13_14", 630},
       {"spinfer_fig15", 18}};
   std::map<std::string, size_t> found;
-  for (const fs::directory_entry& entry : fs::directory_iterator(configs() / "benchmarks")) {
+  for (const fs::directory_entry& entry :
+       fs::directory_iterator(suite_test_configs() / "benchmarks")) {
     ASSERT_EQ(entry.path().extension(), ".json");
     const std::string name = entry.path().stem().string();
     SCOPED_TRACE(name);
@@ -124,8 +107,17 @@ TEST(SuiteFile, WhatThePapersState) {
   }
 }
 
+TEST(SuiteFile, TheOneInTheManual) {
+  std::string page = read_text_file(source_dir() / "docs" / "bench.md", 1 << 20);
+  page.erase(0, page.find("\n## Suites\n"));
+  page.erase(0, page.find("```json\n") + 8);
+  const Suite suite = read_suite_of(page.substr(0, page.find("```")));
+  EXPECT_EQ(suite.cells.size(), 6u);
+  EXPECT_EQ(suite.stated.size(), 1u);
+}
+
 TEST(SuiteFile, CellsAreTheProductOfLists) {
-  const Suite suite = read(suite_text(
+  const Suite suite = read_suite_of(suite_text(
       R"({"models": ["opt-13b", "opt-30b"], "formats": ["dense", "tca_bme"], "gpus": [1, 2],
           "sparsities": [0.6, 0.8], "batches": [8, 1], "outputs": [64, 512]})"));
   // 2 models, 2 numbers of GPUs, dense and two shares of zeros, 2 batches, 2 outputs.
@@ -144,11 +136,11 @@ TEST(SuiteFile, CellsAreTheProductOfLists) {
   EXPECT_EQ(last.engine()->batch, 1);
   EXPECT_EQ(last.engine()->prompt, 64);
   EXPECT_EQ(last.engine()->output, 512);
-  EXPECT_TRUE(fs::equivalent(last.engine()->config, configs() / "opt-30b.json"));
+  EXPECT_TRUE(fs::equivalent(last.engine()->config, suite_test_configs() / "opt-30b.json"));
 }
 
 TEST(SuiteFile, NamesHaveWhatIsNotDefault) {
-  const Suite suite = read(suite_text(
+  const Suite suite = read_suite_of(suite_text(
       R"({"models": ["opt-13b"], "formats": ["tca_bme", "tiled_csl"], "sparsities": [0.8],
           "patterns": ["uniform", "rows:0.5"], "records": ["size"], "dtype": "bf16",
           "gpu_memory": ["24G"], "batches": [8], "prompt": 128, "breakdown": true,
@@ -172,12 +164,12 @@ TEST(SuiteFile, NamesHaveWhatIsNotDefault) {
   EXPECT_EQ(first.engine()->gpu_memory_bytes, int64_t{24} << 30);
   EXPECT_TRUE(first.engine()->breakdown);
   EXPECT_EQ(suite.cells[2].records, LayoutFor::speed);
-  EXPECT_TRUE(
-      fs::equivalent(suite.cells[4].zeros.plan_file, configs() / "plans" / "flash-llm.json"));
+  EXPECT_TRUE(fs::equivalent(suite.cells[4].zeros.plan_file,
+                             suite_test_configs() / "plans" / "flash-llm.json"));
 }
 
 TEST(SuiteFile, KernelsHaveShapesAndThoseOfModels) {
-  const Suite suite = read(suite_text(
+  const Suite suite = read_suite_of(suite_text(
       R"({"kind": "kernel", "shapes": ["7168x7168", "64x48"], "models": ["opt-30b", "mixtral-8x7b"],
           "formats": ["tiled_csl", "cusparse"], "sparsities": [0.7], "tokens": [8, 16]})"));
   // 7168x7168 is one of OPT-30B's four; Mixtral has four.
@@ -198,7 +190,7 @@ TEST(SuiteFile, AllFormatsAreAddedToSparseGroups) {
          {"models": ["opt-13b"], "formats": ["dense"], "gpus": [2], "batches": [8]},
          {"kind": "kernel", "shapes": ["64x48"], "formats": ["tca_bme"], "sparsities": [0.8],
           "tokens": [1]})";
-  EXPECT_EQ(read(suite_text(groups)).cells.size(), 5u);
+  EXPECT_EQ(read_suite_of(suite_text(groups)).cells.size(), 5u);
   const std::vector<std::string> expected{"opt-13b/tca_bme/s0.8/1gpu/b8/o512",
                                           "opt-13b/tca_bme/s0.8/1gpu/b16/o512",
                                           "opt-13b/dense/1gpu/b8/o512",
@@ -211,7 +203,7 @@ TEST(SuiteFile, AllFormatsAreAddedToSparseGroups) {
                                           "64x48/tca_bme/s0.8/n1",
                                           "64x48/tiled_csl/s0.8/n1",
                                           "64x48/general_sparse/s0.8/n1"};
-  EXPECT_EQ(names_of(read(suite_text(groups), SuiteFormats::all)), expected);
+  EXPECT_EQ(names_of(read_suite_of(suite_text(groups), SuiteFormats::all)), expected);
 }
 
 TEST(SuiteFile, Patterns) {
@@ -220,246 +212,6 @@ TEST(SuiteFile, Patterns) {
   EXPECT_TRUE(matches_cell("x|*/n??|y", "64x48/dense/n16"));
   EXPECT_FALSE(matches_cell("x|*/n??|y", "64x48/dense/n8"));
   EXPECT_FALSE(matches_cell("", "64x48/dense/n8"));
-}
-
-constexpr char kEngineGroup[] =
-    R"({"models": ["opt-13b"], "formats": ["dense", "tca_bme"], "sparsities": [0.6], "gpus": [1],
-        "batches": [8], "outputs": [64]})";
-constexpr char kKernelGroup[] =
-    R"({"kind": "kernel", "shapes": ["64x48"], "formats": ["tca_bme"], "sparsities": [0.6],
-        "tokens": [8]})";
-
-// A group with one thing in it replaced.
-std::string with(std::string group, const std::string& from, const std::string& to) {
-  const size_t at = group.find(from);
-  EXPECT_NE(at, std::string::npos) << from;
-  return suite_text(group.replace(at, from.size(), to));
-}
-
-TEST(SuiteFile, WhatIsWrongOfASuiteIsNamed) {
-  EXPECT_TRUE(
-      throws_error([] { read_suite("/no/such/suite.json", configs()); }, "/no/such/suite.json"));
-  EXPECT_TRUE(refuses("{", "suite.json"));
-  EXPECT_TRUE(refuses("[]", "suite.json"));
-  EXPECT_TRUE(refuses(suite_text(""), "cells has 0 elements; expected 1 to 256"));
-  EXPECT_TRUE(refuses(suite_text("1"), "cells[0] is 1; expected an object"));
-  const std::string good = suite_text(kEngineGroup);
-  EXPECT_EQ(read(good).cells.size(), 2u);
-  const auto changed = [&](const std::string& from, const std::string& to) {
-    std::string text = good;
-    const size_t at = text.find(from);
-    EXPECT_NE(at, std::string::npos) << from;
-    return text.replace(at, from.size(), to);
-  };
-  EXPECT_TRUE(refuses(changed(R"("title": "T")", R"("titel": "T")"),
-                      R"(suite.json has the unknown key "titel")"));
-  EXPECT_TRUE(refuses(changed(R"("title": "T", )", ""), "suite.json: title is missing"));
-  EXPECT_TRUE(refuses(changed(R"("title": "T")", R"("title": "")"), "title"));
-  EXPECT_TRUE(refuses(changed(R"("title": "T")", R"("title": "a\nb")"), "expected one line"));
-  EXPECT_TRUE(refuses(changed(R"("gpu": "A100")", R"("gpu": 100)"), "suite.json: gpu is 100"));
-  EXPECT_TRUE(refuses(changed(R"("source": "S")", R"("source": "S", "source": "S")"), "source"));
-  EXPECT_TRUE(refuses(changed("tokens_per_gpu_second", "tokens"), "suite.json: metric"));
-  EXPECT_TRUE(refuses(suite_text(std::string(kEngineGroup) + "," + kEngineGroup),
-                      "cells[1] has the cell opt-13b/dense/1gpu/b8/o64, which an earlier group"));
-}
-
-TEST(SuiteFile, WhatIsWrongOfAGroupIsNamed) {
-  struct Case {
-    const char* from;
-    const char* to;
-    const char* message;
-  };
-  for (const Case& c : std::vector<Case>{
-           {R"("gpus": [1])", R"("gpu": [1])", R"(cells[0] has the unknown key "gpu")"},
-           {R"("gpus": [1])", R"("tokens": [1])", R"(cells[0] has the unknown key "tokens")"},
-           {R"("gpus": [1])", R"("kind": "mlp")", "cells[0].kind is \"mlp\""},
-           {R"("gpus": [1])", R"("gpus": 1)", "cells[0].gpus is 1; expected an array"},
-           {R"("gpus": [1])", R"("gpus": [])", "cells[0].gpus has 0 elements"},
-           {R"("gpus": [1])", R"("gpus": [1, 1])", "cells[0].gpus[1] is 1; it is in the list"},
-           {R"("gpus": [1])", R"("gpus": [0])", "cells[0].gpus holds 0"},
-           {R"("gpus": [1])", R"("gpus": [65])", "cells[0].gpus holds 65"},
-           {R"("gpus": [1])", R"("gpus": [1.5])", "cells[0].gpus holds 1.5"},
-           {R"("gpus": [1])", R"("gpus": [3])", "cells[0].gpus: opt-13b: 3 "},
-           {R"("opt-13b")", R"("opt-13")", "cells[0].models: "},
-           {R"("opt-13b")", R"("opt-13")", "opt-13.json: No such file"},
-           {R"("opt-13b")", R"("../configs/opt-13b")", "cells[0].models has \"../configs"},
-           {R"("opt-13b")", R"("/opt-13b")", "cells[0].models has \"/opt-13b\""},
-           {R"("opt-13b")", R"("a/../opt-13b")", "cells[0].models has"},
-           {R"("opt-13b")", R"("./opt-13b")", "cells[0].models has"},
-           {R"("opt-13b")", R"("opt 13b")", "cells[0].models has"},
-           {R"("opt-13b")", R"("")", "cells[0].models has \"\""},
-           {R"("opt-13b")", R"("plans/flash-llm")", "cells[0].models: "},
-           {R"("opt-13b")", R"("mixtral-8x7b")", "cells[0].models: "},
-           {R"("opt-13b")", "3", "cells[0].models holds 3; expected strings"},
-           {R"("opt-13b")", R"("opt-13b", "opt-13b")", "cells[0].models[1]"},
-           {R"("models": ["opt-13b"], )", "", "cells[0].models is missing"},
-           {R"("tca_bme")", R"("csr")", "cells[0].formats[1] is \"csr\"; expected one of dense, "},
-           {R"("tca_bme")", R"("cusparse")", "cells[0].formats[1]"},
-           {R"("tca_bme")", R"("dense")", "cells[0].formats[1]"},
-           {R"("dense", "tca_bme")", R"("dense")", "cells[0].sparsities is an array; a group with"},
-           {R"("sparsities": [0.6], )", "", "cells[0].sparsities is missing"},
-           {R"("sparsities": [0.6])", R"("plans": ["flash-llm"], "sparsities": [0.6])",
-            "cells[0].sparsities is an array; plans say"},
-           {R"("sparsities": [0.6])", R"("plans": ["flash"])", "cells[0].plans: "},
-           {R"("sparsities": [0.6])", R"("plans": ["../plans/flash-llm"])", "cells[0].plans has"},
-           {"[0.6]", "[]", "cells[0].sparsities has 0 elements"},
-           {"[0.6]", "[1.1]", "cells[0].sparsities[0] is 1.1"},
-           {"[0.6]", "[-0.1]", "cells[0].sparsities[0] is -0.1"},
-           {"[0.6]", "[1e999]", "suite.json"},
-           {"[0.6]", "[NaN]", "suite.json"},
-           {"[0.6]", "[\"0.6\"]", "cells[0].sparsities[0] is \"0.6\""},
-           {"[0.6]", "[null]", "cells[0].sparsities[0]"},
-           {"[0.6]", "[0.6, 0.6]", "cells[0].sparsities[1]"},
-           {"[0.6]", R"([0.6], "patterns": ["diagonal"])", "cells[0].patterns[0] is \"diagonal\""},
-           {"[0.6]", R"([0.6], "patterns": ["rows:9"])", "cells[0].patterns[0]"},
-           {"[0.6]", R"([0.6], "patterns": ["outliers:0.5"])", "cells[0].patterns: outliers:0.5"},
-           {"[0.6]", R"([0.6], "records": ["fast"])", "cells[0].records[0] is \"fast\""},
-           {"[0.6]", R"([0.6], "dtype": "f32")", "cells[0].dtype is \"f32\""},
-           {"[0.6]", R"([0.6], "dtype": ["f16"])", "cells[0].dtype is an array"},
-           {"[0.6]", R"([0.6], "gpu_memory": ["24X"])", "cells[0].gpu_memory[0] is \"24X\""},
-           {"[0.6]", R"([0.6], "gpu_memory": ["0G"])", "cells[0].gpu_memory[0]"},
-           {"[0.6]", R"([0.6], "gpu_memory": ["99999999999T"])", "cells[0].gpu_memory[0]"},
-           {"[0.6]", R"([0.6], "gpu_memory": [24])", "cells[0].gpu_memory"},
-           {"[0.6]", R"([0.6], "breakdown": 1)", "cells[0].breakdown is 1"},
-           {R"("batches": [8], )", "", "cells[0].batches is missing"},
-           {"[8]", "[0]", "cells[0].batches holds 0"},
-           {"[8]", "[9223372036854775808]", "cells[0].batches holds 9223372036854775808"},
-           {"[64]", R"([64], "prompt": 0)", "cells[0].prompt is 0"},
-           {"[64]", R"([64], "prompt": [64])", "cells[0].prompt is an array"},
-           {"[64]", R"([64], "prompt": 1985)", "cells[0].outputs: opt-13b has 2048 positions"},
-           {"[64]", "[1048577]", "cells[0].outputs holds 1048577"},
-           {"[64]", R"([64], "activation_sparsity": {})", "cells[0].activation_sparsity"},
-           {"[64]", R"([64], "activation_sparsity": [])", "cells[0].activation_sparsity has 0"},
-           {"[64]", R"([64], "activation_sparsity": [{}])",
-            "activation_sparsity[0].mode is missing"},
-           {"[64]", R"([64], "activation_sparsity": [{"mode": "on"}])",
-            "expected one of off, exact"},
-           {"[64]", R"([64], "activation_sparsity": [{"mode": "off", "zeros": 0.5}])", "\"zeros\""},
-           {"[64]", R"([64], "activation_sparsity": [{"mode": "exact", "votes": "sign"}])",
-            "votes"},
-           {"[64]", R"([64], "activation_sparsity": [{"mode": "exact", "zeros": 2}])",
-            "zeros is 2"},
-           {"[64]", R"([64], "activation_sparsity": [{"mode": "predict", "zeros": 0.5}])",
-            "activation_sparsity[0].predicted is missing"},
-           {"[64]",
-            R"([64], "activation_sparsity": [{"mode": "predict", "predicted": 0.6, "zeros": 0.5}])",
-            "what is predicted counts as zero"},
-           {"[64]", R"([64], "activation_sparsity": [{"mode": "off"}, {"mode": "off"}])",
-            "activation_sparsity[1] is an object; it is in the list already"},
-       }) {
-    EXPECT_TRUE(refuses(with(kEngineGroup, c.from, c.to), c.message)) << c.to;
-  }
-  // A model without zeros among its neurons.
-  EXPECT_TRUE(refuses(suite_text(R"({"models": ["llama-2-7b"], "formats": ["dense"],
-      "batches": [1], "activation_sparsity": [{"mode": "exact"}]})"),
-                      "cells[0].activation_sparsity: llama-2-7b: activation sparsity needs relu"));
-}
-
-TEST(SuiteFile, WhatIsWrongOfKernelsIsNamed) {
-  EXPECT_EQ(read(suite_text(kKernelGroup)).cells.size(), 1u);
-  const auto refused = [](const char* from, const char* to, const char* message) {
-    EXPECT_TRUE(refuses(with(kKernelGroup, from, to), message)) << to;
-  };
-  refused(R"("tokens": [8])", R"("batches": [8])", R"(unknown key "batches")");
-  refused(R"("tokens": [8])", R"("tokens": [8], "plans": ["flash-llm"])", R"(unknown key "plans")");
-  refused(R"("tokens": [8])", R"("tokens": [0])", "cells[0].tokens holds 0");
-  refused(R"(, "sparsities": [0.6])", "", "cells[0].sparsities is missing");
-  refused(R"("shapes": ["64x48"], )", "", "cells[0].models is missing");
-  refused("64x48", "64", "cells[0].shapes[0] is \"64\"");
-  refused("64x48", "0x48", "cells[0].shapes[0]");
-  refused("64x48", "16777216x16777216", "cells[0].shapes[0]");
-  refused("64x48", "9999999999999999999x1", "cells[0].shapes[0]");
-  refused(R"("64x48")", R"("64x48", "64x48")", "cells[0].shapes[1]");
-  refused("tca_bme", "auto", "cells[0].formats[0]");
-  refused(R"("tokens": [8])", R"("tokens": [8], "models": ["opt"])", "cells[0].models: ");
-}
-
-TEST(SuiteFile, HasABoundOnItsCells) {
-  const auto numbers = [](int count) {
-    std::string text;
-    for (int i = 1; i <= count; ++i) {
-      text += (i == 1 ? "" : ",") + std::to_string(i);
-    }
-    return "[" + text + "]";
-  };
-  const auto text = [&](int batches, int outputs) {
-    return suite_text(R"({"models": ["opt-13b"], "formats": ["dense"], "batches": )" +
-                      numbers(batches) + R"(, "outputs": )" + numbers(outputs) + "}");
-  };
-  EXPECT_EQ(read(text(100, 100)).cells.size(), static_cast<size_t>(kMaxSuiteCells));
-  EXPECT_TRUE(refuses(text(101, 100), "cells[0]: more than 10000 cells"));
-  EXPECT_TRUE(refuses(text(257, 1), "cells[0].batches has 257 elements; expected 1 to 256"));
-  const std::string group =
-      R"("formats": ["dense"], "batches": )" + numbers(80) + R"(, "outputs": )" + numbers(80) + "}";
-  EXPECT_TRUE(refuses(
-      suite_text(R"({"models": ["opt-13b"], )" + group + R"(, {"models": ["opt-30b"], )" + group),
-      "cells[1]: more than 10000 cells"));
-}
-
-TEST(SuiteFile, HasABoundOnItsCellsWithAllFormats) {
-  std::string batches = "1";
-  for (int i = 2; i <= 200; ++i) {
-    batches += "," + std::to_string(i);
-  }
-  const std::string text = suite_text(
-      R"({"models": ["opt-13b"], "formats": ["tca_bme"], "sparsities": [0.1, 0.2, 0.3, 0.4, 0.5,
-          0.6, 0.7, 0.8, 0.9], "batches": [)" +
-      batches + "], \"outputs\": [1, 2, 3]}");
-  EXPECT_TRUE(refuses(text, "cells[0]: more than 10000 cells with all formats"));
-}
-
-TEST(SuiteFile, HasABoundOnStatedValues) {
-  std::string numbers = "1";
-  for (int i = 2; i <= 101; ++i) {
-    numbers += "," + std::to_string(i);
-  }
-  const std::string figure = R"({"what": "W", "unit": "x", "place": "P", "at": [)" + numbers +
-                             R"(], "values": [)" + numbers + "]}";
-  EXPECT_EQ(read(suite_text(kEngineGroup, figure)).stated[0].points.size(), 101u);
-  EXPECT_TRUE(refuses(suite_text(kEngineGroup, figure + "," + figure),
-                      "stated[1]: the suite has more than 200 stated values"));
-}
-
-TEST(SuiteFile, WhatIsWrongOfAStatedFigureIsNamed) {
-  const auto stated = [](const std::string& members) {
-    return suite_text(kEngineGroup, R"({"what": "W", "unit": "x", "place": "P", )" + members + "}");
-  };
-  const Suite good =
-      read(stated(R"("cells": "*/tca_bme/*/b{}/*", "over": "*/tiled_csl/*", "at": [8],
-                                    "values": [1.5], "statistic": "share_faster",
-                                    "metric": "decode_ms", "gpu": "H100")"));
-  ASSERT_EQ(good.stated.size(), 1u);
-  EXPECT_EQ(good.stated[0].gpu, "H100");
-  EXPECT_EQ(good.stated[0].framework, "F");
-  EXPECT_EQ(good.stated[0].metric, "decode_ms");
-  EXPECT_EQ(good.stated[0].statistic, StatedFigure::Statistic::share_faster);
-  EXPECT_EQ(read(stated(R"("value": 3)")).stated[0].points[0].cells, "");
-
-  EXPECT_TRUE(
-      refuses(stated(R"("value": "yes")"), "stated[0].value is \"yes\"; expected a number"));
-  EXPECT_TRUE(refuses(stated(R"("value": -1)"), "stated[0].value is -1"));
-  EXPECT_TRUE(refuses(stated(R"("value": 1e300)"), "stated[0].value"));
-  EXPECT_TRUE(refuses(stated(R"("cells": "*")"), "stated[0].value is missing"));
-  EXPECT_TRUE(refuses(stated(R"("values": [1])"), R"(unknown key "values")"));
-  EXPECT_TRUE(refuses(stated(R"("at": [8], "value": 1)"), R"(unknown key "value")"));
-  EXPECT_TRUE(refuses(stated(R"("at": [8], "values": [1, 2])"), "stated[0].values has 2 elements"));
-  EXPECT_TRUE(refuses(stated(R"("at": [8, 8], "values": [1, 2])"), "stated[0].at[1]"));
-  EXPECT_TRUE(refuses(stated(R"("at": [], "values": [])"), "stated[0].at has 0 elements"));
-  EXPECT_TRUE(refuses(stated(R"("at": [8], "values": [1], "cells": "*/b8/*")"),
-                      "stated[0].cells is \"*/b8/*\"; all elements"));
-  EXPECT_TRUE(refuses(stated(R"("at": [16], "values": [1], "cells": "*/b{}/*")"),
-                      "stated[0].cells: \"*/b16/*\" matches no cell"));
-  EXPECT_TRUE(refuses(stated(R"("value": 1, "cells": "*/b{}/*")"), "expected a pattern"));
-  EXPECT_TRUE(refuses(stated(R"("value": 1, "cells": "")"), "expected a pattern"));
-  EXPECT_TRUE(
-      refuses(stated(R"("value": 1, "cells": "*", "over": "*/csr/*")"), "stated[0].over: "));
-  EXPECT_TRUE(
-      refuses(stated(R"("value": 1, "over": "*")"), "stated[0].over is \"*\"; there are no"));
-  EXPECT_TRUE(refuses(stated(R"("value": 1, "statistic": "median")"), "stated[0].statistic"));
-  EXPECT_TRUE(refuses(stated(R"("value": 1, "metric": "time")"), "stated[0].metric"));
-  EXPECT_TRUE(refuses(stated(R"("value": 1, "gpu": "")"), "stated[0].gpu"));
-  EXPECT_TRUE(refuses(suite_text(kEngineGroup, R"({"what": "W"})"), "stated[0].unit is missing"));
-  EXPECT_TRUE(refuses(suite_text(kEngineGroup, "7"), "stated[0] is 7"));
 }
 
 TEST(SuiteFile, ConfigsAreAboveTheFolderOfTheFile) {

@@ -57,7 +57,8 @@ const WeightFormat& expected_smallest(const WeightSize& size, const RandomPlanOp
 // Of a layer with this density, for which the plan says `planned`.
 std::string decide_format(const std::string& planned, const JoinedLinear& layer, double density,
                           const RandomPlanOptions& options) {
-  if (!options.format.empty() && options.format != kAutoFormat) {
+  const bool kept = options.keeps_formats && planned != kAutoFormat;
+  if (!kept && !options.format.empty() && options.format != kAutoFormat) {
     return options.format;
   }
   const LayerKind kind{

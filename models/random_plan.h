@@ -20,6 +20,7 @@ struct RandomPlanOptions {
   // Of all layers; "auto": of those for which the plan says so or names none, as it is: an engine
   // chooses (engine/format_selection.h).
   std::string format = {};
+  bool keeps_formats = false;  // that the plan names: `format` is of the other layers
 };
 
 // All linear layers of a model with random weights by a plan. Zeros are random whatever method is

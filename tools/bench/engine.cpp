@@ -180,7 +180,8 @@ RandomWeights random_weights(const BenchModelArgs& args, const EngineOptions& op
                                           {.device = options.device,
                                            .dtype = weights.dtype,
                                            .pattern = args.pattern,
-                                           .format = options.weight_format});
+                                           .format = options.weight_format,
+                                           .keeps_formats = args.keeps_planned_formats});
   }
   return weights;
 }

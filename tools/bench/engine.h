@@ -26,6 +26,7 @@ struct BenchModelArgs {
   int64_t gpu_memory = 0;  // EngineOptions::gpu_memory
   int64_t kv_bytes = 0;
   bool deterministic = false;
+  bool keeps_planned_formats = false;  // RandomPlanOptions::keeps_formats
 };
 void add_bench_model_args(CLI::App& app, BenchModelArgs& args);
 

@@ -33,6 +33,7 @@ BenchModelArgs suite_model_args(const SuiteCell& cell, const SuiteMachine& machi
   args.sparsity = cell.zeros.sparsity;
   args.plan = cell.zeros.plan_file.string();
   args.pattern = cell.zeros.pattern;
+  args.keeps_planned_formats = true;  // layers that a plan keeps dense are dense in any format
   args.gpu_memory_utilization = machine.gpu_memory_utilization;
   args.gpu_memory = memory_of_cell(engine, machine);
   ActivationSparsityRequest& request = args.model.activation_sparsity;

@@ -20,6 +20,7 @@ struct RandomPlanOptions {
   // Of all layers; "auto": of those for which the plan says so or names none, as it is: an engine
   // chooses (engine/format_selection.h).
   std::string format = {};
+  std::string records = {};  // of all layers that come to be in tca_bme (sparse/records_choice.h)
 };
 
 // All linear layers of a model with random weights by a plan. Zeros are random whatever method is

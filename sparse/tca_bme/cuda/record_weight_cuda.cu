@@ -285,15 +285,15 @@ std::unique_ptr<WeightMatrix> load_records_cuda(const RecordUploads& parts,
   return std::make_unique<CudaRecordWeight>(std::move(made), parts.front()->dtype(), rows, columns);
 }
 
-std::unique_ptr<WeightMatrix> encode_weight_cuda(const Tensor& w, ExecContext& ctx) {
-  return std::make_unique<CudaRecordWeight>(encode_records_cuda(w, ctx), w.dtype(), w.size(0),
+std::unique_ptr<WeightMatrix> encode_weight_cuda(const Tensor& w, RecordsFor goal,
+                                                 ExecContext& ctx) {
+  return std::make_unique<CudaRecordWeight>(encode_records_cuda(w, goal, ctx), w.dtype(), w.size(0),
                                             w.size(1));
 }
 
 int64_t records_workspace_bytes_cuda(const EncodedWeight& e, Device device, int64_t tokens,
                                      Sums sums) {
-  const RecordLayout layout = record_layout_for(e.rows * e.columns, e.nonzeros);
-  return workspace_bytes_of(matrix_of(layout, e.rows, e.columns, device), tokens, sums);
+  return workspace_bytes_of(matrix_of(layout_of(e), e.rows, e.columns, device), tokens, sums);
 }
 
 }  // namespace sparsellm::tca_bme

@@ -3,6 +3,7 @@
 #include <memory>
 
 #include "sparse/load_context.h"
+#include "sparse/tca_bme/format/records_for.h"
 #include "sparse/tca_bme/host/record_uploads.h"
 #include "sparse/weight_matrix.h"
 
@@ -16,9 +17,10 @@ namespace sparsellm::tca_bme {
 std::unique_ptr<WeightMatrix> load_records_cuda(const RecordUploads& parts, const LoadContext& ctx);
 
 // Encodes w, which lies on the device of ctx, there (record_encode_cuda.h).
-std::unique_ptr<WeightMatrix> encode_weight_cuda(const Tensor& w, ExecContext& ctx);
+std::unique_ptr<WeightMatrix> encode_weight_cuda(const Tensor& w, RecordsFor goal,
+                                                 ExecContext& ctx);
 
-// By the fields of e but its parts.
+// By layout_of() the header e, and its fields.
 int64_t records_workspace_bytes_cuda(const EncodedWeight& e, Device device, int64_t tokens,
                                      Sums sums);
 

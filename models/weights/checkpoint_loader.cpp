@@ -334,9 +334,8 @@ std::unique_ptr<WeightMatrix> CheckpointLoader::encode_on_device(const Wanted& w
 LayoutOptions CheckpointLoader::layout_in(const WeightFormat& format,
                                           std::span<const Stored> parts) const {
   const Stored& largest = *std::ranges::max_element(parts, {}, &Stored::rows);
-  return encoding_.records.empty() && largest.format == format.name()
-             ? store_.layout_like(largest)
-             : records_in(format.name(), encoding_.records);
+  return largest.format == format.name() ? store_.layout_like(largest)
+                                         : records_in(format.name(), encoding_.records);
 }
 
 // One part after the other, so that no more than one of them is in memory twice.

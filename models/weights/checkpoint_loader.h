@@ -91,8 +91,8 @@ class CheckpointLoader : public WeightLoader {
   std::unique_ptr<WeightMatrix> encode_on_device(const Wanted& wanted,
                                                  std::span<const Stored> parts,
                                                  const WeightFormat& format);
-  // That parts are converted in; of those that are in the format already and have another dtype
-  // than asked for it is theirs.
+  // That parts are converted in. Parts that are in the format already, in another dtype than asked
+  // for, keep their own; the part with the most rows decides.
   LayoutOptions layout_in(const WeightFormat& format, std::span<const Stored> parts) const;
 
   // Now or, where uploads come first, later.

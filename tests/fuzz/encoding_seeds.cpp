@@ -64,6 +64,8 @@ void write_model_files(const fs::path& folder) {
         }
       }
       if (dtype != DType::f32) {
+        write(folder / fmt::format("tca_bme_size-{}-{}", name_of(dtype), name),
+              tca_bme_format().encode(weight.view, {.layout = "size"}, threads));
         write(folder / fmt::format("tca_bme_paper-{}-{}", name_of(dtype), name),
               tca_bme::encode_paper(weight.view, threads));
         write(folder / fmt::format("tiled_csl_paper-{}-{}", name_of(dtype), name),

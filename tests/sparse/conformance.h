@@ -59,11 +59,16 @@ struct NamedLayout {
   LayoutOptions options;
   const char* name;
 };
-inline std::vector<NamedLayout> layouts_of(const WeightFormat& format) {
-  std::vector<NamedLayout> layouts{{{}, "for speed"}, {{.goal = LayoutFor::size}, "for size"}};
+inline std::vector<NamedLayout> other_layouts_of(const WeightFormat& format) {  // than for speed
+  std::vector<NamedLayout> layouts{{{.goal = LayoutFor::size}, "for size"}};
   if (format.name() == "tca_bme") {
     layouts.push_back({{.layout = "size"}, "of records for size"});
   }
+  return layouts;
+}
+inline std::vector<NamedLayout> layouts_of(const WeightFormat& format) {
+  std::vector<NamedLayout> layouts = other_layouts_of(format);
+  layouts.insert(layouts.begin(), {{}, "for speed"});
   return layouts;
 }
 

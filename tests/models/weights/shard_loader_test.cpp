@@ -228,7 +228,7 @@ TEST(ShardLoader, TheirSizeIsKnown) {
       expect_sizes_of_slices(StoredWeights(format, density), format);
     }
   }
-  for (const double density : {0.2, 0.1}) {
+  for (const double density : {0.2, 0.17}) {
     SCOPED_TRACE(fmt::format("records for size, {}", density));
     expect_sizes_of_slices(StoredWeights("tca_bme", density, {.layout = "size"}), "tca_bme");
   }

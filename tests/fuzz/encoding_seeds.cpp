@@ -16,6 +16,7 @@
 #include "kernels/base/tensor.h"
 #include "models/storage/model_writer.h"
 #include "sparse/registry.h"
+#include "sparse/tca_bme/tca_bme.h"
 #include "sparse/tca_bme/v1/paper_layout.h"
 #include "sparse/tiled_csl/format/tile_layout.h"
 #include "sparse/tiled_csl/tiled_csl.h"

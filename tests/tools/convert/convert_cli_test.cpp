@@ -304,7 +304,7 @@ TEST(ConvertCli, RecordsForSize) {
   const TempDir directory;
   const auto linear_mib = [&](std::vector<std::string> more) {
     std::vector<std::string> args{
-        "-m",       tiny(),   "--force", "--output", (directory.path() / "out").string(),
+        "-m",       llama(),  "--force", "--output", (directory.path() / "out").string(),
         "--verify", "--json", "--quiet"};
     args.insert(args.end(), more.begin(), more.end());
     const Outcome outcome = convert(args);

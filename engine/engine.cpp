@@ -424,7 +424,7 @@ Engine Engine::load(const OpenDirectory& directory, const EngineOptions& given) 
   if (options.log != nullptr && !left_out.empty()) {
     options.log->warn("{}", left_out);
   }
-  WeightEncoding encoding{.format = options.weight_format};
+  WeightEncoding encoding{.format = options.weight_format, .records = options.records};
   std::vector<FormatChoice> choices;
   if (options.weight_format == kAutoFormat) {
     choices = select_formats(config, checkpoint, options);

@@ -92,6 +92,10 @@ struct EngineOptions {
   // stored. Others are converted while loading. "auto": for each kind of layers the fastest
   // (engine/format_selection.h).
   std::string weight_format;
+  // What weights that are converted to tca_bme, or made in it, are encoded for: "speed", which an
+  // empty text is, or "size" (docs/formats.md). Those that are stored in it stay as they are, and
+  // "auto" measures those for speed.
+  std::string records;
   // What the MLPs of models with relu or fatrelu skip; by default what the model has stored. With
   // `exact` and `predict` they are dense, whatever weight_format says. Not on CUDA yet (an Error).
   ActivationSparsityRequest activation_sparsity;

@@ -61,6 +61,7 @@ MemoryFit fit_memory(const ModelConfig& model, DType weight_dtype, const EngineO
   const ModelConfig config = config_to_run(model, options);
   LinearShapes linears{.store = weights.store,
                        .format = options.weight_format,
+                       .records = options.records,
                        .random = weights.random,
                        .threads = options.threads};
   std::vector<FormatChoice> formats;

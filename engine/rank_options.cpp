@@ -108,7 +108,9 @@ std::string rank_options_text(const EngineOptions& options, const LayerFormats& 
       .member("threads", options.threads);
   add_name("kv_dtype", options.kv_dtype, json);
   add_name("dtype", options.dtype, json);
-  json.member("weight_format", options.weight_format).key("activation_sparsity");
+  json.member("weight_format", options.weight_format)
+      .member("records", options.records)
+      .key("activation_sparsity");
   add_request(options.activation_sparsity, json);
   json.member("verify", options.verify)
       .member("tuned", options.tuning == Tuning::measured)
@@ -143,6 +145,7 @@ RankOptions read_rank_options(std::string_view text, const EngineOptions& own) {
                    "leaves_out_sums",
                    "dtype",
                    "weight_format",
+                   "records",
                    "activation_sparsity",
                    "verify",
                    "tuned",
@@ -173,6 +176,7 @@ RankOptions read_rank_options(std::string_view text, const EngineOptions& own) {
   options.kv_dtype = read_name(json["kv_dtype"], kDTypes);
   options.dtype = read_name(json["dtype"], kDTypes);
   options.weight_format = json["weight_format"].string();
+  options.records = json["records"].string();
   options.activation_sparsity = read_request(json["activation_sparsity"]);
   options.verify = own.verify && json["verify"].boolean();
   options.tuning = json["tuned"].boolean() ? Tuning::measured : Tuning::off;

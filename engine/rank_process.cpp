@@ -46,7 +46,8 @@ void run_rank(const OpenDirectory& directory, const EngineOptions& own,
     if (options.verify) {
       ModelFile(checkpoint).verify(options.progress);
     }
-    WeightEncoding encoding{.format = options.weight_format, .layers = formats};
+    WeightEncoding encoding{
+        .format = options.weight_format, .layers = formats, .records = options.records};
     if (encoding.format == kAutoFormat) {
       encoding.format.clear();
     }

@@ -8,6 +8,7 @@
 #include "models/linear_layers.h"
 #include "sparse/choice/format_rules.h"
 #include "sparse/dense/dense.h"
+#include "sparse/records_choice.h"
 #include "sparse/registry.h"
 
 namespace sparsellm {
@@ -40,9 +41,12 @@ ZeroPattern pattern_of(const PruneSettings& prune, double sparsity,
                                                  : ZeroPattern::Kind::uniform};
 }
 
-const WeightFormat& expected_smallest(const WeightSize& size, const RandomPlanOptions& options) {
+const WeightFormat& expected_smallest(const WeightSize& size, const std::string& records,
+                                      const RandomPlanOptions& options) {
   const auto bytes = [&](const WeightFormat& format) {
-    return format.expected_bytes(weight_header(format, size, options.dtype));
+    EncodedWeight header = weight_header(format, size, options.dtype);
+    format.tell_layout(header, records_in(format.name(), records));
+    return format.expected_bytes(header);
   };
   const WeightFormat* smallest = &dense_format();
   for (const WeightFormat* format : smallest_formats()) {
@@ -54,9 +58,15 @@ const WeightFormat& expected_smallest(const WeightSize& size, const RandomPlanOp
   return *smallest;
 }
 
-// Of a layer with this density, for which the plan says `planned`.
-std::string decide_format(const std::string& planned, const JoinedLinear& layer, double density,
+// What the plan, or an option that goes before it, says of a layer.
+struct PlannedFormat {
+  std::string format;
+  std::string records;
+};
+
+std::string decide_format(const PlannedFormat& plan, const JoinedLinear& layer, double density,
                           const RandomPlanOptions& options) {
+  const std::string& planned = plan.format;
   const bool kept = options.keeps_formats && planned != kAutoFormat;
   if (!kept && !options.format.empty() && options.format != kAutoFormat) {
     return options.format;
@@ -64,7 +74,7 @@ std::string decide_format(const std::string& planned, const JoinedLinear& layer,
   const LayerKind kind{
       .layer = layer, .weight = {.density = density, .dtype = options.dtype}, .first_weights = {}};
   if (planned == kSmallestFormat) {
-    return std::string(expected_smallest(kind.size(), options).name());
+    return std::string(expected_smallest(kind.size(), plan.records, options).name());
   }
   if (planned != kAutoFormat || options.format == kAutoFormat) {
     return planned;
@@ -77,7 +87,7 @@ std::string decide_format(const std::string& planned, const JoinedLinear& layer,
 // Adds the parts of a layer.
 void add_planned(const SparsityPlan& plan, const JoinedLinear& joined, int64_t blocks,
                  const RandomPlanOptions& options, RandomLinears& result) {
-  std::string planned;
+  PlannedFormat planned;
   int64_t most_rows = 0;
   for (const LinearLayer& layer : joined.parts) {
     const LayerPlan of_layer = plan.for_tensor(layer.module, layer.block, blocks);
@@ -85,16 +95,20 @@ void add_planned(const SparsityPlan& plan, const JoinedLinear& joined, int64_t b
     result.emplace(layer.module,
                    RandomLinear{.sparsity = sparsity,
                                 .pattern = pattern_of(of_layer.prune, sparsity, options.pattern),
-                                .format = {}});
+                                .format = {},
+                                .records = {}});
     if (layer.rows > most_rows) {
       most_rows = layer.rows;
-      planned = of_layer.format;
+      planned = {.format = of_layer.format,
+                 .records = options.records.empty() ? of_layer.records() : options.records};
     }
   }
   const double density = joined.density(
       [&](const LinearLayer& layer) { return 1.0 - result.at(layer.module).sparsity; });
   for (const LinearLayer& layer : joined.parts) {
-    result.at(layer.module).format = decide_format(planned, joined, density, options);
+    RandomLinear& linear = result.at(layer.module);
+    linear.format = decide_format(planned, joined, density, options);
+    linear.records = planned.records;
   }
 }
 

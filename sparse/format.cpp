@@ -38,6 +38,12 @@ int64_t WeightFormat::workspace_bytes(const EncodedWeight& e, Device, int64_t to
   return cpu_weight_workspace_bytes(e, tokens);
 }
 
+void WeightFormat::tell_layout(EncodedWeight&, const LayoutOptions& options) const {
+  check_layout(options.layout);
+}
+
+LayoutOptions WeightFormat::layout_like(const EncodedWeight&) const { return {}; }
+
 int64_t WeightFormat::bytes_on_cpu(const EncodedWeight& e) const { return cpu_weight_bytes(e); }
 
 std::unique_ptr<WeightMatrix> WeightFormat::load(std::span<const WeightPart> parts,
@@ -92,10 +98,8 @@ std::unique_ptr<WeightMatrix> WeightFormat::encode_on_device(const Tensor& w,
                                                              const LayoutOptions& options,
                                                              const LoadContext& ctx) const {
   check_layout(options.layout);
-  if (options == LayoutOptions()) {
-    if (std::unique_ptr<WeightMatrix> weight = encode_without_host(w, ctx)) {
-      return weight;
-    }
+  if (std::unique_ptr<WeightMatrix> weight = encode_without_host(w, options, ctx)) {
+    return weight;
   }
   require_runs_on(ctx.device, *this);
   OwnedTensor host{.buffer = {}, .view = w};
@@ -117,7 +121,7 @@ std::unique_ptr<WeightMatrix> WeightFormat::encode_on_device(const Tensor& w,
   return encode_on_device(w, LayoutOptions(), ctx);
 }
 
-std::unique_ptr<WeightMatrix> WeightFormat::encode_without_host(const Tensor&,
+std::unique_ptr<WeightMatrix> WeightFormat::encode_without_host(const Tensor&, const LayoutOptions&,
                                                                 const LoadContext&) const {
   return nullptr;
 }
@@ -147,6 +151,7 @@ EncodedSize WeightFormat::expected_size(const EncodedWeight& e, const Slice& sli
                        .nonzeros = 0,
                        .parts = {}};
   header.nonzeros = proportional(e.nonzeros, header.rows * header.columns, e.rows * e.columns);
+  tell_layout(header, layout_like(e));
   return {.bytes = expected_bytes(header), .nonzeros = header.nonzeros, .exact = false};
 }
 
@@ -197,10 +202,11 @@ EncodedWeight slice(const EncodedWeight& e, Axis axis, Range range, ThreadPool& 
   if (std::optional<EncodedWeight> sliced = format.slice(e, axis, range)) {
     return std::move(*sliced);
   }
+  const LayoutOptions options = format.layout_like(e);
   const OwnedTensor dense = format.decode(e, threads);
   const Tensor& all = dense.view;
   if (axis == Axis::rows) {
-    return format.encode(all.rows(range.begin, range.count), threads);
+    return format.encode(all.rows(range.begin, range.count), options, threads);
   }
   const OwnedTensor part =
       allocate_tensor({}, e.dtype, {e.rows, range.count}, "a slice of a weight");
@@ -211,7 +217,7 @@ EncodedWeight slice(const EncodedWeight& e, Axis axis, Range range, ThreadPool& 
     };
     std::memcpy(at(part.view, 0), at(all, range.begin), static_cast<size_t>(range.count * item));
   }
-  return format.encode(part.view, threads);
+  return format.encode(part.view, options, threads);
 }
 
 EncodedWeight concat_rows(std::span<const EncodedWeight* const> parts, ThreadPool& threads) {
@@ -240,7 +246,7 @@ EncodedWeight concat_rows(std::span<const EncodedWeight* const> parts, ThreadPoo
     }
     row += part->rows;
   }
-  return format.encode(dense.view, threads);
+  return format.encode(dense.view, format.layout_like(*largest), threads);
 }
 
 void require_header(const EncodedWeight& e, const WeightFormat& format) {

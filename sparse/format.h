@@ -68,13 +68,21 @@ class WeightFormat {
   // paper's.
   virtual int64_t formula_bytes(const EncodedWeight& e) const = 0;
   // Bytes that a weight can be expected to take whose nonzeros are anywhere, by the fields of `e`
-  // but its parts.
+  // but its parts, and by what tell_layout() has added.
   virtual int64_t expected_bytes(const EncodedWeight& e) const { return formula_bytes(e); }
   // Bytes of the loaded weight on the CPU, by the same fields: the same for all sparse formats.
   virtual int64_t bytes_on_cpu(const EncodedWeight& e) const;
-  // What WeightMatrix::workspace_bytes() says of such a weight on a device.
+  // What WeightMatrix::workspace_bytes() says of such a weight on a device, by the same as
+  // expected_bytes().
   virtual int64_t workspace_bytes(const EncodedWeight& e, Device device, int64_t tokens,
                                   Sums sums) const;
+  // Adds to a header, an encoding without parts, what says in which layout encode() with these
+  // options puts such a matrix, where that is not the one for speed. Throws Error for what
+  // check_layout() refuses.
+  virtual void tell_layout(EncodedWeight& header, const LayoutOptions& options) const;
+  // With these encode() makes other rows and columns of `e`, or more of them, like it: nothing but
+  // what check_layout() takes and `e` tells. Throws Error for what is wrong at first sight.
+  virtual LayoutOptions layout_like(const EncodedWeight& e) const;
 
   // Part of a matrix, and matrices one below the other, without decoding; nothing where tiles do
   // not fall right. Equal to what encode() makes of the decoded result in the layout of what it is
@@ -119,8 +127,10 @@ class WeightFormat {
   // encode() in a layout that check_layout() takes.
   virtual EncodedWeight encode_on_host(const Tensor& w, const LayoutOptions& options,
                                        ThreadPool& threads) const = 0;
-  // encode_on_device() without the host, by rule, for speed. Null where the host has to encode.
+  // encode_on_device() without the host, in a layout that check_layout() takes. Null where the host
+  // has to encode.
   virtual std::unique_ptr<WeightMatrix> encode_without_host(const Tensor& w,
+                                                            const LayoutOptions& options,
                                                             const LoadContext& ctx) const;
   // Of a part whose slice falls at borders. Throws Error without a name.
   virtual EncodedWeight read_slice_at_borders(const WeightPart& part, ThreadPool& threads) const;
@@ -134,11 +144,11 @@ class WeightFormat {
                                                      const LoadContext& ctx) const;
 };
 
-// The same for any range of any encoding, decoding and encoding again, for speed, where that has to
-// be.
+// The same for any range of any encoding, decoding and encoding again where that has to be, for
+// speed or as WeightFormat::layout_like() says.
 EncodedWeight slice(const EncodedWeight& e, Axis axis, Range range, ThreadPool& threads);
 // Of matrices with equally many columns and one dtype. If formats differ, the result has that of
-// the part with the most rows.
+// the part with the most rows, and its layout_like() where it is encoded again.
 EncodedWeight concat_rows(std::span<const EncodedWeight* const> parts, ThreadPool& threads);
 
 // Throws Error unless the fields of `e` but its parts make sense, and are those of the format.

@@ -98,6 +98,9 @@ std::unique_ptr<WeightMatrix> join_on_device(const WeightFormat& format,
                                              std::span<const WeightPart> parts,
                                              const LoadContext& ctx) {
   ExecContext& exec = ctx.exec();
+  const WeightPart& largest = *std::ranges::max_element(parts, {}, &WeightPart::rows);
+  const LayoutOptions options =
+      naming_errors(largest.name, [&] { return format.layout_like(*largest.weight); });
   const OwnedTensor dense = allocate_scratch(
       exec, ctx.compute, {joined_rows(parts), parts.front().columns()}, "a joined weight");
   int64_t row = 0;
@@ -106,7 +109,7 @@ std::unique_ptr<WeightMatrix> join_on_device(const WeightFormat& format,
     row += part.rows();
   }
   return naming_errors(parts.front().name,
-                       [&] { return format.encode_on_device(dense.view, ctx); });
+                       [&] { return format.encode_on_device(dense.view, options, ctx); });
 }
 
 }  // namespace sparsellm

@@ -14,8 +14,9 @@ enum class LayoutFor : uint8_t {
 // The layout that a weight is encoded in.
 struct LayoutOptions {
   LayoutFor goal = LayoutFor::speed;  // of the format's rule, which chooses by the matrix alone
-  // The text of a layout as the format writes it, instead of what the rule chooses; empty: by rule.
-  // It may be hostile (WeightFormat::check_layout()).
+  // The text of a layout as the format writes it, or of a rule that it has besides (of tca_bme
+  // "speed" and "size"), instead of what the goal's rule chooses; empty: by that. It may be hostile
+  // (WeightFormat::check_layout()).
   std::string layout = {};
 
   bool operator==(const LayoutOptions&) const = default;

@@ -45,22 +45,23 @@ std::string why_dense(const Tensor& w, std::span<const WeightFormat* const> form
   return takes ? no_smaller(fmt::format("{}", fmt::join(names, " or "))) : *reason;
 }
 
-PlannedEncoding encode_in(const WeightFormat& format, const std::string& layout,
-                          const Tensor& values, ThreadPool& threads) {
+PlannedEncoding encode_in(const WeightFormat& format, const LayerPlan& plan, const Tensor& values,
+                          ThreadPool& threads) {
   if (std::string reason = format.why_not(values); !reason.empty()) {
     return {.why_dense = format.holds(values.dtype()) ? std::move(reason)
                                                       : fmt::format("{}: {}", reason, kDTypeHint)};
   }
-  return {.encoded = format.encode(values, {.layout = layout}, threads)};
+  return {.encoded = format.encode(values, plan.layout_in(format.name()), threads)};
 }
 
-PlannedEncoding encode_by_rules(const Tensor& values, const PlannedFor& what, ThreadPool& threads) {
+PlannedEncoding encode_by_rules(const Tensor& values, const LayerPlan& plan, const PlannedFor& what,
+                                ThreadPool& threads) {
   const WeightFormat& format = what.rules.choose(what.joined, kDecodedTokens);
   if (&format == &dense_format()) {
     return {.why_dense = fmt::format("faster dense on {}, by the rules for {} tokens",
                                      what.rules.gpu(), kDecodedTokens)};
   }
-  PlannedEncoding result = encode_in(format, {}, values, threads);
+  PlannedEncoding result = encode_in(format, plan, values, threads);
   // A part of a joined layer is in the format that the layer gains by.
   const bool is_part = what.joined.rows != values.size(0);
   if (result.encoded && result.encoded->bytes() >= values.bytes() &&
@@ -99,17 +100,18 @@ bool same_values(const Tensor& a, const Tensor& b) {
 PlannedEncoding encode_planned(const Tensor& values, const LayerPlan& plan, const PlannedFor& what,
                                ThreadPool& threads) {
   if (plan.format == kAutoFormat) {
-    return encode_by_rules(values, what, threads);
+    return encode_by_rules(values, plan, what, threads);
   }
   if (plan.format == kSmallestFormat) {
-    PlannedEncoding result{.encoded = encode_smallest(values, smallest_formats(), threads)};
+    PlannedEncoding result{
+        .encoded = encode_smallest(values, smallest_formats(), threads, plan.records())};
     if (!result.encoded) {
       result.why_dense = why_dense(values, smallest_formats());
     }
     return result;
   }
   const WeightFormat& to = weight_format(plan.format);
-  return &to == &dense_format() ? PlannedEncoding{} : encode_in(to, plan.layout, values, threads);
+  return &to == &dense_format() ? PlannedEncoding{} : encode_in(to, plan, values, threads);
 }
 
 // A few rows at a time, since the matrix and its encoding are in memory already.

@@ -15,6 +15,7 @@
 #include "sparse/dense/dense.h"
 #include "sparse/join_parts.h"
 #include "sparse/record_slice.h"
+#include "sparse/records_choice.h"
 #include "sparse/registry.h"
 
 namespace sparsellm {
@@ -64,6 +65,7 @@ CheckpointLoader::CheckpointLoader(const Checkpoint& checkpoint, Device device,
   for (const auto& [weight, format] : encoding_.layers) {
     weight_format(format);
   }
+  check_records(encoding_.records);
 }
 
 std::string CheckpointLoader::describe(const std::string& name) const {
@@ -297,7 +299,8 @@ std::unique_ptr<WeightMatrix> CheckpointLoader::load_encoded(const Wanted& wante
                        .file = stored[i].file,
                        .slice = slice});
     } else {
-      EncodedWeight encoded = store_.encode(name, format, stored[i].dtype, threads(), slice);
+      EncodedWeight encoded = store_.encode(name, format, stored[i].dtype, threads(), slice,
+                                            records_in(format.name(), encoding_.records));
       store_.release(stored[i]);
       parts.push_back(
           {.weight = &encoded_.emplace_back(std::move(encoded)), .name = describe(name)});
@@ -323,8 +326,16 @@ std::unique_ptr<WeightMatrix> CheckpointLoader::encode_on_device(const Wanted& w
       allocate_scratch(exec(), activation_dtype(), {rows_of(wanted), wanted.columns.count},
                        wanted.parts.front().name);
   fill(wanted, parts, dense.view);
-  return naming_errors(describe(wanted.parts.front().name),
-                       [&] { return format.encode_on_device(dense.view, context()); });
+  return naming_errors(describe(wanted.parts.front().name), [&] {
+    return format.encode_on_device(dense.view, layout_in(format, parts), context());
+  });
+}
+
+LayoutOptions CheckpointLoader::layout_in(const WeightFormat& format,
+                                          std::span<const Stored> parts) const {
+  const Stored& largest = *std::ranges::max_element(parts, {}, &Stored::rows);
+  return largest.format == format.name() ? store_.layout_like(largest)
+                                         : records_in(format.name(), encoding_.records);
 }
 
 // One part after the other, so that no more than one of them is in memory twice.
@@ -446,11 +457,13 @@ Uploader& CheckpointLoader::uploads() {
 }
 
 std::unique_ptr<WeightLoader> CheckpointLoader::shapes() const {
-  return std::make_unique<ShapeLoader>(
-      device(), activation_dtype(),
-      LinearShapes{
-          .store = &store_, .format = encoding_.format, .layers = encoding_.layers, .density = 0.0},
-      shard());
+  return std::make_unique<ShapeLoader>(device(), activation_dtype(),
+                                       LinearShapes{.store = &store_,
+                                                    .format = encoding_.format,
+                                                    .layers = encoding_.layers,
+                                                    .records = encoding_.records,
+                                                    .density = 0.0},
+                                       shard());
 }
 
 void CheckpointLoader::finish() {

@@ -32,6 +32,8 @@ struct WeightEncoding {
   std::string format;
   int threads = 0;           // that convert; 0: usable_cores()
   LayerFormats layers = {};  // of these `format` says nothing
+  // Of weights that are converted to tca_bme (sparse/records_choice.h).
+  std::string records = {};
 };
 
 // Weights from a checkpoint. A name is looked up as given and with its leading "model." or
@@ -89,6 +91,9 @@ class CheckpointLoader : public WeightLoader {
   std::unique_ptr<WeightMatrix> encode_on_device(const Wanted& wanted,
                                                  std::span<const Stored> parts,
                                                  const WeightFormat& format);
+  // That parts are converted in. Parts that are in the format already, in another dtype than asked
+  // for, keep their own; the part with the most rows decides.
+  LayoutOptions layout_in(const WeightFormat& format, std::span<const Stored> parts) const;
 
   // Now or, where uploads come first, later.
   void transpose_later(const Wanted& wanted, Upload copy, const Tensor& to);

@@ -7,6 +7,7 @@
 #include "kernels/transpose.h"
 #include "models/weights/shape_loader.h"
 #include "sparse/dense/dense.h"
+#include "sparse/records_choice.h"
 #include "sparse/registry.h"
 
 namespace sparsellm {
@@ -85,7 +86,8 @@ void RandomLoader::fill(const Wanted& wanted, const Tensor& tensor) {
 }
 
 std::unique_ptr<WeightMatrix> RandomLoader::load_weight(const Wanted& wanted) {
-  const std::string name = weights_.linear(wanted.parts.front().name).format;
+  const RandomLinear linear = weights_.linear(wanted.parts.front().name);
+  const std::string& name = linear.format;
   if (name.empty() || name == dense_format().name()) {
     return WeightLoader::load_weight(wanted);
   }
@@ -101,8 +103,9 @@ std::unique_ptr<WeightMatrix> RandomLoader::load_weight(const Wanted& wanted) {
                             .exec = [this]() -> ExecContext& { return exec_; },
                             .uploads = uploads_.get()};
   std::unique_ptr<WeightMatrix> weight =
-      naming_errors(fmt::format("random weights cannot be in the format {}", name),
-                    [&] { return format.encode_on_device(dense.view, context); });
+      naming_errors(fmt::format("random weights cannot be in the format {}", name), [&] {
+        return format.encode_on_device(dense.view, records_in(name, linear.records), context);
+      });
   count_bytes(weight->bytes());
   return weight;
 }

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "kernels/base/error.h"
+#include "sparse/records_choice.h"
 
 namespace sparsellm {
 namespace {
@@ -21,20 +22,24 @@ std::string_view module_of(std::string_view weight) { return weight.substr(0, we
 
 RandomLinear RandomWeights::linear(std::string_view weight) const {
   const auto own = planned.find(module_of(weight));
-  return own != planned.end() ? own->second : RandomLinear{sparsity, pattern, format};
+  return own != planned.end() ? own->second : RandomLinear{sparsity, pattern, format, records};
 }
 
 void require_possible(const RandomWeights& weights) {
   require_zeros("", weights.sparsity, weights.pattern);
+  check_records(weights.records);
   for (const auto& [module, linear] : weights.planned) {
     require_zeros(module + ": ", linear.sparsity, linear.pattern);
+    check_records(linear.records);
   }
 }
 
 RandomWeights in_format(RandomWeights weights, const std::string& format) {
   weights.format = format;
+  weights.records.clear();
   for (auto& [module, linear] : weights.planned) {
     linear.format = format;
+    linear.records.clear();
   }
   return weights;
 }

@@ -19,6 +19,7 @@ struct RandomLinear {
   // A name of sparse/registry.h; empty: dense; "auto" is for an engine to choose
   // (engine/format_selection.h), and a loader refuses it.
   std::string format = {};
+  std::string records = {};  // where it comes to be in tca_bme (sparse/records_choice.h)
 
   bool operator==(const RandomLinear&) const = default;
 };
@@ -32,19 +33,21 @@ struct RandomWeights {
   double sparsity = 0.0;     // in [0, 1]: the fraction of zeros in the weights of linear layers
   ZeroPattern pattern = {};  // of these zeros, in each of the tensors that a layer joins by rows
   uint64_t seed = 0;
-  std::string format = {};  // of linear layers, as RandomLinear's
+  std::string format = {};   // of linear layers, as RandomLinear's
+  std::string records = {};  // the same
   // Layers with a sparsity, pattern and format of their own, as models/random_plan.h has them.
-  // Where several are joined by rows, their weight has the format of the first.
+  // Where several are joined by rows, their weight has the format and records of the first.
   RandomLinears planned = {};
 
   // Of the layer whose weight has this name ("model.layers.3.mlp.up_proj.weight").
   RandomLinear linear(std::string_view weight) const;
 };
 
-// Throws Error for a sparsity out of range, and for a pattern that cannot have it.
+// Throws Error for a sparsity out of range, for a pattern that cannot have it, and for records that
+// check_records() refuses.
 void require_possible(const RandomWeights& weights);
 
-// The same weights with all linear layers in one format.
+// The same weights with all linear layers in one format, for speed.
 RandomWeights in_format(RandomWeights weights, const std::string& format);
 // The same with those that are named in the formats that are given.
 RandomWeights in_formats(RandomWeights weights, const LayerFormats& formats);

@@ -9,6 +9,7 @@
 #include "sparse/activation/sign_words.h"
 #include "sparse/dense/dense.h"
 #include "sparse/record_slice.h"
+#include "sparse/records_choice.h"
 #include "sparse/registry.h"
 
 namespace sparsellm {
@@ -86,21 +87,30 @@ std::unique_ptr<WeightMatrix> ShapeLoader::load_weight(const Wanted& wanted) {
   if (header.format.empty() || header.format == dense_format().name()) {
     return WeightLoader::load_weight(wanted);
   }
-  require_runs_on(device(), weight_format(header.format));
+  const WeightFormat& format = weight_format(header.format);
+  require_runs_on(device(), format);
   int64_t bytes = 0;
   // Those of the header say in which layout it is: slices have that of their source, whatever their
   // own density is.
   int64_t nonzeros = 0;
   bool counted = true;
+  LayoutOptions layout;  // of the part with the most rows, as joins have it
+  int64_t most_rows = -1;
   for (size_t i = 0; i < wanted.parts.size(); ++i) {
     const Wanted::Part& wanted_part = wanted.parts[i];
+    const LayoutOptions part_layout =
+        layout_in(header.format, linears_.random ? first : wanted_part.name,
+                  i < stored.size() ? &stored[i] : nullptr);
+    if (wanted_part.slice.count > most_rows) {
+      most_rows = wanted_part.slice.count;
+      layout = part_layout;
+    }
     const std::optional<Slice> slice = wanted.slice_of(wanted_part);
     const int64_t elements = wanted_part.slice.count * wanted.columns.count;
     if (i < stored.size() && stored[i].format == header.format) {
       EncodedSize size = linears_.store->size(stored[i], slice);
       if (!size.exact && !linears_.density && device().is_cuda()) {  // cut through its records
-        const EncodedWeight part =
-            encode(wanted_part.name, stored[i], slice, weight_format(header.format));
+        const EncodedWeight part = encode(wanted_part.name, stored[i], slice, format);
         size = {.bytes = part.bytes(), .nonzeros = part.nonzeros, .exact = false};
       }
       bytes += size.bytes;
@@ -114,8 +124,7 @@ std::unique_ptr<WeightMatrix> ShapeLoader::load_weight(const Wanted& wanted) {
       header.nonzeros += elements;
       counted = false;
     } else if (!density_of(wanted_part.name) && i < stored.size()) {
-      const EncodedWeight part =
-          encode(wanted_part.name, stored[i], slice, weight_format(header.format));
+      const EncodedWeight part = encode(wanted_part.name, stored[i], slice, format);
       bytes += part.bytes();
       nonzeros += part.nonzeros;
       header.nonzeros += part.nonzeros;
@@ -125,22 +134,24 @@ std::unique_ptr<WeightMatrix> ShapeLoader::load_weight(const Wanted& wanted) {
               "what weights take as {} is known when they are encoded; a model that was converted "
               "to it tells",
               header.format);
-      const EncodedWeight part{.format = header.format,
-                               .version = 0,
-                               .dtype = dtype_,
-                               .rows = wanted_part.slice.count,
-                               .columns = wanted.columns.count,
-                               .nonzeros = std::llround(*density * static_cast<double>(elements)),
-                               .parts = {}};
-      bytes += weight_format(part.format).expected_bytes(part);
+      EncodedWeight part{.format = header.format,
+                         .version = 0,
+                         .dtype = dtype_,
+                         .rows = wanted_part.slice.count,
+                         .columns = wanted.columns.count,
+                         .nonzeros = std::llround(*density * static_cast<double>(elements)),
+                         .parts = {}};
+      format.tell_layout(part, part_layout);
+      bytes += format.expected_bytes(part);
       nonzeros += part.nonzeros;
       header.nonzeros += part.nonzeros;
     }
   }
   if (!device().is_cuda()) {
     header.nonzeros = nonzeros;
-    bytes = weight_format(header.format).bytes_on_cpu(header);
+    bytes = format.bytes_on_cpu(header);
   }
+  format.tell_layout(header, layout);
   count_bytes(bytes);
   return std::make_unique<WeightOfSize>(
       std::move(header), counted ? std::optional(nonzeros) : std::nullopt, device(), bytes);
@@ -151,14 +162,24 @@ EncodedWeight ShapeLoader::encode(const std::string& name, const WeightStore::St
   if (!threads_) {
     threads_ = std::make_unique<ThreadPool>(linears_.threads);
   }
-  EncodedWeight encoded = linears_.store->encode(
-      name, format, device().is_cuda() ? dtype_ : stored.dtype, *threads_, slice);
+  EncodedWeight encoded =
+      linears_.store->encode(name, format, device().is_cuda() ? dtype_ : stored.dtype, *threads_,
+                             slice, layout_in(std::string(format.name()), name, &stored));
   linears_.store->release(stored);
   done_ += stored.bytes;
   if (linears_.progress) {
     linears_.progress(done_, linears_.store->checkpoint().bytes());
   }
   return encoded;
+}
+
+LayoutOptions ShapeLoader::layout_in(const std::string& format, const std::string& weight,
+                                     const WeightStore::Stored* stored) const {
+  if (linears_.random) {
+    return records_in(format, linears_.random->linear(weight).records);
+  }
+  return stored != nullptr && stored->format == format ? linears_.store->layout_like(*stored)
+                                                       : records_in(format, linears_.records);
 }
 
 OwnedTensor ShapeLoader::constants(std::string_view, std::span<const float> values) {

@@ -18,6 +18,7 @@ struct LinearShapes {
   const WeightStore* store = nullptr;  // where weights come from, as they are stored there
   std::string format = {};   // a name of sparse/registry.h, to which others are converted; or empty
   LayerFormats layers = {};  // of these `format` says nothing
+  std::string records = {};  // of weights that are converted to tca_bme (WeightEncoding)
   std::optional<double> density = {};  // the share of nonzeros in weights that are converted
   // Weights that a RandomLoader makes, in formats and with zeros of their own; then nothing above
   // is looked at.
@@ -54,6 +55,9 @@ class ShapeLoader : public WeightLoader {
   std::optional<double> density_of(const std::string& weight) const;
   EncodedWeight encode(const std::string& name, const WeightStore::Stored& stored,
                        const std::optional<Slice>& slice, const WeightFormat& format);
+  // Of a weight in this format; `stored`: as which it is stored, nullptr if it is not.
+  LayoutOptions layout_in(const std::string& format, const std::string& weight,
+                          const WeightStore::Stored* stored) const;
 
   DType dtype_;
   LinearShapes linears_;

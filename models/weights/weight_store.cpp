@@ -210,7 +210,8 @@ EncodedWeight WeightStore::unchecked(std::string_view name) const {
 }
 
 EncodedWeight WeightStore::encode(std::string_view name, const WeightFormat& to, DType dtype,
-                                  ThreadPool& threads, const std::optional<Slice>& slice) const {
+                                  ThreadPool& threads, const std::optional<Slice>& slice,
+                                  const LayoutOptions& options) const {
   OwnedTensor values = dense(name, threads, slice);
   if (values.view.dtype() != dtype) {
     OwnedTensor converted =
@@ -224,7 +225,15 @@ EncodedWeight WeightStore::encode(std::string_view name, const WeightFormat& to,
   }
   const std::string reason = to.why_not(values.view);
   require(reason.empty(), "{} cannot be loaded as {}: {}", describe(name), to.name(), reason);
-  return to.encode(values.view, threads);
+  return to.encode(values.view, options, threads);
+}
+
+LayoutOptions WeightStore::layout_like(const Stored& stored) const {
+  return stored.form == Form::encoded
+             ? naming_errors(
+                   describe(stored.name),
+                   [&] { return weight_format(stored.format).layout_like(unchecked(stored.name)); })
+             : LayoutOptions();
 }
 
 void WeightStore::release(const Stored& stored) const {

@@ -66,7 +66,11 @@ class WeightStore {
   // The matrix, or a slice of it, in another format than its own, its values in `dtype`. Throws
   // Error if the format does not take it, and for values that are too large for the dtype.
   EncodedWeight encode(std::string_view name, const WeightFormat& to, DType dtype,
-                       ThreadPool& threads, const std::optional<Slice>& slice = {}) const;
+                       ThreadPool& threads, const std::optional<Slice>& slice = {},
+                       const LayoutOptions& options = {}) const;
+
+  // WeightFormat::layout_like() of an encoded one; of others by rule.
+  LayoutOptions layout_like(const Stored& stored) const;
 
   // Takes the pages of a weight that were read out of memory.
   void release(const Stored& stored) const;

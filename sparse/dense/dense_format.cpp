@@ -66,7 +66,7 @@ class DenseFormat : public WeightFormat {
     return e;
   }
 
-  std::unique_ptr<WeightMatrix> encode_without_host(const Tensor& w,
+  std::unique_ptr<WeightMatrix> encode_without_host(const Tensor& w, const LayoutOptions&,
                                                     const LoadContext& ctx) const override {
     OwnedTensor copy =
         allocate_tensor(w.device(), w.dtype(), {w.size(0), w.size(1)}, "a dense weight");

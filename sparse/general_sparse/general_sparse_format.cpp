@@ -116,11 +116,12 @@ class GeneralSparseFormat : public WeightFormat {
                : general_sparse::encode(w, general_sparse::layout_from(options.layout), threads);
   }
 
-  std::unique_ptr<WeightMatrix> encode_without_host(const Tensor& w,
+  std::unique_ptr<WeightMatrix> encode_without_host(const Tensor& w, const LayoutOptions& options,
                                                     const LoadContext& ctx) const override {
     const bool has_encoder = w.dtype() == DType::f16 || w.dtype() == DType::bf16;
     // What cannot be loaded is refused by load().
-    return ctx.device.is_cuda() && has_encoder && w.dtype() == ctx.compute
+    return options == LayoutOptions() && ctx.device.is_cuda() && has_encoder &&
+                   w.dtype() == ctx.compute
                ? general_sparse::encode_weight_cuda(w, ctx.exec())
                : nullptr;
   }

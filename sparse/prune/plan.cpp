@@ -9,6 +9,7 @@
 #include "kernels/counter_random.h"
 #include "sparse/prune/glob.h"
 #include "sparse/prune/plan_reader.h"
+#include "sparse/records_choice.h"
 
 namespace sparsellm {
 namespace {
@@ -27,6 +28,12 @@ uint64_t hash(std::string_view text) {
 }
 
 }  // namespace
+
+LayoutOptions LayerPlan::layout_in(std::string_view chosen) const {
+  return chosen == format ? LayoutOptions{.layout = layout} : records_in(chosen, records());
+}
+
+std::string LayerPlan::records() const { return may_be_records(format) ? layout : std::string(); }
 
 SparsityPlan SparsityPlan::read(const std::filesystem::path& path) {
   const JsonDocument document = read_json_file(path, kMaxFileBytes, kMaxDepth);
@@ -47,14 +54,15 @@ SparsityPlan SparsityPlan::read(const std::filesystem::path& path) {
     const nlohmann::json& rule = document.root().at("rules").at(static_cast<size_t>(i));
     const std::string name = fmt::format("{}: rule {}", file, i + 1);
     JsonValue(rule, name)
-        .allow_only({"tensors", "layers", "prune", "sparsity", "scope", "block", "seed", "format"});
+        .allow_only({"tensors", "layers", "prune", "sparsity", "scope", "block", "seed", "format",
+                     "records"});
     plan.add_rule({.name = name,
                    .patterns = read_patterns(rule, name),
                    .layers = read_layers(rule, name),
                    .plan = read_layer_plan(rule, name)});
   }
   if (fallback.present()) {
-    fallback.allow_only({"prune", "sparsity", "scope", "block", "seed", "format"});
+    fallback.allow_only({"prune", "sparsity", "scope", "block", "seed", "format", "records"});
     plan.default_ = read_layer_plan(document.root().at("default"), fallback.name());
   }
   return plan;
@@ -63,7 +71,9 @@ SparsityPlan SparsityPlan::read(const std::filesystem::path& path) {
 SparsityPlan SparsityPlan::uniform(const PruneSettings& settings, std::string format,
                                    std::string layout) {
   require_format(format);
-  if (!layout.empty()) {
+  if (may_be_records(format)) {
+    check_records(layout);
+  } else {
     weight_format(format).check_layout(layout);
   }
   SparsityPlan plan;

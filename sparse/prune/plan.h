@@ -17,7 +17,12 @@ namespace sparsellm {
 struct LayerPlan {
   PruneSettings prune;                            // without norms
   std::string format = std::string(kAutoFormat);  // a name of sparse/registry.h, or one of these
-  std::string layout = {};  // of the format (LayoutOptions::layout); empty: by rule
+  // Of the format (LayoutOptions::layout), where "auto" and "smallest" stand for it of what comes
+  // to be in tca_bme; empty: by rule.
+  std::string layout = {};
+
+  LayoutOptions layout_in(std::string_view chosen) const;  // of a weight in this format
+  std::string records() const;                             // sparse/records_choice.h
 };
 
 // Which linear layers of a model's decoder blocks are pruned how, and in which format they are
@@ -44,6 +49,8 @@ struct LayerPlan {
 //   seed      of random; 0 if it is not there
 //   format    a name of sparse/registry.h, "smallest" or "auto", the default; "dense" keeps a layer
 //             dense
+//   records   "speed" (the default) or "size", of tca_bme, also where "smallest" or "auto" choose
+//   it
 class SparsityPlan {
  public:
   // Throws Error with the file's name, and the rule's number from 1 on, for everything that is not
@@ -52,7 +59,7 @@ class SparsityPlan {
   static SparsityPlan read(const std::filesystem::path& path);
 
   // The same for all layers. Throws Error for a format that is not known, and for a layout that it
-  // cannot be told to encode in.
+  // cannot be told to encode in; those of "auto" and "smallest" are those of tca_bme.
   static SparsityPlan uniform(const PruneSettings& settings, std::string format,
                               std::string layout = {});
 

@@ -8,6 +8,7 @@
 
 #include "kernels/base/error.h"
 #include "kernels/base/json_reader.h"
+#include "sparse/records_choice.h"
 #include "sparse/registry.h"
 
 namespace sparsellm {
@@ -209,6 +210,16 @@ LayerPlan read_layer_plan(const json& rule, const std::string& name) {
   if (format.present()) {
     plan.format = format.string();
     with_name(name, [&] { require_format(plan.format); });
+  }
+  if (const JsonValue records = value["records"]; records.present()) {
+    plan.layout = records.string();
+    if (!may_be_records(plan.format)) {
+      records.refuse(fmt::format("the weight format {} has none", plan.format));
+    }
+    if (plan.layout.empty()) {
+      records.refuse("expected speed or size");
+    }
+    with_name(records.name(), [&] { check_records(plan.layout); });
   }
   return plan;
 }

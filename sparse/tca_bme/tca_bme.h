@@ -10,8 +10,9 @@ namespace sparsellm {
 // Versions of the layout:
 //   1  the paper's (paper_layout.h)
 //   2  records of bits, offsets and values (record_layout.h); what encode() makes, of pairs or not
-// Slices and joins have the version of what they are made of. formula_bytes() is the paper's for
-// both: with nonzeros side by side, version 2 may be smaller by half a percent.
+// The texts of LayoutOptions are "speed" and "size" (records_for.h): with "size" there are no
+// pairs. Slices and joins have the version of what they are made of. formula_bytes() is the paper's
+// for both: with nonzeros side by side, version 2 may be smaller by half a percent.
 const WeightFormat& tca_bme_format();
 
 }  // namespace sparsellm

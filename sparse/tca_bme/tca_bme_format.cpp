@@ -19,6 +19,7 @@ namespace sparsellm {
 namespace {
 
 using tca_bme::PaperWalker;
+using tca_bme::RecordsFor;
 using tca_bme::RecordWalker;
 
 bool is_paper(const EncodedWeight& e) { return e.version == tca_bme::kPaperVersion; }
@@ -46,6 +47,8 @@ class TcaBmeFormat : public WeightFormat {
                : fmt::format("{} nonzeros are more than the starts of tca_bme hold", nonzeros);
   }
 
+  void check_layout(std::string_view text) const override { tca_bme::records_for(text); }
+
   void validate(const EncodedWeight& e, ThreadPool& threads) const override {
     check_header(e);
     is_paper(e) ? tca_bme::validate_paper(e) : tca_bme::validate_records(e, threads);
@@ -61,7 +64,7 @@ class TcaBmeFormat : public WeightFormat {
   }
 
   int64_t expected_bytes(const EncodedWeight& e) const override {
-    return tca_bme::expected_record_bytes(e.rows, e.columns, e.nonzeros);
+    return tca_bme::expected_record_bytes(e);
   }
 
   int64_t workspace_bytes(const EncodedWeight& e, Device device, int64_t tokens,
@@ -69,7 +72,7 @@ class TcaBmeFormat : public WeightFormat {
     if (!device.is_cuda()) {
       return WeightFormat::workspace_bytes(e, device, tokens, sums);
     }
-    const tca_bme::RecordLayout layout = tca_bme::record_layout_for(e.rows * e.columns, e.nonzeros);
+    const tca_bme::RecordLayout layout = tca_bme::layout_of(e);
     const RecordMatrix matrix{.rows = e.rows,
                               .columns = e.columns,
                               .chunks = layout.chunks,
@@ -78,6 +81,18 @@ class TcaBmeFormat : public WeightFormat {
                                               ? assumed_clusters(kPlannedMultiprocessors)
                                               : count_clusters(device)};
     return tca_bme::records_workspace_bytes(matrix, tokens, sums);
+  }
+
+  void tell_layout(EncodedWeight& header, const LayoutOptions& options) const override {
+    const RecordsFor goal = tca_bme::records_for(options.layout);
+    header.parts.push_back(tca_bme::layout_part(
+        tca_bme::record_layout_for(header.rows * header.columns, header.nonzeros, goal)));
+  }
+
+  LayoutOptions layout_like(const EncodedWeight& e) const override {
+    return is_paper(e) || tca_bme::goal_of(e) == RecordsFor::speed
+               ? LayoutOptions()
+               : LayoutOptions{.layout = std::string(name_of(RecordsFor::size))};
   }
 
   std::optional<EncodedWeight> slice(const EncodedWeight& e, Axis axis,
@@ -113,12 +128,17 @@ class TcaBmeFormat : public WeightFormat {
                                ThreadPool& threads) const override {
     const std::string reason = why_not(w);
     require(reason.empty(), "{}", reason);
-    return tca_bme::encode_records(w, options.goal, threads);
+    return options.layout.empty()
+               ? tca_bme::encode_records(w, options.goal, threads)
+               : tca_bme::encode_records(w, tca_bme::records_for(options.layout), threads);
   }
 
-  std::unique_ptr<WeightMatrix> encode_without_host(const Tensor& w,
+  std::unique_ptr<WeightMatrix> encode_without_host(const Tensor& w, const LayoutOptions& options,
                                                     const LoadContext& ctx) const override {
-    return ctx.device.is_cuda() ? tca_bme::encode_weight_cuda(w, ctx.exec()) : nullptr;
+    const bool has_encoder = options.goal == LayoutFor::speed || !options.layout.empty();
+    return ctx.device.is_cuda() && has_encoder
+               ? tca_bme::encode_weight_cuda(w, tca_bme::records_for(options.layout), ctx.exec())
+               : nullptr;
   }
 
   void check_header(const EncodedWeight& e) const {

@@ -95,7 +95,7 @@ class TiledCslFormat : public WeightFormat {
     return tiled_csl::encode_records(w, threads);
   }
 
-  std::unique_ptr<WeightMatrix> encode_without_host(const Tensor& w,
+  std::unique_ptr<WeightMatrix> encode_without_host(const Tensor& w, const LayoutOptions&,
                                                     const LoadContext& ctx) const override {
     return ctx.device.is_cuda() ? tiled_csl::encode_weight_cuda(w, ctx.exec()) : nullptr;
   }

@@ -161,6 +161,7 @@ TEST(RankOptions, AsTheyWere) {
   options.kv_dtype = DType::f16;
   options.dtype = DType::bf16;
   options.weight_format = "tca_bme";
+  options.records = "size";
   options.activation_sparsity = {.mode = ActivationSparsity::Mode::predict,
                                  .votes = Votes::sign,
                                  .alpha = ActivationSparsityRequest::Alpha{1.03f, 20},
@@ -179,6 +180,7 @@ TEST(RankOptions, AsTheyWere) {
   EXPECT_EQ(rank_options_text(read.options, read.formats), text);
   EXPECT_EQ(read.options.activation_sparsity.alphas, options.activation_sparsity.alphas);
   EXPECT_EQ(read.options.kv_bytes, options.kv_bytes);
+  EXPECT_EQ(read.options.records, "size");
   own.verify = false;  // another process of the host does it
   EXPECT_FALSE(read_rank_options(text, own).options.verify);
 }

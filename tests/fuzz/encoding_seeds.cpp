@@ -16,6 +16,7 @@
 #include "kernels/base/tensor.h"
 #include "models/storage/model_writer.h"
 #include "sparse/registry.h"
+#include "sparse/tca_bme/tca_bme.h"
 #include "sparse/tca_bme/v1/paper_layout.h"
 #include "sparse/tiled_csl/format/tile_layout.h"
 #include "sparse/tiled_csl/tiled_csl.h"
@@ -64,6 +65,8 @@ void write_model_files(const fs::path& folder) {
         }
       }
       if (dtype != DType::f32) {
+        write(folder / fmt::format("tca_bme_size-{}-{}", name_of(dtype), name),
+              tca_bme_format().encode(weight.view, {.layout = "size"}, threads));
         write(folder / fmt::format("tca_bme_paper-{}-{}", name_of(dtype), name),
               tca_bme::encode_paper(weight.view, threads));
         write(folder / fmt::format("tiled_csl_paper-{}-{}", name_of(dtype), name),

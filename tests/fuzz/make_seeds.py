@@ -413,7 +413,7 @@ def session_message_seeds():
         "context_size": 0, "max_requests": 64, "step_tokens": 2048, "kv_tokens": 0, "kv_bytes": 0,
         "gpu_memory_utilization": 0.9, "deterministic": False, "steps_ahead": 1, "traces": False,
         "warm_up": True, "threads": 2, "kv_dtype": None, "dtype": "bf16", "weight_format": "auto",
-        "activation_sparsity": sparsity, "verify": True, "tuned": False, "formats": {},
+        "records": "size", "activation_sparsity": sparsity, "verify": True, "tuned": False, "formats": {},
     }
     predict = {
         "mode": "predict", "votes": "weighted", "alpha": 1.03, "alpha_layers": 20,

@@ -25,6 +25,8 @@ void check_layer(const LayerPlan& plan) {
                          [&](const WeightFormat* format) { return format->name() == plan.format; }),
          "a format that there is");
   expect(plan.prune.sparsity >= 0.0 && plan.prune.sparsity <= 1.0, "a sparsity in [0, 1]");
+  const std::string records = plan.records();
+  expect(records.empty() || records == "speed" || records == "size", "records that there are");
   expect(parse_prune_method(to_string(plan.prune.method)) == plan.prune.method,
          "a method that has a name");
 }

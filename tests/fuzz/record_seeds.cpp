@@ -43,12 +43,15 @@ std::vector<Seed> record_seeds() {
   for (const DType dtype : {DType::f16, DType::bf16}) {
     for (const Shape& shape : kShapes) {
       for (const uint32_t most_bytes : {0U, 4000U, 2U << 20}) {
-        RecordInput input{.weight = tca_bme_format().encode(weight_of(dtype, shape).view, caller),
-                          .most_bytes = most_bytes,
-                          .seed = static_cast<uint8_t>(seeds.size())};
-        seeds.push_back({.name = fmt::format("{}-{}x{}-{}-{}", name_of(dtype), shape.rows,
-                                             shape.columns, shape.spacing, most_bytes),
-                         .input = record_input(input)});
+        for (const char* records : {"speed", "size"}) {
+          RecordInput input{.weight = tca_bme_format().encode(weight_of(dtype, shape).view,
+                                                              {.layout = records}, caller),
+                            .most_bytes = most_bytes,
+                            .seed = static_cast<uint8_t>(seeds.size())};
+          seeds.push_back({.name = fmt::format("{}-{}x{}-{}-{}-{}", name_of(dtype), shape.rows,
+                                               shape.columns, shape.spacing, most_bytes, records),
+                           .input = record_input(input)});
+        }
       }
     }
   }

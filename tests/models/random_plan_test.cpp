@@ -140,6 +140,35 @@ TEST(RandomPlan, JoinedLayersHaveOneFormat) {
   EXPECT_EQ(llama(linears, 0, "mlp.up_proj").sparsity, 0.9);
 }
 
+// Those of the part with the most rows, as its format; what is given goes before the plan.
+TEST(RandomPlan, RecordsAreThoseOfThePlan) {
+  constexpr const char* kPlan = R"({"rules": [
+      {"tensors": "*.q_proj", "prune": "random", "sparsity": 0.8, "format": "tca_bme",
+       "records": "size"},
+      {"tensors": "*.o_proj", "prune": "random", "sparsity": 0.8, "format": "tca_bme",
+       "records": "speed"},
+      {"tensors": "*.down_proj", "prune": "random", "sparsity": 0.8, "format": "tca_bme"}],
+      "default": {"prune": "random", "sparsity": 0.8, "format": "tiled_csl"}})";
+  const RandomLinears linears = planned(kPlan);
+  for (const char* linear : {"q_proj", "k_proj", "v_proj"}) {
+    EXPECT_EQ(llama(linears, 1, fmt::format("self_attn.{}", linear)).format, "tca_bme");
+    EXPECT_EQ(llama(linears, 1, fmt::format("self_attn.{}", linear)).records, "size");
+  }
+  EXPECT_EQ(llama(linears, 1, "self_attn.o_proj").records, "speed");
+  EXPECT_EQ(llama(linears, 1, "mlp.down_proj").records, "");
+  EXPECT_EQ(llama(linears, 1, "mlp.up_proj").records, "");
+  const RandomLinears given = planned(kPlan, {.records = "size"});
+  for (const char* linear : {"self_attn.k_proj", "self_attn.o_proj", "mlp.down_proj"}) {
+    EXPECT_EQ(llama(given, 1, linear).records, "size");
+  }
+  const RandomWeights weights{.planned = given};
+  EXPECT_EQ(in_formats(weights, {{"model.layers.1.mlp.up_proj.weight", "tca_bme"}})
+                .linear("model.layers.1.mlp.up_proj.weight")
+                .records,
+            "size");
+  EXPECT_EQ(in_format(weights, "tca_bme").linear("model.layers.1.mlp.up_proj.weight").records, "");
+}
+
 TEST(RandomPlan, SmallestIsExpectedToBeIt) {
   for (const double sparsity : {0.0, 0.05, 0.5, 0.95, 1.0}) {
     SCOPED_TRACE(sparsity);

@@ -54,6 +54,24 @@ inline std::vector<const WeightFormat*> formats_for(const Tensor& w) {
   return formats;
 }
 
+// How weights are encoded: by the rules of all formats, and by what else the format can be told.
+struct NamedLayout {
+  LayoutOptions options;
+  const char* name;
+};
+inline std::vector<NamedLayout> other_layouts_of(const WeightFormat& format) {  // than for speed
+  std::vector<NamedLayout> layouts{{{.goal = LayoutFor::size}, "for size"}};
+  if (format.name() == "tca_bme") {
+    layouts.push_back({{.layout = "size"}, "of records for size"});
+  }
+  return layouts;
+}
+inline std::vector<NamedLayout> layouts_of(const WeightFormat& format) {
+  std::vector<NamedLayout> layouts = other_layouts_of(format);
+  layouts.insert(layouts.begin(), {{}, "for speed"});
+  return layouts;
+}
+
 inline OwnedTensor conformance_weight(DType dtype, const WeightShape& shape, double density = 0.4) {
   return make_weight(
       {.dtype = dtype, .rows = shape.rows, .columns = shape.columns, .density = density},
@@ -62,10 +80,10 @@ inline OwnedTensor conformance_weight(DType dtype, const WeightShape& shape, dou
 
 // body(w) for small weights of all dtypes that the format takes.
 template <class Body>
-void for_small_weights(const WeightFormat& format, const Body& body) {
+void for_small_weights(const WeightFormat& format, const Body& body, double density = 0.4) {
   for (DType dtype : kConformanceDTypes) {
     for (const WeightShape& shape : kSmallShapes) {
-      const OwnedTensor w = conformance_weight(dtype, shape);
+      const OwnedTensor w = conformance_weight(dtype, shape, density);
       if (format.why_not(w.view).empty()) {
         SCOPED_TRACE(fmt::format("{} {} [{}, {}]", format.name(), name_of(dtype), shape.rows,
                                  shape.columns));

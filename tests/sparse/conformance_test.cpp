@@ -209,12 +209,14 @@ class Products : public OnDevice<::testing::TestWithParam<ShapeCase>> {
                                name_of(spec.dtype), spec.rows, spec.columns, spec.density,
                                name_of(spec.pattern)));
       EncodedWeight fast = format->encode(w.view, device->threads());
-      EncodedWeight small = format->encode(w.view, {.goal = LayoutFor::size}, device->threads());
-      if (!same_encoding(small, fast)) {
-        SCOPED_TRACE("in the layout for size");
-        const std::unique_ptr<WeightMatrix> weight = device->load(*format, std::move(small));
-        expect_shape(*weight, *format, w.view);
-        calls.check(*weight, expected, *device);
+      for (const auto& [options, name] : other_layouts_of(*format)) {
+        EncodedWeight other = format->encode(w.view, options, device->threads());
+        if (!same_encoding(other, fast)) {
+          SCOPED_TRACE(name);
+          const std::unique_ptr<WeightMatrix> weight = device->load(*format, std::move(other));
+          expect_shape(*weight, *format, w.view);
+          calls.check(*weight, expected, *device);
+        }
       }
       const std::unique_ptr<WeightMatrix> weight = device->load(*format, std::move(fast));
       expect_shape(*weight, *format, w.view);
@@ -322,40 +324,41 @@ TEST_P(EachFormat, RefusesToExpandWhatDoesNotFit) {
 }
 
 TEST_P(EachFormat, IsEncodedOnTheDevice) {
-  for (double density : {0.0, 0.3, 1.0}) {
+  for (double density : {0.0, 0.01, 0.2, 0.3, 1.0}) {
     for (DType dtype : kConformanceDTypes) {
       for (const WeightShape& shape : kSmallShapes) {
         const OwnedTensor w = conformance_weight(dtype, shape, density);
         if (!format().why_not(w.view).empty()) {
           continue;
         }
-        SCOPED_TRACE(fmt::format("{} {} [{}, {}], density {}", format().name(), name_of(dtype),
-                                 shape.rows, shape.columns, density));
-        OwnedTensor there = copy_to(device->device(), w.view);
-        const std::unique_ptr<WeightMatrix> weight =
-            format().encode_on_device(there.view, device->context(dtype));
-        there = {};  // it is not needed any more
-        expect_shape(*weight, format(), w.view);
-        expect_expands_to(*weight, w.view, *device);
-        const std::unique_ptr<WeightMatrix> loaded =
-            device->load(format(), format().encode(w.view, device->threads()));
-        EXPECT_EQ(weight->bytes(), loaded->bytes());
-        EXPECT_EQ(weight->nonzeros(), loaded->nonzeros());
+        for (const auto& [options, name] : layouts_of(format())) {
+          SCOPED_TRACE(fmt::format("{} {} [{}, {}], density {}, {}", format().name(),
+                                   name_of(dtype), shape.rows, shape.columns, density, name));
+          OwnedTensor there = copy_to(device->device(), w.view);
+          const std::unique_ptr<WeightMatrix> weight =
+              format().encode_on_device(there.view, options, device->context(dtype));
+          there = {};  // it is not needed any more
+          expect_shape(*weight, format(), w.view);
+          expect_expands_to(*weight, w.view, *device);
+          const std::unique_ptr<WeightMatrix> loaded =
+              device->load(format(), format().encode(w.view, options, device->threads()));
+          EXPECT_EQ(weight->bytes(), loaded->bytes());
+          EXPECT_EQ(weight->nonzeros(), loaded->nonzeros());
+        }
       }
     }
   }
 }
 
-// Rows of w from the top, with as many in each part; every other one in the layout for size, if
-// that is wanted.
+// Rows of w from the top, with as many in each part; every other one with these options.
 std::vector<EncodedWeight> encode_parts(const WeightFormat& format, const Tensor& w,
-                                        const std::vector<int64_t>& row_counts, LayoutFor odd,
-                                        ThreadPool& threads) {
+                                        const std::vector<int64_t>& row_counts,
+                                        const LayoutOptions& odd, ThreadPool& threads) {
   std::vector<EncodedWeight> parts;
   int64_t row = 0;
   for (int64_t rows : row_counts) {
-    const LayoutFor goal = parts.size() % 2 == 0 ? LayoutFor::speed : odd;
-    parts.push_back(format.encode(w.rows(row, rows), {.goal = goal}, threads));
+    const LayoutOptions options = parts.size() % 2 == 0 ? LayoutOptions() : odd;
+    parts.push_back(format.encode(w.rows(row, rows), options, threads));
     row += rows;
   }
   return parts;
@@ -376,10 +379,10 @@ TEST_P(EachFormat, JoinsParts) {
         }
         const Expected expected = calls.expected_of(w.view, device->threads());
         for (const std::vector<int64_t>& row_counts : kRowCounts) {
-          for (LayoutFor odd : {LayoutFor::speed, LayoutFor::size}) {
-            SCOPED_TRACE(fmt::format("{} {} [300, {}], density {}, from {}{}", format().name(),
-                                     name_of(dtype), columns, density, fmt::join(row_counts, " + "),
-                                     odd == LayoutFor::size ? ", layouts by turns" : ""));
+          for (const auto& [odd, name] : layouts_of(format())) {
+            SCOPED_TRACE(fmt::format("{} {} [300, {}], density {}, from {}, every other one {}",
+                                     format().name(), name_of(dtype), columns, density,
+                                     fmt::join(row_counts, " + "), name));
             std::vector<EncodedWeight> parts =
                 encode_parts(format(), w.view, row_counts, odd, device->threads());
             const std::unique_ptr<WeightMatrix> weight = device->load(format(), parts);
@@ -409,7 +412,7 @@ TEST_P(EachFormat, JoinsUnlikeParts) {
       continue;
     }
     std::vector<EncodedWeight> parts =
-        encode_parts(format(), w.view, row_counts, LayoutFor::speed, device->threads());
+        encode_parts(format(), w.view, row_counts, {}, device->threads());
     const std::unique_ptr<WeightMatrix> weight = device->load(format(), parts);
     expect_shape(*weight, format(), w.view);
     expect_expands_to(*weight, w.view, *device);
@@ -482,8 +485,7 @@ TEST_P(EachFormat, LoadsPartsFromAFile) {
       for (const std::vector<int64_t>& row_counts : kRowCounts) {
         SCOPED_TRACE(fmt::format("{} {}, density {}, from {}", format().name(), name_of(dtype),
                                  density, fmt::join(row_counts, " + ")));
-        StoredParts stored(
-            encode_parts(format(), w.view, row_counts, LayoutFor::speed, device->threads()));
+        StoredParts stored(encode_parts(format(), w.view, row_counts, {}, device->threads()));
         const std::unique_ptr<WeightMatrix> weight =
             device->load(format(), stored.views(), &stored.file());
         expect_expands_to(*weight, w.view, *device);
@@ -501,6 +503,7 @@ TEST_P(EachFormat, LoadsSlicesOfParts) {
       {{3, 17}, {0, kColumns}},  {{0, kRows}, {0, 256}},      {{0, kRows}, {256, 264}},
       {{0, kRows}, {64, 128}},   {{0, kRows}, {5, 6}},        {{128, 128}, {128, 256}},
       {{1, 2}, {3, 4}},          {{0, kRows}, {0, kColumns}}, {{0, 128}, {512, 8}}};
+  const LayoutOptions last = layouts_of(format()).back().options;
   for (double density : {0.4, 0.3, 0.2}) {  // in other layouts of tca_bme
     const OwnedTensor w = conformance_weight(DType::f16, {2 * kRows, kColumns}, density);
     if (!format().why_not(w.view).empty()) {
@@ -517,9 +520,15 @@ TEST_P(EachFormat, LoadsSlicesOfParts) {
                                 .columns(slice.columns.begin, slice.columns.count);
         set_values(expected.view.rows(part * slice.rows.count, slice.rows.count), values_of(from));
       }
-      for (const bool of_file : {false, true}) {
-        StoredParts stored(
-            encode_parts(format(), w.view, {kRows, kRows}, LayoutFor::speed, device->threads()));
+      for (const auto& [of_file, options] : {std::pair{false, LayoutOptions()},
+                                             {true, LayoutOptions()},
+                                             {false, last},
+                                             {true, last}}) {
+        std::vector<EncodedWeight> parts;
+        for (const int64_t first : {int64_t{0}, kRows}) {
+          parts.push_back(format().encode(w.view.rows(first, kRows), options, device->threads()));
+        }
+        StoredParts stored(parts);
         const std::unique_ptr<WeightMatrix> weight = device->load_slices(
             format(), stored.views(), slice, of_file ? &stored.file() : nullptr);
         EXPECT_EQ(weight->out(), 2 * slice.rows.count);
@@ -527,8 +536,7 @@ TEST_P(EachFormat, LoadsSlicesOfParts) {
         expect_expands_to(*weight, expected.view, *device);
       }
     }
-    StoredParts stored(
-        encode_parts(format(), w.view, {kRows, kRows}, LayoutFor::speed, device->threads()));
+    StoredParts stored(encode_parts(format(), w.view, {kRows, kRows}, {}, device->threads()));
     for (const Slice& outside : {Slice{{0, kRows + 1}, {0, 1}}, Slice{{0, 1}, {kColumns, 1}},
                                  Slice{{-1, 1}, {0, 1}}, Slice{{0, 1}, {1, INT64_MAX}}}) {
       EXPECT_TRUE(throws_error(
@@ -543,8 +551,7 @@ TEST_P(EachFormat, NamesThePartFromAFileThatIsDamaged) {
   const OwnedTensor w = conformance_weight(DType::f16, {192, 130});
   for (size_t bad : {size_t{0}, size_t{1}, size_t{2}}) {
     SCOPED_TRACE(bad);
-    StoredParts stored(
-        encode_parts(format(), w.view, {64, 64, 64}, LayoutFor::speed, device->threads()));
+    StoredParts stored(encode_parts(format(), w.view, {64, 64, 64}, {}, device->threads()));
     const std::string name = fmt::format("part {}: ", bad);
     const auto expect_refused = [&] {
       EXPECT_TRUE(

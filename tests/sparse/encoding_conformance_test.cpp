@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -55,12 +56,19 @@ void check_encodings(const WeightSpec& spec, ThreadPool& threads) {
     SCOPED_TRACE(fmt::format("{} {} [{}, {}], density {}, {}", format->name(), name_of(spec.dtype),
                              spec.rows, spec.columns, spec.density, name_of(spec.pattern)));
     const EncodedWeight fast = format->encode(w.view, threads);
-    const EncodedWeight small = format->encode(w.view, {.goal = LayoutFor::size}, threads);
-    EXPECT_LE(small.bytes(), fast.bytes());
     check_encoding(*format, fast, spec, w.view, threads);
-    if (!same_encoding(small, fast)) {
-      SCOPED_TRACE("in the layout for size");
-      check_encoding(*format, small, spec, w.view, threads);
+    int64_t small = fast.bytes();
+    for (const auto& [options, name] : other_layouts_of(*format)) {
+      const EncodedWeight other = format->encode(w.view, options, threads);
+      if (options.goal == LayoutFor::size) {
+        small = other.bytes();
+        EXPECT_LE(small, fast.bytes());
+      }
+      if (!same_encoding(other, fast)) {
+        SCOPED_TRACE(name);
+        EXPECT_LE(small, other.bytes() + other.bytes() / 256);
+        check_encoding(*format, other, spec, w.view, threads);
+      }
     }
   }
 }
@@ -115,11 +123,14 @@ class EachEncoding : public ::testing::TestWithParam<std::string_view> {  // its
 TEST_P(EachEncoding, IsAlikeOnAnyNumberOfThreads) {
   for_small_weights(format(), [&](const Tensor& w) {
     ThreadPool one(1);
-    const EncodedWeight expected = format().encode(w, one);
-    for (int count : {2, 3}) {
-      ThreadPool threads(count);
-      EXPECT_TRUE(same_encoding(format().encode(w, threads), expected)) << count;
-      EXPECT_TRUE(same_matrix(format().decode(expected, threads).view, w)) << count;
+    for (const auto& [options, name] : layouts_of(format())) {
+      SCOPED_TRACE(name);
+      const EncodedWeight expected = format().encode(w, options, one);
+      for (int count : {2, 3}) {
+        ThreadPool threads(count);
+        EXPECT_TRUE(same_encoding(format().encode(w, options, threads), expected)) << count;
+        EXPECT_TRUE(same_matrix(format().decode(expected, threads).view, w)) << count;
+      }
     }
   });
 }
@@ -162,43 +173,58 @@ std::string layout_of(const EncodedWeight& e) {
   return {};
 }
 
-TEST_P(EachEncoding, SlicesAnyRange) {
-  for_small_weights(format(), [&](const Tensor& w) {
-    ThreadPool threads(2);
-    const EncodedWeight e = format().encode(w, threads);
-    for (Axis axis : {Axis::rows, Axis::columns}) {
-      const int64_t size = w.size(axis == Axis::rows ? 0 : 1);
-      for (const Range& range :
-           {Range{0, size}, Range{0, size / 2}, Range{size / 2, size - size / 2}, Range{0, 0},
-            Range{size, 0}, Range{size / 3, size / 3}, Range{0, 64}, Range{64, size - 64},
-            Range{64, 64}, Range{128, 128}, Range{256, 256}, Range{1, 64}}) {
-        if (range.count < 0 || range.begin + range.count > size) {
-          continue;
-        }
-        SCOPED_TRACE(fmt::format("{} {} from {}", range.count,
-                                 axis == Axis::rows ? "rows" : "columns", range.begin));
-        const OwnedTensor part =
-            testing::copy_of(axis == Axis::rows ? w.rows(range.begin, range.count)
-                                                : w.columns(range.begin, range.count));
-        const EncodedWeight sliced = slice(e, axis, range, threads);
-        ASSERT_NO_THROW(format().validate(sliced));
-        const EncodedWeight encoded = format().encode(part.view, threads);
-        if (layout_of(sliced) == layout_of(encoded)) {
-          EXPECT_TRUE(same_encoding(sliced, encoded));
-        }
-        EXPECT_TRUE(same_matrix(format().decode(sliced, threads).view, part.view));
+// Slices of w, encoded so, and what the result of another encoder would be.
+void check_slices(const WeightFormat& format, const Tensor& w, const LayoutOptions& options) {
+  ThreadPool threads(2);
+  const EncodedWeight e = format.encode(w, options, threads);
+  for (Axis axis : {Axis::rows, Axis::columns}) {
+    const int64_t size = w.size(axis == Axis::rows ? 0 : 1);
+    for (const Range& range :
+         {Range{0, size}, Range{0, size / 2}, Range{size / 2, size - size / 2}, Range{0, 0},
+          Range{size, 0}, Range{size / 3, size / 3}, Range{0, 64}, Range{64, size - 64},
+          Range{64, 64}, Range{128, 128}, Range{256, 256}, Range{1, 64}}) {
+      if (range.count < 0 || range.begin + range.count > size) {
+        continue;
       }
+      SCOPED_TRACE(fmt::format("{} {} from {}", range.count,
+                               axis == Axis::rows ? "rows" : "columns", range.begin));
+      const OwnedTensor part =
+          testing::copy_of(axis == Axis::rows ? w.rows(range.begin, range.count)
+                                              : w.columns(range.begin, range.count));
+      const EncodedWeight sliced = slice(e, axis, range, threads);
+      ASSERT_NO_THROW(format.validate(sliced));
+      const EncodedWeight encoded = format.encode(part.view, options, threads);
+      if (layout_of(sliced) == layout_of(encoded)) {
+        EXPECT_TRUE(same_encoding(sliced, encoded));
+      }
+      EXPECT_TRUE(same_matrix(format.decode(sliced, threads).view, part.view));
     }
-  });
+  }
+}
+
+TEST_P(EachEncoding, SlicesAnyRange) {
+  for (const double density : {0.4, 0.2, 0.1, 0.01}) {
+    for_small_weights(
+        format(),
+        [&](const Tensor& w) {
+          for (const auto& [options, name] : layouts_of(format())) {
+            SCOPED_TRACE(fmt::format("density {}, {}", density, name));
+            check_slices(format(), w, options);
+          }
+        },
+        density);
+  }
 }
 
 // Rows of w from the top, with as many in each part, the parts in these formats by turns, joined.
 EncodedWeight join(const Tensor& w, const std::vector<int64_t>& row_counts,
-                   const std::vector<const WeightFormat*>& formats, ThreadPool& threads) {
+                   const std::vector<const WeightFormat*>& formats, ThreadPool& threads,
+                   const LayoutOptions& options = {}) {
   std::vector<EncodedWeight> parts;
   int64_t row = 0;
   for (size_t i = 0; i < row_counts.size(); ++i) {
-    parts.push_back(formats[i % formats.size()]->encode(w.rows(row, row_counts[i]), threads));
+    parts.push_back(
+        formats[i % formats.size()]->encode(w.rows(row, row_counts[i]), options, threads));
     row += row_counts[i];
   }
   std::vector<const EncodedWeight*> pointers;
@@ -209,6 +235,10 @@ EncodedWeight join(const Tensor& w, const std::vector<int64_t>& row_counts,
   return concat_rows(pointers, threads);
 }
 
+const std::vector<std::vector<int64_t>> kJoinedRows{
+    {300},           {64, 236},    {128, 64, 108},  {256, 44},
+    {100, 100, 100}, {1, 63, 236}, {0, 64, 0, 236}, {299, 1}};
+
 TEST_P(EachEncoding, JoinsRows) {
   ThreadPool threads(2);
   for (DType dtype : kConformanceDTypes) {
@@ -217,20 +247,31 @@ TEST_P(EachEncoding, JoinsRows) {
       if (!format().why_not(w.view).empty()) {
         continue;
       }
-      for (const std::vector<int64_t>& row_counts :
-           std::vector<std::vector<int64_t>>{{300},
-                                             {64, 236},
-                                             {128, 64, 108},
-                                             {256, 44},
-                                             {100, 100, 100},
-                                             {1, 63, 236},
-                                             {0, 64, 0, 236},
-                                             {299, 1}}) {
+      for (const std::vector<int64_t>& row_counts : kJoinedRows) {
         SCOPED_TRACE(fmt::format("{} {} [300, {}] from {}", format().name(), name_of(dtype),
                                  columns, fmt::join(row_counts, " + ")));
         const EncodedWeight joined = join(w.view, row_counts, {&format()}, threads);
         ASSERT_NO_THROW(format().validate(joined));
         EXPECT_TRUE(same_encoding(joined, format().encode(w.view, threads)));
+      }
+    }
+  }
+}
+
+// Copied or encoded again, records for size stay so.
+TEST(Records, ForSizeAreJoinedForSize) {
+  ThreadPool threads(2);
+  const WeightFormat& format = weight_format("tca_bme");
+  const LayoutOptions size{.layout = "size"};
+  for (const double density : {0.0, 0.01, 0.1, 0.19}) {
+    for (int64_t columns : {256, 400}) {
+      const OwnedTensor w = conformance_weight(DType::f16, {300, columns}, density);
+      for (const std::vector<int64_t>& row_counts : kJoinedRows) {
+        SCOPED_TRACE(fmt::format("density {}, [300, {}] from {}", density, columns,
+                                 fmt::join(row_counts, " + ")));
+        const EncodedWeight joined = join(w.view, row_counts, {&format}, threads, size);
+        ASSERT_NO_THROW(format.validate(joined));
+        EXPECT_TRUE(same_encoding(joined, format.encode(w.view, size, threads)));
       }
     }
   }
@@ -273,8 +314,9 @@ TEST(EveryFormat, RefusesALayoutThatItDoesNotHave) {
   const OwnedTensor w = conformance_weight(DType::f16, {64, 64});
   for (const WeightFormat* format : formats_for(w.view)) {
     const std::string message =
-        format->name() == "general_sparse"
-            ? "layout: expected 'positions=', found 'fast'"
+        format->name() == "general_sparse" ? "layout: expected 'positions=', found 'fast'"
+        : format->name() == "tca_bme"
+            ? "records for \"fast\"; they are for speed or size"
             : fmt::format("the layout of the weight format {} cannot be chosen", format->name());
     ASSERT_NO_THROW(format->check_layout(""));
     EXPECT_TRUE(throws_error([&] { format->check_layout("fast"); }, message));

@@ -102,9 +102,17 @@ TEST(SparsityPlan, Uniform) {
                 .for_tensor(llama(3, "mlp.up_proj"), 3, 4)
                 .layout,
             layout);
-  EXPECT_TRUE(throws_error([&] { SparsityPlan::uniform(settings, "tca_bme", layout); },
-                           "the layout of the weight format tca_bme cannot be chosen"));
-  EXPECT_TRUE(throws_error([&] { SparsityPlan::uniform(settings, "auto", layout); }, "auto"));
+  EXPECT_TRUE(throws_error([&] { SparsityPlan::uniform(settings, "tiled_csl", layout); },
+                           "the layout of the weight format tiled_csl cannot be chosen"));
+  for (const char* format : {"tca_bme", "auto", "smallest"}) {
+    EXPECT_TRUE(throws_error([&] { SparsityPlan::uniform(settings, format, layout); },
+                             "they are for speed or size"));
+    const LayerPlan small =
+        SparsityPlan::uniform(settings, format, "size").for_tensor(llama(3, "mlp.up_proj"), 3, 4);
+    EXPECT_EQ(small.records(), "size");
+    EXPECT_EQ(small.layout_in("tca_bme"), (LayoutOptions{.layout = "size"}));
+    EXPECT_EQ(small.layout_in("tiled_csl"), LayoutOptions());
+  }
   EXPECT_TRUE(
       throws_error([&] { SparsityPlan::uniform(settings, "coo"); },
                    "the weight format \"coo\" is not known; use one of auto, smallest, dense"));
@@ -145,6 +153,33 @@ TEST(SparsityPlan, FirstMatchingRuleWins) {
   EXPECT_EQ(gate.prune.method.kind, Kind::magnitude);
   EXPECT_EQ(gate.prune.sparsity, 1.0);
   EXPECT_EQ(gate.prune.block, BlockShape());
+}
+
+TEST(SparsityPlan, RecordsOfWhatMayBeTcaBme) {
+  const SparsityPlan plan = read(R"({
+    "rules": [
+      {"tensors": "*.q_proj", "prune": "none", "format": "tca_bme", "records": "size"},
+      {"tensors": "*.k_proj", "prune": "none", "records": "speed"},
+      {"tensors": "*.v_proj", "prune": "none", "format": "tca_bme"}
+    ],
+    "default": {"prune": "none", "format": "smallest", "records": "size"}})");
+  const auto of = [&](const char* module) {
+    return plan.for_tensor(llama(0, module), 0, 4).records();
+  };
+  EXPECT_EQ(of("self_attn.q_proj"), "size");
+  EXPECT_EQ(of("self_attn.k_proj"), "speed");
+  EXPECT_EQ(of("self_attn.v_proj"), "");
+  EXPECT_EQ(of("self_attn.o_proj"), "size");
+  expect_rule_error(R"("tensors": "*.fc2", "prune": "none", "records": "small")",
+                    "they are for speed or size");
+  expect_rule_error(R"("tensors": "*.fc2", "prune": "none", "records": "")", "speed or size");
+  expect_rule_error(R"("tensors": "*.fc2", "prune": "none", "records": 1)", "records");
+  for (const char* format : {"dense", "tiled_csl", "general_sparse"}) {
+    expect_rule_error(
+        fmt::format(R"("tensors": "*.fc2", "prune": "none", "format": "{}", "records": "size")",
+                    format),
+        fmt::format("the weight format {} has none", format));
+  }
 }
 
 TEST(SparsityPlan, WithoutDefaultNothingIsPruned) {

@@ -33,12 +33,12 @@ constexpr Slice kSlices[] = {
     {{128, 256}, {384, 266}},    {{128, 0}, {0, kColumns}},   {{0, kRows}, {128, 0}}};
 
 template <class Checker>
-void check_slices(const std::string& name, double density) {
+void check_slices(const std::string& name, double density, const LayoutOptions& options = {}) {
   const WeightFormat& format = weight_format(name);
   ThreadPool threads(2);
   const OwnedTensor w =
       make_weight({.dtype = DType::f16, .rows = kRows, .columns = kColumns, .density = density}, 3);
-  const EncodedWeight e = format.encode(w.view, threads);
+  const EncodedWeight e = format.encode(w.view, options, threads);
   for (const Slice& slice : kSlices) {
     SCOPED_TRACE(fmt::format("{} {}: rows {} + {}, columns {} + {}", name, density,
                              slice.rows.begin, slice.rows.count, slice.columns.begin,
@@ -84,6 +84,9 @@ TEST(RecordSlice, IsMadeOfItsRecords) {
   for (const double density : {0.4, 0.3, 0.2}) {  // each layout of tca_bme
     check_slices<tca_bme::RecordChecker>("tca_bme", density);
     check_slices<tiled_csl::RecordChecker>("tiled_csl", density);
+  }
+  for (const double density : {0.2, 0.1, 0.01, 0.0}) {
+    check_slices<tca_bme::RecordChecker>("tca_bme", density, {.layout = "size"});
   }
 }
 

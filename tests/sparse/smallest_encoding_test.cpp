@@ -99,6 +99,17 @@ TEST_F(SmallestEncoding, IsOneOfTheFormatsThatAreGiven) {
   EXPECT_LT(of_all(w.view)->bytes(), of_bitmaps(w.view)->bytes());
 }
 
+TEST_F(SmallestEncoding, HasTheRecordsThatAreAskedFor) {
+  const OwnedTensor w =
+      make_weight({.dtype = DType::f16, .rows = 512, .columns = 512, .density = 0.1}, 101);
+  const WeightFormat* const only[] = {&tca_bme_format()};
+  for (const char* records : {"speed", "size"}) {
+    const std::optional<EncodedWeight> e = encode_smallest(w.view, only, threads_, records);
+    ASSERT_TRUE(e.has_value());
+    EXPECT_TRUE(same_encoding(*e, tca_bme_format().encode(w.view, {.layout = records}, threads_)));
+  }
+}
+
 TEST_F(SmallestEncoding, IsInAFormatThatTakesTheMatrix) {
   const OwnedTensor f32 = allocate_tensor({}, DType::f32, {64, 64}, "a test");
   std::fill_n(f32.view.data<float>(), 64 * 64, 0.0f);

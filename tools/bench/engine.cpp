@@ -75,6 +75,9 @@ void check_bench_model_args(const BenchModelArgs& args) {
     throw UsageError(fmt::format("--pattern {} is for the random weights of --config",
                                  to_string(*args.pattern)));
   }
+  if (args.plan.empty() || args.model.weight_format != ModelArgs().weight_format) {
+    check_model_args(args.model);  // else the plan has formats
+  }
   if (args.pattern && args.plan.empty()) {
     check_pattern("--pattern", *args.pattern, args.sparsity);
   }
@@ -174,14 +177,16 @@ RandomWeights random_weights(const BenchModelArgs& args, const EngineOptions& op
                         .sparsity = args.sparsity,
                         .pattern = args.pattern.value_or(ZeroPattern()),
                         .seed = args.seed,
-                        .format = options.weight_format};
+                        .format = options.weight_format,
+                        .records = options.records};
   if (!args.plan.empty()) {
     weights.planned = plan_random_linears(SparsityPlan::read(args.plan), read_bench_config(args),
                                           {.device = options.device,
                                            .dtype = weights.dtype,
                                            .pattern = args.pattern,
                                            .format = options.weight_format,
-                                           .keeps_formats = args.keeps_planned_formats});
+                                           .keeps_formats = args.keeps_planned_formats,
+                                           .records = options.records});
   }
   return weights;
 }

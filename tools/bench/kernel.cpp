@@ -10,7 +10,9 @@
 #include "kernels/fill_random.h"
 #include "sparse/dense/dense.h"
 #include "sparse/general_sparse/general_sparse.h"
+#include "sparse/records_choice.h"
 #include "sparse/registry.h"
+#include "sparse/tca_bme/tca_bme.h"
 #include "tools/bench/cpu_clock.h"
 #include "tools/bench/dense_baseline.h"
 #include "tools/bench/format_contender.h"
@@ -161,9 +163,9 @@ class KernelBench {
     if (weight != nullptr) {
       try {
         ContenderInput input = meter_.input(weight->operands, options_.rotation_bytes);
-        if (format == general_sparse::kName) {
-          input.layout = options_.layout;
-        }
+        input.layout = format == general_sparse::kName
+                           ? options_.layout
+                           : records_in(format, options_.records).layout;
         const std::unique_ptr<Contender> contender = make_contender(format, input);
         for (KernelResult& result : results) {
           try {
@@ -327,6 +329,9 @@ void check_options(const KernelBenchOptions& options) {
   require(options.layout.empty() || contains(options.formats, general_sparse::kName),
           "a layout is for the format {}, which is not among the formats", general_sparse::kName);
   general_sparse_format().check_layout(options.layout);
+  require(options.records.empty() || contains(options.formats, tca_bme_format().name()),
+          "records are of the format {}, which is not among the formats", tca_bme_format().name());
+  check_records(options.records);
 }
 
 std::vector<KernelResult> bench_kernels(const KernelBenchOptions& options,

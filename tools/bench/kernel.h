@@ -27,6 +27,7 @@ struct KernelBenchOptions {
   // "dense" alone.
   std::vector<std::string> formats{"dense"};
   std::string layout = {};                  // of general_sparse, as its text; empty: by rule
+  std::string records = {};                 // of tca_bme (sparse/records_choice.h)
   DType dtype = DType::f16;                 // or bf16; the activations of the CPU are f32
   int64_t repeat = 20;                      // replays that the median is taken over
   int64_t rotation_bytes = kRotationBytes;  // that the copies of a weight have together, at least

@@ -60,7 +60,8 @@ LayerSource open_layers(const BenchModelArgs& args, const BenchEngineSize& size,
   if (options.verify) {
     ModelFile(*checkpoint).verify([](int64_t, int64_t) {});
   }
-  WeightEncoding encoding{.format = options.weight_format, .threads = options.threads};
+  WeightEncoding encoding{
+      .format = options.weight_format, .threads = options.threads, .records = options.records};
   const int64_t blocks = source.config.num_layers;
   source.alike = {{.block = blocks / 2, .count = blocks}};
   if (encoding.format == kAutoFormat) {

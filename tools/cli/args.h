@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "engine/engine.h"
@@ -21,6 +22,7 @@ struct ModelArgs {
   std::string tune_cache;  // empty: where the user's caches are
   bool tunes = true;
   std::string weight_format = "stored";
+  std::string records;  // sparse/records_choice.h
   ActivationSparsityRequest activation_sparsity;
   bool verify = false;
   int threads = 0;
@@ -46,9 +48,17 @@ CLI::Validator is_seed();
 // Checks that the text of an option is that of a layout of general_sparse.
 CLI::Validator is_layout();
 
+// --records, for sparse/records_choice.h.
+CLI::Option* add_records_arg(CLI::App& app, std::string& records);
+// Throws UsageError for --records where no weight comes to be in tca_bme by the format that `flag`
+// names.
+void check_records_arg(const std::string& records, std::string_view flag, std::string_view format);
+
 // --cpu-isa, for parse_cpu_isa().
 void add_cpu_isa_arg(CLI::App& app, std::string& isa);
 void add_model_args(CLI::App& app, ModelArgs& args);
+// Throws UsageError for flags that have no meaning with others.
+void check_model_args(const ModelArgs& args);
 
 // --gpu-memory, in bytes.
 void add_gpu_memory_arg(CLI::App& app, int64_t& bytes);

@@ -39,6 +39,7 @@ struct ConvertArgs {
   std::optional<std::string> dtype;
   std::string format = std::string(kAutoFormat);
   std::string layout;
+  std::string records;
   std::optional<std::string> format_rules;
   std::string prune = "none";
   std::optional<double> sparsity;
@@ -83,6 +84,7 @@ void add_prune_args(CLI::App& app, ConvertArgs& args) {
       ->type_name("TEXT")
       ->check(is_layout())
       ->excludes(plan);
+  add_records_arg(app, args.records)->excludes(plan);
   app.add_option("--format-rules", args.format_rules,
                  "JSON file of the rules that auto goes by, such as those in configs/format-rules "
                  "[those of configs/format-rules/h200.json]")
@@ -248,7 +250,8 @@ ConvertOptions options_of(const ConvertArgs& args) {
       .input = args.model,
       .output = args.output,
       .plan = args.plan ? SparsityPlan::read(*args.plan)
-                        : SparsityPlan::uniform(prune_settings(args), args.format, args.layout)};
+                        : SparsityPlan::uniform(prune_settings(args), args.format,
+                                                args.records.empty() ? args.layout : args.records)};
   options.activation_sparsity = sparsity_search(args);
   if (args.calibration && !options.activation_sparsity) {
     constexpr int64_t kTokens = 32768;
@@ -294,6 +297,7 @@ void convert(const ConvertArgs& args) {
   if (!args.layout.empty() && args.format != general_sparse::kName) {
     throw UsageError(fmt::format("--layout is not for --format {}", args.format));
   }
+  check_records_arg(args.records, "--format", args.format);
   catch_interrupts();
   ConvertOptions options = options_of(args);
   Environment environment{{.key = "model", .value = args.model}};

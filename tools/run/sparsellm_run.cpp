@@ -267,6 +267,9 @@ RunEntries run_entries(const OpenDirectory& directory, const RunArgs& args, cons
       {"--deterministic", fmt::format("{}", args.deterministic)},
       {"--parse-special", fmt::format("{}", args.parse_special)},
   };
+  if (!options.records.empty()) {
+    entries.emplace("--records", options.records);
+  }
   if (options.kv_dtype == DType::f16) {
     entries.emplace("--kv-dtype", "f16");  // runs of versions without the flag have f32
   }
@@ -416,6 +419,7 @@ void run_prompt(const RunArgs& args, spdlog::logger& log) {
 
 void run(const RunArgs& args) {
   make_prompt(args.generation, {});  // what is wrong with the flags is said before all else
+  check_model_args(args.model);
   if (args.step_tokens < max_requests(args)) {
     throw UsageError(fmt::format("--batch-size {} is less than --parallel {}", args.step_tokens,
                                  max_requests(args)));

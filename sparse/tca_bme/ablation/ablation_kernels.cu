@@ -207,7 +207,7 @@ DeviceRecords encode_records_as_paper(const Tensor& w, int32_t chunks, ExecConte
   require(w.dtype() == DType::f16 && w.contiguous(), "records as in the paper of {} {}",
           name_of(w.dtype()), w.shape_string());
   DeviceRecords made =
-      encode_records_cuda(w, ctx, RecordLayout{.chunks = chunks, .values = RecordValues::single});
+      encode_records_cuda(w, RecordLayout{.chunks = chunks, .values = RecordValues::single}, ctx);
   const RecordGrid grid = record_grid(w.size(0), w.size(1), made.layout);
   launch(ctx, paper_order_kernel,
          {.blocks = dim3(static_cast<unsigned>(grid.count())), .threads = kLanes},

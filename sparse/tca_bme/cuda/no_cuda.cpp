@@ -16,7 +16,7 @@ std::unique_ptr<WeightMatrix> load_records_cuda(const RecordUploads&, const Load
   fail_without_cuda();
 }
 
-std::unique_ptr<WeightMatrix> encode_weight_cuda(const Tensor&, ExecContext&) {
+std::unique_ptr<WeightMatrix> encode_weight_cuda(const Tensor&, RecordsFor, ExecContext&) {
   fail_without_cuda();
 }
 

@@ -210,8 +210,8 @@ void emit(const DenseSource& source, const RecordGrid& grid, const DeviceRecords
 
 }  // namespace
 
-DeviceRecords encode_records_cuda(const Tensor& w, ExecContext& ctx,
-                                  std::optional<RecordLayout> layout) {
+DeviceRecords encode_records_cuda(const Tensor& w, std::variant<RecordsFor, RecordLayout> layout,
+                                  ExecContext& ctx) {
   check_tensor({"encode", "w"}, w, Elements::activation, {kAnySize, kAnySize}, ctx);
   const int64_t rows = w.size(0);
   const int64_t columns = w.size(1);
@@ -230,9 +230,11 @@ DeviceRecords encode_records_cuda(const Tensor& w, ExecContext& ctx,
 
   read(std::span(&nonzeros, 1), total.data(), ctx);
   made.nonzeros = static_cast<int64_t>(nonzeros);
-  require(starts_hold(rows, columns, made.nonzeros),
+  const auto* const goal = std::get_if<RecordsFor>(&layout);
+  require(starts_hold(rows, columns, made.nonzeros, goal != nullptr ? *goal : RecordsFor::speed),
           "{} nonzeros are more than 32-bit starts of records hold", made.nonzeros);
-  made.layout = layout.value_or(record_layout_for(rows * columns, made.nonzeros));
+  made.layout = goal != nullptr ? record_layout_for(rows * columns, made.nonzeros, *goal)
+                                : std::get<RecordLayout>(layout);
   const RecordGrid grid = record_grid(rows, columns, made.layout);
   made.starts =
       Buffer(ctx.device, (grid.count() + 1) * int64_t{sizeof(uint32_t)}, "an encoded weight");

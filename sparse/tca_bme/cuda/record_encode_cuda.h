@@ -1,13 +1,14 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
+#include <variant>
 
 #include "kernels/base/buffer.h"
 #include "kernels/base/exec.h"
 #include "kernels/base/tensor.h"
 #include "sparse/tca_bme/format/record_layout.h"
 #include "sparse/tca_bme/format/record_sizes.h"
+#include "sparse/tca_bme/format/records_for.h"
 
 namespace sparsellm::tca_bme {
 
@@ -21,9 +22,9 @@ struct DeviceRecords {
 };
 
 // Encodes w [rows, columns], f16 or bf16, on the CUDA device of ctx; its rows may be strided. The
-// layout is that of record_layout_for() unless there is another. Takes a two-thousandth of its
-// memory besides what it returns; synchronises. Throws Error for more nonzeros than starts hold.
-DeviceRecords encode_records_cuda(const Tensor& w, ExecContext& ctx,
-                                  std::optional<RecordLayout> layout = std::nullopt);
+// layout is this one, or that of record_layout_for(). Takes a two-thousandth of its memory besides
+// what it returns; synchronises. Throws Error for more nonzeros than starts hold.
+DeviceRecords encode_records_cuda(const Tensor& w, std::variant<RecordsFor, RecordLayout> layout,
+                                  ExecContext& ctx);
 
 }  // namespace sparsellm::tca_bme

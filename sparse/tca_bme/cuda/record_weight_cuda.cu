@@ -253,8 +253,9 @@ std::unique_ptr<WeightMatrix> load_records_cuda(const RecordUploads& parts,
   return std::make_unique<CudaRecordWeight>(std::move(made), parts.front()->dtype(), rows, columns);
 }
 
-std::unique_ptr<WeightMatrix> encode_weight_cuda(const Tensor& w, ExecContext& ctx) {
-  return std::make_unique<CudaRecordWeight>(encode_records_cuda(w, ctx), w.dtype(), w.size(0),
+std::unique_ptr<WeightMatrix> encode_weight_cuda(const Tensor& w, RecordsFor goal,
+                                                 ExecContext& ctx) {
+  return std::make_unique<CudaRecordWeight>(encode_records_cuda(w, goal, ctx), w.dtype(), w.size(0),
                                             w.size(1));
 }
 

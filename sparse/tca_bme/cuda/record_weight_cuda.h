@@ -3,6 +3,7 @@
 #include <memory>
 
 #include "sparse/load_context.h"
+#include "sparse/tca_bme/format/records_for.h"
 #include "sparse/tca_bme/host/record_uploads.h"
 #include "sparse/weight_matrix.h"
 
@@ -16,6 +17,7 @@ namespace sparsellm::tca_bme {
 std::unique_ptr<WeightMatrix> load_records_cuda(const RecordUploads& parts, const LoadContext& ctx);
 
 // Encodes w, which lies on the device of ctx, there (record_encode_cuda.h).
-std::unique_ptr<WeightMatrix> encode_weight_cuda(const Tensor& w, ExecContext& ctx);
+std::unique_ptr<WeightMatrix> encode_weight_cuda(const Tensor& w, RecordsFor goal,
+                                                 ExecContext& ctx);
 
 }  // namespace sparsellm::tca_bme

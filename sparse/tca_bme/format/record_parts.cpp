@@ -35,13 +35,29 @@ RecordLayout read_record_layout(const EncodedWeight& e) {
   return {.chunks = static_cast<int32_t>(chunks), .values = static_cast<RecordValues>(values)};
 }
 
-NewRecords::NewRecords(const RecordLayout& record_layout, int64_t count)
-    : layout(new_part<uint32_t>(std::string(kLayout), DType::u32, kLayoutWords)),
-      starts(new_part<uint32_t>(std::string(kStarts), DType::u32, count + 1)) {
-  const std::array<uint32_t, kLayoutWords> words = {static_cast<uint32_t>(record_layout.chunks),
-                                                    static_cast<uint32_t>(record_layout.values)};
-  std::copy(words.begin(), words.end(), layout.values.begin());
+EncodedPart layout_part(const RecordLayout& layout) {
+  NewPart<uint32_t> made = new_part<uint32_t>(std::string(kLayout), DType::u32, kLayoutWords);
+  const std::array<uint32_t, kLayoutWords> words = {static_cast<uint32_t>(layout.chunks),
+                                                    static_cast<uint32_t>(layout.values)};
+  std::copy(words.begin(), words.end(), made.values.begin());
+  return std::move(made.part);
 }
+
+RecordLayout layout_of(const EncodedWeight& header) {
+  return header.parts.empty() ? record_layout_for(header.rows * header.columns, header.nonzeros)
+                              : read_record_layout(header);
+}
+
+RecordsFor goal_of(const EncodedWeight& e) {
+  const RecordLayout fastest = record_layout_for(e.rows * e.columns, e.nonzeros);
+  const RecordLayout layout = layout_of(e);
+  return fastest.pairs() && !layout.pairs() && layout.chunks == fastest.chunks ? RecordsFor::size
+                                                                               : RecordsFor::speed;
+}
+
+NewRecords::NewRecords(const RecordLayout& record_layout, int64_t count)
+    : layout(layout_part(record_layout)),
+      starts(new_part<uint32_t>(std::string(kStarts), DType::u32, count + 1)) {}
 
 void NewRecords::allocate_records() {
   records = new_part<std::byte>(std::string(kRecords), DType::u8,
@@ -56,20 +72,23 @@ EncodedWeight NewRecords::finish(const EncodedWeight& header) {
                   .columns = header.columns,
                   .nonzeros = header.nonzeros,
                   .parts = {}};
-  e.parts.push_back(std::move(layout.part));
+  e.parts.push_back(std::move(layout));
   e.parts.push_back(std::move(starts.part));
   e.parts.push_back(std::move(records.part));
   return e;
 }
 
-bool starts_hold(int64_t rows, int64_t columns, int64_t nonzeros) {
-  const RecordLayout layout = record_layout_for(rows * columns, nonzeros);
+bool starts_hold(int64_t rows, int64_t columns, int64_t nonzeros, RecordsFor goal) {
+  const RecordLayout layout = record_layout_for(rows * columns, nonzeros, goal);
   return nonzeros <= max_values(record_grid(rows, columns, layout).count(), layout.header_bytes(),
                                 layout.value_bytes());
 }
 
-int64_t expected_record_bytes(int64_t rows, int64_t columns, int64_t nonzeros) {
-  const RecordLayout layout = record_layout_for(rows * columns, nonzeros);
+int64_t expected_record_bytes(const EncodedWeight& header) {
+  const int64_t rows = header.rows;
+  const int64_t columns = header.columns;
+  const int64_t nonzeros = header.nonzeros;
+  const RecordLayout layout = layout_of(header);
   const double density = rows * columns == 0
                              ? 0.0
                              : static_cast<double>(nonzeros) / static_cast<double>(rows * columns);

@@ -14,6 +14,7 @@
 #include "sparse/format.h"
 #include "sparse/record_slice.h"
 #include "sparse/tca_bme/format/record_layout.h"
+#include "sparse/tca_bme/format/records_for.h"
 #include "sparse/weight_matrix.h"
 
 namespace sparsellm::tca_bme {
@@ -112,7 +113,7 @@ struct NewRecords {
   void allocate_records();                            // as many as `starts` say
   EncodedWeight finish(const EncodedWeight& header);  // which has no parts; leaves nothing
 
-  NewPart<uint32_t> layout;
+  EncodedPart layout;
   NewPart<uint32_t> starts;
   NewPart<std::byte> records;
 };
@@ -120,13 +121,22 @@ struct NewRecords {
 // Whether `starts` reach all records of any matrix of this size, and of one with this many
 // nonzeros.
 bool starts_hold_any(int64_t rows, int64_t columns);
-bool starts_hold(int64_t rows, int64_t columns, int64_t nonzeros);
+bool starts_hold(int64_t rows, int64_t columns, int64_t nonzeros,
+                 RecordsFor goal = RecordsFor::speed);
+
+// The part of an encoding that says in which layout it is; a header may have it, and no other part.
+EncodedPart layout_part(const RecordLayout& layout);
+// That of an encoding, or of a header; of one without parts the one for speed.
+RecordLayout layout_of(const EncodedWeight& header);
+// What an encoding of this layout was chosen for, as far as it tells.
+RecordsFor goal_of(const EncodedWeight& e);
 
 // As the functions of WeightFormat, for encodings of this version.
 EncodedWeight encode_records(const Tensor& w, LayoutFor goal, ThreadPool& threads);  // f16 or bf16
+EncodedWeight encode_records(const Tensor& w, RecordsFor goal, ThreadPool& threads);
 void validate_records(const EncodedWeight& e, ThreadPool& threads);
-// Of a matrix whose nonzeros are anywhere.
-int64_t expected_record_bytes(int64_t rows, int64_t columns, int64_t nonzeros);
+// Of a matrix whose nonzeros are anywhere, in layout_of() the header.
+int64_t expected_record_bytes(const EncodedWeight& header);
 std::optional<EncodedWeight> slice_rows_records(const EncodedWeight& e, Range rows);
 std::optional<EncodedWeight> slice_columns_records(const EncodedWeight& e, Range columns);
 std::optional<EncodedWeight> concat_rows_records(std::span<const EncodedWeight* const> parts);

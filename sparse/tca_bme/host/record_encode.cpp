@@ -208,20 +208,23 @@ void fill_starts(std::span<const TileCounts> counts, const RecordLayout& layout,
   }
 }
 
-}  // namespace
-
-EncodedWeight encode_records(const Tensor& w, LayoutFor goal, ThreadPool& threads) {
-  const int64_t rows = w.size(0);
-  const int64_t columns = w.size(1);
-  const std::vector<TileCounts> counts = count_tiles(w, threads);
+int64_t nonzeros_of(std::span<const TileCounts> counts) {
   int64_t nonzeros = 0;
   for (const TileCounts& tile : counts) {
     nonzeros += tile.nonzeros;
   }
-  require(starts_hold(rows, columns, nonzeros),
-          "{} nonzeros are more than 32-bit starts of records hold", nonzeros);
+  return nonzeros;
+}
 
-  const RecordLayout layout = choose_layout(goal, counts, rows, columns, nonzeros);
+void require_starts_reach_all(const Tensor& w, int64_t nonzeros, RecordsFor goal) {
+  require(starts_hold(w.size(0), w.size(1), nonzeros, goal),
+          "{} nonzeros are more than 32-bit starts of records hold", nonzeros);
+}
+
+EncodedWeight encode_counted(const Tensor& w, std::span<const TileCounts> counts,
+                             const RecordLayout& layout, ThreadPool& threads) {
+  const int64_t rows = w.size(0);
+  const int64_t columns = w.size(1);
   const RecordGrid grid = record_grid(rows, columns, layout);
   NewRecords made(layout, grid.count());
   fill_starts(counts, layout, grid, record_grid(rows, columns, kTile).columns, made.starts.values);
@@ -244,8 +247,25 @@ EncodedWeight encode_records(const Tensor& w, LayoutFor goal, ThreadPool& thread
                       .dtype = w.dtype(),
                       .rows = rows,
                       .columns = columns,
-                      .nonzeros = nonzeros,
+                      .nonzeros = nonzeros_of(counts),
                       .parts = {}});
+}
+
+}  // namespace
+
+EncodedWeight encode_records(const Tensor& w, LayoutFor goal, ThreadPool& threads) {
+  const std::vector<TileCounts> counts = count_tiles(w, threads);
+  const int64_t nonzeros = nonzeros_of(counts);
+  require_starts_reach_all(w, nonzeros, RecordsFor::speed);
+  return encode_counted(w, counts, choose_layout(goal, counts, w.size(0), w.size(1), nonzeros),
+                        threads);
+}
+
+EncodedWeight encode_records(const Tensor& w, RecordsFor goal, ThreadPool& threads) {
+  const std::vector<TileCounts> counts = count_tiles(w, threads);
+  const int64_t nonzeros = nonzeros_of(counts);
+  require_starts_reach_all(w, nonzeros, goal);
+  return encode_counted(w, counts, record_layout_for(w.element_count(), nonzeros, goal), threads);
 }
 
 }  // namespace sparsellm::tca_bme

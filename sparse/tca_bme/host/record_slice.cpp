@@ -40,7 +40,7 @@ std::optional<EncodedWeight> join_runs(std::span<const RecordRun> runs, const En
     bytes += std::ssize(run.from->run(run.first, run.count));
     nonzeros += nonzeros_in(run);
   }
-  if ((records == 0 && layout != record_layout_for(0, 0)) ||
+  if ((records == 0 && layout != record_layout_for(0, 0, goal_of(like))) ||
       bytes / kRecordAlignment > int64_t{UINT32_MAX}) {
     return std::nullopt;
   }

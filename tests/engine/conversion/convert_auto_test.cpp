@@ -10,6 +10,7 @@
 #include <set>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -122,6 +123,43 @@ TEST(ConvertSmallest, TheModelIsTheSame) {
               [](ConvertOptions& options) { options.replace = true; });
       testing::expect_same_bytes(out(format), out("on"));
     }
+  }
+}
+
+// Of the formats that a plan leaves open, too; the model is the same.
+TEST(ConvertRecords, ForSizeTakeFewerBytes) {
+  const fs::path input = testing::data("models/fable-llama-relu-8m");
+  const TempDir directory;
+  const auto out = [&](const std::string& name) { return directory.path() / name; };
+  const auto to = [&](const std::string& format, const std::string& records) {
+    const fs::path output = out(format + "-" + records);
+    convert(input, output,
+            SparsityPlan::uniform({.method = parse_prune_method("magnitude"), .sparsity = 0.8},
+                                  format, records),
+            [](ConvertOptions& options) { options.verify = true; });
+    return output;
+  };
+  const fs::path fast = to("tca_bme", "speed");
+  testing::expect_same_bytes(to("tca_bme", ""), fast);
+  const fs::path small = to("tca_bme", "size");
+  testing::expect_same_bytes(to("auto", "size"), small);
+  testing::expect_same_bytes(to("auto", "speed"), fast);
+  const auto bytes = [](const fs::path& model) {
+    return fs::file_size(model / "model.safetensors");
+  };
+  EXPECT_LT(bytes(small), bytes(fast));
+  EXPECT_LE(bytes(to("smallest", "size")), bytes(small));
+  const Model model(small);
+  expect_same_weights(Model(fast), model);
+  Engine of_fast = load(fast, {}, false);
+  Engine of_small = load(small, {}, false);
+  EXPECT_EQ(greedy(of_fast), greedy(of_small));
+  // From one to the other.
+  for (const auto& [from, records, expected] :
+       {std::tuple{fast, "size", small}, {small, "speed", fast}}) {
+    convert(from, out("on"), SparsityPlan::uniform({}, "tca_bme", records),
+            [](ConvertOptions& options) { options.replace = true; });
+    testing::expect_same_bytes(expected, out("on"));
   }
 }
 

@@ -200,30 +200,37 @@ TEST(ShardLoader, DamagedStartsAreRefused) {
   }
 }
 
+void expect_sizes_of_slices(const StoredWeights& stored, const std::string& format) {
+  ThreadPool threads(1);
+  const WeightStore store(stored.checkpoint());
+  for (const int64_t degree : {2, 4, 8}) {
+    for (int64_t rank = 0; rank < degree; ++rank) {
+      const Shard shard{.rank = rank, .degree = degree};
+      SCOPED_TRACE(fmt::format("rank {} of {}", rank, degree));
+      ShapeLoader shapes(kCuda, DType::f16, {.store = &store}, shard);
+      shapes.linear({.parts = kDown.parts, .in = kIn, .split = Split::in});
+      EncodedWeight whole = store.unchecked("down.weight");
+      const Slice slice{.rows = {.begin = 0, .count = 200}, .columns = columns_of(kDown, shard)};
+      const WeightFormat& in = weight_format(format);
+      const EncodedWeight got = in.read_slice({.weight = &whole, .slice = slice}, threads);
+      EXPECT_EQ(shapes.loaded_bytes(), got.bytes());
+      EXPECT_NEAR(static_cast<double>(store.size(store.get("down.weight"), slice).nonzeros),
+                  static_cast<double>(got.nonzeros), 0.05 * static_cast<double>(got.nonzeros));
+    }
+  }
+}
+
 // --fit: what a rank's slices take on a GPU, also where they are encoded anew.
 TEST(ShardLoader, TheirSizeIsKnown) {
-  ThreadPool threads(1);
   for (const std::string format : {"tiled_csl", "tca_bme"}) {
     for (const double density : {0.35, 0.21}) {
-      const StoredWeights stored(format, density);
-      const WeightStore store(stored.checkpoint());
-      for (const int64_t degree : {2, 4, 8}) {
-        for (int64_t rank = 0; rank < degree; ++rank) {
-          const Shard shard{.rank = rank, .degree = degree};
-          SCOPED_TRACE(fmt::format("{} {}, rank {} of {}", format, density, rank, degree));
-          ShapeLoader shapes(kCuda, DType::f16, {.store = &store}, shard);
-          shapes.linear({.parts = kDown.parts, .in = kIn, .split = Split::in});
-          EncodedWeight whole = store.unchecked("down.weight");
-          const Slice slice{.rows = {.begin = 0, .count = 200},
-                            .columns = columns_of(kDown, shard)};
-          const WeightFormat& in = weight_format(format);
-          const EncodedWeight got = in.read_slice({.weight = &whole, .slice = slice}, threads);
-          EXPECT_EQ(shapes.loaded_bytes(), got.bytes());
-          EXPECT_NEAR(static_cast<double>(store.size(store.get("down.weight"), slice).nonzeros),
-                      static_cast<double>(got.nonzeros), 0.05 * static_cast<double>(got.nonzeros));
-        }
-      }
+      SCOPED_TRACE(fmt::format("{} {}", format, density));
+      expect_sizes_of_slices(StoredWeights(format, density), format);
     }
+  }
+  for (const double density : {0.2, 0.17}) {
+    SCOPED_TRACE(fmt::format("records for size, {}", density));
+    expect_sizes_of_slices(StoredWeights("tca_bme", density, {.layout = "size"}), "tca_bme");
   }
 }
 

@@ -25,7 +25,8 @@ bool can_share(const WeightRequest& request, int64_t degree) {
   return request.unit == 0 || (12 % degree == 0 && (4 % degree == 0 || degree % 4 == 0));
 }
 
-StoredWeights::StoredWeights(const std::string& format, double density) {
+StoredWeights::StoredWeights(const std::string& format, double density,
+                             const LayoutOptions& options) {
   ThreadPool threads(1);
   ModelWriter writer(path(), {.header_bytes = 4096});
   writer.write_text("config.json", "{}");
@@ -40,7 +41,7 @@ StoredWeights::StoredWeights(const std::string& format, double density) {
       if (format.empty()) {
         writer.add(name, plain(w.view, {part.out, request.in}));
       } else {
-        writer.add(name, weight_format(format).encode(w.view, threads));
+        writer.add(name, weight_format(format).encode(w.view, options, threads));
       }
       writer.add(part.module + ".bias", plain(bias.view, {part.out}));
       weights_.emplace(part.module, std::move(w));

@@ -36,10 +36,11 @@ inline constexpr int64_t kDegrees[] = {1, 2, 3, 4, 8, 12};
 
 bool can_share(const WeightRequest& request, int64_t degree);
 
-// A model on disk with the weights of all requests, in one format; plain if that is empty.
+// A model on disk with the weights of all requests, in one format and layout; plain if that is
+// empty.
 class StoredWeights {
  public:
-  StoredWeights(const std::string& format, double density);
+  StoredWeights(const std::string& format, double density, const LayoutOptions& options = {});
 
   const Checkpoint& checkpoint() const { return *checkpoint_; }
   CheckpointLoader loader(const Shard& shard, const std::string& format = {},

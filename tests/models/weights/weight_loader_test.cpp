@@ -93,6 +93,44 @@ TEST(ShapeLoader, AllocatesNothing) {
   EXPECT_EQ(shapes.constants("c", values).view.size(0), 2);
 }
 
+// Of records for speed and for size, of random weights and of those that are converted.
+TEST(ShapeLoader, KnowsWhatRecordsTake) {
+  constexpr int64_t kSize = 4096;
+  ThreadPool threads(1);
+  const auto near = [](int64_t bytes, double an_element) {
+    const double expected = an_element * kSize * kSize;
+    EXPECT_NEAR(static_cast<double>(bytes), expected, 0.01 * expected);
+  };
+  for (const auto& [records, bytes] : {std::pair{"", 0.847}, {"speed", 0.847}, {"size", 0.589}}) {
+    SCOPED_TRACE(records);
+    ShapeLoader random(
+        kCuda, DType::f16,
+        {.random = RandomWeights{.sparsity = 0.8, .format = "tca_bme", .records = records}});
+    random.linear({.parts = {{"a", kSize / 2}, {"b", kSize / 2}}, .in = kSize});
+    near(random.loaded_bytes(), bytes);
+    ShapeLoader converted(kCuda, DType::f16,
+                          {.format = "tca_bme", .records = records, .density = 0.2});
+    converted.linear({.parts = {{"a", kSize}}, .in = kSize});
+    near(converted.loaded_bytes(), bytes);
+    // Other formats have none.
+    ShapeLoader other(kCuda, DType::f16,
+                      {.format = "tiled_csl", .records = records, .density = 0.2});
+    ShapeLoader same(kCuda, DType::f16, {.format = "tiled_csl", .density = 0.2});
+    other.linear({.parts = {{"a", kSize}}, .in = kSize});
+    same.linear({.parts = {{"a", kSize}}, .in = kSize});
+    EXPECT_EQ(other.loaded_bytes(), same.loaded_bytes());
+  }
+  EXPECT_TRUE(throws_error(
+      [] { ShapeLoader(kCuda, DType::f16, {.random = RandomWeights{.records = "small"}}); },
+      "they are for speed or size"));
+  EXPECT_TRUE(throws_error(
+      [] {
+        const Checkpoint checkpoint(tiny_checkpoints().front());
+        CheckpointLoader(checkpoint, {}, std::nullopt, {}, {.format = {}, .records = "small"});
+      },
+      "they are for speed or size"));
+}
+
 TEST(WeightLoader, RefusesADTypeThatTheDeviceDoesNotComputeIn) {
   const Checkpoint checkpoint(tiny_checkpoints().front());
   for (DType dtype : {DType::f16, DType::bf16, DType::i32}) {

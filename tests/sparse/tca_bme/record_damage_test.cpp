@@ -244,10 +244,10 @@ TEST(TcaBmeRecordDamage, PairsAreChecked) {
 
 TEST(TcaBmeRecord, RecordsNeedNoAlignment) {
   ThreadPool threads(2);
-  for (const auto& [layout, density] : kLayouts) {
+  for (const auto& [layout, density, goal] : kLayouts) {
     const OwnedTensor w =
         make_weight({.dtype = DType::f16, .rows = 70, .columns = 130, .density = density}, 87);
-    EncodedWeight e = encode(w.view);
+    EncodedWeight e = encode(w.view, goal);
     const std::span<const std::byte> records = e.part(kRecords).bytes;
     std::vector<std::byte> shifted(records.size() + 1);
     std::copy(records.begin(), records.end(), shifted.begin() + 1);
@@ -299,8 +299,9 @@ void use_if_valid(const EncodedWeight& e) {
   expect_values_inside(e);
   CpuContext cpu;
   const OwnedTensor w = format().decode(e, cpu.threads);
-  if (read_record_layout(e) == record_layout_for(e.rows * e.columns, e.nonzeros)) {
-    EXPECT_TRUE(same_encoding(encode(w.view), e));
+  const tca_bme::RecordsFor goal = tca_bme::goal_of(e);
+  if (read_record_layout(e) == record_layout_for(e.rows * e.columns, e.nonzeros, goal)) {
+    EXPECT_TRUE(same_encoding(encode(w.view, name_of(goal)), e));
   }
   const GuardedTensor x = Random(88).tensor(DType::f32, {2, e.columns});
   const GuardedTensor y(DType::f32, {2, e.rows});
@@ -329,10 +330,10 @@ TEST(TcaBmeRecord, ValuesAreInsideOfTheirRecords) {
 
 // Of each, and of several at a time, wherever they are.
 TEST(TcaBmeRecord, CopiesOfRecordsAreChecked) {
-  for (const auto& [layout, density] : kLayouts) {
+  for (const auto& [layout, density, goal] : kLayouts) {
     const OwnedTensor w =
         make_weight({.dtype = DType::f16, .rows = 200, .columns = 411, .density = density}, 98);
-    EncodedWeight e = encode(w.view);
+    EncodedWeight e = encode(w.view, goal);
     ASSERT_EQ(read_record_layout(e), layout);
     const tca_bme::RecordChecker checker(e);
     EXPECT_EQ(checker.layout(), layout);
@@ -366,10 +367,10 @@ TEST(TcaBmeRecord, CopiesOfRecordsAreChecked) {
 }
 
 TEST(TcaBmeRecordDamage, AnyByteIsAnErrorOrStaysInBounds) {
-  for (const auto& [layout, density] : kLayouts) {
+  for (const auto& [layout, density, goal] : kLayouts) {
     const OwnedTensor w =
         make_weight({.dtype = DType::f16, .rows = 66, .columns = 11, .density = density}, 89);
-    const EncodedWeight good = encode(w.view);
+    const EncodedWeight good = encode(w.view, goal);
     ASSERT_EQ(read_record_layout(good), layout);
     for (size_t p = 0; p < good.parts.size(); ++p) {
       for (size_t i = 0; i < good.parts[p].bytes.size(); ++i) {
@@ -385,10 +386,10 @@ TEST(TcaBmeRecordDamage, AnyByteIsAnErrorOrStaysInBounds) {
 
 TEST(TcaBmeRecordDamage, ManyBytesAtOnce) {
   Random random(90);
-  for (const auto& [layout, density] : kLayouts) {
+  for (const auto& [layout, density, goal] : kLayouts) {
     const OwnedTensor w =
         make_weight({.dtype = DType::bf16, .rows = 70, .columns = 67, .density = density}, 91);
-    const EncodedWeight good = encode(w.view);
+    const EncodedWeight good = encode(w.view, goal);
     for (int round = 0; round < 1000; ++round) {
       use_if_valid(damaged_copy_of(good, random));
     }

@@ -199,7 +199,8 @@ TEST_P(GpuTcaBme, EncodesWithSeveralLayoutsAtOnce) {
         const GuardedTensor on_gpu(dtype, {shape.rows, shape.columns}, Layout::contiguous, kGpu);
         set_values(on_gpu.view(), values);
         for (int round = 0; round < kRounds && problem.empty(); ++round) {
-          const tca_bme::DeviceRecords made = tca_bme::encode_records_cuda(on_gpu.view(), own.exec);
+          const tca_bme::DeviceRecords made =
+              tca_bme::encode_records_cuda(on_gpu.view(), tca_bme::RecordsFor::speed, own.exec);
           if (bytes_of_buffer(made.records) != records) {
             problem = fmt::format("other records in round {}", round);
           }
@@ -285,6 +286,51 @@ TEST_P(GpuTcaBme, LayoutsForSizeRunAndAreJoinedAsTheyAre) {
       const GuardedTensor x = numbers(tokens, 512);
       const GuardedTensor y(GetParam(), {tokens, 1408}, Layout::contiguous, kGpu);
       joined->matmul(x.view(), y.view(), {}, *exec);
+      gpu->cuda.synchronize();
+      ASSERT_TRUE(all_close(y.view(), expected_of(x.view(), w.view), kTolerance));
+    }
+  }
+}
+
+// As the host makes them, wherever they are made; what cannot be joined as it is stays for size.
+TEST_P(GpuTcaBme, RecordsForSizeRunAndAreJoinedForSize) {
+  const LayoutOptions size{.layout = "size"};
+  for (const double density : {0.01, 0.1, 0.2}) {
+    const OwnedTensor w = weight({1408, 516}, density);
+    const OwnedTensor on_gpu = allocate_tensor(kGpu, GetParam(), {1408, 516}, "w");
+    copy_bytes(kGpu, on_gpu.view.raw(), {}, w.view.raw(), w.view.bytes());
+    EncodedWeight encoded = tca_bme_format().encode(w.view, size, cpu.threads);
+    const tca_bme::RecordLayout layout = tca_bme::RecordParts(encoded).layout;
+    EXPECT_FALSE(layout.pairs());
+    EXPECT_EQ(layout.chunks, tca_bme::kManyChunks);
+    const int64_t bytes = encoded.part(tca_bme::kStarts).count() * int64_t{sizeof(uint32_t)} +
+                          encoded.part(tca_bme::kRecords).count();
+    const std::unique_ptr<WeightMatrix> made =
+        tca_bme_format().encode_on_device(on_gpu.view, size, load_context());
+    EncodedWeight header = view_of(encoded);
+    header.parts.clear();
+    tca_bme_format().tell_layout(header, size);
+    for (const int64_t most : {1, 40, 300, 2048}) {
+      for (const Sums sums : {Sums::fastest, Sums::batch_invariant}) {
+        EXPECT_EQ(tca_bme_format().workspace_bytes(header, kGpu, most, sums),
+                  made->workspace_bytes(most, sums));
+      }
+    }
+    for (const int64_t first : {int64_t{448}, int64_t{500}}) {
+      std::vector<EncodedWeight> parts;
+      parts.push_back(tca_bme_format().encode(w.view.rows(0, first), size, cpu.threads));
+      parts.push_back(tca_bme_format().encode(w.view.rows(first, 1408 - first), size, cpu.threads));
+      const std::unique_ptr<WeightMatrix> joined = join(parts);
+      EXPECT_EQ(joined->bytes(), bytes);
+      expect_expands_to(*joined, w.view);
+    }
+    EXPECT_EQ(made->bytes(), bytes);
+    expect_expands_to(*made, w.view);
+    for (const int64_t tokens : {1, 5, 16, 40, 130, 300}) {
+      SCOPED_TRACE(fmt::format("density {}, {} tokens", density, tokens));
+      const GuardedTensor x = numbers(tokens, 516);
+      const GuardedTensor y(GetParam(), {tokens, 1408}, Layout::contiguous, kGpu);
+      made->matmul(x.view(), y.view(), {}, *exec);
       gpu->cuda.synchronize();
       ASSERT_TRUE(all_close(y.view(), expected_of(x.view(), w.view), kTolerance));
     }

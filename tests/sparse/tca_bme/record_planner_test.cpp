@@ -175,7 +175,7 @@ TEST(TcaBmeRecordPlanner, EveryBucketOfTenThousandMatricesHasAPlanThatFits) {
     with_larger += sized.sizes.common < sized.sizes.largest ? 1 : 0;
   };
   for (uint64_t seed = 0; seed < kCount; ++seed) {
-    const EncodedWeight e = encode(uneven_weight(seed).view);
+    const EncodedWeight e = encode(uneven_weight(seed).view, seed % 3 == 0 ? "size" : "speed");
     const tca_bme::RecordParts parts(e);
     clusters = kHopper[(seed + seed / 16) % std::size(kHopper)];
     SCOPED_TRACE(fmt::format("{}: {} x {} on {} multiprocessors", seed, e.rows, e.columns,

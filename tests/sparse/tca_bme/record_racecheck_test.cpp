@@ -43,32 +43,37 @@ TEST_P(GpuTcaBme, EncodesAsTheCpuDoes) {
   for (const Shape& shape : {Shape{1, 1}, Shape{64, 64}, Shape{63, 65}, Shape{600, 130},
                              Shape{1100, 129}, Shape{130, 256}, Shape{65, 40}, Shape{1000, 1000}}) {
     for (Pattern pattern : kPatterns) {
-      for (double density : {0.0, 0.001, 0.1, 0.14, 0.2, 0.36, 0.5, 1.0}) {
+      for (double density : {0.0, 0.001, 0.01, 0.1, 0.14, 0.2, 0.36, 0.5, 1.0}) {
         if (shape.rows >= 1000 && pattern != Pattern::random) {
           continue;
         }
         SCOPED_TRACE(fmt::format("[{}, {}], density {}, {}", shape.rows, shape.columns, density,
                                  name_of(pattern)));
         const OwnedTensor w = weight(shape, density, pattern);
-        const EncodedWeight expected = tca_bme_format().encode(w.view, cpu.threads);
-        const tca_bme::RecordParts parts(expected);
-        for (Layout layout : {Layout::contiguous, Layout::strided}) {
-          const GuardedTensor on_gpu(GetParam(), {shape.rows, shape.columns}, layout, kGpu);
-          set_values(on_gpu.view(), values_of(w.view));
-          const tca_bme::DeviceRecords made = tca_bme::encode_records_cuda(on_gpu.view(), *exec);
-          ASSERT_EQ(made.nonzeros, expected.nonzeros);
-          ASSERT_TRUE(made.layout == parts.layout);
-          const std::vector<std::byte> starts = bytes_of_buffer(made.starts);
-          const std::vector<std::byte> records = bytes_of_buffer(made.records);
-          const std::span<const std::byte> expected_starts = std::as_bytes(parts.starts);
-          ASSERT_TRUE(std::equal(starts.begin(), starts.end(), expected_starts.begin(),
-                                 expected_starts.end()));
-          ASSERT_TRUE(std::equal(records.begin(), records.end(), parts.records.begin(),
-                                 parts.records.end()));
-          const tca_bme::RecordSizes sizes = tca_bme::record_sizes(parts.starts, parts.grid);
-          ASSERT_EQ(made.sizes.largest, sizes.largest);
-          ASSERT_EQ(made.sizes.common, sizes.common);
-          ASSERT_EQ(made.sizes.block_starts, sizes.block_starts);
+        for (const tca_bme::RecordsFor goal :
+             {tca_bme::RecordsFor::speed, tca_bme::RecordsFor::size}) {
+          SCOPED_TRACE(name_of(goal));
+          const EncodedWeight expected = tca_bme::encode_records(w.view, goal, cpu.threads);
+          const tca_bme::RecordParts parts(expected);
+          for (Layout layout : {Layout::contiguous, Layout::strided}) {
+            const GuardedTensor on_gpu(GetParam(), {shape.rows, shape.columns}, layout, kGpu);
+            set_values(on_gpu.view(), values_of(w.view));
+            const tca_bme::DeviceRecords made =
+                tca_bme::encode_records_cuda(on_gpu.view(), goal, *exec);
+            ASSERT_EQ(made.nonzeros, expected.nonzeros);
+            ASSERT_TRUE(made.layout == parts.layout);
+            const std::vector<std::byte> starts = bytes_of_buffer(made.starts);
+            const std::vector<std::byte> records = bytes_of_buffer(made.records);
+            const std::span<const std::byte> expected_starts = std::as_bytes(parts.starts);
+            ASSERT_TRUE(std::equal(starts.begin(), starts.end(), expected_starts.begin(),
+                                   expected_starts.end()));
+            ASSERT_TRUE(std::equal(records.begin(), records.end(), parts.records.begin(),
+                                   parts.records.end()));
+            const tca_bme::RecordSizes sizes = tca_bme::record_sizes(parts.starts, parts.grid);
+            ASSERT_EQ(made.sizes.largest, sizes.largest);
+            ASSERT_EQ(made.sizes.common, sizes.common);
+            ASSERT_EQ(made.sizes.block_starts, sizes.block_starts);
+          }
         }
       }
     }

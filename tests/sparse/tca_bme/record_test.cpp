@@ -16,6 +16,7 @@
 #include "tests/testing/compare.h"
 #include "tests/testing/cpu_context.h"
 #include "tests/testing/random.h"
+#include "tests/testing/throws_error.h"
 
 namespace sparsellm {
 namespace {
@@ -27,6 +28,7 @@ using tca_bme::kStarts;
 using tca_bme::read_record_layout;
 using tca_bme::record_layout_for;
 using tca_bme::RecordLayout;
+using tca_bme::RecordsFor;
 
 uint16_t bits_at(const Tensor& w, int64_t row, int64_t column) {
   return row < w.size(0) && column < w.size(1) ? w.row<Half>(row)[column].bits : uint16_t{0};
@@ -147,32 +149,35 @@ TEST(TcaBmeRecord, LaysRecordsOutAsDescribed) {
     for (const double density : {0.0, 0.02, 0.13, 0.2, 0.33, 0.4, 0.7, 1.0}) {
       for (const auto& [rows, columns] :
            {std::pair{1, 1}, {64, 128}, {65, 63}, {130, 129}, {576, 192}, {1030, 70}}) {
-        SCOPED_TRACE(fmt::format("{} of {} in [{}, {}]", name_of(pattern), density, rows, columns));
-        const OwnedTensor w = make_weight({.dtype = DType::f16,
-                                           .rows = rows,
-                                           .columns = columns,
-                                           .density = density,
-                                           .pattern = pattern},
-                                          81);
-        const EncodedWeight e = encode(w.view);
-        ASSERT_NO_THROW(format().validate(e));
-        const RecordLayout layout = read_record_layout(e);
-        EXPECT_EQ(layout, record_layout_for(int64_t{rows} * columns, nonzeros_of(w.view)));
-        const auto starts = e.part(kStarts).values<uint32_t>();
-        const auto records = e.part(kRecords).values<uint16_t>();
-        std::vector<uint16_t> expected;
-        size_t r = 0;
-        for (int64_t row = 0; row < rows; row += 64) {
-          for (int64_t column = 0; column < columns; column += layout.columns()) {
-            ASSERT_EQ(starts[r] * 8, expected.size());
-            ++r;
-            const auto record = reference_record(w.view, layout, row, column);
-            expected.insert(expected.end(), record.begin(), record.end());
+        for (const RecordsFor goal : {RecordsFor::speed, RecordsFor::size}) {
+          SCOPED_TRACE(fmt::format("{} of {} in [{}, {}] for {}", name_of(pattern), density, rows,
+                                   columns, name_of(goal)));
+          const OwnedTensor w = make_weight({.dtype = DType::f16,
+                                             .rows = rows,
+                                             .columns = columns,
+                                             .density = density,
+                                             .pattern = pattern},
+                                            81);
+          const EncodedWeight e = encode(w.view, name_of(goal));
+          ASSERT_NO_THROW(format().validate(e));
+          const RecordLayout layout = read_record_layout(e);
+          EXPECT_EQ(layout, record_layout_for(int64_t{rows} * columns, nonzeros_of(w.view), goal));
+          const auto starts = e.part(kStarts).values<uint32_t>();
+          const auto records = e.part(kRecords).values<uint16_t>();
+          std::vector<uint16_t> expected;
+          size_t r = 0;
+          for (int64_t row = 0; row < rows; row += 64) {
+            for (int64_t column = 0; column < columns; column += layout.columns()) {
+              ASSERT_EQ(starts[r] * 8, expected.size());
+              ++r;
+              const auto record = reference_record(w.view, layout, row, column);
+              expected.insert(expected.end(), record.begin(), record.end());
+            }
           }
+          ASSERT_EQ(starts.size(), r + 1);
+          ASSERT_EQ(starts[r] * 8, expected.size());
+          EXPECT_TRUE(std::ranges::equal(records, expected));
         }
-        ASSERT_EQ(starts.size(), r + 1);
-        ASSERT_EQ(starts[r] * 8, expected.size());
-        EXPECT_TRUE(std::ranges::equal(records, expected));
       }
     }
   }
@@ -189,11 +194,87 @@ TEST(TcaBmeRecord, TheLayoutDependsOnTheDensity) {
   EXPECT_EQ(record_layout_for(199, 70), kSingle4);
   EXPECT_EQ(record_layout_for(INT64_MAX, INT64_MAX / 4), kSingle8);
   EXPECT_EQ(record_layout_for(INT64_MAX, INT64_MAX / 2), kSingle4);
-  for (const auto& [layout, density] : kLayouts) {
+  for (int64_t nonzeros = 0; nonzeros <= 100; ++nonzeros) {
+    const RecordLayout fastest = record_layout_for(100, nonzeros);
+    EXPECT_EQ(record_layout_for(100, nonzeros, RecordsFor::speed), fastest);
+    EXPECT_EQ(record_layout_for(100, nonzeros, RecordsFor::size),
+              fastest.pairs() ? kSingle8 : fastest);
+  }
+  for (const auto& [layout, density, goal] : kLayouts) {
     const OwnedTensor w =
         make_weight({.dtype = DType::bf16, .rows = 200, .columns = 300, .density = density}, 82);
-    EXPECT_EQ(read_record_layout(encode(w.view)), layout) << density;
+    EXPECT_EQ(read_record_layout(encode(w.view, goal)), layout) << density;
   }
+}
+
+// What says which layout it is goes with slices, joins and headers.
+TEST(TcaBmeRecord, TellsWhatItIsFor) {
+  ThreadPool threads(2);
+  const LayoutOptions size{.layout = "size"};
+  EXPECT_EQ(tca_bme::records_for(""), RecordsFor::speed);
+  for (const RecordsFor goal : {RecordsFor::speed, RecordsFor::size}) {
+    EXPECT_EQ(tca_bme::records_for(name_of(goal)), goal);
+    ASSERT_NO_THROW(format().check_layout(name_of(goal)));
+  }
+  for (const char* text : {"Size", "size ", "pairs", "4"}) {
+    EXPECT_TRUE(throws_error([&] { format().check_layout(text); },
+                             fmt::format("records for \"{}\"; they are for speed or size", text)));
+  }
+  for (const auto& [layout, density, goal] : kLayouts) {
+    const bool tells = density == 0.08 && goal == "size";
+    const OwnedTensor w =
+        make_weight({.dtype = DType::f16, .rows = 300, .columns = 600, .density = density}, 85);
+    const EncodedWeight e = encode(w.view, goal);
+    EXPECT_EQ(format().layout_like(e), tells ? size : LayoutOptions()) << density;
+    // Where nothing is at a border it is encoded again.
+    const EncodedWeight rows = slice(e, Axis::rows, {10, 200}, threads);
+    const EncodedWeight part = slice(rows, Axis::columns, {1, 500}, threads);
+    EXPECT_EQ(read_record_layout(part), layout) << density;
+    const EncodedWeight* const parts[] = {&part, &part};
+    const EncodedWeight joined = concat_rows(parts, threads);
+    EXPECT_EQ(read_record_layout(joined), layout) << density;
+    ASSERT_NO_THROW(format().validate(joined));
+    EncodedWeight header = view_of(e);
+    header.parts.clear();
+    format().tell_layout(header, {.layout = std::string(goal)});
+    EXPECT_EQ(tca_bme::layout_of(header), layout) << density;
+    const auto bytes = static_cast<double>(e.bytes());
+    EXPECT_NEAR(static_cast<double>(format().expected_bytes(header)), bytes, 0.01 * bytes);
+    const EncodedSize cut =
+        format().expected_size(e, {.rows = {.begin = 10, .count = 200}, .columns = {1, 500}});
+    EXPECT_FALSE(cut.exact);
+    const auto cut_bytes = static_cast<double>(part.bytes());
+    EXPECT_NEAR(static_cast<double>(cut.bytes), cut_bytes, 0.03 * cut_bytes);
+  }
+  const EncodedWeight paper = tca_bme::encode_paper(
+      make_weight({.dtype = DType::f16, .rows = 64, .columns = 64, .density = 0.1}, 85).view,
+      threads);
+  EXPECT_EQ(format().layout_like(paper), LayoutOptions());
+}
+
+// At 80 % zeros: masks and offsets of 1,536 bytes and 7 of padding for 8,192 elements, a start of
+// 4, and 2 bytes for each nonzero.
+TEST(TcaBmeRecord, SizeIsWhatTheFormulaSays) {
+  constexpr int64_t kElements = int64_t{4096} * 4096;
+  EncodedWeight header{.format = "tca_bme",
+                       .version = 2,
+                       .dtype = DType::f16,
+                       .rows = 4096,
+                       .columns = 4096,
+                       .nonzeros = kElements / 5,
+                       .parts = {}};
+  const auto bytes_an_element = [&] {
+    return static_cast<double>(format().expected_bytes(header)) / static_cast<double>(kElements);
+  };
+  EXPECT_NEAR(bytes_an_element(), 0.85, 0.0085);
+  format().tell_layout(header, {.layout = "size"});
+  EXPECT_NEAR(bytes_an_element(), 0.59, 0.0059);
+  EXPECT_NEAR(bytes_an_element(), (1536.0 + 7.0 + 4.0) / 8192.0 + 0.2 * 2.0, 1e-4);
+  const OwnedTensor w =
+      make_weight({.dtype = DType::f16, .rows = 4096, .columns = 4096, .density = 0.2}, 86);
+  header.nonzeros = nonzeros_of(w.view);
+  EXPECT_NEAR(static_cast<double>(encode(w.view, "size").bytes()),
+              static_cast<double>(format().expected_bytes(header)), 1000.0);
 }
 
 // Pairs only where most have two nonzeros, or hardly any has one; fewer chunks in a record where
@@ -274,6 +355,10 @@ TEST(TcaBmeRecord, StartsHoldLessThan64GiB) {
   EXPECT_FALSE(tca_bme::starts_hold_any(large, large));
   EXPECT_FALSE(tca_bme::starts_hold(large, large, large * large));
   EXPECT_FALSE(tca_bme::starts_hold(large, large, 0));
+  // The headers of single values are larger than those of pairs.
+  const int64_t high = int64_t{64} * 50'000'000;
+  EXPECT_TRUE(tca_bme::starts_hold(high, 128, 0, RecordsFor::speed));
+  EXPECT_FALSE(tca_bme::starts_hold(high, 128, 0, RecordsFor::size));
 }
 
 TEST(TcaBmeRecord, IsLittleLargerThanThePaperSays) {
@@ -330,17 +415,18 @@ TEST(TcaBmeRecord, KeepsEveryValueBitByBitButNegativeZero) {
 }
 
 TEST(TcaBmeRecord, TheSameBytesForAnyNumberOfThreadsAndAnyStride) {
-  for (const auto& [layout, density] : kLayouts) {
+  for (const auto& [layout, density, goal] : kLayouts) {
     const OwnedTensor wide =
         make_weight({.dtype = DType::bf16, .rows = 600, .columns = 710, .density = density}, 84);
     const Tensor strided = wide.view.rows(3, 590).columns(7, 700);
     const OwnedTensor w = testing::copy_of(strided);
-    const EncodedWeight expected = encode(w.view);
+    const EncodedWeight expected = encode(w.view, goal);
     format().validate(expected);
     for (int count : {1, 2, 3}) {
       ThreadPool threads(count);
-      EXPECT_TRUE(same_encoding(format().encode(w.view, threads), expected)) << count;
-      EXPECT_TRUE(same_encoding(format().encode(strided, threads), expected)) << count;
+      const LayoutOptions options{.layout = std::string(goal)};
+      EXPECT_TRUE(same_encoding(format().encode(w.view, options, threads), expected)) << count;
+      EXPECT_TRUE(same_encoding(format().encode(strided, options, threads), expected)) << count;
       EXPECT_TRUE(same_matrix(format().decode(expected, threads).view, w.view)) << count;
     }
   }
@@ -372,15 +458,15 @@ TEST(TcaBmeRecord, PartsOfWholeRecordsAreJoinedByCopies) {
     }
     return record_uploads<tca_bme::RecordChecker>(parts);
   };
-  for (const auto& [layout, density] : kLayouts) {
+  for (const auto& [layout, density, goal] : kLayouts) {
     const OwnedTensor w =
         make_weight({.dtype = DType::f16, .rows = 600, .columns = 710, .density = density}, 86);
-    const EncodedWeight whole = encode(w.view);
+    const EncodedWeight whole = encode(w.view, goal);
     const auto encode_rows = [&](const std::vector<int64_t>& counts) {
       std::vector<EncodedWeight> parts;
       int64_t row = 0;
       for (int64_t count : counts) {
-        parts.push_back(encode(w.view.rows(row, count)));
+        parts.push_back(encode(w.view.rows(row, count), goal));
         row += count;
       }
       return parts;
@@ -399,30 +485,31 @@ TEST(TcaBmeRecord, PartsOfWholeRecordsAreJoinedByCopies) {
     }
   }
   std::vector<EncodedWeight> unlike;
-  for (const auto& [layout, density] : kLayouts) {
+  for (const auto& [layout, density, goal] : kLayouts) {
     unlike.push_back(encode(
-        make_weight({.dtype = DType::f16, .rows = 64, .columns = 710, .density = density}, 87)
-            .view));
+        make_weight({.dtype = DType::f16, .rows = 64, .columns = 710, .density = density}, 87).view,
+        goal));
   }
   EXPECT_FALSE(tca_bme::can_be_joined(uploads_of(unlike)));
 }
 
 TEST(TcaBmeRecord, SlicesAtBordersWithoutDecoding) {
-  for (const auto& [layout, density] : kLayouts) {
+  for (const auto& [layout, density, goal] : kLayouts) {
     const OwnedTensor w =
         make_weight({.dtype = DType::f16, .rows = 1100, .columns = 600, .density = density}, 92);
-    const EncodedWeight e = encode(w.view);
+    const EncodedWeight e = encode(w.view, goal);
     for (const Range rows : {Range{0, 1100}, {0, 64}, {64, 512}, {128, 972}, {1088, 12}}) {
       const std::optional<EncodedWeight> sliced = format().slice(e, Axis::rows, rows);
       ASSERT_TRUE(sliced.has_value()) << rows.begin << " " << rows.count;
       format().validate(*sliced);
-      EXPECT_TRUE(same_encoding(*sliced, encode(w.view.rows(rows.begin, rows.count))));
+      EXPECT_TRUE(same_encoding(*sliced, encode(w.view.rows(rows.begin, rows.count), goal)));
     }
     for (const Range columns : {Range{0, 600}, {0, 128}, {128, 256}, {256, 344}, {512, 88}}) {
       const std::optional<EncodedWeight> sliced = format().slice(e, Axis::columns, columns);
       ASSERT_TRUE(sliced.has_value()) << columns.begin << " " << columns.count;
       format().validate(*sliced);
-      EXPECT_TRUE(same_encoding(*sliced, encode(w.view.columns(columns.begin, columns.count))));
+      EXPECT_TRUE(
+          same_encoding(*sliced, encode(w.view.columns(columns.begin, columns.count), goal)));
     }
     EXPECT_EQ(format().slice(e, Axis::columns, {64, 64}).has_value(), layout.chunks == 4);
   }
@@ -487,7 +574,7 @@ TEST(TcaBmeRecord, JoinsWholeRowBlocksWithoutDecoding) {
                         {{1088, 12}, true},     {{0, 128, 0, 896, 76, 0}, true},
                         {{63, 1037}, false},    {{96, 1004}, false},
                         {{64, 12, 1024}, false}};
-  for (const auto& [layout, density] : kLayouts) {
+  for (const auto& [layout, density, goal] : kLayouts) {
     const OwnedTensor w =
         make_weight({.dtype = DType::bf16, .rows = 1100, .columns = 100, .density = density}, 96);
     for (const Case& c : cases) {
@@ -496,7 +583,7 @@ TEST(TcaBmeRecord, JoinsWholeRowBlocksWithoutDecoding) {
       int64_t row = 0;
       parts.reserve(c.rows.size());
       for (int64_t rows : c.rows) {
-        parts.push_back(encode(w.view.rows(row, rows)));
+        parts.push_back(encode(w.view.rows(row, rows), goal));
         pointers.push_back(&parts.back());
         row += rows;
       }
@@ -504,10 +591,10 @@ TEST(TcaBmeRecord, JoinsWholeRowBlocksWithoutDecoding) {
       ASSERT_EQ(joined.has_value(), c.joins) << c.rows.front() << " at " << density;
       if (joined) {
         format().validate(*joined);
-        EXPECT_TRUE(same_encoding(*joined, encode(w.view))) << c.rows.front();
+        EXPECT_TRUE(same_encoding(*joined, encode(w.view, goal))) << c.rows.front();
       }
     }
-    const EncodedWeight none = encode(w.view.rows(0, 0));
+    const EncodedWeight none = encode(w.view.rows(0, 0), goal);
     const EncodedWeight* const nothing[] = {&none, &none};
     const std::optional<EncodedWeight> joined = format().concat_rows(nothing);
     ASSERT_TRUE(joined.has_value());

@@ -289,6 +289,25 @@ TEST(Bench, ThroughputAndLayersOfAPlan) {
   EXPECT_NE(table.out.find(plan), std::string::npos) << table.out;
 }
 
+// Of kernels, of random weights in one format and of those of a plan. On the CPU all are panels.
+TEST(Bench, RecordsOfAllThatIsTcaBme) {
+  const testing::TempDir dir;
+  const std::string plan = dir.write("plan.json", R"({"default": {"prune": "random",
+      "sparsity": 0.8, "format": "tca_bme", "records": "speed"}})");
+  const std::string shapes = testing::data("tiny/llama3/config.json").string();
+  for (const std::vector<std::string>& model : std::vector<std::vector<std::string>>{
+           {"kernel", "--shape", "130x260", "--formats", "tca_bme", "--sparsity", "0.8"},
+           {"layers", "--config", shapes, "--plan", plan},
+           {"layers", "--config", shapes, "--weight-format", "tca_bme", "--sparsity", "0.8"}}) {
+    std::vector<std::string> args = model;
+    args.insert(args.end(), {"--device", "cpu", "--tokens", "1", "--repeat", "1", "--copies-mib",
+                             "1", "--records", "size"});
+    const Outcome outcome = bench(args);
+    EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+    EXPECT_NE(outcome.out.find("tca_bme"), std::string::npos) << outcome.out;
+  }
+}
+
 // A given "auto" chooses what the plan does not name.
 TEST(Bench, ChoicesOfFormatsWithAPlan) {
   const testing::TempDir dir;
@@ -510,6 +529,14 @@ TEST(BenchBadInput, OneClearLine) {
       {2, "--pattern uniform is for", {"layers", "-m", llama(), "--pattern", "uniform"}},
       {2, "--pattern", {"tune", "--shape", "64x64", "--pattern", "rows:1"}},
       {2, "--plan p.json is for", throughput({"--plan", "p.json"})},
+      {2, "--records", {"tune", "--shape", "64x64", "--records", "size"}},
+      {2, "--records is not for --weight-format stored", throughput({"--records", "size"})},
+      {2, "--records is not for --weight-format tiled_csl",
+       throughput({"--weight-format", "tiled_csl", "--records", "size"})},
+      {2,
+       "--records is not for --weight-format dense",
+       {"layers", "--config", config("opt-125m.json"), "--plan", "p.json", "--weight-format",
+        "dense", "--records", "size"}},
       {2, "--plan", {"tune", "--shape", "64x64", "--plan", "p.json"}},
       {2,
        "--sparsity excludes --plan",

@@ -195,6 +195,18 @@ TEST(KernelBench, InvalidOptionsAreRefused) {
         o.layout = "fast";
       },
       "layout: expected 'positions=', found 'fast'"));
+  EXPECT_TRUE(refused(
+      [](auto& o) {
+        o.formats = {"tiled_csl"};
+        o.records = "size";
+      },
+      "records are of the format tca_bme, which is not among"));
+  EXPECT_TRUE(refused(
+      [](auto& o) {
+        o.formats = {"tca_bme"};
+        o.records = "fast";
+      },
+      "they are for speed or size"));
 }
 
 // Leaves the last row of the result as it was, or adds to the first element, or fails.

@@ -95,6 +95,7 @@ TEST(Args, OfAModel) {
       {"-m", ""},
       {"-m", "m", "--dtype", "f32"},
       {"-m", "m", "--weight-format", "csr"},
+      {"-m", "m", "--weight-format", "tca_bme", "--records", "small"},
       {"-m", "m", "-t", "1025"},
       {"-m", "m", "-t", "-1"},
       {"-m", "m", "--tune-cache", ""},
@@ -102,6 +103,22 @@ TEST(Args, OfAModel) {
       {"-m", "m", "--quiet", "--verbose"}};
   for (const std::vector<std::string>& words : wrong) {
     EXPECT_THROW(parse_model_args(words), CLI::ParseError) << words.size();
+  }
+}
+
+TEST(Args, RecordsOfAModel) {
+  for (const char* format : {"tca_bme", "auto"}) {
+    const ModelArgs args = parse_model_args(
+        {"-m", "m", "--device", "cpu", "--weight-format", format, "--records", "size"});
+    EXPECT_NO_THROW(check_model_args(args));
+    EXPECT_EQ(engine_options(args, {}).records, "size");
+  }
+  EXPECT_NO_THROW(check_model_args(parse_model_args({"-m", "m"})));
+  for (const char* format : {"stored", "dense", "tiled_csl", "general_sparse"}) {
+    const ModelArgs args =
+        parse_model_args({"-m", "m", "--weight-format", format, "--records", "speed"});
+    EXPECT_TRUE(throws_error([&] { check_model_args(args); },
+                             fmt::format("--records is not for --weight-format {}", format)));
   }
 }
 

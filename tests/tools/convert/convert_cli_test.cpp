@@ -300,6 +300,35 @@ TEST(ConvertCli, AllWeightsInOneLayout) {
             table(report, "model").at(0).at("linear_mib"));
 }
 
+TEST(ConvertCli, RecordsForSize) {
+  const TempDir directory;
+  const auto linear_mib = [&](std::vector<std::string> more) {
+    std::vector<std::string> args{
+        "-m",       llama(),  "--force", "--output", (directory.path() / "out").string(),
+        "--verify", "--json", "--quiet"};
+    args.insert(args.end(), more.begin(), more.end());
+    const Outcome outcome = convert(args);
+    EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+    const Outcome run = testing::run_program(
+        "sparsellm-run",
+        {"-m", (directory.path() / "out").string(), "-p", "x", "-n", "2", "--quiet"});
+    EXPECT_EQ(run.exit_code, 0) << run.err;
+    return table(json::parse(outcome.out), "model").at(0).at("linear_mib").get<double>();
+  };
+  const std::vector<std::string> tca_bme{"--prune",  "magnitude", "--sparsity", "0.8",
+                                         "--format", "tca_bme",   "--records"};
+  const auto of = [&](const char* records) {
+    std::vector<std::string> args = tca_bme;
+    args.emplace_back(records);
+    return linear_mib(args);
+  };
+  const double size = of("size");
+  EXPECT_LT(size, 0.8 * of("speed"));
+  const std::string plan = directory.write("plan.json", R"({"default": {"prune": "magnitude",
+      "sparsity": 0.8, "format": "tca_bme", "records": "size"}})");
+  EXPECT_EQ(linear_mib({"--plan", plan}), size);
+}
+
 struct BadUse {
   const char* name;
   int exit_code;
@@ -399,6 +428,13 @@ std::vector<BadUse> bad_uses() {
        flags({"--dry-run", "--layout", std::string(kLayout)})},
       {"PlanAndLayout", 2, "--layout",
        to_output({"--plan", "x", "--layout", std::string(kLayout)})},
+      {"RecordsOfNone", 2, "--records: small not in",
+       to_output({"--format", "tca_bme", "--records", "small"})},
+      {"RecordsOfNoUse", 2, "--records is not for --format tiled_csl",
+       to_output({"--format", "tiled_csl", "--records", "size"})},
+      {"RecordsOfDense", 2, "--records is not for --format dense",
+       flags({"--dry-run", "--format", "dense", "--records", "speed"})},
+      {"PlanAndRecords", 2, "--records", to_output({"--plan", "x", "--records", "size"})},
       {"Threads", 2, "--threads", to_output({"--threads", "-1"})},
       {"UnknownFlag", 2, "--frobnicate", to_output({"--frobnicate"})},
 

@@ -26,6 +26,7 @@ struct KernelArgs {
   std::vector<std::string> patterns{"uniform"};
   std::vector<std::string> formats;
   std::string layout;
+  std::string records;
   OutputArgs output;
   KernelBenchOptions options;
   int64_t copies_mib = KernelBenchOptions().rotation_bytes >> 20;

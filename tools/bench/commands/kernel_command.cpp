@@ -14,6 +14,7 @@
 #include "kernels/zero_pattern.h"
 #include "models/weights/shares.h"
 #include "sparse/general_sparse/format/layout.h"
+#include "sparse/tca_bme/tca_bme.h"
 #include "tools/bench/ablation.h"
 #include "tools/bench/ablation_contender.h"
 #include "tools/bench/args.h"
@@ -130,6 +131,11 @@ void kernel_of_layers(const KernelArgs& args, const std::vector<std::string>& co
     throw UsageError("--layout is for --formats general_sparse, --matrix, --class and --matrices");
   }
   options.layout = args.layout;
+  if (!args.records.empty() &&
+      std::ranges::find(options.formats, tca_bme_format().name()) == options.formats.end()) {
+    throw UsageError("--records is for --formats tca_bme");
+  }
+  options.records = args.records;
   options.patterns = parse_patterns(args.patterns, options.sparsities);
   options.dtype = args.dtype.empty() ? options.dtype : dtype_named(args.dtype);
   warn_about_device(args.device, *make_log(kTool, {}));

@@ -44,7 +44,8 @@ void add_tune_options(CLI::App& command, TuneArgs& args) {
       ->excludes("--model")
       ->excludes("--config")
       ->excludes("--plan")
-      ->excludes("--pattern");
+      ->excludes("--pattern")
+      ->excludes("--records");
   add_list(command, "--tokens", args.tokens, "Rows of the activations of single layers")
       ->check(is_count())
       ->needs(shape)

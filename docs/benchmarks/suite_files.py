@@ -219,8 +219,13 @@ class Reader:
                 self.refuse(key, f"a list of {expected}")
         return values
 
-    def texts(self, key, default=None):
-        return self.list(key, (str,), "texts", default)
+    def names(self, key, default=None):
+        """Texts that become parts of names of cells."""
+        values = self.list(key, (str,), "names", default)
+        for value in values:
+            if value and not re.fullmatch(r"[A-Za-z0-9_.:/-]{1,100}", value):
+                self.refuse(key, "a list of names")
+        return values
 
     def counts(self, key, default=None):
         values = self.list(key, (int,), "whole numbers", default)
@@ -299,13 +304,13 @@ def weights_of(group, formats):
     if formats == ["dense"]:
         zeros = [""]
     elif group.has("plans"):
-        zeros = [f"plan:{plan}" for plan in group.texts("plans")]
+        zeros = [f"plan:{plan}" for plan in group.names("plans")]
     else:
         zeros = [f"s{number_text(share)}" for share in group.list(
             "sparsities", (int, float), "numbers")]
-    patterns = group.texts("patterns", [""])
+    patterns = group.names("patterns", [""])
     patterns = ["" if pattern == "uniform" else pattern for pattern in patterns]
-    records = group.texts("records", ["speed"])
+    records = group.names("records", ["speed"])
     ways = []
     for form in formats:
         if form == "dense":
@@ -322,7 +327,7 @@ def engine_cells(group, weights, dtype):
         "activation_sparsity", (dict,), "objects", [{"mode": "off"}])]
     breakdown = group.get("breakdown", (bool,), "true or false", False)
     prompt = group.get("prompt", (int,), "a number", PROMPT)
-    dimensions = (group.texts("models"), group.counts("gpus", [1]), group.texts("gpu_memory", [""]),
+    dimensions = (group.names("models"), group.counts("gpus", [1]), group.names("gpu_memory", [""]),
                   weights, activations, group.counts("batches"), group.counts("outputs", [OUTPUT]))
     for model, gpus, memory, way, activation, batch, output in itertools.product(*dimensions):
         yield Cell(subject=model, gpus=gpus, memory=memory, activation=activation, dtype=dtype,
@@ -330,8 +335,8 @@ def engine_cells(group, weights, dtype):
 
 
 def kernel_cells(group, weights, dtype, configs):
-    shapes = group.texts("shapes") if group.has("shapes") else []
-    models = group.texts("models") if group.has("models") or not shapes else []
+    shapes = group.names("shapes") if group.has("shapes") else []
+    models = group.names("models") if group.has("models") or not shapes else []
     for model in models:
         shapes = shapes + linear_shapes(configs / f"{model}.json")
     for shape in shapes:
@@ -346,8 +351,8 @@ def group_cells(value, where, configs):
     if kind not in ("engine", "kernel"):
         raise ReportError(f"{where}: 'kind': expected engine or kernel")
     group = Reader(value, where, GROUP_KEYS[kind])
-    weights = weights_of(group, group.texts("formats"))
-    dtype = group.text("dtype") if group.has("dtype") else ""
+    weights = weights_of(group, group.names("formats"))
+    dtype = group.one_of("dtype", ["f16", "bf16"]) if group.has("dtype") else ""
     if kind == "kernel":
         return kernel_cells(group, weights, dtype, configs)
     return engine_cells(group, weights, dtype)

@@ -4,6 +4,8 @@ A picture is a list of panels. A panel has the places of its x axis, by series a
 each of them, and marks for what is stated: from which place to which, at what height.
 """
 
+import dataclasses
+
 from reports import mean, model_title, unique
 from suite_claims import formats_of, gpus_text, ratios, statistic_of
 from suite_files import SPEEDUPS
@@ -11,13 +13,20 @@ from suite_tables import all_groups, group_times
 from suite_texts import subject_title, weights_title
 
 
+def plain(text):
+    """For matplotlib, to which a dollar sign begins a formula."""
+    return text.replace("$", r"\$")
+
+
 def titled(view, text):
     """With the GPU that is measured."""
-    return ": ".join(filter(None, [view.title, text]))
+    return plain(": ".join(filter(None, [view.title, text])))
 
 
 def series_title(cell, with_gpus):
-    title = weights_title(cell, mark="")
+    # Products of another pattern of zeros are in another panel.
+    plain = dataclasses.replace(cell, pattern="") if cell.tokens else cell
+    title = weights_title(plain, mark="")
     return f"{title}, {gpus_text(cell)}" if with_gpus else title
 
 
@@ -114,7 +123,7 @@ def breakdown_panels(view):
                 "x": [], "stacks": [], "lines": {name: [] for name in groups}})
             panel["x"].append(series_title(cell, True).replace(", ", "\n"))
             panel["stacks"].append([max(times.get(name, 0), 0) for name in groups])
-    return [(f"-{model}", list(panels.values())) for model, panels in pictures.items()]
+    return [(f"-{model}", [panel for _, panel in sorted(panels.items())]) for model, panels in pictures.items()]
 
 
 def kernel_panels(view):

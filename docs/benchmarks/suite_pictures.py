@@ -7,17 +7,12 @@ import textwrap
 
 from pictures import digest_of, draw, rounded
 from reports import unique
-from suite_panels import breakdown_panels, engine_panels, kernel_panels, ratio_panels
+from suite_panels import breakdown_panels, engine_panels, kernel_panels, plain, ratio_panels
 from suite_texts import METRIC_TITLES
 
 STATED_COLOURS = ["black", "magenta", "cyan", "gold", "navy", "lime"]  # none is a bar's
 BARS_WIDTH = 0.8  # of all bars of one place on the x axis
 SOURCES = (__file__, draw.__code__.co_filename)
-
-
-def plain(text):
-    """A dollar sign begins a formula."""
-    return text.replace("$", r"\$")
 
 
 def draw_suite(axes, panel, colours, scale, stated):

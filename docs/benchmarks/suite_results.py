@@ -124,6 +124,8 @@ class Outcome:
 
 def state_of(text):
     """Of an error or a note, in a word or two."""
+    if "NOT VERIFIED" in text:
+        return "not verified"
     if re.search(r"out of memory|does not fit", text, re.IGNORECASE):
         return FIT
     found = re.search(r"needs (\d+) GPUs", text)
@@ -146,9 +148,8 @@ def outcome_of(result, cell):
             raise ReportError(f"{result.where}: the row of {cell.name} has {row[key]!r} as {key}")
     note = row.get("note")
     note = note if isinstance(note, str) else ""
-    if note.startswith("NOT VERIFIED"):
-        return Outcome("not verified", result, note)
-    if row.get("time_us" if cell.tokens else "tokens_per_gpu_second") is None:
+    figure = row.get("time_us" if cell.tokens else "tokens_per_gpu_second")
+    if note.startswith("NOT VERIFIED") or figure is None:
         return Outcome(state_of(note), result, note)
     return Outcome("measured", result)
 

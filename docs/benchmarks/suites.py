@@ -4,9 +4,12 @@ A table is of one kind of GPU and one commit. docs/bench.md describes suites and
 """
 
 import pathlib
+import re
+import sys
 from functools import partial
 from types import SimpleNamespace
 
+import suite_pictures
 from reports import ReportError, unique
 from suite_claims import claims_table
 from suite_files import read_suite
@@ -108,6 +111,26 @@ def page_view(reports, name, gpu):
 
 def page_table(reports, name, gpu):
     return section(page_view(reports, name, gpu))
+
+
+def update_pictures(reports, texts, folder, check):
+    """Draws those that are not up to date and that a page shows: suite-GPU-NAME.svg."""
+    stale = []
+    shown = set(re.findall(r"images/(suite-[A-Za-z0-9_.-]+)\.svg", "\n".join(texts)))
+    for gpu in GPUS if shown else []:
+        of_gpu = {name for name in shown if name.startswith(f"suite-{gpu}-")}
+        for path in sorted(SUITES.glob("*.json")) if of_gpu else []:
+            # Other suites' names may begin with this one's; their pictures are not among its own.
+            if any(name.startswith(f"suite-{gpu}-{path.stem}") for name in of_gpu):
+                found = [(f"suite-{gpu}-{name}", *rest) for name, *rest in
+                         suite_pictures.pictures_of(page_view(reports, path.stem, gpu))]
+                found = [picture for picture in found if picture[0] in of_gpu]
+                try:
+                    stale += suite_pictures.update(found, folder, check)
+                except ImportError:
+                    print("tables.py: pictures are out of date, but there is no matplotlib",
+                          file=sys.stderr)
+    return stale
 
 
 TABLES = {f"suite-{path.stem}-{gpu}": partial(page_table, name=path.stem, gpu=gpu)

@@ -162,7 +162,8 @@ def claim(view, figure, point):
     if is_baseline(figure, cells):
         verdict = "baseline"
     else:
-        worst = max(known) if figure.unit != "x" and figure.metric in LOWER_IS_BETTER else min(known)
+        is_cost = figure.unit != "x" and figure.metric in LOWER_IS_BETTER
+        worst = max(known) if is_cost else min(known)
         value = worst if figure.statistic == "each" else statistic_of(figure, known)
         verdict = "yes" if holds(figure, value, point.value) else "no"
     if len(known) < len(values):

@@ -32,7 +32,8 @@ def series_title(cell, with_gpus):
 
 def panel_of(view, title, cells, x_of, with_gpus, x_title):
     places = unique(map(x_of, cells))
-    panel = {"title": titled(view, title), "x": places, "x title": x_title, "lines": {}, "states": {}}
+    panel = {"title": titled(view, title), "x": places, "x title": x_title, "lines": {},
+             "states": {}}
     for cell in cells:
         series = series_title(cell, with_gpus)
         bars = panel["lines"].setdefault(series, [None] * len(places))
@@ -77,8 +78,8 @@ def engine_panels(view):
     for cell in cells:
         gpus_of.setdefault(cell.subject, set()).add(cell.gpus)
     with_gpus = any(len(gpus) > 1 for gpus in gpus_of.values())
-    models, batches, outputs, memories = (unique(getattr(cell, name) for cell in cells) for name in (
-        "subject", "batch", "output", "memory"))
+    models, batches, outputs = (unique(getattr(cell, name) for cell in cells)
+                                for name in ("subject", "batch", "output"))
 
     def several(keys, title_of, x_of, x_title):
         return [panel_of(view, title_of(key), of_key, x_of, with_gpus, x_title)
@@ -123,7 +124,8 @@ def breakdown_panels(view):
                 "x": [], "stacks": [], "lines": {name: [] for name in groups}})
             panel["x"].append(series_title(cell, True).replace(", ", "\n"))
             panel["stacks"].append([max(times.get(name, 0), 0) for name in groups])
-    return [(f"-{model}", [panel for _, panel in sorted(panels.items())]) for model, panels in pictures.items()]
+    return [(f"-{model}", [panel for _, panel in sorted(panels.items())])
+            for model, panels in pictures.items()]
 
 
 def kernel_panels(view):

@@ -1,4 +1,4 @@
-"""Pictures of suites: bars by batch as in the papers, of our formats, with what the papers state."""
+"""Pictures of suites: bars by batch as in the papers, of our formats, and what is stated."""
 
 import hashlib
 import json

@@ -57,7 +57,8 @@ def notes(view):
         texts = [f"{clean(name[:12])} ({count})" for name, count in view.older]
         lines.append(f"Left out: results of other commits, {', '.join(texts)}.")
     if view.unknown:
-        lines.append(f"Left out: {len(view.unknown)} results of cells that the suite does not have.")
+        lines.append(f"Left out: results of cells that the suite does not have "
+                     f"({len(view.unknown)}).")
     if any(figure.statistic == "mean" for figure in view.suite.stated):
         lines.append("Means are geometric, over those cells that have a figure.")
     for cell in view.cells:

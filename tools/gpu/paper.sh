@@ -46,8 +46,8 @@ cd "$here"
 suites=()
 for name in "${names[@]}"; do
   if [ ! -f "configs/benchmarks/$name.json" ]; then
-    echo "paper.sh: no suite is called $name; there are $(basename -s .json configs/benchmarks/*.json |
-      paste -sd ' ')" >&2
+    all=$(basename -s .json configs/benchmarks/*.json | paste -sd ' ')
+    echo "paper.sh: no suite is called $name; there are $all" >&2
     exit 2
   fi
   suites+=("configs/benchmarks/$name.json")

@@ -88,6 +88,11 @@ class Reports:
             self._runs[name] = read_runs(self._folder / f"{name}.jsonl")
         return self._runs[name]
 
+    def path(self, name):
+        """Of a file that is read by others."""
+        self._runs.setdefault(name, [])
+        return self._folder / f"{name}.jsonl"
+
     def unused(self):
         """The files that were not read."""
         files = {path.relative_to(self._folder) for path in self._folder.rglob("*.jsonl")}

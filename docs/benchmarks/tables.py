@@ -20,6 +20,7 @@ import general
 import pictures
 import ranks
 import relatives
+import suites
 from reports import (DENSE_MODELS, SPARSE_MODELS, ZEROS, ReportError, Reports, decode_speedup, mean,
                      mean_over_shapes, model_title, shape_title, throughput_file, unique)
 from texts import percent, table, with_origin
@@ -346,6 +347,7 @@ TABLES = {
     **general.TABLES,
     **relatives.TABLES,
     **ranks.TABLES,
+    **suites.TABLES,
 }
 
 
@@ -407,6 +409,8 @@ def main():
             for page in changed:
                 page.write_text(new[page], encoding="utf-8")
         changed += pictures.update(reports, arguments.root / "docs/images", arguments.check)
+        changed += suites.update_pictures(reports, new.values(), arguments.root / "docs/images",
+                                          arguments.check)
         if unused := reports.unused():
             raise ReportError(f"nothing is made from {unused[0]}")  # it would grow old unseen
     except ReportError as error:

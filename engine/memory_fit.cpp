@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <memory>
+#include <optional>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -12,6 +14,7 @@
 #include "kernels/paged_kv.h"
 #include "models/build_decoder.h"
 #include "models/weights/shape_loader.h"
+#include "sparse/records_choice.h"
 #include "sparse/registry.h"
 
 namespace sparsellm {
@@ -56,8 +59,10 @@ int64_t MemoryFit::requests_of(int64_t tokens) const {
   return kv_tokens / kPageSize / pages_for(tokens);
 }
 
-MemoryFit fit_memory(const ModelConfig& model, DType weight_dtype, const EngineOptions& options,
-                     const FitWeights& weights) {
+namespace {
+
+MemoryFit fit_as_it_is(const ModelConfig& model, DType weight_dtype, const EngineOptions& options,
+                       const FitWeights& weights) {
   const ModelConfig config = config_to_run(model, options);
   LinearShapes linears{.store = weights.store,
                        .format = options.weight_format,
@@ -96,6 +101,37 @@ MemoryFit fit_memory(const ModelConfig& model, DType weight_dtype, const EngineO
   }
   poorest.formats = std::move(formats);
   return poorest;
+}
+
+// Smaller ones, if there are others that could be.
+std::optional<MemoryFit> fit_with_small_records(const ModelConfig& model, DType weight_dtype,
+                                                EngineOptions options, FitWeights weights) {
+  constexpr std::string_view kSize = "size";
+  const bool smaller = options.device.is_cuda() && options.records != kSize;
+  if (!smaller || (!weights.random && !may_be_records(options.weight_format))) {
+    return std::nullopt;
+  }
+  options.records = kSize;
+  if (weights.random) {
+    weights.random->records = kSize;
+    for (auto& [module, linear] : weights.random->planned) {
+      linear.records = kSize;
+    }
+  }
+  return fit_as_it_is(model, weight_dtype, options, weights);
+}
+
+}  // namespace
+
+MemoryFit fit_memory(const ModelConfig& model, DType weight_dtype, const EngineOptions& options,
+                     const FitWeights& weights) {
+  MemoryFit fit = fit_as_it_is(model, weight_dtype, options, weights);
+  if (fit.run_kv_tokens == 0) {
+    const std::optional<MemoryFit> smaller =
+        fit_with_small_records(model, weight_dtype, options, weights);
+    fit.fits_with_small_records = smaller && smaller->run_kv_tokens > 0;
+  }
+  return fit;
 }
 
 void require_fit(const MemoryNeed& need, const DeviceMemory& memory, Held held,

@@ -30,6 +30,8 @@ struct MemoryFit {
   int64_t context_size = 0;
   std::vector<FormatSum> linear_weights = {};  // part of `weights`
   std::vector<FormatChoice> formats = {};      // of the weight format "auto"
+  // Of what does not fit: whether it would with EngineOptions::records for size.
+  bool fits_with_small_records = false;
 
   // That fit at once, if each has `tokens` tokens of prompt and continuation.
   int64_t requests_of(int64_t tokens) const;

@@ -75,6 +75,10 @@ std::string fit_table(const ModelConfig& config, const EngineOptions& options,
   text += fmt::format("step     {:10.1f} MiB for {} tokens of {} requests\n", mib(fit.step),
                       options.step_tokens, options.max_requests);
   if (fit.run_kv_tokens == 0) {
+    if (fit.fits_with_small_records) {
+      text += "This does not fit, but does with --records size.\n";
+      return text;
+    }
     text += "This does not fit: a smaller --kv-memory, --ctx-size or --batch-size takes less";
     text += options.device.is_cuda() ? ", --gpu-memory-utilization allows more.\n" : ".\n";
     return text;
@@ -104,6 +108,7 @@ std::string fit_json(const ModelConfig& config, const EngineOptions& options,
       .member("device_bytes", fit.device.total)
       .member("device_free_bytes", fit.device.free)
       .member("fits", fit.run_kv_tokens > 0)
+      .member("fits_with_small_records", fit.fits_with_small_records)
       .member("weight_bytes", fit.weights);
   json.key("linear_weights").array();
   for (const FormatSum& sum : fit.linear_weights) {

@@ -221,7 +221,8 @@ class GpuGeneralPlan : public GpuTest {
                     .name = matrix.name,
                     .shared_rows = shared_rows,
                     .wide_positions = yes(),
-                    .sorted = yes()};
+                    .sorted = yes(),
+                    .operands = {}};
     for (int i = 0; i < kProducts; ++i) {
       result.operands.push_back(
           {.tokens = i == 0 ? tokens : random_tokens(random),

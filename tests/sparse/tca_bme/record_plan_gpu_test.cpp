@@ -10,6 +10,7 @@
 #include "kernels/base/workspace.h"
 #include "sparse/expand_matmul.h"
 #include "sparse/tca_bme/cuda/record_plan.h"
+#include "sparse/tca_bme/cuda/record_workspace.h"
 #include "sparse/tca_bme/tca_bme.h"
 #include "tests/sparse/tca_bme/gpu_record_test.h"
 

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "sparse/tca_bme/cuda/record_plan.h"
+#include "sparse/tca_bme/cuda/record_workspace.h"
 #include "sparse/tca_bme/tca_bme.h"
 
 namespace sparsellm::testing {

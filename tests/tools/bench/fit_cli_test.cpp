@@ -84,6 +84,16 @@ TEST(BenchFit, SaysWhatIsMissing) {
   const Outcome small = fit("opt-13b", {"--gpu-memory", "24G"});
   EXPECT_EQ(small.exit_code, 0) << small.err;
   EXPECT_NE(small.out.find("This does not fit: "), std::string::npos) << small.out;
+  // Pairs take 148.5 GB, single values 103.7.
+  const std::vector<std::string> large{"--sparsity",   "0.8",  "--weight-format", "tca_bme",
+                                       "--gpu-memory", "141G", "--batch",         "8"};
+  EXPECT_NE(fit("opt-175b", large).out.find("This does not fit, but does with --records size.\n"),
+            std::string::npos);
+  std::vector<std::string> small_records = large;
+  small_records.insert(small_records.end(), {"--records", "size"});
+  const nlohmann::json fits = fit_of("opt-175b", small_records);
+  EXPECT_EQ(fits.at("fits"), true);
+  EXPECT_NEAR(fits.at("weight_bytes").get<double>() * 1e-9, 103.7, 1.0);
   const Outcome model = testing::run_program(
       "sparsellm-bench", {"fit", "-m", testing::data("models/fable-llama-relu-8m").string(),
                           "--weight-format", "tca_bme", "--gpu-memory", "1G", "--quiet"});

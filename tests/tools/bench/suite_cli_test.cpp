@@ -40,13 +40,13 @@ constexpr const char* kSuite = R"({"title": "Small", "source": "none", "gpu": "n
    "batches": [3], "prompt": 4, "outputs": [2]},
   {"models": ["small"], "formats": ["tca_bme"], "plans": ["half"], "batches": [1], "prompt": 4,
    "outputs": [2]},
-  {"models": ["small"], "formats": ["dense"], "activations": [{"mode": "exact", "zeros": 0.8}],
+  {"models": ["small"], "formats": ["dense"], "activation_sparsity": [{"mode": "exact", "zeros": 0.8}],
    "batches": [1], "prompt": 4, "outputs": [2]},
   {"kind": "kernel", "shapes": ["96x64"], "formats": ["dense", "tca_bme"], "sparsities": [0.7],
    "tokens": [1, 3]}]})";
 constexpr const char* kPlan = R"({"rules": [{"tensors": ["*.fc1"], "prune": "none",
   "format": "dense"}], "default": {"prune": "magnitude", "sparsity": 0.5}})";
-constexpr size_t kCells = 8 + 8 - 4 + 2 + 1 + 1 + 4;
+constexpr size_t kCells = 8 + 8 + 2 + 1 + 1 + 4;
 
 class SuiteCli : public ::testing::Test {
  protected:

@@ -126,30 +126,14 @@ std::string rank_options_text(const EngineOptions& options, const LayerFormats& 
 RankOptions read_rank_options(std::string_view text, const EngineOptions& own) {
   const JsonDocument document = parse_json(text, kSource, kDepth);
   const JsonValue json(document, kSource);
-  json.allow_only({"cuda",
-                   "degree",
-                   "timeout_ms",
-                   "context_size",
-                   "max_requests",
-                   "step_tokens",
-                   "kv_tokens",
-                   "kv_bytes",
-                   "gpu_memory_utilization",
-                   "gpu_memory",
-                   "deterministic",
-                   "steps_ahead",
-                   "traces",
-                   "warm_up",
-                   "threads",
-                   "kv_dtype",
-                   "leaves_out_sums",
-                   "dtype",
-                   "weight_format",
-                   "records",
-                   "activation_sparsity",
-                   "verify",
-                   "tuned",
-                   "formats"});
+  json.allow_only({"cuda",          "degree",          "timeout_ms",
+                   "context_size",  "max_requests",    "step_tokens",
+                   "kv_tokens",     "kv_bytes",        "gpu_memory_utilization",
+                   "gpu_memory",    "deterministic",   "steps_ahead",
+                   "traces",        "warm_up",         "threads",
+                   "kv_dtype",      "leaves_out_sums", "dtype",
+                   "weight_format", "records",         "activation_sparsity",
+                   "verify",        "tuned",           "formats"});
   RankOptions read{.options = own, .formats = {}};
   EngineOptions& options = read.options;
   const bool cuda = json["cuda"].boolean();

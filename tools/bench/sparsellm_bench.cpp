@@ -24,8 +24,8 @@ std::vector<std::unique_ptr<BenchCommand>> add_commands(CLI::App& app) {
   std::vector<std::unique_ptr<BenchCommand>> commands;
   for (const auto add :
        {add_throughput_command, add_kernel_command, add_mlp_command, add_attention_command,
-        add_comm_command, add_layers_command, add_load_command, add_fit_command, add_suite_command, add_tune_command,
-        add_cost_model_command}) {
+        add_comm_command, add_layers_command, add_load_command, add_fit_command, add_suite_command,
+        add_tune_command, add_cost_model_command}) {
     commands.push_back(add(app));
   }
   return commands;
@@ -38,7 +38,8 @@ BenchCommand& parsed_command(const std::vector<std::unique_ptr<BenchCommand>>& c
     }
   }
   throw UsageError(
-      "a subcommand is missing: throughput, kernel, mlp, attention, comm, layers, load, fit, suite, "
+      "a subcommand is missing: throughput, kernel, mlp, attention, comm, layers, load, fit, "
+      "suite, "
       "tune or cost-model");
 }
 

@@ -67,16 +67,8 @@ case $section in
     ;;
 esac
 
-if ! command -v nvcc >/dev/null && [ -x /usr/local/cuda/bin/nvcc ]; then
-  PATH=$PATH:/usr/local/cuda/bin
-fi
-if [ ! -x "$build/bin/sparsellm-bench" ]; then
-  options=(-DSPARSELLM_CUDA=ON -DCMAKE_CUDA_ARCHITECTURES=native -DSPARSELLM_BENCHMARKS=OFF)
-  [ -e /usr/include/pcre2.h ] || options+=(-DSPARSELLM_PCRE2=OFF)
-  [ -e /usr/include/utf8proc.h ] || options+=(-DSPARSELLM_UTF8PROC=OFF)
-  cmake -S . -B "$build" -G Ninja "${options[@]}" >&2
-  cmake --build "$build" --target sparsellm-bench sparsellm-convert >&2
-fi
+. tools/gpu/build_bench.sh
+build_bench "$build" sparsellm-bench sparsellm-convert
 bench=$build/bin/sparsellm-bench
 few_tokens=1,8,9,12,16,17,24,32,33,48
 

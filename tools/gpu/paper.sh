@@ -54,16 +54,8 @@ for name in "${names[@]}"; do
 done
 [ ${#suites[@]} -gt 0 ] || suites=(configs/benchmarks/*.json)
 
-if ! command -v nvcc >/dev/null && [ -x /usr/local/cuda/bin/nvcc ]; then
-  PATH=$PATH:/usr/local/cuda/bin
-fi
-if [ ! -x "$build/bin/sparsellm-bench" ]; then
-  options=(-DSPARSELLM_CUDA=ON -DCMAKE_CUDA_ARCHITECTURES=native -DSPARSELLM_BENCHMARKS=OFF)
-  [ -e /usr/include/pcre2.h ] || options+=(-DSPARSELLM_PCRE2=OFF)
-  [ -e /usr/include/utf8proc.h ] || options+=(-DSPARSELLM_UTF8PROC=OFF)
-  cmake -S . -B "$build" -G Ninja "${options[@]}" >&2
-  cmake --build "$build" --target sparsellm-bench >&2
-fi
+. tools/gpu/build_bench.sh
+build_bench "$build" sparsellm-bench
 
 # What is measured until Ctrl-C is reported; sparsellm-bench ends by it, this script does not.
 trap : INT

@@ -57,6 +57,7 @@ class FitCommand : public BenchCommand {
                      "Says what a model would take on GPUs of --gpu-memory, which need not be "
                      "there, and whether it fits") {
     add_bench_model_args(subcommand(), args_.model);
+    subcommand().remove_option(subcommand().get_option("--device"));
     add_degree_arg(subcommand(), "--tensor-parallel", args_.model.model.ranks.degree,
                    "GPUs that share the model");
     subcommand()

@@ -242,6 +242,19 @@ TEST(RandomPlan, GivenPatternAndFormatGoBeforeIt) {
             (RandomLinear{.sparsity = 0.5, .pattern = outliers, .format = "tiled_csl"}));
 }
 
+TEST(RandomPlan, KeepsTheFormatsThatItNames) {
+  for (const char* format : {"tiled_csl", "auto"}) {
+    const RandomLinears linears = planned(
+        R"({"rules": [{"tensors": "*.o_proj", "prune": "none", "format": "dense"}],
+            "default": {"prune": "random", "scope": "matrix", "sparsity": 0.5}})",
+        {.format = format, .keeps_formats = true});
+    EXPECT_EQ(llama(linears, 1, "self_attn.o_proj"),
+              (RandomLinear{.sparsity = 0.0, .pattern = {}, .format = "dense"}));
+    EXPECT_EQ(llama(linears, 1, "mlp.up_proj"),
+              (RandomLinear{.sparsity = 0.5, .pattern = {}, .format = format}));
+  }
+}
+
 TEST(RandomPlan, RulesHaveToMatch) {
   EXPECT_TRUE(
       throws_error([] { planned(R"({"rules": [{"tensors": "*.fc1", "prune": "none"}]})"); },

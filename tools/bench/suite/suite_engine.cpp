@@ -59,9 +59,9 @@ BenchEngineSize suite_engine_size(const EngineCell& cell) {
 SuiteFit fit_suite_cell(const SuiteCell& cell, const SuiteMachine& machine) {
   const EngineCell& engine = *cell.engine();
   BenchModelArgs args = suite_model_args(cell, machine);
-  // Alphas and thresholds take no memory; what they do to the weights, off has not.
-  args.model.activation_sparsity.mode = ActivationSparsity::Mode::off;
-  args.model.activation_sparsity.votes = {};
+  if (engine.activation.mode == ActivationSparsity::Mode::predict) {
+    args.model.activation_sparsity.alpha = ActivationSparsityRequest::Alpha();  // any takes as much
+  }
   const bool on_gpus = machine.gpu_memory_here > 0 || args.gpu_memory > 0;
   args.model.on_planned_gpus = on_gpus;
   if (on_gpus && args.gpu_memory == 0) {

@@ -151,12 +151,12 @@ class GroupRun {
     append(planned, {.key = {}, .error = error.substr(0, error.find('\n'))});
   }
 
-  static std::string figure_text(const PlannedCell& planned, const std::string& row) {
+  std::string figure_text(const PlannedCell& planned, const std::string& row) const {
     if (planned.cell->kernel() != nullptr) {
       return fmt::format("{:.1f} us", figure_of(row, "time_us").value_or(0.0));
     }
-    return fmt::format("{:.1f} tokens/GPU-s",
-                       figure_of(row, "tokens_per_gpu_second").value_or(0.0));
+    return fmt::format("{:.1f} {}", figure_of(row, "tokens_per_gpu_second").value_or(0.0),
+                       throughput_unit(device_of(machine_.model)));
   }
 
   const PlannedCell* find(int64_t batch, int64_t output) const {

@@ -109,6 +109,47 @@ TEST(BenchThroughput, SharesNeedAnActivationWithZeros) {
   EXPECT_TRUE(throws_error([&] { choose({.predicted = 0.9, .zeros = 0.5}); }, "the first not"));
 }
 
+// Shorter outputs are read from the runs of the longest, also where prompts are prefilled one after
+// the other.
+TEST(BenchThroughput, ARowForEveryOutput) {
+  ThroughputOptions options = small({4});
+  options.shorter_outputs = {1, 3};
+  options.step_tokens = 8;
+  int64_t loads = 0;
+  Report report;
+  bench_throughput(
+      options,
+      [&](int64_t max_requests) {
+        ++loads;
+        EngineOptions engine = engine_options(max_requests);
+        engine.step_tokens = 8;
+        return Engine::load(model(), engine);
+      },
+      report.writer());
+  EXPECT_EQ(loads, 1);
+  const json rows = report.table("throughput");
+  ASSERT_EQ(rows.size(), 3u);
+  double seconds = 0.0;
+  double pages = 0.0;
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const json& row = rows[i];
+    const std::vector<int64_t> outputs{1, 3, 6};
+    EXPECT_EQ(row.at("output"), outputs[i]);
+    const double rate = row.at("tokens_per_gpu_second_max");
+    EXPECT_GT(4.0 * static_cast<double>(outputs[i]) / rate, seconds);
+    seconds = 4.0 * static_cast<double>(outputs[i]) / rate;
+    EXPECT_GE(row.at("kv_used_gib"), pages);
+    pages = row.at("kv_used_gib");
+    EXPECT_EQ(row.at("decode_ms").is_null(), i == 0);
+  }
+  options.shorter_outputs = {3, 3};
+  EXPECT_TRUE(throws_error([&] { bench_throughput(options, {}, report.writer()); },
+                           "an output of 3 tokens after one of 3"));
+  options.shorter_outputs = {6};
+  EXPECT_TRUE(throws_error([&] { bench_throughput(options, {}, report.writer()); },
+                           "an output of 6 tokens after one of 6"));
+}
+
 TEST(BenchThroughput, ARowForEveryBatch) {
   std::vector<int64_t> loads;
   Report report;

@@ -411,8 +411,8 @@ def session_message_seeds():
     options = {
         "cuda": False, "degree": 2, "timeout_ms": 60000, "leaves_out_sums": False,
         "context_size": 0, "max_requests": 64, "step_tokens": 2048, "kv_tokens": 0, "kv_bytes": 0,
-        "gpu_memory_utilization": 0.9, "deterministic": False, "steps_ahead": 1, "traces": False,
-        "warm_up": True, "threads": 2, "kv_dtype": None, "dtype": "bf16", "weight_format": "auto",
+        "gpu_memory_utilization": 0.9, "gpu_memory": 1 << 35, "deterministic": False,
+        "steps_ahead": 1, "traces": False, "warm_up": True, "threads": 2, "kv_dtype": None, "dtype": "bf16", "weight_format": "auto",
         "records": "size", "activation_sparsity": sparsity, "verify": True, "tuned": False, "formats": {},
     }
     predict = {

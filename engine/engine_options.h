@@ -64,7 +64,8 @@ struct EngineOptions {
   // The share of a GPU's memory that may be in use, by other programs as well: weights, the tensors
   // of a step and the KV cache must fit it, also with kv_tokens or kv_bytes.
   double gpu_memory_utilization = 0.95;
-  // As if a GPU had so many bytes, of which others hold what they do hold; 0: what it has.
+  // The memory that each GPU is taken to have, in bytes; 0: what it has. What other programs use of
+  // it counts as used.
   int64_t gpu_memory = 0;
   // The bits of a result depend on the request alone: not on what else is computed, nor on
   // preemption. The CPU device is always so.

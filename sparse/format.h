@@ -80,8 +80,8 @@ class WeightFormat {
   // options puts such a matrix, where that is not the one for speed. Throws Error for what
   // check_layout() refuses.
   virtual void tell_layout(EncodedWeight& header, const LayoutOptions& options) const;
-  // With these encode() makes other rows and columns of `e`, or more of them, like it: nothing but
-  // what check_layout() takes and `e` tells. Throws Error for what is wrong at first sight.
+  // The options with which encode() puts other rows or columns into the layout of `e`. Throws Error
+  // if the part that says the layout is not valid; the other parts are not looked at.
   virtual LayoutOptions layout_like(const EncodedWeight& e) const;
 
   // Part of a matrix, and matrices one below the other, without decoding; nothing where tiles do

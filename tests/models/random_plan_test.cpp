@@ -140,7 +140,8 @@ TEST(RandomPlan, JoinedLayersHaveOneFormat) {
   EXPECT_EQ(llama(linears, 0, "mlp.up_proj").sparsity, 0.9);
 }
 
-// Those of the part with the most rows, as its format; what is given goes before the plan.
+// A joined layer has the records of the part with the most rows, as it has its format. Records that
+// an option gives replace those of the plan.
 TEST(RandomPlan, RecordsAreThoseOfThePlan) {
   constexpr const char* kPlan = R"({"rules": [
       {"tensors": "*.q_proj", "prune": "random", "sparsity": 0.8, "format": "tca_bme",

@@ -35,11 +35,10 @@ constexpr int consumers_for(int token_tile) {
 // The partial sums of clusters with Stream-K.
 int64_t stream_k_bytes(int token_tile, int64_t clusters);
 
-// Whether an expanded weight is multiplied in pieces that overlap, in products of up to so many
-// tokens.
+// Whether pieces of an expanded weight overlap in products of up to `max_tokens` tokens.
 bool overlaps_pieces(const RecordMatrix& matrix, int64_t max_tokens);
 
-// Of a weight, by any of its plans; independent of what is in its records.
+// The most that any plan of a weight needs. It does not depend on the bytes of the records.
 int64_t records_workspace_bytes(const RecordMatrix& matrix, int64_t tokens, Sums sums);
 
 }  // namespace tca_bme

@@ -6,7 +6,8 @@
 // build: what a model takes on a GPU can be asked without one.
 namespace sparsellm {
 
-// Of tile_gemm_cuda(): x in the order of a tile's columns, for up to so many tokens at a time.
+// What tile_gemm_cuda() needs: x in the order of a tile's columns, for at most kTileGemmMostTokens
+// tokens at a time.
 inline constexpr int64_t kTileGemmMostTokens = 1024;
 int64_t tile_gemm_workspace_bytes(int64_t columns, int64_t tokens);
 
@@ -16,7 +17,7 @@ namespace tiled_csl {
 // else in a step of few tokens.
 inline constexpr int64_t kMaxSinglePieceTokens = 1024;
 
-// Of a weight, by any of its plans.
+// The most that any plan of a weight needs.
 int64_t tiles_workspace_bytes(int64_t rows, int64_t columns, int64_t tokens);
 
 }  // namespace tiled_csl

@@ -1,4 +1,4 @@
-// Suites: those in configs, the cells that a file stands for, and what is refused.
+// Reading suites: the shipped ones, and the cells that a file expands to.
 
 #include "tools/bench/suite/suite_file.h"
 

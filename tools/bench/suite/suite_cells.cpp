@@ -107,7 +107,8 @@ std::vector<std::string> formats_of(const SuiteGroup& group, SuiteFormats format
   return names;
 }
 
-// One cell for each way in which the weights can be, without what is measured with them.
+// One cell for each combination of format, zeros and records; its name and what is measured are not
+// set yet.
 std::vector<SuiteCell> suite_weights_of(const SuiteGroup& group, SuiteFormats formats) {
   const std::vector<SuiteZeros> no_zeros{{}};
   const std::vector<LayoutFor> no_records{LayoutFor::speed};

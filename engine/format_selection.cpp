@@ -82,15 +82,11 @@ Shard chooser(const EngineOptions& options) {
   return {.rank = 0, .degree = options.tensor_parallel.degree};
 }
 
-void fit_choices(const ModelConfig& config, const WeightOrigin& origin,
-                 const EngineOptions& options, std::vector<FormatChoice>& choices) {
-  // Which formats there are changes a little of what a step takes: a second round sees that.
-  constexpr int kRounds = 2;
-  for (int round = 0; round < kRounds; ++round) {
-    ShapeLoader shapes(options.device, origin.dtype,
-                       {.layers = layer_formats(choices), .density = 0.0}, chooser(options));
-    fit_into(room_for_linear_layers(config, shapes, options, memory_of_rank(options)), choices);
-  }
+int64_t room_for(const std::vector<FormatChoice>& choices, const ModelConfig& config, DType dtype,
+                 const EngineOptions& options) {
+  ShapeLoader shapes(options.device, dtype, {.layers = layer_formats(choices), .density = 0.0},
+                     chooser(options));
+  return room_for_linear_layers(config, shapes, options, memory_of_rank(options));
 }
 
 std::vector<FormatChoice> choose_by_time(const ModelConfig& config, const WeightOrigin& origin,
@@ -98,20 +94,30 @@ std::vector<FormatChoice> choose_by_time(const ModelConfig& config, const Weight
                                          const ChoiceOptions& how, const EngineOptions& options) {
   TuneCache cache(options.tune_cache);
   const std::string device_key = cuda_device_key(options.device);
-  std::optional<LoadedFormatMeter> meter;
-  if (origin.loader) {
-    meter.emplace(
-        LoadedFormatMeter::Options{
-            .device = options.device, .loader = origin.loader, .most_tokens = how.most_tokens},
-        cache);
-  }
+  // What the meter holds of the device goes before anything asks how much memory is free.
+  const auto with_meter = [&](const std::function<void(FormatMeter*)>& use) {
+    if (!origin.loader) {
+      return use(nullptr);
+    }
+    LoadedFormatMeter meter(
+        {.device = options.device, .loader = origin.loader, .most_tokens = how.most_tokens}, cache);
+    use(&meter);
+  };
   std::vector<FormatChoice> choices;
   choices.reserve(kinds.size());
-  for (const LayerKind& kind : kinds) {
-    choices.push_back(choose_by_time(kind, FormatRules::built_in(), how, meter ? &*meter : nullptr,
-                                     cache, device_key));
+  with_meter([&](FormatMeter* meter) {
+    for (const LayerKind& kind : kinds) {
+      choices.push_back(
+          choose_by_time(kind, FormatRules::built_in(), how, meter, cache, device_key));
+    }
+  });
+  if (total_bytes(choices) > room_for(choices, config, origin.dtype, options)) {
+    with_meter([&](FormatMeter* meter) {
+      for (FormatChoice& choice : choices) {
+        add_smaller_layouts(choice, how, meter, cache, device_key);
+      }
+    });
   }
-  meter.reset();  // what it holds of the device is not in the way of the model
   try {
     cache.save();
   } catch (const Error& error) {
@@ -119,14 +125,20 @@ std::vector<FormatChoice> choose_by_time(const ModelConfig& config, const Weight
       options.log->warn("{}", error.what());  // the next load measures again
     }
   }
-  fit_choices(config, origin, options, choices);
+  // Which formats there are changes a little of what a step takes: a second round sees that.
+  constexpr int kRounds = 2;
+  for (int round = 0; round < kRounds; ++round) {
+    fit_into(room_for(choices, config, origin.dtype, options), choices);
+  }
   return choices;
 }
 
 }  // namespace
 
-WeightOrigin stored_origin(const WeightStore& store, DType dtype, Device device) {
-  return {.dtype = dtype, .weight_of = [&store, dtype, device](const JoinedLinear& layer) {
+WeightOrigin stored_origin(const WeightStore& store, DType dtype, const EngineOptions& options) {
+  return {.dtype = dtype,
+          .weight_of = [&store, dtype, device = options.device,
+                        records = options.records](const JoinedLinear& layer) {
             std::vector<WeightStore::Stored> parts;
             for (const LinearLayer& part : layer.parts) {
               parts.push_back(store.get(part.module + ".weight"));
@@ -136,6 +148,7 @@ WeightOrigin stored_origin(const WeightStore& store, DType dtype, Device device)
                                }),
                                .stored = stored_format(parts, dtype, device),
                                .planned = planned_format(layer, {}),
+                               .records = records,
                                .dtype = device.is_cuda() ? dtype : parts.front().dtype};
             for (size_t i = 0; i < parts.size() && !weight.stored.empty(); ++i) {
               weight.stored_bytes += stored_bytes(store, parts[i], layer.parts[i]);
@@ -147,14 +160,15 @@ WeightOrigin stored_origin(const WeightStore& store, DType dtype, Device device)
 WeightOrigin random_origin(const RandomWeights& weights) {
   require_possible(weights);
   return {.dtype = weights.dtype, .weight_of = [&weights](const JoinedLinear& layer) {
-            const std::string format =
-                planned_format(layer, weights.linear(layer.first_weight()).format);
+            const RandomLinear first = weights.linear(layer.first_weight());
+            const std::string format = planned_format(layer, first.format);
             return LayerWeight{.density = layer.density([&](const LinearLayer& part) {
                                  return 1.0 - weights.linear(part.module + ".weight").sparsity;
                                }),
                                .planned = format == kAutoFormat ? std::string()
                                           : format.empty()      ? std::string(dense_format().name())
                                                                 : format,
+                               .records = first.records,
                                .dtype = weights.dtype,
                                .zeros = places_of_zeros(weights, layer)};
           }};
@@ -193,14 +207,15 @@ std::vector<FormatChoice> select_formats(const ModelConfig& config, const Checkp
                                          const EngineOptions& options) {
   const WeightStore store(checkpoint);
   WeightOrigin origin =
-      stored_origin(store, weight_dtype(checkpoint, options.device, options.dtype), options.device);
-  origin.loader = [&](const std::string& format) -> std::unique_ptr<WeightLoader> {
+      stored_origin(store, weight_dtype(checkpoint, options.device, options.dtype), options);
+  origin.loader = [&](const LayerFormat& in) -> std::unique_ptr<WeightLoader> {
     if (options.progress) {
       options.progress(0, checkpoint.bytes());  // which may throw
     }
     return std::make_unique<CheckpointLoader>(
         checkpoint, options.device, options.dtype, LoadProgress(),
-        WeightEncoding{.format = format, .threads = options.threads}, chooser(options));
+        WeightEncoding{.format = in.format, .threads = options.threads, .records = in.layout},
+        chooser(options));
   };
   return select_formats(config, origin, options);
 }
@@ -208,9 +223,8 @@ std::vector<FormatChoice> select_formats(const ModelConfig& config, const Checkp
 std::vector<FormatChoice> select_formats(const ModelConfig& config, const RandomWeights& weights,
                                          const EngineOptions& options) {
   WeightOrigin origin = random_origin(weights);
-  origin.loader = [&](const std::string& format) -> std::unique_ptr<WeightLoader> {
-    return std::make_unique<RandomLoader>(options.device, in_format(weights, format),
-                                          chooser(options));
+  origin.loader = [&](const LayerFormat& in) -> std::unique_ptr<WeightLoader> {
+    return std::make_unique<RandomLoader>(options.device, in_format(weights, in), chooser(options));
   };
   return select_formats(config, origin, options);
 }

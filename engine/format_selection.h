@@ -22,12 +22,13 @@ struct WeightOrigin {
   WeightOfLayer weight_of;
   // A loader of the weights to EngineOptions::device, linear layers in this format. Nothing: none
   // is tried.
-  std::function<std::unique_ptr<WeightLoader>(const std::string& format)> loader = {};
+  std::function<std::unique_ptr<WeightLoader>(const LayerFormat& in)> loader = {};
 };
 
 // Of weights of a checkpoint: looks at headers, and at some rows of plain weights. `dtype` is that
-// of the activations. The store outlives the origin. Without a loader.
-WeightOrigin stored_origin(const WeightStore& store, DType dtype, Device device);
+// of the activations; device and records are the options'. The store outlives the origin. Without a
+// loader.
+WeightOrigin stored_origin(const WeightStore& store, DType dtype, const EngineOptions& options);
 // Of random weights, which outlive the origin, too. Without a loader. Throws Error as
 // require_possible() does.
 WeightOrigin random_origin(const RandomWeights& weights);
@@ -40,9 +41,9 @@ WeightOrigin random_origin(const RandomWeights& weights);
 //
 // On CUDA with Tuning::measured times decide, from the cache file or from a trial, before anything
 // else of the model is on the device; what does not fit beside all other weights, the tensors of a
-// step and the requested KV cache, or else one context, is made smaller. Rules decide without
-// it, with EngineOptions::deterministic, whose results must not depend on a measurement, and on the
-// CPU. Writes the choices to the log. Throws Error.
+// step and the requested KV cache, or else one context, is made smaller, and for that slower
+// layouts are tried, too. Rules decide without it, with EngineOptions::deterministic, whose results
+// must not depend on a measurement, and on the CPU. Writes the choices to the log. Throws Error.
 std::vector<FormatChoice> select_formats(const ModelConfig& config, const WeightOrigin& origin,
                                          const EngineOptions& options);
 // The same with trials of the weights that an engine loads, or makes.

@@ -75,8 +75,7 @@ MemoryFit fit_as_it_is(const ModelConfig& model, DType weight_dtype, const Engin
     linears.random = in_formats(*weights.random, layer_formats(formats));
   } else if (options.weight_format == kAutoFormat) {
     require(weights.store != nullptr, "the fastest formats of a model are those of its weights");
-    formats = select_formats(config, stored_origin(*weights.store, weight_dtype, options.device),
-                             options);
+    formats = select_formats(config, stored_origin(*weights.store, weight_dtype, options), options);
     linears.format.clear();
     linears.layers = layer_formats(formats);
   }

@@ -116,8 +116,14 @@ std::string rank_options_text(const EngineOptions& options, const LayerFormats& 
       .member("tuned", options.tuning == Tuning::measured)
       .key("formats")
       .object();
-  for (const auto& [weight, format] : formats) {
-    json.member(weight, format);
+  for (const auto& [weight, in] : formats) {
+    json.member(weight, in.format);
+  }
+  json.end().key("layouts").object();
+  for (const auto& [weight, in] : formats) {
+    if (!in.layout.empty()) {
+      json.member(weight, in.layout);
+    }
   }
   json.end().end();
   return std::move(json).text();
@@ -133,7 +139,8 @@ RankOptions read_rank_options(std::string_view text, const EngineOptions& own) {
                    "traces",        "warm_up",         "threads",
                    "kv_dtype",      "leaves_out_sums", "dtype",
                    "weight_format", "records",         "activation_sparsity",
-                   "verify",        "tuned",           "formats"});
+                   "verify",        "tuned",           "formats",
+                   "layouts"});
   RankOptions read{.options = own, .formats = {}};
   EngineOptions& options = read.options;
   const bool cuda = json["cuda"].boolean();
@@ -164,7 +171,15 @@ RankOptions read_rank_options(std::string_view text, const EngineOptions& own) {
   options.activation_sparsity = read_request(json["activation_sparsity"]);
   options.verify = own.verify && json["verify"].boolean();
   options.tuning = json["tuned"].boolean() ? Tuning::measured : Tuning::off;
-  read.formats.merge(json["formats"].string_map());
+  for (const auto& [weight, format] : json["formats"].string_map()) {
+    read.formats.emplace(weight, LayerFormat{.format = format});
+  }
+  for (const auto& [weight, layout] : json["layouts"].string_map()) {
+    const auto layer = read.formats.find(weight);
+    require(layer != read.formats.end(), "{}: a layout of {}, which has no format", kSource,
+            quote(weight));
+    layer->second.layout = layout;
+  }
   return read;
 }
 

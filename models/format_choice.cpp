@@ -38,9 +38,19 @@ const FormatTime* fastest(const std::vector<FormatTime>& times) {
 
 FormatChoice as_planned(const LayerKind& kind, const ChoiceOptions& options) {
   return {.kind = kind,
-          .format = kind.weight.planned,
+          .in = kind.in(kind.weight.planned),
           .by = FormatChoice::By::plan,
           .device = options.device};
+}
+
+TimeSource time_source(const ChoiceOptions& options, FormatMeter* meter, TuneCache& cache,
+                       std::string_view device_key) {
+  return {.device = options.device,
+          .tokens = options.tokens,
+          .most_tokens = options.most_tokens,
+          .device_key = device_key,
+          .cache = cache,
+          .meter = meter};
 }
 
 std::string reason_of(const FormatChoice& choice, const FormatRules& rules) {
@@ -62,17 +72,15 @@ std::string reason_of(const FormatChoice& choice, const FormatRules& rules) {
 
 }  // namespace
 
-int64_t FormatChoice::bytes(std::string_view in) const {
-  const auto time = std::ranges::find(times, in, &FormatTime::format);
-  return time != times.end() && time->seconds
-             ? time->bytes
-             : expected_bytes(kind, kind.weight, weight_format(in), device);
+int64_t FormatChoice::bytes(const LayerFormat& other) const {
+  const auto time = std::ranges::find(times, other, &FormatTime::in);
+  return time != times.end() && time->seconds ? time->bytes
+                                              : expected_bytes(kind, kind.weight, other, device);
 }
 
-int64_t FormatChoice::bytes_of_all(std::string_view in) const {
-  const WeightFormat& other = weight_format(in);
+int64_t FormatChoice::bytes_of_all(const LayerFormat& other) const {
   const auto expected = static_cast<double>(expected_bytes(kind, kind.weight, other, device));
-  const auto known = static_cast<double>(bytes(in));
+  const auto known = static_cast<double>(bytes(other));
   int64_t sum = 0;
   for (const LayerWeight& weight : kind.weights) {
     const auto own = static_cast<double>(expected_bytes(kind, weight, other, device));
@@ -121,9 +129,9 @@ FormatChoice choose_by_rules(const LayerKind& kind, const FormatRules& rules,
   const bool sparse = &rule != &dense_format() && rule.runs_on(options.device) &&
                       saves_bytes(rule, kind.size(), kind.weight.dtype);
   const bool as_stored = sparse && !options.device.is_cuda() && !kind.weight.stored.empty();
+  const std::string_view format = sparse ? rule.name() : dense_format().name();
   return {.kind = kind,
-          .format = as_stored ? kind.weight.stored
-                              : std::string(sparse ? rule.name() : dense_format().name()),
+          .in = kind.in(as_stored ? kind.weight.stored : format),
           .device = options.device};
 }
 
@@ -134,7 +142,7 @@ FormatChoice choose_by_time(const LayerKind& kind, const FormatRules& rules,
     return as_planned(kind, options);
   }
   FormatChoice choice{.kind = kind,
-                      .format = std::string(dense_format().name()),
+                      .in = kind.in(dense_format().name()),
                       .by = FormatChoice::By::no_other,
                       .device = options.device};
   for (const WeightFormat* format : weight_formats()) {
@@ -146,27 +154,46 @@ FormatChoice choose_by_time(const LayerKind& kind, const FormatRules& rules,
   if (candidates.size() == 1) {
     return choice;
   }
-  TimeSource source{.device = options.device,
-                    .tokens = options.tokens,
-                    .most_tokens = options.most_tokens,
-                    .device_key = device_key,
-                    .cache = cache,
-                    .meter = meter};
+  TimeSource source = time_source(options, meter, cache, device_key);
   for (const WeightFormat* format : candidates) {
-    choice.times.push_back(time_of(kind, *format, source));
+    choice.times.push_back(time_of(kind, kind.in(format->name()), source));
     const FormatTime& time = choice.times.back();
     if (!time.seconds && time.why_not.empty()) {
       return choose_by_rules(kind, rules, options);  // nothing was ever tried
     }
   }
   if (const FormatTime* const best = fastest(choice.times)) {
-    choice.format = best->format;
+    choice.in = best->in;
     choice.by = source.measured ? FormatChoice::By::measurement : FormatChoice::By::cache;
   } else {
-    choice.format = choose_by_rules(kind, rules, options).format;
+    choice.in = choose_by_rules(kind, rules, options).in;
     choice.by = FormatChoice::By::rules;
   }
   return choice;
+}
+
+void add_smaller_layouts(FormatChoice& choice, const ChoiceOptions& options, FormatMeter* meter,
+                         TuneCache& cache, std::string_view device_key) {
+  const LayerKind& kind = choice.kind;
+  const auto expected = [&](const LayerFormat& in) {
+    return expected_bytes(kind, kind.weight, in, options.device);
+  };
+  TimeSource source = time_source(options, meter, cache, device_key);
+  for (size_t i = 0, count = choice.times.size(); i < count; ++i) {
+    const LayerFormat tried = choice.times[i].in;
+    const LayerFormat smaller{.format = tried.format,
+                              .layout = std::string(weight_format(tried.format).smaller_layout())};
+    const bool is_there =
+        std::ranges::find(choice.times, smaller, &FormatTime::in) != choice.times.end();
+    if (smaller.layout.empty() || is_there || tried.format == kind.weight.stored ||
+        expected(smaller) >= expected(tried)) {
+      continue;
+    }
+    FormatTime time = time_of(kind, smaller, source);
+    if (time.seconds || !time.why_not.empty()) {
+      choice.times.push_back(std::move(time));
+    }
+  }
 }
 
 int64_t total_bytes(std::span<const FormatChoice> choices) {
@@ -180,7 +207,7 @@ int64_t total_bytes(std::span<const FormatChoice> choices) {
 void fit_into(int64_t bytes, std::span<FormatChoice> choices) {
   struct Change {
     FormatChoice* choice = nullptr;
-    std::string format;
+    LayerFormat in = {};
     double saved = 0.0;    // bytes of all layers of its kind
     double seconds = 0.0;  // that they take longer
     // Products instead of quotients: what costs nothing comes first.
@@ -193,15 +220,15 @@ void fit_into(int64_t bytes, std::span<FormatChoice> choices) {
   while (total_bytes(choices) > bytes) {
     Change best;
     for (FormatChoice& choice : choices) {
-      const auto now = std::ranges::find(choice.times, choice.format, &FormatTime::format);
+      const auto now = std::ranges::find(choice.times, choice.in, &FormatTime::in);
       for (const FormatTime& time : choice.times) {
-        const int64_t saved = choice.bytes_of_all() - choice.bytes_of_all(time.format);
+        const int64_t saved = choice.bytes_of_all() - choice.bytes_of_all(time.in);
         if (!time.seconds || saved <= 0) {
           continue;
         }
         const double longer = std::max(0.0, *time.seconds - seconds_of(*now));
         const Change change{.choice = &choice,
-                            .format = time.format,
+                            .in = time.in,
                             .saved = static_cast<double>(saved),
                             .seconds = static_cast<double>(choice.kind.count()) * longer};
         best = change.is_better_than(best) ? change : best;
@@ -210,7 +237,7 @@ void fit_into(int64_t bytes, std::span<FormatChoice> choices) {
     if (best.choice == nullptr) {
       return;
     }
-    best.choice->format = best.format;
+    best.choice->in = best.in;
     best.choice->for_memory = true;
   }
 }
@@ -219,7 +246,7 @@ LayerFormats layer_formats(std::span<const FormatChoice> choices) {
   LayerFormats formats;
   for (const FormatChoice& choice : choices) {
     for (const std::string& weight : choice.kind.first_weights) {
-      formats.emplace(weight, choice.format);
+      formats.emplace(weight, choice.in);
     }
   }
   return formats;
@@ -245,14 +272,15 @@ std::string to_string(const FormatChoice& choice, const FormatRules& rules) {
   const LayerKind& kind = choice.kind;
   std::string text =
       fmt::format("{} layers of {} x {}, {:.1f} % nonzeros: {}, ", kind.count(), kind.layer.rows,
-                  kind.layer.columns, 100.0 * kind.weight.density, choice.format);
+                  kind.layer.columns, 100.0 * kind.weight.density, to_string(choice.in));
   text += reason_of(choice, rules);
   std::vector<std::string> details;
   for (const FormatTime& time : choice.times) {
-    details.push_back(time.seconds ? fmt::format("{} {:.1f} us, {:.1f} MiB", time.format,
+    const std::string name = to_string(time.in);
+    details.push_back(time.seconds ? fmt::format("{} {:.1f} us, {:.1f} MiB", name,
                                                  *time.seconds * kMicroseconds,
                                                  static_cast<double>(time.bytes) / (1 << 20))
-                                   : fmt::format("{} not measured: {}", time.format, time.why_not));
+                                   : fmt::format("{} not measured: {}", name, time.why_not));
   }
   for (const FormatChoice::NotTried& other : choice.not_tried) {
     details.push_back(fmt::format("{} not tried: {}", other.format, other.why));

@@ -30,7 +30,7 @@ struct FormatChoice {
   };
 
   LayerKind kind;
-  std::string format;
+  LayerFormat in;
   By by = By::rules;
   // Of the candidates, dense first; none unless they were tried.
   std::vector<FormatTime> times = {};
@@ -41,10 +41,10 @@ struct FormatChoice {
   // In the format that was chosen, or another one: of the layer that stands for all, as measured,
   // or else as it can be expected or is stored; and of all layers together, whose sizes differ from
   // its as can be expected of their densities, or as they do where they are stored in this format.
-  int64_t bytes() const { return bytes(format); }
-  int64_t bytes(std::string_view in) const;
-  int64_t bytes_of_all() const { return bytes_of_all(format); }
-  int64_t bytes_of_all(std::string_view in) const;
+  int64_t bytes() const { return bytes(in); }
+  int64_t bytes(const LayerFormat& other) const;
+  int64_t bytes_of_all() const { return bytes_of_all(in); }
+  int64_t bytes_of_all(const LayerFormat& other) const;
 };
 
 struct ChoiceOptions {
@@ -77,6 +77,13 @@ FormatChoice choose_by_rules(const LayerKind& kind, const FormatRules& rules,
 FormatChoice choose_by_time(const LayerKind& kind, const FormatRules& rules,
                             const ChoiceOptions& options, FormatMeter* meter, TuneCache& cache,
                             std::string_view device_key);
+
+// Adds to a choice by time the times of smaller layouts than those that were tried
+// (WeightFormat::smaller_layout()) of weights that are encoded while they load: slower ones, which
+// fit_into() takes where the fastest do not fit. As choose_by_time(); what was never tried, where
+// there is no meter, is not added.
+void add_smaller_layouts(FormatChoice& choice, const ChoiceOptions& options, FormatMeter* meter,
+                         TuneCache& cache, std::string_view device_key);
 
 // Changes choices by time until all layers together take no more than `bytes`, as far as formats
 // with fewer bytes go: each time the change of a kind that saves the most bytes for the time that

@@ -8,6 +8,7 @@
 
 #include "kernels/base/error.h"
 #include "sparse/dense/dense.h"
+#include "sparse/registry.h"
 
 namespace sparsellm {
 namespace {
@@ -44,24 +45,24 @@ bool is_short_line(std::string_view text) {
 }
 
 // Adds the times for some of the numbers of tokens, or says why there is none.
-void measure(const LayerKind& kind, const WeightFormat& format, std::span<const int64_t> tokens,
-             TimeSource& source, FormatTime& time) {
-  const int64_t expected = expected_bytes(kind, kind.weight, format, source.device);
+void measure(const LayerKind& kind, std::span<const int64_t> tokens, TimeSource& source,
+             FormatTime& time) {
+  const int64_t expected = expected_bytes(kind, kind.weight, time.in, source.device);
   const auto fail_with = [&](const Error& error) {
     time.seconds.reset();
     time.why_not = error.what();
     for (const int64_t each : tokens) {
-      source.cache.put(format_time_key(kind, format, each, source), to_text(time, expected));
+      source.cache.put(format_time_key(kind, time.in, each, source), to_text(time, expected));
     }
   };
   try {
-    const FormatMeter::Measured measured = source.meter->measure(kind, format, tokens);
+    const FormatMeter::Measured measured = source.meter->measure(kind, time.in, tokens);
     time.bytes = measured.bytes;
     for (size_t i = 0; i < tokens.size(); ++i) {
       FormatTime one = time;
       one.seconds = measured.seconds.at(i);
       *time.seconds += *one.seconds;
-      source.cache.put(format_time_key(kind, format, tokens[i], source), to_text(one, expected));
+      source.cache.put(format_time_key(kind, time.in, tokens[i], source), to_text(one, expected));
     }
     source.measured = true;
   } catch (const OutOfMemory& error) {
@@ -69,7 +70,7 @@ void measure(const LayerKind& kind, const WeightFormat& format, std::span<const 
   } catch (const DeviceLost&) {
     throw;
   } catch (const Error& error) {
-    if (&format == &dense_format()) {
+    if (time.in.format == dense_format().name()) {
       throw;  // the weight itself cannot be read
     }
     fail_with(error);
@@ -78,14 +79,14 @@ void measure(const LayerKind& kind, const WeightFormat& format, std::span<const 
 
 }  // namespace
 
-FormatTime time_of(const LayerKind& kind, const WeightFormat& format, TimeSource& source) {
-  const int64_t expected = expected_bytes(kind, kind.weight, format, source.device);
-  FormatTime time{.format = std::string(format.name()), .seconds = 0.0};
+FormatTime time_of(const LayerKind& kind, const LayerFormat& in, TimeSource& source) {
+  const int64_t expected = expected_bytes(kind, kind.weight, in, source.device);
+  FormatTime time{.in = in, .seconds = 0.0};
   std::vector<int64_t> missing;
   std::string why_not;  // as it was the last time
   for (const int64_t tokens : source.tokens) {
-    const auto text = source.cache.find(format_time_key(kind, format, tokens, source));
-    const auto known = text ? format_time_from(*text, kind, format, expected) : std::nullopt;
+    const auto text = source.cache.find(format_time_key(kind, in, tokens, source));
+    const auto known = text ? format_time_from(*text, kind, in, expected) : std::nullopt;
     if (known && known->seconds) {
       time.bytes = known->bytes;
       *time.seconds += *known->seconds;
@@ -95,7 +96,7 @@ FormatTime time_of(const LayerKind& kind, const WeightFormat& format, TimeSource
     }
   }
   if (!missing.empty() && source.meter != nullptr) {
-    measure(kind, format, missing, source, time);
+    measure(kind, missing, source, time);
   } else if (!missing.empty()) {
     time.seconds.reset();
     time.why_not = why_not;
@@ -103,14 +104,14 @@ FormatTime time_of(const LayerKind& kind, const WeightFormat& format, TimeSource
   return time;
 }
 
-std::string format_time_key(const LayerKind& kind, const WeightFormat& format, int64_t tokens,
+std::string format_time_key(const LayerKind& kind, const LayerFormat& in, int64_t tokens,
                             const TimeSource& source) {
   const LayerWeight& weight = kind.weight;
+  const WeightFormat& format = weight_format(in.format);
   return fmt::format(
       "weight format {}, {} {}{}, {}x{} {}, {:.0f} % nonzeros, zeros {}, {}{}, tokens {} of {}, {}",
-      kTimesVersion, format.name(), format.version(),
-      format.name() == weight.stored ? " stored" : "", kind.layer.rows, kind.layer.columns,
-      name_of(weight.dtype), 100.0 * weight.density,
+      kTimesVersion, to_string(in), format.version(), in.format == weight.stored ? " stored" : "",
+      kind.layer.rows, kind.layer.columns, name_of(weight.dtype), 100.0 * weight.density,
       weight.zeros.empty() ? "of a checkpoint" : weight.zeros, kind.layer.has_bias ? "bias, " : "",
       name_of(kind.layer.activation.kind), tokens, source.most_tokens, source.device_key);
 }
@@ -122,8 +123,8 @@ std::string to_text(const FormatTime& time, int64_t expected) {
 }
 
 std::optional<FormatTime> format_time_from(std::string_view text, const LayerKind& kind,
-                                           const WeightFormat& format, int64_t expected) {
-  FormatTime time{.format = std::string(format.name())};
+                                           const LayerFormat& in, int64_t expected) {
+  FormatTime time{.in = in};
   if (skip(text, kNone)) {
     time.why_not = text;
     return is_short_line(text) ? std::optional(time) : std::nullopt;

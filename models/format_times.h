@@ -10,7 +10,6 @@
 #include "kernels/base/device.h"
 #include "kernels/base/tune_cache.h"
 #include "models/layer_kinds.h"
-#include "sparse/format.h"
 
 namespace sparsellm {
 
@@ -27,13 +26,13 @@ class FormatMeter {
   // encoded on the device, and with tuned kernels. Takes the memory of the layer and of what it is
   // made from. Throws OutOfMemory where there is not so much, and Error for a weight that the
   // format does not take.
-  virtual Measured measure(const LayerKind& kind, const WeightFormat& format,
+  virtual Measured measure(const LayerKind& kind, const LayerFormat& in,
                            std::span<const int64_t> tokens) = 0;
 };
 
 // What the layer that stands for a kind takes in a format.
 struct FormatTime {
-  std::string format;
+  LayerFormat in;
   int64_t bytes = 0;  // on the device
   // Of products of all the numbers of tokens together, each of which counts the same; nothing where
   // it could not be measured.
@@ -57,12 +56,12 @@ struct TimeSource {
 // is a meter. Neither time nor reason: it was never tried, and there is no meter. Throws
 // DeviceLost, and Error if the weight cannot be loaded as a dense one, for other reasons than want
 // of memory.
-FormatTime time_of(const LayerKind& kind, const WeightFormat& format, TimeSource& source);
+FormatTime time_of(const LayerKind& kind, const LayerFormat& in, TimeSource& source);
 
-// All that a time for one number of tokens depends on: the format with its version and whether the
-// layer is stored in it, shape, density in percent, places of random zeros, dtype, bias and
-// activation, the largest step, and the device.
-std::string format_time_key(const LayerKind& kind, const WeightFormat& format, int64_t tokens,
+// All that a time for one number of tokens depends on: the format with its version and layout and
+// whether the layer is stored in it, shape, density in percent, places of random zeros, dtype, bias
+// and activation, the largest step, and the device.
+std::string format_time_key(const LayerKind& kind, const LayerFormat& in, int64_t tokens,
                             const TimeSource& source);
 
 // As a TuneCache has it: "97.123 us, 411041792 bytes of 410000000 expected", or "none: " and why.
@@ -72,6 +71,6 @@ std::string to_text(const FormatTime& time, int64_t expected);
 // Nothing for any other text, for figures that cannot be, and for a reason that is no short line of
 // printable characters. `expected`: bytes of this layer.
 std::optional<FormatTime> format_time_from(std::string_view text, const LayerKind& kind,
-                                           const WeightFormat& format, int64_t expected);
+                                           const LayerFormat& in, int64_t expected);
 
 }  // namespace sparsellm

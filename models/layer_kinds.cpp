@@ -4,6 +4,9 @@
 #include <map>
 #include <utility>
 
+#include "sparse/records_choice.h"
+#include "sparse/registry.h"
+
 namespace sparsellm {
 namespace {
 
@@ -16,7 +19,8 @@ bool same_but_density(const Candidate& a, const Candidate& b) {
   return a.layer->rows == b.layer->rows && a.layer->columns == b.layer->columns &&
          a.layer->has_bias == b.layer->has_bias && a.layer->activation == b.layer->activation &&
          a.weight.stored == b.weight.stored && a.weight.planned == b.weight.planned &&
-         a.weight.dtype == b.weight.dtype && a.weight.zeros == b.weight.zeros;
+         a.weight.records == b.weight.records && a.weight.dtype == b.weight.dtype &&
+         a.weight.zeros == b.weight.zeros;
 }
 
 // Of at least one, by density.
@@ -32,14 +36,21 @@ LayerKind kind_from(std::span<const Candidate> alike) {
 
 }  // namespace
 
-int64_t expected_bytes(const LayerKind& kind, const LayerWeight& weight, const WeightFormat& format,
+LayerFormat LayerKind::in(std::string_view format) const {
+  const std::string_view records = format == weight.stored ? std::string_view() : weight.records;
+  return {.format = std::string(format), .layout = records_in(format, records).layout};
+}
+
+int64_t expected_bytes(const LayerKind& kind, const LayerWeight& weight, const LayerFormat& in,
                        const Device& device) {
-  if (device.is_cuda() && format.name() == weight.stored && weight.stored_bytes > 0) {
+  if (device.is_cuda() && in.format == weight.stored && weight.stored_bytes > 0) {
     return weight.stored_bytes;
   }
-  const EncodedWeight header = weight_header(
+  const WeightFormat& format = weight_format(in.format);
+  EncodedWeight header = weight_header(
       format, {.rows = kind.layer.rows, .columns = kind.layer.columns, .density = weight.density},
       weight.dtype);
+  format.tell_layout(header, {.layout = in.layout});
   return device.is_cuda() ? format.expected_bytes(header) : format.bytes_on_cpu(header);
 }
 

@@ -8,6 +8,7 @@
 
 #include "kernels/base/dtype.h"
 #include "models/linear_layers.h"
+#include "models/weights/layer_formats.h"
 #include "sparse/choice/format_rules.h"
 
 namespace sparsellm {
@@ -20,6 +21,7 @@ struct LayerWeight {
   std::string stored = {};
   int64_t stored_bytes = 0;  // of all its parts in that format
   std::string planned = {};  // the format that it has whatever is faster; empty: it is chosen
+  std::string records = {};  // that it is encoded in if it comes to be in tca_bme, records_choice.h
   DType dtype = DType::f16;  // that it has on its device
   // Where the zeros of a random weight are: the patterns of its parts, each of them once
   // ("uniform", "rows:0"); empty: they are those of a checkpoint.
@@ -28,8 +30,8 @@ struct LayerWeight {
 using WeightOfLayer = std::function<LayerWeight(const JoinedLinear& layer)>;
 
 // Linear layers that are alike: one of them is measured for all, and all get the same format. They
-// agree in shape, bias, activation, dtype, stored and planned format, and places of random zeros,
-// and their densities differ by no more than a spread.
+// agree in shape, bias, activation, dtype, stored and planned format, records, and places of random
+// zeros, and their densities differ by no more than a spread.
 struct LayerKind {
   JoinedLinear layer;                      // that stands for all: the one with the median density
   LayerWeight weight;                      // its
@@ -41,11 +43,13 @@ struct LayerKind {
     return {.rows = layer.rows, .columns = layer.columns, .density = weight.density};
   }
   int64_t dense_bytes() const { return layer.rows * layer.columns * size_of(weight.dtype); }
+  // That all of them have if this format is chosen for them.
+  LayerFormat in(std::string_view format) const;
 };
 
 // Bytes that one of them with this weight takes in a format on a device, as far as that is known
 // before it is loaded.
-int64_t expected_bytes(const LayerKind& kind, const LayerWeight& weight, const WeightFormat& format,
+int64_t expected_bytes(const LayerKind& kind, const LayerWeight& weight, const LayerFormat& in,
                        const Device& device);
 
 // Some layers with 60 and some with 64 % zeros are one kind; times of a format change by less than

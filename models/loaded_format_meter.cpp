@@ -41,16 +41,16 @@ class WaitAtEnd {
 LoadedFormatMeter::LoadedFormatMeter(Options options, TuneCache& cache)
     : options_(std::move(options)), cache_(cache), cuda_(options_.device) {}
 
-Linear LoadedFormatMeter::load(const JoinedLinear& layer, const WeightFormat& format) const {
-  const std::unique_ptr<WeightLoader> loader = options_.loader(std::string(format.name()));
+Linear LoadedFormatMeter::load(const JoinedLinear& layer, const LayerFormat& in) const {
+  const std::unique_ptr<WeightLoader> loader = options_.loader(in);
   Linear linear = loader->linear(layer.request);
   loader->finish();
   return linear;
 }
 
-FormatMeter::Measured LoadedFormatMeter::measure(const LayerKind& kind, const WeightFormat& format,
+FormatMeter::Measured LoadedFormatMeter::measure(const LayerKind& kind, const LayerFormat& in,
                                                  std::span<const int64_t> tokens) {
-  const Linear linear = load(kind.layer, format);
+  const Linear linear = load(kind.layer, in);
   cuda_.make_current();
   std::vector<std::unique_ptr<WeightMatrix>> copies;
   std::vector<const WeightMatrix*> alike{linear.weight.get()};

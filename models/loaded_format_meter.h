@@ -20,18 +20,18 @@ class LoadedFormatMeter : public FormatMeter {
   struct Options {
     Device device;
     // Loads the model's weights to the device, linear layers in this format.
-    std::function<std::unique_ptr<WeightLoader>(const std::string& format)> loader;
+    std::function<std::unique_ptr<WeightLoader>(const LayerFormat& in)> loader;
     int64_t most_tokens = 0;  // of a step of the engine, whose workspace kernels are chosen for
   };
   // Puts the kernels that it chooses into the cache, which outlives it, as an engine that tunes its
   // layers does (WeightMatrix::tune). Throws Error.
   LoadedFormatMeter(Options options, TuneCache& cache);
 
-  Measured measure(const LayerKind& kind, const WeightFormat& format,
+  Measured measure(const LayerKind& kind, const LayerFormat& in,
                    std::span<const int64_t> tokens) override;
 
  private:
-  Linear load(const JoinedLinear& layer, const WeightFormat& format) const;
+  Linear load(const JoinedLinear& layer, const LayerFormat& in) const;
 
   Options options_;
   TuneCache& cache_;

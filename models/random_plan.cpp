@@ -81,7 +81,7 @@ std::string decide_format(const PlannedFormat& plan, const JoinedLinear& layer, 
   }
   return choose_by_rules(kind, FormatRules::built_in(),
                          {.device = options.device, .tokens = {kDecodedTokens}})
-      .format;
+      .in.format;
 }
 
 // Adds the parts of a layer.

@@ -83,6 +83,9 @@ class WeightFormat {
   // The options with which encode() puts other rows or columns into the layout of `e`. Throws Error
   // if the part that says the layout is not valid; the other parts are not looked at.
   virtual LayoutOptions layout_like(const EncodedWeight& e) const;
+  // LayoutOptions::layout of a layout that takes fewer bytes than the one for speed for some
+  // matrices, where its products are slower; empty: there is none.
+  virtual std::string_view smaller_layout() const { return {}; }
 
   // Part of a matrix, and matrices one below the other, without decoding; nothing where tiles do
   // not fall right. Equal to what encode() makes of the decoded result in the layout of what it is

@@ -62,8 +62,8 @@ CheckpointLoader::CheckpointLoader(const Checkpoint& checkpoint, Device device,
   if (!encoding_.format.empty()) {
     weight_format(encoding_.format);
   }
-  for (const auto& [weight, format] : encoding_.layers) {
-    weight_format(format);
+  for (const auto& [weight, in] : encoding_.layers) {
+    weight_format(in.format).check_layout(in.layout);
   }
   check_records(encoding_.records);
 }
@@ -243,8 +243,8 @@ std::vector<WeightStore::Stored> CheckpointLoader::find(const Wanted& wanted) {
 
 std::unique_ptr<WeightMatrix> CheckpointLoader::load_weight(const Wanted& wanted) {
   const std::vector<Stored> parts = find(wanted);
-  const std::string& requested =
-      format_of(encoding_.layers, wanted.parts.front().name, encoding_.format);
+  const std::string requested =
+      format_of(encoding_.layers, wanted.parts.front().name, encoding_.format).format;
   const WeightFormat& format = weight_format(requested.empty() ? joined_format(parts) : requested);
   if (format.name() == dense_format().name()) {
     return std::make_unique<DenseWeight>(count(load_dense(wanted, parts)));
@@ -300,7 +300,7 @@ std::unique_ptr<WeightMatrix> CheckpointLoader::load_encoded(const Wanted& wante
                        .slice = slice});
     } else {
       EncodedWeight encoded = store_.encode(name, format, stored[i].dtype, threads(), slice,
-                                            records_in(format.name(), encoding_.records));
+                                            layout_in(wanted, format, std::span(&stored[i], 1)));
       store_.release(stored[i]);
       parts.push_back(
           {.weight = &encoded_.emplace_back(std::move(encoded)), .name = describe(name)});
@@ -327,12 +327,16 @@ std::unique_ptr<WeightMatrix> CheckpointLoader::encode_on_device(const Wanted& w
                        wanted.parts.front().name);
   fill(wanted, parts, dense.view);
   return naming_errors(describe(wanted.parts.front().name), [&] {
-    return format.encode_on_device(dense.view, layout_in(format, parts), context());
+    return format.encode_on_device(dense.view, layout_in(wanted, format, parts), context());
   });
 }
 
-LayoutOptions CheckpointLoader::layout_in(const WeightFormat& format,
+LayoutOptions CheckpointLoader::layout_in(const Wanted& wanted, const WeightFormat& format,
                                           std::span<const Stored> parts) const {
+  const auto chosen = encoding_.layers.find(wanted.parts.front().name);
+  if (chosen != encoding_.layers.end() && !chosen->second.layout.empty()) {
+    return {.layout = chosen->second.layout};
+  }
   const Stored& largest = *std::ranges::max_element(parts, {}, &Stored::rows);
   return largest.format == format.name() ? store_.layout_like(largest)
                                          : records_in(format.name(), encoding_.records);

@@ -91,9 +91,11 @@ class CheckpointLoader : public WeightLoader {
   std::unique_ptr<WeightMatrix> encode_on_device(const Wanted& wanted,
                                                  std::span<const Stored> parts,
                                                  const WeightFormat& format);
-  // That parts are converted in. Parts that are in the format already, in another dtype than asked
-  // for, keep their own; the part with the most rows decides.
-  LayoutOptions layout_in(const WeightFormat& format, std::span<const Stored> parts) const;
+  // That parts of a layer are converted in: the one that is chosen for it, if there is one. Parts
+  // that are in the format already, in another dtype than asked for, else keep their own; the part
+  // with the most rows decides.
+  LayoutOptions layout_in(const Wanted& wanted, const WeightFormat& format,
+                          std::span<const Stored> parts) const;
 
   // Now or, where uploads come first, later.
   void transpose_later(const Wanted& wanted, Upload copy, const Tensor& to);

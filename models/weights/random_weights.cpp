@@ -34,20 +34,21 @@ void require_possible(const RandomWeights& weights) {
   }
 }
 
-RandomWeights in_format(RandomWeights weights, const std::string& format) {
-  weights.format = format;
-  weights.records.clear();
+RandomWeights in_format(RandomWeights weights, const LayerFormat& in) {
+  weights.format = in.format;
+  weights.records = in.layout;
   for (auto& [module, linear] : weights.planned) {
-    linear.format = format;
-    linear.records.clear();
+    linear.format = in.format;
+    linear.records = in.layout;
   }
   return weights;
 }
 
 RandomWeights in_formats(RandomWeights weights, const LayerFormats& formats) {
-  for (const auto& [weight, format] : formats) {
+  for (const auto& [weight, in] : formats) {
     RandomLinear linear = weights.linear(weight);
-    linear.format = format;
+    linear.format = in.format;
+    linear.records = in.layout;
     weights.planned.insert_or_assign(std::string(module_of(weight)), std::move(linear));
   }
   return weights;

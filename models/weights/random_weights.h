@@ -47,8 +47,8 @@ struct RandomWeights {
 // check_records() refuses.
 void require_possible(const RandomWeights& weights);
 
-// The same weights with all linear layers in one format, for speed.
-RandomWeights in_format(RandomWeights weights, const std::string& format);
+// The same weights with all linear layers in one format.
+RandomWeights in_format(RandomWeights weights, const LayerFormat& in);
 // The same with those that are named in the formats that are given.
 RandomWeights in_formats(RandomWeights weights, const LayerFormats& formats);
 

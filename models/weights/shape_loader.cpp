@@ -67,7 +67,7 @@ std::unique_ptr<WeightMatrix> ShapeLoader::load_weight(const Wanted& wanted) {
   const std::string& first = wanted.parts.front().name;
   const std::string requested = linears_.random
                                     ? linears_.random->linear(first).format
-                                    : format_of(linears_.layers, first, linears_.format);
+                                    : format_of(linears_.layers, first, linears_.format).format;
   EncodedWeight header{.format = requested,
                        .version = 0,
                        .dtype = dtype_,
@@ -99,8 +99,7 @@ std::unique_ptr<WeightMatrix> ShapeLoader::load_weight(const Wanted& wanted) {
   for (size_t i = 0; i < wanted.parts.size(); ++i) {
     const Wanted::Part& wanted_part = wanted.parts[i];
     const LayoutOptions part_layout =
-        layout_in(header.format, linears_.random ? first : wanted_part.name,
-                  i < stored.size() ? &stored[i] : nullptr);
+        layout_in(header.format, first, i < stored.size() ? &stored[i] : nullptr);
     if (wanted_part.slice.count > most_rows) {
       most_rows = wanted_part.slice.count;
       layout = part_layout;
@@ -110,7 +109,7 @@ std::unique_ptr<WeightMatrix> ShapeLoader::load_weight(const Wanted& wanted) {
     if (i < stored.size() && stored[i].format == header.format) {
       EncodedSize size = linears_.store->size(stored[i], slice);
       if (!size.exact && !linears_.density && device().is_cuda()) {  // cut through its records
-        const EncodedWeight part = encode(wanted_part.name, stored[i], slice, format);
+        const EncodedWeight part = encode(wanted_part.name, stored[i], slice, part_layout, format);
         size = {.bytes = part.bytes(), .nonzeros = part.nonzeros, .exact = false};
       }
       bytes += size.bytes;
@@ -124,7 +123,7 @@ std::unique_ptr<WeightMatrix> ShapeLoader::load_weight(const Wanted& wanted) {
       header.nonzeros += elements;
       counted = false;
     } else if (!density_of(wanted_part.name) && i < stored.size()) {
-      const EncodedWeight part = encode(wanted_part.name, stored[i], slice, format);
+      const EncodedWeight part = encode(wanted_part.name, stored[i], slice, part_layout, format);
       bytes += part.bytes();
       nonzeros += part.nonzeros;
       header.nonzeros += part.nonzeros;
@@ -158,13 +157,13 @@ std::unique_ptr<WeightMatrix> ShapeLoader::load_weight(const Wanted& wanted) {
 }
 
 EncodedWeight ShapeLoader::encode(const std::string& name, const WeightStore::Stored& stored,
-                                  const std::optional<Slice>& slice, const WeightFormat& format) {
+                                  const std::optional<Slice>& slice, const LayoutOptions& layout,
+                                  const WeightFormat& format) {
   if (!threads_) {
     threads_ = std::make_unique<ThreadPool>(linears_.threads);
   }
-  EncodedWeight encoded =
-      linears_.store->encode(name, format, device().is_cuda() ? dtype_ : stored.dtype, *threads_,
-                             slice, layout_in(std::string(format.name()), name, &stored));
+  EncodedWeight encoded = linears_.store->encode(
+      name, format, device().is_cuda() ? dtype_ : stored.dtype, *threads_, slice, layout);
   linears_.store->release(stored);
   done_ += stored.bytes;
   if (linears_.progress) {
@@ -173,10 +172,14 @@ EncodedWeight ShapeLoader::encode(const std::string& name, const WeightStore::St
   return encoded;
 }
 
-LayoutOptions ShapeLoader::layout_in(const std::string& format, const std::string& weight,
+LayoutOptions ShapeLoader::layout_in(const std::string& format, const std::string& layer,
                                      const WeightStore::Stored* stored) const {
   if (linears_.random) {
-    return records_in(format, linears_.random->linear(weight).records);
+    return records_in(format, linears_.random->linear(layer).records);
+  }
+  const std::string chosen = format_of(linears_.layers, layer, format).layout;
+  if (!chosen.empty()) {
+    return {.layout = chosen};
   }
   return stored != nullptr && stored->format == format ? linears_.store->layout_like(*stored)
                                                        : records_in(format, linears_.records);

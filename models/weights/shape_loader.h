@@ -54,9 +54,11 @@ class ShapeLoader : public WeightLoader {
   // The share of nonzeros of a weight that is not stored as it will be; nothing if it is not known.
   std::optional<double> density_of(const std::string& weight) const;
   EncodedWeight encode(const std::string& name, const WeightStore::Stored& stored,
-                       const std::optional<Slice>& slice, const WeightFormat& format);
-  // Of a weight in this format; `stored`: as which it is stored, nullptr if it is not.
-  LayoutOptions layout_in(const std::string& format, const std::string& weight,
+                       const std::optional<Slice>& slice, const LayoutOptions& layout,
+                       const WeightFormat& format);
+  // Of a part of a layer in this format; `layer`: the layer's first weight; `stored`: as which the
+  // part is stored, nullptr if it is not.
+  LayoutOptions layout_in(const std::string& format, const std::string& layer,
                           const WeightStore::Stored* stored) const;
 
   DType dtype_;

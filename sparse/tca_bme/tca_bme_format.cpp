@@ -95,6 +95,8 @@ class TcaBmeFormat : public WeightFormat {
                : LayoutOptions{.layout = std::string(name_of(RecordsFor::size))};
   }
 
+  std::string_view smaller_layout() const override { return name_of(RecordsFor::size); }
+
   std::optional<EncodedWeight> slice(const EncodedWeight& e, Axis axis,
                                      Range range) const override {
     if (is_paper(e)) {

@@ -54,7 +54,7 @@ std::vector<std::string> formats_of(const std::vector<FormatChoice>& choices) {
   std::vector<std::string> formats;
   for (const FormatChoice& choice : choices) {
     EXPECT_EQ(choice.by, FormatChoice::By::rules);
-    formats.push_back(choice.format);
+    formats.push_back(choice.in.format);
   }
   return formats;
 }
@@ -112,7 +112,7 @@ TEST(FormatSelection, OfRandomWeights) {
     const Engine engine =
         Engine::load_random(config, {.sparsity = sparsity, .format = "auto"}, automatic());
     EXPECT_EQ(engine.linear_weights().size(), 1u);
-    EXPECT_EQ(engine.linear_weights()[0].format, engine.format_choices()[0].format);
+    EXPECT_EQ(engine.linear_weights()[0].format, engine.format_choices()[0].in.format);
     return formats_of(engine.format_choices());
   };
   EXPECT_EQ(formats(0.2), Formats(4, "dense"));
@@ -137,7 +137,7 @@ TEST(FormatSelection, OfPlannedRandomWeights) {
   const auto expect = [&](size_t i, const char* format, FormatChoice::By by, double density,
                           int64_t count) {
     SCOPED_TRACE(i);
-    EXPECT_EQ(choices[i].format, format);
+    EXPECT_EQ(choices[i].in.format, format);
     EXPECT_EQ(choices[i].by, by);
     EXPECT_NEAR(choices[i].kind.weight.density, density, 1e-12);
     EXPECT_EQ(choices[i].kind.count(), count);
@@ -159,7 +159,7 @@ TEST(FormatSelection, OfPlannedRandomWeights) {
     EXPECT_EQ(fit.linear_weights[i].elements, engine.linear_weights()[i].elements);
   }
   // Where all formats are named there is nothing to choose.
-  EXPECT_TRUE(select_formats(config, in_format(weights, "dense"), automatic()).empty());
+  EXPECT_TRUE(select_formats(config, in_format(weights, {"dense"}), automatic()).empty());
   RandomWeights impossible = weights;
   impossible.planned.begin()->second.sparsity = std::nan("");
   EXPECT_TRUE(testing::throws_error([&] { select_formats(config, impossible, automatic()); },
@@ -230,13 +230,13 @@ TEST(FormatSelection, LeavesMlpsWithActivationSparsityDense) {
   const Checkpoint checkpoint(model);
   for (const FormatChoice& choice : select_formats(config, checkpoint, automatic())) {
     const bool of_mlp = choice.kind.layer.always_dense;
-    EXPECT_EQ(choice.format, of_mlp ? "dense" : "tca_bme");
+    EXPECT_EQ(choice.in.format, of_mlp ? "dense" : "tca_bme");
     const std::string text = to_string(choice, FormatRules::built_in());
     EXPECT_EQ(text.find("for activation sparsity") != std::string::npos, of_mlp) << text;
   }
   const RandomWeights random{.sparsity = 0.6, .format = "auto"};
   for (const FormatChoice& choice : select_formats(config, random, automatic())) {
-    EXPECT_TRUE(!choice.kind.layer.always_dense || choice.format == "dense");
+    EXPECT_TRUE(!choice.kind.layer.always_dense || choice.in.format == "dense");
   }
 }
 
@@ -266,7 +266,7 @@ TEST(FormatSelection, ALayersFormatIsTheLoadersAndTheShapes) {
   WeightEncoding encoding{.format = {}, .threads = 2};
   for (const JoinedLinear& layer : joined_linear_layers(config)) {
     if (layer.parts.front().block % 2 == 0) {
-      encoding.layers.emplace(layer.first_weight(), "dense");
+      encoding.layers.emplace(layer.first_weight(), LayerFormat{"dense"});
     }
   }
   CheckpointLoader weights(checkpoint, {}, {}, {}, encoding);
@@ -280,7 +280,7 @@ TEST(FormatSelection, ALayersFormatIsTheLoadersAndTheShapes) {
     EXPECT_EQ(sums[0].elements, sums[1].elements);
   }
   EXPECT_EQ(weights.loaded_bytes(), shapes.loaded_bytes());
-  encoding.layers.begin()->second = "csr";
+  encoding.layers.begin()->second.format = "csr";
   EXPECT_TRUE(testing::throws_error([&] { CheckpointLoader(checkpoint, {}, {}, {}, encoding); },
                                     "the weight format csr is not known"));
 }

@@ -194,8 +194,8 @@ TEST(RankMemory, FormatsAreChosenByTheSharesOfTheFirstRank) {
     const MemoryFit fit = fit_memory(config, DType::f16, options, {.store = &store});
     ASSERT_EQ(fit.formats.size(), choices.size());
     for (size_t i = 0; i < choices.size(); ++i) {
-      EXPECT_EQ(fit.formats[i].format, choices[i].format);
-      EXPECT_EQ(engine.format_choices()[i].format, choices[i].format);
+      EXPECT_EQ(fit.formats[i].in.format, choices[i].in.format);
+      EXPECT_EQ(engine.format_choices()[i].in.format, choices[i].in.format);
     }
   }
 }

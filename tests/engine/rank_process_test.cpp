@@ -169,7 +169,8 @@ TEST(RankOptions, AsTheyWere) {
                                  .thresholds = {0.1f, 0.0f}};
   options.verify = true;
   options.tuning = Tuning::measured;
-  const LayerFormats formats{{"model.layers.0.mlp.up_proj.weight", "dense"}};
+  const LayerFormats formats{{"model.layers.0.mlp.down_proj.weight", {"tca_bme", "size"}},
+                             {"model.layers.0.mlp.up_proj.weight", {"dense"}}};
   const std::string text = rank_options_text(options, formats);
   EngineOptions own;
   own.tune_cache = "kernels.json";
@@ -204,6 +205,8 @@ TEST(RankOptions, WhatIsNotRightIsRefused) {
            {with("\"dtype\":null", "\"dtype\":\"f8\""), "dtype is \"f8\""},
            {with("\"mode\":null", "\"mode\":\"all\""), "activation_sparsity.mode is \"all\""},
            {with("\"formats\":{}", "\"formats\":{\"a\":1}"), "formats"},
+           {with("\"layouts\":{}", "\"layouts\":{\"a\":\"size\"}"),
+            "what rank 0 says of the engine: a layout of \"a\", which has no format"},
            {with("\"threads\":0", "\"thread\":0"), "thread"}}) {
     EXPECT_TRUE(throws_error([&text = text] { read_rank_options(text, {}); }, error)) << text;
   }

@@ -414,13 +414,17 @@ def session_message_seeds():
         "gpu_memory_utilization": 0.9, "gpu_memory": 1 << 35, "deterministic": False,
         "steps_ahead": 1, "traces": False, "warm_up": True, "threads": 2, "kv_dtype": None, "dtype": "bf16", "weight_format": "auto",
         "records": "size", "activation_sparsity": sparsity, "verify": True, "tuned": False, "formats": {},
+        "layouts": {},
     }
     predict = {
         "mode": "predict", "votes": "weighted", "alpha": 1.03, "alpha_layers": 20,
         "alphas": [1, None, 1.5], "thresholds": [0, 0.25, -1],
     }
     formats = {"model.layers.0.mlp.down_proj.weight": "tca_bme"}
-    chosen = options | {"activation_sparsity": predict, "formats": formats, "kv_dtype": "f16"}
+    layouts = {"model.layers.0.mlp.down_proj.weight": "size"}
+    chosen = options | {
+        "activation_sparsity": predict, "formats": formats, "layouts": layouts, "kv_dtype": "f16",
+    }
     for name, value in (("plain", options), ("chosen", chosen)):
         yield name, dump({"engine": 1, "model": 1, "options": dump(value)}).encode()
     yield "end", b'{"end": 130}'

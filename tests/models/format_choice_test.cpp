@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
@@ -51,14 +52,14 @@ class FakeMeter : public FormatMeter {
  public:
   explicit FakeMeter(std::map<std::string, Figures> figures) : figures_(std::move(figures)) {}
 
-  Measured measure(const LayerKind&, const WeightFormat& format,
+  Measured measure(const LayerKind&, const LayerFormat& in,
                    std::span<const int64_t> tokens) override {
-    calls.emplace_back(format.name());
+    calls.push_back(to_string(in));
     seen.assign(tokens.begin(), tokens.end());
     if (on_measure) {
-      on_measure(format.name());
+      on_measure(to_string(in));
     }
-    const Figures figures = figures_.at(std::string(format.name()));
+    const Figures figures = figures_.at(to_string(in));
     return {.bytes = figures.bytes, .seconds = std::vector<double>(tokens.size(), figures.seconds)};
   }
 
@@ -87,7 +88,7 @@ class ChooseByTime : public ::testing::Test {
                      {"tca_bme", micro(bitmap)},
                      {"general_sparse", micro(general)}});
     cache_ = TuneCache();
-    return choose(kind_, &meter).format;
+    return choose(kind_, &meter).in.format;
   }
 
   LayerKind kind_ = kind_of(512, 256, 0.3, 1, "tiled_csl");
@@ -126,7 +127,7 @@ TEST_F(ChooseByTime, MeasuresEachCandidateOnce) {
 
   const FormatChoice second = choose(kind_, &meter_);
   EXPECT_EQ(second.by, By::cache);
-  EXPECT_EQ(second.format, "tca_bme");
+  EXPECT_EQ(second.in.format, "tca_bme");
   EXPECT_EQ(second.bytes(), 400);
   EXPECT_NEAR(*second.times[2].seconds, 3 * 1e-5, 1e-9);
   EXPECT_EQ(choose(kind_, nullptr).by, By::cache);
@@ -183,13 +184,13 @@ TEST_F(ChooseByTime, BytesAreThoseOfTheLayer) {
   choose(measured, &meter_);
   const FormatChoice choice = choose(other, nullptr);
   EXPECT_EQ(choice.by, By::cache);
-  EXPECT_EQ(choice.bytes("dense"), 900);
+  EXPECT_EQ(choice.bytes({"dense"}), 900);
   const auto expected = [](const LayerKind& kind) {
-    return static_cast<double>(
-        expected_bytes(kind, kind.weight, weight_format("tiled_csl"), kCuda));
+    return static_cast<double>(expected_bytes(kind, kind.weight, {"tiled_csl"}, kCuda));
   };
-  EXPECT_EQ(choice.bytes("tiled_csl"), std::llround(500.0 * expected(other) / expected(measured)));
-  EXPECT_GT(choice.bytes("tiled_csl"), 530);
+  EXPECT_EQ(choice.bytes({"tiled_csl"}),
+            std::llround(500.0 * expected(other) / expected(measured)));
+  EXPECT_GT(choice.bytes({"tiled_csl"}), 530);
 }
 
 // What is in the cache may be anything.
@@ -205,8 +206,7 @@ TEST_F(ChooseByTime, WhatTheCacheCannotMeanIsMeasured) {
     std::ifstream stream(path);
     file.assign(std::istreambuf_iterator<char>(stream), {});
   }
-  const WeightFormat& tca_bme = weight_format("tca_bme");
-  const int64_t expected = expected_bytes(kind_, kind_.weight, tca_bme, kCuda);
+  const int64_t expected = expected_bytes(kind_, kind_.weight, {"tca_bme"}, kCuda);
   const std::string good = fmt::format("10.000 us, 400 bytes of {} expected", expected);
   const size_t at = file.find(good);
   ASSERT_NE(at, std::string::npos) << file;
@@ -237,13 +237,13 @@ TEST_F(ChooseByTime, AFormatThatDoesNotTakeTheWeightIsLeftOut) {
     require(format != "tca_bme", "too many nonzeros");
   };
   const FormatChoice first = choose(kind_, &meter_);
-  EXPECT_EQ(first.format, "tiled_csl");
+  EXPECT_EQ(first.in.format, "tiled_csl");
   EXPECT_EQ(first.by, By::measurement);
   EXPECT_FALSE(first.times[2].seconds.has_value());
   EXPECT_EQ(first.times[2].why_not, "too many nonzeros");
   const FormatChoice unmeasured = choose(kind_, nullptr);
   EXPECT_EQ(unmeasured.by, By::cache);
-  EXPECT_EQ(unmeasured.format, "tiled_csl");
+  EXPECT_EQ(unmeasured.in.format, "tiled_csl");
   EXPECT_EQ(to_string(unmeasured, FormatRules::built_in()),
             "1 layers of 512 x 256, 30.0 % nonzeros: tiled_csl, as measured before (dense 90.0 us, "
             "0.0 MiB; tiled_csl 60.0 us, 0.0 MiB; tca_bme not measured: too many nonzeros; "
@@ -252,8 +252,8 @@ TEST_F(ChooseByTime, AFormatThatDoesNotTakeTheWeightIsLeftOut) {
   EXPECT_EQ(choose(kind_, &meter_).by, By::cache);
   EXPECT_EQ(meter_.calls.back(), "tca_bme");
   meter_.on_measure = {};
-  EXPECT_EQ(choose(kind_, &meter_).format, "tca_bme");
-  EXPECT_EQ(choose(kind_, nullptr).format, "tca_bme");
+  EXPECT_EQ(choose(kind_, &meter_).in.format, "tca_bme");
+  EXPECT_EQ(choose(kind_, nullptr).in.format, "tca_bme");
   // The weight itself.
   meter_.on_measure = [](std::string_view) { fail("model.safetensors: cannot be read"); };
   EXPECT_TRUE(testing::throws_error([&] { choose(kind_of(64, 64, 0.2), &meter_); },
@@ -278,13 +278,13 @@ TEST_F(ChooseByTime, WhatThereIsNoMemoryForIsLeftOut) {
     const FormatChoice choice = choose(kind_, &meter_);
     EXPECT_EQ(choice.by, By::measurement);
     for (const FormatTime& time : choice.times) {
-      EXPECT_EQ(time.seconds.has_value(), time.format != name);
-      EXPECT_EQ(time.why_not, time.format == name ? "no memory" : "");
+      EXPECT_EQ(time.seconds.has_value(), time.in.format != name);
+      EXPECT_EQ(time.why_not, time.in.format == name ? "no memory" : "");
     }
     const FormatChoice unmeasured = choose(kind_, nullptr);
     EXPECT_EQ(unmeasured.by, By::cache);
-    EXPECT_EQ(unmeasured.format, choice.format);
-    return choice.format;
+    EXPECT_EQ(unmeasured.in.format, choice.in.format);
+    return choice.in.format;
   };
   EXPECT_EQ(without("dense"), "tca_bme");
   EXPECT_EQ(without("tiled_csl"), "tca_bme");
@@ -292,7 +292,7 @@ TEST_F(ChooseByTime, WhatThereIsNoMemoryForIsLeftOut) {
   // It is tried again, alone.
   meter_.calls.clear();
   meter_.on_measure = {};
-  EXPECT_EQ(choose(kind_, &meter_).format, "tca_bme");
+  EXPECT_EQ(choose(kind_, &meter_).in.format, "tca_bme");
   EXPECT_EQ(meter_.calls, std::vector<std::string>{"tca_bme"});
 }
 
@@ -301,27 +301,27 @@ TEST_F(ChooseByTime, ForWantOfMemoryForAllRulesChoose) {
   const FormatChoice choice = choose(kind_, &meter_);
   EXPECT_EQ(meter_.calls.size(), 4u);
   EXPECT_EQ(choice.by, By::rules);
-  EXPECT_EQ(choice.format, "tca_bme");
+  EXPECT_EQ(choice.in.format, "tca_bme");
   EXPECT_NE(to_string(choice, FormatRules::built_in())
                 .find("tca_bme, by the rules of NVIDIA H200 (dense not measured: no memory; "),
             std::string::npos);
   EXPECT_GT(choice.bytes(), 0);
   std::vector<FormatChoice> choices{choice};
   fit_into(0, choices);  // there is no time to go by
-  EXPECT_EQ(choices[0].format, "tca_bme");
+  EXPECT_EQ(choices[0].in.format, "tca_bme");
 }
 
 TEST_F(ChooseByTime, WithoutAMeterRulesChoose) {
   const FormatChoice choice = choose(kind_, nullptr);
   EXPECT_EQ(choice.by, By::rules);
-  EXPECT_EQ(choice.format, "tca_bme");
+  EXPECT_EQ(choice.in.format, "tca_bme");
   EXPECT_TRUE(choice.times.empty());
-  EXPECT_EQ(choose(kind_of(512, 256, 0.8), nullptr).format, "dense");
+  EXPECT_EQ(choose(kind_of(512, 256, 0.8), nullptr).in.format, "dense");
 }
 
 TEST_F(ChooseByTime, WhatIsLargerThanDenseIsNotTried) {
   const FormatChoice choice = choose(kind_of(512, 256, 1.0), &meter_);
-  EXPECT_EQ(choice.format, "dense");
+  EXPECT_EQ(choice.in.format, "dense");
   EXPECT_EQ(choice.by, By::no_other);
   EXPECT_EQ(choice.bytes(), 512 * 256 * 2);
   EXPECT_TRUE(meter_.calls.empty());
@@ -335,6 +335,92 @@ TEST_F(ChooseByTime, WhatIsLargerThanDenseIsNotTried) {
   EXPECT_EQ(two.not_tried[0].format, "tiled_csl");
   EXPECT_EQ(two.not_tried[1].format, "general_sparse");
   EXPECT_EQ(meter_.calls, (std::vector<std::string>{"dense", "tca_bme"}));
+}
+
+// For fit_into(), where the fastest layout of a format takes too much: from 79 % zeros on records
+// have pairs, and are smaller without.
+class SmallerLayouts : public ChooseByTime {
+ protected:
+  void add(FormatChoice& choice, FormatMeter* meter) {
+    add_smaller_layouts(choice, options_, meter, cache_, "GPU 1");
+  }
+
+  const LayerFormat small_{.format = "tca_bme", .layout = "size"};
+  LayerKind kind_ = kind_of(4096, 4096, 0.2);
+  FakeMeter meter_{{{"dense", {900, 3e-5}},
+                    {"tiled_csl", {500, 2.5e-5}},
+                    {"tca_bme", {400, 1e-5}},
+                    {"tca_bme for size", {300, 2e-5}},
+                    {"general_sparse", {600, 4e-5}}}};
+};
+
+TEST_F(SmallerLayouts, AreTriedOnce) {
+  FormatChoice choice = choose(kind_, &meter_);
+  EXPECT_EQ(choice.in, LayerFormat{"tca_bme"});
+  const size_t tried = choice.times.size();
+  add(choice, nullptr);
+  EXPECT_EQ(choice.times.size(), tried);
+  add(choice, &meter_);
+  add(choice, &meter_);
+  ASSERT_EQ(choice.times.size(), tried + 1);
+  EXPECT_EQ(choice.times.back().in, small_);
+  EXPECT_EQ(choice.times.back().bytes, 300);
+  EXPECT_EQ(meter_.calls.back(), "tca_bme for size");
+  EXPECT_EQ(choice.in, LayerFormat{"tca_bme"});
+  FormatChoice again = choose(kind_, nullptr);
+  EXPECT_EQ(again.by, By::cache);
+  add(again, nullptr);
+  EXPECT_EQ(again.times.back().in, small_);
+  EXPECT_EQ(meter_.calls.size(), tried + 1);
+}
+
+TEST_F(SmallerLayouts, AreTakenForTheirSize) {
+  std::vector<FormatChoice> choices{choose(kind_, &meter_)};
+  add(choices[0], &meter_);
+  fit_into(400, choices);
+  EXPECT_EQ(choices[0].in, LayerFormat{"tca_bme"});
+  fit_into(399, choices);
+  EXPECT_EQ(choices[0].in, small_);
+  EXPECT_TRUE(choices[0].for_memory);
+  EXPECT_EQ(choices[0].bytes_of_all(), 300);
+  EXPECT_EQ(layer_formats(choices), (LayerFormats{{"4096x4096.0.weight", small_}}));
+  const std::string text = to_string(choices[0], FormatRules::built_in());
+  EXPECT_NE(text.find(": tca_bme for size, by measurement, for its size (dense 90.0 us, "),
+            std::string::npos)
+      << text;
+}
+
+TEST_F(SmallerLayouts, OfWhatIsEncodedAlone) {
+  const auto adds = [&](const LayerKind& kind) {
+    FormatChoice choice = choose(kind, &meter_);
+    const size_t tried = choice.times.size();
+    add(choice, &meter_);
+    return choice.times.size() > tried;
+  };
+  EXPECT_TRUE(adds(kind_));
+  EXPECT_TRUE(adds(kind_of(4096, 4096, 0.2, 1, "tiled_csl")));
+  EXPECT_FALSE(adds(kind_of(4096, 4096, 0.2, 1, "tca_bme")));
+  EXPECT_FALSE(adds(kind_of(4096, 4096, 0.3)));   // there are no pairs
+  EXPECT_FALSE(adds(kind_of(4096, 4096, 0.01)));  // pairs are smaller
+}
+
+TEST_F(SmallerLayouts, AreTheOnlyOnesWhereTheyAreRequested) {
+  LayerKind kind = kind_;
+  kind.weight.records = "size";
+  EXPECT_EQ(kind.in("tca_bme"), small_);
+  EXPECT_EQ(kind.in("dense"), LayerFormat{"dense"});
+  FormatChoice choice = choose(kind, &meter_);
+  EXPECT_EQ(choice.in, small_);
+  EXPECT_EQ(choose_by_rules(kind, FormatRules::built_in(), options_).in, small_);
+  EXPECT_EQ(std::ranges::find(meter_.calls, "tca_bme"), meter_.calls.end());
+  const size_t tried = choice.times.size();
+  add(choice, &meter_);
+  EXPECT_EQ(choice.times.size(), tried);
+  EXPECT_LT(expected_bytes(kind, kind.weight, small_, kCuda),
+            expected_bytes(kind, kind.weight, {"tca_bme"}, kCuda));
+  // As they are stored.
+  kind.weight.stored = "tca_bme";
+  EXPECT_EQ(kind.in("tca_bme"), LayerFormat{"tca_bme"});
 }
 
 // One that users name for its purpose, for weights like those of another.
@@ -400,7 +486,7 @@ TEST(ChooseByRules, IsTheRulesOnAGpuAndWhatIsStoredOnTheCpu) {
   const auto choose = [&](const LayerKind& kind, const ChoiceOptions& options) {
     const FormatChoice choice = choose_by_rules(kind, rules, options);
     EXPECT_EQ(choice.by, By::rules);
-    return choice.format;
+    return choice.in.format;
   };
   EXPECT_EQ(choose(kind_of(4096, 4096, 0.3), on_gpu), "tca_bme");
   EXPECT_EQ(choose(kind_of(4096, 4096, 0.3, 1, "tiled_csl"), on_gpu), "tca_bme");
@@ -414,9 +500,9 @@ TEST(ChooseByRules, IsTheRulesOnAGpuAndWhatIsStoredOnTheCpu) {
   EXPECT_EQ(choose(f32, on_cpu), "dense");
 }
 
-FormatChoice measured(int64_t count, std::vector<FormatTime> times, std::string format) {
+FormatChoice measured(int64_t count, std::vector<FormatTime> times, LayerFormat in) {
   return {.kind = kind_of(64, 64, 0.5, count),
-          .format = std::move(format),
+          .in = std::move(in),
           .by = By::measurement,
           .times = std::move(times),
           .device = kCuda};
@@ -426,10 +512,11 @@ TEST(FitInto, TakesWhatSavesMostBytesForTheLeastTime) {
   const auto start = [] {
     return std::vector<FormatChoice>{
         // 30 bytes for 3 s: 10 a second; or 60 for 12 s: 5 a second
-        measured(2, {{"dense", 100, 1.0}, {"tiled_csl", 40, 13.0}, {"tca_bme", 70, 4.0}}, "dense"),
-        measured(1, {{"dense", 100, 1.0}, {"tca_bme", 60, 9.0}}, "dense"),  // 5 a second
-        measured(1, {{"dense", 100, 9.0}, {"tca_bme", 90, 1.0}}, "tca_bme"),
-        {.kind = kind_of(8, 8, 1.0), .format = "dense"},  // 128 bytes by rules
+        measured(2, {{{"dense"}, 100, 1.0}, {{"tiled_csl"}, 40, 13.0}, {{"tca_bme"}, 70, 4.0}},
+                 {"dense"}),
+        measured(1, {{{"dense"}, 100, 1.0}, {{"tca_bme"}, 60, 9.0}}, {"dense"}),  // 5 a second
+        measured(1, {{{"dense"}, 100, 9.0}, {{"tca_bme"}, 90, 1.0}}, {"tca_bme"}),
+        {.kind = kind_of(8, 8, 1.0), .in = {"dense"}},  // 128 bytes by rules
     };
   };
   std::vector<FormatChoice> choices = start();
@@ -437,7 +524,7 @@ TEST(FitInto, TakesWhatSavesMostBytesForTheLeastTime) {
   const auto formats = [&] {
     std::string all;
     for (const FormatChoice& choice : choices) {
-      all += choice.format + (choice.for_memory ? "! " : " ");
+      all += choice.in.format + (choice.for_memory ? "! " : " ");
     }
     return all;
   };
@@ -459,11 +546,11 @@ TEST(FitInto, TakesWhatSavesMostBytesForTheLeastTime) {
 
 TEST(FitInto, WhatCostsNoTimeComesFirst) {
   std::vector<FormatChoice> choices{
-      measured(1, {{"dense", 100, 1.0}, {"tca_bme", 10, 1.001}}, "dense"),
-      measured(1, {{"dense", 100, 1.0}, {"tca_bme", 99, 1.0}}, "dense")};
+      measured(1, {{{"dense"}, 100, 1.0}, {{"tca_bme"}, 10, 1.001}}, {"dense"}),
+      measured(1, {{{"dense"}, 100, 1.0}, {{"tca_bme"}, 99, 1.0}}, {"dense"})};
   fit_into(199, choices);
-  EXPECT_EQ(choices[0].format, "dense");
-  EXPECT_EQ(choices[1].format, "tca_bme");
+  EXPECT_EQ(choices[0].in.format, "dense");
+  EXPECT_EQ(choices[1].in.format, "tca_bme");
 }
 
 // The layer in the middle is measured; its sizes are not those of the others.
@@ -473,20 +560,20 @@ TEST(FormatChoice, BytesOfAllAreThoseOfEachLayer) {
   kind.weights[1] = {.density = 0.30, .stored = "tca_bme", .stored_bytes = 850'000};
   kind.weights[2] = {.density = 0.31, .stored = "tca_bme", .stored_bytes = 900'000};
   kind.weight = kind.weights[1];
-  FormatChoice choice{.kind = kind, .format = "tca_bme", .device = kCuda};
+  FormatChoice choice{.kind = kind, .in = {"tca_bme"}, .device = kCuda};
   EXPECT_EQ(choice.bytes(), 850'000);
   EXPECT_EQ(choice.bytes_of_all(), 800'000 + 850'000 + 900'000);
-  EXPECT_EQ(choice.bytes_of_all("dense"), 3 * 1024 * 1024 * 2);
-  choice.times = {{"dense", 1024 * 1024 * 2, 2.0}, {"tiled_csl", 1'000'000, 3.0}};
-  choice.format = "tiled_csl";
+  EXPECT_EQ(choice.bytes_of_all({"dense"}), 3 * 1024 * 1024 * 2);
+  choice.times = {{{"dense"}, 1024 * 1024 * 2, 2.0}, {{"tiled_csl"}, 1'000'000, 3.0}};
+  choice.in.format = "tiled_csl";
   EXPECT_EQ(choice.bytes(), 1'000'000);
   EXPECT_NEAR(static_cast<double>(choice.bytes_of_all()), 1e6 * (0.26 + 0.3 + 0.31) / 0.3, 2e4);
   EXPECT_LT(choice.bytes_of_all(), 2'950'000);
   // Which decides what fits.
   std::vector<FormatChoice> choices{choice};
-  choices[0].format = "dense";
+  choices[0].in.format = "dense";
   fit_into(3 * 1024 * 1024 * 2 - 1, choices);
-  EXPECT_EQ(choices[0].format, "tiled_csl");
+  EXPECT_EQ(choices[0].in.format, "tiled_csl");
   EXPECT_EQ(total_bytes(choices), choice.bytes_of_all());
 }
 
@@ -494,7 +581,7 @@ TEST(FormatChoice, BytesOfAllAreThoseOfEachLayer) {
 TEST(FormatChoice, BytesOnTheCpuAreThoseOfPanels) {
   const LayerKind kind = kind_of(512, 256, 0.3, 2);
   const auto chosen = [&](const char* format, const Device& device) {
-    return FormatChoice{.kind = kind, .format = format, .device = device};
+    return FormatChoice{.kind = kind, .in = {format}, .device = device};
   };
   const WeightFormat& tca_bme = weight_format("tca_bme");
   const EncodedWeight header = weight_header(tca_bme, kind.size(), DType::f16);
@@ -505,7 +592,7 @@ TEST(FormatChoice, BytesOnTheCpuAreThoseOfPanels) {
   EXPECT_NE(tca_bme.bytes_on_cpu(header), tca_bme.expected_bytes(header));
   const ChoiceOptions on_cpu{.device = {}, .tokens = {1}};
   const FormatChoice by_rules = choose_by_rules(kind, FormatRules::built_in(), on_cpu);
-  EXPECT_EQ(by_rules.format, "tca_bme");
+  EXPECT_EQ(by_rules.in.format, "tca_bme");
   EXPECT_EQ(by_rules.bytes(), tca_bme.bytes_on_cpu(header));
 }
 
@@ -518,7 +605,7 @@ TEST(FormatChoice, APlannedFormatIsKept) {
   const FormatRules& rules = FormatRules::built_in();
   for (const FormatChoice& choice : {choose_by_rules(kind, rules, options),
                                      choose_by_time(kind, rules, options, &meter, cache, "GPU")}) {
-    EXPECT_EQ(choice.format, "tiled_csl");
+    EXPECT_EQ(choice.in.format, "tiled_csl");
     EXPECT_EQ(choice.by, By::plan);
     EXPECT_GT(choice.bytes(), 0);
     EXPECT_LT(choice.bytes(), kind.dense_bytes());
@@ -529,11 +616,11 @@ TEST(FormatChoice, APlannedFormatIsKept) {
 }
 
 TEST(LayerFormats, HaveAllLayersOfAKind) {
-  const std::vector<FormatChoice> choices{measured(2, {}, "tca_bme"),
-                                          {.kind = kind_of(8, 8, 1.0), .format = "dense"}};
-  EXPECT_EQ(layer_formats(choices), (LayerFormats{{"64x64.0.weight", "tca_bme"},
-                                                  {"64x64.1.weight", "tca_bme"},
-                                                  {"8x8.0.weight", "dense"}}));
+  const std::vector<FormatChoice> choices{measured(2, {}, {"tca_bme"}),
+                                          {.kind = kind_of(8, 8, 1.0), .in = {"dense"}}};
+  EXPECT_EQ(layer_formats(choices), (LayerFormats{{"64x64.0.weight", {"tca_bme"}},
+                                                  {"64x64.1.weight", {"tca_bme"}},
+                                                  {"8x8.0.weight", {"dense"}}}));
 }
 
 }  // namespace

@@ -163,11 +163,12 @@ TEST(RandomPlan, RecordsAreThoseOfThePlan) {
     EXPECT_EQ(llama(given, 1, linear).records, "size");
   }
   const RandomWeights weights{.planned = given};
-  EXPECT_EQ(in_formats(weights, {{"model.layers.1.mlp.up_proj.weight", "tca_bme"}})
+  EXPECT_EQ(in_formats(weights, {{"model.layers.1.mlp.up_proj.weight", {"tca_bme", "size"}}})
                 .linear("model.layers.1.mlp.up_proj.weight")
                 .records,
             "size");
-  EXPECT_EQ(in_format(weights, "tca_bme").linear("model.layers.1.mlp.up_proj.weight").records, "");
+  EXPECT_EQ(in_format(weights, {"tca_bme"}).linear("model.layers.1.mlp.up_proj.weight").records,
+            "");
 }
 
 TEST(RandomPlan, SmallestIsExpectedToBeIt) {
@@ -306,12 +307,12 @@ TEST(RandomWeights, OtherFormatsOfTheSameZeros) {
       .sparsity = 0.5,
       .format = "auto",
       .planned = {{"a.q", {.sparsity = 0.75, .pattern = kByRow, .format = "auto"}}}};
-  const RandomWeights one = in_format(weights, "tiled_csl");
+  const RandomWeights one = in_format(weights, {"tiled_csl"});
   EXPECT_EQ(one.linear("b.weight"), (RandomLinear{.sparsity = 0.5, .format = "tiled_csl"}));
   EXPECT_EQ(one.linear("a.q.weight"),
             (RandomLinear{.sparsity = 0.75, .pattern = kByRow, .format = "tiled_csl"}));
   const RandomWeights some =
-      in_formats(weights, {{"a.q.weight", "tca_bme"}, {"b.weight", "dense"}});
+      in_formats(weights, {{"a.q.weight", {"tca_bme"}}, {"b.weight", {"dense"}}});
   EXPECT_EQ(some.linear("a.q.weight"),
             (RandomLinear{.sparsity = 0.75, .pattern = kByRow, .format = "tca_bme"}));
   EXPECT_EQ(some.linear("b.weight"), (RandomLinear{.sparsity = 0.5, .format = "dense"}));

@@ -27,7 +27,7 @@ std::vector<Column> choice_columns() {
 // Of a format that was tried, or is taken.
 Row row_of(const FormatChoice& choice, const FormatTime& time) {
   const LayerKind& kind = choice.kind;
-  const bool taken = time.format == choice.format;
+  const bool taken = time.in == choice.in;
   std::string by(taken ? name_of(choice.by) : std::string_view());
   if (taken && choice.for_memory) {
     by += ", for its size";
@@ -37,8 +37,8 @@ Row row_of(const FormatChoice& choice, const FormatTime& time) {
           kind.layer.columns,
           100.0 * kind.weight.density,
           kind.weight.stored,
-          time.format,
-          choice.bytes(time.format),
+          to_string(time.in),
+          choice.bytes(time.in),
           time.seconds ? Cell(*time.seconds * kMicroseconds) : Cell(),
           taken ? "yes" : "no",
           std::move(by),
@@ -69,7 +69,7 @@ void report_choices(std::span<const FormatChoice> choices, ReportWriter& report)
       report.add_row(row_of(choice, time));
     }
     if (choice.times.empty()) {
-      report.add_row(row_of(choice, FormatTime{.format = choice.format}));
+      report.add_row(row_of(choice, FormatTime{.in = choice.in}));
     }
     for (const FormatChoice::NotTried& other : choice.not_tried) {
       report.add_row(row_of(choice, other));

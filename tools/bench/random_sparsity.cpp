@@ -124,7 +124,7 @@ ActivationSparsity choose_random_sparsity(const ModelConfig& config, const Rando
   const int64_t tokens = std::min(kTokens, config.max_positions);
   RandomText text(tokens, config.vocab_size, weights.seed);
   const StepInputs step = text.step();
-  RandomLoader loader({}, in_format(weights, std::string(dense_format().name())));
+  RandomLoader loader({}, in_format(weights, {std::string(dense_format().name())}));
   const OwnedTensor hidden =
       allocate_tensor({}, DType::f32, {tokens, config.hidden_size}, "hidden states");
   const OwnedTensor delta =

@@ -127,7 +127,8 @@ std::string fit_json(const ModelConfig& config, const EngineOptions& options,
         .member("layers", choice.kind.count())
         .member("out", choice.kind.layer.rows)
         .member("in", choice.kind.layer.columns)
-        .member("format", choice.format)
+        .member("format", choice.in.format)
+        .member("layout", choice.in.layout)
         .member("by", name_of(choice.by))
         .end();
   }

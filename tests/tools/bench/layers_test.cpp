@@ -208,7 +208,7 @@ TEST(BenchLayers, AutoIsForAnEngineOfThatSize) {
   const auto formats = [&](const BenchEngineSize& size) {
     std::string all;
     for (const FormatChoice& choice : open_layers(args, size).choices) {
-      all += choice.format + " ";
+      all += choice.in.format + " ";
     }
     return all;
   };

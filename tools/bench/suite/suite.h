@@ -12,7 +12,6 @@
 #include "kernels/base/dtype.h"
 #include "kernels/zero_pattern.h"
 #include "models/activation_sparsity.h"
-#include "sparse/layout_options.h"
 
 // A figure or table of a paper as a list of what to measure, with what the paper states beside it.
 namespace sparsellm {
@@ -81,7 +80,7 @@ struct SuiteCell {
   std::string format;  // a name of sparse/registry.h, "auto" or "smallest"; of kernels a name or
                        // "cusparse"
   SuiteZeros zeros;
-  LayoutFor records = LayoutFor::speed;
+  std::string records = {};         // sparse/records_choice.h; "speed" is empty here
   std::optional<DType> dtype = {};  // f16 or bf16; absent: that of the model, of kernels f16
   std::variant<EngineCell, KernelCell> what;
 

@@ -48,7 +48,7 @@ std::string begin_of_name(const std::string& subject, const SuiteCell& cell) {
   const bool is_dense = cell.format == dense_name();
   const EngineCell* const engine = cell.engine();
   return subject + "/" + cell.format + part_of_name(is_dense ? "" : name_of_zeros(cell.zeros)) +
-         part_of_name(cell.records == LayoutFor::size ? "size" : "") +
+         part_of_name(cell.records) +
          part_of_name(engine != nullptr ? name_of_activation(engine->activation) : "") +
          part_of_name(cell.dtype ? std::string(name_of(*cell.dtype)) : "");
 }
@@ -111,11 +111,11 @@ std::vector<std::string> formats_of(const SuiteGroup& group, SuiteFormats format
 // set yet.
 std::vector<SuiteCell> suite_weights_of(const SuiteGroup& group, SuiteFormats formats) {
   const std::vector<SuiteZeros> no_zeros{{}};
-  const std::vector<LayoutFor> no_records{LayoutFor::speed};
+  const std::vector<std::string> no_records{{}};
   std::vector<SuiteCell> cells;
   for (const std::string& format : formats_of(group, formats)) {
     for (const SuiteZeros& zeros : format == dense_name() ? no_zeros : group.zeros) {
-      for (const LayoutFor records : has_records(format) ? group.records : no_records) {
+      for (const std::string& records : has_records(format) ? group.records : no_records) {
         cells.push_back({.name = {},
                          .load = {},
                          .format = format,

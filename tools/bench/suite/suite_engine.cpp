@@ -26,9 +26,7 @@ BenchModelArgs suite_model_args(const SuiteCell& cell, const SuiteMachine& machi
   args.model = machine.model;
   args.config = engine.config.string();
   args.model.weight_format = cell.format;
-  if (cell.records == LayoutFor::size) {
-    args.model.records = "size";
-  }
+  args.model.records = cell.records;
   args.model.ranks.degree = engine.gpus;
   if (cell.dtype) {
     args.model.dtype = name_of(*cell.dtype);

@@ -17,11 +17,12 @@ constexpr int64_t kMostSuiteBatch = int64_t{1} << 16;
 constexpr int64_t kMostSuiteTokens = int64_t{1} << 20;
 constexpr int64_t kMostSuiteElements = int64_t{1} << 32;  // of a weight
 
-LayoutFor read_record_goal(const JsonValue& value) {
-  if (value.string() != "speed" && value.string() != "size") {
+std::string read_records(const JsonValue& value) {
+  const std::string& text = value.string();
+  if (text != "speed" && text != "size") {
     value.refuse("expected speed or size");
   }
-  return value.string() == "size" ? LayoutFor::size : LayoutFor::speed;
+  return text == "speed" ? std::string() : text;
 }
 
 std::string read_gpu_memory(const JsonValue& value) {
@@ -96,7 +97,7 @@ void read_engine_group(const JsonValue& value, SuiteModels& models, SuiteGroup& 
     group.gpu_memory = read_suite_list(value["gpu_memory"], read_gpu_memory);
   }
   if (value["records"].present()) {
-    group.records = read_suite_list(value["records"], read_record_goal);
+    group.records = read_suite_list(value["records"], read_records);
   }
   require_possible_cells(value, group, models);
 }

@@ -43,8 +43,8 @@ struct SuiteGroup {
   Kind kind = Kind::engine;
   std::string name;  // for messages: "suite.json: cells[0]"
   std::vector<std::string> formats;
-  std::vector<SuiteZeros> zeros{{}};  // plans or sparsities, each with each pattern
-  std::vector<LayoutFor> records{LayoutFor::speed};
+  std::vector<SuiteZeros> zeros{{}};     // plans or sparsities, each with each pattern
+  std::vector<std::string> records{{}};  // as those of SuiteCell
   std::optional<DType> dtype;
   // Of engine.
   std::vector<std::string> models;

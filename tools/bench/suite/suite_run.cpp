@@ -245,9 +245,7 @@ class GroupRun {
     options.sparsities = {first.zeros.sparsity};
     options.patterns = {first.zeros.pattern.value_or(ZeroPattern())};
     options.formats = {first.format};
-    if (first.records == LayoutFor::size) {
-      options.records = "size";
-    }
+    options.records = first.records;
     options.dtype = first.dtype.value_or(options.dtype);
     options.threads = machine_.model.threads;
     ReportWriter report = rows_to([&](const std::string& table, const std::string& row) {

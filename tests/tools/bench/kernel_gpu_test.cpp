@@ -533,7 +533,7 @@ TEST_P(BenchKernel, InvalidOptionsAreRefused) {
   EXPECT_TRUE(
       refused([](auto& o) { o.formats = {"coo"}; },
               "unknown format 'coo'; on cuda:0 use cublas, cublaslt, cublas-reduced, dense, "
-              "tiled_csl, tca_bme, cusparse"));
+              "tiled_csl, tca_bme, general_sparse, cusparse"));
   EXPECT_TRUE(refused([](auto& o) { o.dtype = DType::f32; }, "f32"));
   EXPECT_TRUE(refused([](auto& o) { o.shapes = {{8, 0}}; }, "8x0"));
   EXPECT_TRUE(refused([](auto& o) { o.tokens = {0}; }, "0 tokens"));

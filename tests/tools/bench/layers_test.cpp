@@ -334,13 +334,13 @@ TEST(ReportChoices, SaysWhyFormatsAreNotMeasured) {
                        .weights = {weight, weight}};
   const std::vector<FormatChoice> choices{
       {.kind = kind,
-       .format = "dense",
+       .in = {"dense"},
        .by = FormatChoice::By::measurement,
-       .times = {{.format = "dense", .bytes = 262144, .seconds = 2e-5},
-                 {.format = "tca_bme", .bytes = 0, .why_not = "no memory"}},
+       .times = {{.in = {"dense"}, .bytes = 262144, .seconds = 2e-5},
+                 {.in = {"tca_bme"}, .bytes = 0, .why_not = "no memory"}},
        .not_tried = {{.format = "tiled_csl", .why = "it is large"}},
        .device = {Device::Kind::cuda, 0}},
-      {.kind = kind, .format = "dense"}};
+      {.kind = kind, .in = {"dense"}}};
   const std::string text = csv_of([&](ReportWriter& writer) { report_choices(choices, writer); });
   EXPECT_NE(text.find("2,512,256,30,,dense,262144,20,yes,measurement,\n"), std::string::npos)
       << text;

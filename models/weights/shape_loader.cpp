@@ -192,8 +192,9 @@ OwnedTensor ShapeLoader::constants(std::string_view, std::span<const float> valu
 OwnedTensor ShapeLoader::load_dense(const Wanted& wanted) {
   if (wanted.signs != nullptr) {
     const Wanted::Part& first = wanted.parts.front();
-    constexpr int64_t kPlanes = 2;  // the second one is there if an element is zero
-    count_bytes(kPlanes * first.slice.count * sign_word_count(wanted.columns.count) *
+    // The second one is there if an element is zero.
+    const int64_t planes = density_of(first.name) == 1.0 ? 1 : 2;
+    count_bytes(planes * first.slice.count * sign_word_count(wanted.columns.count) *
                 size_of(DType::u32));
   }
   return load(wanted);

@@ -47,7 +47,7 @@ class ShapeLoader : public WeightLoader {
  protected:
   OwnedTensor load(const Wanted& wanted) override;
   std::unique_ptr<WeightMatrix> load_weight(const Wanted& wanted) override;
-  // Sign words count with the most that they may take.
+  // Sign words count with the most that they may take: less if no element is zero.
   OwnedTensor load_dense(const Wanted& wanted) override;
 
  private:

@@ -21,7 +21,8 @@ SUITES = ROOT / "configs/benchmarks"
 sys.path.insert(0, str(SCRIPTS))
 
 from suite_files import Cell, matching, read_suite  # noqa: E402
-from suite_results import read_list  # noqa: E402
+from suite_panels import engine_panels  # noqa: E402
+from suite_results import read_list, read_results, views  # noqa: E402
 
 H200, H100 = "NVIDIA H200", "NVIDIA H100 80GB HBM3"
 
@@ -145,6 +146,7 @@ class SuiteReport(unittest.TestCase):
         self.assertEqual(row_of(text, "sparse on 1 GPU over dense on 2, 8")[2:],
                          ["not measured", ""])
         self.assertIn(r"failed: opt-30b/dense/1gpu/b16/o512: the device \| is gone", text)
+        self.assertNotIn("ours: sparse on 1 GPU over dense on 2", text)
 
     def test_more_gpus_and_the_list(self):
         cells = cells_of("flash_llm_fig15")
@@ -379,6 +381,15 @@ class SuiteReport(unittest.TestCase):
         text = self.report(lines)
         self.assertIn("OPT-66B", text)
         self.assertIn("Without results:", text)
+
+    def test_pictures_leave_out_what_was_not_measured(self):
+        cells = [cell for cell in cells_of("flash_llm_fig15") if "/1gpu/b8/" in cell.name]
+        self.report([line_of("flash_llm_fig15", cell, engine_row(cell, 9)) for cell in cells])
+        suite = read_suite(SUITES / "flash_llm_fig15.json")
+        [view] = views(suite, read_results(self.folder))
+        [(_, [panel])] = engine_panels(view)
+        self.assertEqual(list(panel["lines"]), ["auto, 80 %, 1 GPU", "tiled_csl, 80 %, 1 GPU"])
+        self.assertEqual(list(panel["states"]), list(panel["lines"]))
 
     def test_pictures_are_the_same_again(self):
         try:

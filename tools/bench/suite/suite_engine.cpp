@@ -76,6 +76,7 @@ SuiteFit fit_suite_cell(const SuiteCell& cell, const SuiteMachine& machine) {
   SuiteFit result{.needed = checked_add(fit.weights + fit.step,
                                         checked_mul(tokens, fit.kv_per_token, "the KV cache"),
                                         "bytes of a cell"),
+                  .step = fit.step,
                   .there = fit.device.free - kept};
   result.fits = result.needed <= result.there;
   return result;

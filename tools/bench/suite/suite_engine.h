@@ -27,6 +27,7 @@ BenchEngineSize suite_engine_size(const EngineCell& cell);
 // What a cell takes of a GPU's memory, on the CPU of a rank's share of the machine's.
 struct SuiteFit {
   int64_t needed = 0;  // bytes: weights, a step, the KV cache of its requests
+  int64_t step = 0;    // of them
   int64_t there = 0;   // that may be taken
   bool fits = false;
 };

@@ -47,7 +47,43 @@ void plan_engine_cell(const SuiteMachine& machine, int64_t repeats, PlannedCell&
   }
 }
 
+// An engine's step is that of its largest batch, also when it measures a smaller one.
+void count_steps_of_loads(std::vector<PlannedCell>& plan) {
+  std::vector<PlannedCell*> runs;
+  for (PlannedCell& planned : plan) {
+    if (planned.state == SuiteState::runs && planned.cell->engine() != nullptr) {
+      runs.push_back(&planned);
+    }
+  }
+  for (auto first = runs.begin(); first != runs.end();) {
+    const auto last = std::find_if_not(first, runs.end(), [&](const PlannedCell* planned) {
+      return measured_together(**first, *planned);
+    });
+    int64_t step = 0;
+    for (auto each = first; each != last; ++each) {
+      step = std::max(step, (*each)->fit.step);
+    }
+    for (; first != last; ++first) {
+      SuiteFit& fit = (*first)->fit;
+      fit.needed += step - fit.step;
+      fit.step = step;
+    }
+  }
+}
+
 }  // namespace
+
+bool measured_together(const PlannedCell& a, const PlannedCell& b) {
+  if (a.suite != b.suite || a.cell->load != b.cell->load) {
+    return false;
+  }
+  if (a.cell->kernel() != nullptr) {
+    return true;
+  }
+  // The fastest formats depend on how many requests there are.
+  return a.cell->engine()->prompt == b.cell->engine()->prompt &&
+         (a.cell->format != kAutoFormat || a.cell->engine()->batch == b.cell->engine()->batch);
+}
 
 std::string PlannedCell::text() const {
   switch (state) {
@@ -99,6 +135,7 @@ std::vector<PlannedCell> plan_suites(const std::vector<Suite>& suites,
   for (size_t i = 0; i < used.size(); ++i) {
     require(used[i], "no cell is called \"{}\"", selection.only[i]);
   }
+  count_steps_of_loads(plan);
   return plan;
 }
 

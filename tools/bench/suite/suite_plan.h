@@ -20,13 +20,16 @@ struct PlannedCell {
   const Suite* suite = nullptr;  // which the plan does not own
   const SuiteCell* cell = nullptr;
   SuiteState state = SuiteState::runs;
-  SuiteFit fit = {};     // of a model
+  SuiteFit fit = {};     // of a model; of one that runs, with the step of all of its load
   double seconds = 0.0;  // that it is expected to take, without loading
   double loading = 0.0;  // of its load
 
   // "does not fit: 63.1 of 47.0 GB", in 10^9 bytes.
   std::string text() const;
 };
+
+// Whether cells, one after the other in a plan, are measured with one engine, or one weight.
+bool measured_together(const PlannedCell& a, const PlannedCell& b);
 
 struct SuiteSelection {
   std::vector<std::string> only = {};  // patterns of matches_cell(), of "SUITE/CELL"; none: all

@@ -15,7 +15,6 @@
 
 #include "kernels/base/error.h"
 #include "kernels/base/json_reader.h"
-#include "sparse/registry.h"
 #include "tools/bench/kernel.h"
 #include "tools/bench/kernel_report.h"
 #include "tools/bench/throughput.h"
@@ -66,18 +65,6 @@ std::string text_of(const std::string& row, const char* key) {
 
 // Cells that are measured together: with one engine, or with one weight.
 using Group = std::span<const PlannedCell* const>;
-
-bool measured_together(const PlannedCell& a, const PlannedCell& b) {
-  if (a.suite != b.suite || a.cell->load != b.cell->load) {
-    return false;
-  }
-  if (a.cell->kernel() != nullptr) {
-    return true;
-  }
-  // The fastest formats depend on how many requests there are.
-  return a.cell->engine()->prompt == b.cell->engine()->prompt &&
-         (a.cell->format != kAutoFormat || a.cell->engine()->batch == b.cell->engine()->batch);
-}
 
 double expected_seconds(Group group) {
   double seconds = group.front()->loading;

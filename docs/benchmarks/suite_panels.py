@@ -41,6 +41,10 @@ def panel_of(view, title, cells, x_of, with_gpus, x_title):
         place = places.index(x_of(cell))
         bars[place] = view.value(cell)
         states[place] = "" if bars[place] else view.outcome(cell).state
+    # The table says why others have none.
+    shown = [series for series, bars in panel["lines"].items() if any(bars)]
+    for key in ("lines", "states") if shown else ():
+        panel[key] = {series: panel[key][series] for series in shown}
     panel["marks"] = stated_marks(view, cells, places, x_of, with_gpus)
     return panel
 

@@ -88,10 +88,11 @@ def stated_rows(view, axis, values):
         if figure.is_ratio_of_cells:
             for form, text_of in ratios_by_format(view, figure):
                 key = figure.what, form, str(of_x.keys())
-                if key not in said:
+                texts = [text_of(of_x[x]) if x in of_x else "" for x in values]
+                # Why there is none at all is said of the claim.
+                if key not in said and any(text[:1].isdigit() for text in texts):
                     said.add(key)
-                    rows.append((f"ours: {clean(figure.what)}, `{form}`",
-                                 [text_of(of_x[x]) if x in of_x else "" for x in values]))
+                    rows.append((f"ours: {clean(figure.what)}, `{form}`", texts))
         texts = [stated_text(figure, of_x[x]) if x in of_x else "" for x in values]
         rows.append((f"**stated**: {clean(figure.what)}{over_text(figure)}, "
                      f"{clean(figure.gpu)}", texts))

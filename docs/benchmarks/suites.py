@@ -13,7 +13,7 @@ import suite_pictures
 from reports import ReportError, unique
 from suite_claims import claims_table
 from suite_files import read_suite
-from suite_results import read_results, views
+from suite_results import read_list, read_results, views
 from suite_tables import breakdown_table, cells_table
 from suite_texts import clean
 from texts import commit, device, paragraph
@@ -96,7 +96,8 @@ def list_item(line):
     return [f"- {first}"] + [f"  {more}" for more in rest]
 
 
-# Of the pages: docs/benchmarks/GPU/suites/results.jsonl
+# Of the pages: docs/benchmarks/GPU/suites/results.jsonl, and beside it list.txt, what `suite --list`
+# says there of cells that are not measured
 
 
 GPUS = ["h200", "h100"]
@@ -104,7 +105,9 @@ GPUS = ["h200", "h100"]
 
 def page_view(reports, name, gpu):
     suite = read_suite(SUITES / f"{name}.json")
-    found = views(suite, read_results(reports.path(f"{gpu}/suites/results").parent))
+    folder = reports.path(f"{gpu}/suites/results").parent
+    listed = folder / "list.txt"
+    found = views(suite, read_results(folder), read_list(listed) if listed.exists() else None)
     if len(found) != 1:
         raise ReportError(f"{gpu}/suites: {len(found)} kinds of GPUs have results of {name}")
     return found[0]

@@ -61,12 +61,16 @@ int64_t MemoryFit::requests_of(int64_t tokens) const {
 
 namespace {
 
+// Whether weights that would be converted are encoded to see what they take, or it is expected.
+enum class Conversion : uint8_t { encoded, expected };
+
 MemoryFit fit_as_it_is(const ModelConfig& model, DType weight_dtype, const EngineOptions& options,
-                       const FitWeights& weights) {
+                       const FitWeights& weights, Conversion conversion) {
   const ModelConfig config = config_to_run(model, options);
   LinearShapes linears{.store = weights.store,
                        .format = options.weight_format,
                        .records = options.records,
+                       .encodes = conversion == Conversion::encoded,
                        .random = weights.random,
                        .threads = options.threads};
   std::vector<FormatChoice> formats;
@@ -102,7 +106,7 @@ MemoryFit fit_as_it_is(const ModelConfig& model, DType weight_dtype, const Engin
   return poorest;
 }
 
-// Smaller ones, if there are others that could be.
+// Smaller ones, if there are others that could be. To encode all weights once more would take long.
 std::optional<MemoryFit> fit_with_small_records(const ModelConfig& model, DType weight_dtype,
                                                 EngineOptions options, FitWeights weights) {
   constexpr std::string_view kSize = "size";
@@ -117,14 +121,14 @@ std::optional<MemoryFit> fit_with_small_records(const ModelConfig& model, DType 
       linear.records = kSize;
     }
   }
-  return fit_as_it_is(model, weight_dtype, options, weights);
+  return fit_as_it_is(model, weight_dtype, options, weights, Conversion::expected);
 }
 
 }  // namespace
 
 MemoryFit fit_memory(const ModelConfig& model, DType weight_dtype, const EngineOptions& options,
                      const FitWeights& weights) {
-  MemoryFit fit = fit_as_it_is(model, weight_dtype, options, weights);
+  MemoryFit fit = fit_as_it_is(model, weight_dtype, options, weights, Conversion::encoded);
   if (fit.run_kv_tokens == 0) {
     const std::optional<MemoryFit> smaller =
         fit_with_small_records(model, weight_dtype, options, weights);

@@ -60,7 +60,11 @@ ShapeLoader::ShapeLoader(Device device, DType dtype, LinearShapes linears, const
 }
 
 std::optional<double> ShapeLoader::density_of(const std::string& weight) const {
-  return linears_.random ? 1.0 - linears_.random->linear(weight).sparsity : linears_.density;
+  if (linears_.random) {
+    return 1.0 - linears_.random->linear(weight).sparsity;
+  }
+  const bool by_itself = !linears_.density && !linears_.encodes && linears_.store != nullptr;
+  return by_itself ? linears_.store->density(weight) : linears_.density;
 }
 
 std::unique_ptr<WeightMatrix> ShapeLoader::load_weight(const Wanted& wanted) {
@@ -108,7 +112,8 @@ std::unique_ptr<WeightMatrix> ShapeLoader::load_weight(const Wanted& wanted) {
     const int64_t elements = wanted_part.slice.count * wanted.columns.count;
     if (i < stored.size() && stored[i].format == header.format) {
       EncodedSize size = linears_.store->size(stored[i], slice);
-      if (!size.exact && !linears_.density && device().is_cuda()) {  // cut through its records
+      // It may be cut through its records.
+      if (!size.exact && !linears_.density && linears_.encodes && device().is_cuda()) {
         const EncodedWeight part = encode(wanted_part.name, stored[i], slice, part_layout, format);
         size = {.bytes = part.bytes(), .nonzeros = part.nonzeros, .exact = false};
       }
@@ -193,7 +198,8 @@ OwnedTensor ShapeLoader::load_dense(const Wanted& wanted) {
   if (wanted.signs != nullptr) {
     const Wanted::Part& first = wanted.parts.front();
     // The second one is there if an element is zero.
-    const int64_t planes = density_of(first.name) == 1.0 ? 1 : 2;
+    const bool has_none = linears_.random && linears_.random->linear(first.name).sparsity == 0.0;
+    const int64_t planes = has_none ? 1 : 2;
     count_bytes(planes * first.slice.count * sign_word_count(wanted.columns.count) *
                 size_of(DType::u32));
   }

@@ -20,6 +20,9 @@ struct LinearShapes {
   LayerFormats layers = {};  // of these `format` says nothing
   std::string records = {};  // of weights that are converted to tca_bme (WeightEncoding)
   std::optional<double> density = {};  // the share of nonzeros in weights that are converted
+  // Without that: false: what they can be expected to take by their own densities; true: they are
+  // encoded to see it.
+  bool encodes = true;
   // Weights that a RandomLoader makes, in formats and with zeros of their own; then nothing above
   // is looked at.
   std::optional<RandomWeights> random = {};
@@ -35,10 +38,10 @@ class ShapeLoader : public WeightLoader {
   // `dtype` is that of all weights; on CUDA also what the model computes in. Linear layers count
   // with what they take in the store (joined ones may come to some bytes less), or can be expected
   // to take in their format. Those that would be converted and whose density is not given, and
-  // slices that are encoded anew, are read from the store and encoded, one after the other, to see
-  // what they take, as by the converter; Error is thrown for what has no values or cannot be
-  // encoded. Throws Error for a dtype that the device does not compute in, and for random weights
-  // that cannot be.
+  // slices that are encoded anew, are read from the store and encoded, one after the other, as by
+  // the converter, unless `linears` says otherwise; Error is thrown for what has no values or
+  // cannot be encoded. Throws Error for a dtype that the device does not compute in, and for random
+  // weights that cannot be.
   ShapeLoader(Device device, DType dtype, LinearShapes linears = {}, const Shard& shard = {});
 
   OwnedTensor constants(std::string_view what, std::span<const float> values) override;

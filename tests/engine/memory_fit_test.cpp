@@ -166,6 +166,50 @@ TEST(MemoryFit, OfWeightsThatAreConverted) {
   }
 }
 
+// Whether a model that does not fit would with smaller records is said without encoding its weights
+// a second time.
+TEST(MemoryFit, SmallRecordsThatWouldFitAreExpected) {
+  const testing::TempDir folder;
+  const std::filesystem::path model = folder.path() / "pruned";
+  convert_model({.input = testing::data("models/fable-llama-relu-8m"),
+                 .output = model,
+                 .plan = SparsityPlan::uniform(
+                     {.method = parse_prune_method("magnitude"), .sparsity = 0.85}, "dense")});
+  const Checkpoint checkpoint(model);
+  const WeightStore store(checkpoint);
+  EngineOptions options;
+  options.device = kPlannedGpu;
+  options.weight_format = "tca_bme";
+  options.gpu_memory = int64_t{1} << 30;
+  options.gpu_memory_utilization = 1.0;
+  options.kv_tokens = 256;
+  const auto fit = [&] {
+    return fit_memory(read_model_config(model), DType::f16, options, {.store = &store});
+  };
+  const auto need = [&] {
+    const MemoryFit of = fit();
+    EXPECT_GT(of.run_kv_tokens, 0);
+    EXPECT_FALSE(of.fits_with_small_records);
+    return of.weights + of.step + of.run_kv_tokens * of.kv_per_token;
+  };
+  const int64_t fast = need();
+  options.records = "size";
+  const int64_t small = need();
+  ASSERT_LT(small, fast);
+  options.records.clear();
+  int64_t read = 0;
+  options.progress = [&](int64_t done, int64_t) {
+    EXPECT_GE(done, read);
+    read = done;
+  };
+  options.gpu_memory = (fast + small) / 2;
+  EXPECT_TRUE(fit().fits_with_small_records);
+  EXPECT_GT(read, 0);
+  read = 0;
+  options.gpu_memory = small - (fast - small) / 2;
+  EXPECT_FALSE(fit().fits_with_small_records);
+}
+
 // Only shapes are requested, so the GPU need not be there.
 constexpr Device kCuda{Device::Kind::cuda, 0};
 

@@ -95,36 +95,40 @@ std::vector<FormatChoice> choose_by_time(const ModelConfig& config, const Weight
   TuneCache cache(options.tune_cache);
   const std::string device_key = cuda_device_key(options.device);
   // What the meter holds of the device goes before anything asks how much memory is free.
-  const auto with_meter = [&](const std::function<void(FormatMeter*)>& use) {
+  const auto measure = [&](const std::function<void(FormatMeter*)>& with) {
     if (!origin.loader) {
-      return use(nullptr);
+      return with(nullptr);
     }
-    LoadedFormatMeter meter(
-        {.device = options.device, .loader = origin.loader, .most_tokens = how.most_tokens}, cache);
-    use(&meter);
+    {
+      LoadedFormatMeter meter(
+          {.device = options.device, .loader = origin.loader, .most_tokens = how.most_tokens},
+          cache);
+      with(&meter);
+    }
+    try {
+      cache.save();
+    } catch (const Error& error) {
+      if (options.log != nullptr) {
+        options.log->warn("{}", error.what());  // the next load measures again
+      }
+    }
   };
   std::vector<FormatChoice> choices;
   choices.reserve(kinds.size());
-  with_meter([&](FormatMeter* meter) {
+  measure([&](FormatMeter* meter) {
     for (const LayerKind& kind : kinds) {
       choices.push_back(
           choose_by_time(kind, FormatRules::built_in(), how, meter, cache, device_key));
     }
   });
-  if (total_bytes(choices) > room_for(choices, config, origin.dtype, options)) {
-    with_meter([&](FormatMeter* meter) {
-      for (FormatChoice& choice : choices) {
-        add_smaller_layouts(choice, how, meter, cache, device_key);
-      }
-    });
+  if (total_bytes(choices) <= room_for(choices, config, origin.dtype, options)) {
+    return choices;
   }
-  try {
-    cache.save();
-  } catch (const Error& error) {
-    if (options.log != nullptr) {
-      options.log->warn("{}", error.what());  // the next load measures again
+  measure([&](FormatMeter* meter) {
+    for (FormatChoice& choice : choices) {
+      add_smaller_layouts(choice, how, meter, cache, device_key);
     }
-  }
+  });
   // Which formats there are changes a little of what a step takes: a second round sees that.
   constexpr int kRounds = 2;
   for (int round = 0; round < kRounds; ++round) {

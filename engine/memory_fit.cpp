@@ -115,6 +115,7 @@ std::optional<MemoryFit> fit_with_small_records(const ModelConfig& model, DType 
     return std::nullopt;
   }
   options.records = kSize;
+  options.log = nullptr;  // the choices of the first fit are in the log
   if (weights.random) {
     weights.random->records = kSize;
     for (auto& [module, linear] : weights.random->planned) {

@@ -91,9 +91,9 @@ class CheckpointLoader : public WeightLoader {
   std::unique_ptr<WeightMatrix> encode_on_device(const Wanted& wanted,
                                                  std::span<const Stored> parts,
                                                  const WeightFormat& format);
-  // That parts of a layer are converted in: the one that is chosen for it, if there is one. Parts
-  // that are in the format already, in another dtype than asked for, else keep their own; the part
-  // with the most rows decides.
+  // The layout in which a layer's parts are encoded. A layout that was chosen for the layer comes
+  // first. Without one, parts that are stored in the format, but in another dtype than the model
+  // computes in, keep the layout that the part with the most rows has.
   LayoutOptions layout_in(const Wanted& wanted, const WeightFormat& format,
                           std::span<const Stored> parts) const;
 

@@ -39,8 +39,7 @@ BenchCommand& parsed_command(const std::vector<std::unique_ptr<BenchCommand>>& c
   }
   throw UsageError(
       "a subcommand is missing: throughput, kernel, mlp, attention, comm, layers, load, fit, "
-      "suite, "
-      "tune or cost-model");
+      "suite, tune or cost-model");
 }
 
 }  // namespace

@@ -360,7 +360,7 @@ case $section in
       share --config configs/opt-66b.json --prompt 64 --output 512 --batch "1,32" --sparsity 0.8 \
         --weight-format "$format" "$@"
     done
-    # A GPU alone holds it so; dense it takes three.
+    # With so many zeros one GPU holds it; its dense weights need three.
     share --config configs/opt-175b.json --prompt 64 --output 512 --batch 8 --sparsity 0.78 \
       --weight-format tca_bme --gpu-memory-utilization 0.98 "$@"
     for model in prosparse-llama-2-7b opt-30b; do

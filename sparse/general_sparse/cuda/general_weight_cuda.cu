@@ -217,7 +217,7 @@ ProductPlan CudaGeneralWeight::rule_plan(DType y, int64_t tokens) const {
 }
 
 bool CudaGeneralWeight::overlaps_pieces(int64_t max_tokens) const {
-  return max_tokens > kMaxSinglePieceTokens;
+  return max_tokens > kMostKernelTokens;
 }
 
 bool CudaGeneralWeight::fits(const ProductPlan& plan, DType y, int64_t tokens) const {

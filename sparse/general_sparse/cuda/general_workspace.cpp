@@ -19,7 +19,7 @@ int64_t slice_workspace_bytes(int64_t rows, int64_t panels, int64_t tokens) {
 
 int64_t with_expansion(int64_t kernel_bytes, int64_t rows, int64_t columns, int64_t tokens) {
   const int64_t single = std::max(expand_single_piece_workspace_bytes(rows, columns), kernel_bytes);
-  return tokens <= kMaxSinglePieceTokens
+  return tokens <= kMostKernelTokens
              ? single
              : std::max(single, expand_matmul_workspace_bytes(rows, columns));
 }

@@ -8,12 +8,9 @@ namespace sparsellm::general_sparse {
 
 // Of a tile of slice_product.cuh.
 inline constexpr int kMostTileTokens = 8;
-// Products of more are those of the expanded weight.
+// Products of more are those of the expanded weight, in pieces that overlap: one alone, small
+// enough to take little memory, leaves most of the GPU idle.
 inline constexpr int64_t kMostKernelTokens = 64;
-
-// Up to here pieces of an expanded weight do not overlap: two of them take more memory than all
-// else in a step of few tokens.
-inline constexpr int64_t kMaxSinglePieceTokens = 1024;
 
 // The most that slice_product_cuda() needs for this many tokens; 0 with one panel.
 int64_t slice_workspace_bytes(int64_t rows, int64_t panels, int64_t tokens);

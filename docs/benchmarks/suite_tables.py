@@ -99,8 +99,8 @@ def stated_rows(view, axis, values):
     return rows
 
 
-def cells_table(view):
-    """The lines of the table of a suite's cells."""
+def cells_table(view, every_shape=True):
+    """The lines of the table of a suite's cells; of products, the means over shapes alone."""
     suite = view.suite
     axis, x_title = x_axis(suite)
     values = sorted({getattr(cell, axis) for cell in view.cells})
@@ -117,8 +117,9 @@ def cells_table(view):
     if suite.is_kernel:
         rows += [[f"mean of {count} shapes", *blank[1:], weights, *cells]
                  for weights, cells, count in mean_rows(view, by_row, values) if count > 1]
-    rows += [[*row, *(cell_text(view, by_x[x]) if x in by_x else "" for x in values)]
-             for row, by_x in in_order(list(by_row.items()))]
+    if every_shape or not rows:
+        rows += [[*row, *(cell_text(view, by_x[x]) if x in by_x else "" for x in values)]
+                 for row, by_x in in_order(list(by_row.items()))]
     rows += [[title, *blank, *cells] for title, cells in stated_rows(view, axis, values)]
     heads = [title for title, _ in columns]
     heads[0] = f"{METRIC_TITLES[suite.metric]} by {x_title}: {heads[0]}"

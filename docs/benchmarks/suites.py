@@ -74,9 +74,10 @@ def counts_line(view):
         states, key=lambda state: (state != "measured", state)))) + "."
 
 
-def section(view):
+def section(view, every_shape=True):
     """Lines of a suite on one kind of GPU: its tables and what is to be said about them."""
-    lines = [*(breakdown_table(view) if view.suite.is_breakdown else cells_table(view)), ""]
+    cells = breakdown_table(view) if view.suite.is_breakdown else cells_table(view, every_shape)
+    lines = [*cells, ""]
     lines += paragraph(difference_line(view)) + [""]
     lines += paragraph(f"{origin_line(view)} Cells: {counts_line(view)}") + [""]
     said = notes(view)
@@ -114,7 +115,13 @@ def page_view(reports, name, gpu):
 
 
 def page_table(reports, name, gpu):
-    return section(page_view(reports, name, gpu))
+    """Of products the means over shapes; each shape has a row in shapes_table()."""
+    return section(page_view(reports, name, gpu), every_shape=False)
+
+
+def shapes_table(reports, name, gpu):
+    view = page_view(reports, name, gpu)
+    return [*cells_table(view), "", *paragraph(origin_line(view))]
 
 
 def update_pictures(reports, texts, folder, check):
@@ -137,5 +144,6 @@ def update_pictures(reports, texts, folder, check):
     return stale
 
 
-TABLES = {f"suite-{path.stem}-{gpu}": partial(page_table, name=path.stem, gpu=gpu)
-          for path in sorted(SUITES.glob("*.json")) for gpu in GPUS}
+TABLES = {f"{kind}-{path.stem}-{gpu}": partial(of_suite, name=path.stem, gpu=gpu)
+          for path in sorted(SUITES.glob("*.json")) for gpu in GPUS
+          for kind, of_suite in [("suite", page_table), ("suite-shapes", shapes_table)]}

@@ -50,6 +50,19 @@ struct Step {
   int number = 0;               // the runner's
 };
 
+// To a request's listener, before its first row is computed.
+void tell_start(Sequence& sequence) {
+  if (std::exchange(sequence.started, true) || sequence.sample > 0 ||
+      !sequence.request().on_start) {
+    return;
+  }
+  try {
+    sequence.request().on_start();
+  } catch (...) {
+    finish(sequence, FinishReason::error, current_error());
+  }
+}
+
 // Of all ranks that are threads, or of rank 0.
 std::vector<std::unique_ptr<Communicator>> make_communicators(const EngineOptions& options,
                                                               const LayerFormats& formats) {
@@ -529,7 +542,8 @@ int64_t Engine::submit(Request request, OnToken on_token) {
     sequence->max_length = max_length;
     sequence->looks_ahead = !sequence->samples_on_host();
     if (state.tokenizer) {
-      sequence->text.emplace(*state.tokenizer, /*continues=*/true);
+      sequence->text.emplace(*state.tokenizer, /*continues=*/true,
+                             submission->request.show_special_tokens);
     }
     sequence->stops = StopMatcher(submission->request.stop);
     sequences.push_back(std::move(sequence));
@@ -562,6 +576,7 @@ bool Engine::step() {
     for (const Scheduler::Chunk& chunk : next.plan.chunks) {
       decode_rows += chunk.decode ? 1 : 0;
       all_rows += chunk.count;
+      tell_start(*chunk.sequence);
     }
     try {
       state.launch(next);
@@ -671,6 +686,8 @@ const EngineStats& Engine::stats() const {
   } catch (const DeviceLost&) {
     // The next step says so.
   }
+  state_->stats.running = state_->scheduler.running();
+  state_->stats.waiting = state_->scheduler.waiting();
   return state_->stats;
 }
 

@@ -37,6 +37,7 @@ struct Request {
   // borders; neither they nor what follows is shown. At most kMaxStops of 1 to kMaxStopBytes of
   // UTF-8.
   std::vector<std::string> stop = {};
+  bool show_special_tokens = false;  // control tokens have a text
 
   // Reports the log-probability of every generated token and this many of the likeliest tokens at
   // its place (0 to kMaxTopLogProbs), by the model's logits, before penalties, bias and
@@ -49,6 +50,10 @@ struct Request {
   // last position is reported, unless score_prompt is set. Only with samples = 1.
   std::function<void(int64_t position, std::span<const float> logits)> on_logits = {};
   bool score_prompt = false;  // only with on_logits
+
+  // Called from Engine::step() once, when the first of its samples begins to be computed. If it
+  // throws, that sample ends with FinishReason::error.
+  std::function<void()> on_start = {};
 
   // Teacher forcing, in [1, length of the prompt]: tokens of the prompt from this index on are
   // computed as if they had been generated, one a step, and samples do not share them.

@@ -82,6 +82,8 @@ class Scheduler {
   // The oldest sequence of a submission that has not finished; nullptr if there is none.
   Sequence* find(int64_t submission) const;
   const PageAllocator& pages() const { return pages_; }
+  int64_t running() const { return std::ssize(running_); }
+  int64_t waiting() const { return std::ssize(waiting_); }
 
  private:
   int64_t first_seen(int64_t position) const;

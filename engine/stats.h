@@ -25,6 +25,10 @@ struct EngineStats {
   // computed, also if a step ahead turned out to be of no use.
   NeuronCounts neurons;
 
+  // Samples of requests, now: those that have pages of the KV cache, and those that wait for some.
+  int64_t running = 0;
+  int64_t waiting = 0;
+
   int64_t waits = 0;  // times that the host waited for a CUDA device
 
   int64_t weight_bytes = 0;

@@ -39,14 +39,18 @@ std::string take_certain_text(std::string& bytes, bool replaces_each_byte) {
 
 }  // namespace
 
-IncrementalDecoder::IncrementalDecoder(const Tokenizer& tokenizer, bool continues)
-    : tokenizer_(&tokenizer), strip_(tokenizer.strips_leading_space() && !continues) {}
+IncrementalDecoder::IncrementalDecoder(const Tokenizer& tokenizer, bool continues,
+                                       bool show_special)
+    : tokenizer_(&tokenizer),
+      strip_(tokenizer.strips_leading_space() && !continues),
+      show_special_(show_special) {}
 
 std::string IncrementalDecoder::add(int32_t id) {
-  std::string bytes = tokenizer_->token_bytes(id);
+  std::string bytes = tokenizer_->token_bytes(id, show_special_);
   if (strip_ && !bytes.empty()) {
     strip_ = false;
-    bytes = tokenizer_->first_token_bytes(id);
+    const bool is_control = show_special_ && tokenizer_->token_bytes(id).empty();
+    bytes = is_control ? bytes : tokenizer_->first_token_bytes(id);
   }
   pending_ += bytes;
   return take_certain_text(pending_, tokenizer_->replaces_each_byte());
@@ -58,8 +62,8 @@ std::string IncrementalDecoder::finish() {
   return incomplete == 0 ? "" : replacement(incomplete, tokenizer_->replaces_each_byte());
 }
 
-std::string decode(const Tokenizer& tokenizer, const std::vector<int32_t>& ids) {
-  IncrementalDecoder decoder(tokenizer, false);
+std::string decode(const Tokenizer& tokenizer, const std::vector<int32_t>& ids, bool show_special) {
+  IncrementalDecoder decoder(tokenizer, false, show_special);
   std::string text;
   for (int32_t id : ids) {
     text += decoder.add(id);

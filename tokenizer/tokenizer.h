@@ -88,8 +88,9 @@ std::vector<std::string> tokenizer_files(const OpenDirectory& directory);
 // whole UTF-8 characters only, U+FFFD for bytes that cannot become one.
 class IncrementalDecoder {
  public:
-  // `continues` says that a prompt stands in front, so that no leading space is stripped.
-  IncrementalDecoder(const Tokenizer& tokenizer, bool continues);
+  // `continues` says that a prompt stands in front, so that no leading space is stripped;
+  // `show_special` that control tokens have a text.
+  IncrementalDecoder(const Tokenizer& tokenizer, bool continues, bool show_special = false);
 
   std::string add(int32_t id);  // empty for an id that no token has
   std::string finish();         // what is left, incomplete characters as U+FFFD
@@ -97,10 +98,12 @@ class IncrementalDecoder {
  private:
   const Tokenizer* tokenizer_;
   bool strip_;
+  bool show_special_;
   std::string pending_;  // an incomplete UTF-8 sequence
 };
 
 // All of `ids` at once.
-std::string decode(const Tokenizer& tokenizer, const std::vector<int32_t>& ids);
+std::string decode(const Tokenizer& tokenizer, const std::vector<int32_t>& ids,
+                   bool show_special = false);
 
 }  // namespace sparsellm

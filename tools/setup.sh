@@ -2,8 +2,17 @@
 # Sourced by the scripts that build: installs the packages that the build needs, if any is missing
 # (Debian 12, Ubuntu 22.04 or 24.04; through sudo when not root).
 
+# Debian 12's own is 1.74, whose HTTP parser is older than its fixes; it has a newer one beside it.
+boost_package() {
+  if apt-cache show libboost1.81-dev >/dev/null 2>&1; then
+    echo libboost1.81-dev
+  else
+    echo libboost-dev
+  fi
+}
+
 packages=(
-  build-essential ca-certificates ccache cmake git ninja-build pkg-config
+  build-essential ca-certificates ccache cmake git ninja-build pkg-config "$(boost_package)"
   libbenchmark-dev libcli11-dev libgtest-dev libpcre2-dev libsentencepiece-dev libspdlog-dev
   libutf8proc-dev nlohmann-json3-dev
 )

@@ -14,8 +14,9 @@ namespace {
 // says how many they are.
 constexpr int64_t kCountedTokens = 1 << 16;
 
-std::vector<int32_t> encode_prompt(const Tokenizer& tokenizer, const std::string& text,
+std::vector<int32_t> encode_prompt(const Tokenizer& tokenizer, const Prompt& prompt,
                                    bool parse_special, int64_t context) {
+  const std::string& text = *prompt.text;
   const auto bytes = static_cast<int64_t>(text.size());
   if (const std::optional<int64_t> longest = tokenizer.max_token_bytes()) {
     const int64_t least = bytes / *longest + (bytes % *longest == 0 ? 0 : 1);
@@ -24,7 +25,7 @@ std::vector<int32_t> encode_prompt(const Tokenizer& tokenizer, const std::string
             bytes, least, context);
   }
   try {
-    return tokenizer.encode(text, {.add_special_tokens = true,
+    return tokenizer.encode(text, {.add_special_tokens = prompt.add_special_tokens,
                                    .parse_special = parse_special,
                                    .max_tokens = std::max(context, kCountedTokens),
                                    .poll = throw_if_interrupted});
@@ -58,15 +59,15 @@ Request make_request(const Tokenizer& tokenizer, const Prompt& prompt, bool pars
                      int64_t context) {
   Request request = prompt.request;
   if (prompt.text) {
-    request.prompt = encode_prompt(tokenizer, *prompt.text, parse_special, context);
+    request.prompt = encode_prompt(tokenizer, prompt, parse_special, context);
   }
   request.prompt_log_probs = prompt.echo && request.log_probs.has_value();
   return request;
 }
 
-void check_log_probs(const Request& request, int64_t context) {
+int64_t check_log_probs(const Request& request, int64_t context) {
   if (!request.log_probs) {
-    return;
+    return 0;
   }
   constexpr char kWhat[] = "log-probabilities";
   const auto length = static_cast<int64_t>(request.prompt.size());
@@ -74,10 +75,12 @@ void check_log_probs(const Request& request, int64_t context) {
   const int64_t tokens = request.max_tokens < 0 ? room : std::min(request.max_tokens, room);
   const int64_t places = checked_add(checked_mul(request.samples, tokens, kWhat),
                                      request.prompt_log_probs ? length : 0, kWhat);
-  require(checked_mul(places, int64_t{1} + *request.log_probs, kWhat) <= kMaxResultLogProbs,
+  const int64_t all = checked_mul(places, int64_t{1} + *request.log_probs, kWhat);
+  require(all <= kMaxResultLogProbs,
           "{} samples of up to {} tokens with {} log-probabilities at each place are more than {} "
           "in all",
           request.samples, tokens, *request.log_probs, kMaxResultLogProbs);
+  return all;
 }
 
 }  // namespace sparsellm

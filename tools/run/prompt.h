@@ -22,7 +22,8 @@ inline constexpr int64_t kMaxResultLogProbs = 1 << 22;
 struct Prompt {
   std::optional<std::string> text;  // absent if request.prompt has the ids already
   Request request;
-  bool echo = false;  // the prompt is a part of the result
+  bool echo = false;               // the prompt is a part of the result
+  bool add_special_tokens = true;  // to a text, as the model's files say
 };
 
 // The text of a file as a prompt: without the byte order mark in front, and without one newline at
@@ -39,9 +40,9 @@ bool read_line(std::istream& terminal, std::string& line);
 Request make_request(const Tokenizer& tokenizer, const Prompt& prompt, bool parse_special,
                      int64_t context);
 
-// Throws Error if the result could have more than kMaxResultLogProbs: for each token of each sample
-// (max_tokens of them, or what is left of `context`), and of a prompt that is scored too, its own
-// and those of Request::log_probs others.
-void check_log_probs(const Request& request, int64_t context);
+// How many log-probabilities the result can have at most: for each token of each sample (max_tokens
+// of them, or what is left of `context`), and of a prompt that is scored too, its own and those of
+// Request::log_probs others. Throws Error for more than kMaxResultLogProbs.
+int64_t check_log_probs(const Request& request, int64_t context);
 
 }  // namespace sparsellm

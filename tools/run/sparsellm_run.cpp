@@ -22,6 +22,7 @@
 #include "models/weights/checkpoint_loader.h"
 #include "models/weights/weight_store.h"
 #include "tools/cli/args.h"
+#include "tools/cli/engine_args.h"
 #include "tools/cli/interrupt.h"
 #include "tools/cli/memory_report.h"
 #include "tools/cli/progress_bar.h"
@@ -52,14 +53,9 @@ struct RunArgs {
   bool resume = false;
   bool json = false;
   bool parse_special = false;
-  int64_t context_size = 0;
-  int64_t step_tokens = EngineOptions().step_tokens;
+  EngineArgs engine;
   std::optional<int64_t> parallel;
-  int64_t kv_bytes = 0;
-  double gpu_memory_utilization = EngineOptions().gpu_memory_utilization;
-  int64_t gpu_memory = 0;
   bool fit = false;
-  bool deterministic = false;
   bool warm_up = false;
 };
 
@@ -100,35 +96,14 @@ void add_run_args(CLI::App& app, RunArgs& args) {
   add_generation_args(app, args.generation);
   app.add_flag("--parse-special", args.parse_special,
                "Control tokens written in the prompt count as such, not as text");
-  app.add_option("-c,--ctx-size", args.context_size,
-                 "Tokens of prompt and continuation; 0: the model's maximum")
-      ->check(CLI::Range(int64_t{0}, int64_t{1} << 31))
-      ->capture_default_str();
-  app.add_option("-b,--batch-size", args.step_tokens, "Tokens computed in one step")
-      ->check(CLI::Range(int64_t{1}, int64_t{1} << 20))
-      ->capture_default_str();
+  add_engine_args(app, args.engine);
   app.add_option("--parallel", args.parallel,
                  "Continuations computed at once [--samples; 32 with --prompts]")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 16));
-  app.add_option_function<std::string>(
-         "--kv-memory",
-         [&args](const std::string& text) { args.kv_bytes = parse_size("--kv-memory", text); },
-         "Bytes of the KV cache, e.g. 512M or 8G (powers of 1024; MB of 1000) [--parallel full "
-         "contexts, at most half of the "
-         "memory, or what is left of the GPU's]")
-      ->type_name("SIZE");
-  app.add_option("--gpu-memory-utilization", args.gpu_memory_utilization,
-                 "Share of the GPU's memory to take at most")
-      ->check(CLI::Range(0.01, 1.0))
-      ->capture_default_str();
-  add_gpu_memory_arg(app, args.gpu_memory);
   app.add_flag("--fit", args.fit,
                "Say what weights, a step and the KV cache of these flags would take, and how many "
                "requests of which length fit at most; nothing is loaded, but weights that would be "
                "converted are encoded to see what they take; with --json as one object");
-  app.add_flag("--deterministic", args.deterministic,
-               "The bits of a result do not depend on what else is computed; the CPU device is "
-               "always so");
   app.add_flag("--warm-up", args.warm_up,
                "Capture the CUDA graphs of all batch sizes while loading, instead of each in the "
                "first step that needs it");
@@ -213,14 +188,7 @@ int64_t max_requests(const RunArgs& args) {
 }
 
 EngineOptions options_of(const RunArgs& args) {
-  EngineOptions options;
-  options.context_size = args.context_size;
-  options.max_requests = max_requests(args);
-  options.step_tokens = args.step_tokens;
-  options.kv_bytes = args.kv_bytes;
-  options.gpu_memory_utilization = args.gpu_memory_utilization;
-  options.gpu_memory = args.gpu_memory;
-  options.deterministic = args.deterministic;
+  EngineOptions options = engine_size_options(args.engine, max_requests(args));
   options.warm_up = args.warm_up;
   return options;
 }
@@ -244,7 +212,7 @@ void print_fit(const RunArgs& args) {
   const OpenDirectory directory = open_model_directory(args.model.model);
   const ModelConfig config = read_model_config(directory);
   ModelArgs model = args.model;
-  model.on_planned_gpus = args.gpu_memory > 0;
+  model.on_planned_gpus = args.engine.gpu_memory > 0;
   const EngineOptions options = engine_options(model, options_of(args));
   const MemoryFit fit = fit_of(directory, args, config, options);
   std::cout << (args.json ? fit_json(config, options, fit) : fit_table(config, options, fit))
@@ -264,7 +232,7 @@ RunEntries run_entries(const OpenDirectory& directory, const RunArgs& args, cons
       {"--dtype", std::string(name_of(weight_dtype(checkpoint, options.device, options.dtype)))},
       {"--weight-format", args.model.weight_format},
       {"--ctx-size", fmt::format("{}", context_size)},
-      {"--deterministic", fmt::format("{}", args.deterministic)},
+      {"--deterministic", fmt::format("{}", args.engine.deterministic)},
       {"--parse-special", fmt::format("{}", args.parse_special)},
   };
   if (!options.records.empty()) {
@@ -420,10 +388,7 @@ void run_prompt(const RunArgs& args, spdlog::logger& log) {
 void run(const RunArgs& args) {
   make_prompt(args.generation, {});  // what is wrong with the flags is said before all else
   check_model_args(args.model);
-  if (args.step_tokens < max_requests(args)) {
-    throw UsageError(fmt::format("--batch-size {} is less than --parallel {}", args.step_tokens,
-                                 max_requests(args)));
-  }
+  check_engine_args(args.engine, max_requests(args));
   const std::unique_ptr<spdlog::logger> log = make_log(kTool, args.model);
   warn_about_device(args.model.device, *log);
   if (args.fit) {

@@ -1,0 +1,40 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "engine/request.h"
+#include "tokenizer/tokenizer.h"
+#include "tools/run/prompt.h"
+#include "tools/serve/completion_reply.h"
+
+namespace sparsellm {
+
+// A model that does not have the name that a request asks for: 404.
+class UnknownModel : public Error {
+ public:
+  using Error::Error;
+};
+
+// What requests are made with; immutable, shared by threads.
+struct CompletionContext {
+  const Tokenizer& tokenizer;
+  int64_t context_size;
+  std::string model;  // its name
+  Prompt defaults;    // for fields that a body does not have
+};
+
+// A body as the engine and the reply need it.
+struct CompletionRequest {
+  std::vector<Request> requests;  // one for each prompt
+  ReplyFormat format;             // but for id and time
+  int64_t samples = 0;            // of all prompts
+};
+
+// Reads a body and encodes its prompts. Throws the errors of read_completion_body(),
+// make_request(), check_log_probs() (for all prompts together), and UnknownModel.
+CompletionRequest make_completion(const CompletionContext& context, std::string_view body);
+
+}  // namespace sparsellm

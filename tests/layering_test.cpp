@@ -59,10 +59,11 @@ const std::map<std::string, Rooms> kAllowed{
     {"tools/run", with({"tools/cli"}, kEngine)},
     {"tools/convert", with({"engine/conversion", "tools/cli"}, kEngine)},
     {"tools/eval", with({"tools/cli"}, kEngine)},
+    {"tools/serve", with({"tools/cli", "tools/run"}, kEngine)},
     {"tools/bench", with({"tools/cli"}, with(kAblations, kEngine))},
     {"tools", {}},
     {"tests", with({"engine/conversion", "tools/cli", "tools/run", "tools/convert", "tools/eval",
-                    "tools/bench"},
+                    "tools/bench", "tools/serve"},
                    with(kAblations, kEngine))},
 };
 

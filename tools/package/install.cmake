@@ -80,9 +80,12 @@ install(FILES LICENSE DESTINATION ${doc_dir}/libsparsellm-dev RENAME copyright
   COMPONENT development)
 
 # A toolkit in a folder of its own is found there; the system's libraries need no path.
-set_target_properties(sparsellm-run sparsellm-convert sparsellm-eval sparsellm-bench PROPERTIES
-  INSTALL_RPATH_USE_LINK_PATH ON)
-install(TARGETS sparsellm-run sparsellm-convert sparsellm-eval sparsellm-bench
+set(programs sparsellm-run sparsellm-convert sparsellm-eval sparsellm-bench)
+if(SPARSELLM_HAS_SERVER)
+  list(APPEND programs sparsellm-serve)
+endif()
+set_target_properties(${programs} PROPERTIES INSTALL_RPATH_USE_LINK_PATH ON)
+install(TARGETS ${programs}
   RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT programs)
 install(DIRECTORY configs DESTINATION ${CMAKE_INSTALL_DATAROOTDIR}/sparsellm COMPONENT programs)
 install(FILES LICENSE DESTINATION ${doc_dir}/sparsellm RENAME copyright COMPONENT programs)

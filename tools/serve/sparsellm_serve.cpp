@@ -1,8 +1,10 @@
 // Serves a model by OpenAI's HTTP API: sparsellm-serve -m MODEL.
 
 #include <spdlog/logger.h>
+#include <sys/resource.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <chrono>
 #include <filesystem>
 #include <memory>
@@ -55,6 +57,24 @@ ServerOptions server_options(const ServeArgs& args) {
   return options;
 }
 
+// A connection is a file descriptor, of which a process may have 1,024 where nobody says otherwise.
+void allow_connections(int64_t connections, spdlog::logger& log) {
+  constexpr int64_t kOthers = 256;
+  struct rlimit limit {};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) {
+    return;
+  }
+  const auto wanted = static_cast<rlim_t>(connections + kOthers);
+  if (limit.rlim_cur < wanted) {
+    limit.rlim_cur = std::min(wanted, limit.rlim_max);
+    ::setrlimit(RLIMIT_NOFILE, &limit);
+  }
+  if (limit.rlim_cur < wanted) {
+    log.warn("--max-connections {}: the process may have {} open files (ulimit -n)", connections,
+             limit.rlim_cur);
+  }
+}
+
 void run(const ServeArgs& args) {
   check_serve_args(args);
   const std::unique_ptr<spdlog::logger> log = make_log(kTool, args.model);
@@ -62,6 +82,7 @@ void run(const ServeArgs& args) {
   catch_interrupts();
   const auto report = [](std::string_view text) { report_error(kTool, text); };
   const ServerOptions options = server_options(args);
+  allow_connections(args.max_connections, *log);
   Server server(options, interrupted, report);
   if (!server.on_loopback() && options.access.keys.empty()) {
     log->warn("{} may be reached from other machines, and no key is asked for (--api-key-file)",

@@ -38,8 +38,8 @@ struct Manual {
   const char* page;
 };
 constexpr std::array kManuals{
-    Manual{"sparsellm-run", "docs/run.md"}, Manual{"sparsellm-convert", "docs/convert.md"},
-    Manual{"sparsellm-eval", "docs/eval.md"}, Manual{"sparsellm-bench", "docs/bench.md"},
+    Manual{"sparsellm-run", "docs/run.md"},     Manual{"sparsellm-convert", "docs/convert.md"},
+    Manual{"sparsellm-eval", "docs/eval.md"},   Manual{"sparsellm-bench", "docs/bench.md"},
 #ifdef SPARSELLM_HAS_SERVER
     Manual{"sparsellm-serve", "docs/serve.md"},
 #endif

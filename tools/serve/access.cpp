@@ -2,16 +2,10 @@
 
 #include <algorithm>
 #include <array>
-#include <sstream>
-#include <utility>
-
-#include "kernels/base/error.h"
-#include "kernels/base/mapped_file.h"
 
 namespace sparsellm {
 namespace {
 
-constexpr int64_t kMaxKeyFile = 1 << 20;
 constexpr std::array<std::string_view, 3> kLoopbackNames{"localhost", "127.0.0.1", "[::1]"};
 
 // Without a port.
@@ -34,25 +28,6 @@ bool equal_in_constant_time(std::string_view a, std::string_view b) {
     difference |= static_cast<unsigned char>(a[i]) ^ static_cast<unsigned char>(b[i]);
   }
   return difference == 0;
-}
-
-std::vector<std::string> read_api_keys(const std::string& path) {
-  std::istringstream text(read_text_file(path, kMaxKeyFile));
-  std::vector<std::string> keys;
-  for (std::string line; std::getline(text, line);) {
-    if (line.ends_with('\r')) {
-      line.pop_back();
-    }
-    if (line.empty() || line.starts_with('#')) {
-      continue;
-    }
-    const bool visible =
-        std::all_of(line.begin(), line.end(), [](char c) { return c > ' ' && c < 0x7f; });
-    require(visible, "{}: key {} has characters other than visible ASCII", path, keys.size() + 1);
-    keys.push_back(line);
-  }
-  require(!keys.empty(), "{} has no key", path);
-  return keys;
 }
 
 std::optional<Access::Refusal> Access::refuse(const HttpHead& head, bool needs_key) const {

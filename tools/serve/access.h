@@ -45,8 +45,4 @@ class Access {
 // Takes the same time wherever two texts of one length differ.
 bool equal_in_constant_time(std::string_view a, std::string_view b);
 
-// The keys in a file, one a line; blank lines and those that begin with # are passed over. Throws
-// Error for a file without a key, and for a key with other characters than visible ASCII.
-std::vector<std::string> read_api_keys(const std::string& path);
-
 }  // namespace sparsellm

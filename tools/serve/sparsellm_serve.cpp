@@ -13,6 +13,7 @@
 
 #include "engine/engine.h"
 #include "sparsellm_version.h"
+#include "tools/cli/api_keys.h"
 #include "tools/cli/interrupt.h"
 #include "tools/cli/tool_main.h"
 #include "tools/cli/with_ranks.h"

@@ -29,13 +29,25 @@ struct ArrivalOptions {
 // Seconds from the start at which `count` requests arrive, ascending: the gaps are exponential.
 std::vector<double> poisson_arrivals(double rate, int64_t count, uint64_t seed);
 
+// What the requests that arrive ask for, one after the other: the same wherever they go.
+class ArrivingRequests {
+ public:
+  ArrivingRequests(LengthRange prompt, LengthRange output, uint64_t seed);
+
+  Request next(int64_t vocab_size);
+
+ private:
+  LengthRange prompt_;
+  LengthRange output_;
+  BenchRandom random_;
+};
+
 // Adds two tables. "serving", one row:
 //   throughput    generated tokens / (seconds from the first arrival to the last token * GPUs),
 //                 in throughput_unit()
 //   requests/s    done in these seconds; as many as arrive, if the engine keeps up
 //   preemptions   requests that lost their KV cache pages to an older one and were computed again
-// "latency", a row for each of time to first token, time per output token (after the first) and
-// latency to the last token: mean and quantiles over the requests. Times count from when a request
+// "latency": add_latency_table(), without inter-token latencies. Times count from when a request
 // arrived, not from when a step in progress allowed it to be submitted. Throws Error if the engine
 // refuses a request.
 void bench_arrivals(Engine& engine, const ArrivalOptions& options, ReportWriter& report);

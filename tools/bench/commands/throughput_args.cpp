@@ -3,14 +3,72 @@
 #include <spdlog/fmt/fmt.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
+#include <array>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "tools/bench/commands/options.h"
 #include "tools/bench/list_option.h"
 #include "tools/cli/args.h"
 #include "tools/cli/rank_args.h"
+#include "tools/cli/tool_main.h"
 
 namespace sparsellm {
+namespace {
+
+// Of an engine or a server alike. All others say how an engine is loaded and run.
+constexpr std::array<std::string_view, 15> kOptionsOfBoth{"arrivals",     "concurrency",
+                                                          "requests",     "prompt",
+                                                          "output",       "format",
+                                                          "seed",         "model",
+                                                          "config",       "quiet",
+                                                          "verbose",      "url",
+                                                          "api-key-file", "served-model-name",
+                                                          "vocabulary"};
+
+bool is_for_server(const CLI::Option& option) {
+  const std::vector<std::string>& names = option.get_lnames();
+  return std::any_of(names.begin(), names.end(), [](const std::string& name) {
+    return std::find(kOptionsOfBoth.begin(), kOptionsOfBoth.end(), name) != kOptionsOfBoth.end();
+  });
+}
+
+void add_server_options(CLI::App& command, ServerBenchArgs& args, CLI::Option* arrivals) {
+  CLI::Option* const url =
+      command
+          .add_option_function<std::string>(
+              "--url",
+              [&args](const std::string& text) { args.url = parse_server_url("--url", text); },
+              "The requests go to a server of OpenAI's API, http://HOST:PORT or unix:PATH, instead "
+              "of an engine in this program")
+          ->type_name("URL");
+  command
+      .add_option("--concurrency", args.concurrency,
+                  "Instead of --arrivals: requests that are under way at any time")
+      ->check(is_count())
+      ->needs(url)
+      ->excludes(arrivals);
+  command
+      .add_option("--api-key-file", args.api_key_file,
+                  "File whose first line is the key that the server asks for")
+      ->check(not_empty())
+      ->needs(url);
+  command
+      .add_option("--served-model-name", args.served_model_name,
+                  "Name of the model on the server [the first that it lists]")
+      ->check(not_empty())
+      ->needs(url);
+  command
+      .add_option("--vocabulary", args.vocabulary,
+                  "Prompts for the server have token ids below this [those of --config or --model, "
+                  "or 1000]")
+      ->check(is_count())
+      ->needs(url);
+}
+
+}  // namespace
 
 void add_throughput_options(CLI::App& command, ThroughputArgs& args) {
   add_bench_model_args(command, args.model);
@@ -57,8 +115,8 @@ void add_throughput_options(CLI::App& command, ThroughputArgs& args) {
           ->excludes(breakdown);
   command.add_option("--requests", args.requests, "Requests that arrive")
       ->check(is_count())
-      ->capture_default_str()
-      ->needs(arrivals);
+      ->capture_default_str();
+  add_server_options(command, args.server, arrivals);
   command.add_flag("--warm-up,!--no-warm-up", args.warm_up,
                    "Capture the CUDA graphs of all batch sizes while the model is loaded; without, "
                    "each in the first step that needs it [yes]");
@@ -80,6 +138,25 @@ void add_throughput_options(CLI::App& command, ThroughputArgs& args) {
       "Then also the tables of `layers`, for the buckets of tokens that the batches are in [if "
       "weights "
       "are in a sparse format]");
+}
+
+void check_throughput_options(const CLI::App& command, const ThroughputArgs& args) {
+  const bool arrives = args.arrival_rate || args.server.concurrency;
+  if (!arrives && command.get_option("--requests")->count() > 0) {
+    throw UsageError("--requests is of requests that arrive, by --arrivals or --concurrency");
+  }
+  if (!args.server.url) {
+    return;
+  }
+  if (!arrives) {
+    throw UsageError("--url needs --arrivals or --concurrency: how requests arrive");
+  }
+  for (const CLI::Option* option : command.get_options()) {
+    if (option->count() > 0 && !is_for_server(*option)) {
+      throw UsageError(fmt::format(
+          "{} is of an engine in this program; with --url the server has one", option->get_name()));
+    }
+  }
 }
 
 }  // namespace sparsellm

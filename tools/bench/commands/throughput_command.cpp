@@ -22,6 +22,7 @@
 #include "tools/bench/choices.h"
 #include "tools/bench/commands/command.h"
 #include "tools/bench/commands/measure_layers.h"
+#include "tools/bench/commands/measure_server.h"
 #include "tools/bench/commands/progress.h"
 #include "tools/bench/commands/report.h"
 #include "tools/bench/commands/throughput_args.h"
@@ -225,6 +226,10 @@ class ThroughputCommand : public BenchCommand {
 };
 
 void ThroughputCommand::run(const std::vector<std::string>& command_line) {
+  check_throughput_options(subcommand(), args_);
+  if (args_.server.url) {
+    return measure_server(args_, command_line);
+  }
   BenchModelArgs& model = args_.model;
   check_bench_model_args(model);
   with_ranks(

@@ -5,7 +5,6 @@
 #include <boost/asio/awaitable.hpp>
 #include <boost/asio/buffer.hpp>
 #include <boost/asio/co_spawn.hpp>
-#include <boost/asio/detached.hpp>
 #include <boost/asio/generic/stream_protocol.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
@@ -20,8 +19,8 @@
 #include <boost/beast/http/parser.hpp>
 #include <boost/beast/http/read.hpp>
 #include <chrono>
+#include <exception>
 #include <memory>
-#include <optional>
 #include <utility>
 #include <vector>
 
@@ -228,7 +227,12 @@ HttpClient::~HttpClient() = default;
 void HttpClient::send(HttpCall call, HttpAnswer& answer) {
   // Not at once: answers that fail send further calls from their last one.
   asio::post(state_->io, [state = state_.get(), text = state_->text_of(call), &answer]() mutable {
-    asio::co_spawn(state->io, state->exchange(std::move(text), answer), asio::detached);
+    asio::co_spawn(state->io, state->exchange(std::move(text), answer),
+                   [](const std::exception_ptr& thrown) {
+                     if (thrown) {
+                       std::rethrow_exception(thrown);
+                     }
+                   });
   });
 }
 

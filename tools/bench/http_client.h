@@ -15,7 +15,7 @@ struct HttpCall {
   std::string body = {};  // JSON, of a POST
 };
 
-// What becomes of a call, on the thread of HttpClient::run(). Nothing of it may throw.
+// What becomes of a call, on the thread of HttpClient::run().
 class HttpAnswer {
  public:
   virtual ~HttpAnswer() = default;
@@ -39,7 +39,8 @@ class HttpClient {
   void send(HttpCall call, HttpAnswer& answer);
   void after(double seconds, std::function<void()> task);
 
-  // Until every call has ended and every task has been done. Throws what a task throws.
+  // Until every call has ended and every task has been done. Throws what a task or an answer
+  // throws, after which it may not be called again.
   void run();
 
  private:

@@ -679,6 +679,9 @@ std::vector<NeuronCounts> Engine::neuron_counts() const { return state_->ranks->
 std::vector<FormatSum> Engine::linear_weights() const {
   return state_->ranks->first().decoder().linear_weights();
 }
+std::vector<BlockWeight> Engine::block_weights() const {
+  return state_->ranks->first().decoder().block_weights();
+}
 const std::vector<FormatChoice>& Engine::format_choices() const { return state_->format_choices; }
 const EngineStats& Engine::stats() const {
   try {

@@ -21,6 +21,7 @@
 
 namespace sparsellm {
 
+struct BlockWeight;    // models/block_weight.h
 struct FormatChoice;   // models/format_choice.h
 struct RandomWeights;  // models/weights/random_weights.h
 
@@ -79,6 +80,7 @@ class Engine {
   // On CUDA neurons are counted by the device, whose sums are copied now.
   const EngineStats& stats() const;
   std::vector<FormatSum> linear_weights() const;    // Decoder::linear_weights()
+  std::vector<BlockWeight> block_weights() const;   // Decoder::block_weights(), of rank 0
   std::vector<NeuronCounts> neuron_counts() const;  // of each layer
   // What the weight format "auto" came to; empty with any other.
   const std::vector<FormatChoice>& format_choices() const;

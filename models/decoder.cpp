@@ -136,6 +136,23 @@ std::vector<FormatSum> Decoder::linear_weights() const {
   return all;
 }
 
+std::vector<BlockWeight> Decoder::block_weights() const {
+  std::vector<BlockWeight> all;
+  for (int64_t block = 0; block < layers(); ++block) {
+    for (const auto& [name, linear] : parts_.layers[static_cast<size_t>(block)].linears()) {
+      const WeightMatrix& weight = *linear->weight;
+      all.push_back({.block = block,
+                     .name = std::string(name),
+                     .out = weight.out(),
+                     .in = weight.in(),
+                     .format = std::string(weight.format()),
+                     .bytes = weight.bytes(),
+                     .nonzeros = weight.nonzeros()});
+    }
+  }
+  return all;
+}
+
 NeuronCounts Decoder::neuron_counts(int64_t layer) const {
   return parts_.layers.at(static_cast<size_t>(layer)).mlp->neuron_counts();
 }

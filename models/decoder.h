@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "kernels/base/buffer.h"
+#include "models/block_weight.h"
 #include "models/decoder_layer.h"
 #include "models/format_sum.h"
 #include "models/input_embedding.h"
@@ -67,6 +68,8 @@ class Decoder {
 
   // Of all linear layers of blocks, in the order of names of formats.
   std::vector<FormatSum> linear_weights() const;
+  // The same one by one, block by block.
+  std::vector<BlockWeight> block_weights() const;
 
   int64_t layers() const { return static_cast<int64_t>(parts_.layers.size()); }
   // What the MLP of a layer has counted.

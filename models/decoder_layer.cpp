@@ -102,4 +102,20 @@ int64_t DecoderLayer::workspace_bytes(int64_t tokens, DType dtype, Device device
   return most;
 }
 
+std::vector<DecoderLayer::NamedLinear> DecoderLayer::linears() const {
+  std::vector<NamedLinear> all{{.name = "qkv", .linear = &attention.qkv},
+                               {.name = "attention_out", .linear = &attention.out}};
+  const std::vector<const Linear*> of_mlp = mlp->linears();
+  if (of_mlp.empty()) {
+    return all;
+  }
+  const Linear* const up = of_mlp.front();
+  const Linear* const down = of_mlp.back();
+  // A gated MLP has two rows of its first weight for each neuron.
+  const bool gated = up->weight->out() > down->weight->in();
+  all.push_back({.name = gated ? "gate_up" : "up", .linear = up});
+  all.push_back({.name = "down", .linear = down});
+  return all;
+}
+
 }  // namespace sparsellm

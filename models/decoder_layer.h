@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string_view>
 #include <vector>
 
 #include "models/attention.h"
@@ -56,6 +57,14 @@ struct DecoderLayer {
                ExecContext& ctx) const;
 
   int64_t workspace_bytes(int64_t tokens, DType dtype, Device device, Sums sums) const;
+
+  // Its linear layers with the names that reports give them: "qkv", "attention_out", "gate_up" or
+  // "up", "down". A rank without neurons has only the first two.
+  struct NamedLinear {
+    std::string_view name;
+    const Linear* linear;
+  };
+  std::vector<NamedLinear> linears() const;
 };
 
 }  // namespace sparsellm

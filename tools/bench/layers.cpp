@@ -14,19 +14,6 @@
 namespace sparsellm {
 namespace {
 
-struct NamedWeight {
-  std::string name;
-  const WeightMatrix& weight;
-};
-
-std::vector<NamedWeight> weights_of(const DecoderLayer& layer, const ModelConfig& config) {
-  const std::vector<const Linear*> mlp = layer.mlp->linears();
-  return {{.name = "qkv", .weight = *layer.attention.qkv.weight},
-          {.name = "attention_out", .weight = *layer.attention.out.weight},
-          {.name = config.gated_mlp ? "gate_up" : "up", .weight = *mlp.front()->weight},
-          {.name = "down", .weight = *mlp.back()->weight}};
-}
-
 double density_of(const Tensor& dense) {
   const OwnedTensor host =
       allocate_tensor({}, dense.dtype(), {dense.size(0), dense.size(1)}, "a weight on the host");
@@ -65,12 +52,12 @@ class LayerBench {
   void bench_block(int64_t block, int64_t count) {
     show_progress();
     const DecoderLayer layer = source_.load(block);
-    for (const NamedWeight& named : weights_of(layer, source_.config)) {
+    for (const DecoderLayer::NamedLinear& named : layer.linears()) {
       LayerResult result;
       result.block = block;
       result.name = named.name;
       result.count = count;
-      bench_weight(named.weight, result);
+      bench_weight(*named.linear->weight, result);
       ++done_;
       show_progress();
     }

@@ -37,6 +37,8 @@ std::span<const Api::Endpoint> Api::endpoints() {
                }},
       Endpoint{"/metrics", "GET", false, true, [](Api& api, Exchange e) { api.metrics(*e); }},
       Endpoint{"/v1/models", "GET", true, false, [](Api& api, Exchange e) { api.models(*e); }},
+      Endpoint{"/layers", "GET", true, true,
+               [](Api& api, Exchange e) { api.respond(*e, {.body = api.layers_}); }},
       Endpoint{"/v1/completions", "POST", true, true,
                [](Api& api, Exchange e) { api.completions_->answer(std::move(e)); }},
       Endpoint{"/tokenize", "POST", true, true,

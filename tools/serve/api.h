@@ -7,6 +7,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "models/format_sum.h"
 #include "tools/serve/access.h"
@@ -33,6 +34,8 @@ class Api {
              ServeMetrics& metrics, WorkerPool& workers,
              std::function<void(std::function<void()>)> post);
   void set_state(ServeState state) { state_ = state; }
+  // The body that GET /layers has.
+  void set_layers(std::string body) { layers_ = std::move(body); }
 
   // HttpHandlers::check, handle and error.
   std::optional<HttpResponse> check(const HttpHead& head) const;
@@ -64,6 +67,7 @@ class Api {
   Completions* completions_ = nullptr;
   ServeMetrics* metrics_ = nullptr;
   WorkerPool* workers_ = nullptr;
+  std::string layers_;
   std::function<void(std::function<void()>)> post_;
 };
 

@@ -51,6 +51,11 @@ void add_serve_args(CLI::App& app, ServeArgs& args) {
   app.add_option("--cors-origin", args.cors_origin,
                  "Origin whose pages may use the server, such as https://example.org; *: any")
       ->check(not_empty());
+  app.add_option("--layers-report", args.layers_report,
+                 "Times of the model's linear layers, for the page and /layers: what "
+                 "sparsellm-bench layers --output json has printed for it")
+      ->type_name("FILE")
+      ->check(not_empty());
   add_engine_args(app, args.engine);
   app.add_flag("--warm-up,!--no-warm-up", args.warm_up,
                "Capture the CUDA graphs of all batch sizes while loading; without, each in the "

@@ -25,6 +25,7 @@ struct ServeArgs {
   std::optional<int64_t> request_timeout;  // seconds
   int64_t drain_seconds = 30;
   std::string cors_origin;
+  std::string layers_report;  // file; empty: none
   bool warm_up = true;
 };
 void add_serve_args(CLI::App& app, ServeArgs& args);

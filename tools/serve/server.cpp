@@ -94,6 +94,7 @@ struct Server::State {
         context, options.limits,
         Completions::Parts{.loop = loop, .workers = workers, .post = poster(), .metrics = metrics});
     api.start(context, *completions, metrics, workers, poster());
+    api.set_layers(layers_body(options.model, model.layers));
   }
 
   void tick() {

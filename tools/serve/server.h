@@ -9,6 +9,7 @@
 #include "tools/serve/access.h"
 #include "tools/serve/completions.h"
 #include "tools/serve/http_server.h"
+#include "tools/serve/layer_table.h"
 
 namespace sparsellm {
 
@@ -28,6 +29,7 @@ struct ServedModel {
   int64_t context_size;
   GenerationDefaults defaults;
   std::vector<FormatSum> weights;
+  LayerTable layers = {};
 };
 
 // What fields have that a request does not give: the model's defaults, else OpenAI's.

@@ -8,6 +8,7 @@
 #include <chrono>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -17,6 +18,8 @@
 #include "tools/cli/interrupt.h"
 #include "tools/cli/tool_main.h"
 #include "tools/cli/with_ranks.h"
+#include "tools/serve/layer_table.h"
+#include "tools/serve/layers_report.h"
 #include "tools/serve/serve_args.h"
 #include "tools/serve/server.h"
 
@@ -76,6 +79,20 @@ void allow_connections(int64_t connections, spdlog::logger& log) {
   }
 }
 
+std::optional<LayersReport> layers_report(const ServeArgs& args) {
+  return args.layers_report.empty() ? std::nullopt
+                                    : std::optional(read_layers_report(args.layers_report));
+}
+
+LayerTable layer_table(const Engine& engine, const ServeArgs& args,
+                       const std::optional<LayersReport>& report) {
+  LayerTable table = layer_table_of(engine.block_weights(), args.model.ranks.ranks());
+  if (report) {
+    add_layer_times(*report, table);
+  }
+  return table;
+}
+
 void run(const ServeArgs& args) {
   check_serve_args(args);
   const std::unique_ptr<spdlog::logger> log = make_log(kTool, args.model);
@@ -84,6 +101,7 @@ void run(const ServeArgs& args) {
   const auto report = [](std::string_view text) { report_error(kTool, text); };
   const ServerOptions options = server_options(args);
   allow_connections(args.max_connections, *log);
+  const std::optional<LayersReport> report_of_layers = layers_report(args);
   Server server(options, interrupted, report);
   if (!server.on_loopback() && options.access.keys.empty()) {
     log->warn("{} may be reached from other machines, and no key is asked for (--api-key-file)",
@@ -97,7 +115,8 @@ void run(const ServeArgs& args) {
                           .tokenizer = engine.tokenizer(),
                           .context_size = engine.context_size(),
                           .defaults = engine.generation_defaults(),
-                          .weights = engine.linear_weights()};
+                          .weights = engine.linear_weights(),
+                          .layers = layer_table(engine, args, report_of_layers)};
   if (!args.model.quiet) {
     print_error_text(fmt::format("{} is served at {}\n", options.model, server.address()));
   }

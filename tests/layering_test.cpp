@@ -61,7 +61,6 @@ const std::map<std::string, Rooms> kAllowed{
     {"tools/eval", with({"tools/cli"}, kEngine)},
     {"tools/serve", with({"tools/cli", "tools/run"}, kEngine)},
     {"tools/bench", with({"tools/cli"}, with(kAblations, kEngine))},
-    {"tools/serve", with({"tools/cli", "tools/run"}, kEngine)},
     {"tools", {}},
     {"tests", with({"engine/conversion", "tools/cli", "tools/run", "tools/convert", "tools/eval",
                     "tools/bench", "tools/serve"},

@@ -63,6 +63,8 @@ bool PlainConnection::receive_more() {
   return count > 0;
 }
 
+bool PlainConnection::wait_for_reply() { return !received_.empty() || receive_more(); }
+
 PlainConnection::Reply PlainConnection::receive() {
   const auto until = [this](std::string_view end, size_t from) {
     size_t at = received_.find(end, from);

@@ -23,6 +23,7 @@ class PlainConnection {
     std::string body;  // of chunks, joined
   };
   Reply receive();
+  bool wait_for_reply();  // until its first bytes are there; false if there are none
 
   // "GET /health", with the headers that it takes.
   Reply get(std::string_view path);

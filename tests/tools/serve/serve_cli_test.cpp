@@ -124,7 +124,7 @@ TEST(Serve, RequestsMayFinishAfterSigterm) {
     connection.send(testing::post_text(
         kCompletions, R"({"prompt": "Once", "max_tokens": 300, "ignore_eos": true,)"
                       R"( "stream": true})"));
-    ::usleep(100'000);
+    ASSERT_TRUE(connection.wait_for_reply());
     server.end();
     const auto reply = connection.receive();
     EXPECT_EQ(reply.status, 200);
@@ -142,7 +142,7 @@ TEST(Serve, WhatDoesNotFinishInTimeEndsWithAnError) {
     connection.send(testing::post_text(
         kCompletions, R"({"prompt": "Once", "max_tokens": 1000, "ignore_eos": true, "n": 16,)"
                       R"( "stream": true})"));
-    ::usleep(100'000);
+    ASSERT_TRUE(connection.wait_for_reply());
     server.end();
     const auto reply = connection.receive();
     EXPECT_EQ(reply.status, 200);

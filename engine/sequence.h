@@ -32,7 +32,7 @@ struct Sequence {
   // many that wait may have the same long prompt.
   std::vector<int32_t> tokens;
   std::optional<FinishReason> finish;
-  bool started = false;  // rows have been planned
+  bool started = false;                         // rows have been planned
   std::optional<IncrementalDecoder> text;       // absent without a tokenizer
   StopMatcher stops{{}};                        // looks at texts of the submission
   std::vector<TokenLogProbs> prompt_log_probs;  // of prompt[1], prompt[2], ...

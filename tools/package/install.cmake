@@ -46,7 +46,6 @@ set(public_headers
   kernels/base/workspace.h
   kernels/rope.h
   models/activation_sparsity.h
-  models/block_weight.h
   models/config.h
   models/format_sum.h
   models/neuron_counts.h

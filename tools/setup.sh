@@ -2,17 +2,8 @@
 # Sourced by the scripts that build: installs the packages that the build needs, if any is missing
 # (Debian 12, Ubuntu 22.04 or 24.04; through sudo when not root).
 
-# Debian 12's own is 1.74, whose HTTP parser is older than its fixes; it has a newer one beside it.
-boost_package() {
-  if apt-cache show libboost1.81-dev >/dev/null 2>&1; then
-    echo libboost1.81-dev
-  else
-    echo libboost-dev
-  fi
-}
-
 packages=(
-  build-essential ca-certificates ccache cmake git ninja-build pkg-config "$(boost_package)"
+  build-essential ca-certificates ccache cmake git ninja-build pkg-config
   libbenchmark-dev libcli11-dev libgtest-dev libpcre2-dev libsentencepiece-dev libspdlog-dev
   libutf8proc-dev nlohmann-json3-dev
 )
@@ -48,14 +39,32 @@ as_root() {
   fi
 }
 
+is_installed() {
+  dpkg-query -W -f '${db:Status-Abbrev}' "$1" 2>/dev/null | grep -q '^ii'
+}
+
+# Debian 12 has a newer one beside its own 1.74. What there is, is known after apt-get update.
+boost_package() {
+  if apt-cache show libboost1.81-dev >/dev/null 2>&1; then
+    echo libboost1.81-dev
+  else
+    echo libboost-dev
+  fi
+}
+
 install_packages() {
   local missing=""
   local package
   for package in "${packages[@]}"; do
-    if ! dpkg-query -W -f '${db:Status-Abbrev}' "$package" 2>/dev/null | grep -q '^ii'; then
+    if ! is_installed "$package"; then
       missing="$missing $package"
     fi
   done
+  local boost=""
+  if ! is_installed libboost1.81-dev && ! is_installed libboost-dev; then
+    boost=boost
+    missing="$missing libboost-dev"
+  fi
   if [ -z "$missing" ]; then
     return
   fi
@@ -65,6 +74,9 @@ install_packages() {
   fi
   echo "installing:$missing" >&2
   as_root apt-get update -qq
+  if [ -n "$boost" ]; then
+    missing="${missing% *} $(boost_package)"
+  fi
   # shellcheck disable=SC2086  # one word per package
   as_root env DEBIAN_FRONTEND=noninteractive \
     apt-get install -y -qq --no-install-recommends $missing >/dev/null

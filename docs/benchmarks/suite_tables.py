@@ -100,7 +100,7 @@ def stated_rows(view, axis, values):
 
 
 def cells_table(view, every_shape=True):
-    """The lines of the table of a suite's cells; of products, the means over shapes alone."""
+    """The lines of the table of a suite's cells; without `every_shape`, of products the means alone."""
     suite = view.suite
     axis, x_title = x_axis(suite)
     values = sorted({getattr(cell, axis) for cell in view.cells})

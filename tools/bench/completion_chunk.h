@@ -18,7 +18,7 @@ struct CompletionChunk {
 // The end of a stream, in the place of a chunk.
 inline constexpr std::string_view kStreamDone = "[DONE]";
 
-// Throws Error for what is not a JSON object.
+// Throws Error unless `data` is a JSON object.
 CompletionChunk read_completion_chunk(std::string_view data);
 
 // The message in the body of a response that refuses a request; the beginning of the body where

@@ -17,7 +17,7 @@ struct ServerBenchOptions {
   std::string model = {};           // its name
   int64_t vocabulary = 1000;        // prompts have tokens below
   std::optional<double> rate = {};  // of a Poisson process, in requests per second
-  // Without a rate: so many requests are under way at any time, as long as there are more.
+  // Without a rate: the number of requests that run at once. One that ends is followed by the next.
   int64_t concurrency = 1;
   int64_t requests = ArrivalOptions().requests;
   LengthRange prompt{64, 64};

@@ -40,9 +40,10 @@ bool read_line(std::istream& terminal, std::string& line);
 Request make_request(const Tokenizer& tokenizer, const Prompt& prompt, bool parse_special,
                      int64_t context);
 
-// How many log-probabilities the result can have at most: for each token of each sample (max_tokens
-// of them, or what is left of `context`), and of a prompt that is scored too, its own and those of
-// Request::log_probs others. Throws Error for more than kMaxResultLogProbs.
+// The most log-probabilities that the result can have. Each token has its own and those of
+// Request::log_probs others; the tokens are those of all samples (max_tokens of each, or what is
+// left of `context`), and those of the prompt if it is scored. Throws Error for more than
+// kMaxResultLogProbs.
 int64_t check_log_probs(const Request& request, int64_t context);
 
 }  // namespace sparsellm

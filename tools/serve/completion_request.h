@@ -29,7 +29,7 @@ struct CompletionContext {
 // A body as the engine and the reply need it.
 struct CompletionRequest {
   std::vector<Request> requests;  // one for each prompt
-  ReplyFormat format;             // but for id and time
+  ReplyFormat format;             // `id` and `created` are not set
   int64_t samples = 0;            // of all prompts
 };
 

@@ -23,9 +23,9 @@ struct CompletionLimits {
   std::optional<std::chrono::seconds> timeout = {};  // of a request, from its arrival
 };
 
-// The requests to /v1/completions, from their bodies to their answers. Of the server's thread; what
-// grows with a body is done by `workers`, which hand their results over by `post`, and what is made
-// by the engine comes in take().
+// The requests to /v1/completions, from their bodies to their answers. All calls are on the
+// server's thread. The workers parse and tokenize the bodies and return the results through `post`;
+// take() receives the engine's tokens.
 class Completions {
  public:
   struct Parts {

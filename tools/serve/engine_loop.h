@@ -3,11 +3,9 @@
 #include <condition_variable>
 #include <cstdint>
 #include <functional>
-#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
-#include <span>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -84,17 +82,11 @@ class EngineLoop {
   void cancel(Ticket ticket);
   void stop();  // run() returns after the step that it is in
 
-  // The state after the latest step that was not too soon after another, or before the engine had
-  // nothing to do.
+  // At most a fraction of a second old, and current while the engine has nothing to do.
   ServedEngine::Status status() const;
-  // Seconds that steps have taken, and how many there were.
-  struct Steps {
-    int64_t count = 0;
-    double seconds = 0.0;
-  };
 
-  // Until stop(), or until the engine's device is lost (ServedEngine::failed()); then all tickets
-  // have ended. `log` is told about steps that fail.
+  // Until stop(), or until the engine's device is lost (ServedEngine::failed()). Tickets that have
+  // not ended by then get no more events. `log` is told about steps that fail.
   void run(ServedEngine& engine, const std::function<void(std::string_view)>& log);
 
  private:

@@ -32,7 +32,7 @@
 #include <cstring>
 #include <iterator>
 #include <unordered_set>
-#include <utility>  // Asio of Boost 1.74 needs it and does not include it
+#include <utility>
 #include <vector>
 
 #include "kernels/base/error.h"

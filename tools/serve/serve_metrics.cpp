@@ -56,10 +56,10 @@ struct Writer {
 Histogram::Histogram(std::span<const double> bounds)
     : bounds_(bounds.begin(), bounds.end()), counts_(bounds.size() + 1) {}
 
-void Histogram::add(double value, int64_t count) {
+void Histogram::add(double value) {
   const auto place = std::lower_bound(bounds_.begin(), bounds_.end(), value) - bounds_.begin();
-  counts_[static_cast<size_t>(place)] += count;
-  sum_ += value * static_cast<double>(count);
+  ++counts_[static_cast<size_t>(place)];
+  sum_ += value;
 }
 
 void Histogram::append(std::string_view name, std::string_view labels, std::string& out) const {

@@ -18,7 +18,7 @@ class Histogram {
  public:
   explicit Histogram(std::span<const double> bounds);
 
-  void add(double value, int64_t count = 1);
+  void add(double value);
   void append(std::string_view name, std::string_view labels, std::string& out) const;
 
  private:

@@ -161,7 +161,8 @@ TEST(ServerBench, AnswersAllThatArrive) {
   EXPECT_TRUE(report.table("failures").empty());
 }
 
-// Never more, so that their latencies together are no more than so many times the whole time.
+// At most `concurrency` requests run at once: the sum of all latencies is at most that many times
+// the whole time.
 TEST(ServerBench, AsManyAsAreWantedAreUnderWay) {
   const RunningServer server({});
   ServerBenchOptions options = few_requests();

@@ -130,7 +130,7 @@ TEST(Serve, RequestsMayFinishAfterSigterm) {
     EXPECT_EQ(reply.status, 200);
     EXPECT_NE(reply.body.find(R"("finish_reason":"length")"), std::string::npos);
     EXPECT_TRUE(reply.body.ends_with("data: [DONE]\n\n"));
-    EXPECT_EQ(other.receive().status, 0);  // it had asked for nothing
+    EXPECT_EQ(other.receive().status, 0);  // it has sent no request
   });
   EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
 }

@@ -107,8 +107,8 @@ std::vector<std::string> formats_of(const SuiteGroup& group, SuiteFormats format
   return names;
 }
 
-// One cell for each combination of format, zeros and records. The caller adds the name, and what is
-// measured.
+// One cell for each combination of format, zeros and records. The caller sets `name` and
+// `what`.
 std::vector<SuiteCell> suite_weights_of(const SuiteGroup& group, SuiteFormats formats) {
   const std::vector<SuiteZeros> no_zeros{{}};
   const std::vector<std::string> no_records{{}};

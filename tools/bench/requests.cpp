@@ -32,6 +32,20 @@ Request random_request(BenchRandom& random, int64_t vocab_size, int64_t prompt, 
   return request;
 }
 
+void adjust_request(Request& request) {
+  constexpr int32_t kTop = 5;
+  request.sampling.repetition_penalty = 1.1f;
+  request.sampling.frequency_penalty = 0.2f;
+  request.sampling.presence_penalty = 0.1f;
+  request.sampling.logit_bias = {{1, -1.0f}, {3, 0.5f}, {7, 2.0f}};
+  request.log_probs = kTop;
+}
+
+void score_prompt(Request& request) {
+  request.log_probs = 1;
+  request.prompt_log_probs = true;
+}
+
 OpenRequests::~OpenRequests() {
   for (int64_t id : ids_) {
     engine_.cancel(id);

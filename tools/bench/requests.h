@@ -36,6 +36,13 @@ class BenchRandom {
 // A prompt of random tokens that is continued greedily by exactly `output` tokens.
 Request random_request(BenchRandom& random, int64_t vocab_size, int64_t prompt, int64_t output);
 
+// Gives a request what is computed beside the choice of its tokens: penalties, biases, and the
+// log-probabilities of its tokens and of the five likeliest at each place.
+void adjust_request(Request& request);
+
+// The log-probabilities of the prompt's tokens, as evaluations ask for them.
+void score_prompt(Request& request);
+
 // The requests of one measurement: however it ends, none of them is left in the engine.
 class OpenRequests {
  public:

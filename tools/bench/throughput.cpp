@@ -131,6 +131,12 @@ std::vector<Run> run_batch(Engine& engine, const ThroughputOptions& options, int
   std::vector<Request> prompts;
   for (int64_t i = 0; i < batch; ++i) {
     prompts.push_back(random_request(random, engine.config().vocab_size, options.prompt, output));
+    if (options.adjusted_every > 0 && i % options.adjusted_every == 0) {
+      adjust_request(prompts.back());
+    }
+    if (options.scores_prompts) {
+      score_prompt(prompts.back());
+    }
   }
   Run run;
   std::vector<Run> runs;

@@ -28,6 +28,8 @@ struct ThroughputOptions {
   int64_t step_tokens = EngineOptions().step_tokens;  // that `load` gives an engine
   int64_t repeats = 3;          // measured runs of a batch, after a short one that is not
   uint64_t seed = 0;            // of the prompts
+  int64_t adjusted_every = 0;   // the first of so many requests is adjusted; 0: none
+  bool scores_prompts = false;  // all of them
   int ranks = 1;                // that share the model, each with a GPU unless they are on the CPU
   Device device;                // of rank 0 of the engines; on the CPU there is no GPU-second
   double read_bandwidth = 0.0;  // bytes per second of one GPU, or of the host; 0: not known

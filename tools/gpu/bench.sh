@@ -37,6 +37,10 @@
 #   shards    bitmap weights in the shapes of configs/NAME.json (of all of them: half an hour), of
 #             what a GPU has of them if there are 1, 2 or 4
 #   serving   requests that come and go against batches that stay together, Llama-2-7B
+#   server    requests through sparsellm-serve against the same in an engine, Llama-2-7B's shapes (made
+#             in $TMPDIR, which needs 14 GB), as docs/benchmarks/NAME/server.jsonl; NAME is h200
+#   adjusted  requests with penalties, biases and log-probabilities among others, and prompts with
+#             log-probabilities, as docs/benchmarks/NAME/adjusted.jsonl; NAME is h200
 #   load      a checkpoint of 26 GB in the page cache to the GPU, and converted to bitmaps (made in
 #             $TMPDIR, which needs 40 GB)
 #   trace     gaps between kernels in decode steps of OPT-30B, with CUPTI
@@ -58,7 +62,7 @@ while [ $# -gt 0 ] && [ "${1#-}" = "$1" ]; do
 done
 case $section in
   docs | general | blocks | search | matrix-ablation | general-models | relatives | tca_bme | patterns | shards \
-    | tp) ;;
+    | tp | server | adjusted) ;;
   *)
     if [ ${#names[@]} -gt 0 ]; then
       echo "bench.sh: $section takes no names, such as ${names[0]}" >&2
@@ -68,7 +72,7 @@ case $section in
 esac
 
 . tools/gpu/build_bench.sh
-build_bench "$build" sparsellm-bench sparsellm-convert
+build_bench "$build" sparsellm-bench sparsellm-convert sparsellm-serve
 bench=$build/bin/sparsellm-bench
 few_tokens=1,8,9,12,16,17,24,32,33,48
 
@@ -235,6 +239,52 @@ case $section in
     for ((ranks = 2; ranks <= gpus && ranks <= 8; ranks *= 2)); do
       "$bench" comm --ranks "$ranks" \
         --bytes 8K,14K,16K,32K,64K,128K,224K,256K,448K,512K,1M,2M,4M,16M,32M "$@"
+    done
+    ;;
+  server)
+    only_h200
+    rm -f "$folder/server.jsonl"
+    checkpoint=$(mktemp -d)
+    server=
+    trap '[ -z "$server" ] || kill "$server"; rm -rf "$checkpoint"' EXIT
+    python3 tools/gpu/make_checkpoint.py configs/llama-2-7b.json "$checkpoint" 0.6
+    cp tests/data/tokenizers/llama2/tokenizer.json "$checkpoint"
+    weights=(--model "$checkpoint" --weight-format tca_bme "$@")
+    for streams in 64 256; do
+      requests=(--prompt 64 --output 128 --requests $((16 * streams)))
+      report_more server throughput "${weights[@]}" "${requests[@]}" --no-layers \
+        --batch "$streams" --arrivals poisson:1000000
+      tokens=$(grep -o '"tokens_per_gpu_second":[0-9.]*' "$folder/server.jsonl" | tail -n 1)
+      rate=$(awk -v tokens="${tokens#*:}" 'BEGIN { printf "%.1f", 0.7 * tokens / 128 }')
+      report_more server throughput "${weights[@]}" "${requests[@]}" --no-layers \
+        --batch "$streams" --arrivals "poisson:$rate"
+      "$build/bin/sparsellm-serve" "${weights[@]}" --unix "$checkpoint/socket" --quiet \
+        --parallel "$streams" --ctx-size 192 &
+      server=$!
+      until curl --silent --fail --unix-socket "$checkpoint/socket" http://localhost/health; do
+        kill -0 "$server"
+        sleep 0.5
+      done
+      served=(--url "unix:$checkpoint/socket" --config configs/llama-2-7b.json "${requests[@]}")
+      report_more server throughput "${served[@]}" --concurrency "$streams"
+      report_more server throughput "${served[@]}" --arrivals "poisson:$rate"
+      kill "$server"
+      wait "$server"
+      server=
+    done
+    ;;
+  adjusted)
+    only_h200
+    rm -f "$folder/adjusted.jsonl"
+    engine=(--config configs/llama-2-7b.json --sparsity 0.6 --weight-format tca_bme --no-layers)
+    for choice in "" "--adjusted 32"; do
+      # shellcheck disable=SC2086  # a flag and its value, or neither
+      report_more adjusted throughput "${engine[@]}" --batch 32,64 --prompt 64 --output 128 \
+        $choice "$@"
+    done
+    for choice in "" --scored; do
+      # shellcheck disable=SC2086
+      report_more adjusted throughput "${engine[@]}" --batch 8 --prompt 512 --output 1 $choice "$@"
     done
     ;;
   breakdown)
@@ -412,7 +462,7 @@ case $section in
     done
     ;;
   *)
-    echo "usage: tools/gpu/bench.sh docs|dense|large|attention|comm|breakdown|kernel|tca_bme|patterns|general|blocks|search|matrix-ablation|general-models|relatives|ablation|mlp|mlp-ablation|tp|shards|serving|load|trace [BUILD [NAME ...] [ARGUMENT ...]]" >&2
+    echo "usage: tools/gpu/bench.sh docs|dense|large|attention|comm|breakdown|kernel|tca_bme|patterns|general|blocks|search|matrix-ablation|general-models|relatives|ablation|mlp|mlp-ablation|tp|shards|serving|server|adjusted|load|trace [BUILD [NAME ...] [ARGUMENT ...]]" >&2
     exit 2
     ;;
 esac

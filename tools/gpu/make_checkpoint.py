@@ -1,5 +1,6 @@
-"""Writes an OPT checkpoint of small random numbers in the shapes of a config.json:
-make_checkpoint.py CONFIG FOLDER. For measuring how fast one loads."""
+"""Writes an OPT or Llama checkpoint of small random numbers in the shapes of a config.json:
+make_checkpoint.py CONFIG FOLDER [SPARSITY], of which so many are zero. For measuring how fast one
+loads, or is served."""
 
 import json
 import math
@@ -28,18 +29,46 @@ def opt_tensors(config):
     yield "model.decoder.final_layer_norm.bias", [hidden]
 
 
-def main(config_file, folder):
+def llama_tensors(config):
+    hidden, ffn = config["hidden_size"], config["intermediate_size"]
+    head = hidden // config["num_attention_heads"]
+    kv = head * config.get("num_key_value_heads", config["num_attention_heads"])
+    yield "model.embed_tokens.weight", [config["vocab_size"], hidden]
+    for i in range(config["num_hidden_layers"]):
+        layer = f"model.layers.{i}."
+        for name, outputs in (("q_proj", hidden), ("k_proj", kv), ("v_proj", kv)):
+            yield layer + f"self_attn.{name}.weight", [outputs, hidden]
+        yield layer + "self_attn.o_proj.weight", [hidden, hidden]
+        for name, shape in (
+            ("gate_proj", [ffn, hidden]),
+            ("up_proj", [ffn, hidden]),
+            ("down_proj", [hidden, ffn]),
+        ):
+            yield layer + f"mlp.{name}.weight", shape
+        for name in ("input_layernorm", "post_attention_layernorm"):
+            yield layer + name + ".weight", [hidden]
+    yield "model.norm.weight", [hidden]
+    if not config.get("tie_word_embeddings", False):
+        yield "lm_head.weight", [config["vocab_size"], hidden]
+
+
+def main(config_file, folder, sparsity="0"):
     config = json.loads(pathlib.Path(config_file).read_text())
+    tensors = {"opt": opt_tensors, "llama": llama_tensors}[config["model_type"]]
     header, offset = {}, 0
-    for name, shape in opt_tensors(config):
+    for name, shape in tensors(config):
         size = 2 * math.prod(shape)
         header[name] = {"dtype": "F16", "shape": shape, "data_offsets": [offset, offset + size]}
         offset += size
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
-    block = bytearray(random.Random(1).randbytes(1 << 25))
+    rng = random.Random(1)
+    block = bytearray(rng.randbytes(1 << 25))
     # The high bytes of f16: any sign, exponents of numbers around 0.01.
     block[1::2] = block[1::2].translate(bytes(byte & 0x83 | 0x20 for byte in range(256)))
+    kept = rng.choices((0, 255), (float(sparsity), 1 - float(sparsity)), k=len(block) // 2)
+    for half in range(2):
+        block[half::2] = bytes(map(int.__and__, block[half::2], kept))
     folder = pathlib.Path(folder)
     with open(folder / "model.safetensors", "wb") as file:
         file.write(len(text).to_bytes(8, "little") + text)

@@ -72,6 +72,27 @@ TEST(Bench, StepsOfFewTokens) {
   EXPECT_GT(result.at("tokens_per_gpu_second"), 0.0);
 }
 
+TEST(Bench, AdjustedAndScoredRequests) {
+  const Outcome outcome =
+      bench({"throughput", "-m", llama(), "--device", "cpu", "--batch", "3", "--prompt", "4",
+             "--output", "3", "--repeat", "1", "--adjusted", "2", "--scored", "--format", "jsonl"});
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_NE(outcome.out.find("\"table\":\"throughput\""), std::string::npos) << outcome.out;
+}
+
+TEST(BenchRequests, AnAdjustedOneIsComputedBesideTheOthers) {
+  Request request;
+  adjust_request(request);
+  EXPECT_NE(request.sampling.repetition_penalty, 1.0f);
+  EXPECT_NE(request.sampling.frequency_penalty, 0.0f);
+  EXPECT_NE(request.sampling.presence_penalty, 0.0f);
+  EXPECT_FALSE(request.sampling.logit_bias.empty());
+  EXPECT_EQ(request.log_probs, 5);
+  EXPECT_FALSE(request.prompt_log_probs);
+  score_prompt(request);
+  EXPECT_TRUE(request.prompt_log_probs);
+}
+
 TEST(Bench, OutputAsTokensAndAsFormat) {
   const Outcome outcome =
       bench({"throughput", "-m", llama(), "--device", "cpu", "--batch", "2", "--prompt", "4",

@@ -102,6 +102,13 @@ void add_throughput_options(CLI::App& command, ThroughputArgs& args) {
   CLI::Option* const breakdown =
       command.add_flag("--breakdown", args.breakdown,
                        "Also the time of a step by group; then no step is enqueued ahead");
+  CLI::Option* const adjusted =
+      command
+          .add_option("--adjusted", args.adjusted_every,
+                      "One request of N has penalties, biases and log-probabilities")
+          ->check(is_count());
+  CLI::Option* const scored = command.add_flag(
+      "--scored", args.scores_prompts, "Prompts with the log-probabilities of their tokens");
   CLI::Option* const arrivals =
       command
           .add_option_function<std::string>(
@@ -112,7 +119,9 @@ void add_throughput_options(CLI::App& command, ThroughputArgs& args) {
               "Requests arrive one by one, RATE a second on average, and latencies are measured")
           ->type_name("poisson:RATE")
           ->excludes(repeat)
-          ->excludes(breakdown);
+          ->excludes(breakdown)
+          ->excludes(adjusted)
+          ->excludes(scored);
   command.add_option("--requests", args.requests, "Requests that arrive")
       ->check(is_count())
       ->capture_default_str();

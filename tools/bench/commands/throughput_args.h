@@ -33,6 +33,8 @@ struct ThroughputArgs {
   std::optional<int64_t> step_tokens;
   int64_t repeats = ThroughputOptions().repeats;
   bool breakdown = false;
+  int64_t adjusted_every = ThroughputOptions().adjusted_every;
+  bool scores_prompts = false;
   bool warm_up = true;
   bool no_sums = false;  // over ranks
   std::optional<double> arrival_rate;

@@ -91,6 +91,8 @@ void measure_batches(const ThroughputArgs& args, const LengthRange& output, Envi
   options.step_tokens = args.step_tokens.value_or(options.step_tokens);
   options.repeats = args.repeats;
   options.seed = args.model.seed;
+  options.adjusted_every = args.adjusted_every;
+  options.scores_prompts = args.scores_prompts;
   options.pattern = pattern_name(args.model);
   const Device device = device_of(args.model.model);
   options.device = device;

@@ -72,7 +72,9 @@ case $section in
 esac
 
 . tools/gpu/build_bench.sh
-build_bench "$build" sparsellm-bench sparsellm-convert sparsellm-serve
+targets=(sparsellm-bench sparsellm-convert)
+[ "$section" != server ] || targets+=(sparsellm-serve)  # which takes Boost's headers
+build_bench "$build" "${targets[@]}"
 bench=$build/bin/sparsellm-bench
 few_tokens=1,8,9,12,16,17,24,32,33,48
 

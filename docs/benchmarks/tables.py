@@ -20,6 +20,7 @@ import general
 import pictures
 import ranks
 import relatives
+import server
 import suites
 from reports import (DENSE_MODELS, SPARSE_MODELS, ZEROS, ReportError, Reports, decode_speedup, mean,
                      mean_over_shapes, model_title, shape_title, throughput_file, unique)
@@ -347,6 +348,7 @@ TABLES = {
     **general.TABLES,
     **relatives.TABLES,
     **ranks.TABLES,
+    **server.TABLES,
     **suites.TABLES,
 }
 

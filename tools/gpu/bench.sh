@@ -38,7 +38,7 @@
 #             what a GPU has of them if there are 1, 2 or 4
 #   serving   requests that come and go against batches that stay together, Llama-2-7B
 #   server    requests through sparsellm-serve against the same in an engine, Llama-2-7B's shapes (made
-#             in $TMPDIR, which needs 14 GB), as docs/benchmarks/NAME/server.jsonl; NAME is h200
+#             in BUILD, which takes 14 GB), as docs/benchmarks/NAME/server.jsonl; NAME is h200
 #   adjusted  requests with penalties, biases and log-probabilities among others, and prompts with
 #             log-probabilities, as docs/benchmarks/NAME/adjusted.jsonl; NAME is h200
 #   load      a checkpoint of 26 GB in the page cache to the GPU, and converted to bitmaps (made in
@@ -246,7 +246,8 @@ case $section in
   server)
     only_h200
     rm -f "$folder/server.jsonl"
-    checkpoint=$(mktemp -d)
+    checkpoint=$build/llama-2-7b
+    mkdir "$checkpoint"
     server=
     trap '[ -z "$server" ] || kill "$server"; rm -rf "$checkpoint"' EXIT
     python3 tools/gpu/make_checkpoint.py configs/llama-2-7b.json "$checkpoint" 0.6

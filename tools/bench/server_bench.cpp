@@ -165,10 +165,11 @@ void ServerRun::add_tables(ReportWriter& report) const {
   require(served > 0, "all of {} requests failed; the first: {}", failed, error);
   const double seconds = serving_seconds(latencies.requests);
   report.begin_table("serving", server_columns());
-  report.add_row({options_.rate ? Cell(*options_.rate) : Cell(),
-                  options_.rate ? Cell() : Cell(options_.concurrency), options_.requests, failed,
-                  tokens, chunks, seconds, static_cast<double>(tokens) / seconds,
-                  static_cast<double>(served) / seconds, 100.0 * busy_ / seconds});
+  const Cell rate = options_.rate ? Cell(*options_.rate) : Cell();
+  const Cell concurrency = options_.rate ? Cell() : Cell(options_.concurrency);
+  report.add_row({rate, concurrency, options_.requests, failed, tokens, chunks, seconds,
+                  static_cast<double>(tokens) / seconds, static_cast<double>(served) / seconds,
+                  100.0 * busy_ / seconds});
   add_latency_table(latencies, report);
   if (failed > 0) {
     report.begin_table("failures",

@@ -65,7 +65,9 @@ constexpr float adjusted_logit(float logit, int32_t count, float bias, const Pen
     }
     return static_cast<float>(value);
   };
-  logit = to_logit(static_cast<double>(logit) + static_cast<double>(bias));
+  if (bias != 0.0f) {
+    logit = to_logit(static_cast<double>(logit) + static_cast<double>(bias));
+  }
   if (count != kNotSeen && penalties.repetition != 1.0f) {
     const double penalty = penalties.repetition;
     logit = to_logit(logit > 0.0f ? static_cast<double>(logit) / penalty

@@ -82,8 +82,9 @@ __global__ void __launch_bounds__(kThreads)
   __shared__ Shared shared;
   const LogProbRow wanted = rows[blockIdx.x];
   LogProbs& result = results[blockIdx.x];
-  const RankedLogits row(logits + (wanted.row - first_row) * vocabulary, vocabulary,
-                         {.ids = nullptr, .count = 0, .filter = nullptr});
+  const RankedLogits row =
+      RankedLogits::of_row(logits + (wanted.row - first_row) * vocabulary, vocabulary,
+                           {.ids = nullptr, .count = 0, .filter = nullptr});
   const int token = wanted.token < 0 ? tokens[-1 - wanted.token] : wanted.token;
   bool infinite = false;
   const uint64_t best_of_thread = best_rank(row, infinite);

@@ -57,8 +57,12 @@ struct RankedLogits {
   int id_bits;  // of a rank
   BannedIds banned;
 
-  __device__ RankedLogits(const float* row, int size, BannedIds ids)
-      : logits(row), vocabulary(size), id_bits(32 - __clz(size - 1)), banned(ids) {}
+  __device__ static RankedLogits of_row(const float* row, int vocabulary, const BannedIds& banned) {
+    return {.logits = row,
+            .vocabulary = vocabulary,
+            .id_bits = 32 - __clz(vocabulary - 1),
+            .banned = banned};
+  }
 
   __device__ int rank_bits() const { return 32 + id_bits; }
   // That no finite number is below. Those of forbidden tokens are.

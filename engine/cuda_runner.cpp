@@ -149,8 +149,8 @@ class CudaRunner : public StepRunner {
       pad_decode_rows(padding.tables, bucket);
       padding.samples.resize(static_cast<size_t>(bucket));
       decode_tables_.send(padding.tables, padding.samples, next_slot_, cuda_);
-      run_decode(
-          {.part = &padding, .tables = decode_tables_.decode_views(bucket), .sampling = {}}, kv);
+      run_decode({.part = &padding, .tables = decode_tables_.decode_views(bucket), .sampling = {}},
+                 kv);
       synchronize();
     }
     latest_trace_ = nullptr;  // of padding
@@ -162,9 +162,10 @@ class CudaRunner : public StepRunner {
     return exec_;
   }
   int64_t memory_bytes() const override {
-    return decode_tables_.bytes() + prefill_tables_.bytes() + sampling_tables_.bytes() + hidden_.buffer.bytes() +
-           chosen_.buffer.bytes() + banned_.buffer.bytes() + workspace_.bytes() +
-           CudaContext::kWorkspaceBytes + (comm_ != nullptr ? comm_bytes(comm_->size()) : 0);
+    return decode_tables_.bytes() + prefill_tables_.bytes() + sampling_tables_.bytes() +
+           hidden_.buffer.bytes() + chosen_.buffer.bytes() + banned_.buffer.bytes() +
+           workspace_.bytes() + CudaContext::kWorkspaceBytes +
+           (comm_ != nullptr ? comm_bytes(comm_->size()) : 0);
   }
   int64_t waits() const override { return waits_; }
   std::vector<std::pair<std::string, double>> decode_seconds() const override {

@@ -49,7 +49,7 @@ struct Step {
   std::vector<Choice> choices;  // of the plan
   // Whose log-probabilities the device tells, in the order of StepRunner::log_probs().
   std::vector<LogitRow> log_prob_rows;
-  int number = 0;               // the runner's
+  int number = 0;  // the runner's
 };
 
 // To a request's listener, before its first row is computed.
@@ -597,7 +597,7 @@ bool Engine::step() {
   state.require_device();
   const Clock::time_point start = Clock::now();
   const CallScope scope(state);
-  Step next{.plan = state.scheduler.plan(), .choices = {}};
+  Step next{.plan = state.scheduler.plan(), .choices = {}, .log_prob_rows = {}};
   const bool launched = !next.plan.empty();
   if (!launched && state.in_flight.empty()) {
     return false;

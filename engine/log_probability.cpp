@@ -7,6 +7,7 @@
 #include "engine/logit_scan.h"
 #include "kernels/base/error.h"
 #include "kernels/base/simd.h"
+#include "kernels/log_probs.h"
 
 namespace sparsellm {
 namespace {

@@ -4,9 +4,9 @@
 #include <span>
 #include <vector>
 
-#include "kernels/log_probs.h"
-
 namespace sparsellm {
+
+struct LogProbs;  // kernels/log_probs.h
 
 // ln softmax(logits)[id], with the sum of the exponentials taken in blocks in double. NaN if a
 // logit is NaN or +infinity, or if all are -infinity. Throws Error if the id is not in the

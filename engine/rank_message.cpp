@@ -201,7 +201,7 @@ void check_adjusted_rows(const RankStep::Part& part, const RankLimits& limits) {
                 std::min({kMaxRowAdjustments, limits.vocabulary + 1,
                           std::ssize(part.adjustments) - first}));
     first += adjusted.count;
-    check_range("the place of the latest token's adjustment in the vocabulary",
+    check_range("the token of a row's last adjustment",
                 part.adjustments[static_cast<size_t>(first) - 1].token, -1, -1);
     check_range("whether the latest token is generated", adjusted.generated, 0, 1);
     const Penalties& penalties = adjusted.penalties;

@@ -43,7 +43,7 @@ struct RankStep {
     std::vector<AdjustedRow> adjusted_rows;
     std::vector<LogitAdjustment> adjustments;  // of the first of them, of the second, ...
     std::vector<LogProbRow> log_prob_rows;     // whose log-probabilities it tells; ascending
-    std::vector<int32_t> host_rows;  // rows of logits that the host looks at, ascending
+    std::vector<int32_t> host_rows;            // rows of logits that the host looks at, ascending
 
     void clear();
     friend bool operator==(const Part&, const Part&) = default;

@@ -50,7 +50,7 @@ class SamplingTables {
 
  private:
   struct Slot {
-    PinnedBuffer tables;     // both as large as steps have needed so far: most need nothing
+    PinnedBuffer tables;  // both as large as steps have needed so far: most need nothing
     PinnedBuffer log_probs;
     int64_t log_prob_rows = 0;
   };

@@ -46,8 +46,8 @@ class StepRunner {
   // everything that went wrong on the device; then the steps launched after it are lost, too.
   virtual std::span<const int32_t> finish(int number) = 0;
 
-  // Of the step that finish() has waited for last: the log-probabilities of the log_prob_rows of its
-  // decode part, and then of the other; valid until the next launch().
+  // Of the step that finish() has waited for last: the log-probabilities of the log_prob_rows of
+  // its decode part, and then of the other; valid until the next launch().
   virtual std::span<const LogProbs> log_probs() const = 0;
 
   // Does now what else is done once, in the first step of a size, for all sizes; before the first

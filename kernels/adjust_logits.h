@@ -74,8 +74,8 @@ constexpr float adjusted_logit(float logit, int32_t count, float bias, const Pen
                                   : static_cast<double>(logit) * penalty);
   }
   if (count > 0 && (penalties.frequency != 0.0f || penalties.presence != 0.0f)) {
-    const double lost = static_cast<double>(penalties.frequency) * count +
-                        static_cast<double>(penalties.presence);
+    const double lost =
+        static_cast<double>(penalties.frequency) * count + static_cast<double>(penalties.presence);
     logit = to_logit(static_cast<double>(logit) - lost);
   }
   return logit;
@@ -86,8 +86,8 @@ constexpr float adjusted_logit(float logit, int32_t count, float bias, const Pen
 //   rows         i32 [n, kAdjustedRowWords]: AdjustedRows, each of another row of logits
 //   tokens       i32 [t], ids in the vocabulary
 //   adjustments  i32 [m, kLogitAdjustmentWords]: LogitAdjustments, no token twice in a row. On
-//                return the last one of a row is the latest token, if no other one is, and `bias` is
-//                the logit as it was.
+//                return the last one of a row is the latest token, if no other one is, and `bias`
+//                is the logit as it was.
 //   logits       f32 [k, vocabulary], contiguous: the rows first_row, first_row + 1, ...
 // A logit is adjusted_logit(), or kForbiddenLogit where that is -infinity; one that is NaN or
 // infinite stays. What lies in `rows`, `tokens` and `adjustments` is not checked. On CUDA only,

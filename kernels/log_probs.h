@@ -40,9 +40,9 @@ inline constexpr int64_t kLogProbsWords = sizeof(LogProbs) / sizeof(int32_t);
 // The bits of a result depend on the row of logits alone. What lies in `rows` and `tokens` is not
 // checked, except for the token's id. It enqueues one kernel, with a block for each row, which goes
 // over the row twice; no workspace. Expected on an H200, where one multiprocessor reads some 100
-// GB/s: 5 us for up to 132 rows of 32,000 logits, 16 us of 151,936; for more rows at the speed of the
-// L2. Where hundreds of the largest logits are those of few of the 1,024 threads of a row, the row
-// takes two to three times as long.
+// GB/s: 5 us for up to 132 rows of 32,000 logits, 16 us of 151,936; for more rows at the speed of
+// the L2. Where hundreds of the largest logits are those of few of the 1,024 threads of a row, the
+// row takes two to three times as long.
 void log_probs(const Tensor& rows, const Tensor& tokens, int64_t first_row, const Tensor& logits,
                Tensor results, ExecContext& ctx);
 

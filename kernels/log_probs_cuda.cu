@@ -146,7 +146,8 @@ __global__ void __launch_bounds__(kThreads)
 
 void log_probs_cuda(const Tensor& rows, const Tensor& tokens, int64_t first_row,
                     const Tensor& logits, Tensor results, ExecContext& ctx) {
-  launch(ctx, log_probs_kernel, {.blocks = static_cast<unsigned>(rows.size(0)), .threads = kThreads},
+  launch(ctx, log_probs_kernel,
+         {.blocks = static_cast<unsigned>(rows.size(0)), .threads = kThreads},
          static_cast<const LogProbRow*>(rows.raw()),
          static_cast<const int32_t*>(tokens.empty() ? nullptr : tokens.raw()),
          static_cast<const float*>(logits.raw()), static_cast<int>(logits.size(1)), first_row,

@@ -8,7 +8,8 @@
 namespace sparsellm {
 
 // How a row of logits becomes a token; the fields mean what engine/sampler.h says, and have the
-// ranges that validate() requires there. Penalties and biases come before (kernels/adjust_logits.h).
+// ranges that validate() requires there. Penalties and biases come before
+// (kernels/adjust_logits.h).
 struct SampleRow {
   int32_t slot = -1;         // where in `tokens` the result goes; -1: the row is passed over
   float temperature = 0.0f;  // 0: greedy

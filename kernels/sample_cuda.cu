@@ -139,11 +139,9 @@ __global__ void __launch_bounds__(kThreads)
   if (params.slot < 0) {
     return;
   }
-  const RankedLogits row =
-      RankedLogits::of_row(logits + int64_t{blockIdx.x} * vocabulary, vocabulary,
-                           {.ids = banned,
-                            .count = params.use_banned != 0 ? banned_count : 0,
-                            .filter = shared.filter});
+  const RankedLogits row = RankedLogits::of_row(
+      logits + int64_t{blockIdx.x} * vocabulary, vocabulary,
+      {.ids = banned, .count = params.use_banned != 0 ? banned_count : 0, .filter = shared.filter});
   if (row.banned.count > 0) {
     shared.filter[threadIdx.x] = 0;
     __syncthreads();

@@ -49,7 +49,7 @@ class CudaRunner : public StepRunner {
         decode_tables_(options.device, rows_.decode, rows_.decode, options.pages_per_request),
         prefill_tables_(options.device, options.limits.step_tokens, options.limits.max_requests,
                         options.pages_per_request),
-        sampling_tables_(options.device, sampling_limits(options)),
+        sampling_tables_(options.device, sampling_limits(decoder, options)),
         hidden_(allocate_tensor(
             options.device, DType::f32, {rows_.hidden, decoder.hidden_size()},
             "the hidden states of a step (a smaller number of tokens per step takes less)")),

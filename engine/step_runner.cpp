@@ -17,7 +17,6 @@ RunnerOptions runner_options(const EngineOptions& options, const ModelConfig& co
           .sums = options.deterministic ? Sums::batch_invariant : Sums::fastest,
           .limits = scheduler_limits(options),
           .pages_per_request = pages_for(choose_context_size(options, config)),
-          .vocabulary = config.vocab_size,
           .traces = options.traces,
           .neurons = options.neuron_observer,
           .eos = config.eos_token_ids,
@@ -51,13 +50,13 @@ int64_t runner_memory_bytes(const Decoder& decoder, const RunnerOptions& options
          DeviceTables::bytes_of(rows.decode, rows.decode, options.pages_per_request) +
          DeviceTables::bytes_of(options.limits.step_tokens, options.limits.max_requests,
                                 options.pages_per_request) +
-         SamplingTables::bytes_of(sampling_limits(options));
+         SamplingTables::bytes_of(sampling_limits(decoder, options));
 }
 
-SamplingTables::Limits sampling_limits(const RunnerOptions& options) {
+SamplingTables::Limits sampling_limits(const Decoder& decoder, const RunnerOptions& options) {
   return {.max_requests = options.limits.max_requests,
           .step_tokens = options.limits.step_tokens,
-          .vocabulary = options.vocabulary};
+          .vocabulary = decoder.vocab_size()};
 }
 
 std::unique_ptr<StepRunner> make_runner(const Decoder& decoder, const RunnerOptions& options) {

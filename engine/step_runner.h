@@ -73,7 +73,6 @@ struct RunnerOptions {
   Sums sums = Sums::fastest;
   SchedulerLimits limits;
   int64_t pages_per_request = 0;
-  int64_t vocabulary = 0;
   bool traces = false;                // measures the parts of decode passes; on CUDA only
   NeuronObserver* neurons = nullptr;  // ExecContext::neurons
   std::vector<int32_t> eos;           // ids that requests with ignore_eos do not choose
@@ -88,7 +87,7 @@ struct RunnerOptions {
 RunnerOptions runner_options(const EngineOptions& options, const ModelConfig& config);
 
 // On CUDA, of a runner with these options.
-SamplingTables::Limits sampling_limits(const RunnerOptions& options);
+SamplingTables::Limits sampling_limits(const Decoder& decoder, const RunnerOptions& options);
 
 // What a runner with these options will hold on the device.
 int64_t runner_memory_bytes(const Decoder& decoder, const RunnerOptions& options);

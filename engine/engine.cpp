@@ -343,14 +343,20 @@ void Engine::State::take_log_probs(Step& step) {
     if (sequence.finish) {
       continue;
     }
-    if (row.choice) {
-      step.choices[static_cast<size_t>(*row.choice)].log_probs =
-          token_log_probs(all[i], *sequence.request().log_probs, config.vocab_size);
-    } else if (all[i].finite != 0) {
-      sequence.prompt_log_probs.push_back(
-          token_log_probs(all[i], *sequence.request().log_probs, config.vocab_size));
-    } else {
+    if (!row.choice && all[i].finite == 0) {
       finish(sequence, FinishReason::error, kLogitsNotFinite);
+      continue;
+    }
+    try {
+      TokenLogProbs told =
+          token_log_probs(all[i], *sequence.request().log_probs, config.vocab_size);
+      if (row.choice) {
+        step.choices[static_cast<size_t>(*row.choice)].log_probs = std::move(told);
+      } else {
+        sequence.prompt_log_probs.push_back(std::move(told));
+      }
+    } catch (...) {
+      finish(sequence, FinishReason::error, current_error());
     }
   }
 }

@@ -40,15 +40,6 @@ Penalties penalties_of(const SamplingParams& params) {
           .presence = params.presence_penalty};
 }
 
-LogitAdjustments::LogitAdjustments(const SamplingParams& params, int64_t vocabulary)
-    : penalties_(penalties_of(params)), vocabulary_(vocabulary) {
-  for (const LogitBias& entry : params.logit_bias) {
-    if (has(entry.token)) {
-      all_.push_back({.token = entry.token, .count = kNotSeen, .bias = entry.bias});
-    }
-  }
-}
-
 int64_t LogitAdjustments::most(const SamplingParams& params, int64_t prompt_length,
                                int64_t length) {
   const Penalties penalties = penalties_of(params);
@@ -57,11 +48,25 @@ int64_t LogitAdjustments::most(const SamplingParams& params, int64_t prompt_leng
                                                                            : 0);
 }
 
+void LogitAdjustments::add_biases() {
+  all_.clear();
+  for (const LogitBias& entry : params_->logit_bias) {
+    if (has(entry.token)) {
+      all_.push_back({.token = entry.token, .count = kNotSeen, .bias = entry.bias});
+    }
+  }
+  has_biases_ = true;
+}
+
 void LogitAdjustments::count(const TokenHistory& history) {
-  if (!counts_continuation(penalties_)) {
+  if (!has_biases_) {
+    add_biases();
+  }
+  const Penalties penalties = penalties_of(*params_);
+  if (!counts_continuation(penalties)) {
     return;
   }
-  if (counted_ == 0 && !counts_prompt(penalties_)) {
+  if (counted_ == 0 && !counts_prompt(penalties)) {
     counted_ = history.prompt_length;
   }
   for (; counted_ < std::ssize(history.tokens); ++counted_) {

@@ -25,7 +25,9 @@ Penalties penalties_of(const SamplingParams& params);
 // those that a penalty counts. No token is there twice; ids outside the vocabulary are passed over.
 class LogitAdjustments {
  public:
-  LogitAdjustments(const SamplingParams& params, int64_t vocabulary);
+  // Takes nothing before count() is called. The parameters outlive it.
+  LogitAdjustments(const SamplingParams& params, int64_t vocabulary)
+      : params_(&params), vocabulary_(vocabulary) {}
 
   // The most that there can be when a sequence with a prompt of this length has grown to `length`.
   static int64_t most(const SamplingParams& params, int64_t prompt_length, int64_t length);
@@ -36,11 +38,13 @@ class LogitAdjustments {
   std::span<const LogitAdjustment> all() const { return all_; }
 
  private:
+  void add_biases();
   LogitAdjustment& of(int32_t token);
   bool has(int32_t token) const { return token >= 0 && token < vocabulary_; }
 
-  Penalties penalties_;
+  const SamplingParams* params_;
   int64_t vocabulary_;
+  bool has_biases_ = false;
   int64_t counted_ = 0;  // tokens of the history
   std::vector<LogitAdjustment> all_;
   std::vector<int32_t> places_;  // of each id in `all_`, or -1; none before the first is asked for

@@ -125,6 +125,7 @@ TEST(LogitAdjustments, AreKeptUpAsASequenceGrows) {
   for (const Case& c : cases) {
     for (const size_t step : {size_t{1}, size_t{2}, tokens.size()}) {
       LogitAdjustments adjustments(c.params, 10);
+      EXPECT_TRUE(adjustments.all().empty());
       for (size_t length = 0; length <= tokens.size(); length += step) {
         adjustments.count({.tokens = std::span(tokens).first(length), .prompt_length = 3});
       }

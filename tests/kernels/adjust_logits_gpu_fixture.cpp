@@ -144,10 +144,11 @@ std::vector<AdjustLogits::Adjusted> AdjustLogits::random_sequences(int64_t vocab
       for (const bool generated : {false, true}) {
         const int64_t prompt = 1 + random.below(40);
         const int64_t length = prompt + (generated ? 1 + random.below(40) : 0);
-        Adjusted sequence{.row = static_cast<int32_t>(sequences.size()),
-                          .tokens = random_tokens(length, vocabulary),
-                          .prompt_length = prompt,
-                          .seed = static_cast<uint64_t>(random.below(int64_t{1} << 62))};
+        Adjusted sequence;
+        sequence.row = static_cast<int32_t>(sequences.size());
+        sequence.tokens = random_tokens(length, vocabulary);
+        sequence.prompt_length = prompt;
+        sequence.seed = static_cast<uint64_t>(random.below(int64_t{1} << 62));
         sequence.params.temperature = random.below(2) == 0 ? 0.0f : 0.9f;
         sequence.params.top_k = random.below(3) == 0 ? 5 : 0;
         sequence.params.top_p = random.below(3) == 0 ? 0.9f : 1.0f;

@@ -42,7 +42,10 @@ TEST_F(AdjustLogits, TheLongestLists) {
   constexpr int64_t kVocabulary = 32000;
   const std::vector<int32_t> ids = random.permutation(kVocabulary);
   for (const bool again : {false, true}) {
-    Adjusted sequence{.row = 1, .prompt_length = 100, .seed = 3};
+    Adjusted sequence;
+    sequence.row = 1;
+    sequence.prompt_length = 100;
+    sequence.seed = 3;
     sequence.tokens.assign(ids.begin(), ids.begin() + kMaxRowAdjustments - 1);
     sequence.tokens.push_back(again ? ids[70] : ids.back());
     sequence.params.temperature = 0.8f;

@@ -18,7 +18,9 @@ TEST_F(AdjustLogits, ManySequences) {
 // Several adjustments for each thread of a row.
 TEST_F(AdjustLogits, ALongList) {
   constexpr int64_t kVocabulary = 4000;
-  Adjusted sequence{.tokens = random_tokens(3000, kVocabulary), .prompt_length = 1000};
+  Adjusted sequence;
+  sequence.tokens = random_tokens(3000, kVocabulary);
+  sequence.prompt_length = 1000;
   sequence.params.repetition_penalty = 1.5f;
   sequence.params.frequency_penalty = 0.25f;
   expect_engines("a long list", random_logits(kShapes[1], 1, kVocabulary, random), kVocabulary,

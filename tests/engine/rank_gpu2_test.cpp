@@ -107,8 +107,8 @@ TEST_P(TwoGpus, ResultsDependOnTheRequestAlone) {
   }
 }
 
-// Both ranks adjust and sample the same (else the engine ends), and what they choose is what the host
-// of rank 0 chooses of the same logits.
+// Both ranks adjust and sample the same (else the engine ends), and what they choose is what the
+// host of rank 0 chooses of the same logits.
 TEST_P(TwoGpus, HostAndDevicesSampleTheSame) {
   EngineOptions options = on_two_gpus();
   options.deterministic = true;

@@ -24,12 +24,6 @@ void show_logits(const LogitRow& row, std::span<const float> logits) {
   }
 }
 
-bool has_prompt_log_probs(const LogitRow& row) {
-  const Sequence& sequence = *row.sequence;
-  return sequence.request().prompt_log_probs && sequence.sample == 0 &&
-         row.position + 1 < sequence.prompt_length();
-}
-
 Choice choose_next(const LogitRow& row, std::span<const float> logits, std::span<const int32_t> eos,
                    std::string_view not_finite) {
   const Sequence& sequence = *row.sequence;

@@ -74,6 +74,7 @@ class CpuRunner : public StepRunner {
 
   void give_up() noexcept override { rows_ = nullptr; }
   std::span<const int32_t> finish(int) override { return {}; }
+  std::span<const LogProbs> log_probs() const override { return {}; }
   void warm_up(const KvCache&) override {}
 
   bool samples() const override { return false; }

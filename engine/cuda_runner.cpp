@@ -9,7 +9,9 @@
 #include <vector>
 
 #include "engine/device_tables.h"
+#include "engine/sampling_tables.h"
 #include "engine/step_runner.h"
+#include "kernels/adjust_logits.h"
 #include "kernels/base/comm_cuda.h"
 #include "kernels/base/cuda_context.h"
 #include "kernels/base/cuda_graph.h"
@@ -17,6 +19,7 @@
 #include "kernels/base/pinned_buffer.h"
 #include "kernels/base/step_trace.h"
 #include "kernels/base/token_buckets.h"
+#include "kernels/log_probs.h"
 #include "kernels/sample.h"
 #include "kernels/take_chosen.h"
 
@@ -28,12 +31,13 @@ namespace {
 constexpr int64_t kFirstPause = 16;
 constexpr int64_t kLongestPause = 4096;
 
-// Decode rows run as one captured graph for each token bucket, from the embedding to the sampled
-// tokens: lengths, page tables and sampling parameters lie in device memory, so that a graph is
-// never patched; where a capture fails they run without a graph, and it is tried again later.
-// Prefill rows are a second pass in the same step. All of a step is enqueued on one stream without
-// waiting, and its tokens come back in one copy; but logits that the host has to look at are waited
-// for.
+// Decode rows run as one captured graph for each token bucket, from the embedding to the logits:
+// lengths and page tables lie in device memory, so that a graph is never patched; where a capture
+// fails they run without a graph, and it is tried again later. Sampling comes after the graph, so
+// that only steps with rows that want more than a token have kernels for it. Prefill rows are a
+// second pass in the same step. All of a step is enqueued on one stream without waiting, and its
+// tokens come back in one copy, its log-probabilities in another; but logits that the host has to
+// look at are waited for.
 class CudaRunner : public StepRunner {
  public:
   CudaRunner(const Decoder& decoder, const RunnerOptions& options)
@@ -45,6 +49,7 @@ class CudaRunner : public StepRunner {
         decode_tables_(options.device, rows_.decode, rows_.decode, options.pages_per_request),
         prefill_tables_(options.device, options.limits.step_tokens, options.limits.max_requests,
                         options.pages_per_request),
+        sampling_tables_(options.device, sampling_limits(decoder, options)),
         hidden_(allocate_tensor(
             options.device, DType::f32, {rows_.hidden, decoder.hidden_size()},
             "the hidden states of a step (a smaller number of tokens per step takes less)")),
@@ -80,21 +85,23 @@ class CudaRunner : public StepRunner {
     const int slot = next_slot_;
     next_slot_ = (next_slot_ + 1) % DeviceTables::kSlots;
     launch_.emplace(Launch{.step = step, .kv = kv, .slot = slot});
+    const SamplingTables::StepViews sampling = sampling_tables_.send(step, slot, cuda_);
     const int64_t decode_rows = step.decode.tables.rows();
-    DeviceTables::Views decode;
+    Rows decode{.part = &step.decode, .tables = {}, .sampling = sampling.decode};
     if (decode_rows > 0) {
       decode_tables_.send(step.decode.tables, step.decode.samples, slot, cuda_);
-      decode = decode_tables_.decode_views(decode_rows);
+      decode.tables = decode_tables_.decode_views(decode_rows);
     }
+    launch_->prefill = {.part = &step.prefill, .tables = {}, .sampling = sampling.prefill};
     if (step.prefill.tables.rows() > 0) {
-      launch_->prefill =
+      launch_->prefill.tables =
           prefill_tables_.send(step.prefill.tables, step.prefill.samples, slot, cuda_);
     }
     // Before this step's tokens take the place of those of the step before.
-    take_unknown_ids(step.decode.tables, decode);
-    take_unknown_ids(step.prefill.tables, launch_->prefill);
+    take_unknown_ids(decode);
+    take_unknown_ids(launch_->prefill);
     if (decode_rows > 0) {
-      run_decode(decode_rows, kv);
+      run_decode(decode, kv);
     }
     return slot;
   }
@@ -126,22 +133,24 @@ class CudaRunner : public StepRunner {
     cuda_.make_current();
     const Slot& slot = slots_[static_cast<size_t>(number)];
     wait_for([&] { slot.done->synchronize(); });
+    finished_slot_ = number;
     return {reinterpret_cast<const int32_t*>(slot.tokens.data()),
             static_cast<size_t>(slot.choices)};
+  }
+
+  std::span<const LogProbs> log_probs() const override {
+    return sampling_tables_.log_probs(finished_slot_);
   }
 
   void warm_up(const KvCache& kv) override {
     cuda_.make_current();
     for (int64_t bucket : token_buckets_up_to(rows_.decode)) {
-      StepTables padding;
-      pad_decode_rows(padding, bucket);
-      const std::vector<SampleRow> samples(static_cast<size_t>(bucket));
-      decode_tables_.send(padding, samples, next_slot_, cuda_);
-      if (traces_) {
-        exec_.trace = &latest_trace(bucket);
-      }
-      run_bucket(bucket, kv);
-      exec_.trace = nullptr;
+      RankStep::Part padding;
+      pad_decode_rows(padding.tables, bucket);
+      padding.samples.resize(static_cast<size_t>(bucket));
+      decode_tables_.send(padding.tables, padding.samples, next_slot_, cuda_);
+      run_decode({.part = &padding, .tables = decode_tables_.decode_views(bucket), .sampling = {}},
+                 kv);
       synchronize();
     }
     latest_trace_ = nullptr;  // of padding
@@ -153,9 +162,10 @@ class CudaRunner : public StepRunner {
     return exec_;
   }
   int64_t memory_bytes() const override {
-    return decode_tables_.bytes() + prefill_tables_.bytes() + hidden_.buffer.bytes() +
-           chosen_.buffer.bytes() + banned_.buffer.bytes() + workspace_.bytes() +
-           CudaContext::kWorkspaceBytes + (comm_ != nullptr ? comm_bytes(comm_->size()) : 0);
+    return decode_tables_.bytes() + prefill_tables_.bytes() + sampling_tables_.bytes() +
+           hidden_.buffer.bytes() + chosen_.buffer.bytes() + banned_.buffer.bytes() +
+           workspace_.bytes() + CudaContext::kWorkspaceBytes +
+           (comm_ != nullptr ? comm_bytes(comm_->size()) : 0);
   }
   int64_t waits() const override { return waits_; }
   std::vector<std::pair<std::string, double>> decode_seconds() const override {
@@ -169,12 +179,18 @@ class CudaRunner : public StepRunner {
     int64_t choices = 0;
     std::optional<CudaEvent> done;
   };
+  // A part of a step, and its tables on the device.
+  struct Rows {
+    const RankStep::Part* part = nullptr;
+    DeviceTables::Views tables = {};
+    SamplingTables::Views sampling = {};
+  };
   // A step that is being launched, and how far it has come.
   struct Launch {
     const RankStep& step;
     const KvCache& kv;
     int slot = 0;
-    DeviceTables::Views prefill = {};
+    Rows prefill = {};
     int64_t decode_host_rows = 0;  // that the host has seen
     bool prefill_begun = false;
     int64_t prefill_logits = 0;     // rows that are computed
@@ -223,18 +239,59 @@ class CudaRunner : public StepRunner {
     cuda_.wait();
   }
 
-  void take_unknown_ids(const StepTables& tables, const DeviceTables::Views& views) {
-    if (tables.has_unknown_ids) {
-      take_chosen(chosen_.view, views.inputs.token_ids, exec_);
+  void take_unknown_ids(const Rows& rows) {
+    if (rows.part->tables.has_unknown_ids) {
+      take_chosen(chosen_.view, rows.tables.inputs.token_ids, exec_);
     }
   }
 
-  void run_decode(int64_t bucket, const KvCache& kv) {
+  void run_decode(const Rows& rows, const KvCache& kv) {
+    const int64_t bucket = rows.part->tables.rows();
     if (traces_) {
       exec_.trace = &latest_trace(bucket);
     }
     run_bucket(bucket, kv);
     exec_.trace = nullptr;
+    auto scratch = workspace_.scope();
+    choose(rows, 0, logits_in(scratch, bucket));
+    if (traces_) {
+      latest_trace_->stop();
+    }
+  }
+
+  // Those of a list that ascends by rows of logits which are of the rows [first, first + count):
+  // where they begin, and how many they are.
+  template <class Row>
+  static std::pair<int64_t, int64_t> among(const std::vector<Row>& list, int64_t first,
+                                           int64_t count) {
+    const auto place = [&](int64_t row) {
+      return std::ranges::lower_bound(list, row, {}, [](const Row& r) { return int64_t{r.row}; }) -
+             list.begin();
+    };
+    return {place(first), place(first + count) - place(first)};
+  }
+
+  // What is wanted of some rows of logits, of which the first in `logits` is row `first`, but for
+  // what the host does. The logits are then as they were, if their log-probabilities are wanted.
+  void choose(const Rows& rows, int64_t first, const Tensor& logits) {
+    const int64_t count = logits.size(0);
+    const auto [adjusted_begin, adjusted] = among(rows.part->adjusted_rows, first, count);
+    const auto [log_probs_begin, told] = among(rows.part->log_prob_rows, first, count);
+    const SamplingTables::Views& tables = rows.sampling;
+    if (adjusted > 0) {
+      adjust_logits(tables.adjusted_rows.rows(adjusted_begin, adjusted),
+                    rows.tables.inputs.token_ids, tables.adjustments, first, logits, exec_);
+    }
+    sample(logits, rows.tables.sample_rows.rows(first, count), banned_.view, chosen_.view, exec_);
+    if (told == 0) {
+      return;
+    }
+    if (adjusted > 0) {
+      restore_logits(tables.adjusted_rows.rows(adjusted_begin, adjusted), tables.adjustments, first,
+                     logits, exec_);
+    }
+    sparsellm::log_probs(tables.log_prob_rows.rows(log_probs_begin, told), chosen_.view, first,
+                         logits, tables.log_probs.rows(log_probs_begin, told), exec_);
   }
 
   // The next logits of decode rows that the host looks at.
@@ -259,7 +316,7 @@ class CudaRunner : public StepRunner {
     }
     const Tensor hidden = hidden_.view.rows(0, part.tables.rows());
     if (!launch_->prefill_begun) {
-      decoder_.forward(launch_->prefill.inputs, launch_->kv, hidden, exec_);
+      decoder_.forward(launch_->prefill.tables.inputs, launch_->kv, hidden, exec_);
       launch_->prefill_begun = true;
     }
     while (launch_->prefill_logits < std::ssize(part.samples)) {
@@ -267,9 +324,8 @@ class CudaRunner : public StepRunner {
       const int64_t count = std::min(kLogitRows, std::ssize(part.samples) - first);
       auto scratch = workspace_.scope();
       const Tensor logits = logits_in(scratch, count);
-      decoder_.logits(hidden, launch_->prefill.logit_rows.rows(first, count), logits, exec_);
-      sample(logits, launch_->prefill.sample_rows.rows(first, count), banned_.view, chosen_.view,
-             exec_);
+      decoder_.logits(hidden, launch_->prefill.tables.logit_rows.rows(first, count), logits, exec_);
+      choose(launch_->prefill, first, logits);
       launch_->prefill_logits += count;
       const auto rows =
           std::span(part.host_rows).subspan(static_cast<size_t>(launch_->prefill_host_rows));
@@ -290,6 +346,7 @@ class CudaRunner : public StepRunner {
       cuda_.copy_async(slot.tokens.data(), chosen_.view.raw(),
                        slot.choices * int64_t{sizeof(int32_t)});
     }
+    sampling_tables_.fetch_log_probs(launch_->slot, cuda_);
     slot.done->record();
     launch_.reset();
   }
@@ -388,10 +445,6 @@ class CudaRunner : public StepRunner {
     auto scratch = workspace_.scope();
     const Tensor logits = logits_in(scratch, bucket);
     decoder_.logits(hidden, {}, logits, exec_);
-    sample(logits, views.sample_rows, banned_.view, chosen_.view, exec_);
-    if (trace != nullptr) {
-      trace->mark("");
-    }
   }
 
   // At most kLogitRows rows of a step's logits, of which the first in `logits` is row `first`.
@@ -417,6 +470,7 @@ class CudaRunner : public StepRunner {
   std::unique_ptr<CudaCommunicator> comm_;  // none: there is one rank
   DeviceTables decode_tables_;
   DeviceTables prefill_tables_;
+  SamplingTables sampling_tables_;
   OwnedTensor hidden_;  // f32 [step_tokens, hidden_size]
   OwnedTensor chosen_;  // i32 [max_requests], by the latest step
   OwnedTensor banned_;  // i32 [EOS ids]
@@ -426,6 +480,7 @@ class CudaRunner : public StepRunner {
   PinnedBuffer host_logits_;  // f32 [kLogitRows, vocabulary], from the first use on
   std::array<Slot, DeviceTables::kSlots> slots_;
   int next_slot_ = 0;
+  int finished_slot_ = 0;  // of the step that finish() has waited for last
   std::optional<Launch> launch_;
   std::map<int64_t, Bucket> buckets_;                   // by their rows
   std::optional<std::map<int64_t, StepTrace>> traces_;  // by token bucket, if asked for

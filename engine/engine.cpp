@@ -47,7 +47,9 @@ std::mt19937_64 unpredictable_seeds() {
 struct Step {
   Scheduler::Plan plan;
   std::vector<Choice> choices;  // of the plan
-  int number = 0;               // the runner's
+  // Whose log-probabilities the device tells, in the order of StepRunner::log_probs().
+  std::vector<LogitRow> log_prob_rows;
+  int number = 0;  // the runner's
 };
 
 // To a request's listener, before its first row is computed.
@@ -144,6 +146,7 @@ struct Engine::State {
   void launch(Step& step);
   void choose_on_host(std::span<Choice> choices);
   void take_tokens(Step& step);
+  void take_log_probs(Step& step);
   void deliver_step(const Step& step);
   void finish_oldest();
   void fail_step(const Step& step, std::string_view error);
@@ -288,6 +291,7 @@ void Engine::State::launch(Step& step) {
   const std::span<const Choice> before =
       in_flight.empty() ? std::span<const Choice>() : in_flight.back().choices;
   planned.set(step.plan, before, sampled_on());
+  step.log_prob_rows.assign(planned.log_prob_rows().begin(), planned.log_prob_rows().end());
   try {
     step.number = ranks->launch(planned.step());
     choose_on_host(step.choices);
@@ -323,6 +327,36 @@ void Engine::State::take_tokens(Step& step) {
     choice.token = tokens[static_cast<size_t>(*chunk.choice)];
     if (choice.token == kNoToken) {
       choice.error = "the model's logits contain NaN or infinity, or every token is banned";
+    }
+  }
+  take_log_probs(step);
+}
+
+// Of tokens that the device has chosen, and of those of prompts.
+void Engine::State::take_log_probs(Step& step) {
+  const std::span<const LogProbs> all = ranks->log_probs();
+  require(all.size() == step.log_prob_rows.size(), "{} log-probabilities of {} rows", all.size(),
+          step.log_prob_rows.size());
+  for (size_t i = 0; i < all.size(); ++i) {
+    const LogitRow& row = step.log_prob_rows[i];
+    Sequence& sequence = *row.sequence;
+    if (sequence.finish) {
+      continue;
+    }
+    if (!row.choice && all[i].finite == 0) {
+      finish(sequence, FinishReason::error, kLogitsNotFinite);
+      continue;
+    }
+    try {
+      TokenLogProbs told =
+          token_log_probs(all[i], *sequence.request().log_probs, config.vocab_size);
+      if (row.choice) {
+        step.choices[static_cast<size_t>(*row.choice)].log_probs = std::move(told);
+      } else {
+        sequence.prompt_log_probs.push_back(std::move(told));
+      }
+    } catch (...) {
+      finish(sequence, FinishReason::error, current_error());
     }
   }
 }
@@ -540,7 +574,12 @@ int64_t Engine::submit(Request request, OnToken on_token) {
     sequence->sample = sample;
     sequence->seed = sample_seed(seed, sample);
     sequence->max_length = max_length;
-    sequence->looks_ahead = !sequence->samples_on_host();
+    // The host needs to know all tokens before it chooses the next one.
+    const bool on_device = state.sampled_on() == SampledOn::device;
+    sequence->looks_ahead = on_device ? !sequence->samples_on_host() : !sequence->uses_logits();
+    if (on_device && sequence->adjusts_logits() && !sequence->samples_on_host()) {
+      sequence->adjustments.emplace(submission->request.sampling, state.config.vocab_size);
+    }
     if (state.tokenizer) {
       sequence->text.emplace(*state.tokenizer, /*continues=*/true,
                              submission->request.show_special_tokens);
@@ -564,7 +603,7 @@ bool Engine::step() {
   state.require_device();
   const Clock::time_point start = Clock::now();
   const CallScope scope(state);
-  Step next{.plan = state.scheduler.plan(), .choices = {}};
+  Step next{.plan = state.scheduler.plan(), .choices = {}, .log_prob_rows = {}};
   const bool launched = !next.plan.empty();
   if (!launched && state.in_flight.empty()) {
     return false;

@@ -7,6 +7,7 @@
 #include "engine/logit_scan.h"
 #include "kernels/base/error.h"
 #include "kernels/base/simd.h"
+#include "kernels/log_probs.h"
 
 namespace sparsellm {
 namespace {
@@ -75,6 +76,15 @@ std::vector<int32_t> ids_of_largest(std::span<const float> logits, size_t count)
 double log_probability(std::span<const float> logits, int32_t id) {
   require_in_vocabulary(logits, id);
   return normalizer_of(logits).log_prob(logits[static_cast<size_t>(id)]);
+}
+
+TokenLogProbs token_log_probs(const LogProbs& told, int32_t top, int64_t vocabulary) {
+  TokenLogProbs result{.token = {.token = told.token, .log_prob = told.log_prob}, .top = {}};
+  const auto count = static_cast<size_t>(std::min<int64_t>({top, vocabulary, kMaxDeviceLogProbs}));
+  for (size_t i = 0; i < count; ++i) {
+    result.top.push_back({.token = told.top_tokens[i], .log_prob = told.top_log_probs[i]});
+  }
+  return result;
 }
 
 TokenLogProbs token_log_probs(std::span<const float> logits, int32_t token, int32_t top) {

@@ -6,6 +6,8 @@
 
 namespace sparsellm {
 
+struct LogProbs;  // kernels/log_probs.h
+
 // ln softmax(logits)[id], with the sum of the exponentials taken in blocks in double. NaN if a
 // logit is NaN or +infinity, or if all are -infinity. Throws Error if the id is not in the
 // vocabulary.
@@ -24,6 +26,10 @@ struct TokenLogProbs {
 };
 
 inline constexpr int32_t kMaxTopLogProbs = 100;
+
+// What a device has told of a row whose logits are finite, with `top` of the likeliest tokens or as
+// many as the vocabulary has.
+TokenLogProbs token_log_probs(const LogProbs& told, int32_t top, int64_t vocabulary);
 
 // ln softmax(logits) as above of `token` and of the `top` largest logits (fewer if there are
 // fewer). Throws Error if `token` is not in the vocabulary or `top` not in [0, kMaxTopLogProbs].

@@ -1,91 +1,96 @@
 #include "engine/penalties.h"
 
 #include <algorithm>
-#include <cmath>
 #include <cstddef>
-#include <limits>
 
 namespace sparsellm {
 namespace {
 
-// A value that came from finite numbers stays apart from -infinity, a bias that forbids a token.
-float to_logit(double value) {
-  constexpr double kLargest = std::numeric_limits<float>::max();
-  return static_cast<float>(std::isfinite(value) ? std::clamp(value, -kLargest, kLargest) : value);
-}
+bool counts_prompt(const Penalties& penalties) { return penalties.repetition != 1.0f; }
 
-bool contains(const std::vector<float>& logits, int32_t token) {
-  return token >= 0 && static_cast<size_t>(token) < logits.size();
-}
-
-std::span<const int32_t> continuation(const TokenHistory& history) {
-  return history.tokens.subspan(static_cast<size_t>(history.prompt_length));
-}
-
-void add_bias(std::vector<float>& logits, std::span<const LogitBias> biases) {
-  for (const LogitBias& entry : biases) {
-    if (contains(logits, entry.token)) {
-      float& logit = logits[static_cast<size_t>(entry.token)];
-      logit = to_logit(static_cast<double>(logit) + entry.bias);
-    }
-  }
-}
-
-void penalize_repetition(std::vector<float>& logits, std::span<const int32_t> tokens,
-                         double penalty) {
-  std::vector<bool> seen(logits.size());
-  for (int32_t token : tokens) {
-    if (contains(logits, token) && !seen[static_cast<size_t>(token)]) {
-      seen[static_cast<size_t>(token)] = true;
-      float& logit = logits[static_cast<size_t>(token)];
-      logit = to_logit(logit > 0.0f ? logit / penalty : logit * penalty);
-    }
-  }
-}
-
-void penalize_occurrences(std::vector<float>& logits, std::span<const int32_t> tokens,
-                          double frequency_penalty, double presence_penalty) {
-  std::vector<int32_t> counts(logits.size());
-  for (int32_t token : tokens) {
-    if (contains(logits, token)) {
-      ++counts[static_cast<size_t>(token)];
-    }
-  }
-  for (size_t i = 0; i < logits.size(); ++i) {
-    if (counts[i] > 0) {
-      logits[i] = to_logit(logits[i] - (frequency_penalty * counts[i] + presence_penalty));
-    }
-  }
-}
-
-bool penalizes_repetition(const SamplingParams& params, const TokenHistory& history) {
-  return params.repetition_penalty != 1.0f && !history.tokens.empty();
-}
-
-bool penalizes_occurrences(const SamplingParams& params, const TokenHistory& history) {
-  return (params.frequency_penalty != 0.0f || params.presence_penalty != 0.0f) &&
-         !continuation(history).empty();
+bool counts_continuation(const Penalties& penalties) {
+  return counts_prompt(penalties) || penalties.frequency != 0.0f || penalties.presence != 0.0f;
 }
 
 }  // namespace
 
 bool adjusts_logits(const SamplingParams& params, const TokenHistory& history) {
-  return !params.logit_bias.empty() || penalizes_repetition(params, history) ||
-         penalizes_occurrences(params, history);
+  const Penalties penalties = penalties_of(params);
+  const bool has_continuation = std::ssize(history.tokens) > history.prompt_length;
+  return !params.logit_bias.empty() || (counts_prompt(penalties) && !history.tokens.empty()) ||
+         (counts_continuation(penalties) && has_continuation);
 }
 
 std::vector<float> adjusted_logits(std::span<const float> logits, const SamplingParams& params,
                                    const TokenHistory& history) {
   std::vector<float> adjusted(logits.begin(), logits.end());
-  add_bias(adjusted, params.logit_bias);
-  if (penalizes_repetition(params, history)) {
-    penalize_repetition(adjusted, history.tokens, params.repetition_penalty);
-  }
-  if (penalizes_occurrences(params, history)) {
-    penalize_occurrences(adjusted, continuation(history), params.frequency_penalty,
-                         params.presence_penalty);
+  LogitAdjustments adjustments(params, std::ssize(logits));
+  adjustments.count(history);
+  const Penalties penalties = penalties_of(params);
+  for (const LogitAdjustment& one : adjustments.all()) {
+    float& logit = adjusted[static_cast<size_t>(one.token)];
+    logit = adjusted_logit(logit, one.count, one.bias, penalties);
   }
   return adjusted;
+}
+
+Penalties penalties_of(const SamplingParams& params) {
+  return {.repetition = params.repetition_penalty,
+          .frequency = params.frequency_penalty,
+          .presence = params.presence_penalty};
+}
+
+int64_t LogitAdjustments::most(const SamplingParams& params, int64_t prompt_length,
+                               int64_t length) {
+  const Penalties penalties = penalties_of(params);
+  return std::ssize(params.logit_bias) + (counts_prompt(penalties)         ? length
+                                          : counts_continuation(penalties) ? length - prompt_length
+                                                                           : 0);
+}
+
+void LogitAdjustments::add_biases() {
+  all_.clear();
+  for (const LogitBias& entry : params_->logit_bias) {
+    if (has(entry.token)) {
+      all_.push_back({.token = entry.token, .count = kNotSeen, .bias = entry.bias});
+    }
+  }
+  has_biases_ = true;
+}
+
+void LogitAdjustments::count(const TokenHistory& history) {
+  if (!has_biases_) {
+    add_biases();
+  }
+  const Penalties penalties = penalties_of(*params_);
+  if (!counts_continuation(penalties)) {
+    return;
+  }
+  if (counted_ == 0 && !counts_prompt(penalties)) {
+    counted_ = history.prompt_length;
+  }
+  for (; counted_ < std::ssize(history.tokens); ++counted_) {
+    const int32_t token = history.tokens[static_cast<size_t>(counted_)];
+    if (has(token)) {
+      int32_t& count = of(token).count;
+      count = std::max(count, 0) + (counted_ >= history.prompt_length ? 1 : 0);
+    }
+  }
+}
+
+LogitAdjustment& LogitAdjustments::of(int32_t token) {
+  if (places_.empty()) {
+    places_.assign(static_cast<size_t>(vocabulary_), -1);
+    for (size_t i = 0; i < all_.size(); ++i) {
+      places_[static_cast<size_t>(all_[i].token)] = static_cast<int32_t>(i);
+    }
+  }
+  int32_t& place = places_[static_cast<size_t>(token)];
+  if (place < 0) {
+    all_.push_back({.token = token});
+    place = static_cast<int32_t>(all_.size()) - 1;
+  }
+  return all_[static_cast<size_t>(place)];
 }
 
 }  // namespace sparsellm

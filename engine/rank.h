@@ -50,6 +50,7 @@ class Rank {
   std::optional<Tensor> next_logits() { return runner_->next_logits(); }
   void give_up() noexcept { runner_->give_up(); }
   std::span<const int32_t> finish(int number) { return runner_->finish(number); }
+  std::span<const LogProbs> log_probs() const { return runner_->log_probs(); }
   std::vector<std::pair<std::string, double>> decode_seconds() const {
     return runner_->decode_seconds();
   }

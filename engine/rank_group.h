@@ -42,6 +42,7 @@ class RankGroup {
   void give_up(std::string_view reason) noexcept;
   // Throws also if a rank chose other tokens than rank 0.
   std::span<const int32_t> finish(int number);
+  std::span<const LogProbs> log_probs() const { return rank_->log_probs(); }
 
   // Of each layer, summed over the ranks, which each have some of the neurons. Several ranks, while
   // they launch a step, tell what they told the last time.

@@ -15,8 +15,10 @@ namespace sparsellm {
 namespace {
 
 static_assert(std::endian::native == std::endian::little, "messages are copied as they are");
-static_assert(sizeof(SampleRow) == 40 && std::is_trivially_copyable_v<SampleRow>,
-              "sample rows have no gaps");
+static_assert(sizeof(SampleRow) == 40 && std::is_trivially_copyable_v<SampleRow> &&
+                  sizeof(AdjustedRow) == 32 && std::is_trivially_copyable_v<AdjustedRow> &&
+                  sizeof(LogitAdjustment) == 12 && std::is_trivially_copyable_v<LogitAdjustment>,
+              "they have no gaps");
 
 using Kind = RankMessage::Kind;
 
@@ -40,7 +42,8 @@ class RankMessageWriter {
     const StepTables& tables = part.tables;
     for (const int64_t size :
          {tables.rows(), tables.requests(), tables.page_stride, std::ssize(tables.logit_rows),
-          std::ssize(part.samples), tables.generated}) {
+          std::ssize(part.samples), tables.generated, std::ssize(part.adjusted_rows),
+          std::ssize(part.adjustments)}) {
       number(static_cast<uint32_t>(size));
     }
     for (const std::vector<int32_t>* values :
@@ -49,6 +52,8 @@ class RankMessageWriter {
       list(std::span(*values));
     }
     list(std::span(part.samples));
+    list(std::span(part.adjusted_rows));
+    list(std::span(part.adjustments));
   }
 
  private:
@@ -82,6 +87,8 @@ class RankMessageReader {
     const int64_t logit_rows = number<uint32_t>();
     const int64_t samples = number<uint32_t>();
     tables.generated = number<uint32_t>();
+    const int64_t adjusted_rows = number<uint32_t>();
+    const int64_t adjustments = number<uint32_t>();
     list(rows, tables.token_ids);
     list(rows, tables.positions);
     list(requests + 1, tables.query_start);
@@ -89,6 +96,8 @@ class RankMessageReader {
     list(checked_mul(requests, tables.page_stride, "a page table"), tables.page_table);
     list(logit_rows, tables.logit_rows);
     list(samples, part.samples);
+    list(adjusted_rows, part.adjusted_rows);
+    list(adjustments, part.adjustments);
     tables.has_unknown_ids =
         std::ranges::any_of(tables.token_ids, [](int32_t id) { return id < 0; });
   }
@@ -176,6 +185,41 @@ void check_sample(const SampleRow& row, std::vector<bool>& taken) {
   check_range("the index of a token", row.index, 0, std::numeric_limits<int64_t>::max());
 }
 
+// What rank 0 says of rows that are adjusted: each one of a token that is chosen, with adjustments
+// of its own.
+void check_adjusted_rows(const RankStep::Part& part, const RankLimits& limits) {
+  int64_t row = 0;
+  int64_t first = 0;
+  for (const AdjustedRow& adjusted : part.adjusted_rows) {
+    check_range("the adjusted row", adjusted.row, row, std::ssize(part.samples) - 1);
+    row = int64_t{adjusted.row} + 1;
+    check_range("the place of an adjusted row's token",
+                part.samples[static_cast<size_t>(adjusted.row)].slot, 0, limits.max_requests - 1);
+    check_range("the place of the latest token", adjusted.last, 0, part.tables.rows() - 1);
+    check_range("the first of a row's adjustments", adjusted.first, first, first);
+    check_range("a number of a row's adjustments", adjusted.count, 1,
+                std::min({kMaxRowAdjustments, limits.vocabulary + 1,
+                          std::ssize(part.adjustments) - first}));
+    first += adjusted.count;
+    check_range("the token of a row's last adjustment",
+                part.adjustments[static_cast<size_t>(first) - 1].token, -1, -1);
+    check_range("whether the latest token is generated", adjusted.generated, 0, 1);
+    const Penalties& penalties = adjusted.penalties;
+    require(std::isfinite(penalties.repetition) && penalties.repetition > 0.0f &&
+                std::isfinite(penalties.frequency) && std::isfinite(penalties.presence),
+            "a step has the penalties {}, {} and {}", penalties.repetition, penalties.frequency,
+            penalties.presence);
+  }
+  check_range("a number of adjustments", std::ssize(part.adjustments), first, first);
+  for (const LogitAdjustment& one : part.adjustments) {
+    check_range("the adjusted token", one.token, -1, limits.vocabulary - 1);
+    check_range("how often a token was seen", one.count, kNotSeen,
+                std::numeric_limits<int32_t>::max() - 1);
+    require(std::isfinite(one.bias) || one.bias == -std::numeric_limits<float>::infinity(),
+            "a step has the bias {}", one.bias);
+  }
+}
+
 void check_step(const RankStep& step, const RankLimits& limits) {
   const StepTables& decode = step.decode.tables;
   const StepTables& prefill = step.prefill.tables;
@@ -201,6 +245,7 @@ void check_step(const RankStep& step, const RankLimits& limits) {
     for (const SampleRow& row : part->samples) {
       check_sample(row, taken);
     }
+    check_adjusted_rows(*part, limits);
   }
 }
 

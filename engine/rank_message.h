@@ -13,13 +13,15 @@ namespace sparsellm {
 //
 //   message  u8 kind, u64 step; then, of a launch:
 //            i64 choices, part decode, part prefill
-//   part     u32 rows, u32 requests, u32 page_stride, u32 logit rows, u32 samples, u32 generated
+//   part     u32 rows, u32 requests, u32 page_stride, u32 logit rows, u32 samples, u32 generated,
+//            u32 adjusted rows, u32 adjustments
 //            i32 token_ids [rows], positions [rows], query_start [requests + 1],
 //                kv_length [requests], page_table [requests, page_stride], logit_rows [logit rows]
-//            SampleRow [samples], as it lies in memory
+//            SampleRow [samples], AdjustedRow [adjusted rows], LogitAdjustment [adjustments], as
+//            they lie in memory
 //
-// A rank does with a message what rank 0 does: it needs no logits on the host, so that host_rows
-// stay with rank 0.
+// A rank does with a message what rank 0 does, but for what nobody asks it for: logits on the host,
+// and log-probabilities. So host_rows and log_prob_rows stay with rank 0.
 struct RankMessage {
   enum class Kind : uint8_t {
     launch = 1,  // this step
@@ -29,7 +31,7 @@ struct RankMessage {
   };
   Kind kind = Kind::stop;
   int64_t step = 0;  // its number, from 1 on; 0 where there is none
-  RankStep launch;   // without host_rows
+  RankStep launch;   // without host_rows and log_prob_rows
 };
 
 // What a rank can compute.

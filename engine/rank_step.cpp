@@ -27,6 +27,9 @@ void pad_decode_rows(StepTables& tables, int64_t rows) {
 void RankStep::Part::clear() {
   tables.clear();
   samples.clear();
+  adjusted_rows.clear();
+  adjustments.clear();
+  log_prob_rows.clear();
   host_rows.clear();
 }
 

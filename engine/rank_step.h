@@ -3,6 +3,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "kernels/adjust_logits.h"
+#include "kernels/log_probs.h"
 #include "kernels/sample.h"
 
 namespace sparsellm {
@@ -37,7 +39,11 @@ struct RankStep {
   struct Part {
     StepTables tables;
     std::vector<SampleRow> samples;  // one for each row of logits
-    std::vector<int32_t> host_rows;  // rows of logits that the host looks at, ascending
+    // Those that the device adjusts before it samples; ascending.
+    std::vector<AdjustedRow> adjusted_rows;
+    std::vector<LogitAdjustment> adjustments;  // of the first of them, of the second, ...
+    std::vector<LogProbRow> log_prob_rows;     // whose log-probabilities it tells; ascending
+    std::vector<int32_t> host_rows;            // rows of logits that the host looks at, ascending
 
     void clear();
     friend bool operator==(const Part&, const Part&) = default;

@@ -6,8 +6,10 @@
 #include <string>
 #include <vector>
 
+#include "engine/penalties.h"
 #include "engine/request.h"
 #include "engine/stop_matcher.h"
+#include "kernels/log_probs.h"
 #include "tokenizer/tokenizer.h"
 
 namespace sparsellm {
@@ -31,12 +33,14 @@ struct Sequence {
   // Prompt and continuation, as far as they are known; empty until the sequence is admitted, since
   // many that wait may have the same long prompt.
   std::vector<int32_t> tokens;
+  // Where a device adjusts its logits: those of `tokens`, as far as rows have been planned.
+  std::optional<LogitAdjustments> adjustments;
   std::optional<FinishReason> finish;
   bool started = false;                         // rows have been planned
   std::optional<IncrementalDecoder> text;       // absent without a tokenizer
   StopMatcher stops{{}};                        // looks at texts of the submission
   std::vector<TokenLogProbs> prompt_log_probs;  // of prompt[1], prompt[2], ...
-  int64_t reported = 0;  // positions of the prompt whose logits were looked at
+  int64_t reported = 0;  // positions of the prompt whose logits are, or will be, looked at
 
   // The scheduler's part.
   std::vector<int32_t> pages;   // of the KV cache, in the order of the positions
@@ -48,11 +52,21 @@ struct Sequence {
   int64_t steps_in_flight = 0;  // that have rows of this sequence
 
   const Request& request() const { return submission->request; }
-  // Its logits go to the host, which is the only place for penalties, biases and log-probabilities.
+  // Whether more than a token is wanted of its logits, or they are adjusted.
+  bool uses_logits() const {
+    const Request& r = request();
+    return r.on_logits || r.log_probs || adjusts_logits();
+  }
+  bool adjusts_logits() const {
+    const SamplingParams& sampling = request().sampling;
+    return sampling.has_penalties() || !sampling.logit_bias.empty();
+  }
+  // Its logits go to the host also where a device samples: they are shown, or the device cannot do
+  // with them all that is asked for.
   bool samples_on_host() const {
     const Request& r = request();
-    return r.on_logits || r.log_probs || r.sampling.has_penalties() ||
-           !r.sampling.logit_bias.empty();
+    return r.on_logits || r.log_probs.value_or(0) > kMaxDeviceLogProbs ||
+           LogitAdjustments::most(r.sampling, prompt_length(), max_length) >= kMaxRowAdjustments;
   }
   int64_t prompt_length() const { return static_cast<int64_t>(request().prompt.size()); }
   int64_t known_length() const {

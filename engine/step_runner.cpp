@@ -49,7 +49,14 @@ int64_t runner_memory_bytes(const Decoder& decoder, const RunnerOptions& options
   return tensors + tokens + CudaContext::kWorkspaceBytes + comm_bytes(options.ranks) +
          DeviceTables::bytes_of(rows.decode, rows.decode, options.pages_per_request) +
          DeviceTables::bytes_of(options.limits.step_tokens, options.limits.max_requests,
-                                options.pages_per_request);
+                                options.pages_per_request) +
+         SamplingTables::bytes_of(sampling_limits(decoder, options));
+}
+
+SamplingTables::Limits sampling_limits(const Decoder& decoder, const RunnerOptions& options) {
+  return {.max_requests = options.limits.max_requests,
+          .step_tokens = options.limits.step_tokens,
+          .vocabulary = decoder.vocab_size()};
 }
 
 std::unique_ptr<StepRunner> make_runner(const Decoder& decoder, const RunnerOptions& options) {

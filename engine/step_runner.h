@@ -11,6 +11,7 @@
 
 #include "engine/engine_options.h"
 #include "engine/rank_step.h"
+#include "engine/sampling_tables.h"
 #include "engine/scheduler.h"
 #include "kernels/base/cpu_isa.h"
 #include "kernels/base/parallel.h"
@@ -44,6 +45,10 @@ class StepRunner {
   // values mean nothing, and there may be none where the device chooses nothing. Throws Error for
   // everything that went wrong on the device; then the steps launched after it are lost, too.
   virtual std::span<const int32_t> finish(int number) = 0;
+
+  // Of the step that finish() has waited for last: the log-probabilities of the log_prob_rows of
+  // its decode part, and then of the other; valid until the next launch().
+  virtual std::span<const LogProbs> log_probs() const = 0;
 
   // Does now what else is done once, in the first step of a size, for all sizes; before the first
   // step. Throws Error for everything that went wrong on the device.
@@ -80,6 +85,9 @@ struct RunnerOptions {
   spdlog::logger* log = nullptr;
 };
 RunnerOptions runner_options(const EngineOptions& options, const ModelConfig& config);
+
+// On CUDA, of a runner with these options.
+SamplingTables::Limits sampling_limits(const Decoder& decoder, const RunnerOptions& options);
 
 // What a runner with these options will hold on the device.
 int64_t runner_memory_bytes(const Decoder& decoder, const RunnerOptions& options);

@@ -31,6 +31,28 @@ SampleRow sample_row(const LogitRow& row) {
           .index = row.position + 1};
 }
 
+// The list has the tokens before the row's own, which may be not known yet: the device counts it.
+// `token_row`: of the part's rows.
+void add_adjustments(const LogitRow& row, int32_t index, int32_t token_row, RankStep::Part& part) {
+  Sequence& sequence = *row.sequence;
+  if (!row.choice || !sequence.adjustments) {
+    return;
+  }
+  const int64_t prompt_length = sequence.prompt_length();
+  sequence.adjustments->count(
+      {.tokens = std::span(sequence.tokens).first(static_cast<size_t>(row.position)),
+       .prompt_length = prompt_length});
+  const std::span<const LogitAdjustment> all = sequence.adjustments->all();
+  part.adjusted_rows.push_back({.row = index,
+                                .last = token_row,
+                                .first = static_cast<int32_t>(part.adjustments.size()),
+                                .count = static_cast<int32_t>(all.size()) + 1,
+                                .penalties = penalties_of(sequence.request().sampling),
+                                .generated = row.position >= prompt_length ? 1 : 0});
+  part.adjustments.insert(part.adjustments.end(), all.begin(), all.end());
+  part.adjustments.emplace_back();
+}
+
 }  // namespace
 
 void make_step_tables(std::span<const Scheduler::Chunk> chunks, std::span<const Choice> before,
@@ -74,10 +96,17 @@ void make_step_tables(std::span<const Scheduler::Chunk> chunks, std::span<const 
   }
 }
 
+bool has_prompt_log_probs(const LogitRow& row) {
+  const Sequence& sequence = *row.sequence;
+  return sequence.request().prompt_log_probs && sequence.sample == 0 &&
+         row.position + 1 < sequence.prompt_length();
+}
+
 void PlannedStep::set(const Scheduler::Plan& plan, std::span<const Choice> before,
                       SampledOn sampled_on) {
   step_.clear();
   host_rows_.clear();
+  log_prob_rows_.clear();
   step_.choices = plan.choices;
   std::span<const Scheduler::Chunk> chunks = plan.chunks;
   if (sampled_on == SampledOn::device) {
@@ -100,7 +129,8 @@ void PlannedStep::set_decode(std::span<const Scheduler::Chunk> chunks) {
   const int64_t bucket = token_bucket(part.tables.rows());
   part.samples.resize(static_cast<size_t>(bucket));
   for (size_t i = 0; i < logits_.size(); ++i) {
-    add_row(logits_[i], part.tables.logit_rows[i], SampledOn::device, part);
+    const int32_t row = part.tables.logit_rows[i];
+    add_row(logits_[i], row, row, SampledOn::device, part);
   }
   pad_decode_rows(part.tables, bucket);
 }
@@ -111,18 +141,34 @@ void PlannedStep::set_prefill(std::span<const Scheduler::Chunk> chunks,
   make_step_tables(chunks, before, part.tables, logits_);
   part.samples.resize(logits_.size());
   for (size_t i = 0; i < logits_.size(); ++i) {
-    add_row(logits_[i], static_cast<int64_t>(i), sampled_on, part);
+    add_row(logits_[i], static_cast<int64_t>(i), part.tables.logit_rows[i], sampled_on, part);
   }
 }
 
-// `index`: of the row of logits.
-void PlannedStep::add_row(const LogitRow& row, int64_t index, SampledOn sampled_on,
-                          RankStep::Part& part) {
+// `index`: of the row of logits; `token_row`: of the part's rows.
+void PlannedStep::add_row(const LogitRow& row, int64_t index, int32_t token_row,
+                          SampledOn sampled_on, RankStep::Part& part) {
   if (sampled_on == SampledOn::host || row.sequence->samples_on_host()) {
     part.host_rows.push_back(static_cast<int32_t>(index));
     host_rows_.push_back(row);
   } else {
     part.samples[static_cast<size_t>(index)] = sample_row(row);
+    add_adjustments(row, static_cast<int32_t>(index), token_row, part);
+    add_log_probs(row, static_cast<int32_t>(index), part);
+  }
+}
+
+void PlannedStep::add_log_probs(const LogitRow& row, int32_t index, RankStep::Part& part) {
+  Sequence& sequence = *row.sequence;
+  const Request& request = sequence.request();
+  if (request.log_probs && (row.choice || has_prompt_log_probs(row))) {
+    const int32_t token = row.choice ? static_cast<int32_t>(-1 - *row.choice)
+                                     : request.prompt[static_cast<size_t>(row.position) + 1];
+    part.log_prob_rows.push_back({.row = index, .token = token, .top = *request.log_probs});
+    log_prob_rows_.push_back(row);
+  }
+  if (row.position < sequence.prompt_length()) {
+    sequence.reported = row.position + 1;  // what is enqueued now comes once
   }
 }
 

@@ -24,10 +24,13 @@ struct LogitRow {
 void make_step_tables(std::span<const Scheduler::Chunk> chunks, std::span<const Choice> before,
                       StepTables& tables, std::vector<LogitRow>& logits);
 
+// Whether the row's logits are wanted for the log-probability of the prompt's next token.
+bool has_prompt_log_probs(const LogitRow& row);
+
 // Where tokens are chosen.
 enum class SampledOn : uint8_t {
   host,    // on the CPU device all of them
-  device,  // on CUDA those of sequences that do not need the host (Sequence::samples_on_host())
+  device,  // on CUDA all but those of sequences that need the host (Sequence::samples_on_host())
 };
 
 // A plan as ranks compute it, and what is known of its rows where the requests are.
@@ -39,15 +42,20 @@ class PlannedStep {
   const RankStep& step() const { return step_; }
   // Of the host_rows of both parts, decode first: in the order of StepRunner::next_logits().
   std::span<const LogitRow> host_rows() const { return host_rows_; }
+  // Of their log_prob_rows: in the order of StepRunner::log_probs().
+  std::span<const LogitRow> log_prob_rows() const { return log_prob_rows_; }
 
  private:
   void set_decode(std::span<const Scheduler::Chunk> chunks);
   void set_prefill(std::span<const Scheduler::Chunk> chunks, std::span<const Choice> before,
                    SampledOn sampled_on);
-  void add_row(const LogitRow& row, int64_t index, SampledOn sampled_on, RankStep::Part& part);
+  void add_row(const LogitRow& row, int64_t index, int32_t token_row, SampledOn sampled_on,
+               RankStep::Part& part);
+  void add_log_probs(const LogitRow& row, int32_t index, RankStep::Part& part);
 
   RankStep step_;
   std::vector<LogitRow> host_rows_;
+  std::vector<LogitRow> log_prob_rows_;
   std::vector<LogitRow> logits_;  // of a part
 };
 

@@ -2,12 +2,14 @@
 
 #include "kernels/activation_device.h"
 #include "kernels/add_device.h"
+#include "kernels/adjust_logits_device.h"
 #include "kernels/attention_device.h"
 #include "kernels/base/error.h"
 #include "kernels/embedding_device.h"
 #include "kernels/fill_random_device.h"
 #include "kernels/gemm_device.h"
 #include "kernels/kv_append_device.h"
+#include "kernels/log_probs_device.h"
 #include "kernels/norm_device.h"
 #include "kernels/rope_device.h"
 #include "kernels/sample_device.h"
@@ -35,6 +37,10 @@ void activate_gated_cuda(const Activation&, const Tensor&, const NeuronTally&, T
 }
 
 void add_cuda(const Tensor&, Tensor, ExecContext&, float) { fail_without_cuda("add"); }
+
+void adjust_logits_cuda(const Tensor&, const Tensor&, Tensor, int64_t, Tensor, ExecContext&) {
+  fail_without_cuda("adjust_logits");
+}
 
 void attention_cuda(const Tensor&, const KvLayer&, const PagedBatch&, const AttentionParams&,
                     Tensor, ExecContext&) {
@@ -68,6 +74,14 @@ void kv_append_cuda(const Tensor&, const Tensor&, const PagedBatch&, const KvLay
 
 void layer_norm_cuda(const Tensor&, const Tensor&, const NormParams&, const Tensor&, ExecContext&) {
   fail_without_cuda("layer_norm");
+}
+
+void log_probs_cuda(const Tensor&, const Tensor&, int64_t, const Tensor&, Tensor, ExecContext&) {
+  fail_without_cuda("log_probs");
+}
+
+void restore_logits_cuda(const Tensor&, const Tensor&, int64_t, Tensor, ExecContext&) {
+  fail_without_cuda("restore_logits");
 }
 
 void rms_norm_cuda(const Tensor&, const Tensor&, const NormParams&, const Tensor&, ExecContext&) {

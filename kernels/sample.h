@@ -8,8 +8,8 @@
 namespace sparsellm {
 
 // How a row of logits becomes a token; the fields mean what engine/sampler.h says, and have the
-// ranges that validate() requires there. Sampling that needs more than this (penalties, biases) is
-// done there, on the host.
+// ranges that validate() requires there. Penalties and biases come before
+// (kernels/adjust_logits.h).
 struct SampleRow {
   int32_t slot = -1;         // where in `tokens` the result goes; -1: the row is passed over
   float temperature = 0.0f;  // 0: greedy
@@ -24,13 +24,14 @@ struct SampleRow {
 };
 inline constexpr int64_t kSampleRowWords = sizeof(SampleRow) / sizeof(int32_t);
 
-inline constexpr int32_t kNoToken =
-    -1;  // for a row with a NaN or an infinity, or with every id banned
+// For a row with a NaN or an infinity, or with every id banned or forbidden.
+inline constexpr int32_t kNoToken = -1;
 
 inline constexpr int64_t kMaxSampleVocabulary = int64_t{1} << 22;  // sums of weights fit 64 bits
 
 // Chooses one token for each row; on CUDA only, where it enqueues one kernel and uses no workspace.
-//   logits  f32 [n, vocabulary], contiguous; vocabulary 1 to kMaxSampleVocabulary
+//   logits  f32 [n, vocabulary], contiguous; vocabulary 1 to kMaxSampleVocabulary. A token whose
+//           logit is the NaN kForbiddenLogit (kernels/adjust_logits.h) is never chosen.
 //   rows    i32 [n, kSampleRowWords]: n SampleRows, contiguous and 8-byte aligned; no slot twice
 //   banned  i32 [m], or empty: a short list; ids outside the vocabulary are passed over
 //   tokens  i32 [slots]: the row's token, or kNoToken; what is no row's slot stays as it is.

@@ -21,15 +21,26 @@ void StepTrace::mark(std::string_view group) {
   ++used_;
 }
 
+void StepTrace::stop() {
+  if (!end_) {
+    end_.emplace(*context_, CudaEvent::Timing::yes);
+  }
+  end_->record();
+}
+
 std::vector<std::pair<std::string, double>> StepTrace::seconds() const {
   std::vector<std::pair<std::string, double>> groups;
-  for (size_t i = 0; i + 1 < used_; ++i) {
+  if (!end_) {
+    return groups;  // no pass has come to its end
+  }
+  for (size_t i = 0; i < used_; ++i) {
     auto known = std::find_if(groups.begin(), groups.end(),
                               [&](const auto& group) { return group.first == groups_[i]; });
     if (known == groups.end()) {
       known = groups.insert(groups.end(), {groups_[i], 0.0});
     }
-    known->second += events_[i + 1].seconds_since(events_[i]);
+    const CudaEvent& next = i + 1 < used_ ? events_[i + 1] : *end_;
+    known->second += next.seconds_since(events_[i]);
   }
   return groups;
 }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -11,7 +12,8 @@
 namespace sparsellm {
 
 // Where the time of a pass on a CUDA device goes: events in its stream divide it into parts, and
-// each belongs to a group. Marks may be captured in a graph; every launch then measures anew.
+// each belongs to a group. All that comes before stop() may be captured in a graph; every launch,
+// with a stop() after it, then measures anew.
 class StepTrace {
  public:
   explicit StepTrace(const CudaContext& context) : context_(&context) {}
@@ -19,8 +21,9 @@ class StepTrace {
   void start(std::string_view group);  // forgets the pass before
   // What follows belongs to `group`.
   void mark(std::string_view group);
+  void stop();  // the end of the pass
 
-  // Seconds of each group in the latest pass, which is past its last mark.
+  // Seconds of each group in the latest pass, which is past its end.
   std::vector<std::pair<std::string, double>> seconds() const;
 
   const std::string& group() const { return groups_.at(used_ - 1); }
@@ -30,6 +33,7 @@ class StepTrace {
   std::vector<CudaEvent> events_;
   std::vector<std::string> groups_;  // of what follows an event
   size_t used_ = 0;                  // of both, by the latest pass
+  std::optional<CudaEvent> end_;
 };
 
 // Puts the ops of a scope into a group, if the context traces: "group" or "group, kind".

@@ -23,10 +23,13 @@ std::string checkpoint_name(const ::testing::TestParamInfo<std::filesystem::path
 // 8 requests, without a tokenizer.
 EngineOptions on_gpu();
 
-// Random prompts, greedy and sampled; some ask for log-probabilities. The same ones every time.
+// Random prompts, greedy and sampled, some with penalties, biases or log-probabilities, also of the
+// prompt. The same ones every time.
 std::vector<Request> requests_of(const Engine& engine, int64_t count);
 
 // The same tokens, reason to finish and log-probabilities, and no error.
 void expect_same(const Completion& got, const Completion& expected);
+// The same, but for log-probabilities of a host, which are near to a device's: of the same tokens.
+void expect_near_host(const Completion& on_device, const Completion& on_host);
 
 }  // namespace sparsellm::testing

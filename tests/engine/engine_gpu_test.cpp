@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <fstream>
+#include <limits>
 #include <optional>
 #include <random>
 #include <sstream>
@@ -26,6 +27,7 @@
 namespace sparsellm {
 namespace {
 
+using testing::expect_near_host;
 using testing::expect_same;
 using testing::GpuEngine;
 using testing::on_gpu;
@@ -189,14 +191,100 @@ TEST_P(GpuEngine, OneWaitAStep) {
   EngineOptions options = on_gpu();
   options.context_size = 140;
   Engine engine = Engine::load(GetParam(), options);
-  std::vector<Request> requests = requests_of(engine, 8);
-  for (Request& request : requests) {
-    request.log_probs.reset();
-  }
+  const std::vector<Request> requests = requests_of(engine, 10);  // of every kind
   engine.generate(requests);
   const EngineStats before = engine.stats();
   engine.generate(requests);
   EXPECT_EQ(engine.stats().waits - before.waits, engine.stats().steps - before.steps);
+}
+
+// Greedy and sampled, with each penalty, a bias and the log-probabilities of all tokens of a long
+// prompt, in chunks: what the host computes of the same logits. Together, with steps ahead and
+// without, as graphs and in buckets that differ, they get what each gets alone.
+TEST_P(GpuEngine, AdjustsLogitsAndTellsLogProbabilitiesAsTheHostDoes) {
+  EngineOptions options = on_gpu();
+  options.deterministic = true;
+  options.context_size = 320;
+  options.step_tokens = 150;
+  Engine engine = Engine::load(GetParam(), options);
+  std::mt19937 random(11);
+  const int64_t vocabulary = engine.config().vocab_size;
+  std::vector<Request> requests;
+  for (int kind = 0; kind < 24; ++kind) {
+    Request request;
+    const int64_t length = kind % 6 == 0 ? 280 : 1 + static_cast<int64_t>(random() % 40);
+    for (int64_t i = 0; i < length; ++i) {
+      request.prompt.push_back(static_cast<int32_t>(random() % static_cast<uint64_t>(vocabulary)));
+    }
+    request.max_tokens = kind == 6 ? 0 : 24;
+    request.seed = static_cast<uint64_t>(kind);
+    request.ignore_eos = kind % 2 == 0;
+    SamplingParams& sampling = request.sampling;
+    sampling.temperature = kind % 3 == 0 ? 0.0f : 0.8f;
+    sampling.top_k = kind % 5 == 0 ? 30 : 0;
+    sampling.repetition_penalty = kind % 4 == 1 ? 1.3f : 1.0f;
+    sampling.frequency_penalty = kind % 4 == 2 ? 0.8f : 0.0f;
+    sampling.presence_penalty = kind % 4 == 3 ? -0.6f : 0.0f;
+    for (int64_t bias = 0; bias < kind % 8; ++bias) {
+      sampling.logit_bias.push_back({.token = static_cast<int32_t>((vocabulary - 1) * bias / 8),
+                                     .bias = bias == 3 ? -std::numeric_limits<float>::infinity()
+                                                       : static_cast<float>(bias) - 2.5f});
+    }
+    request.log_probs = kind % 7 == 6 ? 21 : kind * 20 / 23;  // 21: the host's
+    request.prompt_log_probs = kind % 3 == 0;
+    requests.push_back(std::move(request));
+  }
+  const auto listener = [](int64_t, std::span<const float>) {};
+  std::vector<Completion> alone;
+  for (Request request : requests) {
+    alone.push_back(engine.generate({request}).front());
+    request.on_logits = listener;
+    expect_near_host(alone.back(), engine.generate({request}).front());
+  }
+  for (const int steps_ahead : {0, 1}) {
+    for (const int64_t max_requests : {5, 24}) {
+      options.steps_ahead = steps_ahead;
+      options.max_requests = max_requests;
+      options.warm_up = max_requests == 24;
+      Engine crowded = Engine::load(GetParam(), options);
+      const std::vector<Completion> together = crowded.generate(requests);
+      for (size_t i = 0; i < requests.size(); ++i) {
+        SCOPED_TRACE(i);
+        expect_same(together[i], alone[i]);
+      }
+    }
+  }
+}
+
+// Without --deterministic, too, each token is the one that its own logits give: with the
+// log-probabilities of the step it was chosen in.
+TEST_P(GpuEngine, LogProbabilitiesAreThoseOfTheChosenTokens) {
+  EngineOptions options = on_gpu();
+  options.context_size = 140;
+  Engine engine = Engine::load(GetParam(), options);
+  std::vector<Request> requests = requests_of(engine, 8);
+  for (Request& request : requests) {
+    request.sampling = {.temperature = 0.0f};
+    request.log_probs = 20;
+    request.ignore_eos = false;
+  }
+  for (const Completion& completion : engine.generate(requests)) {
+    EXPECT_EQ(completion.error, "");
+    ASSERT_EQ(completion.log_probs.size(), completion.tokens.size());
+    for (size_t i = 0; i < completion.tokens.size(); ++i) {
+      const TokenLogProbs& one = completion.log_probs[i];
+      EXPECT_EQ(one.token.token, completion.tokens[i]);
+      ASSERT_EQ(one.top.size(), 20u);
+      EXPECT_EQ(one.top[0].token, completion.tokens[i]);
+      EXPECT_EQ(one.top[0].log_prob, one.token.log_prob);
+      double total = 0.0;
+      for (size_t place = 0; place < one.top.size(); ++place) {
+        total += std::exp(one.top[place].log_prob);
+        EXPECT_TRUE(place == 0 || one.top[place].log_prob <= one.top[place - 1].log_prob);
+      }
+      EXPECT_LE(total, 1.0 + 1e-5);
+    }
+  }
 }
 
 TEST_P(GpuEngine, OutOfMemoryIsALine) {

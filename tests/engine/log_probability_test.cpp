@@ -8,8 +8,10 @@
 #include <limits>
 #include <random>
 #include <string>
+#include <tuple>
 #include <vector>
 
+#include "kernels/log_probs.h"
 #include "tests/testing/reference.h"
 #include "tests/testing/throws_error.h"
 
@@ -120,6 +122,25 @@ TEST(TokenLogProbs, MatchDoublePrecision) {
           EXPECT_NEAR(result.top[i].log_prob, reference(logits, ranked[i]), 4e-6);
         }
       }
+    }
+  }
+}
+
+TEST(TokenLogProbs, ThatADeviceHasTold) {
+  LogProbs told{.finite = 1, .token = 7, .log_prob = -0.5f};
+  for (int32_t i = 0; i < kMaxDeviceLogProbs; ++i) {
+    told.top_tokens[i] = 100 + i;
+    told.top_log_probs[i] = -1.0f - static_cast<float>(i);
+  }
+  for (const auto& [top, vocabulary, count] :
+       {std::tuple<int32_t, int64_t, size_t>{0, 50, 0}, {3, 50, 3}, {20, 50, 20}, {20, 8, 8}}) {
+    const TokenLogProbs result = token_log_probs(told, top, vocabulary);
+    EXPECT_EQ(result.token.token, 7);
+    EXPECT_EQ(result.token.log_prob, -0.5f);
+    ASSERT_EQ(result.top.size(), count);
+    for (size_t i = 0; i < count; ++i) {
+      EXPECT_EQ(result.top[i].token, 100 + static_cast<int32_t>(i));
+      EXPECT_EQ(result.top[i].log_prob, -1.0f - static_cast<float>(i));
     }
   }
 }

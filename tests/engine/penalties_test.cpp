@@ -97,6 +97,54 @@ TEST(Penalties, TokensOutsideTheVocabularyArePassedOver) {
   }
 }
 
+// In pieces or at once; the tokens of the prompt only where repetitions are penalised.
+TEST(LogitAdjustments, AreKeptUpAsASequenceGrows) {
+  const std::vector<int32_t> tokens{4, 5, 4, 6, 4, 6, 9, 100, -1};
+  using List = std::vector<LogitAdjustment>;
+  struct Case {
+    SamplingParams params;
+    List expected;
+  };
+  const Case cases[] = {
+      {penalties(1, 0, 0), {}},
+      {penalties(1, 0, 0, {{6, 2.0f}, {4, -1.0f}, {10, 3.0f}}),
+       {{.token = 6, .bias = 2.0f}, {.token = 4, .bias = -1.0f}}},
+      {penalties(1.5f, 0, 0),
+       {{.token = 4, .count = 1},
+        {.token = 5, .count = 0},
+        {.token = 6, .count = 2},
+        {.token = 9, .count = 1}}},
+      {penalties(1, 0.5f, 0),
+       {{.token = 6, .count = 2}, {.token = 4, .count = 1}, {.token = 9, .count = 1}}},
+      {penalties(1, 0, 0.5f, {{9, 1.0f}, {3, 2.0f}}),
+       {{.token = 9, .count = 1, .bias = 1.0f},
+        {.token = 3, .bias = 2.0f},
+        {.token = 6, .count = 2},
+        {.token = 4, .count = 1}}},
+  };
+  for (const Case& c : cases) {
+    for (const size_t step : {size_t{1}, size_t{2}, tokens.size()}) {
+      LogitAdjustments adjustments(c.params, 10);
+      EXPECT_TRUE(adjustments.all().empty());
+      for (size_t length = 0; length <= tokens.size(); length += step) {
+        adjustments.count({.tokens = std::span(tokens).first(length), .prompt_length = 3});
+      }
+      adjustments.count({.tokens = tokens, .prompt_length = 3});
+      EXPECT_EQ(List(adjustments.all().begin(), adjustments.all().end()), c.expected);
+      EXPECT_LE(std::ssize(adjustments.all()),
+                LogitAdjustments::most(c.params, 3, std::ssize(tokens)));
+    }
+  }
+}
+
+TEST(LogitAdjustments, TheMostThatThereCanBe) {
+  EXPECT_EQ(LogitAdjustments::most(penalties(1, 0, 0), 10, 30), 0);
+  EXPECT_EQ(LogitAdjustments::most(penalties(1, 0, 0, {{1, 2.0f}, {3, 4.0f}}), 10, 30), 2);
+  EXPECT_EQ(LogitAdjustments::most(penalties(1.1f, 0, 0, {{1, 2.0f}}), 10, 30), 31);
+  EXPECT_EQ(LogitAdjustments::most(penalties(1, 0.5f, 0, {{1, 2.0f}}), 10, 30), 21);
+  EXPECT_EQ(LogitAdjustments::most(penalties(1, 0, -1), 10, 30), 20);
+}
+
 TEST(Penalties, SayWhetherTheyAdjust) {
   const std::vector<int32_t> tokens{0, 1};
   const TokenHistory none;

@@ -32,6 +32,7 @@ namespace sparsellm {
 namespace {
 
 namespace fs = std::filesystem;
+using testing::expect_near_host;
 using testing::expect_same;
 using testing::on_gpu;
 using testing::requests_of;
@@ -103,6 +104,19 @@ TEST_P(TwoGpus, ResultsDependOnTheRequestAlone) {
   const std::vector<Completion> found = again.generate(requests);
   for (size_t i = 0; i < requests.size(); ++i) {
     expect_same(found[i], expected[i]);
+  }
+}
+
+// Both ranks adjust and sample the same (else the engine ends), and what they choose is what the
+// host of rank 0 chooses of the same logits.
+TEST_P(TwoGpus, HostAndDevicesSampleTheSame) {
+  EngineOptions options = on_two_gpus();
+  options.deterministic = true;
+  Engine engine = Engine::load(GetParam(), options);
+  for (Request request : requests_of(engine, 12)) {
+    const Completion on_devices = engine.generate({request}).front();
+    request.on_logits = [](int64_t, std::span<const float>) {};
+    expect_near_host(on_devices, engine.generate({request}).front());
   }
 }
 

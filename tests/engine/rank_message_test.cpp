@@ -118,7 +118,7 @@ TEST(RankMessage, EveryDamagedByte) {
 // Sizes that would take all memory are seen before memory is allocated.
 TEST(RankMessage, HugeSizesAreRefused) {
   RankMessage message;
-  for (size_t at = 17; at < 17 + 24; at += 4) {  // of the decode part
+  for (size_t at = 17; at < 17 + 32; at += 4) {  // of the decode part
     Bytes bytes = bytes_of(device_step());
     for (size_t i = 0; i < 4; ++i) {
       bytes[at + i] = std::byte{0xff};
@@ -173,6 +173,44 @@ TEST(RankMessage, WhatARankDoesNotHaveIsRefused) {
       {"the top_k -1", [](RankStep& s) { s.prefill.samples[0].top_k = -1; }},
       {"the use of banned ids 2", [](RankStep& s) { s.prefill.samples[0].use_banned = 2; }},
       {"the index of a token -1", [](RankStep& s) { s.prefill.samples[0].index = -1; }},
+      {"the adjusted row 3", [](RankStep& s) { s.prefill.adjusted_rows[0].row = 3; }},
+      {"the adjusted row 0, which is not in [1, 3]",
+       [](RankStep& s) { s.decode.adjusted_rows[1].row = 0; }},
+      {"the place of an adjusted row's token -1",
+       [](RankStep& s) { s.prefill.adjusted_rows[0].row = 0; }},
+      {"the place of the latest token 7", [](RankStep& s) { s.prefill.adjusted_rows[0].last = 7; }},
+      {"the place of the latest token -1",
+       [](RankStep& s) { s.prefill.adjusted_rows[0].last = -1; }},
+      {"the first of a row's adjustments 2",
+       [](RankStep& s) { s.decode.adjusted_rows[1].first = 2; }},
+      {"a number of a row's adjustments 3, which is not in [1, 2]",
+       [](RankStep& s) { s.prefill.adjusted_rows[0].count = 3; }},
+      {"a number of a row's adjustments 0",
+       [](RankStep& s) { s.prefill.adjusted_rows[0].count = 0; }},
+      {"a number of a row's adjustments 52, which is not in [1, 51]",
+       [](RankStep& s) {
+         s.prefill.adjustments.resize(52);
+         s.prefill.adjusted_rows[0].count = 52;
+       }},
+      {"the token of a row's last adjustment 5",
+       [](RankStep& s) { s.prefill.adjustments[1].token = 5; }},
+      {"a number of adjustments 3, which is not in [2, 2]",
+       [](RankStep& s) { s.prefill.adjustments.emplace_back(); }},
+      {"whether the latest token is generated 2",
+       [](RankStep& s) { s.prefill.adjusted_rows[0].generated = 2; }},
+      {"a step has the penalties 0, 0.25 and 0",
+       [](RankStep& s) { s.prefill.adjusted_rows[0].penalties.repetition = 0.0f; }},
+      {"a step has the penalties 1, nan and 0",
+       [](RankStep& s) { s.prefill.adjusted_rows[0].penalties.frequency = kNan; }},
+      {"a step has the penalties 1, 0.25 and inf",
+       [](RankStep& s) {
+         s.prefill.adjusted_rows[0].penalties.presence = std::numeric_limits<float>::infinity();
+       }},
+      {"the adjusted token 50", [](RankStep& s) { s.prefill.adjustments[0].token = 50; }},
+      {"how often a token was seen -2", [](RankStep& s) { s.prefill.adjustments[0].count = -2; }},
+      {"a step has the bias nan", [](RankStep& s) { s.prefill.adjustments[0].bias = kNan; }},
+      {"a step has the bias inf",
+       [](RankStep& s) { s.prefill.adjustments[0].bias = std::numeric_limits<float>::infinity(); }},
       {"a step has padding among rows that are not decode rows",
        [](RankStep& s) {
          s.prefill.tables = {.token_ids = {0},
@@ -182,6 +220,8 @@ TEST(RankMessage, WhatARankDoesNotHaveIsRefused) {
                              .page_table = {},
                              .logit_rows = {}};
          s.prefill.samples.clear();
+         s.prefill.adjusted_rows.clear();
+         s.prefill.adjustments.clear();
        }},
       {"a padded number of decode rows 3",
        [](RankStep& s) {

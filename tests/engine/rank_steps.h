@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <vector>
 
 #include "engine/rank_message.h"
@@ -25,6 +26,19 @@ inline RankStep device_step() {
   step.decode.samples.resize(4);
   step.decode.samples[0] = {.slot = 3, .temperature = 0.5f, .top_k = 4, .seed = 11, .index = 5};
   step.decode.samples[1] = {.slot = 1, .top_p = 0.25f, .min_p = 0.5f, .use_banned = 1, .index = 18};
+  step.decode.adjusted_rows = {
+      {.row = 0, .last = 0, .first = 0, .count = 3, .penalties = {.repetition = 1.5f}},
+      {.row = 1,
+       .last = 1,
+       .first = 3,
+       .count = 1,
+       .penalties = {.presence = -0.5f},
+       .generated = 1}};
+  step.decode.adjustments = {{.token = 7, .count = 0},
+                             {.token = 49, .bias = -std::numeric_limits<float>::infinity()},
+                             {},
+                             {}};
+  step.decode.log_prob_rows = {{.row = 1, .token = -2, .top = 3}};
   step.decode.host_rows = {2};
   step.prefill.tables = {.token_ids = {1, 2, 3, 4, 49, 0, 7},
                          .positions = {0, 1, 2, 30, 31, 32, 33},
@@ -37,6 +51,14 @@ inline RankStep device_step() {
   step.prefill.samples.resize(3);
   step.prefill.samples[1] = {.slot = 0, .index = 3};
   step.prefill.samples[2] = {.slot = 4, .temperature = 2.0f, .seed = ~uint64_t{0}, .index = 34};
+  step.prefill.adjusted_rows = {{.row = 2,
+                                 .last = 6,
+                                 .first = 0,
+                                 .count = 2,
+                                 .penalties = {.frequency = 0.25f},
+                                 .generated = 1}};
+  step.prefill.adjustments = {{.token = 3, .count = 4, .bias = 2.5f}, {}};
+  step.prefill.log_prob_rows = {{.row = 0, .token = 11, .top = 20}, {.row = 2, .token = -5}};
   step.prefill.host_rows = {0};
   return step;
 }
@@ -55,13 +77,19 @@ inline RankStep host_step() {
   RankStep step = device_step();
   step.decode.clear();
   step.prefill.samples.assign(3, SampleRow{});
+  step.prefill.adjusted_rows.clear();
+  step.prefill.adjustments.clear();
+  step.prefill.log_prob_rows.clear();
   step.prefill.host_rows = {0, 1, 2};
   return step;
 }
 
+// As other ranks than the first get it.
 inline RankStep without_host_rows(RankStep step) {
-  step.decode.host_rows.clear();
-  step.prefill.host_rows.clear();
+  for (RankStep::Part* part : {&step.decode, &step.prefill}) {
+    part->host_rows.clear();
+    part->log_prob_rows.clear();
+  }
   return step;
 }
 

@@ -168,6 +168,7 @@ void soak(const SoakOptions& how) {
   options.step_tokens = 96;
   options.context_size = 256;
   options.deterministic = true;
+  options.wrap_runner = how.wrap_runner;
   Engine large = Engine::load(data("models/fable-llama-relu-8m"), options);
   const std::vector<Traffic> traffic = random_traffic(large, how.requests);
   const HeardBySample alone = serve(large, traffic, /*alone=*/true);

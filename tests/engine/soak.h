@@ -1,5 +1,9 @@
 #pragma once
 
+#include <functional>
+#include <memory>
+
+#include "engine/step_runner.h"
 #include "kernels/base/device.h"
 #include "tests/testing/sanitized.h"
 
@@ -9,6 +13,8 @@ struct SoakOptions {
   Device device = {};
   int ranks = 1;
   int requests = kSanitized ? 20 : 200;
+  // EngineOptions::wrap_runner
+  std::function<std::unique_ptr<StepRunner>(std::unique_ptr<StepRunner>)> wrap_runner = {};
 };
 
 // Many requests of every kind come, wait, are cut off and go, with too little memory for all, on an

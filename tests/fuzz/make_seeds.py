@@ -377,31 +377,46 @@ def prune_plan_seeds():
         yield f"plan-{i}", dump(plan).encode()
 
 
-# A part of a step: tables of requests with these positions, each with a page of its own.
-def step_part(requests, logit_rows, samples, generated=0, padding=0):
+# A part of a step: tables of requests with these positions, each with a page of its own. Of
+# `adjusted`, each has the row of logits, that of the latest token, and adjustments.
+def step_part(requests, logit_rows, samples, generated=0, padding=0, adjusted=()):
     rows = [position for positions in requests for position in positions] + [-1] * padding
     ends = [sum(len(positions) for positions in requests[:i]) for i in range(len(requests) + 1)]
     ends += [ends[-1] + 1 + i for i in range(padding)]
     lengths = [positions[-1] + 1 for positions in requests] + [0] * padding
     stride = 1 if requests else 0
-    sizes = (len(rows), len(lengths), stride, len(logit_rows), len(samples), generated)
+    lists = [[*entries, (-1, -1, 0.0)] for _, _, entries in adjusted]
+    entries = [entry for entries in lists for entry in entries]
+    sizes = (len(rows), len(lengths), stride, len(logit_rows), len(samples), generated,
+             len(adjusted), len(entries))
     pages = list(range(len(requests))) + [-1] * padding
     tables = [1] * len(rows) + rows + ends + lengths + pages + logit_rows
     sample = "<ififfiQq"
-    return struct.pack(f"<6I{len(tables)}i", *sizes, *tables) + b"".join(
-        struct.pack(sample, slot, 0.5, 3, 0.75, 0.25, 1, 7, 2) for slot in samples)
+    firsts = [sum(len(entries) for entries in lists[:i]) for i in range(len(lists))]
+    parts = [struct.pack(f"<8I{len(tables)}i", *sizes, *tables)]
+    parts += [struct.pack(sample, slot, 0.5, 3, 0.75, 0.25, 1, 7, 2) for slot in samples]
+    parts += [struct.pack("<4i3fi", row, last, first, len(entries), 1.25, 0.5, -0.5, 1)
+              for (row, last, _), first, entries in zip(adjusted, firsts, lists)]
+    parts += [struct.pack("<iif", *entry) for entry in entries]
+    return b"".join(parts)
 
 
 def rank_message_seeds():
     none = step_part([], [], [])
     decode = step_part([[4], [0], [9]], [0, 2], [0, -1, 1, -1], generated=4, padding=1)
     prompts = step_part([[3, 4], [0, 1, 2]], [1, 4], [3, 2], generated=2)
+    banned = (9, -1, -math.inf)
+    adjusted_decode = step_part([[4], [0], [9]], [0, 2], [0, -1, 1, -1], generated=4, padding=1,
+                                adjusted=[(0, 0, [(3, 2, 0.0), banned]), (2, 2, [])])
+    adjusted_prompts = step_part([[3, 4], [0, 1, 2]], [1, 4], [3, 2], generated=2,
+                                 adjusted=[(1, 4, [(3, 0, 1.5)])])
     unsampled = step_part([[3, 4], [0, 1, 2]], [0, 1, 4], [-1, -1, -1])
     launch = struct.pack("<Bqq", 1, 12, 4)
     yield "both", b"d" + launch + decode + prompts
     yield "decode", b"d" + launch + decode + none
     yield "prompts", b"d" + launch + none + prompts
     yield "host", b"h" + launch + none + unsampled
+    yield "adjusted", b"d" + launch + adjusted_decode + adjusted_prompts
     for name, kind in (("finish", 2), ("counts", 3), ("stop", 4)):
         yield name, b"d" + struct.pack("<Bq", kind, 12)
 

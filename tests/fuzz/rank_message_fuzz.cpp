@@ -35,6 +35,19 @@ void check_tables(const StepTables& tables, const RankLimits& limits) {
   }
 }
 
+void check_adjusted_rows(const RankStep::Part& part, const RankLimits& limits) {
+  for (const AdjustedRow& row : part.adjusted_rows) {
+    expect(row.row >= 0 && row.row < std::ssize(part.samples), "rows of logits that there are");
+    expect(row.last >= 0 && row.last < part.tables.rows(), "latest tokens that there are");
+    expect(row.first >= 0 && row.count >= 1 &&
+               int64_t{row.first} + row.count <= std::ssize(part.adjustments),
+           "adjustments that there are");
+  }
+  for (const LogitAdjustment& one : part.adjustments) {
+    expect(one.token < limits.vocabulary, "tokens that there are");
+  }
+}
+
 }  // namespace
 
 void fuzz_one(std::string_view input) {
@@ -50,6 +63,8 @@ void fuzz_one(std::string_view input) {
   } else {
     check_tables(message.launch.decode.tables, limits);
     check_tables(message.launch.prefill.tables, limits);
+    check_adjusted_rows(message.launch.decode, limits);
+    check_adjusted_rows(message.launch.prefill, limits);
     write_launch(message.step, message.launch, again);
   }
   expect(std::ranges::equal(again, bytes), "a message that is written as it was read");

@@ -10,12 +10,6 @@ namespace {
 
 constexpr float kMax = std::numeric_limits<float>::max();
 
-GuardedTensor upload(DType dtype, std::initializer_list<int64_t> sizes, const void* values) {
-  GuardedTensor tensor(dtype, sizes, Layout::contiguous, kGpu);
-  copy_bytes(kGpu, tensor.view().raw(), {}, values, tensor.view().bytes());
-  return tensor;
-}
-
 float normal(Random& random) {  // roughly
   double sum = 0.0;
   for (int i = 0; i < 6; ++i) {
@@ -42,6 +36,13 @@ const Sample::Shape Sample::kShapes[] = {
     {"some largest", [](Random& r, int64_t id) { return id % 5 == 1 ? kMax : normal(r); }},
     {"both", [](Random& r, int64_t) { return r.below(2) == 0 ? -kMax : kMax; }},
 };
+
+GuardedTensor Sample::upload(DType dtype, std::initializer_list<int64_t> sizes,
+                             const void* values) {
+  GuardedTensor tensor(dtype, sizes, Layout::contiguous, kGpu);
+  copy_bytes(kGpu, tensor.view().raw(), {}, values, tensor.view().bytes());
+  return tensor;
+}
 
 std::vector<float> Sample::random_logits(const Shape& shape, int64_t rows, int64_t vocabulary,
                                          Random& random) {

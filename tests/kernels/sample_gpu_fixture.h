@@ -32,6 +32,8 @@ class Sample : public GpuTest {
   static int32_t token_of_the_engine(std::span<const float> logits, const SampleRow& row,
                                      std::span<const int32_t> banned);
 
+  static GuardedTensor upload(DType dtype, std::initializer_list<int64_t> sizes,
+                              const void* values);
   static std::vector<int32_t> download(const Tensor& x);
 
   // The tokens of all slots.

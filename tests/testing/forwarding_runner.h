@@ -21,6 +21,7 @@ class ForwardingRunner : public StepRunner {
   std::optional<Tensor> next_logits() override { return runner_->next_logits(); }
   void give_up() noexcept override { runner_->give_up(); }
   std::span<const int32_t> finish(int number) override { return runner_->finish(number); }
+  std::span<const LogProbs> log_probs() const override { return runner_->log_probs(); }
   void warm_up(const KvCache& kv) override { runner_->warm_up(kv); }
   bool samples() const override { return runner_->samples(); }
   ExecContext& exec() override { return runner_->exec(); }

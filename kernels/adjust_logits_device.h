@@ -1,0 +1,13 @@
+#pragma once
+
+#include "kernels/adjust_logits.h"
+
+namespace sparsellm {
+
+// The implementations of what is in kernels/adjust_logits.h, which has checked the arguments.
+void adjust_logits_cuda(const Tensor& rows, const Tensor& tokens, Tensor adjustments,
+                        int64_t first_row, Tensor logits, ExecContext& ctx);
+void restore_logits_cuda(const Tensor& rows, const Tensor& adjustments, int64_t first_row,
+                         Tensor logits, ExecContext& ctx);
+
+}  // namespace sparsellm

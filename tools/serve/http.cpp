@@ -32,6 +32,17 @@ constexpr std::array kStatusTexts{
     StatusText{505, "HTTP Version Not Supported"},
 };
 
+int64_t count(const HttpHead& head, std::string_view name) {
+  return std::count_if(head.headers.begin(), head.headers.end(), [name](const HttpHeader& header) {
+    return equal_without_case(header.name, name);
+  });
+}
+
+bool is_number(std::string_view text) {
+  return !text.empty() &&
+         std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
+}
+
 }  // namespace
 
 std::string_view HttpHead::path() const {
@@ -43,6 +54,29 @@ std::string_view HttpHead::header(std::string_view name) const {
     return equal_without_case(h.name, name);
   });
   return found == headers.end() ? std::string_view() : std::string_view(found->value);
+}
+
+std::string_view ambiguity(const HttpHead& head) {
+  const int64_t hosts = count(head, "Host");
+  if (hosts > 1 || (hosts == 0 && head.version >= 11)) {
+    return "a request has one Host";
+  }
+  const int64_t lengths = count(head, "Content-Length");
+  if (lengths > 1 || (lengths == 1 && !is_number(head.header("Content-Length")))) {
+    return "Content-Length is not one number";
+  }
+  const int64_t encodings = count(head, "Transfer-Encoding");
+  if (encodings == 0) {
+    return {};
+  }
+  if (lengths > 0) {
+    return "there are Content-Length and Transfer-Encoding";
+  }
+  if (encodings > 1 || head.version < 11 ||
+      !equal_without_case(head.header("Transfer-Encoding"), "chunked")) {
+    return "Transfer-Encoding is not chunked";
+  }
+  return {};
 }
 
 bool equal_without_case(std::string_view a, std::string_view b) {

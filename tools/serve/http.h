@@ -18,6 +18,7 @@ struct HttpHead {
   std::string method;
   std::string target;  // with the query
   std::vector<HttpHeader> headers;
+  int version = 11;  // 10: HTTP/1.0
 
   std::string_view path() const;  // without the query
   // The value of the first header of this name in any case; empty without one.
@@ -32,13 +33,15 @@ struct HttpResponse {
 };
 
 // A request and its answer, which is either respond() or begin_stream(), write() as often as
-// needed, and end(). All of it on the server's thread. What is written to a client that has left is
-// dropped.
+// needed, and end(). All of it on the server's thread; it may be dropped on any, and after the
+// server. What is written to a client that has left, or after the answer's end, is dropped.
 class HttpExchange {
  public:
   virtual ~HttpExchange() = default;
 
   const HttpHead& head() const { return head_; }
+  // Until the answer begins. It counts in HttpServerOptions::max_bodies so long, also if it was
+  // moved out, or else until the exchange is dropped.
   std::string& body() { return body_; }
 
   virtual void respond(HttpResponse response) = 0;
@@ -58,6 +61,10 @@ class HttpExchange {
   std::string body_;
   bool gone_ = false;
 };
+
+// Why two readers of this header may see two different requests (RFC 9112, section 11.2); empty if
+// they may not.
+std::string_view ambiguity(const HttpHead& head);
 
 bool equal_without_case(std::string_view a, std::string_view b);  // of ASCII
 std::string_view status_text(int status);                         // "Not Found"

@@ -598,6 +598,36 @@ def kernel_cache_seeds():
         yield name, b"SpKernel" + struct.pack("<II", 1, crc32c(rest)) + rest
 
 
+def http_connection_seeds():
+    def request(method, path, headers="", body=b"", version="1.1"):
+        return f"{method} {path} HTTP/{version}\r\nHost: a\r\n{headers}\r\n".encode() + body
+
+    length = "Content-Length: 4\r\n"
+    chunked = "Transfer-Encoding: chunked\r\n"
+    expect = length + "Expect: 100-continue\r\n"
+    chunks = b"3;a=\"b\"\r\nabc\r\n1\r\nd\r\n0\r\nX: y\r\n\r\n"
+    get, post = request("GET", "/"), request("POST", "/", length, b"body")
+    later = request("POST", "/later", length, b"body")
+    yield "get", get
+    yield "head", request("HEAD", "/") + request("HEAD", "/no", length)
+    yield "pipelined", get + post + later + get + b"\xffa"
+    yield "chunked", request("POST", "/stream", chunked, chunks) + get
+    yield "split", b"\xff ".join(bytes([byte]) for byte in request("POST", "/", chunked, chunks))
+    yield "old", request("POST", "/stream", length, b"body", "1.0")
+    yield "kept", request("GET", "/", "Connection: keep-alive\r\n", version="1.0") + get
+    yield "expect", request("POST", "/", expect) + b"\xff body" + request("POST", "/no", expect)
+    yield "stream", later + b"\xffb\xffb\xffe" + get
+    yield "half", later + later + b"\xffh\xffb\xffe\xffa"
+    yield "gone", later + b"\xffb\xffg"
+    yield "drained", later + post[:-1] + b"\xffd\xffay" + get
+    yield "refused", later + b"\xffa" + post[:-1] + b"\xffd\xffr"
+    yield "throws", request("GET", "/throws") + get
+    yield "thrown", request("POST", "/thrown", length) + b"body"
+    yield "large", request("POST", "/", "Content-Length: 9999\r\n")
+    yield "ambiguous", request("POST", "/", length + length, b"body")
+    yield "other", b"PRI * HTTP/2.0\r\n\r\n"
+
+
 TARGETS = {
     "bitmask_weight": bitmask_weight_seeds,
     "comm_message": comm_message_seeds,
@@ -606,6 +636,7 @@ TARGETS = {
     "cost_model": cost_model_seeds,
     "format_rules": format_rules_seeds,
     "general_sparse_text": general_sparse_text_seeds,
+    "http_connection": http_connection_seeds,
     "kernel_cache": kernel_cache_seeds,
     "matrix_list": matrix_list_seeds,
     "matrix_market": matrix_market_seeds,

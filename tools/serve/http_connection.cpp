@@ -7,7 +7,6 @@
 #include <boost/asio/awaitable.hpp>
 #include <boost/asio/buffer.hpp>
 #include <boost/asio/co_spawn.hpp>
-#include <boost/asio/detached.hpp>
 #include <boost/asio/redirect_error.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/use_awaitable.hpp>
@@ -62,7 +61,7 @@ struct Service {
     try {
       return handlers.check(head);
     } catch (...) {
-      report_failure();
+      report();
       return failure();
     }
   }
@@ -78,19 +77,19 @@ struct Service {
       }
       return response;
     } catch (...) {
-      report_failure();
+      report();
       return {.status = status, .content_type = "", .body = "", .headers = {}};
     }
   }
   HttpResponse failure() const { return error(500, "the request could not be answered"); }
 
-  void report_failure() const noexcept {
+  void report(const std::exception_ptr& failure = std::current_exception()) const noexcept {
     if (!handlers.failed) {
       return;
     }
     try {
       try {
-        throw;
+        std::rethrow_exception(failure);
       } catch (const std::exception& error) {
         handlers.failed(error.what());
       } catch (...) {
@@ -189,25 +188,25 @@ class Connection : public std::enable_shared_from_this<Connection> {
   Connection(const Connection&) = delete;
   Connection& operator=(const Connection&) = delete;
 
-  static awaitable<void> serve(std::shared_ptr<Connection> connection) {
-    try {
-      while (co_await connection->serve_request()) {
-      }
-    } catch (...) {  // such as want of memory
-      connection->service_.report_failure();
+  // Until one of both closes the connection; then ended(), whose caller holds it so long.
+  awaitable<void> serve() {
+    // Not in the condition of the loop: GCC 12 misplaces what a coroutine without variables awaits.
+    bool goes_on = true;
+    while (goes_on) {
+      goes_on = co_await serve_request();
     }
-    connection->abandon();
+  }
+  awaitable<void> turn_away() {
+    HttpResponse response = service_.error(503, "too many connections");
+    co_await refuse(std::move(response), false);
+  }
+  void ended(const std::exception_ptr& failure) {
+    if (failure) {  // such as want of memory
+      service_.report(failure);
+    }
+    abandon();
   }
 
-  static awaitable<void> turn_away(std::shared_ptr<Connection> connection) {
-    const Service& service = connection->service_;
-    try {
-      co_await connection->refuse(service.error(503, "too many connections"), false);
-    } catch (...) {
-      service.report_failure();
-    }
-    connection->abandon();
-  }
   void count_as_turned_away() {
     turned_away_ = true;
     ++service_.turned_away;
@@ -237,7 +236,10 @@ class Connection : public std::enable_shared_from_this<Connection> {
     }
   }
 
-  bool sending() const { return writing_ || phase_ == Phase::refusing; }
+  bool sending() const {
+    return writing_ || phase_ == Phase::refusing ||
+           (phase_ == Phase::reading && service_.refusal);  // about to be answered
+  }
 
   // Of the exchange: an answer's first text, further parts of a stream, anything else.
   void send_head(std::string_view text) {
@@ -395,7 +397,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
     try {
       service_.handlers.handle(exchange);
     } catch (...) {
-      service_.report_failure();
+      service_.report();
       exchange->close_after();
       if (!exchange->answered()) {
         exchange->respond(service_.failure());
@@ -580,7 +582,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
     try {
       exchange->leave();
     } catch (...) {
-      service_.report_failure();
+      service_.report();
     }
   }
 
@@ -697,14 +699,19 @@ HttpConnections::~HttpConnections() = default;
 
 void HttpConnections::add(Socket socket) {
   Service& service = state_->service;
+  const auto end_of = [](std::shared_ptr<Connection> connection) {
+    return [connection = std::move(connection)](std::exception_ptr failure) {
+      connection->ended(failure);
+    };
+  };
   const auto executor = socket.get_executor();
   if (size() < service.options.max_connections) {
     const auto connection = std::make_shared<Connection>(std::move(socket), service);
-    asio::co_spawn(executor, Connection::serve(connection), asio::detached);
+    asio::co_spawn(executor, connection->serve(), end_of(connection));
   } else if (service.turned_away < kMaxTurnedAway) {
     const auto connection = std::make_shared<Connection>(std::move(socket), service);
     connection->count_as_turned_away();
-    asio::co_spawn(executor, Connection::turn_away(connection), asio::detached);
+    asio::co_spawn(executor, connection->turn_away(), end_of(connection));
   }
 }
 
@@ -738,6 +745,6 @@ bool HttpConnections::sending() const {
                      [](const Connection* connection) { return connection->sending(); });
 }
 
-void HttpConnections::report_failure() const { state_->service.report_failure(); }
+void HttpConnections::report_failure() const { state_->service.report(); }
 
 }  // namespace sparsellm

@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "tools/serve/http.h"
@@ -86,8 +87,13 @@ class IncomingRequest {
     }
     boost::system::error_code error;
     const size_t taken = parser_.put(input.data(), error);
+    const std::string_view text(static_cast<const char*>(input.data().data()), taken);
+    const bool folded = text.find("\n ") != text.npos || text.find("\n\t") != text.npos;
     input.consume(taken);
     header_bytes_ += taken;
+    if (folded) {  // Beast joins the lines, and others do not
+      return HttpRefusal{.status = 400, .why = "a field of the header has several lines"};
+    }
     const bool incomplete = error == Error::need_more;
     if (header_bytes_ + (incomplete ? input.size() : 0) > kMaxHeader) {
       return refusal(Error::header_limit);

@@ -32,13 +32,13 @@ constexpr std::array kStatusTexts{
     StatusText{505, "HTTP Version Not Supported"},
 };
 
-int64_t count(const HttpHead& head, std::string_view name) {
+int64_t fields_named(const HttpHead& head, std::string_view name) {
   return std::count_if(head.headers.begin(), head.headers.end(), [name](const HttpHeader& header) {
     return equal_without_case(header.name, name);
   });
 }
 
-bool is_number(std::string_view text) {
+bool has_digits_alone(std::string_view text) {
   return !text.empty() &&
          std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
 }
@@ -57,15 +57,15 @@ std::string_view HttpHead::header(std::string_view name) const {
 }
 
 std::string_view ambiguity(const HttpHead& head) {
-  const int64_t hosts = count(head, "Host");
+  const int64_t hosts = fields_named(head, "Host");
   if (hosts > 1 || (hosts == 0 && head.version >= 11)) {
     return "a request has one Host";
   }
-  const int64_t lengths = count(head, "Content-Length");
-  if (lengths > 1 || (lengths == 1 && !is_number(head.header("Content-Length")))) {
+  const int64_t lengths = fields_named(head, "Content-Length");
+  if (lengths > 1 || (lengths == 1 && !has_digits_alone(head.header("Content-Length")))) {
     return "Content-Length is not one number";
   }
-  const int64_t encodings = count(head, "Transfer-Encoding");
+  const int64_t encodings = fields_named(head, "Transfer-Encoding");
   if (encodings == 0) {
     return {};
   }

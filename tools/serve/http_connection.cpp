@@ -3,20 +3,20 @@
 #include <poll.h>
 
 #include <algorithm>
-#include <array>
 #include <boost/asio/awaitable.hpp>
 #include <boost/asio/buffer.hpp>
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/redirect_error.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/use_awaitable.hpp>
-#include <charconv>
 #include <exception>
 #include <string>
 #include <unordered_set>
 #include <utility>
 #include <vector>
 
+#include "tools/serve/http_connection_exchange.h"
+#include "tools/serve/http_connection_handlers.h"
 #include "tools/serve/http_connection_request.h"
 
 namespace sparsellm {
@@ -40,148 +40,30 @@ constexpr int64_t kMaxTurnedAway = 64;
 // A deadline may be late by this: a timer for each connection would cost more.
 constexpr std::chrono::milliseconds kLook{500};
 
-// Every answer begins so.
-constexpr std::string_view kAnswerStart = "HTTP/1.1 ";
-constexpr std::string_view kConnectionClose = "Connection: close\r\n";
-
 class Connection;
 
 // What connections share.
 struct Service {
   const HttpServerOptions& options;
-  const HttpHandlers& handlers;
+  SafeHandlers handlers;
   std::shared_ptr<BodyMemory> bodies;
   std::unordered_set<Connection*> connections = {};
   int64_t turned_away = 0;  // of `connections`
   int64_t cut_off = 0;
   bool draining = false;
   std::optional<HttpRefusal> refusal = {};  // of all that is not read
-
-  std::optional<HttpResponse> check(const HttpHead& head) const {
-    try {
-      return handlers.check(head);
-    } catch (...) {
-      report();
-      return failure();
-    }
-  }
-
-  HttpResponse error(int status, std::string_view why) const {
-    try {
-      HttpResponse response = handlers.error(status, why);
-      const bool has_time = std::any_of(
-          response.headers.begin(), response.headers.end(),
-          [](const HttpHeader& header) { return equal_without_case(header.name, "Retry-After"); });
-      if (status == 503 && !has_time) {
-        response.headers.push_back({.name = "Retry-After", .value = "1"});
-      }
-      return response;
-    } catch (...) {
-      report();
-      return {.status = status, .content_type = "", .body = "", .headers = {}};
-    }
-  }
-  HttpResponse failure() const { return error(500, "the request could not be answered"); }
-
-  void report(const std::exception_ptr& failure = std::current_exception()) const noexcept {
-    if (!handlers.failed) {
-      return;
-    }
-    try {
-      try {
-        std::rethrow_exception(failure);
-      } catch (const std::exception& error) {
-        handlers.failed(error.what());
-      } catch (...) {
-        handlers.failed("an exception of no known type");
-      }
-    } catch (...) {  // NOLINT(bugprone-empty-catch): nobody is left to be told
-    }
-  }
-};
-
-std::string head_text(const HttpResponse& response, std::string_view framing,
-                      std::string_view connection) {
-  std::string text =
-      fmt::format("{}{} {}\r\n", kAnswerStart, response.status, status_text(response.status));
-  if (!response.content_type.empty()) {
-    text.append("Content-Type: ").append(response.content_type).append("\r\n");
-  }
-  for (const HttpHeader& header : response.headers) {
-    text.append(header.name).append(": ").append(header.value).append("\r\n");
-  }
-  return text.append(framing).append(connection).append("\r\n");
-}
-
-std::string whole_text(const HttpResponse& response, std::string_view connection, bool head_only) {
-  std::string framing;
-  if (response.status != 204) {
-    framing = fmt::format("Content-Length: {}\r\n", response.body.size());
-  }
-  std::string text = head_text(response, framing, connection);
-  return head_only ? text : text.append(response.body);
-}
-
-class Exchange final : public HttpExchange {
- public:
-  struct Traits {
-    bool keep_alive = true;
-    bool head_only = false;  // of HEAD
-  };
-
-  Exchange(std::weak_ptr<Connection> connection, HttpHead head, IncomingRequest& request,
-           Traits traits)
-      : connection_(std::move(connection)), traits_(traits), memory_(request.take_memory()) {
-    head_ = std::move(head);
-    body_ = request.take_body();
-  }
-
-  void respond(HttpResponse response) override;
-  void begin_stream(HttpResponse head) override;
-  void write(std::string_view text) override;
-  void end() override;
-  bool answered() const override { return begun_ || gone_; }
-
-  bool ended() const { return ended_; }
-  bool keeps_alive() const { return traits_.keep_alive; }
-  void close_after() { traits_.keep_alive = traits_.keep_alive && begun_; }
-
-  void leave() {
-    if (!std::exchange(gone_, true) && !ended_ && on_gone) {
-      std::exchange(on_gone, {})();
-    }
-  }
-
- private:
-  bool of_http_1_0() const { return head_.version < 11; }  // which knows no chunks
-  void begin() {
-    begun_ = true;
-    body_ = {};
-    memory_.resize(0);
-  }
-  std::string_view connection_header() const {
-    return !traits_.keep_alive ? kConnectionClose
-           : of_http_1_0()     ? "Connection: keep-alive\r\n"
-                               : "";
-  }
-
-  std::weak_ptr<Connection> connection_;
-  Traits traits_;
-  BodyShare memory_;
-  bool begun_ = false;
-  bool ended_ = false;
 };
 
 // A client. Its coroutine reads; answers are written when there is something to write, whatever the
 // coroutine waits for. While a request is answered a read is pending, which notices that the client
 // leaves.
-class Connection : public std::enable_shared_from_this<Connection> {
+class Connection final : public HttpOutput, public std::enable_shared_from_this<Connection> {
  public:
   Connection(Socket socket, Service& service)
       : socket_(std::move(socket)), pause_(socket_.get_executor()), service_(service) {
     service_.connections.insert(this);
   }
-  ~Connection() {
+  ~Connection() override {
     service_.connections.erase(this);
     service_.turned_away -= turned_away_ ? 1 : 0;
   }
@@ -197,12 +79,12 @@ class Connection : public std::enable_shared_from_this<Connection> {
     }
   }
   awaitable<void> turn_away() {
-    HttpResponse response = service_.error(503, "too many connections");
+    HttpResponse response = service_.handlers.error(503, "too many connections");
     co_await refuse(std::move(response), false);
   }
   void ended(const std::exception_ptr& failure) {
     if (failure) {  // such as want of memory
-      service_.report(failure);
+      service_.handlers.report(failure);
     }
     abandon();
   }
@@ -241,14 +123,13 @@ class Connection : public std::enable_shared_from_this<Connection> {
            (phase_ == Phase::reading && service_.refusal);  // about to be answered
   }
 
-  // Of the exchange: an answer's first text, further parts of a stream, anything else.
-  void send_head(std::string_view text) {
+  void send_head(std::string_view text) override {
     if (std::exchange(start_sent_, false)) {
       text.remove_prefix(kAnswerStart.size());
     }
     send(text);
   }
-  void send_part(std::string_view text) {
+  void send_part(std::string_view text) override {
     const int64_t most = service_.options.max_unsent;
     if (unsent_bytes() <= most) {
       large_part_ = 0;
@@ -261,7 +142,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
     }
     send(text);
   }
-  void send(std::string_view text) {
+  void send(std::string_view text) override {
     if (broken_ || text.empty()) {
       return;
     }
@@ -271,8 +152,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
     }
   }
 
-  // Of the exchange, after its last text.
-  void exchange_ended() {
+  void exchange_ended() override {
     if (!writing_) {
       wake();
     }
@@ -363,17 +243,17 @@ class Connection : public std::enable_shared_from_this<Connection> {
   std::optional<HttpResponse> check(IncomingRequest& request, const HttpHead& head) {
     if (const std::string_view why = ambiguity(head); !why.empty()) {
       reads_on_ = false;
-      return service_.error(400, why);
+      return service_.handlers.error(400, why);
     }
-    if (std::optional<HttpResponse> refusal = service_.check(head)) {
+    if (std::optional<HttpResponse> refusal = service_.handlers.check(head)) {
       return refusal;
     }
     const std::string_view expect = head.header("Expect");
     if (head.version >= 11 && !expect.empty() && !expects_continue(head)) {
-      return service_.error(417, "Expect is not 100-continue");
+      return service_.handlers.error(417, "Expect is not 100-continue");
     }
     if (!request.reserve()) {
-      return service_.error(503, "too many bodies wait");
+      return service_.handlers.error(503, "too many bodies wait");
     }
     return {};
   }
@@ -382,33 +262,30 @@ class Connection : public std::enable_shared_from_this<Connection> {
     return head.version >= 11 && equal_without_case(head.header("Expect"), "100-continue");
   }
 
-  std::shared_ptr<Exchange> begin_exchange(IncomingRequest& request, HttpHead head) {
+  std::shared_ptr<ConnectionExchange> begin_exchange(IncomingRequest& request, HttpHead head) {
     phase_ = Phase::answering;
     deadline_ = Clock::time_point::max();
     buffer_.shrink_to_fit();  // a body was read through it
-    const Exchange::Traits traits{
-        .keep_alive = request.keep_alive() && reads_on_ && !service_.draining,
-        .head_only = request.of_head()};
-    exchange_ = std::make_shared<Exchange>(weak_from_this(), std::move(head), request, traits);
+    ConnectionExchange::Request whole = request.take_whole(std::move(head));
+    whole.keep_alive = whole.keep_alive && reads_on_ && !service_.draining;
+    exchange_ = std::make_shared<ConnectionExchange>(weak_from_this(), std::move(whole));
     return exchange_;
   }
 
-  void handle(const std::shared_ptr<Exchange>& exchange) {
-    try {
-      service_.handlers.handle(exchange);
-    } catch (...) {
-      service_.report();
-      exchange->close_after();
-      if (!exchange->answered()) {
-        exchange->respond(service_.failure());
-      } else if (!exchange->ended()) {
-        abandon();
-      }
+  void handle(const std::shared_ptr<ConnectionExchange>& exchange) {
+    if (service_.handlers.handle(exchange)) {
+      return;
+    }
+    exchange->close_after();
+    if (!exchange->answered()) {
+      exchange->respond(service_.handlers.failure());
+    } else if (!exchange->ended()) {
+      abandon();
     }
   }
 
   // Waits for the end of an answer, or of the client.
-  awaitable<bool> answered(const Exchange& exchange) {
+  awaitable<bool> answered(const ConnectionExchange& exchange) {
     while (!broken_ && (!exchange.ended() || writing_)) {
       if (!read_ended_ && buffer_.size() < kMaxAhead) {
         error_code error;
@@ -431,7 +308,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   }
 
   // Where no read is pending: whether the client has left, by what its socket knows of it.
-  void look_for_client(const Exchange& exchange) {
+  void look_for_client(const ConnectionExchange& exchange) {
     pollfd socket{.fd = socket_.native_handle(), .events = POLLRDHUP, .revents = 0};
     ::poll(&socket, 1, 0);
     if ((socket.revents & (POLLERR | POLLHUP)) != 0) {
@@ -446,12 +323,12 @@ class Connection : public std::enable_shared_from_this<Connection> {
     if (refusal.status == 0) {
       co_return false;
     }
-    co_return co_await refuse(service_.error(refusal.status, refusal.why), head_only);
+    co_return co_await refuse(service_.handlers.error(refusal.status, refusal.why), head_only);
   }
 
   // Answers and closes, in a way that the client can read the answer.
   awaitable<bool> refuse(HttpResponse response, bool head_only) {
-    send_head(whole_text(response, kConnectionClose, head_only));
+    send_head(answer_text(response, kConnectionClose, head_only));
     co_await finish(Phase::refusing);
     co_return false;
   }
@@ -582,7 +459,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
     try {
       exchange->leave();
     } catch (...) {
-      service_.report();
+      service_.handlers.report(std::current_exception());
     }
   }
 
@@ -593,8 +470,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   Socket socket_;
   asio::steady_timer pause_;
   Service& service_;
-  boost::beast::flat_buffer buffer_;    // read and not parsed
-  std::shared_ptr<Exchange> exchange_;  // that is being answered
+  boost::beast::flat_buffer buffer_;              // read and not parsed
+  std::shared_ptr<ConnectionExchange> exchange_;  // that is being answered
   std::string sending_;
   size_t sent_ = 0;  // of `sending_`
   std::string unsent_;
@@ -611,61 +488,6 @@ class Connection : public std::enable_shared_from_this<Connection> {
   Clock::time_point deadline_ = Clock::time_point::max();
   Clock::time_point progress_;
 };
-
-void Exchange::respond(HttpResponse response) {
-  if (answered()) {
-    return;
-  }
-  begin();
-  ended_ = true;
-  if (const auto connection = connection_.lock()) {
-    connection->send_head(whole_text(response, connection_header(), traits_.head_only));
-    connection->exchange_ended();
-  }
-}
-
-void Exchange::begin_stream(HttpResponse head) {
-  if (answered()) {
-    return;
-  }
-  begin();
-  if (of_http_1_0()) {
-    traits_.keep_alive = false;  // its end is that of the connection
-  }
-  if (const auto connection = connection_.lock()) {
-    const std::string_view framing = of_http_1_0() ? "" : "Transfer-Encoding: chunked\r\n";
-    connection->send_head(head_text(head, framing, connection_header()));
-    write(head.body);
-  }
-}
-
-void Exchange::write(std::string_view text) {
-  const auto connection = connection_.lock();
-  if (!connection || !begun_ || ended_ || gone_ || traits_.head_only || text.empty()) {
-    return;
-  }
-  if (of_http_1_0()) {
-    return connection->send_part(text);
-  }
-  std::array<char, 24> size;
-  const auto end = std::to_chars(size.data(), size.data() + size.size(), text.size(), 16).ptr;
-  std::string chunk;
-  chunk.reserve(text.size() + 24);
-  chunk.append(size.data(), end).append("\r\n").append(text).append("\r\n");
-  connection->send_part(chunk);
-}
-
-void Exchange::end() {
-  if (!begun_ || std::exchange(ended_, true)) {
-    return;
-  }
-  if (const auto connection = connection_.lock()) {
-    if (!of_http_1_0() && !traits_.head_only) {
-      connection->send("0\r\n\r\n");
-    }
-    connection->exchange_ended();
-  }
-}
 
 }  // namespace
 
@@ -692,7 +514,7 @@ struct HttpConnections::State {
 HttpConnections::HttpConnections(const HttpServerOptions& options, const HttpHandlers& handlers)
     : state_(std::make_unique<State>(
           State{.service = {.options = options,
-                            .handlers = handlers,
+                            .handlers = SafeHandlers(handlers),
                             .bodies = std::make_shared<BodyMemory>(options.max_bodies)}})) {}
 
 HttpConnections::~HttpConnections() = default;
@@ -745,6 +567,8 @@ bool HttpConnections::sending() const {
                      [](const Connection* connection) { return connection->sending(); });
 }
 
-void HttpConnections::report_failure() const { state_->service.report(); }
+void HttpConnections::report_failure() const {
+  state_->service.handlers.report(std::current_exception());
+}
 
 }  // namespace sparsellm

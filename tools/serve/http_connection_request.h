@@ -17,6 +17,7 @@
 
 #include "tools/serve/http.h"
 #include "tools/serve/http_connection_body.h"
+#include "tools/serve/http_connection_exchange.h"
 
 namespace sparsellm {
 
@@ -56,7 +57,6 @@ class IncomingRequest {
   bool reserve() {
     return memory_.resize(static_cast<int64_t>(parser_.content_length().value_or(0)));
   }
-  bool keep_alive() const { return parser_.keep_alive(); }
   HttpHead head() const {
     const auto& message = parser_.get();
     HttpHead head{.method = std::string(message.method_string()),
@@ -70,9 +70,13 @@ class IncomingRequest {
     return head;
   }
 
-  // When it is whole.
-  std::string take_body() { return std::move(parser_.get().body()); }
-  BodyShare take_memory() { return std::move(memory_); }
+  // When it is whole. The header was taken before, since a chunked body has fields of its own.
+  ConnectionExchange::Request take_whole(HttpHead head) {
+    return {.head = std::move(head),
+            .body = std::move(parser_.get().body()),
+            .memory = std::move(memory_),
+            .keep_alive = parser_.keep_alive()};
+  }
 
  private:
   using Error = boost::beast::http::error;

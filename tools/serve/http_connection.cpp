@@ -72,7 +72,8 @@ class Connection final : public HttpOutput, public std::enable_shared_from_this<
 
   // Until one of both closes the connection; then ended(), whose caller holds it so long.
   awaitable<void> serve() {
-    // Not in the condition of the loop: GCC 12 misplaces what a coroutine without variables awaits.
+    // Not awaited in the loop's condition: GCC 12 lays out such a coroutine's frame wrongly where it
+    // has no variable.
     bool goes_on = true;
     while (goes_on) {
       goes_on = co_await serve_request();

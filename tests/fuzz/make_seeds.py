@@ -612,7 +612,8 @@ def http_connection_seeds():
     yield "head", request("HEAD", "/") + request("HEAD", "/no", length)
     yield "pipelined", get + post + later + get + b"\xffa"
     yield "chunked", request("POST", "/stream", chunked, chunks) + get
-    yield "split", b"\xff ".join(bytes([byte]) for byte in request("POST", "/", chunked, chunks))
+    for name, body in (("split", chunks), ("nothing", b"0\r\n\r\n")):
+        yield name, b"\xff ".join(bytes([byte]) for byte in request("POST", "/", chunked, body))
     yield "old", request("POST", "/stream", length, b"body", "1.0")
     yield "kept", request("GET", "/", "Connection: keep-alive\r\n", version="1.0") + get
     yield "expect", request("POST", "/", expect) + b"\xff body" + request("POST", "/no", expect)

@@ -157,7 +157,7 @@ class Session {
               }
               return {};
             },
-            .handle = [this](std::shared_ptr<HttpExchange> exchange) { handle(exchange); },
+            .handle = [this](const std::shared_ptr<HttpExchange>& exchange) { handle(exchange); },
             .error =
                 [](int status, std::string_view why) {
                   return HttpResponse{.status = status, .body = std::string(why)};

@@ -72,8 +72,8 @@ class Connection final : public HttpOutput, public std::enable_shared_from_this<
 
   // Until one of both closes the connection; then ended(), whose caller holds it so long.
   awaitable<void> serve() {
-    // Not awaited in the loop's condition: GCC 12 lays out such a coroutine's frame wrongly where it
-    // has no variable.
+    // Not awaited in the loop's condition: GCC 12 lays out such a coroutine's frame wrongly where
+    // it has no variable.
     bool goes_on = true;
     while (goes_on) {
       goes_on = co_await serve_request();
@@ -523,7 +523,7 @@ HttpConnections::~HttpConnections() = default;
 void HttpConnections::add(Socket socket) {
   Service& service = state_->service;
   const auto end_of = [](std::shared_ptr<Connection> connection) {
-    return [connection = std::move(connection)](std::exception_ptr failure) {
+    return [connection = std::move(connection)](const std::exception_ptr& failure) {
       connection->ended(failure);
     };
   };

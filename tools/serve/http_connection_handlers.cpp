@@ -55,7 +55,7 @@ void SafeHandlers::report(const std::exception_ptr& failure) const noexcept {
     } catch (...) {
       handlers_.failed("an exception of no known type");
     }
-  } catch (...) {  // NOLINT(bugprone-empty-catch): nobody is left to be told
+  } catch (...) {  // nobody is left to be told
   }
 }
 

@@ -60,7 +60,7 @@ HttpTestServer::HttpTestServer(HttpServerOptions options) {
     }
     return {};
   };
-  handlers.handle = [this](std::shared_ptr<HttpExchange> exchange) { handle(exchange); };
+  handlers.handle = [this](const std::shared_ptr<HttpExchange>& exchange) { handle(exchange); };
   handlers.error = [](int status, std::string_view why) {
     return HttpResponse{.status = status, .content_type = "text/plain", .body = std::string(why)};
   };

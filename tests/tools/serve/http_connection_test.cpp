@@ -102,14 +102,14 @@ TEST(HttpConnection, ChunksMayBeSplitAnywhere) {
     for (size_t at = 1; at < request.size(); ++at) {
       HttpTestClient client(server, Transport::unix_pair);
       client.send(request.substr(0, at));
-      server.call([](HttpServer&) {});
+      server.settle();
       client.send(request.substr(at));
       EXPECT_EQ(client.receive().body, body) << at;
     }
     HttpTestClient client(server, Transport::unix_pair);
     for (const char byte : request) {
       client.send({&byte, 1});
-      server.call([](HttpServer&) {});
+      server.settle();
     }
     EXPECT_EQ(client.receive().body, body);
   }
@@ -199,7 +199,7 @@ TEST(HttpConnection, AHeaderHasALimit) {
   const std::string field = "X: " + std::string(95, 'x') + "\r\n";
   for (int i = 0; i < 100 && !client.has_bytes(milliseconds(0)); ++i) {
     client.send(field);
-    server.call([](HttpServer&) {});
+    server.settle();
   }
   EXPECT_EQ(client.receive().status, 431);
 }
@@ -458,7 +458,7 @@ void expect_leave_is_noticed(Transport transport, size_t ahead, Leaving leaving)
   client.send(get_text("/later"));
   const auto exchange = server.waiting();
   client.send(std::string(ahead, 'x'));
-  server.call([](HttpServer&) {});
+  server.settle();
   EXPECT_EQ(server.gone(), 0);
   if (leaving == Leaving::close) {
     client.close();
@@ -705,7 +705,7 @@ TEST_F(Bodies, CountWhileTheyAreRead) {
   const std::string request = post_of("/echo", large_);
   client.send(request.substr(0, 1000));
   EXPECT_TRUE(eventually([&] { return server_.connections() == 1; }));
-  server_.call([](HttpServer&) {});
+  server_.settle();
   expect_refused(post_of("/echo", large_));
   client.send(request.substr(1000));
   EXPECT_TRUE(client.receive().body == large_);

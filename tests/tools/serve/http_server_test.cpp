@@ -218,7 +218,7 @@ TEST(HttpServer, EndsWhatIsIdleAndAnswersTheRest) {
     stream->begin_stream({.body = "a part, "});
     EXPECT_EQ(called.connections(), 5);
   });
-  EXPECT_TRUE(sending.send(""));
+  server.settle();
   server.call([](HttpServer& called) { called.stop_accepting(); });
   EXPECT_TRUE(fresh.ended());
   EXPECT_TRUE(idle.ended());
@@ -257,6 +257,7 @@ TEST(HttpServer, RefusesWhatIsNotRead) {
   chunks.send("POST /echo HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nb");
   busy.send(get_text("/later"));
   const auto exchange = server.waiting();
+  server.settle();
   server.call([&](HttpServer& called) {
     EXPECT_EQ(called.connections(), 6);
     EXPECT_FALSE(called.sending());

@@ -86,6 +86,13 @@ void HttpTestServer::call(const std::function<void(HttpServer&)>& task) {
   done.get_future().wait();
 }
 
+void HttpTestServer::settle() {
+  constexpr int kTurns = 4;  // of its loop
+  for (int i = 0; i < kTurns; ++i) {
+    call([](HttpServer&) {});
+  }
+}
+
 int64_t HttpTestServer::connections() {
   int64_t result = 0;
   call([&result](HttpServer& server) { result = server.connections(); });

@@ -36,6 +36,7 @@ class HttpTestServer {
 
   // On the server's thread, while the caller waits.
   void call(const std::function<void(HttpServer&)>& task);
+  void settle();  // until the server has seen what clients have sent
   int64_t connections();
   int64_t cut_off();
 

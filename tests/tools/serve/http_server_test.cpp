@@ -265,7 +265,9 @@ TEST(HttpServer, RefusesWhatIsNotRead) {
   server.call([](HttpServer& called) {
     called.stop_accepting();
     called.refuse_unread(503, "the model's device is lost");
+    EXPECT_TRUE(called.sending());
   });
+  server.settle();
   bool sending = false;
   server.call([&](HttpServer& called) { sending = called.sending(); });
   EXPECT_TRUE(sending) << "the answers may still be lost";

@@ -3,7 +3,6 @@
 #include <spdlog/fmt/fmt.h>
 
 #include <ctime>
-#include <random>
 #include <utility>
 #include <vector>
 
@@ -16,8 +15,7 @@ namespace {
 constexpr std::chrono::seconds kCommentInterval{15};
 constexpr char kRetryAfter[] = "1";
 
-std::string fresh_id() {
-  thread_local std::mt19937_64 random{std::random_device{}()};
+std::string fresh_id(std::mt19937_64& random) {
   return fmt::format("cmpl-{:016x}{:08x}", random(), static_cast<uint32_t>(random()));
 }
 
@@ -102,16 +100,18 @@ void Completions::end_reading(Reading& reading) {
 void Completions::begin(std::shared_ptr<HttpExchange> exchange, CompletionRequest request,
                         Clock::time_point arrival) {
   const int64_t tokens = request.format.prompt_tokens;
-  require(request.samples <= limits_.samples && tokens <= limits_.prompt_tokens &&
-              request.bytes <= limits_.bytes,
-          "{} continuations of prompts of {} tokens in all are more than the server ever takes",
-          request.samples, tokens);
+  require(request.samples <= limits_.samples, "{} continuations; use at most {}", request.samples,
+          limits_.samples);
+  require(tokens <= limits_.prompt_tokens, "the prompts have {} tokens; use at most {} in all",
+          tokens, limits_.prompt_tokens);
+  require(request.bytes <= limits_.bytes, "the answer could take {} bytes of memory; at most {}",
+          request.bytes, limits_.bytes);
   if (samples_ + request.samples > limits_.samples ||
       prompt_tokens_ + tokens > limits_.prompt_tokens || bytes_ + request.bytes > limits_.bytes) {
     return refuse(*exchange);
   }
   const Ticket ticket = next_ticket_++;
-  request.format.id = fresh_id();
+  request.format.id = fresh_id(random_);
   request.format.created = static_cast<int64_t>(std::time(nullptr));
   const bool streams = request.format.stream;
   auto job = std::make_unique<Job>(Job{

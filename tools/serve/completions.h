@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <random>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -80,10 +81,11 @@ class Completions {
   Parts parts_;
   std::unordered_map<Ticket, std::unique_ptr<Job>> jobs_;
   Ticket next_ticket_ = 1;
-  int64_t parsing_ = 0;        // bodies that workers have
-  int64_t samples_ = 0;        // of all jobs
-  int64_t prompt_tokens_ = 0;  // of all jobs
-  int64_t bytes_ = 0;          // of all jobs
+  std::mt19937_64 random_{std::random_device{}()};  // for names of answers
+  int64_t parsing_ = 0;                             // bodies that workers have
+  int64_t samples_ = 0;                             // of all jobs
+  int64_t prompt_tokens_ = 0;                       // of all jobs
+  int64_t bytes_ = 0;                               // of all jobs
   std::optional<Refusal> ended_;
   // The same for workers, so that they do nothing in vain.
   std::shared_ptr<std::atomic<bool>> ends_ = std::make_shared<std::atomic<bool>>(false);

@@ -135,10 +135,8 @@ void EngineLoop::take_commands(ServedEngine& engine, bool wait) {
   for (Command& command : commands) {
     if (command.requests) {
       submit_now(engine, command);
-    } else if (const auto found = live_.find(command.ticket); found != live_.end()) {
-      for (const int64_t id : std::exchange(found->second.ids, {})) {
-        engine.cancel(id);
-      }
+    } else if (live_.find(command.ticket) != live_.end()) {
+      abandon(engine, command.ticket);
     }
   }
 }
@@ -181,7 +179,7 @@ void EngineLoop::submit_now(ServedEngine& engine, Command& command) {
   }
 }
 
-// Of a ticket that was not submitted as a whole. The last events of its requests have no ticket.
+// Ends what a ticket has in the engine. The last events of its requests have no ticket any more.
 void EngineLoop::abandon(ServedEngine& engine, Ticket ticket) {
   const auto found = live_.find(ticket);
   const std::vector<int64_t> ids = std::move(found->second.ids);

@@ -16,7 +16,11 @@ namespace {
 using Ids = std::vector<int32_t>;
 using testing::throws_error;
 
-CompletionBody read(std::string_view text) { return read_completion_body(text, {}); }
+CompletionBody read(std::string_view text) {
+  Prompt defaults;
+  defaults.request.max_tokens = 16;
+  return read_completion_body(text, defaults);
+}
 
 // Of a body with one more field.
 CompletionBody read_field(const std::string& field) {

@@ -9,11 +9,15 @@
 #include <future>
 #include <new>
 #include <nlohmann/json.hpp>
+#include <optional>
+#include <stdexcept>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "tests/tools/serve/serve_fixture.h"
+#include "tools/cli/interrupt.h"
 
 namespace sparsellm {
 namespace {
@@ -500,6 +504,51 @@ TEST(Completions, WantOfMemoryInTheEngineIs500AndNoEnd) {
   EXPECT_EQ(exchange->error(), "out of memory");
   EXPECT_EQ(served.ask(kStory)->response->status, 200);
   expect_idle(served);
+}
+
+// A tokenizer that finds no memory for a text.
+class GreedyTokenizer final : public Tokenizer {
+ public:
+  std::vector<int32_t> encode(std::string_view text, const EncodeOptions&) const override {
+    if (text == "large") {
+      throw std::bad_alloc();
+    }
+    if (text == "odd") {
+      throw std::length_error("an odd text");
+    }
+    return {5, 6};
+  }
+  std::string token_bytes(int32_t, bool) const override { return "x"; }
+  bool strips_leading_space() const override { return false; }
+  int64_t vocab_size() const override { return 500; }
+  std::optional<int32_t> bos_id() const override { return {}; }
+  std::optional<int32_t> eos_id() const override { return {}; }
+};
+
+TEST(Completions, WantOfMemoryWhileABodyIsReadIsNoEnd) {
+  const GreedyTokenizer tokenizer;
+  ServedTiny served({.tokenizer = &tokenizer});
+  const Shared large = served.ask(R"({"prompt": "large"})");
+  EXPECT_EQ(large->response->status, 503);
+  EXPECT_EQ(large->error(), "out of memory");
+  EXPECT_EQ(served.ask(R"({"prompt": "odd"})")->response->status, 500);
+  EXPECT_EQ(served.ask(R"({"prompt": "small"})")->response->status, 200);
+  expect_idle(served);
+}
+
+TEST(RefusalOf, SaysWhoIsToBlame) {
+  const auto refused = [](auto error) {
+    const auto refusal = refusal_of([&] { throw error; });
+    return std::pair(refusal.value_or(Refusal{.status = 0}).status,
+                     refusal.value_or(Refusal{}).why);
+  };
+  EXPECT_FALSE(refusal_of([] {}));
+  EXPECT_EQ(refused(UnknownModel("none")), std::pair(404, std::string("none")));
+  EXPECT_EQ(refused(Error("bad")), std::pair(400, std::string("bad")));
+  EXPECT_EQ(refused(std::bad_alloc()), std::pair(503, std::string("out of memory")));
+  EXPECT_EQ(refused(Interrupted{}), std::pair(503, std::string("the server is shutting down")));
+  EXPECT_EQ(refused(std::runtime_error("odd")), std::pair(500, std::string("odd")));
+  EXPECT_EQ(refused(5).first, 500);
 }
 
 TEST(Completions, LatenciesAreCounted) {

@@ -16,16 +16,16 @@ constexpr std::string_view kEvent = "data: ";
 constexpr std::string_view kDone = "data: [DONE]\n\n";
 
 std::shared_ptr<const CompletionContext> context_of(const Engine& engine,
-                                                    const CompletionLimits& limits) {
+                                                    const ServedTiny::Options& options) {
   Prompt defaults;
   defaults.request.max_tokens = 16;
   defaults.request.sampling.temperature = 0.0f;
-  return std::make_shared<const CompletionContext>(
-      CompletionContext{.tokenizer = engine.tokenizer(),
-                        .context_size = engine.context_size(),
-                        .model = "tiny",
-                        .defaults = defaults,
-                        .max_samples = limits.samples});
+  return std::make_shared<const CompletionContext>(CompletionContext{
+      .tokenizer = options.tokenizer != nullptr ? *options.tokenizer : engine.tokenizer(),
+      .context_size = engine.context_size(),
+      .model = "tiny",
+      .defaults = defaults,
+      .max_samples = options.limits.samples});
 }
 
 }  // namespace
@@ -191,7 +191,7 @@ void StepGate::open() { allow(int64_t{1} << 40); }
 
 ServedTiny::ServedTiny(Options options)
     : engine(options.engine),
-      context(context_of(engine.engine, options.limits)),
+      context(context_of(engine.engine, options)),
       loop([this, post = tasks.poster()](std::unique_ptr<LoopEvents> events) {
         post([this, shared = std::shared_ptr<const LoopEvents>(std::move(events))] {
           completions.take(*shared);

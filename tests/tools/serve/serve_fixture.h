@@ -100,6 +100,7 @@ class ServedTiny {
     EngineOptions engine = {};
     std::vector<HttpHeader> headers = {};
     size_t max_tasks = 1024;
+    const Tokenizer* tokenizer = nullptr;  // instead of the model's
   };
   ServedTiny() : ServedTiny(Options{}) {}
   explicit ServedTiny(Options options);

@@ -64,8 +64,10 @@ double value_of(const Family& family, const std::string& part) {
 }
 
 TEST(ServeMetrics, IsTheTextFormat) {
-  const std::vector<FormatSum> weights{{.format = "tca_bme", .bytes = 7},
-                                       {.format = "x\"\\\n", .bytes = 9}};
+  std::vector<FormatSum> weights(2);
+  weights[0].format = "tca_bme";
+  weights[0].bytes = 7;
+  weights[1].format = "x\"\\\n";
   ServeMetrics metrics("a \"model\"\\\nof mine");
   const auto families = parse(metrics.text({.engine = {}, .weights = weights}));
   for (const auto& [name, family] : families) {

@@ -81,16 +81,17 @@ TEST_F(TokenizeTest, TokensAreLimited) {
   const auto body = [](size_t bytes) {
     return R"({"prompt": ")" + std::string(bytes, 'x') + "\"}";
   };
-  EXPECT_EQ(encoded(body(kMaxTokenized - 1))["count"], kMaxTokenized);
+  EXPECT_TRUE(tokenize(context_, body(kMaxTokenized - 1)).starts_with(R"({"count":1048576,)"));
   EXPECT_TRUE(throws_error([&] { encoded(body(kMaxTokenized)); },
                            "prompt has 1048576 bytes, which are more than 1048576 tokens"));
-  EXPECT_EQ(decoded(ids(kMaxTokenized, "99")).size(), kMaxTokenized);
+  EXPECT_GT(detokenize(context_, ids(kMaxTokenized, "99")).size(), kMaxTokenized);
   EXPECT_TRUE(throws_error([&] { decoded(ids(kMaxTokenized + 1, "99")); },
                            "tokens has more than 1048576 elements"));
 }
 
 TEST_F(TokenizeTest, TheTextIsLimited) {
-  EXPECT_EQ(decoded(ids(kMaxDetokenizedBytes / 64, "258")).size(), kMaxDetokenizedBytes);
+  EXPECT_GT(detokenize(context_, ids(kMaxDetokenizedBytes / 64, "258")).size(),
+            kMaxDetokenizedBytes);
   EXPECT_TRUE(throws_error([&] { decoded(ids(kMaxDetokenizedBytes / 64 + 1, "258")); },
                            "the text has more than 16777216 bytes"));
 }

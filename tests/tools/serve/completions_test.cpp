@@ -538,9 +538,8 @@ TEST(Completions, WantOfMemoryWhileABodyIsReadIsNoEnd) {
 
 TEST(RefusalOf, SaysWhoIsToBlame) {
   const auto refused = [](auto error) {
-    const auto refusal = refusal_of([&] { throw error; });
-    return std::pair(refusal.value_or(Refusal{.status = 0}).status,
-                     refusal.value_or(Refusal{}).why);
+    const Refusal refusal = refusal_of([&] { throw error; }).value_or(Refusal{});
+    return std::pair(refusal.status, refusal.why);
   };
   EXPECT_FALSE(refusal_of([] {}));
   EXPECT_EQ(refused(UnknownModel("none")), std::pair(404, std::string("none")));

@@ -172,22 +172,20 @@ ServedEngine::Status WatchedEngine::status() const {
 }
 
 StepGate::StepGate(WatchedEngine& engine) {
-  engine.before_step = [this] {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [this] { return allowed_ > 0; });
-    --allowed_;
+  engine.before_step = [state = state_] {
+    std::unique_lock lock(state->mutex);
+    state->changed.wait(lock, [&] { return state->allowed > 0; });
+    --state->allowed;
   };
 }
 
 void StepGate::allow(int64_t steps) {
   {
-    const std::lock_guard lock(mutex_);
-    allowed_ += steps;
+    const std::lock_guard lock(state_->mutex);
+    state_->allowed += steps;
   }
-  changed_.notify_one();
+  state_->changed.notify_one();
 }
-
-void StepGate::open() { allow(int64_t{1} << 40); }
 
 ServedTiny::ServedTiny(Options options)
     : engine(options.engine),

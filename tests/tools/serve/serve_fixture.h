@@ -79,17 +79,24 @@ class WatchedEngine final : public ServedEngine {
   int64_t steps = 0;  // calls of step()
 };
 
-// Holds an engine before its steps.
+// Holds an engine before its steps, as long as this is there.
 class StepGate {
  public:
   explicit StepGate(WatchedEngine& engine);
+  ~StepGate() { open(); }
+  StepGate(const StepGate&) = delete;
+  StepGate& operator=(const StepGate&) = delete;
+
   void allow(int64_t steps);  // more
-  void open();
+  void open() { allow(int64_t{1} << 40); }
 
  private:
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  int64_t allowed_ = 0;
+  struct State {
+    std::mutex mutex;
+    std::condition_variable changed;
+    int64_t allowed = 0;
+  };
+  std::shared_ptr<State> state_ = std::make_shared<State>();
 };
 
 // Completions of WatchedEngine.

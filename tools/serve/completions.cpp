@@ -152,13 +152,18 @@ void Completions::respond(HttpExchange& exchange, HttpResponse response) const {
 void Completions::take(const LoopEvents& events) {
   const Clock::time_point now = Clock::now();
   for (const LoopEvents::Event& event : events.events) {
-    const std::optional<Refusal> failed = refusal_of([&] { take_event(events, event, now); });
-    const auto found = jobs_.find(event.ticket);
-    if (failed && found != jobs_.end()) {  // for want of memory, most likely
-      ++parts_.metrics.failed;
-      parts_.loop.cancel(event.ticket);
-      fail(*found->second, failed->status, failed->why);
+    if (const auto failed = refusal_of([&] { take_event(events, event, now); })) {
+      end_with(event.ticket, *failed);
     }
+  }
+}
+
+// For want of memory, most likely.
+void Completions::end_with(Ticket ticket, const Refusal& refusal) {
+  if (const auto found = jobs_.find(ticket); found != jobs_.end()) {
+    ++parts_.metrics.failed;
+    parts_.loop.cancel(ticket);
+    fail(*found->second, refusal.status, refusal.why);
   }
 }
 

@@ -68,6 +68,7 @@ class Completions {
   void begin_stream(Job& job);
   void take_token(Job& job, const LoopEvents& events, const LoopEvents::Event& event,
                   Clock::time_point now);
+  void end_with(Ticket ticket, const Refusal& refusal);
   void complete(Job& job);
   void fail(Job& job, int status, std::string_view why);
   // Refused for want of room.

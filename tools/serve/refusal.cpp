@@ -8,27 +8,26 @@
 
 namespace sparsellm {
 
-std::optional<Refusal> refusal_of(const std::function<void()>& body) noexcept {
+Refusal current_refusal() noexcept {
   constexpr char kNoMemory[] = "out of memory";  // short enough to need none
   try {
     try {
-      body();
-      return {};
-    } catch (const UnknownModel& error) {
-      return Refusal{.status = 404, .why = error.what()};
-    } catch (const Error& error) {
-      return Refusal{.status = 400, .why = error.what()};
-    } catch (const Interrupted&) {
-      return Refusal{.status = 503, .why = "the server is shutting down"};
-    } catch (const std::bad_alloc&) {
       throw;
+    } catch (const UnknownModel& error) {
+      return {.status = 404, .why = error.what()};
+    } catch (const Error& error) {
+      return {.status = 400, .why = error.what()};
+    } catch (const Interrupted&) {
+      return {.status = 503, .why = "the server is shutting down"};
+    } catch (const std::bad_alloc&) {
+      return {.status = 503, .why = kNoMemory};
     } catch (const std::exception& error) {
-      return Refusal{.status = 500, .why = error.what()};
+      return {.status = 500, .why = error.what()};
+    } catch (...) {
+      return {.status = 500, .why = "unknown error"};
     }
-  } catch (const std::bad_alloc&) {
-    return Refusal{.status = 503, .why = kNoMemory};
-  } catch (...) {
-    return Refusal{.status = 500, .why = "unknown error"};
+  } catch (...) {  // no memory for the text
+    return {.status = 503, .why = kNoMemory};
   }
 }
 

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <functional>
 #include <optional>
 #include <string>
 
@@ -12,8 +11,19 @@ struct Refusal {
   std::string why;   // one line
 };
 
-// Calls `body`. What it throws becomes what a client is told: UnknownModel 404, any other Error
+// Of the exception that is being handled, what a client is told: UnknownModel 404, any other Error
 // 400; want of memory, and an interruption of the server, 503; anything else 500.
-std::optional<Refusal> refusal_of(const std::function<void()>& body) noexcept;
+Refusal current_refusal() noexcept;
+
+// Calls `body`; nothing if it throws nothing.
+template <class Body>
+std::optional<Refusal> refusal_of(Body&& body) noexcept {
+  try {
+    body();
+    return {};
+  } catch (...) {
+    return current_refusal();
+  }
+}
 
 }  // namespace sparsellm

@@ -13,6 +13,7 @@ namespace sparsellm {
 namespace {
 
 constexpr int kWorkers = 2;
+constexpr std::string_view kShutsDown = "the server is shutting down";
 constexpr int64_t kLeastTasks = 64;  // that may wait for a worker
 constexpr std::chrono::milliseconds kPollInterval{10};
 // For answers to be sent that are complete.
@@ -51,7 +52,8 @@ struct Server::State {
                     api.handle(std::move(exchange));
                   },
               .error = [this](int status, std::string_view why) { return api.error(status, why); },
-              .tick = [this] { tick(); }}),
+              .tick = [this] { tick(); },
+              .failed = [this](std::string_view why) { log(why); }}),
         api(api_options()),
         loop([this](std::unique_ptr<LoopEvents> events) { deliver(std::move(events)); }),
         workers(kWorkers, static_cast<size_t>(std::max(options.limits.samples, kLeastTasks))),
@@ -117,11 +119,10 @@ struct Server::State {
     const Clock::time_point now = Clock::now();
     if (!drain_end) {
       drain_end = now + options.drain;
-      api.set_state(ServeState::draining);
-      http.stop_accepting();
+      stop_taking(ServeState::draining, kShutsDown);
     }
     if (completions && now > *drain_end) {
-      end_all(ServeState::draining, "the server is shutting down");
+      completions->end_all(503, kShutsDown);
     }
     if (idle()) {
       loop.stop();
@@ -130,11 +131,17 @@ struct Server::State {
 
   bool idle() const { return !completions || (completions->empty() && api.empty()); }
 
-  // Streams that have begun get an error as their last event, all others 503.
-  void end_all(ServeState state, std::string_view why) {
+  // What was taken goes on.
+  void stop_taking(ServeState state, std::string_view why) {
     api.set_state(state);
-    completions->end_all(503, why);
     http.stop_accepting();
+    http.refuse_unread(503, why);
+  }
+
+  // Streams that have begun get an error as their last event, all others 503.
+  void lose_engine(std::string_view why) {
+    stop_taking(ServeState::lost, why);
+    completions->end_all(503, why);
   }
 
   // The rest on the engine's thread.
@@ -203,9 +210,8 @@ bool Server::serve(const ServedModel& model) {
     state.log(*lost);
   }
   if (lost || failure) {
-    state.call([&] {
-      state.end_all(ServeState::lost, lost ? "the model's device is lost" : "the engine failed");
-    });
+    state.call(
+        [&] { state.lose_engine(lost ? "the model's device is lost" : "the engine failed"); });
   }
   state.wait_for_workers();
   state.send_rest();

@@ -189,6 +189,39 @@ TEST_F(ServerTest, ALostDeviceIsToldToAll) {
   EXPECT_EQ(logged_.size(), 2u);
 }
 
+// A body that comes slowly, too.
+TEST_F(ServerTest, ABodyThatIsBeingReadAtTheEndIs503) {
+  for (const bool is_lost : {false, true}) {
+    std::atomic<bool> loses = false;
+    interrupted_ = false;
+    engine_.lost = {};
+    engine_.before_step = [&] {
+      if (loses) {
+        engine_.lost = "device 0 is lost";
+        throw DeviceLost("device 0 is lost");
+      }
+      ::usleep(1000);
+    };
+    listen();
+    serve();
+    wait_until_ready();
+    PlainConnection stream(socket());
+    stream.send(testing::post_text(kCompletions, kLong));
+    ASSERT_TRUE(stream.wait_for_reply());
+    PlainConnection slow(socket());
+    const std::string text = testing::post_text(kCompletions, kShort);
+    slow.send(text.substr(0, text.size() - 5));
+    ::usleep(100'000);
+    loses = is_lost;
+    interrupted_ = !is_lost;
+    EXPECT_EQ(slow.receive().status, 503);
+    EXPECT_EQ(stream.receive().body.ends_with("data: [DONE]\n\n"), !is_lost);
+    EXPECT_TRUE(has_ended());
+    EXPECT_EQ(result_.get(), !is_lost);
+    server_.reset();
+  }
+}
+
 // What is wrong in the loop itself is no reason to leave clients without an answer.
 TEST_F(ServerTest, AnEngineThatFailsEndsTheServer) {
   std::atomic<bool> fails = false;

@@ -21,11 +21,11 @@ struct Api::Endpoint {
   std::string_view method;
   bool needs_key;
   bool needs_model;
-  void (*handle)(Api& api, std::shared_ptr<HttpExchange> exchange);
+  void (*handle)(Api& api, const std::shared_ptr<HttpExchange>& exchange);
 };
 
 std::span<const Api::Endpoint> Api::endpoints() {
-  using Exchange = std::shared_ptr<HttpExchange>;
+  using Exchange = const std::shared_ptr<HttpExchange>&;
   static constexpr std::array kEndpoints{
       Endpoint{"/", "GET", false, false, [](Api& api, Exchange e) { api.page(*e); }},
       Endpoint{"/health", "GET", false, false, [](Api& api, Exchange e) { api.health(*e); }},
@@ -40,11 +40,11 @@ std::span<const Api::Endpoint> Api::endpoints() {
       Endpoint{"/layers", "GET", true, true,
                [](Api& api, Exchange e) { api.respond(*e, {.body = api.layers_}); }},
       Endpoint{"/v1/completions", "POST", true, true,
-               [](Api& api, Exchange e) { api.completions_->answer(std::move(e)); }},
+               [](Api& api, Exchange e) { api.completions_->answer(e); }},
       Endpoint{"/tokenize", "POST", true, true,
-               [](Api& api, Exchange e) { api.answer_by_worker(std::move(e), tokenize); }},
+               [](Api& api, Exchange e) { api.answer_by_worker(e, tokenize); }},
       Endpoint{"/detokenize", "POST", true, true,
-               [](Api& api, Exchange e) { api.answer_by_worker(std::move(e), detokenize); }},
+               [](Api& api, Exchange e) { api.answer_by_worker(e, detokenize); }},
   };
   return kEndpoints;
 }
@@ -184,7 +184,7 @@ HttpResponse Api::preflight(const HttpHead& head) const {
   return response;
 }
 
-void Api::handle(std::shared_ptr<HttpExchange> exchange) {
+void Api::handle(const std::shared_ptr<HttpExchange>& exchange) {
   const HttpHead& head = exchange->head();
   const Endpoint* const endpoint =
       find(head.path(), head.method == "HEAD" ? std::string_view("GET") : head.method);
@@ -249,7 +249,7 @@ void Api::page(HttpExchange& exchange) const {
                    {.name = "Cache-Control", .value = "no-store"}}});
 }
 
-void Api::answer_by_worker(std::shared_ptr<HttpExchange> exchange, Make make) {
+void Api::answer_by_worker(const std::shared_ptr<HttpExchange>& exchange, Make make) {
   struct Task {
     std::shared_ptr<HttpExchange> exchange;
     std::string body;

@@ -46,7 +46,7 @@ class Api {
 
   // HttpHandlers::check, handle and error.
   std::optional<HttpResponse> check(const HttpHead& head) const;
-  void handle(std::shared_ptr<HttpExchange> exchange);
+  void handle(const std::shared_ptr<HttpExchange>& exchange);
   HttpResponse error(int status, std::string_view why) const;
 
  private:
@@ -62,7 +62,7 @@ class Api {
   void page(HttpExchange& exchange) const;
   // Answers with what `make` returns for the body, which a worker calls.
   using Make = std::string (*)(const CompletionContext& context, std::string_view body);
-  void answer_by_worker(std::shared_ptr<HttpExchange> exchange, Make make);
+  void answer_by_worker(const std::shared_ptr<HttpExchange>& exchange, Make make);
   std::string_view unavailable() const;  // why; empty: the model is there
 
   Access access_;

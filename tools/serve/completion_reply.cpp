@@ -51,7 +51,7 @@ constexpr std::string_view kEventEnd = "\n\n";
 }  // namespace
 
 std::string shown_token(const Tokenizer& tokenizer, int32_t id) {
-  const std::string bytes = tokenizer.token_bytes(id, /*show_special=*/true);
+  std::string bytes = tokenizer.token_bytes(id, /*show_special=*/true);
   if (is_utf8(bytes)) {
     return bytes;
   }

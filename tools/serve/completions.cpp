@@ -57,7 +57,7 @@ struct Completions::Reading {
   std::optional<Refusal> refusal = {};
 };
 
-void Completions::answer(std::shared_ptr<HttpExchange> exchange) {
+void Completions::answer(const std::shared_ptr<HttpExchange>& exchange) {
   if (ended_) {
     return respond(*exchange, error_response(ended_->status, ended_->why));
   }
@@ -97,7 +97,7 @@ void Completions::end_reading(Reading& reading) {
 }
 
 // What it throws has changed nothing.
-void Completions::begin(std::shared_ptr<HttpExchange> exchange, CompletionRequest request,
+void Completions::begin(const std::shared_ptr<HttpExchange>& exchange, CompletionRequest request,
                         Clock::time_point arrival) {
   const int64_t tokens = request.format.prompt_tokens;
   require(request.samples <= limits_.samples, "{} continuations; use at most {}", request.samples,

@@ -46,7 +46,7 @@ class Completions {
               Parts parts);
   ~Completions();
 
-  void answer(std::shared_ptr<HttpExchange> exchange);
+  void answer(const std::shared_ptr<HttpExchange>& exchange);
   void take(const LoopEvents& events);
   // Sends comments on streams that wait, so that nobody between takes them for dead, and ends
   // requests whose time is over.
@@ -62,7 +62,7 @@ class Completions {
   struct Reading;
 
   void end_reading(Reading& reading);
-  void begin(std::shared_ptr<HttpExchange> exchange, CompletionRequest request,
+  void begin(const std::shared_ptr<HttpExchange>& exchange, CompletionRequest request,
              Clock::time_point arrival);
   void take_event(const LoopEvents& events, const LoopEvents::Event& event, Clock::time_point now);
   void begin_stream(Job& job);

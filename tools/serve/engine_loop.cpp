@@ -238,9 +238,9 @@ void EngineLoop::hand_over(bool lost) {
 }
 
 void EngineLoop::publish(const ServedEngine& engine) {
-  ServedEngine::Status status = engine.status();
+  const ServedEngine::Status status = engine.status();
   const std::lock_guard lock(mutex_);
-  status_ = std::move(status);
+  status_ = status;
 }
 
 }  // namespace sparsellm

@@ -48,9 +48,7 @@ struct Server::State {
         http(options.http,
              {.check = [this](const HttpHead& head) { return api.check(head); },
               .handle =
-                  [this](std::shared_ptr<HttpExchange> exchange) {
-                    api.handle(std::move(exchange));
-                  },
+                  [this](const std::shared_ptr<HttpExchange>& exchange) { api.handle(exchange); },
               .error = [this](int status, std::string_view why) { return api.error(status, why); },
               .tick = [this] { tick(); },
               .failed = [this](std::string_view why) { log(why); }}),

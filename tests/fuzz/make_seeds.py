@@ -290,6 +290,40 @@ def sentencepiece_seeds():
             yield f"{name}-decoder", join(TEXT, decoder, "", cut)
 
 
+def completion_body_seeds():
+    bodies = [
+        {"prompt": TEXT},
+        {"model": "m", "prompt": ["a", "b"], "n": 2, "best_of": 2, "max_tokens": 4, "seed": -1},
+        {"prompt": [2, 3, 300], "echo": True, "logprobs": 3, "max_tokens": 0},
+        {
+            "prompt": [[5, 0], [1]],
+            "echo": True,
+            "stream": True,
+            "stream_options": {"include_usage": True},
+            "skip_special_tokens": False,
+            "logprobs": 0,
+        },
+        {
+            "prompt": "Ä\u0001",
+            "temperature": 0.8,
+            "top_k": 40,
+            "top_p": 0.95,
+            "min_p": 0.05,
+            "repetition_penalty": 1.1,
+            "frequency_penalty": -0.5,
+            "presence_penalty": 0.5,
+            "logit_bias": {"7": -100, "9": 1.5},
+            "stop": ["\n", "kings"],
+            "stop_token_ids": [0],
+            "ignore_eos": False,
+            "add_special_tokens": False,
+        },
+        {"prompt": "a", "stop": "end", "user": "u", "metadata": {"a": [1]}, "suffix": "", "n": None},
+    ]
+    for i, body in enumerate(bodies):
+        yield f"body-{i}", dump(body).encode()
+
+
 def prompt_lines_seeds():
     lines = [
         {"prompt": TEXT},
@@ -632,6 +666,7 @@ def http_connection_seeds():
 TARGETS = {
     "bitmask_weight": bitmask_weight_seeds,
     "comm_message": comm_message_seeds,
+    "completion_body": completion_body_seeds,
     "config": config_seeds,
     "convert": convert_seeds,
     "cost_model": cost_model_seeds,

@@ -21,11 +21,11 @@ struct Api::Endpoint {
   std::string_view method;
   bool needs_key;
   bool needs_model;
-  void (*handle)(Api& api, std::shared_ptr<HttpExchange> exchange);
+  void (*handle)(Api& api, const std::shared_ptr<HttpExchange>& exchange);
 };
 
 std::span<const Api::Endpoint> Api::endpoints() {
-  using Exchange = std::shared_ptr<HttpExchange>;
+  using Exchange = const std::shared_ptr<HttpExchange>&;
   static constexpr std::array kEndpoints{
       Endpoint{"/", "GET", false, false, [](Api& api, Exchange e) { api.page(*e); }},
       Endpoint{"/health", "GET", false, false, [](Api& api, Exchange e) { api.health(*e); }},
@@ -40,11 +40,11 @@ std::span<const Api::Endpoint> Api::endpoints() {
       Endpoint{"/layers", "GET", true, true,
                [](Api& api, Exchange e) { api.respond(*e, {.body = api.layers_}); }},
       Endpoint{"/v1/completions", "POST", true, true,
-               [](Api& api, Exchange e) { api.completions_->answer(std::move(e)); }},
+               [](Api& api, Exchange e) { api.completions_->answer(e); }},
       Endpoint{"/tokenize", "POST", true, true,
-               [](Api& api, Exchange e) { api.answer_by_worker(std::move(e), tokenize); }},
+               [](Api& api, Exchange e) { api.answer_by_worker(e, tokenize); }},
       Endpoint{"/detokenize", "POST", true, true,
-               [](Api& api, Exchange e) { api.answer_by_worker(std::move(e), detokenize); }},
+               [](Api& api, Exchange e) { api.answer_by_worker(e, detokenize); }},
   };
   return kEndpoints;
 }
@@ -57,6 +57,15 @@ bool is_json(std::string_view content_type) {
   const std::string_view type = content_type.substr(0, content_type.find(';'));
   const size_t end = type.find_last_not_of(' ');
   return equal_without_case(type.substr(0, end + 1), kJson);
+}
+
+// Names of headers with commas between them.
+bool is_header_list(std::string_view text) {
+  constexpr size_t kMost = 1024;
+  return !text.empty() && text.size() <= kMost && std::all_of(text.begin(), text.end(), [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' ||
+           c == '_' || c == ',' || c == ' ';
+  });
 }
 
 std::string fresh_nonce() {
@@ -72,14 +81,22 @@ Api::Api(Options options)
       started_(static_cast<int64_t>(std::time(nullptr))) {}
 
 void Api::start(std::shared_ptr<const CompletionContext> context, Completions& completions,
-                ServeMetrics& metrics, WorkerPool& workers,
-                std::function<void(std::function<void()>)> post) {
+                ServeMetrics& metrics, WorkerPool& workers, Post post) {
   context_ = std::move(context);
   completions_ = &completions;
   metrics_ = &metrics;
   workers_ = &workers;
   post_ = std::move(post);
-  state_ = ServeState::ready;
+  if (state_ == ServeState::loading) {
+    state_ = ServeState::ready;
+  }
+}
+
+void Api::set_state(ServeState state) {
+  if (state_ != ServeState::lost) {
+    state_ = state;
+    *lost_ = state == ServeState::lost;
+  }
 }
 
 const Api::Endpoint* Api::find(std::string_view path, std::string_view method) {
@@ -92,7 +109,7 @@ const Api::Endpoint* Api::find(std::string_view path, std::string_view method) {
 
 HttpResponse Api::error(int status, std::string_view why) const {
   HttpResponse response = error_response(status, why);
-  const std::vector<HttpHeader> cors = access_.cors_headers();
+  const std::vector<HttpHeader> cors = headers();
   response.headers.insert(response.headers.end(), cors.begin(), cors.end());
   return response;
 }
@@ -128,7 +145,7 @@ std::optional<HttpResponse> Api::check(const HttpHead& head) const {
                           : fmt::format("there is no {}", quote(path)));
   }
   if (head.method == "OPTIONS" && access_.has_cors()) {
-    return preflight();
+    return preflight(head);
   }
   const Endpoint* const chosen =
       find(path, head.method == "HEAD" ? std::string_view("GET") : head.method);
@@ -155,28 +172,33 @@ std::optional<HttpResponse> Api::check(const HttpHead& head) const {
   return {};
 }
 
-HttpResponse Api::preflight() const {
-  HttpResponse response{
-      .status = 204, .content_type = "", .body = "", .headers = access_.cors_headers()};
+// Allows what is asked for: OpenAI's packages send headers of their own, such as X-Stainless-Lang.
+HttpResponse Api::preflight(const HttpHead& head) const {
+  const std::string_view wanted = head.header("Access-Control-Request-Headers");
+  HttpResponse response{.status = 204, .content_type = "", .body = "", .headers = headers()};
   response.headers.push_back({.name = "Access-Control-Allow-Methods", .value = "GET, POST"});
   response.headers.push_back(
-      {.name = "Access-Control-Allow-Headers", .value = "Authorization, Content-Type"});
+      {.name = "Access-Control-Allow-Headers",
+       .value = is_header_list(wanted) ? std::string(wanted) : "Authorization, Content-Type"});
   response.headers.push_back({.name = "Access-Control-Max-Age", .value = "600"});
   return response;
 }
 
-void Api::handle(std::shared_ptr<HttpExchange> exchange) {
+void Api::handle(const std::shared_ptr<HttpExchange>& exchange) {
   const HttpHead& head = exchange->head();
   const Endpoint* const endpoint =
       find(head.path(), head.method == "HEAD" ? std::string_view("GET") : head.method);
   if (endpoint->needs_model && !unavailable().empty()) {  // since check()
     return respond(*exchange, error_response(503, unavailable()));
   }
-  endpoint->handle(*this, std::move(exchange));
+  const auto failed = refusal_of([&] { endpoint->handle(*this, exchange); });
+  if (failed && !exchange->answered()) {  // for want of memory, most likely
+    respond(*exchange, error_response(failed->status, failed->why));
+  }
 }
 
 void Api::respond(HttpExchange& exchange, HttpResponse response) const {
-  const std::vector<HttpHeader> cors = access_.cors_headers();
+  const std::vector<HttpHeader> cors = headers();
   response.headers.insert(response.headers.end(), cors.begin(), cors.end());
   exchange.respond(std::move(response));
 }
@@ -227,24 +249,37 @@ void Api::page(HttpExchange& exchange) const {
                    {.name = "Cache-Control", .value = "no-store"}}});
 }
 
-void Api::answer_by_worker(std::shared_ptr<HttpExchange> exchange, Make make) {
-  std::string& body = exchange->body();
-  workers_->post([this, make, context = context_, exchange = std::move(exchange),
-                  body = std::move(body)]() mutable {
-    HttpResponse response;
-    try {
-      response.body = make(*context, body);
-    } catch (const UnknownModel& error) {
-      response = error_response(404, error.what());
-    } catch (const Error& error) {
-      response = error_response(400, error.what());
-    } catch (...) {  // want of memory, or a signal
-      response = error_response(503, "the request could not be answered");
+void Api::answer_by_worker(const std::shared_ptr<HttpExchange>& exchange, Make make) {
+  struct Task {
+    std::shared_ptr<HttpExchange> exchange;
+    std::string body;
+    std::string answer = {};
+    std::optional<Refusal> refusal = {};
+  };
+  auto task = std::make_shared<Task>(Task{.exchange = exchange, .body = {}});
+  task->body = std::move(exchange->body());
+  auto work = [make, context = context_, lost = lost_, task] {
+    if (!*lost) {
+      task->refusal = refusal_of([&] { task->answer = make(*context, task->body); });
     }
-    post_([this, exchange = std::move(exchange), response = std::move(response)]() mutable {
-      respond(*exchange, std::move(response));
-    });
-  });
+    task->body = {};
+  };
+  auto done = [this, task] {
+    --tasks_;
+    if (*lost_) {
+      respond(*task->exchange, error_response(503, unavailable()));
+    } else if (task->refusal) {
+      respond(*task->exchange, error_response(task->refusal->status, task->refusal->why));
+    } else {
+      respond(*task->exchange, {.body = std::move(task->answer)});
+    }
+  };
+  ++tasks_;
+  if (!work_then(*workers_, post_, std::move(work), std::move(done))) {
+    --tasks_;
+    ++metrics_->refused;
+    respond(*exchange, error_response(503, "too many requests wait"));
+  }
 }
 
 }  // namespace sparsellm

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -30,16 +31,22 @@ class Api {
   };
   explicit Api(Options options);
 
+  // From here on the server is ready, unless its end has begun meanwhile.
   void start(std::shared_ptr<const CompletionContext> context, Completions& completions,
-             ServeMetrics& metrics, WorkerPool& workers,
-             std::function<void(std::function<void()>)> post);
-  void set_state(ServeState state) { state_ = state; }
+             ServeMetrics& metrics, WorkerPool& workers, Post post);
+  // Tasks that wait for a worker when the device is lost are not begun any more. Nothing follows
+  // this state.
+  void set_state(ServeState state);
   // The body that GET /layers has.
   void set_layers(std::string body) { layers_ = std::move(body); }
 
+  bool empty() const { return tasks_ == 0; }  // no answer is being made by a worker
+  // Those of every answer.
+  std::vector<HttpHeader> headers() const { return access_.cors_headers(); }
+
   // HttpHandlers::check, handle and error.
   std::optional<HttpResponse> check(const HttpHead& head) const;
-  void handle(std::shared_ptr<HttpExchange> exchange);
+  void handle(const std::shared_ptr<HttpExchange>& exchange);
   HttpResponse error(int status, std::string_view why) const;
 
  private:
@@ -48,14 +55,14 @@ class Api {
   static const Endpoint* find(std::string_view path, std::string_view method);
 
   void respond(HttpExchange& exchange, HttpResponse response) const;
-  HttpResponse preflight() const;
+  HttpResponse preflight(const HttpHead& head) const;
   void health(HttpExchange& exchange) const;
   void models(HttpExchange& exchange) const;
   void metrics(HttpExchange& exchange) const;
   void page(HttpExchange& exchange) const;
   // Answers with what `make` returns for the body, which a worker calls.
   using Make = std::string (*)(const CompletionContext& context, std::string_view body);
-  void answer_by_worker(std::shared_ptr<HttpExchange> exchange, Make make);
+  void answer_by_worker(const std::shared_ptr<HttpExchange>& exchange, Make make);
   std::string_view unavailable() const;  // why; empty: the model is there
 
   Access access_;
@@ -68,7 +75,9 @@ class Api {
   ServeMetrics* metrics_ = nullptr;
   WorkerPool* workers_ = nullptr;
   std::string layers_;
-  std::function<void(std::function<void()>)> post_;
+  Post post_;
+  int64_t tasks_ = 0;  // of workers
+  std::shared_ptr<std::atomic<bool>> lost_ = std::make_shared<std::atomic<bool>>(false);
 };
 
 }  // namespace sparsellm

@@ -66,6 +66,9 @@ class BodyEvents final : private JsonEvents {
       add_to_prompt(value);
     } else if (name_ == "stream_options") {
       require(key_ == "include_usage", "stream_options: unknown field {}", quote(key_));
+      if (std::exchange(has_include_usage_, true)) {
+        refuse_second(key_);
+      }
       body_.include_usage =
           !value.is_null() && JsonValue(value, "stream_options.include_usage").boolean();
     } else if (at == 2 && shared_ != nullptr && shared_->add != nullptr) {
@@ -83,6 +86,7 @@ class BodyEvents final : private JsonEvents {
     const JsonValue field(value, name_);
     if (shared_ != nullptr) {
       shared_->read(field, body_.common);
+      body_.has_max_tokens = body_.has_max_tokens || name_ == "max_tokens";
     } else if (name_ == "prompt") {
       read_prompt(value);
     } else if (name_ == "model") {
@@ -145,6 +149,7 @@ class BodyEvents final : private JsonEvents {
   bool skipped_ = false;                  // the same
   std::string key_;                       // of a member of it
   bool flat_ = false;                     // prompt is one array of token ids
+  bool has_include_usage_ = false;
   std::optional<int32_t> best_of_;
 };
 

@@ -17,7 +17,8 @@ inline constexpr size_t kMaxBodyPrompts = 1024;
 struct CompletionBody {
   // Texts, or token ids.
   std::vector<std::variant<std::string, std::vector<int32_t>>> prompts;
-  Prompt common;  // what holds for each of them
+  Prompt common;                // what holds for each of them
+  bool has_max_tokens = false;  // not that of the defaults
   std::optional<std::string> model;
   bool stream = false;
   bool include_usage = false;  // a last chunk with the numbers of tokens

@@ -1,6 +1,7 @@
 #include "tools/serve/completion_reply.h"
 
 #include <spdlog/fmt/fmt.h>
+#include <spdlog/fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
@@ -22,11 +23,6 @@ bool is_utf8(std::string_view bytes) {
     bytes.remove_prefix(static_cast<size_t>(front.length));
   }
   return true;
-}
-
-// Characters that begin in these bytes.
-int64_t characters(std::string_view bytes) {
-  return std::count_if(bytes.begin(), bytes.end(), [](char c) { return (c & 0xc0) != 0x80; });
 }
 
 std::string& next_element(std::string& array) {
@@ -55,7 +51,7 @@ constexpr std::string_view kEventEnd = "\n\n";
 }  // namespace
 
 std::string shown_token(const Tokenizer& tokenizer, int32_t id) {
-  const std::string bytes = tokenizer.token_bytes(id, /*show_special=*/true);
+  std::string bytes = tokenizer.token_bytes(id, /*show_special=*/true);
   if (is_utf8(bytes)) {
     return bytes;
   }
@@ -70,7 +66,7 @@ CompletionReply::CompletionReply(const Tokenizer& tokenizer, size_t prompts, Rep
     : tokenizer_(tokenizer),
       format_(std::move(format)),
       choices_(prompts * static_cast<size_t>(format_.samples)),
-      prompt_log_probs_(format_.echoed_tokens.size()),
+      prompt_log_probs_(format_.echoes.size()),
       open_(choices_.size()) {
   head_ = "{\"id\":";
   append_json(format_.id, head_);
@@ -89,14 +85,18 @@ std::string CompletionReply::add(const LoopEvents& events, const LoopEvents::Eve
   if (!std::exchange(choice.begun, true)) {
     begin(events, event, choice);
   }
-  choice.text += events.text_of(event);
+  const std::string_view text = events.text_of(event);
+  choice.text += text;
+  choice.characters += count_characters(text);
   if (event.token) {
     ++generated_;
     if (event.log_probs >= 0) {
-      append_log_probs(events.log_probs[static_cast<size_t>(event.log_probs)], choice);
+      append_log_probs(events.log_probs[static_cast<size_t>(event.log_probs)],
+                       choice.offsets->add(*event.token), choice.log_probs);
     }
   }
   if (event.finish) {
+    end_offsets(event, choice);
     choice.finish = event.finish;
     --open_;
     if (*event.finish == FinishReason::error && error_.empty()) {
@@ -111,40 +111,61 @@ void CompletionReply::begin(const LoopEvents& events, const LoopEvents::Event& e
                             Choice& choice) {
   const auto prompt = static_cast<size_t>(event.request);
   if (prompt < format_.echoes.size()) {
-    choice.text = format_.echoes[prompt];
+    if (event.prompt_log_probs >= 0) {
+      const auto first = events.log_probs.begin() + event.prompt_log_probs;
+      prompt_log_probs_[prompt].assign(first, first + event.prompt_log_probs_count);
+    }
+    choice.text = format_.echoes[prompt].text;
+    choice.characters = count_characters(choice.text);
+    if (!format_.echoes[prompt].tokens.empty()) {
+      echo_log_probs(prompt, choice);
+    }
   }
-  if (prompt >= format_.echoed_tokens.size()) {
-    return;
-  }
-  std::vector<TokenLogProbs>& of_prompt = prompt_log_probs_[prompt];
-  if (event.prompt_log_probs >= 0) {
-    const auto first = events.log_probs.begin() + event.prompt_log_probs;
-    of_prompt.assign(first, first + event.prompt_log_probs_count);
-  }
-  const std::vector<int32_t>& tokens = format_.echoed_tokens[prompt];
-  choice.strips_space = tokenizer_.strips_leading_space();
-  append_token(tokens.front(), choice);
-  next_element(choice.log_probs.values) += "null";
-  next_element(choice.log_probs.top) += "null";
-  for (const TokenLogProbs& token : of_prompt) {
-    append_log_probs(token, choice);
+  choice.offsets.emplace(tokenizer_, /*continues=*/true, format_.show_special_tokens,
+                         choice.characters);
+}
+
+// Where a normalizer changes the text, its tokens are not all of the text's characters; what
+// follows the prompt stands where it does all the same.
+void CompletionReply::echo_log_probs(size_t prompt, Choice& choice) const {
+  const Echo& echo = format_.echoes[prompt];
+  TextOffsets offsets(tokenizer_, /*continues=*/false, echo.has_special_tokens);
+  const auto offset_of = [&](int32_t token) {
+    return std::min(offsets.add(token), choice.characters);
+  };
+  LogProbs& lists = choice.log_probs;
+  append_token(echo.tokens.front(), offset_of(echo.tokens.front()), lists);
+  next_element(lists.values) += "null";
+  next_element(lists.top) += "null";
+  for (const TokenLogProbs& token : prompt_log_probs_[prompt]) {
+    append_log_probs(token, offset_of(token.token.token), lists);
   }
 }
 
-void CompletionReply::append_token(int32_t id, Choice& choice) const {
-  append_json(shown_token(tokenizer_, id), next_element(choice.log_probs.tokens));
-  next_element(choice.log_probs.offsets) += std::to_string(choice.offset);
-  const std::string bytes = tokenizer_.token_bytes(id);
-  const bool strips = choice.strips_space && !bytes.empty();
-  choice.offset += characters(strips ? tokenizer_.first_token_bytes(id) : bytes);
-  choice.strips_space = choice.strips_space && !strips;
+// A stop text, and what comes after it, is no part of the answer: its tokens stand at the end.
+void CompletionReply::end_offsets(const LoopEvents::Event& event, Choice& choice) const {
+  std::vector<int64_t>& offsets = choice.log_probs.offsets;
+  for (int64_t& offset : offsets) {
+    offset = std::min(offset, choice.characters);
+  }
+  const bool ends_without_text =
+      event.token && tokenizer_.token_bytes(*event.token, format_.show_special_tokens).empty();
+  if (ends_without_text && !offsets.empty()) {
+    offsets.back() = choice.characters;
+  }
+}
+
+void CompletionReply::append_token(int32_t id, int64_t offset, LogProbs& lists) const {
+  append_json(shown_token(tokenizer_, id), next_element(lists.tokens));
+  lists.offsets.push_back(offset);
 }
 
 // The chosen token is among the likeliest even where it is not one of them, as in OpenAI's API.
-void CompletionReply::append_log_probs(const TokenLogProbs& token, Choice& choice) const {
-  append_token(token.token.token, choice);
-  append_number(token.token.log_prob, next_element(choice.log_probs.values));
-  std::string& top = next_element(choice.log_probs.top);
+void CompletionReply::append_log_probs(const TokenLogProbs& token, int64_t offset,
+                                       LogProbs& lists) const {
+  append_token(token.token.token, offset, lists);
+  append_number(token.token.log_prob, next_element(lists.values));
+  std::string& top = next_element(lists.top);
   top += '{';
   bool has_token = false;
   std::vector<std::string> shown;
@@ -191,7 +212,7 @@ void CompletionReply::append_choice(size_t index, const Choice& choice, std::str
     out.append(",\"logprobs\":{\"tokens\":[").append(lists.tokens);
     out.append("],\"token_logprobs\":[").append(lists.values);
     out.append("],\"top_logprobs\":[").append(lists.top);
-    out.append("],\"text_offset\":[").append(lists.offsets).append("]}");
+    out += fmt::format("],\"text_offset\":[{}]}}", fmt::join(lists.offsets, ","));
   } else {
     out += ",\"logprobs\":null";
   }

@@ -8,8 +8,18 @@
 
 #include "tokenizer/tokenizer.h"
 #include "tools/serve/engine_loop.h"
+#include "tools/serve/text_offsets.h"
 
 namespace sparsellm {
+
+// A prompt in front of its continuations.
+struct Echo {
+  std::string text;
+  std::vector<int32_t> tokens = {};  // with log-probabilities: those of the prompt
+  // Control tokens have a part of the text: it was made of the ids. A text that was sent has none
+  // of those that are added to it.
+  bool has_special_tokens = false;
+};
 
 // What a reply needs to know of its request.
 struct ReplyFormat {
@@ -20,11 +30,9 @@ struct ReplyFormat {
   bool include_usage = false;
   int32_t samples = 1;  // of each prompt
   std::optional<int32_t> log_probs = {};
-  // Of each prompt: what stands in front of its continuations; empty without `echo`.
-  std::vector<std::string> echoes = {};
-  // Of each prompt, with `echo` and log-probabilities: its tokens.
-  std::vector<std::vector<int32_t>> echoed_tokens = {};
-  int64_t prompt_tokens = 0;  // of all prompts
+  bool show_special_tokens = false;
+  std::vector<Echo> echoes = {};  // of each prompt; empty without `echo`
+  int64_t prompt_tokens = 0;      // of all prompts
 };
 
 // The answer to POST /v1/completions, put together as the events of its requests come: as one
@@ -56,20 +64,22 @@ class CompletionReply {
     std::string tokens;
     std::string values;
     std::string top;
-    std::string offsets;
+    std::vector<int64_t> offsets;
   };
   struct Choice {
-    std::string text;
+    std::string text;  // of a stream: what has come since the chunk before
     LogProbs log_probs;
-    int64_t offset = 0;         // characters before the next token
-    bool strips_space = false;  // of the next token that has a text: it is the text's first
+    int64_t characters = 0;  // of all of the text
+    std::optional<TextOffsets> offsets;
     bool begun = false;
     std::optional<FinishReason> finish;
   };
 
   void begin(const LoopEvents& events, const LoopEvents::Event& event, Choice& choice);
-  void append_token(int32_t id, Choice& choice) const;
-  void append_log_probs(const TokenLogProbs& token, Choice& choice) const;
+  void echo_log_probs(size_t prompt, Choice& choice) const;
+  void append_token(int32_t id, int64_t offset, LogProbs& lists) const;
+  void append_log_probs(const TokenLogProbs& token, int64_t offset, LogProbs& lists) const;
+  void end_offsets(const LoopEvents::Event& event, Choice& choice) const;
   std::string take_chunk(size_t index);
   void append_choice(size_t index, const Choice& choice, std::string& out) const;
   std::string usage() const;

@@ -3,8 +3,6 @@
 #include <spdlog/fmt/fmt.h>
 
 #include <ctime>
-#include <new>
-#include <random>
 #include <utility>
 #include <vector>
 
@@ -17,44 +15,11 @@ namespace {
 constexpr std::chrono::seconds kCommentInterval{15};
 constexpr char kRetryAfter[] = "1";
 
-std::string fresh_id() {
-  thread_local std::mt19937_64 random{std::random_device{}()};
+std::string fresh_id(std::mt19937_64& random) {
   return fmt::format("cmpl-{:016x}{:08x}", random(), static_cast<uint32_t>(random()));
 }
 
-// What came of reading a body.
-struct Parsed {
-  CompletionRequest request;
-  int status = 200;
-  std::string error;
-};
-
-Parsed parse(const CompletionContext& context, std::string_view body) {
-  Parsed parsed;
-  try {
-    parsed.request = make_completion(context, body);
-    return parsed;
-  } catch (const UnknownModel& error) {
-    parsed.status = 404;
-    parsed.error = error.what();
-  } catch (const Error& error) {
-    parsed.status = 400;
-    parsed.error = error.what();
-  } catch (const std::bad_alloc&) {
-    parsed.status = 503;
-    parsed.error = "out of memory";
-  } catch (...) {  // a signal meanwhile
-    parsed.status = 503;
-    parsed.error = "the server is shutting down";
-  }
-  return parsed;
-}
-
 }  // namespace
-
-void respond_json(HttpExchange& exchange, std::string body) {
-  exchange.respond({.body = std::move(body)});
-}
 
 HttpResponse error_response(int status, std::string_view why) {
   HttpResponse response{.status = status, .body = error_body(status, why)};
@@ -70,6 +35,7 @@ struct Completions::Job {
   CompletionReply reply;
   bool streams;
   int64_t samples;
+  int64_t bytes;
   Clock::time_point arrival;
   Clock::time_point written;                   // the latest chunk
   std::vector<Clock::time_point> latest = {};  // token, of each choice
@@ -82,89 +48,162 @@ Completions::Completions(std::shared_ptr<const CompletionContext> context, Compl
 
 Completions::~Completions() = default;
 
-void Completions::answer(std::shared_ptr<HttpExchange> exchange) {
-  if (samples_ >= limits_.samples || parsing_ >= limits_.samples) {
-    ++parts_.metrics.refused;
-    return exchange->respond(error_response(503, "too many requests wait"));
+// A body that a worker has.
+struct Completions::Reading {
+  std::shared_ptr<HttpExchange> exchange;
+  Clock::time_point arrival;
+  std::string body;
+  CompletionRequest request = {};
+  std::optional<Refusal> refusal = {};
+};
+
+void Completions::answer(const std::shared_ptr<HttpExchange>& exchange) {
+  if (ended_) {
+    return respond(*exchange, error_response(ended_->status, ended_->why));
   }
+  if (samples_ >= limits_.samples || parsing_ >= limits_.samples) {
+    return refuse(*exchange);
+  }
+  auto reading =
+      std::make_shared<Reading>(Reading{.exchange = exchange, .arrival = Clock::now(), .body = {}});
+  reading->body = std::move(exchange->body());
+  auto work = [context = context_, ends = ends_, reading] {
+    if (!*ends) {
+      reading->refusal =
+          refusal_of([&] { reading->request = make_completion(*context, reading->body); });
+    }
+    reading->body = {};
+  };
   ++parsing_;
-  const Clock::time_point arrival = Clock::now();
-  auto body = std::make_shared<std::string>(std::move(exchange->body()));
-  parts_.workers.post([this, context = context_, exchange = std::move(exchange), arrival,
-                       body = std::move(body)]() mutable {
-    auto parsed = std::make_shared<Parsed>(parse(*context, *body));
-    body.reset();
-    parts_.post([this, exchange = std::move(exchange), arrival, parsed = std::move(parsed)] {
-      --parsing_;
-      if (exchange->gone()) {
-        ++parts_.metrics.cancelled;
-      } else if (!parsed->error.empty()) {
-        exchange->respond(error_response(parsed->status, parsed->error));
-      } else {
-        begin(exchange, std::move(parsed->request), arrival);
-      }
-    });
-  });
+  if (!work_then(parts_.workers, parts_.post, std::move(work),
+                 [this, reading] { end_reading(*reading); })) {
+    --parsing_;
+    refuse(*exchange);
+  }
 }
 
-void Completions::begin(std::shared_ptr<HttpExchange> exchange, CompletionRequest request,
+void Completions::end_reading(Reading& reading) {
+  --parsing_;
+  HttpExchange& exchange = *reading.exchange;
+  const std::optional<Refusal>& refusal = ended_ ? ended_ : reading.refusal;
+  if (exchange.gone()) {
+    ++parts_.metrics.cancelled;
+  } else if (refusal) {
+    respond(exchange, error_response(refusal->status, refusal->why));
+  } else if (const auto failed = refusal_of(
+                 [&] { begin(reading.exchange, std::move(reading.request), reading.arrival); })) {
+    respond(exchange, error_response(failed->status, failed->why));
+  }
+}
+
+// What it throws has changed nothing.
+void Completions::begin(const std::shared_ptr<HttpExchange>& exchange, CompletionRequest request,
                         Clock::time_point arrival) {
   const int64_t tokens = request.format.prompt_tokens;
+  require(request.samples <= limits_.samples, "{} continuations; use at most {}", request.samples,
+          limits_.samples);
+  require(tokens <= limits_.prompt_tokens, "the prompts have {} tokens; use at most {} in all",
+          tokens, limits_.prompt_tokens);
+  require(request.bytes <= limits_.bytes, "the answer could take {} bytes of memory; at most {}",
+          request.bytes, limits_.bytes);
   if (samples_ + request.samples > limits_.samples ||
-      prompt_tokens_ + tokens > limits_.prompt_tokens) {
-    ++parts_.metrics.refused;
-    return exchange->respond(error_response(503, "too many requests wait"));
+      prompt_tokens_ + tokens > limits_.prompt_tokens || bytes_ + request.bytes > limits_.bytes) {
+    return refuse(*exchange);
   }
   const Ticket ticket = next_ticket_++;
-  request.format.id = fresh_id();
+  request.format.id = fresh_id(random_);
   request.format.created = static_cast<int64_t>(std::time(nullptr));
   const bool streams = request.format.stream;
   auto job = std::make_unique<Job>(Job{
       .ticket = ticket,
-      .exchange = std::move(exchange),
+      .exchange = exchange,
       .reply =
           CompletionReply(context_->tokenizer, request.requests.size(), std::move(request.format)),
       .streams = streams,
       .samples = request.samples,
+      .bytes = request.bytes,
       .arrival = arrival,
       .written = arrival});
   job->latest.resize(job->reply.choices());
-  job->exchange->on_gone = [this, ticket] { cancel(ticket); };
-  samples_ += job->samples;
-  prompt_tokens_ += tokens;
   jobs_.emplace(ticket, std::move(job));
-  parts_.loop.submit(ticket, std::move(request.requests));
+  samples_ += request.samples;
+  prompt_tokens_ += tokens;
+  bytes_ += request.bytes;
+  try {
+    exchange->on_gone = [this, ticket] { cancel(ticket); };
+    parts_.loop.submit(ticket, std::move(request.requests));
+  } catch (...) {
+    exchange->on_gone = {};
+    drop(ticket);
+    throw;
+  }
+}
+
+void Completions::refuse(HttpExchange& exchange) {
+  ++parts_.metrics.refused;
+  respond(exchange, error_response(503, "too many requests wait"));
+}
+
+void Completions::respond(HttpExchange& exchange, HttpResponse response) const {
+  response.headers.insert(response.headers.end(), parts_.headers.begin(), parts_.headers.end());
+  exchange.respond(std::move(response));
 }
 
 void Completions::take(const LoopEvents& events) {
   const Clock::time_point now = Clock::now();
   for (const LoopEvents::Event& event : events.events) {
-    const auto found = jobs_.find(event.ticket);
-    if (found == jobs_.end()) {
-      continue;
-    }
-    Job& job = *found->second;
-    switch (event.kind) {
-      case LoopEvents::Kind::accepted:
-        parts_.metrics.prompt_tokens += job.reply.prompt_tokens();
-        if (job.streams) {
-          job.begun = true;
-          job.exchange->begin_stream({.content_type = "text/event-stream; charset=utf-8",
-                                      .headers = {{.name = "Cache-Control", .value = "no-cache"},
-                                                  {.name = "X-Accel-Buffering", .value = "no"}}});
-        }
-        break;
-      case LoopEvents::Kind::refused:
-        fail(job, 400, events.error_of(event));
-        break;
-      case LoopEvents::Kind::started:
-        parts_.metrics.queue_time.add(std::chrono::duration<double>(now - job.arrival).count());
-        break;
-      case LoopEvents::Kind::token:
-        take_token(job, events, event, now);
-        break;
+    if (const auto failed = refusal_of([&] { take_event(events, event, now); })) {
+      end_with(event.ticket, *failed);
     }
   }
+}
+
+// For want of memory, most likely.
+void Completions::end_with(Ticket ticket, const Refusal& refusal) {
+  if (const auto found = jobs_.find(ticket); found != jobs_.end()) {
+    ++parts_.metrics.failed;
+    parts_.loop.cancel(ticket);
+    fail(*found->second, refusal.status, refusal.why);
+  }
+}
+
+void Completions::take_event(const LoopEvents& events, const LoopEvents::Event& event,
+                             Clock::time_point now) {
+  const auto found = jobs_.find(event.ticket);
+  if (found == jobs_.end()) {
+    return;
+  }
+  Job& job = *found->second;
+  switch (event.kind) {
+    case LoopEvents::Kind::accepted:
+      parts_.metrics.prompt_tokens += job.reply.prompt_tokens();
+      if (job.streams) {
+        begin_stream(job);
+      }
+      break;
+    case LoopEvents::Kind::refused:
+      fail(job, 400, events.error_of(event));
+      break;
+    case LoopEvents::Kind::failed:
+      ++parts_.metrics.failed;
+      fail(job, events.lost ? 503 : 500, events.error_of(event));
+      break;
+    case LoopEvents::Kind::started:
+      parts_.metrics.queue_time.add(std::chrono::duration<double>(now - job.arrival).count());
+      break;
+    case LoopEvents::Kind::token:
+      take_token(job, events, event, now);
+      break;
+  }
+}
+
+void Completions::begin_stream(Job& job) {
+  HttpResponse head{.content_type = "text/event-stream; charset=utf-8",
+                    .headers = {{.name = "Cache-Control", .value = "no-cache"},
+                                {.name = "X-Accel-Buffering", .value = "no"}}};
+  head.headers.insert(head.headers.end(), parts_.headers.begin(), parts_.headers.end());
+  job.begun = true;
+  job.exchange->begin_stream(std::move(head));
 }
 
 void Completions::take_token(Job& job, const LoopEvents& events, const LoopEvents::Event& event,
@@ -191,7 +230,7 @@ void Completions::take_token(Job& job, const LoopEvents& events, const LoopEvent
     ++parts_.metrics.failed;
     const std::string why(job.reply.error());
     parts_.loop.cancel(job.ticket);
-    return fail(job, 500, why);
+    return fail(job, events.lost ? 503 : 500, why);
   }
   if (!chunk.empty()) {
     job.written = now;
@@ -213,7 +252,7 @@ void Completions::complete(Job& job) {
     exchange->write(job.reply.stream_end());
     exchange->end();
   } else {
-    respond_json(*exchange, job.reply.body());
+    respond(*exchange, {.body = job.reply.body()});
   }
   drop(job.ticket);
 }
@@ -225,7 +264,7 @@ void Completions::fail(Job& job, int status, std::string_view why) {
     exchange->write(job.reply.stream_error(status, why));
     exchange->end();
   } else {
-    exchange->respond(error_response(status, why));
+    respond(*exchange, error_response(status, why));
   }
   drop(job.ticket);
 }
@@ -241,12 +280,12 @@ void Completions::drop(Ticket ticket) {
   if (found != jobs_.end()) {
     samples_ -= found->second->samples;
     prompt_tokens_ -= found->second->reply.prompt_tokens();
+    bytes_ -= found->second->bytes;
     jobs_.erase(found);
   }
 }
 
-void Completions::tick() {
-  const Clock::time_point now = Clock::now();
+void Completions::tick(Clock::time_point now) {
   std::vector<Ticket> late;
   std::vector<std::shared_ptr<HttpExchange>> silent;
   for (const auto& [ticket, job] : jobs_) {
@@ -270,12 +309,15 @@ void Completions::tick() {
 }
 
 void Completions::end_all(int status, std::string_view why) {
+  ended_ = Refusal{.status = status, .why = std::string(why)};
+  *ends_ = true;
   std::vector<Ticket> tickets;
   for (const auto& [ticket, job] : jobs_) {
     tickets.push_back(ticket);
   }
   for (const Ticket ticket : tickets) {
     if (const auto found = jobs_.find(ticket); found != jobs_.end()) {
+      ++parts_.metrics.failed;
       fail(*found->second, status, why);
     }
   }

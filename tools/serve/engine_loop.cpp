@@ -1,6 +1,8 @@
 #include "tools/serve/engine_loop.h"
 
 #include <chrono>
+#include <new>
+#include <thread>
 #include <utility>
 
 #include "kernels/base/error.h"
@@ -10,6 +12,8 @@ namespace {
 
 // The status of an engine with activation sparsity is copied from its device.
 constexpr std::chrono::milliseconds kStatusInterval{200};
+// After a step that has failed: what it wanted may be there again.
+constexpr std::chrono::milliseconds kFailedStepPause{10};
 
 class RealEngine final : public ServedEngine {
  public:
@@ -96,8 +100,9 @@ void EngineLoop::run(ServedEngine& engine, const std::function<void(std::string_
     } catch (const std::exception& error) {
       log(error.what());
       busy = true;
+      std::this_thread::sleep_for(kFailedStepPause);
     }
-    hand_over();
+    hand_over(engine.failed().has_value());
     if (engine.failed()) {
       break;
     }
@@ -114,7 +119,7 @@ void EngineLoop::run(ServedEngine& engine, const std::function<void(std::string_
       }
     }
   }
-  hand_over();
+  hand_over(engine.failed().has_value());
   publish(engine);
 }
 
@@ -130,14 +135,9 @@ void EngineLoop::take_commands(ServedEngine& engine, bool wait) {
   for (Command& command : commands) {
     if (command.requests) {
       submit_now(engine, command);
-    } else if (const auto found = live_.find(command.ticket); found != live_.end()) {
-      for (const int64_t id : std::exchange(found->second.ids, {})) {
-        engine.cancel(id);
-      }
+    } else if (live_.find(command.ticket) != live_.end()) {
+      abandon(engine, command.ticket);
     }
-  }
-  if (!commands.empty()) {
-    hand_over();
   }
 }
 
@@ -164,14 +164,28 @@ void EngineLoop::submit_now(ServedEngine& engine, Command& command) {
           [this, ticket, index](const TokenEvent& event) { add_token(ticket, index, event); }));
     }
     events_->events.push_back({.ticket = ticket, .kind = LoopEvents::Kind::accepted});
+  } catch (const DeviceLost& error) {
+    abandon(engine, ticket);
+    refuse(ticket, LoopEvents::Kind::failed, error.what());
+  } catch (const Error& error) {
+    abandon(engine, ticket);
+    refuse(ticket, LoopEvents::Kind::refused, error.what());
+  } catch (const std::bad_alloc&) {
+    abandon(engine, ticket);
+    refuse(ticket, LoopEvents::Kind::failed, "out of memory");
   } catch (const std::exception& error) {
-    const std::string why = error.what();
-    const std::vector<int64_t> ids = std::move(entry.ids);
-    live_.erase(ticket);  // their last events have no ticket
-    for (const int64_t id : ids) {
-      engine.cancel(id);
-    }
-    refuse(ticket, why);
+    abandon(engine, ticket);
+    refuse(ticket, LoopEvents::Kind::failed, error.what());
+  }
+}
+
+// Ends what a ticket has in the engine. The last events of its requests have no ticket any more.
+void EngineLoop::abandon(ServedEngine& engine, Ticket ticket) {
+  const auto found = live_.find(ticket);
+  const std::vector<int64_t> ids = std::move(found->second.ids);
+  live_.erase(found);
+  for (const int64_t id : ids) {
+    engine.cancel(id);
   }
 }
 
@@ -209,23 +223,24 @@ void EngineLoop::add_token(Ticket ticket, int32_t request, const TokenEvent& eve
   }
 }
 
-void EngineLoop::refuse(Ticket ticket, std::string_view why) {
-  LoopEvents::Event event{.ticket = ticket, .kind = LoopEvents::Kind::refused};
+void EngineLoop::refuse(Ticket ticket, LoopEvents::Kind kind, std::string_view why) {
+  LoopEvents::Event event{.ticket = ticket, .kind = kind};
   event.error = static_cast<int32_t>(events_->errors.size());
   events_->errors.emplace_back(why);
   events_->events.push_back(event);
 }
 
-void EngineLoop::hand_over() {
+void EngineLoop::hand_over(bool lost) {
   if (!events_->events.empty()) {
+    events_->lost = lost;
     deliver_(std::exchange(events_, std::make_unique<LoopEvents>()));
   }
 }
 
 void EngineLoop::publish(const ServedEngine& engine) {
-  ServedEngine::Status status = engine.status();
+  const ServedEngine::Status status = engine.status();
   const std::lock_guard lock(mutex_);
-  status_ = std::move(status);
+  status_ = status;
 }
 
 }  // namespace sparsellm

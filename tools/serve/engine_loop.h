@@ -41,7 +41,8 @@ using Ticket = uint64_t;
 struct LoopEvents {
   enum class Kind : uint8_t {
     accepted,  // all requests of the ticket are in the engine
-    refused,   // none of them is, and nothing more comes; `error` says why
+    refused,   // none of them is, and nothing more comes: `error` says what is wrong with them
+    failed,    // the same, for a reason that is not theirs
     started,   // the first of them is being computed
     token,     // a TokenEvent
   };
@@ -64,6 +65,7 @@ struct LoopEvents {
   std::string text;
   std::vector<TokenLogProbs> log_probs;
   std::vector<std::string> errors;
+  bool lost = false;  // the engine's device: what failed is nobody's fault
 
   std::string_view text_of(const Event& event) const;
   std::string_view error_of(const Event& event) const;
@@ -72,7 +74,7 @@ struct LoopEvents {
 // Runs an engine on one thread for requests that come from another.
 class EngineLoop {
  public:
-  // Called by run() after each step, on its thread.
+  // Called by run() once after each step that has brought something, on its thread.
   using Deliver = std::function<void(std::unique_ptr<LoopEvents> events)>;
 
   explicit EngineLoop(Deliver deliver) : deliver_(std::move(deliver)) {}
@@ -102,8 +104,9 @@ class EngineLoop {
   void take_commands(ServedEngine& engine, bool wait);
   void submit_now(ServedEngine& engine, Command& command);
   void add_token(Ticket ticket, int32_t request, const TokenEvent& event);
-  void refuse(Ticket ticket, std::string_view why);
-  void hand_over();
+  void refuse(Ticket ticket, LoopEvents::Kind kind, std::string_view why);
+  void abandon(ServedEngine& engine, Ticket ticket);
+  void hand_over(bool lost);
   void publish(const ServedEngine& engine);
 
   Deliver deliver_;

@@ -1,6 +1,9 @@
 #include "tools/serve/server.h"
 
-#include <atomic>
+#include <algorithm>
+#include <exception>
+#include <future>
+#include <memory>
 #include <thread>
 #include <utility>
 
@@ -10,6 +13,9 @@ namespace sparsellm {
 namespace {
 
 constexpr int kWorkers = 2;
+constexpr std::string_view kShutsDown = "the server is shutting down";
+constexpr int64_t kLeastTasks = 64;  // that may wait for a worker
+constexpr std::chrono::milliseconds kPollInterval{10};
 // For answers to be sent that are complete.
 constexpr std::chrono::seconds kLastAnswers{2};
 constexpr int64_t kDefaultTokens = 16;
@@ -42,14 +48,13 @@ struct Server::State {
         http(options.http,
              {.check = [this](const HttpHead& head) { return api.check(head); },
               .handle =
-                  [this](std::shared_ptr<HttpExchange> exchange) {
-                    api.handle(std::move(exchange));
-                  },
+                  [this](const std::shared_ptr<HttpExchange>& exchange) { api.handle(exchange); },
               .error = [this](int status, std::string_view why) { return api.error(status, why); },
-              .tick = [this] { tick(); }}),
+              .tick = [this] { tick(); },
+              .failed = [this](std::string_view why) { log(why); }}),
         api(api_options()),
         loop([this](std::unique_ptr<LoopEvents> events) { deliver(std::move(events)); }),
-        workers(kWorkers),
+        workers(kWorkers, static_cast<size_t>(std::max(options.limits.samples, kLeastTasks))),
         thread([this] { http.run(); }) {}
 
   ~State() {
@@ -59,7 +64,8 @@ struct Server::State {
 
   Api::Options api_options() {
     AccessOptions access = options.access;
-    access.on_loopback = http.on_loopback();
+    // No browser reaches a Unix socket, and who does may be a proxy of any name.
+    access.on_loopback = http.on_loopback() && options.http.unix_path.empty();
     return {.access = std::move(access),
             .model = options.model,
             .version = options.version,
@@ -71,7 +77,7 @@ struct Server::State {
             }};
   }
 
-  std::function<void(std::function<void()>)> poster() {
+  Post poster() {
     return [this](std::function<void()> task) { http.post(std::move(task)); };
   }
 
@@ -89,10 +95,14 @@ struct Server::State {
         CompletionContext{.tokenizer = model.tokenizer,
                           .context_size = model.context_size,
                           .model = options.model,
-                          .defaults = completion_defaults(model.defaults)});
-    completions.emplace(
-        context, options.limits,
-        Completions::Parts{.loop = loop, .workers = workers, .post = poster(), .metrics = metrics});
+                          .defaults = completion_defaults(model.defaults),
+                          .max_samples = options.limits.samples});
+    completions.emplace(context, options.limits,
+                        Completions::Parts{.loop = loop,
+                                           .workers = workers,
+                                           .post = poster(),
+                                           .metrics = metrics,
+                                           .headers = api.headers()});
     api.start(context, *completions, metrics, workers, poster());
     api.set_layers(layers_body(options.model, model.layers));
   }
@@ -107,32 +117,55 @@ struct Server::State {
     const Clock::time_point now = Clock::now();
     if (!drain_end) {
       drain_end = now + options.drain;
-      api.set_state(ServeState::draining);
-      http.stop_accepting();
+      stop_taking(ServeState::draining, kShutsDown);
     }
-    const bool idle = !completions || completions->empty();
-    if (!idle && now > *drain_end) {
-      completions->end_all(503, "the server is shutting down");
-    } else if (idle) {
+    if (completions && now > *drain_end) {
+      completions->end_all(503, kShutsDown);
+    }
+    if (idle()) {
       loop.stop();
+    }
+  }
+
+  bool idle() const { return !completions || (completions->empty() && api.empty()); }
+
+  // What was taken goes on.
+  void stop_taking(ServeState state, std::string_view why) {
+    api.set_state(state);
+    http.stop_accepting();
+    http.refuse_unread(503, why);
+  }
+
+  // Streams that have begun get an error as their last event, all others 503.
+  void lose_engine(std::string_view why) {
+    stop_taking(ServeState::lost, why);
+    completions->end_all(503, why);
+  }
+
+  // The rest on the engine's thread.
+
+  // Calls `task` on the server's thread and returns what it returns. What both threads know of the
+  // call lives until the later of them is done with it.
+  template <class Task>
+  auto call(Task task) {
+    auto shared = std::make_shared<std::packaged_task<decltype(task())()>>(std::move(task));
+    auto result = shared->get_future();
+    http.post([shared] { (*shared)(); });
+    return result.get();
+  }
+
+  // Waits until no worker uses the model.
+  void wait_for_workers() {
+    while (!call([this] { return idle(); })) {
+      std::this_thread::sleep_for(kPollInterval);
     }
   }
 
   // Waits until answers are sent that are complete.
   void send_rest() {
     const Clock::time_point end = Clock::now() + kLastAnswers;
-    std::atomic<bool> sending = true;
-    while (sending && Clock::now() < end) {
-      std::atomic<bool> answered = false;
-      http.post([&] {
-        sending = http.sending();
-        answered = true;
-        answered.notify_one();
-      });
-      answered.wait(false);
-      if (sending) {
-        std::this_thread::sleep_for(std::chrono::milliseconds(10));
-      }
+    while (Clock::now() < end && call([this] { return http.sending(); })) {
+      std::this_thread::sleep_for(kPollInterval);
     }
   }
 
@@ -164,22 +197,25 @@ bool Server::on_loopback() const { return state_->http.on_loopback(); }
 bool Server::serve(const ServedModel& model) {
   State& state = *state_;
   state.http.post([&state, &model] { state.begin(model); });
-  state.loop.run(model.engine, state.log);
-  const bool lost = model.engine.failed().has_value();
-  if (lost) {
-    const std::string why = *model.engine.failed();
-    state.log(why);
-    std::atomic<bool> ended = false;
-    state.http.post([&] {
-      state.api.set_state(ServeState::lost);
-      state.completions->end_all(503, "the model's device is lost");
-      state.http.stop_accepting();
-      ended = true;
-      ended.notify_one();
-    });
-    ended.wait(false);
+  std::exception_ptr failure;  // for want of memory, most likely
+  try {
+    state.loop.run(model.engine, state.log);
+  } catch (...) {
+    failure = std::current_exception();
   }
+  const std::optional<std::string>& lost = model.engine.failed();
+  if (lost) {
+    state.log(*lost);
+  }
+  if (lost || failure) {
+    state.call(
+        [&] { state.lose_engine(lost ? "the model's device is lost" : "the engine failed"); });
+  }
+  state.wait_for_workers();
   state.send_rest();
+  if (failure) {
+    std::rethrow_exception(failure);
+  }
   return !lost;
 }
 

@@ -27,6 +27,7 @@ namespace sparsellm {
 namespace {
 
 constexpr char kTool[] = "sparsellm-serve";
+constexpr int kSignalCodes = 128;  // of tool_main: what lies above is a signal
 
 std::string model_name(const ServeArgs& args) {
   if (!args.served_model_name.empty()) {
@@ -130,10 +131,13 @@ int main(int argc, char** argv) {
   CLI::App app("Serves a language model by OpenAI's HTTP API.", sparsellm::kTool);
   sparsellm::ServeArgs args;
   sparsellm::add_serve_args(app, args);
-  return sparsellm::tool_main(app, argc, argv, [&] {
+  const int code = sparsellm::tool_main(app, argc, argv, [&] {
     sparsellm::with_ranks(
         sparsellm::kTool, args.model,
         [&args] { return std::vector{sparsellm::checkpoint_rank_model(args.model)}; },
         [&args] { sparsellm::run(args); });
   });
+  // A server that is told to end while it loads has done what it should, as one that serves has.
+  const bool ended = sparsellm::interrupted() && code > sparsellm::kSignalCodes;
+  return ended ? 0 : code;
 }

@@ -151,6 +151,16 @@ TEST(Serve, WhatDoesNotFinishInTimeEndsWithAnError) {
   EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
 }
 
+// Whether or not the model is there by then.
+TEST(Serve, SigtermWhileItLoadsIsAnEndInOrder) {
+  const Outcome outcome = serve({}, [&](Running& server) {
+    PlainConnection connection(server.socket());
+    EXPECT_NE(connection.get("/health").status, 0);
+    server.end();
+  });
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+}
+
 TEST(Serve, AKeyIsAskedFor) {
   const TempDir folder;
   const std::string keys = folder.write("keys", "# of somebody\nfirst\nsecond\n").string();

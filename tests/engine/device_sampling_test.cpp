@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <filesystem>
+#include <functional>
 #include <limits>
 #include <memory>
 #include <random>
@@ -134,7 +136,8 @@ void expect_equal(const std::vector<Completion>& got, const std::vector<Completi
 
 TEST(DeviceSampling, IsThatOfTheHost) {
   Engine on_host = Engine::load(directory(), options_with(0));
-  const std::vector<Request> requests = all_kinds(on_host.config().vocab_size);
+  const std::vector<Request> requests =
+      all_kinds(static_cast<int32_t>(on_host.config().vocab_size));
   const std::vector<Completion> expected = on_host.generate(requests);
   for (const Completion& completion : expected) {
     EXPECT_EQ(completion.error, "");

@@ -328,7 +328,8 @@ TEST_F(LoopTest, RequestsOfAnotherThread) {
   constexpr Ticket kTickets = 60;
   std::thread other([this] {
     for (Ticket ticket = 1; ticket <= kTickets; ++ticket) {
-      loop_.submit(ticket, requests(1 + static_cast<int64_t>(ticket % 7), 1 + ticket % 3, 2));
+      loop_.submit(ticket, requests(1 + static_cast<int64_t>(ticket % 7),
+                                    1 + static_cast<int32_t>(ticket % 3), 2));
       if (ticket % 2 == 0) {
         loop_.cancel(ticket - ticket % 4);
       }

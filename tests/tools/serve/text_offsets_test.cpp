@@ -18,6 +18,7 @@ std::vector<int64_t> offsets_of(const Tokenizer& tokenizer, const std::vector<in
                                 bool continues = true, bool show_special = false) {
   TextOffsets offsets(tokenizer, continues, show_special);
   std::vector<int64_t> result;
+  result.reserve(ids.size());
   for (const int32_t id : ids) {
     result.push_back(offsets.add(id));
   }

@@ -93,7 +93,7 @@ TEST(WorkThen, DoneComesAfterWork) {
   std::atomic<int> order = 0;
   std::promise<int> seen;
   WorkerPool pool(2);
-  const Post post = [](std::function<void()> task) { task(); };
+  const Post post = [](const std::function<void()>& task) { task(); };
   ASSERT_TRUE(work_then(
       pool, post, [&] { order = 1; }, [&] { seen.set_value(order); }));
   EXPECT_EQ(seen.get_future().get(), 1);
@@ -103,7 +103,7 @@ TEST(WorkThen, DoneIsNotLostForWantOfMemory) {
   std::atomic<int> failures = 3;
   std::promise<void> seen;
   WorkerPool pool(1);
-  const Post post = [&](std::function<void()> task) {
+  const Post post = [&](const std::function<void()>& task) {
     if (failures-- > 0) {
       throw std::bad_alloc();
     }
@@ -117,7 +117,7 @@ TEST(WorkThen, DoneIsNotLostForWantOfMemory) {
 
 TEST(WorkThen, OfTooManyTasksNothingIsDone) {
   WorkerPool pool(1, 0);
-  const Post post = [](std::function<void()> task) { task(); };
+  const Post post = [](const std::function<void()>& task) { task(); };
   EXPECT_FALSE(work_then(
       pool, post, [] { FAIL(); }, [] { FAIL(); }));
 }

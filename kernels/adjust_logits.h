@@ -91,7 +91,7 @@ constexpr float adjusted_logit(float logit, int32_t count, float bias, const Pen
 //   logits       f32 [k, vocabulary], contiguous: the rows first_row, first_row + 1, ...
 // A logit is adjusted_logit(), or kForbiddenLogit where that is -infinity; one that is NaN or
 // infinite stays. What lies in `rows`, `tokens` and `adjustments` is not checked. On CUDA only,
-// where it enqueues one kernel and uses no workspace: 2 us for rows with some hundred adjustments.
+// where it enqueues one kernel and uses no workspace.
 void adjust_logits(const Tensor& rows, const Tensor& tokens, Tensor adjustments, int64_t first_row,
                    Tensor logits, ExecContext& ctx);
 

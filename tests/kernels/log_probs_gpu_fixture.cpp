@@ -9,14 +9,22 @@
 namespace sparsellm::testing {
 namespace {
 
-double naive_log_total(std::span<const float> logits) {
-  const double largest = *std::max_element(logits.begin(), logits.end());
-  double total = 0.0;
-  for (const float logit : logits) {
-    total += std::exp(logit - largest);
+// Of floats near the largest ones a logarithm of some units would be lost in the difference.
+struct NaiveNormalizer {
+  explicit NaiveNormalizer(std::span<const float> logits)
+      : largest(*std::max_element(logits.begin(), logits.end())) {
+    double total = 0.0;
+    for (const float logit : logits) {
+      total += std::exp(logit - largest);
+    }
+    log_total = std::log(total);
   }
-  return largest + std::log(total);
-}
+
+  double log_prob(float logit) const { return logit - largest - log_total; }
+
+  double largest;
+  double log_total = 0.0;
+};
 
 std::vector<int32_t> naive_ranking(std::span<const float> logits) {
   std::vector<int32_t> ids(logits.size());
@@ -66,9 +74,9 @@ void LogProbsOfRows::expect_naive(std::string_view what, std::span<const float> 
     const std::span<const float> row = logits.subspan(at * size, size);
     const int32_t token =
         rows[i].token < 0 ? tokens[static_cast<size_t>(-1 - rows[i].token)] : rows[i].token;
-    const double log_total = naive_log_total(row);
+    const NaiveNormalizer normalizer(row);
     const auto expect_value = [&](float got, int32_t id) {
-      const double expected = row[static_cast<size_t>(id)] - log_total;
+      const double expected = normalizer.log_prob(row[static_cast<size_t>(id)]);
       if (std::isinf(static_cast<float>(expected))) {
         ASSERT_EQ(got, -std::numeric_limits<float>::infinity()) << "token " << id;
       } else {

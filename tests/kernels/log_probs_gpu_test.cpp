@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 #include <limits>
 #include <optional>
 #include <vector>
@@ -168,47 +167,6 @@ TEST(LogProbsOnCpu, AreTheEngines) {
   EXPECT_TRUE(throws_error(
       [&] { log_probs(rows.view(), Tensor(), 0, logits.view(), results.view(), cpu.exec); },
       "engine"));
-}
-
-// Prints what kernels/log_probs.h says of the time; the bound is loose, for a GPU that others use.
-TEST_F(LogProbsOfRows, Time) {
-  for (const auto& [count, vocabulary] : {std::pair<int32_t, int32_t>{1, 32000},
-                                          {32, 32000},
-                                          {128, 32000},
-                                          {512, 32000},
-                                          {1, 151936},
-                                          {128, 151936}}) {
-    std::vector<LogProbRow> list;
-    for (int32_t row = 0; row < count; ++row) {
-      list.push_back({.row = row, .token = 5, .top = 20});
-    }
-    const std::vector<float> one = random_logits(kShapes[1], 1, vocabulary, random);
-    const GuardedTensor logits(DType::f32, {count, vocabulary}, Layout::contiguous, kGpu);
-    for (int64_t row = 0; row < count; ++row) {
-      const Tensor to = logits.view().rows(row, 1);
-      copy_bytes(kGpu, to.raw(), {}, one.data(), to.bytes());
-    }
-    const GuardedTensor rows = upload(DType::i32, {count, kLogProbRowWords}, list.data());
-    const GuardedTensor results(DType::i32, {count, kLogProbsWords}, Layout::contiguous, kGpu);
-    const CudaGraph graph(gpu->cuda, [&] {
-      for (int i = 0; i < 20; ++i) {
-        log_probs(rows.view(), Tensor(), 0, logits.view(), results.view(), gpu->exec);
-      }
-    });
-    CudaEvent begin(gpu->cuda, CudaEvent::Timing::yes);
-    CudaEvent end(gpu->cuda, CudaEvent::Timing::yes);
-    double best = 1.0;
-    for (int repetition = 0; repetition < 5; ++repetition) {
-      begin.record();
-      graph.launch();
-      end.record();
-      end.synchronize();
-      best = std::min(best, end.seconds_since(begin) / 20);
-    }
-    std::printf("%d rows of %d logits, top 20: %.1f us, %.0f GB/s of logits\n", count, vocabulary,
-                best * 1e6, 4e-9 * count * vocabulary / best);
-    EXPECT_LT(best, 400e-6);
-  }
 }
 
 }  // namespace

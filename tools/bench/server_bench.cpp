@@ -194,15 +194,36 @@ void run_until(HttpClient& client, const ServerBenchOptions& options, const Ende
   client.run();
 }
 
-void try_request(HttpClient& client, const ServerBenchOptions& options) {
+// As many at once; returns the first error.
+std::string try_requests(HttpClient& client, const ServerBenchOptions& options, int64_t count) {
   BenchRandom random(options.seed);
-  const Request request = random_request(random, options.vocabulary, options.prompt.max,
-                                         std::min(options.output.min, kTrialTokens));
-  bool ended = false;
-  CompletionStream stream(0.0, ServerClock::now(), [&] { ended = true; });
-  client.send(streamed_completion(request, options.model), stream);
-  run_until(client, options, [&] { return ended; });
-  require(stream.error().empty(), "POST /v1/completions: {}", stream.error());
+  int64_t ended = 0;
+  std::deque<CompletionStream> streams;
+  for (int64_t i = 0; i < count; ++i) {
+    const Request request = random_request(random, options.vocabulary, options.prompt.max,
+                                           std::min(options.output.min, kTrialTokens));
+    streams.emplace_back(0.0, ServerClock::now(), [&ended] { ++ended; });
+    client.send(streamed_completion(request, options.model), streams.back());
+  }
+  run_until(client, options, [&] { return ended == count; });
+  for (const CompletionStream& stream : streams) {
+    if (!stream.error().empty()) {
+      return std::string(stream.error());
+    }
+  }
+  return {};
+}
+
+// What a server does once for a number of requests it does before anything is measured. Only the
+// first request has to be answered.
+void warm_up(HttpClient& client, const ServerBenchOptions& options) {
+  const std::string error = try_requests(client, options, 1);
+  require(error.empty(), "POST /v1/completions: {}", error);
+  if (!options.rate) {
+    for (int64_t count = 2; count <= std::min(options.concurrency, options.requests); count *= 2) {
+      try_requests(client, options, count);
+    }
+  }
 }
 
 }  // namespace
@@ -221,7 +242,7 @@ std::string listed_model(HttpClient& client, const ServerBenchOptions& options) 
 void bench_server(HttpClient& client, const ServerBenchOptions& options, ReportWriter& report) {
   require(options.requests >= 1, "{} requests; use 1 or more", options.requests);
   require(options.concurrency >= 1, "{} requests at a time; use 1 or more", options.concurrency);
-  try_request(client, options);
+  warm_up(client, options);
   ServerRun run(client, options);
   run.run();
   run.add_tables(report);

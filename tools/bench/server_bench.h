@@ -32,7 +32,8 @@ struct ServerBenchOptions {
 std::string listed_model(HttpClient& client, const ServerBenchOptions& options);
 
 // Sends the requests to a server of OpenAI's API, after one that is not measured, by which a server
-// that cannot be reached or refuses is noticed. Adds the tables
+// that cannot be reached or refuses is noticed, and without a rate after 2, 4, ... at once, up to
+// the concurrency. Adds the tables
 //   serving    one row: requests, failures, tokens that the server counted and chunks that came,
 //              seconds from the first arrival to the last token, tokens and requests in a second,
 //              and the share of these seconds in which this program's thread was busy

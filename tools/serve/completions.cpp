@@ -40,6 +40,7 @@ struct Completions::Job {
   Clock::time_point written;                   // the latest chunk
   std::vector<Clock::time_point> latest = {};  // token, of each choice
   bool begun = false;                          // of a stream: its header is out
+  bool has_token = false;
 };
 
 Completions::Completions(std::shared_ptr<const CompletionContext> context, CompletionLimits limits,
@@ -151,10 +152,25 @@ void Completions::respond(HttpExchange& exchange, HttpResponse response) const {
 
 void Completions::take(const LoopEvents& events) {
   const Clock::time_point now = Clock::now();
-  for (const LoopEvents::Event& event : events.events) {
+  const auto take_one = [&](const LoopEvents::Event& event) {
     if (const auto failed = refusal_of([&] { take_event(events, event, now); })) {
       end_with(event.ticket, *failed);
     }
+  };
+  // A step of many streams takes a millisecond or more to write: first tokens, for which a client
+  // waits longest, go out before the others. Events of one ticket stay in their order.
+  std::vector<const LoopEvents::Event*> others;
+  others.reserve(events.events.size());
+  for (const LoopEvents::Event& event : events.events) {
+    const auto found = jobs_.find(event.ticket);
+    if (found != jobs_.end() && !found->second->has_token) {
+      take_one(event);
+    } else {
+      others.push_back(&event);
+    }
+  }
+  for (const LoopEvents::Event* event : others) {
+    take_one(*event);
   }
 }
 
@@ -213,6 +229,7 @@ void Completions::take_token(Job& job, const LoopEvents& events, const LoopEvent
   };
   const size_t choice = job.reply.choice_of(event);
   if (event.token) {
+    job.has_token = true;
     ++parts_.metrics.generation_tokens;
     Clock::time_point& latest = job.latest[choice];
     if (latest == Clock::time_point()) {

@@ -85,6 +85,28 @@ TEST(Completions, AStreamHasAnEventForEachToken) {
   expect_idle(served);
 }
 
+// Writing the tokens of a step of many streams takes a while.
+TEST(Completions, AFirstTokenIsWrittenBeforeThoseOfOthers) {
+  ServedTiny served;
+  std::string written;  // the streams in the order of their events, '|' between steps
+  const Shared first = served.send(kLong);
+  first->on_write = [&] { written += 'a'; };
+  const auto run_until_written = [&](char stream) {
+    return served.tasks.run_until([&] {
+      written += '|';
+      return written.find(stream) != std::string::npos;
+    });
+  };
+  ASSERT_TRUE(run_until_written('a'));
+  const Shared second = served.send(kStream);
+  second->on_write = [&] { written += 'b'; };
+  ASSERT_TRUE(run_until_written('b'));
+  EXPECT_NE(written.find("|ba|"), std::string::npos) << written;
+  EXPECT_EQ(written.find("ab"), std::string::npos) << written;
+  first->leave();
+  ASSERT_TRUE(served.wait_for(second));
+}
+
 // As load generators count them.
 TEST(Completions, ATokenWhoseTextIsHeldBackIsAnEvent) {
   ServedTiny served;

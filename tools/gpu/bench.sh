@@ -254,7 +254,7 @@ case $section in
     cp tests/data/tokenizers/llama2/tokenizer.json "$checkpoint"
     weights=(--model "$checkpoint" --weight-format tca_bme "$@")
     for streams in 64 256; do
-      requests=(--prompt 64 --output 128 --requests $((8 * streams)))
+      requests=(--prompt 64 --output 128 --requests $((4 * streams + 128)))
       report_more server throughput "${weights[@]}" "${requests[@]}" --no-layers \
         --batch "$streams" --arrivals poisson:1000000
       tokens=$(grep -o '"tokens_per_gpu_second":[0-9.]*' "$folder/server.jsonl" | tail -n 1)

@@ -368,6 +368,10 @@ class Connection final : public HttpOutput, public std::enable_shared_from_this<
   }
 
   awaitable<void> read_some(size_t most, error_code& error) {
+    if (read_ended_) {  // which Asio tells once: the next read would wait
+      error = asio::error::eof;
+      co_return;
+    }
     const size_t bytes = co_await socket_.async_read_some(buffer_.prepare(most), use(error));
     buffer_.commit(bytes);
     read_ended_ = read_ended_ || error == asio::error::eof;

@@ -545,6 +545,23 @@ TEST(HttpConnection, AClientThatOnlyEndsSendingIsAnswered) {
   }
 }
 
+// The end of what it sends is that of the connection, once all is answered.
+TEST(HttpConnection, AClientThatHasEndedSendingIsNotWaitedFor) {
+  for (const Transport transport : kTransports) {
+    for (int i = 0; i < 20; ++i) {
+      HttpTestServer server;
+      HttpTestClient client(server, transport);
+      client.send(get_text("/later"));
+      client.end_sending();
+      const auto exchange = server.waiting();
+      server.settle();
+      respond(server, exchange, "answer");
+      EXPECT_EQ(client.receive().body, "answer");
+      ASSERT_TRUE(client.ended()) << i;
+    }
+  }
+}
+
 TEST(HttpConnection, AToolOfHttp10MayEndSending) {
   HttpTestServer server;
   HttpTestClient client(server);

@@ -106,21 +106,17 @@ TEST(HttpServer, WaitsForFileDescriptors) {
   rlimit limit{};
   ::getrlimit(RLIMIT_NOFILE, &limit);
   const rlimit all = limit;
-  HttpTestClient* client = nullptr;
-  {
-    // The next descriptor is the client's, and after it there are none.
-    const int next = ::fcntl(0, F_DUPFD_CLOEXEC, 0);
-    ::close(next);
-    limit.rlim_cur = static_cast<rlim_t>(next) + 1;
-    ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &limit), 0);
-    client = new HttpTestClient(server);
-  }
-  client->send(get_text("/echo"));
-  const bool answered = client->has_bytes(milliseconds(150));
+  // The next descriptor is the client's, and after it there are none.
+  const int next = ::fcntl(0, F_DUPFD_CLOEXEC, 0);
+  ::close(next);
+  limit.rlim_cur = static_cast<rlim_t>(next) + 1;
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &limit), 0);
+  HttpTestClient client(server);
+  client.send(get_text("/echo"));
+  const bool answered = client.has_bytes(milliseconds(150));
   ::setrlimit(RLIMIT_NOFILE, &all);
   EXPECT_FALSE(answered);
-  EXPECT_EQ(client->receive().status, 200);
-  delete client;
+  EXPECT_EQ(client.receive().status, 200);
 }
 
 TEST(HttpServer, RefusesAnAddressThatIsTaken) {
@@ -189,12 +185,19 @@ TEST(HttpServer, WhatTheTickThrowsEndsNothing) {
   EXPECT_EQ(failures, 3);
 }
 
-// Every handler throws; the process and the connections come to their ends nevertheless.
-TEST(HttpServer, HasAnAnswerWithoutItsHandlers) {
-  HttpServer server({.port = 0, .max_connections = 1}, {});
+TEST(HttpServer, HasAnswersWithoutItsHandlers) {
+  HttpServer server({.port = 0}, {});  // all of them throw
   std::thread thread([&] { server.run(); });
   EXPECT_EQ(server.address(), fmt::format("http://127.0.0.1:{}", server.port()));
-  // HttpTestServer's clients want one of its kind.
+  {
+    HttpTestClient client(server.port());
+    client.send(get_text("/"));
+    const Reply reply = client.receive();
+    EXPECT_EQ(reply.status, 500);
+    EXPECT_EQ(reply.body, "");
+    client.send("\r\n\r\n");
+    EXPECT_EQ(client.receive().status, 400);
+  }
   server.post([&] { server.stop(); });
   thread.join();
 }

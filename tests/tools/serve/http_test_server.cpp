@@ -173,8 +173,12 @@ void HttpTestServer::handle(const std::shared_ptr<HttpExchange>& exchange) {
 }
 
 HttpTestClient::HttpTestClient(HttpTestServer& server, Transport transport, int receive_buffer)
-    : socket_(transport == Transport::tcp ? connected(server.port(), receive_buffer)
-                                          : adopted(server)) {
+    : HttpTestClient(Socket{transport == Transport::tcp ? connected(server.port(), receive_buffer)
+                                                        : adopted(server)}) {}
+
+HttpTestClient::HttpTestClient(uint16_t port) : HttpTestClient(Socket{connected(port, 0)}) {}
+
+HttpTestClient::HttpTestClient(Socket socket) : socket_(socket.number) {
   const timeval patience{.tv_sec = kPatience.count(), .tv_usec = 0};
   ::setsockopt(socket_, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
   ::setsockopt(socket_, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);

@@ -68,6 +68,7 @@ class HttpTestClient {
   // `receive_buffer`: bytes that the kernel keeps for the client; 0: its default.
   explicit HttpTestClient(HttpTestServer& server, Transport transport = Transport::tcp,
                           int receive_buffer = 0);
+  explicit HttpTestClient(uint16_t port);
   ~HttpTestClient();
   HttpTestClient(const HttpTestClient&) = delete;
   HttpTestClient& operator=(const HttpTestClient&) = delete;
@@ -93,6 +94,10 @@ class HttpTestClient {
   int socket() const { return socket_; }
 
  private:
+  struct Socket {
+    int number;
+  };
+  explicit HttpTestClient(Socket socket);
   bool receive_more();  // false at the end
   bool receive_until(size_t bytes);
   std::string take_line();

@@ -40,9 +40,9 @@ inline constexpr int64_t kLogProbsWords = sizeof(LogProbs) / sizeof(int32_t);
 // The bits of a result depend on the row of logits alone. What lies in `rows` and `tokens` is not
 // checked, except for the token's id. It enqueues one kernel, with a block for each row, which goes
 // over the row twice; no workspace. With 20 likeliest tokens an H200 takes 13 us for up to 132 rows
-// of 32,000 logits, 32 us for one of 151,936 and 54 us for 128 of them; 512 rows of 32,000 take 58
-// us. A row where hundreds of the largest logits are those of few of its 1,024 threads is read two to
-// four times more.
+// of 32,000 logits and 58 us for 512 of them, 32 us for one of 151,936 and 54 us for 128. A row
+// where hundreds of the largest logits are those of few of its 1,024 threads is read two to four
+// times more.
 void log_probs(const Tensor& rows, const Tensor& tokens, int64_t first_row, const Tensor& logits,
                Tensor results, ExecContext& ctx);
 

@@ -38,6 +38,7 @@ parsers=(
   tools/bench/suite/suite_result_line.cpp tools/bench/suite/suite_stated.cpp
   tools/cli/args.cpp tools/cli/session_message.cpp tools/run/generation_args.cpp tools/run/line_reader.cpp
   tools/run/prompt_lines.cpp
+  tools/serve/completion_body.cpp tools/serve/http_connection_request.h
   tools/run/result_check.cpp tools/run/results.cpp tools/run/run_entries.cpp tools/run/run_mark.cpp
 )
 # Those of the tests that are about them.

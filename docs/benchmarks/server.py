@@ -46,7 +46,7 @@ def through_http(reports):
                 one, two = latency(run, metric, quantile), latency(other, metric, quantile)
                 rows.append([streams, f"{metric} at {run.rows['serving'][0]['rate']:.0f} requests "
                              f"a second, {quantile}, ms", f"{one:.2f}", f"{two:.2f}",
-                             f"{two - one:+.2f}"])
+                             f"{round(two - one, 2) + 0.0:+.2f}"])
     return with_origin(table(["streams", "", "engine alone", "through HTTP", ""], rows),
                        list(alone.values()))
 

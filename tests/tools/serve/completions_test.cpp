@@ -88,6 +88,7 @@ TEST(Completions, AStreamHasAnEventForEachToken) {
 // Writing the tokens of a step of many streams takes a while.
 TEST(Completions, AFirstTokenIsWrittenBeforeThoseOfOthers) {
   ServedTiny served;
+  served.start();
   std::string written;  // the streams in the order of their events, '|' between steps
   const Shared first = served.send(kLong);
   first->on_write = [&] { written += 'a'; };

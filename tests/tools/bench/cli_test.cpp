@@ -80,19 +80,6 @@ TEST(Bench, AdjustedAndScoredRequests) {
   EXPECT_NE(outcome.out.find("\"table\":\"throughput\""), std::string::npos) << outcome.out;
 }
 
-TEST(BenchRequests, AnAdjustedOneIsComputedBesideTheOthers) {
-  Request request;
-  adjust_request(request);
-  EXPECT_NE(request.sampling.repetition_penalty, 1.0f);
-  EXPECT_NE(request.sampling.frequency_penalty, 0.0f);
-  EXPECT_NE(request.sampling.presence_penalty, 0.0f);
-  EXPECT_FALSE(request.sampling.logit_bias.empty());
-  EXPECT_EQ(request.log_probs, 5);
-  EXPECT_FALSE(request.prompt_log_probs);
-  score_prompt(request);
-  EXPECT_TRUE(request.prompt_log_probs);
-}
-
 TEST(Bench, OutputAsTokensAndAsFormat) {
   const Outcome outcome =
       bench({"throughput", "-m", llama(), "--device", "cpu", "--batch", "2", "--prompt", "4",

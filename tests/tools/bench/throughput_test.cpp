@@ -16,6 +16,7 @@
 #include "tools/bench/arrivals.h"
 #include "tools/bench/random_sparsity.h"
 #include "tools/bench/read_bandwidth.h"
+#include "tools/bench/requests.h"
 
 namespace sparsellm {
 namespace {
@@ -148,6 +149,19 @@ TEST(BenchThroughput, ARowForEveryOutput) {
   options.shorter_outputs = {6};
   EXPECT_TRUE(throws_error([&] { bench_throughput(options, {}, report.writer()); },
                            "an output of 6 tokens after one of 6"));
+}
+
+TEST(BenchRequests, AnAdjustedOneIsComputedBesideTheOthers) {
+  Request request;
+  adjust_request(request);
+  EXPECT_NE(request.sampling.repetition_penalty, 1.0f);
+  EXPECT_NE(request.sampling.frequency_penalty, 0.0f);
+  EXPECT_NE(request.sampling.presence_penalty, 0.0f);
+  EXPECT_FALSE(request.sampling.logit_bias.empty());
+  EXPECT_EQ(request.log_probs, 5);
+  EXPECT_FALSE(request.prompt_log_probs);
+  score_prompt(request);
+  EXPECT_TRUE(request.prompt_log_probs);
 }
 
 TEST(BenchThroughput, ARowForEveryBatch) {

@@ -157,7 +157,7 @@ class Clients:
 
     def leave(self, writer):
         """With a reset, or in good order."""
-        if self.rng.random() < 0.5:
+        if self.rng.random() < 0.5 and not writer.is_closing():  # by the server
             linger = struct.pack("ii", 1, 0)
             writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
         writer.transport.abort() if self.rng.random() < 0.5 else writer.close()

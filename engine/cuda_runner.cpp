@@ -271,8 +271,9 @@ class CudaRunner : public StepRunner {
     return {place(first), place(first + count) - place(first)};
   }
 
-  // What is wanted of some rows of logits, of which the first in `logits` is row `first`, but for
-  // what the host does. The logits are then as they were, if their log-probabilities are wanted.
+  // Samples the tokens of some rows of logits, of which the first in `logits` is row `first`, and
+  // computes the requested log-probabilities; rows that the host samples are left to it. Rows whose
+  // log-probabilities are requested have their unadjusted logits again after it.
   void choose(const Rows& rows, int64_t first, const Tensor& logits) {
     const int64_t count = logits.size(0);
     const auto [adjusted_begin, adjusted] = among(rows.part->adjusted_rows, first, count);

@@ -47,7 +47,7 @@ class LogitAdjustments {
   bool has_biases_ = false;
   int64_t counted_ = 0;  // tokens of the history
   std::vector<LogitAdjustment> all_;
-  std::vector<int32_t> places_;  // of each id in `all_`, or -1; none before the first is asked for
+  std::vector<int32_t> places_;  // of each id in `all_`, or -1; empty until the first is looked up
 };
 
 }  // namespace sparsellm

@@ -20,8 +20,8 @@ namespace sparsellm {
 //            SampleRow [samples], AdjustedRow [adjusted rows], LogitAdjustment [adjustments], as
 //            they lie in memory
 //
-// A rank does with a message what rank 0 does, but for what nobody asks it for: logits on the host,
-// and log-probabilities. So host_rows and log_prob_rows stay with rank 0.
+// A rank computes a step as rank 0 does, except for logits on the host and log-probabilities, which
+// rank 0 alone returns: host_rows and log_prob_rows stay with it.
 struct RankMessage {
   enum class Kind : uint8_t {
     launch = 1,  // this step

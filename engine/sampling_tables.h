@@ -13,8 +13,8 @@
 namespace sparsellm {
 
 // What a step has on a CUDA device for rows whose logits are adjusted or whose log-probabilities
-// are wanted, and the log-probabilities. Nothing is copied for a step without such rows. Slots are
-// those of DeviceTables: what was sent and what is fetched is there before the slot is used again.
+// are requested, and the log-probabilities. Nothing is copied for a step without such rows. Slots
+// are those of DeviceTables: a slot is used again after its step has finished.
 class SamplingTables {
  public:
   struct Limits {

@@ -61,8 +61,8 @@ struct Sequence {
     const SamplingParams& sampling = request().sampling;
     return sampling.has_penalties() || !sampling.logit_bias.empty();
   }
-  // Its logits go to the host also where a device samples: they are shown, or the device cannot do
-  // with them all that is asked for.
+  // Its logits go to the host also where a device samples: they are shown, or the device has no
+  // room for the request's log-probabilities or adjustments.
   bool samples_on_host() const {
     const Request& r = request();
     return r.on_logits || r.log_probs.value_or(0) > kMaxDeviceLogProbs ||

@@ -33,7 +33,7 @@ struct Sequence {
   // Prompt and continuation, as far as they are known; empty until the sequence is admitted, since
   // many that wait may have the same long prompt.
   std::vector<int32_t> tokens;
-  // Where a device adjusts its logits: those of `tokens`, as far as rows have been planned.
+  // On a device that adjusts its logits: those of `tokens`, up to the latest planned row.
   std::optional<LogitAdjustments> adjustments;
   std::optional<FinishReason> finish;
   bool started = false;                         // rows have been planned
@@ -52,7 +52,7 @@ struct Sequence {
   int64_t steps_in_flight = 0;  // that have rows of this sequence
 
   const Request& request() const { return submission->request; }
-  // Whether more than a token is wanted of its logits, or they are adjusted.
+  // Whether its logits are used for more than the choice of a token, or are adjusted before it.
   bool uses_logits() const {
     const Request& r = request();
     return r.on_logits || r.log_probs || adjusts_logits();

@@ -168,7 +168,7 @@ void PlannedStep::add_log_probs(const LogitRow& row, int32_t index, RankStep::Pa
     log_prob_rows_.push_back(row);
   }
   if (row.position < sequence.prompt_length()) {
-    sequence.reported = row.position + 1;  // what is enqueued now comes once
+    sequence.reported = row.position + 1;  // not requested a second time
   }
 }
 

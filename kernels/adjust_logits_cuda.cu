@@ -27,8 +27,8 @@ __device__ void adjust_entry(LogitAdjustment& entry, int count, const Penalties&
 }
 
 // One block for each row, whose threads share its list: no token is in it twice, so no two threads
-// have the same logit. What the latest token adds to its own entry is known to whoever finds that
-// one; if nobody does, the first thread fills the last entry.
+// have the same logit. The thread that finds the entry of the latest token counts it there; if no
+// thread does, the first one fills the last entry.
 __global__ void __launch_bounds__(kThreads)
     adjust_logits_kernel(const AdjustedRow* rows, const int32_t* tokens,
                          LogitAdjustment* adjustments, Logits logits) {

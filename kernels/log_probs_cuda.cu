@@ -24,7 +24,7 @@ __device__ uint64_t weight_of(float logit, float largest) {
 }
 
 // A rank that at least `count` logits reach, of many logits mostly not many more: the count-th of
-// the best ranks of the threads. The lowest, if the threads have not so many.
+// the best ranks of the threads. The lowest rank, if fewer threads have one.
 __device__ uint64_t reached_by(const RankedLogits& row, uint64_t best_of_thread, int count,
                                RunShared& shared) {
   const auto for_best_from = [&](uint64_t from, auto visit) {

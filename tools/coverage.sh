@@ -38,8 +38,8 @@ parsers=(
   tools/bench/suite/suite_result_line.cpp tools/bench/suite/suite_stated.cpp
   tools/cli/args.cpp tools/cli/session_message.cpp tools/run/generation_args.cpp tools/run/line_reader.cpp
   tools/run/prompt_lines.cpp
-  tools/serve/completion_body.cpp tools/serve/http_connection_request.h
   tools/run/result_check.cpp tools/run/results.cpp tools/run/run_entries.cpp tools/run/run_mark.cpp
+  tools/serve/completion_body.cpp tools/serve/http_connection_request.h
 )
 # Those of the tests that are about them.
 tests=(base_test comm_test general_search_test general_sparse_test matrices_test models_test model_file_test rank_test record_pieces_test sparse_test tiled_csl_test tokenizer_test tools_test)

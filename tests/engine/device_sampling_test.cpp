@@ -160,8 +160,8 @@ TEST(DeviceSampling, IsThatOfTheHost) {
   }
 }
 
-// Nothing is looked at on the host, and nothing keeps steps from being enqueued ahead, but for a
-// request whose logits are shown or that wants more than a device tells.
+// No logits go to the host, and steps are enqueued ahead, except for a request whose logits are
+// shown or that asks for more log-probabilities than a device computes.
 TEST(DeviceSampling, NothingWaitsForTheHost) {
   for (const int32_t top : {20, 21}) {
     SamplingRunner* runner = nullptr;

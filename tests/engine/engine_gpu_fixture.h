@@ -29,7 +29,7 @@ std::vector<Request> requests_of(const Engine& engine, int64_t count);
 
 // The same tokens, reason to finish and log-probabilities, and no error.
 void expect_same(const Completion& got, const Completion& expected);
-// The same, but for log-probabilities of a host, which are near to a device's: of the same tokens.
+// The same, except that the log-probabilities of a host are only near to those of a device.
 void expect_near_host(const Completion& on_device, const Completion& on_host);
 
 }  // namespace sparsellm::testing

@@ -60,7 +60,7 @@ LogProbs told_of(std::span<const float> logits, int32_t token, int32_t top) {
 
 }  // namespace
 
-// The requests of a part, without padding, behind what is there.
+// Appends the requests of a part, without padding.
 void SamplingRunner::add(const RankStep::Part& part) {
   StepTables& to = one_pass_.prefill.tables;
   const StepTables& from = part.tables;

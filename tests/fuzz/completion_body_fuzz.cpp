@@ -45,7 +45,7 @@ CompletionContext context() {
           .max_samples = kMaxContinuations};
 }
 
-// As the engine takes it, but for ids outside of its vocabulary.
+// What the engine takes; ids may be outside of its vocabulary.
 void check_request(const Request& request) {
   const int64_t length = std::ssize(request.prompt);
   expect(length >= 1 && length <= kContext, "a prompt that fits the context");

@@ -145,12 +145,13 @@ void CompletionReply::echo_log_probs(size_t prompt, Choice& choice) const {
 // A stop text, and what comes after it, is no part of the answer: its tokens stand at the end.
 void CompletionReply::end_offsets(const LoopEvents::Event& event, Choice& choice) const {
   std::vector<int64_t>& offsets = choice.log_probs.offsets;
+  if (offsets.empty()) {
+    return;
+  }
   for (int64_t& offset : offsets) {
     offset = std::min(offset, choice.characters);
   }
-  const bool ends_without_text =
-      event.token && tokenizer_.token_bytes(*event.token, format_.show_special_tokens).empty();
-  if (ends_without_text && !offsets.empty()) {
+  if (event.token && tokenizer_.token_bytes(*event.token, format_.show_special_tokens).empty()) {
     offsets.back() = choice.characters;
   }
 }

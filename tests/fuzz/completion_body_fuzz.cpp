@@ -103,7 +103,8 @@ void answer(CompletionRequest made) {
           ++event.prompt_log_probs_count;
         }
       }
-      const std::string chunk = reply.add(events, event);
+      std::string chunk;
+      reply.add(events, event, chunk);
       expect(chunk.empty() != streams, "chunks of streams alone");
       if (streams) {
         expect(chunk.starts_with("data: ") && chunk.ends_with("\n\n"), "an event");

@@ -76,11 +76,12 @@ CompletionReply::CompletionReply(const Tokenizer& tokenizer, size_t prompts, Rep
   head_ += ",\"choices\":[";
 }
 
-std::string CompletionReply::add(const LoopEvents& events, const LoopEvents::Event& event) {
+void CompletionReply::add(const LoopEvents& events, const LoopEvents::Event& event,
+                          std::string& chunks) {
   const size_t index = choice_of(event);
   Choice& choice = choices_[index];
   if (choice.finish) {
-    return {};
+    return;
   }
   if (!std::exchange(choice.begun, true)) {
     begin(events, event, choice);
@@ -103,7 +104,9 @@ std::string CompletionReply::add(const LoopEvents& events, const LoopEvents::Eve
       error_ = events.error_of(event);
     }
   }
-  return format_.stream ? take_chunk(index) : std::string();
+  if (format_.stream) {
+    take_chunk(index, chunks);
+  }
 }
 
 // The echo of the prompt.
@@ -192,21 +195,23 @@ void CompletionReply::append_log_probs(const TokenLogProbs& token, int64_t offse
 }
 
 // What has come since the chunk before.
-std::string CompletionReply::take_chunk(size_t index) {
+void CompletionReply::take_chunk(size_t index, std::string& chunks) {
   Choice& choice = choices_[index];
-  std::string chunk;
-  chunk.reserve(head_.size() + choice.text.size() + 128);
-  chunk.append(kEvent).append(head_);
-  append_choice(index, choice, chunk);
-  chunk += format_.include_usage ? "],\"usage\":null}" : "]}";
-  chunk += kEventEnd;
+  if (chunks.empty()) {  // most have one
+    chunks.reserve(head_.size() + choice.text.size() + 128);
+  }
+  chunks.append(kEvent).append(head_);
+  append_choice(index, choice, chunks);
+  chunks += format_.include_usage ? "],\"usage\":null}" : "]}";
+  chunks += kEventEnd;
   choice.text.clear();
-  choice.log_probs = {};
-  return chunk;
+  if (format_.log_probs) {
+    choice.log_probs = {};
+  }
 }
 
 void CompletionReply::append_choice(size_t index, const Choice& choice, std::string& out) const {
-  fmt::format_to(std::back_inserter(out), "{{\"index\":{},\"text\":", index);
+  out.append("{\"index\":").append(fmt::format_int(index).c_str()).append(",\"text\":");
   append_json(choice.text, out);
   if (format_.log_probs) {
     const LogProbs& lists = choice.log_probs;

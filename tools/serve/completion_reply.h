@@ -41,8 +41,8 @@ class CompletionReply {
  public:
   CompletionReply(const Tokenizer& tokenizer, size_t prompts, ReplyFormat format);
 
-  // Returns what a stream is to send for the event; empty if it does not stream.
-  std::string add(const LoopEvents& events, const LoopEvents::Event& event);
+  // Appends what a stream is to send for the event; nothing if it does not stream.
+  void add(const LoopEvents& events, const LoopEvents::Event& event, std::string& chunks);
 
   bool finished() const { return open_ == 0; }       // all choices
   std::string_view error() const { return error_; }  // of the first that failed; empty: none did
@@ -80,7 +80,7 @@ class CompletionReply {
   void append_token(int32_t id, int64_t offset, LogProbs& lists) const;
   void append_log_probs(const TokenLogProbs& token, int64_t offset, LogProbs& lists) const;
   void end_offsets(const LoopEvents::Event& event, Choice& choice) const;
-  std::string take_chunk(size_t index);
+  void take_chunk(size_t index, std::string& chunks);
   void append_choice(size_t index, const Choice& choice, std::string& out) const;
   std::string usage() const;
 

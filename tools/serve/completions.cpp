@@ -19,6 +19,11 @@ std::string fresh_id(std::mt19937_64& random) {
   return fmt::format("cmpl-{:016x}{:08x}", random(), static_cast<uint32_t>(random()));
 }
 
+double seconds_between(std::chrono::steady_clock::time_point begin,
+                       std::chrono::steady_clock::time_point end) {
+  return std::chrono::duration<double>(end - begin).count();
+}
+
 }  // namespace
 
 HttpResponse error_response(int status, std::string_view why) {
@@ -152,25 +157,59 @@ void Completions::respond(HttpExchange& exchange, HttpResponse response) const {
 
 void Completions::take(const LoopEvents& events) {
   const Clock::time_point now = Clock::now();
-  const auto take_one = [&](const LoopEvents::Event& event) {
-    if (const auto failed = refusal_of([&] { take_event(events, event, now); })) {
-      end_with(event.ticket, *failed);
-    }
-  };
   // A step of many streams takes a millisecond or more to write: first tokens, for which a client
   // waits longest, go out before the others. Events of one ticket stay in their order.
-  std::vector<const LoopEvents::Event*> others;
-  others.reserve(events.events.size());
-  for (const LoopEvents::Event& event : events.events) {
-    const auto found = jobs_.find(event.ticket);
+  std::vector<EventRun> others;
+  const std::span<const LoopEvents::Event> all(events.events);
+  for (size_t first = 0, end = 0; first < all.size(); first = end) {
+    while (end < all.size() && all[end].ticket == all[first].ticket) {
+      ++end;
+    }
+    const EventRun run = all.subspan(first, end - first);
+    const auto found = jobs_.find(run.front().ticket);
     if (found != jobs_.end() && !found->second->has_token) {
-      take_one(event);
-    } else {
-      others.push_back(&event);
+      take_run(*found->second, events, run, now);
+    } else if (found != jobs_.end()) {
+      others.push_back(run);
     }
   }
-  for (const LoopEvents::Event* event : others) {
-    take_one(*event);
+  for (const EventRun run : others) {
+    if (const auto found = jobs_.find(run.front().ticket); found != jobs_.end()) {
+      take_run(*found->second, events, run, now);
+    }
+  }
+}
+
+// Takes events of one ticket, and writes what they bring at once. May end the job.
+void Completions::take_run(Job& job, const LoopEvents& events, EventRun run,
+                           Clock::time_point now) {
+  const Ticket ticket = job.ticket;
+  const auto failed = refusal_of([&] {
+    std::string chunks;
+    std::optional<Refusal> failure;
+    for (const LoopEvents::Event& event : run) {
+      failure = take_event(job, events, event, now, chunks);
+      if (failure) {
+        break;
+      }
+    }
+    if (!chunks.empty()) {
+      const auto exchange = job.exchange;
+      job.written = now;
+      exchange->write(chunks);
+      if (exchange->gone()) {  // cut off, as a client that does not read; so is the job
+        return;
+      }
+    }
+    if (failure) {
+      fail(job, failure->status, failure->why);
+    } else if (job.reply.finished()) {
+      parts_.metrics.end_to_end.add(seconds_between(job.arrival, now));
+      complete(job);
+    }
+  });
+  if (failed) {
+    end_with(ticket, *failed);
   }
 }
 
@@ -183,13 +222,10 @@ void Completions::end_with(Ticket ticket, const Refusal& refusal) {
   }
 }
 
-void Completions::take_event(const LoopEvents& events, const LoopEvents::Event& event,
-                             Clock::time_point now) {
-  const auto found = jobs_.find(event.ticket);
-  if (found == jobs_.end()) {
-    return;
-  }
-  Job& job = *found->second;
+// Appends what a stream's client is told. Why the job ends, if it fails.
+std::optional<Refusal> Completions::take_event(Job& job, const LoopEvents& events,
+                                               const LoopEvents::Event& event,
+                                               Clock::time_point now, std::string& chunks) {
   switch (event.kind) {
     case LoopEvents::Kind::accepted:
       parts_.metrics.prompt_tokens += job.reply.prompt_tokens();
@@ -198,19 +234,27 @@ void Completions::take_event(const LoopEvents& events, const LoopEvents::Event& 
       }
       break;
     case LoopEvents::Kind::refused:
-      fail(job, 400, events.error_of(event));
-      break;
+      return Refusal{.status = 400, .why = std::string(events.error_of(event))};
     case LoopEvents::Kind::failed:
       ++parts_.metrics.failed;
-      fail(job, events.lost ? 503 : 500, events.error_of(event));
-      break;
+      return Refusal{.status = events.lost ? 503 : 500, .why = std::string(events.error_of(event))};
     case LoopEvents::Kind::started:
-      parts_.metrics.queue_time.add(std::chrono::duration<double>(now - job.arrival).count());
+      parts_.metrics.queue_time.add(seconds_between(job.arrival, now));
       break;
-    case LoopEvents::Kind::token:
-      take_token(job, events, event, now);
+    case LoopEvents::Kind::token: {
+      count_token(job, event, now);
+      const size_t before = chunks.size();
+      job.reply.add(events, event, chunks);
+      if (!job.reply.error().empty()) {
+        chunks.resize(before);
+        ++parts_.metrics.failed;
+        parts_.loop.cancel(job.ticket);
+        return Refusal{.status = events.lost ? 503 : 500, .why = std::string(job.reply.error())};
+      }
       break;
+    }
   }
+  return {};
 }
 
 void Completions::begin_stream(Job& job) {
@@ -222,43 +266,20 @@ void Completions::begin_stream(Job& job) {
   job.exchange->begin_stream(std::move(head));
 }
 
-void Completions::take_token(Job& job, const LoopEvents& events, const LoopEvents::Event& event,
-                             Clock::time_point now) {
-  const auto seconds_since = [now](Clock::time_point then) {
-    return std::chrono::duration<double>(now - then).count();
-  };
-  const size_t choice = job.reply.choice_of(event);
+void Completions::count_token(Job& job, const LoopEvents::Event& event, Clock::time_point now) {
   if (event.token) {
     job.has_token = true;
     ++parts_.metrics.generation_tokens;
-    Clock::time_point& latest = job.latest[choice];
+    Clock::time_point& latest = job.latest[job.reply.choice_of(event)];
     if (latest == Clock::time_point()) {
-      parts_.metrics.time_to_first_token.add(seconds_since(job.arrival));
+      parts_.metrics.time_to_first_token.add(seconds_between(job.arrival, now));
     } else {
-      parts_.metrics.inter_token.add(seconds_since(latest));
+      parts_.metrics.inter_token.add(seconds_between(latest, now));
     }
     latest = now;
   }
   if (event.finish) {
     parts_.metrics.count_finish(*event.finish);
-  }
-  const std::string chunk = job.reply.add(events, event);
-  if (!job.reply.error().empty()) {
-    ++parts_.metrics.failed;
-    const std::string why(job.reply.error());
-    parts_.loop.cancel(job.ticket);
-    return fail(job, events.lost ? 503 : 500, why);
-  }
-  if (!chunk.empty()) {
-    job.written = now;
-    job.exchange->write(chunk);  // may end the job, if its client does not read
-    if (jobs_.find(event.ticket) == jobs_.end()) {
-      return;
-    }
-  }
-  if (job.reply.finished()) {
-    parts_.metrics.end_to_end.add(seconds_since(job.arrival));
-    complete(job);
   }
 }
 

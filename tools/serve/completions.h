@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <random>
+#include <span>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -60,14 +61,17 @@ class Completions {
   struct Job;
   using Clock = std::chrono::steady_clock;
   struct Reading;
+  using EventRun = std::span<const LoopEvents::Event>;  // of one ticket
 
   void end_reading(Reading& reading);
   void begin(const std::shared_ptr<HttpExchange>& exchange, CompletionRequest request,
              Clock::time_point arrival);
-  void take_event(const LoopEvents& events, const LoopEvents::Event& event, Clock::time_point now);
+  void take_run(Job& job, const LoopEvents& events, EventRun run, Clock::time_point now);
+  std::optional<Refusal> take_event(Job& job, const LoopEvents& events,
+                                    const LoopEvents::Event& event, Clock::time_point now,
+                                    std::string& chunks);
   void begin_stream(Job& job);
-  void take_token(Job& job, const LoopEvents& events, const LoopEvents::Event& event,
-                  Clock::time_point now);
+  void count_token(Job& job, const LoopEvents::Event& event, Clock::time_point now);
   void end_with(Ticket ticket, const Refusal& refusal);
   void complete(Job& job);
   void fail(Job& job, int status, std::string_view why);

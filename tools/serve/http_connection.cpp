@@ -144,11 +144,14 @@ class Connection final : public HttpOutput, public std::enable_shared_from_this<
     send(text);
   }
   void send(std::string_view text) override {
-    if (broken_ || text.empty()) {
+    if (broken_) {
       return;
     }
-    unsent_ += text;
     if (!writing_) {
+      text.remove_prefix(sent_at_once(text));
+    }
+    unsent_ += text;
+    if (!writing_ && !unsent_.empty()) {
       write_more();
     }
   }
@@ -388,6 +391,13 @@ class Connection final : public HttpOutput, public std::enable_shared_from_this<
     error_code ignored;
     socket_.cancel(ignored);
     pause_.cancel();
+  }
+
+  // What the socket takes without waiting: all of it, where a client reads. An error shows in the
+  // write that follows.
+  size_t sent_at_once(std::string_view text) {
+    error_code error;
+    return socket_.write_some(asio::buffer(text), error);
   }
 
   void write_more() {

@@ -2,6 +2,7 @@
 
 #include <spdlog/fmt/fmt.h>
 
+#include <iterator>
 #include <utility>
 
 namespace sparsellm {
@@ -87,7 +88,10 @@ void ConnectionExchange::write(std::string_view text) {
   if (of_http_1_0()) {
     output->send_part(text);
   } else {
-    output->send_part(fmt::format("{:x}\r\n{}\r\n", text.size(), text));
+    std::string chunk;
+    chunk.reserve(text.size() + 24);
+    fmt::format_to(std::back_inserter(chunk), "{:x}\r\n", text.size());
+    output->send_part(chunk.append(text).append("\r\n"));
   }
 }
 

@@ -59,7 +59,7 @@ struct Events {
 std::vector<std::string> add_all(CompletionReply& reply, const Events& events) {
   std::vector<std::string> chunks;
   for (const LoopEvents::Event& event : events.all.events) {
-    chunks.push_back(reply.add(events.all, event));
+    reply.add(events.all, event, chunks.emplace_back());
   }
   return chunks;
 }

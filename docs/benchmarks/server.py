@@ -1,5 +1,7 @@
 """Tables of what a server costs beside its engine, and of requests that need more than tokens."""
 
+import statistics
+
 from reports import ReportError
 from texts import percent, table, with_origin
 
@@ -27,28 +29,43 @@ def key_of(run):
 def through_http(reports):
     alone, served = {}, {}
     for run in reports.runs(SERVER):
-        (alone if run.option("--url") is None else served)[key_of(run)] = run
+        runs = alone if run.option("--url") is None else served
+        runs.setdefault(key_of(run), []).append(run)
     rows = []
-    for key, run in alone.items():
-        if key not in served:
-            raise ReportError(f"{run.where}: no run of a server with the same requests")
-        streams, other = run.option("--batch"), served[key]
-        if other.rows.get("failures"):
-            raise ReportError(f"{other.where}: requests failed")
+    for key, runs in alone.items():
+        others = served.get(key, [])
+        if len(others) != len(runs):
+            raise ReportError(f"{runs[0].where}: {len(runs)} runs, and {len(others)} of a server")
+        for other in others:
+            if other.rows.get("failures"):
+                raise ReportError(f"{other.where}: requests failed")
+        streams = runs[0].option("--batch")
         if key[1]:
-            one = run.rows["serving"][0]["tokens_per_gpu_second"]
-            two = other.rows["serving"][0]["tokens_per_second"]
+            one = runs[0].rows["serving"][0]["tokens_per_gpu_second"]
+            two = others[0].rows["serving"][0]["tokens_per_second"]
             rows.append([streams, "tokens per second", f"{one:,.0f}", f"{two:,.0f}",
                          f"{100 * two / one:.1f} %"])
             continue
         for metric in ("time to first token", "time per output token"):
             for quantile in ("p50", "p99"):
-                one, two = latency(run, metric, quantile), latency(other, metric, quantile)
-                rows.append([streams, f"{metric} at {run.rows['serving'][0]['rate']:.0f} requests "
-                             f"a second, {quantile}, ms", f"{one:.2f}", f"{two:.2f}",
-                             f"{round(two - one, 2) + 0.0:+.2f}"])
+                one = [latency(run, metric, quantile) for run in runs]
+                two = [latency(run, metric, quantile) for run in others]
+                more = [b - a for a, b in zip(one, two)]
+                rows.append([streams, f"{metric} at {runs[0].rows['serving'][0]['rate']:.0f} "
+                             f"requests a second, {quantile}, ms", spread(one), spread(two),
+                             spread(more, "+")])
     return with_origin(table(["streams", "", "engine alone", "through HTTP", ""], rows),
-                       list(alone.values()))
+                       [runs[0] for runs in alone.values()])
+
+
+def spread(values, sign=""):
+    """The median, and the least and the largest where there are several."""
+    def text(value):
+        return f"{round(value, 2) + 0.0:{sign}.2f}"
+    middle = text(statistics.median(values))
+    if len(values) == 1:
+        return middle
+    return f"{middle} ({text(min(values))} to {text(max(values))})"
 
 
 def adjusted(reports):

@@ -128,19 +128,20 @@ __device__ void multiply_record(float (&)[4][NT][4], uint32_t, uint32_t, uint32_
 // Of records, only how wide they are matters to kernels that do not decode them.
 template <template <int> class DECODER, int NT>
 RecordKernel kernel_of(const RecordMatrix& matrix) {
-  return matrix.chunks == 4 ? reinterpret_cast<RecordKernel>(
-                                  &record_matmul_kernel<__half, NT, 4, false, false, DECODER<4>>)
-                            : reinterpret_cast<RecordKernel>(
-                                  &record_matmul_kernel<__half, NT, 8, false, false, DECODER<8>>);
+  const auto kernel = [&]<int CH>() {
+    return reinterpret_cast<RecordKernel>(
+        &record_matmul_kernel<RecordProduct<__half, NT, CH, false, DECODER<CH>>, false>);
+  };
+  return matrix.chunks == 4 ? kernel.template operator()<4>() : kernel.template operator()<8>();
 }
 
 template <template <int> class DECODER>
-RecordKernel kernel_for(const RecordMatrix& matrix, int token_tiles, DType dtype) {
+RecordKernel kernel_for(const RecordMatrix& matrix, const TokenTile& tile, DType dtype) {
   require(dtype == DType::f16, "the stages of a kernel are erased in f16, not in {}",
           name_of(dtype));
-  require(token_tiles <= 2, "the stages of a kernel are erased for up to {} tokens, not {}",
-          kMaxAblationTokens, 8 * token_tiles);
-  return token_tiles == 1 ? kernel_of<DECODER, 1>(matrix) : kernel_of<DECODER, 2>(matrix);
+  require(tile.tiles <= 2, "the stages of a kernel are erased for up to {} tokens, not {}",
+          kMaxAblationTokens, 8 * tile.tiles);
+  return tile.tiles == 1 ? kernel_of<DECODER, 1>(matrix) : kernel_of<DECODER, 2>(matrix);
 }
 
 // A warp encodes a record; a lane has the two elements of each bitmap that it gets as A.

@@ -16,6 +16,10 @@ std::unique_ptr<WeightMatrix> load_records_cuda(const RecordUploads&, const Load
   fail_without_cuda();
 }
 
+std::unique_ptr<WeightMatrix> load_quantized_cuda(const QuantizedUploads&, const LoadContext&) {
+  fail_without_cuda();
+}
+
 std::unique_ptr<WeightMatrix> encode_weight_cuda(const Tensor&, RecordsFor, ExecContext&) {
   fail_without_cuda();
 }

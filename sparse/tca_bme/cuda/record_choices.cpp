@@ -14,6 +14,31 @@ int token_tiles_for(int64_t tokens) {
 }
 int max_warps(int token_tiles) { return token_tiles <= 2 ? 16 : 8; }
 
+int max_warps(const TokenTile& tile) {
+  // Integers and the totals of 16 tokens take twice the registers of as many sums.
+  constexpr int kManyTiles = 4;
+  return max_warps(tile.bytes && tile.tiles > 1 ? kManyTiles : tile.tiles);
+}
+
+TokenTile token_tile_for(const RecordMatmulConfig& config, int64_t tokens) {
+  constexpr int64_t kHalfTile = 4;
+  return {.tiles = token_tiles_for(tokens),
+          .bytes = config.bytes,
+          .half = config.bytes && tokens <= kHalfTile};
+}
+
+int64_t launch_tokens(const RecordMatmulConfig& config) {
+  return config.bytes ? kMaxByteTokens : kTokenTile;
+}
+
+int64_t x_bytes(const RecordMatrix& matrix, const TokenTile& tile, int64_t columns) {
+  const int64_t padding = matrix.elements == RecordElements::halves ? 16 : 32;  // at most
+  constexpr int64_t kBlockBytes = 1024;  // of x that has one scale
+  const int64_t row = columns * matrix.chunks * kChunkColumns * 2 + padding;
+  const int64_t scales = tile.bytes ? ceil_div(row, kBlockBytes) * int64_t{sizeof(float)} : 0;
+  return tile.x_rows() * (row + scales);
+}
+
 int row_blocks_of(const RecordMatrix& matrix) {
   return static_cast<int>(ceil_div(matrix.rows, kRecordRows));
 }

@@ -16,6 +16,22 @@ inline constexpr int kMaxClusters = 160;  // of a launch
 int token_tiles_for(int64_t tokens);
 int max_warps(int token_tiles);
 
+// What a kernel of record_matmul_cuda() computes in a launch.
+struct TokenTile {
+  int tiles = 1;       // of 8 tokens
+  bool bytes = false;  // in integers (RecordMatmulConfig::bytes)
+  bool half = false;   // of 4 tokens, in integers
+
+  int x_rows() const { return half ? 4 : 8 * tiles; }                           // in shared memory
+  int sum_bytes() const { return half ? kTileBytes / 2 : tiles * kTileBytes; }  // of a row block
+};
+int max_warps(const TokenTile& tile);
+TokenTile token_tile_for(const RecordMatmulConfig& config, int64_t tokens);
+// Tokens of one launch.
+int64_t launch_tokens(const RecordMatmulConfig& config);
+// Bytes that x of this many record columns takes of shared memory.
+int64_t x_bytes(const RecordMatrix& matrix, const TokenTile& tile, int64_t columns);
+
 int row_blocks_of(const RecordMatrix& matrix);
 int clusters_of(const RecordMatrix& matrix, int split);
 // Row blocks that a cluster gets at most: if they are shared evenly, and if they are not.

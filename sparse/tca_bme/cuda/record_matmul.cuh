@@ -1,5 +1,6 @@
 #pragma once
 
+#include <bit>
 #include <cstdint>
 #include <type_traits>
 
@@ -8,7 +9,8 @@
 #include "kernels/device/async_copy.cuh"
 #include "kernels/pipeline/fragment_store.cuh"
 #include "sparse/tca_bme/cuda/record_choices.h"
-#include "sparse/tca_bme/cuda/record_tile.cuh"
+#include "sparse/tca_bme/cuda/record_product.cuh"
+#include "sparse/tca_bme/format/record_sizes.h"
 
 namespace sparsellm::tca_bme {
 
@@ -41,10 +43,12 @@ struct Parameters {
   const void* x;
   void* y;
   const void* bias;
+  const float* scales;       // of rows, if the values have any
   float4* global_reduction;  // buffers of all blocks, if they are in global memory, else null
   int64_t x_stride, y_stride;
   int rows, columns, tokens;
   int record_columns;
+  int group;  // columns that share a scale in records, if they do
   int split, log_split, passes;
   int log_warps;
   int blocks_each, blocks_more;    // row blocks of a cluster; the first blocks_more have one more
@@ -64,11 +68,6 @@ struct UnevenParameters : Parameters {
 };
 template <bool UNEVEN>
 using ParametersOf = std::conditional_t<UNEVEN, UnevenParameters, Parameters>;
-
-template <int NT>
-constexpr int kMaxThreads = NT <= 2   ? 512
-                            : NT == 4 ? 384
-                                      : 256;
 
 struct Span {
   int first, count;
@@ -97,9 +96,9 @@ __device__ inline int row_block_of(const Parameters& p, int item, int columns) {
 // Where a warp begins with what it has of a part. Where x is large, all warps that have the begin
 // of a row block begin there, and so need the same piece of x first. The rest, up to there, comes
 // last.
-template <int NT>
+template <class PRODUCT>
 __device__ inline int middle_of(const Parameters& p, const Span& mine, int columns) {
-  if constexpr (NT == 1) {
+  if constexpr (PRODUCT::kTokens <= 8) {
     return mine.first;
   } else {
     const int middle = row_block_of(p, mine.first + columns - 1, columns) * columns;
@@ -114,19 +113,18 @@ __device__ inline uint32_t owners_of(const Parameters& p, int blocks, int column
   return first | last << 8;
 }
 
-// NT: tiles of 8 tokens. CH: chunks of a record. PAIR: records have bits for pairs. UNEVEN: row
-// blocks may be shared unevenly, and records may have any size up to that of a warp's ring.
-// DECODER: what multiply_record() takes.
-template <class T, int NT, int CH, bool PAIR, bool UNEVEN, class DECODER = RecordDecoder<CH, PAIR>>
-__global__ void __launch_bounds__(kMaxThreads<NT>, 1)
+// PRODUCT: how a record is multiplied (record_product.cuh). UNEVEN: row blocks may be shared
+// unevenly, and records may have any size up to that of a warp's ring.
+template <class PRODUCT, bool UNEVEN>
+__global__ void __launch_bounds__(PRODUCT::kMaxThreads, 1)
     record_matmul_kernel(const __grid_constant__ ParametersOf<UNEVEN> p) {
 #if __CUDA_ARCH__ >= 900
-  static_assert(!PAIR || CH == 8);
+  using T = typename PRODUCT::Element;
   extern __shared__ __align__(1024) uint8_t shared[];
-  constexpr int kColumnBytes = CH * 32;        // of a record column, in a row of x
-  constexpr int kFragments = 4 * NT;           // of a tile: 16 rows x 8 tokens each
+  constexpr int kRecordColumns = PRODUCT::kRecordColumns;
+  constexpr int kFragments = PRODUCT::kFragments;
   constexpr int kTileUnits = kFragments * 32;  // of 16 bytes
-  constexpr int kLogTileUnits = NT == 1 ? 7 : NT == 2 ? 8 : NT == 4 ? 9 : 10;
+  constexpr int kLogTileUnits = std::countr_zero(static_cast<unsigned>(kTileUnits));
   static_assert(1 << kLogTileUnits == kTileUnits);
   const int lane = threadIdx.x & 31;
   const int warp = uniform_warp();
@@ -139,7 +137,8 @@ __global__ void __launch_bounds__(kMaxThreads<NT>, 1)
   const uint32_t x_full = shared0 + kXBarriers;
   const uint32_t reduction_full = shared0 + kReductionBarrier;
   const uint32_t x0 = shared0 + p.x_at;
-  const uint32_t pitch = (p.columns_each + (p.columns_more != 0)) * kColumnBytes + 16;
+  const uint32_t pitch =
+      (p.columns_each + (p.columns_more != 0)) * (kRecordColumns * 2) + PRODUCT::kXPadding;
   uint32_t ring0 = shared0 + p.rings_at;
   if constexpr (UNEVEN) {
     ring0 += warp * p.ring_units * kRingUnit;
@@ -166,7 +165,7 @@ __global__ void __launch_bounds__(kMaxThreads<NT>, 1)
       if (mine.count == 0) {
         fetch.columns = columns_of(p, rank * p.passes + fetch.pass);
         mine = share_of(p, blocks.count * fetch.columns.count, warp);
-        const int middle = middle_of<NT>(p, mine, fetch.columns.count);
+        const int middle = middle_of<PRODUCT>(p, mine, fetch.columns.count);
         fetch.rest = {mine.first, middle - mine.first};
         mine = {middle, mine.count - fetch.rest.count};
       }
@@ -213,10 +212,10 @@ __global__ void __launch_bounds__(kMaxThreads<NT>, 1)
   // threads.
   const auto load_x = [&](int pass) {
     const Span part = columns_of(p, rank * p.passes + pass);
-    const int column0 = part.first * (CH * 16);
-    const int count = part.count * (CH * 16);
+    const int column0 = part.first * kRecordColumns;
+    const int count = part.count * kRecordColumns;
     const int valid = min(max(p.columns - column0, 0), count);
-    const int length = (part.count + kPieces - 1) / kPieces * (CH * 16);
+    const int length = (part.count + kPieces - 1) / kPieces * kRecordColumns;
     const int copied = p.x_aligned ? valid : 0;  // the rest by ordinary stores
     const T* const source = static_cast<const T*>(p.x) + column0;
     if (copied < count) {
@@ -278,7 +277,7 @@ __global__ void __launch_bounds__(kMaxThreads<NT>, 1)
         return false;
       }
       const uint32_t units = __shfl_sync(~0u, fetch.current.end - fetch.current.start, fetch.used);
-      const uint32_t room = (units * 16 + 2 + kRingUnit - 1) / kRingUnit;
+      const uint32_t room = (units * 16 + kPastValues + kRingUnit - 1) / kRingUnit;
       uint32_t at = queue.end;
       if (queue.in_flight == 0) {
         at = 0;
@@ -322,8 +321,7 @@ __global__ void __launch_bounds__(kMaxThreads<NT>, 1)
     }
   }
 
-  DECODER decoder(lane);
-  const uint32_t x_lane = x0 + x_lane_offset<NT>(lane, pitch);
+  PRODUCT product(lane, x0, pitch, p.group);
   const int log_share = kLogTileUnits - p.log_split;
   const int share = 1 << log_share;        // units of a tile that a block gets
   const int entries = p.passes * p.tiles;  // tiles that a block sends
@@ -333,7 +331,6 @@ __global__ void __launch_bounds__(kMaxThreads<NT>, 1)
   };
   cluster_wait();
 
-  float acc[4][NT][4];
   int stage = 0;       // of the next record
   uint32_t phase = 0;  // of its barrier
   int sent = 0;
@@ -351,23 +348,23 @@ __global__ void __launch_bounds__(kMaxThreads<NT>, 1)
     const Span mine = share_of(p, blocks.count * columns, warp);
     const int piece = (columns + kPieces - 1) / kPieces;  // as in load_x()
     uint32_t missing = (1u << kPieces) - 1;               // pieces of x that were not waited for
+    if constexpr (PRODUCT::kPreparesX) {
+#pragma unroll 1
+      for (int s = 0; s < kPieces; ++s) {
+        barrier_wait(x_full + s * 8, pass & 1);
+      }
+      PRODUCT::prepare_x(x0, pitch, p.tokens, columns, warp, warps, lane);
+      __syncthreads();
+      missing = 0;
+    }
     const int mine_end = mine.first + mine.count;
-    int item = middle_of<NT>(p, mine, columns);
+    int item = middle_of<PRODUCT>(p, mine, columns);
     int left = mine.count;
 #pragma unroll 1
     while (left > 0) {
       const int j = row_block_of(p, item, columns);
       int k = item - j * columns;
-#pragma unroll
-      for (int m = 0; m < 4; ++m) {
-#pragma unroll
-        for (int n = 0; n < NT; ++n) {
-#pragma unroll
-          for (int c = 0; c < 4; ++c) {
-            acc[m][n][c] = 0.f;
-          }
-        }
-      }
+      product.clear();
       const int end = min(columns, mine_end - j * columns);
       left -= end - k;
       item = j * columns + end == mine_end ? mine.first : j * columns + end;
@@ -382,7 +379,7 @@ __global__ void __launch_bounds__(kMaxThreads<NT>, 1)
         }
         barrier_wait(full + stage * 8, phase);
         const uint32_t at = ring0 + (UNEVEN ? oldest() * kRingUnit : stage * p.stage_bytes);
-        multiply_record<T>(acc, at, x_lane + k * kColumnBytes, pitch, decoder);
+        product.multiply(at, k);
         __syncwarp();
         if constexpr (UNEVEN) {
           queue.begins >>= kBeginBits;
@@ -397,11 +394,11 @@ __global__ void __launch_bounds__(kMaxThreads<NT>, 1)
           phase ^= 1;
         }
       }
+      product.finish();
       const int entry = ((rank * p.passes + pass) * p.tiles + j + warp) * share;
 #pragma unroll
       for (int f = 0; f < kFragments; ++f) {
-        const float(&v)[4] = acc[f / NT][f % NT];
-        const float4 a = make_float4(v[0], v[1], v[2], v[3]);
+        const float4 a = product.fragment(f);
         const int unit = f * 32 + lane;
         const int to = unit >> log_share;
         const int at = entry + (unit & (share - 1));
@@ -436,7 +433,7 @@ __global__ void __launch_bounds__(kMaxThreads<NT>, 1)
   const int parts = p.split * p.passes;
   const int units = blocks.count * share;
   // Units and parts of which tiles are read at the same time.
-  constexpr int kUnits = NT >= 4 ? 2 : 1;
+  constexpr int kUnits = kFragments >= 16 ? 2 : 1;
   constexpr int kParts = 4;
 #pragma unroll 1
   for (int u0 = threadIdx.x; u0 < units; u0 += kUnits * blockDim.x) {
@@ -494,9 +491,8 @@ __global__ void __launch_bounds__(kMaxThreads<NT>, 1)
       const int u = u0 + h * blockDim.x;
       if (u < units) {
         const int unit = rank * share + (u & (share - 1));
-        const int f = unit >> 5;
-        store_fragment<T>(p, (blocks.first + (u >> log_share)) * 64 + f / NT * 16, f % NT * 8,
-                          unit & 31, sum[h]);
+        PRODUCT::store(p, (blocks.first + (u >> log_share)) * kRecordRows, unit >> 5, unit & 31,
+                       sum[h]);
       }
     }
   }

@@ -21,16 +21,17 @@ namespace {
 
 using tca_bme::ceil_div;
 using tca_bme::clusters_of;
-using tca_bme::kTileBytes;
-using tca_bme::kTokenTile;
 using tca_bme::max_blocks;
 using tca_bme::max_warps;
 using tca_bme::Parameters;
 using tca_bme::record_choices;
 using tca_bme::RecordChoice;
 using tca_bme::RecordKernel;
+using tca_bme::RecordKernelFor;
 using tca_bme::row_blocks_of;
+using tca_bme::token_tile_for;
 using tca_bme::token_tiles_for;
+using tca_bme::TokenTile;
 using tca_bme::UnevenParameters;
 
 constexpr int kSharedBytes = 232448;  // that a block may have; each has a multiprocessor of its own
@@ -90,14 +91,14 @@ tca_bme::Ring ring_of(const RecordMatrix& matrix, int64_t room, int max_stages) 
 // Where things are in shared memory; nothing if there is not enough of it, or if the configuration
 // makes no sense for the matrix.
 std::optional<Plan> plan_for(const RecordMatrix& matrix, const RecordMatmulConfig& config,
-                             int token_tiles) {
+                             const TokenTile& tile) {
   Plan plan;
   UnevenParameters& p = plan.parameters;
   p.record_columns =
       static_cast<int>(ceil_div(matrix.columns, matrix.chunks * tca_bme::kChunkColumns));
   const int parts = config.split * config.passes;
   plan.clusters = clusters_of(matrix, config.split);
-  if (plan.clusters == 0 || parts > p.record_columns || config.warps > max_warps(token_tiles)) {
+  if (plan.clusters == 0 || parts > p.record_columns || config.warps > max_warps(tile)) {
     return std::nullopt;
   }
   p.split = config.split;
@@ -122,9 +123,8 @@ std::optional<Plan> plan_for(const RecordMatrix& matrix, const RecordMatmulConfi
   p.log_warps = std::countr_zero(static_cast<unsigned>(plan.warps));
   p.tiles = blocks.most + plan.warps - 1;
 
-  const int64_t reduction_bytes = int64_t{p.passes} * p.tiles * token_tiles * kTileBytes;
-  const int64_t x_bytes = int64_t{token_tiles} * 8 *
-                          (int64_t{columns} * matrix.chunks * tca_bme::kChunkColumns * 2 + 16);
+  const int64_t reduction_bytes = int64_t{p.passes} * p.tiles * tile.sum_bytes();
+  const int64_t x_bytes = tca_bme::x_bytes(matrix, tile, columns);
   const int max_stages =
       config.stages != 0 ? std::min(config.stages, tca_bme::kMaxStages) : tca_bme::kMaxStages;
   p.owners_at = tca_bme::kBarrierBytes;
@@ -151,6 +151,16 @@ std::optional<Plan> plan_for(const RecordMatrix& matrix, const RecordMatmulConfi
     return plan;
   }
   return std::nullopt;
+}
+
+bool has_multistage(const RecordMatrix& matrix) {
+  return matrix.elements == RecordElements::halves && record_multistage_fits(matrix);
+}
+
+// Whether products of so many tokens can be computed in integers.
+bool takes_bytes(const RecordMatrix& matrix, int64_t tokens) {
+  return (matrix.elements == RecordElements::i8 || matrix.elements == RecordElements::i4) &&
+         tokens <= kMaxByteTokens;
 }
 
 // Roughly how long a launch takes: by the records that a block computes, and the overhead.
@@ -190,7 +200,7 @@ ClusterCounts count_clusters_now(int device) {
   if (major != kHopper) {
     return counts;
   }
-  const RecordKernel kernel = tca_bme::even_record_kernel({.chunks = 4}, 1, DType::f16);
+  const RecordKernel kernel = tca_bme::even_record_kernel({.chunks = 4}, {}, DType::f16);
   cudaFuncAttributes attributes{};
   check_cuda(cudaFuncGetAttributes(&attributes, kernel));
   constexpr int kClusters = 90;  // a build for earlier architectures has nothing in the kernel
@@ -284,35 +294,44 @@ std::string record_matmul_name(const RecordMatmulConfig& config) {
   if (config.multistage) {
     return "multistage";
   }
-  return fmt::format("split-K {}, {} warps, {} passes, {} stages", config.split, config.warps,
-                     config.passes, config.stages);
+  return fmt::format("split-K {}, {} warps, {} passes, {} stages{}", config.split, config.warps,
+                     config.passes, config.stages, config.bytes ? ", bytes" : "");
 }
 
 std::vector<RecordMatmulConfig> record_matmul_candidates(const RecordMatrix& matrix,
                                                          int64_t tokens) {
   if (matrix.clusters_of(1) == 0) {
-    return record_multistage_fits(matrix) ? std::vector<RecordMatmulConfig>{{.multistage = true}}
-                                          : std::vector<RecordMatmulConfig>();
+    return has_multistage(matrix) ? std::vector<RecordMatmulConfig>{{.multistage = true}}
+                                  : std::vector<RecordMatmulConfig>();
   }
-  const int token_tiles = token_tiles_for(tokens);
-  const std::vector<RecordChoice> all = record_choices(matrix, token_tiles);
+  const std::vector<RecordChoice> all = record_choices(matrix, token_tiles_for(tokens));
   std::vector<std::pair<double, RecordMatmulConfig>> found;
-  const auto try_all = [&](bool crowded) {
+  const auto try_all = [&](bool bytes, bool crowded) {
+    const size_t before = found.size();
     bool missing = false;  // there was no room for the choice before
     for (const RecordChoice& choice : all) {
       if (choice.crowded && !(missing && crowded)) {
         continue;
       }
-      const std::optional<Plan> plan = plan_for(matrix, choice.config, token_tiles);
+      RecordMatmulConfig config = choice.config;
+      config.bytes = bytes;
+      const std::optional<Plan> plan = plan_for(matrix, config, token_tile_for(config, tokens));
       missing = !plan.has_value();
       if (plan) {
-        found.emplace_back(cost_of(*plan), choice.config);
+        constexpr double kWideCost = 1.1;  // of values that become 16 bits wide
+        const bool widened = !bytes && matrix.elements != RecordElements::halves;
+        found.emplace_back(cost_of(*plan) * (widened ? kWideCost : 1.0), config);
       }
     }
+    return found.size() > before;
   };
-  try_all(is_uneven(matrix));
-  if (found.empty()) {
-    try_all(true);  // large records are common in this matrix
+  for (const bool bytes : {true, false}) {
+    if (bytes && !takes_bytes(matrix, tokens)) {
+      continue;
+    }
+    if (!try_all(bytes, is_uneven(matrix))) {
+      try_all(bytes, true);  // large records are common in this matrix
+    }
   }
   std::stable_sort(found.begin(), found.end(),
                    [](const auto& a, const auto& b) { return a.first < b.first; });
@@ -326,9 +345,10 @@ std::vector<RecordMatmulConfig> record_matmul_candidates(const RecordMatrix& mat
 bool record_matmul_fits(const RecordMatrix& matrix, const RecordMatmulConfig& config,
                         int64_t tokens) {
   if (config.multistage) {
-    return record_multistage_fits(matrix);
+    return has_multistage(matrix);
   }
-  return plan_for(matrix, config, token_tiles_for(tokens)).has_value();
+  return (!config.bytes || takes_bytes(matrix, tokens)) &&
+         plan_for(matrix, config, token_tile_for(config, tokens)).has_value();
 }
 
 void tca_bme::record_matmul_by(const RecordKernels& kernels, const RecordMatrix& matrix,
@@ -337,10 +357,11 @@ void tca_bme::record_matmul_by(const RecordKernels& kernels, const RecordMatrix&
   if (matrix.rows == 0) {
     return;
   }
-  for (int64_t first = 0; first < operands.tokens; first += kTokenTile) {
-    const int64_t tokens = std::min<int64_t>(operands.tokens - first, kTokenTile);
-    const int token_tiles = token_tiles_for(tokens);
-    std::optional<Plan> plan = plan_for(matrix, config, token_tiles);
+  const int64_t most_tokens = tca_bme::launch_tokens(config);
+  for (int64_t first = 0; first < operands.tokens; first += most_tokens) {
+    const int64_t tokens = std::min(operands.tokens - first, most_tokens);
+    const TokenTile tile = token_tile_for(config, tokens);
+    std::optional<Plan> plan = plan_for(matrix, config, tile);
     require(plan.has_value(), "no record kernel with {} fits {} tokens of a {} x {} matrix",
             record_matmul_name(config), tokens, matrix.rows, matrix.columns);
     Parameters& p = plan->parameters;
@@ -349,6 +370,8 @@ void tca_bme::record_matmul_by(const RecordKernels& kernels, const RecordMatrix&
     p.x = static_cast<const uint16_t*>(operands.x) + first * operands.x_stride;
     p.y = static_cast<uint16_t*>(operands.y) + first * operands.y_stride;
     p.bias = operands.bias;
+    p.scales = matrix.scales;
+    p.group = matrix.group;
     p.relu = operands.relu;
     // With ordinary launches x is there already: it is requested as soon as the memory is busy.
     p.records_before_wait = ctx.launches == Launches::overlapping ? p.stages : 1;
@@ -368,7 +391,7 @@ void tca_bme::record_matmul_by(const RecordKernels& kernels, const RecordMatrix&
     }
     const RecordKernelFor kernel_for = plan->uneven ? kernels.uneven : kernels.even;
     require(kernel_for != nullptr, "there is no such kernel for an uneven matrix");
-    launch_plan(*plan, kernel_for(matrix, token_tiles, operands.dtype), ctx);
+    launch_plan(*plan, kernel_for(matrix, tile, operands.dtype), ctx);
   }
 }
 
@@ -378,9 +401,13 @@ void record_matmul_cuda(const RecordMatrix& matrix, const CudaProductOperands& o
     record_multistage_cuda(matrix, operands, ctx);
     return;
   }
-  tca_bme::record_matmul_by(
-      {.even = tca_bme::even_record_kernel, .uneven = tca_bme::uneven_record_kernel}, matrix,
-      operands, config, ctx);
+  const tca_bme::RecordKernels kernels =
+      matrix.elements == RecordElements::halves
+          ? tca_bme::RecordKernels{.even = tca_bme::even_record_kernel,
+                                   .uneven = tca_bme::uneven_record_kernel}
+          : tca_bme::RecordKernels{.even = tca_bme::even_quantized_kernel,
+                                   .uneven = tca_bme::uneven_quantized_kernel};
+  tca_bme::record_matmul_by(kernels, matrix, operands, config, ctx);
 }
 
 }  // namespace sparsellm

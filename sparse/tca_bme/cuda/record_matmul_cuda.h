@@ -21,15 +21,22 @@ using RecordShares = std::array<std::vector<int>, std::tuple_size_v<ClusterCount
 // (sparse/tca_bme/format/record_sizes.h).
 RecordShares record_shares(std::span<const uint32_t> block_starts, const ClusterCounts& clusters);
 
-// A matrix in the layout of tca_bme version 2 (sparse/tca_bme/format/record_layout.h), on the
-// device.
+// What the values of records are: of 16 bits (sparse/tca_bme/format/record_layout.h), or fewer
+// (sparse/tca_bme/quantized/quantized_layout.h).
+enum class RecordElements : uint8_t { halves, i8, f8, i4 };
+
+// A matrix in the layout of tca_bme version 2 or 3 on the device.
 struct RecordMatrix {
   const uint8_t* records = nullptr;  // 16-byte aligned
   const uint32_t* starts = nullptr;  // [R + 1], in units of 16 bytes
   int64_t rows = 0;
   int64_t columns = 0;
-  int chunks = 4;
+  int chunks = 4;  // of 16 columns
   bool pair = false;
+  RecordElements elements = RecordElements::halves;
+  int chunk_offsets = 32;                // of a chunk
+  const float* scales = nullptr;         // [rows], of i8 and f8
+  int group = 0;                         // of i4: columns that share a scale
   uint32_t largest_record = 0;           // bytes
   uint32_t common_record = 0;            // bytes, at most largest_record (RecordSizes)
   ClusterCounts clusters{};              // of the device
@@ -55,9 +62,13 @@ struct RecordMatmulConfig {
   // By the kernel for any compute capability from 8.0 on
   // (sparse/tca_bme/cuda/record_multistage_cuda.h), which has nothing to choose.
   bool multistage = false;
+  // Values of 8 or 4 bits are multiplied with x as integers of 16 bits, in blocks of columns with a
+  // scale each, instead of becoming 16 bits wide themselves. For up to kMaxByteTokens.
+  bool bytes = false;
 
   bool operator==(const RecordMatmulConfig&) const = default;
 };
+inline constexpr int64_t kMaxByteTokens = 16;
 std::string record_matmul_name(const RecordMatmulConfig& config);
 
 // The product. The order of the sums depends on the matrix (its shape, and how many bytes its rows
@@ -75,7 +86,8 @@ void record_matmul_cuda(const RecordMatrix& matrix, const CudaProductOperands& o
 std::vector<RecordMatmulConfig> record_matmul_candidates(const RecordMatrix& matrix,
                                                          int64_t tokens);
 
-// Whether there is room for the records of the matrix in products of up to this many tokens.
+// Whether there is room for the records of the matrix in products of up to this many tokens, and a
+// kernel for them.
 bool record_matmul_fits(const RecordMatrix& matrix, const RecordMatmulConfig& config,
                         int64_t tokens);
 

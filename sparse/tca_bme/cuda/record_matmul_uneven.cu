@@ -8,14 +8,15 @@ namespace {
 struct KernelOf {
   template <class T, int NT, int CH, bool PAIR>
   RecordKernel operator()() const {
-    return reinterpret_cast<RecordKernel>(&record_matmul_kernel<T, NT, CH, PAIR, true>);
+    return reinterpret_cast<RecordKernel>(
+        &record_matmul_kernel<RecordProduct<T, NT, CH, PAIR>, true>);
   }
 };
 
 }  // namespace
 
-RecordKernel uneven_record_kernel(const RecordMatrix& matrix, int token_tiles, DType dtype) {
-  return choose_record_kernel(matrix, token_tiles, dtype, KernelOf());
+RecordKernel uneven_record_kernel(const RecordMatrix& matrix, const TokenTile& tile, DType dtype) {
+  return choose_record_kernel(matrix, tile.tiles, dtype, KernelOf());
 }
 
 }  // namespace sparsellm::tca_bme

@@ -7,6 +7,20 @@ namespace {
 constexpr std::string_view kDecode = "decode ";
 constexpr std::string_view kWgmma = "wgmma ";
 
+std::string_view values_text(const RecordKey& key) {
+  switch (key.elements) {
+    case RecordElements::halves:
+      return key.pair ? "pairs" : "single values";
+    case RecordElements::i8:
+      return "i8";
+    case RecordElements::f8:
+      return "f8";
+    case RecordElements::i4:
+      return "i4";
+  }
+  return "?";
+}
+
 }  // namespace
 
 std::string to_text(const RecordPlan& plan) {
@@ -34,8 +48,8 @@ std::optional<RecordPlan> plan_from(std::string_view text, const RecordMatrix& m
 
 std::string RecordKey::text() const {
   return fmt::format("{} x {}, {} chunks of {}, {} %{}, {} to {}, {} tokens{}", rows, columns,
-                     chunks, pair ? "pairs" : "single values", percent, uneven ? " uneven" : "",
-                     name_of(dtype), name_of(y), tokens,
+                     chunks, values_text(*this), percent, uneven ? " uneven" : "", name_of(dtype),
+                     name_of(y), tokens,
                      launches == Launches::ordinary ? ", ordinary launches" : "");
 }
 

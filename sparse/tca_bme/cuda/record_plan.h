@@ -31,6 +31,7 @@ struct RecordKey {
   int64_t columns = 0;
   int chunks = 0;
   bool pair = false;
+  RecordElements elements = RecordElements::halves;
   int64_t percent = 0;  // of nonzeros, rounded
   bool uneven = false;  // some records are much larger than the others (RecordSizes)
   DType dtype = DType::f16;

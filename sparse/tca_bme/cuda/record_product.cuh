@@ -23,7 +23,7 @@ class RecordProduct {
   static constexpr int kMaxThreads = NT <= 2 ? 512 : NT == 4 ? 384 : 256;
 
   // x: rows of tokens in shared memory, `pitch` bytes apart.
-  __device__ RecordProduct(int lane, uint32_t x, uint32_t pitch)
+  __device__ RecordProduct(int lane, uint32_t x, uint32_t pitch, int /*group*/)
       : decoder_(lane), x_(x + x_lane_offset<NT>(lane, pitch)), pitch_(pitch) {}
 
   __device__ void clear() {

@@ -10,26 +10,39 @@
 #include "sparse/tca_bme/cuda/record_encode_cuda.h"
 #include "sparse/tca_bme/cuda/record_plan.h"
 #include "sparse/tca_bme/cuda/record_workspace.h"
+#include "sparse/tca_bme/quantized/quantized_layout.h"
 #include "sparse/weight_matrix.h"
 
 namespace sparsellm::tca_bme {
 
-// A weight of version 2 on a CUDA device. sparse/weight_tuning.cuh says what tuning needs of it.
+// What is stored of a weight of version 3, in the memory of a CUDA device.
+struct DeviceQuantized {
+  QuantizedLayout layout;
+  int64_t nonzeros = 0;
+  RecordSizes sizes;
+  Buffer starts;
+  Buffer records;
+  Buffer scales;  // f32 [rows] of i8 and f8; else empty
+};
+
+// A weight of version 2 or 3 on a CUDA device. sparse/weight_tuning.cuh says what tuning needs of
+// it.
 class CudaRecordWeight : public WeightMatrix {
  public:
   using Plan = RecordPlan;
   using Key = RecordKey;
-  static constexpr int kTuningVersion = 12;
+  static constexpr int kTuningVersion = 13;
   static constexpr std::string_view kWithoutOverlap = ", not expanded";
 
   // The records may not have their values yet.
   CudaRecordWeight(DeviceRecords parts, DType dtype, int64_t rows, int64_t columns);
+  CudaRecordWeight(DeviceQuantized parts, DType dtype, int64_t rows, int64_t columns);
 
   std::string_view format() const override;
   int64_t out() const override { return matrix_.rows; }
   int64_t in() const override { return matrix_.columns; }
   DType dtype() const override { return dtype_; }
-  int64_t bytes() const override { return starts_.bytes() + records_.bytes(); }
+  int64_t bytes() const override { return starts_.bytes() + records_.bytes() + scales_.bytes(); }
   std::optional<int64_t> nonzeros() const override { return nonzeros_; }
   void matmul(const Tensor& x, Tensor y, const Epilogue& epilogue, ExecContext& ctx) const override;
   void expand(Range rows, Tensor dense, ExecContext& ctx) const override;
@@ -67,6 +80,7 @@ class CudaRecordWeight : public WeightMatrix {
  private:
   CudaRecordWeight(const CudaRecordWeight& other);  // with memory of its own
 
+  void complete(const RecordSizes& sizes);
   void point_to_own_memory();
   RecordPlan rule_plan_for_any_x(DType y, int64_t tokens) const;  // not by warpgroups
   Expansion rule_expansion(int64_t tokens) const;
@@ -76,6 +90,7 @@ class CudaRecordWeight : public WeightMatrix {
   DType dtype_;
   Buffer starts_;
   Buffer records_;
+  Buffer scales_;
   RecordShares shares_;
   RecordMatrix matrix_;  // of these
   int64_t nonzeros_;

@@ -40,6 +40,34 @@ RecordMatrix matrix_of(const RecordLayout& layout, int64_t rows, int64_t columns
           .multistage = multistage_device(device)};
 }
 
+RecordElements elements_of(QuantizedLayout::Values values) {
+  switch (values) {
+    case QuantizedLayout::Values::i8:
+      return RecordElements::i8;
+    case QuantizedLayout::Values::f8:
+      return RecordElements::f8;
+    case QuantizedLayout::Values::i4:
+      return RecordElements::i4;
+  }
+  fail("values of no kind");
+}
+
+RecordMatrix matrix_of(const QuantizedLayout& layout, int64_t rows, int64_t columns,
+                       Device device) {
+  RecordMatrix matrix = matrix_of(RecordLayout{.chunks = QuantizedLayout::kColumns / kChunkColumns},
+                                  rows, columns, device);
+  matrix.elements = elements_of(layout.values);
+  matrix.chunk_offsets = layout.offsets;
+  matrix.group = layout.group;
+  return matrix;
+}
+
+Buffer on_device(Device device, const void* data, int64_t bytes) {
+  Buffer buffer(device, bytes, "an encoded weight");
+  copy_bytes(device, buffer.data(), {}, data, bytes);
+  return buffer;
+}
+
 DeviceRecords memory_for(const RecordLayout& layout, std::span<const uint32_t> starts,
                          const RecordGrid& grid, Device device) {
   DeviceRecords made{
@@ -61,9 +89,25 @@ CudaRecordWeight::CudaRecordWeight(DeviceRecords parts, DType dtype, int64_t row
       matrix_(matrix_of(parts.layout, rows, columns, records_.device())),
       nonzeros_(parts.nonzeros),
       percent_(percent_for_key(parts.nonzeros, rows * columns)) {
-  matrix_.largest_record = parts.sizes.largest;
-  matrix_.common_record = parts.sizes.common;
-  shares_ = record_shares(parts.sizes.block_starts, matrix_.clusters);
+  complete(parts.sizes);
+}
+
+CudaRecordWeight::CudaRecordWeight(DeviceQuantized parts, DType dtype, int64_t rows,
+                                   int64_t columns)
+    : dtype_(dtype),
+      starts_(std::move(parts.starts)),
+      records_(std::move(parts.records)),
+      scales_(std::move(parts.scales)),
+      matrix_(matrix_of(parts.layout, rows, columns, records_.device())),
+      nonzeros_(parts.nonzeros),
+      percent_(percent_for_key(parts.nonzeros, rows * columns)) {
+  complete(parts.sizes);
+}
+
+void CudaRecordWeight::complete(const RecordSizes& sizes) {
+  matrix_.largest_record = sizes.largest;
+  matrix_.common_record = sizes.common;
+  shares_ = record_shares(sizes.block_starts, matrix_.clusters);
   point_to_own_memory();
 }
 
@@ -71,6 +115,7 @@ CudaRecordWeight::CudaRecordWeight(const CudaRecordWeight& other)
     : dtype_(other.dtype_),
       starts_(copy_of(other.starts_)),
       records_(copy_of(other.records_)),
+      scales_(copy_of(other.scales_)),
       shares_(other.shares_),
       matrix_(other.matrix_),
       nonzeros_(other.nonzeros_),
@@ -81,6 +126,7 @@ CudaRecordWeight::CudaRecordWeight(const CudaRecordWeight& other)
 void CudaRecordWeight::point_to_own_memory() {
   matrix_.starts = static_cast<const uint32_t*>(starts_.data());
   matrix_.records = static_cast<const uint8_t*>(records_.data());
+  matrix_.scales = static_cast<const float*>(scales_.data());
   matrix_.shares = &shares_;
 }
 
@@ -104,6 +150,7 @@ RecordKey CudaRecordWeight::key(DType y, int64_t tokens, Launches launches) cons
           .columns = matrix_.columns,
           .chunks = matrix_.chunks,
           .pair = matrix_.pair,
+          .elements = matrix_.elements,
           .percent = percent_,
           .uneven = matrix_.common_record < matrix_.largest_record,
           .dtype = dtype_,
@@ -143,7 +190,8 @@ std::vector<RecordMatmulConfig> CudaRecordWeight::configs_for(DType y, int64_t t
 }
 
 std::vector<RecordWgmmaConfig> CudaRecordWeight::wgmma_configs_for(DType y, int64_t tokens) const {
-  return y == dtype_ && tokens >= kMinWgmmaTokens && in() % kAligned == 0
+  return y == dtype_ && matrix_.elements == RecordElements::halves && tokens >= kMinWgmmaTokens &&
+                 in() % kAligned == 0
              ? record_wgmma_candidates(matrix_, tokens)
              : std::vector<RecordWgmmaConfig>();
 }
@@ -229,7 +277,7 @@ void CudaRecordWeight::decode(const RecordMatmulConfig& config, CudaProductOpera
 
 void CudaRecordWeight::expand(Range rows, Tensor dense, ExecContext& ctx) const {
   check_cuda_expansion(*this, rows, dense, ctx);
-  record_expand_cuda(matrix_, rows, dense.raw(), cuda_state(ctx).multiprocessors, ctx);
+  record_expand_cuda(matrix_, rows, dense.raw(), dtype_, cuda_state(ctx).multiprocessors, ctx);
 }
 
 int64_t CudaRecordWeight::workspace_bytes(int64_t tokens, Sums sums) const {
@@ -249,6 +297,37 @@ std::unique_ptr<WeightMatrix> load_records_cuda(const RecordUploads& parts,
   DeviceRecords made =
       memory_for(layout, joined_starts(parts), record_grid(rows, columns, layout), ctx.device);
   made.nonzeros = nonzeros;
+  submit_records(parts, static_cast<std::byte*>(made.records.data()), *ctx.uploads);
+  return std::make_unique<CudaRecordWeight>(std::move(made), parts.front()->dtype(), rows, columns);
+}
+
+std::unique_ptr<WeightMatrix> load_quantized_cuda(const QuantizedUploads& parts,
+                                                  const LoadContext& ctx) {
+  const QuantizedLayout layout = parts.front()->checker().layout();
+  const int64_t columns = parts.front()->columns();
+  std::vector<float> scales;
+  int64_t nonzeros = 0;
+  for (const auto& part : parts) {
+    nonzeros += part->stated_nonzeros();
+    const std::span<const float> all = part->checker().scales();
+    if (!all.empty()) {
+      const auto first = all.begin() + part->row_range().begin;
+      scales.insert(scales.end(), first, first + part->rows());
+    }
+  }
+  int64_t rows = 0;
+  for (const auto& part : parts) {
+    rows += part->rows();
+  }
+  const std::vector<uint32_t> starts = joined_starts(parts);
+  DeviceQuantized made{
+      .layout = layout,
+      .nonzeros = nonzeros,
+      .sizes = record_sizes(starts, quantized_grid(rows, columns)),
+      .starts =
+          on_device(ctx.device, starts.data(), std::ssize(starts) * int64_t{sizeof(uint32_t)}),
+      .records = Buffer(ctx.device, int64_t{starts.back()} * kRecordAlignment, "an encoded weight"),
+      .scales = on_device(ctx.device, scales.data(), std::ssize(scales) * int64_t{sizeof(float)})};
   submit_records(parts, static_cast<std::byte*>(made.records.data()), *ctx.uploads);
   return std::make_unique<CudaRecordWeight>(std::move(made), parts.front()->dtype(), rows, columns);
 }

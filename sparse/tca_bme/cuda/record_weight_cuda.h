@@ -9,12 +9,14 @@
 
 namespace sparsellm::tca_bme {
 
-// Weights of version 2 on a CUDA device: for few tokens the product decodes records, for more it
-// does so for tiles of them where there are products of warpgroups, and for many the records are
-// expanded (record_plan.h). In a CPU-only build all throw Error.
+// Weights of versions 2 and 3 on a CUDA device: for few tokens the product decodes records, for
+// more it does so for tiles of them where there are products of warpgroups, and for many the
+// records are expanded (record_plan.h). In a CPU-only build all throw Error.
 
 // Of parts that can_be_joined(): their records are copied, and checked, by ctx.uploads.
 std::unique_ptr<WeightMatrix> load_records_cuda(const RecordUploads& parts, const LoadContext& ctx);
+std::unique_ptr<WeightMatrix> load_quantized_cuda(const QuantizedUploads& parts,
+                                                  const LoadContext& ctx);
 
 // Encodes w, which lies on the device of ctx, there (record_encode_cuda.h).
 std::unique_ptr<WeightMatrix> encode_weight_cuda(const Tensor& w, RecordsFor goal,

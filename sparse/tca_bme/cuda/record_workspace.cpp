@@ -13,9 +13,11 @@ namespace {
 
 constexpr int64_t kAlignedColumns = 8;  // 16 bytes
 
-// Warpgroups take any shape; in a build or on a device without them there are no clusters.
+// Warpgroups take any shape of version 2; in a build or on a device without them there are no
+// clusters.
 bool has_warpgroups(const RecordMatrix& matrix) {
-  return matrix.clusters.front() > 0 && matrix.rows > 0;
+  return matrix.clusters.front() > 0 && matrix.rows > 0 &&
+         matrix.elements == RecordElements::halves;
 }
 
 }  // namespace

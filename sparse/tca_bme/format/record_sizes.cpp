@@ -15,7 +15,6 @@ constexpr uint32_t kMuchLarger = 8;
 constexpr int64_t kEvenPercent = 2;
 
 constexpr int64_t kAlignment = 128;  // of records in shared memory
-constexpr int64_t kPastValues = 2;   // bytes that loads reach
 
 // The first run takes as many items as it may have within the limit, and so on.
 bool fill_runs(std::span<const uint32_t> starts, int most, uint64_t limit,

@@ -23,8 +23,11 @@ struct RecordSizes {
 // `starts` as in the layout, [grid.count() + 1].
 RecordSizes record_sizes(std::span<const uint32_t> starts, const RecordGrid& grid);
 
+// Bytes past the values that loads of kernels reach: 2 of version 2, 8 of version 3.
+inline constexpr int32_t kPastValues = 8;
+
 // What a record of this many bytes takes of shared memory: a multiple of 128, which makes bulk
-// copies faster, with the 2 bytes past the values that kernels load.
+// copies faster, with the bytes past the values.
 int64_t record_room(int64_t bytes);
 
 // A ring of shared memory in which records lie one after the other, each from a multiple of 128

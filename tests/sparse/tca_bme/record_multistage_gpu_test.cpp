@@ -155,7 +155,7 @@ TEST_P(GpuRecordMultistage, Expands) {
         const GuardedTensor dense(GetParam(), {shape.rows, shape.columns}, Layout::contiguous,
                                   kGpu);
         record_expand_cuda(on(loaded.matrix, device), {.begin = 0, .count = shape.rows},
-                           dense.view().raw(), device.multiprocessors, *exec);
+                           dense.view().raw(), GetParam(), device.multiprocessors, *exec);
         gpu->cuda.synchronize();
         EXPECT_TRUE(same_bits(dense.view(), w.view));
         EXPECT_TRUE(dense.guards_intact());

@@ -85,8 +85,8 @@ TEST(Rings, HoldALargeRecordBesideCommonOnes) {
   EXPECT_EQ(ring_for(8960, 4000, 9087, 6).count, 0);
   EXPECT_EQ(ring_for(0, 0, 128, 6).count, 1);
   EXPECT_EQ(ring_for(4000, 4000, 20000, 2).count, 2);
-  EXPECT_EQ(ring_for(4094, 4094, 4096, 6).count, 1);  // with 2 bytes after the values
-  EXPECT_EQ(ring_for(4095, 4095, 4096, 6).count, 0);
+  EXPECT_EQ(ring_for(4088, 4088, 4096, 6).count, 1);  // with 8 bytes after the values
+  EXPECT_EQ(ring_for(4089, 4089, 4096, 6).count, 0);
 }
 
 TEST(Rings, AnySizes) {

@@ -4,19 +4,20 @@
 
 #include "kernels/device/cuda_types.cuh"
 #include "sparse/dense_rows.cuh"
-#include "sparse/tca_bme/quantized/cuda/quantized_tile.cuh"
-#include "sparse/tca_bme/quantized/cuda/widened_product.cuh"
+#include "sparse/tca_bme/quantized/cuda/wideners.cuh"
 
 namespace sparsellm::tca_bme {
 
-// Writes what the values of a record of 8 bits are with their scales, rounded to T.
-template <class T, QuantizedLayout::Values VALUES, int OFFSETS>
+// Writes what the values of a record are with their scales, rounded once (EXPANDER of
+// record_expand_kernel).
+template <class WIDENER>
 class QuantizedExpander {
  public:
   static constexpr int kColumns = QuantizedLayout::kColumns;
   static constexpr int kSharedBytes = 0;
 
-  __device__ QuantizedExpander(uint8_t*, int lane) : decoder_(lane), lane_(lane) {}
+  __device__ QuantizedExpander(uint8_t*, int lane, int group)
+      : widener_(lane, group), lane_(lane) {}
 
   // `base`: the record; `row` and `column`: those of its first element.
   __device__ void expand(const DenseRows& rows, const float* scales, int64_t matrix_rows,
@@ -29,20 +30,19 @@ class QuantizedExpander {
 #pragma unroll
       for (int q = 0; q < 2; ++q) {
         const int64_t r = row + 16 * m + 8 * q + g;
-        of_rows[m][q] = r < matrix_rows ? __ldg(scales + r) * kWidenedFactor<VALUES> : 0.f;
+        of_rows[m][q] =
+            WIDENER::kLacksScales && r < matrix_rows ? __ldg(scales + r) * WIDENER::kFactor : 1.f;
       }
     }
-    decode_bytes(base, decoder_, [&](int c, int j, const uint32_t(&bytes)[4]) {
+    widener_.decode(base, [&](int c, int j, const uint32_t(&pairs)[4][2]) {
       const int tile = 2 * (c & 1) + j;
 #pragma unroll
       for (int h = 0; h < 2; ++h) {
         uint2 of_row[2];
 #pragma unroll
         for (int q = 0; q < 2; ++q) {
-          uint32_t pairs[2];
-          widen<T, VALUES>(bytes[2 * h + q], pairs);
-          of_row[q] =
-              make_uint2(scaled(pairs[0], of_rows[tile][q]), scaled(pairs[1], of_rows[tile][q]));
+          of_row[q] = make_uint2(scaled(pairs[2 * h + q][0], of_rows[tile][q]),
+                                 scaled(pairs[2 * h + q][1], of_rows[tile][q]));
         }
         // Of two lanes that have eight columns of both rows, each gets those of one.
         const uint2 sent = of_row[1 - t % 2];
@@ -57,15 +57,27 @@ class QuantizedExpander {
   }
 
  private:
+  using T = typename WIDENER::Element;
+
+  // value * scale, of which a bit that f32 does not hold decides how T rounds: cut off, and odd
+  // where something was.
+  __device__ static float product(float value, float scale) {
+    const float cut = __fmul_rz(value, scale);
+    const float rest = __fmaf_rn(value, scale, -cut);
+    return __uint_as_float(__float_as_uint(cut) | (rest != 0.f ? 1u : 0u));
+  }
   __device__ static uint32_t scaled(uint32_t pair, float scale) {
-    T two[2];
-    memcpy(two, &pair, sizeof two);
-    const T result[2] = {from_f32<T>(f32_of(two[0]) * scale), from_f32<T>(f32_of(two[1]) * scale)};
-    memcpy(&pair, result, sizeof pair);
+    if constexpr (WIDENER::kLacksScales) {
+      T two[2];
+      memcpy(two, &pair, sizeof two);
+      const T result[2] = {from_f32<T>(product(f32_of(two[0]), scale)),
+                           from_f32<T>(product(f32_of(two[1]), scale))};
+      memcpy(&pair, result, sizeof pair);
+    }
     return pair;
   }
 
-  QuantizedDecoder<OFFSETS> decoder_;
+  WIDENER widener_;
   int lane_;
 };
 

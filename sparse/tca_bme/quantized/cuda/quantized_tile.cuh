@@ -104,6 +104,92 @@ __device__ inline uint32_t load_unit(uint32_t at, uint32_t bits, uint32_t zero) 
   return permute(window, zero, set * kMultiplier + 0x4444u);
 }
 
+// The same for values of 4 bits, two units of a row, h = 0 and 1, in one window.
+struct NibbleDecoder {
+  uint32_t lane16, offsets_at;
+  uint32_t before[2]
+                 [2];  // product 0 counts what is before the units of tile h, 1 those of the first
+
+  __device__ explicit NibbleDecoder(int lane)
+      : lane16(lane * 16),
+        offsets_at(QuantizedLayout{.offsets = 8}.mask_bytes() + (lane & 3) * 16) {
+    const int g = lane >> 2;
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      before[0][h] = before[1][h] = 0;
+#pragma unroll
+      for (int x = 0; x < 2; ++x) {
+        const int row = 2 * (lane & 3) + x;
+        const uint32_t units = row < g ? 0x3333u << (2 * h) : 0u;
+        before[0][h] |= ((h == 1 ? 0x3333u : 0u) | units) << (16 * x);
+        before[1][h] |= (row == g ? 0x1111u << (2 * h) : 0u) << (16 * x);
+      }
+    }
+    asm volatile(""
+                 : "+r"(lane16), "+r"(offsets_at), "+r"(before[0][0]), "+r"(before[0][1]),
+                   "+r"(before[1][0]), "+r"(before[1][1]));
+  }
+};
+
+// The nibbles of units 2 J and 2 J + 1 of a row, from nibble `first` of shared memory on, one a
+// byte, with 8, an excess that all have, where a bit is missing. `count`: those of the first unit.
+template <int J>
+__device__ inline void load_nibbles(uint32_t (&unit)[2], uint32_t first, uint32_t count,
+                                    uint32_t bits) {
+  const uint32_t word = (first >> 1) & ~3u;
+  const uint32_t window = shift_right(load_word<0>(word), load_word<4>(word), first * 4);
+#pragma unroll
+  for (int h = 0; h < 2; ++h) {
+    const uint32_t two = permute(h == 0 ? window : window >> (count * 4), 0, 0x4140);
+    const uint32_t bytes = (two | two << 4) & 0x0f0f0f0fu;
+    constexpr uint32_t kEights = 0x08080808u;
+    const int u = 2 * J + h;
+    const uint32_t multiplier = u == 1 ? 0x0886u : u == 2 ? 0x0443u : 0x110Cu;
+    const uint32_t set = u < 3 ? bits & (0x1111u << u) : (bits >> 3) & 0x1111u;
+    unit[h] = permute(bytes, kEights, set * multiplier + 0x4444u);
+  }
+}
+
+// As decode_bytes(), of a record of 4-bit values, each 8 too large.
+template <class Take>
+__device__ inline void decode_nibbles(uint32_t base, const NibbleDecoder& decoder, Take take) {
+  constexpr int kMasksAtOnce = 4;  // chunks, and their offsets
+  uint32_t own[4], turned[4];
+  uint4 offsets;
+#pragma unroll
+  for (int c = 0; c < QuantizedLayout::kChunks; ++c) {
+    if (c % kMasksAtOnce == 0) {
+      load_transposed(turned, base + decoder.lane16 + c * 128);
+      load_matrices(own, base + decoder.lane16 + c * 128);
+      offsets = load_shared4(base + decoder.offsets_at + c / kMasksAtOnce * 64);
+    }
+    const int i = c % kMasksAtOnce;
+    const uint32_t of_chunk = i == 0   ? offsets.x
+                              : i == 1 ? offsets.y
+                              : i == 2 ? offsets.z
+                                       : offsets.w;
+    const uint32_t low = dot2(of_chunk, 0x0001u, 2 * base);
+    const uint32_t high = dot2(of_chunk, 0x0100u, 2 * base);
+    const uint32_t from[4] = {low, high, low, high};
+    uint32_t at[2][4];
+    bit_mma(at[0], decoder.before[0], turned[i], from);
+    constexpr uint32_t kNone[4] = {};
+    bit_mma(at[1], decoder.before[1], turned[i], kNone);
+    const uint32_t bits[2] = {own[i], own[i] >> 16};
+    const auto tile = [&]<int J>() {
+      uint32_t units[2][2];  // of q
+#pragma unroll
+      for (int q = 0; q < 2; ++q) {
+        load_nibbles<J>(units[q], at[0][2 * J + q], at[1][2 * J + q], bits[q]);
+      }
+      const uint32_t a[4] = {units[0][0], units[1][0], units[0][1], units[1][1]};
+      take(c, J, a);
+    };
+    tile.template operator()<0>();
+    tile.template operator()<1>();
+  }
+}
+
 // Calls take(c, j, a) for the tiles j = 0, 1 of each chunk c of the record at `base`, with the
 // registers of A that mma.m16n8k32 takes.
 template <int OFFSETS, class Take>

@@ -1,0 +1,22 @@
+#pragma once
+
+#include "kernels/pipeline/fragment_store.cuh"
+
+namespace sparsellm::tca_bme {
+
+// The scales of the rows of the 64 that fragments of mma.m16n8k16 have, from
+// `row` on.
+template <class Parameters>
+__device__ inline float row_scale(const Parameters& p, int row) {
+  return row < p.rows ? __ldg(p.scales + row) : 0.f;
+}
+template <class T, class Parameters>
+__device__ inline void store_scaled_fragment(const Parameters& p, int first_row, int first_token,
+                                             int lane, float4 v) {
+  const float upper = row_scale(p, first_row + (lane >> 2));
+  const float lower = row_scale(p, first_row + 8 + (lane >> 2));
+  store_fragment<T>(p, first_row, first_token, lane,
+                    make_float4(v.x * upper, v.y * upper, v.z * lower, v.w * lower));
+}
+
+}  // namespace sparsellm::tca_bme

@@ -1,0 +1,154 @@
+#pragma once
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include <cstdint>
+#include <type_traits>
+
+#include "sparse/tca_bme/quantized/cuda/nibble_scales.cuh"
+#include "sparse/tca_bme/quantized/cuda/quantized_tile.cuh"
+
+// Values of records become pairs of f16 or bf16, of neighbouring columns: what the kernels multiply
+// and expand that do not compute in integers. A widener calls take(c, j, pairs) for the tiles j of
+// each chunk c of a record, with pairs[2 h + q] of unit (j, q, h).
+namespace sparsellm::tca_bme {
+
+__device__ inline uint32_t upper_halves(float low, float high) {
+  return permute(__float_as_uint(low), __float_as_uint(high), 0x7632);
+}
+
+// 0x6400 is 1024 of f16, and 0x4B000000 is 2^23 of f32, both with steps of 1: a byte in their last
+// bits adds itself.
+__device__ inline uint32_t half_pair_of_bytes(uint32_t bytes, int pair, uint32_t less) {
+  const uint32_t sum = permute(bytes, 0x64646464u, pair == 0 ? 0x4140 : 0x4342);
+  uint32_t result;
+  asm("add.rn.f16x2 %0, %1, %2;" : "=r"(result) : "r"(sum), "r"(less));
+  return result;
+}
+__device__ inline float float_of_byte(uint32_t bytes, uint32_t k, float less) {
+  return __uint_as_float(permute(bytes, 0x4B000000u, 0x7440 + k)) - less;
+}
+
+// Values of 8 bits without an error, and without the scales of their rows and the factor kFactor.
+template <class T, QuantizedLayout::Values VALUES, int OFFSETS>
+class ByteWidener {
+ public:
+  using Element = T;
+  static constexpr bool kLacksScales = true;
+#if __CUDA_ARCH__ >= 890
+  static constexpr float kFactor = 1.f;
+#else
+  static constexpr float kFactor = VALUES == QuantizedLayout::Values::f8 ? 256.f : 1.f;
+#endif
+
+  __device__ ByteWidener(int lane, int /*group*/) : decoder_(lane) {}
+
+  template <class Take>
+  __device__ void decode(uint32_t base, Take take) const {
+    decode_bytes(base, decoder_, [&](int c, int j, const uint32_t(&bytes)[4]) {
+      uint32_t pairs[4][2];
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        widen(bytes[i], pairs[i]);
+      }
+      take(c, j, pairs);
+    });
+  }
+
+ private:
+  __device__ static void widen(uint32_t bytes, uint32_t (&pair)[2]) {
+    if constexpr (VALUES == QuantizedLayout::Values::f8) {
+      // Without the conversion: the bits of e4m3 in those of f16 are 1 / 256 of the value,
+      // subnormal ones too.
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+#if __CUDA_ARCH__ >= 890
+        const uint16_t two_bytes = static_cast<uint16_t>(i == 0 ? bytes : bytes >> 16);
+        asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(pair[i]) : "h"(two_bytes));
+#else
+        const uint32_t high = permute(bytes, 0, i == 0 ? 0x1404 : 0x3424);
+        pair[i] = (high & 0x80008000u) | ((high & 0x7f007f00u) >> 1);
+#endif
+        if constexpr (!std::is_same_v<T, __half>) {
+          __half2 two;
+          memcpy(&two, &pair[i], sizeof two);
+          pair[i] = upper_halves(__low2float(two), __high2float(two));
+        }
+      }
+    } else {
+      const uint32_t excess = bytes ^ 0x80808080u;  // value + 128
+      if constexpr (std::is_same_v<T, __half>) {
+        pair[0] = half_pair_of_bytes(excess, 0, 0xE480E480u);  // - 1152
+        pair[1] = half_pair_of_bytes(excess, 1, 0xE480E480u);
+      } else {
+        float v[4];
+#pragma unroll
+        for (uint32_t k = 0; k < 4; ++k) {
+          v[k] = float_of_byte(excess, k, 8388736.f);  // 2^23 + 128
+        }
+        pair[0] = upper_halves(v[0], v[1]);  // no bit is lost: 8 are significant
+        pair[1] = upper_halves(v[2], v[3]);
+      }
+    }
+  }
+
+  QuantizedDecoder<OFFSETS> decoder_;
+};
+
+// Values of 4 bits with their scales, rounded to T.
+template <class T>
+class NibbleWidener {
+ public:
+  using Element = T;
+  static constexpr bool kLacksScales = false;
+  static constexpr float kFactor = 1.f;
+
+  __device__ NibbleWidener(int lane, int group) : decoder_(lane), scales_(lane, group) {}
+
+  template <class Take>
+  __device__ void decode(uint32_t base, Take take) const {
+    float factors[4][2];
+    decode_nibbles(base, decoder_, [&](int c, int j, const uint32_t(&bytes)[4]) {
+      if (j == 0 && c % 2 == 0 && scales_.begins_group(c / 2)) {
+        scales_.load(factors, base, c / 2);
+      }
+      const int tile = 2 * (c & 1) + j;
+      uint32_t pairs[4][2];
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        scale(bytes[i], factors[tile][i % 2], pairs[i]);
+      }
+      take(c, j, pairs);
+    });
+  }
+
+ private:
+  __device__ static void scale(uint32_t bytes, float factor, uint32_t (&pair)[2]) {
+    if constexpr (std::is_same_v<T, __half>) {
+      const __half2 factors = __float2half2_rn(factor);
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        const uint32_t code = half_pair_of_bytes(bytes, i, 0xE408E408u);  // - 1032
+        __half2 two;
+        memcpy(&two, &code, sizeof two);
+        two = __hmul2(two, factors);
+        memcpy(&pair[i], &two, sizeof two);
+      }
+    } else {
+#pragma unroll
+      for (uint32_t i = 0; i < 2; ++i) {
+        constexpr float kExcess = 8388616.f;  // 2^23 + 8
+        const __nv_bfloat162 two =
+            __floats2bfloat162_rn(float_of_byte(bytes, 2 * i, kExcess) * factor,
+                                  float_of_byte(bytes, 2 * i + 1, kExcess) * factor);
+        memcpy(&pair[i], &two, sizeof two);
+      }
+    }
+  }
+
+  NibbleDecoder decoder_;
+  NibbleScales scales_;
+};
+
+}  // namespace sparsellm::tca_bme

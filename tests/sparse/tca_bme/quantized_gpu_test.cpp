@@ -1,0 +1,284 @@
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "sparse/quantize/quantized_matrix.h"
+#include "sparse/registry.h"
+#include "sparse/tca_bme/cuda/record_weight.cuh"
+#include "sparse/tca_bme/quantized/quantized_parts.h"
+#include "tests/sparse/gpu_weight_test.h"
+#include "tests/sparse/tca_bme/quantized_matrices.h"
+
+namespace sparsellm {
+namespace {
+
+using namespace sparsellm::testing;
+using tca_bme::CudaRecordWeight;
+
+struct Kind {
+  ValueType type;
+  int64_t group;  // of i4
+};
+constexpr Kind kKinds[] = {{ValueType::i8, 0},
+                           {ValueType::f8, 0},
+                           {ValueType::i4, 32},
+                           {ValueType::i4, 64},
+                           {ValueType::i4, 128}};
+
+class GpuQuantized : public GpuWeightTest {
+ protected:
+  // Scales are powers of two: the values are exact in f16 and bf16.
+  static QuantizedMatrix matrix_of(const Kind& kind, const Shape& shape, double density,
+                                   uint64_t seed) {
+    QuantizedMatrix q = random_quantized({.type = kind.type,
+                                          .group = kind.group,
+                                          .rows = shape.rows,
+                                          .columns = shape.columns,
+                                          .density = density},
+                                         seed);
+    without_negative_zeros(q);
+    for (float& scale : q.scales) {
+      scale = std::exp2(std::floor(std::log2(scale)));
+    }
+    return q;
+  }
+  // They have no bit, and are zeros.
+  static void without_negative_zeros(QuantizedMatrix& q) {
+    if (q.type == ValueType::f8) {
+      std::ranges::replace(q.codes, int8_t{-128}, int8_t{0});
+    }
+  }
+  OwnedTensor dense_of(const QuantizedMatrix& q) { return dequantize(q, GetParam(), cpu.threads); }
+
+  std::unique_ptr<WeightMatrix> load_quantized(const QuantizedMatrix& q) {
+    EncodedWeight e = tca_bme::encode_quantized(q, GetParam(), cpu.threads);
+    return load(weight_format("tca_bme"), {&e, 1});
+  }
+  static const CudaRecordWeight& as_records(const WeightMatrix& weight) {
+    return dynamic_cast<const CudaRecordWeight&>(weight);
+  }
+
+  // What products in integers may be off by besides: x is rounded to 16 bits of the largest of a
+  // block, which is no larger than the largest of those columns.
+  // `sums` of the magnitudes of a row's weights.
+  Expected with_rounded_x(Expected expected, const Tensor& x, const std::vector<double>& sums,
+                          int64_t first_column) {
+    const std::vector<double> of_x = values_of(cpu_twin(x).view());
+    const int64_t columns = x.size(1);
+    for (int64_t token = 0; token < x.size(0); ++token) {
+      double largest = 0.0;
+      for (int64_t k = first_column; k < columns; ++k) {
+        largest = std::max(largest, std::abs(of_x[static_cast<size_t>(token * columns + k)]));
+      }
+      for (size_t row = 0; row < sums.size(); ++row) {
+        constexpr double kSteps = 2.0 * 32512.0;
+        expected.magnitudes[static_cast<size_t>(token) * sums.size() + row] +=
+            sums[row] * largest / kSteps / (kTolerance * std::numeric_limits<float>::epsilon());
+      }
+    }
+    return expected;
+  }
+  static std::vector<double> sums_of(const Tensor& w) {
+    std::vector<double> sums(static_cast<size_t>(w.size(0)));
+    const std::vector<double> all = values_of(w);
+    for (size_t i = 0; i < all.size(); ++i) {
+      sums[i / static_cast<size_t>(w.size(1))] += std::abs(all[i]);
+    }
+    return sums;
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(Gpu, GpuQuantized, ::testing::Values(DType::f16, DType::bf16),
+                         [](const auto& test) { return std::string(name_of(test.param)); });
+
+TEST_P(GpuQuantized, EveryConfigurationMultiplies) {
+  uint64_t seed = 1;
+  for (const Shape& shape :
+       {Shape{1, 1}, Shape{64, 128}, Shape{127, 130}, Shape{65, 700}, Shape{1100, 520}}) {
+    const GuardedTensor x = numbers(130, shape.columns, Layout::contiguous);
+    const GuardedTensor strided = numbers(130, shape.columns, Layout::strided);
+    for (const Kind& kind : kKinds) {
+      for (const double density : {0.0, 0.01, 0.3, 1.0}) {
+        if (shape.rows > 1000 && density != 0.3) {
+          continue;
+        }
+        const QuantizedMatrix q = matrix_of(kind, shape, density, ++seed);
+        const OwnedTensor w = dense_of(q);
+        const std::vector<double> sums = sums_of(w.view);
+        const std::unique_ptr<WeightMatrix> loaded = load_quantized(q);
+        const Tensor& all_x = seed % 3 == 0 ? strided.view() : x.view();
+        const Expected all = expected_of(all_x, w.view);
+        for (const int64_t tokens : {1, 4, 5, 8, 16, 17, 70}) {
+          SCOPED_TRACE(fmt::format("[{}, {}] of {}, density {}, {} tokens", shape.rows,
+                                   shape.columns, name_of(kind.type), density, tokens));
+          const Expected exact = first_rows(all, tokens, shape.rows);
+          const Expected rounded =
+              with_rounded_x(exact, all_x.rows(0, tokens), sums, /*first_column=*/0);
+          const auto configs = as_records(*loaded).configs_for(GetParam(), tokens);
+          ASSERT_FALSE(configs.empty());
+          ASSERT_EQ(kind.type != ValueType::f8 && tokens <= kMaxByteTokens,
+                    std::ranges::any_of(configs, &RecordMatmulConfig::bytes));
+          for (size_t i = 0; i < configs.size(); i += 1 + configs.size() / 2) {
+            SCOPED_TRACE(record_matmul_name(configs[i]));
+            const Product product{.layout = i % 2 == 0 ? Layout::contiguous : Layout::strided,
+                                  .has_bias = (seed + i) % 3 == 0,
+                                  .activation = (seed + i) % 4 == 0 ? Activation::Kind::relu
+                                                                    : Activation::Kind::none};
+            ASSERT_TRUE(gives(tokens, shape.rows, configs[i].bytes ? rounded : exact, product,
+                              [&](const Tensor& y, const Epilogue& epilogue) {
+                                as_records(*loaded).run(configs[i], all_x.rows(0, tokens), y,
+                                                        epilogue, *exec);
+                              }));
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST_P(GpuQuantized, LargeInputsDoNotDrownOthers) {
+  constexpr int64_t kBlock = 512;  // of columns, whose inputs have one scale
+  for (const Kind& kind : kKinds) {
+    for (const Shape& shape : {Shape{192, 3000}, Shape{64, 700}}) {
+      QuantizedMatrix q = matrix_of(kind, shape, 0.4, 7);
+      for (int64_t row = 0; row < shape.rows; ++row) {
+        std::fill_n(q.codes.begin() + row * shape.columns, kBlock, int8_t{0});
+      }
+      const OwnedTensor w = dense_of(q);
+      const std::vector<double> sums = sums_of(w.view);
+      const std::unique_ptr<WeightMatrix> loaded = load_quantized(q);
+      GuardedTensor x(GetParam(), {8, shape.columns}, Layout::contiguous, kGpu);
+      std::vector<double> all_x = values(8 * shape.columns);
+      for (int64_t token = 0; token < 8; ++token) {
+        all_x[static_cast<size_t>(token * shape.columns + 16 * token)] =
+            30000.0;  // the first records
+      }
+      set_values(x.view(), all_x);
+      const Expected all = expected_of(x.view(), w.view);
+      for (const int64_t tokens : {1, 4, 8}) {
+        const Tensor some = x.view().rows(0, tokens);
+        EXPECT_TRUE(multiplies(
+            *loaded, some, with_rounded_x(first_rows(all, tokens, shape.rows), some, sums, kBlock),
+            {}));
+      }
+    }
+  }
+}
+
+TEST_P(GpuQuantized, WhatIsNotFiniteIsNotLost) {
+  constexpr int64_t kColumns = 1100;
+  const QuantizedMatrix q = matrix_of(kKinds[0], {70, kColumns}, 1.0, 9);
+  const std::unique_ptr<WeightMatrix> loaded = load_quantized(q);
+  for (const double strange : {std::nan(""), std::numeric_limits<double>::infinity(),
+                               -std::numeric_limits<double>::infinity()}) {
+    for (const int64_t at : {int64_t{0}, int64_t{600}, kColumns - 1}) {
+      for (const int64_t tokens : {1, 3, 6}) {
+        GuardedTensor x(GetParam(), {tokens, kColumns}, Layout::contiguous, kGpu);
+        std::vector<double> all = values(tokens * kColumns);
+        all[static_cast<size_t>(at)] = strange;  // of the first token
+        set_values(x.view(), all);
+        const GuardedTensor y(GetParam(), {tokens, 70}, Layout::contiguous, kGpu);
+        loaded->matmul(x.view(), y.view(), {}, *exec);
+        const std::vector<double> result = values_of(cpu_twin(y.view()).view());
+        for (size_t i = 0; i < result.size(); ++i) {
+          ASSERT_EQ(std::isfinite(result[i]), i >= 70) << i << " with " << strange;
+        }
+      }
+    }
+  }
+}
+
+TEST_P(GpuQuantized, ZerosAndTinyInputs) {
+  constexpr int64_t kColumns = 900;
+  const QuantizedMatrix q = matrix_of(kKinds[0], {130, kColumns}, 0.5, 11);
+  const std::unique_ptr<WeightMatrix> loaded = load_quantized(q);
+  for (const double size : {0.0, 1e-38, 1e-30, 6e-8}) {
+    for (const int64_t tokens : {1, 8}) {
+      GuardedTensor x(GetParam(), {tokens, kColumns}, Layout::contiguous, kGpu);
+      set_values(x.view(), std::vector<double>(static_cast<size_t>(tokens * kColumns), size));
+      const GuardedTensor y(GetParam(), {tokens, 130}, Layout::contiguous, kGpu);
+      loaded->matmul(x.view(), y.view(), {}, *exec);
+      for (const double v : values_of(cpu_twin(y.view()).view())) {
+        ASSERT_TRUE(std::abs(v) <= size * 128.0 * kColumns + 1e-30) << v;
+      }
+    }
+  }
+}
+
+TEST_P(GpuQuantized, ExpandsToTheRoundedValues) {
+  uint64_t seed = 100;
+  for (const Shape& shape : {Shape{1, 1}, Shape{64, 128}, Shape{130, 300}, Shape{200, 1304}}) {
+    for (const Kind& kind : kKinds) {
+      for (const double density : {0.0, 0.3, 0.5, 1.0}) {
+        QuantizedMatrix q = random_quantized({.type = kind.type,
+                                              .group = kind.group,
+                                              .rows = shape.rows,
+                                              .columns = shape.columns,
+                                              .density = density},
+                                             ++seed);
+        without_negative_zeros(q);
+        const OwnedTensor w = dense_of(q);
+        const std::unique_ptr<WeightMatrix> loaded = load_quantized(q);
+        for (const int64_t begin : {int64_t{0}, shape.rows / 3}) {
+          const Range rows{.begin = begin, .count = shape.rows - begin};
+          const GuardedTensor dense(GetParam(), {rows.count, shape.columns}, Layout::contiguous,
+                                    kGpu);
+          loaded->expand(rows, dense.view(), *exec);
+          gpu->cuda.synchronize();
+          EXPECT_TRUE(same_bits(dense.view(), w.view.rows(begin, rows.count)))
+              << name_of(kind.type) << " " << density;
+          EXPECT_TRUE(dense.guards_intact());
+        }
+      }
+    }
+  }
+}
+
+TEST_P(GpuQuantized, ManyTokens) {
+  const QuantizedMatrix q = matrix_of(kKinds[0], {300, 520}, 0.4, 13);
+  const OwnedTensor w = dense_of(q);
+  const std::unique_ptr<WeightMatrix> loaded = load_quantized(q);
+  const GuardedTensor x = numbers(700, 520);
+  EXPECT_TRUE(multiplies(*loaded, x.view(), expected_of(x.view(), w.view), {.has_bias = true}));
+}
+
+TEST_P(GpuQuantized, BatchInvariantProductsDoNotDependOnTheOtherTokens) {
+  const QuantizedMatrix q = matrix_of(kKinds[0], {200, 1000}, 0.4, 15);
+  const std::unique_ptr<WeightMatrix> loaded = load_quantized(q);
+  const GuardedTensor x = numbers(20, 1000);
+  exec->sums = Sums::batch_invariant;
+  const GuardedTensor all(GetParam(), {20, 200}, Layout::contiguous, kGpu);
+  loaded->matmul(x.view(), all.view(), {}, *exec);
+  for (const int64_t tokens : {1, 4, 8, 9}) {
+    const GuardedTensor y(GetParam(), {tokens, 200}, Layout::contiguous, kGpu);
+    loaded->matmul(x.view().rows(0, tokens), y.view(), {}, *exec);
+    gpu->cuda.synchronize();
+    EXPECT_TRUE(same_bits(y.view(), all.view().rows(0, tokens))) << tokens;
+  }
+}
+
+TEST_P(GpuQuantized, PartsAreJoined) {
+  for (const Kind& kind : kKinds) {
+    // Rows that follow each other in records, that do not, and layouts that differ.
+    for (const auto& [rows, density] :
+         {std::pair<int64_t, double>{64, 0.3}, {50, 0.3}, {64, 0.9}}) {
+      const QuantizedMatrix first = matrix_of(kind, {rows, 300}, density, 17);
+      const QuantizedMatrix second = matrix_of(kind, {77, 300}, 0.3, 18);
+      std::vector<EncodedWeight> parts;
+      parts.push_back(tca_bme::encode_quantized(first, GetParam(), cpu.threads));
+      parts.push_back(tca_bme::encode_quantized(second, GetParam(), cpu.threads));
+      const std::unique_ptr<WeightMatrix> loaded = load(weight_format("tca_bme"), parts);
+      const GuardedTensor dense(GetParam(), {rows + 77, 300}, Layout::contiguous, kGpu);
+      loaded->expand({.begin = 0, .count = rows + 77}, dense.view(), *exec);
+      gpu->cuda.synchronize();
+      EXPECT_TRUE(same_bits(dense.view().rows(0, rows), dense_of(first).view));
+      EXPECT_TRUE(same_bits(dense.view().rows(rows, 77), dense_of(second).view));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace sparsellm

@@ -14,6 +14,51 @@
 #include "sparse/registry.h"
 
 namespace sparsellm {
+namespace {
+
+const EncodedWeight& largest_of(std::span<const EncodedWeight* const> parts) {
+  return **std::ranges::max_element(parts, {}, &EncodedWeight::rows);
+}
+
+// All of them, one below the other.
+OwnedTensor decode_joined(std::span<const EncodedWeight* const> parts, ThreadPool& threads) {
+  const auto decode = [&](const EncodedWeight& part) {
+    return weight_format(part.format).decode(part, threads);
+  };
+  const EncodedWeight& first = *parts.front();
+  if (parts.size() == 1) {
+    return decode(first);
+  }
+  OwnedTensor dense =
+      allocate_tensor({}, first.dtype, {joined_rows(parts), first.columns}, "a joined weight");
+  int64_t row = 0;
+  for (const EncodedWeight* part : parts) {
+    const OwnedTensor one = decode(*part);
+    if (one.view.bytes() > 0) {
+      std::memcpy(dense.view.rows(row, part->rows).raw(), one.view.raw(),
+                  static_cast<size_t>(one.view.bytes()));
+    }
+    row += part->rows;
+  }
+  return dense;
+}
+
+// A copy of its own, contiguous.
+OwnedTensor copy_columns(const Tensor& all, Range columns) {
+  OwnedTensor part =
+      allocate_tensor({}, all.dtype(), {all.size(0), columns.count}, "a slice of a weight");
+  const int64_t item = size_of(all.dtype());
+  for (int64_t row = 0; row < all.size(0) && columns.count > 0; ++row) {
+    const auto at = [&](const Tensor& x, int64_t column) {
+      return static_cast<std::byte*>(x.raw()) + (row * x.row_stride() + column) * item;
+    };
+    std::memcpy(at(part.view, 0), at(all, columns.begin),
+                static_cast<size_t>(columns.count * item));
+  }
+  return part;
+}
+
+}  // namespace
 
 void WeightFormat::check_layout(std::string_view text) const {
   require(text.empty(), "the layout of the weight format {} cannot be chosen", name());
@@ -140,6 +185,17 @@ std::optional<EncodedWeight> WeightFormat::concat_rows(
   return std::nullopt;
 }
 
+EncodedWeight WeightFormat::encode_again(std::span<const EncodedWeight* const> parts,
+                                         const Slice& slice, ThreadPool& threads) const {
+  const LayoutOptions options = layout_like(largest_of(parts));
+  OwnedTensor dense = decode_joined(parts, threads);
+  if (slice.columns.count < dense.view.size(1)) {
+    dense = copy_columns(dense.view.rows(slice.rows.begin, slice.rows.count), slice.columns);
+    return encode(dense.view, options, threads);
+  }
+  return encode(dense.view.rows(slice.rows.begin, slice.rows.count), options, threads);
+}
+
 bool WeightFormat::at_borders(const EncodedWeight&, const Slice&) const { return false; }
 
 EncodedSize WeightFormat::expected_size(const EncodedWeight& e, const Slice& slice) const {
@@ -202,51 +258,31 @@ EncodedWeight slice(const EncodedWeight& e, Axis axis, Range range, ThreadPool& 
   if (std::optional<EncodedWeight> sliced = format.slice(e, axis, range)) {
     return std::move(*sliced);
   }
-  const LayoutOptions options = format.layout_like(e);
-  const OwnedTensor dense = format.decode(e, threads);
-  const Tensor& all = dense.view;
-  if (axis == Axis::rows) {
-    return format.encode(all.rows(range.begin, range.count), options, threads);
-  }
-  const OwnedTensor part =
-      allocate_tensor({}, e.dtype, {e.rows, range.count}, "a slice of a weight");
-  const int64_t item = size_of(e.dtype);
-  for (int64_t row = 0; row < e.rows && range.count > 0; ++row) {
-    const auto at = [&](const Tensor& x, int64_t column) {
-      return static_cast<std::byte*>(x.raw()) + (row * x.row_stride() + column) * item;
-    };
-    std::memcpy(at(part.view, 0), at(all, range.begin), static_cast<size_t>(range.count * item));
-  }
-  return format.encode(part.view, options, threads);
+  const EncodedWeight* const part = &e;
+  const Range all_rows{.begin = 0, .count = e.rows};
+  const Range all_columns{.begin = 0, .count = e.columns};
+  return format.encode_again({&part, 1},
+                             {.rows = axis == Axis::rows ? range : all_rows,
+                              .columns = axis == Axis::rows ? all_columns : range},
+                             threads);
 }
 
 EncodedWeight concat_rows(std::span<const EncodedWeight* const> parts, ThreadPool& threads) {
   const int64_t rows = joined_rows(parts);
-  const EncodedWeight* largest = parts.front();
-  bool same_format = true;
-  for (const EncodedWeight* part : parts) {
-    same_format =
-        same_format && part->format == largest->format && part->version == largest->version;
-    largest = part->rows > largest->rows ? part : largest;
-  }
-  const WeightFormat& format = weight_format(largest->format);
+  const EncodedWeight& largest = largest_of(parts);
+  const WeightFormat& format = weight_format(largest.format);
+  const bool same_format = std::ranges::all_of(parts, [&](const EncodedWeight* part) {
+    return part->format == largest.format && part->version == largest.version;
+  });
   if (same_format) {
     if (std::optional<EncodedWeight> joined = format.concat_rows(parts)) {
       return std::move(*joined);
     }
   }
-  const OwnedTensor dense =
-      allocate_tensor({}, largest->dtype, {rows, largest->columns}, "a joined weight");
-  int64_t row = 0;
-  for (const EncodedWeight* part : parts) {
-    const OwnedTensor one = weight_format(part->format).decode(*part, threads);
-    if (one.view.bytes() > 0) {
-      std::memcpy(dense.view.rows(row, part->rows).raw(), one.view.raw(),
-                  static_cast<size_t>(one.view.bytes()));
-    }
-    row += part->rows;
-  }
-  return format.encode(dense.view, format.layout_like(*largest), threads);
+  return format.encode_again(
+      parts,
+      {.rows = {.begin = 0, .count = rows}, .columns = {.begin = 0, .count = largest.columns}},
+      threads);
 }
 
 void require_header(const EncodedWeight& e, const WeightFormat& format) {

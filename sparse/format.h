@@ -93,6 +93,12 @@ class WeightFormat {
   virtual std::optional<EncodedWeight> slice(const EncodedWeight& e, Axis axis, Range range) const;
   virtual std::optional<EncodedWeight> concat_rows(
       std::span<const EncodedWeight* const> parts) const;
+  // Where tiles do not fall right, or formats differ: of parts one below the other, with equally
+  // many columns and one dtype, a slice. The one with the most rows is in this format. This encodes
+  // the decoded rows and columns in layout_like() that part; a format with encodings that encode()
+  // does not make overrides it.
+  virtual EncodedWeight encode_again(std::span<const EncodedWeight* const> parts,
+                                     const Slice& slice, ThreadPool& threads) const;
 
   // Whether a slice of such an encoding, of which validate() has said nothing yet, needs no
   // decoding and can be read without the rest. Throws Error for what is wrong at first sight.

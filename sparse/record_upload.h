@@ -6,8 +6,10 @@
 #include <cstdint>
 #include <iterator>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -32,6 +34,9 @@ namespace sparsellm {
 //     // Throws Error if one of the `count` records from `first` on, which have these bytes, is
 //     // wrong. Returns how many nonzeros they have.
 //     int64_t check(int64_t first, int64_t count, std::span<const std::byte> records) const;
+//     // If there is a part besides with something for each row, which it has checked: that of some
+//     // rows, as it was checked; nothing for a part of another name.
+//     std::optional<EncodedPart> of_rows(std::string_view name, Range rows) const;
 //   };
 
 inline constexpr int64_t kRecordUnit = 16;  // bytes, which starts count
@@ -49,7 +54,7 @@ class RecordUpload {
         records_(part.weight->part("records").bytes),
         format_(part.weight->format),
         dtype_(part.weight->dtype),
-        rows_(part.rows()),
+        rows_(slice_of(part).rows),
         columns_(part.columns()),
         is_slice_(part.slice.has_value()),
         slice_(record_slice(checker_.tiling(), checker_.starts(), slice_of(part))),
@@ -61,7 +66,8 @@ class RecordUpload {
   std::span<const uint32_t> starts() const { return slice_.starts; }
   std::span<const RecordSlice::Run> runs() const { return slice_.runs; }
   DType dtype() const { return dtype_; }
-  int64_t rows() const { return rows_; }
+  Range row_range() const { return rows_; }  // of the weight
+  int64_t rows() const { return rows_.count; }
   int64_t columns() const { return columns_; }
   // By the header; of a slice what its share of the bytes is worth.
   int64_t stated_nonzeros() const {
@@ -82,6 +88,18 @@ class RecordUpload {
     const int64_t begin = checker_.starts()[static_cast<size_t>(run.first + i)] * kRecordUnit;
     return records_.subspan(static_cast<size_t>(begin),
                             static_cast<size_t>(bytes(run.begin + i, run.begin + i + count)));
+  }
+
+  // What the encoding of these rows has of a part that is neither `starts` nor `records`.
+  EncodedPart other_part(const EncodedPart& of_all) const {
+    if constexpr (requires { checker_.of_rows(of_all.name, rows_); }) {
+      if (std::optional<EncodedPart> part = checker_.of_rows(of_all.name, rows_)) {
+        return std::move(*part);
+      }
+    }
+    auto copy = new_part<std::byte>(of_all.name, of_all.dtype, std::ssize(of_all.bytes));
+    std::ranges::copy(of_all.bytes, copy.values.begin());
+    return std::move(copy.part);
   }
 
   // Of the same records, which have these bytes where they have been copied to. Throws Error if one
@@ -107,7 +125,7 @@ class RecordUpload {
   std::span<const std::byte> records_;
   std::string format_;
   DType dtype_;
-  int64_t rows_;
+  Range rows_;  // of the weight
   int64_t columns_;
   bool is_slice_;
   RecordSlice slice_;
@@ -211,7 +229,9 @@ EncodedSize record_slice_size(const EncodedWeight& e, const Slice& slice) {
   const RecordUpload<Checker> records({.weight = &view, .slice = slice});
   int64_t bytes = records.bytes() + std::ssize(records.starts()) * int64_t{sizeof(uint32_t)};
   for (const EncodedPart& other : e.parts) {
-    bytes += other.name == "starts" || other.name == "records" ? 0 : std::ssize(other.bytes);
+    if (other.name != "starts" && other.name != "records") {
+      bytes += std::ssize(records.other_part(other).bytes);
+    }
   }
   return {.bytes = bytes, .nonzeros = records.stated_nonzeros()};
 }
@@ -253,9 +273,7 @@ EncodedWeight read_record_slice(const WeightPart& part, ThreadPool& threads) {
     } else if (other.name == "records") {
       e.parts.push_back(std::move(bytes.part));
     } else {
-      auto copy = new_part<std::byte>(other.name, other.dtype, std::ssize(other.bytes));
-      std::ranges::copy(other.bytes, copy.values.begin());
-      e.parts.push_back(std::move(copy.part));
+      e.parts.push_back(records.other_part(other));
     }
   }
   return e;

@@ -2,12 +2,27 @@
 
 #include <string>
 
+#include "sparse/dense/dense.h"
 #include "sparse/registry.h"
+#include "sparse/tca_bme/quantized/quantized_choice.h"
 #include "sparse/tca_bme/tca_bme.h"
 
 namespace sparsellm {
 
 void check_records(std::string_view records) { tca_bme_format().check_layout(records); }
+
+bool has_narrow_values(std::string_view records) {
+  return tca_bme::quantized_choice(records).has_value();
+}
+
+bool holds_values(std::string_view format, std::string_view records) {
+  return format == tca_bme_format().name() || !has_narrow_values(records);
+}
+
+const WeightFormat& format_with_values(const WeightFormat& format, std::string_view records) {
+  return &format == &dense_format() || holds_values(format.name(), records) ? format
+                                                                            : tca_bme_format();
+}
 
 bool may_be_records(std::string_view format) {
   return format == tca_bme_format().name() || format == kAutoFormat || format == kSmallestFormat;

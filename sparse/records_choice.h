@@ -2,15 +2,27 @@
 
 #include <string_view>
 
-#include "sparse/layout_options.h"
+#include "sparse/format.h"
 
 namespace sparsellm {
 
 // What users choose for all weights of a model that come to be in the format tca_bme, whatever the
-// others are in: its LayoutOptions::layout, "speed" or "size"; an empty text is speed.
+// others are in: its LayoutOptions::layout, "speed" or "size", or the type of narrow values, "i8",
+// "f8", "i4" or "i4:32"; an empty text is speed.
 
 // Throws Error for another text.
 void check_records(std::string_view records);
+
+// Whether it is a type of narrow values, to which weights are rounded.
+bool has_narrow_values(std::string_view records);
+
+// Whether a weight can have what is chosen in this format: narrow values in tca_bme alone, all else
+// everywhere. Of the dense format: no narrow values.
+bool holds_values(std::string_view format, std::string_view records);
+
+// The format itself, or tca_bme for one that is not dense and cannot have what is chosen: which
+// weights are sparse is measured with values of 16 bits, and holds for fewer bytes the more.
+const WeightFormat& format_with_values(const WeightFormat& format, std::string_view records);
 
 // Whether weights may come to be in tca_bme where this format is named: tca_bme itself, "auto" or
 // "smallest".

@@ -13,7 +13,8 @@ std::optional<EncodedWeight> encode_smallest(const Tensor& w,
   std::optional<EncodedWeight> smallest;
   int64_t fewest = w.bytes();
   for (const WeightFormat* format : formats) {
-    if (format == &dense_format() || !format->why_not(w).empty()) {
+    if (format == &dense_format() || !holds_values(format->name(), records) ||
+        !format->why_not(w).empty()) {
       continue;
     }
     LayoutOptions options = records_in(format->name(), records);

@@ -138,9 +138,14 @@ EncodedWeight weight_header(const WeightFormat& format, const WeightSize& weight
           .parts = {}};
 }
 
-bool saves_bytes(const WeightFormat& format, const WeightSize& weight, DType dtype) {
-  return format.holds(dtype) && format.expected_bytes(weight_header(format, weight, dtype)) <
-                                    weight.rows * weight.columns * size_of(dtype);
+bool saves_bytes(const WeightFormat& format, const WeightSize& weight, DType dtype,
+                 const LayoutOptions& layout) {
+  if (!format.holds(dtype)) {
+    return false;
+  }
+  EncodedWeight header = weight_header(format, weight, dtype);
+  format.tell_layout(header, layout);
+  return format.expected_bytes(header) < weight.rows * weight.columns * size_of(dtype);
 }
 
 }  // namespace sparsellm

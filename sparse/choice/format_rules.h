@@ -76,8 +76,9 @@ class FormatRules {
 };
 
 // Whether weights of this size and dtype can be expected to take fewer bytes in the format than
-// dense ones, and it holds them. Of the dense format: no.
-bool saves_bytes(const WeightFormat& format, const WeightSize& weight, DType dtype);
+// dense ones, and it holds them; `layout`: in which it encodes them. Of the dense format: no.
+bool saves_bytes(const WeightFormat& format, const WeightSize& weight, DType dtype,
+                 const LayoutOptions& layout = {});
 
 // By the fields that WeightFormat::expected_bytes() takes.
 EncodedWeight weight_header(const WeightFormat& format, const WeightSize& weight, DType dtype);

@@ -55,14 +55,15 @@ SparsityPlan SparsityPlan::read(const std::filesystem::path& path) {
     const std::string name = fmt::format("{}: rule {}", file, i + 1);
     JsonValue(rule, name)
         .allow_only({"tensors", "layers", "prune", "sparsity", "scope", "block", "seed", "format",
-                     "records"});
+                     "records", "values"});
     plan.add_rule({.name = name,
                    .patterns = read_patterns(rule, name),
                    .layers = read_layers(rule, name),
                    .plan = read_layer_plan(rule, name)});
   }
   if (fallback.present()) {
-    fallback.allow_only({"prune", "sparsity", "scope", "block", "seed", "format", "records"});
+    fallback.allow_only(
+        {"prune", "sparsity", "scope", "block", "seed", "format", "records", "values"});
     plan.default_ = read_layer_plan(document.root().at("default"), fallback.name());
   }
   return plan;

@@ -51,6 +51,9 @@ struct LayerPlan {
 //             dense
 //   records   "speed" (the default) or "size", of tca_bme, also where "smallest" or "auto" choose
 //   it
+//   values    instead of records: the type that the weights of tca_bme are rounded to after they
+//             are pruned, "i8", "f8", "i4" (a scale for each 128 columns), "i4:32" or "i4:64"; by
+//             default they keep theirs
 class SparsityPlan {
  public:
   // Throws Error with the file's name, and the rule's number from 1 on, for everything that is not

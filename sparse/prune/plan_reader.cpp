@@ -177,6 +177,29 @@ PruneSettings read_settings(const json& rule, const JsonValue& value) {
   return settings;
 }
 
+// Of the member records or values; empty if there is none.
+std::string read_records(const JsonValue& rule, const std::string& format) {
+  const JsonValue records = rule["records"];
+  const JsonValue values = rule["values"];
+  if (!records.present() && !values.present()) {
+    return {};
+  }
+  if (records.present() && values.present()) {
+    values.refuse("a rule has records or values, not both");
+  }
+  const JsonValue& member = records.present() ? records : values;
+  const std::string& text = member.string();
+  if (!may_be_records(format)) {
+    member.refuse(fmt::format("the weight format {} has none", format));
+  }
+  if (text.empty() || has_narrow_values(text) != values.present()) {
+    member.refuse(values.present() ? "expected i8, f8, i4, i4:32, i4:64 or i4:128"
+                                   : "expected speed or size");
+  }
+  with_name(member.name(), [&] { check_records(text); });
+  return text;
+}
+
 }  // namespace
 
 std::vector<std::string> read_patterns(const json& rule, const std::string& name) {
@@ -211,16 +234,7 @@ LayerPlan read_layer_plan(const json& rule, const std::string& name) {
     plan.format = format.string();
     with_name(name, [&] { require_format(plan.format); });
   }
-  if (const JsonValue records = value["records"]; records.present()) {
-    plan.layout = records.string();
-    if (!may_be_records(plan.format)) {
-      records.refuse(fmt::format("the weight format {} has none", plan.format));
-    }
-    if (plan.layout.empty()) {
-      records.refuse("expected speed or size");
-    }
-    with_name(records.name(), [&] { check_records(plan.layout); });
-  }
+  plan.layout = read_records(value, plan.format);
   return plan;
 }
 

@@ -182,6 +182,42 @@ TEST(SparsityPlan, RecordsOfWhatMayBeTcaBme) {
   }
 }
 
+TEST(SparsityPlan, ValuesOfWhatMayBeTcaBme) {
+  const SparsityPlan plan = read(R"({
+    "rules": [
+      {"tensors": "*.q_proj", "prune": "none", "format": "tca_bme", "values": "i4:64"},
+      {"tensors": "*.k_proj", "prune": "none", "values": "i8"},
+      {"tensors": "*.v_proj", "prune": "none", "format": "tca_bme"}
+    ],
+    "default": {"prune": "none", "format": "smallest", "values": "f8"}})");
+  const auto of = [&](const char* module) { return plan.for_tensor(llama(0, module), 0, 4); };
+  EXPECT_EQ(of("self_attn.q_proj").records(), "i4:64");
+  EXPECT_EQ(of("self_attn.k_proj").records(), "i8");
+  EXPECT_EQ(of("self_attn.v_proj").records(), "");
+  EXPECT_EQ(of("self_attn.o_proj").records(), "f8");
+  EXPECT_EQ(of("self_attn.k_proj").layout_in("tca_bme"), (LayoutOptions{.layout = "i8"}));
+  EXPECT_EQ(of("self_attn.k_proj").layout_in("tiled_csl"), LayoutOptions());
+  constexpr char kTypes[] = "expected i8, f8, i4, i4:32, i4:64 or i4:128";
+  for (const char* values :
+       {"\"i5\"", "\"\"", "\"size\"", "\"i4:16\"", "\"i4:\"", "\"I8\"", "\"i8 \"", "\"i4:0128\""}) {
+    expect_rule_error(fmt::format(R"("tensors": "*.fc2", "prune": "none", "values": {})", values),
+                      kTypes);
+  }
+  for (const char* values : {"8", "[\"i8\"]", "{}", "true"}) {
+    expect_rule_error(fmt::format(R"("tensors": "*.fc2", "prune": "none", "values": {})", values),
+                      "values");
+  }
+  expect_rule_error(R"("tensors": "*.fc2", "prune": "none", "records": "i8")", "speed or size");
+  expect_rule_error(R"("tensors": "*.fc2", "prune": "none", "records": "size", "values": "i8")",
+                    "a rule has records or values, not both");
+  for (const char* format : {"dense", "tiled_csl", "general_sparse"}) {
+    expect_rule_error(
+        fmt::format(R"("tensors": "*.fc2", "prune": "none", "format": "{}", "values": "i8")",
+                    format),
+        fmt::format("the weight format {} has none", format));
+  }
+}
+
 TEST(SparsityPlan, WithoutDefaultNothingIsPruned) {
   const SparsityPlan plan = read(R"({"rules": [{"tensors": "*.fc1", "prune": "2:4"}]})");
   const LayerPlan layer = plan.for_tensor(opt(0, "fc2"), 0, 4);

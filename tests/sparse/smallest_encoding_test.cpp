@@ -134,5 +134,22 @@ TEST(Registry, CandidatesOfSmallestRunOnAllDevices) {
   }
 }
 
+// tca_bme alone holds them, and takes fewer bytes than dense weights without a single zero.
+TEST_F(SmallestEncoding, NarrowValuesAreInOneFormat) {
+  for (const double density : {0.01, 0.5, 1.0}) {
+    const OwnedTensor w =
+        make_weight({.dtype = DType::f16, .rows = 256, .columns = 512, .density = density}, 102);
+    for (const char* values : {"i8", "f8", "i4", "i4:32", "i4:64"}) {
+      const std::optional<EncodedWeight> e =
+          encode_smallest(w.view, smallest_formats(), threads_, values);
+      ASSERT_TRUE(e.has_value());
+      EXPECT_EQ(e->format, tca_bme_format().name());
+      EXPECT_EQ(e->version, 3);
+    }
+    const WeightFormat* const others[] = {&dense_format(), &tiled_csl_format()};
+    EXPECT_FALSE(encode_smallest(w.view, others, threads_, "i8").has_value());
+  }
+}
+
 }  // namespace
 }  // namespace sparsellm

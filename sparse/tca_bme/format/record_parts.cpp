@@ -2,30 +2,22 @@
 
 #include <algorithm>
 #include <array>
-#include <string>
-#include <utility>
 
 #include "kernels/base/error.h"
 
 namespace sparsellm::tca_bme {
 namespace {
 
-constexpr int64_t kMaxRecordBytes = int64_t{UINT32_MAX} * kRecordAlignment;  // of all records
-
 // That starts reach wherever they are; negative if they do not reach that many headers.
 int64_t max_values(int64_t records, int64_t header_bytes, int64_t value_bytes) {
-  return (kMaxRecordBytes - records * (header_bytes + kRecordAlignment - 1)) / value_bytes;
+  return (kMaxBytesOfRecords - records * (header_bytes + kRecordAlignment - 1)) / value_bytes;
 }
 
 }  // namespace
 
 RecordLayout read_record_layout(const EncodedWeight& e) {
-  const EncodedPart& part = e.part(kLayout);
-  require(part.dtype == DType::u32 && std::ssize(part.bytes) == kLayoutWords * 4,
-          "tca_bme: the part layout has {} bytes of {}, not {} of U32", part.bytes.size(),
-          safetensors_name(part.dtype), kLayoutWords * 4);
   std::array<uint32_t, kLayoutWords> words;
-  std::memcpy(words.data(), part.bytes.data(), part.bytes.size());
+  read_layout_words(e, words);
   const auto& [chunks, values] = words;
   require(chunks == kFewChunks || chunks == kManyChunks,
           "tca_bme: {} chunks in a record; there are {} or {}", chunks, kFewChunks, kManyChunks);
@@ -36,11 +28,8 @@ RecordLayout read_record_layout(const EncodedWeight& e) {
 }
 
 EncodedPart layout_part(const RecordLayout& layout) {
-  NewPart<uint32_t> made = new_part<uint32_t>(std::string(kLayout), DType::u32, kLayoutWords);
-  const std::array<uint32_t, kLayoutWords> words = {static_cast<uint32_t>(layout.chunks),
-                                                    static_cast<uint32_t>(layout.values)};
-  std::copy(words.begin(), words.end(), made.values.begin());
-  return std::move(made.part);
+  return layout_words_part(
+      std::array{static_cast<uint32_t>(layout.chunks), static_cast<uint32_t>(layout.values)});
 }
 
 RecordLayout layout_of(const EncodedWeight& header) {
@@ -53,29 +42,6 @@ RecordsFor goal_of(const EncodedWeight& e) {
   const RecordLayout layout = layout_of(e);
   return fastest.pairs() && !layout.pairs() && layout.chunks == fastest.chunks ? RecordsFor::size
                                                                                : RecordsFor::speed;
-}
-
-NewRecords::NewRecords(const RecordLayout& record_layout, int64_t count)
-    : layout(layout_part(record_layout)),
-      starts(new_part<uint32_t>(std::string(kStarts), DType::u32, count + 1)) {}
-
-void NewRecords::allocate_records() {
-  records = new_part<std::byte>(std::string(kRecords), DType::u8,
-                                int64_t{starts.values.back()} * kRecordAlignment);
-}
-
-EncodedWeight NewRecords::finish(const EncodedWeight& header) {
-  EncodedWeight e{.format = header.format,
-                  .version = kRecordVersion,
-                  .dtype = header.dtype,
-                  .rows = header.rows,
-                  .columns = header.columns,
-                  .nonzeros = header.nonzeros,
-                  .parts = {}};
-  e.parts.push_back(std::move(layout));
-  e.parts.push_back(std::move(starts.part));
-  e.parts.push_back(std::move(records.part));
-  return e;
 }
 
 bool starts_hold(int64_t rows, int64_t columns, int64_t nonzeros, RecordsFor goal) {

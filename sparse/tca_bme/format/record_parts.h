@@ -2,7 +2,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <optional>
 #include <span>
 #include <string_view>
@@ -13,6 +12,7 @@
 #include "sparse/encoded_weight.h"
 #include "sparse/format.h"
 #include "sparse/record_slice.h"
+#include "sparse/tca_bme/format/record_arrays.h"
 #include "sparse/tca_bme/format/record_layout.h"
 #include "sparse/tca_bme/format/records_for.h"
 #include "sparse/weight_matrix.h"
@@ -20,18 +20,7 @@
 namespace sparsellm::tca_bme {
 
 // Encodings of version 2 (record_layout.h) on the host.
-inline constexpr std::string_view kLayout = "layout";
 inline constexpr int64_t kLayoutWords = 2;
-inline constexpr std::string_view kStarts = "starts";
-inline constexpr std::string_view kRecords = "records";
-
-// Bytes from a file are aligned to nothing.
-template <class T>
-T load_from(const std::byte* at) {
-  T value;
-  std::memcpy(&value, at, sizeof(value));
-  return value;
-}
 
 // The bits of the values of one i, par, t of a chunk, in the order of the values: that of an
 // element is 16 p + 2 g + e, that of a pair 8 p + g.
@@ -62,25 +51,14 @@ inline RecordTiling record_tiling(int64_t rows, int64_t columns, const RecordLay
 }
 
 // The parts of a valid encoding.
-struct RecordParts {
-  explicit RecordParts(const EncodedWeight& e)
-      : layout(read_record_layout(e)),
-        grid(record_grid(e.rows, e.columns, layout)),
-        starts(e.part(kStarts).values<uint32_t>()),
-        records(e.part(kRecords).bytes) {}
-
-  std::span<const std::byte> record(int64_t index) const { return run(index, 1); }
-  // Consecutive records.
-  std::span<const std::byte> run(int64_t first, int64_t count) const {
-    const size_t begin = size_t{starts[static_cast<size_t>(first)]} * kRecordAlignment;
-    const size_t end = size_t{starts[static_cast<size_t>(first + count)]} * kRecordAlignment;
-    return records.subspan(begin, end - begin);
-  }
+struct RecordParts : RecordArrays {
+  explicit RecordParts(const EncodedWeight& e) : RecordParts(e, read_record_layout(e)) {}
 
   RecordLayout layout;
-  RecordGrid grid;
-  std::span<const uint32_t> starts;
-  std::span<const std::byte> records;
+
+ private:
+  RecordParts(const EncodedWeight& e, const RecordLayout& layout_of_e)
+      : RecordArrays(e, record_grid(e.rows, e.columns, layout_of_e)), layout(layout_of_e) {}
 };
 
 // What a file may have wrong. Layout, starts and sizes, from which it follows that each record has
@@ -98,24 +76,11 @@ class RecordChecker {
   int64_t check(int64_t first, int64_t count, std::span<const std::byte> records) const;
 
  private:
-  int64_t start(int64_t record) const { return starts_[static_cast<size_t>(record)]; }
-
   int64_t rows_;
   int64_t columns_;
   RecordLayout layout_;
   RecordGrid grid_;
   std::vector<uint32_t> starts_;
-};
-
-// An encoding that is being made: `starts` are filled in, then `records`.
-struct NewRecords {
-  NewRecords(const RecordLayout& record_layout, int64_t count);
-  void allocate_records();                            // as many as `starts` say
-  EncodedWeight finish(const EncodedWeight& header);  // which has no parts; leaves nothing
-
-  EncodedPart layout;
-  NewPart<uint32_t> starts;
-  NewPart<std::byte> records;
 };
 
 // Whether `starts` reach all records of any matrix of this size, and of one with this many

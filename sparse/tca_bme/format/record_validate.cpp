@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <array>
-#include <atomic>
 #include <bit>
 
 #include "kernels/base/error.h"
@@ -172,10 +171,7 @@ int64_t check_record(const RecordLayout& layout, const Place& place,
   if (place.rows < kRecordRows || place.columns < layout.columns()) {
     check_edges(layout, place, record.data());
   }
-  const int used = layout.header_bytes() + bits * layout.value_bytes();
-  const auto padding = record.subspan(static_cast<size_t>(used));
-  require(std::ranges::all_of(padding, [](std::byte byte) { return byte == std::byte{0}; }),
-          "tca_bme: the padding of record {} is not 0", place.record);
+  check_padding(place.record, record, layout.header_bytes() + bits * layout.value_bytes());
   return check_values(layout, place, record.data() + layout.header_bytes(), bits);
 }
 
@@ -191,56 +187,24 @@ RecordChecker::RecordChecker(const EncodedWeight& e)
   require_parts(e, {{kLayout, DType::u32, e.part(kLayout).count()},
                     {kStarts, DType::u32, grid_.count() + 1},
                     {kRecords, DType::u8, e.part(kRecords).count()}});
-  const auto starts = e.part(kStarts).values<uint32_t>();
-  starts_.assign(starts.begin(), starts.end());
-  require(starts_.front() == 0, "tca_bme: the first start is {}, not 0", starts_.front());
-
-  const int64_t bytes = e.part(kRecords).count();
-  for (int64_t r = 0; r < grid_.count(); ++r) {
-    const int64_t begin = start(r);
-    const int64_t end = start(r + 1);
-    require(begin <= end && end <= bytes / kRecordAlignment,
-            "tca_bme: record {} goes from start {} to {} of {} bytes", r, begin, end, bytes);
-    // Here, since records without bytes are never copied, and so never checked one by one.
-    require((end - begin) * kRecordAlignment >= layout_.header_bytes(),
-            "tca_bme: record {} has {} bytes, fewer than masks and offsets take", r,
-            (end - begin) * kRecordAlignment);
-    require((end - begin) * kRecordAlignment <= layout_.max_record_bytes(),
-            "tca_bme: record {} has {} bytes, more than any of its layout", r,
-            (end - begin) * kRecordAlignment);
-  }
-  require(bytes == int64_t{starts_.back()} * kRecordAlignment,
-          "tca_bme: {} bytes of records, but the last start is {}", bytes, starts_.back());
+  starts_ = checked_starts(e, grid_.count(),
+                           {.least = layout_.header_bytes(), .most = layout_.max_record_bytes()});
 }
 
 int64_t RecordChecker::check(int64_t first, int64_t count,
                              std::span<const std::byte> records) const {
-  const int64_t stated = (start(first + count) - start(first)) * kRecordAlignment;
-  require(std::ssize(records) == stated, "tca_bme: {} bytes of the {} records from {} on, not {}",
-          records.size(), count, first, stated);
-  int64_t nonzeros = 0;
-  for (int64_t r = first; r < first + count; ++r) {
-    const auto begin = static_cast<size_t>((start(r) - start(first)) * kRecordAlignment);
-    const auto bytes = static_cast<size_t>((start(r + 1) - start(r)) * kRecordAlignment);
-    nonzeros += check_record(layout_,
-                             {.record = r,
-                              .rows = rows_ - grid_.row_block(r) * kRecordRows,
-                              .columns = columns_ - grid_.column(r) * layout_.columns()},
-                             records.subspan(begin, bytes));
-  }
-  return nonzeros;
+  return check_records(starts_, first, count, records, [&](int64_t r, const auto& record) {
+    return check_record(layout_,
+                        {.record = r,
+                         .rows = rows_ - grid_.row_block(r) * kRecordRows,
+                         .columns = columns_ - grid_.column(r) * layout_.columns()},
+                        record);
+  });
 }
 
 void validate_records(const EncodedWeight& e, ThreadPool& threads) {
   const RecordChecker checker(e);
-  const RecordParts parts(e);
-  std::atomic<int64_t> nonzeros = 0;
-  constexpr int64_t kCheckedAtOnce = 16;
-  threads.parallel_for(parts.grid.count(), kCheckedAtOnce, [&](int64_t begin, int64_t end) {
-    nonzeros += checker.check(begin, end - begin, parts.run(begin, end - begin));
-  });
-  require(nonzeros == e.nonzeros, "tca_bme: {} nonzeros, but {} are stored", e.nonzeros,
-          nonzeros.load());
+  check_all_records(e, RecordParts(e), checker, threads);
 }
 
 }  // namespace sparsellm::tca_bme

@@ -226,7 +226,7 @@ EncodedWeight encode_counted(const Tensor& w, std::span<const TileCounts> counts
   const int64_t rows = w.size(0);
   const int64_t columns = w.size(1);
   const RecordGrid grid = record_grid(rows, columns, layout);
-  NewRecords made(layout, grid.count());
+  NewRecords made(layout_part(layout), grid.count());
   fill_starts(counts, layout, grid, record_grid(rows, columns, kTile).columns, made.starts.values);
   made.allocate_records();
   threads.parallel_for(grid.count(), kRecordsPerRange, [&](int64_t begin, int64_t end) {

@@ -33,14 +33,15 @@ namespace sparsellm::tca_bme {
 //   offsets  where in the record the values of some bits begin, u16, in bytes, of i4 in nibbles:
 //              16 a chunk: every two chunks [t][c % 2][2 j + q], of the values of c, j, q, t
 //               8 a chunk: every four chunks [t][c % 4][q], of the values of c, q, t
-//   scales   of i4: f16 [group][row], 128 / group columns of 64
+//   scales   of i4: f16 [group][g][2 m + q], that of row 16 m + 8 q + g with m = 0..3: a lane takes
+//            all of its own at once
 //   values   the nonzeros, the last of an order the fastest
 //              8 bits, 16 offsets:  c, j, q, t, h, g, k
 //              8 bits, 8 offsets:   c, q, t, j, h, g, k
 //              4 bits, 8 offsets:   c, q, t, j, g, h, k; nibbles of code + 8, the low one first
 //   zeros    up to a multiple of 16 bytes
-// An element whose code is zero (of f8 a zero of either sign) has no bit. Scales of rows that are
-// not in the matrix are 1.
+// An element whose code is zero (of f8 a zero of either sign) has no bit. Scales of rows and of
+// groups that are not in the matrix are 1.
 //
 // What a kernel may rely on once an encoding is validated: as of version 2 (record_layout.h), and
 // scales are finite and positive.
@@ -100,6 +101,11 @@ constexpr int32_t quantized_offset_index(const QuantizedLayout& layout, int32_t 
                                          int32_t q, int32_t t) {
   return layout.offsets == 16 ? chunk / 2 * 32 + t * 8 + chunk % 2 * 4 + 2 * j + q
                               : chunk / 4 * 32 + t * 8 + chunk % 4 * 2 + q;
+}
+
+// Of i4, in the scales of a record.
+constexpr int32_t quantized_scale_index(int32_t group, int32_t row) {
+  return group * kRecordRows + row % 8 * 8 + row / 8;
 }
 
 }  // namespace sparsellm::tca_bme

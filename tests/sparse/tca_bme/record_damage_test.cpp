@@ -75,7 +75,8 @@ TEST(TcaBmeRecordDamage, EachFieldIsChecked) {
   const int64_t values = 4 * 96;
   const Damage cases[] = {
       {"version 0", [](E& e) { e.version = 0; }},
-      {"version 3", [](E& e) { e.version = 3; }},
+      {"8 bytes of U32, not 12", [](E& e) { e.version = 3; }},
+      {"version 4", [](E& e) { e.version = 4; }},
       {"no part values", [](E& e) { e.version = 1; }},
       {"f32 values", [](E& e) { e.dtype = DType::f32; }},
       {"i32 values", [](E& e) { e.dtype = DType::i32; }},

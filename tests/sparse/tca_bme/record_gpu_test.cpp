@@ -357,7 +357,7 @@ TEST_P(GpuTcaBme, DamagedPartsAreRefused) {
   };
   EXPECT_NO_THROW(upload([](E&) {}));
   EXPECT_TRUE(throws_error([&] { upload([](E& e) { --e.nonzeros; }); }, "second: tca_bme: "));
-  EXPECT_TRUE(throws_error([&] { upload([](E& e) { e.version = 3; }); }, "second: version 3"));
+  EXPECT_TRUE(throws_error([&] { upload([](E& e) { e.version = 4; }); }, "second: version 4"));
   EXPECT_TRUE(throws_error([&] { upload([](E& e) { e.rows += 64; }); }, "part starts"));
   EXPECT_TRUE(throws_error([&] { upload([&](E& e) { flip(e, 0, 0); }); }, "5 chunks"));
   EXPECT_TRUE(throws_error([&] { upload([&](E& e) { flip(e, 1, 0); }); }, "the first start is 1"));

@@ -213,7 +213,8 @@ TEST(TcaBmeDamage, EachFieldIsChecked) {
   const Damage cases[] = {
       {"format dense", [](E& e) { e.format = "dense"; }},
       {"version 0", [](E& e) { e.version = 0; }},
-      {"version 3", [](E& e) { e.version = 3; }},
+      {"no part layout", [](E& e) { e.version = 3; }},
+      {"version 4", [](E& e) { e.version = 4; }},
       {"no part layout", [](E& e) { e.version = 2; }},
       {"f32 values", [](E& e) { e.dtype = DType::f32; }},
       {"i32 values", [](E& e) { e.dtype = DType::i32; }},

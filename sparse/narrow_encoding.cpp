@@ -1,0 +1,51 @@
+#include "sparse/narrow_encoding.h"
+
+#include "kernels/base/error.h"
+#include "kernels/base/json_reader.h"
+#include "sparse/quantize/quantize.h"
+#include "sparse/tca_bme/quantized/quantized_choice.h"
+#include "sparse/tca_bme/quantized/quantized_parts.h"
+#include "sparse/tca_bme/tca_bme.h"
+
+namespace sparsellm {
+
+bool has_narrow_values(const EncodedWeight& e) {
+  return e.format == tca_bme_format().name() && tca_bme::is_quantized(e);
+}
+
+NarrowEncoding encode_narrow(const Tensor& w, std::string_view records, ThreadPool& threads) {
+  const auto choice = tca_bme::quantized_choice(records);
+  require(choice.has_value(), "{} names no type of narrow values", quote(records));
+  const std::string reason = tca_bme_format().why_not(w);
+  require(reason.empty(), "{}", reason);
+  NarrowEncoding result{.values = quantize(w, choice->type, choice->group, threads), .encoded = {}};
+  result.encoded = tca_bme::encode_quantized(result.values, w.dtype(), threads);
+  return result;
+}
+
+std::optional<QuantizedMatrix> narrow_rows(const EncodedWeight& e, Range rows,
+                                           ThreadPool& threads) {
+  return has_narrow_values(e)
+             ? std::optional(tca_bme::quantized_rows(tca_bme::QuantizedParts(e), rows, threads))
+             : std::nullopt;
+}
+
+std::string type_of_values(const EncodedWeight& e) {
+  if (!has_narrow_values(e)) {
+    return std::string(name_of(e.dtype));
+  }
+  const tca_bme::QuantizedLayout layout = tca_bme::read_quantized_layout(e);
+  const std::string_view type = name_of(tca_bme::type_of(layout.values));
+  return layout.nibbles() ? fmt::format("{}:{}", type, layout.group) : std::string(type);
+}
+
+std::optional<ScaleGroups> scale_groups(std::string_view records) {
+  const auto choice = tca_bme::quantized_choice(records);
+  if (!choice) {
+    return std::nullopt;
+  }
+  return choice->type == ValueType::i4 ? ScaleGroups{.whole_rows = false, .columns = choice->group}
+                                       : ScaleGroups();
+}
+
+}  // namespace sparsellm

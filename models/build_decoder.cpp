@@ -1,6 +1,5 @@
 #include "models/build_decoder.h"
 
-#include <span>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -8,6 +7,7 @@
 #include "kernels/base/error.h"
 #include "models/architectures.h"
 #include "models/builders.h"
+#include "models/foreign_tensors.h"
 #include "models/shard.h"
 
 namespace sparsellm {
@@ -49,7 +49,7 @@ std::unique_ptr<Decoder> build_decoder(const ModelConfig& config, WeightLoader& 
   if (config.tied_head) {
     ignored.emplace_back("lm_head.weight");
   }
-  const std::span<const std::string_view> left_out = architecture_of(config).left_out;
+  const std::vector<std::string_view> left_out = left_out_ends(config);
   ignored.insert(ignored.end(), left_out.begin(), left_out.end());
   weights.require_all_used(ignored);
   weights.finish();

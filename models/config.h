@@ -80,6 +80,12 @@ struct ModelConfig {
   // A line for the user about keys that are ignored although they change the mathematics of other
   // families; empty if there are none.
   std::string warning;
+
+  // compressed-tensors has quantised weights, activations or the KV cache: there may be scales of
+  // what the engine does not quantise.
+  bool is_quantized = false;
+  // The same of that it does not.
+  std::string quantization_warning;
 };
 
 // Sampling defaults of generation_config.json; empty where it is silent or not there.

@@ -1,14 +1,12 @@
 #include "models/config_readers.h"
 
-#include <spdlog/fmt/ranges.h>
-
-#include <algorithm>
 #include <array>
 #include <utility>
 
 #include "kernels/attention.h"
 #include "kernels/base/error.h"
 #include "kernels/base/json_reader.h"
+#include "models/compression_config.h"
 #include "models/storage/sparse_config.h"
 
 namespace sparsellm {
@@ -17,44 +15,6 @@ namespace {
 constexpr int64_t kMaxLayers = 10'000;
 constexpr int64_t kHeadDimUnit = 8;
 constexpr int64_t kMinInt32 = std::numeric_limits<int32_t>::min();
-
-// The library compressed-tensors prunes as well as quantizes, and describes both in one object.
-// Weights that are only pruned are supported; in which form they are stored is seen by their
-// tensors.
-void check_compression(const JsonValue& compression) {
-  constexpr std::string_view kWhy = "only weights in f32, f16 and bf16 are supported";
-  if (is_sparse_config(compression)) {
-    check_sparse_config(compression);
-    return;
-  }
-  if (!compression.is_object() || !compression["quant_method"].is_string() ||
-      compression["quant_method"].string() != "compressed-tensors") {
-    require_absent(compression, kWhy);
-    return;
-  }
-  const auto require_empty = [&](std::string_view key, std::string_view why) {
-    const JsonValue value = compression[key];
-    if (value.present() && !(value.is_object() && value.keys().empty())) {
-      value.refuse(why);
-    }
-  };
-  require_empty("config_groups", kWhy);
-  require_empty("kv_cache_scheme", "a quantized KV cache is not supported");
-  require_empty("transform_config", "transformed weights are not supported");
-  const JsonValue format = compression["format"];
-  if (format.present() && format.string() != "dense") {
-    format.refuse(kWhy);
-  }
-  const JsonValue sparsity = compression["sparsity_config"];
-  if (sparsity.present() && !sparsity.keys().empty()) {
-    constexpr std::array<std::string_view, 3> kFormats{"dense", "sparse-bitmask",
-                                                       "sparse-24-bitmask"};
-    const JsonValue name = sparsity["format"];
-    if (std::find(kFormats.begin(), kFormats.end(), name.string()) == kFormats.end()) {
-      name.refuse(fmt::format("supported are {}", fmt::join(kFormats, ", ")));
-    }
-  }
-}
 
 }  // namespace
 
@@ -115,8 +75,16 @@ std::vector<int32_t> read_token_ids(const JsonValue& value, std::vector<int64_t>
 }
 
 ModelConfig read_common_config(const JsonValue& json, const CommonDefaults& defaults) {
-  check_compression(json[kQuantizationConfig]);
+  const JsonValue compression_json = json[kQuantizationConfig];
+  const Compression compression = read_compression(compression_json);
   ModelConfig config;
+  config.is_quantized = compression.quantizes;
+  if (compression.drops_activations) {
+    config.quantization_warning = fmt::format(
+        "{}: activations or the KV cache are to be quantised, which is left out here: they stay in "
+        "the dtype that the model computes in",
+        compression_json.name());
+  }
   config.vocab_size = json["vocab_size"].integer(1, kMaxInt32);
   config.hidden_size = json["hidden_size"].integer(1, kMaxWidth);
   config.num_layers = json["num_hidden_layers"].integer(1, kMaxLayers);

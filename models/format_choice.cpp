@@ -9,6 +9,7 @@
 
 #include "kernels/base/error.h"
 #include "sparse/dense/dense.h"
+#include "sparse/records_choice.h"
 #include "sparse/registry.h"
 
 namespace sparsellm {
@@ -106,8 +107,13 @@ std::string why_no_candidate(const WeightFormat& format, const LayerKind& kind,
   if (!format.for_auto(device)) {
     return "it is taken only where it is named";
   }
-  return saves_bytes(format, kind.size(), kind.weight.dtype) ? std::string()
-                                                             : "it takes no fewer bytes than dense";
+  if (!holds_values(format.name(), kind.weight.records)) {
+    return fmt::format("it does not hold values of {}", kind.weight.records);
+  }
+  return saves_bytes(format, kind.size(), kind.weight.dtype,
+                     records_in(format.name(), kind.weight.records))
+             ? std::string()
+             : "it takes no fewer bytes than dense";
 }
 
 std::vector<const WeightFormat*> format_candidates(const LayerKind& kind, const Device& device) {
@@ -125,9 +131,11 @@ FormatChoice choose_by_rules(const LayerKind& kind, const FormatRules& rules,
   if (!kind.weight.planned.empty()) {
     return as_planned(kind, options);
   }
-  const WeightFormat& rule = rules.choose(kind.size(), options.tokens);
+  const WeightFormat& rule =
+      format_with_values(rules.choose(kind.size(), options.tokens), kind.weight.records);
   const bool sparse = &rule != &dense_format() && rule.runs_on(options.device) &&
-                      saves_bytes(rule, kind.size(), kind.weight.dtype);
+                      saves_bytes(rule, kind.size(), kind.weight.dtype,
+                                  records_in(rule.name(), kind.weight.records));
   const bool as_stored = sparse && !options.device.is_cuda() && !kind.weight.stored.empty();
   const std::string_view format = sparse ? rule.name() : dense_format().name();
   return {.kind = kind,

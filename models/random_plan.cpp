@@ -50,8 +50,8 @@ const WeightFormat& expected_smallest(const WeightSize& size, const std::string&
   };
   const WeightFormat* smallest = &dense_format();
   for (const WeightFormat* format : smallest_formats()) {
-    if (format->holds(options.dtype) && format->runs_on(options.device) &&
-        bytes(*format) < bytes(*smallest)) {
+    if (holds_values(format->name(), records) && format->holds(options.dtype) &&
+        format->runs_on(options.device) && bytes(*format) < bytes(*smallest)) {
       smallest = format;
     }
   }

@@ -47,13 +47,15 @@ void expand_row(std::span<const std::byte> mask, const std::byte* values, T* row
   }
 }
 
-std::string_view module_of(std::string_view weight_name) {
+}  // namespace
+
+std::string_view module_of_weight(std::string_view weight_name) {
   constexpr std::string_view kWeight = ".weight";
   return weight_name.ends_with(kWeight) ? weight_name.substr(0, weight_name.size() - kWeight.size())
                                         : weight_name;
 }
 
-}  // namespace
+bool is_code_type(std::string_view dtype) { return dtype == "I8" || dtype == "F8_E4M3"; }
 
 std::optional<BitmaskWeight> BitmaskWeight::find(const Checkpoint& checkpoint,
                                                  std::string_view weight_name) {
@@ -68,7 +70,7 @@ std::optional<BitmaskWeight> BitmaskWeight::find(const Checkpoint& checkpoint,
   };
   const std::string directory = checkpoint.directory().string();
   for (std::string_view name : stored_names(weight_name)) {
-    const std::string_view module = module_of(name);
+    const std::string_view module = module_of_weight(name);
     const bool old_base = is_base(name);
     const bool new_base = module != name && is_base(module);
     if (old_base || new_base) {
@@ -127,8 +129,13 @@ BitmaskWeight::BitmaskWeight(const Checkpoint& checkpoint, const std::string& ba
   if (row_offsets_.tensor != nullptr) {
     require_type(row_offsets_, "I64", {rows_});
   }
-  dtype_ = compressed_.tensor->float_dtype(describe(compressed_));
-  values_ = std::ssize(compressed_.tensor->bytes) / size_of(dtype_);
+  if (is_code_type(compressed_.tensor->dtype)) {
+    code_type_ = compressed_.tensor->dtype;
+  } else {
+    dtype_ = compressed_.tensor->float_dtype(describe(compressed_));
+  }
+  values_ =
+      std::ssize(compressed_.tensor->bytes) / (code_type_.empty() ? size_of(dtype_) : int64_t{1});
   require(values_ <= rows_ * columns_, "{} has {} values, but the weight {} x {} elements",
           describe(compressed_), values_, rows_, columns_);
 }
@@ -152,9 +159,25 @@ std::vector<std::string> BitmaskWeight::tensor_names() const {
 }
 
 OwnedTensor BitmaskWeight::dense() const {
+  require(code_type_.empty(),
+          "{} has the dtype {}: codes of a quantised weight, not floating-point values",
+          describe(compressed_), code_type_);
   OwnedTensor result = allocate_tensor({}, dtype_, {rows_, columns_}, base_);
   std::memset(result.view.raw(), 0, static_cast<size_t>(result.view.bytes()));
+  visit_float(dtype_, [&]<class T>(T) { expand(result.view.row<T>(0)); });
+  return result;
+}
 
+std::vector<int8_t> BitmaskWeight::codes() const {
+  require(!code_type_.empty(), "{} has floating-point values, not codes of a quantised weight",
+          describe(compressed_));
+  std::vector<int8_t> result(static_cast<size_t>(rows_ * columns_));
+  expand(result.data());
+  return result;
+}
+
+template <class T>
+void BitmaskWeight::expand(T* to) const {
   const int64_t mask_bytes = (columns_ + 7) / 8;
   const int64_t padding_bits = mask_bytes * 8 - columns_;
   int64_t done = 0;
@@ -171,10 +194,8 @@ OwnedTensor BitmaskWeight::dense() const {
     const int64_t count = count_bits(mask);
     require(count <= values_ - done, "{} has more bits up to row {} than there are values, {}",
             describe(bitmask_), row, values_);
-    visit_float(dtype_, [&]<class T>(T) {
-      expand_row(mask, compressed_.tensor->bytes.data() + done * size_of(dtype_),
-                 result.view.row<T>(row));
-    });
+    expand_row(mask, compressed_.tensor->bytes.data() + done * int64_t{sizeof(T)},
+               to + row * columns_);
     done += count;
   }
   require(done == values_, "{} has {} values, but the bitmask {} bits", describe(compressed_),
@@ -184,7 +205,6 @@ OwnedTensor BitmaskWeight::dense() const {
       release_pages(part->tensor->bytes);
     }
   }
-  return result;
 }
 
 }  // namespace sparsellm

@@ -15,8 +15,11 @@ namespace sparsellm {
 // warns, and goes on with random weights.
 inline constexpr std::string_view kQuantizationConfig = "quantization_config";
 
-// In JSON, of models whose weights are in these formats, which are some.
-std::string sparse_config(const std::set<std::string>& formats);
+// In JSON, of models whose weights are in these formats, which are some; `values`: the narrow types
+// (sparse/records_choice.h) that some of them are rounded to, for readers: each weight says its
+// own.
+std::string sparse_config(const std::set<std::string>& formats,
+                          const std::set<std::string>& values = {});
 
 // Whether a quantization_config has this project's name, and no quant_method.
 bool is_sparse_config(const JsonValue& value);

@@ -11,6 +11,7 @@
 #include "kernels/base/mapped_file.h"
 #include "kernels/transpose.h"
 #include "models/storage/required_tensor.h"
+#include "models/weights/encode_slice.h"
 #include "models/weights/shape_loader.h"
 #include "sparse/dense/dense.h"
 #include "sparse/join_parts.h"
@@ -20,13 +21,6 @@
 
 namespace sparsellm {
 namespace {
-
-bool has_tensor_of(const Checkpoint& checkpoint, std::string_view dtype) {
-  const std::vector<std::string> names = checkpoint.names();
-  return std::any_of(names.begin(), names.end(), [&](const std::string& name) {
-    return checkpoint.find(name)->dtype == dtype;
-  });
-}
 
 bool is_encoded_for(const WeightStore::Stored& stored, Device device, DType compute) {
   return stored.form == WeightStore::Form::encoded && stored.dtype == compute &&
@@ -252,12 +246,14 @@ std::unique_ptr<WeightMatrix> CheckpointLoader::load_weight(const Wanted& wanted
   const std::string name = describe(wanted.parts.front().name);
   naming_errors(name, [&] { require_runs_on(device(), format); });
   const bool as_stored = std::ranges::all_of(parts, [&](const Stored& stored) {
-    return stored.form == WeightStore::Form::encoded && stored.format == format.name() &&
-           stored.dtype == activation_dtype();
+    return stored.format == format.name() &&
+           (stored.form == WeightStore::Form::quantized || stored.dtype == activation_dtype());
   });
-  std::unique_ptr<WeightMatrix> weight = device().is_cuda() && !as_stored
-                                             ? encode_on_device(wanted, parts, format)
-                                             : load_encoded(wanted, parts, format);
+  // The host rounds to narrow values, with scales that columns of other ranks may share.
+  const bool by_device = device().is_cuda() && !as_stored &&
+                         !has_narrow_values(layout_in(wanted, format, parts).layout);
+  std::unique_ptr<WeightMatrix> weight =
+      by_device ? encode_on_device(wanted, parts, format) : load_encoded(wanted, parts, format);
   count_bytes(weight->bytes());
   return weight;
 }
@@ -265,7 +261,8 @@ std::unique_ptr<WeightMatrix> CheckpointLoader::load_weight(const Wanted& wanted
 OwnedTensor CheckpointLoader::load_dense(const Wanted& wanted) {
   const std::vector<Stored> parts = find(wanted);
   for (size_t i = 0; i < parts.size(); ++i) {
-    if (parts[i].form == WeightStore::Form::encoded) {
+    if (parts[i].form == WeightStore::Form::encoded ||
+        parts[i].form == WeightStore::Form::quantized) {
       count_decoded(
           {.bytes = wanted.parts[i].slice.count * wanted.columns.count * size_of(parts[i].dtype),
            .stored_bytes = read_bytes(wanted, i, parts[i])});
@@ -290,25 +287,37 @@ std::unique_ptr<WeightMatrix> CheckpointLoader::load_encoded(const Wanted& wante
                                                              std::span<const Stored> stored,
                                                              const WeightFormat& format) {
   std::vector<WeightPart> parts;
+  const size_t others = encoded_.size();
+  const int64_t held = device().is_cuda() ? uploads().held() : 0;
+  bool in_memory = false;
   for (size_t i = 0; i < stored.size(); ++i) {
     const std::string& name = wanted.parts[i].name;
     const PartSlice slice = wanted.slice_of(wanted.parts[i]);
-    if (stored[i].form == WeightStore::Form::encoded && stored[i].format == format.name()) {
+    const WeightToEncode part{.store = store_, .name = name, .slice = slice};
+    const bool as_it_is =
+        stored[i].form == WeightStore::Form::encoded && stored[i].format == format.name() &&
+        (!device().is_cuda() || (stored[i].dtype == activation_dtype() && !is_cut_on_host(part)));
+    if (as_it_is) {
       parts.push_back({.weight = &encoded_.emplace_back(store_.unchecked(name)),
                        .name = store_.file().describe(stored[i].name),
                        .file = stored[i].file,
                        .slice = slice});
     } else {
-      EncodedWeight encoded = store_.encode(name, format, stored[i].dtype, threads(), slice,
-                                            layout_in(wanted, format, std::span(&stored[i], 1)));
+      EncodedWeight encoded =
+          encode_slice(part, format, device().is_cuda() ? activation_dtype() : stored[i].dtype,
+                       layout_in(wanted, format, std::span(&stored[i], 1)), threads());
       store_.release(stored[i]);
+      in_memory = true;
       parts.push_back(
           {.weight = &encoded_.emplace_back(std::move(encoded)), .name = describe(name)});
     }
   }
   std::unique_ptr<WeightMatrix> weight = format.load(parts, context());
-  if (!device().is_cuda()) {
-    encoded_.clear();
+  if (device().is_cuda() && in_memory) {
+    uploads().flush(held);  // of what is encoded here, one weight at a time is in memory
+  }
+  if (!device().is_cuda() || in_memory) {
+    encoded_.resize(others);
   }
   int64_t bytes = 0;
   for (size_t i = 0; i < stored.size(); ++i) {

@@ -1,11 +1,13 @@
 #include "models/weights/shape_loader.h"
 
+#include <algorithm>
 #include <cmath>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "kernels/base/error.h"
+#include "models/weights/encode_slice.h"
 #include "sparse/activation/sign_words.h"
 #include "sparse/dense/dense.h"
 #include "sparse/record_slice.h"
@@ -93,6 +95,11 @@ std::unique_ptr<WeightMatrix> ShapeLoader::load_weight(const Wanted& wanted) {
   }
   const WeightFormat& format = weight_format(header.format);
   require_runs_on(device(), format);
+  // Joined with others on a CUDA device, quantised weights lose their codes.
+  const bool keeps_codes =
+      !device().is_cuda() || std::ranges::all_of(stored, [](const WeightStore::Stored& part) {
+        return part.form == WeightStore::Form::quantized;
+      });
   int64_t bytes = 0;
   // Those of the header say in which layout it is: slices have that of their source, whatever their
   // own density is.
@@ -110,7 +117,9 @@ std::unique_ptr<WeightMatrix> ShapeLoader::load_weight(const Wanted& wanted) {
     }
     const std::optional<Slice> slice = wanted.slice_of(wanted_part);
     const int64_t elements = wanted_part.slice.count * wanted.columns.count;
-    if (i < stored.size() && stored[i].format == header.format) {
+    const bool as_stored = i < stored.size() && stored[i].format == header.format &&
+                           (keeps_codes || stored[i].form != WeightStore::Form::quantized);
+    if (as_stored) {
       EncodedSize size = linears_.store->size(stored[i], slice);
       // It may be cut through its records.
       if (!size.exact && !linears_.density && linears_.encodes && device().is_cuda()) {
@@ -167,8 +176,9 @@ EncodedWeight ShapeLoader::encode(const std::string& name, const WeightStore::St
   if (!threads_) {
     threads_ = std::make_unique<ThreadPool>(linears_.threads);
   }
-  EncodedWeight encoded = linears_.store->encode(
-      name, format, device().is_cuda() ? dtype_ : stored.dtype, *threads_, slice, layout);
+  EncodedWeight encoded =
+      encode_slice({.store = *linears_.store, .name = name, .slice = slice}, format,
+                   device().is_cuda() ? dtype_ : stored.dtype, layout, *threads_);
   linears_.store->release(stored);
   done_ += stored.bytes;
   if (linears_.progress) {

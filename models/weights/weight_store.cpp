@@ -1,6 +1,8 @@
 #include "models/weights/weight_store.h"
 
 #include <algorithm>
+#include <array>
+#include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <optional>
@@ -13,10 +15,13 @@
 #include "kernels/base/upload.h"
 #include "kernels/counter_random.h"
 #include "models/storage/bitmask_weight.h"
+#include "models/storage/quantized_weight.h"
 #include "models/storage/stored_names.h"
 #include "sparse/count_nonzeros.h"
 #include "sparse/dense/dense.h"
 #include "sparse/registry.h"
+#include "sparse/tca_bme/quantized/quantized_parts.h"
+#include "sparse/tca_bme/tca_bme.h"
 
 namespace sparsellm {
 namespace {
@@ -41,7 +46,9 @@ OwnedTensor slice_of(OwnedTensor whole, const Slice& slice) {
 }  // namespace
 
 WeightStore::WeightStore(const Checkpoint& checkpoint)
-    : checkpoint_(&checkpoint), file_(checkpoint) {}
+    : checkpoint_(&checkpoint),
+      file_(checkpoint),
+      dtype_of_codes_(has_tensor_of(checkpoint, "BF16") ? DType::bf16 : DType::f16) {}
 
 std::string WeightStore::describe(std::string_view name) const {
   return fmt::format("{}: the tensor {}", checkpoint_->directory().string(), quote(name));
@@ -71,6 +78,18 @@ WeightStore::Stored WeightStore::get(std::string_view name) const {
             .file = weight->file,
             .bytes = weight->bytes,
             .tensors = weight->tensors};
+  }
+  if (const auto weight = QuantizedWeight::find(*checkpoint_, name)) {
+    return {.name = std::string(name),
+            .form = Form::quantized,
+            .format = std::string(tca_bme_format().name()),
+            .dtype = dtype_of_codes_,
+            .rows = weight->rows(),
+            .columns = weight->columns(),
+            .nonzeros = weight->stored_values().value_or(0),
+            .file = nullptr,
+            .bytes = weight->bytes(),
+            .tensors = weight->tensor_names()};
   }
   if (const auto weight = BitmaskWeight::find(*checkpoint_, name)) {
     return {.name = std::string(name),
@@ -106,6 +125,9 @@ double WeightStore::density(std::string_view name) const {
   if (elements == 0.0) {
     return 1.0;
   }
+  if (stored.form == Form::quantized) {
+    return QuantizedWeight::find(*checkpoint_, name)->density();
+  }
   if (stored.form != Form::plain) {
     return static_cast<double>(stored.nonzeros) / elements;
   }
@@ -132,6 +154,25 @@ double WeightStore::density(std::string_view name) const {
 }
 
 EncodedSize WeightStore::size(const Stored& stored, const std::optional<Slice>& slice) const {
+  if (stored.form == Form::quantized) {
+    const std::optional<QuantizedWeight> weight = QuantizedWeight::find(*checkpoint_, stored.name);
+    EncodedWeight header{.format = stored.format,
+                         .version = tca_bme::kQuantizedVersion,
+                         .dtype = stored.dtype,
+                         .rows = slice ? slice->rows.count : stored.rows,
+                         .columns = slice ? slice->columns.count : stored.columns,
+                         .nonzeros = 0,
+                         .parts = {}};
+    const int64_t elements = header.rows * header.columns;
+    header.nonzeros = std::llround(weight->density() * static_cast<double>(elements));
+    header.parts.push_back(tca_bme::quantized_layout_part(tca_bme::quantized_layout_for(
+        tca_bme::values_of(weight->type()),
+        weight->type() == ValueType::i4 ? static_cast<int32_t>(weight->group()) : 0, elements,
+        header.nonzeros)));
+    return {.bytes = tca_bme::expected_quantized_bytes(header),
+            .nonzeros = header.nonzeros,
+            .exact = false};
+  }
   if (!slice) {
     return {.bytes = stored.bytes, .nonzeros = stored.nonzeros};
   }
@@ -153,6 +194,8 @@ OwnedTensor WeightStore::dense(std::string_view name, ThreadPool& threads,
       return dense_plain(stored, wanted);
     case Form::bitmask:
       return slice_of(BitmaskWeight::find(*checkpoint_, name)->dense(), wanted);
+    case Form::quantized:
+      return dense_quantized(stored, wanted, threads);
     case Form::encoded:
       break;
   }
@@ -197,6 +240,34 @@ OwnedTensor WeightStore::dense_plain(const Stored& stored, const Slice& slice) c
   return copy;
 }
 
+QuantizedMatrix WeightStore::quantized(std::string_view name, ThreadPool& threads) const {
+  const std::optional<QuantizedWeight> weight = QuantizedWeight::find(*checkpoint_, name);
+  require(weight.has_value(), "{} is not quantised", describe(name));
+  return weight->matrix(threads);
+}
+
+OwnedTensor WeightStore::dense_quantized(const Stored& stored, const Slice& slice,
+                                         ThreadPool& threads) const {
+  const QuantizedMatrix q = quantized(stored.name, threads);
+  naming_errors(describe(stored.name), [&] { require_finite(q, stored.dtype); });
+  return slice_of(dequantize(q, stored.dtype, threads), slice);
+}
+
+EncodedWeight WeightStore::encode_codes(std::string_view name, DType dtype, ThreadPool& threads,
+                                        const std::optional<Slice>& slice) const {
+  const QuantizedMatrix q = quantized(name, threads);
+  return naming_errors(describe(name), [&] {
+    require_finite(q, dtype);
+    EncodedWeight encoded = tca_bme::encode_quantized(q, dtype, threads);
+    if (slice) {
+      require_inside(*slice, q.rows, q.columns);
+      encoded = sparsellm::slice(encoded, Axis::rows, slice->rows, threads);
+      encoded = sparsellm::slice(encoded, Axis::columns, slice->columns, threads);
+    }
+    return encoded;
+  });
+}
+
 EncodedWeight WeightStore::encoded(std::string_view name, ThreadPool& threads) const {
   std::optional<EncodedWeight> weight = file_.encoded(name, threads);
   require(weight.has_value(), "{} is not stored in a sparse format", describe(name));
@@ -212,6 +283,9 @@ EncodedWeight WeightStore::unchecked(std::string_view name) const {
 EncodedWeight WeightStore::encode(std::string_view name, const WeightFormat& to, DType dtype,
                                   ThreadPool& threads, const std::optional<Slice>& slice,
                                   const LayoutOptions& options) const {
+  if (&to == &tca_bme_format() && QuantizedWeight::find(*checkpoint_, name)) {
+    return encode_codes(name, dtype, threads, slice);
+  }
   OwnedTensor values = dense(name, threads, slice);
   if (values.view.dtype() != dtype) {
     OwnedTensor converted =
@@ -250,6 +324,38 @@ void WeightStore::require_all_used(const std::set<std::string, std::less<>>& use
     require(file_.is_padding(name) || is_ignored || used.contains(name),
             "{}: the checkpoint has the tensor {}, which its config does not ask for",
             checkpoint_->directory().string(), quote(name));
+  }
+}
+
+bool has_tensor_of(const Checkpoint& checkpoint, std::string_view dtype) {
+  return std::ranges::any_of(checkpoint.names(), [&](const std::string& name) {
+    return checkpoint.find(name)->dtype == dtype && !name.ends_with("_scale");
+  });
+}
+
+void require_finite(const QuantizedMatrix& q, DType dtype) {
+  const double infinite_from = dtype == DType::f16    ? 65520.0
+                               : dtype == DType::bf16 ? 0x1.ffp127
+                                                      : 0x1.ffffffp127;
+  std::array<double, 256> magnitudes{};
+  for (size_t bits = 0; bits < magnitudes.size(); ++bits) {
+    magnitudes[bits] = std::fabs(value_of(q.type, static_cast<int8_t>(bits)));
+  }
+  const double most = q.type == ValueType::f8 ? 448.0 : q.type == ValueType::i8 ? 128.0 : 8.0;
+  for (int64_t i = 0; i < std::ssize(q.scales); ++i) {
+    const double scale = q.scales[static_cast<size_t>(i)];
+    if (most * scale < infinite_from) {
+      continue;
+    }
+    const int64_t row = i / q.groups();
+    const int64_t first = i % q.groups() * q.group;
+    const int64_t stop = std::min(q.columns, first + q.group);
+    for (int64_t column = first; column < stop; ++column) {
+      const auto code =
+          static_cast<uint8_t>(q.codes[static_cast<size_t>(row * q.columns + column)]);
+      require(magnitudes[code] * scale < infinite_from,
+              "the value in row {}, column {} is too large for {}", row, column, name_of(dtype));
+    }
   }
 }
 

@@ -15,25 +15,30 @@
 #include "models/storage/safetensors.h"
 #include "sparse/encoded_weight.h"
 #include "sparse/format.h"
+#include "sparse/quantize/quantized_matrix.h"
 
 namespace sparsellm {
 
 // The matrices of a checkpoint, in whatever form each of them is stored: as a plain tensor, in one
 // of the formats of sparse/registry.h (models/storage/model_file.h), or as compressed-tensors
-// writes them (models/storage/bitmask_weight.h). A leading "model." or "model.decoder." of a name
-// may be missing in the checkpoint. Files may be hostile: every method throws Error that names
-// directory and tensor.
+// writes them (models/storage/bitmask_weight.h, quantized_weight.h). A leading "model." or
+// "model.decoder." of a name may be missing in the checkpoint. Files may be hostile: every method
+// throws Error that names directory and tensor.
 class WeightStore {
  public:
   // The checkpoint outlives this object.
   explicit WeightStore(const Checkpoint& checkpoint);
 
-  enum class Form : uint8_t { plain, encoded, bitmask };
+  enum class Form : uint8_t { plain, encoded, bitmask, quantized };
   struct Stored {
-    std::string name;  // in the checkpoint; of a bitmask as it was asked for
+    std::string name;  // in the checkpoint; as it was asked for where that is no tensor's
     Form form = Form::plain;
-    std::string format;        // of an encoded one; of the others "dense", as which they are loaded
-    DType dtype = DType::f16;  // f32, f16 or bf16
+    // Of an encoded one. In which others are loaded: "dense", and what is quantised, which keeps
+    // its codes and scales, "tca_bme".
+    std::string format;
+    // f32, f16 or bf16. Codes say nothing of it: they are bf16 in a checkpoint with a bf16 tensor,
+    // else f16.
+    DType dtype = DType::f16;
     int64_t rows = 0;
     int64_t columns = 0;
     int64_t nonzeros = 0;              // of an encoded one; the stored values of a bitmask
@@ -44,12 +49,12 @@ class WeightStore {
   // Looks at headers alone. Throws Error if the weight is missing or no matrix.
   Stored get(std::string_view name) const;
 
-  // The share of nonzeros in the matrix. Of a plain one with more than 256 rows it is estimated:
-  // 256 random rows are read, the same ones every time.
+  // The share of nonzeros in the matrix. Of a plain or quantised one with more than 256 rows it is
+  // estimated: 256 random rows are read, the same ones every time.
   double density(std::string_view name) const;
 
   // What an encoded one takes, and how many nonzeros it has; of a slice as
-  // WeightFormat::expected_size() has it.
+  // WeightFormat::expected_size() has it. Of a quantised one what encode() can be expected to make.
   EncodedSize size(const Stored& stored, const std::optional<Slice>& slice) const;
 
   // The matrix [rows, columns], or a slice of it, in host memory, in its stored dtype, contiguous:
@@ -58,13 +63,17 @@ class WeightStore {
   OwnedTensor dense(std::string_view name, ThreadPool& threads,
                     const std::optional<Slice>& slice = {}) const;
 
+  // Of a quantised one.
+  QuantizedMatrix quantized(std::string_view name, ThreadPool& threads) const;
+
   // Of an encoded one: checked, in memory of its own.
   EncodedWeight encoded(std::string_view name, ThreadPool& threads) const;
   // The same, of which WeightFormat::validate() has said nothing yet; it may view the mapped file.
   EncodedWeight unchecked(std::string_view name) const;
 
-  // The matrix, or a slice of it, in another format than its own, its values in `dtype`. Throws
-  // Error if the format does not take it, and for values that are too large for the dtype.
+  // The matrix, or a slice of it, in another format than its own, its values in `dtype`. A
+  // quantised one becomes tca_bme by its codes and scales, whatever the options say. Throws Error
+  // if the format does not take it, and for values that are too large for the dtype.
   EncodedWeight encode(std::string_view name, const WeightFormat& to, DType dtype,
                        ThreadPool& threads, const std::optional<Slice>& slice = {},
                        const LayoutOptions& options = {}) const;
@@ -85,13 +94,25 @@ class WeightStore {
 
  private:
   OwnedTensor dense_plain(const Stored& stored, const Slice& slice) const;
+  OwnedTensor dense_quantized(const Stored& stored, const Slice& slice, ThreadPool& threads) const;
+  EncodedWeight encode_codes(std::string_view name, DType dtype, ThreadPool& threads,
+                             const std::optional<Slice>& slice) const;
   // The name under which a plain tensor is stored; empty if there is none.
   std::string plain_name(std::string_view name) const;
   std::string describe(std::string_view name) const;
 
   const Checkpoint* checkpoint_;
   ModelFile file_;
+  DType dtype_of_codes_;  // what they are dequantised to
 };
+
+// Throws Error for the first number of the matrix, a code's value times its scale, that is infinite
+// in the dtype: f16, bf16 or f32.
+void require_finite(const QuantizedMatrix& q, DType dtype);
+
+// Whether a tensor of a checkpoint has a dtype, "F32" as files name it; scales of quantised weights
+// aside, whose dtype says nothing of the weights'.
+bool has_tensor_of(const Checkpoint& checkpoint, std::string_view dtype);
 
 // The format of the weight that at least one part, one below the other, make: that of the part with
 // the most rows, as concat_rows() has it.

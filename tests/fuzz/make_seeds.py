@@ -18,6 +18,7 @@ MODELS = sorted(path.parent for path in DATA.glob("*/*/config.json"))
 # Must be possible to encode with every cut vocabulary, as the fixed text of use_tokenizer.cpp is.
 TEXT = "Once upon a time,  there were 3 kings.\n"
 BITS = {"F32": 32, "F16": 16, "BF16": 16, "U8": 8, "I64": 64, "BOOL": 8, "F4": 4}
+BITS |= {"I8": 8, "I32": 32, "F8_E4M3": 8}
 
 
 def join(*parts):
@@ -112,6 +113,41 @@ def bitmask_weight_seeds():
         yield f"{dtype}-24", safetensors_file(tensors, data=shape + bitmask + compressed)
 
 
+def quantized_weight_seeds():
+    rows, columns = 3, 64
+    codes = bytes((7 * i) % 126 if i % 3 else 0 for i in range(rows * columns))
+    for dtype in ("I8", "F8_E4M3"):
+        for shape in ([], [1], [rows], [rows, 1]):
+            for scale, code in {"F32": "f", "F16": "e"}.items():
+                scales = struct.pack(f"<{math.prod(shape)}{code}", *[0.5] * math.prod(shape))
+                tensors = [("a.weight", dtype, [rows, columns]), ("a.weight_scale", scale, shape)]
+                name = f"{dtype}-{scale}-{len(shape)}-{math.prod(shape)}"
+                yield name, safetensors_file(tensors, data=codes + scales)
+        mask = bytes(0b10010010 for _ in range(rows * columns // 8))
+        values = bytes(range(1, 1 + 3 * len(mask)))
+        tensors = [
+            ("a.compressed", dtype, [rows, columns * 3 // 8]),
+            ("a.bitmask", "U8", [rows, columns // 8]),
+            ("a.shape", "I64", [2, 1]),
+            ("a.weight_scale", "BF16", [rows, 1]),
+        ]
+        data = values + mask + struct.pack("<2q", rows, columns) + b"\x80\x3f" * rows
+        yield f"{dtype}-bitmask", safetensors_file(tensors, data=data)
+    packed = bytes((11 * i) % 256 for i in range(rows * columns // 2))
+    for groups in (1, 2):
+        tensors = [
+            ("a.weight_packed", "I32", [rows, columns // 8]),
+            ("a.weight_shape", "I64", [2]),
+            ("a.weight_scale", "BF16", [rows, groups]),
+        ]
+        data = packed + struct.pack("<2q", rows, columns) + b"\x80\x3f" * rows * groups
+        yield f"packed-{groups}", safetensors_file(tensors, data=data)
+    tensors = [("b.weight_packed", "I32", [1, 2]), ("b.weight_shape", "I32", [2])]
+    tensors.append(("b.weight_scale", "F32", [1]))
+    data = b"\x12\x34\x56\x78\x09\0\0\0" + struct.pack("<2if", 1, 9, 1.0)
+    yield "packed-row", safetensors_file(tensors, data=data)
+
+
 def config_seeds():
     for model in MODELS:
         generation = read(model / "generation_config.json")
@@ -124,6 +160,18 @@ def config_seeds():
     yield "rope_parameters", join(dump(generation), dump(config))
     neutral = {"scale_emb": 1, "attention_multiplier": None, "use_qk_norm": False}
     config |= neutral | {"scale_depth": math.sqrt(config["num_hidden_layers"])}
+    weights = {"num_bits": 4, "type": "int", "strategy": "group", "group_size": 64}
+    weights |= {"symmetric": True, "dynamic": False, "actorder": "static", "block_structure": None}
+    group = {"targets": ["Linear"], "weights": weights, "input_activations": {"num_bits": 8}}
+    config["quantization_config"] = {
+        "quant_method": "compressed-tensors",
+        "format": "pack-quantized",
+        "config_groups": {"group_0": group},
+        "ignore": ["lm_head", "re:.*k_proj"],
+        "kv_cache_scheme": None,
+    }
+    yield "quantized", join("", dump(config))
+    del config["quantization_config"]
     config["architectures"], config["model_type"] = ["SparseLlamaForCausalLM"], "sparsellama"
     yield "sparse_llama", join("", dump(config))
 
@@ -681,6 +729,7 @@ TARGETS = {
     "model_file": model_file_seeds,
     "prompt_lines": prompt_lines_seeds,
     "prune_plan": prune_plan_seeds,
+    "quantized_weight": quantized_weight_seeds,
     "rank_message": rank_message_seeds,
     "safetensors": safetensors_seeds,
     "safetensors_index": safetensors_index_seeds,

@@ -4,10 +4,12 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <random>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "kernels/base/error.h"
@@ -134,6 +136,144 @@ TEST(ModelConfig, AcceptsPrunedWeightsOfCompressedTensors) {
     SCOPED_TRACE(patch);
     EXPECT_EQ(read_config(patched(kLlama, patch)).hidden_size, 64);
     EXPECT_EQ(read_config(patched(kOpt, patch)).architecture, "OPTForCausalLM");
+  }
+}
+
+constexpr std::string_view kQuantized = R"({"quantization_config": {
+  "quant_method": "compressed-tensors", "version": "0.12.2", "global_compression_ratio": null,
+  "quantization_status": "compressed", "ignore": ["lm_head", "re:.*self_attn.*"],
+  "format": "FORMAT", "kv_cache_scheme": KV_CACHE,
+  "sparsity_config": {"format": "sparse-24-bitmask", "sparsity_structure": "2:4"},
+  "config_groups": {"group_0": {"targets": ["Linear"], "input_activations": INPUTS,
+    "output_activations": null, "format": null, "weights": {
+      "actorder": ORDER, "block_structure": null, "dynamic": false, "group_size": GROUP,
+      "num_bits": BITS, "observer": "minmax", "observer_kwargs": {}, "strategy": STRATEGY,
+      "symmetric": true, "type": "TYPE"}}}}})";
+
+// The text with these words instead of those of a model with e4m3 weights.
+std::string quantized(std::map<std::string, std::string> words) {
+  words.merge(std::map<std::string, std::string>{{"FORMAT", "float-quantized"},
+                                                 {"KV_CACHE", "null"},
+                                                 {"INPUTS", "null"},
+                                                 {"ORDER", "null"},
+                                                 {"GROUP", "null"},
+                                                 {"BITS", "8"},
+                                                 {"STRATEGY", "\"channel\""},
+                                                 {"TYPE", "float"}});
+  std::string text(kQuantized);
+  for (const auto& [word, value] : words) {
+    text.replace(text.find(word), word.size(), value);
+  }
+  return text;
+}
+
+const std::map<std::string, std::string> kFourBits{{"FORMAT", "pack-quantized"},
+                                                   {"BITS", "4"},
+                                                   {"TYPE", "int"},
+                                                   {"STRATEGY", "\"group\""},
+                                                   {"GROUP", "128"}};
+
+std::map<std::string, std::string> with(std::map<std::string, std::string> words,
+                                        const std::string& word, const std::string& value) {
+  words.insert_or_assign(word, value);
+  return words;
+}
+
+TEST(ModelConfig, AcceptsQuantizedWeightsOfCompressedTensors) {
+  const std::map<std::string, std::string> cases[] = {
+      {},
+      {{"STRATEGY", "\"tensor\""}},
+      {{"STRATEGY", "null"}},
+      {{"STRATEGY", "null"}, {"GROUP", "-1"}},
+      {{"FORMAT", "naive-quantized"}},
+      {{"FORMAT", "int-quantized"}, {"TYPE", "int"}},
+      kFourBits,
+      with(kFourBits, "GROUP", "32"),
+      with(kFourBits, "GROUP", "64"),
+      with(kFourBits, "STRATEGY", "null"),
+      with(with(kFourBits, "STRATEGY", "\"channel\""), "GROUP", "null"),
+      with(kFourBits, "ORDER", "\"static\""),
+      with(kFourBits, "ORDER", "\"weight\""),
+      with(kFourBits, "ORDER", "false"),
+  };
+  for (const auto& words : cases) {
+    const std::string patch = quantized(words);
+    SCOPED_TRACE(patch);
+    const ModelConfig config = read_config(patched(kLlama, patch));
+    EXPECT_TRUE(config.is_quantized);
+    EXPECT_EQ(config.quantization_warning, "");
+    EXPECT_TRUE(read_config(patched(kOpt, patch)).is_quantized);
+  }
+  EXPECT_FALSE(read_config(patched(kLlama, "{}")).is_quantized);
+}
+
+TEST(ModelConfig, WarnsOnceOfQuantizedActivations) {
+  const std::string scheme = R"({"dynamic": true, "num_bits": 8, "strategy": "token"})";
+  const std::map<std::string, std::string> cases[] = {
+      {{"INPUTS", scheme}}, {{"KV_CACHE", scheme}}, {{"INPUTS", scheme}, {"KV_CACHE", scheme}}};
+  for (const auto& words : cases) {
+    const ModelConfig config = read_config(patched(kLlama, quantized(words)));
+    EXPECT_EQ(config.warning, "");
+    expect_message(config.quantization_warning,
+                   "config.json: quantization_config: activations or the KV cache are to be "
+                   "quantised, which is left out here");
+  }
+  EXPECT_TRUE(read_config(patched(kLlama, R"({"quantization_config": {"quant_method":
+      "compressed-tensors", "kv_cache_scheme": {"num_bits": 8}}})"))
+                  .is_quantized);
+}
+
+TEST(ModelConfig, RefusesQuantizedWeightsThatAreNotSupported) {
+  struct Case {
+    std::map<std::string, std::string> words;
+    const char* fragment;
+  };
+  const Case cases[] = {
+      {{{"FORMAT", "marlin-24"}}, R"(format is "marlin-24"; supported are dense, float-quantized)"},
+      {{{"FORMAT", "nvfp4-pack-quantized"}}, R"(format is "nvfp4-pack-quantized"; supported)"},
+      {{{"FORMAT", "mixed-precision"}}, R"(config_groups["group_0"].format is null)"},
+      {{{"BITS", "4"}}, "num_bits is 4; supported are 8, and 4 in the format pack-quantized"},
+      {{{"BITS", "16"}}, "num_bits is 16; supported are 8"},
+      {{{"BITS", "\"8\""}}, "num_bits is \"8\""},
+      {with(kFourBits, "BITS", "3"), "num_bits is 3; supported are 8, and 4"},
+      {with(kFourBits, "BITS", "8"), "num_bits is 8; supported are 8, and 4"},
+      {with(kFourBits, "TYPE", "float"), "type is \"float\"; of 4 bits supported is int"},
+      {{{"TYPE", "posit"}}, "type is \"posit\"; supported are int, float"},
+      {with(kFourBits, "GROUP", "16"), "group_size is 16; supported are 32, 64, 128"},
+      {with(kFourBits, "GROUP", "48"), "group_size is 48; supported are 32, 64, 128"},
+      {with(kFourBits, "GROUP", "null"), "group_size"},
+      {with(kFourBits, "STRATEGY", "\"tensor\""), "strategy is \"tensor\"; supported are group"},
+      {with(kFourBits, "STRATEGY", "\"tensor_group\""), "strategy is \"tensor_group\""},
+      {with(kFourBits, "ORDER", "\"group\""), "actorder is \"group\"; groups in the order of"},
+      {with(kFourBits, "ORDER", "\"dynamic\""), "actorder is \"dynamic\""},
+      {with(kFourBits, "ORDER", "true"), "actorder is true"},
+      {{{"STRATEGY", "\"block\""}}, "strategy is \"block\"; supported are tensor and channel"},
+      {{{"STRATEGY", "\"group\""}, {"GROUP", "128"}}, "group_size is 128; scales of groups"},
+  };
+  for (const Case& c : cases) {
+    SCOPED_TRACE(c.fragment);
+    const std::string patch = quantized(c.words);
+    expect_refused(kLlama, {patch.c_str(), c.fragment});
+    expect_refused(kOpt, {patch.c_str(), c.fragment});
+  }
+  const std::pair<const char*, const char*> edits[] = {
+      {R"("symmetric": true=>"symmetric": false)", "symmetric is false; zero points"},
+      {R"("block_structure": null=>"block_structure": [128, 128])", "scales of blocks"},
+      {R"("dynamic": false=>"dynamic": true)", "dynamic is true"},
+      {R"("dynamic": false=>"dynamic": "local")", "dynamic is \"local\""},
+      {R"("format": null=>"format": "mxfp4-pack-quantized")",
+       R"(config_groups["group_0"].format is "mxfp4)"},
+      {R"("targets": ["Linear"], =>)", R"(config_groups["group_0"].targets is missing)"},
+      {R"("ignore": ["lm_head", =>"ignore": [7, )", "ignore holds 7"},
+      {R"("weights": {=>"weights": 8, "other": {)", "weights"},
+  };
+  for (const auto& [edit, fragment] : edits) {
+    SCOPED_TRACE(edit);
+    const std::string text = edit;
+    const size_t arrow = text.find("=>");
+    std::string patch = quantized({});
+    patch.replace(patch.find(text.substr(0, arrow)), arrow, text.substr(arrow + 2));
+    expect_refused(kLlama, {patch.c_str(), fragment});
   }
 }
 
@@ -442,13 +582,13 @@ TEST(ModelConfig, RefusesWhatNoFamilySupports) {
            "format": "pack-quantized"}})",
        "quantization_config.format is \"pack-quantized\"; only weights in f32"},
       {R"({"quantization_config": {"quant_method": "compressed-tensors",
-           "config_groups": {"group_0": {}}}})",
-       "config_groups is an object; only weights in f32"},
+           "format": "dense", "config_groups": {"group_0": {}}}})",
+       R"(config_groups["group_0"].targets is missing)"},
       {R"({"quantization_config": {"quant_method": "compressed-tensors", "config_groups": []}})",
        "config_groups is an array"},
       {R"({"quantization_config": {"quant_method": "compressed-tensors",
-           "kv_cache_scheme": {"num_bits": 8}}})",
-       "a quantized KV cache is not supported"},
+           "kv_cache_scheme": 8}})",
+       "kv_cache_scheme is 8; expected an object"},
       {R"({"quantization_config": {"quant_method": "compressed-tensors",
            "transform_config": {"config_groups": {}}}})",
        "transformed weights are not supported"},

@@ -479,6 +479,36 @@ TEST(FormatCandidates, AreThoseThatSaveBytesAndTheStoredOne) {
   EXPECT_EQ(names(f32, {}), Names{"dense"});
 }
 
+// No other sparse format has them, and with them there is less to read whatever the zeros.
+TEST(FormatCandidates, OfNarrowValuesAreTcaBmeAndTheStoredOne) {
+  for (const double density : {0.1, 0.5, 1.0}) {
+    LayerKind kind = kind_of(4096, 4096, density);
+    kind.weight.records = "i8";
+    const std::vector<const WeightFormat*> candidates = format_candidates(kind, kCuda);
+    ASSERT_EQ(candidates.size(), 2u) << density;
+    EXPECT_EQ(candidates[0]->name(), "dense");
+    EXPECT_EQ(candidates[1]->name(), "tca_bme");
+    EXPECT_EQ(kind.in("tca_bme").layout, "i8");
+  }
+  LayerKind kind = kind_of(4096, 4096, 0.3, 1, "tiled_csl");
+  kind.weight.records = "i4";
+  EXPECT_EQ(why_no_candidate(weight_format("general_sparse"), kind, kCuda),
+            "it does not hold values of i4");
+  EXPECT_EQ(why_no_candidate(weight_format("tiled_csl"), kind, kCuda), "");
+}
+
+TEST(ChooseByRules, NarrowValuesAreInTcaBmeWhereTheRulesAreNotDense) {
+  const FormatRules& rules = FormatRules::built_in();
+  LayerKind kind = kind_of(28672, 7168, 0.18);  // of tiled_csl without them
+  const ChoiceOptions options{.device = kCuda, .tokens = {1, 2, 4, 8}};
+  ASSERT_EQ(choose_by_rules(kind, rules, options).in.format, "tiled_csl");
+  kind.weight.records = "i8";
+  EXPECT_EQ(choose_by_rules(kind, rules, options).in,
+            (LayerFormat{.format = "tca_bme", .layout = "i8"}));
+  kind.weight.density = 0.9;
+  EXPECT_EQ(choose_by_rules(kind, rules, options).in.format, "dense");
+}
+
 TEST(ChooseByRules, IsTheRulesOnAGpuAndWhatIsStoredOnTheCpu) {
   const FormatRules& rules = FormatRules::built_in();
   const ChoiceOptions on_gpu{.device = kCuda, .tokens = {1, 2, 4, 8}};

@@ -199,6 +199,12 @@ TEST(BitmaskWeight, RefusesMismatchedOperands) {
          t[2].dtype = "F8_E4M3";
          t[2].shape = {96};
        },
+       "has 96 values, but the weight 4 x 12 elements"},
+      {[](Tensors& t) {
+         t[2].dtype = "F8_E4M3";
+         t[2].shape = {48};
+         t[2].bytes.resize(48);
+       },
        "has the dtype F8_E4M3"},
       {[](Tensors& t) { t[3].dtype = "F64"; }, "is F64 [4], but expected is I64 [4]"},
       {[](Tensors& t) {

@@ -3,7 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -231,6 +233,101 @@ TEST(ShardLoader, TheirSizeIsKnown) {
   for (const double density : {0.2, 0.17}) {
     SCOPED_TRACE(fmt::format("records for size, {}", density));
     expect_sizes_of_slices(StoredWeights("tca_bme", density, {.layout = "size"}), "tca_bme");
+  }
+}
+
+using CheckpointLoaders = std::function<CheckpointLoader(const Shard&)>;
+
+// What every rank has of weights that are rounded, stored so or while they are loaded.
+void expect_values_of_ranks(const CheckpointLoaders& of_ranks) {
+  std::map<std::string, std::vector<double>> whole;
+  {
+    CheckpointLoader loader = of_ranks({});
+    std::map<std::string, Linear> linears;  // until finish(), which writes to them
+    for (const WeightRequest& request : kRequests) {
+      for (const WeightRequest::Part& part : request.parts) {
+        linears.emplace(part.module, loader.linear({.parts = {part}, .in = request.in}));
+      }
+    }
+    loader.finish();
+    for (const auto& [module, linear] : linears) {
+      whole[module] = expanded(*linear.weight);
+    }
+  }
+  for (const int64_t degree : {2, 3, 8}) {
+    for (int64_t rank = 0; rank < degree; ++rank) {
+      SCOPED_TRACE(fmt::format("rank {} of {}", rank, degree));
+      const Shard shard{.rank = rank, .degree = degree};
+      CheckpointLoader loader = of_ranks(shard);
+      std::vector<std::pair<const WeightRequest*, Linear>> linears;
+      for (const WeightRequest& request : kRequests) {
+        if (can_share(request, degree)) {
+          linears.emplace_back(&request, loader.linear(request));
+        }
+      }
+      loader.finish();
+      for (const auto& [request, linear] : linears) {
+        const Range columns = columns_of(*request, shard);
+        std::vector<double> expected;
+        for (const WeightRequest::Part& part : request->parts) {
+          const Range rows = rows_of(*request, part.out, shard);
+          for (int64_t row = rows.begin; row < rows.begin + rows.count; ++row) {
+            const auto first = whole[part.module].begin() + row * request->in + columns.begin;
+            expected.insert(expected.end(), first, first + columns.count);
+          }
+        }
+        EXPECT_EQ(expanded(*linear.weight), expected);
+      }
+    }
+  }
+}
+
+TEST(ShardLoader, NarrowValuesAreTheSameAtEveryDegree) {
+  const StoredWeights plain("", 0.4);
+  for (const char* values : {"i8", "i4"}) {  // with scales of rows, and of groups
+    SCOPED_TRACE(values);
+    expect_values_of_ranks([&](const Shard& shard) {
+      return CheckpointLoader(plain.checkpoint(), {}, std::nullopt, {},
+                              {.format = "tca_bme", .threads = 1, .records = values}, shard);
+    });
+  }
+  for (const char* values : {"i8", "f8", "i4", "i4:32", "i4:64"}) {
+    SCOPED_TRACE(values);
+    const StoredWeights stored("tca_bme", 0.4, {.layout = values});
+    expect_values_of_ranks([&](const Shard& shard) { return stored.loader(shard); });
+  }
+}
+
+// --fit of what is rounded while it is loaded, and of what is stored so.
+TEST(ShardLoader, TheSizeOfNarrowValuesIsKnown) {
+  ThreadPool threads(1);
+  const StoredWeights plain("", 0.4);
+  const WeightStore store(plain.checkpoint());
+  for (const char* values : {"i8", "f8", "i4", "i4:32", "i4:64"}) {
+    SCOPED_TRACE(values);
+    const StoredWeights stored("tca_bme", 0.4, {.layout = values});
+    expect_sizes_of_slices(stored, "tca_bme");
+    const WeightStore narrow(stored.checkpoint());
+    for (const Device device : {kCuda, Device{}}) {
+      for (const int64_t degree : {1, 2, 4, 8}) {
+        const Shard shard{.rank = degree - 1, .degree = degree};
+        const auto bytes = [&](const LinearShapes& linears) {
+          ShapeLoader shapes(device, DType::f16, linears, shard);
+          shapes.linear({.parts = kDown.parts, .in = kIn, .split = Split::in});
+          shapes.linear({.parts = kUp.parts, .in = kIn, .split = Split::out});
+          return shapes.loaded_bytes();
+        };
+        const auto expected = static_cast<double>(bytes({.store = &narrow}));
+        EXPECT_NEAR(
+            static_cast<double>(bytes({.store = &store, .format = "tca_bme", .records = values})),
+            expected, 0.01 * expected);
+        // As planned, without a look at the values, some of which are rounded to zero.
+        const auto planned = static_cast<double>(
+            bytes({.store = &store, .format = "tca_bme", .records = values, .encodes = false}));
+        EXPECT_GT(planned, 0.97 * expected);
+        EXPECT_LT(planned, (values[0] == 'i' && values[1] == '4' ? 1.25 : 1.04) * expected);
+      }
+    }
   }
 }
 

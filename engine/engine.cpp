@@ -467,6 +467,7 @@ Engine Engine::load(const OpenDirectory& directory, const EngineOptions& given) 
     }
   }
   require_separate_projections(checkpoint);
+  require_only_linear_layers_quantized(checkpoint, config);
   const std::string left_out = left_out_warning(left_out_tensors(checkpoint, config));
   if (options.log != nullptr && !left_out.empty()) {
     options.log->warn("{}", left_out);
@@ -508,8 +509,10 @@ Engine Engine::load_random(const std::filesystem::path& config_file, const Rando
 
 Engine Engine::build(ModelConfig config, const Origin& origin, const EngineOptions& options,
                      std::chrono::steady_clock::time_point start) {
-  if (options.log != nullptr && !config.warning.empty()) {
-    options.log->warn("{}", config.warning);
+  for (const std::string* const warning : {&config.warning, &config.quantization_warning}) {
+    if (options.log != nullptr && !warning->empty()) {
+      options.log->warn("{}", *warning);
+    }
   }
   double weight_seconds = 0.0;
   std::unique_ptr<RankGroup> ranks;

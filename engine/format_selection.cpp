@@ -42,9 +42,10 @@ std::vector<int64_t> decode_buckets(const EngineOptions& options) {
 std::string stored_format(const std::vector<WeightStore::Stored>& parts, DType dtype,
                           Device device) {
   const WeightStore::Stored& first = parts.front();
+  using Form = WeightStore::Form;
   const bool alike = std::ranges::all_of(parts, [&](const WeightStore::Stored& part) {
-    return part.form == WeightStore::Form::encoded && part.format == first.format &&
-           (!device.is_cuda() || part.dtype == dtype);
+    const bool as_it_is = part.form == Form::encoded && (!device.is_cuda() || part.dtype == dtype);
+    return part.format == first.format && (as_it_is || part.form == Form::quantized);
   });
   return alike ? first.format : std::string();
 }
@@ -69,7 +70,8 @@ std::string places_of_zeros(const RandomWeights& weights, const JoinedLinear& la
 // does.
 int64_t stored_bytes(const WeightStore& store, const WeightStore::Stored& stored,
                      const LinearLayer& part) {
-  return part.rows == stored.rows && part.columns == stored.columns
+  return part.rows == stored.rows && part.columns == stored.columns &&
+                 stored.form == WeightStore::Form::encoded
              ? stored.bytes
              : store
                    .size(stored, Slice{.rows = {.begin = 0, .count = part.rows},

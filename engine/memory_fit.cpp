@@ -110,7 +110,8 @@ MemoryFit fit_as_it_is(const ModelConfig& model, DType weight_dtype, const Engin
 std::optional<MemoryFit> fit_with_small_records(const ModelConfig& model, DType weight_dtype,
                                                 EngineOptions options, FitWeights weights) {
   constexpr std::string_view kSize = "size";
-  const bool smaller = options.device.is_cuda() && options.records != kSize;
+  const bool smaller =
+      options.device.is_cuda() && options.records != kSize && !has_narrow_values(options.records);
   if (!smaller || (!weights.random && !may_be_records(options.weight_format))) {
     return std::nullopt;
   }

@@ -13,12 +13,12 @@ parsers=(
   kernels/base/comm_messages.cpp kernels/base/json_events.cpp kernels/base/json_reader.cpp
   kernels/base/kernel_cache.cpp kernels/base/lfs_pointer.cpp kernels/base/open_directory.cpp
   kernels/base/rank_environment.cpp kernels/base/tune_cache.cpp
-  models/config.cpp models/config_readers.cpp models/foreign_keys.cpp models/llama_config.cpp
+  models/compression_config.cpp models/config.cpp models/config_readers.cpp models/foreign_keys.cpp models/llama_config.cpp
   models/llama_relatives_config.cpp
   models/opt_config.cpp models/storage/bitmask_weight.cpp models/storage/model_directory.cpp
   models/storage/model_file.cpp models/storage/model_manifest.cpp models/storage/model_metadata.cpp models/storage/safetensors.cpp
   models/storage/safetensors_header.cpp models/storage/safetensors_index.cpp
-  models/storage/sparse_config.cpp models/weights/weight_store.cpp
+  models/storage/quantized_weight.cpp models/storage/sparse_config.cpp models/weights/weight_store.cpp
   sparse/matrices/market_text.h sparse/matrices/matrix_market.cpp
   sparse/general_sparse/offset_function.cpp sparse/general_sparse/plan.cpp
   sparse/general_sparse/search/cost_model.cpp sparse/general_sparse/text_fields.cpp

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <map>
+#include <numeric>
 #include <utility>
 
 #include "engine/calibration_sequences.h"
@@ -14,6 +15,8 @@
 #include "models/required_tensors.h"
 #include "models/storage/model_directory.h"
 #include "sparse/count_nonzeros.h"
+#include "sparse/load_context.h"
+#include "sparse/records_choice.h"
 #include "tokenizer/tokenizer.h"
 
 namespace sparsellm {
@@ -45,6 +48,39 @@ OwnedTensor copy_of(const Tensor& w) {
   return copy;
 }
 
+// Of what pruning has made zeros.
+void drop_pruned(const Tensor& values, QuantizedMatrix& q) {
+  visit_float(values.dtype(), [&]<class T>(T) {
+    for (int64_t row = 0; row < q.rows; ++row) {
+      const T* const of_row = values.row<T>(row);
+      for (int64_t column = 0; column < q.columns; ++column) {
+        if (is_zero(of_row[column])) {
+          q.codes[static_cast<size_t>(row * q.columns + column)] = 0;
+        }
+      }
+    }
+  });
+}
+
+// In the order of rows, whatever the number of threads.
+double sum_of_squares(const Tensor& w, ThreadPool& threads) {
+  std::vector<double> of_rows(static_cast<size_t>(w.size(0)));
+  visit_float(w.dtype(), [&]<class T>(T) {
+    threads.parallel_for(w.size(0), 1, [&](int64_t begin, int64_t end) {
+      for (int64_t row = begin; row < end; ++row) {
+        const T* const values = w.row<T>(row);
+        double sum = 0.0;
+        for (int64_t column = 0; column < w.size(1); ++column) {
+          const double value = to_float(values[column]);
+          sum += value * value;
+        }
+        of_rows[static_cast<size_t>(row)] = sum;
+      }
+    });
+  });
+  return std::accumulate(of_rows.begin(), of_rows.end(), 0.0);
+}
+
 }  // namespace
 
 ConversionInput::ConversionInput(const ConvertOptions& options)
@@ -56,6 +92,7 @@ ConversionInput::ConversionInput(const ConvertOptions& options)
       layers_(linear_layers(config_)),
       threads_(options.threads) {
   require_separate_projections(checkpoint_);
+  require_only_linear_layers_quantized(checkpoint_, config_);
   std::vector<std::string> modules;
   std::vector<int64_t> blocks;
   for (const LinearLayer& layer : layers_) {
@@ -140,7 +177,7 @@ bool ConversionInput::prunes() const {
 
 bool ConversionInput::has_bitmasks() const {
   return std::any_of(stored_.begin(), stored_.end(), [](const WeightStore::Stored& stored) {
-    return stored.form == WeightStore::Form::bitmask;
+    return stored.form == WeightStore::Form::bitmask || stored.form == WeightStore::Form::quantized;
   });
 }
 
@@ -206,12 +243,31 @@ OwnedTensor ConversionInput::in_dtype(OwnedTensor stored, const std::string& nam
   return {.buffer = std::move(converted), .view = of_buffer};
 }
 
+OwnedTensor ConversionInput::values_of(size_t layer, std::optional<QuantizedMatrix>& quantized) {
+  const std::string name = weight_name(layers_[layer]);
+  const WeightStore::Stored& stored = stored_[layer];
+  if (stored.form != WeightStore::Form::quantized) {
+    return in_dtype(store_.dense(name, threads_), stored.name);
+  }
+  // In one step: of values that were rounded twice the codes are not those.
+  const DType dtype = options_.dtype.value_or(stored.dtype);
+  quantized = store_.quantized(name, threads_);
+  naming_errors(describe(name), [&] { require_finite(*quantized, dtype); });
+  return dequantize(*quantized, dtype, threads_);
+}
+
 void ConversionInput::run_block(size_t first, size_t end, Calibrator* calibrator,
                                 const std::function<void(const PlannedWeight&)>& body) {
   const int64_t block = layers_[first].block;
   Calibrator::Norms norms;
   if (calibrator != nullptr) {
     norms = calibrator->norms(block, [&](const std::string& name) {
+      std::optional<QuantizedMatrix> unused;
+      for (size_t i = first; i < end; ++i) {
+        if (weight_name(layers_[i]) == name) {
+          return values_of(i, unused);
+        }
+      }
       return in_dtype(store_.dense(name, threads_), store_.get(name).name);
     });
   }
@@ -228,10 +284,22 @@ void ConversionInput::run_block(size_t first, size_t end, Calibrator* calibrator
     for (const std::string& tensor : stored_[i].tensors) {
       require_undamaged(tensor);
     }
-    OwnedTensor values = store_.dense(name, threads_);
-    const int64_t nonzeros = count_nonzeros(values.view, threads_);
-    values = in_dtype(std::move(values), stored_[i].name);
+    std::optional<QuantizedMatrix> quantized;
+    int64_t nonzeros = 0;
+    OwnedTensor values;
+    if (stored_[i].form == WeightStore::Form::quantized) {
+      values = values_of(i, quantized);
+      nonzeros = count_nonzeros(values.view, threads_);
+    } else {
+      values = store_.dense(name, threads_);
+      nonzeros = count_nonzeros(values.view, threads_);
+      values = in_dtype(std::move(values), stored_[i].name);
+    }
     const bool prunes = plan.prune.method.kind != PruneMethod::Kind::none;
+    std::optional<double> squares;
+    if (prunes && has_narrow_values(plan.records())) {
+      squares = sum_of_squares(values.view, threads_);
+    }
     if (prunes) {
       if (values.buffer.bytes() == 0) {
         values = copy_of(values.view);
@@ -245,6 +313,9 @@ void ConversionInput::run_block(size_t first, size_t end, Calibrator* calibrator
       } catch (const Error& error) {
         fail("{}: {}", describe(name), error.what());
       }
+      if (quantized) {
+        drop_pruned(values.view, *quantized);
+      }
     }
     body(PlannedWeight{.layer = layer,
                        .plan = plan,
@@ -252,6 +323,8 @@ void ConversionInput::run_block(size_t first, size_t end, Calibrator* calibrator
                        .values = values.view,
                        .stored_nonzeros = nonzeros,
                        .changed = prunes || values.view.dtype() != stored_[i].dtype,
+                       .quantized = quantized ? &*quantized : nullptr,
+                       .squares = squares,
                        .joined = joined});
     plan.prune.norms = {};
     if (calibrator == nullptr) {

@@ -17,6 +17,7 @@
 #include "models/linear_layers.h"
 #include "models/storage/safetensors.h"
 #include "models/weights/weight_store.h"
+#include "sparse/quantize/quantized_matrix.h"
 
 namespace sparsellm {
 
@@ -28,6 +29,11 @@ struct PlannedWeight {
   const Tensor& values;               // pruned, in the requested dtype
   int64_t stored_nonzeros;            // of the input
   bool changed;                       // by pruning, or by another dtype; else it is as in the input
+  // The codes and scales that the values are of, where the input has some: those of pruned values
+  // are 0. Else nullptr.
+  const QuantizedMatrix* quantized;
+  // The sum of squares before pruning, where that pruned and narrow values are planned.
+  std::optional<double> squares;
   // The layer that it is a part of, with the density that pruning can be expected to leave.
   const WeightSize& joined;
 };
@@ -57,7 +63,7 @@ class ConversionInput {
   // Compares checksums, where there are some: else damage would get new, right ones.
   void require_undamaged(const std::string& tensor) const;
   bool prunes() const;  // some layer
-  // Whether weights are stored as compressed-tensors does it.
+  // Whether weights are stored as compressed-tensors does it, with bitmasks or quantised.
   bool has_bitmasks() const;
 
   // Calls body for all linear layers, in order.
@@ -72,6 +78,9 @@ class ConversionInput {
   WeightSize joined_size(size_t first) const;
   std::unique_ptr<Calibrator> make_calibrator();
   OwnedTensor in_dtype(OwnedTensor stored, const std::string& name);
+  // Of a layer, in the requested dtype; `quantized` receives what they are of, if they are
+  // quantised.
+  OwnedTensor values_of(size_t layer, std::optional<QuantizedMatrix>& quantized);
   // The layers [first, end), those of a block.
   void run_block(size_t first, size_t end, Calibrator* calibrator,
                  const std::function<void(const PlannedWeight& weight)>& body);

@@ -17,6 +17,9 @@
 #include "models/storage/model_writer.h"
 #include "sparse/count_nonzeros.h"
 #include "sparse/dense/dense.h"
+#include "sparse/load_context.h"
+#include "sparse/narrow_encoding.h"
+#include "sparse/records_choice.h"
 #include "sparse/registry.h"
 #include "tokenizer/tokenizer.h"
 
@@ -29,19 +32,47 @@ int64_t nonzeros_of(const PlannedWeight& weight, ConversionInput& input) {
   return weight.changed ? count_nonzeros(weight.values, input.threads()) : weight.stored_nonzeros;
 }
 
+PlannedEncoding encode(const PlannedWeight& weight, const LayerPlan& plan,
+                       const ConvertOptions& options, ConversionInput& input) {
+  const auto encoded = [&] {
+    return encode_planned(
+        weight.values, plan,
+        {.rules = options.rules, .joined = weight.joined, .quantized = weight.quantized},
+        input.threads());
+  };
+  return has_narrow_values(plan.records())  // which not all weights can have
+             ? naming_errors(input.describe(weight.stored.name), encoded)
+             : encoded();
+}
+
+std::optional<RoundedWeight> rounded(const PlannedWeight& weight, const PlannedEncoding& encoding,
+                                     ThreadPool& threads) {
+  if (!encoding.rounded) {
+    return std::nullopt;
+  }
+  RoundedWeight result{.error = quantization_error(weight.values, *encoding.rounded, threads)};
+  if (weight.squares) {
+    result.pruned_squares = std::max(*weight.squares - result.error.squared_weights, 0.0);
+  }
+  return result;
+}
+
 ConvertedWeight converted(const PlannedWeight& weight, int64_t nonzeros,
-                          const PlannedEncoding& encoding) {
+                          const PlannedEncoding& encoding, ThreadPool& threads) {
   const std::optional<EncodedWeight>& encoded = encoding.encoded;
-  return {.layer = weight.layer,
-          .method = describe_pruning(weight.plan.prune),
-          .format = encoded ? encoded->format : std::string(dense_format().name()),
-          .why_dense = encoding.why_dense,
-          .stored_nonzeros = weight.stored_nonzeros,
-          .nonzeros = nonzeros,
-          .dense_bytes = weight.values.bytes(),
-          .formula_bytes = encoded ? weight_format(encoded->format).formula_bytes(*encoded)
-                                   : weight.values.bytes(),
-          .bytes = encoded ? encoded->bytes() : weight.values.bytes()};
+  return {
+      .layer = weight.layer,
+      .method = describe_pruning(weight.plan.prune),
+      .format = encoded ? encoded->format : std::string(dense_format().name()),
+      .why_dense = encoding.why_dense,
+      .values = encoded ? type_of_values(*encoded) : std::string(name_of(weight.values.dtype())),
+      .rounded = rounded(weight, encoding, threads),
+      .stored_nonzeros = weight.stored_nonzeros,
+      .nonzeros = encoding.rounded ? encoded->nonzeros : nonzeros,
+      .dense_bytes = weight.values.bytes(),
+      .formula_bytes =
+          encoded ? weight_format(encoded->format).formula_bytes(*encoded) : weight.values.bytes(),
+      .bytes = encoded ? encoded->bytes() : weight.values.bytes()};
 }
 
 // Writes the weight of a linear layer.
@@ -50,12 +81,10 @@ ConvertedWeight add_weight(const PlannedWeight& weight, const ConvertOptions& op
   const std::string& name = weight.stored.name;
   const int64_t nonzeros = nonzeros_of(weight, input);
   const std::string& format = weight.plan.format;
-  const PlannedEncoding encoding =
-      encode_planned(weight.values, weight.plan, {.rules = options.rules, .joined = weight.joined},
-                     input.threads());
+  const PlannedEncoding encoding = encode(weight, weight.plan, options, input);
   if (encoding.encoded) {
     if (options.verify) {
-      require_decodes(*encoding.encoded, weight.values, name, input.threads());
+      require_decodes(encoding, weight.values, name, input.threads());
     }
     writer.add(name, *encoding.encoded);
   } else {
@@ -66,7 +95,7 @@ ConvertedWeight add_weight(const PlannedWeight& weight, const ConvertOptions& op
                       .bytes = {static_cast<const std::byte*>(weight.values.raw()),
                                 static_cast<size_t>(weight.values.bytes())}});
   }
-  return converted(weight, nonzeros, encoding);
+  return converted(weight, nonzeros, encoding, input.threads());
 }
 
 // Writes a tensor that belongs to no linear layer; returns its bytes there.
@@ -99,6 +128,7 @@ void copy_companions(const ConversionInput& input, const ConvertOptions& options
         name == "config.json" ? output_config(file, {.had_bitmasks = input.has_bitmasks(),
                                                      .dtype = options.dtype,
                                                      .formats = conversion.sparse_formats(),
+                                                     .values = conversion.narrow_values(),
                                                      .drops_alphas = conversion.dropped_alphas,
                                                      .sparsity = conversion.activation_sparsity})
                               : std::nullopt;
@@ -197,11 +227,22 @@ std::set<std::string> Conversion::sparse_formats() const {
   return formats;
 }
 
+std::set<std::string> Conversion::narrow_values() const {
+  std::set<std::string> types;
+  for (const ConvertedWeight& weight : weights) {
+    if (weight.rounded) {
+      types.insert(weight.values);
+    }
+  }
+  return types;
+}
+
 Conversion convert_model(const ConvertOptions& options) {
   ConversionInput input(options);
   Conversion result;
   result.has_tokenizer = check_tokenizer(input, options);
   result.left_out = left_out_tensors(input.checkpoint(), input.config());
+  result.quantization_warning = input.config().quantization_warning;
   const std::vector<std::string> others = input.other_tensors();
   ModelWriter writer(options.output,
                      {.existing = options.replace ? OutputDirectory::Existing::replace
@@ -247,18 +288,23 @@ std::vector<Inspection> inspect_model(const ConvertOptions& options) {
   Conversion planned;
   planned.has_tokenizer = check_tokenizer(input, options);
   planned.left_out = left_out_tensors(input.checkpoint(), input.config());
+  planned.quantization_warning = input.config().quantization_warning;
   std::vector<Conversion> conversions(formats.size());
   input.for_each_weight([&](const PlannedWeight& weight) {
     const int64_t nonzeros = nonzeros_of(weight, input);
+    const bool narrow = has_narrow_values(weight.plan.records());
+    const auto as = [&](const LayerPlan& plan) {
+      return converted(weight, nonzeros, encode(weight, plan, options, input), input.threads());
+    };
+    if (narrow) {
+      planned.weights.push_back(as(weight.plan));
+    }
     for (size_t i = 0; i < formats.size(); ++i) {
-      const bool is_planned = formats[i] == weight.plan.format;
-      const ConvertedWeight& as = conversions[i].weights.emplace_back(converted(
-          weight, nonzeros,
-          encode_planned(weight.values,
-                         is_planned ? weight.plan : LayerPlan{.prune = {}, .format = formats[i]},
-                         {.rules = options.rules, .joined = weight.joined}, input.threads())));
+      const bool is_planned = !narrow && formats[i] == weight.plan.format;
+      conversions[i].weights.push_back(
+          as(is_planned ? weight.plan : LayerPlan{.prune = {}, .format = formats[i]}));
       if (is_planned) {
-        planned.weights.push_back(as);
+        planned.weights.push_back(conversions[i].weights.back());
       }
     }
   });

@@ -13,6 +13,7 @@
 #include "models/linear_layers.h"
 #include "sparse/choice/format_rules.h"
 #include "sparse/prune/plan.h"
+#include "sparse/quantize/quantization_error.h"
 
 namespace sparsellm {
 
@@ -54,7 +55,9 @@ struct ConvertOptions {
   bool with_tokenizer = true;
   int threads = 0;  // 0: usable_cores()
   bool replace = false;
-  bool verify = false;  // decode what was encoded, and read back what was written
+  // Decode what was encoded, and read back what was written; narrow values are compared with what
+  // the weights were rounded to.
+  bool verify = false;
   int64_t max_shard_bytes = 5'000'000'000;
   ConvertProgress progress = {};
   // Called with every step of `progress`, and now and then while a text for calibration is
@@ -64,13 +67,21 @@ struct ConvertOptions {
   std::function<std::string(const Conversion& conversion)> model_card = {};
 };
 
+// What rounding to narrow values changed of a weight.
+struct RoundedWeight {
+  QuantizationError error;      // of the pruned weight
+  double pruned_squares = 0.0;  // the sum of squares of what this conversion's pruning set to zero
+};
+
 // What became of the weight of a linear layer.
 struct ConvertedWeight {
   LinearLayer layer;
-  std::string method;           // of pruning
-  std::string format;           // in which it is stored
-  std::string why_dense;        // of one that is dense though the plan says otherwise
-  int64_t stored_nonzeros = 0;  // of the input
+  std::string method;       // of pruning
+  std::string format;       // in which it is stored
+  std::string why_dense;    // of one that is dense though the plan says otherwise
+  std::string values = {};  // their type: "bf16", "i8", "i4:64" (sparse/narrow_encoding.h)
+  std::optional<RoundedWeight> rounded = {};  // of narrow values
+  int64_t stored_nonzeros = 0;                // of the input
   int64_t nonzeros = 0;
   int64_t dense_bytes = 0;
   int64_t formula_bytes = 0;  // by the formula of the format's paper; may be more than `bytes`
@@ -87,10 +98,12 @@ struct Conversion {
   // The input had stored alphas, which are not those of pruned weights; the output has none.
   bool dropped_alphas = false;
   std::vector<std::string> left_out = {};  // tensors of the input (models/foreign_tensors.h)
+  std::string quantization_warning = {};   // of the input (ModelConfig)
 
   int64_t dense_bytes() const;  // of the linear layers
   int64_t bytes() const;
   std::set<std::string> sparse_formats() const;  // that some of the weights are stored in
+  std::set<std::string> narrow_values() const;   // the types that some of them are rounded to
 };
 
 // Reads the input tensor by tensor, and writes a model directory with the same tensors except for
@@ -104,7 +117,8 @@ struct Conversion {
 Conversion convert_model(const ConvertOptions& options);
 
 // The same without an output, for each format that the weights could have: as "planned", "auto",
-// "smallest", and all of sparse/registry.h, where a weight that cannot be encoded stays dense.
+// "smallest", and all of sparse/registry.h, where a weight that cannot be encoded stays dense. Of
+// narrow values that the plan asks for nothing but "planned" has any.
 struct Inspection {
   std::string format;
   Conversion conversion;

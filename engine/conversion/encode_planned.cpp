@@ -11,8 +11,13 @@
 #include "kernels/base/error.h"
 #include "kernels/base/json_reader.h"
 #include "sparse/dense/dense.h"
+#include "sparse/narrow_encoding.h"
+#include "sparse/records_choice.h"
 #include "sparse/registry.h"
 #include "sparse/smallest_encoding.h"
+#include "sparse/tca_bme/quantized/quantized_choice.h"
+#include "sparse/tca_bme/quantized/quantized_parts.h"
+#include "sparse/tca_bme/tca_bme.h"
 
 namespace sparsellm {
 namespace {
@@ -47,16 +52,22 @@ std::string why_dense(const Tensor& w, std::span<const WeightFormat* const> form
 
 PlannedEncoding encode_in(const WeightFormat& format, const LayerPlan& plan, const Tensor& values,
                           ThreadPool& threads) {
+  const LayoutOptions layout = plan.layout_in(format.name());
   if (std::string reason = format.why_not(values); !reason.empty()) {
     return {.why_dense = format.holds(values.dtype()) ? std::move(reason)
                                                       : fmt::format("{}: {}", reason, kDTypeHint)};
   }
-  return {.encoded = format.encode(values, plan.layout_in(format.name()), threads)};
+  if (has_narrow_values(layout.layout)) {
+    NarrowEncoding narrow = encode_narrow(values, layout.layout, threads);
+    return {.encoded = std::move(narrow.encoded), .rounded = std::move(narrow.values)};
+  }
+  return {.encoded = format.encode(values, layout, threads)};
 }
 
 PlannedEncoding encode_by_rules(const Tensor& values, const LayerPlan& plan, const PlannedFor& what,
                                 ThreadPool& threads) {
-  const WeightFormat& format = what.rules.choose(what.joined, kDecodedTokens);
+  const WeightFormat& format =
+      format_with_values(what.rules.choose(what.joined, kDecodedTokens), plan.records());
   if (&format == &dense_format()) {
     return {.why_dense = fmt::format("faster dense on {}, by the rules for {} tokens",
                                      what.rules.gpu(), kDecodedTokens)};
@@ -65,10 +76,50 @@ PlannedEncoding encode_by_rules(const Tensor& values, const LayerPlan& plan, con
   // A part of a joined layer is in the format that the layer gains by.
   const bool is_part = what.joined.rows != values.size(0);
   if (result.encoded && result.encoded->bytes() >= values.bytes() &&
-      !(is_part && saves_bytes(format, what.joined, values.dtype()))) {
+      !(is_part &&
+        saves_bytes(format, what.joined, values.dtype(), plan.layout_in(format.name())))) {
     return {.why_dense = no_smaller(format.name())};
   }
   return result;
+}
+
+// Whether a plan's records are not other narrow values than these.
+bool keeps_codes(std::string_view records, const QuantizedMatrix& q) {
+  const auto choice = tca_bme::quantized_choice(records);
+  return !choice ||
+         (choice->type == q.type && (q.type != ValueType::i4 || choice->group == q.group));
+}
+
+// Those of formats that can hold what the plan wants, in that which takes the fewest bytes.
+PlannedEncoding encode_smallest_planned(const Tensor& values, const LayerPlan& plan,
+                                        ThreadPool& threads) {
+  if (has_narrow_values(plan.records())) {
+    PlannedEncoding result = encode_in(tca_bme_format(), plan, values, threads);
+    if (result.encoded && result.encoded->bytes() >= values.bytes()) {
+      return {.why_dense = no_smaller(tca_bme_format().name())};
+    }
+    return result;
+  }
+  PlannedEncoding result{.encoded =
+                             encode_smallest(values, smallest_formats(), threads, plan.records())};
+  if (!result.encoded) {
+    result.why_dense = why_dense(values, smallest_formats());
+  }
+  return result;
+}
+
+// Rows of a from the first one on are those of b, except for the signs of zeros of f8.
+bool same_codes(const QuantizedMatrix& a, int64_t first, const QuantizedMatrix& b) {
+  if (a.type != b.type || a.columns != b.columns || a.groups() != b.groups()) {
+    return false;
+  }
+  const auto scales = a.scales.begin() + first * a.groups();
+  const auto codes = a.codes.begin() + first * a.columns;
+  const auto same = [&](int8_t x, int8_t y) {
+    return x == y || (value_of(a.type, x) == 0.0f && value_of(a.type, y) == 0.0f);
+  };
+  return std::equal(b.scales.begin(), b.scales.end(), scales) &&
+         std::equal(b.codes.begin(), b.codes.end(), codes, same);
 }
 
 bool same_values(const Tensor& a, const Tensor& b) {
@@ -99,33 +150,39 @@ bool same_values(const Tensor& a, const Tensor& b) {
 
 PlannedEncoding encode_planned(const Tensor& values, const LayerPlan& plan, const PlannedFor& what,
                                ThreadPool& threads) {
+  if (what.quantized != nullptr && may_be_records(plan.format) &&
+      keeps_codes(plan.records(), *what.quantized)) {
+    return {.encoded = tca_bme::encode_quantized(*what.quantized, values.dtype(), threads)};
+  }
   if (plan.format == kAutoFormat) {
     return encode_by_rules(values, plan, what, threads);
   }
   if (plan.format == kSmallestFormat) {
-    PlannedEncoding result{
-        .encoded = encode_smallest(values, smallest_formats(), threads, plan.records())};
-    if (!result.encoded) {
-      result.why_dense = why_dense(values, smallest_formats());
-    }
-    return result;
+    return encode_smallest_planned(values, plan, threads);
   }
   const WeightFormat& to = weight_format(plan.format);
   return &to == &dense_format() ? PlannedEncoding{} : encode_in(to, plan, values, threads);
 }
 
 // A few rows at a time, since the matrix and its encoding are in memory already.
-void require_decodes(const EncodedWeight& encoded, const Tensor& values, std::string_view name,
+void require_decodes(const PlannedEncoding& encoding, const Tensor& values, std::string_view name,
                      ThreadPool& threads) {
   constexpr int64_t kRows = 256;  // at borders of tiles, so that nothing is decoded to be sliced
+  const EncodedWeight& encoded = *encoding.encoded;
   const WeightFormat& format = weight_format(encoded.format);
   format.validate(encoded);
   for (int64_t row = 0; row < encoded.rows; row += kRows) {
     const Range rows{.begin = row, .count = std::min(kRows, encoded.rows - row)};
-    const EncodedWeight strip = slice(encoded, Axis::rows, rows, threads);
-    const OwnedTensor decoded = format.decode(strip, threads);
-    require(same_values(decoded.view, values.rows(rows.begin, rows.count)),
-            "the tensor {} in the format {} does not decode to the same values", quote(name),
+    bool same = false;
+    if (encoding.rounded) {
+      const std::optional<QuantizedMatrix> stored = narrow_rows(encoded, rows, threads);
+      same = stored && same_codes(*encoding.rounded, rows.begin, *stored);
+    } else {
+      const EncodedWeight strip = slice(encoded, Axis::rows, rows, threads);
+      const OwnedTensor decoded = format.decode(strip, threads);
+      same = same_values(decoded.view, values.rows(rows.begin, rows.count));
+    }
+    require(same, "the tensor {} in the format {} does not decode to the same values", quote(name),
             encoded.format);
   }
 }

@@ -21,7 +21,7 @@ std::optional<std::string> output_config(const InputFile& input, const OutputWei
   }
   JsonDocument quantization;
   if (!weights.formats.empty()) {
-    quantization = parse_json(sparse_config(weights.formats), key, kMaxDepth);
+    quantization = parse_json(sparse_config(weights.formats, weights.values), key, kMaxDepth);
     remove_member(changed, key);
     changed[key].swap(quantization.root());
   }

@@ -18,6 +18,7 @@
 #include "tools/bench/format_contender.h"
 #include "tools/bench/library_contenders.h"
 #include "tools/bench/product_meter.h"
+#include "tools/bench/stored_values.h"
 
 namespace sparsellm {
 namespace {
@@ -133,6 +134,9 @@ class KernelBench {
                                           .pattern = zeros.pattern,
                                           .key = random_key(options_.seed, "weight")},
                                          ctx);
+      if (has_narrow_values(options_.records)) {
+        round_to_values(options_.records, values.view, ctx);
+      }
       ProductOperands operands(values.view,
                                *std::max_element(options_.tokens.begin(), options_.tokens.end()),
                                options_.seed, ctx);

@@ -156,6 +156,102 @@ Row model_row(const std::string& name, const Conversion& conversion) {
           ratio(conversion.dense_bytes() + conversion.other_bytes, model_bytes(conversion))};
 }
 
+// Of weights that are rounded to narrow values.
+struct RoundedSum {
+  std::string kind;
+  std::string method;
+  std::string values;
+  int64_t layers = 0;
+  int64_t elements = 0;
+  int64_t bytes = 0;
+  RoundedWeight rounded = {};
+
+  void add(const ConvertedWeight& weight) {
+    layers += 1;
+    elements += weight.elements();
+    bytes += weight.bytes;
+    rounded.error += weight.rounded->error;
+    rounded.pruned_squares += weight.rounded->pruned_squares;
+  }
+};
+
+Row rounded_row(const RoundedSum& sum) {
+  const QuantizationError& error = sum.rounded.error;
+  return {sum.kind,
+          sum.layers,
+          sum.method,
+          sum.values,
+          mib(sum.bytes),
+          8.0 * ratio(sum.bytes, sum.elements),
+          100.0 * error.relative(),
+          sum.rounded.pruned_squares > 0.0
+              ? Cell(100.0 * error.squared_error / sum.rounded.pruned_squares)
+              : Cell(),
+          error.lost,
+          error.lost_groups,
+          error.clipped_groups};
+}
+
+// What rounding changed, where values are narrow.
+void report_rounded(const Conversion& conversion, ReportWriter& report) {
+  using Kind = Column::Kind;
+  std::vector<RoundedSum> groups;
+  RoundedSum total{.kind = "rounded layers", .method = "", .values = ""};
+  for (const ConvertedWeight& weight : conversion.weights) {
+    if (!weight.rounded) {
+      continue;
+    }
+    const std::string kind = kind_of(weight.layer);
+    auto group = std::find_if(groups.begin(), groups.end(), [&](const RoundedSum& candidate) {
+      return candidate.kind == kind && candidate.method == weight.method &&
+             candidate.values == weight.values;
+    });
+    if (group == groups.end()) {
+      group = groups.insert(groups.end(),
+                            {.kind = kind, .method = weight.method, .values = weight.values});
+    }
+    group->add(weight);
+    total.add(weight);
+  }
+  if (groups.empty()) {
+    return;
+  }
+  report.begin_table(
+      "values",
+      {{.key = "layers", .title = "linear layers", .kind = Kind::text},
+       {.key = "count", .title = "count"},
+       {.key = "prune", .title = "pruned by", .kind = Kind::text},
+       {.key = "values", .title = "values", .kind = Kind::text},
+       {.key = "stored_mib", .title = "stored", .unit = "MiB", .decimals = 2},
+       {.key = "bits_per_weight", .title = "of a weight", .unit = "bits", .decimals = 2},
+       {.key = "error_percent", .title = "error", .unit = "%", .decimals = 2},
+       {.key = "added_percent", .title = "added to pruning's", .unit = "%", .decimals = 2},
+       {.key = "rounded_to_zero", .title = "rounded to zero"},
+       {.key = "lost_groups", .title = "lost groups"},
+       {.key = "clipped_groups", .title = "clipped groups"}});
+  for (const RoundedSum& group : groups) {
+    report.add_row(rounded_row(group));
+  }
+  report.add_row(rounded_row(total));
+}
+
+// Of scales that do not reach the weights; nothing if all do.
+std::string scale_warning(const Conversion& conversion) {
+  QuantizationError sum;
+  for (const ConvertedWeight& weight : conversion.weights) {
+    if (weight.rounded) {
+      sum += weight.rounded->error;
+    }
+  }
+  if (sum.lost_groups == 0 && sum.clipped_groups == 0) {
+    return {};
+  }
+  return fmt::format(
+      "the weights of {} of {} groups that share a scale are too small or too large for the scales "
+      "of narrow values (of i4 f16, from 6e-8 to 65504): {} became zero, {} are clipped",
+      sum.lost_groups + sum.clipped_groups, sum.groups, sum.lost_groups, sum.clipped_groups);
+}
+
 // Why weights are dense that could be expected not to be.
 void report_dense(const Conversion& conversion, ReportWriter& report) {
   std::map<std::string, Sum> reasons;
@@ -194,6 +290,24 @@ void report_weights(std::string_view name, const Conversion& conversion, ReportW
     report.add_row({weight.layer.module, weight.layer.rows, weight.layer.columns, weight.method,
                     weight.format, weight.stored_nonzeros, weight.nonzeros, weight.dense_bytes,
                     weight.formula_bytes, weight.bytes, for_gpu(weight.format), weight.why_dense});
+  }
+}
+
+void report_rounded_weights(const Conversion& conversion, ReportWriter& report) {
+  using Kind = Column::Kind;
+  if (conversion.narrow_values().empty()) {
+    return;
+  }
+  report.begin_table("values of weights",
+                     {{.key = "module", .title = "module", .kind = Kind::text},
+                      {.key = "values", .title = "values", .kind = Kind::text},
+                      {.key = "error_percent", .title = "error", .unit = "%", .decimals = 2},
+                      {.key = "rounded_to_zero", .title = "rounded to zero"}});
+  for (const ConvertedWeight& weight : conversion.weights) {
+    if (weight.rounded) {
+      const QuantizationError& error = weight.rounded->error;
+      report.add_row({weight.layer.module, weight.values, 100.0 * error.relative(), error.lost});
+    }
   }
 }
 
@@ -236,8 +350,14 @@ std::vector<std::string> conversion_warnings(const Conversion& conversion) {
   for (const auto& [why, count] : dense) {
     warnings.push_back(fmt::format("{} of {} linear layers stay dense: {}", count, all, why));
   }
+  if (std::string warning = scale_warning(conversion); !warning.empty()) {
+    warnings.push_back(std::move(warning));
+  }
   if (!conversion.left_out.empty()) {
     warnings.push_back(left_out_warning(conversion.left_out));
+  }
+  if (!conversion.quantization_warning.empty()) {
+    warnings.push_back(conversion.quantization_warning);
   }
   if (conversion.activation_sparsity &&
       conversion.activation_sparsity->mode == ActivationSparsity::Mode::off) {
@@ -258,12 +378,14 @@ void report_conversion(const Conversion& conversion, Detail detail, ReportWriter
   add_groups(conversion, report);
   report.begin_table("model", model_columns());
   report.add_row(model_row("stored", conversion));
+  report_rounded(conversion, report);
   report_dense(conversion, report);
   if (conversion.activation_sparsity) {
     report_activation_sparsity(*conversion.activation_sparsity, report);
   }
   if (detail == Detail::weights) {
     report_weights("weights", conversion, report);
+    report_rounded_weights(conversion, report);
   }
 }
 
@@ -289,6 +411,7 @@ void report_inspection(std::span<const Inspection> inspections, Detail detail,
   for (const Inspection& inspection : inspections) {
     report.add_row(model_row(inspection.format, inspection.conversion));
   }
+  report_rounded(inspections.front().conversion, report);
   if (detail == Detail::weights) {
     for (const Inspection& inspection : inspections) {
       report_weights("weights as " + inspection.format, inspection.conversion, report);

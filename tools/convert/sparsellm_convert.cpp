@@ -85,6 +85,7 @@ void add_prune_args(CLI::App& app, ConvertArgs& args) {
       ->check(is_layout())
       ->excludes(plan);
   add_records_arg(app, args.records)->excludes(plan);
+  app.get_option("--values")->excludes(plan);
   app.add_option("--format-rules", args.format_rules,
                  "JSON file of the rules that auto goes by, such as those in configs/format-rules "
                  "[those of configs/format-rules/h200.json]")

@@ -329,6 +329,36 @@ TEST(ConvertCli, RecordsForSize) {
   EXPECT_EQ(linear_mib({"--plan", plan}), size);
 }
 
+TEST(ConvertCli, NarrowValues) {
+  const TempDir directory;
+  const std::string output = (directory.path() / "out").string();
+  const std::string plan = directory.write("plan.json", R"({"default": {"prune": "magnitude",
+      "sparsity": 0.6, "format": "tca_bme", "values": "i4:64"}})");
+  double previous = 0.0;
+  for (const std::vector<std::string>& how :
+       {std::vector<std::string>{"--plan", plan},
+        {"--prune", "magnitude", "--sparsity", "0.6", "--format", "smallest", "--values", "i8"},
+        {"--prune", "magnitude", "--sparsity", "0.6", "--format", "tca_bme"}}) {
+    std::vector<std::string> args{"-m",   llama(),    "--force", "--output",
+                                  output, "--verify", "--json",  "--quiet"};
+    args.insert(args.end(), how.begin(), how.end());
+    const Outcome outcome = convert(args);
+    ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+    const json report = json::parse(outcome.out);
+    const double mib = table(report, "model").at(0).at("linear_mib").get<double>();
+    EXPECT_GT(mib, 1.2 * previous);
+    previous = mib;
+    if (how.back() != "tca_bme") {
+      const json row = table(report, "values").at(0);
+      EXPECT_GT(row.at("error_percent").get<double>(), 0.1);
+      EXPECT_GT(row.at("added_percent").get<double>(), 0.0);
+    }
+    const Outcome run = testing::run_program(
+        "sparsellm-run", {"-m", output, "-p", "x", "-n", "2", "--quiet", "--device", "cpu"});
+    EXPECT_EQ(run.exit_code, 0) << run.err;
+  }
+}
+
 struct BadUse {
   const char* name;
   int exit_code;
@@ -434,6 +464,12 @@ std::vector<BadUse> bad_uses() {
        to_output({"--format", "tiled_csl", "--records", "size"})},
       {"RecordsOfDense", 2, "--records is not for --format dense",
        flags({"--dry-run", "--format", "dense", "--records", "speed"})},
+      {"ValuesOfNone", 2, "--values: i5 not in",
+       to_output({"--format", "tca_bme", "--values", "i5"})},
+      {"ValuesOfNoUse", 2, "--values is not for --format tiled_csl",
+       to_output({"--format", "tiled_csl", "--values", "i8"})},
+      {"ValuesAndRecords", 2, "--values", to_output({"--values", "i8", "--records", "size"})},
+      {"PlanAndValues", 2, "--values", to_output({"--plan", "x", "--values", "i8"})},
       {"PlanAndRecords", 2, "--records", to_output({"--plan", "x", "--records", "size"})},
       {"Threads", 2, "--threads", to_output({"--threads", "-1"})},
       {"UnknownFlag", 2, "--frobnicate", to_output({"--frobnicate"})},

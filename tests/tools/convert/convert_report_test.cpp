@@ -164,6 +164,51 @@ TEST(InspectionReport, HasAColumnForEachFormat) {
   EXPECT_NE(all.find("\n# table: weights as dense\n"), std::string::npos);
 }
 
+TEST(ConversionReport, SaysWhatRoundingChanged) {
+  Conversion conversion = some_conversion();
+  conversion.weights.resize(3);
+  for (ConvertedWeight& each : conversion.weights) {
+    each.values = "i4:64";
+  }
+  const auto rounded = [&](size_t i, double squared_error, double pruned_squares, int64_t lost) {
+    conversion.weights[i].rounded = {.error = {.squared_error = squared_error,
+                                               .squared_weights = 100.0,
+                                               .nonzeros = 256,
+                                               .lost = lost,
+                                               .groups = 32},
+                                     .pruned_squares = pruned_squares};
+  };
+  rounded(0, 1.0, 20.0, 3);
+  rounded(2, 3.0, 20.0, 4);
+  conversion.weights[1].values = "i8";
+  rounded(1, 0.25, 0.0, 0);
+  const auto report = [&](Detail detail) {
+    return csv_of([&](ReportWriter& writer) { report_conversion(conversion, detail, writer); });
+  };
+  const std::string text = report(Detail::weights);
+  EXPECT_NE(text.find("# table: values\n"
+                      "layers,count,prune,values,stored_mib,bits_per_weight,error_percent,"
+                      "added_percent,rounded_to_zero,lost_groups,clipped_groups\n"
+                      "self_attn.q_proj,2,magnitude,i4:64,2,4096,14.142135623730951,10,7,0,0\n"
+                      "mlp.up_proj,1,magnitude,i8,2,8192,5,,0,0,0\n"),
+            std::string::npos)
+      << text;
+  EXPECT_NE(text.find("# table: values of weights\n"
+                      "module,values,error_percent,rounded_to_zero\n"
+                      "model.layers.0.self_attn.q_proj,i4:64,10,3\n"),
+            std::string::npos)
+      << text;
+  EXPECT_EQ(report(Detail::groups).find("values of weights"), std::string::npos);
+  EXPECT_EQ(conversion_warnings(conversion), std::vector<std::string>());
+  conversion.weights[0].rounded->error.lost_groups = 2;
+  conversion.weights[2].rounded->error.clipped_groups = 1;
+  EXPECT_EQ(
+      conversion_warnings(conversion),
+      std::vector<std::string>{
+          "the weights of 3 of 96 groups that share a scale are too small or too large for the "
+          "scales of narrow values (of i4 f16, from 6e-8 to 65504): 2 became zero, 1 are clipped"});
+}
+
 // As a model without linear layers, which cannot be, would have it: no division by 0.
 TEST(ConversionReport, OfNothing) {
   const std::string text =

@@ -66,6 +66,15 @@ TEST(ModelCard, OfASparseModel) {
   EXPECT_FALSE(has(card, "base_model"));
 }
 
+TEST(ModelCard, OfNarrowValues) {
+  const TempDir directory;
+  const fs::path output = directory.path() / "narrow";
+  convert_with_card(llama3(), output, SparsityPlan::uniform({}, "tca_bme", "i4"));
+  const std::string card = contents(output / "README.md");
+  EXPECT_TRUE(has(card, "Values of the format tca_bme are rounded to i4:128.\n")) << card;
+  EXPECT_TRUE(has(card, "| rounded layers | ")) << card;
+}
+
 TEST(ModelCard, OfADenseModel) {
   const TempDir directory;
   const std::string card = card_of(directory.path() / "dense", "none", 0, "dense");

@@ -1,0 +1,364 @@
+// Conversions that round weights to narrow values: what is stored, what is said of it, and what the
+// engine makes of it.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "engine/conversion/encode_planned.h"
+#include "sparse/narrow_encoding.h"
+#include "sparse/quantize/quantize.h"
+#include "tests/engine/conversion/converted_model.h"
+#include "tests/testing/guarded_tensor.h"
+#include "tests/testing/paths.h"
+#include "tests/testing/reference.h"
+#include "tests/testing/temp_dir.h"
+#include "tests/testing/tensor_values.h"
+#include "tests/testing/throws_error.h"
+#include "tests/tools/synthetic_model.h"
+
+namespace sparsellm {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::contents;
+using testing::convert;
+using testing::GuardedTensor;
+using testing::Model;
+using testing::set_values;
+using testing::TempDir;
+using testing::throws_error;
+using testing::values_of;
+using testing::verified;
+
+constexpr const char* kValues[] = {"i8", "f8", "i4", "i4:32", "i4:64"};
+
+fs::path fable() { return testing::data("models/fable-llama-relu-8m"); }
+
+SparsityPlan plan_of(double sparsity, const std::string& format, const std::string& values) {
+  PruneSettings settings;
+  if (sparsity > 0.0) {
+    settings = {.method = parse_prune_method("magnitude"), .sparsity = sparsity};
+  }
+  return SparsityPlan::uniform(settings, format, values);
+}
+
+QuantizedMatrix rounded(const Tensor& w, std::string_view values) {
+  ThreadPool threads(2);
+  const std::string_view type = values.substr(0, 2);
+  const int64_t group =
+      values.size() > 2 ? std::stoi(std::string(values.substr(3))) : kDefaultValueGroup;
+  return quantize(w, parse_value_type(type), group, threads);
+}
+
+// "i4" is stored as what it stands for.
+std::string stored_as(std::string_view values) {
+  return values == "i4" ? "i4:128" : std::string(values);
+}
+
+// The model in `output` has the weights of `pruned`, rounded.
+void expect_rounded(const Model& pruned, const Model& output, const Conversion& conversion,
+                    std::string_view values) {
+  ThreadPool threads(2);
+  ASSERT_EQ(conversion.weights.size(), pruned.layers.size());
+  for (size_t i = 0; i < pruned.layers.size(); ++i) {
+    const LinearLayer& layer = pruned.layers[i];
+    SCOPED_TRACE(layer.module);
+    const OwnedTensor before = pruned.dense(layer);
+    const QuantizedMatrix q = rounded(before.view, values);
+    const OwnedTensor expected = dequantize(q, before.view.dtype(), threads);
+    const EncodedWeight stored = output.store.encoded(layer.module + ".weight", threads);
+    EXPECT_EQ(stored.format, "tca_bme");
+    EXPECT_EQ(stored.version, 3);
+    EXPECT_EQ(type_of_values(stored), stored_as(values));
+    EXPECT_EQ(values_of(output.dense(layer).view), values_of(expected.view));
+
+    const ConvertedWeight& weight = conversion.weights[i];
+    EXPECT_EQ(weight.values, stored_as(values));
+    EXPECT_EQ(weight.bytes, stored.bytes());
+    EXPECT_EQ(weight.nonzeros, stored.nonzeros);
+    ASSERT_TRUE(weight.rounded.has_value());
+    const QuantizationError error = quantization_error(before.view, q, threads);
+    EXPECT_EQ(weight.rounded->error.squared_error, error.squared_error);
+    EXPECT_EQ(weight.rounded->error.lost, error.lost);
+    EXPECT_EQ(error.nonzeros - error.lost, stored.nonzeros);
+  }
+}
+
+class ConvertValues : public ::testing::TestWithParam<fs::path> {
+ protected:
+  fs::path out(const std::string& name) const { return directory_.path() / name; }
+  const fs::path& input() const { return GetParam(); }
+
+ private:
+  TempDir directory_;
+};
+std::vector<fs::path> inputs() {
+  std::vector<fs::path> paths = testing::tiny_checkpoints();
+  paths.push_back(fable());
+  return paths;
+}
+std::string test_name(const ::testing::TestParamInfo<fs::path>& checkpoint) {
+  std::string name = checkpoint.param.filename().string();
+  std::replace(name.begin(), name.end(), '-', '_');
+  return name;
+}
+INSTANTIATE_TEST_SUITE_P(Checkpoints, ConvertValues, ::testing::ValuesIn(inputs()), test_name);
+
+TEST_P(ConvertValues, AreThoseOfThePrunedWeightsAndLoad) {
+  const Model before(input());
+  if (before.stored(before.layers.front()).dtype == DType::f32) {
+    EXPECT_TRUE(
+        throws_error([&] { convert(input(), out("x"), plan_of(0.5, "tca_bme", "i8")); },
+                     "cannot be stored as tca_bme: tca_bme holds f16 and bf16 values, not f32"));
+    EXPECT_FALSE(fs::exists(out("x")));
+    convert(input(), out("f16"), plan_of(0, "dense", {}),
+            [](ConvertOptions& options) { options.dtype = DType::f16; });
+  }
+  const fs::path from = fs::exists(out("f16")) ? out("f16") : input();
+  convert(from, out("pruned"), plan_of(0.5, "dense", {}));
+  const Model pruned(out("pruned"));
+  for (const std::string values : kValues) {
+    SCOPED_TRACE(values);
+    const Conversion conversion =
+        convert(from, out(values), plan_of(0.5, "tca_bme", values), verified);
+    const Model model(out(values));
+    expect_rounded(pruned, model, conversion, values);
+    testing::expect_same_others(pruned, model);
+    EXPECT_EQ(conversion.narrow_values(), std::set<std::string>{stored_as(values)});
+    if (values == "i4:32" || (input() == fable() && values != "i8")) {
+      continue;  // two of them are enough to see that they load
+    }
+    // As a dense model with the same values has it.
+    convert(out(values), out("dense"), plan_of(0, "dense", {}),
+            [](ConvertOptions& options) { options.replace = true; });
+    Engine narrow = testing::load(out(values), {}, false);
+    Engine dense = testing::load(out("dense"), {}, false);
+    EXPECT_EQ(testing::greedy(narrow), testing::greedy(dense));
+  }
+}
+
+// A load that rounds is a conversion and a load.
+TEST_P(ConvertValues, OfALoadAreThoseOfAConversion) {
+  if (input() == fable()) {
+    GTEST_SKIP() << "the small models are enough";
+  }
+  const Model before(input());
+  if (before.stored(before.layers.front()).dtype == DType::f32) {
+    GTEST_SKIP() << "tca_bme does not hold f32";
+  }
+  for (const std::string values : {"i8", "i4:64"}) {
+    SCOPED_TRACE(values);
+    convert(input(), out(values), plan_of(0, "tca_bme", values));
+    Engine converted = testing::load(out(values), {}, false);
+    EngineOptions options;
+    options.context_size = testing::kContext;
+    options.weight_format = "tca_bme";
+    options.records = values;
+    options.with_tokenizer = false;
+    Engine loaded = Engine::load(input(), options);
+    EXPECT_EQ(testing::greedy(loaded), testing::greedy(converted));
+  }
+}
+
+// Narrow values save bytes whatever the zeros; no other format holds them.
+TEST(ConvertValuesSmallest, IsTcaBme) {
+  const TempDir directory;
+  const fs::path input = directory.path() / "in";
+  testing::write_synthetic_model(input, {.hidden = 256, .intermediate = 384, .blocks = 1});
+  for (const double sparsity : {0.0, 0.5, 0.98}) {
+    for (const std::string values : {"i8", "i4"}) {
+      const Conversion conversion =
+          convert(input, directory.path() / "out", plan_of(sparsity, "smallest", values),
+                  [](ConvertOptions& options) { options.replace = true; });
+      for (const ConvertedWeight& weight : conversion.weights) {
+        EXPECT_EQ(weight.format, "tca_bme");
+        EXPECT_EQ(weight.values, stored_as(values));
+        EXPECT_LT(weight.bytes, weight.dense_bytes);
+      }
+    }
+  }
+}
+
+// What the rules leave dense has its values; what they give to a format that does not hold narrow
+// ones is in that which does.
+TEST(ConvertValuesAuto, GoesByTheRules) {
+  const TempDir directory;
+  const fs::path input = directory.path() / "in";
+  testing::write_synthetic_model(input, {.hidden = 256, .intermediate = 384, .blocks = 1});
+  const std::string rules = directory.write("rules.json", R"({"gpu": "a test", "rules": [
+      {"density": [0, 0.3], "format": "tiled_csl"}, {"density": [0.3, 0.6], "format": "tca_bme"}]})");
+  for (const auto& [sparsity, format] :
+       {std::tuple{0.1, "dense"}, {0.5, "tca_bme"}, {0.8, "tca_bme"}}) {
+    const Conversion conversion =
+        convert(input, directory.path() / "out", plan_of(sparsity, "auto", "i8"),
+                [&](ConvertOptions& options) {
+                  options.replace = true;
+                  options.rules = FormatRules::read(rules);
+                });
+    for (const ConvertedWeight& weight : conversion.weights) {
+      EXPECT_EQ(weight.format, format) << sparsity;
+      EXPECT_EQ(weight.values, weight.format == "dense" ? "f16" : "i8");
+      EXPECT_EQ(weight.rounded.has_value(), weight.format != "dense");
+      EXPECT_EQ(weight.why_dense.empty(), weight.format != "dense");
+    }
+  }
+  // Without --values nothing is rounded.
+  const Conversion conversion = convert(input, directory.path() / "out", plan_of(0.5, "auto", {}),
+                                        [](ConvertOptions& options) { options.replace = true; });
+  EXPECT_TRUE(conversion.narrow_values().empty());
+}
+
+TEST(ConvertValuesPlan, EachRuleHasItsOwn) {
+  const TempDir directory;
+  const std::string file = directory.write("plan.json", R"({
+    "rules": [{"tensors": "*.mlp.*", "prune": "magnitude", "sparsity": 0.6, "format": "tca_bme",
+               "values": "i4:64"},
+              {"tensors": "*.o_proj", "prune": "none", "format": "tca_bme"}],
+    "default": {"prune": "none", "format": "smallest", "values": "f8"}})");
+  const fs::path output = directory.path() / "out";
+  const Conversion conversion = convert(fable(), output, SparsityPlan::read(file), verified);
+  for (const ConvertedWeight& weight : conversion.weights) {
+    const std::string& module = weight.layer.module;
+    EXPECT_EQ(weight.values, module.find("mlp") != std::string::npos      ? "i4:64"
+                             : module.find("o_proj") != std::string::npos ? "f16"
+                                                                          : "f8");
+    // Of what was not pruned here there is nothing to compare with.
+    EXPECT_EQ(weight.rounded && weight.rounded->pruned_squares > 0.0,
+              module.find("mlp") != std::string::npos);
+  }
+  EXPECT_EQ(conversion.narrow_values(), (std::set<std::string>{"f8", "i4:64"}));
+  Engine engine = testing::load(output, {}, false);
+  EXPECT_EQ(testing::greedy(engine).size(), testing::greedy(engine).size());
+}
+
+// The sum of squares that pruning took away.
+TEST(ConvertValuesReport, ComparesWithPruning) {
+  const TempDir directory;
+  convert(fable(), directory.path() / "pruned", plan_of(0.6, "dense", {}));
+  const Conversion conversion =
+      convert(fable(), directory.path() / "out", plan_of(0.6, "tca_bme", "i4"));
+  const Model before(fable());
+  const Model pruned(directory.path() / "pruned");
+  for (size_t i = 0; i < before.layers.size(); ++i) {
+    const std::vector<double> all = values_of(before.dense(before.layers[i]).view);
+    const std::vector<double> left = values_of(pruned.dense(before.layers[i]).view);
+    double removed = 0.0;
+    for (size_t k = 0; k < all.size(); ++k) {
+      removed += left[k] == 0.0 ? all[k] * all[k] : 0.0;
+    }
+    EXPECT_GT(removed, 0.0);
+    EXPECT_NEAR(conversion.weights[i].rounded->pruned_squares, removed, 1e-9 * removed);
+  }
+}
+
+TEST(ConvertValuesInspection, IsThatOfTheConversion) {
+  const TempDir directory;
+  const fs::path input = directory.path() / "in";
+  testing::write_synthetic_model(input, {.hidden = 256, .intermediate = 384, .blocks = 1});
+  for (const std::string format : {"tca_bme", "smallest", "auto"}) {
+    SCOPED_TRACE(format);
+    const SparsityPlan narrow = plan_of(0.6, format, "i4");
+    const Conversion conversion = convert(input, directory.path() / "out", narrow,
+                                          [](ConvertOptions& options) { options.replace = true; });
+    const std::vector<Inspection> inspections =
+        inspect_model({.input = input, .output = {}, .plan = narrow, .threads = 2});
+    const std::vector<Inspection> without = inspect_model(
+        {.input = input, .output = {}, .plan = plan_of(0.6, format, {}), .threads = 2});
+    EXPECT_EQ(inspections.front().conversion.bytes(), conversion.bytes());
+    EXPECT_EQ(inspections.front().conversion.narrow_values(), std::set<std::string>{"i4:128"});
+    EXPECT_LT(conversion.bytes(), without.front().conversion.bytes());
+    for (size_t i = 1; i < inspections.size(); ++i) {
+      EXPECT_EQ(inspections[i].conversion.bytes(), without[i].conversion.bytes());
+      EXPECT_TRUE(inspections[i].conversion.narrow_values().empty());
+    }
+  }
+}
+
+TEST(ConvertValuesConfig, NamesTheTypesUntilThereAreNone) {
+  const TempDir directory;
+  const fs::path input = testing::data("tiny/llama3");
+  const auto config = [](const fs::path& model) {
+    return nlohmann::json::parse(contents(model / "config.json"));
+  };
+  const fs::path narrow = directory.path() / "narrow";
+  convert(input, narrow, plan_of(0.6, "tca_bme", "i4:32"));
+  EXPECT_EQ(config(narrow)["quantization_config"]["values"], nlohmann::json({"i4:32"}));
+  const fs::path wide = directory.path() / "wide";
+  convert(narrow, wide, plan_of(0, "tca_bme", {}));
+  EXPECT_FALSE(config(wide)["quantization_config"].contains("values"));
+  testing::expect_same_weights(Model(narrow), Model(wide));
+
+  nlohmann::json other = config(narrow);
+  other["quantization_config"]["values"] = {"i2"};
+  std::ofstream(narrow / "config.json") << other;
+  EXPECT_TRUE(throws_error([&] { read_model_config(narrow); }, "quantization_config.values[0]"));
+}
+
+TEST(ConvertValuesErrors, AreOfATensor) {
+  const TempDir directory;
+  const fs::path input = directory.path() / "in";
+  testing::write_synthetic_model(input, {.hidden = 64, .intermediate = 128, .blocks = 1});
+  // The last bytes of the file are the last tensor's.
+  {
+    std::fstream file(input / "model.safetensors", std::ios::in | std::ios::out | std::ios::binary);
+    const Model model(input);
+    const StoredTensor& up = *model.checkpoint.find("model.layers.0.mlp.up_proj.weight");
+    file.seekp(up.bytes.data() - model.checkpoint.file_of(up.bytes).bytes().data());
+    file.write("\x00\x7e", 2);  // NaN
+  }
+  for (const std::string format : {"tca_bme", "smallest"}) {
+    EXPECT_TRUE(
+        throws_error([&] { convert(input, directory.path() / "out", plan_of(0, format, "i8")); },
+                     "mlp.up_proj.weight"));
+    EXPECT_FALSE(fs::exists(directory.path() / "out"));
+  }
+  for (const char* format : {"dense", "tiled_csl"}) {
+    EXPECT_TRUE(throws_error([&] { plan_of(0, format, "i8"); }, "cannot be chosen"));
+  }
+}
+
+// What is compared is what was stored.
+TEST(RequireDecodes, FindsEveryCodeAndScale) {
+  ThreadPool threads(2);
+  const GuardedTensor w(DType::f16, {300, 200});
+  std::vector<double> values;
+  for (int i = 0; i < 300 * 200; ++i) {
+    values.push_back(i % 3 == 0 ? 0.0 : ((i * 37) % 101 - 50) / 64.0);
+  }
+  set_values(w.view(), values);
+  for (const char* type : kValues) {
+    const auto encoding = [&] {
+      return encode_planned(w.view(), {.prune = {}, .format = "tca_bme", .layout = type},
+                            {.rules = FormatRules::built_in(), .joined = {}}, threads);
+    };
+    PlannedEncoding right = encoding();
+    ASSERT_TRUE(right.encoded && right.rounded);
+    EXPECT_NO_THROW(require_decodes(right, w.view(), "w", threads));
+    const auto expect_found = [&](const std::function<void(QuantizedMatrix&)>& change) {
+      PlannedEncoding wrong = encoding();
+      change(*wrong.rounded);
+      EXPECT_TRUE(throws_error([&] { require_decodes(wrong, w.view(), "w", threads); },
+                               "does not decode to the same values"));
+    };
+    expect_found([](QuantizedMatrix& q) { q.codes.back() ^= 1; });
+    expect_found([](QuantizedMatrix& q) { q.codes[1] = static_cast<int8_t>(q.codes[1] ^ 3); });
+    expect_found([](QuantizedMatrix& q) { q.scales.back() *= 2.0f; });
+    // As it was encoded without rounding.
+    right.rounded.reset();
+    EXPECT_TRUE(throws_error([&] { require_decodes(right, w.view(), "w", threads); },
+                             "does not decode to the same values"));
+  }
+}
+
+}  // namespace
+}  // namespace sparsellm

@@ -89,7 +89,7 @@ constexpr std::array kForeign{
     Foreign{"pretrained", "--model"},
     Foreign{"checkpoint", "--model"},
     Foreign{"tokenizer", "", "the tokenizer's files are those of the model directory"},
-    Foreign{"quantization", "", "weights are dense or sparse, not quantized"},
+    Foreign{"quantization", "--values", "for --weight-format tca_bme; what is stored is seen by the model"},
     Foreign{"cnv", "", kTerminal},
     Foreign{"conversation", "", kTerminal},
     Foreign{"i", "", kTerminal},

@@ -24,7 +24,7 @@ constexpr std::array<std::string_view, 5> kGroupFormats{"dense", "float-quantize
 constexpr std::array<std::string_view, 3> kSparseFormats{"dense", "sparse-bitmask",
                                                          "sparse-24-bitmask"};
 
-// Absent or without keys. Throws Error for what is no object.
+// Absent, or an object without keys. Throws Error for any other value.
 bool has_no_keys(const JsonValue& value) { return !value.present() || value.keys().empty(); }
 
 void require_one_of(const JsonValue& value, std::span<const std::string_view> supported) {

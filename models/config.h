@@ -81,10 +81,10 @@ struct ModelConfig {
   // families; empty if there are none.
   std::string warning;
 
-  // compressed-tensors has quantised weights, activations or the KV cache: there may be scales of
-  // what the engine does not quantise.
+  // compressed-tensors has quantised weights, activations or the KV cache: there may be scales that
+  // the engine does not use.
   bool is_quantized = false;
-  // The same of that it does not.
+  // A line for the user if activations or the KV cache were; else empty.
   std::string quantization_warning;
 };
 

@@ -31,9 +31,9 @@ class QuantizedWeight {
  public:
   // Nothing if the checkpoint does not have the weight in this form. A leading "model." or
   // "model.decoder." of the name may be missing in the checkpoint. Throws Error with the directory
-  // and the tensor's name if one is missing or of the wrong type or shape, if the weight is there
-  // in another form, too, and for tensors of what is not supported: zero points, an order of
-  // groups, second scales.
+  // and the tensor's name if one is missing or of the wrong type or shape, if the weight is also
+  // stored in another form, and for tensors of zero points, an order of groups or second scales,
+  // which are not supported.
   static std::optional<QuantizedWeight> find(const Checkpoint& checkpoint,
                                              std::string_view weight_name);
 

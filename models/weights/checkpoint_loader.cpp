@@ -314,7 +314,7 @@ std::unique_ptr<WeightMatrix> CheckpointLoader::load_encoded(const Wanted& wante
   }
   std::unique_ptr<WeightMatrix> weight = format.load(parts, context());
   if (device().is_cuda() && in_memory) {
-    uploads().flush(held);  // of what is encoded here, one weight at a time is in memory
+    uploads().flush(held);  // only one of the weights encoded here is in memory
   }
   if (!device().is_cuda() || in_memory) {
     encoded_.resize(others);

@@ -9,7 +9,7 @@
 namespace sparsellm {
 namespace {
 
-// What is read for some of so many columns.
+// The columns to read for these: all that share a scale with one of them.
 Range with_whole_scales(const ScaleGroups& scales, Range columns, int64_t all) {
   if (scales.whole_rows) {
     return {.begin = 0, .count = all};

@@ -31,10 +31,10 @@ class WeightStore {
 
   enum class Form : uint8_t { plain, encoded, bitmask, quantized };
   struct Stored {
-    std::string name;  // in the checkpoint; as it was asked for where that is no tensor's
+    std::string name;  // of the tensor; the requested one if no tensor has it
     Form form = Form::plain;
-    // Of an encoded one. In which others are loaded: "dense", and what is quantised, which keeps
-    // its codes and scales, "tca_bme".
+    // Of an encoded weight its own. Of others the one they are loaded in: "tca_bme" if quantised,
+    // which keeps codes and scales, else "dense".
     std::string format;
     // f32, f16 or bf16. Codes say nothing of it: they are bf16 in a checkpoint with a bf16 tensor,
     // else f16.

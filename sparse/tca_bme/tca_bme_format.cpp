@@ -6,7 +6,7 @@
 #include "sparse/count_nonzeros.h"
 #include "sparse/cpu/cpu_weight.h"
 #include "sparse/join_parts.h"
-#include "sparse/quantize/quantize.h"
+#include "sparse/narrow_encoding.h"
 #include "sparse/tca_bme/cuda/record_weight_cuda.h"
 #include "sparse/tca_bme/cuda/record_workspace.h"
 #include "sparse/tca_bme/format/record_parts.h"
@@ -166,12 +166,11 @@ class TcaBmeFormat : public WeightFormat {
  private:
   EncodedWeight encode_on_host(const Tensor& w, const LayoutOptions& options,
                                ThreadPool& threads) const override {
+    if (tca_bme::quantized_choice(options.layout)) {
+      return encode_narrow(w, options.layout, threads).encoded;
+    }
     const std::string reason = why_not(w);
     require(reason.empty(), "{}", reason);
-    if (const auto choice = tca_bme::quantized_choice(options.layout)) {
-      return tca_bme::encode_quantized(quantize(w, choice->type, choice->group, threads), w.dtype(),
-                                       threads);
-    }
     return options.layout.empty()
                ? tca_bme::encode_records(w, options.goal, threads)
                : tca_bme::encode_records(w, tca_bme::records_for(options.layout), threads);

@@ -114,9 +114,8 @@ CLI::Option* add_records_arg(CLI::App& app, std::string& records) {
   app.add_option(
          "--values", records,
          "Round the values of weights that become tca_bme: to i8 (8 bits, a scale a row), f8 "
-         "(e4m3, "
-         "likewise) or i4 (4 bits, a scale for each 128 columns of a row; i4:32, i4:64: for fewer) "
-         "[16 bits, not rounded]")
+         "(e4m3, likewise) or i4 (4 bits, a scale for each 128 columns of a row; i4:32, i4:64: for "
+         "fewer) [16 bits, not rounded]")
       ->type_name("TYPE")
       ->check(CLI::IsMember({"i8", "f8", "i4", "i4:32", "i4:64", "i4:128"}))
       ->excludes(goal);
@@ -125,9 +124,8 @@ CLI::Option* add_records_arg(CLI::App& app, std::string& records) {
 
 void check_records_arg(const std::string& records, std::string_view flag, std::string_view format) {
   if (!records.empty() && !may_be_records(format)) {
-    const bool goal = records == "speed" || records == "size";
-    throw UsageError(
-        fmt::format("{} is not for {} {}", goal ? "--records" : "--values", flag, format));
+    const std::string_view given = has_narrow_values(records) ? "--values" : "--records";
+    throw UsageError(fmt::format("{} is not for {} {}", given, flag, format));
   }
 }
 

@@ -306,18 +306,16 @@ std::unique_ptr<WeightMatrix> load_quantized_cuda(const QuantizedUploads& parts,
   const QuantizedLayout layout = parts.front()->checker().layout();
   const int64_t columns = parts.front()->columns();
   std::vector<float> scales;
+  int64_t rows = 0;
   int64_t nonzeros = 0;
   for (const auto& part : parts) {
+    rows += part->rows();
     nonzeros += part->stated_nonzeros();
     const std::span<const float> all = part->checker().scales();
     if (!all.empty()) {
       const auto first = all.begin() + part->row_range().begin;
       scales.insert(scales.end(), first, first + part->rows());
     }
-  }
-  int64_t rows = 0;
-  for (const auto& part : parts) {
-    rows += part->rows();
   }
   const std::vector<uint32_t> starts = joined_starts(parts);
   DeviceQuantized made{

@@ -406,22 +406,25 @@ std::optional<Engine> load_largest(const std::vector<int64_t>& batches, const Lo
   return engine;
 }
 
-void require_kv_pages(const Engine& engine, const ThroughputOptions& options, int64_t batch) {
-  const int64_t pages =
-      checked_mul(batch, pages_for(options.prompt + options.output), "pages of the KV cache");
-  if (pages > engine.total_pages()) {
-    throw OutOfMemory(fmt::format(
-        "out of memory: {} requests of {} tokens need {} pages of KV cache, but there are {}",
-        batch, options.prompt + options.output, pages, engine.total_pages()));
-  }
+// Why the KV cache does not hold a batch of such requests; empty if it does.
+std::string why_no_kv_pages(const Engine& engine, const ThroughputOptions& options, int64_t batch,
+                            int64_t output) {
+  const int64_t tokens = options.prompt + output;
+  const int64_t pages = checked_mul(batch, pages_for(tokens), "pages of the KV cache");
+  return pages <= engine.total_pages()
+             ? ""
+             : fmt::format(
+                   "out of memory: {} requests of {} tokens need {} pages of KV cache, but there "
+                   "are {}",
+                   batch, tokens, pages, engine.total_pages());
 }
 
-// The repeats for each output.
+// The repeats for each of the outputs.
 std::vector<std::vector<Run>> measure(Engine& engine, const ThroughputOptions& options,
-                                      int64_t batch, StepCounter& counter) {
-  require_kv_pages(engine, options, batch);
-  run_batch(engine, options, batch, {warm_up_tokens(options, batch)}, counter);
-  const std::vector<int64_t> outputs = outputs_of(options);
+                                      int64_t batch, const std::vector<int64_t>& outputs,
+                                      StepCounter& counter) {
+  run_batch(engine, options, batch, {std::min(warm_up_tokens(options, batch), outputs.back())},
+            counter);
   std::vector<std::vector<Run>> runs(outputs.size());
   for (int64_t i = 0; i < options.repeats; ++i) {
     std::vector<Run> of_outputs = run_batch(engine, options, batch, outputs, counter);
@@ -462,17 +465,28 @@ void bench_throughput(const ThroughputOptions& options, const LoadEngine& load,
   report.begin_table("throughput", throughput_columns(options.device));
   for (size_t i = 0; i < options.batches.size(); ++i) {
     const int64_t batch = options.batches[i];
-    std::optional<std::string> why;
-    if (const auto known = too_large.find(batch); known != too_large.end()) {
-      why = known->second;
-    } else {
-      why = out_of_memory_in([&] {
+    std::map<int64_t, std::string> why;  // of outputs that are not measured
+    std::vector<int64_t> fitting;
+    const auto known = too_large.find(batch);
+    for (const int64_t output : outputs) {
+      std::string reason = known != too_large.end()
+                               ? known->second
+                               : why_no_kv_pages(*engine, options, batch, output);
+      if (reason.empty()) {
+        fitting.push_back(output);
+      } else {
+        why[output] = std::move(reason);
+      }
+    }
+    if (!fitting.empty()) {
+      const auto out_of_memory = out_of_memory_in([&] {
         const std::vector<NeuronCounts> before = engine->neuron_counts();
-        const std::vector<std::vector<Run>> runs = measure(*engine, options, batch, counter);
+        const std::vector<std::vector<Run>> runs =
+            measure(*engine, options, batch, fitting, counter);
         for (size_t k = 0; k < runs.size(); ++k) {
-          report.add_row(throughput_row(*engine, options, batch, outputs[k], runs[k]));
+          report.add_row(throughput_row(*engine, options, batch, fitting[k], runs[k]));
           if (options.breakdown) {
-            const std::vector<Row> rows = breakdown_rows(options, batch, outputs[k], runs[k]);
+            const std::vector<Row> rows = breakdown_rows(options, batch, fitting[k], runs[k]);
             breakdown.insert(breakdown.end(), rows.begin(), rows.end());
           }
         }
@@ -480,9 +494,12 @@ void bench_throughput(const ThroughputOptions& options, const LoadEngine& load,
           neurons.push_back(neuron_row(batch, before, engine->neuron_counts()));
         }
       });
+      for (const int64_t output : out_of_memory ? fitting : std::vector<int64_t>()) {
+        why[output] = *out_of_memory;
+      }
     }
-    for (const int64_t output : why ? outputs : std::vector<int64_t>()) {
-      report.add_row(row_without_figures(options, batch, output, *why));
+    for (const auto& [output, reason] : why) {
+      report.add_row(row_without_figures(options, batch, output, reason));
     }
     counter.end_batches(static_cast<int64_t>(i) + 1);
   }

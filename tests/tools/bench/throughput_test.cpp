@@ -383,6 +383,31 @@ TEST(BenchThroughput, KvCacheThatIsTooSmall) {
             "out of memory: 3 requests of 11 tokens need 3 pages of KV cache, but there are 2");
 }
 
+// Outputs for which there is room are measured where longer ones do not fit.
+TEST(BenchThroughput, KvCacheThatIsTooSmallForTheLongestOutput) {
+  ThroughputOptions options = small({1, 3});
+  options.shorter_outputs = {2, 11};
+  options.output = 12;
+  Report report;
+  bench_throughput(
+      options,
+      [&](int64_t most) {
+        EngineOptions of_engine = engine_options(most);
+        of_engine.kv_tokens = 3 * 16;
+        return Engine::load(model(), of_engine);
+      },
+      report.writer());
+  const json rows = report.table("throughput");
+  ASSERT_EQ(rows.size(), 6u);
+  for (size_t i = 0; i < 5; ++i) {
+    EXPECT_GT(rows[i].at("tokens_per_gpu_second"), 0.0) << i;
+    EXPECT_EQ(rows[i].at("output"), std::vector<int>({2, 11, 12, 2, 11})[i]);
+  }
+  EXPECT_EQ(rows[5].at("output"), 12);
+  EXPECT_EQ(rows[5].at("note"),
+            "out of memory: 3 requests of 17 tokens need 6 pages of KV cache, but there are 3");
+}
+
 // The first step of a batch fails, and the next batch runs in the same engine.
 TEST(BenchThroughput, MemoryThatRunsOutInAStep) {
   ThroughputOptions options = small({2, 1});

@@ -1,7 +1,8 @@
 """Reads the results of suites: DIR/results.jsonl, a line for each cell that was measured.
 
-`sparsellm-bench suite --results DIR` writes it. Results of different GPUs, of different memory that
-a GPU was said to have, and of different commits are never seen together.
+`sparsellm-bench suite --results DIR` writes it. Results of different GPUs and of different memory
+that a GPU was said to have are never seen together; those of different commits only where cells
+were left out because the other commit had measured them (--resume-from).
 """
 
 import dataclasses
@@ -183,7 +184,7 @@ def other_formats(suite, names):
 
 
 class View:
-    """What was measured of one suite with one kind of GPU and one commit."""
+    """What was measured of one suite with one kind of GPU: the last result of each cell."""
 
     def __init__(self, suite, results, reasons):
         self.suite = suite
@@ -248,8 +249,12 @@ class View:
         return self._some.memory
 
     @property
-    def commit(self):
-        return self._some.commit
+    def commits(self):
+        """(commit, its number of results), the newest first."""
+        numbers = {self._some.commit: 0}
+        for result in reversed(self.results):
+            numbers[result.commit] = numbers.get(result.commit, 0) + 1
+        return list(numbers.items())
 
     @property
     def title(self):
@@ -258,8 +263,25 @@ class View:
         return name + (f" as if of {self.memory}" if self.memory else "")
 
 
+def resumed_from(name, by_commit):
+    """The commits that results of this one were resumed from, and those that these were; the one
+    that was measured first is the first. Each has the results of `by_commit`."""
+    found, left = [], [name]
+    while left:
+        name = left.pop(0)
+        if name in found:
+            continue
+        found.insert(0, name)
+        for _, _, result in by_commit[name]:
+            command = result.environment.get("command")
+            for other in re.findall(r"--resume-from[ =](\w+)", str(command)):
+                left += [known for known in by_commit if known.startswith(other)]
+    return found
+
+
 def views(suite, results, reasons=None, commit=None):
-    """One for each kind of GPU and memory: of the newest commit, or of the one that is named."""
+    """One for each kind of GPU and memory: of the newest commit, or of the one that is named, and
+    of those that it was resumed from."""
     of_kind = {}
     for number, result in enumerate(results):
         if result.suite == suite.name:
@@ -276,8 +298,9 @@ def views(suite, results, reasons=None, commit=None):
             continue
         chosen = commit if commit in by_commit else max(names, key=newest)
         is_last_kind = (gpu, memory) == (results[last].gpu, results[last].memory)
-        view = View(suite, [result for _, _, result in by_commit[chosen]],
+        shown = resumed_from(chosen, by_commit)
+        view = View(suite, [result for name in shown for _, _, result in by_commit[name]],
                     reasons if reasons and is_last_kind else {})
-        view.older = [(name, len(of)) for name, of in by_commit.items() if name != chosen]
+        view.older = [(name, len(of)) for name, of in by_commit.items() if name not in shown]
         found.append(view)
     return found

@@ -1,6 +1,6 @@
 """Suites, figures and tables of papers, beside what the papers state of them.
 
-A table is of one kind of GPU and one commit. docs/bench.md describes suites and their results.
+A table is of one kind of GPU. docs/bench.md describes suites and their results.
 """
 
 import pathlib
@@ -45,9 +45,11 @@ def origin_line(view):
                      if len(known.keys() & {"gpu", "cpu"}) else "CPU")
     days = unique(sorted(result.date[:10] for result in view.results if result.date))
     days = days if len(days) < 3 else [f"{days[0]} to {days[-1]}"]
-    name = commit(SimpleNamespace(environment={"commit": view.commit}))
+    commits = [(commit(SimpleNamespace(environment={"commit": name})), count)
+               for name, count in view.commits]
+    names = [f"commit {commits[0][0]}", *(f"{count} of {name}" for name, count in commits[1:])]
     memory = [f"as if of {view.memory}"] if view.memory else []
-    return clean(", ".join(unique(texts) + memory + [f"commit {name}", *days]), 400) + "."
+    return clean(", ".join(unique(texts) + memory + names + days), 400) + "."
 
 
 def notes(view):

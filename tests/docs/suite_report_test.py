@@ -270,6 +270,30 @@ class SuiteReport(unittest.TestCase):
         self.assertEqual(row_of(text, "OPT-30B", "1", "dense")[:2], ["111", "112"])
         self.assertIn("no results", self.refused_after(lines, "--commit", "cccc"))
 
+    def test_a_commit_has_the_results_that_it_was_resumed_from(self):
+        first, second, third = cells_of("flash_llm_fig13")[:3]
+
+        def line(of, rate, resumed=None, **more):
+            text = line_of("flash_llm_fig13", of, engine_row(of, rate), **more)
+            if resumed is None:
+                return text
+            value = json.loads(text)
+            value["environment"]["command"] = f"sparsellm-bench suite --resume-from {resumed}"
+            return json.dumps(value)
+
+        lines = [line(first, 111, date="2026-11-27"), line(second, 112, date="2026-11-27"),
+                 line(second, 222, "aaaaaaa", commit="bbbbbbbbbbbb", date="2026-11-28"),
+                 line(first, 444, commit="dddddddddddd", date="2026-11-28"),
+                 line(third, 333, "bbbb", commit="cccccccccccc", date="2026-11-29")]
+        text = self.report(lines)
+        self.assertEqual(row_of(text, "OPT-30B", "1", "dense"), ["111", "222", "333",
+                                                                 "not measured"])
+        self.assertIn("commit ccccccc, 1 of bbbbbbb, 1 of aaaaaaa, 2026-11-27 to 2026-11-29", text)
+        self.assertIn("other commits, dddddddddddd (1)", text)
+        text = self.report(lines, "--commit", "bbbb")
+        self.assertEqual(row_of(text, "OPT-30B", "1", "dense")[:3],
+                         ["111", "222", "not measured"])
+
     def refused_after(self, lines, *arguments):
         (self.folder / "report.md").unlink()
         return self.refused(lines, *arguments)

@@ -23,6 +23,7 @@
 #include "sparse/tca_bme/quantized/quantized_parts.h"
 #include "tests/engine/check_reference.h"
 #include "tests/engine/conversion/converted_model.h"
+#include "tests/engine/conversion/quantized_checkpoint.h"
 #include "tests/models/expect_error.h"
 #include "tests/models/storage/write_quantized.h"
 #include "tests/testing/paths.h"
@@ -41,182 +42,14 @@ using testing::expect_message;
 using testing::load;
 using testing::Model;
 using testing::plan;
-using testing::QuantizedStorage;
-using testing::TempDir;
-using testing::TestTensor;
 using testing::verified;
-using Codes = QuantizedStorage::Codes;
-using Scales = QuantizedStorage::Scales;
+using Kind = testing::QuantizedKind;
+using Quantized = testing::QuantizedCheckpoint;
 using Form = WeightStore::Form;
-using Ignored = std::function<bool(const std::string& module)>;
 
 const std::vector<int32_t> kText{3, 7, 5, 11, 250, 31, 8, 8, 1, 99, 42, 17, 160, 2};
 
-bool nothing(const std::string&) { return false; }
-
-// A kind of checkpoint, as that library writes it.
-struct Kind {
-  std::string name;
-  std::string format;  // of config.json
-  ValueType type = ValueType::i8;
-  int64_t group = 0;
-  QuantizedStorage storage = {};
-  std::string prune = "none";
-  double sparsity = 0.0;
-};
-
-void PrintTo(const Kind& kind, std::ostream* to) { *to << kind.name; }
-
-const Kind kKinds[] = {
-    {"F8Rows", "float-quantized", ValueType::f8, 0, {.scale_dtype = "BF16"}},
-    {"F8Matrix", "float-quantized", ValueType::f8, 0, {.scales = Scales::matrix}},
-    {"F8Sparse24",
-     "float-quantized",
-     ValueType::f8,
-     0,
-     {.codes = Codes::bitmask_24, .scale_dtype = "BF16"},
-     "2:4"},
-    {"F8Bitmask",
-     "naive-quantized",
-     ValueType::f8,
-     0,
-     {.codes = Codes::bitmask, .scales = Scales::rows},
-     "magnitude",
-     0.7},
-    {"I8Rows", "int-quantized", ValueType::i8, 0, {.scale_dtype = "F16"}},
-    {"I8Matrix", "int-quantized", ValueType::i8, 0, {.scales = Scales::matrix}},
-    {"I8Sparse24", "int-quantized", ValueType::i8, 0, {.codes = Codes::bitmask_24}, "2:4"},
-    {"I8Bitmask",
-     "int-quantized",
-     ValueType::i8,
-     0,
-     {.codes = Codes::bitmask, .scale_dtype = "BF16"},
-     "magnitude",
-     0.6},
-    {"I4Groups32", "pack-quantized", ValueType::i4, 32, {.scale_dtype = "BF16"}},
-    {"I4Groups64", "pack-quantized", ValueType::i4, 64, {.scale_dtype = "F16"}},
-    {"I4Groups128", "pack-quantized", ValueType::i4, 128, {.scale_dtype = "F32"}, "2:4"},
-};
-
-nlohmann::json quantization_config(const Kind& kind) {
-  const bool is_packed = kind.type == ValueType::i4;
-  nlohmann::json weights = {{"num_bits", is_packed ? 4 : 8},
-                            {"type", kind.type == ValueType::f8 ? "float" : "int"},
-                            {"strategy", is_packed                               ? "group"
-                                         : kind.storage.scales == Scales::matrix ? "tensor"
-                                                                                 : "channel"},
-                            {"symmetric", true},
-                            {"dynamic", false}};
-  if (is_packed) {
-    weights["group_size"] = kind.group;
-  }
-  nlohmann::json config = {
-      {"quant_method", "compressed-tensors"},
-      {"format", kind.format},
-      {"ignore", {"lm_head"}},
-      {"quantization_status", "compressed"},
-      {"config_groups", {{"group_0", {{"targets", {"Linear"}}, {"weights", weights}}}}}};
-  if (kind.storage.codes != Codes::plain) {
-    config["sparsity_config"] = {
-        {"format", kind.storage.codes == Codes::bitmask ? "sparse-bitmask" : "sparse-24-bitmask"}};
-  }
-  return config;
-}
-
-float rounded_to(const std::string& dtype, float scale) {
-  return dtype == "F16"    ? to_float(to_half(scale))
-         : dtype == "BF16" ? to_float(to_bfloat16(scale))
-                           : scale;
-}
-
-std::string bytes_in(const Tensor& w) {
-  return {static_cast<const char*>(w.raw()), static_cast<size_t>(w.bytes())};
-}
-
-// A model of tests/data quantised, the same with the values of its codes, and these codes.
-class Quantized {
- public:
-  Quantized(const fs::path& base, const Kind& kind, const Ignored& ignored = nothing)
-      : base_(base) {
-    const Model model(base);
-    std::vector<TestTensor> plain;
-    for (const LinearLayer& layer : model.layers) {
-      OwnedTensor w = model.dense(layer);
-      const std::string name = layer.module + ".weight";
-      const std::string dtype(safetensors_name(w.view.dtype()));
-      const std::vector<int64_t> shape{layer.rows, layer.columns};
-      if (ignored(layer.module)) {
-        tensors.push_back({name, dtype, shape, bytes_in(w.view)});
-        plain.push_back(tensors.back());
-        continue;
-      }
-      const QuantizedMatrix& q = codes.emplace(name, quantized(w, kind)).first->second;
-      for (TestTensor& tensor : testing::quantized_tensors(layer.module, q, kind.storage)) {
-        tensors.push_back(std::move(tensor));
-      }
-      plain.push_back({name, dtype, shape, bytes_in(dequantize(q, w.view.dtype(), threads_).view)});
-    }
-    for (const std::string& name : model.other_tensors()) {
-      const StoredTensor& tensor = *model.checkpoint.find(name);
-      tensors.push_back(
-          {name, tensor.dtype, tensor.shape,
-           std::string(reinterpret_cast<const char*>(tensor.bytes.data()), tensor.bytes.size())});
-      plain.push_back(tensors.back());
-    }
-    config = nlohmann::json::parse(contents(base / "config.json"));
-    write("plain", plain, config);
-    config["quantization_config"] = quantization_config(kind);
-    write();
-  }
-
-  // Again, after a change of the tensors or of the config.
-  void write() const { write("quantized", tensors, config); }
-
-  fs::path path() const { return directory_.path() / "quantized"; }
-  fs::path plain() const { return directory_.path() / "plain"; }
-  fs::path output(const std::string& name) const { return directory_.path() / name; }
-
-  TestTensor& tensor(const std::string& name) {
-    const auto found = std::ranges::find(tensors, name, &TestTensor::name);
-    EXPECT_NE(found, tensors.end()) << name;
-    return *found;
-  }
-
-  std::vector<TestTensor> tensors;
-  nlohmann::json config;
-  std::map<std::string, QuantizedMatrix> codes;  // by the weights' names
-
- private:
-  QuantizedMatrix quantized(OwnedTensor& stored, const Kind& kind) {
-    const Tensor& from = stored.view;
-    OwnedTensor w = allocate_tensor({}, from.dtype(), {from.size(0), from.size(1)}, "a weight");
-    std::memcpy(w.view.raw(), from.raw(), static_cast<size_t>(from.bytes()));
-    prune(w.view, {.method = parse_prune_method(kind.prune), .sparsity = kind.sparsity}, threads_);
-    // One group is one of 128.
-    const bool has_groups =
-        kind.group > 0 && from.size(1) > kind.group && from.size(1) % kind.group == 0;
-    QuantizedMatrix q = quantize(w.view, kind.type, has_groups ? kind.group : 128, threads_);
-    for (float& scale : q.scales) {
-      scale = rounded_to(kind.storage.scale_dtype, scale);
-      scale = kind.storage.scales == Scales::matrix ? q.scales.front() : scale;
-    }
-    return q;
-  }
-
-  void write(const std::string& name, const std::vector<TestTensor>& which,
-             const nlohmann::json& with) const {
-    std::vector<TestTensor> sorted = which;  // by falling alignment: nothing needs padding
-    std::ranges::stable_sort(sorted, [](const auto& a, const auto& b) {
-      return *stored_item_bits(a.dtype) > *stored_item_bits(b.dtype);
-    });
-    directory_.write(fs::path(name) / "model.safetensors", testing::write_safetensors(sorted));
-    directory_.write(fs::path(name) / "config.json", with.dump());
-  }
-
-  fs::path base_;
-  TempDir directory_;
-  ThreadPool threads_{2};
-};
+const Kind& kind_at(size_t i) { return testing::quantized_kinds()[i]; }
 
 void expect_same_codes(const QuantizedMatrix& got, const QuantizedMatrix& expected) {
   EXPECT_EQ(got.type, expected.type);
@@ -304,12 +137,12 @@ TEST_P(ConvertQuantized, BecomesOtherFormats) {
   testing::expect_same_bytes(model.output("plain-csl"), model.output("csl"));
 }
 
-INSTANTIATE_TEST_SUITE_P(Kinds, ConvertQuantized, ::testing::ValuesIn(kKinds),
+INSTANTIATE_TEST_SUITE_P(Kinds, ConvertQuantized, ::testing::ValuesIn(testing::quantized_kinds()),
                          [](const auto& kind) { return kind.param.name; });
 
 // What pruning leaves has its codes.
 TEST(ConvertQuantizedModels, ArePrunedToo) {
-  for (const Kind& kind : {kKinds[0], kKinds[4], kKinds[8]}) {
+  for (const Kind& kind : {kind_at(0), kind_at(4), kind_at(8)}) {
     SCOPED_TRACE(kind.name);
     Quantized model(data("tiny/llama3"), kind);
     convert(model.path(), model.output("a"), plan("magnitude", 0.7, "tca_bme"), verified);
@@ -328,7 +161,7 @@ TEST(ConvertQuantizedModels, ArePrunedToo) {
 }
 
 TEST(ConvertQuantizedModels, AreConvertedToAnotherDTypeToo) {
-  const Quantized model(data("tiny/llama3"), kKinds[2]);
+  const Quantized model(data("tiny/llama3"), kind_at(2));
   convert(model.path(), model.output("f16"), plan("none", 0, "auto"), [](ConvertOptions& options) {
     options.dtype = DType::f16;
     options.verify = true;
@@ -337,7 +170,7 @@ TEST(ConvertQuantizedModels, AreConvertedToAnotherDTypeToo) {
 }
 
 TEST(ConvertQuantizedModels, AreInspected) {
-  const Quantized model(data("tiny/llama3"), kKinds[2]);
+  const Quantized model(data("tiny/llama3"), kind_at(2));
   const ConvertOptions options = options_for(model.path(), model.output("out"));
   const Conversion converted = convert_model(options);
   for (const Inspection& each : inspect_model(options)) {
@@ -351,7 +184,7 @@ TEST(ConvertQuantizedModels, AreInspected) {
 // Some layers, one of several that are joined among them, and a tied head.
 TEST(ConvertQuantizedModels, LayersMayBeIgnored) {
   for (const char* base : {"tiny/llama3", "tiny/qwen2_tied"}) {
-    for (const Kind& kind : {kKinds[0], kKinds[6], kKinds[8]}) {
+    for (const Kind& kind : {kind_at(0), kind_at(6), kind_at(8)}) {
       SCOPED_TRACE(fmt::format("{} {}", base, kind.name));
       const auto ignored = [](const std::string& module) {
         return module.ends_with("1.self_attn.k_proj") || module.ends_with("0.mlp.gate_proj") ||
@@ -375,7 +208,7 @@ TEST(ConvertQuantizedModels, LayersMayBeIgnored) {
 
 // With their scales in the checkpoint.
 TEST(ConvertQuantizedModels, ActivationsAreNotQuantized) {
-  Quantized model(data("tiny/llama3"), kKinds[0]);
+  Quantized model(data("tiny/llama3"), kind_at(0));
   const testing::LogitRows expected = logits(model.path());
   auto& quantization = model.config["quantization_config"];
   const nlohmann::json scheme = {{"num_bits", 8}, {"type", "float"}, {"dynamic", false}};
@@ -455,7 +288,7 @@ TEST(ConvertQuantizedModels, WhatIsNotSupportedIsRefusedByName) {
        R"("lm_head.weight_packed" is of a quantised weight that is no linear layer)"},
   };
   for (const Case& c : cases) {
-    Quantized model(data("tiny/llama3"), kKinds[4]);
+    Quantized model(data("tiny/llama3"), kind_at(4));
     c.change(model);
     expect_refused(model, c.fragment);
   }
@@ -475,15 +308,15 @@ TEST(ConvertQuantizedModels, DamageIsRefusedByLayer) {
   };
   const std::string weight = "the weight \"" + up + ".weight";
   const Case cases[] = {
-      {kKinds[1], [&](Quantized& m) { m.tensor(up + ".weight").bytes[3] = '\x7f'; },
+      {kind_at(1), [&](Quantized& m) { m.tensor(up + ".weight").bytes[3] = '\x7f'; },
        weight + "\": the code in row 0, column 3 is 127, which is no number of f8"},
-      {kKinds[1], first_scale(0.0f), weight + "\": the scale of row 0, group 0 is 0"},
-      {kKinds[1], first_scale(-1.0f), weight + "\": the scale of row 0, group 0 is -1"},
-      {kKinds[1], first_scale(3e38f), up + ".weight\": the value in row "},
-      {kKinds[10], first_scale(0.1f),
+      {kind_at(1), first_scale(0.0f), weight + "\": the scale of row 0, group 0 is 0"},
+      {kind_at(1), first_scale(-1.0f), weight + "\": the scale of row 0, group 0 is -1"},
+      {kind_at(1), first_scale(3e38f), up + ".weight\": the value in row "},
+      {kind_at(10), first_scale(0.1f),
        weight + "_packed\": the scale of row 0, group 0 is 0.1, which is not a number of f16"},
-      {kKinds[6], [&](Quantized& m) { m.tensor(up + ".bitmask").bytes[0] = '\x11'; }, "bit"},
-      {kKinds[5], [&](Quantized& m) { m.tensor(up + ".weight_scale").name = "other"; },
+      {kind_at(6), [&](Quantized& m) { m.tensor(up + ".bitmask").bytes[0] = '\x11'; }, "bit"},
+      {kind_at(5), [&](Quantized& m) { m.tensor(up + ".weight_scale").name = "other"; },
        up + ".weight_scale\" is missing"},
   };
   for (const Case& c : cases) {

@@ -12,7 +12,7 @@ int token_tiles_for(int64_t tokens) {
   const int64_t tiles = ceil_div(std::min<int64_t>(tokens, kTokenTile), 8);
   return static_cast<int>(std::bit_ceil(static_cast<uint64_t>(tiles)));
 }
-int max_warps(int token_tiles) { return token_tiles <= 2 ? 16 : 8; }
+int max_warps(int token_tiles) { return token_tiles <= 2 ? 16 : token_tiles == 4 ? 12 : 8; }
 
 int max_warps(const TokenTile& tile) {
   // Integers and the totals of 16 tokens take twice the registers of as many sums.
@@ -60,8 +60,9 @@ std::vector<RecordChoice> record_choices(const RecordMatrix& matrix, int token_t
   const int64_t record_columns = ceil_div(matrix.columns, matrix.chunks * kChunkColumns);
   std::vector<RecordChoice> all;
   int64_t smallest = std::numeric_limits<int64_t>::max();
-  for (const int warps : {8, 16}) {
-    for (int split = 1; split <= 16 && warps <= max_warps(token_tiles); split *= 2) {
+  for (const int warps : {8, 12, 16}) {
+    const bool one_tile = warps == 12 && token_tiles == 1;  // which 16 warps have registers for
+    for (int split = 1; split <= 16 && warps <= max_warps(token_tiles) && !one_tile; split *= 2) {
       const int clusters = clusters_of(matrix, split);
       int64_t passes = 1;
       while (ceil_div(record_columns, split * passes) * matrix.chunks * kChunkColumns * 16 *

@@ -50,7 +50,7 @@ struct Parameters {
   int record_columns;
   int group;  // columns that share a scale in records, if they do
   int split, log_split, passes;
-  int log_warps;
+  int warps;
   int blocks_each, blocks_more;    // row blocks of a cluster; the first blocks_more have one more
   int columns_each, columns_more;  // record columns of a part, likewise
   uint32_t inverse[2];             // of columns_each and of columns_each + 1, times 2^32; 0 for one
@@ -85,8 +85,11 @@ __device__ inline Span columns_of(const Parameters& p, int part) {
 }
 // Of `items`, those of a warp.
 __device__ inline Span share_of(const Parameters& p, int items, int warp) {
-  const int first = (items * warp) >> p.log_warps;
-  return {first, ((items * (warp + 1)) >> p.log_warps) - first};
+  const auto begin = [&](uint32_t w) {
+    return static_cast<int>(static_cast<uint32_t>(items) * w / static_cast<uint32_t>(p.warps));
+  };
+  const int first = begin(warp);
+  return {first, begin(warp + 1) - first};
 }
 // item / columns, for the columns of a part
 __device__ inline int row_block_of(const Parameters& p, int item, int columns) {
@@ -108,8 +111,8 @@ __device__ inline int middle_of(const Parameters& p, const Span& mine, int colum
 // The first and the last of the warps that have items of row block j: bits 0 to 7 and 8 to 15.
 __device__ inline uint32_t owners_of(const Parameters& p, int blocks, int columns, int j) {
   const uint32_t items = blocks * columns;
-  const uint32_t first = (((j * columns + 1) << p.log_warps) - 1) / items;
-  const uint32_t last = ((((j + 1) * columns) << p.log_warps) - 1) / items;
+  const uint32_t first = ((j * columns + 1) * p.warps - 1) / items;
+  const uint32_t last = ((j + 1) * columns * p.warps - 1) / items;
   return first | last << 8;
 }
 
@@ -128,7 +131,7 @@ __global__ void __launch_bounds__(PRODUCT::kMaxThreads, 1)
   static_assert(1 << kLogTileUnits == kTileUnits);
   const int lane = threadIdx.x & 31;
   const int warp = uniform_warp();
-  const int warps = 1 << p.log_warps;
+  const int warps = p.warps;
   const int rank = p.split > 1 ? static_cast<int>(cluster_rank()) : 0;
   const Span blocks = row_blocks_of(p, p.split > 1 ? static_cast<int>(cluster_id()) : blockIdx.x);
 

@@ -120,7 +120,7 @@ std::optional<Plan> plan_for(const RecordMatrix& matrix, const RecordMatmulConfi
   while (plan.warps > blocks.least * p.columns_each) {  // each has work
     plan.warps /= 2;
   }
-  p.log_warps = std::countr_zero(static_cast<unsigned>(plan.warps));
+  p.warps = plan.warps;
   p.tiles = blocks.most + plan.warps - 1;
 
   const int64_t reduction_bytes = int64_t{p.passes} * p.tiles * tile.sum_bytes();

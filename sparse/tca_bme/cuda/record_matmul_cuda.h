@@ -56,7 +56,7 @@ struct RecordMatrix {
 // How a launch is cut up.
 struct RecordMatmulConfig {
   int split = 1;   // thread blocks of a cluster, which share K (split-K): 1, 2, 4, 8 or 16
-  int warps = 8;   // of a thread block: 1, 2, 4, 8 or 16
+  int warps = 8;   // of a thread block: up to 16
   int passes = 1;  // parts of a thread block's columns; x of one at a time is in shared memory
   int stages = 0;  // records in flight for each warp; 0: as many as there is room for
   // By the kernel for any compute capability from 8.0 on

@@ -66,7 +66,7 @@ class IntegerProduct {
   static constexpr int kXPadding = NT == 1 ? 32 : 16;
   static constexpr bool kPreparesX = true;
   static constexpr int kFragments = 2 * NT;
-  static constexpr int kMaxThreads = NT <= 2 ? 512 : 256;
+  static constexpr int kMaxThreads = NT <= 2 ? 512 : 384;
 
   __device__ IntegerProduct(int lane, uint32_t x, uint32_t pitch) : pitch_(pitch) {
     // Matrices of ldmatrix: of 16 columns each, for NT > 1 those of two tiles of B, whose tokens

@@ -31,10 +31,13 @@ int64_t launch_tokens(const RecordMatmulConfig& config) {
   return config.bytes ? kMaxByteTokens : kTokenTile;
 }
 
+int x_padding(const RecordMatrix& matrix) {
+  return matrix.elements == RecordElements::halves ? 16 : 32;
+}
+
 int64_t x_bytes(const RecordMatrix& matrix, const TokenTile& tile, int64_t columns) {
-  const int64_t padding = matrix.elements == RecordElements::halves ? 16 : 32;  // at most
   constexpr int64_t kBlockBytes = 1024;  // of x that has one scale
-  const int64_t row = columns * matrix.chunks * kChunkColumns * 2 + padding;
+  const int64_t row = columns * matrix.chunks * kChunkColumns * 2 + x_padding(matrix);
   const int64_t scales = tile.bytes ? ceil_div(row, kBlockBytes) * int64_t{sizeof(float)} : 0;
   return tile.x_rows() * (row + scales);
 }

@@ -29,6 +29,8 @@ int max_warps(const TokenTile& tile);
 TokenTile token_tile_for(const RecordMatmulConfig& config, int64_t tokens);
 // Tokens of one launch.
 int64_t launch_tokens(const RecordMatmulConfig& config);
+// Bytes after each row of x in shared memory, at most.
+int x_padding(const RecordMatrix& matrix);
 // Bytes that x of this many record columns takes of shared memory.
 int64_t x_bytes(const RecordMatrix& matrix, const TokenTile& tile, int64_t columns);
 

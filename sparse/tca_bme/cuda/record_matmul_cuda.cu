@@ -153,10 +153,6 @@ std::optional<Plan> plan_for(const RecordMatrix& matrix, const RecordMatmulConfi
   return std::nullopt;
 }
 
-bool has_multistage(const RecordMatrix& matrix) {
-  return matrix.elements == RecordElements::halves && record_multistage_fits(matrix);
-}
-
 // Whether products of so many tokens can be computed in integers.
 bool takes_bytes(const RecordMatrix& matrix, int64_t tokens) {
   return (matrix.elements == RecordElements::i8 || matrix.elements == RecordElements::i4) &&
@@ -301,8 +297,8 @@ std::string record_matmul_name(const RecordMatmulConfig& config) {
 std::vector<RecordMatmulConfig> record_matmul_candidates(const RecordMatrix& matrix,
                                                          int64_t tokens) {
   if (matrix.clusters_of(1) == 0) {
-    return has_multistage(matrix) ? std::vector<RecordMatmulConfig>{{.multistage = true}}
-                                  : std::vector<RecordMatmulConfig>();
+    return record_multistage_fits(matrix) ? std::vector<RecordMatmulConfig>{{.multistage = true}}
+                                          : std::vector<RecordMatmulConfig>();
   }
   const std::vector<RecordChoice> all = record_choices(matrix, token_tiles_for(tokens));
   std::vector<std::pair<double, RecordMatmulConfig>> found;
@@ -345,7 +341,7 @@ std::vector<RecordMatmulConfig> record_matmul_candidates(const RecordMatrix& mat
 bool record_matmul_fits(const RecordMatrix& matrix, const RecordMatmulConfig& config,
                         int64_t tokens) {
   if (config.multistage) {
-    return has_multistage(matrix);
+    return record_multistage_fits(matrix);
   }
   return (!config.bytes || takes_bytes(matrix, tokens)) &&
          plan_for(matrix, config, token_tile_for(config, tokens)).has_value();

@@ -6,7 +6,7 @@
 #include "kernels/device/copy_groups.cuh"
 #include "kernels/pipeline/fragment_store.cuh"
 #include "sparse/tca_bme/cuda/record_matmul_cuda.h"
-#include "sparse/tca_bme/cuda/record_tile.cuh"
+#include "sparse/tca_bme/cuda/record_product.cuh"
 
 namespace sparsellm::tca_bme {
 
@@ -31,42 +31,39 @@ struct MultistageParameters {
   const void* x;
   void* y;
   const void* bias;
+  const float* scales;  // of rows, if the values have any
   int64_t x_stride, y_stride;
   int rows, columns, tokens;
   int row_blocks, record_columns;
+  int group;  // columns that share a scale in records, if they do
   int log_parts, passes;
-  int stages, record_bytes;  // of a record in a stage
-  int rings_at;              // byte offset in shared memory
+  int stages, stage_bytes;
+  int record_bytes;  // of a record in a stage; x follows
+  int rings_at;      // byte offset in shared memory
   bool relu;
   bool x_aligned;  // to 16 bytes, each row, and `columns` to as many
 };
-
-// Of x in a stage, with 16 bytes more, so that ldmatrix has no bank conflicts.
-constexpr int stage_pitch(int chunks) { return chunks * 32 + 16; }
-constexpr int stage_bytes(int record_bytes, int token_tiles, int chunks) {
-  return record_bytes + token_tiles * 8 * stage_pitch(chunks);
-}
 
 __device__ inline void store_zeros16(uint32_t to) {
   asm volatile("st.shared.v4.u32 [%0], {%1, %1, %1, %1};" ::"r"(to), "r"(0) : "memory");
 }
 
-// NT: tiles of 8 tokens. CH: chunks of a record. PAIR: records have bits for pairs. COUNTER: as
-// RecordDecoder's.
-template <class T, int NT, int CH, bool PAIR, template <bool> class COUNTER>
+// PRODUCT: how a record is multiplied (record_product.cuh), with x as it is.
+template <class PRODUCT>
 __global__ void __launch_bounds__(kMaxStageWarps * 32, 1)
     record_multistage_kernel(const __grid_constant__ MultistageParameters p) {
-  static_assert(!PAIR || CH == 8);
+  using T = typename PRODUCT::Element;
+  static_assert(!PRODUCT::kPreparesX);
   extern __shared__ __align__(128) uint8_t shared[];
-  constexpr int kPitch = stage_pitch(CH);
-  constexpr int kColumns = CH * 16;  // of a record
+  constexpr int kTiles = PRODUCT::kTokenTiles;
+  constexpr int kColumns = PRODUCT::kRecordColumns;
+  constexpr int kPitch = kColumns * 2 + PRODUCT::kXPadding;  // of x in a stage
   const int lane = threadIdx.x & 31;
   const int warp = threadIdx.x >> 5;
   const int warps = blockDim.x >> 5;
   float4* const tiles = reinterpret_cast<float4*>(shared);
   float4* const sums = tiles + warps * kRoundUnits;
-  const int stage_size = stage_bytes(p.record_bytes, NT, CH);
-  const uint32_t ring = shared_address(shared) + p.rings_at + warp * p.stages * stage_size;
+  const uint32_t ring = shared_address(shared) + p.rings_at + warp * p.stages * p.stage_bytes;
 
   const auto first_column_of = [&](int part) { return (p.record_columns * part) >> p.log_parts; };
 
@@ -113,7 +110,7 @@ __global__ void __launch_bounds__(kMaxStageWarps * 32, 1)
     if (p.x_aligned) {
       constexpr int kUnits = kColumns / 8;  // of 16 bytes, in a row
       constexpr int kRowsAtOnce = 32 / kUnits;
-      constexpr int kSteps = NT * 8 / kRowsAtOnce;
+      constexpr int kSteps = PRODUCT::kTokens / kRowsAtOnce;
       const int row = lane / kUnits;
       const int column = lane % kUnits * 8;
       const bool inside = column0 + column < p.columns;
@@ -182,36 +179,25 @@ __global__ void __launch_bounds__(kMaxStageWarps * 32, 1)
   fetch.ahead = load_table();
 #pragma unroll 1
   for (int s = 0; s < p.stages; ++s) {
-    fetch_into(ring + s * stage_size);
+    fetch_into(ring + s * p.stage_bytes);
   }
 
-  RecordDecoder<CH, PAIR, COUNTER> decoder(lane);
-  const uint32_t x_lane = p.record_bytes + x_lane_offset<NT>(lane, kPitch);
-  float acc[4][NT][4];
+  PRODUCT product(lane, p.record_bytes, kPitch, p.group);  // x as an offset in a stage
   int stage = 0;
   int turn = 0;  // of the warps that add
 #pragma unroll 1
   for (int row_block = blockIdx.x; row_block < p.row_blocks; row_block += gridDim.x) {
 #pragma unroll 1
     for (int pass = 0; pass < p.passes; ++pass) {
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-#pragma unroll
-        for (int n = 0; n < NT; ++n) {
-#pragma unroll
-          for (int c = 0; c < 4; ++c) {
-            acc[i][n][c] = 0.f;
-          }
-        }
-      }
+      product.clear();
       const int part = pass * warps + warp;
       const int count = first_column_of(part + 1) - first_column_of(part);
 #pragma unroll 1
       for (int k = 0; k < count; ++k) {
-        const uint32_t at = ring + stage * stage_size;
+        const uint32_t at = ring + stage * p.stage_bytes;
         wait_for_oldest_copies(p.stages);
         __syncwarp();  // the copies of all lanes are there
-        multiply_record<T>(acc, at, at + x_lane, kPitch, decoder);
+        product.multiply_at(at, at);
         __syncwarp();  // no lane reads the stage any more
         fetch_into(at);
         stage = stage + 1 == p.stages ? 0 : stage + 1;
@@ -222,12 +208,11 @@ __global__ void __launch_bounds__(kMaxStageWarps * 32, 1)
       for (int round = 0; round * 8 < p.tokens; ++round) {
         __syncthreads();  // no thread reads the tiles of the round before any more
 #pragma unroll
-        for (int n = 0; n < NT; ++n) {  // registers have no index
+        for (int n = 0; n < kTiles; ++n) {  // registers have no index
           if (n == round) {
 #pragma unroll
             for (int i = 0; i < 4; ++i) {
-              const float(&v)[4] = acc[i][n];
-              tiles[warp * kRoundUnits + i * 32 + lane] = make_float4(v[0], v[1], v[2], v[3]);
+              tiles[warp * kRoundUnits + i * 32 + lane] = product.fragment(i * kTiles + n);
             }
           }
         }
@@ -244,7 +229,7 @@ __global__ void __launch_bounds__(kMaxStageWarps * 32, 1)
             add(sum, tiles[w * kRoundUnits + unit]);
           }
           if (last) {
-            store_fragment<T>(p, row_block * 64 + unit / 32 * 16, round * 8, lane, sum);
+            PRODUCT::store(p, row_block * 64, unit / 32 * kTiles + round, lane, sum);
           } else {
             sums[round * kRoundUnits + unit] = sum;
           }
@@ -257,9 +242,11 @@ __global__ void __launch_bounds__(kMaxStageWarps * 32, 1)
 
 using MultistageKernel = void (*)(MultistageParameters);
 
-// The kernels by 1-bit products and by byte products, each in a file of its own. Throw Error for a
-// layout that there is none for.
+// The kernels of version 2 by 1-bit products and by byte products, and those of version 3, each in
+// a file of its own. Throw Error for a layout that there is none for.
 MultistageKernel bit_multistage_kernel(const RecordMatrix& matrix, int token_tiles, DType dtype);
 MultistageKernel byte_multistage_kernel(const RecordMatrix& matrix, int token_tiles, DType dtype);
+MultistageKernel widened_multistage_kernel(const RecordMatrix& matrix, int token_tiles,
+                                           DType dtype);
 
 }  // namespace sparsellm::tca_bme

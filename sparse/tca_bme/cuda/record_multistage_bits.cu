@@ -7,7 +7,8 @@ namespace {
 struct KernelOf {
   template <class T, int NT, int CH, bool PAIR>
   MultistageKernel operator()() const {
-    return &record_multistage_kernel<T, NT, CH, PAIR, BitCounter>;
+    using Decoder = RecordDecoder<CH, PAIR, BitCounter>;
+    return &record_multistage_kernel<RecordProduct<T, NT, CH, PAIR, Decoder>>;
   }
 };
 

@@ -3,9 +3,11 @@
 #include <optional>
 
 #include "kernels/base/launch.cuh"
+#include "sparse/tca_bme/cuda/record_choices.h"
 #include "sparse/tca_bme/cuda/record_multistage.cuh"
 #include "sparse/tca_bme/cuda/record_multistage_cuda.h"
 #include "sparse/tca_bme/format/record_layout.h"
+#include "sparse/tca_bme/format/record_sizes.h"
 
 namespace sparsellm {
 
@@ -35,9 +37,11 @@ std::optional<Plan> plan_for(const RecordMatrix& matrix, int token_tiles) {
   p.row_blocks = static_cast<int>(ceil_div(matrix.rows, tca_bme::kRecordRows));
   p.record_columns =
       static_cast<int>(ceil_div(matrix.columns, matrix.chunks * tca_bme::kChunkColumns));
-  // Loads reach 2 bytes past the values.
-  p.record_bytes = static_cast<int>(ceil_div(int64_t{matrix.largest_record} + 2, 16) * 16);
-  const int64_t stage_bytes = tca_bme::stage_bytes(p.record_bytes, token_tiles, matrix.chunks);
+  p.record_bytes =
+      static_cast<int>(ceil_div(matrix.largest_record + tca_bme::kPastValues, 16) * 16);
+  p.stage_bytes = p.record_bytes +
+                  token_tiles * kTileTokens *
+                      (matrix.chunks * tca_bme::kChunkColumns * 2 + tca_bme::x_padding(matrix));
   // The same for any number of tokens and any device: the parts are the order of the sums.
   const int parts = static_cast<int>(std::bit_floor(
       static_cast<unsigned>(std::clamp(p.record_columns, 1, tca_bme::kMaxStageWarps))));
@@ -45,7 +49,7 @@ std::optional<Plan> plan_for(const RecordMatrix& matrix, int token_tiles) {
   for (plan.warps = parts; plan.warps > 0; plan.warps /= 2) {
     p.passes = parts / plan.warps;
     p.rings_at = (plan.warps + (p.passes > 1 ? token_tiles : 0)) * kRoundBytes;
-    const int64_t ring_row = plan.warps * stage_bytes;  // a stage of each warp
+    const int64_t ring_row = int64_t{plan.warps} * p.stage_bytes;  // a stage of each warp
     const int64_t stages =
         std::min<int64_t>((shared_bytes - p.rings_at) / ring_row, tca_bme::kMaxStages);
     if (stages >= (plan.warps > kFewWarps ? 2 : 1)) {
@@ -55,6 +59,15 @@ std::optional<Plan> plan_for(const RecordMatrix& matrix, int token_tiles) {
     }
   }
   return std::nullopt;
+}
+
+MultistageKernel kernel_for(const RecordMatrix& matrix, int token_tiles, DType dtype) {
+  if (matrix.elements != RecordElements::halves) {
+    return tca_bme::widened_multistage_kernel(matrix, token_tiles, dtype);
+  }
+  return matrix.multistage.byte_products
+             ? tca_bme::byte_multistage_kernel(matrix, token_tiles, dtype)
+             : tca_bme::bit_multistage_kernel(matrix, token_tiles, dtype);
 }
 
 // That the present device has for a thread block, though a matrix may be given less.
@@ -104,7 +117,8 @@ MultistageDevice multistage_device(Device on) {
 }
 
 bool record_multistage_fits(const RecordMatrix& matrix) {
-  return matrix.multistage.multiprocessors > 0 &&
+  const bool narrow = matrix.elements != RecordElements::halves;
+  return matrix.multistage.multiprocessors > 0 && !(narrow && matrix.multistage.byte_products) &&
          plan_for(matrix, kMaxTokens / kTileTokens).has_value();
 }
 
@@ -139,10 +153,9 @@ void record_multistage_cuda(const RecordMatrix& matrix, const CudaProductOperand
     p.rows = static_cast<int>(matrix.rows);
     p.columns = static_cast<int>(matrix.columns);
     p.tokens = static_cast<int>(tokens);
-    const MultistageKernel kernel =
-        (device.byte_products ? tca_bme::byte_multistage_kernel : tca_bme::bit_multistage_kernel)(
-            matrix, token_tiles, operands.dtype);
-    launch_plan(plan, kernel, device.multiprocessors, ctx);
+    p.scales = matrix.scales;
+    p.group = matrix.group;
+    launch_plan(plan, kernel_for(matrix, token_tiles, operands.dtype), device.multiprocessors, ctx);
   }
 }
 

@@ -3,42 +3,32 @@
 #include <cstdint>
 
 #include "kernels/device/mma.cuh"
+#include "sparse/tca_bme/cuda/tile_sums.cuh"
 #include "sparse/tca_bme/quantized/cuda/row_scales.cuh"
 #include "sparse/tca_bme/quantized/cuda/wideners.cuh"
 
 namespace sparsellm::tca_bme {
 
-// The product of a record of narrow values that become 16 bits wide (PRODUCT of
-// record_matmul_kernel). The four columns of a unit are two pairs of the operand; x is loaded
-// accordingly. NT: tiles of 8 tokens.
+// The product of a record of narrow values that become 16 bits wide (PRODUCT, record_product.cuh).
+// The four columns of a unit are two pairs of the operand; x is loaded accordingly. NT: tiles of 8
+// tokens.
 template <class WIDENER, int NT>
-class WidenedProduct {
+class WidenedProduct : public TileSums<NT> {
  public:
   using Element = typename WIDENER::Element;
+  static constexpr int kTokenTiles = NT;
   static constexpr int kRecordColumns = QuantizedLayout::kColumns;
-  static constexpr int kTokens = 8 * NT;
   static constexpr int kXPadding = 32;
   static constexpr bool kPreparesX = false;
-  static constexpr int kFragments = 4 * NT;
-  static constexpr int kMaxThreads = NT <= 2 ? 512 : NT == 4 ? 384 : 256;
 
   __device__ WidenedProduct(int lane, uint32_t x, uint32_t pitch, int group)
       : widener_(lane, group), x_(x + (lane >> 2) * pitch + (lane & 3) * 8), pitch_(pitch) {}
 
-  __device__ void clear() {
-#pragma unroll
-    for (int m = 0; m < 4; ++m) {
-#pragma unroll
-      for (int n = 0; n < NT; ++n) {
-#pragma unroll
-        for (int c = 0; c < 4; ++c) {
-          sums_[m][n][c] = 0.f;
-        }
-      }
-    }
-  }
   __device__ void multiply(uint32_t base, int k) {
-    const uint32_t x = x_ + k * (kRecordColumns * 2);
+    multiply_at(base, static_cast<uint32_t>(k) * (kRecordColumns * 2));
+  }
+  __device__ void multiply_at(uint32_t base, uint32_t offset) {
+    const uint32_t x = x_ + offset;
     uint2 b[NT][2];
     widener_.decode(base, [&](int c, int j, const uint32_t(&pairs)[4][2]) {
       if (j == 0 && c % 2 == 0) {
@@ -56,15 +46,10 @@ class WidenedProduct {
                                pairs[2 * h + 1][1]};
 #pragma unroll
         for (int n = 0; n < NT; ++n) {
-          mma<Element>(sums_[2 * (c & 1) + j][n], a, b[n][h].x, b[n][h].y);
+          mma<Element>(this->sums_[2 * (c & 1) + j][n], a, b[n][h].x, b[n][h].y);
         }
       }
     });
-  }
-  __device__ void finish() {}
-  __device__ float4 fragment(int f) const {
-    const float(&v)[4] = sums_[f / NT][f % NT];
-    return make_float4(v[0], v[1], v[2], v[3]);
   }
   template <class Parameters>
   __device__ static void store(const Parameters& p, int first_row, int f, int lane, float4 sums) {
@@ -89,7 +74,6 @@ class WidenedProduct {
   WIDENER widener_;
   uint32_t x_;
   uint32_t pitch_;
-  float sums_[4][NT][4];
 };
 
 }  // namespace sparsellm::tca_bme

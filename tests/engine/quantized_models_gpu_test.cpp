@@ -57,7 +57,7 @@ class GpuQuantizedCheckpoint : public ::testing::TestWithParam<QuantizedKind> {
   void SetUp() override { skip_without_gpu(); }
 };
 INSTANTIATE_TEST_SUITE_P(Kinds, GpuQuantizedCheckpoint,
-                         ::testing::ValuesIn(testing::quantized_kinds()),
+                         ::testing::ValuesIn(testing::checkpoint_kinds()),
                          [](const auto& kind) { return kind.param.name; });
 
 TEST_P(GpuQuantizedCheckpoint, HasTheLogitsOfTheCpu) {

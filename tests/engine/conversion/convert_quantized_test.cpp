@@ -49,7 +49,7 @@ using Form = WeightStore::Form;
 
 const std::vector<int32_t> kText{3, 7, 5, 11, 250, 31, 8, 8, 1, 99, 42, 17, 160, 2};
 
-const Kind& kind_at(size_t i) { return testing::quantized_kinds()[i]; }
+const Kind& kind_at(size_t i) { return testing::checkpoint_kinds()[i]; }
 
 void expect_same_codes(const QuantizedMatrix& got, const QuantizedMatrix& expected) {
   EXPECT_EQ(got.type, expected.type);
@@ -137,7 +137,7 @@ TEST_P(ConvertQuantized, BecomesOtherFormats) {
   testing::expect_same_bytes(model.output("plain-csl"), model.output("csl"));
 }
 
-INSTANTIATE_TEST_SUITE_P(Kinds, ConvertQuantized, ::testing::ValuesIn(testing::quantized_kinds()),
+INSTANTIATE_TEST_SUITE_P(Kinds, ConvertQuantized, ::testing::ValuesIn(testing::checkpoint_kinds()),
                          [](const auto& kind) { return kind.param.name; });
 
 // What pruning leaves has its codes.

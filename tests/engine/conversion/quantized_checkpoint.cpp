@@ -101,7 +101,7 @@ QuantizedMatrix quantized(const Tensor& from, const QuantizedKind& kind, ThreadP
 
 }  // namespace
 
-std::span<const QuantizedKind> quantized_kinds() { return kQuantizedKinds; }
+std::span<const QuantizedKind> checkpoint_kinds() { return kQuantizedKinds; }
 
 void PrintTo(const QuantizedKind& kind, std::ostream* to) { *to << kind.name; }
 

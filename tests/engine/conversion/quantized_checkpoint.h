@@ -30,7 +30,7 @@ struct QuantizedKind {
 void PrintTo(const QuantizedKind& kind, std::ostream* to);
 
 // All of them.
-std::span<const QuantizedKind> quantized_kinds();
+std::span<const QuantizedKind> checkpoint_kinds();
 
 // A model of tests/data quantised, the same with the values of its codes, and these codes.
 class QuantizedCheckpoint {

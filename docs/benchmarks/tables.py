@@ -17,6 +17,7 @@ import sys
 
 import activation
 import general
+import narrow
 import pictures
 import ranks
 import relatives
@@ -346,6 +347,7 @@ TABLES = {
     "weight-sizes": lambda reports: weight_sizes(reports, "h200"),
     **activation.TABLES,
     **general.TABLES,
+    **narrow.TABLES,
     **relatives.TABLES,
     **ranks.TABLES,
     **server.TABLES,

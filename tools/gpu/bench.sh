@@ -37,6 +37,9 @@
 #   shards    bitmap weights in the shapes of configs/NAME.json (of all of them: half an hour), of
 #             what a GPU has of them if there are 1, 2 or 4
 #   serving   requests that come and go against batches that stay together, Llama-2-7B
+#   values    bitmaps over values of 8 and 4 bits, beside dense weights of as few and of 16, as
+#             docs/benchmarks/NAME/kernel_values.jsonl; NAME is h200, as of the next one
+#   values-models  decode steps with such weights, as docs/benchmarks/NAME/throughput_values.jsonl
 #   server    requests through sparsellm-serve against the same in an engine, Llama-2-7B's shapes (made
 #             in BUILD, which takes 14 GB), as docs/benchmarks/NAME/server.jsonl; NAME is h200
 #   adjusted  requests with penalties, biases and log-probabilities among others, and prompts with
@@ -62,7 +65,7 @@ while [ $# -gt 0 ] && [ "${1#-}" = "$1" ]; do
 done
 case $section in
   docs | general | blocks | search | matrix-ablation | general-models | relatives | tca_bme | patterns | shards \
-    | tp | server | adjusted) ;;
+    | tp | server | adjusted | values | values-models) ;;
   *)
     if [ ${#names[@]} -gt 0 ]; then
       echo "bench.sh: $section takes no names, such as ${names[0]}" >&2
@@ -293,6 +296,39 @@ case $section in
       # shellcheck disable=SC2086
       report_more adjusted throughput "${engine[@]}" --batch 8 --prompt 512 --output 1 $choice "$@"
     done
+    ;;
+  values)
+    only_h200
+    rm -f "$folder/kernel_values.jsonl"
+    large=28672x7168,7168x28672,36864x9216
+    small=11008x4096,14336x4096,4096x11008
+    for values in i8 i4; do
+      report_more kernel_values kernel --shape "$large,$small" --tokens 1,8,16,32 \
+        --sparsity 0.5,0.6,0.7,0.8 --formats "tca_bme,dense_$values" --values "$values" "$@"
+    done
+    report_more kernel_values kernel --shape "$large" --tokens 1,8,16,32 --sparsity 0.6 \
+      --formats tca_bme --values f8 "$@"
+    ;;
+  values-models)
+    only_h200
+    rm -f "$folder/throughput_values.jsonl"
+    steps=(--prompt 64 --output 512 --repeat 1 --no-layers --gpu-memory-utilization 0.98)
+    bitmaps=(--weight-format tca_bme --sparsity)
+    for model in opt-30b:8 llama-2-7b:1; do
+      engine=(--config "configs/${model%:*}.json" --batch "${model#*:}" "${steps[@]}")
+      report_more throughput_values throughput "${engine[@]}" "$@"
+      report_more throughput_values throughput "${engine[@]}" "${bitmaps[@]}" 0.6 "$@"
+      for values in i8 i4; do
+        report_more throughput_values throughput "${engine[@]}" "${bitmaps[@]}" 0.6 \
+          --values "$values" "$@"
+        report_more throughput_values throughput "${engine[@]}" --weight-format "dense_$values" "$@"
+      done
+    done
+    # Which one GPU holds with fewer bits alone.
+    engine=(--config configs/opt-175b.json --batch "1,8,16" "${steps[@]}")
+    report_more throughput_values throughput "${engine[@]}" "${bitmaps[@]}" 0.6 --values i8 "$@"
+    report_more throughput_values throughput "${engine[@]}" "${bitmaps[@]}" 0.5 --values i4 \
+      --gpu-memory 80G "$@"
     ;;
   breakdown)
     decode opt-30b --batch 1,8,64 --breakdown "$@"

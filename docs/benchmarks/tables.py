@@ -93,9 +93,9 @@ def kernel_dense(reports, gpu):
                               "cuBLASLt", "reduced"], rows), reports.runs(name))
 
 
-def kernel_patterns(reports, gpu):
+def kernel_patterns(reports, name):
     """Speed-ups over dense by pattern, and their ratios to those of uniform zeros."""
-    runs = reports.runs(f"{gpu}/patterns")
+    runs = reports.runs(name)
     cells = {}
     for run in runs:
         for row in run.rows["kernel"]:
@@ -337,7 +337,9 @@ TABLES = {
     "kernel-many-tokens-h200": lambda reports: kernel_by_tokens(reports, "h200/kernel_many_tokens"),
     "kernel-dense-h200": lambda reports: kernel_dense(reports, "h200"),
     "attention-h200": lambda reports: attention(reports, "h200"),
-    "kernel-patterns-h200": lambda reports: kernel_patterns(reports, "h200"),
+    "kernel-patterns-h200": lambda reports: kernel_patterns(reports, "h200/patterns"),
+    "kernel-values-patterns-h200": lambda reports: kernel_patterns(reports,
+                                                                   "h200/values_patterns"),
     "kernel-formats-h200": lambda reports: kernel_formats(reports, "h200"),
     "throughput-formats-h200": lambda reports: throughput_formats(reports, "h200"),
     "kernel-formats-h100": lambda reports: kernel_formats(reports, "h100"),

@@ -37,8 +37,9 @@
 #   shards    bitmap weights in the shapes of configs/NAME.json (of all of them: half an hour), of
 #             what a GPU has of them if there are 1, 2 or 4
 #   serving   requests that come and go against batches that stay together, Llama-2-7B
-#   values    bitmaps over values of 8 and 4 bits, beside dense weights of as few and of 16, as
-#             docs/benchmarks/NAME/kernel_values.jsonl; NAME is h200, as of the next one
+#   values    bitmaps over values of 8 and 4 bits, beside dense weights of as few and of 16, and
+#             with uneven zeros, as docs/benchmarks/NAME/{kernel_values,values_patterns}.jsonl; NAME is
+#             h200, as of the next one
 #   values-models  decode steps with such weights, as docs/benchmarks/NAME/throughput_values.jsonl
 #   server    requests through sparsellm-serve against the same in an engine, Llama-2-7B's shapes (made
 #             in BUILD, which takes 14 GB), as docs/benchmarks/NAME/server.jsonl; NAME is h200
@@ -308,6 +309,10 @@ case $section in
     done
     report_more kernel_values kernel --shape "$large" --tokens 1,8,16,32 --sparsity 0.6 \
       --formats tca_bme --values f8 "$@"
+    report_more kernel_values kernel --shape 28672x7168,7168x28672 --tokens 64,128,2048 \
+      --sparsity 0.6 --formats tca_bme --values i8 "$@"
+    report values_patterns kernel --shape "$large,$small" --tokens 1,8 --sparsity 0.6 \
+      --pattern uniform,rows:0.5,dense-blocks:0.01 --formats tca_bme --values i8 "$@"
     ;;
   values-models)
     only_h200

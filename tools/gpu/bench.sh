@@ -303,15 +303,18 @@ case $section in
     rm -f "$folder/kernel_values.jsonl"
     large=28672x7168,7168x28672,36864x9216
     small=11008x4096,14336x4096,4096x11008
-    for values in i8 i4; do
-      report_more kernel_values kernel --shape "$large,$small" --tokens 1,8,16,32 \
-        --sparsity 0.5,0.6,0.7,0.8 --formats "tca_bme,dense_$values" --values "$values" "$@"
-    done
-    report_more kernel_values kernel --shape "$large" --tokens 1,8,16,32 --sparsity 0.6 \
-      --formats tca_bme --values f8 "$@"
+    zeros=(--sparsity "0.5,0.6,0.7,0.8")
+    i8=(--formats "tca_bme,dense_i8" --values i8)
+    report_more kernel_values kernel --shape "$large,$small" --tokens 1,8 "${zeros[@]}" "${i8[@]}" "$@"
+    report_more kernel_values kernel --shape 28672x7168,7168x28672 --tokens 16,32 "${zeros[@]}" \
+      "${i8[@]}" "$@"
     report_more kernel_values kernel --shape 28672x7168,7168x28672 --tokens 64,128,2048 \
-      --sparsity 0.6 --formats tca_bme --values i8 "$@"
-    report values_patterns kernel --shape "$large,$small" --tokens 1,8 --sparsity 0.6 \
+      --sparsity 0.6 "${i8[@]}" "$@"
+    report_more kernel_values kernel --shape "$large" --tokens 1,8 "${zeros[@]}" \
+      --formats tca_bme,dense_i4 --values i4 "$@"
+    report_more kernel_values kernel --shape 28672x7168 --tokens 1,8,16 --sparsity 0.6 \
+      --formats tca_bme --values f8 "$@"
+    report values_patterns kernel --shape 28672x7168,11008x4096 --tokens 1,8 --sparsity 0.6 \
       --pattern uniform,rows:0.5,dense-blocks:0.01 --formats tca_bme --values i8 "$@"
     ;;
   values-models)
@@ -321,13 +324,12 @@ case $section in
     bitmaps=(--weight-format tca_bme --sparsity)
     for model in opt-30b:8 llama-2-7b:1; do
       engine=(--config "configs/${model%:*}.json" --batch "${model#*:}" "${steps[@]}")
-      report_more throughput_values throughput "${engine[@]}" "$@"
+      report_more throughput_values throughput "${engine[@]}" "${bitmaps[@]}" 0.6 --values i8 "$@"
       report_more throughput_values throughput "${engine[@]}" "${bitmaps[@]}" 0.6 "$@"
-      for values in i8 i4; do
-        report_more throughput_values throughput "${engine[@]}" "${bitmaps[@]}" 0.6 \
-          --values "$values" "$@"
-        report_more throughput_values throughput "${engine[@]}" --weight-format "dense_$values" "$@"
-      done
+      report_more throughput_values throughput "${engine[@]}" --weight-format dense_i8 "$@"
+      report_more throughput_values throughput "${engine[@]}" "$@"
+      report_more throughput_values throughput "${engine[@]}" "${bitmaps[@]}" 0.6 --values i4 "$@"
+      report_more throughput_values throughput "${engine[@]}" --weight-format dense_i4 "$@"
     done
     # Which one GPU holds with fewer bits alone.
     engine=(--config configs/opt-175b.json --batch "1,8,16" "${steps[@]}")

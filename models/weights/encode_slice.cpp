@@ -36,6 +36,19 @@ bool is_cut_on_host(const WeightToEncode& weight) {
          });
 }
 
+bool is_rounded_on_host(const WeightToEncode& weight, const LayoutOptions& options) {
+  const std::optional<ScaleGroups> scales = scale_groups(options.layout);
+  if (!scales) {
+    return false;
+  }
+  const WeightStore::Stored stored = weight.store.get(weight.name);
+  if (stored.form == WeightStore::Form::quantized || is_stored_narrow(weight.store, stored)) {
+    return true;
+  }
+  return weight.slice && with_whole_scales(*scales, weight.slice->columns, stored.columns).count >
+                             weight.slice->columns.count;
+}
+
 EncodedWeight encode_slice(const WeightToEncode& weight, const WeightFormat& to, DType dtype,
                            const LayoutOptions& options, ThreadPool& threads) {
   const std::optional<Slice>& slice = weight.slice;

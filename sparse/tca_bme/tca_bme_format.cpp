@@ -178,8 +178,13 @@ class TcaBmeFormat : public WeightFormat {
 
   std::unique_ptr<WeightMatrix> encode_without_host(const Tensor& w, const LayoutOptions& options,
                                                     const LoadContext& ctx) const override {
-    const bool has_encoder = (options.goal == LayoutFor::speed || !options.layout.empty()) &&
-                             !tca_bme::quantized_choice(options.layout);
+    if (const auto choice = tca_bme::quantized_choice(options.layout)) {
+      // What starts may not hold the host counts.
+      const bool takes = ctx.device.is_cuda() && holds(w.dtype()) &&
+                         tca_bme::starts_hold_any(w.size(0), w.size(1));
+      return takes ? tca_bme::encode_quantized_weight_cuda(w, *choice, ctx.exec()) : nullptr;
+    }
+    const bool has_encoder = options.goal == LayoutFor::speed || !options.layout.empty();
     return ctx.device.is_cuda() && has_encoder
                ? tca_bme::encode_weight_cuda(w, tca_bme::records_for(options.layout), ctx.exec())
                : nullptr;

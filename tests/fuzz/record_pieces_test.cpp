@@ -109,15 +109,15 @@ TEST(FuzzRecordPieces, RefusesRecordsWithoutBytes) {
     for (const uint32_t left : {header - 1, 1U, 0U}) {
       values[count - 1] = begin + left;
       e.parts[2].bytes = records.first((size_t{begin} + left) * tca_bme::kRecordAlignment);
-      expect_refused(fmt::format("record {} has {} bytes, fewer than masks and offsets", count - 2,
+      expect_refused(fmt::format("record {} has {} bytes, fewer than any of its layout", count - 2,
                                  left * 16));
     }
     // All of them, with nonzeros and without.
     std::fill_n(values, count, 0);
     e.parts[2].bytes = {};
-    expect_refused("record 0 has 0 bytes, fewer than masks and offsets take");
+    expect_refused("record 0 has 0 bytes, fewer than any of its layout");
     e.nonzeros = 0;
-    expect_refused("record 0 has 0 bytes, fewer than masks and offsets take");
+    expect_refused("record 0 has 0 bytes, fewer than any of its layout");
     EXPECT_NE(begin, end);
   }
 }

@@ -34,6 +34,16 @@ std::unique_ptr<Contender> make_contender(std::string_view format, const Contend
                              : make_dense_or_format_contender(format, input);
 }
 
+// What the weights of a run are rounded to, so that all formats have the same values: the narrow
+// ones that are chosen, or those of a format that always rounds; empty: nothing.
+std::string values_of(const KernelBenchOptions& options) {
+  if (has_narrow_values(options.records)) {
+    return options.records;
+  }
+  const auto rounds = std::ranges::find_if(options.formats, always_rounds);
+  return rounds == options.formats.end() ? std::string() : records_in(*rounds, {}).layout;
+}
+
 class KernelBench {
  public:
   KernelBench(const KernelBenchOptions& options,
@@ -134,8 +144,8 @@ class KernelBench {
                                           .pattern = zeros.pattern,
                                           .key = random_key(options_.seed, "weight")},
                                          ctx);
-      if (has_narrow_values(options_.records)) {
-        round_to_values(options_.records, values.view, ctx);
+      if (const std::string narrow = values_of(options_); !narrow.empty()) {
+        round_to_values(narrow, values.view, ctx);
       }
       ProductOperands operands(values.view,
                                *std::max_element(options_.tokens.begin(), options_.tokens.end()),
@@ -333,9 +343,17 @@ void check_options(const KernelBenchOptions& options) {
   require(options.layout.empty() || contains(options.formats, general_sparse::kName),
           "a layout is for the format {}, which is not among the formats", general_sparse::kName);
   general_sparse_format().check_layout(options.layout);
-  require(options.records.empty() || contains(options.formats, tca_bme_format().name()),
+  const std::string values = values_of(options);
+  const bool rounds = std::ranges::any_of(options.formats, always_rounds);
+  require(options.records.empty() || contains(options.formats, tca_bme_format().name()) ||
+              (rounds && values == options.records),
           "records are of the format {}, which is not among the formats", tca_bme_format().name());
   check_records(options.records);
+  for (const std::string& format : options.formats) {
+    require(!always_rounds(format) || holds_values(format, values),
+            "the format {} does not hold values of {}, which the others of the run have", format,
+            values);
+  }
 }
 
 std::vector<KernelResult> bench_kernels(const KernelBenchOptions& options,

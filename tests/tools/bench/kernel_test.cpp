@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -207,6 +208,41 @@ TEST(KernelBench, InvalidOptionsAreRefused) {
         o.records = "fast";
       },
       "they are for speed or size"));
+  for (const char* values : {"i4", "f8"}) {
+    EXPECT_TRUE(refused(
+        [&](auto& o) {
+          o.formats = {"tca_bme", "dense_i8"};
+          o.records = values;
+        },
+        fmt::format("the format dense_i8 does not hold values of {}", values)));
+  }
+  EXPECT_TRUE(refused(
+      [](auto& o) {
+        o.formats = {"dense_i8", "dense_i4"};
+      },
+      "the format dense_i4 does not hold values of i8, which the others"));
+  EXPECT_TRUE(refused(
+      [](auto& o) {
+        o.formats = {"dense_i8"};
+        o.records = "size";
+      },
+      "records are of the format tca_bme, which is not among"));
+}
+
+// What is dense, bitmaps and formats that always round have the same values.
+TEST(KernelBench, DenseNarrowFormatsAreVerified) {
+  for (const auto& [format, values] :
+       {std::pair{"dense_i8", ""}, {"dense_i8", "i8"}, {"dense_i4", ""}, {"dense_i4", "i4:32"}}) {
+    KernelBenchOptions options = small_options();
+    options.formats = {"tca_bme", format};
+    options.records = values;
+    const std::vector<KernelResult> results = bench_kernels(options, [](const KernelResult&) {});
+    for (const KernelResult& result : results) {
+      EXPECT_TRUE(result.verified) << result.format << ": " << result.note;
+    }
+    EXPECT_TRUE(std::ranges::any_of(
+        results, [&](const KernelResult& result) { return result.format == format; }));
+  }
 }
 
 // Leaves the last row of the result as it was, or adds to the first element, or fails.

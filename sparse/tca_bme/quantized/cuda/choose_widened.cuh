@@ -43,9 +43,8 @@ auto choose_widened_product(const RecordMatrix& matrix, int token_tiles, DType d
       case RecordElements::f8:
         return for_bytes.template operator()<T, Values::f8>();
       case RecordElements::i4:
-        return matrix.chunk_offsets == 0
-                   ? for_tokens.template operator()<NibbleWidener<T, 0>>()
-                   : for_tokens.template operator()<NibbleWidener<T, 8>>();
+        return matrix.chunk_offsets == 0 ? for_tokens.template operator()<NibbleWidener<T, 0>>()
+                                         : for_tokens.template operator()<NibbleWidener<T, 8>>();
       default:
         fail("no kernel widens values of 16 bits");
     }

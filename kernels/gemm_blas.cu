@@ -17,6 +17,8 @@ cudaDataType_t cuda_type(DType dtype) {
       return CUDA_R_16BF;
     case DType::f32:
       return CUDA_R_32F;
+    case DType::u8:
+      return CUDA_R_8F_E4M3;  // gemm() takes none
     default:
       fail("gemm: cuBLAS is not used with {}", name_of(dtype));
   }
@@ -45,6 +47,11 @@ class Description {
     const cublasLtEpilogue_t without_bias =
         operands.relu ? CUBLASLT_EPILOGUE_RELU : CUBLASLT_EPILOGUE_DEFAULT;
     set(CUBLASLT_MATMUL_DESC_EPILOGUE, has_bias ? with_bias : without_bias);
+    if (!operands.fp8_scales.empty()) {
+      const float* const scales = operands.fp8_scales.data<float>();
+      set(CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, scales);
+      set(CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, scales + 1);
+    }
     set_layout(w_, operands.w);
     set_layout(x_, operands.x);
     set_layout(y_, operands.y);

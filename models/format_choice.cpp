@@ -136,7 +136,9 @@ FormatChoice choose_by_rules(const LayerKind& kind, const FormatRules& rules,
   const bool sparse = &rule != &dense_format() && rule.runs_on(options.device) &&
                       saves_bytes(rule, kind.size(), kind.weight.dtype,
                                   records_in(rule.name(), kind.weight.records));
-  const bool as_stored = sparse && !options.device.is_cuda() && !kind.weight.stored.empty();
+  // The rules know nothing of weights that take half or a quarter of the dense bytes.
+  const bool as_stored = options.device.is_cuda() ? always_rounds(kind.weight.stored)
+                                                  : sparse && !kind.weight.stored.empty();
   const std::string_view format = sparse ? rule.name() : dense_format().name();
   return {.kind = kind,
           .in = kind.in(as_stored ? kind.weight.stored : format),
@@ -153,7 +155,7 @@ FormatChoice choose_by_time(const LayerKind& kind, const FormatRules& rules,
                       .in = kind.in(dense_format().name()),
                       .by = FormatChoice::By::no_other,
                       .device = options.device};
-  for (const WeightFormat* format : weight_formats()) {
+  for (const WeightFormat* format : exact_formats()) {
     if (std::string why = why_no_candidate(*format, kind, options.device); !why.empty()) {
       choice.not_tried.push_back({.format = std::string(format->name()), .why = std::move(why)});
     }

@@ -64,7 +64,7 @@ std::string why_no_candidate(const WeightFormat& format, const LayerKind& kind,
 // That of the plan, where there is one; else by rules alone: the same for the same model on every
 // GPU. Where a rule's format is no candidate, dense. On the CPU, where all sparse formats are
 // loaded into the same panels, a weight that is not to be dense stays in the format that it is
-// stored in.
+// stored in; on a GPU one of a format that always rounds does.
 FormatChoice choose_by_rules(const LayerKind& kind, const FormatRules& rules,
                              const ChoiceOptions& options);
 

@@ -37,8 +37,10 @@ LayerKind kind_from(std::span<const Candidate> alike) {
 }  // namespace
 
 LayerFormat LayerKind::in(std::string_view format) const {
-  const std::string_view records = format == weight.stored ? std::string_view() : weight.records;
-  return {.format = std::string(format), .layout = records_in(format, records).layout};
+  // What is stored has its values.
+  return {.format = std::string(format),
+          .layout =
+              format == weight.stored ? std::string() : records_in(format, weight.records).layout};
 }
 
 int64_t expected_bytes(const LayerKind& kind, const LayerWeight& weight, const LayerFormat& in,

@@ -60,6 +60,8 @@ OwnedTensor copy_columns(const Tensor& all, Range columns) {
 
 }  // namespace
 
+std::string WeightFormat::values_in(std::string_view) const { return {}; }
+
 void WeightFormat::check_layout(std::string_view text) const {
   require(text.empty(), "the layout of the weight format {} cannot be chosen", name());
 }

@@ -45,6 +45,10 @@ class WeightFormat {
   virtual bool for_auto(const Device&) const { return true; }
   virtual bool for_smallest() const { return true; }
 
+  // The type of narrow values that encode() rounds to in this layout, as --values takes it: "i8",
+  // "f8" or "i4:64"; empty: values are kept. A format that always rounds has a type for any text.
+  virtual std::string values_in(std::string_view layout) const;
+
   virtual bool holds(DType dtype) const = 0;
   // Why the matrix cannot be encoded; empty if it can.
   virtual std::string why_not(const Tensor& w) const = 0;
@@ -60,7 +64,7 @@ class WeightFormat {
   // What follows takes it for granted.
   virtual void validate(const EncodedWeight& e, ThreadPool& threads) const = 0;
   void validate(const EncodedWeight& e) const;
-  // The matrix, bit by bit except for negative zeros.
+  // The matrix, bit by bit except for negative zeros, or rounded to values_in() the layout.
   virtual OwnedTensor decode(const EncodedWeight& e, ThreadPool& threads) const = 0;
   // Bytes by the formula of the format's paper, which takes rows, columns, dtype and nonzeros
   // alone: e may have no parts. bytes() has padding and what the layout spends on its kernel's

@@ -5,21 +5,19 @@
 #include "sparse/quantize/quantize.h"
 #include "sparse/tca_bme/quantized/quantized_choice.h"
 #include "sparse/tca_bme/quantized/quantized_parts.h"
-#include "sparse/tca_bme/tca_bme.h"
 
 namespace sparsellm {
 
-bool has_narrow_values(const EncodedWeight& e) {
-  return e.format == tca_bme_format().name() && tca_bme::is_quantized(e);
-}
+bool has_narrow_values(const EncodedWeight& e) { return tca_bme::has_quantized_records(e); }
 
-NarrowEncoding encode_narrow(const Tensor& w, std::string_view records, ThreadPool& threads) {
-  const auto choice = tca_bme::quantized_choice(records);
-  require(choice.has_value(), "{} names no type of narrow values", quote(records));
-  const std::string reason = tca_bme_format().why_not(w);
+NarrowEncoding encode_narrow(const Tensor& w, const WeightFormat& format, std::string_view layout,
+                             ThreadPool& threads) {
+  const auto choice = tca_bme::quantized_choice(format.values_in(layout));
+  require(choice.has_value(), "{} names no type of narrow values", quote(layout));
+  const std::string reason = format.why_not(w);
   require(reason.empty(), "{}", reason);
   NarrowEncoding result{.values = quantize(w, choice->type, choice->group, threads), .encoded = {}};
-  result.encoded = tca_bme::encode_quantized(result.values, w.dtype(), threads);
+  result.encoded = tca_bme::encode_quantized(result.values, format.name(), w.dtype(), threads);
   return result;
 }
 

@@ -7,6 +7,7 @@
 #include "kernels/base/parallel.h"
 #include "kernels/base/tensor.h"
 #include "sparse/encoded_weight.h"
+#include "sparse/format.h"
 #include "sparse/quantize/quantized_matrix.h"
 #include "sparse/weight_matrix.h"
 
@@ -18,11 +19,12 @@ struct NarrowEncoding {
   EncodedWeight encoded;
 };
 
-// w [rows, columns], f16 or bf16, in host memory, in tca_bme with values of the type that
-// `records` names (sparse/records_choice.h); what encode() makes with that layout. Throws Error for
-// a text that names none, for a weight that is infinite or NaN, and for one that tca_bme does not
+// w [rows, columns], f16 or bf16, in host memory, in `format` with the narrow values that it has in
+// this layout (WeightFormat::values_in()); what encode() makes with it. Throws Error for a layout
+// without narrow values, for a weight that is infinite or NaN, and for one that the format does not
 // take.
-NarrowEncoding encode_narrow(const Tensor& w, std::string_view records, ThreadPool& threads);
+NarrowEncoding encode_narrow(const Tensor& w, const WeightFormat& format, std::string_view layout,
+                             ThreadPool& threads);
 
 bool has_narrow_values(const EncodedWeight& e);
 

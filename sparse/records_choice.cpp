@@ -16,7 +16,8 @@ bool has_narrow_values(std::string_view records) {
 }
 
 bool holds_values(std::string_view format, std::string_view records) {
-  return format == tca_bme_format().name() || !has_narrow_values(records);
+  const WeightFormat* const known = find_weight_format(format);
+  return !has_narrow_values(records) || (known != nullptr && known->values_in(records) == records);
 }
 
 const WeightFormat& format_with_values(const WeightFormat& format, std::string_view records) {
@@ -24,12 +25,21 @@ const WeightFormat& format_with_values(const WeightFormat& format, std::string_v
                                                                             : tca_bme_format();
 }
 
+bool always_rounds(std::string_view format) {
+  const WeightFormat* const known = find_weight_format(format);
+  return known != nullptr && !known->values_in({}).empty();
+}
+
 bool may_be_records(std::string_view format) {
   return format == tca_bme_format().name() || format == kAutoFormat || format == kSmallestFormat;
 }
 
 LayoutOptions records_in(std::string_view format, std::string_view records) {
-  return {.layout = std::string(format == tca_bme_format().name() ? records : "")};
+  if (format == tca_bme_format().name()) {
+    return {.layout = std::string(records)};
+  }
+  const WeightFormat* const known = find_weight_format(format);
+  return {.layout = known == nullptr ? std::string() : known->values_in(records)};
 }
 
 }  // namespace sparsellm

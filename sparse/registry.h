@@ -12,6 +12,10 @@ namespace sparsellm {
 // All formats; the first is the dense one.
 std::span<const WeightFormat* const> weight_formats();
 
+// Those that keep the values of a weight unless they are told to round them; the first is the dense
+// one.
+std::vector<const WeightFormat*> exact_formats();
+
 // The candidates of `smallest` (WeightFormat::for_smallest()); the first is the dense one.
 std::vector<const WeightFormat*> smallest_formats();
 
@@ -29,5 +33,6 @@ const WeightFormat& weight_format(std::string_view name);
 
 // "dense, tiled_csl, tca_bme", for messages.
 std::string weight_format_names();
+std::string exact_format_names();
 
 }  // namespace sparsellm

@@ -19,6 +19,7 @@ import activation
 import general
 import narrow
 import pictures
+import quality
 import ranks
 import relatives
 import server
@@ -350,6 +351,7 @@ TABLES = {
     **activation.TABLES,
     **general.TABLES,
     **narrow.TABLES,
+    **quality.TABLES,
     **relatives.TABLES,
     **ranks.TABLES,
     **server.TABLES,
@@ -374,6 +376,7 @@ def span(values, form="{:.2f}"):
 VALUES = {
     "read-bandwidth-h200": lambda reports: span(read_bandwidth(reports, "h200")),
     **activation.VALUES,
+    **quality.VALUES,
 }
 
 

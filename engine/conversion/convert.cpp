@@ -282,7 +282,7 @@ Conversion convert_model(const ConvertOptions& options) {
 std::vector<Inspection> inspect_model(const ConvertOptions& options) {
   ConversionInput input(options);
   std::vector<std::string> formats{std::string(kAutoFormat), std::string(kSmallestFormat)};
-  for (const WeightFormat* format : weight_formats()) {
+  for (const WeightFormat* format : exact_formats()) {
     formats.emplace_back(format->name());
   }
   Conversion planned;

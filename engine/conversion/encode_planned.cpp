@@ -57,8 +57,8 @@ PlannedEncoding encode_in(const WeightFormat& format, const LayerPlan& plan, con
     return {.why_dense = format.holds(values.dtype()) ? std::move(reason)
                                                       : fmt::format("{}: {}", reason, kDTypeHint)};
   }
-  if (has_narrow_values(layout.layout)) {
-    NarrowEncoding narrow = encode_narrow(values, layout.layout, threads);
+  if (!format.values_in(layout.layout).empty()) {
+    NarrowEncoding narrow = encode_narrow(values, format, layout.layout, threads);
     return {.encoded = std::move(narrow.encoded), .rounded = std::move(narrow.values)};
   }
   return {.encoded = format.encode(values, layout, threads)};
@@ -88,6 +88,16 @@ bool keeps_codes(std::string_view records, const QuantizedMatrix& q) {
   const auto choice = tca_bme::quantized_choice(records);
   return !choice ||
          (choice->type == q.type && (q.type != ValueType::i4 || choice->group == q.group));
+}
+
+// The format, of those with narrow values, in which a plan has these as they are; empty: in none.
+std::string_view format_of_codes(const LayerPlan& plan, const QuantizedMatrix& q) {
+  if (!keeps_codes(plan.layout, q)) {
+    return {};
+  }
+  return may_be_records(plan.format)                    ? tca_bme_format().name()
+         : tca_bme::dense_values(plan.format) == q.type ? std::string_view(plan.format)
+                                                        : std::string_view();
 }
 
 // Those of formats that can hold what the plan wants, in that which takes the fewest bytes.
@@ -150,9 +160,10 @@ bool same_values(const Tensor& a, const Tensor& b) {
 
 PlannedEncoding encode_planned(const Tensor& values, const LayerPlan& plan, const PlannedFor& what,
                                ThreadPool& threads) {
-  if (what.quantized != nullptr && may_be_records(plan.format) &&
-      keeps_codes(plan.records(), *what.quantized)) {
-    return {.encoded = tca_bme::encode_quantized(*what.quantized, values.dtype(), threads)};
+  if (what.quantized != nullptr) {
+    if (const std::string_view to = format_of_codes(plan, *what.quantized); !to.empty()) {
+      return {.encoded = tca_bme::encode_quantized(*what.quantized, to, values.dtype(), threads)};
+    }
   }
   if (plan.format == kAutoFormat) {
     return encode_by_rules(values, plan, what, threads);

@@ -249,9 +249,13 @@ std::unique_ptr<WeightMatrix> CheckpointLoader::load_weight(const Wanted& wanted
     return stored.format == format.name() &&
            (stored.form == WeightStore::Form::quantized || stored.dtype == activation_dtype());
   });
-  // The host rounds to narrow values, with scales that columns of other ranks may share.
-  const bool by_device = device().is_cuda() && !as_stored &&
-                         !has_narrow_values(layout_in(wanted, format, parts).layout);
+  const bool by_device =
+      device().is_cuda() && !as_stored &&
+      std::ranges::none_of(
+          wanted.parts, [&, layout = layout_in(wanted, format, parts)](const Wanted::Part& part) {
+            return is_rounded_on_host(
+                {.store = store_, .name = part.name, .slice = wanted.slice_of(part)}, layout);
+          });
   std::unique_ptr<WeightMatrix> weight =
       by_device ? encode_on_device(wanted, parts, format) : load_encoded(wanted, parts, format);
   count_bytes(weight->bytes());

@@ -25,6 +25,15 @@ bool is_stored_narrow(const WeightStore& store, const WeightStore::Stored& store
          has_narrow_values(store.unchecked(stored.name));
 }
 
+// Whether it is stored with narrow values, and with these if any are wanted.
+bool has_stored_values(const WeightStore& store, const WeightStore::Stored& stored,
+                       std::string_view values) {
+  return is_stored_narrow(store, stored) &&
+         (values.empty() || naming_errors(store.file().describe(stored.name), [&] {
+            return type_of_values(store.unchecked(stored.name)) == values;
+          }));
+}
+
 }  // namespace
 
 bool is_cut_on_host(const WeightToEncode& weight) {
@@ -36,12 +45,25 @@ bool is_cut_on_host(const WeightToEncode& weight) {
          });
 }
 
+bool is_rounded_on_host(const WeightToEncode& weight, const LayoutOptions& options) {
+  const std::optional<ScaleGroups> scales = scale_groups(options.layout);
+  if (!scales) {
+    return false;
+  }
+  const WeightStore::Stored stored = weight.store.get(weight.name);
+  if (stored.form == WeightStore::Form::quantized || is_stored_narrow(weight.store, stored)) {
+    return true;
+  }
+  return weight.slice && with_whole_scales(*scales, weight.slice->columns, stored.columns).count >
+                             weight.slice->columns.count;
+}
+
 EncodedWeight encode_slice(const WeightToEncode& weight, const WeightFormat& to, DType dtype,
                            const LayoutOptions& options, ThreadPool& threads) {
   const std::optional<Slice>& slice = weight.slice;
   const WeightStore::Stored stored = weight.store.get(weight.name);
-  if (slice && options.layout.empty() && stored.format == to.name() && stored.dtype == dtype &&
-      is_stored_narrow(weight.store, stored)) {
+  if (slice && stored.format == to.name() && stored.dtype == dtype &&
+      has_stored_values(weight.store, stored, options.layout)) {
     EncodedWeight whole = weight.store.unchecked(weight.name);
     return to.read_slice({.weight = &whole,
                           .name = weight.store.file().describe(stored.name),

@@ -24,6 +24,11 @@ struct WeightToEncode {
 // would expand the weight, and encode values of 16 bits.
 bool is_cut_on_host(const WeightToEncode& weight);
 
+// Whether the host has to round the slice to the narrow values that the options name: with scales
+// that it shares with columns of other ranks, whose weights are not on the device, or because the
+// weight is stored with codes. No for options that name none.
+bool is_rounded_on_host(const WeightToEncode& weight, const LayoutOptions& options);
+
 EncodedWeight encode_slice(const WeightToEncode& weight, const WeightFormat& to, DType dtype,
                            const LayoutOptions& options, ThreadPool& threads);
 

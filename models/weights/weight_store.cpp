@@ -253,12 +253,13 @@ OwnedTensor WeightStore::dense_quantized(const Stored& stored, const Slice& slic
   return slice_of(dequantize(q, stored.dtype, threads), slice);
 }
 
-EncodedWeight WeightStore::encode_codes(std::string_view name, DType dtype, ThreadPool& threads,
+EncodedWeight WeightStore::encode_codes(std::string_view name, const WeightFormat& to, DType dtype,
+                                        ThreadPool& threads,
                                         const std::optional<Slice>& slice) const {
   const QuantizedMatrix q = quantized(name, threads);
   return naming_errors(describe(name), [&] {
     require_finite(q, dtype);
-    EncodedWeight encoded = tca_bme::encode_quantized(q, dtype, threads);
+    EncodedWeight encoded = tca_bme::encode_quantized(q, to.name(), dtype, threads);
     if (slice) {
       require_inside(*slice, q.rows, q.columns);
       encoded = sparsellm::slice(encoded, Axis::rows, slice->rows, threads);
@@ -283,8 +284,9 @@ EncodedWeight WeightStore::unchecked(std::string_view name) const {
 EncodedWeight WeightStore::encode(std::string_view name, const WeightFormat& to, DType dtype,
                                   ThreadPool& threads, const std::optional<Slice>& slice,
                                   const LayoutOptions& options) const {
-  if (&to == &tca_bme_format() && QuantizedWeight::find(*checkpoint_, name)) {
-    return encode_codes(name, dtype, threads, slice);
+  if (const auto weight = QuantizedWeight::find(*checkpoint_, name);
+      weight && (&to == &tca_bme_format() || tca_bme::dense_values(to.name()) == weight->type())) {
+    return encode_codes(name, to, dtype, threads, slice);
   }
   OwnedTensor values = dense(name, threads, slice);
   if (values.view.dtype() != dtype) {

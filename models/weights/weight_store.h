@@ -95,8 +95,8 @@ class WeightStore {
  private:
   OwnedTensor dense_plain(const Stored& stored, const Slice& slice) const;
   OwnedTensor dense_quantized(const Stored& stored, const Slice& slice, ThreadPool& threads) const;
-  EncodedWeight encode_codes(std::string_view name, DType dtype, ThreadPool& threads,
-                             const std::optional<Slice>& slice) const;
+  EncodedWeight encode_codes(std::string_view name, const WeightFormat& to, DType dtype,
+                             ThreadPool& threads, const std::optional<Slice>& slice) const;
   // The name under which a plain tensor is stored; empty if there is none.
   std::string plain_name(std::string_view name) const;
   std::string describe(std::string_view name) const;

@@ -10,6 +10,7 @@
 #include "kernels/base/json_reader.h"
 #include "sparse/choice/format_rules_text.h"
 #include "sparse/dense/dense.h"
+#include "sparse/records_choice.h"
 #include "sparse/registry.h"
 
 namespace sparsellm {
@@ -83,8 +84,8 @@ FormatRules FormatRules::parse(const JsonDocument& document, const std::string& 
     const auto [least_elements, most_elements] = read_counts(rule["elements"], kMostElements);
     const auto [least_tokens, most_tokens] = read_counts(rule["tokens"], kMostTokens);
     const WeightFormat* const format = find_weight_format(rule["format"].string());
-    if (format == nullptr) {
-      rule["format"].refuse(fmt::format("expected one of {}", weight_format_names()));
+    if (format == nullptr || always_rounds(format->name())) {
+      rule["format"].refuse(fmt::format("expected one of {}", exact_format_names()));
     }
     rules.rules_.push_back({.density = {least_density, most_density},
                             .elements = {least_elements, most_elements},

@@ -33,7 +33,11 @@ LayoutOptions LayerPlan::layout_in(std::string_view chosen) const {
   return chosen == format ? LayoutOptions{.layout = layout} : records_in(chosen, records());
 }
 
-std::string LayerPlan::records() const { return may_be_records(format) ? layout : std::string(); }
+std::string LayerPlan::records() const {
+  return may_be_records(format)  ? layout
+         : always_rounds(format) ? records_in(format, layout).layout
+                                 : std::string();
+}
 
 SparsityPlan SparsityPlan::read(const std::filesystem::path& path) {
   const JsonDocument document = read_json_file(path, kMaxFileBytes, kMaxDepth);

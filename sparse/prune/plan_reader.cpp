@@ -189,14 +189,16 @@ std::string read_records(const JsonValue& rule, const std::string& format) {
   }
   const JsonValue& member = records.present() ? records : values;
   const std::string& text = member.string();
-  if (!may_be_records(format)) {
+  if (!may_be_records(format) && !always_rounds(format)) {
     member.refuse(fmt::format("the weight format {} has none", format));
   }
   if (text.empty() || has_narrow_values(text) != values.present()) {
     member.refuse(values.present() ? "expected i8, f8, i4, i4:32, i4:64 or i4:128"
                                    : "expected speed or size");
   }
-  with_name(member.name(), [&] { check_records(text); });
+  with_name(member.name(), [&] {
+    may_be_records(format) ? check_records(text) : weight_format(format).check_layout(text);
+  });
   return text;
 }
 

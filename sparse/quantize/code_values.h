@@ -8,6 +8,7 @@
 
 #include "kernels/base/dtype.h"
 #include "kernels/base/simd.h"
+#include "sparse/quantize/scale_search.h"
 
 // The numbers that the codes of each type stand for, as what rounding needs to know of them. A
 // class of these has
@@ -52,31 +53,13 @@ struct Integers {
   static int8_t code_of(double number) { return static_cast<int8_t>(number); }
 };
 
-struct I8Values : Integers<-127, 127>, FloatScales {
-  static constexpr double kLargest = 127.0;
-  static constexpr bool kSymmetric = true;
-  static constexpr int kTrials = 24;
-  static float trial(int i) { return static_cast<float>(110 + 2 * i); }
-};
+struct I8Values : I8Search, Integers<-127, 127>, FloatScales {};
 
 // With -8 no error is larger than without it at the same scale, and those of normally distributed
 // weights are 10 % smaller at their best scales.
-struct I4Values : Integers<-8, 7>, HalfScales {
-  static constexpr double kLargest = 7.0;
-  static constexpr bool kSymmetric = false;
-  // Where few weights are left in a group a large scale may fit all of them: 3 and 1 better than 7
-  // and 2.
-  static constexpr int kTrials = 50;
-  static float trial(int i) { return static_cast<float>(10 + i) * 0.2f; }  // 2 to 11.8
-};
+struct I4Values : I4Search, Integers<-8, 7>, HalfScales {};
 
-struct F8Values : FloatScales {
-  static constexpr double kLargest = 448.0;
-  static constexpr bool kSymmetric = true;
-  // All that matters is where in their octaves the weights lie, unless some are subnormal.
-  static constexpr int kTrials = 33;
-  static float trial(int i) { return 480.0f * std::exp2(static_cast<float>(-i) / 32.0f); }
-
+struct F8Values : F8Search, FloatScales {
   static double nearest(double x) {
     constexpr int kFractionBits = 52;
     constexpr uint64_t kLeastExponent = 1023 - 6;

@@ -16,11 +16,6 @@ namespace {
 
 constexpr int64_t kMinElementsQuantized = 4 << 10;  // worth the waking of a thread
 
-// From here on numbers round to infinity.
-constexpr double infinite_from(Half) { return 65520.0; }
-constexpr double infinite_from(BFloat16) { return 0x1.ffp127; }
-constexpr double infinite_from(float) { return 0x1.ffffffp127; }
-
 // The nonzeros of weights that share a scale, and room for what is computed of them.
 struct ScaleGroup {
   explicit ScaleGroup(int64_t size)
@@ -149,7 +144,7 @@ void quantize_row(const T* w, QuantizedMatrix& q, int64_t row, ScaleGroup& scrat
     if (scratch.count == 0) {
       continue;  // codes of 0 and a scale of 1
     }
-    scales[i] = scale_of_group<Values>(scratch, infinite_from(T{}));
+    scales[i] = scale_of_group<Values>(scratch, quantization::infinite_from(T{}));
     const double scale = scales[i];
     for (size_t j = 0; j < scratch.count; ++j) {
       codes[first + scratch.places[j]] =
@@ -182,8 +177,9 @@ void require_finite(const Tensor& w, int64_t grain, ThreadPool& threads) {
     const T* const values = w.row<T>(row);
     for (int64_t column = 0; column < w.size(1); ++column) {
       const float value = to_float(values[column]);
-      require(std::isfinite(value), "the weight in row {}, column {} is {}; none can be quantised",
-              row, column, std::isnan(value) ? "NaN" : "infinite");
+      if (!std::isfinite(value)) {
+        quantization::refuse_weight(row, column, value);
+      }
     }
   }
 }

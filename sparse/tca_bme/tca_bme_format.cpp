@@ -13,6 +13,7 @@
 #include "sparse/tca_bme/host/record_uploads.h"
 #include "sparse/tca_bme/host/record_walker.h"
 #include "sparse/tca_bme/quantized/quantized_choice.h"
+#include "sparse/tca_bme/quantized/quantized_load.h"
 #include "sparse/tca_bme/quantized/quantized_parts.h"
 #include "sparse/tca_bme/quantized/quantized_walker.h"
 #include "sparse/tca_bme/tca_bme.h"
@@ -36,6 +37,10 @@ class TcaBmeFormat : public WeightFormat {
   int32_t version() const override { return tca_bme::kRecordVersion; }
 
   bool runs_on(const Device&) const override { return true; }
+
+  std::string values_in(std::string_view layout) const override {
+    return std::string(tca_bme::quantized_choice(layout) ? layout : "");
+  }
 
   bool holds(DType dtype) const override { return dtype == DType::f16 || dtype == DType::bf16; }
 
@@ -167,7 +172,7 @@ class TcaBmeFormat : public WeightFormat {
   EncodedWeight encode_on_host(const Tensor& w, const LayoutOptions& options,
                                ThreadPool& threads) const override {
     if (tca_bme::quantized_choice(options.layout)) {
-      return encode_narrow(w, options.layout, threads).encoded;
+      return encode_narrow(w, *this, options.layout, threads).encoded;
     }
     const std::string reason = why_not(w);
     require(reason.empty(), "{}", reason);
@@ -178,8 +183,13 @@ class TcaBmeFormat : public WeightFormat {
 
   std::unique_ptr<WeightMatrix> encode_without_host(const Tensor& w, const LayoutOptions& options,
                                                     const LoadContext& ctx) const override {
-    const bool has_encoder = (options.goal == LayoutFor::speed || !options.layout.empty()) &&
-                             !tca_bme::quantized_choice(options.layout);
+    if (const auto choice = tca_bme::quantized_choice(options.layout)) {
+      // What starts may not hold the host counts.
+      const bool takes = ctx.device.is_cuda() && holds(w.dtype()) &&
+                         tca_bme::starts_hold_any(w.size(0), w.size(1));
+      return takes ? tca_bme::encode_quantized_weight_cuda(w, *choice, ctx.exec()) : nullptr;
+    }
+    const bool has_encoder = options.goal == LayoutFor::speed || !options.layout.empty();
     return ctx.device.is_cuda() && has_encoder
                ? tca_bme::encode_weight_cuda(w, tca_bme::records_for(options.layout), ctx.exec())
                : nullptr;
@@ -219,7 +229,7 @@ class TcaBmeFormat : public WeightFormat {
       naming_errors(part.name, [&] { check_header(*part.weight); });
     }
     if (std::ranges::all_of(parts, [](const auto& part) { return is_quantized(*part.weight); })) {
-      return load_quantized(parts, ctx);
+      return tca_bme::load_quantized(*this, parts, ctx);
     }
     if (std::ranges::any_of(parts, [](const auto& part) { return is_quantized(*part.weight); })) {
       return join_on_device(*this, parts, ctx);
@@ -230,17 +240,6 @@ class TcaBmeFormat : public WeightFormat {
     const tca_bme::RecordUploads uploads = record_uploads<tca_bme::RecordChecker>(parts);
     return tca_bme::can_be_joined(uploads) ? tca_bme::load_records_cuda(uploads, ctx)
                                            : join_on_device(*this, parts, ctx);
-  }
-
-  std::unique_ptr<WeightMatrix> load_quantized(std::span<const WeightPart> parts,
-                                               const LoadContext& ctx) const {
-    const tca_bme::QuantizedUploads uploads = record_uploads<tca_bme::QuantizedChecker>(parts);
-    if (tca_bme::can_be_joined(uploads)) {
-      return tca_bme::load_quantized_cuda(uploads, ctx);
-    }
-    return tca_bme::are_quantized_alike(weights_of(parts))
-               ? load(join_on_host(parts, ctx.threads), ctx)
-               : join_on_device(*this, parts, ctx);
   }
 
   // There are kernels for versions 2 and 3.

@@ -2,9 +2,12 @@
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
 #include <utility>
+#include <vector>
 
 #include "sparse/tca_bme/format/record_parts.h"
+#include "sparse/tca_bme/quantized/quantized_parts.h"
 #include "sparse/tca_bme/tca_bme.h"
 #include "sparse/tca_bme/v1/paper_layout.h"
 
@@ -22,7 +25,7 @@ struct Head {
 };
 static_assert(sizeof(Head) == 32, "there is no padding");
 
-constexpr int64_t kLayoutWords = 2;
+constexpr uint8_t kVersion3 = 128;
 
 // Takes as many bytes from the front of the input as it has.
 void take(std::string_view& input, void* to, size_t bytes) {
@@ -43,27 +46,58 @@ EncodedPart take_part(std::string_view& input, std::string_view name, DType type
   return std::move(part.part);
 }
 
+DType dtype_from(uint8_t code) {
+  return code == 0 ? DType::f16 : code == 1 ? DType::bf16 : DType::f32;
+}
+
+uint8_t code_of(const EncodedWeight& e) {
+  const int code = e.dtype == DType::f16 ? 0 : e.dtype == DType::bf16 ? 1 : 2;
+  return static_cast<uint8_t>(tca_bme::is_quantized(e) ? code + kVersion3 : code);
+}
+
+void append_bytes(std::string& text, const void* bytes, size_t count) {
+  text.append(static_cast<const char*>(bytes), count);
+}
+void append_part(std::string& text, const EncodedWeight& e, std::string_view name) {
+  append_bytes(text, e.part(name).bytes.data(), e.part(name).bytes.size());
+}
+
 }  // namespace
 
 RecordInput read_record_input(std::string_view input) {
   Head head;
   take(input, &head, sizeof(head));
-  RecordInput result{.weight = {.format = std::string(tca_bme::kName),
-                                .version = tca_bme::kRecordVersion,
-                                .dtype = head.dtype == 0   ? DType::f16
-                                         : head.dtype == 1 ? DType::bf16
-                                                           : DType::f32,
-                                .rows = head.rows,
-                                .columns = head.columns,
-                                .nonzeros = head.nonzeros,
-                                .parts = {}},
-                     .most_bytes = head.most_bytes,
-                     .seed = head.seed};
+  const bool is_version3 = head.dtype >= kVersion3;
+  RecordInput result{
+      .weight = {.format = std::string(tca_bme::kName),
+                 .version = is_version3 ? tca_bme::kQuantizedVersion : tca_bme::kRecordVersion,
+                 .dtype = dtype_from(head.dtype % kVersion3),
+                 .rows = head.rows,
+                 .columns = head.columns,
+                 .nonzeros = head.nonzeros,
+                 .parts = {}},
+      .most_bytes = head.most_bytes,
+      .seed = head.seed};
   std::vector<EncodedPart>& parts = result.weight.parts;
-  parts.push_back(take_part<uint32_t>(input, tca_bme::kLayout, DType::u32, kLayoutWords));
+  parts.push_back(
+      take_part<uint32_t>(input, tca_bme::kLayout, DType::u32,
+                          is_version3 ? tca_bme::kQuantizedLayoutWords : tca_bme::kLayoutWords));
   parts.push_back(take_part<uint32_t>(input, tca_bme::kStarts, DType::u32, head.starts));
+  std::optional<EncodedPart> scales;
+  if (is_version3) {
+    uint32_t count = 0;
+    take(input, &count, sizeof(count));
+    const auto there = std::min<size_t>(count, input.size() / sizeof(float));
+    const uint32_t type = parts.front().values<uint32_t>().front();
+    if (there > 0 || type != static_cast<uint32_t>(tca_bme::QuantizedLayout::Values::i4)) {
+      scales = take_part<float>(input, tca_bme::kScales, DType::f32, static_cast<int64_t>(there));
+    }
+  }
   const auto left = static_cast<int64_t>(input.size());
   parts.push_back(take_part<std::byte>(input, tca_bme::kRecords, DType::u8, left));
+  if (scales) {
+    parts.push_back(*std::move(scales));
+  }
   return result;
 }
 
@@ -73,16 +107,23 @@ std::string record_input(const RecordInput& input) {
                   .columns = e.columns,
                   .nonzeros = e.nonzeros,
                   .most_bytes = input.most_bytes,
-                  .dtype = static_cast<uint8_t>(e.dtype == DType::f16    ? 0
-                                                : e.dtype == DType::bf16 ? 1
-                                                                         : 2),
+                  .dtype = code_of(e),
                   .seed = input.seed,
                   .starts = static_cast<uint16_t>(e.part(tca_bme::kStarts).count())};
-  std::string text(reinterpret_cast<const char*>(&head), sizeof(head));
-  for (const std::string_view name : {tca_bme::kLayout, tca_bme::kStarts, tca_bme::kRecords}) {
-    const std::span<const std::byte> bytes = e.part(name).bytes;
-    text.append(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  std::string text;
+  append_bytes(text, &head, sizeof(head));
+  append_part(text, e, tca_bme::kLayout);
+  append_part(text, e, tca_bme::kStarts);
+  if (tca_bme::is_quantized(e)) {
+    const auto scales = std::ranges::find(e.parts, tca_bme::kScales, &EncodedPart::name);
+    const auto count =
+        static_cast<uint32_t>(scales == e.parts.end() ? 0 : scales->values<float>().size());
+    append_bytes(text, &count, sizeof(count));
+    if (count > 0) {
+      append_part(text, e, tca_bme::kScales);
+    }
   }
+  append_part(text, e, tca_bme::kRecords);
   return text;
 }
 

@@ -2,12 +2,15 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdint>
+#include <cstring>
 #include <string>
 #include <string_view>
 
 #include "kernels/base/error.h"
 #include "sparse/tca_bme/format/record_parts.h"
+#include "sparse/tca_bme/quantized/quantized_parts.h"
 #include "sparse/tca_bme/tca_bme.h"
 #include "tests/fuzz/check_message.h"
 #include "tests/fuzz/fuzz_one.h"
@@ -105,20 +108,60 @@ TEST(FuzzRecordPieces, RefusesRecordsWithoutBytes) {
     // The last record: as many bytes as are left of a header that is one unit too short, and none.
     const uint32_t end = values[count - 1];
     const uint32_t begin = values[count - 2];
-    const auto header = static_cast<uint32_t>(tca_bme::read_record_layout(e).header_bytes() / 16);
+    const int32_t header_bytes = tca_bme::is_quantized(e)
+                                     ? tca_bme::read_quantized_layout(e).header_bytes()
+                                     : tca_bme::read_record_layout(e).header_bytes();
+    const auto header = static_cast<uint32_t>(header_bytes / 16);
     for (const uint32_t left : {header - 1, 1U, 0U}) {
       values[count - 1] = begin + left;
       e.parts[2].bytes = records.first((size_t{begin} + left) * tca_bme::kRecordAlignment);
-      expect_refused(fmt::format("record {} has {} bytes, fewer than masks and offsets", count - 2,
+      expect_refused(fmt::format("record {} has {} bytes, fewer than any of its layout", count - 2,
                                  left * 16));
     }
     // All of them, with nonzeros and without.
     std::fill_n(values, count, 0);
     e.parts[2].bytes = {};
-    expect_refused("record 0 has 0 bytes, fewer than masks and offsets take");
+    expect_refused("record 0 has 0 bytes, fewer than any of its layout");
     e.nonzeros = 0;
-    expect_refused("record 0 has 0 bytes, fewer than masks and offsets take");
+    expect_refused("record 0 has 0 bytes, fewer than any of its layout");
     EXPECT_NE(begin, end);
+  }
+}
+
+TEST(FuzzRecordPieces, HasSeedsOfBothVersions) {
+  int64_t quantized = 0;
+  int64_t with_scales = 0;
+  for (const Seed& seed : record_seeds()) {
+    const RecordInput read = read_record_input(seed.input);
+    if (tca_bme::is_quantized(read.weight)) {
+      ++quantized;
+      with_scales += read.weight.parts.size() == 4 ? 1 : 0;
+    }
+  }
+  EXPECT_EQ(quantized, 5 * 7 * 2);
+  EXPECT_EQ(with_scales, 2 * 7 * 2);
+  EXPECT_LT(quantized, std::ssize(record_seeds()));
+}
+
+// Scales that are not there, that no input has the bytes for, and of i4, whose are in the records.
+TEST(FuzzRecordPieces, RefusesWrongScales) {
+  for (const Seed& seed : record_seeds()) {
+    const RecordInput read = read_record_input(seed.input);
+    const EncodedWeight& e = read.weight;
+    if (!tca_bme::is_quantized(e)) {
+      continue;
+    }
+    SCOPED_TRACE(seed.name);
+    constexpr size_t kHead = 32 + 4 * tca_bme::kQuantizedLayoutWords;
+    const size_t at = kHead + 4 * static_cast<size_t>(e.part(tca_bme::kStarts).count());
+    uint32_t count = 0;
+    std::memcpy(&count, &seed.input[at], sizeof(count));
+    for (const uint32_t other : {count - 1, count + 1, count + 100}) {
+      std::string input = seed.input;
+      std::memcpy(&input[at], &other, sizeof(other));
+      const size_t there = std::min<size_t>(other, (input.size() - at - 4) / 4);
+      EXPECT_EQ(is_refused(input), there != count) << other;
+    }
   }
 }
 

@@ -55,6 +55,25 @@ std::vector<Seed> record_seeds() {
       }
     }
   }
+  // Version 3: records of 64 x 128.
+  constexpr Shape kQuantizedShapes[] = {
+      {3, 5, 1, 0},      {64, 128, 3, 2}, {65, 130, 9, 0}, {7, 257, 37, 1},
+      {130, 3, 9999, 0}, {0, 7, 1, 0},    {5, 0, 1, 0},
+  };
+  for (const char* values : {"i8", "f8", "i4", "i4:64", "i4:32"}) {
+    for (const Shape& shape : kQuantizedShapes) {
+      for (const uint32_t most_bytes : {0U, 4000U}) {
+        const DType dtype = seeds.size() % 2 == 0 ? DType::f16 : DType::bf16;
+        RecordInput input{.weight = tca_bme_format().encode(weight_of(dtype, shape).view,
+                                                            {.layout = values}, caller),
+                          .most_bytes = most_bytes,
+                          .seed = static_cast<uint8_t>(seeds.size())};
+        seeds.push_back({.name = fmt::format("{}-{}x{}-{}-{}-{}", name_of(dtype), shape.rows,
+                                             shape.columns, shape.spacing, most_bytes, values),
+                         .input = record_input(input)});
+      }
+    }
+  }
   return seeds;
 }
 

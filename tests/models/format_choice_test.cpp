@@ -509,6 +509,22 @@ TEST(ChooseByRules, NarrowValuesAreInTcaBmeWhereTheRulesAreNotDense) {
   EXPECT_EQ(choose_by_rules(kind, rules, options).in.format, "dense");
 }
 
+// Nothing is rounded by itself, and what was rounded is not made larger by a rule.
+TEST(ChooseByRules, DenseNarrowFormatsAreThoseThatAreStored) {
+  const ChoiceOptions options{.device = kCuda, .tokens = {1, 2, 4, 8}};
+  for (const char* format : {"dense_i8", "dense_i4"}) {
+    for (const double density : {0.3, 1.0}) {
+      const LayerKind plain = kind_of(4096, 4096, density);
+      EXPECT_EQ(why_no_candidate(weight_format(format), plain, kCuda),
+                "it is taken only where it is named");
+      const LayerKind stored = kind_of(4096, 4096, density, 1, format);
+      EXPECT_EQ(why_no_candidate(weight_format(format), stored, kCuda), "");
+      EXPECT_EQ(choose_by_rules(stored, FormatRules::built_in(), options).in,
+                (LayerFormat{.format = format, .layout = ""}));
+    }
+  }
+}
+
 TEST(ChooseByRules, IsTheRulesOnAGpuAndWhatIsStoredOnTheCpu) {
   const FormatRules& rules = FormatRules::built_in();
   const ChoiceOptions on_gpu{.device = kCuda, .tokens = {1, 2, 4, 8}};

@@ -46,10 +46,11 @@ inline std::vector<ShapeCase> cases_of(std::span<const WeightShape> shapes) {
   return cases;
 }
 
-// Those that hold weights of this dtype.
+// Those that hold weights of this dtype, and keep their values: what is rounded is tested beside
+// the other narrow values (tests/sparse/tca_bme/quantized_matrices.h).
 inline std::vector<const WeightFormat*> formats_for(const Tensor& w) {
   std::vector<const WeightFormat*> formats;
-  std::ranges::copy_if(weight_formats(), std::back_inserter(formats),
+  std::ranges::copy_if(exact_formats(), std::back_inserter(formats),
                        [&](const WeightFormat* format) { return format->why_not(w).empty(); });
   return formats;
 }

@@ -53,10 +53,10 @@ GuardedTensor multiply(const WeightMatrix& weight, const Tensor& x, ThreadPool& 
   return y;
 }
 
-// In all sparse formats, and in their older versions.
+// In all sparse formats that keep values, and in their older versions.
 std::vector<EncodedWeight> encodings_of(const Tensor& w, ThreadPool& threads) {
   std::vector<EncodedWeight> encodings;
-  for (const WeightFormat* format : weight_formats()) {
+  for (const WeightFormat* format : exact_formats()) {
     if (format->name() != "dense") {
       encodings.push_back(format->encode(w, threads));
     }

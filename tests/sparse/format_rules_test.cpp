@@ -140,6 +140,8 @@ TEST(FormatRules, WrongFilesAreRefused) {
       {R"({"gpu": "G", "rules": [{"format": "dense", "zeros": 1}]})", "zeros"},
       {R"({"gpu": "G", "rules": [{"format": "csr"}]})", R"("csr"; expected one of dense, )"},
       {R"({"gpu": "G", "rules": [{"format": "auto"}]})", R"("auto"; expected one of dense, )"},
+      {R"({"gpu": "G", "rules": [{"format": "dense_i8"}]})",
+       R"("dense_i8"; expected one of dense, )"},
       {R"({"gpu": "G", "rules": [{"format": "dense", "density": 0.5}]})", "density"},
       {R"({"gpu": "G", "rules": [{"format": "dense", "density": [0.5]}]})", "has 1 numbers"},
       {R"({"gpu": "G", "rules": [{"format": "dense", "density": [0, 1.5]}]})", "1.5"},

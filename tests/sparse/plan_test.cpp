@@ -218,6 +218,26 @@ TEST(SparsityPlan, ValuesOfWhatMayBeTcaBme) {
   }
 }
 
+TEST(SparsityPlan, ValuesOfDenseNarrowFormats) {
+  const SparsityPlan plan = read(R"({
+    "rules": [
+      {"tensors": "*.q_proj", "prune": "none", "format": "dense_i8"},
+      {"tensors": "*.k_proj", "prune": "none", "format": "dense_i8", "values": "i8"},
+      {"tensors": "*.v_proj", "prune": "none", "format": "dense_i4", "values": "i4:64"}
+    ],
+    "default": {"prune": "none", "format": "dense_i4"}})");
+  const auto of = [&](const char* module) { return plan.for_tensor(llama(0, module), 0, 4); };
+  EXPECT_EQ(of("self_attn.q_proj").records(), "i8");
+  EXPECT_EQ(of("self_attn.k_proj").records(), "i8");
+  EXPECT_EQ(of("self_attn.v_proj").records(), "i4:64");
+  EXPECT_EQ(of("self_attn.o_proj").records(), "i4");
+  for (const char* member : {R"("values": "f8")", R"("values": "i4")", R"("records": "size")"}) {
+    expect_rule_error(
+        fmt::format(R"("tensors": "*.fc2", "prune": "none", "format": "dense_i8", {})", member),
+        "the weight format dense_i8 holds values of i8");
+  }
+}
+
 TEST(SparsityPlan, WithoutDefaultNothingIsPruned) {
   const SparsityPlan plan = read(R"({"rules": [{"tensors": "*.fc1", "prune": "2:4"}]})");
   const LayerPlan layer = plan.for_tensor(opt(0, "fc2"), 0, 4);

@@ -9,6 +9,7 @@
 #include "kernels/base/cuda_state.cuh"
 #include "kernels/gemm_tuning.cuh"
 #include "tools/bench/cold_cache.h"
+#include "tools/bench/fp8_rounding.h"
 #include "tools/bench/library_contenders.h"
 #include "tools/bench/library_handle.h"
 #include "tools/bench/library_type.cuh"
@@ -19,9 +20,9 @@ namespace {
 // The weight as it is, as often as the caches ask for.
 class DenseCopies {
  public:
-  explicit DenseCopies(const ContenderInput& input)
-      : weight_(input.weight),
-        count_(cold_copies(weight_.bytes(), input.rotation_bytes)),
+  DenseCopies(const Tensor& weight, int64_t rotation_bytes)
+      : weight_(weight),
+        count_(cold_copies(weight_.bytes(), rotation_bytes)),
         memory_(weight_.device(), checked_mul(pitch(), count_, "bytes of the weights"),
                 "the copies of the weight") {
     for (int64_t copy = 0; copy < count_; ++copy) {
@@ -39,6 +40,13 @@ class DenseCopies {
   }
   Tensor tensor(int64_t copy) const {
     return {data(copy), weight_.dtype(), {out(), in()}, weight_.device()};
+  }
+  std::vector<Tensor> tensors() const {
+    std::vector<Tensor> all;
+    for (int64_t copy = 0; copy < count_; ++copy) {
+      all.push_back(tensor(copy));
+    }
+    return all;
   }
 
  private:
@@ -83,7 +91,7 @@ class CublasKernel : public BoundKernel {
 class CublasContender : public Contender {
  public:
   CublasContender(const ContenderInput& input, cublasMath_t math_mode)
-      : weights_(input),
+      : weights_(input.weight, input.rotation_bytes),
         handle_(make_handle<Handle>([](auto* handle) { check_cublas(cublasCreate(handle)); })) {
     const CudaQueue& queue = cuda_queue(input.ctx);
     check_cublas(cublasSetStream(handle_.get(), queue.stream));
@@ -126,17 +134,21 @@ class CublasLtKernel : public BoundKernel {
   ExecContext& ctx_;
 };
 
+ExecContext with_ordinary_launches(const ExecContext& ctx) {
+  return {.device = ctx.device,
+          .workspace = ctx.workspace,
+          .threads = ctx.threads,
+          .cuda = ctx.cuda,
+          .sums = Sums::fastest,
+          .launches = Launches::ordinary};
+}
+
 // Chosen among the plans that the engine's own dense products are chosen among.
 class CublasLtContender : public Contender {
  public:
   CublasLtContender(const ContenderInput& input, PartialSums partial_sums)
-      : weights_(input),
-        ctx_{.device = input.ctx.device,
-             .workspace = input.ctx.workspace,
-             .threads = input.ctx.threads,
-             .cuda = input.ctx.cuda,
-             .sums = Sums::fastest,
-             .launches = Launches::ordinary},
+      : weights_(input.weight, input.rotation_bytes),
+        ctx_(with_ordinary_launches(input.ctx)),
         tune_cache_(input.tune_cache),
         partial_sums_(partial_sums) {
     library_type(input.weight.dtype(), "cuBLAS");
@@ -145,19 +157,16 @@ class CublasLtContender : public Contender {
   int64_t copies() const override { return weights_.count(); }
   int64_t bytes() const override { return weights_.bytes(); }
   std::vector<std::unique_ptr<BoundKernel>> bind(const Tensor& x, const Tensor& y) override {
-    std::vector<Tensor> copies;
-    for (int64_t copy = 0; copy < weights_.count(); ++copy) {
-      copies.push_back(weights_.tensor(copy));
-    }
     const GemmOperands operands{.x = x,
-                                .w = copies.front(),
+                                .w = weights_.tensor(0),
                                 .bias = {},
                                 .y = y,
                                 .relu = false,
                                 .partial_sums = partial_sums_};
     std::vector<std::unique_ptr<BoundKernel>> kernels;
     kernels.push_back(std::make_unique<CublasLtKernel>(
-        weights_, operands, tuned_blas_plan(operands, copies, tune_cache_, ctx_), ctx_));
+        weights_, operands, tuned_blas_plan(operands, weights_.tensors(), tune_cache_, ctx_),
+        ctx_));
     return kernels;
   }
 
@@ -194,6 +203,84 @@ class ReducedCublasContender : public Contender {
   DType dtype_;
 };
 
+// In FP8: of x, which was rounded to it, the codes.
+class Fp8Kernel : public CublasLtKernel {
+ public:
+  Fp8Kernel(OwnedTensor x, const DenseCopies& weights, const GemmOperands& operands,
+            const BlasPlan& plan, ExecContext& ctx)
+      : CublasLtKernel(weights, operands, plan, ctx), x_(std::move(x)) {}
+
+ private:
+  OwnedTensor x_;
+};
+
+// Complete on return.
+OwnedTensor fp8_codes(const Tensor& x, ExecContext& ctx) {
+  OwnedTensor codes =
+      allocate_tensor(ctx.device, DType::u8, {x.size(0), x.size(1)}, "an operand in FP8");
+  encode_fp8_cuda(x, codes.view, ctx);
+  ctx.cuda->synchronize();
+  return codes;
+}
+
+// Of w and of x.
+OwnedTensor fp8_scales(Device device) {
+  const float scales[] = {kFp8Scale, kFp8Scale};
+  OwnedTensor made = allocate_tensor(device, DType::f32, {2}, "the scales of FP8");
+  copy_bytes(device, made.view.raw(), {}, scales, sizeof(scales));
+  return made;
+}
+
+class Fp8Contender : public Contender {
+ public:
+  explicit Fp8Contender(const ContenderInput& input)
+      : ctx_(checked(input.ctx)),
+        tune_cache_(input.tune_cache),
+        scales_(fp8_scales(ctx_.device)),
+        codes_(fp8_codes(input.weight, ctx_)),
+        weights_(codes_.view, input.rotation_bytes) {}
+
+  int64_t copies() const override { return weights_.count(); }
+  int64_t bytes() const override { return weights_.bytes(); }
+  // Tensor cores add products in FP8 with 14 bits (DeepSeek-V3 Technical Report, section 3.3.2):
+  // 2^10 times as coarse as f32, for some additions until the sum is moved to f32.
+  double error_limit() const override { return 128.0; }
+  std::vector<std::unique_ptr<BoundKernel>> bind(const Tensor& x, const Tensor& y) override {
+    OwnedTensor x_codes = fp8_codes(x, ctx_);
+    const GemmOperands operands{.x = x_codes.view,
+                                .w = weights_.tensor(0),
+                                .bias = {},
+                                .y = y,
+                                .relu = false,
+                                .partial_sums = PartialSums::f32,
+                                .fp8_scales = scales_.view};
+    require(!heuristic_plans(cuda_state(ctx_), operands, 1).empty(),
+            "cuBLASLt has no algorithm in FP8 for a weight {} and {} tokens",
+            codes_.view.shape_string(), x.size(0));
+    const BlasPlan plan = tuned_blas_plan(operands, weights_.tensors(), tune_cache_, ctx_);
+    std::vector<std::unique_ptr<BoundKernel>> kernels;
+    kernels.push_back(
+        std::make_unique<Fp8Kernel>(std::move(x_codes), weights_, operands, plan, ctx_));
+    return kernels;
+  }
+
+ private:
+  static ExecContext checked(const ExecContext& ctx) {
+    constexpr int kLeastCapability = 89;
+    const int capability = cuda_state(ctx).compute_capability;
+    require(capability >= kLeastCapability,
+            "products in FP8 need a GPU of compute capability 8.9 or newer; this one has {}.{}",
+            capability / 10, capability % 10);
+    return with_ordinary_launches(ctx);
+  }
+
+  ExecContext ctx_;
+  TuneCache& tune_cache_;
+  OwnedTensor scales_;
+  OwnedTensor codes_;
+  DenseCopies weights_;
+};
+
 }  // namespace
 
 std::unique_ptr<Contender> make_cublas_contender(const ContenderInput& input) {
@@ -206,6 +293,10 @@ std::unique_ptr<Contender> make_cublaslt_contender(const ContenderInput& input) 
 
 std::unique_ptr<Contender> make_reduced_cublas_contender(const ContenderInput& input) {
   return std::make_unique<ReducedCublasContender>(input);
+}
+
+std::unique_ptr<Contender> make_fp8_contender(const ContenderInput& input) {
+  return std::make_unique<Fp8Contender>(input);
 }
 
 }  // namespace sparsellm

@@ -1,5 +1,6 @@
 #include "tools/bench/dense_baseline.h"
 
+#include "kernels/base/error.h"
 #include "sparse/dense/dense.h"
 #include "tools/bench/format_contender.h"
 #include "tools/bench/library_contenders.h"
@@ -20,7 +21,22 @@ std::vector<std::string_view> dense_contenders(Device device) {
   return {dense_format().name()};
 }
 
-bool is_baseline(std::string_view contender) { return contender != kCublasReduced; }
+bool is_baseline(std::string_view contender) {
+  return contender != kCublasReduced && !is_narrow_dense(contender);
+}
+
+bool is_narrow_dense(std::string_view contender) {
+  return contender == kFp8Contender || contender == kInt4Ceiling;
+}
+
+int64_t dense_int4_bytes(int64_t out, int64_t in) {
+  constexpr int64_t kWeights = 64;
+  constexpr int64_t kBytes = 33;  // of so many weights
+  const int64_t weights = checked_mul(out, in, "weights in int4");
+  return checked_add(checked_mul(weights, kBytes, "bytes of weights in int4"), kWeights - 1,
+                     "bytes of weights in int4") /
+         kWeights;
+}
 
 bool is_library_baseline(std::string_view contender) {
   return contender == kCublas || contender == kCublasLt;
@@ -36,6 +52,9 @@ std::unique_ptr<Contender> make_dense_or_format_contender(std::string_view name,
   }
   if (name == kCublasReduced) {
     return make_reduced_cublas_contender(input);
+  }
+  if (name == kFp8Contender) {
+    return make_fp8_contender(input);
   }
   return std::make_unique<FormatContender>(name, input);
 }

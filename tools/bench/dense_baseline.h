@@ -22,12 +22,23 @@ namespace sparsellm {
 std::vector<std::string_view> dense_contenders(Device device);
 
 // Whether others are compared with it: not with one whose sums may be reduced, as theirs are in
-// f32.
+// f32, nor with one whose operands are rounded to less.
 bool is_baseline(std::string_view contender);
 // Whether it is one of these that a library computes.
 bool is_library_baseline(std::string_view contender);
 
-// One of these, or a weight in a format of sparse/registry.h. Throws Error.
+// Dense with fewer bits than the weights have, beside narrow values and for information alone: x
+// and the weight in FP8 by cuBLASLt, on CUDA; and what no product takes less time than that reads
+// all weights in int4, which is computed and not measured.
+inline constexpr std::string_view kFp8Contender = "cublaslt-fp8";
+inline constexpr std::string_view kInt4Ceiling = "int4-ceiling";
+bool is_narrow_dense(std::string_view contender);
+
+// Of [out, in] weights of 4 bits with a scale in f16 for every 128, 4.125 bits each, rounded up.
+// Throws Error where that does not fit.
+int64_t dense_int4_bytes(int64_t out, int64_t in);
+
+// One of dense_contenders(), or a weight in a format of sparse/registry.h. Throws Error.
 std::unique_ptr<Contender> make_dense_or_format_contender(std::string_view name,
                                                           const ContenderInput& input);
 

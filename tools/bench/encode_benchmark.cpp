@@ -13,6 +13,7 @@
 #include "kernels/base/upload.h"
 #include "kernels/fill_random.h"
 #include "sparse/registry.h"
+#include "sparse/tca_bme/tca_bme.h"
 
 namespace sparsellm {
 namespace {
@@ -57,7 +58,8 @@ void decode(benchmark::State& state, const WeightFormat* format) {
 }
 
 // Of the largest matrix of OPT-30B, with the allocations that loading takes.
-void encode_on_device(benchmark::State& state, const WeightFormat* format) {
+void encode_on_device(benchmark::State& state, const WeightFormat* format,
+                      const std::string& layout) {
   constexpr int64_t kRows = 28672;
   constexpr int64_t kColumns = 7168;
   const Device device{.kind = Device::Kind::cuda, .index = 0};
@@ -71,20 +73,21 @@ void encode_on_device(benchmark::State& state, const WeightFormat* format) {
               Tensor(w.view.raw(), DType::f16, {kRows * kColumns}, device), exec);
   for (auto _ : state) {
     benchmark::DoNotOptimize(
-        format->encode_on_device(w.view, {.device = device,
-                                          .compute = DType::f16,
-                                          .threads = threads,
-                                          .exec = [&]() -> ExecContext& { return exec; },
-                                          .uploads = &uploads}));
+        format->encode_on_device(w.view, {.layout = layout},
+                                 {.device = device,
+                                  .compute = DType::f16,
+                                  .threads = threads,
+                                  .exec = [&]() -> ExecContext& { return exec; },
+                                  .uploads = &uploads}));
   }
   report(state, w.view.bytes());
 }
 
 void register_benchmarks() {
   for (const WeightFormat* format : weight_formats()) {
-    const auto add = [&](const char* what, auto function) {
-      benchmark::RegisterBenchmark((std::string(what) + "/" + std::string(format->name())).c_str(),
-                                   function, format)
+    const auto add = [&](const std::string& what, auto function, auto... layout) {
+      benchmark::RegisterBenchmark((what + "/" + std::string(format->name())).c_str(), function,
+                                   format, layout...)
           ->UseRealTime()
           ->ArgName("sparsity")
           ->Arg(50)
@@ -96,7 +99,12 @@ void register_benchmarks() {
     add("encode", encode);
     add("decode", decode);
     if (cuda_device_count() > 0) {
-      add("encode_on_device", encode_on_device);
+      add("encode_on_device", encode_on_device, std::string());
+      if (format == &tca_bme_format()) {
+        for (const char* values : {"i8", "f8", "i4", "i4:32"}) {
+          add("encode_on_device " + std::string(values), encode_on_device, std::string(values));
+        }
+      }
     }
   }
 }

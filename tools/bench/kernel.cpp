@@ -16,6 +16,7 @@
 #include "tools/bench/cpu_clock.h"
 #include "tools/bench/dense_baseline.h"
 #include "tools/bench/format_contender.h"
+#include "tools/bench/fp8_rounding.h"
 #include "tools/bench/library_contenders.h"
 #include "tools/bench/product_meter.h"
 #include "tools/bench/stored_values.h"
@@ -32,6 +33,16 @@ bool contains(const auto& names, std::string_view name) {
 std::unique_ptr<Contender> make_contender(std::string_view format, const ContenderInput& input) {
   return format == kCusparse ? make_cusparse_contender(input)
                              : make_dense_or_format_contender(format, input);
+}
+
+// What the weights of a run are rounded to, so that all formats have the same values: the narrow
+// ones that are chosen, or those of a format that always rounds; empty: nothing.
+std::string values_of(const KernelBenchOptions& options) {
+  if (has_narrow_values(options.records)) {
+    return options.records;
+  }
+  const auto rounds = std::ranges::find_if(options.formats, always_rounds);
+  return rounds == options.formats.end() ? std::string() : records_in(*rounds, {}).layout;
 }
 
 class KernelBench {
@@ -103,10 +114,53 @@ class KernelBench {
       dense.push_back(bench(shape, zeros, format, weight, problem, nullptr));
     }
     for (Results& results : dense) {
-      for (KernelResult& result : results) {
-        compare_dense(result);
-      }
-      deliver(std::move(results));
+      deliver_dense(std::move(results));
+    }
+    if (!values_of(options_).empty()) {
+      bench_narrow_dense(shape, zeros, weight, problem);
+    }
+  }
+
+  void deliver_dense(Results results) {
+    for (KernelResult& result : results) {
+      compare_dense(result);
+    }
+    deliver(std::move(results));
+  }
+
+  void bench_narrow_dense(const Shape& shape, const Zeros& zeros, const Weight* weight,
+                          std::string problem) {
+    if (options_.device.is_cuda()) {
+      const std::unique_ptr<Weight> fp8 =
+          weight != nullptr ? try_make([&] { return make_fp8_weight(*weight); }, problem) : nullptr;
+      deliver_dense(bench(shape, zeros, kFp8Contender, fp8.get(), problem, nullptr));
+    }
+    Results ceiling = results_of(shape, zeros, kInt4Ceiling);
+    for (KernelResult& result : ceiling) {
+      compute_int4(result);
+    }
+    deliver_dense(std::move(ceiling));
+  }
+
+  void compute_int4(KernelResult& result) {
+    try {
+      result.encoded_bytes = dense_int4_bytes(result.out, result.in);
+      const double bytes_per_second = meter_.read_ceiling(result.encoded_bytes);
+      const double us = static_cast<double>(result.encoded_bytes) / bytes_per_second * 1e6;
+      result.us = {.median = us, .min = us, .max = us};
+      result.fraction_of_dense = static_cast<double>(result.encoded_bytes) /
+                                 (static_cast<double>(result.out) * static_cast<double>(result.in) *
+                                  static_cast<double>(size_of(options_.dtype)));
+      result.read_gb_per_s = bytes_per_second * 1e-9;
+      result.fraction_of_read_ceiling = 1.0;
+      result.computed = true;
+      result.note =
+          "computed, not measured: 4.125 bits a weight at the read ceiling, nothing else read";
+    } catch (const DeviceLost&) {
+      throw;
+    } catch (const std::exception& error) {
+      meter_.wait();
+      result.note = error.what();
     }
   }
 
@@ -122,26 +176,50 @@ class KernelBench {
     }
   }
 
-  // Nothing, and the reason, where it cannot be made.
   std::unique_ptr<Weight> make_weight(const Shape& shape, const Zeros& zeros,
                                       std::string& problem) {
+    return try_make(
+        [&] {
+          ExecContext& ctx = meter_.context();
+          OwnedTensor values = random_matrix({.rows = shape.first,
+                                              .columns = shape.second,
+                                              .dtype = options_.dtype,
+                                              .sparsity = zeros.sparsity,
+                                              .pattern = zeros.pattern,
+                                              .key = random_key(options_.seed, "weight")},
+                                             ctx);
+          if (const std::string narrow = values_of(options_); !narrow.empty()) {
+            round_to_values(narrow, values.view, ctx);
+          }
+          ProductOperands operands(values.view, max_tokens(), options_.seed, ctx);
+          return Weight{.values = std::move(values), .operands = std::move(operands)};
+        },
+        problem);
+  }
+
+  // The same weight and inputs, rounded to FP8.
+  Weight make_fp8_weight(const Weight& weight) {
+    ExecContext& ctx = meter_.context();
+    const Tensor& from = weight.values.view;
+    OwnedTensor values =
+        allocate_tensor(ctx.device, from.dtype(), {from.size(0), from.size(1)}, "a weight in FP8");
+    copy_bytes(ctx.device, values.view.raw(), ctx.device, from.raw(), from.bytes());
+    OwnedTensor x = random_inputs(from, round_up_to_fp8_columns(max_tokens()), options_.seed, ctx);
+    round_to_fp8_cuda(values.view, ctx);
+    round_to_fp8_cuda(x.view, ctx);
+    ProductOperands operands(values.view, std::move(x), ctx);
+    return {.values = std::move(values), .operands = std::move(operands)};
+  }
+
+  int64_t max_tokens() const {
+    return *std::max_element(options_.tokens.begin(), options_.tokens.end());
+  }
+
+  // Nothing, and the reason, where it cannot be made.
+  template <class Make>
+  static std::unique_ptr<Weight> try_make(Make&& make, std::string& problem) {
     try {
-      ExecContext& ctx = meter_.context();
-      OwnedTensor values = random_matrix({.rows = shape.first,
-                                          .columns = shape.second,
-                                          .dtype = options_.dtype,
-                                          .sparsity = zeros.sparsity,
-                                          .pattern = zeros.pattern,
-                                          .key = random_key(options_.seed, "weight")},
-                                         ctx);
-      if (has_narrow_values(options_.records)) {
-        round_to_values(options_.records, values.view, ctx);
-      }
-      ProductOperands operands(values.view,
-                               *std::max_element(options_.tokens.begin(), options_.tokens.end()),
-                               options_.seed, ctx);
-      return std::make_unique<Weight>(
-          Weight{.values = std::move(values), .operands = std::move(operands)});
+      return std::make_unique<Weight>(make());
     } catch (const DeviceLost&) {
       throw;
     } catch (const std::exception& error) {
@@ -150,9 +228,7 @@ class KernelBench {
     }
   }
 
-  // What is dense adds to dense_times_, and has no opponents.
-  Results bench(const Shape& shape, const Zeros& zeros, std::string_view format,
-                const Weight* weight, const std::string& problem, DenseOpponents* opponents) {
+  Results results_of(const Shape& shape, const Zeros& zeros, std::string_view format) const {
     Results results;
     for (const int64_t tokens : options_.tokens) {
       KernelResult& result = results.emplace_back();
@@ -162,6 +238,15 @@ class KernelBench {
       result.sparsity = zeros.sparsity;
       result.pattern = zeros.pattern;
       result.format = format;
+    }
+    return results;
+  }
+
+  // What is dense adds to dense_times_, and has no opponents.
+  Results bench(const Shape& shape, const Zeros& zeros, std::string_view format,
+                const Weight* weight, const std::string& problem, DenseOpponents* opponents) {
+    Results results = results_of(shape, zeros, format);
+    for (KernelResult& result : results) {
       result.note = problem;
     }
     if (weight != nullptr) {
@@ -173,7 +258,11 @@ class KernelBench {
         const std::unique_ptr<Contender> contender = make_contender(format, input);
         for (KernelResult& result : results) {
           try {
-            bench_tokens(*contender, weight->operands, opponents, result);
+            if (format == kFp8Contender) {
+              bench_fp8_tokens(*contender, weight->operands, result);
+            } else {
+              bench_tokens(*contender, weight->operands, result.tokens, opponents, result);
+            }
           } catch (const DeviceLost&) {
             throw;
           } catch (const std::exception& error) {
@@ -191,13 +280,35 @@ class KernelBench {
     return results;
   }
 
-  void bench_tokens(Contender& contender, const ProductOperands& operands,
+  // Some algorithms need a multiple of 16 columns, and that may be faster, too.
+  void bench_fp8_tokens(Contender& contender, const ProductOperands& operands,
+                        KernelResult& result) {
+    KernelResult padded = result;
+    bench_tokens(contender, operands, result.tokens, nullptr, result);
+    const int64_t columns = round_up_to_fp8_columns(result.tokens);
+    if (columns == result.tokens) {
+      return;
+    }
+    bench_tokens(contender, operands, columns, nullptr, padded);
+    if (padded.verified && (!result.verified || padded.us.median < result.us.median)) {
+      result = std::move(padded);
+      result.note += fmt::format("; {} columns for {} tokens", columns, result.tokens);
+    }
+  }
+
+  static int64_t round_up_to_fp8_columns(int64_t tokens) {
+    constexpr int64_t kColumns = 16;
+    return checked_add(tokens, kColumns - 1, "columns of a product in FP8") / kColumns * kColumns;
+  }
+
+  // With so many columns, of which the first are those of result.tokens.
+  void bench_tokens(Contender& contender, const ProductOperands& operands, int64_t columns,
                     DenseOpponents* opponents, KernelResult& result) {
     result.encoded_bytes = contender.bytes();
     result.fraction_of_dense =
         static_cast<double>(contender.bytes()) / static_cast<double>(operands.weight().bytes());
     const MeasuredProduct product =
-        meter_.measure(contender, operands, result.tokens,
+        meter_.measure(contender, operands, columns,
                        opponents != nullptr ? opponents->fastest(result.tokens) : Opponents{});
     result.worst_error = product.worst_error;
     result.note = product.note;
@@ -208,8 +319,11 @@ class KernelBench {
     const double ceiling = meter_.read_ceiling(result.encoded_bytes);
     result.verified = true;
     if (!is_baseline(result.format)) {
-      result.note += fmt::format("{}for information: sums of parts may be rounded to {}",
-                                 result.note.empty() ? "" : "; ", name_of(options_.dtype));
+      result.note += fmt::format(
+          "{}for information: {}", result.note.empty() ? "" : "; ",
+          result.format == kFp8Contender
+              ? "x and the weight are rounded to e4m3, x before it is timed"
+              : fmt::format("sums of parts may be rounded to {}", name_of(options_.dtype)));
     }
     result.us = product.us;
     result.overlapped_us = product.overlapped;
@@ -253,7 +367,7 @@ class KernelBench {
         compared.speedup = best->us / us.median;
       }
     };
-    if (result.verified) {
+    if (result.has_times()) {
       compare(result.us, Launches::ordinary, result.compared);
     }
     if (result.overlapped_us) {
@@ -266,7 +380,7 @@ class KernelBench {
       if (const auto library = dense_times_.best_library(cell_of(result))) {
         result.library_us = library->us;
       }
-      if (result.verified) {
+      if (result.has_times()) {
         result.compared.library_speedup = result.library_us / result.us.median;
       }
       if (result.overlapped_us) {
@@ -290,7 +404,8 @@ class KernelBench {
 }  // namespace
 
 bool KernelResult::is_dense() const {
-  return contains(dense_contenders({.kind = Device::Kind::cuda}), format);
+  return is_narrow_dense(format) ||
+         contains(dense_contenders({.kind = Device::Kind::cuda}), format);
 }
 
 std::vector<std::string_view> kernel_bench_formats(Device device) {
@@ -333,9 +448,17 @@ void check_options(const KernelBenchOptions& options) {
   require(options.layout.empty() || contains(options.formats, general_sparse::kName),
           "a layout is for the format {}, which is not among the formats", general_sparse::kName);
   general_sparse_format().check_layout(options.layout);
-  require(options.records.empty() || contains(options.formats, tca_bme_format().name()),
+  const std::string values = values_of(options);
+  const bool rounds = std::ranges::any_of(options.formats, always_rounds);
+  require(options.records.empty() || contains(options.formats, tca_bme_format().name()) ||
+              (rounds && values == options.records),
           "records are of the format {}, which is not among the formats", tca_bme_format().name());
   check_records(options.records);
+  for (const std::string& format : options.formats) {
+    require(!always_rounds(format) || holds_values(format, values),
+            "the format {} does not hold values of {}, which the others of the run have", format,
+            values);
+  }
 }
 
 std::vector<KernelResult> bench_kernels(const KernelBenchOptions& options,

@@ -51,14 +51,15 @@ struct KernelComparison {
 };
 
 // y [tokens, out] = x [tokens, in] * W^T in one format, W cold in the cache. Figures that do not
-// exist are 0: all times and rates of a result that is not verified.
+// exist are 0: all times and rates of a result without has_times().
 struct KernelResult {
   int64_t out = 0;
   int64_t in = 0;
   int64_t tokens = 0;
   double sparsity = 0.0;
-  ZeroPattern pattern;                  // of the zeros
-  std::string format;                   // also "cublas", "cublaslt", "cublas-reduced", "cusparse"
+  ZeroPattern pattern;  // of the zeros
+  std::string format;  // also "cublas", "cublaslt", "cublas-reduced", "cusparse", and beside narrow
+                       // values kFp8Contender and kInt4Ceiling (tools/bench/dense_baseline.h)
   std::string algorithm;                // the fastest of a library's; the plan of a format,
                                         // which may be another with overlapping launches
   Spread us;                            // with ordinary launches, as all that is not overlapped
@@ -78,12 +79,14 @@ struct KernelResult {
   // first weight of the shape.
   double library_us = 0.0;
   bool verified = false;
-  // In units of the tolerance (tools/bench/verify_product.h); infinite for NaN. "cublas-reduced" is
-  // verified up to Contender::error_limit(), all others up to 1.
+  bool computed = false;  // from measure_read_bandwidth() alone: no product ran, none was verified
+  // In units of the tolerance (tools/bench/verify_product.h); infinite for NaN. "cublas-reduced"
+  // and FP8 are verified up to Contender::error_limit(), all others up to 1.
   double worst_error = 0.0;
   std::string note;  // why it is not verified, or which algorithms had to be left out
 
   bool is_dense() const;
+  bool has_times() const { return verified || computed; }
 };
 
 // What KernelBenchOptions::formats may name on a device.
@@ -96,6 +99,9 @@ void check_options(const KernelBenchOptions& options);
 // by shape what is dense first, whose work does not depend on where the zeros are, and so with the
 // first sparsity and pattern alone: there are no results of it for others. Then each sparse format
 // with every sparsity and pattern, by turns with the fastest that is dense, on the same weight.
+// Beside narrow values there is once for a shape, after what is dense, what is_narrow_dense(): FP8
+// of the same operands rounded once more, on CUDA, with as many columns as there are tokens or with
+// the next multiple of 16, whichever is faster; and the computed time of int4.
 // Algorithms of dense products are chosen once for a shape and a number of tokens. What fails, for
 // want of memory too, is a result with a note.
 // `on_result` gets every result as soon as it is complete. Throws Error for options that make no

@@ -73,7 +73,7 @@ Row kernel_row(const KernelResult& result) {
   Row row{result.out,   result.in, result.tokens, result.sparsity, to_string(result.pattern),
           result.format};
   const auto add = [&](std::initializer_list<Cell> cells) { row.insert(row.end(), cells); };
-  if (result.verified) {
+  if (result.has_times()) {
     const KernelComparison& plain = result.compared;
     const KernelComparison& overlapped = result.overlapped_compared;
     add({result.us, result.overlapped_us ? Cell(*result.overlapped_us) : Cell()});
@@ -84,13 +84,13 @@ Row kernel_row(const KernelResult& result) {
          verdict_cell(overlapped.verdict), known_cell(overlapped.library_speedup)});
     add({result.encoded_bytes, 100.0 * result.fraction_of_dense, result.read_gb_per_s,
          100.0 * result.fraction_of_read_ceiling, known_cell(result.cycles_per_element),
-         result.tflops});
+         result.computed ? Cell() : Cell(result.tflops)});
   } else {
     row.resize(row.size() + 19);
   }
   // An error of 0 is a finding only where there was a result.
   add({result.verified ? Cell(result.worst_error) : known_cell(result.worst_error),
-       result.algorithm, result.verified ? result.note : "NOT VERIFIED: " + result.note});
+       result.algorithm, result.has_times() ? result.note : "NOT VERIFIED: " + result.note});
   return row;
 }
 

@@ -22,6 +22,14 @@ std::unique_ptr<Contender> make_cublaslt_contender(const ContenderInput& input);
 // is right by the rounding of such sums may be wrong by the tolerance of all others.
 std::unique_ptr<Contender> make_reduced_cublas_contender(const ContenderInput& input);
 
+// cublasLtMatmul with both operands in e4m3, sums in f32 and without
+// CUBLASLT_MATMUL_DESC_FAST_ACCUM, chosen as make_cublaslt_contender() chooses. The weight and x
+// are rounded to multiples of a scale by the caller (tools/bench/fp8_rounding.h), and are what is
+// then multiplied; encoding x is not part of the product. Throws Error for GPUs below compute
+// capability 8.9; bind() throws Error where cuBLASLt has no algorithm, as for sizes that are no
+// multiples of 16.
+std::unique_ptr<Contender> make_fp8_contender(const ContenderInput& input);
+
 // cusparseSpMM on the weight in compressed rows (CSR) with 32-bit indices, in each of its
 // algorithms for them, preprocessed.
 std::unique_ptr<Contender> make_cusparse_contender(const ContenderInput& input);

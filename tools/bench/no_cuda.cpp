@@ -1,5 +1,6 @@
 #include "kernels/base/choose_device.h"
 #include "kernels/base/error.h"
+#include "tools/bench/fp8_rounding.h"
 #include "tools/bench/library_contenders.h"
 #include "tools/bench/matrix_library_contenders.h"
 #include "tools/bench/profile_device.h"
@@ -29,6 +30,8 @@ std::unique_ptr<Contender> make_cublaslt_contender(const ContenderInput&) {
 std::unique_ptr<Contender> make_reduced_cublas_contender(const ContenderInput&) {
   fail("{}", kCpuOnlyBuild);
 }
+std::unique_ptr<Contender> make_fp8_contender(const ContenderInput&) { fail("{}", kCpuOnlyBuild); }
+void round_to_fp8_cuda(const Tensor&, ExecContext&) { fail("{}", kCpuOnlyBuild); }
 std::unique_ptr<Contender> make_cusparse_contender(const ContenderInput&) {
   fail("{}", kCpuOnlyBuild);
 }

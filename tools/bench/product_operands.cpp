@@ -1,5 +1,7 @@
 #include "tools/bench/product_operands.h"
 
+#include <utility>
+
 #include "kernels/base/cuda_context.h"
 #include "kernels/fill_random.h"
 
@@ -28,16 +30,23 @@ OwnedTensor random_matrix(const RandomOperand& matrix, ExecContext& ctx) {
   return made;
 }
 
-ProductOperands::ProductOperands(const Tensor& weight, int64_t max_tokens, uint64_t seed,
-                                 ExecContext& ctx)
-    : weight_(weight),
-      x_(random_matrix({.rows = max_tokens,
+OwnedTensor random_inputs(const Tensor& weight, int64_t tokens, uint64_t seed, ExecContext& ctx) {
+  return random_matrix({.rows = tokens,
                         .columns = weight.size(1),
                         .dtype = activation_dtype(weight),
                         .key = random_key(seed, "x")},
-                       ctx)),
-      y_(allocate_tensor(ctx.device, activation_dtype(weight), {max_tokens, weight.size(0)}, "y")),
-      other_y_(allocate_tensor(ctx.device, activation_dtype(weight), {max_tokens, weight.size(0)},
+                       ctx);
+}
+
+ProductOperands::ProductOperands(const Tensor& weight, int64_t max_tokens, uint64_t seed,
+                                 ExecContext& ctx)
+    : ProductOperands(weight, random_inputs(weight, max_tokens, seed, ctx), ctx) {}
+
+ProductOperands::ProductOperands(const Tensor& weight, OwnedTensor x, ExecContext& ctx)
+    : weight_(weight),
+      x_(std::move(x)),
+      y_(allocate_tensor(ctx.device, x_.view.dtype(), {max_tokens(), weight.size(0)}, "y")),
+      other_y_(allocate_tensor(ctx.device, x_.view.dtype(), {max_tokens(), weight.size(0)},
                                "another y")),
       reference_(x_.view, weight, ctx) {}
 

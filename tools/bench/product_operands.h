@@ -22,13 +22,18 @@ struct RandomOperand {
 };
 OwnedTensor random_matrix(const RandomOperand& matrix, ExecContext& ctx);
 
+// Inputs of a product by this weight, [tokens, in], in the dtype of activations: on the CPU f32, on
+// CUDA that of the weight.
+OwnedTensor random_inputs(const Tensor& weight, int64_t tokens, uint64_t seed, ExecContext& ctx);
+
 // What products by one weight are measured with: random inputs for as many tokens as are needed at
-// most, and the right result; fewer tokens are the first rows of all of them. They have the dtype
-// of activations: on the CPU f32, on CUDA that of the weight.
+// most, and the right result; fewer tokens are the first rows of all of them.
 class ProductOperands {
  public:
   // weight [out, in] is contiguous, on the context's device.
   ProductOperands(const Tensor& weight, int64_t max_tokens, uint64_t seed, ExecContext& ctx);
+  // With x [max_tokens, in] instead of random inputs.
+  ProductOperands(const Tensor& weight, OwnedTensor x, ExecContext& ctx);
 
   const Tensor& weight() const { return weight_; }
   int64_t max_tokens() const { return x_.view.size(0); }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <span>
 #include <vector>
 
 #include "kernels/base/device.h"
@@ -45,14 +46,33 @@ float rounded(std::string_view values, float v) {
   return to_steps(v, kSteps);
 }
 
+// The scale that is always tried maps the largest weight of a row to the largest number: so that
+// all the others are numbers, too, this has to be the one that it maps to.
 template <class T>
-void round_all(std::string_view values, std::vector<std::byte>& bytes, ThreadPool& threads) {
+void grow_largest(std::span<T> row) {
+  const auto largest = std::ranges::max_element(row, {}, [](T v) { return std::abs(to_float(v)); });
+  if (largest != row.end() && to_float(*largest) != 0.0F) {
+    constexpr float kMost = 127.0F / 128.0F;
+    *largest = from_float<T>(std::copysign(kMost, to_float(*largest)));
+  }
+}
+
+template <class T>
+void round_all(std::string_view values, int64_t columns, std::vector<std::byte>& bytes,
+               ThreadPool& threads) {
   T* const all = reinterpret_cast<T*>(bytes.data());
-  constexpr int64_t kGrain = 1 << 16;
-  threads.parallel_for(std::ssize(bytes) / int64_t{sizeof(T)}, kGrain,
+  constexpr int64_t kGrainElements = 1 << 16;
+  const int64_t rows = columns == 0 ? 0 : std::ssize(bytes) / int64_t{sizeof(T)} / columns;
+  threads.parallel_for(rows, kGrainElements / std::max<int64_t>(columns, 1) + 1,
                        [&](int64_t begin, int64_t end) {
-                         for (int64_t i = begin; i < end; ++i) {
-                           all[i] = from_float<T>(rounded(values, to_float(all[i])));
+                         for (int64_t r = begin; r < end; ++r) {
+                           const std::span<T> row(all + r * columns, static_cast<size_t>(columns));
+                           for (T& v : row) {
+                             v = from_float<T>(rounded(values, to_float(v)));
+                           }
+                           if (values == "i8") {
+                             grow_largest(row);
+                           }
                          }
                        });
 }
@@ -65,9 +85,9 @@ void round_to_values(std::string_view values, const Tensor& w, ExecContext& ctx)
   std::vector<std::byte> bytes(static_cast<size_t>(w.bytes()));
   copy_bytes({}, bytes.data(), ctx.device, w.raw(), w.bytes());
   if (w.dtype() == DType::f16) {
-    round_all<Half>(values, bytes, ctx.threads);
+    round_all<Half>(values, w.row_size(), bytes, ctx.threads);
   } else {
-    round_all<BFloat16>(values, bytes, ctx.threads);
+    round_all<BFloat16>(values, w.row_size(), bytes, ctx.threads);
   }
   copy_bytes(ctx.device, w.raw(), {}, bytes.data(), w.bytes());
 }

@@ -123,10 +123,18 @@ CLI::Option* add_records_arg(CLI::App& app, std::string& records) {
 }
 
 void check_records_arg(const std::string& records, std::string_view flag, std::string_view format) {
-  if (!records.empty() && !may_be_records(format)) {
-    const std::string_view given = has_narrow_values(records) ? "--values" : "--records";
-    throw UsageError(fmt::format("{} is not for {} {}", given, flag, format));
+  if (records.empty() || may_be_records(format)) {
+    return;
   }
+  const bool narrow = has_narrow_values(records);
+  if (narrow && always_rounds(format)) {
+    if (!holds_values(format, records)) {
+      throw UsageError(fmt::format("--values {} is not for {} {}", records, flag, format));
+    }
+    return;
+  }
+  throw UsageError(
+      fmt::format("{} is not for {} {}", narrow ? "--values" : "--records", flag, format));
 }
 
 void add_cpu_isa_arg(CLI::App& app, std::string& isa) {

@@ -24,6 +24,11 @@ std::unique_ptr<WeightMatrix> encode_weight_cuda(const Tensor&, RecordsFor, Exec
   fail_without_cuda();
 }
 
+std::unique_ptr<WeightMatrix> encode_quantized_weight_cuda(const Tensor&, const QuantizedChoice&,
+                                                           ExecContext&) {
+  fail_without_cuda();
+}
+
 }  // namespace sparsellm::tca_bme
 
 sparsellm::ClusterCounts sparsellm::count_clusters(Device) { return {}; }

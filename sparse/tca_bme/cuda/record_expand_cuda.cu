@@ -208,10 +208,18 @@ Choice byte_choice(const RecordMatrix& matrix) {
 }
 template <class T>
 Choice quantized_choice(const RecordMatrix& matrix) {
-  return matrix.elements == RecordElements::i4
-             ? choice_of<tca_bme::QuantizedExpander<tca_bme::NibbleWidener<T>>>()
-         : matrix.chunk_offsets == 16 ? byte_choice<T, 16>(matrix)
-                                      : byte_choice<T, 8>(matrix);
+  using tca_bme::NibbleWidener;
+  using tca_bme::QuantizedExpander;
+  const bool dense = matrix.chunk_offsets == 0;
+  if (matrix.elements == RecordElements::i4) {
+    return dense ? choice_of<QuantizedExpander<NibbleWidener<T, 0>>>()
+                 : choice_of<QuantizedExpander<NibbleWidener<T, 8>>>();
+  }
+  if (dense) {
+    constexpr auto kBytes = tca_bme::QuantizedLayout::Values::i8;
+    return choice_of<QuantizedExpander<tca_bme::ByteWidener<T, kBytes, 0>>>();
+  }
+  return matrix.chunk_offsets == 16 ? byte_choice<T, 16>(matrix) : byte_choice<T, 8>(matrix);
 }
 
 Choice choice_for(const RecordMatrix& matrix, DType dtype) {
@@ -226,7 +234,7 @@ Choice choice_for(const RecordMatrix& matrix, DType dtype) {
 int32_t max_record_bytes(const RecordMatrix& matrix, const RecordLayout& layout) {
   return matrix.elements == RecordElements::halves
              ? layout.max_record_bytes()
-             // Those of 4 bits are smaller, with any scales.
+             // Those of 4 bits, with any scales, and dense ones are smaller.
              : tca_bme::QuantizedLayout{.offsets = 16}.max_record_bytes();
 }
 

@@ -34,7 +34,7 @@ struct RecordMatrix {
   int chunks = 4;  // of 16 columns
   bool pair = false;
   RecordElements elements = RecordElements::halves;
-  int chunk_offsets = 32;                // of a chunk
+  int chunk_offsets = 32;                // of a chunk; 0: dense
   const float* scales = nullptr;         // [rows], of i8 and f8
   int group = 0;                         // of i4: columns that share a scale
   uint32_t largest_record = 0;           // bytes

@@ -12,11 +12,11 @@ std::string_view values_text(const RecordKey& key) {
     case RecordElements::halves:
       return key.pair ? "pairs" : "single values";
     case RecordElements::i8:
-      return "i8";
+      return key.dense ? "dense i8" : "i8";
     case RecordElements::f8:
       return "f8";
     case RecordElements::i4:
-      return "i4";
+      return key.dense ? "dense i4" : "i4";
   }
   return "?";
 }

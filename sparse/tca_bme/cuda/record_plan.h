@@ -32,7 +32,8 @@ struct RecordKey {
   int chunks = 0;
   bool pair = false;
   RecordElements elements = RecordElements::halves;
-  int64_t percent = 0;  // of nonzeros, rounded
+  bool dense = false;   // without bitmaps
+  int64_t percent = 0;  // of nonzeros, rounded; 0 if dense, where they do not count
   bool uneven = false;  // some records are much larger than the others (RecordSizes)
   DType dtype = DType::f16;
   DType y = DType::f16;

@@ -10,20 +10,10 @@
 #include "sparse/tca_bme/cuda/record_encode_cuda.h"
 #include "sparse/tca_bme/cuda/record_plan.h"
 #include "sparse/tca_bme/cuda/record_workspace.h"
-#include "sparse/tca_bme/quantized/quantized_layout.h"
+#include "sparse/tca_bme/quantized/cuda/quantized_encode_cuda.h"
 #include "sparse/weight_matrix.h"
 
 namespace sparsellm::tca_bme {
-
-// What is stored of a weight of version 3, in the memory of a CUDA device.
-struct DeviceQuantized {
-  QuantizedLayout layout;
-  int64_t nonzeros = 0;
-  RecordSizes sizes;
-  Buffer starts;
-  Buffer records;
-  Buffer scales;  // f32 [rows] of i8 and f8; else empty
-};
 
 // A weight of version 2 or 3 on a CUDA device. sparse/weight_tuning.cuh says what tuning needs of
 // it.

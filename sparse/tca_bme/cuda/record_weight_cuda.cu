@@ -18,6 +18,7 @@
 #include "sparse/tca_bme/cuda/record_weight_cuda.h"
 #include "sparse/tca_bme/cuda/record_workspace.h"
 #include "sparse/tca_bme/format/record_parts.h"
+#include "sparse/tca_bme/quantized/quantized_parts.h"
 #include "sparse/tca_bme/v1/paper_layout.h"
 #include "sparse/tuned_plans.cuh"
 
@@ -62,6 +63,8 @@ RecordMatrix matrix_of(const QuantizedLayout& layout, int64_t rows, int64_t colu
   return matrix;
 }
 
+bool is_dense(const RecordMatrix& matrix) { return matrix.chunk_offsets == 0; }
+
 Buffer on_device(Device device, const void* data, int64_t bytes) {
   Buffer buffer(device, bytes, "an encoded weight");
   copy_bytes(device, buffer.data(), {}, data, bytes);
@@ -100,7 +103,7 @@ CudaRecordWeight::CudaRecordWeight(DeviceQuantized parts, DType dtype, int64_t r
       scales_(std::move(parts.scales)),
       matrix_(matrix_of(parts.layout, rows, columns, records_.device())),
       nonzeros_(parts.nonzeros),
-      percent_(percent_for_key(parts.nonzeros, rows * columns)) {
+      percent_(parts.layout.dense() ? 0 : percent_for_key(parts.nonzeros, rows * columns)) {
   complete(parts.sizes);
 }
 
@@ -134,15 +137,17 @@ std::unique_ptr<WeightMatrix> CudaRecordWeight::copy() const {
   return std::unique_ptr<WeightMatrix>(new CudaRecordWeight(*this));
 }
 
-std::string_view CudaRecordWeight::format() const { return kName; }
+std::string_view CudaRecordWeight::format() const {
+  return !is_dense(matrix_) ? kName : matrix_.elements == RecordElements::i4 ? kDenseI4 : kDenseI8;
+}
 
 std::string CudaRecordWeight::notice() const {
   const bool expanded = record_matmul_candidates(matrix_, 1).empty();
   if (matrix_.clusters_of(1) != 0 && !expanded) {  // the kernels that are measured
     return {};
   }
-  return expanded ? expansion_notice(kName, records_.device())
-                  : unmeasured_notice(kName, records_.device());
+  return expanded ? expansion_notice(format(), records_.device())
+                  : unmeasured_notice(format(), records_.device());
 }
 
 RecordKey CudaRecordWeight::key(DType y, int64_t tokens, Launches launches) const {
@@ -151,6 +156,7 @@ RecordKey CudaRecordWeight::key(DType y, int64_t tokens, Launches launches) cons
           .chunks = matrix_.chunks,
           .pair = matrix_.pair,
           .elements = matrix_.elements,
+          .dense = is_dense(matrix_),
           .percent = percent_,
           .uneven = matrix_.common_record < matrix_.largest_record,
           .dtype = dtype_,
@@ -334,6 +340,14 @@ std::unique_ptr<WeightMatrix> encode_weight_cuda(const Tensor& w, RecordsFor goa
                                                  ExecContext& ctx) {
   return std::make_unique<CudaRecordWeight>(encode_records_cuda(w, goal, ctx), w.dtype(), w.size(0),
                                             w.size(1));
+}
+
+std::unique_ptr<WeightMatrix> encode_quantized_weight_cuda(const Tensor& w,
+                                                           const QuantizedChoice& values,
+                                                           ExecContext& ctx) {
+  return std::make_unique<CudaRecordWeight>(
+      encode_quantized_cuda(quantize_cuda(w, values.type, values.group, ctx), ctx), w.dtype(),
+      w.size(0), w.size(1));
 }
 
 }  // namespace sparsellm::tca_bme

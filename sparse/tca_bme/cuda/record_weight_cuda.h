@@ -5,6 +5,7 @@
 #include "sparse/load_context.h"
 #include "sparse/tca_bme/format/records_for.h"
 #include "sparse/tca_bme/host/record_uploads.h"
+#include "sparse/tca_bme/quantized/quantized_choice.h"
 #include "sparse/weight_matrix.h"
 
 namespace sparsellm::tca_bme {
@@ -21,5 +22,9 @@ std::unique_ptr<WeightMatrix> load_quantized_cuda(const QuantizedUploads& parts,
 // Encodes w, which lies on the device of ctx, there (record_encode_cuda.h).
 std::unique_ptr<WeightMatrix> encode_weight_cuda(const Tensor& w, RecordsFor goal,
                                                  ExecContext& ctx);
+// The same with narrow values (sparse/quantize/cuda/device_quantization.h).
+std::unique_ptr<WeightMatrix> encode_quantized_weight_cuda(const Tensor& w,
+                                                           const QuantizedChoice& values,
+                                                           ExecContext& ctx);
 
 }  // namespace sparsellm::tca_bme

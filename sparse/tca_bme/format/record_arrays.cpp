@@ -15,7 +15,7 @@ EncodedPart layout_words_part(std::span<const uint32_t> words) {
 void read_layout_words(const EncodedWeight& e, std::span<uint32_t> words) {
   const EncodedPart& part = e.part(kLayout);
   require(part.dtype == DType::u32 && part.bytes.size() == words.size_bytes(),
-          "tca_bme: the part layout has {} bytes of {}, not {} of U32", part.bytes.size(),
+          "{}: the part layout has {} bytes of {}, not {} of U32", e.format, part.bytes.size(),
           safetensors_name(part.dtype), words.size_bytes());
   std::memcpy(words.data(), part.bytes.data(), part.bytes.size());
 }
@@ -46,23 +46,23 @@ std::vector<uint32_t> checked_starts(const EncodedWeight& e, int64_t count,
                                      const RecordLimits& limits) {
   const auto stored = e.part(kStarts).values<uint32_t>();
   std::vector<uint32_t> starts(stored.begin(), stored.end());
-  require(starts.front() == 0, "tca_bme: the first start is {}, not 0", starts.front());
+  require(starts.front() == 0, "{}: the first start is {}, not 0", e.format, starts.front());
   const int64_t bytes = e.part(kRecords).count();
   for (int64_t r = 0; r < count; ++r) {
     const int64_t begin = starts[static_cast<size_t>(r)];
     const int64_t end = starts[static_cast<size_t>(r) + 1];
     require(begin <= end && end <= bytes / kRecordAlignment,
-            "tca_bme: record {} goes from start {} to {} of {} bytes", r, begin, end, bytes);
+            "{}: record {} goes from start {} to {} of {} bytes", e.format, r, begin, end, bytes);
     // Here, since records without bytes are never copied, and so never checked one by one.
     require((end - begin) * kRecordAlignment >= limits.least,
-            "tca_bme: record {} has {} bytes, fewer than masks and offsets take", r,
+            "{}: record {} has {} bytes, fewer than any of its layout", e.format, r,
             (end - begin) * kRecordAlignment);
     require((end - begin) * kRecordAlignment <= limits.most,
-            "tca_bme: record {} has {} bytes, more than any of its layout", r,
+            "{}: record {} has {} bytes, more than any of its layout", e.format, r,
             (end - begin) * kRecordAlignment);
   }
   require(bytes == int64_t{starts.back()} * kRecordAlignment,
-          "tca_bme: {} bytes of records, but the last start is {}", bytes, starts.back());
+          "{}: {} bytes of records, but the last start is {}", e.format, bytes, starts.back());
   return starts;
 }
 

@@ -111,7 +111,7 @@ void check_all_records(const EncodedWeight& e, const RecordArrays& arrays, const
   threads.parallel_for(arrays.grid.count(), kCheckedAtOnce, [&](int64_t begin, int64_t end) {
     nonzeros += checker.check(begin, end - begin, arrays.run(begin, end - begin));
   });
-  require(nonzeros == e.nonzeros, "tca_bme: {} nonzeros, but {} are stored", e.nonzeros,
+  require(nonzeros == e.nonzeros, "{}: {} nonzeros, but {} are stored", e.format, e.nonzeros,
           nonzeros.load());
 }
 

@@ -34,6 +34,25 @@ void unpack_record(const QuantizedLayout& layout, std::span<const std::byte> rec
   }
 }
 
+// Of a dense record the values, to elements in rows of kDecodedColumns.
+void unpack_dense(const QuantizedLayout& layout, std::span<const std::byte> values,
+                  std::span<int8_t> elements) {
+  for (int32_t row = 0; row < kRecordRows; ++row) {
+    for (int32_t column = 0; column < kDecodedColumns; column += 4) {
+      const std::byte* const four = values.data() + dense_values_at(layout, row, column);
+      int8_t* const to = elements.data() + row * kDecodedColumns + column;
+      if (!layout.nibbles()) {
+        std::memcpy(to, four, 4);
+        continue;
+      }
+      const int shift = is_high_nibble(column) ? 4 : 0;
+      for (int32_t k = 0; k < 4; ++k) {
+        to[k] = static_cast<int8_t>((std::to_integer<int>(four[k]) >> shift & 15) - 8);
+      }
+    }
+  }
+}
+
 void place_elements(const QuantizedLayout& layout, UnpackedRecord& unpacked) {
   const ChunkOrder& order = chunk_order(layout);
   size_t count = 0;
@@ -61,8 +80,13 @@ void decode_block(const QuantizedParts& parts, int64_t block, Range wanted, Quan
   UnpackedRecord unpacked;
   for (int64_t j = 0; j < parts.grid.columns; ++j) {
     const std::span<const std::byte> record = parts.record(parts.grid.index(block, j));
-    unpack_record(layout, record, unpacked);
-    place_elements(layout, unpacked);
+    if (layout.dense()) {
+      unpack_dense(layout, record.subspan(static_cast<size_t>(layout.header_bytes())),
+                   unpacked.elements);
+    } else {
+      unpack_record(layout, record, unpacked);
+      place_elements(layout, unpacked);
+    }
     const int64_t column = j * kDecodedColumns;
     const int64_t columns = std::min<int64_t>(kDecodedColumns, q.columns - column);
     for (int64_t row = begin; row < end; ++row) {

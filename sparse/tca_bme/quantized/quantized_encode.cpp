@@ -145,6 +145,32 @@ void write_quantized(const QuantizedLayout& layout, const QuantizedContent& cont
   std::fill(next, record.data() + record.size(), std::byte{0});
 }
 
+// The values of a dense record, which are zeros before.
+void write_dense(const QuantizedLayout& layout, const QuantizedContent& content,
+                 std::span<std::byte> values) {
+  for (int32_t row = 0; row < kRecordRows; ++row) {
+    for (int32_t column = 0; column < kQuantizedColumns; column += 4) {
+      const int8_t* const four = content.elements.data() + row * kQuantizedColumns + column;
+      std::byte* const to = values.data() + dense_values_at(layout, row, column);
+      if (!layout.nibbles()) {
+        std::memcpy(to, four, 4);
+        continue;
+      }
+      const int shift = is_high_nibble(column) ? 4 : 0;
+      for (int32_t k = 0; k < 4; ++k) {
+        to[k] |= static_cast<std::byte>((four[k] + 8) << shift);
+      }
+    }
+  }
+}
+
+void write_dense_record(const QuantizedLayout& layout, const QuantizedContent& content,
+                        std::span<std::byte> record) {
+  std::ranges::fill(record, std::byte{0});
+  std::memcpy(record.data(), content.scales.data(), static_cast<size_t>(layout.scale_bytes()));
+  write_dense(layout, content, record.subspan(static_cast<size_t>(layout.header_bytes())));
+}
+
 std::vector<int32_t> count_record_bits(const QuantizedMatrix& q, const RecordGrid& grid,
                                        ThreadPool& threads) {
   std::vector<int32_t> bits(static_cast<size_t>(grid.count()));
@@ -164,16 +190,18 @@ EncodedPart row_scales_part(const QuantizedMatrix& q) {
 
 }  // namespace
 
-EncodedWeight encode_quantized(const QuantizedMatrix& q, DType dtype, ThreadPool& threads) {
-  require(dtype == DType::f16 || dtype == DType::bf16, "a tca_bme weight of {} values",
+EncodedWeight encode_quantized(const QuantizedMatrix& q, std::string_view format, DType dtype,
+                               ThreadPool& threads) {
+  require(dtype == DType::f16 || dtype == DType::bf16, "a {} weight of {} values", format,
           name_of(dtype));
+  const std::optional<ValueType> dense = dense_values(format);
+  require(!dense || *dense == q.type, "a {} weight of codes of {}", format, name_of(q.type));
   require_valid(q);
   const RecordGrid grid = quantized_grid(q.rows, q.columns);
   const std::vector<int32_t> bits = count_record_bits(q, grid, threads);
   const int64_t nonzeros = std::accumulate(bits.begin(), bits.end(), int64_t{0});
-  const QuantizedLayout layout = quantized_layout_for(
-      values_of(q.type), q.type == ValueType::i4 ? static_cast<int32_t>(q.group) : 0,
-      q.rows * q.columns, nonzeros);
+  const QuantizedLayout layout =
+      quantized_layout_in(format, values_of(q.type), q.group, q.rows * q.columns, nonzeros);
   NewRecords made(quantized_layout_part(layout), grid.count());
   std::ranges::copy(quantized_starts(layout, bits), made.starts.values.begin());
   made.allocate_records();
@@ -185,14 +213,19 @@ EncodedWeight encode_quantized(const QuantizedMatrix& q, DType dtype, ThreadPool
       if (layout.nibbles()) {
         take_scales(q, window, layout, content);
       }
-      const int32_t values = fill_quantized(layout, content);
       const size_t first = size_t{made.starts.values[static_cast<size_t>(r)]} * kRecordAlignment;
       const size_t last = size_t{made.starts.values[static_cast<size_t>(r + 1)]} * kRecordAlignment;
-      write_quantized(layout, content, values, made.records.values.subspan(first, last - first));
+      const std::span<std::byte> record = made.records.values.subspan(first, last - first);
+      if (layout.dense()) {
+        write_dense_record(layout, content, record);
+      } else {
+        const int32_t values = fill_quantized(layout, content);
+        write_quantized(layout, content, values, record);
+      }
     }
   });
-  EncodedWeight e = made.finish({.format = std::string(kName),
-                                 .version = kQuantizedVersion,
+  EncodedWeight e = made.finish({.format = std::string(format),
+                                 .version = dense ? kDenseNarrowVersion : kQuantizedVersion,
                                  .dtype = dtype,
                                  .rows = q.rows,
                                  .columns = q.columns,
@@ -202,6 +235,10 @@ EncodedWeight encode_quantized(const QuantizedMatrix& q, DType dtype, ThreadPool
     e.parts.push_back(row_scales_part(q));
   }
   return e;
+}
+
+EncodedWeight encode_quantized(const QuantizedMatrix& q, DType dtype, ThreadPool& threads) {
+  return encode_quantized(q, kName, dtype, threads);
 }
 
 }  // namespace sparsellm::tca_bme

@@ -43,6 +43,16 @@ namespace sparsellm::tca_bme {
 // An element whose code is zero (of f8 a zero of either sign) has no bit. Scales of rows and of
 // groups that are not in the matrix are 1.
 //
+// The formats dense_i8 and dense_i4 (dense_narrow.h) have the same parts, with 0 offsets of a
+// chunk: records of one size, which have neither masks nor offsets, but a value for each element.
+// They lie as the registers of the operand do, the 16 bytes of a lane side by side:
+//   i8  the byte (((c * 2 + j) * 8 + g) * 4 + t) * 16 + 4 (2 h + q) + k of the values
+//   i4  likewise, with c / 4 * 2 + c % 2 for c, in the low nibble if c / 2 is even, else in the
+//       high one: chunks c and c + 2, which follow each other in a row, share their bytes
+// An element that is not in the matrix has the code 0, of i4 the nibble 8. That starts follow from
+// the shape is worth 4 bytes for each 8,192 elements: files, slices and uploads are those of all
+// records.
+//
 // What a kernel may rely on once an encoding is validated: as of version 2 (record_layout.h), and
 // scales are finite and positive.
 inline constexpr int32_t kQuantizedVersion = 3;
@@ -50,7 +60,7 @@ inline constexpr int32_t kQuantizedVersion = 3;
 struct QuantizedLayout {
   enum class Values : uint32_t { i8 = 0, f8 = 1, i4 = 2 };
   Values values = Values::i8;
-  int32_t offsets = 16;  // of a chunk
+  int32_t offsets = 16;  // of a chunk; 0: a dense record
   int32_t group = 0;     // columns that share a scale; 0: all
 
   static constexpr int32_t kChunks = 8;
@@ -59,16 +69,21 @@ struct QuantizedLayout {
 
   constexpr bool operator==(const QuantizedLayout&) const = default;
   constexpr bool nibbles() const { return values == Values::i4; }
+  constexpr bool dense() const { return offsets == 0; }
   constexpr int32_t groups() const { return group == 0 ? 0 : kColumns / group; }  // of a record
-  constexpr int32_t mask_bytes() const { return kChunks * kMaskWords * int32_t{sizeof(uint16_t)}; }
+  constexpr int32_t mask_bytes() const {
+    return dense() ? 0 : kChunks * kMaskWords * int32_t{sizeof(uint16_t)};
+  }
   constexpr int32_t offset_bytes() const { return kChunks * offsets * int32_t{sizeof(uint16_t)}; }
   constexpr int32_t scale_bytes() const {
     return groups() * kRecordRows * int32_t{sizeof(uint16_t)};
   }
   constexpr int32_t header_bytes() const { return mask_bytes() + offset_bytes() + scale_bytes(); }
-  // Of a record with this many bits set.
+  // Of a record with this many bits set; a dense one has as many as elements.
   constexpr int32_t record_bytes(int32_t bits) const {
-    const int32_t bytes = header_bytes() + (nibbles() ? (bits + 1) / 2 : bits);
+    const int32_t values_in_record = dense() ? kRecordRows * kColumns : bits;
+    const int32_t bytes =
+        header_bytes() + (nibbles() ? (values_in_record + 1) / 2 : values_in_record);
     return (bytes + kRecordAlignment - 1) / kRecordAlignment * kRecordAlignment;
   }
   constexpr int32_t max_record_bytes() const { return record_bytes(kRecordRows * kColumns); }
@@ -101,6 +116,20 @@ constexpr int32_t quantized_offset_index(const QuantizedLayout& layout, int32_t 
                                          int32_t q, int32_t t) {
   return layout.offsets == 16 ? chunk / 2 * 32 + t * 8 + chunk % 2 * 4 + 2 * j + q
                               : chunk / 4 * 32 + t * 8 + chunk % 4 * 2 + q;
+}
+
+// Where among the values of a dense record, in bytes, those of an element and of the three after it
+// begin; `column` is a multiple of 4.
+constexpr int32_t dense_values_at(const QuantizedLayout& layout, int32_t row, int32_t column) {
+  const int32_t chunks = column / QuantizedLayout::kChunkSide / (layout.nibbles() ? 2 : 1);
+  const int32_t tile = chunks * 4 + row / 16;  // 2 c + j
+  const int32_t lane = row % 8 * kLanesInRow + column / 4 % kLanesInRow;
+  const int32_t value_register = 2 * (column / 16 % 2) + row / 8 % 2;
+  return (tile * 32 + lane) * 16 + 4 * value_register;
+}
+// Whether the values of i4 in these columns are the high nibbles.
+constexpr bool is_high_nibble(int32_t column) {
+  return column / QuantizedLayout::kChunkSide % 2 != 0;
 }
 
 // Of i4, in the scales of a record.

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -19,11 +20,19 @@
 
 namespace sparsellm::tca_bme {
 
-// Encodings of version 3 (quantized_layout.h) on the host.
+// Encodings of version 3 and of dense_i8 and dense_i4 (quantized_layout.h) on the host.
 inline constexpr int64_t kQuantizedLayoutWords = 3;
 inline constexpr std::string_view kScales = "scales";  // of rows
+inline constexpr std::string_view kDenseI8 = "dense_i8";
+inline constexpr std::string_view kDenseI4 = "dense_i4";
+inline constexpr int32_t kDenseNarrowVersion = 1;
 
+// Of tca_bme.
 inline bool is_quantized(const EncodedWeight& e) { return e.version == kQuantizedVersion; }
+// What dense_i8 and dense_i4 hold; nothing for another format.
+std::optional<ValueType> dense_values(std::string_view format);
+// In any format.
+bool has_quantized_records(const EncodedWeight& e);
 
 constexpr QuantizedLayout::Values values_of(ValueType type) {
   return type == ValueType::i8   ? QuantizedLayout::Values::i8
@@ -36,8 +45,8 @@ constexpr ValueType type_of(QuantizedLayout::Values values) {
                                                  : ValueType::i4;
 }
 
-// The layout in the part of that name; throws Error if it is none. A header may have this part, and
-// no other.
+// The layout in the part of that name; throws Error if it is none of the format's. A header may
+// have this part, and no other.
 QuantizedLayout read_quantized_layout(const EncodedWeight& e);
 EncodedPart quantized_layout_part(const QuantizedLayout& layout);
 
@@ -58,6 +67,10 @@ struct QuantizedParts : RecordArrays {
   std::span<const float> scales;  // of rows; none of i4
 };
 
+// That in which encode_quantized() puts such a matrix in this format.
+QuantizedLayout quantized_layout_in(std::string_view format, QuantizedLayout::Values values,
+                                    int64_t group, int64_t elements, int64_t nonzeros);
+
 // What a file may have wrong, as RecordChecker (format/record_parts.h); with the starts the scales
 // of rows are checked.
 class QuantizedChecker {
@@ -73,6 +86,7 @@ class QuantizedChecker {
   std::optional<EncodedPart> of_rows(std::string_view name, Range rows) const;
 
  private:
+  std::string format_;
   int64_t rows_;
   int64_t columns_;
   QuantizedLayout layout_;
@@ -86,10 +100,14 @@ class QuantizedChecker {
 std::vector<uint32_t> quantized_starts(const QuantizedLayout& layout,
                                        std::span<const int32_t> record_bits);
 
-// Version 3 of a valid matrix, in quantized_layout_for() it. `dtype`, f16 or bf16, is what decode()
-// makes of it and what it is multiplied with. The same bytes whatever the number of threads. Throws
-// Error for what require_valid() refuses and for more than starts hold.
-EncodedWeight encode_quantized(const QuantizedMatrix& q, DType dtype, ThreadPool& threads);
+// A valid matrix in this format, of tca_bme in version 3, in quantized_layout_in() it. `dtype`, f16
+// or bf16, is what decode() makes of it and what it is multiplied with. The same bytes whatever the
+// number of threads. Throws Error for what require_valid() refuses, for values that the format does
+// not hold and for more than starts hold.
+EncodedWeight encode_quantized(const QuantizedMatrix& q, std::string_view format, DType dtype,
+                               ThreadPool& threads);
+EncodedWeight encode_quantized(const QuantizedMatrix& q, DType dtype,
+                               ThreadPool& threads);  // in tca_bme
 
 // The codes and scales of a valid encoding: what encode_quantized() was given, but for negative
 // zeros of f8, which are zeros.
@@ -101,9 +119,9 @@ QuantizedMatrix quantized_rows(const QuantizedParts& parts, Range rows, ThreadPo
 // than elements: [rows * groups(), 256 or 16], the last indexed by the lowest bits of a code.
 OwnedTensor dequantized_codes(const QuantizedMatrix& q, DType dtype, ThreadPool& threads);
 
-// As the functions of WeightFormat, for encodings of this version.
+// As the functions of WeightFormat, for these encodings.
 void validate_quantized(const EncodedWeight& e, ThreadPool& threads);
-// A bit for each element, the values, and the scales.
+// The values, with a bit for each element unless they are dense, and the scales.
 int64_t quantized_formula_bytes(const EncodedWeight& header);
 int64_t expected_quantized_bytes(const EncodedWeight& header);
 // Of a slice that encode_quantized_again() makes.
@@ -111,7 +129,8 @@ EncodedSize expected_quantized_size(const EncodedWeight& e, const Slice& slice);
 std::optional<EncodedWeight> slice_quantized(const EncodedWeight& e, Axis axis, Range range);
 std::optional<EncodedWeight> concat_rows_quantized(std::span<const EncodedWeight* const> parts);
 
-// Whether all parts, of any format, are of this version, and of one type with one group.
+// Whether all parts, of any format, are such encodings in one format, and of one type with one
+// group.
 bool are_quantized_alike(std::span<const EncodedWeight* const> parts);
 // The columns that share a scale in a slice of i4 from this column on: as many as in the whole, or
 // fewer where that begins in the middle of a group, so that no scale changes. Throws Error for a

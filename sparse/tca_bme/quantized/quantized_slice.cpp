@@ -5,21 +5,27 @@
 
 #include "kernels/base/error.h"
 #include "sparse/tca_bme/host/record_runs.h"
+#include "sparse/tca_bme/quantized/code_counts.h"
 #include "sparse/tca_bme/quantized/quantized_parts.h"
 #include "sparse/tca_bme/v1/paper_layout.h"
 
 namespace sparsellm::tca_bme {
 namespace {
 
-int64_t bits_in(const RecordRun& run, const QuantizedLayout& layout) {
-  int64_t bits = 0;
+int64_t nonzeros_in(const RecordRun& run, const QuantizedLayout& layout) {
+  int64_t nonzeros = 0;
   for (int64_t r = run.first; r < run.first + run.count; ++r) {
-    const std::byte* const record = run.from->record(r).data();
+    const std::span<const std::byte> record = run.from->record(r);
+    if (layout.dense()) {
+      nonzeros +=
+          count_dense_nonzeros(layout, record.subspan(static_cast<size_t>(layout.header_bytes())));
+      continue;
+    }
     for (int32_t byte = 0; byte < layout.mask_bytes(); byte += 8) {
-      bits += std::popcount(load_from<uint64_t>(record + byte));
+      nonzeros += std::popcount(load_from<uint64_t>(record.data() + byte));
     }
   }
-  return bits;
+  return nonzeros;
 }
 
 bool is_alike(const QuantizedLayout& a, const QuantizedLayout& b) {
@@ -33,12 +39,13 @@ std::optional<EncodedWeight> join_quantized(std::span<const RecordRun> runs,
                                             const QuantizedLayout& layout,
                                             std::span<const float> scales, int64_t rows,
                                             int64_t columns) {
-  if (records_in(runs) == 0 && layout != quantized_layout_for(layout.values, layout.group, 0, 0)) {
+  if (records_in(runs) == 0 &&
+      layout != quantized_layout_in(like.format, layout.values, layout.group, 0, 0)) {
     return std::nullopt;
   }
   int64_t nonzeros = 0;
   for (const RecordRun& run : runs) {
-    nonzeros += bits_in(run, layout);
+    nonzeros += nonzeros_in(run, layout);
   }
   std::optional<EncodedWeight> e = join_runs(runs, quantized_layout_part(layout),
                                              {.format = like.format,
@@ -146,9 +153,9 @@ std::optional<EncodedWeight> concat_rows_quantized(std::span<const EncodedWeight
 }
 
 bool are_quantized_alike(std::span<const EncodedWeight* const> parts) {
-  const auto is_one = [](const EncodedWeight& e) { return e.format == kName && is_quantized(e); };
   return std::ranges::all_of(parts, [&](const EncodedWeight* part) {
-    return is_one(*part) && is_one(*parts.front()) &&
+    return has_quantized_records(*part) && part->format == parts.front()->format &&
+           has_quantized_records(*parts.front()) &&
            is_alike(read_quantized_layout(*part), read_quantized_layout(*parts.front()));
   });
 }
@@ -171,10 +178,10 @@ EncodedWeight encode_quantized_again(std::span<const EncodedWeight* const> parts
     all.codes.insert(all.codes.end(), rows.codes.begin(), rows.codes.end());
     all.scales.insert(all.scales.end(), rows.scales.begin(), rows.scales.end());
   }
-  const DType dtype = parts.front()->dtype;
+  const EncodedWeight& like = *parts.front();
   return slice.columns.count < all.columns
-             ? encode_quantized(columns_of(all, slice.columns), dtype, threads)
-             : encode_quantized(all, dtype, threads);
+             ? encode_quantized(columns_of(all, slice.columns), like.format, like.dtype, threads)
+             : encode_quantized(all, like.format, like.dtype, threads);
 }
 
 }  // namespace sparsellm::tca_bme

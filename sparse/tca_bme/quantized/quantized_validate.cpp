@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "kernels/base/error.h"
+#include "sparse/tca_bme/quantized/code_counts.h"
 #include "sparse/tca_bme/quantized/quantized_parts.h"
 
 namespace sparsellm::tca_bme {
@@ -11,6 +12,7 @@ namespace {
 
 // A record, in messages.
 struct QuantizedPlace {
+  std::string_view format;
   int64_t record = 0;
   int64_t rows = 0;  // from the record's first to the end of the matrix
   int64_t columns = 0;
@@ -32,7 +34,7 @@ void check_quantized_offsets(const QuantizedLayout& layout, const QuantizedPlace
       const int32_t t = run % 4;
       const int32_t index = quantized_offset_index(layout, chunk, j, q, t);
       const int32_t stored = load_from<uint16_t>(offsets + index * 2);
-      require(stored == expected, "tca_bme: offset {} of record {} is {}, not {}", index,
+      require(stored == expected, "{}: offset {} of record {} is {}, not {}", place.format, index,
               place.record, stored, expected);
       const uint32_t of_run = layout.offsets == 16 ? 0x3333u << (2 * j) : 0xffffu;
       for (int32_t g = 0; g < kLaneRows; ++g) {
@@ -64,7 +66,7 @@ void check_quantized_edges(const QuantizedPlace& place, const std::byte* record)
         for (int32_t q = 0; q < kHalves; ++q) {
           const uint32_t bits = load_mask(record, quantized_mask_word(chunk, g, t, q));
           require((bits & ~quantized_bits_inside(rows - 8 * q - g, columns - 4 * t)) == 0,
-                  "tca_bme: chunk {} of record {} has bits outside of the matrix", chunk,
+                  "{}: chunk {} of record {} has bits outside of the matrix", place.format, chunk,
                   place.record);
         }
       }
@@ -82,20 +84,10 @@ void check_group_scales(const QuantizedLayout& layout, const QuantizedPlace& pla
       const auto scale = load_from<uint16_t>(scales + quantized_scale_index(group, row) * 2);
       const bool inside = row < place.rows && group * layout.group < place.columns;
       require(inside ? scale > 0 && scale < kInfinity : scale == kOne,
-              "tca_bme: the scale of group {} of row {} of record {} is {}{}", group, row,
+              "{}: the scale of group {} of row {} of record {} is {}{}", place.format, group, row,
               place.record, to_float(Half{scale}), inside ? "" : ", but outside of the matrix");
     }
   }
-}
-
-// How many bytes have this value in the bits of the mask. All counts of a record fit 16 bits; no
-// wider than that, they let the compiler vectorise the loop.
-int32_t count_bytes(std::span<const std::byte> bytes, std::byte mask, std::byte value) {
-  uint16_t count = 0;
-  for (const std::byte byte : bytes) {
-    count += (byte & mask) == value ? 1 : 0;
-  }
-  return count;
 }
 
 // `bytes`: as many as have values.
@@ -108,7 +100,7 @@ void check_codes(const QuantizedLayout& layout, const QuantizedPlace& place,
       break;
     case QuantizedLayout::Values::f8: {
       const int32_t nans = count_bytes(bytes, std::byte{0x7f}, std::byte{0x7f});
-      require(nans == 0, "tca_bme: {} values of record {} are NaN", nans, place.record);
+      require(nans == 0, "{}: {} values of record {} are NaN", place.format, nans, place.record);
       zeros = count_bytes(bytes, std::byte{0x7f}, std::byte{0});
       break;
     }
@@ -116,10 +108,10 @@ void check_codes(const QuantizedLayout& layout, const QuantizedPlace& place,
       zeros = count_bytes(bytes, std::byte{0x0f}, std::byte{0x08}) +
               count_bytes(bytes, std::byte{0xf0}, std::byte{0x80});
       require(count % 2 == 0 || (bytes.back() & std::byte{0xf0}) == std::byte{0},
-              "tca_bme: the padding of record {} is not 0", place.record);
+              "{}: the padding of record {} is not 0", place.format, place.record);
       break;
   }
-  require(zeros == 0, "tca_bme: {} nonzeros of record {} are 0", zeros, place.record);
+  require(zeros == 0, "{}: {} nonzeros of record {} are 0", place.format, zeros, place.record);
 }
 
 // Of a record that has its masks, offsets and scales at least. Returns the number of nonzeros.
@@ -130,8 +122,8 @@ int64_t check_quantized_record(const QuantizedLayout& layout, const QuantizedPla
     bits += std::popcount(load_from<uint64_t>(record.data() + byte));
   }
   require(std::ssize(record) == layout.record_bytes(bits),
-          "tca_bme: record {} has {} bytes, not the {} of {} bits", place.record, record.size(),
-          layout.record_bytes(bits), bits);
+          "{}: record {} has {} bytes, not the {} of {} bits", place.format, place.record,
+          record.size(), layout.record_bytes(bits), bits);
   check_quantized_offsets(layout, place, record.data());
   if (place.rows < kRecordRows || place.columns < QuantizedLayout::kColumns) {
     check_quantized_edges(place, record.data());
@@ -146,14 +138,45 @@ int64_t check_quantized_record(const QuantizedLayout& layout, const QuantizedPla
   return bits;
 }
 
+// That a dense record at the end of the rows or columns has zeros outside of the matrix.
+void check_dense_edges(const QuantizedLayout& layout, const QuantizedPlace& place,
+                       std::span<const std::byte> values) {
+  for (int32_t row = 0; row < kRecordRows; ++row) {
+    const int64_t first_outside =
+        row < place.rows ? std::min<int64_t>(place.columns, QuantizedLayout::kColumns) : int64_t{0};
+    for (auto column = static_cast<int32_t>(first_outside); column < QuantizedLayout::kColumns;
+         ++column) {
+      const int32_t at = dense_values_at(layout, row, column / 4 * 4) + column % 4;
+      const int both = std::to_integer<int>(values[static_cast<size_t>(at)]);
+      const int code = !layout.nibbles()        ? both
+                       : is_high_nibble(column) ? (both >> 4) - 8
+                                                : (both & 15) - 8;
+      require(code == 0, "{}: record {} has values outside of the matrix", place.format,
+              place.record);
+    }
+  }
+}
+
+// Of a record of the size of all. Returns the number of nonzeros.
+int64_t check_dense_record(const QuantizedLayout& layout, const QuantizedPlace& place,
+                           std::span<const std::byte> record) {
+  const auto values = record.subspan(static_cast<size_t>(layout.header_bytes()));
+  if (place.rows < kRecordRows || place.columns < QuantizedLayout::kColumns) {
+    check_dense_edges(layout, place, values);
+  }
+  check_group_scales(layout, place, record.data());
+  return count_dense_nonzeros(layout, values);
+}
+
 }  // namespace
 
 QuantizedChecker::QuantizedChecker(const EncodedWeight& e)
-    : rows_(e.rows),
+    : format_(e.format),
+      rows_(e.rows),
       columns_(e.columns),
       layout_(read_quantized_layout(e)),
       grid_(quantized_grid(e.rows, e.columns)) {
-  require(e.dtype == DType::f16 || e.dtype == DType::bf16, "a tca_bme weight of {} values",
+  require(e.dtype == DType::f16 || e.dtype == DType::bf16, "a {} weight of {} values", e.format,
           name_of(e.dtype));
   const ExpectedPart layout{kLayout, DType::u32, kQuantizedLayoutWords};
   const ExpectedPart starts{kStarts, DType::u32, grid_.count() + 1};
@@ -166,22 +189,24 @@ QuantizedChecker::QuantizedChecker(const EncodedWeight& e)
     scales_.assign(scales.begin(), scales.end());
   }
   for (size_t row = 0; row < scales_.size(); ++row) {
-    require(std::isfinite(scales_[row]) && scales_[row] > 0.0f,
-            "tca_bme: the scale of row {} is {}", row, scales_[row]);
+    require(std::isfinite(scales_[row]) && scales_[row] > 0.0f, "{}: the scale of row {} is {}",
+            format_, row, scales_[row]);
   }
-  starts_ = checked_starts(e, grid_.count(),
-                           {.least = layout_.header_bytes(), .most = layout_.max_record_bytes()});
+  const int32_t most = layout_.max_record_bytes();
+  starts_ = checked_starts(
+      e, grid_.count(), {.least = layout_.dense() ? most : layout_.header_bytes(), .most = most});
 }
 
 int64_t QuantizedChecker::check(int64_t first, int64_t count,
                                 std::span<const std::byte> records) const {
+  const auto check_one = layout_.dense() ? check_dense_record : check_quantized_record;
   return check_records(starts_, first, count, records, [&](int64_t r, const auto& record) {
-    return check_quantized_record(
-        layout_,
-        {.record = r,
-         .rows = rows_ - grid_.row_block(r) * kRecordRows,
-         .columns = columns_ - grid_.column(r) * QuantizedLayout::kColumns},
-        record);
+    return check_one(layout_,
+                     {.format = format_,
+                      .record = r,
+                      .rows = rows_ - grid_.row_block(r) * kRecordRows,
+                      .columns = columns_ - grid_.column(r) * QuantizedLayout::kColumns},
+                     record);
   });
 }
 

@@ -59,7 +59,8 @@ void expect_same_codes(const QuantizedMatrix& got, const QuantizedMatrix& expect
 }
 
 // All quantised weights of a converted model have their codes and scales.
-void expect_codes(const fs::path& converted, const Quantized& from, DType dtype) {
+void expect_codes(const fs::path& converted, const Quantized& from, DType dtype,
+                  std::string_view format = "tca_bme") {
   const Model model(converted);
   ThreadPool threads(2);
   size_t quantized = 0;
@@ -73,10 +74,10 @@ void expect_codes(const fs::path& converted, const Quantized& from, DType dtype)
     ++quantized;
     const WeightStore::Stored stored = model.stored(layer);
     ASSERT_EQ(stored.form, Form::encoded);
-    ASSERT_EQ(stored.format, "tca_bme");
+    ASSERT_EQ(stored.format, format);
     EXPECT_EQ(stored.dtype, dtype);
     const EncodedWeight encoded = model.store.encoded(name, threads);
-    ASSERT_EQ(encoded.version, 3);
+    ASSERT_EQ(encoded.version, format == "tca_bme" ? 3 : 1);
     expect_same_codes(tca_bme::quantized_of(encoded, threads), found->second);
   }
   EXPECT_EQ(quantized, from.codes.size());
@@ -113,6 +114,23 @@ TEST_P(ConvertQuantized, KeepsCodesAndScales) {
     EXPECT_EQ(testing::formats_of_config(output), std::set<std::string>{"tca_bme"});
   }
   testing::expect_near(logits(model.output("tca_bme")), expected, testing::kLogitTolerance);
+}
+
+// Also in groups of 32, which nobody chooses.
+TEST_P(ConvertQuantized, KeepsCodesAndScalesWithoutBitmaps) {
+  const Quantized model(data("tiny/llama3"), GetParam());
+  const ValueType type = model.codes.begin()->second.type;
+  if (type == ValueType::f8) {
+    GTEST_SKIP() << "no dense format has values of e4m3";
+  }
+  const std::string format = fmt::format("dense_{}", name_of(type));
+  const fs::path output = model.output(format);
+  convert(model.path(), output, plan("none", 0, format), verified);
+  expect_codes(output, model, DType::bf16, format);
+  EXPECT_EQ(testing::formats_of_config(output), std::set<std::string>{format});
+  const testing::LogitRows expected = logits(model.plain());
+  testing::expect_near(logits(output), expected, testing::kLogitTolerance);
+  testing::expect_near(logits(model.path(), format), expected, testing::kLogitTolerance);
 }
 
 TEST_P(ConvertQuantized, LoadsAsItIs) {

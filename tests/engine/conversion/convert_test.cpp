@@ -311,7 +311,7 @@ TEST(Inspect, FiguresAreThoseOfAConversion) {
           .input = input, .output = {}, .plan = plan(method, sparsity, "auto"), .threads = 2};
       const std::vector<Inspection> inspections = inspect_model(options);
       EXPECT_EQ(entries(directory.path()), std::set<std::string>{});
-      ASSERT_EQ(inspections.size(), weight_formats().size() + 3);
+      ASSERT_EQ(inspections.size(), exact_formats().size() + 3);
       EXPECT_EQ(inspections[0].format, "planned");
       EXPECT_EQ(inspections[1].format, "auto");
       EXPECT_EQ(inspections[2].format, "smallest");

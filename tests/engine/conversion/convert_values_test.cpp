@@ -42,6 +42,28 @@ using testing::verified;
 
 constexpr const char* kValues[] = {"i8", "f8", "i4", "i4:32", "i4:64"};
 
+// A format with narrow values, and what is chosen of them.
+struct NarrowFormat {
+  std::string format;
+  std::string chosen;
+
+  std::string values() const {
+    return !chosen.empty() ? chosen : format == "dense_i8" ? "i8" : "i4";
+  }
+  std::string name() const { return format + chosen; }
+};
+std::vector<NarrowFormat> narrow_formats() {
+  std::vector<NarrowFormat> formats;
+  for (const char* values : kValues) {
+    formats.push_back({"tca_bme", values});
+  }
+  formats.push_back({"dense_i8", ""});
+  formats.push_back({"dense_i8", "i8"});
+  formats.push_back({"dense_i4", ""});
+  formats.push_back({"dense_i4", "i4:64"});
+  return formats;
+}
+
 fs::path fable() { return testing::data("models/fable-llama-relu-8m"); }
 
 SparsityPlan plan_of(double sparsity, const std::string& format, const std::string& values) {
@@ -67,8 +89,9 @@ std::string stored_as(std::string_view values) {
 
 // The model in `output` has the weights of `pruned`, rounded.
 void expect_rounded(const Model& pruned, const Model& output, const Conversion& conversion,
-                    std::string_view values) {
+                    const NarrowFormat& in) {
   ThreadPool threads(2);
+  const std::string values = in.values();
   ASSERT_EQ(conversion.weights.size(), pruned.layers.size());
   for (size_t i = 0; i < pruned.layers.size(); ++i) {
     const LinearLayer& layer = pruned.layers[i];
@@ -77,8 +100,8 @@ void expect_rounded(const Model& pruned, const Model& output, const Conversion& 
     const QuantizedMatrix q = rounded(before.view, values);
     const OwnedTensor expected = dequantize(q, before.view.dtype(), threads);
     const EncodedWeight stored = output.store.encoded(layer.module + ".weight", threads);
-    EXPECT_EQ(stored.format, "tca_bme");
-    EXPECT_EQ(stored.version, 3);
+    EXPECT_EQ(stored.format, in.format);
+    EXPECT_EQ(stored.version, in.format == "tca_bme" ? 3 : 1);
     EXPECT_EQ(type_of_values(stored), stored_as(values));
     EXPECT_EQ(values_of(output.dense(layer).view), values_of(expected.view));
 
@@ -127,21 +150,25 @@ TEST_P(ConvertValues, AreThoseOfThePrunedWeightsAndLoad) {
   const fs::path from = fs::exists(out("f16")) ? out("f16") : input();
   convert(from, out("pruned"), plan_of(0.5, "dense", {}));
   const Model pruned(out("pruned"));
-  for (const std::string values : kValues) {
-    SCOPED_TRACE(values);
+  for (const NarrowFormat& in : narrow_formats()) {
+    SCOPED_TRACE(in.name());
+    if (input() == fable() && in.format != "tca_bme" && !in.chosen.empty()) {
+      continue;
+    }
+    const fs::path output = out(in.name());
     const Conversion conversion =
-        convert(from, out(values), plan_of(0.5, "tca_bme", values), verified);
-    const Model model(out(values));
-    expect_rounded(pruned, model, conversion, values);
+        convert(from, output, plan_of(0.5, in.format, in.chosen), verified);
+    const Model model(output);
+    expect_rounded(pruned, model, conversion, in);
     testing::expect_same_others(pruned, model);
-    EXPECT_EQ(conversion.narrow_values(), std::set<std::string>{stored_as(values)});
-    if (values == "i4:32" || (input() == fable() && values != "i8")) {
+    EXPECT_EQ(conversion.narrow_values(), std::set<std::string>{stored_as(in.values())});
+    if (in.chosen == "i4:32" || (input() == fable() && in.chosen != "i8")) {
       continue;  // two of them are enough to see that they load
     }
     // As a dense model with the same values has it.
-    convert(out(values), out("dense"), plan_of(0, "dense", {}),
+    convert(output, out("dense"), plan_of(0, "dense", {}),
             [](ConvertOptions& options) { options.replace = true; });
-    Engine narrow = testing::load(out(values), {}, false);
+    Engine narrow = testing::load(output, {}, false);
     Engine dense = testing::load(out("dense"), {}, false);
     EXPECT_EQ(testing::greedy(narrow), testing::greedy(dense));
   }
@@ -156,14 +183,15 @@ TEST_P(ConvertValues, OfALoadAreThoseOfAConversion) {
   if (before.stored(before.layers.front()).dtype == DType::f32) {
     GTEST_SKIP() << "tca_bme does not hold f32";
   }
-  for (const std::string values : {"i8", "i4:64"}) {
-    SCOPED_TRACE(values);
-    convert(input(), out(values), plan_of(0, "tca_bme", values));
-    Engine converted = testing::load(out(values), {}, false);
+  for (const NarrowFormat& in : {NarrowFormat{"tca_bme", "i8"}, NarrowFormat{"tca_bme", "i4:64"},
+                                 NarrowFormat{"dense_i8", ""}, NarrowFormat{"dense_i4", "i4:32"}}) {
+    SCOPED_TRACE(in.name());
+    convert(input(), out(in.name()), plan_of(0, in.format, in.chosen));
+    Engine converted = testing::load(out(in.name()), {}, false);
     EngineOptions options;
     options.context_size = testing::kContext;
-    options.weight_format = "tca_bme";
-    options.records = values;
+    options.weight_format = in.format;
+    options.records = in.chosen;
     options.with_tokenizer = false;
     Engine loaded = Engine::load(input(), options);
     EXPECT_EQ(testing::greedy(loaded), testing::greedy(converted));
@@ -284,6 +312,22 @@ TEST(ConvertValuesInspection, IsThatOfTheConversion) {
   }
 }
 
+// Without being asked to, a comparison of formats rounds nothing.
+TEST(ConvertValuesInspection, RoundsForWhatIsPlannedAlone) {
+  const TempDir directory;
+  const fs::path input = directory.path() / "in";
+  testing::write_synthetic_model(input, {.hidden = 256, .intermediate = 384, .blocks = 1});
+  const SparsityPlan plan = plan_of(0.6, "dense_i8", {});
+  const Conversion conversion = convert(input, directory.path() / "out", plan);
+  const std::vector<Inspection> inspections =
+      inspect_model({.input = input, .output = {}, .plan = plan, .threads = 2});
+  EXPECT_EQ(inspections.front().conversion.bytes(), conversion.bytes());
+  EXPECT_EQ(inspections.front().conversion.narrow_values(), std::set<std::string>{"i8"});
+  for (size_t i = 1; i < inspections.size(); ++i) {
+    EXPECT_TRUE(inspections[i].conversion.narrow_values().empty()) << inspections[i].format;
+  }
+}
+
 TEST(ConvertValuesConfig, NamesTheTypesUntilThereAreNone) {
   const TempDir directory;
   const fs::path input = testing::data("tiny/llama3");
@@ -316,7 +360,7 @@ TEST(ConvertValuesErrors, AreOfATensor) {
     file.seekp(up.bytes.data() - model.checkpoint.file_of(up.bytes).bytes().data());
     file.write("\x00\x7e", 2);  // NaN
   }
-  for (const std::string format : {"tca_bme", "smallest"}) {
+  for (const std::string format : {"tca_bme", "smallest", "dense_i8"}) {
     EXPECT_TRUE(
         throws_error([&] { convert(input, directory.path() / "out", plan_of(0, format, "i8")); },
                      "mlp.up_proj.weight"));
@@ -325,6 +369,10 @@ TEST(ConvertValuesErrors, AreOfATensor) {
   for (const char* format : {"dense", "tiled_csl"}) {
     EXPECT_TRUE(throws_error([&] { plan_of(0, format, "i8"); }, "cannot be chosen"));
   }
+  EXPECT_TRUE(throws_error([&] { plan_of(0, "dense_i8", "i4"); },
+                           "the weight format dense_i8 holds values of i8, not of"));
+  EXPECT_TRUE(throws_error([&] { plan_of(0, "dense_i4", "size"); },
+                           "the weight format dense_i4 holds values of i4, not of"));
 }
 
 // What is compared is what was stored.
@@ -336,9 +384,9 @@ TEST(RequireDecodes, FindsEveryCodeAndScale) {
     values.push_back(i % 3 == 0 ? 0.0 : ((i * 37) % 101 - 50) / 64.0);
   }
   set_values(w.view(), values);
-  for (const char* type : kValues) {
+  for (const NarrowFormat& in : narrow_formats()) {
     const auto encoding = [&] {
-      return encode_planned(w.view(), {.prune = {}, .format = "tca_bme", .layout = type},
+      return encode_planned(w.view(), {.prune = {}, .format = in.format, .layout = in.chosen},
                             {.rules = FormatRules::built_in(), .joined = {}}, threads);
     };
     PlannedEncoding right = encoding();

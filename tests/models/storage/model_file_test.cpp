@@ -50,7 +50,8 @@ struct Shape {
   int64_t columns = 0;
 };
 
-// A weight "layers.<i>.weight" for each format and dtype, and a plain tensor.
+// A weight "layers.<i>.weight" for each format that keeps values and each dtype, and a plain
+// tensor.
 std::vector<Named> write_model(const fs::path& output, ThreadPool& threads, Shape shape,
                                std::initializer_list<DType> dtypes,
                                int64_t max_shard_bytes = 1 << 30) {
@@ -60,7 +61,7 @@ std::vector<Named> write_model(const fs::path& output, ThreadPool& threads, Shap
   writer.add("norm.weight",
              StoredTensor{.dtype = "F16", .shape = {3}, .bytes = std::as_bytes(std::span(norm))});
   std::vector<Named> weights;
-  for (const WeightFormat* format : weight_formats()) {
+  for (const WeightFormat* format : exact_formats()) {
     for (DType dtype : dtypes) {
       const size_t i = weights.size();
       Named named{fmt::format("layers.{}.weight", i),

@@ -1,4 +1,4 @@
-// Quantised weights, version 3 of tca_bme, in model files.
+// Quantised weights, version 3 of tca_bme, dense_i8 and dense_i4, in model files.
 
 #include <gtest/gtest.h>
 
@@ -7,8 +7,8 @@
 
 #include "models/storage/model_file.h"
 #include "models/storage/model_writer.h"
+#include "sparse/registry.h"
 #include "sparse/tca_bme/quantized/quantized_parts.h"
-#include "sparse/tca_bme/tca_bme.h"
 #include "tests/sparse/encodings.h"
 #include "tests/sparse/tca_bme/quantized_matrices.h"
 #include "tests/testing/temp_dir.h"
@@ -33,7 +33,7 @@ TEST(QuantizedFile, ReadsWhatWasWritten) {
     const size_t i = matrices.size();
     matrices.push_back(random_quantized(shape, 351 + i));
     written.push_back(
-        tca_bme::encode_quantized(matrices.back(), i % 2 == 0 ? DType::f16 : DType::bf16, threads));
+        encode_as(shape, matrices.back(), i % 2 == 0 ? DType::f16 : DType::bf16, threads));
     writer.add(name(i), written.back());
   }
   writer.finish();
@@ -52,9 +52,10 @@ TEST(QuantizedFile, ReadsWhatWasWritten) {
       std::optional<EncodedWeight> view = model.unchecked(name(i));
       const WeightPart part{
           .weight = &*view, .name = name(i), .file = model.find(name(i))->file, .slice = cut};
-      const EncodedWeight read = tca_bme_format().read_slice(part, threads);
-      ASSERT_NO_THROW(tca_bme_format().validate(read));
-      EXPECT_EQ(read.version, 3);
+      const WeightFormat& format = weight_format(e->format);
+      const EncodedWeight read = format.read_slice(part, threads);
+      ASSERT_NO_THROW(format.validate(read));
+      EXPECT_EQ(read.version, e->version);
       EXPECT_TRUE(
           same_quantized(tca_bme::quantized_of(read, threads), naive_slice(matrices[i], cut)));
     }

@@ -90,6 +90,42 @@ TEST_F(GpuShardLoader, DenseLayersOfNeurons) {
   }
 }
 
+// By the device, and by the host where columns of other ranks share scales.
+TEST_F(GpuShardLoader, NarrowValuesAreThoseOfTheCpu) {
+  const StoredWeights plain("", 0.4);
+  for (const char* values : {"i8", "f8", "i4", "i4:32"}) {
+    for (const int64_t degree : {1, 2, 3, 8}) {
+      for (int64_t rank = 0; rank < degree; ++rank) {
+        SCOPED_TRACE(fmt::format("{}: rank {} of {}", values, rank, degree));
+        const auto loader_on = [&](Device device) {
+          return CheckpointLoader(plain.checkpoint(), device, std::nullopt, {},
+                                  {.format = "tca_bme", .threads = 1, .records = values},
+                                  {.rank = rank, .degree = degree});
+        };
+        CheckpointLoader on_cpu = loader_on({});
+        CheckpointLoader on_gpu = loader_on(kGpu);
+        std::vector<std::pair<Linear, Linear>> linears;
+        for (const WeightRequest& request : kRequests) {
+          if (can_share(request, degree)) {
+            linears.emplace_back(on_cpu.linear(request), on_gpu.linear(request));
+          }
+        }
+        on_cpu.finish();
+        on_gpu.finish();
+        for (const auto& [expected, linear] : linears) {
+          ASSERT_EQ(linear.weight->dtype(), expected.weight->dtype());
+          const OwnedTensor dense =
+              allocate_tensor({}, expected.weight->dtype(),
+                              {expected.weight->out(), expected.weight->in()}, "a test");
+          expected.weight->expand({.begin = 0, .count = expected.weight->out()}, dense.view,
+                                  cpu.exec);
+          EXPECT_EQ(expanded(*linear.weight), values_of(dense.view));
+        }
+      }
+    }
+  }
+}
+
 TEST_F(GpuShardLoader, RandomWeightsAreThoseOfTheCpu) {
   for (const char* format : {"dense", "tca_bme"}) {
     const RandomWeights weights{.dtype = DType::f16, .sparsity = 0.6, .format = format};

@@ -282,18 +282,29 @@ void expect_values_of_ranks(const CheckpointLoaders& of_ranks) {
   }
 }
 
+struct NarrowFormat {
+  std::string format;
+  std::string values;
+};
+const std::vector<NarrowFormat> kNarrowFormats{
+    {"tca_bme", "i8"},    {"tca_bme", "f8"},  {"tca_bme", "i4"},  {"tca_bme", "i4:32"},
+    {"tca_bme", "i4:64"}, {"dense_i8", "i8"}, {"dense_i4", "i4"}, {"dense_i4", "i4:32"}};
+
 TEST(ShardLoader, NarrowValuesAreTheSameAtEveryDegree) {
   const StoredWeights plain("", 0.4);
-  for (const char* values : {"i8", "i4"}) {  // with scales of rows, and of groups
-    SCOPED_TRACE(values);
+  // With scales of rows, and of groups.
+  for (const NarrowFormat& in :
+       {NarrowFormat{"tca_bme", "i8"}, NarrowFormat{"tca_bme", "i4"}, NarrowFormat{"dense_i8", ""},
+        NarrowFormat{"dense_i4", ""}, NarrowFormat{"dense_i4", "i4:64"}}) {
+    SCOPED_TRACE(in.format + in.values);
     expect_values_of_ranks([&](const Shard& shard) {
       return CheckpointLoader(plain.checkpoint(), {}, std::nullopt, {},
-                              {.format = "tca_bme", .threads = 1, .records = values}, shard);
+                              {.format = in.format, .threads = 1, .records = in.values}, shard);
     });
   }
-  for (const char* values : {"i8", "f8", "i4", "i4:32", "i4:64"}) {
-    SCOPED_TRACE(values);
-    const StoredWeights stored("tca_bme", 0.4, {.layout = values});
+  for (const auto& [format, values] : kNarrowFormats) {
+    SCOPED_TRACE(format + values);
+    const StoredWeights stored(format, 0.4, {.layout = values});
     expect_values_of_ranks([&](const Shard& shard) { return stored.loader(shard); });
   }
 }
@@ -303,10 +314,11 @@ TEST(ShardLoader, TheSizeOfNarrowValuesIsKnown) {
   ThreadPool threads(1);
   const StoredWeights plain("", 0.4);
   const WeightStore store(plain.checkpoint());
-  for (const char* values : {"i8", "f8", "i4", "i4:32", "i4:64"}) {
-    SCOPED_TRACE(values);
-    const StoredWeights stored("tca_bme", 0.4, {.layout = values});
-    expect_sizes_of_slices(stored, "tca_bme");
+  for (const NarrowFormat& in : kNarrowFormats) {
+    const auto& [format, values] = in;
+    SCOPED_TRACE(format + values);
+    const StoredWeights stored(format, 0.4, {.layout = values});
+    expect_sizes_of_slices(stored, format);
     const WeightStore narrow(stored.checkpoint());
     for (const Device device : {kCuda, Device{}}) {
       for (const int64_t degree : {1, 2, 4, 8}) {
@@ -318,12 +330,12 @@ TEST(ShardLoader, TheSizeOfNarrowValuesIsKnown) {
           return shapes.loaded_bytes();
         };
         const auto expected = static_cast<double>(bytes({.store = &narrow}));
-        EXPECT_NEAR(
-            static_cast<double>(bytes({.store = &store, .format = "tca_bme", .records = values})),
-            expected, 0.01 * expected);
+        EXPECT_NEAR(static_cast<double>(
+                        bytes({.store = &store, .format = in.format, .records = in.values})),
+                    expected, 0.01 * expected);
         // As planned, without a look at the values, some of which are rounded to zero.
         const auto planned = static_cast<double>(
-            bytes({.store = &store, .format = "tca_bme", .records = values, .encodes = false}));
+            bytes({.store = &store, .format = in.format, .records = in.values, .encodes = false}));
         EXPECT_GT(planned, 0.97 * expected);
         EXPECT_LT(planned, (values[0] == 'i' && values[1] == '4' ? 1.25 : 1.04) * expected);
       }

@@ -14,11 +14,12 @@
 
 namespace sparsellm::testing {
 
-bool check_in_pieces(const EncodedWeight& e, int64_t most_bytes, uint64_t seed) {
-  require_header(e, tca_bme_format());
+namespace {
+
+template <class Checker>
+bool check_records_in_pieces(const EncodedWeight& e, int64_t most_bytes, uint64_t seed) {
   EncodedWeight view = view_of(e);
-  const auto part =
-      std::make_shared<RecordUpload<tca_bme::RecordChecker>>(WeightPart{.weight = &view});
+  const auto part = std::make_shared<RecordUpload<Checker>>(WeightPart{.weight = &view});
   std::vector<std::byte> device(static_cast<size_t>(part->bytes()), std::byte{0xa5});
   std::vector<Upload> copies;
   add_copies(part, most_bytes, device.data(), copies);
@@ -36,6 +37,15 @@ bool check_in_pieces(const EncodedWeight& e, int64_t most_bytes, uint64_t seed) 
   }
   const std::span<const std::byte> records = e.part(tca_bme::kRecords).bytes;
   return copied == records.size() && std::equal(device.begin(), device.end(), records.begin());
+}
+
+}  // namespace
+
+bool check_in_pieces(const EncodedWeight& e, int64_t most_bytes, uint64_t seed) {
+  require_header(e, tca_bme_format());
+  return tca_bme::is_quantized(e)
+             ? check_records_in_pieces<tca_bme::QuantizedChecker>(e, most_bytes, seed)
+             : check_records_in_pieces<tca_bme::RecordChecker>(e, most_bytes, seed);
 }
 
 }  // namespace sparsellm::testing

@@ -1,4 +1,4 @@
-// Version 3 of tca_bme: what is refused, and what the others keep to.
+// Version 3 of tca_bme, dense_i8 and dense_i4: what is refused, and what the others keep to.
 
 #include <gtest/gtest.h>
 
@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "kernels/base/error.h"
+#include "sparse/registry.h"
 #include "sparse/tca_bme/quantized/quantized_parts.h"
-#include "sparse/tca_bme/tca_bme.h"
 #include "tests/sparse/encodings.h"
 #include "tests/sparse/tca_bme/quantized_matrices.h"
 #include "tests/testing/compare.h"
@@ -33,8 +33,6 @@ using tca_bme::kStarts;
 using tca_bme::QuantizedLayout;
 using tca_bme::read_quantized_layout;
 using E = EncodedWeight;
-
-const WeightFormat& format() { return tca_bme_format(); }
 
 EncodedPart& part(E& e, std::string_view name) {
   return *std::ranges::find(e.parts, name, &EncodedPart::name);
@@ -58,9 +56,9 @@ void extend(E& e, std::string_view name, int64_t more) {
   longer.memory = std::move(memory);
 }
 
-EncodedWeight encode(const QuantizedMatrix& q) {
+EncodedWeight encode(const QuantizedMatrix& q, std::string_view as = "tca_bme") {
   ThreadPool threads(1);
-  return encode_quantized(q, DType::f16, threads);
+  return encode_quantized(q, as, DType::f16, threads);
 }
 
 struct Damage {
@@ -71,9 +69,10 @@ struct Damage {
 void expect_errors(const E& good, std::span<const Damage> cases) {
   for (const Damage& damage : cases) {
     E e = testing::copy_of(good);
-    ASSERT_NO_THROW(format().validate(e));
+    const WeightFormat& of_good = weight_format(good.format);
+    ASSERT_NO_THROW(of_good.validate(e));
     damage.apply(e);
-    EXPECT_TRUE(throws_error([&] { format().validate(e); }, damage.message)) << damage.message;
+    EXPECT_TRUE(throws_error([&] { of_good.validate(e); }, damage.message)) << damage.message;
   }
 }
 
@@ -169,7 +168,7 @@ TEST(TcaBmeQuantizedDamage, EachFieldIsChecked) {
       {"the first start is 1", [](E& e) { at<uint32_t>(e, kStarts, 0) = 1; }},
       {"record 0", [](E& e) { at<uint32_t>(e, kStarts, 1) += 1; }},
       {"record 0", [](E& e) { at<uint32_t>(e, kStarts, 1) -= 1; }},
-      {"fewer than masks",
+      {"fewer than any",
        [](E& e) { at<uint32_t>(e, kStarts, 3) = at<uint32_t>(e, kStarts, 2) + 79; }},
       {"record 1 goes", [](E& e) { at<uint32_t>(e, kStarts, 2) = 0; }},
       {"record 1 goes", [](E& e) { at<uint32_t>(e, kStarts, 2) = UINT32_MAX; }},
@@ -302,20 +301,122 @@ TEST(TcaBmeQuantizedDamage, NibblesAreChecked) {
   }
 }
 
+TEST(DenseNarrowDamage, EachFieldIsChecked) {
+  const E good = encode(full_matrix(ValueType::i8, 0), "dense_i8");
+  constexpr int64_t kBytes = 8192;  // of a record
+  const Damage cases[] = {
+      {"version 3 of the format dense_i8", [](E& e) { e.version = 3; }},
+      {"version 0 of the format dense_i8", [](E& e) { e.version = 0; }},
+      {"in the format tca_bme is not one in dense_i8", [](E& e) { e.format = "tca_bme"; }},
+      {"a dense_i8 weight of f32 values", [](E& e) { e.dtype = DType::f32; }},
+      {"70 x -1", [](E& e) { e.columns = -1; }},
+      {"part starts", [](E& e) { e.rows = 64, e.nonzeros = 1; }},
+      {"part starts", [](E& e) { e.columns = 257; }},
+      {"part scales of the encoding dense_i8 has 280 bytes", [](E& e) { e.rows = 71; }},
+      {"dense_i8: record 1 has values outside of the matrix",
+       [](E& e) { e.columns = 130, e.nonzeros = 1; }},
+      {"9168 nonzeros, but 9169", [](E& e) { e.nonzeros = 9168; }},
+      {"9170 nonzeros, but 9169", [](E& e) { e.nonzeros = 9170; }},
+      {"no part layout", [](E& e) { e.parts.erase(e.parts.begin()); }},
+      {"no part starts", [](E& e) { e.parts.erase(e.parts.begin() + 1); }},
+      {"no part records", [](E& e) { e.parts.erase(e.parts.begin() + 2); }},
+      {"no part scales", [](E& e) { e.parts.pop_back(); }},
+      {"5 parts", [](E& e) { e.parts.emplace_back().name = "more"; }},
+      {"dense_i8: values of the type 3", [](E& e) { at<uint32_t>(e, kLayout, 0) = 3; }},
+      {"dense_i8: values of the type 2", [](E& e) { at<uint32_t>(e, kLayout, 0) = 2; }},
+      {"dense_i8: values of the type 1", [](E& e) { at<uint32_t>(e, kLayout, 0) = 1; }},
+      {"8 offsets of a chunk", [](E& e) { at<uint32_t>(e, kLayout, 1) = 8; }},
+      {"16 offsets of a chunk", [](E& e) { at<uint32_t>(e, kLayout, 1) = 16; }},
+      {"a scale for 64 columns", [](E& e) { at<uint32_t>(e, kLayout, 2) = 64; }},
+      {"dense_i8: the first start is 1", [](E& e) { at<uint32_t>(e, kStarts, 0) = 1; }},
+      {"record 0 has 8208 bytes, more", [](E& e) { at<uint32_t>(e, kStarts, 1) += 1; }},
+      {"record 0 has 8176 bytes, fewer", [](E& e) { at<uint32_t>(e, kStarts, 1) -= 1; }},
+      {"record 1 goes", [](E& e) { at<uint32_t>(e, kStarts, 2) = UINT32_MAX; }},
+      {"the last start", [](E& e) { extend(e, kRecords, 16); }},
+      {"record 3",
+       [](E& e) {
+         EncodedPart& records = part(e, kRecords);
+         records.bytes = records.bytes.first(records.bytes.size() - 1);
+       }},
+      {"of 0 bytes", [](E& e) { part(e, kRecords).bytes = {}; }},
+      // Row 0, column 3 of a record that has 3 columns; row 6 of one that has 6 rows.
+      {"record 1 has values outside", [](E& e) { at<int8_t>(e, kRecords, kBytes + 3) = 1; }},
+      {"record 2 has values outside",
+       [](E& e) { at<int8_t>(e, kRecords, 2 * kBytes + 6 * 4 * 16) = -128; }},
+      {"record 3 has values outside", [](E& e) { at<int8_t>(e, kRecords, 4 * kBytes - 1) = 1; }},
+      {"9169 nonzeros, but 9168", [](E& e) { at<int8_t>(e, kRecords, 77) = 0; }},
+      {"dense_i8: the scale of row 0 is 0", [](E& e) { at<float>(e, kScales, 0) = 0.0f; }},
+      {"the scale of row 69 is -1", [](E& e) { at<float>(e, kScales, 69) = -1.0f; }},
+      {"the scale of row 2 is inf",
+       [](E& e) { at<float>(e, kScales, 2) = std::numeric_limits<float>::infinity(); }},
+      {"the scale of row 3 is",
+       [](E& e) { at<float>(e, kScales, 3) = std::numeric_limits<float>::quiet_NaN(); }},
+  };
+  expect_errors(good, cases);
+}
+
+TEST(DenseNarrowDamage, NibblesAreChecked) {
+  for (const int64_t group : {32, 64, 128}) {
+    SCOPED_TRACE(group);
+    const E good = encode(full_matrix(ValueType::i4, group), "dense_i4");
+    const int64_t scales = 128 / group * 128;  // bytes
+    const int64_t bytes = scales + 4096;
+    const Damage cases[] = {
+        {"dense_i4: values of the type 0",
+         [](E& e) {
+           at<uint32_t>(e, kLayout, 0) = 0;
+           at<uint32_t>(e, kLayout, 2) = 0;
+         }},
+        {"8 offsets of a chunk", [](E& e) { at<uint32_t>(e, kLayout, 1) = 8; }},
+        {"a scale for 0 columns", [](E& e) { at<uint32_t>(e, kLayout, 2) = 0; }},
+        {"a scale for 256 columns", [](E& e) { at<uint32_t>(e, kLayout, 2) = 256; }},
+        {"record 0 has", [&](E& e) { at<uint32_t>(e, kLayout, 2) = group == 32 ? 64 : 32; }},
+        {"4 parts",
+         [](E& e) {
+           e.parts.push_back({.name = "scales", .dtype = DType::f32, .bytes = {}, .memory = {}});
+         }},
+        {"the scale of group 0 of row 0 of record 0 is 0",
+         [&](E& e) { at<uint16_t>(e, kRecords, 0) = 0; }},
+        {"the scale of group 0 of row 63 of record 0 is -1",
+         [&](E& e) { at<uint16_t>(e, kRecords, 63) = 0xbc00; }},
+        {"the scale of group 0 of row 2 of record 0 is inf",
+         [&](E& e) { at<uint16_t>(e, kRecords, 16) = 0x7c00; }},
+        {"the scale of group 0 of row 3 of record 0 is",
+         [&](E& e) { at<uint16_t>(e, kRecords, 24) = 0x7c01; }},
+        {"row 6 of record 3 is 0.5, but outside of the matrix",
+         [&](E& e) { at<uint16_t>(e, kRecords, 3 * bytes / 2 + 48) = 0x3800; }},
+        // Column 3 of a record that has 3 columns, column 32, and row 6 of one that has 6 rows.
+        {"record 1 has values outside",
+         [&](E& e) { at<uint8_t>(e, kRecords, bytes + scales + 3) ^= 1; }},
+        {"record 1 has values outside",
+         [&](E& e) { at<uint8_t>(e, kRecords, bytes + scales) ^= 0x80; }},
+        {"record 2 has values outside",
+         [&](E& e) { at<uint8_t>(e, kRecords, 2 * bytes + scales + 6 * 4 * 16) = 0; }},
+        {"9169 nonzeros, but 9168",
+         [&](E& e) {
+           uint8_t& two = at<uint8_t>(e, kRecords, scales + 5);
+           two = static_cast<uint8_t>((two & 0xf0) | 8);
+         }},
+    };
+    expect_errors(good, cases);
+  }
+}
+
 TEST(TcaBmeQuantized, RecordsNeedNoAlignment) {
   ThreadPool threads(2);
   for (QuantizedShape shape : quantized_kinds()) {
     shape.rows = 70;
     shape.columns = 130;
     const QuantizedMatrix q = random_quantized(shape, 312);
-    E e = encode(q);
+    E e = encode(q, shape.format);
     const std::span<const std::byte> records = e.part(kRecords).bytes;
     std::vector<std::byte> shifted(records.size() + 1);
     std::copy(records.begin(), records.end(), shifted.begin() + 1);
     part(e, kRecords).bytes = std::span(shifted).subspan(1);
-    EXPECT_NO_THROW(format().validate(e));
+    const WeightFormat& of_shape = weight_format(shape.format);
+    EXPECT_NO_THROW(of_shape.validate(e));
     EXPECT_TRUE(same_quantized(tca_bme::quantized_of(e, threads), without_negative_zeros(q)));
-    EXPECT_TRUE(format().slice(e, Axis::rows, {0, 70}).has_value());
+    EXPECT_TRUE(of_shape.slice(e, Axis::rows, {0, 70}).has_value());
   }
 }
 
@@ -325,7 +426,7 @@ TEST(TcaBmeQuantized, CopiesOfRecordsAreChecked) {
     shape.rows = 200;
     shape.columns = 411;
     const QuantizedMatrix q = random_quantized(shape, 313);
-    E e = encode(q);
+    E e = encode(q, shape.format);
     const tca_bme::QuantizedChecker checker(e);
     EXPECT_EQ(checker.layout(), read_quantized_layout(e));
     const auto all = e.part(kRecords).bytes;
@@ -367,22 +468,22 @@ TEST(TcaBmeQuantized, CopiesOfRecordsAreChecked) {
 // What validate() lets pass is an encoding: one that encode_quantized() makes of what it decodes
 // to, unless it would take another layout.
 bool use_if_valid(const E& e) {
+  const WeightFormat& of_e = weight_format(e.format);
   try {
-    format().validate(e);
+    of_e.validate(e);
   } catch (const Error&) {
     return false;
   }
   CpuContext cpu;
   const QuantizedMatrix q = tca_bme::quantized_of(e, cpu.threads);
   EXPECT_NO_THROW(require_valid(q));
-  const E again = encode_quantized(q, e.dtype, cpu.threads);
+  const E again = encode_quantized(q, e.format, e.dtype, cpu.threads);
   if (read_quantized_layout(again) == read_quantized_layout(e)) {
     EXPECT_TRUE(same_encoding(again, e));
   }
   const GuardedTensor x = Random(88).tensor(DType::f32, {2, e.columns});
   const GuardedTensor y(DType::f32, {2, e.rows});
-  format()
-      .load(testing::copy_of(e), {.threads = cpu.threads})
+  of_e.load(testing::copy_of(e), {.threads = cpu.threads})
       ->matmul(x.view(), y.view(), {}, cpu.exec);
   EXPECT_TRUE(y.guards_intact());
   return true;
@@ -393,11 +494,13 @@ TEST(TcaBmeQuantizedDamage, AnyByteIsAnErrorOrStaysInBounds) {
     shape.rows = 66;
     shape.columns = 11;
     shape.density = shape.type == ValueType::f8 ? 0.7 : 0.3;
-    const E good = encode(random_quantized(shape, 314));
+    const E good = encode(random_quantized(shape, 314), shape.format);
     int valid = 0;
     constexpr unsigned kFlips[] = {0x01, 0x80, 0xff};
     for (size_t p = 0; p < good.parts.size(); ++p) {
-      for (size_t i = 0; i < good.parts[p].bytes.size(); ++i) {
+      // Dense records are alike in all of their many bytes.
+      const size_t step = shape.dense() && good.parts[p].name == kRecords ? 29 : 1;
+      for (size_t i = 0; i < good.parts[p].bytes.size(); i += step) {
         E e = testing::copy_of(good);
         static_cast<std::byte*>(e.parts[p].memory.data())[i] ^= std::byte(kFlips[i % 3]);
         valid += use_if_valid(e) ? 1 : 0;
@@ -412,7 +515,7 @@ TEST(TcaBmeQuantizedDamage, ManyBytesAtOnce) {
   for (QuantizedShape shape : quantized_kinds()) {
     shape.rows = 70;
     shape.columns = 131;
-    const E good = encode(random_quantized(shape, 316));
+    const E good = encode(random_quantized(shape, 316), shape.format);
     for (int round = 0; round < 300; ++round) {
       use_if_valid(damaged_copy_of(good, random));
     }
@@ -439,9 +542,10 @@ TEST(TcaBmeQuantizedDamage, HeadersOfAnySizeAreErrorsOrStayInBounds) {
                            int64_t{1} << 60};
   ThreadPool threads(1);
   for (QuantizedShape shape : quantized_kinds()) {
-    const E full = encode(full_matrix(shape.type, shape.group));
+    const E full = encode(full_matrix(shape.type, shape.group), shape.format);
+    const WeightFormat& of_shape = weight_format(shape.format);
     shape.columns = 1;
-    const E empty = encode(random_quantized(shape, 317));
+    const E empty = encode(random_quantized(shape, 317), shape.format);
     for (int64_t rows : sizes) {
       for (int64_t columns : sizes) {
         for (const E* from : {&full, &empty}) {
@@ -452,10 +556,10 @@ TEST(TcaBmeQuantizedDamage, HeadersOfAnySizeAreErrorsOrStayInBounds) {
             // Products of as many tokens or sums would be large; the bounds are those of
             // validate().
             try {
-              format().validate(e);
+              of_shape.validate(e);
               EXPECT_EQ(rows * columns, 0);
-              format().decode(e, threads);
-              EXPECT_NO_THROW(format().slice(e, Axis::columns, {0, columns}));
+              of_shape.decode(e, threads);
+              EXPECT_NO_THROW(of_shape.slice(e, Axis::columns, {0, columns}));
               EXPECT_NO_THROW(slice(e, Axis::columns, {0, columns / 2}, threads));
             } catch (const Error&) {
             }

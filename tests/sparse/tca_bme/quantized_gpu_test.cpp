@@ -3,6 +3,7 @@
 #include <limits>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "sparse/quantize/quantized_matrix.h"
@@ -20,13 +21,20 @@ using tca_bme::CudaRecordWeight;
 
 struct Kind {
   ValueType type;
-  int64_t group;  // of i4
+  int64_t group = 0;  // of i4
+  std::string_view format = "tca_bme";
 };
-constexpr Kind kKinds[] = {{ValueType::i8, 0},
-                           {ValueType::f8, 0},
+constexpr Kind kKinds[] = {{ValueType::i8},
+                           {ValueType::f8},
                            {ValueType::i4, 32},
                            {ValueType::i4, 64},
-                           {ValueType::i4, 128}};
+                           {ValueType::i4, 128},
+                           {ValueType::i8, 0, "dense_i8"},
+                           {ValueType::i4, 32, "dense_i4"},
+                           {ValueType::i4, 64, "dense_i4"},
+                           {ValueType::i4, 128, "dense_i4"}};
+// One of each way to multiply them.
+constexpr Kind kFewKinds[] = {kKinds[0], kKinds[5], kKinds[7]};
 
 class GpuQuantized : public GpuWeightTest {
  protected:
@@ -53,9 +61,14 @@ class GpuQuantized : public GpuWeightTest {
   }
   OwnedTensor dense_of(const QuantizedMatrix& q) { return dequantize(q, GetParam(), cpu.threads); }
 
-  std::unique_ptr<WeightMatrix> load_quantized(const QuantizedMatrix& q) {
-    EncodedWeight e = tca_bme::encode_quantized(q, GetParam(), cpu.threads);
-    return load(weight_format("tca_bme"), {&e, 1});
+  EncodedWeight encode(const Kind& kind, const QuantizedMatrix& q) {
+    return tca_bme::encode_quantized(q, kind.format, GetParam(), cpu.threads);
+  }
+  std::unique_ptr<WeightMatrix> load_quantized(const Kind& kind, const QuantizedMatrix& q) {
+    EncodedWeight e = encode(kind, q);
+    std::unique_ptr<WeightMatrix> loaded = load(weight_format(kind.format), {&e, 1});
+    EXPECT_EQ(loaded->format(), kind.format);
+    return loaded;
   }
   static const CudaRecordWeight& as_records(const WeightMatrix& weight) {
     return dynamic_cast<const CudaRecordWeight&>(weight);
@@ -108,12 +121,13 @@ TEST_P(GpuQuantized, EveryConfigurationMultiplies) {
         const QuantizedMatrix q = matrix_of(kind, shape, density, ++seed);
         const OwnedTensor w = dense_of(q);
         const std::vector<double> sums = sums_of(w.view);
-        const std::unique_ptr<WeightMatrix> loaded = load_quantized(q);
+        const std::unique_ptr<WeightMatrix> loaded = load_quantized(kind, q);
         const Tensor& all_x = seed % 3 == 0 ? strided.view() : x.view();
         const Expected all = expected_of(all_x, w.view);
         for (const int64_t tokens : {1, 4, 5, 8, 16, 17, 70}) {
-          SCOPED_TRACE(fmt::format("[{}, {}] of {}, density {}, {} tokens", shape.rows,
-                                   shape.columns, name_of(kind.type), density, tokens));
+          SCOPED_TRACE(fmt::format("[{}, {}] of {} {}, density {}, {} tokens", shape.rows,
+                                   shape.columns, kind.format, name_of(kind.type), density,
+                                   tokens));
           const Expected exact = first_rows(all, tokens, shape.rows);
           const Expected rounded =
               with_rounded_x(exact, all_x.rows(0, tokens), sums, /*first_column=*/0);
@@ -149,7 +163,7 @@ TEST_P(GpuQuantized, LargeInputsDoNotDrownOthers) {
       }
       const OwnedTensor w = dense_of(q);
       const std::vector<double> sums = sums_of(w.view);
-      const std::unique_ptr<WeightMatrix> loaded = load_quantized(q);
+      const std::unique_ptr<WeightMatrix> loaded = load_quantized(kind, q);
       GuardedTensor x(GetParam(), {8, shape.columns}, Layout::contiguous, kGpu);
       std::vector<double> all_x = values(8 * shape.columns);
       for (int64_t token = 0; token < 8; ++token) {
@@ -170,21 +184,24 @@ TEST_P(GpuQuantized, LargeInputsDoNotDrownOthers) {
 
 TEST_P(GpuQuantized, WhatIsNotFiniteIsNotLost) {
   constexpr int64_t kColumns = 1100;
-  const QuantizedMatrix q = matrix_of(kKinds[0], {70, kColumns}, 1.0, 9);
-  const std::unique_ptr<WeightMatrix> loaded = load_quantized(q);
-  for (const double strange : {std::nan(""), std::numeric_limits<double>::infinity(),
-                               -std::numeric_limits<double>::infinity()}) {
-    for (const int64_t at : {int64_t{0}, int64_t{600}, kColumns - 1}) {
-      for (const int64_t tokens : {1, 3, 6}) {
-        GuardedTensor x(GetParam(), {tokens, kColumns}, Layout::contiguous, kGpu);
-        std::vector<double> all = values(tokens * kColumns);
-        all[static_cast<size_t>(at)] = strange;  // of the first token
-        set_values(x.view(), all);
-        const GuardedTensor y(GetParam(), {tokens, 70}, Layout::contiguous, kGpu);
-        loaded->matmul(x.view(), y.view(), {}, *exec);
-        const std::vector<double> result = values_of(cpu_twin(y.view()).view());
-        for (size_t i = 0; i < result.size(); ++i) {
-          ASSERT_EQ(std::isfinite(result[i]), i >= 70) << i << " with " << strange;
+  for (const Kind& kind : kFewKinds) {
+    const QuantizedMatrix q = matrix_of(kind, {70, kColumns}, 1.0, 9);
+    const std::unique_ptr<WeightMatrix> loaded = load_quantized(kind, q);
+    for (const double strange : {std::nan(""), std::numeric_limits<double>::infinity(),
+                                 -std::numeric_limits<double>::infinity()}) {
+      for (const int64_t at : {int64_t{0}, int64_t{600}, kColumns - 1}) {
+        for (const int64_t tokens : {1, 3, 6}) {
+          GuardedTensor x(GetParam(), {tokens, kColumns}, Layout::contiguous, kGpu);
+          std::vector<double> all = values(tokens * kColumns);
+          all[static_cast<size_t>(at)] = strange;  // of the first token
+          set_values(x.view(), all);
+          const GuardedTensor y(GetParam(), {tokens, 70}, Layout::contiguous, kGpu);
+          loaded->matmul(x.view(), y.view(), {}, *exec);
+          const std::vector<double> result = values_of(cpu_twin(y.view()).view());
+          for (size_t i = 0; i < result.size(); ++i) {
+            ASSERT_EQ(std::isfinite(result[i]), i >= 70)
+                << i << " of " << kind.format << " with " << strange;
+          }
         }
       }
     }
@@ -193,16 +210,18 @@ TEST_P(GpuQuantized, WhatIsNotFiniteIsNotLost) {
 
 TEST_P(GpuQuantized, ZerosAndTinyInputs) {
   constexpr int64_t kColumns = 900;
-  const QuantizedMatrix q = matrix_of(kKinds[0], {130, kColumns}, 0.5, 11);
-  const std::unique_ptr<WeightMatrix> loaded = load_quantized(q);
-  for (const double size : {0.0, 1e-38, 1e-30, 6e-8}) {
-    for (const int64_t tokens : {1, 8}) {
-      GuardedTensor x(GetParam(), {tokens, kColumns}, Layout::contiguous, kGpu);
-      set_values(x.view(), std::vector<double>(static_cast<size_t>(tokens * kColumns), size));
-      const GuardedTensor y(GetParam(), {tokens, 130}, Layout::contiguous, kGpu);
-      loaded->matmul(x.view(), y.view(), {}, *exec);
-      for (const double v : values_of(cpu_twin(y.view()).view())) {
-        ASSERT_TRUE(std::abs(v) <= size * 128.0 * kColumns + 1e-30) << v;
+  for (const Kind& kind : kFewKinds) {
+    const QuantizedMatrix q = matrix_of(kind, {130, kColumns}, 0.5, 11);
+    const std::unique_ptr<WeightMatrix> loaded = load_quantized(kind, q);
+    for (const double size : {0.0, 1e-38, 1e-30, 6e-8}) {
+      for (const int64_t tokens : {1, 8}) {
+        GuardedTensor x(GetParam(), {tokens, kColumns}, Layout::contiguous, kGpu);
+        set_values(x.view(), std::vector<double>(static_cast<size_t>(tokens * kColumns), size));
+        const GuardedTensor y(GetParam(), {tokens, 130}, Layout::contiguous, kGpu);
+        loaded->matmul(x.view(), y.view(), {}, *exec);
+        for (const double v : values_of(cpu_twin(y.view()).view())) {
+          ASSERT_TRUE(std::abs(v) <= size * 128.0 * kColumns + 1e-30) << v << " " << kind.format;
+        }
       }
     }
   }
@@ -221,7 +240,7 @@ TEST_P(GpuQuantized, ExpandsToTheRoundedValues) {
                                              ++seed);
         without_negative_zeros(q);
         const OwnedTensor w = dense_of(q);
-        const std::unique_ptr<WeightMatrix> loaded = load_quantized(q);
+        const std::unique_ptr<WeightMatrix> loaded = load_quantized(kind, q);
         for (const int64_t begin : {int64_t{0}, shape.rows / 3}) {
           const Range rows{.begin = begin, .count = shape.rows - begin};
           const GuardedTensor dense(GetParam(), {rows.count, shape.columns}, Layout::contiguous,
@@ -229,7 +248,7 @@ TEST_P(GpuQuantized, ExpandsToTheRoundedValues) {
           loaded->expand(rows, dense.view(), *exec);
           gpu->cuda.synchronize();
           EXPECT_TRUE(same_bits(dense.view(), w.view.rows(begin, rows.count)))
-              << name_of(kind.type) << " " << density;
+              << kind.format << " " << name_of(kind.type) << " " << density;
           EXPECT_TRUE(dense.guards_intact());
         }
       }
@@ -238,25 +257,30 @@ TEST_P(GpuQuantized, ExpandsToTheRoundedValues) {
 }
 
 TEST_P(GpuQuantized, ManyTokens) {
-  const QuantizedMatrix q = matrix_of(kKinds[0], {300, 520}, 0.4, 13);
-  const OwnedTensor w = dense_of(q);
-  const std::unique_ptr<WeightMatrix> loaded = load_quantized(q);
   const GuardedTensor x = numbers(700, 520);
-  EXPECT_TRUE(multiplies(*loaded, x.view(), expected_of(x.view(), w.view), {.has_bias = true}));
+  for (const Kind& kind : kFewKinds) {
+    const QuantizedMatrix q = matrix_of(kind, {300, 520}, 0.4, 13);
+    const OwnedTensor w = dense_of(q);
+    const std::unique_ptr<WeightMatrix> loaded = load_quantized(kind, q);
+    EXPECT_TRUE(multiplies(*loaded, x.view(), expected_of(x.view(), w.view), {.has_bias = true}))
+        << kind.format;
+  }
 }
 
 TEST_P(GpuQuantized, BatchInvariantProductsDoNotDependOnTheOtherTokens) {
-  const QuantizedMatrix q = matrix_of(kKinds[0], {200, 1000}, 0.4, 15);
-  const std::unique_ptr<WeightMatrix> loaded = load_quantized(q);
-  const GuardedTensor x = numbers(20, 1000);
+  const GuardedTensor x = numbers(70, 1000);
   exec->sums = Sums::batch_invariant;
-  const GuardedTensor all(GetParam(), {20, 200}, Layout::contiguous, kGpu);
-  loaded->matmul(x.view(), all.view(), {}, *exec);
-  for (const int64_t tokens : {1, 4, 8, 9}) {
-    const GuardedTensor y(GetParam(), {tokens, 200}, Layout::contiguous, kGpu);
-    loaded->matmul(x.view().rows(0, tokens), y.view(), {}, *exec);
-    gpu->cuda.synchronize();
-    EXPECT_TRUE(same_bits(y.view(), all.view().rows(0, tokens))) << tokens;
+  for (const Kind& kind : kFewKinds) {
+    const QuantizedMatrix q = matrix_of(kind, {200, 1000}, 0.4, 15);
+    const std::unique_ptr<WeightMatrix> loaded = load_quantized(kind, q);
+    const GuardedTensor all(GetParam(), {70, 200}, Layout::contiguous, kGpu);
+    loaded->matmul(x.view(), all.view(), {}, *exec);
+    for (const int64_t tokens : {1, 4, 8, 9, 16, 17, 64}) {
+      const GuardedTensor y(GetParam(), {tokens, 200}, Layout::contiguous, kGpu);
+      loaded->matmul(x.view().rows(0, tokens), y.view(), {}, *exec);
+      gpu->cuda.synchronize();
+      EXPECT_TRUE(same_bits(y.view(), all.view().rows(0, tokens))) << kind.format << " " << tokens;
+    }
   }
 }
 
@@ -268,9 +292,9 @@ TEST_P(GpuQuantized, PartsAreJoined) {
       const QuantizedMatrix first = matrix_of(kind, {rows, 300}, density, 17);
       const QuantizedMatrix second = matrix_of(kind, {77, 300}, 0.3, 18);
       std::vector<EncodedWeight> parts;
-      parts.push_back(tca_bme::encode_quantized(first, GetParam(), cpu.threads));
-      parts.push_back(tca_bme::encode_quantized(second, GetParam(), cpu.threads));
-      const std::unique_ptr<WeightMatrix> loaded = load(weight_format("tca_bme"), parts);
+      parts.push_back(encode(kind, first));
+      parts.push_back(encode(kind, second));
+      const std::unique_ptr<WeightMatrix> loaded = load(weight_format(kind.format), parts);
       const GuardedTensor dense(GetParam(), {rows + 77, 300}, Layout::contiguous, kGpu);
       loaded->expand({.begin = 0, .count = rows + 77}, dense.view(), *exec);
       gpu->cuda.synchronize();

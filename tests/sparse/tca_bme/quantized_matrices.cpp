@@ -4,6 +4,8 @@
 
 #include <cmath>
 
+#include "sparse/tca_bme/quantized/quantized_parts.h"
+
 namespace sparsellm::testing {
 namespace {
 
@@ -31,8 +33,17 @@ const std::vector<QuantizedShape>& quantized_kinds() {
       {.type = ValueType::i4, .group = 32},
       {.type = ValueType::i4, .group = 64},
       {.type = ValueType::i4, .group = 128},
+      {.format = "dense_i8", .type = ValueType::i8},
+      {.format = "dense_i4", .type = ValueType::i4, .group = 32},
+      {.format = "dense_i4", .type = ValueType::i4, .group = 64},
+      {.format = "dense_i4", .type = ValueType::i4, .group = 128},
   };
   return kinds;
+}
+
+EncodedWeight encode_as(const QuantizedShape& kind, const QuantizedMatrix& q, DType dtype,
+                        ThreadPool& threads) {
+  return tca_bme::encode_quantized(q, kind.format, dtype, threads);
 }
 
 QuantizedMatrix random_quantized(const QuantizedShape& shape, uint64_t seed) {

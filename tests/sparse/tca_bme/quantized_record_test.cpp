@@ -1,4 +1,4 @@
-// Version 3 of tca_bme: the records of quantised matrices.
+// The records of quantised matrices: version 3 of tca_bme, dense_i8 and dense_i4.
 
 #include <gtest/gtest.h>
 
@@ -11,6 +11,7 @@
 
 #include "sparse/cpu/cpu_weight.h"
 #include "sparse/format.h"
+#include "sparse/registry.h"
 #include "sparse/tca_bme/quantized/quantized_parts.h"
 #include "sparse/tca_bme/tca_bme.h"
 #include "tests/sparse/encodings.h"
@@ -31,6 +32,12 @@ using Values = QuantizedLayout::Values;
 EncodedWeight encode(const QuantizedMatrix& q, DType dtype = DType::f16) {
   ThreadPool threads(1);
   return encode_quantized(q, dtype, threads);
+}
+
+EncodedWeight encode(const QuantizedShape& kind, const QuantizedMatrix& q,
+                     DType dtype = DType::f16) {
+  ThreadPool threads(1);
+  return encode_as(kind, q, dtype, threads);
 }
 
 // ------------------------------------------------------------------------------------ the layout
@@ -89,17 +96,37 @@ int code_at(const QuantizedMatrix& q, int64_t row, int64_t column) {
   return q.type == ValueType::f8 && code == -128 ? 0 : code;
 }
 
+// The values of a dense record, byte by byte.
+std::vector<std::byte> dense_values(const QuantizedMatrix& matrix, int64_t row, int64_t column) {
+  std::vector<std::byte> values;
+  const auto code_of = [&](Element e) {
+    return code_at(matrix, row + e.row(), column + e.column());
+  };
+  for (Element e : elements_in_order("cjgthqk")) {
+    if (matrix.type != ValueType::i4) {
+      values.push_back(std::byte(code_of(e) & 0xff));
+    } else if (e.c < 4) {  // of as many pairs of chunks
+      e.c = e.c / 2 * 4 + e.c % 2;
+      Element next = e;
+      next.c += 2;
+      values.push_back(std::byte((code_of(e) + 8) | (code_of(next) + 8) << 4));
+    }
+  }
+  return values;
+}
+
 // The record whose first element is at this row and column, as quantized_layout.h describes it.
 std::vector<std::byte> reference_record(const QuantizedMatrix& matrix,
                                         const QuantizedLayout& layout, int64_t row,
                                         int64_t column) {
   const bool nibbles = layout.values == Values::i4;
   const int groups = nibbles ? 128 / layout.group : 0;
-  std::vector<uint16_t> masks(8 * 64);
+  const bool dense = layout.offsets == 0;
+  std::vector<uint16_t> masks(dense ? 0 : 8 * 64);
   std::vector<uint16_t> offsets(static_cast<size_t>(8 * layout.offsets));
   std::vector<int> values;
   const size_t header = 2 * (masks.size() + offsets.size() + static_cast<size_t>(groups * 64));
-  for (const Element& e : elements_of(layout)) {
+  for (const Element& e : dense ? std::vector<Element>() : elements_of(layout)) {
     const bool is_first = e.h == 0 && e.g == 0 && e.k == 0 && (layout.offsets == 16 || e.j == 0);
     if (is_first) {
       const int index = layout.offsets == 16 ? e.c / 2 * 32 + e.t * 8 + e.c % 2 * 4 + 2 * e.j + e.q
@@ -131,6 +158,10 @@ std::vector<std::byte> reference_record(const QuantizedMatrix& matrix,
                                  : 1.0f;
       append(record, to_half(scale).bits);
     }
+  }
+  if (dense) {
+    const std::vector<std::byte> all = dense_values(matrix, row, column);
+    record.insert(record.end(), all.begin(), all.end());
   }
   for (size_t i = 0; i < values.size(); i += nibbles ? 2 : 1) {
     const int high = nibbles && i + 1 < values.size() ? values[i + 1] + 8 : 0;
@@ -189,22 +220,21 @@ TEST(TcaBmeQuantized, LaysRecordsOutAsDescribed) {
         shape.rows = rows;
         shape.columns = columns;
         shape.density = density;
-        SCOPED_TRACE(fmt::format("{} of {}, {} of [{}, {}]", name_of(shape.type), shape.group,
-                                 density, rows, columns));
+        SCOPED_TRACE(fmt::format("{} {} of {}, {} of [{}, {}]", shape.format, name_of(shape.type),
+                                 shape.group, density, rows, columns));
         const QuantizedMatrix q = random_quantized(shape, 301);
-        const EncodedWeight e = encode(q);
-        EXPECT_EQ(e.format, "tca_bme");
-        EXPECT_EQ(e.version, 3);
+        const EncodedWeight e = encode(shape, q);
+        EXPECT_EQ(e.format, shape.format);
+        EXPECT_EQ(e.version, shape.dense() ? 1 : 3);
         EXPECT_EQ(e.dtype, DType::f16);
         EXPECT_EQ(e.rows, rows);
         EXPECT_EQ(e.columns, columns);
         EXPECT_EQ(e.nonzeros, nonzeros_of(q));
         const QuantizedLayout layout = read_quantized_layout(e);
         const bool nibbles = shape.type == ValueType::i4;
-        EXPECT_EQ(layout, quantized_layout_for(tca_bme::values_of(shape.type),
-                                               nibbles ? static_cast<int32_t>(shape.group) : 0,
-                                               int64_t{rows} * columns, e.nonzeros));
-        EXPECT_EQ(layout.offsets, !nibbles && density >= 0.5 ? 16 : 8);
+        EXPECT_EQ(layout.values, tca_bme::values_of(shape.type));
+        EXPECT_EQ(layout.group, nibbles ? shape.group : 0);
+        EXPECT_EQ(layout.offsets, shape.dense() ? 0 : !nibbles && density >= 0.5 ? 16 : 8);
         ThreadPool threads(1);
         ASSERT_NO_THROW(tca_bme::validate_quantized(e, threads));
         const auto starts = e.part("starts").values<uint32_t>();
@@ -240,12 +270,12 @@ TEST(TcaBmeQuantized, ThreadsMakeTheSameBytes) {
     shape.rows = 700;
     shape.columns = 700;
     const QuantizedMatrix q = random_quantized(shape, 302);
-    const EncodedWeight e = encode_quantized(q, DType::bf16, one);
-    EXPECT_TRUE(same_encoding(encode_quantized(q, DType::bf16, three), e));
-    EXPECT_NO_THROW(tca_bme_format().validate(e, three));
+    const WeightFormat& format = weight_format(shape.format);
+    const EncodedWeight e = encode_as(shape, q, DType::bf16, one);
+    EXPECT_TRUE(same_encoding(encode_as(shape, q, DType::bf16, three), e));
+    EXPECT_NO_THROW(format.validate(e, three));
     EXPECT_TRUE(same_quantized(quantized_of(e, one), quantized_of(e, three)));
-    EXPECT_TRUE(
-        same_matrix(tca_bme_format().decode(e, one).view, tca_bme_format().decode(e, three).view));
+    EXPECT_TRUE(same_matrix(format.decode(e, one).view, format.decode(e, three).view));
   }
 }
 
@@ -259,8 +289,8 @@ TEST(TcaBmeQuantized, DecodesToTheDequantisedMatrix) {
       q.scales.front() = shape.type == ValueType::i4 ? 65504.0f : 1e38f;  // infinities
       q.scales.back() =
           shape.type == ValueType::i4 ? 0x1p-24f : 1e-38f;  // zeros, and negative ones
-      const EncodedWeight e = encode(q, dtype);
-      EXPECT_TRUE(same_matrix(tca_bme_format().decode(e, threads).view,
+      const EncodedWeight e = encode(shape, q, dtype);
+      EXPECT_TRUE(same_matrix(weight_format(shape.format).decode(e, threads).view,
                               dequantize(without_negative_zeros(q), dtype, threads).view));
     }
   }
@@ -273,10 +303,11 @@ TEST(TcaBmeQuantized, MatricesWithoutElements) {
       shape.rows = rows;
       shape.columns = columns;
       const QuantizedMatrix q = random_quantized(shape, 304);
-      const EncodedWeight e = encode(q);
-      EXPECT_NO_THROW(tca_bme_format().validate(e));
+      const EncodedWeight e = encode(shape, q);
+      const WeightFormat& format = weight_format(shape.format);
+      EXPECT_NO_THROW(format.validate(e));
       EXPECT_TRUE(same_quantized(quantized_of(e, threads), q));
-      EXPECT_EQ(tca_bme_format().decode(e, threads).view.element_count(), 0);
+      EXPECT_EQ(format.decode(e, threads).view.element_count(), 0);
     }
   }
 }
@@ -286,6 +317,9 @@ TEST(TcaBmeQuantized, MatricesWithoutElements) {
 // Above a bit for each element, the values and the scales.
 TEST(TcaBmeQuantized, TakesAFewPercentMoreThanTheFormula) {
   for (QuantizedShape shape : quantized_kinds()) {
+    if (shape.dense()) {
+      continue;
+    }
     for (const int zeros : {50, 60, 70, 80}) {
       SCOPED_TRACE(fmt::format("{} of {}, {} % zeros", name_of(shape.type), shape.group, zeros));
       const auto group = static_cast<int32_t>(shape.group);
@@ -331,6 +365,42 @@ TEST(TcaBmeQuantized, StartsReachSomeBytes) {
                            "more than 32-bit starts of records hold"));
 }
 
+TEST(DenseNarrow, TakesWhatAllElementsDo) {
+  for (QuantizedShape shape : quantized_kinds()) {
+    if (!shape.dense()) {
+      continue;
+    }
+    const WeightFormat& format = weight_format(shape.format);
+    const bool nibbles = shape.type == ValueType::i4;
+    for (const auto& [rows, columns] : {std::pair{512, 1024}, {130, 300}, {1, 1}}) {
+      shape.rows = rows;
+      shape.columns = columns;
+      for (const double density : {0.0, 0.5}) {
+        shape.density = density;
+        const EncodedWeight e = encode(shape, random_quantized(shape, 305));
+        EncodedWeight header = view_of(e);
+        header.parts.clear();
+        const int64_t group = nibbles ? shape.group : columns;
+        const int64_t scales = rows * ((columns + group - 1) / group) * (nibbles ? 2 : 4);
+        const int64_t elements = int64_t{rows} * columns;
+        if (group == columns || group == 128) {  // as headers without a layout are taken to be
+          EXPECT_EQ(format.formula_bytes(header),
+                    (nibbles ? (elements + 1) / 2 : elements) + scales);
+          EXPECT_EQ(format.expected_bytes(header), e.bytes());
+        }
+        format.tell_layout(header, format.layout_like(e));
+        EXPECT_TRUE(std::ranges::equal(header.part("layout").bytes, e.part("layout").bytes));
+        EXPECT_EQ(header.version, e.version);
+        EXPECT_EQ(format.formula_bytes(header), (nibbles ? (elements + 1) / 2 : elements) + scales);
+        EXPECT_EQ(format.expected_bytes(header), e.bytes());
+        if (rows == 512) {
+          EXPECT_LT(e.bytes(), format.formula_bytes(e) + format.formula_bytes(e) / 100);
+        }
+      }
+    }
+  }
+}
+
 // ---------------------------------------------------------------------------------------- errors
 
 TEST(TcaBmeQuantized, RefusesWhatIsNoMatrixForIt) {
@@ -343,6 +413,11 @@ TEST(TcaBmeQuantized, RefusesWhatIsNoMatrixForIt) {
   q = good;
   q.codes.pop_back();
   EXPECT_TRUE(throws_error([&] { encode(q); }, "codes"));
+  ThreadPool threads(1);
+  EXPECT_TRUE(throws_error([&] { encode_quantized(good, "dense_i4", DType::f16, threads); },
+                           "a dense_i4 weight of codes of i8"));
+  EXPECT_TRUE(throws_error([&] { encode_quantized(good, "dense_i8", DType::f32, threads); },
+                           "a dense_i8 weight of f32 values"));
 }
 
 TEST(TcaBmeQuantized, WorkspacesOfDevices) {
@@ -350,17 +425,17 @@ TEST(TcaBmeQuantized, WorkspacesOfDevices) {
     QuantizedShape shape = kind;
     shape.rows = 300;
     shape.columns = 500;
-    const EncodedWeight e = encode(random_quantized(shape, 307));
+    const EncodedWeight e = encode(shape, random_quantized(shape, 307));
+    const WeightFormat& format = weight_format(shape.format);
     EncodedWeight header = view_of(e);
     std::erase_if(header.parts,
                   [](const EncodedPart& part) { return part.name != tca_bme::kLayout; });
     for (const int64_t tokens : {1, 16, 2000}) {
-      const int64_t bytes = tca_bme_format().workspace_bytes(e, kPlannedGpu, tokens, Sums::fastest);
+      const int64_t bytes = format.workspace_bytes(e, kPlannedGpu, tokens, Sums::fastest);
       EXPECT_GT(bytes, 0);
-      EXPECT_EQ(bytes,
-                tca_bme_format().workspace_bytes(header, kPlannedGpu, tokens, Sums::fastest));
+      EXPECT_EQ(bytes, format.workspace_bytes(header, kPlannedGpu, tokens, Sums::fastest));
     }
-    EXPECT_EQ(tca_bme_format().workspace_bytes(e, Device{}, 3, Sums::fastest),
+    EXPECT_EQ(format.workspace_bytes(e, Device{}, 3, Sums::fastest),
               cpu_weight_workspace_bytes(e, 3));
   }
 }

@@ -123,7 +123,7 @@ TEST(TcaBmeRecordDamage, EachFieldIsChecked) {
       {"the first start is 1", [](E& e) { at<uint32_t>(e, kStarts, 0) = 1; }},
       {"record 0", [](E& e) { at<uint32_t>(e, kStarts, 1) += 1; }},
       {"record 0", [](E& e) { at<uint32_t>(e, kStarts, 1) -= 1; }},
-      {"fewer than masks",
+      {"fewer than any",
        [](E& e) { at<uint32_t>(e, kStarts, 3) = at<uint32_t>(e, kStarts, 2) + 47; }},
       {"record 1 goes", [](E& e) { at<uint32_t>(e, kStarts, 2) = 0; }},
       {"record 1 goes", [](E& e) { at<uint32_t>(e, kStarts, 2) = UINT32_MAX; }},

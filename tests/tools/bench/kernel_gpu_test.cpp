@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/base/cuda_state.cuh"
 #include "kernels/base/token_buckets.h"
 #include "kernels/base/tune_cache.h"
 #include "kernels/fill_random.h"
@@ -14,12 +15,14 @@
 #include "kernels/gemm_candidates.cuh"
 #include "kernels/gemm_tuning.cuh"
 #include "sparse/dense/dense.h"
+#include "sparse/quantize/code_values.h"
 #include "tests/testing/gpu_context.h"
 #include "tests/testing/paths.h"
 #include "tests/testing/random.h"
 #include "tests/testing/throws_error.h"
 #include "tools/bench/ablation.h"
 #include "tools/bench/format_contender.h"
+#include "tools/bench/fp8_rounding.h"
 #include "tools/bench/kernel.h"
 #include "tools/bench/layers.h"
 #include "tools/bench/read_bandwidth.h"
@@ -334,6 +337,94 @@ TEST_P(BenchKernel, EveryFormatIsVerified) {
     }
     if (result.is_dense()) {
       EXPECT_EQ(result.fraction_of_dense, 1.0);
+    }
+  }
+}
+
+// The codes of every f16 and bf16 that is not beyond what FP8 has, and those that are not.
+TEST_P(BenchKernel, RoundsToFp8) {
+  std::vector<double> numbers;
+  for (int bits = 0; bits < 1 << 16; ++bits) {
+    const auto half = static_cast<uint16_t>(bits);
+    const float number = GetParam() == DType::f16 ? to_float(Half{half}) : to_float(BFloat16{half});
+    if (std::isfinite(number)) {
+      numbers.push_back(static_cast<double>(number));
+    }
+  }
+  const auto count = static_cast<int64_t>(numbers.size());
+  const GuardedTensor x = on_gpu({1, count});
+  const GuardedTensor codes(DType::u8, {1, count}, Layout::contiguous, kGpu);
+  set_values(x.view(), numbers);
+  encode_fp8_cuda(x.view(), codes.view(), gpu->exec);
+  round_to_fp8_cuda(x.view(), gpu->exec);
+  gpu->cuda.synchronize();
+  const std::vector<double> rounded = values_of(x.view());
+  std::vector<uint8_t> found(numbers.size());
+  copy_bytes({}, found.data(), kGpu, codes.view().raw(), count);
+  using quantization::F8Values;
+  const auto scale = static_cast<double>(kFp8Scale);
+  for (size_t i = 0; i < numbers.size(); ++i) {
+    const double expected = F8Values::nearest(numbers[i] / scale);
+    ASSERT_EQ(rounded[i], expected * scale) << numbers[i];
+    const auto code = static_cast<uint8_t>(F8Values::code_of(expected));
+    ASSERT_EQ(found[i] & 0x7f, code & 0x7f) << numbers[i];
+    if (expected != 0.0) {
+      ASSERT_EQ(found[i], code) << numbers[i];
+    }
+  }
+  EXPECT_TRUE(throws_error([&] { encode_fp8_cuda(x.view(), x.view(), gpu->exec); }, "the codes"));
+}
+
+TEST_P(BenchKernel, Fp8BesideNarrowValues) {
+  KernelBenchOptions options = small_options(GetParam());
+  options.formats = {"tca_bme"};
+  options.tokens = {1, 16, 17, 64};
+  options.sparsities = {0.5, 0.8};
+  const bool has_fp8 = cuda_state(gpu->exec).compute_capability >= 89;
+  for (const char* values : {"i8", "i4"}) {
+    options.records = values;
+    for (const auto& [out, in] : {std::pair<int64_t, int64_t>{256, 512}, {320, 2048}, {70, 130}}) {
+      options.shapes = {{out, in}};
+      const std::vector<KernelResult> results = silent_run(options);
+      int fp8 = 0;
+      int ceilings = 0;
+      for (const KernelResult& result : results) {
+        SCOPED_TRACE(fmt::format("{} {} {}x{}, {} tokens: {}", result.format, result.algorithm,
+                                 result.out, result.in, result.tokens, result.note));
+        if (result.format == "int4-ceiling") {
+          ceilings += 1;
+          EXPECT_TRUE(result.computed);
+          EXPECT_GT(result.us.median, 0.0);
+        } else if (result.format == "cublaslt-fp8") {
+          fp8 += 1;
+          EXPECT_TRUE(result.is_dense());
+          EXPECT_NE(result.note, "");
+          if (!has_fp8) {
+            EXPECT_FALSE(result.verified);
+            EXPECT_NE(result.note.find("compute capability 8.9"), std::string::npos);
+          } else if (in % 16 == 0 && out % 16 == 0) {
+            EXPECT_TRUE(result.verified);
+          }
+          if (result.verified) {
+            EXPECT_NE(result.note.find("rounded to e4m3"), std::string::npos);
+            EXPECT_EQ(result.encoded_bytes, out * in);
+            EXPECT_EQ(result.fraction_of_dense, 0.5);
+            EXPECT_LE(result.worst_error, 128.0);
+            EXPECT_GT(result.us.median, 0.0);
+            EXPECT_NE(result.compared.baseline, "cublaslt-fp8");
+            EXPECT_DOUBLE_EQ(result.compared.speedup,
+                             result.compared.baseline_us / result.us.median);
+            EXPECT_FALSE(result.compared.verdict);
+          } else {
+            EXPECT_EQ(result.us.median, 0.0);
+          }
+        } else {
+          EXPECT_TRUE(result.verified);
+          EXPECT_NE(result.compared.baseline, "cublaslt-fp8");
+        }
+      }
+      EXPECT_EQ(fp8, 4);
+      EXPECT_EQ(ceilings, 4);
     }
   }
 }

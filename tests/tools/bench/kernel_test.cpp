@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -151,6 +152,67 @@ TEST(KernelBench, EveryFormatTakesEveryPattern) {
   }
 }
 
+// Once for a shape and after what is dense, whose figures it changes nothing of.
+TEST(KernelBench, NarrowValuesHaveTheTimeOfInt4BesideThem) {
+  KernelBenchOptions options = small_options();
+  options.formats = {"tca_bme"};
+  for (const char* values : {"i8", "f8", "i4:32"}) {
+    options.records = values;
+    const std::vector<KernelResult> results = bench_kernels(options, [](const KernelResult&) {});
+    std::vector<std::string> formats;
+    for (const KernelResult& result : results) {
+      formats.push_back(result.format);
+    }
+    EXPECT_EQ(formats, (std::vector<std::string>{"dense", "dense", "int4-ceiling", "int4-ceiling",
+                                                 "tca_bme", "tca_bme", "tca_bme", "tca_bme"}));
+    for (size_t i = 2; i < 4; ++i) {
+      const KernelResult& result = results[i];
+      SCOPED_TRACE(fmt::format("{}: {}", values, result.note));
+      EXPECT_EQ(result.tokens, options.tokens[i - 2]);
+      EXPECT_TRUE(result.computed);
+      EXPECT_FALSE(result.verified);
+      EXPECT_TRUE(result.has_times());
+      EXPECT_TRUE(result.is_dense());
+      EXPECT_EQ(result.encoded_bytes, 4693);  // 70 * 130 * 4.125 / 8 = 4692.2
+      EXPECT_NEAR(result.fraction_of_dense, 4.125 / 16, 1e-3);
+      EXPECT_GT(result.us.median, 0.0);
+      EXPECT_EQ(result.us.min, result.us.max);
+      EXPECT_DOUBLE_EQ(result.read_gb_per_s * 1e3 * result.us.median, 4693.0);
+      EXPECT_EQ(result.fraction_of_read_ceiling, 1.0);
+      EXPECT_EQ(result.tflops, 0.0);
+      EXPECT_EQ(result.compared.baseline, "dense");
+      EXPECT_EQ(result.compared.baseline_us, results[i - 2].us.median);
+      EXPECT_DOUBLE_EQ(result.compared.speedup, result.compared.baseline_us / result.us.median);
+      EXPECT_FALSE(result.compared.verdict);
+      EXPECT_TRUE(result.note.starts_with("computed, not measured: 4.125 bits a weight"));
+    }
+    for (size_t i = 4; i < results.size(); ++i) {
+      EXPECT_TRUE(results[i].verified) << results[i].note;
+      EXPECT_EQ(results[i].compared.baseline, "dense");
+    }
+    for (const KernelSummary& row : summarize_kernels(results)) {
+      EXPECT_EQ(row.format, "tca_bme");
+    }
+  }
+  options.records = "size";
+  for (const KernelResult& result : bench_kernels(options, [](const KernelResult&) {})) {
+    EXPECT_NE(result.format, "int4-ceiling");
+  }
+}
+
+TEST(DenseBaseline, WhatHasFewerBitsIsNoBaseline) {
+  EXPECT_TRUE(is_narrow_dense("cublaslt-fp8"));
+  EXPECT_TRUE(is_narrow_dense("int4-ceiling"));
+  EXPECT_FALSE(is_narrow_dense("cublaslt"));
+  EXPECT_FALSE(is_baseline("cublaslt-fp8"));
+  EXPECT_FALSE(is_baseline("int4-ceiling"));
+  EXPECT_TRUE(is_baseline("cublaslt"));
+  EXPECT_FALSE(is_library_baseline("cublaslt-fp8"));
+  EXPECT_EQ(dense_int4_bytes(8192, 28672), int64_t{8192} * 28672 / 64 * 33);
+  EXPECT_EQ(dense_int4_bytes(1, 1), 1);
+  EXPECT_TRUE(throws_error([] { dense_int4_bytes(int64_t{1} << 40, int64_t{1} << 30); }, "int4"));
+}
+
 TEST(ProductOperands, MatricesHaveTheirPattern) {
   ProductMeter meter({}, 1);
   const OwnedTensor matrix = random_matrix({.rows = 96,
@@ -207,6 +269,41 @@ TEST(KernelBench, InvalidOptionsAreRefused) {
         o.records = "fast";
       },
       "they are for speed or size"));
+  for (const char* values : {"i4", "f8"}) {
+    EXPECT_TRUE(refused(
+        [&](auto& o) {
+          o.formats = {"tca_bme", "dense_i8"};
+          o.records = values;
+        },
+        fmt::format("the format dense_i8 does not hold values of {}", values)));
+  }
+  EXPECT_TRUE(refused(
+      [](auto& o) {
+        o.formats = {"dense_i8", "dense_i4"};
+      },
+      "the format dense_i4 does not hold values of i8, which the others"));
+  EXPECT_TRUE(refused(
+      [](auto& o) {
+        o.formats = {"dense_i8"};
+        o.records = "size";
+      },
+      "records are of the format tca_bme, which is not among"));
+}
+
+// What is dense, bitmaps and formats that always round have the same values.
+TEST(KernelBench, DenseNarrowFormatsAreVerified) {
+  for (const auto& [format, values] :
+       {std::pair{"dense_i8", ""}, {"dense_i8", "i8"}, {"dense_i4", ""}, {"dense_i4", "i4:32"}}) {
+    KernelBenchOptions options = small_options();
+    options.formats = {"tca_bme", format};
+    options.records = values;
+    const std::vector<KernelResult> results = bench_kernels(options, [](const KernelResult&) {});
+    for (const KernelResult& result : results) {
+      EXPECT_TRUE(result.verified) << result.format << ": " << result.note;
+    }
+    EXPECT_TRUE(std::ranges::any_of(
+        results, [&](const KernelResult& result) { return result.format == format; }));
+  }
 }
 
 // Leaves the last row of the result as it was, or adds to the first element, or fails.
@@ -752,6 +849,14 @@ TEST(KernelReport, Rows) {
     result.worst_error = 2.5;
     result.note = "wrong";
     writer.add_row(kernel_row(result));
+    KernelResult computed = cell("int4-ceiling", 0.5, 4.0, 0.0);
+    computed.compared.verdict.reset();
+    computed.verified = false;
+    computed.computed = true;
+    computed.us = {.median = 5.0, .min = 5.0, .max = 5.0};
+    computed.encoded_bytes = 1056;
+    computed.note = "computed";
+    writer.add_row(kernel_row(computed));
   });
   EXPECT_EQ(
       text,
@@ -767,7 +872,8 @@ TEST(KernelReport, Rows) {
       "64,32,8,0.5,dense-blocks:0.01,tca_bme,,,,,,,,,,,,,,,,,,,,,,,,,decode,"
       "NOT VERIFIED: no memory\n"
       "64,32,8,0.5,dense-blocks:0.01,tca_bme,,,,,,,,,,,,,,,,,,,,,,,,2.5,decode,"
-      "NOT VERIFIED: wrong\n");
+      "NOT VERIFIED: wrong\n"
+      "64,32,8,0.5,uniform,int4-ceiling,5,5,5,,,,dense,,4,,,,,,,,,1056,0,0,0,,,,,computed\n");
 }
 
 TEST(KernelReport, SummaryOfSparseFormatsAlone) {

@@ -8,6 +8,7 @@
 #include <limits>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "tests/testing/paths.h"
 #include "tests/testing/throws_error.h"
@@ -120,6 +121,30 @@ TEST(Args, RecordsOfAModel) {
     EXPECT_TRUE(throws_error([&] { check_model_args(args); },
                              fmt::format("--records is not for --weight-format {}", format)));
   }
+}
+
+TEST(Args, ValuesOfAModel) {
+  const auto check = [](const char* format, const char* values) {
+    check_model_args(parse_model_args({"-m", "m", "--weight-format", format, "--values", values}));
+  };
+  for (const char* format : {"tca_bme", "auto", "dense_i8"}) {
+    EXPECT_NO_THROW(check(format, "i8"));
+  }
+  EXPECT_NO_THROW(check("dense_i4", "i4:32"));
+  EXPECT_NO_THROW(check_model_args(parse_model_args({"-m", "m", "--weight-format", "dense_i4"})));
+  for (const auto& [format, values] :
+       {std::pair{"dense_i8", "i4"}, {"dense_i8", "f8"}, {"dense_i4", "i8"}}) {
+    EXPECT_TRUE(
+        throws_error([&] { check(format, values); },
+                     fmt::format("--values {} is not for --weight-format {}", values, format)));
+  }
+  EXPECT_TRUE(throws_error([&] { check("dense", "i8"); }, "--values is not for"));
+  EXPECT_TRUE(throws_error(
+      [] {
+        check_model_args(
+            parse_model_args({"-m", "m", "--weight-format", "dense_i8", "--records", "size"}));
+      },
+      "--records is not for --weight-format dense_i8"));
 }
 
 // Sets a variable of the environment, or takes it away, until the end of a scope.

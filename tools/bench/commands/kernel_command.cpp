@@ -14,6 +14,7 @@
 #include "kernels/zero_pattern.h"
 #include "models/weights/shares.h"
 #include "sparse/general_sparse/format/layout.h"
+#include "sparse/records_choice.h"
 #include "sparse/tca_bme/tca_bme.h"
 #include "tools/bench/ablation.h"
 #include "tools/bench/ablation_contender.h"
@@ -131,8 +132,11 @@ void kernel_of_layers(const KernelArgs& args, const std::vector<std::string>& co
     throw UsageError("--layout is for --formats general_sparse, --matrix, --class and --matrices");
   }
   options.layout = args.layout;
-  if (!args.records.empty() &&
-      std::ranges::find(options.formats, tca_bme_format().name()) == options.formats.end()) {
+  const bool has_records =
+      std::ranges::find(options.formats, tca_bme_format().name()) != options.formats.end();
+  const bool has_values =
+      has_narrow_values(args.records) && std::ranges::any_of(options.formats, always_rounds);
+  if (!args.records.empty() && !has_records && !has_values) {
     throw UsageError("--records is for --formats tca_bme");
   }
   options.records = args.records;

@@ -95,7 +95,7 @@ std::vector<std::string> formats_of(const SuiteGroup& group, SuiteFormats format
   const bool has_sparse =
       std::ranges::any_of(names, [](const std::string& format) { return format != dense_name(); });
   if (formats == SuiteFormats::all && has_sparse) {
-    for (const WeightFormat* format : weight_formats()) {
+    for (const WeightFormat* format : exact_formats()) {
       // A product that is dense is measured with all others.
       const bool is_wanted =
           group.kind == SuiteGroup::Kind::engine || format->name() != dense_name();

@@ -1,11 +1,12 @@
 #pragma once
 
+#include "sparse/tca_bme/quantized/cuda/dense_tile.cuh"
 #include "sparse/tca_bme/quantized/cuda/integer_product.cuh"
 #include "sparse/tca_bme/quantized/cuda/row_scales.cuh"
 
 namespace sparsellm::tca_bme {
 
-// The product of a record of i8 in integers.
+// The product of a record of i8 in integers. OFFSETS: of a chunk, 0 of a dense record.
 template <class T, int OFFSETS, int NT>
 class ByteProduct : public IntegerProduct<T, NT> {
   using Base = IntegerProduct<T, NT>;

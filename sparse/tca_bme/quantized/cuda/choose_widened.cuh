@@ -28,6 +28,11 @@ auto choose_widened_product(const RecordMatrix& matrix, int token_tiles, DType d
     }
   };
   const auto for_bytes = [&]<class T, Values VALUES>() {
+    if constexpr (VALUES == Values::i8) {
+      if (matrix.chunk_offsets == 0) {
+        return for_tokens.template operator()<ByteWidener<T, VALUES, 0>>();
+      }
+    }
     return matrix.chunk_offsets == 16 ? for_tokens.template operator()<ByteWidener<T, VALUES, 16>>()
                                       : for_tokens.template operator()<ByteWidener<T, VALUES, 8>>();
   };
@@ -38,7 +43,8 @@ auto choose_widened_product(const RecordMatrix& matrix, int token_tiles, DType d
       case RecordElements::f8:
         return for_bytes.template operator()<T, Values::f8>();
       case RecordElements::i4:
-        return for_tokens.template operator()<NibbleWidener<T>>();
+        return matrix.chunk_offsets == 0 ? for_tokens.template operator()<NibbleWidener<T, 0>>()
+                                         : for_tokens.template operator()<NibbleWidener<T, 8>>();
       default:
         fail("no kernel widens values of 16 bits");
     }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "sparse/tca_bme/quantized/cuda/dense_tile.cuh"
 #include "sparse/tca_bme/quantized/cuda/integer_product.cuh"
 #include "sparse/tca_bme/quantized/cuda/nibble_scales.cuh"
 
@@ -7,13 +8,13 @@ namespace sparsellm::tca_bme {
 
 // The product of a record of i4 in integers. All values are 8 too large, so one
 // more product, of eights with x, says what to subtract: exactly, in integers.
-template <class T, int NT>
+template <class T, int OFFSETS, int NT>
 class NibbleProduct : public IntegerProduct<T, NT> {
   using Base = IntegerProduct<T, NT>;
 
  public:
   __device__ NibbleProduct(int lane, uint32_t x, uint32_t pitch, int group)
-      : Base(lane, x, pitch), decoder_(lane), scales_(lane, group) {}
+      : Base(lane, x, pitch), decoder_(lane, group), scales_(lane, group) {}
 
   __device__ void clear() {
     Base::clear();
@@ -58,8 +59,8 @@ class NibbleProduct : public IntegerProduct<T, NT> {
     }
   }
 
-  NibbleDecoder decoder_;
-  NibbleScales scales_;
+  NibbleDecoder<OFFSETS> decoder_;
+  NibbleScales<OFFSETS> scales_;
   int excess_[NT][4];
 };
 

@@ -9,12 +9,15 @@
 
 namespace sparsellm::tca_bme {
 
-// Where a lane's scales of a record of i4 are.
+// Where a lane's scales of a record of i4 are, with so many offsets of a chunk.
+template <int OFFSETS>
 class NibbleScales {
  public:
   __device__ NibbleScales(int lane, int group)
-      : at_(QuantizedLayout{.values = QuantizedLayout::Values::i4, .offsets = 8}.mask_bytes() +
-            QuantizedLayout{.values = QuantizedLayout::Values::i4, .offsets = 8}.offset_bytes() +
+      : at_(QuantizedLayout{.values = QuantizedLayout::Values::i4, .offsets = OFFSETS}
+                .mask_bytes() +
+            QuantizedLayout{.values = QuantizedLayout::Values::i4, .offsets = OFFSETS}
+                .offset_bytes() +
             (lane >> 2) * 16),
         log_(group == 32   ? 0
              : group == 64 ? 1

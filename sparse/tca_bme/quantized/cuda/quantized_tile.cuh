@@ -105,12 +105,14 @@ __device__ inline uint32_t load_unit(uint32_t at, uint32_t bits, uint32_t zero) 
 }
 
 // The same for values of 4 bits, two units of a row, h = 0 and 1, in one window.
+template <int OFFSETS>
 struct NibbleDecoder {
+  static_assert(OFFSETS == 8);
   uint32_t lane16, offsets_at;
   uint32_t before[2]
                  [2];  // product 0 counts what is before the units of tile h, 1 those of the first
 
-  __device__ explicit NibbleDecoder(int lane)
+  __device__ NibbleDecoder(int lane, int /*group*/)
       : lane16(lane * 16),
         offsets_at(QuantizedLayout{.offsets = 8}.mask_bytes() + (lane & 3) * 16) {
     const int g = lane >> 2;
@@ -152,7 +154,7 @@ __device__ inline void load_nibbles(uint32_t (&unit)[2], uint32_t first, uint32_
 
 // As decode_bytes(), of a record of 4-bit values, each 8 too large.
 template <class Take>
-__device__ inline void decode_nibbles(uint32_t base, const NibbleDecoder& decoder, Take take) {
+__device__ inline void decode_nibbles(uint32_t base, const NibbleDecoder<8>& decoder, Take take) {
   constexpr int kMasksAtOnce = 4;  // chunks, and their offsets
   uint32_t own[4], turned[4];
   uint4 offsets;

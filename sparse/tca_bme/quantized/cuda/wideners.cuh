@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "sparse/tca_bme/quantized/cuda/dense_tile.cuh"
 #include "sparse/tca_bme/quantized/cuda/nibble_scales.cuh"
 #include "sparse/tca_bme/quantized/cuda/quantized_tile.cuh"
 
@@ -97,14 +98,14 @@ class ByteWidener {
 };
 
 // Values of 4 bits with their scales, rounded to T.
-template <class T>
+template <class T, int OFFSETS>
 class NibbleWidener {
  public:
   using Element = T;
   static constexpr bool kLacksScales = false;
   static constexpr float kFactor = 1.f;
 
-  __device__ NibbleWidener(int lane, int group) : decoder_(lane), scales_(lane, group) {}
+  __device__ NibbleWidener(int lane, int group) : decoder_(lane, group), scales_(lane, group) {}
 
   template <class Take>
   __device__ void decode(uint32_t base, Take take) const {
@@ -147,8 +148,8 @@ class NibbleWidener {
     }
   }
 
-  NibbleDecoder decoder_;
-  NibbleScales scales_;
+  NibbleDecoder<OFFSETS> decoder_;
+  NibbleScales<OFFSETS> scales_;
 };
 
 }  // namespace sparsellm::tca_bme

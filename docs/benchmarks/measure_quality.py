@@ -20,7 +20,6 @@ TEXT = "tests/data/text/peter_pan.txt"
 CALIBRATION = "tests/data/text/calibration.txt"
 NAMES = ["fable-opt-8m", "fable-llama-relu-8m"]
 ZEROS = [0.5, 0.6, 0.7, 0.8]
-VALUES = ["f16", "i8", "i4"]
 # Of what sparsellm-eval compare writes.
 KEPT = ["text", "protocol", "context", "windows", "tokens", "perplexity_a",
         "perplexity_a_standard_error", "perplexity_b", "perplexity_b_standard_error",
@@ -56,12 +55,13 @@ def bits_per_weight(report):
 
 
 def comparisons():
-    """Zeros, values, and what the model is compared with; dense i4 by itself."""
+    """Zeros, values, and what the model is compared with: the dense one, or that with the same
+    zeros in f16."""
     for zeros in ZEROS:
-        for values in VALUES:
-            yield zeros, values, "dense"
-            if values != "f16":
-                yield zeros, values, "zeros"
+        yield zeros, "f16", "dense"
+        yield zeros, "i8", "zeros"
+        yield zeros, "i4", "zeros"
+    yield 0.5, "i4", "dense"
     yield 0.0, "i4", "dense"
 
 
@@ -81,8 +81,13 @@ def measure(build, work, name, only_made):
         if converted is None or compared is None:
             continue
         bits, share = bits_per_weight(converted)
+        of_reference = {}
+        if against == "zeros":
+            path = work / "rep" / f"{name}-{zeros}-f16.convert.json"
+            of_reference = {"reference_bits_per_weight":
+                            bits_per_weight(json.loads(path.read_text(encoding="utf-8")))[0]}
         yield {"table": "quality", "zeros": zeros, "values": values, "against": against,
-               "bits_per_weight": bits, "share_of_zeros": share,
+               "bits_per_weight": bits, "share_of_zeros": share, **of_reference,
                **{key: compared[key] for key in KEPT}}
 
 

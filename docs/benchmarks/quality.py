@@ -35,10 +35,11 @@ def perplexity(cells, zeros, values):
     raise ReportError(f"there is no perplexity with {percent(zeros)} zeros in {values}")
 
 
-def added_by_rounding(cells, zeros, values):
-    """Perplexity beyond that of the same zeros in f16, as a share of what pruning added."""
+def part(cells, zeros, values):
+    """Perplexity beyond that of the same zeros in f16, in percent of what pruning added."""
     pruned = perplexity(cells, zeros, "f16")
-    return ((perplexity(cells, zeros, values) - pruned) / (pruned - dense_perplexity(cells)))
+    added = (perplexity(cells, zeros, values) - pruned) / (pruned - dense_perplexity(cells))
+    return round(100 * added, 1) + 0.0  # no negative zero
 
 
 def kl_text(cells, key):
@@ -49,26 +50,28 @@ def quality(reports, model):
     cells = cells_of(reports, model)
     dense = dense_perplexity(cells)
     rows = [["0 %", "f16, dense", "16", f"{dense:.3f}", "", "", "", ""]]
-    for zeros, values in unique((zeros, values) for zeros, values, _ in sorted(
-            cells, key=lambda key: (key[0], ["f16", "i8", "i4"].index(key[1])))):
-        row = next(row for (share, of, _), row in cells.items() if (share, of) == (zeros, values))
+    bits = {}
+    for (zeros, values, against), row in cells.items():
+        bits[zeros, values] = row["bits_per_weight"]
+        if against == "zeros":
+            bits[zeros, "f16"] = row["reference_bits_per_weight"]
+    for zeros, values in sorted(bits, key=lambda key: (key[0], ["f16", "i8", "i4"].index(key[1]))):
         found = perplexity(cells, zeros, values)
         share = ""
         if zeros > 0 and values != "f16":
-            share = f"{100 * added_by_rounding(cells, zeros, values):.1f} %"
+            share = f"{part(cells, zeros, values):.1f} %"
         name = values if zeros > 0 else f"{values}, nothing pruned"
-        rows.append([percent(zeros), name, f"{row['bits_per_weight']:.2f}", f"{found:.3f}",
+        rows.append([percent(zeros), name, f"{bits[zeros, values]:.2f}", f"{found:.3f}",
                      f"{100 * (found / dense - 1):.1f} %", share,
                      kl_text(cells, (zeros, values, "zeros")),
                      kl_text(cells, (zeros, values, "dense"))])
     lines = table(["zeros", "values", "bits a weight", "perplexity", "over dense",
-                   "rounding's part of pruning's", "KL from the same zeros in f16",
-                   "KL from dense"], rows)
+                   "rounding's part", "KL from the same zeros in f16", "KL from dense"], rows)
     run = reports.runs(f"quality/{MODELS[model][0]}")[0]
     row = next(iter(cells.values()))
     return [*lines, "", *paragraph(
         f"`{MODELS[model][0]}`, {row['tokens']:,} tokens of Peter Pan in windows of "
-        f"{row['context']}, on the CPU, commit {commit(run)}.")]
+        f"{row['context']}, on the CPU, commit {commit(run)}. What is empty was not measured.")]
 
 
 def parts_of(reports, values):
@@ -76,7 +79,7 @@ def parts_of(reports, values):
     parts = []
     for model in MODELS:
         cells = cells_of(reports, model)
-        parts += [100 * added_by_rounding(cells, zeros, values)
+        parts += [part(cells, zeros, values)
                   for zeros in unique(zeros for zeros, of, _ in cells if zeros > 0)
                   if any(key[:2] == (zeros, values) for key in cells)]
     return f"{min(parts):.1f} to {max(parts):.1f} %"

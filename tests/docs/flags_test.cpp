@@ -49,9 +49,9 @@ constexpr std::array kManuals{
 const Flags kEverywhere{"-h", "--help", "--version"};
 
 // Of other programs that pages name: cmake, cpack, docker, torchrun, and scripts in tools.
-const Flags kOthers{"--preset",         "--build",    "--install", "--prefix",    "--config",
-                    "--target",         "--rm",       "--gpus",    "--build-arg", "--minimise",
-                    "--nproc-per-node", "--no-python"};
+const Flags kOthers{"--preset",         "--build",     "--install", "--prefix",    "--config",
+                    "--target",         "--rm",        "--gpus",    "--build-arg", "--minimise",
+                    "--nproc-per-node", "--no-python", "--table",   "--picture"};
 
 std::vector<std::string> words_of(const std::string& text) {
   std::istringstream stream(text);

@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tests/engine/check_reference.h"
@@ -88,20 +89,43 @@ TEST_P(GpuQuantizedCheckpoint, HasTheBitsOfAConversion) {
   testing::expect_near(logits_in(model.path(), options), expected, 0.0f);
 }
 
-class GpuValues : public ::testing::TestWithParam<std::string> {
+TEST_P(GpuQuantizedCheckpoint, HasTheBitsOfADenseConversion) {
+  if (GetParam().type == ValueType::f8) {
+    GTEST_SKIP() << "no dense format has values of e4m3";
+  }
+  const QuantizedCheckpoint model(testing::data("tiny/llama3"), GetParam());
+  const std::string format = fmt::format("dense_{}", name_of(GetParam().type));
+  const fs::path converted = model.output("converted");
+  testing::convert(model.path(), converted, testing::plan("none", 0, format));
+  EngineOptions options = on(testing::kGpu, format);
+  testing::expect_near(logits_in(converted, options), logits_in(model.plain(), on({}, "")),
+                       kBf16Tolerance);
+  options.deterministic = true;
+  testing::expect_near(logits_in(model.path(), options), logits_in(converted, options), 0.0f);
+}
+
+// A format and its values.
+class GpuValues : public ::testing::TestWithParam<std::pair<std::string, std::string>> {
  protected:
   void SetUp() override { skip_without_gpu(); }
   const testing::TempDir directory_;
 };
-INSTANTIATE_TEST_SUITE_P(Types, GpuValues, ::testing::Values("i8", "f8", "i4", "i4:32", "i4:64"),
+INSTANTIATE_TEST_SUITE_P(Types, GpuValues,
+                         ::testing::Values(std::pair("tca_bme", "i8"), std::pair("tca_bme", "f8"),
+                                           std::pair("tca_bme", "i4"),
+                                           std::pair("tca_bme", "i4:32"),
+                                           std::pair("tca_bme", "i4:64"),
+                                           std::pair("dense_i8", "i8"), std::pair("dense_i4", "i4"),
+                                           std::pair("dense_i4", "i4:64")),
                          [](const auto& type) {
-                           std::string name = type.param;
+                           std::string name = type.param.first + "_" + type.param.second;
                            std::erase(name, ':');
                            return name;
                          });
 
 // The same as a conversion makes, which has the logits of the CPU.
 TEST_P(GpuValues, AreRoundedWhileAModelLoads) {
+  const auto& [format, values] = GetParam();
   for (const char* base : {"models/fable-llama-relu-8m", "models/fable-opt-8m"}) {
     for (const double sparsity : {0.0, 0.6}) {
       SCOPED_TRACE(fmt::format("{}, {} zeros", base, sparsity));
@@ -110,9 +134,9 @@ TEST_P(GpuValues, AreRoundedWhileAModelLoads) {
       const fs::path rounded = pruned.string() + "-rounded";
       testing::convert(testing::data(base), pruned,
                        testing::plan(sparsity > 0.0 ? "magnitude" : "none", sparsity, "dense"));
-      testing::convert(pruned, rounded, SparsityPlan::uniform({}, "tca_bme", GetParam()));
+      testing::convert(pruned, rounded, SparsityPlan::uniform({}, format, values));
       const LogitRows of_cpu = logits_in(rounded, on({}, ""));
-      EngineOptions options = on(testing::kGpu, "tca_bme", GetParam());
+      EngineOptions options = on(testing::kGpu, format, values);
       testing::expect_near(logits_in(pruned, options), of_cpu, kF16Tolerance);
       testing::expect_near(logits_in(pruned, options, true), of_cpu, kF16Tolerance);
       options.deterministic = true;

@@ -399,12 +399,15 @@ def edits(first, *lines):
     return "\n".join([first, *lines]).encode()
 
 
+ENCODINGS = ("dense", "tca_bme", "tiled_csl", "dense_i8", "dense_i4")
+
+
 def model_directory_seeds():
     """Models as tests/fuzz/model_files.cpp makes them, and edits that leave them what they are."""
     for base in range(7):
         yield f"base-{base}", edits(f"{base}{' verify' if base in (3, 4, 5) else ''}")
         yield f"fit-{base}", edits(f"{base} fit")
-    for encoding in ("dense", "tca_bme", "tiled_csl", "dense_i8", "dense_i4"):
+    for encoding in ENCODINGS:
         yield f"as-{encoding}", edits(f"0 {encoding}")
     yield "config", edits("0", "J a /max_position_embeddings 100", "D a /torch_dtype")
     yield "theta", edits("0 context", "J a /rope_theta 1e6", 'J a /eos_token_id [1,2]')
@@ -425,7 +428,7 @@ def model_directory_seeds():
 
 def convert_seeds():
     for base in range(7):
-        for encoding in ("auto", "smallest", "dense", "tca_bme", "tiled_csl", "dense_i8", "dense_i4"):
+        for encoding in ("auto", "smallest", *ENCODINGS):
             dtype = "" if base != 2 else " f16"
             yield f"{base}-{encoding}", edits(f"{base} verify {encoding}{dtype}")
     yield "dry", edits("1 dry")

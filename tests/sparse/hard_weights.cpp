@@ -41,6 +41,11 @@ class Weights {
     return static_cast<uint16_t>(low + random_.below(end - low) + zero());
   }
 
+  uint16_t between_zero_and_largest() {
+    const double largest = is_half_ ? 65504.0 : 0x1.fep127;
+    return static_cast<uint16_t>(number(random_.uniform(0.001, 1.0) * largest) | zero());
+  }
+
   uint16_t nonzero(Hardness hardness) {
     switch (hardness) {
       case Hardness::ties:
@@ -49,7 +54,7 @@ class Weights {
       case Hardness::subnormals:
         return between(1, least_normal_);
       case Hardness::largest:
-        return between(infinity_ - 1 - random_.below(60), infinity_);
+        return happens(0.25) ? between(infinity_ - 1, infinity_) : between_zero_and_largest();
       case Hardness::outliers:
         return number(normal() * (happens(0.01) ? 1000.0 : 1.0));
       case Hardness::any_bits:
@@ -76,6 +81,8 @@ std::string_view name_of(Hardness hardness) {
       return "uneven";
     case Hardness::single:
       return "single";
+    case Hardness::equal:
+      return "equal";
     case Hardness::ties:
       return "ties";
     case Hardness::subnormals:
@@ -104,6 +111,7 @@ OwnedTensor make_hard_weight(const HardWeight& what, uint64_t seed) {
       }
       continue;
     }
+    const uint16_t of_row = weights.nonzero(Hardness::none);
     double density = what.density;
     double size = 1.0;
     for (int64_t column = 0; column < what.columns; ++column) {
@@ -115,6 +123,8 @@ OwnedTensor make_hard_weight(const HardWeight& what, uint64_t seed) {
         values[column] = weights.zero();
       } else if (what.hardness == Hardness::uneven) {
         values[column] = weights.number(size * weights.normal());
+      } else if (what.hardness == Hardness::equal) {
+        values[column] = static_cast<uint16_t>(of_row ^ weights.zero());
       } else {
         values[column] = weights.nonzero(what.hardness);
       }

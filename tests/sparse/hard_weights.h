@@ -12,14 +12,15 @@ enum class Hardness : uint8_t {
   none,        // normally distributed; half of the zeros are -0
   uneven,      // rows and blocks of columns have densities and magnitudes of their own
   single,      // no row has more than one nonzero, a third have none
+  equal,       // in a row, but for the signs: several scales are as good
   ties,        // few numbers, which lie halfway between codes at many scales
   subnormals,  // all nonzeros
-  largest,     // rounded up, most would become infinite
+  largest,     // a quarter are the largest number, which becomes infinite if it is rounded up
   outliers,    // a few are a thousand times as large as others
   any_bits,    // all finite numbers are as likely
 };
 inline constexpr Hardness kHardnesses[] = {
-    Hardness::none,       Hardness::uneven,  Hardness::single,   Hardness::ties,
+    Hardness::none,       Hardness::uneven,  Hardness::single,   Hardness::equal,   Hardness::ties,
     Hardness::subnormals, Hardness::largest, Hardness::outliers, Hardness::any_bits};
 std::string_view name_of(Hardness hardness);
 

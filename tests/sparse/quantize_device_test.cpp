@@ -150,6 +150,32 @@ TEST(QuantizeDevice, GivesWhatTheHostGives) {
   }
 }
 
+TEST(QuantizeDevice, RoundsNothingToInfinity) {
+  ThreadPool threads(1);
+  for (const DType dtype : {DType::f16, DType::bf16}) {
+    for (const Kind& kind : kKinds) {
+      const int64_t columns = kind.type == ValueType::i4 ? 320 : 10;
+      const OwnedTensor w = make_hard_weight({.dtype = dtype,
+                                              .rows = 6,
+                                              .columns = columns,
+                                              .density = 0.3,
+                                              .hardness = Hardness::largest},
+                                             3);
+      expect_same(w.view, kind, threads);
+    }
+  }
+}
+
+// Nonzeros of a piece that are no multiple of the lanes that add them up. Which lane adds up which
+// changes the last bit of few scales: of these rows, found among thousands.
+TEST(QuantizeDevice, AddsUpAsTheHostDoes) {
+  ThreadPool threads(1);
+  for (const uint64_t seed : {1251, 1742, 2656}) {
+    const OwnedTensor w = make_hard_weight({.rows = 1, .columns = 1400, .density = 0.97}, seed);
+    expect_same(w.view, kKinds[1], threads);
+  }
+}
+
 TEST(QuantizeDevice, TakesStridedRowsAndNoColumns) {
   ThreadPool threads(1);
   const OwnedTensor w = make_hard_weight({.rows = 3, .columns = 301, .density = 0.5}, 7);

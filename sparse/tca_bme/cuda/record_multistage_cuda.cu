@@ -117,8 +117,10 @@ MultistageDevice multistage_device(Device on) {
 }
 
 bool record_multistage_fits(const RecordMatrix& matrix) {
-  const bool narrow = matrix.elements != RecordElements::halves;
-  return matrix.multistage.multiprocessors > 0 && !(narrow && matrix.multistage.byte_products) &&
+  // Narrow values are decoded by 1-bit products alone, unless they are dense.
+  const bool takes_bits = matrix.elements != RecordElements::halves && matrix.chunk_offsets != 0;
+  return matrix.multistage.multiprocessors > 0 &&
+         !(takes_bits && matrix.multistage.byte_products) &&
          plan_for(matrix, kMaxTokens / kTileTokens).has_value();
 }
 

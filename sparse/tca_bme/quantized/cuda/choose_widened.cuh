@@ -27,9 +27,10 @@ auto choose_widened_product(const RecordMatrix& matrix, int token_tiles, DType d
         return choose.template operator()<WidenedProduct<WIDENER, 8>>();
     }
   };
+  const bool dense = matrix.chunk_offsets == 0;
   const auto for_bytes = [&]<class T, Values VALUES>() {
     if constexpr (VALUES == Values::i8) {
-      if (matrix.chunk_offsets == 0) {
+      if (dense) {
         return for_tokens.template operator()<ByteWidener<T, VALUES, 0>>();
       }
     }
@@ -43,8 +44,8 @@ auto choose_widened_product(const RecordMatrix& matrix, int token_tiles, DType d
       case RecordElements::f8:
         return for_bytes.template operator()<T, Values::f8>();
       case RecordElements::i4:
-        return matrix.chunk_offsets == 0 ? for_tokens.template operator()<NibbleWidener<T, 0>>()
-                                         : for_tokens.template operator()<NibbleWidener<T, 8>>();
+        return dense ? for_tokens.template operator()<NibbleWidener<T, 0>>()
+                     : for_tokens.template operator()<NibbleWidener<T, 8>>();
       default:
         fail("no kernel widens values of 16 bits");
     }

@@ -50,7 +50,8 @@ struct Parameters {
   int record_columns;
   int group;  // columns that share a scale in records, if they do
   int split, log_split, passes;
-  int warps;
+  int warps;                       // 1 or 3 times a power of two,
+  int log_warps;                   // which is this
   int blocks_each, blocks_more;    // row blocks of a cluster; the first blocks_more have one more
   int columns_each, columns_more;  // record columns of a part, likewise
   uint32_t inverse[2];             // of columns_each and of columns_each + 1, times 2^32; 0 for one
@@ -85,8 +86,10 @@ __device__ inline Span columns_of(const Parameters& p, int part) {
 }
 // Of `items`, those of a warp.
 __device__ inline Span share_of(const Parameters& p, int items, int warp) {
-  const auto begin = [&](uint32_t w) {
-    return static_cast<int>(static_cast<uint32_t>(items) * w / static_cast<uint32_t>(p.warps));
+  const auto begin = [&](int w) {  // items * w / warps
+    const uint32_t quotient = static_cast<uint32_t>(items * w) >> p.log_warps;
+    constexpr uint32_t kThird = 0x55555556;  // exact below 2^31
+    return static_cast<int>(p.warps >> p.log_warps == 3 ? __umulhi(quotient, kThird) : quotient);
   };
   const int first = begin(warp);
   return {first, begin(warp + 1) - first};

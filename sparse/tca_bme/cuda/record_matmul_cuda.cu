@@ -121,6 +121,7 @@ std::optional<Plan> plan_for(const RecordMatrix& matrix, const RecordMatmulConfi
     plan.warps /= 2;
   }
   p.warps = plan.warps;
+  p.log_warps = std::countr_zero(static_cast<unsigned>(plan.warps));
   p.tiles = blocks.most + plan.warps - 1;
 
   const int64_t reduction_bytes = int64_t{p.passes} * p.tiles * tile.sum_bytes();

@@ -10,7 +10,7 @@ def cells_of(runs):
     """Rows of products by values, format, shape, tokens and zeros."""
     cells = {}
     for run in runs:
-        values = run.option("--values")
+        values = run.option("--values", "f16")
         for row in run.rows["kernel"]:
             cell = (values, row["format"], (row["out"], row["in"]), row["tokens"],
                     round(row["sparsity"], 3))
@@ -34,7 +34,7 @@ def products(reports, gpu):
                 rows[-1].append("")
                 continue
             text = f"{row['time_us']:.1f} / {row['speedup']:.2f}"
-            dense = cells.get((values, DENSE[values], shape, tokens, share))
+            dense = cells.get((values, DENSE.get(values), shape, tokens, share))
             if dense is not None and dense["time_us"]:
                 text += f" / {dense['time_us'] / row['time_us']:.2f}"
             rows[-1].append(text)
@@ -86,7 +86,8 @@ def models(reports, gpu):
                          f"{decode:.2f}" if decode else row["note"].split(":")[0]] +
                         [f"{row[key]:,.1f}" if row[key] is not None else ""
                          for key in ("tokens_per_gpu_second", "weights_gib", "memory_gib")])
-    rows.sort(key=lambda row: [unique(other[0] for other in rows).index(row[0]), int(row[1])])
+    titles = unique(row[0] for row in rows)
+    rows.sort(key=lambda row: (titles.index(row[0]), int(row[1])))
     heads = ["model", "requests", "weights", "ms of a decode step", "tokens per GPU-second",
              "GiB of weights", "GiB in all"]
     return with_origin(table(heads, rows, first=2), runs)

@@ -58,8 +58,6 @@ TEST_P(GpuQuantizedMultistage, Multiplies) {
        {Shape{1, 1}, Shape{64, 128}, Shape{127, 130}, Shape{65, 700}, Shape{1100, 520}}) {
     const GuardedTensor contiguous = numbers(130, shape.columns);
     const GuardedTensor strided = numbers(130, shape.columns, Layout::strided);
-    const OwnedTensor bias = bias_of(shape.rows);
-    const std::vector<double> bias_values = values_of(bias.view);
     for (const QuantizedShape& kind : quantized_kinds()) {
       for (const double density : {0.0, 0.01, 0.3, 1.0}) {
         const QuantizedMatrix q = matrix_of(kind, shape, density, ++seed);
@@ -75,20 +73,14 @@ TEST_P(GpuQuantizedMultistage, Multiplies) {
                           tokens, device.shared_bytes));
           const RecordMatrix matrix = on(matrix_in(*loaded), device);
           ASSERT_TRUE(record_multistage_fits(matrix));
-          const bool has_bias = number % 4 < 2;
-          const Activation activation{.kind = number % 5 == 0 ? Activation::Kind::relu
-                                                              : Activation::Kind::none};
-          const GuardedTensor y(GetParam(), {tokens, shape.rows},
-                                number % 7 < 2 ? Layout::strided : Layout::contiguous, kGpu);
-          multiply(matrix, all_x.rows(0, tokens), y.view(), device,
-                   {.bias = has_bias ? bias.view : Tensor(), .activation = activation});
-          gpu->cuda.synchronize();
-          ASSERT_TRUE(all_close(
-              y.view(),
-              with_epilogue(first_rows(all, tokens, shape.rows),
-                            has_bias ? bias_values : std::vector<double>(), activation.kind),
-              kTolerance));
-          ASSERT_TRUE(y.guards_intact());
+          const Product product{
+              .layout = number % 7 < 2 ? Layout::strided : Layout::contiguous,
+              .has_bias = number % 4 < 2,
+              .activation = number % 5 == 0 ? Activation::Kind::relu : Activation::Kind::none};
+          ASSERT_TRUE(gives(tokens, shape.rows, first_rows(all, tokens, shape.rows), product,
+                            [&](const Tensor& y, const Epilogue& epilogue) {
+                              multiply(matrix, all_x.rows(0, tokens), y, device, epilogue);
+                            }));
         }
       }
     }

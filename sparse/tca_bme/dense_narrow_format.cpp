@@ -7,6 +7,7 @@
 #include "sparse/cpu/walk.h"
 #include "sparse/narrow_encoding.h"
 #include "sparse/record_upload.h"
+#include "sparse/tca_bme/cuda/record_weight_cuda.h"
 #include "sparse/tca_bme/cuda/record_workspace.h"
 #include "sparse/tca_bme/dense_narrow.h"
 #include "sparse/tca_bme/quantized/quantized_choice.h"
@@ -152,6 +153,14 @@ class DenseNarrowFormat : public WeightFormat {
   EncodedWeight encode_on_host(const Tensor& w, const LayoutOptions& options,
                                ThreadPool& threads) const override {
     return encode_narrow(w, *this, options.layout, threads).encoded;
+  }
+
+  std::unique_ptr<WeightMatrix> encode_without_host(const Tensor& w, const LayoutOptions& options,
+                                                    const LoadContext& ctx) const override {
+    const bool takes = ctx.device.is_cuda() && why_not(w).empty();
+    return takes ? tca_bme::encode_quantized_weight_cuda(
+                       w, name(), *tca_bme::quantized_choice(values_in(options.layout)), ctx.exec())
+                 : nullptr;
   }
 
   EncodedWeight read_slice_at_borders(const WeightPart& part, ThreadPool& threads) const override {

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "sparse/quantize/cuda/device_quantization.h"
@@ -22,6 +23,12 @@ struct RoundedTo {
   ValueType type;
   int64_t group;  // of i4
 
+  // Those that hold such values.
+  std::vector<std::string_view> formats() const {
+    return type == ValueType::i8   ? std::vector<std::string_view>{"tca_bme", "dense_i8"}
+           : type == ValueType::i4 ? std::vector<std::string_view>{"tca_bme", "dense_i4"}
+                                   : std::vector<std::string_view>{"tca_bme"};
+  }
   std::string text() const {  // of LayoutOptions
     return group == 0 ? std::string(name_of(type)) : fmt::format("{}:{}", name_of(type), group);
   }
@@ -77,7 +84,7 @@ class GpuQuantizeTest : public GpuWeightTest {
   // `w` and `on_device` are the same matrix, in host memory and on the device.
   void expect_same(const Tensor& w, const Tensor& on_device, const RoundedTo& to) {
     const QuantizedMatrix expected = quantize(w, to.type, to.group, cpu.threads);
-    DeviceQuantizedMatrix q = quantize_cuda(on_device, to.type, to.group, *exec);
+    const DeviceQuantizedMatrix q = quantize_cuda(on_device, to.type, to.group, *exec);
     EXPECT_EQ(q.type, to.type);
     EXPECT_EQ(q.rows, expected.rows);
     EXPECT_EQ(q.columns, expected.columns);
@@ -85,15 +92,19 @@ class GpuQuantizeTest : public GpuWeightTest {
     ASSERT_TRUE(same(read<float>(q.scales), std::span<const float>(expected.scales)));
     ASSERT_TRUE(same(read<int8_t>(q.codes), std::span<const int8_t>(expected.codes)));
 
-    const EncodedWeight e = tca_bme::encode_quantized(expected, GetParam(), cpu.threads);
-    const tca_bme::QuantizedParts parts(e);
-    const tca_bme::DeviceQuantized made = tca_bme::encode_quantized_cuda(std::move(q), *exec);
-    EXPECT_EQ(made.layout, parts.layout);
-    EXPECT_EQ(made.nonzeros, e.nonzeros);
-    ASSERT_TRUE(same(read<uint32_t>(made.starts), parts.starts));
-    ASSERT_TRUE(same(read<float>(made.scales), parts.scales));
-    const auto* const records = reinterpret_cast<const uint8_t*>(parts.records.data());
-    ASSERT_TRUE(same(read<uint8_t>(made.records), std::span(records, parts.records.size())));
+    for (const std::string_view format : to.formats()) {
+      SCOPED_TRACE(format);
+      const EncodedWeight e = tca_bme::encode_quantized(expected, format, GetParam(), cpu.threads);
+      const tca_bme::QuantizedParts parts(e);
+      const tca_bme::DeviceQuantized made = tca_bme::encode_quantized_cuda(
+          quantize_cuda(on_device, to.type, to.group, *exec), format, *exec);
+      EXPECT_EQ(made.layout, parts.layout);
+      EXPECT_EQ(made.nonzeros, e.nonzeros);
+      ASSERT_TRUE(same(read<uint32_t>(made.starts), parts.starts));
+      ASSERT_TRUE(same(read<float>(made.scales), parts.scales));
+      const auto* const records = reinterpret_cast<const uint8_t*>(parts.records.data());
+      ASSERT_TRUE(same(read<uint8_t>(made.records), std::span(records, parts.records.size())));
+    }
   }
 
   void expect_same(const HardWeight& what, uint64_t seed,

@@ -3,6 +3,7 @@
 #include <limits>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "sparse/registry.h"
@@ -17,10 +18,11 @@ using namespace sparsellm::testing;
 class GpuQuantize : public GpuQuantizeTest {
  protected:
   // Without an Uploader, which weights that the host encodes take.
-  std::unique_ptr<WeightMatrix> encoded_on_gpu(const Tensor& w, const std::string& layout) {
+  std::unique_ptr<WeightMatrix> encoded_on_gpu(const Tensor& w, const std::string& layout,
+                                               std::string_view format = "tca_bme") {
     LoadContext ctx = load_context();
     ctx.uploads = nullptr;
-    return weight_format("tca_bme").encode_on_device(w, {.layout = layout}, ctx);
+    return weight_format(format).encode_on_device(w, {.layout = layout}, ctx);
   }
 };
 
@@ -111,26 +113,29 @@ TEST_P(GpuQuantize, FormatsEncodeWithoutTheHost) {
       make_hard_weight({.dtype = GetParam(), .rows = 200, .columns = 1000, .density = 0.4}, 9);
   const OwnedTensor copy = on_gpu(w.view);
   for (const RoundedTo& to : kRoundedTo) {
-    SCOPED_TRACE(to.text());
-    const std::unique_ptr<WeightMatrix> weight = encoded_on_gpu(copy.view, to.text());
-    EncodedWeight e = weight_format("tca_bme").encode(w.view, {.layout = to.text()}, cpu.threads);
-    const std::unique_ptr<WeightMatrix> expected = load(weight_format("tca_bme"), {&e, 1});
-    EXPECT_EQ(weight->format(), "tca_bme");
-    EXPECT_EQ(weight->bytes(), expected->bytes());
-    EXPECT_EQ(weight->nonzeros(), expected->nonzeros());
-    const GuardedTensor got(GetParam(), {200, 1000}, Layout::contiguous, kGpu);
-    const GuardedTensor dense(GetParam(), {200, 1000}, Layout::contiguous, kGpu);
-    weight->expand({.begin = 0, .count = 200}, got.view(), *exec);
-    expected->expand({.begin = 0, .count = 200}, dense.view(), *exec);
-    gpu->cuda.synchronize();
-    EXPECT_TRUE(same_bits(got.view(), dense.view()));
-    const GuardedTensor x = numbers(3, 1000);
-    const GuardedTensor y(GetParam(), {3, 200}, Layout::contiguous, kGpu);
-    const GuardedTensor expected_y(GetParam(), {3, 200}, Layout::contiguous, kGpu);
-    weight->matmul(x.view(), y.view(), {}, *exec);
-    expected->matmul(x.view(), expected_y.view(), {}, *exec);
-    gpu->cuda.synchronize();
-    EXPECT_TRUE(same_bits(y.view(), expected_y.view()));
+    for (const std::string_view name : to.formats()) {
+      SCOPED_TRACE(fmt::format("{} of {}", name, to.text()));
+      const WeightFormat& format = weight_format(name);
+      const std::unique_ptr<WeightMatrix> weight = encoded_on_gpu(copy.view, to.text(), name);
+      EncodedWeight e = format.encode(w.view, {.layout = to.text()}, cpu.threads);
+      const std::unique_ptr<WeightMatrix> expected = load(format, {&e, 1});
+      EXPECT_EQ(weight->format(), name);
+      EXPECT_EQ(weight->bytes(), expected->bytes());
+      EXPECT_EQ(weight->nonzeros(), expected->nonzeros());
+      const GuardedTensor got(GetParam(), {200, 1000}, Layout::contiguous, kGpu);
+      const GuardedTensor dense(GetParam(), {200, 1000}, Layout::contiguous, kGpu);
+      weight->expand({.begin = 0, .count = 200}, got.view(), *exec);
+      expected->expand({.begin = 0, .count = 200}, dense.view(), *exec);
+      gpu->cuda.synchronize();
+      EXPECT_TRUE(same_bits(got.view(), dense.view()));
+      const GuardedTensor x = numbers(3, 1000);
+      const GuardedTensor y(GetParam(), {3, 200}, Layout::contiguous, kGpu);
+      const GuardedTensor expected_y(GetParam(), {3, 200}, Layout::contiguous, kGpu);
+      weight->matmul(x.view(), y.view(), {}, *exec);
+      expected->matmul(x.view(), expected_y.view(), {}, *exec);
+      gpu->cuda.synchronize();
+      EXPECT_TRUE(same_bits(y.view(), expected_y.view()));
+    }
   }
 }
 

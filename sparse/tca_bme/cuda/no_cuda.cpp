@@ -24,8 +24,8 @@ std::unique_ptr<WeightMatrix> encode_weight_cuda(const Tensor&, RecordsFor, Exec
   fail_without_cuda();
 }
 
-std::unique_ptr<WeightMatrix> encode_quantized_weight_cuda(const Tensor&, const QuantizedChoice&,
-                                                           ExecContext&) {
+std::unique_ptr<WeightMatrix> encode_quantized_weight_cuda(const Tensor&, std::string_view,
+                                                           const QuantizedChoice&, ExecContext&) {
   fail_without_cuda();
 }
 

@@ -342,12 +342,12 @@ std::unique_ptr<WeightMatrix> encode_weight_cuda(const Tensor& w, RecordsFor goa
                                             w.size(1));
 }
 
-std::unique_ptr<WeightMatrix> encode_quantized_weight_cuda(const Tensor& w,
+std::unique_ptr<WeightMatrix> encode_quantized_weight_cuda(const Tensor& w, std::string_view format,
                                                            const QuantizedChoice& values,
                                                            ExecContext& ctx) {
   return std::make_unique<CudaRecordWeight>(
-      encode_quantized_cuda(quantize_cuda(w, values.type, values.group, ctx), ctx), w.dtype(),
-      w.size(0), w.size(1));
+      encode_quantized_cuda(quantize_cuda(w, values.type, values.group, ctx), format, ctx),
+      w.dtype(), w.size(0), w.size(1));
 }
 
 }  // namespace sparsellm::tca_bme

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <memory>
+#include <string_view>
 
 #include "sparse/load_context.h"
 #include "sparse/tca_bme/format/records_for.h"
@@ -22,8 +23,8 @@ std::unique_ptr<WeightMatrix> load_quantized_cuda(const QuantizedUploads& parts,
 // Encodes w, which lies on the device of ctx, there (record_encode_cuda.h).
 std::unique_ptr<WeightMatrix> encode_weight_cuda(const Tensor& w, RecordsFor goal,
                                                  ExecContext& ctx);
-// The same with narrow values (sparse/quantize/cuda/device_quantization.h).
-std::unique_ptr<WeightMatrix> encode_quantized_weight_cuda(const Tensor& w,
+// The same with narrow values, which the format holds (sparse/quantize/cuda/device_quantization.h).
+std::unique_ptr<WeightMatrix> encode_quantized_weight_cuda(const Tensor& w, std::string_view format,
                                                            const QuantizedChoice& values,
                                                            ExecContext& ctx);
 

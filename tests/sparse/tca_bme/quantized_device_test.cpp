@@ -1,5 +1,5 @@
-// The kernels that encode version 3 on a GPU, thread by thread on the host, against
-// encode_quantized().
+// The kernels that encode version 3 and dense narrow formats on a GPU, thread by thread on the
+// host, against encode_quantized().
 
 #include <gtest/gtest.h>
 
@@ -11,6 +11,7 @@
 #include "tests/sparse/host_device.h"
 #include "tests/sparse/tca_bme/quantized_matrices.h"
 // After host_device.h.
+#include "sparse/tca_bme/quantized/cuda/dense_records.cuh"
 #include "sparse/tca_bme/quantized/cuda/quantized_records.cuh"
 
 namespace sparsellm {
@@ -28,9 +29,9 @@ CodeSource source_of(const QuantizedMatrix& q) {
           .signed_zeros = q.type == ValueType::f8};
 }
 
-void expect_encoded(const QuantizedMatrix& q) {
+void expect_encoded(const QuantizedShape& kind, const QuantizedMatrix& q) {
   ThreadPool threads(1);
-  const EncodedWeight e = encode_quantized(q, DType::f16, threads);
+  const EncodedWeight e = encode_as(kind, q, DType::f16, threads);
   const QuantizedParts parts(e);
   const auto count = static_cast<size_t>(parts.grid.count());
   const CodeSource source = source_of(q);
@@ -49,7 +50,8 @@ void expect_encoded(const QuantizedMatrix& q) {
   constexpr size_t kGuard = 64;
   std::vector<uint8_t> records(parts.records.size() + kGuard, kPoison);
   run_grid({.x = static_cast<unsigned>(count), .y = 1}, kEmitThreads, [&] {
-    emit_quantized(source, parts.layout, parts.grid, starts.data(), records.data());
+    (parts.layout.dense() ? emit_dense : emit_quantized)(source, parts.layout, parts.grid,
+                                                         starts.data(), records.data());
   });
   for (size_t i = 0; i < parts.records.size(); ++i) {
     ASSERT_EQ(records[i], static_cast<uint8_t>(parts.records[i])) << "byte " << i;
@@ -72,9 +74,9 @@ TEST(QuantizedDevice, MakesTheRecordsOfTheHost) {
         shape.rows = size.rows;
         shape.columns = size.columns;
         shape.density = density;
-        SCOPED_TRACE(fmt::format("{} in groups of {}, [{}, {}], density {}", name_of(kind.type),
-                                 kind.group, size.rows, size.columns, density));
-        expect_encoded(random_quantized(shape, ++seed));
+        SCOPED_TRACE(fmt::format("{} of {} in groups of {}, [{}, {}], density {}", kind.format,
+                                 name_of(kind.type), kind.group, size.rows, size.columns, density));
+        expect_encoded(kind, random_quantized(shape, ++seed));
       }
     }
   }

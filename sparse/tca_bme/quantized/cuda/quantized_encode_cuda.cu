@@ -4,6 +4,7 @@
 
 #include "kernels/base/launch.cuh"
 #include "sparse/running_totals_cuda.h"
+#include "sparse/tca_bme/quantized/cuda/dense_records.cuh"
 #include "sparse/tca_bme/quantized/cuda/quantized_encode_cuda.h"
 #include "sparse/tca_bme/quantized/cuda/quantized_records.cuh"
 #include "sparse/tca_bme/quantized/quantized_parts.h"
@@ -38,6 +39,12 @@ __global__ void __launch_bounds__(kEmitThreads)
   emit_quantized(q, layout, grid, starts, records);
 }
 
+__global__ void __launch_bounds__(kEmitThreads)
+    dense_emit_kernel(CodeSource q, QuantizedLayout layout, RecordGrid grid, const uint32_t* starts,
+                      uint8_t* records) {
+  emit_dense(q, layout, grid, starts, records);
+}
+
 LaunchShape shape_for(int64_t count, int64_t per_block, int threads) {
   return {.blocks = dim3(static_cast<unsigned>(ceil_div(count, per_block))),
           .threads = dim3(static_cast<unsigned>(threads))};
@@ -45,7 +52,8 @@ LaunchShape shape_for(int64_t count, int64_t per_block, int threads) {
 
 }  // namespace
 
-DeviceQuantized encode_quantized_cuda(DeviceQuantizedMatrix q, ExecContext& ctx) {
+DeviceQuantized encode_quantized_cuda(DeviceQuantizedMatrix q, std::string_view format,
+                                      ExecContext& ctx) {
   const RecordGrid grid = quantized_grid(q.rows, q.columns);
   const cudaStream_t stream = cuda_queue(ctx).stream;
   const CodeSource source{.codes = static_cast<const int8_t*>(q.codes.data()),
@@ -68,9 +76,8 @@ DeviceQuantized encode_quantized_cuda(DeviceQuantizedMatrix q, ExecContext& ctx)
          grid, starts + 1, all_bits);
   ctx.cuda->copy(&nonzeros, all_bits, sizeof(nonzeros), ctx.queue);
   made.nonzeros = static_cast<int64_t>(nonzeros);
-  made.layout = quantized_layout_for(values_of(q.type),
-                                     q.type == ValueType::i4 ? static_cast<int32_t>(q.group) : 0,
-                                     q.rows * q.columns, made.nonzeros);
+  made.layout =
+      quantized_layout_in(format, values_of(q.type), q.group, q.rows * q.columns, made.nonzeros);
   launch(ctx, quantized_size_kernel, shape_for(grid.count(), kSizeThreads, kSizeThreads),
          made.layout, grid.count(), starts + 1);
   running_totals_cuda(starts + 1, grid.count(), ctx);
@@ -79,13 +86,14 @@ DeviceQuantized encode_quantized_cuda(DeviceQuantizedMatrix q, ExecContext& ctx)
   ctx.cuda->copy(all_starts.data(), starts, made.starts.bytes(), ctx.queue);
   // Totals are modulo 2^32.
   require(std::ranges::is_sorted(all_starts),
-          "tca_bme: the values of {} records are more than 32-bit starts of records hold",
+          "{}: the values of {} records are more than 32-bit starts of records hold", format,
           grid.count());
   made.sizes = record_sizes(all_starts, grid);
   made.records =
       Buffer(ctx.device, int64_t{all_starts.back()} * kRecordAlignment, "an encoded weight");
-  launch(ctx, quantized_emit_kernel, shape_for(grid.count(), 1, kEmitThreads), source, made.layout,
-         grid, static_cast<const uint32_t*>(starts), static_cast<uint8_t*>(made.records.data()));
+  launch(ctx, made.layout.dense() ? dense_emit_kernel : quantized_emit_kernel,
+         shape_for(grid.count(), 1, kEmitThreads), source, made.layout, grid,
+         static_cast<const uint32_t*>(starts), static_cast<uint8_t*>(made.records.data()));
   ctx.cuda->synchronize();
   if (!made.layout.nibbles()) {
     made.scales = std::move(q.scales);

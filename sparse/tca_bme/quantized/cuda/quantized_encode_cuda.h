@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string_view>
 
 #include "kernels/base/buffer.h"
 #include "kernels/base/exec.h"
@@ -20,9 +21,10 @@ struct DeviceQuantized {
   Buffer scales;  // f32 [rows] of i8 and f8; else empty
 };
 
-// What encode_quantized() makes of a matrix that quantize_cuda() made in the context, the same
-// bytes. Needs no memory besides what it returns; synchronises. Throws Error for more values than
-// starts hold.
-DeviceQuantized encode_quantized_cuda(DeviceQuantizedMatrix q, ExecContext& ctx);
+// What encode_quantized() makes in a format of a matrix that quantize_cuda() made in the context,
+// the same bytes. Needs no memory besides what it returns; synchronises. Throws Error for more
+// values than starts hold.
+DeviceQuantized encode_quantized_cuda(DeviceQuantizedMatrix q, std::string_view format,
+                                      ExecContext& ctx);
 
 }  // namespace sparsellm::tca_bme

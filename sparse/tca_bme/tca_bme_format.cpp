@@ -187,7 +187,8 @@ class TcaBmeFormat : public WeightFormat {
       // What starts may not hold the host counts.
       const bool takes = ctx.device.is_cuda() && holds(w.dtype()) &&
                          tca_bme::starts_hold_any(w.size(0), w.size(1));
-      return takes ? tca_bme::encode_quantized_weight_cuda(w, name(), *choice, ctx.exec()) : nullptr;
+      return takes ? tca_bme::encode_quantized_weight_cuda(w, name(), *choice, ctx.exec())
+                   : nullptr;
     }
     const bool has_encoder = options.goal == LayoutFor::speed || !options.layout.empty();
     return ctx.device.is_cuda() && has_encoder

@@ -17,12 +17,12 @@ void check_records(std::string_view records);
 // Whether it is a type of narrow values, to which weights are rounded.
 bool has_narrow_values(std::string_view records);
 
-// Whether a weight can have what is chosen in this format: narrow values in tca_bme, and those of
-// its type in dense_i8 or dense_i4, all else everywhere. Of the dense format: no narrow values.
+// Whether the format can store a weight with these records. Narrow values: tca_bme all types,
+// dense_i8 and dense_i4 their own, no other format any. All else: every format.
 bool holds_values(std::string_view format, std::string_view records);
 
-// The format itself, or tca_bme for one that is not dense and cannot have what is chosen: which
-// weights are sparse is measured with values of 16 bits, and holds for fewer bytes the more.
+// The format itself if it is dense or holds_values(), else tca_bme. Which weights are worth a
+// sparse format was measured with 16-bit values; with narrow ones more of them are.
 const WeightFormat& format_with_values(const WeightFormat& format, std::string_view records);
 
 // Whether weights in this format always have narrow values.

@@ -16,7 +16,7 @@ namespace {
 
 constexpr int64_t kMinElementsQuantized = 4 << 10;  // worth the waking of a thread
 
-// The nonzeros of weights that share a scale, and room for what is computed of them.
+// The nonzeros of weights that share a scale, and scratch memory for the search.
 struct ScaleGroup {
   explicit ScaleGroup(int64_t size)
       : weights(static_cast<size_t>(size)),

@@ -64,8 +64,11 @@ std::vector<RecordChoice> record_choices(const RecordMatrix& matrix, int token_t
   std::vector<RecordChoice> all;
   int64_t smallest = std::numeric_limits<int64_t>::max();
   for (const int warps : {8, 12, 16}) {
-    const bool one_tile = warps == 12 && token_tiles == 1;  // which 16 warps have registers for
-    for (int split = 1; split <= 16 && warps <= max_warps(token_tiles) && !one_tile; split *= 2) {
+    // With the sums of one tile 16 warps have registers enough; 12 are not tried.
+    if (warps > max_warps(token_tiles) || (warps == 12 && token_tiles == 1)) {
+      continue;
+    }
+    for (int split = 1; split <= 16; split *= 2) {
       const int clusters = clusters_of(matrix, split);
       int64_t passes = 1;
       while (ceil_div(record_columns, split * passes) * matrix.chunks * kChunkColumns * 16 *

@@ -154,7 +154,7 @@ std::optional<Plan> plan_for(const RecordMatrix& matrix, const RecordMatmulConfi
   return std::nullopt;
 }
 
-// Whether products of so many tokens can be computed in integers.
+// Whether a product of this many tokens can be computed in integers.
 bool takes_bytes(const RecordMatrix& matrix, int64_t tokens) {
   return (matrix.elements == RecordElements::i8 || matrix.elements == RecordElements::i4) &&
          tokens <= kMaxByteTokens;

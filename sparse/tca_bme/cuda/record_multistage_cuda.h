@@ -7,7 +7,7 @@
 namespace sparsellm {
 
 // Whether matrix.multistage has room for a record and its columns of x for 64 tokens, in 64 KiB
-// there is for any, and a kernel for it: values of 8 and 4 bits need 1-bit products.
+// there is for any, and a kernel for it: bitmaps of 8- and 4-bit values need 1-bit products.
 bool record_multistage_fits(const RecordMatrix& matrix);
 
 // As record_matmul_cuda(), by copies and barriers that compute capability 8.0 has already;

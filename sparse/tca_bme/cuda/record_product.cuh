@@ -29,7 +29,7 @@ class RecordProduct : public TileSums<NT> {
   __device__ void multiply(uint32_t base, int k) {
     multiply_at(base, static_cast<uint32_t>(k) * (kRecordColumns * 2));
   }
-  // Times what is so many bytes after the first column of x.
+  // The same with the columns of x from this byte offset on.
   __device__ void multiply_at(uint32_t base, uint32_t offset) {
     multiply_record<T>(this->sums_, base, x_ + offset, pitch_, decoder_);
   }

@@ -30,7 +30,7 @@ T load_from(const std::byte* at) {
 }
 
 EncodedPart layout_words_part(std::span<const uint32_t> words);
-// Throws Error unless the part has so many as `words`.
+// Fills `words` from the layout part. Throws Error unless that has exactly as many.
 void read_layout_words(const EncodedWeight& e, std::span<uint32_t> words);
 
 // The arrays of a valid encoding.

@@ -9,10 +9,10 @@
 
 namespace sparsellm::tca_bme {
 
-// Columns of x that share the scale of its integers: the sums of so many
-// products of 8 bits and 16 bits fit 32.
+// Columns of x that share a scale. The sum of 512 products of an 8-bit and a 16-bit integer fits
+// 32 bits.
 constexpr int kXBlock = 512;
-// An x of the largest magnitude in a block is this many times its scale.
+// The integer that the largest magnitude of a block becomes.
 constexpr float kLargestX = 32512.f;  // 127 * 256
 
 __device__ inline void byte_mma(int (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {

@@ -9,7 +9,7 @@
 
 namespace sparsellm::tca_bme {
 
-// Where a lane's scales of a record of i4 are, with so many offsets of a chunk.
+// Where a lane's scales are in a record of i4. OFFSETS: of a chunk, 0 of a dense record.
 template <int OFFSETS>
 class NibbleScales {
  public:

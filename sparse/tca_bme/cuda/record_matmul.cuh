@@ -250,6 +250,22 @@ __global__ void __launch_bounds__(PRODUCT::kMaxThreads, 1)
       arrive_with_copies(x_full + s * 8);
     }
   };
+  // Where integers are made of x, each thread makes those of what it copies itself.
+  typename PRODUCT::XPreparation preparation(x0, pitch, warp, warps, lane);
+  const auto begin_x = [&](int pass) {
+    if constexpr (PRODUCT::kPreparesX) {
+      const Span part = columns_of(p, rank * p.passes + pass);
+      const int column0 = part.first * kRecordColumns;
+      preparation.begin({.x = static_cast<const T*>(p.x) + column0,
+                         .stride = p.x_stride,
+                         .tokens = p.tokens,
+                         .records = part.count,
+                         .valid = min(max(p.columns - column0, 0), part.count * kRecordColumns),
+                         .aligned = p.x_aligned});
+    } else {
+      load_x(pass);
+    }
+  };
   const uint64_t policy = evict_first();
   const auto fetch_record = [&](int stage, uint32_t to) {  // by a whole warp, for the next record
     if (lane == fetch.used) {
@@ -323,9 +339,10 @@ __global__ void __launch_bounds__(PRODUCT::kMaxThreads, 1)
     }
     if (step == 0) {
       wait_on_dependencies();  // until here x may be written and y be read
-      load_x(0);
+      begin_x(0);
     }
   }
+  preparation.finish();
 
   PRODUCT product(lane, x0, pitch, p.group);
   const int log_share = kLogTileUnits - p.log_split;
@@ -343,23 +360,21 @@ __global__ void __launch_bounds__(PRODUCT::kMaxThreads, 1)
 #pragma unroll 1
   for (int pass = 0; pass < p.passes; ++pass) {
     if (pass > 0) {
+      if constexpr (!PRODUCT::kPreparesX) {
 #pragma unroll 1
-      for (int s = 0; s < kPieces; ++s) {  // also those that no record needed
-        barrier_wait(x_full + s * 8, (pass - 1) & 1);
+        for (int s = 0; s < kPieces; ++s) {  // also those that no record needed
+          barrier_wait(x_full + s * 8, (pass - 1) & 1);
+        }
       }
       __syncthreads();
-      load_x(pass);
+      begin_x(pass);
+      preparation.finish();
     }
     const int columns = columns_of(p, rank * p.passes + pass).count;
     const Span mine = share_of(p, blocks.count * columns, warp);
     const int piece = (columns + kPieces - 1) / kPieces;  // as in load_x()
     uint32_t missing = (1u << kPieces) - 1;               // pieces of x that were not waited for
     if constexpr (PRODUCT::kPreparesX) {
-#pragma unroll 1
-      for (int s = 0; s < kPieces; ++s) {
-        barrier_wait(x_full + s * 8, pass & 1);
-      }
-      PRODUCT::prepare_x(x0, pitch, p.tokens, columns, warp, warps, lane);
       __syncthreads();
       missing = 0;
     }

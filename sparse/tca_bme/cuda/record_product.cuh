@@ -19,7 +19,7 @@ class RecordProduct : public TileSums<NT> {
   static constexpr int kTokenTiles = NT;
   static constexpr int kRecordColumns = CH * kChunkColumns;
   static constexpr int kXPadding = 16;       // bytes after each row of x, for other banks
-  static constexpr bool kPreparesX = false;  // x is multiplied as it is
+  static constexpr bool kPreparesX = false;
 
   // x: rows of tokens in shared memory, `pitch` bytes apart.
   __device__ RecordProduct(int lane, uint32_t x, uint32_t pitch, int /*group*/)

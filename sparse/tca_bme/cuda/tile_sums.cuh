@@ -13,6 +13,11 @@ class TileSums {
   static constexpr int kFragments = 4 * NT;  // of four sums a lane
   static constexpr int kMaxThreads = NT <= 2 ? 512 : NT == 4 ? 384 : 256;
 
+  struct XPreparation {  // x is multiplied as it is
+    __device__ XPreparation(uint32_t, uint32_t, int, int, int) {}
+    __device__ void finish() {}
+  };
+
   __device__ void clear() {
 #pragma unroll
     for (int m = 0; m < 4; ++m) {

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <cstdint>
 
+#include "kernels/device/async_copy.cuh"
 #include "kernels/device/cuda_types.cuh"
 #include "kernels/pipeline/fragment_store.cuh"
 #include "sparse/tca_bme/quantized/cuda/quantized_tile.cuh"
@@ -80,43 +81,89 @@ class IntegerProduct {
     next_token_ = blocks * 4;
   }
 
-  // Makes integers of x of the part, in its place, and their scales after it,
-  // by all warps of a block. `columns`: records of the part.
-  __device__ static void prepare_x(uint32_t x, uint32_t pitch, int tokens, int columns, int warp,
-                                   int warps, int lane) {
-    const int blocks = (columns + kRecordsOfBlock - 1) / kRecordsOfBlock;
-    const int room = blocks_in(pitch);
+  // x of a part of the columns.
+  struct XPart {
+    const T* x;
+    int64_t stride;  // of rows
+    int tokens;
+    int records;   // columns
+    int valid;     // of their columns, those that x has
+    bool aligned;  // to 16 bytes, each row, and `valid` to as many
+  };
+  // Makes integers of x in shared memory, with their scales after them, by all warps of a block.
+  // Each lane makes integers of what it copied itself; between begin() and finish() the copies are
+  // on their way. Loops are short: the code is new to a multiprocessor's cache in every launch.
+  class XPreparation {
+   public:
+    __device__ XPreparation(uint32_t x, uint32_t pitch, int warp, int warps, int lane)
+        : x_(x), pitch_(pitch), warp_(warp), warps_(warps), lane_(lane) {}
+
+    __device__ void begin(const XPart& part) {
+      tokens_ = part.tokens;
+      columns_ = part.records * kRecordColumns;
+      for_all([&](int token, int column, bool mine, uint32_t at) {
+        const T* const from = part.x + token * part.stride + column;
+        if (mine && part.aligned) {
+          const int left = max(part.valid - column, 0);
+          copy16(at, from, min(left, 8) * 2);
+          copy16(at + 16, left > 8 ? from + 8 : from, min(max(left - 8, 0), 8) * 2);
+        } else if (mine) {
 #pragma unroll 1
-    for (int i = warp; i < tokens * blocks; i += warps) {
-      const int token = i / blocks;
-      const int block = i - token * blocks;
-      const int records = min(columns - block * kRecordsOfBlock, kRecordsOfBlock);
-      const bool mine = lane < records * (kRecordColumns / 16);  // 16 columns
-      const uint32_t at = x + token * pitch + block * (kXBlock * 2) + lane * 32;
-      uint32_t pairs[8] = {};
-      if (mine) {
-        const uint4 first = load_shared4(at);
-        const uint4 second = load_shared4(at + 16);
-        pairs[0] = first.x, pairs[1] = first.y, pairs[2] = first.z, pairs[3] = first.w;
-        pairs[4] = second.x, pairs[5] = second.y, pairs[6] = second.z, pairs[7] = second.w;
-      }
-      const float largest = largest_magnitude(pairs);
-      const float steps = largest > kTiny ? kLargestX / largest : 0.f;
-      if (lane == 0) {  // of a NaN a NaN
-        store_float(x + kTokens * pitch + (token * room + block) * 4,
-                    largest <= kTiny ? 0.f : largest * (1.f / kLargestX));
-      }
-      if (mine) {
-        uint32_t high[4], low[4];
-#pragma unroll
-        for (int w = 0; w < 4; ++w) {
-          split(pairs[2 * w], pairs[2 * w + 1], steps, high[w], low[w]);
+          for (int k = 0; k < kLaneColumns; ++k) {
+            store_shared16(at + k * 2, column + k < part.valid ? from[k] : T(0.f));
+          }
         }
-        store_shared4(at, high);
-        store_shared4(at + 16, low);
+      });
+    }
+    __device__ void finish() {
+      own_copies_done();
+      const int room = blocks_in(pitch_);
+      for_all([&](int token, int column, bool mine, uint32_t at) {
+        uint32_t pairs[8] = {};
+        if (mine) {
+          const uint4 first = load_shared4(at);
+          const uint4 second = load_shared4(at + 16);
+          pairs[0] = first.x, pairs[1] = first.y, pairs[2] = first.z, pairs[3] = first.w;
+          pairs[4] = second.x, pairs[5] = second.y, pairs[6] = second.z, pairs[7] = second.w;
+        }
+        const float largest = largest_magnitude(pairs);
+        const float steps = largest > kTiny ? kLargestX / largest : 0.f;
+        if (lane_ == 0) {  // of a NaN a NaN
+          store_float(x_ + kTokens * pitch_ + (token * room + column / kXBlock) * 4,
+                      largest <= kTiny ? 0.f : largest * (1.f / kLargestX));
+        }
+        if (mine) {
+          uint32_t high[4], low[4];
+#pragma unroll
+          for (int w = 0; w < 4; ++w) {
+            split(pairs[2 * w], pairs[2 * w + 1], steps, high[w], low[w]);
+          }
+          store_shared4(at, high);
+          store_shared4(at + 16, low);
+        }
+      });
+    }
+
+   private:
+    static constexpr int kLaneColumns = 16;
+
+    // visit(token, column, mine, at) for the blocks of x that the warp has; the lane has the
+    // columns from `column` on, which are at `at` in shared memory, if they are of this part.
+    template <class Visit>
+    __device__ void for_all(Visit visit) const {
+      const int blocks = (columns_ + kXBlock - 1) / kXBlock;
+#pragma unroll 1
+      for (int i = warp_; i < tokens_ * blocks; i += warps_) {
+        const int token = i / blocks;
+        const int column = (i - token * blocks) * kXBlock + lane_ * kLaneColumns;
+        visit(token, column, column < columns_, x_ + token * pitch_ + column * 2);
       }
     }
-  }
+
+    uint32_t x_, pitch_;
+    int warp_, warps_, lane_;
+    int tokens_, columns_;
+  };
 
   __device__ void clear() {
 #pragma unroll

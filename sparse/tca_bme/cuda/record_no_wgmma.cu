@@ -20,11 +20,13 @@ void record_wgmma_cuda(const RecordMatrix&, const CudaProductOperands&, const Re
   fail_without_wgmma();
 }
 
-bool record_wgmma_takes(const CudaProductOperands&) { return false; }
+bool record_wgmma_takes(const RecordMatrix&, const CudaProductOperands&) { return false; }
 
 bool record_wgmma_fits(const RecordMatrix&, const RecordWgmmaConfig&) { return false; }
 
-int64_t record_wgmma_workspace_bytes(const RecordMatrix&, const RecordWgmmaConfig&) { return 0; }
+int64_t record_wgmma_workspace_bytes(const RecordMatrix&, const RecordWgmmaConfig&, int64_t) {
+  return 0;
+}
 
 std::vector<RecordWgmmaConfig> record_wgmma_candidates(const RecordMatrix&, int64_t) { return {}; }
 

@@ -18,6 +18,7 @@
 #include "sparse/tca_bme/cuda/record_weight_cuda.h"
 #include "sparse/tca_bme/cuda/record_workspace.h"
 #include "sparse/tca_bme/format/record_parts.h"
+#include "sparse/tca_bme/quantized/cuda/x_planes.h"
 #include "sparse/tca_bme/quantized/quantized_parts.h"
 #include "sparse/tca_bme/v1/paper_layout.h"
 #include "sparse/tuned_plans.cuh"
@@ -196,10 +197,12 @@ std::vector<RecordMatmulConfig> CudaRecordWeight::configs_for(DType y, int64_t t
 }
 
 std::vector<RecordWgmmaConfig> CudaRecordWeight::wgmma_configs_for(DType y, int64_t tokens) const {
-  return y == dtype_ && matrix_.elements == RecordElements::halves && tokens >= kMinWgmmaTokens &&
-                 in() % kAligned == 0
-             ? record_wgmma_candidates(matrix_, tokens)
-             : std::vector<RecordWgmmaConfig>();
+  const bool bytes = matrix_.elements == RecordElements::i8;
+  const bool taken = bytes ? tokens >= kMinPlaneTokens
+                           : matrix_.elements == RecordElements::halves &&
+                                 tokens >= kMinWgmmaTokens && in() % kAligned == 0;
+  return y == dtype_ && taken ? record_wgmma_candidates(matrix_, tokens)
+                              : std::vector<RecordWgmmaConfig>();
 }
 
 RecordPlan CudaRecordWeight::rule_plan(DType y, int64_t tokens) const {
@@ -257,12 +260,12 @@ void CudaRecordWeight::run(const RecordPlan& plan, const Tensor& x, const Tensor
                                .tokens = x.size(0),
                                .dtype = dtype_};
   if (const auto* config = std::get_if<RecordWgmmaConfig>(&plan)) {
-    if (!record_wgmma_takes(operands)) {
+    if (!record_wgmma_takes(matrix_, operands)) {
       run(rule_plan_for_any_x(y.dtype(), x.size(0)), x, y, epilogue, ctx);
       return;
     }
     auto scratch = ctx.workspace.scope();
-    const int64_t words = ceil_div(record_wgmma_workspace_bytes(matrix_, *config), 4);
+    const int64_t words = ceil_div(record_wgmma_workspace_bytes(matrix_, *config, x.size(0)), 4);
     operands.workspace = scratch.tensor(DType::f32, {words}).raw();
     record_wgmma_cuda(matrix_, operands, *config, ctx);
   } else {

@@ -10,15 +10,14 @@
 #include "kernels/device/wgmma.cuh"
 #include "kernels/pipeline/fragment_store.cuh"
 #include "sparse/tca_bme/cuda/record_unit.cuh"
-#include "sparse/tca_bme/cuda/record_workspace.h"
+#include "sparse/tca_bme/cuda/record_wgmma_product.cuh"
 
 namespace sparsellm::tca_bme {
 
 constexpr int kMaxStages = 32;  // of a ring
-// A stage of a ring holds what a step takes: 8 chunks of W or two units of x. Of spans with an odd
-// number of units, the last step has one.
+// A stage of a ring holds what a step takes: two units, of W and of x. Of spans with an odd number
+// of units, the last step has one.
 constexpr int kStepUnits = 2;
-constexpr int kStepChunks = kStepUnits * kUnitChunks;
 constexpr int kMaxConsumers = 4;
 // Byte offsets of the barriers in shared memory: for each consumer warpgroup, one of each stage.
 constexpr int kRingBarriers = kMaxConsumers * kMaxStages * 8;
@@ -58,6 +57,9 @@ static_assert(kStageWords + kMaxConsumers * kMaxStages * 4 <= kTileBarrierBytes)
 struct TileParameters {
   const uint8_t* records;
   const uint32_t* starts;
+  const float* scales;    // of rows, if the values have any
+  const float* x_scales;  // of integers of x, [tile of tokens, block of columns, token]
+  int x_blocks;
   void* y;
   const void* bias;  // or null
   bool relu;
@@ -70,13 +72,13 @@ struct TileParameters {
   int record_bytes;       // that a record has in a stage, unless the matrix is uneven
   int ring_bytes;         // of the records of a consumer warpgroup, whatever their sizes
   int log_buffer_stride;  // of uneven matrices: one slice of this many has a reduction buffer
-  int reduction_at, x_at, rings_at;  // byte offsets in shared memory
-  bool x_resident;                   // there are stages for all steps: they are loaded once
+  int totals_at, reduction_at, x_at, rings_at;  // byte offsets in shared memory
+  bool x_resident;         // there are stages for all steps: they are loaded once
   int stages_before_wait;  // of records, requested before x, which with PDL may not be there yet
 };
 
 // With the producer warpgroup, which is the last.
-constexpr int tile_threads(int token_tile) { return (consumers_for(token_tile) + 1) * 128; }
+constexpr int tile_threads(int consumers) { return (consumers + 1) * 128; }
 // Registers of the threads of consumers and of the producer: those that the block got when it
 // started, redistributed.
 constexpr int consumer_registers(int consumers) {
@@ -128,12 +130,22 @@ struct Rounds {
   }
 };
 
-// What a part has of a round.
+// What a part has of a round: a multiple of MULTIPLE records, but for the last one.
+template <int MULTIPLE>
 struct ColumnSpan {
   int first, count;
-  __device__ ColumnSpan(const Round& round, int part, int parts)
-      : first(round.first_column + round.columns * part / parts),
-        count(round.first_column + round.columns * (part + 1) / parts - first) {}
+  __device__ ColumnSpan(const Round& round, int part, int parts) {
+    if constexpr (MULTIPLE == 1) {
+      first = round.first_column + round.columns * part / parts;
+      count = round.first_column + round.columns * (part + 1) / parts - first;
+    } else {
+      const int multiples = (round.columns + MULTIPLE - 1) / MULTIPLE;
+      first = round.first_column + multiples * part / parts * MULTIPLE;
+      count = min(round.first_column + multiples * (part + 1) / parts * MULTIPLE,
+                  round.first_column + round.columns) -
+              first;
+    }
+  }
 };
 
 // Of the partial sums of a cluster for the group that it begins in the middle of (0), or does not
@@ -182,14 +194,15 @@ __device__ inline uint32_t kept(uint32_t v) {
 
 // One warp of the producer fetches for one consumer warpgroup; that of the first row block of a
 // group also fetches x, for all consumers of its slice.
-template <int N, int CH, bool UNEVEN>
+template <class PRODUCT, bool UNEVEN>
 __device__ inline void fetch_for_consumer(const TileParameters& p, const CUtensorMap& x_map,
                                           uint32_t shared0, int consumer, int part, int parts,
-                                          const Rounds& rounds, int first_token) {
-  constexpr int kRecords = kStepChunks / CH;  // of a step
+                                          const Rounds& rounds, int first_x_row) {
+  using Span = ColumnSpan<PRODUCT::kSpanRecords>;
+  constexpr int kUnits = PRODUCT::kRecordUnits;
+  constexpr int kRecords = kStepUnits / kUnits;  // of a step
   constexpr int kStageRecords = UNEVEN ? 1 : kRecords;
-  constexpr int kUnits = CH / kUnitChunks;         // of a record
-  constexpr uint32_t kXBytes = N * kUnitRowBytes;  // of a unit
+  constexpr uint32_t kXBytes = PRODUCT::kXRows * kUnitRowBytes;  // of a unit
   const int lane = threadIdx.x & 31;
   const int block_in_group = consumer % p.group_blocks;
   const int slice = consumer / p.group_blocks;
@@ -206,7 +219,7 @@ __device__ inline void fetch_for_consumer(const TileParameters& p, const CUtenso
     Entries e;
     while (round < rounds.count && e.loaded == 0) {
       const Round r = rounds.at(round);
-      const ColumnSpan columns(r, part, parts);
+      const Span columns(r, part, parts);
       if (block_in_group < r.blocks) {
         e.loaded = min(columns.count - column, 32);
         if (lane < e.loaded) {
@@ -315,7 +328,7 @@ __device__ inline void fetch_for_consumer(const TileParameters& p, const CUtenso
   const auto next_x = [&] {  // after the last of a round, the first of the next that has one
     while (x_unit == x_end && x_round < x_rounds) {
       if (++x_round < x_rounds) {
-        const ColumnSpan columns(rounds.at(x_round), part, parts);
+        const Span columns(rounds.at(x_round), part, parts);
         x_unit = columns.first * kUnits;
         x_end = x_unit + columns.count * kUnits;
       }
@@ -327,7 +340,7 @@ __device__ inline void fetch_for_consumer(const TileParameters& p, const CUtenso
       barrier_expect(x.at, count * kXBytes);
     }
     if (lane < count) {
-      bulk_load_box(x.data + lane * kXBytes, &x_map, (x_unit + lane) * kUnitColumns, first_token,
+      bulk_load_box(x.data + lane * kXBytes, &x_map, (x_unit + lane) * kUnitColumns, first_x_row,
                     x.at);
     }
     x.advance();
@@ -363,40 +376,39 @@ __device__ inline void fetch_for_consumer(const TileParameters& p, const CUtenso
   }
 }
 
-// N: tokens of a tile. CH: chunks of a record. PAIR: records have bits for pairs. UNEVEN: records
-// may have any size, if a ring has room for the largest.
-template <class T, int N, int CH, bool PAIR, bool UNEVEN>
-__global__ void __launch_bounds__(tile_threads(N), 1)
+// PRODUCT: how a record is multiplied (record_wgmma_product.cuh). UNEVEN: records may have any
+// size, if a ring has room for the largest.
+template <class PRODUCT, bool UNEVEN>
+__global__ void __launch_bounds__(tile_threads(PRODUCT::kConsumers), 1)
     record_wgmma_kernel(const __grid_constant__ TileParameters p,
                         const __grid_constant__ CUtensorMap x_map) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
-  static_assert(!PAIR || CH == 8);
   extern __shared__ __align__(1024) uint8_t shared[];
-  constexpr int kConsumers = consumers_for(N);
-  constexpr int kProducts = N == 256 ? 2 : 1;  // of a chunk
-  constexpr int kProductTokens = N / kProducts;
-  constexpr int kFragments = N / 8;                // of a warp
-  constexpr uint32_t kXBytes = N * kUnitRowBytes;  // of a unit
-  constexpr int kRecords = kStepChunks / CH;       // of a step
+  using Span = ColumnSpan<PRODUCT::kSpanRecords>;
+  constexpr int kConsumers = PRODUCT::kConsumers;
+  constexpr int kFragments = PRODUCT::kTokens / 8;               // of a warp
+  constexpr uint32_t kXBytes = PRODUCT::kXRows * kUnitRowBytes;  // of a unit
+  constexpr int kRecords = kStepUnits / PRODUCT::kRecordUnits;   // of a step
   const int lane = threadIdx.x & 31;
   const int warp = uniform_warp();
   const int warpgroup = warp >> 2;
   const int rank = p.split > 1 ? static_cast<int>(cluster_rank()) : 0;
   const int cluster = p.split > 1 ? static_cast<int>(cluster_id()) : blockIdx.x;
   const Rounds rounds(p, cluster % p.tile_clusters);
-  const int first_token = cluster / p.tile_clusters * N;
+  const int token_tile = cluster / p.tile_clusters;
+  const int first_token = token_tile * PRODUCT::kTokens;
   const int slices = kConsumers / p.group_blocks;
   const int parts = p.split * slices;
   const uint32_t shared0 = kept(shared_address(shared));
 
   // By one lane of each warp: the lanes of one warp would be serialised.
   if (lane == 0) {
-    for (int i = warp; i < kConsumers * p.record_stages; i += tile_threads(N) / 32) {
+    for (int i = warp; i < kConsumers * p.record_stages; i += tile_threads(kConsumers) / 32) {
       const int at = (i / p.record_stages * kMaxStages + i % p.record_stages) * 8;
       barrier_init(shared0 + kRecordsFull + at, 1);
       barrier_init(shared0 + kRecordsEmpty + at, 4);
     }
-    for (int i = warp; i < slices * p.x_stages; i += tile_threads(N) / 32) {
+    for (int i = warp; i < slices * p.x_stages; i += tile_threads(kConsumers) / 32) {
       const int at = (i / p.x_stages * kMaxStages + i % p.x_stages) * 8;
       barrier_init(shared0 + kXFull + at, 1);
       barrier_init(shared0 + kXEmpty + at, 4 * p.group_blocks);
@@ -415,9 +427,9 @@ __global__ void __launch_bounds__(tile_threads(N), 1)
     decrease_registers<producer_registers(kConsumers)>();
     const int consumer = warp & 3;
     if (consumer < kConsumers) {
-      fetch_for_consumer<N, CH, UNEVEN>(p, x_map, shared0, consumer,
-                                        rank * slices + consumer / p.group_blocks, parts, rounds,
-                                        first_token);
+      fetch_for_consumer<PRODUCT, UNEVEN>(p, x_map, shared0, consumer,
+                                          rank * slices + consumer / p.group_blocks, parts, rounds,
+                                          token_tile * PRODUCT::kXRows);
     }
     cluster_wait();
   } else {
@@ -425,7 +437,7 @@ __global__ void __launch_bounds__(tile_threads(N), 1)
     const int block_in_group = warpgroup % p.group_blocks;
     const int slice = warpgroup / p.group_blocks;
     const int part = rank * slices + slice;
-    const TileDecoder<CH, PAIR> decoder(lane, warp & 3);
+    const typename PRODUCT::Decoder decoder(lane, warp & 3);
     const uint32_t record_bytes = kept(p.record_bytes);
     // For even matrices not p.ring_bytes: the compiler would then keep x's addresses in other
     // registers, and the main loop would take 5 % longer.
@@ -437,16 +449,19 @@ __global__ void __launch_bounds__(tile_threads(N), 1)
                 kept(swizzled_operand(shared0 + p.x_at + slice * p.x_stages * kXStage)),
                 kXStage / 16);
     const bool never = p.split < 0;
-    float acc[kProducts][kProductTokens / 2];
+    typename PRODUCT::Sums sums(shared0 + p.totals_at + threadIdx.x * 16);
     int reductions = 0;  // that the warpgroup took part in
     cluster_wait();
     wait_on_dependencies();  // until here y may be read
 
 #pragma unroll 1
     for (int r = 0; r < rounds.count; ++r) {
-      const int records = ColumnSpan(rounds.at(r), part, parts).count;
+      const int records = Span(rounds.at(r), part, parts).count;
       const int steps = records / kRecords;  // whole ones
       const bool odd = records % kRecords != 0;
+      [[maybe_unused]] const int first_block_of_x =
+          PRODUCT::kBlockSteps > 0 ? Span(rounds.at(r), part, parts).first / PRODUCT::kSpanRecords
+                                   : 0;
       if (p.x_resident) {
         x.restart();
       }
@@ -469,17 +484,15 @@ __global__ void __launch_bounds__(tile_threads(N), 1)
       // the compiler, which is faster than either order.
       constexpr int kHalfChunks = kUnitChunks / 2;
       uint32_t a[2][kHalfChunks][4] = {};
-#pragma unroll
-      for (int i = 0; i < kProducts * kProductTokens / 2; ++i) {
-        acc[i * 2 / kProductTokens][i % (kProductTokens / 2)] = 0;
-      }
-      TilePlaces places;
+      sums.clear();
+      typename PRODUCT::Places places;
       uint32_t data = 0;  // of a record, if uneven
       const auto locate = [&]<int UNIT>() {
-        if constexpr (CH == kStepChunks) {
-          locate_tiles(places, UNEVEN ? data : record.data, UNIT * kUnitChunks, decoder);
+        if constexpr (PRODUCT::kRecordUnits == kStepUnits) {
+          PRODUCT::template locate<UNIT>(places, UNEVEN ? data : record.data, decoder);
         } else {
-          locate_tiles(places, UNEVEN ? data : record.data + UNIT * record_bytes, 0, decoder);
+          PRODUCT::template locate<0>(places, UNEVEN ? data : record.data + UNIT * record_bytes,
+                                      decoder);
         }
       };
       const auto wait_for_records = [&] {
@@ -497,7 +510,7 @@ __global__ void __launch_bounds__(tile_threads(N), 1)
 #pragma unroll
         for (int c = 0; c < kHalfChunks; ++c) {
           keep_until_here(a[H][c], never, decoder.offsets_at);
-          load_values(a[H][c], places, kHalfChunks * H + c, decoder);
+          PRODUCT::load(a[H][c], places, kHalfChunks * H + c, decoder);
         }
         loaded();
 #pragma unroll
@@ -507,13 +520,17 @@ __global__ void __launch_bounds__(tile_threads(N), 1)
         wgmma_fence();
 #pragma unroll
         for (int c = 0; c < kHalfChunks; ++c) {
-#pragma unroll
-          for (int i = 0; i < kProducts; ++i) {
-            wgmma<T>(acc[i], a[H][c],
-                     b + (i * kProductTokens * 128 + (kHalfChunks * H + c) * 32) / 16);
-          }
+          sums.multiply(a[H][c], b, kHalfChunks * H + c);
         }
         wgmma_commit();
+      };
+      [[maybe_unused]] const auto end_products = [&](int block) {
+        wgmma_wait<0>();
+#pragma unroll
+        for (int c = 0; c < 2 * kHalfChunks; ++c) {
+          keep_until_here(a[c / kHalfChunks][c % kHalfChunks], never, decoder.offsets_at);
+        }
+        sums.finish(p, token_tile, block, lane);
       };
       const auto nothing = [] {};
       const auto wait_for_x = [&] { barrier_wait(x.at, x.parity); };
@@ -552,6 +569,11 @@ __global__ void __launch_bounds__(tile_threads(N), 1)
         });
         x_before = x.at;
         x.advance();
+        if constexpr (PRODUCT::kBlockSteps > 0) {
+          if ((s + 1) % PRODUCT::kBlockSteps == 0 && (odd || s + 1 < steps)) {
+            end_products(first_block_of_x + s / PRODUCT::kBlockSteps);
+          }
+        }
       }
       if (kRecords > 1 && odd) {
         multiply_half.template operator()<0>(x.data, nothing, wait_for_x);
@@ -566,27 +588,22 @@ __global__ void __launch_bounds__(tile_threads(N), 1)
         x_before = x.at;
         x.advance();
       }
-      wgmma_wait<0>();
+      if constexpr (PRODUCT::kBlockSteps > 0) {
+        end_products(first_block_of_x + (steps + odd - 1) / PRODUCT::kBlockSteps);
+        release_x(x_before);
+      } else {
+        wgmma_wait<0>();
 #pragma unroll
-      for (int c = 0; c < 2 * kHalfChunks; ++c) {
-        keep_until_here(a[c / kHalfChunks][c % kHalfChunks], never, decoder.offsets_at);
-      }
-      release_x(x_before);
-#pragma unroll
-      for (int i = 0; i < kProducts; ++i) {
-#pragma unroll
-        for (int j = 0; j < kProductTokens / 2; ++j) {
-          asm volatile("" : "+f"(acc[i][j]));
+        for (int c = 0; c < 2 * kHalfChunks; ++c) {
+          keep_until_here(a[c / kHalfChunks][c % kHalfChunks], never, decoder.offsets_at);
         }
+        release_x(x_before);
+        sums.finish(p, token_tile, 0, lane);
       }
 
       const Round round = rounds.at(static_cast<int>(kept(r)));  // not kept in the loop
       const int first_row = (round.first_block + block_in_group) * 64 + (warp & 3) * 16;
-      const auto fragment = [&](int f) {
-        const float(&v)[kProductTokens / 2] = acc[f * 8 / kProductTokens];
-        const int i = f * 8 % kProductTokens / 2;
-        return make_float4(v[i], v[i + 1], v[i + 2], v[i + 3]);
-      };
+      const auto fragment = [&](int f) { return sums.fragment(f); };
       if (round.columns != p.record_columns) {  // then there is one part
         float4* const partials =
             partials_of(p, kFragments, cluster, round.first_column == 0, block_in_group, warp & 3) +
@@ -600,7 +617,7 @@ __global__ void __launch_bounds__(tile_threads(N), 1)
       if (parts == 1) {
 #pragma unroll
         for (int f = 0; f < kFragments; ++f) {
-          store_fragment<T>(p, first_row, first_token + f * 8, lane, fragment(f));
+          PRODUCT::store(p, first_row, first_token + f * 8, lane, fragment(f));
         }
         continue;
       }
@@ -657,7 +674,7 @@ __global__ void __launch_bounds__(tile_threads(N), 1)
                   shared + reduction + (UNEVEN ? buffer_of(part) : warpgroup) * reduction_bytes +
                   (q * max_owned + i) * 2048)));
         }
-        store_fragment<T>(p, first_row, first_token + (first_of(part) + i) * 8, lane, sum);
+        PRODUCT::store(p, first_row, first_token + (first_of(part) + i) * 8, lane, sum);
       }
       __syncwarp();
       ++reductions;

@@ -2,6 +2,7 @@
 #include <bit>
 #include <limits>
 #include <optional>
+#include <span>
 
 #include "kernels/base/launch.cuh"
 #include "kernels/device/tensor_map.h"
@@ -11,13 +12,13 @@
 #include "sparse/tca_bme/cuda/record_workspace.h"
 #include "sparse/tca_bme/format/record_layout.h"
 #include "sparse/tca_bme/format/record_sizes.h"
+#include "sparse/tca_bme/quantized/cuda/x_planes.h"
 
 namespace sparsellm {
 
 namespace {
 
 using tca_bme::ceil_div;
-using tca_bme::kUnitColumns;
 using tca_bme::TileParameters;
 using tca_bme::WgmmaKernel;
 using CombineKernel = void (*)(TileParameters);
@@ -40,8 +41,40 @@ CombineKernel combine_kernel_for(int tile) {
   }
 }
 
+// What differs where x becomes integers (byte_wgmma_product.cuh).
+struct Geometry {
+  int consumers;     // warpgroups of a block
+  int x_rows;        // of a unit
+  int step_records;  // two units
+  int span_records;  // what a part of the columns is a multiple of
+  int total_bytes;   // of a block, in shared memory
+};
+bool in_bytes(const RecordMatrix& matrix) { return matrix.elements == RecordElements::i8; }
+std::span<const int> tiles_of(const RecordMatrix& matrix) {
+  return in_bytes(matrix) ? std::span<const int>(tca_bme::kByteWgmmaTiles)
+                          : std::span<const int>(tca_bme::kWgmmaTiles);
+}
+Geometry geometry_of(const RecordMatrix& matrix, int tile) {
+  if (in_bytes(matrix)) {
+    return {.consumers = tca_bme::byte_consumers_for(tile),
+            .x_rows = tca_bme::kPlanes * tile,
+            .step_records = tca_bme::kStepUnits,
+            .span_records = tca_bme::kPlaneBlock / (matrix.chunks * tca_bme::kChunkColumns),
+            .total_bytes = tca_bme::has_shared_totals(tile)
+                               ? tca_bme::byte_consumers_for(tile) * tca_bme::kRecordRows * tile *
+                                     int{sizeof(float)}
+                               : 0};
+  }
+  return {.consumers = tca_bme::consumers_for(tile),
+          .x_rows = tile,
+          .step_records = tca_bme::kStepUnits * tca_bme::kUnitChunks / matrix.chunks,
+          .span_records = 1,
+          .total_bytes = 0};
+}
+
 struct Plan {
   TileParameters parameters{};
+  int consumers = 0;
   int token_tiles = 0;  // of a launch, at most
   bool wide = false;    // some records are larger than record_bytes
   int shared_bytes = 0;
@@ -54,7 +87,13 @@ std::optional<Plan> plan_for(const RecordMatrix& matrix, const RecordWgmmaConfig
                              int64_t tokens) {
   Plan plan;
   TileParameters& p = plan.parameters;
-  const int consumers = tca_bme::consumers_for(config.tile);
+  if (std::ranges::find(tiles_of(matrix), config.tile) == tiles_of(matrix).end() ||
+      (in_bytes(matrix) && config.stream_k)) {
+    return std::nullopt;
+  }
+  const Geometry geometry = geometry_of(matrix, config.tile);
+  const int consumers = geometry.consumers;
+  plan.consumers = consumers;
   const int slices = consumers / config.row_blocks;
   const int parts = config.split * slices;
   const int fragments = config.tile / 8;
@@ -64,7 +103,8 @@ std::optional<Plan> plan_for(const RecordMatrix& matrix, const RecordWgmmaConfig
   p.row_blocks = static_cast<int>(ceil_div(matrix.rows, tca_bme::kRecordRows));
   p.groups = static_cast<int>(ceil_div(p.row_blocks, config.row_blocks));
   constexpr int kMaxParts = 32;  // a lane for each
-  if (matrix.rows == 0 || clusters == 0 || parts > std::min(p.record_columns, kMaxParts) ||
+  const int spans = static_cast<int>(ceil_div(p.record_columns, geometry.span_records));
+  if (matrix.rows == 0 || clusters == 0 || parts > std::min(spans, kMaxParts) ||
       config.row_blocks * slices != consumers || (config.stream_k && parts != 1)) {
     return std::nullopt;
   }
@@ -93,13 +133,16 @@ std::optional<Plan> plan_for(const RecordMatrix& matrix, const RecordWgmmaConfig
       wide && parts > fragments && parts % fragments == 0 ? std::min(slices, parts / fragments) : 1;
   p.log_buffer_stride = std::countr_zero(static_cast<unsigned>(stride));
   const int reduction_bytes = parts == 1 ? 0 : consumers / stride * parts * owned * 2048;
-  p.reduction_at = tca_bme::kTileBarrierBytes;
+  p.totals_at = tca_bme::kTileBarrierBytes;
+  p.reduction_at = p.totals_at + geometry.total_bytes;
   p.x_at = static_cast<int>(ceil_div(p.reduction_at + reduction_bytes, 1024) * 1024);
   const int64_t room = kSharedBytes - p.x_at;
-  constexpr int kStepColumns = tca_bme::kStepUnits * kUnitColumns;
-  const int step_records = tca_bme::kStepChunks / matrix.chunks;
-  const int64_t x_step = int64_t{slices} * config.tile * kStepColumns * 2;
-  const int64_t steps = ceil_div(ceil_div(p.record_columns, parts), step_records);
+  const int step_records = geometry.step_records;
+  const int64_t x_step =
+      int64_t{slices} * geometry.x_rows * tca_bme::kStepUnits * tca_bme::kUnitRowBytes;
+  const int64_t steps =
+      ceil_div(std::min<int64_t>(ceil_div(spans, parts) * geometry.span_records, p.record_columns),
+               int64_t{step_records});
   // The fewest stages of x, and those of records, the best first. Of uneven records, of which each
   // has a stage, more fit as long as none of them is large.
   constexpr int kUnevenStages = 8;
@@ -140,10 +183,13 @@ std::optional<Plan> plan_for(const RecordMatrix& matrix, const RecordWgmmaConfig
 double cost_of(const Plan& plan, const RecordWgmmaConfig& config, const RecordMatrix& matrix,
                int64_t tokens) {
   const TileParameters& p = plan.parameters;
-  const double slices = tca_bme::consumers_for(config.tile) / config.row_blocks;
+  const Geometry geometry = geometry_of(matrix, config.tile);
+  const double slices = geometry.consumers / config.row_blocks;
   const double parts = config.split * slices;
-  const double units = p.record_columns / parts * matrix.chunks / tca_bme::kUnitChunks;
-  const double unit = (config.tile == 32 ? 0.74 : 0.88) * (matrix.pair ? 0.8 : 1.0);
+  const double units = p.record_columns / parts * tca_bme::kStepUnits / geometry.step_records;
+  const double unit = in_bytes(matrix)
+                          ? (config.tile <= 32 ? 0.5 : 0.65)
+                          : (config.tile == 32 ? 0.74 : 0.88) * (matrix.pair ? 0.8 : 1.0);
   const double start = 6.0 + 0.3 * config.split;
   const double exchange = parts > 1 ? 1.5 : 0.5;
   const auto launches =
@@ -171,7 +217,7 @@ void launch_plan(const Plan& plan, const Launch& what, const CUtensorMap& x,
       cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kSharedBytes));
   launch(ctx, what.kernel,
          {.blocks = static_cast<unsigned>(p.tile_clusters * what.token_tiles * p.split),
-          .threads = static_cast<unsigned>(tca_bme::tile_threads(what.tile)),
+          .threads = static_cast<unsigned>(tca_bme::tile_threads(plan.consumers)),
           .shared_bytes = static_cast<size_t>(plan.shared_bytes),
           .pdl = true,
           .cluster = p.split},
@@ -194,9 +240,9 @@ std::string record_wgmma_name(const RecordWgmmaConfig& config) {
                      config.row_blocks, config.stream_k ? ", stream-K" : "");
 }
 
-bool record_wgmma_takes(const CudaProductOperands& operands) {
-  return reinterpret_cast<uintptr_t>(operands.x) % 16 == 0 &&
-         (operands.tokens == 1 || operands.x_stride % kAligned == 0);
+bool record_wgmma_takes(const RecordMatrix& matrix, const CudaProductOperands& operands) {
+  return in_bytes(matrix) || (reinterpret_cast<uintptr_t>(operands.x) % 16 == 0 &&
+                              (operands.tokens == 1 || operands.x_stride % kAligned == 0));
 }
 
 bool record_wgmma_fits(const RecordMatrix& matrix, const RecordWgmmaConfig& config) {
@@ -205,9 +251,12 @@ bool record_wgmma_fits(const RecordMatrix& matrix, const RecordWgmmaConfig& conf
 
 std::vector<RecordWgmmaConfig> record_wgmma_candidates(const RecordMatrix& matrix, int64_t tokens) {
   std::vector<std::pair<double, RecordWgmmaConfig>> found;
-  for (const int tile : tca_bme::kWgmmaTiles) {
+  if (in_bytes(matrix) && tokens > tca_bme::kMaxPlaneTokens) {
+    return {};
+  }
+  for (const int tile : tiles_of(matrix)) {
     const bool smallest = tile >= tokens;
-    for (int row_blocks = 1; row_blocks <= tca_bme::consumers_for(tile); ++row_blocks) {
+    for (int row_blocks = 1; row_blocks <= geometry_of(matrix, tile).consumers; ++row_blocks) {
       for (const int split : {1, 2, 4, 8, 16}) {
         for (const bool stream_k : {false, true}) {
           if (stream_k && tokens > tile) {
@@ -236,7 +285,7 @@ std::vector<RecordWgmmaConfig> record_wgmma_candidates(const RecordMatrix& matri
 
 void record_wgmma_cuda(const RecordMatrix& matrix, const CudaProductOperands& operands,
                        const RecordWgmmaConfig& config, const ExecContext& ctx) {
-  require(record_wgmma_takes(operands), "rows of x that are not aligned to 16 bytes");
+  require(record_wgmma_takes(matrix, operands), "rows of x that are not aligned to 16 bytes");
   require(operands.dtype == DType::f16 || operands.dtype == DType::bf16,
           "a record kernel computes f16 or bf16, not {}", name_of(operands.dtype));
   if (matrix.rows == 0 || operands.tokens == 0) {
@@ -247,16 +296,35 @@ void record_wgmma_cuda(const RecordMatrix& matrix, const CudaProductOperands& op
           record_wgmma_name(config), matrix.rows, matrix.columns);
   Plan plan = *found;
   const bool f16 = operands.dtype == DType::f16;
-  Launch what{.kernel = (plan.wide ? tca_bme::uneven_wgmma_kernel : tca_bme::even_wgmma_kernel)(
-                  matrix, config.tile, operands.dtype),
-              .combine = f16 ? combine_kernel_for<__half>(config.tile)
-                             : combine_kernel_for<__nv_bfloat16>(config.tile),
-              .tile = config.tile,
-              .token_tiles = 0};
+  const bool bytes = in_bytes(matrix);
+  Launch what{
+      .kernel = bytes ? tca_bme::byte_wgmma_kernel(matrix, config.tile, operands.dtype, plan.wide)
+                      : (plan.wide ? tca_bme::uneven_wgmma_kernel : tca_bme::even_wgmma_kernel)(
+                            matrix, config.tile, operands.dtype),
+      .combine = f16 ? combine_kernel_for<__half>(config.tile)
+                     : combine_kernel_for<__nv_bfloat16>(config.tile),
+      .tile = config.tile,
+      .token_tiles = 0};
   if (plan.workspace_bytes != 0) {
     require(operands.workspace != nullptr, "a record kernel without its workspace of {} bytes",
             plan.workspace_bytes);
     plan.parameters.partials = static_cast<float4*>(operands.workspace);
+  }
+  tca_bme::XPlanes planes;
+  if (bytes) {
+    planes = tca_bme::x_planes_for(operands.tokens, matrix.columns, config.tile);
+    require(operands.workspace != nullptr, "a record kernel without its workspace of {} bytes",
+            planes.bytes());
+    planes.planes = static_cast<uint8_t*>(operands.workspace);
+    planes.scales = reinterpret_cast<float*>(planes.planes + planes.plane_bytes());
+    make_x_planes({.data = operands.x,
+                   .stride = operands.x_stride,
+                   .tokens = operands.tokens,
+                   .columns = matrix.columns,
+                   .dtype = operands.dtype},
+                  planes, ctx);
+    plan.parameters.scales = matrix.scales;
+    plan.parameters.x_blocks = static_cast<int>(planes.blocks);
   }
   const int64_t tokens_of_launch = int64_t{plan.token_tiles} * config.tile;
   for (int64_t first = 0; first < operands.tokens; first += tokens_of_launch) {
@@ -274,18 +342,33 @@ void record_wgmma_cuda(const RecordMatrix& matrix, const CudaProductOperands& op
     p.tokens = static_cast<int>(tokens);
     const int64_t stride =
         tokens == 1 ? ceil_div(matrix.columns, kAligned) * kAligned : operands.x_stride;
-    const CUtensorMap x =
-        map_rows({.data = static_cast<const uint16_t*>(operands.x) + first * operands.x_stride,
-                  .rows = tokens,
-                  .columns = matrix.columns,
-                  .stride = stride},
-                 config.tile);
     what.token_tiles = static_cast<int>(ceil_div(tokens, config.tile));
+    const int64_t first_tile = first / config.tile;
+    if (bytes) {
+      p.x_scales = planes.scales + first_tile * planes.blocks * config.tile;
+    }
+    const int64_t tile_rows = int64_t{tca_bme::kPlanes} * config.tile;
+    const CUtensorMap x =
+        bytes ? map_rows({.data = planes.planes + first_tile * tile_rows * planes.stride,
+                          .rows = what.token_tiles * tile_rows,
+                          .columns = planes.stride / 2,
+                          .stride = planes.stride / 2},
+                         static_cast<int>(tile_rows))
+              : map_rows(
+                    {.data = static_cast<const uint16_t*>(operands.x) + first * operands.x_stride,
+                     .rows = tokens,
+                     .columns = matrix.columns,
+                     .stride = stride},
+                    config.tile);
     launch_plan(plan, what, x, ctx);
   }
 }
 
-int64_t record_wgmma_workspace_bytes(const RecordMatrix& matrix, const RecordWgmmaConfig& config) {
+int64_t record_wgmma_workspace_bytes(const RecordMatrix& matrix, const RecordWgmmaConfig& config,
+                                     int64_t tokens) {
+  if (in_bytes(matrix)) {
+    return tca_bme::x_planes_for(tokens, matrix.columns, config.tile).bytes();
+  }
   return config.stream_k ? tca_bme::stream_k_bytes(config.tile, matrix.clusters.front()) : 0;
 }
 

@@ -12,17 +12,19 @@ using WgmmaKernel = void (*)(TileParameters, CUtensorMap);
 // about as large, and for uneven ones. Throws Error for a layout that there is no kernel for.
 WgmmaKernel even_wgmma_kernel(const RecordMatrix& matrix, int tile, DType dtype);
 WgmmaKernel uneven_wgmma_kernel(const RecordMatrix& matrix, int tile, DType dtype);
+// Of i8, dense or not, in tiles of 16, 32 or 64 tokens.
+WgmmaKernel byte_wgmma_kernel(const RecordMatrix& matrix, int tile, DType dtype, bool uneven);
 
 template <class T, int N, bool UNEVEN>
 WgmmaKernel choose_wgmma_kernel(const RecordMatrix& matrix) {
   if (matrix.pair) {
     require(matrix.chunks == 8, "pair records are 8 chunks wide, not {}", matrix.chunks);
-    return &record_wgmma_kernel<T, N, 8, true, UNEVEN>;
+    return &record_wgmma_kernel<WgmmaProduct<T, N, 8, true>, UNEVEN>;
   }
   require(matrix.chunks == 4 || matrix.chunks == 8, "records are 4 or 8 chunks wide, not {}",
           matrix.chunks);
-  return matrix.chunks == 4 ? &record_wgmma_kernel<T, N, 4, false, UNEVEN>
-                            : &record_wgmma_kernel<T, N, 8, false, UNEVEN>;
+  return matrix.chunks == 4 ? &record_wgmma_kernel<WgmmaProduct<T, N, 4, false>, UNEVEN>
+                            : &record_wgmma_kernel<WgmmaProduct<T, N, 8, false>, UNEVEN>;
 }
 
 template <bool UNEVEN>

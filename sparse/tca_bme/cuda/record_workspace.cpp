@@ -7,6 +7,7 @@
 #include "sparse/expand_matmul.h"
 #include "sparse/tca_bme/cuda/record_choices.h"
 #include "sparse/tca_bme/format/record_layout.h"
+#include "sparse/tca_bme/quantized/cuda/x_planes.h"
 
 namespace sparsellm {
 namespace {
@@ -65,6 +66,12 @@ int64_t records_workspace_bytes(const RecordMatrix& matrix, int64_t tokens, Sums
   };
   if (sums == Sums::batch_invariant || tokens <= kMaxDecodedTokens) {
     add(record_matmul_workspace_bytes(matrix, tokens));
+  }
+  if (sums != Sums::batch_invariant && tokens >= kMinPlaneTokens && matrix.clusters.front() > 0 &&
+      matrix.elements == RecordElements::i8) {
+    for (const int tile : kByteWgmmaTiles) {
+      add(x_planes_for(std::min(tokens, kMaxPlaneTokens), matrix.columns, tile).bytes());
+    }
   }
   // Stream-K is for products of one tile of tokens.
   if (sums != Sums::batch_invariant && tokens >= kMinWgmmaTokens && has_warpgroups(matrix) &&

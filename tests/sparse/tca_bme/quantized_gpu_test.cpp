@@ -153,6 +153,58 @@ TEST_P(GpuQuantized, EveryConfigurationMultiplies) {
   }
 }
 
+TEST_P(GpuQuantized, WarpgroupsMultiplyBytes) {
+  uint64_t seed = 50;
+  for (const Kind& kind : {kKinds[0], kKinds[5]}) {
+    for (const Shape& shape :
+         {Shape{64, 128}, Shape{130, 137}, Shape{200, 1304}, Shape{70, 4363}, Shape{8500, 648}}) {
+      for (const double density : {0.0, 0.05, 0.4, 0.6, 1.0}) {
+        if (shape.rows > 1000 && density != 0.4) {
+          continue;
+        }
+        QuantizedMatrix q = matrix_of(kind, shape, density, ++seed);
+        if (density == 0.05) {  // a few rows whose records are much larger
+          std::fill_n(q.codes.begin(), std::min<int64_t>(shape.rows, 20) * shape.columns,
+                      int8_t{-77});
+        }
+        const OwnedTensor w = dense_of(q);
+        const std::vector<double> sums = sums_of(w.view);
+        const std::unique_ptr<WeightMatrix> loaded = load_quantized(kind, q);
+        const GuardedTensor x(GetParam(), {140, shape.columns},
+                              seed % 2 == 0 ? Layout::strided : Layout::contiguous, kGpu);
+        std::vector<double> all_x = values(140 * shape.columns);
+        for (size_t i = 0; i < all_x.size(); ++i) {  // blocks, and tokens, have their own scales
+          const int64_t column = static_cast<int64_t>(i) % shape.columns;
+          const int64_t token = static_cast<int64_t>(i) / shape.columns;
+          all_x[i] *= std::exp2(-static_cast<double>(column / 512 % 3 + token % 5));
+        }
+        set_values(x.view(), all_x);
+        const Expected all = expected_of(x.view(), w.view);
+        for (const int64_t tokens : {9, 16, 17, 32, 33, 64, 70, 140}) {
+          SCOPED_TRACE(fmt::format("[{}, {}] of {}, density {}, {} tokens", shape.rows,
+                                   shape.columns, kind.format, density, tokens));
+          const Tensor some = x.view().rows(0, tokens);
+          const Expected rounded =
+              with_rounded_x(first_rows(all, tokens, shape.rows), some, sums, /*first_column=*/0);
+          const auto configs = as_records(*loaded).wgmma_configs_for(GetParam(), tokens);
+          ASSERT_FALSE(configs.empty());
+          for (size_t i = seed % 3; i < configs.size(); i += 3) {
+            SCOPED_TRACE(record_wgmma_name(configs[i]));
+            const Product product{.layout = i % 2 == 0 ? Layout::contiguous : Layout::strided,
+                                  .has_bias = (seed + i) % 3 == 0,
+                                  .activation = (seed + i) % 4 == 0 ? Activation::Kind::relu
+                                                                    : Activation::Kind::none};
+            ASSERT_TRUE(gives(tokens, shape.rows, rounded, product,
+                              [&](const Tensor& y, const Epilogue& epilogue) {
+                                as_records(*loaded).run(configs[i], some, y, epilogue, *exec);
+                              }));
+          }
+        }
+      }
+    }
+  }
+}
+
 TEST_P(GpuQuantized, LargeInputsDoNotDrownOthers) {
   constexpr int64_t kBlock = 512;  // of columns, whose inputs have one scale
   for (const Kind& kind : kKinds) {
@@ -164,15 +216,16 @@ TEST_P(GpuQuantized, LargeInputsDoNotDrownOthers) {
       const OwnedTensor w = dense_of(q);
       const std::vector<double> sums = sums_of(w.view);
       const std::unique_ptr<WeightMatrix> loaded = load_quantized(kind, q);
-      GuardedTensor x(GetParam(), {8, shape.columns}, Layout::contiguous, kGpu);
-      std::vector<double> all_x = values(8 * shape.columns);
-      for (int64_t token = 0; token < 8; ++token) {
+      constexpr int64_t kTokens = 20;
+      GuardedTensor x(GetParam(), {kTokens, shape.columns}, Layout::contiguous, kGpu);
+      std::vector<double> all_x = values(kTokens * shape.columns);
+      for (int64_t token = 0; token < kTokens; ++token) {
         all_x[static_cast<size_t>(token * shape.columns + 16 * token)] =
             30000.0;  // the first records
       }
       set_values(x.view(), all_x);
       const Expected all = expected_of(x.view(), w.view);
-      for (const int64_t tokens : {1, 4, 8}) {
+      for (const int64_t tokens : {1, 4, 8, 20}) {
         const Tensor some = x.view().rows(0, tokens);
         EXPECT_TRUE(multiplies(
             *loaded, some, with_rounded_x(first_rows(all, tokens, shape.rows), some, sums, kBlock),

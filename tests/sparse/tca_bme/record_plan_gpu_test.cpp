@@ -168,7 +168,8 @@ TEST_P(GpuRecordPlan, AProductIsComputedAsPlanned) {
     ASSERT_FALSE(configs.empty());
     loaded.weight->matmul(x.view(), y.view(), {}, *exec);
     auto scratch = exec->workspace.scope();
-    const int64_t words = record_wgmma_workspace_bytes(loaded.matrix.matrix, configs.front()) / 4;
+    const int64_t words =
+        record_wgmma_workspace_bytes(loaded.matrix.matrix, configs.front(), tokens) / 4;
     CudaProductOperands operands = operands_of(x.view(), expected.view());
     operands.workspace = scratch.tensor(DType::f32, {words}).raw();
     record_wgmma_cuda(loaded.matrix.matrix, operands, configs.front(), *exec);
@@ -197,7 +198,7 @@ TEST_P(GpuRecordPlan, UnalignedRowsAreNotForWarpgroups) {
     for (int64_t tokens : {17, 40, 300}) {
       const Tensor rows = x.view().rows(0, tokens);
       const GuardedTensor y(GetParam(), {tokens, shape.rows}, Layout::contiguous, kGpu);
-      ASSERT_FALSE(record_wgmma_takes(operands_of(rows, y.view())));
+      ASSERT_FALSE(record_wgmma_takes(loaded.matrix.matrix, operands_of(rows, y.view())));
       loaded.weight->matmul(rows, y.view(), {}, *exec);
       gpu->cuda.synchronize();
       EXPECT_TRUE(all_close(y.view(), first_rows(all, tokens, shape.rows), kTolerance))

@@ -19,6 +19,7 @@
 #include "sparse/tca_bme/cuda/record_wgmma_cuda.h"
 #include "sparse/tca_bme/cuda/record_workspace.h"
 #include "sparse/tca_bme/format/record_sizes.h"
+#include "sparse/tca_bme/quantized/cuda/x_planes.h"
 #include "tests/sparse/tca_bme/records.h"
 #include "tests/sparse/uneven_weights.h"
 #include "tests/testing/random.h"
@@ -120,7 +121,7 @@ void check_hopper_plans(const RecordMatrix& matrix, int& expanded) {
     for (const RecordWgmmaConfig& config : tiles) {
       ASSERT_TRUE(record_wgmma_fits(matrix, config)) << record_wgmma_name(config);
       if (tokens >= tca_bme::kMinWgmmaTokens) {
-        ASSERT_LE(record_wgmma_workspace_bytes(matrix, config), workspace);
+        ASSERT_LE(record_wgmma_workspace_bytes(matrix, config, tokens), workspace);
       }
     }
     if (!tiles.empty()) {
@@ -195,6 +196,42 @@ TEST(TcaBmeRecordPlanner, EveryBucketOfTenThousandMatricesHasAPlanThatFits) {
   EXPECT_GT(shared_by_bytes, 100);
   EXPECT_GT(with_larger, 100);
   EXPECT_LT(expanded, 10);
+}
+
+// Products in integers by warpgroups (sparse/tca_bme/quantized/cuda/byte_wgmma_product.cuh).
+TEST(TcaBmeRecordPlanner, WarpgroupsTakeBytes) {
+  constexpr uint32_t kMaxRecord = 9'984;  // i8 with 16 offsets
+  constexpr int64_t kMaxColumns = 30'000;
+  Random random(213);
+  for (int i = 0; i < 2'000; ++i) {
+    const auto largest = static_cast<uint32_t>(1 + random.below(kMaxRecord / 16)) * 16;
+    RecordMatrix matrix{.rows = 1 + random.below(30'000),
+                        .columns = 1 + random.below(kMaxColumns),
+                        .chunks = 8,
+                        .elements = RecordElements::i8,
+                        .chunk_offsets = i % 2 == 0 ? 8 : 16,
+                        .largest_record = largest,
+                        .common_record = i % 3 == 0 ? largest / 2 : largest,
+                        .clusters = kHopper[static_cast<size_t>(i) % std::size(kHopper)]};
+    for (const int64_t tokens : {9, 16, 17, 64, 200, 256, 257}) {
+      SCOPED_TRACE(fmt::format("{} x {}, {} tokens, records of {} and {} bytes", matrix.rows,
+                               matrix.columns, tokens, matrix.common_record,
+                               matrix.largest_record));
+      const std::vector<RecordWgmmaConfig> configs = record_wgmma_candidates(matrix, tokens);
+      ASSERT_EQ(configs.empty(), tokens > tca_bme::kMaxPlaneTokens);
+      const int64_t workspace = tca_bme::records_workspace_bytes(matrix, tokens, Sums::fastest);
+      for (const RecordWgmmaConfig& config : configs) {
+        ASSERT_TRUE(record_wgmma_fits(matrix, config));
+        ASSERT_FALSE(config.stream_k);
+        ASSERT_LE(record_wgmma_workspace_bytes(matrix, config, tokens), workspace);
+      }
+      if (!configs.empty()) {
+        ASSERT_NO_FATAL_FAILURE(check_text(configs.front(), matrix, tokens));
+      }
+    }
+    matrix.clusters = {};
+    ASSERT_TRUE(record_wgmma_candidates(matrix, 32).empty());
+  }
 }
 
 }  // namespace

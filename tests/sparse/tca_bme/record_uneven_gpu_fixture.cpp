@@ -84,7 +84,7 @@ void GpuUnevenRecords::check_all_configs(const OwnedTensor& w, const ClusterCoun
     }
     for (const RecordWgmmaConfig& config : record_wgmma_candidates(matrix, tokens)) {
       ASSERT_TRUE(record_wgmma_fits(matrix, config));
-      check(record_wgmma_name(config), record_wgmma_workspace_bytes(matrix, config),
+      check(record_wgmma_name(config), record_wgmma_workspace_bytes(matrix, config, tokens),
             [&](const CudaProductOperands& operands) {
               record_wgmma_cuda(matrix, operands, config, with_pdl(tokens % 2 == 0));
             });

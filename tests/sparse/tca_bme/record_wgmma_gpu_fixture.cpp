@@ -17,7 +17,8 @@ void GpuRecordWgmma::SetUp() {
   const RecordMatrix any{.rows = 1024, .columns = 1024, .clusters = clusters};
   int64_t bytes = 0;
   for (int tile : kTiles) {
-    bytes = std::max(bytes, record_wgmma_workspace_bytes(any, {.tile = tile, .stream_k = true}));
+    bytes =
+        std::max(bytes, record_wgmma_workspace_bytes(any, {.tile = tile, .stream_k = true}, tile));
   }
   const int64_t words = bytes / int64_t{sizeof(float)};
   partials = allocate_tensor(kGpu, DType::f32, {words}, "a test");

@@ -416,10 +416,10 @@ TEST_P(GpuRecordWgmma, NothingToDo) {
 TEST_P(GpuRecordWgmma, RowsAreAlignedTo16Bytes) {
   const GuardedTensor x(GetParam(), {2, 72}, Layout::contiguous, kGpu);
   const auto takes = [&](const Tensor& rows) {
-    return record_wgmma_takes({.x = rows.raw(),
-                               .x_stride = rows.row_stride(),
-                               .tokens = rows.size(0),
-                               .dtype = rows.dtype()});
+    return record_wgmma_takes({}, {.x = rows.raw(),
+                                   .x_stride = rows.row_stride(),
+                                   .tokens = rows.size(0),
+                                   .dtype = rows.dtype()});
   };
   EXPECT_TRUE(takes(x.view()));
   EXPECT_TRUE(takes(x.view().columns(8, 3)));

@@ -7,14 +7,9 @@
 #include "kernels/device/cuda_types.cuh"
 #include "kernels/pipeline/fragment_store.cuh"
 #include "sparse/tca_bme/quantized/cuda/quantized_tile.cuh"
+#include "sparse/tca_bme/quantized/cuda/x_integers.cuh"
 
 namespace sparsellm::tca_bme {
-
-// Columns of x that share a scale. The sum of 512 products of an 8-bit and a 16-bit integer fits
-// 32 bits.
-constexpr int kXBlock = 512;
-// The integer that the largest magnitude of a block becomes.
-constexpr float kLargestX = 32512.f;  // 127 * 256
 
 __device__ inline void byte_mma(int (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
   asm volatile(
@@ -126,17 +121,17 @@ class IntegerProduct {
           pairs[0] = first.x, pairs[1] = first.y, pairs[2] = first.z, pairs[3] = first.w;
           pairs[4] = second.x, pairs[5] = second.y, pairs[6] = second.z, pairs[7] = second.w;
         }
-        const float largest = largest_magnitude(pairs);
-        const float steps = largest > kTiny ? kLargestX / largest : 0.f;
-        if (lane_ == 0) {  // of a NaN a NaN
+        const float largest = largest_magnitude<T>(pairs);
+        const float steps = steps_of(largest);
+        if (lane_ == 0) {
           store_float(x_ + kTokens * pitch_ + (token * room + column / kXBlock) * 4,
-                      largest <= kTiny ? 0.f : largest * (1.f / kLargestX));
+                      scale_of(largest));
         }
         if (mine) {
           uint32_t high[4], low[4];
 #pragma unroll
           for (int w = 0; w < 4; ++w) {
-            split(pairs[2 * w], pairs[2 * w + 1], steps, high[w], low[w]);
+            split<T>(pairs[2 * w], pairs[2 * w + 1], steps, high[w], low[w]);
           }
           store_shared4(at, high);
           store_shared4(at + 16, low);
@@ -237,10 +232,6 @@ class IntegerProduct {
   float total_[4][NT][2];
 
  private:
-  // A block of x that is not larger than this counts as zeros: its steps would
-  // have no reciprocal.
-  static constexpr float kTiny = 1e-30f;
-
   // Blocks of x in a row, at most.
   __device__ static int blocks_in(uint32_t pitch) {
     return static_cast<int>((pitch + kXBlock * 2 - 1) / (kXBlock * 2));
@@ -253,40 +244,6 @@ class IntegerProduct {
                  "r"(v[3])
                  : "memory");
   }
-  __device__ static float element(uint32_t bits) {
-    T x;
-    const uint16_t half = static_cast<uint16_t>(bits);
-    memcpy(&x, &half, sizeof x);
-    return f32_of(x);
-  }
-  // Of a warp. As integers, the magnitudes of floats have their order, and a
-  // NaN is the largest.
-  __device__ static float largest_magnitude(const uint32_t (&pairs)[8]) {
-    uint32_t most = 0;
-#pragma unroll
-    for (int i = 0; i < 8; ++i) {
-      most = __vmaxu2(most, pairs[i] & 0x7fff7fffu);
-    }
-    return element(__reduce_max_sync(~0u, max(most & 0xffffu, most >> 16)));
-  }
-  // x of four columns in steps, 256 high + low, both from -128 to 127.
-  __device__ static void split(uint32_t first, uint32_t second, float steps, uint32_t& high,
-                               uint32_t& low) {
-    uint32_t q[4];
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const uint32_t pair = i < 2 ? first : second;
-      q[i] = static_cast<uint32_t>(
-          __float2int_rn(element(i % 2 == 0 ? pair & 0xffffu : pair >> 16) * steps));
-    }
-    low = permute(permute(q[0], q[1], 0x0040), permute(q[2], q[3], 0x0040), 0x5410);
-#pragma unroll
-    for (uint32_t& v : q) {
-      v += 128;
-    }
-    high = permute(permute(q[0], q[1], 0x0051), permute(q[2], q[3], 0x0051), 0x5410);
-  }
-
   __device__ void clear_sums() {
 #pragma unroll
     for (int m = 0; m < 4; ++m) {

@@ -1,0 +1,67 @@
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+
+#include "kernels/device/cuda_types.cuh"
+#include "sparse/tca_bme/cuda/record_tile.cuh"
+
+// How x becomes integers of 16 bits, a high and a low byte, in blocks of columns with a scale each.
+namespace sparsellm::tca_bme {
+
+// Columns of x that share a scale. The sum of 512 products of an 8-bit and a 16-bit integer fits
+// 32 bits.
+constexpr int kXBlock = 512;
+// The integer that the largest magnitude of a block becomes.
+constexpr float kLargestX = 32512.f;  // 127 * 256
+
+// A block of x that is not larger than this counts as zeros: its steps would
+// have no reciprocal.
+constexpr float kTiny = 1e-30f;
+
+// Of the largest magnitude of a block: what x is multiplied by, and what its integers are.
+__device__ inline float steps_of(float largest) {
+  return largest > kTiny ? kLargestX / largest : 0.f;
+}
+__device__ inline float scale_of(float largest) {  // of a NaN a NaN
+  return largest <= kTiny ? 0.f : largest * (1.f / kLargestX);
+}
+
+template <class T>
+__device__ inline float element_of(uint32_t bits) {
+  T x;
+  const uint16_t half = static_cast<uint16_t>(bits);
+  memcpy(&x, &half, sizeof x);
+  return f32_of(x);
+}
+// Of a warp. As integers, the magnitudes of floats have their order, and a
+// NaN is the largest.
+template <class T>
+__device__ inline float largest_magnitude(const uint32_t (&pairs)[8]) {
+  uint32_t most = 0;
+#pragma unroll
+  for (int i = 0; i < 8; ++i) {
+    most = __vmaxu2(most, pairs[i] & 0x7fff7fffu);
+  }
+  return element_of<T>(__reduce_max_sync(~0u, max(most & 0xffffu, most >> 16)));
+}
+// x of four columns in steps, 256 high + low, both from -128 to 127.
+template <class T>
+__device__ inline void split(uint32_t first, uint32_t second, float steps, uint32_t& high,
+                             uint32_t& low) {
+  uint32_t q[4];
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const uint32_t pair = i < 2 ? first : second;
+    q[i] = static_cast<uint32_t>(
+        __float2int_rn(element_of<T>(i % 2 == 0 ? pair & 0xffffu : pair >> 16) * steps));
+  }
+  low = permute(permute(q[0], q[1], 0x0040), permute(q[2], q[3], 0x0040), 0x5410);
+#pragma unroll
+  for (uint32_t& v : q) {
+    v += 128;
+  }
+  high = permute(permute(q[0], q[1], 0x0051), permute(q[2], q[3], 0x0051), 0x5410);
+}
+
+}  // namespace sparsellm::tca_bme

@@ -59,9 +59,9 @@ def comparisons():
     zeros in f16."""
     for zeros in ZEROS:
         yield zeros, "f16", "dense"
-        yield zeros, "i8", "zeros"
-        yield zeros, "i4", "zeros"
-    yield 0.5, "i4", "dense"
+        for values in ("i8", "i4"):
+            yield zeros, values, "zeros"
+            yield zeros, values, "dense"
     yield 0.0, "i4", "dense"
 
 

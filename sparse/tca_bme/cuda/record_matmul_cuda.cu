@@ -372,9 +372,7 @@ void tca_bme::record_matmul_by(const RecordKernels& kernels, const RecordMatrix&
     p.relu = operands.relu;
     // With ordinary launches x is there already: it is requested as soon as the memory is busy or,
     // where integers are made of it, at once.
-    p.records_before_wait = ctx.launches == Launches::overlapping ? p.stages
-                            : config.bytes                        ? 0
-                                                                  : 1;
+    p.records_before_wait = ctx.launches == Launches::overlapping ? p.stages : config.bytes ? 0 : 1;
     p.x_stride = operands.x_stride;
     p.y_stride = operands.y_stride;
     constexpr int64_t kAligned = 8;  // elements of 16 bytes

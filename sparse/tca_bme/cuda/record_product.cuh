@@ -18,7 +18,7 @@ class RecordProduct : public TileSums<NT> {
   using Element = T;  // of x and y
   static constexpr int kTokenTiles = NT;
   static constexpr int kRecordColumns = CH * kChunkColumns;
-  static constexpr int kXPadding = 16;       // bytes after each row of x, for other banks
+  static constexpr int kXPadding = 16;  // bytes after each row of x, for other banks
   static constexpr bool kPreparesX = false;
 
   // x: rows of tokens in shared memory, `pitch` bytes apart.

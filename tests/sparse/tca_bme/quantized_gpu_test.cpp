@@ -7,11 +7,9 @@
 #include <vector>
 
 #include "sparse/quantize/quantized_matrix.h"
-#include "sparse/registry.h"
 #include "sparse/tca_bme/cuda/record_weight.cuh"
 #include "sparse/tca_bme/quantized/quantized_parts.h"
-#include "tests/sparse/gpu_weight_test.h"
-#include "tests/sparse/tca_bme/quantized_matrices.h"
+#include "tests/sparse/tca_bme/quantized_gpu_fixture.h"
 
 namespace sparsellm {
 namespace {
@@ -19,11 +17,8 @@ namespace {
 using namespace sparsellm::testing;
 using tca_bme::CudaRecordWeight;
 
-struct Kind {
-  ValueType type;
-  int64_t group = 0;  // of i4
-  std::string_view format = "tca_bme";
-};
+using Kind = QuantizedKind;
+
 constexpr Kind kKinds[] = {{ValueType::i8},
                            {ValueType::f8},
                            {ValueType::i4, 32},
@@ -35,74 +30,6 @@ constexpr Kind kKinds[] = {{ValueType::i8},
                            {ValueType::i4, 128, "dense_i4"}};
 // One of each way to multiply them.
 constexpr Kind kFewKinds[] = {kKinds[0], kKinds[5], kKinds[7]};
-
-class GpuQuantized : public GpuWeightTest {
- protected:
-  // Scales are powers of two: the values are exact in f16 and bf16.
-  static QuantizedMatrix matrix_of(const Kind& kind, const Shape& shape, double density,
-                                   uint64_t seed) {
-    QuantizedMatrix q = random_quantized({.type = kind.type,
-                                          .group = kind.group,
-                                          .rows = shape.rows,
-                                          .columns = shape.columns,
-                                          .density = density},
-                                         seed);
-    without_negative_zeros(q);
-    for (float& scale : q.scales) {
-      scale = std::exp2(std::floor(std::log2(scale)));
-    }
-    return q;
-  }
-  // They have no bit, and are zeros.
-  static void without_negative_zeros(QuantizedMatrix& q) {
-    if (q.type == ValueType::f8) {
-      std::ranges::replace(q.codes, int8_t{-128}, int8_t{0});
-    }
-  }
-  OwnedTensor dense_of(const QuantizedMatrix& q) { return dequantize(q, GetParam(), cpu.threads); }
-
-  EncodedWeight encode(const Kind& kind, const QuantizedMatrix& q) {
-    return tca_bme::encode_quantized(q, kind.format, GetParam(), cpu.threads);
-  }
-  std::unique_ptr<WeightMatrix> load_quantized(const Kind& kind, const QuantizedMatrix& q) {
-    EncodedWeight e = encode(kind, q);
-    std::unique_ptr<WeightMatrix> loaded = load(weight_format(kind.format), {&e, 1});
-    EXPECT_EQ(loaded->format(), kind.format);
-    return loaded;
-  }
-  static const CudaRecordWeight& as_records(const WeightMatrix& weight) {
-    return dynamic_cast<const CudaRecordWeight&>(weight);
-  }
-
-  // What products in integers may be off by besides: x is rounded to 16 bits of the largest of a
-  // block, which is no larger than the largest of those columns.
-  // `sums` of the magnitudes of a row's weights.
-  Expected with_rounded_x(Expected expected, const Tensor& x, const std::vector<double>& sums,
-                          int64_t first_column) {
-    const std::vector<double> of_x = values_of(cpu_twin(x).view());
-    const int64_t columns = x.size(1);
-    for (int64_t token = 0; token < x.size(0); ++token) {
-      double largest = 0.0;
-      for (int64_t k = first_column; k < columns; ++k) {
-        largest = std::max(largest, std::abs(of_x[static_cast<size_t>(token * columns + k)]));
-      }
-      for (size_t row = 0; row < sums.size(); ++row) {
-        constexpr double kSteps = 2.0 * 32512.0;
-        expected.magnitudes[static_cast<size_t>(token) * sums.size() + row] +=
-            sums[row] * largest / kSteps / (kTolerance * std::numeric_limits<float>::epsilon());
-      }
-    }
-    return expected;
-  }
-  static std::vector<double> sums_of(const Tensor& w) {
-    std::vector<double> sums(static_cast<size_t>(w.size(0)));
-    const std::vector<double> all = values_of(w);
-    for (size_t i = 0; i < all.size(); ++i) {
-      sums[i / static_cast<size_t>(w.size(1))] += std::abs(all[i]);
-    }
-    return sums;
-  }
-};
 
 INSTANTIATE_TEST_SUITE_P(Gpu, GpuQuantized, ::testing::Values(DType::f16, DType::bf16),
                          [](const auto& test) { return std::string(name_of(test.param)); });
@@ -243,7 +170,7 @@ TEST_P(GpuQuantized, WhatIsNotFiniteIsNotLost) {
     for (const double strange : {std::nan(""), std::numeric_limits<double>::infinity(),
                                  -std::numeric_limits<double>::infinity()}) {
       for (const int64_t at : {int64_t{0}, int64_t{600}, kColumns - 1}) {
-        for (const int64_t tokens : {1, 3, 6}) {
+        for (const int64_t tokens : {1, 3, 6, 20}) {
           GuardedTensor x(GetParam(), {tokens, kColumns}, Layout::contiguous, kGpu);
           std::vector<double> all = values(tokens * kColumns);
           all[static_cast<size_t>(at)] = strange;  // of the first token
@@ -267,7 +194,7 @@ TEST_P(GpuQuantized, ZerosAndTinyInputs) {
     const QuantizedMatrix q = matrix_of(kind, {130, kColumns}, 0.5, 11);
     const std::unique_ptr<WeightMatrix> loaded = load_quantized(kind, q);
     for (const double size : {0.0, 1e-38, 1e-30, 6e-8}) {
-      for (const int64_t tokens : {1, 8}) {
+      for (const int64_t tokens : {1, 8, 20}) {
         GuardedTensor x(GetParam(), {tokens, kColumns}, Layout::contiguous, kGpu);
         set_values(x.view(), std::vector<double>(static_cast<size_t>(tokens * kColumns), size));
         const GuardedTensor y(GetParam(), {tokens, 130}, Layout::contiguous, kGpu);

@@ -8,9 +8,11 @@
 #include <utility>
 
 #include "kernels/base/error.h"
+#include "sparse/choice/narrow_rules.h"
 #include "sparse/dense/dense.h"
 #include "sparse/records_choice.h"
 #include "sparse/registry.h"
+#include "sparse/tca_bme/tca_bme.h"
 
 namespace sparsellm {
 namespace {
@@ -35,6 +37,14 @@ const FormatTime* fastest(const std::vector<FormatTime>& times) {
     }
   }
   return best;
+}
+
+// Whether a GPU is to have a weight with narrow values, in whatever format. What is stored in
+// tca_bme keeps its values, and on the CPU all formats of narrow values are loaded into panels of
+// 16 bits, which gain by zeros alone.
+bool is_to_be_rounded(const LayerKind& kind, const Device& device) {
+  return device.is_cuda() && has_narrow_values(kind.weight.records) &&
+         kind.weight.stored != tca_bme_format().name();
 }
 
 FormatChoice as_planned(const LayerKind& kind, const ChoiceOptions& options) {
@@ -104,7 +114,11 @@ std::string why_no_candidate(const WeightFormat& format, const LayerKind& kind,
   if (format.name() == kind.weight.stored) {
     return {};
   }
-  if (!format.for_auto(device)) {
+  const bool is_asked_for = &format == dense_format_with(kind.weight.records);
+  if (is_asked_for && kind.weight.stored == tca_bme_format().name()) {
+    return fmt::format("what is stored in {} keeps its values", kind.weight.stored);
+  }
+  if (!format.for_auto(device) && !(is_asked_for && is_to_be_rounded(kind, device))) {
     return "it is taken only where it is named";
   }
   if (!holds_values(format.name(), kind.weight.records)) {
@@ -132,7 +146,9 @@ FormatChoice choose_by_rules(const LayerKind& kind, const FormatRules& rules,
     return as_planned(kind, options);
   }
   const WeightFormat& rule =
-      format_with_values(rules.choose(kind.size(), options.tokens), kind.weight.records);
+      is_to_be_rounded(kind, options.device)
+          ? choose_narrow_format(kind.size(), kind.weight.dtype, kind.weight.records)
+          : format_with_values(rules.choose(kind.size(), options.tokens), kind.weight.records);
   const bool sparse = &rule != &dense_format() && rule.runs_on(options.device) &&
                       saves_bytes(rule, kind.size(), kind.weight.dtype,
                                   records_in(rule.name(), kind.weight.records));
@@ -155,7 +171,11 @@ FormatChoice choose_by_time(const LayerKind& kind, const FormatRules& rules,
                       .in = kind.in(dense_format().name()),
                       .by = FormatChoice::By::no_other,
                       .device = options.device};
-  for (const WeightFormat* format : exact_formats()) {
+  std::vector<const WeightFormat*> others = exact_formats();
+  if (const WeightFormat* const dense = dense_format_with(kind.weight.records)) {
+    others.push_back(dense);
+  }
+  for (const WeightFormat* format : others) {
     if (std::string why = why_no_candidate(*format, kind, options.device); !why.empty()) {
       choice.not_tried.push_back({.format = std::string(format->name()), .why = std::move(why)});
     }

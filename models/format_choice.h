@@ -54,17 +54,19 @@ struct ChoiceOptions {
 };
 
 // What is tried for a kind: dense; the formats that are for_auto() on the device, run there, hold
-// the dtype and can be expected to take fewer bytes than dense; and, if it runs there, the one that
-// it is stored in.
+// the dtype and can be expected to take fewer bytes than dense; likewise, on a GPU, the dense
+// format of the narrow values that are asked for (dense_format_with()), unless the kind is stored
+// in tca_bme, of which values are kept; and, if it runs there, the one that it is stored in.
 std::vector<const WeightFormat*> format_candidates(const LayerKind& kind, const Device& device);
 // Why a format is not among them, in a few words; empty if it is.
 std::string why_no_candidate(const WeightFormat& format, const LayerKind& kind,
                              const Device& device);
 
 // That of the plan, where there is one; else by rules alone: the same for the same model on every
-// GPU. Where a rule's format is no candidate, dense. On the CPU, where all sparse formats are
-// loaded into the same panels, a weight that is not to be dense stays in the format that it is
-// stored in; on a GPU one of a format that always rounds does.
+// GPU, and that of choose_narrow_format() on all GPUs for weights that are to have narrow values
+// and are not stored in tca_bme. Where a rule's format is no candidate, dense. On the CPU, where
+// all sparse formats are loaded into the same panels, a weight that is not to be dense stays in the
+// format that it is stored in; on a GPU one of a format that always rounds does.
 FormatChoice choose_by_rules(const LayerKind& kind, const FormatRules& rules,
                              const ChoiceOptions& options);
 

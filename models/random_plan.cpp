@@ -49,9 +49,10 @@ const WeightFormat& expected_smallest(const WeightSize& size, const std::string&
     return format.expected_bytes(header);
   };
   const WeightFormat* smallest = &dense_format();
-  for (const WeightFormat* format : smallest_formats()) {
-    if (holds_values(format->name(), records) && format->holds(options.dtype) &&
-        format->runs_on(options.device) && bytes(*format) < bytes(*smallest)) {
+  for (const WeightFormat* format :
+       has_narrow_values(records) ? formats_with_values(records) : smallest_formats()) {
+    if (format->holds(options.dtype) && format->runs_on(options.device) &&
+        bytes(*format) < bytes(*smallest)) {
       smallest = format;
     }
   }
@@ -72,7 +73,9 @@ std::string decide_format(const PlannedFormat& plan, const JoinedLinear& layer, 
     return options.format;
   }
   const LayerKind kind{
-      .layer = layer, .weight = {.density = density, .dtype = options.dtype}, .first_weights = {}};
+      .layer = layer,
+      .weight = {.density = density, .records = plan.records, .dtype = options.dtype},
+      .first_weights = {}};
   if (planned == kSmallestFormat) {
     return std::string(expected_smallest(kind.size(), plan.records, options).name());
   }

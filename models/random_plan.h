@@ -21,7 +21,7 @@ struct RandomPlanOptions {
   // chooses (engine/format_selection.h).
   std::string format = {};
   bool keeps_formats = false;  // that the plan names: `format` is of the other layers
-  std::string records = {};    // of all layers that come to be in tca_bme (sparse/records_choice.h)
+  std::string records = {};    // of all layers, instead of the plan's (sparse/records_choice.h)
 };
 
 // All linear layers of a model with random weights by a plan. Zeros are random whatever method is

@@ -1,5 +1,6 @@
 #include "sparse/records_choice.h"
 
+#include <algorithm>
 #include <string>
 
 #include "sparse/dense/dense.h"
@@ -28,6 +29,25 @@ const WeightFormat& format_with_values(const WeightFormat& format, std::string_v
 bool always_rounds(std::string_view format) {
   const WeightFormat* const known = find_weight_format(format);
   return known != nullptr && !known->values_in({}).empty();
+}
+
+const WeightFormat* dense_format_with(std::string_view records) {
+  if (!has_narrow_values(records)) {
+    return nullptr;
+  }
+  const std::span<const WeightFormat* const> formats = weight_formats();
+  const auto found = std::ranges::find_if(formats, [&](const WeightFormat* format) {
+    return always_rounds(format->name()) && holds_values(format->name(), records);
+  });
+  return found == formats.end() ? nullptr : *found;
+}
+
+std::vector<const WeightFormat*> formats_with_values(std::string_view records) {
+  std::vector<const WeightFormat*> formats{&tca_bme_format()};
+  if (const WeightFormat* const dense = dense_format_with(records)) {
+    formats.push_back(dense);
+  }
+  return formats;
 }
 
 bool may_be_records(std::string_view format) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <string_view>
+#include <vector>
 
 #include "sparse/format.h"
 
@@ -8,8 +9,8 @@ namespace sparsellm {
 
 // What users choose for all weights of a model that come to be in the format tca_bme, whatever the
 // others are in: its LayoutOptions::layout, "speed" or "size", or the type of narrow values, "i8",
-// "f8", "i4" or "i4:32"; an empty text is speed. The types that they hold may be chosen of dense_i8
-// and dense_i4, too.
+// "f8", "i4" or "i4:32"; an empty text is speed. Weights with narrow values may come to be in the
+// dense formats of them, dense_i8 and dense_i4, too.
 
 // Throws Error for another text.
 void check_records(std::string_view records);
@@ -27,6 +28,14 @@ const WeightFormat& format_with_values(const WeightFormat& format, std::string_v
 
 // Whether weights in this format always have narrow values.
 bool always_rounds(std::string_view format);
+
+// The format that always_rounds() to exactly these narrow values: dense_i8 of "i8", dense_i4 of
+// "i4" and of others with scales of as many columns. nullptr: there is none, as of "f8" and of
+// records without narrow values.
+const WeightFormat* dense_format_with(std::string_view records);
+
+// All formats that hold these narrow values: tca_bme and, if there is one, dense_format_with().
+std::vector<const WeightFormat*> formats_with_values(std::string_view records);
 
 // Whether weights may come to be in tca_bme where this format is named: tca_bme itself, "auto" or
 // "smallest".

@@ -10,6 +10,7 @@
 
 #include "kernels/base/error.h"
 #include "kernels/base/json_reader.h"
+#include "sparse/choice/narrow_rules.h"
 #include "sparse/dense/dense.h"
 #include "sparse/narrow_encoding.h"
 #include "sparse/records_choice.h"
@@ -64,19 +65,27 @@ PlannedEncoding encode_in(const WeightFormat& format, const LayerPlan& plan, con
   return {.encoded = format.encode(values, layout, threads)};
 }
 
+bool is_part(const Tensor& values, const PlannedFor& what) {
+  return what.joined.rows != values.size(0);
+}
+
 PlannedEncoding encode_by_rules(const Tensor& values, const LayerPlan& plan, const PlannedFor& what,
                                 ThreadPool& threads) {
-  const WeightFormat& format =
-      format_with_values(what.rules.choose(what.joined, kDecodedTokens), plan.records());
+  const std::string records = plan.records();
+  const bool narrow = has_narrow_values(records);
+  const WeightFormat& format = narrow ? choose_narrow_format(what.joined, values.dtype(), records)
+                                      : what.rules.choose(what.joined, kDecodedTokens);
+  if (narrow && &format == &dense_format()) {
+    return {.why_dense = why_dense(values, formats_with_values(records))};
+  }
   if (&format == &dense_format()) {
     return {.why_dense = fmt::format("faster dense on {}, by the rules for {} tokens",
                                      what.rules.gpu(), kDecodedTokens)};
   }
   PlannedEncoding result = encode_in(format, plan, values, threads);
   // A part of a joined layer is in the format that the layer gains by.
-  const bool is_part = what.joined.rows != values.size(0);
   if (result.encoded && result.encoded->bytes() >= values.bytes() &&
-      !(is_part &&
+      !(is_part(values, what) &&
         saves_bytes(format, what.joined, values.dtype(), plan.layout_in(format.name())))) {
     return {.why_dense = no_smaller(format.name())};
   }
@@ -100,15 +109,42 @@ std::string_view format_of_codes(const LayerPlan& plan, const QuantizedMatrix& q
                                                         : std::string_view();
 }
 
+// With the narrow values of the plan, in that format which holds them in the fewest bytes. Parts of
+// a joined layer are in the one in which the layer can be expected to have them: if they differed,
+// joining them while they are loaded would round them once more.
+PlannedEncoding encode_smallest_narrow(const Tensor& values, const LayerPlan& plan,
+                                       const PlannedFor& what, ThreadPool& threads) {
+  const std::string records = plan.records();
+  std::vector<const WeightFormat*> formats = formats_with_values(records);
+  if (is_part(values, what)) {
+    const auto bytes = [&](const WeightFormat* format) {
+      EncodedWeight header = weight_header(*format, what.joined, values.dtype());
+      format->tell_layout(header, plan.layout_in(format->name()));
+      return format->expected_bytes(header);
+    };
+    formats = {*std::ranges::min_element(formats, {}, bytes)};
+  }
+  PlannedEncoding result = encode_in(*formats.front(), plan, values, threads);
+  if (!result.encoded) {
+    return result;
+  }
+  for (const WeightFormat* format : std::span(formats).subspan(1)) {
+    EncodedWeight other =
+        tca_bme::encode_quantized(*result.rounded, format->name(), values.dtype(), threads);
+    if (other.bytes() < result.encoded->bytes()) {
+      result.encoded = std::move(other);
+    }
+  }
+  return result.encoded->bytes() < values.bytes()
+             ? std::move(result)
+             : PlannedEncoding{.why_dense = why_dense(values, formats)};
+}
+
 // Those of formats that can hold what the plan wants, in that which takes the fewest bytes.
 PlannedEncoding encode_smallest_planned(const Tensor& values, const LayerPlan& plan,
-                                        ThreadPool& threads) {
+                                        const PlannedFor& what, ThreadPool& threads) {
   if (has_narrow_values(plan.records())) {
-    PlannedEncoding result = encode_in(tca_bme_format(), plan, values, threads);
-    if (result.encoded && result.encoded->bytes() >= values.bytes()) {
-      return {.why_dense = no_smaller(tca_bme_format().name())};
-    }
-    return result;
+    return encode_smallest_narrow(values, plan, what, threads);
   }
   PlannedEncoding result{.encoded =
                              encode_smallest(values, smallest_formats(), threads, plan.records())};
@@ -169,7 +205,7 @@ PlannedEncoding encode_planned(const Tensor& values, const LayerPlan& plan, cons
     return encode_by_rules(values, plan, what, threads);
   }
   if (plan.format == kSmallestFormat) {
-    return encode_smallest_planned(values, plan, threads);
+    return encode_smallest_planned(values, plan, what, threads);
   }
   const WeightFormat& to = weight_format(plan.format);
   return &to == &dense_format() ? PlannedEncoding{} : encode_in(to, plan, values, threads);

@@ -31,9 +31,9 @@ struct PlannedFor {
 
 // values [rows, columns], f32, f16 or bf16, in host memory, in the format of the plan and its
 // layout. A format that does not hold the values leaves them dense, and so does one of "auto" in
-// which they take no fewer bytes. Narrow values (sparse/records_choice.h) are in tca_bme whatever
-// "auto" and "smallest" choose for values of 16 bits, unless that is dense. Throws Error for values
-// that are to be rounded and are infinite or NaN.
+// which they take no fewer bytes. Where the plan asks for narrow values (sparse/records_choice.h),
+// "auto" is choose_narrow_format() whatever the rules are, and "smallest" chooses among the formats
+// that hold them. Throws Error for values that are to be rounded and are infinite or NaN.
 PlannedEncoding encode_planned(const Tensor& values, const LayerPlan& plan, const PlannedFor& what,
                                ThreadPool& threads);
 

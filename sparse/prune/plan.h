@@ -53,7 +53,8 @@ struct LayerPlan {
 //   it
 //   values    instead of records: the type that the weights of tca_bme are rounded to after they
 //             are pruned, "i8", "f8", "i4" (a scale for each 128 columns), "i4:32" or "i4:64"; by
-//             default they keep theirs. Of dense_i8 "i8", the default, of dense_i4 "i4" and others
+//             default they keep theirs. Of dense_i8 "i8", the default, of dense_i4 "i4" and others.
+//             Where "smallest" or "auto" choose, weights become one of these formats
 class SparsityPlan {
  public:
   // Throws Error with the file's name, and the rule's number from 1 on, for everything that is not

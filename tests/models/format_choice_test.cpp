@@ -479,34 +479,195 @@ TEST(FormatCandidates, AreThoseThatSaveBytesAndTheStoredOne) {
   EXPECT_EQ(names(f32, {}), Names{"dense"});
 }
 
-// No other sparse format has them, and with them there is less to read whatever the zeros.
-TEST(FormatCandidates, OfNarrowValuesAreTcaBmeAndTheStoredOne) {
-  for (const double density : {0.1, 0.5, 1.0}) {
-    LayerKind kind = kind_of(4096, 4096, density);
-    kind.weight.records = "i8";
-    const std::vector<const WeightFormat*> candidates = format_candidates(kind, kCuda);
-    ASSERT_EQ(candidates.size(), 2u) << density;
-    EXPECT_EQ(candidates[0]->name(), "dense");
-    EXPECT_EQ(candidates[1]->name(), "tca_bme");
-    EXPECT_EQ(kind.in("tca_bme").layout, "i8");
+std::vector<std::string> candidates_of(const LayerKind& kind, const Device& device = kCuda) {
+  std::vector<std::string> names;
+  for (const WeightFormat* format : format_candidates(kind, device)) {
+    names.emplace_back(format->name());
   }
-  LayerKind kind = kind_of(4096, 4096, 0.3, 1, "tiled_csl");
-  kind.weight.records = "i4";
-  EXPECT_EQ(why_no_candidate(weight_format("general_sparse"), kind, kCuda),
-            "it does not hold values of i4");
-  EXPECT_EQ(why_no_candidate(weight_format("tiled_csl"), kind, kCuda), "");
+  return names;
 }
 
-TEST(ChooseByRules, NarrowValuesAreInTcaBmeWhereTheRulesAreNotDense) {
+LayerKind rounded(LayerKind kind, std::string records) {
+  kind.weight.records = std::move(records);
+  for (LayerWeight& weight : kind.weights) {
+    weight.records = kind.weight.records;
+  }
+  return kind;
+}
+
+// No other format has them, and with them there is less to read whatever the zeros.
+TEST(FormatCandidates, OfNarrowValuesAreThoseThatHoldThemAndTheStoredOne) {
+  using Names = std::vector<std::string>;
+  for (const double density : {0.1, 0.5, 1.0}) {
+    SCOPED_TRACE(density);
+    const LayerKind kind = kind_of(4096, 4096, density);
+    EXPECT_EQ(candidates_of(rounded(kind, "i8")), (Names{"dense", "tca_bme", "dense_i8"}));
+    EXPECT_EQ(candidates_of(rounded(kind, "f8")), (Names{"dense", "tca_bme"}));
+    for (const char* records : {"i4", "i4:32", "i4:64", "i4:128"}) {
+      const LayerKind i4 = rounded(kind, records);
+      EXPECT_EQ(candidates_of(i4), (Names{"dense", "tca_bme", "dense_i4"})) << records;
+      EXPECT_EQ(i4.in("tca_bme").layout, records);
+      EXPECT_EQ(i4.in("dense_i4").layout, records);
+      EXPECT_EQ(why_no_candidate(weight_format("dense_i8"), i4, kCuda),
+                "it is taken only where it is named");
+    }
+  }
+  LayerKind kind = rounded(kind_of(4096, 4096, 0.3, 1, "tiled_csl"), "i4");
+  EXPECT_EQ(why_no_candidate(weight_format("general_sparse"), kind, kCuda),
+            "it does not hold values of i4");
+  EXPECT_EQ(candidates_of(kind), (Names{"dense", "tiled_csl", "tca_bme", "dense_i4"}));
+  kind.weight.dtype = DType::f32;
+  EXPECT_EQ(why_no_candidate(weight_format("dense_i4"), kind, kCuda), "it does not hold f32");
+  EXPECT_EQ(candidates_of(rounded(kind_of(4, 4, 1.0), "i4")), Names{"dense"});
+  // What is stored with other narrow values may have these, too.
+  EXPECT_EQ(candidates_of(rounded(kind_of(4096, 4096, 1.0, 1, "dense_i8"), "i4")),
+            (Names{"dense", "tca_bme", "dense_i8", "dense_i4"}));
+  EXPECT_EQ(candidates_of(rounded(kind_of(4096, 4096, 1.0, 1, "dense_i8"), "i8")),
+            (Names{"dense", "tca_bme", "dense_i8"}));
+}
+
+// Where nobody asks for narrow values, where they gain nothing, and where others are kept.
+TEST(FormatCandidates, DenseNarrowFormatsAreNoneElsewhere) {
+  using Names = std::vector<std::string>;
+  for (const char* records : {"", "speed", "size"}) {
+    for (const char* format : {"dense_i8", "dense_i4"}) {
+      EXPECT_EQ(why_no_candidate(weight_format(format), rounded(kind_of(4096, 4096, 0.3), records),
+                                 kCuda),
+                "it is taken only where it is named");
+    }
+  }
+  EXPECT_EQ(candidates_of(kind_of(4096, 4096, 1.0, 1, "dense_i8")), (Names{"dense", "dense_i8"}));
+  EXPECT_EQ(candidates_of(rounded(kind_of(4096, 4096, 0.9), "i8"), {}),
+            (Names{"dense", "tca_bme"}));
+  for (const Device& device : {Device{}, kCuda}) {
+    EXPECT_EQ(why_no_candidate(weight_format("dense_i8"),
+                               rounded(kind_of(4096, 4096, 0.9, 1, "tca_bme"), "i8"), device),
+              "what is stored in tca_bme keeps its values");
+  }
+}
+
+// A kind of which users want values of 4 bits.
+class ChooseNarrowByTime : public ChooseByTime {
+ protected:
+  LayerKind kind_ = rounded(kind_of(4096, 4096, 0.5, 2), "i4:64");
+  const LayerFormat bitmaps_{.format = "tca_bme", .layout = "i4:64"};
+  const LayerFormat dense_{.format = "dense_i4", .layout = "i4:64"};
+  FakeMeter meter_{{{"dense", {900, 3e-5}},
+                    {"tca_bme for i4:64", {300, 2e-5}},
+                    {"dense_i4 for i4:64", {400, 1e-5}}}};
+};
+
+TEST_F(ChooseNarrowByTime, TheFastestOfThoseThatHoldTheValues) {
+  const FormatChoice choice = choose(kind_, &meter_);
+  EXPECT_EQ(choice.in, dense_);
+  EXPECT_EQ(choice.by, By::measurement);
+  EXPECT_EQ(choice.bytes(), 400);
+  EXPECT_EQ(meter_.calls,
+            (std::vector<std::string>{"dense", "tca_bme for i4:64", "dense_i4 for i4:64"}));
+  EXPECT_EQ(choose(kind_, nullptr).in, dense_);
+  cache_ = TuneCache();
+  FakeMeter other({{"dense", {900, 3e-5}},
+                   {"tca_bme for i4:64", {300, 1e-5}},
+                   {"dense_i4 for i4:64", {400, 2e-5}}});
+  EXPECT_EQ(choose(kind_, &other).in, bitmaps_);
+}
+
+TEST_F(ChooseNarrowByTime, BitmapsForTheirSize) {
+  std::vector<FormatChoice> choices{choose(kind_, &meter_)};
+  add_smaller_layouts(choices[0], options_, &meter_, cache_, "GPU 1");
+  EXPECT_EQ(choices[0].times.size(), 3u);
+  fit_into(800, choices);
+  EXPECT_EQ(choices[0].in, dense_);
+  EXPECT_FALSE(choices[0].for_memory);
+  fit_into(799, choices);
+  EXPECT_EQ(choices[0].in, bitmaps_);
+  EXPECT_TRUE(choices[0].for_memory);
+  EXPECT_EQ(total_bytes(choices), 600);
+  EXPECT_EQ(layer_formats(choices),
+            (LayerFormats{{"4096x4096.0.weight", bitmaps_}, {"4096x4096.1.weight", bitmaps_}}));
+}
+
+TEST_F(ChooseNarrowByTime, SaysWhyADenseOneWasNotTried) {
+  kind_.weight.stored = "tca_bme";
+  FakeMeter meter({{"dense", {900, 3e-5}}, {"tca_bme", {300, 2e-5}}});
+  const FormatChoice choice = choose(kind_, &meter);
+  EXPECT_EQ(choice.in, LayerFormat{"tca_bme"});
+  const std::string text = to_string(choice, FormatRules::built_in());
+  EXPECT_NE(text.find("dense_i4 not tried: what is stored in tca_bme keeps its values"),
+            std::string::npos)
+      << text;
+}
+
+TEST(ChooseByRules, NarrowValuesAreInTheFormatThatGainsByThem) {
   const FormatRules& rules = FormatRules::built_in();
-  LayerKind kind = kind_of(28672, 7168, 0.18);  // of tiled_csl without them
-  const ChoiceOptions options{.device = kCuda, .tokens = {1, 2, 4, 8}};
-  ASSERT_EQ(choose_by_rules(kind, rules, options).in.format, "tiled_csl");
-  kind.weight.records = "i8";
-  EXPECT_EQ(choose_by_rules(kind, rules, options).in,
-            (LayerFormat{.format = "tca_bme", .layout = "i8"}));
-  kind.weight.density = 0.9;
-  EXPECT_EQ(choose_by_rules(kind, rules, options).in.format, "dense");
+  const ChoiceOptions on_gpu{.device = kCuda, .tokens = {1, 2, 4, 8}};
+  const LayerKind plain = kind_of(28672, 7168, 0.18);
+  ASSERT_EQ(choose_by_rules(plain, rules, on_gpu).in.format, "tiled_csl");
+  struct Case {
+    const char* records;
+    std::map<double, std::string> formats;  // by density
+  };
+  for (const auto& [records, formats] : {Case{"i8",
+                                              {{1.0, "dense_i8"},
+                                               {0.75, "dense_i8"},
+                                               {0.7, "tca_bme"},
+                                               {0.5, "tca_bme"},
+                                               {0.2, "tca_bme"}}},
+                                         Case{"f8",
+                                              {{1.0, "tca_bme"},
+                                               {0.75, "tca_bme"},
+                                               {0.7, "tca_bme"},
+                                               {0.5, "tca_bme"},
+                                               {0.2, "tca_bme"}}},
+                                         Case{"i4",
+                                              {{1.0, "dense_i4"},
+                                               {0.75, "dense_i4"},
+                                               {0.7, "dense_i4"},
+                                               {0.5, "dense_i4"},
+                                               {0.2, "dense_i4"}}},
+                                         Case{"i4:32",
+                                              {{1.0, "dense_i4"},
+                                               {0.75, "dense_i4"},
+                                               {0.7, "dense_i4"},
+                                               {0.5, "dense_i4"},
+                                               {0.2, "dense_i4"}}}}) {
+    for (const auto& [density, format] : formats) {
+      SCOPED_TRACE(fmt::format("{} {}", records, density));
+      for (const char* stored : {"", "tiled_csl"}) {
+        const LayerKind kind = rounded(kind_of(28672, 7168, density, 1, stored), records);
+        const FormatChoice choice = choose_by_rules(kind, rules, on_gpu);
+        EXPECT_EQ(choice.in, (LayerFormat{.format = format, .layout = records}));
+        EXPECT_EQ(choice.by, By::rules);
+      }
+      // What was rounded before stays, and what the plan says does.
+      const LayerKind stored = rounded(kind_of(28672, 7168, density, 1, "dense_i8"), records);
+      EXPECT_EQ(choose_by_rules(stored, rules, on_gpu).in, LayerFormat{"dense_i8"});
+      LayerKind planned = rounded(kind_of(28672, 7168, density), records);
+      planned.weight.planned = "dense";
+      EXPECT_EQ(choose_by_rules(planned, rules, on_gpu).in, LayerFormat{"dense"});
+      // By the rules of 16 bits.
+      const std::string by_rules = density > 0.52 ? "dense" : "tca_bme";
+      const LayerKind in_bitmaps = rounded(kind_of(28672, 7168, density, 1, "tca_bme"), records);
+      EXPECT_EQ(choose_by_rules(in_bitmaps, rules, on_gpu).in, LayerFormat{by_rules});
+      const ChoiceOptions on_cpu{.device = {}, .tokens = {1, 2, 4, 8}};
+      EXPECT_EQ(
+          choose_by_rules(rounded(kind_of(28672, 7168, density), records), rules, on_cpu).in.format,
+          by_rules);
+    }
+  }
+}
+
+TEST(ChooseByRules, NarrowValuesThatSaveNothingOrAreNotHeldAreNotTaken) {
+  const ChoiceOptions on_gpu{.device = kCuda, .tokens = {1}};
+  const auto choose = [&](const LayerKind& kind) {
+    return choose_by_rules(kind, FormatRules::built_in(), on_gpu).in.format;
+  };
+  for (const char* records : {"i8", "f8", "i4"}) {
+    EXPECT_EQ(choose(rounded(kind_of(4, 4, 1.0), records)), "dense") << records;
+    LayerKind f32 = rounded(kind_of(4096, 4096, 0.3), records);
+    f32.weight.dtype = DType::f32;
+    EXPECT_EQ(choose(f32), "dense") << records;
+  }
 }
 
 // Nothing is rounded by itself, and what was rounded is not made larger by a rule.

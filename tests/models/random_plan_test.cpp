@@ -214,6 +214,47 @@ TEST(RandomPlan, AutoIsWhatRulesChoose) {
   }
 }
 
+// With narrow values: as the converter and an engine choose for a GPU, by the same rules.
+TEST(RandomPlan, NarrowValuesAreInTheFormatThatGainsByThem) {
+  constexpr Device kGpu{Device::Kind::cuda, 0};  // nothing runs, so it need not be there
+  const auto formats = [](const char* format, double sparsity, const std::string& values,
+                          const RandomPlanOptions& options) {
+    const RandomLinears of_plan = planned(
+        fmt::format(
+            R"({{"default": {{"prune": "random", "sparsity": {}, "format": "{}", "values": "{}"}}}})",
+            sparsity, format, values),
+        options);
+    RandomPlanOptions given = options;
+    given.records = values;
+    const RandomLinears of_option = planned(
+        fmt::format(R"({{"default": {{"prune": "random", "sparsity": {}, "format": "{}"}}}})",
+                    sparsity, format),
+        given);
+    EXPECT_EQ(of_plan, of_option);
+    EXPECT_EQ(llama(of_plan, 0, "mlp.down_proj").records, values);
+    return llama(of_plan, 0, "mlp.down_proj").format;
+  };
+  struct Case {
+    const char* values;
+    double sparsity;
+    const char* fastest;
+    const char* smallest;
+  };
+  for (const auto& [values, sparsity, fastest, smallest] :
+       {Case{"i8", 0.0, "dense_i8", "dense_i8"}, Case{"i8", 0.25, "dense_i8", "tca_bme"},
+        Case{"i8", 0.3, "tca_bme", "tca_bme"}, Case{"i8", 0.8, "tca_bme", "tca_bme"},
+        Case{"f8", 0.0, "tca_bme", "tca_bme"}, Case{"f8", 0.5, "tca_bme", "tca_bme"},
+        Case{"i4", 0.0, "dense_i4", "dense_i4"}, Case{"i4", 0.5, "dense_i4", "tca_bme"},
+        Case{"i4:32", 0.0, "dense_i4", "dense_i4"}, Case{"i4:32", 0.8, "dense_i4", "tca_bme"}}) {
+    SCOPED_TRACE(fmt::format("{} {}", values, sparsity));
+    EXPECT_EQ(formats("auto", sparsity, values, {.device = kGpu}), fastest);
+    EXPECT_EQ(formats("smallest", sparsity, values, {.device = kGpu}), smallest);
+    EXPECT_EQ(formats("auto", sparsity, values, {.device = kGpu, .dtype = DType::f32}), "dense");
+    // On the CPU by the rules of 16 bits.
+    EXPECT_EQ(formats("auto", sparsity, values, {}), sparsity < 0.48 ? "dense" : "tca_bme");
+  }
+}
+
 // What the plan names is kept, the rest is for an engine to choose.
 TEST(RandomPlan, AGivenAutoIsOfWhatIsNotNamed) {
   const RandomLinears linears = planned(R"({"rules": [

@@ -113,9 +113,10 @@ CLI::Option* add_records_arg(CLI::App& app, std::string& records) {
           ->check(CLI::IsMember({"speed", "size"}));
   app.add_option(
          "--values", records,
-         "Round the values of weights that become tca_bme: to i8 (8 bits, a scale a row), f8 "
-         "(e4m3, likewise) or i4 (4 bits, a scale for each 128 columns of a row; i4:32, i4:64: for "
-         "fewer) [16 bits, not rounded]")
+         "Round the values of weights that become tca_bme, or where auto or smallest choose their "
+         "dense formats, dense_i8 or dense_i4: to i8 (8 bits, a scale a row), f8 (e4m3, likewise) "
+         "or i4 (4 bits, a scale for each 128 columns of a row; i4:32, i4:64: for fewer) [16 bits, "
+         "not rounded]")
       ->type_name("TYPE")
       ->check(CLI::IsMember({"i8", "f8", "i4", "i4:32", "i4:64", "i4:128"}))
       ->excludes(goal);

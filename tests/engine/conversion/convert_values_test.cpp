@@ -8,15 +8,19 @@
 #include <filesystem>
 #include <fstream>
 #include <functional>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <string>
+#include <string_view>
 #include <tuple>
 #include <vector>
 
 #include "engine/conversion/encode_planned.h"
+#include "engine/format_selection.h"
 #include "sparse/narrow_encoding.h"
 #include "sparse/quantize/quantize.h"
+#include "sparse/records_choice.h"
 #include "tests/engine/conversion/converted_model.h"
 #include "tests/testing/guarded_tensor.h"
 #include "tests/testing/paths.h"
@@ -198,52 +202,167 @@ TEST_P(ConvertValues, OfALoadAreThoseOfAConversion) {
   }
 }
 
-// Narrow values save bytes whatever the zeros; no other format holds them.
-TEST(ConvertValuesSmallest, IsTcaBme) {
-  const TempDir directory;
-  const fs::path input = directory.path() / "in";
-  testing::write_synthetic_model(input, {.hidden = 256, .intermediate = 384, .blocks = 1});
-  for (const double sparsity : {0.0, 0.5, 0.98}) {
+// What a model in this format and with these narrow values is: the formats of its weights by the
+// last part of the module's name.
+class ConvertValuesFormat : public ::testing::Test {
+ protected:
+  using Formats = std::map<std::string, std::string>;
+
+  void SetUp() override {
+    testing::write_synthetic_model(input(), {.hidden = 256, .intermediate = 384, .blocks = 1});
+  }
+  fs::path input() const { return directory_.path() / "in"; }
+  fs::path output() const { return directory_.path() / "out"; }
+  std::string write(std::string_view text) const { return directory_.write("file.json", text); }
+
+  Conversion to(const SparsityPlan& plan,
+                const std::function<void(ConvertOptions&)>& change = {}) const {
+    return convert(input(), output(), plan, [&](ConvertOptions& options) {
+      options.replace = true;
+      options.verify = true;
+      if (change) {
+        change(options);
+      }
+    });
+  }
+  static Formats formats_of(const Conversion& conversion) {
+    Formats formats;
+    for (const ConvertedWeight& weight : conversion.weights) {
+      formats[weight.layer.module.substr(weight.layer.module.rfind('.') + 1)] = weight.format;
+    }
+    return formats;
+  }
+  static std::set<std::string> all_formats(const Conversion& conversion) {
+    std::set<std::string> all;
+    for (const auto& [module, format] : formats_of(conversion)) {
+      all.insert(format);
+    }
+    return all;
+  }
+
+ private:
+  TempDir directory_;
+};
+
+// Narrow values save bytes whatever the zeros; bits for positions do where there are enough zeros.
+TEST_F(ConvertValuesFormat, SmallestIsThatOfFewestBytes) {
+  for (const auto& [sparsity, values, format] : {std::tuple{0.0, "i8", "dense_i8"},
+                                                 {0.0, "f8", "tca_bme"},
+                                                 {0.0, "i4", "dense_i4"},
+                                                 {0.0, "i4:32", "dense_i4"},
+                                                 {0.5, "i8", "tca_bme"},
+                                                 {0.5, "f8", "tca_bme"},
+                                                 {0.5, "i4", "tca_bme"},
+                                                 {0.98, "i4:32", "tca_bme"}}) {
+    SCOPED_TRACE(fmt::format("{} {}", sparsity, values));
+    const Conversion smallest = to(plan_of(sparsity, "smallest", values));
+    EXPECT_EQ(all_formats(smallest), std::set<std::string>{format});
+    for (const ConvertedWeight& weight : smallest.weights) {
+      EXPECT_EQ(weight.values, stored_as(values));
+      EXPECT_TRUE(weight.rounded.has_value());
+      EXPECT_LT(weight.bytes, weight.dense_bytes);
+    }
+    for (const WeightFormat* other : formats_with_values(values)) {
+      const Conversion as = to(plan_of(sparsity, std::string(other->name()), values));
+      EXPECT_LE(smallest.bytes(), as.bytes()) << other->name();
+    }
+  }
+}
+
+// Between, where small weights that become zeros decide, too.
+TEST_F(ConvertValuesFormat, SmallestIsNeverLargerThanEither) {
+  for (const double sparsity : {0.05, 0.1, 0.15, 0.2, 0.25}) {
     for (const std::string values : {"i8", "i4"}) {
-      const Conversion conversion =
-          convert(input, directory.path() / "out", plan_of(sparsity, "smallest", values),
-                  [](ConvertOptions& options) { options.replace = true; });
-      for (const ConvertedWeight& weight : conversion.weights) {
-        EXPECT_EQ(weight.format, "tca_bme");
-        EXPECT_EQ(weight.values, stored_as(values));
-        EXPECT_LT(weight.bytes, weight.dense_bytes);
+      SCOPED_TRACE(fmt::format("{} {}", sparsity, values));
+      const Conversion smallest = to(plan_of(sparsity, "smallest", values));
+      for (const WeightFormat* other : formats_with_values(values)) {
+        const Conversion as = to(plan_of(sparsity, std::string(other->name()), values));
+        for (size_t i = 0; i < as.weights.size(); ++i) {
+          const std::string kind = as.weights[i].layer.module;
+          if (kind.ends_with("o_proj") || kind.ends_with("down_proj")) {
+            EXPECT_LE(smallest.weights[i].bytes, as.weights[i].bytes) << kind;
+          }
+        }
       }
     }
   }
 }
 
-// What the rules leave dense has its values; what they give to a format that does not hold narrow
-// ones is in that which does.
-TEST(ConvertValuesAuto, GoesByTheRules) {
-  const TempDir directory;
-  const fs::path input = directory.path() / "in";
-  testing::write_synthetic_model(input, {.hidden = 256, .intermediate = 384, .blocks = 1});
-  const std::string rules = directory.write("rules.json", R"({"gpu": "a test", "rules": [
-      {"density": [0, 0.3], "format": "tiled_csl"}, {"density": [0.3, 0.6], "format": "tca_bme"}]})");
-  for (const auto& [sparsity, format] :
-       {std::tuple{0.1, "dense"}, {0.5, "tca_bme"}, {0.8, "tca_bme"}}) {
+// Joined while they are loaded, parts in several formats would be rounded once more.
+TEST_F(ConvertValuesFormat, SmallestOfJoinedLayersIsOne) {
+  const SparsityPlan plan = SparsityPlan::read(write(R"({"rules": [
+      {"tensors": ["*.k_proj", "*.gate_proj"], "prune": "magnitude", "sparsity": 0.9,
+       "format": "smallest", "values": "i8"}],
+      "default": {"prune": "none", "format": "smallest", "values": "i8"}})"));
+  EXPECT_EQ(formats_of(to(plan)), (Formats{{"q_proj", "tca_bme"},
+                                           {"k_proj", "tca_bme"},
+                                           {"v_proj", "tca_bme"},
+                                           {"o_proj", "dense_i8"},
+                                           {"gate_proj", "tca_bme"},
+                                           {"up_proj", "tca_bme"},
+                                           {"down_proj", "dense_i8"}}));
+  convert(output(), input().parent_path() / "wide", plan_of(0, "dense", {}));
+  Engine narrow = testing::load(output(), {}, false);
+  Engine wide = testing::load(input().parent_path() / "wide", {}, false);
+  EXPECT_EQ(testing::greedy(narrow), testing::greedy(wide));
+}
+
+// Rules of 16 bits say nothing of them.
+TEST_F(ConvertValuesFormat, AutoIsThatWhichGainsByThem) {
+  const std::string rules =
+      write(R"({"gpu": "a test", "rules": [{"density": [0, 0.1], "format": "tiled_csl"}]})");
+  for (const auto& [sparsity, values, format] : {std::tuple{0.0, "i8", "dense_i8"},
+                                                 {0.25, "i8", "dense_i8"},
+                                                 {0.3, "i8", "tca_bme"},
+                                                 {0.5, "i8", "tca_bme"},
+                                                 {0.95, "i8", "tca_bme"},
+                                                 {0.0, "f8", "tca_bme"},
+                                                 {0.5, "f8", "tca_bme"},
+                                                 {0.0, "i4", "dense_i4"},
+                                                 {0.5, "i4", "dense_i4"},
+                                                 {0.8, "i4", "dense_i4"},
+                                                 {0.5, "i4:32", "dense_i4"}}) {
+    SCOPED_TRACE(fmt::format("{} {}", sparsity, values));
     const Conversion conversion =
-        convert(input, directory.path() / "out", plan_of(sparsity, "auto", "i8"),
-                [&](ConvertOptions& options) {
-                  options.replace = true;
-                  options.rules = FormatRules::read(rules);
-                });
-    for (const ConvertedWeight& weight : conversion.weights) {
-      EXPECT_EQ(weight.format, format) << sparsity;
-      EXPECT_EQ(weight.values, weight.format == "dense" ? "f16" : "i8");
-      EXPECT_EQ(weight.rounded.has_value(), weight.format != "dense");
-      EXPECT_EQ(weight.why_dense.empty(), weight.format != "dense");
-    }
+        to(plan_of(sparsity, "auto", values),
+           [&](ConvertOptions& options) { options.rules = FormatRules::read(rules); });
+    EXPECT_EQ(all_formats(conversion), std::set<std::string>{format});
+    EXPECT_EQ(conversion.narrow_values(), std::set<std::string>{stored_as(values)});
+    EXPECT_EQ(formats_of(to(plan_of(sparsity, "auto", values))), formats_of(conversion));
   }
   // Without --values nothing is rounded.
-  const Conversion conversion = convert(input, directory.path() / "out", plan_of(0.5, "auto", {}),
-                                        [](ConvertOptions& options) { options.replace = true; });
-  EXPECT_TRUE(conversion.narrow_values().empty());
+  EXPECT_EQ(all_formats(to(plan_of(0.5, "auto", {}))), std::set<std::string>{"tca_bme"});
+  const Conversion plain = to(plan_of(0.0, "auto", {}));
+  EXPECT_EQ(all_formats(plain), std::set<std::string>{"dense"});
+  EXPECT_TRUE(plain.narrow_values().empty());
+}
+
+// Where nothing is measured, a load for a GPU rounds to what a conversion would store.
+TEST_F(ConvertValuesFormat, AutoOfALoadIsThatOfTheConversion) {
+  const fs::path pruned = input().parent_path() / "pruned";
+  for (const double sparsity : {0.0, 0.25, 0.35, 0.5, 0.8}) {
+    convert(input(), pruned, plan_of(sparsity, "dense", {}),
+            [](ConvertOptions& options) { options.replace = true; });
+    const ModelConfig config = read_model_config(pruned);
+    const Checkpoint checkpoint(pruned);
+    for (const std::string values : {"", "i8", "f8", "i4", "i4:32"}) {
+      SCOPED_TRACE(fmt::format("{} {}", sparsity, values));
+      const Formats converted = formats_of(to(plan_of(sparsity, "auto", values)));
+      EngineOptions options;
+      options.device = kPlannedGpu;  // only the choice is
+      options.context_size = testing::kContext;
+      options.decode_tokens = {kDecodedTokens};
+      options.weight_format = "auto";
+      options.records = values;
+      for (const FormatChoice& choice : select_formats(config, checkpoint, options)) {
+        EXPECT_EQ(choice.by, FormatChoice::By::rules);
+        for (const LinearLayer& part : choice.kind.layer.parts) {
+          EXPECT_EQ(choice.in.format, converted.at(part.module.substr(part.module.rfind('.') + 1)));
+        }
+        EXPECT_EQ(choice.in.layout, choice.in.format == "dense" ? "" : values);
+      }
+    }
+  }
 }
 
 TEST(ConvertValuesPlan, EachRuleHasItsOwn) {
@@ -380,6 +499,7 @@ TEST(RequireDecodes, FindsEveryCodeAndScale) {
   ThreadPool threads(2);
   const GuardedTensor w(DType::f16, {300, 200});
   std::vector<double> values;
+  values.reserve(300 * 200);
   for (int i = 0; i < 300 * 200; ++i) {
     values.push_back(i % 3 == 0 ? 0.0 : ((i * 37) % 101 - 50) / 64.0);
   }

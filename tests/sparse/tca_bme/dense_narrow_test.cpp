@@ -234,5 +234,19 @@ TEST(DenseNarrow, HasValuesWhetherTheyAreChosenOrNot) {
   }
 }
 
+TEST(DenseNarrow, AreFoundByTheValuesThatAreAskedFor) {
+  using Formats = std::vector<const WeightFormat*>;
+  for (const char* records : {"", "speed", "size", "f8", "i2"}) {
+    EXPECT_EQ(dense_format_with(records), nullptr) << records;
+  }
+  EXPECT_EQ(dense_format_with("i8"), &dense_i8_format());
+  EXPECT_EQ(formats_with_values("i8"), (Formats{&tca_bme_format(), &dense_i8_format()}));
+  EXPECT_EQ(formats_with_values("f8"), Formats{&tca_bme_format()});
+  for (const char* records : {"i4", "i4:32", "i4:64", "i4:128"}) {
+    EXPECT_EQ(dense_format_with(records), &dense_i4_format()) << records;
+    EXPECT_EQ(formats_with_values(records), (Formats{&tca_bme_format(), &dense_i4_format()}));
+  }
+}
+
 }  // namespace
 }  // namespace sparsellm

@@ -14,7 +14,7 @@ namespace sparsellm {
 
 const WeightFormat& choose_narrow_format(const WeightSize& weight, DType dtype,
                                          std::string_view records) {
-  constexpr double kRounding = 1e-9;  // 1 - 0.7 is 0.3, too
+  constexpr double kRounding = 1e-9;  // 1 - 0.65 is 0.35, too
   const auto choice = tca_bme::quantized_choice(records);
   require(choice.has_value(), "{} names no type of narrow values", quote(records));
   std::array<const WeightFormat*, 2> formats{&tca_bme_format(), dense_format_with(records)};

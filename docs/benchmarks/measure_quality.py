@@ -4,7 +4,7 @@
     docs/benchmarks/measure_quality.py [--made] BUILD WORK [FOLDER]
 
 BUILD is a build folder with sparsellm-convert and sparsellm-eval. Models and single reports go to
-WORK, and what is there is not made again; all takes some hours of one core. FOLDER
+WORK, and what is there is not made again; all takes about an hour of one core. FOLDER
 (docs/benchmarks/quality) gets a file for each model: its environment, and a row a comparison.
 With --made these are of what there is in WORK, and nothing is measured.
 """

@@ -16,6 +16,10 @@ def cells_of(reports, model):
             if key in cells:
                 raise ReportError(f"{run.where}: {key} was measured twice")
             cells[key] = row
+    for (zeros, values, _), row in cells.items():
+        if perplexity(cells, zeros, values) != row["perplexity_b"]:
+            raise ReportError(f"{MODELS[model][0]} with {percent(zeros)} zeros in {values} has "
+                              "several perplexities")
     return cells
 
 
@@ -67,11 +71,12 @@ def quality(reports, model):
                      kl_text(cells, (zeros, values, "dense"))])
     lines = table(["zeros", "values", "bits a weight", "perplexity", "over dense",
                    "rounding's part", "KL from the same zeros in f16", "KL from dense"], rows)
-    run = reports.runs(f"quality/{MODELS[model][0]}")[0]
+    commits = unique(commit(run) for run in reports.runs(f"quality/{MODELS[model][0]}"))
     row = next(iter(cells.values()))
     return [*lines, "", *paragraph(
         f"`{MODELS[model][0]}`, {row['tokens']:,} tokens of Peter Pan in windows of "
-        f"{row['context']}, on the CPU, commit {commit(run)}. What is empty was not measured.")]
+        f"{row['context']}, on the CPU, commit {' and '.join(commits)}. What is empty does not "
+        "apply.")]
 
 
 def parts_of(reports, values):

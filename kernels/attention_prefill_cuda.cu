@@ -8,6 +8,7 @@
 #include "kernels/attention_cuda.cuh"
 #include "kernels/base/launch.cuh"
 #include "kernels/base/warp.cuh"
+#include "kernels/device/copy_groups.cuh"
 #include "kernels/device/cuda_types.cuh"
 #include "kernels/device/mma.cuh"
 
@@ -106,7 +107,6 @@ __device__ void copy_chunk_async(void* to, const void* from, bool inside) {
                : "r"(shared_address(to)), "l"(__cvta_generic_to_global(from)), "r"(inside ? 16 : 0)
                : "memory");
 }
-__device__ void wait_for_copies() { asm volatile("cp.async.wait_all;" : : : "memory"); }
 
 // 2^x; exactly 1 for 0 and 0 for -infinity.
 __device__ float exp2_approximate(float x) {
@@ -622,7 +622,7 @@ __global__ void __launch_bounds__(kThreads, C::kBlocks)
   int page = C::kWindow ? first_page_of(tile, first_token) : page_of(tile, 0);
   load_page<C>(problem, tile, problem.k_pages, page, first_token, keys);
   for (int token = first_token; token < tile.kv_end; token += kKeys) {
-    wait_for_copies();
+    wait_for_all_copies();
     __syncthreads();  // the keys are there; the values before are used up
     load_page<C>(problem, tile, problem.v_pages, page, token, values);
     const int next_page = page_of(tile, token + kKeys);
@@ -641,7 +641,7 @@ __global__ void __launch_bounds__(kThreads, C::kBlocks)
       soften<C>(problem.exponent_scale, scores, sums);
       pack<C>(scores, shares);
     }
-    wait_for_copies();
+    wait_for_all_copies();
     // What not all items of the tile see must be finite.
     const bool all_seen = token + kKeys - 1 <= tile_position &&
                           (!C::kWindow || token >= tile.kv_end - problem.window);
@@ -664,7 +664,7 @@ __global__ void __launch_bounds__(kThreads, C::kBlocks)
     }
   }
 
-  wait_for_copies();  // of the queries, where there were no keys
+  wait_for_all_copies();  // of the queries, where there were no keys
   __syncwarp();
   round_results<C>(tile, problem.group, sums, warp_queries);
   __syncwarp();

@@ -55,8 +55,8 @@ struct ChoiceOptions {
 
 // What is tried for a kind: dense; the formats that are for_auto() on the device, run there, hold
 // the dtype and can be expected to take fewer bytes than dense; likewise, on a GPU, the dense
-// format of the narrow values that are asked for (dense_format_with()), unless the kind is stored
-// in tca_bme, of which values are kept; and, if it runs there, the one that it is stored in.
+// format of the requested narrow values (dense_format_with()), unless the kind is stored in
+// tca_bme, which keeps its values; and, if it runs there, the one that it is stored in.
 std::vector<const WeightFormat*> format_candidates(const LayerKind& kind, const Device& device);
 // Why a format is not among them, in a few words; empty if it is.
 std::string why_no_candidate(const WeightFormat& format, const LayerKind& kind,

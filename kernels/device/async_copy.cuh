@@ -89,8 +89,6 @@ __device__ inline void copy16_once(uint32_t to, const void* from, int bytes) {
                "l"(from), "r"(bytes), "l"(kEvictFirst)
                : "memory");
 }
-// Waits for what this thread copied by copy16().
-__device__ inline void own_copies_done() { asm volatile("cp.async.wait_all;" ::: "memory"); }
 // Arrives when what this thread copied and stored is there.
 __device__ inline void arrive_with_copies(uint32_t barrier) {
   asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(barrier) : "memory");

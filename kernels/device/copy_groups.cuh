@@ -10,6 +10,9 @@ inline constexpr int kMaxCopyGroups = 8;  // that wait_for_oldest_copies() tells
 // The copies that this thread has started since the last call become a group; there may be none.
 __device__ inline void commit_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 
+// Waits for all copies, in groups or not.
+__device__ inline void wait_for_all_copies() { asm volatile("cp.async.wait_all;" ::: "memory"); }
+
 // Waits until no more than the PENDING latest groups are under way.
 template <int PENDING>
 __device__ inline void wait_for_copies() {

@@ -526,7 +526,7 @@ TEST(FormatCandidates, OfNarrowValuesAreThoseThatHoldThemAndTheStoredOne) {
             (Names{"dense", "tca_bme", "dense_i8"}));
 }
 
-// Where nobody asks for narrow values, where they gain nothing, and where others are kept.
+// Without narrow values, on the CPU, and for weights that keep those that they are stored with.
 TEST(FormatCandidates, DenseNarrowFormatsAreNoneElsewhere) {
   using Names = std::vector<std::string>;
   for (const char* records : {"", "speed", "size"}) {

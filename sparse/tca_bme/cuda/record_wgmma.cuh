@@ -130,7 +130,8 @@ struct Rounds {
   }
 };
 
-// What a part has of a round: a multiple of MULTIPLE records, but for the last one.
+// The record columns of a part in a round. The first one is a multiple of MULTIPLE records after
+// that of the round.
 template <int MULTIPLE>
 struct ColumnSpan {
   int first, count;
@@ -460,8 +461,7 @@ __global__ void __launch_bounds__(tile_threads(PRODUCT::kConsumers), 1)
       const int steps = records / kRecords;  // whole ones
       const bool odd = records % kRecords != 0;
       [[maybe_unused]] const int first_block_of_x =
-          PRODUCT::kBlockSteps > 0 ? Span(rounds.at(r), part, parts).first / PRODUCT::kSpanRecords
-                                   : 0;
+          Span(rounds.at(r), part, parts).first / PRODUCT::kSpanRecords;
       if (p.x_resident) {
         x.restart();
       }
@@ -524,13 +524,18 @@ __global__ void __launch_bounds__(tile_threads(PRODUCT::kConsumers), 1)
         }
         wgmma_commit();
       };
-      [[maybe_unused]] const auto end_products = [&](int block) {
+      // Of steps up to this one, since the last call; `sums` are added up.
+      const auto end_products = [&](int step) {
         wgmma_wait<0>();
 #pragma unroll
         for (int c = 0; c < 2 * kHalfChunks; ++c) {
           keep_until_here(a[c / kHalfChunks][c % kHalfChunks], never, decoder.offsets_at);
         }
-        sums.finish(p, token_tile, block, lane);
+        if constexpr (PRODUCT::kBlockSteps > 0) {
+          sums.finish(p, token_tile, first_block_of_x + step / PRODUCT::kBlockSteps, lane);
+        } else {
+          sums.finish();
+        }
       };
       const auto nothing = [] {};
       const auto wait_for_x = [&] { barrier_wait(x.at, x.parity); };
@@ -571,7 +576,7 @@ __global__ void __launch_bounds__(tile_threads(PRODUCT::kConsumers), 1)
         x.advance();
         if constexpr (PRODUCT::kBlockSteps > 0) {
           if ((s + 1) % PRODUCT::kBlockSteps == 0 && (odd || s + 1 < steps)) {
-            end_products(first_block_of_x + s / PRODUCT::kBlockSteps);
+            end_products(s);
           }
         }
       }
@@ -588,18 +593,8 @@ __global__ void __launch_bounds__(tile_threads(PRODUCT::kConsumers), 1)
         x_before = x.at;
         x.advance();
       }
-      if constexpr (PRODUCT::kBlockSteps > 0) {
-        end_products(first_block_of_x + (steps + odd - 1) / PRODUCT::kBlockSteps);
-        release_x(x_before);
-      } else {
-        wgmma_wait<0>();
-#pragma unroll
-        for (int c = 0; c < 2 * kHalfChunks; ++c) {
-          keep_until_here(a[c / kHalfChunks][c % kHalfChunks], never, decoder.offsets_at);
-        }
-        release_x(x_before);
-        sums.finish(p, token_tile, 0, lane);
-      }
+      end_products(steps + odd - 1);
+      release_x(x_before);
 
       const Round round = rounds.at(static_cast<int>(kept(r)));  // not kept in the loop
       const int first_row = (round.first_block + block_in_group) * 64 + (warp & 3) * 16;

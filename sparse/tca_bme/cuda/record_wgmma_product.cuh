@@ -52,7 +52,7 @@ struct WgmmaProduct {
       }
     }
     // After all of them have ended.
-    __device__ void finish(const auto& /*parameters*/, int /*tile*/, int /*block*/, int /*lane*/) {
+    __device__ void finish() {
 #pragma unroll
       for (int i = 0; i < kProducts; ++i) {
 #pragma unroll

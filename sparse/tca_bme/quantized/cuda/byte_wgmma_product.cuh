@@ -19,7 +19,7 @@ struct ByteTileDecoder {
 
   uint32_t masks_at, offsets_at;
   uint32_t shift;      // where the bits of the tile begin in those of a unit's k
-  uint32_t before[2];  // row 8 h + g counts what is before unit h of row g
+  uint32_t before[2];  // masks of that product: row 8 h + g has the bits before unit h of row g
 
   __device__ ByteTileDecoder(int lane, int tile)
       : masks_at((lane >> 3) * (2 * kMaskWords * 2) + (lane & 7) * 16 +

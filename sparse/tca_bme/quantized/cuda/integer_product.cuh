@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "kernels/device/async_copy.cuh"
+#include "kernels/device/copy_groups.cuh"
 #include "kernels/device/cuda_types.cuh"
 #include "kernels/pipeline/fragment_store.cuh"
 #include "sparse/tca_bme/quantized/cuda/quantized_tile.cuh"
@@ -111,7 +112,7 @@ class IntegerProduct {
       });
     }
     __device__ void finish() {
-      own_copies_done();
+      wait_for_all_copies();
       const int room = blocks_in(pitch_);
       for_all([&](int token, int column, bool mine, uint32_t at) {
         uint32_t pairs[8] = {};
@@ -129,10 +130,7 @@ class IntegerProduct {
         }
         if (mine) {
           uint32_t high[4], low[4];
-#pragma unroll
-          for (int w = 0; w < 4; ++w) {
-            split<T>(pairs[2 * w], pairs[2 * w + 1], steps, high[w], low[w]);
-          }
+          split<T>(pairs, steps, high, low);
           store_shared4(at, high);
           store_shared4(at + 16, low);
         }

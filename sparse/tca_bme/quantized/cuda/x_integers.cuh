@@ -15,8 +15,7 @@ constexpr int kXBlock = 512;
 // The integer that the largest magnitude of a block becomes.
 constexpr float kLargestX = 32512.f;  // 127 * 256
 
-// A block of x that is not larger than this counts as zeros: its steps would
-// have no reciprocal.
+// A block of x that is not larger than this counts as zeros: its steps would have no reciprocal.
 constexpr float kTiny = 1e-30f;
 
 // Of the largest magnitude of a block: what x is multiplied by, and what its integers are.
@@ -34,8 +33,7 @@ __device__ inline float element_of(uint32_t bits) {
   memcpy(&x, &half, sizeof x);
   return f32_of(x);
 }
-// Of a warp. As integers, the magnitudes of floats have their order, and a
-// NaN is the largest.
+// Of a warp. As integers, the magnitudes of floats have their order, and a NaN is the largest.
 template <class T>
 __device__ inline float largest_magnitude(const uint32_t (&pairs)[8]) {
   uint32_t most = 0;
@@ -62,6 +60,15 @@ __device__ inline void split(uint32_t first, uint32_t second, float steps, uint3
     v += 128;
   }
   high = permute(permute(q[0], q[1], 0x0051), permute(q[2], q[3], 0x0051), 0x5410);
+}
+// The same of 16 columns.
+template <class T>
+__device__ inline void split(const uint32_t (&pairs)[8], float steps, uint32_t (&high)[4],
+                             uint32_t (&low)[4]) {
+#pragma unroll
+  for (int w = 0; w < 4; ++w) {
+    split<T>(pairs[2 * w], pairs[2 * w + 1], steps, high[w], low[w]);
+  }
 }
 
 }  // namespace sparsellm::tca_bme

@@ -51,10 +51,7 @@ __global__ void __launch_bounds__(kPlaneThreads)
   }
   if (column < to.stride) {
     uint32_t high[4], low[4];
-#pragma unroll
-    for (int w = 0; w < 4; ++w) {
-      split<T>(pairs[2 * w], pairs[2 * w + 1], steps, high[w], low[w]);
-    }
+    split<T>(pairs, steps, high, low);
     constexpr int kEight = 8;
     const int row = in_tile / kEight * (kPlanes * kEight) + in_tile % 2 * kEight +
                     in_tile % kEight / 2 * kPlanes;

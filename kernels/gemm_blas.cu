@@ -47,10 +47,10 @@ class Description {
     const cublasLtEpilogue_t without_bias =
         operands.relu ? CUBLASLT_EPILOGUE_RELU : CUBLASLT_EPILOGUE_DEFAULT;
     set(CUBLASLT_MATMUL_DESC_EPILOGUE, has_bias ? with_bias : without_bias);
-    if (!operands.fp8_scales.empty()) {
-      const float* const scales = operands.fp8_scales.data<float>();
-      set(CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, scales);
-      set(CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, scales + 1);
+    if (!operands.fp8_scale.empty()) {
+      const float* const scale = operands.fp8_scale.data<float>();
+      set(CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, scale);
+      set(CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, scale);
     }
     set_layout(w_, operands.w);
     set_layout(x_, operands.x);

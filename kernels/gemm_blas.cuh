@@ -25,9 +25,9 @@ enum class PartialSums : uint8_t {
 // that w column by column; one that is stored as [out, in] is its transpose, and cuBLASLt
 // transposes it.
 // Comparisons with products in FP8 have x and w in u8, the bits of e4m3 (Micikevicius et al., FP8
-// Formats for Deep Learning, 2022), each with a scale that its values are multiplied by. cuBLASLt
-// takes these from compute capability 8.9 on, both weights and x with rows that are multiples of
-// 16 bytes, and `out` a multiple of 16.
+// Formats for Deep Learning, 2022), with one scale that the values of both are multiplied by.
+// cuBLASLt takes these from compute capability 8.9 on, both weights and x with rows that are
+// multiples of 16 bytes, and `out` a multiple of 16.
 struct GemmOperands {
   Tensor x;
   Tensor w;  // as stored
@@ -36,7 +36,8 @@ struct GemmOperands {
   Tensor y;
   bool relu = false;
   PartialSums partial_sums = PartialSums::f32;  // gemm() never takes another
-  Tensor fp8_scales = {};                       // f32 [2], of w and of x; empty without FP8
+  // f32 [1], of w and of x, at an address that cuBLASLt takes: a multiple of 16; empty without FP8.
+  Tensor fp8_scale = {};
 
   int64_t out() const { return y.size(1); }
   int64_t in() const { return x.size(1); }

@@ -223,11 +223,9 @@ OwnedTensor fp8_codes(const Tensor& x, ExecContext& ctx) {
   return codes;
 }
 
-// Of w and of x.
-OwnedTensor fp8_scales(Device device) {
-  const float scales[] = {kFp8Scale, kFp8Scale};
-  OwnedTensor made = allocate_tensor(device, DType::f32, {2}, "the scales of FP8");
-  copy_bytes(device, made.view.raw(), {}, scales, sizeof(scales));
+OwnedTensor fp8_scale(Device device) {
+  OwnedTensor made = allocate_tensor(device, DType::f32, {1}, "the scale of FP8");
+  copy_bytes(device, made.view.raw(), {}, &kFp8Scale, sizeof(kFp8Scale));
   return made;
 }
 
@@ -236,7 +234,7 @@ class Fp8Contender : public Contender {
   explicit Fp8Contender(const ContenderInput& input)
       : ctx_(checked(input.ctx)),
         tune_cache_(input.tune_cache),
-        scales_(fp8_scales(ctx_.device)),
+        scale_(fp8_scale(ctx_.device)),
         codes_(fp8_codes(input.weight, ctx_)),
         weights_(codes_.view, input.rotation_bytes) {}
 
@@ -253,7 +251,7 @@ class Fp8Contender : public Contender {
                                 .y = y,
                                 .relu = false,
                                 .partial_sums = PartialSums::f32,
-                                .fp8_scales = scales_.view};
+                                .fp8_scale = scale_.view};
     require(!heuristic_plans(cuda_state(ctx_), operands, 1).empty(),
             "cuBLASLt has no algorithm in FP8 for a weight {} and {} tokens",
             codes_.view.shape_string(), x.size(0));
@@ -276,7 +274,7 @@ class Fp8Contender : public Contender {
 
   ExecContext ctx_;
   TuneCache& tune_cache_;
-  OwnedTensor scales_;
+  OwnedTensor scale_;
   OwnedTensor codes_;
   DenseCopies weights_;
 };

@@ -31,7 +31,8 @@ Rounding rounding_of(DType dtype) {
   }
 }
 
-ProductReference::ProductReference(const Tensor& x, const Tensor& w, ExecContext& ctx) {
+ProductReference::ProductReference(const Tensor& x, const Tensor& w, ExecContext& ctx,
+                                   double input_rounding) {
   check_operand(x, "x", ctx);
   check_operand(w, "w", ctx);
   require(x.size(1) == w.size(1) && (x.dtype() == w.dtype() || !ctx.device.is_cuda()),
@@ -41,7 +42,9 @@ ProductReference::ProductReference(const Tensor& x, const Tensor& w, ExecContext
   const int64_t out = w.size(0);
   values_ = allocate_tensor(ctx.device, DType::f32, {tokens, out}, "the reference product");
   magnitudes_ = allocate_tensor(ctx.device, DType::f32, {tokens, out}, "the reference product");
-  const ProductSums sums{.values = values_.view, .magnitudes = magnitudes_.view};
+  const ProductSums sums{.values = values_.view,
+                         .magnitudes = magnitudes_.view,
+                         .input_rounding = input_rounding / static_cast<double>(kSumTolerance)};
   if (ctx.device.is_cuda()) {
     worst_ = allocate_tensor(ctx.device, DType::f32, {1}, "the worst error");
     product_reference_cuda(x, w, sums, ctx);

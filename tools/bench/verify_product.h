@@ -13,12 +13,13 @@ namespace sparsellm {
 // result may be from it:
 //   64 * 2^-23 * sum |w||x|   for sums in f32 in any order, on tensor cores too, which truncate
 //                             (Fasi et al., Numerical Behavior of NVIDIA Tensor Cores, 2021)
+//   + input_rounding * sum |w| * the largest |x| of the token, for products that round x
 //   + the rounding of the result to its dtype.
 // All tensors are contiguous and on the context's device: on CUDA in f16 or bf16, on the CPU of any
 // floating dtype.
 class ProductReference {
  public:
-  ProductReference(const Tensor& x, const Tensor& w, ExecContext& ctx);
+  ProductReference(const Tensor& x, const Tensor& w, ExecContext& ctx, double input_rounding = 0.0);
 
   // The largest |y - reference| in units of what is allowed: at most 1 if y is right, infinity if
   // there is a NaN. y has the first rows of the product, all or some. Synchronises.
@@ -26,7 +27,7 @@ class ProductReference {
 
  private:
   OwnedTensor values_;      // f32 [tokens, out]
-  OwnedTensor magnitudes_;  // f32 [tokens, out], sum |w||x|
+  OwnedTensor magnitudes_;  // f32 [tokens, out], sum |w||x|, and as much as rounding x is worth
   OwnedTensor worst_;       // f32 [1]
 };
 

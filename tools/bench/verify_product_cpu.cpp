@@ -34,11 +34,16 @@ void product_reference_cpu(const Tensor& x, const Tensor& w, const ProductSums& 
         const std::vector<double>& input = inputs[static_cast<size_t>(t)];
         double sum = 0.0;
         double magnitude = 0.0;
+        double weight_sum = 0.0;
+        double largest_input = 0.0;
         for (size_t i = 0; i < weights.size(); ++i) {
           const double product = weights[i] * input[i];
           sum += product;
           magnitude += std::abs(product);
+          weight_sum += std::abs(weights[i]);
+          largest_input = std::max(largest_input, std::abs(input[i]));
         }
+        magnitude += sums.input_rounding * weight_sum * largest_input;
         sums.values.row<float>(t)[o] = static_cast<float>(sum);
         sums.magnitudes.row<float>(t)[o] = static_cast<float>(magnitude);
       }

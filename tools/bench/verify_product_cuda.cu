@@ -38,7 +38,7 @@ __device__ void load_slice(const T* matrix, int64_t rows, int64_t columns, int64
 template <class T>
 __global__ void __launch_bounds__(kThreads)
     product_reference_kernel(const T* x, const T* w, int64_t tokens, int64_t out, int64_t in,
-                             float* values, float* magnitudes) {
+                             double input_rounding, float* values, float* magnitudes) {
   __shared__ double w_slice[kSlice][kPitch];
   __shared__ double x_slice[kSlice][kPitch];
   const int i = threadIdx.x % kSide;
@@ -47,6 +47,8 @@ __global__ void __launch_bounds__(kThreads)
   const int64_t first_token = static_cast<int64_t>(blockIdx.y) * kTile;
   double sums[kPerThread][kPerThread] = {};
   double magnitude_sums[kPerThread][kPerThread] = {};
+  double weight_sums[kPerThread] = {};
+  double largest_inputs[kPerThread] = {};
   for (int64_t column = 0; column < in; column += kSlice) {
     load_slice(w, out, in, first_out, column, w_slice);
     load_slice(x, tokens, in, first_token, column, x_slice);
@@ -58,6 +60,8 @@ __global__ void __launch_bounds__(kThreads)
       for (int p = 0; p < kPerThread; ++p) {
         w_values[p] = w_slice[k][i + kSide * p];
         x_values[p] = x_slice[k][j + kSide * p];
+        weight_sums[p] += fabs(w_values[p]);
+        largest_inputs[p] = fmax(largest_inputs[p], fabs(x_values[p]));
       }
 #pragma unroll
       for (int p = 0; p < kPerThread; ++p) {
@@ -78,7 +82,8 @@ __global__ void __launch_bounds__(kThreads)
       const int64_t token = first_token + j + kSide * q;
       if (o < out && token < tokens) {
         values[token * out + o] = static_cast<float>(sums[p][q]);
-        magnitudes[token * out + o] = static_cast<float>(magnitude_sums[p][q]);
+        magnitudes[token * out + o] = static_cast<float>(
+            magnitude_sums[p][q] + input_rounding * weight_sums[p] * largest_inputs[q]);
       }
     }
   }
@@ -125,7 +130,7 @@ void product_reference_cuda(const Tensor& x, const Tensor& w, const ProductSums&
     launch(ctx, product_reference_kernel<T>,
            {.blocks = dim3(blocks_for(out, kTile), blocks_for(tokens, kTile)), .threads = kThreads},
            static_cast<const T*>(x.raw()), static_cast<const T*>(w.raw()), tokens, out, x.size(1),
-           sums.values.data<float>(), sums.magnitudes.data<float>());
+           sums.input_rounding, sums.values.data<float>(), sums.magnitudes.data<float>());
   });
 }
 

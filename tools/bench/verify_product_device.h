@@ -7,10 +7,11 @@ namespace sparsellm {
 
 // The devices' sides of tools/bench/verify_product.h; operands are checked. `magnitudes` has the
 // same shape as `values`, f32 [tokens, out]: sums of the absolute values of what the values are
-// sums of.
+// sums of, and input_rounding times the weights' absolute values and the largest input of a token.
 struct ProductSums {
   Tensor values;
   Tensor magnitudes;
+  double input_rounding = 0.0;
 };
 void product_reference_cpu(const Tensor& x, const Tensor& w, const ProductSums& sums,
                            ExecContext& ctx);

@@ -119,6 +119,22 @@ TEST_P(BenchKernel, TheReferenceIsTheProduct) {
   }
 }
 
+TEST_P(BenchKernel, AllowsForRoundedInputs) {
+  const GuardedTensor x = on_gpu({2, 3});
+  const GuardedTensor w = on_gpu({2, 3});
+  const GuardedTensor y = on_gpu({2, 2});
+  set_values(x.view(), std::vector<double>{1.0, 0.001, 0.0, 0.0, 0.0, -0.25});
+  set_values(w.view(), std::vector<double>{0.0, -2.0, 0.0, 1.0, 0.0, 0.0});
+  const ProductReference rounded(x.view(), w.view(), gpu->exec, 0.0625);
+  const auto worst = [&](double first, double last) {
+    set_values(y.view(), std::vector<double>{first, 1.0, 0.0, last});
+    return rounded.worst_error(y.view(), gpu->exec);
+  };
+  EXPECT_LE(worst(0.12, 0.015), 1.0);  // 0.0625 * 2 * 1, and 0.0625 * 1 * 0.25
+  EXPECT_GT(worst(0.13, 0.0), 1.0);
+  EXPECT_GT(worst(0.0, 0.017), 1.0);
+}
+
 TEST_P(BenchKernel, NothingButARightResultPasses) {
   const GuardedTensor x = filled({5, 64}, 0.0, 1);
   const GuardedTensor w = filled({48, 64}, 0.5, 2);
